@@ -1,0 +1,315 @@
+package hygiene
+
+import (
+	"go/ast"
+	"go/token"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// order is the house from the ground up: a package imports only what stands before it.
+var order = []string{
+	"host", "cgroup", "journal", "policy", "knob", "engine", "classify", "plan", "apply", "control", "agent", "bench", "cli",
+}
+
+// pure packages take values and give values.
+var pure = []string{"knob", "classify", "plan"}
+
+// rule looks at one file and tells what is wrong with it.
+type rule struct {
+	name  string
+	check func(source) []string
+	// bad holds files that the rule must object to: path and text.
+	bad [][2]string
+	// good holds files that it must leave alone.
+	good [][2]string
+}
+
+var rules = []rule{
+	{
+		name:  "imports go downwards",
+		check: importsDown,
+		bad: [][2]string{
+			{"internal/host/a.go", `package host; import _ "bulkhead/internal/cgroup"`},
+			{"internal/plan/a.go", `package plan; import _ "bulkhead/internal/apply"`},
+			{"internal/apply/a.go", `package apply; import _ "bulkhead/internal/nowhere"`},
+			{"internal/cgroup/cgroupfake/a.go", `package cgroupfake; import _ "bulkhead/internal/plan"`},
+		},
+		good: [][2]string{
+			{"internal/plan/a.go", `package plan; import _ "bulkhead/internal/host"`},
+			{"cmd/bulkhead/main.go", `package main; import _ "bulkhead/internal/cli"`},
+			{"internal/plan/a_test.go", `package plan; import _ "bulkhead/internal/testhost"`},
+		},
+	},
+	{
+		name:  "one door per interface",
+		check: doors,
+		bad: [][2]string{
+			{"internal/apply/a.go", `package apply; import _ "os/exec"`},
+			{"internal/host/a.go", `package host; import _ "go.yaml.in/yaml/v4"`},
+			{"internal/agent/a.go", `package agent; import _ "github.com/spf13/cobra"`},
+			{"internal/apply/a.go", `package apply; import _ "golang.org/x/sys/unix"`},
+			{"internal/knob/a.go", `package knob; import _ "os"`},
+		},
+		good: [][2]string{
+			{"internal/bench/a.go", `package bench; import _ "os/exec"`},
+			{"internal/apply/a_test.go", `package apply; import _ "os/exec"`},
+			{"internal/policy/a.go", `package policy; import _ "go.yaml.in/yaml/v4"`},
+		},
+	},
+	{
+		name:  "banned modules",
+		check: banned,
+		bad: [][2]string{
+			{"internal/host/a_test.go", `package host; import _ "github.com/stretchr/testify/require"`},
+			{"internal/host/a.go", `package host; import _ "gopkg.in/yaml.v3"`},
+			{"internal/host/a.go", `package host; import _ "log"`},
+		},
+		good: [][2]string{{"internal/host/a.go", `package host; import _ "log/slog"`}},
+	},
+	{
+		name:  "kernel paths behind their doors",
+		check: kernelPaths,
+		bad: [][2]string{
+			{"internal/apply/a.go", `package apply; const x = "/proc/self/exe"`},
+			{"internal/plan/a.go", "package plan; var x = `/sys/fs/cgroup`"},
+			{"internal/cli/a.go", `package cli; func f(s string) string { return "/proc/" + s }`},
+		},
+		good: [][2]string{
+			{"internal/host/a.go", `package host; const x = "/proc/self"`},
+			{"internal/apply/a.go", `package apply; const x = "is /proc mounted?"`},
+			{"internal/knob/a.go", `package knob; const x = "/proc/PID/oom_score_adj"`},
+			{"internal/apply/a_test.go", `package apply; const x = "/proc/self"`},
+		},
+	},
+	{
+		name:  "knob files are never created",
+		check: noCreate,
+		bad: [][2]string{
+			{"internal/cgroup/a.go", `package cgroup; import "os"; func f() { os.WriteFile("x", nil, 0) }`},
+			{"internal/apply/a.go", `package apply; import "os"; func f() { os.Create("x") }`},
+			{"internal/cgroup/a.go", `package cgroup; import "os"; var x = os.O_CREATE`},
+			{"internal/cgroup/a.go", `package cgroup; import "golang.org/x/sys/unix"; var x = unix.O_CREAT`},
+		},
+		good: [][2]string{{"internal/cgroup/a_test.go", `package cgroup; import "os"; func f() { os.Create("x") }`}},
+	},
+	{
+		name:  "no clock in the pure core",
+		check: noClock,
+		bad: [][2]string{
+			{"internal/plan/a.go", `package plan; import "time"; var x = time.Now()`},
+			{"internal/knob/a.go", `package knob; import "time"; func f(t time.Time) { time.Since(t) }`},
+		},
+		good: [][2]string{{"internal/plan/a.go", `package plan; import "time"; const x = time.Second`}},
+	},
+	{
+		name:  "interfaces have at most four methods",
+		check: smallInterfaces,
+		bad:   [][2]string{{"internal/plan/a.go", `package plan; type T interface { A(); B(); C(); D(); E() }`}},
+		good:  [][2]string{{"internal/plan/a.go", `package plan; type T interface { A(); B(); C(); D() }`}},
+	},
+	{
+		name:  "only cmd ends the program",
+		check: noExit,
+		bad:   [][2]string{{"internal/plan/a.go", `package plan; import "os"; func f() { os.Exit(1) }`}},
+		good:  [][2]string{{"cmd/bulkhead/main.go", `package main; import "os"; func main() { os.Exit(1) }`}},
+	},
+	{
+		name:  "packages are named by a noun of the field",
+		check: packageNames,
+		bad:   [][2]string{{"internal/util/a.go", `package util`}, {"internal/host/helpers/a.go", `package helpers`}},
+	},
+}
+
+func TestRules(t *testing.T) {
+	all := sources(t)
+	for _, r := range rules {
+		t.Run(r.name, func(t *testing.T) {
+			for _, bad := range r.bad {
+				if len(r.check(parse(t, bad[0], bad[1]))) == 0 {
+					t.Errorf("the rule lets this pass, in %s: %s", bad[0], bad[1])
+				}
+			}
+			for _, good := range r.good {
+				if wrong := r.check(parse(t, good[0], good[1])); len(wrong) > 0 {
+					t.Errorf("the rule objects to this: %v", wrong)
+				}
+			}
+			for _, s := range all {
+				for _, wrong := range r.check(s) {
+					t.Error(wrong)
+				}
+			}
+		})
+	}
+}
+
+func importsDown(s source) []string {
+	var wrong []string
+	own := slices.Index(order, s.ours())
+	for _, i := range s.file.Imports {
+		path := importPath(i)
+		rest, ok := strings.CutPrefix(path, "bulkhead/internal/")
+		if !ok || s.test {
+			continue // tests may use fakes from anywhere; the compiler forbids cycles
+		}
+		name, _, _ := strings.Cut(rest, "/")
+		switch other := slices.Index(order, name); {
+		case s.dir == "cmd/bulkhead":
+			if name != "cli" {
+				wrong = append(wrong, s.at(i)+": cmd imports "+path+", only cli is for it")
+			}
+		case own < 0: // test support, used by tests only: the next case holds that
+		case other < 0:
+			wrong = append(wrong, s.at(i)+": "+path+" is not in the order of the house")
+		case other > own:
+			wrong = append(wrong, s.at(i)+": "+s.ours()+" imports "+path+", which stands above it")
+		}
+	}
+	return wrong
+}
+
+// doors says which packages may import what, outside tests.
+func doors(s source) []string {
+	allowed := []struct {
+		prefix   string
+		packages []string
+	}{
+		{"os/exec", []string{"bench"}},
+		{"go.yaml.in/yaml", []string{"policy"}},
+		{"github.com/spf13", []string{"cli"}},
+		{"golang.org/x/sys", []string{"host", "cgroup", "journal", "control", "agent", "cli", "testhost"}},
+	}
+	for _, p := range []string{"os", "io/fs", "syscall", "net", "math/rand"} {
+		others := slices.DeleteFunc(slices.Concat(order, []string{"testhost", "hygiene", ""}), func(n string) bool { return slices.Contains(pure, n) })
+		allowed = append(allowed, struct {
+			prefix   string
+			packages []string
+		}{p, others})
+	}
+	if s.test || s.ours() == "hygiene" {
+		return nil
+	}
+	var wrong []string
+	for _, i := range s.file.Imports {
+		for _, a := range allowed {
+			if path := importPath(i); (path == a.prefix || strings.HasPrefix(path, a.prefix+"/")) && !s.in(a.packages...) {
+				wrong = append(wrong, s.at(i)+": "+path+" is not for "+s.dir)
+			}
+		}
+	}
+	return wrong
+}
+
+func banned(s source) []string {
+	var wrong []string
+	for _, i := range s.file.Imports {
+		path := importPath(i)
+		for _, b := range []string{"gopkg.in/yaml.v2", "gopkg.in/yaml.v3", "github.com/stretchr/testify", "github.com/sirupsen/logrus", "github.com/pkg/errors", "io/ioutil"} {
+			if path == b || strings.HasPrefix(path, b+"/") {
+				wrong = append(wrong, s.at(i)+": "+path+" is banned")
+			}
+		}
+		if path == "log" {
+			wrong = append(wrong, s.at(i)+": log/slog is the logger")
+		}
+	}
+	return wrong
+}
+
+// kernelPath is a path that somebody may be about to open; "/proc/PID/…" is one that a reader is told about.
+var kernelPath = regexp.MustCompile(`^/(proc|sys)(/|$)`)
+
+func kernelPaths(s source) []string {
+	if s.test || s.in("host", "cgroup", "testhost") {
+		return nil
+	}
+	var wrong []string
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		lit, ok := n.(*ast.BasicLit)
+		if !ok || lit.Kind != token.STRING {
+			return true
+		}
+		text, err := strconv.Unquote(lit.Value)
+		if err == nil && kernelPath.MatchString(text) && !strings.Contains(text, "/PID/") {
+			wrong = append(wrong, s.at(n)+": "+lit.Value+": only internal/host reads /proc and /sys, only internal/cgroup the cgroup file systems")
+		}
+		return true
+	})
+	return wrong
+}
+
+func noCreate(s source) []string {
+	if s.test || !s.in("cgroup", "apply", "control", "agent") {
+		return nil
+	}
+	return uses(s, map[string][]string{
+		"os": {"WriteFile", "Create", "CreateTemp", "O_CREATE"}, "unix": {"O_CREAT"}, "syscall": {"O_CREAT"},
+	}, "a knob file is opened without O_CREATE, and state is written by internal/journal")
+}
+
+func noClock(s source) []string {
+	if s.test || !s.in(pure...) {
+		return nil
+	}
+	return uses(s, map[string][]string{"time": {"Now", "Since", "Until", "After", "Sleep", "NewTimer", "NewTicker"}}, "the core is pure")
+}
+
+func noExit(s source) []string {
+	if s.test || s.dir == "cmd/bulkhead" || s.in("testhost") {
+		return nil
+	}
+	return uses(s, map[string][]string{"os": {"Exit"}}, "return an error or a code instead")
+}
+
+// uses finds selections like os.Create by the name of the package.
+func uses(s source, names map[string][]string, why string) []string {
+	var wrong []string
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		sel, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		if x, ok := sel.X.(*ast.Ident); ok && slices.Contains(names[x.Name], sel.Sel.Name) {
+			wrong = append(wrong, s.at(n)+": "+x.Name+"."+sel.Sel.Name+": "+why)
+		}
+		return true
+	})
+	return wrong
+}
+
+func smallInterfaces(s source) []string {
+	if s.test {
+		return nil
+	}
+	var wrong []string
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		if i, ok := n.(*ast.InterfaceType); ok && i.Methods.NumFields() > 4 {
+			wrong = append(wrong, s.at(n)+": an interface of "+itoa(i.Methods.NumFields())+" methods")
+		}
+		return true
+	})
+	return wrong
+}
+
+func packageNames(s source) []string {
+	for _, bad := range []string{"util", "common", "helper", "manager", "misc"} {
+		if strings.Contains(s.file.Name.Name, bad) {
+			return []string{s.path + ": package " + s.file.Name.Name + " says nothing about what it owns"}
+		}
+	}
+	return nil
+}
+
+func importPath(i *ast.ImportSpec) string {
+	path, err := strconv.Unquote(i.Path.Value)
+	if err != nil {
+		panic(err) // the parser took it
+	}
+	return path
+}
