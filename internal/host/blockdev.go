@@ -1,0 +1,204 @@
+package host
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Device is a block device.
+type Device struct {
+	Number     string // "8:16"
+	Name       string // "sdb", as below /dev
+	Kind       DeviceKind
+	Disk       string // for a partition: the number of its whole disk; else Number
+	Size       int64  // bytes
+	Rotational bool
+	Scheduler  string   // the active one, "" if none is shown; a partition has its disk's
+	Backing    string   // for a loop device: its file
+	Slaves     []string // numbers of the devices below it (dm, md)
+	Model      string
+	Mapper     string // for a device-mapper device: its name below /dev/mapper
+}
+
+// DeviceKind says what a block device is.
+type DeviceKind string
+
+// The kinds of block device told apart here. A Stacked one (dm, md, bcache, …) lies on others.
+const (
+	Disk      DeviceKind = "disk"
+	Partition DeviceKind = "partition"
+	Loop      DeviceKind = "loop"
+	Stacked   DeviceKind = "stacked"
+	Other     DeviceKind = "other" // ram, zram, nbd without a medium, optical, …
+)
+
+const (
+	blockDevices = "/sys/dev/block" // one link per device, named by its number
+	sectorSize   = 512              // of the size file, whatever the disk's own is
+)
+
+func (h *Host) deviceFacts(f *Facts) error {
+	numbers, err := h.readDir(blockDevices)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // some containers hide it
+	}
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(numbers, compareNumbers)
+	dirs := map[string]string{}   // number → its directory below /sys/devices
+	byName := map[string]string{} // name in sysfs → number
+	for _, number := range numbers {
+		target, err := h.readLink(path.Join(blockDevices, number))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // taken out in this moment
+		}
+		if err != nil {
+			return err
+		}
+		dirs[number] = path.Join(blockDevices, target)
+		byName[path.Base(target)] = number
+	}
+	for _, number := range numbers {
+		dir, found := dirs[number]
+		if !found {
+			continue
+		}
+		d, err := h.device(number, dir, byName)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read block device %s: %w", path.Base(dir), err)
+		}
+		if d.Kind != Loop || d.Backing != "" { // a free loop device is not there for anybody
+			f.Devices = append(f.Devices, d)
+		}
+	}
+	return nil
+}
+
+// device reads one device from its directory below /sys/devices.
+func (h *Host) device(number, dir string, byName map[string]string) (Device, error) {
+	d := Device{
+		Number: number,
+		Name:   strings.ReplaceAll(path.Base(dir), "!", "/"), // sysfs has "cciss!c0d0" for /dev/cciss/c0d0
+		Disk:   number,
+	}
+	sectors, err := h.readInt(dir + "/size")
+	if err != nil {
+		return Device{}, err
+	}
+	d.Size = sectors * sectorSize
+	whole := dir
+	if h.exists(dir + "/partition") {
+		whole = path.Dir(dir)
+		if d.Disk, err = h.readText(whole + "/dev"); err != nil {
+			return Device{}, err
+		}
+	}
+	if d.Slaves, err = h.slaves(dir, byName); err != nil {
+		return Device{}, err
+	}
+	rotational, err := h.readOptional(whole + "/queue/rotational")
+	if err != nil {
+		return Device{}, err
+	}
+	d.Rotational = rotational == "1"
+	schedulers, err := h.readOptional(whole + "/queue/scheduler")
+	if err != nil {
+		return Device{}, err
+	}
+	d.Scheduler = activeScheduler(schedulers)
+	if d.Backing, err = h.readOptional(dir + "/loop/backing_file"); err != nil {
+		return Device{}, err
+	}
+	if d.Model, err = h.readOptional(whole + "/device/model"); err != nil {
+		return Device{}, err
+	}
+	if d.Mapper, err = h.readOptional(dir + "/dm/name"); err != nil {
+		return Device{}, err
+	}
+	d.Kind = h.deviceKind(dir, d)
+	return d, nil
+}
+
+// readOptional reads a file that not every device has; it is "" then.
+func (h *Host) readOptional(name string) (string, error) {
+	text, err := h.readText(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return text, err
+}
+
+func (h *Host) slaves(dir string, byName map[string]string) ([]string, error) {
+	names, err := h.readDir(dir + "/slaves")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // a partition has none
+	}
+	if err != nil {
+		return nil, err
+	}
+	var numbers []string
+	for _, name := range names {
+		if number, found := byName[name]; found {
+			numbers = append(numbers, number)
+		}
+	}
+	slices.SortFunc(numbers, compareNumbers)
+	return numbers, nil
+}
+
+// Names of disks that have no device link, because they hang on no bus; they are disks all the same.
+var virtualDisks = []string{"nbd", "nullb", "rbd", "xvd", "drbd", "pmem", "ublkb"}
+
+func (h *Host) deviceKind(dir string, d Device) DeviceKind {
+	major, _, _ := strings.Cut(d.Number, ":")
+	hasPrefix := func(prefix string) bool { return strings.HasPrefix(d.Name, prefix) }
+	switch {
+	case d.Disk != d.Number:
+		return Partition
+	case major == "7":
+		return Loop
+	case len(d.Slaves) > 0, h.exists(dir + "/dm"), h.exists(dir + "/md"), h.exists(dir + "/bcache"):
+		return Stacked
+	case d.Size == 0, major == "1", major == "2", major == "11": // no medium; ram, floppy, optical (devices.txt)
+		return Other
+	case h.exists(dir + "/device"), slices.ContainsFunc(virtualDisks, hasPrefix):
+		return Disk
+	}
+	return Other
+}
+
+// activeScheduler takes "mq-deadline" from "none [mq-deadline] kyber"; a lone word is the only choice.
+func activeScheduler(text string) string {
+	if _, rest, found := strings.Cut(text, "["); found {
+		active, _, _ := strings.Cut(rest, "]")
+		return active
+	}
+	if strings.ContainsAny(text, " \t") {
+		return ""
+	}
+	return text
+}
+
+// compareNumbers orders "8:2" before "8:16".
+func compareNumbers(a, b string) int {
+	aMajor, aMinor := splitNumber(a)
+	bMajor, bMinor := splitNumber(b)
+	return cmp.Or(cmp.Compare(aMajor, bMajor), cmp.Compare(aMinor, bMinor), strings.Compare(a, b))
+}
+
+func splitNumber(number string) (major, minor int) {
+	left, right, _ := strings.Cut(number, ":")
+	major, _ = strconv.Atoi(left)
+	minor, _ = strconv.Atoi(right)
+	return major, minor
+}

@@ -1,0 +1,136 @@
+package host
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Facts is one look at the machine.
+type Facts struct {
+	Hostname string
+	Kernel   Version // of /proc/sys/kernel/osrelease
+	BootID   string  // /proc/sys/kernel/random/boot_id
+
+	MemTotal  int64 // bytes, MemTotal of /proc/meminfo
+	SwapTotal int64 // bytes
+	PageSize  int64 // bytes
+
+	CPUs  IDSet  // online CPUs
+	Nodes []Node // NUMA nodes by ID; at least one: a machine without NUMA is one node 0
+
+	HugePageSizes []int64 // bytes, from /sys/kernel/mm/hugepages, ascending
+
+	Mounts      []Mount
+	Hierarchies []Hierarchy  // every mounted cgroup hierarchy, by ID
+	Controllers []Controller // by name
+	Devices     []Device     // block devices by number
+
+	PIDMax     int64 // /proc/sys/kernel/pid_max
+	ThreadsMax int64 // /proc/sys/kernel/threads-max
+
+	// Systemd is true when PID 1 is systemd: it then owns the cgroup tree.
+	Systemd bool
+	// SysResource says whether this process has CAP_SYS_RESOURCE, without which a lower
+	// oom_score_adj is refused (proc(5)).
+	SysResource bool
+}
+
+// Facts looks at the machine. Files that every Linux host has must be readable; what a kernel may be
+// built without (NUMA, huge pages, cgroups, block devices) is empty when it is not there.
+func (h *Host) Facts() (*Facts, error) {
+	f := &Facts{}
+	for _, part := range []func(*Facts) error{
+		h.kernelFacts, h.memoryFacts, h.topologyFacts, h.cgroupFacts, h.deviceFacts, h.privilegeFacts,
+	} {
+		if err := part(f); err != nil {
+			return nil, fmt.Errorf("read host facts: %w", err)
+		}
+	}
+	return f, nil
+}
+
+// Hierarchy returns the mounted hierarchy of that ID.
+func (f *Facts) Hierarchy(id string) (Hierarchy, bool) {
+	return find(f.Hierarchies, func(h Hierarchy) bool { return h.ID == id })
+}
+
+// HierarchyOf returns the mounted hierarchy that holds a controller, which has its v1 name: "blkio"
+// also for the io controller of v2.
+func (f *Facts) HierarchyOf(controller string) (Hierarchy, bool) {
+	return find(f.Hierarchies, func(h Hierarchy) bool { return h.Has(controller) })
+}
+
+// Unified returns the cgroup2 hierarchy.
+func (f *Facts) Unified() (Hierarchy, bool) { return f.Hierarchy(UnifiedID) }
+
+// Controller returns what is known of a controller, by its v1 name.
+func (f *Facts) Controller(name string) (Controller, bool) {
+	return find(f.Controllers, func(c Controller) bool { return c.Name == name })
+}
+
+// Node returns the NUMA node of that number.
+func (f *Facts) Node(id int) (Node, bool) {
+	return find(f.Nodes, func(n Node) bool { return n.ID == id })
+}
+
+// Device returns the block device of that number, "8:16".
+func (f *Facts) Device(number string) (Device, bool) {
+	return find(f.Devices, func(d Device) bool { return d.Number == number })
+}
+
+func find[T any](list []T, is func(T) bool) (T, bool) {
+	for _, v := range list {
+		if is(v) {
+			return v, true
+		}
+	}
+	var none T
+	return none, false
+}
+
+func (h *Host) kernelFacts(f *Facts) error {
+	release, err := h.readText("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return err
+	}
+	if f.Kernel, err = ParseVersion(release); err != nil {
+		return err
+	}
+	if f.Hostname, err = h.readText("/proc/sys/kernel/hostname"); err != nil {
+		return err
+	}
+	if f.BootID, err = h.readText("/proc/sys/kernel/random/boot_id"); err != nil {
+		return err
+	}
+	if f.PIDMax, err = h.readInt("/proc/sys/kernel/pid_max"); err != nil {
+		return err
+	}
+	f.ThreadsMax, err = h.readInt("/proc/sys/kernel/threads-max")
+	return err
+}
+
+// capSysResource is the number of CAP_SYS_RESOURCE (linux/capability.h).
+const capSysResource = 24
+
+func (h *Host) privilegeFacts(f *Facts) error {
+	self, err := h.selfStatus()
+	if err != nil {
+		return err
+	}
+	f.SysResource = self.capEffective>>capSysResource&1 == 1
+	init, err := h.readText("/proc/1/comm")
+	if err != nil {
+		return err
+	}
+	// The name may be another one ("init" after a re-execution by hand); sd_booted(3) asks for the directory.
+	f.Systemd = strings.HasPrefix(init, "systemd") || h.exists("/run/systemd/system")
+	return nil
+}
+
+func (h *Host) selfStatus() (status, error) {
+	text, err := h.readFile("/proc/self/status")
+	if err != nil {
+		return status{}, err
+	}
+	return parseStatus(text)
+}

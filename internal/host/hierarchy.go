@@ -1,0 +1,282 @@
+package host
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// UnifiedID is the Hierarchy.ID of cgroup2.
+const UnifiedID = "unified"
+
+// Hierarchy is one mounted cgroup hierarchy.
+type Hierarchy struct {
+	// ID is the stable name used everywhere: the sorted controllers joined by commas ("cpu",
+	// "cpu,cpuacct"), "name=systemd" for a named one, "unified" for cgroup2.
+	ID          string
+	Version     int      // 1 or 2
+	Controllers []string // sorted, by their v1 names
+	Mount       string   // mount point below the root of Host
+	Root        string   // root field of mountinfo; "/" unless a container's view is mounted
+	Options     []string // of the super block: "favordynmods", "memory_recursiveprot", "noprefix", …
+	ReadOnly    bool
+	// Lacks names those of optionalFiles that the controllers should bring and this kernel does not have.
+	Lacks []string `json:",omitempty"`
+}
+
+// optionalFiles are the v1 files that hang on a build or boot option, by controller. The top directory of a
+// hierarchy shows whether they are there: Debian's kernels have no CONFIG_RT_GROUP_SCHED, and swap
+// accounting had to be switched on before 6.1 on some.
+var optionalFiles = map[string]string{"cpu": "cpu.rt_runtime_us", "memory": "memory.memsw.limit_in_bytes"}
+
+// Has says whether the hierarchy holds a controller, by its v1 name.
+func (h Hierarchy) Has(controller string) bool { return slices.Contains(h.Controllers, controller) }
+
+// Controller is one cgroup controller that the kernel has (/proc/cgroups and the hierarchies).
+type Controller struct {
+	Name      string // the v1 name: "blkio", "cpu", "cpuacct", "cpuset", "freezer", "hugetlb", "memory", "pids", …; v2's "io" is listed as "blkio"
+	Hierarchy string // ID of the hierarchy that holds it; "" when none is mounted
+	Enabled   bool   // false: switched off at boot (cgroup_disable=)
+	Hint      string // when Hierarchy is "" and Enabled: the mount command that would give it
+}
+
+// v1Controllers are the controllers there have been on v1 (cgroups(7)). /proc/cgroups knows better,
+// but a kernel without v1 does not fill it.
+var v1Controllers = []string{"blkio", "cpu", "cpuacct", "cpuset", "debug", "devices", "freezer", "hugetlb",
+	"memory", "misc", "net_cls", "net_prio", "ns", "perf_event", "pids", "rdma"}
+
+// v1Name gives a controller of cgroup2 the name it has on v1.
+func v1Name(controller string) string {
+	if controller == "io" {
+		return "blkio"
+	}
+	return controller
+}
+
+// hierarchyID makes the ID of a v1 hierarchy from its controllers and its name.
+func hierarchyID(controllers []string, name string) string {
+	if len(controllers) == 0 {
+		return name
+	}
+	sorted := slices.Clone(controllers)
+	slices.Sort(sorted)
+	return strings.Join(sorted, ",")
+}
+
+func (h *Host) cgroupFacts(f *Facts) error {
+	var err error
+	if f.Mounts, err = h.mounts(); err != nil {
+		return err
+	}
+	known, err := h.kernelControllers()
+	if err != nil {
+		return err
+	}
+	f.Hierarchies = hierarchies(f.Mounts, known)
+	for i := range f.Hierarchies {
+		if f.Hierarchies[i].Version != 2 {
+			f.Hierarchies[i].Lacks = h.lacks(f.Hierarchies[i])
+			continue
+		}
+		offered, err := h.readText(path.Join(f.Hierarchies[i].Mount, "cgroup.controllers"))
+		if err != nil {
+			return err
+		}
+		for _, name := range strings.Fields(offered) {
+			f.Hierarchies[i].Controllers = append(f.Hierarchies[i].Controllers, v1Name(name))
+		}
+		slices.Sort(f.Hierarchies[i].Controllers)
+	}
+	f.Controllers = placeControllers(known, f.Hierarchies, f.Mounts)
+	return nil
+}
+
+// lacks looks which optional files a v1 hierarchy is without. One that cannot be looked at lacks nothing
+// that is known.
+func (h *Host) lacks(of Hierarchy) (files []string) {
+	var optional []string
+	for _, c := range of.Controllers {
+		if file, ok := optionalFiles[c]; ok {
+			optional = append(optional, file)
+		}
+	}
+	if len(optional) == 0 {
+		return nil
+	}
+	names, err := h.readDir(of.Mount)
+	if err != nil || !slices.Contains(names, "tasks") { // every v1 directory has that one
+		return nil
+	}
+	return slices.DeleteFunc(optional, func(file string) bool { return slices.Contains(names, file) })
+}
+
+// kernelController is one line of /proc/cgroups.
+type kernelController struct {
+	name      string
+	hierarchy int // 0: cgroup2, or not mounted
+	enabled   bool
+}
+
+func (h *Host) kernelControllers() ([]kernelController, error) {
+	text, err := h.readFile("/proc/cgroups")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // built without CONFIG_PROC_CGROUPS or without cgroups
+	}
+	if err != nil {
+		return nil, err
+	}
+	return parseControllers(text)
+}
+
+// parseControllers reads "cpu	1	2	1": name, hierarchy, number of groups, enabled.
+func parseControllers(text []byte) ([]kernelController, error) {
+	var list []kernelController
+	err := lines("cgroups", text, func(line string) error {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || strings.HasPrefix(line, "#") {
+			return nil
+		}
+		if len(fields) < 4 {
+			return fmt.Errorf("%q has fewer than four fields", line)
+		}
+		number, err := strconv.Atoi(fields[1])
+		if err != nil {
+			return fmt.Errorf("hierarchy %q is not a number", fields[1])
+		}
+		list = append(list, kernelController{fields[0], number, fields[3] == "1"})
+		return nil
+	})
+	return list, err
+}
+
+// hierarchies returns every mounted cgroup hierarchy once, by ID. Of several mounts of the same one
+// (bind mounts, containers) it takes a visible one, if it can the whole tree, writable, with the
+// shortest path.
+func hierarchies(mounts []Mount, known []kernelController) []Hierarchy {
+	var list []Hierarchy
+	for _, m := range mounts {
+		if hierarchy, is := asHierarchy(m, known); is && visible(mounts, m) {
+			list = append(list, hierarchy)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Hierarchy) int {
+		return cmp.Or(
+			strings.Compare(a.ID, b.ID),
+			first(a.Root == "/", b.Root == "/"),
+			first(!a.ReadOnly, !b.ReadOnly),
+			cmp.Compare(len(a.Mount), len(b.Mount)),
+			strings.Compare(a.Mount, b.Mount),
+		)
+	})
+	return slices.CompactFunc(list, func(a, b Hierarchy) bool { return a.ID == b.ID })
+}
+
+// first orders what has a property before what has not.
+func first(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
+func asHierarchy(m Mount, known []kernelController) (Hierarchy, bool) {
+	h := Hierarchy{
+		Version:  1,
+		Mount:    m.Point,
+		Root:     m.Root,
+		Options:  m.Super,
+		ReadOnly: slices.Contains(m.Options, "ro") || slices.Contains(m.Super, "ro"),
+	}
+	switch m.Type {
+	case "cgroup2":
+		h.Version, h.ID = 2, UnifiedID
+		return h, true
+	case "cgroup":
+		name := ""
+		for _, option := range m.Super {
+			if strings.HasPrefix(option, "name=") {
+				name = option
+			}
+			if isController(option, known) {
+				h.Controllers = append(h.Controllers, option)
+			}
+		}
+		slices.Sort(h.Controllers)
+		h.ID = hierarchyID(h.Controllers, name)
+		return h, h.ID != ""
+	}
+	return Hierarchy{}, false
+}
+
+func isController(name string, known []kernelController) bool {
+	return slices.Contains(v1Controllers, name) ||
+		slices.ContainsFunc(known, func(k kernelController) bool { return k.name == name })
+}
+
+// placeControllers says for every controller of the kernel which hierarchy holds it, by name.
+func placeControllers(known []kernelController, list []Hierarchy, mounts []Mount) []Controller {
+	enabled := map[string]bool{}
+	for _, k := range known {
+		enabled[k.name] = k.enabled
+	}
+	where := map[string]string{}
+	for _, h := range list {
+		for _, name := range h.Controllers {
+			where[name], enabled[name] = h.ID, true
+		}
+	}
+	var controllers []Controller
+	for name, on := range enabled {
+		c := Controller{Name: name, Hierarchy: where[name], Enabled: on}
+		if c.Hierarchy == "" && on {
+			c.Hint = mountHint(name, list, mounts)
+		}
+		controllers = append(controllers, c)
+	}
+	slices.SortFunc(controllers, func(a, b Controller) int { return strings.Compare(a.Name, b.Name) })
+	return controllers
+}
+
+// mountHint is the command that mounts a controller as a v1 hierarchy where this host keeps its others.
+func mountHint(controller string, list []Hierarchy, mounts []Mount) string {
+	const usual = "/sys/fs/cgroup"
+	base, prepare := usual, ""
+	top, _ := (&Facts{Mounts: mounts}).MountOf(usual)
+	switch parent := usualParent(list); {
+	case parent != "":
+		base = parent
+	case top.Point == usual && top.Type == "cgroup2":
+		base = "/run/cgroup" // a directory below usual would be a cgroup
+	case top.Point != usual:
+		prepare = "mount -t tmpfs cgroup_root " + usual + " && " // sysfs itself takes no directory
+	}
+	if holder, found := (&Facts{Mounts: mounts}).MountOf(base); found && slices.Contains(holder.Options, "ro") {
+		prepare = "mount -o remount,rw " + holder.Point + " && " // systemd leaves its tmpfs read-only
+	}
+	dir := path.Join(base, controller)
+	return fmt.Sprintf("%smkdir -p %s && mount -t cgroup -o %s none %s", prepare, dir, controller, dir)
+}
+
+// usualParent returns the directory in which most v1 hierarchies are mounted, "" when none is.
+func usualParent(list []Hierarchy) string {
+	count := map[string]int{}
+	best := ""
+	for _, h := range list {
+		if h.Version != 1 {
+			continue
+		}
+		parent := path.Dir(h.Mount)
+		if count[parent]++; count[parent] > count[best] {
+			best = parent
+		}
+	}
+	return best
+}

@@ -1,0 +1,122 @@
+//go:build root
+
+package host_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"bulkhead/internal/host"
+)
+
+func TestLiveForeignNamespace(t *testing.T) {
+	cmd := exec.Command("sleep", "600")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+	startCommand(t, cmd)
+	if p := live(t, cmd.Process.Pid); !p.ForeignNamespace || p.Comm != "sleep" {
+		t.Errorf("a process in a pid namespace of its own: %+v", p)
+	}
+}
+
+func TestLiveRealtime(t *testing.T) {
+	pid := start(t, "sleep", "600")
+	if live(t, pid).RT {
+		t.Error("an ordinary process is real-time")
+	}
+	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
+	if err := unix.SchedSetAttr(pid, &attr, 0); err != nil {
+		t.Fatal(err)
+	}
+	h := host.New("/")
+	tasks, err := h.Tasks(pid)
+	if err != nil || len(tasks) != 1 || !tasks[0].RT || !live(t, pid).RT {
+		t.Errorf("under SCHED_FIFO: %+v, %v, %+v", tasks, err, live(t, pid))
+	}
+}
+
+// rootVariable makes a copy of the test binary a process that has that root directory and waits there.
+const rootVariable = "BULKHEAD_TEST_HOST_ROOT"
+
+func init() {
+	root := os.Getenv(rootVariable)
+	if root == "" {
+		return
+	}
+	if err := errors.Join(unix.Chroot(root), unix.Chdir("/home")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	time.Sleep(time.Hour)
+}
+
+// A process with another root directory: its absolute links count from there, not from ours.
+func TestLiveProcRootFile(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{"etc", "home"} {
+		if err := os.Mkdir(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "etc/hostname"), []byte("inner"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/etc/hostname", filepath.Join(root, "home/link")); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env, cmd.Stderr = append(os.Environ(), rootVariable+"="+root), os.Stderr
+	startCommand(t, cmd)
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		if cwd, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", cmd.Process.Pid)); cwd == root+"/home" {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the process does not change its root directory")
+		}
+	}
+	for _, name := range []string{"/home/link", "link", "../home/link", "/../../../home/link"} {
+		got, err := host.New("/").ProcRootFile(cmd.Process.Pid, name, 100)
+		if err != nil || string(got) != "inner" {
+			t.Errorf("%s is %q, %v, want inner", name, got, err)
+		}
+	}
+}
+
+func TestLiveLoopDevice(t *testing.T) {
+	backing := filepath.Join(t.TempDir(), "disk image")
+	if err := os.WriteFile(backing, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("losetup", "-f", "--show", backing).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	device := strings.TrimSpace(string(out))
+	t.Cleanup(func() {
+		if err := exec.Command("losetup", "-d", device).Run(); err != nil {
+			t.Errorf("detach %s: %v", device, err)
+		}
+	})
+	f, err := host.New("/").Facts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range f.Devices {
+		if "/dev/"+d.Name == device {
+			if d.Kind != host.Loop || d.Backing != backing || d.Size != 1<<20 || d.Disk != d.Number {
+				t.Errorf("%+v, want a loop device of 1 MiB on %s", d, backing)
+			}
+			return
+		}
+	}
+	t.Errorf("%s is not among %+v", device, f.Devices)
+}

@@ -1,0 +1,129 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Mount is one line of /proc/PID/mountinfo (proc(5)).
+type Mount struct {
+	ID, Parent int
+	Dev        string // "major:minor"
+	Root       string // the mounted directory inside its filesystem
+	Point      string // where, octal escapes decoded
+	Options    []string
+	Type       string // filesystem type
+	Source     string
+	Super      []string // super block options
+}
+
+// MountOf returns the mount that a clean absolute path lies on: of the visible ones the deepest.
+func (f *Facts) MountOf(name string) (Mount, bool) {
+	best, found := Mount{}, false
+	for _, m := range f.Mounts {
+		if within(name, m.Point) && len(m.Point) >= len(best.Point) && visible(f.Mounts, m) {
+			best, found = m, true
+		}
+	}
+	return best, found
+}
+
+func (h *Host) mounts() ([]Mount, error) {
+	text, err := h.readFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	return parseMountInfo(text)
+}
+
+func parseMountInfo(text []byte) ([]Mount, error) {
+	var mounts []Mount
+	err := lines("mountinfo", text, func(line string) error {
+		m, err := parseMount(line)
+		mounts = append(mounts, m)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return mounts, nil
+}
+
+// parseMount reads "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue".
+// Fields are parted by single blanks, so that an empty source is an empty field.
+func parseMount(line string) (Mount, error) {
+	own, filesystem, found := strings.Cut(line, " - ")
+	fields := strings.Split(own, " ")
+	if !found || len(fields) < 6 {
+		return Mount{}, errors.New("want at least ten fields with a lone dash")
+	}
+	var m Mount
+	var err error
+	if m.ID, err = strconv.Atoi(fields[0]); err != nil {
+		return Mount{}, fmt.Errorf("mount ID %q is not a number", fields[0])
+	}
+	if m.Parent, err = strconv.Atoi(fields[1]); err != nil {
+		return Mount{}, fmt.Errorf("parent ID %q is not a number", fields[1])
+	}
+	m.Dev = fields[2]
+	m.Root = unescape(fields[3])
+	m.Point = unescape(fields[4])
+	m.Options = strings.Split(fields[5], ",")
+	rest := strings.SplitN(filesystem, " ", 3)
+	if len(rest) < 3 {
+		return Mount{}, errors.New("want type, source and options after the dash")
+	}
+	m.Type = unescape(rest[0])
+	m.Source = unescape(rest[1])
+	m.Super = strings.Split(rest[2], ",")
+	for i, option := range m.Super {
+		m.Super[i] = unescape(option)
+	}
+	return m, nil
+}
+
+// unescape decodes the \040 that the kernel writes for blank, tab, newline, backslash and '#'.
+func unescape(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
+	}
+	out := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				out = append(out, byte(n))
+				i += 3
+				continue
+			}
+		}
+		out = append(out, s[i])
+	}
+	return string(out)
+}
+
+// visible says whether a path below the mount point of m leads into m: no other mount lies over it.
+// What is mounted at or above its point must be an ancestor of m, else it was mounted over m later.
+func visible(mounts []Mount, m Mount) bool {
+	parents := make(map[int]int, len(mounts))
+	for _, other := range mounts {
+		parents[other.ID] = other.Parent
+	}
+	above := map[int]bool{}
+	for id, known := m.ID, true; known && !above[id]; {
+		above[id] = true
+		id, known = parents[id]
+	}
+	for _, other := range mounts {
+		if within(m.Point, other.Point) && !above[other.ID] {
+			return false
+		}
+	}
+	return true
+}
+
+// within says whether a clean absolute path is dir or lies below it.
+func within(name, dir string) bool {
+	return dir == "/" || name == dir || strings.HasPrefix(name, dir) && name[len(dir)] == '/'
+}

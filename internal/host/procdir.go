@@ -1,0 +1,168 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// procDir is the directory of one process. On the live machine it is held open: it belongs to this
+// process for good, so that files read one after the other never mix two owners of a reused pid.
+type procDir struct {
+	h   *Host
+	pid int
+	fd  int // -1 in a captured host and while recording one
+}
+
+// openProc opens the directory of a process. The error matches ErrExited when there is none.
+func (h *Host) openProc(pid int) (procDir, error) {
+	d := procDir{h: h, pid: pid, fd: -1}
+	var err error
+	if h.live && h.seen == nil {
+		d.fd, err = retry(func() (int, error) {
+			return unix.Open(d.path(""), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		})
+	} else if !h.exists(d.path("")) {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return procDir{}, d.failed(err)
+	}
+	return d, nil
+}
+
+func (d procDir) close() {
+	if d.fd >= 0 {
+		unix.Close(d.fd) // nothing was written through it
+	}
+}
+
+func (d procDir) path(name string) string { return path.Join("/proc", strconv.Itoa(d.pid), name) }
+
+// failed says which process an error is about, and makes it match ErrExited when the process is gone.
+func (d procDir) failed(err error) error {
+	if isGone(err) && !d.alive() {
+		return fmt.Errorf("read process %d: %w", d.pid, ErrExited)
+	}
+	return fmt.Errorf("read process %d: %w", d.pid, err)
+}
+
+// alive says whether the process is still there, a zombie included.
+func (d procDir) alive() bool {
+	if d.fd >= 0 {
+		return unix.Faccessat(d.fd, "stat", unix.F_OK, 0) == nil
+	}
+	return d.h.exists(d.path("stat"))
+}
+
+// read returns the first limit bytes of a file of the process, in buf if it has the room.
+func (d procDir) read(buf []byte, name string, limit int) ([]byte, error) {
+	if d.fd < 0 {
+		return d.h.readSome(d.path(name), int64(limit))
+	}
+	fd, err := d.openFile(name, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	return readAll(fd, buf[:0], limit)
+}
+
+// readAll reads a file to its end without allocating when buf is large enough.
+func readAll(fd int, buf []byte, limit int) ([]byte, error) {
+	for {
+		if len(buf) == cap(buf) {
+			buf = slices.Grow(buf, max(4096, cap(buf)))
+		}
+		n, err := retry(func() (int, error) { return unix.Read(fd, buf[len(buf):cap(buf)]) })
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			return buf, nil
+		}
+		if buf = buf[:len(buf)+n]; len(buf) >= limit {
+			return buf[:limit], nil
+		}
+	}
+}
+
+func (d procDir) openFile(name string, flags int) (int, error) {
+	return retry(func() (int, error) { return unix.Openat(d.fd, name, flags|unix.O_CLOEXEC, 0) })
+}
+
+// link returns the text of a symbolic link of the process.
+func (d procDir) link(name string) (string, error) {
+	if d.fd < 0 {
+		return d.h.readLink(d.path(name))
+	}
+	var buf [unix.PathMax]byte
+	n, err := unix.Readlinkat(d.fd, name, buf[:])
+	if err != nil {
+		return "", err
+	}
+	return string(buf[:n]), nil
+}
+
+// list returns the names in a directory of the process.
+func (d procDir) list(name string) ([]string, error) {
+	if d.fd < 0 {
+		return d.h.readDir(d.path(name))
+	}
+	fd, err := d.openFile(name, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), d.path(name))
+	defer f.Close()
+	return f.Readdirnames(-1)
+}
+
+func (d procDir) environ() ([]string, error) {
+	text, err := d.read(nil, "environ", maxPseudoFile)
+	if errors.Is(err, fs.ErrNotExist) && d.alive() {
+		return nil, nil // a captured host comes without
+	}
+	return parseEnviron(text), err
+}
+
+// write replaces what a file of the process holds, with a single write(2) as the kernel wants it.
+func (d procDir) write(name, value string) error {
+	if d.fd < 0 {
+		return d.h.inside(d.path(name), true, func(tree *os.Root, name string) error {
+			f, err := tree.OpenFile(name, os.O_WRONLY|os.O_TRUNC, 0)
+			if err != nil {
+				return err
+			}
+			_, err = f.WriteString(value + "\n")
+			return errors.Join(err, f.Close())
+		})
+	}
+	fd, err := d.openFile(name, unix.O_WRONLY)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	n, err := unix.Write(fd, []byte(value))
+	if err == nil && n != len(value) {
+		err = io.ErrShortWrite
+	}
+	return err
+}
+
+// retry repeats a system call that a signal interrupted; Go's own scheduler sends such signals.
+func retry(call func() (int, error)) (int, error) {
+	for {
+		n, err := call()
+		if !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
+}

@@ -1,0 +1,365 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// MaxArgs is how much of a command line is read, in bytes. Linux allows 2 MiB and more; nothing that
+// tells programs apart stands so far behind.
+const MaxArgs = 128 << 10
+
+// ProcID names a process beyond doubt: a pid may be reused, a pid with its start time is not.
+type ProcID struct {
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"` // field 22 of /proc/PID/stat, clock ticks since boot
+}
+
+// Process is one process (thread group) as /proc shows it.
+type Process struct {
+	ProcID
+	PPID    int
+	Comm    string   // field 2 of stat, at most 15 bytes
+	State   byte     // field 3 of stat
+	Kernel  bool     // a kernel thread (PF_KTHREAD)
+	Exe     string   // /proc/PID/exe without " (deleted)"; "" when unreadable
+	Args    []string // none for a kernel thread, for a zombie and in the midst of execve(2)
+	UID     int      // effective
+	GID     int      // effective
+	Groups  []int    // supplementary
+	Threads int
+	RT      bool // scheduling policy of the main thread is FIFO, RR or DEADLINE
+	// Cgroups maps Hierarchy.ID to the path inside that hierarchy, "/" first. Processes of one group
+	// share one map: do not write to it.
+	Cgroups map[string]string
+	// PIDNamespace differs from the reader's own: a container's process.
+	ForeignNamespace bool
+	// Env holds NAME=VALUE pairs; read only when asked for.
+	Env []string
+	// ArgsTruncated says that Args is the first MaxArgs bytes of a longer command line.
+	ArgsTruncated bool
+}
+
+// ProcessOptions says what to read.
+type ProcessOptions struct {
+	Env  bool  // read the environment too
+	PIDs []int // only these; nil is every process
+}
+
+// Processes returns the processes there are, by pid. One that exits meanwhile is left out. When
+// hidepid hides processes of other users from this one, it returns those it sees together with an
+// error that matches ErrHidden.
+func (h *Host) Processes(o ProcessOptions) ([]Process, error) {
+	var hidden error
+	pids := slices.Clone(o.PIDs)
+	if o.PIDs == nil {
+		var err error
+		if pids, err = h.listPIDs(nil); err != nil {
+			return nil, fmt.Errorf("list processes: %w", err)
+		}
+		hidden = h.hidden()
+		if hidden != nil && !errors.Is(hidden, ErrHidden) {
+			return nil, hidden
+		}
+	}
+	slices.Sort(pids)
+	pids = slices.Compact(pids)
+	reader := newProcReader(h, o.Env)
+	list := make([]Process, 0, len(pids))
+	for _, pid := range pids {
+		p, _, err := reader.read(pid)
+		if errors.Is(err, ErrExited) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, p)
+	}
+	return list, hidden
+}
+
+// capSysPtrace is the number of CAP_SYS_PTRACE, which sees through hidepid.
+const capSysPtrace = 19
+
+// hidden returns an error that matches ErrHidden when this process does not see all others. A reader
+// in the group of the gid= option sees all too; that is not looked at, because such a reader still
+// lacks what is needed to govern anything.
+func (h *Host) hidden() error {
+	mounts, err := h.mounts()
+	if err != nil {
+		return fmt.Errorf("find how /proc is mounted: %w", err)
+	}
+	proc, found := (&Facts{Mounts: mounts}).MountOf("/proc")
+	if !found || proc.Type != "proc" || !hidesProcesses(proc.Super) {
+		return nil
+	}
+	self, err := h.selfStatus()
+	if err != nil {
+		return fmt.Errorf("find own capabilities: %w", err)
+	}
+	if self.capEffective>>capSysPtrace&1 == 1 {
+		return nil
+	}
+	return ErrHidden
+}
+
+// hidesProcesses knows the values of hidepid= (proc(5)), which have names since kernel 5.8. 1
+// (noaccess) leaves the directories in sight but not their files.
+func hidesProcesses(options []string) bool {
+	for _, option := range options {
+		if value, found := strings.CutPrefix(option, "hidepid="); found {
+			return value != "0" && value != "off"
+		}
+	}
+	return false
+}
+
+// procReader reads processes one after the other into the same buffers.
+type procReader struct {
+	h       *Host
+	env     bool
+	buf     []byte
+	cgroups map[string]map[string]string // by the text of the cgroup file
+	self    string                       // our own pid namespace, "" until asked for
+}
+
+func newProcReader(h *Host, env bool) *procReader {
+	return &procReader{h: h, env: env, buf: make([]byte, 0, 16<<10), cgroups: map[string]map[string]string{}}
+}
+
+// read reads one process. The error matches ErrExited when it is gone.
+func (r *procReader) read(pid int) (Process, stat, error) {
+	dir, err := r.h.openProc(pid)
+	if err != nil {
+		return Process{}, stat{}, err
+	}
+	defer dir.close()
+	s, err := r.stat(dir)
+	if err != nil {
+		return Process{}, stat{}, err
+	}
+	p := Process{
+		ProcID:  ProcID{PID: pid, Start: s.start},
+		PPID:    s.ppid,
+		Comm:    s.comm,
+		State:   s.state,
+		Kernel:  s.kernel,
+		Threads: s.threads,
+		RT:      s.realtime,
+	}
+	for _, part := range []func(procDir, *Process) error{r.owner, r.program, r.cgroup, r.environ} {
+		if err := part(dir, &p); err != nil {
+			return Process{}, stat{}, dir.failed(err)
+		}
+	}
+	return p, s, nil
+}
+
+// stat reads the stat of a process whose directory is open.
+func (r *procReader) stat(dir procDir) (stat, error) {
+	text, err := dir.read(r.buf, "stat", maxPseudoFile)
+	if err != nil {
+		return stat{}, dir.failed(err)
+	}
+	r.buf = text[:0]
+	s, err := parseStat(text)
+	if err != nil {
+		return stat{}, dir.failed(err)
+	}
+	return s, nil
+}
+
+func (r *procReader) owner(dir procDir, p *Process) error {
+	text, err := dir.read(r.buf, "status", maxPseudoFile)
+	if err != nil {
+		return err
+	}
+	r.buf = text[:0]
+	s, err := parseStatus(text)
+	if err != nil {
+		return err
+	}
+	p.UID, p.GID, p.Groups = s.uid, s.gid, s.groups
+	p.ForeignNamespace = s.namespaces > 1
+	if s.namespaces == 0 && !p.Kernel {
+		p.ForeignNamespace = r.foreign(dir)
+	}
+	return nil
+}
+
+// foreign compares the links, for kernels before 4.1. Without the right to read them the answer is no.
+func (r *procReader) foreign(dir procDir) bool {
+	if r.self == "" {
+		r.self, _ = r.h.readLink("/proc/self/ns/pid")
+	}
+	theirs, err := dir.link("ns/pid")
+	return err == nil && r.self != "" && theirs != r.self
+}
+
+func (r *procReader) program(dir procDir, p *Process) error {
+	if p.Kernel {
+		return nil
+	}
+	exe, err := dir.link("exe")
+	switch {
+	case err == nil:
+		p.Exe = strings.TrimSuffix(exe, " (deleted)")
+	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission):
+		return err
+	}
+	text, err := dir.read(r.buf, "cmdline", MaxArgs+1)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r.buf = text[:0]
+	if p.ArgsTruncated = len(text) > MaxArgs; p.ArgsTruncated {
+		text = text[:MaxArgs]
+	}
+	p.Args = parseArgs(text)
+	return nil
+}
+
+func (r *procReader) cgroup(dir procDir, p *Process) error {
+	text, err := dir.read(r.buf, "cgroup", maxPseudoFile)
+	if errors.Is(err, fs.ErrNotExist) && dir.alive() {
+		return nil // built without cgroups
+	}
+	if err != nil {
+		return err
+	}
+	r.buf = text[:0]
+	paths, found := r.cgroups[string(text)]
+	if !found {
+		if paths, err = parseCgroup(text); err != nil {
+			return err
+		}
+		if len(r.cgroups) >= maxCgroupTexts {
+			clear(r.cgroups)
+		}
+		r.cgroups[string(text)] = paths
+	}
+	p.Cgroups = paths
+	return nil
+}
+
+// maxCgroupTexts bounds the memory of a scanner that lives for months beside short-lived groups.
+const maxCgroupTexts = 4096
+
+func (r *procReader) environ(dir procDir, p *Process) error {
+	if !r.env || p.Kernel {
+		return nil
+	}
+	env, err := dir.environ()
+	if errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	p.Env = env
+	return err
+}
+
+// Alive says whether the process runs: its pid is still its own, and it is no zombie.
+func (h *Host) Alive(id ProcID) bool {
+	dir, err := h.openProc(id.PID)
+	if err != nil {
+		return false
+	}
+	defer dir.close()
+	s, err := newProcReader(h, false).stat(dir)
+	return err == nil && s.start == id.Start && !s.dead()
+}
+
+// Cwd returns the working directory of a process.
+func (h *Host) Cwd(pid int) (string, error) {
+	dir, err := h.openProc(pid)
+	if err != nil {
+		return "", err
+	}
+	defer dir.close()
+	cwd, err := dir.link("cwd")
+	if err != nil {
+		return "", dir.failed(err)
+	}
+	return strings.TrimSuffix(cwd, " (deleted)"), nil
+}
+
+// Environ returns the environment a process was started with, as NAME=VALUE.
+func (h *Host) Environ(pid int) ([]string, error) {
+	dir, err := h.openProc(pid)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.close()
+	env, err := dir.environ()
+	if err != nil {
+		return nil, dir.failed(err)
+	}
+	return env, nil
+}
+
+// Task is one thread of a process.
+type Task struct {
+	TID   int
+	State byte // field 3 of stat
+	RT    bool // scheduling policy is FIFO, RR or DEADLINE
+}
+
+// TaskState is the state of a thread, field 3 of its stat. Errors: ErrExited.
+func (h *Host) TaskState(tid int) (byte, error) {
+	dir, err := h.openProc(tid)
+	if err != nil {
+		return 0, err
+	}
+	defer dir.close()
+	text, err := dir.read(nil, "stat", maxPseudoFile)
+	if err != nil {
+		return 0, dir.failed(err)
+	}
+	s, err := parseStat(text)
+	if err != nil {
+		return 0, dir.failed(err)
+	}
+	return s.state, nil
+}
+
+// Tasks returns the threads of a process by number, its main thread included.
+func (h *Host) Tasks(pid int) ([]Task, error) {
+	dir, err := h.openProc(pid)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.close()
+	names, err := dir.list("task")
+	if err != nil {
+		return nil, dir.failed(err)
+	}
+	tasks := make([]Task, 0, len(names))
+	var buf []byte
+	for _, name := range names {
+		tid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		buf, err = dir.read(buf, "task/"+name+"/stat", maxPseudoFile)
+		if isGone(err) {
+			continue
+		}
+		if err != nil {
+			return nil, dir.failed(err)
+		}
+		s, err := parseStat(buf)
+		if err != nil {
+			return nil, dir.failed(err)
+		}
+		tasks = append(tasks, Task{TID: tid, State: s.state, RT: s.realtime})
+	}
+	slices.SortFunc(tasks, func(a, b Task) int { return a.TID - b.TID })
+	return tasks, nil
+}

@@ -1,0 +1,283 @@
+package host
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// settleTicks is how young a process is looked at again every time, in clock ticks: 2 s. Between
+	// fork and its final self a process changes its program, its title and its user.
+	settleTicks = 2 * ticksPerSecond
+	// ticksPerSecond is USER_HZ, 100 on every architecture Go has a Linux port for.
+	ticksPerSecond = 100
+	// wholeEvery is after how many full looks every process has been read anew from end to end, so
+	// that what leaves no trace in stat (a late setuid, a title, a move by somebody else) is seen.
+	wholeEvery = 32
+)
+
+// Scanner looks at the process table again and again and reads only what may be new. It is not safe
+// for concurrent use.
+type Scanner struct {
+	// Env makes it read environments too; set it before the first look.
+	Env bool
+
+	h       *Host
+	lister  *pidLister
+	reader  *procReader
+	procs   []Process
+	marks   []mark // beside procs
+	spare   []Process
+	spareM  []mark
+	pids    []int
+	recheck map[int]bool
+	fulls   int           // full looks so far
+	loadavg int           // an open /proc/loadavg, 0 for none
+	forks   forks         // before the list of the look before
+	young   bool          // some process was still settling then
+	clock   func() uint64 // time since boot in clock ticks
+}
+
+// mark is what a scanner remembers of a process beside its public face.
+type mark struct {
+	image uint64 // of stat
+	young bool   // it was still settling when it was read
+}
+
+// NewScanner returns a scanner that has seen nothing yet.
+func (h *Host) NewScanner() *Scanner {
+	return &Scanner{h: h, recheck: map[int]bool{}, clock: h.sinceBoot}
+}
+
+// Recheck has these processes read from end to end at the next look, quick or full: after a move
+// their Cgroups are of the past.
+func (s *Scanner) Recheck(pids ...int) {
+	for _, pid := range pids {
+		s.recheck[pid] = true
+	}
+}
+
+// Close gives back the descriptors that a scanner of the live machine keeps. A later Look opens them again.
+func (s *Scanner) Close() {
+	if s.loadavg != 0 {
+		_ = unix.Close(s.loadavg)
+		s.loadavg = 0
+	}
+	if s.lister != nil {
+		s.lister.close()
+		s.lister = nil
+	}
+}
+
+// Look returns the processes there are, by pid, and whether anything that tells processes apart
+// differs from the look before: State and Threads alone do not count.
+//
+// A quick look first asks the kernel whether any task came or went since the look before; while none did it
+// costs that one read. Else it lists /proc and reads processes whose pid is new, those that were younger than two
+// seconds when they were read last, and those given to Recheck; to it a pid that was reused in the
+// meantime is still the old process. A full look also reads the stat of all, and the rest of those
+// that executed another program, changed their name or are others under an old pid; one in 32
+// of the processes, in turn, is read from end to end, so that a change of user, title or cgroup that
+// no stat shows is seen after 32 full looks at the latest.
+//
+// The slice is the caller's to keep and to read, not to change. Like Processes, a full look returns
+// what it sees beside an error that matches ErrHidden when processes are hidden from it.
+func (s *Scanner) Look(full bool) (procs []Process, changed bool, err error) {
+	forks, told := s.countForks() // before the list, so that what comes between the two shows next time
+	if !full && told && forks == s.forks && !s.young && len(s.recheck) == 0 {
+		return s.procs, false, nil
+	}
+	if err := s.list(); err != nil {
+		return nil, false, fmt.Errorf("list processes: %w", err)
+	}
+	var hidden error
+	if full {
+		if hidden = s.h.hidden(); hidden != nil && !errors.Is(hidden, ErrHidden) {
+			return nil, false, hidden
+		}
+		s.fulls++
+	}
+	if s.reader == nil {
+		s.reader = newProcReader(s.h, s.Env)
+	}
+	changed, touched, err := s.merge(full)
+	if err != nil {
+		return nil, false, err
+	}
+	clear(s.recheck)
+	s.forks = forks
+	s.young = slices.ContainsFunc(s.spareM, func(m mark) bool { return m.young })
+	s.marks, s.spareM = s.spareM, s.marks
+	if touched {
+		s.procs, s.spare = s.spare, nil // callers keep the old one
+	}
+	return s.procs, changed, hidden
+}
+
+// forks tells whether tasks came or went: it differs whenever one was made or has gone.
+type forks struct {
+	tasks uint64 // there are now
+	last  uint64 // the number last given to one
+}
+
+// countForks reads forks from /proc/loadavg (proc(5)), without an allocation; ok is false when that cannot
+// be told.
+func (s *Scanner) countForks() (f forks, ok bool) {
+	if !s.h.live {
+		return f, false
+	}
+	if s.loadavg == 0 {
+		fd, err := retry(func() (int, error) { return unix.Open("/proc/loadavg", unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+		if err != nil {
+			return f, false
+		}
+		s.loadavg = fd
+	}
+	var buf [128]byte
+	n, err := retry(func() (int, error) { return unix.Pread(s.loadavg, buf[:], 0) })
+	if err != nil {
+		return f, false
+	}
+	return parseForks(buf[:n])
+}
+
+// parseForks reads "0.20 0.18 0.12 1/80 11206": 80 tasks, the last of number 11206.
+func parseForks(text []byte) (f forks, ok bool) {
+	_, rest, found := bytes.Cut(text, []byte("/"))
+	if !found {
+		return f, false
+	}
+	fields := [2]uint64{}
+	for i := range fields {
+		digits := 0
+		for ; digits < len(rest) && rest[digits] >= '0' && rest[digits] <= '9'; digits++ {
+			fields[i] = fields[i]*10 + uint64(rest[digits]-'0')
+		}
+		if digits == 0 {
+			return f, false
+		}
+		rest = bytes.TrimLeft(rest[digits:], " ")
+	}
+	return forks{tasks: fields[0], last: fields[1]}, true
+}
+
+func (s *Scanner) list() (err error) {
+	if !s.h.live {
+		s.pids, err = s.h.listPIDs(s.pids)
+		return err
+	}
+	if s.lister == nil {
+		if s.lister, err = openPIDLister(); err != nil {
+			return err
+		}
+	}
+	s.pids, err = s.lister.list(s.pids)
+	return err
+}
+
+// merge builds the next table in spare. Touched says that it differs from the present one at all.
+func (s *Scanner) merge(full bool) (changed, touched bool, err error) {
+	s.spare, s.spareM = slices.Grow(s.spare[:0], len(s.pids)), s.spareM[:0]
+	now := s.clock()
+	old := 0
+	for _, pid := range s.pids {
+		for old < len(s.procs) && s.procs[old].PID < pid {
+			old++
+			changed = true // it has vanished
+		}
+		var before *Process
+		var m mark
+		if old < len(s.procs) && s.procs[old].PID == pid {
+			before, m = &s.procs[old], s.marks[old]
+			old++
+		}
+		p, m, err := s.look(pid, before, m, full, now)
+		if errors.Is(err, ErrExited) {
+			changed = changed || before != nil
+			continue
+		}
+		if err != nil {
+			return false, false, err
+		}
+		if before == nil || !same(before, &p) {
+			changed = true
+		} else if before.State != p.State || before.Threads != p.Threads {
+			touched = true
+		}
+		s.spare, s.spareM = append(s.spare, p), append(s.spareM, m)
+	}
+	changed = changed || old < len(s.procs)
+	return changed, touched || changed, nil
+}
+
+// look decides how much of one process to read.
+func (s *Scanner) look(pid int, before *Process, m mark, full bool, now uint64) (Process, mark, error) {
+	turn := full && pid%wholeEvery == s.fulls%wholeEvery
+	if before != nil && !m.young && !turn && !s.recheck[pid] {
+		if !full {
+			return *before, m, nil
+		}
+		st, err := s.stat(pid)
+		if err != nil {
+			return Process{}, mark{}, err
+		}
+		if st.start == before.Start && st.image == m.image && st.comm == before.Comm {
+			p := *before
+			p.PPID, p.State, p.Threads, p.RT = st.ppid, st.state, st.threads, st.realtime
+			return p, m, nil
+		}
+	}
+	p, st, err := s.reader.read(pid)
+	if err != nil {
+		return Process{}, mark{}, err
+	}
+	return p, mark{image: st.image, young: now < p.Start+settleTicks}, nil
+}
+
+// stat reads the stat of a process in three system calls, without opening its directory.
+func (s *Scanner) stat(pid int) (stat, error) {
+	d := procDir{h: s.h, pid: pid, fd: -1}
+	if !s.h.live {
+		return s.reader.stat(d)
+	}
+	fd, err := retry(func() (int, error) {
+		return unix.Open("/proc/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	})
+	if err != nil {
+		return stat{}, d.failed(err)
+	}
+	defer unix.Close(fd)
+	text, err := readAll(fd, s.reader.buf[:0], maxPseudoFile)
+	if err != nil {
+		return stat{}, d.failed(err)
+	}
+	s.reader.buf = text[:0]
+	st, err := parseStat(text)
+	if err != nil {
+		return stat{}, d.failed(err)
+	}
+	return st, nil
+}
+
+// sinceBoot is the time since boot in clock ticks. A captured host stands still, long after.
+func (h *Host) sinceBoot() uint64 {
+	var t unix.Timespec
+	if !h.live || unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) != nil {
+		return 1 << 63
+	}
+	return uint64(t.Nano()) / (1e9 / ticksPerSecond)
+}
+
+// same compares all but State and Threads.
+func same(a, b *Process) bool {
+	return a.ProcID == b.ProcID && a.PPID == b.PPID && a.Comm == b.Comm && a.Kernel == b.Kernel &&
+		a.Exe == b.Exe && slices.Equal(a.Args, b.Args) && a.ArgsTruncated == b.ArgsTruncated &&
+		a.UID == b.UID && a.GID == b.GID && slices.Equal(a.Groups, b.Groups) && a.RT == b.RT &&
+		a.ForeignNamespace == b.ForeignNamespace && maps.Equal(a.Cgroups, b.Cgroups) && slices.Equal(a.Env, b.Env)
+}

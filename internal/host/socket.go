@@ -1,0 +1,232 @@
+package host
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Listener is a listening socket of a process.
+type Listener struct {
+	Network string // "tcp" or "unix"
+	Address string // "0.0.0.0:3306", "[::]:3306", or the path of the socket; an abstract one begins with "@"
+	Port    int    // 0 for unix
+}
+
+// Listeners returns the listening sockets of each process, TCP by port first. A process without any
+// is in the map too; one that has exited is not. What the reader has no right to see is left out and
+// named in the error, beside the rest.
+func (h *Host) Listeners(pids []int) (map[int][]Listener, error) {
+	found := make(map[int][]Listener, len(pids))
+	tables := map[string]map[string]Listener{} // by network namespace, then by inode
+	var problems []error
+	for _, pid := range pids {
+		list, err := h.listenersOf(pid, tables)
+		switch {
+		case errors.Is(err, ErrExited):
+		case err != nil:
+			problems = append(problems, fmt.Errorf("find listening sockets: %w", err))
+		default:
+			found[pid] = list
+		}
+	}
+	return found, errors.Join(problems...)
+}
+
+func (h *Host) listenersOf(pid int, tables map[string]map[string]Listener) ([]Listener, error) {
+	dir, err := h.openProc(pid)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.close()
+	inodes, err := dir.sockets()
+	if err != nil {
+		return nil, dir.failed(err)
+	}
+	if len(inodes) == 0 {
+		return nil, nil
+	}
+	namespace, err := dir.link("ns/net")
+	if errors.Is(err, fs.ErrNotExist) && dir.alive() {
+		namespace, err = "", nil // before kernel 3.0 and in hand-made fixtures: there is one
+	}
+	if err != nil {
+		return nil, dir.failed(err)
+	}
+	table, known := tables[namespace]
+	if !known {
+		if table, err = dir.listening(); err != nil {
+			return nil, dir.failed(err)
+		}
+		tables[namespace] = table
+	}
+	var list []Listener
+	for _, inode := range inodes {
+		if l, is := table[inode]; is && !slices.Contains(list, l) {
+			list = append(list, l)
+		}
+	}
+	slices.SortFunc(list, compareListeners)
+	return list, nil
+}
+
+func compareListeners(a, b Listener) int {
+	if a.Network != b.Network {
+		return strings.Compare(a.Network, b.Network)
+	}
+	if a.Port != b.Port {
+		return a.Port - b.Port
+	}
+	return strings.Compare(a.Address, b.Address)
+}
+
+// fileLinks returns what the descriptors of a process point to.
+func (d procDir) fileLinks() ([]string, error) {
+	names, err := d.list("fd")
+	if err != nil {
+		return nil, err
+	}
+	targets := make([]string, 0, len(names))
+	for _, name := range names {
+		target, err := d.link("fd/" + name)
+		if isGone(err) {
+			continue // closed in this moment
+		}
+		if err != nil {
+			return nil, err
+		}
+		targets = append(targets, target)
+	}
+	return targets, nil
+}
+
+// sockets returns the inode numbers of the sockets a process has open.
+func (d procDir) sockets() ([]string, error) {
+	targets, err := d.fileLinks()
+	if err != nil {
+		return nil, err
+	}
+	var inodes []string
+	for _, target := range targets {
+		if inode, is := strings.CutPrefix(target, "socket:["); is {
+			inodes = append(inodes, strings.TrimSuffix(inode, "]"))
+		}
+	}
+	return inodes, nil
+}
+
+// listening returns the listening sockets of the process's network namespace by inode.
+func (d procDir) listening() (map[string]Listener, error) {
+	table := map[string]Listener{}
+	for name, parse := range map[string]func([]byte, map[string]Listener) error{
+		"net/tcp": parseTCP, "net/tcp6": parseTCP, "net/unix": parseUnix,
+	} {
+		text, err := d.read(nil, name, maxPseudoFile)
+		if errors.Is(err, fs.ErrNotExist) && d.alive() {
+			continue // no IPv6 on this host
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := parse(text, table); err != nil {
+			return nil, err
+		}
+	}
+	return table, nil
+}
+
+// parseTCP adds the listening sockets of /proc/net/tcp or tcp6 (proc(5)):
+// "0: 0100007F:0CEA 00000000:0000 0A …", field 4 the state, field 10 the inode.
+func parseTCP(text []byte, table map[string]Listener) error {
+	const listen = "0A" // TCP_LISTEN of net/tcp_states.h
+	number := 0
+	for line := range bytes.Lines(text) {
+		if number++; number == 1 {
+			continue // the heading
+		}
+		fields := bytes.Fields(line)
+		if len(fields) < 10 {
+			return fmt.Errorf("parse net/tcp: line %d: %d fields, want ten", number, len(fields))
+		}
+		if string(fields[3]) != listen {
+			continue
+		}
+		address, err := parseAddress(string(fields[1]))
+		if err != nil {
+			return fmt.Errorf("parse net/tcp: line %d: %w", number, err)
+		}
+		table[string(fields[9])] = Listener{"tcp", address.String(), int(address.Port())}
+	}
+	return nil
+}
+
+// parseAddress reads "0100007F:0CEA". The kernel prints the address as 32-bit numbers in its own byte
+// order, the port as a number.
+func parseAddress(text string) (netip.AddrPort, error) {
+	host, port, _ := strings.Cut(text, ":")
+	raw, err := hex.DecodeString(host)
+	if err != nil || len(raw) != 4 && len(raw) != 16 {
+		return netip.AddrPort{}, fmt.Errorf("%q is not an address", text)
+	}
+	n, err := strconv.ParseUint(port, 16, 16)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("%q has no port", text)
+	}
+	for word := raw; len(word) > 0; word = word[4:] {
+		binary.NativeEndian.PutUint32(word, binary.BigEndian.Uint32(word))
+	}
+	address, _ := netip.AddrFromSlice(raw)
+	return netip.AddrPortFrom(address, uint16(n)), nil
+}
+
+// parseUnix adds the listening sockets of /proc/net/unix (proc(5)):
+// "000000009a187066: 00000002 00000000 00010000 0001 01 16423 /run/mysqld/mysqld.sock".
+func parseUnix(text []byte, table map[string]Listener) error {
+	const acceptsConnections = 1 << 16 // __SO_ACCEPTCON of linux/net.h
+	number := 0
+	for line := range strings.Lines(string(text)) {
+		if number++; number == 1 {
+			continue // the heading
+		}
+		fields := strings.Fields(line)
+		if len(fields) < 7 {
+			continue // a path may hold a newline: what follows it is no socket of its own
+		}
+		flags, err := strconv.ParseUint(fields[3], 16, 64)
+		if err != nil || flags&acceptsConnections == 0 || len(fields) < 8 {
+			continue
+		}
+		_, name, _ := strings.Cut(line, " "+fields[6]+" ") // a path may hold blanks
+		table[fields[6]] = Listener{"unix", strings.TrimSuffix(name, "\n"), 0}
+	}
+	return nil
+}
+
+// OpenFiles returns the files that a process has open by descriptor, sorted, each once, without
+// sockets, pipes and the like and without " (deleted)".
+func (h *Host) OpenFiles(pid int) ([]string, error) {
+	dir, err := h.openProc(pid)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.close()
+	targets, err := dir.fileLinks()
+	if err != nil {
+		return nil, dir.failed(err)
+	}
+	var files []string
+	for _, target := range targets {
+		if strings.HasPrefix(target, "/") {
+			files = append(files, strings.TrimSuffix(target, " (deleted)"))
+		}
+	}
+	slices.Sort(files)
+	return slices.Compact(files), nil
+}

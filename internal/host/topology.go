@@ -1,0 +1,182 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Node is a NUMA node.
+type Node struct {
+	ID       int
+	CPUs     IDSet // online CPUs of the node; empty for a node of memory alone
+	MemTotal int64 // bytes
+}
+
+// MemInfo returns /proc/meminfo: amounts of memory in bytes, the HugePages_ counters as counts.
+func (h *Host) MemInfo() (map[string]int64, error) {
+	text, err := h.readFile("/proc/meminfo")
+	if err != nil {
+		return nil, err
+	}
+	return parseMemInfo(text)
+}
+
+// parseMemInfo reads "MemTotal:  24684092 kB". The lines of a node's meminfo begin with "Node 0 ".
+func parseMemInfo(text []byte) (map[string]int64, error) {
+	info := make(map[string]int64, 64)
+	err := lines("meminfo", text, func(line string) error {
+		name, rest, found := strings.Cut(line, ":")
+		if !found {
+			return nil
+		}
+		if fields := strings.Fields(name); len(fields) > 0 {
+			name = fields[len(fields)-1]
+		}
+		n, err := parseAmount(rest)
+		if err != nil {
+			return err
+		}
+		info[name] = n
+		return nil
+	})
+	return info, err
+}
+
+// parseAmount reads "  24684092 kB" (1024 bytes each) or a bare number.
+func parseAmount(text string) (int64, error) {
+	digits, kilo := strings.CutSuffix(strings.TrimSpace(text), " kB")
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n < 0 || kilo && n > 1<<52 {
+		return 0, fmt.Errorf("%q is not an amount of memory", strings.TrimSpace(text))
+	}
+	if kilo {
+		n *= 1024
+	}
+	return n, nil
+}
+
+func (h *Host) memoryFacts(f *Facts) error {
+	info, err := h.MemInfo()
+	if err != nil {
+		return err
+	}
+	if f.MemTotal = info["MemTotal"]; f.MemTotal == 0 {
+		return errors.New("parse /proc/meminfo: no MemTotal")
+	}
+	f.SwapTotal = info["SwapTotal"]
+	if f.PageSize, err = h.pageSize(); err != nil {
+		return err
+	}
+	f.HugePageSizes, err = h.hugePageSizes()
+	return err
+}
+
+// pageSize takes the page size from the first mapping of this process in smaps, so that a captured
+// host has its own: getpagesize(2) would answer for the reader. The first mapping is the program's.
+func (h *Host) pageSize() (int64, error) {
+	const firstMapping = 2048
+	text, err := h.readSome("/proc/self/smaps", firstMapping)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if size, found := strings.CutPrefix(line, "KernelPageSize:"); found {
+			return parseAmount(size)
+		}
+	}
+	return 0, errors.New("parse /proc/self/smaps: no KernelPageSize")
+}
+
+func (h *Host) hugePageSizes() ([]int64, error) {
+	names, err := h.readDir("/sys/kernel/mm/hugepages")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // built without CONFIG_HUGETLBFS
+	}
+	if err != nil {
+		return nil, err
+	}
+	var sizes []int64
+	for _, name := range names {
+		digits, found := strings.CutPrefix(name, "hugepages-")
+		if !found {
+			continue
+		}
+		size, err := parseAmount(strings.Replace(digits, "kB", " kB", 1))
+		if err != nil {
+			return nil, fmt.Errorf("parse /sys/kernel/mm/hugepages/%s: %w", name, err)
+		}
+		sizes = append(sizes, size)
+	}
+	slices.Sort(sizes)
+	return sizes, nil
+}
+
+func (h *Host) topologyFacts(f *Facts) error {
+	var err error
+	if f.CPUs, err = h.readIDSet("/sys/devices/system/cpu/online"); err != nil {
+		return err
+	}
+	const nodes = "/sys/devices/system/node"
+	online, err := h.readIDSet(nodes + "/online")
+	if errors.Is(err, fs.ErrNotExist) {
+		f.Nodes = []Node{{ID: 0, CPUs: f.CPUs, MemTotal: f.MemTotal}} // built without CONFIG_NUMA
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, id := range online {
+		node, err := h.node(fmt.Sprintf("%s/node%d", nodes, id), id)
+		if err != nil {
+			return err
+		}
+		node.CPUs = node.CPUs.Intersect(f.CPUs)
+		f.Nodes = append(f.Nodes, node)
+	}
+	return nil
+}
+
+func (h *Host) node(dir string, id int) (Node, error) {
+	cpus, err := h.readIDSet(dir + "/cpulist")
+	if err != nil {
+		return Node{}, err
+	}
+	text, err := h.readFile(dir + "/meminfo")
+	if err != nil {
+		return Node{}, err
+	}
+	info, err := parseMemInfo(text)
+	if err != nil {
+		return Node{}, fmt.Errorf("%s: %w", dir, err)
+	}
+	return Node{ID: id, CPUs: cpus, MemTotal: info["MemTotal"]}, nil
+}
+
+func (h *Host) readIDSet(name string) (IDSet, error) {
+	text, err := h.readText(name)
+	if err != nil {
+		return nil, err
+	}
+	set, err := ParseIDSet(text)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return set, nil
+}
+
+// LoadAverage returns the load over 1, 5 and 15 minutes as /proc/loadavg prints it: "0.10 0.25 0.31".
+func (h *Host) LoadAverage() (string, error) {
+	text, err := h.readText("/proc/loadavg")
+	if err != nil {
+		return "", err
+	}
+	fields := strings.Fields(text)
+	if len(fields) < 3 {
+		return "", fmt.Errorf("parse /proc/loadavg: %q has no three numbers", text)
+	}
+	return strings.Join(fields[:3], " "), nil
+}

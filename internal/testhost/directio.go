@@ -1,0 +1,184 @@
+package testhost
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Rate is what a measurement gave.
+type Rate struct {
+	Bytes float64 // per second
+	Ops   float64 // per second
+}
+
+// DirectIO is a process, a copy of the test binary, that reads or writes a device past the page cache. It does nothing until Sequential or Random is called: put it into a group first.
+type DirectIO struct{ *child }
+
+// DirectWriter starts a process that writes the device. What the device held is lost.
+func DirectWriter(t testing.TB, device string) *DirectIO {
+	t.Helper()
+	return direct(t, "write", device)
+}
+
+// DirectReader starts a process that reads the device.
+func DirectReader(t testing.TB, device string) *DirectIO {
+	t.Helper()
+	return direct(t, "read", device)
+}
+
+func direct(t testing.TB, how, device string) *DirectIO {
+	t.Helper()
+	return &DirectIO{copyOfSelf(t, how+" "+device)}
+}
+
+// Sequential does requests of 256 KiB for so long, one at a time.
+func (d *DirectIO) Sequential(duration time.Duration) Rate {
+	d.t.Helper()
+	return d.measure("sequential", duration)
+}
+
+// depth is how many small requests are under way at a time, so that a limit on their number is met even where
+// each takes milliseconds: in an emulated machine on a busy host.
+const depth = 4
+
+// Random does requests of 4 KiB at random places for so long, several at a time.
+func (d *DirectIO) Random(duration time.Duration) Rate {
+	d.t.Helper()
+	return d.measure("random", duration)
+}
+
+// measure waits for the answer longer than the generator works: a request that a very low limit holds
+// back finishes late.
+func (d *DirectIO) measure(pattern string, duration time.Duration) Rate {
+	d.t.Helper()
+	answer, err := d.ask(fmt.Sprint(pattern, " ", duration.Nanoseconds()), duration+30*time.Second)
+	if err != nil {
+		d.t.Fatalf("direct IO: %v", err)
+	}
+	var bytes, ops, nanoseconds int64
+	if _, err := fmt.Sscan(answer, &bytes, &ops, &nanoseconds); err != nil || nanoseconds <= 0 {
+		d.t.Fatalf("direct IO: no measurement: %q", answer)
+	}
+	seconds := float64(nanoseconds) / 1e9
+	return Rate{Bytes: float64(bytes) / seconds, Ops: float64(ops) / seconds}
+}
+
+// warmUp is left out of each measurement: a fresh throttle lets the first requests through.
+const warmUp = 300 * time.Millisecond
+
+// generate is the child: it reads "pattern nanoseconds" lines and answers "bytes ops nanoseconds".
+func generate(verb, device string, commands io.Reader, answers io.Writer) error {
+	flags := unix.O_RDONLY
+	if verb == "write" {
+		flags = unix.O_WRONLY
+	}
+	fd, err := unix.Open(device, flags|unix.O_DIRECT|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open %q: %w", device, err)
+	}
+	size, err := unix.Seek(fd, 0, io.SeekEnd)
+	if err != nil {
+		return fmt.Errorf("size of %q: %w", device, err)
+	}
+	load := load{fd: fd, size: size, write: verb == "write", buf: aligned(256 << 10)}
+	for {
+		var pattern string
+		var nanoseconds int64
+		_, err := fmt.Fscanln(commands, &pattern, &nanoseconds)
+		if errors.Is(err, io.EOF) {
+			return nil // the test is over
+		}
+		if err != nil {
+			return fmt.Errorf("read a command: %w", err)
+		}
+		load.random = pattern == "random"
+		if _, _, _, err := load.run(warmUp); err != nil {
+			return err
+		}
+		bytes, ops, took, err := load.run(time.Duration(nanoseconds))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(answers, bytes, ops, took.Nanoseconds())
+	}
+}
+
+// aligned gives a buffer that direct IO takes: page aligned.
+func aligned(size int) []byte {
+	const page = 4096
+	buf := make([]byte, size+page)
+	skip := page - int(uintptr(unsafe.Pointer(&buf[0]))%page)
+	return buf[skip : skip+size]
+}
+
+// load is one generator.
+type load struct {
+	fd     int
+	size   int64
+	write  bool
+	random bool
+	buf    []byte // its parts belong to one request each
+	at     int64
+}
+
+// run does requests until the time is over; took ends with the last one.
+func (l *load) run(duration time.Duration) (bytes, ops int64, took time.Duration, err error) {
+	begin := time.Now()
+	if !l.random {
+		bytes, ops, err = l.requests(l.buf, begin.Add(duration))
+		return bytes, ops, time.Since(begin), err
+	}
+	type result struct {
+		bytes, ops int64
+		err        error
+	}
+	done := make(chan result)
+	for i := range depth {
+		go func() {
+			n, ops, err := l.requests(l.buf[i*4096:][:4096], begin.Add(duration))
+			done <- result{n, ops, err}
+		}()
+	}
+	for range depth {
+		r := <-done
+		bytes, ops, err = bytes+r.bytes, ops+r.ops, errors.Join(err, r.err)
+	}
+	return bytes, ops, time.Since(begin), err
+}
+
+// requests does requests of the size of a buffer, one at a time, until the time is over.
+func (l *load) requests(buf []byte, end time.Time) (bytes, ops int64, err error) {
+	block := int64(len(buf))
+	blocks := l.size / block
+	if blocks == 0 {
+		return 0, 0, fmt.Errorf("the device is smaller than one request of %d bytes", block)
+	}
+	for time.Now().Before(end) {
+		at := rand.Int64N(blocks)
+		if !l.random {
+			l.at = (l.at + 1) % blocks
+			at = l.at
+		}
+		n, err := l.request(buf, at*block)
+		if err != nil {
+			return 0, 0, err
+		}
+		bytes += int64(n)
+		ops++
+	}
+	return bytes, ops, nil
+}
+
+func (l *load) request(buf []byte, offset int64) (int, error) {
+	if l.write {
+		return unix.Pwrite(l.fd, buf, offset)
+	}
+	return unix.Pread(l.fd, buf, offset)
+}

@@ -1,0 +1,150 @@
+package testhost
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"bulkhead/internal/host"
+)
+
+// sessions are the processes started here that have not been waited for; each leads a session.
+type sessions struct {
+	sync.Mutex
+	leaders map[int]bool
+}
+
+var spawned = sessions{leaders: make(map[int]bool)}
+
+func (s *sessions) set(pid int, on bool) {
+	s.Lock()
+	defer s.Unlock()
+	if delete(s.leaders, pid); on {
+		s.leaders[pid] = true
+	}
+}
+
+// session says whether a process belongs to a session that was started here.
+func (s *sessions) session(pid int) bool {
+	leader, err := unix.Getsid(pid)
+	s.Lock()
+	defer s.Unlock()
+	return s.leaders[pid] || err == nil && s.leaders[leader]
+}
+
+// Spawn starts a program, found in PATH, in a session of its own, with stdin from and output to
+// /dev/null. It and its process group are killed at the end of the test.
+func Spawn(t testing.TB, name string, args ...string) host.ProcID {
+	t.Helper()
+	return SpawnAs(t, name, name, args...)
+}
+
+// SpawnAs is Spawn with an argv[0] of its own: a process that looks like another program.
+func SpawnAs(t testing.TB, argv0, name string, args ...string) host.ProcID {
+	t.Helper()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatalf("open %q: %v", os.DevNull, err)
+	}
+	defer null.Close()
+	return start(t, look(t, name), append([]string{argv0}, args...), os.Environ(), null, null)
+}
+
+// Spin starts a process that burns one CPU.
+func Spin(t testing.TB) host.ProcID {
+	t.Helper()
+	return Spawn(t, "sh", "-c", "while :; do :; done")
+}
+
+// start starts a program; stderr is the test's.
+func start(t testing.TB, program string, argv, env []string, stdin, stdout *os.File) host.ProcID {
+	t.Helper()
+	p, err := os.StartProcess(program, argv, &os.ProcAttr{
+		Env:   env,
+		Files: []*os.File{stdin, stdout, os.Stderr},
+		// The kernel kills it too when the test binary is killed and runs no clean-up. Go ends no idle
+		// thread, so the thread that starts it lives as long as the binary.
+		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
+	})
+	if err != nil {
+		t.Fatalf("start %q: %v", program, err)
+	}
+	spawned.set(p.Pid, true)
+	t.Cleanup(func() { stop(t, p) })
+	return Identify(t, p.Pid)
+}
+
+// stop kills a process with its process group and waits for it, for a limited time.
+func stop(t testing.TB, p *os.Process) {
+	_ = unix.Kill(-p.Pid, unix.SIGKILL) // gone already is fine
+	done := make(chan struct{})
+	go func() {
+		_, _ = p.Wait() // how it ended does not matter
+		close(done)
+	}()
+	for _, last := range []func(){thawAll, func() { t.Errorf("clean up: process %d does not die", p.Pid) }} {
+		select {
+		case <-done:
+			spawned.set(p.Pid, false)
+			return
+		case <-time.After(cleanupTime / 10):
+			last()
+		}
+	}
+}
+
+// Identify gives the number and start time of a running process.
+func Identify(t testing.TB, pid int) host.ProcID {
+	t.Helper()
+	list, err := host.New("/").Processes(host.ProcessOptions{PIDs: []int{pid}})
+	if err != nil || len(list) != 1 {
+		t.Fatalf("look at process %d: not there (%v)", pid, err)
+	}
+	return list[0].ProcID
+}
+
+// Kill ends a process that Spawn started and returns when it is gone or a zombie.
+func Kill(t testing.TB, id host.ProcID) {
+	t.Helper()
+	if !spawned.session(id.PID) {
+		t.Fatalf("process %d was not started by this test", id.PID)
+	}
+	if err := unix.Kill(id.PID, unix.SIGKILL); err != nil {
+		t.Fatalf("kill process %d: %v", id.PID, err)
+	}
+	h := host.New("/")
+	WaitFor(t, fmt.Sprintf("process %d to end", id.PID), func() bool { return !h.Alive(id) })
+}
+
+// WaitFor polls until is answers true; it fails the test after ten seconds.
+func WaitFor(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited 10 s for %s", what)
+		}
+	}
+}
+
+// look finds a program in PATH.
+func look(t testing.TB, name string) string {
+	t.Helper()
+	if strings.Contains(name, "/") {
+		return name
+	}
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		file := filepath.Join(dir, name)
+		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return file
+		}
+	}
+	t.Fatalf("find %q: not in PATH", name)
+	return ""
+}
