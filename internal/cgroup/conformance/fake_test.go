@@ -1,0 +1,89 @@
+package conformance_test
+
+import (
+	"strings"
+	"testing"
+
+	"bulkhead/internal/cgroup/cgroupfake"
+	"bulkhead/internal/cgroup/conformance"
+	"bulkhead/internal/host"
+)
+
+// Hosts that the model runs as, by the hierarchies they have.
+var (
+	everything = []string{"blkio", "cpu", "cpuset", "hugetlb", "memory", "pids"}
+
+	legacy = []host.Hierarchy{
+		v1("cpu", "cpuacct"), v1("cpuset"), v1("memory"), v1("blkio"), v1("pids"), v1("freezer"), v1("hugetlb"), v1("net_cls", "net_prio"),
+	}
+	unified = []host.Hierarchy{{ID: host.UnifiedID, Version: 2, Controllers: everything, Mount: "/sys/fs/cgroup", Root: "/"}}
+	hybrid  = []host.Hierarchy{
+		v1("cpu"), v1("cpuacct"), v1("cpuset"), v1("memory"), v1("blkio"), v1("pids"), v1("freezer"),
+		{ID: host.UnifiedID, Version: 2, Controllers: []string{"hugetlb"}, Mount: "/sys/fs/cgroup/unified", Root: "/"},
+	}
+)
+
+func v1(controllers ...string) host.Hierarchy {
+	id := strings.Join(controllers, ",")
+	return host.Hierarchy{ID: id, Version: 1, Controllers: controllers, Mount: "/sys/fs/cgroup/" + id, Root: "/"}
+}
+
+// modelled is a process of the model.
+type modelled struct {
+	k  *cgroupfake.Kernel
+	id host.ProcID
+}
+
+func (p modelled) ID() host.ProcID { return p.id }
+func (p modelled) Exit()           { p.k.Exit(p.id.PID) }
+func (p modelled) Touch(bytes int64) bool {
+	return p.k.Charge(p.id.PID, cgroupfake.Anonymous, bytes) == nil
+}
+
+func (p modelled) Realtime() error {
+	tid, err := p.k.Thread(p.id.PID)
+	if err != nil {
+		return err
+	}
+	return p.k.SetRealtime(tid, true)
+}
+
+func model(hierarchies []host.Hierarchy) func(*testing.T) conformance.Subject {
+	return func(*testing.T) conformance.Subject {
+		k := cgroupfake.New(hierarchies, cgroupfake.Options{})
+		return conformance.Subject{
+			Tree: k.Tree, Root: "conformance", CPUs: host.IDSet{0, 1}, Nodes: host.IDSet{0}, Device: "7:0", Absent: "7:99",
+			Spawn: func(testing.TB) conformance.Process { return modelled{k, k.Spawn()} },
+		}
+	}
+}
+
+func TestModelLegacy(t *testing.T)  { expectUncovered(t, conformance.Run(t, model(legacy)), "v2/") }
+func TestModelUnified(t *testing.T) { expectUncovered(t, conformance.Run(t, model(unified)), "v1/") }
+
+func TestModelHybrid(t *testing.T) {
+	expectUncovered(t, conformance.Run(t, model(hybrid)),
+		"v1/hugetlb/", "v2/cpu/", "v2/memory/", "v2/cpuset/", "v2/blkio/", "v2/pids/")
+}
+
+// expectUncovered fails unless every case that was not run has one of the prefixes, and each prefix a case.
+func expectUncovered(t *testing.T, uncovered []string, prefixes ...string) {
+	t.Helper()
+	seen := make(map[string]bool)
+	for _, name := range uncovered {
+		found := false
+		for _, prefix := range prefixes {
+			if strings.HasPrefix(name, prefix) {
+				seen[prefix], found = true, true
+			}
+		}
+		if !found {
+			t.Errorf("%s was not run", name)
+		}
+	}
+	for _, prefix := range prefixes {
+		if !seen[prefix] {
+			t.Errorf("cases %s* were run though the host has no such hierarchy", prefix)
+		}
+	}
+}

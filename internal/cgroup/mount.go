@@ -1,0 +1,178 @@
+package cgroup
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// rootMount is a Mount on a directory of this host. os.Root keeps every path inside it.
+type rootMount struct {
+	root    *os.Root
+	fixture bool // not a real cgroup file system: writing replaces the content
+}
+
+// openMount opens a hierarchy's mount point. Unless it is a fixture, its file system must be the
+// cgroup one of that version, so that a stale mount point never makes us write into a plain directory.
+func openMount(point string, version int, fixture bool) (Mount, error) {
+	root, err := os.OpenRoot(point)
+	if err != nil {
+		return nil, err
+	}
+	if !fixture {
+		if err := checkMagic(root, version); err != nil {
+			root.Close()
+			return nil, err
+		}
+	}
+	return &rootMount{root: root, fixture: fixture}, nil
+}
+
+// checkMagic holds the file system below root against statfs(2)'s magic numbers.
+func checkMagic(root *os.Root, version int) error {
+	want := uint64(unix.CGROUP_SUPER_MAGIC)
+	if version == 2 {
+		want = unix.CGROUP2_SUPER_MAGIC
+	}
+	dir, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	var stat unix.Statfs_t
+	if err := unix.Fstatfs(int(dir.Fd()), &stat); err != nil {
+		return fmt.Errorf("statfs: %w", err)
+	}
+	// The width of Type depends on the architecture.
+	if got := uint64(stat.Type); got != want {
+		return fmt.Errorf("not a cgroup v%d file system (magic %#x, want %#x)", version, got, want)
+	}
+	return nil
+}
+
+func (m *rootMount) Open(dir string) (Directory, error) {
+	f, err := m.root.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &openDir{file: f, fixture: m.fixture}, nil
+}
+
+func (m *rootMount) Mkdir(dir string) error { return m.root.Mkdir(dir, 0o755) }
+
+// Rmdir opens the parent inside the root and removes by name: os.Root.Remove would try unlink first.
+func (m *rootMount) Rmdir(dir string) error {
+	parent, err := m.root.OpenFile(path.Dir(dir), os.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	return unix.Unlinkat(int(parent.Fd()), path.Base(dir), unix.AT_REMOVEDIR)
+}
+
+func (m *rootMount) Close() error { return m.root.Close() }
+
+// openDir is an open directory. Its files are reached with openat(2) by plain names: cheaper than
+// os.File, which would put every knob file into the runtime's poller.
+type openDir struct {
+	file    *os.File
+	fixture bool
+}
+
+var buffers = sync.Pool{New: func() any { b := make([]byte, 8<<10); return &b }}
+
+func (d *openDir) openat(name string, flags int) (int, error) {
+	for {
+		fd, err := unix.Openat(int(d.file.Fd()), name, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+		if err != unix.EINTR {
+			runtime.KeepAlive(d.file)
+			return fd, err
+		}
+	}
+}
+
+// ReadFile reads to the end: cgroup.procs of a large group does not fit one read.
+func (d *openDir) ReadFile(name string) ([]byte, error) {
+	fd, err := d.openat(name, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	var text []byte
+	for {
+		n, err := unix.Read(fd, *buf)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return nil, err
+		case n == 0:
+			return text, nil
+		default:
+			text = append(text, (*buf)[:n]...)
+		}
+	}
+}
+
+// WriteFile never creates: a missing controller must read as ENOENT, not as EACCES. EINTR is retried,
+// because a signal (Go's own preemption is one) ends the kernel's reclaim loop of a v1 memory limit with it.
+func (d *openDir) WriteFile(name string, data []byte) error {
+	flags := unix.O_WRONLY
+	if d.fixture {
+		flags |= unix.O_TRUNC
+		data = append(bytes.Clone(data), '\n')
+	}
+	fd, err := d.openat(name, flags)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	for {
+		n, err := unix.Write(fd, data)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return err
+		case n != len(data):
+			return io.ErrShortWrite
+		default:
+			return nil
+		}
+	}
+}
+
+func (d *openDir) Names() (dirs, files []string, err error) {
+	entries, err := d.file.ReadDir(-1)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			dirs = append(dirs, e.Name())
+		} else {
+			files = append(files, e.Name())
+		}
+	}
+	return dirs, files, nil
+}
+
+// Childless says that there is surely no directory inside: kernfs keeps the link count of a directory at
+// two more than its subdirectories. False means nothing.
+func (d *openDir) Childless() bool {
+	if d.fixture {
+		return false
+	}
+	var stat unix.Stat_t
+	err := unix.Fstat(int(d.file.Fd()), &stat)
+	runtime.KeepAlive(d.file)
+	return err == nil && stat.Nlink == 2
+}
+
+func (d *openDir) Close() error { return d.file.Close() }

@@ -1,0 +1,171 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"bulkhead/internal/host"
+)
+
+// Processes is what Move must know about a process beyond its pid.
+// *host.Host has it.
+type Processes interface {
+	// Alive says whether the process still runs and its pid is still its own.
+	Alive(id host.ProcID) bool
+	// Tasks gives the threads of a process.
+	Tasks(pid int) ([]host.Task, error)
+}
+
+// Procs gives the processes directly in d, sorted, each once. A process outside our pid namespace,
+// which the kernel shows as 0, is left out. On v2 a threaded group has no such list (ErrInvalid).
+func (t *Tree) Procs(d Dir) ([]int, error) { return t.pids(d, "cgroup.procs") }
+
+// Tasks gives the threads directly in d, sorted.
+func (t *Tree) Tasks(d Dir) ([]int, error) {
+	if t.v1(d) {
+		return t.pids(d, "tasks")
+	}
+	return t.pids(d, "cgroup.threads")
+}
+
+func (t *Tree) pids(d Dir, name string) ([]int, error) {
+	text, err := t.Read(d.File(name))
+	if err != nil {
+		return nil, err
+	}
+	return parsePIDs(text)
+}
+
+// parsePIDs parses cgroup.procs. v1 promises neither order nor uniqueness.
+func parsePIDs(text string) ([]int, error) {
+	var pids []int
+	for line := range strings.Lines(text) {
+		pid, err := strconv.Atoi(strings.TrimSpace(line))
+		if err != nil || pid < 0 {
+			return nil, fmt.Errorf("parse list of processes: bad line %q", line)
+		}
+		if pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return slices.Compact(pids), nil
+}
+
+// Move puts a whole process, all its threads, into d. A process that exited, or whose pid belongs to
+// another process by now (a Start that is not 0 is compared just before), gives ErrExited. A process with
+// a real-time thread cannot enter a v1 cpu group without a real-time budget: ErrRealtime, and nothing moved.
+// Other refusals: ErrInvalid (an unseeded cpuset, a kernel thread), ErrBusy (v2: the group has controllers
+// enabled for its children), ErrGone.
+func (t *Tree) Move(d Dir, id host.ProcID) error {
+	op := fmt.Sprintf("move process %d into", id.PID)
+	if id.PID <= 0 {
+		// The kernel would take 0 for the writer itself.
+		return &Error{Op: op, Path: t.Abs(d), Kind: ErrInvalid, Cause: errors.New("not a process number")}
+	}
+	if id.Start != 0 && !t.options.Processes.Alive(id) {
+		return &Error{Op: op, Path: t.Abs(d), Kind: ErrExited}
+	}
+	err := t.Write(d.File("cgroup.procs"), strconv.Itoa(id.PID))
+	var e *Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	e.Op, e.Path, e.Value, e.wrote = op, t.Abs(d), "", false
+	e.Hint = moveHint(errno(e.Cause))
+	if errno(e.Cause) == syscall.EINVAL && t.v1(d) && t.mounts[d.Hierarchy].Has("cpu") && t.realtime(id.PID) {
+		e.Kind = ErrRealtime
+		e.Hint = "give the thread a normal policy (chrt --other), or leave the process outside CPU groups"
+	}
+	return e
+}
+
+// realtime says whether a thread of the process has a real-time policy; no when it cannot be read.
+func (t *Tree) realtime(pid int) bool {
+	tasks, err := t.options.Processes.Tasks(pid)
+	return err == nil && slices.ContainsFunc(tasks, func(task host.Task) bool { return task.RT })
+}
+
+func moveHint(no syscall.Errno) string {
+	switch no {
+	case syscall.EBUSY:
+		return "cgroup v2 allows processes in leaves only; this group has controllers enabled for its children"
+	case syscall.EACCES, syscall.EPERM:
+		return "run as root; a delegated tree also needs write access to the nearest common ancestor's cgroup.procs"
+	case syscall.ENOSPC:
+		return "write cpuset.cpus and cpuset.mems of the group first"
+	case syscall.EAGAIN:
+		return "pids.max of the group is reached"
+	case syscall.EOPNOTSUPP:
+		return "a threaded group takes threads, not processes"
+	case syscall.EINVAL:
+		return "kernel threads that are bound to a CPU cannot be moved"
+	}
+	return ""
+}
+
+// Freeze stops every process in d and below, or lets them go on, and returns when the kernel says it
+// is so. v2 has cgroup.freeze in every group (kernel 5.2); on v1 d must lie in the freezer's
+// hierarchy. Stopping is bounded by Options.FreezeWait; when a task has not stopped by then (state D),
+// the group is let go again and the error is ErrBusy.
+func (t *Tree) Freeze(d Dir, on bool) error {
+	err := t.freeze(d, on)
+	if err != nil && on && errors.Is(err, ErrBusy) {
+		if thaw := t.freeze(d, false); thaw != nil {
+			return errors.Join(err, thaw)
+		}
+	}
+	return err
+}
+
+func (t *Tree) freeze(d Dir, on bool) error {
+	file, value := d.File("cgroup.freeze"), "0"
+	switch {
+	case t.v1(d) && on:
+		file, value = d.File("freezer.state"), "FROZEN"
+	case t.v1(d):
+		file, value = d.File("freezer.state"), "THAWED"
+	case on:
+		value = "1"
+	}
+	return retry(t.options.FreezeWait, func() (again bool, err error) {
+		// v1 is written again each time: a task that forks while freezing may leave the state at FREEZING
+		// (Documentation/admin-guide/cgroup-v1/freezer-subsystem.rst). On v2 the repeat changes nothing.
+		if err := t.Write(file, value); err != nil {
+			return false, err
+		}
+		frozen, err := t.frozen(d, on)
+		if err != nil || frozen == on {
+			return false, err
+		}
+		op, hint := "freeze", "a task in uninterruptible sleep (state D) cannot be stopped; it was let go again"
+		if !on {
+			op, hint = "thaw", "an ancestor is frozen"
+		}
+		return true, &Error{Op: op, Path: t.Abs(d), Kind: ErrBusy, Hint: hint}
+	})
+}
+
+// Frozen says whether every process in d and below is stopped, by d's own freezing or an ancestor's.
+// A group that is still stopping is not frozen.
+func (t *Tree) Frozen(d Dir) (bool, error) { return t.frozen(d, true) }
+
+// frozen tells the state; while stopping or going it answers the opposite of want.
+func (t *Tree) frozen(d Dir, want bool) (bool, error) {
+	if t.v1(d) {
+		state, err := t.Read(d.File("freezer.state"))
+		if state == "FREEZING" {
+			return !want, err
+		}
+		return state == "FROZEN", err
+	}
+	events, err := t.Read(d.File("cgroup.events"))
+	if err != nil {
+		return false, err
+	}
+	return Line(events, "frozen") == "1", nil
+}
