@@ -1,0 +1,119 @@
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+)
+
+// document is the file form of a document: valid JSON that shows when it was damaged.
+type document struct {
+	CRC32C string          `json:"crc32c"` // of Data, in hex
+	Data   json.RawMessage `json:"data"`
+}
+
+// documentName is what a document may be called.
+var documentName = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
+
+// Save replaces a document, whole or not at all, and returns when it is on disk.
+func (s *Store) Save(name string, v any) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	path, err := s.document(name)
+	if err != nil {
+		return err
+	}
+	if s.lock == nil {
+		return fmt.Errorf("save document %q: %w", path, ErrNotLocked)
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode document %q: %w", name, err)
+	}
+	text, err := json.Marshal(document{CRC32C: checksum(data), Data: data})
+	if err != nil {
+		return fmt.Errorf("encode document %q: %w", name, err)
+	}
+	if _, err := writeFile(s.o.FS, path, append(text, '\n')); err != nil {
+		return fileError("save document", path, err)
+	}
+	return nil
+}
+
+// Load reads a document into v; found is false when there is none. The error of one that was
+// damaged, or that v cannot hold, is ErrDamaged.
+func (s *Store) Load(name string, v any) (found bool, err error) {
+	path, err := s.document(name)
+	if err != nil {
+		return false, err
+	}
+	text, err := s.o.FS.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fileError("read document", path, err)
+	}
+	damaged := func(why string) error {
+		return &Error{Op: "read document", Path: path, Err: fmt.Errorf("%w: %s", ErrDamaged, why), Hint: "move it away to go on without it"}
+	}
+	var d document
+	if err := json.Unmarshal(text, &d); err != nil {
+		return false, damaged(err.Error())
+	}
+	if got := checksum(d.Data); got != d.CRC32C {
+		return false, damaged(fmt.Sprintf("checksum %s, should be %q", got, d.CRC32C))
+	}
+	if err := json.Unmarshal(d.Data, v); err != nil {
+		return false, damaged(err.Error())
+	}
+	return true, nil
+}
+
+// SetAside renames a damaged document, so that it can be looked at and stands in nobody's way, and gives its
+// new name. It needs the lock.
+func (s *Store) SetAside(name string) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	path, err := s.document(name)
+	if err != nil {
+		return "", err
+	}
+	if s.lock == nil {
+		return "", fmt.Errorf("set document %q aside: %w", path, ErrNotLocked)
+	}
+	aside := fmt.Sprintf("%s.damaged-%d", path, s.o.Now().Unix())
+	if err := s.o.FS.Rename(path, aside); err != nil {
+		return "", fileError("set document aside", path, err)
+	}
+	return aside, nil
+}
+
+// SaveVersion keeps the sources of a revision of the policy.
+func (s *Store) SaveVersion(n int, sources any) error { return s.Save(versionName(n), sources) }
+
+// LoadVersion reads the sources of a revision; one that was never saved is fs.ErrNotExist.
+func (s *Store) LoadVersion(n int, sources any) error {
+	found, err := s.Load(versionName(n), sources)
+	if err == nil && !found {
+		return fmt.Errorf("read revision %d: %w", n, fs.ErrNotExist)
+	}
+	return err
+}
+
+func versionName(n int) string { return fmt.Sprintf("policy-%d", n) }
+
+func (s *Store) document(name string) (string, error) {
+	if !documentName.MatchString(name) {
+		return "", fmt.Errorf("no document can be called %q", name)
+	}
+	return filepath.Join(s.dir, name+".json"), nil
+}
+
+func checksum(data []byte) string {
+	return fmt.Sprintf("%08x", crc32.Checksum(data, castagnoli))
+}

@@ -1,0 +1,55 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"syscall"
+)
+
+// Error is what goes wrong with a file of the state directory.
+type Error struct {
+	Op   string // "append to journal", "save document", …
+	Path string
+	Err  error
+	Hint string // what to do; may be empty
+}
+
+// Error gives `append to journal "/var/lib/bulkhead/journal.log": no space left on device`.
+func (e *Error) Error() string { return fmt.Sprintf("%s %q: %v", e.Op, e.Path, e.Err) }
+
+// Unwrap gives the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Hint gives the hint of the first *Error in err's chain, "" when there is none.
+func Hint(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Hint
+	}
+	return ""
+}
+
+// fileError wraps a failed file operation; the path is said once.
+func fileError(op, path string, err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		err = pe.Err
+	}
+	return &Error{Op: op, Path: path, Err: err, Hint: fileHint(path, err)}
+}
+
+func fileHint(path string, err error) string {
+	switch {
+	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
+		return fmt.Sprintf("free space below %q and try again", filepath.Dir(path))
+	case errors.Is(err, syscall.EROFS):
+		return "the file system is read-only: remount it, or give another state directory with --state"
+	case errors.Is(err, fs.ErrPermission):
+		return "run as root, or give another state directory with --state"
+	case errors.Is(err, syscall.EIO):
+		return "the disk below the state directory reports errors (see dmesg); give another one with --state"
+	}
+	return ""
+}

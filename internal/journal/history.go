@@ -1,0 +1,130 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Entry is one line of history: who did what to the host, when and why.
+type Entry struct {
+	N        int       `json:"n"` // counts from 1
+	Time     time.Time `json:"time"`
+	Verb     string    `json:"verb"`
+	By       string    `json:"by,omitempty"`
+	Reason   string    `json:"reason,omitempty"`
+	Boot     string    `json:"boot,omitempty"`
+	Outcome  string    `json:"outcome,omitempty"`
+	Revision int       `json:"revision,omitempty"` // of the policy, 0 if it has none
+	Txn      uint64    `json:"txn,omitempty"`      // of journal.log, 0 if it changed nothing on the host
+	Changes  []Change  `json:"changes,omitempty"`  // with old and new values
+	Text     string    `json:"text,omitempty"`
+}
+
+// counters are what the end of the history says.
+type counters struct {
+	n   int
+	txn uint64
+}
+
+func (c *counters) use(payload []byte) error {
+	var e struct {
+		N   int    `json:"n"`
+		Txn uint64 `json:"txn"`
+	}
+	if err := json.Unmarshal(payload, &e); err != nil {
+		return fmt.Errorf("decode entry: %w", err)
+	}
+	c.n, c.txn = max(c.n, e.N), max(c.txn, e.Txn)
+	return nil
+}
+
+// History gives every entry, oldest first. Entries that cannot be read are left out and mentioned
+// in Warnings.
+func (s *Store) History() ([]Entry, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var entries []Entry
+	d, err := s.history.read(func(payload []byte) error {
+		var e Entry
+		if err := json.Unmarshal(payload, &e); err != nil {
+			return fmt.Errorf("decode entry: %w", err)
+		}
+		entries = append(entries, e)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(d.faults) > 0 {
+		s.warn(s.history.describe(d))
+	}
+	return entries, nil
+}
+
+// Record adds an entry to the history and returns its number when it is on disk. N is filled in,
+// Time too if it is zero.
+func (s *Store) Record(e Entry) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lock == nil {
+		return 0, fmt.Errorf("record history: %w", ErrNotLocked)
+	}
+	return s.record(e)
+}
+
+func (s *Store) record(e Entry) (int, error) {
+	e.N = s.entries.n + 1
+	if e.Time.IsZero() {
+		e.Time = s.o.Now()
+	}
+	data, err := line(e)
+	if err != nil {
+		return 0, err
+	}
+	if s.history.size > s.o.HistoryFull {
+		s.halve()
+	}
+	if err := s.history.append(data, true); err != nil {
+		return 0, err
+	}
+	s.entries = counters{e.N, max(s.entries.txn, e.Txn)}
+	return e.N, nil
+}
+
+// recordLate writes the entry that a crash between End and Record kept back.
+func (s *Store) recordLate() {
+	l := s.state.last
+	if l == nil || !l.Txn.Recorded || l.Txn.ID <= s.entries.txn {
+		return
+	}
+	e := EntryOf(&l.Txn, l.Outcome, l.Note)
+	e.Time = l.Time
+	if _, err := s.record(e); err != nil {
+		s.warn(fmt.Sprintf("record history: %v", err))
+	}
+}
+
+// EntryOf is the history entry of a transaction. Writes whose old and new value are the same are left
+// out: they are in a transaction only to be undone, because another change takes the value with it.
+func EntryOf(t *Txn, outcome, note string) Entry {
+	changes := slices.DeleteFunc(slices.Clone(t.Changes), func(c Change) bool { return c.Op == OpWrite && c.Old == c.New })
+	return Entry{
+		Verb: t.Verb, By: t.By, Reason: t.Reason, Boot: t.Boot, Outcome: outcome,
+		Revision: t.Revision, Txn: t.ID, Changes: changes, Text: note,
+	}
+}
+
+// halve drops the older half of the history. A failure is only a warning: the long one is as good.
+func (s *Store) halve() {
+	data, err := s.o.FS.ReadFile(s.history.path)
+	if err == nil {
+		half := data[len(data)/2:]
+		err = s.history.replace(half[bytes.IndexByte(half, '\n')+1:])
+	}
+	if err != nil {
+		s.warn(fmt.Sprintf("shorten history: %v", err))
+	}
+}

@@ -1,0 +1,232 @@
+// Package journal owns the state directory: the originals of everything bulkhead changes on the
+// host, the history of who changed what, and the documents that must survive a restart.
+//
+// journal.log is written ahead: Begin puts a transaction's originals on disk, synced, before the
+// caller changes anything; End says how it went. A transaction without an end was cut off, by a
+// crash or kill -9, and Pending hands it to whoever undoes it. Everything carries the boot it
+// belongs to, because nothing in a cgroup file system outlives one.
+//
+//	/var/lib/bulkhead/        0700
+//	    lock                  flock(2); names the holder
+//	    journal.log           one record per line: CRC-32C in hex, a space, JSON
+//	    history.log           the same format, one Entry each
+//	    applied.json, …       documents, replaced by rename
+//	    journal.log.damaged-… a log that was damaged in the middle, kept for a person to look at
+//
+// Reading works without the lock and changes nothing, not even a torn tail. Everything that writes
+// needs the lock. A Store is safe for use by several goroutines.
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"bulkhead/internal/host"
+)
+
+// Names of files in the state directory.
+const (
+	lockName    = "lock"
+	logName     = "journal.log"
+	historyName = "history.log"
+)
+
+// Sizes at which the logs are rewritten with only what is still needed.
+const (
+	defaultCompactAt   = 1 << 20 // bytes of journal.log
+	defaultHistoryFull = 8 << 20 // bytes of history.log; the newest half stays
+)
+
+// Errors that callers branch on.
+var (
+	ErrNotLocked = errors.New("the state directory is not locked")
+	ErrDamaged   = errors.New("damaged")
+	ErrNewer     = errors.New("written by a newer bulkhead")
+	ErrPending   = errors.New("an earlier change was interrupted and is not undone yet")
+)
+
+// Options changes how a Store works; the zero value is what production uses.
+type Options struct {
+	// FS is the file system; nil is the real one.
+	FS FS
+	// Now is the clock of records; nil is time.Now.
+	Now func() time.Time
+	// Alive says whether a process still runs. When set, compaction forgets the homes and the
+	// originals of processes that have exited.
+	Alive func(host.ProcID) bool
+	// CompactAt is the size of journal.log, in bytes, at which it is rewritten; 0 is 1 MiB.
+	CompactAt int64
+	// HistoryFull is the size of history.log, in bytes, at which its older half is dropped; 0 is 8 MiB.
+	HistoryFull int64
+}
+
+// Store is an open state directory.
+type Store struct {
+	dir string
+	o   Options
+
+	mu       sync.Mutex
+	lock     *Lock // nil while not locked
+	log      *logFile
+	history  *logFile
+	state    *state
+	entries  counters
+	mended   bool // the logs were read under the lock, and are sound
+	warnings []string
+}
+
+// Open reads the state directory. A directory that does not exist reads as empty; the first Lock
+// makes it. What is wrong with the logs is in Warnings, and is mended by the next Lock.
+func Open(dir string, o Options) (*Store, error) {
+	if o.FS == nil {
+		o.FS = osFS{}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.CompactAt == 0 {
+		o.CompactAt = defaultCompactAt
+	}
+	if o.HistoryFull == 0 {
+		o.HistoryFull = defaultHistoryFull
+	}
+	s := &Store{
+		dir: dir, o: o, state: newState(),
+		log:     &logFile{fs: o.FS, path: filepath.Join(dir, logName)},
+		history: &logFile{fs: o.FS, path: filepath.Join(dir, historyName)},
+	}
+	if err := checkDir(dir); err != nil {
+		return nil, err
+	}
+	if err := s.load(false); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Dir is the state directory.
+func (s *Store) Dir() string { return s.dir }
+
+// Close releases the lock, if this store holds it, and closes the files.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unlock()
+	return errors.Join(s.log.close(), s.history.close())
+}
+
+// Warnings are what was found wrong with the logs, with byte offsets, oldest first.
+func (s *Store) Warnings() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.warnings...)
+}
+
+// warn remembers a warning once.
+func (s *Store) warn(text string) {
+	for _, w := range s.warnings {
+		if w == text {
+			return
+		}
+	}
+	s.warnings = append(s.warnings, text)
+}
+
+// load reads both logs. With mend set (the lock is held) it cuts off torn tails, sets damaged
+// files aside and writes the history entry that a crash kept back.
+func (s *Store) load(mend bool) error {
+	st := newState()
+	d, err := s.log.read(st.use)
+	if err != nil {
+		return err
+	}
+	if st.version > formatVersion {
+		return &Error{
+			Op: "read log", Path: s.log.path, Err: fmt.Errorf("%w (format %d)", ErrNewer, st.version),
+			Hint: "use that version, or move the file away: its originals are then lost",
+		}
+	}
+	var seen counters
+	hd, err := s.history.read(seen.use)
+	if err != nil {
+		return err
+	}
+	s.log.adopt(d)
+	s.history.adopt(hd)
+	if err := s.judge(s.log, d, mend); err != nil {
+		return err
+	}
+	if err := s.judge(s.history, hd, mend); err != nil {
+		return err
+	}
+	s.state, s.entries, s.mended = st, seen, mend
+	if mend {
+		s.recordLate()
+	}
+	return nil
+}
+
+// judge warns of what is wrong with a log and, if asked, mends it.
+func (s *Store) judge(l *logFile, d damage, mend bool) (err error) {
+	if len(d.faults) == 0 {
+		return nil
+	}
+	text := l.describe(d)
+	if mend {
+		text, err = l.mend(d, s.o.Now())
+	}
+	if err == nil {
+		s.warn(text)
+	}
+	return err
+}
+
+// makeDir makes the state directory, readable by its owner only.
+func (s *Store) makeDir() error {
+	if err := checkDir(s.dir); err != nil {
+		return err
+	}
+	if _, err := os.Stat(s.dir); err == nil {
+		return nil
+	}
+	err := os.MkdirAll(s.dir, 0o700)
+	if err == nil {
+		err = syncDir(s.o.FS, filepath.Dir(s.dir))
+	}
+	if err != nil {
+		return fileError("make state directory", s.dir, err)
+	}
+	return nil
+}
+
+// checkDir refuses a directory whose originals another user could forge: they are written back
+// to the kernel as root. A directory that does not exist is fine.
+func checkDir(dir string) error {
+	fi, err := os.Stat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fileError("open state directory", dir, err)
+	}
+	if !fi.IsDir() {
+		return &Error{Op: "open state directory", Path: dir, Err: syscall.ENOTDIR, Hint: "give another one with --state"}
+	}
+	owner := os.Geteuid()
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+		owner = int(st.Uid)
+	}
+	if fi.Mode().Perm()&0o022 != 0 || owner != os.Geteuid() && owner != 0 {
+		return &Error{
+			Op: "open state directory", Path: dir, Err: fmt.Errorf("others may write to it (mode %04o, owner %d)", fi.Mode().Perm(), owner),
+			Hint: "chown it to root and chmod 0700",
+		}
+	}
+	return nil
+}

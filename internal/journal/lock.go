@@ -1,0 +1,132 @@
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Holder is who has the lock.
+type Holder struct {
+	PID   int       `json:"pid"`
+	Verb  string    `json:"verb"`
+	Who   string    `json:"who,omitempty"`
+	Since time.Time `json:"since"`
+}
+
+// LockedError says that somebody else has the lock.
+type LockedError struct {
+	Path string
+	// Holder is empty when the other one has the lock but has not written its name yet.
+	Holder Holder
+}
+
+func (e *LockedError) Error() string {
+	h := e.Holder
+	if h.PID == 0 {
+		return fmt.Sprintf("lock %q: somebody else holds it", e.Path)
+	}
+	who := ""
+	if h.Who != "" {
+		who = " by " + h.Who
+	}
+	return fmt.Sprintf("lock %q: held by `bulkhead %s`%s, process %d, since %s", e.Path, h.Verb, who, h.PID, h.Since.Local().Format(time.DateTime))
+}
+
+// Lock is the right to change the host and the state directory. The kernel takes it back when the
+// process ends, however it ends.
+type Lock struct {
+	store *Store
+	file  *os.File
+}
+
+// Lock takes the lock or returns a *LockedError at once. It makes the state directory if need be,
+// reads again what another process wrote meanwhile, and mends logs that a crash left torn.
+func (s *Store) Lock(verb, who string) (*Lock, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.makeDir(); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(s.dir, lockName)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fileError("open lock", path, err)
+	}
+	if err := flock(f); err != nil {
+		defer f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, &LockedError{Path: path, Holder: readHolder(path)}
+		}
+		return nil, fileError("lock", path, err)
+	}
+	// Who holds it is for people only: a full disk must not stand in the way of a release.
+	_ = writeHolder(f, Holder{PID: os.Getpid(), Verb: verb, Who: who, Since: s.o.Now()})
+	if !s.mended || s.log.changed() || s.history.changed() {
+		err = s.load(true)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	s.lock = &Lock{store: s, file: f}
+	return s.lock, nil
+}
+
+// Release gives the lock back. A second call does nothing.
+func (l *Lock) Release() {
+	l.store.mu.Lock()
+	defer l.store.mu.Unlock()
+	if l.store.lock == l {
+		l.store.unlock()
+	}
+}
+
+// unlock lets go of the lock, if held.
+func (s *Store) unlock() {
+	if s.lock == nil {
+		return
+	}
+	s.log.mark()
+	s.history.mark()
+	_ = s.lock.file.Truncate(0)
+	_ = s.lock.file.Close() // closes the only descriptor, and with it the flock(2)
+	s.lock = nil
+}
+
+func flock(f *os.File) error {
+	for {
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+func writeHolder(f *os.File, h Holder) error {
+	data, err := json.Marshal(h)
+	if err != nil {
+		return err
+	}
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	_, err = f.WriteAt(append(data, '\n'), 0)
+	return err
+}
+
+// readHolder gives the holder's name; it may be about to write it, so a few looks are needed.
+func readHolder(path string) Holder {
+	for range 5 {
+		var h Holder
+		if data, err := os.ReadFile(path); err == nil && json.Unmarshal(data, &h) == nil {
+			return h
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	return Holder{}
+}

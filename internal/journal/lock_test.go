@@ -1,0 +1,103 @@
+package journal
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// holdLock makes the test binary hold the lock of the directory it names, until it is killed.
+const holdLock = "BULKHEAD_TEST_HOLD_LOCK"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(holdLock); dir != "" {
+		s, err := Open(dir, Options{})
+		if err == nil {
+			_, err = s.Lock("apply", "alice")
+		}
+		if err == nil {
+			_, err = s.Begin(Txn{Boot: boot, Verb: "apply", Changes: []Change{mkdir(cpu("/b"))}})
+		}
+		if err != nil {
+			os.Stdout.WriteString(err.Error() + "\n")
+			os.Exit(1)
+		}
+		os.Stdout.WriteString("held\n")
+		time.Sleep(time.Minute)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func TestLockNamesItsHolder(t *testing.T) {
+	dir := t.TempDir()
+	first := open(t, dir, Options{Now: time.Now})
+	lock, err := first.Lock("set", "bob")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = open(t, dir, Options{}).Lock("apply", "alice")
+	var held *LockedError
+	if !errors.As(err, &held) {
+		t.Fatalf("second lock: %v, want *LockedError", err)
+	}
+	h := held.Holder
+	if h.PID != os.Getpid() || h.Verb != "set" || h.Who != "bob" || time.Since(h.Since) > time.Minute {
+		t.Errorf("holder %+v", h)
+	}
+	for _, part := range []string{"`bulkhead set`", "bob", dir} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("error %q does not mention %q", err, part)
+		}
+	}
+	if _, err := first.Lock("set", "bob"); !errors.As(err, &held) {
+		t.Errorf("the same store locked twice: %v", err)
+	}
+	lock.Release()
+	again, err := open(t, dir, Options{}).Lock("apply", "alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock.Release() // the one of the first store; must not touch the new one
+	if _, err := first.Lock("set", "bob"); !errors.As(err, &held) || held.Holder.Verb != "apply" {
+		t.Errorf("after a stale release: %v", err)
+	}
+	again.Release()
+}
+
+func TestKilledHolderLeavesNoLock(t *testing.T) {
+	dir := t.TempDir()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), holdLock+"="+dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Process.Kill()
+	if said, _ := bufio.NewReader(out).ReadString('\n'); said != "held\n" {
+		t.Fatalf("the other process said %q", said)
+	}
+	s := open(t, dir, Options{})
+	_, err = s.Lock("rollback", "root")
+	var held *LockedError
+	if !errors.As(err, &held) || held.Holder.PID != cmd.Process.Pid || held.Holder.Who != "alice" {
+		t.Fatalf("lock while held: %v", err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if _, err := s.Lock("rollback", "root"); err != nil {
+		t.Fatalf("lock after kill -9: %v", err)
+	}
+	if p, ok := s.Pending(); !ok || p.Verb != "apply" {
+		t.Error("the transaction of the killed process is not seen")
+	}
+}

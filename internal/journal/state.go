@@ -1,0 +1,400 @@
+package journal
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
+)
+
+// formatVersion of journal.log; a larger one is refused.
+const formatVersion = 1
+
+// subtreeControl is the v2 file whose changes hold lists of controllers.
+const subtreeControl = "cgroup.subtree_control"
+
+// Kinds of record in journal.log.
+const (
+	kindFormat = "format" // Version; the first record
+	kindState  = "state"  // State: everything before is summed up here
+	kindBegin  = "begin"  // Txn
+	kindMoves  = "moves"  // ID, Changes
+	kindForgo  = "forgo"  // ID, Seqs: of changes that were given up
+	kindLeft   = "left"   // ID, Changes: those that could not be undone
+	kindEnd    = "end"    // ID, Outcome, Note, Time
+	kindHome   = "home"   // Boot, Home
+)
+
+// record is one line of journal.log.
+type record struct {
+	Kind    string    `json:"kind"`
+	Version int       `json:"version,omitempty"`
+	ID      uint64    `json:"id,omitempty"`
+	Boot    string    `json:"boot,omitempty"`
+	Txn     *Txn      `json:"txn,omitempty"`
+	Changes []Change  `json:"changes,omitempty"`
+	Seqs    []int     `json:"seqs,omitempty"`
+	Outcome string    `json:"outcome,omitempty"`
+	Note    string    `json:"note,omitempty"`
+	Time    time.Time `json:"time,omitzero"`
+	Home    *Home     `json:"home,omitempty"`
+	State   *snapshot `json:"state,omitempty"`
+}
+
+// snapshot is the state of one boot, as compaction writes it.
+type snapshot struct {
+	Next      uint64        `json:"next"`
+	Made      []cgroup.Dir  `json:"made,omitempty"`
+	Originals []Change      `json:"originals,omitempty"`
+	Processes []processHome `json:"processes,omitempty"`
+	Homes     []Home        `json:"homes,omitempty"`
+	Last      *ended        `json:"last,omitempty"`
+}
+
+type processHome struct {
+	PID  host.ProcID       `json:"pid"`
+	From map[string]string `json:"from"`
+}
+
+// ended is a transaction with its outcome.
+type ended struct {
+	Txn     Txn       `json:"txn"`
+	Outcome string    `json:"outcome"`
+	Note    string    `json:"note,omitempty"`
+	Time    time.Time `json:"time"`
+}
+
+// state is what the log says, summed up.
+type state struct {
+	version int
+	next    uint64 // ID of the next transaction; the first is 1
+	boots   map[string]*bootState
+	pending *Txn
+	left    []Change // of the pending transaction
+	hasLeft bool
+	last    *ended
+	base    int64 // bytes of the log right after it was compacted
+}
+
+// bootState is what bulkhead did to the kernel since one boot.
+type bootState struct {
+	made      map[cgroup.Dir]bool
+	originals []Change // at most one per place
+	process   map[host.ProcID]map[string]string
+	homes     []Home // in the order of their first use, at most one per source and group
+	pairs     map[string]bool
+}
+
+func newState() *state { return &state{next: 1, boots: map[string]*bootState{}} }
+
+// boot gives the state of a boot; one that nothing was recorded for is empty.
+func (s *state) boot(id string) *bootState {
+	if b := s.boots[id]; b != nil {
+		return b
+	}
+	return &bootState{made: map[cgroup.Dir]bool{}, process: map[host.ProcID]map[string]string{}, pairs: map[string]bool{}}
+}
+
+// own is boot for writing.
+func (s *state) own(id string) *bootState {
+	b := s.boot(id)
+	s.boots[id] = b
+	return b
+}
+
+// use takes in the JSON of one record of the log.
+func (s *state) use(payload []byte) error {
+	var r record
+	if err := json.Unmarshal(payload, &r); err != nil {
+		return fmt.Errorf("decode record: %w", err)
+	}
+	if err := r.check(s.version); err != nil {
+		return err
+	}
+	s.add(r)
+	if r.Kind == kindState {
+		s.base = int64(len(payload))
+	}
+	return nil
+}
+
+// check says whether a record has what its kind needs. In a log of a newer format anything goes:
+// the whole log is refused.
+func (r *record) check(version int) error {
+	ok := version > formatVersion
+	switch r.Kind {
+	case kindFormat, kindMoves, kindForgo, kindLeft, kindEnd:
+		ok = true
+	case kindState:
+		ok = r.State != nil
+	case kindBegin:
+		ok = r.Txn != nil
+	case kindHome:
+		ok = r.Home != nil
+	}
+	if !ok {
+		return fmt.Errorf("record of kind %q makes no sense", r.Kind)
+	}
+	return nil
+}
+
+// add takes in one record. Records of a transaction that is not open are ignored: their beginning
+// was lost to damage.
+func (s *state) add(r record) {
+	switch r.Kind {
+	case kindFormat:
+		s.version = max(s.version, r.Version)
+	case kindState:
+		s.restore(r.Boot, r.State)
+	case kindHome:
+		s.own(r.Boot).addHome(*r.Home)
+	case kindBegin:
+		s.begin(*r.Txn)
+	case kindMoves:
+		if s.open(r.ID) {
+			s.pending.Changes = append(s.pending.Changes, r.Changes...)
+		}
+	case kindForgo:
+		if s.open(r.ID) {
+			s.pending.Changes = slices.DeleteFunc(s.pending.Changes, func(c Change) bool { return slices.Contains(r.Seqs, c.Seq) })
+		}
+	case kindLeft:
+		if s.open(r.ID) {
+			s.left, s.hasLeft = append(s.left, r.Changes...), true
+		}
+	case kindEnd:
+		if s.open(r.ID) {
+			s.end(r)
+		}
+	}
+}
+
+func (s *state) open(id uint64) bool { return s.pending != nil && s.pending.ID == id }
+
+func (s *state) begin(t Txn) {
+	if s.pending != nil {
+		// Its end was lost to damage. Taking it as done keeps its originals.
+		s.end(record{Outcome: Failed, Note: "its end is missing in the journal"})
+	}
+	b := s.own(t.Boot)
+	for _, h := range t.Homes {
+		b.addHome(h)
+	}
+	t.Changes = slices.Clone(t.Changes)
+	s.pending = &t
+	s.next = max(s.next, t.ID+1)
+}
+
+func (s *state) end(r record) {
+	t := *s.pending
+	slices.SortStableFunc(t.Changes, func(a, b Change) int { return cmp.Compare(a.Seq, b.Seq) })
+	done := t.Changes
+	switch {
+	case r.Outcome == Undone:
+		done = nil
+	case r.Outcome == Failed && s.hasLeft:
+		done = s.left
+	}
+	b := s.own(t.Boot)
+	for _, c := range done {
+		b.done(c)
+	}
+	s.last = &ended{Txn: t, Outcome: r.Outcome, Note: r.Note, Time: r.Time}
+	s.pending, s.left, s.hasLeft = nil, nil, false
+}
+
+// done takes in a change that was made.
+func (b *bootState) done(c Change) {
+	switch c.Op {
+	case OpMakeDir:
+		b.made[c.Dir] = true
+	case OpRemoveDir:
+		delete(b.made, c.Dir)
+	case OpWrite:
+		if !b.made[c.Dir] {
+			b.original(c)
+		}
+	case OpOOMScore:
+		b.original(c)
+	case OpMove:
+		b.moved(c)
+	}
+}
+
+// original keeps the first value of a place, and the last one written, until the first is written back.
+func (b *bootState) original(c Change) {
+	i := slices.IndexFunc(b.originals, func(o Change) bool { return samePlace(o, c) })
+	switch {
+	case i < 0 && c.New != c.Old:
+		b.originals = append(b.originals, c)
+	case i >= 0 && c.New == b.originals[i].Old:
+		b.originals = slices.Delete(b.originals, i, i+1)
+	case i >= 0:
+		b.originals[i].New = c.New
+	}
+}
+
+func samePlace(a, b Change) bool {
+	if a.Op == OpOOMScore || b.Op == OpOOMScore {
+		return a.Op == b.Op && a.PID == b.PID
+	}
+	return a.Dir == b.Dir && a.File == b.File && a.Key == b.Key
+}
+
+// moved keeps where a process was before bulkhead first moved it, until it leaves our directories.
+func (b *bootState) moved(c Change) {
+	home := b.process[c.PID]
+	if !b.made[c.Dir] {
+		delete(home, c.Dir.Hierarchy)
+		if len(home) == 0 {
+			delete(b.process, c.PID)
+		}
+		return
+	}
+	if home[c.Dir.Hierarchy] != "" || c.Old == "" || b.made[cgroup.Dir{Hierarchy: c.Dir.Hierarchy, Path: c.Old}] {
+		return
+	}
+	if home == nil {
+		home = map[string]string{}
+		b.process[c.PID] = home
+	}
+	home[c.Dir.Hierarchy] = c.Old
+}
+
+func (b *bootState) addHome(h Home) {
+	if b.pairs[h.pair()] {
+		return
+	}
+	b.pairs[h.pair()] = true
+	b.homes = append(b.homes, h)
+}
+
+// pair names a source and a group.
+func (h Home) pair() string {
+	var sb strings.Builder
+	sb.WriteString(h.Group)
+	for _, hierarchy := range slices.Sorted(maps.Keys(h.From)) {
+		sb.WriteString("\x00" + hierarchy + "\x00" + h.From[hierarchy])
+	}
+	return sb.String()
+}
+
+// newHomes gives those homes that are not known yet, without directories that are ours.
+func (s *state) newHomes(boot string, homes []Home) []Home {
+	b := s.boot(boot)
+	var fresh []Home
+	seen := map[string]bool{}
+	for _, h := range homes {
+		from := maps.Clone(h.From)
+		maps.DeleteFunc(from, func(hierarchy, path string) bool {
+			return path == "" || b.made[cgroup.Dir{Hierarchy: hierarchy, Path: path}]
+		})
+		h.From = from
+		if pair := h.pair(); len(from) > 0 && !b.pairs[pair] && !seen[pair] {
+			seen[pair] = true
+			fresh = append(fresh, h)
+		}
+	}
+	return fresh
+}
+
+// groupHomes gives each group the first home it had in each hierarchy.
+func (b *bootState) groupHomes() map[string]map[string]string {
+	group := map[string]map[string]string{}
+	for _, h := range b.homes {
+		if group[h.Group] == nil {
+			group[h.Group] = map[string]string{}
+		}
+		for hierarchy, path := range h.From {
+			if group[h.Group][hierarchy] == "" {
+				group[h.Group][hierarchy] = path
+			}
+		}
+	}
+	return group
+}
+
+// subtree gives what a directory hands on to its children because of bulkhead.
+func (b *bootState) subtree() map[cgroup.Dir][]string {
+	enabled := map[cgroup.Dir][]string{}
+	for _, c := range b.originals {
+		if c.File != subtreeControl {
+			continue
+		}
+		before := strings.Fields(c.Old)
+		for _, name := range strings.Fields(c.New) {
+			if !slices.Contains(before, name) {
+				enabled[c.Dir] = append(enabled[c.Dir], name)
+			}
+		}
+	}
+	return enabled
+}
+
+func (b *bootState) scores() map[host.ProcID]int {
+	scores := map[host.ProcID]int{}
+	for _, c := range b.originals {
+		if c.Op != OpOOMScore {
+			continue
+		}
+		if n, err := strconv.Atoi(c.Old); err == nil {
+			scores[c.PID] = n
+		}
+	}
+	return scores
+}
+
+// only gives the state without other boots and, if alive is set, without processes that exited.
+func (s *state) only(boot string, alive func(host.ProcID) bool) *state {
+	next := newState()
+	next.restore(boot, s.snapshot(boot).State)
+	if alive == nil {
+		return next
+	}
+	b := next.own(boot)
+	maps.DeleteFunc(b.process, func(id host.ProcID, _ map[string]string) bool { return !alive(id) })
+	b.originals = slices.DeleteFunc(b.originals, func(c Change) bool { return c.Op == OpOOMScore && !alive(c.PID) })
+	return next
+}
+
+// snapshot sums up one boot. There must be no pending transaction.
+func (s *state) snapshot(boot string) record {
+	b := s.boot(boot)
+	snap := &snapshot{Next: s.next, Originals: slices.Clone(b.originals), Homes: b.homes, Last: s.last}
+	snap.Made = slices.SortedFunc(maps.Keys(b.made), func(a, b cgroup.Dir) int {
+		return cmp.Or(cmp.Compare(a.Hierarchy, b.Hierarchy), cmp.Compare(a.Path, b.Path))
+	})
+	for _, id := range slices.SortedFunc(maps.Keys(b.process), func(a, b host.ProcID) int {
+		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Start, b.Start))
+	}) {
+		snap.Processes = append(snap.Processes, processHome{id, maps.Clone(b.process[id])})
+	}
+	return record{Kind: kindState, Boot: boot, State: snap}
+}
+
+// restore takes in a snapshot.
+func (s *state) restore(boot string, snap *snapshot) {
+	s.next = max(s.next, snap.Next)
+	s.last = snap.Last
+	delete(s.boots, boot)
+	b := s.own(boot)
+	for _, d := range snap.Made {
+		b.made[d] = true
+	}
+	b.originals = slices.Clone(snap.Originals)
+	for _, p := range snap.Processes {
+		if p.From != nil {
+			b.process[p.PID] = p.From
+		}
+	}
+	for _, h := range snap.Homes {
+		b.addHome(h)
+	}
+}
