@@ -1,0 +1,220 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// check checks groups against the host, their parents and themselves.
+func (r *resolution) check(h HostPart, groups []Limits) {
+	allowed := map[string]bounds{"": r.reserveBounds(h)}
+	for _, g := range groups {
+		r.checkHost(g.Settings, g.Group)
+		r.checkTogether(g.Settings, g.Group)
+		allowed[g.Group] = r.checkWithin(g, allowed[g.Parent])
+	}
+}
+
+// bounds is what a group may use at most, by the keys that a child cannot have more of than its
+// parent. On v1 the kernel refuses the child (EINVAL, EACCES); on v2 it takes a value that never acts.
+type bounds map[Key]bound
+
+type bound struct {
+	value Value
+	words string // whose it is: "mysql3306 may use"
+	pos   Pos
+}
+
+// reserveBounds is what `host.reserve` leaves to the groups. Without one nothing is bounded here:
+// what is above the host itself is found by checkHost.
+func (r *resolution) reserveBounds(h HostPart) bounds {
+	b := make(bounds)
+	if left := r.cores() - h.Reserve.CPU; h.Reserve.CPU > 0 && left > 0 {
+		b[KeyCPULimit] = bound{left, "host.reserve leaves", h.Reserve.Pos}
+	}
+	if m, ok := h.Reserve.Memory.(Bytes); ok && m > 0 && m < r.memory() {
+		b[KeyMemoryMax] = bound{r.memory() - m, "host.reserve leaves", h.Reserve.Pos}
+	}
+	return b
+}
+
+// checkWithin checks a group against what its parents leave it, and gives what it leaves its children.
+func (r *resolution) checkWithin(g Limits, within bounds) bounds {
+	inside := maps.Clone(within)
+	for _, key := range []Key{KeyCPULimit, KeyMemoryMax, KeyCPUCPUs, KeyMemoryNUMA} {
+		s, ok := g.Settings.Get(key, "")
+		if _, lifted := s.Value.(Unlimited); !ok || lifted {
+			continue
+		}
+		if b, bounded := within[key]; bounded && exceeds(s.Value, b.value) {
+			r.fail(s.Pos, "", "%s of %s is beyond the %s that %s", words(s), g.Group, b.value, b.words)
+			r.also(b.pos)
+			continue
+		}
+		inside[key] = bound{s.Value, g.Group + " may use", s.Pos}
+	}
+	return inside
+}
+
+// exceeds says whether a value is more than a bound of the same type.
+func exceeds(v, bound Value) bool {
+	switch v := v.(type) {
+	case Cores:
+		return v > bound.(Cores)
+	case Bytes:
+		return v > bound.(Bytes)
+	case IDs:
+		return !v.Subset(bound.(IDs).IDSet)
+	}
+	return false
+}
+
+// checkHost reports what is above the host, too small for it, or not there.
+func (r *resolution) checkHost(ss Settings, group string) {
+	for _, s := range ss {
+		switch v := s.Value.(type) {
+		case Cores:
+			if v > r.cores() {
+				hint := ""
+				if v >= 10*One && s.Raw == "" && v/100 <= r.cores() {
+					hint = fmt.Sprintf("a bare number is cores; %s percent of one core is written %s%%", v, v)
+				}
+				r.fail(s.Pos, hint, "%s is above the host's %s", words(s), plural(len(r.facts.CPUs), "CPU"))
+			}
+		case Bytes:
+			r.checkBytes(s, v)
+			r.checkLeast(s, v, group)
+		case IDs:
+			r.checkIDs(s, v)
+		case Count:
+			if most := min(r.facts.PIDMax, r.facts.ThreadsMax); s.Key == KeyTasks && most > 0 && int64(v) > most {
+				r.fail(s.Pos, "", "%s is above the host's %d (the smaller of kernel.pid_max and kernel.threads-max)", words(s), most)
+			}
+		}
+	}
+}
+
+// words is a setting in words: "cpu.limit 4, class standard".
+func words(s Setting) string {
+	value := s.Value.String()
+	if s.Raw != "" {
+		value = s.Raw + " = " + value
+	}
+	text := fmt.Sprintf("%s %s", s.Key, value)
+	if s.From != "" && s.From != "group" && s.From != "set" {
+		text += " (" + s.From + ")"
+	}
+	return text
+}
+
+func (r *resolution) checkBytes(s Setting, v Bytes) {
+	switch s.Key {
+	case KeyMemorySwap:
+		if int64(v) > r.facts.SwapTotal {
+			r.fail(s.Pos, "", "%s is above the host's swap of %s", words(s), Bytes(r.facts.SwapTotal).Human())
+		}
+		return
+	case KeyMemoryHuge:
+		if size := HugePageSize(s.On); !slices.Contains(r.facts.HugePageSizes, size) {
+			names := make([]string, len(r.facts.HugePageSizes))
+			for i, have := range r.facts.HugePageSizes {
+				names[i] = Bytes(have).String()
+			}
+			r.fail(s.Pos, "page sizes here: "+cmp.Or(joinWords(names), "none"), "this kernel has no huge pages of %s", Bytes(size))
+		}
+	}
+	if v > r.memory() {
+		r.fail(s.Pos, "", "%s is above the host's %s of memory", words(s), r.memory().Human())
+	}
+}
+
+// smallMemory is less than any program runs in: what is below it, nobody meant.
+const smallMemory Bytes = 1 << 20
+
+// checkLeast reports sizes that the kernel, which counts pages, rounds to nothing.
+func (r *resolution) checkLeast(s Setting, v Bytes, group string) {
+	page := Bytes(cmp.Or(r.facts.PageSize, 4096))
+	if s.Key == KeyMemoryHuge {
+		page = Bytes(HugePageSize(s.On))
+	}
+	switch {
+	case v > 0 && v < page:
+		r.fail(s.Pos, "is the unit missing a letter? MiB, GiB", "%s is less than one page of memory, %s", words(s), page)
+	case s.Key == KeyMemoryMax && v < smallMemory:
+		r.note(s.Pos, group, "%s is less than any program needs: its processes will be killed", words(s))
+	}
+}
+
+func (r *resolution) checkIDs(s Setting, v IDs) {
+	if s.Key == KeyCPUCPUs {
+		if missing := v.Minus(r.facts.CPUs); len(missing) > 0 {
+			r.fail(s.Pos, fmt.Sprintf("CPUs here: %s", r.facts.CPUs), "%s: CPU %s is not online on this host", s.Key, missing)
+		}
+		return
+	}
+	if s.Raw == "" { // with `numa:` the CPUs have said it already
+		r.nodes(s.Pos, v)
+	}
+	for _, n := range r.facts.Nodes {
+		if v.Contains(n.ID) && n.MemTotal == 0 && len(r.facts.Nodes) > 1 {
+			r.fail(s.Pos, "", "%s: NUMA node %d has no memory", s.Key, n.ID)
+		}
+	}
+}
+
+// The CPU period when none is asked for, and the least run time in a period that the kernel takes
+// (kernel/sched/core.c, min_cfs_quota_period).
+const (
+	defaultPeriod = 100 * time.Millisecond
+	leastQuota    = time.Millisecond
+)
+
+// checkTogether checks settings of one group against each other.
+func (r *resolution) checkTogether(ss Settings, group string) {
+	period := defaultPeriod
+	if s, ok := ss.Get(KeyCPUPeriod, ""); ok {
+		period = time.Duration(s.Value.(Duration))
+	}
+	limit, _ := ss.Get(KeyCPULimit, "")
+	cores, limited := limit.Value.(Cores)
+	// A limit that no host has must not overflow here; checkHost reports it.
+	quota := time.Duration(min(cores, 1<<20*One)) * (period / time.Microsecond) / One * time.Microsecond
+	if limited && quota < leastQuota {
+		r.fail(limit.Pos, "give cpu.period more, up to 1s", "%s of a period of %s is %s, and the kernel takes no less than %s", words(limit), Duration(period), Duration(quota), Duration(leastQuota))
+	}
+	if burst, ok := ss.Get(KeyCPUBurst, ""); ok && burst.Value.(Duration) > 0 {
+		switch {
+		case !limited:
+			r.fail(burst.Pos, "add cpu.limit, or write `burst: 0` to lift the one of a class", "cpu.burst has no cpu.limit to go above")
+		case time.Duration(burst.Value.(Duration)) > quota:
+			r.fail(burst.Pos, fmt.Sprintf("the kernel takes at most cpu.limit times cpu.period: %s", Duration(quota)), "%s is more than %s in %s", words(burst), words(limit), Duration(period))
+		}
+	}
+	idle, _ := ss.Get(KeyCPUIdle, "")
+	if weight, ok := ss.Get(KeyCPUWeight, ""); ok && idle.Value == Flag(true) && !strings.HasPrefix(weight.From, "role ") {
+		r.note(weight.Pos, group, "cpu.weight has no effect beside cpu.idle: an idle group has the least weight there is")
+	}
+	top, _ := ss.Get(KeyMemoryMax, "")
+	most, ok := top.Value.(Bytes)
+	if !ok {
+		return
+	}
+	for _, key := range []Key{KeyMemoryMin, KeyMemoryLow, KeyMemoryHigh} {
+		if s, ok := ss.Get(key, ""); ok {
+			if b, sized := s.Value.(Bytes); sized && b > most {
+				r.note(s.Pos, group, "%s never acts: it is above %s", words(s), words(top))
+			}
+		}
+	}
+}
+
+func plural(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
+}

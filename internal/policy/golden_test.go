@@ -1,0 +1,133 @@
+package policy
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// checkGolden compares got with a golden file, or rewrites the file.
+func checkGolden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs (run with -update after looking):\n--- got\n%s--- want\n%s", file, got, want)
+	}
+}
+
+// load takes a file through all three steps on testHost.
+func load(file string) (*Policy, error) {
+	sources, err := Read(file)
+	if err != nil {
+		return nil, err
+	}
+	p, err := Parse(sources)
+	if err != nil {
+		return nil, err
+	}
+	resolved, problems := p.Resolve(testHost(), testResolver())
+	return resolved, problems.orNil()
+}
+
+// eachPolicy runs a test for every policy in a directory of testdata, from inside that directory.
+func eachPolicy(t *testing.T, dir string, test func(t *testing.T, file string)) {
+	t.Chdir(filepath.Join("testdata", dir))
+	files, err := filepath.Glob("*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no policies in testdata/%s: %v", dir, err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(file, ".yaml"), func(t *testing.T) { test(t, file) })
+	}
+}
+
+// TestBad holds what a person sees for every mistake: message, place, caret and hint.
+func TestBad(t *testing.T) {
+	eachPolicy(t, "bad", func(t *testing.T, file string) {
+		p, err := load(file)
+		problems, ok := err.(Problems)
+		if !ok || len(problems) == 0 {
+			t.Fatalf("no problems, but %v, %+v", err, p)
+		}
+		for _, problem := range problems {
+			if problem.Pos.Line == 0 {
+				t.Errorf("no place: %s", problem)
+			}
+			if problem.Msg == "" || strings.HasSuffix(problem.Msg, ".") || strings.Contains(problem.Msg, "\n") {
+				t.Errorf("message %q", problem.Msg)
+			}
+		}
+		checkGolden(t, strings.TrimSuffix(file, ".yaml")+".txt", err.Error()+"\n")
+	})
+}
+
+// TestGood holds what a policy means on testHost, each setting with who asks and where.
+func TestGood(t *testing.T) {
+	eachPolicy(t, "good", func(t *testing.T, file string) {
+		p, err := load(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkGolden(t, strings.TrimSuffix(file, ".yaml")+".txt", dump(p))
+	})
+}
+
+// dump prints a policy, one line for each setting.
+func dump(p *Policy) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "host root %s, weight %s, reserve cpu %s memory %v\n", p.Host.Root, p.Host.Weight, p.Host.Reserve.CPU, p.Host.Reserve.Memory)
+	var group func(g *Group)
+	group = func(g *Group) {
+		fmt.Fprintf(&b, "group %s (%s) role %q class %q\n", g.Path, g.Pos, g.Role, g.Class)
+		if g.Each != nil {
+			fmt.Fprintf(&b, "  each %s\n", describe(*g.Each))
+		}
+		for _, m := range g.Match {
+			fmt.Fprintf(&b, "  match %s\n", describe(m))
+		}
+		for _, s := range g.Settings {
+			fmt.Fprintf(&b, "  %s [%s]", s, s.Dev)
+			if s.Raw != "" {
+				fmt.Fprintf(&b, " written %s", s.Raw)
+			}
+			fmt.Fprintf(&b, " from %s, %s\n", s.From, s.Pos)
+		}
+		for _, child := range g.Groups {
+			group(child)
+		}
+	}
+	for _, g := range p.Groups {
+		group(g)
+	}
+	for _, n := range p.Notes {
+		fmt.Fprintf(&b, "note %s %s: %s\n", n.Pos, n.Group, n.Text)
+	}
+	return b.String()
+}
+
+func describe(m Match) string {
+	text := m.Pos.String()
+	for _, f := range matchFields {
+		if value := *f.of(&m); value != "" {
+			text += fmt.Sprintf(" %s=%s", f.name, value)
+		}
+	}
+	for _, e := range m.Except {
+		text += " except{" + describe(e) + "}"
+	}
+	return text
+}

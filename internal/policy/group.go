@@ -1,0 +1,415 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// maxDepth is how deep groups nest.
+const maxDepth = 4
+
+// ownGroup is the name of the leaf that holds the processes of a group that has children.
+const ownGroup = "db"
+
+// Names become directory names, so they hold nothing that a path, a shell or `group:key=value` gives
+// a meaning to.
+const (
+	namePattern     = `^[a-z0-9A-Z][a-zA-Z0-9_.-]*$`
+	templatePattern = `^([a-z0-9A-Z]|\{(port|socket|datadir|engine|instance|user)\})([a-zA-Z0-9_.-]|\{(port|socket|datadir|engine|instance|user)\})*$`
+	nameHint        = "a name starts with a letter or a digit and goes on with letters, digits, _ . and -"
+	maxName         = 128
+)
+
+var (
+	nameRegexp  = regexp.MustCompile(namePattern)
+	braces      = regexp.MustCompile(`\{[a-z]+\}`)
+	placeholder = regexp.MustCompile(`\{(port|socket|datadir|engine|instance|user)\}`)
+)
+
+// placeholders are what a template's strings may hold for a property of the instance.
+var placeholders = []string{"{port}", "{socket}", "{datadir}", "{engine}", "{instance}", "{user}"}
+
+func validName(name string) bool { return len(name) <= maxName && nameRegexp.MatchString(name) }
+
+// groups reads a `groups:` block.
+func (w *walker) groups(v value) []*Group {
+	var all []*Group
+	for _, e := range w.entries(v, "") {
+		g := &Group{Name: e.key.Value, Pos: w.at(e.key)}
+		if e.value.Tag == "!!null" {
+			w.fail(e.key, fmt.Sprintf("write `%s: {}` for a group without settings", g.Name), "group %q has nothing in it", g.Name)
+			continue
+		}
+		w.group.read(w, e.value, "", g)
+		g.Settings = g.Settings.settle("group")
+		all = append(all, g)
+	}
+	return all
+}
+
+// checkGroup checks what depends on where a group stands: its name, depth and placeholders.
+func (w *walker) checkGroup(g, parent *Group, depth int) {
+	fail := func(hint, format string, args ...any) {
+		w.problems = append(w.problems, Problem{Pos: g.Pos, Msg: fmt.Sprintf(format, args...), Hint: hint, Source: w.lines.of(g.Pos)})
+	}
+	g.Path = g.Name
+	template := g.Each
+	if parent != nil {
+		g.Path = parent.Path + "/" + g.Name
+		if template == nil {
+			template = parent.Each
+		}
+	}
+	switch filled := placeholder.ReplaceAllString(g.Name, "x"); {
+	case !validName(filled):
+		hint := nameHint
+		if unknown := braces.FindString(filled); unknown != "" {
+			hint = "placeholders are " + joinWords(placeholders)
+		}
+		fail(hint, "%q is not a group name", g.Name)
+	case ReservedName(filled) != "":
+		fail("choose another name", "%s", ReservedName(filled))
+	case depth > maxDepth:
+		fail("", "group %s is nested deeper than %d groups", g.Path, maxDepth)
+	case filled != g.Name && template == nil:
+		fail("add `each: {engine: …}` to the group, or write the name out", "%s has a value only in a group with `each`, or below one", placeholder.FindString(g.Name))
+	}
+	if g.Each != nil {
+		w.checkTemplate(g, parent, fail)
+	}
+	w.checkMatches(g.Match, g.Path, template != nil, "")
+	for _, child := range g.Groups {
+		below := *g
+		below.Each = template
+		w.checkGroup(child, &below, depth+1)
+	}
+}
+
+// checkTemplate checks that a template makes a group of its own for each instance.
+func (w *walker) checkTemplate(g, parent *Group, fail func(hint, format string, args ...any)) {
+	if parent != nil && parent.Each != nil {
+		fail("take one `each` out", "group %s is a template inside a template", g.Path)
+	}
+	e := g.Each
+	pinned := e.Port != "" || e.Socket != "" || e.DataDir != "" || e.Instance != ""
+	if own := []string{"{port}", "{socket}", "{datadir}", "{instance}"}; !pinned &&
+		!slices.ContainsFunc(own, func(p string) bool { return strings.Contains(g.Name, p) }) {
+		fail("put {port}, {socket}, {datadir} or {instance} into the name", "all instances of %s would share the one name %q", e.Engine, g.Name)
+	}
+}
+
+// checkMatches checks what a match entry may say where it stands. Below a template its instance fills
+// the placeholders and stands for the engine; an exception is about the engine of its entry.
+func (w *walker) checkMatches(entries []Match, group string, inTemplate bool, engine string) {
+	for _, m := range entries {
+		fail := func(hint, format string, args ...any) {
+			w.problems = append(w.problems, Problem{Pos: m.Pos, Msg: fmt.Sprintf(format, args...), Hint: hint, Source: w.lines.of(m.Pos)})
+		}
+		engine := cmp.Or(m.Engine, engine)
+		for _, f := range matchFields {
+			text := *f.of(&m)
+			found := placeholder.FindString(text)
+			switch {
+			case found != "" && !inTemplate:
+				fail(fmt.Sprintf("add `each: {engine: …}` to group %s, or write the value out", group), "%s: %s has a value only in a group with `each`, or below one", f.name, found)
+			case text != "" && f.ofInstance && engine == "" && (f.name != "part" || !inTemplate):
+				fail("add `engine: mysql`, postgresql or redis", "%s needs engine beside it", f.name)
+			}
+		}
+		w.checkMatches(m.Except, group, inTemplate, engine)
+	}
+}
+
+// groupObject is one group.
+func groupObject() object[Group] {
+	each, match := eachObject(), matchObject()
+	o := object[Group]{
+		name:      "a group",
+		elsewhere: map[string]string{"weight": "write it below `cpu:`", "limit": "write it below `cpu:`"},
+		fields: []field[Group]{
+			{
+				name: "class", doc: "Name of a class whose settings hold where the group has none of its own.", schema: schema{"type": "string", "pattern": namePattern},
+				read: func(w *walker, v value, g *Group) { g.Class, _ = w.text(v); g.classPos = w.at(v.Node) },
+			},
+			{
+				name: "each", doc: "Makes the group a template: one group for each running instance that matches.", schema: schema{"$ref": "#/$defs/each"},
+				read: func(w *walker, v value, g *Group) { g.Each = w.each(v, each) },
+			},
+			{
+				name: "match", doc: "Which processes belong to the group: the keys of an entry must all match, one entry is enough.", schema: listOf(schema{"$ref": "#/$defs/match"}),
+				read: func(w *walker, v value, g *Group) { g.Match = w.matches(v, match) },
+			},
+			{
+				name: "groups", doc: "Groups inside this one, whose limits cover them.", schema: groupsSchema(),
+				read: func(w *walker, v value, g *Group) { g.Groups = w.groups(v) },
+			},
+		},
+	}
+	o.fields = append(o.fields, settingFields(func(g *Group) (*Settings, *Role) { return &g.Settings, &g.Role })...)
+	o.fields = append(o.fields,
+		later[Group]("network", "Bandwidth on network interfaces."),
+		later[Group]("guard", "Safety rules of a database."),
+		later[Group]("model", "What a database is expected to do."),
+		later[Group]("dsn", "How to reach a database."),
+		later[Group]("owner", "Who may do what with the group."),
+		later[Group]("slice", "An existing systemd slice to adopt."),
+		later[Group]("adopt", "When a unit changes its slice."),
+		later[Group]("from_unit", "Whether processes may be taken out of a unit."),
+	)
+	return o
+}
+
+// classObject is one class: the settings of a group, without what makes a group a group.
+func classObject() object[class] {
+	const ofGroup = "this belongs to a group, not to a class"
+	o := object[class]{
+		name:      "a class",
+		elsewhere: map[string]string{"match": ofGroup, "each": ofGroup, "groups": ofGroup, "class": ofGroup, "slice": ofGroup},
+		fields:    settingFields(func(c *class) (*Settings, *Role) { return &c.settings, &c.role }),
+	}
+	o.fields = append(o.fields, later[class]("network", "Bandwidth on network interfaces."), later[class]("owner", "Who may do what with the groups."))
+	return o
+}
+
+// matchField is one key of a match entry.
+type matchField struct {
+	name, doc  string
+	of         func(*Match) *string
+	ofInstance bool // a property of an instance, so the entry needs its engine
+	each       bool // also a key of `each:`
+	check      func(text string) *fault
+	schema     schema
+}
+
+// engines that are recognised, each with its flavours ("mysql" is all of its own), and those that will be.
+var (
+	engines      = []string{"mysql", "mariadb", "percona", "postgresql", "redis", "valkey"}
+	laterEngines = []string{"oracle", "scylladb", "cassandra", "mongodb"}
+	otherNames   = map[string]string{"postgres": "postgresql"}
+)
+
+// matchFields are the keys of a match entry.
+var matchFields = []matchField{
+	{name: "engine", doc: "Database engine of the instance.", of: func(m *Match) *string { return &m.Engine }, each: true, check: checkEngine, schema: schema{"enum": append(slices.Clone(engines), "{engine}")}},
+	{name: "port", doc: "TCP port the instance listens on.", of: func(m *Match) *string { return &m.Port }, ofInstance: true, each: true, check: checkPort,
+		schema: schema{"anyOf": []any{schema{"type": "integer", "minimum": 1, "maximum": 65535}, schema{"const": "{port}"}}}},
+	{name: "socket", doc: "Unix socket the instance listens on.", of: func(m *Match) *string { return &m.Socket }, ofInstance: true, each: true, check: checkPath},
+	{name: "datadir", doc: "Data directory of the instance.", of: func(m *Match) *string { return &m.DataDir }, ofInstance: true, each: true, check: checkPath},
+	{name: "instance", doc: "Name of the instance, such as PostgreSQL's 15/main.", of: func(m *Match) *string { return &m.Instance }, ofInstance: true, each: true},
+	{name: "part", doc: "Part of the instance, such as PostgreSQL's backends or walwriter.", of: func(m *Match) *string { return &m.Part }, ofInstance: true},
+	{name: "exe", doc: "Executable: a glob over its base name, or over its whole path when it holds a /.", of: func(m *Match) *string { return &m.Exe }, check: checkExe},
+	{name: "cmdline", doc: "Regular expression (RE2, unanchored) over the arguments joined by single spaces.", of: func(m *Match) *string { return &m.Cmdline }, check: checkRegexp, schema: schema{"type": "string", "format": "regex", "minLength": 1}},
+	{name: "user", doc: "Effective user, by name or number.", of: func(m *Match) *string { return &m.User }, each: true, check: checkAccount, schema: accountSchema},
+	{name: "unix_group", doc: "Effective or supplementary Unix group, by name or number.", of: func(m *Match) *string { return &m.UnixGroup }, check: checkAccount, schema: accountSchema},
+	{name: "unit", doc: "systemd unit, such as mariadb.service or mysqld@*; a name without a type is a service.", of: func(m *Match) *string { return &m.Unit }, check: checkUnit},
+	{name: "cgroup", doc: "Control group in any hierarchy: a glob over its path, or a prefix ending in /.", of: func(m *Match) *string { return &m.Cgroup }, check: checkCgroup},
+	{name: "ancestor", doc: "Executable of any ancestor, written as for exe.", of: func(m *Match) *string { return &m.Ancestor }, check: checkExe},
+	{name: "env", doc: "Environment variable: NAME, or NAME=VALUE.", of: func(m *Match) *string { return &m.Env }, check: checkEnv},
+}
+
+var accountSchema = schema{"type": []any{"string", "integer"}, "minLength": 1, "minimum": 0}
+
+// fieldOf makes a field of a match key.
+func fieldOf(f matchField) field[Match] {
+	shape := f.schema
+	if shape == nil {
+		shape = schema{"type": "string", "minLength": 1}
+	}
+	return field[Match]{
+		name: f.name, doc: f.doc, schema: shape,
+		read: func(w *walker, v value, m *Match) {
+			text, ok := w.text(v)
+			if !ok {
+				return
+			}
+			*f.of(m) = text
+			if f.check == nil {
+				return
+			}
+			if wrong := f.check(text); wrong != nil {
+				w.fail(v.Node, wrong.hint, "%s: %s", f.name, wrong.msg)
+			}
+		},
+	}
+}
+
+// exceptObject is one entry of `except:`.
+func exceptObject() object[Match] {
+	o := object[Match]{name: "an except entry", elsewhere: map[string]string{"except": "exceptions have no exceptions; write a rule of a more specific group"}}
+	for _, f := range matchFields {
+		o.fields = append(o.fields, fieldOf(f))
+	}
+	o.fields = append(o.fields, later[Match]("helper", "Helper program of an instance."), later[Match]("sid", "Oracle SID of the instance."))
+	return o
+}
+
+// matchObject is one entry of `match:`.
+func matchObject() object[Match] {
+	o, except := exceptObject(), exceptObject()
+	o.name, o.elsewhere = "a match entry", map[string]string{"group": "did you mean unix_group?"}
+	o.fields = append(o.fields, field[Match]{
+		name: "except", doc: "Processes that the entry does not mean after all.", schema: listOf(schema{"$ref": "#/$defs/except"}),
+		read: func(w *walker, v value, m *Match) { m.Except = w.matches(v, except) },
+	})
+	return o
+}
+
+// eachObject is `each:`.
+func eachObject() object[Match] {
+	o := object[Match]{name: "each", elsewhere: map[string]string{}}
+	for _, f := range matchFields {
+		if f.each {
+			o.fields = append(o.fields, fieldOf(f))
+		} else {
+			o.elsewhere[f.name] = "each picks instances, not processes: its keys are engine, port, socket, datadir, instance and user"
+		}
+	}
+	return o
+}
+
+// matches reads a list of match entries.
+func (w *walker) matches(v value, o object[Match]) []Match {
+	var all []Match
+	for _, item := range w.items(v, fmt.Sprintf("write a list: `%s: [{exe: mysqld}]`", v.name)) {
+		before := len(w.problems)
+		m := Match{Pos: w.at(item.Node)}
+		o.read(w, item, "", &m)
+		all = append(all, m)
+		says := slices.ContainsFunc(matchFields, func(f matchField) bool { return *f.of(&m) != "" })
+		if !says && len(w.problems) == before && item.Kind != yaml.AliasNode {
+			w.fail(item.Node, "say which processes are meant: {exe: …}, {user: …}, {cmdline: …}", "%s without a key would match every process", o.name)
+		}
+	}
+	return all
+}
+
+// each reads `each:`.
+func (w *walker) each(v value, o object[Match]) *Match {
+	m := &Match{Pos: w.at(v.Node)}
+	before := len(w.problems)
+	o.read(w, v, "", m)
+	if m.Engine == "" && len(w.problems) == before {
+		w.fail(v.Node, "write `each: {engine: mysql}`, postgresql or redis", "each needs engine")
+	}
+	for _, f := range matchFields {
+		if found := placeholder.FindString(*f.of(m)); found != "" {
+			w.fail(v.Node, "write the value out, or take the key out", "%s: each picks the instances that fill %s, so it cannot hold it", f.name, found)
+		}
+	}
+	return m
+}
+
+func checkEngine(text string) *fault {
+	switch {
+	case slices.Contains(engines, text) || text == "{engine}":
+		return nil
+	case slices.Contains(laterEngines, text):
+		return faultf("take it out for now", "%s is not yet supported", text)
+	case otherNames[text] != "":
+		return faultf("write "+otherNames[text], "%s goes by another name here", text)
+	}
+	hint := "engines are " + joinWords(engines)
+	if near := nearest(text, engines); near != "" {
+		hint = fmt.Sprintf("did you mean %s?", near)
+	}
+	return faultf(hint, "%q is not known", text)
+}
+
+func checkPort(text string) *fault {
+	if text == "{port}" {
+		return nil
+	}
+	_, wrong := integer(text, "a port", 1, 65535)
+	return wrong
+}
+
+func checkPath(text string) *fault {
+	filled := text
+	if strings.HasPrefix(text, "{") {
+		filled = placeholder.ReplaceAllString(text, "/x")
+	}
+	if !path.IsAbs(filled) {
+		return faultf("write the whole path, from /", "%q is not an absolute path", text)
+	}
+	return nil
+}
+
+// checkExe checks a base name or a path glob.
+func checkExe(text string) *fault {
+	if _, err := path.Match(text, ""); err != nil {
+		return faultf("see path globs: * ? [a-z]", "%q is not a glob: %v", text, err)
+	}
+	if strings.Contains(text, "/") {
+		if !strings.HasPrefix(text, "/") && !strings.HasPrefix(text, "*") && !strings.HasPrefix(text, "{") {
+			return faultf("write the base name alone, or the whole path from /", "%q is neither a base name nor an absolute path", text)
+		}
+		return nil
+	}
+	if strings.Trim(text, "*?") == "" {
+		return faultf("say which executable is meant: mysqld*", "%q would match every process", text)
+	}
+	if strings.ContainsAny(text, " \t") {
+		return faultf("arguments are matched by cmdline", "%q holds a space", text)
+	}
+	return nil
+}
+
+// checkRegexp compiles a regular expression and refuses one that says nothing about a process.
+func checkRegexp(text string) *fault {
+	re, err := regexp.Compile(placeholder.ReplaceAllString(text, "x"))
+	if err != nil {
+		return faultf("the syntax is RE2's: https://github.com/google/re2/wiki/Syntax", "%s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+	}
+	// What matches each of these one-character command lines matches whatever holds a character.
+	for _, one := range []string{"a", "0", "/", "-", "ß", "_"} {
+		if !re.MatchString(one) {
+			return nil
+		}
+	}
+	return faultf("say what the command line holds", "%q would match every process", text)
+}
+
+func checkAccount(text string) *fault {
+	if strings.ContainsAny(text, " \t:/,") && !placeholder.MatchString(text) {
+		return faultf("write one name or number", "%q is not a user or group name", text)
+	}
+	return nil
+}
+
+func checkUnit(text string) *fault {
+	if strings.Contains(text, "/") {
+		return faultf("write the name alone, or use cgroup for a path", "%q is not a unit name", text)
+	}
+	if _, err := path.Match(text, ""); err != nil || strings.Trim(text, "*?") == "" {
+		return faultf("write its name: mariadb.service", "%q names no unit", text)
+	}
+	return nil
+}
+
+func checkCgroup(text string) *fault {
+	if _, err := path.Match(text, ""); err != nil {
+		return faultf("see path globs: * ? [a-z]", "%q is not a glob: %v", text, err)
+	}
+	if !strings.HasPrefix(text, "/") {
+		return faultf("write the path inside the hierarchy, from /", "%q does not start with a /", text)
+	}
+	if text == "/" {
+		return faultf("say which group is meant: /user.slice/", "%q would match every process", text)
+	}
+	return nil
+}
+
+var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(=|$)`)
+
+func checkEnv(text string) *fault {
+	if !envName.MatchString(text) {
+		return faultf("write NAME or NAME=VALUE", "%q is not an environment variable", text)
+	}
+	return nil
+}

@@ -1,0 +1,360 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// The defaults of `host:`.
+const (
+	defaultRoot   = "bulkhead"
+	defaultWeight = Weight(10000)
+)
+
+// class is a named set of settings that groups share.
+type class struct {
+	name     string
+	pos      Pos
+	role     Role
+	settings Settings
+}
+
+// document is one file as walked, or all of them together.
+type document struct {
+	version int
+	host    HostPart
+	classes map[string]*class
+	groups  []*Group
+	byName  map[string]*Group // of groups; only in all files together
+}
+
+// Parse reads a policy from its sources; the first is the main file, the others are what it
+// includes. It is pure. The error is Problems: everything wrong in every file, in file order.
+func Parse(sources []Source) (*Policy, error) {
+	if len(sources) == 0 {
+		return nil, Problems{{Msg: "there is no policy file"}}
+	}
+	all := document{classes: make(map[string]*class), byName: make(map[string]*Group), host: HostPart{Root: defaultRoot, Weight: defaultWeight}}
+	var problems Problems
+	for i, s := range sources {
+		d, ps := parseSource(s, i == 0)
+		problems = append(problems, ps...)
+		problems = append(problems, all.add(d)...)
+		if i == 0 {
+			all.version = d.version
+			all.host.Root = cmp.Or(d.host.Root, defaultRoot)
+			all.host.Weight = cmp.Or(d.host.Weight, defaultWeight)
+			all.host.Reserve, all.host.Pos = d.host.Reserve, d.host.Pos
+		}
+	}
+	p := &Policy{Version: all.version, Host: all.host, Groups: all.groups, Sources: sources}
+	for _, g := range p.Groups {
+		problems = append(problems, all.mergeClass(g)...)
+	}
+	lines := newLines(sources)
+	for i := range problems {
+		problems[i].Source = cmp.Or(problems[i].Source, lines.of(problems[i].Pos))
+	}
+	if len(problems) > 0 {
+		return nil, problems.inOrder(sources)
+	}
+	return p, nil
+}
+
+// parseSource walks one file.
+func parseSource(s Source, isMain bool) (document, Problems) {
+	d := document{classes: make(map[string]*class)}
+	if p := checkText(s); p != nil {
+		return d, Problems{*p}
+	}
+	root, problems := decode(s)
+	if root == nil {
+		return d, problems
+	}
+	w := newWalker(s)
+	w.problems = problems
+	top := value{root, "the policy"}
+	if isMain {
+		mainObject().read(w, top, "", &d)
+		if root.Kind == yaml.MappingNode && !hasKey(root, "version") {
+			w.fail(root, "start the file with `version: 1`", "version is missing")
+		}
+	} else {
+		includedObject().read(w, top, "", &d)
+	}
+	for _, g := range d.groups {
+		w.checkGroup(g, nil, 1)
+	}
+	return d, w.problems
+}
+
+func hasKey(n *yaml.Node, name string) bool {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == name {
+			return true
+		}
+	}
+	return false
+}
+
+// add puts the classes and groups of one file to those of the others.
+func (d *document) add(from document) Problems {
+	var problems Problems
+	for _, name := range slices.Sorted(maps.Keys(from.classes)) {
+		c := from.classes[name]
+		if other := d.classes[name]; other != nil {
+			problems = append(problems, twice("class", name, c.pos, other.pos))
+			continue
+		}
+		d.classes[name] = c
+	}
+	for _, g := range from.groups {
+		if other := d.byName[g.Name]; other != nil {
+			problems = append(problems, twice("group", g.Name, g.Pos, other.Pos))
+			continue
+		}
+		d.byName[g.Name] = g
+		d.groups = append(d.groups, g)
+	}
+	return problems
+}
+
+func twice(what, name string, at, other Pos) Problem {
+	return Problem{Pos: at, Msg: fmt.Sprintf("%s %q is defined twice", what, name), Hint: "give one of them another name", Also: []Pos{other}}
+}
+
+// mergeClass adds to a group and those below what their classes ask and they do not ask themselves.
+func (d *document) mergeClass(g *Group) Problems {
+	var problems Problems
+	switch c := d.classes[g.Class]; {
+	case g.Class == "":
+	case c == nil:
+		problems = append(problems, d.undefined(g))
+	default:
+		g.Role = cmp.Or(g.Role, c.role)
+		g.Settings = g.Settings.under(c.settings)
+	}
+	for _, child := range g.Groups {
+		problems = append(problems, d.mergeClass(child)...)
+	}
+	return problems
+}
+
+func (d *document) undefined(g *Group) Problem {
+	hint := "no class is defined; define it under `classes:`"
+	if names := slices.Sorted(maps.Keys(d.classes)); len(names) > 0 {
+		hint = "classes here: " + joinSome(names)
+		if near := nearest(g.Class, names); near != "" {
+			hint = fmt.Sprintf("did you mean %s?", near)
+		}
+	}
+	return Problem{Pos: g.classPos, Msg: fmt.Sprintf("class %q is not defined", g.Class), Hint: hint}
+}
+
+// under lays settings over weaker ones: what both ask for, the receiver decides. CPUs and the nodes
+// whose CPUs to use are two ways to ask for the same, so either takes the other's place.
+func (ss Settings) under(weaker Settings) Settings {
+	merged := slices.Clone(ss)
+	asks := func(key Key) bool { return len(ss.All(key)) > 0 }
+	for _, s := range weaker {
+		switch {
+		case s.Key == KeyCPUCPUs && asks(KeyCPUNUMA), s.Key == KeyCPUNUMA && asks(KeyCPUCPUs):
+			continue
+		}
+		if _, taken := ss.Get(s.Key, s.On); !taken {
+			merged = append(merged, s)
+		}
+	}
+	merged.sort()
+	return merged
+}
+
+// joinSome lists names for a hint, and not more than a line of them.
+func joinSome(names []string) string {
+	const most = 12
+	if len(names) > most {
+		names = append(slices.Clone(names[:most]), "…")
+	}
+	return joinWords(names)
+}
+
+func joinWords(names []string) string { return strings.Join(names, ", ") }
+
+// mainObject is the main file.
+func mainObject() object[document] {
+	o, host, agent := includedObject(), hostObject(), agentObject()
+	o.name, o.elsewhere = "the policy", map[string]string{"reserve": "write it below `host:`", "root": "write it below `host:`"}
+	o.fields = append(o.fields,
+		field[document]{
+			name: "host", doc: "The host as a whole.", schema: host.schema(),
+			read: func(w *walker, v value, d *document) {
+				d.host.Pos = w.at(v.Node)
+				host.read(w, v, "host.", &d.host)
+			},
+		},
+		field[document]{
+			name: "agent", doc: "What the agent does.", schema: agent.schema(),
+			read: func(w *walker, v value, _ *document) { agent.read(w, v, "agent.", new(struct{})) },
+		},
+		later[document]("schedules", "Windows in which other settings hold."),
+	)
+	return o
+}
+
+// includedObject is an included file: a team's classes and groups.
+func includedObject() object[document] {
+	classFields := classObject()
+	const mainOnly = "write it into the main file, once for the host"
+	return object[document]{
+		name:      "an included file",
+		elsewhere: map[string]string{"host": mainOnly, "agent": mainOnly, "schedules": mainOnly},
+		fields: []field[document]{
+			{
+				name: "version", doc: "Version of the format: 1.", schema: schema{"const": 1},
+				read: func(w *walker, v value, d *document) {
+					switch n, ok := w.number(v, "the version", 0, 1<<31); {
+					case ok && n != 1:
+						w.fail(v.Node, "this bulkhead reads version 1", "version %d is not known", n)
+					case ok:
+						d.version = int(n)
+					}
+				},
+			},
+			{
+				name: "include", doc: "Files to read too: paths or globs, relative to this file.", schema: listOf(schema{"type": "string", "minLength": 1}),
+				read: func(w *walker, v value, _ *document) { // followed by Read; here only its form counts
+					for _, item := range w.items(v, "write a list: [policy.d/*.yaml]") {
+						w.text(item)
+					}
+				},
+			},
+			{
+				name: "classes", doc: "Named sets of settings that groups share.", schema: mapOf(namePattern, schema{"$ref": "#/$defs/class"}),
+				read: func(w *walker, v value, d *document) {
+					for _, e := range w.entries(v, "") {
+						c := &class{name: e.key.Value, pos: w.at(e.key)}
+						if !validName(c.name) {
+							w.fail(e.key, nameHint, "%q is not a class name", c.name)
+						}
+						classFields.read(w, e.value, "", c)
+						c.settings = c.settings.settle("class " + c.name)
+						d.classes[c.name] = c
+					}
+				},
+			},
+			{
+				name: "groups", doc: "The groups.", schema: groupsSchema(),
+				read: func(w *walker, v value, d *document) { d.groups = w.groups(v) },
+			},
+		},
+	}
+}
+
+// number reads a whole number between two bounds.
+func (w *walker) number(v value, what string, lowest, highest int64) (int64, bool) {
+	text, ok := w.text(v)
+	if !ok {
+		return 0, false
+	}
+	n, wrong := integer(text, what, lowest, highest)
+	if wrong == nil && kindOf(v.Node) != "a number" {
+		wrong = faultf("take the quotes off", "%q is text, not a number", text)
+	}
+	if wrong != nil {
+		w.fail(v.Node, wrong.hint, "%s: %s", v.name, wrong.msg)
+		return 0, false
+	}
+	return n, true
+}
+
+// hostObject is `host:`.
+func hostObject() object[HostPart] {
+	reserve := reserveObject()
+	return object[HostPart]{
+		name: "host",
+		fields: []field[HostPart]{
+			{
+				name: "root", doc: "Name of the root group; one that bulkhead did not make is refused.", schema: schema{"type": "string", "pattern": namePattern, "not": schema{"pattern": reservedRoot}, "default": defaultRoot},
+				read: func(w *walker, v value, h *HostPart) {
+					name, ok := w.text(v)
+					if ok && !validName(name) {
+						w.fail(v.Node, nameHint, "host.root: %q is not a name", name)
+					} else if why := reservedRootName(name); ok && why != "" {
+						w.fail(v.Node, "choose another name", "host.root: %s", why)
+					}
+					h.Root = name
+				},
+			},
+			{
+				name: "weight", doc: "CPU weight of the root group against the rest of the system, 1 to 10000.", schema: limitOf(KeyCPUWeight).schema(),
+				read: func(w *walker, v value, h *HostPart) {
+					if n, ok := w.number(v, "a weight", 1, 10000); ok {
+						h.Weight = Weight(n)
+					}
+				},
+			},
+			{
+				name: "reserve", doc: "What root, sshd and the agent keep.", schema: reserve.schema(),
+				read: func(w *walker, v value, h *HostPart) {
+					h.Reserve.Pos = w.at(v.Node)
+					reserve.read(w, v, "host.reserve.", &h.Reserve)
+				},
+			},
+			later[HostPart]("io", "Known ceilings of devices."),
+		},
+	}
+}
+
+// reserveObject is `host.reserve:`.
+func reserveObject() object[Reserve] {
+	cpu := &limit{key: "host.reserve.cpu", unit: coresUnit, zero: true}
+	memory := &limit{key: "host.reserve.memory", unit: sizeUnit(true), zero: true}
+	return object[Reserve]{
+		name: "host.reserve",
+		fields: []field[Reserve]{
+			{
+				name: "cpu", doc: "Cores that the groups together leave alone.", schema: cpu.schema(),
+				read: func(w *walker, v value, r *Reserve) {
+					if s, ok := w.limit(v, cpu); ok {
+						r.CPU = s.Value.(Cores)
+					}
+				},
+			},
+			{
+				name: "memory", doc: "Memory that the groups together leave alone.", schema: memory.schema(),
+				read: func(w *walker, v value, r *Reserve) {
+					if s, ok := w.limit(v, memory); ok {
+						r.Memory = s.Value
+					}
+				},
+			},
+		},
+	}
+}
+
+// agentObject is `agent:`. Each key has one value that is built, its default.
+func agentObject() object[struct{}] {
+	only := func(name, doc, built string, others ...string) field[struct{}] {
+		return field[struct{}]{
+			name: name, doc: doc, schema: schema{"const": built, "default": built},
+			read: func(w *walker, v value, _ *struct{}) {
+				// YAML 1.1 readers take off for false; this file is YAML 1.2, where it is a word.
+				if word, ok := w.word(v, append([]string{built}, others...)...); ok && word != built {
+					w.fail(v.Node, "write "+built, "%s: %s is not yet supported", v.name, word)
+				}
+			},
+		}
+	}
+	return object[struct{}]{
+		name: "agent",
+		fields: []field[struct{}]{
+			only("on_conflict", "What to do when another program changes a limit.", "enforce", "report", "yield"),
+			only("fast_moves", "Switch the kernel to faster moves (favordynmods).", "off", "on"),
+		},
+	}
+}

@@ -1,0 +1,272 @@
+package policy
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"bulkhead/internal/host"
+)
+
+// FuzzParse holds that any text at all gives a policy or problems with a place in that text, that
+// what is shown of it is fit for a terminal, and that a policy resolves without a trace on itself.
+func FuzzParse(f *testing.F) {
+	for _, pattern := range []string{"testdata/bad/*.yaml", "testdata/good/*.yaml"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			f.Fatalf("no seeds in %s", pattern)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(string(text))
+		}
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := Parse([]Source{{"main", text}})
+		checkProblems(t, text, err)
+		if err != nil {
+			return
+		}
+		before := dump(p)
+		resolved, problems := p.Resolve(testHost(), testResolver())
+		checkProblems(t, text, problems.orNil())
+		if after := dump(p); after != before {
+			t.Fatalf("Resolve changed the policy:\n%s\nto\n%s", before, after)
+		}
+		for _, g := range resolvedLimits(resolved) {
+			checkResolved(t, g)
+		}
+	})
+}
+
+func checkProblems(t *testing.T, text string, err error) {
+	t.Helper()
+	if err == nil {
+		return
+	}
+	problems, ok := err.(Problems)
+	if !ok || len(problems) == 0 {
+		t.Fatalf("the error is %T", err)
+	}
+	if shown := err.Error(); !utf8.ValidString(shown) || strings.ContainsFunc(shown, func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || r == 0x7f || r == 0x202e }) {
+		t.Fatalf("%q is not fit for a terminal", shown)
+	}
+	last := strings.Count(text, "\n") + 1
+	for _, p := range problems {
+		if p.Pos.File != "main" || p.Pos.Line < 1 || p.Pos.Line > last || p.Pos.Column < 1 || p.Msg == "" {
+			t.Fatalf("%+v is not in a text of %d lines", p, last)
+		}
+	}
+}
+
+func checkResolved(t *testing.T, g Limits) {
+	t.Helper()
+	for i, s := range g.Settings {
+		_, percent := s.Value.(MemoryPercent)
+		io := strings.HasPrefix(string(s.Key), "io.") && s.Key != KeyIOWeight
+		switch {
+		case s.Value == nil, percent, s.From == "", limitOf(s.Key) == nil, s.Key == KeyCPUNUMA, io && s.Dev == "":
+			t.Fatalf("group %s: %+v is not resolved", g.Group, s)
+		}
+		for _, o := range g.Settings[:i] {
+			if o.Key == s.Key && o.place() == s.place() {
+				t.Fatalf("group %s: %s and %s", g.Group, o, s)
+			}
+		}
+	}
+}
+
+// The copy of Resolve shares nothing that either side may change.
+func TestResolveCopies(t *testing.T) {
+	sources, err := Read("testdata/good/design.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Parse(sources)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := dump(p)
+	resolved, problems := p.Resolve(testHost())
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	var spoil func(groups []*Group)
+	spoil = func(groups []*Group) {
+		for _, g := range groups {
+			if g.Each != nil {
+				g.Each.Engine = "spoilt"
+			}
+			for i := range g.Match {
+				for j := range g.Match[i].Except {
+					g.Match[i].Except[j].Exe = "spoilt"
+				}
+				g.Match[i].Exe = "spoilt"
+			}
+			for i := range g.Settings {
+				g.Settings[i].Value = Unlimited{}
+			}
+			spoil(g.Groups)
+			g.Name = "spoilt"
+		}
+	}
+	spoil(resolved.Groups)
+	resolved.Sources[0].Text = "spoilt"
+	if after := dump(p); after != before || p.Sources[0].Text == "spoilt" {
+		t.Errorf("the policy changed with its copy:\n%s", after)
+	}
+	if again, _ := p.Resolve(testHost()); reflect.DeepEqual(again, resolved) {
+		t.Error("the copy was not spoilt")
+	}
+}
+
+// Large files are read in reasonable time, whether they are good or all wrong.
+func TestParseLarge(t *testing.T) {
+	const groups = 5000
+	var good, bad strings.Builder
+	good.WriteString("version: 1\nclasses: {c: {cpu: {limit: 1}}}\ngroups:\n")
+	bad.WriteString("version: 1\ngroups:\n")
+	for i := range groups {
+		fmt.Fprintf(&good, "  g%d: {class: c, tasks: 100, match: [{exe: x%d}]}\n", i, i)
+		fmt.Fprintf(&bad, "  g%d: {class: nope, tasks: 0, cpu: {limits: 1}}\n", i)
+	}
+	start := time.Now()
+	p, err := Parse([]Source{{"good", good.String()}})
+	if err != nil || len(p.Groups) != groups {
+		t.Fatal(err)
+	}
+	if _, problems := p.Resolve(testHost()); len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	_, err = Parse([]Source{{"bad", bad.String()}})
+	if problems := err.(Problems); len(problems) != 3*groups {
+		t.Errorf("%d problems, want %d", len(problems), 3*groups)
+	}
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("it took %s", took)
+	}
+}
+
+func TestParseNothing(t *testing.T) {
+	if _, err := Parse(nil); err == nil {
+		t.Error("no source is taken for a policy")
+	}
+}
+
+// Overrides are resolved one by one, and checked with the rest.
+func TestResolveSettingAndCheck(t *testing.T) {
+	facts := testHost()
+	resolve := func(text, on string) Settings {
+		t.Helper()
+		_, s, err := ParseAssignment(text, on)
+		if err != nil {
+			t.Fatal(err)
+		}
+		settings, problems := ResolveSetting(s, facts, testResolver())
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		return settings
+	}
+	if got := resolve("a:memory.max=25%", ""); len(got) != 1 || got[0].Value != Bytes(4<<30) || got[0].Raw != "25%" {
+		t.Errorf("25%% is %v", got)
+	}
+	if got := resolve("a:io.write.iops=5", "/dev/disk/by-id/wwn-2"); len(got) != 1 || got[0].Dev != "8:16" {
+		t.Errorf("on a link: %v", got)
+	}
+	if got := resolve("a:io.write.iops=5", ""); len(got) != 4 {
+		t.Errorf("on all devices: %v", got)
+	}
+	if got := resolve("a:cpu.numa=1", ""); len(got) != 1 || got[0].Key != KeyCPUCPUs || !SameValue(got[0].Value, IDs{host.NewIDSet(1, 3)}) {
+		t.Errorf("node 1: %v", got)
+	}
+	_, s, err := ParseAssignment("a:io.write.iops=5", "/tank")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, problems := ResolveSetting(s, facts, testResolver()); len(problems) != 1 || !strings.Contains(problems[0].Msg, "zfs") {
+		t.Errorf("on ZFS: %v", problems)
+	}
+	groups := []Limits{
+		{Group: "a", Settings: resolve("a:cpu.limit=2", "")},
+		{Group: "a/b", Parent: "a", Settings: resolve("a/b:cpu.limit=3", "")},
+		{Group: "c", Settings: append(resolve("c:cpu.limit=5", ""), resolve("c:cpu.burst=1s", "")...)},
+	}
+	problems, _ := Check(facts, HostPart{}, groups)
+	var got []string
+	for _, p := range problems {
+		got = append(got, p.Msg)
+	}
+	want := []string{
+		"cpu.limit 3 of a/b is beyond the 2 that a may use",
+		"cpu.limit 5 is above the host's 4 CPUs",
+		"cpu.burst 1s is more than cpu.limit 5 in 100ms",
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("problems %q, want %q", got, want)
+	}
+}
+
+// Nodes without CPUs or without memory, as hot-plugged memory and some virtual machines make them.
+func TestOddNodes(t *testing.T) {
+	facts := testHost()
+	facts.Nodes = append(facts.Nodes, host.Node{ID: 2, MemTotal: 1 << 30}, host.Node{ID: 3, CPUs: host.NewIDSet(3)})
+	for numa, say := range map[string]string{"2": "NUMA node 2 has no CPUs", "3": "memory.numa: NUMA node 3 has no memory"} {
+		p, err := Parse([]Source{{"main", "version: 1\ngroups: {a: {numa: " + numa + "}}\n"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, problems := p.Resolve(facts); len(problems) != 1 || problems[0].Msg != say || problems[0].Pos.String() != "main:2:20" {
+			t.Errorf("numa %s: %v", numa, problems)
+		}
+	}
+}
+
+func TestProblemString(t *testing.T) {
+	tests := []struct {
+		name    string
+		problem Problem
+		want    string
+	}{
+		{"all", Problem{Pos{"p.yaml", 3, 5}, "what", "do", "abc: de", []Pos{{"q.yaml", 1, 2}}}, "p.yaml:3:5: what\n    abc: de\n        ^\n  see also q.yaml:1:2\nhint: do"},
+		{"bare", Problem{Msg: "what"}, "what"},
+		{"file only", Problem{Pos: Pos{File: "p"}, Msg: "what"}, "p: what"},
+		{"tab", Problem{Pos: Pos{"p", 1, 4}, Msg: "m", Source: "\ta\tb"}, "p:1:4: m\n    \ta\tb\n    \t \t^"},
+		{"wide", Problem{Pos: Pos{"p", 1, 5}, Msg: "m", Source: "日本: x"}, "p:1:5: m\n    日本: x\n          ^"},
+		{"combining", Problem{Pos: Pos{"p", 1, 3}, Msg: "m", Source: "e\u0301x"}, "p:1:3: m\n    e\u0301x\n     ^"},
+		{"carriage return", Problem{Pos: Pos{"p", 1, 1}, Msg: "m", Source: "x\r"}, "p:1:1: m\n    x\n    ^"},
+		{"beyond the end", Problem{Pos: Pos{"p", 1, 99}, Msg: "m", Source: "ab"}, "p:1:99: m\n    ab\n      ^"},
+		{"steering", Problem{Pos: Pos{"p", 1, 3}, Msg: "m \x1b[2J", Source: "\x1b\u202ex"}, "p:1:3: m \ufffd[2J\n    \ufffd\ufffdx\n      ^"},
+	}
+	for _, test := range tests {
+		if got := test.problem.String(); got != test.want {
+			t.Errorf("%s:\n%s\nwant:\n%s", test.name, got, test.want)
+		}
+	}
+}
+
+func TestNearest(t *testing.T) {
+	known := []string{"limit", "weight", "period", "cpus", "io", "numa"}
+	for word, want := range map[string]string{"limt": "limit", "limits": "limit", "wieght": "weight", "cpu": "cpus", "LIMIT": "limit", "oi": "io", "bandwidth": "", "x": "", "": "", "nuna": "numa"} {
+		if got := nearest(word, known); got != want {
+			t.Errorf("nearest to %q is %q, want %q", word, got, want)
+		}
+	}
+}
+
+// resolvedLimits lists the groups of a policy.
+func resolvedLimits(p *Policy) []Limits {
+	var all []Limits
+	for _, g := range p.Groups {
+		all = g.limits(all, "")
+	}
+	return all
+}

@@ -1,0 +1,147 @@
+package policy
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// tree writes files into a new directory and goes there.
+func tree(t *testing.T, files map[string]string) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	for name, text := range files {
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// refused reads a file that must be refused, and gives the problems.
+func refused(t *testing.T, file string) Problems {
+	t.Helper()
+	sources, err := Read(file)
+	problems, ok := err.(Problems)
+	if !ok || len(problems) == 0 {
+		t.Fatalf("%s: no problems, but %v and %d sources", file, err, len(sources))
+	}
+	return problems
+}
+
+func TestReadOrder(t *testing.T) {
+	tree(t, map[string]string{
+		"etc/policy.yaml":      "version: 1\ninclude: [policy.d/*.yaml, extra.yaml, policy.d/a.yaml]\n",
+		"etc/policy.d/b.yaml":  "groups: {}\n",
+		"etc/policy.d/a.yaml":  "include: [../shared/c.yaml]\n",
+		"etc/policy.d/x.txt":   "not included",
+		"etc/shared/c.yaml":    "groups: {}\n",
+		"etc/extra.yaml":       "include: [shared/*.yaml, none*.yaml]\n",
+		"etc/shared/d.yaml":    "include: [c.yaml]\n",
+		"etc/unrelated/e.yaml": "x",
+	})
+	if err := os.Symlink("policy.d/a.yaml", "etc/link.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	sources, err := Read("etc/policy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, s := range sources {
+		got = append(got, s.Path)
+	}
+	want := "etc/policy.yaml etc/policy.d/a.yaml etc/shared/c.yaml etc/policy.d/b.yaml etc/extra.yaml etc/shared/d.yaml"
+	if strings.Join(got, " ") != want {
+		t.Errorf("read\n%s, want\n%s", strings.Join(got, " "), want)
+	}
+}
+
+func TestReadRefuses(t *testing.T) {
+	tree(t, map[string]string{
+		"random":    "\x7fELF\x02\x01\x01\x00\x00\xff\xfe\x80random",
+		"late":      "version: 1\n# caf\xe9\n",
+		"nul":       "version: 1\x00",
+		"utf16":     "\xff\xfev\x00e\x00r\x00",
+		"escape":    "version: 1\n# \x1b[2J\n",
+		"self.yaml": "include: [self.yaml]\n",
+		"dir/x":     "",
+		"unread":    "",
+	})
+	if err := syscall.Mkfifo("pipe", 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct{ file, place, say string }{
+		{"none", "none", "no such file"},
+		{"dir", "dir", "not a regular file"},
+		{"pipe", "pipe", "not a regular file"},
+		{"/dev/null", "/dev/null", "not a regular file"},
+		{"random", "random:1:1", "U+007F"},
+		{"late", "late:2:6", "byte 0xe9"},
+		{"nul", "nul:1:11", "U+0000"},
+		{"utf16", "utf16:1:1", "byte 0xff"},
+		{"escape", "escape:2:3", "U+001B"},
+		{"unread", "unread:1:1", "empty"},
+		{"self.yaml", "self.yaml:1:11", "self.yaml includes self.yaml"},
+	}
+	for _, test := range tests {
+		p := refused(t, test.file)[0]
+		if p.Pos.String() != test.place || !strings.Contains(p.Msg, test.say) {
+			t.Errorf("%s: %s, want %s and %q", test.file, p, test.place, test.say)
+		}
+		if strings.ContainsFunc(p.String(), func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' }) {
+			t.Errorf("%s: %q is not fit for a terminal", test.file, p.String())
+		}
+	}
+}
+
+// A file of 50 MB is refused by its size, without being read.
+func TestReadHuge(t *testing.T) {
+	tree(t, map[string]string{"huge": "version: 1\n", "main.yaml": "version: 1\ninclude: [huge]\n"})
+	if err := os.Truncate("huge", 50_000_000); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	p := refused(t, "main.yaml")[0]
+	runtime.ReadMemStats(&after)
+	if p.Pos.String() != "main.yaml:2:11" || !strings.Contains(p.Msg, "larger than 4MiB") {
+		t.Error(p)
+	}
+	if read := after.TotalAlloc - before.TotalAlloc; read > 4<<20 {
+		t.Errorf("%s were allocated", Bytes(read).Human())
+	}
+	if _, err := Parse([]Source{{"huge", "version: 1\n" + strings.Repeat("#", maxFileSize)}}); err == nil || !strings.Contains(err.Error(), "larger than 4MiB") {
+		t.Errorf("Parse takes it: %v", err)
+	}
+}
+
+// Files that include each other in great number, or one the next without end, are refused in time.
+func TestReadMany(t *testing.T) {
+	files := map[string]string{"main.yaml": "version: 1\ninclude: ['d/*.yaml']\n", "deep.yaml": "include: [x/0.yaml]\n", "wide.yaml": "include: ['w/*']\n"}
+	for i := range maxFiles + 5 {
+		files[fmt.Sprintf("w/%d.yaml", i)] = "groups: {}\n"
+	}
+	for i := range 100 {
+		files[fmt.Sprintf("d/%d.yaml", i)] = "include: ['*.yaml']\n"
+		files[fmt.Sprintf("x/%d.yaml", i)] = fmt.Sprintf("include: [%d.yaml]\n", i+1)
+	}
+	tree(t, files)
+	start := time.Now()
+	for file, say := range map[string]string{"main.yaml": "include loops", "deep.yaml": "more than 16 deep", "wide.yaml": "more than 1000 files"} {
+		problems := refused(t, file)
+		if p := problems[0]; !strings.Contains(p.Msg, say) || p.Source == "" || len(problems) > maxIncludeProblems {
+			t.Errorf("%s: %d problems, the first %s", file, len(problems), p)
+		}
+	}
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("it took %s", took)
+	}
+}

@@ -1,0 +1,129 @@
+package policy
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Setting is one limit that somebody asked for.
+type Setting struct {
+	Key   Key
+	On    string // io: the target as written ("" is every device); memory.huge: the page size as the kernel names it
+	Dev   string // io: "major:minor" of the device the target resolved to; set by Resolve
+	Value Value
+	Raw   string // as written, when it says more than Value ("4%", "numa 0"); else ""
+	Pos   Pos
+	From  string // who asks: "group", "class standard", "role database", "override 3", "host.reserve", …
+
+	onPos Pos // where the target is written, for problems of the target
+}
+
+// String is the setting as `set` takes it: "io.read.bandwidth=50MB/s on /data".
+func (s Setting) String() string {
+	text := string(s.Key) + "=" + s.Value.String()
+	if s.On != "" {
+		text += " on " + s.On
+	}
+	return text
+}
+
+// Equal says whether two settings ask for the same. Who asks, and where it is written, does not count.
+func (s Setting) Equal(o Setting) bool {
+	return s.Key == o.Key && s.place() == o.place() && SameValue(s.Value, o.Value)
+}
+
+// place is what a setting is for: its device when that is known, else its target as written.
+func (s Setting) place() string { return cmp.Or(s.Dev, s.On) }
+
+// jsonSetting is the JSON form of a Setting: the value as a person writes it.
+type jsonSetting struct {
+	Key   Key    `json:"key"`
+	On    string `json:"on,omitempty"`
+	Dev   string `json:"dev,omitempty"`
+	Value string `json:"value"`
+	Raw   string `json:"raw,omitempty"`
+	Pos   *Pos   `json:"pos,omitempty"`
+	From  string `json:"from,omitempty"`
+}
+
+// MarshalJSON writes the value in the units of the file: {"key":"cpu.limit","value":"1.5",…}.
+func (s Setting) MarshalJSON() ([]byte, error) {
+	j := jsonSetting{Key: s.Key, On: s.On, Dev: s.Dev, Raw: s.Raw, From: s.From}
+	if s.Value != nil {
+		j.Value = s.Value.String()
+	}
+	if s.Pos != (Pos{}) {
+		j.Pos = &s.Pos
+	}
+	return json.Marshal(j)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (s *Setting) UnmarshalJSON(data []byte) error {
+	var j jsonSetting
+	if err := json.Unmarshal(data, &j); err != nil {
+		return err
+	}
+	l := limitOf(j.Key)
+	if l == nil {
+		return fmt.Errorf("read setting %q: unknown key", j.Key)
+	}
+	value, wrong := l.parse(j.Value)
+	if wrong != nil {
+		return fmt.Errorf("read setting %s %q: %s", j.Key, j.Value, wrong.msg)
+	}
+	*s = Setting{Key: j.Key, On: j.On, Dev: j.Dev, Value: value, Raw: j.Raw, From: j.From}
+	if j.Pos != nil {
+		s.Pos = *j.Pos
+	}
+	return nil
+}
+
+// Settings holds at most one Setting per (Key, On/Dev), in the order of the keys.
+type Settings []Setting
+
+// Get finds the setting of a key. on is the target as written or the device ("8:16") of an io key,
+// the page size ("2MB") of memory.huge, and "" for every other key.
+func (ss Settings) Get(key Key, on string) (Setting, bool) {
+	for _, s := range ss {
+		if s.Key == key && (s.On == on || (s.Dev != "" && s.Dev == on)) {
+			return s, true
+		}
+	}
+	return Setting{}, false
+}
+
+// All gives the settings of one key: one per device or page size.
+func (ss Settings) All(key Key) Settings {
+	var found Settings
+	for _, s := range ss {
+		if s.Key == key {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+// With gives the settings with one more, which replaces the one for the same key and place. The
+// receiver is left alone.
+func (ss Settings) With(s Setting) Settings {
+	next := slices.DeleteFunc(slices.Clone(ss), func(o Setting) bool {
+		return o.Key == s.Key && o.place() == s.place()
+	})
+	next = append(next, s)
+	next.sort()
+	return next
+}
+
+// Equal says whether two lists ask for the same, whoever asks.
+func (ss Settings) Equal(o Settings) bool { return slices.EqualFunc(ss, o, Setting.Equal) }
+
+// sort puts settings into the order of the keys, then of their places.
+func (ss Settings) sort() {
+	slices.SortStableFunc(ss, func(a, b Setting) int {
+		return cmp.Or(cmp.Compare(keyRank(a.Key), keyRank(b.Key)), strings.Compare(a.place(), b.place()))
+	})
+}

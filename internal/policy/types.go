@@ -1,0 +1,87 @@
+// Package policy owns the policy file: its types and units, its problems with their positions, and
+// its schema. It reads YAML and gives typed values; it never looks at live use of the host.
+//
+// A file goes through three steps. Read collects the file and what it includes, Parse turns that into
+// a Policy without knowing any host, and Policy.Resolve fits the Policy to one host: percentages
+// become bytes, paths become devices, NUMA nodes become CPUs, roles add their defaults. Each step
+// reports everything it finds wrong, not only the first thing.
+package policy
+
+// Source is one policy file as read.
+type Source struct {
+	Path string `json:"path"`
+	Text string `json:"text"`
+}
+
+// Role is what a group is for; it sets defaults and forbids nothing.
+type Role string
+
+// The roles and their defaults (design, table of roles).
+const (
+	RoleNone     Role = ""
+	RoleDatabase Role = "database"
+	RoleHelper   Role = "helper"
+	RoleBatch    Role = "batch"
+)
+
+// Policy is the file with classes merged into groups. Templates (Each) are not expanded yet.
+type Policy struct {
+	Version int
+	Host    HostPart
+	Groups  []*Group // in file order
+	Sources []Source
+	Notes   []Note // what Resolve has to say that is not an error; empty before
+}
+
+// HostPart is the `host:` block.
+type HostPart struct {
+	Root    string // name of bulkhead's root group; default "bulkhead"
+	Weight  Weight // default 10000
+	Reserve Reserve
+	Pos     Pos
+}
+
+// Reserve is what root, sshd and the agent keep. Zero means nothing is set aside.
+type Reserve struct {
+	CPU    Cores
+	Memory Value // Bytes or MemoryPercent before Resolve; nil when not asked
+	Pos    Pos
+}
+
+// Group is one compartment as written.
+type Group struct {
+	Name     string // own segment, maybe with placeholders: "mysql{port}"
+	Path     string // with the parents: "BX1/sessions"
+	Pos      Pos
+	Class    string
+	Role     Role   // its own, else its class's
+	Each     *Match // a template: one group per engine instance that matches
+	Match    []Match
+	Settings Settings
+	Groups   []*Group
+
+	classPos Pos
+}
+
+// Match is one entry of `match:` (or `each:`): its keys AND, its Except take processes out again.
+// Strings may hold the placeholders of an enclosing template ({port}, {socket}, {datadir}, {engine}, {instance}, {user}).
+type Match struct {
+	Engine, Port, Socket, DataDir, Instance, Part string // engine and its instance
+	Exe                                           string // base name, or a path glob when it holds a "/"
+	Cmdline                                       string // RE2, unanchored, over the arguments joined by single spaces
+	User                                          string // name or number, effective
+	UnixGroup                                     string // name or number, effective or supplementary
+	Unit                                          string // systemd unit, from the cgroup path
+	Cgroup                                        string // glob over the path in any hierarchy, or a prefix ending at a "/"
+	Ancestor                                      string // exe base name, or path glob, of any ancestor
+	Env                                           string // NAME=VALUE or NAME
+	Except                                        []Match
+	Pos                                           Pos
+}
+
+// Note is something a person should know about a policy on this host that is not an error.
+type Note struct {
+	Pos   Pos    `json:"pos"`
+	Group string `json:"group,omitempty"`
+	Text  string `json:"text"`
+}
