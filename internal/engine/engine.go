@@ -1,0 +1,226 @@
+// Package engine knows database servers: how to recognise an instance from its processes, with its
+// port, socket, data directory, parts. One file per engine; several signals each, never one.
+//
+// A process is a server when it is one by identity (its executable and its name) and also behaves
+// like one: it was given a server's options, its data directory holds that engine's files, it listens,
+// it has the engine's child processes or its supervisor. One sign alone is nothing: an editor with
+// "mysqld" among its arguments, a script named postgres, a client, or `mysqld --version` is no instance.
+package engine
+
+import (
+	"cmp"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"bulkhead/internal/host"
+	"bulkhead/internal/policy"
+)
+
+// The engines recognised here, as a policy's `engine:` names them.
+const (
+	MySQL      = "mysql" // and its flavours MariaDB and Percona Server
+	PostgreSQL = "postgresql"
+	Redis      = "redis" // and its flavour Valkey
+)
+
+// The flavours told apart here.
+const (
+	MariaDB = "mariadb"
+	Percona = "percona"
+	Valkey  = "valkey"
+)
+
+// Instance is one running database server.
+type Instance struct {
+	Engine  string // "mysql", "postgresql", "redis"
+	Flavor  string // "mariadb", "percona", "valkey"; "" for the plain one
+	Version string // as far as it can be told without asking the server; "" if not
+	Main    host.ProcID
+	User    string // name, or number when it has none
+	Port    int    // the main TCP port it listens on; 0 when it listens on none
+	Ports   []int  // every TCP port it listens on, ascending; nil when that could not be read
+	Socket  string // unix socket, "" if none
+	DataDir string // as configured where that is known, else its working directory
+	Config  string // its configuration file, "" if unknown
+	Cluster string // PostgreSQL cluster_name, Debian's "15/main"; "" elsewhere
+	Members []Member
+	// Container marks an instance of a container: it is shown and never placed.
+	Container bool
+	// Evidence lists the signals that agreed, for explain and discover.
+	Evidence []string
+
+	// Seen says that its listening sockets were seen, rather than read from its configuration.
+	Seen bool
+}
+
+// Member is a process of an instance and its part ("main", "backends", "walwriter", …).
+type Member struct {
+	ID   host.ProcID
+	Part string
+}
+
+// The parts that more than one engine has.
+const (
+	PartMain       = "main"
+	PartSupervisor = "supervisor" // the parent that restarts the server: mysqld_safe
+	PartSentinel   = "sentinel"   // Redis Sentinel: watches servers, holds no data
+)
+
+// Known returns the names of the engines, sorted.
+func Known() []string { return []string{MySQL, PostgreSQL, Redis} }
+
+// Flavors returns the flavours of an engine that `engine:` takes too, sorted.
+func Flavors(engine string) []string {
+	switch engine {
+	case MySQL:
+		return []string{MariaDB, Percona}
+	case Redis:
+		return []string{Valkey}
+	}
+	return nil
+}
+
+// Parts returns the parts that processes of an engine or flavour can have, sorted; nil for an
+// unknown name. "" returns the parts of all engines.
+func Parts(engine string) []string {
+	var parts []string
+	for _, r := range recognisers {
+		if engine == "" || engine == r.engine || slices.Contains(Flavors(r.engine), engine) {
+			parts = append(parts, r.parts...)
+		}
+	}
+	slices.Sort(parts)
+	return slices.Compact(parts)
+}
+
+// Sentinel says that the instance is a Redis Sentinel. It watches databases and is none itself: only
+// `part: sentinel` matches it.
+func (i Instance) Sentinel() bool {
+	return len(i.Members) > 0 && i.Members[0].Part == PartSentinel
+}
+
+// Part returns the part of a process in the instance.
+func (i Instance) Part(id host.ProcID) (string, bool) {
+	for _, m := range i.Members {
+		if m.ID == id {
+			return m.Part, true
+		}
+	}
+	return "", false
+}
+
+// Listening says whether the instance has a port or a socket yet. A server that has just been started
+// has none, and so no name that would last.
+func (i Instance) Listening() bool { return i.Port != 0 || i.Socket != "" }
+
+// Name is the name of the instance: "mysql3306", "postgresql5432", "redis6379". An instance without a
+// port is named after its socket or else its data directory: "mysql-orders" for /run/orders.sock.
+// A name fits the rules for group names.
+func (i Instance) Name() string {
+	kind := i.Engine
+	if i.Sentinel() {
+		kind = PartSentinel
+	}
+	switch {
+	case i.Port != 0:
+		return kind + strconv.Itoa(i.Port)
+	case i.Socket != "":
+		return strings.TrimSuffix(kind+"-"+nameFrom(strings.TrimSuffix(path.Base(i.Socket), ".sock")), "-")
+	case i.DataDir != "":
+		return strings.TrimSuffix(kind+"-"+nameFrom(path.Base(i.DataDir)), "-")
+	}
+	return kind
+}
+
+// String describes the instance for people and terminals: "mysql 3306 (/var/lib/mysql)".
+func (i Instance) String() string {
+	s := cmp.Or(i.Flavor, i.Engine)
+	if i.Sentinel() {
+		s += " sentinel"
+	}
+	switch {
+	case i.Port != 0:
+		s += " " + strconv.Itoa(i.Port)
+	case i.Socket != "":
+		s += " " + i.Socket
+	}
+	if i.DataDir != "" {
+		s += " (" + i.DataDir + ")"
+	}
+	return host.Printable(s)
+}
+
+// Placeholders returns what a template's placeholders stand for on this instance. What it does not
+// have is "".
+func (i Instance) Placeholders() map[string]string {
+	port := ""
+	if i.Port != 0 {
+		port = strconv.Itoa(i.Port)
+	}
+	return map[string]string{
+		"port":     port,
+		"socket":   i.Socket,
+		"datadir":  i.DataDir,
+		"engine":   i.Engine,
+		"instance": i.Name(),
+		"user":     i.User,
+	}
+}
+
+// Matches says whether the instance is one that the engine, port, socket, datadir and instance keys
+// of a match ask for; keys that are not set ask for nothing. `engine: mysql` takes every flavour,
+// `engine: mariadb` that flavour alone. `instance` is a Name or a PostgreSQL cluster name. A Sentinel
+// matches only when the match asks for that part.
+func (i Instance) Matches(m policy.Match) bool {
+	clause, _ := i.Mismatch(m)
+	return clause == ""
+}
+
+// Mismatch returns the first key of a match that the instance does not fit, with what the instance has
+// there; "" when it fits.
+func (i Instance) Mismatch(m policy.Match) (key, have string) {
+	switch {
+	case m.Engine != "" && m.Engine != i.Engine && m.Engine != i.Flavor:
+		return "engine", cmp.Or(i.Flavor, i.Engine)
+	case i.Sentinel() && m.Part != PartSentinel:
+		return "part", PartSentinel
+	case m.Port != "" && !i.hasPort(m.Port):
+		return "port", i.portText()
+	case m.Socket != "" && (i.Socket == "" || path.Clean(m.Socket) != path.Clean(i.Socket)):
+		return "socket", i.Socket
+	case m.DataDir != "" && (i.DataDir == "" || path.Clean(m.DataDir) != path.Clean(i.DataDir)):
+		return "datadir", i.DataDir
+	case m.Instance != "" && m.Instance != i.Name() && (i.Cluster == "" || m.Instance != i.Cluster):
+		return "instance", i.Name()
+	}
+	return "", ""
+}
+
+func (i Instance) hasPort(text string) bool {
+	n, err := strconv.Atoi(text)
+	return err == nil && n != 0 && (n == i.Port || slices.Contains(i.Ports, n))
+}
+
+func (i Instance) portText() string {
+	if i.Port == 0 {
+		return ""
+	}
+	return strconv.Itoa(i.Port)
+}
+
+// nameFrom turns any text into something that may follow in a group name: letters, digits, "_", "."
+// and "-" stay, runs of others become one "-".
+func nameFrom(s string) string {
+	var b strings.Builder
+	for _, r := range strings.Trim(s, "./") {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '.', r == '-':
+			b.WriteRune(r)
+		case !strings.HasSuffix(b.String(), "-"):
+			b.WriteByte('-')
+		}
+	}
+	return strings.Trim(b.String(), "-")
+}

@@ -1,0 +1,258 @@
+//go:build root
+
+package engine
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"bulkhead/internal/host"
+	"bulkhead/internal/policy"
+)
+
+// startTimeout bounds the start of one server; a cold machine takes some seconds for MariaDB.
+const startTimeout = 60 * time.Second
+
+// server is a database that the test started itself, in a directory of its own.
+type server struct {
+	pid, port    int
+	dir, socket  string
+	account      *user.User
+	sysproc      *syscall.SysProcAttr
+	instanceName string
+}
+
+// program finds an executable; without it the test fails and names the package.
+func program(t *testing.T, pkg string, patterns ...string) string {
+	t.Helper()
+	for _, p := range patterns {
+		found, _ := filepath.Glob(p)
+		if len(found) > 0 {
+			return found[len(found)-1]
+		}
+	}
+	t.Fatalf("none of %s is here: install the package %s", strings.Join(patterns, ", "), pkg)
+	return ""
+}
+
+// newServer makes the directory of a server that runs as an ordinary account.
+func newServer(t *testing.T, account, pkg string) *server {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("this test starts servers under their own accounts: run it as root")
+	}
+	u, err := user.Lookup(account)
+	if err != nil {
+		t.Fatalf("find account %q: %v: install the package %s", account, err, pkg)
+	}
+	dir, err := os.MkdirTemp("", "bulkhead-engine-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Errorf("remove data directory: %v", err)
+		}
+	})
+	uid, _ := strconv.Atoi(u.Uid)
+	gid, _ := strconv.Atoi(u.Gid)
+	if err := os.Chown(dir, uid, gid); err != nil {
+		t.Fatal(err)
+	}
+	return &server{
+		port: freePort(t), dir: dir, account: u,
+		sysproc: &syscall.SysProcAttr{Setpgid: true, Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}},
+	}
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// command makes a command that runs as the server's account in its directory.
+func (s *server) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(name, args...)
+	cmd.Dir, cmd.SysProcAttr = s.dir, s.sysproc
+	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C", "HOME=" + s.dir}
+	return cmd
+}
+
+func (s *server) must(t *testing.T, name string, args ...string) {
+	t.Helper()
+	if out, err := s.command(name, args...).CombinedOutput(); err != nil {
+		t.Fatalf("run %s: %v\n%s", name, err, out)
+	}
+}
+
+// start runs the server until the test ends and waits for its port.
+func (s *server) start(t *testing.T, name string, args ...string) {
+	t.Helper()
+	log, err := os.Create(filepath.Join(s.dir, "test.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := s.command(name, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s.pid = cmd.Process.Pid
+	exited := make(chan error, 1)
+	go func() { exited <- cmd.Wait() }()
+	t.Cleanup(func() {
+		// SIGQUIT is PostgreSQL's immediate shutdown; the group takes children along.
+		_ = syscall.Kill(-s.pid, syscall.SIGQUIT)
+		select {
+		case <-exited:
+		case <-time.After(5 * time.Second):
+			_ = syscall.Kill(-s.pid, syscall.SIGKILL)
+			<-exited
+		}
+	})
+	for deadline := time.Now().Add(startTimeout); ; time.Sleep(50 * time.Millisecond) {
+		if c, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", s.port), time.Second); err == nil {
+			c.Close()
+			return
+		}
+		select {
+		case err := <-exited:
+			exited <- err
+			text, _ := os.ReadFile(log.Name())
+			t.Fatalf("%s ended: %v\n%s", name, err, text)
+		default:
+		}
+		if time.Now().After(deadline) {
+			text, _ := os.ReadFile(log.Name())
+			t.Fatalf("%s does not listen on %d after %s\n%s", name, s.port, startTimeout, text)
+		}
+	}
+}
+
+func startMariaDB(t *testing.T) *server {
+	const pkg = "mariadb-server"
+	s := newServer(t, "mysql", pkg)
+	install := program(t, pkg, "/usr/bin/mariadb-install-db", "/usr/bin/mysql_install_db")
+	daemon := program(t, pkg, "/usr/sbin/mariadbd", "/usr/sbin/mysqld")
+	data := filepath.Join(s.dir, "data")
+	s.must(t, install, "--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db")
+	s.socket = filepath.Join(s.dir, "m.sock")
+	config := filepath.Join(s.dir, "my.cnf")
+	text := fmt.Sprintf("[mysqld]\ndatadir=%s\nport=%d\nsocket=%s\nbind-address=127.0.0.1\ninnodb_buffer_pool_size=8M\n", data, s.port, s.socket)
+	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.start(t, daemon, "--defaults-file="+config)
+	s.instanceName = "mysql" + strconv.Itoa(s.port)
+	return s
+}
+
+func startPostgreSQL(t *testing.T) *server {
+	const pkg = "postgresql"
+	s := newServer(t, "postgres", pkg)
+	initdb := program(t, pkg, "/usr/lib/postgresql/*/bin/initdb", "/usr/pgsql-*/bin/initdb", "/usr/bin/initdb")
+	daemon := program(t, pkg, filepath.Join(filepath.Dir(initdb), "postgres"))
+	data := filepath.Join(s.dir, "data")
+	s.must(t, initdb, "-D", data, "-A", "trust", "--no-sync")
+	s.socket = filepath.Join(s.dir, fmt.Sprintf(".s.PGSQL.%d", s.port))
+	s.start(t, daemon, "-D", data, "-p", strconv.Itoa(s.port), "-k", s.dir, "-c", "cluster_name=test/one", "-c", "listen_addresses=127.0.0.1", "-c", "shared_buffers=1MB")
+	s.instanceName = "postgresql" + strconv.Itoa(s.port)
+	return s
+}
+
+func startRedis(t *testing.T) *server {
+	const pkg = "redis-server"
+	s := newServer(t, "redis", pkg)
+	daemon := program(t, pkg, "/usr/bin/redis-server", "/usr/bin/valkey-server")
+	s.socket = filepath.Join(s.dir, "r.sock")
+	s.start(t, daemon, "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir, "--unixsocket", s.socket, "--save", "")
+	s.instanceName = "redis" + strconv.Itoa(s.port)
+	return s
+}
+
+// Real MariaDB, PostgreSQL and Redis servers, found by a look at the whole live host.
+func TestLiveServers(t *testing.T) {
+	servers := map[string]*server{MySQL: startMariaDB(t), PostgreSQL: startPostgreSQL(t), Redis: startRedis(t)}
+	h := host.New("/")
+	for _, engine := range Known() {
+		s := servers[engine]
+		t.Run(engine, func(t *testing.T) {
+			i := waitForInstance(t, h, s)
+			if i.Engine != engine || i.Name() != s.instanceName || i.Port != s.port || !slices.Contains(i.Ports, s.port) {
+				t.Errorf("engine %q, name %q, port %d of %v; want %q %q %d", i.Engine, i.Name(), i.Port, i.Ports, engine, s.instanceName, s.port)
+			}
+			if i.Socket != s.socket || !strings.HasPrefix(i.DataDir, s.dir) || i.User != s.account.Username || i.Container {
+				t.Errorf("socket %q, data directory %q, user %q, container %t", i.Socket, i.DataDir, i.User, i.Container)
+			}
+			if len(i.Evidence) < 3 {
+				t.Errorf("evidence %q", i.Evidence)
+			}
+			if !i.Matches(policy.Match{Engine: engine, Port: strconv.Itoa(s.port), Socket: s.socket, DataDir: i.DataDir}) {
+				t.Error("the instance does not match its own keys")
+			}
+			checkEngine(t, i)
+		})
+	}
+}
+
+// waitForInstance looks at the live host until the server is there with its children, which PostgreSQL
+// starts after it listens.
+func waitForInstance(t *testing.T, h *host.Host, s *server) Instance {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		procs, err := h.Processes(host.ProcessOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := Recognise(procs, h)
+		n := slices.IndexFunc(found, func(i Instance) bool { return i.Main.PID == s.pid })
+		if n >= 0 && (found[n].Engine != PostgreSQL || len(found[n].Members) >= 6 && found[n].Cluster != "") {
+			return found[n]
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d of %s is not among the instances %v", s.pid, s.instanceName, found)
+		}
+	}
+}
+
+// checkEngine checks what is particular to an engine.
+func checkEngine(t *testing.T, i Instance) {
+	t.Helper()
+	var parts []string
+	for _, m := range i.Members {
+		parts = append(parts, m.Part)
+	}
+	want := []string{PartMain}
+	switch i.Engine {
+	case MySQL:
+		if !strings.HasSuffix(i.Config, "my.cnf") || i.Version == "" || strings.Contains(i.Evidence[0], "mariadbd") && i.Flavor != MariaDB {
+			t.Errorf("config %q, version %q, flavor %q", i.Config, i.Version, i.Flavor)
+		}
+	case PostgreSQL:
+		want = []string{PartMain, "checkpointer", "bgwriter", "walwriter", "autovacuum", "replication"}
+		if i.Cluster != "test/one" || i.Version == "" || !strings.HasSuffix(i.Config, "postgresql.conf") {
+			t.Errorf("cluster %q, version %q, config %q", i.Cluster, i.Version, i.Config)
+		}
+	}
+	for _, part := range want {
+		if !slices.Contains(parts, part) {
+			t.Errorf("no part %q among %v", part, parts)
+		}
+	}
+}

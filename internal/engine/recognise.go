@@ -1,0 +1,361 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"bulkhead/internal/host"
+)
+
+// Source answers what the process table alone does not say. *host.Host is one.
+type Source interface {
+	// Listeners returns the listening sockets of the processes, by pid.
+	Listeners(pids []int) (map[int][]host.Listener, error)
+	// Cwd returns the working directory of a process.
+	Cwd(pid int) (string, error)
+	// ProcRootFile returns a file of at most max bytes as the process sees it (/proc/PID/root).
+	ProcRootFile(pid int, path string, max int64) ([]byte, error)
+	// UserName returns the name of a user.
+	UserName(uid int) string
+}
+
+// maxConfig is the most that is read of one configuration file, in bytes.
+const maxConfig = 256 << 10
+
+// recogniser is what one engine's file brings.
+type recogniser struct {
+	engine string
+	parts  []string
+	// identity says whether a process is the server program, by its executable and by its name.
+	identity func(p *host.Process) bool
+	// inspect fills in the instance, which has its main member already, and returns how the process behaves
+	// like a server; no signal: it is none.
+	inspect func(s *scene, p *host.Process, inst *Instance) (signals []string)
+	// members returns the instance's other processes, by the process table alone, and sets what only they
+	// show.
+	members func(s *scene, p *host.Process, inst *Instance) []Member
+}
+
+var recognisers = []recogniser{mysqlRecogniser, postgresRecogniser, redisRecogniser}
+
+// Recognise finds the database servers among the processes, sorted by engine, port and data directory.
+// A source that fails gives less evidence; a server that shows too little of it is not reported.
+func Recognise(procs []host.Process, src Source) []Instance {
+	return new(Tracker).Recognise(procs, src)
+}
+
+// Tracker recognises instances look after look. What the source said about a server that listens is kept
+// for some looks, as long as the process lives with the same command line: its files need not be read
+// and its sockets not be found again each time. Members are always those of the look. The zero value
+// is ready; a Tracker is for one goroutine.
+type Tracker struct {
+	// Keep is for how many further looks an answer serves; 0 is 30.
+	Keep int
+
+	known map[host.ProcID]tracked
+}
+
+// tracked is an instance as inspected, with its main member only.
+type tracked struct {
+	inst Instance
+	args []string
+	left int // looks it still serves
+}
+
+// Recognise does what the function Recognise does.
+func (t *Tracker) Recognise(procs []host.Process, src Source) []Instance {
+	s := newScene(procs, src, t.reusable)
+	known := make(map[host.ProcID]tracked)
+	var found []Instance
+	for i := range recognisers {
+		r := &recognisers[i]
+		for _, p := range s.mains[r] {
+			kept, ok := t.reusable(p)
+			if ok {
+				kept.left--
+			} else {
+				kept, ok = s.inspect(r, p)
+				kept.left = cmp.Or(t.Keep, 30)
+			}
+			if !ok {
+				continue
+			}
+			known[p.ProcID] = kept
+			inst := kept.inst
+			inst.Members = append(slices.Clone(inst.Members), r.members(s, p, &inst)...)
+			found = append(found, inst)
+		}
+	}
+	t.known = known
+	slices.SortFunc(found, func(a, b Instance) int {
+		return cmp.Or(cmp.Compare(a.Engine, b.Engine), cmp.Compare(a.Port, b.Port),
+			cmp.Compare(a.DataDir, b.DataDir), cmp.Compare(a.Main.PID, b.Main.PID))
+	})
+	return found
+}
+
+// reusable returns what is known of a server. One that was not seen listening is asked about again: it
+// is just starting.
+func (t *Tracker) reusable(p *host.Process) (tracked, bool) {
+	k, ok := t.known[p.ProcID]
+	return k, ok && k.left > 0 && k.inst.Seen && slices.Equal(k.args, p.Args)
+}
+
+// inspect asks the source about a candidate; false when it is no server.
+func (s *scene) inspect(r *recogniser, p *host.Process) (tracked, bool) {
+	inst := Instance{
+		Engine:    r.engine,
+		Main:      p.ProcID,
+		User:      s.userName(p.UID),
+		Container: p.ForeignNamespace && s.inContainer(p),
+		Members:   []Member{{p.ProcID, PartMain}},
+	}
+	signals := r.inspect(s, p, &inst)
+	if len(signals) == 0 {
+		return tracked{}, false
+	}
+	inst.Evidence = append([]string{identityEvidence(p)}, signals...)
+	for i, line := range inst.Evidence {
+		inst.Evidence[i] = host.Printable(line)
+	}
+	return tracked{inst: inst, args: p.Args}, true
+}
+
+// inContainer says whether a container engine made a control group of the process or of an ancestor. A
+// pid namespace of its own is no container yet: anybody may make one.
+func (s *scene) inContainer(p *host.Process) bool {
+	seen := make(map[int]bool)
+	for ; p != nil && !seen[p.PID]; p = s.byPID[p.PPID] {
+		seen[p.PID] = true
+		if p.ContainerPath() != "" {
+			return true
+		}
+	}
+	return false
+}
+
+func identityEvidence(p *host.Process) string {
+	if p.Exe == "" {
+		return fmt.Sprintf("runs as %q", programName(p))
+	}
+	return fmt.Sprintf("runs %s as %q", p.Exe, programName(p))
+}
+
+// scene is the process table with what a source says about the candidates.
+type scene struct {
+	src      Source
+	byPID    map[int]*host.Process
+	children map[int][]*host.Process // by parent, in order of pid
+	mains    map[*recogniser][]*host.Process
+	// listeners of the candidates; nil when they could not be read.
+	listeners map[int][]host.Listener
+	claimed   map[int]bool // ports that a server will listen on, as far as can be guessed
+}
+
+// newScene sorts the processes out, and asks the source for the listeners of the candidates that are not
+// known.
+func newScene(procs []host.Process, src Source, known func(*host.Process) (tracked, bool)) *scene {
+	s := &scene{
+		src:      src,
+		byPID:    make(map[int]*host.Process, len(procs)),
+		children: make(map[int][]*host.Process),
+		mains:    make(map[*recogniser][]*host.Process),
+		claimed:  make(map[int]bool),
+	}
+	sorted := make([]*host.Process, len(procs))
+	for i := range procs {
+		sorted[i] = &procs[i]
+		s.byPID[procs[i].PID] = &procs[i]
+	}
+	slices.SortFunc(sorted, func(a, b *host.Process) int { return cmp.Compare(a.PID, b.PID) })
+	var pids []int
+	for _, p := range sorted {
+		s.children[p.PPID] = append(s.children[p.PPID], p)
+		if r := s.candidate(p); r != nil {
+			s.mains[r] = append(s.mains[r], p)
+			if k, ok := known(p); ok {
+				for _, port := range k.inst.Ports {
+					s.claimed[port] = true
+				}
+				continue
+			}
+			pids = append(pids, p.PID)
+		}
+	}
+	if len(pids) > 0 {
+		// An error may come with the listeners of the processes that could be read: use those.
+		s.listeners, _ = src.Listeners(pids)
+	}
+	return s
+}
+
+// candidate returns the engine whose server program a process runs, nil when it runs none. A process
+// forked by a server that has not retitled itself yet still looks like its parent and is none.
+func (s *scene) candidate(p *host.Process) *recogniser {
+	if p.Kernel || p.State == 'Z' || p.State == 'X' {
+		return nil
+	}
+	for i := range recognisers {
+		if !recognisers[i].identity(p) {
+			continue
+		}
+		if parent := s.byPID[p.PPID]; parent != nil && recognisers[i].identity(parent) &&
+			parent.Exe == p.Exe && slices.Equal(parent.Args, p.Args) {
+			return nil
+		}
+		return &recognisers[i]
+	}
+	return nil
+}
+
+func (s *scene) userName(uid int) string {
+	return cmp.Or(s.src.UserName(uid), strconv.Itoa(uid))
+}
+
+// cwd returns the working directory of a process, "" when it cannot be read.
+func (s *scene) cwd(pid int) string {
+	dir, err := s.src.Cwd(pid)
+	if err != nil || !path.IsAbs(dir) {
+		return ""
+	}
+	return path.Clean(dir)
+}
+
+// file returns a file as the process sees it; nil when it cannot be read or is larger than maxConfig.
+func (s *scene) file(pid int, name string) []byte {
+	if !path.IsAbs(name) {
+		return nil
+	}
+	data, err := s.src.ProcRootFile(pid, path.Clean(name), maxConfig)
+	if err != nil {
+		return nil
+	}
+	return append([]byte{}, data...) // an empty file is there: not nil
+}
+
+// holds returns the first of the small files that is there in a directory, as the process sees it.
+func (s *scene) holds(pid int, dir string, names ...string) (string, bool) {
+	for _, name := range names {
+		if dir != "" && s.file(pid, path.Join(dir, name)) != nil {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// endpoints is where a server is reached: what it was told, then what it really listens on.
+type endpoints struct {
+	port   int
+	socket string
+}
+
+// listen sets the ports and the socket of an instance: the sockets it listens on win over what its
+// configuration says. While it listens on nothing at all — it is starting, or its sockets cannot be
+// seen — the configuration is believed. usual is the engine's own port, preferred among several.
+func (s *scene) listen(inst *Instance, told endpoints, usual int) (signals []string) {
+	if told.port < 0 || told.port > 65535 {
+		told.port = 0 // no server listens there, whatever it was told
+	}
+	inst.Port, inst.Socket = told.port, told.socket
+	var sockets []string
+	for _, l := range s.listeners[inst.Main.PID] {
+		switch {
+		case l.Network == "unix" && l.Address != "":
+			sockets = append(sockets, l.Address)
+		case l.Port != 0:
+			inst.Ports = append(inst.Ports, l.Port)
+		}
+	}
+	if len(inst.Ports) == 0 && len(sockets) == 0 {
+		return nil
+	}
+	inst.Seen = true
+	slices.Sort(inst.Ports)
+	inst.Ports = slices.Compact(inst.Ports)
+	slices.Sort(sockets)
+	inst.Port = preferred(inst.Ports, 0, told.port, usual)
+	inst.Socket = preferred(sockets, "", told.socket)
+	if inst.Port != 0 {
+		signals = append(signals, fmt.Sprintf("listens on port %d", inst.Port))
+	}
+	if inst.Socket != "" {
+		signals = append(signals, "listens on "+inst.Socket)
+	}
+	return signals
+}
+
+// claim says whether nobody listens on a port or will, and from then on somebody will.
+func (s *scene) claim(port int) bool {
+	for _, list := range s.listeners {
+		if slices.ContainsFunc(list, func(l host.Listener) bool { return l.Port == port }) {
+			return false
+		}
+	}
+	free := !s.claimed[port]
+	s.claimed[port] = true
+	return free
+}
+
+// preferred returns the first wish that is in the list, else the list's first item, else none.
+func preferred[T comparable](list []T, none T, wishes ...T) T {
+	for _, w := range wishes {
+		if w != none && slices.Contains(list, w) {
+			return w
+		}
+	}
+	if len(list) > 0 {
+		return list[0]
+	}
+	return none
+}
+
+// programName is the base name of what a process calls itself: of its first argument, up to a blank
+// when it wrote a title there ("/usr/bin/redis-server *:6379").
+func programName(p *host.Process) string {
+	if len(p.Args) == 0 {
+		return ""
+	}
+	name, _, _ := strings.Cut(p.Args[0], " ")
+	return path.Base(name)
+}
+
+// isProgram says whether a process is one of the programs by its name and by its executable. An
+// executable that cannot be read is replaced by the kernel's name for the process, which a script
+// named like a server has too: then the interpreter is the first argument and the names differ.
+func isProgram(p *host.Process, names, executables []string) bool {
+	name := baseProgram(programName(p))
+	if !slices.Contains(names, name) {
+		return false
+	}
+	if p.Exe != "" {
+		return slices.Contains(executables, baseProgram(path.Base(p.Exe)))
+	}
+	return slices.Contains(executables, baseProgram(p.Comm))
+}
+
+// baseProgram takes the endings of debug and versioned builds off a program's name: "mysqld-debug",
+// "mysqld-8.0.36".
+func baseProgram(name string) string {
+	name = strings.TrimSuffix(strings.TrimSuffix(name, "-debug"), "-max")
+	if base, version, ok := strings.Cut(name, "-"); ok && version != "" && strings.Trim(version, "0123456789.") == "" {
+		return base
+	}
+	return name
+}
+
+// title returns what a process that wrote a title shows: its arguments in one line, without the
+// padding.
+func title(p *host.Process) string {
+	return strings.TrimRight(strings.Join(p.Args, " "), " \x00")
+}
+
+func absoluteIn(dir, name string) string {
+	if name == "" || path.IsAbs(name) || dir == "" {
+		return name
+	}
+	return path.Join(dir, name)
+}

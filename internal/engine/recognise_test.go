@@ -1,0 +1,511 @@
+package engine
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"bulkhead/internal/host"
+	"bulkhead/internal/host/hosttest"
+
+	"pgregory.net/rapid"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+var _ Source = (*host.Host)(nil)
+
+// golden compares a text with a file of testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs (run with -update to accept)\ngot:\n%s\nwant:\n%s", file, got, want)
+	}
+}
+
+// captured returns the fixture with real servers.
+func captured(t testing.TB) ([]host.Process, *host.Host) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/debian12.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := hosttest.FromArchive(t, string(text))
+	procs, err := h.Processes(host.ProcessOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return procs, h
+}
+
+// describe writes every field of the instances for a person to check.
+func describe(instances []Instance, procs []host.Process) string {
+	titles := make(map[host.ProcID]string)
+	for i := range procs {
+		titles[procs[i].ProcID] = title(&procs[i])
+	}
+	var b strings.Builder
+	for _, i := range instances {
+		fmt.Fprintf(&b, "%s: %s\n", i.Name(), i)
+		fmt.Fprintf(&b, "  engine %q flavor %q version %q user %q container %t\n", i.Engine, i.Flavor, i.Version, i.User, i.Container)
+		fmt.Fprintf(&b, "  port %d of %v, socket %q\n  datadir %q\n  config %q cluster %q\n", i.Port, i.Ports, i.Socket, i.DataDir, i.Config, i.Cluster)
+		for _, m := range i.Members {
+			fmt.Fprintf(&b, "  %-12s %d %.60s\n", m.Part, m.ID.PID, titles[m.ID])
+		}
+		for _, e := range i.Evidence {
+			fmt.Fprintf(&b, "  - %s\n", e)
+		}
+	}
+	return b.String()
+}
+
+func TestRecogniseRealServers(t *testing.T) {
+	procs, h := captured(t)
+	golden(t, "debian12.golden", describe(Recognise(procs, h), procs))
+}
+
+// broken fails every question.
+type broken struct{}
+
+var errBroken = errors.New("permission denied")
+
+func (broken) Listeners([]int) (map[int][]host.Listener, error) { return nil, errBroken }
+func (broken) Cwd(int) (string, error)                          { return "", errBroken }
+func (broken) ProcRootFile(int, string, int64) ([]byte, error)  { return nil, errBroken }
+func (broken) UserName(int) string                              { return "" }
+
+func TestRecogniseWithoutSource(t *testing.T) {
+	procs, _ := captured(t)
+	golden(t, "broken-source.golden", describe(Recognise(procs, broken{}), procs))
+}
+
+// fake answers from tables; what is not there does not exist.
+type fake struct {
+	listeners map[int][]host.Listener
+	cwd       map[int]string
+	files     map[string]string
+}
+
+func (f fake) Listeners([]int) (map[int][]host.Listener, error) { return f.listeners, nil }
+func (f fake) UserName(uid int) string                          { return map[int]string{27: "mysql"}[uid] }
+
+func (f fake) Cwd(pid int) (string, error) {
+	if dir, ok := f.cwd[pid]; ok {
+		return dir, nil
+	}
+	return "", fs.ErrNotExist
+}
+
+func (f fake) ProcRootFile(_ int, name string, limit int64) ([]byte, error) {
+	if text, ok := f.files[name]; ok && int64(len(text)) <= limit {
+		return []byte(text), nil
+	}
+	return nil, fs.ErrNotExist
+}
+
+// process makes a process from its executable and its command line, one argument per blank.
+func process(pid, ppid int, exe, comm, cmdline string) host.Process {
+	return host.Process{
+		ProcID: host.ProcID{PID: pid, Start: uint64(pid)}, PPID: ppid, Exe: exe, Comm: comm, State: 'S',
+		Args: strings.Fields(cmdline), UID: 27,
+	}
+}
+
+// listening says that a process listens on addresses: a port or a path.
+func listening(pid int, where ...any) map[int][]host.Listener {
+	var list []host.Listener
+	for _, w := range where {
+		switch w := w.(type) {
+		case int:
+			list = append(list, host.Listener{Network: "tcp", Address: fmt.Sprintf("0.0.0.0:%d", w), Port: w})
+		case string:
+			list = append(list, host.Listener{Network: "unix", Address: w})
+		}
+	}
+	return map[int][]host.Listener{pid: list}
+}
+
+// One signal is none: each of these shows a server's name, executable or directory, and is no server.
+func TestRecogniseNoInstance(t *testing.T) {
+	src := fake{
+		cwd:   map[int]string{100: "/var/lib/mysql"},
+		files: map[string]string{"/var/lib/mysql/auto.cnf": "", "/var/lib/mysql/PG_VERSION": "15"},
+		// Whatever it is, it even listens on a database's port.
+		listeners: listening(100, 3306, 5432, 6379),
+	}
+	for _, p := range []host.Process{
+		process(100, 1, "/usr/bin/vim.basic", "vim", "vim mysqld"),
+		process(100, 1, "/usr/bin/bash", "postgres", "/bin/bash /usr/local/bin/postgres -D /var/lib/mysql"),
+		process(100, 1, "/usr/bin/python3.11", "mysqld", "python3 /opt/fake/mysqld --port=3306"),
+		process(100, 1, "/usr/bin/grep", "grep", "grep redis-server"),
+		process(100, 1, "/usr/bin/mariadb", "mysql", "mysql -h 127.0.0.1 -P 3306 mysqld"),
+		process(100, 1, "/usr/bin/mariadb-dump", "mysqldump", "mysqldump --all-databases"),
+		process(100, 1, "/usr/bin/mysqladmin", "mysqladmin", "mysqladmin ping"),
+		process(100, 1, "/usr/lib/postgresql/15/bin/psql", "psql", "psql -D postgres"),
+		process(100, 1, "/usr/lib/postgresql/15/bin/pg_dump", "pg_dump", "pg_dump -p 5432 postgres"),
+		process(100, 1, "/usr/lib/postgresql/15/bin/pg_ctl", "pg_ctl", "pg_ctl -D /var/lib/mysql start"),
+		process(100, 1, "/usr/bin/redis-cli", "redis-cli", "redis-cli -p 6379"),
+		process(100, 1, "/usr/bin/redis-check-rdb", "redis-check-rdb", "redis-check-rdb dump.rdb"),
+		process(100, 1, "/usr/bin/dash", "mysqld_safe", "/bin/sh /usr/bin/mysqld_safe --datadir=/var/lib/mysql"),
+		process(100, 1, "/usr/bin/tail", "tail", "tail -f /var/log/mysql/mysqld.log"),
+		process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --verbose --help"),
+		process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld -V"),
+		process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --initialize-insecure --datadir=/var/lib/mysql"),
+		process(100, 1, "/usr/sbin/mariadbd", "mariadbd", "mariadbd --bootstrap --datadir=/var/lib/mysql"),
+		process(100, 1, "/usr/lib/postgresql/15/bin/postgres", "postgres", "postgres -C port -D /var/lib/mysql"),
+		process(100, 1, "/usr/lib/postgresql/15/bin/postgres", "postgres", "postgres --single -D /var/lib/mysql"),
+		process(100, 1, "/usr/bin/sleep", "mysqld", "mysqld 1000"),
+		process(100, 1, "/usr/bin/mysqld_exporter", "mysqld_exporter", "mysqld_exporter --port=3306"),
+	} {
+		if got := Recognise([]host.Process{p}, src); len(got) != 0 {
+			t.Errorf("%q is taken for %s: %q", title(&p), got[0], got[0].Evidence)
+		}
+	}
+}
+
+// A program of the right name and executable that does nothing a server does.
+func TestRecogniseNeedsBehaviour(t *testing.T) {
+	for _, p := range []host.Process{
+		process(100, 1, "/usr/sbin/mysqld", "mysqld", "/usr/sbin/mysqld"),
+		process(100, 1, "/usr/lib/postgresql/15/bin/postgres", "postgres", "postgres"),
+		process(100, 1, "/usr/bin/redis-server", "redis-server", "redis-server"),
+		process(100, 1, "/usr/bin/redis-server", "redis-server", "redis-server --version"),
+	} {
+		if got := Recognise([]host.Process{p}, fake{}); len(got) != 0 {
+			t.Errorf("%q is taken for %s: %q", title(&p), got[0], got[0].Evidence)
+		}
+		if got := Recognise([]host.Process{p}, fake{listeners: listening(100, 7777)}); len(got) != 1 || got[0].Port != 7777 {
+			t.Errorf("%q that listens on 7777 is taken for %v", title(&p), got)
+		}
+	}
+}
+
+func TestRecogniseMySQL(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		procs []host.Process
+		src   fake
+		want  Instance // compared without Main, User, Members, Evidence
+	}{
+		{
+			name:  "bare mysqld under systemd, configuration from files",
+			procs: []host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld", "/usr/sbin/mysqld")},
+			src: fake{
+				listeners: listening(100, 33060, 3306, "/var/run/mysqld/mysqlx.sock", "/var/run/mysqld/mysqld.sock"),
+				cwd:       map[int]string{100: "/var/lib/mysql"},
+				files: map[string]string{
+					"/etc/mysql/my.cnf":                    "!includedir /etc/mysql/conf.d/\n!includedir /etc/mysql/mysql.conf.d/\n",
+					"/etc/mysql/mysql.conf.d/mysqld.cnf":   "[mysqld]\nsocket = /var/run/mysqld/mysqld.sock\n# port = 4000\nuser = mysql\n",
+					"/var/lib/mysql/auto.cnf":              "[auto]\n",
+					"/etc/mysql/conf.d/mysql.cnf":          "[mysql]\nport=9\n",
+					"/var/lib/mysql/mysql_upgrade_history": "{}",
+				},
+			},
+			want: Instance{Port: 3306, Ports: []int{3306, 33060}, Socket: "/var/run/mysqld/mysqld.sock", DataDir: "/var/lib/mysql", Config: "/etc/mysql/my.cnf"},
+		},
+		{
+			name:  "mysqld_multi, tarball",
+			procs: []host.Process{process(100, 1, "/opt/mysql-8.0.36-linux-glibc2.28-x86_64/bin/mysqld", "mysqld", "/opt/mysql/bin/mysqld --defaults-file=/etc/multi.cnf --defaults-group-suffix=2")},
+			src: fake{
+				listeners: listening(100, 3307, 33062, "/data/2/my.sock"),
+				files:     map[string]string{"/etc/multi.cnf": "[mysqld1]\nport=3306\n[mysqld2]\nport=\"3307\"\ndatadir='/data/2'\nsocket=my.sock # relative\n[client]\nport=1\n"},
+			},
+			want: Instance{Version: "8.0.36", Port: 3307, Ports: []int{3307, 33062}, Socket: "/data/2/my.sock", DataDir: "/data/2", Config: "/etc/multi.cnf"},
+		},
+		{
+			name:  "what it listens on wins over what it was told",
+			procs: []host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --port=3306 --socket=/a.sock")},
+			src:   fake{listeners: listening(100, 4406, "/b.sock")},
+			want:  Instance{Port: 4406, Ports: []int{4406}, Socket: "/b.sock"},
+		},
+		{
+			name:  "Galera: the client port, not the lowest",
+			procs: []host.Process{process(100, 1, "/usr/sbin/mariadbd", "mariadbd", "/usr/sbin/mariadbd -P 5306 -h /data")},
+			src:   fake{listeners: listening(100, 4567, 5306)},
+			want:  Instance{Flavor: MariaDB, Port: 5306, Ports: []int{4567, 5306}, DataDir: "/data"},
+		},
+		{
+			name:  "skip-networking: no port, whatever it was told",
+			procs: []host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --skip-networking --port 3306 --datadir /d/orders")},
+			src:   fake{listeners: listening(100, "/run/orders.sock")},
+			want:  Instance{Socket: "/run/orders.sock", DataDir: "/d/orders"},
+		},
+		{
+			name:  "starting: believes its options",
+			procs: []host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --port=3310 --loose-socket=s.sock --datadir=/d")},
+			src:   fake{listeners: listening(100)},
+			want:  Instance{Port: 3310, DataDir: "/d", Socket: "/d/s.sock"},
+		},
+		{
+			name:  "starting without a word about the port",
+			procs: []host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --datadir=/d")},
+			src:   fake{listeners: listening(100)},
+			want:  Instance{Port: 3306, DataDir: "/d"},
+		},
+		{
+			name:  "starting without TCP",
+			procs: []host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --datadir=/d")},
+			src:   fake{listeners: listening(100), files: map[string]string{"/etc/my.cnf": "[mysqld]\nskip-networking\n"}},
+			want:  Instance{DataDir: "/d", Config: "/etc/my.cnf"},
+		},
+		{
+			name:  "Percona Server by its base directory, include loop",
+			procs: []host.Process{process(100, 1, "/opt/percona-server-8.4.2-2/bin/mysqld", "mysqld", "mysqld --defaults-file=/etc/p.cnf")},
+			src: fake{
+				listeners: listening(100, 3306),
+				files:     map[string]string{"/etc/p.cnf": "!include /etc/p.cnf\n[mysqld-8.4]\ndatadir = /p\n"},
+			},
+			want: Instance{Flavor: Percona, Version: "8.4.2", Port: 3306, Ports: []int{3306}, DataDir: "/p", Config: "/etc/p.cnf"},
+		},
+		{
+			name:  "debug build whose executable cannot be read",
+			procs: []host.Process{process(100, 1, "", "mysqld-debug", "/usr/sbin/mysqld-debug --port=3306")},
+			want:  Instance{Port: 3306},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			found := Recognise(test.procs, test.src)
+			if len(found) != 1 {
+				t.Fatalf("found %v", found)
+			}
+			got := found[0]
+			if len(got.Evidence) < 2 || got.User != "mysql" {
+				t.Errorf("evidence %q, user %q", got.Evidence, got.User)
+			}
+			test.want.Engine = MySQL
+			if a, b := withoutProcess(got), withoutProcess(test.want); a != b {
+				t.Errorf("\ngot  %s\nwant %s", a, b)
+			}
+		})
+	}
+}
+
+// withoutProcess prints an instance without what the test table leaves out.
+func withoutProcess(i Instance) string {
+	i.Main, i.User, i.Members, i.Evidence, i.Seen = host.ProcID{}, "", nil, nil, false
+	type plain Instance // without its String method
+	return fmt.Sprintf("%+v", plain(i))
+}
+
+// Two servers that have just been started cannot both get the usual port, and one that listens keeps it.
+func TestRecogniseClaimsUsualPortOnce(t *testing.T) {
+	procs := []host.Process{
+		process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --datadir=/a"),
+		process(101, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --datadir=/b"),
+	}
+	ports := func(src Source) (ports []int) {
+		for _, i := range Recognise(procs, src) {
+			ports = append(ports, i.Port)
+		}
+		return ports
+	}
+	if got := ports(fake{}); !slices.Equal(got, []int{0, 3306}) {
+		t.Errorf("two starting servers have ports %v", got)
+	}
+	if got := ports(fake{listeners: listening(101, 3306)}); !slices.Equal(got, []int{0, 3306}) {
+		t.Errorf("beside one that listens on 3306: %v", got)
+	}
+}
+
+func TestRecogniseContainer(t *testing.T) {
+	p := process(100, 1, "/usr/local/bin/postgres", "postgres", "postgres")
+	p.ForeignNamespace = true
+	p.Cgroups = map[string]string{"memory": "/docker/4f5e"}
+	src := fake{
+		cwd: map[int]string{100: "/var/lib/postgresql/data"},
+		// In the container it is process 1.
+		files: map[string]string{"/var/lib/postgresql/data/postmaster.pid": "1\n/var/lib/postgresql/data\n1700000000\n5432\n/var/run/postgresql\n*\n"},
+	}
+	found := Recognise([]host.Process{p}, src)
+	if len(found) != 1 || !found[0].Container || found[0].Port != 5432 {
+		t.Fatalf("found %+v", found)
+	}
+}
+
+// Anybody may give a server a pid namespace of its own: that makes no container of it.
+func TestRecogniseOwnNamespace(t *testing.T) {
+	p := process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --port=3306")
+	p.ForeignNamespace = true
+	if found := Recognise([]host.Process{p}, fake{}); len(found) != 1 || found[0].Container {
+		t.Fatalf("found %+v", found)
+	}
+}
+
+// A port that there cannot be is none.
+func TestRecogniseImpossiblePorts(t *testing.T) {
+	for _, port := range []string{"65536", "99999999", "-1"} {
+		found := Recognise([]host.Process{
+			process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --socket=/s --port="+port),
+			process(200, 1, "/usr/bin/postgres", "postgres", "postgres -D /pg -p "+port),
+			process(300, 1, "/usr/bin/redis-server", "redis-server", "redis-server --dir /r --port "+port),
+		}, fake{})
+		if len(found) != 3 {
+			t.Fatalf("found %v", found)
+		}
+		for _, i := range found {
+			if i.Port < 0 || i.Port > 65535 {
+				t.Errorf("%s has port %d", i, i.Port)
+			}
+		}
+	}
+}
+
+// What a server names itself cannot steer a terminal.
+func TestInstanceIsPrintable(t *testing.T) {
+	found := Recognise([]host.Process{process(100, 1, "/usr/sbin/mysqld\x1b[2J", "mysqld", "mysqld --port=3306 --datadir=/d\x1b[31m")}, fake{})
+	found = append(found, Recognise([]host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --port=3306 --datadir=/d\x1b[31m")}, fake{})...)
+	if len(found) == 0 {
+		t.Fatal("nothing found")
+	}
+	for _, i := range found {
+		if text := i.String() + strings.Join(i.Evidence, ""); strings.Contains(text, "\x1b") || i.DataDir != "/d\x1b[31m" {
+			t.Errorf("%q", text)
+		}
+	}
+}
+
+// A fork that has not written its title yet is a member, never a second instance.
+func TestRecogniseFreshFork(t *testing.T) {
+	pg := "/usr/lib/postgresql/15/bin/postgres"
+	rd := "/usr/bin/redis-check-rdb"
+	procs := []host.Process{
+		process(100, 1, pg, "postgres", pg+" -D /pg"),
+		process(101, 100, pg, "postgres", pg+" -D /pg"),
+		process(200, 1, rd, "redis-server", "redis-server --port 6380"),
+		process(201, 200, rd, "redis-server", "redis-server --port 6380"),
+	}
+	found := Recognise(procs, fake{})
+	if len(found) != 2 {
+		t.Fatalf("found %v", found)
+	}
+	for n, want := range []string{"starting", "save"} {
+		if len(found[n].Members) != 2 || found[n].Members[1].Part != want {
+			t.Errorf("%s has members %v", found[n], found[n].Members)
+		}
+	}
+}
+
+// The order in which processes are listed changes nothing.
+func TestRecogniseOrder(t *testing.T) {
+	procs, h := captured(t)
+	want := describe(Recognise(procs, h), procs)
+	rapid.Check(t, func(t *rapid.T) {
+		shuffled := rapid.Permutation(procs).Draw(t, "processes")
+		if got := describe(Recognise(shuffled, h), procs); got != want {
+			t.Fatalf("another order gives\n%s", got)
+		}
+	})
+}
+
+func BenchmarkRecognise(b *testing.B) {
+	procs, h := captured(b)
+	for n := range 2000 {
+		procs = append(procs, process(100000+n, 1, "/usr/bin/python3", "python3", fmt.Sprintf("python3 job %d", n)))
+	}
+	for b.Loop() {
+		Recognise(procs, h)
+	}
+}
+
+// counting counts the questions that a source is asked.
+type counting struct {
+	Source
+	asked int
+}
+
+func (c *counting) Listeners(pids []int) (map[int][]host.Listener, error) {
+	c.asked += len(pids)
+	return c.Source.Listeners(pids)
+}
+
+func (c *counting) Cwd(pid int) (string, error) { c.asked++; return c.Source.Cwd(pid) }
+
+func (c *counting) ProcRootFile(pid int, name string, limit int64) ([]byte, error) {
+	c.asked++
+	return c.Source.ProcRootFile(pid, name, limit)
+}
+
+// A tracker says what a single look says, and asks nothing twice while nothing changes.
+func TestTracker(t *testing.T) {
+	procs, h := captured(t)
+	src := &counting{Source: h}
+	tracker := Tracker{Keep: 2}
+	want := describe(Recognise(procs, h), procs)
+	looks := []bool{true, false, false, true, false} // whether the source is asked
+	for n, asks := range looks {
+		src.asked = 0
+		if got := describe(tracker.Recognise(procs, src), procs); got != want {
+			t.Fatalf("look %d differs:\n%s", n, got)
+		}
+		if (src.asked > 0) != asks {
+			t.Errorf("look %d asks the source %d times", n, src.asked)
+		}
+	}
+}
+
+func TestTrackerSeesChanges(t *testing.T) {
+	var tracker Tracker
+	look := func(src Source, procs ...host.Process) string {
+		var b strings.Builder
+		for _, i := range tracker.Recognise(procs, src) {
+			fmt.Fprint(&b, i.Name(), i.Members, " ")
+		}
+		return b.String()
+	}
+	rd := process(100, 1, "/usr/bin/redis-server", "redis-server", "redis-server --port 7000")
+	save := process(101, 100, "/usr/bin/redis-server", "redis-server", "redis-rdb-bgsave *:7000")
+	other := process(200, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --datadir=/d")
+	restarted := rd
+	restarted.Start++
+	retitled := rd
+	retitled.Args = []string{"redis-server *:7001"}
+	for n, step := range []struct{ got, want string }{
+		{look(fake{}, rd), "redis7000[{{100 100} main}] "},                                    // starting: believed
+		{look(fake{listeners: listening(100, 7777)}, rd), "redis7777[{{100 100} main}] "},     // listens elsewhere
+		{look(fake{}, rd, save), "redis7777[{{100 100} main} {{101 101} save}] "},             // kept, with a new member
+		{look(fake{}, rd), "redis7777[{{100 100} main}] "},                                    // which has ended
+		{look(fake{}, rd, other), "mysql3306[{{200 200} main}] redis7777[{{100 100} main}] "}, // a new server
+		{look(fake{}, retitled), "redis7001[{{100 100} main}] "},                              // asked again
+		{look(fake{listeners: listening(100, 3306)}, restarted), "redis3306[{{100 101} main}] "},
+		{look(fake{}, restarted, other), "mysql-d[{{200 200} main}] redis3306[{{100 101} main}] "}, // the port is taken
+		{look(fake{}), ""},
+	} {
+		if step.got != step.want {
+			t.Errorf("step %d: %q, want %q", n, step.got, step.want)
+		}
+	}
+}
+
+// The titles that tell a cluster's name may come after the server listens.
+func TestTrackerLearnsClusterName(t *testing.T) {
+	var tracker Tracker
+	pg := "/usr/lib/postgresql/15/bin/postgres"
+	main := process(100, 1, pg, "postgres", pg+" -D /pg")
+	wal := process(101, 100, pg, "postgres", "")
+	wal.Args = []string{"postgres: late: walwriter "}
+	src := fake{listeners: listening(100, 5432)}
+	tracker.Recognise([]host.Process{main}, src)
+	i := tracker.Recognise([]host.Process{main, wal}, fake{})[0]
+	if part, ok := i.Part(wal.ProcID); i.Cluster != "late" || part != "walwriter" || !ok {
+		t.Errorf("cluster %q, part %q", i.Cluster, part)
+	}
+	if _, ok := i.Part(host.ProcID{PID: 101, Start: 1}); ok {
+		t.Error("a reused pid is a member")
+	}
+}

@@ -1,0 +1,139 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"bulkhead/internal/policy"
+)
+
+// starterHelpers are commented examples of what usually runs beside an engine.
+var starterHelpers = map[string][]string{
+	MySQL: {
+		`backup: {role: helper, match: [{cmdline: '(mariabackup|xtrabackup|mysqldump|mariadb-dump).*{port}'}]}`,
+		`exporter: {role: helper, match: [{exe: mysqld_exporter, cmdline: '{port}'}]}`,
+	},
+	PostgreSQL: {
+		`backup: {role: helper, match: [{cmdline: '(pg_basebackup|pg_dump|pgbackrest|barman).*{port}'}]}`,
+		`vacuum: {role: helper, match: [{engine: postgresql, part: autovacuum}]}`,
+		`exporter: {role: helper, match: [{exe: postgres_exporter, env: 'DATA_SOURCE_URI=localhost:{port}'}]}`,
+	},
+	Redis: {
+		`exporter: {role: helper, match: [{exe: redis_exporter, cmdline: '{port}'}]}`,
+	},
+}
+
+// Starter returns a policy for the instances, as YAML: a template for each engine among them, with the
+// role that sets weights and without a limit, and helpers as comments. It changes who comes first
+// under contention and takes nothing away.
+func Starter(instances []Instance) string {
+	var b strings.Builder
+	b.WriteString(`# A first policy for bulkhead: one group for each database instance on this host.
+#
+# The role "database" gives each group the same large weight, which counts only when the host is
+# busy. There are no limits here. Try it:  bulkhead check  and  bulkhead plan  change nothing.
+#
+# Limits to add to a group, for example:
+#   cpu: {limit: 4}                # cores
+#   memory: {max: 8GiB}            # more than the instance uses now, or apply refuses
+#   io: [{write: {bandwidth: 200MB/s, iops: 5000}}]
+#   tasks: 4096
+version: 1
+`)
+	served := 0
+	for _, name := range Known() {
+		var of []Instance
+		for _, i := range instances {
+			if i.Engine == name && !i.Sentinel() && !i.Container {
+				of = append(of, i)
+			}
+		}
+		if len(of) == 0 {
+			continue
+		}
+		if served == 0 {
+			b.WriteString("groups:\n")
+		}
+		served++
+		writeTemplate(&b, name, of)
+	}
+	if served == 0 {
+		b.WriteString(`# No database was found on this host. A group for other programs looks like this:
+#   reports: {role: batch, match: [{user: report}]}
+groups: {}
+`)
+	}
+	writeNotPlaced(&b, instances)
+	return b.String()
+}
+
+func writeTemplate(b *strings.Builder, engine string, of []Instance) {
+	name := engine + "{port}"
+	for _, i := range of {
+		if i.Port == 0 {
+			name = "{instance}" // somebody has no port: a name that every instance has
+		}
+	}
+	b.WriteString("  # found on this host:\n")
+	for _, i := range of {
+		fmt.Fprintf(b, "  #   %s\n", starterLine(i))
+	}
+	each := "engine: " + engine
+	if user := commonUser(of); user != "" {
+		b.WriteString("  # \"user\" keeps out what others start under the same name; take it away for servers of other users\n")
+		each += ", user: " + policy.Quote(user)
+	}
+	fmt.Fprintf(b, "  %q:\n    role: database\n    each: {%s}\n", name, each)
+	b.WriteString("    # groups:                    # helpers that share the instance's group; adapt and uncomment\n")
+	for _, h := range starterHelpers[engine] {
+		fmt.Fprintf(b, "    #   %s\n", h)
+	}
+}
+
+// commonUser returns the user that every instance runs as, "" when they differ or a policy could not
+// hold the name.
+func commonUser(of []Instance) string {
+	user := of[0].User
+	for _, i := range of {
+		if i.User != user {
+			return ""
+		}
+	}
+	if !accountName.MatchString(user) {
+		return ""
+	}
+	return user
+}
+
+var accountName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*\$?$`)
+
+// starterLine describes an instance in one line of a comment. Quoting keeps a line break in a path from
+// ending the comment.
+func starterLine(i Instance) string {
+	words := []string{i.Name() + ":", cmp.Or(i.Flavor, i.Engine)}
+	if i.Version != "" {
+		words = append(words, i.Version)
+	}
+	if i.Socket != "" && i.Port == 0 {
+		words = append(words, "on", strconv.Quote(i.Socket))
+	}
+	if i.DataDir != "" {
+		words = append(words, "in", strconv.Quote(i.DataDir))
+	}
+	return strings.Join(append(words, "user", strconv.Quote(i.User)), " ")
+}
+
+// writeNotPlaced names what was found and gets no group.
+func writeNotPlaced(b *strings.Builder, instances []Instance) {
+	for _, i := range instances {
+		switch {
+		case i.Container:
+			fmt.Fprintf(b, "# left out, it runs in a container:  %s\n", starterLine(i))
+		case i.Sentinel():
+			fmt.Fprintf(b, "# left out, a sentinel holds no data:  %s\n", starterLine(i))
+		}
+	}
+}

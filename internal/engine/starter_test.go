@@ -1,0 +1,125 @@
+package engine
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"bulkhead/internal/host"
+	"bulkhead/internal/policy"
+)
+
+// parse reads a starter with the real parser.
+func parse(t *testing.T, text string) *policy.Policy {
+	t.Helper()
+	p, err := policy.Parse([]policy.Source{{Path: "starter.yaml", Text: text}})
+	if err != nil {
+		t.Fatalf("the starter is refused:\n%v\n%s", err, text)
+	}
+	return p
+}
+
+// limits returns the settings that take something away.
+func limits(groups []*policy.Group) (found []policy.Setting) {
+	for _, g := range groups {
+		for _, s := range g.Settings {
+			if s.Key != policy.KeyCPUWeight && s.Key != policy.KeyIOWeight && s.Key != policy.KeyCPUIdle {
+				found = append(found, s)
+			}
+		}
+		found = append(found, limits(g.Groups)...)
+	}
+	return found
+}
+
+func TestStarter(t *testing.T) {
+	procs, h := captured(t)
+	text := Starter(Recognise(procs, h))
+	golden(t, "starter.golden.yaml", text)
+	p := parse(t, text)
+	if len(p.Groups) != len(Known()) {
+		t.Fatalf("%d groups for %d engines", len(p.Groups), len(Known()))
+	}
+	for n, g := range p.Groups {
+		if g.Role != policy.RoleDatabase || g.Each == nil || g.Each.Engine != Known()[n] {
+			t.Errorf("group %s: role %q, each %+v", g.Name, g.Role, g.Each)
+		}
+	}
+	if l := limits(p.Groups); len(l) != 0 {
+		t.Errorf("the starter limits: %v", l)
+	}
+}
+
+// The commented helpers are a policy too when they are uncommented.
+func TestStarterHelpers(t *testing.T) {
+	procs, h := captured(t)
+	text := Starter(Recognise(procs, h))
+	text = regexp.MustCompile(`(?m)^    # (groups:|  \w+: \{)`).ReplaceAllString(text, "    $1")
+	p := parse(t, text)
+	for _, g := range p.Groups {
+		if len(g.Groups) != len(starterHelpers[g.Each.Engine]) || len(g.Groups) == 0 {
+			t.Errorf("group %s has %d helpers", g.Name, len(g.Groups))
+		}
+		for _, c := range g.Groups {
+			if c.Role != policy.RoleHelper || len(c.Match) == 0 {
+				t.Errorf("group %s: role %q, match %+v", c.Path, c.Role, c.Match)
+			}
+		}
+	}
+}
+
+// The user is part of the policy when all instances of a kind have one.
+func TestStarterUser(t *testing.T) {
+	for _, test := range []struct {
+		users []string
+		want  string
+	}{
+		{[]string{"mysql"}, "mysql"},
+		{[]string{"mysql", "mysql"}, "mysql"},
+		{[]string{"mysql", "anna"}, ""},
+		{[]string{"102"}, ""},
+		{[]string{"x\ny: z"}, ""},
+		{[]string{"yes"}, "yes"},
+		{[]string{""}, ""},
+	} {
+		var instances []Instance
+		for n, user := range test.users {
+			instances = append(instances, Instance{Engine: MySQL, Port: 3306 + n, User: user})
+		}
+		p := parse(t, Starter(instances))
+		if got := p.Groups[0].Each.User; got != test.want {
+			t.Errorf("users %q: each has user %q, want %q", test.users, got, test.want)
+		}
+	}
+}
+
+func TestStarterOddInstances(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		instances []Instance
+		groups    []string
+		mentions  string
+	}{
+		{"none", nil, nil, "No database was found"},
+		{"no port", []Instance{{Engine: MySQL, Port: 3306}, {Engine: MySQL, Socket: "/run/a.sock"}}, []string{"{instance}"}, "mysql-a"},
+		{"only a container", []Instance{{Engine: Redis, Port: 6379, Container: true}}, nil, "in a container"},
+		{"only a sentinel", []Instance{{Engine: Redis, Members: []Member{{host.ProcID{PID: 1}, PartSentinel}}}}, nil, "sentinel"},
+		{"line break in a path", []Instance{{Engine: PostgreSQL, Port: 1, DataDir: "/a\nversion: 2", User: "x\ny: z"}}, []string{"postgresql{port}"}, `\nversion`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			text := Starter(test.instances)
+			p := parse(t, text)
+			if len(p.Groups) != len(test.groups) {
+				t.Fatalf("groups %v in\n%s", p.Groups, text)
+			}
+			for n, g := range p.Groups {
+				if g.Name != test.groups[n] {
+					t.Errorf("group %q, want %q", g.Name, test.groups[n])
+				}
+			}
+			if !strings.Contains(text, test.mentions) {
+				t.Errorf("no mention of %q in\n%s", test.mentions, text)
+			}
+		})
+	}
+}
