@@ -1,0 +1,316 @@
+package classify
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"bulkhead/internal/host"
+	"bulkhead/internal/policy"
+)
+
+// Classify places every process that a rule or a pin claims. The order of the processes, of the groups
+// and of their rules does not matter.
+func Classify(groups []Group, in Input) Result {
+	l := newLook(in)
+	c := classifier{look: l, index: newIndex(l, groups), conflicts: make(map[string]*conflict)}
+	c.groups = make(map[string]bool, len(groups))
+	for i := range groups {
+		c.groups[groups[i].Path] = true
+	}
+	notes := c.knowRivals(groups)
+	c.classifyAgent()
+	for _, s := range l.subjects {
+		c.classify(s)
+	}
+	for _, x := range c.conflicts {
+		c.problems = append(c.problems, x.problem())
+	}
+	return Result{Groups: groups, Placements: c.placements, Skips: c.skips, Problems: sortProblems(c.problems), Notes: notes}
+}
+
+type classifier struct {
+	look       *look
+	index      *index
+	groups     map[string]bool
+	matched    []*Rule // scratch of one process
+	placements []Placement
+	skips      []Skip
+	problems   policy.Problems
+	conflicts  map[string]*conflict
+	rivals     map[host.ProcID]string // main process of an instance without a group → group that it would have made
+}
+
+func (c *classifier) classify(s *subject) {
+	c.matched = c.index.matching(c.look, s, c.matched[:0])
+	slices.SortFunc(c.matched, compareRules)
+	if what := c.untouchable(s); what != "" {
+		for _, r := range c.matched {
+			c.problems = append(c.problems, untouchableProblem(r, s, what))
+		}
+	}
+	reason := c.look.protected(s)
+	if pin, from, ok := c.look.pinned(s, c.groups); ok {
+		if reason != "" {
+			c.skips = append(c.skips, Skip{Process: *s.p, Group: pin, Reason: reason})
+			return
+		}
+		c.placements = append(c.placements, Placement{Process: *s.p, Group: pin, By: ByPin, Rule: from})
+		return
+	}
+	if len(c.matched) == 0 {
+		c.skipRival(s, reason)
+		return
+	}
+	top := best(c.matched)
+	winner := deepest(top)
+	switch {
+	case reason != "":
+		c.skips = append(c.skips, Skip{Process: *s.p, Group: cmp.Or(winner, top[0]).Group, Reason: reason})
+	case winner == nil:
+		c.conflict(top, s)
+		c.skips = append(c.skips, Skip{
+			Process: *s.p, Group: top[0].Group, Ambiguous: true,
+			Reason: fmt.Sprintf("a rule of %q matches it equally well", top[1].Group),
+		})
+	default:
+		c.placements = append(c.placements, Placement{
+			Process: *s.p, Group: winner.Group, By: ByRule,
+			Rule: winner.Text, Pos: winner.Match.Pos, Score: winner.compiled.score,
+		})
+	}
+}
+
+// compareRules orders rules of one score by their place in the policy, so that nothing depends on the
+// order in which they were tried.
+func compareRules(a, b *Rule) int {
+	return cmp.Or(cmp.Compare(b.compiled.score, a.compiled.score), comparePos(a.Match.Pos, b.Match.Pos),
+		cmp.Compare(a.Group, b.Group), cmp.Compare(a.Index, b.Index))
+}
+
+// best returns the rules of the highest score, one for each group, of rules in the order of compareRules.
+func best(matched []*Rule) []*Rule {
+	var top []*Rule
+	for _, r := range matched {
+		if r.compiled.score < matched[0].compiled.score {
+			break
+		}
+		if !slices.ContainsFunc(top, func(t *Rule) bool { return t.Group == r.Group }) {
+			top = append(top, r)
+		}
+	}
+	return top
+}
+
+// deepest returns the rule whose group lies inside the groups of all others, nil when there is none.
+func deepest(rules []*Rule) *Rule {
+	deep := rules[0]
+	for _, r := range rules[1:] {
+		if len(r.Group) > len(deep.Group) {
+			deep = r
+		}
+	}
+	for _, r := range rules {
+		if r != deep && !strings.HasPrefix(deep.Group, r.Group+"/") {
+			return nil
+		}
+	}
+	return deep
+}
+
+// pinned returns the group that run or move gave to a process or to its nearest ancestor with a pin.
+func (l *look) pinned(s *subject, groups map[string]bool) (group, from string, ok bool) {
+	if len(l.in.Pins) == 0 {
+		return "", "", false
+	}
+	if g, ok := l.in.Pins[s.p.ProcID]; ok && groups[g] {
+		return g, "placed by run or move", true
+	}
+	for p := range l.chain(s) {
+		if g, ok := l.in.Pins[p.p.ProcID]; ok && groups[g] {
+			return g, fmt.Sprintf("descends from process %d, which run or move placed", p.p.PID), true
+		}
+	}
+	return "", "", false
+}
+
+// untouchable names the processes that no rule may match: PID 1 and the agent.
+func (c *classifier) untouchable(s *subject) string {
+	switch {
+	case s.p.PID == 1:
+		return "PID 1 (" + host.Printable(cmp.Or(path.Base(s.p.Exe), s.p.Comm)) + ")"
+	case s.p.ProcID == c.look.in.Self, c.isAgent(s.p):
+		return fmt.Sprintf("bulkhead itself (process %d)", s.p.PID)
+	}
+	return ""
+}
+
+// isAgent recognises an agent by its executable and its verb. Other processes of that executable are
+// calls that soon end, and `bulkhead run` about to become what it runs: these may look like anything.
+func (c *classifier) isAgent(p *host.Process) bool {
+	if c.look.in.SelfExe == "" || p.Exe != c.look.in.SelfExe || len(p.Args) == 0 {
+		return false
+	}
+	for args := p.Args[1:]; len(args) > 0; args = args[1:] {
+		switch arg := args[0]; {
+		case slices.Contains(valueFlags, arg) && len(args) > 1:
+			args = args[1:]
+		case !strings.HasPrefix(arg, "-"):
+			return arg == agentVerb
+		}
+	}
+	return false
+}
+
+// valueFlags are the flags before the verb whose value is an argument of its own.
+var valueFlags = []string{"--policy", "--state", "--socket"}
+
+// agentVerb is the verb of the agent on its command line.
+const agentVerb = "agent"
+
+// classifyAgent holds the rules against the agent when none runs, as it would look: a policy must not
+// become wrong by starting it. Where it sits and who starts it is not known.
+func (c *classifier) classifyAgent() {
+	exe := c.look.in.SelfExe
+	if self := c.look.byPID[c.look.in.Self.PID]; exe == "" || self != nil && self.p.ProcID == c.look.in.Self {
+		return
+	}
+	s := &subject{p: &host.Process{Exe: exe, Comm: path.Base(exe), Args: []string{exe, agentVerb}, State: 'S', Threads: 1}}
+	for _, r := range c.index.matching(c.look, s, nil) {
+		c.problems = append(c.problems, untouchableProblem(r, s, "bulkhead itself (its agent, when it runs)"))
+	}
+}
+
+// knowRivals notes the instances that get no group because another one has the name.
+func (c *classifier) knowRivals(groups []Group) (notes []policy.Note) {
+	c.rivals = make(map[host.ProcID]string)
+	for i := range groups {
+		g := &groups[i]
+		for _, r := range g.Rivals {
+			c.rivals[r.Main] = g.Path
+			notes = append(notes, policy.Note{Pos: g.Pos, Group: g.Path, Text: fmt.Sprintf(
+				"%s of user %s (process %d) gets no group: %q is taken by %s", r, host.Printable(r.User), r.Main.PID, g.Path, g.Instance)})
+		}
+	}
+	return notes
+}
+
+// skipRival says why a process of a rival instance has no group.
+func (c *classifier) skipRival(s *subject, protected string) {
+	if s.instance == nil || protected != "" {
+		return
+	}
+	if group, ok := c.rivals[s.instance.Main]; ok {
+		c.skips = append(c.skips, Skip{Process: *s.p, Group: group, Ambiguous: true,
+			Reason: fmt.Sprintf("it belongs to %s, a second instance of that name", s.instance)})
+	}
+}
+
+func untouchableProblem(r *Rule, s *subject, what string) policy.Problem {
+	hint := "match something narrower"
+	if s.p.Exe != "" {
+		hint = fmt.Sprintf("add `except: [{exe: %s}]`, or match something narrower", host.Printable(path.Base(s.p.Exe)))
+	}
+	return policy.Problem{
+		Pos:  r.Match.Pos,
+		Msg:  fmt.Sprintf("group %q would take %s: it matches {%s}", r.Group, what, r.Text),
+		Hint: hint,
+	}
+}
+
+// conflict collects the processes that the same equally specific rules claim.
+type conflict struct {
+	rules     []*Rule
+	processes []*host.Process // by pid
+}
+
+func (c *classifier) conflict(rules []*Rule, s *subject) {
+	var id strings.Builder
+	for _, r := range rules {
+		fmt.Fprintf(&id, "%s %d\n", r.Group, r.Index)
+	}
+	x := c.conflicts[id.String()]
+	if x == nil {
+		x = &conflict{rules: rules}
+		c.conflicts[id.String()] = x
+	}
+	x.processes = append(x.processes, s.p)
+}
+
+func (x *conflict) problem() policy.Problem {
+	who := fmt.Sprintf("process %d (%s)", x.processes[0].PID, host.Printable(x.processes[0].Comm))
+	if more := len(x.processes) - 1; more > 0 {
+		who = fmt.Sprintf("%s and %d more", who, more)
+	}
+	var claims []string
+	var also []policy.Pos
+	for i, r := range x.rules {
+		claims = append(claims, fmt.Sprintf("%q by {%s}", r.Group, r.Text))
+		if i > 0 {
+			also = append(also, r.Match.Pos)
+		}
+	}
+	return policy.Problem{
+		Pos:  x.rules[0].Match.Pos,
+		Msg:  fmt.Sprintf("%s belongs equally well to %s", who, strings.Join(claims, " and ")),
+		Hint: "add a key to the rule that should win, or take the process out of the other with `except`",
+		Also: also,
+	}
+}
+
+// index keeps rules by a key that a process must have exactly, so that few are tried on each process.
+type index struct {
+	byServer map[host.ProcID][]*Rule // main process of the instance
+	byExe    map[string][]*Rule      // base name
+	byUser   map[int][]*Rule
+	others   []*Rule
+}
+
+func newIndex(l *look, groups []Group) *index {
+	x := &index{
+		byServer: make(map[host.ProcID][]*Rule),
+		byExe:    make(map[string][]*Rule),
+		byUser:   make(map[int][]*Rule),
+	}
+	for g := range groups {
+		for i := range groups[g].Rules {
+			r := &groups[g].Rules[i]
+			c := r.compiled
+			switch {
+			case c.server != nil:
+				x.byServer[*c.server] = append(x.byServer[*c.server], r)
+			case c.match.Exe != "" && !c.exe.glob:
+				base := path.Base(c.exe.text)
+				x.byExe[base] = append(x.byExe[base], r)
+			case c.match.User != "":
+				uid := l.uid(c.match.User)
+				x.byUser[uid] = append(x.byUser[uid], r)
+			default:
+				x.others = append(x.others, r)
+			}
+		}
+	}
+	return x
+}
+
+// matching appends the rules that a process meets.
+func (x *index) matching(l *look, s *subject, to []*Rule) []*Rule {
+	try := func(rules []*Rule) {
+		for _, r := range rules {
+			if r.compiled.try(l, s) == holds {
+				to = append(to, r)
+			}
+		}
+	}
+	if s.instance != nil {
+		try(x.byServer[s.instance.Main])
+	}
+	if s.p.Exe != "" {
+		try(x.byExe[path.Base(s.p.Exe)])
+	}
+	try(x.byUser[s.p.UID])
+	try(x.others)
+	return to
+}

@@ -1,0 +1,163 @@
+package classify
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"bulkhead/internal/engine"
+	"bulkhead/internal/host"
+)
+
+// look is one Input made ready: processes by pid, membership of instances, names looked up once.
+type look struct {
+	in       Input
+	subjects []*subject // by pid
+	byPID    map[int]*subject
+	uids     map[string]int // by name as written; -1 is unknown
+	gids     map[string]int
+	// own is the container path of Self, when it runs in one: its neighbours there are not foreign.
+	own string
+}
+
+// subject is one process with what rules ask about it, computed once and only when asked.
+type subject struct {
+	p        *host.Process
+	instance *engine.Instance // nil for a process of none
+	part     string
+	cmdline  string
+	read     bool // cmdline is set
+	parents  []string
+	walked   bool // parents is set
+	unit     string
+	placed   bool // unit is set
+}
+
+func newLook(in Input) *look {
+	l := &look{
+		in:       in,
+		subjects: make([]*subject, 0, len(in.Processes)),
+		byPID:    make(map[int]*subject, len(in.Processes)),
+		uids:     make(map[string]int),
+		gids:     make(map[string]int),
+	}
+	all := make([]subject, len(in.Processes))
+	for i := range in.Processes {
+		s := &all[i]
+		s.p = &in.Processes[i]
+		l.subjects = append(l.subjects, s)
+		l.byPID[s.p.PID] = s
+	}
+	slices.SortFunc(l.subjects, func(a, b *subject) int {
+		return cmp.Or(cmp.Compare(a.p.PID, b.p.PID), cmp.Compare(a.p.Start, b.p.Start))
+	})
+	for i := range in.Instances {
+		for _, m := range in.Instances[i].Members {
+			if s := l.byPID[m.ID.PID]; s != nil && s.p.ProcID == m.ID {
+				s.instance, s.part = &in.Instances[i], m.Part
+			}
+		}
+	}
+	if self := l.byPID[in.Self.PID]; self != nil && self.p.ProcID == in.Self {
+		l.own = self.p.ContainerPath()
+	}
+	return l
+}
+
+// commandLine returns the arguments joined by single spaces, as `ps -o cmd` prints them: without the
+// padding of a rewritten title, control characters as "?". It is "" for a kernel thread.
+func (s *subject) commandLine() string {
+	if !s.read {
+		s.read = true
+		if !s.p.Kernel {
+			s.cmdline = joinArgs(s.p.Args)
+		}
+	}
+	return s.cmdline
+}
+
+func joinArgs(args []string) string {
+	line := strings.TrimRight(strings.Join(args, " "), " \x00")
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return '?'
+		}
+		return r
+	}, line)
+}
+
+// ancestors returns the executables of parent, grandparent and so on. Pids are read one after the other
+// while processes come and go, so the chain may close into a ring.
+func (l *look) ancestors(s *subject) []string {
+	if s.walked {
+		return s.parents
+	}
+	s.walked = true
+	for p := range l.chain(s) {
+		if p.p.Exe != "" {
+			s.parents = append(s.parents, p.p.Exe)
+		}
+	}
+	return s.parents
+}
+
+// chain yields the ancestors of a process, nearest first.
+func (l *look) chain(s *subject) func(yield func(*subject) bool) {
+	return func(yield func(*subject) bool) {
+		seen := map[*subject]bool{s: true}
+		for p := l.byPID[s.p.PPID]; p != nil && !seen[p]; p = l.byPID[p.p.PPID] {
+			seen[p] = true
+			if !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+// uid looks a user up by name, then as a number, as chown(1) does; -1 is unknown.
+func (l *look) uid(name string) int { return lookUp(name, l.uids, l.in.UserID) }
+
+// gid looks a Unix group up.
+func (l *look) gid(name string) int { return lookUp(name, l.gids, l.in.GroupID) }
+
+func lookUp(name string, known map[string]int, ask func(string) (int, bool)) int {
+	if id, ok := known[name]; ok {
+		return id
+	}
+	id := -1
+	if n, err := strconv.Atoi(name); err == nil && n >= 0 {
+		id = n
+	}
+	if ask != nil {
+		if n, ok := ask(name); ok {
+			id = n
+		}
+	}
+	known[name] = id
+	return id
+}
+
+// unitName returns the systemd unit of the process.
+func (s *subject) unitName() string {
+	if !s.placed {
+		s.placed, s.unit = true, unit(s.p)
+	}
+	return s.unit
+}
+
+// unit finds the systemd unit of a process: the last service, scope or slice in its path in systemd's
+// own hierarchy, name=systemd or else cgroup2.
+func unit(p *host.Process) string {
+	for _, hierarchy := range []string{"name=systemd", "unified"} {
+		path := p.Cgroups[hierarchy]
+		for path != "" {
+			i := strings.LastIndexByte(path, '/')
+			if name := path[i+1:]; isUnit(name) {
+				return name
+			}
+			path = path[:max(i, 0)]
+		}
+	}
+	return ""
+}

@@ -1,0 +1,242 @@
+package classify
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"bulkhead/internal/host"
+)
+
+// clause is one thing that a rule asks of a process.
+type clause int
+
+// The clauses in the order in which they are tried: cheap ones first.
+const (
+	holds clause = iota // none failed
+	clauseServer
+	clauseInstance
+	clausePart
+	clauseExe
+	clauseUser
+	clauseGroup
+	clauseUnit
+	clauseCgroup
+	clauseCmdline
+	clauseEnv
+	clauseAncestor
+	clauseExcept
+)
+
+// try returns the first clause that a process does not meet, holds when it meets all. It is called for
+// every rule and process: it builds no text.
+func (c *compiled) try(l *look, s *subject) clause {
+	if failed := c.tryInstance(s); failed != holds {
+		return failed
+	}
+	if failed := c.tryCredentials(l, s.p); failed != holds {
+		return failed
+	}
+	m := &c.match
+	switch {
+	case m.Unit != "" && !c.unit.matches(s.unitName()):
+		return clauseUnit
+	case m.Cgroup != "" && !c.inCgroup(s.p):
+		return clauseCgroup
+	case c.cmdline != nil && !c.cmdlineMatches(s):
+		return clauseCmdline
+	case m.Env != "" && !hasEnv(s.p, m.Env):
+		return clauseEnv
+	case m.Ancestor != "" && !slices.ContainsFunc(l.ancestors(s), c.ancestor.matches):
+		return clauseAncestor
+	case c.excepted(l, s) != nil:
+		return clauseExcept
+	}
+	return holds
+}
+
+func (c *compiled) tryInstance(s *subject) clause {
+	switch {
+	case c.server != nil && (s.instance == nil || s.instance.Main != *c.server):
+		return clauseServer
+	case c.instance && (s.instance == nil || !s.instance.Matches(c.match)):
+		return clauseInstance
+	case c.match.Part != "" && s.part != c.match.Part:
+		return clausePart
+	}
+	return holds
+}
+
+func (c *compiled) tryCredentials(l *look, p *host.Process) clause {
+	m := &c.match
+	switch {
+	case m.Exe != "" && !c.exe.matches(p.Exe):
+		return clauseExe
+	case m.User != "" && p.UID != l.uid(m.User):
+		return clauseUser
+	case m.UnixGroup != "" && !inGroup(p, l.gid(m.UnixGroup)):
+		return clauseGroup
+	}
+	return holds
+}
+
+func (c *compiled) excepted(l *look, s *subject) *compiled {
+	for _, x := range c.except {
+		if x.try(l, s) == holds {
+			return x
+		}
+	}
+	return nil
+}
+
+func (c *compiled) cmdlineMatches(s *subject) bool {
+	line := s.commandLine()
+	return line != "" && (c.literal == "" || strings.Contains(line, c.literal)) && c.cmdline.MatchString(line)
+}
+
+func (c *compiled) inCgroup(p *host.Process) bool {
+	for _, where := range p.Cgroups {
+		if c.cgroup.matches(where) {
+			return true
+		}
+	}
+	return false
+}
+
+func inGroup(p *host.Process, gid int) bool {
+	return gid >= 0 && (p.GID == gid || slices.Contains(p.Groups, gid))
+}
+
+// hasEnv looks for NAME=VALUE, or for NAME with any value.
+func hasEnv(p *host.Process, want string) bool {
+	if strings.Contains(want, "=") {
+		return slices.Contains(p.Env, want)
+	}
+	return slices.ContainsFunc(p.Env, func(e string) bool {
+		name, _, ok := strings.Cut(e, "=")
+		return ok && name == want
+	})
+}
+
+// why says in words which clause decided.
+func (c *compiled) why(l *look, s *subject, failed clause) string {
+	m := &c.match
+	switch failed {
+	case clauseServer, clauseInstance, clausePart:
+		return c.whyInstance(l, s, failed)
+	case clauseExe, clauseUser, clauseGroup:
+		return c.whyCredentials(l, s.p, failed)
+	case clauseUnit:
+		return compare("unit", s.unitName(), c.unit.text)
+	case clauseCgroup:
+		return fmt.Sprintf("cgroup is %s, not %q", cgroupList(s.p), m.Cgroup)
+	case clauseCmdline:
+		if s.commandLine() == "" {
+			return "it has no command line"
+		}
+		return fmt.Sprintf("cmdline %q does not match", shorten(s.commandLine()))
+	case clauseEnv:
+		if s.p.Env == nil {
+			return fmt.Sprintf("env %q is not there (the environment is empty or was not read)", m.Env)
+		}
+		return fmt.Sprintf("env %q is not there", m.Env)
+	case clauseAncestor:
+		return fmt.Sprintf("no ancestor runs %q", m.Ancestor)
+	case clauseExcept:
+		return "taken out by except: {" + text(&c.excepted(l, s).match) + "}"
+	}
+	return "every key holds: " + strings.Join(keyNames(m), ", ")
+}
+
+func (c *compiled) whyInstance(l *look, s *subject, failed clause) string {
+	switch {
+	case failed == clauseServer:
+		return fmt.Sprintf("%s, not of %s", belongs(s), c.serverName(l))
+	case s.instance == nil:
+		return "it belongs to no database instance"
+	case failed == clausePart:
+		return compare("part", s.part, c.match.Part)
+	}
+	key, have := s.instance.Mismatch(c.match)
+	return compare(key+" of its instance", have, keyValue(&c.match, key))
+}
+
+func (c *compiled) whyCredentials(l *look, p *host.Process, failed clause) string {
+	m := &c.match
+	switch {
+	case failed == clauseExe && p.Exe == "":
+		return "exe cannot be read"
+	case failed == clauseExe:
+		return compare("exe", c.exe.shown(p.Exe), m.Exe)
+	case failed == clauseUser && l.uid(m.User) < 0:
+		return fmt.Sprintf("user %q is not known on this host", m.User)
+	case failed == clauseUser:
+		return compare("user", named(p.UID, l.in.UserName), m.User)
+	case l.gid(m.UnixGroup) < 0:
+		return fmt.Sprintf("unix_group %q is not known on this host", m.UnixGroup)
+	}
+	return fmt.Sprintf("unix_group is %q and it is not in %q", named(p.GID, l.in.GroupName), m.UnixGroup)
+}
+
+// serverName describes the instance that a template's rule is bound to.
+func (c *compiled) serverName(l *look) string {
+	for i := range l.in.Instances {
+		if l.in.Instances[i].Main == *c.server {
+			return l.in.Instances[i].String()
+		}
+	}
+	return fmt.Sprintf("the instance with main process %d, which is gone", c.server.PID)
+}
+
+func belongs(s *subject) string {
+	if s.instance == nil {
+		return "it is a process of no database instance"
+	}
+	return "it is a process of " + s.instance.String()
+}
+
+func compare(what, have, want string) string {
+	if have == "" {
+		return fmt.Sprintf("%s is none, not %q", what, want)
+	}
+	return fmt.Sprintf("%s is %q, not %q", what, have, want)
+}
+
+func named(id int, name func(int) string) string {
+	if name != nil {
+		if n := name(id); n != "" {
+			return n
+		}
+	}
+	return fmt.Sprint(id)
+}
+
+// shown returns what the pattern was compared with.
+func (p pattern) shown(name string) string {
+	if p.whole {
+		return name
+	}
+	return path.Base(name)
+}
+
+func cgroupList(p *host.Process) string {
+	var all []string
+	for _, c := range p.Cgroups {
+		all = append(all, fmt.Sprintf("%q", c))
+	}
+	if len(all) == 0 {
+		return "none"
+	}
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), ", ")
+}
+
+func shorten(s string) string {
+	const most = 120
+	runes := []rune(s)
+	if len(runes) <= most {
+		return s
+	}
+	return string(runes[:most]) + "…"
+}

@@ -1,0 +1,77 @@
+package classify
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"bulkhead/internal/host"
+)
+
+// Programs that reach the host or hand out root's shells.
+var (
+	sshd   = []string{"sshd", "sshd-session", "sshd-auth", "dropbear"} // sshd-session since OpenSSH 9.8, sshd-auth since 10.0
+	logins = []string{"sshd", "sshd-session", "dropbear", "login", "su", "sudo", "runuser", "doas", "agetty", "getty", "sulogin"}
+	shells = []string{"bash", "sh", "dash", "zsh", "ksh", "ksh93", "mksh", "fish", "tcsh", "csh", "ash", "busybox"}
+)
+
+// protected says why a process is never moved; "" when it may be.
+func (l *look) protected(s *subject) string {
+	p := s.p
+	switch {
+	case p.Kernel:
+		return "it is a kernel thread"
+	case p.PID == 1:
+		return "it is PID 1"
+	case p.ProcID == l.in.Self:
+		return "it is bulkhead itself"
+	case p.State == 'X' || p.State == 'Z' && p.Threads <= 1: // with more, only the first thread has ended
+		return "it has exited and waits for its parent (zombie)"
+	case l.sshd(s):
+		return "it is sshd"
+	case l.rootLogin(s):
+		return "it is a login shell of root"
+	}
+	if c := p.ContainerPath(); c != "" && c != l.own {
+		return "it runs in a container (cgroup " + host.Printable(c) + ")"
+	}
+	if p.ForeignNamespace {
+		return l.foreignContainer(s)
+	}
+	return ""
+}
+
+// sshd recognises the daemon and its helpers for each session. These may run as the user who logs in, and
+// then root's sshd has started them: a program of that name that anybody started is none.
+func (l *look) sshd(s *subject) bool {
+	if !slices.Contains(sshd, path.Base(s.p.Exe)) {
+		return false
+	}
+	parent := l.byPID[s.p.PPID]
+	return s.p.UID == 0 || parent != nil && parent.p.UID == 0 && slices.Contains(sshd, path.Base(parent.p.Exe))
+}
+
+// foreignContainer looks for the container of a process in another pid namespace that no cgroup path of
+// its own betrays: among its ancestors. Without one there is none, for anybody may make a namespace.
+func (l *look) foreignContainer(s *subject) string {
+	for parent := range l.chain(s) {
+		if c := parent.p.ContainerPath(); c != "" && c != l.own {
+			return fmt.Sprintf("it runs in a container (another pid namespace, started by process %d in cgroup %s)", parent.p.PID, host.Printable(c))
+		}
+	}
+	return ""
+}
+
+// rootLogin recognises root's login shells: a shell of uid 0 whose name starts with "-" (login(1),
+// "su -") or that a program of logins started.
+func (l *look) rootLogin(s *subject) bool {
+	if s.p.UID != 0 || !slices.Contains(shells, path.Base(s.p.Exe)) {
+		return false
+	}
+	if len(s.p.Args) > 0 && strings.HasPrefix(s.p.Args[0], "-") {
+		return true
+	}
+	parent := l.byPID[s.p.PPID]
+	return parent != nil && slices.Contains(logins, path.Base(parent.p.Exe))
+}
