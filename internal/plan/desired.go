@@ -1,0 +1,472 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
+	"bulkhead/internal/knob"
+	"bulkhead/internal/policy"
+)
+
+// DefaultHostWeight is the weight of our root group when the policy names none: the largest there is.
+const DefaultHostWeight policy.Weight = 10000
+
+// Who asks for a limit that no group wrote.
+const (
+	fromHostWeight  = "host.weight"
+	fromHostReserve = "host.reserve"
+	fromAbove       = "the group above"
+	fromBelow       = "the groups below"
+)
+
+// rootSettings are the limits of our root group: its weight against the rest of the host, and what
+// host.reserve leaves of CPU, memory and tasks.
+func rootSettings(f *host.Facts, h policy.HostPart) policy.Settings {
+	weight := h.Weight
+	if weight == 0 {
+		weight = DefaultHostWeight
+	}
+	settings := policy.Settings{{Key: policy.KeyCPUWeight, Value: weight, From: fromHostWeight, Pos: h.Pos}}
+	reserve := func(key policy.Key, v policy.Value) {
+		settings = append(settings, policy.Setting{Key: key, Value: v, From: fromHostReserve, Pos: h.Reserve.Pos})
+	}
+	if h.Reserve.CPU > 0 {
+		if left := policy.Cores(len(f.CPUs))*policy.One - h.Reserve.CPU; left > 0 {
+			reserve(policy.KeyCPULimit, left)
+		}
+	}
+	memory := reservedMemory(f, h)
+	if left := policy.Bytes(f.MemTotal) - memory; memory > 0 && left > 0 {
+		reserve(policy.KeyMemoryMax, left)
+	}
+	if h.Reserve.CPU > 0 || memory > 0 {
+		reserve(policy.KeyTasks, tasksCap(f))
+	}
+	return settings
+}
+
+func reservedMemory(f *host.Facts, h policy.HostPart) policy.Bytes {
+	switch v := h.Reserve.Memory.(type) {
+	case policy.Bytes:
+		return v
+	case policy.MemoryPercent:
+		return v.Of(policy.Bytes(f.MemTotal))
+	}
+	return 0
+}
+
+// tasksCap is what our root group may have of the host's tasks: all but a tenth, and all but 1000
+// where a tenth is less, so that root can still log in and start something.
+func tasksCap(f *host.Facts) policy.Count {
+	most := f.PIDMax
+	if f.ThreadsMax > 0 && (most == 0 || f.ThreadsMax < most) {
+		most = f.ThreadsMax
+	}
+	return policy.Count(max(most-max(most/10, 1000), most/2, 1))
+}
+
+// value is what one knob file, or one line of it, should hold.
+type value struct {
+	row     *knob.Row
+	file    string
+	key     string // device of a per-device file
+	on      string // what Encode was asked for: device or page size
+	text    string
+	setting policy.Setting
+}
+
+// desired is the whole of what a plan leads to.
+type desired struct {
+	facts  *host.Facts
+	layout Layout
+	forest *forest
+	rows   map[string][]*knob.Row // hierarchy ID → rows, all hierarchies of the host
+	values map[cgroup.Dir][]value
+	// rests holds what a file of a directory should hold that no group asks for, where that is not
+	// the row's default: the value of the directory above.
+	rests map[cgroup.Dir]map[string]string
+	// enabled holds, for each v2 directory including those above our root, the controllers that it
+	// must hand to its children.
+	enabled map[cgroup.Dir][]string
+	notes   []Note
+}
+
+// newDesired computes the desired state. It looks at the observation only for what the root of a
+// cpuset hierarchy has to give.
+func newDesired(in *Input) *desired {
+	d := &desired{
+		facts:   in.Facts,
+		forest:  newForest(in.Facts, in.Host, inForce(in)),
+		rows:    rowsByHierarchy(in.Facts),
+		values:  make(map[cgroup.Dir][]value),
+		rests:   make(map[cgroup.Dir]map[string]string),
+		enabled: make(map[cgroup.Dir][]string),
+	}
+	d.layout = newLayout(in.Facts, in.Host.Root, d.forest)
+	for _, h := range d.layout.hierarchies {
+		rows := d.rows[h.ID]
+		settings := d.splitBudgets(h.ID, rows)
+		for _, n := range d.forest.nodes {
+			d.encodeGroup(n, h.ID, rows, settings[n.path])
+		}
+		d.capQuotas(h.ID)
+		d.shareRealtime(h.ID)
+		d.protect(h)
+		d.seed(h, &in.Observed)
+		d.follow(h, &in.Observed)
+		d.widen(h, &in.Observed)
+	}
+	d.enableControllers()
+	return d
+}
+
+// encodeGroup computes the values of one group in one hierarchy. Budgets that do not descend go to
+// the directory in which the group's processes sit, the rest to the one above its children.
+func (d *desired) encodeGroup(n *node, hierarchy string, rows []*knob.Row, settings policy.Settings) {
+	own, ok := d.layout.own[n.path][hierarchy]
+	if !ok {
+		return
+	}
+	for _, row := range rows {
+		dir := own
+		if isBudget(row) {
+			member, ok := d.layout.member[n.path][hierarchy]
+			if !ok || d.layout.owner[member] != n.path {
+				continue
+			}
+			dir = member
+		}
+		for _, on := range row.Instances(settings) {
+			d.encode(n.path, dir, row, on, settings)
+		}
+	}
+}
+
+func (d *desired) encode(group string, dir cgroup.Dir, row *knob.Row, on string, settings policy.Settings) {
+	setting := reasonFor(row, on, settings)
+	if group != RootGroup && !atLeast(d.facts.Kernel, row.Nested) {
+		d.notes = append(d.notes, Note{Group: group, Key: setting.Key, NotEnforced: true,
+			Text: fmt.Sprintf("%s is not held: %s below another group needs kernel %s", setting, row.File, row.Nested)})
+		return
+	}
+	text, ok, err := row.Encode(knob.Input{Settings: settings, Facts: d.facts, On: on})
+	switch {
+	case err != nil:
+		d.notes = append(d.notes, Note{Group: group, Key: setting.Key, NotEnforced: true,
+			Text: fmt.Sprintf("%s is not held: %v", setting, err)})
+	case ok && text != "": // an empty list of CPUs or nodes asks for what the group above has
+		v := value{row: row, file: row.Name(on), on: on, text: text, setting: setting}
+		if row.PerDevice {
+			v.key = on
+		}
+		d.values[dir] = append(d.values[dir], v)
+	}
+}
+
+// reasonFor finds the setting that makes a row needed: the first of its keys that is asked for.
+func reasonFor(row *knob.Row, on string, settings policy.Settings) policy.Setting {
+	for _, key := range row.Keys {
+		if s, ok := settings.Get(key, on); ok {
+			return s
+		}
+	}
+	return policy.Setting{Key: row.Keys[0], Value: policy.Unlimited{}}
+}
+
+// capQuotas drops a v1 CPU quota that is above the one of a group above it: the kernel refuses it
+// (EINVAL, tg_cfs_schedulable_down), and the tighter one holds the child anyway.
+func (d *desired) capQuotas(hierarchy string) {
+	above := make(map[string]quota) // by path of the directory
+	for _, dir := range d.layout.dirs {
+		if dir.Hierarchy != hierarchy {
+			continue
+		}
+		outer, limited := above[dir.Parent().Path]
+		q, ok := quotaOf(d.values[dir])
+		switch {
+		case ok && limited && q.above(outer):
+			d.values[dir] = slices.DeleteFunc(d.values[dir], func(v value) bool { return isBandwidth(v.row) })
+			d.notes = append(d.notes, Note{Group: d.layout.owner[dir], Key: policy.KeyCPULimit,
+				Text: fmt.Sprintf("cpu.limit of %s cores is above the %s cores of a group above it, which hold it already",
+					q.cores(), outer.cores())})
+			above[dir.Path] = outer
+		case ok:
+			above[dir.Path] = q
+		case limited:
+			above[dir.Path] = outer
+		}
+	}
+}
+
+// shareRealtime makes cpu.rt fit the kernel's rule for v1: the real-time run time of the children
+// must not exceed the parent's (EINVAL, tg_rt_schedulable). A group above that asks for none gets the
+// sum of those below; one that asks splits it, and its own processes have what is left.
+func (d *desired) shareRealtime(hierarchy string) {
+	asks := make(map[string]value) // by group
+	for _, dir := range d.layout.dirs {
+		for _, v := range d.values[dir] {
+			if dir.Hierarchy == hierarchy && v.file == fileRTRuntime {
+				asks[d.layout.owner[dir]] = v
+			}
+		}
+	}
+	if len(asks) == 0 {
+		return
+	}
+	sums := make(map[string]int64, len(asks))
+	for _, n := range slices.Backward(d.forest.nodes) {
+		if v, ok := asks[n.path]; ok {
+			sums[n.path] = number(v.text)
+		}
+		if n.parent != nil {
+			if _, ok := asks[n.parent.path]; !ok {
+				sums[n.parent.path] += sums[n.path]
+			}
+		}
+	}
+	d.giveRealtime(d.forest.nodes[0], hierarchy, sums[RootGroup], asks, sums)
+}
+
+// giveRealtime writes run time microseconds to n and splits them below it.
+func (d *desired) giveRealtime(n *node, hierarchy string, run int64, asks map[string]value, sums map[string]int64) {
+	dir, ok := d.layout.own[n.path][hierarchy]
+	if !ok || run == 0 {
+		return
+	}
+	v, asked := asks[n.path]
+	if !asked {
+		v = anyOf(asks)
+		v.setting = policy.Setting{Key: policy.KeyCPURT, Value: policy.Duration(run * 1000), From: fromBelow}
+	}
+	d.setValue(dir, v, run)
+	wants := make([]int64, 0, len(n.children)+1)
+	for _, c := range n.children {
+		wants = append(wants, sums[c.path])
+	}
+	leaf, hasLeaf := d.layout.member[n.path][hierarchy]
+	hasLeaf = hasLeaf && leaf != dir && asked
+	if hasLeaf {
+		wants = append(wants, unlimited)
+	}
+	parts := fill(run, wants)
+	for i, c := range n.children {
+		d.giveRealtime(c, hierarchy, parts[i], asks, sums)
+	}
+	if hasLeaf && parts[len(n.children)] > 0 {
+		d.setValue(leaf, v, parts[len(n.children)])
+	}
+}
+
+// anyOf gives the value of the first group by name, for its row.
+func anyOf(asks map[string]value) value {
+	first := ""
+	for group := range asks {
+		if first == "" || group < first {
+			first = group
+		}
+	}
+	return asks[first]
+}
+
+// setValue writes or replaces a numeric value.
+func (d *desired) setValue(dir cgroup.Dir, v value, n int64) {
+	v.text = strconv.FormatInt(n, 10)
+	for i, old := range d.values[dir] {
+		if old.file == v.file && old.key == v.key {
+			d.values[dir][i] = v
+			return
+		}
+	}
+	d.values[dir] = append(d.values[dir], v)
+}
+
+// seed gives every directory of a v1 cpuset its CPUs and nodes: what its group asks for, as far as
+// the directory above has them, else all that the directory above has.
+func (d *desired) seed(h host.Hierarchy, o *Observation) {
+	for _, row := range d.rows[h.ID] {
+		if !row.Seed {
+			continue
+		}
+		finals := map[string]string{"/": rootSet(d.facts, h, row, o)}
+		for _, dir := range d.layout.dirs {
+			if dir.Hierarchy != h.ID {
+				continue
+			}
+			outer := finals[dir.Parent().Path]
+			finals[dir.Path] = d.seedDir(dir, row, outer)
+		}
+	}
+}
+
+// seedDir settles one set of one directory and gives it.
+func (d *desired) seedDir(dir cgroup.Dir, row *knob.Row, outer string) string {
+	values := d.values[dir]
+	i := slices.IndexFunc(values, func(v value) bool { return v.row == row })
+	if i < 0 {
+		d.values[dir] = append(values, value{row: row, file: row.File, text: outer,
+			setting: policy.Setting{Key: row.Keys[0], Value: policy.IDs{IDSet: idSet(outer)}, From: fromAbove}})
+		return outer
+	}
+	asked := idSet(values[i].text)
+	if asked.Subset(idSet(outer)) {
+		return values[i].text
+	}
+	fits := asked.Intersect(idSet(outer)).String()
+	text := fmt.Sprintf("%s %s is cut to %s: the group above has only %s", row.Keys[0], asked, fits, outer)
+	if fits == "" {
+		fits = outer
+		text = fmt.Sprintf("%s %s is not held: the group above has only %s", row.Keys[0], asked, outer)
+	}
+	d.notes = append(d.notes, Note{Group: d.layout.owner[dir], Key: row.Keys[0], Text: text, NotEnforced: true})
+	values[i].text = fits
+	return fits
+}
+
+// rootSet is what the root of a cpuset hierarchy has: as observed, else every online CPU and every
+// node with memory.
+func rootSet(f *host.Facts, h host.Hierarchy, row *knob.Row, o *Observation) string {
+	if text := o.Dirs[cgroup.Dir{Hierarchy: h.ID, Path: "/"}][row.File]; text != "" {
+		return text
+	}
+	if row.File == "cpuset.cpus" {
+		return f.CPUs.String()
+	}
+	var nodes []int
+	for _, n := range f.Nodes {
+		if n.MemTotal > 0 || len(f.Nodes) == 1 {
+			nodes = append(nodes, n.ID)
+		}
+	}
+	return host.NewIDSet(nodes...).String()
+}
+
+// follow settles the rows that a new directory copies from the one above it, at that moment and never
+// again: a directory whose group asks for nothing holds what the one above it holds.
+func (d *desired) follow(h host.Hierarchy, o *Observation) {
+	for _, row := range d.rows[h.ID] {
+		if !row.Inherits || !atLeast(d.facts.Kernel, row.Nested) {
+			continue
+		}
+		finals := make(map[string]value) // by path; what a directory holds in the end, where that is known
+		if text, ok := o.Dirs[cgroup.Dir{Hierarchy: h.ID, Path: "/"}][row.File]; ok {
+			finals["/"] = value{row: row, file: row.File, text: row.Parse(text)}
+		}
+		for _, dir := range d.layout.dirs {
+			if dir.Hierarchy == h.ID {
+				d.followDir(dir, row, finals, o)
+			}
+		}
+	}
+}
+
+func (d *desired) followDir(dir cgroup.Dir, row *knob.Row, finals map[string]value, o *Observation) {
+	if i := slices.IndexFunc(d.values[dir], func(v value) bool { return v.row == row }); i >= 0 {
+		finals[dir.Path] = d.values[dir][i]
+		return
+	}
+	v, known := finals[dir.Parent().Path]
+	if !known { // the root group, above which nothing was seen: whatever it has is its own
+		text, ok := o.Dirs[dir][row.File]
+		if !ok {
+			return
+		}
+		v = value{row: row, file: row.File, text: row.Parse(text)}
+	}
+	finals[dir.Path] = v
+	if v.setting.Key != "" && !row.Descends {
+		v.setting.From = fromAbove
+		d.values[dir] = append(d.values[dir], v)
+		return
+	}
+	d.setRest(dir, row, v.text)
+}
+
+// widen settles what a v2 cpuset that nobody asks for may hold beside the empty list: all that the
+// directory above has.
+func (d *desired) widen(h host.Hierarchy, o *Observation) {
+	for _, row := range d.rows[h.ID] {
+		if !isWide(row) {
+			continue
+		}
+		finals := map[string]host.IDSet{"/": idSet(rootSet(d.facts, h, row, o))}
+		for _, dir := range d.layout.dirs {
+			if dir.Hierarchy != h.ID {
+				continue
+			}
+			outer := finals[dir.Parent().Path]
+			d.setRest(dir, row, outer.String())
+			finals[dir.Path] = outer
+			for _, v := range d.values[dir] {
+				if both := idSet(v.text).Intersect(outer); v.row == row && len(both) > 0 {
+					finals[dir.Path] = both
+				}
+			}
+		}
+	}
+}
+
+func (d *desired) setRest(dir cgroup.Dir, row *knob.Row, text string) {
+	if d.rests[dir] == nil {
+		d.rests[dir] = make(map[string]string)
+	}
+	d.rests[dir][row.File] = text
+}
+
+// rest is what a file should hold that no group asks for; ok is false when that is not known.
+func (d *desired) rest(dir cgroup.Dir, row *knob.Row) (text string, ok bool) {
+	if row.Inherits || row.Seed || isWide(row) {
+		text, ok = d.rests[dir][row.File]
+		return text, ok
+	}
+	return row.Default, true
+}
+
+// enableControllers computes what each v2 directory hands down: a controller must be enabled in every
+// ancestor of the directory that uses it, from the root of the hierarchy on. An io limit brings
+// memory along where the hierarchy has it: without it the kernel cannot tell whose buffered
+// writes it writes back (cgroup-v2.rst, "Writeback"; measured).
+func (d *desired) enableControllers() {
+	for _, h := range d.layout.hierarchies {
+		if h.Version != 2 {
+			continue
+		}
+		for _, dir := range d.layout.dirs {
+			if dir.Hierarchy != h.ID {
+				continue
+			}
+			for _, v := range d.values[dir] {
+				d.enableAbove(dir, v.row.Controller)
+				if v.row.Controller == "blkio" && slices.Contains(h.Controllers, "memory") {
+					d.enableAbove(dir, "memory")
+				}
+			}
+		}
+	}
+	for dir := range d.enabled {
+		slices.Sort(d.enabled[dir])
+	}
+}
+
+func (d *desired) enableAbove(dir cgroup.Dir, controller string) {
+	for dir.Path != "/" {
+		dir = dir.Parent()
+		if !slices.Contains(d.enabled[dir], controller) {
+			d.enabled[dir] = append(d.enabled[dir], controller)
+		}
+	}
+}
+
+// wanted lists every value, directory by directory, parents first.
+func (d *desired) wanted() []Wanted {
+	var all []Wanted
+	for _, dir := range d.layout.dirs {
+		for _, v := range d.values[dir] {
+			all = append(all, Wanted{Group: d.layout.owner[dir], Dir: dir, File: v.file, Key: v.key,
+				Value: v.text, Setting: v.setting, Row: v.row})
+		}
+	}
+	return all
+}

@@ -1,0 +1,316 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/cgroup/cgroupfake"
+	"bulkhead/internal/classify"
+	"bulkhead/internal/host"
+	"bulkhead/internal/policy"
+)
+
+// Hosts of the tests: four CPUs on two nodes, 16 GiB, kernel 6.18.
+
+func factsWith(hierarchies ...host.Hierarchy) *host.Facts {
+	f := &host.Facts{
+		Kernel:   host.Version{Major: 6, Minor: 18, Text: "6.18.0"},
+		MemTotal: 16 << 30, SwapTotal: 4 << 30, PageSize: 4096,
+		CPUs:          host.NewIDSet(0, 1, 2, 3),
+		Nodes:         []host.Node{{ID: 0, CPUs: host.NewIDSet(0, 1), MemTotal: 8 << 30}, {ID: 1, CPUs: host.NewIDSet(2, 3), MemTotal: 8 << 30}},
+		HugePageSizes: []int64{2 << 20},
+		Hierarchies:   hierarchies,
+		Devices: []host.Device{
+			{Number: "8:0", Name: "sda", Kind: host.Disk, Disk: "8:0"},
+			{Number: "8:16", Name: "sdb", Kind: host.Disk, Disk: "8:16"},
+		},
+		PIDMax: 32768, ThreadsMax: 120000, SysResource: true,
+	}
+	for _, h := range hierarchies {
+		for _, c := range h.Controllers {
+			f.Controllers = append(f.Controllers, host.Controller{Name: c, Hierarchy: h.ID, Enabled: true})
+		}
+	}
+	return f
+}
+
+func v1(controllers ...string) host.Hierarchy {
+	id := strings.Join(controllers, ",")
+	return host.Hierarchy{ID: id, Version: 1, Controllers: controllers, Mount: "/sys/fs/cgroup/" + id, Root: "/"}
+}
+
+func v2(controllers ...string) host.Hierarchy {
+	return host.Hierarchy{ID: "unified", Version: 2, Controllers: controllers, Mount: "/sys/fs/cgroup", Root: "/"}
+}
+
+func legacyHost() *host.Facts {
+	return factsWith(v1("blkio"), v1("cpu"), v1("cpuacct"), v1("cpuset"), v1("hugetlb"), v1("memory"), v1("pids"))
+}
+
+func comountedHost() *host.Facts {
+	return factsWith(v1("blkio"), v1("cpu", "cpuacct"), v1("cpuset"), v1("memory"), v1("pids"))
+}
+
+func unifiedHost() *host.Facts {
+	return factsWith(v2("blkio", "cpu", "cpuset", "hugetlb", "memory", "pids"))
+}
+
+func hybridHost() *host.Facts {
+	u := v2("blkio", "hugetlb", "memory")
+	u.Mount = "/sys/fs/cgroup/unified"
+	return factsWith(v1("cpu"), v1("cpuacct"), v1("cpuset"), v1("pids"), u)
+}
+
+var hosts = map[string]func() *host.Facts{
+	"v1": legacyHost, "v1 co-mounted": comountedHost, "v2": unifiedHost, "hybrid": hybridHost,
+}
+
+// settings builds Settings from key, value pairs; "key@on" is for a device or page size.
+func settings(from string, pairs ...any) policy.Settings {
+	var s policy.Settings
+	for i := 0; i < len(pairs); i += 2 {
+		key, on, _ := strings.Cut(pairs[i].(string), "@")
+		setting := policy.Setting{Key: policy.Key(key), On: on, Value: pairs[i+1].(policy.Value), From: from, Pos: policy.Pos{File: "/etc/bulkhead/policy.yaml", Line: 10 + i}}
+		if strings.HasPrefix(key, "io.") {
+			setting.Dev = on
+		}
+		s = s.With(setting)
+	}
+	return s
+}
+
+// group builds a concrete group; inner ones are found by groupsOf.
+func group(path string, s policy.Settings) classify.Group {
+	return classify.Group{Path: path, Parent: parentGroup(path), Settings: s}
+}
+
+func groupsOf(groups ...classify.Group) classify.Result {
+	for i := range groups {
+		groups[i].Inner = slices.ContainsFunc(groups, func(g classify.Group) bool { return g.Parent == groups[i].Path })
+	}
+	return classify.Result{Groups: groups}
+}
+
+// sim is a host that plans are carried out on: the model of the kernel with what a journal would keep.
+type sim struct {
+	facts     *host.Facts
+	kernel    *cgroupfake.Kernel
+	parents   map[int]int
+	comms     map[int]string
+	scores    map[host.ProcID]int
+	homes     Homes
+	originals Originals
+}
+
+func newSim(f *host.Facts) *sim {
+	return &sim{
+		facts: f, parents: map[int]int{}, comms: map[int]string{}, scores: map[host.ProcID]int{},
+		homes:     Homes{Process: map[host.ProcID]map[string]string{}, Group: map[string]map[string]string{}},
+		originals: Originals{OOMScoreAdj: map[host.ProcID]int{}, Subtree: map[cgroup.Dir][]string{}},
+		kernel:    cgroupfake.New(f.Hierarchies, cgroupfake.Options{CPUs: f.CPUs, Nodes: host.NewIDSet(0, 1), MemTotal: f.MemTotal}),
+	}
+}
+
+// spawn starts a process, a child of parent unless that is 0.
+func (s *sim) spawn(comm string, parent int) host.ProcID {
+	id := s.kernel.Spawn()
+	s.parents[id.PID], s.comms[id.PID] = max(parent, 1), comm
+	return id
+}
+
+func (s *sim) process(id host.ProcID) host.Process {
+	return host.Process{
+		ProcID: id, PPID: s.parents[id.PID], Comm: s.comms[id.PID], State: 'S', Threads: 1,
+		Cgroups: s.kernel.Membership(id.PID),
+	}
+}
+
+// observe reads the model as the control package reads a host.
+func (s *sim) observe() Observation {
+	o := Observation{
+		Dirs: map[cgroup.Dir]map[string]string{}, Subtree: map[cgroup.Dir]Subtree{},
+		Pinned: map[cgroup.Dir]int64{}, Current: map[cgroup.Dir]int64{}, OOMScoreAdj: maps.Clone(s.scores),
+		Homes: s.homes, Originals: s.originals,
+	}
+	rows := rowsByHierarchy(s.facts)
+	for _, h := range s.facts.Hierarchies {
+		var names []string
+		for _, r := range rows[h.ID] {
+			if r.PerSize {
+				names = append(names, r.Name("2MB"))
+			} else {
+				names = append(names, r.File)
+			}
+		}
+		root := cgroup.Dir{Hierarchy: h.ID, Path: "/"}
+		if h.Version == 2 {
+			s.observeSubtree(&o, root)
+		}
+		if slices.Contains(h.Controllers, "memory") || slices.Contains(h.Controllers, "cpuset") {
+			o.Dirs[root] = must(s.kernel.ReadMany(root, names))
+		}
+		dirs, err := s.kernel.Walk(root.Child("bulkhead"))
+		if err != nil {
+			continue
+		}
+		for _, dir := range dirs {
+			o.Dirs[dir] = must(s.kernel.ReadMany(dir, names))
+			if h.Version == 2 {
+				s.observeSubtree(&o, dir)
+			}
+			s.observeMemory(&o, dir)
+		}
+	}
+	for _, id := range s.kernel.Processes() {
+		o.Processes = append(o.Processes, s.process(id))
+	}
+	return o
+}
+
+func (s *sim) observeSubtree(o *Observation, dir cgroup.Dir) {
+	available, enabled, err := s.kernel.Subtree(dir)
+	if err != nil {
+		panic(err)
+	}
+	o.Subtree[dir] = Subtree{Available: available, Enabled: enabled}
+}
+
+func (s *sim) observeMemory(o *Observation, dir cgroup.Dir) {
+	usage, err := s.kernel.Stat(dir)
+	if err != nil || usage.Memory.Current == nil {
+		return
+	}
+	o.Current[dir] = *usage.Memory.Current
+	if usage.Memory.Anonymous != nil && usage.Memory.Shared != nil {
+		o.Pinned[dir] = *usage.Memory.Anonymous + *usage.Memory.Shared
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// do carries out one step, and keeps what a journal would.
+func (s *sim) do(step Step) error {
+	switch step.Op {
+	case OpMakeDir:
+		return s.kernel.Make(step.Dir)
+	case OpRemoveDir:
+		return s.kernel.Remove(step.Dir)
+	case OpWrite:
+		if step.File == fileSubtree {
+			s.keepSubtree(step)
+		}
+		return s.kernel.Write(cgroup.File{Dir: step.Dir, Name: step.File, Key: step.Key}, step.New)
+	case OpMove:
+		s.keepHome(step)
+		return s.kernel.Move(step.Dir, step.PID)
+	case OpOOMScore:
+		if _, ok := s.originals.OOMScoreAdj[step.PID]; !ok {
+			s.originals.OOMScoreAdj[step.PID] = s.scores[step.PID]
+		}
+		n, err := strconv.Atoi(step.New)
+		s.scores[step.PID] = n
+		return err
+	}
+	return fmt.Errorf("unknown step %q", step.Op)
+}
+
+func (s *sim) keepSubtree(step Step) {
+	if _, ours := below("/bulkhead", step.Dir.Path); ours {
+		return
+	}
+	for word := range strings.FieldsSeq(step.New) {
+		if name, ok := strings.CutPrefix(word, "+"); ok {
+			s.originals.Subtree[step.Dir] = append(s.originals.Subtree[step.Dir], name)
+		}
+	}
+}
+
+func (s *sim) keepHome(step Step) {
+	if _, ours := below("/bulkhead", step.Old); ours {
+		return
+	}
+	if s.homes.Process[step.PID] == nil {
+		s.homes.Process[step.PID] = map[string]string{}
+	}
+	s.homes.Process[step.PID][step.Dir.Hierarchy] = step.Old
+}
+
+// undo takes one step back, by nothing but what the step says.
+func (s *sim) undo(step Step) error {
+	if err := s.undoStep(step); err != nil {
+		return err
+	}
+	for _, w := range step.Restore {
+		if err := s.kernel.Write(w.File, w.Value); err != nil {
+			return fmt.Errorf("restore: %w", err)
+		}
+	}
+	return nil
+}
+
+func (s *sim) undoStep(step Step) error {
+	switch step.Op {
+	case OpMakeDir:
+		return s.kernel.Remove(step.Dir)
+	case OpRemoveDir:
+		return s.kernel.Make(step.Dir)
+	case OpWrite:
+		if step.Undo == "" {
+			return nil
+		}
+		return s.kernel.Write(cgroup.File{Dir: step.Dir, Name: step.File, Key: step.Key}, step.Undo)
+	case OpMove:
+		return s.kernel.Move(cgroup.Dir{Hierarchy: step.Dir.Hierarchy, Path: step.Undo}, step.PID)
+	case OpOOMScore:
+		n, err := strconv.Atoi(step.Undo)
+		s.scores[step.PID] = n
+		return err
+	}
+	return fmt.Errorf("unknown step %q", step.Op)
+}
+
+// canonicalDump sorts the lines of per-device files, which the kernel keeps in the order of their
+// writes, prints an unlimited hugetlb as one number, which the kernel
+// does not, and v2's cpusets as they take effect: an
+// empty list cannot be written back while processes are inside.
+func (s *sim) canonicalDump(at string) string {
+	var b strings.Builder
+	var dir cgroup.Dir
+	for line := range strings.Lines(s.kernel.DumpBelow(at)) {
+		name, text, found := strings.Cut(strings.TrimSuffix(line, "\n"), " = ")
+		if place, ok := strings.CutPrefix(name, "["); ok {
+			dir.Hierarchy, dir.Path, _ = strings.Cut(strings.TrimSuffix(place, "]"), ":")
+		}
+		if dir.Hierarchy == "unified" && (name == "cpuset.cpus" || name == "cpuset.mems") {
+			text = must(s.kernel.Read(dir.File(name + ".effective")))
+		}
+		if found {
+			values := strings.Split(text, " | ")
+			slices.Sort(values)
+			text = " = " + strings.Join(values, " | ")
+		}
+		if strings.HasPrefix(name, "hugetlb.") && strings.HasPrefix(text, " = 92233720368") {
+			text = " = max"
+		}
+		fmt.Fprintln(&b, name+text)
+	}
+	return b.String()
+}
+
+// state is everything that a plan may change, as text.
+func (s *sim) state() string {
+	text := s.canonicalDump("/")
+	for _, id := range s.kernel.Processes() {
+		text += fmt.Sprintf("oom_score_adj of %d = %d\n", id.PID, s.scores[id])
+	}
+	return text
+}

@@ -1,0 +1,144 @@
+package plan
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/policy"
+)
+
+func TestLayout(t *testing.T) {
+	weight := settings("group", "cpu.weight", policy.Weight(10))
+	memory := settings("group", "memory.max", policy.Bytes(1<<30))
+	read := settings("group", "io.read.bandwidth@8:0", policy.Rate(1<<20))
+	huge := settings("group", "memory.huge@2MB", policy.Bytes(2<<20))
+	lifted := settings("group", "memory.max", policy.Unlimited{})
+	swappy := settings("group", "memory.swappiness", policy.Count(1))
+	type groups = map[string]policy.Settings
+	for name, test := range map[string]struct {
+		host   string
+		groups groups
+		dirs   string            // of hierarchies other than cpu and cpuacct, below our root
+		member map[string]string // group → where its processes sit, as the directories
+	}{
+		"nothing asked: cpu and cpuacct alone": {"v1", groups{"a": nil, "a/x": nil}, "", map[string]string{
+			"a": "cpu:/a/db cpuacct:/a/db", "a/x": "cpu:/a/x cpuacct:/a/x",
+		}},
+		"a limit on the parent takes the child along": {"v1", groups{"a": memory, "a/x": weight, "b": nil}, "memory:/ memory:/a memory:/a/db memory:/a/x", map[string]string{
+			"a": "cpu:/a/db cpuacct:/a/db memory:/a/db", "a/x": "cpu:/a/x cpuacct:/a/x memory:/a/x", "b": "cpu:/b cpuacct:/b",
+		}},
+		"a limit on the child takes the parent along, not the sibling": {"v1", groups{"a": nil, "a/x": memory, "a/y": nil}, "memory:/ memory:/a memory:/a/db memory:/a/x", map[string]string{
+			"a": "cpu:/a/db cpuacct:/a/db memory:/a/db", "a/y": "cpu:/a/y cpuacct:/a/y",
+		}},
+		"flat: members sit with the limit": {"v1", groups{"a": read, "a/x": nil, "a/x/p": nil}, "blkio:/ blkio:/a", map[string]string{
+			"a": "blkio:/a cpu:/a/db cpuacct:/a/db", "a/x": "blkio:/a cpu:/a/x/db cpuacct:/a/x/db", "a/x/p": "blkio:/a cpu:/a/x/p cpuacct:/a/x/p",
+		}},
+		"flat: a child with its own limit has its own directory": {"v1", groups{"a": read, "a/x": read, "a/y": nil}, "blkio:/ blkio:/a blkio:/a/x", map[string]string{
+			"a": "blkio:/a cpu:/a/db cpuacct:/a/db", "a/x": "blkio:/a/x cpu:/a/x cpuacct:/a/x", "a/y": "blkio:/a cpu:/a/y cpuacct:/a/y",
+		}},
+		"flat: a parent without a limit is only a path": {"v1", groups{"a": nil, "a/x": read}, "blkio:/ blkio:/a blkio:/a/x", map[string]string{
+			"a": "cpu:/a/db cpuacct:/a/db", "a/x": "blkio:/a/x cpu:/a/x cpuacct:/a/x",
+		}},
+		"io descends on v2": {"v2", groups{"a": read, "a/x": nil}, "", map[string]string{"a": "unified:/a/db", "a/x": "unified:/a/x"}},
+		"hybrid: cgroup2 only where its controllers are asked for": {"hybrid", groups{"a": huge, "b": nil}, "unified:/ unified:/a", map[string]string{
+			"a": "cpu:/a cpuacct:/a unified:/a", "b": "cpu:/b cpuacct:/b",
+		}},
+		"co-mounted":           {"v1 co-mounted", groups{"a": nil}, "", map[string]string{"a": "cpu,cpuacct:/a"}},
+		"max asks for nothing": {"v1", groups{"a": lifted}, "", map[string]string{"a": "cpu:/a cpuacct:/a"}},
+		"swappiness is copied, and so reaches the children": {"v1", groups{"a": swappy, "a/x": nil}, "memory:/ memory:/a memory:/a/db memory:/a/x", map[string]string{
+			"a": "cpu:/a/db cpuacct:/a/db memory:/a/db",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := hosts[test.host]()
+			in := input(f)
+			for _, path := range slices.Sorted(maps.Keys(test.groups)) {
+				in.Classified.Groups = append(in.Classified.Groups, group(path, test.groups[path]))
+			}
+			l := NewLayout(f, policy.HostPart{}, groupsOf(in.Classified.Groups...).Groups)
+			if got := shorten(l.Dirs(), "cpu", "cpuacct", "cpu,cpuacct"); test.host != "v2" && got != test.dirs {
+				t.Errorf("directories %q, want %q", got, test.dirs)
+			}
+			for group, want := range test.member {
+				if got := shorten(slices.Collect(maps.Values(l.Member(group)))); got != want {
+					t.Errorf("%s sits in %q, want %q", group, got, want)
+				}
+			}
+			if len(l.Member(RootGroup)) > 0 {
+				t.Errorf("our root group holds processes in %v", l.Member(RootGroup))
+			}
+			seen := map[cgroup.Dir]bool{}
+			for _, d := range l.Dirs() {
+				if seen[d] || d.Path != "/bulkhead" && !seen[d.Parent()] {
+					t.Errorf("%s comes twice or before its parent in %v", d, l.Dirs())
+				}
+				seen[d] = true
+			}
+		})
+	}
+}
+
+// shorten prints directories without our root, leaving out hierarchies.
+func shorten(dirs []cgroup.Dir, without ...string) string {
+	var all []string
+	for _, d := range dirs {
+		if !slices.Contains(without, d.Hierarchy) {
+			d.Path = "/" + strings.TrimPrefix(strings.TrimPrefix(d.Path, "/bulkhead"), "/")
+			all = append(all, d.String())
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, " ")
+}
+
+func TestGroupOfADirectory(t *testing.T) {
+	l := NewLayout(cpuOnly(), policy.HostPart{Root: "dbs"}, nil)
+	for path, want := range map[string]string{
+		"/dbs": "", "/dbs/db": "", "/dbs/a": "a", "/dbs/a/db": "a", "/dbs/a/x": "a/x", "/dbs/a/x/db": "a/x",
+		"/": "outside", "/dbsx": "outside", "/x/dbs": "outside", "/bulkhead": "outside",
+	} {
+		got, ok := l.Group(cgroup.Dir{Hierarchy: "cpu", Path: path})
+		if !ok {
+			got = "outside"
+		}
+		if got != want {
+			t.Errorf("%s belongs to %q, want %q", path, got, want)
+		}
+	}
+}
+
+func TestRootSettings(t *testing.T) {
+	f := legacyHost()
+	for name, test := range map[string]struct {
+		host policy.HostPart
+		want string
+	}{
+		"nothing":   {policy.HostPart{}, "cpu.weight=10000"},
+		"weight":    {policy.HostPart{Weight: 300}, "cpu.weight=300"},
+		"cpu":       {policy.HostPart{Reserve: policy.Reserve{CPU: policy.One / 2}}, "cpu.weight=10000 cpu.limit=3.5 tasks=29492"},
+		"memory":    {policy.HostPart{Reserve: policy.Reserve{Memory: policy.Bytes(1 << 30)}}, "cpu.weight=10000 memory.max=15GiB tasks=29492"},
+		"percent":   {policy.HostPart{Reserve: policy.Reserve{Memory: policy.MemoryPercent(25 * policy.One)}}, "cpu.weight=10000 memory.max=12GiB tasks=29492"},
+		"all taken": {policy.HostPart{Reserve: policy.Reserve{CPU: 9 * policy.One, Memory: policy.Bytes(99 << 30)}}, "cpu.weight=10000 tasks=29492"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, s := range rootSettings(f, test.host) {
+				got = append(got, s.String())
+			}
+			if text := strings.Join(got, " "); text != test.want {
+				t.Errorf("%q, want %q", text, test.want)
+			}
+		})
+	}
+	for _, test := range []struct{ pids, threads, want int64 }{
+		{32768, 120000, 29492}, {4194304, 5000, 4000}, {1500, 0, 750}, {0, 0, 1},
+	} {
+		f.PIDMax, f.ThreadsMax = test.pids, test.threads
+		if got := tasksCap(f); int64(got) != test.want {
+			t.Errorf("of %d pids and %d threads our root group gets %d, want %d", test.pids, test.threads, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,309 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
+	"bulkhead/internal/policy"
+)
+
+// where is the path of a process in a hierarchy, moves planned so far included.
+func (p *planner) where(proc *host.Process, hierarchy string) string {
+	if to, ok := p.at[proc.ProcID][hierarchy]; ok {
+		return to
+	}
+	return proc.Cgroups[hierarchy]
+}
+
+// gone says whether a process has exited and only waits for its parent; the kernel moves no such one.
+func gone(proc *host.Process) bool {
+	return proc.State == 'X' || proc.State == 'Z' && proc.Threads <= 1
+}
+
+// move plans one move in one hierarchy.
+func (p *planner) move(proc *host.Process, hierarchy, to, group, why string) {
+	from := p.where(proc, hierarchy)
+	if from == to {
+		return
+	}
+	step := Step{
+		Op: OpMove, Group: group, Dir: cgroup.Dir{Hierarchy: hierarchy, Path: to},
+		PID: proc.ProcID, Comm: proc.Comm, Old: from, Undo: from, Reason: why,
+	}
+	if p.chargesMemory(hierarchy) {
+		step.Final = "memory it has charged already stays charged to " + from
+	}
+	p.steps = append(p.steps, step)
+	if p.at[proc.ProcID] == nil {
+		p.at[proc.ProcID] = make(map[string]string)
+	}
+	p.at[proc.ProcID][hierarchy] = to
+}
+
+// moveMembers places processes in their groups and sends those home that are in our tree and belong
+// nowhere in it.
+func (p *planner) moveMembers() {
+	for _, proc := range p.parentsFirst() {
+		if gone(proc) || proc.Kernel {
+			continue
+		}
+		targets, group, why := p.targets(proc)
+		if !p.mayMove(proc, targets, group) {
+			continue
+		}
+		for _, h := range p.in.Facts.Hierarchies {
+			if to, ok := targets[h.ID]; ok {
+				p.move(proc, h.ID, to, group, why)
+			}
+		}
+	}
+}
+
+// parentsFirst gives the processes so that a parent comes before its children: what a parent forks
+// between the two moves is then born in the right place.
+func (p *planner) parentsFirst() []*host.Process {
+	ordered := make([]*host.Process, 0, len(p.table))
+	done := make(map[int]bool, len(p.table))
+	var visit func(proc *host.Process)
+	visit = func(proc *host.Process) {
+		if done[proc.PID] {
+			return
+		}
+		done[proc.PID] = true // before the parent: a pid reused between two reads could make a loop
+		if parent := p.byPID[proc.PPID]; parent != nil {
+			visit(parent)
+		}
+		ordered = append(ordered, proc)
+	}
+	for i := range p.table {
+		visit(&p.table[i])
+	}
+	return ordered
+}
+
+// targets says where a process is to go, by hierarchy; hierarchies that are not named are left alone.
+func (p *planner) targets(proc *host.Process) (targets map[string]string, group, why string) {
+	placed, isPlaced := p.placed[proc.ProcID]
+	inReleased := isPlaced && isReleased(p.in.Released, placed.group)
+	if isPlaced && !p.in.NoMoves && !inReleased {
+		if member := p.d.layout.Member(placed.group); len(member) > 0 {
+			targets := p.into(proc, member)
+			if placed.resident {
+				p.dropElsewhere(proc, placed.group, targets)
+			}
+			return targets, placed.group, placed.why
+		}
+	}
+	_, isSkipped := p.skipped[proc.ProcID]
+	return p.homeward(proc, inReleased || isSkipped)
+}
+
+// into gives the directories of a group, and home where the group has none but the process is in our tree.
+// Hierarchies of which nothing was observed are not looked at: v1's freezer belongs to freeze and thaw.
+func (p *planner) into(proc *host.Process, member map[string]cgroup.Dir) map[string]string {
+	targets := make(map[string]string, len(member))
+	for _, h := range p.in.Facts.Hierarchies {
+		path, known := proc.Cgroups[h.ID]
+		to, isMember := member[h.ID]
+		switch {
+		case isMember:
+			targets[h.ID] = to.Path
+		case known && len(p.ours[h.ID]) > 0:
+			if group, ok := p.d.layout.Group(cgroup.Dir{Hierarchy: h.ID, Path: path}); ok {
+				targets[h.ID] = p.home(proc, h.ID, group)
+			}
+		}
+	}
+	return targets
+}
+
+// homeward sends a process home from the directories of ours in which it should not be: from those that
+// go away, and, unless it stays, from those that hold nobody by themselves and from all when it is expelled. What sits in a
+// directory that others made is theirs.
+func (p *planner) homeward(proc *host.Process, stays bool) (targets map[string]string, group, why string) {
+	for _, h := range p.in.Facts.Hierarchies {
+		dir := cgroup.Dir{Hierarchy: h.ID, Path: p.where(proc, h.ID)}
+		owner, ours := p.d.layout.Group(dir)
+		if !ours || len(p.ours[h.ID]) == 0 || p.isReleasedDir(dir) || p.isForeign(dir) {
+			continue
+		}
+		goes := p.isObsolete[dir]
+		if p.in.NoMoves || stays && !goes {
+			continue
+		}
+		if targets == nil {
+			targets = make(map[string]string)
+		}
+		targets[h.ID] = p.home(proc, h.ID, owner)
+		group, why = owner, "no group claims it, and it was sent back"
+		switch {
+		case owner == RootGroup:
+			why = "no group claims it, and the root group holds no process of its own"
+		case goes:
+			why = p.whyObsolete(dir)
+		case p.d.forest.byPath[owner] == nil:
+			why = "the group is no longer in the policy"
+		}
+	}
+	return targets, group, why
+}
+
+// mayMove says whether the kernel lets a process go where it should. A real-time task cannot enter a v1
+// cpu group (EINVAL; measured on 6.18), and then it goes into no hierarchy at all.
+func (p *planner) mayMove(proc *host.Process, targets map[string]string, group string) bool {
+	if !proc.RT {
+		return true
+	}
+	h, ok := p.in.Facts.HierarchyOf("cpu")
+	to, moves := targets[h.ID]
+	if _, ours := p.d.layout.Group(cgroup.Dir{Hierarchy: h.ID, Path: to}); !ok || h.Version != 1 || !moves || !ours || to == p.where(proc, h.ID) {
+		return true
+	}
+	p.note(group, "", "process %d (%s) is not moved: it is real-time, and the kernel lets no such task into a v1 cpu group", proc.PID, proc.Comm)
+	return false
+}
+
+// home is where a process of ours goes when it leaves: to its own home, else that of its nearest
+// ancestor that has one, else that of the group, else the root. A home that is gone is replaced by the nearest
+// directory above it that is there.
+func (p *planner) home(proc *host.Process, hierarchy, group string) string {
+	own := func(proc *host.Process) (string, bool) {
+		path, ok := p.o.Homes.Process[proc.ProcID][hierarchy]
+		if !ok {
+			return "", false
+		}
+		return p.living(hierarchy, path)
+	}
+	if home, ok := own(proc); ok {
+		return home
+	}
+	for parent := range p.ancestors(proc) {
+		if home, ok := own(parent); ok {
+			return home
+		}
+	}
+	for g := group; g != RootGroup; g = parentGroup(g) {
+		if path, ok := p.o.Homes.Group[g][hierarchy]; ok {
+			if home, ok := p.living(hierarchy, path); ok {
+				return home
+			}
+		}
+	}
+	return "/"
+}
+
+// living gives the nearest directory, path itself or above it, that is there. A path in our own tree is
+// no home.
+func (p *planner) living(hierarchy, path string) (string, bool) {
+	dir := cgroup.Dir{Hierarchy: hierarchy, Path: path}
+	if _, ours := p.d.layout.Group(dir); ours || !strings.HasPrefix(path, "/") {
+		return "", false
+	}
+	for dir.Path != "/" && p.o.Existing != nil && !p.o.Existing[dir] {
+		dir = dir.Parent()
+	}
+	return dir.Path, true
+}
+
+// scoreMembers sets oom_score_adj of the members of groups that ask for one, and gives it back to
+// processes whose group asks for none any more.
+func (p *planner) scoreMembers() {
+	for i := range p.table {
+		proc := &p.table[i]
+		placed, ok := p.placed[proc.ProcID]
+		if gone(proc) || ok && isReleased(p.in.Released, placed.group) {
+			continue
+		}
+		setting, asked := p.scoreSetting(placed.group)
+		now, known := p.o.OOMScoreAdj[proc.ProcID]
+		if ok && asked {
+			if want, isCount := setting.Value.(policy.Count); isCount && known && int(want) != now {
+				p.score(proc, placed.group, now, int(want), reason(setting))
+			}
+			continue
+		}
+		if original, changed := p.originalScore(proc); changed && known && original != now {
+			p.score(proc, placed.group, now, original, "oom_score_adj is no longer asked for")
+		}
+	}
+}
+
+// originalScore is the oom_score_adj that a process had before bulkhead: its own, or the one of its nearest
+// ancestor that bulkhead has scored, as long as it still has the score which that one gave it by fork(2).
+func (p *planner) originalScore(proc *host.Process) (score int, changed bool) {
+	if score, changed = p.o.Originals.OOMScoreAdj[proc.ProcID]; changed {
+		return score, true
+	}
+	now, known := p.o.OOMScoreAdj[proc.ProcID]
+	if !known {
+		return 0, false
+	}
+	for parent := range p.ancestors(proc) {
+		if score, changed := p.o.Originals.OOMScoreAdj[parent.ProcID]; changed {
+			theirs, known := p.o.OOMScoreAdj[parent.ProcID]
+			return score, known && theirs == now
+		}
+	}
+	return 0, false
+}
+
+func (p *planner) scoreSetting(group string) (policy.Setting, bool) {
+	n := p.d.forest.byPath[group]
+	if n == nil || group == RootGroup {
+		return policy.Setting{}, false
+	}
+	return n.settings.Get(policy.KeyOOMScoreAdj, "")
+}
+
+// score plans one oom_score_adj. Without CAP_SYS_RESOURCE the kernel refuses a value below the lowest
+// that a privileged process ever set, 0 for nearly all (proc(5)); that is said, and not tried.
+func (p *planner) score(proc *host.Process, group string, from, to int, why string) {
+	if to < from && to < 0 && !p.in.Facts.SysResource {
+		p.notes = append(p.notes, Note{Group: group, Key: policy.KeyOOMScoreAdj, NotEnforced: true,
+			Text: fmt.Sprintf("oom_score_adj %d of process %d (%s) stays %d: lowering it below 0 takes CAP_SYS_RESOURCE", to, proc.PID, proc.Comm, from)})
+		return
+	}
+	p.steps = append(p.steps, Step{
+		Op: OpOOMScore, Group: group, PID: proc.ProcID, Comm: proc.Comm,
+		Old: fmt.Sprint(from), New: fmt.Sprint(to), Undo: fmt.Sprint(from), Reason: why, Setting: policy.KeyOOMScoreAdj,
+	})
+}
+
+// removeDirs removes directories, children before parents. One in which a process stays is kept, and
+// with it those above.
+func (p *planner) removeDirs(dirs []cgroup.Dir, why func(cgroup.Dir) string) {
+	kept := make(map[cgroup.Dir]bool)
+	for i := range p.table {
+		proc := &p.table[i]
+		if gone(proc) {
+			continue
+		}
+		for _, h := range p.in.Facts.Hierarchies {
+			if path := p.where(proc, h.ID); path != "" {
+				kept[cgroup.Dir{Hierarchy: h.ID, Path: path}] = true
+			}
+		}
+	}
+	for _, dir := range slices.Backward(dirs) {
+		if kept[dir] {
+			p.note(p.groupOf(dir), "", "%s is kept: a process or a group sits in it", dir)
+			kept[dir.Parent()] = true
+			continue
+		}
+		p.steps = append(p.steps, Step{
+			Op: OpRemoveDir, Group: p.groupOf(dir), Dir: dir, Undo: string(OpMakeDir), Reason: why(dir),
+			Restore: p.restoresAll(dir),
+		})
+	}
+}
+
+// whyObsolete says why a directory goes.
+func (p *planner) whyObsolete(dir cgroup.Dir) string {
+	if _, ok := p.d.forest.byPath[p.groupOf(dir)]; ok {
+		return "the group needs no directory here any more"
+	}
+	return "the group is no longer in the policy"
+}

@@ -1,0 +1,91 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+
+	"bulkhead/internal/knob"
+	"bulkhead/internal/policy"
+)
+
+// explainAll says what this host does not hold of what the groups ask, what of it is a role's default,
+// and which groups are left alone.
+func (d *desired) explainAll(in *Input) []Note {
+	var notes []Note
+	for _, g := range in.Classified.Groups {
+		if in.Released[g.Path] {
+			notes = append(notes, Note{Group: g.Path, Text: "released: its limits stay lifted, and nothing of it is changed, until the next apply"})
+		}
+	}
+	for _, n := range d.forest.nodes {
+		notes = append(notes, caveats(d, n)...)
+	}
+	return mergeNotes(notes)
+}
+
+// caveats turns what the knob table has to say of a group's settings into notes. A role's default that
+// this host lacks is no broken promise.
+func caveats(d *desired, n *node) []Note {
+	var notes []Note
+	for _, c := range knob.Caveats(d.facts, n.settings) {
+		note := Note{Group: n.path, Key: c.Key, Text: c.Text, NotEnforced: c.NotEnforced}
+		s, ok := n.settings.Get(c.Key, c.On)
+		if ok && isRoleDefault(s) {
+			note.NotEnforced = false
+			note.Text = "the default of its " + s.From + " is not held: " + c.Text
+			if !c.NotEnforced {
+				continue
+			}
+		}
+		notes = append(notes, note)
+	}
+	return notes
+}
+
+func isRoleDefault(s policy.Setting) bool { return strings.HasPrefix(s.From, "role ") }
+
+// mergeNotes says once what several groups share, unless a limit is not enforced: that is said to each.
+func mergeNotes(notes []Note) []Note {
+	type same struct {
+		key  policy.Key
+		text string
+	}
+	groups := make(map[same][]string)
+	for _, n := range notes {
+		id := same{n.Key, n.Text}
+		if !n.NotEnforced && !slices.Contains(groups[id], n.Group) {
+			groups[id] = append(groups[id], n.Group)
+		}
+	}
+	var merged []Note
+	told := make(map[same]bool)
+	for _, n := range notes {
+		id := same{n.Key, n.Text}
+		all := groups[id]
+		switch {
+		case n.NotEnforced || len(all) == 1:
+			if !n.NotEnforced && told[id] {
+				continue
+			}
+		case told[id]:
+			continue
+		default:
+			n.Group, n.Text = "", n.Text+" ("+strings.Join(names(all), ", ")+")"
+		}
+		told[id] = true
+		merged = append(merged, n)
+	}
+	return merged
+}
+
+// names gives groups for people; our root group has none of its own.
+func names(groups []string) []string {
+	return mapped(groups, groupName)
+}
+
+func groupName(group string) string {
+	if group == RootGroup {
+		return "the root group"
+	}
+	return group
+}

@@ -1,0 +1,321 @@
+package plan
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/classify"
+	"bulkhead/internal/host"
+	"bulkhead/internal/knob"
+	"bulkhead/internal/policy"
+)
+
+// Make gives the ordered steps from what is to what is wanted. It is idempotent: planning over an
+// observation that already is as wanted gives no steps. With in.Release set it is MakeRelease.
+//
+// The order, each phase over all hierarchies:
+//
+//  1. directories are made top-down; a v1 cpuset gets its CPUs and nodes right after;
+//  2. on v2, processes leave a directory that is about to hand controllers to its children, for its
+//     leaf "db", and then controllers are enabled from the root down;
+//  3. real-time budgets shrink bottom-up (siblings share what their parent has, so room comes first);
+//  4. values that allow more are written top-down, and new directories get all of theirs, before
+//     any process enters;
+//  5. values that allow less are written bottom-up;
+//  6. on v2, controllers that nobody needs any more are disabled bottom-up;
+//  7. processes move, parents before children, all hierarchies of one process together;
+//  8. oom_score_adj of the members;
+//  9. directories of groups that the policy no longer has are removed bottom-up.
+//
+// A group in in.Released, and every group below it, is left alone.
+func Make(in Input) Plan {
+	if in.Release != nil {
+		return MakeRelease(in)
+	}
+	if in.Facts.Systemd {
+		return Plan{Refusals: []Refusal{systemdRefusal()}}
+	}
+	p := newPlanner(&in)
+	result := Plan{Want: p.d.wanted(), Shares: shares(p.d, &in.Observed)}
+	p.checkReserve()
+	p.checkForeign()
+	if len(p.foreign) == 0 {
+		p.makeDirs()
+		p.enable()
+		p.writeValues()
+		p.disable()
+		p.moveMembers()
+		p.scoreMembers()
+		p.removeDirs(p.obsolete, p.whyObsolete)
+	}
+	result.Steps = p.steps
+	result.Refusals = p.refusals
+	result.Notes = append(append(p.d.explainAll(&in), p.d.notes...), p.notes...)
+	return result
+}
+
+func systemdRefusal() Refusal {
+	return Refusal{
+		Reason: "limits on a systemd host are not built yet",
+		Hint:   "systemd owns the cgroup tree of this host and would undo what is written beside it",
+	}
+}
+
+// inForce gives the groups that are not released. What lies below a released group goes with it.
+func inForce(in *Input) []classify.Group {
+	var groups []classify.Group
+	for _, g := range in.Classified.Groups {
+		if !isReleased(in.Released, g.Path) {
+			groups = append(groups, g)
+		}
+	}
+	return groups
+}
+
+// isReleased says whether the group or one above it was released. "" releases everything.
+func isReleased(released map[string]bool, group string) bool {
+	for g := group; ; g = parentGroup(g) {
+		if released[g] {
+			return true
+		}
+		if g == RootGroup {
+			return false
+		}
+	}
+}
+
+// parentGroup gives the group above, "" for one at the top.
+func parentGroup(group string) string {
+	if i := strings.LastIndexByte(group, '/'); i >= 0 {
+		return group[:i]
+	}
+	return RootGroup
+}
+
+// planner collects the steps of one plan.
+type planner struct {
+	in         *Input
+	o          *Observation
+	d          *desired
+	table      []host.Process          // every process known, by pid
+	byPID      map[int]*host.Process   // of table
+	placed     map[host.ProcID]placing // by classification, else by where it is
+	skipped    map[host.ProcID]string  // reason
+	at         map[host.ProcID]map[string]string
+	isNew      map[cgroup.Dir]bool
+	ours       map[string][]cgroup.Dir // hierarchy ID → observed directories of ours, parents first
+	obsolete   []cgroup.Dir            // parents first
+	isObsolete map[cgroup.Dir]bool
+	foreign    []cgroup.Dir
+	held       map[string]int64
+	dropped    map[cgroup.Dir][]string // controllers that steps so far take away from the children
+	written    map[cgroup.File]string  // what the writes so far have put there
+
+	steps    []Step
+	notes    []Note
+	refusals []Refusal
+}
+
+// placing is where a process belongs, and why.
+type placing struct {
+	group, why string
+	resident   bool // by where it is, not by classification
+}
+
+func newPlanner(in *Input) *planner {
+	p := &planner{
+		in:         in,
+		o:          &in.Observed,
+		d:          newDesired(in),
+		placed:     make(map[host.ProcID]placing, len(in.Classified.Placements)),
+		skipped:    make(map[host.ProcID]string, len(in.Classified.Skips)),
+		at:         make(map[host.ProcID]map[string]string),
+		isNew:      make(map[cgroup.Dir]bool),
+		isObsolete: make(map[cgroup.Dir]bool),
+		dropped:    make(map[cgroup.Dir][]string),
+		written:    make(map[cgroup.File]string),
+	}
+	p.knowProcesses()
+	p.knowDirs()
+	p.knowResidents()
+	return p
+}
+
+// knowProcesses puts the process table and the classification together.
+func (p *planner) knowProcesses() {
+	seen := make(map[host.ProcID]bool, len(p.o.Processes))
+	add := func(proc host.Process) {
+		if !seen[proc.ProcID] {
+			seen[proc.ProcID] = true
+			p.table = append(p.table, proc)
+		}
+	}
+	for _, proc := range p.o.Processes {
+		add(proc)
+	}
+	for _, pl := range p.in.Classified.Placements {
+		add(pl.Process)
+		why := "matches " + pl.Rule
+		if pl.By == "pin" {
+			why = "put there by run or move"
+		}
+		p.placed[pl.Process.ProcID] = placing{group: pl.Group, why: why}
+	}
+	for _, s := range p.in.Classified.Skips {
+		add(s.Process)
+		if !s.Ambiguous { // one that two rules claim is like one that none claims
+			p.skipped[s.Process.ProcID] = s.Reason
+		}
+	}
+	slices.SortFunc(p.table, func(a, b host.Process) int { return a.PID - b.PID })
+	p.byPID = make(map[int]*host.Process, len(p.table))
+	for i := range p.table {
+		p.byPID[p.table[i].PID] = &p.table[i]
+	}
+}
+
+// knowDirs sorts the observed directories into those of the layout, new ones and obsolete ones.
+func (p *planner) knowDirs() {
+	p.ours = oursByHierarchy(p.d.layout, p.o)
+	for _, dir := range p.d.layout.dirs {
+		if _, ok := p.o.Dirs[dir]; !ok {
+			p.isNew[dir] = true
+		}
+	}
+	for _, h := range p.in.Facts.Hierarchies {
+		for _, dir := range p.ours[h.ID] {
+			if !p.d.layout.Holds(dir) && !p.holdsKept(dir) {
+				p.obsolete = append(p.obsolete, dir)
+				p.isObsolete[dir] = true
+			}
+		}
+	}
+}
+
+// oursByHierarchy gives the observed directories below and including our root, parents before children.
+func oursByHierarchy(l Layout, o *Observation) map[string][]cgroup.Dir {
+	ours := make(map[string][]cgroup.Dir)
+	for dir := range o.Dirs {
+		if _, ok := below("/"+l.root, dir.Path); ok {
+			ours[dir.Hierarchy] = append(ours[dir.Hierarchy], dir)
+		}
+	}
+	for _, dirs := range ours {
+		slices.SortFunc(dirs, byPath)
+	}
+	return ours
+}
+
+// byPath orders parents before children and siblings by name.
+func byPath(a, b cgroup.Dir) int {
+	return slices.Compare(strings.Split(a.Path, "/"), strings.Split(b.Path, "/"))
+}
+
+// holdsKept says whether the directory, or one below it, must stay: it is not ours, or it belongs to
+// a released group.
+func (p *planner) holdsKept(dir cgroup.Dir) bool {
+	for _, other := range p.ours[dir.Hierarchy] {
+		if _, inside := below(dir.Path, other.Path); inside && (p.o.Foreign[other] || p.isReleasedDir(other)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *planner) isReleasedDir(dir cgroup.Dir) bool {
+	group, ok := p.d.layout.Group(dir)
+	return ok && group != RootGroup && isReleased(p.in.Released, group)
+}
+
+// checkReserve refuses a reserve that leaves nothing for the groups.
+func (p *planner) checkReserve() {
+	reserve := p.in.Host.Reserve
+	if have := policy.Cores(len(p.in.Facts.CPUs)) * policy.One; reserve.CPU > 0 && reserve.CPU >= have {
+		p.refuse(RootGroup, "raise the number of CPUs or lower host.reserve",
+			"host.reserve keeps %s of the host's %s cores, and leaves none for the groups", reserve.CPU, have)
+	}
+	if kept, have := reservedMemory(p.in.Facts, p.in.Host), policy.Bytes(p.in.Facts.MemTotal); kept > 0 && kept >= have {
+		p.refuse(RootGroup, "lower host.reserve",
+			"host.reserve keeps %s of the host's %s of memory, and leaves none for the groups", kept.Human(), have.Human())
+	}
+}
+
+// checkForeign refuses a root group that somebody else made.
+func (p *planner) checkForeign() {
+	for _, h := range p.in.Facts.Hierarchies {
+		root := p.d.layout.Root(h.ID)
+		if p.o.Foreign[root] {
+			p.foreign = append(p.foreign, root)
+			p.refuse(RootGroup, "choose another name with host.root, or remove that group",
+				"there is a group %q in the %s hierarchy that bulkhead did not make", root.Path, h.ID)
+		}
+	}
+}
+
+func (p *planner) refuse(group, hint, format string, args ...any) {
+	p.refusals = append(p.refusals, Refusal{Group: group, Reason: fmt.Sprintf(format, args...), Hint: hint})
+}
+
+func (p *planner) note(group string, key policy.Key, format string, args ...any) {
+	p.notes = append(p.notes, Note{Group: group, Key: key, Text: fmt.Sprintf(format, args...)})
+}
+
+// makeDirs makes what the layout has and the host has not.
+func (p *planner) makeDirs() {
+	for _, dir := range p.d.layout.dirs {
+		if !p.isNew[dir] {
+			continue
+		}
+		group := p.d.layout.owner[dir]
+		reason := "the group's limits"
+		switch {
+		case group == RootGroup:
+			reason = "holds every group"
+		case path.Base(dir.Path) == Leaf && dir != p.d.layout.own[group][dir.Hierarchy]:
+			reason = "the group's own processes, beside its child groups"
+		}
+		p.steps = append(p.steps, Step{Op: OpMakeDir, Group: group, Dir: dir, Undo: string(OpRemoveDir), Reason: reason})
+		p.seedNew(dir)
+	}
+}
+
+// seedNew gives a new v1 cpuset directory its CPUs and nodes. What it is to have in the end fits unless
+// the directory above has yet to grow; then it starts with what that one has now.
+func (p *planner) seedNew(dir cgroup.Dir) {
+	for _, v := range p.d.values[dir] {
+		if !v.row.Seed {
+			continue
+		}
+		v.text = p.seedText(dir, v)
+		p.addWrite(p.writeStep(dir, v.row, v.on, "", v.text))
+	}
+}
+
+// seedText is what a new cpuset directory starts with.
+func (p *planner) seedText(dir cgroup.Dir, v value) string {
+	if have := p.nowAbove(dir, v.row); !idSet(v.text).Subset(idSet(have)) {
+		return have
+	}
+	return v.text
+}
+
+// nowAbove is what the directory above has at the time dir is made.
+func (p *planner) nowAbove(dir cgroup.Dir, row *knob.Row) string {
+	above := dir.Parent()
+	if above.Path == "/" {
+		h, _ := p.in.Facts.Hierarchy(dir.Hierarchy)
+		return rootSet(p.in.Facts, h, row, p.o)
+	}
+	if !p.isNew[above] {
+		return p.o.Dirs[above][row.File]
+	}
+	for _, v := range p.d.values[above] {
+		if v.row == row {
+			return p.seedText(above, v)
+		}
+	}
+	return p.nowAbove(above, row)
+}

@@ -1,0 +1,637 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/classify"
+	"bulkhead/internal/host"
+	"bulkhead/internal/policy"
+)
+
+// member adds a placement of a process to an input.
+func (in *Input) member(p host.Process, group string) {
+	in.Observed.Processes = append(in.Observed.Processes, p)
+	in.Classified.Placements = append(in.Classified.Placements, classify.Placement{Process: p, Group: group, By: classify.ByRule, Rule: "exe: " + p.Comm})
+}
+
+// proc is a process outside every group of ours.
+func proc(pid, ppid int, comm string, f *host.Facts) host.Process {
+	p := host.Process{ProcID: host.ProcID{PID: pid, Start: uint64(pid)}, PPID: ppid, Comm: comm, State: 'S', Threads: 1, Cgroups: map[string]string{}}
+	for _, h := range f.Hierarchies {
+		p.Cgroups[h.ID] = "/"
+	}
+	return p
+}
+
+func input(f *host.Facts, groups ...classify.Group) Input {
+	return Input{Facts: f, Classified: groupsOf(groups...), Observed: Observation{Dirs: map[cgroup.Dir]map[string]string{}}}
+}
+
+// inPlace fills the observation with a host on which everything is as wanted.
+func (in *Input) inPlace() {
+	d := newDesired(in)
+	for _, dir := range d.layout.dirs {
+		in.Observed.Dirs[dir] = map[string]string{}
+	}
+	for _, w := range d.wanted() {
+		text := w.Value
+		if w.Key != "" {
+			text = strings.TrimPrefix(in.Observed.Dirs[w.Dir][w.File]+"\n"+w.Key+" "+w.Value, "\n")
+		}
+		in.Observed.Dirs[w.Dir][w.File] = text
+	}
+	in.Observed.Subtree = map[cgroup.Dir]Subtree{}
+	for dir, enabled := range d.enabled {
+		in.Observed.Subtree[dir] = Subtree{Enabled: enabled}
+	}
+	for _, ps := range []*[]host.Process{&in.Observed.Processes} {
+		for i := range *ps {
+			in.enter(d, &(*ps)[i])
+		}
+	}
+	for i := range in.Classified.Placements {
+		in.enter(d, &in.Classified.Placements[i].Process)
+	}
+}
+
+func (in *Input) enter(d *desired, p *host.Process) {
+	for _, pl := range in.Classified.Placements {
+		if pl.Process.ProcID == p.ProcID {
+			for h, dir := range d.layout.Member(pl.Group) {
+				p.Cgroups[h] = dir.Path
+			}
+		}
+	}
+}
+
+// brief prints steps on one line each, for tables.
+func brief(p Plan) []string {
+	var lines []string
+	for _, s := range p.Steps {
+		line := string(s.Op) + " " + s.Dir.String()
+		switch s.Op {
+		case OpWrite:
+			line += "/" + s.File + " " + strings.TrimSpace(s.Key+" "+s.New)
+		case OpMove:
+			line += " " + s.Comm
+		case OpOOMScore:
+			line = string(s.Op) + " " + s.Comm + " " + s.New
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func wantSteps(t *testing.T, p Plan, want ...string) {
+	t.Helper()
+	if got := brief(p); !slices.Equal(got, want) {
+		t.Errorf("steps:\n  %s\nwant:\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+func cpuOnly() *host.Facts { return factsWith(v1("cpu")) }
+
+func TestNothingToDo(t *testing.T) {
+	for name, facts := range hosts {
+		t.Run(name, func(t *testing.T) {
+			in := input(facts(), group("a", settings("group", "cpu.weight", policy.Weight(10), "memory.max", policy.Bytes(1<<30))), group("a/x", settings("group", "io.read.iops@8:0", policy.IOPS(9))))
+			in.member(proc(10, 1, "mysqld", in.Facts), "a")
+			in.member(proc(11, 10, "backup", in.Facts), "a/x")
+			in.inPlace()
+			wantSteps(t, Make(in))
+		})
+	}
+}
+
+func TestEmptyPolicyHasNoTree(t *testing.T) {
+	p := Make(input(legacyHost()))
+	wantSteps(t, p)
+	if len(p.Want) > 0 || len(p.Shares) > 0 {
+		t.Errorf("want %v, shares %v for no groups", p.Want, p.Shares)
+	}
+}
+
+// A new tree: directories, then values, then members, the parent process first and all hierarchies of one
+// process together.
+func TestOrderOfANewTree(t *testing.T) {
+	f := factsWith(v1("cpu"), v1("cpuset"))
+	in := input(f, group("a", settings("group", "cpu.weight", policy.Weight(10), "cpu.cpus", policy.IDs{IDSet: host.NewIDSet(0)})))
+	in.member(proc(12, 30, "child", f), "a")
+	in.member(proc(30, 1, "parent", f), "a")
+	wantSteps(t, Make(in),
+		"mkdir cpu:/bulkhead", "mkdir cpu:/bulkhead/a",
+		"mkdir cpuset:/bulkhead", "write cpuset:/bulkhead/cpuset.cpus 0-3", "write cpuset:/bulkhead/cpuset.mems 0-1",
+		"mkdir cpuset:/bulkhead/a", "write cpuset:/bulkhead/a/cpuset.cpus 0", "write cpuset:/bulkhead/a/cpuset.mems 0-1",
+		"write cpu:/bulkhead/cpu.shares 102400", "write cpu:/bulkhead/a/cpu.shares 102",
+		"move cpu:/bulkhead/a parent", "move cpuset:/bulkhead/a parent",
+		"move cpu:/bulkhead/a child", "move cpuset:/bulkhead/a child",
+	)
+}
+
+// Two groups swap their CPUs: each has both sets for a moment, neither ever has none.
+func TestSwapCPUSets(t *testing.T) {
+	ids := func(n ...int) policy.Settings {
+		return settings("group", "cpu.cpus", policy.IDs{IDSet: host.NewIDSet(n...)})
+	}
+	in := input(factsWith(v1("cpuset")), group("a", ids(0, 1)), group("b", ids(2, 3)))
+	in.inPlace()
+	in.Classified = groupsOf(group("a", ids(2, 3)), group("b", ids(0, 1)))
+	wantSteps(t, Make(in),
+		"write cpuset:/bulkhead/a/cpuset.cpus 0-3", "write cpuset:/bulkhead/b/cpuset.cpus 0-3",
+		"write cpuset:/bulkhead/b/cpuset.cpus 0-1", "write cpuset:/bulkhead/a/cpuset.cpus 2-3",
+	)
+}
+
+// Limits of a parent and its child rise from the top and fall from the bottom.
+func TestRaiseAndLower(t *testing.T) {
+	limits := func(outer, inner policy.Cores) []classify.Group {
+		return groupsOf(group("a", settings("group", "cpu.limit", outer)), group("a/x", settings("group", "cpu.limit", inner))).Groups
+	}
+	in := input(cpuOnly(), limits(1e6, 5e5)...)
+	in.inPlace()
+	in.Classified.Groups = limits(3e6, 2e6)
+	wantSteps(t, Make(in), "write cpu:/bulkhead/a/cpu.cfs_quota_us 300000", "write cpu:/bulkhead/a/x/cpu.cfs_quota_us 200000")
+	in.Classified.Groups = limits(4e5, 2e5)
+	wantSteps(t, Make(in), "write cpu:/bulkhead/a/x/cpu.cfs_quota_us 20000", "write cpu:/bulkhead/a/cpu.cfs_quota_us 40000")
+}
+
+func TestChildAboveItsParent(t *testing.T) {
+	in := input(cpuOnly(), group("a", settings("group", "cpu.limit", policy.Cores(1e6))), group("a/x", settings("group", "cpu.limit", policy.Cores(2e6))))
+	p := Make(in)
+	if slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Group == "a/x" && s.File == fileQuota }) {
+		t.Error("a quota above the parent's is written; the kernel refuses it")
+	}
+	wantNote(t, p, Note{Group: "a/x", Key: "cpu.limit", Text: "cpu.limit of 2 cores is above the 1 cores of a group above it, which hold it already"})
+}
+
+func wantNote(t *testing.T, p Plan, want Note) {
+	t.Helper()
+	if !slices.Contains(p.Notes, want) {
+		t.Errorf("notes %+v\nlack %+v", p.Notes, want)
+	}
+}
+
+// What nobody asks for any more goes back to the kernel's default, a device's line too.
+func TestNoLongerAskedFor(t *testing.T) {
+	f := factsWith(v1("blkio"), v1("cpu"))
+	in := input(f, group("a", settings("group", "cpu.limit", policy.Cores(1e6), "io.read.iops@8:0", policy.IOPS(5), "io.read.iops@8:16", policy.IOPS(6))))
+	in.inPlace()
+	in.Classified = groupsOf(group("a", settings("group", "io.read.iops@8:0", policy.IOPS(5))))
+	p := Make(in)
+	wantSteps(t, p,
+		"write blkio:/bulkhead/a/blkio.throttle.read_iops_device 8:16 0",
+		"write cpu:/bulkhead/a/cpu.cfs_quota_us -1")
+	if s := p.Steps[1]; s.Undo != "100000" || s.Reason != "cpu.limit is no longer asked for" {
+		t.Errorf("undo %q, reason %q", s.Undo, s.Reason)
+	}
+}
+
+// cpu.idle taken away puts the kernel's weight back to its default: the weight is written again though the
+// policy never changed it.
+func TestIdleResetsWeight(t *testing.T) {
+	in := input(cpuOnly(), group("a", settings("group", "cpu.weight", policy.Weight(500), "cpu.idle", policy.Flag(true))))
+	in.inPlace()
+	in.Observed.Dirs[cgroup.Dir{Hierarchy: "cpu", Path: "/bulkhead/a"}]["cpu.shares"] = "3"
+	wantSteps(t, Make(in))
+	in.Classified = groupsOf(group("a", settings("group", "cpu.weight", policy.Weight(500))))
+	wantSteps(t, Make(in), "write cpu:/bulkhead/a/cpu.idle 0", "write cpu:/bulkhead/a/cpu.shares 5120")
+}
+
+// On v2 a group that gets children hands controllers down only after its processes went to its leaf, and a
+// group that loses them takes the controllers back before its processes return.
+func TestLeafBecomesInnerAndBack(t *testing.T) {
+	f := factsWith(v2("pids"))
+	alone := groupsOf(group("a", settings("group", "tasks", policy.Count(100))))
+	withChild := groupsOf(group("a", settings("group", "tasks", policy.Count(100))), group("a/x", settings("group", "tasks", policy.Count(50))))
+	in := input(f, alone.Groups...)
+	in.member(proc(10, 1, "mysqld", f), "a")
+	in.inPlace()
+	placements := in.Classified.Placements
+	in.Classified.Groups = withChild.Groups
+	wantSteps(t, Make(in),
+		"mkdir unified:/bulkhead/a/db", "mkdir unified:/bulkhead/a/x",
+		"move unified:/bulkhead/a/db mysqld", "write unified:/bulkhead/a/cgroup.subtree_control +pids",
+		"write unified:/bulkhead/a/x/pids.max 50")
+
+	in = input(f, withChild.Groups...)
+	in.Classified.Placements = placements
+	in.Observed.Processes = []host.Process{placements[0].Process}
+	in.inPlace()
+	in.Classified.Groups = alone.Groups
+	p := Make(in)
+	wantSteps(t, p,
+		"write unified:/bulkhead/a/cgroup.subtree_control -pids", "move unified:/bulkhead/a mysqld",
+		"rmdir unified:/bulkhead/a/x", "rmdir unified:/bulkhead/a/db")
+	if got := p.Steps[0].Restore; len(got) != 1 || got[0].Path != "/bulkhead/a/x" || got[0].Value != "50" {
+		t.Errorf("the undo of taking pids away restores %+v", got)
+	}
+}
+
+func TestRealtimeBudgets(t *testing.T) {
+	rt := func(ms int) policy.Settings {
+		return settings("group", "cpu.rt", policy.Duration(time.Duration(ms)*time.Millisecond))
+	}
+	in := input(cpuOnly(), group("a", nil), group("a/x", rt(100)), group("a/y", rt(50)), group("b", rt(300)), group("b/x", rt(200)))
+	got := map[string]string{}
+	for _, w := range Make(in).Want {
+		if w.File == fileRTRuntime {
+			got[w.Dir.Path] = w.Value
+		}
+	}
+	want := map[string]string{
+		"/bulkhead": "450000", "/bulkhead/a": "150000", "/bulkhead/a/x": "100000", "/bulkhead/a/y": "50000",
+		"/bulkhead/b": "300000", "/bulkhead/b/x": "150000", "/bulkhead/b/db": "150000",
+	}
+	for path, text := range want {
+		if got[path] != text {
+			t.Errorf("%s has %q µs of real-time run time, want %q", path, got[path], text)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("run times %v, want %v", got, want)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	limited := func(max policy.Bytes, swap ...policy.Bytes) classify.Group {
+		s := settings("group", "memory.max", max)
+		if len(swap) > 0 {
+			s = s.With(policy.Setting{Key: "memory.swap", Value: swap[0]})
+		}
+		return group("a", s)
+	}
+	dir := cgroup.Dir{Hierarchy: "memory", Path: "/bulkhead/a"}
+	for name, test := range map[string]struct {
+		prepare func(*Input)
+		want    string // part of the reason; "" for none
+	}{
+		"foreign root": {func(in *Input) {
+			in.Observed.Foreign = map[cgroup.Dir]bool{{Hierarchy: "memory", Path: "/bulkhead"}: true}
+		}, `there is a group "/bulkhead" in the memory hierarchy that bulkhead did not make`},
+		"systemd":      {func(in *Input) { in.Facts.Systemd = true }, "limits on a systemd host are not built yet"},
+		"pinned above": {func(in *Input) { in.Observed.Pinned = map[cgroup.Dir]int64{dir: 3 << 30} }, "memory.max 2 GiB is below the 3 GiB in memory:/bulkhead/a that cannot be reclaimed"},
+		"pinned but swap": {func(in *Input) {
+			in.Observed.Pinned = map[cgroup.Dir]int64{dir: 3 << 30}
+			in.Classified = groupsOf(limited(2<<30, 1<<30))
+		}, ""},
+		"more swap than is": {func(in *Input) {
+			in.Observed.Pinned = map[cgroup.Dir]int64{dir: 7 << 30}
+			in.Classified = groupsOf(limited(2<<30, 20<<30))
+		}, "memory.max 2 GiB plus 4 GiB of swap is below the 7 GiB"},
+		"held above":        {func(in *Input) { in.hold(3<<30, 0) }, "below the 3 GiB of anonymous and shared memory that the group's processes hold"},
+		"shared held once":  {func(in *Input) { in.hold(1<<30, 1<<30); in.hold(1<<30, 1<<30); in.hold(1<<30, 1<<30) }, ""},
+		"enough":            {func(in *Input) { in.hold(1<<30, 0); in.Observed.Pinned = map[cgroup.Dir]int64{dir: 1 << 30} }, ""},
+		"reserve too large": {func(in *Input) { in.Host.Reserve.CPU = 4 * policy.One }, "host.reserve keeps 4 of the host's 4 cores"},
+		"reserve all":       {func(in *Input) { in.Host.Reserve.Memory = policy.Bytes(16 << 30) }, "host.reserve keeps 16 GiB of the host's 16 GiB"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := input(factsWith(v1("memory")), limited(2<<30))
+			test.prepare(&in)
+			p := Make(in)
+			if test.want == "" {
+				if len(p.Refusals) > 0 {
+					t.Errorf("refused: %+v", p.Refusals)
+				}
+				return
+			}
+			if len(p.Refusals) != 1 || !strings.Contains(p.Refusals[0].Reason, test.want) {
+				t.Errorf("refusals %+v, want %q", p.Refusals, test.want)
+			}
+			if strings.Contains(name, "foreign") || strings.Contains(name, "systemd") {
+				wantSteps(t, p)
+			}
+		})
+	}
+}
+
+// hold adds a member of group a that holds memory.
+func (in *Input) hold(bytes, shared int64) {
+	p := proc(100+len(in.Observed.Processes), 1, "mysqld", in.Facts)
+	in.member(p, "a")
+	if in.Observed.Held == nil {
+		in.Observed.Held, in.Observed.HeldShared = map[host.ProcID]int64{}, map[host.ProcID]int64{}
+	}
+	in.Observed.Held[p.ProcID], in.Observed.HeldShared[p.ProcID] = bytes, shared
+}
+
+// A limit that is in force already is no reason to refuse anything, whatever the group holds.
+func TestLimitInForceIsNotRefused(t *testing.T) {
+	in := input(factsWith(v1("memory")), group("a", settings("group", "memory.max", policy.Bytes(2<<30))))
+	in.hold(5<<30, 0)
+	in.inPlace()
+	in.Observed.Pinned = map[cgroup.Dir]int64{{Hierarchy: "memory", Path: "/bulkhead/a"}: 5 << 30}
+	if p := Make(in); len(p.Refusals)+len(p.Steps) > 0 {
+		t.Errorf("refusals %+v, steps %v", p.Refusals, brief(p))
+	}
+}
+
+func TestMemoryIsLoweredInSteps(t *testing.T) {
+	in := input(factsWith(v2("memory")), group("a", settings("group", "memory.max", policy.Bytes(4<<30))))
+	in.inPlace()
+	dir := cgroup.Dir{Hierarchy: "unified", Path: "/bulkhead/a"}
+	in.Observed.Current = map[cgroup.Dir]int64{dir: 3 << 30}
+	in.Observed.Pinned = map[cgroup.Dir]int64{dir: 1 << 30}
+	in.Classified = groupsOf(group("a", settings("group", "memory.max", policy.Bytes(2<<30))))
+	p := Make(in)
+	if len(p.Steps) != descentSteps {
+		t.Fatalf("%d writes, want %d: %v", len(p.Steps), descentSteps, brief(p))
+	}
+	last := int64(4 << 30)
+	for i, s := range p.Steps {
+		to := number(s.New)
+		if number(s.Old) != last || to >= last || s.Undo != s.Old {
+			t.Errorf("write %d goes from %s to %s (undo %s), want falling from %d", i, s.Old, s.New, s.Undo, last)
+		}
+		if i < len(p.Steps)-1 && s.Risk != "may slow the group" {
+			t.Errorf("write %d has risk %q", i, s.Risk)
+		}
+		last = to
+	}
+	if last != 2<<30 {
+		t.Errorf("ends at %d", last)
+	}
+
+	in.Observed.Current[dir] = 2<<30 + 10<<20 // less than a bite away
+	if p = Make(in); len(p.Steps) != 1 {
+		t.Errorf("10 MiB are lowered in %d steps", len(p.Steps))
+	}
+}
+
+// Who is moved where: members, strays, real-time tasks, the dead, protected ones.
+func TestWhoMoves(t *testing.T) {
+	inside := func(p host.Process) host.Process {
+		p.Cgroups = map[string]string{"cpu": "/bulkhead/a"}
+		return p
+	}
+	f := cpuOnly()
+	for name, test := range map[string]struct {
+		prepare func(*Input)
+		want    []string
+	}{
+		"member":                   {func(in *Input) { in.member(proc(10, 1, "p", f), "a") }, []string{"move cpu:/bulkhead/a p"}},
+		"member in place":          {func(in *Input) { in.member(inside(proc(10, 1, "p", f)), "a") }, nil},
+		"zombie":                   {func(in *Input) { p := proc(10, 1, "p", f); p.State = 'Z'; in.member(p, "a") }, nil},
+		"dying with a live thread": {func(in *Input) { p := proc(10, 1, "p", f); p.State, p.Threads = 'Z', 2; in.member(p, "a") }, []string{"move cpu:/bulkhead/a p"}},
+		"real-time":                {func(in *Input) { p := proc(10, 1, "p", f); p.RT = true; in.member(p, "a") }, nil},
+		"real-time goes home": {func(in *Input) {
+			p := inside(proc(10, 1, "p", f))
+			p.RT = true
+			in.Observed.Processes, in.Expel = append(in.Observed.Processes, p), map[host.ProcID]bool{p.ProcID: true}
+		}, []string{"move cpu:/ p"}},
+		"outsider": {func(in *Input) { in.Observed.Processes = append(in.Observed.Processes, proc(10, 1, "p", f)) }, nil},
+		"protected inside": {func(in *Input) {
+			in.Classified.Skips = []classify.Skip{{Process: inside(proc(10, 1, "sshd", f)), Group: "a"}}
+		}, nil},
+		"no moves": {func(in *Input) { in.NoMoves = true; in.member(proc(10, 1, "p", f), "a") }, nil},
+		"released": {func(in *Input) { in.Released = map[string]bool{"a": true}; in.member(inside(proc(10, 1, "p", f)), "a") }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := input(f, group("a", nil), group("b", nil))
+			in.inPlace()
+			test.prepare(&in)
+			wantSteps(t, Make(in), test.want...)
+		})
+	}
+}
+
+func TestRealtimeNote(t *testing.T) {
+	in := input(cpuOnly(), group("a", nil))
+	in.inPlace()
+	p := proc(10, 1, "corosync", in.Facts)
+	p.RT = true
+	in.member(p, "a")
+	wantNote(t, Make(in), Note{Group: "a", Text: "process 10 (corosync) is not moved: it is real-time, and the kernel lets no such task into a v1 cpu group"})
+}
+
+// Home is the process's own, an ancestor's, the group's, the root; each the nearest directory that is there.
+func TestHomes(t *testing.T) {
+	id := func(pid int) host.ProcID { return host.ProcID{PID: pid, Start: uint64(pid)} }
+	at := func(path string) map[string]string { return map[string]string{"cpu": path} }
+	there := func(paths ...string) map[cgroup.Dir]bool {
+		m := map[cgroup.Dir]bool{}
+		for _, p := range paths {
+			m[cgroup.Dir{Hierarchy: "cpu", Path: p}] = true
+		}
+		return m
+	}
+	for name, test := range map[string]struct {
+		homes    Homes
+		existing map[cgroup.Dir]bool
+		want     string
+	}{
+		"own":              {Homes{Process: map[host.ProcID]map[string]string{id(11): at("/user/1"), id(10): at("/parent")}}, nil, "/user/1"},
+		"own, partly gone": {Homes{Process: map[host.ProcID]map[string]string{id(11): at("/user/1/x")}}, there("/user"), "/user"},
+		"own, all gone":    {Homes{Process: map[host.ProcID]map[string]string{id(11): at("/user/1/x")}}, there(), "/"},
+		"parent's":         {Homes{Process: map[host.ProcID]map[string]string{id(10): at("/parent")}}, nil, "/parent"},
+		"group's":          {Homes{Group: map[string]map[string]string{"a": at("/system")}}, nil, "/system"},
+		"group above's":    {Homes{Group: map[string]map[string]string{"": at("/no"), "a": at("/system")}}, nil, "/system"},
+		"none":             {Homes{}, nil, "/"},
+		"in our own tree":  {Homes{Process: map[host.ProcID]map[string]string{id(11): at("/bulkhead/b")}, Group: map[string]map[string]string{"a": at("/system")}}, nil, "/system"},
+		"other start time": {Homes{Process: map[host.ProcID]map[string]string{{PID: 11, Start: 5}: at("/user/1")}}, nil, "/"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := input(cpuOnly(), group("a", nil))
+			in.inPlace()
+			p := proc(11, 10, "p", in.Facts)
+			p.Cgroups["cpu"] = "/bulkhead/a"
+			in.Observed.Processes = []host.Process{proc(10, 11, "parent", in.Facts), p} // a loop of parents, as pid reuse makes
+			in.Expel = map[host.ProcID]bool{p.ProcID: true}
+			in.Observed.Homes, in.Observed.Existing = test.homes, test.existing
+			plan := Make(in)
+			if len(plan.Steps) != 1 || plan.Steps[0].Dir.Path != test.want {
+				t.Errorf("steps %v, want a move to %s", brief(plan), test.want)
+			}
+		})
+	}
+}
+
+func TestOOMScore(t *testing.T) {
+	scored := group("a", settings("group", "oom_score_adj", policy.Count(-500)))
+	for name, test := range map[string]struct {
+		group      classify.Group
+		now        int
+		known      bool
+		original   int
+		privileged bool
+		want       []string
+	}{
+		"set":               {scored, 0, true, 0, true, []string{"oom_score_adj p -500"}},
+		"set already":       {scored, -500, true, 0, true, nil},
+		"unreadable":        {scored, 0, false, 0, true, nil},
+		"not allowed":       {scored, 0, true, 0, false, nil},
+		"asked for no more": {group("a", nil), -500, true, 100, true, []string{"oom_score_adj p 100"}},
+		"as it was":         {group("a", nil), 100, true, 100, true, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := input(cpuOnly(), test.group)
+			in.Facts.SysResource = test.privileged
+			p := proc(10, 1, "p", in.Facts)
+			in.member(p, "a")
+			in.inPlace()
+			if test.known {
+				in.Observed.OOMScoreAdj = map[host.ProcID]int{p.ProcID: test.now}
+			}
+			in.Observed.Originals.OOMScoreAdj = map[host.ProcID]int{p.ProcID: test.original}
+			plan := Make(in)
+			wantSteps(t, plan, test.want...)
+			if refused := slices.ContainsFunc(plan.Notes, func(n Note) bool { return n.NotEnforced }); refused != !test.privileged {
+				t.Errorf("notes %+v", plan.Notes)
+			}
+		})
+	}
+}
+
+// NoMoves keeps a directory that still holds a process, and those above it.
+func TestNoMovesKeepsFullDirectories(t *testing.T) {
+	in := input(cpuOnly(), group("a", nil), group("b", nil), group("b/x", nil))
+	p := proc(10, 1, "p", in.Facts)
+	p.Cgroups["cpu"] = "/bulkhead/b/x"
+	in.inPlace()
+	in.Observed.Processes = []host.Process{p}
+	in.Classified, in.NoMoves = groupsOf(group("a", nil)), true
+	plan := Make(in)
+	wantSteps(t, plan, "rmdir cpu:/bulkhead/b/db")
+	wantNote(t, plan, Note{Group: "b", Text: "cpu:/bulkhead/b is kept: a process or a group sits in it"})
+}
+
+// What somebody else made below our root stays, and so does what holds it.
+func TestForeignBelowOurRoot(t *testing.T) {
+	in := input(cpuOnly(), group("a", nil), group("b", nil))
+	in.inPlace()
+	theirs := cgroup.Dir{Hierarchy: "cpu", Path: "/bulkhead/b/theirs"}
+	in.Observed.Dirs[theirs] = map[string]string{"cpu.shares": "77"}
+	in.Observed.Foreign = map[cgroup.Dir]bool{theirs: true}
+	in.Classified = groupsOf(group("a", nil))
+	wantSteps(t, Make(in))
+	in.Release = []string{RootGroup}
+	wantSteps(t, Make(in), "write cpu:/bulkhead/cpu.shares 1024", "rmdir cpu:/bulkhead/a")
+}
+
+func TestReleasedGroups(t *testing.T) {
+	in := input(cpuOnly(), group("a", settings("group", "cpu.limit", policy.Cores(1e6))), group("a/x", nil), group("b", nil))
+	in.Released = map[string]bool{"a": true}
+	in.member(proc(10, 1, "p", in.Facts), "a/x")
+	p := Make(in)
+	wantSteps(t, p, "mkdir cpu:/bulkhead", "mkdir cpu:/bulkhead/b", "write cpu:/bulkhead/cpu.shares 102400")
+	wantNote(t, p, Note{Group: "a", Text: "released: its limits stay lifted, and nothing of it is changed, until the next apply"})
+	if len(p.Shares) != 2 {
+		t.Errorf("shares %+v", p.Shares)
+	}
+}
+
+// A release lifts memory and CPU from the top before anything else, and needs no policy.
+func TestReleaseOrder(t *testing.T) {
+	f := factsWith(v1("cpu"), v1("memory"), v1("pids"))
+	in := input(f, group("a", settings("group", "tasks", policy.Count(9), "memory.max", policy.Bytes(1<<30), "cpu.limit", policy.Cores(1e6))),
+		group("a/x", settings("group", "memory.max", policy.Bytes(1<<29))))
+	in.member(proc(10, 1, "p", f), "a")
+	in.inPlace()
+	in.Observed.Originals.OOMScoreAdj = map[host.ProcID]int{{PID: 10, Start: 10}: 7}
+	in.Classified = classify.Result{}
+	in.Release = []string{RootGroup}
+	p := Make(in)
+	wantSteps(t, p,
+		"write cpu:/bulkhead/a/cpu.cfs_quota_us -1",
+		"write memory:/bulkhead/a/memory.limit_in_bytes -1", "write memory:/bulkhead/a/x/memory.limit_in_bytes -1",
+		"write pids:/bulkhead/a/pids.max max",
+		"move cpu:/ p", "move memory:/ p", "move pids:/ p",
+		"write cpu:/bulkhead/cpu.shares 1024",
+		"oom_score_adj p 7",
+		"rmdir pids:/bulkhead/a/x", "rmdir pids:/bulkhead/a/db", "rmdir pids:/bulkhead/a", "rmdir pids:/bulkhead",
+		"rmdir memory:/bulkhead/a/x", "rmdir memory:/bulkhead/a/db", "rmdir memory:/bulkhead/a", "rmdir memory:/bulkhead",
+		"rmdir cpu:/bulkhead/a/x", "rmdir cpu:/bulkhead/a/db", "rmdir cpu:/bulkhead/a", "rmdir cpu:/bulkhead",
+	)
+	for _, s := range p.Steps {
+		if !s.Optional {
+			t.Errorf("a step of the emergency exit may fail the others: %+v", s)
+		}
+	}
+}
+
+// What others made in a released group keeps directories of ours, which is said once.
+func TestReleaseTellsOfForeignGroups(t *testing.T) {
+	in := input(cpuOnly(), group("a", nil), group("a/x", nil))
+	in.inPlace()
+	theirs := cgroup.Dir{Hierarchy: "cpu", Path: "/bulkhead/a/x/theirs"}
+	in.Observed.Foreign = map[cgroup.Dir]bool{theirs: true, theirs.Child("deeper"): true}
+	for dir := range in.Observed.Foreign {
+		in.Observed.Dirs[dir] = map[string]string{}
+	}
+	in.Release = []string{RootGroup}
+	p := Make(in)
+	for _, s := range p.Steps {
+		if s.Op == OpRemoveDir && s.Dir.Path != "/bulkhead/a/db" && s.Dir.Path != "/bulkhead/a/x/db" {
+			t.Errorf("removes %s", s.Dir)
+		}
+	}
+	if len(p.Notes) != 1 || !strings.Contains(p.Notes[0].Text, "cpu:/bulkhead/a/x/theirs is kept, and with it the directories above") {
+		t.Errorf("notes %+v", p.Notes)
+	}
+}
+
+func TestCaveats(t *testing.T) {
+	in := input(factsWith(v1("cpu"), v1("memory"), v1("blkio")),
+		group("a", settings("group", "memory.high", policy.Bytes(1<<30), "tasks", policy.Count(10))),
+		group("b", settings("role batch", "memory.high", policy.Bytes(1<<30))),
+		group("c", settings("group", "io.write.iops@8:0", policy.IOPS(5))))
+	p := Make(in)
+	lost := map[string]bool{}
+	for _, n := range p.Notes {
+		if n.NotEnforced {
+			lost[n.Group+" "+string(n.Key)] = true
+		}
+	}
+	if want := map[string]bool{"a memory.high": true, "a tasks": true}; len(lost) != len(want) || !lost["a memory.high"] || !lost["a tasks"] {
+		t.Errorf("not enforced: %v, want %v", lost, want)
+	}
+	text := Render(p, RenderOptions{Facts: in.Facts})
+	for _, want := range []string{"the default of its role batch is not held: cgroup v1 has no memory.high", "buffered"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the notes do not say %q:\n%s", want, text)
+		}
+	}
+}
+
+// A process that somebody put beside the child groups of a v2 group makes it a threaded tree, which takes no
+// process below: it leaves before anything else.
+func TestThreadedByHand(t *testing.T) {
+	f := factsWith(v2("pids"))
+	in := input(f, group("a", nil), group("a/x", settings("group", "tasks", policy.Count(50))))
+	in.member(proc(10, 1, "mysqld", f), "a")
+	in.inPlace()
+	for _, p := range []*host.Process{&in.Observed.Processes[0], &in.Classified.Placements[0].Process} {
+		p.Cgroups = map[string]string{"unified": "/bulkhead/a"}
+	}
+	wantSteps(t, Make(in), "move unified:/ mysqld", "move unified:/bulkhead/a/db mysqld")
+}
+
+// The freezer is no hierarchy of a plan: who sits in a group of our name there was frozen, and stays.
+func TestFreezerIsLeftAlone(t *testing.T) {
+	in := input(factsWith(v1("cpu"), v1("freezer")), group("a", nil))
+	in.member(proc(10, 1, "mysqld", in.Facts), "a")
+	in.inPlace()
+	in.Classified.Placements[0].Process.Cgroups["freezer"] = "/bulkhead/a"
+	in.Observed.Processes[0].Cgroups["freezer"] = "/bulkhead/a"
+	wantSteps(t, Make(in))
+	in.Release = []string{RootGroup}
+	for _, s := range Make(in).Steps {
+		if s.Dir.Hierarchy == "freezer" {
+			t.Errorf("step in the freezer: %+v", s)
+		}
+	}
+}
+
+// A directory that goes away must not stand in the way of a limit that falls, at whatever height.
+func TestObsoleteChildMakesWay(t *testing.T) {
+	limit := func(c policy.Cores) policy.Settings { return settings("group", "cpu.limit", c) }
+	in := input(cpuOnly(), group("a", limit(3e6)), group("a/x", nil), group("a/x/p", limit(2e6)))
+	in.inPlace()
+	in.Classified = groupsOf(group("a", limit(1e6)), group("a/x", nil))
+	wantSteps(t, Make(in),
+		"write cpu:/bulkhead/a/x/p/cpu.cfs_quota_us -1", "write cpu:/bulkhead/a/cpu.cfs_quota_us 100000",
+		"rmdir cpu:/bulkhead/a/x/p", "rmdir cpu:/bulkhead/a/x/db")
+}

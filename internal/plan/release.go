@@ -1,0 +1,281 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
+	"bulkhead/internal/knob"
+)
+
+// MakeRelease plans the emergency exit for the groups of in.Release and everything below them: it works
+// from the facts and the observation alone, with a broken policy too. The order:
+//
+//  1. limits of memory and CPU are lifted top-down, then all others;
+//  2. members go home, and then protections and weights go;
+//  3. oom_score_adj goes back to what it was;
+//  4. directories are removed bottom-up, unless somebody else made them or something stays in them;
+//  5. with "" in in.Release, controllers that bulkhead enabled above its root are disabled.
+//
+// Every step is Optional: one that fails must not keep the others from helping.
+func MakeRelease(in Input) Plan {
+	if in.Facts.Systemd {
+		return Plan{Refusals: []Refusal{systemdRefusal()}}
+	}
+	in.Classified.Groups = nil // nothing of our tree is wanted
+	r := releaser{planner: newPlanner(&in)}
+	for _, h := range in.Facts.Hierarchies {
+		root := r.d.layout.Root(h.ID)
+		if r.o.Foreign[root] {
+			r.note(RootGroup, "", "%s is left alone: bulkhead did not make it", root)
+			continue
+		}
+		for _, dir := range r.ours[h.ID] {
+			if r.covers(r.groupOf(dir)) {
+				r.scope = append(r.scope, dir)
+			}
+		}
+	}
+	r.inScope = make(map[cgroup.Dir]bool, len(r.scope))
+	for _, dir := range r.scope {
+		r.inScope[dir] = true
+	}
+	later := r.lift()
+	r.sendHome()
+	for _, dir := range slices.Backward(r.scope) {
+		r.write(dir, later[dir])
+	}
+	r.giveScoresBack()
+	r.tellForeign()
+	r.removeDirs(slices.DeleteFunc(slices.Clone(r.scope), r.holdsForeign), func(cgroup.Dir) string { return whyReleased })
+	r.giveControllersBack()
+	for i := range r.steps {
+		r.steps[i].Optional = true
+	}
+	return Plan{Steps: r.steps, Notes: r.notes}
+}
+
+const whyReleased = "the group is released"
+
+// releaser plans the way back.
+type releaser struct {
+	*planner
+	scope   []cgroup.Dir // parents first
+	inScope map[cgroup.Dir]bool
+}
+
+// covers says whether the group is one to release, or below one.
+func (r *releaser) covers(group string) bool {
+	for _, g := range r.in.Release {
+		if _, ok := below(g, group); ok || g == RootGroup {
+			return true
+		}
+	}
+	return false
+}
+
+// holdsForeign says whether a directory is not ours, or holds one that is not.
+func (r *releaser) holdsForeign(dir cgroup.Dir) bool {
+	for other, foreign := range r.o.Foreign {
+		if _, inside := below(dir.Path, other.Path); foreign && inside && other.Hierarchy == dir.Hierarchy {
+			return true
+		}
+	}
+	return false
+}
+
+// tellForeign names what others made in the released groups, and so keeps directories of ours.
+func (r *releaser) tellForeign() {
+	for _, dir := range r.scope {
+		if !r.o.Foreign[dir] || r.o.Foreign[dir.Parent()] {
+			continue
+		}
+		who := ""
+		if inside := r.inside(dir); len(inside) > 0 {
+			who = fmt.Sprintf(", and process %d (%s) sits in it", inside[0].PID, host.Printable(inside[0].Comm))
+			if more := len(inside) - 1; more > 0 {
+				who = fmt.Sprintf(", and process %d (%s) and %d more sit in it", inside[0].PID, host.Printable(inside[0].Comm), more)
+			}
+		}
+		r.note(r.groupOf(dir), "", "%s is kept, and with it the directories above it: bulkhead did not make it%s; remove it and release again", dir, who)
+	}
+}
+
+// inside gives the processes in a directory or below it, by pid.
+func (r *releaser) inside(dir cgroup.Dir) []*host.Process {
+	var found []*host.Process
+	for i := range r.table {
+		if _, in := below(dir.Path, r.where(&r.table[i], dir.Hierarchy)); in && !gone(&r.table[i]) {
+			found = append(found, &r.table[i])
+		}
+	}
+	return found
+}
+
+// lift takes away every limit that holds the members back, those that stall or kill first, and gives what
+// else is to be written: protections, weights and budgets, which only go when nobody is inside any more.
+func (r *releaser) lift() (later map[cgroup.Dir][]knob.Change) {
+	urgent := func(row *knob.Row) bool { return row.Controller == "memory" || row.Controller == "cpu" }
+	later = make(map[cgroup.Dir][]knob.Change, len(r.scope))
+	for _, first := range []bool{true, false} {
+		for _, dir := range r.scope {
+			var changes []knob.Change
+			for _, row := range r.d.rows[dir.Hierarchy] {
+				if urgent(row) == first {
+					changes = append(changes, r.lifted(dir, row)...)
+				}
+			}
+			raise, lower := knob.Split(changes)
+			r.write(dir, raise)
+			later[dir] = append(later[dir], lower...)
+		}
+	}
+	return later
+}
+
+func (r *releaser) write(dir cgroup.Dir, changes []knob.Change) {
+	for _, c := range changes {
+		step := r.writeStep(dir, c.Row, c.On, c.From, c.To)
+		step.Reason = "limits of the group are lifted"
+		r.addWrite(step)
+	}
+}
+
+// lifted gives the changes of one row of a directory to what a group without limits has.
+func (r *releaser) lifted(dir cgroup.Dir, row *knob.Row) []knob.Change {
+	if r.o.Foreign[dir] {
+		return nil
+	}
+	to, ok := r.unlimitedValue(dir, row)
+	if !ok {
+		return nil
+	}
+	var changes []knob.Change
+	for _, on := range r.present(dir, row) {
+		v := value{row: row, file: row.Name(on), on: on}
+		if now := r.now(dir, v); !row.Same(to, now) && !(isWide(row) && now == "") {
+			changes = append(changes, knob.Change{Row: row, On: on, From: now, To: to})
+		}
+	}
+	return changes
+}
+
+// unlimitedValue is what a file of a group without limits holds: the row's default, or what the nearest
+// directory that is not released has.
+func (r *releaser) unlimitedValue(dir cgroup.Dir, row *knob.Row) (string, bool) {
+	if isWide(row) {
+		return r.outerSet(r.top(dir), row), true
+	}
+	if !row.Seed && !row.Inherits {
+		return row.Default, true
+	}
+	dir = r.top(dir).Parent()
+	if text, ok := r.o.Dirs[dir][row.File]; ok {
+		return row.Parse(text), true
+	}
+	h, _ := r.in.Facts.Hierarchy(dir.Hierarchy)
+	if row.Seed && dir.Path == "/" {
+		return rootSet(r.in.Facts, h, row, r.o), true
+	}
+	return "", false
+}
+
+// top is the uppermost directory above dir, or dir itself, that is released.
+func (r *releaser) top(dir cgroup.Dir) cgroup.Dir {
+	for r.inScope[dir.Parent()] {
+		dir = dir.Parent()
+	}
+	return dir
+}
+
+// sendHome moves the members of the released groups home from every directory of ours: what sits
+// in one of their directories in any hierarchy, and what the classification placed in them. Nobody is
+// pulled out of a directory that others made, though it may lie in ours.
+func (r *releaser) sendHome() {
+	for _, proc := range r.parentsFirst() {
+		group, member := r.memberOf(proc)
+		if !member || gone(proc) {
+			continue
+		}
+		for _, h := range r.in.Facts.Hierarchies {
+			dir := cgroup.Dir{Hierarchy: h.ID, Path: r.where(proc, h.ID)}
+			if owner, ours := r.d.layout.Group(dir); ours && len(r.ours[h.ID]) > 0 && !r.isForeign(dir) {
+				if !r.covers(owner) {
+					owner = group
+				}
+				r.move(proc, h.ID, r.home(proc, h.ID, owner), owner, whyReleased)
+			}
+		}
+	}
+}
+
+// memberOf says whether a process belongs to a released group, and to which.
+func (r *releaser) memberOf(proc *host.Process) (group string, member bool) {
+	for _, h := range r.in.Facts.Hierarchies {
+		dir := cgroup.Dir{Hierarchy: h.ID, Path: r.where(proc, h.ID)}
+		if r.inScope[dir] {
+			return r.groupOf(dir), true
+		}
+	}
+	placed, ok := r.placed[proc.ProcID]
+	return placed.group, ok && r.covers(placed.group)
+}
+
+// giveScoresBack writes the oom_score_adj that the members had.
+func (r *releaser) giveScoresBack() {
+	for i := range r.table {
+		proc := &r.table[i]
+		original, changed := r.originalScore(proc)
+		group, member := r.formerGroup(proc)
+		if !changed || gone(proc) || !member {
+			continue
+		}
+		now, known := r.o.OOMScoreAdj[proc.ProcID]
+		if known && now == original {
+			continue
+		}
+		step := Step{Op: OpOOMScore, Group: group, PID: proc.ProcID, Comm: proc.Comm, New: strconv.Itoa(original), Reason: whyReleased}
+		if known {
+			step.Old, step.Undo = strconv.Itoa(now), strconv.Itoa(now)
+		}
+		r.steps = append(r.steps, step)
+	}
+}
+
+// formerGroup is the released group of a process before it was sent home. A release of everything covers
+// those that have left on their own, too.
+func (r *releaser) formerGroup(proc *host.Process) (string, bool) {
+	for _, h := range r.in.Facts.Hierarchies {
+		if dir := (cgroup.Dir{Hierarchy: h.ID, Path: proc.Cgroups[h.ID]}); r.inScope[dir] {
+			return r.groupOf(dir), true
+		}
+	}
+	placed := r.placed[proc.ProcID]
+	return placed.group, r.covers(RootGroup) || placed.group != "" && r.covers(placed.group)
+}
+
+// giveControllersBack disables, above our root, what bulkhead enabled there.
+func (r *releaser) giveControllersBack() {
+	if !r.covers(RootGroup) {
+		return
+	}
+	var dirs []cgroup.Dir
+	for dir := range r.o.Originals.Subtree {
+		dirs = append(dirs, dir)
+	}
+	slices.SortFunc(dirs, byPath)
+	for _, dir := range slices.Backward(dirs) {
+		var drop []string
+		for _, c := range canonical(r.o.Originals.Subtree[dir]) {
+			if slices.Contains(r.handed(dir), c) {
+				drop = append(drop, c)
+			}
+		}
+		if len(drop) > 0 {
+			r.steps = append(r.steps, r.subtreeStep(dir, nil, drop, "bulkhead enabled "+strings.Join(drop, ", ")+" here"))
+		}
+	}
+}

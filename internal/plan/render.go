@@ -1,0 +1,408 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
+	"bulkhead/internal/knob"
+	"bulkhead/internal/policy"
+)
+
+// RenderOptions say how to print a plan. The zero value prints directories as "hierarchy:/path" and
+// values as the kernel writes them.
+type RenderOptions struct {
+	// Facts give the mount points and the units of values.
+	Facts *host.Facts
+	// Path gives the absolute path of a directory; nil takes the mount points of Facts.
+	Path func(cgroup.Dir) string
+	// Root is the name of our root group; "" is DefaultRoot.
+	Root string
+}
+
+// renderWidth is the width that text is wrapped at. Paths are never broken.
+const renderWidth = 100
+
+// Render prints a plan for people: the steps by group, each with its number in the order of execution,
+// then what is not enforced, what to know, what is refused, and what CPU each group can count on.
+func Render(p Plan, o RenderOptions) string {
+	r := renderer{plan: p, options: o, rows: rowsByFile(o.Facts)}
+	if len(p.Steps) == 0 && len(p.Refusals) == 0 {
+		r.line("nothing to do: the host already is as the policy says")
+	} else if len(p.Steps) > 0 {
+		r.steps()
+	}
+	r.notes("not enforced on this host", true)
+	r.notes("notes", false)
+	r.refusals()
+	r.shares()
+	return r.b.String()
+}
+
+type renderer struct {
+	plan    Plan
+	options RenderOptions
+	rows    map[cgroup.File]*knob.Row // by hierarchy and file name, without a path
+	b       strings.Builder
+}
+
+// rowsByFile finds the row of a file, huge page sizes resolved.
+func rowsByFile(f *host.Facts) map[cgroup.File]*knob.Row {
+	byFile := make(map[cgroup.File]*knob.Row)
+	if f == nil {
+		return byFile
+	}
+	add := func(hierarchy, name string, row *knob.Row) {
+		byFile[cgroup.Dir{Hierarchy: hierarchy}.File(name)] = row
+	}
+	for hierarchy, rows := range rowsByHierarchy(f) {
+		for _, row := range rows {
+			if !row.PerSize {
+				add(hierarchy, row.File, row)
+				continue
+			}
+			for _, size := range f.HugePageSizes {
+				add(hierarchy, row.Name(policy.HugePageName(size)), row)
+			}
+		}
+	}
+	return byFile
+}
+
+// line prints one line. Names of processes and directories are whatever somebody chose: they must not
+// end the line or steer the terminal.
+func (r *renderer) line(format string, args ...any) {
+	text := strings.TrimRight(host.Printable(fmt.Sprintf(format, args...)), " ")
+	r.b.WriteString(text + "\n")
+}
+
+// wrapped prints text with a hanging indent, broken between words.
+func (r *renderer) wrapped(indent int, text string) {
+	pad := strings.Repeat(" ", indent)
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && indent+utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > renderWidth {
+			r.line("%s%s", pad, line)
+			line = ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	r.line("%s%s", pad, line)
+}
+
+// heading starts a section.
+func (r *renderer) heading(text string) {
+	if r.b.Len() > 0 {
+		r.line("")
+	}
+	r.line("%s", text)
+}
+
+// steps prints the steps of each group in the order in which the groups first appear.
+func (r *renderer) steps() {
+	counts := make(map[Op]int)
+	var groups []string
+	byGroup := make(map[string][]int)
+	for i, s := range r.plan.Steps {
+		counts[s.Op]++
+		if byGroup[s.Group] == nil {
+			groups = append(groups, s.Group)
+		}
+		byGroup[s.Group] = append(byGroup[s.Group], i)
+	}
+	var parts []string
+	for _, op := range []Op{OpMakeDir, OpWrite, OpMove, OpOOMScore, OpRemoveDir} {
+		if counts[op] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", counts[op], op))
+		}
+	}
+	r.line("%s: %s; the numbers give the order", count(len(r.plan.Steps), "step"), strings.Join(parts, ", "))
+	for _, group := range groups {
+		r.heading(r.groupTitle(group))
+		steps := byGroup[group]
+		for len(steps) > 0 {
+			n := r.run(steps)
+			r.step(steps[:n])
+			steps = steps[n:]
+		}
+	}
+}
+
+// groupTitle names a group; our root group by its own name.
+func (r *renderer) groupTitle(group string) string {
+	if group == RootGroup {
+		return cmp.Or(r.options.Root, DefaultRoot) + " (the root group)"
+	}
+	return group
+}
+
+// run counts how many of the steps can be told together: directories made or removed for one reason, and the
+// moves of one process in several hierarchies.
+func (r *renderer) run(steps []int) int {
+	first := r.plan.Steps[steps[0]]
+	n := 1
+	for ; n < len(steps); n++ {
+		next := r.plan.Steps[steps[n]]
+		if next.Op != first.Op || next.PID != first.PID || next.Reason != first.Reason {
+			break
+		}
+		if first.Op != OpMove && first.Op != OpMakeDir && first.Op != OpRemoveDir {
+			break
+		}
+	}
+	return n
+}
+
+const stepIndent = 15 // of what is said about a step
+
+// step prints one step, or several that belong together.
+func (r *renderer) step(steps []int) {
+	s := r.plan.Steps[steps[0]]
+	title := fmt.Sprintf("%4d  %-7s  ", steps[0]+1, cmp.Or(map[Op]string{OpOOMScore: "score"}[s.Op], string(s.Op)))
+	pad := strings.Repeat(" ", stepIndent)
+	switch s.Op {
+	case OpMove:
+		r.line("%sprocess %d (%s)", title, s.PID.PID, s.Comm)
+		for _, i := range steps {
+			m := r.plan.Steps[i]
+			r.line("%sto   %s", pad, path.Join(r.path(m.Dir), "cgroup.procs"))
+			r.line("%sfrom %s", pad, r.path(cgroup.Dir{Hierarchy: m.Dir.Hierarchy, Path: m.Old}))
+		}
+	case OpOOMScore:
+		r.line("%s/proc/%d/oom_score_adj (%s)", title, s.PID.PID, s.Comm)
+		r.wrapped(stepIndent, cmp.Or(s.Old, "unknown")+" -> "+s.New)
+	case OpWrite:
+		r.line("%s%s", title, path.Join(r.path(s.Dir), s.File))
+		r.wrapped(stepIndent, r.change(s))
+	default:
+		for _, i := range steps {
+			r.line("%4d  %-7s  %s", i+1, s.Op, r.path(r.plan.Steps[i].Dir))
+		}
+	}
+	r.about(steps)
+}
+
+// change is old and new value in units for people, with what is really written where that differs.
+func (r *renderer) change(s Step) string {
+	row := r.rows[cgroup.Dir{Hierarchy: s.Dir.Hierarchy}.File(s.File)]
+	if row == nil {
+		return cmp.Or(s.Old, "none") + " -> " + s.New
+	}
+	files := r.filesBeside(s)
+	from, to := "new", row.HumanIn(s.New, files)
+	if s.Old != "" {
+		from = row.HumanIn(s.Old, files)
+	}
+	if to != s.New {
+		to += fmt.Sprintf(" (%q)", s.New)
+	}
+	text := from + " -> " + to
+	if s.Key != "" {
+		text = "device " + r.device(s.Key) + ": " + text
+	}
+	return text
+}
+
+// filesBeside gives what the other files of a step's directory hold, as far as the plan knows and does
+// not change them.
+func (r *renderer) filesBeside(s Step) map[string]string {
+	files := make(map[string]string)
+	for _, w := range r.plan.Want {
+		if w.Dir == s.Dir && w.Key == "" {
+			files[w.File] = w.Value
+		}
+	}
+	for _, other := range r.plan.Steps {
+		if other.Dir == s.Dir && other.Old != "" {
+			delete(files, other.File)
+		}
+	}
+	return files
+}
+
+// about prints reason, undo, risk and what cannot be undone.
+func (r *renderer) about(steps []int) {
+	s := r.plan.Steps[steps[0]]
+	why := s.Reason
+	if r.fromRole(s) {
+		why += " (from role)"
+	}
+	r.wrapped(stepIndent, "reason: "+why)
+	undo := s.Undo
+	switch s.Op {
+	case OpWrite:
+		undo = fmt.Sprintf("write %q", s.Undo)
+		if s.Undo == "" {
+			undo = "goes with the directory"
+		}
+	case OpMove:
+		undo = "move back"
+	case OpOOMScore:
+		undo = "write " + strings.TrimSpace(fmt.Sprintf("%q", s.Undo))
+		if s.Undo == "" {
+			undo = "none: the value before is not known"
+		}
+	}
+	r.wrapped(stepIndent, "undo: "+undo)
+	if s.Risk != knob.RiskNone {
+		r.wrapped(stepIndent, "risk: "+string(s.Risk))
+	}
+	told := ""
+	for _, i := range steps {
+		if final := r.plan.Steps[i].Final; final != "" && final != told {
+			r.wrapped(stepIndent, "cannot be wholly undone: "+final)
+			told = final
+		}
+	}
+}
+
+// fromRole says whether the value comes from a role's defaults.
+func (r *renderer) fromRole(s Step) bool {
+	return slices.ContainsFunc(r.plan.Want, func(w Wanted) bool {
+		return w.Dir == s.Dir && w.File == s.File && w.Key == s.Key && w.Value == s.New && isRoleDefault(w.Setting)
+	})
+}
+
+// path is the absolute path of a directory.
+func (r *renderer) path(d cgroup.Dir) string {
+	if r.options.Path != nil {
+		return r.options.Path(d)
+	}
+	if r.options.Facts != nil {
+		if h, ok := r.options.Facts.Hierarchy(d.Hierarchy); ok {
+			return path.Join(h.Mount, d.Path)
+		}
+	}
+	return d.String()
+}
+
+// device names a block device: "8:16 (sdb)".
+func (r *renderer) device(number string) string {
+	if r.options.Facts != nil {
+		if d, ok := r.options.Facts.Device(number); ok && d.Name != "" {
+			return number + " (" + d.Name + ")"
+		}
+	}
+	return number
+}
+
+// notes prints one kind of notes.
+func (r *renderer) notes(title string, notEnforced bool) {
+	first := true
+	for _, n := range r.plan.Notes {
+		if n.NotEnforced != notEnforced {
+			continue
+		}
+		if first {
+			r.heading(title)
+			first = false
+		}
+		about := n.Group
+		if about == RootGroup && n.Key == "" {
+			about = "all"
+		}
+		if n.Key != "" {
+			about = strings.TrimPrefix(about+" "+string(n.Key), " ")
+		}
+		r.item(about + ": " + n.Text)
+	}
+}
+
+// item prints one entry of a list; its further lines are indented.
+func (r *renderer) item(text string) {
+	var inner renderer
+	inner.wrapped(4, text)
+	r.b.WriteString("  - " + strings.TrimLeft(inner.b.String(), " "))
+}
+
+func (r *renderer) refusals() {
+	for i, f := range r.plan.Refusals {
+		if i == 0 {
+			r.heading("refused, unless --force is given with a --reason")
+		}
+		r.item(r.groupTitle(f.Group) + ": " + f.Reason)
+		if f.Hint != "" {
+			r.wrapped(4, "hint: "+f.Hint)
+		}
+	}
+}
+
+// shares prints the table of effective CPU shares.
+func (r *renderer) shares() {
+	if len(r.plan.Shares) == 0 {
+		return
+	}
+	r.heading("CPU each group can count on when every group wants all there is")
+	table := [][]string{{"group", "asked cpu", "limit", "guaranteed", "% of host"}}
+	for _, s := range r.plan.Shares {
+		limit := "none"
+		if s.Limit > 0 {
+			limit = fmt.Sprintf("%.4g cores", s.Limit)
+		}
+		table = append(table, []string{
+			cmp.Or(s.Group, cmp.Or(r.options.Root, DefaultRoot)), r.askedCPU(s.Group), limit,
+			fmt.Sprintf("%.2f cores", s.Guaranteed), fmt.Sprintf("%.1f", s.Percent),
+		})
+	}
+	r.columns(table, 3)
+	r.wrapped(2, "against "+r.plan.Shares[0].Against+"; a weight counts only among siblings, and what a limited group leaves goes to the others")
+}
+
+// askedCPU is what a group asks of the CPU: "weight 1000 from role, limit 4".
+func (r *renderer) askedCPU(group string) string {
+	var parts []string
+	idle := slices.ContainsFunc(r.plan.Want, func(w Wanted) bool {
+		return w.Group == group && w.Setting.Key == policy.KeyCPUIdle && w.Setting.Value == policy.Flag(true)
+	})
+	for _, key := range []policy.Key{policy.KeyCPUWeight, policy.KeyCPULimit, policy.KeyCPUIdle, policy.KeyCPUCPUs, policy.KeyCPUNUMA} {
+		i := slices.IndexFunc(r.plan.Want, func(w Wanted) bool {
+			return w.Group == group && w.Setting.Key == key && w.Setting.From != fromAbove
+		})
+		if i < 0 || key == policy.KeyCPUWeight && idle {
+			continue // idle overrules the weight
+		}
+		s := r.plan.Want[i].Setting
+		text := strings.TrimPrefix(string(key), "cpu.") + " " + s.Value.String()
+		if key == policy.KeyCPUIdle {
+			text = "only when idle"
+			if !idle {
+				continue
+			}
+		}
+		if isRoleDefault(s) {
+			text += " from role"
+		}
+		parts = append(parts, text)
+	}
+	return cmp.Or(strings.Join(parts, ", "), "-")
+}
+
+// columns prints a table; columns from right on are aligned to the right.
+func (r *renderer) columns(table [][]string, right int) {
+	widths := make([]int, len(table[0]))
+	for _, row := range table {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, row := range table {
+		line := " "
+		for i, cell := range row {
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			if i >= right {
+				line += " " + pad + cell + " "
+			} else {
+				line += " " + cell + pad + " "
+			}
+		}
+		r.line("%s", line)
+	}
+}

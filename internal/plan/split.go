@@ -1,0 +1,185 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"bulkhead/internal/knob"
+	"bulkhead/internal/policy"
+)
+
+// unlimited is an ask that takes whatever there is.
+const unlimited int64 = math.MaxInt64
+
+// fill splits a budget evenly: nobody gets more than it asks, what one leaves goes to the others, and the
+// sum is never above the budget. A remainder that cannot be split goes to the first. It is the water
+// level of a vessel whose columns are the asks.
+func fill(budget int64, asks []int64) []int64 {
+	parts := make([]int64, len(asks))
+	open := make([]int, 0, len(asks))
+	for i := range asks {
+		open = append(open, i)
+	}
+	for len(open) > 0 {
+		level := budget / int64(len(open))
+		rest := open[:0:0]
+		for _, i := range open {
+			if asks[i] <= level {
+				parts[i] = asks[i]
+				budget -= asks[i]
+			} else {
+				rest = append(rest, i)
+			}
+		}
+		if len(rest) == len(open) {
+			odd := budget % int64(len(open))
+			for n, i := range open {
+				parts[i] = level
+				if int64(n) < odd {
+					parts[i]++
+				}
+			}
+			return parts
+		}
+		open = rest
+	}
+	return parts
+}
+
+// isBudget says whether a row holds an amount for the processes of the very directory, so that a
+// group with several directories must split it between them.
+func isBudget(r *knob.Row) bool { return !r.Descends && !r.Inherits }
+
+// splitBudgets gives the settings of every group as one hierarchy has to hold them. Where a
+// row does not descend, a group's limit is split between the directory of its own processes and those
+// of the groups below it that have one of their own.
+func (d *desired) splitBudgets(hierarchy string, rows []*knob.Row) map[string]policy.Settings {
+	settings := make(map[string]policy.Settings, len(d.forest.nodes))
+	for _, n := range d.forest.nodes {
+		settings[n.path] = n.settings
+	}
+	for _, row := range rows {
+		if !isBudget(row) {
+			continue
+		}
+		for _, device := range d.devices(row) {
+			s := splitter{d: d, hierarchy: hierarchy, key: row.Keys[0], device: device, settings: settings}
+			s.give(d.forest.nodes[0], unlimited)
+		}
+	}
+	return settings
+}
+
+// devices lists what any group limits by this row.
+func (d *desired) devices(row *knob.Row) []string {
+	seen := make(map[string]bool)
+	var all []string
+	for _, n := range d.forest.nodes {
+		for _, on := range row.Instances(n.settings) {
+			if !seen[on] {
+				seen[on] = true
+				all = append(all, on)
+			}
+		}
+	}
+	return all
+}
+
+// splitter splits one limit on one device over the tree.
+type splitter struct {
+	d         *desired
+	hierarchy string
+	key       policy.Key
+	device    string
+	settings  map[string]policy.Settings // by group; changed in place
+}
+
+// give lets n have budget for itself and everything below it.
+func (s *splitter) give(n *node, budget int64) {
+	budget = min(budget, s.ask(n))
+	below := s.domains(n)
+	if budget == unlimited {
+		for _, c := range below {
+			s.give(c, unlimited)
+		}
+		return
+	}
+	asks := []int64{unlimited} // the group's own processes
+	for _, c := range below {
+		asks = append(asks, s.ask(c))
+	}
+	parts := fill(budget, asks)
+	s.set(n, parts[0], budget)
+	if len(below) > 0 {
+		s.explain(n, budget, below, parts)
+	}
+	for i, c := range below {
+		s.give(c, parts[i+1])
+	}
+}
+
+// ask is what the group itself asks for.
+func (s *splitter) ask(n *node) int64 {
+	setting, ok := n.settings.Get(s.key, s.device)
+	if !ok {
+		return unlimited
+	}
+	switch v := setting.Value.(type) {
+	case policy.Rate:
+		return int64(v)
+	case policy.IOPS:
+		return int64(v)
+	}
+	return unlimited
+}
+
+// domains gives the nearest groups below n whose processes sit in a directory of their own.
+func (s *splitter) domains(n *node) []*node {
+	var all []*node
+	for _, c := range n.children {
+		dir, ok := s.d.layout.member[c.path][s.hierarchy]
+		if ok && s.d.layout.owner[dir] == c.path {
+			all = append(all, c)
+		} else {
+			all = append(all, s.domains(c)...)
+		}
+	}
+	return all
+}
+
+// set writes the group's part into its settings.
+func (s *splitter) set(n *node, part, whole int64) {
+	part = max(part, 1) // the kernel takes 0 for no limit
+	if part == s.ask(n) {
+		return
+	}
+	setting, ok := n.settings.Get(s.key, s.device)
+	if !ok {
+		setting = policy.Setting{Key: s.key, On: s.device, Dev: s.device, From: fromAbove}
+	}
+	setting.Value, setting.Raw = s.value(part), fmt.Sprintf("its part of %s", s.value(whole))
+	s.settings[n.path] = s.settings[n.path].With(setting)
+}
+
+func (s *splitter) value(n int64) policy.Value {
+	if s.key == policy.KeyIOReadIOPS || s.key == policy.KeyIOWriteIOPS {
+		return policy.IOPS(n)
+	}
+	return policy.Rate(n)
+}
+
+// explain says how the budget was split.
+func (s *splitter) explain(n *node, budget int64, below []*node, parts []int64) {
+	terms := []string{fmt.Sprintf("own processes %s", s.value(parts[0]))}
+	for i, c := range below {
+		term := fmt.Sprintf("%s %s", strings.TrimPrefix(c.path, n.path+"/"), s.value(parts[i+1]))
+		if ask := s.ask(c); ask != unlimited && ask != parts[i+1] {
+			term += fmt.Sprintf(" of %s asked", s.value(ask))
+		}
+		terms = append(terms, term)
+	}
+	s.d.notes = append(s.d.notes, Note{Group: n.path, Key: s.key,
+		Text: fmt.Sprintf("%s %s on %s does not reach the groups below it in the %s hierarchy and is split evenly: %s",
+			s.key, s.value(budget), s.device, s.hierarchy, strings.Join(terms, " + "))})
+}

@@ -1,0 +1,188 @@
+// Package plan turns what is wanted and what is there into ordered steps. It is pure: values in,
+// values out, no clock, no file, no root.
+package plan
+
+import (
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/classify"
+	"bulkhead/internal/host"
+	"bulkhead/internal/knob"
+	"bulkhead/internal/policy"
+)
+
+// Input is everything a plan depends on.
+type Input struct {
+	Facts      *host.Facts
+	Host       policy.HostPart // resolved
+	Classified classify.Result
+	Observed   Observation
+	Released   map[string]bool // groups that were released and stay so until apply
+	// Release, when set, plans the way back: lift every limit, send members home, remove directories.
+	// Group paths, each with what lies below it; "" is everything.
+	Release []string
+	// Expel names processes that must leave the group they are in unless a rule or a pin claims them:
+	// those whose pin was taken back or has run out. Their descendants leave with them, down to one that
+	// is claimed. Any other process that nothing claims stays in the group it is in.
+	Expel map[host.ProcID]bool
+	// NoMoves plans limits only. Processes stay where they are, but for the move from a group's
+	// directory into its own leaf that cgroup v2 demands. Directories that still hold one are kept; a
+	// Note names each.
+	NoMoves bool
+}
+
+// Observation is what the kernel says now about our tree and the processes.
+type Observation struct {
+	// Dirs holds every directory below (and including) our root in each hierarchy, with the files
+	// that the knob table knows for it, each with its whole text. Absent directory: not there.
+	// The root of a v1 cpuset hierarchy may be there too; its CPUs and nodes seed ours.
+	Dirs map[cgroup.Dir]map[string]string
+	// Subtree holds cgroup.controllers and cgroup.subtree_control of every v2 directory of Dirs and
+	// of each of its ancestors up to "/", in the v1 names of the controllers ("blkio" for io).
+	Subtree map[cgroup.Dir]Subtree
+	// Pinned is the memory that cannot be reclaimed in a directory and below it: anonymous, shared
+	// and unevictable, bytes.
+	Pinned map[cgroup.Dir]int64
+	// Current is the memory charged now to a directory and what lies below it, bytes.
+	Current map[cgroup.Dir]int64
+	// Processes is the process table the classification was made from, by pid.
+	Processes []host.Process
+	// Held is the anonymous and shared memory of each process placed in a group, bytes.
+	Held map[host.ProcID]int64
+	// HeldShared is the shared part of Held, bytes. Processes of one group mostly map the same
+	// segment (PostgreSQL's shared_buffers), so a group counts its largest, not the sum. A process
+	// that is missing here counts with all of Held.
+	HeldShared map[host.ProcID]int64
+	// OOMScoreAdj now: of processes placed in a group that asks for one or that sit in its directories
+	// (Layout.Resident), of those in Originals.OOMScoreAdj, and of all their descendants, which have
+	// inherited it.
+	OOMScoreAdj map[host.ProcID]int
+	// Siblings of our root in the hierarchy of the cpu controller, for shares.
+	Siblings []Sibling
+	// Homes: where released members go, per hierarchy, by process, then by group.
+	Homes Homes
+	// Existing says which directories named by Homes, or above one so named, are there and take
+	// processes. nil: all are. The root of a hierarchy always is.
+	Existing map[cgroup.Dir]bool
+	// Originals is what was there before bulkhead's first write, for the way back.
+	Originals Originals
+	// Foreign is true for a directory that bulkhead did not make: a root group of that name is
+	// refused, and one below our root is never removed.
+	Foreign map[cgroup.Dir]bool
+}
+
+// Originals are the values from the journal that no directory of ours holds.
+type Originals struct {
+	OOMScoreAdj map[host.ProcID]int // of processes whose oom_score_adj bulkhead changed
+	// Subtree holds, per v2 directory above our root, the controllers that bulkhead enabled in its
+	// cgroup.subtree_control (v1 names). A release of everything takes them away again.
+	Subtree map[cgroup.Dir][]string
+}
+
+// Subtree is what a v2 directory offers its children.
+type Subtree struct{ Available, Enabled []string }
+
+// Sibling is a competitor for CPU beside our root group.
+type Sibling struct {
+	Dir    cgroup.Dir
+	Weight int64 // the file's own value: shares on v1 (1024 by default), weight on v2 (100 by default)
+	Idle   bool  // cpu.idle is set: a weight of 3/1024 whatever Weight says
+	// Tasks counts what competes directly inside, running or not; only for the hierarchy's root
+	// directory itself. With sched_autogroup_enabled the kernel weighs these by session: count sessions.
+	Tasks int
+}
+
+// Homes says where members came from.
+type Homes struct {
+	Process map[host.ProcID]map[string]string // hierarchy ID → path
+	Group   map[string]map[string]string      // group → hierarchy ID → path
+}
+
+// Op is what a step does.
+type Op string
+
+// The steps there are.
+const (
+	OpMakeDir   Op = "mkdir"
+	OpRemoveDir Op = "rmdir"
+	OpWrite     Op = "write" // a knob file, or subtree_control
+	OpMove      Op = "move"  // a process into a directory, one per hierarchy
+	OpOOMScore  Op = "oom_score_adj"
+)
+
+// Step is one thing to do to the host.
+type Step struct {
+	Op    Op          `json:"op"`
+	Group string      `json:"group"`
+	Dir   cgroup.Dir  `json:"dir"`
+	File  string      `json:"file,omitempty"` // OpWrite
+	Key   string      `json:"key,omitempty"`  // OpWrite: device of a per-device file
+	PID   host.ProcID `json:"pid,omitzero"`   // OpMove, OpOOMScore
+	Comm  string      `json:"comm,omitempty"` // OpMove, OpOOMScore: for people
+	Old   string      `json:"old,omitempty"`  // value, or the cgroup path a process leaves
+	New   string      `json:"new,omitempty"`  // value to write
+	// Undo is the value that gives back what was there; for OpMakeDir and OpRemoveDir the reverse
+	// op, for OpMove the path to go back to. An OpWrite without one needs none: it is the first of a
+	// new directory, which goes away with the undo of its OpMakeDir.
+	Undo    string     `json:"undo,omitempty"`
+	Final   string     `json:"final,omitempty"` // why this step cannot be wholly undone, "" if it can
+	Reason  string     `json:"reason"`          // "cpu.limit 4 cores, class standard, policy.yaml:12"
+	Risk    knob.Risk  `json:"risk,omitempty"`
+	Setting policy.Key `json:"setting,omitempty"`
+	// Restore is what the undo of this step has to write once the step itself is taken back: what a
+	// removed directory held, or what its children held in the files of a controller taken away.
+	Restore []Restore `json:"restore,omitempty"`
+	// Optional: a failure of this step leaves nothing half done and need not undo the others.
+	Optional bool `json:"optional,omitempty"`
+}
+
+// Restore is one write of an undo.
+type Restore struct {
+	cgroup.File
+	Value string `json:"value"`
+}
+
+// Refusal is a reason not to do it without --force (exit 5).
+type Refusal struct {
+	Group  string `json:"group"`
+	Reason string `json:"reason"`
+	Hint   string `json:"hint,omitempty"`
+}
+
+// Note is something a person should know: a limit that nothing holds here, a default, a reset.
+type Note struct {
+	Group string     `json:"group,omitempty"`
+	Key   policy.Key `json:"key,omitempty"`
+	Text  string     `json:"text"`
+	// NotEnforced marks a limit that was asked for and that this host does not hold.
+	NotEnforced bool `json:"not_enforced,omitempty"`
+}
+
+// Share is what a group can count on.
+type Share struct {
+	Group      string  `json:"group"`
+	Limit      float64 `json:"limit_cores,omitempty"` // its own or the nearest ancestor's cap; 0 is none
+	Guaranteed float64 `json:"guaranteed_cores"`      // when everybody wants everything
+	Percent    float64 `json:"percent_of_host"`
+	Against    string  `json:"against"` // the competitors it was computed over
+}
+
+// Plan is the ordered steps with what belongs to them.
+type Plan struct {
+	Steps    []Step    `json:"steps"`
+	Refusals []Refusal `json:"refusals,omitempty"`
+	Notes    []Note    `json:"notes,omitempty"`
+	Shares   []Share   `json:"shares,omitempty"`
+	// Want is every value each directory should hold when the plan is done: what verify and the agent compare.
+	Want []Wanted `json:"-"`
+}
+
+// Wanted is one value the kernel should hold.
+type Wanted struct {
+	Group   string
+	Dir     cgroup.Dir
+	File    string
+	Key     string
+	Value   string
+	Setting policy.Setting
+	Row     *knob.Row
+}
