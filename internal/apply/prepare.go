@@ -1,0 +1,265 @@
+package apply
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/journal"
+	"bulkhead/internal/knob"
+	"bulkhead/internal/plan"
+)
+
+// Phases of a step, for the order of changes: undone last to first.
+const (
+	phaseBefore = iota // values that the step makes the kernel change or forget
+	phaseLate          // processes that were born into a directory that is about to be removed
+	phaseStep
+	phases
+)
+
+func seq(i, phase int) int { return i*phases + phase + 1 }
+
+// prepare reads the original of every step fresh from the kernel. Nothing is changed.
+func (n *run) prepare() error {
+	made := n.Journal.Made(n.Boot)
+	fresh := map[cgroup.Dir]bool{} // made by this very plan: no originals in there
+	handed := handed{}
+	for i, s := range n.plan.Steps {
+		a := action{step: s}
+		change := journal.Change{
+			Seq: seq(i, phaseStep), Op: string(s.Op), Group: s.Group, Dir: s.Dir, File: s.File, Key: s.Key,
+			PID: s.PID, Comm: s.Comm, Old: s.Old, New: s.New, Undo: s.Undo,
+		}
+		before, err := []journal.Change(nil), error(nil)
+		switch s.Op {
+		case plan.OpMakeDir:
+			a.skip, err = n.prepareMake(s, made)
+			fresh[s.Dir] = !a.skip
+		case plan.OpRemoveDir:
+			before, a.skip, err = n.prepareRemove(i, s)
+			delete(fresh, s.Dir)
+		case plan.OpWrite:
+			switch {
+			case handed.brings(change): // the file is not there yet, and has no original
+			case !fresh[s.Dir]:
+				before, a.skip, err = n.prepareWrite(i, &change)
+			case s.File == subtreeControl:
+				newSubtree(&change, "")
+			}
+			handed.note(change)
+		case plan.OpOOMScore:
+			a.skip, err = n.prepareScore(&change)
+		case plan.OpMove:
+			n.members.expect(s)
+		default:
+			err = fmt.Errorf("unknown operation %q", s.Op)
+		}
+		if err != nil && s.Optional {
+			n.leaveOut(s, err)
+			a.skip = true
+		} else if err != nil {
+			return err
+		}
+		if !a.skip {
+			a.changes = append(before, change)
+		}
+		n.actions = append(n.actions, a)
+	}
+	return nil
+}
+
+// prepareMake accepts a directory that is there already only if bulkhead made it.
+func (n *run) prepareMake(s plan.Step, made map[cgroup.Dir]bool) (skip bool, err error) {
+	there, err := n.Dirs.Exists(s.Dir)
+	if err == nil && there && !made[s.Dir] {
+		err = fmt.Errorf("make %q: %w, and bulkhead did not make it", s.Dir, cgroup.ErrExists)
+	}
+	return there, err
+}
+
+// prepareWrite reads what a write will replace, and what else the kernel changes with it.
+func (n *run) prepareWrite(i int, c *journal.Change) (before []journal.Change, skip bool, err error) {
+	got, err := n.Files.Read(file(*c))
+	if err != nil {
+		return nil, false, err
+	}
+	if c.File == subtreeControl {
+		newSubtree(c, got)
+		if c.New == c.Old {
+			return nil, true, nil
+		}
+		before, err := n.prepareRestore(i)
+		return before, false, err
+	}
+	row := n.row(*c)
+	c.Old = row.old(got)
+	if undo := row.undo(got); undo != "" || !row.wide() {
+		c.Undo = undo // else that of the plan, which names by number what the empty list stands for
+	}
+	if row.Row == nil {
+		return nil, false, nil
+	}
+	for _, name := range row.Resets {
+		also, err := n.capture(i, c.Dir, name)
+		if err != nil && !errors.Is(err, cgroup.ErrNoKnob) {
+			return nil, false, err
+		}
+		before = append(before, also...)
+	}
+	return before, false, nil
+}
+
+// prepareRestore reads what the children of a directory hold in the files of controllers that are about to be
+// taken away: the kernel forgets it. The plan says which files, in the order in which an undo writes them.
+func (n *run) prepareRestore(i int) ([]journal.Change, error) {
+	s := n.plan.Steps[i]
+	var before []journal.Change
+	for _, r := range slices.Backward(s.Restore) { // undone last to first
+		c := journal.Change{
+			Seq: seq(i, phaseBefore), Op: journal.OpWrite, Group: s.Group, Dir: r.Dir, File: r.Name, Key: r.Key,
+			Old: r.Value, Undo: r.Value,
+		}
+		got, err := n.Files.Read(r.File)
+		switch row := n.row(c); {
+		case errors.Is(err, cgroup.ErrGone):
+			continue
+		case err == nil:
+			c.Old, c.Undo = row.old(got), row.undo(got)
+		case !errors.Is(err, cgroup.ErrNoKnob):
+			return nil, err
+		}
+		c.New = c.Old
+		before = append(before, c)
+	}
+	return before, nil
+}
+
+// prepareRemove reads every knob of a directory: the kernel forgets them with it.
+func (n *run) prepareRemove(i int, s plan.Step) (before []journal.Change, skip bool, err error) {
+	names, err := n.Dirs.Files(s.Dir)
+	if errors.Is(err, cgroup.ErrGone) {
+		return nil, true, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	for _, name := range names {
+		if name != subtreeControl && rowFor(s.Dir.Hierarchy, name) == nil {
+			continue
+		}
+		also, err := n.capture(i, s.Dir, name)
+		switch {
+		case errors.Is(err, cgroup.ErrGone):
+			return nil, true, nil
+		case errors.Is(err, cgroup.ErrNoKnob) || errors.Is(err, cgroup.ErrInvalid):
+			continue // listed, but not offered by this kernel: memory.memsw without swap accounting
+		case err != nil:
+			return nil, false, err
+		}
+		before = append(before, also...)
+	}
+	return before, false, nil
+}
+
+// capture reads a file that a step changes without writing to it, as changes that only undoing needs.
+func (n *run) capture(i int, d cgroup.Dir, name string) ([]journal.Change, error) {
+	got, err := n.Files.Read(d.File(name))
+	if err != nil {
+		return nil, err
+	}
+	c := journal.Change{Seq: seq(i, phaseBefore), Op: journal.OpWrite, Group: n.plan.Steps[i].Group, Dir: d, File: name}
+	if name == subtreeControl {
+		c.Old = subtree(got)
+		c.New, c.Undo = c.Old, signed("+", c.Old)
+		if c.Old == "" {
+			return nil, nil
+		}
+		return []journal.Change{c}, nil
+	}
+	row := n.row(c)
+	var keys []string
+	if row.Row == nil || !row.PerDevice {
+		keys = []string{""}
+	} else {
+		keys = row.Devices(got)
+	}
+	var changes []journal.Change
+	for _, key := range keys {
+		value := got
+		if key != "" {
+			value = row.Line(got, key)
+		}
+		c.Key, c.Old, c.New, c.Undo = key, row.old(value), row.old(value), row.undo(value)
+		changes = append(changes, c)
+	}
+	return changes, nil
+}
+
+// prepareScore reads a process's oom_score_adj. One that has exited needs none.
+func (n *run) prepareScore(c *journal.Change) (skip bool, err error) {
+	old, err := n.Processes.ReadOOMScoreAdj(c.PID)
+	if exited(err) {
+		return true, nil
+	}
+	c.Old, c.Undo = strconv.Itoa(old), strconv.Itoa(old)
+	return false, err
+}
+
+// file is the knob file of a change.
+func file(c journal.Change) cgroup.File {
+	return cgroup.File{Dir: c.Dir, Name: c.File, Key: c.Key}
+}
+
+// knobRow is the row of a file; one that the table does not know is compared as text.
+type knobRow struct{ *knob.Row }
+
+func (r knobRow) same(want, got string) bool {
+	if r.Row == nil || r.Same == nil {
+		return want == got
+	}
+	return r.Same(want, got)
+}
+
+// wide says whether the file is a v2 cpuset list. The empty one stands for all that the directory above
+// has, and the kernel does not take it back while a process is inside (ENOSPC, validate_change in
+// kernel/cgroup/cpuset.c).
+func (r knobRow) wide() bool { return r.Row != nil && r.Version == 2 && r.Controller == "cpuset" }
+
+// old is a reading in the form in which values are written.
+func (r knobRow) old(got string) string {
+	if r.Row == nil {
+		return got
+	}
+	return r.Parse(got)
+}
+
+// undo is what to write to get a reading back.
+func (r knobRow) undo(got string) string {
+	if r.Row == nil {
+		return got
+	}
+	return r.Reset(got)
+}
+
+// row finds the row of a change's file: the one that the plan wants it by, else the table's.
+func (n *run) row(c journal.Change) knobRow {
+	if w, ok := n.wanted(file(c)); ok && w.Row != nil {
+		return knobRow{w.Row}
+	}
+	return knobRow{rowFor(c.Dir.Hierarchy, c.File)}
+}
+
+// wanted is what the plan wants a file to hold when it is done.
+func (n *run) wanted(f cgroup.File) (plan.Wanted, bool) {
+	if n.wants == nil {
+		n.wants = make(map[cgroup.File]plan.Wanted, len(n.plan.Want))
+		for _, w := range n.plan.Want {
+			n.wants[cgroup.File{Dir: w.Dir, Name: w.File, Key: w.Key}] = w
+		}
+	}
+	w, ok := n.wants[f]
+	return w, ok
+}

@@ -1,0 +1,147 @@
+package apply
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/journal"
+	"bulkhead/internal/knob"
+)
+
+// unified is the ID of the cgroup v2 hierarchy; every other one is v1.
+const unified = "unified"
+
+// table finds the rows of the knob table by version and file name. Rows with a file per page size
+// are under what comes before the size.
+var table = sync.OnceValue(func() map[int]map[string][]*knob.Row {
+	rows := map[int]map[string][]*knob.Row{1: {}, 2: {}}
+	for _, r := range knob.Table() {
+		prefix, _, _ := strings.Cut(r.File, "%s")
+		rows[r.Version][prefix] = append(rows[r.Version][prefix], r)
+	}
+	return rows
+})
+
+// rowFor finds the row of a file in a hierarchy, nil when the table has none.
+func rowFor(hierarchy, name string) *knob.Row {
+	version := 1
+	if hierarchy == unified {
+		version = 2
+	}
+	rows := table()[version]
+	for _, r := range rows[name] {
+		if !r.PerSize {
+			return r
+		}
+	}
+	controller, rest, _ := strings.Cut(name, ".")
+	for _, r := range rows[controller+"."] {
+		prefix, suffix, _ := strings.Cut(r.File, "%s")
+		size, ok := strings.CutSuffix(strings.TrimPrefix(name, prefix), suffix)
+		if ok && rest != "" && !strings.Contains(size, ".") {
+			return r
+		}
+	}
+	return nil
+}
+
+// subtreeControl lists, on v2, the controllers that a directory hands to its children.
+const subtreeControl = "cgroup.subtree_control"
+
+// subtree gives a list of controllers in order and under their v1 names, as changes hold it.
+func subtree(text string) string {
+	names := strings.Fields(text)
+	for i, name := range names {
+		if name == "io" {
+			names[i] = "blkio"
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(slices.Compact(names), " ")
+}
+
+// signed puts a sign before each controller of a list.
+func signed(sign, list string) string {
+	names := strings.Fields(list)
+	for i, name := range names {
+		names[i] = sign + name
+	}
+	return strings.Join(names, " ")
+}
+
+// toggles splits "+cpu +io -memory" (a bare name counts as "+") into v1 names.
+func toggles(text string) (on, off []string) {
+	for _, word := range strings.Fields(text) {
+		name, taken := strings.CutPrefix(word, "-")
+		name = subtree(strings.TrimPrefix(name, "+"))
+		if taken {
+			off = append(off, name)
+		} else {
+			on = append(on, name)
+		}
+	}
+	return on, off
+}
+
+// newSubtree turns a change of subtree_control, whose New holds what to write, into one whose Old and
+// New are the lists before and after, and whose Undo is what to write to go back.
+func newSubtree(c *journal.Change, got string) {
+	on, off := toggles(c.New)
+	c.Old = subtree(got)
+	before := strings.Fields(c.Old)
+	after := slices.DeleteFunc(slices.Concat(before, on), func(name string) bool { return slices.Contains(off, name) })
+	c.New = subtree(strings.Join(after, " "))
+	c.Undo = signedDifference(c.Old, c.New)
+}
+
+// signedDifference is what to write to get from one list to another.
+func signedDifference(to, from string) string {
+	var words []string
+	for _, name := range strings.Fields(from) {
+		if !slices.Contains(strings.Fields(to), name) {
+			words = append(words, "-"+name)
+		}
+	}
+	for _, name := range strings.Fields(to) {
+		if !slices.Contains(strings.Fields(from), name) {
+			words = append(words, "+"+name)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// handed is which controllers changes so far have handed to the children of which directories. Their files
+// there come with the controller, hold defaults, and go when it is taken away again.
+type handed map[cgroup.Dir]map[string]bool
+
+// note takes a change of subtree_control, with the lists before and after, into account.
+func (h handed) note(c journal.Change) {
+	if c.Op != journal.OpWrite || c.File != subtreeControl {
+		return
+	}
+	before, after := strings.Fields(c.Old), strings.Fields(c.New)
+	if h[c.Dir] == nil {
+		h[c.Dir] = map[string]bool{}
+	}
+	for _, name := range before {
+		if !slices.Contains(after, name) {
+			delete(h[c.Dir], name)
+		}
+	}
+	for _, name := range after {
+		if !slices.Contains(before, name) {
+			h[c.Dir][name] = true
+		}
+	}
+}
+
+// brings says whether a change is to a file that is there only since one of the changes noted.
+func (h handed) brings(c journal.Change) bool {
+	if c.Op != journal.OpWrite || c.File == subtreeControl {
+		return false
+	}
+	row := rowFor(c.Dir.Hierarchy, c.File)
+	return row != nil && h[c.Dir.Parent()][row.Controller]
+}

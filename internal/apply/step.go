@@ -1,0 +1,312 @@
+package apply
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
+	"bulkhead/internal/journal"
+	"bulkhead/internal/plan"
+)
+
+// evacuations is how often removing a directory is tried: each time the processes left in it may have
+// forked, or the kernel's list of them may have been short.
+const evacuations = 10
+
+// step does one step and reads back what it wrote.
+func (n *run) step(a action) error {
+	if a.skip {
+		return nil
+	}
+	c := a.changes[len(a.changes)-1]
+	var err error
+	switch a.step.Op {
+	case plan.OpMakeDir:
+		err = n.make(c)
+	case plan.OpRemoveDir:
+		err = n.remove(c)
+	case plan.OpWrite:
+		err = n.write(c)
+	case plan.OpMove:
+		return n.move(a.step)
+	case plan.OpOOMScore:
+		err = n.score(c)
+	}
+	if err == nil {
+		n.result.Steps++
+	}
+	return err
+}
+
+func (n *run) make(c journal.Change) error {
+	err := n.Dirs.Make(c.Dir)
+	if errors.Is(err, cgroup.ErrExists) {
+		// Somebody else made it since the look a moment ago: it is not ours to remove.
+		n.tried--
+	}
+	return err
+}
+
+// write writes a value, or changes what a directory hands to its children, and reads it back.
+func (n *run) write(c journal.Change) error {
+	if c.File == subtreeControl {
+		return n.hand(c.Dir, signedDifference(c.New, c.Old))
+	}
+	if err := n.Files.Write(file(c), c.New); err != nil {
+		return err
+	}
+	return n.readBack(c, c.New)
+}
+
+// hand changes subtree_control by words such as "+cpu -memory" and checks the result.
+func (r *Runner) hand(d cgroup.Dir, words string) error {
+	on, off := toggles(words)
+	if len(off) > 0 {
+		if err := r.Files.Disable(d, off); err != nil {
+			return err
+		}
+	}
+	if len(on) > 0 {
+		if err := r.Files.Enable(d, on); err != nil {
+			return err
+		}
+	}
+	got, err := r.Files.Read(d.File(subtreeControl))
+	if err != nil {
+		return err
+	}
+	enabled := strings.Fields(subtree(got))
+	missing := slices.ContainsFunc(on, func(name string) bool { return !slices.Contains(enabled, name) })
+	kept := slices.ContainsFunc(off, func(name string) bool { return slices.Contains(enabled, name) })
+	if missing || kept {
+		return fmt.Errorf("read back %q: wrote %q, found %q", d.File(subtreeControl), words, got)
+	}
+	return nil
+}
+
+func (n *run) readBack(c journal.Change, want string) error {
+	got, err := n.Files.Read(file(c))
+	if err != nil {
+		return err
+	}
+	if !n.row(c).same(want, got) {
+		return fmt.Errorf("read back %q: wrote %q, found %q", file(c), want, got)
+	}
+	return nil
+}
+
+// verify reads every value once more when all steps are done: a later write may have changed an
+// earlier one, as cpu.idle resets cpu.shares. Where the plan wants a file to hold something, that
+// counts, and not what was written last: a weight is made the default before cpu.idle takes it away.
+func (n *run) verify() error {
+	last := map[cgroup.File]int{}
+	for i, a := range n.actions {
+		switch {
+		case a.step.Op == plan.OpRemoveDir:
+			for f := range last {
+				if f.Dir == a.step.Dir {
+					delete(last, f)
+				}
+			}
+		case a.step.Op == plan.OpWrite && !a.skip && a.step.File != subtreeControl && !a.step.Optional:
+			last[file(a.changes[len(a.changes)-1])] = i
+		}
+	}
+	for i, a := range n.actions {
+		if a.skip || a.step.Op != plan.OpWrite {
+			continue
+		}
+		c := a.changes[len(a.changes)-1]
+		if at, ok := last[file(c)]; !ok || at != i {
+			continue
+		}
+		want := c.New
+		if w, ok := n.wanted(file(c)); ok {
+			want = w.Value
+		}
+		if err := n.readBack(c, want); err != nil {
+			return n.failed(i, fmt.Errorf("when all steps were done: %w", err))
+		}
+	}
+	return nil
+}
+
+// score sets a process's oom_score_adj and reads it back.
+func (n *run) score(c journal.Change) error {
+	if n.members.skipped(c.PID) {
+		return nil
+	}
+	want, err := strconv.Atoi(c.New)
+	if err != nil {
+		return fmt.Errorf("set oom_score_adj of process %d: %w", c.PID.PID, err)
+	}
+	err = n.Processes.WriteOOMScoreAdj(c.PID, want)
+	var got int
+	if err == nil {
+		got, err = n.Processes.ReadOOMScoreAdj(c.PID)
+	}
+	switch {
+	case exited(err):
+		n.skip(c.PID, c.Comm, gone)
+		return nil
+	case err != nil:
+		return fmt.Errorf("set oom_score_adj of process %d (%s): %w", c.PID.PID, c.Comm, err)
+	case got != want:
+		return fmt.Errorf("read back oom_score_adj of process %d (%s): wrote %d, found %d", c.PID.PID, c.Comm, want, got)
+	}
+	return nil
+}
+
+// remove removes a directory. Processes that were born into it since the plan was made go home first;
+// the journal hears of them before they move.
+func (n *run) remove(c journal.Change) error {
+	for _, kept := range n.kept {
+		if kept.Hierarchy == c.Dir.Hierarchy && strings.HasPrefix(kept.Path, c.Dir.Path+"/") {
+			return fmt.Errorf("remove %q: %q in it is still there", c.Dir, kept.Path)
+		}
+	}
+	u := undoing{Runner: n.Runner, txn: n.txn}
+	for try := 1; ; try++ {
+		busy := n.Dirs.Remove(c.Dir)
+		if errors.Is(busy, cgroup.ErrGone) {
+			return nil
+		}
+		if !errors.Is(busy, cgroup.ErrBusy) {
+			return busy
+		}
+		late, err := u.leaving(c)
+		if err != nil {
+			return err
+		}
+		switch {
+		case try < evacuations && len(late) == 0:
+			continue
+		case len(late) == 0:
+			return fmt.Errorf("%w; no process is in it, so it holds a group that bulkhead did not make", busy)
+		case try == evacuations:
+			return fmt.Errorf("%w; processes keep being born in it, %d now", busy, len(late))
+		}
+		for i := range late {
+			late[i].Seq = c.Seq - phaseStep + phaseLate
+		}
+		if err := n.Journal.Moves(n.txn.ID, late); err != nil {
+			return err
+		}
+		n.addBefore(late)
+		if err := u.evacuate(late); err != nil {
+			return err
+		}
+	}
+}
+
+// addBefore makes changes part of the step that is being done, whose own change stays last.
+func (n *run) addBefore(changes []journal.Change) {
+	a := &n.actions[n.tried-1]
+	a.changes = slices.Insert(a.changes, len(a.changes)-1, changes...)
+}
+
+// gone is the reason for skipping a process that exited.
+const gone = "has exited"
+
+// membership is how far each process of the plan has got.
+type membership struct {
+	left   map[host.ProcID]int // moves that are still to do
+	moved  map[host.ProcID][]plan.Step
+	reason map[host.ProcID]string // of those that are skipped
+}
+
+// expect counts a move that is to come.
+func (m *membership) expect(s plan.Step) {
+	if m.left == nil {
+		m.left, m.moved, m.reason = map[host.ProcID]int{}, map[host.ProcID][]plan.Step{}, map[host.ProcID]string{}
+	}
+	m.left[s.PID]++
+}
+
+func (m *membership) skipped(id host.ProcID) bool { return m.reason[id] != "" }
+
+// skip leaves the rest of a process's steps out.
+func (n *run) skip(id host.ProcID, comm, reason string) {
+	if n.members.reason == nil {
+		n.members.reason = map[host.ProcID]string{}
+	}
+	n.members.reason[id] = reason
+	n.result.Skipped = append(n.result.Skipped, fmt.Sprintf("process %d (%s) %s", id.PID, comm, reason))
+	if reason == gone {
+		n.result.Exited++
+	}
+}
+
+// move moves a process in one hierarchy: into all of its group's, or into none.
+func (n *run) move(s plan.Step) error {
+	if n.members.skipped(s.PID) {
+		return nil
+	}
+	err := n.Members.Move(s.Dir, s.PID)
+	if err != nil && s.Optional {
+		err = n.moveAbove(s, err)
+	}
+	n.members.left[s.PID]--
+	switch {
+	case err == nil:
+		n.members.moved[s.PID] = append(n.members.moved[s.PID], s)
+		n.result.Steps++
+		// A pid may have been reused between the last check and the write; a process that is
+		// alive under its start time was not.
+		if n.members.left[s.PID] == 0 && !n.Processes.Alive(s.PID) {
+			n.skip(s.PID, s.Comm, gone)
+		}
+		return nil
+	case exited(err):
+		n.skip(s.PID, s.Comm, gone)
+		return nil
+	case errors.Is(err, cgroup.ErrRealtime) && !s.Optional:
+		n.skip(s.PID, s.Comm, "stays where it is: "+cgroup.ErrRealtime.Error())
+		return n.moveBack(s.PID)
+	}
+	return fmt.Errorf("process %d (%s): %w", s.PID.PID, s.Comm, err)
+}
+
+// moveAbove sends a process that is being released, and whose home does not take it any more, to the
+// nearest directory above that does. The journal hears of each before it is tried.
+func (n *run) moveAbove(s plan.Step, err error) error {
+	for d := s.Dir; d.Path != "/" && refusesProcess(err); {
+		d = d.Parent()
+		c := n.actions[n.tried-1].changes[0]
+		c.Dir = d
+		if err := n.Journal.Moves(n.txn.ID, []journal.Change{c}); err != nil {
+			return err
+		}
+		n.addBefore([]journal.Change{c})
+		err = n.Members.Move(d, s.PID)
+	}
+	return err
+}
+
+// refusesProcess says whether a directory does not take a process, and another one may.
+func refusesProcess(err error) bool {
+	return errors.Is(err, cgroup.ErrGone) || errors.Is(err, cgroup.ErrBusy) || errors.Is(err, cgroup.ErrInvalid) || errors.Is(err, cgroup.ErrRealtime)
+}
+
+// moveBack takes a process out of the hierarchies it has entered so far.
+func (n *run) moveBack(id host.ProcID) error {
+	u := undoing{Runner: n.Runner, txn: n.txn}
+	for _, s := range slices.Backward(n.members.moved[id]) {
+		if _, err := u.place(cgroup.Dir{Hierarchy: s.Dir.Hierarchy, Path: s.Old}, id); err != nil {
+			return err
+		}
+		n.result.Steps--
+	}
+	delete(n.members.moved, id)
+	var seqs []int
+	for i, a := range n.actions {
+		if a.step.Op == plan.OpMove && a.step.PID == id {
+			seqs = append(seqs, seq(i, phaseStep))
+		}
+	}
+	return n.Journal.Forgo(n.txn.ID, seqs)
+}

@@ -1,0 +1,384 @@
+package apply
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
+	"bulkhead/internal/journal"
+)
+
+// Recover undoes the transaction that a crash cut off; done is false when there is none. A
+// transaction of an earlier boot is closed without touching the host: what it changed went with that
+// boot. A crash in here is recovered from by calling it again.
+func (r *Runner) Recover(ctx context.Context) (result Result, done bool, err error) {
+	t, pending := r.Journal.Pending()
+	if !pending {
+		return Result{}, false, nil
+	}
+	result.Txn = t.ID
+	if t.Boot != r.Boot {
+		err := r.close(t, &result, journal.Undone, "interrupted; the host has been booted since, so nothing was left to undo")
+		return result, err == nil, err
+	}
+	u := undoing{Runner: r, txn: *t, ctx: ctx}
+	left, errs := u.all(t.Changes)
+	result.Steps = u.undone
+	if err := ctx.Err(); err != nil {
+		return result, false, fmt.Errorf("undo interrupted %s: %w", t.Verb, context.Cause(ctx))
+	}
+	if len(errs) == 0 {
+		err := r.close(t, &result, journal.Undone, "interrupted; undone")
+		return result, err == nil, err
+	}
+	failure := errors.Join(errs...)
+	if err := r.Journal.Leave(t.ID, left); err != nil {
+		return result, false, errors.Join(failure, err)
+	}
+	err = r.close(t, &result, journal.Failed, "interrupted; could not undo: "+failure.Error())
+	return result, false, errors.Join(fmt.Errorf("undo interrupted %s: %w", t.Verb, failure), err)
+}
+
+// close ends a recovered transaction and adds it to the history.
+func (r *Runner) close(t *journal.Txn, result *Result, outcome, note string) error {
+	if err := r.Journal.End(t.ID, outcome, note); err != nil {
+		return err
+	}
+	if !t.Recorded {
+		return nil
+	}
+	entry, err := r.Journal.Record(journal.EntryOf(t, outcome, note))
+	if err != nil { // no failure: the next lock of the state directory writes the entry
+		result.Notes = append(result.Notes, fmt.Sprintf("the history could not be written yet: %v", err))
+		return nil
+	}
+	result.Entry = entry
+	return nil
+}
+
+// undoing takes changes back. It assumes nothing about which of them were made.
+type undoing struct {
+	*Runner
+	txn    journal.Txn
+	ctx    context.Context // nil: not to be stopped, as after a Ctrl-C
+	undone int
+
+	changes []journal.Change
+	where   map[int]host.Process // the moved ones, when it was first asked for
+	homes   *homes
+}
+
+// all takes changes back, the last one first, and returns those that could not be. A change that the
+// kernel refuses now may be taken in a second pass, when others have made way: the order of
+// undoing is that of doing reversed, but how far things had got is not known.
+func (u *undoing) all(changes []journal.Change) (left []journal.Change, errs []error) {
+	u.changes, u.where = changes, nil
+	todo := lasting(changes)
+	slices.Reverse(todo)
+	for {
+		left, errs = nil, nil
+		for _, c := range todo {
+			if u.ctx != nil && u.ctx.Err() != nil {
+				return left, errs
+			}
+			if err := u.one(c); err != nil {
+				left, errs = append(left, c), append(errs, err)
+				continue
+			}
+			if u.AfterUndo != nil {
+				u.AfterUndo(c)
+			}
+		}
+		if len(left) == 0 || len(left) == len(todo) {
+			slices.Reverse(left)
+			return left, errs
+		}
+		todo = left
+	}
+}
+
+// lasting puts changes into the order of doing, without what was written into directories made
+// before, or into files of controllers handed down before: that goes away with them. Only controllers
+// that a new directory hands down do not: one above it cannot take them away while it does (EBUSY).
+func lasting(changes []journal.Change) []journal.Change {
+	sorted := slices.Clone(changes)
+	slices.SortStableFunc(sorted, func(a, b journal.Change) int { return cmp.Compare(a.Seq, b.Seq) })
+	fresh := map[cgroup.Dir]bool{}
+	handed := handed{}
+	return slices.DeleteFunc(sorted, func(c journal.Change) bool {
+		handed.note(c)
+		switch c.Op {
+		case journal.OpMakeDir:
+			fresh[c.Dir] = true
+		case journal.OpRemoveDir:
+			fresh[c.Dir] = false
+		}
+		return c.Op == journal.OpWrite && c.File != subtreeControl && (fresh[c.Dir] || handed.brings(c))
+	})
+}
+
+// one takes one change back, if it was made.
+func (u *undoing) one(c journal.Change) error {
+	switch c.Op {
+	case journal.OpMakeDir:
+		return u.unmake(c)
+	case journal.OpRemoveDir:
+		err := u.Dirs.Make(c.Dir)
+		if errors.Is(err, cgroup.ErrExists) {
+			return nil
+		}
+		u.undone++
+		return err
+	case journal.OpWrite:
+		return u.unwrite(c)
+	case journal.OpOOMScore:
+		return u.unscore(c)
+	case journal.OpMove:
+		return u.unmove(c)
+	}
+	return fmt.Errorf("undo %q: unknown operation", c.Op)
+}
+
+// unwrite gives a file its original value back.
+func (u *undoing) unwrite(c journal.Change) error {
+	got, err := u.Files.Read(file(c))
+	if errors.Is(err, cgroup.ErrGone) {
+		return nil // and what it held with it
+	}
+	if err != nil {
+		return err
+	}
+	if c.File == subtreeControl {
+		words := u.handBack(c, got)
+		if words == "" {
+			return nil
+		}
+		u.undone++
+		return u.hand(c.Dir, words)
+	}
+	row := knobRow{rowFor(c.Dir.Hierarchy, c.File)}
+	if row.same(c.Undo, got) || row.same(c.Old, got) {
+		return nil
+	}
+	u.undone++
+	value := c.Undo
+	if row.wide() {
+		value = c.Old
+	}
+	err = u.Files.Write(file(c), value)
+	if value != c.Undo && errors.Is(err, cgroup.ErrInvalid) {
+		value = c.Undo
+		err = u.Files.Write(file(c), value)
+	}
+	if err != nil {
+		return err
+	}
+	got, err = u.Files.Read(file(c))
+	if err == nil && !row.same(value, got) {
+		err = fmt.Errorf("read back %q: wrote %q, found %q", file(c), value, got)
+	}
+	return err
+}
+
+// handBack is what of a change of subtree_control still has to be taken back; what others changed
+// there since stays.
+func (u *undoing) handBack(c journal.Change, got string) string {
+	on, off := toggles(c.Undo)
+	now, _ := toggles(subtree(got))
+	on = slices.DeleteFunc(on, func(name string) bool { return slices.Contains(now, name) })
+	off = slices.DeleteFunc(off, func(name string) bool { return !slices.Contains(now, name) })
+	var words string
+	for _, name := range off {
+		words += " -" + name
+	}
+	for _, name := range on {
+		words += " +" + name
+	}
+	return words
+}
+
+func (u *undoing) unscore(c journal.Change) error {
+	old, err := strconv.Atoi(c.Undo)
+	if err != nil {
+		return fmt.Errorf("undo oom_score_adj of process %d: %w", c.PID.PID, err)
+	}
+	got, err := u.Processes.ReadOOMScoreAdj(c.PID)
+	if err == nil && got != old {
+		u.undone++
+		err = u.Processes.WriteOOMScoreAdj(c.PID, old)
+	}
+	if exited(err) {
+		return nil
+	}
+	return err
+}
+
+// unmove sends a process back, unless it has left the place it was moved to.
+func (u *undoing) unmove(c journal.Change) error {
+	if u.where == nil {
+		if err := u.locate(); err != nil {
+			return err
+		}
+	}
+	p, running := u.where[c.PID.PID]
+	if !running || c.PID.Start != 0 && p.Start != c.PID.Start || p.Cgroups[c.Dir.Hierarchy] != c.Dir.Path {
+		return nil
+	}
+	u.undone++
+	at, err := u.place(cgroup.Dir{Hierarchy: c.Dir.Hierarchy, Path: c.Old}, c.PID)
+	if err == nil {
+		p.Cgroups[c.Dir.Hierarchy] = at.Path // where the plan's move before this one, if any, had put it
+	}
+	return err
+}
+
+// locate looks where the moved processes are. It asks /proc and not the directories: v1's cgroup.procs
+// leaves processes out while others fork in the same directory (pidlist_array_load in
+// kernel/cgroup/cgroup-v1.c; measured on 6.18: an old process is missing in one read of twenty).
+func (u *undoing) locate() error {
+	pids := []int{} // nil would be every process
+	for _, c := range u.changes {
+		if c.Op == journal.OpMove {
+			pids = append(pids, c.PID.PID)
+		}
+	}
+	procs, err := u.Processes.Processes(host.ProcessOptions{PIDs: pids})
+	if err != nil {
+		return fmt.Errorf("look where the processes are: %w", err)
+	}
+	u.where = make(map[int]host.Process, len(procs))
+	for _, p := range procs {
+		p.Cgroups = maps.Clone(p.Cgroups) // processes of the same groups share one
+		u.where[p.PID] = p
+	}
+	return nil
+}
+
+// place puts a process into a directory, or into the nearest one above that is there and takes it.
+// It says which one that was. A process that has exited is fine.
+func (u *undoing) place(d cgroup.Dir, id host.ProcID) (cgroup.Dir, error) {
+	for {
+		err := u.Members.Move(d, id)
+		switch {
+		case err == nil || exited(err):
+			return d, nil
+		case d.Path == "/":
+			return d, err
+		case !refusesProcess(err):
+			return d, err
+		}
+		d = d.Parent()
+	}
+}
+
+// unmake removes a directory; whoever is in it goes home first.
+func (u *undoing) unmake(c journal.Change) error {
+	for try := 1; ; try++ {
+		late, err := u.leaving(c)
+		if errors.Is(err, cgroup.ErrGone) {
+			return nil
+		}
+		if err == nil {
+			err = u.evacuate(late)
+		}
+		if err != nil {
+			return err
+		}
+		err = u.Dirs.Remove(c.Dir)
+		if errors.Is(err, cgroup.ErrGone) {
+			return nil
+		}
+		if !errors.Is(err, cgroup.ErrBusy) || try == evacuations {
+			u.undone++
+			return err
+		}
+	}
+}
+
+// evacuate does the moves that leaving gave.
+func (u *undoing) evacuate(moves []journal.Change) error {
+	for _, m := range moves {
+		if _, err := u.place(m.Dir, m.PID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leaving is the moves that take everybody in a directory home. Start times are not known here:
+// the pids were read a moment ago from the directory itself.
+func (u *undoing) leaving(c journal.Change) ([]journal.Change, error) {
+	pids, err := u.Members.Procs(c.Dir)
+	if err != nil || len(pids) == 0 {
+		return nil, err
+	}
+	if u.homes == nil {
+		u.homes = u.findHomes()
+	}
+	moves := make([]journal.Change, len(pids))
+	for i, pid := range pids {
+		home := u.homes.of(pid, c.Group, c.Dir.Hierarchy)
+		moves[i] = journal.Change{
+			Op: journal.OpMove, Group: c.Group, PID: host.ProcID{PID: pid}, Old: c.Dir.Path,
+			Dir: cgroup.Dir{Hierarchy: c.Dir.Hierarchy, Path: home},
+		}
+	}
+	return moves, nil
+}
+
+// homes says where processes go that are found in a directory which is about to be removed.
+type homes struct {
+	process map[int]map[string]string // pid → hierarchy → path
+	group   map[string]map[string]string
+}
+
+// findHomes collects the homes that the journal knows, and those of the transaction itself.
+func (u *undoing) findHomes() *homes {
+	known, group := u.Journal.Homes(u.Boot)
+	h := &homes{process: map[int]map[string]string{}, group: group}
+	add := func(id host.ProcID, hierarchy, from string) {
+		if h.process[id.PID] == nil {
+			h.process[id.PID] = map[string]string{}
+		}
+		if h.process[id.PID][hierarchy] == "" {
+			h.process[id.PID][hierarchy] = from
+		}
+	}
+	for id, from := range known {
+		if !u.Processes.Alive(id) {
+			continue // the pid may be another process's by now
+		}
+		for hierarchy, p := range from {
+			add(id, hierarchy, p)
+		}
+	}
+	made := u.Journal.Made(u.Boot)
+	for _, c := range u.txn.Changes {
+		if c.Op == journal.OpMove && c.Old != "" && !made[cgroup.Dir{Hierarchy: c.Dir.Hierarchy, Path: c.Old}] {
+			add(c.PID, c.Dir.Hierarchy, c.Old)
+		}
+	}
+	return h
+}
+
+// of is the home of a process: its own, else that of its group or of the nearest group above, else
+// the hierarchy's root.
+func (h *homes) of(pid int, group, hierarchy string) string {
+	if home := h.process[pid][hierarchy]; home != "" {
+		return home
+	}
+	for group != "" && group != "." && group != "/" {
+		if home := h.group[group][hierarchy]; home != "" {
+			return home
+		}
+		group = path.Dir(group)
+	}
+	return "/"
+}
