@@ -1,0 +1,402 @@
+package control
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"time"
+
+	"bulkhead/internal/apply"
+	"bulkhead/internal/journal"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
+)
+
+// Request is one changing verb, as the command line and the agent's socket hand it over.
+type Request struct {
+	Verb   string `json:"verb"`
+	By     string `json:"by,omitempty"` // who; the agent fills it in from the peer's credentials
+	Reason string `json:"reason,omitempty"`
+	Force  bool   `json:"force,omitempty"`
+	DryRun bool   `json:"dry_run,omitempty"`
+
+	Sources []policy.Source `json:"sources,omitempty"` // apply
+	Assign  []string        `json:"assign,omitempty"`  // set, unset: "group:key=value", "group:key"
+	On      string          `json:"on,omitempty"`      // set, unset: the io target
+	For     time.Duration   `json:"for,omitempty"`     // set, move, freeze
+	Groups  []string        `json:"groups,omitempty"`  // release, freeze, thaw
+	All     bool            `json:"all,omitempty"`     // release
+	Group   string          `json:"group,omitempty"`   // move
+	PIDs    []int           `json:"pids,omitempty"`    // move, move-back
+	Tree    bool            `json:"tree,omitempty"`    // move: with descendants
+	To      int             `json:"to,omitempty"`      // rollback: a revision; 0 is the one before
+}
+
+// Reply is what a changing verb did.
+type Reply struct {
+	Plan     plan.Plan `json:"plan"`
+	Changed  bool      `json:"changed"`
+	Revision int       `json:"revision,omitempty"`
+	Root     string    `json:"root"`              // name of the root group
+	Skipped  []string  `json:"skipped,omitempty"` // processes that exited or could not be moved
+	Notes    []string  `json:"notes,omitempty"`   // what could not be done and undoes nothing else
+	// Problems of the applied policy on the host as it is now, which kept nothing else from being done.
+	Problems  policy.Problems `json:"problems,omitempty"`
+	Overrides []string        `json:"overrides,omitempty"` // those still in force, for people
+	Recovered string          `json:"recovered,omitempty"` // an interrupted change that was undone first
+	Text      string          `json:"text,omitempty"`
+
+	leftOut []plan.Step // optional steps that failed, as Notes says
+	frozen  []Freeze    // by this verb: Held
+}
+
+// Do does a changing verb.
+func (c *Controller) Do(ctx context.Context, r Request) (*Reply, error) {
+	do, ok := map[string]func(context.Context, Request, *Reply) error{
+		"apply": c.apply, "set": c.set, "unset": c.unset, "release": c.release, "rollback": c.rollback,
+		"move": c.move, "move-back": c.moveBack, "freeze": c.freeze, "thaw": c.thaw,
+	}[r.Verb]
+	if !ok {
+		return nil, fail(CodeUsage, "", "unknown verb %q", r.Verb)
+	}
+	if r.Force && strings.TrimSpace(r.Reason) == "" {
+		return nil, fail(CodeUsage, "say why with --reason; the history keeps it", "--force needs a reason")
+	}
+	lock, err := c.lock(r.Verb, r.By)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Release()
+	reply := &Reply{}
+	if r.DryRun {
+		return reply, do(ctx, r, reply)
+	}
+	if r.Verb == "apply" || r.Verb == "release" {
+		if err := c.mend(); err != nil {
+			return reply, err
+		}
+	}
+	if r.Verb != "rollback" {
+		if err := c.recover(ctx, reply); err != nil {
+			return reply, err
+		}
+	}
+	// thaw and release wake whom they name themselves.
+	if r.Verb != "rollback" && r.Verb != "thaw" && r.Verb != "release" {
+		if err := c.wakeDue(time.Now()); err != nil {
+			c.Log.Warn("a freeze that is over could not be ended", "err", err)
+		}
+	}
+	return reply, do(ctx, r, reply)
+}
+
+// recover undoes a change that was cut off (a crash, kill -9) before anything else is done.
+func (c *Controller) recover(ctx context.Context, reply *Reply) error {
+	txn, pending := c.Store.Pending()
+	if !pending {
+		return c.finish(false)
+	}
+	facts, err := c.Host.Facts()
+	if err != nil {
+		return fail(CodeFailed, "", "look at the host: %w", err)
+	}
+	v := &View{Facts: facts, Tree: c.tree(facts)}
+	if _, _, err := c.runner(v).Recover(ctx); err != nil {
+		return fail(CodeFailed, "`bulkhead release --all` gives the host back", "undo the interrupted %s: %w", txn.Verb, err)
+	}
+	reply.Recovered = fmt.Sprintf("undid the %s that was interrupted at %s", txn.Verb, txn.Time.Format(time.DateTime))
+	c.Log.Warn("undid an interrupted change", "verb", txn.Verb, "started", txn.Time)
+	return c.finish(true)
+}
+
+// run does the plan of a view and fills in the reply.
+func (c *Controller) run(ctx context.Context, v *View, r Request, revision int, reply *Reply) error {
+	reply.Plan, reply.Root = v.Plan, v.Policy.Host.Root
+	if err := impossible(v); err != nil {
+		return err
+	}
+	reply.Changed = len(v.Plan.Steps) > 0
+	if r.DryRun {
+		return c.refusals(v.Plan, r.Force)
+	}
+	result, err := c.runner(v).Run(ctx, v.Plan, apply.Options{
+		Verb: r.Verb, By: r.By, Reason: r.Reason, Revision: revision, Force: r.Force,
+		Unrecorded: onlyMoves(v.Plan) && r.By == "agent",
+	})
+	reply.Skipped, reply.Notes, reply.leftOut = result.Skipped, result.Notes, result.LeftOut
+	return err
+}
+
+// impossible says what no --force gets past: nothing could be put in force.
+func impossible(v *View) error {
+	if v.releasing {
+		return nil
+	}
+	if v.Facts.Systemd {
+		return fail(CodeRefused, "discover, check and plan work here", "limits on a systemd host are not built yet")
+	}
+	for d, foreign := range v.Observed.Foreign {
+		if foreign && d.Path == "/"+v.Policy.Host.Root {
+			return fail(CodeRefused, "give host.root another name, or remove that directory if nobody needs it", "%s already exists and bulkhead did not make it", v.Tree.Abs(d))
+		}
+	}
+	return nil
+}
+
+// onlyMoves says whether a plan places processes and does nothing else: the agent's everyday work,
+// which would bury the changes of people in the history.
+func onlyMoves(p plan.Plan) bool {
+	return !slices.ContainsFunc(p.Steps, func(s plan.Step) bool { return s.Op != plan.OpMove && s.Op != plan.OpOOMScore })
+}
+
+// refusals is the error a plan ends in without --force.
+func (c *Controller) refusals(p plan.Plan, force bool) error {
+	if len(p.Refusals) == 0 || force {
+		return nil
+	}
+	return &apply.RefusedError{Refusals: p.Refusals}
+}
+
+// apply puts a policy in force.
+func (c *Controller) apply(ctx context.Context, r Request, reply *Reply) error {
+	return c.applySources(ctx, r, reply, r.Sources)
+}
+
+// applySources puts sources in force as a new revision; the same policy again changes nothing.
+func (c *Controller) applySources(ctx context.Context, r Request, reply *Reply, sources []policy.Source) error {
+	facts, s, err := c.recorded()
+	if err != nil {
+		return err
+	}
+	// A group that was released is governed again by apply; freezes and overrides stay.
+	l := s.look(sources)
+	l.released, l.facts, l.shares = nil, facts, true
+	v, err := c.view(l)
+	if err != nil {
+		return err
+	}
+	if err := c.leaveOldRoot(s, v); err != nil {
+		return err
+	}
+	same := s.applied != nil && slices.Equal(s.applied.Sources, sources) && len(s.released) == 0
+	revision, err := c.revision(s, same)
+	if err != nil {
+		return err
+	}
+	reply.Revision = revision
+	for _, o := range s.overrides {
+		reply.Overrides = append(reply.Overrides, o.describe())
+	}
+	run := func() error { return c.run(ctx, v, r, revision, reply) }
+	if r.DryRun || same {
+		return run()
+	}
+	if err := c.Store.SaveVersion(revision, sources); err != nil {
+		return fail(CodeFailed, "nothing was changed; free space below the state directory, or give another one with --state", "record the policy: %w", err)
+	}
+	return c.commit(map[string]any{
+		docApplied:  Applied{Revision: revision, Sources: sources, At: time.Now(), By: r.By, Reason: r.Reason, Like: r.To},
+		docReleased: map[string]bool{},
+	}, run)
+}
+
+// revision numbers what is applied: as before when nothing changed, else one more than any that was kept.
+func (c *Controller) revision(s *state, same bool) (int, error) {
+	if same {
+		return s.applied.Revision, nil
+	}
+	next := 1
+	if s.applied != nil {
+		next = s.applied.Revision + 1
+	}
+	for ; ; next++ { // without the applied policy, which was lost, its older revisions may still be there
+		var kept []policy.Source
+		err := c.Store.LoadVersion(next, &kept)
+		if errors.Is(err, fs.ErrNotExist) {
+			return next, nil
+		}
+		if err != nil && !errors.Is(err, journal.ErrDamaged) {
+			return 0, fail(CodeFailed, "", "number the revision: %w", err)
+		}
+		if s.applied != nil { // one that was begun and never came into force
+			return next, nil
+		}
+	}
+}
+
+// leaveOldRoot refuses a new host.root while groups of the old one are still there: they would be
+// left behind without anybody to lift them.
+func (c *Controller) leaveOldRoot(s *state, v *View) error {
+	if s.applied == nil {
+		return nil
+	}
+	old, err := policy.Parse(s.applied.Sources)
+	if err != nil || old.Host.Root == v.Policy.Host.Root {
+		return nil //nolint:nilerr // an applied policy that no longer parses has no say here
+	}
+	for d := range c.Store.Made(v.Facts.BootID) {
+		if d.Path == "/"+old.Host.Root {
+			return fail(CodeRefused, "`bulkhead release --all` first", "host.root changes from %q to %q while groups below %q are still there", old.Host.Root, v.Policy.Host.Root, old.Host.Root)
+		}
+	}
+	return nil
+}
+
+// describe says an override in one line.
+func (o Override) describe() string {
+	text := fmt.Sprintf("override %d: %s", o.ID, o.Text)
+	if o.On != "" {
+		text += " on " + o.On
+	}
+	if !o.Ends.IsZero() {
+		text += " until " + o.Ends.Local().Format(time.DateTime)
+	}
+	return text
+}
+
+// set lays overrides over the policy, all of them or none.
+func (c *Controller) set(ctx context.Context, r Request, reply *Reply) error {
+	v, s, err := c.current(look{})
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	next := s.nextOverrideID()
+	overrides := slices.Clone(s.overrides)
+	for _, text := range r.Assign {
+		group, setting, err := policy.ParseAssignment(text, r.On)
+		if err != nil {
+			return err
+		}
+		if !hasGroup(v, group) {
+			return errNoGroup(v, group)
+		}
+		o := Override{ID: next, Group: group, Key: setting.Key, On: r.On, Text: text, At: now, By: r.By, Reason: r.Reason}
+		next++
+		if r.For > 0 {
+			o.Ends = now.Add(r.For)
+		}
+		overrides = slices.DeleteFunc(overrides, o.sameLimit)
+		overrides = append(overrides, o)
+	}
+	return c.lay(ctx, r, reply, s, overrides)
+}
+
+// sameLimit says whether another override is for the same limit, which the newer one replaces.
+func (o Override) sameLimit(other Override) bool {
+	return o.Group == other.Group && o.Key == other.Key && o.On == other.On
+}
+
+// unset takes overrides away.
+func (c *Controller) unset(ctx context.Context, r Request, reply *Reply) error {
+	_, s, err := c.recorded()
+	if err != nil {
+		return err
+	}
+	overrides := slices.Clone(s.overrides)
+	for _, text := range r.Assign {
+		group, key, err := policy.ParseTarget(text)
+		if err != nil {
+			return err
+		}
+		target := Override{Group: group, Key: key, On: r.On}
+		kept := slices.DeleteFunc(slices.Clone(overrides), target.sameLimit)
+		if len(kept) == len(overrides) {
+			return fail(CodeUsage, "`bulkhead status` lists the overrides in force", "no override is set for %s", text)
+		}
+		overrides = kept
+	}
+	return c.lay(ctx, r, reply, s, overrides)
+}
+
+// lay puts a new list of overrides in force and records it.
+func (c *Controller) lay(ctx context.Context, r Request, reply *Reply, s *state, overrides []Override) error {
+	if s.applied == nil {
+		return errNotApplied()
+	}
+	l := s.look(s.applied.Sources)
+	l.overrides, l.shares, l.lenient = overrides, true, true
+	v, err := c.view(l)
+	if err != nil {
+		return err
+	}
+	reply.Problems = v.Problems
+	reply.Revision = s.applied.Revision
+	for _, o := range overrides {
+		reply.Overrides = append(reply.Overrides, o.describe())
+	}
+	if r.DryRun {
+		return c.run(ctx, v, r, reply.Revision, reply)
+	}
+	return c.commit(map[string]any{docOverrides: overrides}, func() error {
+		return c.run(ctx, v, r, reply.Revision, reply)
+	})
+}
+
+func hasGroup(v *View, name string) bool {
+	for _, g := range v.Classified.Groups {
+		if g.Path == name {
+			return true
+		}
+	}
+	return false
+}
+
+// errNoGroup says that a group is not in the applied policy, and which ones are.
+func errNoGroup(v *View, name string) error {
+	var names []string
+	for _, g := range v.Classified.Groups {
+		names = append(names, g.Path)
+	}
+	slices.Sort(names)
+	hint := "the applied policy has no group now"
+	if len(names) > 0 {
+		hint = "the groups are " + strings.Join(names, ", ")
+	}
+	return fail(CodeUsage, hint, "no group %q", name)
+}
+
+// rollback undoes an interrupted change, or goes back to an earlier revision of the policy.
+func (c *Controller) rollback(ctx context.Context, r Request, reply *Reply) error {
+	if _, pending := c.Store.Pending(); pending && r.To == 0 {
+		if r.DryRun {
+			reply.Text = "would undo the interrupted change"
+			return nil
+		}
+		reply.Changed = true
+		if err := c.recover(ctx, reply); err != nil {
+			return err
+		}
+		_, err := c.Store.Record(journal.Entry{Time: time.Now(), Verb: "rollback", By: r.By, Reason: r.Reason, Outcome: "committed", Text: reply.Recovered})
+		return err
+	}
+	if !r.DryRun {
+		if err := c.recover(ctx, reply); err != nil {
+			return err
+		}
+	}
+	_, s, err := c.recorded()
+	if err != nil {
+		return err
+	}
+	if s.applied == nil {
+		return errNotApplied()
+	}
+	if r.To == 0 {
+		// One before what is in force: a second rollback goes further back, not forth again.
+		r.To = cmp.Or(s.applied.Like, s.applied.Revision) - 1
+	}
+	to := r.To
+	if to < 1 {
+		return fail(CodeUsage, "`bulkhead release --all` gives the host back as it was before bulkhead", "there is no revision before %d", s.applied.Revision)
+	}
+	var sources []policy.Source
+	if err := c.Store.LoadVersion(to, &sources); err != nil {
+		return fail(CodeUsage, "`bulkhead history` lists the revisions", "go back to revision %d: %w", to, err)
+	}
+	return c.applySources(ctx, r, reply, sources)
+}

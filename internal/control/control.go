@@ -1,0 +1,212 @@
+// Package control carries one verb through the whole of bulkhead: policy, facts of the host,
+// classification, plan, apply, history. The command line calls it directly when no agent runs, the
+// agent calls it for its looks and for what comes over its socket, so both do the same thing.
+//
+// It owns the documents in the state directory (the applied policy, overrides, releases, pins,
+// freezes) and the observation of the kernel that a plan is made from.
+package control
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"reflect"
+	"sync"
+	"time"
+
+	"bulkhead/internal/apply"
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
+	"bulkhead/internal/journal"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
+)
+
+// DefaultPolicy and DefaultState are where the policy and the state live unless said otherwise.
+const (
+	DefaultPolicy = "/etc/bulkhead/policy.yaml"
+	DefaultState  = "/var/lib/bulkhead"
+)
+
+// Code is a process exit code (design, "The command line").
+type Code int
+
+// The exit codes that errors carry.
+const (
+	CodeFailed  Code = 1
+	CodeUsage   Code = 2
+	CodeChanges Code = 3
+	CodeVerify  Code = 4
+	CodeRefused Code = 5
+	CodeLocked  Code = 6
+)
+
+// Error is an error with the exit code it ends in and what to do next.
+type Error struct {
+	Code Code
+	Err  error
+	Hint string
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+
+// Unwrap gives the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// fail makes an *Error.
+func fail(code Code, hint, format string, args ...any) *Error {
+	return &Error{Code: code, Err: fmt.Errorf(format, args...), Hint: hint}
+}
+
+// CodeOf gives the exit code of any error of this program.
+func CodeOf(err error) Code {
+	var (
+		own      *Error
+		problems policy.Problems
+		locked   *journal.LockedError
+		refused  *apply.RefusedError
+	)
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &own):
+		return own.Code
+	case errors.As(err, &problems):
+		return CodeUsage
+	case errors.As(err, &locked):
+		return CodeLocked
+	case errors.As(err, &refused):
+		return CodeRefused
+	}
+	return CodeFailed
+}
+
+// HintOf is what to do about an error, wherever it comes from; "" when nobody knows.
+func HintOf(err error) string {
+	var own *Error
+	if errors.As(err, &own) && own.Hint != "" {
+		return own.Hint
+	}
+	return cmp.Or(journal.Hint(err), cgroup.Hint(err))
+}
+
+// Controller does verbs on one host with one state directory. It is safe for one verb at a time;
+// changing verbs of several processes exclude each other through the lock of the state directory.
+type Controller struct {
+	Host  *host.Host
+	Store *journal.Store // nil with NoState
+	Log   *slog.Logger
+	// Agent is the agent's identity when the caller is the agent, else the zero value.
+	Agent host.ProcID
+	// LockWait is how long a changing verb waits for another one to finish. Zero: 5 s.
+	LockWait time.Duration
+
+	self host.ProcID
+	exe  string // of this program, "" when it cannot be told
+	// scratch is the journal of a release that the state directory cannot take.
+	scratch *journal.Store
+	// afterStep is called after each step of a plan: for tests, which crash there.
+	afterStep func(i int, s plan.Step)
+	mu        sync.Mutex // guards opened and mounted
+	opened    *cgroup.Tree
+	mounted   []host.Hierarchy
+	// known and lastLook belong to the agent's looks.
+	known    *host.Facts
+	memory   memory
+	lastLook time.Time
+}
+
+// Options says where things are.
+type Options struct {
+	State string // default DefaultState
+	// NoState leaves the state directory alone, which others than root may not read: for Discover and
+	// Check, which need none.
+	NoState bool
+	Root    string // root of /proc and /sys, default "/"
+	Log     *slog.Logger
+}
+
+// Open opens the state directory and the host. Nothing on the host is changed.
+func Open(o Options) (*Controller, error) {
+	if o.State == "" {
+		o.State = DefaultState
+	}
+	if o.Root == "" {
+		o.Root = "/"
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	c := &Controller{Host: host.New(o.Root), Log: o.Log}
+	if !o.NoState {
+		store, err := journal.Open(o.State, journal.Options{Alive: c.Host.Alive})
+		if err != nil {
+			return nil, &Error{Code: CodeFailed, Err: err, Hint: "give another state directory with --state, or mend this one"}
+		}
+		c.Store = store
+	}
+	procs, err := c.Host.Processes(host.ProcessOptions{PIDs: []int{os.Getpid()}})
+	if err == nil && len(procs) == 1 {
+		c.self, c.exe = procs[0].ProcID, procs[0].Exe
+	}
+	return c, nil
+}
+
+// Close lets go of the state directory.
+func (c *Controller) Close() error {
+	if c.Store == nil {
+		return nil
+	}
+	return c.Store.Close()
+}
+
+// Warnings are what was found wrong with the state directory when it was opened.
+func (c *Controller) Warnings() []string {
+	if c.Store == nil {
+		return nil
+	}
+	return c.Store.Warnings()
+}
+
+// lock takes the lock for a changing verb, waiting a little for another one to finish.
+func (c *Controller) lock(verb, who string) (*journal.Lock, error) {
+	wait := c.LockWait
+	if wait == 0 {
+		wait = 5 * time.Second
+	}
+	end := time.Now().Add(wait)
+	for {
+		l, err := c.Store.Lock(verb, who)
+		var locked *journal.LockedError
+		if err == nil || !errors.As(err, &locked) || time.Now().After(end) {
+			return l, err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// runner is the executor of plans on this host.
+func (c *Controller) runner(v *View) *apply.Runner {
+	store := c.Store
+	if c.scratch != nil {
+		store = c.scratch
+	}
+	return &apply.Runner{
+		Files: v.Tree, Dirs: v.Tree, Members: v.Tree, Processes: c.Host,
+		Journal: store, Boot: v.Facts.BootID, Log: c.Log, AfterStep: c.afterStep,
+	}
+}
+
+// tree gives the open cgroup hierarchies that the facts name, the same ones as long as they are mounted the
+// same way.
+func (c *Controller) tree(f *host.Facts) *cgroup.Tree {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.opened == nil || !reflect.DeepEqual(c.mounted, f.Hierarchies) {
+		c.mounted = f.Hierarchies
+		c.opened = cgroup.New(f.Hierarchies) // one in use elsewhere is closed when nobody holds it any more
+	}
+	return c.opened
+}

@@ -1,0 +1,371 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"bulkhead/internal/host"
+	"bulkhead/internal/journal"
+	"bulkhead/internal/policy"
+)
+
+// ended says whether the freeze's time is over.
+func (f Freeze) ended(now time.Time) bool { return !now.Before(f.Ends) }
+
+// until is the end, for people.
+func (f Freeze) until() string { return f.Ends.Local().Format(time.DateTime) }
+
+// Held gives the freezes that this verb began. Without an agent the caller ends them: EndFreezes.
+func (r *Reply) Held() []Freeze { return r.frozen }
+
+// freeze stops the processes of groups until an end.
+func (c *Controller) freeze(ctx context.Context, r Request, reply *Reply) error {
+	if r.For <= 0 {
+		return fail(CodeUsage, "say how long: --for 10m", "a freeze always has an end")
+	}
+	slices.Sort(r.Groups)
+	r.Groups = slices.Compact(r.Groups)
+	v, s, err := c.current(look{})
+	if err != nil {
+		return err
+	}
+	for _, group := range r.Groups {
+		if !hasGroup(v, group) {
+			return errNoGroup(v, group)
+		}
+		if err := errors.Join(c.mayFreeze(v, group, r.Force), c.outside(v, group)); err != nil {
+			return err
+		}
+	}
+	if r.DryRun {
+		reply.Text = fmt.Sprintf("would stop %d process(es) for %s", countMembers(v, r.Groups), r.For)
+		return nil
+	}
+	ends := time.Now().Add(r.For).Round(0) // as it is read back: without the monotonic clock
+	freezes := slices.DeleteFunc(slices.Clone(s.freezes), func(f Freeze) bool { return slices.Contains(r.Groups, f.Group) })
+	for _, group := range r.Groups {
+		reply.frozen = append(reply.frozen, Freeze{Group: group, Ends: ends, By: r.By, Reason: r.Reason, Boot: v.Facts.BootID})
+	}
+	// The record goes first: a freeze nobody knows of has no end.
+	if err := c.Store.Save(docFreezes, append(freezes, reply.frozen...)); err != nil {
+		return fail(CodeFailed, "", "record the freeze: %w", err)
+	}
+	for _, group := range r.Groups {
+		if err := c.stop(ctx, v, group, r, reply); err != nil {
+			return errors.Join(err, c.takeBack(v, r, s.freezes))
+		}
+	}
+	reply.Changed = true
+	reply.Text = "frozen until " + reply.frozen[0].until()
+	c.note(r, reply)
+	return nil
+}
+
+// takeBack undoes a freeze that failed half way. The record of one that cannot be undone stays, so that it
+// is tried again at its end.
+func (c *Controller) takeBack(v *View, r Request, before []Freeze) error {
+	if err := c.wake(v, r, r.Groups, before); err != nil {
+		return err
+	}
+	return c.Store.Save(docFreezes, before)
+}
+
+// mayFreeze refuses to stop a database: its clients hang, its replicas fall behind, a cluster throws
+// it out.
+func (c *Controller) mayFreeze(v *View, group string, force bool) error {
+	for _, g := range v.Classified.Groups {
+		if !covers([]string{group}, g.Path) || force {
+			continue
+		}
+		if g.Role == policy.RoleDatabase || holdsInstance(v, g.Path) {
+			return fail(CodeRefused, "--force --reason TEXT does it all the same", "group %q holds a database: its clients would hang and a cluster may throw it out", g.Path)
+		}
+	}
+	return nil
+}
+
+// holdsInstance says whether a group holds the main process of a database.
+func holdsInstance(v *View, group string) bool {
+	for _, p := range v.Members {
+		if p.Group != group {
+			continue
+		}
+		for _, i := range v.Instances {
+			if i.Main == p.Process.ProcID {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Outside refuses, with CodeRefused, when the calling process or one of its ancestors is in one of the
+// groups: for who has an agent freeze them.
+func (c *Controller) Outside(groups []string) error {
+	v, _, err := c.current(look{})
+	if err != nil {
+		return err
+	}
+	for _, group := range groups {
+		if err := c.outside(v, group); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// outside refuses to stop this process or one of its ancestors: stopped with the lock held, bulkhead could
+// never let anything go again. No --force gets past it.
+func (c *Controller) outside(v *View, group string) error {
+	dir, err := c.freezerDir(v, group)
+	if err != nil {
+		return err
+	}
+	byPID := map[int]host.Process{}
+	for _, p := range v.Observed.Processes {
+		byPID[p.PID] = p
+	}
+	placed := map[host.ProcID]string{}
+	for _, p := range v.Members {
+		placed[p.Process.ProcID] = p.Group
+	}
+	p, known := byPID[c.self.PID]
+	for known {
+		in, member := placed[p.ProcID]
+		if member && covers([]string{group}, in) || atOrBelow(p.Cgroups[dir.Hierarchy], dir.Path) {
+			return fail(CodeRefused, "run it from outside", "you are inside group %q: process %d (%s) would stop too", group, p.PID, p.Comm)
+		}
+		parent := p.PPID
+		delete(byPID, p.PID) // whatever the table says, this ends
+		p, known = byPID[parent]
+	}
+	return nil
+}
+
+// atOrBelow says whether a cgroup path is another one or below it.
+func atOrBelow(at, top string) bool { return at == top || strings.HasPrefix(at, top+"/") }
+
+func countMembers(v *View, groups []string) int {
+	n := 0
+	for _, p := range v.Members {
+		if covers(groups, p.Group) {
+			n++
+		}
+	}
+	return n
+}
+
+// thaw lets frozen groups run again.
+func (c *Controller) thaw(_ context.Context, r Request, reply *Reply) error {
+	facts, s, err := c.recorded()
+	if err != nil {
+		return err
+	}
+	for _, group := range r.Groups {
+		if !slices.ContainsFunc(s.freezes, func(f Freeze) bool { return f.Group == group }) {
+			return fail(CodeUsage, "`bulkhead status` shows which groups are frozen", "group %q is not frozen", group)
+		}
+	}
+	if r.DryRun {
+		reply.Text = "would thaw"
+		return nil
+	}
+	return c.thawGroups(facts, s, r, reply)
+}
+
+// thawGroups ends the freezes of groups, wakes who is then frozen by none, and records it as one entry.
+func (c *Controller) thawGroups(f *host.Facts, s *state, r Request, reply *Reply) error {
+	stay := slices.DeleteFunc(slices.Clone(s.freezes), func(fr Freeze) bool { return slices.Contains(r.Groups, fr.Group) })
+	for _, root := range c.roots(f, s) {
+		v := &View{Facts: f, Tree: c.tree(f), Policy: &policy.Policy{Host: policy.HostPart{Root: root}}}
+		if err := c.wake(v, r, r.Groups, stay); err != nil {
+			return err
+		}
+	}
+	if err := c.Store.Save(docFreezes, stay); err != nil {
+		return fail(CodeFailed, "", "record the thaw: %w", err)
+	}
+	s.freezes = stay
+	reply.Changed = true
+	reply.Text = stillFrozen(r.Groups, stay)
+	c.note(r, reply)
+	return nil
+}
+
+// stillFrozen says what a thaw of groups did beside the freezes that go on.
+func stillFrozen(groups []string, stay []Freeze) string {
+	var texts []string
+	awake := false
+	for _, group := range groups {
+		f, stopped := frozenAbove(stay, group)
+		if stopped {
+			texts = append(texts, fmt.Sprintf("group %q stays stopped: group %q is frozen until %s", group, f.Group, f.until()))
+		}
+		awake = awake || !stopped
+	}
+	if awake {
+		texts = slices.Insert(texts, 0, "running again")
+	}
+	for _, f := range stay {
+		if _, stopped := frozenAbove(stay, f.Group); covers(groups, f.Group) && !stopped {
+			texts = append(texts, fmt.Sprintf("group %q stays frozen until %s", f.Group, f.until()))
+		}
+	}
+	return strings.Join(texts, "; ")
+}
+
+// frozenAbove gives the freeze of the nearest group above that is frozen.
+func frozenAbove(freezes []Freeze, group string) (Freeze, bool) {
+	for group != "." && group != "" {
+		group = path.Dir(group)
+		if i := slices.IndexFunc(freezes, func(f Freeze) bool { return f.Group == group }); i >= 0 {
+			return freezes[i], true
+		}
+	}
+	return Freeze{}, false
+}
+
+// refuseFrozen refuses to put a process into a group that is stopped, or below one: on cgroup v2 it would stop
+// with it, and if it is bulkhead itself, with the lock held.
+func (s *state) refuseFrozen(group string) error {
+	for _, f := range s.freezes {
+		if covers([]string{f.Group}, group) {
+			return fail(CodeRefused, "`bulkhead thaw "+f.Group+"` lets it run", "group %q is frozen until %s", f.Group, f.until())
+		}
+	}
+	return nil
+}
+
+// ThawDue wakes the groups whose freeze has ended; the agent calls it on every look.
+func (c *Controller) ThawDue(now time.Time) error {
+	due, err := c.anyDue(now)
+	if err != nil || !due {
+		return err
+	}
+	lock, err := c.lock("thaw", c.ownName())
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
+	if err := c.recover(context.Background(), &Reply{}); err != nil {
+		return err
+	}
+	return c.wakeDue(now)
+}
+
+// anyDue says whether a freeze that is recorded has ended.
+func (c *Controller) anyDue(now time.Time) (bool, error) {
+	var freezes []Freeze
+	if _, err := c.Store.Load(docFreezes, &freezes); err != nil {
+		return false, fail(CodeFailed, "", "%w", err)
+	}
+	return slices.ContainsFunc(freezes, func(f Freeze) bool { return f.ended(now) }), nil
+}
+
+// wakeDue ends the freezes whose time is over and that nobody ended: no agent runs, and the command that
+// was to do it was killed. The caller holds the lock, and no change is pending.
+func (c *Controller) wakeDue(now time.Time) error {
+	if due, err := c.anyDue(now); err != nil || !due {
+		return err
+	}
+	facts, s, err := c.freezeState()
+	if err != nil {
+		return err
+	}
+	r := Request{Verb: "thaw", By: c.ownName(), Reason: "the freeze has ended"}
+	for _, f := range s.freezes {
+		if f.ended(now) {
+			r.Groups = append(r.Groups, f.Group)
+		}
+	}
+	if len(r.Groups) == 0 { // of an earlier boot, all of them
+		return c.Store.Save(docFreezes, s.freezes)
+	}
+	return c.thawGroups(facts, s, r, &Reply{})
+}
+
+// freezeState is the recorded state as far as it can be read: a damaged document must not keep a group
+// stopped.
+func (c *Controller) freezeState() (*host.Facts, *state, error) {
+	facts, err := c.Host.Facts()
+	if err != nil {
+		return nil, nil, fail(CodeFailed, "", "look at the host: %w", err)
+	}
+	s, err := c.loadState(facts.BootID, time.Now())
+	if err == nil {
+		return facts, s, nil
+	}
+	c.Log.Warn("ending freezes without the recorded state", "err", err)
+	s = &state{}
+	if _, err := c.Store.Load(docFreezes, &s.freezes); err != nil {
+		return nil, nil, fail(CodeFailed, "", "%w", err)
+	}
+	s.freezes = ofBoot(s.freezes, facts.BootID)
+	return facts, s, nil
+}
+
+// ofBoot leaves freezes of another boot out: what they stopped is gone.
+func ofBoot(freezes []Freeze, boot string) []Freeze {
+	return slices.DeleteFunc(freezes, func(f Freeze) bool { return f.Boot != boot })
+}
+
+// ownName is who ends a freeze that is over.
+func (c *Controller) ownName() string {
+	if c.Agent != (host.ProcID{}) {
+		return "agent"
+	}
+	return "bulkhead"
+}
+
+// EndFreezes ends freezes for the caller that began them (Reply.Held), and says what came of it. One that
+// was ended meanwhile, or replaced by a freeze of somebody else, is left alone.
+func (c *Controller) EndFreezes(ctx context.Context, own []Freeze, by string) (string, error) {
+	lock, err := c.lock("thaw", by)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Release()
+	if err := c.recover(ctx, &Reply{}); err != nil {
+		return "", err
+	}
+	facts, s, err := c.freezeState()
+	if err != nil {
+		return "", err
+	}
+	r := Request{Verb: "thaw", By: by}
+	var left []string
+	for _, f := range own {
+		i := slices.IndexFunc(s.freezes, func(now Freeze) bool { return now.Group == f.Group })
+		switch {
+		case i < 0:
+			left = append(left, fmt.Sprintf("group %q is not frozen any more", f.Group))
+		case !s.freezes[i].Ends.Equal(f.Ends):
+			left = append(left, fmt.Sprintf("group %q was frozen again by %s, until %s", f.Group, s.freezes[i].By, s.freezes[i].until()))
+		default:
+			r.Groups, r.Reason = append(r.Groups, f.Group), f.Reason
+		}
+	}
+	if len(r.Groups) == 0 {
+		return strings.Join(left, "; "), nil
+	}
+	var reply Reply
+	if err := c.thawGroups(facts, s, r, &reply); err != nil {
+		return "", err
+	}
+	return strings.Join(append(append([]string{reply.Text}, reply.Notes...), left...), "; "), nil
+}
+
+// note writes the one history entry of a verb that is done. That it cannot be written undoes nothing: a freeze
+// in force needs its end all the more.
+func (c *Controller) note(r Request, reply *Reply) {
+	_, err := c.Store.Record(journal.Entry{Time: time.Now(), Verb: r.Verb, By: r.By, Reason: r.Reason, Outcome: journal.Committed, Text: reply.Text})
+	if err != nil {
+		c.Log.Warn("record history", "err", err)
+		reply.Notes = append(reply.Notes, fmt.Sprintf("the history could not be written: %v", err))
+	}
+}

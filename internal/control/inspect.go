@@ -1,0 +1,219 @@
+package control
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/classify"
+	"bulkhead/internal/engine"
+	"bulkhead/internal/host"
+	"bulkhead/internal/journal"
+	"bulkhead/internal/knob"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
+)
+
+// Discovery is what `discover` shows.
+type Discovery struct {
+	Facts        *host.Facts       `json:"host"`
+	Capabilities []knob.Capability `json:"capabilities"`
+	Instances    []engine.Instance `json:"instances"`
+}
+
+// Discover looks at the host without a policy.
+func (c *Controller) Discover() (*Discovery, error) {
+	facts, err := c.Host.Facts()
+	if err != nil {
+		return nil, fail(CodeFailed, "", "look at the host: %w", err)
+	}
+	procs, err := c.Host.Processes(host.ProcessOptions{})
+	if err != nil {
+		return nil, fail(CodeFailed, "", "read the process table: %w", err)
+	}
+	tree := c.tree(facts)
+	return &Discovery{
+		Facts:        facts,
+		Capabilities: knob.Capabilities(facts, hasKnob(tree)),
+		Instances:    engine.Recognise(procs, c.Host),
+	}, nil
+}
+
+// hasKnob answers whether a directory below the root of a hierarchy shows a file. A root directory
+// lacks some files that its children have, so only a child proves an absence.
+func hasKnob(t *cgroup.Tree) func(hierarchy, file string) knob.Verdict {
+	children := map[string][]string{}
+	return func(hierarchy, file string) knob.Verdict {
+		root := cgroup.Dir{Hierarchy: hierarchy, Path: "/"}
+		if _, err := t.Read(cgroup.File{Dir: root, Name: file}); err == nil {
+			return knob.Yes
+		}
+		names, done := children[hierarchy]
+		if !done {
+			names, _ = t.Children(root)
+			children[hierarchy] = names
+		}
+		for _, name := range names {
+			d := cgroup.Dir{Hierarchy: hierarchy, Path: "/" + name}
+			files, err := t.Files(d)
+			if err != nil {
+				continue
+			}
+			for _, f := range files {
+				if f == file {
+					return knob.Yes
+				}
+			}
+			return knob.No
+		}
+		return knob.Unknown
+	}
+}
+
+// Check reads a policy and holds it against this host. It never looks at live use. The error is
+// policy.Problems when the policy cannot stand.
+func (c *Controller) Check(sources []policy.Source) (*View, error) {
+	v, err := c.classify(look{sources: sources})
+	if err != nil {
+		return v, err
+	}
+	v.Policy.Notes = append(v.Policy.Notes, v.Classified.Notes...)
+	v.Policy.Notes = append(v.Policy.Notes, classify.UnknownNames(v.Policy, v.rules)...)
+	v.Plan = plan.Make(plan.Input{Facts: v.Facts, Host: v.Policy.Host, Classified: v.Classified, Observed: v.Observed})
+	return v, nil
+}
+
+// PlanFor is what apply would do with a policy; with no sources, what would bring the host back to
+// the applied one.
+func (c *Controller) PlanFor(sources []policy.Source) (*View, error) {
+	if len(sources) == 0 {
+		v, _, err := c.current(look{shares: true})
+		return v, err
+	}
+	facts, s, err := c.recorded()
+	if err != nil {
+		return nil, err
+	}
+	l := s.look(sources)
+	l.released, l.facts, l.shares = nil, facts, true
+	return c.view(l)
+}
+
+// Explanation is why a process is where it is.
+type Explanation struct {
+	Process  host.Process       `json:"process"`
+	Group    string             `json:"group,omitempty"`
+	By       string             `json:"by,omitempty"`
+	Placed   bool               `json:"placed"`
+	Reason   string             `json:"reason,omitempty"` // why it is in no group, or not in its place
+	Attempts []classify.Attempt `json:"attempts"`
+	Levels   []LevelLimits      `json:"levels,omitempty"`
+}
+
+// LevelLimits is what one level of the tree, from the group up to our root, holds the process to.
+type LevelLimits struct {
+	Group  string        `json:"group"` // "" is our root group
+	Limits []LimitStatus `json:"limits"`
+}
+
+// Explain says why a process is where it is and which limits reach it.
+func (c *Controller) Explain(pid int) (*Explanation, error) {
+	v, _, err := c.current(look{})
+	if err != nil {
+		return nil, err
+	}
+	e := &Explanation{}
+	found := false
+	for _, p := range v.Observed.Processes {
+		if p.PID == pid {
+			e.Process, found = p, true
+		}
+	}
+	if !found {
+		return nil, fail(CodeUsage, "", "no process %d", pid)
+	}
+	if e.Attempts, err = classify.Explain(v.Classified.Groups, v.rules, pid); err != nil {
+		return nil, fail(CodeFailed, "", "explain process %d: %w", pid, err)
+	}
+	for _, p := range v.Members {
+		if p.Process.PID == pid {
+			e.Group, e.By = p.Group, p.By
+			e.Placed = placed(p.Process, v.Layout.Member(p.Group))
+		}
+	}
+	if e.Group == "" {
+		e.Reason = whyNot(v, pid)
+		return e, nil
+	}
+	if !e.Placed {
+		for _, n := range v.Plan.Notes {
+			if n.Group == e.Group && strings.HasPrefix(n.Text, fmt.Sprintf("process %d ", pid)) {
+				e.Reason = n.Text
+			}
+		}
+	}
+	for at := e.Group; ; at = filepath.Dir(at) {
+		if at == "." {
+			break
+		}
+		e.Levels = append(e.Levels, LevelLimits{Group: at, Limits: limitsOf(v, at)})
+	}
+	return e, nil
+}
+
+// whyNot says why a process is in no group.
+func whyNot(v *View, pid int) string {
+	if reason := classify.Protected(pid, v.rules); reason != "" {
+		return "it is never moved: " + reason
+	}
+	for _, s := range v.Classified.Skips {
+		if s.Process.PID == pid {
+			if s.Ambiguous {
+				return s.Reason
+			}
+			return "rule of " + s.Group + " matches, but " + s.Reason
+		}
+	}
+	return "no rule matches"
+}
+
+// Verification is one limit read back from the kernel.
+type Verification struct {
+	Group string `json:"group"`
+	LimitStatus
+}
+
+// Verify reads every limit of the groups (all of them when none is named) back and compares. It
+// starts nothing.
+func (c *Controller) Verify(groups []string) ([]Verification, error) {
+	v, s, err := c.current(look{})
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range groups {
+		if !hasGroup(v, g) {
+			return nil, errNoGroup(v, g)
+		}
+	}
+	var all []Verification
+	for _, g := range v.Classified.Groups {
+		if len(groups) > 0 && !covers(groups, g.Path) || isReleased(s.released, g.Path) {
+			continue
+		}
+		for _, l := range limitsOf(v, g.Path) {
+			if !l.Default {
+				all = append(all, Verification{Group: g.Path, LimitStatus: l})
+			}
+		}
+	}
+	return all, nil
+}
+
+// History lists what was done, the oldest first.
+func (c *Controller) History() ([]journal.Entry, error) { return c.Store.History() }
+
+// resolver answers what policy.Resolve asks about paths on this host.
+func (c *Controller) resolver() policy.Resolver {
+	return policy.Resolver{EvalSymlinks: c.Host.Evaluate}
+}

@@ -1,0 +1,180 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"bulkhead/internal/host"
+	"bulkhead/internal/plan"
+)
+
+// LookOptions is what the agent knows when it looks.
+type LookOptions struct {
+	Processes []host.Process
+	Changed   bool // processes came or went since the look before
+	Full      bool // read every limit too
+}
+
+// LookResult is what a look put right.
+type LookResult struct {
+	Moved    []int // pids; what is known of their membership is out of date
+	Repaired int
+}
+
+// BecomeAgent tells the controller that this process is the agent, which no rule may match.
+func (c *Controller) BecomeAgent() { c.Agent = c.self }
+
+// Look brings the host back to the applied policy where it differs. It does nothing, and reads little,
+// when there is nothing to do: no knob is read while every member is where it belongs, until a full
+// look. Nothing is applied, or everything was released: nothing is done.
+func (c *Controller) Look(ctx context.Context, o LookOptions) (LookResult, error) {
+	due := c.due(time.Now())
+	if !o.Changed && !o.Full && !due {
+		return LookResult{}, nil
+	}
+	facts, err := c.facts(o.Full)
+	if err != nil {
+		return LookResult{}, err
+	}
+	s, err := c.loadState(facts.BootID, time.Now())
+	if err != nil {
+		return LookResult{}, err
+	}
+	if s.applied == nil || s.released[""] {
+		return LookResult{}, nil
+	}
+	l := s.look(s.applied.Sources)
+	l.processes, l.facts, l.memory, l.lenient = o.Processes, facts, &c.memory, true
+	v, err := c.classify(l)
+	if err != nil {
+		return LookResult{}, err
+	}
+	if !o.Full && !due && settled(v) {
+		return LookResult{}, troubles(v)
+	}
+	return c.putRight(ctx, l)
+}
+
+// due says whether the end of an override or of a placing by hand has passed since the last look.
+func (c *Controller) due(now time.Time) bool {
+	var overrides []Override
+	var pins []Pin
+	for name, doc := range map[string]any{docOverrides: &overrides, docPins: &pins} {
+		if _, err := c.Store.Load(name, doc); err != nil {
+			return false // loadState says so
+		}
+	}
+	since := c.lastLook
+	c.lastLook = now
+	passed := func(end time.Time) bool { return end.After(since) && !now.Before(end) }
+	return slices.ContainsFunc(overrides, func(o Override) bool { return passed(o.Ends) }) ||
+		slices.ContainsFunc(pins, func(p Pin) bool { return passed(p.Ends) })
+}
+
+// facts gives the facts of the host; the agent reads them again only on a full look.
+func (c *Controller) facts(fresh bool) (*host.Facts, error) {
+	if c.known != nil && !fresh {
+		return c.known, nil
+	}
+	f, err := c.Host.Facts()
+	if err != nil {
+		return nil, fail(CodeFailed, "", "look at the host: %w", err)
+	}
+	c.known = f
+	return f, nil
+}
+
+// settled says whether every member is in its directories and every group has been seen before.
+func settled(v *View) bool {
+	for _, p := range v.Classified.Placements {
+		if isReleased(v.Released, p.Group) {
+			continue
+		}
+		if !placed(p.Process, v.Layout.Member(p.Group)) {
+			return false
+		}
+	}
+	return true
+}
+
+// putRight looks again under the lock, plans, and does it. The lock is waited for only shortly: whoever
+// holds it changes the host, and the next look sees the result.
+func (c *Controller) putRight(ctx context.Context, l look) (LookResult, error) {
+	lock, err := c.lock("look", "agent")
+	if err != nil {
+		return LookResult{}, err
+	}
+	defer lock.Release()
+	var reply Reply
+	if err := c.recover(ctx, &reply); err != nil {
+		return LookResult{}, err
+	}
+	s, err := c.loadState(l.facts.BootID, time.Now())
+	if err != nil {
+		return LookResult{}, err
+	}
+	if s.applied == nil || s.released[""] {
+		return LookResult{}, nil
+	}
+	before := l
+	l = s.look(s.applied.Sources)
+	l.processes, l.facts, l.memory, l.lenient = before.processes, before.facts, before.memory, true
+	v, err := c.view(l)
+	if err != nil {
+		return LookResult{}, err
+	}
+	trouble := troubles(v)
+	if err := c.refusals(v.Plan, false); err != nil {
+		trouble = errors.Join(trouble, err)
+		if err := c.leaveOut(v); err != nil {
+			return LookResult{}, errors.Join(trouble, err)
+		}
+	}
+	if len(v.Plan.Steps) == 0 {
+		return LookResult{}, trouble
+	}
+	var done LookResult
+	for _, step := range v.Plan.Steps {
+		switch step.Op {
+		case plan.OpMove:
+			done.Moved = append(done.Moved, step.PID.PID)
+		case plan.OpWrite, plan.OpOOMScore:
+			done.Repaired++
+		case plan.OpMakeDir, plan.OpRemoveDir:
+		}
+	}
+	err = c.run(ctx, v, Request{Verb: "look", By: "agent"}, s.applied.Revision, &reply)
+	if errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	done.Moved = slices.Compact(done.Moved)
+	return done, errors.Join(trouble, err)
+}
+
+// troubles is what keeps the policy from being wholly in force, as an error; nil when nothing does.
+func troubles(v *View) error {
+	if len(v.Problems) == 0 {
+		return nil
+	}
+	return v.Problems
+}
+
+// leaveOut plans again without the groups that are refused, so that they do not hold up the others. They
+// stay as they are.
+func (c *Controller) leaveOut(v *View) error {
+	released := maps.Clone(v.Released)
+	if released == nil {
+		released = map[string]bool{}
+	}
+	for _, r := range v.Plan.Refusals {
+		released[r.Group] = true
+	}
+	if released[""] {
+		return fail(CodeRefused, "", "nothing is put right until the refusal of the root group is settled")
+	}
+	v.Released = released
+	return c.plan(v)
+}

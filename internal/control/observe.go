@@ -1,0 +1,337 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
+	"bulkhead/internal/journal"
+	"bulkhead/internal/knob"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
+)
+
+// observe fills in what the kernel says now about our tree and about the members.
+func (c *Controller) observe(v *View, shares bool) error {
+	o := &v.Observed
+	o.Dirs = map[cgroup.Dir]map[string]string{}
+	o.Subtree = map[cgroup.Dir]plan.Subtree{}
+	o.Foreign = map[cgroup.Dir]bool{}
+	made := c.made(v.Facts.BootID)
+	root := "/" + v.Policy.Host.Root
+	files := filesByHierarchy(v.Facts)
+	for _, h := range v.Facts.Hierarchies {
+		names, governed := files[h.ID]
+		if !governed {
+			continue
+		}
+		top := cgroup.Dir{Hierarchy: h.ID, Path: root}
+		there, err := v.Tree.Exists(top)
+		if err != nil {
+			return fail(CodeFailed, "", "look at our groups: %w", err)
+		}
+		if h.Version == 2 {
+			if err := observeSubtrees(v.Tree, o, top); err != nil {
+				return err
+			}
+		}
+		if slices.Contains(h.Controllers, "cpuset") && h.Version == 1 {
+			root := cgroup.Dir{Hierarchy: h.ID, Path: "/"}
+			if o.Dirs[root], err = v.Tree.ReadMany(root, names); err != nil {
+				return fail(CodeFailed, "", "look at the CPUs and nodes of the host: %w", err)
+			}
+		}
+		if !there {
+			continue
+		}
+		if err := observeDirs(v.Tree, o, top, names, h.Version); err != nil {
+			return err
+		}
+	}
+	for d := range o.Dirs {
+		o.Foreign[d] = d.Path != "/" && !made[d]
+	}
+	c.observeHomes(v)
+	c.observeScores(v)
+	if shares {
+		observeSiblings(v)
+	}
+	return nil
+}
+
+// made are the directories that bulkhead made in this boot. Where the journal knows of none, because it
+// was lost, the history tells.
+func (c *Controller) made(boot string) map[cgroup.Dir]bool {
+	made := c.Store.Made(boot)
+	if len(made) > 0 {
+		return made
+	}
+	entries, err := c.Store.History()
+	if err != nil {
+		return made
+	}
+	made = map[cgroup.Dir]bool{}
+	for _, e := range entries {
+		if e.Boot != boot || e.Outcome != journal.Committed {
+			continue
+		}
+		for _, ch := range e.Changes {
+			switch ch.Op {
+			case journal.OpMakeDir:
+				made[ch.Dir] = true
+			case journal.OpRemoveDir:
+				delete(made, ch.Dir)
+			}
+		}
+	}
+	return made
+}
+
+// filesByHierarchy names the knob files of each hierarchy that the table can use, and none for
+// cpuacct, which holds no limit but in which groups get a directory for their figures.
+func filesByHierarchy(f *host.Facts) map[string][]string {
+	files := map[string][]string{}
+	for _, r := range knob.RowsFor(f) {
+		id := r.HierarchyID(f)
+		if !r.PerSize {
+			files[id] = append(files[id], r.Name(""))
+			continue
+		}
+		for _, size := range f.HugePageSizes {
+			files[id] = append(files[id], r.Name(policy.HugePageName(size)))
+		}
+	}
+	if h, ok := f.HierarchyOf("cpuacct"); ok && files[h.ID] == nil {
+		files[h.ID] = []string{}
+	}
+	return files
+}
+
+// observeDirs reads every directory of our tree in one hierarchy.
+func observeDirs(t *cgroup.Tree, o *plan.Observation, top cgroup.Dir, names []string, version int) error {
+	dirs, err := t.Walk(top)
+	if err != nil {
+		return fail(CodeFailed, "", "look at our groups: %w", err)
+	}
+	for _, d := range dirs {
+		values, err := t.ReadMany(d, names)
+		if errors.Is(err, cgroup.ErrGone) {
+			continue
+		}
+		if err != nil {
+			return fail(CodeFailed, "", "look at our groups: %w", err)
+		}
+		o.Dirs[d] = values
+		if version == 2 {
+			if err := observeSubtrees(t, o, d); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// observeSubtrees reads what each v2 directory from the mount's root down to d offers its children.
+func observeSubtrees(t *cgroup.Tree, o *plan.Observation, d cgroup.Dir) error {
+	for p := d.Path; ; p = path.Dir(p) {
+		at := cgroup.Dir{Hierarchy: d.Hierarchy, Path: p}
+		if _, done := o.Subtree[at]; !done {
+			available, enabled, err := t.Subtree(at)
+			if err != nil && !errors.Is(err, cgroup.ErrGone) {
+				return fail(CodeFailed, "", "look at %s: %w", p, err)
+			}
+			if err == nil {
+				o.Subtree[at] = plan.Subtree{Available: available, Enabled: enabled}
+			}
+		}
+		if p == "/" {
+			return nil
+		}
+	}
+}
+
+// observeHomes reads where members came from, and which of those places are still there.
+func (c *Controller) observeHomes(v *View) {
+	process, group := c.Store.Homes(v.Facts.BootID)
+	v.Observed.Homes = plan.Homes{Process: process, Group: group}
+	v.Observed.Existing = map[cgroup.Dir]bool{}
+	note := func(homes map[string]string) {
+		for hierarchy, p := range homes {
+			for ; ; p = path.Dir(p) {
+				d := cgroup.Dir{Hierarchy: hierarchy, Path: p}
+				if _, done := v.Observed.Existing[d]; done {
+					break
+				}
+				there, err := v.Tree.Exists(d)
+				v.Observed.Existing[d] = err == nil && there
+				if p == "/" {
+					break
+				}
+			}
+		}
+	}
+	for _, homes := range process {
+		note(homes)
+	}
+	for _, homes := range group {
+		note(homes)
+	}
+}
+
+// observeScores reads the oom_score_adj of members whose group asks for one, and of every process whose
+// own bulkhead has changed.
+func (c *Controller) observeScores(v *View) {
+	v.Observed.OOMScoreAdj = map[host.ProcID]int{}
+	wanted := map[string]bool{}
+	for _, g := range v.Classified.Groups {
+		_, wanted[g.Path] = g.Settings.Get(policy.KeyOOMScoreAdj, "")
+	}
+	for _, p := range v.Members {
+		if !wanted[p.Group] {
+			continue
+		}
+		// One that exits meanwhile is left out, and so gets no step.
+		if score, err := c.Host.ReadOOMScoreAdj(p.Process.ProcID); err == nil {
+			v.Observed.OOMScoreAdj[p.Process.ProcID] = score
+		}
+	}
+	v.Observed.Originals = plan.Originals{OOMScoreAdj: c.Store.Scores(v.Facts.BootID), Subtree: c.Store.Subtree(v.Facts.BootID)}
+	for id := range v.Observed.Originals.OOMScoreAdj {
+		if score, err := c.Host.ReadOOMScoreAdj(id); err == nil {
+			v.Observed.OOMScoreAdj[id] = score
+		}
+	}
+	// Their children were born with the changed one.
+	for _, p := range descendants(v.Observed.Processes, v.Observed.Originals.OOMScoreAdj) {
+		if score, err := c.Host.ReadOOMScoreAdj(p); err == nil {
+			v.Observed.OOMScoreAdj[p] = score
+		}
+	}
+}
+
+// descendants lists the processes that have one of the given ones above them.
+func descendants(all []host.Process, of map[host.ProcID]int) []host.ProcID {
+	if len(of) == 0 {
+		return nil
+	}
+	byPID := make(map[int]*host.Process, len(all))
+	for i := range all {
+		byPID[all[i].PID] = &all[i]
+	}
+	var found []host.ProcID
+	for _, p := range all {
+		// A table read while processes come and go may hold a loop: no chain is longer than the table.
+		for parent, left := byPID[p.PPID], len(all); parent != nil && left > 0; parent, left = byPID[parent.PPID], left-1 {
+			if _, ok := of[parent.ProcID]; ok {
+				found = append(found, p.ProcID)
+				break
+			}
+		}
+	}
+	return found
+}
+
+// observeSiblings reads who competes with our root group for CPU.
+func observeSiblings(v *View) {
+	h, ok := v.Facts.HierarchyOf("cpu")
+	if !ok {
+		return
+	}
+	top := cgroup.Dir{Hierarchy: h.ID, Path: "/"}
+	file := "cpu.shares"
+	if h.Version == 2 {
+		file = "cpu.weight"
+	}
+	// What sits in no group competes task by task. Only who wants to run now counts, and one for each
+	// CPU at least: a host's many sleeping daemons do not make it a contended one.
+	tasks := 0
+	for _, p := range v.Observed.Processes {
+		if p.Cgroups[h.ID] == "/" && !p.Kernel && p.State == 'R' {
+			tasks += max(1, p.Threads)
+		}
+	}
+	v.Observed.Siblings = []plan.Sibling{{Dir: top, Tasks: max(tasks, len(v.Facts.CPUs))}}
+	names, err := v.Tree.Children(top)
+	if err != nil {
+		return
+	}
+	for _, name := range names {
+		d := cgroup.Dir{Hierarchy: h.ID, Path: "/" + name}
+		if name == v.Policy.Host.Root {
+			continue
+		}
+		values, err := v.Tree.ReadMany(d, []string{file, "cpu.idle"})
+		if err != nil {
+			continue // gone between the listing and the look
+		}
+		weight, err := strconv.ParseInt(values[file], 10, 64)
+		if err != nil {
+			continue // not under the cpu controller
+		}
+		v.Observed.Siblings = append(v.Observed.Siblings, plan.Sibling{Dir: d, Weight: weight, Idle: values["cpu.idle"] == "1"})
+	}
+}
+
+// plan makes the plan, reading what cannot be reclaimed only where a memory limit is about to change:
+// memory.stat is the dearest file of a group.
+func (c *Controller) plan(v *View) error {
+	in := plan.Input{Facts: v.Facts, Host: v.Policy.Host, Classified: v.Classified, Observed: v.Observed, Released: v.Released, Expel: v.expel}
+	v.Plan = plan.Make(in)
+	touched := false
+	for _, s := range v.Plan.Steps {
+		touched = touched || s.Op == plan.OpWrite && strings.HasPrefix(s.File, "memory.")
+	}
+	if !touched {
+		return nil
+	}
+	c.observeMemory(v)
+	in.Observed = v.Observed
+	v.Plan = plan.Make(in)
+	return nil
+}
+
+// observeMemory reads what the groups and their members hold.
+func (c *Controller) observeMemory(v *View) {
+	o := &v.Observed
+	o.Pinned, o.Current = map[cgroup.Dir]int64{}, map[cgroup.Dir]int64{}
+	o.Held, o.HeldShared = map[host.ProcID]int64{}, map[host.ProcID]int64{}
+	if h, ok := v.Facts.HierarchyOf("memory"); ok {
+		for d := range o.Dirs {
+			if d.Hierarchy != h.ID {
+				continue
+			}
+			u, err := v.Tree.Stat(d)
+			if err != nil {
+				continue // gone meanwhile: the plan's own steps will say so
+			}
+			if pinned := u.Memory.Pinned(); pinned != nil {
+				o.Pinned[d] = *pinned
+			}
+			if u.Memory.Current != nil {
+				o.Current[d] = *u.Memory.Current
+			}
+		}
+	}
+	for _, p := range v.Members {
+		if m, err := c.Host.Memory(p.Process.PID); err == nil {
+			o.Held[p.Process.ProcID] = m.Anon + m.Shmem
+			o.HeldShared[p.Process.ProcID] = m.Shmem
+		}
+	}
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// asProblems gives the problems in an error, or makes one of it.
+func asProblems(err error) policy.Problems {
+	var ps policy.Problems
+	if errors.As(err, &ps) {
+		return ps
+	}
+	return policy.Problems{{Msg: fmt.Sprint(err)}}
+}

@@ -1,0 +1,266 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/classify"
+	"bulkhead/internal/host"
+	"bulkhead/internal/policy"
+)
+
+// move places running processes by hand and holds them there against the rules.
+func (c *Controller) move(ctx context.Context, r Request, reply *Reply) error {
+	v, s, err := c.current(look{})
+	if err != nil {
+		return err
+	}
+	if !hasGroup(v, r.Group) {
+		return errNoGroup(v, r.Group)
+	}
+	procs, err := chosen(v.Observed.Processes, r.PIDs, r.Tree)
+	if err != nil {
+		return err
+	}
+	if err := c.fits(v, r.Group, procs, r.Force); err != nil {
+		return err
+	}
+	pins := slices.Clone(s.pins)
+	for _, p := range procs {
+		if reason := classify.Protected(p.PID, v.rules); reason != "" {
+			return fail(CodeRefused, "", "move process %d (%s): %s", p.PID, p.Comm, reason)
+		}
+		pins = slices.DeleteFunc(pins, func(pin Pin) bool { return pin.Process == p.ProcID })
+		pin := Pin{Process: p.ProcID, Boot: v.Facts.BootID, Group: r.Group, By: "move by " + r.By}
+		if r.For > 0 {
+			pin.Ends = time.Now().Add(r.For)
+		}
+		pins = append(pins, pin)
+	}
+	return c.repin(ctx, r, reply, s, pins)
+}
+
+// fits refuses to put processes into a group whose memory limit, or that of a group above it, is below what
+// they hold and cannot give back: what they hold stays charged where it is, but the next they ask for ends
+// in an OOM kill.
+func (c *Controller) fits(v *View, group string, procs []host.Process, force bool) error {
+	if force {
+		return nil
+	}
+	var held policy.Bytes
+	for _, p := range procs {
+		if m, err := c.Host.Memory(p.PID); err == nil {
+			held += policy.Bytes(m.Anon + m.Shmem)
+		}
+	}
+	for _, g := range v.Classified.Groups {
+		s, ok := g.Settings.Get(policy.KeyMemoryMax, "")
+		limit, isBytes := s.Value.(policy.Bytes)
+		if !covers([]string{g.Path}, group) || !ok || !isBytes || held <= limit {
+			continue
+		}
+		return fail(CodeRefused, "raise memory.max first, or --force --reason TEXT",
+			"what is to be moved holds %s that cannot be reclaimed, more than memory.max of group %q allows (%s)", held.Human(), g.Path, limit.Human())
+	}
+	return nil
+}
+
+// moveBack lets processes go that move or run had pinned; the rules, or their home, take them.
+func (c *Controller) moveBack(ctx context.Context, r Request, reply *Reply) error {
+	_, s, err := c.recorded()
+	if err != nil {
+		return err
+	}
+	pins := slices.Clone(s.pins)
+	for _, pid := range r.PIDs {
+		before := len(pins)
+		pins = slices.DeleteFunc(pins, func(p Pin) bool { return p.Process.PID == pid })
+		if len(pins) < before {
+			continue
+		}
+		// One that no rule claims, and that only stays where it was born, can be sent back too.
+		p, ok := c.resident(pid, s)
+		if !ok {
+			return fail(CodeUsage, "only processes placed by `move` or `run`, and those that no rule claims, can go back", "process %d was not placed by hand", pid)
+		}
+		s.ended = append(s.ended, Pin{Process: p})
+	}
+	return c.repin(ctx, r, reply, s, pins)
+}
+
+// resident finds a process that is in a group without being claimed.
+func (c *Controller) resident(pid int, s *state) (host.ProcID, bool) {
+	if s.applied == nil {
+		return host.ProcID{}, false
+	}
+	l := s.look(s.applied.Sources)
+	l.lenient = true
+	v, err := c.classify(l)
+	if err != nil {
+		return host.ProcID{}, false
+	}
+	for _, m := range v.Members {
+		if m.Process.PID == pid && m.By == byResidence {
+			return m.Process.ProcID, true
+		}
+	}
+	return host.ProcID{}, false
+}
+
+// repin records a new list of pins and makes the host follow.
+func (c *Controller) repin(ctx context.Context, r Request, reply *Reply, s *state, pins []Pin) error {
+	if s.applied == nil {
+		return errNotApplied()
+	}
+	l := s.look(s.applied.Sources)
+	l.pins, l.lenient = pins, true
+	for _, p := range s.pins { // one that is no longer pinned goes back
+		if !slices.ContainsFunc(pins, func(kept Pin) bool { return kept.Process == p.Process }) {
+			l.ended = append(l.ended, p)
+		}
+	}
+	v, err := c.view(l)
+	if err != nil {
+		return err
+	}
+	if r.DryRun {
+		return c.run(ctx, v, r, 0, reply)
+	}
+	return c.commit(map[string]any{docPins: pins}, func() error { return c.run(ctx, v, r, 0, reply) })
+}
+
+// chosen finds the processes a person named, with all their descendants if asked.
+func chosen(all []host.Process, pids []int, tree bool) ([]host.Process, error) {
+	children := map[int][]host.Process{}
+	byPID := map[int]host.Process{}
+	for _, p := range all {
+		byPID[p.PID] = p
+		children[p.PPID] = append(children[p.PPID], p)
+	}
+	var found []host.Process
+	seen := map[int]bool{}
+	var add func(p host.Process)
+	add = func(p host.Process) {
+		if seen[p.PID] {
+			return
+		}
+		seen[p.PID] = true
+		found = append(found, p)
+		if tree {
+			for _, child := range children[p.PID] {
+				add(child)
+			}
+		}
+	}
+	for _, pid := range pids {
+		p, ok := byPID[pid]
+		if !ok {
+			return nil, fail(CodeUsage, "", "no process %d", pid)
+		}
+		add(p)
+	}
+	return found, nil
+}
+
+// Enter puts the calling process into a group, in every hierarchy or in none, and pins it there:
+// what it becomes by execve(2) runs inside from its first instruction.
+func (c *Controller) Enter(group, by string) error {
+	lock, err := c.lock("run", by)
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
+	// What a crash left is settled first: its documents may hold pins that would replace ours.
+	if err := c.recover(context.Background(), &Reply{}); err != nil {
+		return err
+	}
+	if err := c.wakeDue(time.Now()); err != nil {
+		c.Log.Warn("a freeze that is over could not be ended", "err", err)
+	}
+	v, s, err := c.current(look{})
+	if err != nil {
+		return err
+	}
+	if !hasGroup(v, group) {
+		return errNoGroup(v, group)
+	}
+	if s.released[""] || isReleased(s.released, group) {
+		return fail(CodeFailed, "`bulkhead apply` governs it again", "group %q was released: it holds no limits", group)
+	}
+	if err := s.refuseFrozen(group); err != nil {
+		return err
+	}
+	self, err := c.ownProcess()
+	if err != nil {
+		return err
+	}
+	dirs := v.Layout.Member(group)
+	for _, d := range dirs {
+		if there, err := v.Tree.Exists(d); err != nil || !there {
+			return fail(CodeFailed, "`bulkhead apply` makes its directories; `bulkhead status` shows what is there", "group %q is not in force on this host", group)
+		}
+	}
+	if err := c.Store.Home(v.Facts.BootID, group, self.Cgroups); err != nil {
+		return fail(CodeFailed, "", "record where the command came from: %w", err)
+	}
+	pins := append(s.pins, Pin{Process: self.ProcID, Boot: v.Facts.BootID, Group: group, By: "run by " + by})
+	if err := c.Store.Save(docPins, pins); err != nil {
+		return fail(CodeFailed, "", "record the placement: %w", err)
+	}
+	if err := join(v.Tree, dirs, self); err != nil {
+		return errors.Join(fail(CodeFailed, "", "enter group %q: %w", group, err), c.Store.Save(docPins, s.pins))
+	}
+	return c.takeScore(v, group, self.ProcID)
+}
+
+// ownProcess is the calling process as /proc shows it.
+func (c *Controller) ownProcess() (host.Process, error) {
+	procs, err := c.Host.Processes(host.ProcessOptions{PIDs: []int{c.self.PID}})
+	if err != nil || len(procs) != 1 {
+		return host.Process{}, fail(CodeFailed, "is /proc mounted?", "look at the own process: %w", err)
+	}
+	return procs[0], nil
+}
+
+// join moves a process into all the directories, or back out of those it already entered.
+func join(t *cgroup.Tree, dirs map[string]cgroup.Dir, p host.Process) error {
+	var done []string
+	for hierarchy, d := range dirs {
+		if err := t.Move(d, p.ProcID); err != nil {
+			for _, back := range done {
+				err = errors.Join(err, t.Move(cgroup.Dir{Hierarchy: back, Path: p.Cgroups[back]}, p.ProcID))
+			}
+			return err
+		}
+		done = append(done, hierarchy)
+	}
+	return nil
+}
+
+// takeScore gives the command the oom_score_adj its group asks for.
+func (c *Controller) takeScore(v *View, group string, id host.ProcID) error {
+	for _, g := range v.Classified.Groups {
+		s, ok := g.Settings.Get(policy.KeyOOMScoreAdj, "")
+		if g.Path != group || !ok {
+			continue
+		}
+		score, _ := s.Value.(policy.Count)
+		if err := c.Host.WriteOOMScoreAdj(id, int(score)); err != nil {
+			c.Log.Warn("could not set oom_score_adj", "group", group, "err", err)
+		}
+	}
+	return nil
+}
+
+// isReleased says whether a group or one above it was released.
+func isReleased(released map[string]bool, group string) bool {
+	for g, on := range released {
+		if on && covers([]string{g}, group) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,278 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/classify"
+	"bulkhead/internal/host"
+	"bulkhead/internal/journal"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
+)
+
+// release lifts limits: the emergency exit. It works from the directories that are there and the
+// journal, not from the policy, so it works with the policy broken and the agent dead. A released
+// group stays lifted until the next apply.
+func (c *Controller) release(ctx context.Context, r Request, reply *Reply) error {
+	if r.All == (len(r.Groups) > 0) {
+		return fail(CodeUsage, "`bulkhead release GROUP…` or `bulkhead release --all`", "say what to release")
+	}
+	facts, err := c.Host.Facts()
+	if err != nil {
+		return fail(CodeFailed, "", "look at the host: %w", err)
+	}
+	s, err := c.loadState(facts.BootID, time.Now())
+	if err != nil {
+		// A damaged document must not stand between the DBA and the way out.
+		c.Log.Warn("releasing without the recorded state", "err", err)
+		s = &state{released: map[string]bool{}}
+	}
+	groups := r.Groups
+	if r.All {
+		groups = []string{""}
+	}
+	var views []*View
+	there := map[string]bool{"": true}
+	for _, root := range c.roots(facts, s) {
+		v, err := c.releaseView(facts, s, root, groups, r.Force)
+		if err != nil {
+			return err
+		}
+		for _, g := range v.Classified.Groups {
+			there[g.Path] = true
+		}
+		views = append(views, v)
+	}
+	for _, g := range groups {
+		if !there[g] && !s.knows(g) {
+			return fail(CodeUsage, "`bulkhead status` lists the groups", "no group %q", g)
+		}
+	}
+	run := func() error {
+		for _, v := range views {
+			if err := c.releaseOne(ctx, v, s, groups, r, reply); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if r.DryRun {
+		return run()
+	}
+	err = c.commit(s.without(groups), run)
+	if _, pending := c.Store.Pending(); cannotRecord(err) && !pending {
+		*reply = Reply{Recovered: reply.Recovered}
+		return c.releaseUnrecorded(run, err)
+	}
+	if err != nil {
+		return err
+	}
+	return stillHeld(reply)
+}
+
+// cannotRecord says whether a change failed because the state directory takes no more.
+func cannotRecord(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EIO)
+}
+
+// releaseUnrecorded is the way out when the state directory cannot be written: the originals are in it
+// already, so what is still needed, the journal of the release itself, goes into memory. It ends in an
+// error all the same, because nothing keeps an agent from putting the limits back.
+func (c *Controller) releaseUnrecorded(run func() error, cause error) error {
+	dir, err := os.MkdirTemp("/dev/shm", "bulkhead-release-")
+	if err != nil {
+		return errors.Join(cause, err)
+	}
+	store, err := journal.Open(dir, journal.Options{Alive: c.Host.Alive})
+	if err != nil {
+		return errors.Join(cause, err)
+	}
+	lock, err := store.Lock("release", "the release of "+c.Store.Dir())
+	if err != nil {
+		return errors.Join(cause, err)
+	}
+	c.scratch = store
+	err = run()
+	c.scratch = nil
+	lock.Release()
+	err = errors.Join(err, store.Close(), os.RemoveAll(dir))
+	if err != nil {
+		return errors.Join(cause, err)
+	}
+	return fail(CodeFailed, "stop the agent, which would put the limits back; make the state directory writable and release again, so that it is recorded",
+		"released, but that could not be recorded: %w", cause)
+}
+
+// stillHeld says that a limit could not be lifted, or a process not sent home. A directory that could not be
+// removed, or a controller above ours that somebody else uses by now, holds nobody: a note is enough.
+func stillHeld(reply *Reply) error {
+	if !slices.ContainsFunc(reply.leftOut, func(s plan.Step) bool { return s.Op != plan.OpRemoveDir && s.File != "cgroup.subtree_control" }) {
+		return nil
+	}
+	return fail(CodeFailed, "the rest is released; `bulkhead release` again tries what is left", "release is not complete: %s", strings.Join(reply.Notes, "; "))
+}
+
+// releaseOne gives one root group's part back.
+func (c *Controller) releaseOne(ctx context.Context, v *View, s *state, groups []string, r Request, reply *Reply) error {
+	if err := c.thawAll(v, s, groups, r); err != nil {
+		// Limits are lifted all the same; that somebody still stands still fails the release at its end.
+		reply.Notes = append(reply.Notes, fmt.Sprintf("not done (thaw): %v", err))
+		reply.leftOut = append(reply.leftOut, plan.Step{Op: plan.OpWrite, Reason: "thaw"})
+	}
+	var part Reply
+	err := c.run(ctx, v, r, 0, &part)
+	reply.Root = part.Root
+	reply.Plan.Steps = append(reply.Plan.Steps, part.Plan.Steps...)
+	reply.Plan.Notes = append(reply.Plan.Notes, part.Plan.Notes...)
+	reply.Changed = reply.Changed || part.Changed
+	reply.Skipped = append(reply.Skipped, part.Skipped...)
+	reply.Notes = append(reply.Notes, part.Notes...)
+	reply.leftOut = append(reply.leftOut, part.leftOut...)
+	return err
+}
+
+// without is the documents once groups are released: pins, freezes and overrides of theirs hold no more.
+func (s *state) without(groups []string) map[string]any {
+	released := maps.Clone(s.released)
+	for _, g := range groups {
+		released[g] = true
+	}
+	docs := map[string]any{
+		docReleased: released,
+		docPins:     slices.DeleteFunc(slices.Clone(s.pins), func(p Pin) bool { return covers(groups, p.Group) }),
+		docFreezes:  slices.DeleteFunc(slices.Clone(s.freezes), func(f Freeze) bool { return covers(groups, f.Group) }),
+	}
+	if slices.Contains(groups, "") {
+		docs[docOverrides] = []Override{}
+	}
+	return docs
+}
+
+// knows says whether a group is written in the applied policy, maybe as a template of another name.
+func (s *state) knows(group string) bool {
+	if s.applied == nil {
+		return false
+	}
+	p, err := policy.Parse(s.applied.Sources)
+	if err != nil {
+		return true // cannot be told; a release that was wanted is kept
+	}
+	var known func(groups []*policy.Group) bool
+	known = func(groups []*policy.Group) bool {
+		for _, g := range groups {
+			if g.Path == group || strings.Contains(g.Path, "{") || known(g.Groups) {
+				return true
+			}
+		}
+		return false
+	}
+	return known(p.Groups)
+}
+
+// covers says whether a group is one of the released ones or below one.
+func covers(groups []string, group string) bool {
+	for _, g := range groups {
+		if g == "" || g == group || strings.HasPrefix(group, g+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// roots names our root groups: that of the applied policy, and every other one the journal says we
+// made in this boot.
+func (c *Controller) roots(f *host.Facts, s *state) []string {
+	found := map[string]bool{}
+	if s.applied != nil {
+		if p, err := policy.Parse(s.applied.Sources); err == nil {
+			found[p.Host.Root] = true
+		}
+	}
+	for d := range c.made(f.BootID) {
+		top, _, _ := strings.Cut(strings.TrimPrefix(d.Path, "/"), "/")
+		found[top] = true
+	}
+	roots := make([]string, 0, len(found))
+	for root := range found {
+		roots = append(roots, root)
+	}
+	slices.Sort(roots)
+	return roots
+}
+
+// releaseView makes a view whose groups are the directories that are there, with the processes in
+// them, and the plan that lifts the named ones.
+func (c *Controller) releaseView(f *host.Facts, s *state, root string, groups []string, force bool) (*View, error) {
+	v := &View{Facts: f, Tree: c.tree(f), Released: s.released, releasing: true}
+	v.Policy = &policy.Policy{Version: 1, Host: policy.HostPart{Root: root, Weight: 10000}}
+	procs, err := c.Host.Processes(host.ProcessOptions{})
+	if err != nil {
+		return nil, fail(CodeFailed, "", "read the process table: %w", err)
+	}
+	v.Observed.Processes = procs
+	if err := c.observe(v, false); err != nil {
+		return nil, err
+	}
+	if err := c.own(v, force); err != nil {
+		return nil, err
+	}
+	v.Classified.Groups = groupsOf(v.Observed.Dirs, root)
+	v.Plan = plan.Make(plan.Input{
+		Facts: f, Host: v.Policy.Host, Classified: v.Classified, Observed: v.Observed, Release: groups,
+	})
+	return v, nil
+}
+
+// own refuses to leave a root group alone in silence that the journal knows nothing of: it is somebody
+// else's, or the journal was lost. With force it is taken as ours, and everything below it.
+func (c *Controller) own(v *View, force bool) error {
+	for _, h := range v.Facts.Hierarchies {
+		d := cgroup.Dir{Hierarchy: h.ID, Path: "/" + v.Policy.Host.Root}
+		if !v.Observed.Foreign[d] {
+			continue
+		}
+		if !force {
+			return fail(CodeRefused, "if the journal was lost and it is bulkhead's, --force --reason TEXT takes it as such",
+				"the journal knows nothing of %s: nothing was released", v.Tree.Abs(d))
+		}
+		clear(v.Observed.Foreign)
+		return nil
+	}
+	return nil
+}
+
+// groupsOf reads the group names back from the directories below our root.
+func groupsOf(dirs map[cgroup.Dir]map[string]string, root string) []classify.Group {
+	names := map[string]bool{}
+	for d := range dirs {
+		name, below := strings.CutPrefix(d.Path, "/"+root+"/")
+		if below && path.Base(name) != "db" {
+			names[name] = true
+		}
+	}
+	var groups []classify.Group
+	for name := range names {
+		parent := path.Dir(name)
+		if parent == "." {
+			parent = ""
+		}
+		groups = append(groups, classify.Group{Path: name, Parent: parent})
+	}
+	slices.SortFunc(groups, func(a, b classify.Group) int { return strings.Compare(a.Path, b.Path) })
+	for i, g := range groups {
+		for _, other := range groups {
+			groups[i].Inner = groups[i].Inner || other.Parent == g.Path
+		}
+	}
+	return groups
+}

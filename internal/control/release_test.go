@@ -1,0 +1,30 @@
+package control
+
+import (
+	"strings"
+	"testing"
+
+	"bulkhead/internal/plan"
+)
+
+// A release fails when somebody is still held, and not for an empty directory.
+func TestStillHeld(t *testing.T) {
+	for name, c := range map[string]struct {
+		step plan.Step
+		held bool
+	}{
+		"a limit":      {plan.Step{Op: plan.OpWrite, File: "memory.max"}, true},
+		"a process":    {plan.Step{Op: plan.OpMove}, true},
+		"a score":      {plan.Step{Op: plan.OpOOMScore}, true},
+		"a directory":  {plan.Step{Op: plan.OpRemoveDir}, false},
+		"a controller": {plan.Step{Op: plan.OpWrite, File: "cgroup.subtree_control"}, false},
+	} {
+		err := stillHeld(&Reply{leftOut: []plan.Step{{Op: plan.OpRemoveDir}, c.step}, Notes: []string{"not done: this", "not done: that"}})
+		if (err != nil) != c.held || c.held && (CodeOf(err) != CodeFailed || !strings.Contains(err.Error(), "this; not done: that")) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := stillHeld(&Reply{}); err != nil {
+		t.Error(err)
+	}
+}

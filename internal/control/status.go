@@ -1,0 +1,291 @@
+package control
+
+import (
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
+)
+
+// Status is what `status` shows. Field names are stable (--json).
+type Status struct {
+	Revision  int           `json:"revision"`
+	AppliedAt time.Time     `json:"applied_at,omitzero"`
+	AppliedBy string        `json:"applied_by,omitempty"`
+	Agent     AgentStatus   `json:"agent"`
+	Load      string        `json:"load"` // /proc/loadavg, first three figures
+	Groups    []GroupStatus `json:"groups"`
+	Overrides []string      `json:"overrides,omitempty"`
+	Released  []string      `json:"released,omitempty"`
+	Notes     []plan.Note   `json:"notes,omitempty"`
+	// Problems of the applied policy on the host as it is now.
+	Problems policy.Problems `json:"problems,omitempty"`
+	// Pending is an interrupted change that `rollback` undoes.
+	Pending string `json:"pending,omitempty"`
+	// Differs counts the steps that would bring the host back to the policy.
+	Differs  int      `json:"differs"`
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// AgentStatus is what is known of the agent.
+type AgentStatus struct {
+	Running  bool      `json:"running"`
+	PID      int       `json:"pid,omitempty"`
+	Since    time.Time `json:"since,omitzero"`
+	Source   string    `json:"source,omitempty"` // where it learns of new processes
+	LastLook time.Time `json:"last_look,omitzero"`
+	Looks    int64     `json:"looks,omitempty"`
+	Moved    int64     `json:"moved,omitempty"`
+	Repaired int64     `json:"repaired,omitempty"` // values put back that somebody else had changed
+	Error    string    `json:"error,omitempty"`    // of the last look
+}
+
+// GroupStatus is one group with what it was asked, what is in force and what it uses.
+type GroupStatus struct {
+	Group    string        `json:"group"`
+	Role     policy.Role   `json:"role,omitempty"`
+	Instance string        `json:"instance,omitempty"`
+	Frozen   string        `json:"frozen_until,omitempty"`
+	Overdue  bool          `json:"overdue,omitempty"` // the freeze has ended and is still in force
+	Released bool          `json:"released,omitempty"`
+	Members  []Member      `json:"members"`
+	Limits   []LimitStatus `json:"limits"`
+	Share    plan.Share    `json:"share"`
+	Usage    cgroup.Usage  `json:"usage"`
+	// MemorySource says where the memory figures are from: "cgroup", or "processes" where no limit needs
+	// the memory controller and they are sums over the members, shared pages counted once per member.
+	MemorySource string     `json:"memory_source"`
+	Tasks        TaskStates `json:"tasks"`
+	// Load is kept by the agent, from its start on; nil without one.
+	Load *Load `json:"load_average,omitempty"`
+}
+
+// Member is a process of a group.
+type Member struct {
+	PID  int    `json:"pid"`
+	Comm string `json:"comm"`
+	User string `json:"user"`
+	// Placed is false when it belongs to the group and is not in its directories (yet).
+	Placed bool   `json:"placed"`
+	By     string `json:"by"` // the rule or pin that claims it
+}
+
+// LimitStatus is one limit: what was asked, what the kernel file says.
+type LimitStatus struct {
+	Key     policy.Key `json:"key"`
+	On      string     `json:"on,omitempty"`
+	Asked   string     `json:"asked"`
+	From    string     `json:"from"`
+	File    string     `json:"file,omitempty"`
+	InForce string     `json:"in_force,omitempty"` // in the words of the policy
+	OK      bool       `json:"ok"`
+	// Default marks a role's default that this host does not hold: nobody asked for it, nothing is wrong.
+	Default bool   `json:"default_not_held,omitempty"`
+	Reason  string `json:"reason,omitempty"` // why not, or how far it reaches
+}
+
+// TaskStates counts the threads of a group and what they do now.
+type TaskStates struct {
+	Total   int `json:"total"`
+	Running int `json:"running"` // runnable: this group's part of the load
+	Blocked int `json:"blocked"` // in uninterruptible sleep, D
+}
+
+// Status looks at everything that is governed. Agent facts are filled in by the caller that has them.
+func (c *Controller) Status() (*Status, error) {
+	v, s, err := c.current(look{shares: true})
+	if err != nil {
+		return nil, err
+	}
+	st := &Status{
+		Revision: s.applied.Revision, AppliedAt: s.applied.At, AppliedBy: s.applied.By,
+		Problems: v.Problems, Notes: v.Plan.Notes, Differs: len(v.Plan.Steps), Warnings: c.Warnings(),
+	}
+	st.Load, _ = c.Host.LoadAverage()
+	if t, pending := c.Store.Pending(); pending {
+		st.Pending = t.Verb + " begun at " + t.Time.Local().Format(time.DateTime)
+	}
+	for _, o := range s.overrides {
+		st.Overrides = append(st.Overrides, o.describe())
+	}
+	for g := range s.released {
+		if g == "" {
+			g = "everything"
+		}
+		st.Released = append(st.Released, g)
+	}
+	slices.Sort(st.Released)
+	for _, g := range v.Classified.Groups {
+		st.Groups = append(st.Groups, c.groupStatus(v, s, g.Path))
+	}
+	return st, nil
+}
+
+// groupStatus is the status of one group.
+func (c *Controller) groupStatus(v *View, s *state, name string) GroupStatus {
+	g := GroupStatus{Group: name, Released: isReleased(s.released, name), Members: []Member{}, Limits: []LimitStatus{}}
+	for _, group := range v.Classified.Groups {
+		if group.Path == name {
+			g.Role, g.Instance = group.Role, group.Instance
+		}
+	}
+	for _, f := range s.freezes {
+		if f.Group == name {
+			g.Frozen, g.Overdue = f.until(), f.ended(time.Now())
+		}
+	}
+	for _, sh := range v.Plan.Shares {
+		if sh.Group == name {
+			g.Share = sh
+		}
+	}
+	g.Limits = append(g.Limits, limitsOf(v, name)...)
+	dirs := v.Layout.Member(name)
+	for _, p := range v.Members {
+		if p.Group != name {
+			continue
+		}
+		g.Members = append(g.Members, Member{
+			PID: p.Process.PID, Comm: p.Process.Comm, User: c.Host.UserName(p.Process.UID), Placed: placed(p.Process, dirs), By: p.Rule,
+		})
+		c.addTasks(&g.Tasks, p.Process)
+	}
+	c.addUsage(v, &g)
+	return g
+}
+
+// placed says whether a process is in all the directories.
+func placed(p host.Process, dirs map[string]cgroup.Dir) bool {
+	for hierarchy, d := range dirs {
+		if p.Cgroups[hierarchy] != d.Path {
+			return false
+		}
+	}
+	return true
+}
+
+// limitsOf compares each limit asked with what the kernel holds.
+func limitsOf(v *View, name string) []LimitStatus {
+	var limits []LimitStatus
+	for _, g := range v.Classified.Groups {
+		if g.Path != name {
+			continue
+		}
+		for _, s := range g.Settings {
+			limits = append(limits, limitOf(v, name, s))
+		}
+	}
+	return limits
+}
+
+// wantedFor finds the values of a group that a setting decides: those made for it, else those it takes
+// part in (cpu.period in the file of cpu.limit).
+func wantedFor(v *View, group string, s policy.Setting) []plan.Wanted {
+	var own, shared []plan.Wanted
+	for _, w := range v.Plan.Want {
+		if w.Group != group || w.Setting.Dev != s.Dev || !slices.Contains(w.Row.Keys, s.Key) {
+			continue
+		}
+		if w.Setting.Key == s.Key {
+			own = append(own, w)
+		}
+		shared = append(shared, w)
+	}
+	if len(own) > 0 {
+		return own
+	}
+	return shared
+}
+
+func limitOf(v *View, group string, s policy.Setting) LimitStatus {
+	l := LimitStatus{Key: s.Key, On: s.On, Asked: s.Value.String(), From: s.From}
+	if s.Raw != "" {
+		if size, ok := s.Value.(policy.Bytes); ok {
+			l.Asked = size.Human()
+		}
+		l.Asked = s.Raw + " = " + l.Asked
+	}
+	l.OK, l.InForce = true, "the kernel's own default" // unless a file is to hold something else
+	for _, w := range wantedFor(v, group, s) {
+		values, there := v.Observed.Dirs[w.Dir]
+		got := w.Row.Line(values[w.File], w.Key)
+		if l.File != w.File { // else it is the group's leaf, which has a part of it
+			l.File, l.InForce = w.File, w.Row.HumanIn(got, values)
+		}
+		switch {
+		case !there:
+			l.OK, l.InForce, l.Reason = false, "", "the group has no directory yet"
+		case got == "" || !w.Row.Same(w.Value, got):
+			l.OK = false
+		}
+	}
+	if s.Key == policy.KeyOOMScoreAdj {
+		l.OK, l.File = true, "/proc/PID/oom_score_adj"
+	}
+	for _, n := range v.Plan.Notes {
+		if n.Group == group && n.Key == s.Key && (l.File == "" || n.NotEnforced) {
+			l.Reason = n.Text
+			if n.NotEnforced || l.File == "" {
+				l.OK, l.InForce = false, ""
+			}
+		}
+	}
+	l.Default = !l.OK && l.File == "" && strings.HasPrefix(s.From, "role ")
+	return l
+}
+
+// addTasks counts a member's threads and their states.
+func (c *Controller) addTasks(t *TaskStates, p host.Process) {
+	tasks, err := c.Host.Tasks(p.PID)
+	if err != nil {
+		return // exited meanwhile
+	}
+	for _, task := range tasks {
+		t.count(task.State)
+	}
+}
+
+// addUsage fills in what the group's directory counts in each hierarchy; a group with children shows
+// its children with it, as the kernel does.
+func (c *Controller) addUsage(v *View, g *GroupStatus) {
+	members := v.Layout.Member(g.Group)
+	for hierarchy, d := range members {
+		own := cgroup.Dir{Hierarchy: hierarchy, Path: path.Join("/", v.Policy.Host.Root, g.Group)}
+		if _, there := v.Observed.Dirs[own]; there {
+			d = own
+		}
+		if u, err := v.Tree.Stat(d); err == nil {
+			g.Usage.Merge(u)
+		}
+	}
+	g.MemorySource = "cgroup"
+	if g.Usage.Memory.Current == nil {
+		g.MemorySource = "processes"
+		g.Usage.Memory = c.sumMemory(v, g.Group)
+	}
+}
+
+// sumMemory adds up the members' own figures, where no cgroup counts them.
+func (c *Controller) sumMemory(v *View, group string) cgroup.MemoryUsage {
+	var sum host.Memory
+	for _, p := range v.Members {
+		if !covers([]string{group}, p.Group) {
+			continue
+		}
+		m, err := c.Host.Memory(p.Process.PID)
+		if err != nil {
+			continue // exited meanwhile
+		}
+		sum.Anon += m.Anon
+		sum.File += m.File
+		sum.Shmem += m.Shmem
+		sum.Huge += m.Huge
+		sum.Swap += m.Swap
+	}
+	return cgroup.MemoryUsage{Anonymous: &sum.Anon, File: &sum.File, Shared: &sum.Shmem, Huge: &sum.Huge, Swap: &sum.Swap}
+}

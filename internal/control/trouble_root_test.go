@@ -1,0 +1,155 @@
+//go:build root
+
+package control
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"bulkhead/internal/testhost"
+)
+
+// spoil overwrites a file of the state directory with garbage.
+func (s *site) spoil(name string) {
+	s.t.Helper()
+	if err := os.WriteFile(filepath.Join(s.state, name), []byte("garbage\n"), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	s.reopen()
+}
+
+// Whatever document is damaged, release gives the host back and apply governs it again.
+func TestDamagedDocumentsDoNotBlockTheWaysOut(t *testing.T) {
+	for _, name := range []string{"next.json", "applied.json", "overrides.json", "released.json", "pins.json", "freezes.json"} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			p, m := marked(t, 70101)
+			home := s.where("cpu", p)
+			text := "groups:\n  g: {match: [{cmdline: '" + m + "'}], cpu: {limit: 1}}\n"
+			s.apply(text)
+			s.spoil(name)
+			s.apply(text)
+			if got := s.where("cpu", p); got != "/"+s.root+"/g" {
+				t.Errorf("after apply: in %s", got)
+			}
+			s.spoil(name)
+			s.must(Request{Verb: "release", All: true})
+			if got := s.where("cpu", p); got != home {
+				t.Errorf("after release: in %s", got)
+			}
+			aside, err := filepath.Glob(filepath.Join(s.state, name+".damaged-*"))
+			if err != nil || len(aside) == 0 {
+				t.Errorf("the damaged document was not kept: %v, %v", aside, err)
+			}
+		})
+	}
+}
+
+// With journal and history lost nothing says that the groups are ours: release says so and does nothing
+// until it is forced.
+func TestReleaseWithoutAJournal(t *testing.T) {
+	s := newSite(t)
+	p, m := marked(t, 70102)
+	s.apply("groups:\n  g: {match: [{cmdline: '" + m + "'}], cpu: {limit: 1}}\n")
+	for _, name := range []string{"journal.log", "history.log"} {
+		if err := os.Remove(filepath.Join(s.state, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.reopen()
+	_, err := s.try(Request{Verb: "release", All: true})
+	if CodeOf(err) != CodeRefused || !strings.Contains(HintOf(err), "--force") {
+		t.Fatalf("code %d: %v, hint %q", CodeOf(err), err, HintOf(err))
+	}
+	if got := s.where("cpu", p); got != "/"+s.root+"/g" {
+		t.Errorf("refused, yet the process is in %s", got)
+	}
+	s.must(Request{Verb: "release", All: true, Force: true, Reason: "the journal was lost"})
+	if got := s.where("cpu", p); strings.Contains(got, s.root) {
+		t.Errorf("forced, yet the process is in %s", got)
+	}
+	for _, h := range testhost.Hierarchies(t) {
+		if there, _ := testhost.Tree(t).Exists(s.at(h.ID, "")); there {
+			t.Errorf("%s still has the root group", h.ID)
+		}
+	}
+}
+
+// A root group of somebody else's is refused, whatever is forced, and no policy counts as applied.
+func TestForeignRootIsRefused(t *testing.T) {
+	s := newSite(t)
+	d := s.at(s.of("cpu").ID, "")
+	tree := testhost.Tree(t)
+	if err := tree.Make(d); err != nil {
+		t.Fatal(err)
+	}
+	_, m := marked(t, 70103)
+	for _, force := range []bool{false, true} {
+		_, err := s.try(Request{Verb: "apply", Sources: s.sources("groups:\n  g: {match: [{cmdline: '" + m + "'}], cpu: {limit: 1}}\n"), Force: force, Reason: "test"})
+		if CodeOf(err) != CodeRefused || !strings.Contains(err.Error(), s.root) {
+			t.Errorf("force %t: code %d, %v", force, CodeOf(err), err)
+		}
+	}
+	if _, _, err := s.current(look{}); err == nil {
+		t.Error("a policy counts as applied")
+	}
+	if there, err := tree.Exists(d); err != nil || !there {
+		t.Errorf("the foreign group is gone: %v", err)
+	}
+}
+
+// What was sound when it was applied keeps working for everybody when one process becomes ambiguous or a
+// device goes away.
+func TestVerbsGoOnBesideTrouble(t *testing.T) {
+	s := newSite(t)
+	p, m := marked(t, 70104)
+	both := fmt.Sprintf("70105.%d", os.Getpid())
+	s.apply(fmt.Sprintf(`groups:
+  a: {match: [{cmdline: '%s'}, {cmdline: '^sleep %s$'}], cpu: {limit: 1}}
+  b: {match: [{cmdline: '^sleep %s$'}], cpu: {limit: 1}}
+`, m, both, both))
+	torn := testhost.Spawn(t, "sleep", both)
+	r := s.must(Request{Verb: "set", Assign: []string{"a:cpu.limit=0.5"}})
+	if len(r.Problems) != 1 {
+		t.Errorf("problems %v", r.Problems)
+	}
+	s.holds("after set", "a:cpu.limit=0.5")
+	st, err := s.Status()
+	if err != nil || len(st.Problems) != 1 {
+		t.Errorf("status: %+v, %v", st, err)
+	}
+	s.must(Request{Verb: "move", Group: "b", PIDs: []int{torn.PID}})
+	if got := s.where("cpu", torn); got != "/"+s.root+"/b" {
+		t.Errorf("moved by hand: in %s", got)
+	}
+	if got := s.where("cpu", p); got != "/"+s.root+"/a" {
+		t.Errorf("its neighbour is in %s", got)
+	}
+	// A new policy is held to the whole measure.
+	testhost.Spawn(t, "sleep", both)
+	_, err = s.try(Request{Verb: "apply", Sources: s.sources("groups:\n  a: {match: [{cmdline: '^sleep " + both + "$'}], cpu: {limit: 1}}\n  b: {match: [{cmdline: '^sleep " + both + "$'}], cpu: {limit: 1}}\n")})
+	if CodeOf(err) != CodeUsage {
+		t.Errorf("a new ambiguous policy: %v", err)
+	}
+}
+
+// A second rollback goes further back, not forth again.
+func TestRollbackTwice(t *testing.T) {
+	s := newSite(t)
+	_, m := marked(t, 70106)
+	for _, limit := range []string{"1", "0.5", "0.25"} {
+		s.apply("groups:\n  g: {match: [{cmdline: '" + m + "'}], cpu: {limit: " + limit + "}}\n")
+	}
+	s.must(Request{Verb: "rollback", DryRun: true})
+	s.holds("after a dry run", "g:cpu.limit=0.25")
+	for _, limit := range []string{"0.5", "1"} {
+		s.must(Request{Verb: "rollback"})
+		s.holds("after a rollback", "g:cpu.limit="+limit)
+	}
+	if _, err := s.try(Request{Verb: "rollback"}); CodeOf(err) != CodeUsage {
+		t.Errorf("before the first revision: %v", err)
+	}
+}

@@ -1,0 +1,555 @@
+//go:build root
+
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
+	"bulkhead/internal/knob"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
+	"bulkhead/internal/testhost"
+)
+
+// site is a test's own host: a root group name, a state directory, a controller.
+type site struct {
+	t     testing.TB
+	root  string
+	state string
+	*Controller
+}
+
+func newSite(t testing.TB) *site {
+	t.Helper()
+	testhost.RequireRoot(t)
+	s := &site{t: t, root: testhost.Root(t), state: t.TempDir()}
+	s.reopen()
+	return s
+}
+
+// reopen is what a new process sees.
+func (s *site) reopen() {
+	s.t.Helper()
+	c, err := Open(Options{State: s.state})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = c.Close() })
+	s.Controller = c
+}
+
+// sources is a policy over the test's own root.
+func (s *site) sources(groups string) []policy.Source {
+	return []policy.Source{{Path: "test.yaml", Text: "version: 1\nhost: {root: " + s.root + "}\n" + groups}}
+}
+
+func (s *site) must(r Request) *Reply {
+	s.t.Helper()
+	reply, err := s.try(r)
+	if err != nil {
+		s.t.Fatalf("%s: %v", r.Verb, err)
+	}
+	return reply
+}
+
+func (s *site) try(r Request) (*Reply, error) {
+	r.By = "test"
+	return s.Do(context.Background(), r)
+}
+
+func (s *site) apply(groups string) *Reply {
+	s.t.Helper()
+	return s.must(Request{Verb: "apply", Sources: s.sources(groups)})
+}
+
+// at is a directory of a group.
+func (s *site) at(hierarchy, group string) cgroup.Dir {
+	return cgroup.Dir{Hierarchy: hierarchy, Path: "/" + filepath.Join(s.root, group)}
+}
+
+// of is the hierarchy that holds a controller, in whatever version and mount this machine has it.
+func (s *site) of(controller string) host.Hierarchy {
+	s.t.Helper()
+	facts, err := s.Host.Facts()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	h, ok := facts.HierarchyOf(controller)
+	if !ok {
+		s.t.Fatalf("no hierarchy of this machine holds %s", controller)
+	}
+	return h
+}
+
+// holds fails the test unless the kernel holds a limit, "g:cpu.limit=0.5", in every file that the knob
+// table has for it on this machine.
+func (s *site) holds(when, limit string) {
+	s.t.Helper()
+	group, setting, err := policy.ParseAssignment(limit, "")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	facts, err := s.Host.Facts()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	settings := policy.Settings{setting}
+	rows := knob.Needs(facts, settings)
+	if len(rows) == 0 {
+		s.t.Fatalf("this machine has no file for %s", limit)
+	}
+	for _, row := range rows {
+		want, _, err := row.Encode(knob.Input{Settings: settings, Facts: facts})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		file := s.at(row.HierarchyID(facts), group).File(row.Name(""))
+		if got, err := testhost.Tree(s.t).Read(file); err != nil || !row.Same(want, row.Parse(got)) {
+			s.t.Errorf("%s: %s holds %q, %v; %s is %q", when, file, got, err, limit, want)
+		}
+	}
+}
+
+// where is the path of a process in the hierarchy of a controller.
+func (s *site) where(controller string, id host.ProcID) string {
+	s.t.Helper()
+	return s.whereIn(s.of(controller).ID, id)
+}
+
+// whereIn is the path of a process in a hierarchy.
+func (s *site) whereIn(hierarchy string, id host.ProcID) string {
+	s.t.Helper()
+	procs, err := s.Host.Processes(host.ProcessOptions{PIDs: []int{id.PID}})
+	if err != nil || len(procs) != 1 {
+		s.t.Fatalf("process %d: %v, %v", id.PID, procs, err)
+	}
+	return procs[0].Cgroups[hierarchy]
+}
+
+// marked starts a sleeping process that a rule can find by its command line.
+func marked(t testing.TB, seconds int) (host.ProcID, string) {
+	t.Helper()
+	mark := fmt.Sprintf("%d.%d", seconds, os.Getpid())
+	return testhost.Spawn(t, "sleep", mark), "^sleep " + strings.ReplaceAll(mark, ".", "[.]") + "$"
+}
+
+// fullPolicy uses every controller this machine has, and of memory what its version has.
+func (s *site) fullPolicy(inner, child, batch, device string) string {
+	s.t.Helper()
+	memory := "swappiness: 10, oom: kill"
+	if s.of("memory").Version == 2 {
+		memory = "low: 64MiB, high: 256MiB, swap: 0, oom: kill-group"
+	}
+	return fmt.Sprintf(`groups:
+  db1:
+    role: database
+    match: [{cmdline: '%s'}]
+    cpu: {weight: 500, limit: 1.5, period: 50ms, burst: 5ms, cpus: "0"}
+    memory: {max: 512MiB, %s}
+    tasks: 500
+    io: [{on: %s, write: {bandwidth: 20MiB/s, iops: 1000}}]
+    groups:
+      backup: {role: helper, match: [{cmdline: '%s'}], cpu: {limit: 0.5}, memory: {max: 128MiB}}
+  batch: {role: batch, match: [{cmdline: '%s'}], oom_score_adj: 500}
+`, inner, memory, device, child, batch)
+}
+
+func TestApplyTwiceChangesNothingAndReleaseGivesTheHostBack(t *testing.T) {
+	s := newSite(t)
+	dev, _ := testhost.LoopDevice(t, 16<<20)
+	p1, m1 := marked(t, 70001)
+	p2, m2 := marked(t, 70002)
+	p3, m3 := marked(t, 70003)
+	tree := testhost.Tree(t)
+	before := testhost.Snapshot(t, tree, s.root, p1, p2, p3)
+	text := s.fullPolicy(m1, m2, m3, dev)
+	if r := s.apply(text); !r.Changed || r.Revision != 1 {
+		t.Fatalf("first apply: %+v", r)
+	}
+	if got := s.where("cpu", p1); got != "/"+s.root+"/db1/db" {
+		t.Errorf("the database is in %s", got)
+	}
+	if got := s.where("memory", p2); got != "/"+s.root+"/db1/backup" {
+		t.Errorf("the helper is in %s", got)
+	}
+	applied := testhost.Snapshot(t, tree, s.root, p1, p2, p3)
+	r := s.apply(text)
+	if r.Changed || len(r.Plan.Steps) != 0 || r.Revision != 1 {
+		t.Errorf("second apply: changed %t, revision %d, steps %+v", r.Changed, r.Revision, r.Plan.Steps)
+	}
+	if got := testhost.Snapshot(t, tree, s.root, p1, p2, p3); got != applied {
+		t.Errorf("the second apply changed the host:\n%s\nbefore:\n%s", got, applied)
+	}
+	all, err := s.Verify(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range all {
+		if !v.OK {
+			t.Errorf("%s %s: asked %s, in force %q: %s", v.Group, v.Key, v.Asked, v.InForce, v.Reason)
+		}
+	}
+	s.must(Request{Verb: "release", All: true})
+	if got := testhost.Snapshot(t, tree, s.root, p1, p2, p3); got != before {
+		t.Errorf("after release --all:\n%s\nbefore:\n%s", got, before)
+	}
+	for _, h := range testhost.Hierarchies(t) {
+		if there, _ := tree.Exists(s.at(h.ID, "")); there {
+			t.Errorf("%s still has the root group", h.ID)
+		}
+	}
+	if score, err := s.Host.ReadOOMScoreAdj(p3); err != nil || score != 0 {
+		t.Errorf("oom_score_adj after release: %d, %v", score, err)
+	}
+}
+
+// The environment by which a copy of this test binary is told to apply and to die after a step.
+const (
+	envState = "BULKHEAD_TEST_APPLY_STATE"
+	envText  = "BULKHEAD_TEST_APPLY_POLICY"
+	envStep  = "BULKHEAD_TEST_APPLY_DIE_AFTER"
+)
+
+func TestKillAfterEveryStepThenRollback(t *testing.T) {
+	s := newSite(t)
+	dev, _ := testhost.LoopDevice(t, 16<<20)
+	p1, m1 := marked(t, 70011)
+	p2, m2 := marked(t, 70012)
+	p3, m3 := marked(t, 70013)
+	tree := testhost.Tree(t)
+	sources := s.sources(s.fullPolicy(m1, m2, m3, dev))
+	before := testhost.Snapshot(t, tree, s.root, p1, p2, p3)
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(file, []byte(sources[0].Text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	v, err := s.PlanFor(sources)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps, least := len(v.Plan.Steps), 40
+	if s.of("cpu").ID == host.UnifiedID {
+		least = 25 // one directory for each group, not one in each hierarchy
+	}
+	if steps < least {
+		t.Fatalf("the plan has only %d steps", steps)
+	}
+	for n := range steps {
+		if died := applyAndDie(t, s.state, file, n); !died {
+			t.Fatalf("the copy did not die after step %d", n)
+		}
+		s.reopen()
+		if _, pending := s.Store.Pending(); !pending {
+			t.Fatalf("killed after step %d: nothing is pending", n)
+		}
+		s.must(Request{Verb: "rollback"})
+		if got := testhost.Snapshot(t, tree, s.root, p1, p2, p3); got != before {
+			t.Fatalf("killed after step %d (%+v), rolled back:\n%s\nbefore:\n%s", n, v.Plan.Steps[n], got, before)
+		}
+		if _, _, err := s.current(look{}); err == nil {
+			t.Fatalf("killed after step %d, rolled back: a policy counts as applied", n)
+		}
+	}
+}
+
+// applyAndDie has a copy of the test binary apply a policy and kill itself, as `kill -9` would, after
+// one step.
+func applyAndDie(t *testing.T, state, file string, step int) (died bool) {
+	t.Helper()
+	p, err := os.StartProcess("/proc/self/exe", []string{"apply", "-test.run=^TestApplyInACopy$"}, &os.ProcAttr{
+		Env:   append(os.Environ(), envState+"="+state, envText+"="+file, fmt.Sprintf("%s=%d", envStep, step)),
+		Files: []*os.File{nil, nil, os.Stderr},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := p.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Contains(st.String(), "killed")
+}
+
+// TestApplyInACopy is the other end of applyAndDie; on its own it has nothing to apply.
+func TestApplyInACopy(t *testing.T) {
+	state := os.Getenv(envState)
+	if state == "" {
+		return
+	}
+	var die int
+	if _, err := fmt.Sscan(os.Getenv(envStep), &die); err != nil {
+		t.Fatal(err)
+	}
+	sources, err := policy.Read(os.Getenv(envText))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Open(Options{State: state})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.afterStep = func(i int, _ plan.Step) {
+		if i == die {
+			self, _ := os.FindProcess(os.Getpid())
+			_ = self.Kill()
+			select {}
+		}
+	}
+	_, err = c.Do(context.Background(), Request{Verb: "apply", Sources: sources, By: "copy"})
+	t.Fatalf("still alive after step %d: %v", die, err)
+}
+
+func TestSetUnsetAndItsEnd(t *testing.T) {
+	s := newSite(t)
+	_, m := marked(t, 70021)
+	s.apply("groups:\n  g: {match: [{cmdline: '" + m + "'}], cpu: {limit: 1}}\n")
+	s.must(Request{Verb: "set", Assign: []string{"g:cpu.limit=0.5"}, For: time.Hour})
+	s.holds("after set", "g:cpu.limit=0.5")
+	if r := s.apply("groups:\n  g: {match: [{cmdline: '" + m + "'}], cpu: {limit: 1}}\n"); r.Changed || len(r.Overrides) != 1 {
+		t.Errorf("apply keeps overrides and lists them: %+v", r)
+	}
+	s.holds("after apply", "g:cpu.limit=0.5")
+	s.must(Request{Verb: "set", Assign: []string{"g:cpu.limit=0.25"}, For: 100 * time.Millisecond})
+	time.Sleep(200 * time.Millisecond)
+	if _, err := s.Look(context.Background(), LookOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.holds("after the end of the override", "g:cpu.limit=1")
+	s.must(Request{Verb: "set", Assign: []string{"g:cpu.limit=0.25", "g:tasks=50"}})
+	s.holds("after set", "g:tasks=50")
+	s.must(Request{Verb: "unset", Assign: []string{"g:cpu.limit"}})
+	s.holds("after unset", "g:cpu.limit=1")
+	for _, bad := range []string{"nosuch:cpu.limit=1", "g:cpu.limt=1", "g:cpu.limit=9999", "g:memory.max=48G", "g:cpu.limit=-1"} {
+		_, err := s.try(Request{Verb: "set", Assign: []string{bad}})
+		if CodeOf(err) != CodeUsage {
+			t.Errorf("set %s: code %d, %v", bad, CodeOf(err), err)
+		}
+	}
+	s.holds("after refused changes", "g:cpu.limit=1")
+}
+
+func TestScoreGoesBackWhenNoLongerAsked(t *testing.T) {
+	s := newSite(t)
+	p, m := marked(t, 70025)
+	for _, step := range []struct {
+		limit string
+		want  int
+	}{{", oom_score_adj: 300", 300}, {"", 0}, {", oom_score_adj: 200", 200}} {
+		s.apply("groups:\n  g: {match: [{cmdline: '" + m + "'}], cpu: {limit: 1}" + step.limit + "}\n")
+		if got, err := s.Host.ReadOOMScoreAdj(p); err != nil || got != step.want {
+			t.Errorf("with %q: oom_score_adj %d, %v, want %d", step.limit, got, err, step.want)
+		}
+	}
+}
+
+// An ambiguous process, or one whose limit is refused, must not keep the agent from placing the others.
+func TestLookGoesOnBesideTrouble(t *testing.T) {
+	s := newSite(t)
+	s.BecomeAgent()
+	_, m1 := marked(t, 70026)
+	fine := fmt.Sprintf("70027.%d", os.Getpid())
+	both := fmt.Sprintf("70028.%d", os.Getpid())
+	s.apply(fmt.Sprintf(`groups:
+  a: {match: [{cmdline: '%s'}, {cmdline: '^sleep %s$'}], cpu: {limit: 1}}
+  b: {match: [{cmdline: '^sleep %s$'}], cpu: {limit: 1}}
+  c: {match: [{cmdline: '^sleep %s$'}], cpu: {limit: 1}}
+`, m1, both, both, fine))
+	torn, placed := testhost.Spawn(t, "sleep", both), testhost.Spawn(t, "sleep", fine)
+	home := s.where("cpu", torn)
+	procs, err := s.Host.Processes(host.ProcessOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, err := s.Look(context.Background(), LookOptions{Processes: procs, Changed: true})
+	if err == nil || !strings.Contains(err.Error(), strconv.Itoa(torn.PID)) {
+		t.Errorf("the ambiguous process is not named: %v", err)
+	}
+	if !slices.Contains(done.Moved, placed.PID) {
+		t.Errorf("moved %v", done.Moved)
+	}
+	if got := s.where("cpu", placed); got != "/"+s.root+"/c" {
+		t.Errorf("the process beside it is in %s", got)
+	}
+	if got := s.where("cpu", torn); got != home {
+		t.Errorf("the ambiguous process is in %s", got)
+	}
+}
+
+func TestReleasedStaysReleasedUntilApply(t *testing.T) {
+	s := newSite(t)
+	p, m := marked(t, 70031)
+	text := "groups:\n  g: {match: [{cmdline: '" + m + "'}], cpu: {limit: 1}}\n"
+	home := s.where("cpu", p)
+	s.apply(text)
+	s.must(Request{Verb: "release", Groups: []string{"g"}})
+	s.reopen()
+	if _, err := s.Look(context.Background(), LookOptions{Full: true, Changed: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.where("cpu", p); got != home {
+		t.Errorf("a released process is in %s, not in %s", got, home)
+	}
+	s.apply(text)
+	if got := s.where("cpu", p); got != "/"+s.root+"/g" {
+		t.Errorf("after apply the process is in %s", got)
+	}
+	if _, err := s.try(Request{Verb: "release", Groups: []string{"nosuch"}}); CodeOf(err) != CodeUsage {
+		t.Errorf("release of an unknown group: %v", err)
+	}
+}
+
+// A group that somebody else made in ours stays, and ours above it, without limits and processes; that is said,
+// and a later release finishes.
+func TestReleaseLeavesForeignGroups(t *testing.T) {
+	s := newSite(t)
+	p, m := marked(t, 70033)
+	home := s.where("cpu", p)
+	s.apply("groups:\n  g: {match: [{cmdline: '" + m + "'}], cpu: {limit: 1}, memory: {max: 1GiB}}\n")
+	f, err := s.Host.Facts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, setting, err := policy.ParseAssignment("g:cpu.limit=1", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := knob.Needs(f, policy.Settings{setting})
+	tree, g := testhost.Tree(t), s.at(s.of("cpu").ID, "g")
+	theirs := g.Child("theirs")
+	if err := tree.Make(theirs); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tree.Remove(theirs) }()
+	for range 2 {
+		reply := s.must(Request{Verb: "release", All: true})
+		if notes := reply.Plan.Notes; len(notes) != 1 || !strings.Contains(notes[0].Text, theirs.Path) || !strings.Contains(notes[0].Text, "bulkhead did not make it") {
+			t.Errorf("notes %+v", notes)
+		}
+		if got := s.where("cpu", p); got != home {
+			t.Errorf("the process is in %s, was in %s", got, home)
+		}
+		for _, row := range limit {
+			if got, err := tree.Read(g.File(row.File)); err != nil || !row.Same(row.Default, row.Parse(got)) {
+				t.Errorf("%s of the released group holds %q, %v", row.File, got, err)
+			}
+		}
+	}
+	if err := tree.Remove(theirs); err != nil {
+		t.Fatal(err)
+	}
+	s.must(Request{Verb: "release", All: true})
+	if there, err := tree.Exists(g.Parent()); there || err != nil {
+		t.Errorf("the root group is still there: %v", err)
+	}
+}
+
+func TestMoveHoldsAgainstTheRules(t *testing.T) {
+	s := newSite(t)
+	p, m := marked(t, 70041)
+	home := s.where("cpu", p)
+	s.apply("groups:\n  ruled: {match: [{cmdline: '" + m + "'}], cpu: {limit: 1}}\n  other: {match: [{exe: /nonexistent/x}], cpu: {limit: 1}}\n")
+	s.must(Request{Verb: "move", Group: "other", PIDs: []int{p.PID}})
+	if _, err := s.Look(context.Background(), LookOptions{Full: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.where("cpu", p); got != "/"+s.root+"/other" {
+		t.Errorf("moved by hand, then looked: in %s", got)
+	}
+	s.must(Request{Verb: "move-back", PIDs: []int{p.PID}})
+	if got := s.where("cpu", p); got != "/"+s.root+"/ruled" {
+		t.Errorf("given back to the rules: in %s", got)
+	}
+	// One that no rule claims goes home: by --back, and at the end of its time.
+	stray := testhost.Spawn(t, "sleep", "70042")
+	s.must(Request{Verb: "move", Group: "other", PIDs: []int{stray.PID}})
+	s.must(Request{Verb: "move-back", PIDs: []int{stray.PID}})
+	if got := s.where("cpu", stray); got != home {
+		t.Errorf("given back, with no rule to take it: in %s, not in %s", got, home)
+	}
+	s.must(Request{Verb: "move", Group: "other", PIDs: []int{stray.PID}, For: 50 * time.Millisecond})
+	if got := s.where("cpu", stray); got != "/"+s.root+"/other" {
+		t.Errorf("moved for a while: in %s", got)
+	}
+	time.Sleep(100 * time.Millisecond)
+	if _, err := s.Look(context.Background(), LookOptions{Full: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.where("cpu", stray); got != home {
+		t.Errorf("after its time: in %s, not in %s", got, home)
+	}
+	if _, err := s.try(Request{Verb: "move", Group: "other", PIDs: []int{1}}); CodeOf(err) != CodeRefused {
+		t.Errorf("move of PID 1: %v", err)
+	}
+	s.must(Request{Verb: "release", All: true})
+	if got := s.where("cpu", p); got != home {
+		t.Errorf("released: in %s, not in %s", got, home)
+	}
+}
+
+func TestRollbackToARevision(t *testing.T) {
+	s := newSite(t)
+	_, m := marked(t, 70061)
+	text := func(limit string) string {
+		return "groups:\n  g: {match: [{cmdline: '" + m + "'}], cpu: {limit: " + limit + "}}\n"
+	}
+	for _, limit := range []string{"1", "0.5", "0.25"} {
+		s.apply(text(limit))
+	}
+	s.must(Request{Verb: "rollback"})
+	s.holds("one back", "g:cpu.limit=0.5")
+	s.must(Request{Verb: "rollback", To: 1})
+	s.holds("back to 1", "g:cpu.limit=1")
+	if _, err := s.try(Request{Verb: "rollback", To: 99}); CodeOf(err) != CodeUsage {
+		t.Errorf("back to a revision that never was: %v", err)
+	}
+	entries, err := s.History()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var verbs []string
+	for _, e := range entries {
+		verbs = append(verbs, fmt.Sprintf("%s %d", e.Verb, e.Revision))
+	}
+	if want := []string{"apply 1", "apply 2", "apply 3", "rollback 4", "rollback 5"}; !slices.Equal(verbs, want) {
+		t.Errorf("history %q, want %q", verbs, want)
+	}
+}
+
+func TestSecondChangeIsTurnedAway(t *testing.T) {
+	s := newSite(t)
+	lock, err := s.Store.Lock("apply", "the first one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Release()
+	other, err := Open(Options{State: s.state})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	other.LockWait = 50 * time.Millisecond
+	_, err = other.Do(context.Background(), Request{Verb: "release", All: true, By: "the second one"})
+	if CodeOf(err) != CodeLocked || !strings.Contains(err.Error(), "the first one") {
+		t.Errorf("code %d, %v", CodeOf(err), err)
+	}
+}
+
+func TestForceNeedsAReason(t *testing.T) {
+	s := newSite(t)
+	_, err := s.try(Request{Verb: "apply", Sources: s.sources("groups: {}\n"), Force: true})
+	var own *Error
+	if !errors.As(err, &own) || own.Code != CodeUsage || own.Hint == "" {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,282 @@
+package control
+
+import (
+	"slices"
+	"time"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/classify"
+	"bulkhead/internal/engine"
+	"bulkhead/internal/host"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
+)
+
+// View is one look at the host through a policy: what is wanted, what runs, what is there.
+type View struct {
+	Facts      *host.Facts
+	Tree       *cgroup.Tree
+	Policy     *policy.Policy // resolved
+	Instances  []engine.Instance
+	Classified classify.Result
+	Layout     plan.Layout
+	Observed   plan.Observation
+	Plan       plan.Plan
+	// Problems of the policy on this host as it is now; a view that has some was made all the same.
+	Problems policy.Problems
+	// Members are the placements, and the processes that nothing claims and that stay in the group they are in.
+	Members   []classify.Placement
+	Overrides []Override
+	Released  map[string]bool
+
+	// releasing: made to give groups back, not to govern them.
+	releasing bool
+	expel     map[host.ProcID]bool
+
+	rules classify.Input // what Classified was made from, for explain
+}
+
+// look says what a View is made from.
+type look struct {
+	sources   []policy.Source
+	overrides []Override
+	released  map[string]bool
+	pins      []Pin
+	ended     []Pin // whose processes leave their groups unless a rule keeps them
+	// processes is the process table, when the caller has one; else it is read.
+	processes []host.Process
+	// shares asks for the competitors of the root group, which effective shares need.
+	shares bool
+	// facts, when the caller has them.
+	facts *host.Facts
+	// lenient looks go on with what is sound when the policy has problems on the host as it is now: it was
+	// applied once, and one ambiguous process or a disk that is gone must not stand in everybody's way.
+	lenient bool
+	// memory, of a caller that looks again and again, spares what has not changed.
+	memory *memory
+}
+
+// memory is what one look leaves to the next: nothing of the kernel's state, only what would come out the
+// same from the same input. It is for one goroutine.
+type memory struct {
+	tracker  engine.Tracker
+	sources  []policy.Source
+	facts    *host.Facts
+	resolved *policy.Policy
+	problems policy.Problems
+	view     *View // of the last look
+}
+
+// resolve parses a policy and fits it to the host.
+func (c *Controller) resolve(sources []policy.Source, f *host.Facts, m *memory) (*policy.Policy, policy.Problems, error) {
+	if m != nil && m.facts == f && slices.Equal(m.sources, sources) {
+		return m.resolved, slices.Clone(m.problems), nil
+	}
+	parsed, err := policy.Parse(sources)
+	if err != nil {
+		return nil, nil, err
+	}
+	resolved, problems := parsed.Resolve(f, c.resolver())
+	if m != nil {
+		m.sources, m.facts, m.resolved, m.problems = sources, f, resolved, slices.Clone(problems)
+	}
+	return resolved, problems, nil
+}
+
+// view looks at the host through a policy. Problems of the policy, also against this host, come
+// back as policy.Problems.
+func (c *Controller) view(l look) (*View, error) {
+	v, err := c.classify(l)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.observe(v, l.shares); err != nil {
+		return nil, err
+	}
+	if err := c.plan(v); err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+// classify does the part of a view that reads no knob: facts, processes, groups, membership.
+func (c *Controller) classify(l look) (*View, error) {
+	v := &View{Overrides: l.overrides, Released: l.released, Facts: l.facts}
+	if v.Facts == nil {
+		facts, err := c.Host.Facts()
+		if err != nil {
+			return nil, fail(CodeFailed, "", "look at the host: %w", err)
+		}
+		v.Facts = facts
+	}
+	v.Tree = c.tree(v.Facts)
+	resolved, problems, err := c.resolve(l.sources, v.Facts, l.memory)
+	if err != nil {
+		return nil, err
+	}
+	v.Policy = resolved
+	procs := l.processes
+	if procs == nil {
+		if procs, err = c.Host.Processes(host.ProcessOptions{}); err != nil {
+			return nil, fail(CodeFailed, "", "read the process table: %w", err)
+		}
+	}
+	if l.memory != nil {
+		v.Instances = l.memory.tracker.Recognise(procs, c.Host)
+	} else {
+		v.Instances = engine.Recognise(procs, c.Host)
+	}
+	groups, more := classify.Expand(v.Policy, v.Instances)
+	problems = append(problems, more...)
+	groups, more = layOver(groups, l.overrides, v.Facts, c.resolver())
+	problems = append(problems, more...)
+	if classify.NeedsEnv(groups) {
+		c.readEnvironments(procs)
+	}
+	v.rules = classify.Input{
+		Processes: procs, Instances: v.Instances, Self: c.Agent, SelfExe: c.exe,
+		UserID: c.Host.UserID, GroupID: c.Host.GroupID, UserName: c.Host.UserName, GroupName: c.Host.GroupName,
+		Pins: pinsOf(l.pins),
+	}
+	if len(l.overrides) > 0 {
+		// The policy itself was held against the host by Resolve, before the overrides.
+		more, _ := policy.Check(v.Facts, v.Policy.Host, limitsOfGroups(groups))
+		problems = append(problems, more...)
+	}
+	v.Classified = classify.Classify(groups, v.rules)
+	problems = append(problems, v.Classified.Problems...)
+	if len(problems) > 0 {
+		v.Problems = problems.Annotate(l.sources)
+		if !l.lenient || l.memory == nil && outside(v.Problems, l.sources) {
+			return v, v.Problems
+		}
+	}
+	v.Layout = plan.NewLayout(v.Facts, v.Policy.Host, v.Classified.Groups)
+	if l.memory != nil {
+		l.memory.view = v
+	}
+	v.Observed.Processes = procs
+	v.expel = map[host.ProcID]bool{}
+	for _, p := range l.ended {
+		v.expel[p.Process] = true
+	}
+	v.Members = members(v)
+	return v, nil
+}
+
+// outside says whether a problem lies outside the policy files: in an override, which was never sound.
+func outside(problems policy.Problems, sources []policy.Source) bool {
+	return slices.ContainsFunc(problems, func(p policy.Problem) bool {
+		return !slices.ContainsFunc(sources, func(s policy.Source) bool { return s.Path == p.Pos.File })
+	})
+}
+
+// byResidence marks a member that no rule and no pin claims.
+const byResidence = "residence"
+
+// members lists who is in a group or belongs to one, by pid.
+func members(v *View) []classify.Placement {
+	known := map[host.ProcID]bool{}
+	for _, p := range v.Classified.Placements {
+		known[p.Process.ProcID] = true
+	}
+	for _, s := range v.Classified.Skips {
+		known[s.Process.ProcID] = true
+	}
+	all := slices.Clone(v.Classified.Placements)
+	for _, p := range v.Observed.Processes {
+		if known[p.ProcID] || v.expel[p.ProcID] {
+			continue
+		}
+		if group, ok := v.Layout.Resident(&p); ok {
+			all = append(all, classify.Placement{Process: p, Group: group, By: byResidence, Rule: "no rule matches it, and it stays in its group"})
+		}
+	}
+	slices.SortFunc(all, func(a, b classify.Placement) int { return a.Process.PID - b.Process.PID })
+	return all
+}
+
+// readEnvironments fills in the environment of each process, for rules that ask for it.
+func (c *Controller) readEnvironments(procs []host.Process) {
+	for i := range procs {
+		if procs[i].Kernel || procs[i].Env != nil {
+			continue
+		}
+		// A process whose environment cannot be read matches no env rule; that is what Explain says.
+		procs[i].Env, _ = c.Host.Environ(procs[i].PID)
+	}
+}
+
+// layOver puts overrides over the settings of their groups. An override of a group that is not
+// there now (its instance is down) waits.
+func layOver(groups []classify.Group, overrides []Override, f *host.Facts, r policy.Resolver) ([]classify.Group, policy.Problems) {
+	var problems policy.Problems
+	for _, o := range overrides {
+		_, s, err := policy.ParseAssignment(o.Text, o.On)
+		if err != nil {
+			problems = append(problems, asProblems(err)...)
+			continue
+		}
+		settings, ps := policy.ResolveSetting(s, f, r)
+		if len(ps) > 0 {
+			problems = append(problems, ps...)
+			continue
+		}
+		for i := range groups {
+			if groups[i].Path != o.Group {
+				continue
+			}
+			for _, s := range settings {
+				s.From = "override " + itoa(o.ID)
+				groups[i].Settings = groups[i].Settings.With(s)
+			}
+		}
+	}
+	return groups, problems
+}
+
+// limitsOfGroups lists what the groups ask for, for policy.Check.
+func limitsOfGroups(groups []classify.Group) []policy.Limits {
+	all := make([]policy.Limits, len(groups))
+	for i, g := range groups {
+		all[i] = policy.Limits{Group: g.Path, Parent: g.Parent, Settings: g.Settings}
+	}
+	return all
+}
+
+func pinsOf(pins []Pin) map[host.ProcID]string {
+	m := make(map[host.ProcID]string, len(pins))
+	for _, p := range pins {
+		m[p.Process] = p.Group
+	}
+	return m
+}
+
+// current looks at the host through the applied policy with everything laid over it.
+func (c *Controller) current(l look) (*View, *state, error) {
+	now := time.Now()
+	if l.facts == nil {
+		facts, err := c.Host.Facts()
+		if err != nil {
+			return nil, nil, fail(CodeFailed, "", "look at the host: %w", err)
+		}
+		l.facts = facts
+	}
+	s, err := c.loadState(l.facts.BootID, now)
+	if err != nil {
+		return nil, nil, err
+	}
+	if s.applied == nil {
+		return nil, s, errNotApplied()
+	}
+	facts, shares := l.facts, l.shares
+	l = s.look(s.applied.Sources)
+	l.facts, l.shares, l.lenient = facts, shares, true
+	v, err := c.view(l)
+	return v, s, err
+}
+
+// errNotApplied says that there is no applied policy yet.
+func errNotApplied() error {
+	return fail(CodeFailed, "write a policy (`bulkhead discover --as-policy` prints a starter) and `bulkhead apply` it", "no policy is applied on this host")
+}
