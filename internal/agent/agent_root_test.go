@@ -1,0 +1,539 @@
+//go:build root
+
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"bulkhead/internal/apply"
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/control"
+	"bulkhead/internal/host"
+	"bulkhead/internal/policy"
+	"bulkhead/internal/testhost"
+)
+
+// site is a running agent with a root group, a state directory and a socket of its own.
+type site struct {
+	t      testing.TB
+	root   string
+	state  string
+	socket string
+	tree   *cgroup.Tree
+	client *Client
+	stop   func() // ends the agent and waits
+}
+
+// every is the time between two looks of a test's agent.
+const every = 50 * time.Millisecond
+
+func newSite(t testing.TB) *site {
+	t.Helper()
+	s := &site{t: t, root: testhost.Root(t), state: t.TempDir(), tree: testhost.Tree(t)}
+	// Others than root must get as far as the socket, whose path is short (unix(7)).
+	dir, err := os.MkdirTemp("", "bh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s.socket = filepath.Join(dir, "s")
+	return s
+}
+
+// start runs an agent; it ends with the test, or by stop.
+func (s *site) start(full time.Duration) {
+	s.t.Helper()
+	c, err := control.Open(control.Options{State: s.state})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	a := New(c, Options{Socket: s.socket, Every: every, Full: full})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	ended := false
+	s.stop = func() {
+		if ended {
+			return
+		}
+		ended = true
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				s.t.Errorf("the agent ended: %v", err)
+			}
+		case <-time.After(10 * time.Second):
+			s.t.Error("the agent does not end")
+		}
+		_ = c.Close()
+	}
+	s.t.Cleanup(s.stop)
+	soon(s.t, "the agent", func() bool {
+		s.client, err = Dial(context.Background(), s.socket, s.state)
+		return err == nil && s.client != nil
+	})
+}
+
+func (s *site) try(r control.Request) (*control.Reply, error) {
+	return s.client.Do(context.Background(), r)
+}
+
+func (s *site) must(r control.Request) *control.Reply {
+	s.t.Helper()
+	reply, err := s.try(r)
+	if err != nil {
+		s.t.Fatalf("%s: %v", r.Verb, err)
+	}
+	return reply
+}
+
+func (s *site) sources(groups string) []policy.Source {
+	return []policy.Source{{Path: "test.yaml", Text: "version: 1\nhost: {root: " + s.root + "}\n" + groups}}
+}
+
+func (s *site) apply(groups string) *control.Reply {
+	s.t.Helper()
+	return s.must(control.Request{Verb: "apply", Sources: s.sources(groups)})
+}
+
+func (s *site) status() *control.Status {
+	s.t.Helper()
+	st, err := s.client.Status(context.Background())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return st
+}
+
+func (s *site) file(group, name string) cgroup.File {
+	return cgroup.File{Dir: cgroup.Dir{Hierarchy: "cpu", Path: "/" + filepath.Join(s.root, group)}, Name: name}
+}
+
+// quota is the CPU limit in force of a group.
+func (s *site) quota(group string) string {
+	s.t.Helper()
+	text, err := s.tree.Read(s.file(group, "cpu.cfs_quota_us"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return text
+}
+
+// group is where a process is in the cpu hierarchy, below the site's root.
+func (s *site) group(pid int) string {
+	s.t.Helper()
+	procs, err := host.New("/").Processes(host.ProcessOptions{PIDs: []int{pid}})
+	if err != nil || len(procs) != 1 {
+		s.t.Fatalf("process %d: %v %v", pid, procs, err)
+	}
+	at, inside := strings.CutPrefix(procs[0].Cgroups["cpu"], "/"+s.root+"/")
+	if !inside {
+		return "-"
+	}
+	return at
+}
+
+// looked waits for so many more looks.
+func (s *site) looked(n int64) {
+	s.t.Helper()
+	from := s.status().Agent.Looks
+	soon(s.t, "looks", func() bool { return s.status().Agent.Looks >= from+n })
+}
+
+// soon waits until something is true, for half a minute on a machine that has other things to do.
+func soon(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+// mark is a command line that no other test has, and the rule that matches it.
+func mark(n int) (argument, rule string) {
+	argument = fmt.Sprintf("%d.%d", n, os.Getpid())
+	return argument, "^sleep " + strings.ReplaceAll(argument, ".", "[.]") + "$"
+}
+
+func TestPlacesWhatStartsLater(t *testing.T) {
+	s := newSite(t)
+	argument, rule := mark(61001)
+	s.start(time.Hour)
+	s.apply("groups:\n  a: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 1}}\n")
+	s.looked(2)
+	before := s.status().Agent
+	id := testhost.Spawn(t, "sleep", argument)
+	s.looked(2)
+	if got := s.group(id.PID); got != "a" {
+		// A look that was under way when it started has not seen it yet.
+		s.looked(1)
+		if got = s.group(id.PID); got != "a" {
+			t.Errorf("after three looks it is in %s", got)
+		}
+	}
+	soon(t, "the move to be counted", func() bool { return s.status().Agent.Moved == before.Moved+1 })
+	if a := s.status().Agent; a.Repaired != before.Repaired || a.Error != "" || !a.Running || a.PID != os.Getpid() {
+		t.Errorf("agent: %+v", a)
+	}
+	soon(t, "status to show it", func() bool {
+		g := s.status().Groups
+		return len(g) == 1 && len(g[0].Members) == 1 && g[0].Members[0].Placed
+	})
+}
+
+func TestPutsBackWhatSomebodyChanged(t *testing.T) {
+	s := newSite(t)
+	argument, rule := mark(61002)
+	id := testhost.Spawn(t, "sleep", argument)
+	s.start(200 * time.Millisecond)
+	s.apply("groups:\n  a: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 1}}\n")
+	if err := s.tree.Write(s.file("a", "cpu.cfs_quota_us"), "30000"); err != nil {
+		t.Fatal(err)
+	}
+	soon(t, "the limit to be put back", func() bool { return s.quota("a") == "100000" })
+	soon(t, "it to be counted", func() bool { return s.status().Agent.Repaired == 1 })
+	if err := s.tree.Move(cgroup.Dir{Hierarchy: "cpu", Path: "/"}, id); err != nil {
+		t.Fatal(err)
+	}
+	soon(t, "the process to be put back", func() bool { return s.group(id.PID) == "a" })
+	st := s.status()
+	if st.Differs != 0 {
+		t.Errorf("still differs by %d", st.Differs)
+	}
+}
+
+func TestEndsOverridesAndFreezesOnTime(t *testing.T) {
+	s := newSite(t)
+	argument, rule := mark(61003)
+	id := testhost.Spawn(t, "sleep", argument)
+	s.start(time.Hour) // the end comes without a full look
+	s.apply("groups:\n  a: {role: batch, match: [{cmdline: '" + rule + "'}], cpu: {limit: 1}}\n")
+	began := time.Now()
+	s.must(control.Request{Verb: "set", Assign: []string{"a:cpu.limit=0.5"}, For: 400 * time.Millisecond})
+	if got := s.quota("a"); got != "50000" {
+		t.Fatalf("quota %s after set", got)
+	}
+	soon(t, "the end of the override", func() bool { return s.quota("a") == "100000" })
+	if took := time.Since(began); took < 400*time.Millisecond {
+		t.Errorf("the override ended after %v", took)
+	}
+	if st := s.status(); len(st.Overrides) != 0 {
+		t.Errorf("overrides %q", st.Overrides)
+	}
+
+	frozen := func() bool {
+		procs, err := host.New("/").Processes(host.ProcessOptions{PIDs: []int{id.PID}})
+		if err != nil || len(procs) != 1 {
+			t.Fatal(err)
+		}
+		return procs[0].Cgroups["freezer"] == "/"+s.root+"/a"
+	}
+	began = time.Now()
+	s.must(control.Request{Verb: "freeze", Groups: []string{"a"}, For: 400 * time.Millisecond})
+	if !frozen() || s.status().Groups[0].Frozen == "" {
+		t.Error("not frozen")
+	}
+	soon(t, "the thaw", func() bool { return !frozen() })
+	if took := time.Since(began); took < 400*time.Millisecond {
+		t.Errorf("the freeze ended after %v", took)
+	}
+	soon(t, "status to know", func() bool { return s.status().Groups[0].Frozen == "" })
+
+	s.must(control.Request{Verb: "move-back", PIDs: []int{}}) // nothing to do is no error
+	other := testhost.Spawn(t, "sleep", "61099")
+	s.must(control.Request{Verb: "move", Group: "a", PIDs: []int{other.PID}, For: 2 * time.Second})
+	if got := s.group(other.PID); got != "a" {
+		t.Errorf("moved by hand: in %s", got)
+	}
+	soon(t, "the placement by hand to end", func() bool { return s.group(other.PID) == "-" })
+}
+
+func TestSurvivesAPolicyThatNoLongerParses(t *testing.T) {
+	s := newSite(t)
+	argument, rule := mark(61004)
+	id := testhost.Spawn(t, "sleep", argument)
+	s.start(200 * time.Millisecond)
+	s.apply("groups:\n  a: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 1}}\n")
+	name := filepath.Join(s.state, "applied.json")
+	sound, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, broken := range []string{strings.ReplaceAll(string(sound), "cpu:", "cpuu:"), "{", ""} {
+		if err := os.WriteFile(name, []byte(broken), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		soon(t, "the agent to say so", func() bool { return s.agentError() != "" })
+		s.pause()
+		if got, at := s.quota("a"), s.group(id.PID); got != "100000" || at != "a" {
+			t.Errorf("with a broken policy: quota %s, process in %s", got, at)
+		}
+		if err := os.WriteFile(name, sound, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		soon(t, "the error to go", func() bool { return s.agentError() == "" })
+	}
+	// The way out works in this state too.
+	if err := os.WriteFile(name, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.must(control.Request{Verb: "release", All: true})
+	if got := s.group(id.PID); got != "-" {
+		t.Errorf("released: in %s", got)
+	}
+}
+
+// agentError is the error of the last look; status itself fails while the policy is broken.
+func (s *site) agentError() string {
+	st, err := s.client.Status(context.Background())
+	if err != nil {
+		return err.Error()
+	}
+	return st.Agent.Error
+}
+
+// pause lets the agent look some times.
+func (s *site) pause() { time.Sleep(10 * every) }
+
+func TestStopsAndStartsAgain(t *testing.T) {
+	s := newSite(t)
+	argument, rule := mark(61005)
+	id := testhost.Spawn(t, "sleep", argument)
+	s.start(200 * time.Millisecond)
+	s.apply("groups:\n  a: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 1}}\n")
+	applied := testhost.Snapshot(t, s.tree, s.root, id)
+	s.stop()
+	if got := testhost.Snapshot(t, s.tree, s.root, id); got != applied {
+		t.Errorf("the agent stopped:\n%s\nbefore:\n%s", got, applied)
+	}
+	if _, err := os.Stat(s.socket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it left its socket: %v", err)
+	}
+	if c, err := Dial(context.Background(), s.socket, s.state); c != nil || err != nil {
+		t.Errorf("dial without an agent: %v, %v", c, err)
+	}
+	s.start(200 * time.Millisecond)
+	s.looked(8)
+	if a := s.status().Agent; a.Moved != 0 || a.Repaired != 0 || a.Error != "" {
+		t.Errorf("started again it did something: %+v", a)
+	}
+	if got := testhost.Snapshot(t, s.tree, s.root, id); got != applied {
+		t.Errorf("the agent started again:\n%s\nbefore:\n%s", got, applied)
+	}
+}
+
+func TestTakesTheSocketOfADeadAgentOnly(t *testing.T) {
+	s := newSite(t)
+	dead, err := net.Listen("unix", s.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.(*net.UnixListener).SetUnlinkOnClose(false)
+	_ = dead.Close()
+	s.start(time.Hour)
+	c, err := control.Open(control.Options{State: s.state})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	err = New(c, Options{Socket: s.socket}).Run(context.Background())
+	if control.CodeOf(err) != control.CodeLocked || !strings.Contains(err.Error(), "already listens") {
+		t.Errorf("a second agent: %v", err)
+	}
+	if _, err := Dial(context.Background(), s.socket, t.TempDir()); control.CodeOf(err) != control.CodeUsage {
+		t.Errorf("dial for another state directory: %v", err)
+	}
+	if s.agentError() == "" {
+		t.Error("no policy is applied, yet status does not say so")
+	}
+}
+
+func TestErrorsTravelWhole(t *testing.T) {
+	s := newSite(t)
+	s.start(time.Hour)
+	_, err := s.try(control.Request{Verb: "apply", Sources: s.sources("groups:\n  a: {cpu: {limt: 1}}\n")})
+	var problems policy.Problems
+	if !errors.As(err, &problems) || len(problems) != 1 || problems[0].Pos.Line != 4 || problems[0].Hint == "" || problems[0].Source == "" {
+		t.Errorf("problems: %v", err)
+	}
+	s.apply("groups:\n  a: {match: [{exe: no-such-program}], memory: {max: 64MiB}}\n")
+	_, err = s.try(control.Request{Verb: "set", Assign: []string{"nosuch:tasks=1"}})
+	var own *control.Error
+	if !errors.As(err, &own) || own.Code != control.CodeUsage || own.Hint != "the groups are a" {
+		t.Errorf("a usage error: %#v", err)
+	}
+	holder := testhost.HoldMemory(t)
+	s.must(control.Request{Verb: "move", Group: "a", PIDs: []int{holder.ID.PID}})
+	if !holder.Touch(48 << 20) {
+		t.Fatal("the process was killed below its limit")
+	}
+	_, err = s.try(control.Request{Verb: "set", Assign: []string{"a:memory.max=16MiB"}})
+	var refused *apply.RefusedError
+	if !errors.As(err, &refused) || len(refused.Refusals) != 1 || refused.Refusals[0].Group != "a" || control.CodeOf(err) != control.CodeRefused {
+		t.Errorf("a refusal: %#v", err)
+	}
+	_, err = s.try(control.Request{Verb: "dance"})
+	if control.CodeOf(err) != control.CodeUsage {
+		t.Errorf("an unknown verb: %v", err)
+	}
+	entries, err := journalOf(s)
+	if err != nil || len(entries) == 0 || !strings.Contains(entries[0].By, fmt.Sprintf("root (uid 0, pid %d)", os.Getpid())) {
+		t.Errorf("history %+v, %v", entries, err)
+	}
+}
+
+func journalOf(s *site) ([]struct{ By string }, error) {
+	c, err := control.Open(control.Options{State: s.state})
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	history, err := c.History()
+	var entries []struct{ By string }
+	for _, e := range history {
+		entries = append(entries, struct{ By string }{e.By})
+	}
+	return entries, err
+}
+
+// Who asks is what the kernel says, not what the request says.
+const (
+	envAsk  = "BULKHEAD_TEST_ASK_SOCKET"
+	envFrom = "BULKHEAD_TEST_ASK_STATE"
+)
+
+func TestOnlyRootMayAsk(t *testing.T) {
+	s := newSite(t)
+	s.start(time.Hour)
+	s.apply("groups:\n  a: {match: [{exe: no-such-program}], cpu: {limit: 1}}\n")
+	if info, err := os.Stat(s.socket); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the socket: %v, %v", info.Mode(), err)
+	}
+	// The mode is the first lock; behind it, the peer's credentials are the second.
+	if err := os.Chmod(s.socket, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.run=^TestAskInACopy$", "-test.v")
+	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), envAsk+"="+s.socket, envFrom+"="+s.state)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}, Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("a copy as uid 65534: %v\n%s", err, out)
+	}
+	if !strings.Contains(string(out), "asked as uid 65534") {
+		t.Errorf("the copy did not ask:\n%s", out)
+	}
+	if got := s.quota("a"); got != "100000" {
+		t.Errorf("quota %s after what others asked", got)
+	}
+}
+
+// TestAskInACopy is the other end, as another user; on its own it has nobody to ask.
+func TestAskInACopy(t *testing.T) {
+	socket := os.Getenv(envAsk)
+	if socket == "" {
+		return
+	}
+	t.Logf("asked as uid %d", os.Getuid())
+	if c, err := Dial(context.Background(), socket, os.Getenv(envFrom)); control.CodeOf(err) != control.CodeRefused {
+		t.Errorf("dial: %v, %v", c, err)
+	}
+	c := newClient(socket)
+	if st, err := c.Status(context.Background()); control.CodeOf(err) != control.CodeRefused || st != nil {
+		t.Errorf("status: %+v, %v", st, err)
+	}
+	for _, r := range []control.Request{
+		{Verb: "set", Assign: []string{"a:cpu.limit=0.1"}, By: "root"},
+		{Verb: "release", All: true},
+		{Verb: "apply", Force: true, Reason: "because"},
+		{Verb: "freeze", Groups: []string{"a"}, For: time.Hour, DryRun: true},
+	} {
+		_, err := c.Do(context.Background(), r)
+		if control.CodeOf(err) != control.CodeRefused || !strings.Contains(err.Error(), "only root may ask the agent") {
+			t.Errorf("%s as uid %d: %v", r.Verb, os.Getuid(), err)
+		}
+	}
+}
+
+// What is no request is turned away, and the agent goes on.
+func TestNonsenseOverTheSocket(t *testing.T) {
+	s := newSite(t)
+	s.start(time.Hour)
+	for name, text := range map[string]string{
+		"no HTTP":   "\x00\x01\x02 hello\r\n\r\n",
+		"no JSON":   "POST /v1/do HTTP/1.1\r\nHost: agent\r\nContent-Length: 4\r\nConnection: close\r\n\r\n{]{]",
+		"too large": "POST /v1/do HTTP/1.1\r\nHost: agent\r\nContent-Length: 99999999\r\nConnection: close\r\n\r\n{\"verb\":\"" + strings.Repeat("x", maxRequest),
+		"no path":   "GET /etc/shadow HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n",
+		"no method": "DELETE /v1/status HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n",
+	} {
+		conn, err := net.Dial("unix", s.socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		_, _ = io.WriteString(conn, text)
+		got, _ := io.ReadAll(conn)
+		_ = conn.Close()
+		body := string(got)
+		if _, after, ok := strings.Cut(body, "\r\n\r\n"); ok {
+			body = after
+		}
+		var a answer
+		if err := json.Unmarshal([]byte(body), &a); err == nil && a.Error == nil {
+			t.Errorf("%s: %s", name, got)
+		}
+		if s.agentError() != "no policy is applied on this host" {
+			t.Errorf("after %s: %s", name, s.agentError())
+		}
+	}
+}
+
+// Verbs that come at once are done one after the other, beside the looks.
+func TestManyAtOnce(t *testing.T) {
+	s := newSite(t)
+	s.start(100 * time.Millisecond)
+	s.apply("groups:\n  a: {match: [{exe: no-such-program}], cpu: {limit: 1}, tasks: 1000}\n")
+	errs := make(chan error)
+	const clients = 6
+	for i := range clients {
+		go func() {
+			var err error
+			for n := range 5 {
+				_, e1 := s.client.Do(context.Background(), control.Request{Verb: "set", Assign: []string{fmt.Sprintf("a:tasks=%d", 100+10*i+n)}})
+				_, e2 := s.client.Status(context.Background())
+				err = errors.Join(err, e1, e2)
+			}
+			errs <- err
+		}()
+	}
+	for range clients {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	s.must(control.Request{Verb: "unset", Assign: []string{"a:tasks"}})
+	if text, err := s.tree.Read(cgroup.File{Dir: cgroup.Dir{Hierarchy: "pids", Path: "/" + s.root + "/a"}, Name: "pids.max"}); err != nil || text != "1000" {
+		t.Errorf("pids.max %q, %v", text, err)
+	}
+	if a := s.status().Agent; a.Error != "" || a.Repaired != 0 {
+		t.Errorf("agent %+v", a)
+	}
+}

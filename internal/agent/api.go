@@ -1,0 +1,373 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"bulkhead/internal/apply"
+	"bulkhead/internal/control"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
+)
+
+// maxRequest bounds what a client, who is root, may send: a policy with all its includes.
+const maxRequest = 32 << 20
+
+// freshFor is how long an answer to status is given again: everybody may ask, and a look at every
+// group is not free.
+const freshFor = time.Second
+
+// answer is what travels back over the socket.
+type answer struct {
+	State  string          `json:"state,omitempty"` // the agent's state directory, for hello
+	Reply  *control.Reply  `json:"reply,omitempty"`
+	Status *control.Status `json:"status,omitempty"`
+	Error  *wireError      `json:"error,omitempty"`
+}
+
+// wireError is an error with everything the client needs to say it as if it had happened there.
+type wireError struct {
+	Code     control.Code    `json:"code"`
+	Message  string          `json:"message"`
+	Hint     string          `json:"hint,omitempty"`
+	Problems policy.Problems `json:"problems,omitempty"`
+	Refusals []plan.Refusal  `json:"refusals,omitempty"`
+}
+
+type server struct {
+	agent *Agent
+	http  *http.Server
+	sock  net.Listener
+
+	turn chan struct{} // held by the verb that is done now
+
+	mu    sync.Mutex // guards the last answer to status
+	last  answer
+	given time.Time
+}
+
+// peerKey is the context key of the credentials of the process at the other end.
+type peerKey struct{}
+
+// listen opens the socket. One that a dead agent left is removed; a living one is an error.
+func (a *Agent) listen() (*server, error) {
+	if err := os.MkdirAll(filepath.Dir(a.o.Socket), 0o755); err != nil {
+		return nil, fmt.Errorf("make the directory of the socket: %w", err)
+	}
+	if conn, err := net.DialTimeout("unix", a.o.Socket, time.Second); err == nil {
+		_ = conn.Close()
+		return nil, &control.Error{Code: control.CodeLocked, Err: fmt.Errorf("an agent already listens on %q", a.o.Socket), Hint: "stop that one first, or give another --socket and --state"}
+	}
+	if err := removeDead(a.o.Socket); err != nil {
+		return nil, err
+	}
+	sock, err := net.Listen("unix", a.o.Socket)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %q: %w", a.o.Socket, err)
+	}
+	// Root alone may connect: others could use up the agent's descriptors.
+	if err := os.Chmod(a.o.Socket, 0o600); err != nil {
+		_ = sock.Close()
+		return nil, fmt.Errorf("close the socket to others: %w", err)
+	}
+	s := &server{agent: a, sock: sock, turn: make(chan struct{}, 1)}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/hello", s.hello)
+	mux.HandleFunc("POST /v1/do", s.do)
+	mux.HandleFunc("GET /v1/status", s.status)
+	s.http = &http.Server{
+		Handler: rootOnly(mux), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, peerKey{}, peer(c))
+		},
+	}
+	return s, nil
+}
+
+// removeDead removes the socket that a dead agent left, and nothing else.
+func removeDead(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err == nil && info.Mode().Type() != os.ModeSocket {
+		return &control.Error{Code: control.CodeUsage, Err: fmt.Errorf("%q is there and is no socket", path), Hint: "give another --socket"}
+	}
+	if err == nil {
+		err = os.Remove(path)
+	}
+	if err != nil {
+		return fmt.Errorf("remove the socket of a dead agent: %w", err)
+	}
+	return nil
+}
+
+func (s *server) serve() { _ = s.http.Serve(s.sock) }
+
+// close stops listening, which removes the socket, and lets what was asked come to its end.
+func (s *server) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	_ = s.http.Shutdown(ctx)
+}
+
+// peer reads the credentials the kernel vouches for (unix(7), SO_PEERCRED); nil when it gives none.
+func peer(c net.Conn) *unix.Ucred {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return nil
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	var cred *unix.Ucred
+	if err := raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return nil
+	}
+	return cred
+}
+
+// hello says that the agent lives, and for which state directory.
+func (s *server) hello(w http.ResponseWriter, _ *http.Request) {
+	write(w, answer{State: s.agent.control.Store.Dir()})
+}
+
+// rootOnly turns everybody but root away before anything is read of what they ask, whatever mode somebody
+// gave the socket.
+func rootOnly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		cred, _ := r.Context().Value(peerKey{}).(*unix.Ucred)
+		if cred == nil || cred.Uid != 0 {
+			w.Header().Set("Connection", "close")
+			write(w, answer{Error: &wireError{Code: control.CodeRefused, Message: "only root may ask the agent", Hint: "run it with sudo"}})
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// do takes a changing verb.
+func (s *server) do(w http.ResponseWriter, r *http.Request) {
+	cred, _ := r.Context().Value(peerKey{}).(*unix.Ucred)
+	var q control.Request
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(&q); err != nil {
+		write(w, answer{Error: &wireError{Code: control.CodeUsage, Message: "the request cannot be read: " + err.Error()}})
+		return
+	}
+	if q.By == "" {
+		q.By = "root"
+	}
+	q.By += fmt.Sprintf(" (uid %d, pid %d)", cred.Uid, cred.Pid)
+	reply, err := s.inTurn(r.Context(), q)
+	s.mu.Lock()
+	s.given = time.Time{} // what was known of the groups is old now
+	s.mu.Unlock()
+	s.agent.Changed(moved(reply))
+	write(w, answer{Reply: reply, Error: onWire(err)})
+}
+
+// turnWait is how long a verb waits for those before it.
+const turnWait = 20 * time.Second
+
+// inTurn does one verb after the other, in the order in which they came; whoever waits too long learns from
+// the lock who holds it.
+func (s *server) inTurn(ctx context.Context, q control.Request) (*control.Reply, error) {
+	late := time.NewTimer(turnWait)
+	defer late.Stop()
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-late.C:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return s.agent.control.Do(ctx, q)
+}
+
+// moved lists the processes that a verb moved.
+func moved(r *control.Reply) []int {
+	var pids []int
+	if r != nil {
+		for _, s := range r.Plan.Steps {
+			if s.Op == plan.OpMove {
+				pids = append(pids, s.PID.PID)
+			}
+		}
+	}
+	return pids
+}
+
+// status answers the read-only question, one at a time.
+func (s *server) status(w http.ResponseWriter, _ *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.given) > freshFor {
+		st, err := s.agent.control.Status()
+		s.last, s.given = answer{Status: st, Error: onWire(err)}, time.Now()
+	}
+	if s.last.Status != nil {
+		s.agent.Fill(s.last.Status)
+	}
+	write(w, s.last)
+}
+
+func write(w http.ResponseWriter, a answer) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(a)
+}
+
+// onWire makes an error ready to travel.
+func onWire(err error) *wireError {
+	if err == nil {
+		return nil
+	}
+	e := &wireError{Code: control.CodeOf(err), Message: err.Error(), Hint: control.HintOf(err)}
+	var problems policy.Problems
+	if errors.As(err, &problems) {
+		e.Problems = problems
+	}
+	var refused *apply.RefusedError
+	if errors.As(err, &refused) {
+		e.Refusals = refused.Refusals
+	}
+	return e
+}
+
+// err gives back the error that travelled.
+func (e *wireError) err() error {
+	switch {
+	case e == nil:
+		return nil
+	case len(e.Problems) > 0:
+		return e.Problems
+	case len(e.Refusals) > 0:
+		return &apply.RefusedError{Refusals: e.Refusals}
+	}
+	return &control.Error{Code: e.Code, Err: errors.New(e.Message), Hint: e.Hint}
+}
+
+// Client talks to a running agent.
+type Client struct{ http *http.Client }
+
+func newClient(socket string) *Client {
+	return &Client{http: &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true, // a connection of its own for each request tells the two errors apart
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", socket)
+		},
+	}}}
+}
+
+// Errors that callers branch on.
+var (
+	// ErrSilent says that an agent was not reached: it is stopped, hangs, or went away. It has done nothing.
+	ErrSilent = errors.New("the agent does not answer")
+	// ErrCut says that the agent went away over a request. It may have done it.
+	ErrCut = errors.New("the agent went away")
+)
+
+// helloTimeout is how long an agent may take to say that it lives, on a busy host too.
+const helloTimeout = 5 * time.Second
+
+// Dial gives a client when an agent answers on the socket, and nil when none listens there. An agent
+// of another state directory is an error: it would change something else than what was asked for.
+func Dial(ctx context.Context, socket, state string) (*Client, error) {
+	conn, err := net.DialTimeout("unix", socket, time.Second)
+	if err != nil {
+		return nil, nil //nolint:nilnil // no agent is no error
+	}
+	_ = conn.Close()
+	c := newClient(socket)
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	a, err := c.ask(ctx, http.MethodGet, "/v1/hello", nil)
+	if err != nil {
+		return nil, fmt.Errorf("%w on %q: %w", ErrSilent, socket, errors.Unwrap(err))
+	}
+	if err := a.Error.err(); err != nil {
+		return nil, err
+	}
+	if !sameDir(a.State, state) {
+		return nil, &control.Error{
+			Code: control.CodeUsage, Err: fmt.Errorf("the agent on %q works on the state directory %q, not on %q", socket, a.State, state),
+			Hint: "give --socket and --state that belong together",
+		}
+	}
+	return c, nil
+}
+
+// sameDir says whether two names mean one directory. One that is not there yet is compared by name.
+func sameDir(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	if errX == nil && errY == nil {
+		return os.SameFile(x, y)
+	}
+	return filepath.Clean(a) == filepath.Clean(b)
+}
+
+// Do has the agent do a changing verb.
+func (c *Client) Do(ctx context.Context, q control.Request) (*control.Reply, error) {
+	a, err := c.ask(ctx, http.MethodPost, "/v1/do", q)
+	if err != nil {
+		return nil, err
+	}
+	return a.Reply, a.Error.err()
+}
+
+// Status asks the agent for everything it knows.
+func (c *Client) Status(ctx context.Context) (*control.Status, error) {
+	a, err := c.ask(ctx, http.MethodGet, "/v1/status", nil)
+	if err != nil {
+		return nil, err
+	}
+	return a.Status, a.Error.err()
+}
+
+func (c *Client) ask(ctx context.Context, method, path string, body any) (*answer, error) {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return nil, fmt.Errorf("ask the agent: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, bytes.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("ask the agent: %w", err)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, lost(err)
+	}
+	defer resp.Body.Close()
+	var a answer
+	if err := json.NewDecoder(resp.Body).Decode(&a); err != nil {
+		return nil, lost(err)
+	}
+	return &a, nil
+}
+
+// lost says how a request was lost.
+func lost(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return fmt.Errorf("%w: %w", ErrSilent, err)
+	}
+	return &control.Error{
+		Code: control.CodeFailed, Err: fmt.Errorf("%w: %w", ErrCut, err),
+		Hint: "`bulkhead status` shows what is in force; try again when it is back, or without it",
+	}
+}

@@ -1,0 +1,109 @@
+//go:build root
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"bulkhead/internal/control"
+	"bulkhead/internal/policy"
+	"bulkhead/internal/testhost"
+)
+
+// BenchmarkIdle is the agent beside 50 groups and 2,000 sleeping processes in them, nothing changing,
+// for a minute: its own CPU time in percent of one core and its largest resident set. It runs once,
+// whatever -benchtime says.
+func BenchmarkIdle(b *testing.B) {
+	const groups, processes, watch = 50, 2000, 60 * time.Second
+	root := testhost.Root(b)
+	state := b.TempDir()
+	c, err := control.Open(control.Options{State: state})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	var text strings.Builder
+	fmt.Fprintf(&text, "version: 1\nhost: {root: %s}\ngroups:\n", root)
+	mark := os.Getpid()
+	for g := range groups {
+		fmt.Fprintf(&text, "  g%02d: {match: [{cmdline: '^sleep 6%02d[.]%d$'}], cpu: {weight: 100, limit: 1}, tasks: 1000, memory: {max: 256MiB, swap: 0}}\n", g, g, mark)
+	}
+	for p := range processes {
+		testhost.Spawn(b, "sleep", fmt.Sprintf("6%02d.%d", p%groups, mark))
+	}
+	if _, err := c.Do(context.Background(), control.Request{Verb: "apply", By: "benchmark", Sources: []policy.Source{{Path: "idle.yaml", Text: text.String()}}}); err != nil {
+		b.Fatal(err)
+	}
+	defer func() {
+		if _, err := c.Do(context.Background(), control.Request{Verb: "release", All: true, By: "benchmark"}); err != nil {
+			b.Error(err)
+		}
+	}()
+	agent := exec.Command("/proc/self/exe", "-test.run=^TestAgentInACopy$")
+	agent.Env = append(os.Environ(), "BULKHEAD_TEST_AGENT_STATE="+state)
+	agent.Stderr = os.Stderr
+	if err := agent.Start(); err != nil {
+		b.Fatal(err)
+	}
+	defer func() {
+		_ = agent.Process.Signal(syscall.SIGTERM)
+		_ = agent.Wait()
+	}()
+	time.Sleep(10 * time.Second) // the first looks read everything
+	used := func() time.Duration {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", agent.Process.Pid))
+		if err != nil {
+			b.Fatal(err)
+		}
+		var user, system int64
+		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+2:]))
+		if _, err := fmt.Sscan(fields[11]+" "+fields[12], &user, &system); err != nil {
+			b.Fatal(err)
+		}
+		return time.Duration(user+system) * 10 * time.Millisecond
+	}
+	from := used()
+	time.Sleep(watch)
+	b.ReportMetric(100*float64(used()-from)/float64(watch), "%core")
+	b.ReportMetric(peakMiB(b, agent.Process.Pid), "MiB")
+	b.ReportMetric(0, "ns/op")
+}
+
+// peakMiB is the largest resident set so far, VmHWM of /proc/PID/status.
+func peakMiB(b *testing.B, pid int) float64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(text), "VmHWM:")
+	var kib float64
+	if _, err := fmt.Sscan(after, &kib); err != nil {
+		b.Fatal(err)
+	}
+	return kib / 1024
+}
+
+// TestAgentInACopy is the agent of BenchmarkIdle; on its own it has nothing to do.
+func TestAgentInACopy(t *testing.T) {
+	state := os.Getenv("BULKHEAD_TEST_AGENT_STATE")
+	if state == "" {
+		return
+	}
+	c, err := control.Open(control.Options{State: state})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	if err := New(c, Options{Socket: state + "/agent.sock"}).Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
