@@ -1,0 +1,170 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// nursery starts programs and ends them all. The kernel kills each one should the demo itself be
+// killed: the parent-death signal (prctl(2), PR_SET_PDEATHSIG) is tied to the *thread* that forked,
+// so one thread, which lives as long as the nursery, does all the forking.
+type nursery struct {
+	forks chan func()
+	gone  chan struct{}
+
+	mu       sync.Mutex
+	closed   bool
+	children map[*child]struct{}
+}
+
+// spec says what to start and how.
+type spec struct {
+	args []string
+	dir  string
+	// credential is whom to run as; nil is root.
+	credential *syscall.Credential
+	// session puts the program into a session of its own, and so into a scheduler autogroup of its
+	// own (sched(7)); else it gets only a process group, out of reach of a Ctrl-C at the terminal.
+	session bool
+	stdout  io.Writer // nil drops it
+	stderr  io.Writer // nil drops it
+}
+
+// child is one program that was started.
+type child struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+	err  error // valid once done is closed
+}
+
+func newNursery() *nursery {
+	n := &nursery{forks: make(chan func()), gone: make(chan struct{}), children: map[*child]struct{}{}}
+	go func() {
+		// Never unlocked: the thread ends with this goroutine, when every child has been waited for.
+		runtime.LockOSThread()
+		defer close(n.gone)
+		for fork := range n.forks {
+			fork()
+		}
+	}()
+	return n
+}
+
+// start runs a program. It is killed by close at the latest.
+func (n *nursery) start(s spec) (*child, error) {
+	cmd := exec.Command(s.args[0], s.args[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, s.stdout, s.stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Credential: s.credential,
+		Setsid:     s.session,
+		Setpgid:    !s.session,
+		Pdeathsig:  syscall.SIGKILL,
+	}
+	// A grandchild that inherited the pipe must not hold up the wait.
+	cmd.WaitDelay = 2 * time.Second
+	c := &child{cmd: cmd, done: make(chan struct{})}
+
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return nil, fmt.Errorf("start %q: the demo is ending", s.args[0])
+	}
+	started := make(chan error)
+	n.forks <- func() { started <- cmd.Start() }
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %q: %w", s.args[0], err)
+	}
+	n.children[c] = struct{}{}
+	go func() {
+		c.err = cmd.Wait()
+		n.mu.Lock()
+		delete(n.children, c)
+		n.mu.Unlock()
+		close(c.done)
+	}()
+	return c, nil
+}
+
+// run starts a program and waits for it; a cancelled context kills it.
+func (n *nursery) run(ctx context.Context, s spec) error {
+	c, err := n.start(s)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-c.done:
+		return c.err
+	case <-ctx.Done():
+		c.kill()
+		return context.Cause(ctx)
+	}
+}
+
+// close kills what still runs and waits until all of it is gone.
+func (n *nursery) close() error {
+	n.mu.Lock()
+	if n.closed {
+		n.mu.Unlock()
+		return nil
+	}
+	n.closed = true
+	left := make([]*child, 0, len(n.children))
+	for c := range n.children {
+		left = append(left, c)
+	}
+	n.mu.Unlock()
+	for _, c := range left {
+		c.signal(syscall.SIGKILL)
+	}
+	var errs []error
+	for _, c := range left {
+		select {
+		case <-c.done:
+		case <-time.After(10 * time.Second):
+			errs = append(errs, fmt.Errorf("kill process %d (%s): it is still there after 10 s", c.pid(), c.cmd.Path))
+		}
+	}
+	close(n.forks)
+	<-n.gone
+	return errors.Join(errs...)
+}
+
+func (c *child) pid() int { return c.cmd.Process.Pid }
+
+// signal reaches the program and what it started in its process group. One that has ended already is fine.
+func (c *child) signal(sig syscall.Signal) {
+	select {
+	case <-c.done: // waited for: its pid may belong to somebody else by now
+	default:
+		_ = syscall.Kill(-c.pid(), sig)
+	}
+}
+
+// kill ends the program at once and waits for it.
+func (c *child) kill() {
+	c.signal(syscall.SIGKILL)
+	<-c.done
+}
+
+// stop asks the program to end and kills it when it has not within the grace.
+func (c *child) stop(grace time.Duration) {
+	c.signal(syscall.SIGTERM)
+	select {
+	case <-c.done:
+	case <-time.After(grace):
+		c.kill()
+	}
+}
+
+// killed says whether SIGKILL ended the program, which is how the OOM killer does it.
+func (c *child) killed() bool {
+	status, ok := c.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+}

@@ -1,0 +1,127 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// progress says what happens while it happens. On a terminal one line is rewritten every second;
+// elsewhere a new line comes at each phase and every five seconds. Notes stay. It is safe for concurrent use.
+type progress struct {
+	out      io.Writer
+	terminal bool
+	every    time.Duration
+	quit     chan struct{}
+	gone     chan struct{}
+
+	mu      sync.Mutex
+	started time.Time
+	about   time.Duration // of the whole run; 0 when not known yet
+	current string
+	tps     float64 // live rate; negative when nothing runs
+	printed time.Time
+	drawn   bool // the terminal's line holds something
+}
+
+func newProgress(out io.Writer, terminal bool) *progress {
+	p := &progress{
+		out: out, terminal: terminal, every: 5 * time.Second,
+		quit: make(chan struct{}), gone: make(chan struct{}), started: time.Now(), tps: -1,
+	}
+	if terminal {
+		p.every = time.Second
+	}
+	go p.tick()
+	return p
+}
+
+func (p *progress) tick() {
+	defer close(p.gone)
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case <-p.quit:
+			return
+		case <-t.C:
+			p.mu.Lock()
+			if p.current != "" && time.Since(p.printed) >= p.every {
+				p.print()
+			}
+			p.mu.Unlock()
+		}
+	}
+}
+
+// begin says how long the run will take.
+func (p *progress) begin(about time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.about = time.Since(p.started) + about
+}
+
+// phase says what happens from now on.
+func (p *progress) phase(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.current, p.tps = text, -1
+	p.print()
+}
+
+// rate says how many transactions the load did in the last second.
+func (p *progress) rate(tps float64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tps = tps
+}
+
+// note prints a line that stays.
+func (p *progress) note(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.erase()
+	fmt.Fprintln(p.out, text)
+	if p.terminal && p.current != "" {
+		p.print()
+	}
+}
+
+// close ends it and leaves a clean line.
+func (p *progress) close() {
+	close(p.quit)
+	<-p.gone
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.erase()
+}
+
+// print writes the current line. The caller holds the lock. A progress that cannot be written is no
+// reason to stop: the answer goes elsewhere.
+func (p *progress) print() {
+	line := clock(time.Since(p.started))
+	if p.about > 0 {
+		line += " of about " + clock(p.about)
+	}
+	line += "  " + p.current
+	if p.tps >= 0 {
+		line += fmt.Sprintf(": %s transactions/s", number(p.tps))
+	}
+	p.printed = time.Now()
+	if !p.terminal {
+		fmt.Fprintln(p.out, line)
+		return
+	}
+	p.erase()
+	fmt.Fprint(p.out, line)
+	p.drawn = true
+}
+
+// erase clears the terminal's line: carriage return, then "erase to the end" (ECMA-48).
+func (p *progress) erase() {
+	if p.drawn {
+		fmt.Fprint(p.out, "\r\x1b[K")
+		p.drawn = false
+	}
+}

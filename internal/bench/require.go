@@ -1,0 +1,88 @@
+package bench
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// program is one that a scenario starts, and the Debian package that brings it.
+type program struct {
+	name, pkg string
+	older     string // what older releases call it
+}
+
+// demoPrograms is what the demo starts beside bulkhead itself.
+var demoPrograms = []program{
+	{name: "mariadbd", pkg: "mariadb-server", older: "mysqld"},
+	{name: "mariadb-install-db", pkg: "mariadb-server", older: "mysql_install_db"},
+	{name: "sysbench", pkg: "sysbench"},
+}
+
+// programs maps the name of a program to its path.
+type programs map[string]string
+
+// find looks every program up in PATH and where Debian puts servers, and names all that are missing at once.
+func find(wanted []program) (programs, error) {
+	found := programs{}
+	var missing []program
+	for _, p := range wanted {
+		path := lookPath(p.name)
+		if path == "" && p.older != "" {
+			path = lookPath(p.older)
+		}
+		if path == "" {
+			missing = append(missing, p)
+			continue
+		}
+		found[p.name] = path
+	}
+	if len(missing) == 0 {
+		return found, nil
+	}
+	names := make([]string, len(missing))
+	for i, p := range missing {
+		names[i] = p.name
+	}
+	return nil, &RequirementError{
+		Reason: "not installed: " + strings.Join(names, ", "),
+		Hint:   "apt-get install --no-install-recommends " + strings.Join(packagesOf(missing), " "),
+	}
+}
+
+// lookPath is exec.LookPath with the directories of servers, which root's PATH need not hold; "" is not found.
+func lookPath(name string) string {
+	if path, err := exec.LookPath(name); err == nil {
+		return path
+	}
+	for _, dir := range []string{"/usr/sbin", "/usr/local/sbin", "/usr/bin", "/usr/local/bin"} {
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return path
+		}
+	}
+	return ""
+}
+
+func packagesOf(ps []program) []string {
+	var names []string
+	for _, p := range ps {
+		if !slices.Contains(names, p.pkg) {
+			names = append(names, p.pkg)
+		}
+	}
+	return names
+}
+
+// RequirementError says that this host lacks what a scenario needs. Nothing was started.
+type RequirementError struct {
+	Reason string
+	Hint   string
+}
+
+func (e *RequirementError) Error() string {
+	return fmt.Sprintf("run the demo: %s", e.Reason)
+}

@@ -1,0 +1,102 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// workPrefix begins the name of every work directory.
+const workPrefix = "bulkhead-demo-"
+
+// lockMachine makes sure that one demo runs at a time, whoever started it and wherever: two would
+// measure each other, and they share their root group. The lock is a name in the abstract namespace of
+// unix sockets (unix(7)), which is gone with the process and leaves no file behind.
+func lockMachine(name string) (io.Closer, error) {
+	l, err := net.Listen("unix", "@"+name)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, &RequirementError{Reason: "another demo is running on this machine", Hint: "wait until it has ended"}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock out other demos: %w", err)
+	}
+	return l, nil
+}
+
+// newWorkDir makes a work directory below parent and locks it for as long as the returned file is
+// open: a lock that is free marks a directory whose demo was killed. Others may enter it, because
+// the server runs as another user; what is in it decides for itself.
+func newWorkDir(parent string) (dir string, lock *os.File, err error) {
+	dir, err = os.MkdirTemp(parent, workPrefix)
+	if err != nil {
+		return "", nil, fmt.Errorf("make the work directory: %w", err)
+	}
+	lock, err = lockDir(dir)
+	if err == nil {
+		err = os.Chmod(dir, 0o711)
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("make the work directory: %w", errors.Join(err, os.RemoveAll(dir)))
+	}
+	return dir, lock, nil
+}
+
+// errLocked says that the demo which made a directory is still running.
+var errLocked = errors.New("locked by a running demo")
+
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = errLocked
+		}
+		return nil, errors.Join(fmt.Errorf("lock %q: %w", f.Name(), err), f.Close())
+	}
+	return f, nil
+}
+
+// sweep takes away what demos that were killed left below parent: first the groups, by the originals
+// they kept, then the directory. A demo that still runs is an error: two of them would measure each other.
+func sweep(ctx context.Context, parent, binary string, n *nursery) error {
+	left, err := filepath.Glob(filepath.Join(parent, workPrefix+"*"))
+	if err != nil {
+		return fmt.Errorf("look for leftovers in %q: %w", parent, err)
+	}
+	for _, dir := range left {
+		if err := sweepOne(ctx, dir, binary, n); err != nil {
+			return fmt.Errorf("take away what an earlier demo left in %q: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+func sweepOne(ctx context.Context, dir, binary string, n *nursery) error {
+	info, err := os.Lstat(dir)
+	if err != nil || !info.IsDir() {
+		return err
+	}
+	// Anybody may make a name in /var/tmp; only root's are ours.
+	if owner, ok := info.Sys().(*syscall.Stat_t); !ok || owner.Uid != 0 {
+		return nil
+	}
+	lock, err := lockDir(dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	p := newProduct(binary, dir, n)
+	if _, err := os.Stat(p.state); err == nil {
+		if err := p.releaseAll(ctx); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(dir)
+}
