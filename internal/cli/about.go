@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"bulkhead/internal/policy"
+)
+
+func (a *app) schemaCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "the JSON Schema of the policy file",
+		RunE: func(*cobra.Command, []string) error {
+			text, err := policy.Schema()
+			if err != nil {
+				return err
+			}
+			_, err = a.out.Write(text)
+			return err
+		},
+	}
+}
+
+// helpCmd is cobra's help, with an error for a verb that is not there.
+func (a *app) helpCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [VERB]",
+		Short: "what a verb does and takes",
+		Args:  cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, args []string) error {
+			found, rest, err := c.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return &usageError{command: c.Root().CommandPath(), err: fmt.Errorf("unknown verb %q", strings.Join(args, " "))}
+			}
+			found.InitDefaultHelpFlag()
+			return found.Help()
+		},
+	}
+}
+
+func (a *app) completionCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use:       "completion bash|zsh|fish",
+		Short:     "a script that completes verbs and flags in a shell",
+		Example:   "  bulkhead completion bash > /etc/bash_completion.d/bulkhead",
+		ValidArgs: []string{"bash", "zsh", "fish"},
+		Args:      exactly(1, "say for which shell: bash, zsh or fish"),
+	}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		switch root := c.Root(); args[0] {
+		case "bash":
+			return root.GenBashCompletionV2(a.out, true)
+		case "zsh":
+			return root.GenZshCompletion(a.out)
+		case "fish":
+			return root.GenFishCompletion(a.out, true)
+		}
+		return &usageError{command: c.CommandPath(), err: fmt.Errorf("no completion for %q: it is bash, zsh or fish", args[0])}
+	}
+	return c
+}
+
+func (a *app) versionCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "the version of this program",
+		RunE: func(*cobra.Command, []string) error {
+			if a.json {
+				return a.printJSON(map[string]string{"version": Version, "go": runtime.Version(), "arch": runtime.GOARCH})
+			}
+			fmt.Fprintf(a.out, "bulkhead %s (%s, %s)\n", Version, runtime.Version(), runtime.GOARCH)
+			return nil
+		},
+	}
+}

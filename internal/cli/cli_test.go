@@ -1,0 +1,330 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"bulkhead/internal/bench"
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/classify"
+	"bulkhead/internal/control"
+	"bulkhead/internal/host"
+	"bulkhead/internal/journal"
+	"bulkhead/internal/plan"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// golden holds a text to testdata/NAME.golden.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s:\n%s\nwant:\n%s", name, got, want)
+	}
+}
+
+// printed is what a verb's answer looks like.
+func printed(print func(a *app)) string {
+	var out bytes.Buffer
+	print(&app{out: &out, err: &out, policy: "policy.yaml"})
+	return out.String()
+}
+
+// at is a time that prints the same everywhere.
+func at(minute int) time.Time { return time.Date(2026, 3, 1, 12, minute, 0, 0, time.Local) }
+
+func ptr(n int64) *int64 { return &n }
+
+func TestStatusText(t *testing.T) {
+	st := &control.Status{
+		Revision: 7, AppliedAt: at(0), AppliedBy: "ann (sudo)", Load: "1.50 0.75 0.25",
+		Agent: control.AgentStatus{
+			Running: true, PID: 812, Since: at(1), Source: "a look every 1s", LastLook: at(30), Looks: 1700, Moved: 3, Repaired: 1,
+			Error: "lock held",
+		},
+		Pending: "apply begun at 2026-03-01 12:00:00", Differs: 1, Released: []string{"reports"},
+		Overrides: []string{"override 2: mysql3306:cpu.limit=4 until 2026-03-01 14:00:00"},
+		Notes: []plan.Note{
+			{Group: "mysql3306", Key: "memory.low", Text: "cgroup v1 has no memory.low", NotEnforced: true},
+			{Group: "", Text: "the root group is not alone", NotEnforced: true},
+			{Group: "mysql3306", Key: "io.weight", Text: "a default"},
+		},
+		Groups: []control.GroupStatus{
+			{
+				Group: "mysql3306", Role: "database", Instance: "mariadb 3306 (/var/lib/mysql)", Frozen: "2026-03-01 13:00:00", MemorySource: "cgroup",
+				Members: []control.Member{{PID: 4711, Comm: "mariadbd", User: "mysql", Placed: true}, {PID: 4712, Comm: "late", User: "mysql"}},
+				Limits: []control.LimitStatus{
+					{Key: "cpu.limit", Asked: "4", From: "override 2", File: "cpu.cfs_quota_us", InForce: "4 cores", OK: true},
+					{Key: "tasks", Asked: "500", From: "class standard", File: "pids.max", InForce: "400 tasks"},
+					{Key: "memory.low", Asked: "1GiB", From: "group", Reason: "cgroup v1 has no memory.low"},
+					{Key: "io.write.iops", On: "/dev/sda", Asked: "500", From: "group", File: "blkio.throttle.write_iops_device", InForce: "500 IOPS", OK: true, Reason: "direct IO only"},
+					{Key: "io.weight", Asked: "1000", From: "role database", Default: true},
+				},
+				Share: plan.Share{Limit: 4, Guaranteed: 1.5, Percent: 18.75},
+				Usage: cgroup.Usage{
+					CPU:    cgroup.CPUUsage{User: ptr(12_300_000), System: ptr(400_000), Periods: ptr(100), ThrottledPeriods: ptr(7), Throttled: ptr(250_000)},
+					Memory: cgroup.MemoryUsage{Anonymous: ptr(3 << 30), File: ptr(1 << 20), Shared: ptr(0), Swap: ptr(0), Current: ptr(4 << 30), Peak: ptr(5 << 30), OOMKills: ptr(0)},
+				},
+				Tasks: control.TaskStates{Total: 40, Running: 2, Blocked: 1},
+			},
+			{Group: "reports", Role: "batch", Released: true, Members: []control.Member{{PID: 99, Comm: "psql", User: "report"}}},
+			{Group: "batch", Role: "batch", MemorySource: "processes"},
+		},
+	}
+	golden(t, "status", printed(func(a *app) { a.printStatus(st) }))
+	st = &control.Status{Revision: 1, AppliedAt: at(0), AppliedBy: "root", Load: "0.00 0.00 0.00", Released: []string{"everything", "reports"}}
+	golden(t, "status-released", printed(func(a *app) { a.printStatus(st) }))
+}
+
+func TestVerifyText(t *testing.T) {
+	all := []control.Verification{
+		{Group: "a", LimitStatus: control.LimitStatus{Key: "cpu.limit", Asked: "50% = 0.5", File: "cpu.cfs_quota_us", InForce: "0.5 cores", OK: true}},
+		{Group: "a", LimitStatus: control.LimitStatus{Key: "memory.low", Asked: "1GiB", Reason: "cgroup v1 has no memory.low"}},
+	}
+	var err error
+	golden(t, "verify", printed(func(a *app) { err = a.printVerified(all) }))
+	if want := (exit{4}); err != want {
+		t.Errorf("%v, want %v", err, want)
+	}
+	if text := printed(func(a *app) { err = a.printVerified(all[:1]) }); err != nil || !strings.HasSuffix(text, "1 limit read back, 0 not enforced\n") {
+		t.Errorf("%v: %s", err, text)
+	}
+}
+
+func TestExplainText(t *testing.T) {
+	e := &control.Explanation{
+		Process: host.Process{ProcID: host.ProcID{PID: 4711}, Comm: "mariadbd"}, Group: "mysql3306", By: classify.ByRule, Placed: true,
+		Attempts: []classify.Attempt{
+			{Rule: classify.Rule{Group: "mysql3306", Text: "user: mysql"}, Matched: true, Score: 64, Why: "every key holds: user"},
+			{Rule: classify.Rule{Group: "mysql3306", Text: "engine: mysql"}, Matched: true, Score: 4096, Why: "every key holds: engine"},
+			{Rule: classify.Rule{Group: "reports", Text: "user: report"}, Score: 64, Why: `user is "mysql", not "report"`},
+		},
+		Levels: []control.LevelLimits{
+			{Group: "mysql3306", Limits: []control.LimitStatus{{Key: "tasks", Asked: "500", From: "group", File: "pids.max", InForce: "500 tasks", OK: true}}},
+			{Group: "all"},
+		},
+	}
+	golden(t, "explain", printed(func(a *app) { a.printExplanation(e) }))
+	if got := explanationView(e).Rule; got != "engine: mysql" {
+		t.Errorf("the winner is %q", got)
+	}
+	for _, c := range []struct {
+		change func(e *control.Explanation)
+		want   string
+	}{
+		{func(e *control.Explanation) { e.Placed = false }, "belongs to group mysql3306, by the rule engine: mysql, and is not placed yet\n"},
+		{func(e *control.Explanation) { e.Reason = "it is real-time" }, "and is not placed: it is real-time\n"},
+		{func(e *control.Explanation) { e.Group, e.Reason = "", "no rule matches" }, "process 4711 (mariadbd): in no group: no rule matches\n"},
+	} {
+		c.change(e)
+		if text := printed(func(a *app) { a.printExplanation(e) }); !strings.Contains(text, c.want) {
+			t.Errorf("%s\nwithout: %s", text, c.want)
+		}
+	}
+}
+
+func TestHistoryText(t *testing.T) {
+	dir := cgroup.Dir{Hierarchy: "cpu", Path: "/bulkhead/a"}
+	entries := []journal.Entry{
+		{N: 1, Time: at(0), Verb: "apply", By: "root", Reason: "first", Outcome: journal.Committed, Revision: 1, Changes: []journal.Change{
+			{Op: journal.OpMakeDir, Dir: dir},
+			{Op: journal.OpWrite, Dir: dir, File: "cpu.shares", New: "102"},
+			{Op: journal.OpWrite, Dir: cgroup.Dir{Hierarchy: "blkio", Path: "/bulkhead/a"}, File: "blkio.throttle.read_bps_device", Key: "8:0", Old: "0", New: "10485760"},
+			{Op: journal.OpMove, Dir: dir, PID: host.ProcID{PID: 4711}, Comm: "mariadbd", Old: "/"},
+			{Op: journal.OpOOMScore, PID: host.ProcID{PID: 4711}, Comm: "mariadbd", Old: "0", New: "500"},
+		}},
+		{N: 2, Time: at(1), Verb: "release", By: "ann (sudo)", Outcome: journal.Undone, Changes: []journal.Change{
+			{Op: journal.OpWrite, Dir: dir, File: "cpu.shares", Old: "102", New: "102"}, // for the undo of the next one
+			{Op: journal.OpRemoveDir, Dir: dir},
+		}},
+		{N: 3, Time: at(2), Verb: "thaw", By: "agent", Outcome: journal.Committed, Text: "running again"},
+	}
+	golden(t, "history", printed(func(a *app) { _ = a.printHistory(entries, false) }))
+	golden(t, "history-long", printed(func(a *app) { _ = a.printHistory(entries, true) }))
+	if text := printed(func(a *app) { _ = a.printHistory(nil, true) }); text != "nothing was changed yet\n" {
+		t.Errorf("no history: %q", text)
+	}
+}
+
+func TestReplyText(t *testing.T) {
+	dir := cgroup.Dir{Hierarchy: "cpu", Path: "/bulkhead/a"}
+	steps := []plan.Step{
+		{Op: plan.OpMakeDir, Dir: dir}, {Op: plan.OpWrite, Dir: dir}, {Op: plan.OpWrite, Dir: dir}, {Op: plan.OpRemoveDir, Dir: dir},
+		{Op: plan.OpMove, PID: host.ProcID{PID: 1}}, {Op: plan.OpMove, PID: host.ProcID{PID: 1}}, {Op: plan.OpOOMScore, PID: host.ProcID{PID: 1}},
+	}
+	notes := []plan.Note{
+		{Group: "a", Key: "memory.low", Text: "cgroup v1 has none", NotEnforced: true},
+		{Group: "b", Key: "memory.low", Text: "cgroup v1 has none", NotEnforced: true},
+		{Group: "a", Key: "io.weight", Text: "a default"},
+		{Group: "a", Text: "process 5 (x) is not moved: it is real-time"},
+	}
+	const (
+		lowA     = "NOT ENFORCED HERE: a: memory.low: cgroup v1 has none\n"
+		lowB     = "NOT ENFORCED HERE: b: memory.low: cgroup v1 has none\n"
+		realtime = "note: a: process 5 (x) is not moved: it is real-time\n"
+	)
+	for name, c := range map[string]struct {
+		reply control.Reply
+		q     control.Request
+		want  string
+	}{
+		"everything": {
+			control.Reply{Plan: plan.Plan{Steps: steps, Notes: notes}, Changed: true, Revision: 3, Skipped: []string{"process 9 exited"}, Overrides: []string{"override 1: a:tasks=5"}},
+			control.Request{Verb: "apply"},
+			"done: 1 directory made, 3 values written, 1 process moved, 1 directory removed; revision 3\nskipped: process 9 exited\n" +
+				"in force over the policy: override 1: a:tasks=5\n" + lowA + lowB + realtime,
+		},
+		"nothing":  {control.Reply{Revision: 3}, control.Request{Verb: "apply"}, "nothing to do: the host already is as asked\n"},
+		"set":      {control.Reply{Plan: plan.Plan{Steps: steps[1:2], Notes: notes}}, control.Request{Verb: "set", Assign: []string{"a:memory.low=1GiB"}}, "done: 1 value written\n" + lowA + realtime},
+		"set void": {control.Reply{Plan: plan.Plan{Notes: notes[:2]}}, control.Request{Verb: "set", Assign: []string{"a:memory.low=1GiB"}}, "recorded; there is nothing to write\n" + lowA},
+		"move":     {control.Reply{Plan: plan.Plan{Steps: steps[4:6], Notes: notes[:3]}}, control.Request{Verb: "move"}, "done: 1 process moved\n"},
+		"freeze":   {control.Reply{Changed: true, Text: "frozen until then"}, control.Request{Verb: "freeze"}, "frozen until then\n"},
+		"undone":   {control.Reply{Changed: true, Recovered: "undid the apply"}, control.Request{Verb: "rollback"}, "undid the apply\n"},
+		"dry":      {control.Reply{Text: "would thaw"}, control.Request{Verb: "thaw", DryRun: true}, "would thaw\n"},
+	} {
+		got := printed(func(a *app) {
+			if err := a.printReply(&c.reply, c.q); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+		if got != c.want {
+			t.Errorf("%s:\n%s\nwant:\n%s", name, got, c.want)
+		}
+	}
+}
+
+// What --json prints has names that scripts can rely on: snake_case, none left to the name in the source.
+func TestJSONNames(t *testing.T) {
+	snake := regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
+	seen := map[reflect.Type]bool{}
+	var walk func(path string, typ reflect.Type)
+	walk = func(path string, typ reflect.Type) {
+		for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice || typ.Kind() == reflect.Map {
+			typ = typ.Elem()
+		}
+		text := reflect.TypeFor[interface{ MarshalText() ([]byte, error) }]()
+		asJSON := reflect.TypeFor[interface{ MarshalJSON() ([]byte, error) }]()
+		if typ.Kind() != reflect.Struct || seen[typ] || typ.Implements(text) || typ.Implements(asJSON) {
+			return
+		}
+		seen[typ] = true
+		for f := range typ.Fields() {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			switch {
+			case name == "-" || !f.IsExported():
+				continue
+			case f.Anonymous && name == "":
+			case !snake.MatchString(name):
+				t.Errorf("%s.%s is %q in JSON", path, f.Name, name)
+			}
+			walk(path+"."+f.Name, f.Type)
+		}
+	}
+	for _, v := range []any{
+		discoveryJSON{}, explanationJSON{}, checked{}, plan.Plan{}, control.Reply{}, control.Status{}, control.Verification{},
+		journal.Entry{}, bench.Scenario{}, bench.DemoResult{},
+	} {
+		walk(reflect.TypeOf(v).String(), reflect.TypeOf(v))
+	}
+}
+
+// Every verb says in one line what it does, and which flags it takes.
+func TestEveryVerbExplainsItself(t *testing.T) {
+	changing := []string{"apply", "set", "unset", "move", "freeze", "thaw", "release", "rollback"}
+	root := (&app{out: &bytes.Buffer{}, err: &bytes.Buffer{}}).root()
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+		if c.Short == "" || strings.HasSuffix(c.Short, ".") || len(c.Short) > 90 {
+			t.Errorf("%s: its line is %q", c.CommandPath(), c.Short)
+		}
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if f.Usage == "" || strings.HasSuffix(f.Usage, ".") {
+				t.Errorf("%s --%s: %q", c.CommandPath(), f.Name, f.Usage)
+			}
+		})
+		if slices.Contains(changing, c.Name()) {
+			for _, name := range []string{"dry-run", "reason", "force"} {
+				if c.Flags().Lookup(name) == nil {
+					t.Errorf("%s has no --%s", c.Name(), name)
+				}
+			}
+		}
+	}
+	walk(root)
+	for _, name := range changing {
+		if c, _, err := root.Find([]string{name}); err != nil || c.Name() != name {
+			t.Errorf("no verb %q: %v", name, err)
+		}
+	}
+}
+
+func TestAnswersAndErrorsAreApart(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		code int
+		out  bool
+	}{
+		{[]string{"version"}, 0, true},
+		{[]string{"--help"}, 0, true},
+		{[]string{"help", "set"}, 0, true},
+		{[]string{"nosuch"}, 2, false},
+		{[]string{"check", "--policy", "no-such-file.yaml"}, 2, false},
+	} {
+		var out, errw bytes.Buffer
+		code := run(context.Background(), c.args, strings.NewReader(""), &out, &errw)
+		if code != c.code || (out.Len() > 0) != c.out || (code != 0) != strings.Contains(errw.String(), "bulkhead: ") {
+			t.Errorf("%q: exit code %d\nstdout: %s\nstderr: %s", c.args, code, &out, &errw)
+		}
+	}
+}
+
+func TestSpan(t *testing.T) {
+	var s span
+	for _, bad := range []string{"", "0", "0s", "-1s", "5", "tomorrow", "1d"} {
+		if err := s.Set(bad); err == nil {
+			t.Errorf("%q is taken as %s", bad, s.String())
+		}
+	}
+	if err := s.Set("2h30m"); err != nil || time.Duration(s) != 150*time.Minute || s.String() != "2h30m0s" {
+		t.Errorf("2h30m: %v, %v", s, err)
+	}
+}
+
+func TestMembersAreListedShortly(t *testing.T) {
+	var all []control.Member
+	for pid := range 15 {
+		all = append(all, control.Member{PID: pid + 1, Comm: "postgres", User: "postgres", Placed: pid != 0})
+	}
+	got := members(all, true)
+	if !strings.HasPrefix(got, "postgres 1 (postgres) NOT PLACED YET, postgres 2 (postgres), ") || !strings.HasSuffix(got, ", and 3 more") {
+		t.Error(got)
+	}
+	if got := members(all[:1], false); got != "postgres 1 (postgres)" {
+		t.Error(got)
+	}
+}

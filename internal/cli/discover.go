@@ -1,0 +1,168 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"bulkhead/internal/control"
+	"bulkhead/internal/engine"
+	"bulkhead/internal/host"
+	"bulkhead/internal/knob"
+	"bulkhead/internal/policy"
+)
+
+func (a *app) discoverCmd() *cobra.Command {
+	var asPolicy bool
+	c := &cobra.Command{
+		Use:   "discover",
+		Short: "the databases here, and what this kernel can hold",
+		RunE: func(*cobra.Command, []string) error {
+			c, err := a.look()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			d, err := c.Discover()
+			switch {
+			case err != nil:
+				return err
+			case asPolicy:
+				_, err = io.WriteString(a.out, engine.Starter(d.Instances))
+				return err
+			case a.json:
+				return a.printJSON(discoveryView(d))
+			}
+			a.printDiscovery(d)
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&asPolicy, "as-policy", false, "print a policy to start from, without limits")
+	return c
+}
+
+func (a *app) printDiscovery(d *control.Discovery) {
+	f := d.Facts
+	fmt.Fprintf(a.out, "%s: kernel %s, %d CPUs in %d NUMA node(s), %s of memory, %s of swap\n\n",
+		f.Hostname, f.Kernel.Text, len(f.CPUs), len(f.Nodes), policy.Bytes(f.MemTotal).Human(), policy.Bytes(f.SwapTotal).Human())
+	a.printCapabilities(d.Capabilities)
+	w := a.table("cgroup hierarchy", "version", "controllers", "mounted at")
+	for _, h := range f.Hierarchies {
+		where := h.Mount
+		if h.ReadOnly {
+			where += " (read-only)"
+		}
+		fmt.Fprintf(w, "%s\tv%d\t%s\t%s\n", h.ID, h.Version, dash(strings.Join(h.Controllers, " ")), where)
+	}
+	flush(w)
+	a.printNotMounted(f.Controllers)
+	w = a.table("disk", "number", "kind", "size", "rotates", "scheduler", "on")
+	for _, dev := range f.Devices {
+		on := cmp.Or(dev.Backing, strings.Join(dev.Slaves, " "))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+			dev.Name, dev.Number, dev.Kind, policy.Bytes(dev.Size).Human(), yesNo(dev.Rotational), dash(dev.Scheduler), dash(on))
+	}
+	flush(w)
+	a.printInstances(d.Instances)
+}
+
+// printNotMounted names the controllers that nothing can use, with the command that changes it.
+func (a *app) printNotMounted(all []host.Controller) {
+	some := false
+	for _, c := range all {
+		if c.Hierarchy == "" && c.Hint != "" {
+			fmt.Fprintf(a.out, "%s is not mounted; to have it: %s\n", c.Name, c.Hint)
+			some = true
+		}
+	}
+	if some {
+		fmt.Fprintln(a.out)
+	}
+}
+
+// printCapabilities prints what this kernel can hold and by what.
+func (a *app) printCapabilities(all []knob.Capability) {
+	w := a.table("limit", "held here", "by", "remark")
+	for _, c := range all {
+		by := strings.Join(c.Files, " ")
+		if by != "" && c.Hierarchy != "" {
+			by += " (" + c.Hierarchy + ")"
+		}
+		remark := c.Reason
+		if c.Verdict != knob.Yes && c.Instead != "" {
+			remark = strings.TrimSuffix(remark, ".") + "; instead: " + c.Instead
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", c.Key, c.Verdict, dash(by), remark)
+	}
+	flush(w)
+}
+
+func (a *app) printInstances(all []engine.Instance) {
+	if len(all) == 0 {
+		fmt.Fprintln(a.out, "no database server that bulkhead knows runs here now (it knows "+strings.Join(engine.Known(), ", ")+")")
+		return
+	}
+	w := a.table("instance", "engine", "version", "pid", "user", "port", "socket", "data directory", "config")
+	for _, i := range all {
+		name := i.Engine
+		if i.Flavor != "" {
+			name += "/" + i.Flavor
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", i.Name(), name, dash(i.Version), i.Main.PID, i.User, dashZero(i.Port), dash(i.Socket), dash(i.DataDir), dash(i.Config))
+	}
+	flush(w)
+	for _, i := range all {
+		fmt.Fprintf(a.out, "%s: recognised by %s; processes: %s\n", i.Name(), strings.Join(i.Evidence, ", "), parts(i))
+	}
+}
+
+// parts counts the processes of each part: "main 1, backends 12".
+func parts(i engine.Instance) string {
+	count := map[string]int{}
+	var order []string
+	for _, m := range i.Members {
+		if count[m.Part] == 0 {
+			order = append(order, m.Part)
+		}
+		count[m.Part]++
+	}
+	words := make([]string, len(order))
+	for n, part := range order {
+		words[n] = fmt.Sprintf("%s %d", part, count[part])
+	}
+	return strings.Join(words, ", ")
+}
+
+// table begins a table with its headings.
+func (a *app) table(headings ...string) *tabwriter.Writer {
+	w := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, strings.ToUpper(strings.Join(headings, "\t")))
+	return w
+}
+
+// flush ends a table with an empty line.
+func flush(w *tabwriter.Writer) {
+	fmt.Fprintln(w)
+	_ = w.Flush()
+}
+
+func dash(s string) string { return cmp.Or(s, "-") }
+
+func dashZero(n int) string {
+	if n == 0 {
+		return "-"
+	}
+	return strconv.Itoa(n)
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}

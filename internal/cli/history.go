@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"bulkhead/internal/journal"
+)
+
+func (a *app) historyCmd() *cobra.Command {
+	var long bool
+	c := &cobra.Command{
+		Use:   "history",
+		Short: "who changed what, when and why",
+		RunE: func(*cobra.Command, []string) error {
+			c, err := a.open()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			entries, err := c.History()
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(list(entries, same))
+			}
+			return a.printHistory(entries, long)
+		},
+	}
+	c.Flags().BoolVar(&long, "long", false, "with every changed value")
+	return c
+}
+
+// printHistory prints a table and, if asked, below each of its lines what was changed.
+func (a *app) printHistory(entries []journal.Entry, long bool) error {
+	if len(entries) == 0 {
+		fmt.Fprintln(a.out, "nothing was changed yet")
+		return nil
+	}
+	var text bytes.Buffer
+	w := tabwriter.NewWriter(&text, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "NO.\tWHEN\tWHAT\tREVISION\tWHO\tOUTCOME\tCHANGES\tWHY")
+	for _, e := range entries {
+		outcome := e.Outcome
+		if outcome == journal.Committed {
+			outcome = "done"
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", e.N, e.Time.Local().Format(time.DateTime), e.Verb, dashZero(e.Revision), dash(e.By),
+			dash(outcome), len(changesMade(e.Changes)), dash(cmp.Or(e.Reason, e.Text)))
+	}
+	_ = w.Flush()
+	lines := strings.SplitAfter(text.String(), "\n")
+	fmt.Fprint(a.out, lines[0])
+	for i, e := range entries {
+		fmt.Fprint(a.out, lines[i+1])
+		if !long {
+			continue
+		}
+		for _, ch := range changesMade(e.Changes) {
+			fmt.Fprintf(a.out, "     %s\n", changeText(ch))
+		}
+	}
+	return nil
+}
+
+// changesMade leaves out the values that are recorded only so that a removed directory can be made again.
+func changesMade(all []journal.Change) []journal.Change {
+	return slices.DeleteFunc(slices.Clone(all), func(ch journal.Change) bool { return ch.Op == journal.OpWrite && ch.Old == ch.New })
+}
+
+// changeText is one change in one line, with the value before and after it.
+func changeText(ch journal.Change) string {
+	at := ch.Dir.Hierarchy + ":" + ch.Dir.Path
+	switch ch.Op {
+	case journal.OpMove:
+		return fmt.Sprintf("move process %d (%s): %s:%s -> %s", ch.PID.PID, ch.Comm, ch.Dir.Hierarchy, ch.Old, ch.Dir.Path)
+	case journal.OpOOMScore:
+		return fmt.Sprintf("oom_score_adj of process %d (%s): %s -> %s", ch.PID.PID, ch.Comm, ch.Old, ch.New)
+	case journal.OpWrite:
+		return fmt.Sprintf("write %s/%s: %s -> %s", at, strings.TrimSpace(ch.File+" "+ch.Key), cmp.Or(ch.Old, "new"), ch.New)
+	}
+	return ch.Op + " " + at
+}

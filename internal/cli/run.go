@@ -1,0 +1,279 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/signal"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/creack/pty"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"bulkhead/internal/control"
+)
+
+// Exit codes of run for a command that cannot be started, as env(1) has them.
+const (
+	codeCannotRun = 126
+	codeNotFound  = 127
+)
+
+// runFlags are the flags of run.
+type runFlags struct {
+	user, group string
+	tty         bool
+}
+
+func (a *app) runCmd() *cobra.Command {
+	var o runFlags
+	c := &cobra.Command{
+		Use:   "run GROUP [--user U] [--unix-group G] [--tty] -- CMD…",
+		Short: "start a command inside a group from its first instruction",
+		Long: `run enters the group and then becomes the command: working directory, environment, signals and exit status
+are the command's own. 126: it cannot be run; 127: it was not found.`,
+		Example: `  bulkhead run reports --user report -- psql -f month.sql
+  bulkhead run batch -- nice tar czf /backup/x.tgz /srv/x`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch at := cmd.ArgsLenAtDash(); {
+			case at < 0 && len(args) > 1:
+				return errors.New("a -- goes between the group and the command: run GROUP -- CMD…")
+			case at == 0 || at > 1:
+				return errors.New("one group goes before the --")
+			case at < 0 || len(args) < 2:
+				return errors.New("say which command: run GROUP -- CMD…")
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			if o.tty {
+				return a.runOnTerminal(args[0], args[1:], o)
+			}
+			return a.become(args[0], args[1:], o)
+		},
+	}
+	c.Flags().StringVar(&o.user, "user", "", "run as this `user`, with its groups")
+	c.Flags().StringVar(&o.group, "unix-group", "", "run with this primary `group`")
+	c.Flags().BoolVar(&o.tty, "tty", false, "give the command a terminal of its own, as su --pty does")
+	return c
+}
+
+// become enters the group, takes on the identity and replaces this process by the command.
+func (a *app) become(group string, command []string, o runFlags) error {
+	if err := needRoot("run"); err != nil {
+		return err
+	}
+	id, err := o.identity()
+	if err != nil {
+		return err
+	}
+	file, err := lookUp(command[0])
+	if err != nil {
+		return a.cannotRun(command[0], err)
+	}
+	c, err := a.open()
+	if err != nil {
+		return err
+	}
+	if err := c.Enter(group, who()); err != nil {
+		return err
+	}
+	if err := c.Close(); err != nil {
+		return err
+	}
+	if err := id.take(); err != nil {
+		return fmt.Errorf("become user %q: %w", o.user, err)
+	}
+	// syscall.Exec gives back the limit of open files that the Go runtime raised.
+	return a.cannotRun(command[0], syscall.Exec(file, command, os.Environ()))
+}
+
+// cannotRun says why a command cannot be started, with env(1)'s exit code.
+func (a *app) cannotRun(name string, err error) error {
+	fmt.Fprintf(a.err, "bulkhead: run %q: %v\n", name, err)
+	if errors.Is(err, fs.ErrNotExist) {
+		return exit{codeNotFound}
+	}
+	return exit{codeCannotRun}
+}
+
+// lookUp finds a command as a shell would: a name with a slash is a path, any other is looked for in
+// PATH.
+func lookUp(name string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, executable(name)
+	}
+	denied := error(nil)
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		if dir == "" {
+			dir = "."
+		}
+		file := filepath.Join(dir, name)
+		err := executable(file)
+		if err == nil {
+			return file, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			denied = err
+		}
+	}
+	if denied != nil {
+		return "", denied
+	}
+	return "", fmt.Errorf("not found in PATH: %w", fs.ErrNotExist)
+}
+
+func executable(file string) error {
+	info, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return &fs.PathError{Op: "run", Path: file, Err: syscall.EISDIR}
+	}
+	return unix.Access(file, unix.X_OK)
+}
+
+// identity is who the command runs as; the zero value is who calls.
+type identity struct {
+	set      bool
+	uid, gid int
+	groups   []int
+}
+
+func (o runFlags) identity() (identity, error) {
+	if o.user == "" && o.group == "" {
+		return identity{}, nil
+	}
+	id := identity{set: true, uid: os.Getuid(), gid: os.Getgid()}
+	if o.user != "" {
+		u, err := user.Lookup(o.user)
+		if err != nil {
+			if u, err = user.LookupId(o.user); err != nil {
+				return id, &control.Error{Code: control.CodeUsage, Err: fmt.Errorf("no user %q", o.user), Hint: "`getent passwd` lists the users"}
+			}
+		}
+		names, err := u.GroupIds()
+		if err != nil {
+			return id, fmt.Errorf("groups of user %q: %w", o.user, err)
+		}
+		id.uid, _ = strconv.Atoi(u.Uid)
+		id.gid, _ = strconv.Atoi(u.Gid)
+		for _, n := range names {
+			g, _ := strconv.Atoi(n)
+			id.groups = append(id.groups, g)
+		}
+	}
+	if o.group != "" {
+		g, err := user.LookupGroup(o.group)
+		if err != nil {
+			if g, err = user.LookupGroupId(o.group); err != nil {
+				return id, &control.Error{Code: control.CodeUsage, Err: fmt.Errorf("no group %q in /etc/group", o.group), Hint: "`getent group` lists the groups"}
+			}
+		}
+		id.gid, _ = strconv.Atoi(g.Gid)
+		if o.user == "" {
+			id.groups = []int{id.gid}
+		}
+	}
+	return id, nil
+}
+
+// take takes the identity on: groups first, the user last, after which nothing can be changed back.
+func (id identity) take() error {
+	if !id.set {
+		return nil
+	}
+	if err := syscall.Setgroups(id.groups); err != nil {
+		return err
+	}
+	if err := syscall.Setgid(id.gid); err != nil {
+		return err
+	}
+	return syscall.Setuid(id.uid)
+}
+
+// runOnTerminal runs the command on a pseudo-terminal of its own, so that it never holds the caller's:
+// a child of this program, started by this program's own `run` without --tty, while this one carries
+// bytes, signals and the window's size across.
+func (a *app) runOnTerminal(group string, command []string, o runFlags) error {
+	if err := needRoot("run"); err != nil {
+		return err
+	}
+	if !term.IsTerminal(int(os.Stdin.Fd())) {
+		return &control.Error{Code: control.CodeUsage, Err: errors.New("--tty needs a terminal on standard input"), Hint: "leave --tty out"}
+	}
+	master, slave, err := pty.Open()
+	if err != nil {
+		return fmt.Errorf("open a pseudo-terminal: %w", err)
+	}
+	defer master.Close()
+	args := []string{"bulkhead", "--policy", a.policy, "--state", a.state, "--socket", a.socket, "run"}
+	if o.user != "" {
+		args = append(args, "--user", o.user)
+	}
+	if o.group != "" {
+		args = append(args, "--unix-group", o.group)
+	}
+	args = append(append(args, group, "--"), command...)
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	child, err := os.StartProcess(self, args, &os.ProcAttr{
+		Files: []*os.File{slave, slave, slave},
+		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0},
+	})
+	if err != nil {
+		return fmt.Errorf("start the command: %w", err)
+	}
+	_ = slave.Close()
+	state, err := relay(master, child)
+	if err != nil {
+		return err
+	}
+	status, ok := state.Sys().(syscall.WaitStatus)
+	if ok && status.Signaled() {
+		return exit{128 + int(status.Signal())}
+	}
+	return exit{state.ExitCode()}
+}
+
+// relay carries the terminal across until the child ends.
+func relay(master *os.File, child *os.Process) (*os.ProcessState, error) {
+	old, err := term.MakeRaw(int(os.Stdin.Fd()))
+	if err == nil {
+		defer term.Restore(int(os.Stdin.Fd()), old) //nolint:errcheck // nothing more can be done
+	}
+	sizes := make(chan os.Signal, 1)
+	signal.Notify(sizes, syscall.SIGWINCH)
+	defer signal.Stop(sizes)
+	_ = pty.InheritSize(os.Stdin, master)
+	go func() {
+		for range sizes {
+			_ = pty.InheritSize(os.Stdin, master)
+		}
+	}()
+	ends := make(chan os.Signal, 4)
+	signal.Notify(ends, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT)
+	defer signal.Stop(ends)
+	go func() {
+		for s := range ends {
+			_ = child.Signal(s)
+		}
+	}()
+	go func() { _, _ = io.Copy(master, os.Stdin) }()
+	done := make(chan struct{})
+	go func() { _, _ = io.Copy(os.Stdout, master); close(done) }()
+	state, err := child.Wait()
+	<-done // EIO once the last holder of the terminal is gone
+	return state, err
+}

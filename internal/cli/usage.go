@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// usageTemplate is cobra's, in the words of this program.
+const usageTemplate = `Usage:
+  {{if .HasAvailableSubCommands}}{{.CommandPath}} VERB [flags]{{else}}{{.UseLine}}{{end}}
+{{- if .HasExample}}
+
+Examples:
+{{.Example}}
+{{- end}}
+{{- if .HasAvailableSubCommands}}{{$verbs := .Commands}}
+{{- if .Groups}}{{range $group := .Groups}}
+
+{{.Title}}{{range $verbs}}{{if and (eq .GroupID $group.ID) (or .IsAvailableCommand (eq .Name "help"))}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}
+{{- else}}
+
+Verbs:{{range $verbs}}{{if .IsAvailableCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}
+{{- end}}
+{{- end}}
+{{- if .HasAvailableLocalFlags}}
+
+Flags:
+{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}
+{{- end}}
+{{- if .HasAvailableInheritedFlags}}
+
+Flags of every verb:
+{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}
+{{- end}}
+{{- if .HasAvailableSubCommands}}
+
+` + "`{{.CommandPath}} VERB --help` says more about one of them." + `
+{{- end}}
+`
+
+// usageError is a bad command line: exit code 2.
+type usageError struct {
+	command string
+	err     error
+}
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+// wrapArgs makes wrong arguments a usage error, and a name that is no verb a wrong argument.
+func wrapArgs(c *cobra.Command) {
+	check := c.Args
+	switch {
+	case c.HasSubCommands():
+		check = knownVerb
+		c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	case check == nil:
+		check = noArguments
+	}
+	c.Args = func(c *cobra.Command, args []string) error {
+		if err := check(c, args); err != nil {
+			return &usageError{command: c.CommandPath(), err: err}
+		}
+		return nil
+	}
+}
+
+func knownVerb(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("unknown verb %q", args[0])
+	c.SuggestionsMinimumDistance = 2
+	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+		text += fmt.Sprintf("; did you mean %q?", near[0])
+	}
+	return errors.New(text)
+}
+
+func noArguments(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%q is one word too many", args[0])
+}
+
+// atLeast asks for n arguments and says, when one is missing, what it is.
+func atLeast(n int, missing string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) < n {
+			return errors.New(missing)
+		}
+		return nil
+	}
+}
+
+// exactly asks for n arguments.
+func exactly(n int, missing string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) < n {
+			return errors.New(missing)
+		}
+		return noArguments(c, args[n:])
+	}
+}
+
+// flagError says in plain words what is wrong with the value of a flag.
+func flagError(err error) error {
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	f := invalid.GetFlag()
+	wanted := map[string]string{"int": "a whole number", "duration": "a time such as 90s, 10m or 2h"}[f.Value.Type()]
+	if wanted == "" {
+		return err
+	}
+	return fmt.Errorf("--%s: %q is not %s", f.Name, invalid.GetValue(), wanted)
+}
+
+// span is a flag that holds a time longer than none: a freeze of -5m or an override of 0s is a slip.
+type span time.Duration
+
+func (s *span) String() string {
+	if *s == 0 {
+		return ""
+	}
+	return time.Duration(*s).String()
+}
+
+// Type is the word for it in the usage.
+func (s *span) Type() string { return "duration" }
+
+// Set takes "90s", "10m", "2h30m".
+func (s *span) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return err
+	}
+	if d <= 0 {
+		return errors.New("it must be longer than none")
+	}
+	*s = span(d)
+	return nil
+}
+
+// spanFlag adds a flag that takes a time.
+func spanFlag(c *cobra.Command, p *time.Duration, name string, value time.Duration, usage string) {
+	*p = value
+	c.Flags().Var((*span)(p), name, usage)
+}
+
+// count says how many there are of something: "1 process", "3 processes".
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
