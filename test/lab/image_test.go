@@ -1,0 +1,115 @@
+//go:build lab
+
+package lab
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// image is what a machine boots from.
+type image struct{ root, kernel, initrd string }
+
+// cache is the directory of the images, locked until the test ends: two runs would build the same image,
+// and two machines at a time spoil each other's measurements.
+func cache(t *testing.T) string {
+	t.Helper()
+	base, err := os.UserCacheDir()
+	must(t, err)
+	dir := filepath.Join(base, "bulkhead-lab")
+	must(t, os.MkdirAll(dir, 0o755))
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	must(t, err)
+	t.Cleanup(func() { lock.Close() })
+	if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		t.Log("another run of the lab is under way; waiting for it")
+		must(t, unix.Flock(int(lock.Fd()), unix.LOCK_EX))
+	}
+	return dir
+}
+
+// build gives the image of a recipe, a directory with a list of packages, a hook for mmdebstrap(1) and PID 1. It is
+// kept in the cache under the hash of the recipe; packages are as old as their image: remove it for newer ones.
+func build(t *testing.T, cache, suite string) image {
+	t.Helper()
+	dir := filepath.Join(cache, suite+"-"+hash(t, suite))
+	img := image{filepath.Join(dir, "root.img"), filepath.Join(dir, "vmlinuz"), filepath.Join(dir, "initrd")}
+	if _, err := os.Stat(dir); err == nil {
+		return img
+	}
+	t.Logf("building the image of %s (a few minutes)", suite)
+	work, err := os.MkdirTemp(cache, "build-")
+	must(t, err)
+	defer os.RemoveAll(work)
+	packages, err := os.ReadFile(filepath.Join(suite, "packages"))
+	must(t, err)
+	root, out := filepath.Join(work, "root"), filepath.Join(work, "out")
+	run(t, "mmdebstrap", "--quiet", "--variant=minbase", "--include="+strings.Join(strings.Fields(string(packages)), ","),
+		"--essential-hook="+absolute(t, suite, "hook"), suite, root)
+	must(t, os.Mkdir(out, 0o755))
+	install(t, absolute(t, suite, "lab-init"), filepath.Join(root, "sbin/lab-init"))
+	for pattern, name := range map[string]string{"vmlinuz-*": "vmlinuz", "initrd.img-*": "initrd"} {
+		found, err := filepath.Glob(filepath.Join(root, "boot", pattern))
+		if err != nil || len(found) != 1 {
+			t.Fatalf("find /boot/%s in the image: %q, %v", pattern, found, err)
+		}
+		install(t, found[0], filepath.Join(out, name))
+	}
+	run(t, "mke2fs", "-q", "-t", "ext4", "-d", root, filepath.Join(out, "root.img"), "2G")
+	must(t, os.Rename(out, dir))
+	return img
+}
+
+// hash is of the names and contents of a recipe.
+func hash(t *testing.T, recipe string) string {
+	t.Helper()
+	sum := sha256.New()
+	entries, err := os.ReadDir(recipe) // sorted
+	must(t, err)
+	for _, e := range entries {
+		text, err := os.ReadFile(filepath.Join(recipe, e.Name()))
+		must(t, err)
+		one := sha256.Sum256(text)
+		sum.Write([]byte(e.Name() + "\x00"))
+		sum.Write(one[:])
+	}
+	return hex.EncodeToString(sum.Sum(nil))[:16]
+}
+
+func install(t *testing.T, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	must(t, err)
+	must(t, os.WriteFile(to, data, 0o755))
+}
+
+func absolute(t *testing.T, elem ...string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join(elem...))
+	must(t, err)
+	return path
+}
+
+// run runs a program to its end; its output is shown when it fails.
+func run(t *testing.T, name string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin", "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,232 @@
+//go:build lab
+
+package lab
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/build/constraint"
+	"go/parser"
+	"go/token"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+var (
+	mode   = flag.String("lab.mode", "unified", "cgroup `mode` of the machine: unified, hybrid or legacy")
+	only   = flag.String("lab.run", "", "only tests whose \"package.Test\" matches the `regexp`")
+	limit  = flag.Duration("lab.limit", 25*time.Minute, "how long the machine may run")
+	record = flag.String("lab.record", "", "write what the machine said to this `file`")
+)
+
+// packages are those whose root tests need a kernel and no database server.
+var packages = []string{
+	"internal/host", "internal/cgroup", "internal/cgroup/conformance", "internal/knob", "internal/testhost", "internal/apply", "internal/control",
+}
+
+// exempt are the tests that are about what a mode does not have, with the reason.
+var exempt = map[string]map[string]string{
+	"unified": {
+		"internal/knob.TestSplitOnTheKernel":              "is about the checks between directories that only v1's cpu controller makes",
+		"internal/apply.TestKilledAtEveryStepOnTheKernel": "runs plans of v1 files written by hand; control's TestKillAfterEveryStepThenRollback walks through a v2 one",
+		"internal/apply.TestKernelRefusesOnTheKernel":     "needs a refusal of v1's cpu controller",
+	},
+	"legacy": {
+		"internal/apply.TestKilledAtEveryStepOnTheKernel": "writes plans for v1 controllers apart; control's TestKillAfterEveryStepThenRollback walks through co-mounts",
+		"internal/apply.TestKernelRefusesOnTheKernel":     "writes a plan for v1 controllers apart",
+	},
+}
+
+// top is the repository as seen from here.
+const top = "../.."
+
+// TestLab boots a machine, has it run the root tests, and holds it to each of them by name: one that was
+// skipped or is missing counts as failed.
+func TestLab(t *testing.T) {
+	dir := cache(t)
+	img := build(t, dir, "bookworm")
+	work := t.TempDir()
+	want := payload(t, work)
+	console := boot(t, img, filepath.Join(work, "payload.img"), filepath.Join(dir, "console-"+*mode+".txt"))
+	sections, broken := Transcript(bytes.NewReader(console))
+	if *record != "" {
+		must(t, os.WriteFile(*record, report(sections), 0o644))
+	}
+	byName := map[string]Section{}
+	for _, s := range sections {
+		byName[s.Name] = s
+		if s.Status != 0 {
+			t.Errorf("%s: exit status %d\n%s", s.Name, s.Status, s.Text())
+		}
+	}
+	if broken != nil {
+		t.Errorf("%v; the console ends with\n%s", broken, tail(console))
+	}
+	if err := CheckMode(*mode, byName["mounts"].Lines); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range packages {
+		for _, test := range want[p] {
+			if !byName[p].Passed(test) {
+				t.Errorf("%s: %s did not pass", p, test)
+			}
+		}
+	}
+	if before, after := byName["state-before"].Text(), byName["state-after"].Text(); before != after {
+		t.Errorf("the tests left the machine as\n%s\nit was\n%s", after, before)
+	}
+}
+
+// payload makes the second disk: the test binaries, the repository's files beside which they run, and
+// PID 1. It gives the tests that are to run, by package.
+func payload(t *testing.T, work string) map[string][]string {
+	t.Helper()
+	root := filepath.Join(work, "payload")
+	add := func(from, to string) {
+		t.Helper()
+		to = filepath.Join(root, to)
+		must(t, os.MkdirAll(filepath.Dir(to), 0o755))
+		install(t, from, to)
+	}
+	add("guest", "guest")
+	var list strings.Builder
+	want := map[string][]string{}
+	for _, p := range packages {
+		tests := rootTests(t, p)
+		if len(tests) == 0 {
+			continue
+		}
+		want[p] = tests
+		fmt.Fprintf(&list, "%s ^(%s)$\n", p, strings.Join(tests, "|"))
+		must(t, os.MkdirAll(filepath.Join(root, "src", p), 0o755))
+		binary := filepath.Join(root, "bin", p+".test")
+		must(t, os.MkdirAll(filepath.Dir(binary), 0o755))
+		run(t, "go", "test", "-c", "-tags", "root", "-o", binary, "bulkhead/"+p)
+		testdata := filepath.Join(top, p, "testdata")
+		if _, err := os.Stat(testdata); err == nil {
+			must(t, os.CopyFS(filepath.Join(root, "src", p, "testdata"), os.DirFS(testdata)))
+		}
+	}
+	if list.Len() == 0 {
+		t.Fatalf("no test matches %q", *only)
+	}
+	must(t, os.WriteFile(filepath.Join(root, "list"), []byte(list.String()), 0o644))
+	run(t, "mke2fs", "-q", "-t", "ext4", "-d", root, filepath.Join(work, "payload.img"), "512M")
+	return want
+}
+
+// rootTests lists the tests of a package that stand behind the build tag "root".
+func rootTests(t *testing.T, pkg string) []string {
+	t.Helper()
+	filter, err := regexp.Compile(*only)
+	must(t, err)
+	files, err := filepath.Glob(filepath.Join(top, pkg, "*_test.go"))
+	must(t, err)
+	var tests []string
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		must(t, err)
+		if !needsRoot(file) {
+			continue
+		}
+		for _, d := range file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Recv != nil || !isTest(f) || !filter.MatchString(pkg+"."+f.Name.Name) {
+				continue
+			}
+			if why, out := exempt[*mode][pkg+"."+f.Name.Name]; out {
+				t.Logf("not for mode %s: %s.%s %s", *mode, pkg, f.Name.Name, why)
+				continue
+			}
+			tests = append(tests, f.Name.Name)
+		}
+	}
+	return tests
+}
+
+// needsRoot says whether a file is left out unless the build tag "root" is given.
+func needsRoot(file *ast.File) bool {
+	for _, group := range file.Comments {
+		for _, c := range group.List {
+			if expr, err := constraint.Parse(c.Text); err == nil {
+				with := func(tag string) bool { return tag == "root" || tag == "linux" || tag == "amd64" }
+				without := func(tag string) bool { return tag != "root" && with(tag) }
+				return expr.Eval(with) && !expr.Eval(without)
+			}
+		}
+	}
+	return false
+}
+
+func isTest(f *ast.FuncDecl) bool {
+	rest, ok := strings.CutPrefix(f.Name.Name, "Test")
+	return ok && f.Name.Name != "TestMain" && (rest == "" || !('a' <= rest[0] && rest[0] <= 'z'))
+}
+
+// boot runs a machine until it powers itself off and gives what its console said, which the file log shows
+// on the way.
+func boot(t *testing.T, img image, payload, log string) []byte {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), *limit)
+	defer cancel()
+	drive := func(file string) string { return "file=" + file + ",format=raw,if=virtio,snapshot=on" }
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64",
+		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "2048",
+		"-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
+		"-kernel", img.kernel, "-initrd", img.initrd,
+		"-append", "console=ttyS0 quiet loglevel=1 panic=-1 root=/dev/vda rw init=/sbin/lab-init lab.mode="+*mode,
+		"-drive", drive(img.root), "-drive", drive(payload))
+	// The machine does not outlive a driver that is killed.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	live, err := os.Create(log)
+	must(t, err)
+	defer live.Close()
+	var console, complaints bytes.Buffer
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(&console, live), &complaints
+	t.Logf("the machine's console: %s", log)
+	start := time.Now()
+	err = cmd.Run()
+	load, _ := os.ReadFile("/proc/loadavg") // emulation on a busy host cannot load a device up to its limit
+	t.Logf("the machine ran for %v; the host's load average is now %s", time.Since(start).Round(time.Second), strings.TrimSpace(string(load)))
+	switch {
+	case ctx.Err() != nil:
+		t.Errorf("the machine was not done after %v and was killed", *limit)
+	case err != nil:
+		t.Errorf("run the machine: %v\n%s", err, complaints.Bytes())
+	}
+	return console.Bytes()
+}
+
+// report is what the machine said, without what only concerns this driver.
+func report(sections []Section) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "Root tests in an emulated machine, cgroup mode %s, PID 1 a shell script.\n", *mode)
+	fmt.Fprintf(&b, "%s; qemu -accel tcg,thread=multi -smp 2 -m 2048.\n", time.Now().Format(time.DateOnly))
+	names := slices.Sorted(maps.Keys(exempt[*mode]))
+	for _, name := range names {
+		fmt.Fprintf(&b, "Not for this mode: %s %s.\n", name, exempt[*mode][name])
+	}
+	for _, s := range sections {
+		s.Lines = slices.DeleteFunc(slices.Clone(s.Lines), func(line string) bool { return strings.HasPrefix(line, "=== ") })
+		fmt.Fprintf(&b, "\n== %s: exit status %d\n%s", s.Name, s.Status, s.Text())
+	}
+	return b.Bytes()
+}
+
+// tail gives the last lines of a console.
+func tail(console []byte) string {
+	lines := strings.Split(strings.TrimSpace(string(console)), "\n")
+	return strings.Join(slices.Clone(lines[max(0, len(lines)-40):]), "\n")
+}
