@@ -1,0 +1,91 @@
+# bulkhead: build, prove, show. `make` alone lists the targets.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# A fresh root shell need not know where Go is, nor a CI job where HOME is.
+export PATH := $(PATH):/usr/local/go/bin
+export HOME ?= /root
+export CGO_ENABLED ?= 0
+export DEBIAN_FRONTEND := noninteractive
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X bulkhead/internal/cli.Version=$(VERSION)
+
+GOLANGCI_VERSION := v2.15.0
+TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/bulkhead-tools
+GOLANGCI := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)/golangci-lint
+
+# How many inputs `make fuzz` gives to each target.
+FUZZ_INPUTS ?= 10000
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: deps build ## show it: a MariaDB alone, beside hogs, and beside the same hogs under a policy (about 6 minutes)
+	./bulkhead bench demo
+
+.PHONY: test
+test: ## install what is missing and run everything: the whole proof, about 13 minutes
+	@scripts/steps deps build lint unit fuzz test-root demo-smoke
+
+.PHONY: test-long
+test-long: ## the same, harder: race detector, 20 times the property checks, long fuzzing, the full demo, the lab
+	@scripts/steps deps build lint race
+	@$(MAKE) --no-print-directory fuzz FUZZ_INPUTS=300000
+	@scripts/steps test-root demo lab-all
+
+.PHONY: build
+build: ## build ./bulkhead, one static binary
+	go build -trimpath -ldflags '$(LDFLAGS)' -o bulkhead ./cmd/bulkhead
+
+.PHONY: deps
+deps: ## install the Debian packages that tests and demo use, if missing, without starting a server
+	@scripts/deps
+
+.PHONY: lint
+lint: $(GOLANGCI) ## golangci-lint, with and without the root tests
+	$(GOLANGCI) run ./...
+	$(GOLANGCI) run --build-tags root ./...
+
+$(GOLANGCI):
+	GOBIN=$(@D) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+
+.PHONY: unit
+unit: ## go vet and every test that needs neither root nor a server
+	go vet ./...
+	go vet -tags root ./...
+	go test ./...
+
+.PHONY: fuzz
+fuzz: ## every fuzz target, for some seconds
+	@scripts/fuzz $(FUZZ_INPUTS)
+
+.PHONY: scripts
+scripts: ## the command-line scripts alone
+	go test ./test/script/...
+
+.PHONY: test-root
+test-root: deps ## the tests that need root, this kernel's control groups and real servers
+	@scripts/test-root
+
+.PHONY: demo-smoke
+demo-smoke: deps build ## one short round of the demo, to see that it works and leaves nothing behind
+	@scripts/demo-smoke
+
+.PHONY: race
+race: ## the unit tests under the race detector (needs gcc), properties checked 20 times as often
+	CGO_ENABLED=1 RAPID_CHECKS=2000 go test -race ./...
+
+.PHONY: bench
+bench: ## benchmarks: planning, a pass that changes nothing, the idle agent
+	@scripts/bench
+
+.PHONY: clean
+clean: ## remove what build made
+	rm -rf bulkhead dist
+
+include test/lab/lab.mk
