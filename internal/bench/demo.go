@@ -15,8 +15,8 @@ import (
 
 // DemoOptions says how long the demo runs and where. The zero value is the full demo.
 type DemoOptions struct {
-	Rounds  int // interleaved rounds of all phases; default 5
-	Seconds int // length of one phase; default 8
+	Rounds  int // interleaved rounds of all phases; default 7
+	Seconds int // length of one phase; default 6
 	// Smoke is one short round, to see that everything works; its figures say little, and its bar is lower.
 	Smoke bool
 	// Dir is where the work directory is made, on a disk that the kernel can throttle; default /var/tmp.
@@ -34,13 +34,13 @@ const demoUser = "mysql"
 
 func (o DemoOptions) withDefaults() DemoOptions {
 	if o.Rounds <= 0 {
-		o.Rounds = 5
+		o.Rounds = 7
 		if o.Smoke {
 			o.Rounds = 1
 		}
 	}
 	if o.Seconds <= 0 {
-		o.Seconds = 8
+		o.Seconds = 6
 		if o.Smoke {
 			o.Seconds = 5
 		}

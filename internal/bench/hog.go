@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -20,8 +19,6 @@ import (
 type HogOptions struct {
 	// Programs: cpu: this many child programs do it, each in a session of its own; 0 is this one itself.
 	Programs int
-	Threads  int           // cpu: busy threads; default 1
-	Handoff  bool          // cpu: the threads hand their work on and wake each other, as those of a busy server do
 	For      time.Duration // ends after this long; default 10 s, at most an hour
 	Bytes    int64         // memory: what it allocates, at most a quarter of the available memory, default 256 MiB; disk: the size of its file, default 64 MiB
 	Rate     int64         // disk: most bytes per second it writes; 0 is 256 MiB/s
@@ -56,7 +53,7 @@ func Hog(ctx context.Context, kind string, o HogOptions) error {
 		if o.Programs > 0 {
 			return hogPrograms(ctx, o)
 		}
-		return hogCPU(ctx, o)
+		return hogCPU(ctx)
 	case "memory":
 		return hogMemory(ctx, o)
 	case "disk":
@@ -71,7 +68,7 @@ func hogPrograms(ctx context.Context, o HogOptions) error {
 	if err != nil {
 		return fmt.Errorf("start hogs: %w", err)
 	}
-	args := []string{self, "bench", "hog", "cpu", "--for=" + o.For.String(), fmt.Sprintf("--threads=%d", o.Threads), fmt.Sprintf("--handoff=%v", o.Handoff)}
+	args := []string{self, "bench", "hog", "cpu", "--for=" + o.For.String()}
 	n := newNursery()
 	for range o.Programs {
 		if _, err := n.start(spec{args: args, session: true}); err != nil {
@@ -82,22 +79,12 @@ func hogPrograms(ctx context.Context, o HogOptions) error {
 	return n.close()
 }
 
-// hogCPU keeps as many threads busy as asked.
-func hogCPU(ctx context.Context, o HogOptions) error {
-	threads := max(o.Threads, 1)
-	runtime.GOMAXPROCS(threads)
-	if o.Handoff {
-		return handoff(ctx, threads)
+// hogCPU keeps one thread busy.
+func hogCPU(ctx context.Context) error {
+	runtime.GOMAXPROCS(1)
+	for ctx.Err() == nil {
+		spin(1 << 20)
 	}
-	var loops sync.WaitGroup
-	for range threads {
-		loops.Go(func() {
-			for ctx.Err() == nil {
-				spin(1 << 20)
-			}
-		})
-	}
-	loops.Wait()
 	return nil
 }
 
@@ -110,53 +97,6 @@ func spin(n int) {
 		x ^= x << 17
 	}
 	runtime.KeepAlive(x)
-}
-
-// handoff passes as many jobs as there are threads round a ring of them, through pipes that are read
-// with system calls that block, so that each step wakes another thread.
-func handoff(ctx context.Context, threads int) (err error) {
-	pipes := make([][2]int, threads)
-	for i := range pipes {
-		if err := syscall.Pipe2(pipes[i][:], syscall.O_CLOEXEC); err != nil {
-			return fmt.Errorf("make a pipe: %w", err)
-		}
-	}
-	errs := make(chan error, threads)
-	var ring sync.WaitGroup
-	for i := range pipes {
-		from, to := pipes[i][0], pipes[(i+1)%threads][1]
-		ring.Go(func() {
-			job := []byte{0}
-			for ctx.Err() == nil {
-				_, readErr := syscall.Read(from, job)
-				spin(20_000)
-				_, writeErr := syscall.Write(to, job)
-				// A signal that the Go runtime sends to itself may interrupt either (signal(7)).
-				for _, err := range []error{readErr, writeErr} {
-					if err != nil && !errors.Is(err, syscall.EINTR) {
-						errs <- fmt.Errorf("hand a job on: %w", err)
-						return
-					}
-				}
-			}
-			// Wakes the next, which may be waiting for a job that no longer comes.
-			_, _ = syscall.Write(to, job)
-		})
-	}
-	for _, p := range pipes {
-		if _, err := syscall.Write(p[1], []byte{0}); err != nil {
-			errs <- fmt.Errorf("start the ring: %w", err)
-		}
-	}
-	ring.Wait()
-	close(errs)
-	for _, p := range pipes {
-		err = errors.Join(err, syscall.Close(p[0]), syscall.Close(p[1]))
-	}
-	for e := range errs {
-		err = errors.Join(err, e)
-	}
-	return err
 }
 
 // hogMemory allocates step by step and then keeps dirtying every page.

@@ -44,19 +44,6 @@ func TestHogCancelled(t *testing.T) {
 	}
 }
 
-// The threads of a ring all end, the waiting ones too.
-func TestHogHandoff(t *testing.T) {
-	for _, threads := range []int{1, 2, 5} {
-		start := time.Now()
-		if err := Hog(t.Context(), "cpu", HogOptions{For: 200 * time.Millisecond, Threads: threads, Handoff: true}); err != nil {
-			t.Errorf("%d threads: %v", threads, err)
-		}
-		if took := time.Since(start); took < 200*time.Millisecond || took > 5*time.Second {
-			t.Errorf("%d threads took %v, asked for 200 ms", threads, took)
-		}
-	}
-}
-
 func TestHogPrograms(t *testing.T) {
 	children := func() (n int) {
 		all, err := host.New("/").Processes(host.ProcessOptions{})

@@ -72,25 +72,26 @@ func TestJudge(t *testing.T) {
 	tests := []struct {
 		name              string
 		hogs, strangers   float64
-		needed            float64
+		needed, without   float64
 		heldHogs, heldAll bool
 	}{
-		{"both", 98, 97, 95, true, true},
-		{"just", 95, 95, 95, true, true},
-		{"hogs only", 98, 94.9, 95, true, false},
-		{"none", 49, 49, 95, false, false},
-		{"not measured", math.NaN(), 99, 95, false, false},
+		{"both", 98, 97, 95, 10, true, true},
+		{"just", 95, 95, 95, 10, true, true},
+		{"hogs only", 98, 94.9, 95, 10, true, false},
+		{"none", 49, 49, 95, 10, false, false},
+		{"harmless neighbours", 98, 97, 95, 50, false, false},
+		{"not measured", math.NaN(), 99, 95, 10, false, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			verdicts, all := judge([]PhaseResult{
-				phase(phaseNeighboursFree, 10), phase(phaseNeighboursHeld, tt.hogs),
+				phase(phaseNeighboursFree, tt.without), phase(phaseNeighboursHeld, tt.hogs),
 				phase(phaseStrangersFree, 9), phase(phaseStrangersHeld, tt.strangers),
 			}, tt.needed)
 			if verdicts[0].Held != tt.heldHogs || all != tt.heldAll {
 				t.Errorf("verdicts %+v, all %v", verdicts, all)
 			}
-			if verdicts[0].Without != 10 || verdicts[1].Without != 9 {
+			if verdicts[0].Without != tt.without || verdicts[0].Harmless != (tt.without >= 50) || verdicts[1].Without != 9 {
 				t.Errorf("without a policy: %+v", verdicts)
 			}
 		})
@@ -124,8 +125,8 @@ func exampleDemo() *demo {
 			disk:  host.Device{Name: "sda"},
 		},
 		server:  &server{port: 33061, socket: "/var/tmp/bulkhead-demo-1/run/mysqld.sock", version: "10.11.19-MariaDB"},
-		load:    generator{program: "/usr/bin/sysbench", threads: 2},
-		sizes:   sizes{threads: 2, hogs: 16, hogThreads: 4, cpuLimit: 1, memory: 1 << 30, memoryMax: 256 << 20, writeRate: 20 << 20},
+		load:    generator{program: "/usr/bin/sysbench", threads: 4},
+		sizes:   sizes{threads: 4, hogs: 16, cpuLimit: 1, memory: 1 << 30, memoryMax: 256 << 20, writeRate: 20 << 20},
 		notes:   []Note{{Group: groupDisk, Key: "io.write.bandwidth", Text: "direct IO only: buffered writes are written back by the kernel's own threads, which no v1 limit holds"}},
 		samples: threeRounds(),
 	}
@@ -154,6 +155,25 @@ func TestReportNotHeld(t *testing.T) {
 	}
 	if r.Held || !strings.Contains(out.String(), "NOT HELD") {
 		t.Errorf("a database that was not protected is reported as\n%s", out.String())
+	}
+}
+
+func TestReportWanted(t *testing.T) {
+	for _, tt := range []struct {
+		with, without, required float64
+		want                    string
+	}{
+		{98, 10, 95, "wanted 95.0 %"},
+		{98, 10, 84, "wanted 95.0 %"},
+		{90, 10, 84, "wanted 95.0 %, or no less than alone against alone: 84.0 %"},
+		{80, 10, 84, "wanted 84.0 %"},
+		{94, 10, 95, "wanted 95.0 %"},
+		{98, 60, 95, "these neighbours did too little harm to prove anything"},
+	} {
+		v := Verdict{With: tt.with, Without: tt.without, Required: tt.required, Harmless: tt.without >= 50}
+		if got := v.wanted(); got != tt.want {
+			t.Errorf("%+v: %q, want %q", v, got, tt.want)
+		}
 	}
 }
 

@@ -48,11 +48,11 @@ func TestList(t *testing.T) {
 
 func TestSizes(t *testing.T) {
 	small, err := sizesFor(machine{cpus: 2, available: 512 << 20})
-	if err != nil || small.hogs != 16 || small.threads != 2 || small.cpuLimit != 1 || small.memory != 128<<20 || small.memoryMax != 64<<20 {
+	if err != nil || small.hogs != 16 || small.threads != 4 || small.cpuLimit != 1 || small.memory != 128<<20 || small.memoryMax != 64<<20 {
 		t.Errorf("on a small machine %+v, %v", small, err)
 	}
 	large, err := sizesFor(machine{cpus: 64, available: 1 << 40})
-	if err != nil || large.hogs != 512 || large.threads != 64 || large.memory != 1<<30 || large.memoryMax != 256<<20 {
+	if err != nil || large.hogs != 512 || large.threads != 128 || large.memory != 1<<30 || large.memoryMax != 256<<20 {
 		t.Errorf("on a large machine %+v, %v", large, err)
 	}
 	var required *RequirementError

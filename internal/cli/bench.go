@@ -67,8 +67,8 @@ code 1 if the policy did not protect the database. Ctrl-C ends it at any time an
 		},
 	}
 	flags := c.Flags()
-	flags.IntVar(&o.Rounds, "rounds", 0, "interleaved rounds of all phases (default 5)")
-	flags.IntVar(&o.Seconds, "seconds", 0, "length of one phase (default 8)")
+	flags.IntVar(&o.Rounds, "rounds", 0, "interleaved rounds of all phases (default 7)")
+	flags.IntVar(&o.Seconds, "seconds", 0, "length of one phase (default 6)")
 	flags.BoolVar(&o.Smoke, "smoke", false, "one short round, to see that everything works")
 	flags.StringVar(&o.Dir, "dir", "", "make the work directory in this `directory` (default /var/tmp)")
 	return c
@@ -102,8 +102,6 @@ func (a *app) benchHogCmd() *cobra.Command {
 	flags := c.Flags()
 	flags.DurationVar(&o.For, "for", 10*time.Second, "end after this long")
 	flags.IntVar(&o.Programs, "programs", 0, "child programs that do it, each in a session of its own")
-	flags.IntVar(&o.Threads, "threads", 1, "busy threads of a cpu hog")
-	flags.BoolVar(&o.Handoff, "handoff", false, "the threads of a cpu hog wake each other")
 	flags.Int64Var(&o.Bytes, "bytes", 0, "memory to allocate, or size of the file to write")
 	flags.Int64Var(&o.Rate, "rate", 0, "most bytes a second to write")
 	flags.StringVar(&o.File, "file", "", "the existing file to overwrite")
