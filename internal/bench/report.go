@@ -70,7 +70,7 @@ type Verdict struct {
 	// Harmless is true where the neighbours cost the database less than half without the policy: then there
 	// was nothing to protect it from, and nothing is proven.
 	Harmless bool `json:"harmless"`
-	Held     bool    `json:"held"`
+	Held     bool `json:"held"`
 }
 
 // quiet is how far the database alone may differ from itself before the report says that the machine was not quiet.
