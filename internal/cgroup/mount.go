@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,7 +16,8 @@ import (
 // rootMount is a Mount on a directory of this host. os.Root keeps every path inside it.
 type rootMount struct {
 	root    *os.Root
-	fixture bool // not a real cgroup file system: writing replaces the content
+	top     *os.File // the same directory
+	fixture bool     // not a real cgroup file system: writing replaces the content
 }
 
 // openMount opens a hierarchy's mount point. Unless it is a fixture, its file system must be the
@@ -31,7 +33,12 @@ func openMount(point string, version int, fixture bool) (Mount, error) {
 			return nil, err
 		}
 	}
-	return &rootMount{root: root, fixture: fixture}, nil
+	top, err := root.Open(".")
+	if err != nil {
+		root.Close()
+		return nil, err
+	}
+	return &rootMount{root: root, top: top, fixture: fixture}, nil
 }
 
 // checkMagic holds the file system below root against statfs(2)'s magic numbers.
@@ -57,11 +64,30 @@ func checkMagic(root *os.Root, version int) error {
 }
 
 func (m *rootMount) Open(dir string) (Directory, error) {
-	f, err := m.root.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	f, err := m.openDir(dir)
 	if err != nil {
 		return nil, err
 	}
 	return &openDir{file: f, fixture: m.fixture}, nil
+}
+
+// openDir asks the kernel to keep the path inside the root with openat2(2), of kernel 5.6: one call whatever
+// the depth. os.Root takes one for each element, and where the call is missing or forbidden it does the work.
+func (m *rootMount) openDir(dir string) (*os.File, error) {
+	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
+	for {
+		fd, err := unix.Openat2(int(m.top.Fd()), dir, &how)
+		runtime.KeepAlive(m.top)
+		switch err {
+		case nil:
+			return os.NewFile(uintptr(fd), dir), nil
+		case unix.EINTR, unix.EAGAIN: // the second: something was renamed meanwhile
+		case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
+			return nil, &os.PathError{Op: "openat2", Path: dir, Err: err}
+		default:
+			return m.root.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY, 0)
+		}
+	}
 }
 
 func (m *rootMount) Mkdir(dir string) error { return m.root.Mkdir(dir, 0o755) }
@@ -76,7 +102,7 @@ func (m *rootMount) Rmdir(dir string) error {
 	return unix.Unlinkat(int(parent.Fd()), path.Base(dir), unix.AT_REMOVEDIR)
 }
 
-func (m *rootMount) Close() error { return m.root.Close() }
+func (m *rootMount) Close() error { return errors.Join(m.top.Close(), m.root.Close()) }
 
 // openDir is an open directory. Its files are reached with openat(2) by plain names: cheaper than
 // os.File, which would put every knob file into the runtime's poller.

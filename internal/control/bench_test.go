@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"bulkhead/internal/host"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/testhost"
 )
@@ -40,13 +41,17 @@ func BenchmarkPassNothingToDo(b *testing.B) {
 			b.Error(err)
 		}
 	}()
-	for b.Loop() {
-		v, _, err := c.current(look{})
+	for b.Loop() { // a full look as the agent takes it
+		processes, err := c.Host.Processes(host.ProcessOptions{})
 		if err != nil {
 			b.Fatal(err)
 		}
-		if len(v.Plan.Steps) != 0 {
-			b.Fatalf("%d steps over a host that is as asked, first %+v", len(v.Plan.Steps), v.Plan.Steps[0])
+		done, err := c.Look(context.Background(), LookOptions{Full: true, Processes: processes})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if done.Repaired != 0 || len(done.Moved) != 0 {
+			b.Fatalf("a host that is as asked was changed: %+v", done)
 		}
 	}
 }

@@ -61,7 +61,8 @@ type look struct {
 type memory struct {
 	tracker  engine.Tracker
 	sources  []policy.Source
-	facts    *host.Facts
+	parsed   *policy.Policy // of sources
+	facts    *host.Facts    // that resolved is fitted to
 	resolved *policy.Policy
 	problems policy.Problems
 	view     *View // of the last look
@@ -72,13 +73,18 @@ func (c *Controller) resolve(sources []policy.Source, f *host.Facts, m *memory) 
 	if m != nil && m.facts == f && slices.Equal(m.sources, sources) {
 		return m.resolved, slices.Clone(m.problems), nil
 	}
-	parsed, err := policy.Parse(sources)
-	if err != nil {
-		return nil, nil, err
+	var parsed *policy.Policy
+	if m != nil && m.parsed != nil && slices.Equal(m.sources, sources) {
+		parsed = m.parsed
+	} else {
+		var err error
+		if parsed, err = policy.Parse(sources); err != nil {
+			return nil, nil, err
+		}
 	}
 	resolved, problems := parsed.Resolve(f, c.resolver())
 	if m != nil {
-		m.sources, m.facts, m.resolved, m.problems = sources, f, resolved, slices.Clone(problems)
+		m.sources, m.parsed, m.facts, m.resolved, m.problems = sources, parsed, f, resolved, slices.Clone(problems)
 	}
 	return resolved, problems, nil
 }
