@@ -19,7 +19,7 @@ func (a *app) schemaCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = a.out.Write(text)
+			_, err = a.stdout.Write(text)
 			return err
 		},
 	}
@@ -53,11 +53,11 @@ func (a *app) completionCmd() *cobra.Command {
 	c.RunE = func(c *cobra.Command, args []string) error {
 		switch root := c.Root(); args[0] {
 		case "bash":
-			return root.GenBashCompletionV2(a.out, true)
+			return root.GenBashCompletionV2(a.stdout, true)
 		case "zsh":
-			return root.GenZshCompletion(a.out)
+			return root.GenZshCompletion(a.stdout)
 		case "fish":
-			return root.GenFishCompletion(a.out, true)
+			return root.GenFishCompletion(a.stdout, true)
 		}
 		return &usageError{command: c.CommandPath(), err: fmt.Errorf("no completion for %q: it is bash, zsh or fish", args[0])}
 	}

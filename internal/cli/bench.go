@@ -54,7 +54,7 @@ func (a *app) benchDemoCmd() *cobra.Command {
 beside the same hogs with a policy applied; and both again with hogs that match no rule. It ends with exit
 code 1 if the policy did not protect the database. Ctrl-C ends it at any time and leaves nothing behind.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.Progress, o.Terminal = a.err, term.IsTerminal(int(os.Stderr.Fd()))
+			o.Progress, o.Terminal = a.stderr, term.IsTerminal(int(os.Stderr.Fd()))
 			result, err := bench.Demo(cmd.Context(), o)
 			var required *bench.RequirementError
 			if errors.As(err, &required) {

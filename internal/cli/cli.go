@@ -34,7 +34,8 @@ type app struct {
 	policy, state, socket string
 	json                  bool
 	in                    io.Reader
-	out, err              io.Writer
+	out, err              io.Writer // for people
+	stdout, stderr        io.Writer // for programs, and for what steers the terminal itself
 }
 
 // exit is an error that only carries an exit code: everything was said already.
@@ -57,12 +58,12 @@ func Main(args []string) int {
 
 // run is Main with its surroundings given, for tests.
 func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) int {
-	a := &app{in: in, out: out, err: errw}
+	a := &app{in: in, out: printable{out}, err: printable{errw}, stdout: out, stderr: errw}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(in)
 	root.SetOut(out)
-	root.SetErr(errw)
+	root.SetErr(a.err)
 	return a.report(root.ExecuteContext(ctx))
 }
 
@@ -252,7 +253,7 @@ func who() string {
 
 // printJSON writes an answer as JSON.
 func (a *app) printJSON(v any) error {
-	e := json.NewEncoder(a.out)
+	e := json.NewEncoder(a.stdout)
 	e.SetIndent("", "  ")
 	return e.Encode(v)
 }
