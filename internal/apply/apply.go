@@ -74,6 +74,7 @@ type Runner struct {
 // Options says on whose behalf a plan is run.
 type Options struct {
 	Verb     string // "apply", "set", …
+	What     string // the verb's arguments, for the history
 	By       string // who asked
 	Reason   string
 	Revision int  // of the policy, for the history
@@ -235,7 +236,7 @@ func (n *run) anything() bool {
 // begin puts the originals on disk. Nothing has been changed before it returns.
 func (n *run) begin() error {
 	n.txn = journal.Txn{
-		Boot: n.Boot, Verb: n.options.Verb, By: n.options.By, Reason: n.options.Reason, Revision: n.options.Revision,
+		Boot: n.Boot, Verb: n.options.Verb, What: n.options.What, By: n.options.By, Reason: n.options.Reason, Revision: n.options.Revision,
 		Recorded: !n.options.Unrecorded, Homes: n.homes(),
 	}
 	var moves []journal.Change

@@ -53,7 +53,7 @@ func (a *app) printHistory(entries []journal.Entry, long bool) error {
 		if outcome == journal.Committed {
 			outcome = "done"
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", e.N, e.Time.Local().Format(time.DateTime), e.Verb, dashZero(e.Revision), dash(e.By),
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", e.N, e.Time.Local().Format(time.DateTime), strings.TrimSpace(e.Verb+" "+shortened(e.What)), dashZero(e.Revision), dash(e.By),
 			dash(outcome), len(changesMade(e.Changes)), dash(cmp.Or(e.Reason, e.Text)))
 	}
 	_ = w.Flush()
@@ -69,6 +69,15 @@ func (a *app) printHistory(entries []journal.Entry, long bool) error {
 		}
 	}
 	return nil
+}
+
+// shortened keeps a line of the table readable: a move may name hundreds of processes.
+func shortened(what string) string {
+	const most = 60
+	if runes := []rune(what); len(runes) > most {
+		return string(runes[:most-1]) + "…"
+	}
+	return what
 }
 
 // changesMade leaves out the values that are recorded only so that a removed directory can be made again.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -34,6 +35,34 @@ type Request struct {
 	PIDs    []int           `json:"pids,omitempty"`    // move, move-back
 	Tree    bool            `json:"tree,omitempty"`    // move: with descendants
 	To      int             `json:"to,omitempty"`      // rollback: a revision; 0 is the one before
+}
+
+// what is the arguments of a request as a person would have typed them, for the history.
+func (r Request) what() string {
+	words := slices.Clone(r.Assign)
+	if r.On != "" {
+		words = append(words, "--on", r.On)
+	}
+	if r.Group != "" {
+		words = append(words, r.Group)
+	}
+	words = append(words, r.Groups...)
+	for _, pid := range r.PIDs {
+		words = append(words, strconv.Itoa(pid))
+	}
+	if r.Tree {
+		words = append(words, "--tree")
+	}
+	if r.All {
+		words = append(words, "--all")
+	}
+	if r.To > 0 {
+		words = append(words, "--to", strconv.Itoa(r.To))
+	}
+	if r.For > 0 {
+		words = append(words, "--for", r.For.String())
+	}
+	return strings.Join(words, " ")
 }
 
 // Reply is what a changing verb did.
@@ -124,7 +153,7 @@ func (c *Controller) run(ctx context.Context, v *View, r Request, revision int, 
 		return c.refusals(v.Plan, r.Force)
 	}
 	result, err := c.runner(v).Run(ctx, v.Plan, apply.Options{
-		Verb: r.Verb, By: r.By, Reason: r.Reason, Revision: revision, Force: r.Force,
+		Verb: r.Verb, What: r.what(), By: r.By, Reason: r.Reason, Revision: revision, Force: r.Force,
 		Unrecorded: onlyMoves(v.Plan) && r.By == "agent",
 	})
 	reply.Skipped, reply.Notes, reply.leftOut = result.Skipped, result.Notes, result.LeftOut
@@ -371,7 +400,7 @@ func (c *Controller) rollback(ctx context.Context, r Request, reply *Reply) erro
 		if err := c.recover(ctx, reply); err != nil {
 			return err
 		}
-		_, err := c.Store.Record(journal.Entry{Time: time.Now(), Verb: "rollback", By: r.By, Reason: r.Reason, Outcome: "committed", Text: reply.Recovered})
+		_, err := c.Store.Record(journal.Entry{Time: time.Now(), Verb: "rollback", What: r.what(), By: r.By, Reason: r.Reason, Outcome: "committed", Text: reply.Recovered})
 		return err
 	}
 	if !r.DryRun {

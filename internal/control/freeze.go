@@ -363,7 +363,7 @@ func (c *Controller) EndFreezes(ctx context.Context, own []Freeze, by string) (s
 // note writes the one history entry of a verb that is done. That it cannot be written undoes nothing: a freeze
 // in force needs its end all the more.
 func (c *Controller) note(r Request, reply *Reply) {
-	_, err := c.Store.Record(journal.Entry{Time: time.Now(), Verb: r.Verb, By: r.By, Reason: r.Reason, Outcome: journal.Committed, Text: reply.Text})
+	_, err := c.Store.Record(journal.Entry{Time: time.Now(), Verb: r.Verb, What: r.what(), By: r.By, Reason: r.Reason, Outcome: journal.Committed, Text: reply.Text})
 	if err != nil {
 		c.Log.Warn("record history", "err", err)
 		reply.Notes = append(reply.Notes, fmt.Sprintf("the history could not be written: %v", err))

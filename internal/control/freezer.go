@@ -56,7 +56,7 @@ func (c *Controller) stop(ctx context.Context, v *View, group string, r Request,
 
 // asked runs a plan on behalf of a verb that writes its own history entry.
 func asked(r Request) apply.Options {
-	return apply.Options{Verb: r.Verb, By: r.By, Reason: r.Reason, Unrecorded: true}
+	return apply.Options{Verb: r.Verb, What: r.what(), By: r.By, Reason: r.Reason, Unrecorded: true}
 }
 
 func halt(v *View, group string, dir cgroup.Dir) error {

@@ -13,6 +13,7 @@ type Entry struct {
 	N        int       `json:"n"` // counts from 1
 	Time     time.Time `json:"time"`
 	Verb     string    `json:"verb"`
+	What     string    `json:"what,omitempty"` // was asked for: the verb's arguments
 	By       string    `json:"by,omitempty"`
 	Reason   string    `json:"reason,omitempty"`
 	Boot     string    `json:"boot,omitempty"`
@@ -112,7 +113,7 @@ func (s *Store) recordLate() {
 func EntryOf(t *Txn, outcome, note string) Entry {
 	changes := slices.DeleteFunc(slices.Clone(t.Changes), func(c Change) bool { return c.Op == OpWrite && c.Old == c.New })
 	return Entry{
-		Verb: t.Verb, By: t.By, Reason: t.Reason, Boot: t.Boot, Outcome: outcome,
+		Verb: t.Verb, What: t.What, By: t.By, Reason: t.Reason, Boot: t.Boot, Outcome: outcome,
 		Revision: t.Revision, Txn: t.ID, Changes: changes, Text: note,
 	}
 }

@@ -48,6 +48,7 @@ type Txn struct {
 	Boot     string    `json:"boot"` // /proc/sys/kernel/random/boot_id when it began
 	Time     time.Time `json:"time"`
 	Verb     string    `json:"verb"`
+	What     string    `json:"what,omitempty"` // was asked for: the verb's arguments
 	By       string    `json:"by,omitempty"`
 	Reason   string    `json:"reason,omitempty"`
 	Revision int       `json:"revision,omitempty"` // of the policy
