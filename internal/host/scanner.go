@@ -41,6 +41,7 @@ type Scanner struct {
 	loadavg int           // an open /proc/loadavg, 0 for none
 	forks   forks         // before the list of the look before
 	young   bool          // some process was still settling then
+	told    bool          // during Follow: what is new is named, and nothing else is read
 	clock   func() uint64 // time since boot in clock ticks
 }
 
@@ -106,18 +107,78 @@ func (s *Scanner) Look(full bool) (procs []Process, changed bool, err error) {
 	if s.reader == nil {
 		s.reader = newProcReader(s.h, s.Env)
 	}
-	changed, touched, err := s.merge(full)
+	changed, err = s.update(full)
 	if err != nil {
 		return nil, false, err
 	}
-	clear(s.recheck)
 	s.forks = forks
+	return s.procs, changed, hidden
+}
+
+// Follow brings the table up to date with what process events told: those that are gone leave it, the others
+// named here, and those given to Recheck, are read from end to end. No other process is looked at, nor
+// is /proc listed. It is as good as Look as long as no event was lost. Before the first Look it is a full one.
+func (s *Scanner) Follow(seen, gone []int) (procs []Process, changed bool, err error) {
+	if s.reader == nil {
+		return s.Look(true)
+	}
+	if len(seen) == 0 && len(gone) == 0 && len(s.recheck) == 0 {
+		return s.procs, false, nil
+	}
+	s.Recheck(seen...)
+	for _, pid := range gone {
+		delete(s.recheck, pid)
+	}
+	s.pids = s.pids[:0]
+	for i := range s.procs {
+		s.pids = append(s.pids, s.procs[i].PID)
+	}
+	for pid := range s.recheck {
+		s.pids = append(s.pids, pid)
+	}
+	slices.Sort(s.pids)
+	s.pids = slices.Compact(s.pids)
+	if len(gone) > 0 {
+		gone = slices.Sorted(slices.Values(gone))
+		s.pids = slices.DeleteFunc(s.pids, func(pid int) bool {
+			_, is := slices.BinarySearch(gone, pid)
+			return is
+		})
+	}
+	s.told = true
+	defer func() { s.told = false }()
+	changed, err = s.update(false)
+	return s.procs, changed, err
+}
+
+// Settling names the processes that were younger than two seconds when they were read last: what tells them
+// apart may still change without any event, as a title does that is written over the arguments.
+func (s *Scanner) Settling() []int {
+	if !s.young {
+		return nil
+	}
+	var pids []int
+	for i, m := range s.marks {
+		if m.young {
+			pids = append(pids, s.procs[i].PID)
+		}
+	}
+	return pids
+}
+
+// update makes the table that of s.pids.
+func (s *Scanner) update(full bool) (changed bool, err error) {
+	changed, touched, err := s.merge(full)
+	if err != nil {
+		return false, err
+	}
+	clear(s.recheck)
 	s.young = slices.ContainsFunc(s.spareM, func(m mark) bool { return m.young })
 	s.marks, s.spareM = s.spareM, s.marks
 	if touched {
 		s.procs, s.spare = s.spare, nil // callers keep the old one
 	}
-	return s.procs, changed, hidden
+	return changed, nil
 }
 
 // forks tells whether tasks came or went: it differs whenever one was made or has gone.
@@ -219,7 +280,7 @@ func (s *Scanner) merge(full bool) (changed, touched bool, err error) {
 // look decides how much of one process to read.
 func (s *Scanner) look(pid int, before *Process, m mark, full bool, now uint64) (Process, mark, error) {
 	turn := full && pid%wholeEvery == s.fulls%wholeEvery
-	if before != nil && !m.young && !turn && !s.recheck[pid] {
+	if before != nil && (!m.young || s.told) && !turn && !s.recheck[pid] {
 		if !full {
 			return *before, m, nil
 		}

@@ -307,3 +307,62 @@ func TestQuickLookAllocatesNothing(t *testing.T) {
 		t.Errorf("a quick look without change takes %v allocations", best)
 	}
 }
+
+func TestScannerFollowsEvents(t *testing.T) {
+	s := newScanned(t, settled)
+	follow := func(seen, gone []int, wantChanged bool) map[int]host.Process {
+		t.Helper()
+		list, changed, err := s.Follow(seen, gone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if changed != wantChanged {
+			t.Errorf("it says changed %t, want %t", changed, wantChanged)
+		}
+		byPID := map[int]host.Process{}
+		for i, p := range list {
+			byPID[p.PID] = p
+			if i > 0 && list[i-1].PID >= p.PID {
+				t.Fatalf("process %d comes after %d", p.PID, list[i-1].PID)
+			}
+		}
+		return byPID
+	}
+	before := follow(nil, nil, true) // the first one sees everything
+	s.rename(1301, 30000)
+	follow(nil, nil, false) // nothing was told
+	if after := follow([]int{30000}, []int{1301}, true); after[30000].PID == 0 || after[1301].PID != 0 || len(after) != len(before) {
+		t.Errorf("%d processes, before %d", len(after), len(before))
+	}
+	s.edit(900, "cmdline", "postgres", "different")
+	s.edit(30000, "cmdline", "", "x")
+	after := follow([]int{900, 77777}, nil, true)
+	if !strings.Contains(after[900].Args[0], "different") {
+		t.Errorf("arguments are still %q", after[900].Args)
+	}
+	if _, found := after[77777]; found {
+		t.Error("a process that had exited before it was read is there")
+	}
+	if strings.HasPrefix(after[30000].Args[0], "x") {
+		t.Error("a process was read that nothing told of")
+	}
+	s.Recheck(30000)
+	if after = follow(nil, nil, true); !strings.HasPrefix(after[30000].Args[0], "x") {
+		t.Error("a process was not looked at again")
+	}
+	follow([]int{900}, nil, false) // told of, and as before
+	if got := s.Settling(); got != nil {
+		t.Errorf("settling: %v", got)
+	}
+	s.look(true, false) // the table is what a full look sees
+}
+
+func TestScannerNamesTheYoung(t *testing.T) {
+	s := newScanned(t, settled)
+	p := s.look(true, true)[900]
+	young := newScanned(t, p.Start+1)
+	young.look(true, true)
+	if got := young.Settling(); !slices.Contains(got, 900) {
+		t.Errorf("settling: %v, want 900 among them", got)
+	}
+}

@@ -1,0 +1,219 @@
+//go:build root
+
+package host
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func openEvents(t *testing.T, o ProcEventOptions) *ProcEventStream {
+	t.Helper()
+	s, err := OpenProcEvents(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// heard reads until is answers true, for at most ten seconds.
+func heard(t *testing.T, s *ProcEventStream, what string, is func(e ProcEvent) bool) {
+	t.Helper()
+	late := time.AfterFunc(10*time.Second, func() { _ = s.Close() })
+	defer late.Stop()
+	var events []ProcEvent
+	for {
+		var err error
+		if events, _, err = s.Read(events); err != nil {
+			t.Fatalf("waited in vain for %s: %v", what, err)
+		}
+		for _, e := range events {
+			if is(e) {
+				return
+			}
+		}
+	}
+}
+
+func TestLiveProcEvents(t *testing.T) {
+	s := openEvents(t, ProcEventOptions{})
+	cmd := exec.Command("sh", "-c", "echo renamed >/proc/self/comm; exec sleep 0.1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 0, Gid: 12345}}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := cmd.Process.Pid
+	var order []string
+	heard(t, s, "the end of a process", func(e ProcEvent) bool {
+		if e.PID != pid {
+			return false
+		}
+		if e.Kind == ProcFork && e.Parent != os.Getpid() {
+			t.Errorf("forked by %d, not by %d", e.Parent, os.Getpid())
+		}
+		order = append(order, e.Kind.String())
+		return e.Kind == ProcExit
+	})
+	if got := strings.Join(order, " "); got != "fork gid exec comm exec exit" {
+		t.Errorf("heard %q", got)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// With a mask the kernel (6.6 and later) or the reader keeps the rest away, and gaps are no losses.
+func TestLiveProcEventMask(t *testing.T) {
+	s := openEvents(t, ProcEventOptions{Kinds: ProcExec})
+	for range 20 {
+		if err := exec.Command("true").Run(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	execs, events := 0, []ProcEvent(nil)
+	for execs < 20 {
+		var lost int
+		var err error
+		if events, lost, err = s.Read(events); err != nil || lost != 0 {
+			t.Fatalf("%d lost, %v", lost, err)
+		}
+		for _, e := range events {
+			if e.Kind != ProcExec {
+				t.Fatalf("heard %+v", e)
+			}
+			execs++
+		}
+	}
+}
+
+func TestLiveProcEventsOverrun(t *testing.T) {
+	s := openEvents(t, ProcEventOptions{Buffer: 1}) // the kernel makes the smallest of it
+	for range 20 {
+		if err := exec.Command("true").Run(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	total, overruns := 0, 0
+	var events []ProcEvent
+	for overruns == 0 {
+		var lost int
+		var err error
+		if events, lost, err = s.Read(events); err != nil {
+			t.Fatal(err)
+		}
+		if total += len(events); lost > 0 {
+			overruns++
+		}
+	}
+	cmd := exec.Command("true") // and goes on
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	heard(t, s, "an event after the overrun", func(e ProcEvent) bool { return e.Kind == ProcExec })
+	if total >= 60 {
+		t.Errorf("%d events fitted into the smallest buffer", total)
+	}
+}
+
+// Only what the kernel sends is believed.
+func TestLiveProcEventsForeignSender(t *testing.T) {
+	s := openEvents(t, ProcEventOptions{})
+	var us unix.Sockaddr
+	var err error
+	if control := s.conn.Control(func(fd uintptr) { us, err = unix.Getsockname(int(fd)) }); control != nil || err != nil {
+		t.Fatal(control, err)
+	}
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_CONNECTOR)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	forged := capturedEvents(t)[0]
+	binary.NativeEndian.PutUint32(forged[68-16:], 1<<22) // process numbers that no kernel here gives
+	for at := 52; at < 68; at += 4 {
+		binary.NativeEndian.PutUint32(forged[at:], 1<<23)
+	}
+	if err := unix.Sendto(fd, forged, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: us.(*unix.SockaddrNetlink).Pid}); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("true")
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	heard(t, s, "the true event", func(e ProcEvent) bool {
+		if e.PID >= 1<<22 {
+			t.Errorf("a forged event was believed: %+v", e)
+		}
+		return e.Kind == ProcExit && e.PID == cmd.Process.Pid
+	})
+}
+
+func TestLiveProcEventsClose(t *testing.T) {
+	s := openEvents(t, ProcEventOptions{})
+	done := make(chan error, 1)
+	go func() {
+		for {
+			if _, _, err := s.Read(nil); err != nil {
+				done <- err
+				return
+			}
+		}
+	}()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-done:
+		if !errors.Is(err, os.ErrClosed) {
+			t.Errorf("the reader ended with %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the reader does not end")
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("a second close: %v", err)
+	}
+}
+
+// TestNoProcEventsInACopy tries to listen where there are no events; on its own it does nothing.
+func TestNoProcEventsInACopy(t *testing.T) {
+	if os.Getenv("BULKHEAD_TEST_NO_EVENTS") == "" {
+		return
+	}
+	_, err := OpenProcEvents(ProcEventOptions{Timeout: 50 * time.Millisecond})
+	if !errors.Is(err, ErrNoProcEvents) {
+		t.Fatalf("got %v", err)
+	}
+	t.Log(err)
+}
+
+func TestLiveProcEventsMissing(t *testing.T) {
+	tests := []struct {
+		name string
+		attr syscall.SysProcAttr
+		want string
+	}{
+		{"a network namespace", syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}, "no process events: "},
+		{"a pid namespace", syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}, "does not confirm"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			cmd := exec.Command("/proc/self/exe", "-test.run=^TestNoProcEventsInACopy$", "-test.v")
+			cmd.Env = append(os.Environ(), "BULKHEAD_TEST_NO_EVENTS=1")
+			cmd.SysProcAttr = &test.attr
+			out, err := cmd.CombinedOutput()
+			if err != nil || !strings.Contains(string(out), test.want) {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}

@@ -1,0 +1,311 @@
+package host
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNoProcEvents says that this kernel, or this process's place in it, has no process events. The text of
+// the error that wraps it says which, for people.
+var ErrNoProcEvents = errors.New("no process events")
+
+// ProcEventOptions says what to listen to. Zero values are the defaults.
+type ProcEventOptions struct {
+	// Kinds is what is wanted; 0 is everything. A kernel of 6.6 or later then sends nothing else
+	// (struct proc_input); an older one sends all, and the rest is dropped here. With less than everything
+	// a gap in the sequence numbers says nothing, since the kernel counts what it does not send: only an
+	// overrun is known to be a loss then.
+	Kinds ProcEventKind
+	// Buffer is the size of the receive buffer in bytes. Default 8 MiB; the kernel takes memory only for
+	// what waits in it, about 1 KiB for an event.
+	Buffer int
+	// Timeout is how long the kernel may take to confirm the subscription. Default 500 ms.
+	Timeout time.Duration
+}
+
+const (
+	procBuffer  = 8 << 20
+	procConfirm = 500 * time.Millisecond
+	// procBatch is how many datagrams one system call takes at most.
+	procBatch = 64
+	// procDatagram is the room for one; an event is 76 bytes.
+	procDatagram = 256
+
+	listen = 1 // PROC_CN_MCAST_LISTEN
+	ignore = 2 // PROC_CN_MCAST_IGNORE
+)
+
+// ProcEventStream is a subscription to the kernel's process connector (netlink, linux/cn_proc.h). Read is
+// for one goroutine; Close may be called from another one.
+type ProcEventStream struct {
+	file  *os.File
+	conn  syscall.RawConn
+	kinds ProcEventKind
+	seq   procSequence
+	gaps  bool // a gap is a loss
+	in    *datagrams
+	queue []procMessage // scratch
+	ended atomic.Bool
+}
+
+var subscriptions atomic.Uint32 // numbers them in this process
+
+// OpenProcEvents subscribes to the events of every process on the machine. It works in the first user, pid
+// and network namespace alone, and takes CAP_NET_ADMIN before 6.6. Errors: ErrNoProcEvents.
+func OpenProcEvents(o ProcEventOptions) (*ProcEventStream, error) {
+	if o.Buffer <= 0 {
+		o.Buffer = procBuffer
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = procConfirm
+	}
+	fd, err := procSocket(o.Buffer)
+	if err != nil {
+		return nil, err
+	}
+	s := &ProcEventStream{file: os.NewFile(uintptr(fd), "process connector"), kinds: procKinds, gaps: true, in: newDatagrams()}
+	if s.conn, err = s.file.SyscallConn(); err != nil {
+		_ = s.file.Close()
+		return nil, fmt.Errorf("listen to process events: %w", err)
+	}
+	err = s.subscribe(o.Timeout)
+	if err == nil && o.Kinds != 0 {
+		// After the answer, since the mask holds back that too (measured on 6.18). A kernel without masks
+		// drops a request of this length.
+		s.kinds, s.gaps = o.Kinds&procKinds, false
+		err = s.send(procRequest(binary.NativeEndian, listen, o.Kinds, 0))
+	}
+	if err != nil {
+		_ = s.file.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// procSocket makes the socket. EPROTONOSUPPORT is a kernel without CONFIG_CONNECTOR.
+func procSocket(buffer int) (int, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.NETLINK_CONNECTOR)
+	if err != nil {
+		return -1, refusedEvents(err)
+	}
+	// Beyond net.core.rmem_max only CAP_NET_ADMIN of the first user namespace may go.
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, buffer) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, buffer) // the default works too
+	}
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: cnIdxProc}); err != nil {
+		unix.Close(fd)
+		return -1, refusedEvents(err)
+	}
+	return fd, nil
+}
+
+// refusedEvents says why there are none.
+func refusedEvents(err error) error {
+	why := err.Error()
+	switch {
+	case errors.Is(err, unix.EPERM):
+		why = "CAP_NET_ADMIN is missing"
+	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EAFNOSUPPORT):
+		why = "the kernel has no connector (CONFIG_CONNECTOR)"
+	case errors.Is(err, unix.ECONNREFUSED):
+		why = "the kernel's connector is not in this network namespace"
+	}
+	return fmt.Errorf("%w: %s", ErrNoProcEvents, why)
+}
+
+// errNoAnswer: the kernel drops what it does not understand, and who asks from another namespace.
+var errNoAnswer = fmt.Errorf("%w: the kernel does not confirm the subscription (CONFIG_PROC_EVENTS is off, or this is a container)", ErrNoProcEvents)
+
+// subscribe asks for events and waits for the kernel's answer, which everybody who listens gets: ours has
+// our number, plus one. Events that come before it are dropped; who subscribes has looked at nothing yet.
+func (s *ProcEventStream) subscribe(timeout time.Duration) error {
+	ack := uint32(os.Getpid())<<8 + subscriptions.Add(1)
+	if err := s.send(procRequest(binary.NativeEndian, listen, 0, ack)); err != nil {
+		return refusedEvents(err)
+	}
+	if err := s.file.SetReadDeadline(time.Now().Add(timeout)); err != nil {
+		return fmt.Errorf("listen to process events: %w", err)
+	}
+	for {
+		messages, _, err := s.receive()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return errNoAnswer
+		}
+		if err != nil {
+			return fmt.Errorf("listen to process events: %w", err)
+		}
+		for i := range messages {
+			m := &messages[i]
+			if m.what != 0 || m.ack != ack+1 {
+				continue
+			}
+			if m.err != 0 {
+				return refusedEvents(syscall.Errno(m.err))
+			}
+			s.seq = procSequence{}
+			return s.file.SetReadDeadline(time.Time{})
+		}
+	}
+}
+
+// procRequest is a subscription, or its end. A mask of 0 leaves struct proc_input away: kernels before
+// 6.6 know only the operation.
+func procRequest(order binary.ByteOrder, op uint32, mask ProcEventKind, ack uint32) []byte {
+	length := 4
+	if mask != 0 {
+		length = 8
+	}
+	b := make([]byte, nlHeader+cnHeader+length)
+	order.PutUint32(b, uint32(len(b)))
+	order.PutUint16(b[4:], nlDone)
+	order.PutUint32(b[nlHeader:], cnIdxProc)
+	order.PutUint32(b[nlHeader+4:], cnValProc)
+	order.PutUint32(b[nlHeader+12:], ack)
+	order.PutUint16(b[nlHeader+16:], uint16(length))
+	order.PutUint32(b[nlHeader+cnHeader:], op)
+	if mask != 0 {
+		order.PutUint32(b[nlHeader+cnHeader+4:], uint32(mask))
+	}
+	return b
+}
+
+func (s *ProcEventStream) send(data []byte) error {
+	var err error
+	if control := s.conn.Control(func(fd uintptr) {
+		_, err = retry(func() (int, error) {
+			return 0, unix.Sendto(int(fd), data, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+		})
+	}); control != nil {
+		return control
+	}
+	return err
+}
+
+// Read waits for events and appends them to to[:0], those of one system call, in the order of each CPU.
+// Lost says how many were lost at least: then only a look at every process tells what there is. After
+// Close the error matches os.ErrClosed.
+func (s *ProcEventStream) Read(to []ProcEvent) (events []ProcEvent, lost int, err error) {
+	messages, lost, err := s.receive()
+	to = to[:0]
+	for i := range messages {
+		m := &messages[i]
+		if m.cpu == noCPU {
+			continue
+		}
+		if skipped := s.seq.skipped(m); s.gaps {
+			lost += skipped
+		}
+		if e, ok := m.event(); ok && e.Kind&s.kinds != 0 {
+			to = append(to, e)
+		}
+	}
+	if err != nil {
+		return to, lost, fmt.Errorf("read process events: %w", err)
+	}
+	return to, lost, nil
+}
+
+// receive waits for datagrams and takes the messages out of those that the kernel sent. An overrun (ENOBUFS)
+// and what cannot be read count as one lost message each; the socket goes on after both.
+func (s *ProcEventStream) receive() (messages []procMessage, lost int, err error) {
+	var n int
+	var got error
+	err = s.conn.Read(func(fd uintptr) bool {
+		n, got = s.in.receive(int(fd))
+		return !errors.Is(got, unix.EAGAIN)
+	})
+	s.queue = s.queue[:0]
+	switch {
+	case err != nil && s.ended.Load():
+		return nil, 0, os.ErrClosed
+	case err != nil:
+		return nil, 0, err
+	case errors.Is(got, unix.ENOBUFS):
+		return nil, 1, nil
+	case got != nil:
+		return nil, 0, got
+	}
+	for i := range n {
+		data, whole := s.in.datagram(i)
+		if !s.in.fromKernel(i) {
+			continue
+		}
+		var bad error
+		if s.queue, bad = parseProcMessages(binary.NativeEndian, data, s.queue); bad != nil || !whole {
+			lost++
+		}
+	}
+	return s.queue, lost, nil
+}
+
+// Close ends the subscription and a Read that waits. A second call does nothing.
+func (s *ProcEventStream) Close() error {
+	if s.ended.Swap(true) {
+		return nil
+	}
+	// Before 6.6 the kernel counts listeners by these messages alone, and works for nobody without it.
+	_ = s.send(procRequest(binary.NativeEndian, ignore, 0, 0))
+	return s.file.Close()
+}
+
+// datagrams is what one recvmmsg(2) fills in: one call for many events, without an allocation.
+type datagrams struct {
+	headers [procBatch]mmsghdr
+	vectors [procBatch]unix.Iovec
+	from    [procBatch]unix.RawSockaddrNetlink
+	room    [procBatch][procDatagram]byte
+}
+
+// mmsghdr is struct mmsghdr of recvmmsg(2).
+type mmsghdr struct {
+	unix.Msghdr
+	length uint32
+}
+
+func newDatagrams() *datagrams {
+	d := &datagrams{}
+	for i := range d.headers {
+		d.vectors[i].Base = &d.room[i][0]
+		d.vectors[i].SetLen(procDatagram)
+		h := &d.headers[i]
+		h.Name = (*byte)(unsafe.Pointer(&d.from[i]))
+		h.Iov = &d.vectors[i]
+		h.SetIovlen(1)
+	}
+	return d
+}
+
+// receive takes what is there; it does not wait.
+func (d *datagrams) receive(fd int) (n int, err error) {
+	for i := range d.headers {
+		d.headers[i].Namelen = unix.SizeofSockaddrNetlink // the kernel writes it
+		d.from[i].Pid = ^uint32(0)
+	}
+	return retry(func() (int, error) {
+		n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&d.headers[0])), procBatch, unix.MSG_DONTWAIT, 0, 0)
+		if errno != 0 {
+			return 0, errno
+		}
+		return int(n), nil
+	})
+}
+
+// datagram gives the bytes of one; whole is false when it was longer than the room for it.
+func (d *datagrams) datagram(i int) (data []byte, whole bool) {
+	h := &d.headers[i]
+	return d.room[i][:min(h.length, procDatagram)], h.Flags&unix.MSG_TRUNC == 0
+}
+
+// fromKernel says whether the kernel sent it: any process may send to a netlink socket whose number it
+// guesses.
+func (d *datagrams) fromKernel(i int) bool {
+	return d.headers[i].Namelen == unix.SizeofSockaddrNetlink && d.from[i].Family == unix.AF_NETLINK && d.from[i].Pid == 0
+}
