@@ -129,7 +129,7 @@ func (l *look) pinned(s *subject, groups map[string]bool) (group, from string, o
 		return g, "placed by run or move", true
 	}
 	for p := range l.chain(s) {
-		if g, ok := l.in.Pins[p.p.ProcID]; ok && groups[g] {
+		if g, ok := l.in.Pins[p.p.ProcID]; ok && groups[g] && !l.in.Alone[p.p.ProcID] {
 			return g, fmt.Sprintf("descends from process %d, which run or move placed", p.p.PID), true
 		}
 	}
@@ -140,7 +140,7 @@ func (l *look) pinned(s *subject, groups map[string]bool) (group, from string, o
 func (c *classifier) untouchable(s *subject) string {
 	switch {
 	case s.p.PID == 1:
-		return "PID 1 (" + host.Printable(cmp.Or(path.Base(s.p.Exe), s.p.Comm)) + ")"
+		return "PID 1 (" + host.Printable(cmp.Or(strings.TrimPrefix(path.Base(s.p.Exe), "."), s.p.Comm)) + ")"
 	case s.p.ProcID == c.look.in.Self, c.isAgent(s.p):
 		return fmt.Sprintf("bulkhead itself (process %d)", s.p.PID)
 	}

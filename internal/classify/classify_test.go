@@ -503,6 +503,12 @@ func TestPins(t *testing.T) {
 			t.Errorf("process %d by %q: %q", p.Process.PID, p.By, p.Rule)
 		}
 	}
+	// A process moved alone takes nobody along.
+	in.Alone = map[host.ProcID]bool{chain[1].ProcID: true, chain[2].ProcID: true}
+	if got := fmt.Sprint(placed(Classify(groups, in))); got != "map[11:b 12:c 13:a]" {
+		t.Errorf("moved without descendants: placed %s", got)
+	}
+	in.Alone = nil
 	// A pin to a group that is gone leaves the process to the rules.
 	in.Pins = map[host.ProcID]string{chain[1].ProcID: "gone"}
 	if got := fmt.Sprint(placed(Classify(groups, in))); got != "map[13:a]" {

@@ -53,6 +53,8 @@ type Input struct {
 	// Pins are the processes that run and move placed. They and their descendants stay in that group,
 	// apart from a descendant with a pin of its own. A pin to a group that is not there counts for nothing.
 	Pins map[host.ProcID]string
+	// Alone are the pins that descendants do not take over: a process moved by hand without its tree.
+	Alone map[host.ProcID]bool
 }
 
 // Placement says that a process belongs to a group, and why.

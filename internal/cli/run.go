@@ -23,8 +23,9 @@ import (
 
 // Exit codes of run for a command that cannot be started, as env(1) has them.
 const (
-	codeCannotRun = 126
-	codeNotFound  = 127
+	codeNotEntered = 125
+	codeCannotRun  = 126
+	codeNotFound   = 127
 )
 
 // runFlags are the flags of run.
@@ -39,7 +40,7 @@ func (a *app) runCmd() *cobra.Command {
 		Use:   "run GROUP [--user U] [--unix-group G] [--tty] -- CMD…",
 		Short: "start a command inside a group from its first instruction",
 		Long: `run enters the group and then becomes the command: working directory, environment, signals and exit status
-are the command's own. 126: it cannot be run; 127: it was not found.`,
+are the command's own. 125: the group could not be entered; 126: the command cannot be run; 127: it was not found.`,
 		Example: `  bulkhead run reports --user report -- psql -f month.sql
   bulkhead run batch -- nice tar czf /backup/x.tgz /srv/x`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -84,7 +85,7 @@ func (a *app) become(group string, command []string, o runFlags) error {
 		return err
 	}
 	if err := c.Enter(group, who()); err != nil {
-		return err
+		return a.notEntered(err)
 	}
 	if err := c.Close(); err != nil {
 		return err
@@ -94,6 +95,15 @@ func (a *app) become(group string, command []string, o runFlags) error {
 	}
 	// syscall.Exec gives back the limit of open files that the Go runtime raised.
 	return a.cannotRun(command[0], syscall.Exec(file, command, os.Environ()))
+}
+
+// notEntered says why a group could not be entered, with a code that tells this from the command's own status. A
+// mistake in the arguments keeps the code it has everywhere.
+func (a *app) notEntered(err error) error {
+	if code := a.report(err); code != int(control.CodeUsage) {
+		return exit{codeNotEntered}
+	}
+	return exit{int(control.CodeUsage)}
 }
 
 // cannotRun says why a command cannot be started, with env(1)'s exit code.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -254,6 +255,11 @@ func (a *app) verifyCmd() *cobra.Command {
 	return c
 }
 
+// groupName is a group for people; the root group has no name of its own among the groups.
+func groupName(group string) string {
+	return cmp.Or(group, "(root group)")
+}
+
 // limitName is a limit with the device it is for.
 func limitName(l control.LimitStatus) string {
 	if l.On == "" {
@@ -287,12 +293,12 @@ func (a *app) printVerified(all []control.Verification) error {
 	} else {
 		w := a.table("group", "limit", "asked", "in force", "file", "verdict")
 		for _, v := range all {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", v.Group, limitName(v.LimitStatus), v.Asked, dash(v.InForce), dash(v.File), state(v.LimitStatus))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", groupName(v.Group), limitName(v.LimitStatus), v.Asked, dash(v.InForce), dash(v.File), state(v.LimitStatus))
 		}
 		flush(w)
 		for _, v := range all {
 			if v.Reason != "" {
-				fmt.Fprintf(a.out, "%s %s: %s\n", v.Group, limitName(v.LimitStatus), v.Reason)
+				fmt.Fprintf(a.out, "%s %s: %s\n", groupName(v.Group), limitName(v.LimitStatus), v.Reason)
 			}
 		}
 		fmt.Fprintf(a.out, "%s read back, %d not enforced\n", count(len(all), "limit", "limits"), bad)

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"reflect"
 	"sync"
@@ -172,10 +173,11 @@ func (c *Controller) Warnings() []string {
 
 // lock takes the lock for a changing verb, waiting a little for another one to finish.
 func (c *Controller) lock(verb, who string) (*journal.Lock, error) {
-	wait := c.LockWait
-	if wait == 0 {
-		wait = 5 * time.Second
-	}
+	return c.lockWithin(cmp.Or(c.LockWait, 5*time.Second), verb, who)
+}
+
+// lockWithin is lock with another patience. Those who wait ask at uneven times, so that each gets its turn.
+func (c *Controller) lockWithin(wait time.Duration, verb, who string) (*journal.Lock, error) {
 	end := time.Now().Add(wait)
 	for {
 		l, err := c.Store.Lock(verb, who)
@@ -183,7 +185,7 @@ func (c *Controller) lock(verb, who string) (*journal.Lock, error) {
 		if err == nil || !errors.As(err, &locked) || time.Now().After(end) {
 			return l, err
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(5*time.Millisecond + rand.N(20*time.Millisecond))
 	}
 }
 

@@ -3,6 +3,7 @@ package control
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"bulkhead/internal/cgroup"
@@ -180,9 +181,12 @@ func whyNot(v *View, pid int) string {
 
 // Verification is one limit read back from the kernel.
 type Verification struct {
-	Group string `json:"group"`
+	Group string `json:"group"` // "" is the root group, with what host.weight and host.reserve ask
 	LimitStatus
 }
+
+// keyMembers stands for the membership of a group among what is verified: a limit holds nobody who is outside.
+const keyMembers policy.Key = "members"
 
 // Verify reads every limit of the groups (all of them when none is named) back and compares. It
 // starts nothing.
@@ -197,6 +201,14 @@ func (c *Controller) Verify(groups []string) ([]Verification, error) {
 		}
 	}
 	var all []Verification
+	if len(groups) == 0 && !s.released[""] {
+		for _, w := range v.Plan.Want {
+			l := limitOf(v, plan.RootGroup, w.Setting)
+			if w.Group == plan.RootGroup && !slices.ContainsFunc(all, func(o Verification) bool { return o.Key == l.Key }) {
+				all = append(all, Verification{Group: plan.RootGroup, LimitStatus: l})
+			}
+		}
+	}
 	for _, g := range v.Classified.Groups {
 		if len(groups) > 0 && !covers(groups, g.Path) || isReleased(s.released, g.Path) {
 			continue
@@ -206,8 +218,35 @@ func (c *Controller) Verify(groups []string) ([]Verification, error) {
 				all = append(all, Verification{Group: g.Path, LimitStatus: l})
 			}
 		}
+		if l, any := membersOf(v, g.Path); any {
+			all = append(all, Verification{Group: g.Path, LimitStatus: l})
+		}
 	}
 	return all, nil
+}
+
+// membersOf says whether all members of a group are in its directories.
+func membersOf(v *View, group string) (l LimitStatus, any bool) {
+	dirs := v.Layout.Member(group)
+	all, outside := 0, []string(nil)
+	for _, p := range v.Members {
+		if p.Group != group {
+			continue
+		}
+		all++
+		if !placed(p.Process, dirs) {
+			outside = append(outside, fmt.Sprintf("process %d (%s)", p.Process.PID, p.Process.Comm))
+		}
+	}
+	l = LimitStatus{Key: keyMembers, Asked: fmt.Sprintf("%d inside", all), InForce: fmt.Sprintf("%d inside", all-len(outside)), From: "rules", OK: len(outside) == 0}
+	if !l.OK {
+		const most = 5
+		l.Reason = "outside: " + strings.Join(outside[:min(most, len(outside))], ", ")
+		if more := len(outside) - most; more > 0 {
+			l.Reason += fmt.Sprintf(" and %d more", more)
+		}
+	}
+	return l, all > 0
 }
 
 // History lists what was done, the oldest first.

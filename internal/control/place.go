@@ -1,14 +1,20 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
+	"bulkhead/internal/apply"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
+	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 )
 
@@ -34,13 +40,13 @@ func (c *Controller) move(ctx context.Context, r Request, reply *Reply) error {
 			return fail(CodeRefused, "", "move process %d (%s): %s", p.PID, p.Comm, reason)
 		}
 		pins = slices.DeleteFunc(pins, func(pin Pin) bool { return pin.Process == p.ProcID })
-		pin := Pin{Process: p.ProcID, Boot: v.Facts.BootID, Group: r.Group, By: "move by " + r.By}
+		pin := Pin{Process: p.ProcID, Boot: v.Facts.BootID, Group: r.Group, By: "move by " + r.By, Alone: !r.Tree}
 		if r.For > 0 {
 			pin.Ends = time.Now().Add(r.For)
 		}
 		pins = append(pins, pin)
 	}
-	return c.repin(ctx, r, reply, s, pins)
+	return c.repin(ctx, r, reply, s, pins, procs...)
 }
 
 // fits refuses to put processes into a group whose memory limit, or that of a group above it, is below what
@@ -110,8 +116,9 @@ func (c *Controller) resident(pid int, s *state) (host.ProcID, bool) {
 	return host.ProcID{}, false
 }
 
-// repin records a new list of pins and makes the host follow.
-func (c *Controller) repin(ctx context.Context, r Request, reply *Reply, s *state, pins []Pin) error {
+// repin records a new list of pins and makes the host follow. Nothing is done when one of the processes named
+// could not be moved.
+func (c *Controller) repin(ctx context.Context, r Request, reply *Reply, s *state, pins []Pin, named ...host.Process) error {
 	if s.applied == nil {
 		return errNotApplied()
 	}
@@ -126,10 +133,29 @@ func (c *Controller) repin(ctx context.Context, r Request, reply *Reply, s *stat
 	if err != nil {
 		return err
 	}
+	for _, p := range named {
+		if err := movable(v, p, r.Group); err != nil {
+			return err
+		}
+	}
 	if r.DryRun {
 		return c.run(ctx, v, r, 0, reply)
 	}
 	return c.commit(map[string]any{docPins: pins}, func() error { return c.run(ctx, v, r, 0, reply) })
+}
+
+// movable says why a plan leaves a process where it is although it is to be in a group.
+func movable(v *View, p host.Process, group string) error {
+	if placed(p, v.Layout.Member(group)) || slices.ContainsFunc(v.Plan.Steps, func(s plan.Step) bool { return s.Op == plan.OpMove && s.PID == p.ProcID }) {
+		return nil
+	}
+	why := "the group is not in force on this host"
+	for _, n := range v.Plan.Notes {
+		if strings.HasPrefix(n.Text, fmt.Sprintf("process %d (", p.PID)) {
+			why = n.Text
+		}
+	}
+	return fail(CodeRefused, "nothing was moved", "move process %d (%s): %s", p.PID, p.Comm, why)
 }
 
 // chosen finds the processes a person named, with all their descendants if asked.
@@ -165,24 +191,41 @@ func chosen(all []host.Process, pids []int, tree bool) ([]host.Process, error) {
 	return found, nil
 }
 
+// runWait is how long a command waits for its turn to enter a group: as long as a large apply may take, since a
+// nightly backup is better late than not made.
+const runWait = time.Minute
+
 // Enter puts the calling process into a group, in every hierarchy or in none, and pins it there:
 // what it becomes by execve(2) runs inside from its first instruction.
+//
+// The look at the host is taken before the lock, since many commands may start at once, as cron's do; it is
+// taken again when what is applied changed meanwhile.
 func (c *Controller) Enter(group, by string) error {
-	lock, err := c.lock("run", by)
+	v, before, err := c.current(look{})
+	if err != nil {
+		return err
+	}
+	lock, err := c.lockWithin(cmp.Or(c.LockWait, runWait), "run", by)
 	if err != nil {
 		return err
 	}
 	defer lock.Release()
 	// What a crash left is settled first: its documents may hold pins that would replace ours.
-	if err := c.recover(context.Background(), &Reply{}); err != nil {
+	var mended Reply
+	if err := c.recover(context.Background(), &mended); err != nil {
 		return err
 	}
 	if err := c.wakeDue(time.Now()); err != nil {
 		c.Log.Warn("a freeze that is over could not be ended", "err", err)
 	}
-	v, s, err := c.current(look{})
+	s, err := c.loadState(v.Facts.BootID, time.Now())
 	if err != nil {
 		return err
+	}
+	if s.applied == nil || mended.Recovered != "" || s.applied.Revision != before.applied.Revision {
+		if v, s, err = c.current(look{}); err != nil {
+			return err
+		}
 	}
 	if !hasGroup(v, group) {
 		return errNoGroup(v, group)
@@ -213,7 +256,8 @@ func (c *Controller) Enter(group, by string) error {
 	if err := join(v.Tree, dirs, self); err != nil {
 		return errors.Join(fail(CodeFailed, "", "enter group %q: %w", group, err), c.Store.Save(docPins, s.pins))
 	}
-	return c.takeScore(v, group, self.ProcID)
+	c.takeScore(v, group, self, by)
+	return nil
 }
 
 // ownProcess is the calling process as /proc shows it.
@@ -240,19 +284,26 @@ func join(t *cgroup.Tree, dirs map[string]cgroup.Dir, p host.Process) error {
 	return nil
 }
 
-// takeScore gives the command the oom_score_adj its group asks for.
-func (c *Controller) takeScore(v *View, group string, id host.ProcID) error {
+// takeScore gives the command the oom_score_adj its group asks for, through the journal, so that a release takes
+// it back.
+func (c *Controller) takeScore(v *View, group string, self host.Process, by string) {
 	for _, g := range v.Classified.Groups {
 		s, ok := g.Settings.Get(policy.KeyOOMScoreAdj, "")
 		if g.Path != group || !ok {
 			continue
 		}
 		score, _ := s.Value.(policy.Count)
-		if err := c.Host.WriteOOMScoreAdj(id, int(score)); err != nil {
+		now, err := c.Host.ReadOOMScoreAdj(self.ProcID)
+		if err == nil && now != int(score) {
+			_, err = c.runner(v).Run(context.Background(), plan.Plan{Steps: []plan.Step{{
+				Op: plan.OpOOMScore, Group: group, PID: self.ProcID, Comm: self.Comm, Setting: policy.KeyOOMScoreAdj,
+				Old: strconv.Itoa(now), New: strconv.Itoa(int(score)), Undo: strconv.Itoa(now), Reason: "run",
+			}}}, apply.Options{Verb: "run", By: by, Unrecorded: true})
+		}
+		if err != nil {
 			c.Log.Warn("could not set oom_score_adj", "group", group, "err", err)
 		}
 	}
-	return nil
 }
 
 // isReleased says whether a group or one above it was released.

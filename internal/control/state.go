@@ -50,7 +50,8 @@ type Pin struct {
 	Process host.ProcID `json:"process"`
 	Boot    string      `json:"boot"`
 	Group   string      `json:"group"`
-	By      string      `json:"by"` // "run" or "move", with the user
+	By      string      `json:"by"`              // "run" or "move", with the user
+	Alone   bool        `json:"alone,omitempty"` // descendants do not follow
 	Ends    time.Time   `json:"ends,omitzero"`
 }
 

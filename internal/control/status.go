@@ -1,8 +1,10 @@
 package control
 
 import (
+	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -225,10 +227,11 @@ func limitOf(v *View, group string, s policy.Setting) LimitStatus {
 		}
 	}
 	if s.Key == policy.KeyOOMScoreAdj {
-		l.OK, l.File = true, "/proc/PID/oom_score_adj"
+		l.File = "/proc/PID/oom_score_adj"
+		l.InForce, l.OK = scoresOf(v, group, s)
 	}
 	for _, n := range v.Plan.Notes {
-		if n.Group == group && n.Key == s.Key && (l.File == "" || n.NotEnforced) {
+		if n.About(group, s.Key) && (l.File == "" || n.NotEnforced) {
 			l.Reason = n.Text
 			if n.NotEnforced || l.File == "" {
 				l.OK, l.InForce = false, ""
@@ -237,6 +240,29 @@ func limitOf(v *View, group string, s policy.Setting) LimitStatus {
 	}
 	l.Default = !l.OK && l.File == "" && strings.HasPrefix(s.From, "role ")
 	return l
+}
+
+// scoresOf says which oom_score_adj the members of a group have, and whether it is the one asked for.
+func scoresOf(v *View, group string, s policy.Setting) (inForce string, ok bool) {
+	want, _ := s.Value.(policy.Count)
+	low, high, members := 0, 0, 0
+	for _, p := range v.Members {
+		score, known := v.Observed.OOMScoreAdj[p.Process.ProcID]
+		if p.Group != group || !known {
+			continue
+		}
+		if members == 0 {
+			low, high = score, score
+		}
+		low, high, members = min(low, score), max(high, score), members+1
+	}
+	switch {
+	case members == 0:
+		return "no process has it yet", true
+	case low != high:
+		return fmt.Sprintf("%d to %d", low, high), false
+	}
+	return strconv.Itoa(low), low == int(want)
 }
 
 // addTasks counts a member's threads and their states.

@@ -142,7 +142,7 @@ func (c *Controller) classify(l look) (*View, error) {
 	v.rules = classify.Input{
 		Processes: procs, Instances: v.Instances, Self: c.Agent, SelfExe: c.exe,
 		UserID: c.Host.UserID, GroupID: c.Host.GroupID, UserName: c.Host.UserName, GroupName: c.Host.GroupName,
-		Pins: pinsOf(l.pins),
+		Pins: pinsOf(l.pins), Alone: aloneOf(l.pins),
 	}
 	if len(l.overrides) > 0 {
 		// The policy itself was held against the host by Resolve, before the overrides.
@@ -254,6 +254,17 @@ func pinsOf(pins []Pin) map[host.ProcID]string {
 	m := make(map[host.ProcID]string, len(pins))
 	for _, p := range pins {
 		m[p.Process] = p.Group
+	}
+	return m
+}
+
+// aloneOf is the pins that descendants do not take over.
+func aloneOf(pins []Pin) map[host.ProcID]bool {
+	m := map[host.ProcID]bool{}
+	for _, p := range pins {
+		if p.Alone {
+			m[p.Process] = true
+		}
 	}
 	return m
 }

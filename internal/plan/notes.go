@@ -70,7 +70,7 @@ func mergeNotes(notes []Note) []Note {
 		case told[id]:
 			continue
 		default:
-			n.Group, n.Text = "", n.Text+" ("+strings.Join(names(all), ", ")+")"
+			n.Group, n.Groups, n.Text = "", all, n.Text+" ("+strings.Join(names(all), ", ")+")"
 		}
 		told[id] = true
 		merged = append(merged, n)

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -170,7 +171,7 @@ func TestChildAboveItsParent(t *testing.T) {
 
 func wantNote(t *testing.T, p Plan, want Note) {
 	t.Helper()
-	if !slices.Contains(p.Notes, want) {
+	if !slices.ContainsFunc(p.Notes, func(n Note) bool { return reflect.DeepEqual(n, want) }) {
 		t.Errorf("notes %+v\nlack %+v", p.Notes, want)
 	}
 }

@@ -3,6 +3,8 @@
 package plan
 
 import (
+	"slices"
+
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
@@ -153,8 +155,15 @@ type Note struct {
 	Group string     `json:"group,omitempty"`
 	Key   policy.Key `json:"key,omitempty"`
 	Text  string     `json:"text"`
+	// Groups are those that share a note which has no group of its own; the text names them too.
+	Groups []string `json:"groups,omitempty"`
 	// NotEnforced marks a limit that was asked for and that this host does not hold.
 	NotEnforced bool `json:"not_enforced,omitempty"`
+}
+
+// About says whether a note concerns a limit of a group.
+func (n Note) About(group string, key policy.Key) bool {
+	return n.Key == key && (n.Group == group && len(n.Groups) == 0 || slices.Contains(n.Groups, group))
 }
 
 // Share is what a group can count on.

@@ -71,6 +71,26 @@ func TestRunExitStatus(t *testing.T) {
 	}
 }
 
+// Commands that start at once, as cron's do, all get their turn.
+func TestRunManyAtOnce(t *testing.T) {
+	s := runSite(t)
+	const many = 40
+	commands := make([]*exec.Cmd, many)
+	said := make([]bytes.Buffer, many)
+	for i := range commands {
+		commands[i] = s.batch("sh", "-c", "cat /proc/$$/cgroup")
+		commands[i].Stdout, commands[i].Stderr = &said[i], &said[i]
+		if err := commands[i].Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, cmd := range commands {
+		if err := cmd.Wait(); err != nil || !strings.Contains(said[i].String(), "/batch") {
+			t.Errorf("command %d: %v\n%s", i, err, &said[i])
+		}
+	}
+}
+
 // waitInside waits until `run` has become its command.
 func (s *site) waitInside(pid int, comm string) {
 	s.t.Helper()

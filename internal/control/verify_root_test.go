@@ -1,0 +1,130 @@
+//go:build root
+
+package control
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
+	"bulkhead/internal/policy"
+	"bulkhead/internal/testhost"
+)
+
+// broken are the limits that verify calls not enforced, as "group key".
+func (s *site) broken() []string {
+	s.t.Helper()
+	all, err := s.Verify(nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var bad []string
+	for _, v := range all {
+		if !v.OK {
+			bad = append(bad, strings.TrimSpace(v.Group+" "+string(v.Key)))
+		}
+	}
+	return bad
+}
+
+// TestVerifySeesEveryKindOfDifference: a limit in a file of a group and of the root group, a value of a process,
+// and a member that is outside.
+func TestVerifySeesEveryKindOfDifference(t *testing.T) {
+	s := newSite(t)
+	p, m := marked(t, 70071)
+	q, n := marked(t, 70072)
+	s.apply("groups:\n  g: {match: [{cmdline: '" + m + "'}, {cmdline: '" + n + "'}], cpu: {limit: 1}, oom_score_adj: 300, tasks: 50}\n")
+	if bad := s.broken(); len(bad) > 0 {
+		t.Fatalf("after apply these are not enforced: %q", bad)
+	}
+	tree := testhost.Tree(t)
+	cpu := s.of("cpu")
+	weight := "cpu.shares"
+	if cpu.Version == 2 {
+		weight = "cpu.weight"
+	}
+	for _, tt := range []struct {
+		what   string
+		tamper func() error
+		want   string
+	}{
+		{"the root group's weight", func() error { return tree.Write(s.at(cpu.ID, "").File(weight), "77") }, "cpu.weight"},
+		{"a process's oom_score_adj", func() error { return s.Host.WriteOOMScoreAdj(q, 700) }, "g oom_score_adj"},
+		{"a group's limit", func() error { return tree.Write(s.at(s.of("pids").ID, "g").File("pids.max"), "60") }, "g tasks"},
+		{"a member's place", func() error { return tree.Move(cgroup.Dir{Hierarchy: cpu.ID, Path: "/"}, p) }, "g members"},
+	} {
+		if err := tt.tamper(); err != nil {
+			t.Fatalf("%s: %v", tt.what, err)
+		}
+		if bad := s.broken(); !slices.Equal(bad, []string{tt.want}) {
+			t.Errorf("%s was changed: verify calls %q not enforced, want %q", tt.what, bad, tt.want)
+		}
+		s.must(Request{Verb: "apply", Sources: s.sources("groups:\n  g: {match: [{cmdline: '" + m + "'}, {cmdline: '" + n + "'}], cpu: {limit: 1}, oom_score_adj: 300, tasks: 50}\n")})
+		if bad := s.broken(); len(bad) > 0 {
+			t.Fatalf("%s was changed and put right: %q", tt.what, bad)
+		}
+	}
+}
+
+// TestVerifyOfWhatSeveralLack: what several groups ask and this host does not hold is held in none of them.
+func TestVerifyOfWhatSeveralLack(t *testing.T) {
+	s := newSite(t)
+	s.apply("groups:\n  a: {role: helper, match: [{exe: /nonexistent/a}]}\n  b: {role: helper, match: [{exe: /nonexistent/b}]}\n")
+	v, _, err := s.current(look{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range []string{"a", "b"} {
+		for _, l := range limitsOf(v, group) {
+			if l.Key == policy.KeyIOWeight && l.OK {
+				t.Errorf("%s: io.weight, which is not built, is %q and ok", group, l.InForce)
+			}
+		}
+	}
+}
+
+// TestMoveWithoutItsTree: only the process named moves; with --tree its descendants do, now and later.
+func TestMoveWithoutItsTree(t *testing.T) {
+	s := newSite(t)
+	s.apply("groups:\n  g: {match: [{exe: /nonexistent/x}], cpu: {limit: 1}}\n")
+	parent := testhost.Spawn(t, "sh", "-c", "sleep 70081 & sleep 70082; wait")
+	children := func() (pids []int) {
+		testhost.WaitFor(t, "two children", func() bool {
+			all, err := s.Host.Processes(host.ProcessOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			pids = nil
+			for _, p := range all {
+				if p.PPID == parent.PID && p.Comm == "sleep" {
+					pids = append(pids, p.PID)
+				}
+			}
+			return len(pids) == 2
+		})
+		return pids
+	}()
+	inside := func() int {
+		pids, err := testhost.Tree(t).Procs(s.at(s.of("cpu").ID, "g"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, pid := range pids {
+			if pid == parent.PID || slices.Contains(children, pid) {
+				n++
+			}
+		}
+		return n
+	}
+	s.must(Request{Verb: "move", Group: "g", PIDs: []int{parent.PID}})
+	if n := inside(); n != 1 {
+		t.Errorf("moved alone: %d processes are in the group", n)
+	}
+	s.must(Request{Verb: "move", Group: "g", PIDs: []int{parent.PID}, Tree: true})
+	if n := inside(); n != 3 {
+		t.Errorf("moved with its tree: %d processes are in the group", n)
+	}
+}
