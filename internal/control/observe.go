@@ -10,7 +10,6 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
-	"bulkhead/internal/journal"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
@@ -22,7 +21,7 @@ func (c *Controller) observe(v *View, shares bool) error {
 	o.Dirs = map[cgroup.Dir]map[string]string{}
 	o.Subtree = map[cgroup.Dir]plan.Subtree{}
 	o.Foreign = map[cgroup.Dir]bool{}
-	made := c.made(v.Facts.BootID)
+	made := c.Store.Made(v.Facts.BootID)
 	root := "/" + v.Policy.Host.Root
 	files := filesByHierarchy(v.Facts)
 	for _, h := range v.Facts.Hierarchies {
@@ -62,34 +61,6 @@ func (c *Controller) observe(v *View, shares bool) error {
 		observeSiblings(v)
 	}
 	return nil
-}
-
-// made are the directories that bulkhead made in this boot. Where the journal knows of none, because it
-// was lost, the history tells.
-func (c *Controller) made(boot string) map[cgroup.Dir]bool {
-	made := c.Store.Made(boot)
-	if len(made) > 0 {
-		return made
-	}
-	entries, err := c.Store.History()
-	if err != nil {
-		return made
-	}
-	made = map[cgroup.Dir]bool{}
-	for _, e := range entries {
-		if e.Boot != boot || e.Outcome != journal.Committed {
-			continue
-		}
-		for _, ch := range e.Changes {
-			switch ch.Op {
-			case journal.OpMakeDir:
-				made[ch.Dir] = true
-			case journal.OpRemoveDir:
-				delete(made, ch.Dir)
-			}
-		}
-	}
-	return made
 }
 
 // filesByHierarchy names the knob files of each hierarchy that the table can use, and none for

@@ -198,7 +198,7 @@ func (c *Controller) roots(f *host.Facts, s *state) []string {
 			found[p.Host.Root] = true
 		}
 	}
-	for d := range c.made(f.BootID) {
+	for d := range c.Store.Made(f.BootID) {
 		top, _, _ := strings.Cut(strings.TrimPrefix(d.Path, "/"), "/")
 		found[top] = true
 	}

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"bulkhead/internal/host"
 	"bulkhead/internal/testhost"
 )
 
@@ -74,6 +76,62 @@ func TestReleaseWithoutAJournal(t *testing.T) {
 	for _, h := range testhost.Hierarchies(t) {
 		if there, _ := testhost.Tree(t).Exists(s.at(h.ID, "")); there {
 			t.Errorf("%s still has the root group", h.ID)
+		}
+	}
+}
+
+// One damaged record of the journal, an old one too, closes neither way out, and status says that records are
+// missing until there is nothing left to give back.
+func TestOneDamagedRecord(t *testing.T) {
+	p, m := marked(t, 70107)
+	q, n := marked(t, 70108)
+	group := func(name, mark string) string {
+		return "  " + name + ": {match: [{cmdline: '" + mark + "'}], cpu: {limit: 1}, tasks: 500, oom_score_adj: 100}\n"
+	}
+	first := "groups:\n" + group("a", m)
+	second := first + group("b", n)
+	for i, records := 0, 1; i < records; i++ {
+		s := newSite(t)
+		homes := []string{s.where("cpu", p), s.where("cpu", q)}
+		s.apply(first)
+		s.apply(second)
+		log := filepath.Join(s.state, "journal.log")
+		data, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.SplitAfter(string(data), "\n")
+		records = len(lines) - 1 // the last line is empty
+		lines[i] = lines[i][:20] + "~" + lines[i][21:]
+		if err := os.WriteFile(log, []byte(strings.Join(lines, "")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.reopen()
+		s.must(Request{Verb: "set", Assign: []string{"a:cpu.limit=0.5"}})
+		s.reopen()
+		st, err := s.Status()
+		if err != nil || len(st.Warnings) != 1 && i < records-1 { // a torn end is mended whole
+			t.Errorf("record %d of %d: status after the mending: %q, %v", i, records, st.Warnings, err)
+		}
+		s.apply(second)
+		s.reopen()
+		s.must(Request{Verb: "release", All: true})
+		if got := []string{s.where("cpu", p), s.where("cpu", q)}; !slices.Equal(got, homes) {
+			t.Errorf("record %d of %d: released to %q, from %q", i, records, got, homes)
+		}
+		for _, h := range testhost.Hierarchies(t) {
+			if there, _ := testhost.Tree(t).Exists(s.at(h.ID, "")); there {
+				t.Errorf("record %d of %d: %s still has the root group", i, records, h.ID)
+			}
+		}
+		for _, id := range []host.ProcID{p, q} {
+			if score, err := s.Host.ReadOOMScoreAdj(id); err != nil || score != 0 {
+				t.Errorf("record %d of %d: oom_score_adj %d, %v", i, records, score, err)
+			}
+		}
+		s.reopen()
+		if w := s.Warnings(); len(w) > 0 {
+			t.Errorf("record %d of %d: released: warnings %q", i, records, w)
 		}
 	}
 }

@@ -157,8 +157,10 @@ func TestDamageInTheMiddle(t *testing.T) {
 		if p, ok := again.Pending(); at < ends[len(ends)-3]-1 && (!ok || p.ID != 5) {
 			t.Fatalf("byte %d: the open transaction was lost: %s", at, summary(again, boot))
 		}
-		if len(again.Warnings()) > 0 {
-			t.Fatalf("byte %d: the mended log is damaged: %q", at, again.Warnings())
+		_, open := again.Pending()
+		lacks := open || len(again.Made(boot)) > 0 // something of ours is still there
+		if w := again.Warnings(); lacks != (len(w) == 1 && strings.Contains(w[0], "lacks records")) || !lacks && len(w) > 0 {
+			t.Fatalf("byte %d: warnings %q after mending", at, w)
 		}
 		if g, w := summary(again, boot), summary(s, boot); g != w {
 			t.Fatalf("byte %d: read again\n%s\nwas\n%s", at, g, w)

@@ -26,20 +26,38 @@ type Entry struct {
 
 // counters are what the end of the history says.
 type counters struct {
-	n   int
-	txn uint64
+	n    int
+	txn  uint64
+	boot string            // of txn
+	last map[string]uint64 // by boot
 }
 
 func (c *counters) use(payload []byte) error {
 	var e struct {
-		N   int    `json:"n"`
-		Txn uint64 `json:"txn"`
+		N    int    `json:"n"`
+		Txn  uint64 `json:"txn"`
+		Boot string `json:"boot"`
 	}
 	if err := json.Unmarshal(payload, &e); err != nil {
 		return fmt.Errorf("decode entry: %w", err)
 	}
-	c.n, c.txn = max(c.n, e.N), max(c.txn, e.Txn)
+	c.n = max(c.n, e.N)
+	c.took(e.Boot, e.Txn)
 	return nil
+}
+
+// took takes in the transaction of an entry.
+func (c *counters) took(boot string, txn uint64) {
+	if txn == 0 {
+		return
+	}
+	if txn >= c.txn {
+		c.txn, c.boot = txn, boot
+	}
+	if c.last == nil {
+		c.last = map[string]uint64{}
+	}
+	c.last[boot] = max(c.last[boot], txn)
 }
 
 // History gives every entry, oldest first. Entries that cannot be read are left out and mentioned
@@ -91,7 +109,8 @@ func (s *Store) record(e Entry) (int, error) {
 	if err := s.history.append(data, true); err != nil {
 		return 0, err
 	}
-	s.entries = counters{e.N, max(s.entries.txn, e.Txn)}
+	s.entries.n = e.N
+	s.entries.took(e.Boot, e.Txn)
 	return e.N, nil
 }
 

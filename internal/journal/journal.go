@@ -8,6 +8,7 @@
 //
 //	/var/lib/bulkhead/        0700
 //	    lock                  flock(2); names the holder
+//	    agent.lock            the same, held by the agent as long as it lives
 //	    journal.log           one record per line: CRC-32C in hex, a space, JSON
 //	    history.log           the same format, one Entry each
 //	    applied.json, …       documents, replaced by rename
@@ -32,9 +33,10 @@ import (
 
 // Names of files in the state directory.
 const (
-	lockName    = "lock"
-	logName     = "journal.log"
-	historyName = "history.log"
+	lockName      = "lock"
+	agentLockName = "agent.lock"
+	logName       = "journal.log"
+	historyName   = "history.log"
 )
 
 // Sizes at which the logs are rewritten with only what is still needed.
@@ -157,34 +159,52 @@ func (s *Store) load(mend bool) error {
 	if err != nil {
 		return err
 	}
+	damaged := len(d.faults) > 0
+	if err := s.recall(st, seen, damaged && !d.torn()); err != nil {
+		return err
+	}
 	s.log.adopt(d)
 	s.history.adopt(hd)
-	if err := s.judge(s.log, d, mend); err != nil {
+	lost, err := line(record{Kind: kindLost})
+	if err != nil {
 		return err
 	}
-	if err := s.judge(s.history, hd, mend); err != nil {
+	end, err := s.lateEnd(st, seen)
+	if err != nil {
 		return err
 	}
-	s.state, s.entries, s.mended = st, seen, mend
-	if mend {
+	s.judge(s.log, d, mend, lost)
+	s.judge(s.history, hd, mend, nil)
+	if mend && end != nil {
+		if err := s.log.append(end, true); err != nil {
+			s.warn(fmt.Sprintf("record the end of a change: %v", err)) // it is found again the next time
+		}
+	}
+	if !damaged {
+		s.warnLost(st)
+	}
+	s.state, s.entries = st, seen
+	s.mended = mend && s.log.sealed == nil && s.history.sealed == nil
+	if s.mended {
 		s.recordLate()
 	}
 	return nil
 }
 
-// judge warns of what is wrong with a log and, if asked, mends it.
-func (s *Store) judge(l *logFile, d damage, mend bool) (err error) {
+// judge warns of what is wrong with a log and, if asked, mends it; the mended one ends with mark. One that
+// cannot be mended, because the disk is full or read-only, is read as it is and takes no more.
+func (s *Store) judge(l *logFile, d damage, mend bool, mark []byte) {
 	if len(d.faults) == 0 {
-		return nil
+		return
 	}
 	text := l.describe(d)
 	if mend {
-		text, err = l.mend(d, s.o.Now())
+		mended, err := l.mend(d, mark, s.o.Now())
+		if l.sealed = err; err == nil {
+			text = mended
+		}
 	}
-	if err == nil {
-		s.warn(text)
-	}
-	return err
+	s.warn(text)
 }
 
 // makeDir makes the state directory, readable by its owner only.

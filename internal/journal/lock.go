@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -17,6 +18,8 @@ type Holder struct {
 	Verb  string    `json:"verb"`
 	Who   string    `json:"who,omitempty"`
 	Since time.Time `json:"since"`
+	// Socket is where an agent listens.
+	Socket string `json:"socket,omitempty"`
 }
 
 // LockedError says that somebody else has the lock.
@@ -46,7 +49,8 @@ type Lock struct {
 }
 
 // Lock takes the lock or returns a *LockedError at once. It makes the state directory if need be,
-// reads again what another process wrote meanwhile, and mends logs that a crash left torn.
+// reads again what another process wrote meanwhile, and mends logs that a crash left torn. A directory
+// that has become read-only can be locked too: what is in it is needed to give the host back.
 func (s *Store) Lock(verb, who string) (*Lock, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +58,24 @@ func (s *Store) Lock(verb, who string) (*Lock, error) {
 		return nil, err
 	}
 	path := filepath.Join(s.dir, lockName)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	f, err := takeLock(path, Holder{PID: os.Getpid(), Verb: verb, Who: who, Since: s.o.Now()})
+	if err != nil {
+		return nil, err
+	}
+	if !s.mended || s.log.changed() || s.history.changed() {
+		err = s.load(true)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	s.lock = &Lock{store: s, file: f}
+	return s.lock, nil
+}
+
+// takeLock opens a lock file and locks it, or returns a *LockedError at once.
+func takeLock(path string, h Holder) (*os.File, error) {
+	f, err := openLock(path)
 	if err != nil {
 		return nil, fileError("open lock", path, err)
 	}
@@ -66,16 +87,23 @@ func (s *Store) Lock(verb, who string) (*Lock, error) {
 		return nil, fileError("lock", path, err)
 	}
 	// Who holds it is for people only: a full disk must not stand in the way of a release.
-	_ = writeHolder(f, Holder{PID: os.Getpid(), Verb: verb, Who: who, Since: s.o.Now()})
-	if !s.mended || s.log.changed() || s.history.changed() {
-		err = s.load(true)
+	_ = writeHolder(f, h)
+	return f, nil
+}
+
+// openLock opens a lock file, making it if need be. flock(2) asks for no right to write, so one on a file
+// system that has become read-only is opened for reading; where none was made yet, the directory stands
+// in for it.
+func openLock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if !errors.Is(err, unix.EROFS) {
+		return f, err
 	}
-	if err != nil {
-		f.Close()
-		return nil, err
+	f, err = os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		f, err = os.Open(filepath.Dir(path))
 	}
-	s.lock = &Lock{store: s, file: f}
-	return s.lock, nil
+	return f, err
 }
 
 // Release gives the lock back. A second call does nothing.
@@ -97,6 +125,28 @@ func (s *Store) unlock() {
 	_ = s.lock.file.Truncate(0)
 	_ = s.lock.file.Close() // closes the only descriptor, and with it the flock(2)
 	s.lock = nil
+}
+
+// AgentLock is the right to be the agent of a state directory.
+type AgentLock struct{ file *os.File }
+
+// LockAgent takes the right to be the agent, for as long as the process lives or until Release. A
+// *LockedError names the other agent. It is apart from Lock, which each change takes for itself.
+func (s *Store) LockAgent(socket string) (*AgentLock, error) {
+	if err := s.makeDir(); err != nil {
+		return nil, err
+	}
+	f, err := takeLock(filepath.Join(s.dir, agentLockName), Holder{PID: os.Getpid(), Verb: "agent", Since: s.o.Now(), Socket: socket})
+	if err != nil {
+		return nil, err
+	}
+	return &AgentLock{f}, nil
+}
+
+// Release gives the right back.
+func (l *AgentLock) Release() {
+	_ = l.file.Truncate(0)
+	_ = l.file.Close()
 }
 
 func flock(f *os.File) error {

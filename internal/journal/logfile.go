@@ -20,7 +20,9 @@ type logFile struct {
 	size  int64
 	dirty bool // bytes beyond size may be in the file
 	fresh bool // the directory entry is not known to be on disk
-	seen  os.FileInfo
+	// sealed is why the log could not be mended: a record behind a torn one would be lost.
+	sealed error
+	seen   os.FileInfo
 }
 
 // damage is a log as read, with what is wrong in it.
@@ -49,7 +51,7 @@ func (l *logFile) read(use func([]byte) error) (damage, error) {
 // adopt takes the file for what read just found; another process may have replaced the open one.
 func (l *logFile) adopt(d damage) {
 	_ = l.close() // nothing was written through it that was not checked
-	l.size, l.dirty, l.fresh = int64(len(d.data)), false, d.missing
+	l.size, l.dirty, l.fresh, l.sealed = int64(len(d.data)), false, d.missing, nil
 	l.mark()
 }
 
@@ -70,9 +72,9 @@ func more(n int) string {
 }
 
 // mend makes the file sound again and says what it did. A torn tail is cut off. A file damaged
-// elsewhere is kept under another name, and a new one gets the records that could be read; a kill
+// elsewhere is kept under another name, and a new one gets the records that could be read, and mark; a kill
 // at any point leaves the damaged file or the mended one in place, never none.
-func (l *logFile) mend(d damage, now time.Time) (string, error) {
+func (l *logFile) mend(d damage, mark []byte, now time.Time) (string, error) {
 	if d.torn() {
 		l.size, l.dirty = d.faults[0].offset, true
 		if err := l.append(nil, true); err != nil {
@@ -84,7 +86,7 @@ func (l *logFile) mend(d damage, now time.Time) (string, error) {
 	if _, err := writeFile(l.fs, aside, d.data); err != nil {
 		return "", fileError("set damaged log aside as", aside, err)
 	}
-	if err := l.replace(without(d.data, d.faults)); err != nil {
+	if err := l.replace(append(without(d.data, d.faults), mark...)); err != nil {
 		return "", err
 	}
 	return l.describe(d) + fmt.Sprintf("; what could be read was kept, the damaged file is %q", aside), nil
@@ -93,6 +95,9 @@ func (l *logFile) mend(d damage, now time.Time) (string, error) {
 // append adds whole records. After an error the log holds what it held before; if even that could
 // not be arranged, the next append arranges it first.
 func (l *logFile) append(data []byte, sync bool) (err error) {
+	if l.sealed != nil {
+		return l.sealed
+	}
 	defer func() {
 		if err != nil {
 			l.cut()

@@ -30,6 +30,7 @@ const (
 	kindLeft   = "left"   // ID, Changes: those that could not be undone
 	kindEnd    = "end"    // ID, Outcome, Note, Time
 	kindHome   = "home"   // Boot, Home
+	kindLost   = "lost"   // records before this one were damaged and are gone
 )
 
 // record is one line of journal.log.
@@ -56,6 +57,7 @@ type snapshot struct {
 	Processes []processHome `json:"processes,omitempty"`
 	Homes     []Home        `json:"homes,omitempty"`
 	Last      *ended        `json:"last,omitempty"`
+	Lost      bool          `json:"lost,omitempty"` // some of what it sums up was damaged
 }
 
 type processHome struct {
@@ -81,6 +83,11 @@ type state struct {
 	hasLeft bool
 	last    *ended
 	base    int64 // bytes of the log right after it was compacted
+
+	latest string            // boot of the last transaction, or of the snapshot
+	txns   map[uint64]string // boot of each transaction since the snapshot
+	summed uint64            // transactions before this one are in the snapshot
+	lost   map[string]bool   // by boot: records are missing
 }
 
 // bootState is what bulkhead did to the kernel since one boot.
@@ -92,7 +99,9 @@ type bootState struct {
 	pairs     map[string]bool
 }
 
-func newState() *state { return &state{next: 1, boots: map[string]*bootState{}} }
+func newState() *state {
+	return &state{next: 1, boots: map[string]*bootState{}, txns: map[uint64]string{}, lost: map[string]bool{}}
+}
 
 // boot gives the state of a boot; one that nothing was recorded for is empty.
 func (s *state) boot(id string) *bootState {
@@ -130,7 +139,7 @@ func (s *state) use(payload []byte) error {
 func (r *record) check(version int) error {
 	ok := version > formatVersion
 	switch r.Kind {
-	case kindFormat, kindMoves, kindForgo, kindLeft, kindEnd:
+	case kindFormat, kindMoves, kindForgo, kindLeft, kindEnd, kindLost:
 		ok = true
 	case kindState:
 		ok = r.State != nil
@@ -153,6 +162,8 @@ func (s *state) add(r record) {
 		s.version = max(s.version, r.Version)
 	case kindState:
 		s.restore(r.Boot, r.State)
+	case kindLost:
+		s.lost[s.latest] = true
 	case kindHome:
 		s.own(r.Boot).addHome(*r.Home)
 	case kindBegin:
@@ -190,6 +201,7 @@ func (s *state) begin(t Txn) {
 	t.Changes = slices.Clone(t.Changes)
 	s.pending = &t
 	s.next = max(s.next, t.ID+1)
+	s.latest, s.txns[t.ID] = t.Boot, t.Boot
 }
 
 func (s *state) end(r record) {
@@ -367,7 +379,7 @@ func (s *state) only(boot string, alive func(host.ProcID) bool) *state {
 // snapshot sums up one boot. There must be no pending transaction.
 func (s *state) snapshot(boot string) record {
 	b := s.boot(boot)
-	snap := &snapshot{Next: s.next, Originals: slices.Clone(b.originals), Homes: b.homes, Last: s.last}
+	snap := &snapshot{Next: s.next, Originals: slices.Clone(b.originals), Homes: b.homes, Last: s.last, Lost: s.lost[boot]}
 	snap.Made = slices.SortedFunc(maps.Keys(b.made), func(a, b cgroup.Dir) int {
 		return cmp.Or(cmp.Compare(a.Hierarchy, b.Hierarchy), cmp.Compare(a.Path, b.Path))
 	})
@@ -383,6 +395,8 @@ func (s *state) snapshot(boot string) record {
 func (s *state) restore(boot string, snap *snapshot) {
 	s.next = max(s.next, snap.Next)
 	s.last = snap.Last
+	s.latest, s.summed, s.lost[boot] = boot, s.next, snap.Lost
+	clear(s.txns)
 	delete(s.boots, boot)
 	b := s.own(boot)
 	for _, d := range snap.Made {

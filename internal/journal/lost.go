@@ -1,0 +1,179 @@
+package journal
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"bulkhead/internal/cgroup"
+)
+
+// What the journal has lost, to damage or because somebody removed it, the history tells as far as it goes:
+// its entries hold the same changes. Only the boot of the newest transaction matters; nothing is ever
+// written back for another.
+
+// newest is the boot of the newest transaction that the journal or the history knows.
+func (s *state) newest(seen counters) string {
+	last := uint64(0)
+	for id := range s.txns {
+		last = max(last, id)
+	}
+	if s.latest != "" && last >= seen.txn || seen.txn < s.summed {
+		return s.latest
+	}
+	return cmp.Or(seen.boot, s.latest)
+}
+
+// gap says whether the log lacks a transaction of a boot: they are numbered without a hole.
+func (s *state) gap(boot string, seen counters) bool {
+	first := max(s.summed, 1)
+	for id, of := range s.txns {
+		if of != boot {
+			first = max(first, id+1)
+		}
+	}
+	for of, id := range seen.last {
+		if of != boot {
+			first = max(first, id+1)
+		}
+	}
+	for id := first; id < s.next; id++ {
+		if _, there := s.txns[id]; !there {
+			return true
+		}
+	}
+	return false
+}
+
+// recall completes a state, read from a log that maybe lacks records, by what the history tells.
+func (s *Store) recall(st *state, seen counters, damaged bool) error {
+	st.next = max(st.next, seen.txn+1)
+	boot := st.newest(seen)
+	if boot == "" || !damaged && !st.lost[boot] && !st.gap(boot, seen) {
+		return nil
+	}
+	st.lost[boot] = true
+	h := newState().own(boot)
+	var told []Change
+	d, err := s.history.read(func(payload []byte) error {
+		var e Entry
+		if err := json.Unmarshal(payload, &e); err != nil {
+			return fmt.Errorf("decode entry: %w", err)
+		}
+		if e.Boot == boot && e.Txn != 0 && e.Outcome != Undone {
+			h.replay(e.Changes)
+			told = append(told, e.Changes...)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	b := st.own(boot)
+	if len(d.faults) == 0 { // else the log may know better
+		b.forget(told)
+	}
+	b.complete(h)
+	return nil
+}
+
+// lateEnd ends the pending transaction when the history, which comes after the journal, holds its end: the
+// record of it was damaged, and undoing what was done long ago would lift limits behind everybody's back. It
+// gives the line that the log lacks, nil when it lacks none.
+func (s *Store) lateEnd(st *state, seen counters) ([]byte, error) {
+	p := st.pending
+	if p == nil || !p.Recorded || p.ID > seen.txn {
+		return nil, nil
+	}
+	var end *record
+	_, err := s.history.read(func(payload []byte) error {
+		var e Entry
+		if err := json.Unmarshal(payload, &e); err != nil {
+			return fmt.Errorf("decode entry: %w", err)
+		}
+		if e.Txn == p.ID && e.Boot == p.Boot {
+			end = &record{Kind: kindEnd, ID: p.ID, Outcome: e.Outcome, Note: e.Text, Time: e.Time}
+		}
+		return nil
+	})
+	if err != nil || end == nil {
+		return nil, err
+	}
+	st.add(*end)
+	return line(end)
+}
+
+// replay takes in the changes of an entry of the history.
+func (b *bootState) replay(changes []Change) {
+	changes = slices.Clone(changes)
+	slices.SortStableFunc(changes, func(a, b Change) int { return cmp.Compare(a.Seq, b.Seq) })
+	for _, c := range changes {
+		b.done(c)
+		from := cgroup.Dir{Hierarchy: c.Dir.Hierarchy, Path: c.Old}
+		if c.Op == OpMove && c.Old != "" && b.made[c.Dir] && !b.made[from] {
+			b.addHome(Home{Group: c.Group, From: map[string]string{from.Hierarchy: from.Path}})
+		}
+	}
+}
+
+// forget drops what is known of the directories and places of changes.
+func (b *bootState) forget(changes []Change) {
+	for _, c := range changes {
+		switch c.Op {
+		case OpMakeDir, OpRemoveDir:
+			delete(b.made, c.Dir)
+		case OpWrite, OpOOMScore:
+			b.originals = slices.DeleteFunc(b.originals, func(o Change) bool { return samePlace(o, c) })
+		}
+	}
+}
+
+// complete adds what the history tells. It goes first where both know something: with its beginning lost, the
+// log takes a value that bulkhead wrote for an original, and one of its directories for a home.
+func (b *bootState) complete(h *bootState) {
+	maps.Copy(b.made, h.made)
+	originals := slices.Clone(h.originals)
+	for _, c := range b.originals {
+		known := slices.ContainsFunc(h.originals, func(o Change) bool { return samePlace(o, c) })
+		if !known && (c.Op == OpOOMScore || !b.made[c.Dir]) {
+			originals = append(originals, c)
+		}
+	}
+	b.originals = originals
+	for id, from := range h.process {
+		if b.process[id] == nil {
+			b.process[id] = map[string]string{}
+		}
+		maps.Copy(b.process[id], from)
+	}
+	ours := func(hierarchy, path string) bool { return b.made[cgroup.Dir{Hierarchy: hierarchy, Path: path}] }
+	for id, from := range b.process {
+		if maps.DeleteFunc(from, ours); len(from) == 0 {
+			delete(b.process, id)
+		}
+	}
+	own := b.homes
+	b.homes, b.pairs = nil, map[string]bool{}
+	for _, home := range append(slices.Clone(h.homes), own...) {
+		home.From = maps.Clone(home.From)
+		if maps.DeleteFunc(home.From, ours); len(home.From) > 0 {
+			b.addHome(home)
+		}
+	}
+}
+
+// empty says whether bulkhead has changed nothing in a boot that is still to be given back.
+func (b *bootState) empty() bool {
+	return len(b.made) == 0 && len(b.originals) == 0 && len(b.process) == 0
+}
+
+// warnLost says that records are missing, as long as there is something left to give back.
+func (s *Store) warnLost(st *state) {
+	for boot, lost := range st.lost {
+		if lost && (st.pending != nil || !st.boot(boot).empty()) {
+			s.warn(s.log.path + ": lacks records, which were damaged or removed; what the history tells is used in their place, until `bulkhead release --all` or a reboot")
+		}
+	}
+}
