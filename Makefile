@@ -1,6 +1,8 @@
 # bulkhead: build, prove, show. `make` alone lists the targets.
 
-SHELL := bash
+# SHELL=1 on the command line asks `make lab` for a shell; what runs the recipes is always this one.
+LAB_SHELL := $(if $(filter command,$(firstword $(origin SHELL))),$(SHELL))
+override SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 

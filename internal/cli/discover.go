@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -57,10 +58,10 @@ func (a *app) printDiscovery(d *control.Discovery) {
 		if h.ReadOnly {
 			where += " (read-only)"
 		}
-		fmt.Fprintf(w, "%s\tv%d\t%s\t%s\n", h.ID, h.Version, dash(strings.Join(h.Controllers, " ")), where)
+		fmt.Fprintf(w, "%s\tv%d\t%s\t%s\n", h.ID, h.Version, dash(strings.Join(controllerNames(h), " ")), where)
 	}
 	flush(w)
-	a.printNotMounted(f.Controllers)
+	a.printNotMounted(f)
 	w = a.table("disk", "number", "kind", "size", "rotates", "scheduler", "on")
 	for _, dev := range f.Devices {
 		on := cmp.Or(dev.Backing, strings.Join(dev.Slaves, " "))
@@ -71,11 +72,27 @@ func (a *app) printDiscovery(d *control.Discovery) {
 	a.printInstances(d.Instances)
 }
 
-// printNotMounted names the controllers that nothing can use, with the command that changes it.
-func (a *app) printNotMounted(all []host.Controller) {
+// controllerNames are the controllers of a hierarchy as its version calls them: cgroup2's blkio is io.
+func controllerNames(h host.Hierarchy) []string {
+	names := slices.Clone(h.Controllers)
+	for i, name := range names {
+		if h.Version == 2 && name == "blkio" {
+			names[i] = "io"
+		}
+	}
+	return names
+}
+
+// printNotMounted names the controllers that bulkhead could use and nothing can, with the command that changes it.
+// Where cgroup2 governs the CPU, it counts CPU time and freezes without controllers of their own.
+func (a *app) printNotMounted(f *host.Facts) {
+	used := []string{"cpu", "cpuset", "memory", "blkio", "pids", "hugetlb"}
+	if h, ok := f.HierarchyOf("cpu"); !ok || h.Version == 1 {
+		used = append(used, "cpuacct", "freezer")
+	}
 	some := false
-	for _, c := range all {
-		if c.Hierarchy == "" && c.Hint != "" {
+	for _, c := range f.Controllers {
+		if c.Hierarchy == "" && c.Hint != "" && slices.Contains(used, c.Name) {
 			fmt.Fprintf(a.out, "%s is not mounted; to have it: %s\n", c.Name, c.Hint)
 			some = true
 		}

@@ -41,8 +41,19 @@ func (c *Controller) Discover() (*Discovery, error) {
 	}, nil
 }
 
+// controls says whether a directory has the controller of a file. On v1 it has those of its hierarchy.
+func controls(t *cgroup.Tree, d cgroup.Dir, file string) bool {
+	enabled, err := t.Read(d.File("cgroup.controllers"))
+	if err != nil {
+		return true
+	}
+	controller, _, _ := strings.Cut(file, ".")
+	return slices.Contains(strings.Fields(enabled), controller)
+}
+
 // hasKnob answers whether a directory below the root of a hierarchy shows a file. A root directory
-// lacks some files that its children have, so only a child proves an absence.
+// lacks some files that its children have, so only a child proves an absence; and on v2 only one that has the
+// file's controller, which systemd for one gives to few.
 func hasKnob(t *cgroup.Tree) func(hierarchy, file string) knob.Verdict {
 	children := map[string][]string{}
 	return func(hierarchy, file string) knob.Verdict {
@@ -58,7 +69,7 @@ func hasKnob(t *cgroup.Tree) func(hierarchy, file string) knob.Verdict {
 		for _, name := range names {
 			d := cgroup.Dir{Hierarchy: hierarchy, Path: "/" + name}
 			files, err := t.Files(d)
-			if err != nil {
+			if err != nil || !controls(t, d, file) {
 				continue
 			}
 			for _, f := range files {

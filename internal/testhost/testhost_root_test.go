@@ -4,6 +4,7 @@ package testhost_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -221,7 +222,10 @@ func TestSnapshotShowsKnobsDirectoriesAndMembership(t *testing.T) {
 			t.Errorf("no %q in\n%s", line, moved)
 		}
 	}
-	must(tree.Move(cpu.Parent(), process))
+	// Back to where it came from, which on a host with systemd is a unit's directory.
+	_, home, _ := strings.Cut(empty, fmt.Sprintf("process %d in %s: ", process.PID, cpu.Hierarchy))
+	home, _, _ = strings.Cut(home, "\n")
+	must(tree.Move(cgroup.Dir{Hierarchy: cpu.Hierarchy, Path: home}, process))
 	must(tree.Remove(cpu))
 	if again := look(); again != empty {
 		t.Errorf("after undoing all:\n%s\nbefore:\n%s", again, empty)

@@ -35,26 +35,35 @@ func cache(t *testing.T) string {
 	return dir
 }
 
-// build gives the image of a recipe, a directory with a list of packages, a hook for mmdebstrap(1) and PID 1. It is
-// kept in the cache under the hash of the recipe; packages are as old as their image: remove it for newer ones.
-func build(t *testing.T, cache, suite string) image {
+// build gives the image of a recipe, a directory named by Debian's suite and, after a dash, what is special about
+// it, with a list of packages, a hook for mmdebstrap(1), and either PID 1 or a second hook that finishes the root
+// directory. It is kept in the cache under the hash of the recipe; packages are as old as their image: remove it for
+// newer ones.
+func build(t *testing.T, cache, recipe string) image {
 	t.Helper()
-	dir := filepath.Join(cache, suite+"-"+hash(t, suite))
+	suite, _, _ := strings.Cut(recipe, "-")
+	dir := filepath.Join(cache, recipe+"-"+hash(t, recipe))
 	img := image{filepath.Join(dir, "root.img"), filepath.Join(dir, "vmlinuz"), filepath.Join(dir, "initrd")}
 	if _, err := os.Stat(dir); err == nil {
 		return img
 	}
-	t.Logf("building the image of %s (a few minutes)", suite)
+	t.Logf("building the image of %s (a few minutes)", recipe)
 	work, err := os.MkdirTemp(cache, "build-")
 	must(t, err)
 	defer os.RemoveAll(work)
-	packages, err := os.ReadFile(filepath.Join(suite, "packages"))
+	packages, err := os.ReadFile(filepath.Join(recipe, "packages"))
 	must(t, err)
 	root, out := filepath.Join(work, "root"), filepath.Join(work, "out")
-	run(t, "mmdebstrap", "--quiet", "--variant=minbase", "--include="+strings.Join(strings.Fields(string(packages)), ","),
-		"--essential-hook="+absolute(t, suite, "hook"), suite, root)
+	args := []string{"--quiet", "--variant=minbase", "--include=" + strings.Join(strings.Fields(string(packages)), ","),
+		"--essential-hook=" + absolute(t, recipe, "hook")}
+	if _, err := os.Stat(filepath.Join(recipe, "customize")); err == nil {
+		args = append(args, "--customize-hook="+absolute(t, recipe, "customize"))
+	}
+	run(t, "mmdebstrap", append(args, suite, root)...)
 	must(t, os.Mkdir(out, 0o755))
-	install(t, absolute(t, suite, "lab-init"), filepath.Join(root, "sbin/lab-init"))
+	if _, err := os.Stat(filepath.Join(recipe, "lab-init")); err == nil {
+		install(t, absolute(t, recipe, "lab-init"), filepath.Join(root, "sbin/lab-init"))
+	}
 	for pattern, name := range map[string]string{"vmlinuz-*": "vmlinuz", "initrd.img-*": "initrd"} {
 		found, err := filepath.Glob(filepath.Join(root, "boot", pattern))
 		if err != nil || len(found) != 1 {

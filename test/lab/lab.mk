@@ -3,12 +3,17 @@
 MODE ?= unified
 
 .PHONY: lab
-lab: lab-deps ## the root tests in an emulated machine: MODE=unified, hybrid or legacy
+lab: lab-deps ## the root tests in an emulated machine: MODE=unified, hybrid, legacy or these with systemd-; SHELL=1: a shell there
+ifdef LAB_SHELL
+	go test -c -tags lab -o dist/lab.test ./test/lab
+	cd test/lab && ../../dist/lab.test -test.run '^TestLab$$' -test.timeout 24h -lab.limit 24h -lab.mode $(MODE) -lab.shell
+else
 	go test -tags lab -count 1 -timeout 45m ./test/lab -lab.mode $(MODE)
+endif
 
 .PHONY: lab-all
 lab-all: lab-deps ## the same in every mode, one after the other
-	for mode in unified hybrid legacy; do go test -tags lab -count 1 -timeout 45m ./test/lab -lab.mode $$mode; done
+	for mode in unified hybrid legacy systemd-unified systemd-hybrid systemd-legacy; do go test -tags lab -count 1 -timeout 45m ./test/lab -lab.mode $$mode; done
 
 .PHONY: lab-deps
 lab-deps: ## install what builds and runs the machines

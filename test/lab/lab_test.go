@@ -25,7 +25,8 @@ import (
 )
 
 var (
-	mode   = flag.String("lab.mode", "unified", "cgroup `mode` of the machine: unified, hybrid or legacy")
+	mode   = flag.String("lab.mode", "unified", "cgroup `mode` of the machine: unified, hybrid or legacy, each also with systemd- before it")
+	shell  = flag.Bool("lab.shell", false, "no tests: a shell in the machine, on this terminal")
 	only   = flag.String("lab.run", "", "only tests whose \"package.Test\" matches the `regexp`")
 	limit  = flag.Duration("lab.limit", 25*time.Minute, "how long the machine may run")
 	record = flag.String("lab.record", "", "write what the machine said to this `file`")
@@ -34,6 +35,64 @@ var (
 // packages are those whose root tests need a kernel and no database server.
 var packages = []string{
 	"internal/host", "internal/cgroup", "internal/cgroup/conformance", "internal/knob", "internal/testhost", "internal/apply", "internal/control",
+}
+
+// systemd is what the name of a mode begins with when systemd is PID 1 of the machine.
+const systemd = "systemd-"
+
+// machine is how the machine of a mode is built and booted.
+type machine struct {
+	recipe string
+	pid1   string
+	kernel []string // more words for the kernel's command line
+	qemu   []string // more arguments
+	spare  int      // empty disks of 512 MiB after the payload's
+}
+
+// machineFor gives the machine of a mode. Those with systemd have two NUMA nodes, real database servers as
+// services and spare disks, which the guest partitions, puts under LVM and joins to a mirror.
+func machineFor(t *testing.T, mode string) machine {
+	t.Helper()
+	cgroups, with := strings.CutPrefix(mode, systemd)
+	if !with {
+		return machine{recipe: "bookworm", pid1: "/sbin/lab-init", qemu: []string{"-smp", "2", "-m", "2048"}}
+	}
+	m := machine{recipe: "bookworm-systemd", pid1: "/lib/systemd/systemd", spare: 4, qemu: []string{
+		"-smp", "4", "-m", "2048",
+		"-object", "memory-backend-ram,id=m0,size=1024M", "-object", "memory-backend-ram,id=m1,size=1024M",
+		"-numa", "node,nodeid=0,cpus=0-1,memdev=m0", "-numa", "node,nodeid=1,cpus=2-3,memdev=m1",
+	}}
+	switch cgroups {
+	case "unified":
+		m.kernel = []string{"systemd.unified_cgroup_hierarchy=1"}
+	case "hybrid":
+		m.kernel = []string{"systemd.unified_cgroup_hierarchy=0"}
+	case "legacy":
+		m.kernel = []string{"systemd.unified_cgroup_hierarchy=0", "systemd.legacy_systemd_cgroup_controller=1"}
+	default:
+		t.Fatalf("unknown mode %q", mode)
+	}
+	return m
+}
+
+// exemptions are the tests left out of a mode. systemd co-mounts v1's controllers as the legacy machine does.
+func exemptions(mode string) map[string]string {
+	cgroups, with := strings.CutPrefix(mode, systemd)
+	if with && cgroups == "hybrid" {
+		cgroups = "legacy"
+	}
+	return exempt[cgroups]
+}
+
+// withoutSystemd are packages whose tests change the host through the verbs, which refuse one with systemd so far.
+var withoutSystemd = []string{"internal/apply", "internal/control"}
+
+// packagesOf gives the packages whose tests run in a mode.
+func packagesOf(mode string) []string {
+	if !strings.HasPrefix(mode, systemd) {
+		return packages
+	}
+	return slices.DeleteFunc(slices.Clone(packages), func(p string) bool { return slices.Contains(withoutSystemd, p) })
 }
 
 // exempt are the tests that are about what a mode does not have, with the reason.
@@ -56,10 +115,14 @@ const top = "../.."
 // skipped or is missing counts as failed.
 func TestLab(t *testing.T) {
 	dir := cache(t)
-	img := build(t, dir, "bookworm")
+	m := machineFor(t, *mode)
+	img := build(t, dir, m.recipe)
 	work := t.TempDir()
 	want := payload(t, work)
-	console := boot(t, img, filepath.Join(work, "payload.img"), filepath.Join(dir, "console-"+*mode+".txt"))
+	console := boot(t, m, img, work, filepath.Join(dir, "console-"+*mode+".txt"))
+	if *shell {
+		return
+	}
 	sections, broken := Transcript(bytes.NewReader(console))
 	if *record != "" {
 		must(t, os.WriteFile(*record, report(sections), 0o644))
@@ -74,18 +137,37 @@ func TestLab(t *testing.T) {
 	if broken != nil {
 		t.Errorf("%v; the console ends with\n%s", broken, tail(console))
 	}
-	if err := CheckMode(*mode, byName["mounts"].Lines); err != nil {
+	if err := CheckMode(strings.TrimPrefix(*mode, systemd), byName["mounts"].Lines); err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range packages {
+	for _, p := range packagesOf(*mode) {
 		for _, test := range want[p] {
 			if !byName[p].Passed(test) {
 				t.Errorf("%s: %s did not pass", p, test)
 			}
 		}
 	}
+	if with := strings.HasPrefix(*mode, systemd); with != slices.Contains(byName["kernel"].Lines, "PID 1: systemd") {
+		t.Fatalf("mode %s, but the machine says\n%s", *mode, byName["kernel"].Text())
+	}
+	if strings.HasPrefix(*mode, systemd) {
+		checkServices(t, byName["discover"].Text())
+		if refused := byName["refused"]; refused.Status != 0 || !strings.Contains(refused.Text(), "systemd") {
+			t.Errorf("apply on a host with systemd: %s", refused.Text())
+		}
+	}
 	if before, after := byName["state-before"].Text(), byName["state-after"].Text(); before != after {
 		t.Errorf("the tests left the machine as\n%s\nit was\n%s", after, before)
+	}
+}
+
+// checkServices sees that the databases which systemd started are found, each in its unit.
+func checkServices(t *testing.T, discovered string) {
+	t.Helper()
+	for _, want := range []string{"mariadb", "postgresql", "3306", "5432"} {
+		if !strings.Contains(strings.ToLower(discovered), want) {
+			t.Errorf("discover does not show %q:\n%s", want, discovered)
+		}
 	}
 }
 
@@ -101,9 +183,11 @@ func payload(t *testing.T, work string) map[string][]string {
 		install(t, from, to)
 	}
 	add("guest", "guest")
+	must(t, os.MkdirAll(filepath.Join(root, "bin"), 0o755))
+	run(t, "go", "build", "-o", filepath.Join(root, "bin", "bulkhead"), "bulkhead/cmd/bulkhead")
 	var list strings.Builder
 	want := map[string][]string{}
-	for _, p := range packages {
+	for _, p := range packagesOf(*mode) {
 		tests := rootTests(t, p)
 		if len(tests) == 0 {
 			continue
@@ -146,7 +230,7 @@ func rootTests(t *testing.T, pkg string) []string {
 			if !ok || f.Recv != nil || !isTest(f) || !filter.MatchString(pkg+"."+f.Name.Name) {
 				continue
 			}
-			if why, out := exempt[*mode][pkg+"."+f.Name.Name]; out {
+			if why, out := exemptions(*mode)[pkg+"."+f.Name.Name]; out {
 				t.Logf("not for mode %s: %s.%s %s", *mode, pkg, f.Name.Name, why)
 				continue
 			}
@@ -177,17 +261,24 @@ func isTest(f *ast.FuncDecl) bool {
 
 // boot runs a machine until it powers itself off and gives what its console said, which the file log shows
 // on the way.
-func boot(t *testing.T, img image, payload, log string) []byte {
+func boot(t *testing.T, m machine, img image, work, log string) []byte {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), *limit)
 	defer cancel()
-	drive := func(file string) string { return "file=" + file + ",format=raw,if=virtio,snapshot=on" }
-	cmd := exec.CommandContext(ctx, "qemu-system-x86_64",
-		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "2048",
+	args := slices.Concat([]string{"-accel", "tcg,thread=multi", "-cpu", "max"}, m.qemu, []string{
 		"-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
-		"-kernel", img.kernel, "-initrd", img.initrd,
-		"-append", "console=ttyS0 quiet loglevel=1 panic=-1 root=/dev/vda rw init=/sbin/lab-init lab.mode="+*mode,
-		"-drive", drive(img.root), "-drive", drive(payload))
+		"-kernel", img.kernel, "-initrd", img.initrd, "-append", m.append(),
+	})
+	drive := func(file string) { args = append(args, "-drive", "file="+file+",format=raw,if=virtio,snapshot=on") }
+	drive(img.root)
+	drive(filepath.Join(work, "payload.img"))
+	for i := range m.spare {
+		file := filepath.Join(work, fmt.Sprintf("spare%d.img", i))
+		must(t, os.WriteFile(file, nil, 0o600))
+		must(t, os.Truncate(file, 512<<20))
+		drive(file)
+	}
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", args...)
 	// The machine does not outlive a driver that is killed.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	live, err := os.Create(log)
@@ -195,6 +286,9 @@ func boot(t *testing.T, img image, payload, log string) []byte {
 	defer live.Close()
 	var console, complaints bytes.Buffer
 	cmd.Stdout, cmd.Stderr = io.MultiWriter(&console, live), &complaints
+	if *shell {
+		cmd.Stdin, cmd.Stdout = os.Stdin, io.MultiWriter(os.Stdout, live)
+	}
 	t.Logf("the machine's console: %s", log)
 	start := time.Now()
 	err = cmd.Run()
@@ -209,14 +303,26 @@ func boot(t *testing.T, img image, payload, log string) []byte {
 	return console.Bytes()
 }
 
+// append is the kernel's command line.
+func (m machine) append() string {
+	words := append([]string{"console=ttyS0", "quiet", "loglevel=1", "panic=-1", "root=/dev/vda", "rw", "init=" + m.pid1, "lab.mode=" + strings.TrimPrefix(*mode, systemd)}, m.kernel...)
+	if *shell {
+		words = append(words, "lab.shell=1")
+	}
+	return strings.Join(words, " ")
+}
+
 // report is what the machine said, without what only concerns this driver.
 func report(sections []Section) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "Root tests in an emulated machine, cgroup mode %s, PID 1 a shell script.\n", *mode)
-	fmt.Fprintf(&b, "%s; qemu -accel tcg,thread=multi -smp 2 -m 2048.\n", time.Now().Format(time.DateOnly))
-	names := slices.Sorted(maps.Keys(exempt[*mode]))
-	for _, name := range names {
-		fmt.Fprintf(&b, "Not for this mode: %s %s.\n", name, exempt[*mode][name])
+	fmt.Fprintf(&b, "Root tests in an emulated machine, mode %s.\n", *mode)
+	fmt.Fprintf(&b, "%s; qemu -accel tcg,thread=multi.\n", time.Now().Format(time.DateOnly))
+	left := exemptions(*mode)
+	if strings.HasPrefix(*mode, systemd) {
+		fmt.Fprintf(&b, "Not for this mode: %s, whose verbs refuse to change a host with systemd so far.\n", strings.Join(withoutSystemd, " and "))
+	}
+	for _, name := range slices.Sorted(maps.Keys(left)) {
+		fmt.Fprintf(&b, "Not for this mode: %s %s.\n", name, left[name])
 	}
 	for _, s := range sections {
 		s.Lines = slices.DeleteFunc(slices.Clone(s.Lines), func(line string) bool { return strings.HasPrefix(line, "=== ") })

@@ -115,10 +115,19 @@ func hugetlbFiles(sizes []int64) []*file {
 		files = append(files,
 			counter(name+".events", 2, "hugetlb", "max 0").at(notRoot),
 			counter(name+".events.local", 2, "hugetlb", "max 0").at(notRoot),
-			counter(name+".numa_stat", 2, "hugetlb", "total=0 N0=0").at(notRoot),
+			&file{name: name + ".numa_stat", version: 2, controller: "hugetlb", place: notRoot, read: noPages},
 		)
 	}
 	return files
+}
+
+// noPages is hugetlb's statistic by NUMA node of a group that uses none.
+func noPages(k *Kernel, _ *group) string {
+	text := "total=0"
+	for _, node := range k.options.Nodes {
+		text += fmt.Sprintf(" N%d=0", node)
+	}
+	return text
 }
 
 func writeHuge(name, unlimited string, size int64) func(*Kernel, *group, string) error {
