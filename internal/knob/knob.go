@@ -148,11 +148,18 @@ func (r *Row) Reset(got string) string { return r.Parse(got) }
 func (r *Row) Human(value string) string { return r.form.human(r.Parse(value)) }
 
 // HumanIn is Human with what the files of the same directory hold, by name: with its period at hand,
-// v1's CPU quota is a number of cores.
+// v1's CPU quota is a number of cores, and v1's limit on memory and swap together leaves so much swap.
 func (r *Row) HumanIn(value string, files map[string]string) string {
 	if period, ok := files["cpu.cfs_period_us"]; ok && r.File == "cpu.cfs_quota_us" {
 		if b, ok := bandwidthFrom(r.Parse(value), strings.TrimSpace(period)); ok {
 			return cpuMax{}.human(b.String())
+		}
+	}
+	if memory, ok := files["memory.limit_in_bytes"]; ok && r.File == "memory.memsw.limit_in_bytes" {
+		both, err := strconv.ParseInt(r.Parse(value), 10, 64)
+		alone, errAlone := strconv.ParseInt(strings.TrimSpace(memory), 10, 64)
+		if err == nil && errAlone == nil && both >= alone {
+			return fmt.Sprintf("%s of swap (%s with memory)", policy.Bytes(both-alone).Human(), policy.Bytes(both).Human())
 		}
 	}
 	return r.Human(value)

@@ -300,6 +300,9 @@ func TestHumanIn(t *testing.T) {
 		{"cpu.cfs_quota_us", "15000", nil, "15 ms in each period"},
 		{"cpu.cfs_quota_us", "15000", map[string]string{"cpu.cfs_period_us": "0"}, "15 ms in each period"},
 		{"pids.max", "max", files, "unlimited"},
+		{"memory.memsw.limit_in_bytes", "1073741824", map[string]string{"memory.limit_in_bytes": "536870912\n"}, "512 MiB of swap (1 GiB with memory)"},
+		{"memory.memsw.limit_in_bytes", "536870912", map[string]string{"memory.limit_in_bytes": "536870912\n"}, "0 B of swap (512 MiB with memory)"},
+		{"memory.memsw.limit_in_bytes", "9223372036854771712", map[string]string{"memory.limit_in_bytes": "536870912\n"}, "unlimited"},
 	} {
 		if got := row(t, test.file).HumanIn(test.value, test.files); got != test.want {
 			t.Errorf("%s: HumanIn(%q, %v) = %q, want %q", test.file, test.value, test.files, got, test.want)

@@ -109,10 +109,14 @@ func (r *renderer) heading(text string) {
 // steps prints the steps of each group in the order in which the groups first appear.
 func (r *renderer) steps() {
 	counts := make(map[Op]int)
+	moved := make(map[host.ProcID]bool) // one process takes a step in each hierarchy
 	var groups []string
 	byGroup := make(map[string][]int)
 	for i, s := range r.plan.Steps {
 		counts[s.Op]++
+		if s.Op == OpMove {
+			moved[s.PID] = true
+		}
 		if byGroup[s.Group] == nil {
 			groups = append(groups, s.Group)
 		}
@@ -121,7 +125,11 @@ func (r *renderer) steps() {
 	var parts []string
 	for _, op := range []Op{OpMakeDir, OpWrite, OpMove, OpOOMScore, OpRemoveDir} {
 		if counts[op] > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", counts[op], op))
+			part := fmt.Sprintf("%d %s", counts[op], op)
+			if op == OpMove {
+				part += fmt.Sprintf(" of %d %s", len(moved), map[bool]string{true: "process", false: "processes"}[len(moved) == 1])
+			}
+			parts = append(parts, part)
 		}
 	}
 	r.line("%s: %s; the numbers give the order", count(len(r.plan.Steps), "step"), strings.Join(parts, ", "))
