@@ -124,6 +124,19 @@ func renderOptions(f *host.Facts, root string) plan.RenderOptions {
 	return plan.RenderOptions{Facts: f, Root: root}
 }
 
+// everyProblem gives the problems of a policy's text together with those of its sound part on this host.
+func (a *app) everyProblem(sources []policy.Source, text error) error {
+	c, err := a.look()
+	if err != nil {
+		return text
+	}
+	defer c.Close()
+	if _, err := c.Check(sources); err != nil {
+		return err
+	}
+	return text
+}
+
 func (a *app) applyCmd() *cobra.Command {
 	var ch change
 	c := &cobra.Command{
@@ -136,7 +149,7 @@ func (a *app) applyCmd() *cobra.Command {
 			}
 			// A policy that cannot stand leaves no trace, not even a state directory.
 			if _, err := policy.Parse(sources); err != nil {
-				return err
+				return a.everyProblem(sources, err)
 			}
 			q := ch.request("apply")
 			q.Sources = sources

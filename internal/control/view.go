@@ -79,6 +79,9 @@ func (c *Controller) resolve(sources []policy.Source, f *host.Facts, m *memory) 
 	} else {
 		var err error
 		if parsed, err = policy.Parse(sources); err != nil {
+			if all := policy.ProblemsOn(sources, f, c.resolver()); len(all) > 0 {
+				err = all
+			}
 			return nil, nil, err
 		}
 	}

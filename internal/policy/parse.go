@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"bulkhead/internal/host"
 )
 
 // The defaults of `host:`.
@@ -36,6 +38,25 @@ type document struct {
 // Parse reads a policy from its sources; the first is the main file, the others are what it
 // includes. It is pure. The error is Problems: everything wrong in every file, in file order.
 func Parse(sources []Source) (*Policy, error) {
+	p, problems := parse(sources)
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	return p, nil
+}
+
+// ProblemsOn gives every problem of a policy: of the text, and of what is sound of it on a host.
+func ProblemsOn(sources []Source, f *host.Facts, with ...Resolver) Problems {
+	p, problems := parse(sources)
+	if p != nil {
+		_, onHost := p.Resolve(f, with...)
+		problems = append(problems, onHost...)
+	}
+	return problems.inOrder(sources)
+}
+
+// parse gives what is sound of a policy, nil when nothing can be, and every problem of its text.
+func parse(sources []Source) (*Policy, Problems) {
 	if len(sources) == 0 {
 		return nil, Problems{{Msg: "there is no policy file"}}
 	}
@@ -60,10 +81,7 @@ func Parse(sources []Source) (*Policy, error) {
 	for i := range problems {
 		problems[i].Source = cmp.Or(problems[i].Source, lines.of(problems[i].Pos))
 	}
-	if len(problems) > 0 {
-		return nil, problems.inOrder(sources)
-	}
-	return p, nil
+	return p, problems.inOrder(sources)
 }
 
 // parseSource walks one file.

@@ -15,6 +15,20 @@ import (
 
 // FuzzParse holds that any text at all gives a policy or problems with a place in that text, that
 // what is shown of it is fit for a terminal, and that a policy resolves without a trace on itself.
+// One mistake in the text hides none of those that only the host shows.
+func TestProblemsOnShowsAll(t *testing.T) {
+	text := "version: 1\ngroups:\n  a: {match: [{exe: x}], cpu: {cpus: '900-901'}, memory: {maxx: 1GiB}}\n  b: {match: [{exe: y}], memory: {max: 900TiB}}\n"
+	var got []string
+	for _, p := range ProblemsOn([]Source{{"main", text}}, testHost(), testResolver()) {
+		got = append(got, fmt.Sprintf("%d:%d %s", p.Pos.Line, p.Pos.Column, p.Msg))
+	}
+	for i, want := range []string{"3:38 ", "3:59 unknown key", "4:40 "} {
+		if len(got) != 3 || !strings.HasPrefix(got[i], want) {
+			t.Fatalf("problem %d is to begin with %q; all of them:\n%s", i, want, strings.Join(got, "\n"))
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, pattern := range []string{"testdata/bad/*.yaml", "testdata/good/*.yaml"} {
 		files, err := filepath.Glob(pattern)
@@ -33,6 +47,7 @@ func FuzzParse(f *testing.F) {
 		p, err := Parse([]Source{{"main", text}})
 		checkProblems(t, text, err)
 		if err != nil {
+			checkProblems(t, text, ProblemsOn([]Source{{"main", text}}, testHost(), testResolver()).orNil())
 			return
 		}
 		before := dump(p)
