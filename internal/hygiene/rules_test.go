@@ -14,7 +14,7 @@ func itoa(n int) string { return strconv.Itoa(n) }
 
 // order is the house from the ground up: a package imports only what stands before it.
 var order = []string{
-	"host", "cgroup", "journal", "policy", "knob", "engine", "classify", "plan", "apply", "control", "agent", "bench", "cli",
+	"host", "cgroup", "systemd", "journal", "policy", "knob", "engine", "classify", "plan", "apply", "control", "agent", "bench", "cli",
 }
 
 // pure packages take values and give values.
@@ -54,12 +54,15 @@ var rules = []rule{
 			{"internal/host/a.go", `package host; import _ "go.yaml.in/yaml/v4"`},
 			{"internal/agent/a.go", `package agent; import _ "github.com/spf13/cobra"`},
 			{"internal/apply/a.go", `package apply; import _ "golang.org/x/sys/unix"`},
+			{"internal/apply/a.go", `package apply; import _ "github.com/godbus/dbus/v5"`},
+			{"internal/agent/a.go", `package agent; import _ "github.com/coreos/go-systemd/v22/dbus"`},
 			{"internal/knob/a.go", `package knob; import _ "os"`},
 		},
 		good: [][2]string{
 			{"internal/bench/a.go", `package bench; import _ "os/exec"`},
 			{"internal/apply/a_test.go", `package apply; import _ "os/exec"`},
 			{"internal/policy/a.go", `package policy; import _ "go.yaml.in/yaml/v4"`},
+			{"internal/systemd/a.go", `package systemd; import _ "github.com/godbus/dbus/v5"`},
 		},
 	},
 	{
@@ -183,6 +186,8 @@ func doors(s source) []string {
 		{"os/exec", []string{"bench"}},
 		{"go.yaml.in/yaml", []string{"policy"}},
 		{"github.com/spf13", []string{"cli"}},
+		{"github.com/coreos/go-systemd", []string{"systemd"}},
+		{"github.com/godbus/dbus", []string{"systemd"}},
 		{"golang.org/x/sys", []string{"host", "cgroup", "journal", "control", "agent", "cli", "testhost"}},
 	}
 	for _, p := range []string{"os", "io/fs", "syscall", "net", "math/rand"} {

@@ -1,0 +1,327 @@
+package systemd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	api "github.com/coreos/go-systemd/v22/dbus"
+	"github.com/godbus/dbus/v5"
+)
+
+// Result is how a job ended (org.freedesktop.systemd1(5), JobRemoved).
+type Result string
+
+// Results.
+const (
+	ResultDone       Result = "done"
+	ResultFailed     Result = "failed"
+	ResultCanceled   Result = "canceled"
+	ResultTimeout    Result = "timeout"
+	ResultDependency Result = "dependency"
+	ResultSkipped    Result = "skipped"
+)
+
+var resultHints = map[Result]string{
+	ResultFailed:     "`systemctl status` and `journalctl -u` of the unit say why",
+	ResultCanceled:   "another job took its place: is the machine going down, or did somebody stop the unit?",
+	ResultTimeout:    "the job was taken back; `systemctl list-jobs` shows what it waits for",
+	ResultDependency: "a unit that it needs did not start: `systemctl list-dependencies` names them",
+	ResultSkipped:    "the job did not apply to the unit's state",
+}
+
+func errPID(pid int) error { return fmt.Errorf("%d is no process id", pid) }
+
+// job starts a job and waits for its end. One that takes longer than allowed is cancelled, so that it does not take
+// effect behind the caller's back.
+func (m *Manager) job(ctx context.Context, op, unit string, start func(context.Context, *link, chan<- string) (int, error)) error {
+	ended := make(chan string, 1)
+	var id int
+	var on *link
+	err := m.checked(ctx, op, unit, func(ctx context.Context, l *link) (err error) {
+		on = l
+		id, err = start(ctx, l, ended)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	timer := time.NewTimer(m.options.JobTimeout)
+	defer timer.Stop()
+	var result Result
+	select {
+	case text := <-ended:
+		result = Result(text)
+	case <-on.signals.Context().Done():
+		return failed(op, unit, dbus.ErrClosed)
+	case <-on.calls.Context().Done():
+		return failed(op, unit, dbus.ErrClosed)
+	case <-timer.C:
+		result = ResultTimeout
+	case <-ctx.Done():
+		result = ResultTimeout
+	}
+	if result == ResultDone {
+		return nil
+	}
+	e := &Error{Op: op, Unit: unit, Kind: ErrJob, Result: result, Hint: resultHints[result]}
+	if result == ResultTimeout {
+		m.cancelJob(ctx, on, id)
+		e.Cause = ctx.Err()
+	}
+	return e
+}
+
+func (m *Manager) cancelJob(ctx context.Context, l *link, id int) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.options.Timeout)
+	defer cancel()
+	// A job that has ended meanwhile is no such job.
+	_ = l.calls.Object(busName, managerPath).CallWithContext(ctx, managerIface+".CancelJob", 0, uint32(id)).Err
+}
+
+// Start starts a unit that has a file, or a transient one that is still loaded: a keeper that was killed.
+func (m *Manager) Start(ctx context.Context, unit string) error {
+	return m.job(ctx, "start", unit, func(ctx context.Context, l *link, ended chan<- string) (int, error) {
+		return l.StartUnitContext(ctx, unit, "replace", ended)
+	})
+}
+
+// Stop stops a unit. A slice in which units still run is refused with ErrBusy: systemd would stop, and so kill, them
+// all (each requires its slice; measured on 252).
+func (m *Manager) Stop(ctx context.Context, unit string) error {
+	if TypeOf(unit) == "slice" {
+		busy, err := m.runningIn(ctx, unit)
+		if err != nil {
+			return err
+		}
+		if len(busy) > 0 {
+			return &Error{Op: "stop", Unit: unit, Kind: ErrBusy, Cause: fmt.Errorf("%s", strings.Join(busy, ", ")), Hint: "stopping a slice stops what runs in it; lift its limits instead"}
+		}
+	}
+	return m.job(ctx, "stop", unit, func(ctx context.Context, l *link, ended chan<- string) (int, error) {
+		return l.StopUnitContext(ctx, unit, "replace", ended)
+	})
+}
+
+// runningIn lists the active units that lie in a slice.
+func (m *Manager) runningIn(ctx context.Context, slice string) ([]string, error) {
+	u, err := m.Unit(ctx, slice)
+	if err != nil {
+		return nil, err
+	}
+	all, err := m.Units(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var busy []string
+	for _, s := range all {
+		if slices.Contains(u.RequiredBy, s.Name) && s.ActiveState != "inactive" && s.ActiveState != "failed" {
+			busy = append(busy, s.Name)
+		}
+	}
+	return busy, nil
+}
+
+// ResetFailed forgets that a unit failed. A failed transient unit with nothing left in it is gone with that.
+func (m *Manager) ResetFailed(ctx context.Context, unit string) error {
+	return m.checked(ctx, "reset", unit, func(ctx context.Context, l *link) error { return l.ResetFailedUnitContext(ctx, unit) })
+}
+
+// Reload has systemd read its unit files again. It writes every limit that it knows of a unit anew, so that what
+// others wrote into those files is gone.
+func (m *Manager) Reload(ctx context.Context) error {
+	return m.callFor(ctx, m.options.JobTimeout, "reload systemd", "", func(ctx context.Context, l *link) error { return l.ReloadContext(ctx) })
+}
+
+// Lifetime is how long properties set on a unit with a file stay. A transient unit keeps them as long as itself.
+type Lifetime bool
+
+// Lifetimes. Runtime ones live in /run and go with the boot. Where a persistent one of the same name exists, or a drop-in that
+// sorts after "50-NAME.conf", a daemon-reload brings that one back (systemd#16592; measured on 252).
+const (
+	Persistent Lifetime = false
+	Runtime    Lifetime = true
+)
+
+// SetProperties sets properties of a unit, all or none of them. A list replaces the one before.
+func (m *Manager) SetProperties(ctx context.Context, unit string, lifetime Lifetime, properties ...Property) error {
+	if len(properties) == 0 {
+		return nil
+	}
+	return m.checked(ctx, "set properties of", unit, func(ctx context.Context, l *link) error {
+		return l.SetUnitPropertiesContext(ctx, unit, bool(lifetime), wire(properties)...)
+	})
+}
+
+// wire gives properties the types of the library. systemd adds to a list that is set, so a list is reset first.
+func wire(properties []Property) []api.Property {
+	var list []api.Property
+	add := func(name string, value any) {
+		list = append(list, api.Property{Name: name, Value: dbus.MakeVariant(value)})
+	}
+	for _, p := range properties {
+		switch v := p.Value.(type) {
+		case []DeviceValue:
+			add(p.Name, []DeviceValue{})
+			if len(v) > 0 {
+				add(p.Name, v)
+			}
+		case []byte:
+			add(p.Name, []byte{})
+			if len(v) > 0 {
+				add(p.Name, v)
+			}
+		default:
+			add(p.Name, v)
+		}
+	}
+	return list
+}
+
+// Attach moves processes into a sub-group ("/sub", which must be there already) of a delegated unit, as PID 1. The
+// sub-group "" is the unit's own directory, which takes nothing once controllers are handed down below it (EBUSY).
+func (m *Manager) Attach(ctx context.Context, unit, sub string, pids ...int) error {
+	if !m.version.AtLeast(attachSince) {
+		return &Error{Op: "attach processes to", Unit: unit, Kind: ErrOld, Cause: fmt.Errorf("came with %d, this is %s", attachSince, m.version), Hint: "write cgroup.procs of its directory"}
+	}
+	list := make([]uint32, 0, len(pids))
+	for _, pid := range pids {
+		if pid < 1 || pid > 1<<22 { // 0 would be the caller
+			return &Error{Op: "attach processes to", Unit: unit, Kind: ErrInvalid, Cause: errPID(pid)}
+		}
+		list = append(list, uint32(pid))
+	}
+	return m.checked(ctx, "attach processes to", unit, func(ctx context.Context, l *link) error {
+		return l.AttachProcessesToUnit(ctx, unit, sub, list)
+	})
+}
+
+// Releases that brought what transient units use (NEWS of each).
+const (
+	attachSince      = 238
+	collectSince     = 236
+	execTypeSince    = 240
+	oomPolicySince   = 243
+	subgroupSince    = 254 // DelegateSubgroup=, systemd.resource-control(5)
+	startLimitByName = 230 // StartLimitIntervalUSec; StartLimitInterval before
+)
+
+// KeeperSubgroup is where a keeper's own process lives from 254 on, so that the unit's directory can hand controllers
+// down. Before, whoever does that moves the process there.
+const KeeperSubgroup = "keeper"
+
+// Transient describes a unit without a file, which is gone when it ends.
+type Transient struct {
+	Name        string
+	Description string
+	Slice       string   // where it goes; "" is systemd's default. A slice's follows from its name
+	Exec        []string // of a service: an absolute path and arguments
+	PIDs        []int    // of a scope: running processes, at least one
+	Delegate    bool     // ours to make sub-groups in
+	Dir         string   // of a service
+	Env         []string // of a service: "NAME=value"
+	User, Group string   // of a service
+	Properties  []Property
+}
+
+// StartSlice makes a slice and starts it. One that exists already is ErrExists: set its properties instead.
+func (m *Manager) StartSlice(ctx context.Context, t Transient) error {
+	if TypeOf(t.Name) != "slice" || t.Slice != "" || len(t.Exec)+len(t.PIDs) > 0 {
+		return &Error{Op: "start", Unit: t.Name, Kind: ErrInvalid, Cause: fmt.Errorf("not the description of a slice")}
+	}
+	return m.startTransient(ctx, t, nil)
+}
+
+// StartScope makes a scope around processes that run already. It is gone when the last of them ends.
+func (m *Manager) StartScope(ctx context.Context, t Transient) error {
+	if TypeOf(t.Name) != "scope" || len(t.Exec) > 0 {
+		return &Error{Op: "start", Unit: t.Name, Kind: ErrInvalid, Cause: fmt.Errorf("not the description of a scope")}
+	}
+	if len(t.PIDs) == 0 {
+		return &Error{Op: "start", Unit: t.Name, Kind: ErrInvalid, Cause: fmt.Errorf("a scope is made around processes, and none was given")}
+	}
+	return m.startTransient(ctx, t, nil)
+}
+
+// StartService starts a command as a service; a failed one is collected by itself from 236 on.
+func (m *Manager) StartService(ctx context.Context, t Transient) error {
+	if TypeOf(t.Name) != "service" || len(t.Exec) == 0 || !strings.HasPrefix(t.Exec[0], "/") || len(t.PIDs) > 0 {
+		return &Error{Op: "start", Unit: t.Name, Kind: ErrInvalid, Cause: fmt.Errorf("not the description of a service: it has an absolute path to run and no processes")}
+	}
+	var more []Property
+	if m.version.AtLeast(collectSince) {
+		more = append(more, Property{"CollectMode", "inactive-or-failed"})
+	}
+	return m.startTransient(ctx, t, more)
+}
+
+// StartKeeper starts the service whose delegated directory holds a group's loose processes. systemd never ends
+// those: with its default KillMode= a keeper that is killed takes every process of the unit with it (measured on 252).
+// It is not started again by systemd, so that its end is seen (UnitOf its process, ActiveState "failed"); Start does
+// that, as often as needed, and the processes stay where they are.
+func (m *Manager) StartKeeper(ctx context.Context, t Transient) error {
+	if TypeOf(t.Name) != "service" || len(t.Exec) == 0 || t.Slice == "" {
+		return &Error{Op: "start", Unit: t.Name, Kind: ErrInvalid, Cause: fmt.Errorf("a keeper is a service with a slice and something to run")}
+	}
+	t.Delegate = true
+	more := []Property{{"Restart", "no"}, {"KillMode", "process"}}
+	if m.version.AtLeast(startLimitByName) {
+		more = append(more, Property{"StartLimitIntervalUSec", uint64(0)})
+	}
+	if m.version.AtLeast(execTypeSince) {
+		more = append(more, Property{"Type", "exec"}) // started means that the program runs
+	}
+	if m.version.AtLeast(oomPolicySince) {
+		more = append(more, Property{"OOMPolicy", "continue"})
+	}
+	if m.version.AtLeast(subgroupSince) {
+		more = append(more, Property{"DelegateSubgroup", KeeperSubgroup})
+	}
+	return m.startTransient(ctx, t, more)
+}
+
+func (m *Manager) startTransient(ctx context.Context, t Transient, more []Property) error {
+	for _, pid := range t.PIDs {
+		if pid < 1 || pid > 1<<22 {
+			return &Error{Op: "start", Unit: t.Name, Kind: ErrInvalid, Cause: errPID(pid)}
+		}
+	}
+	properties := t.wire(more)
+	return m.job(ctx, "start", t.Name, func(ctx context.Context, l *link, ended chan<- string) (int, error) {
+		return l.StartTransientUnitContext(ctx, t.Name, "fail", properties, ended)
+	})
+}
+
+func (t Transient) wire(more []Property) []api.Property {
+	var p []Property
+	text := func(name, value string) {
+		if value != "" {
+			p = append(p, Property{name, value})
+		}
+	}
+	text("Description", t.Description)
+	text("Slice", t.Slice)
+	text("WorkingDirectory", t.Dir)
+	text("User", t.User)
+	text("Group", t.Group)
+	if t.Delegate {
+		p = append(p, Property{"Delegate", true})
+	}
+	if len(t.Env) > 0 {
+		p = append(p, Property{"Environment", t.Env})
+	}
+	if len(t.PIDs) > 0 {
+		pids := make([]uint32, len(t.PIDs))
+		for i, pid := range t.PIDs {
+			pids[i] = uint32(pid)
+		}
+		p = append(p, Property{"PIDs", pids})
+	}
+	list := wire(slices.Concat(p, more, t.Properties))
+	if len(t.Exec) > 0 {
+		list = append(list, api.PropExecStart(t.Exec, false))
+	}
+	return list
+}

@@ -1,0 +1,249 @@
+package systemd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+const (
+	unitDir = "/etc/systemd/system"
+	// dropInFile sorts after the "50-MemoryHigh.conf" of a property that was set over D-Bus, upper case before lower:
+	// what stands in it comes back at a daemon-reload whatever was set meanwhile (measured on 252). So a limit that can
+	// be a property never goes into it.
+	dropInFile = "50-bulkhead.conf"
+	dropInMark = "# Written by bulkhead. `bulkhead release` takes it away."
+)
+
+// DropIn is the part of a unit's settings that only a file can hold: Slice= for its next start, OOMPolicy=.
+type DropIn struct {
+	Unit  string
+	Lines []string // "Slice=bulkhead-db.slice"; none takes the drop-in away
+}
+
+// ChangeDropIns writes and takes away drop-ins of ours and has systemd read its files again, all of it or nothing. Those
+// that are so already are left alone; when none changes there is no reload. Nothing running moves: Slice= counts from
+// the unit's next start on.
+func (m *Manager) ChangeDropIns(ctx context.Context, want ...DropIn) error {
+	var changes []fileChange
+	for _, d := range want {
+		path, text, err := m.dropIn(d)
+		if err != nil {
+			return err
+		}
+		before, err := ownFile(path)
+		if err != nil {
+			return &Error{Op: "write drop-in of", Unit: d.Unit, Cause: err, Hint: "move that file away if nobody needs it"}
+		}
+		changes = append(changes, fileChange{path, before, text})
+	}
+	return m.changeFiles(ctx, "write drop-ins", changes)
+}
+
+// fileChange is one file before and after; nil is no file.
+type fileChange struct {
+	path          string
+	before, after []byte
+}
+
+// changeFiles makes the changes and reloads, or puts everything back.
+func (m *Manager) changeFiles(ctx context.Context, op string, changes []fileChange) error {
+	changes = slices.DeleteFunc(changes, func(c fileChange) bool {
+		return (c.before == nil) == (c.after == nil) && string(c.before) == string(c.after)
+	})
+	if len(changes) == 0 {
+		return nil
+	}
+	var err error
+	done := 0
+	for _, c := range changes {
+		done++
+		if err = putFile(c.path, c.after); err != nil {
+			err = &Error{Op: op, Cause: err}
+			break
+		}
+	}
+	if err == nil {
+		err = m.Reload(ctx)
+	}
+	if err == nil {
+		return nil
+	}
+	for _, c := range slices.Backward(changes[:done]) {
+		err = errors.Join(err, putFile(c.path, c.before))
+	}
+	return errors.Join(err, m.Reload(context.WithoutCancel(ctx)))
+}
+
+// controlDirs are where systemd keeps what SetProperties was given, by lifetime.
+var controlDirs = []string{"/etc/systemd/system.control", "/run/systemd/system.control"}
+
+// Override is one file in which systemd keeps properties that somebody set over D-Bus on a unit with a file of its own:
+// "/etc/systemd/system.control/db.service.d/50-MemoryHigh.conf".
+type Override struct {
+	Path string `json:"path"` // on the host, without Options.Root
+	Text []byte `json:"text"`
+}
+
+// Overrides lists those files of a unit. Read before the first SetProperties they are the original.
+func (m *Manager) Overrides(unit string) ([]Override, error) {
+	if err := CheckName(unit); err != nil {
+		return nil, &Error{Op: "list overrides of", Unit: unit, Kind: ErrInvalid, Cause: err}
+	}
+	var list []Override
+	for _, dir := range controlDirs {
+		paths, err := filepath.Glob(filepath.Join("/", m.options.Root, dir, globEscape(unit)+".d", "*.conf"))
+		if err != nil {
+			return nil, &Error{Op: "list overrides of", Unit: unit, Cause: err}
+		}
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return nil, &Error{Op: "list overrides of", Unit: unit, Cause: err}
+			}
+			list = append(list, Override{filepath.Join(dir, unit+".d", filepath.Base(path)), text})
+		}
+	}
+	return list, nil
+}
+
+// globEscape takes the meaning from a backslash in a unit's name.
+func globEscape(name string) string { return strings.ReplaceAll(name, `\`, `\\`) }
+
+// RestoreOverrides makes a unit's overrides be these and no others, and reloads: the way back from SetProperties that
+// leaves no file behind. Setting a property to "no limit" leaves its file (measured on 252), and `systemctl revert` takes
+// an administrator's own drop-ins too.
+func (m *Manager) RestoreOverrides(ctx context.Context, unit string, want []Override) error {
+	now, err := m.Overrides(unit)
+	if err != nil {
+		return err
+	}
+	var changes []fileChange
+	for _, o := range want {
+		dir, name := filepath.Split(o.Path)
+		if !slices.ContainsFunc(controlDirs, func(c string) bool { return filepath.Join(c, unit+".d")+"/" == dir }) || !strings.HasSuffix(name, ".conf") {
+			return &Error{Op: "restore overrides of", Unit: unit, Kind: ErrInvalid, Cause: fmt.Errorf("%q is no override of it", o.Path)}
+		}
+		c := fileChange{path: filepath.Join("/", m.options.Root, o.Path), after: append([]byte{}, o.Text...)}
+		for _, n := range now {
+			if n.Path == o.Path {
+				c.before = append([]byte{}, n.Text...)
+			}
+		}
+		changes = append(changes, c)
+	}
+	for _, n := range now {
+		if !slices.ContainsFunc(want, func(o Override) bool { return o.Path == n.Path }) {
+			changes = append(changes, fileChange{filepath.Join("/", m.options.Root, n.Path), append([]byte{}, n.Text...), nil})
+		}
+	}
+	return m.changeFiles(ctx, "restore overrides of "+unit, changes)
+}
+
+// dropIn gives the path and the text of a drop-in, nil for one that goes.
+func (m *Manager) dropIn(d DropIn) (path string, text []byte, err error) {
+	invalid := func(format string, args ...any) error {
+		return &Error{Op: "write drop-in of", Unit: d.Unit, Kind: ErrInvalid, Cause: fmt.Errorf(format, args...)}
+	}
+	if err := CheckName(d.Unit); err != nil {
+		return "", nil, &Error{Op: "write drop-in of", Unit: d.Unit, Kind: ErrInvalid, Cause: err}
+	}
+	section := map[string]string{"service": "Service", "slice": "Slice", "scope": "Scope", "socket": "Socket", "mount": "Mount", "swap": "Swap"}[TypeOf(d.Unit)]
+	if section == "" {
+		return "", nil, invalid("a %s has no limits", TypeOf(d.Unit))
+	}
+	path = filepath.Join("/", m.options.Root, unitDir, d.Unit+".d", dropInFile)
+	if len(d.Lines) == 0 {
+		return path, nil, nil
+	}
+	for _, line := range d.Lines {
+		if key, _, ok := strings.Cut(line, "="); !ok || key == "" || strings.ContainsAny(line, "\n\r\x00") || strings.HasSuffix(line, `\`) || strings.ContainsAny(key, "[]#; ") {
+			return "", nil, invalid("%q is not one setting", line)
+		}
+	}
+	return path, []byte(dropInMark + "\n[" + section + "]\n" + strings.Join(d.Lines, "\n") + "\n"), nil
+}
+
+// DropIns lists the drop-ins of ours, by unit.
+func (m *Manager) DropIns() ([]DropIn, error) {
+	paths, err := filepath.Glob(filepath.Join("/", m.options.Root, unitDir, "*.d", dropInFile))
+	if err != nil {
+		return nil, err
+	}
+	var list []DropIn
+	for _, path := range paths {
+		text, err := ownFile(path)
+		if err != nil {
+			continue // somebody else's
+		}
+		d := DropIn{Unit: strings.TrimSuffix(filepath.Base(filepath.Dir(path)), ".d")}
+		for line := range strings.Lines(string(text)) {
+			if line = strings.TrimSpace(line); line != "" && line[0] != '#' && line[0] != '[' {
+				d.Lines = append(d.Lines, line)
+			}
+		}
+		list = append(list, d)
+	}
+	return list, nil
+}
+
+// ownFile reads a drop-in of ours, nil when there is none, an error when the file is somebody else's.
+func ownFile(path string) ([]byte, error) {
+	text, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case !strings.HasPrefix(string(text), dropInMark):
+		return nil, fmt.Errorf("%q was not written by bulkhead", path)
+	}
+	return text, nil
+}
+
+// putFile makes path hold text, by rename and synced; nil takes the file away, and its directory when that is empty.
+func putFile(path string, text []byte) error {
+	dir := filepath.Dir(path)
+	if text == nil {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if os.Remove(dir) == nil { // another drop-in keeps it
+			dir = filepath.Dir(dir)
+		}
+		return syncDir(dir)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	temporary := filepath.Join(dir, "."+dropInFile+".new") // systemd reads what ends in .conf
+	if err := writeSynced(temporary, text); err != nil {
+		return errors.Join(err, os.Remove(temporary))
+	}
+	if err := os.Rename(temporary, path); err != nil {
+		return errors.Join(err, os.Remove(temporary))
+	}
+	return errors.Join(syncDir(dir), syncDir(filepath.Dir(dir)))
+}
+
+func writeSynced(path string, text []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

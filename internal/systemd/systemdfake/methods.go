@@ -1,0 +1,542 @@
+package systemdfake
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"bulkhead/internal/systemd"
+)
+
+const (
+	managerPath  = "/org/freedesktop/systemd1"
+	managerIface = "org.freedesktop.systemd1.Manager"
+)
+
+// Call is one method call that came in.
+type Call struct {
+	Path, Interface, Method string
+	Args                    []any
+}
+
+func objectPath(unit string) dbus.ObjectPath { return dbus.ObjectPath(systemd.ObjectPath(unit)) }
+
+// fail makes an error reply in systemd's words.
+func fail(name, format string, args ...any) *dbus.Error {
+	return &dbus.Error{Name: name, Body: []any{fmt.Sprintf(format, args...)}}
+}
+
+func noSuchUnit(format, unit string) *dbus.Error {
+	return fail("org.freedesktop.systemd1.NoSuchUnit", format, unit)
+}
+
+func invalid(format string, args ...any) *dbus.Error {
+	return fail("org.freedesktop.DBus.Error.InvalidArgs", format, args...)
+}
+
+func readOnly(name string) *dbus.Error {
+	return fail("org.freedesktop.DBus.Error.PropertyReadOnly", "Cannot set property %s, or unknown property.", name)
+}
+
+// do answers one call; after runs once the reply is sent.
+func (m *Manager) do(c *client, call Call) (body []any, after func(), err *dbus.Error) {
+	m.mu.Lock()
+	m.calls = append(m.calls, call)
+	intercept := m.intercept
+	m.mu.Unlock()
+	if intercept != nil {
+		if err := intercept(call); err != nil {
+			return nil, nil, invalid("%v", err)
+		}
+	}
+	switch call.Interface {
+	case "org.freedesktop.DBus":
+		return c.busMethod(call)
+	case "org.freedesktop.DBus.Peer":
+		return nil, nil, nil
+	case "org.freedesktop.DBus.Properties":
+		return m.property(call)
+	case managerIface:
+		return m.method(call)
+	}
+	return nil, nil, fail("org.freedesktop.DBus.Error.UnknownMethod", "Unknown method %s or interface %s.", call.Method, call.Interface)
+}
+
+// busMethod is the bus daemon's part; on the private socket there is none.
+func (c *client) busMethod(call Call) ([]any, func(), *dbus.Error) {
+	switch {
+	case !c.bus:
+		return nil, nil, fail("org.freedesktop.DBus.Error.UnknownObject", "Unknown object '%s'.", call.Path)
+	case call.Method == "Hello":
+		return []any{":1.1"}, nil, nil
+	case call.Method == "AddMatch":
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.matches = append(c.matches, call.Args[0].(string))
+		return nil, nil, nil
+	}
+	return nil, nil, fail("org.freedesktop.DBus.Error.UnknownMethod", "Unknown method %s.", call.Method)
+}
+
+func (m *Manager) property(call Call) ([]any, func(), *dbus.Error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if call.Method == "Get" && call.Path == managerPath && call.Args[1] == "Version" {
+		return []any{dbus.MakeVariant(m.options.Version)}, nil, nil
+	}
+	name, ok := systemd.UnitOfObject(call.Path)
+	if !ok || call.Method != "GetAll" {
+		return nil, nil, fail("org.freedesktop.DBus.Error.UnknownMethod", "Unknown method %s.", call.Method)
+	}
+	if systemd.CheckName(name) != nil {
+		return nil, nil, invalid("Unit name %s is neither a valid invocation ID nor unit name.", name)
+	}
+	u := m.units[name]
+	if u == nil {
+		u = m.loaded(name)
+	}
+	return []any{m.properties(u)}, nil, nil
+}
+
+// properties are those of a unit on all its interfaces.
+func (m *Manager) properties(u *unit) map[string]dbus.Variant {
+	kind := systemd.TypeOf(u.name)
+	p := map[string]any{
+		"Id": u.name, "LoadState": u.load, "ActiveState": u.active, "SubState": u.sub, "FragmentPath": u.fragment,
+		"DropInPaths": append([]string{}, u.dropIns...), "Transient": m.isTransient(u), "NeedDaemonReload": u.stamp != m.stampOf(u.name) && m.units[u.name] != nil,
+		"RequiredBy": append([]string{}, m.requiredBy(u.name)...), "Description": u.settings.last("Description"), "ControlGroup": u.group,
+	}
+	type loadError struct{ Name, Text string }
+	switch u.load {
+	case "not-found":
+		p["LoadError"] = loadError{"org.freedesktop.systemd1.NoSuchUnit", "Unit " + u.name + " not found."}
+	case "masked":
+		p["LoadError"] = loadError{"org.freedesktop.systemd1.UnitMasked", "Unit " + u.name + " is masked."}
+	case "bad-setting":
+		p["LoadError"] = loadError{"org.freedesktop.systemd1.BadUnitSetting", "Unit " + u.name + " has a bad unit file setting."}
+	default:
+		p["LoadError"] = loadError{}
+	}
+	if kind != "target" {
+		p["Slice"] = m.sliceOf(u)
+		for _, r := range systemd.Table() {
+			if r.Known(m.version, kind) {
+				p[r.Name] = m.value(u, r)
+			}
+		}
+	}
+	if kind == "service" || kind == "scope" {
+		p["Result"], p["Delegate"] = u.result, isYes(u.settings.last("Delegate"))
+		p["KillMode"] = or(u.settings.last("KillMode"), "control-group")
+	}
+	if kind == "service" {
+		p["MainPID"], p["Type"] = uint32(u.main), or(u.settings.last("Type"), "simple")
+	}
+	variants := make(map[string]dbus.Variant, len(p))
+	for name, value := range p {
+		variants[name] = dbus.MakeVariant(value)
+	}
+	return variants
+}
+
+func or(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a
+}
+
+func isYes(text string) bool { return text == "yes" || text == "true" }
+
+func (m *Manager) method(call Call) ([]any, func(), *dbus.Error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	text := func(i int) string { s, _ := call.Args[i].(string); return s }
+	switch call.Method {
+	case "Subscribe":
+		m.anySubscribed.Store(true)
+		return nil, nil, nil
+	case "ListUnits":
+		return []any{m.listUnits()}, nil, nil
+	case "GetUnitByPID":
+		return m.unitByPID(call.Args[0].(uint32))
+	case "Reload":
+		return nil, m.reload(), nil
+	case "CancelJob":
+		return m.cancelJob(call.Args[0].(uint32))
+	case "AttachProcessesToUnit":
+		if !m.version.AtLeast(238) {
+			break
+		}
+		return nil, nil, m.attach(text(0), text(1), call.Args[2].([]uint32))
+	case "SetUnitProperties":
+		return nil, nil, m.setUnit(text(0), call.Args[1].(bool), pairs(call.Args[2]))
+	case "StartUnit", "StopUnit", "StartTransientUnit", "ResetFailedUnit":
+		if systemd.CheckName(text(0)) != nil {
+			return nil, nil, invalid("Unit name %s is not valid.", text(0))
+		}
+		switch call.Method {
+		case "StartUnit":
+			return m.startUnit(text(0))
+		case "StopUnit":
+			return m.stopUnit(text(0))
+		case "ResetFailedUnit":
+			return m.resetFailed(text(0))
+		}
+		return m.startTransient(text(0), pairs(call.Args[2]))
+	}
+	return nil, nil, fail("org.freedesktop.DBus.Error.UnknownMethod", "Unknown method %s or interface %s.", call.Method, call.Interface)
+}
+
+// pair is one property of a call.
+type pair struct {
+	name  string
+	value any
+}
+
+func pairs(arg any) []pair {
+	var list []pair
+	for _, one := range arg.([][]any) {
+		list = append(list, pair{one[0].(string), one[1].(dbus.Variant).Value()})
+	}
+	return list
+}
+
+// listed is a line of ListUnits.
+type listed struct {
+	Name, Description, Load, Active, Sub, Followed string
+	Path                                           dbus.ObjectPath
+	Job                                            uint32
+	JobType                                        string
+	JobPath                                        dbus.ObjectPath
+}
+
+func (m *Manager) listUnits() []listed {
+	list := []listed{}
+	for _, name := range slices.Sorted(maps.Keys(m.units)) {
+		u := m.units[name]
+		line := listed{Name: name, Load: u.load, Active: u.active, Sub: u.sub, Path: objectPath(name), JobPath: "/"}
+		for _, j := range m.jobs {
+			if j.unit == name {
+				line.Job, line.JobType, line.JobPath = j.id, j.kind, jobPath(j.id)
+			}
+		}
+		list = append(list, line)
+	}
+	return list
+}
+
+func (m *Manager) unitByPID(pid uint32) ([]any, func(), *dbus.Error) {
+	if p := m.processes[int(pid)]; p != nil && m.units[p.unit] != nil {
+		return []any{objectPath(p.unit)}, nil, nil
+	}
+	return nil, nil, fail("org.freedesktop.systemd1.NoUnitForPID", "PID %d does not belong to any loaded unit.", pid)
+}
+
+// reload reads all files again and writes what it knows anew. Units that nothing needs are unloaded.
+func (m *Manager) reload() func() {
+	for _, name := range slices.Sorted(maps.Keys(m.units)) {
+		u := m.units[name]
+		m.read(u)
+		m.realize(u)
+	}
+	return func() {
+		m.emit(managerPath, managerIface, "Reloading", true)
+		m.emit(managerPath, managerIface, "Reloading", false)
+	}
+}
+
+func (m *Manager) attach(name, sub string, pids []uint32) *dbus.Error {
+	u := m.units[name]
+	if u == nil {
+		return noSuchUnit("Unit %s not loaded.", name)
+	}
+	if !isYes(u.settings.last("Delegate")) {
+		return invalid("Process migration not available on non-delegated units.")
+	}
+	if u.active != "active" {
+		return invalid("Unit is not active, refusing.")
+	}
+	for _, pid := range pids {
+		if m.processes[int(pid)] == nil {
+			return fail("org.freedesktop.DBus.Error.UnixProcessIdUnknown", "Process with ID %d does not exist.", pid)
+		}
+	}
+	if sub != "" && !u.subgroups[sub] {
+		return fail("org.freedesktop.DBus.Error.FileNotFound", "Failed to attach processes to control group: No such file or directory")
+	}
+	for _, pid := range pids {
+		m.place(int(pid), name, sub)
+	}
+	return nil
+}
+
+// place moves a process; the unit that it leaves may end with that.
+func (m *Manager) place(pid int, unit, sub string) {
+	p := m.processes[pid]
+	from := m.units[p.unit]
+	p.unit, p.sub = unit, sub
+	if from != nil && from.name != unit {
+		m.collect(from)
+	}
+}
+
+func (m *Manager) setUnit(name string, runtime bool, list []pair) *dbus.Error {
+	if systemd.CheckName(name) != nil {
+		return invalid("Unit name %s is not valid.", name)
+	}
+	u := m.units[name]
+	if u == nil {
+		u = m.loaded(name)
+	}
+	if err := loadError(u); err != nil {
+		return err
+	}
+	dir := controlDir
+	switch {
+	case m.isTransient(u):
+		dir = transientDir
+	case runtime:
+		dir = runtimeDir
+	}
+	files, err := m.encode(u, list, false)
+	if err != nil {
+		return err
+	}
+	for key, lines := range files {
+		file := filepath.Join(m.root, dir, name+".d", "50-"+key+".conf")
+		must(os.MkdirAll(filepath.Dir(file), 0o755))
+		must(os.WriteFile(file, []byte("# Do not edit.\n["+section(name)+"]\n"+strings.Join(lines, "\n")+"\n"), 0o644))
+	}
+	// What was set counts now, whatever a file that sorts later says: that comes back with the next reload.
+	fragment, stamp := u.settings, u.stamp
+	for key, lines := range files {
+		fragment = slices.DeleteFunc(fragment, func(s setting) bool { return s.key == key })
+		fragment = append(fragment, parseFile(strings.Join(lines, "\n"))...)
+	}
+	m.read(u)
+	u.settings = fragment
+	if stamp == "" {
+		u.stamp = ""
+	}
+	m.realize(u)
+	return nil
+}
+
+func must(err error) {
+	if err != nil {
+		panic("systemdfake: " + err.Error())
+	}
+}
+
+func section(name string) string {
+	kind := systemd.TypeOf(name)
+	return strings.ToUpper(kind[:1]) + kind[1:]
+}
+
+func loadError(u *unit) *dbus.Error {
+	switch u.load {
+	case "not-found":
+		return noSuchUnit("Unit %s not found.", u.name)
+	case "masked":
+		return fail("org.freedesktop.systemd1.UnitMasked", "Unit %s is masked.", u.name)
+	case "bad-setting":
+		return fail("org.freedesktop.systemd1.BadUnitSetting", "Unit %s has a bad unit file setting.", u.name)
+	}
+	return nil
+}
+
+// encode checks properties and gives the lines of a unit file for each, by the setting's name. Nothing is done when one
+// is refused.
+func (m *Manager) encode(u *unit, list []pair, atStart bool) (map[string][]string, *dbus.Error) {
+	files := map[string][]string{}
+	for _, p := range list {
+		if atStart {
+			if lines, ok, err := startOnly(p); err != nil || ok {
+				if err != nil {
+					return nil, err
+				}
+				files[strings.SplitN(lines[0], "=", 2)[0]] = lines
+				continue
+			}
+		} else if p.name == "Description" {
+			files[p.name] = []string{"Description=" + p.value.(string)}
+			continue
+		}
+		r, ok := systemd.RowOf(p.name)
+		if !ok || !r.Known(m.version, systemd.TypeOf(u.name)) || r.StartOnly && !atStart {
+			return nil, readOnly(p.name)
+		}
+		if list, ok := p.value.([][]any); ok && r.Form == systemd.FormDevices {
+			files[r.Setting] = m.addUp(u, r, files[r.Setting], list)
+			continue
+		}
+		lines, err := settingLines(r, p.value, m.version)
+		if err != nil {
+			return nil, err
+		}
+		files[r.Setting] = lines
+	}
+	return files, nil
+}
+
+// addUp writes a list: an empty one resets, another adds to what the call set before, else to what the unit has.
+func (m *Manager) addUp(u *unit, r *systemd.Row, before []string, list [][]any) []string {
+	lines := deviceLines(r, list)
+	switch {
+	case len(list) == 0:
+		return lines
+	case before != nil:
+		return append(before, lines[1:]...)
+	}
+	for _, old := range u.settings.list(r.Setting) {
+		lines = slices.Insert(lines, 1, r.Setting+"="+old)
+	}
+	return lines
+}
+
+// settingLines writes one property as systemd does.
+func settingLines(r *systemd.Row, value any, v systemd.Version) ([]string, *dbus.Error) {
+	if dbus.SignatureOf(value).String() != r.Form.Signature() {
+		return nil, fail("System.Error.ENXIO", "Failed to set unit properties: Unexpected message contents")
+	}
+	switch value := value.(type) {
+	case bool:
+		return []string{r.Setting + "=" + map[bool]string{true: "yes", false: "no"}[value]}, nil
+	case []byte:
+		text, _ := r.Decode(value)
+		return []string{r.Setting + "=", r.Setting + "=" + text}[:1+min(len(value), 1)], nil
+	case uint64:
+		return numberLine(r, value, v)
+	case string:
+		return []string{r.Setting + "=" + value}, nil
+	}
+	return nil, fail("System.Error.ENXIO", "Failed to set unit properties: Unexpected message contents")
+}
+
+// deviceLines writes a list.
+func deviceLines(r *systemd.Row, list [][]any) []string {
+	lines := []string{r.Setting + "="}
+	for _, one := range list {
+		lines = append(lines, fmt.Sprintf("%s=%s %s", r.Setting, strings.ReplaceAll(one[0].(string), "%", "%%"), numberText(r, one[1].(uint64))))
+	}
+	return lines
+}
+
+// numberLine refuses what 252 was seen to refuse. A period is not among it: it is clamped.
+func numberLine(r *systemd.Row, n uint64, v systemd.Version) ([]string, *dbus.Error) {
+	weight := r.Form == systemd.FormWeight
+	switch {
+	case n == systemd.Infinity, r.Name == "CPUQuotaPeriodUSec", weight && n == 0 && r.IdleSince > 0 && v.AtLeast(r.IdleSince):
+	case n < r.Min && r.Name == "CPUQuotaPerSecUSec":
+		return nil, invalid("CPUQuotaPerSecUSec= value out of range")
+	case n < r.Min, weight && n > r.Max:
+		return nil, invalid("Value specified in %s is out of range", r.Name)
+	}
+	return []string{r.Setting + "=" + numberText(r, n)}, nil
+}
+
+func numberText(r *systemd.Row, n uint64) string {
+	switch {
+	case n == systemd.Infinity && (r.Form == systemd.FormWeight || r.Unset || r.Setting == "CPUQuota"):
+		return ""
+	case n == systemd.Infinity:
+		return "infinity"
+	case r.Form == systemd.FormWeight && r.IdleSince > 0 && n == 0:
+		return "idle"
+	case r.Setting == "CPUQuota": // whole percents only: measured
+		return fmt.Sprintf("%d%%", n/10_000)
+	case r.Form == systemd.FormMicros:
+		return fmt.Sprintf("%dus", n)
+	}
+	return fmt.Sprint(n)
+}
+
+// startOnly knows what only a transient unit takes.
+func startOnly(p pair) (lines []string, ok bool, err *dbus.Error) {
+	switch v := p.value.(type) {
+	case string:
+		switch p.name {
+		case "Slice":
+			if systemd.TypeOf(v) != "slice" {
+				return nil, false, invalid("Invalid unit name '%s'", v)
+			}
+			return []string{"Slice=" + v}, true, nil
+		case "Description", "Type", "KillMode", "Restart", "CollectMode", "WorkingDirectory", "User", "Group", "DelegateSubgroup":
+			return []string{p.name + "=" + v}, true, nil
+		}
+	case bool:
+		if p.name == "Delegate" {
+			return []string{"Delegate=" + map[bool]string{true: "yes", false: "no"}[v]}, true, nil
+		}
+	case []uint32:
+		if p.name == "PIDs" {
+			return []string{"PIDs=" + strings.Trim(fmt.Sprint(v), "[]")}, true, nil
+		}
+	case []string:
+		if p.name == "Environment" {
+			return []string{"Environment=" + strings.Join(v, " ")}, true, nil
+		}
+	case uint64:
+		if p.name == "StartLimitIntervalUSec" || p.name == "TimeoutStartUSec" {
+			return []string{strings.TrimSuffix(p.name, "USec") + "Sec=" + fmt.Sprintf("%dus", v)}, true, nil
+		}
+	case [][]any:
+		if p.name == "ExecStart" {
+			return []string{"ExecStart=" + v[0][0].(string)}, true, nil
+		}
+	}
+	return nil, false, nil
+}
+
+func jobPath(id uint32) dbus.ObjectPath {
+	return dbus.ObjectPath(fmt.Sprintf("%s/job/%d", managerPath, id))
+}
+
+// newJob queues a job and gives the reply and what ends it.
+func (m *Manager) newJob(unit, kind string) (*job, []any) {
+	m.nextJob++
+	j := &job{id: m.nextJob, unit: unit, kind: kind}
+	m.jobs[j.id] = j
+	return j, []any{jobPath(j.id)}
+}
+
+// end takes a job away and announces it, once.
+func (m *Manager) end(j *job, result string) {
+	m.mu.Lock()
+	over := j.done
+	j.done = true
+	delete(m.jobs, j.id)
+	m.mu.Unlock()
+	if !over {
+		m.emit(managerPath, managerIface, "JobRemoved", j.id, jobPath(j.id), j.unit, result)
+	}
+}
+
+func (m *Manager) cancelJob(id uint32) ([]any, func(), *dbus.Error) {
+	j := m.jobs[id]
+	if j == nil {
+		return nil, nil, fail("org.freedesktop.systemd1.NoSuchJob", "Job %d does not exist.", id)
+	}
+	return nil, func() { m.end(j, "canceled") }, nil // the unit stays "activating"
+}
+
+func (m *Manager) emitChanged(name, active, sub string) {
+	m.emit(string(objectPath(name)), "org.freedesktop.DBus.Properties", "PropertiesChanged", "org.freedesktop.systemd1.Unit",
+		map[string]dbus.Variant{"ActiveState": dbus.MakeVariant(active), "SubState": dbus.MakeVariant(sub)}, []string{})
+}
+
+// seconds reads a time of a unit file; 0 when it is not there.
+func seconds(text string) time.Duration {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		d, _ = time.ParseDuration(text + "s")
+	}
+	return d
+}
