@@ -187,6 +187,9 @@ func (a *app) printUsage(g control.GroupStatus) {
 		if m.OOMKills != nil {
 			fmt.Fprintf(a.out, ", OOM kills %d", *m.OOMKills)
 		}
+		if g.ChargedElsewhere > 1<<20 {
+			fmt.Fprintf(a.out, "\n    %s more of its memory was charged before it came and stays charged there; memory limits do not see it", policy.Bytes(g.ChargedElsewhere).Human())
+		}
 	} else {
 		fmt.Fprint(a.out, " (sums over the processes: no limit here needs the memory controller)")
 	}

@@ -61,8 +61,11 @@ type GroupStatus struct {
 	Usage    cgroup.Usage  `json:"usage"`
 	// MemorySource says where the memory figures are from: "cgroup", or "processes" where no limit needs
 	// the memory controller and they are sums over the members, shared pages counted once per member.
-	MemorySource string     `json:"memory_source"`
-	Tasks        TaskStates `json:"tasks"`
+	MemorySource string `json:"memory_source"`
+	// ChargedElsewhere is at least how much anonymous memory of a member, bytes, is charged where it was before it
+	// came: the kernel moves no charge on v2, nor on v1 unless told to. The group's limits do not see it.
+	ChargedElsewhere int64      `json:"charged_elsewhere,omitempty"`
+	Tasks            TaskStates `json:"tasks"`
 	// Load is kept by the agent, from its start on; nil without one.
 	Load *Load `json:"load_average,omitempty"`
 }
@@ -293,7 +296,24 @@ func (c *Controller) addUsage(v *View, g *GroupStatus) {
 	if g.Usage.Memory.Current == nil {
 		g.MemorySource = "processes"
 		g.Usage.Memory = c.sumMemory(v, g.Group)
+	} else if anonymous := g.Usage.Memory.Anonymous; anonymous != nil {
+		g.ChargedElsewhere = max(0, c.largest(v, g.Group)-*anonymous)
 	}
+}
+
+// largest is the anonymous memory of the member that has most, bytes. Sums would count what forked processes share
+// more than once.
+func (c *Controller) largest(v *View, group string) int64 {
+	var most int64
+	for _, p := range v.Members {
+		if !covers([]string{group}, p.Group) {
+			continue
+		}
+		if m, err := c.Host.Memory(p.Process.PID); err == nil {
+			most = max(most, m.Anon)
+		}
+	}
+	return most
 }
 
 // sumMemory adds up the members' own figures, where no cgroup counts them.

@@ -128,3 +128,29 @@ func TestMoveWithoutItsTree(t *testing.T) {
 		t.Errorf("moved with its tree: %d processes are in the group", n)
 	}
 }
+
+// TestStatusSaysWhatIsChargedElsewhere: memory that a process had before it was moved stays charged where it was.
+func TestStatusSaysWhatIsChargedElsewhere(t *testing.T) {
+	s := newSite(t)
+	s.apply("groups:\n  g: {match: [{exe: /nonexistent/x}], memory: {max: 512MiB}}\n")
+	held := testhost.HoldMemory(t)
+	held.Touch(96 << 20)
+	s.must(Request{Verb: "move", Group: "g", PIDs: []int{held.ID.PID}})
+	elsewhere := func() int64 {
+		t.Helper()
+		st, err := s.Status()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range st.Groups {
+			if g.Group == "g" {
+				return g.ChargedElsewhere
+			}
+		}
+		t.Fatal("the group is not shown")
+		return 0
+	}
+	if got := elsewhere(); got < 90<<20 || got > 120<<20 {
+		t.Errorf("%d bytes are said to be charged elsewhere, of 96 MiB", got)
+	}
+}
