@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"bulkhead/internal/control"
 	"bulkhead/internal/host"
 )
@@ -29,6 +31,8 @@ type Options struct {
 	// Default 30 s.
 	Full time.Duration
 	Log  *slog.Logger
+	// events opens the source of process events; tests have others. Default the kernel's.
+	events func() (source, error)
 }
 
 // Agent is a running agent.
@@ -39,6 +43,12 @@ type Agent struct {
 
 	sampler *control.TaskSampler
 	sampled time.Time
+
+	feed   *feed // nil without events
+	stream source
+	hot    map[int]time.Time // processes that were moved a moment ago
+	late   []late
+	again  bool // the last look left something undone
 
 	mu     sync.Mutex // guards what follows
 	status control.AgentStatus
@@ -63,7 +73,10 @@ func New(c *control.Controller, o Options) *Agent {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	a := &Agent{control: c, scanner: c.Host.NewScanner(), o: o, wake: make(chan struct{}, 1)}
+	if o.events == nil {
+		o.events = func() (source, error) { return host.OpenProcEvents(host.ProcEventOptions{}) }
+	}
+	a := &Agent{hot: map[int]time.Time{}, control: c, scanner: c.Host.NewScanner(), o: o, wake: make(chan struct{}, 1)}
 	c.BecomeAgent()
 	a.sampler = c.NewTaskSampler()
 	a.status = control.AgentStatus{Running: true, PID: c.Agent.PID, Since: time.Now(), Source: "a look every " + o.Every.String()}
@@ -78,23 +91,84 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	defer server.close()
 	go server.serve()
-	ticker := time.NewTicker(a.o.Every)
-	defer ticker.Stop()
+	a.listenEvents() // before the first look, so that nothing comes between
+	defer func() {
+		if a.stream != nil {
+			_ = a.stream.Close()
+		}
+	}()
+	return a.loop(ctx)
+}
+
+// loop looks when something happened, and at fixed times.
+func (a *Agent) loop(ctx context.Context) error {
+	t := timers{tick: time.NewTicker(a.o.Every), rest: time.NewTimer(0), title: time.NewTimer(0)}
+	defer t.stop()
 	full := time.Time{}
-	for {
+	for why := becauseTick; why != becauseEnd; {
 		now := time.Now()
+		if why == becauseChange {
+			full = time.Time{}
+		}
 		whole := now.Sub(full) >= a.o.Full
 		if whole {
 			full = now
 		}
-		a.look(ctx, whole)
+		before := cpuTime()
+		a.look(ctx, whole, why == becauseTick)
+		t.rest.Reset(breather(cpuTime() - before))
+		if at := nextLate(a.late); !at.IsZero() {
+			t.title.Reset(time.Until(at))
+		}
 		a.sampleLoads(now)
+		why = a.wait(ctx, t)
+	}
+	return nil
+}
+
+// timers are what the loop waits for beside events.
+type timers struct {
+	tick        *time.Ticker
+	rest, title *time.Timer // until events are taken again; until a title is written
+}
+
+func (t timers) stop() {
+	t.tick.Stop()
+	t.rest.Stop()
+	t.title.Stop()
+}
+
+// reason is why the loop looks.
+type reason int
+
+const (
+	becauseTick   reason = iota // it is time
+	becauseEvent                // of the kernel
+	becauseChange               // a verb changed something
+	becauseEnd                  // it does not: the agent ends
+)
+
+// wait waits for a reason to look.
+func (a *Agent) wait(ctx context.Context, t timers) reason {
+	var woken <-chan struct{} // not before the rest is over
+	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return becauseEnd
+		case <-t.rest.C:
+			if a.feed != nil {
+				woken = a.feed.wake
+			}
 		case <-a.wake:
-			full = time.Time{}
-		case <-ticker.C:
+			return becauseChange
+		case <-woken:
+			return becauseEvent
+		case <-t.title.C:
+			if len(a.late) > 0 {
+				return becauseEvent
+			}
+		case <-t.tick.C:
+			return becauseTick
 		}
 	}
 }
@@ -112,21 +186,28 @@ func (a *Agent) Changed(pids []int) {
 
 // look looks once and puts right what differs. An error is kept for status and tried again on the
 // next look; the limits that are there stay in force.
-func (a *Agent) look(ctx context.Context, full bool) {
+func (a *Agent) look(ctx context.Context, full, ticked bool) {
 	a.mu.Lock()
 	a.scanner.Recheck(a.changed...)
 	a.changed = nil
 	a.mu.Unlock()
-	procs, changed, err := a.scanner.Look(full)
+	procs, changed, forks, err := a.processes(full, ticked)
 	var done control.LookResult
 	if err == nil || errors.Is(err, host.ErrHidden) { // what can be seen is still governed
 		var lookErr error
-		done, lookErr = a.control.Look(ctx, control.LookOptions{Processes: procs, Changed: changed, Full: full})
+		done, lookErr = a.control.Look(ctx, control.LookOptions{Processes: procs, Changed: changed || a.again, Full: full, Forks: forks})
 		err = errors.Join(err, lookErr)
 	}
+	a.again = done.Retry
 	// Whatever went wrong: a freeze ends on time.
 	err = errors.Join(err, a.control.ThawDue(time.Now()))
 	a.scanner.Recheck(done.Moved...)
+	if a.feed != nil {
+		for _, pid := range done.Moved {
+			a.hot[pid] = time.Now()
+		}
+		a.feed.mind(a.hot, done.Servers, time.Now())
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.status.LastLook = time.Now()
@@ -144,6 +225,49 @@ func (a *Agent) look(ctx context.Context, full bool) {
 	case full: // a quick look that had nothing to do says nothing about what is wrong
 		a.status.Error, a.said = "", ""
 	}
+}
+
+// processes brings the process table up to date: by what events told where there are any, else by a look at
+// what is new. At fixed times those that may still change their titles are read again, too.
+func (a *Agent) processes(full, ticked bool) (procs []host.Process, changed bool, forks []control.Fork, err error) {
+	if a.feed == nil {
+		procs, changed, err = a.scanner.Look(full)
+		return procs, changed, nil, err
+	}
+	b, lost, ended := a.feed.take()
+	now := time.Now()
+	again, left := retitled(a.late, now)
+	a.late = left
+	for _, pid := range b.late {
+		a.late = append(a.late, late{pid, now.Add(titleTime)})
+	}
+	if ticked {
+		again = append(again, a.scanner.Settling()...)
+	}
+	a.mu.Lock()
+	a.status.Events += b.events
+	a.status.Lost = lost
+	a.mu.Unlock()
+	if ended != nil {
+		a.deaf(ended)
+	}
+	forks = b.heirs()
+	if full || b.whole {
+		a.scanner.Recheck(b.seenPIDs()...)
+		procs, changed, err = a.scanner.Look(true)
+		return procs, changed, forks, err
+	}
+	procs, changed, err = a.scanner.Follow(append(again, b.seenPIDs()...), b.gonePIDs())
+	return procs, changed, forks, err
+}
+
+// cpuTime is what this process has used of the CPUs so far.
+func cpuTime() time.Duration {
+	var used unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &used) != nil {
+		return 0
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 // sampleLoads brings the load averages up to now, when it is time.

@@ -58,11 +58,17 @@ func newSite(t testing.TB) *site {
 // start runs an agent; it ends with the test, or by stop.
 func (s *site) start(full time.Duration) {
 	s.t.Helper()
+	s.startWith(Options{Every: every, Full: full})
+}
+
+func (s *site) startWith(o Options) {
+	s.t.Helper()
+	o.Socket = s.socket
 	c, err := control.Open(control.Options{State: s.state})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	a := New(c, Options{Socket: s.socket, Every: every, Full: full})
+	a := New(c, o)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx) }()

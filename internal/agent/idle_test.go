@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -47,19 +46,10 @@ func BenchmarkIdle(b *testing.B) {
 			b.Error(err)
 		}
 	}()
-	agent := exec.Command("/proc/self/exe", "-test.run=^TestAgentInACopy$")
-	agent.Env = append(os.Environ(), "BULKHEAD_TEST_AGENT_STATE="+state)
-	agent.Stderr = os.Stderr
-	if err := agent.Start(); err != nil {
-		b.Fatal(err)
-	}
-	defer func() {
-		_ = agent.Process.Signal(syscall.SIGTERM)
-		_ = agent.Wait()
-	}()
+	agent := startCopy(b, state)
 	time.Sleep(10 * time.Second) // the first looks read everything
 	used := func() time.Duration {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", agent.Process.Pid))
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", agent.Pid))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -73,7 +63,7 @@ func BenchmarkIdle(b *testing.B) {
 	from := used()
 	time.Sleep(watch)
 	b.ReportMetric(100*float64(used()-from)/float64(watch), "%core")
-	b.ReportMetric(peakMiB(b, agent.Process.Pid), "MiB")
+	b.ReportMetric(peakMiB(b, agent.Pid), "MiB")
 	b.ReportMetric(0, "ns/op")
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -73,6 +74,9 @@ func (a *app) printStatus(st *control.Status) {
 		fmt.Fprintf(a.out, "agent: pid %d since %s, learns of new processes by %s, last look %s; %s placed, %s put back\n",
 			ag.PID, ag.Since.Local().Format(time.DateTime), ag.Source, ag.LastLook.Local().Format(time.TimeOnly),
 			count(int(ag.Moved), "process", "processes"), count(int(ag.Repaired), "value", "values"))
+		if ag.Lost > 0 {
+			fmt.Fprintf(a.out, "agent: at least %s of %s the kernel could not deliver; each time every process was looked at again\n", count(int(ag.Lost), "process event", "process events"), strconv.FormatInt(ag.Events+ag.Lost, 10))
+		}
 		if ag.Error != "" {
 			fmt.Fprintln(a.out, "agent: THE LAST LOOK FAILED:", ag.Error)
 		}

@@ -16,12 +16,19 @@ type LookOptions struct {
 	Processes []host.Process
 	Changed   bool // processes came or went since the look before
 	Full      bool // read every limit too
+	// Forks are those that events told of since the look before, in their order; without those of a parent
+	// that has run another program since.
+	Forks []Fork
 }
 
 // LookResult is what a look put right.
 type LookResult struct {
 	Moved    []int // pids; what is known of their membership is out of date
 	Repaired int
+	// Retry says that something was left undone that the next look may get done.
+	Retry bool
+	// Servers are the main processes of the instances there are: their children write their titles late.
+	Servers []int
 }
 
 // BecomeAgent tells the controller that this process is the agent, which no rule may match.
@@ -47,15 +54,29 @@ func (c *Controller) Look(ctx context.Context, o LookOptions) (LookResult, error
 		return LookResult{}, nil
 	}
 	l := s.look(s.applied.Sources)
-	l.processes, l.facts, l.memory, l.lenient = o.Processes, facts, &c.memory, true
+	l.processes, l.facts, l.memory, l.lenient, l.forks = o.Processes, facts, &c.memory, true, o.Forks
 	v, err := c.classify(l)
 	if err != nil {
 		return LookResult{}, err
 	}
-	if !o.Full && !due && settled(v) {
-		return LookResult{}, troubles(v)
+	var done LookResult
+	switch {
+	case o.Full || due:
+		done, err = c.putRight(ctx, l)
+	case settled(v):
+		err = troubles(v)
+	default:
+		var ok bool
+		if done, ok, err = c.place(ctx, v, s); !ok {
+			done, err = c.putRight(ctx, l)
+		} else {
+			err = errors.Join(troubles(v), err)
+		}
 	}
-	return c.putRight(ctx, l)
+	for i := range v.Instances {
+		done.Servers = append(done.Servers, v.Instances[i].Main.PID)
+	}
+	return done, err
 }
 
 // due says whether the end of an override or of a placing by hand has passed since the last look.
@@ -105,7 +126,7 @@ func settled(v *View) bool {
 func (c *Controller) putRight(ctx context.Context, l look) (LookResult, error) {
 	lock, err := c.lock("look", "agent")
 	if err != nil {
-		return LookResult{}, err
+		return LookResult{Retry: true}, err
 	}
 	defer lock.Release()
 	var reply Reply
@@ -121,7 +142,8 @@ func (c *Controller) putRight(ctx context.Context, l look) (LookResult, error) {
 	}
 	before := l
 	l = s.look(s.applied.Sources)
-	l.processes, l.facts, l.memory, l.lenient = before.processes, before.facts, before.memory, true
+	l.processes, l.facts, l.memory, l.lenient, l.forks = before.processes, before.facts, before.memory, true, before.forks
+	c.memory.observed = nil
 	v, err := c.view(l)
 	if err != nil {
 		return LookResult{}, err

@@ -39,7 +39,9 @@ type AgentStatus struct {
 	Running  bool      `json:"running"`
 	PID      int       `json:"pid,omitempty"`
 	Since    time.Time `json:"since,omitzero"`
-	Source   string    `json:"source,omitempty"` // where it learns of new processes
+	Source   string    `json:"source,omitempty"`      // where it learns of new processes, and why not from events
+	Events   int64     `json:"events,omitempty"`      // that the kernel sent
+	Lost     int64     `json:"events_lost,omitempty"` // known to be lost; each loss was answered by a look at every process
 	LastLook time.Time `json:"last_look,omitzero"`
 	Looks    int64     `json:"looks,omitempty"`
 	Moved    int64     `json:"moved,omitempty"`

@@ -54,6 +54,8 @@ type look struct {
 	lenient bool
 	// memory, of a caller that looks again and again, spares what has not changed.
 	memory *memory
+	// forks that events told of, for a caller with a memory.
+	forks []Fork
 }
 
 // memory is what one look leaves to the next: nothing of the kernel's state, only what would come out the
@@ -66,6 +68,10 @@ type memory struct {
 	resolved *policy.Policy
 	problems policy.Problems
 	view     *View // of the last look
+	// observed is what the last full look saw of the groups, nil when it may have changed since. Only place
+	// uses it, which writes no limit.
+	observed *plan.Observation
+	movers   map[int]mover
 }
 
 // resolve parses a policy and fits it to the host.
@@ -104,6 +110,11 @@ func (c *Controller) view(l look) (*View, error) {
 	}
 	if err := c.plan(v); err != nil {
 		return nil, err
+	}
+	if l.memory != nil {
+		seen := v.Observed
+		seen.Processes = nil
+		l.memory.observed = &seen
 	}
 	return v, nil
 }
@@ -168,6 +179,9 @@ func (c *Controller) classify(l look) (*View, error) {
 	v.expel = map[host.ProcID]bool{}
 	for _, p := range l.ended {
 		v.expel[p.Process] = true
+	}
+	if l.memory != nil {
+		c.inherit(v, l.forks, time.Now())
 	}
 	v.Members = members(v)
 	return v, nil

@@ -80,6 +80,7 @@ type Store struct {
 	state    *state
 	entries  counters
 	mended   bool // the logs were read under the lock, and are sound
+	light    bool // the open transaction was not synced
 	warnings []string
 }
 

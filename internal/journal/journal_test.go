@@ -534,3 +534,62 @@ func TestCompaction(t *testing.T) {
 		t.Errorf("next transaction is %d (%v), want 103", next, err)
 	}
 }
+
+// Placing a process must not wait for the disk: only what would matter after a power cut is synced.
+func TestMovesAloneAreNotSynced(t *testing.T) {
+	fs := newMemFS()
+	dir := t.TempDir()
+	s := open(t, dir, Options{FS: fs})
+	if _, err := s.Lock("look", "agent"); err != nil {
+		t.Fatal(err)
+	}
+	syncs := func() (n int) {
+		for _, c := range fs.log {
+			if c.op == "sync" {
+				n++
+			}
+		}
+		return n
+	}
+	place := func(pid int, from string, recorded bool) (cost int) {
+		t.Helper()
+		before := syncs()
+		id, err := s.Begin(Txn{Boot: boot, Verb: "look", Recorded: recorded, Homes: []Home{{Group: "g", From: map[string]string{"cpu": from}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Moves(id, []Change{move(pid, cpu("/b"), from)}); err != nil {
+			t.Fatal(err)
+		}
+		if p, open := open(t, dir, Options{FS: fs.killed()}).Pending(); !open || p.ID != id || len(p.Changes) != 1 {
+			t.Errorf("after kill -9 the move of process %d is not known: %+v", pid, p)
+		}
+		if err := s.End(id, Committed, ""); err != nil {
+			t.Fatal(err)
+		}
+		if _, open := open(t, dir, Options{FS: fs.killed()}).Pending(); open {
+			t.Errorf("after kill -9 the move of process %d is not ended", pid)
+		}
+		return syncs() - before
+	}
+	if got := place(1, "/u", false); got < 2 {
+		t.Errorf("the first from a place cost %d syncs: its home must outlive a power cut", got)
+	}
+	if got := place(2, "/u", false); got != 0 {
+		t.Errorf("the second from the same place cost %d syncs", got)
+	}
+	if got := place(3, "/v", false); got < 2 {
+		t.Errorf("the first from another place cost %d syncs", got)
+	}
+	if got := place(4, "/u", true); got < 2 {
+		t.Errorf("one for the history cost %d syncs", got)
+	}
+	place(5, "/u", false)
+	again := open(t, dir, Options{FS: fs.powerCut()})
+	if _, group := again.Homes(boot); group["g"]["cpu"] != "/u" {
+		t.Errorf("after a power cut the home of the group is %v", group["g"])
+	}
+	if w := again.Warnings(); len(w) != 0 {
+		t.Errorf("after a power cut: %q", w)
+	}
+}

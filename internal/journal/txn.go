@@ -70,7 +70,8 @@ const (
 
 // Begin writes a transaction with its originals and returns when it is on disk. Nothing may be
 // changed on the host before. ID and Time are filled in here. It refuses (ErrPending) while an
-// earlier transaction has no end.
+// earlier transaction has no end. One that moves processes and nothing else, for no history, from places that
+// are known already, has nothing that must outlive a power cut: it is written and not synced, as its end is.
 func (s *Store) Begin(t Txn) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,9 +84,11 @@ func (s *Store) Begin(t Txn) (uint64, error) {
 	s.compact(t.Boot)
 	t.ID, t.Time = s.state.next, s.o.Now()
 	t.Homes = s.state.newHomes(t.Boot, t.Homes)
-	if err := s.append(true, record{Kind: kindBegin, Txn: &t}); err != nil {
+	sync := len(t.Changes) > 0 || len(t.Homes) > 0 || t.Recorded
+	if err := s.append(sync, record{Kind: kindBegin, Txn: &t}); err != nil {
 		return 0, err
 	}
+	s.light = !sync
 	return t.ID, nil
 }
 
@@ -107,12 +110,18 @@ func (s *Store) Leave(id uint64, left []Change) error {
 	return s.within("record what is left", id, false, record{Kind: kindLeft, ID: id, Changes: left})
 }
 
-// End closes the open transaction, synced. The outcome is Committed, Undone or Failed.
+// End closes the open transaction, synced if its beginning was. The outcome is Committed, Undone or Failed.
 func (s *Store) End(id uint64, outcome, note string) error {
 	if outcome != Committed && outcome != Undone && outcome != Failed {
 		return fmt.Errorf("end transaction %d: no outcome %q", id, outcome)
 	}
-	return s.within("end transaction", id, true, record{Kind: kindEnd, ID: id, Outcome: outcome, Note: note, Time: s.o.Now()})
+	return s.within("end transaction", id, !s.isLight(), record{Kind: kindEnd, ID: id, Outcome: outcome, Note: note, Time: s.o.Now()})
+}
+
+func (s *Store) isLight() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.light
 }
 
 // within appends a record of the open transaction.

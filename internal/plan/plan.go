@@ -158,9 +158,12 @@ func (p *planner) knowProcesses() {
 	}
 	for _, pl := range p.in.Classified.Placements {
 		add(pl.Process)
-		why := "matches " + pl.Rule
-		if pl.By == "pin" {
+		why := pl.Rule
+		switch pl.By {
+		case classify.ByPin:
 			why = "put there by run or move"
+		case classify.ByRule:
+			why = "matches " + pl.Rule
 		}
 		p.placed[pl.Process.ProcID] = placing{group: pl.Group, why: why}
 	}

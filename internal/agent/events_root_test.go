@@ -1,0 +1,194 @@
+//go:build root
+
+package agent
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"bulkhead/internal/host"
+	"bulkhead/internal/testhost"
+)
+
+// byEvents is an agent that looks at no fixed time: what it does, events made it do.
+var byEvents = Options{Every: time.Hour, Full: time.Hour}
+
+// outside lists the processes with an argument that are not in a group of the site.
+func (s *site) outside(argument, group string) (outside []int, all int) {
+	s.t.Helper()
+	procs, err := host.New("/").Processes(host.ProcessOptions{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, p := range procs {
+		if p.State == 'Z' || !slices.Contains(p.Args, argument) {
+			continue
+		}
+		all++
+		if p.Cgroups["cpu"] != "/"+s.root+"/"+group {
+			outside = append(outside, p.PID)
+		}
+	}
+	return outside, all
+}
+
+func TestEveryStartIsPlacedWhileItLives(t *testing.T) {
+	const starts = 200
+	s := newSite(t)
+	long, longRule := mark(63001)
+	short, shortRule := fmt.Sprintf("%d-short", os.Getpid()), fmt.Sprintf("^sh -c .* %d-short$", os.Getpid())
+	s.startWith(byEvents)
+	s.apply("groups:\n  a: {match: [{cmdline: '" + longRule + "'}], cpu: {limit: 2}}\n  b: {match: [{cmdline: '" + shortRule + "'}], cpu: {limit: 2}}\n")
+	var wait sync.WaitGroup
+	missed := make(chan string, starts)
+	for range starts {
+		testhost.Spawn(t, "sleep", long)
+		wait.Go(func() { // it tells where it is at the end of its short life
+			out, err := exec.Command("sh", "-c", "sleep 0.5; while read -r line; do echo $line; done </proc/$$/cgroup", short).CombinedOutput()
+			if err != nil || !strings.Contains(string(out), "/"+s.root+"/b") {
+				missed <- fmt.Sprintf("%v\n%s", err, out)
+			}
+		})
+		time.Sleep(10 * time.Millisecond)
+	}
+	wait.Wait()
+	if len(missed) > 0 {
+		t.Errorf("%d of %d short-lived ones were not placed; the first: %s", len(missed), starts, <-missed)
+	}
+	soon(t, "all to be placed", func() bool {
+		outside, all := s.outside(long, "a")
+		return all == starts && len(outside) == 0
+	})
+	a := s.status().Agent
+	if a.Source != "events of the kernel" || a.Lost != 0 || a.Error != "" || a.Moved < 2*starts || a.Events < 4*starts {
+		t.Errorf("agent: %+v", a)
+	}
+	t.Logf("%d events, %d looks, %d moves", a.Events, a.Looks, a.Moved)
+}
+
+// What a shell forked before it was inside matches no rule itself, and has run another program since.
+func TestCatchesAForkStormWhole(t *testing.T) {
+	const children = 300
+	s := newSite(t)
+	argument, _ := mark(63002)
+	s.startWith(byEvents)
+	s.apply("groups:\n  a: {match: [{cmdline: '^sh -c .* " + strings.ReplaceAll(argument, ".", "[.]") + " storm$'}], cpu: {limit: 2}}\n")
+	// Each child forks a grandchild and is gone before that: only events know whose it is.
+	script := fmt.Sprintf("i=0; while [ $i -lt %d ]; do sleep $0 & (sleep $0 &); i=$((i+1)); done; wait", children)
+	shell := testhost.Spawn(t, "sh", "-c", script, argument, "storm")
+	soon(t, "every one to be in the group", func() bool {
+		outside, all := s.outside(argument, "a")
+		return all == 2*children+1 && len(outside) == 0
+	})
+	if got := s.group(shell.PID); got != "a" {
+		t.Errorf("the shell is in %s", got)
+	}
+	a := s.status().Agent
+	if a.Lost != 0 || a.Error != "" {
+		t.Errorf("agent: %+v", a)
+	}
+	t.Logf("%d events, %d looks, %d of %d moved, the rest was born inside", a.Events, a.Looks, a.Moved, 2*children+1)
+}
+
+// A process that forked before it ran the program that matches: those children are nobody's.
+func TestLeavesTheForksOfAnotherProgramAlone(t *testing.T) {
+	s := newSite(t)
+	child, _ := mark(63003)
+	argument, rule := mark(63004)
+	s.startWith(byEvents)
+	s.apply("groups:\n  a: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 2}}\n")
+	shell := testhost.Spawn(t, "sh", "-c", "sleep $0 & exec sleep $1", child, argument)
+	soon(t, "the program to be placed", func() bool { return s.group(shell.PID) == "a" })
+	soon(t, "the child to run its program", func() bool { _, all := s.outside(child, "a"); return all == 1 })
+	if outside, _ := s.outside(child, "a"); len(outside) != 1 {
+		t.Error("what was forked before is in the group")
+	}
+}
+
+func TestFollowsExecUserAndName(t *testing.T) {
+	s := newSite(t)
+	argument, rule := mark(63005)
+	name := fmt.Sprintf("bh-%d", os.Getpid())
+	s.startWith(byEvents)
+	s.apply("groups:\n" +
+		"  first: {match: [{cmdline: '^sh -c .* " + name + "$'}], cpu: {limit: 1}}\n" +
+		"  second: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 1}}\n" +
+		"  user: {match: [{user: nobody, cmdline: '" + name + "-user'}], cpu: {limit: 1}}\n" +
+		"  title: {match: [{cmdline: '^" + name + "-title'}], cpu: {limit: 1}}\n")
+	id := testhost.Spawn(t, "sh", "-c", "read x </proc/self/stat; sleep 1; exec sleep "+argument, name)
+	soon(t, "the first program to be placed", func() bool { return s.group(id.PID) == "first" })
+	soon(t, "the second program to be placed", func() bool { return s.group(id.PID) == "second" })
+	id = testhost.Spawn(t, "perl", "-e", "$> = 65534; sleep 600", name+"-user")
+	soon(t, "another user to be placed", func() bool { return s.group(id.PID) == "user" })
+	id = testhost.Spawn(t, "perl", "-e", "$0 = $ARGV[0]; sleep 600", name+"-title")
+	soon(t, "another name to be placed", func() bool { return s.group(id.PID) == "title" })
+	if looks := s.status().Agent.Looks; looks > 200 {
+		t.Errorf("%d looks for four processes", looks)
+	}
+}
+
+func TestALossIsAnsweredByALookAtAll(t *testing.T) {
+	s := newSite(t)
+	argument, rule := mark(63006)
+	o := byEvents
+	o.events = func() (source, error) { return host.OpenProcEvents(host.ProcEventOptions{Buffer: 1}) }
+	s.startWith(o)
+	s.apply("groups:\n  a: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 2}}\n")
+	started := 0
+	soon(t, "an overrun", func() bool {
+		for range 20 {
+			testhost.Spawn(t, "sleep", argument)
+			started++
+		}
+		return s.status().Agent.Lost > 0 || started > 2000
+	})
+	soon(t, "all to be placed", func() bool {
+		outside, all := s.outside(argument, "a")
+		return all == started && len(outside) == 0
+	})
+	a := s.status().Agent
+	if a.Lost == 0 || a.Error != "" {
+		t.Errorf("agent: %+v", a)
+	}
+	t.Logf("%d of at least %d events lost over %d starts, %d looks", a.Lost, a.Lost+a.Events, started, a.Looks)
+}
+
+func TestWithoutEventsTheLookEverySecondStays(t *testing.T) {
+	s := newSite(t)
+	argument, rule := mark(63007)
+	o := Options{Every: every, Full: time.Hour}
+	o.events = func() (source, error) { return nil, fmt.Errorf("%w: for a test", host.ErrNoProcEvents) }
+	s.startWith(o)
+	s.apply("groups:\n  a: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 1}}\n")
+	id := testhost.Spawn(t, "sleep", argument)
+	soon(t, "it to be placed", func() bool { return s.group(id.PID) == "a" })
+	if a := s.status().Agent; a.Source != "a look every 50ms (no process events: for a test)" || a.Events != 0 {
+		t.Errorf("agent: %+v", a)
+	}
+}
+
+func TestEventsThatEndAreReplacedByLooks(t *testing.T) {
+	s := newSite(t)
+	argument, rule := mark(63008)
+	events := &scripted{reads: make(chan []host.ProcEvent)}
+	o := Options{Every: every, Full: time.Hour}
+	o.events = func() (source, error) { return events, nil }
+	s.startWith(o)
+	s.apply("groups:\n  a: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 1}}\n")
+	events.reads <- nil
+	if a := s.status().Agent; a.Source != "events of the kernel" {
+		t.Errorf("agent: %+v", a)
+	}
+	close(events.reads)
+	soon(t, "the source to be given up", func() bool {
+		return strings.HasPrefix(s.status().Agent.Source, "a look every 50ms (the events of the kernel ended")
+	})
+	id := testhost.Spawn(t, "sleep", argument)
+	soon(t, "it to be placed", func() bool { return s.group(id.PID) == "a" })
+}

@@ -1,0 +1,118 @@
+//go:build root
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/control"
+	"bulkhead/internal/policy"
+	"bulkhead/internal/testhost"
+)
+
+// BenchmarkPlace starts a program 20 times a second that a rule places, and measures the time from the end of
+// its execve(2) until it is in its cpu group. In turn with that, at the same pace, a process is moved between
+// two groups by a bare write to cgroup.procs: the kernel's own wait, which no agent can be faster than (the
+// first move after a quiet while waits for an RCU grace period). It runs once, whatever -benchtime says.
+func BenchmarkPlace(b *testing.B) {
+	const rounds, starts, pace = 3, 100, 50 * time.Millisecond
+	root, state, tree := testhost.Root(b), b.TempDir(), testhost.Tree(b)
+	c, err := control.Open(control.Options{State: state})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	argument, rule := mark(62001)
+	text := fmt.Sprintf("version: 1\nhost: {root: %s}\ngroups:\n  placed: {match: [{cmdline: '%s'}], cpu: {limit: 1}}\n  a: {cpu: {limit: 1}}\n  b: {cpu: {limit: 1}}\n", root, rule)
+	if _, err := c.Do(context.Background(), control.Request{Verb: "apply", By: "benchmark", Sources: []policy.Source{{Path: "place.yaml", Text: text}}}); err != nil {
+		b.Fatal(err)
+	}
+	defer func() {
+		if _, err := c.Do(context.Background(), control.Request{Verb: "release", All: true, By: "benchmark"}); err != nil {
+			b.Error(err)
+		}
+	}()
+	startCopy(b, state)
+	var ours, kernels []time.Duration
+	bare := testhost.Spawn(b, "sleep", "600")
+	group := func(name string) cgroup.Dir { return cgroup.Dir{Hierarchy: "cpu", Path: "/" + root + "/" + name} }
+	for range rounds {
+		for range starts {
+			began := time.Now()
+			ours = append(ours, untilPlaced(b, argument, "/"+root+"/placed"))
+			time.Sleep(pace - time.Since(began))
+		}
+		for i := range starts {
+			began := time.Now()
+			if err := tree.Move(group(string("ab"[i%2])), bare); err != nil {
+				b.Fatal(err)
+			}
+			kernels = append(kernels, time.Since(began))
+			time.Sleep(pace - time.Since(began))
+		}
+	}
+	report := func(name string, all []time.Duration) {
+		slices.Sort(all)
+		for _, percent := range []int{50, 99} {
+			b.ReportMetric(all[(len(all)-1)*percent/100].Seconds()*1e3, fmt.Sprintf("ms-%s-p%d", name, percent))
+		}
+	}
+	report("placed", ours)
+	report("bare-move", kernels)
+	b.ReportMetric(0, "ns/op")
+}
+
+// untilPlaced starts a program and watches its cgroup; it is killed at the end.
+func untilPlaced(b *testing.B, argument, want string) time.Duration {
+	cmd := exec.Command("sleep", argument)
+	if err := cmd.Start(); err != nil { // it returns when execve(2) has succeeded
+		b.Fatal(err)
+	}
+	began := time.Now()
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	name := fmt.Sprintf("/proc/%d/cgroup", cmd.Process.Pid)
+	for time.Since(began) < 5*time.Second {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if strings.Contains(string(text), ":cpu:"+want+"\n") || strings.Contains(string(text), ":cpu,cpuacct:"+want+"\n") {
+			return time.Since(began)
+		}
+		time.Sleep(20 * time.Microsecond)
+	}
+	b.Fatalf("%s is not placed", name)
+	return 0
+}
+
+// startCopy runs an agent in a process of its own until the benchmark ends, and waits until it listens.
+func startCopy(b *testing.B, state string) *os.Process {
+	agent := exec.Command("/proc/self/exe", "-test.run=^TestAgentInACopy$")
+	agent.Env = append(os.Environ(), "BULKHEAD_TEST_AGENT_STATE="+state)
+	agent.Stderr = os.Stderr
+	if err := agent.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = agent.Process.Signal(syscall.SIGTERM)
+		_ = agent.Wait()
+	})
+	soon(b, "the agent", func() bool {
+		client, err := Dial(context.Background(), state+"/agent.sock", state)
+		return err == nil && client != nil
+	})
+	time.Sleep(2 * time.Second) // the first looks read everything
+	return agent.Process
+}

@@ -1,0 +1,180 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/classify"
+	"bulkhead/internal/host"
+	"bulkhead/internal/plan"
+)
+
+// Fork is one process that made another, as an event told.
+type Fork struct{ Parent, Child int }
+
+// heirTime is for how long the forks of a process that was placed are held against it: events of what it
+// forked before it was inside come within milliseconds.
+const heirTime = 2 * time.Second
+
+// byInheritance marks a process that its parent forked while the parent was on its way into a group.
+const byInheritance = "inheritance"
+
+// mover is a process that was on its way into a group a moment ago.
+type mover struct {
+	group string
+	from  map[string]string // its cgroups before
+	at    time.Time
+}
+
+// inherit places what a process forked while it was on its way into a group: had the move been faster, it
+// would have been born inside. It goes by events, which say who forked whom when; a process that a rule, a pin
+// or a protection has a say about is left to them.
+func (c *Controller) inherit(v *View, forks []Fork, now time.Time) {
+	m := &c.memory
+	if m.movers == nil {
+		m.movers = map[int]mover{}
+	}
+	for pid, was := range m.movers {
+		if now.Sub(was.at) > heirTime {
+			delete(m.movers, pid)
+		}
+	}
+	for _, f := range forks {
+		delete(m.movers, f.Child) // a process before it had the number
+	}
+	claimed := map[int]bool{}
+	for _, p := range v.Classified.Placements {
+		claimed[p.Process.PID] = true
+		if !isReleased(v.Released, p.Group) && !placed(p.Process, v.Layout.Member(p.Group)) {
+			m.movers[p.Process.PID] = mover{p.Group, p.Process.Cgroups, now}
+		}
+	}
+	if len(forks) == 0 || len(m.movers) == 0 {
+		return
+	}
+	for _, s := range v.Classified.Skips {
+		claimed[s.Process.PID] = true
+	}
+	protected := sync.OnceValue(func() func(int) string { return classify.Protector(v.rules) })
+	for _, f := range forks {
+		parent, moving := m.movers[f.Parent]
+		if !moving || claimed[f.Child] {
+			continue
+		}
+		m.movers[f.Child] = mover{parent.group, parent.from, now} // alive or not: it may have forked too
+		i, alive := slices.BinarySearchFunc(v.Observed.Processes, f.Child, func(p host.Process, pid int) int { return p.PID - pid })
+		if !alive {
+			continue
+		}
+		p := v.Observed.Processes[i]
+		if !stayedBehind(p, v.Layout.Member(parent.group), parent.from) || v.expel[p.ProcID] || protected()(p.PID) != "" {
+			continue
+		}
+		v.Classified.Placements = append(v.Classified.Placements, classify.Placement{
+			Process: p, Group: parent.group, By: byInheritance, Rule: "its parent was on its way there when it forked",
+		})
+	}
+}
+
+// stayedBehind says whether a process is not in all the directories, and else where its parent was.
+func stayedBehind(p host.Process, dirs map[string]cgroup.Dir, from map[string]string) bool {
+	behind := false
+	for hierarchy, d := range dirs {
+		switch p.Cgroups[hierarchy] {
+		case d.Path:
+		case from[hierarchy]:
+			behind = true
+		default:
+			return false
+		}
+	}
+	return behind
+}
+
+// place puts processes that have just come into their groups, and reads no knob: it plans with what the last
+// full look saw. Where that gives more to do than moves, or anything has changed since, ok is false and
+// nothing was done: then the host must be looked at as a whole.
+func (c *Controller) place(ctx context.Context, v *View, s *state) (done LookResult, ok bool, err error) {
+	if c.memory.observed == nil || c.memory.facts != v.Facts {
+		return done, false, nil
+	}
+	lock, err := c.lock("look", "agent")
+	if err != nil {
+		return LookResult{Retry: true}, true, err
+	}
+	defer lock.Release()
+	if _, pending := c.Store.Pending(); pending {
+		return done, false, nil
+	}
+	now, err := c.loadState(v.Facts.BootID, time.Now())
+	if err != nil {
+		return done, true, err
+	}
+	if !reflect.DeepEqual(now, s) {
+		return done, false, nil
+	}
+	w := c.narrow(v)
+	w.Plan = plan.Make(plan.Input{
+		Facts: w.Facts, Host: w.Policy.Host, Classified: w.Classified, Observed: w.Observed, Released: w.Released, Expel: w.expel,
+	})
+	if len(w.Plan.Refusals) > 0 || len(w.Plan.Steps) == 0 || !onlyMoves(w.Plan) {
+		return done, false, nil
+	}
+	for _, step := range w.Plan.Steps {
+		if step.Op == plan.OpMove {
+			done.Moved = append(done.Moved, step.PID.PID)
+		} else {
+			done.Repaired++
+		}
+	}
+	slices.Sort(done.Moved)
+	done.Moved = slices.Compact(done.Moved)
+	err = c.run(ctx, w, Request{Verb: "look", By: "agent"}, s.applied.Revision, &Reply{})
+	switch {
+	case errors.Is(err, context.Canceled):
+		err = nil
+	case err != nil:
+		// A directory is gone, or something like it: the next look sees more.
+		c.memory.observed, done.Retry = nil, true
+	}
+	return done, true, err
+}
+
+// narrow makes of a view one of those processes alone that are not in their place, and of their ancestors, over
+// what the last full look saw of the groups.
+func (c *Controller) narrow(v *View) *View {
+	byPID := make(map[int]int, len(v.Observed.Processes))
+	for i := range v.Observed.Processes {
+		byPID[v.Observed.Processes[i].PID] = i
+	}
+	wanted := map[int]bool{}
+	w := *v
+	for _, p := range v.Classified.Placements {
+		if isReleased(v.Released, p.Group) || placed(p.Process, v.Layout.Member(p.Group)) {
+			continue
+		}
+		for i, there := byPID[p.Process.PID]; there && !wanted[i]; i, there = byPID[v.Observed.Processes[i].PPID] {
+			wanted[i] = true
+		}
+	}
+	w.Observed = *c.memory.observed
+	w.Observed.Processes = nil
+	pids := map[int]bool{}
+	for i := range v.Observed.Processes {
+		if wanted[i] {
+			w.Observed.Processes = append(w.Observed.Processes, v.Observed.Processes[i])
+			pids[v.Observed.Processes[i].PID] = true
+		}
+	}
+	w.Classified.Placements = slices.DeleteFunc(slices.Clone(v.Classified.Placements), func(p classify.Placement) bool { return !pids[p.Process.PID] })
+	w.Classified.Skips = slices.DeleteFunc(slices.Clone(v.Classified.Skips), func(s classify.Skip) bool { return !pids[s.Process.PID] })
+	w.Members = members(&w)
+	c.observeHomes(&w)
+	c.observeScores(&w)
+	return &w
+}
