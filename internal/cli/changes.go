@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"bulkhead/internal/control"
+	"bulkhead/internal/policy"
 )
 
 func (a *app) setCmd() *cobra.Command {
@@ -212,6 +213,8 @@ release --all gives the host back: processes go to where they came from, every d
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := ch.request("release")
 			q.Groups, q.All = args, all
+			// Needed only when no root group is recorded; whatever is wrong with it must not stand in the way.
+			q.Sources, _ = policy.Read(a.policy)
 			return a.change(cmd, q)
 		},
 	}

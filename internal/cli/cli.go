@@ -78,6 +78,11 @@ func (a *app) report(err error) int {
 	}
 	var problems policy.Problems
 	if errors.As(err, &problems) {
+		if a.json {
+			if err := a.printJSON(problemsView(problems)); err != nil {
+				fmt.Fprintf(a.err, "bulkhead: %v\n", err)
+			}
+		}
 		// Without our name before it, so that an editor finds file:line:column.
 		fmt.Fprintf(a.err, "%v\nbulkhead: %s; nothing was changed\n", err, count(len(problems), "problem", "problems"))
 		return int(control.CodeUsage)

@@ -5,6 +5,7 @@ import (
 	"bulkhead/internal/engine"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/policy"
 )
 
 // The JSON of `discover` and `explain`: what scripts may rely on, whatever the types inside are called.
@@ -146,6 +147,26 @@ type explanationJSON struct {
 	Cgroups  map[string]string     `json:"cgroups"`          // where it is, by hierarchy
 	Attempts []attemptJSON         `json:"attempts"`
 	Levels   []control.LevelLimits `json:"levels"`
+}
+
+// problemsJSON is what --json prints instead of an answer when the policy cannot stand.
+type problemsJSON struct {
+	Problems []problemJSON `json:"problems"`
+}
+
+// problemJSON is one problem; line and column are 0 where the place in the file is not known.
+type problemJSON struct {
+	File   string `json:"file"`
+	Line   int    `json:"line"`
+	Column int    `json:"column"`
+	Text   string `json:"text"`
+	Hint   string `json:"hint,omitempty"`
+}
+
+func problemsView(ps policy.Problems) problemsJSON {
+	return problemsJSON{Problems: list(ps, func(p policy.Problem) problemJSON {
+		return problemJSON{File: p.Pos.File, Line: p.Pos.Line, Column: p.Pos.Column, Text: p.Msg, Hint: p.Hint}
+	})}
 }
 
 type attemptJSON struct {

@@ -25,7 +25,7 @@ type Request struct {
 	Force  bool   `json:"force,omitempty"`
 	DryRun bool   `json:"dry_run,omitempty"`
 
-	Sources []policy.Source `json:"sources,omitempty"` // apply
+	Sources []policy.Source `json:"sources,omitempty"` // apply; release, which looks for its root group when none is recorded
 	Assign  []string        `json:"assign,omitempty"`  // set, unset: "group:key=value", "group:key"
 	On      string          `json:"on,omitempty"`      // set, unset: the io target
 	For     time.Duration   `json:"for,omitempty"`     // set, move, freeze
@@ -105,12 +105,12 @@ func (c *Controller) Do(ctx context.Context, r Request) (*Reply, error) {
 		return reply, do(ctx, r, reply)
 	}
 	if r.Verb == "apply" || r.Verb == "release" {
-		if err := c.mend(); err != nil {
+		if err := c.mend(); err != nil && !c.releaseAnyway(r, err) {
 			return reply, err
 		}
 	}
 	if r.Verb != "rollback" {
-		if err := c.recover(ctx, reply); err != nil {
+		if err := c.recover(ctx, reply); err != nil && !c.releaseAnyway(r, err) {
 			return reply, err
 		}
 	}
@@ -168,10 +168,8 @@ func impossible(v *View) error {
 	if v.Facts.Systemd {
 		return fail(CodeRefused, "discover, check and plan work here", "limits on a systemd host are not built yet")
 	}
-	for d, foreign := range v.Observed.Foreign {
-		if foreign && d.Path == "/"+v.Policy.Host.Root {
-			return fail(CodeRefused, "give host.root another name, or remove that directory if nobody needs it", "%s already exists and bulkhead did not make it", v.Tree.Abs(d))
-		}
+	if theirs := foreignRoot(v); theirs != "" {
+		return fail(CodeRefused, takenHint, takenText, theirs)
 	}
 	return nil
 }

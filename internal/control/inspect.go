@@ -87,6 +87,9 @@ func hasKnob(t *cgroup.Tree) func(hierarchy, file string) knob.Verdict {
 // policy.Problems when the policy cannot stand.
 func (c *Controller) Check(sources []policy.Source) (*View, error) {
 	v, err := c.classify(look{sources: sources})
+	if err == nil {
+		err = c.rootTaken(v)
+	}
 	if err != nil {
 		return v, err
 	}
@@ -109,7 +112,11 @@ func (c *Controller) PlanFor(sources []policy.Source) (*View, error) {
 	}
 	l := s.look(sources)
 	l.released, l.facts, l.shares = nil, facts, true
-	return c.view(l)
+	v, err := c.view(l)
+	if err != nil {
+		return nil, err
+	}
+	return v, c.rootTaken(v)
 }
 
 // Explanation is why a process is where it is.

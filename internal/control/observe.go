@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -59,6 +60,33 @@ func (c *Controller) observe(v *View, shares bool) error {
 	c.observeScores(v)
 	if shares {
 		observeSiblings(v)
+	}
+	return nil
+}
+
+// What is said of a root group that bulkhead did not make, by check, plan and apply.
+const (
+	takenText = "%s already exists and bulkhead did not make it"
+	takenHint = "give host.root another name, or remove that directory if nobody needs it"
+)
+
+// rootTaken reports, as a problem of the policy, a root group of its name that bulkhead did not make: apply
+// refuses it. Who may not read the state directory cannot tell.
+func (c *Controller) rootTaken(v *View) error {
+	if c.Store == nil {
+		return nil
+	}
+	made, files := c.Store.Made(v.Facts.BootID), filesByHierarchy(v.Facts)
+	for _, h := range v.Facts.Hierarchies {
+		d := cgroup.Dir{Hierarchy: h.ID, Path: "/" + v.Policy.Host.Root}
+		if _, governed := files[h.ID]; !governed || made[d] {
+			continue
+		}
+		if there, err := v.Tree.Exists(d); err != nil || !there {
+			continue
+		}
+		at := cmp.Or(v.Policy.Host.RootPos, v.Policy.Host.Pos, policy.Pos{File: v.Policy.Sources[0].Path})
+		return policy.Problems{{Pos: at, Msg: fmt.Sprintf(takenText, v.Tree.Abs(d)), Hint: takenHint}}.Annotate(v.Policy.Sources)
 	}
 	return nil
 }

@@ -41,17 +41,21 @@ func (c *Controller) release(ctx context.Context, r Request, reply *Reply) error
 	if r.All {
 		groups = []string{""}
 	}
-	var views []*View
+	_, interrupted := c.Store.Pending() // one that is undone, if that could not be recorded
+	views, err := c.releaseViews(facts, s, groups, r)
+	if err != nil {
+		return err
+	}
+	if views == nil && r.All {
+		reply.Text = fmt.Sprintf("nothing to do: no applied policy is known in %s, and this host has no root group %s",
+			c.Store.Dir(), strings.Join(unrecorded(r.Sources), " or "))
+		return nil
+	}
 	there := map[string]bool{"": true}
-	for _, root := range c.roots(facts, s) {
-		v, err := c.releaseView(facts, s, root, groups, r.Force)
-		if err != nil {
-			return err
-		}
+	for _, v := range views {
 		for _, g := range v.Classified.Groups {
 			there[g.Path] = true
 		}
-		views = append(views, v)
 	}
 	for _, g := range groups {
 		if !there[g] && !s.knows(g) {
@@ -70,14 +74,24 @@ func (c *Controller) release(ctx context.Context, r Request, reply *Reply) error
 		return run()
 	}
 	err = c.commit(s.without(groups), run)
-	if _, pending := c.Store.Pending(); cannotRecord(err) && !pending {
+	if _, pending := c.Store.Pending(); cannotRecord(err) && (interrupted || !pending) {
 		*reply = Reply{Recovered: reply.Recovered}
-		return c.releaseUnrecorded(run, err)
+		return c.releaseUnrecorded(run, err, reply)
 	}
 	if err != nil {
 		return err
 	}
 	return stillHeld(reply)
+}
+
+// releaseAnyway says whether what could not be recorded before a verb does not keep it from being done: the
+// emergency exit works from what can be read.
+func (c *Controller) releaseAnyway(r Request, err error) bool {
+	if r.Verb != "release" || !cannotRecord(err) {
+		return false
+	}
+	c.Log.Warn("releasing although it cannot be recorded", "err", err)
+	return true
 }
 
 // cannotRecord says whether a change failed because the state directory takes no more.
@@ -88,7 +102,7 @@ func cannotRecord(err error) bool {
 // releaseUnrecorded is the way out when the state directory cannot be written: the originals are in it
 // already, so what is still needed, the journal of the release itself, goes into memory. It ends in an
 // error all the same, because nothing keeps an agent from putting the limits back.
-func (c *Controller) releaseUnrecorded(run func() error, cause error) error {
+func (c *Controller) releaseUnrecorded(run func() error, cause error, reply *Reply) error {
 	dir, err := os.MkdirTemp("/dev/shm", "bulkhead-release-")
 	if err != nil {
 		return errors.Join(cause, err)
@@ -106,6 +120,9 @@ func (c *Controller) releaseUnrecorded(run func() error, cause error) error {
 	c.scratch = nil
 	lock.Release()
 	err = errors.Join(err, store.Close(), os.RemoveAll(dir))
+	if err == nil {
+		err = stillHeld(reply)
+	}
 	if err != nil {
 		return errors.Join(cause, err)
 	}
@@ -189,6 +206,47 @@ func covers(groups []string, group string) bool {
 	return false
 }
 
+// releaseViews makes a view of each of our root groups; nil when none is recorded and none is there.
+func (c *Controller) releaseViews(f *host.Facts, s *state, groups []string, r Request) ([]*View, error) {
+	roots := c.roots(f, s)
+	recorded := len(roots) > 0
+	if !recorded {
+		roots = unrecorded(r.Sources)
+	}
+	var views []*View
+	var foreign []string
+	for _, root := range roots {
+		v, theirs, err := c.releaseView(f, s, root, groups, r.Force)
+		if err != nil {
+			return nil, err
+		}
+		if theirs != "" {
+			foreign = append(foreign, theirs)
+		}
+		if recorded || theirs != "" {
+			views = append(views, v)
+		}
+	}
+	if len(foreign) > 0 && !r.Force {
+		return nil, fail(CodeRefused, fmt.Sprintf("--state names the directory that it was applied with; if the records were lost and it is bulkhead's, `bulkhead release %s --force --reason TEXT` takes it as such", r.what()),
+			"the records in %s know nothing of %s: nothing was released", c.Store.Dir(), strings.Join(foreign, " and "))
+	}
+	return views, nil
+}
+
+// defaultRoot is a variable for tests, which must not touch a root group of this name.
+var defaultRoot = policy.RootOf(nil)
+
+// unrecorded names the root groups there may be when the state directory knows of none: it was lost, or another
+// one was meant. They are the default one and that of the policy file, if there is one.
+func unrecorded(sources []policy.Source) []string {
+	roots := []string{defaultRoot}
+	if len(sources) > 0 && policy.RootOf(sources) != policy.RootOf(nil) {
+		roots = append(roots, policy.RootOf(sources))
+	}
+	return roots
+}
+
 // roots names our root groups: that of the applied policy, and every other one the journal says we
 // made in this boot.
 func (c *Controller) roots(f *host.Facts, s *state) []string {
@@ -211,44 +269,38 @@ func (c *Controller) roots(f *host.Facts, s *state) []string {
 }
 
 // releaseView makes a view whose groups are the directories that are there, with the processes in
-// them, and the plan that lifts the named ones.
-func (c *Controller) releaseView(f *host.Facts, s *state, root string, groups []string, force bool) (*View, error) {
-	v := &View{Facts: f, Tree: c.tree(f), Released: s.released, releasing: true}
+// them, and the plan that lifts the named ones. Theirs is the root group if nothing says that it is ours: it
+// is somebody else's, or the records were lost. With force it is taken as ours, and everything below it.
+func (c *Controller) releaseView(f *host.Facts, s *state, root string, groups []string, force bool) (v *View, theirs string, err error) {
+	v = &View{Facts: f, Tree: c.tree(f), Released: s.released, releasing: true}
 	v.Policy = &policy.Policy{Version: 1, Host: policy.HostPart{Root: root, Weight: 10000}}
 	procs, err := c.Host.Processes(host.ProcessOptions{})
 	if err != nil {
-		return nil, fail(CodeFailed, "", "read the process table: %w", err)
+		return nil, "", fail(CodeFailed, "", "read the process table: %w", err)
 	}
 	v.Observed.Processes = procs
 	if err := c.observe(v, false); err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	if err := c.own(v, force); err != nil {
-		return nil, err
+	if theirs = foreignRoot(v); theirs != "" && force {
+		clear(v.Observed.Foreign)
 	}
 	v.Classified.Groups = groupsOf(v.Observed.Dirs, root)
 	v.Plan = plan.Make(plan.Input{
 		Facts: f, Host: v.Policy.Host, Classified: v.Classified, Observed: v.Observed, Release: groups,
 	})
-	return v, nil
+	return v, theirs, nil
 }
 
-// own refuses to leave a root group alone in silence that the journal knows nothing of: it is somebody
-// else's, or the journal was lost. With force it is taken as ours, and everything below it.
-func (c *Controller) own(v *View, force bool) error {
+// foreignRoot is where a root group of our name is that bulkhead did not make, in the first hierarchy that has
+// one; "" when none has.
+func foreignRoot(v *View) string {
 	for _, h := range v.Facts.Hierarchies {
-		d := cgroup.Dir{Hierarchy: h.ID, Path: "/" + v.Policy.Host.Root}
-		if !v.Observed.Foreign[d] {
-			continue
+		if d := (cgroup.Dir{Hierarchy: h.ID, Path: "/" + v.Policy.Host.Root}); v.Observed.Foreign[d] {
+			return v.Tree.Abs(d)
 		}
-		if !force {
-			return fail(CodeRefused, "if the journal was lost and it is bulkhead's, --force --reason TEXT takes it as such",
-				"the journal knows nothing of %s: nothing was released", v.Tree.Abs(d))
-		}
-		clear(v.Observed.Foreign)
-		return nil
 	}
-	return nil
+	return ""
 }
 
 // groupsOf reads the group names back from the directories below our root.

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"bulkhead/internal/host"
+	"bulkhead/internal/policy"
 	"bulkhead/internal/testhost"
 )
 
@@ -133,6 +134,53 @@ func TestOneDamagedRecord(t *testing.T) {
 		if w := s.Warnings(); len(w) > 0 {
 			t.Errorf("record %d of %d: released: warnings %q", i, records, w)
 		}
+	}
+}
+
+// With no record at all, a root group that may be ours is refused by name until it is forced; only when there is
+// none is there nothing to do, and that is said with what was looked for.
+func TestReleaseWithoutAnyRecord(t *testing.T) {
+	s := newSite(t)
+	p, m := marked(t, 70109)
+	none, usual := s.root+"-none", defaultRoot
+	t.Cleanup(func() { defaultRoot = usual })
+	all := Request{Verb: "release", All: true}
+	forced := Request{Verb: "release", All: true, Force: true, Reason: "test"}
+	for name, c := range map[string]struct {
+		root    string
+		sources []policy.Source
+	}{
+		"default root":                {s.root, nil},
+		"default root beside another": {s.root, []policy.Source{{Path: "p.yaml", Text: "version: 1\nhost: {root: " + none + "}\n"}}},
+		"root of the policy":          {none, s.sources("")},
+		"root of a broken policy":     {none, s.sources("groups: 3\n")},
+	} {
+		s.state = t.TempDir()
+		s.reopen()
+		s.apply("groups:\n  g: {match: [{cmdline: '" + m + "'}], cpu: {limit: 1}}\n")
+		defaultRoot, s.state = c.root, t.TempDir()
+		s.reopen()
+		all.Sources, forced.Sources = c.sources, c.sources
+		_, err := s.try(all)
+		if CodeOf(err) != CodeRefused || !strings.Contains(err.Error(), "/"+s.root+":") || strings.Contains(err.Error(), none) || !strings.Contains(HintOf(err), "--force") {
+			t.Errorf("%s: code %d: %v, hint %q", name, CodeOf(err), err, HintOf(err))
+		}
+		if got := s.where("cpu", p); got != "/"+s.root+"/g" {
+			t.Errorf("%s: refused, yet the process is in %s", name, got)
+		}
+		if r := s.must(forced); !r.Changed {
+			t.Errorf("%s: forced, and nothing changed", name)
+		}
+		if got := s.where("cpu", p); strings.Contains(got, s.root) {
+			t.Errorf("%s: forced, yet the process is in %s", name, got)
+		}
+	}
+	defaultRoot, s.state = none, t.TempDir()
+	s.reopen()
+	all.Sources = s.sources("")
+	r := s.must(all)
+	if want := "nothing to do: no applied policy is known in " + s.state + ", and this host has no root group " + none + " or " + s.root; r.Text != want || r.Changed {
+		t.Errorf("nothing there: %q, want %q", r.Text, want)
 	}
 }
 

@@ -34,10 +34,10 @@ type bound struct {
 func (r *resolution) reserveBounds(h HostPart) bounds {
 	b := make(bounds)
 	if left := r.cores() - h.Reserve.CPU; h.Reserve.CPU > 0 && left > 0 {
-		b[KeyCPULimit] = bound{left, "host.reserve leaves", h.Reserve.Pos}
+		b[KeyCPULimit] = bound{left, "host.reserve leaves", cmp.Or(h.Reserve.cpuPos, h.Reserve.Pos)}
 	}
 	if m, ok := h.Reserve.Memory.(Bytes); ok && m > 0 && m < r.memory() {
-		b[KeyMemoryMax] = bound{r.memory() - m, "host.reserve leaves", h.Reserve.Pos}
+		b[KeyMemoryMax] = bound{r.memory() - m, "host.reserve leaves", cmp.Or(h.Reserve.memoryPos, h.Reserve.Pos)}
 	}
 	return b
 }

@@ -70,7 +70,7 @@ func parse(sources []Source) (*Policy, Problems) {
 			all.version = d.version
 			all.host.Root = cmp.Or(d.host.Root, defaultRoot)
 			all.host.Weight = cmp.Or(d.host.Weight, defaultWeight)
-			all.host.Reserve, all.host.Pos = d.host.Reserve, d.host.Pos
+			all.host.Reserve, all.host.Pos, all.host.RootPos = d.host.Reserve, d.host.Pos, d.host.RootPos
 		}
 	}
 	p := &Policy{Version: all.version, Host: all.host, Groups: all.groups, Sources: sources}
@@ -82,6 +82,19 @@ func parse(sources []Source) (*Policy, Problems) {
 		problems[i].Source = cmp.Or(problems[i].Source, lines.of(problems[i].Pos))
 	}
 	return p, problems.inOrder(sources)
+}
+
+// RootOf is the name of the root group that a policy asks for, whatever is wrong with the rest of it; the default
+// one when it asks for none that can be.
+func RootOf(sources []Source) string {
+	if len(sources) == 0 {
+		return defaultRoot
+	}
+	d, _ := parseSource(sources[0], true)
+	if !validName(d.host.Root) || reservedRootName(d.host.Root) != "" {
+		return defaultRoot
+	}
+	return d.host.Root
 }
 
 // parseSource walks one file.
@@ -299,6 +312,7 @@ func hostObject() object[HostPart] {
 			{
 				name: "root", doc: "Name of the root group; one that bulkhead did not make is refused.", schema: schema{"type": "string", "pattern": namePattern, "not": schema{"pattern": reservedRoot}, "default": defaultRoot},
 				read: func(w *walker, v value, h *HostPart) {
+					h.RootPos = w.at(v.Node)
 					name, ok := w.text(v)
 					if ok && !validName(name) {
 						w.fail(v.Node, nameHint, "host.root: %q is not a name", name)
@@ -338,6 +352,7 @@ func reserveObject() object[Reserve] {
 			{
 				name: "cpu", doc: "Cores that the groups together leave alone.", schema: cpu.schema(),
 				read: func(w *walker, v value, r *Reserve) {
+					r.cpuPos = w.at(v.Node)
 					if s, ok := w.limit(v, cpu); ok {
 						r.CPU = s.Value.(Cores)
 					}
@@ -346,6 +361,7 @@ func reserveObject() object[Reserve] {
 			{
 				name: "memory", doc: "Memory that the groups together leave alone.", schema: memory.schema(),
 				read: func(w *walker, v value, r *Reserve) {
+					r.memoryPos = w.at(v.Node)
 					if s, ok := w.limit(v, memory); ok {
 						r.Memory = s.Value
 					}

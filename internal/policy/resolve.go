@@ -115,14 +115,14 @@ func (r *resolution) note(at Pos, group, format string, args ...any) {
 // reserve resolves `host.reserve`, and checks that it leaves something.
 func (r *resolution) reserve(reserve Reserve) Value {
 	if reserve.CPU >= r.cores() {
-		r.fail(reserve.Pos, "", "host.reserve.cpu %s leaves nothing of the host's %s", reserve.CPU, plural(len(r.facts.CPUs), "CPU"))
+		r.fail(cmp.Or(reserve.cpuPos, reserve.Pos), "", "host.reserve.cpu %s leaves nothing of the host's %s", reserve.CPU, plural(len(r.facts.CPUs), "CPU"))
 	}
 	memory := reserve.Memory
 	if share, ok := memory.(MemoryPercent); ok {
 		memory = share.Of(r.memory())
 	}
 	if b, ok := memory.(Bytes); ok && b >= r.memory() {
-		r.fail(reserve.Pos, "", "host.reserve.memory %s leaves nothing of the host's %s", b, r.memory().Human())
+		r.fail(cmp.Or(reserve.memoryPos, reserve.Pos), "", "host.reserve.memory %s leaves nothing of the host's %s", b, r.memory().Human())
 	}
 	return memory
 }

@@ -39,6 +39,7 @@ type HostPart struct {
 	Weight  Weight // default 10000
 	Reserve Reserve
 	Pos     Pos
+	RootPos Pos // of Root, zero when it is the default
 }
 
 // Reserve is what root, sshd and the agent keep. Zero means nothing is set aside.
@@ -46,6 +47,8 @@ type Reserve struct {
 	CPU    Cores
 	Memory Value // Bytes or MemoryPercent before Resolve; nil when not asked
 	Pos    Pos
+
+	cpuPos, memoryPos Pos
 }
 
 // Group is one compartment as written.

@@ -34,7 +34,7 @@ var numberAndUnit = regexp.MustCompile(`^([+-]?[0-9.][0-9.,_]*(?:[eE][+-]?[0-9]+
 // split cuts text into its number and its unit.
 func split(text string) (number, unit string, ok bool) {
 	m := numberAndUnit.FindStringSubmatch(text)
-	if m == nil || len(text) > 64 {
+	if m == nil || len(text) > 64 || !strings.ContainsAny(m[1], "0123456789") {
 		return "", "", false
 	}
 	return m[1], m[2], true
