@@ -75,7 +75,7 @@ var table = []Row{
 	},
 	{
 		Name: "CPUShares", Setting: "CPUShares", Since: 208, Until: v1Gone, Form: FormNumber, Min: sharesMin, Max: sharesMax, Unset: true,
-		V1: "cpu.shares", V2: "cpu.weight", Stronger: "CPUWeight", Source: resourceControl + " of 252, deprecated options: CPUShares=",
+		V1: "cpu.shares", V2: "cpu.weight", Stronger: "CPUWeight", Source: resourceControl + " of 252, deprecated options: CPUShares=; NEWS of 213 names it as older",
 	},
 	{
 		Name: "CPUQuotaPerSecUSec", Setting: "CPUQuota", Since: 213, Form: FormMicros, Min: 1, Max: 1_000_000_000_000, Step: 10_000,
@@ -88,12 +88,15 @@ var table = []Row{
 	{Name: "AllowedCPUs", Setting: "AllowedCPUs", Since: 244, Form: FormSet, V2: "cpuset.cpus", Source: documented("AllowedCPUs", 244)},
 	{Name: "AllowedMemoryNodes", Setting: "AllowedMemoryNodes", Since: 244, Form: FormSet, V2: "cpuset.mems", Source: documented("AllowedMemoryNodes", 244)},
 	bytesRow("MemoryMin", 240, "", "memory.min", 0),
-	bytesRow("MemoryLow", 231, "", "memory.low", 0),
+	{
+		Name: "MemoryLow", Setting: "MemoryLow", Since: 231, Form: FormBytes, V2: "memory.low", Max: math.MaxUint64 - 1,
+		Source: resourceControl + " names 240, for MemoryMin= and MemoryLow= in one; it came with MemoryHigh= and MemoryMax= (NEWS of 231: the memory controller on v2)",
+	},
 	bytesRow("MemoryHigh", 231, "", "memory.high", 1),
 	bytesRow("MemoryMax", 231, "memory.limit_in_bytes", "memory.max", 1),
 	{
 		Name: "MemoryLimit", Setting: "MemoryLimit", Since: 208, Until: v1Gone, Form: FormBytes, Min: 1, Max: math.MaxUint64 - 1,
-		V1: "memory.limit_in_bytes", V2: "memory.max", Stronger: "MemoryMax", Source: resourceControl + " of 252, deprecated options: MemoryLimit=",
+		V1: "memory.limit_in_bytes", V2: "memory.max", Stronger: "MemoryMax", Source: resourceControl + " of 252, deprecated options: MemoryLimit=; NEWS of 231 names it as older",
 	},
 	bytesRow("MemorySwapMax", 232, "", "memory.swap.max", 0),
 	bytesRow("MemoryZSwapMax", 253, "", "memory.zswap.max", 0),

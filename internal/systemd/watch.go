@@ -138,18 +138,13 @@ func (w *watcher) listen(ctx context.Context, began func()) error {
 	// In order, however many come at once: the library's usual way shuffles them when the reader is slow.
 	conn, err := w.dial(life, dbus.WithSignalHandler(dbus.NewSequentialSignalHandler()))
 	if err != nil {
-		guard.Stop()
-		return err
+		return inTime(guard, err)
 	}
 	defer conn.Close()
 	signals := make(chan *dbus.Signal, 64)
 	conn.Signal(signals)
-	if err := subscribe(life, conn); err != nil {
-		guard.Stop()
+	if err := inTime(guard, subscribe(life, conn)); err != nil {
 		return err
-	}
-	if !guard.Stop() {
-		return context.DeadlineExceeded
 	}
 	began()
 	w.add(Reason{Kind: Missed})
@@ -181,6 +176,14 @@ func (w *watcher) listen(ctx context.Context, began func()) error {
 			return life.Err()
 		}
 	}
+}
+
+// inTime stops the guard when the handshake is over: it is what made err when it was faster.
+func inTime(guard *time.Timer, err error) error {
+	if !guard.Stop() {
+		return context.DeadlineExceeded
+	}
+	return err
 }
 
 func ping(ctx context.Context, conn *dbus.Conn, limit time.Duration) error {
