@@ -62,7 +62,7 @@ func TestStatusText(t *testing.T) {
 		Revision: 7, AppliedAt: at(0), AppliedBy: "ann (sudo)", Load: "1.50 0.75 0.25",
 		Agent: control.AgentStatus{
 			Running: true, PID: 812, Since: at(1), Source: "a look every 1s", LastLook: at(30), Looks: 1700, Moved: 3, Repaired: 1,
-			Error: "lock held",
+			Events: 120, Lost: 3, Error: "lock held",
 		},
 		Pending: "apply begun at 2026-03-01 12:00:00", Differs: 1, Released: []string{"reports"},
 		Overrides: []string{"override 2: mysql3306:cpu.limit=4 until 2026-03-01 14:00:00"},
