@@ -359,9 +359,21 @@ func TestTakesTheSocketOfADeadAgentOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	err = New(c, Options{Socket: s.socket}).Run(context.Background())
+	// One for each state directory, whatever the socket; one for each socket, whatever the state directory.
+	for _, socket := range []string{s.socket, s.socket + "2"} {
+		err = New(c, Options{Socket: socket}).Run(context.Background())
+		if want := fmt.Sprintf("process %d, listening on %q", os.Getpid(), s.socket); control.CodeOf(err) != control.CodeLocked || !strings.Contains(err.Error(), want) {
+			t.Errorf("a second agent on %s: %v", socket, err)
+		}
+	}
+	elsewhere, err := control.Open(control.Options{State: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer elsewhere.Close()
+	err = New(elsewhere, Options{Socket: s.socket}).Run(context.Background())
 	if control.CodeOf(err) != control.CodeLocked || !strings.Contains(err.Error(), "already listens") {
-		t.Errorf("a second agent: %v", err)
+		t.Errorf("a second agent on the same socket: %v", err)
 	}
 	if _, err := Dial(context.Background(), s.socket, t.TempDir()); control.CodeOf(err) != control.CodeUsage {
 		t.Errorf("dial for another state directory: %v", err)

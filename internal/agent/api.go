@@ -17,6 +17,7 @@ import (
 
 	"bulkhead/internal/apply"
 	"bulkhead/internal/control"
+	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 )
@@ -49,6 +50,7 @@ type server struct {
 	agent *Agent
 	http  *http.Server
 	sock  net.Listener
+	alone *journal.AgentLock
 
 	turn chan struct{} // held by the verb that is done now
 
@@ -60,8 +62,33 @@ type server struct {
 // peerKey is the context key of the credentials of the process at the other end.
 type peerKey struct{}
 
-// listen opens the socket. One that a dead agent left is removed; a living one is an error.
+// listen becomes the one agent of the state directory, opens the socket and says so. A socket that a dead agent
+// left is removed; a living one is an error.
 func (a *Agent) listen() (*server, error) {
+	alone, err := a.control.Store.LockAgent(a.o.Socket)
+	var other *journal.LockedError
+	switch {
+	case errors.As(err, &other):
+		h := other.Holder
+		return nil, &control.Error{
+			Code: control.CodeLocked, Err: fmt.Errorf("an agent already works on %q: process %d, listening on %q", a.control.Store.Dir(), h.PID, h.Socket),
+			Hint: "stop that one first, or give another --socket and --state",
+		}
+	case err != nil:
+		return nil, err
+	}
+	s, err := a.open()
+	if err != nil {
+		alone.Release()
+		return nil, err
+	}
+	s.alone = alone
+	a.o.Log.Info(fmt.Sprintf("listening on %s; %s", a.o.Socket, a.control.Standing()))
+	return s, nil
+}
+
+// open opens the socket.
+func (a *Agent) open() (*server, error) {
 	if err := os.MkdirAll(filepath.Dir(a.o.Socket), 0o755); err != nil {
 		return nil, fmt.Errorf("make the directory of the socket: %w", err)
 	}
@@ -120,6 +147,7 @@ func (s *server) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	_ = s.http.Shutdown(ctx)
+	s.alone.Release()
 }
 
 // peer reads the credentials the kernel vouches for (unix(7), SO_PEERCRED); nil when it gives none.

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -32,7 +31,6 @@ time. It enforces the applied policy only, never an unapplied edit. When it stop
 				log.Warn("state directory", "warning", w)
 			}
 			o.Socket, o.Log = a.socket, log
-			fmt.Fprintf(a.err, "agent: enforcing the policy applied in %s, listening on %s\n", a.state, a.socket)
 			return agent.New(c, o).Run(cmd.Context())
 		},
 	}

@@ -2,6 +2,7 @@ package control
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"bulkhead/internal/host"
@@ -112,6 +113,21 @@ func (c *Controller) loadState(boot string, now time.Time) (*state, error) {
 		}
 	}
 	return s, nil
+}
+
+// Standing says which policy an agent of this state directory enforces.
+func (c *Controller) Standing() string {
+	dir := c.Store.Dir()
+	_, s, err := c.recorded()
+	switch {
+	case err != nil:
+		return fmt.Sprintf("enforcing nothing: %v", err)
+	case s.applied == nil:
+		return "enforcing nothing yet: no policy is applied in " + dir
+	case s.released[""]:
+		return fmt.Sprintf("enforcing nothing: revision %d of the policy applied in %s is released until the next apply", s.applied.Revision, dir)
+	}
+	return fmt.Sprintf("enforcing revision %d of the policy applied in %s", s.applied.Revision, dir)
 }
 
 // look is a look through sources with everything recorded laid over them.
