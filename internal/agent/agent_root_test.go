@@ -262,7 +262,6 @@ func TestEndsOverridesAndFreezesOnTime(t *testing.T) {
 	}
 	soon(t, "status to know", func() bool { return s.status().Groups[0].Frozen == "" })
 
-	s.must(control.Request{Verb: "move-back", PIDs: []int{}}) // nothing to do is no error
 	other := testhost.Spawn(t, "sleep", "61099")
 	s.must(control.Request{Verb: "move", Group: "a", PIDs: []int{other.PID}, For: 2 * time.Second})
 	if got := s.group(other.PID); got != "a" {

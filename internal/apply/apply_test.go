@@ -360,8 +360,22 @@ func TestUnrecorded(t *testing.T) {
 		t.Errorf("%+v, %v", result, err)
 	}
 	w.must(t, r.Journal.Close())
-	if h, _ := w.runner(t).Journal.History(); len(h) > 0 {
+	r = w.runner(t)
+	if h, _ := r.Journal.History(); len(h) > 0 {
 		t.Errorf("history %+v", h)
+	}
+	// Cut off and undone it is in there: somebody may have been told to undo it.
+	r.AfterStep = func(int, plan.Step) { panic(crash{}) }
+	if !crashing(func() { r.Run(soon(t), w.second(), Options{Verb: "look", Unrecorded: true}) }) {
+		t.Fatal("not killed")
+	}
+	w.must(t, r.Journal.Close())
+	r = w.runner(t)
+	if result, done, err := r.Recover(soon(t)); err != nil || !done || result.Entry == 0 {
+		t.Fatalf("%+v, %v, %v", result, done, err)
+	}
+	if h, err := r.Journal.History(); len(h) != 1 || err != nil || h[0].Verb != "look" || !h[0].WasCutOff() {
+		t.Errorf("history %+v, %v", h, err)
 	}
 }
 

@@ -25,7 +25,7 @@ func (r *Runner) Recover(ctx context.Context) (result Result, done bool, err err
 	}
 	result.Txn = t.ID
 	if t.Boot != r.Boot {
-		err := r.close(t, &result, journal.Undone, "interrupted; the host has been booted since, so nothing was left to undo")
+		err := r.close(t, &result, journal.Undone, journal.CutOff+"the host has been booted since, so nothing was left to undo")
 		return result, err == nil, err
 	}
 	u := undoing{Runner: r, txn: *t, ctx: ctx}
@@ -35,14 +35,14 @@ func (r *Runner) Recover(ctx context.Context) (result Result, done bool, err err
 		return result, false, fmt.Errorf("undo interrupted %s: %w", t.Verb, context.Cause(ctx))
 	}
 	if len(errs) == 0 {
-		err := r.close(t, &result, journal.Undone, "interrupted; undone")
+		err := r.close(t, &result, journal.Undone, journal.CutOff+"undone")
 		return result, err == nil, err
 	}
 	failure := errors.Join(errs...)
 	if err := r.Journal.Leave(t.ID, left); err != nil {
 		return result, false, errors.Join(failure, err)
 	}
-	err = r.close(t, &result, journal.Failed, "interrupted; could not undo: "+failure.Error())
+	err = r.close(t, &result, journal.Failed, journal.CutOff+"could not undo: "+failure.Error())
 	return result, false, errors.Join(fmt.Errorf("undo interrupted %s: %w", t.Verb, failure), err)
 }
 
@@ -51,9 +51,7 @@ func (r *Runner) close(t *journal.Txn, result *Result, outcome, note string) err
 	if err := r.Journal.End(t.ID, outcome, note); err != nil {
 		return err
 	}
-	if !t.Recorded {
-		return nil
-	}
+	// One that was to leave no entry does: somebody may have been told to undo it, and finds here that it is.
 	entry, err := r.Journal.Record(journal.EntryOf(t, outcome, note))
 	if err != nil { // no failure: the next lock of the state directory writes the entry
 		result.Notes = append(result.Notes, fmt.Sprintf("the history could not be written yet: %v", err))

@@ -176,7 +176,7 @@ func (a *app) printReply(r *control.Reply, q control.Request) error {
 		r.Plan.Steps = list(r.Plan.Steps, same)
 		return a.printJSON(r)
 	}
-	if r.Recovered != "" && r.Text == "" {
+	if r.Recovered != "" && r.Recovered != r.Text {
 		fmt.Fprintln(a.out, r.Recovered)
 	}
 	if q.DryRun {
@@ -202,9 +202,9 @@ func (a *app) printReply(r *control.Reply, q control.Request) error {
 		fmt.Fprintln(a.out, r.Text)
 	case len(r.Plan.Steps) > 0:
 		fmt.Fprintln(a.out, summary(r))
+	case r.Recorded:
+		fmt.Fprintln(a.out, recorded(r, q))
 	case r.Recovered != "":
-	case q.Verb == "set" && len(onlyNotEnforced(concerning(r.Plan.Notes, q))) > 0:
-		fmt.Fprintln(a.out, "recorded; there is nothing to write")
 	default:
 		fmt.Fprintln(a.out, "nothing to do: the host already is as asked")
 	}
@@ -222,6 +222,26 @@ func (a *app) printReply(r *control.Reply, q control.Request) error {
 	}
 	a.printNotes(concerning(r.Plan.Notes, q))
 	return nil
+}
+
+// recorded says what was written down with nothing to change on the host.
+func recorded(r *control.Reply, q control.Request) string {
+	switch {
+	case q.Verb == "apply" || q.Verb == "rollback":
+		return "recorded as " + revision(r) + "; nothing on the host differs"
+	case q.Verb == "set" && len(onlyNotEnforced(concerning(r.Plan.Notes, q))) > 0:
+		return "recorded; there is nothing to write"
+	}
+	return "recorded; nothing on the host differs"
+}
+
+// revision names the revision in force, and after a rollback the one that it repeats.
+func revision(r *control.Reply) string {
+	text := fmt.Sprintf("revision %d", r.Revision)
+	if r.Like > 0 && r.Like != r.Revision {
+		text += fmt.Sprintf(", which repeats revision %d", r.Like)
+	}
+	return text
 }
 
 // concerning keeps the notes that a verb has to do with: what is about a process or a directory, and of
@@ -281,7 +301,7 @@ func summary(r *control.Reply) string {
 	}
 	text := "done: " + strings.Join(parts, ", ")
 	if r.Revision > 0 {
-		text += fmt.Sprintf("; revision %d", r.Revision)
+		text += "; " + revision(r)
 	}
 	return text
 }

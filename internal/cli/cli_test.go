@@ -64,7 +64,7 @@ func TestStatusText(t *testing.T) {
 			Running: true, PID: 812, Since: at(1), Source: "a look every 1s", LastLook: at(30), Looks: 1700, Moved: 3, Repaired: 1,
 			Events: 120, Lost: 3, Error: "lock held",
 		},
-		Pending: "apply begun at 2026-03-01 12:00:00", Differs: 1, Released: []string{"reports"},
+		Pending: "apply begun at 2026-03-01 12:00:00", UnderWay: "apply by ann since 2026-03-01 12:00:00; process 77", Differs: 1, Released: []string{"reports"},
 		Overrides: []string{"override 2: mysql3306:cpu.limit=4 until 2026-03-01 14:00:00"},
 		Notes: []plan.Note{
 			{Group: "mysql3306", Key: "memory.low", Text: "cgroup v1 has no memory.low", NotEnforced: true},
@@ -160,6 +160,7 @@ func TestHistoryText(t *testing.T) {
 			{Op: journal.OpRemoveDir, Dir: dir},
 		}},
 		{N: 3, Time: at(2), Verb: "thaw", By: "agent", Outcome: journal.Committed, Text: "running again"},
+		{N: 4, Time: at(3), Verb: "freeze", What: "a --for 10m0s", By: "root", Reason: "a snapshot", Outcome: journal.Committed, Text: "frozen until 2026-03-01 12:13:00"},
 	}
 	golden(t, "history", printed(func(a *app) { _ = a.printHistory(entries, false) }))
 	golden(t, "history-long", printed(func(a *app) { _ = a.printHistory(entries, true) }))
@@ -198,10 +199,16 @@ func TestReplyText(t *testing.T) {
 		},
 		"nothing":  {control.Reply{Revision: 3}, control.Request{Verb: "apply"}, "nothing to do: the host already is as asked\n"},
 		"set":      {control.Reply{Plan: plan.Plan{Steps: steps[1:2], Notes: notes}}, control.Request{Verb: "set", Assign: []string{"a:memory.low=1GiB"}}, "done: 1 value written\n" + lowA + realtime},
-		"set void": {control.Reply{Plan: plan.Plan{Notes: notes[:2]}}, control.Request{Verb: "set", Assign: []string{"a:memory.low=1GiB"}}, "recorded; there is nothing to write\n" + lowA},
+		"set void": {control.Reply{Recorded: true, Plan: plan.Plan{Notes: notes[:2]}}, control.Request{Verb: "set", Assign: []string{"a:memory.low=1GiB"}}, "recorded; there is nothing to write\n" + lowA},
 		"move":     {control.Reply{Plan: plan.Plan{Steps: steps[4:6], Notes: notes[:3]}}, control.Request{Verb: "move"}, "done: 1 process moved\n"},
 		"freeze":   {control.Reply{Changed: true, Text: "frozen until then"}, control.Request{Verb: "freeze"}, "frozen until then\n"},
 		"undone":   {control.Reply{Changed: true, Recovered: "undid the apply"}, control.Request{Verb: "rollback"}, "undid the apply\n"},
+		"comment":  {control.Reply{Recorded: true, Revision: 7}, control.Request{Verb: "apply"}, "recorded as revision 7; nothing on the host differs\n"},
+		"unset":    {control.Reply{Recorded: true, Revision: 7}, control.Request{Verb: "unset"}, "recorded; nothing on the host differs\n"},
+		"back":     {control.Reply{Plan: plan.Plan{Steps: steps[1:2]}, Revision: 4, Like: 1}, control.Request{Verb: "rollback"}, "done: 1 value written; revision 4, which repeats revision 1\n"},
+		"back, no": {control.Reply{Recorded: true, Revision: 4, Like: 1}, control.Request{Verb: "rollback"}, "recorded as revision 4, which repeats revision 1; nothing on the host differs\n"},
+		"both":     {control.Reply{Changed: true, Recovered: "undid the apply", Text: "frozen until then"}, control.Request{Verb: "freeze"}, "undid the apply\nfrozen until then\n"},
+		"undone 2": {control.Reply{Changed: true, Recovered: "undid the apply", Text: "undid the apply"}, control.Request{Verb: "rollback"}, "undid the apply\n"},
 		"dry":      {control.Reply{Text: "would thaw"}, control.Request{Verb: "thaw", DryRun: true}, "would thaw\n"},
 	} {
 		got := printed(func(a *app) {

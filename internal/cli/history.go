@@ -54,7 +54,7 @@ func (a *app) printHistory(entries []journal.Entry, long bool) error {
 			outcome = "done"
 		}
 		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", e.N, e.Time.Local().Format(time.DateTime), strings.TrimSpace(e.Verb+" "+shortened(e.What)), dashZero(e.Revision), dash(e.By),
-			dash(outcome), len(changesMade(e.Changes)), dash(cmp.Or(e.Reason, e.Text)))
+			dash(outcome), len(changesMade(e.Changes)), dash(why(e)))
 	}
 	_ = w.Flush()
 	lines := strings.SplitAfter(text.String(), "\n")
@@ -69,6 +69,11 @@ func (a *app) printHistory(entries []journal.Entry, long bool) error {
 		}
 	}
 	return nil
+}
+
+// why is the reason that somebody gave and what there is to say of the change itself: neither hides the other.
+func why(e journal.Entry) string {
+	return strings.Join(slices.DeleteFunc([]string{e.Reason, e.Text}, func(s string) bool { return s == "" }), "; ")
 }
 
 // shortened keeps a line of the table readable: a move may name hundreds of processes.

@@ -83,6 +83,9 @@ func (a *app) printStatus(st *control.Status) {
 	} else {
 		fmt.Fprintln(a.out, "agent: NOT RUNNING; the limits stay in force, but new processes are not placed and nothing ends on time")
 	}
+	if st.UnderWay != "" {
+		fmt.Fprintf(a.out, "a change is under way (%s)\n", st.UnderWay)
+	}
 	if st.Pending != "" {
 		fmt.Fprintf(a.out, "INTERRUPTED: %s; `bulkhead rollback` undoes it\n", st.Pending)
 	}

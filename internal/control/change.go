@@ -1,7 +1,6 @@
 package control
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,20 +64,61 @@ func (r Request) what() string {
 	return strings.Join(words, " ")
 }
 
+// missing says for each verb what it cannot do without: when it lacks that, what to say, and how to say it.
+var missing = map[string]struct {
+	lacks      func(r Request) bool
+	text, hint string
+}{
+	"apply":     {func(r Request) bool { return len(r.Sources) == 0 }, "say which policy to apply", "`bulkhead apply --policy FILE`"},
+	"set":       {func(r Request) bool { return len(r.Assign) == 0 }, "say which limit to set", "`bulkhead set GROUP:KEY=VALUE`"},
+	"unset":     {func(r Request) bool { return len(r.Assign) == 0 }, "say which limit to unset", "`bulkhead unset GROUP:KEY`"},
+	"release":   {func(r Request) bool { return r.All == (len(r.Groups) > 0) }, "say what to release", "`bulkhead release GROUP…` or `bulkhead release --all`"},
+	"move":      {func(r Request) bool { return r.Group == "" || len(r.PIDs) == 0 }, "say which processes to move, and where", "`bulkhead move GROUP PID…`"},
+	"move-back": {func(r Request) bool { return len(r.PIDs) == 0 }, "say which processes to send back", "`bulkhead move --back PID…`"},
+	"freeze":    {func(r Request) bool { return len(r.Groups) == 0 }, "say which group to freeze", "`bulkhead freeze GROUP --for 10m`"},
+	"thaw":      {func(r Request) bool { return len(r.Groups) == 0 }, "say which group to thaw", "`bulkhead thaw GROUP`"},
+}
+
+// validate says what is missing or makes no sense, whoever asks: the command line or a program at the socket.
+func (r Request) validate() error {
+	if m, ok := missing[r.Verb]; ok && m.lacks(r) {
+		return fail(CodeUsage, m.hint, "%s", m.text)
+	}
+	wrong := slices.IndexFunc(r.PIDs, func(pid int) bool { return pid < 1 })
+	switch {
+	case r.Force && strings.TrimSpace(r.Reason) == "":
+		return fail(CodeUsage, "say why with --reason; the history keeps it", "--force needs a reason")
+	case r.For < 0:
+		return fail(CodeUsage, "say how long: --for 10m", "%s for %s: a time is longer than none", r.Verb, r.For)
+	case r.Verb == "freeze" && r.For == 0:
+		return fail(CodeUsage, "say how long: --for 10m", "a freeze always has an end")
+	case slices.Contains(r.Groups, ""): // for release that would be everything
+		return fail(CodeUsage, "`bulkhead status` lists the groups", "%s: a group has a name", r.Verb)
+	case wrong >= 0:
+		return fail(CodeUsage, "they count from 1", "%s: %d is not a process id", r.Verb, r.PIDs[wrong])
+	case r.To < 0 || r.To > 0 && r.Verb != "rollback":
+		return fail(CodeUsage, "`bulkhead rollback --to N`, with N from 1", "%s: no revision %d to go back to", r.Verb, r.To)
+	}
+	return nil
+}
+
 // Reply is what a changing verb did.
 type Reply struct {
 	Plan     plan.Plan `json:"plan"`
 	Changed  bool      `json:"changed"`
 	Revision int       `json:"revision,omitempty"`
-	Root     string    `json:"root"`              // name of the root group
-	Skipped  []string  `json:"skipped,omitempty"` // processes that exited or could not be moved
-	Notes    []string  `json:"notes,omitempty"`   // what could not be done and undoes nothing else
+	Like     int       `json:"like,omitempty"`     // rollback: the revision it went back to, which Revision repeats
+	Recorded bool      `json:"recorded,omitempty"` // written down, with nothing to change on the host
+	Root     string    `json:"root"`               // name of the root group
+	Skipped  []string  `json:"skipped,omitempty"`  // processes that exited or could not be moved
+	Notes    []string  `json:"notes,omitempty"`    // what could not be done and undoes nothing else
 	// Problems of the applied policy on the host as it is now, which kept nothing else from being done.
 	Problems  policy.Problems `json:"problems,omitempty"`
 	Overrides []string        `json:"overrides,omitempty"` // those still in force, for people
 	Recovered string          `json:"recovered,omitempty"` // an interrupted change that was undone first
 	Text      string          `json:"text,omitempty"`
 
+	ran     bool        // a plan, which has its own entry in the history
 	leftOut []plan.Step // optional steps that failed, as Notes says
 	frozen  []Freeze    // by this verb: Held
 }
@@ -92,8 +132,8 @@ func (c *Controller) Do(ctx context.Context, r Request) (*Reply, error) {
 	if !ok {
 		return nil, fail(CodeUsage, "", "unknown verb %q", r.Verb)
 	}
-	if r.Force && strings.TrimSpace(r.Reason) == "" {
-		return nil, fail(CodeUsage, "say why with --reason; the history keeps it", "--force needs a reason")
+	if err := r.validate(); err != nil {
+		return nil, err
 	}
 	lock, err := c.lock(r.Verb, r.By)
 	if err != nil {
@@ -127,7 +167,7 @@ func (c *Controller) Do(ctx context.Context, r Request) (*Reply, error) {
 func (c *Controller) recover(ctx context.Context, reply *Reply) error {
 	txn, pending := c.Store.Pending()
 	if !pending {
-		return c.finish(false)
+		return c.finish(false, reply)
 	}
 	facts, err := c.Host.Facts()
 	if err != nil {
@@ -137,9 +177,9 @@ func (c *Controller) recover(ctx context.Context, reply *Reply) error {
 	if _, _, err := c.runner(v).Recover(ctx); err != nil {
 		return fail(CodeFailed, "`bulkhead release --all` gives the host back", "undo the interrupted %s: %w", txn.Verb, err)
 	}
-	reply.Recovered = fmt.Sprintf("undid the %s that was interrupted at %s", txn.Verb, txn.Time.Format(time.DateTime))
+	reply.Recovered = fmt.Sprintf("undid the %s that was interrupted at %s", txn.Verb, txn.Time.Local().Format(time.DateTime))
 	c.Log.Warn("undid an interrupted change", "verb", txn.Verb, "started", txn.Time)
-	return c.finish(true)
+	return c.finish(true, reply)
 }
 
 // run does the plan of a view and fills in the reply.
@@ -157,6 +197,7 @@ func (c *Controller) run(ctx context.Context, v *View, r Request, revision int, 
 		Unrecorded: onlyMoves(v.Plan) && r.By == "agent",
 	})
 	reply.Skipped, reply.Notes, reply.leftOut = result.Skipped, result.Notes, result.LeftOut
+	reply.ran = result.Txn != 0
 	return err
 }
 
@@ -214,7 +255,7 @@ func (c *Controller) applySources(ctx context.Context, r Request, reply *Reply, 
 	if err != nil {
 		return err
 	}
-	reply.Revision = revision
+	reply.Revision, reply.Like = revision, r.To
 	for _, o := range s.overrides {
 		reply.Overrides = append(reply.Overrides, o.describe())
 	}
@@ -222,37 +263,53 @@ func (c *Controller) applySources(ctx context.Context, r Request, reply *Reply, 
 	if r.DryRun || same {
 		return run()
 	}
-	if err := c.Store.SaveVersion(revision, sources); err != nil {
-		return fail(CodeFailed, "nothing was changed; free space below the state directory, or give another one with --state", "record the policy: %w", err)
-	}
-	return c.commit(map[string]any{
-		docApplied:  Applied{Revision: revision, Sources: sources, At: time.Now(), By: r.By, Reason: r.Reason, Like: r.To},
-		docReleased: map[string]bool{},
+	// The sources are kept under their number together with the rest: one that is there was in force.
+	return c.commit(r, reply, map[string]any{
+		docApplied:                    Applied{Revision: revision, Sources: sources, At: time.Now(), By: r.By, Reason: r.Reason, Like: r.To},
+		docReleased:                   map[string]bool{},
+		journal.VersionName(revision): sources,
 	}, run)
 }
 
-// revision numbers what is applied: as before when nothing changed, else one more than any that was kept.
+// revision numbers what is applied: as before when nothing changed, else by a number that no other policy ever
+// had, not even one whose apply was undone: the history names it.
 func (c *Controller) revision(s *state, same bool) (int, error) {
 	if same {
 		return s.applied.Revision, nil
 	}
-	next := 1
-	if s.applied != nil {
-		next = s.applied.Revision + 1
+	entries, err := c.Store.History()
+	if err != nil {
+		return 0, fail(CodeFailed, "", "number the revision: %w", err)
 	}
-	for ; ; next++ { // without the applied policy, which was lost, its older revisions may still be there
-		var kept []policy.Source
-		err := c.Store.LoadVersion(next, &kept)
-		if errors.Is(err, fs.ErrNotExist) {
-			return next, nil
-		}
-		if err != nil && !errors.Is(err, journal.ErrDamaged) {
+	last := 0
+	if s.applied != nil {
+		last = s.applied.Revision
+	}
+	for _, e := range entries {
+		last = max(last, e.Revision)
+	}
+	for next := last + 1; ; next++ { // what was applied and the history may be lost, and its revisions still there
+		kept, err := c.kept(next)
+		if err != nil {
 			return 0, fail(CodeFailed, "", "number the revision: %w", err)
 		}
-		if s.applied != nil { // one that was begun and never came into force
+		if !kept {
 			return next, nil
 		}
 	}
+}
+
+// kept says whether the sources of a revision are there, sound or damaged.
+func (c *Controller) kept(revision int) (bool, error) {
+	var sources []policy.Source
+	err := c.Store.LoadVersion(revision, &sources)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case errors.Is(err, journal.ErrDamaged):
+		return true, nil
+	}
+	return err == nil, err
 }
 
 // leaveOldRoot refuses a new host.root while groups of the old one are still there: they would be
@@ -301,6 +358,9 @@ func (c *Controller) set(ctx context.Context, r Request, reply *Reply) error {
 		}
 		if !hasGroup(v, group) {
 			return errNoGroup(v, group)
+		}
+		if err := s.refuseReleased(group); err != nil {
+			return err
 		}
 		o := Override{ID: next, Group: group, Key: setting.Key, On: r.On, Text: text, At: now, By: r.By, Reason: r.Reason}
 		next++
@@ -359,7 +419,7 @@ func (c *Controller) lay(ctx context.Context, r Request, reply *Reply, s *state,
 	if r.DryRun {
 		return c.run(ctx, v, r, reply.Revision, reply)
 	}
-	return c.commit(map[string]any{docOverrides: overrides}, func() error {
+	return c.commit(r, reply, map[string]any{docOverrides: overrides}, func() error {
 		return c.run(ctx, v, r, reply.Revision, reply)
 	})
 }
@@ -385,45 +445,4 @@ func errNoGroup(v *View, name string) error {
 		hint = "the groups are " + strings.Join(names, ", ")
 	}
 	return fail(CodeUsage, hint, "no group %q", name)
-}
-
-// rollback undoes an interrupted change, or goes back to an earlier revision of the policy.
-func (c *Controller) rollback(ctx context.Context, r Request, reply *Reply) error {
-	if _, pending := c.Store.Pending(); pending && r.To == 0 {
-		if r.DryRun {
-			reply.Text = "would undo the interrupted change"
-			return nil
-		}
-		reply.Changed = true
-		if err := c.recover(ctx, reply); err != nil {
-			return err
-		}
-		_, err := c.Store.Record(journal.Entry{Time: time.Now(), Verb: "rollback", What: r.what(), By: r.By, Reason: r.Reason, Outcome: "committed", Text: reply.Recovered})
-		return err
-	}
-	if !r.DryRun {
-		if err := c.recover(ctx, reply); err != nil {
-			return err
-		}
-	}
-	_, s, err := c.recorded()
-	if err != nil {
-		return err
-	}
-	if s.applied == nil {
-		return errNotApplied()
-	}
-	if r.To == 0 {
-		// One before what is in force: a second rollback goes further back, not forth again.
-		r.To = cmp.Or(s.applied.Like, s.applied.Revision) - 1
-	}
-	to := r.To
-	if to < 1 {
-		return fail(CodeUsage, "`bulkhead release --all` gives the host back as it was before bulkhead", "there is no revision before %d", s.applied.Revision)
-	}
-	var sources []policy.Source
-	if err := c.Store.LoadVersion(to, &sources); err != nil {
-		return fail(CodeUsage, "`bulkhead history` lists the revisions", "go back to revision %d: %w", to, err)
-	}
-	return c.applySources(ctx, r, reply, sources)
 }

@@ -1,9 +1,11 @@
 package control
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"bulkhead/internal/journal"
 )
@@ -19,17 +21,19 @@ type next struct {
 	// was done.
 	Last int                        `json:"last"`
 	Docs map[string]json.RawMessage `json:"docs"`
+	// Entry is the entry of the history when there is no plan to write one.
+	Entry journal.Entry `json:"entry,omitzero"`
 }
 
-// commit runs a plan together with the documents that belong to it: both or none.
-func (c *Controller) commit(docs map[string]any, run func() error) error {
-	n := next{Docs: map[string]json.RawMessage{}}
-	entries, err := c.Store.History()
-	if err != nil {
-		return fail(CodeFailed, "", "read the history: %w", err)
+// commit runs a plan together with the documents that belong to it: both or none. Either way the history says
+// so, in the entry of the plan, or in one of its own when nothing on the host had to change.
+func (c *Controller) commit(r Request, reply *Reply, docs map[string]any, run func() error) error {
+	n := next{
+		Last: c.Store.LastEntry(), Docs: map[string]json.RawMessage{},
+		Entry: journal.Entry{Time: time.Now(), Verb: r.Verb, What: r.what(), By: r.By, Reason: r.Reason, Revision: reply.Revision},
 	}
-	n.Last = lastOf(entries).N
 	for name, doc := range docs {
+		var err error
 		if n.Docs[name], err = json.Marshal(doc); err != nil {
 			return fmt.Errorf("encode %s: %w", name, err)
 		}
@@ -40,18 +44,34 @@ func (c *Controller) commit(docs map[string]any, run func() error) error {
 	if err := run(); err != nil {
 		return errors.Join(err, c.Store.Save(docNext, next{}))
 	}
+	if !reply.ran && !c.same(n.Docs) {
+		reply.Recorded = true
+		n.Entry.Outcome = journal.Committed
+		c.remember(n.Entry, reply)
+	}
 	if err := c.settle(n); err != nil {
 		return fail(CodeFailed, "free space below the state directory; the next change records it", "the change is in force, but is not recorded yet: %w", err)
 	}
 	return nil
 }
 
-// lastOf is the newest entry of a history; the zero value of an empty one.
-func lastOf(entries []journal.Entry) journal.Entry {
-	if len(entries) == 0 {
-		return journal.Entry{}
+// same says whether documents are as they are kept already.
+func (c *Controller) same(docs map[string]json.RawMessage) bool {
+	for name, doc := range docs {
+		var kept json.RawMessage
+		if found, err := c.Store.Load(name, &kept); err != nil || !found || !bytes.Equal(kept, doc) {
+			return false
+		}
 	}
-	return entries[len(entries)-1]
+	return true
+}
+
+// remember writes an entry of the history. That it cannot be written undoes nothing.
+func (c *Controller) remember(e journal.Entry, reply *Reply) {
+	if _, err := c.Store.Record(e); err != nil {
+		c.Log.Warn("record history", "err", err)
+		reply.Notes = append(reply.Notes, fmt.Sprintf("the history could not be written: %v", err))
+	}
 }
 
 // settle makes the documents of a plan that is done the ones in force.
@@ -66,7 +86,7 @@ func (c *Controller) settle(n next) error {
 
 // finish settles or drops what a crash left of a change. The interrupted plan, if there was one, is
 // undone already.
-func (c *Controller) finish(undone bool) error {
+func (c *Controller) finish(undone bool, reply *Reply) error {
 	var n next
 	if err := c.loadOrSetAside(docNext, &n); err != nil {
 		return err
@@ -74,14 +94,65 @@ func (c *Controller) finish(undone bool) error {
 	if len(n.Docs) == 0 {
 		return nil
 	}
-	entries, err := c.Store.History()
+	last, err := c.lastEntry()
 	if err != nil {
-		return fail(CodeFailed, "", "read the history: %w", err)
+		return err
 	}
-	if last := lastOf(entries); !undone && last.N > n.Last && last.Outcome == "committed" {
+	switch {
+	case undone || n.failed(last):
+	case n.done(last):
 		return c.settle(n)
+	case n.Entry.Verb != "": // killed before its first step
+		e := n.Entry
+		e.Time, e.Outcome, e.Text = time.Time{}, journal.Undone, journal.CutOff+"nothing had been changed yet"
+		c.remember(e, reply)
+		reply.Recovered = fmt.Sprintf("dropped the %s that was interrupted at %s, before it changed anything", e.Verb, n.Entry.Time.Local().Format(time.DateTime))
+		c.Log.Warn("dropped an interrupted change", "verb", e.Verb, "started", n.Entry.Time)
 	}
 	return c.Store.Save(docNext, next{})
+}
+
+// done and failed say what the newest entry of the history tells of a change: that its plan is done, or that it
+// failed and undid itself. Neither: it did not get that far.
+func (n next) done(last journal.Entry) bool {
+	return last.N > n.Last && last.Outcome == journal.Committed
+}
+
+func (n next) failed(last journal.Entry) bool {
+	return last.N > n.Last && last.Outcome != journal.Committed
+}
+
+// lastEntry is the newest entry of the history; the zero value of an empty one.
+func (c *Controller) lastEntry() (journal.Entry, error) {
+	entries, err := c.Store.History()
+	if err != nil {
+		return journal.Entry{}, fail(CodeFailed, "", "read the history: %w", err)
+	}
+	if len(entries) == 0 {
+		return journal.Entry{}, nil
+	}
+	return entries[len(entries)-1], nil
+}
+
+// unfinished says what a crash left of a change that the next one undoes; "" when there is nothing. Nobody may
+// be changing anything meanwhile.
+func (c *Controller) unfinished() (string, error) {
+	if t, pending := c.Store.Pending(); pending {
+		return begun(t.Verb, t.Time), nil
+	}
+	var n next
+	if _, err := c.Store.Load(docNext, &n); err != nil || len(n.Docs) == 0 || n.Entry.Verb == "" {
+		return "", nil //nolint:nilerr // a damaged one is put aside by the next change, with a warning
+	}
+	last, err := c.lastEntry()
+	if err != nil || last.N > n.Last {
+		return "", err
+	}
+	return begun(n.Entry.Verb, n.Entry.Time), nil
+}
+
+func begun(verb string, at time.Time) string {
+	return verb + " begun at " + at.Local().Format(time.DateTime)
 }
 
 // loadOrSetAside reads a document; a damaged one is put aside with a warning and counts as not there. It

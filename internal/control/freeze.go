@@ -25,9 +25,6 @@ func (r *Reply) Held() []Freeze { return r.frozen }
 
 // freeze stops the processes of groups until an end.
 func (c *Controller) freeze(ctx context.Context, r Request, reply *Reply) error {
-	if r.For <= 0 {
-		return fail(CodeUsage, "say how long: --for 10m", "a freeze always has an end")
-	}
 	slices.Sort(r.Groups)
 	r.Groups = slices.Compact(r.Groups)
 	v, s, err := c.current(look{})
@@ -37,6 +34,9 @@ func (c *Controller) freeze(ctx context.Context, r Request, reply *Reply) error 
 	for _, group := range r.Groups {
 		if !hasGroup(v, group) {
 			return errNoGroup(v, group)
+		}
+		if err := s.refuseReleased(group); err != nil {
+			return err
 		}
 		if err := errors.Join(c.mayFreeze(v, group, r.Force), c.outside(v, group)); err != nil {
 			return err
@@ -62,7 +62,7 @@ func (c *Controller) freeze(ctx context.Context, r Request, reply *Reply) error 
 	}
 	reply.Changed = true
 	reply.Text = "frozen until " + reply.frozen[0].until()
-	c.note(r, reply)
+	c.note(r, reply, reply.Text)
 	return nil
 }
 
@@ -181,6 +181,7 @@ func (c *Controller) thaw(_ context.Context, r Request, reply *Reply) error {
 // thawGroups ends the freezes of groups, wakes who is then frozen by none, and records it as one entry.
 func (c *Controller) thawGroups(f *host.Facts, s *state, r Request, reply *Reply) error {
 	stay := slices.DeleteFunc(slices.Clone(s.freezes), func(fr Freeze) bool { return slices.Contains(r.Groups, fr.Group) })
+	were := wereFrozen(s.freezes, r.Groups)
 	for _, root := range c.roots(f, s) {
 		v := &View{Facts: f, Tree: c.tree(f), Policy: &policy.Policy{Host: policy.HostPart{Root: root}}}
 		if err := c.wake(v, r, r.Groups, stay); err != nil {
@@ -193,8 +194,19 @@ func (c *Controller) thawGroups(f *host.Facts, s *state, r Request, reply *Reply
 	s.freezes = stay
 	reply.Changed = true
 	reply.Text = stillFrozen(r.Groups, stay)
-	c.note(r, reply)
+	c.note(r, reply, strings.Join(append([]string{reply.Text}, were...), "; "))
 	return nil
+}
+
+// wereFrozen says when the freezes of groups were to end, and who began them.
+func wereFrozen(freezes []Freeze, groups []string) []string {
+	var texts []string
+	for _, f := range freezes {
+		if slices.Contains(groups, f.Group) {
+			texts = append(texts, fmt.Sprintf("%s was frozen until %s by %s", f.Group, f.until(), f.By))
+		}
+	}
+	return texts
 }
 
 // stillFrozen says what a thaw of groups did beside the freezes that go on.
@@ -237,6 +249,37 @@ func (s *state) refuseFrozen(group string) error {
 		if covers([]string{f.Group}, group) {
 			return fail(CodeRefused, "`bulkhead thaw "+f.Group+"` lets it run", "group %q is frozen until %s", f.Group, f.until())
 		}
+	}
+	return nil
+}
+
+// mayLeave refuses to take processes by hand out of a group that is stopped: the v1 freezer would go on to hold
+// them, in a group that nothing shows as frozen.
+func (c *Controller) mayLeave(f *host.Facts, s *state, procs ...host.Process) error {
+	roots := c.roots(f, s)
+	for _, p := range procs {
+		for hierarchy, at := range p.Cgroups {
+			h, _ := f.Hierarchy(hierarchy)
+			if !inPlace(f, h) && (h.Version != 1 || !h.Has("freezer")) {
+				continue
+			}
+			root, group, _ := strings.Cut(strings.TrimPrefix(at, "/"), "/")
+			if !slices.Contains(roots, root) {
+				continue
+			}
+			var frozen *Error
+			if err := s.refuseFrozen(group); errors.As(err, &frozen) {
+				return fail(frozen.Code, frozen.Hint, "move process %d (%s): %w, and it with it", p.PID, p.Comm, err)
+			}
+		}
+	}
+	return nil
+}
+
+// refuseReleased refuses to change a group that holds no limits until the next apply.
+func (s *state) refuseReleased(group string) error {
+	if isReleased(s.released, group) {
+		return fail(CodeFailed, "`bulkhead apply` governs it again", "group %q was released: it holds no limits", group)
 	}
 	return nil
 }
@@ -362,10 +405,6 @@ func (c *Controller) EndFreezes(ctx context.Context, own []Freeze, by string) (s
 
 // note writes the one history entry of a verb that is done. That it cannot be written undoes nothing: a freeze
 // in force needs its end all the more.
-func (c *Controller) note(r Request, reply *Reply) {
-	_, err := c.Store.Record(journal.Entry{Time: time.Now(), Verb: r.Verb, What: r.what(), By: r.By, Reason: r.Reason, Outcome: journal.Committed, Text: reply.Text})
-	if err != nil {
-		c.Log.Warn("record history", "err", err)
-		reply.Notes = append(reply.Notes, fmt.Sprintf("the history could not be written: %v", err))
-	}
+func (c *Controller) note(r Request, reply *Reply, text string) {
+	c.remember(journal.Entry{Time: time.Now(), Verb: r.Verb, What: r.what(), By: r.By, Reason: r.Reason, Outcome: journal.Committed, Text: text}, reply)
 }

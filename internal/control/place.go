@@ -31,6 +31,9 @@ func (c *Controller) move(ctx context.Context, r Request, reply *Reply) error {
 	if err != nil {
 		return err
 	}
+	if err := errors.Join(s.refuseReleased(r.Group), c.mayLeave(v.Facts, s, procs...)); err != nil {
+		return err
+	}
 	if err := c.fits(v, r.Group, procs, r.Force); err != nil {
 		return err
 	}
@@ -76,8 +79,15 @@ func (c *Controller) fits(v *View, group string, procs []host.Process, force boo
 
 // moveBack lets processes go that move or run had pinned; the rules, or their home, take them.
 func (c *Controller) moveBack(ctx context.Context, r Request, reply *Reply) error {
-	_, s, err := c.recorded()
+	facts, s, err := c.recorded()
 	if err != nil {
+		return err
+	}
+	procs, err := c.Host.Processes(host.ProcessOptions{PIDs: r.PIDs})
+	if err != nil {
+		return fail(CodeFailed, "", "read the process table: %w", err)
+	}
+	if err := c.mayLeave(facts, s, procs...); err != nil {
 		return err
 	}
 	pins := slices.Clone(s.pins)
@@ -141,7 +151,7 @@ func (c *Controller) repin(ctx context.Context, r Request, reply *Reply, s *stat
 	if r.DryRun {
 		return c.run(ctx, v, r, 0, reply)
 	}
-	return c.commit(map[string]any{docPins: pins}, func() error { return c.run(ctx, v, r, 0, reply) })
+	return c.commit(r, reply, map[string]any{docPins: pins}, func() error { return c.run(ctx, v, r, 0, reply) })
 }
 
 // movable says why a plan leaves a process where it is although it is to be in a group.
@@ -230,8 +240,8 @@ func (c *Controller) Enter(group, by string) error {
 	if !hasGroup(v, group) {
 		return errNoGroup(v, group)
 	}
-	if s.released[""] || isReleased(s.released, group) {
-		return fail(CodeFailed, "`bulkhead apply` governs it again", "group %q was released: it holds no limits", group)
+	if err := s.refuseReleased(group); err != nil {
+		return err
 	}
 	if err := s.refuseFrozen(group); err != nil {
 		return err

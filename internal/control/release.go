@@ -24,9 +24,6 @@ import (
 // journal, not from the policy, so it works with the policy broken and the agent dead. A released
 // group stays lifted until the next apply.
 func (c *Controller) release(ctx context.Context, r Request, reply *Reply) error {
-	if r.All == (len(r.Groups) > 0) {
-		return fail(CodeUsage, "`bulkhead release GROUP…` or `bulkhead release --all`", "say what to release")
-	}
 	facts, err := c.Host.Facts()
 	if err != nil {
 		return fail(CodeFailed, "", "look at the host: %w", err)
@@ -73,7 +70,7 @@ func (c *Controller) release(ctx context.Context, r Request, reply *Reply) error
 	if r.DryRun {
 		return run()
 	}
-	err = c.commit(s.without(groups), run)
+	err = c.commit(r, reply, s.without(groups), run)
 	if _, pending := c.Store.Pending(); cannotRecord(err) && (interrupted || !pending) {
 		*reply = Reply{Recovered: reply.Recovered}
 		return c.releaseUnrecorded(run, err, reply)
@@ -152,6 +149,7 @@ func (c *Controller) releaseOne(ctx context.Context, v *View, s *state, groups [
 	reply.Plan.Steps = append(reply.Plan.Steps, part.Plan.Steps...)
 	reply.Plan.Notes = append(reply.Plan.Notes, part.Plan.Notes...)
 	reply.Changed = reply.Changed || part.Changed
+	reply.ran = reply.ran || part.ran
 	reply.Skipped = append(reply.Skipped, part.Skipped...)
 	reply.Notes = append(reply.Notes, part.Notes...)
 	reply.leftOut = append(reply.leftOut, part.leftOut...)

@@ -29,6 +29,8 @@ type Status struct {
 	Problems policy.Problems `json:"problems,omitempty"`
 	// Pending is an interrupted change that `rollback` undoes.
 	Pending string `json:"pending,omitempty"`
+	// UnderWay is a change that somebody makes at this moment.
+	UnderWay string `json:"under_way,omitempty"`
 	// Differs counts the steps that would bring the host back to the policy.
 	Differs  int      `json:"differs"`
 	Warnings []string `json:"warnings,omitempty"`
@@ -105,18 +107,20 @@ type TaskStates struct {
 
 // Status looks at everything that is governed. Agent facts are filled in by the caller that has them.
 func (c *Controller) Status() (*Status, error) {
+	pending, underWay := c.changing()
 	v, s, err := c.current(look{shares: true})
+	if pending != "" && err != nil && s != nil && s.applied == nil {
+		return nil, fail(CodeFailed, "`bulkhead rollback` undoes it", "no policy is applied on this host, and a change was interrupted: %s", pending)
+	}
 	if err != nil {
 		return nil, err
 	}
 	st := &Status{
+		Pending: pending, UnderWay: underWay,
 		Revision: s.applied.Revision, AppliedAt: s.applied.At, AppliedBy: s.applied.By,
 		Problems: v.Problems, Notes: v.Plan.Notes, Differs: len(v.Plan.Steps), Warnings: c.Warnings(),
 	}
 	st.Load, _ = c.Host.LoadAverage()
-	if t, pending := c.Store.Pending(); pending {
-		st.Pending = t.Verb + " begun at " + t.Time.Local().Format(time.DateTime)
-	}
 	for _, o := range s.overrides {
 		st.Overrides = append(st.Overrides, o.describe())
 	}
@@ -131,6 +135,31 @@ func (c *Controller) Status() (*Status, error) {
 		st.Groups = append(st.Groups, c.groupStatus(v, s, g.Path))
 	}
 	return st, nil
+}
+
+// changing says what became of a change that has no end: it was cut off, or somebody is about it right now.
+func (c *Controller) changing() (pending, underWay string) {
+	by, err := c.Store.Quiet(func() (err error) {
+		pending, err = c.unfinished()
+		return err
+	})
+	if err != nil {
+		c.Log.Warn("could not tell whether a change was interrupted", "err", err)
+	}
+	switch {
+	case by == nil:
+		return pending, ""
+	case by.PID == 0:
+		return "", "by somebody who did not say so yet"
+	}
+	if _, open := c.Store.Pending(); by.Verb == "look" && !open {
+		return "", "" // the agent, about its everyday work
+	}
+	underWay = by.Verb
+	if by.Who != "" {
+		underWay += " by " + by.Who
+	}
+	return "", fmt.Sprintf("%s since %s; process %d", underWay, by.Since.Local().Format(time.DateTime), by.PID)
 }
 
 // groupStatus is the status of one group.

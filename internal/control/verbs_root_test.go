@@ -265,7 +265,7 @@ func TestKillAfterEveryStepThenRollback(t *testing.T) {
 
 // applyAndDie has a copy of the test binary apply a policy and kill itself, as `kill -9` would, after
 // one step.
-func applyAndDie(t *testing.T, state, file string, step int) (died bool) {
+func applyAndDie(t testing.TB, state, file string, step int) (died bool) {
 	t.Helper()
 	p, err := os.StartProcess("/proc/self/exe", []string{"apply", "-test.run=^TestApplyInACopy$"}, &os.ProcAttr{
 		Env:   append(os.Environ(), envState+"="+state, envText+"="+file, fmt.Sprintf("%s=%d", envStep, step)),

@@ -93,19 +93,17 @@ func (s *Store) SetAside(name string) (string, error) {
 	return aside, nil
 }
 
-// SaveVersion keeps the sources of a revision of the policy.
-func (s *Store) SaveVersion(n int, sources any) error { return s.Save(versionName(n), sources) }
-
 // LoadVersion reads the sources of a revision; one that was never saved is fs.ErrNotExist.
 func (s *Store) LoadVersion(n int, sources any) error {
-	found, err := s.Load(versionName(n), sources)
+	found, err := s.Load(VersionName(n), sources)
 	if err == nil && !found {
 		return fmt.Errorf("read revision %d: %w", n, fs.ErrNotExist)
 	}
 	return err
 }
 
-func versionName(n int) string { return fmt.Sprintf("policy-%d", n) }
+// VersionName is the document that keeps the sources of a revision.
+func VersionName(n int) string { return fmt.Sprintf("policy-%d", n) }
 
 func (s *Store) document(name string) (string, error) {
 	if !documentName.MatchString(name) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -22,6 +23,14 @@ type Entry struct {
 	Txn      uint64    `json:"txn,omitempty"`      // of journal.log, 0 if it changed nothing on the host
 	Changes  []Change  `json:"changes,omitempty"`  // with old and new values
 	Text     string    `json:"text,omitempty"`
+}
+
+// CutOff begins the Text of an entry whose change was cut off, by a crash or kill -9, and undone later.
+const CutOff = "interrupted; "
+
+// WasCutOff says that the change did not come to its end, and was undone later as far as that could be done.
+func (e Entry) WasCutOff() bool {
+	return (e.Outcome == Undone || e.Outcome == Failed) && strings.HasPrefix(e.Text, CutOff)
 }
 
 // counters are what the end of the history says.
@@ -81,6 +90,13 @@ func (s *Store) History() ([]Entry, error) {
 		s.warn(s.history.describe(d))
 	}
 	return entries, nil
+}
+
+// LastEntry is the number of the newest entry, as far as this store knows: all of it while it holds the lock.
+func (s *Store) LastEntry() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.entries.n
 }
 
 // Record adds an entry to the history and returns its number when it is on disk. N is filled in,

@@ -140,7 +140,7 @@ func TestDocuments(t *testing.T) {
 	if found, err := open(t, dir, Options{}).Load("applied", &got); !found || err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("loaded %+v, %v, %v", got, found, err)
 	}
-	if err := s.SaveVersion(3, []string{"a"}); err != nil {
+	if err := s.Save(VersionName(3), []string{"a"}); err != nil {
 		t.Fatal(err)
 	}
 	var sources []string
