@@ -127,7 +127,7 @@ func newSite(t *testing.T) *site {
 		s.must(t, s.tree.Enable(cgroup.Dir{Hierarchy: "unified", Path: "/"}, []string{"hugetlb"}))
 	}
 	for range 3 {
-		id := testhost.Spawn(t, "sleep", "300")
+		id := testhost.Spawn(t, "sleep", "86400")
 		s.procs = append(s.procs, id)
 		for _, h := range s.ids {
 			s.must(t, s.tree.Move(cgroup.Dir{Hierarchy: h, Path: s.root + "/home"}, id))
