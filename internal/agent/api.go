@@ -83,7 +83,7 @@ func (a *Agent) listen() (*server, error) {
 		return nil, err
 	}
 	s.alone = alone
-	a.o.Log.Info(fmt.Sprintf("listening on %s; %s", a.o.Socket, a.control.Standing()))
+	a.o.Log.Info("listening", "socket", a.o.Socket, "state", a.control.Store.Dir(), "enforcing", a.control.Standing())
 	return s, nil
 }
 

@@ -164,37 +164,66 @@ func (o runFlags) identity() (identity, error) {
 		return identity{}, nil
 	}
 	id := identity{set: true, uid: os.Getuid(), gid: os.Getgid()}
+	known := false // with its groups
 	if o.user != "" {
-		u, err := user.Lookup(o.user)
-		if err != nil {
-			if u, err = user.LookupId(o.user); err != nil {
-				return id, &control.Error{Code: control.CodeUsage, Err: fmt.Errorf("no user %q", o.user), Hint: "`getent passwd` lists the users"}
-			}
-		}
-		names, err := u.GroupIds()
-		if err != nil {
-			return id, fmt.Errorf("groups of user %q: %w", o.user, err)
-		}
-		id.uid, _ = strconv.Atoi(u.Uid)
-		id.gid, _ = strconv.Atoi(u.Gid)
-		for _, n := range names {
-			g, _ := strconv.Atoi(n)
-			id.groups = append(id.groups, g)
+		var err error
+		if known, err = id.become(o.user); err != nil {
+			return id, err
 		}
 	}
 	if o.group != "" {
-		g, err := user.LookupGroup(o.group)
-		if err != nil {
-			if g, err = user.LookupGroupId(o.group); err != nil {
-				return id, &control.Error{Code: control.CodeUsage, Err: fmt.Errorf("no group %q in /etc/group", o.group), Hint: "`getent group` lists the groups"}
-			}
+		gid, ok := number(o.group)
+		if g, err := user.LookupGroup(o.group); err == nil {
+			gid, ok = number(g.Gid)
 		}
-		id.gid, _ = strconv.Atoi(g.Gid)
-		if o.user == "" {
-			id.groups = []int{id.gid}
+		if !ok {
+			return id, &control.Error{Code: control.CodeUsage, Err: fmt.Errorf("no group %q in /etc/group", o.group), Hint: "a group that only LDAP or SSSD knows is given by its number: `getent group NAME` prints it"}
 		}
+		id.gid = gid
+	}
+	switch {
+	case known:
+	case o.group != "":
+		id.groups = []int{id.gid}
+	default:
+		return id, &control.Error{Code: control.CodeUsage, Err: fmt.Errorf("user %s is not in /etc/passwd, so its group is not known", o.user), Hint: "give it with --unix-group: `id -g USER` prints it"}
 	}
 	return id, nil
+}
+
+// become takes on a user of /etc/passwd with its groups. One that is not in there, as users of LDAP and SSSD are
+// not, can be given by its number; its groups are then not known.
+func (id *identity) become(name string) (known bool, err error) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		u, err = user.LookupId(name)
+	}
+	if err != nil {
+		uid, ok := number(name)
+		if !ok {
+			return false, &control.Error{Code: control.CodeUsage, Err: fmt.Errorf("no user %q in /etc/passwd", name), Hint: "a user that only LDAP or SSSD knows is given by its number: `id -u USER` prints it"}
+		}
+		id.uid = uid
+		return false, nil
+	}
+	names, err := u.GroupIds()
+	if err != nil {
+		return false, fmt.Errorf("groups of user %q: %w", name, err)
+	}
+	id.uid, _ = number(u.Uid)
+	id.gid, _ = number(u.Gid)
+	for _, n := range names {
+		if g, ok := number(n); ok {
+			id.groups = append(id.groups, g)
+		}
+	}
+	return true, nil
+}
+
+// number reads the number of a user or a group. The largest one means "leave it" to setuid(2).
+func number(text string) (int, bool) {
+	n, err := strconv.ParseUint(text, 10, 32)
+	return int(n), err == nil && n < 1<<32-1
 }
 
 // take takes the identity on: groups first, the user last, after which nothing can be changed back.

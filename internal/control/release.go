@@ -48,16 +48,8 @@ func (c *Controller) release(ctx context.Context, r Request, reply *Reply) error
 			c.Store.Dir(), strings.Join(unrecorded(r.Sources), " or "))
 		return nil
 	}
-	there := map[string]bool{"": true}
-	for _, v := range views {
-		for _, g := range v.Classified.Groups {
-			there[g.Path] = true
-		}
-	}
-	for _, g := range groups {
-		if !there[g] && !s.knows(g) {
-			return fail(CodeUsage, "`bulkhead status` lists the groups", "no group %q", g)
-		}
+	if err := known(groups, views, s); err != nil {
+		return err
 	}
 	run := func() error {
 		for _, v := range views {
@@ -79,6 +71,22 @@ func (c *Controller) release(ctx context.Context, r Request, reply *Reply) error
 		return err
 	}
 	return stillHeld(reply)
+}
+
+// known refuses the name of a group that is neither on the host nor in the applied policy.
+func known(groups []string, views []*View, s *state) error {
+	there := map[string]bool{"": true}
+	for _, v := range views {
+		for _, g := range v.Classified.Groups {
+			there[g.Path] = true
+		}
+	}
+	for _, g := range groups {
+		if !there[g] && !s.knows(g) {
+			return fail(CodeUsage, "`bulkhead status` lists the groups", "no group %q", g)
+		}
+	}
+	return nil
 }
 
 // releaseAnyway says whether what could not be recorded before a verb does not keep it from being done: the

@@ -117,17 +117,16 @@ func (c *Controller) loadState(boot string, now time.Time) (*state, error) {
 
 // Standing says which policy an agent of this state directory enforces.
 func (c *Controller) Standing() string {
-	dir := c.Store.Dir()
 	_, s, err := c.recorded()
 	switch {
 	case err != nil:
-		return fmt.Sprintf("enforcing nothing: %v", err)
+		return fmt.Sprintf("nothing: %v", err)
 	case s.applied == nil:
-		return "enforcing nothing yet: no policy is applied in " + dir
+		return "nothing: no policy is applied yet"
 	case s.released[""]:
-		return fmt.Sprintf("enforcing nothing: revision %d of the policy applied in %s is released until the next apply", s.applied.Revision, dir)
+		return fmt.Sprintf("nothing: revision %d is released until the next apply", s.applied.Revision)
 	}
-	return fmt.Sprintf("enforcing revision %d of the policy applied in %s", s.applied.Revision, dir)
+	return fmt.Sprintf("revision %d", s.applied.Revision)
 }
 
 // look is a look through sources with everything recorded laid over them.
