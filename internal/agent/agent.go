@@ -187,6 +187,9 @@ func (a *Agent) Changed(pids []int) {
 // look looks once and puts right what differs. An error is kept for status and tried again on the
 // next look; the limits that are there stay in force.
 func (a *Agent) look(ctx context.Context, full, ticked bool) {
+	if full {
+		a.scanner.Recheck(a.control.Strays()...)
+	}
 	a.mu.Lock()
 	a.scanner.Recheck(a.changed...)
 	a.changed = nil

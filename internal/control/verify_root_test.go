@@ -154,3 +154,41 @@ func TestStatusSaysWhatIsChargedElsewhere(t *testing.T) {
 		t.Errorf("%d bytes are said to be charged elsewhere, of 96 MiB", got)
 	}
 }
+
+// TestStraysAreSeenAtOnce: what somebody else moves, out of a group or into one, is found by the next full look.
+func TestStraysAreSeenAtOnce(t *testing.T) {
+	s := newSite(t)
+	p, m := marked(t, 70091)
+	q, n := marked(t, 70092)
+	other := testhost.Spawn(t, "sleep", "70093")
+	s.apply("groups:\n  g: {match: [{cmdline: '" + m + "'}, {cmdline: '" + n + "'}], cpu: {limit: 1}}\n")
+	scan := s.Host.NewScanner()
+	look := func() {
+		t.Helper()
+		scan.Recheck(s.Strays()...)
+		procs, changed, err := scan.Look(true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Look(t.Context(), LookOptions{Processes: procs, Changed: changed, Full: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look()
+	cpu := s.of("cpu").ID
+	home := s.where(cpu, other)
+	if err := testhost.Tree(t).Move(cgroup.Dir{Hierarchy: cpu, Path: home}, p); err != nil {
+		t.Fatal(err)
+	}
+	if err := testhost.Tree(t).Move(s.at(cpu, "g"), other); err != nil {
+		t.Fatal(err)
+	}
+	strays := s.Strays()
+	if !slices.Contains(strays, p.PID) || !slices.Contains(strays, other.PID) || slices.Contains(strays, q.PID) {
+		t.Errorf("strays %v; %d left the group, %d came, %d stayed", strays, p.PID, other.PID, q.PID)
+	}
+	look()
+	if got := s.where(cpu, p); got != "/"+s.root+"/g" {
+		t.Errorf("after the next full look it is in %s", got)
+	}
+}
