@@ -7,7 +7,8 @@ import (
 )
 
 var transientCases = []testCase{
-	{"a slice", aSlice}, {"a slice in which units run", busySlice}, {"a keeper", aKeeper}, {"a keeper without a group of its own", attachRules},
+	{"a slice", aSlice}, {"a slice in which units run", busySlice}, {"a keeper", aKeeper}, {"what can be attached where", attachRules},
+	{"a keeper that hands controllers down", handsDown},
 	{"a scope", aScope}, {"a command", aCommand}, {"transient units that are refused", refusedTransients},
 }
 
@@ -95,6 +96,43 @@ func aKeeper(b *bench) {
 	b.Host.Kill(pid)
 	b.gone(keeper)
 	b.must(b.Stop(b.ctx, slice))
+}
+
+// subgroupSince is the release that starts a keeper's own process in a sub-group (DelegateSubgroup=).
+const subgroupSince = 254
+
+// handsDown: nothing may be put into a directory that hands controllers down, a new keeper neither. Below 254 a repair
+// takes them back first; the members stay.
+func handsDown(b *bench) {
+	if b.Cgroups == 1 {
+		b.Log("cgroup v1 hands nothing down")
+		return
+	}
+	slice := b.slice("db")
+	keeper, err := systemd.KeeperName(b.Name, "db")
+	b.must(err, b.StartKeeper(b.ctx, systemd.Transient{Name: keeper, Slice: slice, Exec: b.Sleep}))
+	u := b.unit(keeper)
+	members := u.ControlGroup + "/members"
+	b.must(b.Host.MakeGroup(members))
+	pid := b.Spawn(b.T)
+	b.must(b.Attach(b.ctx, keeper, "/members", pid))
+	if b.Host.GroupOf(u.MainPID) == u.ControlGroup {
+		b.must(b.Host.MakeGroup(u.ControlGroup+"/own"), b.Attach(b.ctx, keeper, "/own", u.MainPID))
+	}
+	const file = "cgroup.subtree_control"
+	b.must(b.Host.Write(u.ControlGroup, file, "+memory"), b.Reload(b.ctx))
+	b.holds(u.ControlGroup, file, "memory") // what is delegated, systemd leaves alone
+	b.Host.Kill(u.MainPID)
+	b.until("systemd sees that the keeper is gone", func() bool { return b.unit(keeper).ActiveState == "failed" })
+	if err := b.Start(b.ctx, keeper); b.Version().AtLeast(subgroupSince) {
+		b.must(err)
+	} else {
+		b.ended(err, systemd.ResultFailed)
+		b.must(b.Host.Write(u.ControlGroup, file, "-memory"), b.Start(b.ctx, keeper))
+	}
+	if !b.unit(keeper).Active() || b.Host.GroupOf(pid) != members {
+		b.Errorf("%+v, the member in %q", b.unit(keeper), b.Host.GroupOf(pid))
+	}
 }
 
 func attachRules(b *bench) {

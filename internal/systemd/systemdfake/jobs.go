@@ -152,6 +152,9 @@ func (m *Manager) exec(u *unit) (result string, wait time.Duration) {
 		return "failed"
 	}
 	kind := u.settings.last("Type")
+	if u.files[subtreeControl] != "" && u.settings.last("DelegateSubgroup") == "" {
+		return failed(), 0 // no process enters a directory that hands controllers down
+	}
 	if _, err := os.Stat(program); err != nil {
 		if result = failed(); kind != "exec" && kind != "oneshot" {
 			result = "done" // simple: it counts as started once it was forked

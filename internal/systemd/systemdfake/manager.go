@@ -212,11 +212,28 @@ func (m *Manager) ReadFile(group, file string) (string, error) {
 	return "", fmt.Errorf("read %q: %w", group, os.ErrNotExist)
 }
 
+const subtreeControl = "cgroup.subtree_control"
+
+// handed gives the controllers handed down after a write of "+memory -cpu".
+func handed(before, change string) string {
+	list := strings.Fields(before)
+	for _, one := range strings.Fields(change) {
+		list = slices.DeleteFunc(list, func(name string) bool { return name == one[1:] })
+		if one[0] == '+' {
+			list = append(list, one[1:])
+		}
+	}
+	return strings.Join(list, " ")
+}
+
 // WriteFile writes one behind systemd's back.
 func (m *Manager) WriteFile(group, file, text string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if u := m.unitIn(group); u != nil {
+		if file == subtreeControl {
+			text = handed(u.files[file], text)
+		}
 		u.files[file] = text
 		return nil
 	}
@@ -249,7 +266,7 @@ func defaultOf(file string) string {
 		return "-1"
 	case "memory.limit_in_bytes":
 		return "9223372036854771712"
-	case "io.max", "cpuset.cpus", "cpuset.mems":
+	case "io.max", "cpuset.cpus", "cpuset.mems", subtreeControl:
 		return ""
 	}
 	return "max"
