@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/godbus/dbus/v5"
+
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/systemdfake"
 )
@@ -304,4 +306,34 @@ func eventually(t *testing.T, what string, holds func() bool) {
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
+}
+
+// What Stop's refusal keeps off: asked directly, systemd ends all that runs in a slice (measured on 252).
+func TestStoppedSliceKills(t *testing.T) {
+	m := systemdfake.New(t, systemdfake.Options{})
+	client := connect(t, m)
+	pid := m.Spawn()
+	if err := client.StartSlice(t.Context(), systemd.Transient{Name: "a-b.slice"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.StartScope(t.Context(), systemd.Transient{Name: "a-b-c.scope", Slice: "a-b.slice", PIDs: []int{pid}}); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, client.Stop(t.Context(), "a.slice"), systemd.ErrBusy)
+	if !m.Alive(pid) {
+		t.Fatal("the refused stop ended the process")
+	}
+	conn, err := dbus.Dial("unix:path=" + filepath.Join(m.Root(), "run/systemd/private"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.Auth([]dbus.Auth{dbus.AuthExternal("0")}); err != nil {
+		t.Fatal(err)
+	}
+	manager := conn.Object("org.freedesktop.systemd1", "/org/freedesktop/systemd1")
+	if err := manager.Call("org.freedesktop.systemd1.Manager.StopUnit", 0, "a.slice", "replace").Err; err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the process is gone with its slice", func() bool { return !m.Alive(pid) })
 }
