@@ -237,24 +237,13 @@ func (c *Controller) Enter(group, by string) error {
 			return err
 		}
 	}
-	if !hasGroup(v, group) {
-		return errNoGroup(v, group)
-	}
-	if err := s.refuseReleased(group); err != nil {
-		return err
-	}
-	if err := s.refuseFrozen(group); err != nil {
+	dirs, err := open(v, s, group)
+	if err != nil {
 		return err
 	}
 	self, err := c.ownProcess()
 	if err != nil {
 		return err
-	}
-	dirs := v.Layout.Member(group)
-	for _, d := range dirs {
-		if there, err := v.Tree.Exists(d); err != nil || !there {
-			return fail(CodeFailed, "`bulkhead apply` makes its directories; `bulkhead status` shows what is there", "group %q is not in force on this host", group)
-		}
 	}
 	if err := c.Store.Home(v.Facts.BootID, group, self.Cgroups); err != nil {
 		return fail(CodeFailed, "", "record where the command came from: %w", err)
@@ -268,6 +257,26 @@ func (c *Controller) Enter(group, by string) error {
 	}
 	c.takeScore(v, group, self, by)
 	return nil
+}
+
+// open gives the directories of a group that takes a new member now.
+func open(v *View, s *state, group string) (map[string]cgroup.Dir, error) {
+	if !hasGroup(v, group) {
+		return nil, errNoGroup(v, group)
+	}
+	if err := s.refuseReleased(group); err != nil {
+		return nil, err
+	}
+	if err := s.refuseFrozen(group); err != nil {
+		return nil, err
+	}
+	dirs := v.Layout.Member(group)
+	for _, d := range dirs {
+		if there, err := v.Tree.Exists(d); err != nil || !there {
+			return nil, fail(CodeFailed, "`bulkhead apply` makes its directories; `bulkhead status` shows what is there", "group %q is not in force on this host", group)
+		}
+	}
+	return dirs, nil
 }
 
 // ownProcess is the calling process as /proc shows it.

@@ -28,12 +28,7 @@ func (c *Controller) release(ctx context.Context, r Request, reply *Reply) error
 	if err != nil {
 		return fail(CodeFailed, "", "look at the host: %w", err)
 	}
-	s, err := c.loadState(facts.BootID, time.Now())
-	if err != nil {
-		// A damaged document must not stand between the DBA and the way out.
-		c.Log.Warn("releasing without the recorded state", "err", err)
-		s = &state{released: map[string]bool{}}
-	}
+	s := c.stateOrNone(facts.BootID)
 	groups := r.Groups
 	if r.All {
 		groups = []string{""}
@@ -71,6 +66,17 @@ func (c *Controller) release(ctx context.Context, r Request, reply *Reply) error
 		return err
 	}
 	return stillHeld(reply)
+}
+
+// stateOrNone is the recorded state, or an empty one: a damaged document must not stand between the DBA and the way
+// out.
+func (c *Controller) stateOrNone(boot string) *state {
+	s, err := c.loadState(boot, time.Now())
+	if err != nil {
+		c.Log.Warn("releasing without the recorded state", "err", err)
+		return &state{released: map[string]bool{}}
+	}
+	return s
 }
 
 // known refuses the name of a group that is neither on the host nor in the applied policy.
