@@ -48,7 +48,8 @@ type Agent struct {
 	stream source
 	hot    map[int]time.Time // processes that were moved a moment ago
 	late   []late
-	again  bool // the last look left something undone
+	held   batch // what events told since the table was brought up to date
+	again  bool  // the last look left something undone
 
 	mu     sync.Mutex // guards what follows
 	status control.AgentStatus
@@ -76,7 +77,7 @@ func New(c *control.Controller, o Options) *Agent {
 	if o.events == nil {
 		o.events = func() (source, error) { return host.OpenProcEvents(host.ProcEventOptions{}) }
 	}
-	a := &Agent{hot: map[int]time.Time{}, control: c, scanner: c.Host.NewScanner(), o: o, wake: make(chan struct{}, 1)}
+	a := &Agent{hot: map[int]time.Time{}, held: newBatch(), control: c, scanner: c.Host.NewScanner(), o: o, wake: make(chan struct{}, 1)}
 	c.BecomeAgent()
 	a.sampler = c.NewTaskSampler()
 	a.status = control.AgentStatus{Running: true, PID: c.Agent.PID, Since: time.Now(), Source: "a look every " + o.Every.String()}
@@ -115,7 +116,7 @@ func (a *Agent) loop(ctx context.Context) error {
 			full = now
 		}
 		before := cpuTime()
-		a.look(ctx, whole, why == becauseTick)
+		a.look(ctx, whole, why)
 		t.rest.Reset(breather(cpuTime() - before))
 		if at := nextLate(a.late); !at.IsZero() {
 			t.title.Reset(time.Until(at))
@@ -186,7 +187,11 @@ func (a *Agent) Changed(pids []int) {
 
 // look looks once and puts right what differs. An error is kept for status and tried again on the
 // next look; the limits that are there stay in force.
-func (a *Agent) look(ctx context.Context, full, ticked bool) {
+func (a *Agent) look(ctx context.Context, full bool, why reason) {
+	forks, idle := a.heed(full, why)
+	if idle {
+		return
+	}
 	if full {
 		a.scanner.Recheck(a.control.Strays()...)
 	}
@@ -194,7 +199,7 @@ func (a *Agent) look(ctx context.Context, full, ticked bool) {
 	a.scanner.Recheck(a.changed...)
 	a.changed = nil
 	a.mu.Unlock()
-	procs, changed, forks, err := a.processes(full, ticked)
+	procs, changed, err := a.processes(full)
 	var done control.LookResult
 	if err == nil || errors.Is(err, host.ErrHidden) { // what can be seen is still governed
 		var lookErr error
@@ -230,12 +235,11 @@ func (a *Agent) look(ctx context.Context, full, ticked bool) {
 	}
 }
 
-// processes brings the process table up to date: by what events told where there are any, else by a look at
-// what is new. At fixed times those that may still change their titles are read again, too.
-func (a *Agent) processes(full, ticked bool) (procs []host.Process, changed bool, forks []control.Fork, err error) {
+// heed takes in what events told. Idle says that an event asked for the look and that nothing it told of may have
+// to be moved: then nothing more is done before the next look at a fixed time.
+func (a *Agent) heed(full bool, why reason) (forks []control.Fork, idle bool) {
 	if a.feed == nil {
-		procs, changed, err = a.scanner.Look(full)
-		return procs, changed, nil, err
+		return nil, false
 	}
 	b, lost, ended := a.feed.take()
 	now := time.Now()
@@ -244,24 +248,41 @@ func (a *Agent) processes(full, ticked bool) (procs []host.Process, changed bool
 	for _, pid := range b.late {
 		a.late = append(a.late, late{pid, now.Add(titleTime)})
 	}
-	if ticked {
+	if why == becauseTick { // those that may still change their titles are read again, too
 		again = append(again, a.scanner.Settling()...)
 	}
 	a.mu.Lock()
 	a.status.Events += b.events
 	a.status.Lost = lost
 	a.mu.Unlock()
+	forks = b.heirs()
+	for _, pid := range again {
+		if _, gone := b.gone[pid]; !gone {
+			b.seen[pid] = struct{}{}
+		}
+	}
+	a.held.merge(b)
 	if ended != nil {
 		a.deaf(ended)
+		return forks, false
 	}
-	forks = b.heirs()
-	if full || b.whole {
-		a.scanner.Recheck(b.seenPIDs()...)
-		procs, changed, err = a.scanner.Look(true)
-		return procs, changed, forks, err
+	if full || why != becauseEvent || a.held.whole {
+		return forks, false
 	}
-	procs, changed, err = a.scanner.Follow(append(again, b.seenPIDs()...), b.gonePIDs())
-	return procs, changed, forks, err
+	fresh, err := a.scanner.Glance(b.seenPIDs())
+	return forks, err == nil && !a.control.Concerns(fresh, forks, a.scanner.Find)
+}
+
+// processes brings the process table up to date: by what events told where there are any, else by a look at
+// what is new.
+func (a *Agent) processes(full bool) (procs []host.Process, changed bool, err error) {
+	held := a.held
+	a.held = newBatch()
+	if full || held.whole || a.feed == nil {
+		a.scanner.Recheck(held.seenPIDs()...)
+		return a.scanner.Look(full || held.whole)
+	}
+	return a.scanner.Follow(held.seenPIDs(), held.gonePIDs())
 }
 
 // cpuTime is what this process has used of the CPUs so far.

@@ -49,8 +49,8 @@ func TestEveryStartIsPlacedWhileItLives(t *testing.T) {
 	missed := make(chan string, starts)
 	for range starts {
 		testhost.Spawn(t, "sleep", long)
-		wait.Go(func() { // it tells where it is at the end of its short life
-			out, err := exec.Command("sh", "-c", "sleep 0.5; while read -r line; do echo $line; done </proc/$$/cgroup", short).CombinedOutput()
+		wait.Go(func() { // it tells where it is at the end of its life, which is short for a machine that is busy otherwise
+			out, err := exec.Command("sh", "-c", "sleep 3; while read -r line; do echo $line; done </proc/$$/cgroup", short).CombinedOutput()
 			if err != nil || !strings.Contains(string(out), "/"+s.root+"/b") {
 				missed <- fmt.Sprintf("%v\n%s", err, out)
 			}
@@ -131,6 +131,27 @@ func TestFollowsExecUserAndName(t *testing.T) {
 	if looks := s.status().Agent.Looks; looks > 200 {
 		t.Errorf("%d looks for four processes", looks)
 	}
+}
+
+// What matches no rule costs no look at the whole: the agent glances at it and goes on.
+func TestStrangersCostNoLook(t *testing.T) {
+	s := newSite(t)
+	argument, rule := mark(63009)
+	s.startWith(byEvents)
+	s.apply("groups:\n  a: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 1}}\n")
+	s.status()
+	before := s.status().Agent
+	for range 50 {
+		if err := exec.Command("true").Run(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	soon(t, "their events", func() bool { return s.status().Agent.Events >= before.Events+150 })
+	if after := s.status().Agent; after.Looks > before.Looks+5 { // others on this machine may be of concern
+		t.Errorf("%d looks for 50 strangers", after.Looks-before.Looks)
+	}
+	id := testhost.Spawn(t, "sleep", argument)
+	soon(t, "one that matches to be placed", func() bool { return s.group(id.PID) == "a" })
 }
 
 func TestALossIsAnsweredByALookAtAll(t *testing.T) {

@@ -169,6 +169,19 @@ func (f *feed) mind(hot map[int]time.Time, servers []int, now time.Time) {
 	}
 }
 
+// merge takes in what happened after it. Forks are not kept: those that matter are looked at as they come.
+func (b *batch) merge(next batch) {
+	for pid := range next.gone {
+		delete(b.seen, pid)
+		b.gone[pid] = struct{}{}
+	}
+	for pid := range next.seen {
+		delete(b.gone, pid)
+		b.seen[pid] = struct{}{}
+	}
+	b.whole = b.whole || next.whole || len(b.seen) > crowd
+}
+
 // seenPIDs are the processes to be read, and gonePIDs those that are gone.
 func (b *batch) seenPIDs() []int { return slices.Collect(maps.Keys(b.seen)) }
 func (b *batch) gonePIDs() []int { return slices.Collect(maps.Keys(b.gone)) }

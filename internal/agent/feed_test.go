@@ -100,6 +100,37 @@ func TestFeedOfACrowd(t *testing.T) {
 	}
 }
 
+func TestBatchMerge(t *testing.T) {
+	set := func(pids ...int) map[int]struct{} {
+		m := map[int]struct{}{}
+		for _, pid := range pids {
+			m[pid] = struct{}{}
+		}
+		return m
+	}
+	b := batch{seen: set(1, 2), gone: set(3, 4)}
+	b.merge(batch{seen: set(3, 5), gone: set(1, 6)})
+	if got := slices.Sorted(slices.Values(b.seenPIDs())); !slices.Equal(got, []int{2, 3, 5}) {
+		t.Errorf("seen %v", got)
+	}
+	if got := slices.Sorted(slices.Values(b.gonePIDs())); !slices.Equal(got, []int{1, 4, 6}) {
+		t.Errorf("gone %v", got)
+	}
+	if b.whole {
+		t.Error("nothing was lost")
+	}
+	if b.merge(batch{whole: true}); !b.whole {
+		t.Error("a loss is forgotten")
+	}
+	crowded := newBatch()
+	for pid := range crowd + 1 {
+		crowded.merge(batch{seen: set(pid + 1)})
+	}
+	if !crowded.whole {
+		t.Error("a crowd is read one by one")
+	}
+}
+
 // scripted is a source of events that a test writes.
 type scripted struct {
 	reads  chan []host.ProcEvent

@@ -48,21 +48,9 @@ func BenchmarkIdle(b *testing.B) {
 	}()
 	agent := startCopy(b, state)
 	time.Sleep(10 * time.Second) // the first looks read everything
-	used := func() time.Duration {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", agent.Pid))
-		if err != nil {
-			b.Fatal(err)
-		}
-		var user, system int64
-		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+2:]))
-		if _, err := fmt.Sscan(fields[11]+" "+fields[12], &user, &system); err != nil {
-			b.Fatal(err)
-		}
-		return time.Duration(user+system) * 10 * time.Millisecond
-	}
-	from := used()
+	from := usedCPU(b, agent.Pid)
 	time.Sleep(watch)
-	b.ReportMetric(100*float64(used()-from)/float64(watch), "%core")
+	b.ReportMetric(100*float64(usedCPU(b, agent.Pid)-from)/float64(watch), "%core")
 	b.ReportMetric(peakMiB(b, agent.Pid), "MiB")
 	b.ReportMetric(0, "ns/op")
 }

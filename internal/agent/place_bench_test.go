@@ -30,17 +30,17 @@ func BenchmarkPlace(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer c.Close()
+	b.Cleanup(func() { _ = c.Close() })
 	argument, rule := mark(62001)
 	text := fmt.Sprintf("version: 1\nhost: {root: %s}\ngroups:\n  placed: {match: [{cmdline: '%s'}], cpu: {limit: 1}}\n  a: {cpu: {limit: 1}}\n  b: {cpu: {limit: 1}}\n", root, rule)
 	if _, err := c.Do(context.Background(), control.Request{Verb: "apply", By: "benchmark", Sources: []policy.Source{{Path: "place.yaml", Text: text}}}); err != nil {
 		b.Fatal(err)
 	}
-	defer func() {
+	b.Cleanup(func() { // after the agent has ended
 		if _, err := c.Do(context.Background(), control.Request{Verb: "release", All: true, By: "benchmark"}); err != nil {
 			b.Error(err)
 		}
-	}()
+	})
 	startCopy(b, state)
 	var ours, kernels []time.Duration
 	bare := testhost.Spawn(b, "sleep", "600")
@@ -69,6 +69,69 @@ func BenchmarkPlace(b *testing.B) {
 	report("placed", ours)
 	report("bare-move", kernels)
 	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkChurn is the agent beside programs that match no rule, come and go, about 300 a second for ten
+// seconds: its CPU time in percent of one core and for each event. It runs once, whatever -benchtime says.
+func BenchmarkChurn(b *testing.B) {
+	const watch, pace = 10 * time.Second, time.Second / 300
+	root, state := testhost.Root(b), b.TempDir()
+	c, err := control.Open(control.Options{State: state})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = c.Close() })
+	_, rule := mark(62002)
+	text := fmt.Sprintf("version: 1\nhost: {root: %s}\ngroups:\n  placed: {match: [{cmdline: '%s'}], cpu: {limit: 1}}\n", root, rule)
+	if _, err := c.Do(context.Background(), control.Request{Verb: "apply", By: "benchmark", Sources: []policy.Source{{Path: "churn.yaml", Text: text}}}); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if _, err := c.Do(context.Background(), control.Request{Verb: "release", All: true, By: "benchmark"}); err != nil {
+			b.Error(err)
+		}
+	})
+	agent := startCopy(b, state)
+	client, err := Dial(context.Background(), state+"/agent.sock", state)
+	if err != nil || client == nil {
+		b.Fatal(err)
+	}
+	events := func() *control.AgentStatus {
+		st, err := client.Status(context.Background())
+		if err != nil {
+			b.Fatal(err)
+		}
+		return &st.Agent
+	}
+	from, before, starts := events(), usedCPU(b, agent.Pid), 0
+	for end := time.Now().Add(watch); time.Now().Before(end); starts++ {
+		began := time.Now()
+		if err := exec.Command("true").Run(); err != nil {
+			b.Fatal(err)
+		}
+		time.Sleep(pace - time.Since(began))
+	}
+	used, to := usedCPU(b, agent.Pid)-before, events()
+	b.ReportMetric(100*float64(used)/float64(watch), "%core")
+	b.ReportMetric(float64(used.Microseconds())/float64(to.Events-from.Events), "us-cpu/event")
+	b.ReportMetric(float64(to.Looks-from.Looks)/watch.Seconds(), "looks/s")
+	b.ReportMetric(float64(starts)/watch.Seconds(), "starts/s")
+	b.ReportMetric(float64(to.Lost), "lost")
+	b.ReportMetric(0, "ns/op")
+}
+
+// usedCPU is the CPU time of a process so far, from /proc/PID/stat.
+func usedCPU(b *testing.B, pid int) time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	var user, system int64
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+2:]))
+	if _, err := fmt.Sscan(fields[11]+" "+fields[12], &user, &system); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
 // untilPlaced starts a program and watches its cgroup; it is killed at the end.

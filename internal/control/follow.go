@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"errors"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
+	"bulkhead/internal/engine"
 	"bulkhead/internal/host"
 	"bulkhead/internal/plan"
 )
@@ -96,9 +98,82 @@ func stayedBehind(p host.Process, dirs map[string]cgroup.Dir, from map[string]st
 	return behind
 }
 
+// glances is how many processes are held against the last look one by one; more are worth a whole look.
+const glances = 200
+
+// Concerns says whether processes that have just come or changed may have to be moved, by holding them alone
+// against what the last look knew of groups and instances. A no may be wrong about what only a look at every
+// process shows; the next look at a fixed time finds it. Forks are as in LookOptions; table finds other processes.
+func (c *Controller) Concerns(fresh []host.Process, forks []Fork, table func(pid int) (host.Process, bool)) bool {
+	v := c.memory.view
+	if v == nil || len(fresh) > glances {
+		return true
+	}
+	for _, f := range forks {
+		if _, moving := c.memory.movers[f.Parent]; moving {
+			return true
+		}
+	}
+	isFresh := make(map[int]bool, len(fresh))
+	for _, p := range fresh {
+		isFresh[p.PID] = true
+	}
+	procs, served := withAncestors(fresh, c.Agent.PID, v.Instances, table)
+	if served {
+		return true
+	}
+	for _, inst := range engine.Recognise(procs, c.Host) {
+		if isFresh[inst.Main.PID] {
+			return true
+		}
+	}
+	if classify.NeedsEnv(v.Classified.Groups) {
+		c.readEnvironments(procs)
+	}
+	in := v.rules
+	in.Processes = procs
+	for _, p := range classify.Classify(v.Classified.Groups, in).Placements {
+		if isFresh[p.Process.PID] && !isReleased(v.Released, p.Group) && !placed(p.Process, v.Layout.Member(p.Group)) {
+			return true
+		}
+	}
+	return false
+}
+
+// withAncestors adds to processes their ancestors and one more, in order of pid. Served says that one of them is
+// the main process of an instance: then what it is to the instance only a whole look tells.
+func withAncestors(fresh []host.Process, more int, instances []engine.Instance, table func(pid int) (host.Process, bool)) (procs []host.Process, served bool) {
+	some := make(map[int]host.Process, 2*len(fresh))
+	for _, p := range fresh {
+		some[p.PID] = p
+	}
+	add := func(pid int) (parent int, isNew bool) {
+		if _, known := some[pid]; known {
+			return 0, false
+		}
+		p, found := table(pid)
+		if found {
+			some[pid] = p
+		}
+		return p.PPID, found
+	}
+	for _, p := range fresh {
+		for parent, isNew := add(p.PPID); isNew; parent, isNew = add(parent) {
+			continue
+		}
+	}
+	for i := range instances {
+		if p, there := some[instances[i].Main.PID]; there && p.ProcID == instances[i].Main {
+			return nil, true
+		}
+	}
+	add(more)
+	return slices.SortedFunc(maps.Values(some), func(a, b host.Process) int { return a.PID - b.PID }), false
+}
+
 // place puts processes that have just come into their groups, and reads no knob: it plans with what the last
-// full look saw. Where that gives more to do than moves, or anything has changed since, ok is false and
-// nothing was done: then the host must be looked at as a whole.
+// full look saw, and leaves all but the moves to the next one. Where a group has no directory yet, or anything
+// has changed since, ok is false and nothing was done: then the host must be looked at as a whole.
 func (c *Controller) place(ctx context.Context, v *View, s *state) (done LookResult, ok bool, err error) {
 	if c.memory.observed == nil || c.memory.facts != v.Facts {
 		return done, false, nil
@@ -122,8 +197,12 @@ func (c *Controller) place(ctx context.Context, v *View, s *state) (done LookRes
 	w.Plan = plan.Make(plan.Input{
 		Facts: w.Facts, Host: w.Policy.Host, Classified: w.Classified, Observed: w.Observed, Released: w.Released, Expel: w.expel,
 	})
-	if len(w.Plan.Refusals) > 0 || len(w.Plan.Steps) == 0 || !onlyMoves(w.Plan) {
+	if len(w.Plan.Refusals) > 0 || slices.ContainsFunc(w.Plan.Steps, func(s plan.Step) bool { return s.Op == plan.OpMakeDir }) {
 		return done, false, nil
+	}
+	w.Plan.Steps = slices.DeleteFunc(w.Plan.Steps, func(s plan.Step) bool { return s.Op != plan.OpMove && s.Op != plan.OpOOMScore })
+	if len(w.Plan.Steps) == 0 { // a zombie, or a task that the kernel does not let in
+		return done, true, nil
 	}
 	for _, step := range w.Plan.Steps {
 		if step.Op == plan.OpMove {

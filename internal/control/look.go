@@ -27,7 +27,8 @@ type LookResult struct {
 	Repaired int
 	// Retry says that something was left undone that the next look may get done.
 	Retry bool
-	// Servers are the main processes of the instances there are: their children write their titles late.
+	// Servers are the main processes of the instances there are: their children write their titles late. It is
+	// nil when nothing was looked at.
 	Servers []int
 }
 
@@ -73,6 +74,7 @@ func (c *Controller) Look(ctx context.Context, o LookOptions) (LookResult, error
 			err = errors.Join(troubles(v), err)
 		}
 	}
+	done.Servers = make([]int, 0, len(v.Instances))
 	for i := range v.Instances {
 		done.Servers = append(done.Servers, v.Instances[i].Main.PID)
 	}

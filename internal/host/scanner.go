@@ -119,7 +119,7 @@ func (s *Scanner) Look(full bool) (procs []Process, changed bool, err error) {
 // named here, and those given to Recheck, are read from end to end. No other process is looked at, nor
 // is /proc listed. It is as good as Look as long as no event was lost. Before the first Look it is a full one.
 func (s *Scanner) Follow(seen, gone []int) (procs []Process, changed bool, err error) {
-	if s.reader == nil {
+	if s.fulls == 0 {
 		return s.Look(true)
 	}
 	if len(seen) == 0 && len(gone) == 0 && len(s.recheck) == 0 {
@@ -341,4 +341,33 @@ func same(a, b *Process) bool {
 		a.Exe == b.Exe && slices.Equal(a.Args, b.Args) && a.ArgsTruncated == b.ArgsTruncated &&
 		a.UID == b.UID && a.GID == b.GID && slices.Equal(a.Groups, b.Groups) && a.RT == b.RT &&
 		a.ForeignNamespace == b.ForeignNamespace && maps.Equal(a.Cgroups, b.Cgroups) && slices.Equal(a.Env, b.Env)
+}
+
+// Glance reads these processes and leaves the table as it is, for a first idea of what events tell of; those
+// that are gone are left out. It is followed by a Follow or a Look, which takes them into the table.
+func (s *Scanner) Glance(pids []int) ([]Process, error) {
+	if s.reader == nil {
+		s.reader = newProcReader(s.h, s.Env)
+	}
+	list := make([]Process, 0, len(pids))
+	for _, pid := range pids {
+		p, _, err := s.reader.read(pid)
+		if errors.Is(err, ErrExited) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, p)
+	}
+	return list, nil
+}
+
+// Find returns a process as the table has it.
+func (s *Scanner) Find(pid int) (Process, bool) {
+	i, found := slices.BinarySearchFunc(s.procs, pid, func(p Process, pid int) int { return p.PID - pid })
+	if !found {
+		return Process{}, false
+	}
+	return s.procs[i], true
 }

@@ -366,3 +366,22 @@ func TestScannerNamesTheYoung(t *testing.T) {
 		t.Errorf("settling: %v, want 900 among them", got)
 	}
 }
+
+func TestScannerGlance(t *testing.T) {
+	s := newScanned(t, settled)
+	list, err := s.Glance([]int{900, 77777})
+	if err != nil || len(list) != 1 || list[0].PID != 900 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	if _, found := s.Find(900); found {
+		t.Error("a glance fills the table")
+	}
+	s.look(true, true)
+	s.edit(900, "cmdline", "postgres", "different")
+	if list, err = s.Glance([]int{900}); err != nil || !strings.Contains(list[0].Args[0], "different") {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if p, found := s.Find(900); !found || strings.Contains(p.Args[0], "different") {
+		t.Errorf("the table has %t %q", found, p.Args)
+	}
+}
