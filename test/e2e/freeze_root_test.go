@@ -132,7 +132,7 @@ func TestFreezeFromInsideIsRefused(t *testing.T) {
 		t.Error("frozen all the same")
 	}
 	s.must("freeze", "batch", "--for", "10m")
-	s.exits(5, []string{`group "batch" is frozen until`}, "run", "batch", "--", "true")
+	s.exits(125, []string{`group "batch" is frozen until`}, "run", "batch", "--", "true")
 	s.must("thaw", "batch")
 	s.must("run", "batch", "--", "true")
 }
