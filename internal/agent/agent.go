@@ -50,6 +50,7 @@ type Agent struct {
 	late   []late
 	held   batch // what events told since the table was brought up to date
 	again  bool  // the last look left something undone
+	fulls  int   // full looks so far, while events arrive
 
 	mu     sync.Mutex // guards what follows
 	status control.AgentStatus
@@ -273,11 +274,22 @@ func (a *Agent) heed(full bool, why reason) (forks []control.Fork, idle bool) {
 	return forks, err == nil && !a.control.Concerns(fresh, forks, a.scanner.Find)
 }
 
+// statEvery is how many full looks, while every event arrives, there are for one that reads each process's stat: the
+// events tell as much, and reading them all is most of what an idle agent costs.
+const statEvery = 10
+
 // processes brings the process table up to date: by what events told where there are any, else by a look at
 // what is new.
 func (a *Agent) processes(full bool) (procs []host.Process, changed bool, err error) {
 	held := a.held
 	a.held = newBatch()
+	if full && a.feed != nil && !held.whole {
+		a.fulls++
+		if a.fulls%statEvery != 1 {
+			full = false
+			a.scanner.Recheck(a.scanner.Turn()...)
+		}
+	}
 	if full || held.whole || a.feed == nil {
 		a.scanner.Recheck(held.seenPIDs()...)
 		return a.scanner.Look(full || held.whole)

@@ -37,6 +37,7 @@ type Scanner struct {
 	spareM  []mark
 	pids    []int
 	recheck map[int]bool
+	turn    int
 	fulls   int           // full looks so far
 	loadavg int           // an open /proc/loadavg, 0 for none
 	forks   forks         // before the list of the look before
@@ -115,6 +116,19 @@ func (s *Scanner) Look(full bool) (procs []Process, changed bool, err error) {
 	return s.procs, changed, hidden
 }
 
+// Turn names a part of the processes, another one each time, so that all of them were named after a while: for a
+// caller that goes by events to read from end to end, since some changes leave no event.
+func (s *Scanner) Turn() []int {
+	s.turn++
+	var pids []int
+	for i := range s.procs {
+		if s.procs[i].PID%wholeEvery == s.turn%wholeEvery {
+			pids = append(pids, s.procs[i].PID)
+		}
+	}
+	return pids
+}
+
 // Follow brings the table up to date with what process events told: those that are gone leave it, the others
 // named here, and those given to Recheck, are read from end to end. No other process is looked at, nor
 // is /proc listed. It is as good as Look as long as no event was lost. Before the first Look it is a full one.
@@ -126,12 +140,19 @@ func (s *Scanner) Follow(seen, gone []int) (procs []Process, changed bool, err e
 		return s.procs, false, nil
 	}
 	s.Recheck(seen...)
+	left := make(map[int]bool, len(gone))
 	for _, pid := range gone {
-		delete(s.recheck, pid)
+		left[pid] = true
 	}
 	s.pids = s.pids[:0]
 	for i := range s.procs {
 		s.pids = append(s.pids, s.procs[i].PID)
+		if left[s.procs[i].PPID] { // it has another parent now, which no event tells
+			s.recheck[s.procs[i].PID] = true
+		}
+	}
+	for _, pid := range gone {
+		delete(s.recheck, pid)
 	}
 	for pid := range s.recheck {
 		s.pids = append(s.pids, pid)
