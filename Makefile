@@ -80,7 +80,7 @@ demo-smoke: deps build ## one short round of the demo, to see that it works and 
 
 .PHONY: race
 race: ## the unit tests under the race detector (needs gcc), properties checked 20 times as often
-	CGO_ENABLED=1 RAPID_CHECKS=2000 go test -race ./...
+	CGO_ENABLED=1 RAPID_CHECKS=2000 go test -race -timeout 30m ./...
 
 .PHONY: bench
 bench: ## benchmarks: planning, a pass that changes nothing, the idle agent
