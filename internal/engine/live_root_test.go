@@ -18,6 +18,7 @@ import (
 
 	"bulkhead/internal/host"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/testhost"
 )
 
 // startTimeout bounds the start of one server; a cold machine takes some seconds for MariaDB.
@@ -32,57 +33,14 @@ type server struct {
 	instanceName string
 }
 
-// program finds an executable; without it the test fails and names the package.
-func program(t *testing.T, pkg string, patterns ...string) string {
-	t.Helper()
-	for _, p := range patterns {
-		found, _ := filepath.Glob(p)
-		if len(found) > 0 {
-			return found[len(found)-1]
-		}
-	}
-	t.Fatalf("none of %s is here: install the package %s", strings.Join(patterns, ", "), pkg)
-	return ""
-}
-
 // newServer makes the directory of a server that runs as an ordinary account.
-func newServer(t *testing.T, account, pkg string) *server {
+func newServer(t *testing.T, name, pkg string) *server {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("this test starts servers under their own accounts: run it as root")
-	}
-	u, err := user.Lookup(account)
-	if err != nil {
-		t.Fatalf("find account %q: %v: install the package %s", account, err, pkg)
-	}
-	dir, err := os.MkdirTemp("", "bulkhead-engine-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Errorf("remove data directory: %v", err)
-		}
-	})
-	uid, _ := strconv.Atoi(u.Uid)
-	gid, _ := strconv.Atoi(u.Gid)
-	if err := os.Chown(dir, uid, gid); err != nil {
-		t.Fatal(err)
-	}
+	dir, account, as := testhost.AccountDir(t, name, pkg)
 	return &server{
-		port: freePort(t), dir: dir, account: u,
-		sysproc: &syscall.SysProcAttr{Setpgid: true, Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}},
+		port: testhost.FreePort(t), dir: dir, account: account,
+		sysproc: &syscall.SysProcAttr{Setpgid: true, Credential: as},
 	}
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // command makes a command that runs as the server's account in its directory.
@@ -148,8 +106,8 @@ func (s *server) start(t *testing.T, name string, args ...string) {
 func startMariaDB(t *testing.T) *server {
 	const pkg = "mariadb-server"
 	s := newServer(t, "mysql", pkg)
-	install := program(t, pkg, "/usr/bin/mariadb-install-db", "/usr/bin/mysql_install_db")
-	daemon := program(t, pkg, "/usr/sbin/mariadbd", "/usr/sbin/mysqld")
+	install := testhost.Program(t, pkg, "/usr/bin/mariadb-install-db", "/usr/bin/mysql_install_db")
+	daemon := testhost.Program(t, pkg, "/usr/sbin/mariadbd", "/usr/sbin/mysqld")
 	data := filepath.Join(s.dir, "data")
 	s.must(t, install, "--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db")
 	s.socket = filepath.Join(s.dir, "m.sock")
@@ -166,8 +124,8 @@ func startMariaDB(t *testing.T) *server {
 func startPostgreSQL(t *testing.T) *server {
 	const pkg = "postgresql"
 	s := newServer(t, "postgres", pkg)
-	initdb := program(t, pkg, "/usr/lib/postgresql/*/bin/initdb", "/usr/pgsql-*/bin/initdb", "/usr/bin/initdb")
-	daemon := program(t, pkg, filepath.Join(filepath.Dir(initdb), "postgres"))
+	initdb := testhost.Program(t, pkg, "/usr/lib/postgresql/*/bin/initdb", "/usr/pgsql-*/bin/initdb", "/usr/bin/initdb")
+	daemon := testhost.Program(t, pkg, filepath.Join(filepath.Dir(initdb), "postgres"))
 	data := filepath.Join(s.dir, "data")
 	s.must(t, initdb, "-D", data, "-A", "trust", "--no-sync")
 	s.socket = filepath.Join(s.dir, fmt.Sprintf(".s.PGSQL.%d", s.port))
@@ -179,7 +137,7 @@ func startPostgreSQL(t *testing.T) *server {
 func startRedis(t *testing.T) *server {
 	const pkg = "redis-server"
 	s := newServer(t, "redis", pkg)
-	daemon := program(t, pkg, "/usr/bin/redis-server", "/usr/bin/valkey-server")
+	daemon := testhost.Program(t, pkg, "/usr/bin/redis-server", "/usr/bin/valkey-server")
 	s.socket = filepath.Join(s.dir, "r.sock")
 	s.start(t, daemon, "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir, "--unixsocket", s.socket, "--save", "")
 	s.instanceName = "redis" + strconv.Itoa(s.port)

@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -20,6 +19,7 @@ import (
 
 	"bulkhead/internal/control"
 	"bulkhead/internal/host"
+	"bulkhead/internal/testhost"
 )
 
 // database is a server of the test's own, in a directory of its own, under its usual account.
@@ -41,46 +41,12 @@ const startTimeout = 60 * time.Second
 
 func newDatabase(t *testing.T, engine, account, pkg string) *database {
 	t.Helper()
-	u, err := user.Lookup(account)
-	if err != nil {
-		t.Fatalf("install the package %s: %v", pkg, err)
-	}
-	dir, err := os.MkdirTemp("", "bulkhead-e2e-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Errorf("remove the data: %v", err)
-		}
-	})
-	uid, _ := strconv.Atoi(u.Uid)
-	gid, _ := strconv.Atoi(u.Gid)
-	if err := os.Chown(dir, uid, gid); err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	_ = l.Close()
+	dir, _, as := testhost.AccountDir(t, account, pkg)
+	port := testhost.FreePort(t)
 	return &database{
 		t: t, name: engine + strconv.Itoa(port), dir: dir, port: port,
-		credit: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)},
+		credit: as,
 	}
-}
-
-// program finds an executable of a package.
-func program(t *testing.T, pkg string, patterns ...string) string {
-	t.Helper()
-	for _, p := range patterns {
-		if found, _ := filepath.Glob(p); len(found) > 0 {
-			return found[len(found)-1]
-		}
-	}
-	t.Fatalf("none of %s is here: install the package %s", strings.Join(patterns, ", "), pkg)
-	return ""
 }
 
 func (d *database) command(name string, args ...string) *exec.Cmd {
@@ -158,9 +124,9 @@ func mariadb(t *testing.T) *database {
 	const pkg = "mariadb-server"
 	d := newDatabase(t, "mysql", "mysql", pkg)
 	data := filepath.Join(d.dir, "data")
-	d.must(program(t, pkg, "/usr/bin/mariadb-install-db", "/usr/bin/mysql_install_db"),
+	d.must(testhost.Program(t, pkg, "/usr/bin/mariadb-install-db", "/usr/bin/mysql_install_db"),
 		"--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db")
-	d.program = program(t, pkg, "/usr/sbin/mariadbd", "/usr/sbin/mysqld")
+	d.program = testhost.Program(t, pkg, "/usr/sbin/mariadbd", "/usr/sbin/mysqld")
 	d.args = []string{
 		"--no-defaults", "--datadir=" + data, "--port=" + strconv.Itoa(d.port), "--socket=" + filepath.Join(d.dir, "m.sock"),
 		"--pid-file=" + filepath.Join(d.dir, "m.pid"), "--bind-address=127.0.0.1", "--innodb-buffer-pool-size=8M",
@@ -171,10 +137,10 @@ func mariadb(t *testing.T) *database {
 func postgresql(t *testing.T) *database {
 	const pkg = "postgresql"
 	d := newDatabase(t, "postgresql", "postgres", pkg)
-	initdb := program(t, pkg, "/usr/lib/postgresql/*/bin/initdb", "/usr/pgsql-*/bin/initdb", "/usr/bin/initdb")
+	initdb := testhost.Program(t, pkg, "/usr/lib/postgresql/*/bin/initdb", "/usr/pgsql-*/bin/initdb", "/usr/bin/initdb")
 	data := filepath.Join(d.dir, "data")
 	d.must(initdb, "-D", data, "-A", "trust", "--no-sync")
-	d.program = program(t, pkg, filepath.Join(filepath.Dir(initdb), "postgres"))
+	d.program = testhost.Program(t, pkg, filepath.Join(filepath.Dir(initdb), "postgres"))
 	d.args = []string{"-D", data, "-p", strconv.Itoa(d.port), "-k", d.dir, "-c", "listen_addresses=127.0.0.1", "-c", "shared_buffers=16MB"}
 	d.children = 5 // checkpointer, writers, autovacuum and logical replication launchers
 	return d
@@ -184,7 +150,7 @@ func postgresql(t *testing.T) *database {
 func (d *database) session() int {
 	d.t.Helper()
 	before := d.family()
-	psql := program(d.t, "postgresql-client", filepath.Join(filepath.Dir(d.program), "psql"), "/usr/bin/psql")
+	psql := testhost.Program(d.t, "postgresql-client", filepath.Join(filepath.Dir(d.program), "psql"), "/usr/bin/psql")
 	cmd := d.command(psql, "-h", d.dir, "-p", strconv.Itoa(d.port), "-U", "postgres", "-c", "select pg_sleep(120)", "postgres")
 	if err := cmd.Start(); err != nil {
 		d.t.Fatal(err)
@@ -205,7 +171,7 @@ func (d *database) session() int {
 func redis(t *testing.T) *database {
 	const pkg = "redis-server"
 	d := newDatabase(t, "redis", "redis", pkg)
-	d.program = program(t, pkg, "/usr/bin/redis-server", "/usr/bin/valkey-server")
+	d.program = testhost.Program(t, pkg, "/usr/bin/redis-server", "/usr/bin/valkey-server")
 	d.args = []string{"--port", strconv.Itoa(d.port), "--bind", "127.0.0.1", "--dir", d.dir, "--save", ""}
 	return d
 }
@@ -397,7 +363,7 @@ func (s *site) plausible(t *testing.T, maria, postgres, red *database) {
 	if n, err := readFull(c, answer); err != nil || bytes.Count(answer[:n], []byte("+OK")) != 32 {
 		t.Fatalf("redis answered %q, %v", answer[:n], err)
 	}
-	psql := program(t, "postgresql-client", filepath.Join(filepath.Dir(postgres.program), "psql"), "/usr/bin/psql")
+	psql := testhost.Program(t, "postgresql-client", filepath.Join(filepath.Dir(postgres.program), "psql"), "/usr/bin/psql")
 	postgres.must(psql, "-h", postgres.dir, "-p", strconv.Itoa(postgres.port), "-U", "postgres", "-c",
 		"create table t as select g, md5(g::text) from generate_series(1,100000) g; select count(*) from t a join t b using (md5)", "postgres")
 	byName := map[string]control.GroupStatus{}
