@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/knob"
 )
@@ -52,14 +53,7 @@ const subtreeControl = "cgroup.subtree_control"
 
 // subtree gives a list of controllers in order and under their v1 names, as changes hold it.
 func subtree(text string) string {
-	names := strings.Fields(text)
-	for i, name := range names {
-		if name == "io" {
-			names[i] = "blkio"
-		}
-	}
-	slices.Sort(names)
-	return strings.Join(slices.Compact(names), " ")
+	return strings.Join(slices.Compact(host.V1Names(strings.Fields(text))), " ")
 }
 
 // signed puts a sign before each controller of a list.

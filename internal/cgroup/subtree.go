@@ -3,6 +3,8 @@ package cgroup
 import (
 	"slices"
 	"strings"
+
+	"bulkhead/internal/host"
 )
 
 // Subtree gives the controllers that a v2 group has and those it hands to its children, sorted, under
@@ -21,14 +23,7 @@ func (t *Tree) Subtree(d Dir) (available, enabled []string, err error) {
 
 // controllers parses a list such as "cpuset cpu io memory".
 func controllers(text string) []string {
-	names := strings.Fields(text)
-	for i, name := range names {
-		if name == "io" {
-			names[i] = "blkio"
-		}
-	}
-	slices.Sort(names)
-	return names
+	return host.V1Names(strings.Fields(text))
 }
 
 // Enable hands controllers, by their v1 names, to parent's children through cgroup.subtree_control;
@@ -56,10 +51,7 @@ func (t *Tree) setSubtree(parent Dir, sign string, names []string) error {
 		if slices.Contains(enabled, name) == (sign == "+") {
 			continue
 		}
-		if name == "blkio" {
-			name = "io"
-		}
-		words = append(words, sign+name)
+		words = append(words, sign+host.V2Name(name))
 	}
 	if len(words) == 0 {
 		return nil

@@ -72,13 +72,14 @@ func (a *app) printDiscovery(d *control.Discovery) {
 	a.printInstances(d.Instances)
 }
 
-// controllerNames are the controllers of a hierarchy as its version calls them: cgroup2's blkio is io.
+// controllerNames are the controllers of a hierarchy as its version calls them.
 func controllerNames(h host.Hierarchy) []string {
+	if h.Version == 1 {
+		return h.Controllers
+	}
 	names := slices.Clone(h.Controllers)
 	for i, name := range names {
-		if h.Version == 2 && name == "blkio" {
-			names[i] = "io"
-		}
+		names[i] = host.V2Name(name)
 	}
 	return names
 }

@@ -43,12 +43,9 @@ func (c *Controller) Discover() (*Discovery, error) {
 
 // controls says whether a directory has the controller of a file. On v1 it has those of its hierarchy.
 func controls(t *cgroup.Tree, d cgroup.Dir, file string) bool {
-	enabled, err := t.Read(d.File("cgroup.controllers"))
-	if err != nil {
-		return true
-	}
+	available, _, err := t.Subtree(d)
 	controller, _, _ := strings.Cut(file, ".")
-	return slices.Contains(strings.Fields(enabled), controller)
+	return err != nil || slices.Contains(available, host.V1Name(controller))
 }
 
 // hasKnob answers whether a directory below the root of a hierarchy shows a file. A root directory

@@ -50,12 +50,30 @@ type Controller struct {
 var v1Controllers = []string{"blkio", "cpu", "cpuacct", "cpuset", "debug", "devices", "freezer", "hugetlb",
 	"memory", "misc", "net_cls", "net_prio", "ns", "perf_event", "pids", "rdma"}
 
-// v1Name gives a controller of cgroup2 the name it has on v1.
-func v1Name(controller string) string {
+// V1Name gives a controller of cgroup2 the name it has on v1, under which bulkhead knows it.
+func V1Name(controller string) string {
 	if controller == "io" {
 		return "blkio"
 	}
 	return controller
+}
+
+// V2Name is the name of a controller in the files of cgroup2.
+func V2Name(controller string) string {
+	if controller == "blkio" {
+		return "io"
+	}
+	return controller
+}
+
+// V1Names gives controllers their v1 names, sorted.
+func V1Names(controllers []string) []string {
+	names := make([]string, len(controllers))
+	for i, name := range controllers {
+		names[i] = V1Name(name)
+	}
+	slices.Sort(names)
+	return names
 }
 
 // hierarchyID makes the ID of a v1 hierarchy from its controllers and its name.
@@ -88,7 +106,7 @@ func (h *Host) cgroupFacts(f *Facts) error {
 			return err
 		}
 		for _, name := range strings.Fields(offered) {
-			f.Hierarchies[i].Controllers = append(f.Hierarchies[i].Controllers, v1Name(name))
+			f.Hierarchies[i].Controllers = append(f.Hierarchies[i].Controllers, V1Name(name))
 		}
 		slices.Sort(f.Hierarchies[i].Controllers)
 	}

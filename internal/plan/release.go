@@ -269,7 +269,7 @@ func (r *releaser) giveControllersBack() {
 	slices.SortFunc(dirs, byPath)
 	for _, dir := range slices.Backward(dirs) {
 		var drop []string
-		for _, c := range canonical(r.o.Originals.Subtree[dir]) {
+		for _, c := range host.V1Names(r.o.Originals.Subtree[dir]) {
 			if slices.Contains(r.handed(dir), c) {
 				drop = append(drop, c)
 			}

@@ -192,7 +192,7 @@ func transition(t *rapid.T, facts *host.Facts) {
 	direct := newSim(facts)
 	directProcesses := direct.populate()
 	for dir, enabled := range s.originals.Subtree { // stays enabled until a release, as A needed it
-		if err := direct.kernel.Enable(dir, canonical(enabled)); err != nil {
+		if err := direct.kernel.Enable(dir, host.V1Names(enabled)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/policy"
 )
@@ -46,19 +47,7 @@ func (p *planner) handed(dir cgroup.Dir) []string {
 	if p.isNew[dir] {
 		return nil
 	}
-	return canonical(p.o.Subtree[dir].Enabled)
-}
-
-// canonical gives controllers their v1 names, sorted.
-func canonical(controllers []string) []string {
-	names := slices.Clone(controllers)
-	for i, name := range names {
-		if name == "io" {
-			names[i] = "blkio"
-		}
-	}
-	slices.Sort(names)
-	return names
+	return host.V1Names(p.o.Subtree[dir].Enabled)
 }
 
 func without(these, those []string) []string {
@@ -69,7 +58,7 @@ func without(these, those []string) []string {
 func (p *planner) subtreeStep(dir cgroup.Dir, add, remove []string, reason string) Step {
 	step := Step{
 		Op: OpWrite, Group: p.groupOf(dir), Dir: dir, File: fileSubtree,
-		Old: strings.Join(mapped(p.handed(dir), v2Name), " "),
+		Old: strings.Join(mapped(p.handed(dir), host.V2Name), " "),
 		New: subtreeWords(add, remove), Undo: subtreeWords(remove, add), Reason: reason,
 	}
 	if p.isNew[dir] {
@@ -82,20 +71,12 @@ func (p *planner) subtreeStep(dir cgroup.Dir, add, remove []string, reason strin
 func subtreeWords(add, remove []string) string {
 	var words []string
 	for _, c := range add {
-		words = append(words, "+"+v2Name(c))
+		words = append(words, "+"+host.V2Name(c))
 	}
 	for _, c := range remove {
-		words = append(words, "-"+v2Name(c))
+		words = append(words, "-"+host.V2Name(c))
 	}
 	return strings.Join(words, " ")
-}
-
-// v2Name is the name of a controller in the files of cgroup v2.
-func v2Name(controller string) string {
-	if controller == "blkio" {
-		return "io"
-	}
-	return controller
 }
 
 func mapped(names []string, f func(string) string) []string {
