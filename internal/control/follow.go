@@ -217,8 +217,10 @@ func (c *Controller) place(ctx context.Context, v *View, s *state) (done LookRes
 	switch {
 	case errors.Is(err, context.Canceled):
 		err = nil
+	case errors.Is(err, cgroup.ErrGone): // somebody else removed a directory; everything was undone
+		c.memory.observed = nil
+		return LookResult{}, false, nil
 	case err != nil:
-		// A directory is gone, or something like it: the next look sees more.
 		c.memory.observed, done.Retry = nil, true
 	}
 	return done, true, err

@@ -171,12 +171,18 @@ func (c *Controller) putRight(ctx context.Context, l look) (LookResult, error) {
 		}
 	}
 	err = c.run(ctx, v, Request{Verb: "look", By: "agent"}, s.applied.Revision, &reply)
+	if slices.ContainsFunc(v.Plan.Steps, changesDirectories) {
+		c.memory.observed = nil // it was seen before
+	}
 	if errors.Is(err, context.Canceled) {
 		err = nil
 	}
 	done.Moved = slices.Compact(done.Moved)
 	return done, errors.Join(trouble, err)
 }
+
+// changesDirectories says whether a step makes or removes a directory.
+func changesDirectories(s plan.Step) bool { return s.Op == plan.OpMakeDir || s.Op == plan.OpRemoveDir }
 
 // troubles is what keeps the policy from being wholly in force, as an error; nil when nothing does.
 func troubles(v *View) error {

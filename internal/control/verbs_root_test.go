@@ -386,6 +386,43 @@ func TestLookGoesOnBesideTrouble(t *testing.T) {
 	}
 }
 
+// What came since the last full look is placed although a directory that it saw has gone.
+func TestPlacesIntoAGroupThatIsGone(t *testing.T) {
+	s := newSite(t)
+	s.BecomeAgent()
+	argument := fmt.Sprintf("70029.%d", os.Getpid())
+	s.apply("groups:\n  g: {match: [{cmdline: '^sleep " + argument + "$'}], cpu: {limit: 1}}\n")
+	look := func(full bool) LookResult {
+		t.Helper()
+		procs, err := s.Host.Processes(host.ProcessOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done, err := s.Look(t.Context(), LookOptions{Processes: procs, Changed: true, Full: full})
+		if err != nil {
+			t.Error(err)
+		}
+		return done
+	}
+	look(true)
+	if s.memory.observed == nil {
+		t.Fatal("a full look with nothing to do leaves nothing behind: the test tests nothing")
+	}
+	if err := testhost.Tree(t).Remove(s.at("cpu", "g")); err != nil {
+		t.Fatal(err)
+	}
+	p := testhost.Spawn(t, "sleep", argument)
+	if done := look(false); !slices.Contains(done.Moved, p.PID) {
+		t.Errorf("moved %v", done.Moved)
+	}
+	if got := s.where("cpu", p); got != "/"+s.root+"/g" {
+		t.Errorf("the process is in %s", got)
+	}
+	if s.memory.observed != nil {
+		t.Error("a look that made a directory leaves what it saw before")
+	}
+}
+
 func TestReleasedStaysReleasedUntilApply(t *testing.T) {
 	s := newSite(t)
 	p, m := marked(t, 70031)

@@ -261,6 +261,10 @@ groups:
 	s.agent()
 	t.Run("a restarted server is placed again", func(t *testing.T) {
 		red.stop()
+		// Its group goes with the last instance, and comes back with the next.
+		soon(t, "the empty group to go", func() bool {
+			return !slices.ContainsFunc(s.status().Groups, func(g control.GroupStatus) bool { return g.Group == red.name })
+		})
 		red.start()
 		soon(t, "the agent to place it", func() bool { return s.inside(red.process.Pid)["memory"] == red.name })
 		s.allInside(t, []*database{red})
