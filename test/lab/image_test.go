@@ -5,11 +5,13 @@ package lab
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,22 +19,52 @@ import (
 // image is what a machine boots from.
 type image struct{ root, kernel, initrd string }
 
-// cache is the directory of the images, locked until the test ends: two runs would build the same image,
-// and two machines at a time spoil each other's measurements.
+// cache is the directory of the images.
 func cache(t *testing.T) string {
 	t.Helper()
 	base, err := os.UserCacheDir()
 	must(t, err)
 	dir := filepath.Join(base, "bulkhead-lab")
 	must(t, os.MkdirAll(dir, 0o755))
-	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	must(t, err)
-	t.Cleanup(func() { lock.Close() })
-	if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
-		t.Log("another run of the lab is under way; waiting for it")
-		must(t, unix.Flock(int(lock.Fd()), unix.LOCK_EX))
-	}
 	return dir
+}
+
+// machines is how many may run at a time: each more than two on a two-core host spoils the measurements of the others.
+const machines = 2
+
+// slot waits until fewer than that many run, and holds a place until the test ends.
+func slot(t *testing.T, cache string) {
+	t.Helper()
+	var names []string
+	for i := range machines {
+		names = append(names, fmt.Sprintf("machine%d.lock", i))
+	}
+	lock(t, cache, names...)
+}
+
+// lock takes the first of several lock files that is free, waiting for it, and gives what lets go of it. The end of the test does
+// so too.
+func lock(t *testing.T, cache string, names ...string) func() error {
+	t.Helper()
+	for waits := false; ; waits = true {
+		for _, name := range names {
+			file, err := os.OpenFile(filepath.Join(cache, name), os.O_CREATE|os.O_RDWR, 0o600)
+			must(t, err)
+			if unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+				t.Cleanup(func() { file.Close() })
+				return file.Close
+			}
+			file.Close()
+		}
+		if !waits {
+			t.Logf("waiting for another run of the lab to let go of %s", strings.Join(names, " or "))
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatalf("wait for %q: %v", names, t.Context().Err())
+		case <-time.After(time.Second):
+		}
+	}
 }
 
 // build gives the image of a recipe, a directory named by Debian's suite and, after a dash, what is special about
@@ -43,6 +75,7 @@ func build(t *testing.T, cache, recipe string) image {
 	t.Helper()
 	suite, _, _ := strings.Cut(recipe, "-")
 	dir := filepath.Join(cache, recipe+"-"+hash(t, recipe))
+	defer lock(t, cache, recipe+".lock")()
 	img := image{filepath.Join(dir, "root.img"), filepath.Join(dir, "vmlinuz"), filepath.Join(dir, "initrd")}
 	if _, err := os.Stat(dir); err == nil {
 		return img

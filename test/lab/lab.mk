@@ -3,10 +3,13 @@
 MODE ?= unified
 
 .PHONY: lab
-lab: lab-deps ## the root tests in an emulated machine: MODE=unified, hybrid, legacy or these with systemd-; SHELL=1: a shell there
+lab: lab-deps ## the root tests in an emulated machine: MODE=…; PKG='./internal/…' RUN=regexp: some of them; SHELL=1: a shell
 ifdef LAB_SHELL
 	go test -c -tags lab -o dist/lab.test ./test/lab
 	cd test/lab && ../../dist/lab.test -test.run '^TestLab$$' -test.timeout 24h -lab.limit 24h -lab.mode $(MODE) -lab.shell
+else ifneq ($(PKG)$(RUN),)
+	go test -c -tags lab -o dist/lab.test ./test/lab
+	cd test/lab && ../../dist/lab.test -test.run '^TestLab$$' -test.v -test.timeout 45m -lab.mode $(MODE) -lab.pkg '$(PKG)' -lab.run '$(RUN)'
 else
 	go test -tags lab -count 1 -timeout 45m ./test/lab -lab.mode $(MODE)
 endif

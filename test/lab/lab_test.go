@@ -5,6 +5,7 @@ package lab
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"go/ast"
@@ -27,7 +28,8 @@ import (
 var (
 	mode   = flag.String("lab.mode", "unified", "cgroup `mode` of the machine: unified, hybrid or legacy, each also with systemd- before it")
 	shell  = flag.Bool("lab.shell", false, "no tests: a shell in the machine, on this terminal")
-	only   = flag.String("lab.run", "", "only tests whose \"package.Test\" matches the `regexp`")
+	pkgs   = flag.String("lab.pkg", "", "only the root tests of these `packages`, also ones that a mode leaves out, and nothing else")
+	only   = flag.String("lab.run", "", "only root tests whose name matches the `regexp`, as go test -run has it, and nothing else")
 	limit  = flag.Duration("lab.limit", 25*time.Minute, "how long the machine may run")
 	record = flag.String("lab.record", "", "write what the machine said to this `file`")
 )
@@ -87,13 +89,27 @@ func exemptions(mode string) map[string]string {
 // withoutSystemd are packages whose tests change the host through the verbs, which refuse one with systemd so far.
 var withoutSystemd = []string{"internal/apply", "internal/control"}
 
-// packagesOf gives the packages whose tests run in a mode.
+// onSystemd are packages whose tests are about systemd.
+var onSystemd = []string{"internal/systemd/conformance"}
+
+// packagesOf gives the packages whose tests run in a mode, or those asked for.
 func packagesOf(mode string) []string {
+	if *pkgs != "" {
+		var asked []string
+		for p := range strings.FieldsSeq(*pkgs) {
+			asked = append(asked, strings.TrimPrefix(filepath.Clean(p), "bulkhead/"))
+		}
+		return asked
+	}
 	if !strings.HasPrefix(mode, systemd) {
 		return packages
 	}
-	return slices.DeleteFunc(slices.Clone(packages), func(p string) bool { return slices.Contains(withoutSystemd, p) })
+	return slices.DeleteFunc(slices.Concat(packages, onSystemd), func(p string) bool { return slices.Contains(withoutSystemd, p) })
 }
+
+// quick says that only some tests run, as somebody who works on them wants it: what the mode shows beside tests is left out,
+// and the console goes to the terminal as it comes.
+func quick() bool { return *only != "" || *pkgs != "" }
 
 // exempt are the tests that are about what a mode does not have, with the reason.
 var exempt = map[string]map[string]string{
@@ -119,6 +135,7 @@ func TestLab(t *testing.T) {
 	img := build(t, dir, m.recipe)
 	work := t.TempDir()
 	want := payload(t, work)
+	slot(t, dir)
 	console := boot(t, m, img, work, filepath.Join(dir, "console-"+*mode+".txt"))
 	if *shell {
 		return
@@ -150,7 +167,7 @@ func TestLab(t *testing.T) {
 	if with := strings.HasPrefix(*mode, systemd); with != slices.Contains(byName["kernel"].Lines, "PID 1: systemd") {
 		t.Fatalf("mode %s, but the machine says\n%s", *mode, byName["kernel"].Text())
 	}
-	if strings.HasPrefix(*mode, systemd) {
+	if strings.HasPrefix(*mode, systemd) && !quick() {
 		checkServices(t, byName["discover"].Text())
 		if refused := byName["refused"]; refused.Status != 0 || !strings.Contains(refused.Text(), "systemd") {
 			t.Errorf("apply on a host with systemd: %s", refused.Text())
@@ -193,7 +210,11 @@ func payload(t *testing.T, work string) map[string][]string {
 			continue
 		}
 		want[p] = tests
-		fmt.Fprintf(&list, "%s ^(%s)$\n", p, strings.Join(tests, "|"))
+		pattern := "^(" + strings.Join(tests, "|") + ")$"
+		if _, sub, ok := strings.Cut(*only, "/"); ok {
+			pattern += "/" + sub
+		}
+		fmt.Fprintf(&list, "%s %s\n", p, pattern)
 		must(t, os.MkdirAll(filepath.Join(root, "src", p), 0o755))
 		binary := filepath.Join(root, "bin", p+".test")
 		must(t, os.MkdirAll(filepath.Dir(binary), 0o755))
@@ -204,7 +225,7 @@ func payload(t *testing.T, work string) map[string][]string {
 		}
 	}
 	if list.Len() == 0 {
-		t.Fatalf("no test matches %q", *only)
+		t.Fatalf("no root test of %q matches %q", packagesOf(*mode), *only)
 	}
 	must(t, os.WriteFile(filepath.Join(root, "list"), []byte(list.String()), 0o644))
 	run(t, "mke2fs", "-q", "-t", "ext4", "-d", root, filepath.Join(work, "payload.img"), "512M")
@@ -214,7 +235,8 @@ func payload(t *testing.T, work string) map[string][]string {
 // rootTests lists the tests of a package that stand behind the build tag "root".
 func rootTests(t *testing.T, pkg string) []string {
 	t.Helper()
-	filter, err := regexp.Compile(*only)
+	name, _, _ := strings.Cut(*only, "/") // what follows chooses among subtests
+	filter, err := regexp.Compile(name)
 	must(t, err)
 	files, err := filepath.Glob(filepath.Join(top, pkg, "*_test.go"))
 	must(t, err)
@@ -227,7 +249,7 @@ func rootTests(t *testing.T, pkg string) []string {
 		}
 		for _, d := range file.Decls {
 			f, ok := d.(*ast.FuncDecl)
-			if !ok || f.Recv != nil || !isTest(f) || !filter.MatchString(pkg+"."+f.Name.Name) {
+			if !ok || f.Recv != nil || !isTest(f) || !filter.MatchString(f.Name.Name) {
 				continue
 			}
 			if why, out := exemptions(*mode)[pkg+"."+f.Name.Name]; out {
@@ -281,11 +303,17 @@ func boot(t *testing.T, m machine, img image, work, log string) []byte {
 	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", args...)
 	// The machine does not outlive a driver that is killed.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := os.Remove(log); err != nil && !errors.Is(err, os.ErrNotExist) { // another run of this mode may be writing there
+		t.Error(err)
+	}
 	live, err := os.Create(log)
 	must(t, err)
 	defer live.Close()
 	var console, complaints bytes.Buffer
 	cmd.Stdout, cmd.Stderr = io.MultiWriter(&console, live), &complaints
+	if quick() {
+		cmd.Stdout = io.MultiWriter(&console, live, os.Stdout)
+	}
 	if *shell {
 		cmd.Stdin, cmd.Stdout = os.Stdin, io.MultiWriter(os.Stdout, live)
 	}
@@ -308,6 +336,9 @@ func (m machine) append() string {
 	words := append([]string{"console=ttyS0", "quiet", "loglevel=1", "panic=-1", "root=/dev/vda", "rw", "init=" + m.pid1, "lab.mode=" + strings.TrimPrefix(*mode, systemd)}, m.kernel...)
 	if *shell {
 		words = append(words, "lab.shell=1")
+	}
+	if quick() {
+		words = append(words, "lab.quick=1")
 	}
 	return strings.Join(words, " ")
 }
