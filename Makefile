@@ -44,6 +44,15 @@ test-long: ## the same, harder: race detector, 20 times the property checks, lon
 build: ## build ./bulkhead, one static binary
 	go build -trimpath -ldflags '$(LDFLAGS)' -o bulkhead ./cmd/bulkhead
 
+PREFIX ?= /usr/local
+SYSCONFDIR ?= /etc
+BINDIR ?= $(PREFIX)/bin
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+
+.PHONY: install
+install: build ## put binary, units, init script, completion and manual below DESTDIR and PREFIX (/usr/local); starts nothing
+	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' BINDIR='$(BINDIR)' UNITDIR='$(UNITDIR)' SYSCONFDIR='$(SYSCONFDIR)' scripts/install
+
 .PHONY: deps
 deps: ## install the Debian packages that tests and demo use, if missing, without starting a server
 	@scripts/deps

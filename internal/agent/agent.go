@@ -30,7 +30,9 @@ type Options struct {
 	// Full is the time between two full looks, which read every process and every limit again.
 	// Default 30 s.
 	Full time.Duration
-	Log  *slog.Logger
+	// Ready is called once, when everything that the applied policy asks for is in force, or was tried for a while.
+	Ready func()
+	Log   *slog.Logger
 	// events opens the source of process events; tests have others. Default the kernel's.
 	events func() (source, error)
 }
@@ -43,6 +45,7 @@ type Agent struct {
 
 	sampler *control.TaskSampler
 	sampled time.Time
+	herald  *herald
 
 	feed   *feed // nil without events
 	stream source
@@ -81,6 +84,7 @@ func New(c *control.Controller, o Options) *Agent {
 	a := &Agent{hot: map[int]time.Time{}, held: newBatch(), control: c, scanner: c.Host.NewScanner(), o: o, wake: make(chan struct{}, 1)}
 	c.BecomeAgent()
 	a.sampler = c.NewTaskSampler()
+	a.herald = newHerald(o, time.Now())
 	a.status = control.AgentStatus{Running: true, PID: c.Agent.PID, Since: time.Now(), Source: "a look every " + o.Every.String()}
 	return a
 }
@@ -104,7 +108,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // loop looks when something happened, and at fixed times.
 func (a *Agent) loop(ctx context.Context) error {
-	t := timers{tick: time.NewTicker(a.o.Every), rest: time.NewTimer(0), title: time.NewTimer(0)}
+	t := newTimers(a.o.Every, a.herald.beat)
 	defer t.stop()
 	full := time.Time{}
 	for why := becauseTick; why != becauseEnd; {
@@ -112,12 +116,15 @@ func (a *Agent) loop(ctx context.Context) error {
 		if why == becauseChange {
 			full = time.Time{}
 		}
-		whole := now.Sub(full) >= a.o.Full
+		whole := now.Sub(full) >= a.o.Full || why == becauseTick && !a.herald.isReady()
 		if whole {
 			full = now
 		}
 		before := cpuTime()
 		a.look(ctx, whole, why)
+		if whole && ctx.Err() == nil {
+			a.herald.looked(a.control.Standing(), a.trouble(), time.Now())
+		}
 		t.rest.Reset(breather(cpuTime() - before))
 		if at := nextLate(a.late); !at.IsZero() {
 			t.title.Reset(time.Until(at))
@@ -125,16 +132,27 @@ func (a *Agent) loop(ctx context.Context) error {
 		a.sampleLoads(now)
 		why = a.wait(ctx, t)
 	}
+	a.herald.stopping()
 	return nil
 }
 
 // timers are what the loop waits for beside events.
 type timers struct {
 	tick        *time.Ticker
-	rest, title *time.Timer // until events are taken again; until a title is written
+	rest, title *time.Timer  // until events are taken again; until a title is written
+	beat        *time.Ticker // for the next sign of life
+}
+
+func newTimers(tick, beat time.Duration) timers {
+	t := timers{tick: time.NewTicker(tick), rest: time.NewTimer(0), title: time.NewTimer(0), beat: time.NewTicker(time.Hour)}
+	if beat > 0 {
+		t.beat.Reset(beat)
+	}
+	return t
 }
 
 func (t timers) stop() {
+	t.beat.Stop()
 	t.tick.Stop()
 	t.rest.Stop()
 	t.title.Stop()
@@ -154,9 +172,11 @@ const (
 func (a *Agent) wait(ctx context.Context, t timers) reason {
 	var woken <-chan struct{} // not before the rest is over
 	for {
+		a.herald.alive(time.Now())
 		select {
 		case <-ctx.Done():
 			return becauseEnd
+		case <-t.beat.C: // to say so
 		case <-t.rest.C:
 			if a.feed != nil {
 				woken = a.feed.wake
@@ -234,6 +254,13 @@ func (a *Agent) look(ctx context.Context, full bool, why reason) {
 	case full: // a quick look that had nothing to do says nothing about what is wrong
 		a.status.Error, a.said = "", ""
 	}
+}
+
+// trouble is what the last look could not put right.
+func (a *Agent) trouble() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.status.Error
 }
 
 // heed takes in what events told. Idle says that an event asked for the look and that nothing it told of may have

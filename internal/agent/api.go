@@ -219,6 +219,9 @@ func (s *server) inTurn(ctx context.Context, q control.Request) (*control.Reply,
 	select {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
+		if q.Verb == "apply" && !q.DryRun {
+			defer s.agent.herald.reloading()()
+		}
 	case <-late.C:
 	case <-ctx.Done():
 		return nil, ctx.Err()

@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/agent"
 	"bulkhead/internal/control"
@@ -12,11 +15,14 @@ import (
 
 func (a *app) agentCmd() *cobra.Command {
 	var o agent.Options
+	readyFD := 0
 	c := &cobra.Command{
 		Use:   "agent",
 		Short: "keep the host true to the applied policy",
 		Long: `agent runs in the foreground: it places new processes, re-asserts limits, and ends overrides and freezes on
-time. It enforces the applied policy only, never an unapplied edit. When it stops, every limit stays in force.`,
+time. It enforces the applied policy only, never an unapplied edit. When it stops, every limit stays in force.
+
+It tells systemd when everything is in force, and others by --ready-fd: a line is written there, and it is closed.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := needRoot("agent"); err != nil {
 				return err
@@ -31,10 +37,32 @@ time. It enforces the applied policy only, never an unapplied edit. When it stop
 				log.Warn("state directory", "warning", w)
 			}
 			o.Socket, o.Log = a.socket, log
+			if o.Ready, err = readyOn(cmd, readyFD); err != nil {
+				return err
+			}
 			return agent.New(c, o).Run(cmd.Context())
 		},
 	}
 	spanFlag(c, &o.Every, "every", time.Second, "time between two looks for new processes")
 	spanFlag(c, &o.Full, "full", 30*time.Second, "time between two looks at everything, limits too")
+	c.Flags().IntVar(&readyFD, "ready-fd", 0, "a file `descriptor` to tell that everything is in force (3 or more)")
 	return c
+}
+
+// readyOn gives what tells on an inherited descriptor that the agent is ready, as s6 and others want it; nil for none.
+func readyOn(cmd *cobra.Command, fd int) (func(), error) {
+	if !cmd.Flags().Changed("ready-fd") {
+		return nil, nil
+	}
+	// Every descriptor that was not inherited has the flag.
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+	if fd < 3 || err != nil || flags&unix.FD_CLOEXEC != 0 {
+		return nil, &usageError{command: cmd.CommandPath(), err: fmt.Errorf("--ready-fd %d: nobody gave such a descriptor", fd)}
+	}
+	unix.CloseOnExec(fd)
+	f := os.NewFile(uintptr(fd), "readiness")
+	return func() {
+		_, _ = f.WriteString("\n") // whoever waits there no longer does not matter
+		_ = f.Close()
+	}, nil
 }

@@ -1,0 +1,93 @@
+package agent
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"bulkhead/internal/systemd"
+)
+
+// startPatience is for how long the agent tries to put everything in force before it is ready all the same: what
+// cannot be put in force must not keep a database that is ordered after the agent from starting.
+const startPatience = 10 * time.Second
+
+// herald tells whoever started the agent how it does: systemd by sd_notify(3), others by Options.Ready. The loop
+// calls it, so that an agent whose loop is stuck is silent and the watchdog sees it.
+type herald struct {
+	begun    time.Time
+	patience time.Duration // for startPatience
+	beat     time.Duration // between two signs of life; 0: nobody listens for them
+	beaten   time.Time
+	ready    func()
+	log      *slog.Logger
+
+	mu     sync.Mutex // guards what follows: verbs come over the socket
+	isOpen bool       // it is ready
+	said   string
+}
+
+func newHerald(o Options, now time.Time) *herald {
+	h := &herald{begun: now, patience: startPatience, ready: o.Ready, log: o.Log}
+	patience, err := systemd.Patience()
+	if err != nil {
+		o.Log.Warn("the watchdog is not served", "err", err)
+	}
+	h.beat = patience / 4 // sd_watchdog_enabled(3) asks for half of it at most
+	return h
+}
+
+// alive gives a sign of life when it is time for one.
+func (h *herald) alive(now time.Time) {
+	if h.beat > 0 && now.Sub(h.beaten) >= h.beat/2 {
+		h.beaten = now
+		h.tell(systemd.Alive)
+	}
+}
+
+// looked takes the outcome of a full look: standing is what is enforced, trouble what is not in force.
+func (h *herald) looked(standing, trouble string, now time.Time) {
+	text := "enforcing " + standing
+	if trouble != "" {
+		text += "; not everything is in force: " + trouble
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	words := []string{}
+	if text != h.said {
+		h.said, words = text, append(words, systemd.Saying(text))
+	}
+	if !h.isOpen && (trouble == "" || now.Sub(h.begun) >= h.patience) {
+		h.isOpen, words = true, append(words, systemd.Ready)
+		if h.ready != nil {
+			h.ready()
+		}
+	}
+	if len(words) > 0 {
+		h.tell(words...)
+	}
+}
+
+// isReady says whether it was ready once.
+func (h *herald) isReady() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.isOpen
+}
+
+// reloading says that a policy is being applied; the result ends it.
+func (h *herald) reloading() (done func()) {
+	if !h.isReady() {
+		return func() {}
+	}
+	h.tell(systemd.Reloading())
+	return func() { h.tell(systemd.Ready) }
+}
+
+func (h *herald) stopping() { h.tell(systemd.Stopping, systemd.Saying("every limit stays in force")) }
+
+func (h *herald) tell(words ...string) {
+	if err := systemd.Notify(words...); err != nil {
+		h.log.Debug("nobody heard", "err", err)
+	}
+}

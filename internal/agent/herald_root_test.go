@@ -1,0 +1,76 @@
+//go:build root
+
+package agent
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"bulkhead/internal/control"
+	"bulkhead/internal/testhost"
+)
+
+// After a boot nothing of the applied policy is there. Ready is said when all of it is.
+func TestReadyWhenEverythingIsInForce(t *testing.T) {
+	s := newSite(t)
+	argument, rule := mark(64001)
+	c, err := control.Open(control.Options{State: s.state})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Do(context.Background(), control.Request{Verb: "apply", By: "test", Sources: s.sources("groups:\n  a: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 1}}\n")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	id := testhost.Spawn(t, "sleep", argument)
+	if err := s.tree.Write(s.file("a", "cpu.cfs_quota_us"), "-1"); err != nil {
+		t.Fatal(err)
+	}
+	m := newManager(t, "400000")
+	atReady := ""
+	o := byEvents
+	o.Ready = func() { atReady = s.quota("a") + " " + s.group(id.PID) }
+	s.startWith(o)
+	if heard := m.heard("READY=1"); !slices.Contains(heard, "STATUS=enforcing revision 1") {
+		t.Errorf("heard %q", heard)
+	}
+	if atReady != "100000 a" {
+		t.Errorf("ready with %q", atReady)
+	}
+	for range 3 {
+		m.heard("WATCHDOG=1") // though the next look is an hour away
+	}
+	s.apply("groups:\n  a: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 2}}\n")
+	heard := m.heard("RELOADING=1")
+	if heard = append(heard, m.heard("STATUS=enforcing revision 2")...); !slices.Contains(heard, "READY=1") {
+		t.Errorf("heard %q", heard)
+	}
+	if _, err := s.try(control.Request{Verb: "apply", Sources: s.sources("groups: 7\n")}); err == nil {
+		t.Error("a bad policy is applied")
+	}
+	m.heard("RELOADING=1")
+	m.heard("READY=1")
+	s.stop()
+	m.heard("STOPPING=1")
+}
+
+// A loop that is stuck gives no sign of life.
+func TestAStuckLoopIsSilent(t *testing.T) {
+	s := newSite(t)
+	m := newManager(t, "400000")
+	stuck := make(chan struct{})
+	o := byEvents
+	o.Ready = func() { <-stuck }
+	s.startWith(o)
+	time.Sleep(300 * time.Millisecond)
+	if heard := m.heard(""); slices.ContainsFunc(heard, func(l string) bool { return strings.HasPrefix(l, "WATCHDOG") }) {
+		t.Errorf("heard %q of a loop that waits", heard)
+	}
+	close(stuck)
+	m.heard("WATCHDOG=1")
+}
