@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -155,9 +156,16 @@ func (s *site) same(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// soon waits until in, knob or gone holds, for half a minute at most.
+// soon waits until in, knob or gone holds, or until the history has a line like a pattern, for half a minute at most.
 func (s *site) soon(ts *testscript.TestScript, _ bool, args []string) {
-	check, ok := map[string]func([]string) error{"in": s.isIn, "knob": s.holds, "gone": s.isGone}[args[0]]
+	history := func(args []string) error {
+		err := ts.Exec("bulkhead", "--state", ts.Getenv("STATE"), "--socket", ts.Getenv("SOCKET"), "history")
+		if text := ts.ReadFile("stdout"); err == nil && !regexp.MustCompile("(?m)"+args[0]).MatchString(text) {
+			return fmt.Errorf("no %q in the history:\n%s", args[0], text)
+		}
+		return err
+	}
+	check, ok := map[string]func([]string) error{"in": s.isIn, "knob": s.holds, "gone": s.isGone, "history": history}[args[0]]
 	if !ok {
 		ts.Fatalf("soon does not know %q", args[0])
 	}
