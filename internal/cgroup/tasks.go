@@ -18,6 +18,10 @@ type Processes interface {
 	Alive(id host.ProcID) bool
 	// Tasks gives the threads of a process.
 	Tasks(pid int) ([]host.Task, error)
+	// Hold watches whether a process keeps its number. Errors: host.ErrExited.
+	Hold(id host.ProcID) (host.Hold, error)
+	// Birthplace gives the process that has a number now, and the groups that it was born in.
+	Birthplace(pid int) (host.ProcID, map[string]string, error)
 }
 
 // Procs gives the processes directly in d, sorted, each once. A process outside our pid namespace,
@@ -57,25 +61,106 @@ func parsePIDs(text string) ([]int, error) {
 }
 
 // Move puts a whole process, all its threads, into d. A process that exited, or whose pid belongs to
-// another process by now (a Start that is not 0 is compared just before), gives ErrExited. A process with
+// another process by now (a Start that is not 0 is compared before the write, and the number watched until after it),
+// gives ErrExited; a process that got the number in between and was moved instead is put back where it was born. A process with
 // a real-time thread cannot enter a v1 cpu group without a real-time budget: ErrRealtime, and nothing moved.
 // Other refusals: ErrInvalid (an unseeded cpuset, a kernel thread), ErrBusy (v2: the group has controllers
 // enabled for its children), ErrGone.
-func (t *Tree) Move(d Dir, id host.ProcID) error {
-	op := fmt.Sprintf("move process %d into", id.PID)
+func (t *Tree) Move(d Dir, id host.ProcID) error { return t.MoveAll(id, nil, d) }
+
+// MoveAll puts a process into one directory of each of several hierarchies, or into none: after a refusal it goes
+// back to where it was, as from says by hierarchy. Errors are those of Move, with that of going back.
+func (t *Tree) MoveAll(id host.ProcID, from map[string]string, dirs ...Dir) error {
+	if len(dirs) == 0 {
+		return nil
+	}
 	if id.PID <= 0 {
 		// The kernel would take 0 for the writer itself.
-		return &Error{Op: op, Path: t.Abs(d), Kind: ErrInvalid, Cause: errors.New("not a process number")}
+		return &Error{Op: moveOp(id), Path: t.Abs(dirs[0]), Kind: ErrInvalid, Cause: errors.New("not a process number")}
 	}
-	if id.Start != 0 && !t.options.Processes.Alive(id) {
-		return &Error{Op: op, Path: t.Abs(d), Kind: ErrExited}
+	same := func() bool { return true }
+	if id.Start != 0 {
+		hold, err := t.options.Processes.Hold(id)
+		if errors.Is(err, host.ErrExited) {
+			return &Error{Op: moveOp(id), Path: t.Abs(dirs[0]), Kind: ErrExited}
+		}
+		if err != nil {
+			return fmt.Errorf("%s %q: %w", moveOp(id), t.Abs(dirs[0]), err)
+		}
+		defer hold.Close()
+		same = hold.Same
 	}
+	for i, d := range dirs {
+		err := t.enter(d, id)
+		if err == nil && !same() {
+			err = errors.Join(&Error{Op: moveOp(id), Path: t.Abs(d), Kind: ErrExited}, t.expel(id, dirs[:i+1]))
+			return err
+		}
+		if err == nil {
+			continue
+		}
+		for _, done := range slices.Backward(dirs[:i]) {
+			// One that exits on the way back is nowhere, and one without a known place stays.
+			if back, known := from[done.Hierarchy]; known && same() {
+				if undo := t.enter(Dir{Hierarchy: done.Hierarchy, Path: back}, id); undo != nil && !errors.Is(undo, ErrExited) {
+					err = errors.Join(err, undo)
+				}
+			}
+		}
+		return err
+	}
+	return nil
+}
+
+func moveOp(id host.ProcID) string { return fmt.Sprintf("move process %d into", id.PID) }
+
+// Mistaken counts the processes that were moved because they had just been given the number of another one. Each was
+// put back.
+func (t *Tree) Mistaken() int64 { return t.mistaken.Load() }
+
+// expel takes the process that has the number by now out of the directories again, to where it was born. Nothing is
+// to be done when nobody has the number, or when it is in none of them: then the process that was meant exited first.
+func (t *Tree) expel(meant host.ProcID, dirs []Dir) error {
+	stranger, born, err := t.options.Processes.Birthplace(meant.PID)
+	if stranger == (host.ProcID{}) || stranger == meant {
+		return nil
+	}
+	counted := false
+	var errs []error
+	for _, d := range dirs {
+		inside, listErr := t.Procs(d)
+		if listErr != nil || !slices.Contains(inside, stranger.PID) {
+			continue
+		}
+		if born[d.Hierarchy] == d.Path {
+			continue // it belongs there
+		}
+		if !counted {
+			counted = true
+			t.mistaken.Add(1)
+		}
+		home, known := born[d.Hierarchy]
+		if !known { // its parent has gone, and with it what it knew
+			home = "/"
+		}
+		if undo := t.enter(Dir{Hierarchy: d.Hierarchy, Path: home}, stranger); undo != nil && !errors.Is(undo, ErrExited) {
+			errs = append(errs, undo)
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(append(errs, err)...)
+	}
+	return nil
+}
+
+// enter writes the number of a process to a directory.
+func (t *Tree) enter(d Dir, id host.ProcID) error {
 	err := t.Write(d.File("cgroup.procs"), strconv.Itoa(id.PID))
 	var e *Error
 	if !errors.As(err, &e) {
 		return err
 	}
-	e.Op, e.Path, e.Value, e.wrote = op, t.Abs(d), "", false
+	e.Op, e.Path, e.Value, e.wrote = moveOp(id), t.Abs(d), "", false
 	e.Hint = moveHint(errno(e.Cause))
 	if errno(e.Cause) == syscall.EINVAL && t.v1(d) && t.mounts[d.Hierarchy].Has("cpu") && t.realtime(id.PID) {
 		e.Kind = ErrRealtime

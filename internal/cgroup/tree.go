@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -57,6 +58,8 @@ type Tree struct {
 	options Options
 	ids     []string // in the order given
 	mounts  map[string]*mount
+	// mistaken counts moves of the wrong process.
+	mistaken atomic.Int64
 }
 
 // mount is a hierarchy with its lazily opened Mount.

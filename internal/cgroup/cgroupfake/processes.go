@@ -19,6 +19,7 @@ type process struct {
 	kernel  bool
 	stuck   bool
 	charges []charge
+	born    map[string]*group // its groups at birth
 }
 
 // thread is in one group per hierarchy. On v1 the threads of a process may differ.
@@ -55,6 +56,7 @@ func (k *Kernel) add(parent *process, kernel bool) *process {
 	if parent != nil {
 		groups = maps.Clone(parent.threads[0].groups)
 	}
+	p.born = maps.Clone(groups)
 	p.threads = []*thread{{tid: k.nextPID, process: p, groups: groups}}
 	k.processes[k.nextPID] = p
 	k.nextPID++
@@ -198,6 +200,29 @@ func (p *processTable) Tasks(pid int) ([]host.Task, error) {
 
 // Alive is Kernel.Alive.
 func (p *processTable) Alive(id host.ProcID) bool { return p.k.Alive(id) }
+
+// Hold watches a number by the start time that belongs to it.
+func (p *processTable) Hold(id host.ProcID) (host.Hold, error) {
+	if !p.k.Alive(id) {
+		return host.Hold{}, host.ErrExited
+	}
+	return host.Hold{Same: func() bool { return p.k.Alive(id) }, Close: func() {}}, nil
+}
+
+// Birthplace gives the process that has a number, and the groups that Reuse made it in.
+func (p *processTable) Birthplace(pid int) (host.ProcID, map[string]string, error) {
+	p.k.mu.Lock()
+	defer p.k.mu.Unlock()
+	process := p.k.processes[pid]
+	if process == nil {
+		return host.ProcID{}, nil, host.ErrExited
+	}
+	groups := make(map[string]string, len(process.born))
+	for id, g := range process.born {
+		groups[id] = g.path()
+	}
+	return process.id, groups, nil
+}
 
 // processTable is the model's processes as cgroup.Processes.
 type processTable struct{ k *Kernel }

@@ -1,0 +1,87 @@
+//go:build root
+
+package cgroup_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"testing"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
+	"bulkhead/internal/testhost"
+)
+
+// reused is the live host, on which the process with a number has just followed on another one.
+type reused struct {
+	*host.Host
+	before host.ProcID
+}
+
+func (r reused) Hold(id host.ProcID) (host.Hold, error) {
+	if id != r.before {
+		return r.Host.Hold(id)
+	}
+	return host.Hold{Same: func() bool { return false }, Close: func() {}}, nil
+}
+
+func TestMovePutsAStrangerBackOnTheKernel(t *testing.T) {
+	live, root := testhost.Tree(t), testhost.Root(t)
+	group := governed(t, live, root, "cpu")
+	if ofController(t, "cpu").Version == 2 {
+		group = group.Child("leaf")
+		must(t, live.Make(group))
+	}
+	id := testhost.Spawn(t, "sleep", "600")
+	where := func() string {
+		t.Helper()
+		procs, err := host.New("/").Processes(host.ProcessOptions{PIDs: []int{id.PID}})
+		if err != nil || len(procs) != 1 {
+			t.Fatal(procs, err)
+		}
+		return procs[0].Cgroups[group.Hierarchy]
+	}
+	home := where()
+	before := host.ProcID{PID: id.PID, Start: id.Start - 1}
+	tree := cgroup.NewWith(testhost.Hierarchies(t), cgroup.Options{Processes: reused{host.New("/"), before}})
+	defer tree.Close()
+	if err := tree.Move(group, before); !errors.Is(err, cgroup.ErrExited) || tree.Mistaken() != 1 || where() != home {
+		t.Errorf("%v, %d mistaken moves, in %s", err, tree.Mistaken(), where())
+	}
+	must(t, tree.Move(group, id))
+	if where() != group.Path || tree.Mistaken() != 1 {
+		t.Errorf("in %s, %d mistaken moves", where(), tree.Mistaken())
+	}
+	if err := live.Move(group, before); !errors.Is(err, cgroup.ErrExited) {
+		t.Errorf("another start time: %v", err)
+	}
+}
+
+// A pidfd tells when the kernel has forgotten the process: a zombie keeps its number.
+func TestHold(t *testing.T) {
+	h := host.New("/")
+	cmd := exec.Command("sleep", "600")
+	must(t, cmd.Start())
+	id := testhost.Identify(t, cmd.Process.Pid)
+	hold, err := h.Hold(id)
+	must(t, err)
+	defer hold.Close()
+	if !hold.Same() {
+		t.Error("it lives, and is another one")
+	}
+	must(t, cmd.Process.Kill())
+	testhost.WaitFor(t, "it to be a zombie", func() bool { return !h.Alive(id) })
+	if !hold.Same() {
+		t.Error("a zombie has lost its number")
+	}
+	_ = cmd.Wait()
+	if hold.Same() {
+		t.Error("it is gone, and still the same")
+	}
+	for _, wrong := range []host.ProcID{id, {PID: os.Getpid(), Start: 1}} {
+		if _, err := h.Hold(wrong); !errors.Is(err, host.ErrExited) {
+			t.Errorf("hold %v: %v", wrong, err)
+		}
+	}
+}
