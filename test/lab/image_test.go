@@ -67,36 +67,32 @@ func lock(t *testing.T, cache string, names ...string) func() error {
 	}
 }
 
-// build gives the image of a recipe, a directory named by Debian's suite and, after a dash, what is special about
-// it, with a list of packages, a hook for mmdebstrap(1), and either PID 1 or a second hook that finishes the root
-// directory. It is kept in the cache under the hash of the recipe; packages are as old as their image: remove it for
-// newer ones.
-func build(t *testing.T, cache, recipe string) image {
+// recipe is the directory from which every image is built: a list of packages, hooks for mmdebstrap(1), and PID 1 of a machine
+// without systemd.
+const recipe = "recipe"
+
+// build gives the image of a release of Debian. It is kept in the cache under the hash of the recipe; packages are as old as
+// their image: remove it for newer ones.
+func build(t *testing.T, cache, release string) image {
 	t.Helper()
-	suite, _, _ := strings.Cut(recipe, "-")
-	dir := filepath.Join(cache, recipe+"-"+hash(t, recipe))
-	defer lock(t, cache, recipe+".lock")()
+	dir := filepath.Join(cache, release+"-"+hash(t, recipe))
 	img := image{filepath.Join(dir, "root.img"), filepath.Join(dir, "vmlinuz"), filepath.Join(dir, "initrd")}
+	defer lock(t, cache, release+".lock")()
 	if _, err := os.Stat(dir); err == nil {
 		return img
 	}
-	t.Logf("building the image of %s (a few minutes)", recipe)
+	t.Logf("building the image of %s (a few minutes)", release)
+	start := time.Now()
 	work, err := os.MkdirTemp(cache, "build-")
 	must(t, err)
 	defer os.RemoveAll(work)
 	packages, err := os.ReadFile(filepath.Join(recipe, "packages"))
 	must(t, err)
 	root, out := filepath.Join(work, "root"), filepath.Join(work, "out")
-	args := []string{"--quiet", "--variant=minbase", "--include=" + strings.Join(strings.Fields(string(packages)), ","),
-		"--essential-hook=" + absolute(t, recipe, "hook")}
-	if _, err := os.Stat(filepath.Join(recipe, "customize")); err == nil {
-		args = append(args, "--customize-hook="+absolute(t, recipe, "customize"))
-	}
-	run(t, "mmdebstrap", append(args, suite, root)...)
+	run(t, "mmdebstrap", "--quiet", "--variant=minbase", "--include="+strings.Join(strings.Fields(string(packages)), ","),
+		"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*", "--dpkgopt=path-exclude=/usr/share/doc/*",
+		"--essential-hook="+absolute(t, recipe, "hook"), "--customize-hook="+absolute(t, recipe, "customize"), release, root)
 	must(t, os.Mkdir(out, 0o755))
-	if _, err := os.Stat(filepath.Join(recipe, "lab-init")); err == nil {
-		install(t, absolute(t, recipe, "lab-init"), filepath.Join(root, "sbin/lab-init"))
-	}
 	for pattern, name := range map[string]string{"vmlinuz-*": "vmlinuz", "initrd.img-*": "initrd"} {
 		found, err := filepath.Glob(filepath.Join(root, "boot", pattern))
 		if err != nil || len(found) != 1 {
@@ -104,8 +100,9 @@ func build(t *testing.T, cache, recipe string) image {
 		}
 		install(t, found[0], filepath.Join(out, name))
 	}
-	run(t, "mke2fs", "-q", "-t", "ext4", "-d", root, filepath.Join(out, "root.img"), "2G")
+	run(t, "mke2fs", "-q", "-t", "ext4", "-d", root, filepath.Join(out, "root.img"), "3G")
 	must(t, os.Rename(out, dir))
+	t.Logf("built the image of %s in %v", release, time.Since(start).Round(time.Second))
 	return img
 }
 

@@ -6,17 +6,21 @@ MODE ?= unified
 lab: lab-deps ## the root tests in an emulated machine: MODE=…; PKG='./internal/…' RUN=regexp: some of them; SHELL=1: a shell
 ifdef LAB_SHELL
 	go test -c -tags lab -o dist/lab.test ./test/lab
-	cd test/lab && ../../dist/lab.test -test.run '^TestLab$$' -test.timeout 24h -lab.limit 24h -lab.mode $(MODE) -lab.shell
+	cd test/lab && ../../dist/lab.test -test.run '^TestLab$$' -test.timeout 24h -lab.limit 24h -lab.mode '$(MODE)' -lab.shell
 else ifneq ($(PKG)$(RUN),)
 	go test -c -tags lab -o dist/lab.test ./test/lab
-	cd test/lab && ../../dist/lab.test -test.run '^TestLab$$' -test.v -test.timeout 45m -lab.mode $(MODE) -lab.pkg '$(PKG)' -lab.run '$(RUN)'
+	cd test/lab && ../../dist/lab.test -test.run '^TestLab$$' -test.v -test.timeout 45m -lab.mode '$(MODE)' -lab.pkg '$(PKG)' -lab.run '$(RUN)'
 else
-	go test -tags lab -count 1 -timeout 45m ./test/lab -lab.mode $(MODE)
+	go test -tags lab -count 1 -timeout 45m ./test/lab -run '^TestLab$$' -lab.mode '$(MODE)'
 endif
 
 .PHONY: lab-all
-lab-all: lab-deps ## the same in every mode, one after the other
-	for mode in unified hybrid legacy systemd-unified systemd-hybrid systemd-legacy; do go test -tags lab -count 1 -timeout 45m ./test/lab -lab.mode $$mode; done
+lab-all: lab-deps ## the same in every mode, two machines side by side
+	go test -tags lab -count 1 -v -timeout 120m ./test/lab -run '^TestLab$$' -lab.mode all
+
+.PHONY: lab-images
+lab-images: lab-deps ## build what is missing of the machines' images
+	go test -tags lab -count 1 -v -timeout 45m -parallel 3 ./test/lab -run '^TestImages$$' -lab.mode all
 
 .PHONY: lab-deps
 lab-deps: ## install what builds and runs the machines

@@ -1,6 +1,6 @@
-// Package lab runs the project's own root tests on kernels and cgroup modes that the machine at hand has
-// not: in virtual machines, plain QEMU emulation, booted without systemd. The driver is a test behind the
-// build tag "lab"; `make lab MODE=unified` runs it. This file reads what a machine says.
+// Package lab runs the project's own root tests on kernels, releases of systemd and cgroup modes that the machine at
+// hand has not: in virtual machines, plain QEMU emulation. The driver is a test behind the build tag "lab";
+// `make lab MODE=unified` runs it. Outside that tag are the modes and what reads a machine's console.
 package lab
 
 import (
@@ -12,12 +12,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Section is a part of a machine's console output between its two markers.
 type Section struct {
 	Name   string
-	Status int // exit status of what printed it
+	Status int           // exit status of what printed it
+	Ended  time.Duration // since the machine's boot
 	Lines  []string
 }
 
@@ -33,7 +35,7 @@ func (s Section) Passed(test string) bool {
 
 var (
 	beginMarker = regexp.MustCompile(`<<<lab begin (\S+)>>>$`)
-	endMarker   = regexp.MustCompile(`^<<<lab end (\S+) (\d+)>>>$`)
+	endMarker   = regexp.MustCompile(`^<<<lab end (\S+) (\d+) (\d+\.\d+)>>>$`)
 )
 
 const doneMarker = "<<<lab done>>>"
@@ -68,7 +70,11 @@ func Transcript(r io.Reader) ([]Section, error) {
 			if err != nil {
 				return all, fmt.Errorf("status of section %q: %w", open.Name, err)
 			}
-			open.Status = status
+			ended, err := time.ParseDuration(m[3] + "s")
+			if err != nil {
+				return all, fmt.Errorf("end of section %q: %w", open.Name, err)
+			}
+			open.Status, open.Ended = status, ended
 			open.Lines = trimLast(open.Lines)
 			all = append(all, *open)
 			open = nil
@@ -92,38 +98,4 @@ func trimLast(lines []string) []string {
 		return lines[:n-1]
 	}
 	return lines
-}
-
-// CheckMode holds the cgroup mounts of a machine, as /proc/mounts lists them, against a mode.
-func CheckMode(mode string, mounts []string) error {
-	var v1, v2 []string
-	for _, line := range mounts {
-		fields := strings.Fields(line)
-		if len(fields) < 4 {
-			return fmt.Errorf("no line of /proc/mounts: %q", line)
-		}
-		switch fields[2] {
-		case "cgroup":
-			v1 = append(v1, fields[1])
-		case "cgroup2":
-			v2 = append(v2, fields[1])
-		default:
-			return fmt.Errorf("no cgroup mount: %q", line)
-		}
-	}
-	var ok bool
-	switch mode {
-	case "unified":
-		ok = len(v1) == 0 && slices.Equal(v2, []string{"/sys/fs/cgroup"})
-	case "hybrid":
-		ok = len(v1) > 0 && slices.Equal(v2, []string{"/sys/fs/cgroup/unified"})
-	case "legacy":
-		ok = len(v1) > 0 && len(v2) == 0
-	default:
-		return fmt.Errorf("unknown mode %q", mode)
-	}
-	if !ok {
-		return fmt.Errorf("mode %s is not what is mounted: v1 at %q, v2 at %q", mode, v1, v2)
-	}
-	return nil
 }

@@ -3,10 +3,11 @@ package lab
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 const console = "Booting\r\n[    0.1] x\r\n[    1.0] y<<<lab begin a>>>\r\n=== RUN   TestX\r\n--- PASS: TestX (0.01s)\r\n    --- PASS: TestY (0.00s)\r\nno break\r\n" +
-	"\r\n<<<lab end a 0>>>\r\nbetween\r\n<<<lab begin b>>>\r\n\r\n<<<lab end b 2>>>\r\n"
+	"\r\n<<<lab end a 0 7.50>>>\r\nbetween\r\n<<<lab begin b>>>\r\n\r\n<<<lab end b 2 8.00>>>\r\n"
 
 func TestTranscript(t *testing.T) {
 	all, err := Transcript(strings.NewReader(console + doneMarker + "\r\n[   9.0] reboot: Power down\r\n"))
@@ -14,7 +15,7 @@ func TestTranscript(t *testing.T) {
 		t.Fatalf("%d sections, %v", len(all), err)
 	}
 	a, b := all[0], all[1]
-	if a.Name != "a" || a.Status != 0 || len(a.Lines) != 4 || a.Lines[3] != "no break" {
+	if a.Name != "a" || a.Status != 0 || a.Ended != 7500*time.Millisecond || len(a.Lines) != 4 || a.Lines[3] != "no break" {
 		t.Errorf("%+v", a)
 	}
 	if b.Name != "b" || b.Status != 2 || len(b.Lines) != 0 {
@@ -32,30 +33,12 @@ func TestTranscriptOfABrokenRun(t *testing.T) {
 		"panic in a test":  console + "<<<lab begin c>>>\r\nKernel panic - not syncing\r\n",
 		"done in a test":   console + "<<<lab begin c>>>\r\n" + doneMarker + "\r\n",
 		"nested":           "<<<lab begin a>>>\n<<<lab begin b>>>\n",
-		"crossed":          "<<<lab begin a>>>\n<<<lab end b 0>>>\n",
-		"too large status": "<<<lab begin a>>>\n<<<lab end a 99999999999999999999>>>\n",
+		"crossed":          "<<<lab begin a>>>\n<<<lab end b 0 1.0>>>\n",
+		"too late":         "<<<lab begin a>>>\n<<<lab end a 0 99999999999999999999.0>>>\n",
+		"too large status": "<<<lab begin a>>>\n<<<lab end a 99999999999999999999 1.0>>>\n",
 	} {
 		if all, err := Transcript(strings.NewReader(text)); err == nil {
 			t.Errorf("%s: %d sections and no error", name, len(all))
-		}
-	}
-}
-
-func TestCheckMode(t *testing.T) {
-	v1, v2 := "cgroup /sys/fs/cgroup/cpu cgroup rw,relatime,cpu 0 0", "cgroup2 /sys/fs/cgroup cgroup2 rw,relatime 0 0"
-	below := strings.Replace(v2, "/sys/fs/cgroup", "/sys/fs/cgroup/unified", 1)
-	for _, c := range []struct {
-		mode   string
-		mounts []string
-		ok     bool
-	}{
-		{"unified", []string{v2}, true}, {"unified", []string{v2, v1}, false}, {"unified", nil, false}, {"unified", []string{below}, false},
-		{"hybrid", []string{v1, below}, true}, {"hybrid", []string{v1}, false}, {"hybrid", []string{below}, false},
-		{"legacy", []string{v1}, true}, {"legacy", []string{v1, below}, false}, {"legacy", nil, false},
-		{"unified", []string{"tmpfs /sys/fs/cgroup tmpfs rw 0 0"}, false}, {"unified", []string{"x"}, false}, {"", []string{v2}, false},
-	} {
-		if err := CheckMode(c.mode, c.mounts); (err == nil) != c.ok {
-			t.Errorf("mode %q of %q: %v", c.mode, c.mounts, err)
 		}
 	}
 }

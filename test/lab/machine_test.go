@@ -1,0 +1,98 @@
+//go:build lab
+
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// spares is how many empty disks of 512 MiB come after the payload's: the guest partitions one, puts one under LVM and
+// joins two to a mirror.
+const spares = 4
+
+// hardware is the same for every mode. No more CPU features than the tests need: each, protection against speculation
+// above all, costs time in emulation, as does a clock that is not the CPU's own.
+var hardware = []string{
+	"-accel", "tcg,thread=multi", "-cpu", "Nehalem", "-smp", "4", "-m", "2048",
+	"-object", "memory-backend-ram,id=m0,size=1024M", "-object", "memory-backend-ram,id=m1,size=1024M",
+	"-numa", "node,nodeid=0,cpus=0-1,memdev=m0", "-numa", "node,nodeid=1,cpus=2-3,memdev=m1",
+	"-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
+}
+
+// append is the kernel's command line.
+func (m Mode) append() string {
+	words := append([]string{
+		"console=ttyS0", "quiet", "loglevel=1", "panic=-1", "root=/dev/vda", "rw",
+		"mitigations=off", "tsc=reliable", "clocksource=tsc", "lab.mode=" + m.Name,
+	}, m.Kernel()...)
+	if !m.Systemd {
+		words = append(words, "init=/sbin/lab-init")
+	}
+	if *shell {
+		words = append(words, "lab.shell=1")
+	}
+	if quick() {
+		words = append(words, "lab.quick=1")
+	}
+	return strings.Join(words, " ")
+}
+
+// boot runs a machine until it powers itself off and gives what its console said, which the file log shows
+// on the way.
+func boot(t *testing.T, m Mode, img image, payload, log string) []byte {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), *limit)
+	defer cancel()
+	args := append(slices.Clone(hardware), "-kernel", img.kernel, "-initrd", img.initrd, "-append", m.append())
+	drive := func(file string) { args = append(args, "-drive", "file="+file+",format=raw,if=virtio,snapshot=on") }
+	drive(img.root)
+	drive(payload)
+	work := t.TempDir()
+	for i := range spares {
+		file := filepath.Join(work, fmt.Sprintf("spare%d.img", i))
+		must(t, os.WriteFile(file, nil, 0o600))
+		must(t, os.Truncate(file, 512<<20))
+		drive(file)
+	}
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", args...)
+	// The machine does not outlive a driver that is killed.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := os.Remove(log); err != nil && !errors.Is(err, os.ErrNotExist) { // another run of this mode may be writing there
+		t.Error(err)
+	}
+	live, err := os.Create(log)
+	must(t, err)
+	defer live.Close()
+	var console, complaints bytes.Buffer
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(&console, live), &complaints
+	if quick() {
+		cmd.Stdout = io.MultiWriter(&console, live, os.Stdout)
+	}
+	if *shell {
+		cmd.Stdin, cmd.Stdout = os.Stdin, io.MultiWriter(os.Stdout, live)
+	}
+	t.Logf("the machine's console: %s", log)
+	start := time.Now()
+	err = cmd.Run()
+	load, _ := os.ReadFile("/proc/loadavg") // emulation on a busy host cannot load a device up to its limit
+	t.Logf("the machine ran for %v; the host's load average is now %s", time.Since(start).Round(time.Second), strings.TrimSpace(string(load)))
+	switch {
+	case ctx.Err() != nil:
+		t.Errorf("the machine was not done after %v and was killed", *limit)
+	case err != nil:
+		t.Errorf("run the machine: %v\n%s", err, complaints.Bytes())
+	}
+	return console.Bytes()
+}

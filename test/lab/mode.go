@@ -1,0 +1,104 @@
+package lab
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Mode is a machine of the lab: a release of Debian, what mounts the control groups, and how.
+type Mode struct {
+	Name    string
+	Release string // Debian's code name
+	Systemd bool   // PID 1; a shell script otherwise
+	Cgroups string // unified, hybrid or legacy
+}
+
+// Modes are all that the lab can boot.
+var Modes = []Mode{
+	{"unified", "bookworm", false, "unified"},
+	{"hybrid", "bookworm", false, "hybrid"},
+	{"legacy", "bookworm", false, "legacy"},
+	{"systemd-unified", "bookworm", true, "unified"},
+	{"systemd-hybrid", "bookworm", true, "hybrid"},
+	{"systemd-legacy", "bookworm", true, "legacy"},
+	{"trixie-unified", "trixie", true, "unified"},
+	{"trixie-legacy", "trixie", true, "legacy"},
+	{"bullseye-unified", "bullseye", true, "unified"},
+	{"bullseye-hybrid", "bullseye", true, "hybrid"},
+	{"bullseye-legacy", "bullseye", true, "legacy"},
+}
+
+// ParseModes gives the modes that a text names, "all" being each of them.
+func ParseModes(text string) ([]Mode, error) {
+	var asked []Mode
+	for name := range strings.FieldsSeq(text) {
+		at := slices.IndexFunc(Modes, func(m Mode) bool { return m.Name == name })
+		switch {
+		case name == "all":
+			asked = append(asked, Modes...)
+		case at < 0:
+			return nil, fmt.Errorf("unknown mode %q", name)
+		default:
+			asked = append(asked, Modes[at])
+		}
+	}
+	if len(asked) == 0 {
+		return nil, fmt.Errorf("%q names no mode", text)
+	}
+	return asked, nil
+}
+
+// Kernel gives the words of the kernel's command line that make systemd mount the control groups so. Without systemd the
+// guest does that.
+func (m Mode) Kernel() []string {
+	if !m.Systemd {
+		return nil
+	}
+	var words []string
+	if m.Cgroups != "unified" && m.Release == "trixie" {
+		words = []string{"SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1"} // without it systemd 256 and later boot unified all the same
+	}
+	switch m.Cgroups {
+	case "unified":
+		return append(words, "systemd.unified_cgroup_hierarchy=1")
+	case "legacy":
+		return append(words, "systemd.unified_cgroup_hierarchy=0", "systemd.legacy_systemd_cgroup_controller=1")
+	default: // legacy_systemd_cgroup_controller=0 is the default where Debian builds hybrid; said here to be sure
+		return append(words, "systemd.unified_cgroup_hierarchy=0", "systemd.legacy_systemd_cgroup_controller=0")
+	}
+}
+
+// Check holds the cgroup mounts of a machine, as /proc/mounts lists them, against its mode.
+func (m Mode) Check(mounts []string) error {
+	var v1, v2 []string
+	for _, line := range mounts {
+		fields := strings.Fields(line)
+		if len(fields) < 4 {
+			return fmt.Errorf("no line of /proc/mounts: %q", line)
+		}
+		switch fields[2] {
+		case "cgroup":
+			v1 = append(v1, fields[1])
+		case "cgroup2":
+			v2 = append(v2, fields[1])
+		default:
+			return fmt.Errorf("no cgroup mount: %q", line)
+		}
+	}
+	// systemd keeps its units in a hierarchy of its own: where it is legacy, on v1 alone.
+	own := slices.Contains(v1, "/sys/fs/cgroup/systemd")
+	var ok bool
+	switch m.Cgroups {
+	case "unified":
+		ok = len(v1) == 0 && slices.Equal(v2, []string{"/sys/fs/cgroup"})
+	case "hybrid":
+		ok = len(v1) > 0 && slices.Equal(v2, []string{"/sys/fs/cgroup/unified"}) && own == m.Systemd
+	case "legacy":
+		ok = len(v1) > 0 && len(v2) == 0 && own == m.Systemd
+	}
+	if !ok {
+		return fmt.Errorf("mode %s is not what is mounted: v1 at %q, v2 at %q", m.Name, v1, v2)
+	}
+	return nil
+}

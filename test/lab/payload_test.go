@@ -1,0 +1,191 @@
+//go:build lab
+
+package lab
+
+import (
+	"fmt"
+	"go/ast"
+	"go/build/constraint"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// packages are those whose root tests need a kernel and no database server.
+var packages = []string{
+	"internal/host", "internal/cgroup", "internal/cgroup/conformance", "internal/knob", "internal/testhost", "internal/apply", "internal/control",
+}
+
+// onSystemd are packages whose tests are about systemd.
+var onSystemd = []string{"internal/systemd/conformance"}
+
+// exempt are the tests, or whole packages, that are about what a mode does not have, with the reason. A mode is named whole, or
+// by what it has in common with others: its cgroups, whether PID 1 is systemd, its release.
+var exempt = map[string]map[string]string{
+	"systemd": {
+		"internal/apply":   "changes the host through the verbs, which refuse one with systemd so far",
+		"internal/control": "changes the host through the verbs, which refuse one with systemd so far",
+	},
+	"unified": {
+		"internal/knob.TestSplitOnTheKernel":              "is about the checks between directories that only v1's cpu controller makes",
+		"internal/apply.TestKilledAtEveryStepOnTheKernel": "runs plans of v1 files written by hand; control's TestKillAfterEveryStepThenRollback walks through a v2 one",
+		"internal/apply.TestKernelRefusesOnTheKernel":     "needs a refusal of v1's cpu controller",
+	},
+	"co-mounted": {
+		"internal/apply.TestKilledAtEveryStepOnTheKernel": "writes plans for v1 controllers apart; control's TestKillAfterEveryStepThenRollback walks through co-mounts",
+		"internal/apply.TestKernelRefusesOnTheKernel":     "writes a plan for v1 controllers apart",
+	},
+}
+
+// exemptions gives what is left out of a mode.
+func exemptions(m Mode) map[string]string {
+	traits := []string{m.Name, m.Release}
+	if m.Systemd {
+		traits = append(traits, "systemd")
+	}
+	switch {
+	case m.Cgroups == "unified":
+		traits = append(traits, "unified")
+	case m.Systemd || m.Cgroups == "legacy": // systemd co-mounts v1's controllers as the legacy machine does
+		traits = append(traits, "co-mounted")
+	}
+	all := map[string]string{}
+	for _, trait := range traits {
+		maps.Copy(all, exempt[trait])
+	}
+	return all
+}
+
+// packagesOf gives the packages whose tests run in a mode, or those asked for.
+func packagesOf(m Mode) []string {
+	if *pkgs != "" {
+		var asked []string
+		for p := range strings.FieldsSeq(*pkgs) {
+			asked = append(asked, strings.TrimPrefix(filepath.Clean(p), "bulkhead/"))
+		}
+		return asked
+	}
+	all := packages
+	if m.Systemd {
+		all = slices.Concat(packages, onSystemd)
+	}
+	left := exemptions(m)
+	return slices.DeleteFunc(slices.Clone(all), func(p string) bool { return left[p] != "" })
+}
+
+// payload is the second disk of the machines: the test binaries, the repository's files beside which they run, and what
+// a machine does with them.
+type payload struct {
+	once  sync.Once
+	work  string // a directory to work in
+	modes []Mode
+	image string
+	tests map[string]map[string][]string // by mode and package: those that are to run
+}
+
+func (p *payload) make(t *testing.T) {
+	t.Helper()
+	root := filepath.Join(p.work, "payload")
+	must(t, os.MkdirAll(filepath.Join(root, "bin"), 0o755))
+	install(t, "guest", filepath.Join(root, "guest"))
+	run(t, "go", "build", "-o", filepath.Join(root, "bin", "bulkhead"), "bulkhead/cmd/bulkhead")
+	p.tests = map[string]map[string][]string{}
+	compiled := map[string]bool{}
+	for _, m := range p.modes {
+		var list strings.Builder
+		p.tests[m.Name] = map[string][]string{}
+		for _, pkg := range packagesOf(m) {
+			tests := rootTests(t, m, pkg)
+			if len(tests) == 0 {
+				continue
+			}
+			p.tests[m.Name][pkg] = tests
+			pattern := "^(" + strings.Join(tests, "|") + ")$"
+			if _, sub, ok := strings.Cut(*only, "/"); ok {
+				pattern += "/" + sub
+			}
+			fmt.Fprintf(&list, "%s %s\n", pkg, pattern)
+			if !compiled[pkg] {
+				compiled[pkg] = true
+				compile(t, root, pkg)
+			}
+		}
+		if list.Len() == 0 {
+			t.Fatalf("mode %s: no root test of %q matches %q", m.Name, packagesOf(m), *only)
+		}
+		must(t, os.WriteFile(filepath.Join(root, "list-"+m.Name), []byte(list.String()), 0o644))
+	}
+	image := filepath.Join(p.work, "payload.img")
+	run(t, "mke2fs", "-q", "-t", "ext4", "-d", root, image, "512M")
+	p.image = image
+}
+
+// compile puts the test binary of a package below root, and the files that it reads.
+func compile(t *testing.T, root, pkg string) {
+	t.Helper()
+	beside := filepath.Join(root, "src", pkg)
+	must(t, os.MkdirAll(beside, 0o755))
+	binary := filepath.Join(root, "bin", pkg+".test")
+	must(t, os.MkdirAll(filepath.Dir(binary), 0o755))
+	run(t, "go", "test", "-c", "-tags", "root", "-o", binary, "bulkhead/"+pkg)
+	testdata := filepath.Join(top, pkg, "testdata")
+	if _, err := os.Stat(testdata); err == nil {
+		must(t, os.CopyFS(filepath.Join(beside, "testdata"), os.DirFS(testdata)))
+	}
+}
+
+// rootTests lists the tests of a package for a mode that stand behind the build tag "root".
+func rootTests(t *testing.T, m Mode, pkg string) []string {
+	t.Helper()
+	name, _, _ := strings.Cut(*only, "/") // what follows chooses among subtests
+	filter, err := regexp.Compile(name)
+	must(t, err)
+	files, err := filepath.Glob(filepath.Join(top, pkg, "*_test.go"))
+	must(t, err)
+	var tests []string
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		must(t, err)
+		if !needsRoot(file) {
+			continue
+		}
+		for _, d := range file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Recv != nil || !isTest(f) || !filter.MatchString(f.Name.Name) {
+				continue
+			}
+			if why, out := exemptions(m)[pkg+"."+f.Name.Name]; out {
+				t.Logf("not for mode %s: %s.%s %s", m.Name, pkg, f.Name.Name, why)
+				continue
+			}
+			tests = append(tests, f.Name.Name)
+		}
+	}
+	return tests
+}
+
+// needsRoot says whether a file is left out unless the build tag "root" is given.
+func needsRoot(file *ast.File) bool {
+	for _, group := range file.Comments {
+		for _, c := range group.List {
+			if expr, err := constraint.Parse(c.Text); err == nil {
+				with := func(tag string) bool { return tag == "root" || tag == "linux" || tag == "amd64" }
+				without := func(tag string) bool { return tag != "root" && with(tag) }
+				return expr.Eval(with) && !expr.Eval(without)
+			}
+		}
+	}
+	return false
+}
+
+func isTest(f *ast.FuncDecl) bool {
+	rest, ok := strings.CutPrefix(f.Name.Name, "Test")
+	return ok && f.Name.Name != "TestMain" && (rest == "" || !('a' <= rest[0] && rest[0] <= 'z'))
+}
