@@ -25,9 +25,11 @@ func Classify(groups []Group, in Input) Result {
 	for _, s := range l.subjects {
 		c.classify(s)
 	}
+	c.checkListeners(groups)
 	for _, x := range c.conflicts {
 		c.problems = append(c.problems, x.problem())
 	}
+	notes = append(notes, c.rateNotes(groups)...)
 	return Result{Groups: groups, Placements: c.placements, Skips: c.skips, Problems: sortProblems(c.problems), Notes: notes}
 }
 
@@ -41,6 +43,7 @@ type classifier struct {
 	problems   policy.Problems
 	conflicts  map[string]*conflict
 	rivals     map[host.ProcID]string // main process of an instance without a group → group that it would have made
+	listeners  []listenerClaim
 }
 
 func (c *classifier) classify(s *subject) {
@@ -66,6 +69,9 @@ func (c *classifier) classify(s *subject) {
 	}
 	top := best(c.matched)
 	winner := deepest(top)
+	if c.sharedListener(s, top) {
+		return
+	}
 	switch {
 	case reason != "":
 		c.skips = append(c.skips, Skip{Process: *s.p, Group: cmp.Or(winner, top[0]).Group, Reason: reason})
@@ -306,6 +312,11 @@ func (x *index) matching(l *look, s *subject, to []*Rule) []*Rule {
 	}
 	if s.instance != nil {
 		try(x.byServer[s.instance.Main])
+	}
+	for _, h := range s.helps {
+		if s.instance == nil || h.instance.Main != s.instance.Main {
+			try(x.byServer[h.instance.Main])
+		}
 	}
 	if s.p.Exe != "" {
 		try(x.byExe[path.Base(s.p.Exe)])

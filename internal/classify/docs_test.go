@@ -31,8 +31,10 @@ func policies(t *testing.T) []string {
 func TestDocumentedExamples(t *testing.T) {
 	docs := policies(t)
 	mysqld := instance(engine.MySQL, "", 100, 3306, "/d")
+	dump := engine.Helper{ID: host.ProcID{PID: 20, Start: proc(20, "", "").Start}, Kind: engine.HelperBackup, Tool: "mysqldump", Sure: true, How: "--port=3307"}
 	instances := []engine.Instance{mysqld, instance(engine.MySQL, "", 101, 3307, "/e"), instance(engine.PostgreSQL, "", 102, 5432, "/pg")}
 	owned := func(p host.Process, uid int) host.Process { p.UID = uid; return p }
+	instances[1].Helpers = []engine.Helper{dump}
 	init, self := owned(proc(1, "/sbin/init", "init"), 0), owned(proc(999, "/usr/bin/bulkhead", "bulkhead"), 0)
 	cron := owned(proc(10, "/usr/sbin/cron", "cron"), 0)
 	job := owned(proc(11, "/usr/bin/dash", "sh", "-c", "nightly"), 0)

@@ -27,7 +27,7 @@ func Expand(p *policy.Policy, instances []engine.Instance) ([]Group, policy.Prob
 		}
 	}
 	slices.SortStableFunc(e.instances, func(a, b engine.Instance) int {
-		return cmp.Or(cmp.Compare(a.Engine, b.Engine), cmp.Compare(a.Port, b.Port),
+		return cmp.Or(cmp.Compare(a.Engine, b.Engine), cmp.Compare(a.Port, b.Port), cmp.Compare(a.SID, b.SID),
 			cmp.Compare(a.DataDir, b.DataDir), cmp.Compare(a.Main.PID, b.Main.PID))
 	})
 	e.checkParts(p.Groups)
@@ -58,7 +58,7 @@ func (e *expander) expand(groups []*policy.Group, parent string, inst *engine.In
 			continue
 		}
 		if key := keyNotForEach(g.Each); key != "" {
-			e.problem(g.Each.Pos, "each takes engine, port, socket, datadir, instance, part, user and except; narrow the group with match",
+			e.problem(g.Each.Pos, "each takes engine, port, socket, datadir, sid, instance, part, user and except; narrow the group with match",
 				"each cannot look at %s: it chooses instances, not processes", key)
 			continue
 		}
@@ -237,7 +237,7 @@ func chosen(each *policy.Match, inst *engine.Instance) bool {
 func keyNotForEach(each *policy.Match) string {
 	for _, k := range keys {
 		switch k.name {
-		case "engine", "port", "socket", "datadir", "instance", "part", "user":
+		case "engine", "port", "socket", "datadir", "sid", "instance", "part", "user":
 			continue
 		}
 		if k.get(each) != "" {
@@ -252,15 +252,17 @@ func keyNotForEach(each *policy.Match) string {
 	return ""
 }
 
-// bind ties a match inside a template to the template's instance when it asks for an engine or a part
+// bind ties a match inside a template to the template's instance when it asks for an engine, a part or a helper
 // and says nothing about which instance.
 func bind(m policy.Match, inst *engine.Instance) (policy.Match, bool) {
-	if inst == nil || m.Engine == "" && m.Part == "" || names(m) ||
+	if inst == nil || m.Engine == "" && m.Part == "" && m.Helper == "" || names(m) ||
 		m.Engine != "" && m.Engine != inst.Engine && m.Engine != inst.Flavor {
 		return m, false
 	}
 	m.Engine = cmp.Or(m.Engine, inst.Engine)
 	switch {
+	case inst.SID != "":
+		m.SID = inst.SID
 	case inst.Port != 0:
 		m.Port = strconv.Itoa(inst.Port)
 	case inst.Socket != "":
@@ -275,13 +277,13 @@ func bind(m policy.Match, inst *engine.Instance) (policy.Match, bool) {
 
 // names says whether a match names one instance.
 func names(m policy.Match) bool {
-	return m.Port != "" || m.Socket != "" || m.DataDir != "" || m.Instance != ""
+	return m.Port != "" || m.Socket != "" || m.DataDir != "" || m.SID != "" || m.Instance != ""
 }
 
 var (
 	validName   = regexp.MustCompile(`^[a-z0-9A-Z][a-zA-Z0-9_.-]*$`)
 	badInName   = regexp.MustCompile(`[^a-zA-Z0-9_.-]+`)
-	placeholder = regexp.MustCompile(`\{(port|socket|datadir|engine|instance|user)\}`)
+	placeholder = regexp.MustCompile(`\{(port|socket|datadir|sid|engine|instance|user)\}`)
 	globMeta    = regexp.MustCompile(`[*?\[\\]`)
 )
 
@@ -316,7 +318,7 @@ func substituteMatch(m policy.Match, inst *engine.Instance) (filled policy.Match
 		text, none := substitute(*s, inst, quote)
 		*s, missing = text, cmp.Or(missing, none)
 	}
-	for _, s := range []*string{&m.Engine, &m.Port, &m.Socket, &m.DataDir, &m.Instance, &m.Part, &m.User, &m.UnixGroup, &m.Env} {
+	for _, s := range []*string{&m.Engine, &m.Port, &m.Socket, &m.DataDir, &m.SID, &m.Instance, &m.Part, &m.User, &m.UnixGroup, &m.Env} {
 		fill(s, plainText)
 	}
 	for _, s := range []*string{&m.Exe, &m.Unit, &m.Cgroup, &m.Ancestor} {

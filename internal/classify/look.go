@@ -26,6 +26,9 @@ type subject struct {
 	p        *host.Process
 	instance *engine.Instance // nil for a process of none
 	part     string
+	helps    []help // the instances that it serves as a helper, or may serve
+	helper   helperKind
+	asked    bool // helper is set
 	cmdline  string
 	read     bool // cmdline is set
 	parents  []string
@@ -56,6 +59,13 @@ func newLook(in Input) *look {
 		for _, m := range in.Instances[i].Members {
 			if s := l.byPID[m.ID.PID]; s != nil && s.p.ProcID == m.ID {
 				s.instance, s.part = &in.Instances[i], m.Part
+			}
+		}
+	}
+	for i := range in.Instances {
+		for _, h := range in.Instances[i].Helpers {
+			if s := l.byPID[h.ID.PID]; s != nil && s.p.ProcID == h.ID {
+				s.helps = append(s.helps, help{&in.Instances[i], h})
 			}
 		}
 	}

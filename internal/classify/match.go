@@ -17,6 +17,7 @@ const (
 	holds clause = iota // none failed
 	clauseServer
 	clauseInstance
+	clauseHelper
 	clausePart
 	clauseExe
 	clauseUser
@@ -57,12 +58,19 @@ func (c *compiled) try(l *look, s *subject) clause {
 }
 
 func (c *compiled) tryInstance(s *subject) clause {
-	switch {
-	case c.server != nil && (s.instance == nil || s.instance.Main != *c.server):
-		return clauseServer
-	case c.instance && (s.instance == nil || !s.instance.Matches(c.match)):
-		return clauseInstance
-	case c.match.Part != "" && s.part != c.match.Part:
+	if c.match.Helper != "" {
+		if failed := c.tryHelper(s); failed != holds {
+			return failed
+		}
+	} else {
+		switch {
+		case c.server != nil && (s.instance == nil || s.instance.Main != *c.server):
+			return clauseServer
+		case c.instance && (s.instance == nil || !s.instance.Matches(c.match)):
+			return clauseInstance
+		}
+	}
+	if c.match.Part != "" && s.part != c.match.Part {
 		return clausePart
 	}
 	return holds
@@ -123,7 +131,10 @@ func hasEnv(p *host.Process, want string) bool {
 func (c *compiled) why(l *look, s *subject, failed clause) string {
 	m := &c.match
 	switch failed {
-	case clauseServer, clauseInstance, clausePart:
+	case clauseServer, clauseInstance, clauseHelper, clausePart:
+		if m.Helper != "" && failed != clausePart {
+			return c.whyHelper(l, s, failed)
+		}
 		return c.whyInstance(l, s, failed)
 	case clauseExe, clauseUser, clauseGroup:
 		return c.whyCredentials(l, s.p, failed)
@@ -146,7 +157,11 @@ func (c *compiled) why(l *look, s *subject, failed clause) string {
 	case clauseExcept:
 		return "taken out by except: {" + text(&c.excepted(l, s).match) + "}"
 	}
-	return "every key holds: " + strings.Join(keyNames(m), ", ")
+	all := "every key holds: " + strings.Join(keyNames(m), ", ")
+	if m.Helper != "" {
+		all += " (" + s.describeHelp() + ")"
+	}
+	return all
 }
 
 func (c *compiled) whyInstance(l *look, s *subject, failed clause) string {

@@ -15,16 +15,19 @@ type key struct {
 
 // keys are the keys in the order in which a rule is printed. Each score is larger than all smaller ones
 // together, so that a sum says which keys a rule has and a rule with a more specific key always wins; only
-// the same keys give the same score. The four keys that name one instance count once.
+// the same keys give the same score. The five keys that name one instance count once. A helper may be a part of its
+// instance too (the sessions of an RMAN), and is the more specific of the two.
 var keys = []key{
 	{"engine", 1, func(m *policy.Match) string { return m.Engine }},
 	{"port", scoreInstance, func(m *policy.Match) string { return m.Port }},
 	{"socket", scoreInstance, func(m *policy.Match) string { return m.Socket }},
 	{"datadir", scoreInstance, func(m *policy.Match) string { return m.DataDir }},
+	{"sid", scoreInstance, func(m *policy.Match) string { return m.SID }},
 	{"instance", scoreInstance, func(m *policy.Match) string { return m.Instance }},
+	{"helper", 1024, func(m *policy.Match) string { return m.Helper }},
 	{"part", 512, func(m *policy.Match) string { return m.Part }},
 	{"exe", scoreExeName, func(m *policy.Match) string { return m.Exe }}, // scoreExePath with a "/"
-	{"cmdline", 1024, func(m *policy.Match) string { return m.Cmdline }},
+	{"cmdline", 2048, func(m *policy.Match) string { return m.Cmdline }},
 	{"user", 4, func(m *policy.Match) string { return m.User }},
 	{"unix_group", 2, func(m *policy.Match) string { return m.UnixGroup }},
 	{"unit", 32, func(m *policy.Match) string { return m.Unit }},
@@ -34,7 +37,7 @@ var keys = []key{
 }
 
 const (
-	scoreInstance = 2048
+	scoreInstance = 4096
 	scoreExePath  = 256
 	scoreExeName  = 128
 )

@@ -125,6 +125,7 @@ func (a *app) printInstances(all []engine.Instance) {
 		fmt.Fprintln(a.out, "no database server that bulkhead knows runs here now (it knows "+strings.Join(engine.Known(), ", ")+")")
 		return
 	}
+	helpers := false
 	w := a.table("instance", "engine", "version", "pid", "user", "port", "socket", "data directory", "config")
 	for _, i := range all {
 		name := i.Engine
@@ -136,7 +137,26 @@ func (a *app) printInstances(all []engine.Instance) {
 	flush(w)
 	for _, i := range all {
 		fmt.Fprintf(a.out, "%s: recognised by %s; processes: %s\n", i.Name(), strings.Join(i.Evidence, ", "), parts(i))
+		if i.Container {
+			fmt.Fprintf(a.out, "%s: runs in a container, and is left to it\n", i.Name())
+		}
+		helpers = helpers || len(i.Helpers) > 0
 	}
+	if !helpers {
+		return
+	}
+	fmt.Fprintln(a.out)
+	w = a.table("helper", "pid", "program", "serves", "known by", "its own limit")
+	for _, i := range all {
+		for _, h := range i.Helpers {
+			serves := i.Name()
+			if !h.Sure {
+				serves = "perhaps " + serves
+			}
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", h.Kind, h.ID.PID, h.Tool, serves, h.How, dash(cmp.Or(h.Rate.Given, h.Rate.Option)))
+		}
+	}
+	flush(w)
 }
 
 // parts counts the processes of each part: "main 1, backends 12".

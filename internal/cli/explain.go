@@ -48,6 +48,9 @@ func (a *app) printExplanation(e *control.Explanation) {
 	default:
 		fmt.Fprintf(a.out, "belongs to group %s, by the %s %s, and is not placed%s\n", e.Group, e.By, winner(e), unplaced(e))
 	}
+	if e.Helper != "" {
+		fmt.Fprintln(a.out, e.Helper)
+	}
 	fmt.Fprintln(a.out)
 	w := a.table("rule of group", "rule", "matches", "score", "why")
 	for _, t := range e.Attempts {

@@ -63,21 +63,33 @@ type diskJSON struct {
 }
 
 type instanceJSON struct {
-	Name      string     `json:"name"`
-	Engine    string     `json:"engine"`
-	Flavor    string     `json:"flavor,omitempty"`
-	Version   string     `json:"version,omitempty"`
-	PID       int        `json:"pid"`
-	User      string     `json:"user"`
-	Port      int        `json:"port,omitempty"`
-	Ports     []int      `json:"ports"`
-	Socket    string     `json:"socket,omitempty"`
-	DataDir   string     `json:"data_dir,omitempty"`
-	Config    string     `json:"config,omitempty"`
-	Cluster   string     `json:"cluster,omitempty"`
-	Container bool       `json:"container"`
-	Evidence  []string   `json:"evidence"`
-	Parts     []partJSON `json:"processes"`
+	Name      string       `json:"name"`
+	Engine    string       `json:"engine"`
+	Flavor    string       `json:"flavor,omitempty"`
+	Version   string       `json:"version,omitempty"`
+	PID       int          `json:"pid"`
+	User      string       `json:"user"`
+	Port      int          `json:"port,omitempty"`
+	Ports     []int        `json:"ports"`
+	Socket    string       `json:"socket,omitempty"`
+	DataDir   string       `json:"data_dir,omitempty"`
+	Config    string       `json:"config,omitempty"`
+	Cluster   string       `json:"cluster,omitempty"`
+	SID       string       `json:"sid,omitempty"`
+	Container bool         `json:"container"`
+	Evidence  []string     `json:"evidence"`
+	Parts     []partJSON   `json:"processes"`
+	Helpers   []helperJSON `json:"helpers"`
+}
+
+type helperJSON struct {
+	PID   int    `json:"pid"`
+	Kind  string `json:"kind"`
+	Tool  string `json:"tool"`
+	Sure  bool   `json:"sure"` // it serves this instance; else it may, as well as others
+	How   string `json:"how"`
+	Rate  string `json:"rate_option,omitempty"`
+	Given string `json:"rate_given,omitempty"`
 }
 
 type partJSON struct {
@@ -127,9 +139,12 @@ func discoveryView(d *control.Discovery) discoveryJSON {
 func instanceView(i engine.Instance) instanceJSON {
 	return instanceJSON{
 		Name: i.Name(), Engine: i.Engine, Flavor: i.Flavor, Version: i.Version, PID: i.Main.PID, User: i.User,
-		Port: i.Port, Ports: list(i.Ports, same), Socket: i.Socket, DataDir: i.DataDir, Config: i.Config, Cluster: i.Cluster,
+		Port: i.Port, Ports: list(i.Ports, same), Socket: i.Socket, DataDir: i.DataDir, Config: i.Config, Cluster: i.Cluster, SID: i.SID,
 		Container: i.Container, Evidence: list(i.Evidence, same),
 		Parts: list(i.Members, func(m engine.Member) partJSON { return partJSON{PID: m.ID.PID, Part: m.Part} }),
+		Helpers: list(i.Helpers, func(h engine.Helper) helperJSON {
+			return helperJSON{PID: h.ID.PID, Kind: h.Kind, Tool: h.Tool, Sure: h.Sure, How: h.How, Rate: h.Rate.Option, Given: h.Rate.Given}
+		}),
 	}
 }
 
@@ -144,6 +159,7 @@ type explanationJSON struct {
 	Rule     string                `json:"rule,omitempty"` // the one that decided
 	Placed   bool                  `json:"placed"`
 	Reason   string                `json:"reason,omitempty"` // why it is in no group
+	Helper   string                `json:"helper,omitempty"` // whom it serves, for a helper program
 	Cgroups  map[string]string     `json:"cgroups"`          // where it is, by hierarchy
 	Attempts []attemptJSON         `json:"attempts"`
 	Levels   []control.LevelLimits `json:"levels"`
@@ -180,7 +196,7 @@ type attemptJSON struct {
 func explanationView(e *control.Explanation) explanationJSON {
 	v := explanationJSON{
 		PID: e.Process.PID, Comm: e.Process.Comm, Exe: e.Process.Exe, Args: list(e.Process.Args, same), UID: e.Process.UID,
-		Group: e.Group, By: e.By, Rule: winner(e), Placed: e.Placed, Reason: e.Reason, Cgroups: e.Process.Cgroups,
+		Group: e.Group, By: e.By, Rule: winner(e), Placed: e.Placed, Reason: e.Reason, Helper: e.Helper, Cgroups: e.Process.Cgroups,
 		Attempts: []attemptJSON{}, Levels: list(e.Levels, same),
 	}
 	for _, t := range e.Attempts {

@@ -115,8 +115,11 @@ func (c *Controller) Concerns(fresh []host.Process, forks []Fork, table func(pid
 		}
 	}
 	isFresh := make(map[int]bool, len(fresh))
-	for _, p := range fresh {
-		isFresh[p.PID] = true
+	for i := range fresh {
+		isFresh[fresh[i].PID] = true
+		if engine.Joins(&fresh[i], v.Instances) {
+			return true
+		}
 	}
 	procs, served := withAncestors(fresh, c.Agent.PID, v.Instances, table)
 	if served {

@@ -123,6 +123,7 @@ type Explanation struct {
 	By       string             `json:"by,omitempty"`
 	Placed   bool               `json:"placed"`
 	Reason   string             `json:"reason,omitempty"` // why it is in no group, or not in its place
+	Helper   string             `json:"helper,omitempty"` // what it does for which instance, for a helper
 	Attempts []classify.Attempt `json:"attempts"`
 	Levels   []LevelLimits      `json:"levels,omitempty"`
 }
@@ -152,6 +153,7 @@ func (c *Controller) Explain(pid int) (*Explanation, error) {
 	if e.Attempts, err = classify.Explain(v.Classified.Groups, v.rules, pid); err != nil {
 		return nil, fail(CodeFailed, "", "explain process %d: %w", pid, err)
 	}
+	e.Helper = classify.Service(v.rules, pid)
 	for _, p := range v.Members {
 		if p.Process.PID == pid {
 			e.Group, e.By = p.Group, p.By

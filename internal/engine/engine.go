@@ -1,5 +1,6 @@
 // Package engine knows database servers: how to recognise an instance from its processes, with its
-// port, socket, data directory, parts. One file per engine; several signals each, never one.
+// port, socket, data directory, parts, and the helper programs that serve it. One file per engine; several
+// signals each, never one.
 //
 // A process is a server when it is one by identity (its executable and its name) and also behaves
 // like one: it was given a server's options, its data directory holds that engine's files, it listens,
@@ -20,13 +21,21 @@ import (
 
 // The engines recognised here, as a policy's `engine:` names them.
 const (
-	MySQL      = "mysql" // and its flavours MariaDB and Percona Server
+	Cassandra  = "cassandra"
+	ClickHouse = "clickhouse"
+	Etcd       = "etcd"
+	MongoDB    = "mongodb"
+	MySQL      = "mysql"  // and its flavours MariaDB and Percona Server
+	Oracle     = "oracle" // and its flavour ASM
 	PostgreSQL = "postgresql"
 	Redis      = "redis" // and its flavour Valkey
+	ScyllaDB   = "scylladb"
+	SQLServer  = "sqlserver"
 )
 
 // The flavours told apart here.
 const (
+	ASM     = "asm" // Oracle's disk manager, which serves the databases of a host
 	MariaDB = "mariadb"
 	Percona = "percona"
 	Valkey  = "valkey"
@@ -34,8 +43,8 @@ const (
 
 // Instance is one running database server.
 type Instance struct {
-	Engine  string // "mysql", "postgresql", "redis"
-	Flavor  string // "mariadb", "percona", "valkey"; "" for the plain one
+	Engine  string // one of Known
+	Flavor  string // "mariadb", "percona", "valkey", "asm"; "" for the plain one
 	Version string // as far as it can be told without asking the server; "" if not
 	Main    host.ProcID
 	User    string // name, or number when it has none
@@ -45,7 +54,9 @@ type Instance struct {
 	DataDir string // as configured where that is known, else its working directory
 	Config  string // its configuration file, "" if unknown
 	Cluster string // PostgreSQL cluster_name, Debian's "15/main"; "" elsewhere
+	SID     string // Oracle's name of the instance, "+ASM1" for ASM; "" elsewhere
 	Members []Member
+	Helpers []Helper // by pid; programs that serve it, and those that may
 	// Container marks an instance of a container: it is shown and never placed.
 	Container bool
 	// Evidence lists the signals that agreed, for explain and discover.
@@ -66,16 +77,26 @@ const (
 	PartMain       = "main"
 	PartSupervisor = "supervisor" // the parent that restarts the server: mysqld_safe
 	PartSentinel   = "sentinel"   // Redis Sentinel: watches servers, holds no data
+	PartSave       = "save"       // the child of Redis that writes a snapshot
 )
 
 // Known returns the names of the engines, sorted.
-func Known() []string { return []string{MySQL, PostgreSQL, Redis} }
+func Known() []string {
+	var names []string
+	for _, r := range recognisers {
+		names = append(names, r.engine)
+	}
+	slices.Sort(names)
+	return names
+}
 
 // Flavors returns the flavours of an engine that `engine:` takes too, sorted.
 func Flavors(engine string) []string {
 	switch engine {
 	case MySQL:
 		return []string{MariaDB, Percona}
+	case Oracle:
+		return []string{ASM}
 	case Redis:
 		return []string{Valkey}
 	}
@@ -113,17 +134,19 @@ func (i Instance) Part(id host.ProcID) (string, bool) {
 
 // Listening says whether the instance has a port or a socket yet. A server that has just been started
 // has none, and so no name that would last.
-func (i Instance) Listening() bool { return i.Port != 0 || i.Socket != "" }
+func (i Instance) Listening() bool { return i.Port != 0 || i.Socket != "" || i.SID != "" }
 
-// Name is the name of the instance: "mysql3306", "postgresql5432", "redis6379". An instance without a
-// port is named after its socket or else its data directory: "mysql-orders" for /run/orders.sock.
-// A name fits the rules for group names.
+// Name is the name of the instance: "mysql3306", "postgresql5432", "redis6379", "oracle-BXTST02". An instance
+// without a port and a SID is named after its socket or else its data directory: "mysql-orders" for
+// /run/orders.sock. A name fits the rules for group names.
 func (i Instance) Name() string {
 	kind := i.Engine
 	if i.Sentinel() {
 		kind = PartSentinel
 	}
 	switch {
+	case i.SID != "":
+		return strings.TrimSuffix(kind+"-"+nameFrom(i.SID), "-")
 	case i.Port != 0:
 		return kind + strconv.Itoa(i.Port)
 	case i.Socket != "":
@@ -141,6 +164,8 @@ func (i Instance) String() string {
 		s += " sentinel"
 	}
 	switch {
+	case i.SID != "":
+		s += " " + i.SID
 	case i.Port != 0:
 		s += " " + strconv.Itoa(i.Port)
 	case i.Socket != "":
@@ -163,16 +188,18 @@ func (i Instance) Placeholders() map[string]string {
 		"port":     port,
 		"socket":   i.Socket,
 		"datadir":  i.DataDir,
+		"sid":      i.SID,
 		"engine":   i.Engine,
 		"instance": i.Name(),
 		"user":     i.User,
 	}
 }
 
-// Matches says whether the instance is one that the engine, port, socket, datadir and instance keys
+// Matches says whether the instance is one that the engine, port, socket, datadir, sid and instance keys
 // of a match ask for; keys that are not set ask for nothing. `engine: mysql` takes every flavour,
 // `engine: mariadb` that flavour alone. `instance` is a Name or a PostgreSQL cluster name. A Sentinel
-// matches only when the match asks for that part.
+// matches only when the match asks for that part, ASM only when it asks for ASM or for that SID: a limit
+// meant for databases must not reach what all of them wait for.
 func (i Instance) Matches(m policy.Match) bool {
 	clause, _ := i.Mismatch(m)
 	return clause == ""
@@ -181,22 +208,39 @@ func (i Instance) Matches(m policy.Match) bool {
 // Mismatch returns the first key of a match that the instance does not fit, with what the instance has
 // there; "" when it fits.
 func (i Instance) Mismatch(m policy.Match) (key, have string) {
+	if key, have = i.mismatchKind(m); key != "" {
+		return key, have
+	}
 	switch {
-	case m.Engine != "" && m.Engine != i.Engine && m.Engine != i.Flavor:
-		return "engine", cmp.Or(i.Flavor, i.Engine)
-	case i.Sentinel() && m.Part != PartSentinel:
-		return "part", PartSentinel
 	case m.Port != "" && !i.hasPort(m.Port):
 		return "port", i.portText()
-	case m.Socket != "" && (i.Socket == "" || path.Clean(m.Socket) != path.Clean(i.Socket)):
+	case m.Socket != "" && !samePath(m.Socket, i.Socket):
 		return "socket", i.Socket
-	case m.DataDir != "" && (i.DataDir == "" || path.Clean(m.DataDir) != path.Clean(i.DataDir)):
+	case m.DataDir != "" && !samePath(m.DataDir, i.DataDir):
 		return "datadir", i.DataDir
+	case m.SID != "" && m.SID != i.SID:
+		return "sid", i.SID
 	case m.Instance != "" && m.Instance != i.Name() && (i.Cluster == "" || m.Instance != i.Cluster):
 		return "instance", i.Name()
 	}
 	return "", ""
 }
+
+// mismatchKind compares what kind of server the instance is: its engine, and whether it is one at all.
+func (i Instance) mismatchKind(m policy.Match) (key, have string) {
+	switch {
+	case m.Engine != "" && m.Engine != i.Engine && m.Engine != i.Flavor:
+		return "engine", cmp.Or(i.Flavor, i.Engine)
+	case i.Sentinel() && m.Part != PartSentinel:
+		return "part", PartSentinel
+	case i.Flavor == ASM && m.Engine != ASM && m.SID == "":
+		return "engine", ASM
+	}
+	return "", ""
+}
+
+// samePath compares a path that is asked for with one that may be unknown.
+func samePath(want, have string) bool { return have != "" && path.Clean(want) == path.Clean(have) }
 
 func (i Instance) hasPort(text string) bool {
 	n, err := strconv.Atoi(text)

@@ -15,6 +15,8 @@ func TestMatches(t *testing.T) {
 	maria := Instance{Engine: MySQL, Flavor: MariaDB, Port: 3306, Ports: []int{3306, 4567}, Socket: "/run/m.sock", DataDir: "/d/m"}
 	cluster := Instance{Engine: PostgreSQL, Port: 5432, Cluster: "15/main", DataDir: "/d/pg"}
 	offline := Instance{Engine: MySQL, Socket: "/run/orders.sock"}
+	oracle := Instance{Engine: Oracle, SID: "BX1"}
+	asm := Instance{Engine: Oracle, Flavor: ASM, SID: "+ASM1"}
 	sentinel := Instance{Engine: Redis, Port: 26379, Members: []Member{{host.ProcID{PID: 1}, PartSentinel}}}
 	for _, test := range []struct {
 		instance Instance
@@ -43,6 +45,14 @@ func TestMatches(t *testing.T) {
 		{cluster, policy.Match{Instance: "15/main"}, ""},
 		{cluster, policy.Match{Instance: "14/main"}, "instance"},
 		{offline, policy.Match{Instance: "mysql-orders"}, ""},
+		{oracle, policy.Match{Engine: "oracle"}, ""},
+		{oracle, policy.Match{Engine: "oracle", SID: "BX1"}, ""},
+		{oracle, policy.Match{Engine: "oracle", SID: "bx1"}, "sid"}, // SIDs know upper and lower case
+		{oracle, policy.Match{Instance: "oracle-BX1"}, ""},
+		{oracle, policy.Match{Engine: "asm"}, "engine"},
+		{asm, policy.Match{Engine: "oracle"}, "engine"},
+		{asm, policy.Match{Engine: "asm"}, ""},
+		{asm, policy.Match{Engine: "oracle", SID: "+ASM1"}, ""},
 		{sentinel, policy.Match{Engine: "redis"}, "part"},
 		{sentinel, policy.Match{Engine: "redis", Part: "sentinel"}, ""},
 		{maria, policy.Match{Engine: "mysql", Part: "supervisor"}, ""},
@@ -66,6 +76,8 @@ func TestName(t *testing.T) {
 		{Instance{Engine: Redis, DataDir: "/"}, "redis", "redis (/)"},
 		{Instance{Engine: Redis, Socket: "/run/.hidden"}, "redis-hidden", "redis /run/.hidden"},
 		{Instance{Engine: PostgreSQL}, "postgresql", "postgresql"},
+		{Instance{Engine: Oracle, SID: "BXTST02"}, "oracle-BXTST02", "oracle BXTST02"},
+		{Instance{Engine: Oracle, Flavor: ASM, SID: "+ASM1"}, "oracle-ASM1", "asm +ASM1"},
 		{Instance{Engine: Redis, Port: 26379, Members: []Member{{Part: PartSentinel}}}, "sentinel26379", "redis sentinel 26379"},
 	} {
 		if got := test.instance.Name(); got != test.name {
@@ -84,6 +96,7 @@ func TestNameIsValid(t *testing.T) {
 		i := Instance{
 			Engine:  rapid.SampledFrom(Known()).Draw(t, "engine"),
 			Port:    rapid.SampledFrom([]int{0, 1, 65535}).Draw(t, "port"),
+			SID:     rapid.String().Draw(t, "sid"),
 			Socket:  rapid.String().Draw(t, "socket"),
 			DataDir: rapid.String().Draw(t, "datadir"),
 		}
@@ -95,7 +108,7 @@ func TestNameIsValid(t *testing.T) {
 
 func TestPlaceholders(t *testing.T) {
 	i := Instance{Engine: MySQL, Flavor: MariaDB, User: "mysql", Socket: "/run/a.sock", DataDir: "/d"}
-	want := map[string]string{"port": "", "socket": "/run/a.sock", "datadir": "/d", "engine": "mysql", "instance": "mysql-a", "user": "mysql"}
+	want := map[string]string{"port": "", "sid": "", "socket": "/run/a.sock", "datadir": "/d", "engine": "mysql", "instance": "mysql-a", "user": "mysql"}
 	got := i.Placeholders()
 	for k, v := range want {
 		if got[k] != v {
@@ -123,10 +136,31 @@ func TestParts(t *testing.T) {
 		{Valkey, "save", true},
 		{"", "save", true},
 		{"", "autovacuum", true},
-		{"oracle", "main", false},
+		{Oracle, "lgwr", true},
+		{ASM, "sessions", true},
+		{Oracle, "walwriter", false},
+		{"db2", "main", false},
 	} {
 		if got := slices.Contains(Parts(test.engine), test.part); got != test.want {
 			t.Errorf("Parts(%q) has %q: %t", test.engine, test.part, got)
+		}
+	}
+	// Engines, flavours and helpers are those that a policy may ask for.
+	text := "version: 1\ngroups:\n  x:\n    match:\n"
+	for _, name := range Known() {
+		for _, name := range append(Flavors(name), name) {
+			text += "      - {engine: " + name + "}\n"
+		}
+	}
+	for _, kind := range HelperKinds() {
+		text += "      - {helper: " + kind + "}\n"
+	}
+	if _, err := policy.Parse([]policy.Source{{Path: "all", Text: text}}); err != nil {
+		t.Error(err)
+	}
+	for i := range tools {
+		if !slices.Contains(HelperKinds(), tools[i].kind) {
+			t.Errorf("%s is of the unknown kind %q", tools[i].name, tools[i].kind)
 		}
 	}
 	// Every part that the table of titles gives is one that a policy may ask for.

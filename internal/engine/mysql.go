@@ -13,11 +13,12 @@ import (
 // MySQL, MariaDB and Percona Server: one process, named mysqld or mariadbd, that works in its data
 // directory. mysqld_safe is its parent, not a server.
 var mysqlRecogniser = recogniser{
-	engine:   MySQL,
-	parts:    []string{PartMain, PartSupervisor},
-	identity: isMySQL,
-	inspect:  inspectMySQL,
-	members:  mysqlMembers,
+	engine:      MySQL,
+	parts:       []string{PartMain, PartSupervisor},
+	executables: mysqlPrograms,
+	identity:    isMySQL,
+	inspect:     inspectMySQL,
+	members:     mysqlMembers,
 }
 
 const mysqlPort = 3306
@@ -67,7 +68,7 @@ func inspectMySQL(s *scene, p *host.Process, inst *Instance) (signals []string) 
 	port, _ := strconv.Atoi(opts.value("port"))
 	told := endpoints{port, absoluteIn(inst.DataDir, opts.value("socket"))}
 	signals = append(signals, s.listen(inst, told, mysqlPort)...)
-	if parent := s.byPID[p.PPID]; parent != nil && isMySQLSafe(parent) {
+	if parent := s.process(p.PPID); parent != nil && isMySQLSafe(parent) {
 		signals = append(signals, "was started by mysqld_safe")
 	}
 	inst.Flavor, inst.Version = s.mysqlRelease(p, inst.DataDir, opts)
@@ -81,7 +82,7 @@ func inspectMySQL(s *scene, p *host.Process, inst *Instance) (signals []string) 
 }
 
 func mysqlMembers(s *scene, p *host.Process, _ *Instance) []Member {
-	if parent := s.byPID[p.PPID]; parent != nil && isMySQLSafe(parent) {
+	if parent := s.process(p.PPID); parent != nil && isMySQLSafe(parent) {
 		return []Member{{parent.ProcID, PartSupervisor}}
 	}
 	return nil

@@ -18,9 +18,10 @@ var postgresRecogniser = recogniser{
 	parts: []string{PartMain, "archiver", "autovacuum", "backends", "bgwriter", "checkpointer", "io", "logger",
 		"parallel", "replication", "starting", "startup", "stats", "summarizer", "walreceiver", "walsender",
 		"walwriter", "workers"},
-	identity: isPostmaster,
-	inspect:  inspectPostgres,
-	members:  postgresMembers,
+	executables: postgresPrograms,
+	identity:    isPostmaster,
+	inspect:     inspectPostgres,
+	members:     postgresMembers,
 }
 
 const postgresPort = 5432
@@ -247,6 +248,10 @@ var postgresAlways = regexp.MustCompile(`^postgres: (.+): (?:checkpointer|backgr
 
 func clusterFromTitles(children []*host.Process) string {
 	for _, c := range children {
+		// Most are sessions, whose titles have no second colon: the expression is not tried on thousands.
+		if len(c.Args) == 0 || strings.Count(c.Args[0], ": ") < 2 {
+			continue
+		}
 		if m := postgresAlways.FindStringSubmatch(title(c)); m != nil {
 			return m[1]
 		}
@@ -275,9 +280,21 @@ var postgresParts = []struct{ prefix, part string }{
 	{"bgworker:", "workers"},
 }
 
-// postgresBackend finds the client in a session's title: "app shop [local] idle", "app shop
-// 192.0.2.7(51234) SELECT". User and database may hold blanks.
-var postgresBackend = regexp.MustCompile(` (?:\[local\]|\S+\(\d+\))(?: |$)`)
+// isPostgresBackend finds the client in a session's title: "app shop [local] idle", "app shop
+// 192.0.2.7(51234) SELECT". User and database may hold blanks. It is asked for every session of every look.
+func isPostgresBackend(text string) bool {
+	_, rest, _ := strings.Cut(text, " ")
+	for word := range strings.SplitSeq(rest, " ") {
+		if word == "[local]" {
+			return true
+		}
+		address, port, ok := strings.Cut(word, "(")
+		if digits, closed := strings.CutSuffix(port, ")"); ok && closed && address != "" && digits != "" && strings.Trim(digits, "0123456789") == "" {
+			return true
+		}
+	}
+	return false
+}
 
 // postgresPart returns the part of a child. A title that is no session's and not known belongs to a
 // background worker of an extension.
@@ -295,7 +312,7 @@ func postgresPart(p *host.Process, cluster string) string {
 			return known.part
 		}
 	}
-	if postgresBackend.MatchString(text) {
+	if isPostgresBackend(text) {
 		return "backends"
 	}
 	return "workers"

@@ -13,10 +13,24 @@ import (
 
 // Source answers what the process table alone does not say. *host.Host is one.
 type Source interface {
+	SocketSource
+	ProcessSource
+}
+
+// SocketSource tells of the sockets of processes.
+type SocketSource interface {
 	// Listeners returns the listening sockets of the processes, by pid.
 	Listeners(pids []int) (map[int][]host.Listener, error)
+	// Connections returns the sockets of this host that the processes are connected to, by pid.
+	Connections(pids []int) (map[int][]host.Listener, error)
+}
+
+// ProcessSource tells what a process was started with and where.
+type ProcessSource interface {
 	// Cwd returns the working directory of a process.
 	Cwd(pid int) (string, error)
+	// Environ returns the environment a process was started with, as NAME=VALUE.
+	Environ(pid int) ([]string, error)
 	// ProcRootFile returns a file of at most max bytes as the process sees it (/proc/PID/root).
 	ProcRootFile(pid int, path string, max int64) ([]byte, error)
 	// UserName returns the name of a user.
@@ -30,8 +44,17 @@ const maxConfig = 256 << 10
 type recogniser struct {
 	engine string
 	parts  []string
+	// executables are the base names of the files that the server may run from. No other process is
+	// asked for its identity.
+	executables []string
 	// identity says whether a process is the server program, by its executable and by its name.
 	identity func(p *host.Process) bool
+	// forked says that of two processes which look the same, parent and child, the child is the server and
+	// the parent watches it. Else the child is a fork that has not written its title yet.
+	forked bool
+	// belongs says that a process may be a member by its own name, whoever its parent is; nil for the engines
+	// whose members descend from the server.
+	belongs func(p *host.Process) bool
 	// inspect fills in the instance, which has its main member already, and returns how the process behaves
 	// like a server; no signal: it is none.
 	inspect func(s *scene, p *host.Process, inst *Instance) (signals []string)
@@ -40,7 +63,61 @@ type recogniser struct {
 	members func(s *scene, p *host.Process, inst *Instance) []Member
 }
 
-var recognisers = []recogniser{mysqlRecogniser, postgresRecogniser, redisRecogniser}
+var recognisers = []*recogniser{
+	&mysqlRecogniser, &postgresRecogniser, &redisRecogniser, &oracleRecogniser, &mongoRecogniser, &scyllaRecogniser,
+	&cassandraRecogniser, &sqlserverRecogniser, &clickhouseRecogniser, &etcdRecogniser,
+}
+
+// byExecutable finds the engine, the helper program or the interpreter that an executable's base name
+// belongs to: one look-up for each process, however many engines there are.
+var byExecutable = func() map[string]program {
+	m := make(map[string]program)
+	for _, r := range recognisers {
+		for _, name := range r.executables {
+			p := m[name]
+			p.server, p.script = r, interpreter(name)
+			m[name] = p
+		}
+	}
+	for i := range tools {
+		for _, name := range tools[i].executables {
+			p := m[name]
+			p.tools = append(p.tools, &tools[i])
+			m[name] = p
+		}
+	}
+	return m
+}()
+
+// program is what an executable's base name may stand for.
+type program struct {
+	server *recogniser
+	tools  []*tool
+	script bool // an interpreter: an argument names the program
+}
+
+// programOf looks the executable of a process up. Where it cannot be read, the kernel's name for the process
+// stands in, which is cut off after 15 bytes.
+func programOf(p *host.Process) program {
+	if p.Kernel || len(p.Args) == 0 || p.State == 'Z' || p.State == 'X' {
+		return program{}
+	}
+	name := p.Exe
+	if name == "" {
+		name = p.Comm
+	}
+	name = name[strings.LastIndexByte(name, '/')+1:]
+	if found, ok := byExecutable[name]; ok {
+		return found
+	}
+	if interpreter(name) {
+		return program{script: true}
+	}
+	if strings.IndexByte(name, '-') > 0 {
+		return byExecutable[baseProgram(name)]
+	}
+	return program{}
+}
 
 // Recognise finds the database servers among the processes, sorted by engine, port and data directory.
 // A source that fails gives less evidence; a server that shows too little of it is not reported.
@@ -50,13 +127,14 @@ func Recognise(procs []host.Process, src Source) []Instance {
 
 // Tracker recognises instances look after look. What the source said about a server that listens is kept
 // for some looks, as long as the process lives with the same command line: its files need not be read
-// and its sockets not be found again each time. Members are always those of the look. The zero value
-// is ready; a Tracker is for one goroutine.
+// and its sockets not be found again each time. The same goes for a helper whose instance is known. Members
+// are always those of the look. The zero value is ready; a Tracker is for one goroutine.
 type Tracker struct {
 	// Keep is for how many further looks an answer serves; 0 is 30.
 	Keep int
 
-	known map[host.ProcID]tracked
+	known   map[host.ProcID]tracked
+	helpers map[host.ProcID]attachment
 }
 
 // tracked is an instance as inspected, with its main member only.
@@ -71,15 +149,14 @@ func (t *Tracker) Recognise(procs []host.Process, src Source) []Instance {
 	s := newScene(procs, src, t.reusable)
 	known := make(map[host.ProcID]tracked)
 	var found []Instance
-	for i := range recognisers {
-		r := &recognisers[i]
+	for _, r := range recognisers {
 		for _, p := range s.mains[r] {
 			kept, ok := t.reusable(p)
 			if ok {
 				kept.left--
 			} else {
 				kept, ok = s.inspect(r, p)
-				kept.left = cmp.Or(t.Keep, 30)
+				kept.left = cmp.Or(t.Keep, keepLooks)
 			}
 			if !ok {
 				continue
@@ -92,11 +169,15 @@ func (t *Tracker) Recognise(procs []host.Process, src Source) []Instance {
 	}
 	t.known = known
 	slices.SortFunc(found, func(a, b Instance) int {
-		return cmp.Or(cmp.Compare(a.Engine, b.Engine), cmp.Compare(a.Port, b.Port),
+		return cmp.Or(cmp.Compare(a.Engine, b.Engine), cmp.Compare(a.Port, b.Port), cmp.Compare(a.SID, b.SID),
 			cmp.Compare(a.DataDir, b.DataDir), cmp.Compare(a.Main.PID, b.Main.PID))
 	})
+	t.attach(s, found)
 	return found
 }
+
+// keepLooks is for how many looks an answer serves unless the Tracker says otherwise.
+const keepLooks = 30
 
 // reusable returns what is known of a server. One that was not seen listening is asked about again: it
 // is just starting.
@@ -128,10 +209,11 @@ func (s *scene) inspect(r *recogniser, p *host.Process) (tracked, bool) {
 // inContainer says whether a container engine made a control group of the process or of an ancestor. A
 // pid namespace of its own is no container yet: anybody may make one.
 func (s *scene) inContainer(p *host.Process) bool {
-	seen := make(map[int]bool)
-	for ; p != nil && !seen[p.PID]; p = s.byPID[p.PPID] {
-		seen[p.PID] = true
-		if p.ContainerPath() != "" {
+	if p.ContainerPath() != "" {
+		return true
+	}
+	for a := range s.ancestors(p) {
+		if a.ContainerPath() != "" {
 			return true
 		}
 	}
@@ -148,9 +230,11 @@ func identityEvidence(p *host.Process) string {
 // scene is the process table with what a source says about the candidates.
 type scene struct {
 	src      Source
-	byPID    map[int]*host.Process
-	children map[int][]*host.Process // by parent, in order of pid
+	sorted   []*host.Process         // by pid
+	children map[int][]*host.Process // of the candidates, in order of pid
 	mains    map[*recogniser][]*host.Process
+	loose    map[string][]*host.Process // by engine: what belongs to an instance by its own name
+	helpers  []candidateHelper          // by pid
 	// listeners of the candidates; nil when they could not be read.
 	listeners map[int][]host.Listener
 	claimed   map[int]bool // ports that a server will listen on, as far as can be guessed
@@ -161,22 +245,36 @@ type scene struct {
 func newScene(procs []host.Process, src Source, known func(*host.Process) (tracked, bool)) *scene {
 	s := &scene{
 		src:      src,
-		byPID:    make(map[int]*host.Process, len(procs)),
+		sorted:   make([]*host.Process, len(procs)),
 		children: make(map[int][]*host.Process),
 		mains:    make(map[*recogniser][]*host.Process),
+		loose:    make(map[string][]*host.Process),
 		claimed:  make(map[int]bool),
 	}
-	sorted := make([]*host.Process, len(procs))
+	inOrder := true
 	for i := range procs {
-		sorted[i] = &procs[i]
-		s.byPID[procs[i].PID] = &procs[i]
+		s.sorted[i] = &procs[i]
+		inOrder = inOrder && (i == 0 || procs[i-1].PID <= procs[i].PID)
 	}
-	slices.SortFunc(sorted, func(a, b *host.Process) int { return cmp.Compare(a.PID, b.PID) })
+	if !inOrder {
+		slices.SortFunc(s.sorted, func(a, b *host.Process) int { return cmp.Compare(a.PID, b.PID) })
+	}
+	for _, p := range s.sorted {
+		s.sort(p, programOf(p))
+	}
+	for _, p := range s.sorted {
+		if list, ok := s.children[p.PPID]; ok {
+			s.children[p.PPID] = append(list, p)
+		}
+	}
 	var pids []int
-	for _, p := range sorted {
-		s.children[p.PPID] = append(s.children[p.PPID], p)
-		if r := s.candidate(p); r != nil {
-			s.mains[r] = append(s.mains[r], p)
+	for r, mains := range s.mains {
+		if r.forked {
+			s.mains[r] = s.withoutWatchers(r, mains)
+		}
+	}
+	for _, r := range recognisers {
+		for _, p := range s.mains[r] {
 			if k, ok := known(p); ok {
 				for _, port := range k.inst.Ports {
 					s.claimed[port] = true
@@ -187,29 +285,65 @@ func newScene(procs []host.Process, src Source, known func(*host.Process) (track
 		}
 	}
 	if len(pids) > 0 {
+		slices.Sort(pids)
 		// An error may come with the listeners of the processes that could be read: use those.
 		s.listeners, _ = src.Listeners(pids)
 	}
 	return s
 }
 
-// candidate returns the engine whose server program a process runs, nil when it runs none. A process
-// forked by a server that has not retitled itself yet still looks like its parent and is none.
-func (s *scene) candidate(p *host.Process) *recogniser {
-	if p.Kernel || p.State == 'Z' || p.State == 'X' {
+// sort notes what a process is for the look: a server, a member by its own name, a helper. A process forked by a
+// server that has not retitled itself yet still looks like its parent and is none.
+func (s *scene) sort(p *host.Process, what program) {
+	if r := what.server; r != nil {
+		switch {
+		case r.identity(p):
+			if parent := s.process(p.PPID); parent == nil || r.forked || !r.identity(parent) ||
+				parent.Exe != p.Exe || !slices.Equal(parent.Args, p.Args) {
+				s.mains[r] = append(s.mains[r], p)
+				s.children[p.PID] = nil
+				return
+			}
+		case r.belongs != nil && r.belongs(p):
+			s.loose[r.engine] = append(s.loose[r.engine], p)
+			return
+		}
+	}
+	if what.script || len(what.tools) > 0 {
+		if t := toolOf(p, what); t != nil {
+			s.helpers = append(s.helpers, candidateHelper{p, t})
+		}
+	}
+}
+
+// withoutWatchers leaves out the processes that have forked one which looks like themselves.
+func (s *scene) withoutWatchers(r *recogniser, mains []*host.Process) []*host.Process {
+	return slices.DeleteFunc(slices.Clone(mains), func(p *host.Process) bool {
+		return slices.ContainsFunc(s.children[p.PID], func(c *host.Process) bool { return r.identity(c) && c.Exe == p.Exe })
+	})
+}
+
+// process returns the process with a pid, nil when there is none.
+func (s *scene) process(pid int) *host.Process {
+	i, found := slices.BinarySearchFunc(s.sorted, pid, func(p *host.Process, pid int) int { return cmp.Compare(p.PID, pid) })
+	if !found {
 		return nil
 	}
-	for i := range recognisers {
-		if !recognisers[i].identity(p) {
-			continue
+	return s.sorted[i]
+}
+
+// ancestors yields the ancestors of a process, nearest first. Pids are read one after the other while
+// processes come and go, so the chain may close into a ring.
+func (s *scene) ancestors(p *host.Process) func(yield func(*host.Process) bool) {
+	return func(yield func(*host.Process) bool) {
+		seen := map[int]bool{p.PID: true}
+		for p = s.process(p.PPID); p != nil && !seen[p.PID]; p = s.process(p.PPID) {
+			seen[p.PID] = true
+			if !yield(p) {
+				return
+			}
 		}
-		if parent := s.byPID[p.PPID]; parent != nil && recognisers[i].identity(parent) &&
-			parent.Exe == p.Exe && slices.Equal(parent.Args, p.Args) {
-			return nil
-		}
-		return &recognisers[i]
 	}
-	return nil
 }
 
 func (s *scene) userName(uid int) string {

@@ -42,7 +42,13 @@ func golden(t *testing.T, name, got string) {
 // captured returns the fixture with real servers.
 func captured(t testing.TB) ([]host.Process, *host.Host) {
 	t.Helper()
-	text, err := os.ReadFile("testdata/debian12.txtar")
+	return fixture(t, "testdata/debian12.txtar")
+}
+
+// fixture returns a captured host.
+func fixture(t testing.TB, name string) ([]host.Process, *host.Host) {
+	t.Helper()
+	text, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,6 +74,13 @@ func describe(instances []Instance, procs []host.Process) string {
 		for _, m := range i.Members {
 			fmt.Fprintf(&b, "  %-12s %d %.60s\n", m.Part, m.ID.PID, titles[m.ID])
 		}
+		for _, h := range i.Helpers {
+			serves := "serves it"
+			if !h.Sure {
+				serves = "may serve it"
+			}
+			fmt.Fprintf(&b, "  %-12s %d %s %s: %s (%q, %q)\n", h.Kind, h.ID.PID, h.Tool, serves, h.How, h.Rate.Option, h.Rate.Given)
+		}
 		for _, e := range i.Evidence {
 			fmt.Fprintf(&b, "  - %s\n", e)
 		}
@@ -80,15 +93,22 @@ func TestRecogniseRealServers(t *testing.T) {
 	golden(t, "debian12.golden", describe(Recognise(procs, h), procs))
 }
 
+func TestRecogniseRealHelpers(t *testing.T) {
+	procs, h := fixture(t, "testdata/debian12-helpers.txtar")
+	golden(t, "debian12-helpers.golden", describe(Recognise(procs, h), procs))
+}
+
 // broken fails every question.
 type broken struct{}
 
 var errBroken = errors.New("permission denied")
 
-func (broken) Listeners([]int) (map[int][]host.Listener, error) { return nil, errBroken }
-func (broken) Cwd(int) (string, error)                          { return "", errBroken }
-func (broken) ProcRootFile(int, string, int64) ([]byte, error)  { return nil, errBroken }
-func (broken) UserName(int) string                              { return "" }
+func (broken) Listeners([]int) (map[int][]host.Listener, error)   { return nil, errBroken }
+func (broken) Connections([]int) (map[int][]host.Listener, error) { return nil, errBroken }
+func (broken) Environ(int) ([]string, error)                      { return nil, errBroken }
+func (broken) Cwd(int) (string, error)                            { return "", errBroken }
+func (broken) ProcRootFile(int, string, int64) ([]byte, error)    { return nil, errBroken }
+func (broken) UserName(int) string                                { return "" }
 
 func TestRecogniseWithoutSource(t *testing.T) {
 	procs, _ := captured(t)
@@ -98,9 +118,14 @@ func TestRecogniseWithoutSource(t *testing.T) {
 // fake answers from tables; what is not there does not exist.
 type fake struct {
 	listeners map[int][]host.Listener
+	connected map[int][]host.Listener
 	cwd       map[int]string
+	env       map[int][]string
 	files     map[string]string
 }
+
+func (f fake) Connections([]int) (map[int][]host.Listener, error) { return f.connected, nil }
+func (f fake) Environ(pid int) ([]string, error)                  { return f.env[pid], nil }
 
 func (f fake) Listeners([]int) (map[int][]host.Listener, error) { return f.listeners, nil }
 func (f fake) UserName(uid int) string                          { return map[int]string{27: "mysql"}[uid] }
@@ -413,16 +438,6 @@ func TestRecogniseOrder(t *testing.T) {
 	})
 }
 
-func BenchmarkRecognise(b *testing.B) {
-	procs, h := captured(b)
-	for n := range 2000 {
-		procs = append(procs, process(100000+n, 1, "/usr/bin/python3", "python3", fmt.Sprintf("python3 job %d", n)))
-	}
-	for b.Loop() {
-		Recognise(procs, h)
-	}
-}
-
 // counting counts the questions that a source is asked.
 type counting struct {
 	Source
@@ -433,6 +448,13 @@ func (c *counting) Listeners(pids []int) (map[int][]host.Listener, error) {
 	c.asked += len(pids)
 	return c.Source.Listeners(pids)
 }
+
+func (c *counting) Connections(pids []int) (map[int][]host.Listener, error) {
+	c.asked += len(pids)
+	return c.Source.Connections(pids)
+}
+
+func (c *counting) Environ(pid int) ([]string, error) { c.asked++; return c.Source.Environ(pid) }
 
 func (c *counting) Cwd(pid int) (string, error) { c.asked++; return c.Source.Cwd(pid) }
 

@@ -14,11 +14,12 @@ import (
 // works in its data directory. A save is a child process. The executable may be redis-check-rdb: one
 // binary serves under several names, and distributions differ in which of them is the file.
 var redisRecogniser = recogniser{
-	engine:   Redis,
-	parts:    []string{PartMain, PartSentinel, "save"},
-	identity: isRedis,
-	inspect:  inspectRedis,
-	members:  redisMembers,
+	engine:      Redis,
+	parts:       []string{PartMain, PartSave, PartSentinel},
+	executables: redisExecutables,
+	identity:    isRedis,
+	inspect:     inspectRedis,
+	members:     redisMembers,
 }
 
 const redisPort = 6379
@@ -66,7 +67,7 @@ func inspectRedis(s *scene, p *host.Process, inst *Instance) (signals []string) 
 func redisMembers(s *scene, p *host.Process, inst *Instance) (members []Member) {
 	for _, c := range s.children[p.PID] {
 		if !inst.Sentinel() && c.State != 'Z' && len(c.Args) > 0 && isRedisSave(c, p) {
-			members = append(members, Member{c.ProcID, "save"})
+			members = append(members, Member{c.ProcID, PartSave})
 		}
 	}
 	return members

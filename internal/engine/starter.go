@@ -12,19 +12,22 @@ import (
 
 // starterHelpers are commented examples of what usually runs beside an engine.
 var starterHelpers = map[string][]string{
-	MySQL: {
-		`backup: {role: helper, match: [{cmdline: '(mariabackup|xtrabackup|mysqldump|mariadb-dump).*{port}'}]}`,
-		`exporter: {role: helper, match: [{exe: mysqld_exporter, cmdline: '{port}'}]}`,
-	},
-	PostgreSQL: {
-		`backup: {role: helper, match: [{cmdline: '(pg_basebackup|pg_dump|pgbackrest|barman).*{port}'}]}`,
-		`vacuum: {role: helper, match: [{engine: postgresql, part: autovacuum}]}`,
-		`exporter: {role: helper, match: [{exe: postgres_exporter, env: 'DATA_SOURCE_URI=localhost:{port}'}]}`,
-	},
-	Redis: {
-		`exporter: {role: helper, match: [{exe: redis_exporter, cmdline: '{port}'}]}`,
-	},
+	Cassandra:  {starterBackup, starterTool},
+	ClickHouse: {starterBackup},
+	Etcd:       {starterBackup},
+	MongoDB:    {starterBackup, starterExporter},
+	MySQL:      {starterBackup, starterExporter, starterTool},
+	Oracle:     {starterBackup},
+	PostgreSQL: {starterBackup, `vacuum: {role: helper, match: [{engine: postgresql, part: autovacuum}]}`, starterExporter},
+	Redis:      {starterExporter},
+	ScyllaDB:   {`agents: {role: helper, match: [{helper: agent}]}`, starterTool},
 }
+
+const (
+	starterBackup   = `backup: {role: helper, match: [{helper: backup}]}`
+	starterExporter = `exporter: {role: helper, match: [{helper: exporter}]}`
+	starterTool     = `tools: {role: helper, match: [{helper: tool}]}`
+)
 
 // Starter returns a policy for the instances, as YAML: a template for each engine among them, with the
 // role that sets weights and without a limit, and helpers as comments. It changes who comes first
@@ -47,7 +50,7 @@ version: 1
 	for _, name := range Known() {
 		var of []Instance
 		for _, i := range instances {
-			if i.Engine == name && !i.Sentinel() && !i.Container {
+			if i.Engine == name && !i.Sentinel() && !i.Container && i.Flavor != ASM {
 				of = append(of, i)
 			}
 		}
@@ -87,7 +90,10 @@ func writeTemplate(b *strings.Builder, engine string, of []Instance) {
 		each += ", user: " + policy.Quote(user)
 	}
 	fmt.Fprintf(b, "  %q:\n    role: database\n    each: {%s}\n", name, each)
-	b.WriteString("    # groups:                    # helpers that share the instance's group; adapt and uncomment\n")
+	if len(starterHelpers[engine]) == 0 {
+		return
+	}
+	b.WriteString("    # groups:                    # helpers that share the instance's group; uncomment those you want\n")
 	for _, h := range starterHelpers[engine] {
 		fmt.Fprintf(b, "    #   %s\n", h)
 	}
@@ -132,6 +138,8 @@ func writeNotPlaced(b *strings.Builder, instances []Instance) {
 		switch {
 		case i.Container:
 			fmt.Fprintf(b, "# left out, it runs in a container:  %s\n", starterLine(i))
+		case i.Flavor == ASM:
+			fmt.Fprintf(b, "# left out, all databases of the host wait for ASM:  %s\n", starterLine(i))
 		case i.Sentinel():
 			fmt.Fprintf(b, "# left out, a sentinel holds no data:  %s\n", starterLine(i))
 		}

@@ -37,11 +37,12 @@ func TestStarter(t *testing.T) {
 	text := Starter(Recognise(procs, h))
 	golden(t, "starter.golden.yaml", text)
 	p := parse(t, text)
-	if len(p.Groups) != len(Known()) {
-		t.Fatalf("%d groups for %d engines", len(p.Groups), len(Known()))
+	engines := []string{MySQL, PostgreSQL, Redis}
+	if len(p.Groups) != len(engines) {
+		t.Fatalf("%d groups for %d engines", len(p.Groups), len(engines))
 	}
 	for n, g := range p.Groups {
-		if g.Role != policy.RoleDatabase || g.Each == nil || g.Each.Engine != Known()[n] {
+		if g.Role != policy.RoleDatabase || g.Each == nil || g.Each.Engine != engines[n] {
 			t.Errorf("group %s: role %q, each %+v", g.Name, g.Role, g.Each)
 		}
 	}
@@ -103,6 +104,8 @@ func TestStarterOddInstances(t *testing.T) {
 		{"none", nil, nil, "No database was found"},
 		{"no port", []Instance{{Engine: MySQL, Port: 3306}, {Engine: MySQL, Socket: "/run/a.sock"}}, []string{"{instance}"}, "mysql-a"},
 		{"only a container", []Instance{{Engine: Redis, Port: 6379, Container: true}}, nil, "in a container"},
+		{"Oracle with ASM", []Instance{{Engine: Oracle, SID: "BX1"}, {Engine: Oracle, Flavor: ASM, SID: "+ASM"}}, []string{"{instance}"}, "wait for ASM:  oracle-ASM"},
+		{"without helpers", []Instance{{Engine: SQLServer, Port: 1433}}, []string{"sqlserver{port}"}, "sqlserver1433"},
 		{"only a sentinel", []Instance{{Engine: Redis, Members: []Member{{host.ProcID{PID: 1}, PartSentinel}}}}, nil, "sentinel"},
 		{"line break in a path", []Instance{{Engine: PostgreSQL, Port: 1, DataDir: "/a\nversion: 2", User: "x\ny: z"}}, []string{"postgresql{port}"}, `\nversion`},
 	} {

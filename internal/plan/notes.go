@@ -17,6 +17,9 @@ func (d *desired) explainAll(in *Input) []Note {
 			notes = append(notes, Note{Group: g.Path, Text: "released: its limits stay lifted, and nothing of it is changed, until the next apply"})
 		}
 	}
+	for _, n := range in.Classified.Notes {
+		notes = append(notes, Note{Group: n.Group, Text: n.Text})
+	}
 	for _, n := range d.forest.nodes {
 		notes = append(notes, caveats(d, n)...)
 	}

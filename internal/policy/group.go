@@ -21,7 +21,7 @@ const ownGroup = "db"
 // a meaning to.
 const (
 	namePattern     = `^[a-z0-9A-Z][a-zA-Z0-9_.-]*$`
-	templatePattern = `^([a-z0-9A-Z]|\{(port|socket|datadir|engine|instance|user)\})([a-zA-Z0-9_.-]|\{(port|socket|datadir|engine|instance|user)\})*$`
+	templatePattern = `^([a-z0-9A-Z]|\{(port|socket|datadir|sid|engine|instance|user)\})([a-zA-Z0-9_.-]|\{(port|socket|datadir|sid|engine|instance|user)\})*$`
 	nameHint        = "a name starts with a letter or a digit and goes on with letters, digits, _ . and -"
 	maxName         = 128
 )
@@ -29,11 +29,11 @@ const (
 var (
 	nameRegexp  = regexp.MustCompile(namePattern)
 	braces      = regexp.MustCompile(`\{[a-z]+\}`)
-	placeholder = regexp.MustCompile(`\{(port|socket|datadir|engine|instance|user)\}`)
+	placeholder = regexp.MustCompile(`\{(port|socket|datadir|sid|engine|instance|user)\}`)
 )
 
 // placeholders are what a template's strings may hold for a property of the instance.
-var placeholders = []string{"{port}", "{socket}", "{datadir}", "{engine}", "{instance}", "{user}"}
+var placeholders = []string{"{port}", "{socket}", "{datadir}", "{sid}", "{engine}", "{instance}", "{user}"}
 
 func validName(name string) bool { return len(name) <= maxName && nameRegexp.MatchString(name) }
 
@@ -97,10 +97,10 @@ func (w *walker) checkTemplate(g, parent *Group, fail func(hint, format string, 
 		fail("take one `each` out", "group %s is a template inside a template", g.Path)
 	}
 	e := g.Each
-	pinned := e.Port != "" || e.Socket != "" || e.DataDir != "" || e.Instance != ""
-	if own := []string{"{port}", "{socket}", "{datadir}", "{instance}"}; !pinned &&
+	pinned := e.Port != "" || e.Socket != "" || e.DataDir != "" || e.SID != "" || e.Instance != ""
+	if own := []string{"{port}", "{socket}", "{datadir}", "{sid}", "{instance}"}; !pinned &&
 		!slices.ContainsFunc(own, func(p string) bool { return strings.Contains(g.Name, p) }) {
-		fail("put {port}, {socket}, {datadir} or {instance} into the name", "all instances of %s would share the one name %q", e.Engine, g.Name)
+		fail("put {port}, {socket}, {datadir}, {sid} or {instance} into the name", "all instances of %s would share the one name %q", e.Engine, g.Name)
 	}
 }
 
@@ -119,7 +119,11 @@ func (w *walker) checkMatches(entries []Match, group string, inTemplate bool, en
 			case found != "" && !inTemplate:
 				fail(fmt.Sprintf("add `each: {engine: …}` to group %s, or write the value out", group), "%s: %s has a value only in a group with `each`, or below one", f.name, found)
 			case text != "" && f.ofInstance && engine == "" && (f.name != "part" || !inTemplate):
-				fail("add `engine: mysql`, postgresql or redis", "%s needs engine beside it", f.name)
+				hint := "add `engine:` beside it, one of " + joinWords(engines)
+				if f.name == "sid" {
+					hint = "add `engine: oracle`"
+				}
+				fail(hint, "%s needs engine beside it", f.name)
 			}
 		}
 		w.checkMatches(m.Except, group, inTemplate, engine)
@@ -187,12 +191,15 @@ type matchField struct {
 	schema     schema
 }
 
-// engines that are recognised, each with its flavours ("mysql" is all of its own), and those that will be.
+// engines that are recognised, each with its flavours ("mysql" is all of its own).
 var (
-	engines      = []string{"mysql", "mariadb", "percona", "postgresql", "redis", "valkey"}
-	laterEngines = []string{"oracle", "scylladb", "cassandra", "mongodb"}
-	otherNames   = map[string]string{"postgres": "postgresql"}
+	engines = []string{"mysql", "mariadb", "percona", "postgresql", "redis", "valkey", "oracle", "asm", "mongodb",
+		"scylladb", "cassandra", "sqlserver", "clickhouse", "etcd"}
+	otherNames = map[string]string{"postgres": "postgresql", "mongo": "mongodb", "scylla": "scylladb", "mssql": "sqlserver"}
 )
+
+// helperKinds are what a helper program may be to its instance; internal/engine says which program is what.
+var helperKinds = []string{"agent", "backup", "exporter", "listener", "restore", "save", "tool"}
 
 // matchFields are the keys of a match entry.
 var matchFields = []matchField{
@@ -201,8 +208,10 @@ var matchFields = []matchField{
 		schema: schema{"anyOf": []any{schema{"type": "integer", "minimum": 1, "maximum": 65535}, schema{"const": "{port}"}}}},
 	{name: "socket", doc: "Unix socket the instance listens on.", of: func(m *Match) *string { return &m.Socket }, ofInstance: true, each: true, check: checkPath},
 	{name: "datadir", doc: "Data directory of the instance.", of: func(m *Match) *string { return &m.DataDir }, ofInstance: true, each: true, check: checkPath},
+	{name: "sid", doc: "SID of the Oracle instance.", of: func(m *Match) *string { return &m.SID }, ofInstance: true, each: true, check: checkSID},
 	{name: "instance", doc: "Name of the instance, such as PostgreSQL's 15/main.", of: func(m *Match) *string { return &m.Instance }, ofInstance: true, each: true},
 	{name: "part", doc: "Part of the instance, such as PostgreSQL's backends or walwriter.", of: func(m *Match) *string { return &m.Part }, ofInstance: true},
+	{name: "helper", doc: "Kind of helper program of the instance, such as backup.", of: func(m *Match) *string { return &m.Helper }, check: checkHelper, schema: schema{"enum": helperKinds}},
 	{name: "exe", doc: "Executable: a glob over its base name, or over its whole path when it holds a /.", of: func(m *Match) *string { return &m.Exe }, check: checkExe},
 	{name: "cmdline", doc: "Regular expression (RE2, unanchored) over the arguments joined by single spaces.", of: func(m *Match) *string { return &m.Cmdline }, check: checkRegexp, schema: schema{"type": "string", "format": "regex", "minLength": 1}},
 	{name: "user", doc: "Effective user, by name or number.", of: func(m *Match) *string { return &m.User }, each: true, check: checkAccount, schema: accountSchema},
@@ -245,7 +254,6 @@ func exceptObject() object[Match] {
 	for _, f := range matchFields {
 		o.fields = append(o.fields, fieldOf(f))
 	}
-	o.fields = append(o.fields, later[Match]("helper", "Helper program of an instance."), later[Match]("sid", "Oracle SID of the instance."))
 	return o
 }
 
@@ -267,7 +275,7 @@ func eachObject() object[Match] {
 		if f.each {
 			o.fields = append(o.fields, fieldOf(f))
 		} else {
-			o.elsewhere[f.name] = "each picks instances, not processes: its keys are engine, port, socket, datadir, instance and user"
+			o.elsewhere[f.name] = "each picks instances, not processes: its keys are engine, port, socket, datadir, sid, instance and user"
 		}
 	}
 	return o
@@ -295,7 +303,7 @@ func (w *walker) each(v value, o object[Match]) *Match {
 	before := len(w.problems)
 	o.read(w, v, "", m)
 	if m.Engine == "" && len(w.problems) == before {
-		w.fail(v.Node, "write `each: {engine: mysql}`, postgresql or redis", "each needs engine")
+		w.fail(v.Node, "write `each: {engine: mysql}`, or another of "+joinWords(engines), "each needs engine")
 	}
 	for _, f := range matchFields {
 		if found := placeholder.FindString(*f.of(m)); found != "" {
@@ -309,8 +317,6 @@ func checkEngine(text string) *fault {
 	switch {
 	case slices.Contains(engines, text) || text == "{engine}":
 		return nil
-	case slices.Contains(laterEngines, text):
-		return faultf("take it out for now", "%s is not yet supported", text)
 	case otherNames[text] != "":
 		return faultf("write "+otherNames[text], "%s goes by another name here", text)
 	}
@@ -319,6 +325,27 @@ func checkEngine(text string) *fault {
 		hint = fmt.Sprintf("did you mean %s?", near)
 	}
 	return faultf(hint, "%q is not known", text)
+}
+
+func checkHelper(text string) *fault {
+	if slices.Contains(helperKinds, text) {
+		return nil
+	}
+	hint := "helpers are " + joinWords(helperKinds)
+	if near := nearest(text, helperKinds); near != "" {
+		hint = fmt.Sprintf("did you mean %s?", near)
+	}
+	return faultf(hint, "%q is no kind of helper; a program is matched by exe", text)
+}
+
+// sidPattern is what Oracle takes: letters, digits and a few signs, with + before ASM's and - before MGMTDB's.
+var sidPattern = regexp.MustCompile(`^[+-]?[A-Za-z0-9_$#]{1,30}$`)
+
+func checkSID(text string) *fault {
+	if text != "{sid}" && !sidPattern.MatchString(text) {
+		return faultf("write it as it stands behind ora_pmon_", "%q is not a SID", text)
+	}
+	return nil
 }
 
 func checkPort(text string) *fault {

@@ -67,19 +67,20 @@ type Group struct {
 }
 
 // Match is one entry of `match:` (or `each:`): its keys AND, its Except take processes out again.
-// Strings may hold the placeholders of an enclosing template ({port}, {socket}, {datadir}, {engine}, {instance}, {user}).
+// Strings may hold the placeholders of an enclosing template ({port}, {socket}, {datadir}, {sid}, {engine}, {instance}, {user}).
 type Match struct {
-	Engine, Port, Socket, DataDir, Instance, Part string // engine and its instance
-	Exe                                           string // base name, or a path glob when it holds a "/"
-	Cmdline                                       string // RE2, unanchored, over the arguments joined by single spaces
-	User                                          string // name or number, effective
-	UnixGroup                                     string // name or number, effective or supplementary
-	Unit                                          string // systemd unit, from the cgroup path
-	Cgroup                                        string // glob over the path in any hierarchy, or a prefix ending at a "/"
-	Ancestor                                      string // exe base name, or path glob, of any ancestor
-	Env                                           string // NAME=VALUE or NAME
-	Except                                        []Match
-	Pos                                           Pos
+	Engine, Port, Socket, DataDir, SID, Instance, Part string // engine and its instance
+	Helper                                             string // kind of a helper program of the instance
+	Exe                                                string // base name, or a path glob when it holds a "/"
+	Cmdline                                            string // RE2, unanchored, over the arguments joined by single spaces
+	User                                               string // name or number, effective
+	UnixGroup                                          string // name or number, effective or supplementary
+	Unit                                               string // systemd unit, from the cgroup path
+	Cgroup                                             string // glob over the path in any hierarchy, or a prefix ending at a "/"
+	Ancestor                                           string // exe base name, or path glob, of any ancestor
+	Env                                                string // NAME=VALUE or NAME
+	Except                                             []Match
+	Pos                                                Pos
 }
 
 // Note is something a person should know about a policy on this host that is not an error.

@@ -1,0 +1,393 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"bulkhead/internal/host"
+)
+
+// candidateHelper is a process that runs a helper program.
+type candidateHelper struct {
+	p    *host.Process
+	tool *tool
+}
+
+func compareHelperPID(h candidateHelper, pid int) int { return cmp.Compare(h.p.PID, pid) }
+
+// attachment is what is known of a helper: whom it serves.
+type attachment struct {
+	helper    Helper
+	instances []host.ProcID // by main process
+	args      []string
+	asked     int // how often the source was asked
+	left      int // looks it still serves
+}
+
+// freshLooks is for how many looks a helper that nothing attaches is asked about each time: its connection may
+// be made a moment after its start.
+const freshLooks = 4
+
+// attach gives each helper to the instance that it serves. Each step is tried only when those before it say nothing:
+// what the program was told, who started it, what it is connected to, whether there is only one instance, its
+// user. Where two instances are left it is in the lists of both, and Sure in none.
+func (t *Tracker) attach(s *scene, found []Instance) {
+	a := attacher{scene: s, found: found}
+	old, known := t.helpers, make(map[host.ProcID]attachment, len(s.helpers))
+	same := a.sameInstances(old)
+	for _, h := range s.helpers {
+		kept, is := old[h.p.ProcID]
+		switch {
+		case !is || !slices.Equal(kept.args, h.p.Args):
+			kept = a.ask(h)
+		case !same || kept.left <= 0 || !kept.helper.Sure && kept.asked < freshLooks:
+			asked := kept.asked
+			kept = a.ask(h)
+			kept.asked += asked
+		default:
+			kept.left--
+			known[h.p.ProcID] = kept
+			continue
+		}
+		kept.left = cmp.Or(t.Keep, keepLooks)
+		known[h.p.ProcID] = kept
+	}
+	a.fromParents(s.helpers, known)
+	t.helpers = known
+	for _, h := range s.helpers {
+		kept := known[h.p.ProcID]
+		for _, main := range kept.instances {
+			if i := a.indexOf(main); i >= 0 {
+				found[i].Helpers = append(found[i].Helpers, kept.helper)
+			}
+		}
+	}
+	s.attachRMAN(found)
+	for i := range found {
+		for _, m := range found[i].Members {
+			if m.Part == PartSave {
+				found[i].Helpers = append(found[i].Helpers, Helper{ID: m.ID, Kind: HelperSave, Tool: "snapshot", Sure: true, How: "the server forked it"})
+			}
+		}
+		slices.SortStableFunc(found[i].Helpers, func(a, b Helper) int { return cmp.Compare(a.ID.PID, b.ID.PID) })
+	}
+}
+
+// attacher is one look's work of attaching helpers.
+type attacher struct {
+	*scene
+	found   []Instance
+	members map[int]int // pid → index of its instance; nil until asked for
+}
+
+// sameInstances says whether what is known was found out about the instances that there are now.
+func (a *attacher) sameInstances(old map[host.ProcID]attachment) bool {
+	for _, kept := range old {
+		for _, main := range kept.instances {
+			if a.indexOf(main) < 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (a *attacher) indexOf(main host.ProcID) int {
+	return slices.IndexFunc(a.found, func(i Instance) bool { return i.Main == main })
+}
+
+// member returns the index of the instance that a process belongs to, -1 for none.
+func (a *attacher) member(pid int) int {
+	if a.members == nil {
+		a.members = make(map[int]int)
+		for i := range a.found {
+			for _, m := range a.found[i].Members {
+				a.members[m.ID.PID] = i
+			}
+		}
+	}
+	if i, is := a.members[pid]; is {
+		return i
+	}
+	return -1
+}
+
+// verdict is what one step found.
+type verdict struct {
+	of   []int // indices of instances
+	sure bool
+	how  string
+}
+
+func (a *attacher) ask(h candidateHelper) attachment {
+	var env map[string]string
+	environment := func() map[string]string {
+		if env == nil {
+			env = a.env(h.p.PID)
+		}
+		return env
+	}
+	v := a.decide(h, environment)
+	if h.tool.rate.env != nil {
+		environment()
+	}
+	kept := attachment{args: h.p.Args, asked: 1, helper: Helper{
+		ID: h.p.ProcID, Kind: h.tool.kind, Tool: h.tool.name, Sure: v.sure, How: host.Printable(v.how), Rate: h.tool.rate.of(h.p, env),
+	}}
+	for _, i := range v.of {
+		kept.instances = append(kept.instances, a.found[i].Main)
+	}
+	if v.sure {
+		kept.helper.Serves = len(v.of)
+	}
+	return kept
+}
+
+// decide finds the instances that a helper serves, or may serve.
+func (a *attacher) decide(h candidateHelper, env func() map[string]string) verdict {
+	var all []int
+	for i := range a.found {
+		inst := &a.found[i]
+		if slices.Contains(h.tool.engines, inst.Engine) && !inst.Container && !inst.Sentinel() && inst.Flavor != ASM {
+			all = append(all, i)
+		}
+	}
+	if len(all) == 0 {
+		return verdict{}
+	}
+	if h.tool.kind == HelperListener {
+		return a.listens(h.p, all)
+	}
+	if v := a.startedSession(h.p, all); v.sure {
+		return v
+	}
+	t := a.targetOf(h.p, h.tool.ask, env)
+	left, v := a.told(h.p, &t, all)
+	if v.sure || left == nil {
+		return v
+	}
+	for _, step := range []func(*host.Process, []int) verdict{a.startedBy, a.connected} {
+		if v := step(h.p, left); v.sure {
+			return v
+		}
+	}
+	if t.remote() {
+		return verdict{} // it serves another host, as far as can be told
+	}
+	if len(left) == 1 {
+		return verdict{left, true, "it is the only " + a.found[left[0]].Engine + " instance here"}
+	}
+	if v := a.sameUser(h.p, left); v.sure {
+		return v
+	}
+	return verdict{of: left, how: "nothing tells which of " + a.names(left) + " it serves"}
+}
+
+// told narrows the instances down by what the helper was told. None left: it serves none of this host.
+func (a *attacher) told(p *host.Process, t *target, all []int) (left []int, v verdict) {
+	which := func(fits func(*Instance) bool) (some []int) {
+		for _, i := range all {
+			if fits(&a.found[i]) {
+				some = append(some, i)
+			}
+		}
+		return some
+	}
+	narrowed := func(some []int, said string) ([]int, verdict) {
+		if len(some) == 1 {
+			return some, verdict{some, true, said}
+		}
+		return some, verdict{}
+	}
+	if t.dataDir != "" {
+		return narrowed(which(func(i *Instance) bool { return path.Clean(i.DataDir) == t.dataDir }), t.saidDir)
+	}
+	if t.sid != "" {
+		return narrowed(which(func(i *Instance) bool { return i.SID == t.sid }), t.saidSID)
+	}
+	if t.config != "" && len(t.points) == 0 {
+		if some := which(func(i *Instance) bool { return i.Config == t.config }); len(some) == 1 {
+			return narrowed(some, t.saidConfig)
+		}
+		t.fromOptionFile(string(a.file(p.PID, t.config)), t.saidConfig)
+	}
+	if t.remote() {
+		return all, verdict{} // only a connection can show that it is a name of this host
+	}
+	var said string
+	var some []int
+	asked := false
+	for _, pt := range t.points {
+		if !localHost(pt.host) || pt.port == 0 && pt.socket == "" {
+			continue
+		}
+		asked = true
+		for _, i := range which(pt.fits) {
+			if !slices.Contains(some, i) {
+				some, said = append(some, i), pt.said
+			}
+		}
+	}
+	if !asked {
+		return all, verdict{}
+	}
+	slices.Sort(some)
+	return narrowed(some, said)
+}
+
+// fits says whether an address is one of an instance. A host that is a path is PostgreSQL's directory of sockets.
+func (pt point) fits(i *Instance) bool {
+	switch {
+	case pt.socket != "":
+		return i.Socket != "" && path.Clean(i.Socket) == path.Clean(pt.socket)
+	case path.IsAbs(pt.host) && i.Socket != "" && path.Dir(i.Socket) != path.Clean(pt.host) && i.Engine == PostgreSQL:
+		return false
+	}
+	return pt.port == i.Port || slices.Contains(i.Ports, pt.port)
+}
+
+// startedBy looks for a process of an instance among the ancestors: an archive_command, a hook.
+func (a *attacher) startedBy(p *host.Process, all []int) verdict {
+	for parent := range a.ancestors(p) {
+		if i := a.member(parent.PID); i >= 0 && slices.Contains(all, i) {
+			return verdict{[]int{i}, true, fmt.Sprintf("process %d, of the instance, started it", parent.PID)}
+		}
+	}
+	return verdict{}
+}
+
+// startedSession looks for a session of an Oracle instance that a helper started for itself.
+func (a *attacher) startedSession(p *host.Process, all []int) verdict {
+	for _, i := range all {
+		if a.found[i].Engine != Oracle {
+			continue
+		}
+		for _, m := range a.found[i].Members {
+			if o := a.process(m.ID.PID); o != nil && o.PPID == p.PID {
+				return verdict{[]int{i}, true, fmt.Sprintf("it started process %d, a session", m.ID.PID)}
+			}
+		}
+	}
+	return verdict{}
+}
+
+// connected asks the kernel which instance a helper talks to.
+func (a *attacher) connected(p *host.Process, all []int) verdict {
+	list, _ := a.src.Connections([]int{p.PID}) // nothing known is nothing found
+	var some []int
+	how := ""
+	for _, c := range list[p.PID] {
+		for _, i := range all {
+			inst := &a.found[i]
+			if c.Port != 0 && (c.Port == inst.Port || slices.Contains(inst.Ports, c.Port)) || c.Port == 0 && c.Address == inst.Socket {
+				how = "it is connected to " + c.Address
+				if !slices.Contains(some, i) {
+					some = append(some, i)
+				}
+			}
+		}
+	}
+	return verdict{some, len(some) == 1, how}
+}
+
+// sameUser takes the one instance that runs as the helper's user.
+func (a *attacher) sameUser(p *host.Process, all []int) verdict {
+	user := a.userName(p.UID)
+	var some []int
+	for _, i := range all {
+		if a.found[i].User == user {
+			some = append(some, i)
+		}
+	}
+	return verdict{some, len(some) == 1, "of " + a.names(all) + " only this one runs as its user " + user}
+}
+
+// listens finds the instances that an Oracle listener serves: those that are connected to it, to register, and those
+// that are connected to none here. A listener that was told of an instance by its configuration alone cannot be
+// told from one that serves it not.
+func (a *attacher) listens(p *host.Process, all []int) verdict {
+	sockets, _ := a.src.Listeners([]int{p.PID})
+	var own, free []int
+	for _, i := range all {
+		switch at := a.registers(i); {
+		case slices.ContainsFunc(at, func(c host.Listener) bool { return slices.ContainsFunc(sockets[p.PID], sameEnd(c)) }):
+			own = append(own, i)
+		case !slices.ContainsFunc(at, func(c host.Listener) bool { return c.Port != 0 && a.otherListener(p, c) }):
+			free = append(free, i)
+		}
+	}
+	served := slices.Sorted(slices.Values(append(own, free...)))
+	how := "a listener may serve every instance here"
+	if len(own) > 0 {
+		how = a.names(own) + " registered there"
+	}
+	return verdict{served, true, how}
+}
+
+func sameEnd(c host.Listener) func(host.Listener) bool {
+	return func(l host.Listener) bool {
+		return c.Port != 0 && c.Port == l.Port || c.Port == 0 && c.Address != "" && c.Address == l.Address
+	}
+}
+
+// registers returns what the processes of an instance that register it (LREG, before 12.1 PMON) are connected to.
+func (a *attacher) registers(i int) (all []host.Listener) {
+	pids := []int{a.found[i].Main.PID}
+	for _, m := range a.found[i].Members {
+		if p := a.process(m.ID.PID); p != nil && m.Part == "background" && oracleProcess(p).name == "lreg" {
+			pids = append(pids, p.PID)
+		}
+	}
+	list, _ := a.src.Connections(pids)
+	for _, pid := range pids {
+		all = append(all, list[pid]...)
+	}
+	return all
+}
+
+// otherListener says whether another listener of this host is at the end of a connection.
+func (a *attacher) otherListener(than *host.Process, c host.Listener) bool {
+	for _, h := range a.helpers {
+		if h.tool.kind != HelperListener || h.p.PID == than.PID {
+			continue
+		}
+		if sockets, _ := a.src.Listeners([]int{h.p.PID}); slices.ContainsFunc(sockets[h.p.PID], sameEnd(c)) {
+			return true
+		}
+	}
+	return false
+}
+
+// fromParents gives helpers that nothing attached to the instance of the helper that started them: a worker process, a
+// compressing copy.
+func (a *attacher) fromParents(helpers []candidateHelper, known map[host.ProcID]attachment) {
+	for _, h := range helpers {
+		kept := known[h.p.ProcID]
+		if kept.helper.Sure || len(kept.instances) == 0 {
+			continue
+		}
+		for parent := range a.ancestors(h.p) {
+			if of, is := known[parent.ProcID]; is && of.helper.Sure && len(of.instances) == 1 && slices.Contains(kept.instances, of.instances[0]) {
+				kept.instances, kept.helper.Sure, kept.helper.Serves = of.instances, true, 1
+				kept.helper.How = fmt.Sprintf("process %d, its helper, started it", parent.PID)
+				known[h.p.ProcID] = kept
+				break
+			}
+		}
+	}
+}
+
+func (a *attacher) names(of []int) string {
+	var names []string
+	for _, i := range of {
+		names = append(names, a.found[i].Name())
+	}
+	const most = 6
+	if more := len(names) - most; more > 0 {
+		names = append(names[:most], fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,90 @@
+package engine
+
+import (
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"bulkhead/internal/host"
+)
+
+// Cassandra: a Java virtual machine whose main class is CassandraDaemon. Never seen on a real one.
+var cassandraRecogniser = recogniser{
+	engine:      Cassandra,
+	parts:       []string{PartMain},
+	executables: []string{"java"},
+	identity:    isCassandra,
+	inspect:     inspectCassandra,
+	members:     alone,
+}
+
+const (
+	cassandraPort  = 9042
+	cassandraClass = "org.apache.cassandra.service.CassandraDaemon"
+)
+
+// cassandraConfigs are tried when neither an option nor the class path leads to the file.
+var cassandraConfigs = []string{"/etc/cassandra/cassandra.yaml", "/etc/cassandra/conf/cassandra.yaml", "/etc/cassandra/default.conf/cassandra.yaml"}
+
+// isCassandra asks for the main class as an argument of its own; what follows it are Cassandra's arguments.
+func isCassandra(p *host.Process) bool {
+	return path.Base(p.Exe) == "java" && slices.Contains(p.Args[1:], cassandraClass) ||
+		p.Exe == "" && programName(p) == "java" && slices.Contains(p.Args[1:], cassandraClass)
+}
+
+func inspectCassandra(s *scene, p *host.Process, inst *Instance) (signals []string) {
+	props, classpath := javaOptions(p.Args)
+	var dirs []string
+	for dir := range strings.SplitSeq(classpath, ":") {
+		if len(dirs) < 8 && path.IsAbs(dir) && !strings.HasSuffix(dir, ".jar") && !strings.HasSuffix(dir, "*") {
+			dirs = append(dirs, path.Join(dir, "cassandra.yaml"))
+		}
+	}
+	given := strings.TrimPrefix(strings.TrimPrefix(props["cassandra.config"], "file://"), "file:")
+	var config map[string]string
+	for _, name := range append(append([]string{given}, dirs...), cassandraConfigs...) {
+		if data := s.file(p.PID, name); data != nil {
+			inst.Config, config = name, yamlScalars(string(data))
+			signals = append(signals, "has the configuration "+name)
+			break
+		}
+	}
+	storage := props["cassandra.storagedir"]
+	if storage != "" || props["cassandra.logdir"] != "" || props["cassandra-pidfile"] != "" {
+		signals = append(signals, "was given Cassandra's properties")
+	}
+	data := strings.TrimSuffix(config["data_file_directories"], "/data")
+	inst.DataDir = cleanPath(firstOf(data, storage))
+	port, _ := strconv.Atoi(config["native_transport_port"])
+	if port == 0 {
+		port = cassandraPort
+	}
+	inst.Version = jarVersion(classpath, "apache-cassandra-")
+	return append(signals, s.listen(inst, endpoints{port: port}, cassandraPort)...)
+}
+
+// javaOptions reads the system properties and the class path of a Java virtual machine.
+func javaOptions(args []string) (props map[string]string, classpath string) {
+	props = make(map[string]string)
+	for i, arg := range args {
+		if def, ok := strings.CutPrefix(arg, "-D"); ok {
+			name, value, _ := strings.Cut(def, "=")
+			props[name] = value
+		}
+		if (arg == "-cp" || arg == "-classpath" || arg == "--class-path") && i+1 < len(args) {
+			classpath = args[i+1]
+		}
+	}
+	return props, classpath
+}
+
+// jarVersion finds the version in the name of an archive: "…/apache-cassandra-4.1.3.jar".
+func jarVersion(classpath, name string) string {
+	_, rest, ok := strings.Cut(classpath, "/"+name)
+	if !ok {
+		return ""
+	}
+	rest, _, _ = strings.Cut(rest, ".jar")
+	return leadingVersion.FindString(rest)
+}

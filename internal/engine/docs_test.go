@@ -1,0 +1,57 @@
+package engine
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"bulkhead/internal/policy"
+)
+
+// The account of engines and helpers names every engine, part, helper and rate option there is, and its examples
+// are policies.
+func TestDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/engines.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := string(text)
+	word := func(w string) bool {
+		return regexp.MustCompile(`(^|[^\w-])` + regexp.QuoteMeta(w) + `($|[^\w-])`).MatchString(doc)
+	}
+	for _, name := range Known() {
+		if !strings.Contains(doc, "\n| "+name) {
+			t.Errorf("no row for engine %s", name)
+		}
+		for _, part := range Parts(name) {
+			if !word(part) {
+				t.Errorf("part %s of %s is not there", part, name)
+			}
+		}
+	}
+	for i := range tools {
+		if !word(tools[i].name) {
+			t.Errorf("helper %s is not there", tools[i].name)
+		}
+		for _, option := range append(tools[i].rate.options, tools[i].rate.env...) {
+			if strings.HasPrefix(option, "--") && !strings.Contains(doc, option) {
+				t.Errorf("rate option %s of %s is not there", option, tools[i].name)
+			}
+		}
+	}
+	for _, kind := range HelperKinds() {
+		if !strings.Contains(doc, "\n| "+kind+" |") {
+			t.Errorf("no row for helpers of the kind %s", kind)
+		}
+	}
+	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(doc, -1)
+	if len(examples) != 2 {
+		t.Fatalf("%d examples", len(examples))
+	}
+	for _, e := range examples {
+		if _, err := policy.Parse([]policy.Source{{Path: "example", Text: e[1]}}); err != nil {
+			t.Errorf("an example is wrong:\n%s\n%v", e[1], err)
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package engine
+
+import (
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"bulkhead/internal/host"
+)
+
+// etcd: one process, etcd. Every option may also be a variable of its environment (ETCD_DATA_DIR), as Debian's
+// unit has them, or stand in a configuration file, which replaces both.
+var etcdRecogniser = recogniser{
+	engine:      Etcd,
+	parts:       []string{PartMain},
+	executables: []string{"etcd"},
+	identity:    isEtcd,
+	inspect:     inspectEtcd,
+	members:     alone,
+}
+
+const etcdPort = 2379
+
+func isEtcd(p *host.Process) bool {
+	if !isProgram(p, []string{"etcd"}, []string{"etcd"}) || hasOption(p.Args, "--version", "-version", "--help", "-help", "-h") {
+		return false
+	}
+	return len(p.Args) < 2 || strings.HasPrefix(p.Args[1], "-") // "etcd gateway" and "etcd grpc-proxy" hold no data
+}
+
+func inspectEtcd(s *scene, p *host.Process, inst *Instance) (signals []string) {
+	opts := longOptions(p.Args, nil)
+	if len(opts) > 0 {
+		signals = append(signals, "was given options")
+	}
+	for _, name := range []string{"name", "data-dir", "listen-client-urls", "advertise-client-urls", "config-file"} {
+		if value := s.env(p.PID)["ETCD_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_"))]; value != "" && opts[name] == "" {
+			opts[name] = value
+			signals = append(signals, "has etcd's variables in its environment")
+		}
+	}
+	signals = slices.Compact(signals)
+	cwd := s.cwd(p.PID)
+	if name := absoluteIn(cwd, opts["config-file"]); name != "" {
+		inst.Config = name
+		opts = yamlScalars(string(s.file(p.PID, name)))
+	}
+	dir := opts["data-dir"]
+	if dir == "" {
+		dir = firstOf(opts["name"], "default") + ".etcd"
+	}
+	inst.DataDir = cleanPath(absoluteIn(cwd, dir))
+	urls := strings.Split(firstOf(opts["listen-client-urls"], opts["advertise-client-urls"]), ",")
+	port := urlPort(urls[0])
+	if port == 0 {
+		port = etcdPort
+	}
+	return append(signals, s.listen(inst, endpoints{port: port}, etcdPort)...)
+}
+
+func urlPort(text string) int {
+	u, err := url.Parse(strings.TrimSpace(text))
+	if err != nil {
+		return 0
+	}
+	port, err := strconv.Atoi(u.Port())
+	if err != nil || port < 0 || port > 65535 {
+		return 0
+	}
+	return port
+}
+
+// env returns the environment of a process by name; empty when it cannot be read.
+func (s *scene) env(pid int) map[string]string {
+	values := make(map[string]string)
+	all, err := s.src.Environ(pid)
+	if err != nil {
+		return values
+	}
+	for _, e := range all {
+		if name, value, ok := strings.Cut(e, "="); ok {
+			values[name] = value
+		}
+	}
+	return values
+}
