@@ -36,8 +36,12 @@ func within(t *testing.T, what string, asked, percent float64, measure func() fl
 			break
 		}
 	}
-	if off > percent || off < -percent {
-		t.Errorf("%s: %+.1f %% off what was asked, more than %.0f %%", what, off, percent)
+	switch {
+	case off > percent:
+		t.Errorf("%s: %+.1f %% off what was asked, more than %.0f %%: the limit does not hold", what, off, percent)
+	case off < -percent:
+		t.Errorf("%s: %+.1f %% off what was asked, more than %.0f %%, in each of %d tries: the limit is too tight, or this host too busy for a load that reaches it; run the test again on a quiet one",
+			what, off, percent, tries)
 	}
 }
 
