@@ -212,7 +212,7 @@ func scriptOf(p *host.Process) *tool {
 // toolkitTool is a tool of Percona Toolkit under its own name.
 func toolkitTool(name string) *tool {
 	t := toolkit
-	t.name = name
+	t.name = host.Printable(name[:min(len(name), 40)]) // it is whatever a script is called
 	if slices.Contains(toolkitAgents, name) {
 		t.kind, t.rate = HelperAgent, rateOption{}
 	}

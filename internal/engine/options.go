@@ -119,6 +119,10 @@ func yamlText(v string) string {
 			return v[1 : 1+end]
 		}
 	}
+	if list, ok := strings.CutPrefix(v, "["); ok { // a list in one line: its first item
+		v, _, _ = strings.Cut(strings.TrimRight(list, "] "), ",")
+		return yamlText(v)
+	}
 	if strings.HasPrefix(v, "#") {
 		return ""
 	}

@@ -73,7 +73,7 @@ func inspectOracle(s *scene, p *host.Process, inst *Instance) (signals []string)
 	case "asm", "apx", "ios": // the disk manager, its proxy, its I/O server
 		inst.Flavor = ASM
 	}
-	inst.Version = pathVersion(p.Exe, "product", "grid")
+	inst.Version = pathVersion(p.Exe, "product", "app")
 	// The processes of an instance work in $ORACLE_HOME/dbs.
 	home := path.Dir(path.Dir(p.Exe))
 	if dir := s.cwd(p.PID); dir != "" && (p.Exe == "" && path.Base(dir) == "dbs" || dir == path.Join(home, "dbs")) {

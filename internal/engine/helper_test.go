@@ -1,0 +1,309 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"bulkhead/internal/host"
+)
+
+func TestHelperOf(t *testing.T) {
+	const python, perl, java = "/usr/bin/python3.11", "/usr/bin/perl", "/usr/lib/jvm/java-17-openjdk-amd64/bin/java"
+	for _, test := range []struct{ exe, comm, cmdline, want string }{
+		{"/usr/bin/mariadb-backup", "mariabackup", "mariabackup --backup", "backup mariabackup"},
+		{"/usr/bin/mariadb-dump", "mysqldump", "mysqldump shop", "backup mysqldump"},
+		{"", "mysqldump", "mysqldump shop", "backup mysqldump"}, // whose executable cannot be read
+		{"/usr/lib/postgresql/15/bin/pg_dump", "pg_dump", "pg_dump shop", "backup pg_dump"},
+		{"/usr/bin/prometheus-mysqld-exporter", "prometheus-mysq", "prometheus-mysqld-exporter", "exporter mysqld_exporter"},
+		{python, "barman", "/usr/bin/python3 /usr/bin/barman backup main", "backup barman"},
+		{python, "wal-e", "/usr/bin/python3 -u /usr/local/bin/wal-e backup-push /pg", "backup wal-e"},
+		{perl, "pt-archiver", "/usr/bin/perl /usr/bin/pt-archiver --source h=localhost", "tool pt-archiver"},
+		{perl, "pt-heartbeat", "perl -w /usr/bin/pt-heartbeat --update", "agent pt-heartbeat"},
+		{java, "java", "java -Xmx128m -cp /etc/cassandra org.apache.cassandra.tools.NodeTool compact", "tool nodetool"},
+		{java, "scylla-jmx", "/opt/scylladb/jmx/symlinks/scylla-jmx -jar /opt/scylladb/jmx/scylla-jmx-1.0.jar", "agent scylla-jmx"},
+		{"/usr/bin/redis-cli", "redis-cli", "redis-cli --rdb /tmp/x.rdb", "backup redis-cli"},
+		{"/usr/bin/etcdctl", "etcdctl", "etcdctl snapshot save /tmp/x", "backup etcdctl"},
+		{"/usr/bin/etcdctl", "etcdctl", "etcdctl defrag", "tool etcdctl"},
+		{"/u01/app/oracle/product/19/bin/tnslsnr", "tnslsnr", "tnslsnr LISTENER -inherit", "listener tnslsnr"},
+
+		{"/usr/bin/redis-cli", "redis-cli", "redis-cli get x", ""},
+		{"/usr/bin/etcdctl", "etcdctl", "etcdctl get x", ""},
+		{"/usr/bin/vim.basic", "vim", "vim mysqldump", ""},
+		{"/usr/bin/grep", "grep", "grep pg_dump", ""},
+		{"/usr/bin/bash", "bash", "bash -c mysqldump", ""}, // its child is the helper
+		{"/usr/bin/bash", "bash", "-bash", ""},
+		{perl, "pt-summary", "perl /usr/bin/pt-summary", ""},
+		{perl, "perl", "perl /usr/bin/top /usr/bin/pt-archiver", ""},
+		{python, "python3", "python3 /opt/app.py barman", ""},
+		{"/usr/sbin/mysqld", "mysqld", "mysqld --port=3306", ""},
+		{"", "", "", ""},
+	} {
+		p := process(100, 1, test.exe, test.comm, test.cmdline)
+		kind, name, _, ok := HelperOf(&p)
+		if got := strings.TrimSpace(kind + " " + name); got != test.want || ok != (test.want != "") {
+			t.Errorf("%q of %s is %q, want %q", test.cmdline, test.exe, got, test.want)
+		}
+	}
+}
+
+// serving says which instances list a helper: "mysql3306", or "mysql3306? mysql3307?" for one that may serve either.
+func serving(found []Instance, pid int) string {
+	var names []string
+	for _, i := range found {
+		for _, h := range i.Helpers {
+			if h.ID.PID == pid {
+				name := i.Name()
+				if !h.Sure {
+					name += "?"
+				}
+				names = append(names, name)
+			}
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+// three servers: two of one engine, so that a helper must be told apart, and one whose user is another's.
+func threeServers() ([]host.Process, fake) {
+	pg := "/usr/lib/postgresql/15/bin/postgres"
+	a, b := process(100, 1, pg, "postgres", pg+" -D /pg/a"), process(200, 1, pg, "postgres", pg+" -D /pg/b")
+	b.UID = 28
+	archiver := process(101, 100, pg, "postgres", "")
+	archiver.Args = []string{"postgres: archiver "}
+	src := fake{
+		listeners: map[int][]host.Listener{
+			100: listening(100, 5432, "/run/postgresql/.s.PGSQL.5432")[100],
+			200: listening(200, 5433, "/srv/b/.s.PGSQL.5433")[200],
+		},
+		files: map[string]string{
+			"/etc/pgbackrest.conf":     "[global]\nrepo1-path=/b\n[main]\npg1-path=/pg/b\n[far]\npg1-host=db9\npg1-path=/pg/a\n",
+			"/etc/barman.d/first.conf": "[first]\nconninfo = host=localhost port=5432 user=barman dbname=postgres\n",
+			"/etc/pgbackrest/own.conf": "[main]\npg1-path=/pg/a\n",
+			"/etc/barman.d/far.conf":   "[far]\nconninfo = host=db9 port=5432\n",
+		},
+	}
+	return []host.Process{a, archiver, b}, src
+}
+
+func TestAttach(t *testing.T) {
+	const both = "postgresql5432? postgresql5433?"
+	bin := "/usr/lib/postgresql/15/bin/"
+	for _, test := range []struct {
+		name, exe, cmdline string
+		env                []string
+		connected          []any
+		ppid, uid          int
+		want               string
+	}{
+		{name: "nothing tells", exe: bin + "pg_dump", cmdline: "pg_dump shop", want: both},
+		{name: "port", exe: bin + "pg_dump", cmdline: "pg_dump -p 5433 shop", want: "postgresql5433"},
+		{name: "port, joined", exe: bin + "pg_dump", cmdline: "pg_dump -p5433 shop", want: "postgresql5433"},
+		{name: "port, long", exe: bin + "pg_dump", cmdline: "pg_dump --port=5432 --host 127.0.0.1", want: "postgresql5432"},
+		{name: "directory of the socket", exe: bin + "pg_dump", cmdline: "pg_dump -h /srv/b -p 5433", want: "postgresql5433"},
+		{name: "another directory", exe: bin + "pg_dump", cmdline: "pg_dump -h /srv/c -p 5433", want: ""},
+		{name: "connection string", exe: bin + "pg_basebackup", cmdline: "pg_basebackup -D /b -d postgresql://x@localhost:5433/shop", want: "postgresql5433"},
+		{name: "port of nobody", exe: bin + "pg_dump", cmdline: "pg_dump -p 5499", want: ""},
+		{name: "another host", exe: bin + "pg_dump", cmdline: "pg_dump -h db9.example.com -p 5432", want: ""},
+		{name: "a name of this host", exe: bin + "pg_dump", cmdline: "pg_dump -h me.example.com -p 5433", connected: []any{5433}, want: "postgresql5433"},
+		{name: "environment", exe: bin + "pg_dump", cmdline: "pg_dump", env: []string{"PGPORT=5433"}, want: "postgresql5433"},
+		{name: "arguments before environment", exe: bin + "pg_dump", cmdline: "pg_dump -p 5432", env: []string{"PGPORT=5433"}, want: "postgresql5432"},
+		{name: "connected by TCP", exe: bin + "pg_dump", cmdline: "pg_dump", connected: []any{5433}, want: "postgresql5433"},
+		{name: "connected by a socket", exe: bin + "pg_dump", cmdline: "pg_dump", connected: []any{"/run/postgresql/.s.PGSQL.5432"}, want: "postgresql5432"},
+		{name: "connected to both", exe: bin + "pg_dump", cmdline: "pg_dump", connected: []any{5432, 5433}, want: both},
+		{name: "started by the archiver", exe: "/usr/bin/wal-g", cmdline: "wal-g wal-push /pg/x", ppid: 101, want: "postgresql5432"},
+		{name: "its user", exe: bin + "pg_dump", cmdline: "pg_dump", uid: 28, want: "postgresql5433"},
+		{name: "stanza", exe: "/usr/bin/pgbackrest", cmdline: "pgbackrest --stanza=main backup", want: "postgresql5433"},
+		{name: "stanza of a file", exe: "/usr/bin/pgbackrest", cmdline: "pgbackrest --config=/etc/pgbackrest/own.conf --stanza=main backup", want: "postgresql5432"},
+		{name: "stanza of another host", exe: "/usr/bin/pgbackrest", cmdline: "pgbackrest --stanza=far backup", want: ""},
+		{name: "data directory", exe: "/usr/bin/pgbackrest", cmdline: "pgbackrest --pg1-path=/pg/a --process=1 backup:local", want: "postgresql5432"},
+		{name: "barman", exe: "/usr/bin/python3.11", cmdline: "python3 /usr/bin/barman backup first", want: "postgresql5432"},
+		{name: "barman for another host", exe: "/usr/bin/python3.11", cmdline: "python3 /usr/bin/barman backup far", want: ""},
+		{name: "wal-g with its directory", exe: "/usr/bin/wal-g", cmdline: "wal-g backup-push /pg/b", want: "postgresql5433"},
+		{name: "exporter", exe: "/usr/bin/postgres_exporter", cmdline: "postgres_exporter", env: []string{"DATA_SOURCE_NAME=user=x host=localhost port=5433"}, want: "postgresql5433"},
+		{name: "exporter of both", exe: "/usr/bin/postgres_exporter", cmdline: "postgres_exporter",
+			env: []string{"DATA_SOURCE_NAME=postgresql://x:y@localhost:5432/a,postgresql://x:y@localhost:5433/a"}, want: both},
+		{name: "of another engine", exe: "/usr/bin/mysqldump", cmdline: "mysqldump", want: ""},
+	} {
+		procs, src := threeServers()
+		h := process(300, 1, test.exe, "", test.cmdline)
+		h.UID = 1000 + test.uid
+		if test.uid != 0 {
+			h.UID = test.uid
+		}
+		if test.ppid != 0 {
+			// As the server does it: by a shell.
+			h.PPID = 299
+			procs = append(procs, process(299, test.ppid, "/usr/bin/dash", "sh", "sh -c archive"))
+		}
+		src.env = map[int][]string{300: test.env}
+		src.connected = listening(300, test.connected...)
+		found := Recognise(append(procs, h), src)
+		if got := serving(found, 300); got != test.want {
+			t.Errorf("%s: %q serves %q, want %q", test.name, test.cmdline, got, test.want)
+		}
+	}
+}
+
+// With one instance there is nothing to guess, unless the helper was told another host; and a container is left alone.
+func TestAttachToTheOnlyOne(t *testing.T) {
+	server := process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --port=3306")
+	inside := process(200, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --port=3307")
+	inside.ForeignNamespace, inside.Cgroups = true, map[string]string{"unified": "/docker/" + strings.Repeat("a", 64)}
+	plain := process(300, 1, "/usr/bin/mysqldump", "mysqldump", "mysqldump shop")
+	far := process(301, 1, "/usr/bin/mysqldump", "mysqldump", "mysqldump -h db9 shop")
+	in := process(302, 1, "/usr/bin/mysqldump", "mysqldump", "mysqldump -P 3307 -h 127.0.0.1")
+	found := Recognise([]host.Process{server, inside, plain, far, in}, fake{})
+	if got := fmt.Sprint(serving(found, 300), "/", serving(found, 301), "/", serving(found, 302)); got != "mysql3306//" {
+		t.Errorf("they serve %q", got)
+	}
+}
+
+// A listener serves those that registered with it, and those that are registered nowhere.
+func TestListener(t *testing.T) {
+	procs, src := published(t, "testdata/published/oracle.txt")
+	other := process(2062, 1, "/u01/app/oracle/product/12.1.0/dbhome_1/bin/tnslsnr", "tnslsnr", "tnslsnr OTHER -inherit")
+	procs = append(procs, other)
+	src.listeners[2062] = listening(2062, 1522)[2062]
+	if found := Recognise(procs, src); serving(found, 2061) != "oracle-BXTST01 oracle-BXTST02" || serving(found, 2062) != "" {
+		t.Errorf("they serve %q and %q", serving(found, 2061), serving(found, 2062))
+	}
+	src.connected[5031] = listening(5031, 1522)[5031]
+	if found := Recognise(procs, src); serving(found, 2061) != "oracle-BXTST01" || serving(found, 2062) != "oracle-BXTST02" {
+		t.Errorf("they serve %q and %q", serving(found, 2061), serving(found, 2062))
+	}
+	src.connected = nil
+	found := Recognise(procs, src)
+	if serving(found, 2062) != "oracle-BXTST01 oracle-BXTST02" {
+		t.Errorf("an unknown listener serves %q", serving(found, 2062))
+	}
+	for _, i := range found {
+		for _, h := range i.Helpers {
+			if h.Kind == HelperListener && h.Serves != 2 {
+				t.Errorf("%+v", h)
+			}
+		}
+	}
+}
+
+// What is known of a helper is not asked again, what is not known is at first, and a new instance changes everything.
+func TestTrackerHelpers(t *testing.T) {
+	procs, src := threeServers()
+	known := process(300, 1, "/usr/bin/pg_dump", "pg_dump", "pg_dump -p 5433")
+	open := process(301, 1, "/usr/bin/pg_dump", "pg_dump", "pg_dump shop")
+	open.UID = 1000
+	procs = append(procs, known, open)
+	var tracker Tracker
+	asked := func() int {
+		c := &counting{Source: src}
+		found := tracker.Recognise(procs, c)
+		if got := serving(found, 300); got != "postgresql5433" {
+			t.Errorf("serves %q", got)
+		}
+		return c.asked
+	}
+	asked()
+	if n := asked(); n == 0 {
+		t.Error("a helper without an instance is not asked again")
+	}
+	for range freshLooks {
+		asked()
+	}
+	if n := asked(); n != 0 {
+		t.Errorf("%d questions about what is known", n)
+	}
+	src.connected = listening(301, 5432)
+	tracker = Tracker{}
+	if got := serving(tracker.Recognise(procs, src), 301); got != "postgresql5432" {
+		t.Errorf("serves %q", got)
+	}
+	// The instance of a known helper ends: whoever has its port now is another one.
+	procs = slices.DeleteFunc(procs, func(p host.Process) bool { return p.PID == 200 })
+	if got := serving(tracker.Recognise(procs, src), 300); got != "" {
+		t.Errorf("serves %q", got)
+	}
+}
+
+func TestJoins(t *testing.T) {
+	instances := []Instance{{Engine: Oracle, SID: "BX1"}, {Engine: MySQL, Port: 3306}}
+	for _, test := range []struct {
+		exe, cmdline string
+		want         bool
+	}{
+		{"/u01/bin/oracle", "oracleBX1 (LOCAL=NO)", true},
+		{"/u01/bin/oracle", "ora_p000_BX1", true},
+		{"/u01/bin/oracle", "oracle --help", false},
+		{"/usr/bin/mysqldump", "mysqldump", true},
+		{"/usr/bin/pg_dump", "pg_dump", false}, // there is no such instance
+		{"/usr/bin/bash", "bash", false},
+	} {
+		p := process(1, 1, test.exe, "", test.cmdline)
+		if got := Joins(&p, instances); got != test.want {
+			t.Errorf("%q: %t", test.cmdline, got)
+		}
+	}
+}
+
+func TestParsePoints(t *testing.T) {
+	for _, test := range []struct{ text, want string }{
+		{"localhost:3306", "localhost 3306 "},
+		{"[::1]:3306", "::1 3306 "},
+		{"redis://:word@10.0.0.1:6380/0", "10.0.0.1 6380 "},
+		{"mongodb://u:p@a:27017,b:27018/db?x=y", "a 27017 ;b 27018 "},
+		{"user:p(w@tcp(db:3307)/shop?x=1", "db 3307 "},
+		{"user:pw@(localhost:3306)/", "localhost 3306 "},
+		{"root@unix(/run/m.sock)/", " 0 /run/m.sock"},
+		{"postgresql:///shop?host=/run/pg&port=5433", "/run/pg 5433 "},
+		{"host=db port=5433 user=x password=y", "db 5433 "},
+		{"unix:///run/r.sock", " 0 /run/r.sock"},
+		{"/run/r.sock", " 0 /run/r.sock"},
+		{"http://127.0.0.1:2379", "127.0.0.1 2379 "},
+		{"localhost:99999", ""},
+		{"shop", ""},
+		{"", ""},
+		{"://", ""},
+		{"user@tcp(", ""},
+	} {
+		var got []string
+		for _, p := range parsePoints(test.text) {
+			got = append(got, fmt.Sprintf("%s %d %s", p.host, p.port, p.socket))
+		}
+		if strings.Join(got, ";") != test.want {
+			t.Errorf("%q is %q, want %q", test.text, got, test.want)
+		}
+	}
+}
+
+func TestYAMLScalars(t *testing.T) {
+	got := yamlScalars("a: 1\nb:\n  c: \"x: y\" # note\n  d:\n    e: 'f'\nlist:\n  - /one\n  - /two\nshort: [ /three, /four ]\n# g: h\nk:\nm: n # o\nurl: http://x:1\n")
+	want := map[string]string{"a": "1", "b.c": "x: y", "b.d.e": "f", "list": "/one", "short": "/three", "m": "n", "url": "http://x:1"}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// Whatever is written into arguments, environment and files, reading it ends and stays within bounds.
+func FuzzTarget(f *testing.F) {
+	f.Add("-p\x00-h\x00host=x", "postgresql://%zz@[::1/")
+	f.Add("--port=1\x00--dbname\x00host=a port=b,host=", "a(b)c@unix(")
+	f.Add("h=1,P=2,S=/\x00-F", "[section\nname = value\nport=1")
+	f.Fuzz(func(t *testing.T, args, text string) {
+		p := host.Process{Args: append([]string{"x"}, strings.Split(args, "\x00")...), Exe: "/x"}
+		src := fake{files: map[string]string{"/etc/pgbackrest.conf": text, "/etc/barman.conf": text}}
+		s := newScene(nil, src, func(*host.Process) (tracked, bool) { return tracked{}, false })
+		for _, d := range []*dialect{&mysqlDialect, &toolkitDialect, &pgDialect, &pgbackrestDialect, &walgDialect, &barmanDialect, &mongoDialect} {
+			target := s.targetOf(&p, d, func() map[string]string { return map[string]string{"MONGODB_URI": text, "PGPORT": text} })
+			for _, pt := range target.points {
+				if pt.port < 0 || pt.port > 65535 {
+					t.Errorf("port %d", pt.port)
+				}
+			}
+			if len(target.points) > 16 {
+				t.Errorf("%d addresses", len(target.points))
+			}
+		}
+		_, _ = parseMongoConfig(text), parseClickHouseConfig(text)
+		_, _, _, _ = HelperOf(&p)
+	})
+}
