@@ -49,8 +49,12 @@ func cpuFiles() []*file {
 		counter("cpu.stat", 1, "cpu", "nr_periods 0\nnr_throttled 0\nthrottled_time 0"),
 
 		{name: "cpu.weight", version: 2, controller: "cpu", place: notRoot,
-			read: func(_ *Kernel, g *group) string {
-				return fmt.Sprint((sharesOf(g)*100 + 512) / 1024)
+			read: func(k *Kernel, g *group) string {
+				weight := (sharesOf(g)*100 + 512) / 1024
+				if !k.older(since612) { // before, an idle group's shares of 3 read as 0 (seen on 6.1)
+					weight = max(weight, 1)
+				}
+				return fmt.Sprint(weight)
 			},
 			write: func(_ *Kernel, g *group, text string) error {
 				weight, err := parseUnsigned(text)

@@ -51,6 +51,7 @@ var (
 	since515 = host.Version{Major: 5, Minor: 15}
 	since519 = host.Version{Major: 5, Minor: 19}
 	since61  = host.Version{Major: 6, Minor: 1}
+	since612 = host.Version{Major: 6, Minor: 12}
 )
 
 // older says whether the modelled kernel is older than v. The zero version is the newest.

@@ -154,6 +154,18 @@ func (b *bench) holds(d cgroup.Dir, file, want string) {
 	}
 }
 
+// absent says, in the log too, that this kernel has no such file. A file is asked for so only where the kernel that
+// brought it is newer than the oldest we run on.
+func (b *bench) absent(d cgroup.Dir, file string) bool {
+	b.Helper()
+	_, err := b.Tree.Read(d.File(file))
+	if !errors.Is(err, cgroup.ErrNoKnob) {
+		return false
+	}
+	b.Logf("not covered here: this kernel has no %s", file)
+	return true
+}
+
 // counts fails the case when that line of the file is not want.
 func (b *bench) counts(d cgroup.Dir, file, line, want string) {
 	b.Helper()

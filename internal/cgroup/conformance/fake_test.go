@@ -1,6 +1,7 @@
 package conformance_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -48,9 +49,9 @@ func (p modelled) Realtime() error {
 	return p.k.SetRealtime(tid, true)
 }
 
-func model(hierarchies []host.Hierarchy) func(*testing.T) conformance.Subject {
+func model(hierarchies []host.Hierarchy, kernel host.Version) func(*testing.T) conformance.Subject {
 	return func(*testing.T) conformance.Subject {
-		k := cgroupfake.New(hierarchies, cgroupfake.Options{})
+		k := cgroupfake.New(hierarchies, cgroupfake.Options{Kernel: kernel})
 		return conformance.Subject{
 			Tree: k.Tree, Root: "conformance", CPUs: host.IDSet{0, 1}, Nodes: host.IDSet{0}, Device: "7:0", Absent: "7:99",
 			Spawn: func(testing.TB) conformance.Process { return modelled{k, k.Spawn()} },
@@ -58,12 +59,23 @@ func model(hierarchies []host.Hierarchy) func(*testing.T) conformance.Subject {
 	}
 }
 
-func TestModelLegacy(t *testing.T)  { expectUncovered(t, conformance.Run(t, model(legacy)), "v2/") }
-func TestModelUnified(t *testing.T) { expectUncovered(t, conformance.Run(t, model(unified)), "v1/") }
+// kernels are those that the lab boots, and the newest.
+var kernels = []host.Version{{}, {Major: 6, Minor: 1}, {Major: 5, Minor: 10}}
+
+func run(t *testing.T, hierarchies []host.Hierarchy, uncovered ...string) {
+	t.Helper()
+	for _, kernel := range kernels {
+		t.Run(fmt.Sprintf("%d.%d", kernel.Major, kernel.Minor), func(t *testing.T) {
+			expectUncovered(t, conformance.Run(t, model(hierarchies, kernel)), uncovered...)
+		})
+	}
+}
+
+func TestModelLegacy(t *testing.T)  { run(t, legacy, "v2/") }
+func TestModelUnified(t *testing.T) { run(t, unified, "v1/") }
 
 func TestModelHybrid(t *testing.T) {
-	expectUncovered(t, conformance.Run(t, model(hybrid)),
-		"v1/hugetlb/", "v2/cpu/", "v2/memory/", "v2/cpuset/", "v2/blkio/", "v2/pids/")
+	run(t, hybrid, "v1/hugetlb/", "v2/cpu/", "v2/memory/", "v2/cpuset/", "v2/blkio/", "v2/pids/")
 }
 
 // expectUncovered fails unless every case that was not run has one of the prefixes, and each prefix a case.

@@ -41,6 +41,11 @@ func sharesAndIdle(b *bench) {
 		write{"cpu.shares", " 77", syscall.EINVAL, "5000"},
 		write{"cpu.shares", "010", 0, "8"}, // octal
 		write{"cpu.shares", "5000", 0, "5000"},
+	)
+	if b.absent(top, "cpu.idle") { // 5.15
+		return
+	}
+	b.writes(top,
 		write{"cpu.idle", "2", syscall.EINVAL, "0"},
 		write{"cpu.idle", "0", 0, "0"}, // changes nothing
 	)
@@ -69,6 +74,11 @@ func quotaV1(b *bench) {
 		write{"cpu.cfs_period_us", "1000000", 0, "1000000"},
 		write{"cpu.cfs_period_us", "1000", 0, "1000"},
 		write{"cpu.cfs_quota_us", "50000", 0, "50000"},
+	)
+	if b.absent(top, "cpu.cfs_burst_us") { // 5.14
+		return
+	}
+	b.writes(top,
 		write{"cpu.cfs_burst_us", "50001", syscall.EINVAL, "0"},
 		write{"cpu.cfs_burst_us", "50000", 0, "50000"},
 		write{"cpu.cfs_quota_us", "40000", syscall.EINVAL, "50000"}, // below the burst
