@@ -43,6 +43,7 @@ func subjectOfAll() (host.Process, host.Process) {
 var singles = []policy.Match{
 	{Port: "5432"},
 	{Cmdline: "postgres"},
+	{Helper: "backup"},
 	{Part: "main"},
 	{Exe: "/usr/lib/postgresql/*/bin/postgres"},
 	{Exe: "postgres"},
@@ -59,7 +60,9 @@ var singles = []policy.Match{
 func TestSpecificity(t *testing.T) {
 	p, parent := subjectOfAll()
 	in := input(p, parent)
-	in.Instances = []engine.Instance{testInstance}
+	both := testInstance
+	both.Helpers = []engine.Helper{{ID: p.ProcID, Kind: "backup", Sure: true}}
+	in.Instances = []engine.Instance{both}
 	for strong := range singles {
 		// All less specific keys together in one rule.
 		var weak policy.Match
@@ -88,7 +91,7 @@ func TestSpecificity(t *testing.T) {
 // merge sets the keys of m in to.
 func merge(to *policy.Match, m policy.Match) {
 	for _, f := range []struct{ to, from *string }{
-		{&to.Engine, &m.Engine}, {&to.Port, &m.Port}, {&to.Part, &m.Part}, {&to.Exe, &m.Exe}, {&to.Cmdline, &m.Cmdline}, {&to.User, &m.User},
+		{&to.Engine, &m.Engine}, {&to.Port, &m.Port}, {&to.Helper, &m.Helper}, {&to.Part, &m.Part}, {&to.Exe, &m.Exe}, {&to.Cmdline, &m.Cmdline}, {&to.User, &m.User},
 		{&to.UnixGroup, &m.UnixGroup}, {&to.Unit, &m.Unit}, {&to.Cgroup, &m.Cgroup}, {&to.Ancestor, &m.Ancestor}, {&to.Env, &m.Env},
 	} {
 		if *f.from != "" {
@@ -142,7 +145,7 @@ func TestScoresAreDistinct(t *testing.T) {
 func TestNamingAnInstanceCountsOnce(t *testing.T) {
 	for _, m := range []policy.Match{
 		{Engine: "mysql", Port: "3306"},
-		{Engine: "mysql", Port: "3306", DataDir: "/d", Socket: "/s", Instance: "x"},
+		{Engine: "mysql", Port: "3306", DataDir: "/d", Socket: "/s", SID: "y", Instance: "x"},
 	} {
 		if got := score(&m); got != scoreInstance+1 {
 			t.Errorf("{%s} scores %d", text(&m), got)

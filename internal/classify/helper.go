@@ -176,20 +176,12 @@ func (c *classifier) sharedListener(s *subject, top []*Rule) bool {
 // holds all that it serves, are not.
 func (c *classifier) checkListeners(groups []Group) {
 	for _, claim := range c.listeners {
-		var inside, outside []string
-		for _, h := range claim.subject.helps {
-			if c.holds(groups, claim.rule.Group, h.instance) {
-				inside = append(inside, h.instance.Name())
-			} else {
-				outside = append(outside, h.instance.Name())
-			}
-		}
 		p, r := *claim.subject.p, claim.rule
-		if len(inside) > 0 && len(outside) > 0 {
+		if level, inside, outside := c.divides(groups, claim); level != "" {
 			c.problems = append(c.problems, policy.Problem{
 				Pos: r.Match.Pos,
 				Msg: fmt.Sprintf("group %q of %s would take the listener (process %d), which also starts the sessions of %s: they would be born there",
-					r.Group, strings.Join(inside, ", "), p.PID, strings.Join(outside, ", ")),
+					level, strings.Join(inside, ", "), p.PID, strings.Join(outside, ", ")),
 				Hint: "leave the listener out (`except: [{helper: listener}]`) and match the sessions, or give it a group of its own",
 			})
 			c.skips = append(c.skips, Skip{Process: p, Group: r.Group, Ambiguous: true, Reason: "it is a listener of several instances, and the group is for one of them"})
@@ -201,14 +193,31 @@ func (c *classifier) checkListeners(groups []Group) {
 	slices.SortStableFunc(c.skips, func(a, b Skip) int { return a.Process.PID - b.Process.PID })
 }
 
-// holds says whether a group is for an instance: it, one above it or one below it was made for the instance, names it
-// in a rule, or takes some of its processes.
-func (c *classifier) holds(groups []Group, group string, inst *engine.Instance) bool {
-	related := func(other string) bool {
-		return other == group || strings.HasPrefix(other, group+"/") || strings.HasPrefix(group, other+"/")
+// divides finds the group, the rule's own or one above it, that is for some of the instances of a listener and not for
+// the others: its limits would reach the sessions of all of them. "" for none.
+func (c *classifier) divides(groups []Group, claim listenerClaim) (level string, inside, outside []string) {
+	for level = claim.rule.Group; level != ""; level = level[:max(strings.LastIndexByte(level, '/'), 0)] {
+		inside, outside = nil, nil
+		for _, h := range claim.subject.helps {
+			if c.holds(groups, level, h.instance) {
+				inside = append(inside, h.instance.Name())
+			} else {
+				outside = append(outside, h.instance.Name())
+			}
+		}
+		if len(inside) > 0 && len(outside) > 0 {
+			return level, inside, outside
+		}
 	}
+	return "", nil, nil
+}
+
+// holds says whether a group is for an instance: it or one below it was made for the instance, names it in a rule, or
+// takes some of its processes.
+func (c *classifier) holds(groups []Group, group string, inst *engine.Instance) bool {
+	within := func(other string) bool { return other == group || strings.HasPrefix(other, group+"/") }
 	for i := range groups {
-		if !related(groups[i].Path) {
+		if !within(groups[i].Path) {
 			continue
 		}
 		for _, r := range groups[i].Rules {
@@ -222,5 +231,5 @@ func (c *classifier) holds(groups []Group, group string, inst *engine.Instance) 
 	for _, m := range inst.Members {
 		members[m.ID] = true
 	}
-	return slices.ContainsFunc(c.placements, func(p Placement) bool { return related(p.Group) && members[p.Process.ProcID] })
+	return slices.ContainsFunc(c.placements, func(p Placement) bool { return within(p.Group) && members[p.Process.ProcID] })
 }
