@@ -87,7 +87,12 @@ func boot(t *testing.T, m Mode, img image, payload, log string) []byte {
 	start := time.Now()
 	err = cmd.Run()
 	load, _ := os.ReadFile("/proc/loadavg") // emulation on a busy host cannot load a device up to its limit
-	t.Logf("the machine ran for %v; the host's load average is now %s", time.Since(start).Round(time.Second), strings.TrimSpace(string(load)))
+	used := time.Duration(0)
+	if cmd.ProcessState != nil {
+		used = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	}
+	t.Logf("the machine ran for %v and used %v of this host's CPUs, whose load average is now %s",
+		time.Since(start).Round(time.Second), used.Round(time.Second), strings.TrimSpace(string(load)))
 	switch {
 	case ctx.Err() != nil:
 		t.Errorf("the machine was not done after %v and was killed", *limit)

@@ -55,10 +55,22 @@ type testCase struct {
 
 var cases = slices.Concat(unitCases, jobCases, transientCases, propertyCases, fileCases, watchCases)
 
-// Run runs every case on a subject of its own.
-func Run(t *testing.T, newSubject func(*testing.T) Subject) {
+// OverBus are the cases that are worth a second run over the other socket of a real systemd: what PID 1 does is the same, how
+// signals, errors and long answers travel is not.
+var OverBus = []string{"a unit that is not there", "results of jobs", "a scope", "the table of properties", "the watch"}
+
+// Run runs every case, or those named, on a subject of its own.
+func Run(t *testing.T, newSubject func(*testing.T) Subject, only ...string) {
 	t.Helper()
+	for _, name := range only {
+		if !slices.ContainsFunc(cases, func(c testCase) bool { return c.name == name }) {
+			t.Errorf("there is no case %q", name)
+		}
+	}
 	for _, c := range cases {
+		if len(only) > 0 && !slices.Contains(only, c.name) {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) { c.run(&bench{T: t, Subject: newSubject(t), ctx: t.Context()}) })
 	}
 }

@@ -36,12 +36,12 @@ func requireSystemd(t *testing.T) {
 	t.Skip(why + "; the lab runs this test (BULKHEAD_LAB=1), here only the model was tested")
 }
 
-// TestSystemd runs the cases on this machine's systemd, over both sockets.
+// TestSystemd runs the cases on this machine's systemd, some of them over both sockets.
 func TestSystemd(t *testing.T) {
 	requireSystemd(t)
-	for _, bus := range []bool{false, true} {
-		t.Run(map[bool]string{false: "private", true: "bus"}[bus], func(t *testing.T) {
-			conformance.Run(t, func(t *testing.T) conformance.Subject { return subject(t, bus) })
+	for name, only := range map[string][]string{"private": nil, "bus": conformance.OverBus} {
+		t.Run(name, func(t *testing.T) {
+			conformance.Run(t, func(t *testing.T) conformance.Subject { return subject(t, name == "bus") }, only...)
 		})
 	}
 }
@@ -118,16 +118,20 @@ func sweep(t *testing.T, name string) {
 			break
 		}
 	}
+	removed := false
 	for _, dir := range []string{"/etc/systemd/system", "/etc/systemd/system.control", "/run/systemd/system.control"} {
 		entries, _ := os.ReadDir(dir)
 		for _, e := range entries {
 			if strings.HasPrefix(e.Name(), name) {
 				os.RemoveAll(filepath.Join(dir, e.Name()))
+				removed = true
 			}
 		}
 	}
-	if err := m.Reload(ctx); err != nil {
-		t.Error(err)
+	if removed { // a reload takes seconds in an emulated machine
+		if err := m.Reload(ctx); err != nil {
+			t.Error(err)
+		}
 	}
 	units, err := m.Units(ctx)
 	for _, u := range units {
