@@ -144,12 +144,22 @@ func startRedis(t *testing.T) *server {
 	return s
 }
 
-// Real MariaDB, PostgreSQL and Redis servers, found by a look at the whole live host.
+func startEtcd(t *testing.T) *server {
+	const pkg = "etcd-server"
+	s := newServer(t, "nobody", pkg)
+	daemon := testhost.Program(t, pkg, "/usr/bin/etcd")
+	client, peer := fmt.Sprintf("http://127.0.0.1:%d", s.port), fmt.Sprintf("http://127.0.0.1:%d", testhost.FreePort(t))
+	s.start(t, daemon, "--name", "test", "--data-dir", filepath.Join(s.dir, "data"), "--listen-client-urls", client, "--advertise-client-urls", client,
+		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "test="+peer, "--log-level", "error")
+	s.instanceName = "etcd" + strconv.Itoa(s.port)
+	return s
+}
+
+// Real MariaDB, PostgreSQL, Redis and etcd servers, found by a look at the whole live host.
 func TestLiveServers(t *testing.T) {
-	servers := map[string]*server{MySQL: startMariaDB(t), PostgreSQL: startPostgreSQL(t), Redis: startRedis(t)}
+	servers := map[string]*server{MySQL: startMariaDB(t), PostgreSQL: startPostgreSQL(t), Redis: startRedis(t), Etcd: startEtcd(t)}
 	h := host.New("/")
-	for _, engine := range Known() {
-		s := servers[engine]
+	for engine, s := range servers {
 		t.Run(engine, func(t *testing.T) {
 			i := waitForInstance(t, h, s)
 			if i.Engine != engine || i.Name() != s.instanceName || i.Port != s.port || !slices.Contains(i.Ports, s.port) {
@@ -211,6 +221,73 @@ func checkEngine(t *testing.T, i Instance) {
 	for _, part := range want {
 		if !slices.Contains(parts, part) {
 			t.Errorf("no part %q among %v", part, parts)
+		}
+	}
+}
+
+// helper starts a program that writes more than a pipe takes and is not read: it stays until the test ends.
+func (s *server) helper(t *testing.T, env []string, name string, args ...string) int {
+	t.Helper()
+	unread, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unread.Close() })
+	defer out.Close()
+	cmd := s.command(name, args...)
+	cmd.Env = append(cmd.Env, env...)
+	cmd.Stdout = out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+	})
+	return cmd.Process.Pid
+}
+
+// Real helpers of two servers of one engine, each told in another way which of them it serves, and one told by nothing
+// but the file in its home directory, which only its connection shows.
+func TestLiveHelpers(t *testing.T) {
+	first, second, pg := startMariaDB(t), startMariaDB(t), startPostgreSQL(t)
+	dump := testhost.Program(t, "mariadb-client", "/usr/bin/mariadb-dump", "/usr/bin/mysqldump")
+	base := testhost.Program(t, "postgresql-client", "/usr/lib/postgresql/*/bin/pg_basebackup")
+	config := filepath.Join(second.dir, ".my.cnf")
+	if err := os.WriteFile(config, []byte("[client]\nuser=root\nsocket="+second.socket+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tcp := fmt.Sprint(second.port)
+	want := map[int]string{
+		first.helper(t, nil, dump, "--no-defaults", "-uroot", "--socket="+first.socket, "--all-databases"):                                 first.instanceName + " --socket=" + first.socket,
+		first.helper(t, []string{"MYSQL_UNIX_PORT=" + first.socket}, dump, "--no-defaults", "-uroot", "--all-databases"):                   first.instanceName + " MYSQL_UNIX_PORT of its environment",
+		second.helper(t, nil, dump, "--no-defaults", "-uroot", "-h", "127.0.0.1", "-P", tcp, "--all-databases"):                            second.instanceName + " --host=127.0.0.1 --port=" + tcp,
+		second.helper(t, nil, dump, "--all-databases"):                                                                                     second.instanceName + " it is connected to " + second.socket,
+		pg.helper(t, nil, base, "-h", pg.dir, "-p", strconv.Itoa(pg.port), "-D", "-", "-Ft", "-X", "none", "-c", "fast", "--max-rate=32k"): pg.instanceName + " --host=" + pg.dir + " --port=" + strconv.Itoa(pg.port),
+	}
+	h := host.New("/")
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		procs, err := h.Processes(host.ProcessOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(map[int]string)
+		for _, i := range Recognise(procs, h) {
+			for _, x := range i.Helpers {
+				if _, is := want[x.ID.PID]; !is {
+					continue
+				}
+				got[x.ID.PID] = i.Name() + " " + x.How
+				if !x.Sure || x.Kind != HelperBackup || x.Tool == "pg_basebackup" && x.Rate.Given != "--max-rate=32k" {
+					got[x.ID.PID] += fmt.Sprintf(" %+v", x)
+				}
+			}
+		}
+		if fmt.Sprint(got) == fmt.Sprint(want) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("got\n%v\nwant\n%v", got, want)
 		}
 	}
 }

@@ -50,15 +50,15 @@ func oracleProcess(p *host.Process) oracleName {
 	if len(p.Args) == 0 || !strings.HasPrefix(p.Args[0], "oracle") && !strings.Contains(p.Args[0][:min(5, len(p.Args[0]))], "_") {
 		return oracleName{}
 	}
-	text := p.Args[0]
-	if len(p.Args) > 1 && len(text) < maxOracleName {
-		text += " " + p.Args[1]
-	}
-	text = strings.TrimRight(text[:min(len(text), maxOracleName)], " \x00")
-	if m := oracleBackground.FindStringSubmatch(text); m != nil {
+	first := p.Args[0][:min(len(p.Args[0]), maxOracleName)]
+	if m := oracleBackground.FindStringSubmatch(strings.TrimRight(first, " \x00")); m != nil {
 		return oracleName{m[1], m[2], m[3]}
 	}
-	if m := oracleSession.FindStringSubmatch(text); m != nil {
+	// The second half is an argument of its own until the process writes both into the first.
+	if len(p.Args) > 1 {
+		first += " " + p.Args[1][:min(len(p.Args[1]), maxOracleName)]
+	}
+	if m := oracleSession.FindStringSubmatch(first); m != nil {
 		return oracleName{"", m[2], m[1]}
 	}
 	return oracleName{}
