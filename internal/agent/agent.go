@@ -49,7 +49,6 @@ type Agent struct {
 
 	feed   *feed // nil without events
 	stream source
-	hot    map[int]time.Time // processes that were moved a moment ago
 	late   []late
 	held   batch // what events told since the table was brought up to date
 	again  bool  // the last look left something undone
@@ -79,9 +78,9 @@ func New(c *control.Controller, o Options) *Agent {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.events == nil {
-		o.events = func() (source, error) { return host.OpenProcEvents(host.ProcEventOptions{}) }
+		o.events = func() (source, error) { return host.OpenProcEvents(host.ProcEventOptions{Lazy: lazily}) }
 	}
-	a := &Agent{hot: map[int]time.Time{}, held: newBatch(), control: c, scanner: c.Host.NewScanner(), o: o, wake: make(chan struct{}, 1)}
+	a := &Agent{held: newBatch(), control: c, scanner: c.Host.NewScanner(), o: o, wake: make(chan struct{}, 1)}
 	c.BecomeAgent()
 	a.sampler = c.NewTaskSampler()
 	a.herald = newHerald(o, time.Now())
@@ -103,14 +102,22 @@ func (a *Agent) Run(ctx context.Context) error {
 			_ = a.stream.Close()
 		}
 	}()
-	return a.loop(ctx)
+	// The caller's goroutine may be bound to a thread, as main's is, and the loop would change threads with each event.
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		a.loop(ctx)
+	}()
+	<-ended
+	return nil
 }
 
 // loop looks when something happened, and at fixed times.
-func (a *Agent) loop(ctx context.Context) error {
+func (a *Agent) loop(ctx context.Context) {
 	t := newTimers(a.o.Every, a.herald.beat)
 	defer t.stop()
 	full := time.Time{}
+	rest := budget{left: maxBurst, at: time.Now()}
 	for why := becauseTick; why != becauseEnd; {
 		now := time.Now()
 		if why == becauseChange {
@@ -125,7 +132,7 @@ func (a *Agent) loop(ctx context.Context) error {
 		if whole && ctx.Err() == nil {
 			a.herald.looked(a.control.Standing(), a.trouble(), time.Now())
 		}
-		t.rest.Reset(breather(cpuTime() - before))
+		t.pause(rest.spend(cpuTime()-before, time.Now()))
 		if at := nextLate(a.late); !at.IsZero() {
 			t.title.Reset(time.Until(at))
 		}
@@ -133,25 +140,32 @@ func (a *Agent) loop(ctx context.Context) error {
 		why = a.wait(ctx, t)
 	}
 	a.herald.stopping()
-	return nil
 }
 
 // timers are what the loop waits for beside events.
 type timers struct {
 	tick        *time.Ticker
-	rest, title *time.Timer  // until events are taken again; until a title is written
+	rest, title *time.Timer // until events are taken again; until a title is written
+	resting     bool
 	beat        *time.Ticker // for the next sign of life
 }
 
-func newTimers(tick, beat time.Duration) timers {
-	t := timers{tick: time.NewTicker(tick), rest: time.NewTimer(0), title: time.NewTimer(0), beat: time.NewTicker(time.Hour)}
+// pause leaves events waiting for a while.
+func (t *timers) pause(d time.Duration) {
+	if t.resting = d > 0; t.resting {
+		t.rest.Reset(d)
+	}
+}
+
+func newTimers(tick, beat time.Duration) *timers {
+	t := &timers{tick: time.NewTicker(tick), rest: time.NewTimer(0), title: time.NewTimer(0), beat: time.NewTicker(time.Hour)}
 	if beat > 0 {
 		t.beat.Reset(beat)
 	}
 	return t
 }
 
-func (t timers) stop() {
+func (t *timers) stop() {
 	t.beat.Stop()
 	t.tick.Stop()
 	t.rest.Stop()
@@ -169,18 +183,19 @@ const (
 )
 
 // wait waits for a reason to look.
-func (a *Agent) wait(ctx context.Context, t timers) reason {
-	var woken <-chan struct{} // not before the rest is over
+func (a *Agent) wait(ctx context.Context, t *timers) reason {
 	for {
+		var woken <-chan struct{} // not before the rest is over
+		if a.feed != nil && !t.resting {
+			woken = a.feed.wake
+		}
 		a.herald.alive(time.Now())
 		select {
 		case <-ctx.Done():
 			return becauseEnd
 		case <-t.beat.C: // to say so
 		case <-t.rest.C:
-			if a.feed != nil {
-				woken = a.feed.wake
-			}
+			t.resting = false
 		case <-a.wake:
 			return becauseChange
 		case <-woken:
@@ -231,12 +246,7 @@ func (a *Agent) look(ctx context.Context, full bool, why reason) {
 	// Whatever went wrong: a freeze ends on time.
 	err = errors.Join(err, a.control.ThawDue(time.Now()))
 	a.scanner.Recheck(done.Moved...)
-	if a.feed != nil {
-		for _, pid := range done.Moved {
-			a.hot[pid] = time.Now()
-		}
-		a.feed.mind(a.hot, done.Servers, time.Now())
-	}
+	a.mind(done)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.status.LastLook = time.Now()
@@ -286,7 +296,7 @@ func (a *Agent) heed(full bool, why reason) (forks []control.Fork, idle bool) {
 	forks = b.heirs()
 	for _, pid := range again {
 		if _, gone := b.gone[pid]; !gone {
-			b.seen[pid] = struct{}{}
+			b.seen[pid], b.want[pid] = struct{}{}, struct{}{}
 		}
 	}
 	a.held.merge(b)
@@ -297,8 +307,51 @@ func (a *Agent) heed(full bool, why reason) (forks []control.Fork, idle bool) {
 	if full || why != becauseEvent || a.held.whole {
 		return forks, false
 	}
-	fresh, err := a.scanner.Glance(b.seenPIDs())
-	return forks, err == nil && !a.control.Concerns(fresh, forks, a.scanner.Find)
+	fresh, err := a.scanner.Glance(b.wantPIDs())
+	if err != nil {
+		return forks, false
+	}
+	done := a.control.Swift(fresh, forks, a.find)
+	if len(done.Moved) > 0 {
+		a.scanner.Recheck(done.Moved...)
+		a.feed.mind(done.Moved, nil, nil, nil, now)
+		a.mu.Lock()
+		a.status.Moved += int64(len(done.Moved))
+		a.mu.Unlock()
+	}
+	return forks, !done.Look
+}
+
+// find gives a process as it is now: the table has not heard of what events told since the last look.
+func (a *Agent) find(pid int) (host.Process, bool) {
+	if pid <= 0 {
+		return host.Process{}, false
+	}
+	_, changed := a.held.seen[pid]
+	if p, known := a.scanner.Find(pid); known && !changed {
+		return p, true
+	}
+	procs, err := a.scanner.Glance([]int{pid})
+	if err != nil || len(procs) == 0 {
+		return host.Process{}, false
+	}
+	return procs[0], true
+}
+
+// mind has the feed know what a look has found.
+func (a *Agent) mind(done control.LookResult) {
+	if a.feed == nil {
+		return
+	}
+	var s sieve
+	if made := a.control.Sieve(); made != nil {
+		s = made
+	}
+	var kin []int
+	if done.Servers != nil {
+		kin = a.scanner.Below(done.Servers)
+	}
+	a.feed.mind(done.Moved, done.Servers, kin, s, time.Now())
 }
 
 // statEvery is how many full looks, while every event arrives, there are for one that reads each process's stat: the

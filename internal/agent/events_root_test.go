@@ -161,7 +161,7 @@ func TestALossIsAnsweredByALookAtAll(t *testing.T) {
 	s := newSite(t)
 	argument, rule := mark(63006)
 	o := byEvents
-	o.events = func() (source, error) { return host.OpenProcEvents(host.ProcEventOptions{Buffer: 1}) }
+	o.events = func() (source, error) { return host.OpenProcEvents(host.ProcEventOptions{Buffer: 1, Lazy: lazily}) }
 	s.startWith(o)
 	s.apply("groups:\n  a: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 2}}\n")
 	started := 0

@@ -31,18 +31,25 @@ const (
 type feed struct {
 	wake chan struct{} // somebody may be in the wrong place
 
-	mu    sync.Mutex
-	batch batch
-	order int              // counts events
-	hot   map[int]struct{} // processes whose forks matter at once
-	title map[int]struct{} // processes whose forks write titles
-	lost  int64
-	ended error // why the reader ended
+	mu      sync.Mutex
+	batch   batch
+	order   int               // counts events
+	hot     map[int]time.Time // processes whose forks matter at once, and since when
+	eagerTo time.Time         // until when some are
+	title   map[int]struct{}  // processes whose forks write titles
+	kin     map[int]struct{}  // what those have forked, and so on
+	sieve   sieve             // nil lets everything through
+	lost    int64
+	ended   error // why the reader ended
 }
+
+// sieve tells which processes may have to be moved. *control.Sieve is one.
+type sieve interface{ Concerns(pid int) bool }
 
 // batch is what happened since the loop last took it.
 type batch struct {
 	seen   map[int]struct{} // to be read
+	want   map[int]struct{} // of these, the ones to be read at once
 	gone   map[int]struct{}
 	late   []int // to be read again when they have their titles
 	forks  []numbered
@@ -58,31 +65,41 @@ type numbered struct {
 }
 
 func newFeed() *feed {
-	return &feed{wake: make(chan struct{}, 1), batch: newBatch()}
+	return &feed{wake: make(chan struct{}, 1), batch: newBatch(), hot: map[int]time.Time{}, kin: map[int]struct{}{}}
 }
 
 func newBatch() batch {
-	return batch{seen: map[int]struct{}{}, gone: map[int]struct{}{}, execs: map[int]int{}}
+	return batch{seen: map[int]struct{}{}, want: map[int]struct{}{}, gone: map[int]struct{}{}, execs: map[int]int{}}
 }
 
 // source is where events come from. *host.ProcEventStream is one.
 type source interface {
 	Read(to []host.ProcEvent) (events []host.ProcEvent, lost int, err error)
+	// Within says how long forks and exits may wait.
+	Within(d time.Duration)
 	Close() error
 }
+
+const (
+	// lazily is how long forks and exits of others may wait, and eagerly while some process has just been moved: what it
+	// forks may have been born outside. They wake nobody by themselves.
+	lazily  = 250 * time.Millisecond
+	eagerly = 20 * time.Millisecond
+)
 
 // read notes events until the source ends.
 func (f *feed) read(from source) {
 	var events []host.ProcEvent
+	var asked []int
 	for {
 		var lost int
 		var err error
+		from.Within(f.leisure(time.Now()))
 		events, lost, err = from.Read(events)
-		if f.note(events, lost, err) {
-			select {
-			case f.wake <- struct{}{}:
-			default:
-			}
+		var urgent bool
+		urgent, asked = f.note(events, lost, err, asked[:0])
+		if f.sift(asked) || urgent {
+			f.call()
 		}
 		if err != nil {
 			return
@@ -90,8 +107,26 @@ func (f *feed) read(from source) {
 	}
 }
 
-// note takes events in and says whether they are for now.
-func (f *feed) note(events []host.ProcEvent, lost int, err error) (urgent bool) {
+// leisure is how long forks and exits may wait now.
+func (f *feed) leisure(now time.Time) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if now.Before(f.eagerTo) {
+		return eagerly
+	}
+	return lazily
+}
+
+// call wakes the loop.
+func (f *feed) call() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// note takes events in and says whether they are for now. Asked are the processes of which the sieve is to say so.
+func (f *feed) note(events []host.ProcEvent, lost int, err error, asked []int) (urgent bool, _ []int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err != nil && !errors.Is(err, os.ErrClosed) {
@@ -103,41 +138,92 @@ func (f *feed) note(events []host.ProcEvent, lost int, err error) (urgent bool) 
 		f.batch.whole, urgent = true, true
 	}
 	for _, e := range events {
-		urgent = f.batch.add(e, f) || urgent
+		now, ask := f.batch.add(e, f)
+		urgent = urgent || now
+		if ask {
+			asked = append(asked, e.PID)
+		}
 	}
 	if len(f.batch.seen) > crowd {
 		f.batch.whole, urgent = true, true
 	}
+	// One that came and went with the same reading is nobody's concern.
+	return urgent, slices.DeleteFunc(asked, func(pid int) bool { _, gone := f.batch.gone[pid]; return gone })
+}
+
+// sift asks the sieve about processes, outside of the lock: it reads them.
+func (f *feed) sift(asked []int) (urgent bool) {
+	if len(asked) == 0 {
+		return false
+	}
+	f.mu.Lock()
+	s := f.sieve
+	f.mu.Unlock()
+	var concern []int
+	for _, pid := range asked {
+		if s == nil || s.Concerns(pid) {
+			concern = append(concern, pid)
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, pid := range concern {
+		if _, gone := f.batch.gone[pid]; !gone {
+			f.batch.seen[pid] = struct{}{} // the loop may have taken it meanwhile
+			f.batch.want[pid] = struct{}{}
+			urgent = true
+		}
+	}
 	return urgent
 }
 
-// add takes one event in.
-func (b *batch) add(e host.ProcEvent, f *feed) (urgent bool) {
+// add takes one event in. It is for now, or the sieve is to be asked.
+func (b *batch) add(e host.ProcEvent, f *feed) (urgent, ask bool) {
 	f.order++
 	b.events++
 	switch e.Kind {
 	case host.ProcExit:
 		delete(b.seen, e.PID)
+		delete(b.want, e.PID)
 		delete(b.execs, e.PID)
+		delete(f.kin, e.PID)
+		delete(f.hot, e.PID)
 		b.gone[e.PID] = struct{}{}
-		return false
+		return false, false
 	case host.ProcFork:
 		b.forks = append(b.forks, numbered{control.Fork{Parent: e.Parent, Child: e.PID}, f.order})
 		if _, is := f.title[e.Parent]; is {
 			b.late = append(b.late, e.PID)
 		}
-		if _, urgent = f.hot[e.Parent]; urgent {
-			f.hot[e.PID] = struct{}{}
+		if f.isKin(e.Parent) {
+			f.kin[e.PID] = struct{}{}
+		}
+		since, hot := f.hot[e.Parent]
+		if urgent = hot; hot {
+			f.hot[e.PID] = since
 		}
 	case host.ProcExec:
 		b.execs[e.PID] = f.order
-		urgent = true
+		urgent = f.isKin(e.PID)
+		ask = !urgent
 	default: // another user, group or name
-		urgent = true
+		urgent = f.isKin(e.PID)
+		ask = !urgent
 	}
 	delete(b.gone, e.PID)
 	b.seen[e.PID] = struct{}{}
-	return urgent
+	if urgent {
+		b.want[e.PID] = struct{}{}
+	}
+	return urgent, ask
+}
+
+// isKin says whether a process is the main one of a server or descends from one: what it is to the server only a whole
+// look tells.
+func (f *feed) isKin(pid int) bool {
+	_, kin := f.kin[pid]
+	_, main := f.title[pid]
+	return kin || main
 }
 
 // take gives what happened since it was called last.
@@ -149,24 +235,48 @@ func (f *feed) take() (batch, int64, error) {
 	return b, f.lost, f.ended
 }
 
-// mind says whose forks matter at once, and whose children write titles.
-func (f *feed) mind(hot map[int]time.Time, servers []int, now time.Time) {
+// mind says which processes were just moved, so that their forks matter at once; which are servers, whose children write
+// titles, and what descends from them; and how others are told apart. nil leaves what was said before.
+func (f *feed) mind(moved, servers, kin []int, s sieve, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.hot = make(map[int]struct{}, len(hot))
-	for pid, since := range hot {
-		if now.Sub(since) > restless {
-			delete(hot, pid)
-			continue
-		}
-		f.hot[pid] = struct{}{}
+	for _, pid := range moved {
+		f.hot[pid] = now
+		f.eagerTo = now.Add(restless)
 	}
 	if servers != nil {
-		f.title = make(map[int]struct{}, len(servers))
-		for _, pid := range servers {
-			f.title[pid] = struct{}{}
-		}
+		f.title = setOf(servers)
+		maps.DeleteFunc(f.hot, func(_ int, since time.Time) bool { return now.Sub(since) > restless })
 	}
+	if kin != nil {
+		f.kin = setOf(kin)
+	}
+	if s != nil {
+		f.sieve = s
+	}
+	// What was forked since the events were taken, before anybody knew that it matters.
+	for _, n := range f.batch.forks {
+		if f.isKin(n.Parent) {
+			f.kin[n.Child] = struct{}{}
+		}
+		since, matters := f.hot[n.Parent]
+		if !matters {
+			continue
+		}
+		f.hot[n.Child] = since
+		if _, alive := f.batch.seen[n.Child]; alive {
+			f.batch.want[n.Child] = struct{}{}
+		}
+		f.call()
+	}
+}
+
+func setOf(pids []int) map[int]struct{} {
+	set := make(map[int]struct{}, len(pids))
+	for _, pid := range pids {
+		set[pid] = struct{}{}
+	}
+	return set
 }
 
 // merge takes in what happened after it. Forks are not kept: those that matter are looked at as they come.
@@ -185,6 +295,7 @@ func (b *batch) merge(next batch) {
 // seenPIDs are the processes to be read, and gonePIDs those that are gone.
 func (b *batch) seenPIDs() []int { return slices.Collect(maps.Keys(b.seen)) }
 func (b *batch) gonePIDs() []int { return slices.Collect(maps.Keys(b.gone)) }
+func (b *batch) wantPIDs() []int { return slices.Collect(maps.Keys(b.want)) }
 
 // heirs are the forks after which the parent has not become another program.
 func (b *batch) heirs() []control.Fork {
@@ -206,7 +317,7 @@ func (a *Agent) listenEvents() {
 		return
 	}
 	a.feed, a.stream = newFeed(), stream
-	a.feed.mind(nil, []int{}, time.Time{})
+	a.feed.mind(nil, []int{}, []int{}, nil, time.Time{})
 	a.setSource("events of the kernel")
 	go a.feed.read(stream)
 }
@@ -225,10 +336,21 @@ func (a *Agent) deaf(why error) {
 	a.o.Log.Warn("process events ended; new processes are seen late", "every", a.o.Every, "err", why)
 }
 
-// breather is how long the loop leaves events waiting after a look: as long as the look took of a CPU, so that
-// a storm of forks costs half a core at most, and more of them are taken at once.
-func breather(used time.Duration) time.Duration {
-	return min(used, 250*time.Millisecond)
+// maxBurst is how much of a CPU the loop may use on end.
+const maxBurst = 20 * time.Millisecond
+
+// budget holds the loop to half a core in a storm of events, and so has it take more of them at once. What was not used
+// counts for maxBurst.
+type budget struct {
+	left time.Duration
+	at   time.Time
+}
+
+// spend notes what was used of a CPU until now, and says how long events are to wait.
+func (b *budget) spend(used time.Duration, now time.Time) time.Duration {
+	b.left = min(maxBurst, b.left+now.Sub(b.at)/2) - used
+	b.at = now
+	return min(max(0, -2*b.left), 250*time.Millisecond)
 }
 
 // retitled takes the processes whose time has come.

@@ -12,6 +12,12 @@ import (
 	"bulkhead/internal/host"
 )
 
+// hear does with events what the reader does.
+func (f *feed) hear(events []host.ProcEvent, lost int, err error) bool {
+	urgent, asked := f.note(events, lost, err, nil)
+	return f.sift(asked) || urgent
+}
+
 func forkOf(parent, child int) host.ProcEvent {
 	return host.ProcEvent{Kind: host.ProcFork, PID: child, Parent: parent}
 }
@@ -43,7 +49,7 @@ func TestFeed(t *testing.T) {
 		{name: "another group", events: []host.ProcEvent{eventOf(host.ProcGID, 10)}, urgent: true, seen: []int{10}},
 		{name: "another name", events: []host.ProcEvent{eventOf(host.ProcComm, 10)}, urgent: true, seen: []int{10}},
 		{name: "an end can wait", events: []host.ProcEvent{eventOf(host.ProcExit, 10)}, gone: []int{10}},
-		{name: "come and gone", events: []host.ProcEvent{forkOf(5, 10), eventOf(host.ProcExec, 10), eventOf(host.ProcExit, 10)}, urgent: true, gone: []int{10}, heirs: []control.Fork{{Parent: 5, Child: 10}}},
+		{name: "come and gone", events: []host.ProcEvent{forkOf(5, 10), eventOf(host.ProcExec, 10), eventOf(host.ProcExit, 10)}, gone: []int{10}, heirs: []control.Fork{{Parent: 5, Child: 10}}},
 		{name: "a number given again", events: []host.ProcEvent{eventOf(host.ProcExit, 10), forkOf(5, 10)}, seen: []int{10}, heirs: []control.Fork{{Parent: 5, Child: 10}}},
 		{name: "what a parent forked as another program is no heir", events: []host.ProcEvent{forkOf(10, 11), eventOf(host.ProcExec, 10), forkOf(10, 12)}, urgent: true, seen: []int{10, 11, 12}, heirs: []control.Fork{{Parent: 10, Child: 12}}},
 		{name: "the child of a server writes a title", servers: []int{5}, events: []host.ProcEvent{forkOf(5, 10), forkOf(6, 11)}, seen: []int{10, 11}, late: []int{10},
@@ -53,12 +59,8 @@ func TestFeed(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			f := newFeed()
-			hot := map[int]time.Time{}
-			for _, pid := range test.hot {
-				hot[pid] = time.Unix(100, 0)
-			}
-			f.mind(hot, test.servers, time.Unix(100, 0))
-			if got := f.note(test.events, test.lost, nil); got != test.urgent {
+			f.mind(test.hot, test.servers, []int{}, nil, time.Unix(100, 0))
+			if got := f.hear(test.events, test.lost, nil); got != test.urgent {
 				t.Errorf("urgent %t", got)
 			}
 			b, lost, ended := f.take()
@@ -78,21 +80,74 @@ func TestFeed(t *testing.T) {
 
 func TestFeedCoolsDown(t *testing.T) {
 	f := newFeed()
-	hot := map[int]time.Time{5: time.Unix(100, 0)}
-	f.mind(hot, nil, time.Unix(100, 0).Add(restless+1))
-	if f.note([]host.ProcEvent{forkOf(5, 10)}, 0, nil) || len(hot) != 0 {
+	f.mind([]int{5}, nil, nil, nil, time.Unix(100, 0))
+	f.mind(nil, []int{}, []int{}, nil, time.Unix(100, 0).Add(restless+1))
+	if f.hear([]host.ProcEvent{forkOf(5, 10)}, 0, nil) || len(f.hot) != 0 {
 		t.Error("a process that was moved long ago still counts")
+	}
+}
+
+// picky is a sieve that lets some processes through.
+type picky map[int]bool
+
+func (p picky) Concerns(pid int) bool { return p[pid] }
+
+func TestFeedAsksTheSieve(t *testing.T) {
+	exec := func(pid int) host.ProcEvent { return eventOf(host.ProcExec, pid) }
+	tests := []struct {
+		name   string
+		events []host.ProcEvent
+		want   []int // to be read at once
+	}{
+		{"a stranger", []host.ProcEvent{forkOf(1, 10), exec(10)}, nil},
+		{"one that matters", []host.ProcEvent{forkOf(1, 11), exec(11)}, []int{11}},
+		{"one that matters, among strangers", []host.ProcEvent{exec(10), exec(11), eventOf(host.ProcUID, 12)}, []int{11}},
+		{"one that matters and is gone", []host.ProcEvent{exec(11), eventOf(host.ProcExit, 11)}, nil},
+		{"a server", []host.ProcEvent{exec(50)}, []int{50}},
+		{"what a server has started before", []host.ProcEvent{exec(51)}, []int{51}},
+		{"what a server starts", []host.ProcEvent{forkOf(50, 60), exec(60)}, []int{60}},
+		{"what that starts", []host.ProcEvent{forkOf(51, 60), forkOf(60, 61), exec(61)}, []int{61}},
+		{"a number that a server's child had", []host.ProcEvent{forkOf(50, 60), eventOf(host.ProcExit, 60), forkOf(1, 60), exec(60)}, nil},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			f := newFeed()
+			f.mind(nil, []int{50}, []int{51}, picky{11: true}, time.Unix(100, 0))
+			if got := f.hear(test.events, 0, nil); got != (test.want != nil) {
+				t.Errorf("urgent %t", got)
+			}
+			b, _, _ := f.take()
+			if got := slices.Sorted(slices.Values(b.wantPIDs())); !slices.Equal(got, test.want) {
+				t.Errorf("to be read at once: %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+// What a process forked between its exec and the end of its move was born outside, maybe.
+func TestFeedCallsForWhatWasForkedOnTheWay(t *testing.T) {
+	f := newFeed()
+	f.hear([]host.ProcEvent{forkOf(5, 10), forkOf(10, 11), forkOf(6, 12)}, 0, nil)
+	f.mind([]int{5}, nil, nil, nil, time.Unix(100, 0))
+	select {
+	case <-f.wake:
+	default:
+		t.Error("nobody calls")
+	}
+	b, _, _ := f.take()
+	if got := slices.Sorted(slices.Values(b.wantPIDs())); !slices.Equal(got, []int{10, 11}) {
+		t.Errorf("to be read at once: %v", got)
 	}
 }
 
 func TestFeedOfACrowd(t *testing.T) {
 	f := newFeed()
 	for pid := range crowd {
-		if f.note([]host.ProcEvent{forkOf(5, 100+pid)}, 0, nil) {
+		if f.hear([]host.ProcEvent{forkOf(5, 100+pid)}, 0, nil) {
 			t.Fatalf("urgent after %d forks", pid+1)
 		}
 	}
-	if !f.note([]host.ProcEvent{forkOf(5, 99)}, 0, nil) {
+	if !f.hear([]host.ProcEvent{forkOf(5, 99)}, 0, nil) {
 		t.Error("a crowd is not urgent")
 	}
 	if b, lost, _ := f.take(); !b.whole || lost != 0 {
@@ -145,6 +200,8 @@ func (s *scripted) Read([]host.ProcEvent) ([]host.ProcEvent, int, error) {
 	return events, 0, nil
 }
 
+func (s *scripted) Within(time.Duration) {}
+
 func (s *scripted) Close() error { s.closed = true; return nil }
 
 func TestFeedReads(t *testing.T) {
@@ -164,7 +221,7 @@ func TestFeedReads(t *testing.T) {
 		t.Errorf("ended with %v, whole %t", ended, b.whole)
 	}
 	f = newFeed()
-	if f.note(nil, 0, os.ErrClosed) {
+	if f.hear(nil, 0, os.ErrClosed) {
 		t.Error("our own close is urgent")
 	}
 }
@@ -184,10 +241,17 @@ func TestRetitled(t *testing.T) {
 	}
 }
 
-func TestBreather(t *testing.T) {
-	for used, want := range map[time.Duration]time.Duration{0: 0, time.Millisecond: time.Millisecond, time.Minute: 250 * time.Millisecond} {
-		if got := breather(used); got != want {
-			t.Errorf("after %v: %v", used, got)
+func TestBudget(t *testing.T) {
+	at := func(ms int) time.Time { return time.Unix(100, 0).Add(time.Duration(ms) * time.Millisecond) }
+	b := budget{left: maxBurst, at: at(0)}
+	for _, step := range []struct{ used, now, rest int }{
+		{5, 5, 0}, {5, 10, 0}, // 15 and 12 are left
+		{30, 60, 20}, {30, 70, 70}, // what was taken too much is owed twice over
+		{0, 1000, 0}, {20, 1001, 0}, {2, 1002, 3}, // only a little is saved up
+		{1000, 2022, 250}, // no longer than that
+	} {
+		if got := b.spend(time.Duration(step.used)*time.Millisecond, at(step.now)); got != time.Duration(step.rest)*time.Millisecond {
+			t.Errorf("%d ms used by %d ms: rest %v, want %d ms", step.used, step.now, got, step.rest)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,6 +41,8 @@ It tells systemd when everything is in force, and others by --ready-fd: a line i
 			if o.Ready, err = readyOn(cmd, readyFD); err != nil {
 				return err
 			}
+			// Events come one by one. With one thread at work at a time none is woken to help, which costs more than the work.
+			runtime.GOMAXPROCS(1)
 			return agent.New(c, o).Run(cmd.Context())
 		},
 	}

@@ -98,51 +98,6 @@ func stayedBehind(p host.Process, dirs map[string]cgroup.Dir, from map[string]st
 	return behind
 }
 
-// glances is how many processes are held against the last look one by one; more are worth a whole look.
-const glances = 200
-
-// Concerns says whether processes that have just come or changed may have to be moved, by holding them alone
-// against what the last look knew of groups and instances. A no may be wrong about what only a look at every
-// process shows; the next look at a fixed time finds it. Forks are as in LookOptions; table finds other processes.
-func (c *Controller) Concerns(fresh []host.Process, forks []Fork, table func(pid int) (host.Process, bool)) bool {
-	v := c.memory.view
-	if v == nil || len(fresh) > glances {
-		return true
-	}
-	for _, f := range forks {
-		if _, moving := c.memory.movers[f.Parent]; moving {
-			return true
-		}
-	}
-	isFresh := make(map[int]bool, len(fresh))
-	for i := range fresh {
-		isFresh[fresh[i].PID] = true
-		if engine.Joins(&fresh[i], v.Instances) {
-			return true
-		}
-	}
-	procs, served := withAncestors(fresh, c.Agent.PID, v.Instances, table)
-	if served {
-		return true
-	}
-	for _, inst := range engine.Recognise(procs, c.Host) {
-		if isFresh[inst.Main.PID] {
-			return true
-		}
-	}
-	if classify.NeedsEnv(v.Classified.Groups) {
-		c.readEnvironments(procs)
-	}
-	in := v.rules
-	in.Processes = procs
-	for _, p := range classify.Classify(v.Classified.Groups, in).Placements {
-		if isFresh[p.Process.PID] && !isReleased(v.Released, p.Group) && !placed(p.Process, v.Layout.Member(p.Group)) {
-			return true
-		}
-	}
-	return false
-}
-
 // withAncestors adds to processes their ancestors and one more, in order of pid. Served says that one of them is
 // the main process of an instance: then what it is to the instance only a whole look tells.
 func withAncestors(fresh []host.Process, more int, instances []engine.Instance, table func(pid int) (host.Process, bool)) (procs []host.Process, served bool) {

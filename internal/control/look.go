@@ -47,10 +47,12 @@ func (c *Controller) Look(ctx context.Context, o LookOptions) (LookResult, error
 	if err != nil {
 		return LookResult{}, err
 	}
+	stamp := c.stamp()
 	s, err := c.loadState(facts.BootID, time.Now())
 	if err != nil {
 		return LookResult{}, err
 	}
+	c.memory.remember(stamp, s)
 	if s.applied == nil || s.released[""] {
 		return LookResult{}, nil
 	}
@@ -151,6 +153,10 @@ func (c *Controller) putRight(ctx context.Context, l look) (LookResult, error) {
 		return LookResult{}, err
 	}
 	trouble := troubles(v)
+	c.memory.refused = map[string]bool{}
+	for _, r := range v.Plan.Refusals {
+		c.memory.refused[r.Group] = true
+	}
 	if err := c.refusals(v.Plan, false); err != nil {
 		trouble = errors.Join(trouble, err)
 		if err := c.leaveOut(v); err != nil {

@@ -72,6 +72,9 @@ type memory struct {
 	// uses it, which writes no limit.
 	observed *plan.Observation
 	movers   map[int]mover
+	recorded recorded
+	// refused are the groups that the last look at every limit could not put in force.
+	refused map[string]bool
 }
 
 // resolve parses a policy and fits it to the host.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -29,6 +30,9 @@ type ProcEventOptions struct {
 	Buffer int
 	// Timeout is how long the kernel may take to confirm the subscription. Default 500 ms.
 	Timeout time.Duration
+	// Lazy is how long forks and exits may wait to be read, so that they wake nobody; 0: not at all. Whatever else happens
+	// is read at once, with all that came before it.
+	Lazy time.Duration
 }
 
 const (
@@ -54,6 +58,8 @@ type ProcEventStream struct {
 	in    *datagrams
 	queue []procMessage // scratch
 	ended atomic.Bool
+	bell  *bell // nil: everything wakes the reader
+	lazy  atomic.Int64
 }
 
 var subscriptions atomic.Uint32 // numbers them in this process
@@ -67,6 +73,28 @@ func OpenProcEvents(o ProcEventOptions) (*ProcEventStream, error) {
 	if o.Timeout <= 0 {
 		o.Timeout = procConfirm
 	}
+	var rings *bell
+	if o.Lazy > 0 {
+		rings, _ = openBell() // without one every event wakes the reader
+	}
+	s, err := openStream(o)
+	if err != nil {
+		if rings != nil {
+			_ = rings.file.Close()
+		}
+		return nil, err
+	}
+	s.bell = rings
+	s.Within(o.Lazy)
+	return s, nil
+}
+
+// Within says how long forks and exits may wait from the next Read on; it counts only for a stream that was opened with
+// Lazy.
+func (s *ProcEventStream) Within(d time.Duration) { s.lazy.Store(int64(d)) }
+
+// openStream opens a stream without a bell.
+func openStream(o ProcEventOptions) (*ProcEventStream, error) {
 	fd, err := procSocket(o.Buffer)
 	if err != nil {
 		return nil, err
@@ -216,6 +244,9 @@ func (s *ProcEventStream) Read(to []ProcEvent) (events []ProcEvent, lost int, er
 // receive waits for datagrams and takes the messages out of those that the kernel sent. An overrun (ENOBUFS)
 // and what cannot be read count as one lost message each; the socket goes on after both.
 func (s *ProcEventStream) receive() (messages []procMessage, lost int, err error) {
+	if s.bell != nil {
+		return s.drain()
+	}
 	var n int
 	var got error
 	err = s.conn.Read(func(fd uintptr) bool {
@@ -233,6 +264,11 @@ func (s *ProcEventStream) receive() (messages []procMessage, lost int, err error
 	case got != nil:
 		return nil, 0, got
 	}
+	return s.queue, s.parse(n), nil
+}
+
+// parse takes the messages out of what was received last, and counts what cannot be read.
+func (s *ProcEventStream) parse(n int) (lost int) {
 	for i := range n {
 		data, whole := s.in.datagram(i)
 		if !s.in.fromKernel(i) {
@@ -243,7 +279,52 @@ func (s *ProcEventStream) receive() (messages []procMessage, lost int, err error
 			lost++
 		}
 	}
+	return lost
+}
+
+// drain waits for the bell and then takes everything that there is, up to a bound.
+func (s *ProcEventStream) drain() (messages []procMessage, lost int, err error) {
+	rung, err := s.bell.wait(time.Duration(s.lazy.Load()))
+	switch {
+	case err != nil && s.ended.Load():
+		return nil, 0, os.ErrClosed
+	case err != nil:
+		return nil, 0, err
+	}
+	s.queue = s.queue[:0]
+	full := true
+	take := func(fd uintptr) {
+		var n int
+		n, err = s.in.receive(int(fd))
+		full = n == procBatch
+		lost += s.parse(n)
+	}
+	for round := 0; round < drainRounds && (full || s.late(rung)); round++ {
+		if control := s.conn.Control(take); control != nil {
+			return nil, 0, os.ErrClosed
+		}
+		switch {
+		case errors.Is(err, unix.ENOBUFS):
+			lost, full = lost+1, true
+		case err != nil && !errors.Is(err, unix.EAGAIN):
+			return nil, lost, err
+		}
+	}
 	return s.queue, lost, nil
+}
+
+// drainRounds bounds how much is taken on end: what remains is taken at the next Read.
+const drainRounds = 64
+
+// late says whether the bell has rung for a message that is not there yet: another CPU is just delivering it.
+func (s *ProcEventStream) late(rung []procMessage) bool {
+	for i := range rung {
+		m := &rung[i]
+		if m.what != 0 && !s.seq.seen(m) && !slices.ContainsFunc(s.queue, func(q procMessage) bool { return q.cpu == m.cpu && int32(q.seq-m.seq) >= 0 }) {
+			return true
+		}
+	}
+	return false
 }
 
 // Close ends the subscription and a Read that waits. A second call does nothing.
@@ -253,6 +334,9 @@ func (s *ProcEventStream) Close() error {
 	}
 	// Before 6.6 the kernel counts listeners by these messages alone, and works for nobody without it.
 	_ = s.send(procRequest(binary.NativeEndian, ignore, 0, 0))
+	if s.bell != nil {
+		_ = s.bell.file.Close()
+	}
 	return s.file.Close()
 }
 
@@ -290,7 +374,8 @@ func (d *datagrams) receive(fd int) (n int, err error) {
 		d.from[i].Pid = ^uint32(0)
 	}
 	return retry(func() (int, error) {
-		n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&d.headers[0])), procBatch, unix.MSG_DONTWAIT, 0, 0)
+		// It does not wait, so the scheduler need not know of it.
+		n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&d.headers[0])), procBatch, unix.MSG_DONTWAIT, 0, 0)
 		if errno != 0 {
 			return 0, errno
 		}

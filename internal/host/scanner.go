@@ -392,3 +392,30 @@ func (s *Scanner) Find(pid int) (Process, bool) {
 	}
 	return s.procs[i], true
 }
+
+// Below names the processes that descend from others, as the table has it.
+func (s *Scanner) Below(pids []int) []int {
+	below := []int{}
+	if len(pids) == 0 {
+		return below
+	}
+	children := make(map[int][]int, len(s.procs))
+	for i := range s.procs {
+		children[s.procs[i].PPID] = append(children[s.procs[i].PPID], s.procs[i].PID)
+	}
+	seen := make(map[int]bool, len(pids))
+	for _, pid := range pids {
+		seen[pid] = true
+	}
+	for next := slices.Clone(pids); len(next) > 0; {
+		pid := next[len(next)-1]
+		next = next[:len(next)-1]
+		for _, child := range children[pid] {
+			if !seen[child] {
+				seen[child] = true
+				below, next = append(below, child), append(next, child)
+			}
+		}
+	}
+	return below
+}

@@ -1,0 +1,85 @@
+package classify
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"bulkhead/internal/host"
+	"bulkhead/internal/policy"
+)
+
+// What a rule matches passes the sieve, at each step; whatever the rules and the process.
+func TestSieveRejectsNothingThatARuleMatches(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pick := func(name string, from ...string) string { return rapid.SampledFrom(from).Draw(t, name) }
+		match := func(of string) policy.Match {
+			return policy.Match{
+				Exe: pick(of+" exe", "", "", "mysqldump", "/usr/bin/*", "/opt/x"), Cmdline: pick(of+" cmdline", "", "", "^mysqldump", "all"),
+				User: pick(of+" user", "", "", "report", "oracle", "nobody-knows", "1234"), UnixGroup: pick(of+" group", "", "", "dba"),
+				Cgroup: pick(of+" cgroup", "", "", "/a/", "/b"), Unit: pick(of+" unit", "", "", "x.service"), Env: pick(of+" env", "", "", "", "A=1"),
+				Ancestor: pick(of+" ancestor", "", "", "", "cron"), Helper: pick(of+" helper", "", "", "", "backup"),
+			}
+		}
+		var groups []*policy.Group
+		for _, name := range []string{"one", "two"} {
+			m := match(name)
+			if pick(name+" except", "no", "yes") == "yes" {
+				m.Except = []policy.Match{match(name + "'s except")}
+			}
+			if m.Exe+m.Cmdline+m.User+m.UnixGroup+m.Cgroup+m.Unit+m.Env+m.Ancestor+m.Helper != "" {
+				groups = append(groups, group(name, 10, m))
+			}
+		}
+		made, problems := Expand(&policy.Policy{Groups: groups}, nil)
+		if len(problems) > 0 {
+			t.Skip("no sound policy")
+		}
+		p := proc(20, pick("runs", "", "/usr/bin/mysqldump", "/opt/x", "/usr/bin/perl"), "mysqldump", "--all-databases")
+		p.UID, p.Cgroups = rapid.SampledFrom([]int{0, 1234, uids["report"], uids["oracle"]}).Draw(t, "uid"), map[string]string{"unified": pick("in", "/", "/a/c", "/b", "/x.service")}
+		p.PPID, p.Env = 10, []string{"A=1"}
+		in := input(proc(10, "/usr/sbin/cron", "cron"), p)
+		matched := false
+		attempts, err := Explain(made, in, p.PID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range attempts {
+			matched = matched || a.Matched
+		}
+		s := NewSieve(made, in)
+		if known := (host.Process{ProcID: host.ProcID{PID: p.PID}, Exe: p.Exe, Args: p.Args}); matched && (!s.Executable(p.Exe) || !s.Program(&known) || !s.Owner(&p)) {
+			t.Errorf("a rule matches, and it is rejected: executable %t, program %t, owner %t", s.Executable(p.Exe), s.Program(&known), s.Owner(&p))
+		}
+	})
+}
+
+func TestSieve(t *testing.T) {
+	groups := mustExpand(t, nil,
+		group("a", 10, policy.Match{Exe: "mysqldump"}), group("b", 20, policy.Match{User: "report", Except: []policy.Match{{Exe: "psql"}}, Exe: "/opt/*"}),
+		group("c", 30, policy.Match{Engine: "mysql", Part: "main"}))
+	s := NewSieve(groups, input())
+	other := proc(20, "/opt/x", "x")
+	other.UID = 1
+	for _, test := range []struct {
+		p                          host.Process
+		executable, program, owner bool
+	}{
+		{proc(20, "/usr/bin/true", "true"), false, false, false},
+		{proc(20, "/usr/bin/mysqldump", "mysqldump"), true, true, true},
+		{proc(20, "/opt/x", "x"), true, true, true},
+		{proc(20, "/opt/psql", "psql"), true, true, true}, // except takes it out, which a sieve does not look at
+		{other, true, true, false},
+		{proc(20, "", "x"), true, true, true},
+	} {
+		if got := s.Executable(test.p.Exe); got != test.executable {
+			t.Errorf("%s: by its executable %t", test.p.Exe, got)
+		}
+		if got := s.Program(&test.p); got != test.program {
+			t.Errorf("%s: by its program %t", test.p.Exe, got)
+		}
+		if got := s.Owner(&test.p); got != test.owner {
+			t.Errorf("%s: by its owner %t", test.p.Exe, got)
+		}
+	}
+}

@@ -1,0 +1,235 @@
+package control
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/classify"
+	"bulkhead/internal/engine"
+	"bulkhead/internal/host"
+	"bulkhead/internal/policy"
+)
+
+// glances is how many processes are held against the last look one by one; more are worth a whole look.
+const glances = 200
+
+// SwiftResult is what was done about processes that have just come.
+type SwiftResult struct {
+	Moved []int // pids; they are in their groups
+	Gone  int   // processes that exited before they could be moved
+	// Look says that something is left that only a look at the whole can decide or do.
+	Look bool
+}
+
+// recorded is what the short way into a group needs to know of the state directory.
+type recorded struct {
+	calm  bool // a policy is applied, nothing is frozen or refused
+	files [5]fs.FileInfo
+	// homes are where the first members of groups came from, as far as asked for. They hold as long as the files do.
+	homes map[string]map[string]string
+}
+
+// stamp notes the state of the documents, before they are read.
+func (c *Controller) stamp() recorded {
+	var r recorded
+	for i, name := range []string{docApplied, docOverrides, docReleased, docPins, docFreezes} {
+		r.files[i], _ = os.Stat(filepath.Join(c.Store.Dir(), name+".json"))
+	}
+	return r
+}
+
+// remember keeps a stamp beside the state that was read after it.
+func (m *memory) remember(r recorded, s *state) {
+	r.calm = s.applied != nil && !s.released[""] && len(s.freezes) == 0
+	if r.same(m.recorded) {
+		r.homes = m.recorded.homes
+	}
+	m.recorded = r
+}
+
+// same says that no document was written between two stamps: each is written anew and renamed.
+func (r recorded) same(o recorded) bool {
+	for i, a := range r.files {
+		b := o.files[i]
+		if (a == nil) != (b == nil) || a != nil && (!os.SameFile(a, b) || a.Size() != b.Size() || !a.ModTime().Equal(b.ModTime())) {
+			return false
+		}
+	}
+	return true
+}
+
+// errNotSwift says that the short way is not open now.
+var errNotSwift = errors.New("only a look at the whole can tell")
+
+// Swift holds processes that have just come or changed against what the last look knew of groups and instances, and moves
+// those that clearly belong into a group at once: without a plan, a transaction or a look at any other process. It takes
+// the short way only for a process that comes from where the group's first member came from, so that the journal knows
+// already where it goes back to; and only while the state directory is as it was at that look. Forks are as in
+// LookOptions; find gives other processes as they are now.
+func (c *Controller) Swift(fresh []host.Process, forks []Fork, find func(pid int) (host.Process, bool)) SwiftResult {
+	v := c.memory.view
+	if v == nil || len(fresh) > glances || c.bornOutside(v, fresh, forks) {
+		return SwiftResult{Look: true}
+	}
+	isFresh := make(map[int]bool, len(fresh))
+	server := false
+	for i := range fresh {
+		isFresh[fresh[i].PID] = true
+		if engine.Joins(&fresh[i], v.Instances) {
+			return SwiftResult{Look: true}
+		}
+		server = server || engine.MayServe(&fresh[i])
+	}
+	procs, served := withAncestors(fresh, c.Agent.PID, v.Instances, find)
+	if served {
+		return SwiftResult{Look: true}
+	}
+	if server {
+		for _, inst := range engine.Recognise(procs, c.Host) {
+			if isFresh[inst.Main.PID] {
+				return SwiftResult{Look: true}
+			}
+		}
+	}
+	if classify.NeedsEnv(v.Classified.Groups) {
+		c.readEnvironments(procs)
+	}
+	in := v.rules
+	in.Processes = procs
+	var misplaced []classify.Placement
+	for _, p := range classify.Classify(v.Classified.Groups, in).Placements {
+		if isFresh[p.Process.PID] && !isReleased(v.Released, p.Group) && !placed(p.Process, v.Layout.Member(p.Group)) {
+			misplaced = append(misplaced, p)
+		}
+	}
+	if len(misplaced) == 0 {
+		return SwiftResult{}
+	}
+	done := c.enter(v, misplaced, procs)
+	done.Look = done.Look || c.bornOutside(v, fresh, forks) // what they forked on the way
+	return done
+}
+
+// bornOutside says whether the child of a process that is on its way into a group, or was a moment ago, was born outside.
+func (c *Controller) bornOutside(v *View, fresh []host.Process, forks []Fork) bool {
+	for _, f := range forks {
+		parent, moving := c.memory.movers[f.Parent]
+		if !moving {
+			continue
+		}
+		inside := false
+		for i := range fresh {
+			inside = inside || fresh[i].PID == f.Child && placed(fresh[i], v.Layout.Member(parent.group))
+		}
+		if !inside {
+			return true
+		}
+	}
+	return false
+}
+
+// enter moves processes into their groups, parents first, while nobody changes anything.
+func (c *Controller) enter(v *View, misplaced []classify.Placement, procs []host.Process) (done SwiftResult) {
+	by, err := c.Store.Quiet(func() error {
+		if _, pending := c.Store.Pending(); pending || !c.memory.recorded.calm || c.memory.facts != v.Facts || v.Facts.Systemd || !c.memory.recorded.same(c.stamp()) {
+			return errNotSwift
+		}
+		for _, p := range parentsFirst(misplaced) {
+			dirs := v.Layout.Member(p.Group)
+			if !c.isPlain(v, p, dirs, procs) {
+				done.Look = true
+				continue
+			}
+			list := make([]cgroup.Dir, 0, len(dirs))
+			for _, h := range v.Facts.Hierarchies {
+				if d, is := dirs[h.ID]; is && p.Process.Cgroups[h.ID] != d.Path {
+					list = append(list, d)
+				}
+			}
+			switch err := v.Tree.MoveAll(p.Process.ProcID, p.Process.Cgroups, list...); {
+			case errors.Is(err, cgroup.ErrExited):
+				done.Gone++
+			case err != nil:
+				done.Look = true
+			default:
+				done.Moved = append(done.Moved, p.Process.PID)
+			}
+			if c.memory.movers == nil {
+				c.memory.movers = map[int]mover{}
+			}
+			c.memory.movers[p.Process.PID] = mover{p.Group, p.Process.Cgroups, time.Now()}
+		}
+		return nil
+	})
+	done.Look = done.Look || err != nil || by != nil
+	return done
+}
+
+// isPlain says that all there is to do about a process is to move it: a rule places it, it is in no directory of ours,
+// and it comes from the group's home, as do its ancestors.
+func (c *Controller) isPlain(v *View, p classify.Placement, dirs map[string]cgroup.Dir, procs []host.Process) bool {
+	if p.By != classify.ByRule || p.Process.RT || p.Process.Kernel || len(dirs) == 0 || isReleased(c.memory.refused, p.Group) {
+		return false
+	}
+	for _, g := range v.Classified.Groups {
+		if _, scored := g.Settings.Get(policy.KeyOOMScoreAdj, ""); g.Path == p.Group && scored {
+			return false
+		}
+	}
+	home := c.homeOf(v, p.Group)
+	for hierarchy := range dirs {
+		if home[hierarchy] == "" || home[hierarchy] != p.Process.Cgroups[hierarchy] {
+			return false
+		}
+	}
+	byPID := make(map[int]*host.Process, len(procs))
+	for i := range procs {
+		byPID[procs[i].PID] = &procs[i]
+	}
+	for up, left := &p.Process, len(procs); up != nil && left >= 0; up, left = byPID[up.PPID], left-1 {
+		for hierarchy, path := range up.Cgroups {
+			if _, ours := v.Layout.Group(cgroup.Dir{Hierarchy: hierarchy, Path: path}); ours {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// homeOf is where the first member of a group came from; nil when it has none yet.
+func (c *Controller) homeOf(v *View, group string) map[string]string {
+	r := &c.memory.recorded
+	if r.homes[group] == nil {
+		_, r.homes = c.Store.Homes(v.Facts.BootID)
+	}
+	return r.homes[group]
+}
+
+// parentsFirst orders placements so that what a parent forks between two moves is born inside.
+func parentsFirst(list []classify.Placement) []classify.Placement {
+	at := make(map[int]int, len(list))
+	for i, p := range list {
+		at[p.Process.PID] = i
+	}
+	ordered := make([]classify.Placement, 0, len(list))
+	done := make([]bool, len(list))
+	var visit func(i int)
+	visit = func(i int) {
+		if done[i] {
+			return
+		}
+		done[i] = true
+		if parent, is := at[list[i].Process.PPID]; is {
+			visit(parent)
+		}
+		ordered = append(ordered, list[i])
+	}
+	for i := range list {
+		visit(i)
+	}
+	return ordered
+}

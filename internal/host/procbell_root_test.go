@@ -1,0 +1,155 @@
+//go:build root
+
+package host
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// With a bell a program that starts is read at once, with the fork before it; its exit alone wakes nobody.
+func TestLazyProcEvents(t *testing.T) {
+	s := openEvents(t, ProcEventOptions{Lazy: time.Hour})
+	if s.bell == nil {
+		t.Fatal("no bell")
+	}
+	cmd := exec.Command("sleep", "600")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := cmd.Process.Pid
+	var order []ProcEventKind
+	heard(t, s, "the program's start", func(e ProcEvent) bool {
+		if e.PID == pid {
+			order = append(order, e.Kind)
+		}
+		return e.PID == pid && e.Kind == ProcExec
+	})
+	if !slices.Equal(order, []ProcEventKind{ProcFork, ProcExec}) {
+		t.Errorf("heard %v", order)
+	}
+	s.Within(20 * time.Millisecond)
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	heard(t, s, "its end", func(e ProcEvent) bool { return e.PID == pid && e.Kind == ProcExit })
+}
+
+// In a churn on all CPUs nothing is lost, and nothing is said to be.
+func TestLazyProcEventsLoseNothing(t *testing.T) {
+	const each, at = 300, 4
+	s := openEvents(t, ProcEventOptions{Lazy: 5 * time.Millisecond})
+	late := time.AfterFunc(30*time.Second, func() { _ = s.Close() })
+	defer late.Stop()
+	started := make(chan int, each*at)
+	var wait sync.WaitGroup
+	for range at {
+		wait.Go(func() {
+			for range each {
+				cmd := exec.Command("true")
+				if err := cmd.Run(); err != nil {
+					t.Error(err)
+					return
+				}
+				started <- cmd.Process.Pid
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { wait.Wait(); close(started); close(done) }()
+	exits := map[int]int{}
+	lost := 0
+	var events []ProcEvent
+	missing := func() bool {
+		select {
+		case <-done:
+		default:
+			return true
+		}
+		for pid := range started {
+			exits[pid]--
+		}
+		for _, n := range exits {
+			if n < 0 {
+				return true
+			}
+		}
+		return false
+	}
+	for missing() {
+		var n int
+		var err error
+		if events, n, err = s.Read(events); err != nil {
+			t.Fatalf("waited in vain for %d programs' ends: %v", each*at, err)
+		}
+		lost += n
+		for _, e := range events {
+			if e.Kind == ProcExit {
+				exits[e.PID]++
+			}
+		}
+	}
+	if lost != 0 {
+		t.Errorf("%d events are said to be lost", lost)
+	}
+}
+
+func TestLazyProcEventsEnd(t *testing.T) {
+	s := openEvents(t, ProcEventOptions{Lazy: time.Hour})
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			if _, _, err := s.Read(nil); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	time.Sleep(20 * time.Millisecond)
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-ended:
+		if !errors.Is(err, os.ErrClosed) {
+			t.Errorf("ended with %v", err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("a reader waits on")
+	}
+}
+
+func TestPeekOnTheMachine(t *testing.T) {
+	k := New("/").NewPeeker()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid := os.Getpid()
+	if exe, err := k.Executable(pid); err != nil || exe != self {
+		t.Errorf("it runs %q, %v", exe, err)
+	}
+	if exe, err := k.Executable(2); err != nil || exe != "" {
+		t.Errorf("kthreadd runs %q, %v", exe, err)
+	}
+	p, err := k.Peek(pid, func(p *Process) bool { return len(p.Args) > 0 && p.Cgroups == nil })
+	if err != nil || p.Exe != self || len(p.Cgroups) == 0 || p.UID != os.Geteuid() || p.Start != 0 {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if p, err = k.Peek(pid, func(*Process) bool { return false }); err != nil || p.Cgroups != nil {
+		t.Errorf("more was read than asked for: %+v, %v", p, err)
+	}
+	const nobody = 1<<22 + 1
+	if _, err := k.Executable(nobody); !errors.Is(err, ErrExited) {
+		t.Errorf("of nobody: %v", err)
+	}
+	if _, err := k.Peek(nobody, func(*Process) bool { return true }); !errors.Is(err, ErrExited) {
+		t.Errorf("of nobody: %v", err)
+	}
+}
