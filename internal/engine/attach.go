@@ -37,7 +37,12 @@ const freshLooks = 4
 func (t *Tracker) attach(s *scene, found []Instance) {
 	a := attacher{scene: s, found: found}
 	old, known := t.helpers, make(map[host.ProcID]attachment, len(s.helpers))
-	same := a.sameInstances(old)
+	now := make([]host.ProcID, len(found))
+	for i := range found {
+		now[i] = found[i].Main
+	}
+	same := slices.Equal(now, t.instances) // else one that was the only one may be so no more
+	t.instances = now
 	for _, h := range s.helpers {
 		kept, is := old[h.p.ProcID]
 		switch {
@@ -81,18 +86,6 @@ type attacher struct {
 	*scene
 	found   []Instance
 	members map[int]int // pid → index of its instance; nil until asked for
-}
-
-// sameInstances says whether what is known was found out about the instances that there are now.
-func (a *attacher) sameInstances(old map[host.ProcID]attachment) bool {
-	for _, kept := range old {
-		for _, main := range kept.instances {
-			if a.indexOf(main) < 0 {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 func (a *attacher) indexOf(main host.ProcID) int {

@@ -81,3 +81,35 @@ func BenchmarkFirstLook(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(procs)), "ns/process")
 }
+
+// BenchmarkOracle is a look at 10 Oracle instances with 400 sessions each and 200 backups that are attached.
+func BenchmarkOracle(b *testing.B) {
+	const home = "/u01/app/oracle/product/19.0.0/dbhome_1/bin/"
+	var procs []host.Process
+	src := fake{env: make(map[int][]string)}
+	add := func(exe, args string) int {
+		p := process(100+len(procs), 1, exe, "oracle", args)
+		procs = append(procs, p)
+		return p.PID
+	}
+	for n := range 10 {
+		for _, name := range []string{"pmon", "lgwr", "dbw0", "ckpt", "smon"} {
+			add(home+"oracle", fmt.Sprintf("ora_%s_SID%d", name, n))
+		}
+		for range 400 {
+			add(home+"oracle", fmt.Sprintf("oracleSID%d (LOCAL=NO)", n))
+		}
+		for range 20 {
+			src.env[add(home+"expdp", "expdp")] = []string{fmt.Sprintf("ORACLE_SID=SID%d", n)}
+		}
+	}
+	tracker := Tracker{Keep: 1 << 30}
+	if found := tracker.Recognise(procs, src); len(found) != 10 || len(found[3].Members) != 405 || len(found[3].Helpers) != 20 {
+		b.Fatalf("found %v", found)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		tracker.Recognise(procs, src)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(procs)), "ns/process")
+}

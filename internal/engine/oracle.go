@@ -3,7 +3,6 @@ package engine
 import (
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -32,36 +31,61 @@ var oracleExecutables = []string{"oracle", "oracleO"}
 // oracleName is what the first argument of an Oracle process says.
 type oracleName struct {
 	kind string // "ora", "asm", "mdb", …; "" for a session
-	name string // "pmon", "p000"; "(LOCAL=NO)" and the like for a session
+	name string // "pmon", "p000"; oracleRemote or "" for a session
 	sid  string // "" for none of Oracle's processes
 }
-
-var (
-	oracleBackground = regexp.MustCompile(`^(ora|asm|mdb|apx|ios)_([a-z0-9]{4})_(\S+)$`)
-	// A dedicated server process, "oracleBXTST02 (LOCAL=NO)". The listener starts it with the first form; a client
-	// on the host that starts its own (bequeath) with the second.
-	oracleSession = regexp.MustCompile(`^oracle([^\s/]+) (\(LOCAL=NO\)|\(DESCRIPTION=\(LOCAL=YES\).*)`)
-)
 
 // maxOracleName bounds how much of a command line is looked at.
 const maxOracleName = 512
 
+// oracleProcess reads the name of a process. It is asked for every process that runs an Oracle executable in every
+// look, so it uses no expressions: a background process is "ora_pmon_BXTST02", a dedicated server process
+// "oracleBXTST02 (LOCAL=NO)" when the listener started it, and "oracleBXTST02 (DESCRIPTION=(LOCAL=YES)…" when a client
+// on this host did for itself (bequeath).
 func oracleProcess(p *host.Process) oracleName {
-	if len(p.Args) == 0 || !strings.HasPrefix(p.Args[0], "oracle") && !strings.Contains(p.Args[0][:min(5, len(p.Args[0]))], "_") {
+	if len(p.Args) == 0 {
 		return oracleName{}
 	}
-	first := p.Args[0][:min(len(p.Args[0]), maxOracleName)]
-	if m := oracleBackground.FindStringSubmatch(strings.TrimRight(first, " \x00")); m != nil {
-		return oracleName{m[1], m[2], m[3]}
+	first := strings.TrimRight(p.Args[0][:min(len(p.Args[0]), maxOracleName)], " \x00")
+	if n, ok := oracleBackground(first); ok {
+		return n
+	}
+	rest, ok := strings.CutPrefix(first, "oracle")
+	if !ok {
+		return oracleName{}
 	}
 	// The second half is an argument of its own until the process writes both into the first.
-	if len(p.Args) > 1 {
-		first += " " + p.Args[1][:min(len(p.Args[1]), maxOracleName)]
+	sid, how, _ := strings.Cut(rest, " ")
+	if how == "" && len(p.Args) > 1 {
+		how = p.Args[1]
 	}
-	if m := oracleSession.FindStringSubmatch(first); m != nil {
-		return oracleName{"", m[2], m[1]}
+	switch {
+	case sid == "" || strings.Contains(sid, "/"):
+	case strings.HasPrefix(how, oracleRemote):
+		return oracleName{"", oracleRemote, sid}
+	case strings.HasPrefix(how, "(DESCRIPTION=(LOCAL=YES)"):
+		return oracleName{"", "", sid}
 	}
 	return oracleName{}
+}
+
+// oracleRemote is what the listener gives to a session.
+const oracleRemote = "(LOCAL=NO)"
+
+func oracleBackground(text string) (oracleName, bool) {
+	if len(text) < 10 || text[3] != '_' || text[8] != '_' || strings.ContainsAny(text[9:], " \t") {
+		return oracleName{}, false
+	}
+	for _, c := range []byte(text[4:8]) {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') {
+			return oracleName{}, false
+		}
+	}
+	switch text[:3] {
+	case "ora", "asm", "mdb", "apx", "ios":
+		return oracleName{text[:3], text[4:8], text[9:]}, true
+	}
+	return oracleName{}, false
 }
 
 func isPmon(p *host.Process) bool { return oracleProcess(p).name == "pmon" }
@@ -90,47 +114,62 @@ func inspectOracle(s *scene, p *host.Process, inst *Instance) (signals []string)
 
 // oracleOf returns the other processes of an instance: of its SID, its Oracle home and its container. Anybody
 // may give a process such a name, and nobody else can run it from that file.
-func (s *scene) oracleOf(pmon *host.Process, sid string) (own []*host.Process) {
-	home, container := path.Dir(pmon.Exe), pmon.ContainerPath()
-	for _, p := range s.loose[Oracle] {
-		if oracleProcess(p).sid == sid && path.Dir(p.Exe) == home && p.ContainerPath() == container {
-			own = append(own, p)
+func (s *scene) oracleOf(pmon *host.Process, sid string) (own []oracleMember) {
+	if s.oracle == nil {
+		s.oracle = make(map[string][]oracleMember)
+		for _, p := range s.loose[Oracle] {
+			name := oracleProcess(p)
+			s.oracle[name.sid] = append(s.oracle[name.sid], oracleMember{p, name})
+		}
+	}
+	home := path.Dir(pmon.Exe)
+	for _, m := range s.oracle[sid] {
+		if (m.p.Exe == pmon.Exe || path.Dir(m.p.Exe) == home) && sameContainer(m.p, pmon) {
+			own = append(own, m)
 		}
 	}
 	return own
 }
 
+// sameContainer says whether two processes may be of one instance: neither is of a container, or both of one.
+func sameContainer(a, b *host.Process) bool {
+	if !a.ForeignNamespace && !b.ForeignNamespace {
+		return true
+	}
+	return a.ForeignNamespace == b.ForeignNamespace && a.ContainerPath() == b.ContainerPath()
+}
+
+// oracleMember is a process with its name.
+type oracleMember struct {
+	p    *host.Process
+	name oracleName
+}
+
 func oracleMembers(s *scene, p *host.Process, inst *Instance) (members []Member) {
 	for _, o := range s.oracleOf(p, inst.SID) {
-		members = append(members, Member{o.ProcID, oraclePart(oracleProcess(o))})
+		members = append(members, Member{o.p.ProcID, oraclePart(o.name)})
 	}
 	return members
 }
-
-var (
-	// P000, P00A, …; PZ99 for queries over the instances of a cluster.
-	oracleParallel = regexp.MustCompile(`^p(?:[0-9][0-9a-z]{2}|z[0-9]{2})$`)
-	// LGWR, and since 12.1 the workers LG00 to LGnn that it hands writes to.
-	oracleLogWriter = regexp.MustCompile(`^lg(?:wr|[0-9a-z]{2})$`)
-	oracleShared    = regexp.MustCompile(`^[sd][0-9][0-9a-z]{2}$`) // shared servers and their dispatchers
-	oracleJobs      = regexp.MustCompile(`^(?:j[0-9][0-9a-z]{2}|cjq[0-9])$`)
-)
 
 // oraclePart returns the part of a process. What is no session and has no part of its own is a background
 // process: DBWn, CKPT, SMON, ARCn and a good hundred more.
 func oraclePart(n oracleName) string {
 	switch {
-	case n.name == "(LOCAL=NO)":
+	case n.name == oracleRemote:
 		return "sessions"
 	case n.kind == "":
 		return "local"
-	case oracleParallel.MatchString(n.name):
+	}
+	digit := n.name[1] >= '0' && n.name[1] <= '9'
+	switch first := n.name[0]; {
+	case first == 'p' && (digit || n.name[1] == 'z'): // P000, P00A, …; PZ99 for queries over the instances of a cluster
 		return "parallel"
-	case oracleLogWriter.MatchString(n.name):
+	case n.name == "lgwr" || strings.HasPrefix(n.name, "lg") && n.name[2] >= '0' && n.name[2] <= '9': // since 12.1 its workers LG00 to LGnn
 		return "lgwr"
-	case oracleShared.MatchString(n.name):
+	case digit && (first == 's' || first == 'd'): // shared servers and their dispatchers
 		return "shared"
-	case oracleJobs.MatchString(n.name):
+	case digit && first == 'j' || strings.HasPrefix(n.name, "cjq"):
 		return "jobs"
 	}
 	return "background"

@@ -133,8 +133,9 @@ type Tracker struct {
 	// Keep is for how many further looks an answer serves; 0 is 30.
 	Keep int
 
-	known   map[host.ProcID]tracked
-	helpers map[host.ProcID]attachment
+	known     map[host.ProcID]tracked
+	helpers   map[host.ProcID]attachment
+	instances []host.ProcID // of the look before, that helpers were attached to
 }
 
 // tracked is an instance as inspected, with its main member only.
@@ -234,6 +235,7 @@ type scene struct {
 	children map[int][]*host.Process // of the candidates, in order of pid
 	mains    map[*recogniser][]*host.Process
 	loose    map[string][]*host.Process // by engine: what belongs to an instance by its own name
+	oracle   map[string][]oracleMember  // by SID; nil until asked for
 	helpers  []candidateHelper          // by pid
 	// listeners of the candidates; nil when they could not be read.
 	listeners map[int][]host.Listener
