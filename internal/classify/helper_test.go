@@ -265,3 +265,38 @@ groups:
 		t.Errorf("psql: %s", got)
 	}
 }
+
+// What looks like a database or a helper and is in no group is named with the reason, an instance once.
+func TestOrphans(t *testing.T) {
+	in := oracleHost("BX1", "BX2")
+	boxed := proc(9000, "/usr/sbin/mysqld", "mysqld", "--port=3306")
+	boxed.ForeignNamespace, boxed.Cgroups = true, map[string]string{"memory": "/docker/" + strings.Repeat("a", 64)}
+	procs := append(in.Processes, boxed, proc(9001, "/usr/bin/pg_dump", "pg_dump"), proc(9002, "/usr/bin/psql", "psql"))
+	in = input(procs...)
+	in.Instances = engine.Recognise(procs, nothing{})
+	groups, problems := Expand(parsed(t, `version: 1
+groups:
+  BX1: {match: [{engine: oracle, sid: BX1}, {helper: backup, user: oracle}]}
+  sessions: {match: [{engine: oracle, sid: BX2, part: sessions}]}
+`), in.Instances)
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	r := Classify(groups, in)
+	inside := placed(r)
+	var got []string
+	for _, o := range Orphans(in, r.Skips, func(id host.ProcID) bool { return inside[id.PID] != "" }) {
+		got = append(got, fmt.Sprintf("%d %d %s: %s", o.PID, o.Processes, o.What, o.Why))
+	}
+	want := []string{
+		"2061 1 helper (listener, tnslsnr) of oracle BX1 and oracle BX2: a listener may serve every instance here: no rule matches",
+		"3013 1 helper (backup, rman) of oracle BX1: it started process 3014, a session: no rule matches",
+		"4000 12 oracle BX2, 12 of its 14 processes: no rule matches",
+		"4013 1 helper (backup, rman) of oracle BX2: it started process 4014, a session: no rule matches",
+		"9000 1 mysql 3306, 1 of its 1 processes: it runs in a container (cgroup /docker/" + strings.Repeat("a", 64) + ")",
+		"9001 1 helper (backup, pg_dump) of no instance here: no rule matches",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}

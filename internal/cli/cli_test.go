@@ -20,6 +20,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/control"
+	"bulkhead/internal/engine"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
@@ -98,6 +99,33 @@ func TestStatusText(t *testing.T) {
 	golden(t, "status-released", printed(func(a *app) { a.printStatus(st) }))
 }
 
+func TestOrphansText(t *testing.T) {
+	golden(t, "orphans", printed(func(a *app) {
+		a.printOrphans([]classify.Orphan{
+			{PID: 812, Processes: 3, What: "mariadb 3307 (/srv/b), 3 of its 3 processes", Why: "no rule matches"},
+			{PID: 9100, Processes: 1, What: "helper (backup, mysqldump): nothing tells which of mysql3306, mysql3307 it serves", Why: "no rule matches"},
+		})
+		a.printOrphans(nil)
+	}))
+}
+
+func TestInstancesText(t *testing.T) {
+	id := func(pid int) host.ProcID { return host.ProcID{PID: pid} }
+	golden(t, "instances", printed(func(a *app) {
+		a.printInstances([]engine.Instance{
+			{
+				Engine: engine.MySQL, Flavor: engine.MariaDB, Version: "10.11", Main: id(812), User: "mysql", Port: 3306, Ports: []int{3306}, Socket: "/run/m.sock", DataDir: "/d", Seen: true,
+				Members: []engine.Member{{ID: id(812), Part: engine.PartMain}}, Evidence: []string{"listens on port 3306"},
+				Helpers: []engine.Helper{
+					{ID: id(900), Kind: engine.HelperBackup, Tool: "mariabackup", Sure: true, How: "--port=3306", Rate: engine.Rate{Option: "--throttle", Given: "--throttle=40"}},
+					{ID: id(901), Kind: engine.HelperBackup, Tool: "mysqldump", How: "nothing tells which of mysql3306, mysql3307 it serves"},
+				},
+			},
+			{Engine: engine.Oracle, SID: "BX1", Main: id(4001), User: "oracle", Members: []engine.Member{{ID: id(4001), Part: engine.PartMain}}, Evidence: []string{"works in /o/dbs"}, Container: true},
+		})
+	}))
+}
+
 func TestVerifyText(t *testing.T) {
 	all := []control.Verification{
 		{Group: "a", LimitStatus: control.LimitStatus{Key: "cpu.limit", Asked: "50% = 0.5", File: "cpu.cfs_quota_us", InForce: "0.5 cores", OK: true}},
@@ -116,6 +144,7 @@ func TestVerifyText(t *testing.T) {
 func TestExplainText(t *testing.T) {
 	e := &control.Explanation{
 		Process: host.Process{ProcID: host.ProcID{PID: 4711}, Comm: "mariadbd"}, Group: "mysql3306", By: classify.ByRule, Placed: true,
+		Helper: "it is a helper (backup, mariabackup) of mysql 3306 (/d): --port=3306; its own limit would be --throttle",
 		Attempts: []classify.Attempt{
 			{Rule: classify.Rule{Group: "mysql3306", Text: "user: mysql"}, Matched: true, Score: 64, Why: "every key holds: user"},
 			{Rule: classify.Rule{Group: "mysql3306", Text: "engine: mysql"}, Matched: true, Score: 4096, Why: "every key holds: engine"},

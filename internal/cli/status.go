@@ -12,13 +12,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"bulkhead/internal/classify"
 	"bulkhead/internal/control"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 )
 
 func (a *app) statusCmd() *cobra.Command {
-	var watch bool
+	var watch, orphans bool
 	var every time.Duration
 	c := &cobra.Command{
 		Use:   "status",
@@ -29,9 +30,12 @@ func (a *app) statusCmd() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if a.json {
+				switch {
+				case a.json:
 					err = a.printJSON(st)
-				} else {
+				case orphans:
+					a.printOrphans(st.Orphans)
+				default:
 					a.printStatus(st)
 				}
 				if err != nil || !watch {
@@ -47,6 +51,7 @@ func (a *app) statusCmd() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&watch, "watch", false, "again and again, until Ctrl-C")
+	c.Flags().BoolVar(&orphans, "orphans", false, "only what looks like a database or a helper and is in no group")
 	spanFlag(c, &every, "every", 2*time.Second, "how often, with --watch")
 	return c
 }
@@ -112,6 +117,18 @@ func (a *app) printStatus(st *control.Status) {
 		fmt.Fprintln(a.out)
 		a.printNotes(rest)
 	}
+}
+
+func (a *app) printOrphans(all []classify.Orphan) {
+	if len(all) == 0 {
+		fmt.Fprintln(a.out, "every database and helper that bulkhead knows is in a group")
+		return
+	}
+	w := a.table("pid", "what", "in no group because")
+	for _, o := range all {
+		fmt.Fprintf(w, "%d\t%s\t%s\n", o.PID, o.What, o.Why)
+	}
+	flush(w)
 }
 
 // saidOf says whether a note is the reason of a limit that is listed.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
@@ -34,6 +35,8 @@ type Status struct {
 	// Differs counts the steps that would bring the host back to the policy.
 	Differs  int      `json:"differs"`
 	Warnings []string `json:"warnings,omitempty"`
+	// Orphans look like databases or helpers and are in no group.
+	Orphans []classify.Orphan `json:"orphans,omitempty"`
 }
 
 // AgentStatus is what is known of the agent.
@@ -134,6 +137,11 @@ func (c *Controller) Status() (*Status, error) {
 	for _, g := range v.Classified.Groups {
 		st.Groups = append(st.Groups, c.groupStatus(v, s, g.Path))
 	}
+	inside := make(map[host.ProcID]bool, len(v.Members))
+	for _, m := range v.Members {
+		inside[m.Process.ProcID] = true
+	}
+	st.Orphans = classify.Orphans(v.rules, v.Classified.Skips, func(id host.ProcID) bool { return inside[id] })
 	return st, nil
 }
 
