@@ -22,18 +22,22 @@ type helperKind struct {
 	engines    []string
 }
 
+// noHelper is what most processes are.
+var noHelper helperKind
+
 // helperOf returns what helper a process is, whomever it serves; the kind is "" for none.
-func (s *subject) helperOf() helperKind {
-	if !s.asked {
-		s.asked = true
-		if len(s.helps) > 0 {
-			s.helper = helperKind{kind: s.helps[0].Kind, tool: s.helps[0].Tool}
-			for _, h := range s.helps {
-				s.helper.engines = append(s.helper.engines, h.instance.Engine)
-			}
-		} else if kind, tool, engines, ok := engine.HelperOf(s.p); ok {
-			s.helper = helperKind{kind, tool, engines}
+func (s *subject) helperOf() *helperKind {
+	if s.helper != nil {
+		return s.helper
+	}
+	s.helper = &noHelper
+	if len(s.helps) > 0 {
+		s.helper = &helperKind{kind: s.helps[0].Kind, tool: s.helps[0].Tool}
+		for _, h := range s.helps {
+			s.helper.engines = append(s.helper.engines, h.instance.Engine)
 		}
+	} else if kind, tool, engines, ok := engine.HelperOf(s.p); ok {
+		s.helper = &helperKind{kind, tool, engines}
 	}
 	return s.helper
 }
@@ -175,6 +179,9 @@ func (c *classifier) sharedListener(s *subject, top []*Rule) bool {
 // of one instance the sessions of all the others would be, so that is an error. A group of its own, and one that
 // holds all that it serves, are not.
 func (c *classifier) checkListeners(groups []Group) {
+	if len(c.listeners) == 0 {
+		return
+	}
 	for _, claim := range c.listeners {
 		p, r := *claim.subject.p, claim.rule
 		if level, inside, outside := c.divides(groups, claim); level != "" {

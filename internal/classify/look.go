@@ -26,9 +26,8 @@ type subject struct {
 	p        *host.Process
 	instance *engine.Instance // nil for a process of none
 	part     string
-	helps    []help // the instances that it serves as a helper, or may serve
-	helper   helperKind
-	asked    bool // helper is set
+	helps    []help      // the instances that it serves as a helper, or may serve
+	helper   *helperKind // nil until asked for
 	cmdline  string
 	read     bool // cmdline is set
 	parents  []string
