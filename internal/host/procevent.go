@@ -17,7 +17,7 @@ const (
 	ProcExec ProcEventKind = 0x00000002 // it runs another program
 	ProcUID  ProcEventKind = 0x00000004 // its real or effective user changed
 	ProcGID  ProcEventKind = 0x00000040 // its real or effective group changed
-	ProcComm ProcEventKind = 0x00000200 // it gave itself another name (prctl(2), /proc/PID/comm)
+	ProcComm ProcEventKind = 0x00000200 // it gave itself another name (prctl(2); /proc/PID/comm since 5.16)
 	ProcExit ProcEventKind = 0x80000000 // its main thread has ended
 )
 
