@@ -47,6 +47,7 @@ var (
 	since419 = host.Version{Major: 4, Minor: 19}
 	since420 = host.Version{Major: 4, Minor: 20}
 	since52  = host.Version{Major: 5, Minor: 2}
+	since513 = host.Version{Major: 5, Minor: 13}
 	since514 = host.Version{Major: 5, Minor: 14}
 	since515 = host.Version{Major: 5, Minor: 15}
 	since519 = host.Version{Major: 5, Minor: 19}
@@ -205,7 +206,8 @@ func coreV2() []*file {
 				return g.setLimit(name, text, 1<<31-1)
 			}}
 	}
-	stall := "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0"
+	some, full := "some avg10=0.00 avg60=0.00 avg300=0.00 total=0", "\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0"
+	stall := some + full
 	return []*file{
 		{name: "cgroup.procs", version: 2, action: true,
 			read:  func(k *Kernel, g *group) string { return joinInts(k.pidsIn(g)) },
@@ -228,7 +230,13 @@ func coreV2() []*file {
 		counter("cgroup.type", 2, "", "domain").at(notRoot),
 		flag("cgroup.pressure", 2, "", "1", syscall.ERANGE).at(notRoot).from(since61),
 		{name: "cpu.stat", version: 2, read: cpuStatV2},
-		counter("cpu.pressure", 2, "", stall).from(since420),
+		{name: "cpu.pressure", version: 2, since: since420,
+			read: func(k *Kernel, _ *group) string {
+				if k.older(since513) {
+					return some
+				}
+				return stall
+			}},
 		counter("memory.pressure", 2, "", stall).from(since420),
 		counter("io.pressure", 2, "", stall).from(since420),
 	}

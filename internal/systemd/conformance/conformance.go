@@ -149,9 +149,16 @@ func (b *bench) gone(name string) {
 // file writes a unit file and reloads.
 func (b *bench) file(name string, lines ...string) string {
 	b.Helper()
-	path := filepath.Join("/", b.Options.Root, "/etc/systemd/system", name)
-	b.must(os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o644), b.Reload(b.ctx))
+	b.write(name, lines...)
+	b.must(b.Reload(b.ctx))
 	return name
+}
+
+// write writes a unit file, which systemd reads at the next reload.
+func (b *bench) write(name string, lines ...string) {
+	b.Helper()
+	path := filepath.Join("/", b.Options.Root, "/etc/systemd/system", name)
+	b.must(os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o644))
 }
 
 // service writes a service that runs for long, and starts it.

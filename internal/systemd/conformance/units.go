@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"bulkhead/internal/systemd"
@@ -76,9 +77,15 @@ func aService(b *bench) {
 }
 
 func oddNames(b *bench) {
-	for _, text := range []string{"odd name", "a-b/c", "ünïcode", "50%", `back\slash`, "at@home", "plus+minus"} {
+	texts := []string{"odd name", "a-b/c", "ünïcode", "50%", `back\slash`, "at@home", "plus+minus"}
+	for _, text := range texts {
+		b.write(b.Name+systemd.Escape(text)+".service", "[Service]", "ExecStart="+strings.Join(b.Sleep, " "))
+	}
+	b.must(b.Reload(b.ctx))
+	for _, text := range texts {
 		name := b.Name + systemd.Escape(text) + ".service"
-		u := b.unit(b.service(name))
+		b.must(b.Start(b.ctx, name))
+		u := b.unit(name)
 		if u.Name != name || !u.Active() {
 			b.Errorf("%q: %+v", text, u)
 		}
