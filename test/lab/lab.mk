@@ -2,6 +2,14 @@
 
 MODE ?= unified
 
+# The modes that `make test` runs, within the time that it has; `make lab-all` runs every one.
+LAB_MODES ?= systemd-unified bullseye-hybrid
+
+# A directory for what the machines say, docs/lab for instance.
+RECORD ?=
+
+lab_run = go test -tags lab -count 1 -v -timeout 120m ./test/lab -run '^TestLab$$' $(if $(RECORD),-lab.record '$(abspath $(RECORD))')
+
 .PHONY: lab
 lab: lab-deps ## the root tests in an emulated machine: MODE=…; PKG='./internal/…' RUN=regexp: some of them; SHELL=1: a shell
 ifdef LAB_SHELL
@@ -11,12 +19,16 @@ else ifneq ($(PKG)$(RUN),)
 	go test -c -tags lab -o dist/lab.test ./test/lab
 	cd test/lab && ../../dist/lab.test -test.run '^TestLab$$' -test.v -test.timeout 45m -lab.mode '$(MODE)' -lab.pkg '$(PKG)' -lab.run '$(RUN)'
 else
-	go test -tags lab -count 1 -timeout 45m ./test/lab -run '^TestLab$$' -lab.mode '$(MODE)'
+	$(lab_run) -lab.mode '$(MODE)'
 endif
 
+.PHONY: lab-test
+lab-test: lab-deps ## the same in the modes of LAB_MODES, two machines side by side
+	$(lab_run) -lab.mode '$(LAB_MODES)'
+
 .PHONY: lab-all
-lab-all: lab-deps ## the same in every mode, two machines side by side
-	go test -tags lab -count 1 -v -timeout 120m ./test/lab -run '^TestLab$$' -lab.mode all
+lab-all: lab-deps ## the same in every mode
+	$(lab_run) -lab.mode all
 
 .PHONY: lab-images
 lab-images: lab-deps ## build what is missing of the machines' images

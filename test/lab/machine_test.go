@@ -28,7 +28,7 @@ var hardware = []string{
 	"-accel", "tcg,thread=multi", "-cpu", "Nehalem", "-smp", "4", "-m", "2048",
 	"-object", "memory-backend-ram,id=m0,size=1024M", "-object", "memory-backend-ram,id=m1,size=1024M",
 	"-numa", "node,nodeid=0,cpus=0-1,memdev=m0", "-numa", "node,nodeid=1,cpus=2-3,memdev=m1",
-	"-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
+	"-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio",
 }
 
 // append is the kernel's command line.

@@ -3,7 +3,6 @@
 package lab
 
 import (
-	"fmt"
 	"go/ast"
 	"go/build/constraint"
 	"go/parser"
@@ -87,8 +86,12 @@ type payload struct {
 	work  string // a directory to work in
 	modes []Mode
 	image string
-	tests map[string]map[string][]string // by mode and package: those that are to run
+	tests map[string]map[string][]string // by mode and section of the console: those that are to run
 }
+
+// afterReboot ends the names of the tests that run once the machine was started anew, after all the others. What those are
+// to find is left by others.
+const afterReboot = "AfterReboot"
 
 func (p *payload) make(t *testing.T) {
 	t.Helper()
@@ -97,34 +100,48 @@ func (p *payload) make(t *testing.T) {
 	install(t, "guest", filepath.Join(root, "guest"))
 	run(t, "go", "build", "-o", filepath.Join(root, "bin", "bulkhead"), "bulkhead/cmd/bulkhead")
 	p.tests = map[string]map[string][]string{}
-	compiled := map[string]bool{}
+	compiled, sections := map[string]bool{}, map[string]string{"list-": "", "again-": "again/"}
 	for _, m := range p.modes {
-		var list strings.Builder
+		lists := map[string]string{"list-": "", "again-": ""}
 		p.tests[m.Name] = map[string][]string{}
 		for _, pkg := range packagesOf(m) {
-			tests := rootTests(t, m, pkg)
-			if len(tests) == 0 {
-				continue
+			first, later := rootTests(t, m, pkg), []string(nil)
+			for _, test := range first {
+				if strings.HasSuffix(test, afterReboot) {
+					later = append(later, test)
+				}
 			}
-			p.tests[m.Name][pkg] = tests
-			pattern := "^(" + strings.Join(tests, "|") + ")$"
-			if _, sub, ok := strings.Cut(*only, "/"); ok {
-				pattern += "/" + sub
+			first = slices.DeleteFunc(first, func(test string) bool { return slices.Contains(later, test) })
+			for list, tests := range map[string][]string{"list-": first, "again-": later} {
+				if len(tests) > 0 {
+					lists[list] += pkg + " " + pattern(tests) + "\n"
+					p.tests[m.Name][sections[list]+pkg] = tests
+				}
 			}
-			fmt.Fprintf(&list, "%s %s\n", pkg, pattern)
-			if !compiled[pkg] {
+			if len(first)+len(later) > 0 && !compiled[pkg] {
 				compiled[pkg] = true
 				compile(t, root, pkg)
 			}
 		}
-		if list.Len() == 0 {
+		if len(p.tests[m.Name]) == 0 {
 			t.Fatalf("mode %s: no root test of %q matches %q", m.Name, packagesOf(m), *only)
 		}
-		must(t, os.WriteFile(filepath.Join(root, "list-"+m.Name), []byte(list.String()), 0o644))
+		for list, text := range lists {
+			must(t, os.WriteFile(filepath.Join(root, list+m.Name), []byte(text), 0o644))
+		}
 	}
 	image := filepath.Join(p.work, "payload.img")
 	run(t, "mke2fs", "-q", "-t", "ext4", "-d", root, image, "512M")
 	p.image = image
+}
+
+// pattern matches tests as -test.run does, with the subtests asked for.
+func pattern(tests []string) string {
+	pattern := "^(" + strings.Join(tests, "|") + ")$"
+	if _, sub, ok := strings.Cut(*only, "/"); ok {
+		pattern += "/" + sub
+	}
+	return pattern
 }
 
 // compile puts the test binary of a package below root, and the files that it reads.
@@ -141,7 +158,8 @@ func compile(t *testing.T, root, pkg string) {
 	}
 }
 
-// rootTests lists the tests of a package for a mode that stand behind the build tag "root".
+// rootTests lists the tests of a package for a mode that stand behind the build tag "root". Those in
+// files whose names begin with "systemd" are about it.
 func rootTests(t *testing.T, m Mode, pkg string) []string {
 	t.Helper()
 	name, _, _ := strings.Cut(*only, "/") // what follows chooses among subtests
@@ -151,6 +169,9 @@ func rootTests(t *testing.T, m Mode, pkg string) []string {
 	must(t, err)
 	var tests []string
 	for _, name := range files {
+		if !m.Systemd && strings.HasPrefix(filepath.Base(name), "systemd") {
+			continue
+		}
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
 		must(t, err)
 		if !needsRoot(file) {
