@@ -151,6 +151,19 @@ func TestOracleDocument(t *testing.T) {
 	}
 	check("a session later")
 
+	// An event about a session alone tells that it may have to be moved, one about a stranger that it need not.
+	o.parent("tnslsnr", true, fmt.Sprintf(remote, "BXTST02"))
+	stranger := testhost.Spawn(t, "sleep", "600")
+	sieve := s.Sieve()
+	for _, p := range o.sessions(s.Host, fmt.Sprintf(remote, "BXTST02"), 3) {
+		if _, known := place[p.ProcID]; !known && !sieve.Concerns(p.PID) {
+			t.Errorf("session %d concerns no group", p.PID)
+		}
+	}
+	if sieve.Concerns(stranger.PID) {
+		t.Error("a stranger concerns a group")
+	}
+
 	// The listener in the group of one of them is an error, with its place.
 	_, err := s.Check(s.sources(strings.Replace(text, "        match:\n          - {cmdline", "        match:\n          - {exe: '"+o.bin("tnslsnr")+"'}\n          - {cmdline", 1)))
 	var problems policy.Problems
