@@ -39,10 +39,27 @@ func requireSystemd(t *testing.T) {
 // TestSystemd runs the cases on this machine's systemd, some of them over both sockets.
 func TestSystemd(t *testing.T) {
 	requireSystemd(t)
+	t.Cleanup(reload(t))
 	for name, only := range map[string][]string{"private": nil, "bus": conformance.OverBus} {
 		t.Run(name, func(t *testing.T) {
 			conformance.Run(t, func(t *testing.T) conformance.Subject { return subject(t, name == "bus") }, only...)
 		})
+	}
+}
+
+// reload gives what has systemd forget the files of all cases.
+func reload(t *testing.T) func() {
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		m, err := systemd.Connect(ctx, systemd.Options{})
+		if err == nil {
+			defer m.Close()
+			err = m.Reload(ctx)
+		}
+		if err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -82,7 +99,8 @@ func spawn(t testing.TB) int {
 	return c.Process.Pid
 }
 
-// sweep takes away every unit and file of a case.
+// sweep takes away every unit and file of a case. systemd hears of the files at the next reload, of another case or at the
+// end: one takes seconds in an emulated machine.
 func sweep(t *testing.T, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // the test's own has ended
 	defer cancel()
@@ -118,19 +136,12 @@ func sweep(t *testing.T, name string) {
 			break
 		}
 	}
-	removed := false
 	for _, dir := range []string{"/etc/systemd/system", "/etc/systemd/system.control", "/run/systemd/system.control"} {
 		entries, _ := os.ReadDir(dir)
 		for _, e := range entries {
 			if strings.HasPrefix(e.Name(), name) {
 				os.RemoveAll(filepath.Join(dir, e.Name()))
-				removed = true
 			}
-		}
-	}
-	if removed { // a reload takes seconds in an emulated machine
-		if err := m.Reload(ctx); err != nil {
-			t.Error(err)
 		}
 	}
 	units, err := m.Units(ctx)
