@@ -80,8 +80,8 @@ func (m *Manager) changeFiles(ctx context.Context, op string, changes []fileChan
 	return errors.Join(err, m.Reload(context.WithoutCancel(ctx)))
 }
 
-// controlDirs are where systemd keeps what SetProperties was given, by lifetime.
-var controlDirs = []string{"/etc/systemd/system.control", "/run/systemd/system.control"}
+// controlDirs are where systemd keeps what SetProperties was given, by lifetime, and of transient units.
+var controlDirs = []string{"/etc/systemd/system.control", "/run/systemd/system.control", "/run/systemd/transient"}
 
 // Override is one file in which systemd keeps properties that somebody set over D-Bus on a unit with a file of its own:
 // "/etc/systemd/system.control/db.service.d/50-MemoryHigh.conf".

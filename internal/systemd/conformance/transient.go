@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"strings"
+
 	"slices"
 
 	"bulkhead/internal/systemd"
@@ -32,9 +34,11 @@ func aSlice(b *bench) {
 	b.must(b.SetProperties(b.ctx, name, systemd.Persistent, systemd.Property{Name: "MemoryMax", Value: mib(64)}), b.Reload(b.ctx))
 	b.holds(dir, b.memory(), "67108864")
 	overrides, err := b.Overrides(name)
-	if b.must(err); len(overrides) > 0 {
+	if b.must(err); len(overrides) != 1 || !strings.HasPrefix(overrides[0].Path, "/run/systemd/transient/") {
 		b.Errorf("overrides %v", overrides)
 	}
+	b.must(b.RestoreOverrides(b.ctx, name, nil))
+	b.holds(dir, b.memory(), "134217728") // what it was started with
 	b.must(b.Stop(b.ctx, name))
 	b.until("the slice's directory is gone", func() bool { _, err := b.Host.Read(dir, b.memory()); return err != nil })
 	b.until("the slice is forgotten", func() bool { return b.unit(name).FragmentPath == "" })

@@ -1,0 +1,43 @@
+package systemd
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Assignment is a property of the table with its value as text (Row.Encode): what plans and records hold.
+type Assignment struct {
+	Name string `json:"name"`
+	Text string `json:"text"`
+}
+
+// String gives the assignment as systemctl(1) takes it, the D-Bus name included: "MemoryMax=1073741824".
+func (a Assignment) String() string { return a.Name + "=" + a.Text }
+
+// Encode turns assignments into what SetProperties sends.
+func Encode(assignments []Assignment) ([]Property, error) {
+	var list []Property
+	var errs []error
+	for _, a := range assignments {
+		row, ok := RowOf(a.Name)
+		if !ok {
+			errs = append(errs, fmt.Errorf("encode %s: no such property in the table", a))
+			continue
+		}
+		p, err := row.Encode(a.Text)
+		errs = append(errs, err)
+		list = append(list, p)
+	}
+	return list, errors.Join(errs...)
+}
+
+// Accounting gives the switches that have systemd make a unit's directories, and count in them.
+func Accounting(v Version, unitType string) []Assignment {
+	var list []Assignment
+	for _, r := range Table() {
+		if r.Form == FormFlag && r.Known(v, unitType) {
+			list = append(list, Assignment{r.Name, "yes"})
+		}
+	}
+	return list
+}
