@@ -33,6 +33,7 @@ func cpuRows() []*Row {
 	weightKeys := []policy.Key{policy.KeyCPUWeight, policy.KeyCPUIdle}
 	limitKeys := []policy.Key{policy.KeyCPULimit, policy.KeyCPUPeriod}
 	burstKeys := []policy.Key{policy.KeyCPUBurst, policy.KeyCPULimit, policy.KeyCPUPeriod}
+	quotaProperties := []string{"CPUQuotaPerSecUSec", "CPUQuotaPeriodUSec"}
 	burst := Row{
 		Controller: "cpu", Since: "5.14", Late: true, Keys: burstKeys, Unit: "µs", Descends: true, Default: "0",
 		Up: 33, Down: 30, bundle: bundleBandwidth, form: number{unit: microseconds},
@@ -46,26 +47,26 @@ func cpuRows() []*Row {
 	}
 	return []*Row{
 		on(1, "", idle, func(r *Row) { r.Resets = []string{"cpu.shares"} }),
-		on(2, "", idle, func(r *Row) { r.Resets = []string{"cpu.weight"} }),
+		on(2, "", idle, func(r *Row) { r.Resets, r.properties = []string{"cpu.weight"}, []string{"CPUWeight"} }),
 		{
 			Controller: "cpu", Version: 1, File: "cpu.shares", Keys: weightKeys, Unit: "weight × 1024 / 100", Descends: true, Default: defaultShares,
 			Up: 20, Down: 10, bundle: bundleWeight, form: number{unit: sharesWeight},
-			serves: weightKeys[:1], needed: anyOf(weightKeys...), Encode: encodeWeight(1),
+			serves: weightKeys[:1], needed: anyOf(weightKeys...), Encode: encodeWeight(1), properties: []string{"CPUWeight", "CPUShares"},
 		},
 		{
 			Controller: "cpu", Version: 2, File: "cpu.weight", Since: "4.15", Keys: weightKeys, Unit: "weight", Descends: true, Default: defaultWeight,
 			Up: 20, Down: 10, bundle: bundleWeight, form: weightV2{number{unit: weight}},
-			serves: weightKeys[:1], needed: anyOf(weightKeys...), Encode: encodeWeight(2),
+			serves: weightKeys[:1], needed: anyOf(weightKeys...), Encode: encodeWeight(2), properties: []string{"CPUWeight"},
 		},
 		{
 			Controller: "cpu", Version: 1, File: "cpu.cfs_period_us", Keys: limitKeys, Unit: "µs", Descends: true, Default: "100000",
 			Up: 31, Down: 32, bundle: bundleBandwidth, form: number{unit: microseconds, invert: true},
-			serves: limitKeys, needed: anyOf(policy.KeyCPULimit), Encode: encodePeriod,
+			serves: limitKeys, needed: anyOf(policy.KeyCPULimit), Encode: encodePeriod, properties: quotaProperties,
 		},
 		{
 			Controller: "cpu", Version: 1, File: "cpu.cfs_quota_us", Keys: limitKeys, Unit: "µs in each period", Descends: true, Default: "-1",
 			Up: 32, Down: 31, Risk: RiskSlow, bundle: bundleBandwidth, form: number{none: "-1", unit: quotaText},
-			serves: limitKeys, needed: anyOf(policy.KeyCPULimit), Encode: encodeQuota,
+			serves: limitKeys, needed: anyOf(policy.KeyCPULimit), Encode: encodeQuota, properties: quotaProperties,
 		},
 		{
 			Controller: "cpu", Version: 2, File: "cpu.max", Since: "4.15", Keys: limitKeys, Unit: "µs in each period, period in µs", Descends: true, Default: "max 100000",
@@ -74,7 +75,7 @@ func cpuRows() []*Row {
 			// written, and so divide it by 1000 (fixed by "sched/core: Fix incorrect initialization of
 			// the 'burst' parameter in cpu_max_write()").
 			Resets: []string{"cpu.max.burst"},
-			serves: limitKeys, needed: anyOf(policy.KeyCPULimit), Encode: encodeCPUMax,
+			serves: limitKeys, needed: anyOf(policy.KeyCPULimit), Encode: encodeCPUMax, properties: quotaProperties,
 		},
 		on(1, "cpu.cfs_burst_us", burst, nil),
 		on(2, "cpu.max.burst", burst, nil),

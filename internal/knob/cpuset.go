@@ -23,6 +23,7 @@ func cpusetRows() []*Row {
 		}),
 		on(2, "", cpus, func(r *Row) {
 			r.Since, r.form = "5.0", idList{noun: "CPU", empty: "as the parent", wide: true}
+			r.properties = []string{"AllowedCPUs"}
 		}),
 		on(1, "", mems, func(r *Row) {
 			r.Seed, r.form = true, idList{noun: "node", empty: "none"}
@@ -30,6 +31,7 @@ func cpusetRows() []*Row {
 		}),
 		on(2, "", mems, func(r *Row) {
 			r.Since, r.form = "5.0", idList{noun: "node", empty: "as the parent", wide: true}
+			r.properties = []string{"AllowedMemoryNodes"}
 			r.Risk = RiskMigrate
 		}),
 	}

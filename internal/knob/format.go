@@ -298,16 +298,19 @@ func (f cpuMax) human(value string) string {
 type ioMax struct{}
 
 // ioMaxFields are the limits of io.max in the order the kernel shows them.
-var ioMaxFields = []struct {
-	name  string
-	key   policy.Key
-	write bool
-	unit  func(int64) string
-}{
-	{"rbps", policy.KeyIOReadBandwidth, false, perSecond},
-	{"wbps", policy.KeyIOWriteBandwidth, true, perSecond},
-	{"riops", policy.KeyIOReadIOPS, false, iops},
-	{"wiops", policy.KeyIOWriteIOPS, true, iops},
+var ioMaxFields = []ioMaxField{
+	{"rbps", policy.KeyIOReadBandwidth, false, perSecond, "IOReadBandwidthMax"},
+	{"wbps", policy.KeyIOWriteBandwidth, true, perSecond, "IOWriteBandwidthMax"},
+	{"riops", policy.KeyIOReadIOPS, false, iops, "IOReadIOPSMax"},
+	{"wiops", policy.KeyIOWriteIOPS, true, iops, "IOWriteIOPSMax"},
+}
+
+type ioMaxField struct {
+	name     string
+	key      policy.Key
+	write    bool
+	unit     func(int64) string
+	property string // systemd's
 }
 
 // values reads the four limits; missing ones are "max". Fields that it does not know do not count.

@@ -72,6 +72,10 @@ type Row struct {
 	Same    func(want, got string) bool                       `json:"-"` // equal up to the kernel's rounding
 	Loosens func(from, to string) bool                        `json:"-"` // going from one to the other raises what is allowed
 
+	// properties are those of systemd that write the file in a unit's directory, the better one first where they
+	// stand for the same. None: systemd leaves the file alone.
+	properties []string
+
 	form   format
 	bundle bundle
 	serves []policy.Key // the keys whose capability this file decides

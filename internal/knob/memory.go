@@ -38,6 +38,7 @@ func memoryRows() []*Row {
 		{
 			Controller: "memory", Version: 1, File: "memory.limit_in_bytes", Keys: key(policy.KeyMemoryMax), Unit: "bytes", Descends: true, Default: "-1",
 			Up: 41, Down: 43, Risk: RiskOOM, form: memoryV1, Encode: encodeBytes(policy.KeyMemoryMax, "-1"),
+			properties: []string{"MemoryMax", "MemoryLimit"},
 		},
 		{
 			Controller: "memory", Version: 1, File: "memory.swappiness", Keys: key(policy.KeyMemorySwappiness), Unit: "0–100, 0–200 since 5.8", Inherits: true,
@@ -58,13 +59,13 @@ func memoryV2Rows() []*Row {
 		r.form = memoryV2
 		return &r
 	}
-	limit := row(Row{File: "memory.max", Since: "4.5", Default: "max", Up: 41, Down: 45, Risk: RiskOOM})
-	high := row(Row{File: "memory.high", Since: "4.5", Default: "max", Up: 42, Down: 43, Risk: RiskSlow})
-	low := row(Row{File: "memory.low", Since: "4.5", Default: "0", Up: 43, Down: 42})
+	limit := row(Row{File: "memory.max", properties: []string{"MemoryMax"}, Since: "4.5", Default: "max", Up: 41, Down: 45, Risk: RiskOOM})
+	high := row(Row{File: "memory.high", properties: []string{"MemoryHigh"}, Since: "4.5", Default: "max", Up: 42, Down: 43, Risk: RiskSlow})
+	low := row(Row{File: "memory.low", properties: []string{"MemoryLow"}, Since: "4.5", Default: "0", Up: 43, Down: 42})
 	low.Covers = true
-	floor := row(Row{File: "memory.min", Since: "4.18", Late: true, Default: "0", Up: 44, Down: 41})
+	floor := row(Row{File: "memory.min", properties: []string{"MemoryMin"}, Since: "4.18", Late: true, Default: "0", Up: 44, Down: 41})
 	floor.Covers = true
-	swap := row(Row{File: "memory.swap.max", Since: "4.5", Default: "max", Up: 40, Down: 44, Risk: RiskOOM, Option: swapOption, OptionUntil: "6.1"})
+	swap := row(Row{File: "memory.swap.max", properties: []string{"MemorySwapMax"}, Since: "4.5", Default: "max", Up: 40, Down: 44, Risk: RiskOOM, Option: swapOption, OptionUntil: "6.1"})
 	for r, key := range map[*Row]policy.Key{
 		limit: policy.KeyMemoryMax, high: policy.KeyMemoryHigh, low: policy.KeyMemoryLow, floor: policy.KeyMemoryMin, swap: policy.KeyMemorySwap,
 	} {

@@ -30,6 +30,7 @@ func tasksRows() []*Row {
 	row := Row{
 		Controller: "pids", File: "pids.max", Keys: []policy.Key{policy.KeyTasks}, Unit: "processes and threads", Descends: true, Default: "max",
 		Up: 50, Down: 50, Risk: RiskSlow, form: number{none: "max", unit: func(n int64) string { return plain(n) + " tasks" }}, Encode: encodeTasks,
+		properties: []string{"TasksMax"},
 	}
 	return []*Row{
 		on(1, "", row, func(r *Row) { r.Since = "4.3" }),
@@ -99,12 +100,18 @@ func blkioRows() []*Row {
 			Controller: "blkio", Version: 1, File: "blkio.throttle." + file + "_device", Keys: keys[i : i+1], Unit: unit, PerDevice: true,
 			Default: "0", Up: 70, Down: 70, Risk: RiskSlow, form: number{none: "0", unit: limit.unit}, Encode: encodeThrottle(limit.key),
 		}
+		r.properties = []string{limit.property} // those for operations are taken and written nowhere on v1 (measured on 252)
 		if limit.write {
 			r.Reach = "direct IO only: buffered writes are written back by the kernel's own threads, which no v1 limit holds"
 		}
 		rows = append(rows, r)
 	}
+	var properties []string
+	for _, f := range ioMaxFields {
+		properties = append(properties, f.property)
+	}
 	return append(rows, &Row{
+		properties: properties,
 		Controller: "blkio", Version: 2, File: "io.max", Since: "4.5", Keys: keys, Unit: "bytes or operations per second", PerDevice: true,
 		Descends: true, Default: ioMax{}.parse(""), Up: 70, Down: 70, Risk: RiskSlow, form: ioMax{}, serves: keys, Encode: encodeIOMax,
 		Reach: "buffered writes are held only together with the memory controller on cgroup v2, on file systems with cgroup writeback (ext2, ext4, xfs, btrfs, f2fs)",
