@@ -83,6 +83,15 @@ func (w *walker) checkGroup(g, parent *Group, depth int) {
 	if g.Each != nil {
 		w.checkTemplate(g, parent, fail)
 	}
+	switch {
+	case g.Slice == "":
+	case template != nil:
+		fail("take `slice` out: each instance has a group of its own", "group %s: one slice cannot be the group of several instances", g.Path)
+	case parent != nil:
+		fail("move the group to the top", "group %s: only a group at the top can be a slice of yours", g.Path)
+	case len(g.Groups) > 0:
+		fail("make them groups of their own", "group %s is a slice of yours, and bulkhead makes no slices in it", g.Path)
+	}
 	w.checkMatches(g.Match, g.Path, template != nil, "")
 	for _, child := range g.Groups {
 		below := *g
@@ -162,10 +171,8 @@ func groupObject() object[Group] {
 		later[Group]("model", "What a database is expected to do."),
 		later[Group]("dsn", "How to reach a database."),
 		later[Group]("owner", "Who may do what with the group."),
-		later[Group]("slice", "An existing systemd slice to adopt."),
-		later[Group]("adopt", "When a unit changes its slice."),
-		later[Group]("from_unit", "Whether processes may be taken out of a unit."),
 	)
+	o.fields = append(o.fields, unitFields()...)
 	return o
 }
 

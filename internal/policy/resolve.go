@@ -141,6 +141,9 @@ func (r *resolution) group(g *Group) *Group {
 		each := *g.Each
 		out.Each = &each
 	}
+	if g.Slice != "" && !r.facts.Systemd {
+		r.fail(g.slicePos, "take the key out here, or keep this group in a file for the hosts that have systemd", "slice %s: PID 1 of this host is not systemd", g.Slice)
+	}
 	out.Settings = r.settings(g.Settings.under(roleSettings(g)), g.Path)
 	out.Groups = nil
 	for _, child := range g.Groups {

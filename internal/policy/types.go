@@ -62,8 +62,12 @@ type Group struct {
 	Match    []Match
 	Settings Settings
 	Groups   []*Group
+	// On a host with systemd: whether processes may be taken out of a unit that the group claims only in part, when
+	// a unit that it claims whole comes into its slice ("" is never), and the slice of an administrator's that it is.
+	FromUnit     bool
+	Adopt, Slice string
 
-	classPos Pos
+	classPos, slicePos Pos
 }
 
 // Match is one entry of `match:` (or `each:`): its keys AND, its Except take processes out again.
