@@ -18,6 +18,9 @@ type Group struct {
 	Pos      policy.Pos
 	Settings policy.Settings
 	Rules    []Rule
+	FromUnit bool   // its processes may be taken out of the systemd unit that they are a part of
+	Adopt    string // policy.AdoptNextStart: units that it claims whole start in its slice from then on
+	Slice    string // a systemd slice of an administrator's that the group is
 	Inner    bool   // has children: on v2 its own processes sit in its "db" leaf
 	Instance string // "mysql 3306 (/var/lib/mysql)" when it came from a template
 	// Rivals are further instances for which the template would make a group of this name. They get
