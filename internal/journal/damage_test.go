@@ -451,7 +451,7 @@ func (m *machine) Restart(t *rapid.T) {
 
 func (m *machine) Check(t *rapid.T) {
 	p, open := m.store.Pending()
-	if open != m.model.open || open && !slices.Equal(p.Changes, m.model.pending) {
+	if open != m.model.open || open && !slices.EqualFunc(p.Changes, m.model.pending, sameChange) {
 		t.Fatalf("pending %+v (%v), want %+v (%v)", p, open, m.model.pending, m.model.open)
 	}
 	made := m.store.Made(boot)

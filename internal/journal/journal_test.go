@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -267,7 +268,7 @@ func TestStateIsWhatWasCommitted(t *testing.T) {
 				if got := s.Made(boot); !maps.Equal(got, made) {
 					t.Errorf("%s: made %v, want %v", when, got, made)
 				}
-				if got := s.Originals(boot); !slices.Equal(got, tt.originals) {
+				if got := s.Originals(boot); !slices.EqualFunc(got, tt.originals, sameChange) {
 					t.Errorf("%s: originals %+v, want %+v", when, got, tt.originals)
 				}
 				process, group := s.Homes(boot)
@@ -315,7 +316,7 @@ func TestPendingUntilEnded(t *testing.T) {
 		if !ok || p.ID != id || p.Boot != boot || p.Verb != "apply" || p.By != "root" || p.Reason != "test" || p.Revision != 4 {
 			t.Fatalf("pending %+v, %v", p, ok)
 		}
-		if want := []Change{first, between, last}; !slices.Equal(p.Changes, want) {
+		if want := []Change{first, between, last}; !slices.EqualFunc(p.Changes, want, sameChange) {
 			t.Errorf("changes %+v, want %+v", p.Changes, want)
 		}
 		if !s.Made(boot)[cpu("/bulkhead")] {
@@ -593,3 +594,5 @@ func TestMovesAloneAreNotSynced(t *testing.T) {
 		t.Errorf("after a power cut: %q", w)
 	}
 }
+
+func sameChange(a, b Change) bool { return reflect.DeepEqual(a, b) }

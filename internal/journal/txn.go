@@ -8,6 +8,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/systemd"
 )
 
 // Operations of a Change; the strings are those of plan.Op.
@@ -17,6 +18,9 @@ const (
 	OpWrite     = "write"
 	OpMove      = "move"
 	OpOOMScore  = "oom_score_adj"
+	OpDropIn    = "drop-in" // Old, New and Undo are its lines
+	OpKeep      = "keep"
+	OpRevert    = "revert"
 )
 
 // Change is one thing that a transaction does to the host, with what was there before.
@@ -34,6 +38,13 @@ type Change struct {
 	Old   string      `json:"old,omitempty"`  // the original value; of a move the path the process leaves
 	New   string      `json:"new,omitempty"`  // the value written
 	Undo  string      `json:"undo,omitempty"` // what to write to get the original back
+	// Unit is the systemd unit through which a directory is made, removed or written. Set are the properties that a
+	// write sets, Unset those that give back what was there.
+	Unit  string               `json:"unit,omitempty"`
+	Set   []systemd.Assignment `json:"set,omitempty"`
+	Unset []systemd.Assignment `json:"unset,omitempty"`
+	// Overrides are, of OpKeep and OpRevert, what systemd was told of the unit before, which the undo gives back.
+	Overrides []systemd.Override `json:"overrides,omitempty"`
 }
 
 // Home is where the members of a group came from.
