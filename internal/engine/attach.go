@@ -25,6 +25,9 @@ type attachment struct {
 	args      []string
 	asked     int // how often the source was asked
 	left      int // looks it still serves
+	// lasting: what showed it may go, a connection or a parent, and it stays true. That there is only one
+	// instance does not.
+	lasting bool
 }
 
 // freshLooks is for how many looks a helper that nothing attaches is asked about each time: its connection may
@@ -49,9 +52,11 @@ func (t *Tracker) attach(s *scene, found []Instance) {
 		case !is || !slices.Equal(kept.args, h.p.Args):
 			kept = a.ask(h)
 		case !same || kept.left <= 0 || !kept.helper.Sure && kept.asked < freshLooks:
-			asked := kept.asked
-			kept = a.ask(h)
-			kept.asked += asked
+			before := kept
+			if kept = a.ask(h); !kept.helper.Sure && before.lasting && a.indexOf(before.instances[0]) >= 0 {
+				kept = before
+			}
+			kept.asked = before.asked + 1
 		default:
 			kept.left--
 			known[h.p.ProcID] = kept
@@ -110,9 +115,10 @@ func (a *attacher) member(pid int) int {
 
 // verdict is what one step found.
 type verdict struct {
-	of   []int // indices of instances
-	sure bool
-	how  string
+	of      []int // indices of instances
+	sure    bool
+	how     string
+	passing bool // true only as long as the instances are these
 }
 
 func (a *attacher) ask(h candidateHelper) attachment {
@@ -134,7 +140,7 @@ func (a *attacher) ask(h candidateHelper) attachment {
 		kept.instances = append(kept.instances, a.found[i].Main)
 	}
 	if v.sure {
-		kept.helper.Serves = len(v.of)
+		kept.helper.Serves, kept.lasting = len(v.of), !v.passing && len(v.of) == 1
 	}
 	return kept
 }
@@ -171,7 +177,7 @@ func (a *attacher) decide(h candidateHelper, env func() map[string]string) verdi
 		return verdict{} // it serves another host, as far as can be told
 	}
 	if len(left) == 1 {
-		return verdict{left, true, "it is the only " + a.found[left[0]].Engine + " instance here"}
+		return verdict{left, true, "it is the only " + a.found[left[0]].Engine + " instance here", true}
 	}
 	if v := a.sameUser(h.p, left); v.sure {
 		return v
@@ -191,7 +197,7 @@ func (a *attacher) told(p *host.Process, t *target, all []int) (left []int, v ve
 	}
 	narrowed := func(some []int, said string) ([]int, verdict) {
 		if len(some) == 1 {
-			return some, verdict{some, true, said}
+			return some, verdict{of: some, sure: true, how: said}
 		}
 		return some, verdict{}
 	}
@@ -246,7 +252,7 @@ func (pt point) fits(i *Instance) bool {
 func (a *attacher) startedBy(p *host.Process, all []int) verdict {
 	for parent := range a.ancestors(p) {
 		if i := a.member(parent.PID); i >= 0 && slices.Contains(all, i) {
-			return verdict{[]int{i}, true, fmt.Sprintf("process %d, of the instance, started it", parent.PID)}
+			return verdict{of: []int{i}, sure: true, how: fmt.Sprintf("process %d, of the instance, started it", parent.PID)}
 		}
 	}
 	return verdict{}
@@ -260,7 +266,7 @@ func (a *attacher) startedSession(p *host.Process, all []int) verdict {
 		}
 		for _, m := range a.found[i].Members {
 			if o := a.process(m.ID.PID); o != nil && o.PPID == p.PID {
-				return verdict{[]int{i}, true, fmt.Sprintf("it started process %d, a session", m.ID.PID)}
+				return verdict{of: []int{i}, sure: true, how: fmt.Sprintf("it started process %d, a session", m.ID.PID)}
 			}
 		}
 	}
@@ -283,7 +289,7 @@ func (a *attacher) connected(p *host.Process, all []int) verdict {
 			}
 		}
 	}
-	return verdict{some, len(some) == 1, how}
+	return verdict{of: some, sure: len(some) == 1, how: how}
 }
 
 // sameUser takes the one instance that runs as the helper's user.
@@ -295,7 +301,7 @@ func (a *attacher) sameUser(p *host.Process, all []int) verdict {
 			some = append(some, i)
 		}
 	}
-	return verdict{some, len(some) == 1, "of " + a.names(all) + " only this one runs as its user " + user}
+	return verdict{some, len(some) == 1, "of " + a.names(all) + " only this one runs as its user " + user, true}
 }
 
 // listens finds the instances that an Oracle listener serves: those that are connected to it, to register, and those
@@ -317,7 +323,7 @@ func (a *attacher) listens(p *host.Process, all []int) verdict {
 	if len(own) > 0 {
 		how = a.names(own) + " registered there"
 	}
-	return verdict{served, true, how}
+	return verdict{of: served, sure: true, how: how, passing: true}
 }
 
 func sameEnd(c host.Listener) func(host.Listener) bool {

@@ -160,6 +160,20 @@ func TestAttachToTheOnlyOne(t *testing.T) {
 	}
 }
 
+// That there is only one instance holds no longer than there is only one.
+func TestAttachUntilThereIsAnother(t *testing.T) {
+	procs, src := threeServers()
+	dump := process(300, 1, "/usr/bin/pg_dump", "pg_dump", "pg_dump shop")
+	dump.UID = 1000
+	var tracker Tracker
+	if got := serving(tracker.Recognise(append(procs[:2:2], dump), src), 300); got != "postgresql5432" {
+		t.Errorf("serves %q", got)
+	}
+	if got := serving(tracker.Recognise(append(procs, dump), src), 300); got != "postgresql5432? postgresql5433?" {
+		t.Errorf("serves %q", got)
+	}
+}
+
 // A listener serves those that registered with it, and those that are registered nowhere.
 func TestListener(t *testing.T) {
 	procs, src := published(t, "testdata/published/oracle.txt")
@@ -217,6 +231,14 @@ func TestTrackerHelpers(t *testing.T) {
 	tracker = Tracker{}
 	if got := serving(tracker.Recognise(procs, src), 301); got != "postgresql5432" {
 		t.Errorf("serves %q", got)
+	}
+	// A connection that was seen has shown it for good: an exporter has one only now and then.
+	src.connected = nil
+	tracker.Keep = 1
+	for range 4 {
+		if got := serving(tracker.Recognise(procs, src), 301); got != "postgresql5432" {
+			t.Errorf("without its connection it serves %q", got)
+		}
 	}
 	// The instance of a known helper ends: whoever has its port now is another one.
 	procs = slices.DeleteFunc(procs, func(p host.Process) bool { return p.PID == 200 })
