@@ -97,6 +97,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer server.close()
 	go server.serve()
 	a.listenEvents() // before the first look, so that nothing comes between
+	a.heedSystemd(ctx)
 	defer func() {
 		if a.stream != nil {
 			_ = a.stream.Close()

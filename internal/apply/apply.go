@@ -61,6 +61,8 @@ type Runner struct {
 	Dirs      Dirs
 	Members   Members
 	Processes Processes
+	Units     Units     // nil where systemd does not own the tree, or cannot be asked
+	UnitFiles UnitFiles // the same
 	Journal   *journal.Store
 	Boot      string       // boot ID of the running kernel
 	Log       *slog.Logger // nil is silent

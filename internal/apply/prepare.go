@@ -12,6 +12,25 @@ import (
 	"bulkhead/internal/plan"
 )
 
+// prepareOther prepares what concerns no directory alone.
+func (n *run) prepareOther(s plan.Step, c *journal.Change) (skip bool, err error) {
+	switch s.Op {
+	case plan.OpOOMScore:
+		return n.prepareScore(c)
+	case plan.OpMove:
+		n.members.expect(s)
+		return false, nil
+	case plan.OpKeep, plan.OpRevert:
+		return false, n.prepareRevert(c)
+	case plan.OpDropIn:
+		return false, nil
+	}
+	return false, fmt.Errorf("unknown operation %q", s.Op)
+}
+
+// overtaken marks, as the old value of a directory that is made, one that systemd had made already.
+const overtaken = "there"
+
 // Phases of a step, for the order of changes: undone last to first.
 const (
 	phaseBefore = iota // values that the step makes the kernel change or forget
@@ -31,13 +50,13 @@ func (n *run) prepare() error {
 		a := action{step: s}
 		change := journal.Change{
 			Seq: seq(i, phaseStep), Op: string(s.Op), Group: s.Group, Dir: s.Dir, File: s.File, Key: s.Key,
-			PID: s.PID, Comm: s.Comm, Old: s.Old, New: s.New, Undo: s.Undo,
+			PID: s.PID, Comm: s.Comm, Old: s.Old, New: s.New, Undo: s.Undo, Unit: s.Unit, Set: s.Set, Unset: s.Unset,
 		}
 		before, err := []journal.Change(nil), error(nil)
 		switch s.Op {
 		case plan.OpMakeDir:
-			a.skip, err = n.prepareMake(s, made)
-			fresh[s.Dir] = !a.skip
+			a.skip, err = n.prepareMake(s, made, &change)
+			fresh[s.Dir] = !a.skip && change.Old == ""
 		case plan.OpRemoveDir:
 			before, a.skip, err = n.prepareRemove(i, s)
 			delete(fresh, s.Dir)
@@ -50,12 +69,8 @@ func (n *run) prepare() error {
 				newSubtree(&change, "")
 			}
 			handed.note(change)
-		case plan.OpOOMScore:
-			a.skip, err = n.prepareScore(&change)
-		case plan.OpMove:
-			n.members.expect(s)
 		default:
-			err = fmt.Errorf("unknown operation %q", s.Op)
+			a.skip, err = n.prepareOther(s, &change)
 		}
 		if err != nil && s.Optional {
 			n.leaveOut(s, err)
@@ -72,8 +87,14 @@ func (n *run) prepare() error {
 }
 
 // prepareMake accepts a directory that is there already only if bulkhead made it.
-func (n *run) prepareMake(s plan.Step, made map[cgroup.Dir]bool) (skip bool, err error) {
+//
+// A slice that systemd made by itself, for a unit that starts in it, is taken over, and stays when that is undone.
+func (n *run) prepareMake(s plan.Step, made map[cgroup.Dir]bool, c *journal.Change) (skip bool, err error) {
 	there, err := n.Dirs.Exists(s.Dir)
+	if err == nil && there && s.Unit != "" {
+		c.Old = overtaken
+		return false, nil
+	}
 	if err == nil && there && !made[s.Dir] {
 		err = fmt.Errorf("make %q: %w, and bulkhead did not make it", s.Dir, cgroup.ErrExists)
 	}
@@ -82,6 +103,9 @@ func (n *run) prepareMake(s plan.Step, made map[cgroup.Dir]bool) (skip bool, err
 
 // prepareWrite reads what a write will replace, and what else the kernel changes with it.
 func (n *run) prepareWrite(i int, c *journal.Change) (before []journal.Change, skip bool, err error) {
+	if c.Unit != "" {
+		return nil, false, n.prepareUnitWrite(c)
+	}
 	got, err := n.Files.Read(file(*c))
 	if err != nil {
 		return nil, false, err

@@ -27,6 +27,12 @@ func (n *run) step(a action) error {
 	switch a.step.Op {
 	case plan.OpMakeDir:
 		err = n.make(c)
+	case plan.OpKeep:
+		return nil // its change is in the journal
+	case plan.OpRevert:
+		err = n.revert(a.step)
+	case plan.OpDropIn:
+		err = n.dropIn(c)
 	case plan.OpRemoveDir:
 		err = n.remove(c)
 	case plan.OpWrite:
@@ -43,6 +49,9 @@ func (n *run) step(a action) error {
 }
 
 func (n *run) make(c journal.Change) error {
+	if c.Unit != "" {
+		return n.makeUnit(n.ctx, c.Unit, c.Dir)
+	}
 	err := n.Dirs.Make(c.Dir)
 	if errors.Is(err, cgroup.ErrExists) {
 		// Somebody else made it since the look a moment ago: it is not ours to remove.
@@ -55,6 +64,9 @@ func (n *run) make(c journal.Change) error {
 func (n *run) write(c journal.Change) error {
 	if c.File == subtreeControl {
 		return n.hand(c.Dir, signedDifference(c.New, c.Old))
+	}
+	if c.Unit != "" {
+		return n.writeUnit(c)
 	}
 	if err := n.Files.Write(file(c), c.New); err != nil {
 		return err
@@ -168,6 +180,9 @@ func (n *run) remove(c journal.Change) error {
 		if kept.Hierarchy == c.Dir.Hierarchy && strings.HasPrefix(kept.Path, c.Dir.Path+"/") {
 			return fmt.Errorf("remove %q: %q in it is still there", c.Dir, kept.Path)
 		}
+	}
+	if c.Unit != "" {
+		return n.removeUnit(n.ctx, c.Unit, c.Dir)
 	}
 	u := undoing{Runner: n.Runner, txn: n.txn}
 	for try := 1; ; try++ {

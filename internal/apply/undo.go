@@ -114,7 +114,7 @@ func lasting(changes []journal.Change) []journal.Change {
 		handed.note(c)
 		switch c.Op {
 		case journal.OpMakeDir:
-			fresh[c.Dir] = true
+			fresh[c.Dir] = c.Old != overtaken
 		case journal.OpRemoveDir:
 			fresh[c.Dir] = false
 		}
@@ -127,7 +127,15 @@ func (u *undoing) one(c journal.Change) error {
 	switch c.Op {
 	case journal.OpMakeDir:
 		return u.unmake(c)
+	case journal.OpKeep, journal.OpRevert:
+		return u.unrevert(c)
+	case journal.OpDropIn:
+		return u.undropIn(c)
 	case journal.OpRemoveDir:
+		if c.Unit != "" {
+			u.undone++
+			return u.makeUnit(u.undoContext(), c.Unit, c.Dir)
+		}
 		err := u.Dirs.Make(c.Dir)
 		if errors.Is(err, cgroup.ErrExists) {
 			return nil
@@ -146,6 +154,9 @@ func (u *undoing) one(c journal.Change) error {
 
 // unwrite gives a file its original value back.
 func (u *undoing) unwrite(c journal.Change) error {
+	if c.Unit != "" {
+		return u.unset(c)
+	}
 	got, err := u.Files.Read(file(c))
 	if errors.Is(err, cgroup.ErrGone) {
 		return nil // and what it held with it
@@ -278,6 +289,17 @@ func (u *undoing) place(d cgroup.Dir, id host.ProcID) (cgroup.Dir, error) {
 
 // unmake removes a directory; whoever is in it goes home first.
 func (u *undoing) unmake(c journal.Change) error {
+	if c.Old == overtaken {
+		return nil
+	}
+	if c.Unit != "" {
+		there, err := u.Dirs.Exists(c.Dir)
+		if err != nil || !there {
+			return err
+		}
+		u.undone++
+		return u.removeUnit(u.undoContext(), c.Unit, c.Dir)
+	}
 	for try := 1; ; try++ {
 		late, err := u.leaving(c)
 		if errors.Is(err, cgroup.ErrGone) {

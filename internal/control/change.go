@@ -192,12 +192,18 @@ func (c *Controller) run(ctx context.Context, v *View, r Request, revision int, 
 	if r.DryRun {
 		return c.refusals(v.Plan, r.Force)
 	}
+	if err := c.keepUnits(v); err != nil {
+		return fail(CodeFailed, "nothing was changed", "record what systemd holds of the units: %w", err)
+	}
 	result, err := c.runner(v).Run(ctx, v.Plan, apply.Options{
 		Verb: r.Verb, What: r.what(), By: r.By, Reason: r.Reason, Revision: revision, Force: r.Force,
 		Unrecorded: onlyMoves(v.Plan) && r.By == "agent",
 	})
 	reply.Skipped, reply.Notes, reply.leftOut = result.Skipped, result.Notes, result.LeftOut
 	reply.ran = result.Txn != 0
+	if err == nil {
+		err = c.forgetUnits(v, result.LeftOut)
+	}
 	return err
 }
 
@@ -206,8 +212,8 @@ func impossible(v *View) error {
 	if v.releasing {
 		return nil
 	}
-	if v.Facts.Systemd {
-		return fail(CodeRefused, "discover, check and plan work here", "limits on a systemd host are not built yet")
+	if v.Facts.Systemd && v.Systemd == nil {
+		return errUnasked(v.unasked)
 	}
 	if theirs := foreignRoot(v); theirs != "" {
 		return fail(CodeRefused, takenHint, takenText, theirs)
@@ -323,7 +329,7 @@ func (c *Controller) leaveOldRoot(s *state, v *View) error {
 		return nil //nolint:nilerr // an applied policy that no longer parses has no say here
 	}
 	for d := range c.Store.Made(v.Facts.BootID) {
-		if d.Path == "/"+old.Host.Root {
+		if h, ok := v.Facts.Hierarchy(d.Hierarchy); ok && d == plan.RootDir(v.Facts, old.Host.Root, h) {
 			return fail(CodeRefused, "`bulkhead release --all` first", "host.root changes from %q to %q while groups below %q are still there", old.Host.Root, v.Policy.Host.Root, old.Host.Root)
 		}
 	}

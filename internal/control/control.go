@@ -23,6 +23,7 @@ import (
 	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/systemd"
 )
 
 // DefaultPolicy and DefaultState are where the policy and the state live unless said otherwise.
@@ -90,7 +91,7 @@ func HintOf(err error) string {
 	if errors.As(err, &own) && own.Hint != "" {
 		return own.Hint
 	}
-	return cmp.Or(journal.Hint(err), cgroup.Hint(err))
+	return cmp.Or(journal.Hint(err), cgroup.Hint(err), systemd.Hint(err))
 }
 
 // Controller does verbs on one host with one state directory. It is safe for one verb at a time;
@@ -113,6 +114,8 @@ type Controller struct {
 	mu        sync.Mutex // guards opened and mounted
 	opened    *cgroup.Tree
 	mounted   []host.Hierarchy
+	root      string // of the host, as Options.Root
+	systemd   *systemd.Manager
 	// known and lastLook belong to the agent's looks.
 	known    *host.Facts
 	memory   memory
@@ -140,7 +143,7 @@ func Open(o Options) (*Controller, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	c := &Controller{Host: host.New(o.Root), Log: o.Log}
+	c := &Controller{Host: host.New(o.Root), Log: o.Log, root: o.Root}
 	if !o.NoState {
 		store, err := journal.Open(o.State, journal.Options{Alive: c.Host.Alive})
 		if err != nil {
@@ -157,6 +160,12 @@ func Open(o Options) (*Controller, error) {
 
 // Close lets go of the state directory.
 func (c *Controller) Close() error {
+	c.mu.Lock()
+	if c.systemd != nil {
+		c.systemd.Close()
+		c.systemd = nil
+	}
+	c.mu.Unlock()
 	if c.Store == nil {
 		return nil
 	}
@@ -195,10 +204,14 @@ func (c *Controller) runner(v *View) *apply.Runner {
 	if c.scratch != nil {
 		store = c.scratch
 	}
-	return &apply.Runner{
+	r := &apply.Runner{
 		Files: v.Tree, Dirs: v.Tree, Members: v.Tree, Processes: c.Host,
 		Journal: store, Boot: v.Facts.BootID, Log: c.Log, AfterStep: c.afterStep,
 	}
+	if m, err := c.manager(v.Facts); m != nil && err == nil {
+		r.Units, r.UnitFiles = units{m}, units{m}
+	}
+	return r
 }
 
 // tree gives the open cgroup hierarchies that the facts name, the same ones as long as they are mounted the

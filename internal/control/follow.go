@@ -52,7 +52,7 @@ func (c *Controller) inherit(v *View, forks []Fork, now time.Time) {
 	claimed := map[int]bool{}
 	for _, p := range v.Classified.Placements {
 		claimed[p.Process.PID] = true
-		if !isReleased(v.Released, p.Group) && !placed(p.Process, v.Layout.Member(p.Group)) {
+		if !isReleased(v.Released, p.Group) && !placed(p.Process, v.Layout.Place(&p.Process, p.Group)) {
 			m.movers[p.Process.PID] = mover{p.Group, p.Process.Cgroups, now}
 		}
 	}
@@ -74,7 +74,7 @@ func (c *Controller) inherit(v *View, forks []Fork, now time.Time) {
 			continue
 		}
 		p := v.Observed.Processes[i]
-		if !stayedBehind(p, v.Layout.Member(parent.group), parent.from) || v.expel[p.ProcID] || protected()(p.PID) != "" {
+		if !stayedBehind(p, v.Layout.Place(&p, parent.group), parent.from) || v.expel[p.ProcID] || protected()(p.PID) != "" {
 			continue
 		}
 		v.Classified.Placements = append(v.Classified.Placements, classify.Placement{
@@ -96,6 +96,16 @@ func stayedBehind(p host.Process, dirs map[string]cgroup.Dir, from map[string]st
 		}
 	}
 	return behind
+}
+
+// ungoverned says whether a process of a group is in a unit that the last look did not know as the group's: whose
+// limits are then its properties, or the group's no more.
+func ungoverned(v *View, p classify.Placement) bool {
+	if v.Systemd == nil {
+		return false
+	}
+	dir, _, ok := plan.UnitDir(v.Policy.Host.Root, &p.Process)
+	return ok && v.Systemd.Governed[dir].Group != p.Group
 }
 
 // withAncestors adds to processes their ancestors and one more, in order of pid. Served says that one of them is
@@ -153,7 +163,7 @@ func (c *Controller) place(ctx context.Context, v *View, s *state) (done LookRes
 	}
 	w := c.narrow(v)
 	w.Plan = plan.Make(plan.Input{
-		Facts: w.Facts, Host: w.Policy.Host, Classified: w.Classified, Observed: w.Observed, Released: w.Released, Expel: w.expel,
+		Facts: w.Facts, Host: w.Policy.Host, Classified: w.Classified, Observed: w.Observed, Released: w.Released, Expel: w.expel, Systemd: w.Systemd,
 	})
 	if len(w.Plan.Refusals) > 0 || slices.ContainsFunc(w.Plan.Steps, func(s plan.Step) bool { return s.Op == plan.OpMakeDir }) {
 		return done, false, nil
@@ -194,7 +204,7 @@ func (c *Controller) narrow(v *View) *View {
 	wanted := map[int]bool{}
 	w := *v
 	for _, p := range v.Classified.Placements {
-		if isReleased(v.Released, p.Group) || placed(p.Process, v.Layout.Member(p.Group)) {
+		if isReleased(v.Released, p.Group) || placed(p.Process, v.Layout.Place(&p.Process, p.Group)) {
 			continue
 		}
 		for i, there := byPID[p.Process.PID]; there && !wanted[i]; i, there = byPID[v.Observed.Processes[i].PPID] {

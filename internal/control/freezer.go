@@ -71,6 +71,12 @@ func (c *Controller) freezerDir(v *View, group string) (cgroup.Dir, error) {
 	at := "/" + path.Join(v.Policy.Host.Root, group)
 	if u, ok := v.Facts.Unified(); ok && inPlace(v.Facts, u) {
 		d := cgroup.Dir{Hierarchy: u.ID, Path: at}
+		if own, known := v.Layout.Own(group)[u.ID]; known {
+			d = own
+		}
+		if err := refuseOutside(v, group); err != nil {
+			return cgroup.Dir{}, err
+		}
 		if there, err := v.Tree.Exists(d); err == nil && there {
 			return d, nil
 		}
@@ -148,7 +154,7 @@ func (c *Controller) wake(v *View, r Request, groups []string, stay []Freeze) er
 	w := waking{Controller: c, View: v, groups: groups, stay: stay, root: "/" + v.Policy.Host.Root}
 	var errs []error
 	for _, h := range v.Facts.Hierarchies {
-		top := cgroup.Dir{Hierarchy: h.ID, Path: w.root}
+		top := rootDir(v, h)
 		switch {
 		case inPlace(v.Facts, h):
 			_, err := w.letGo(top)
@@ -171,6 +177,9 @@ type waking struct {
 
 // name is the group of a directory; "" is the root group.
 func (w *waking) name(d cgroup.Dir) string {
+	if name, ok := w.Layout.Group(d); ok && w.Facts.Systemd {
+		return name
+	}
 	return strings.TrimPrefix(strings.TrimPrefix(d.Path, w.root), "/")
 }
 

@@ -157,7 +157,7 @@ func (c *Controller) Explain(pid int) (*Explanation, error) {
 	for _, p := range v.Members {
 		if p.Process.PID == pid {
 			e.Group, e.By = p.Group, p.By
-			e.Placed = placed(p.Process, v.Layout.Member(p.Group))
+			e.Placed = placed(p.Process, v.Layout.Place(&p.Process, p.Group))
 		}
 	}
 	if e.Group == "" {
@@ -244,14 +244,13 @@ func (c *Controller) Verify(groups []string) ([]Verification, error) {
 
 // membersOf says whether all members of a group are in its directories.
 func membersOf(v *View, group string) (l LimitStatus, any bool) {
-	dirs := v.Layout.Member(group)
 	all, outside := 0, []string(nil)
 	for _, p := range v.Members {
 		if p.Group != group {
 			continue
 		}
 		all++
-		if !placed(p.Process, dirs) {
+		if !placed(p.Process, v.Layout.Place(&p.Process, group)) {
 			outside = append(outside, fmt.Sprintf("process %d (%s)", p.Process.PID, p.Process.Comm))
 		}
 	}

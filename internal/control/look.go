@@ -64,7 +64,7 @@ func (c *Controller) Look(ctx context.Context, o LookOptions) (LookResult, error
 	}
 	var done LookResult
 	switch {
-	case o.Full || due:
+	case o.Full || due || !c.memory.sameUnits(v):
 		done, err = c.putRight(ctx, l)
 	case settled(v):
 		err = troubles(v)
@@ -81,6 +81,12 @@ func (c *Controller) Look(ctx context.Context, o LookOptions) (LookResult, error
 		done.Servers = append(done.Servers, v.Instances[i].Main.PID)
 	}
 	return done, err
+}
+
+// sameUnits says whether the units that groups claim are those of the last full look. Those of a released group count
+// too; they change nothing.
+func (m *memory) sameUnits(v *View) bool {
+	return v.Systemd == nil || maps.Equal(m.governed, v.Systemd.Governed)
 }
 
 // due says whether the end of an override or of a placing by hand has passed since the last look.
@@ -118,7 +124,7 @@ func settled(v *View) bool {
 		if isReleased(v.Released, p.Group) {
 			continue
 		}
-		if !placed(p.Process, v.Layout.Member(p.Group)) {
+		if !placed(p.Process, v.Layout.Place(&p.Process, p.Group)) {
 			return false
 		}
 	}
@@ -151,6 +157,9 @@ func (c *Controller) putRight(ctx context.Context, l look) (LookResult, error) {
 	v, err := c.view(l)
 	if err != nil {
 		return LookResult{}, err
+	}
+	if v.Systemd != nil {
+		c.memory.governed = v.Systemd.Governed
 	}
 	trouble := troubles(v)
 	c.memory.refused = map[string]bool{}

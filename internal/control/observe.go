@@ -14,6 +14,7 @@ import (
 	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/systemd"
 )
 
 // observe fills in what the kernel says now about our tree and about the members.
@@ -23,38 +24,23 @@ func (c *Controller) observe(v *View, shares bool) error {
 	o.Subtree = map[cgroup.Dir]plan.Subtree{}
 	o.Foreign = map[cgroup.Dir]bool{}
 	made := c.Store.Made(v.Facts.BootID)
-	root := "/" + v.Policy.Host.Root
 	files := filesByHierarchy(v.Facts)
 	for _, h := range v.Facts.Hierarchies {
 		names, governed := files[h.ID]
 		if !governed {
 			continue
 		}
-		top := cgroup.Dir{Hierarchy: h.ID, Path: root}
-		there, err := v.Tree.Exists(top)
-		if err != nil {
-			return fail(CodeFailed, "", "look at our groups: %w", err)
+		if err := observeHierarchy(v, h, names); err != nil {
+			return err
 		}
-		if h.Version == 2 {
-			if err := observeSubtrees(v.Tree, o, top); err != nil {
-				return err
-			}
-		}
-		if slices.Contains(h.Controllers, "cpuset") && h.Version == 1 {
-			root := cgroup.Dir{Hierarchy: h.ID, Path: "/"}
-			if o.Dirs[root], err = v.Tree.ReadMany(root, names); err != nil {
-				return fail(CodeFailed, "", "look at the CPUs and nodes of the host: %w", err)
-			}
-		}
-		if !there {
-			continue
-		}
-		if err := observeDirs(v.Tree, o, top, names, h.Version); err != nil {
+		if err := observeUnitDirs(v, made, rootDir(v, h), names); err != nil {
 			return err
 		}
 	}
 	for d := range o.Dirs {
-		o.Foreign[d] = d.Path != "/" && !made[d]
+		if o.Foreign[d] = d.Path != "/" && !made[d] && !v.ofUnit(d); o.Foreign[d] && v.Layout.Unit(d) != "" {
+			o.Foreign[d] = !c.ownsSlice(v.Facts, d) || !v.ours(d)
+		}
 	}
 	c.observeHomes(v)
 	c.observeScores(v)
@@ -62,6 +48,30 @@ func (c *Controller) observe(v *View, shares bool) error {
 		observeSiblings(v)
 	}
 	return nil
+}
+
+// observeHierarchy reads our tree in one hierarchy, and what our root gets from those above it.
+func observeHierarchy(v *View, h host.Hierarchy, names []string) error {
+	o, top := &v.Observed, rootDir(v, h)
+	there, err := v.Tree.Exists(top)
+	if err != nil {
+		return fail(CodeFailed, "", "look at our groups: %w", err)
+	}
+	if h.Version == 2 {
+		if err := observeSubtrees(v.Tree, o, top); err != nil {
+			return err
+		}
+	}
+	if slices.Contains(h.Controllers, "cpuset") && h.Version == 1 {
+		root := cgroup.Dir{Hierarchy: h.ID, Path: "/"}
+		if o.Dirs[root], err = v.Tree.ReadMany(root, names); err != nil {
+			return fail(CodeFailed, "", "look at the CPUs and nodes of the host: %w", err)
+		}
+	}
+	if !there {
+		return nil
+	}
+	return observeDirs(v.Tree, o, top, v.Policy.Host.Root, names, h.Version)
 }
 
 // What is said of a root group that bulkhead did not make, by check, plan and apply.
@@ -78,11 +88,11 @@ func (c *Controller) rootTaken(v *View) error {
 	}
 	made, files := c.Store.Made(v.Facts.BootID), filesByHierarchy(v.Facts)
 	for _, h := range v.Facts.Hierarchies {
-		d := cgroup.Dir{Hierarchy: h.ID, Path: "/" + v.Policy.Host.Root}
+		d := rootDir(v, h)
 		if _, governed := files[h.ID]; !governed || made[d] {
 			continue
 		}
-		if there, err := v.Tree.Exists(d); err != nil || !there {
+		if there, err := v.Tree.Exists(d); err != nil || !there || c.ownsSlice(v.Facts, d) {
 			continue
 		}
 		at := cmp.Or(v.Policy.Host.RootPos, v.Policy.Host.Pos, policy.Pos{File: v.Policy.Sources[0].Path})
@@ -108,16 +118,78 @@ func filesByHierarchy(f *host.Facts) map[string][]string {
 	if h, ok := f.HierarchyOf("cpuacct"); ok && files[h.ID] == nil {
 		files[h.ID] = []string{}
 	}
+	for _, h := range f.Hierarchies {
+		if files[h.ID] == nil && plan.Tracks(f, h) {
+			files[h.ID] = []string{}
+		}
+	}
 	return files
 }
 
+// observeUnitDirs reads the directories outside our root that carry limits of ours: those of governed units, and what
+// is ours in a slice of an administrator's.
+func observeUnitDirs(v *View, made map[cgroup.Dir]bool, top cgroup.Dir, names []string) error {
+	if v.Systemd == nil {
+		return nil
+	}
+	paths := map[string]bool{}
+	for _, d := range v.Layout.Dirs() {
+		if d.Hierarchy == top.Hierarchy {
+			paths[d.Path] = true
+		}
+	}
+	for d := range made {
+		if d.Hierarchy == top.Hierarchy && plan.IsAnchor(v.Policy.Host.Root, d) {
+			paths[d.Path] = true
+		}
+	}
+	for unit, k := range v.Systemd.Kept {
+		paths[k.Dir] = true
+		if systemd.TypeOf(unit) == "slice" {
+			if keeper, err := systemd.KeeperName(v.Policy.Host.Root, k.Group); err == nil {
+				paths[path.Join(k.Dir, keeper)], paths[path.Join(k.Dir, keeper, plan.Members)] = true, true
+			}
+		}
+	}
+	for at := range paths {
+		d := cgroup.Dir{Hierarchy: top.Hierarchy, Path: at}
+		if _, done := v.Observed.Dirs[d]; done || at == top.Path || strings.HasPrefix(at, top.Path+"/") {
+			continue
+		}
+		values, err := v.Tree.ReadMany(d, names)
+		if errors.Is(err, cgroup.ErrGone) {
+			continue
+		}
+		if err != nil {
+			return fail(CodeFailed, "", "look at %s: %w", at, err)
+		}
+		v.Observed.Dirs[d] = values
+	}
+	return nil
+}
+
+// ofUnit says whether a directory is that of a unit which bulkhead did not make and that carries limits of ours.
+func (v *View) ofUnit(d cgroup.Dir) bool { return v.Layout.Theirs(d) }
+
+// ours says whether a directory of our tree is one that we would make, by its name.
+func (v *View) ours(d cgroup.Dir) bool {
+	unit := v.Layout.Unit(d)
+	if _, ok := systemd.GroupOf(v.Policy.Host.Root, unit); !ok {
+		return false
+	}
+	return systemd.TypeOf(unit) != "scope"
+}
+
 // observeDirs reads every directory of our tree in one hierarchy.
-func observeDirs(t *cgroup.Tree, o *plan.Observation, top cgroup.Dir, names []string, version int) error {
+func observeDirs(t *cgroup.Tree, o *plan.Observation, top cgroup.Dir, root string, names []string, version int) error {
 	dirs, err := t.Walk(top)
 	if err != nil {
 		return fail(CodeFailed, "", "look at our groups: %w", err)
 	}
 	for _, d := range dirs {
+		if path.Base(d.Path) == systemd.KeeperSubgroup && plan.IsKeeperDir(root, d.Path) {
+			continue // where a keeper's own process is; it goes with the unit
+		}
 		values, err := t.ReadMany(d, names)
 		if errors.Is(err, cgroup.ErrGone) {
 			continue
@@ -255,13 +327,29 @@ func observeSiblings(v *View) {
 		}
 	}
 	v.Observed.Siblings = []plan.Sibling{{Dir: top, Tasks: max(tasks, len(v.Facts.CPUs))}}
-	names, err := v.Tree.Children(top)
-	if err != nil {
+	v.Observed.Siblings = append(v.Observed.Siblings, besides(v, h, top, file)...)
+	v.Observed.Beside = map[cgroup.Dir][]plan.Sibling{}
+	if v.Systemd == nil {
 		return
 	}
+	for at, g := range v.Systemd.Governed {
+		for d := (cgroup.Dir{Hierarchy: h.ID, Path: at}); !g.Inside && d.Path != "/"; d = d.Parent() {
+			if _, done := v.Observed.Beside[d.Parent()]; !done {
+				v.Observed.Beside[d.Parent()] = besides(v, h, d.Parent(), file)
+			}
+		}
+	}
+}
+
+// besides reads the weights in a directory, our root group left out.
+func besides(v *View, h host.Hierarchy, at cgroup.Dir, file string) (all []plan.Sibling) {
+	names, err := v.Tree.Children(at)
+	if err != nil {
+		return nil
+	}
 	for _, name := range names {
-		d := cgroup.Dir{Hierarchy: h.ID, Path: "/" + name}
-		if name == v.Policy.Host.Root {
+		d := at.Child(name)
+		if d == rootDir(v, h) {
 			continue
 		}
 		values, err := v.Tree.ReadMany(d, []string{file, "cpu.idle"})
@@ -272,14 +360,15 @@ func observeSiblings(v *View) {
 		if err != nil {
 			continue // not under the cpu controller
 		}
-		v.Observed.Siblings = append(v.Observed.Siblings, plan.Sibling{Dir: d, Weight: weight, Idle: values["cpu.idle"] == "1"})
+		all = append(all, plan.Sibling{Dir: d, Weight: weight, Idle: values["cpu.idle"] == "1"})
 	}
+	return all
 }
 
 // plan makes the plan, reading what cannot be reclaimed only where a memory limit is about to change:
 // memory.stat is the dearest file of a group.
 func (c *Controller) plan(v *View) error {
-	in := plan.Input{Facts: v.Facts, Host: v.Policy.Host, Classified: v.Classified, Observed: v.Observed, Released: v.Released, Expel: v.expel}
+	in := plan.Input{Facts: v.Facts, Host: v.Policy.Host, Classified: v.Classified, Observed: v.Observed, Released: v.Released, Expel: v.expel, Systemd: v.Systemd}
 	v.Plan = plan.Make(in)
 	touched := false
 	for _, s := range v.Plan.Steps {

@@ -156,7 +156,10 @@ func (c *Controller) repin(ctx context.Context, r Request, reply *Reply, s *stat
 
 // movable says why a plan leaves a process where it is although it is to be in a group.
 func movable(v *View, p host.Process, group string) error {
-	if placed(p, v.Layout.Member(group)) || slices.ContainsFunc(v.Plan.Steps, func(s plan.Step) bool { return s.Op == plan.OpMove && s.PID == p.ProcID }) {
+	if unit := v.Layout.Stuck(&p, group); unit != "" {
+		return fail(CodeRefused, "nothing was moved", "move process %d (%s): it is the main process of %s, which would take its end for the unit's", p.PID, p.Comm, unit)
+	}
+	if placed(p, v.Layout.Place(&p, group)) || slices.ContainsFunc(v.Plan.Steps, func(s plan.Step) bool { return s.Op == plan.OpMove && s.PID == p.ProcID }) {
 		return nil
 	}
 	why := "the group is not in force on this host"

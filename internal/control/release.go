@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
@@ -270,7 +269,7 @@ func (c *Controller) roots(f *host.Facts, s *state) []string {
 	}
 	for d := range c.Store.Made(f.BootID) {
 		top, _, _ := strings.Cut(strings.TrimPrefix(d.Path, "/"), "/")
-		found[top] = true
+		found[rootOf(top)] = true
 	}
 	roots := make([]string, 0, len(found))
 	for root := range found {
@@ -291,15 +290,17 @@ func (c *Controller) releaseView(f *host.Facts, s *state, root string, groups []
 		return nil, "", fail(CodeFailed, "", "read the process table: %w", err)
 	}
 	v.Observed.Processes = procs
+	c.observeUnits(v)
+	v.Layout = plan.NewLayout(f, v.Policy.Host, nil, v.Systemd)
 	if err := c.observe(v, false); err != nil {
 		return nil, "", err
 	}
 	if theirs = foreignRoot(v); theirs != "" && force {
 		clear(v.Observed.Foreign)
 	}
-	v.Classified.Groups = groupsOf(v.Observed.Dirs, root)
+	v.Classified.Groups = groupsOf(v)
 	v.Plan = plan.Make(plan.Input{
-		Facts: f, Host: v.Policy.Host, Classified: v.Classified, Observed: v.Observed, Release: groups,
+		Facts: f, Host: v.Policy.Host, Classified: v.Classified, Observed: v.Observed, Release: groups, Systemd: v.Systemd,
 	})
 	return v, theirs, nil
 }
@@ -308,7 +309,7 @@ func (c *Controller) releaseView(f *host.Facts, s *state, root string, groups []
 // one; "" when none has.
 func foreignRoot(v *View) string {
 	for _, h := range v.Facts.Hierarchies {
-		if d := (cgroup.Dir{Hierarchy: h.ID, Path: "/" + v.Policy.Host.Root}); v.Observed.Foreign[d] {
+		if d := rootDir(v, h); v.Observed.Foreign[d] {
 			return v.Tree.Abs(d)
 		}
 	}
@@ -316,12 +317,16 @@ func foreignRoot(v *View) string {
 }
 
 // groupsOf reads the group names back from the directories below our root.
-func groupsOf(dirs map[cgroup.Dir]map[string]string, root string) []classify.Group {
+func groupsOf(v *View) []classify.Group {
 	names := map[string]bool{}
-	for d := range dirs {
-		name, below := strings.CutPrefix(d.Path, "/"+root+"/")
-		if below && path.Base(name) != "db" {
+	for d := range v.Observed.Dirs {
+		if name, ok := v.Layout.Group(d); ok && name != plan.RootGroup {
 			names[name] = true
+		}
+	}
+	if v.Systemd != nil {
+		for _, k := range v.Systemd.Kept {
+			names[k.Group] = true
 		}
 	}
 	var groups []classify.Group

@@ -2,7 +2,6 @@ package control
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -189,13 +188,12 @@ func (c *Controller) groupStatus(v *View, s *state, name string) GroupStatus {
 		}
 	}
 	g.Limits = append(g.Limits, limitsOf(v, name)...)
-	dirs := v.Layout.Member(name)
 	for _, p := range v.Members {
 		if p.Group != name {
 			continue
 		}
 		g.Members = append(g.Members, Member{
-			PID: p.Process.PID, Comm: p.Process.Comm, User: c.Host.UserName(p.Process.UID), Placed: placed(p.Process, dirs), By: p.Rule,
+			PID: p.Process.PID, Comm: p.Process.Comm, User: c.Host.UserName(p.Process.UID), Placed: placed(p.Process, v.Layout.Place(&p.Process, name)), By: p.Rule,
 		})
 		c.addTasks(&g.Tasks, p.Process)
 	}
@@ -323,12 +321,15 @@ func (c *Controller) addTasks(t *TaskStates, p host.Process) {
 func (c *Controller) addUsage(v *View, g *GroupStatus) {
 	members := v.Layout.Member(g.Group)
 	for hierarchy, d := range members {
-		own := cgroup.Dir{Hierarchy: hierarchy, Path: path.Join("/", v.Policy.Host.Root, g.Group)}
-		if _, there := v.Observed.Dirs[own]; there {
-			d = own
+		if own, ok := v.Layout.Own(g.Group)[hierarchy]; ok {
+			if _, there := v.Observed.Dirs[own]; there {
+				d = own
+			}
 		}
-		if u, err := v.Tree.Stat(d); err == nil {
-			g.Usage.Merge(u)
+		for _, d := range append([]cgroup.Dir{d}, v.Layout.Outside(g.Group, hierarchy)...) {
+			if u, err := v.Tree.Stat(d); err == nil {
+				g.Usage.Merge(u)
+			}
 		}
 	}
 	g.MemorySource = "cgroup"

@@ -102,7 +102,13 @@ func (c *Controller) Swift(fresh []host.Process, forks []Fork, find func(pid int
 	in.Processes = procs
 	var misplaced []classify.Placement
 	for _, p := range classify.Classify(v.Classified.Groups, in).Placements {
-		if isFresh[p.Process.PID] && !isReleased(v.Released, p.Group) && !placed(p.Process, v.Layout.Member(p.Group)) {
+		if !isFresh[p.Process.PID] || isReleased(v.Released, p.Group) {
+			continue
+		}
+		if ungoverned(v, p) {
+			return SwiftResult{Look: true}
+		}
+		if !placed(p.Process, v.Layout.Place(&p.Process, p.Group)) {
 			misplaced = append(misplaced, p)
 		}
 	}
@@ -123,7 +129,7 @@ func (c *Controller) bornOutside(v *View, fresh []host.Process, forks []Fork) bo
 		}
 		inside := false
 		for i := range fresh {
-			inside = inside || fresh[i].PID == f.Child && placed(fresh[i], v.Layout.Member(parent.group))
+			inside = inside || fresh[i].PID == f.Child && placed(fresh[i], v.Layout.Place(&fresh[i], parent.group))
 		}
 		if !inside {
 			return true
@@ -135,11 +141,11 @@ func (c *Controller) bornOutside(v *View, fresh []host.Process, forks []Fork) bo
 // enter moves processes into their groups, parents first, while nobody changes anything.
 func (c *Controller) enter(v *View, misplaced []classify.Placement, procs []host.Process) (done SwiftResult) {
 	by, err := c.Store.Quiet(func() error {
-		if _, pending := c.Store.Pending(); pending || !c.memory.recorded.calm || c.memory.facts != v.Facts || v.Facts.Systemd || !c.memory.recorded.same(c.stamp()) {
+		if _, pending := c.Store.Pending(); pending || !c.memory.recorded.calm || c.memory.facts != v.Facts || !c.memory.recorded.same(c.stamp()) {
 			return errNotSwift
 		}
 		for _, p := range parentsFirst(misplaced) {
-			dirs := v.Layout.Member(p.Group)
+			dirs := v.Layout.Place(&p.Process, p.Group)
 			if !c.isPlain(v, p, dirs, procs) {
 				done.Look = true
 				continue

@@ -19,6 +19,7 @@ type View struct {
 	Policy     *policy.Policy // resolved
 	Instances  []engine.Instance
 	Classified classify.Result
+	Systemd    *plan.Systemd // nil without systemd, or when it could not be asked
 	Layout     plan.Layout
 	Observed   plan.Observation
 	Plan       plan.Plan
@@ -31,6 +32,7 @@ type View struct {
 
 	// releasing: made to give groups back, not to govern them.
 	releasing bool
+	unasked   error // why systemd could not be asked
 	expel     map[host.ProcID]bool
 
 	rules classify.Input // what Classified was made from, for explain
@@ -72,6 +74,7 @@ type memory struct {
 	// uses it, which writes no limit.
 	observed *plan.Observation
 	movers   map[int]mover
+	governed map[string]plan.Governed // units at the last full look
 	recorded recorded
 	// refused are the groups that the last look at every limit could not put in force.
 	refused map[string]bool
@@ -174,11 +177,12 @@ func (c *Controller) classify(l look) (*View, error) {
 			return v, v.Problems
 		}
 	}
-	v.Layout = plan.NewLayout(v.Facts, v.Policy.Host, v.Classified.Groups)
+	v.Observed.Processes = procs
+	c.observeUnits(v)
+	v.Layout = plan.NewLayout(v.Facts, v.Policy.Host, v.Classified.Groups, v.Systemd)
 	if l.memory != nil {
 		l.memory.view = v
 	}
-	v.Observed.Processes = procs
 	v.expel = map[host.ProcID]bool{}
 	for _, p := range l.ended {
 		v.expel[p.Process] = true

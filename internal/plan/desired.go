@@ -105,7 +105,7 @@ func newDesired(in *Input) *desired {
 		rests:   make(map[cgroup.Dir]map[string]string),
 		enabled: make(map[cgroup.Dir][]string),
 	}
-	d.layout = newLayout(in.Facts, in.Host.Root, d.forest)
+	d.layout = newLayout(in.Facts, in.Host.Root, d.forest, in.Systemd)
 	for _, h := range d.layout.hierarchies {
 		rows := d.rows[h.ID]
 		settings := d.splitBudgets(h.ID, rows)
@@ -118,8 +118,10 @@ func newDesired(in *Input) *desired {
 		d.seed(h, &in.Observed)
 		d.follow(h, &in.Observed)
 		d.widen(h, &in.Observed)
+		d.governUnits(h)
 	}
 	d.enableControllers()
+	d.noteUnits(in)
 	return d
 }
 
@@ -147,6 +149,11 @@ func (d *desired) encodeGroup(n *node, hierarchy string, rows []*knob.Row, setti
 
 func (d *desired) encode(group string, dir cgroup.Dir, row *knob.Row, on string, settings policy.Settings) {
 	setting := reasonFor(row, on, settings)
+	if d.layout.owned[dir.Hierarchy] && row.File == fileRTRuntime {
+		d.notes = append(d.notes, Note{Group: group, Key: setting.Key, NotEnforced: true,
+			Text: fmt.Sprintf("%s is not held: systemd gives no real-time run time to the units above it", setting)})
+		return
+	}
 	if group != RootGroup && !atLeast(d.facts.Kernel, row.Nested) {
 		d.notes = append(d.notes, Note{Group: group, Key: setting.Key, NotEnforced: true,
 			Text: fmt.Sprintf("%s is not held: %s below another group needs kernel %s", setting, row.File, row.Nested)})
@@ -438,6 +445,9 @@ func (d *desired) enableControllers() {
 				continue
 			}
 			for _, v := range d.values[dir] {
+				if d.layout.owned[h.ID] && slices.Contains(unitControllers, v.row.Controller) {
+					continue // systemd hands these down where a unit's properties ask for it
+				}
 				d.enableAbove(dir, v.row.Controller)
 				if v.row.Controller == "blkio" && slices.Contains(h.Controllers, "memory") {
 					d.enableAbove(dir, "memory")

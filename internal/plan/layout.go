@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"path"
 	"slices"
 
@@ -9,6 +10,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/systemd"
 )
 
 // DefaultRoot names our root group when the policy does not.
@@ -38,15 +40,26 @@ type Layout struct {
 	own         map[string]map[string]cgroup.Dir // group → hierarchy → directory that carries its limits
 	member      map[string]map[string]cgroup.Dir // group → hierarchy → directory of its processes
 	flat        map[string]bool                  // hierarchy ID
+
+	systemd  Systemd
+	answers  bool                    // systemd could be asked; without it there are only the kernel's files
+	owned    map[string]bool         // hierarchy ID: systemd makes the directories
+	anchors  map[cgroup.Dir]bool     // slices that hold controllers beside a unit that is to start elsewhere
+	governed map[cgroup.Dir]Governed // of the dirs, those of units that carry a group's limits
+	fromUnit map[string]bool         // groups whose processes may be taken out of a unit
+	adopts   map[string]bool         // groups that units are to start in
+	slices   map[string]string       // directory of an administrator's slice → its group
+	tooLong  error                   // a name that systemd does not take
 }
 
 // NewLayout gives the tree for these groups on this host. groups hold parents before children, as
 // classify gives them; released ones must be left out. Without groups there is no tree.
-func NewLayout(f *host.Facts, hostPart policy.HostPart, groups []classify.Group) Layout {
-	return newLayout(f, hostPart.Root, newForest(f, hostPart, groups))
+// s is nil without systemd.
+func NewLayout(f *host.Facts, hostPart policy.HostPart, groups []classify.Group, s *Systemd) Layout {
+	return newLayout(f, hostPart.Root, newForest(f, hostPart, groups), s)
 }
 
-func newLayout(f *host.Facts, root string, t *forest) Layout {
+func newLayout(f *host.Facts, root string, t *forest, s *Systemd) Layout {
 	if root == "" {
 		root = DefaultRoot
 	}
@@ -56,7 +69,11 @@ func newLayout(f *host.Facts, root string, t *forest) Layout {
 		own:    make(map[string]map[string]cgroup.Dir, len(t.nodes)),
 		member: make(map[string]map[string]cgroup.Dir, len(t.nodes)),
 		flat:   make(map[string]bool),
+
+		owned: make(map[string]bool), governed: make(map[cgroup.Dir]Governed), anchors: make(map[cgroup.Dir]bool),
+		fromUnit: t.fromUnit, adopts: t.adopts, slices: make(map[string]string),
 	}
+	l.know(f, s)
 	for _, n := range t.nodes {
 		l.own[n.path] = make(map[string]cgroup.Dir, len(f.Hierarchies))
 		l.member[n.path] = make(map[string]cgroup.Dir, len(f.Hierarchies))
@@ -66,20 +83,52 @@ func newLayout(f *host.Facts, root string, t *forest) Layout {
 	}
 	rows := rowsByHierarchy(f)
 	for _, h := range f.Hierarchies {
-		asked := t.asked(rows[h.ID])
-		counts := h.Version == 1 && slices.Contains(h.Controllers, "cpuacct") && !h.ReadOnly
-		if !counts && !slices.ContainsFunc(t.nodes, func(n *node) bool { return asked[n.path].any }) {
-			continue
-		}
-		l.hierarchies = append(l.hierarchies, h)
-		if !counts && !slices.ContainsFunc(t.nodes, func(n *node) bool { return asked[n.path].descends }) {
-			l.flat[h.ID] = true
-			l.layFlat(h.ID, t, asked)
-		} else {
-			l.layTree(h.ID, t, asked, counts)
-		}
+		l.lay(f, h, t, t.asked(rows[h.ID]), len(rows[h.ID]) > 0)
 	}
 	return l
+}
+
+// know takes in what is known of systemd, which may be nothing.
+func (l *Layout) know(f *host.Facts, s *Systemd) {
+	if s != nil {
+		l.systemd, l.answers = *s, true
+		for unit, k := range s.Kept { // one that the policy no longer has, too
+			if systemd.TypeOf(unit) == "slice" {
+				l.slices[k.Dir] = k.Group
+			}
+		}
+	}
+	for _, h := range f.Hierarchies {
+		if owned(f, h) {
+			l.owned[h.ID] = true
+		}
+	}
+}
+
+// lay lays one hierarchy: knobs says whether the table has rows for it.
+func (l *Layout) lay(f *host.Facts, h host.Hierarchy, t *forest, asked map[string]asking, knobs bool) {
+	counts := h.Version == 1 && slices.Contains(h.Controllers, "cpuacct") && !h.ReadOnly || Tracks(f, h)
+	needed := counts || slices.ContainsFunc(t.nodes, func(n *node) bool { return asked[n.path].any })
+	// systemd makes a unit's directories in every hierarchy in which it counts.
+	if !needed && !(l.owned[h.ID] && knobs) {
+		return
+	}
+	l.hierarchies = append(l.hierarchies, h)
+	l.flat[h.ID] = !counts && !slices.ContainsFunc(t.nodes, func(n *node) bool { return asked[n.path].descends })
+	switch {
+	case l.owned[h.ID]:
+		l.tooLong = errors.Join(l.tooLong, l.layUnits(h, t, needed))
+		if needed && l.flat[h.ID] {
+			l.shareMembers(h.ID, t, asked)
+		}
+		if !Tracks(f, h) {
+			l.layGoverned(h)
+		}
+	case l.flat[h.ID]:
+		l.layFlat(h.ID, t, asked)
+	default:
+		l.layTree(h.ID, t, asked, counts)
+	}
 }
 
 // layTree lays a hierarchy whose limits descend.
@@ -142,6 +191,12 @@ func (l Layout) Hierarchies() []host.Hierarchy { return l.hierarchies }
 
 // Root is the directory of our root group in a hierarchy, whether the layout needs it there or not.
 func (l Layout) Root(hierarchy string) cgroup.Dir {
+	if l.owned[hierarchy] {
+		slice, err := groupSlice(l.root, RootGroup)
+		if err == nil {
+			return cgroup.Dir{Hierarchy: hierarchy, Path: slice}
+		}
+	}
 	return cgroup.Dir{Hierarchy: hierarchy, Path: "/" + l.root}
 }
 
@@ -154,6 +209,17 @@ func (l Layout) Holds(d cgroup.Dir) bool {
 // Group gives the group that a directory below our root belongs to, by its path alone: a leaf "db"
 // belongs to the group above it. ok is false outside our tree.
 func (l Layout) Group(d cgroup.Dir) (group string, ok bool) {
+	if l.owned[d.Hierarchy] {
+		if isAnchor(l.root, d.Path) {
+			return RootGroup, true
+		}
+		for slice, group := range l.slices {
+			if _, inside := below(slice, d.Path); inside {
+				return group, true
+			}
+		}
+		return sliceGroup(l.root, d.Path)
+	}
 	rest, ok := below("/"+l.root, d.Path)
 	if !ok {
 		return "", false
@@ -180,8 +246,11 @@ func below(top, p string) (rest string, ok bool) {
 
 // forest is the groups with our root group above them.
 type forest struct {
-	nodes  []*node // parents before children, the root group first
-	byPath map[string]*node
+	nodes    []*node // parents before children, the root group first
+	byPath   map[string]*node
+	fromUnit map[string]bool   // groups whose processes may be taken out of a unit
+	adopts   map[string]bool   // groups that units are to start in
+	slices   map[string]string // groups that have a slice of an administrator's
 }
 
 // node is one group.
@@ -195,13 +264,20 @@ type node struct {
 
 func newForest(f *host.Facts, hostPart policy.HostPart, groups []classify.Group) *forest {
 	root := &node{path: RootGroup, inner: true, settings: rootSettings(f, hostPart)}
-	t := &forest{nodes: []*node{root}, byPath: map[string]*node{RootGroup: root}}
+	t := &forest{
+		nodes: []*node{root}, byPath: map[string]*node{RootGroup: root},
+		fromUnit: map[string]bool{}, adopts: map[string]bool{}, slices: map[string]string{},
+	}
 	for _, g := range groups {
 		parent := t.byPath[g.Parent]
 		if parent == nil { // a child of a released group
 			continue
 		}
 		n := &node{path: g.Path, parent: parent, inner: g.Inner, settings: g.Settings}
+		t.fromUnit[g.Path], t.adopts[g.Path] = g.FromUnit, g.Adopt != ""
+		if g.Slice != "" {
+			t.slices[g.Path] = g.Slice
+		}
 		parent.children = append(parent.children, n)
 		t.nodes = append(t.nodes, n)
 		t.byPath[g.Path] = n

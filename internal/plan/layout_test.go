@@ -58,7 +58,7 @@ func TestLayout(t *testing.T) {
 			for _, path := range slices.Sorted(maps.Keys(test.groups)) {
 				in.Classified.Groups = append(in.Classified.Groups, group(path, test.groups[path]))
 			}
-			l := NewLayout(f, policy.HostPart{}, groupsOf(in.Classified.Groups...).Groups)
+			l := NewLayout(f, policy.HostPart{}, groupsOf(in.Classified.Groups...).Groups, nil)
 			if got := shorten(l.Dirs(), "cpu", "cpuacct", "cpu,cpuacct"); test.host != "v2" && got != test.dirs {
 				t.Errorf("directories %q, want %q", got, test.dirs)
 			}
@@ -95,7 +95,7 @@ func shorten(dirs []cgroup.Dir, without ...string) string {
 }
 
 func TestGroupOfADirectory(t *testing.T) {
-	l := NewLayout(cpuOnly(), policy.HostPart{Root: "dbs"}, nil)
+	l := NewLayout(cpuOnly(), policy.HostPart{Root: "dbs"}, nil, nil)
 	for path, want := range map[string]string{
 		"/dbs": "", "/dbs/db": "", "/dbs/a": "a", "/dbs/a/db": "a", "/dbs/a/x": "a/x", "/dbs/a/x/db": "a/x",
 		"/": "outside", "/dbsx": "outside", "/x/dbs": "outside", "/bulkhead": "outside",

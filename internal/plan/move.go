@@ -90,7 +90,7 @@ func (p *planner) targets(proc *host.Process) (targets map[string]string, group,
 	inReleased := isPlaced && isReleased(p.in.Released, placed.group)
 	if isPlaced && !p.in.NoMoves && !inReleased {
 		if member := p.d.layout.Member(placed.group); len(member) > 0 {
-			targets := p.into(proc, member)
+			targets := p.into(proc, p.d.layout.Place(proc, placed.group), placed.group)
 			if placed.resident {
 				p.dropElsewhere(proc, placed.group, targets)
 			}
@@ -103,7 +103,8 @@ func (p *planner) targets(proc *host.Process) (targets map[string]string, group,
 
 // into gives the directories of a group, and home where the group has none but the process is in our tree.
 // Hierarchies of which nothing was observed are not looked at: v1's freezer belongs to freeze and thaw.
-func (p *planner) into(proc *host.Process, member map[string]cgroup.Dir) map[string]string {
+func (p *planner) into(proc *host.Process, member map[string]cgroup.Dir, group string) map[string]string {
+	stays := len(p.d.layout.owned) > 0 && p.d.layout.staysInUnit(proc, group)
 	targets := make(map[string]string, len(member))
 	for _, h := range p.in.Facts.Hierarchies {
 		path, known := proc.Cgroups[h.ID]
@@ -111,6 +112,7 @@ func (p *planner) into(proc *host.Process, member map[string]cgroup.Dir) map[str
 		switch {
 		case isMember:
 			targets[h.ID] = to.Path
+		case stays && p.d.layout.owned[h.ID]: // in its unit
 		case known && len(p.ours[h.ID]) > 0:
 			if group, ok := p.d.layout.Group(cgroup.Dir{Hierarchy: h.ID, Path: path}); ok {
 				targets[h.ID] = p.home(proc, h.ID, group)
@@ -127,7 +129,7 @@ func (p *planner) homeward(proc *host.Process, stays bool) (targets map[string]s
 	for _, h := range p.in.Facts.Hierarchies {
 		dir := cgroup.Dir{Hierarchy: h.ID, Path: p.where(proc, h.ID)}
 		owner, ours := p.d.layout.Group(dir)
-		if !ours || len(p.ours[h.ID]) == 0 || p.isReleasedDir(dir) || p.isForeign(dir) {
+		if !ours || len(p.ours[h.ID]) == 0 || p.isReleasedDir(dir) || p.isForeign(dir) || p.inUnit(proc, h.ID) {
 			continue
 		}
 		goes := p.isObsolete[dir]
@@ -149,6 +151,15 @@ func (p *planner) homeward(proc *host.Process, stays bool) (targets map[string]s
 		}
 	}
 	return targets, group, why
+}
+
+// inUnit says whether a process sits, in a hierarchy of systemd's, in a unit that is not ours.
+func (p *planner) inUnit(proc *host.Process, hierarchy string) bool {
+	if !p.d.layout.owned[hierarchy] {
+		return false
+	}
+	_, _, is := UnitDir(p.d.layout.root, proc)
+	return is
 }
 
 // mayMove says whether the kernel lets a process go where it should. A real-time task cannot enter a v1
@@ -294,7 +305,7 @@ func (p *planner) removeDirs(dirs []cgroup.Dir, why func(cgroup.Dir) string) {
 			continue
 		}
 		p.steps = append(p.steps, Step{
-			Op: OpRemoveDir, Group: p.groupOf(dir), Dir: dir, Undo: string(OpMakeDir), Reason: why(dir),
+			Op: OpRemoveDir, Group: p.groupOf(dir), Dir: dir, Unit: p.d.layout.Unit(dir), Undo: string(OpMakeDir), Reason: why(dir),
 			Restore: p.restoresAll(dir),
 		})
 	}

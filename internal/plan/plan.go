@@ -35,21 +35,29 @@ func Make(in Input) Plan {
 	if in.Release != nil {
 		return MakeRelease(in)
 	}
-	if in.Facts.Systemd {
+	if in.Facts.Systemd && in.Systemd == nil {
 		return Plan{Refusals: []Refusal{systemdRefusal()}}
 	}
 	p := newPlanner(&in)
+	if err := p.d.layout.tooLong; err != nil {
+		return Plan{Refusals: []Refusal{{Reason: err.Error()}}}
+	}
 	result := Plan{Want: p.d.wanted(), Shares: shares(p.d, &in.Observed)}
 	p.checkReserve()
 	p.checkForeign()
 	if len(p.foreign) == 0 {
 		p.makeDirs()
 		p.enable()
+		first := len(p.steps)
+		p.dropSettings()
 		p.writeValues()
+		p.keepUnits(first)
+		p.adopt()
 		p.disable()
 		p.moveMembers()
 		p.scoreMembers()
 		p.removeDirs(p.obsolete, p.whyObsolete)
+		p.revertUnits(func(unit string, k Kept) bool { return p.isForsaken(unit, k) }, "no group claims the unit any more")
 	}
 	result.Steps = p.steps
 	result.Refusals = p.refusals
@@ -59,8 +67,8 @@ func Make(in Input) Plan {
 
 func systemdRefusal() Refusal {
 	return Refusal{
-		Reason: "limits on a systemd host are not built yet",
-		Hint:   "systemd owns the cgroup tree of this host and would undo what is written beside it",
+		Reason: "systemd owns the cgroup tree of this host, and could not be asked",
+		Hint:   "`systemctl status` tells whether it answers; what is written beside it would be undone",
 	}
 }
 
@@ -112,6 +120,7 @@ type planner struct {
 	foreign    []cgroup.Dir
 	held       map[string]int64
 	dropped    map[cgroup.Dir][]string // controllers that steps so far take away from the children
+	reverted   map[cgroup.Dir]bool     // directories of units of which systemd has been told to forget everything
 	written    map[cgroup.File]string  // what the writes so far have put there
 
 	steps    []Step
@@ -137,6 +146,7 @@ func newPlanner(in *Input) *planner {
 		isObsolete: make(map[cgroup.Dir]bool),
 		dropped:    make(map[cgroup.Dir][]string),
 		written:    make(map[cgroup.File]string),
+		reverted:   make(map[cgroup.Dir]bool),
 	}
 	p.knowProcesses()
 	p.knowDirs()
@@ -148,6 +158,9 @@ func newPlanner(in *Input) *planner {
 func (p *planner) knowProcesses() {
 	seen := make(map[host.ProcID]bool, len(p.o.Processes))
 	add := func(proc host.Process) {
+		if IsKeeper(p.in.Host.Root, &proc) {
+			return // systemd's, and gone with its unit
+		}
 		if !seen[proc.ProcID] {
 			seen[proc.ProcID] = true
 			p.table = append(p.table, proc)
@@ -184,7 +197,7 @@ func (p *planner) knowProcesses() {
 func (p *planner) knowDirs() {
 	p.ours = oursByHierarchy(p.d.layout, p.o)
 	for _, dir := range p.d.layout.dirs {
-		if _, ok := p.o.Dirs[dir]; !ok {
+		if _, ok := p.o.Dirs[dir]; !ok && p.d.layout.governed[dir].Unit == "" {
 			p.isNew[dir] = true
 		}
 	}
@@ -202,7 +215,7 @@ func (p *planner) knowDirs() {
 func oursByHierarchy(l Layout, o *Observation) map[string][]cgroup.Dir {
 	ours := make(map[string][]cgroup.Dir)
 	for dir := range o.Dirs {
-		if _, ok := below("/"+l.root, dir.Path); ok {
+		if _, ok := l.Group(dir); ok {
 			ours[dir.Hierarchy] = append(ours[dir.Hierarchy], dir)
 		}
 	}
@@ -270,17 +283,24 @@ func (p *planner) note(group string, key policy.Key, format string, args ...any)
 func (p *planner) makeDirs() {
 	for _, dir := range p.d.layout.dirs {
 		if !p.isNew[dir] {
+			p.wakeKeeper(dir)
 			continue
 		}
 		group := p.d.layout.owner[dir]
 		reason := "the group's limits"
 		switch {
+		case p.d.layout.anchors[dir]:
+			reason = "holds the controllers of a unit beside it that is to start elsewhere"
 		case group == RootGroup:
 			reason = "holds every group"
+		case path.Base(dir.Path) == Members && p.d.layout.owned[dir.Hierarchy]:
+			reason = "the group's processes that are in no unit"
+		case strings.HasSuffix(p.d.layout.Unit(dir), ".service"):
+			reason = "keeps a directory that systemd leaves to bulkhead"
 		case path.Base(dir.Path) == Leaf && dir != p.d.layout.own[group][dir.Hierarchy]:
 			reason = "the group's own processes, beside its child groups"
 		}
-		p.steps = append(p.steps, Step{Op: OpMakeDir, Group: group, Dir: dir, Undo: string(OpRemoveDir), Reason: reason})
+		p.steps = append(p.steps, Step{Op: OpMakeDir, Group: group, Dir: dir, Unit: p.d.layout.Unit(dir), Undo: string(OpRemoveDir), Reason: reason})
 		p.seedNew(dir)
 	}
 }

@@ -273,7 +273,7 @@ func TestRefusals(t *testing.T) {
 		"foreign root": {func(in *Input) {
 			in.Observed.Foreign = map[cgroup.Dir]bool{{Hierarchy: "memory", Path: "/bulkhead"}: true}
 		}, `there is a group "/bulkhead" in the memory hierarchy that bulkhead did not make`},
-		"systemd":      {func(in *Input) { in.Facts.Systemd = true }, "limits on a systemd host are not built yet"},
+		"systemd":      {func(in *Input) { in.Facts.Systemd = true }, "systemd owns the cgroup tree of this host, and could not be asked"},
 		"pinned above": {func(in *Input) { in.Observed.Pinned = map[cgroup.Dir]int64{dir: 3 << 30} }, "memory.max 2 GiB is below the 3 GiB in memory:/bulkhead/a that cannot be reclaimed"},
 		"pinned but swap": {func(in *Input) {
 			in.Observed.Pinned = map[cgroup.Dir]int64{dir: 3 << 30}

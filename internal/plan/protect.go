@@ -50,6 +50,9 @@ func (d *desired) protectGroups(hierarchy string, asks map[string]value) {
 		}
 		own := need - below[n.path]
 		leaf, ok := d.layout.member[n.path][hierarchy]
+		if d.layout.owned[hierarchy] {
+			continue // systemd mounts with memory_recursiveprot, and a keeper hands no controllers down
+		}
 		if asked && ok && leaf != d.layout.own[n.path][hierarchy] && own > 0 {
 			ask.setting.Raw = fmt.Sprintf("%s for its own processes", policy.Bytes(own).Human())
 			d.setValue(leaf, ask, own)

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/systemd"
 )
 
 // MakeRelease plans the emergency exit for the groups of in.Release and everything below them: it works
@@ -22,9 +24,6 @@ import (
 //
 // Every step is Optional: one that fails must not keep the others from helping.
 func MakeRelease(in Input) Plan {
-	if in.Facts.Systemd {
-		return Plan{Refusals: []Refusal{systemdRefusal()}}
-	}
 	in.Classified.Groups = nil // nothing of our tree is wanted
 	r := releaser{planner: newPlanner(&in)}
 	for _, h := range in.Facts.Hierarchies {
@@ -44,6 +43,7 @@ func MakeRelease(in Input) Plan {
 		r.inScope[dir] = true
 	}
 	later := r.lift()
+	r.leaveUnits()
 	r.sendHome()
 	for _, dir := range slices.Backward(r.scope) {
 		r.write(dir, later[dir])
@@ -91,6 +91,10 @@ func (r *releaser) holdsForeign(dir cgroup.Dir) bool {
 func (r *releaser) tellForeign() {
 	for _, dir := range r.scope {
 		if !r.o.Foreign[dir] || r.o.Foreign[dir.Parent()] {
+			continue
+		}
+		if unit := r.d.layout.Unit(dir); unit != "" {
+			r.note(r.groupOf(dir), "", "%s runs in the group's slice, which holds it no more and goes when the unit stops", unit)
 			continue
 		}
 		who := ""
@@ -146,7 +150,7 @@ func (r *releaser) write(dir cgroup.Dir, changes []knob.Change) {
 
 // lifted gives the changes of one row of a directory to what a group without limits has.
 func (r *releaser) lifted(dir cgroup.Dir, row *knob.Row) []knob.Change {
-	if r.o.Foreign[dir] {
+	if r.o.Foreign[dir] || r.d.layout.Theirs(dir) {
 		return nil
 	}
 	to, ok := r.unlimitedValue(dir, row)
@@ -191,6 +195,55 @@ func (r *releaser) top(dir cgroup.Dir) cgroup.Dir {
 	return dir
 }
 
+// leaveUnits gives units back what they had: systemd forgets what was set of them, and starts them where it did before.
+func (r *releaser) leaveUnits() {
+	if r.in.Systemd == nil {
+		return
+	}
+	r.revertUnits(func(_ string, k Kept) bool { return r.covers(k.Group) }, whyReleased)
+	units := make([]string, 0, len(r.in.Systemd.Adopted))
+	for unit, slice := range r.in.Systemd.Adopted {
+		group, ours := systemd.GroupOf(r.d.layout.root, slice)
+		if ours && r.covers(group) || !ours && r.covers(RootGroup) {
+			units = append(units, unit)
+		}
+	}
+	slices.Sort(units)
+	for _, unit := range units {
+		slice := r.in.Systemd.Adopted[unit]
+		group, _ := systemd.GroupOf(r.d.layout.root, slice)
+		r.dropIn(unit, group, slice, "", whyReleased)
+	}
+	r.liftUnits()
+}
+
+// liftUnits takes away what was written by file into the directories of units that bulkhead did not make.
+func (r *releaser) liftUnits() {
+	for _, unit := range slices.Sorted(maps.Keys(r.in.Systemd.Kept)) {
+		k := r.in.Systemd.Kept[unit]
+		for _, h := range r.in.Facts.Hierarchies {
+			dir := cgroup.Dir{Hierarchy: h.ID, Path: k.Dir}
+			if _, seen := r.o.Dirs[dir]; !seen || !r.covers(k.Group) || !r.d.layout.owned[h.ID] {
+				continue
+			}
+			var changes []knob.Change
+			for _, row := range r.d.rows[h.ID] {
+				// memory.oom.group of a service is systemd's own, by OOMPolicy=.
+				if row.File == "memory.oom.group" && systemd.TypeOf(unit) != "slice" || row.Inherits || r.byProperty(dir, row) {
+					continue
+				}
+				for _, on := range r.present(dir, row) {
+					v := value{row: row, file: row.Name(on), on: on}
+					if now := r.now(dir, v); !row.Same(row.Default, now) {
+						changes = append(changes, knob.Change{Row: row, On: on, From: now, To: row.Default})
+					}
+				}
+			}
+			r.write(dir, knob.Sequence(changes))
+		}
+	}
+}
+
 // sendHome moves the members of the released groups home from every directory of ours: what sits
 // in one of their directories in any hierarchy, and what the classification placed in them. Nobody is
 // pulled out of a directory that others made, though it may lie in ours.
@@ -202,7 +255,7 @@ func (r *releaser) sendHome() {
 		}
 		for _, h := range r.in.Facts.Hierarchies {
 			dir := cgroup.Dir{Hierarchy: h.ID, Path: r.where(proc, h.ID)}
-			if owner, ours := r.d.layout.Group(dir); ours && len(r.ours[h.ID]) > 0 && !r.isForeign(dir) {
+			if owner, ours := r.d.layout.Group(dir); ours && len(r.ours[h.ID]) > 0 && !r.isForeign(dir) && !r.inUnit(proc, h.ID) {
 				if !r.covers(owner) {
 					owner = group
 				}

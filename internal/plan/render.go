@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/systemd"
 )
 
 // RenderOptions say how to print a plan. The zero value prints directories as "hierarchy:/path" and
@@ -123,7 +124,7 @@ func (r *renderer) steps() {
 		byGroup[s.Group] = append(byGroup[s.Group], i)
 	}
 	var parts []string
-	for _, op := range []Op{OpMakeDir, OpWrite, OpMove, OpOOMScore, OpRemoveDir} {
+	for _, op := range []Op{OpDropIn, OpMakeDir, OpKeep, OpWrite, OpMove, OpOOMScore, OpRemoveDir, OpRevert} {
 		if counts[op] > 0 {
 			part := fmt.Sprintf("%d %s", counts[op], op)
 			if op == OpMove {
@@ -190,12 +191,34 @@ func (r *renderer) step(steps []int) {
 	case OpWrite:
 		r.line("%s%s", title, path.Join(r.path(s.Dir), s.File))
 		r.wrapped(stepIndent, r.change(s))
+		if s.Unit != "" {
+			r.wrapped(stepIndent, "by systemd: "+s.Unit+" "+assignments(s.Set))
+		}
+	case OpDropIn:
+		r.line("%s%s", title, s.Unit)
+		r.wrapped(stepIndent, cmp.Or(s.Old, "none")+" -> "+cmp.Or(s.New, "none"))
+	case OpKeep, OpRevert:
+		r.line("%s%s", title, s.Unit)
 	default:
 		for _, i := range steps {
-			r.line("%4d  %-7s  %s", i+1, s.Op, r.path(r.plan.Steps[i].Dir))
+			text := r.path(r.plan.Steps[i].Dir)
+			if unit := r.plan.Steps[i].Unit; unit != "" {
+				text += " (by systemd: " + unit + ")"
+			}
+			r.line("%4d  %-7s  %s", i+1, s.Op, text)
 		}
 	}
 	r.about(steps)
+}
+
+// assignments are properties as a person would set them, "none" for a list that is emptied.
+func assignments(set []systemd.Assignment) string {
+	var parts []string
+	for _, a := range set {
+		a.Text = cmp.Or(strings.ReplaceAll(a.Text, "\n", ", "), "none")
+		parts = append(parts, a.String())
+	}
+	return strings.Join(parts, " ")
 }
 
 // change is old and new value in units for people, with what is really written where that differs.
@@ -251,6 +274,15 @@ func (r *renderer) about(steps []int) {
 		if s.Undo == "" {
 			undo = "goes with the directory"
 		}
+		if s.Unit != "" && s.Undo != "" {
+			undo = cmp.Or("set "+assignments(s.Unset), "none")
+		}
+	case OpKeep:
+		undo = "systemd forgets what is set from here on"
+	case OpRevert:
+		undo = "set it again"
+	case OpDropIn:
+		undo = cmp.Or(s.Undo, "take it away")
 	case OpMove:
 		undo = "move back"
 	case OpOOMScore:

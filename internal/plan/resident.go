@@ -15,6 +15,11 @@ func (l Layout) Resident(proc *host.Process) (group string, ok bool) {
 		if _, lives := l.own[owner]; !ours || !lives || owner == RootGroup {
 			continue
 		}
+		if l.owned[h.ID] {
+			if _, _, inUnit := UnitDir(l.root, proc); inUnit || IsKeeperDir(l.root, proc.Cgroups[h.ID]) {
+				continue
+			}
+		}
 		if _, inner := below(group, owner); inner || group == "" {
 			group = owner
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/policy"
@@ -48,10 +49,93 @@ func shares(d *desired, o *Observation) []Share {
 	all := append([]contender{s.contender(root, cores)}, rivals...)
 	s.walk(root, divide(cores, all)[0], cores)
 	for i := range s.out {
-		s.out[i].Percent = 100 * s.out[i].Guaranteed / cores
 		s.out[i].Against = against
+		s.standOutside(&s.out[i], o, cores)
+		s.out[i].Percent = 100 * s.out[i].Guaranteed / cores
 	}
 	return s.out
+}
+
+// standOutside gives a group whose processes sit in units beside our tree what these can count on where they are: the
+// same sum over the levels that lead to them. It says so, for the group's own weight among bulkhead's counts only from the
+// unit's next start in the group's slice on.
+func (s *sharer) standOutside(share *Share, o *Observation, cores float64) {
+	dirs := s.d.layout.Outside(share.Group, s.hierarchy.ID)
+	if len(dirs) == 0 {
+		return
+	}
+	share.Guaranteed = 0
+	var units []string
+	for _, d := range dirs {
+		part := cores
+		for at, next := range levels(d) {
+			part = divide(part, s.level(o, at, next))[0]
+		}
+		share.Guaranteed += part
+		units = append(units, s.d.layout.governed[d].Unit)
+	}
+	if share.Limit > 0 {
+		share.Guaranteed = min(share.Guaranteed, share.Limit*float64(len(dirs)))
+	}
+	share.Against = "what runs beside " + strings.Join(units, ", ") + " in " + dirs[0].Parent().Path + ", and beside that"
+}
+
+// levels yields each directory above d with the one below it that leads there, from the top.
+func levels(d cgroup.Dir) func(yield func(at, next cgroup.Dir) bool) {
+	return func(yield func(at, next cgroup.Dir) bool) {
+		var chain []cgroup.Dir
+		for ; d.Path != "/"; d = d.Parent() {
+			chain = append(chain, d)
+		}
+		for _, next := range slices.Backward(chain) {
+			if !yield(next.Parent(), next) {
+				return
+			}
+		}
+	}
+}
+
+// level gives those who share the CPU in a directory, the one of interest first.
+func (s *sharer) level(o *Observation, at, next cgroup.Dir) []contender {
+	first := contender{weight: weightDefault, most: inf}
+	for _, v := range s.d.values[next] {
+		first.weight = s.weightOf(v, first.weight)
+	}
+	all := []contender{first}
+	for _, sibling := range o.Beside[at] {
+		c := contender{weight: s.scaled(sibling), most: inf}
+		switch {
+		case sibling.Dir == next && len(s.d.values[next]) == 0:
+			all[0] = c
+		case sibling.Dir != next:
+			all = append(all, c)
+		}
+	}
+	if at.Path == "/" {
+		all = append(all, s.contender(s.d.forest.nodes[0], float64(len(s.d.facts.CPUs))))
+	}
+	return all
+}
+
+// scaled is the weight of a directory in the scale of cpu.shares.
+func (s *sharer) scaled(sibling Sibling) float64 {
+	switch {
+	case sibling.Idle:
+		return weightIdle
+	case s.hierarchy.Version == 2:
+		return float64(sibling.Weight) * weightDefault / 100
+	}
+	return float64(sibling.Weight)
+}
+
+func (s *sharer) weightOf(v value, otherwise float64) float64 {
+	switch v.file {
+	case "cpu.shares":
+		return float64(number(v.text))
+	case "cpu.weight":
+		return float64(number(v.text)) * weightDefault / 100
+	}
+	return otherwise
 }
 
 // contender is one of several siblings that share CPUs.
@@ -151,12 +235,7 @@ type sharer struct {
 func (s *sharer) contender(n *node, above float64) contender {
 	c := contender{weight: weightDefault, most: above}
 	for _, v := range s.d.values[s.d.layout.own[n.path][s.hierarchy.ID]] {
-		switch v.file {
-		case "cpu.shares":
-			c.weight = float64(number(v.text))
-		case "cpu.weight":
-			c.weight = float64(number(v.text)) * weightDefault / 100
-		}
+		c.weight = s.weightOf(v, c.weight)
 	}
 	if idle, ok := n.settings.Get(policy.KeyCPUIdle, ""); ok && idle.Value == policy.Flag(true) && s.holdsIdle() {
 		c.weight = weightIdle

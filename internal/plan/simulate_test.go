@@ -123,7 +123,7 @@ func (s *sim) check(t *rapid.T, w wish, p Plan, processes []host.ProcID) {
 			t.Fatalf("%s/%s %s holds %q, %v; want %q", want.Dir, want.File, want.Key, got, err, want.Value)
 		}
 	}
-	l := NewLayout(s.facts, w.host, w.groups)
+	l := NewLayout(s.facts, w.host, w.groups, nil)
 	for _, h := range s.facts.Hierarchies {
 		have, _ := s.kernel.Walk(cgroup.Dir{Hierarchy: h.ID, Path: "/bulkhead"})
 		want := slices.DeleteFunc(slices.Clone(l.Dirs()), func(d cgroup.Dir) bool { return d.Hierarchy != h.ID })
@@ -225,7 +225,7 @@ func (s *sim) residents(w wish, processes []host.ProcID) map[int]string {
 			continue
 		}
 		at := s.kernel.Membership(id.PID)
-		for _, h := range NewLayout(s.facts, w.host, w.groups).Hierarchies() {
+		for _, h := range NewLayout(s.facts, w.host, w.groups, nil).Hierarchies() {
 			name := strings.TrimSuffix(strings.TrimPrefix(at[h.ID], "/bulkhead/"), "/db")
 			known := slices.ContainsFunc(w.groups, func(g classify.Group) bool { return g.Path == name })
 			if known && (stays[i] == "" || strings.HasPrefix(name, stays[i]+"/")) {

@@ -47,7 +47,11 @@ func (p *planner) handed(dir cgroup.Dir) []string {
 	if p.isNew[dir] {
 		return nil
 	}
-	return host.V1Names(p.o.Subtree[dir].Enabled)
+	enabled := host.V1Names(p.o.Subtree[dir].Enabled)
+	if p.d.layout.owned[dir.Hierarchy] {
+		return without(enabled, unitControllers)
+	}
+	return enabled
 }
 
 func without(these, those []string) []string {
@@ -168,6 +172,9 @@ func (p *planner) disable() {
 // handsDown says whether the files of a controller will be there in a directory when the plan is done.
 // Controllers enabled above our root stay so until everything is released.
 func (p *planner) handsDown(dir cgroup.Dir, controller string) bool {
+	if p.d.layout.owned[dir.Hierarchy] && slices.Contains(unitControllers, controller) {
+		return true
+	}
 	h, _ := p.in.Facts.Hierarchy(dir.Hierarchy)
 	_, inside := p.d.layout.Group(dir.Parent())
 	return h.Version != 2 || !inside || slices.Contains(p.d.enabled[dir.Parent()], controller)

@@ -10,6 +10,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/systemd"
 )
 
 // Input is everything a plan depends on.
@@ -19,6 +20,8 @@ type Input struct {
 	Classified classify.Result
 	Observed   Observation
 	Released   map[string]bool // groups that were released and stay so until apply
+	// Systemd is what is known of the systemd that owns the tree; nil without one, or when it could not be asked.
+	Systemd *Systemd
 	// Release, when set, plans the way back: lift every limit, send members home, remove directories.
 	// Group paths, each with what lies below it; "" is everything.
 	Release []string
@@ -60,6 +63,9 @@ type Observation struct {
 	OOMScoreAdj map[host.ProcID]int
 	// Siblings of our root in the hierarchy of the cpu controller, for shares.
 	Siblings []Sibling
+	// Beside is what lies in each directory above a unit that carries a group's limits outside our tree, in the hierarchy of
+	// the cpu controller, for shares: the unit and what leads to it included, our root group not.
+	Beside map[cgroup.Dir][]Sibling
 	// Homes: where released members go, per hierarchy, by process, then by group.
 	Homes Homes
 	// Existing says which directories named by Homes, or above one so named, are there and take
@@ -109,6 +115,13 @@ const (
 	OpWrite     Op = "write" // a knob file, or subtree_control
 	OpMove      Op = "move"  // a process into a directory, one per hierarchy
 	OpOOMScore  Op = "oom_score_adj"
+	// OpDropIn gives a unit a drop-in of ours with the lines of New, or takes it away; Undo are the lines before.
+	OpDropIn Op = "drop-in"
+	// OpKeep changes nothing: before the first property of a unit that bulkhead did not make it has what systemd was
+	// told of it recorded, which its undo gives back.
+	OpKeep Op = "keep"
+	// OpRevert has systemd forget what bulkhead set of a unit: Kept is how it was before.
+	OpRevert Op = "revert"
 )
 
 // Step is one thing to do to the host.
@@ -130,6 +143,12 @@ type Step struct {
 	Reason  string     `json:"reason"`          // "cpu.limit 4 cores, class standard, policy.yaml:12"
 	Risk    knob.Risk  `json:"risk,omitempty"`
 	Setting policy.Key `json:"setting,omitempty"`
+	// Unit is the systemd unit that a directory is made, removed or written through; "" for the kernel's own files. Set
+	// are its properties of an OpWrite, Unset those that give back what was there.
+	Unit  string               `json:"unit,omitempty"`
+	Set   []systemd.Assignment `json:"set,omitempty"`
+	Unset []systemd.Assignment `json:"unset,omitempty"`
+	Kept  *Kept                `json:"kept,omitempty"` // OpRevert
 	// Restore is what the undo of this step has to write once the step itself is taken back: what a
 	// removed directory held, or what its children held in the files of a controller taken away.
 	Restore []Restore `json:"restore,omitempty"`

@@ -68,7 +68,14 @@ func (p *planner) emit(dirs func(func(int, cgroup.Dir) bool), changes map[cgroup
 func (p *planner) changes(dir cgroup.Dir) []knob.Change {
 	var changes []knob.Change
 	for _, v := range p.d.values[dir] {
-		changes = append(changes, knob.Change{Row: v.row, On: v.on, From: p.now(dir, v), To: v.text})
+		from := p.now(dir, v)
+		if p.reverted[dir] && p.byProperty(dir, v.row) {
+			from = v.row.Default
+		}
+		changes = append(changes, knob.Change{Row: v.row, On: v.on, From: from, To: v.text})
+	}
+	if p.d.layout.Theirs(dir) {
+		return changes
 	}
 	for _, row := range p.d.rows[dir.Hierarchy] {
 		rest, ok := p.d.rest(dir, row)
@@ -208,11 +215,23 @@ func (p *planner) valueOf(dir cgroup.Dir, row *knob.Row) string {
 
 // write adds one write. A memory limit that falls below what is charged now is lowered in steps.
 func (p *planner) write(dir cgroup.Dir, c knob.Change) {
+	if v, asked := p.find(dir, c.Row, c.On); asked && v.text != c.To && p.together(dir, c.Row) {
+		return
+	}
 	if isMemoryLimit(c.Row) && !c.Row.Loosens(c.From, c.To) {
 		p.lowerMemory(dir, c)
 		return
 	}
 	p.addWrite(p.writeStep(dir, c.Row, c.On, c.From, c.To))
+}
+
+// together says whether a row goes by a property that sets others with it, so that there are no values between: quota
+// and period of the CPU, and the weight with cpu.idle.
+func (p *planner) together(dir cgroup.Dir, row *knob.Row) bool {
+	if row.File == "cpu.weight" {
+		return slices.ContainsFunc(p.d.rows[dir.Hierarchy], func(r *knob.Row) bool { return r.File == "cpu.idle" && p.byProperty(dir, r) })
+	}
+	return isBandwidth(row) && p.byProperty(dir, row)
 }
 
 // addWrite adds a write to the plan and remembers what the file holds from then on.
@@ -320,6 +339,7 @@ func (p *planner) writeStep(dir cgroup.Dir, row *knob.Row, on, from, to string) 
 	default:
 		step.Reason = fmt.Sprintf("%s is no longer asked for", row.Keys[0])
 	}
+	p.setUnit(&step, row)
 	return step
 }
 

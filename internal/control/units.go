@@ -1,0 +1,329 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/classify"
+	"bulkhead/internal/host"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/systemd"
+)
+
+// docUnits holds what systemd was told of each unit before bulkhead first set a property of it, by unit. It outlives the
+// boot, as those properties do.
+const docUnits = "units"
+
+// manager gives the connection to systemd, the same one as long as it lasts; nil without an error where systemd does not
+// own the tree.
+func (c *Controller) manager(f *host.Facts) (*systemd.Manager, error) {
+	if !f.Systemd {
+		return nil, nil //nolint:nilnil // there is none to connect to
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.systemd == nil {
+		m, err := systemd.Connect(context.Background(), systemd.Options{Root: c.root})
+		if err != nil {
+			return nil, err
+		}
+		c.systemd = m
+	}
+	return c.systemd, nil
+}
+
+// observeUnits asks systemd and its files what a plan has to know of units. Without an answer v.Systemd stays nil, and
+// nothing but a release is planned.
+func (c *Controller) observeUnits(v *View) {
+	m, err := c.manager(v.Facts)
+	if err != nil {
+		v.unasked = err
+		return
+	}
+	if m == nil {
+		return
+	}
+	s := &plan.Systemd{
+		Version: m.Version(), Governed: plan.Govern(v.Policy.Host.Root, v.Classified, v.Observed.Processes),
+		Kept: map[string]plan.Kept{}, Adopted: map[string]string{},
+		Keepers: plan.Keepers(v.Policy.Host.Root, v.Observed.Processes), Pinned: map[host.ProcID]bool{},
+	}
+	for _, p := range v.Classified.Placements {
+		if p.By == classify.ByPin {
+			s.Pinned[p.Process.ProcID] = true
+		}
+	}
+	if c.Store != nil {
+		if _, err := c.Store.Load(docUnits, &s.Kept); err != nil {
+			v.unasked = err
+			return
+		}
+	}
+	dropIns, err := m.DropIns()
+	if err != nil {
+		v.unasked = err
+		return
+	}
+	for _, d := range dropIns {
+		for _, line := range d.Lines {
+			if slice, ok := strings.CutPrefix(line, "Slice="); ok {
+				s.Adopted[d.Unit] = slice
+			}
+		}
+	}
+	s.Main = mainProcesses(v, s, m)
+	s.Set = c.settingsOf(s, m)
+	v.Systemd = s
+}
+
+// mainProcesses asks for the main process of each service that a group which takes processes out of units claims in
+// part.
+func mainProcesses(v *View, s *plan.Systemd, m *systemd.Manager) map[string]int {
+	mains := map[string]int{}
+	takes := map[string]bool{}
+	for _, g := range v.Classified.Groups {
+		takes[g.Path] = g.FromUnit
+	}
+	for i := range v.Classified.Placements {
+		p := &v.Classified.Placements[i]
+		dir, unit, ok := plan.UnitDir(v.Policy.Host.Root, &p.Process)
+		if _, done := mains[unit]; !ok || done || !takes[p.Group] && p.By != classify.ByPin || s.Governed[dir].Group == p.Group {
+			continue
+		}
+		mains[unit] = 0
+		if u, err := m.Unit(context.Background(), unit); err == nil {
+			mains[unit] = u.MainPID
+		}
+	}
+	return mains
+}
+
+// settingsOf lists, for each unit that bulkhead has set properties of, the names of those properties.
+func (c *Controller) settingsOf(s *plan.Systemd, m *systemd.Manager) map[string][]string {
+	set := map[string][]string{}
+	for unit, k := range s.Kept {
+		now, err := m.Overrides(unit)
+		if err != nil {
+			c.Log.Warn("look at what systemd holds of a unit", "unit", unit, "err", err)
+			continue
+		}
+		for _, o := range now {
+			if !slices.ContainsFunc(k.Overrides, func(was systemd.Override) bool { return was.Path == o.Path }) {
+				set[unit] = append(set[unit], strings.TrimSuffix(strings.TrimPrefix(path.Base(o.Path), "50-"), ".conf"))
+			}
+		}
+	}
+	return set
+}
+
+// keepUnits writes down what systemd has been told of the units that a plan is about to change first.
+func (c *Controller) keepUnits(v *View) error {
+	if v.Systemd == nil || c.scratch != nil {
+		return nil
+	}
+	kept := map[string]plan.Kept{}
+	if _, err := c.Store.Load(docUnits, &kept); err != nil {
+		return err
+	}
+	m, err := c.manager(v.Facts)
+	if err != nil {
+		return err
+	}
+	changed := false
+	for _, s := range v.Plan.Steps {
+		if s.Op != plan.OpKeep {
+			continue
+		}
+		k, known := kept[s.Unit]
+		if !known {
+			if k.Overrides, err = m.Overrides(s.Unit); err != nil {
+				return err
+			}
+		}
+		if !known || k.Group != s.Group || k.Dir != s.Dir.Path {
+			k.Group, k.Dir, changed = s.Group, s.Dir.Path, true
+			kept[s.Unit] = k
+		}
+	}
+	if !changed {
+		return nil
+	}
+	return c.Store.Save(docUnits, kept)
+}
+
+// forgetUnits drops the records of units that a plan gave back what they had.
+func (c *Controller) forgetUnits(v *View, leftOut []plan.Step) error {
+	if v.Systemd == nil || c.scratch != nil || !slices.ContainsFunc(v.Plan.Steps, func(s plan.Step) bool { return s.Op == plan.OpRevert }) {
+		return nil
+	}
+	kept := map[string]plan.Kept{}
+	if _, err := c.Store.Load(docUnits, &kept); err != nil {
+		return err
+	}
+	for _, s := range v.Plan.Steps {
+		failed := slices.ContainsFunc(leftOut, func(l plan.Step) bool { return l.Op == s.Op && l.Unit == s.Unit })
+		again := slices.ContainsFunc(v.Plan.Steps, func(o plan.Step) bool { return o.Op == plan.OpKeep && o.Unit == s.Unit })
+		if s.Op == plan.OpRevert && !failed && !again {
+			delete(kept, s.Unit)
+		}
+	}
+	return c.Store.Save(docUnits, kept)
+}
+
+// units is how plans reach systemd.
+type units struct {
+	*systemd.Manager
+}
+
+// keeperPrograms does nothing as long as it is let: the main process of a keeper.
+var keeperPrograms = []string{"/usr/bin/sleep", "/bin/sleep"}
+
+// Make starts a slice or a keeper; see apply.Units.
+func (u units) Make(ctx context.Context, unit string, d cgroup.Dir) error {
+	now, err := u.Unit(ctx, unit)
+	if err != nil {
+		return err
+	}
+	accounting, err := systemd.Encode(systemd.Accounting(u.Version(), systemd.TypeOf(unit)))
+	if err != nil {
+		return err
+	}
+	switch {
+	case now.Active() && now.Transient:
+		return nil // a directory in another hierarchy came with it
+	case now.Active():
+		return u.SetProperties(ctx, unit, systemd.Runtime, accounting...)
+	case now.FragmentPath != "" && now.LoadState == systemd.LoadLoaded:
+		return u.Start(ctx, unit) // an administrator's slice, or a keeper whose process has ended
+	}
+	t := systemd.Transient{Name: unit, Description: "bulkhead group", Properties: accounting}
+	if systemd.TypeOf(unit) == "slice" {
+		return u.StartSlice(ctx, t)
+	}
+	program := keeperPrograms[0]
+	for _, p := range keeperPrograms {
+		if _, err := os.Stat(p); err == nil {
+			program = p
+			break
+		}
+	}
+	t.Properties = append(t.Properties, systemd.Property{Name: "TasksMax", Value: systemd.Infinity}) // DefaultTasksMax= would hold the group's processes
+	t.Description, t.Slice, t.Exec = "bulkhead: keeps the processes of a group that are in no unit", path.Base(path.Dir(d.Path)), []string{program, "infinity"}
+	return u.StartKeeper(ctx, t)
+}
+
+// Stop ends a unit of ours; see apply.Units.
+func (u units) Stop(ctx context.Context, unit string) error {
+	now, err := u.Unit(ctx, unit)
+	if err != nil {
+		return err
+	}
+	if now.Active() {
+		err = u.Manager.Stop(ctx, unit)
+	} else if now.ActiveState == "failed" {
+		err = u.ResetFailed(ctx, unit)
+	}
+	if err == nil && !now.Transient && now.FragmentPath == "" {
+		// A slice that systemd had made for a unit was given its limits in files.
+		err = u.RestoreOverrides(ctx, unit, nil)
+	}
+	return err
+}
+
+// Set sets properties; see apply.Units. Those of a unit with a file of its own outlive the boot, so that they hold
+// from its next start on; those of a slice of ours go with it.
+func (u units) Set(ctx context.Context, unit string, set []systemd.Assignment) error {
+	properties, err := systemd.Encode(set)
+	if err != nil {
+		return err
+	}
+	now, err := u.Unit(ctx, unit)
+	if err != nil {
+		return err
+	}
+	if err := now.Usable(); err != nil {
+		return err
+	}
+	lifetime := systemd.Persistent
+	if now.FragmentPath == "" {
+		lifetime = systemd.Runtime
+	}
+	return u.SetProperties(ctx, unit, lifetime, properties...)
+}
+
+// DropIn gives a unit our drop-in; see apply.UnitFiles.
+func (u units) DropIn(ctx context.Context, unit, line string) error {
+	d := systemd.DropIn{Unit: unit}
+	if line != "" {
+		d.Lines = []string{line}
+	}
+	return u.ChangeDropIns(ctx, d)
+}
+
+// unasked is why systemd could not be asked, as the error of a verb.
+func errUnasked(cause error) error {
+	if cause == nil {
+		cause = errors.New("no answer")
+	}
+	return fail(CodeFailed, "`systemctl status` tells whether it answers; `bulkhead release` works without", "ask systemd, which owns the groups of this host: %w", cause)
+}
+
+// ownsSlice says whether a slice of our name is one that systemd made by itself, for a unit that starts in it. One
+// with a file is an administrator's.
+func (c *Controller) ownsSlice(f *host.Facts, d cgroup.Dir) bool {
+	unit := path.Base(d.Path)
+	if !f.Systemd || systemd.TypeOf(unit) == "" {
+		return false
+	}
+	m, err := c.manager(f)
+	if err != nil {
+		return false
+	}
+	u, err := m.Unit(context.Background(), unit)
+	return err == nil && (u.Transient || u.FragmentPath == "")
+}
+
+// rootDir is the directory of our root group in a hierarchy.
+func rootDir(v *View, h host.Hierarchy) cgroup.Dir {
+	return plan.RootDir(v.Facts, v.Policy.Host.Root, h)
+}
+
+// rootOf reads the name of a root group back from the first directory of a path.
+func rootOf(top string) string {
+	if root, ok := strings.CutSuffix(top, ".slice"); ok {
+		if name, err := systemd.Unescape(root); err == nil {
+			return name
+		}
+	}
+	return top
+}
+
+// outsideSlice names the units of a group that are not in its slice, "" for none.
+func outsideSlice(v *View, group string) string {
+	if v.Systemd == nil {
+		return ""
+	}
+	var names []string
+	for _, g := range v.Systemd.Governed {
+		if !g.Inside && covers([]string{group}, g.Group) {
+			names = append(names, g.Unit)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
+
+// refuseOutside says that a group cannot be frozen as a whole.
+func refuseOutside(v *View, group string) error {
+	if names := outsideSlice(v, group); names != "" {
+		return fail(CodeFailed, fmt.Sprintf("`systemctl freeze %s` stops them by themselves; `adopt: next-start` brings them into the group's slice", names),
+			"freeze group %q: %s is not in its slice", group, names)
+	}
+	return nil
+}

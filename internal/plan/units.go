@@ -1,0 +1,510 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/classify"
+	"bulkhead/internal/host"
+	"bulkhead/internal/knob"
+	"bulkhead/internal/policy"
+	"bulkhead/internal/systemd"
+)
+
+// Systemd is what a plan has to know of the systemd that owns the host's cgroup tree.
+type Systemd struct {
+	Version systemd.Version
+	// Governed are the units whose own properties carry a group's limits, by their directory.
+	Governed map[string]Governed
+	// Main is the main process of each service that a group claims a part of, by unit; it is never moved.
+	Main map[string]int
+	// Keepers are the directories of keepers whose process lives.
+	Keepers map[string]bool
+	// Pinned are the processes that somebody placed by hand: these are taken out of their units without further asking.
+	Pinned map[host.ProcID]bool
+	// Kept are the units that bulkhead has set properties of, and what systemd was told of them before.
+	Kept map[string]Kept
+	// Set are the settings that systemd holds of a unit because of bulkhead, by unit: "MemoryMax".
+	Set map[string][]string
+	// Adopted are the slices that our drop-ins give units, by unit.
+	Adopted map[string]string
+}
+
+// unitControllers are the controllers of cgroup v2 that systemd hands down by itself, as the properties of units ask
+// for them (cgroup-util.h, CGROUP_MASK_V2; cpuset since 244).
+var unitControllers = []string{"blkio", "cpu", "cpuset", "memory", "pids"}
+
+// Governed is a unit that one group claims.
+type Governed struct {
+	Unit  string
+	Group string
+	// Inside: it lies in the slice of its group, which holds it; only limits that do not descend are its own.
+	Inside bool
+}
+
+// Kept is what systemd was told of a unit before bulkhead, for the way back.
+type Kept struct {
+	Group     string             `json:"group"` // whose limits it carries
+	Dir       string             `json:"dir"`   // its directory below a hierarchy's mount
+	Overrides []systemd.Override `json:"overrides,omitempty"`
+}
+
+// Members is the sub-group of a group's keeper in which its loose processes sit. systemd leaves it to us.
+const Members = "members"
+
+// trackers are the v1 hierarchies by which systemd itself knows who belongs to which unit.
+const tracker = "name=systemd"
+
+// ownedControllers are the v1 controllers in whose hierarchies systemd makes directories for units
+// (cgroup-util.h, CGROUP_MASK_V1).
+var ownedControllers = []string{"cpu", "cpuacct", "blkio", "memory", "pids", "devices"}
+
+// owned says whether systemd makes the directories of a hierarchy.
+func owned(f *host.Facts, h host.Hierarchy) bool {
+	return f.Systemd && (h.Version == 2 || h.ID == tracker || slices.ContainsFunc(ownedControllers, h.Has))
+}
+
+// Tracks says whether a hierarchy holds no limit and tells systemd who belongs to a unit.
+func Tracks(f *host.Facts, h host.Hierarchy) bool {
+	return owned(f, h) && len(h.Controllers) == 0
+}
+
+// unitPath is where systemd has a process: its path in the hierarchy by which it knows units.
+func unitPath(p *host.Process) string {
+	return cmp.Or(p.Cgroups[tracker], p.Cgroups[host.UnifiedID])
+}
+
+// UnitDir gives the directory and the name of the service or scope in which systemd has a process. Processes of our
+// own tree and of users' sessions are loose: nobody loses a limit or an end when they are moved.
+func UnitDir(root string, p *host.Process) (dir, unit string, ok bool) {
+	at := unitPath(p)
+	if strings.HasPrefix(at, "/user.slice/") {
+		return "", "", false
+	}
+	rest := strings.TrimPrefix(at, "/")
+	for rest != "" {
+		var name string
+		name, rest, _ = strings.Cut(rest, "/")
+		dir += "/" + name
+		if kind := systemd.TypeOf(name); kind != "service" && kind != "scope" {
+			continue
+		}
+		if name == "init.scope" || isKeeper(root, name) {
+			return "", "", false
+		}
+		return dir, name, true
+	}
+	return "", "", false
+}
+
+// isKeeper says whether a unit keeps the loose processes of a group.
+func isKeeper(root, unit string) bool {
+	group, ok := systemd.GroupOf(cmp.Or(root, DefaultRoot), unit)
+	return ok && group != RootGroup && systemd.TypeOf(unit) == "service"
+}
+
+// Govern finds the units that one group claims: every process of theirs belongs to it, or to groups below it. Of a
+// unit that several claim, or one claims in part, only those processes are moved whose group says from_unit.
+func Govern(root string, classified classify.Result, processes []host.Process) map[string]Governed {
+	group := make(map[host.ProcID]string, len(classified.Placements))
+	for _, p := range classified.Placements {
+		group[p.Process.ProcID] = p.Group
+	}
+	type claim struct {
+		unit, group string
+		torn        bool
+	}
+	claims := map[string]*claim{}
+	for i := range processes {
+		p := &processes[i]
+		dir, unit, ok := UnitDir(root, p)
+		if !ok || gone(p) {
+			continue
+		}
+		mine, claimed := group[p.ProcID]
+		c := claims[dir]
+		switch {
+		case c == nil:
+			claims[dir] = &claim{unit, mine, !claimed}
+		case !claimed:
+			c.torn = true
+		case !c.torn:
+			c.group = common(c.group, mine)
+			c.torn = c.group == RootGroup
+		}
+	}
+	governed := map[string]Governed{}
+	for dir, c := range claims {
+		if c.torn {
+			continue
+		}
+		slice, err := groupSlice(root, c.group)
+		_, inside := below(slice, dir)
+		governed[dir] = Governed{Unit: c.unit, Group: c.group, Inside: err == nil && inside}
+	}
+	return governed
+}
+
+// common is the innermost group that holds both, "" for the root.
+func common(a, b string) string {
+	for {
+		if _, ok := below(a, b); ok || a == RootGroup {
+			return a
+		}
+		a = parentGroup(a)
+	}
+}
+
+// groupSlice is the directory of a group's slice.
+func groupSlice(root, group string) (string, error) {
+	name, err := systemd.SliceName(cmp.Or(root, DefaultRoot), group)
+	if err != nil {
+		return "", err
+	}
+	return systemd.SliceDir(name)
+}
+
+// RootDir is the directory of our root group in a hierarchy.
+func RootDir(f *host.Facts, root string, h host.Hierarchy) cgroup.Dir {
+	root = cmp.Or(root, DefaultRoot)
+	if owned(f, h) {
+		if slice, err := groupSlice(root, RootGroup); err == nil {
+			return cgroup.Dir{Hierarchy: h.ID, Path: slice}
+		}
+	}
+	return cgroup.Dir{Hierarchy: h.ID, Path: "/" + root}
+}
+
+// sliceGroup gives the group that a directory below our root slice belongs to. What others made in a slice of ours
+// belongs to the slice's group.
+func sliceGroup(root, dir string) (group string, ok bool) {
+	top, err := groupSlice(root, RootGroup)
+	if err != nil {
+		return "", false
+	}
+	rest, ok := below(top, dir)
+	if !ok {
+		return "", false
+	}
+	for rest != "" {
+		var name string
+		name, rest, _ = strings.Cut(rest, "/")
+		inner, is := systemd.GroupOf(cmp.Or(root, DefaultRoot), name)
+		if !is || systemd.TypeOf(name) != "slice" {
+			break
+		}
+		group = inner
+	}
+	return group, true
+}
+
+// layUnits lays a hierarchy that systemd owns: a slice for each group, and in it a service whose sub-group holds the
+// group's loose processes. In a flat one, where a limit holds nothing below its directory, that sub-group carries the
+// limits.
+// Without members nobody is moved in this hierarchy, and systemd makes the rest by itself.
+func (l *Layout) layUnits(h host.Hierarchy, t *forest, members bool) error {
+	for _, n := range t.nodes {
+		slice, err := groupSlice(l.root, n.path)
+		if theirs, ok := t.slices[n.path]; ok {
+			slice, err = systemd.SliceDir(theirs)
+			l.slices[slice] = n.path
+		}
+		if err != nil {
+			return err
+		}
+		l.own[n.path][h.ID] = l.put(h.ID, n.path, slice)
+		if n.path == RootGroup {
+			continue
+		}
+		keeper, err := systemd.KeeperName(l.root, n.path)
+		if err != nil {
+			return err
+		}
+		l.put(h.ID, n.path, path.Join(slice, keeper))
+		if members {
+			l.member[n.path][h.ID] = l.put(h.ID, n.path, path.Join(slice, keeper, Members))
+		}
+	}
+	return nil
+}
+
+// shareMembers settles where processes sit in a flat hierarchy: with the nearest group, itself or above it, that has
+// a limit there; nobody else is in it at all.
+func (l *Layout) shareMembers(hierarchy string, t *forest, asked map[string]asking) {
+	own := make(map[string]cgroup.Dir, len(t.nodes))
+	for _, n := range t.nodes {
+		own[n.path] = l.member[n.path][hierarchy]
+		delete(l.member[n.path], hierarchy)
+	}
+	for _, n := range t.nodes {
+		for m := n; m != nil && m.path != RootGroup; m = m.parent {
+			if asked[m.path].any {
+				l.member[n.path][hierarchy] = own[m.path]
+				break
+			}
+		}
+	}
+}
+
+func (l *Layout) put(hierarchy, group, at string) cgroup.Dir {
+	d := cgroup.Dir{Hierarchy: hierarchy, Path: at}
+	l.dirs = append(l.dirs, d)
+	l.owner[d] = group
+	return d
+}
+
+// layGoverned adds the directories of governed units. They are never made or removed.
+//
+// systemd reckons a unit that is to start in another slice among that slice's as soon as it has read the drop-in, and hands
+// controllers down for it there, although the unit runs on where it is: there they would go, and its limits with them (measured on
+// 252: cpu.weight of the running unit is no more). So on cgroup v2 an empty slice beside the unit holds them until it starts again.
+func (l *Layout) layGoverned(h host.Hierarchy) {
+	hierarchy := h.ID
+	var dirs []string
+	for dir := range l.systemd.Governed {
+		dirs = append(dirs, dir)
+	}
+	slices.Sort(dirs)
+	for _, dir := range dirs {
+		g := l.systemd.Governed[dir]
+		if _, there := l.own[g.Group]; !there {
+			continue
+		}
+		if at := anchorOf(l.root, dir); h.Version == 2 && !g.Inside && at != "" && (l.adopts[g.Group] || l.systemd.Adopted[g.Unit] != "") {
+			if d := (cgroup.Dir{Hierarchy: hierarchy, Path: at}); !l.anchors[d] {
+				l.anchors[l.put(hierarchy, RootGroup, at)] = true
+			}
+		}
+		l.governed[l.put(hierarchy, g.Group, dir)] = g
+	}
+}
+
+// anchorOf is the directory of the slice that holds controllers beside a unit, "" for one at the top.
+func anchorOf(root, unit string) string {
+	above := path.Dir(unit)
+	name, ok := strings.CutSuffix(path.Base(above), ".slice")
+	if !ok {
+		return ""
+	}
+	return path.Join(above, name+"-"+systemd.Escape(cmp.Or(root, DefaultRoot))+".slice")
+}
+
+// isAnchor says whether a directory is that of such a slice.
+func isAnchor(root, dir string) bool {
+	return path.Dir(dir) != "/" && anchorOf(root, path.Join(path.Dir(dir), "x")) == dir
+}
+
+// IsAnchor says whether a directory is that of a slice of ours beside a unit that is to start elsewhere.
+func IsAnchor(root string, d cgroup.Dir) bool { return isAnchor(root, d.Path) }
+
+// Unit names the unit that systemd makes a directory for, "" for one that is ours alone.
+func (l Layout) Unit(d cgroup.Dir) string {
+	if !l.owned[d.Hierarchy] || !l.answers {
+		return ""
+	}
+	if name := path.Base(d.Path); slices.Contains([]string{"slice", "service", "scope"}, systemd.TypeOf(name)) {
+		return name
+	}
+	return ""
+}
+
+// unit describes the unit of a directory to the knob table.
+func (l Layout) unit(d cgroup.Dir) (knob.Unit, bool) {
+	name := l.Unit(d)
+	return knob.Unit{Name: name, Version: l.systemd.Version}, name != ""
+}
+
+// Theirs says whether a directory is that of a unit which bulkhead did not make, so that only what the group asks for
+// is written there.
+func (l Layout) Theirs(d cgroup.Dir) bool {
+	if !l.owned[d.Hierarchy] {
+		return false
+	}
+	_, slice := l.slices[d.Path]
+	return slice || l.governed[d].Unit != ""
+}
+
+// Outside gives the directories of a group's units that are not in its slice and carry its limits by themselves.
+func (l Layout) Outside(group, hierarchy string) []cgroup.Dir {
+	var dirs []cgroup.Dir
+	for d, g := range l.governed {
+		if d.Hierarchy == hierarchy && g.Group == group && !g.Inside {
+			dirs = append(dirs, d)
+		}
+	}
+	slices.SortFunc(dirs, byPath)
+	return dirs
+}
+
+// IsKeeper says whether a process is the one that holds a keeper's unit.
+func IsKeeper(root string, p *host.Process) bool { return IsKeeperDir(root, unitPath(p)) }
+
+// IsKeeperDir says whether a directory is that of a keeper's own process: the unit's, or since systemd 254 one in it.
+func IsKeeperDir(root, dir string) bool {
+	if path.Base(dir) == systemd.KeeperSubgroup {
+		dir = path.Dir(dir)
+	}
+	return isKeeper(root, path.Base(dir))
+}
+
+// Place gives the directories in which a process of a group is to sit: the group's own, without those of hierarchies
+// in which it stays in its unit, because that carries the limits or because it is not to be taken out of it.
+func (l Layout) Place(p *host.Process, group string) map[string]cgroup.Dir {
+	member := l.member[group]
+	if len(l.owned) == 0 || len(member) == 0 || !l.staysInUnit(p, group) {
+		return member
+	}
+	rest := make(map[string]cgroup.Dir, len(member))
+	for hierarchy, d := range member {
+		if !l.owned[hierarchy] {
+			rest[hierarchy] = d
+		}
+	}
+	return rest
+}
+
+// staysInUnit says whether a process of a group is left in the unit that it is in.
+func (l Layout) staysInUnit(p *host.Process, group string) bool {
+	dir, unit, ok := UnitDir(l.root, p)
+	if !ok {
+		return false
+	}
+	g, governed := l.systemd.Governed[dir]
+	if _, within := below(g.Group, group); governed && (g.Group == group || !within) {
+		return true
+	}
+	if systemd.TypeOf(unit) == "scope" {
+		return false // nobody but its processes holds a scope together
+	}
+	return !l.fromUnit[group] && !l.systemd.Pinned[p.ProcID] || l.systemd.Main[unit] == p.PID
+}
+
+// Stuck says which unit keeps a process out of its group, "" for none: it is its main process, or a part of a service
+// out of which the group takes nobody.
+func (l Layout) Stuck(p *host.Process, group string) string {
+	dir, unit, ok := UnitDir(l.root, p)
+	if g := l.systemd.Governed[dir]; len(l.owned) == 0 || !ok || g.Group == group && g.Unit != "" || !l.staysInUnit(p, group) {
+		return ""
+	}
+	return unit
+}
+
+// Keepers lists the directories of keepers whose process lives.
+func Keepers(root string, processes []host.Process) map[string]bool {
+	keepers := map[string]bool{}
+	for i := range processes {
+		if !IsKeeper(root, &processes[i]) || gone(&processes[i]) {
+			continue
+		}
+		dir := unitPath(&processes[i])
+		if path.Base(dir) == systemd.KeeperSubgroup {
+			dir = path.Dir(dir)
+		}
+		keepers[dir] = true
+	}
+	return keepers
+}
+
+// noteUnits says what the limits of a group do not hold because its processes sit in several units.
+func (d *desired) noteUnits(in *Input) {
+	if in.Systemd == nil {
+		return
+	}
+	outside := map[string][]string{} // group → units that carry its limits by themselves
+	for _, g := range in.Systemd.Governed {
+		if !g.Inside && d.forest.byPath[g.Group] != nil && g.Group != RootGroup {
+			outside[g.Group] = append(outside[g.Group], g.Unit)
+		}
+	}
+	loose := d.noteStuck(in)
+	for _, n := range d.forest.nodes {
+		units := outside[n.path]
+		if len(units) == 0 {
+			continue
+		}
+		slices.Sort(units)
+		if hasTotal(n.settings) && apart(n.path, outside, loose) > 1 {
+			d.notes = append(d.notes, Note{Group: n.path, NotEnforced: true, Text: fmt.Sprintf(
+				"its limits hold %s and the rest of the group each for itself, not together: %s", strings.Join(units, ", "), d.whenTogether(n.path, in, units))})
+		}
+		if n.parent != nil && n.parent.path != RootGroup && hasTotal(n.parent.settings) {
+			d.notes = append(d.notes, Note{Group: n.parent.path, NotEnforced: true, Text: fmt.Sprintf(
+				"its limits do not cover %s, which is not in its slice: %s", strings.Join(units, ", "), d.whenTogether(n.path, in, units))})
+		}
+		for _, key := range []policy.Key{policy.KeyMemoryMin, policy.KeyMemoryLow} {
+			if s, ok := n.settings.Get(key, ""); ok && !isRoleDefault(s) {
+				d.notes = append(d.notes, Note{Group: n.path, Key: key, NotEnforced: true, Text: fmt.Sprintf(
+					"%s protects %s only as far as the slice that it is in is protected: `adopt: next-start` brings it into the group's", key, strings.Join(units, ", "))})
+			}
+		}
+	}
+}
+
+// noteStuck names the processes that are left in a unit which does not carry their group's limits, and counts by group
+// those that are in none.
+func (d *desired) noteStuck(in *Input) (loose map[string]int) {
+	loose = map[string]int{}
+	stuck := map[string][]string{}
+	for i := range in.Classified.Placements {
+		p := &in.Classified.Placements[i]
+		switch unit := d.layout.Stuck(&p.Process, p.Group); {
+		case unit != "":
+			stuck[p.Group] = append(stuck[p.Group], fmt.Sprintf("process %d (%s) of %s", p.Process.PID, host.Printable(p.Process.Comm), unit))
+		case !d.layout.staysInUnit(&p.Process, p.Group):
+			loose[p.Group]++
+		}
+	}
+	for _, n := range d.forest.nodes {
+		if all := stuck[n.path]; len(all) > 0 {
+			d.notes = append(d.notes, Note{Group: n.path, NotEnforced: true, Text: fmt.Sprintf(
+				"no limit of the group holds %s: it is a part of a unit; `from_unit: true` takes it out of there, and out of the unit's limits and its stop", some(all))})
+		}
+	}
+	return loose
+}
+
+// apart counts the places in which a group's processes sit apart from each other.
+func apart(group string, outside map[string][]string, loose map[string]int) int {
+	n := 0
+	for g, units := range outside {
+		if _, in := below(group, g); in {
+			n += len(units)
+		}
+	}
+	for g := range loose {
+		if _, in := below(group, g); in {
+			n++
+		}
+	}
+	return n
+}
+
+// whenTogether says when a unit comes under its group's slice.
+func (d *desired) whenTogether(group string, in *Input, units []string) string {
+	for _, u := range units {
+		if in.Systemd.Adopted[u] == "" && !d.layout.adopts[group] {
+			return "`adopt: next-start` brings it there at its next start"
+		}
+	}
+	return "that waits for its next start"
+}
+
+// hasTotal says whether a group asks for a limit that counts over all of its processes.
+func hasTotal(s policy.Settings) bool {
+	return slices.ContainsFunc(s, func(s policy.Setting) bool {
+		return !isRoleDefault(s) && s.Key != policy.KeyOOMScoreAdj && s.Key != policy.KeyMemoryMin && s.Key != policy.KeyMemoryLow
+	})
+}
+
+// some names the first of many.
+func some(all []string) string {
+	const most = 3
+	if len(all) <= most {
+		return strings.Join(all, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
+}

@@ -1,0 +1,397 @@
+package plan
+
+import (
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
+	"bulkhead/internal/policy"
+	"bulkhead/internal/systemd"
+)
+
+// systemdHosts are hosts whose tree systemd owns, as Debian 12 mounts it.
+var systemdHosts = map[string]func() *host.Facts{
+	"unified": func() *host.Facts { return ofSystemd(v2("blkio", "cpu", "cpuset", "hugetlb", "memory", "pids")) },
+	"hybrid": func() *host.Facts {
+		return ofSystemd(v1("blkio"), v1("cpu", "cpuacct"), v1("cpuset"), v1("memory"), v1("pids"), namedSystemd(), v2())
+	},
+	"legacy": func() *host.Facts {
+		return ofSystemd(v1("blkio"), v1("cpu", "cpuacct"), v1("cpuset"), v1("memory"), v1("pids"), namedSystemd())
+	},
+}
+
+func namedSystemd() host.Hierarchy {
+	return host.Hierarchy{ID: "name=systemd", Version: 1, Mount: "/sys/fs/cgroup/systemd", Root: "/"}
+}
+
+func ofSystemd(hierarchies ...host.Hierarchy) *host.Facts {
+	f := factsWith(hierarchies...)
+	f.Systemd = true
+	return f
+}
+
+// inUnit is a process of a unit: in systemd's own hierarchies in its directory, elsewhere at the top.
+func inUnit(pid int, comm, dir string, f *host.Facts) host.Process {
+	p := proc(pid, 1, comm, f)
+	for _, h := range f.Hierarchies {
+		if owned(f, h) {
+			p.Cgroups[h.ID] = dir
+		}
+	}
+	return p
+}
+
+// asked puts into an input what systemd says of it: the units that are governed, and a process for each keeper.
+func (in *Input) asked(version int) {
+	in.Systemd = &Systemd{Version: systemd.Version{Number: version}, Governed: Govern("", in.Classified, in.Observed.Processes)}
+	l := NewLayout(in.Facts, in.Host, in.Classified.Groups, in.Systemd)
+	pid := 9000
+	for _, d := range l.dirs {
+		if path.Base(d.Path) == Members && (d.Hierarchy == tracker || d.Hierarchy == host.UnifiedID && len(in.Facts.Hierarchies) == 1) {
+			pid++
+			in.Observed.Processes = append(in.Observed.Processes, inUnit(pid, "sleep", path.Dir(d.Path), in.Facts))
+		}
+	}
+	in.Systemd.Keepers = Keepers("", in.Observed.Processes)
+}
+
+func TestUnitDir(t *testing.T) {
+	for at, want := range map[string]string{
+		"/system.slice/mariadb.service":                                          "/system.slice/mariadb.service",
+		"/system.slice/mariadb.service/sub":                                      "/system.slice/mariadb.service",
+		"/system.slice/system-postgresql.slice/postgresql@15-main.service":       "/system.slice/system-postgresql.slice/postgresql@15-main.service",
+		"/system.slice/run-r1.scope":                                             "/system.slice/run-r1.scope",
+		"/bulkhead.slice/bulkhead-a.slice/mariadb.service":                       "/bulkhead.slice/bulkhead-a.slice/mariadb.service",
+		"/bulkhead.slice/bulkhead-a.slice/bulkhead-a.service/members":            "",
+		"/bulkhead.slice/bulkhead-a.slice/bulkhead-a.service":                    "",
+		"/user.slice/user-1000.slice/session-3.scope":                            "",
+		"/user.slice/user-1000.slice/user@1000.service/app.slice/mysqld.service": "",
+		"/init.scope": "",
+		"/":           "",
+	} {
+		p := inUnit(10, "x", at, systemdHosts["unified"]())
+		if dir, _, ok := UnitDir("", &p); dir != want || ok != (want != "") {
+			t.Errorf("%s: %q, %v; want %q", at, dir, ok, want)
+		}
+	}
+}
+
+func TestGovern(t *testing.T) {
+	const dir = "/system.slice/db.service"
+	for name, test := range map[string]struct {
+		groups []string // of the processes of one service, "" for none
+		want   string   // "" for not governed
+	}{
+		"all of one group":             {[]string{"a", "a"}, "a"},
+		"one belongs to nobody":        {[]string{"a", ""}, ""},
+		"the first belongs to nobody":  {[]string{"", "a"}, ""},
+		"a group and one below it":     {[]string{"a", "a/x"}, "a"},
+		"two below one":                {[]string{"a/x", "a/y"}, "a"},
+		"two that have nothing common": {[]string{"a", "b"}, ""},
+		"names that only look alike":   {[]string{"a", "ab"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := systemdHosts["unified"]()
+			in := input(f)
+			for i, g := range test.groups {
+				p := inUnit(10+i, "mysqld", dir, f)
+				if g == "" {
+					in.Observed.Processes = append(in.Observed.Processes, p)
+				} else {
+					in.member(p, g)
+				}
+			}
+			zombie := inUnit(99, "mysqld", dir, f)
+			zombie.State = 'Z'
+			in.Observed.Processes = append(in.Observed.Processes, zombie)
+			got := Govern("", in.Classified, in.Observed.Processes)
+			if g, ok := got[dir]; g.Group != test.want || ok != (test.want != "") {
+				t.Errorf("%+v, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// A host on which everything is as wanted has nothing to do, a unit beside its group's slice and one in it included.
+func TestNothingToDoUnderSystemd(t *testing.T) {
+	for name, facts := range systemdHosts {
+		for _, version := range []int{219, 247, 252, 257} {
+			t.Run(name, func(t *testing.T) {
+				f := facts()
+				in := input(f,
+					group("a", settings("group", "cpu.weight", policy.Weight(10), "cpu.limit", policy.Cores(1333333), "memory.max", policy.Bytes(1<<30), "tasks", policy.Count(9))),
+					group("a/x", settings("group", "io.read.bandwidth@8:0", policy.Rate(1<<20))),
+					group("b", settings("group", "cpu.cpus", policy.IDs{IDSet: host.NewIDSet(1, 2)})))
+				in.member(inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "a")
+				in.member(inUnit(11, "postgres", "/bulkhead.slice/bulkhead-b.slice/postgresql.service", f), "b")
+				in.member(proc(12, 1, "backup", f), "a/x")
+				in.asked(version)
+				in.inPlaceUnderSystemd()
+				wantSteps(t, Make(in))
+			})
+		}
+	}
+}
+
+// inPlaceUnderSystemd is inPlace, with processes that stay in their units left there.
+func (in *Input) inPlaceUnderSystemd() {
+	at := map[host.ProcID]map[string]string{}
+	for _, p := range in.Observed.Processes {
+		at[p.ProcID] = maps.Clone(p.Cgroups)
+	}
+	in.inPlace()
+	l := NewLayout(in.Facts, in.Host, in.Classified.Groups, in.Systemd)
+	settle := func(p *host.Process, group string) {
+		placed := host.Process{Cgroups: at[p.ProcID]}
+		for h := range p.Cgroups {
+			if d, moves := l.Place(&placed, group)[h]; moves {
+				p.Cgroups[h] = d.Path
+			} else {
+				p.Cgroups[h] = at[p.ProcID][h]
+			}
+		}
+	}
+	for i := range in.Classified.Placements {
+		pl := &in.Classified.Placements[i]
+		pl.Process.Cgroups = maps.Clone(pl.Process.Cgroups)
+		settle(&pl.Process, pl.Group)
+		for j := range in.Observed.Processes {
+			if in.Observed.Processes[j].ProcID == pl.Process.ProcID {
+				in.Observed.Processes[j].Cgroups = pl.Process.Cgroups
+			}
+		}
+	}
+}
+
+// From nothing on cgroup v2: slices from the top, a keeper and its sub-group for each group, the unit's own properties
+// after what it had was recorded, and only the loose process moves.
+func TestFirstPlanUnderSystemd(t *testing.T) {
+	f := systemdHosts["unified"]()
+	in := input(f, group("a", settings("group", "memory.max", policy.Bytes(1<<30))))
+	in.Host.Weight = 100
+	in.member(inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "a")
+	in.member(inUnit(11, "backup", "/user.slice/user-0.slice/session-1.scope", f), "a")
+	in.Observed.Dirs[cgroup.Dir{Hierarchy: "unified", Path: "/system.slice/mariadb.service"}] = map[string]string{"memory.max": "max", "pids.max": "4915"}
+	in.Systemd = &Systemd{Version: systemd.Version{Number: 252}, Governed: Govern("", in.Classified, in.Observed.Processes)}
+	const slice = "unified:/bulkhead.slice/bulkhead-a.slice"
+	p := Make(in)
+	wantSteps(t, p,
+		"mkdir unified:/bulkhead.slice", "mkdir "+slice, "mkdir "+slice+"/bulkhead-a.service", "mkdir "+slice+"/bulkhead-a.service/members",
+		"keep unified:/system.slice/mariadb.service",
+		"write unified:/system.slice/mariadb.service/memory.max 1073741824", "write "+slice+"/memory.max 1073741824",
+		"move "+slice+"/bulkhead-a.service/members backup")
+	units := map[string]string{}
+	for _, s := range p.Steps {
+		if s.Op == OpWrite {
+			var set []string
+			for _, a := range append(slices.Clone(s.Set), s.Unset...) {
+				set = append(set, a.String())
+			}
+			units[s.Unit] = strings.Join(set, " ")
+		}
+	}
+	want := map[string]string{"bulkhead-a.slice": "MemoryMax=1073741824", "mariadb.service": "MemoryMax=1073741824 MemoryMax=max"}
+	if !maps.Equal(units, want) {
+		t.Errorf("properties %q, want %q", units, want)
+	}
+	if !slices.ContainsFunc(p.Notes, func(n Note) bool {
+		return n.NotEnforced && strings.Contains(n.Text, "mariadb.service and the rest of the group")
+	}) {
+		t.Errorf("nothing says that the limit does not hold both together: %+v", p.Notes)
+	}
+	if strings.Contains(Render(p, RenderOptions{Facts: f}), "%!") {
+		t.Error(Render(p, RenderOptions{Facts: f}))
+	}
+}
+
+// A part of a service stays where it is unless the group says otherwise; the service's main process always does.
+func TestFromUnit(t *testing.T) {
+	const dir = "/system.slice/cron.service"
+	for name, test := range map[string]struct {
+		from  bool
+		moved []string
+	}{
+		"not asked": {false, nil},
+		"asked":     {true, []string{"mysqldump"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := systemdHosts["unified"]()
+			g := group("a", settings("group", "cpu.limit", policy.Cores(policy.One)))
+			g.FromUnit = test.from
+			in := input(f, g)
+			in.member(inUnit(10, "cron", dir, f), "a")
+			in.member(inUnit(11, "mysqldump", dir, f), "a")
+			in.Observed.Processes = append(in.Observed.Processes, inUnit(12, "other", dir, f))
+			in.Systemd = &Systemd{Version: systemd.Version{Number: 252}, Main: map[string]int{"cron.service": 10}, Governed: Govern("", in.Classified, in.Observed.Processes)}
+			var moved []string
+			p := Make(in)
+			for _, s := range p.Steps {
+				if s.Op == OpMove {
+					moved = append(moved, s.Comm)
+				}
+			}
+			if !slices.Equal(moved, test.moved) {
+				t.Errorf("moved %v, want %v", moved, test.moved)
+			}
+			if !slices.ContainsFunc(p.Notes, func(n Note) bool { return n.NotEnforced && strings.Contains(n.Text, "cron.service") }) {
+				t.Errorf("nothing says what is not held: %+v", p.Notes)
+			}
+		})
+	}
+}
+
+// Adoption is a drop-in, taken away again when it is asked for no more, and kept for a unit that does not run now.
+func TestAdopt(t *testing.T) {
+	f := systemdHosts["unified"]()
+	plan := func(adopt string, running bool, now map[string]string) Plan {
+		g := group("a", settings("group", "cpu.limit", policy.Cores(policy.One)))
+		g.Adopt = adopt
+		in := input(f, g)
+		if running {
+			in.member(inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "a")
+		}
+		in.Systemd = &Systemd{Version: systemd.Version{Number: 252}, Adopted: now, Governed: Govern("", in.Classified, in.Observed.Processes)}
+		return Make(in)
+	}
+	ours := map[string]string{"mariadb.service": "bulkhead-a.slice"}
+	for name, test := range map[string]struct {
+		plan Plan
+		want string // new line of the drop-in; "-" for no step
+	}{
+		"adopted":         {plan(policy.AdoptNextStart, true, nil), "Slice=bulkhead-a.slice"},
+		"adopted already": {plan(policy.AdoptNextStart, true, ours), "-"},
+		"not running now": {plan(policy.AdoptNextStart, false, ours), "-"},
+		"adopted no more": {plan("", true, ours), ""},
+		"never asked":     {plan("", true, nil), "-"},
+	} {
+		got := "-"
+		for _, s := range test.plan.Steps {
+			if s.Op == OpDropIn {
+				got = s.New
+			}
+		}
+		if got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// Until an adopted unit starts again an empty slice beside it keeps the controllers there that its limits need.
+func TestAnchorOfAnAdoptedUnit(t *testing.T) {
+	for name, anchored := range map[string]bool{"unified": true, "hybrid": false, "legacy": false} {
+		f := systemdHosts[name]()
+		g := group("a", settings("group", "cpu.weight", policy.Weight(300)))
+		g.Adopt = policy.AdoptNextStart
+		in := input(f, g)
+		in.member(inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "a")
+		in.asked(252)
+		got := brief(Make(in))
+		for _, want := range []string{"mkdir unified:/system.slice/system-bulkhead.slice", "write unified:/system.slice/system-bulkhead.slice/cpu.weight 99"} {
+			if slices.Contains(got, want) != anchored {
+				t.Errorf("%s: %q is not as wanted in\n%s", name, want, strings.Join(got, "\n"))
+			}
+		}
+	}
+	if isAnchor("", "/system-bulkhead.slice") || isAnchor("", "/system.slice/system-other.slice") || !isAnchor("", "/system.slice/system-bulkhead.slice") {
+		t.Error("an anchor is known by its name in its place")
+	}
+}
+
+// A property that was set and is asked for no more goes by having systemd forget all; the rest is set again.
+func TestSettingsThatAreAskedNoMore(t *testing.T) {
+	f := systemdHosts["unified"]()
+	in := input(f, group("a", settings("group", "memory.max", policy.Bytes(1<<30))))
+	in.member(inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "a")
+	in.asked(252)
+	in.inPlaceUnderSystemd()
+	in.Systemd.Kept = map[string]Kept{"mariadb.service": {Group: "a", Dir: "/system.slice/mariadb.service"}}
+	in.Systemd.Set = map[string][]string{"mariadb.service": {"MemoryMax", "TasksMax"}}
+	wantSteps(t, Make(in), "keep unified:/system.slice/mariadb.service", "revert unified:/system.slice/mariadb.service",
+		"write unified:/system.slice/mariadb.service/memory.max 1073741824")
+	in.Systemd.Set = map[string][]string{"mariadb.service": {"MemoryMax"}}
+	wantSteps(t, Make(in))
+}
+
+// A keeper whose process has ended is started again.
+func TestKeeperIsWoken(t *testing.T) {
+	f := systemdHosts["hybrid"]()
+	in := input(f, group("a", settings("group", "memory.max", policy.Bytes(1<<30))))
+	in.member(proc(10, 1, "backup", f), "a")
+	in.asked(252)
+	in.inPlaceUnderSystemd()
+	wantSteps(t, Make(in))
+	in.Systemd.Keepers = Keepers("", slices.DeleteFunc(slices.Clone(in.Observed.Processes), func(p host.Process) bool { return p.Comm == "sleep" }))
+	wantSteps(t, Make(in), "mkdir name=systemd:/bulkhead.slice/bulkhead-a.slice/bulkhead-a.service")
+}
+
+// Release has systemd forget what it was told, takes drop-ins away, ends what is ours, and leaves what runs in our slice.
+func TestReleaseUnderSystemd(t *testing.T) {
+	f := systemdHosts["unified"]()
+	g := group("a", settings("group", "memory.max", policy.Bytes(1<<30)))
+	g.Adopt = policy.AdoptNextStart
+	in := input(f, g)
+	in.member(inUnit(10, "mysqld", "/bulkhead.slice/bulkhead-a.slice/mariadb.service", f), "a")
+	in.member(proc(11, 1, "backup", f), "a")
+	in.asked(252)
+	in.inPlaceUnderSystemd()
+	theirs := cgroup.Dir{Hierarchy: "unified", Path: "/bulkhead.slice/bulkhead-a.slice/mariadb.service"}
+	in.Observed.Dirs[theirs] = map[string]string{"memory.max": "max"}
+	in.Observed.Foreign = map[cgroup.Dir]bool{theirs: true}
+	in.Systemd.Adopted = map[string]string{"mariadb.service": "bulkhead-a.slice"}
+	in.Systemd.Kept = map[string]Kept{"mariadb.service": {Group: "a", Dir: theirs.Path}}
+	in.Release = []string{""}
+	p := Make(in)
+	const slice = "unified:/bulkhead.slice/bulkhead-a.slice"
+	wantSteps(t, p,
+		"write "+slice+"/memory.max max",
+		"revert :", "drop-in :",
+		"move unified:/ backup",
+		"write unified:/bulkhead.slice/cpu.weight 100",
+		"rmdir "+slice+"/bulkhead-a.service/members", "rmdir "+slice+"/bulkhead-a.service")
+	if !slices.ContainsFunc(p.Notes, func(n Note) bool { return strings.Contains(n.Text, "mariadb.service runs in the group's slice") }) {
+		t.Errorf("nothing says what stays: %+v", p.Notes)
+	}
+	in.Systemd = nil // systemd does not answer: the kernel's files are lifted all the same
+	for _, s := range Make(in).Steps {
+		if s.Unit != "" {
+			t.Errorf("a step through systemd: %+v", s)
+		}
+	}
+}
+
+// A database in system.slice gets its part of that slice's part, whatever its group's weight in our tree; in its group's
+// slice it gets what bulkhead's root group gives.
+func TestSharesOfUnits(t *testing.T) {
+	f := systemdHosts["unified"]()
+	at := func(path string) cgroup.Dir { return cgroup.Dir{Hierarchy: "unified", Path: path} }
+	share := func(dir string) Share {
+		in := input(f, group("a", settings("group", "cpu.weight", policy.Weight(300))))
+		in.member(inUnit(10, "mysqld", dir, f), "a")
+		in.asked(252)
+		in.Observed.Siblings = []Sibling{{Dir: at("/system.slice"), Weight: 100}, {Dir: at("/user.slice"), Weight: 100}}
+		in.Observed.Beside = map[cgroup.Dir][]Sibling{
+			at("/"):             in.Observed.Siblings,
+			at("/system.slice"): {{Dir: at("/system.slice/mariadb.service"), Weight: 100}, {Dir: at("/system.slice/hog.service"), Weight: 100}},
+		}
+		for _, s := range Make(in).Shares {
+			if s.Group == "a" {
+				return s
+			}
+		}
+		t.Fatal("no share")
+		return Share{}
+	}
+	// system.slice: 100 of 100+100+10000; in it 300 of 300+100, of four cores.
+	outside, inside := share("/system.slice/mariadb.service"), share("/bulkhead.slice/bulkhead-a.slice/mariadb.service")
+	if want := 4 * 100.0 / 10200 * 0.75; outside.Guaranteed < want*0.999 || outside.Guaranteed > want*1.001 || !strings.Contains(outside.Against, "mariadb.service in /system.slice") {
+		t.Errorf("outside: %+v, want %v cores", outside, want)
+	}
+	// Ours: 10000 of 10200; in it 300 beside what the group's keeper holds.
+	if inside.Guaranteed < 3.8 || strings.Contains(inside.Against, "system.slice") {
+		t.Errorf("inside: %+v", inside)
+	}
+}

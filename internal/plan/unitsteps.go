@@ -1,0 +1,335 @@
+package plan
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
+	"bulkhead/internal/knob"
+	"bulkhead/internal/policy"
+	"bulkhead/internal/systemd"
+)
+
+// governUnits gives the units that a group claims the group's limits, and rounds what goes by property to what systemd
+// keeps of it.
+func (d *desired) governUnits(h host.Hierarchy) {
+	for _, dir := range d.layout.dirs {
+		if g, ok := d.layout.governed[dir]; ok && dir.Hierarchy == h.ID {
+			d.values[dir] = d.valuesOf(g, h.ID)
+		}
+	}
+	for dir := range d.layout.anchors {
+		if dir.Hierarchy == h.ID {
+			d.values[dir] = d.holding(dir)
+		}
+	}
+	for _, dir := range d.layout.dirs {
+		u, ok := d.layout.unit(dir)
+		if dir.Hierarchy != h.ID || !ok {
+			continue
+		}
+		period := ""
+		for _, v := range d.values[dir] {
+			if v.file == filePeriod {
+				period = v.text
+			}
+		}
+		for i, v := range d.values[dir] {
+			text := v.row.Settle(u, v.text, period)
+			if text == v.text {
+				continue
+			}
+			d.values[dir][i].text = text
+			if v.setting.Key == policy.KeyCPULimit && d.layout.own[d.layout.owner[dir]][h.ID] == dir {
+				d.notes = append(d.notes, Note{Group: d.layout.owner[dir], Key: policy.KeyCPULimit,
+					Text: v.setting.String() + " is held to a whole per cent of a core, as systemd keeps no more: " + v.row.HumanIn(text, map[string]string{filePeriod: period})})
+			}
+		}
+	}
+}
+
+// anchorWeight is any weight but the default, which would ask for no controller. Nobody is in such a slice.
+const anchorWeight = "99"
+
+// holding is what makes systemd hand controllers down beside an anchor: those of memory, pids and io it does for the
+// counting, those of the CPU for a weight, and for a set of CPUs or nodes.
+func (d *desired) holding(dir cgroup.Dir) []value {
+	var values []value
+	setting := policy.Setting{Key: policy.KeyCPUWeight, Value: policy.Weight(99), From: "a unit beside it that is to start elsewhere"}
+	for _, row := range d.rows[dir.Hierarchy] {
+		if row.File == "cpu.weight" {
+			values = append(values, value{row: row, file: row.File, text: anchorWeight, setting: setting})
+		}
+	}
+	for beside := range d.layout.governed {
+		for _, v := range d.values[beside] {
+			if beside.Parent() == dir.Parent() && isWide(v.row) && !slices.ContainsFunc(values, func(o value) bool { return o.row == v.row }) {
+				values = append(values, v)
+			}
+		}
+	}
+	return values
+}
+
+// valuesOf is what the directory of a governed unit is to hold. One in its group's slice is held by that; only what
+// does not descend is its own there.
+func (d *desired) valuesOf(g Governed, hierarchy string) []value {
+	var values []value
+	if !g.Inside {
+		values = slices.Clone(d.values[d.layout.own[g.Group][hierarchy]])
+	}
+	if member, ok := d.layout.member[g.Group][hierarchy]; ok {
+		for _, v := range d.values[member] {
+			if isBudget(v.row) {
+				values = append(values, v)
+			}
+		}
+	}
+	return values
+}
+
+// setUnit makes a write one through the properties of the directory's unit, where systemd knows them.
+func (p *planner) setUnit(step *Step, row *knob.Row) {
+	u, ok := p.d.layout.unit(step.Dir)
+	if !ok || step.File == fileSubtree {
+		return
+	}
+	var devices []string
+	for _, v := range p.d.values[step.Dir] {
+		if v.file == row.File && row.PerDevice {
+			devices = append(devices, v.key)
+		}
+	}
+	want := func(file, device string) string {
+		if file == step.File && device == step.Key {
+			return step.New
+		}
+		for _, v := range p.d.values[step.Dir] {
+			if v.file == file && v.key == device {
+				return v.text
+			}
+		}
+		return p.fallback(step.Dir, file)
+	}
+	set, ok := row.Properties(u, devices, want)
+	if !ok {
+		return
+	}
+	step.Unit, step.Set = u.Name, set
+	if p.isNew[step.Dir] {
+		return
+	}
+	observed := p.o.Dirs[step.Dir]
+	step.Unset, _ = row.Properties(u, row.Devices(observed[row.File]), func(file, device string) string {
+		text, ok := observed[file]
+		switch {
+		case !ok:
+			return p.fallback(step.Dir, file)
+		case device != "":
+			return row.Line(text, device)
+		}
+		return text
+	})
+}
+
+// keepUnits puts before the writes from step first on what records the units that they change.
+func (p *planner) keepUnits(first int) {
+	var keep []Step
+	for _, s := range p.steps[first:] {
+		if s.Unit != "" && p.d.layout.Theirs(s.Dir) && !slices.ContainsFunc(keep, func(k Step) bool { return k.Unit == s.Unit }) {
+			keep = append(keep, Step{Op: OpKeep, Group: s.Group, Unit: s.Unit, Dir: s.Dir, Reason: "what systemd was told of it before, for the way back"})
+		}
+	}
+	p.steps = slices.Insert(p.steps, first, keep...)
+}
+
+// wakeKeeper starts a keeper again whose process has ended. The group's processes are not touched by either.
+func (p *planner) wakeKeeper(dir cgroup.Dir) {
+	unit := p.d.layout.Unit(dir)
+	if dir.Hierarchy != p.tracker() || !isKeeper(p.d.layout.root, unit) || p.in.Systemd.Keepers[dir.Path] {
+		return
+	}
+	p.steps = append(p.steps, Step{Op: OpMakeDir, Group: p.d.layout.owner[dir], Dir: dir, Unit: unit, Undo: string(OpRemoveDir),
+		Reason: "the process that keeps the directory has ended"})
+}
+
+// dropSettings gives units that a group claims back what they had before, where a property is set of them that the group
+// asks for no more: what is still asked for is set again right after.
+func (p *planner) dropSettings() {
+	if p.in.Systemd == nil {
+		return
+	}
+	for _, unit := range slices.Sorted(maps.Keys(p.in.Systemd.Set)) {
+		k := p.in.Systemd.Kept[unit]
+		asked := map[string]bool{}
+		there := false
+		for _, dir := range p.d.layout.dirs {
+			if p.d.layout.Unit(dir) != unit || !p.d.layout.Theirs(dir) {
+				continue
+			}
+			there = true
+			for _, v := range p.d.values[dir] {
+				s := Step{Dir: dir, File: v.file, Key: v.key, New: v.text}
+				p.setUnit(&s, v.row)
+				for _, a := range s.Set {
+					if row, ok := systemd.RowOf(a.Name); ok {
+						asked[row.Setting] = true
+					}
+				}
+			}
+		}
+		extra := slices.DeleteFunc(slices.Clone(p.in.Systemd.Set[unit]), func(s string) bool { return asked[s] })
+		if !there || len(extra) == 0 {
+			continue
+		}
+		p.steps = append(p.steps, Step{Op: OpRevert, Group: k.Group, Unit: unit, Kept: &k, Dir: cgroup.Dir{Hierarchy: p.tracker(), Path: k.Dir},
+			Reason: strings.Join(extra, ", ") + " is no longer asked for; what is comes again right after"})
+		for _, dir := range p.d.layout.dirs {
+			if p.d.layout.Unit(dir) == unit && p.d.layout.Theirs(dir) {
+				p.reverted[dir] = true
+			}
+		}
+	}
+}
+
+// fallback is what a file holds that nobody asks for.
+func (p *planner) fallback(dir cgroup.Dir, file string) string {
+	for _, r := range p.d.rows[dir.Hierarchy] {
+		if r.File == file {
+			return r.Default
+		}
+	}
+	return ""
+}
+
+// byProperty says whether a row of a directory is written through its unit.
+func (p *planner) byProperty(dir cgroup.Dir, row *knob.Row) bool {
+	u, ok := p.d.layout.unit(dir)
+	if !ok {
+		return false
+	}
+	_, ok = row.Properties(u, nil, func(file, _ string) string { return p.fallback(dir, file) })
+	return ok
+}
+
+// adopt gives units that their group adopts the drop-in that starts them in the group's slice, and takes it from those
+// that are adopted no more. It changes nothing that runs.
+func (p *planner) adopt() {
+	if p.in.Systemd == nil {
+		return
+	}
+	want := map[string]string{}
+	groups := map[string]string{}
+	seen := map[string]bool{}
+	for _, g := range p.in.Systemd.Governed {
+		seen[g.Unit] = true
+		slice, ok := p.d.layout.sliceName(g.Group)
+		if ok && p.d.layout.adopts[g.Group] && systemd.TypeOf(g.Unit) == "service" {
+			want[g.Unit], groups[g.Unit] = slice, g.Group
+		}
+	}
+	for unit, slice := range p.in.Systemd.Adopted {
+		// One that does not run now is kept for its next start, as long as its group may come back.
+		if want[unit] == "" && !seen[unit] && !p.runsElsewhere(unit) {
+			want[unit] = slice
+		}
+	}
+	units := make([]string, 0, len(want)+len(p.in.Systemd.Adopted))
+	for unit := range want {
+		units = append(units, unit)
+	}
+	for unit := range p.in.Systemd.Adopted {
+		if want[unit] == "" {
+			units = append(units, unit)
+		}
+	}
+	slices.Sort(units)
+	for _, unit := range units {
+		now := p.in.Systemd.Adopted[unit]
+		if now == want[unit] {
+			continue
+		}
+		reason := "adopt: next-start: the unit starts in the group's slice from its next start on"
+		if want[unit] == "" {
+			reason = "the unit is adopted no more; it leaves the slice at its next start"
+		}
+		p.dropIn(unit, groups[unit], now, want[unit], reason)
+	}
+}
+
+func (p *planner) dropIn(unit, group, from, to, reason string) {
+	p.steps = append(p.steps, Step{Op: OpDropIn, Group: group, Unit: unit, Old: sliceLine(from), New: sliceLine(to), Undo: sliceLine(from), Reason: reason})
+}
+
+// sliceLine is the setting of a drop-in, "" for none.
+func sliceLine(slice string) string {
+	if slice == "" {
+		return ""
+	}
+	return "Slice=" + slice
+}
+
+// runsElsewhere says whether a process is in a unit.
+func (p *planner) runsElsewhere(unit string) bool {
+	return slices.ContainsFunc(p.table, func(proc host.Process) bool {
+		_, name, ok := UnitDir(p.in.Host.Root, &proc)
+		return ok && name == unit
+	})
+}
+
+// sliceName names the slice of a group that is there.
+func (l Layout) sliceName(group string) (string, bool) {
+	for hierarchy, d := range l.own[group] {
+		if l.owned[hierarchy] {
+			return d.Path[strings.LastIndexByte(d.Path, '/')+1:], true
+		}
+	}
+	return "", false
+}
+
+// isForsaken says whether a unit that bulkhead has set properties of belongs to no group any more. One that does not
+// run keeps them for its next start.
+func (p *planner) isForsaken(unit string, k Kept) bool {
+	if isReleased(p.in.Released, k.Group) {
+		return false
+	}
+	if systemd.TypeOf(unit) == "slice" {
+		return !p.d.layout.Holds(cgroup.Dir{Hierarchy: p.tracker(), Path: k.Dir})
+	}
+	for _, g := range p.d.layout.governed {
+		if g.Unit == unit {
+			return false
+		}
+	}
+	return p.runsElsewhere(unit)
+}
+
+// tracker is the hierarchy in which every unit has a directory.
+func (p *planner) tracker() string {
+	for _, h := range p.in.Facts.Hierarchies {
+		if Tracks(p.in.Facts, h) && h.Version == 1 {
+			return h.ID
+		}
+	}
+	return host.UnifiedID
+}
+
+// revertUnits has systemd forget what bulkhead set of some of the units it has a record of.
+func (p *planner) revertUnits(which func(unit string, k Kept) bool, reason string) {
+	if p.in.Systemd == nil {
+		return
+	}
+	units := make([]string, 0, len(p.in.Systemd.Kept))
+	for unit, k := range p.in.Systemd.Kept {
+		if which(unit, k) {
+			units = append(units, unit)
+		}
+	}
+	slices.Sort(units)
+	for _, unit := range units {
+		k := p.in.Systemd.Kept[unit]
+		p.steps = append(p.steps, Step{Op: OpRevert, Group: k.Group, Unit: unit, Kept: &k, Reason: reason})
+	}
+}
