@@ -1,0 +1,139 @@
+//go:build root
+
+package script
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/systemd"
+	"bulkhead/internal/testhost"
+)
+
+// The scripts for a host with systemd and a MariaDB and a PostgreSQL that it runs as services.
+func TestSystemd(t *testing.T) {
+	testhost.RequireRoot(t)
+	if !systemd.Running("") {
+		if os.Getenv("BULKHEAD_LAB") == "1" {
+			t.Fatal("systemd is not PID 1 of this machine of the lab")
+		}
+		t.Skip("systemd is not PID 1 here; the lab's machines have it")
+	}
+	each(t, "systemd", func(t *testing.T, file string) {
+		s := &site{t: t, root: testhost.Root(t), tree: testhost.Tree(t), snapshots: map[string]string{}}
+		run(t, file, s.root, map[string]func(*testscript.TestScript, bool, []string){
+			"spawn": s.spawn, "agent": s.agent, "unit": s.unit, "main": s.main, "units": s.units, "state": s.state, "same": s.sameState,
+		})
+	})
+}
+
+// unit waits until the kernel holds a value in the directory of a unit, in the file of v1 or of v2:
+//
+//	unit mariadb.service memory.limit_in_bytes memory.max 536870912
+func (s *site) unit(ts *testscript.TestScript, _ bool, args []string) {
+	var err error
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if err = s.unitHolds(args); err == nil {
+			return
+		}
+	}
+	ts.Fatalf("after half a minute: %v", err)
+}
+
+func (s *site) unitHolds(args []string) error {
+	dir, err := property(args[0], "ControlGroup")
+	if err != nil {
+		return err
+	}
+	controller, _, _ := strings.Cut(args[1], ".")
+	for _, h := range s.tree.Hierarchies() {
+		file := args[1]
+		if h.Version == 2 {
+			file = args[2]
+		}
+		if !h.Has(controller) {
+			continue
+		}
+		got, err := s.tree.Read(cgroup.Dir{Hierarchy: h.ID, Path: dir}.File(file))
+		if err == nil && strings.TrimSpace(got) != args[3] && (args[3] != "max" || len(got) < 16) {
+			err = fmt.Errorf("%s of %s holds %q", file, args[0], strings.TrimSpace(got))
+		}
+		return err
+	}
+	return fmt.Errorf("no hierarchy holds %s", controller)
+}
+
+// property asks systemd for a property of a unit.
+func property(unit, name string) (string, error) {
+	out, err := exec.Command("systemctl", "show", "-p", name, unit).Output()
+	return strings.TrimSpace(strings.TrimPrefix(string(out), name+"=")), err
+}
+
+// main holds the main process of a unit to the one that it had when it was asked for first:
+//
+//	main mariadb.service            remember it
+//	main mariadb.service same       it was not restarted
+func (s *site) main(ts *testscript.TestScript, _ bool, args []string) {
+	now, err := property(args[0], "MainPID")
+	ts.Check(err)
+	where, err := property(args[0], "ControlGroup")
+	ts.Check(err)
+	now += " in " + where
+	if len(args) > 1 && s.snapshots["main "+args[0]] != now {
+		ts.Fatalf("%s is process %s, was %s", args[0], now, s.snapshots["main "+args[0]])
+	}
+	s.snapshots["main "+args[0]] = now
+}
+
+// units says that none of ours runs.
+func (s *site) units(ts *testscript.TestScript, neg bool, _ []string) {
+	out, err := exec.Command("systemctl", "list-units", "--all", "--plain", "--no-legend", "--no-pager").Output()
+	ts.Check(err)
+	prefix := systemd.Escape(s.root)
+	var ours []string
+	for line := range strings.Lines(string(out)) {
+		if fields := strings.Fields(line); len(fields) > 2 && strings.HasPrefix(fields[0], prefix) && fields[2] == "active" {
+			ours = append(ours, fields[0])
+		}
+	}
+	if (len(ours) == 0) == neg {
+		ts.Fatalf("units of ours: %v", ours)
+	}
+}
+
+// state keeps, and same compares, all that systemd and the kernel hold of units.
+func (s *site) state(ts *testscript.TestScript, _ bool, args []string) {
+	s.snapshots[args[0]] = s.stateOf(ts, args[1:])
+}
+
+func (s *site) sameState(ts *testscript.TestScript, _ bool, args []string) {
+	if was, is := s.snapshots[args[0]], s.stateOf(ts, args[1:]); was != is {
+		ts.Fatalf("now:\n%s\n%s:\n%s", is, args[0], was)
+	}
+}
+
+func (s *site) stateOf(ts *testscript.TestScript, units []string) string {
+	var b strings.Builder
+	for _, unit := range units {
+		dir, err := property(unit, "ControlGroup")
+		ts.Check(err)
+		out, err := exec.Command("systemctl", "show", unit).Output()
+		ts.Check(err)
+		fmt.Fprintf(&b, "%s\n", unit)
+		for line := range strings.Lines(string(out)) {
+			name, _, _ := strings.Cut(line, "=")
+			if row, ok := systemd.RowOf(name); ok && row.Form != systemd.FormFlag || name == "DropInPaths" || name == "ActiveState" || name == "Slice" {
+				b.WriteString(line)
+			}
+		}
+		b.WriteString(testhost.Snapshot(s.t, s.tree, strings.TrimPrefix(dir, "/")))
+	}
+	return b.String()
+}
