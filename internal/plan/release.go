@@ -50,7 +50,7 @@ func MakeRelease(in Input) Plan {
 	}
 	r.giveScoresBack()
 	r.tellForeign()
-	r.removeDirs(slices.DeleteFunc(slices.Clone(r.scope), r.holdsForeign), func(cgroup.Dir) string { return whyReleased })
+	r.removeDirs(slices.DeleteFunc(slices.Clone(r.scope), func(d cgroup.Dir) bool { return r.holdsForeign(d) || r.d.layout.Theirs(d) }), func(cgroup.Dir) string { return whyReleased })
 	r.giveControllersBack()
 	for i := range r.steps {
 		r.steps[i].Optional = true

@@ -301,6 +301,34 @@ func TestAnchorOfAnAdoptedUnit(t *testing.T) {
 	}
 }
 
+// A slice of an administrator's gets a group's limits, and neither the end of the group nor a release ends it.
+func TestSliceOfAnAdministratorStays(t *testing.T) {
+	f := systemdHosts["unified"]()
+	g := group("h", settings("group", "tasks", policy.Count(9)))
+	g.Slice = "scylla-helper.slice"
+	in := input(f, g)
+	in.member(proc(10, 1, "backup", f), "h")
+	in.asked(252)
+	in.inPlaceUnderSystemd()
+	wantSteps(t, Make(in))
+	const slice = "unified:/scylla.slice/scylla-helper.slice"
+	in.Systemd.Kept = map[string]Kept{"scylla-helper.slice": {Group: "h", Dir: "/scylla.slice/scylla-helper.slice"}}
+	home := "move unified:/ backup"
+	gone := in
+	gone.Classified = groupsOf()
+	wantSteps(t, Make(gone), home, "rmdir "+slice+"/bulkhead-h.service/members", "rmdir "+slice+"/bulkhead-h.service", "rmdir unified:/bulkhead.slice", "revert :")
+	in.Release = []string{""}
+	p := Make(in)
+	for _, s := range p.Steps {
+		if s.Unit == "scylla-helper.slice" && s.Op != OpRevert {
+			t.Errorf("a step on the slice: %+v", s)
+		}
+	}
+	if got := brief(p); !slices.Contains(got, home) || !slices.Contains(got, "revert :") || !slices.Contains(got, "rmdir "+slice+"/bulkhead-h.service") {
+		t.Errorf("%q", got)
+	}
+}
+
 // A property that was set and is asked for no more goes by having systemd forget all; the rest is set again.
 func TestSettingsThatAreAskedNoMore(t *testing.T) {
 	f := systemdHosts["unified"]()
