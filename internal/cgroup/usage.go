@@ -271,6 +271,36 @@ func sumHuge(files map[string]string) *int64 {
 	return total
 }
 
+// Add counts o in: another directory of the same group in the same hierarchy. Both peaks together are no peak, for they were
+// at different times, so none is told; of pressure that of the first is.
+func (u *Usage) Add(o Usage) {
+	for _, p := range []struct{ to, from []**int64 }{
+		{u.Memory.fields(), o.Memory.fields()},
+		{u.CPU.fields(), o.CPU.fields()},
+		{u.Tasks.fields(), o.Tasks.fields()},
+	} {
+		for i, to := range p.to {
+			*to = add(*to, *p.from[i])
+		}
+	}
+	u.Memory.Peak, u.Tasks.Peak = nil, nil
+	u.IO = slices.Clone(u.IO)
+	for _, more := range o.IO {
+		i := slices.IndexFunc(u.IO, func(d IOUsage) bool { return d.Device == more.Device })
+		if i < 0 {
+			u.IO = append(u.IO, more)
+			continue
+		}
+		d := &u.IO[i]
+		d.ReadBytes, d.WrittenBytes = d.ReadBytes+more.ReadBytes, d.WrittenBytes+more.WrittenBytes
+		d.Reads, d.Writes = d.Reads+more.Reads, d.Writes+more.Writes
+	}
+	slices.SortFunc(u.IO, func(a, b IOUsage) int { return strings.Compare(a.Device, b.Device) })
+	if len(u.Pressure) == 0 {
+		u.Pressure = o.Pressure
+	}
+}
+
 // Merge fills what u lacks from o: another hierarchy's view of the same group.
 func (u *Usage) Merge(o Usage) {
 	for _, p := range []struct{ to, from []**int64 }{

@@ -319,18 +319,22 @@ func (c *Controller) addTasks(t *TaskStates, p host.Process) {
 // addUsage fills in what the group's directory counts in each hierarchy; a group with children shows
 // its children with it, as the kernel does.
 func (c *Controller) addUsage(v *View, g *GroupStatus) {
-	members := v.Layout.Member(g.Group)
-	for hierarchy, d := range members {
+	for hierarchy, d := range v.Layout.Member(g.Group) {
 		if own, ok := v.Layout.Own(g.Group)[hierarchy]; ok {
 			if _, there := v.Observed.Dirs[own]; there {
 				d = own
 			}
 		}
-		for _, d := range append([]cgroup.Dir{d}, v.Layout.Outside(g.Group, hierarchy)...) {
-			if u, err := v.Tree.Stat(d); err == nil {
-				g.Usage.Merge(u)
+		u, err := v.Tree.Stat(d)
+		if err != nil {
+			continue
+		}
+		for _, unit := range v.Layout.Outside(g.Group, hierarchy) {
+			if more, err := v.Tree.Stat(unit); err == nil {
+				u.Add(more)
 			}
 		}
+		g.Usage.Merge(u)
 	}
 	g.MemorySource = "cgroup"
 	if g.Usage.Memory.Current == nil {

@@ -106,6 +106,7 @@ func newDesired(in *Input) *desired {
 		enabled: make(map[cgroup.Dir][]string),
 	}
 	d.layout = newLayout(in.Facts, in.Host.Root, d.forest, in.Systemd)
+	d.holdBack(in)
 	for _, h := range d.layout.hierarchies {
 		rows := d.rows[h.ID]
 		settings := d.splitBudgets(h.ID, rows)

@@ -269,13 +269,20 @@ func (r *renderer) about(steps []int) {
 	r.wrapped(stepIndent, "reason: "+why)
 	undo := s.Undo
 	switch s.Op {
+	case OpMakeDir, OpRemoveDir:
+		if s.Unit != "" {
+			undo = map[Op]string{OpMakeDir: "stop it", OpRemoveDir: "start it again"}[s.Op]
+		}
 	case OpWrite:
 		undo = fmt.Sprintf("write %q", s.Undo)
 		if s.Undo == "" {
 			undo = "goes with the directory"
 		}
-		if s.Unit != "" && s.Undo != "" {
-			undo = cmp.Or("set "+assignments(s.Unset), "none")
+		switch {
+		case s.Unit != "" && len(s.Unset) > 0:
+			undo = "set " + assignments(s.Unset)
+		case s.Unit != "":
+			undo = "goes with the unit"
 		}
 	case OpKeep:
 		undo = "systemd forgets what is set from here on"

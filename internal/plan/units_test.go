@@ -423,3 +423,40 @@ func TestSharesOfUnits(t *testing.T) {
 		t.Errorf("inside: %+v", inside)
 	}
 }
+
+// While a database is in another slice the root group's default weight does not work against it.
+func TestRootIsHeldBackBesideDatabases(t *testing.T) {
+	for name, test := range map[string]struct {
+		dirs   []string // of a database's services
+		weight policy.Weight
+		want   string
+	}{
+		"outside":             {[]string{"/system.slice/mariadb.service"}, 0, "10"},
+		"one in, one outside": {[]string{"/system.slice/mariadb.service", "/bulkhead.slice/bulkhead-b.slice/postgresql.service"}, 0, "100"},
+		"in":                  {[]string{"/bulkhead.slice/bulkhead-a.slice/mariadb.service"}, 0, "10000"},
+		"insisted":            {[]string{"/system.slice/mariadb.service"}, 5000, "5000"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := systemdHosts["unified"]()
+			in := input(f, group("a", settings("group", "cpu.weight", policy.Weight(300))), group("b", nil))
+			for i := range in.Classified.Groups {
+				in.Classified.Groups[i].Role = policy.RoleDatabase
+			}
+			in.Host.Weight = test.weight
+			for i, dir := range test.dirs {
+				in.member(inUnit(10+i, "mysqld", dir, f), []string{"a", "b"}[i])
+			}
+			in.asked(252)
+			p := Make(in)
+			for _, w := range p.Want {
+				if w.Dir.Path == "/bulkhead.slice" && w.File == "cpu.weight" && w.Value != test.want {
+					t.Errorf("weight %s, want %s", w.Value, test.want)
+				}
+			}
+			said := slices.ContainsFunc(p.Notes, func(n Note) bool { return strings.Contains(n.Text, "held back") })
+			if said != (test.weight == 0 && test.want != "10000") {
+				t.Errorf("notes %+v", p.Notes)
+			}
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -48,6 +49,49 @@ func (d *desired) governUnits(h host.Hierarchy) {
 			}
 		}
 	}
+}
+
+// Weights of our root group while databases are in slices that are not its own: as much as any other slice when there
+// are databases in it too, else as much as what helps them.
+const (
+	besideWeight policy.Weight = 100
+	helperWeight policy.Weight = 10
+)
+
+// holdBack keeps the default weight of our root group from working against the databases that it is for: one whose service is
+// in system.slice shares that slice's weight of 100, and a backup in a root group of weight 10000 would leave it nothing.
+func (d *desired) holdBack(in *Input) {
+	if in.Systemd == nil || in.Host.Weight != 0 || len(d.forest.nodes) == 1 {
+		return
+	}
+	database := map[string]bool{}
+	for _, g := range in.Classified.Groups {
+		database[g.Path] = g.Role == policy.RoleDatabase
+	}
+	var outside []string
+	for _, g := range in.Systemd.Governed {
+		if !g.Inside && database[g.Group] && d.forest.byPath[g.Group] != nil {
+			outside = append(outside, g.Unit)
+		}
+	}
+	if len(outside) == 0 {
+		return
+	}
+	slices.Sort(outside)
+	weight := helperWeight
+	for i := range in.Classified.Placements {
+		p := &in.Classified.Placements[i]
+		dir, _, ok := UnitDir(d.layout.root, &p.Process)
+		if database[p.Group] && (!ok || in.Systemd.Governed[dir].Inside) {
+			weight = besideWeight
+		}
+	}
+	root := d.forest.nodes[0]
+	setting, _ := root.settings.Get(policy.KeyCPUWeight, "")
+	setting.Value, setting.From = weight, "databases beside it"
+	root.settings = root.settings.With(setting)
+	d.notes = append(d.notes, Note{Key: policy.KeyCPUWeight, Text: fmt.Sprintf(
+		"the root group's weight is held back to %s while %s runs in another slice, which it would starve; `adopt: next-start` brings it in, and host.weight insists", weight, some(outside))})
 }
 
 // anchorWeight is any weight but the default, which would ask for no controller. Nobody is in such a slice.

@@ -353,6 +353,9 @@ func (p *planner) find(dir cgroup.Dir, row *knob.Row, on string) (value, bool) {
 }
 
 func (p *planner) groupOf(dir cgroup.Dir) string {
+	if g, ok := p.d.layout.governed[dir]; ok {
+		return g.Group
+	}
 	group, _ := p.d.layout.Group(dir)
 	return group
 }
