@@ -174,6 +174,21 @@ func TestAttachUntilThereIsAnother(t *testing.T) {
 	}
 }
 
+// Who may not read executables, as another user than root, sees Oracle's processes by their names.
+func TestOracleWithoutExecutables(t *testing.T) {
+	procs, src := published(t, "testdata/published/oracle.txt")
+	for i := range procs {
+		procs[i].Exe = ""
+	}
+	var names []string
+	for _, i := range Recognise(procs, src) {
+		names = append(names, fmt.Sprint(i.Name(), " ", len(i.Members)))
+	}
+	if got := strings.Join(names, ", "); got != "oracle-ASM 3, oracle-BXTST01 15, oracle-BXTST02 9" {
+		t.Errorf("found %s", got)
+	}
+}
+
 // A listener serves those that registered with it, and those that are registered nowhere.
 func TestListener(t *testing.T) {
 	procs, src := published(t, "testdata/published/oracle.txt")

@@ -124,7 +124,9 @@ func (s *scene) oracleOf(pmon *host.Process, sid string) (own []oracleMember) {
 	}
 	home := path.Dir(pmon.Exe)
 	for _, m := range s.oracle[sid] {
-		if (m.p.Exe == pmon.Exe || path.Dir(m.p.Exe) == home) && sameContainer(m.p, pmon) {
+		// Where executables cannot be read, the user must do.
+		same := m.p.Exe == pmon.Exe || path.Dir(m.p.Exe) == home
+		if same && (pmon.Exe != "" || m.p.UID == pmon.UID) && sameContainer(m.p, pmon) {
 			own = append(own, m)
 		}
 	}

@@ -104,7 +104,9 @@ func programOf(p *host.Process) program {
 	}
 	name := p.Exe
 	if name == "" {
-		name = p.Comm
+		if name = p.Comm; oracleProcess(p).sid != "" {
+			name = "oracle" // which gives its processes names of their own
+		}
 	}
 	name = name[strings.LastIndexByte(name, '/')+1:]
 	if found, ok := byExecutable[name]; ok {
