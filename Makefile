@@ -69,6 +69,7 @@ $(GOLANGCI):
 unit: ## go vet and every test that needs neither root nor a server
 	go vet ./...
 	go vet -tags root ./...
+	go vet -tags placement ./test/placement
 	go test ./...
 
 .PHONY: fuzz
@@ -94,6 +95,12 @@ race: ## the unit tests under the race detector (needs gcc), properties checked 
 .PHONY: bench
 bench: ## benchmarks: planning, a pass that changes nothing, the idle agent
 	@scripts/bench
+
+.PHONY: bench-placement
+bench-placement: ## how soon processes are placed and at what CPU time, beside libcgroup's daemon (7 minutes; PART=0.1: a tenth of the starts)
+	@{ command -v cgrulesengd && command -v gcc; } >/dev/null || \
+		{ apt-get update -q && apt-get install -y -q --no-install-recommends cgroup-tools gcc libc6-dev; }
+	go test -tags placement -count 1 -timeout 30m -v ./test/placement -placement.part $(or $(PART),1)
 
 .PHONY: clean
 clean: ## remove what build made

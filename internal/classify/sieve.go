@@ -35,30 +35,62 @@ func NewSieve(groups []Group, in Input) *Sieve {
 	return s
 }
 
+// Verdict is what a sieve says of a process by what is known of it so far.
+type Verdict int
+
+// The verdicts.
+const (
+	No    Verdict = iota // no rule can match it
+	Maybe                // more has to be known
+	Yes                  // a rule matches as far as a sieve can tell; knowing more of the process itself changes nothing
+)
+
 // Executable says whether a rule may match a process of which what it runs is known, and nothing else.
-func (s *Sieve) Executable(exe string) bool {
+func (s *Sieve) Executable(exe string) Verdict {
+	verdict := No
 	for _, c := range s.rules {
-		if c.match.Exe == "" || exe == "" || c.exe.matches(exe) {
-			return true
+		switch {
+		case c.match.Exe != "" && exe != "" && !c.exe.matches(exe):
+		case c.match.Exe != "" && exe != "" && c.cmdline == nil && c.match.Helper == "" && !c.asksOwner():
+			return Yes
+		default:
+			verdict = Maybe
 		}
 	}
-	return false
+	return verdict
 }
 
-// Program says whether a rule may match a process of which the executable and the arguments are known.
-func (s *Sieve) Program(p *host.Process) bool { return s.may(p, false) }
-
-// Owner says the same when its user, its groups and its control groups are known too.
-func (s *Sieve) Owner(p *host.Process) bool { return s.may(p, true) }
-
-func (s *Sieve) may(p *host.Process, owner bool) bool {
+// Program says it of one of which the arguments are known too.
+func (s *Sieve) Program(p *host.Process) Verdict {
+	verdict := No
 	subj := subject{p: p}
 	for _, c := range s.rules {
-		if c.may(s.look, &subj, owner) {
-			return true
+		switch {
+		case !c.may(s.look, &subj, false):
+		case !c.asksOwner():
+			return Yes
+		default:
+			verdict = Maybe
 		}
 	}
-	return false
+	return verdict
+}
+
+// Owner says it of one of which user, groups and control groups are known too.
+func (s *Sieve) Owner(p *host.Process) Verdict {
+	subj := subject{p: p}
+	for _, c := range s.rules {
+		if c.may(s.look, &subj, true) {
+			return Yes
+		}
+	}
+	return No
+}
+
+// asksOwner says whether a match looks at the user, the groups or the control groups of a process.
+func (c *compiled) asksOwner() bool {
+	m := &c.match
+	return m.User != "" || m.UnixGroup != "" || m.Unit != "" || m.Cgroup != ""
 }
 
 // may holds the clauses against a process that can be told by now. What except takes out may be matched all the same.

@@ -48,8 +48,8 @@ func TestSieveRejectsNothingThatARuleMatches(t *testing.T) {
 			matched = matched || a.Matched
 		}
 		s := NewSieve(made, in)
-		if known := (host.Process{ProcID: host.ProcID{PID: p.PID}, Exe: p.Exe, Args: p.Args}); matched && (!s.Executable(p.Exe) || !s.Program(&known) || !s.Owner(&p)) {
-			t.Errorf("a rule matches, and it is rejected: executable %t, program %t, owner %t", s.Executable(p.Exe), s.Program(&known), s.Owner(&p))
+		if known := (host.Process{ProcID: host.ProcID{PID: p.PID}, Exe: p.Exe, Args: p.Args}); matched && (s.Executable(p.Exe) == No || s.Program(&known) == No || s.Owner(&p) == No) {
+			t.Errorf("a rule matches, and it is rejected: executable %v, program %v, owner %v", s.Executable(p.Exe), s.Program(&known), s.Owner(&p))
 		}
 	})
 }
@@ -63,23 +63,23 @@ func TestSieve(t *testing.T) {
 	other.UID = 1
 	for _, test := range []struct {
 		p                          host.Process
-		executable, program, owner bool
+		executable, program, owner Verdict
 	}{
-		{proc(20, "/usr/bin/true", "true"), false, false, false},
-		{proc(20, "/usr/bin/mysqldump", "mysqldump"), true, true, true},
-		{proc(20, "/opt/x", "x"), true, true, true},
-		{proc(20, "/opt/psql", "psql"), true, true, true}, // except takes it out, which a sieve does not look at
-		{other, true, true, false},
-		{proc(20, "", "x"), true, true, true},
+		{proc(20, "/usr/bin/true", "true"), No, No, No},
+		{proc(20, "/usr/bin/mysqldump", "mysqldump"), Yes, Yes, Yes},
+		{proc(20, "/opt/x", "x"), Maybe, Maybe, Yes},
+		{proc(20, "/opt/psql", "psql"), Maybe, Maybe, Yes}, // except takes it out, which a sieve does not look at
+		{other, Maybe, Maybe, No},
+		{proc(20, "", "x"), Maybe, Yes, Yes},
 	} {
 		if got := s.Executable(test.p.Exe); got != test.executable {
-			t.Errorf("%s: by its executable %t", test.p.Exe, got)
+			t.Errorf("%s: by its executable %v", test.p.Exe, got)
 		}
 		if got := s.Program(&test.p); got != test.program {
-			t.Errorf("%s: by its program %t", test.p.Exe, got)
+			t.Errorf("%s: by its program %v", test.p.Exe, got)
 		}
 		if got := s.Owner(&test.p); got != test.owner {
-			t.Errorf("%s: by its owner %t", test.p.Exe, got)
+			t.Errorf("%s: by its owner %v", test.p.Exe, got)
 		}
 	}
 }

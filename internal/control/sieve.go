@@ -29,17 +29,21 @@ func (c *Controller) Sieve() *Sieve {
 // is asked; one that has exited concerns nobody.
 func (s *Sieve) Concerns(pid int) bool {
 	exe, err := s.peek.Executable(pid)
-	if err != nil || engine.Ordinary(exe) && !s.rules.Executable(exe) {
+	if err != nil {
 		return false
 	}
-	concerns, asked := false, false
-	p, err := s.peek.Peek(pid, func(p *host.Process) bool {
-		concerns = p.Exe == "" || engine.MayServe(p) || engine.Joins(p, s.instances)
-		asked = !concerns && s.rules.Program(p)
-		return asked
-	})
-	if err != nil || !asked {
-		return err == nil && concerns
+	verdict := s.rules.Executable(exe)
+	if verdict == classify.Yes || verdict == classify.No && engine.Ordinary(exe) {
+		return verdict == classify.Yes
 	}
-	return s.rules.Owner(&p)
+	p, err := s.peek.Peek(pid, func(p *host.Process) bool {
+		if verdict = s.rules.Program(p); p.Exe == "" || engine.MayServe(p) || engine.Joins(p, s.instances) {
+			verdict = classify.Yes
+		}
+		return verdict == classify.Maybe
+	})
+	if err == nil && verdict == classify.Maybe {
+		verdict = s.rules.Owner(&p)
+	}
+	return err == nil && verdict == classify.Yes
 }

@@ -228,7 +228,7 @@ func TestReadAll(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := readAll(int(f.Fd()), make([]byte, 0, room), limit)
+			got, err := readAll(int(f.Fd()), make([]byte, 0, room), limit, false)
 			f.Close()
 			if want := text[:min(limit, len(text))]; err != nil || !bytes.Equal(got, want) {
 				t.Errorf("limit %d, room %d: %d bytes, %v, want %d", limit, room, len(got), err, len(want))

@@ -72,11 +72,16 @@ func (d procDir) read(buf []byte, name string, limit int) ([]byte, error) {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	return readAll(fd, buf[:0], limit)
+	return readAll(fd, buf[:0], limit, wholePieces[name])
 }
 
-// readAll reads a file to its end without allocating when buf is large enough.
-func readAll(fd int, buf []byte, limit int) ([]byte, error) {
+// wholePieces are the files of a process that come in one piece.
+var wholePieces = map[string]bool{"stat": true, "status": true, "cgroup": true}
+
+// readAll reads a file to its end without allocating when buf is large enough. With once a reading that does not fill the
+// room is the whole: so it is with files of a process that the kernel writes in one piece (single_open in
+// fs/proc/base.c), and that spares the call that finds the end.
+func readAll(fd int, buf []byte, limit int, once bool) ([]byte, error) {
 	for {
 		if len(buf) == cap(buf) {
 			buf = slices.Grow(buf, max(4096, cap(buf)))
@@ -90,6 +95,9 @@ func readAll(fd int, buf []byte, limit int) ([]byte, error) {
 		}
 		if buf = buf[:len(buf)+n]; len(buf) >= limit {
 			return buf[:limit], nil
+		}
+		if once && len(buf) < cap(buf) {
+			return buf, nil
 		}
 	}
 }

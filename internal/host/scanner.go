@@ -335,7 +335,7 @@ func (s *Scanner) stat(pid int) (stat, error) {
 		return stat{}, d.failed(err)
 	}
 	defer unix.Close(fd)
-	text, err := readAll(fd, s.reader.buf[:0], maxPseudoFile)
+	text, err := readAll(fd, s.reader.buf[:0], maxPseudoFile, true)
 	if err != nil {
 		return stat{}, d.failed(err)
 	}

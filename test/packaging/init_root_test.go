@@ -150,6 +150,14 @@ func TestInitScript(t *testing.T) {
 	first := s.pid()
 	s.want("status", 0, fmt.Sprintf("running (process %d)", first))
 
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", first))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if nice := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')'):]))[17]; nice != "-10" {
+		t.Errorf("its niceness is %s", nice)
+	}
+
 	// Twice.
 	s.want("start", 0, fmt.Sprintf("already running (process %d)", first))
 	if s.pid() != first {
