@@ -98,26 +98,32 @@ func (c *Controller) Swift(fresh []host.Process, forks []Fork, find func(pid int
 	if classify.NeedsEnv(v.Classified.Groups) {
 		c.readEnvironments(procs)
 	}
+	misplaced, whole := outOfPlace(v, procs, isFresh)
+	if whole || len(misplaced) == 0 {
+		return SwiftResult{Look: whole}
+	}
+	done := c.enter(v, misplaced, procs)
+	done.Look = done.Look || c.bornOutside(v, fresh, forks) // what they forked on the way
+	return done
+}
+
+// outOfPlace gives those fresh processes that are not where their group wants them. Whole says that a unit came to a group
+// with one, which only a look at the whole can put in force.
+func outOfPlace(v *View, procs []host.Process, isFresh map[int]bool) (misplaced []classify.Placement, whole bool) {
 	in := v.rules
 	in.Processes = procs
-	var misplaced []classify.Placement
 	for _, p := range classify.Classify(v.Classified.Groups, in).Placements {
 		if !isFresh[p.Process.PID] || isReleased(v.Released, p.Group) {
 			continue
 		}
 		if ungoverned(v, p) {
-			return SwiftResult{Look: true}
+			return nil, true
 		}
 		if !placed(p.Process, v.Layout.Place(&p.Process, p.Group)) {
 			misplaced = append(misplaced, p)
 		}
 	}
-	if len(misplaced) == 0 {
-		return SwiftResult{}
-	}
-	done := c.enter(v, misplaced, procs)
-	done.Look = done.Look || c.bornOutside(v, fresh, forks) // what they forked on the way
-	return done
+	return misplaced, false
 }
 
 // bornOutside says whether the child of a process that is on its way into a group, or was a moment ago, was born outside.

@@ -259,6 +259,41 @@ func (r *renderer) filesBeside(s Step) map[string]string {
 	return files
 }
 
+// undoOf says how a step is taken back.
+func undoOf(s Step) string {
+	switch s.Op {
+	case OpMakeDir, OpRemoveDir:
+		if s.Unit != "" {
+			return map[Op]string{OpMakeDir: "stop it", OpRemoveDir: "start it again"}[s.Op]
+		}
+		return s.Undo
+	case OpWrite:
+		switch {
+		case len(s.Unset) > 0:
+			return "set " + assignments(s.Unset)
+		case s.Unit != "":
+			return "goes with the unit"
+		case s.Undo == "":
+			return "goes with the directory"
+		}
+		return fmt.Sprintf("write %q", s.Undo)
+	case OpKeep:
+		return "systemd forgets what is set from here on"
+	case OpRevert:
+		return "set it again"
+	case OpDropIn:
+		return cmp.Or(s.Undo, "take it away")
+	case OpMove:
+		return "move back"
+	case OpOOMScore:
+		if s.Undo == "" {
+			return "none: the value before is not known"
+		}
+		return "write " + strings.TrimSpace(fmt.Sprintf("%q", s.Undo))
+	}
+	return s.Undo
+}
+
 // about prints reason, undo, risk and what cannot be undone.
 func (r *renderer) about(steps []int) {
 	s := r.plan.Steps[steps[0]]
@@ -267,38 +302,7 @@ func (r *renderer) about(steps []int) {
 		why += " (from role)"
 	}
 	r.wrapped(stepIndent, "reason: "+why)
-	undo := s.Undo
-	switch s.Op {
-	case OpMakeDir, OpRemoveDir:
-		if s.Unit != "" {
-			undo = map[Op]string{OpMakeDir: "stop it", OpRemoveDir: "start it again"}[s.Op]
-		}
-	case OpWrite:
-		undo = fmt.Sprintf("write %q", s.Undo)
-		if s.Undo == "" {
-			undo = "goes with the directory"
-		}
-		switch {
-		case s.Unit != "" && len(s.Unset) > 0:
-			undo = "set " + assignments(s.Unset)
-		case s.Unit != "":
-			undo = "goes with the unit"
-		}
-	case OpKeep:
-		undo = "systemd forgets what is set from here on"
-	case OpRevert:
-		undo = "set it again"
-	case OpDropIn:
-		undo = cmp.Or(s.Undo, "take it away")
-	case OpMove:
-		undo = "move back"
-	case OpOOMScore:
-		undo = "write " + strings.TrimSpace(fmt.Sprintf("%q", s.Undo))
-		if s.Undo == "" {
-			undo = "none: the value before is not known"
-		}
-	}
-	r.wrapped(stepIndent, "undo: "+undo)
+	r.wrapped(stepIndent, "undo: "+undoOf(s))
 	if s.Risk != knob.RiskNone {
 		r.wrapped(stepIndent, "risk: "+string(s.Risk))
 	}
