@@ -1,0 +1,269 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/systemd"
+)
+
+// manager is a systemd over the model of the kernel: as much of one as plans see.
+type manager struct {
+	*world
+	overrides map[string][]systemd.Override
+	dropIns   map[string]string
+	fail      map[string]error // by the name of a method
+}
+
+func newManager(t *testing.T) *manager {
+	t.Helper()
+	m := &manager{world: newWorld(t, v2), overrides: map[string][]systemd.Override{}, dropIns: map[string]string{}, fail: map[string]error{}}
+	m.must(t, m.Enable(cgroup.Dir{Hierarchy: unified, Path: "/"}, []string{"memory", "pids"}))
+	m.must(t, m.world.Make(at("/db.service")))
+	m.must(t, m.Write(at("/db.service").File("pids.max"), "321"))
+	m.overrides["db.service"] = []systemd.Override{{Path: "50-TasksMax.conf", Text: []byte("321")}}
+	return m
+}
+
+func at(path string) cgroup.Dir { return cgroup.Dir{Hierarchy: unified, Path: path} }
+
+// files are what a property is written to.
+var files = map[string]string{"MemoryMax": "memory.max", "TasksMax": "pids.max"}
+
+func (m *manager) dirOf(unit string) cgroup.Dir {
+	if unit == "bulkhead-a.slice" {
+		return at("/bulkhead.slice/" + unit)
+	}
+	return at("/" + unit)
+}
+
+func (m *manager) runner(t *testing.T) *Runner {
+	t.Helper()
+	r := m.world.runner(t)
+	r.Units, r.UnitFiles = managed{m}, managed{m}
+	return r
+}
+
+// managed keeps the manager's methods apart from the model's of the same names.
+type managed struct{ m *manager }
+
+func (u managed) Make(_ context.Context, unit string, d cgroup.Dir) error {
+	if err := u.m.fail["Make"]; err != nil {
+		return err
+	}
+	if there, err := u.m.Exists(d); err != nil || there {
+		return err
+	}
+	if parent := d.Parent(); parent.Path != "/" {
+		if err := u.m.Enable(parent, []string{"memory", "pids"}); err != nil {
+			return err
+		}
+	}
+	return u.m.world.Make(d)
+}
+
+func (u managed) Stop(_ context.Context, unit string) error {
+	if err := u.m.fail["Stop"]; err != nil {
+		return err
+	}
+	err := u.m.Remove(u.m.dirOf(unit))
+	if errors.Is(err, cgroup.ErrGone) {
+		return nil
+	}
+	return err
+}
+
+func (u managed) Set(_ context.Context, unit string, set []systemd.Assignment) error {
+	if err := u.m.fail["Set"]; err != nil {
+		return err
+	}
+	for _, a := range set {
+		name := "50-" + a.Name + ".conf"
+		u.m.overrides[unit] = slices.DeleteFunc(slices.Clone(u.m.overrides[unit]), func(o systemd.Override) bool { return o.Path == name })
+		u.m.overrides[unit] = append(u.m.overrides[unit], systemd.Override{Path: name, Text: []byte(a.Text)})
+		if err := u.m.Write(u.m.dirOf(unit).File(files[a.Name]), a.Text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (u managed) Overrides(unit string) ([]systemd.Override, error) {
+	return slices.Clone(u.m.overrides[unit]), u.m.fail["Overrides"]
+}
+
+// RestoreOverrides does what files and a reload do: every limit is written anew, from the files.
+func (u managed) RestoreOverrides(_ context.Context, unit string, want []systemd.Override) error {
+	if err := u.m.fail["RestoreOverrides"]; err != nil {
+		return err
+	}
+	u.m.overrides[unit] = slices.Clone(want)
+	for property, file := range files {
+		value := "max"
+		for _, o := range want {
+			if o.Path == "50-"+property+".conf" {
+				value = string(o.Text)
+			}
+		}
+		if err := u.m.Write(u.m.dirOf(unit).File(file), value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (u managed) DropIn(_ context.Context, unit, line string) error {
+	if err := u.m.fail["DropIn"]; err != nil {
+		return err
+	}
+	if u.m.dropIns[unit] = line; line == "" {
+		delete(u.m.dropIns, unit)
+	}
+	return nil
+}
+
+// all is the kernel's state and systemd's, as text. That of units which are gone is nobody's.
+func (m *manager) all() string {
+	var b strings.Builder
+	b.WriteString(m.dump())
+	for _, unit := range slices.Sorted(maps.Keys(m.overrides)) {
+		if there, _ := m.Exists(m.dirOf(unit)); there {
+			list := slices.Clone(m.overrides[unit])
+			slices.SortFunc(list, func(a, b systemd.Override) int { return strings.Compare(a.Path, b.Path) })
+			fmt.Fprintf(&b, "%s: %s\n", unit, list)
+		}
+	}
+	fmt.Fprintln(&b, m.dropIns)
+	return b.String()
+}
+
+// govern is a plan that makes a slice, sets properties of it and of a service that is not ours, adopts that and moves a
+// loose process.
+func (m *manager) govern() plan.Plan {
+	write := func(dir, unit, file, from, to string) plan.Step {
+		property := map[string]string{"memory.max": "MemoryMax", "pids.max": "TasksMax"}[file]
+		return plan.Step{Op: plan.OpWrite, Group: "a", Dir: at(dir), File: file, Old: from, New: to, Undo: from, Unit: unit,
+			Set: []systemd.Assignment{{Name: property, Text: to}}, Unset: []systemd.Assignment{{Name: property, Text: from}}}
+	}
+	mkdir := func(dir string) plan.Step {
+		return plan.Step{Op: plan.OpMakeDir, Group: "a", Dir: at(dir), Unit: path.Base(dir), Undo: "rmdir"}
+	}
+	return plan.Plan{Steps: []plan.Step{
+		mkdir("/bulkhead.slice"), mkdir("/bulkhead.slice/bulkhead-a.slice"),
+		{Op: plan.OpKeep, Group: "a", Unit: "db.service", Dir: at("/db.service")},
+		write("/db.service", "db.service", "memory.max", "max", "1048576"),
+		write("/db.service", "db.service", "pids.max", "321", "50"),
+		write("/bulkhead.slice/bulkhead-a.slice", "bulkhead-a.slice", "memory.max", "max", "2097152"),
+		{Op: plan.OpDropIn, Group: "a", Unit: "db.service", New: "Slice=bulkhead-a.slice"},
+		{Op: plan.OpMove, Group: "a", Dir: at("/bulkhead.slice/bulkhead-a.slice"), PID: m.procs[0], Old: "/user", Undo: "/user"},
+	}}
+}
+
+// back is the release of what govern did.
+func (m *manager) back() plan.Plan {
+	p := plan.Plan{Steps: []plan.Step{
+		{Op: plan.OpRevert, Group: "a", Unit: "db.service", Kept: &plan.Kept{Group: "a", Dir: "/db.service", Overrides: []systemd.Override{{Path: "50-TasksMax.conf", Text: []byte("321")}}}},
+		{Op: plan.OpDropIn, Group: "a", Unit: "db.service", Old: "Slice=bulkhead-a.slice", Undo: "Slice=bulkhead-a.slice"},
+		{Op: plan.OpMove, Group: "a", Dir: at("/user"), PID: m.procs[0], Old: "/bulkhead.slice/bulkhead-a.slice", Undo: "/bulkhead.slice/bulkhead-a.slice"},
+	}}
+	for _, dir := range []string{"/bulkhead.slice/bulkhead-a.slice", "/bulkhead.slice"} {
+		p.Steps = append(p.Steps, plan.Step{Op: plan.OpRemoveDir, Group: "a", Dir: at(dir), Unit: path.Base(dir), Undo: "mkdir"})
+	}
+	return p
+}
+
+func TestUnitsThereAndBack(t *testing.T) {
+	m := newManager(t)
+	before := m.all()
+	r := m.runner(t)
+	if result, err := r.Run(soon(t), m.govern(), Options{Verb: "apply"}); err != nil || result.Steps != 7 { // to keep changes nothing
+		t.Fatalf("%+v, %v", result, err)
+	}
+	for file, want := range map[string]string{"memory.max": "1048576", "pids.max": "50"} {
+		if got, err := m.Read(at("/db.service").File(file)); err != nil || got != want {
+			t.Errorf("%s holds %q, %v; want %q", file, got, err, want)
+		}
+	}
+	if m.dropIns["db.service"] != "Slice=bulkhead-a.slice" {
+		t.Errorf("drop-ins %v", m.dropIns)
+	}
+	if _, err := r.Run(soon(t), m.back(), Options{Verb: "release"}); err != nil {
+		t.Fatal(err)
+	}
+	if after := m.all(); after != before {
+		t.Errorf("after release\n%s\nbefore\n%s", after, before)
+	}
+}
+
+func TestUnitsKilledAtEveryStep(t *testing.T) {
+	for name, test := range map[string]struct{ before, killed func(*manager) plan.Plan }{
+		"apply":   {nil, (*manager).govern},
+		"release": {(*manager).govern, (*manager).back},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for n := 0; ; n++ {
+				m := newManager(t)
+				r := m.runner(t)
+				if test.before != nil {
+					if _, err := r.Run(soon(t), test.before(m), Options{Verb: "apply"}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				p := test.killed(m)
+				if n >= len(p.Steps) {
+					return
+				}
+				before := m.all()
+				r.AfterStep = func(i int, _ plan.Step) {
+					if i == n {
+						panic(crash{})
+					}
+				}
+				if !crashing(func() { r.Run(soon(t), p, Options{Verb: "apply"}) }) {
+					t.Fatalf("step %d: not killed", n)
+				}
+				m.must(t, r.Journal.Close())
+				r = m.runner(t)
+				if _, done, err := r.Recover(soon(t)); err != nil || !done {
+					t.Fatalf("step %d: %v, %v", n, done, err)
+				}
+				if after := m.all(); after != before {
+					t.Fatalf("killed after step %d:\n%s\nbefore\n%s", n, after, before)
+				}
+				m.must(t, r.Journal.Close())
+			}
+		})
+	}
+}
+
+// Whatever systemd refuses, the steps before it are undone.
+func TestUnitsRefusedByThem(t *testing.T) {
+	for _, method := range []string{"Make", "Set", "Overrides", "DropIn"} {
+		m := newManager(t)
+		before := m.all()
+		m.fail[method] = errors.New("no")
+		if _, err := m.runner(t).Run(soon(t), m.govern(), Options{Verb: "apply"}); err == nil {
+			t.Errorf("%s: no error", method)
+		}
+		if after := m.all(); after != before {
+			t.Errorf("%s refused:\n%s\nbefore\n%s", method, after, before)
+		}
+	}
+	m := newManager(t)
+	before := m.all()
+	r := m.world.runner(t) // systemd cannot be asked
+	if _, err := r.Run(soon(t), m.govern(), Options{Verb: "apply"}); !errors.Is(err, errNoSystemd) {
+		t.Errorf("without systemd: %v", err)
+	}
+	if after := m.all(); after != before {
+		t.Errorf("without systemd:\n%s\nbefore\n%s", after, before)
+	}
+}
