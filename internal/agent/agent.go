@@ -313,6 +313,11 @@ func (a *Agent) heed(full bool, why reason) (forks []control.Fork, idle bool) {
 		return forks, false
 	}
 	done := a.control.Swift(fresh, forks, a.find)
+	if done.Gone > 0 {
+		a.mu.Lock()
+		a.status.Gone += int64(done.Gone)
+		a.mu.Unlock()
+	}
 	if len(done.Moved) > 0 {
 		a.scanner.Recheck(done.Moved...)
 		a.feed.mind(done.Moved, nil, nil, nil, now)
@@ -407,6 +412,7 @@ func (a *Agent) Fill(st *control.Status) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	st.Agent = a.status
+	st.Agent.Mistaken = a.control.Mistaken()
 	for i, g := range st.Groups {
 		if load, known := a.loads[g.Group]; known {
 			st.Groups[i].Load = &load

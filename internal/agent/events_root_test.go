@@ -66,7 +66,7 @@ func TestEveryStartIsPlacedWhileItLives(t *testing.T) {
 		return all == starts && len(outside) == 0
 	})
 	a := s.status().Agent
-	if a.Source != "events of the kernel" || a.Lost != 0 || a.Error != "" || a.Moved < 2*starts || a.Events < 4*starts {
+	if a.Source != "events of the kernel" || a.Lost != 0 || a.Error != "" || a.Moved < 2*starts || a.Mistaken != 0 || a.Gone != 0 || a.Events < 4*starts {
 		t.Errorf("agent: %+v", a)
 	}
 	t.Logf("%d events, %d looks, %d moves", a.Events, a.Looks, a.Moved)

@@ -47,3 +47,13 @@ func (s *Sieve) Concerns(pid int) bool {
 	}
 	return err == nil && verdict == classify.Yes
 }
+
+// Mistaken counts the moves of a process that had just got another one's number.
+func (c *Controller) Mistaken() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.opened == nil {
+		return 0
+	}
+	return c.opened.Mistaken()
+}

@@ -49,8 +49,10 @@ type AgentStatus struct {
 	LastLook time.Time `json:"last_look,omitzero"`
 	Looks    int64     `json:"looks,omitempty"`
 	Moved    int64     `json:"moved,omitempty"`
-	Repaired int64     `json:"repaired,omitempty"` // values put back that somebody else had changed
-	Error    string    `json:"error,omitempty"`    // of the last look
+	Gone     int64     `json:"gone_before_placed,omitempty"` // that exited when they were about to be moved
+	Mistaken int64     `json:"mistaken_moves,omitempty"`     // of a process that had just got another one's number; each was put back
+	Repaired int64     `json:"repaired,omitempty"`           // values put back that somebody else had changed
+	Error    string    `json:"error,omitempty"`              // of the last look
 }
 
 // GroupStatus is one group with what it was asked, what is in force and what it uses.
