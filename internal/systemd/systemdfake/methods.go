@@ -239,12 +239,15 @@ func (m *Manager) unitByPID(pid uint32) ([]any, func(), *dbus.Error) {
 	return nil, nil, fail("org.freedesktop.systemd1.NoUnitForPID", "PID %d does not belong to any loaded unit.", pid)
 }
 
-// reload reads all files again and writes what it knows anew. Units that nothing needs are unloaded.
+// reload reads all files again and writes what it knows anew; 257, seen on a real one, leaves that to the next change of a
+// property. Units that nothing needs are unloaded.
 func (m *Manager) reload() func() {
 	for _, name := range slices.Sorted(maps.Keys(m.units)) {
 		u := m.units[name]
 		m.read(u)
-		m.realize(u)
+		if !m.version.AtLeast(257) {
+			m.realize(u)
+		}
 	}
 	return func() {
 		m.emit(managerPath, managerIface, "Reloading", true)
