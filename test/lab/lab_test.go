@@ -119,9 +119,6 @@ func judge(t *testing.T, m Mode, console []byte, tests map[string][]string) {
 	}
 	if m.Systemd && !quick() {
 		checkServices(t, byName["discover"].Text())
-		if refused := byName["refused"]; refused.Status != 0 || !strings.Contains(refused.Text(), "systemd") {
-			t.Errorf("apply on a host with systemd: %s", refused.Text())
-		}
 	}
 	if before, after := byName["state-before"].Text(), byName["state-after"].Text(); before != after {
 		t.Errorf("the tests left the machine as\n%s\nit was\n%s", after, before)
@@ -144,6 +141,9 @@ func report(m Mode, sections []Section) []byte {
 	fmt.Fprintf(&b, "Root tests in an emulated machine, mode %s.\n", m.Name)
 	fmt.Fprintf(&b, "%s; qemu -accel tcg,thread=multi.\n", time.Now().Format(time.DateOnly))
 	left := exemptions(m)
+	if m.Systemd {
+		fmt.Fprintf(&b, "Of %s only the tests in files named systemd*.\n", strings.Join(apart, ", "))
+	}
 	for _, name := range slices.Sorted(maps.Keys(left)) {
 		fmt.Fprintf(&b, "Not for this mode: %s %s.\n", name, left[name])
 	}

@@ -22,16 +22,16 @@ var packages = []string{
 	"internal/host", "internal/cgroup", "internal/cgroup/conformance", "internal/knob", "internal/testhost", "internal/apply", "internal/control",
 }
 
-// onSystemd are packages whose tests are about systemd.
-var onSystemd = []string{"internal/systemd/conformance"}
+// onSystemd are packages whose tests are about systemd, too.
+var onSystemd = []string{"internal/systemd/conformance", "test/script"}
+
+// apart are the packages of which only the files about systemd count where that is PID 1: their other tests are about groups
+// that are made without it.
+var apart = []string{"internal/apply", "internal/control", "test/script"}
 
 // exempt are the tests, or whole packages, that are about what a mode does not have, with the reason. A mode is named whole, or
-// by what it has in common with others: its cgroups, whether PID 1 is systemd, its release.
+// by what it has in common with others: its cgroups, its release.
 var exempt = map[string]map[string]string{
-	"systemd": {
-		"internal/apply":   "changes the host through the verbs, which refuse one with systemd so far",
-		"internal/control": "changes the host through the verbs, which refuse one with systemd so far",
-	},
 	"unified": {
 		"internal/knob.TestSplitOnTheKernel":              "is about the checks between directories that only v1's cpu controller makes",
 		"internal/apply.TestKilledAtEveryStepOnTheKernel": "runs plans of v1 files written by hand; control's TestKillAfterEveryStepThenRollback walks through a v2 one",
@@ -46,9 +46,6 @@ var exempt = map[string]map[string]string{
 // exemptions gives what is left out of a mode.
 func exemptions(m Mode) map[string]string {
 	traits := []string{m.Name, m.Release}
-	if m.Systemd {
-		traits = append(traits, "systemd")
-	}
 	switch {
 	case m.Cgroups == "unified":
 		traits = append(traits, "unified")
@@ -169,7 +166,8 @@ func rootTests(t *testing.T, m Mode, pkg string) []string {
 	must(t, err)
 	var tests []string
 	for _, name := range files {
-		if !m.Systemd && strings.HasPrefix(filepath.Base(name), "systemd") {
+		about := strings.HasPrefix(filepath.Base(name), "systemd")
+		if about && !m.Systemd || !about && m.Systemd && *pkgs == "" && slices.Contains(apart, pkg) {
 			continue
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
