@@ -51,11 +51,13 @@ type fileChange struct {
 	before, after []byte
 }
 
+func (c fileChange) same() bool {
+	return (c.before == nil) == (c.after == nil) && string(c.before) == string(c.after)
+}
+
 // changeFiles makes the changes and reloads, or puts everything back.
 func (m *Manager) changeFiles(ctx context.Context, op string, changes []fileChange) error {
-	changes = slices.DeleteFunc(changes, func(c fileChange) bool {
-		return (c.before == nil) == (c.after == nil) && string(c.before) == string(c.after)
-	})
+	changes = slices.DeleteFunc(changes, fileChange.same)
 	if len(changes) == 0 {
 		return nil
 	}
@@ -118,16 +120,46 @@ func globEscape(name string) string { return strings.ReplaceAll(name, `\`, `\\`)
 // RestoreOverrides makes a unit's overrides be these and no others, and reloads: the way back from SetProperties that
 // leaves no file behind. Setting a property to "no limit" leaves its file (measured on 252), and `systemctl revert` takes
 // an administrator's own drop-ins too.
+//
+// A reload of 257 leaves the kernel's files as they are until some property of the unit is set, and then writes all of them
+// (measured; 252 writes them at the reload). So an accounting switch is set to what it is already, and its file taken away again.
 func (m *Manager) RestoreOverrides(ctx context.Context, unit string, want []Override) error {
-	now, err := m.Overrides(unit)
+	changed, err := m.restore(ctx, unit, want)
+	if err != nil || !changed || !m.version.AtLeast(lazyReloadSince) {
+		return err
+	}
+	u, err := m.Unit(ctx, unit)
 	if err != nil {
 		return err
+	}
+	if on, known := u.Properties[nudge].(bool); known && u.Active() {
+		if err := m.SetProperties(ctx, unit, Runtime, Property{nudge, on}); err != nil {
+			return err
+		}
+		_, err = m.restore(ctx, unit, want)
+	}
+	return err
+}
+
+const (
+	// lazyReloadSince is the first release that may leave limits unwritten at a reload: 252 does not, 257 does, and between
+	// them nobody has looked. What is done about it harms no release.
+	lazyReloadSince = 253
+	// nudge is a property that every unit with a directory has, and whose setting to what it is changes nothing.
+	nudge = "TasksAccounting"
+)
+
+// restore makes the files be these and reloads. Changed says that they were others.
+func (m *Manager) restore(ctx context.Context, unit string, want []Override) (changed bool, err error) {
+	now, err := m.Overrides(unit)
+	if err != nil {
+		return false, err
 	}
 	var changes []fileChange
 	for _, o := range want {
 		dir, name := filepath.Split(o.Path)
 		if !slices.ContainsFunc(controlDirs, func(c string) bool { return filepath.Join(c, unit+".d")+"/" == dir }) || !strings.HasSuffix(name, ".conf") {
-			return &Error{Op: "restore overrides of", Unit: unit, Kind: ErrInvalid, Cause: fmt.Errorf("%q is no override of it", o.Path)}
+			return false, &Error{Op: "restore overrides of", Unit: unit, Kind: ErrInvalid, Cause: fmt.Errorf("%q is no override of it", o.Path)}
 		}
 		c := fileChange{path: filepath.Join("/", m.options.Root, o.Path), after: append([]byte{}, o.Text...)}
 		for _, n := range now {
@@ -142,7 +174,8 @@ func (m *Manager) RestoreOverrides(ctx context.Context, unit string, want []Over
 			changes = append(changes, fileChange{filepath.Join("/", m.options.Root, n.Path), append([]byte{}, n.Text...), nil})
 		}
 	}
-	return m.changeFiles(ctx, "restore overrides of "+unit, changes)
+	changed = slices.ContainsFunc(changes, func(c fileChange) bool { return !c.same() })
+	return changed, m.changeFiles(ctx, "restore overrides of "+unit, changes)
 }
 
 // dropIn gives the path and the text of a drop-in, nil for one that goes.

@@ -195,13 +195,13 @@ func overridesGo(b *bench) {
 		b.Errorf("overrides %v: no limit is a file too", now)
 	}
 	b.must(b.RestoreOverrides(b.ctx, name, original))
-	b.reloaded(name, b.noLimit(), "67108864")
+	b.holds(b.unit(name).ControlGroup, b.memory(), "67108864")
 	b.must(b.RestoreOverrides(b.ctx, name, nil))
 	now, err = b.Overrides(name)
 	if b.must(err); len(now) > 0 || len(b.unit(name).DropInPaths) > 0 {
 		b.Errorf("overrides %v, drop-ins %v", now, b.unit(name).DropInPaths)
 	}
-	b.reloaded(name, "67108864", b.noLimit())
+	b.holds(b.unit(name).ControlGroup, b.memory(), b.noLimit())
 }
 
 func watch(b *bench) {

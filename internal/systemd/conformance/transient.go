@@ -38,7 +38,7 @@ func aSlice(b *bench) {
 		b.Errorf("overrides %v", overrides)
 	}
 	b.must(b.RestoreOverrides(b.ctx, name, nil))
-	b.reloaded(name, "67108864", "134217728") // what it was started with
+	b.holds(dir, b.memory(), "134217728") // what it was started with
 	b.must(b.Stop(b.ctx, name))
 	b.until("the slice's directory is gone", func() bool { _, err := b.Host.Read(dir, b.memory()); return err != nil })
 	b.until("the slice is forgotten", func() bool { return b.unit(name).FragmentPath == "" })
