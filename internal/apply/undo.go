@@ -16,20 +16,27 @@ import (
 )
 
 // Recover undoes the transaction that a crash cut off; done is false when there is none. A
-// transaction of an earlier boot is closed without touching the host: what it changed went with that
-// boot. A crash in here is recovered from by calling it again.
+// transaction of an earlier boot is closed with what it changed left alone, which went with that boot, but for what systemd
+// keeps in files. A crash in here is recovered from by calling it again.
 func (r *Runner) Recover(ctx context.Context) (result Result, done bool, err error) {
 	t, pending := r.Journal.Pending()
 	if !pending {
 		return Result{}, false, nil
 	}
 	result.Txn = t.ID
+	changes := t.Changes
 	if t.Boot != r.Boot {
+		// What systemd was told outlives a boot, and nothing else does.
+		changes = slices.DeleteFunc(slices.Clone(changes), func(c journal.Change) bool {
+			return c.Op != journal.OpKeep && c.Op != journal.OpRevert && c.Op != journal.OpDropIn
+		})
+	}
+	if t.Boot != r.Boot && len(changes) == 0 {
 		err := r.close(t, &result, journal.Undone, journal.CutOff+"the host has been booted since, so nothing was left to undo")
 		return result, err == nil, err
 	}
 	u := undoing{Runner: r, txn: *t, ctx: ctx}
-	left, errs := u.all(t.Changes)
+	left, errs := u.all(changes)
 	result.Steps = u.undone
 	if err := ctx.Err(); err != nil {
 		return result, false, fmt.Errorf("undo interrupted %s: %w", t.Verb, context.Cause(ctx))

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"bulkhead/internal/cgroup"
@@ -132,6 +134,15 @@ func (n *run) revert(s plan.Step) error {
 	if s.Kept != nil {
 		want = s.Kept.Overrides
 	}
+	if len(s.Settings) > 0 {
+		now, err := n.UnitFiles.Overrides(s.Unit)
+		if err != nil {
+			return err
+		}
+		isOne := func(o systemd.Override) bool { return slices.Contains(s.Settings, o.Setting()) }
+		others := slices.DeleteFunc(now, isOne)
+		want = slices.Concat(others, slices.DeleteFunc(slices.Clone(want), func(o systemd.Override) bool { return !isOne(o) }))
+	}
 	return n.UnitFiles.RestoreOverrides(n.ctx, s.Unit, want)
 }
 
@@ -170,7 +181,11 @@ func (u *undoing) unrevert(c journal.Change) error {
 		return fmt.Errorf("undo the revert of %s: %w", c.Unit, errNoSystemd)
 	}
 	u.undone++
-	return u.UnitFiles.RestoreOverrides(u.undoContext(), c.Unit, c.Overrides)
+	want := c.Overrides
+	if u.txn.Boot != u.Boot { // those of /run went with their boot
+		want = slices.DeleteFunc(slices.Clone(want), func(o systemd.Override) bool { return strings.HasPrefix(o.Path, "/run/") })
+	}
+	return u.UnitFiles.RestoreOverrides(u.undoContext(), c.Unit, want)
 }
 
 func (u *undoing) undropIn(c journal.Change) error {

@@ -115,7 +115,8 @@ type Controller struct {
 	opened    *cgroup.Tree
 	mounted   []host.Hierarchy
 	root      string // of the host, as Options.Root
-	systemd   *systemd.Manager
+	bus       sync.Mutex
+	systemd   *systemd.Manager // guarded by bus
 	// known and lastLook belong to the agent's looks.
 	known    *host.Facts
 	memory   memory
@@ -160,12 +161,12 @@ func Open(o Options) (*Controller, error) {
 
 // Close lets go of the state directory.
 func (c *Controller) Close() error {
-	c.mu.Lock()
+	c.bus.Lock()
 	if c.systemd != nil {
 		c.systemd.Close()
 		c.systemd = nil
 	}
-	c.mu.Unlock()
+	c.bus.Unlock()
 	if c.Store == nil {
 		return nil
 	}

@@ -9,8 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 )
 
@@ -184,6 +186,7 @@ func (c *Controller) thawGroups(f *host.Facts, s *state, r Request, reply *Reply
 	were := wereFrozen(s.freezes, r.Groups)
 	for _, root := range c.roots(f, s) {
 		v := &View{Facts: f, Tree: c.tree(f), Policy: &policy.Policy{Host: policy.HostPart{Root: root}}}
+		v.Layout = plan.NewLayout(f, v.Policy.Host, nil, nil)
 		if err := c.wake(v, r, r.Groups, stay); err != nil {
 			return err
 		}
@@ -263,8 +266,13 @@ func (c *Controller) mayLeave(f *host.Facts, s *state, procs ...host.Process) er
 			if !inPlace(f, h) && (h.Version != 1 || !h.Has("freezer")) {
 				continue
 			}
-			root, group, _ := strings.Cut(strings.TrimPrefix(at, "/"), "/")
-			if !slices.Contains(roots, root) {
+			group, ours := "", false
+			for _, root := range roots {
+				if g, in := plan.NewLayout(f, policy.HostPart{Root: root}, nil, nil).Group(cgroup.Dir{Hierarchy: hierarchy, Path: at}); in {
+					group, ours = g, true
+				}
+			}
+			if !ours {
 				continue
 			}
 			var frozen *Error

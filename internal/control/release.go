@@ -158,6 +158,10 @@ func (c *Controller) releaseOne(ctx context.Context, v *View, s *state, groups [
 	}
 	var part Reply
 	err := c.run(ctx, v, r, 0, &part)
+	if v.Systemd != nil && v.Systemd.Mute && !r.DryRun {
+		part.Notes = append(part.Notes, fmt.Sprintf("limits are lifted in the kernel's files only, because systemd could not be asked: %v", v.unasked))
+		part.leftOut = append(part.leftOut, plan.Step{Op: plan.OpRevert, Reason: "systemd could not be asked"})
+	}
 	reply.Root = part.Root
 	reply.Plan.Steps = append(reply.Plan.Steps, part.Plan.Steps...)
 	reply.Plan.Notes = append(reply.Plan.Notes, part.Plan.Notes...)
@@ -290,7 +294,9 @@ func (c *Controller) releaseView(f *host.Facts, s *state, root string, groups []
 		return nil, "", fail(CodeFailed, "", "read the process table: %w", err)
 	}
 	v.Observed.Processes = procs
-	c.observeUnits(v)
+	if c.observeUnits(v); f.Systemd && v.Systemd == nil {
+		v.Systemd = c.muteUnits()
+	}
 	v.Layout = plan.NewLayout(f, v.Policy.Host, nil, v.Systemd)
 	if err := c.observe(v, false); err != nil {
 		return nil, "", err

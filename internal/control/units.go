@@ -26,8 +26,8 @@ func (c *Controller) manager(f *host.Facts) (*systemd.Manager, error) {
 	if !f.Systemd {
 		return nil, nil //nolint:nilnil // there is none to connect to
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.bus.Lock() // not mu: a systemd that hangs must not hold up who does not ask it
+	defer c.bus.Unlock()
 	if c.systemd == nil {
 		m, err := systemd.Connect(context.Background(), systemd.Options{Root: c.root})
 		if err != nil {
@@ -64,6 +64,12 @@ func (c *Controller) observeUnits(v *View) {
 			v.unasked = err
 			return
 		}
+		for unit, k := range s.Kept {
+			if k.Boot != v.Facts.BootID { // what was in /run went with its boot
+				k.Overrides = slices.DeleteFunc(k.Overrides, func(o systemd.Override) bool { return strings.HasPrefix(o.Path, "/run/") })
+				s.Kept[unit] = k
+			}
+		}
 	}
 	dropIns, err := m.DropIns()
 	if err != nil {
@@ -77,14 +83,27 @@ func (c *Controller) observeUnits(v *View) {
 			}
 		}
 	}
-	s.Main = mainProcesses(v, s, m)
+	if s.Main, err = mainProcesses(v, s, m); err != nil {
+		v.unasked = err
+		return
+	}
 	s.Set = c.settingsOf(s, m)
 	v.Systemd = s
 }
 
+// muteUnits is what can be known without systemd: the record of the units that bulkhead has set properties of.
+func (c *Controller) muteUnits() *plan.Systemd {
+	s := &plan.Systemd{Mute: true, Kept: map[string]plan.Kept{}}
+	if _, err := c.Store.Load(docUnits, &s.Kept); err != nil {
+		c.Log.Warn("releasing without the record of units", "err", err)
+		s.Kept = map[string]plan.Kept{}
+	}
+	return s
+}
+
 // mainProcesses asks for the main process of each service that a group which takes processes out of units claims in
 // part.
-func mainProcesses(v *View, s *plan.Systemd, m *systemd.Manager) map[string]int {
+func mainProcesses(v *View, s *plan.Systemd, m *systemd.Manager) (map[string]int, error) {
 	mains := map[string]int{}
 	takes := map[string]bool{}
 	for _, g := range v.Classified.Groups {
@@ -96,12 +115,13 @@ func mainProcesses(v *View, s *plan.Systemd, m *systemd.Manager) map[string]int 
 		if _, done := mains[unit]; !ok || done || !takes[p.Group] && p.By != classify.ByPin || s.Governed[dir].Group == p.Group {
 			continue
 		}
-		mains[unit] = 0
-		if u, err := m.Unit(context.Background(), unit); err == nil {
-			mains[unit] = u.MainPID
+		u, err := m.Unit(context.Background(), unit)
+		if err != nil {
+			return nil, err
 		}
+		mains[unit] = u.MainPID
 	}
-	return mains
+	return mains, nil
 }
 
 // settingsOf lists, for each unit that bulkhead has set properties of, the names of those properties.
@@ -115,7 +135,7 @@ func (c *Controller) settingsOf(s *plan.Systemd, m *systemd.Manager) map[string]
 		}
 		for _, o := range now {
 			if !slices.ContainsFunc(k.Overrides, func(was systemd.Override) bool { return was.Path == o.Path }) {
-				set[unit] = append(set[unit], strings.TrimSuffix(strings.TrimPrefix(path.Base(o.Path), "50-"), ".conf"))
+				set[unit] = append(set[unit], o.Setting())
 			}
 		}
 	}
@@ -124,7 +144,7 @@ func (c *Controller) settingsOf(s *plan.Systemd, m *systemd.Manager) map[string]
 
 // keepUnits writes down what systemd has been told of the units that a plan is about to change first.
 func (c *Controller) keepUnits(v *View) error {
-	if v.Systemd == nil || c.scratch != nil {
+	if v.Systemd == nil || v.Systemd.Mute || c.scratch != nil {
 		return nil
 	}
 	kept := map[string]plan.Kept{}
@@ -145,6 +165,7 @@ func (c *Controller) keepUnits(v *View) error {
 			if k.Overrides, err = m.Overrides(s.Unit); err != nil {
 				return err
 			}
+			k.Boot = v.Facts.BootID
 		}
 		if !known || k.Group != s.Group || k.Dir != s.Dir.Path {
 			k.Group, k.Dir, changed = s.Group, s.Dir.Path, true

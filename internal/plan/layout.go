@@ -91,7 +91,7 @@ func newLayout(f *host.Facts, root string, t *forest, s *Systemd) Layout {
 // know takes in what is known of systemd, which may be nothing.
 func (l *Layout) know(f *host.Facts, s *Systemd) {
 	if s != nil {
-		l.systemd, l.answers = *s, true
+		l.systemd, l.answers = *s, !s.Mute
 		for unit, k := range s.Kept { // one that the policy no longer has, too
 			if systemd.TypeOf(unit) == "slice" {
 				l.slices[k.Dir] = k.Group

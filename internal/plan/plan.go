@@ -35,7 +35,7 @@ func Make(in Input) Plan {
 	if in.Release != nil {
 		return MakeRelease(in)
 	}
-	if in.Facts.Systemd && in.Systemd == nil {
+	if in.Facts.Systemd && (in.Systemd == nil || in.Systemd.Mute) {
 		return Plan{Refusals: []Refusal{systemdRefusal()}}
 	}
 	p := newPlanner(&in)
@@ -120,7 +120,6 @@ type planner struct {
 	foreign    []cgroup.Dir
 	held       map[string]int64
 	dropped    map[cgroup.Dir][]string // controllers that steps so far take away from the children
-	reverted   map[cgroup.Dir]bool     // directories of units of which systemd has been told to forget everything
 	written    map[cgroup.File]string  // what the writes so far have put there
 
 	steps    []Step
@@ -146,7 +145,6 @@ func newPlanner(in *Input) *planner {
 		isObsolete: make(map[cgroup.Dir]bool),
 		dropped:    make(map[cgroup.Dir][]string),
 		written:    make(map[cgroup.File]string),
-		reverted:   make(map[cgroup.Dir]bool),
 	}
 	p.knowProcesses()
 	p.knowDirs()
@@ -203,7 +201,7 @@ func (p *planner) knowDirs() {
 	}
 	for _, h := range p.in.Facts.Hierarchies {
 		for _, dir := range p.ours[h.ID] {
-			if !p.d.layout.Holds(dir) && !p.holdsKept(dir) && !p.d.layout.Theirs(dir) {
+			if !p.d.layout.Holds(dir) && !p.holdsKept(dir) && !p.d.layout.Theirs(dir) && !p.awaited(dir) {
 				p.obsolete = append(p.obsolete, dir)
 				p.isObsolete[dir] = true
 			}

@@ -200,6 +200,10 @@ func (r *releaser) leaveUnits() {
 	if r.in.Systemd == nil {
 		return
 	}
+	if r.in.Systemd.Mute {
+		r.liftUnits()
+		return
+	}
 	r.revertUnits(func(_ string, k Kept) bool { return r.covers(k.Group) }, whyReleased)
 	units := make([]string, 0, len(r.in.Systemd.Adopted))
 	for unit, slice := range r.in.Systemd.Adopted {

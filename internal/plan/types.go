@@ -149,6 +149,8 @@ type Step struct {
 	Set   []systemd.Assignment `json:"set,omitempty"`
 	Unset []systemd.Assignment `json:"unset,omitempty"`
 	Kept  *Kept                `json:"kept,omitempty"` // OpRevert
+	// Settings are, of OpRevert, those that go back to what Kept has of them; none is all.
+	Settings []string `json:"settings,omitempty"`
 	// Restore is what the undo of this step has to write once the step itself is taken back: what a
 	// removed directory held, or what its children held in the files of a controller taken away.
 	Restore []Restore `json:"restore,omitempty"`

@@ -18,9 +18,12 @@ import (
 // Systemd is what a plan has to know of the systemd that owns the host's cgroup tree.
 type Systemd struct {
 	Version systemd.Version
+	// Mute: it does not answer. Then there are only its files and the kernel's, and nothing but a release is planned.
+	Mute bool
 	// Governed are the units whose own properties carry a group's limits, by their directory.
 	Governed map[string]Governed
-	// Main is the main process of each service that a group claims a part of, by unit; it is never moved.
+	// Main is the main process of each service that a group claims a part of, by unit; it is never moved. As long as it is
+	// not known, while the service starts, nobody is taken out.
 	Main map[string]int
 	// Keepers are the directories of keepers whose process lives.
 	Keepers map[string]bool
@@ -50,6 +53,7 @@ type Governed struct {
 type Kept struct {
 	Group     string             `json:"group"` // whose limits it carries
 	Dir       string             `json:"dir"`   // its directory below a hierarchy's mount
+	Boot      string             `json:"boot"`  // in which it was written down
 	Overrides []systemd.Override `json:"overrides,omitempty"`
 }
 
@@ -107,12 +111,20 @@ func isKeeper(root, unit string) bool {
 	return ok && group != RootGroup && systemd.TypeOf(unit) == "service"
 }
 
-// Govern finds the units that one group claims: every process of theirs belongs to it, or to groups below it. Of a
-// unit that several claim, or one claims in part, only those processes are moved whose group says from_unit.
+// Govern finds the units that one group claims: all that its processes descend from there belongs to it, or to groups
+// below it. What these start is the unit's too, whoever else claims it or nobody: a database runs commands of its own. Of a unit
+// that several claim, or one claims in part, only those processes are moved whose group says from_unit.
 func Govern(root string, classified classify.Result, processes []host.Process) map[string]Governed {
 	group := make(map[host.ProcID]string, len(classified.Placements))
-	for _, p := range classified.Placements {
+	for i := range classified.Placements {
+		p := &classified.Placements[i]
 		group[p.Process.ProcID] = p.Group
+	}
+	dirs := make(map[int]string, len(processes))
+	for i := range processes {
+		if dir, _, ok := UnitDir(root, &processes[i]); ok && !gone(&processes[i]) {
+			dirs[processes[i].PID] = dir
+		}
 	}
 	type claim struct {
 		unit, group string
@@ -121,18 +133,13 @@ func Govern(root string, classified classify.Result, processes []host.Process) m
 	claims := map[string]*claim{}
 	for i := range processes {
 		p := &processes[i]
-		dir, unit, ok := UnitDir(root, p)
-		if !ok || gone(p) {
-			continue
+		dir, mine := dirs[p.PID], group[p.ProcID]
+		if dir == "" || dirs[p.PPID] == dir && p.PPID != p.PID {
+			continue // in none, or started by one in it
 		}
-		mine, claimed := group[p.ProcID]
-		c := claims[dir]
-		switch {
-		case c == nil:
-			claims[dir] = &claim{unit, mine, !claimed}
-		case !claimed:
-			c.torn = true
-		case !c.torn:
+		if c := claims[dir]; c == nil {
+			claims[dir] = &claim{path.Base(dir), mine, mine == ""}
+		} else if !c.torn {
 			c.group = common(c.group, mine)
 			c.torn = c.group == RootGroup
 		}
@@ -380,7 +387,8 @@ func (l Layout) staysInUnit(p *host.Process, group string) bool {
 	if systemd.TypeOf(unit) == "scope" {
 		return false // nobody but its processes holds a scope together
 	}
-	return !l.fromUnit[group] && !l.systemd.Pinned[p.ProcID] || l.systemd.Main[unit] == p.PID
+	main := l.systemd.Main[unit]
+	return !l.fromUnit[group] && !l.systemd.Pinned[p.ProcID] || main == 0 || main == p.PID
 }
 
 // Stuck says which unit keeps a process out of its group, "" for none: it is its main process, or a part of a service

@@ -88,6 +88,8 @@ func TestGovern(t *testing.T) {
 	}{
 		"all of one group":             {[]string{"a", "a"}, "a"},
 		"one belongs to nobody":        {[]string{"a", ""}, ""},
+		"what it started itself":       {[]string{"a", "<"}, "a"},
+		"another group's, started so":  {[]string{"a", "<b"}, "a"},
 		"the first belongs to nobody":  {[]string{"", "a"}, ""},
 		"a group and one below it":     {[]string{"a", "a/x"}, "a"},
 		"two below one":                {[]string{"a/x", "a/y"}, "a"},
@@ -99,6 +101,9 @@ func TestGovern(t *testing.T) {
 			in := input(f)
 			for i, g := range test.groups {
 				p := inUnit(10+i, "mysqld", dir, f)
+				if under, ok := strings.CutPrefix(g, "<"); ok {
+					p.PPID, g = 10, under
+				}
 				if g == "" {
 					in.Observed.Processes = append(in.Observed.Processes, p)
 				} else {
@@ -280,6 +285,30 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
+// A slice in which an adopted unit is about to start is not taken from under it, though its group's instance is not there yet.
+func TestSliceOfAWaitingUnitStays(t *testing.T) {
+	f := systemdHosts["unified"]()
+	in := input(f, group("b", settings("group", "tasks", policy.Count(9))))
+	in.asked(252)
+	in.inPlaceUnderSystemd()
+	in.Observed.Dirs[cgroup.Dir{Hierarchy: "unified", Path: "/bulkhead.slice/bulkhead-mysql3306.slice"}] = map[string]string{}
+	in.Systemd.Adopted = map[string]string{"mariadb.service": "bulkhead-mysql3306.slice"}
+	wantSteps(t, Make(in))
+}
+
+// What a unit carries is recorded under the group that it carries it for now.
+func TestUnitThatChangesItsGroup(t *testing.T) {
+	f := systemdHosts["unified"]()
+	in := input(f, group("new", settings("group", "tasks", policy.Count(9))))
+	in.member(inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "new")
+	in.asked(252)
+	in.inPlaceUnderSystemd()
+	in.Systemd.Kept = map[string]Kept{"mariadb.service": {Group: "old", Dir: "/system.slice/mariadb.service"}}
+	wantSteps(t, Make(in), "keep unified:/system.slice/mariadb.service")
+	in.Systemd.Kept = map[string]Kept{"mariadb.service": {Group: "new", Dir: "/system.slice/mariadb.service"}}
+	wantSteps(t, Make(in))
+}
+
 // Until an adopted unit starts again an empty slice beside it keeps the controllers there that its limits need.
 func TestAnchorOfAnAdoptedUnit(t *testing.T) {
 	for name, anchored := range map[string]bool{"unified": true, "hybrid": false, "legacy": false} {
@@ -329,7 +358,7 @@ func TestSliceOfAnAdministratorStays(t *testing.T) {
 	}
 }
 
-// A property that was set and is asked for no more goes by having systemd forget all; the rest is set again.
+// A property that was set and is asked for no more goes back to what it was, and no other.
 func TestSettingsThatAreAskedNoMore(t *testing.T) {
 	f := systemdHosts["unified"]()
 	in := input(f, group("a", settings("group", "memory.max", policy.Bytes(1<<30))))
@@ -338,8 +367,11 @@ func TestSettingsThatAreAskedNoMore(t *testing.T) {
 	in.inPlaceUnderSystemd()
 	in.Systemd.Kept = map[string]Kept{"mariadb.service": {Group: "a", Dir: "/system.slice/mariadb.service"}}
 	in.Systemd.Set = map[string][]string{"mariadb.service": {"MemoryMax", "TasksMax"}}
-	wantSteps(t, Make(in), "keep unified:/system.slice/mariadb.service", "revert unified:/system.slice/mariadb.service",
-		"write unified:/system.slice/mariadb.service/memory.max 1073741824")
+	p := Make(in)
+	wantSteps(t, p, "revert unified:/system.slice/mariadb.service")
+	if got := p.Steps[0].Settings; !slices.Equal(got, []string{"TasksMax"}) {
+		t.Errorf("reverts %v", got)
+	}
 	in.Systemd.Set = map[string][]string{"mariadb.service": {"MemoryMax"}}
 	wantSteps(t, Make(in))
 }
@@ -383,11 +415,18 @@ func TestReleaseUnderSystemd(t *testing.T) {
 	if !slices.ContainsFunc(p.Notes, func(n Note) bool { return strings.Contains(n.Text, "mariadb.service runs in the group's slice") }) {
 		t.Errorf("nothing says what stays: %+v", p.Notes)
 	}
-	in.Systemd = nil // systemd does not answer: the kernel's files are lifted all the same
-	for _, s := range Make(in).Steps {
+	// systemd does not answer: the kernel's files are lifted all the same, those of a unit outside our tree included.
+	const db = "/system.slice/mariadb.service"
+	in.Systemd = &Systemd{Mute: true, Kept: map[string]Kept{"mariadb.service": {Group: "a", Dir: db}}}
+	in.Observed.Dirs[cgroup.Dir{Hierarchy: "unified", Path: db}] = map[string]string{"memory.max": "1073741824"}
+	p = Make(in)
+	for _, s := range p.Steps {
 		if s.Unit != "" {
 			t.Errorf("a step through systemd: %+v", s)
 		}
+	}
+	if got := brief(p); !slices.Contains(got, "write unified:"+db+"/memory.max max") || !slices.Contains(got, "write "+slice+"/memory.max max") {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -178,12 +178,28 @@ func (p *planner) setUnit(step *Step, row *knob.Row) {
 	})
 }
 
+// keptOf is the record of a unit, if there is one.
+func (s *Systemd) keptOf(unit string) (Kept, bool) {
+	if s == nil || unit == "" {
+		return Kept{}, false
+	}
+	k, known := s.Kept[unit]
+	return k, known
+}
+
 // keepUnits puts before the writes from step first on what records the units that they change.
 func (p *planner) keepUnits(first int) {
 	var keep []Step
 	for _, s := range p.steps[first:] {
-		if s.Unit != "" && p.d.layout.Theirs(s.Dir) && !slices.ContainsFunc(keep, func(k Step) bool { return k.Unit == s.Unit }) {
-			keep = append(keep, Step{Op: OpKeep, Group: s.Group, Unit: s.Unit, Dir: s.Dir, Reason: "what systemd was told of it before, for the way back"})
+		if unit := p.d.layout.Unit(s.Dir); s.Op == OpWrite && unit != "" && p.d.layout.Theirs(s.Dir) && !slices.ContainsFunc(keep, func(k Step) bool { return k.Unit == unit }) {
+			keep = append(keep, Step{Op: OpKeep, Group: s.Group, Unit: unit, Dir: s.Dir, Reason: "what systemd was told of it before, for the way back"})
+		}
+	}
+	for _, dir := range p.d.layout.dirs { // a unit that carries another group's limits now, or from another place
+		g := p.d.layout.governed[dir]
+		k, known := p.in.Systemd.keptOf(g.Unit)
+		if known && (k.Group != g.Group || k.Dir != dir.Path) && !slices.ContainsFunc(keep, func(s Step) bool { return s.Unit == g.Unit }) {
+			keep = append(keep, Step{Op: OpKeep, Group: g.Group, Unit: g.Unit, Dir: dir, Reason: "it carries the limits of this group now"})
 		}
 	}
 	p.steps = slices.Insert(p.steps, first, keep...)
@@ -199,8 +215,8 @@ func (p *planner) wakeKeeper(dir cgroup.Dir) {
 		Reason: "the process that keeps the directory has ended"})
 }
 
-// dropSettings gives units that a group claims back what they had before, where a property is set of them that the group
-// asks for no more: what is still asked for is set again right after.
+// dropSettings gives units that a group claims back what they had before of those settings that the group asks for no
+// more. The others stay as they are all the while: a memory limit that came back for a moment could kill.
 func (p *planner) dropSettings() {
 	if p.in.Systemd == nil {
 		return
@@ -228,13 +244,8 @@ func (p *planner) dropSettings() {
 		if !there || len(extra) == 0 {
 			continue
 		}
-		p.steps = append(p.steps, Step{Op: OpRevert, Group: k.Group, Unit: unit, Kept: &k, Dir: cgroup.Dir{Hierarchy: p.tracker(), Path: k.Dir},
-			Reason: strings.Join(extra, ", ") + " is no longer asked for; what is comes again right after"})
-		for _, dir := range p.d.layout.dirs {
-			if p.d.layout.Unit(dir) == unit && p.d.layout.Theirs(dir) {
-				p.reverted[dir] = true
-			}
-		}
+		p.steps = append(p.steps, Step{Op: OpRevert, Group: k.Group, Unit: unit, Kept: &k, Settings: extra, Dir: cgroup.Dir{Hierarchy: p.tracker(), Path: k.Dir},
+			Reason: strings.Join(extra, ", ") + " is no longer asked for"})
 	}
 }
 
@@ -333,6 +344,23 @@ func (l Layout) sliceName(group string) (string, bool) {
 	return "", false
 }
 
+// awaited says whether a unit that is adopted starts, or waits to start, in the slice of a group whose instance is not there
+// yet: at boot systemd has made the slice already.
+func (p *planner) awaited(dir cgroup.Dir) bool {
+	unit := p.d.layout.Unit(dir)
+	if p.in.Systemd == nil || !strings.HasSuffix(unit, ".slice") {
+		return false
+	}
+	for _, slice := range p.in.Systemd.Adopted {
+		if at, err := systemd.SliceDir(slice); err == nil {
+			if _, leads := below(dir.Path, at); leads {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // isForsaken says whether a unit that bulkhead has set properties of belongs to no group any more. One that does not
 // run keeps them for its next start.
 func (p *planner) isForsaken(unit string, k Kept) bool {
@@ -345,6 +373,11 @@ func (p *planner) isForsaken(unit string, k Kept) bool {
 	for _, g := range p.d.layout.governed {
 		if g.Unit == unit {
 			return false
+		}
+	}
+	for i := range p.table {
+		if at, _, ok := UnitDir(p.in.Host.Root, &p.table[i]); ok && at == k.Dir && p.placed[p.table[i].ProcID].group == k.Group {
+			return false // a part of it is the group's still
 		}
 	}
 	return p.runsElsewhere(unit)

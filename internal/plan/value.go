@@ -68,11 +68,7 @@ func (p *planner) emit(dirs func(func(int, cgroup.Dir) bool), changes map[cgroup
 func (p *planner) changes(dir cgroup.Dir) []knob.Change {
 	var changes []knob.Change
 	for _, v := range p.d.values[dir] {
-		from := p.now(dir, v)
-		if p.reverted[dir] && p.byProperty(dir, v.row) {
-			from = v.row.Default
-		}
-		changes = append(changes, knob.Change{Row: v.row, On: v.on, From: from, To: v.text})
+		changes = append(changes, knob.Change{Row: v.row, On: v.on, From: p.now(dir, v), To: v.text})
 	}
 	if p.d.layout.Theirs(dir) {
 		return changes

@@ -105,7 +105,8 @@ func (m *Manager) Stop(ctx context.Context, unit string) error {
 	})
 }
 
-// runningIn lists the active units that lie in a slice.
+// runningIn lists the units that lie in a slice and are active, or about to be: stopping the slice would take their start
+// out of the queue.
 func (m *Manager) runningIn(ctx context.Context, slice string) ([]string, error) {
 	u, err := m.Unit(ctx, slice)
 	if err != nil {
@@ -117,7 +118,7 @@ func (m *Manager) runningIn(ctx context.Context, slice string) ([]string, error)
 	}
 	var busy []string
 	for _, s := range all {
-		if slices.Contains(u.RequiredBy, s.Name) && s.ActiveState != "inactive" && s.ActiveState != "failed" {
+		if slices.Contains(u.RequiredBy, s.Name) && (s.ActiveState != "inactive" && s.ActiveState != "failed" || s.Job != "") {
 			busy = append(busy, s.Name)
 		}
 	}

@@ -92,6 +92,11 @@ type Override struct {
 	Text []byte `json:"text"`
 }
 
+// Setting is the one that the file holds: "MemoryHigh".
+func (o Override) Setting() string {
+	return strings.TrimSuffix(strings.TrimPrefix(filepath.Base(o.Path), "50-"), ".conf")
+}
+
 // Overrides lists those files of a unit. Read before the first SetProperties they are the original.
 func (m *Manager) Overrides(unit string) ([]Override, error) {
 	if err := CheckName(unit); err != nil {
