@@ -29,9 +29,19 @@ func TestSystemd(t *testing.T) {
 	each(t, "systemd", func(t *testing.T, file string) {
 		s := &site{t: t, root: testhost.Root(t), tree: testhost.Tree(t), snapshots: map[string]string{}}
 		run(t, file, s.root, map[string]func(*testscript.TestScript, bool, []string){
-			"spawn": s.spawn, "agent": s.agent, "unit": s.unit, "main": s.main, "units": s.units, "state": s.state, "same": s.sameState,
+			"spawn": s.spawn, "agent": s.agent, "unit": s.unit, "main": s.main, "units": s.units, "state": s.state, "same": s.sameState, "postgresql": postgresql,
 		})
 	})
+}
+
+// postgresql makes $POSTGRESQL the unit of the one cluster there is: each release of Debian has another.
+func postgresql(ts *testscript.TestScript, _ bool, _ []string) {
+	out, err := exec.Command("systemctl", "list-units", "--plain", "--no-legend", "--no-pager", "postgresql@*.service").Output()
+	if fields := strings.Fields(string(out)); err == nil && len(fields) > 0 {
+		ts.Setenv("POSTGRESQL", fields[0])
+		return
+	}
+	ts.Fatalf("no PostgreSQL runs as a service: %v\n%s", err, out)
 }
 
 // unit waits until the kernel holds a value in the directory of a unit, in the file of v1 or of v2:
