@@ -253,10 +253,22 @@ func TestUnitGetsItsOwnLimitBack(t *testing.T) {
 	s.apply(group("memory: {max: 96MiB}"))
 	s.reads("asked no more", dir, "pids.max", "pids.max", "321")
 	s.reads("still asked", dir, "memory.limit_in_bytes", "memory.max", "100663296")
+	// What somebody else sets of it meanwhile is theirs.
+	theirs := systemd.Property{Name: "MemoryHigh", Value: uint64(80 << 20)}
+	if err := s.systemd.SetProperties(t.Context(), unit, systemd.Persistent, theirs); err != nil {
+		t.Fatal(err)
+	}
+	s.full()
+	if overrides, err := s.systemd.Overrides(unit); err != nil || !slices.ContainsFunc(overrides, func(o systemd.Override) bool { return o.Setting() == theirs.Name }) {
+		t.Errorf("their property is gone: %v, %v", overrides, err)
+	}
 	s.apply("groups:\n  other: {match: [{exe: /nowhere}], tasks: 9}\n")
 	s.reads("claimed by nobody", dir, "memory.limit_in_bytes", "memory.max", "max")
-	if overrides, err := s.systemd.Overrides(unit); err != nil || len(overrides) > 0 {
-		t.Errorf("overrides %v, %v", overrides, err)
+	if overrides, err := s.systemd.Overrides(unit); err != nil || len(overrides) != 1 || overrides[0].Setting() != theirs.Name {
+		t.Errorf("overrides %v, %v; only theirs is to stay", overrides, err)
+	}
+	if err := s.systemd.RestoreOverrides(t.Context(), unit, nil); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -134,12 +134,26 @@ func (c *Controller) settingsOf(s *plan.Systemd, m *systemd.Manager) map[string]
 			continue
 		}
 		for _, o := range now {
-			if !slices.ContainsFunc(k.Overrides, func(was systemd.Override) bool { return was.Path == o.Path }) {
+			same := func(was systemd.Override) bool { return was.Path == o.Path && string(was.Text) == string(o.Text) }
+			if slices.Contains(k.Ours, o.Setting()) && !slices.ContainsFunc(k.Overrides, same) {
 				set[unit] = append(set[unit], o.Setting())
 			}
 		}
 	}
 	return set
+}
+
+// settings are those that a plan sets, by unit, as unit files name them.
+func settings(p plan.Plan) map[string][]string {
+	all := map[string][]string{}
+	for _, s := range p.Steps {
+		for _, a := range s.Set {
+			if row, ok := systemd.RowOf(a.Name); ok && !slices.Contains(all[s.Unit], row.Setting) {
+				all[s.Unit] = append(all[s.Unit], row.Setting)
+			}
+		}
+	}
+	return all
 }
 
 // keepUnits writes down what systemd has been told of the units that a plan is about to change first.
@@ -156,6 +170,7 @@ func (c *Controller) keepUnits(v *View) error {
 		return err
 	}
 	changed := false
+	ours := settings(v.Plan)
 	for _, s := range v.Plan.Steps {
 		if s.Op != plan.OpKeep {
 			continue
@@ -167,8 +182,9 @@ func (c *Controller) keepUnits(v *View) error {
 			}
 			k.Boot = v.Facts.BootID
 		}
-		if !known || k.Group != s.Group || k.Dir != s.Dir.Path {
-			k.Group, k.Dir, changed = s.Group, s.Dir.Path, true
+		more := slices.DeleteFunc(ours[s.Unit], func(name string) bool { return slices.Contains(k.Ours, name) })
+		if !known || k.Group != s.Group || k.Dir != s.Dir.Path || len(more) > 0 {
+			k.Group, k.Dir, k.Ours, changed = s.Group, s.Dir.Path, append(k.Ours, more...), true
 			kept[s.Unit] = k
 		}
 	}

@@ -55,6 +55,7 @@ type Kept struct {
 	Dir       string             `json:"dir"`   // its directory below a hierarchy's mount
 	Boot      string             `json:"boot"`  // in which it was written down
 	Overrides []systemd.Override `json:"overrides,omitempty"`
+	Ours      []string           `json:"ours,omitempty"` // the settings that bulkhead has ever set of it: "MemoryMax"
 }
 
 // Members is the sub-group of a group's keeper in which its loose processes sit. systemd leaves it to us.

@@ -407,6 +407,6 @@ func (p *planner) revertUnits(which func(unit string, k Kept) bool, reason strin
 	slices.Sort(units)
 	for _, unit := range units {
 		k := p.in.Systemd.Kept[unit]
-		p.steps = append(p.steps, Step{Op: OpRevert, Group: k.Group, Unit: unit, Kept: &k, Reason: reason})
+		p.steps = append(p.steps, Step{Op: OpRevert, Group: k.Group, Unit: unit, Kept: &k, Settings: k.Ours, Reason: reason})
 	}
 }
