@@ -112,9 +112,10 @@ func isKeeper(root, unit string) bool {
 	return ok && group != RootGroup && systemd.TypeOf(unit) == "service"
 }
 
-// Govern finds the units that one group claims: all that its processes descend from there belongs to it, or to groups
-// below it. What these start is the unit's too, whoever else claims it or nobody: a database runs commands of its own. Of a unit
-// that several claim, or one claims in part, only those processes are moved whose group says from_unit.
+// Govern finds the units that one group claims: their oldest process belongs to it, and so does, or to groups below it, whatever
+// else is claimed there that no process of the unit has started. What these start is the unit's, whoever claims it, and so is what
+// nobody claims and came later: a database runs commands of its own, and systemd some beside it (ExecStartPost=). Of a unit that
+// several claim, or one claims in part, only those processes are moved whose group says from_unit.
 func Govern(root string, classified classify.Result, processes []host.Process) map[string]Governed {
 	group := make(map[host.ProcID]string, len(classified.Placements))
 	for i := range classified.Placements {
@@ -127,34 +128,49 @@ func Govern(root string, classified classify.Result, processes []host.Process) m
 			dirs[processes[i].PID] = dir
 		}
 	}
-	type claim struct {
-		unit, group string
-		torn        bool
-	}
 	claims := map[string]*claim{}
 	for i := range processes {
 		p := &processes[i]
-		dir, mine := dirs[p.PID], group[p.ProcID]
+		dir := dirs[p.PID]
 		if dir == "" || dirs[p.PPID] == dir && p.PPID != p.PID {
 			continue // in none, or started by one in it
 		}
-		if c := claims[dir]; c == nil {
-			claims[dir] = &claim{path.Base(dir), mine, mine == ""}
-		} else if !c.torn {
-			c.group = common(c.group, mine)
-			c.torn = c.group == RootGroup
+		if claims[dir] == nil {
+			claims[dir] = &claim{oldest: p.ProcID}
 		}
+		claims[dir].add(p.ProcID, group[p.ProcID])
 	}
 	governed := map[string]Governed{}
 	for dir, c := range claims {
-		if c.torn {
+		if c.torn || group[c.oldest] == "" {
 			continue
 		}
 		slice, err := groupSlice(root, c.group)
 		_, inside := below(slice, dir)
-		governed[dir] = Governed{Unit: c.unit, Group: c.group, Inside: err == nil && inside}
+		governed[dir] = Governed{Unit: path.Base(dir), Group: c.group, Inside: err == nil && inside}
 	}
 	return governed
+}
+
+// claim is what the processes of a unit tell that no other of its processes has started.
+type claim struct {
+	group  string // that holds all that are claimed
+	oldest host.ProcID
+	torn   bool // no group but the root does
+}
+
+func (c *claim) add(id host.ProcID, group string) {
+	if id.Start < c.oldest.Start || id.Start == c.oldest.Start && id.PID < c.oldest.PID {
+		c.oldest = id
+	}
+	switch {
+	case group == "" || c.torn:
+	case c.group == "":
+		c.group = group
+	default:
+		c.group = common(c.group, group)
+		c.torn = c.group == RootGroup
+	}
 }
 
 // common is the innermost group that holds both, "" for the root.

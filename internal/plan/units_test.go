@@ -87,7 +87,7 @@ func TestGovern(t *testing.T) {
 		want   string   // "" for not governed
 	}{
 		"all of one group":             {[]string{"a", "a"}, "a"},
-		"one belongs to nobody":        {[]string{"a", ""}, ""},
+		"a younger belongs to nobody":  {[]string{"a", ""}, "a"},
 		"what it started itself":       {[]string{"a", "<"}, "a"},
 		"another group's, started so":  {[]string{"a", "<b"}, "a"},
 		"the first belongs to nobody":  {[]string{"", "a"}, ""},
@@ -230,7 +230,7 @@ func TestFromUnit(t *testing.T) {
 			in := input(f, g)
 			in.member(inUnit(10, "cron", dir, f), "a")
 			in.member(inUnit(11, "mysqldump", dir, f), "a")
-			in.Observed.Processes = append(in.Observed.Processes, inUnit(12, "other", dir, f))
+			in.Observed.Processes = append(in.Observed.Processes, inUnit(5, "other", dir, f))
 			in.Systemd = &Systemd{Version: systemd.Version{Number: 252}, Main: map[string]int{"cron.service": 10}, Governed: Govern("", in.Classified, in.Observed.Processes)}
 			var moved []string
 			p := Make(in)
