@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"bulkhead/internal/cgroup"
@@ -182,8 +181,8 @@ func (u *undoing) unrevert(c journal.Change) error {
 	}
 	u.undone++
 	want := c.Overrides
-	if u.txn.Boot != u.Boot { // those of /run went with their boot
-		want = slices.DeleteFunc(slices.Clone(want), func(o systemd.Override) bool { return strings.HasPrefix(o.Path, "/run/") })
+	if u.txn.Boot != u.Boot {
+		want = systemd.Lasting(want)
 	}
 	return u.UnitFiles.RestoreOverrides(u.undoContext(), c.Unit, want)
 }

@@ -38,7 +38,7 @@ func (c *Controller) observe(v *View, shares bool) error {
 		}
 	}
 	for d := range o.Dirs {
-		if o.Foreign[d] = d.Path != "/" && !made[d] && !v.ofUnit(d); o.Foreign[d] && v.Layout.Unit(d) != "" {
+		if o.Foreign[d] = d.Path != "/" && !made[d] && !v.Layout.Theirs(d); o.Foreign[d] && v.Layout.Unit(d) != "" {
 			o.Foreign[d] = !c.ownsSlice(v.Facts, d) || !v.ours(d)
 		}
 	}
@@ -139,7 +139,7 @@ func observeUnitDirs(v *View, made map[cgroup.Dir]bool, top cgroup.Dir, names []
 		}
 	}
 	for d := range made {
-		if d.Hierarchy == top.Hierarchy && plan.IsAnchor(v.Policy.Host.Root, d) {
+		if d.Hierarchy == top.Hierarchy && plan.IsAnchor(v.Policy.Host.Root, d.Path) {
 			paths[d.Path] = true
 		}
 	}
@@ -167,9 +167,6 @@ func observeUnitDirs(v *View, made map[cgroup.Dir]bool, top cgroup.Dir, names []
 	}
 	return nil
 }
-
-// ofUnit says whether a directory is that of a unit which bulkhead did not make and that carries limits of ours.
-func (v *View) ofUnit(d cgroup.Dir) bool { return v.Layout.Theirs(d) }
 
 // ours says whether a directory of our tree is one that we would make, by its name.
 func (v *View) ours(d cgroup.Dir) bool {

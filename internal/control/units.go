@@ -65,8 +65,8 @@ func (c *Controller) observeUnits(v *View) {
 			return
 		}
 		for unit, k := range s.Kept {
-			if k.Boot != v.Facts.BootID { // what was in /run went with its boot
-				k.Overrides = slices.DeleteFunc(k.Overrides, func(o systemd.Override) bool { return strings.HasPrefix(o.Path, "/run/") })
+			if k.Boot != v.Facts.BootID {
+				k.Overrides = systemd.Lasting(k.Overrides)
 				s.Kept[unit] = k
 			}
 		}

@@ -21,19 +21,7 @@ import (
 // Without it, in a captured host and for a process in another network namespace, they are left out.
 func (h *Host) Connections(pids []int) (map[int][]Listener, error) {
 	c := connections{h: h, tcp: map[string]map[string]Listener{}}
-	found := make(map[int][]Listener, len(pids))
-	var problems []error
-	for _, pid := range pids {
-		list, err := c.of(pid)
-		switch {
-		case errors.Is(err, ErrExited):
-		case err != nil:
-			problems = append(problems, fmt.Errorf("find connections: %w", err))
-		default:
-			found[pid] = list
-		}
-	}
-	return found, errors.Join(problems...)
+	return ofEach(pids, "find connections", c.of)
 }
 
 // connections is one look at the tables of sockets, each read once.

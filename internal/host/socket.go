@@ -24,15 +24,20 @@ type Listener struct {
 // is in the map too; one that has exited is not. What the reader has no right to see is left out and
 // named in the error, beside the rest.
 func (h *Host) Listeners(pids []int) (map[int][]Listener, error) {
-	found := make(map[int][]Listener, len(pids))
 	tables := map[string]map[string]Listener{} // by network namespace, then by inode
+	return ofEach(pids, "find listening sockets", func(pid int) ([]Listener, error) { return h.listenersOf(pid, tables) })
+}
+
+// ofEach gathers what is found out about each process; one that has exited is left out, and any other trouble is named.
+func ofEach(pids []int, what string, of func(pid int) ([]Listener, error)) (map[int][]Listener, error) {
+	found := make(map[int][]Listener, len(pids))
 	var problems []error
 	for _, pid := range pids {
-		list, err := h.listenersOf(pid, tables)
+		list, err := of(pid)
 		switch {
 		case errors.Is(err, ErrExited):
 		case err != nil:
-			problems = append(problems, fmt.Errorf("find listening sockets: %w", err))
+			problems = append(problems, fmt.Errorf("%s: %w", what, err))
 		default:
 			found[pid] = list
 		}

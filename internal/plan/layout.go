@@ -210,7 +210,7 @@ func (l Layout) Holds(d cgroup.Dir) bool {
 // belongs to the group above it. ok is false outside our tree.
 func (l Layout) Group(d cgroup.Dir) (group string, ok bool) {
 	if l.owned[d.Hierarchy] {
-		if isAnchor(l.root, d.Path) {
+		if IsAnchor(l.root, d.Path) {
 			return RootGroup, true
 		}
 		for slice, group := range l.slices {

@@ -61,7 +61,7 @@ type Kept struct {
 // Members is the sub-group of a group's keeper in which its loose processes sit. systemd leaves it to us.
 const Members = "members"
 
-// trackers are the v1 hierarchies by which systemd itself knows who belongs to which unit.
+// tracker is the v1 hierarchy by which systemd itself knows who belongs to which unit.
 const tracker = "name=systemd"
 
 // ownedControllers are the v1 controllers in whose hierarchies systemd makes directories for units
@@ -317,13 +317,10 @@ func anchorOf(root, unit string) string {
 	return path.Join(above, name+"-"+systemd.Escape(cmp.Or(root, DefaultRoot))+".slice")
 }
 
-// isAnchor says whether a directory is that of such a slice.
-func isAnchor(root, dir string) bool {
+// IsAnchor says whether a directory is that of a slice of ours beside a unit that is to start elsewhere.
+func IsAnchor(root, dir string) bool {
 	return path.Dir(dir) != "/" && anchorOf(root, path.Join(path.Dir(dir), "x")) == dir
 }
-
-// IsAnchor says whether a directory is that of a slice of ours beside a unit that is to start elsewhere.
-func IsAnchor(root string, d cgroup.Dir) bool { return isAnchor(root, d.Path) }
 
 // Unit names the unit that systemd makes a directory for, "" for one that is ours alone.
 func (l Layout) Unit(d cgroup.Dir) string {

@@ -325,7 +325,7 @@ func TestAnchorOfAnAdoptedUnit(t *testing.T) {
 			}
 		}
 	}
-	if isAnchor("", "/system-bulkhead.slice") || isAnchor("", "/system.slice/system-other.slice") || !isAnchor("", "/system.slice/system-bulkhead.slice") {
+	if IsAnchor("", "/system-bulkhead.slice") || IsAnchor("", "/system.slice/system-other.slice") || !IsAnchor("", "/system.slice/system-bulkhead.slice") {
 		t.Error("an anchor is known by its name in its place")
 	}
 }

@@ -97,6 +97,11 @@ func (o Override) Setting() string {
 	return strings.TrimSuffix(strings.TrimPrefix(filepath.Base(o.Path), "50-"), ".conf")
 }
 
+// Lasting gives those of overrides that outlive a boot: the others were in /run.
+func Lasting(overrides []Override) []Override {
+	return slices.DeleteFunc(slices.Clone(overrides), func(o Override) bool { return strings.HasPrefix(o.Path, "/run/") })
+}
+
 // Overrides lists those files of a unit. Read before the first SetProperties they are the original.
 func (m *Manager) Overrides(unit string) ([]Override, error) {
 	if err := CheckName(unit); err != nil {
