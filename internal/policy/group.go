@@ -433,8 +433,13 @@ func checkCgroup(text string) *fault {
 	if !strings.HasPrefix(text, "/") {
 		return faultf("write the path inside the hierarchy, from /", "%q does not start with a /", text)
 	}
-	if text == "/" {
+	if strings.Trim(text, "/") == "" {
 		return faultf("say which group is meant: /user.slice/", "%q would match every process", text)
+	}
+	for element := range strings.SplitSeq(strings.TrimSuffix(text[1:], "/"), "/") {
+		if element == "" || element == "." || element == ".." {
+			return faultf("write it as /proc/PID/cgroup does", "%q matches nothing: no path of the kernel has an element %q", text, element)
+		}
 	}
 	return nil
 }
