@@ -98,7 +98,8 @@ func files(t testing.TB, each func(path string, text []byte)) {
 			}
 			return nil
 		}
-		if !d.Type().IsRegular() || path == "bulkhead" || path == "go.sum" || strings.HasSuffix(path, ".test") || strings.HasSuffix(path, ".prof") {
+		// ".git" is a file in a second work tree.
+		if !d.Type().IsRegular() || path == ".git" || path == "bulkhead" || path == "go.sum" || strings.HasSuffix(path, ".test") || strings.HasSuffix(path, ".prof") {
 			return nil
 		}
 		text, err := os.ReadFile(name)
