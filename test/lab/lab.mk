@@ -8,7 +8,10 @@ LAB_MODES ?= systemd-hybrid
 # A directory for what the machines say, docs/lab for instance.
 RECORD ?=
 
-lab_run = go test -tags lab -count 1 -v -timeout 120m ./test/lab -run '^TestLab$$' $(if $(RECORD),-lab.record '$(abspath $(RECORD))')
+# LONG=1: no test is shortened.
+LONG ?=
+
+lab_run = go test -tags lab -count 1 -v -timeout 240m ./test/lab -run '^TestLab$$' $(if $(LONG),-lab.long -lab.limit 60m) $(if $(RECORD),-lab.record '$(abspath $(RECORD))')
 
 .PHONY: lab
 lab: lab-deps ## the root tests in an emulated machine: MODE=…; PKG='./internal/…' RUN=regexp: some of them; SHELL=1: a shell
@@ -17,7 +20,7 @@ ifdef LAB_SHELL
 	cd test/lab && ../../dist/lab.test -test.run '^TestLab$$' -test.timeout 24h -lab.limit 24h -lab.mode '$(MODE)' -lab.shell
 else ifneq ($(PKG)$(RUN),)
 	go test -c -tags lab -o dist/lab.test ./test/lab
-	cd test/lab && ../../dist/lab.test -test.run '^TestLab$$' -test.v -test.timeout 45m -lab.mode '$(MODE)' -lab.pkg '$(PKG)' -lab.run '$(RUN)'
+	cd test/lab && ../../dist/lab.test -test.run '^TestLab$$' -test.v -test.timeout 45m -lab.mode '$(MODE)' $(if $(LONG),-lab.long) -lab.pkg '$(PKG)' -lab.run '$(RUN)' $(if $(RECORD),-lab.record '$(abspath $(RECORD))')
 else
 	$(lab_run) -lab.mode '$(MODE)'
 endif
@@ -27,8 +30,8 @@ lab-test: lab-deps ## the same in the modes of LAB_MODES, two machines side by s
 	$(lab_run) -lab.mode '$(LAB_MODES)'
 
 .PHONY: lab-all
-lab-all: lab-deps ## the same in every mode
-	$(lab_run) -lab.mode all
+lab-all: lab-deps ## the same in every mode, no test shortened
+	@$(MAKE) --no-print-directory lab-test LAB_MODES=all LONG=1
 
 .PHONY: lab-images
 lab-images: lab-deps ## build what is missing of the machines' images

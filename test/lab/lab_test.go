@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -21,6 +22,7 @@ var (
 	shell  = flag.Bool("lab.shell", false, "no tests: a shell in the machine, on this terminal")
 	pkgs   = flag.String("lab.pkg", "", "only the root tests of these `packages`, also ones that a mode leaves out, and nothing else")
 	only   = flag.String("lab.run", "", "only root tests whose name matches the `regexp`, as go test -run has it, and nothing else")
+	long   = flag.Bool("lab.long", false, "whole walks where a machine has little time otherwise: without it tests see testing.Short")
 	limit  = flag.Duration("lab.limit", 25*time.Minute, "how long a machine may run")
 	record = flag.String("lab.record", "", "write what the machines said into this `directory`")
 )
@@ -80,7 +82,12 @@ func judge(t *testing.T, m Mode, console []byte, tests map[string][]string) {
 	t.Helper()
 	sections, broken := Transcript(bytes.NewReader(console))
 	if *record != "" {
-		must(t, os.WriteFile(filepath.Join(*record, time.Now().Format(time.DateOnly)+"-"+m.Name+".txt"), report(m, sections), 0o644))
+		now := time.Now()
+		name := now.Format(time.DateOnly) + "-" + m.Name
+		if quick() {
+			name += now.Format("-1504")
+		}
+		must(t, os.WriteFile(filepath.Join(*record, name+".txt"), report(m, sections, now), 0o644))
 	}
 	byName := map[string]Section{}
 	var times []string
@@ -142,10 +149,19 @@ func checkServices(t *testing.T, discovered string) {
 }
 
 // report is what the machine said, without what only concerns this driver.
-func report(m Mode, sections []Section) []byte {
+func report(m Mode, sections []Section, now time.Time) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "Root tests in an emulated machine, mode %s.\n", m.Name)
-	fmt.Fprintf(&b, "%s; qemu -accel tcg,thread=multi.\n", time.Now().Format(time.DateOnly))
+	fmt.Fprintf(&b, "%s; qemu -accel tcg,thread=multi.\n", now.UTC().Format("2006-01-02 15:04"))
+	if commit, err := exec.Command("git", "describe", "--always", "--dirty").Output(); err == nil {
+		fmt.Fprintf(&b, "Commit %s.\n", bytes.TrimSpace(commit))
+	}
+	if quick() {
+		fmt.Fprintf(&b, "Only the packages %q and tests %q.\n", *pkgs, *only)
+	}
+	if !*long {
+		b.WriteString("Shortened as testing.Short has it.\n")
+	}
 	left := exemptions(m)
 	if m.Systemd {
 		fmt.Fprintf(&b, "Of %s only the tests in files named systemd*.\n", strings.Join(apart, ", "))

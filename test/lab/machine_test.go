@@ -46,6 +46,9 @@ func (m Mode) append() string {
 	if quick() {
 		words = append(words, "lab.quick=1")
 	}
+	if *long {
+		words = append(words, "lab.long=1")
+	}
 	return strings.Join(words, " ")
 }
 
