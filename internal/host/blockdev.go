@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // Device is a block device.
@@ -24,19 +25,38 @@ type Device struct {
 	Slaves     []string // numbers of the devices below it (dm, md)
 	Model      string
 	Mapper     string // for a device-mapper device: its name below /dev/mapper
+	UUID       string `json:",omitempty"` // for a device-mapper device: who made it, and of what (dm/uuid)
+
+	dir  string   // below /sys/devices
+	lost []string // names of slaves that are not there
 }
 
 // DeviceKind says what a block device is.
 type DeviceKind string
 
-// The kinds of block device told apart here. A Stacked one (dm, md, bcache, …) lies on others.
+// The kinds of block device told apart here.
 const (
 	Disk      DeviceKind = "disk"
 	Partition DeviceKind = "partition"
 	Loop      DeviceKind = "loop"
-	Stacked   DeviceKind = "stacked"
-	Other     DeviceKind = "other" // ram, zram, nbd without a medium, optical, …
+	Volume    DeviceKind = "lvm"       // of LVM, its inner parts included
+	Crypt     DeviceKind = "crypt"     // dm-crypt
+	Multipath DeviceKind = "multipath" // dm-multipath: one disk over several paths
+	Mapper    DeviceKind = "mapper"    // any other of the device mapper
+	RAID      DeviceKind = "raid"      // md
+	Bcache    DeviceKind = "bcache"
+	Stacked   DeviceKind = "stacked" // anything else that lies on others
+	Other     DeviceKind = "other"   // ram, zram, nbd without a medium, optical, …
 )
+
+// Layered says whether devices of this kind lie on other devices, partitions aside.
+func (k DeviceKind) Layered() bool {
+	switch k {
+	case Volume, Crypt, Multipath, Mapper, RAID, Bcache, Stacked:
+		return true
+	}
+	return false
+}
 
 const (
 	blockDevices = "/sys/dev/block" // one link per device, named by its number
@@ -71,7 +91,7 @@ func (h *Host) deviceFacts(f *Facts) error {
 			continue
 		}
 		d, err := h.device(number, dir, byName)
-		if errors.Is(err, fs.ErrNotExist) {
+		if deviceGone(err) {
 			continue
 		}
 		if err != nil {
@@ -90,6 +110,7 @@ func (h *Host) device(number, dir string, byName map[string]string) (Device, err
 		Number: number,
 		Name:   strings.ReplaceAll(path.Base(dir), "!", "/"), // sysfs has "cciss!c0d0" for /dev/cciss/c0d0
 		Disk:   number,
+		dir:    dir,
 	}
 	sectors, err := h.readInt(dir + "/size")
 	if err != nil {
@@ -103,7 +124,7 @@ func (h *Host) device(number, dir string, byName map[string]string) (Device, err
 			return Device{}, err
 		}
 	}
-	if d.Slaves, err = h.slaves(dir, byName); err != nil {
+	if d.Slaves, d.lost, err = h.slaves(dir, byName); err != nil {
 		return Device{}, err
 	}
 	rotational, err := h.readOptional(whole + "/queue/rotational")
@@ -125,8 +146,17 @@ func (h *Host) device(number, dir string, byName map[string]string) (Device, err
 	if d.Mapper, err = h.readOptional(dir + "/dm/name"); err != nil {
 		return Device{}, err
 	}
+	if d.UUID, err = h.readOptional(dir + "/dm/uuid"); err != nil {
+		return Device{}, err
+	}
 	d.Kind = h.deviceKind(dir, d)
 	return d, nil
+}
+
+// deviceGone says whether err means that a device is not there (any more): its file is not there, or was opened before and
+// reads as no such device (kernfs_seq_start, dev_attr_show).
+func deviceGone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.ENXIO)
 }
 
 // readOptional reads a file that not every device has; it is "" then.
@@ -138,26 +168,29 @@ func (h *Host) readOptional(name string) (string, error) {
 	return text, err
 }
 
-func (h *Host) slaves(dir string, byName map[string]string) ([]string, error) {
+// slaves gives the numbers of the devices that a device lies on, and the names of those that are not there (any more).
+func (h *Host) slaves(dir string, byName map[string]string) (numbers, lost []string, err error) {
 	names, err := h.readDir(dir + "/slaves")
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // a partition has none
+		return nil, nil, nil // a partition has none
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var numbers []string
 	for _, name := range names {
 		if number, found := byName[name]; found {
 			numbers = append(numbers, number)
+		} else {
+			lost = append(lost, strings.ReplaceAll(name, "!", "/"))
 		}
 	}
 	slices.SortFunc(numbers, compareNumbers)
-	return numbers, nil
+	slices.Sort(lost)
+	return numbers, lost, nil
 }
 
 // Names of disks that have no device link, because they hang on no bus; they are disks all the same.
-var virtualDisks = []string{"nbd", "nullb", "rbd", "xvd", "drbd", "pmem", "ublkb"}
+var virtualDisks = []string{"nbd", "nullb", "rbd", "xvd", "drbd", "pmem", "ublkb", "zd"}
 
 func (h *Host) deviceKind(dir string, d Device) DeviceKind {
 	major, _, _ := strings.Cut(d.Number, ":")
@@ -167,7 +200,14 @@ func (h *Host) deviceKind(dir string, d Device) DeviceKind {
 		return Partition
 	case major == "7":
 		return Loop
-	case len(d.Slaves) > 0, h.exists(dir + "/dm"), h.exists(dir + "/md"), h.exists(dir + "/bcache"):
+	case d.Mapper != "", h.exists(dir + "/dm"):
+		return mapperKind(d.UUID)
+	case h.exists(dir + "/md"):
+		return RAID
+	// A device that backs bcache or is its cache has such a directory too.
+	case hasPrefix("bcache") && h.exists(dir+"/bcache"):
+		return Bcache
+	case len(d.Slaves) > 0:
 		return Stacked
 	case d.Size == 0, major == "1", major == "2", major == "11": // no medium; ram, floppy, optical (devices.txt)
 		return Other
@@ -175,6 +215,20 @@ func (h *Host) deviceKind(dir string, d Device) DeviceKind {
 		return Disk
 	}
 	return Other
+}
+
+// mapperKind tells by whom a device of the device mapper was made: its UUID begins with that (libdevmapper.h, "UUID
+// prefix"). "part1-mpath-…" is kpartx's partition of one. A device made by hand has no UUID.
+func mapperKind(uuid string) DeviceKind {
+	switch prefix, _, _ := strings.Cut(uuid, "-"); prefix {
+	case "LVM":
+		return Volume
+	case "CRYPT":
+		return Crypt
+	case "mpath":
+		return Multipath
+	}
+	return Mapper
 }
 
 // activeScheduler takes "mq-deadline" from "none [mq-deadline] kyber"; a lone word is the only choice.

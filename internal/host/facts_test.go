@@ -225,10 +225,10 @@ func TestDeviceKinds(t *testing.T) {
 		{"hybrid", "7:0", host.Loop, "7:0", nil},
 		{"centos7", "8:2", host.Partition, "8:0", nil},
 		{"centos7", "11:0", host.Other, "11:0", nil}, // optical
-		{"centos7", "253:0", host.Stacked, "253:0", []string{"8:2"}},
+		{"centos7", "253:0", host.Volume, "253:0", []string{"8:2"}},
 		{"debian12", "259:0", host.Disk, "259:0", nil},
 		{"debian12", "259:2", host.Partition, "259:0", nil},
-		{"debian12", "9:0", host.Stacked, "9:0", []string{"8:0", "8:16"}},
+		{"debian12", "9:0", host.RAID, "9:0", []string{"8:0", "8:16"}},
 	}
 	for _, test := range tests {
 		d, found := facts(t, test.fixture).Device(test.number)

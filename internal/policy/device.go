@@ -163,7 +163,8 @@ func (r *resolution) throttled(s Setting, d *host.Device, group string) string {
 		}
 		r.note(s.target(), group, "io.on %s: the limit is on the whole disk %s, not on partition %s alone", s.On, disk.Name, d.Name)
 		return disk.Number
-	case host.Stacked:
+	}
+	if d.Kind.Layered() {
 		r.fail(s.target(), "name the disk below it", "io.on %s: limits on stacked devices are not yet supported: %s", s.On, strings.Join(r.stack(d, nil), " on "))
 		return ""
 	}

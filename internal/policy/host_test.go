@@ -26,10 +26,10 @@ func testHost() *host.Facts {
 			{Number: "8:1", Name: "sda1", Kind: host.Partition, Disk: "8:0", Size: 1 << 39},
 			{Number: "8:2", Name: "sda2", Kind: host.Partition, Disk: "8:0", Size: 1 << 39},
 			{Number: "8:16", Name: "sdb", Kind: host.Disk, Disk: "8:16", Size: 1 << 40},
-			{Number: "9:0", Name: "md0", Kind: host.Stacked, Disk: "9:0", Slaves: []string{"8:2", "8:16"}},
+			{Number: "9:0", Name: "md0", Kind: host.RAID, Disk: "9:0", Slaves: []string{"8:2", "8:16"}},
 			{Number: "11:0", Name: "sr0", Kind: host.Other, Disk: "11:0"},
 			{Number: "104:0", Name: "cciss!c0d0", Kind: host.Disk, Disk: "104:0", Size: 1 << 30},
-			{Number: "253:0", Name: "dm-0", Kind: host.Stacked, Disk: "253:0", Slaves: []string{"9:0"}},
+			{Number: "253:0", Name: "dm-0", Kind: host.Volume, Disk: "253:0", Slaves: []string{"9:0"}},
 		},
 		Mounts: []host.Mount{
 			{Dev: "0:1", Point: "/", Type: "rootfs", Source: "rootfs"},
