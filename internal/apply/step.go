@@ -181,6 +181,11 @@ func (n *run) remove(c journal.Change) error {
 			return fmt.Errorf("remove %q: %q in it is still there", c.Dir, kept.Path)
 		}
 	}
+	if isScope(c.Unit) {
+		if err := n.emptyScope(c); err != nil {
+			return err
+		}
+	}
 	if c.Unit != "" {
 		return n.removeUnit(n.ctx, c.Unit, c.Dir)
 	}
@@ -205,17 +210,23 @@ func (n *run) remove(c journal.Change) error {
 		case try == evacuations:
 			return fmt.Errorf("%w; processes keep being born in it, %d now", busy, len(late))
 		}
-		for i := range late {
-			late[i].Seq = c.Seq - phaseStep + phaseLate
-		}
-		if err := n.Journal.Moves(n.txn.ID, late); err != nil {
-			return err
-		}
-		n.addBefore(late)
-		if err := u.evacuate(late); err != nil {
+		if err := n.sendLate(&u, c, late); err != nil {
 			return err
 		}
 	}
+}
+
+// sendLate sends processes home that were born into a directory which is about to be removed; the journal hears of it
+// first.
+func (n *run) sendLate(u *undoing, c journal.Change, late []journal.Change) error {
+	for i := range late {
+		late[i].Seq = c.Seq - phaseStep + phaseLate
+	}
+	if err := n.Journal.Moves(n.txn.ID, late); err != nil {
+		return err
+	}
+	n.addBefore(late)
+	return u.evacuate(late)
 }
 
 // addBefore makes changes part of the step that is being done, whose own change stays last.

@@ -139,6 +139,9 @@ func (u *undoing) one(c journal.Change) error {
 	case journal.OpDropIn:
 		return u.undropIn(c)
 	case journal.OpRemoveDir:
+		if isScope(c.Unit) {
+			return nil // the agent puts who was in it into the group again
+		}
 		if c.Unit != "" {
 			u.undone++
 			return u.makeUnit(u.undoContext(), c.Unit, c.Dir)

@@ -17,7 +17,7 @@ import (
 type Units interface {
 	// Make starts a slice or a keeper of ours. One that runs already is fine.
 	Make(ctx context.Context, unit string, d cgroup.Dir) error
-	// Stop ends a unit of ours; one that is not there is fine. A slice in which others run is ErrBusy.
+	// Stop ends a unit of ours; one that is not there is fine. A slice in which others run is ErrBusy. A scope is waited for.
 	Stop(ctx context.Context, unit string) error
 	Set(ctx context.Context, unit string, set []systemd.Assignment) error
 }
@@ -69,6 +69,29 @@ func (r *Runner) removeUnit(ctx context.Context, unit string, d cgroup.Dir) erro
 		}
 		return nil
 	})
+}
+
+// isScope says whether a unit is a command's of `run`. Its directory is not made or stopped by a plan: it is there as long as
+// the command, or what that started, and goes with the last of them.
+func isScope(unit string) bool { return systemd.TypeOf(unit) == "scope" }
+
+// emptyScope sends home who was born into the scope of a command since the plan was made.
+func (n *run) emptyScope(c journal.Change) error {
+	u := undoing{Runner: n.Runner, txn: n.txn}
+	for try := 1; ; try++ {
+		late, err := u.leaving(c)
+		switch {
+		case errors.Is(err, cgroup.ErrGone), err == nil && len(late) == 0:
+			return nil
+		case err != nil:
+			return err
+		case try == evacuations:
+			return fmt.Errorf("empty %s: processes keep being born in it, %d now", c.Unit, len(late))
+		}
+		if err := n.sendLate(&u, c, late); err != nil {
+			return err
+		}
+	}
 }
 
 // setUnit sets properties of a unit.

@@ -40,7 +40,8 @@ func (a *app) runCmd() *cobra.Command {
 		Use:   "run GROUP [--user U] [--unix-group G] [--tty] -- CMD…",
 		Short: "start a command inside a group from its first instruction",
 		Long: `run enters the group and then becomes the command: working directory, environment, signals and exit status
-are the command's own. 125: the group could not be entered; 126: the command cannot be run; 127: it was not found.`,
+are the command's own. Where systemd runs the host the command is a unit (a scope in the group's slice), which systemctl
+status PID shows and which is gone when the command ends. 125: the group could not be entered; 126: the command cannot be run; 127: it was not found.`,
 		Example: `  bulkhead run reports --user report -- psql -f month.sql
   bulkhead run batch -- nice tar czf /backup/x.tgz /srv/x`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -84,7 +85,7 @@ func (a *app) become(group string, command []string, o runFlags) error {
 	if err != nil {
 		return err
 	}
-	if err := c.Enter(group, who()); err != nil {
+	if err := c.Enter(control.Entry{Group: group, By: who(), Command: filepath.Base(command[0])}); err != nil {
 		return a.notEntered(err)
 	}
 	if err := c.Close(); err != nil {

@@ -115,8 +115,10 @@ type Controller struct {
 	opened    *cgroup.Tree
 	mounted   []host.Hierarchy
 	root      string // of the host, as Options.Root
-	bus       sync.Mutex
-	systemd   *systemd.Manager // guarded by bus
+	// patience is that with systemd, in tests; 0 is the usual one.
+	patience time.Duration
+	bus      sync.Mutex
+	systemd  *systemd.Manager // guarded by bus
 	// known and lastLook belong to the agent's looks.
 	known    *host.Facts
 	memory   memory
@@ -210,7 +212,8 @@ func (c *Controller) runner(v *View) *apply.Runner {
 		Journal: store, Boot: v.Facts.BootID, Log: c.Log, AfterStep: c.afterStep,
 	}
 	if m, err := c.manager(v.Facts); m != nil && err == nil {
-		r.Units, r.UnitFiles = units{m}, units{m}
+		u := units{m, v.Tree, v.Facts}
+		r.Units, r.UnitFiles = u, u
 	}
 	return r
 }

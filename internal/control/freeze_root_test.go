@@ -271,7 +271,7 @@ func TestRunInAFrozenGroupIsRefused(t *testing.T) {
 	outer, _ := s.nested()
 	s.must(Request{Verb: "freeze", Groups: []string{"outer"}, For: time.Hour})
 	for _, group := range []string{"outer", "outer/inner"} {
-		if err := s.Enter(group, "test"); CodeOf(err) != CodeRefused {
+		if err := s.Enter(Entry{Group: group, By: "test"}); CodeOf(err) != CodeRefused {
 			t.Fatalf("enter %s: code %d, %v", group, CodeOf(err), err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/plan"
 )
 
 // TaskSampler counts, again and again, how many tasks of each group want to run or wait in D state: the
@@ -35,22 +36,43 @@ func (s *TaskSampler) Sample() map[string]TaskStates {
 		if d.Path == "" {
 			continue
 		}
-		text, err := v.Tree.Read(cgroup.File{Dir: d, Name: file})
-		if err != nil {
-			continue // gone since the look
-		}
-		used[d] = text
-		if before, known := s.used[d]; !known || before != text || s.last[d].Running+s.last[d].Blocked > 0 {
-			last[d] = s.count(v, d)
-		}
-		for at := g.Path; at != "."; at = path.Dir(at) {
-			sum := counts[at]
-			sum.add(last[d])
-			counts[at] = sum
+		for _, d := range append(runsOf(v, g.Path, d.Hierarchy), d) {
+			text, err := v.Tree.Read(cgroup.File{Dir: d, Name: file})
+			if err != nil {
+				continue // gone since the look
+			}
+			used[d] = text
+			if before, known := s.used[d]; !known || before != text || s.last[d].Running+s.last[d].Blocked > 0 {
+				last[d] = s.count(v, d)
+			}
+			for at := g.Path; at != "."; at = path.Dir(at) {
+				sum := counts[at]
+				sum.add(last[d])
+				counts[at] = sum
+			}
 		}
 	}
 	s.used, s.last = used, last
 	return counts
+}
+
+// runsOf lists the directories of a group's commands of `run`, which systemd keeps beside that of its other processes.
+func runsOf(v *View, group, hierarchy string) []cgroup.Dir {
+	own, there := v.Layout.Own(group)[hierarchy]
+	if v.Systemd == nil || !there {
+		return nil
+	}
+	names, err := v.Tree.Children(own)
+	if err != nil {
+		return nil
+	}
+	var dirs []cgroup.Dir
+	for _, name := range names {
+		if d := own.Child(name); plan.RunDir(v.Policy.Host.Root, d.Path) == d.Path {
+			dirs = append(dirs, d)
+		}
+	}
+	return dirs
 }
 
 // accounting is the directory of a group's own processes that counts their CPU time, and the file.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -174,7 +175,7 @@ func (v *View) ours(d cgroup.Dir) bool {
 	if _, ok := systemd.GroupOf(v.Policy.Host.Root, unit); !ok {
 		return false
 	}
-	return systemd.TypeOf(unit) != "scope"
+	return systemd.TypeOf(unit) != "scope" || systemd.IsRun(v.Policy.Host.Root, unit)
 }
 
 // observeDirs reads every directory of our tree in one hierarchy.
@@ -226,6 +227,13 @@ func observeSubtrees(t *cgroup.Tree, o *plan.Observation, d cgroup.Dir) error {
 // observeHomes reads where members came from, and which of those places are still there.
 func (c *Controller) observeHomes(v *View) {
 	process, group := c.Store.Homes(v.Facts.BootID)
+	process = maps.Clone(process)
+	for id, home := range v.homes {
+		if process == nil {
+			process = map[host.ProcID]map[string]string{}
+		}
+		process[id] = home
+	}
 	v.Observed.Homes = plan.Homes{Process: process, Group: group}
 	v.Observed.Existing = map[cgroup.Dir]bool{}
 	note := func(homes map[string]string) {

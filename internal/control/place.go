@@ -16,6 +16,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/systemd"
 )
 
 // move places running processes by hand and holds them there against the rules.
@@ -208,17 +209,24 @@ func chosen(all []host.Process, pids []int, tree bool) ([]host.Process, error) {
 // nightly backup is better late than not made.
 const runWait = time.Minute
 
+// Entry is a command that is about to run inside a group.
+type Entry struct {
+	Group   string
+	By      string
+	Command string // its program, for who looks at systemd's units; not its arguments, which may hold secrets
+}
+
 // Enter puts the calling process into a group, in every hierarchy or in none, and pins it there:
-// what it becomes by execve(2) runs inside from its first instruction.
+// what it becomes by execve(2) runs inside from its first instruction. Where systemd owns the tree it gets a unit of its own.
 //
 // The look at the host is taken before the lock, since many commands may start at once, as cron's do; it is
 // taken again when what is applied changed meanwhile.
-func (c *Controller) Enter(group, by string) error {
+func (c *Controller) Enter(e Entry) error {
 	v, before, err := c.current(look{})
 	if err != nil {
 		return err
 	}
-	lock, err := c.lockWithin(cmp.Or(c.LockWait, runWait), "run", by)
+	lock, err := c.lockWithin(cmp.Or(c.LockWait, runWait), "run", e.By)
 	if err != nil {
 		return err
 	}
@@ -240,46 +248,117 @@ func (c *Controller) Enter(group, by string) error {
 			return err
 		}
 	}
-	dirs, err := open(v, s, group)
-	if err != nil {
+	if err := open(v, s, e.Group); err != nil {
 		return err
 	}
 	self, err := c.ownProcess()
 	if err != nil {
 		return err
 	}
-	if err := c.Store.Home(v.Facts.BootID, group, self.Cgroups); err != nil {
+	if err := c.Store.Home(v.Facts.BootID, e.Group, self.Cgroups); err != nil {
 		return fail(CodeFailed, "", "record where the command came from: %w", err)
 	}
-	pins := append(s.pins, Pin{Process: self.ProcID, Boot: v.Facts.BootID, Group: group, By: "run by " + by})
+	pins := append(s.pins, Pin{Process: self.ProcID, Boot: v.Facts.BootID, Group: e.Group, By: "run by " + e.By, Home: self.Cgroups})
 	if err := c.Store.Save(docPins, pins); err != nil {
 		return fail(CodeFailed, "", "record the placement: %w", err)
 	}
-	if err := join(v.Tree, dirs, self); err != nil {
-		return errors.Join(fail(CodeFailed, "", "enter group %q: %w", group, err), c.Store.Save(docPins, s.pins))
+	if err := c.enterAs(v, e, self); err != nil {
+		return errors.Join(err, c.Store.Save(docPins, s.pins))
 	}
-	c.takeScore(v, group, self, by)
+	c.takeScore(v, e.Group, self, e.By)
 	return nil
 }
 
-// open gives the directories of a group that takes a new member now.
-func open(v *View, s *state, group string) (map[string]cgroup.Dir, error) {
-	if !hasGroup(v, group) {
-		return nil, errNoGroup(v, group)
+// enterAs brings the process into the group: into a scope of its own, where there is systemd, and into the directories that
+// are not systemd's.
+func (c *Controller) enterAs(v *View, e Entry, self host.Process) error {
+	if !v.Facts.Systemd {
+		if err := join(v.Tree, v.Layout.Member(e.Group), self); err != nil {
+			return fail(CodeFailed, "", "enter group %q: %w", e.Group, err)
+		}
+		return nil
 	}
-	if err := s.refuseReleased(group); err != nil {
-		return nil, err
+	now := self
+	err := c.startRun(v, e, self)
+	if err == nil {
+		now, err = c.ownProcess()
 	}
-	if err := s.refuseFrozen(group); err != nil {
-		return nil, err
+	if err == nil && !v.Layout.InRun(&now, e.Group) {
+		err = errors.New("systemd started the scope, and the process is not in it")
 	}
-	dirs := v.Layout.Member(group)
-	for _, d := range dirs {
-		if there, err := v.Tree.Exists(d); err != nil || !there {
-			return nil, fail(CodeFailed, "`bulkhead apply` makes its directories; `bulkhead status` shows what is there", "group %q is not in force on this host", group)
+	if err == nil {
+		err = join(v.Tree, besidesRun(v, e.Group, self, now), now)
+	}
+	if err == nil {
+		return nil
+	}
+	// systemd may have put it there all the same, and told nobody in time.
+	if last, again := c.ownProcess(); again == nil {
+		now = last
+	}
+	for hierarchy, home := range self.Cgroups {
+		if now.Cgroups[hierarchy] != home {
+			err = errors.Join(err, v.Tree.Move(cgroup.Dir{Hierarchy: hierarchy, Path: home}, self.ProcID))
 		}
 	}
-	return dirs, nil
+	return fail(CodeFailed, cmp.Or(systemd.Hint(err), "nothing was started; `systemctl status` tells whether systemd answers"), "enter group %q: %w", e.Group, err)
+}
+
+// besidesRun is where a command goes that its scope does not bring it to: the group's directories that are not systemd's, and
+// back where it was in those hierarchies of v1 that systemd moved it in and in which the group holds nothing (devices).
+func besidesRun(v *View, group string, before, now host.Process) map[string]cgroup.Dir {
+	dirs := v.Layout.Place(&now, group)
+	member := v.Layout.Member(group)
+	for _, h := range v.Facts.Hierarchies {
+		if _, held := member[h.ID]; !held && h.Version == 1 && now.Cgroups[h.ID] != before.Cgroups[h.ID] {
+			dirs[h.ID] = cgroup.Dir{Hierarchy: h.ID, Path: before.Cgroups[h.ID]}
+		}
+	}
+	return dirs
+}
+
+// startRun makes the unit of a command around the process that is about to become it.
+func (c *Controller) startRun(v *View, e Entry, self host.Process) error {
+	m, err := c.manager(v.Facts)
+	if err != nil {
+		return err
+	}
+	root := v.Policy.Host.Root
+	slice, there := v.Layout.SliceName(e.Group)
+	name, err := systemd.RunName(root, e.Group, self.PID, self.Start)
+	if err != nil || !there {
+		return errors.Join(err, fmt.Errorf("group %q has no slice", e.Group))
+	}
+	accounting, err := systemd.Encode(systemd.Accounting(m.Version(), "scope"))
+	if err != nil {
+		return err
+	}
+	return m.StartRun(context.Background(), systemd.Transient{
+		Name: name, Slice: slice, PIDs: []int{self.PID}, Properties: accounting,
+		Description: fmt.Sprintf("bulkhead run %s -- %s", e.Group, cmp.Or(host.Printable(e.Command), self.Comm)),
+	})
+}
+
+// open says why a group takes no new member now.
+func open(v *View, s *state, group string) error {
+	if !hasGroup(v, group) {
+		return errNoGroup(v, group)
+	}
+	if err := s.refuseReleased(group); err != nil {
+		return err
+	}
+	if err := s.refuseFrozen(group); err != nil {
+		return err
+	}
+	if v.Facts.Systemd && v.Systemd == nil {
+		return errUnasked(v.unasked)
+	}
+	for _, d := range v.Layout.Member(group) {
+		if there, err := v.Tree.Exists(d); err != nil || !there {
+			return fail(CodeFailed, "`bulkhead apply` makes its directories; `bulkhead status` shows what is there", "group %q is not in force on this host", group)
+		}
+	}
+	return nil
 }
 
 // ownProcess is the calling process as /proc shows it.

@@ -287,7 +287,7 @@ func (c *Controller) roots(f *host.Facts, s *state) []string {
 // them, and the plan that lifts the named ones. Theirs is the root group if nothing says that it is ours: it
 // is somebody else's, or the records were lost. With force it is taken as ours, and everything below it.
 func (c *Controller) releaseView(f *host.Facts, s *state, root string, groups []string, force bool) (v *View, theirs string, err error) {
-	v = &View{Facts: f, Tree: c.tree(f), Released: s.released, releasing: true}
+	v = &View{Facts: f, Tree: c.tree(f), Released: s.released, homes: homesOf(s.pins, s.ended), releasing: true}
 	v.Policy = &policy.Policy{Version: 1, Host: policy.HostPart{Root: root, Weight: 10000}}
 	procs, err := c.Host.Processes(host.ProcessOptions{})
 	if err != nil {

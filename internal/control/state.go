@@ -54,6 +54,8 @@ type Pin struct {
 	By      string      `json:"by"`              // "run" or "move", with the user
 	Alone   bool        `json:"alone,omitempty"` // descendants do not follow
 	Ends    time.Time   `json:"ends,omitzero"`
+	// Home is, of a command of `run`, where it was called from, by hierarchy: there it goes back to.
+	Home map[string]string `json:"home,omitempty"`
 }
 
 // Freeze is a group whose processes are stopped until Ends.

@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
@@ -29,7 +30,7 @@ func (c *Controller) manager(f *host.Facts) (*systemd.Manager, error) {
 	c.bus.Lock() // not mu: a systemd that hangs must not hold up who does not ask it
 	defer c.bus.Unlock()
 	if c.systemd == nil {
-		m, err := systemd.Connect(context.Background(), systemd.Options{Root: c.root})
+		m, err := systemd.Connect(context.Background(), systemd.Options{Root: c.root, Timeout: c.patience, JobTimeout: c.patience})
 		if err != nil {
 			return nil, err
 		}
@@ -216,6 +217,8 @@ func (c *Controller) forgetUnits(v *View, leftOut []plan.Step) error {
 // units is how plans reach systemd.
 type units struct {
 	*systemd.Manager
+	tree  *cgroup.Tree
+	facts *host.Facts
 }
 
 // keeperPrograms does nothing as long as it is let: the main process of a keeper.
@@ -250,13 +253,49 @@ func (u units) Make(ctx context.Context, unit string, d cgroup.Dir) error {
 			break
 		}
 	}
-	t.Properties = append(t.Properties, systemd.Property{Name: "TasksMax", Value: systemd.Infinity}) // DefaultTasksMax= would hold the group's processes
+	if row, ok := systemd.RowOf("TasksMax"); ok && row.Known(u.Version(), "service") {
+		t.Properties = append(t.Properties, systemd.Property{Name: row.Name, Value: systemd.Infinity}) // DefaultTasksMax= would hold the group's processes
+	}
 	t.Description, t.Slice, t.Exec = "bulkhead: keeps the processes of a group that are in no unit", path.Base(path.Dir(d.Path)), []string{program, "infinity"}
 	return u.StartKeeper(ctx, t)
 }
 
+// scopeWait is how long systemd may take to notice that a scope is empty. On cgroup v1 the kernel starts a program that
+// tells it.
+const scopeWait = 5 * time.Second
+
+// endScope waits until a scope whose processes have left has ended. One that systemd does not let go of by itself is
+// stopped, which would kill whoever is in it: so nobody may be.
+func (u units) endScope(ctx context.Context, unit string) error {
+	pause := time.Millisecond
+	for end := time.Now().Add(scopeWait); ; pause = min(2*pause, 100*time.Millisecond) {
+		now, err := u.Unit(ctx, unit)
+		switch {
+		case err != nil:
+			return err
+		case now.ActiveState == "failed":
+			return u.ResetFailed(ctx, unit)
+		case !now.Active():
+			return nil
+		}
+		for _, h := range u.facts.Hierarchies {
+			pids, err := u.tree.Procs(cgroup.Dir{Hierarchy: h.ID, Path: now.ControlGroup})
+			if err == nil && len(pids) > 0 {
+				return fmt.Errorf("end %s: process %d still runs in it", unit, pids[0])
+			}
+		}
+		if time.Now().After(end) || ctx.Err() != nil {
+			return u.Manager.Stop(ctx, unit)
+		}
+		time.Sleep(pause)
+	}
+}
+
 // Stop ends a unit of ours; see apply.Units.
 func (u units) Stop(ctx context.Context, unit string) error {
+	if systemd.TypeOf(unit) == "scope" {
+		return u.endScope(ctx, unit)
+	}
 	now, err := u.Unit(ctx, unit)
 	if err != nil {
 		return err

@@ -34,6 +34,7 @@ type View struct {
 	releasing bool
 	unasked   error // why systemd could not be asked
 	expel     map[host.ProcID]bool
+	homes     map[host.ProcID]map[string]string // of commands of `run`
 
 	rules classify.Input // what Classified was made from, for explain
 }
@@ -127,7 +128,7 @@ func (c *Controller) view(l look) (*View, error) {
 
 // classify does the part of a view that reads no knob: facts, processes, groups, membership.
 func (c *Controller) classify(l look) (*View, error) {
-	v := &View{Overrides: l.overrides, Released: l.released, Facts: l.facts}
+	v := &View{Overrides: l.overrides, Released: l.released, Facts: l.facts, homes: homesOf(l.pins, l.ended)}
 	if v.Facts == nil {
 		facts, err := c.Host.Facts()
 		if err != nil {
@@ -280,6 +281,19 @@ func pinsOf(pins []Pin) map[host.ProcID]string {
 		m[p.Process] = p.Group
 	}
 	return m
+}
+
+// homesOf is where commands of `run` were called from.
+func homesOf(lists ...[]Pin) map[host.ProcID]map[string]string {
+	homes := map[host.ProcID]map[string]string{}
+	for _, pins := range lists {
+		for _, p := range pins {
+			if p.Home != nil {
+				homes[p.Process] = p.Home
+			}
+		}
+	}
+	return homes
 }
 
 // aloneOf is the pins that descendants do not take over.

@@ -44,6 +44,7 @@ type Layout struct {
 	systemd  Systemd
 	answers  bool                    // systemd could be asked; without it there are only the kernel's files
 	owned    map[string]bool         // hierarchy ID: systemd makes the directories
+	budgets  map[string]bool         // hierarchy ID: a limit asked for there holds only what sits in the very directory
 	anchors  map[cgroup.Dir]bool     // slices that hold controllers beside a unit that is to start elsewhere
 	governed map[cgroup.Dir]Governed // of the dirs, those of units that carry a group's limits
 	fromUnit map[string]bool         // groups whose processes may be taken out of a unit
@@ -70,7 +71,7 @@ func newLayout(f *host.Facts, root string, t *forest, s *Systemd) Layout {
 		member: make(map[string]map[string]cgroup.Dir, len(t.nodes)),
 		flat:   make(map[string]bool),
 
-		owned: make(map[string]bool), governed: make(map[cgroup.Dir]Governed), anchors: make(map[cgroup.Dir]bool),
+		owned: make(map[string]bool), budgets: make(map[string]bool), governed: make(map[cgroup.Dir]Governed), anchors: make(map[cgroup.Dir]bool),
 		fromUnit: t.fromUnit, adopts: t.adopts, slices: make(map[string]string),
 	}
 	l.know(f, s)
@@ -84,6 +85,9 @@ func newLayout(f *host.Facts, root string, t *forest, s *Systemd) Layout {
 	rows := rowsByHierarchy(f)
 	for _, h := range f.Hierarchies {
 		l.lay(f, h, t, t.asked(rows[h.ID]), len(rows[h.ID]) > 0)
+		l.budgets[h.ID] = slices.ContainsFunc(rows[h.ID], func(r *knob.Row) bool {
+			return isBudget(r) && slices.ContainsFunc(t.nodes, func(n *node) bool { return len(r.Instances(n.settings)) > 0 })
+		})
 	}
 	return l
 }

@@ -104,7 +104,7 @@ func (p *planner) targets(proc *host.Process) (targets map[string]string, group,
 // into gives the directories of a group, and home where the group has none but the process is in our tree.
 // Hierarchies of which nothing was observed are not looked at: v1's freezer belongs to freeze and thaw.
 func (p *planner) into(proc *host.Process, member map[string]cgroup.Dir, group string) map[string]string {
-	stays := len(p.d.layout.owned) > 0 && p.d.layout.staysInUnit(proc, group)
+	stays := len(p.d.layout.owned) > 0 && (p.d.layout.staysInUnit(proc, group) || p.d.layout.InRun(proc, group))
 	targets := make(map[string]string, len(member))
 	for _, h := range p.in.Facts.Hierarchies {
 		path, known := proc.Cgroups[h.ID]

@@ -84,7 +84,7 @@ func unitPath(p *host.Process) string {
 }
 
 // UnitDir gives the directory and the name of the service or scope in which systemd has a process. Processes of our
-// own tree and of users' sessions are loose: nobody loses a limit or an end when they are moved.
+// own tree, commands of `run` among them, and of users' sessions are loose: nobody loses a limit or an end when they are moved.
 func UnitDir(root string, p *host.Process) (dir, unit string, ok bool) {
 	at := unitPath(p)
 	if strings.HasPrefix(at, "/user.slice/") {
@@ -98,7 +98,7 @@ func UnitDir(root string, p *host.Process) (dir, unit string, ok bool) {
 		if kind := systemd.TypeOf(name); kind != "service" && kind != "scope" {
 			continue
 		}
-		if name == "init.scope" || isKeeper(root, name) {
+		if name == "init.scope" || isKeeper(root, name) || isRun(root, name) {
 			return "", "", false
 		}
 		return dir, name, true
@@ -110,6 +110,19 @@ func UnitDir(root string, p *host.Process) (dir, unit string, ok bool) {
 func isKeeper(root, unit string) bool {
 	group, ok := systemd.GroupOf(cmp.Or(root, DefaultRoot), unit)
 	return ok && group != RootGroup && systemd.TypeOf(unit) == "service"
+}
+
+// isRun says whether a unit is the scope that `run` made around a command.
+func isRun(root, unit string) bool { return systemd.IsRun(cmp.Or(root, DefaultRoot), unit) }
+
+// RunDir gives the directory of the scope of `run` in which a path lies, which may be it; "" when it is in none.
+func RunDir(root, dir string) string {
+	for at := dir; at != "/" && at != "." && at != ""; at = path.Dir(at) {
+		if isRun(root, path.Base(at)) {
+			return at
+		}
+	}
+	return ""
 }
 
 // Govern finds the units that one group claims: their oldest process belongs to it, and so does, or to groups below it, whatever
@@ -374,19 +387,62 @@ func IsKeeperDir(root, dir string) bool {
 
 // Place gives the directories in which a process of a group is to sit: the group's own, without those of hierarchies
 // in which it stays in its unit, because that carries the limits or because it is not to be taken out of it.
+//
+// A command of `run` stays in its scope, in the group's slice, wherever the slice's limits reach it. Where a limit holds
+// only what sits in the very directory (v1's blkio.throttle) it is with the group's others; systemd has it in the scope by
+// another hierarchy.
 func (l Layout) Place(p *host.Process, group string) map[string]cgroup.Dir {
 	member := l.member[group]
-	if len(l.owned) == 0 || len(member) == 0 || !l.staysInUnit(p, group) {
+	if len(l.owned) == 0 || len(member) == 0 {
+		return member
+	}
+	stays, runs := l.staysInUnit(p, group), l.InRun(p, group)
+	if !stays && !runs {
 		return member
 	}
 	rest := make(map[string]cgroup.Dir, len(member))
 	for hierarchy, d := range member {
-		if !l.owned[hierarchy] {
+		if !l.owned[hierarchy] || runs && !l.reaches(group, hierarchy, p.Cgroups[hierarchy]) {
 			rest[hierarchy] = d
 		}
 	}
 	return rest
 }
+
+// InRun says whether a process is in the scope of a command of `run` in the slice of its group.
+func (l Layout) InRun(p *host.Process, group string) bool {
+	dir := RunDir(l.root, unitPath(p))
+	return dir != "" && l.inSlice(group, dir)
+}
+
+// inSlice says whether a directory is the group's, and not that of a group below it, by its path in any hierarchy of
+// systemd's.
+func (l Layout) inSlice(group, dir string) bool {
+	for hierarchy := range l.owned {
+		owner, ours := l.Group(cgroup.Dir{Hierarchy: hierarchy, Path: dir})
+		return ours && owner == group
+	}
+	return false
+}
+
+// reaches says whether the limits of a group's slice hold what sits in a directory.
+func (l Layout) reaches(group, hierarchy, dir string) bool {
+	return !l.budgets[hierarchy] && l.inSlice(group, dir)
+}
+
+// holdsRun says whether a directory is that of a command of `run` whose group is there: it comes with the command and
+// goes with it.
+func (l Layout) holdsRun(d cgroup.Dir) bool {
+	if !l.owned[d.Hierarchy] || !isRun(l.root, path.Base(d.Path)) {
+		return false
+	}
+	group, ours := l.Group(d)
+	_, there := l.own[group]
+	return ours && there && group != RootGroup
+}
+
+// SliceName names the slice of a group; ok is false for one that is not there.
+func (l Layout) SliceName(group string) (name string, ok bool) { return l.sliceName(group) }
 
 // staysInUnit says whether a process of a group is left in the unit that it is in.
 func (l Layout) staysInUnit(p *host.Process, group string) bool {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
@@ -495,6 +496,74 @@ func TestRootIsHeldBackBesideDatabases(t *testing.T) {
 			said := slices.ContainsFunc(p.Notes, func(n Note) bool { return strings.Contains(n.Text, "held back") })
 			if said != (test.weight == 0 && test.want != "10000") {
 				t.Errorf("notes %+v", p.Notes)
+			}
+		})
+	}
+}
+
+// A command of `run` stays in its scope wherever the limits of the slice that it lies in reach it.
+func TestCommandsOfRun(t *testing.T) {
+	const slice = "/bulkhead.slice/bulkhead-a.slice"
+	scope := slice + `/bulkhead-a-run.11.11.scope`
+	for name, facts := range systemdHosts {
+		t.Run(name, func(t *testing.T) {
+			f := facts()
+			here := func(limits ...any) Input {
+				in := input(f, group("a", settings("group", limits...)), group("b", settings("group", "tasks", policy.Count(5))))
+				in.member(proc(10, 1, "backup", f), "a")
+				in.asked(252)
+				in.inPlaceUnderSystemd()
+				in.Observed.Processes = append(in.Observed.Processes, inUnit(11, "report", scope, f), inUnit(12, "child", scope, f))
+				for _, h := range f.Hierarchies {
+					if owned(f, h) {
+						in.Observed.Dirs[cgroup.Dir{Hierarchy: h.ID, Path: scope}] = map[string]string{}
+					}
+				}
+				return in
+			}
+			place := func(in *Input, group string) {
+				in.Classified.Placements = append(in.Classified.Placements, classify.Placement{Process: in.Observed.Processes[len(in.Observed.Processes)-2], Group: group, By: classify.ByPin})
+			}
+			in := here("memory.max", policy.Bytes(1<<30), "tasks", policy.Count(9))
+			if got := Govern("", in.Classified, in.Observed.Processes); len(got) > 0 {
+				t.Errorf("it counts as a unit of others: %+v", got)
+			}
+			place(&in, "a")
+			wantSteps(t, Make(in))
+			// A limit that holds only what is in the very directory.
+			in = here("io.read.bandwidth@8:0", policy.Rate(1<<20))
+			place(&in, "a")
+			var want []string
+			if name != "unified" {
+				for _, comm := range []string{"report", "child"} {
+					want = append(want, "move blkio:"+slice+"/bulkhead-a.service/members "+comm)
+				}
+			}
+			wantSteps(t, Make(in), want...)
+			// Another group, and none: out of the scope, which ends with that.
+			in = here("tasks", policy.Count(9))
+			place(&in, "b")
+			for _, step := range Make(in).Steps {
+				// Where b has no directory it goes home.
+				if step.Op != OpMove || step.Comm != "report" || step.Dir.Path != "/" && step.Dir.Path != "/bulkhead.slice/bulkhead-b.slice/bulkhead-b.service/members" {
+					t.Errorf("a step %+v", step)
+				}
+			}
+			in = here("tasks", policy.Count(9))
+			in.Release = []string{"a"}
+			ends := map[string]bool{}
+			for _, step := range Make(in).Steps {
+				if step.Op == OpRemoveDir && step.Dir.Path == scope {
+					ends[step.Dir.Hierarchy] = step.Unit == path.Base(scope)
+				}
+				if step.Op == OpMove && step.Dir.Path != "/" {
+					t.Errorf("sent to %s", step.Dir)
+				}
+			}
+			for _, h := range f.Hierarchies {
+				if owned(f, h) && !ends[h.ID] {
+					t.Errorf("its directory in %s is left", h.ID)
+				}
 			}
 		})
 	}

@@ -206,6 +206,7 @@ const (
 	execTypeSince    = 240
 	oomPolicySince   = 243
 	subgroupSince    = 254 // DelegateSubgroup=, systemd.resource-control(5)
+	oomOfScopeSince  = 253 // OOMPolicy= of a scope, systemd.scope(5)
 	startLimitByName = 230 // StartLimitIntervalUSec; StartLimitInterval before
 )
 
@@ -244,6 +245,26 @@ func (m *Manager) StartScope(ctx context.Context, t Transient) error {
 		return &Error{Op: "start", Unit: t.Name, Kind: ErrInvalid, Cause: fmt.Errorf("a scope is made around processes, and none was given")}
 	}
 	return m.startTransient(ctx, t, nil)
+}
+
+// StartRun makes the scope of a command around the process that is about to become it. The group's limits hold it and not
+// those that systemd gives any scope (DefaultTasksMax=), the kernel's OOM killer ends whom it chose and nobody beside
+// (DefaultOOMPolicy=), and nothing of the unit stays after the command, however that ended.
+func (m *Manager) StartRun(ctx context.Context, t Transient) error {
+	if TypeOf(t.Name) != "scope" || len(t.Exec) > 0 || len(t.PIDs) != 1 || t.Slice == "" {
+		return &Error{Op: "start", Unit: t.Name, Kind: ErrInvalid, Cause: fmt.Errorf("the scope of a command has a slice and one process")}
+	}
+	var more []Property
+	if m.version.AtLeast(collectSince) {
+		more = append(more, Property{"CollectMode", "inactive-or-failed"})
+	}
+	if m.version.AtLeast(oomOfScopeSince) {
+		more = append(more, Property{"OOMPolicy", "continue"})
+	}
+	if row, ok := RowOf("TasksMax"); ok && row.Known(m.version, "scope") {
+		more = append(more, Property{"TasksMax", Infinity})
+	}
+	return m.startTransient(ctx, t, more)
 }
 
 // StartService starts a command as a service; a failed one is collected by itself from 236 on.

@@ -85,6 +85,26 @@ func ScopeName(root, group, tag string) (string, error) {
 	return groupUnit(root, path.Join(group, tag), "scope")
 }
 
+// runTag begins the tag of a scope that `run` makes. No group's slice or keeper is mistaken for one: those are no scopes.
+const runTag = "run."
+
+// RunName names the scope of a command that `run` starts in a group, after the process that becomes the command: pid
+// and start time make it another one than any before in this boot. A group whose name leaves no room is left out of it.
+func RunName(root, group string, pid int, start uint64) (string, error) {
+	tag := fmt.Sprintf("%s%d.%d", runTag, pid, start)
+	name, err := ScopeName(root, group, tag)
+	if err != nil {
+		return ScopeName(root, "", tag)
+	}
+	return name, nil
+}
+
+// IsRun says whether a unit below root is one that RunName gives.
+func IsRun(root, unit string) bool {
+	group, ok := GroupOf(root, unit)
+	return ok && TypeOf(unit) == "scope" && strings.HasPrefix(path.Base(group), runTag)
+}
+
 func groupUnit(root, group, suffix string) (string, error) {
 	parts := []string{root}
 	if group != "" {

@@ -171,7 +171,7 @@ func (m *Manager) exec(u *unit) (result string, wait time.Duration) {
 	u.main = m.spawn(u.name)
 	if sub := u.settings.last("DelegateSubgroup"); sub != "" {
 		u.subgroups["/"+sub] = true
-		m.processes[u.main].sub = "/" + sub
+		m.enter(u.main, u.name, "/"+sub)
 	}
 	if kind == "notify" { // nothing here ever says that it is ready
 		u.active, u.sub = "activating", "start"
@@ -223,12 +223,12 @@ func (m *Manager) stop(u *unit) (after []func()) {
 }
 
 func (m *Manager) killAll(u *unit) {
-	delete(m.processes, u.main)
+	m.finish(u.main)
 	if u.settings.last("KillMode") == "process" {
 		return
 	}
 	for _, pid := range m.members(u.name) {
-		delete(m.processes, pid)
+		m.finish(pid)
 	}
 }
 

@@ -29,8 +29,9 @@ import (
 
 // Options describe the modelled host. The zero value is systemd 252 on cgroup v2.
 type Options struct {
-	Version string // of systemd; "" is "252.39-1~deb12u2"
-	Cgroups int    // version of the cgroup hierarchies; 0 is 2
+	Version string  // of systemd; "" is "252.39-1~deb12u2"
+	Cgroups int     // version of the cgroup hierarchies; 0 is 2
+	Kernel  *Kernel // nil: the model keeps directories and processes by itself
 }
 
 // Manager is the model. It is safe for concurrent use.
@@ -142,9 +143,14 @@ func (m *Manager) Spawn() int {
 }
 
 func (m *Manager) spawn(unit string) int {
-	m.nextPID++
-	m.processes[m.nextPID] = &process{unit: unit}
-	return m.nextPID
+	pid := m.nextPID + 1
+	if m.options.Kernel != nil {
+		pid = m.options.Kernel.Spawn()
+	}
+	m.nextPID = max(pid, m.nextPID)
+	m.processes[pid] = &process{}
+	m.enter(pid, unit, "")
+	return pid
 }
 
 // Alive says whether a process is there.
@@ -171,8 +177,9 @@ func (m *Manager) GroupOf(pid int) string {
 // Kill ends a process with SIGKILL, and systemd sees it.
 func (m *Manager) Kill(pid int) {
 	m.mu.Lock()
+	m.see()
 	p := m.processes[pid]
-	delete(m.processes, pid)
+	m.finish(pid)
 	var after []func()
 	if p != nil {
 		if u := m.units[p.unit]; u != nil {
@@ -354,6 +361,7 @@ func (m *Manager) realize(u *unit) {
 	if u.group == "" {
 		return
 	}
+	defer m.mirror(u)
 	written := map[string]bool{}
 	for _, r := range systemd.Table() {
 		file := r.V2
@@ -378,7 +386,7 @@ func (m *Manager) exited(u *unit, pid int) (after []func()) {
 		u.main, u.active, u.sub, u.result = 0, "failed", "failed", "signal"
 		if u.settings.last("KillMode") != "process" {
 			for _, other := range m.members(u.name) {
-				delete(m.processes, other)
+				m.finish(other)
 			}
 		}
 		after = append(after, m.changedSignal(u))
@@ -394,6 +402,9 @@ func (m *Manager) collect(u *unit) (after []func()) {
 	}
 	if u.active != "inactive" && u.active != "failed" || !empty {
 		return nil
+	}
+	if m.options.Kernel != nil && u.group != "" {
+		m.options.Kernel.Remove(u.group)
 	}
 	u.group, u.subgroups, u.files = "", map[string]bool{}, map[string]string{}
 	if u.active == "failed" && u.settings.last("CollectMode") != "inactive-or-failed" || len(m.requiredBy(u.name)) > 0 {

@@ -87,6 +87,7 @@ func (c *client) busMethod(call Call) ([]any, func(), *dbus.Error) {
 func (m *Manager) property(call Call) ([]any, func(), *dbus.Error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.see()
 	if call.Method == "Get" && call.Path == managerPath && call.Args[1] == "Version" {
 		return []any{dbus.MakeVariant(m.options.Version)}, nil, nil
 	}
@@ -157,6 +158,7 @@ func isYes(text string) bool { return text == "yes" || text == "true" }
 func (m *Manager) method(call Call) ([]any, func(), *dbus.Error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.see()
 	text := func(i int) string { s, _ := call.Args[i].(string); return s }
 	switch call.Method {
 	case "Subscribe":
@@ -284,7 +286,7 @@ func (m *Manager) attach(name, sub string, pids []uint32) *dbus.Error {
 func (m *Manager) place(pid int, unit, sub string) {
 	p := m.processes[pid]
 	from := m.units[p.unit]
-	p.unit, p.sub = unit, sub
+	m.enter(pid, unit, sub)
 	if from != nil && from.name != unit {
 		m.collect(from)
 	}

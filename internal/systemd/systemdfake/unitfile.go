@@ -254,7 +254,10 @@ func (m *Manager) fileText(u *unit, r *systemd.Row, file string) (string, bool) 
 	if n == systemd.Infinity {
 		return "max", true
 	}
-	return strconv.FormatUint(n/4096*4096, 10), true
+	if r.Form == systemd.FormBytes {
+		n = n / 4096 * 4096 // the kernel counts pages
+	}
+	return strconv.FormatUint(n, 10), true
 }
 
 func quotaText(file string, quota, period uint64) (string, bool) {

@@ -1,0 +1,445 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/cgroup/cgroupfake"
+	"bulkhead/internal/host"
+	"bulkhead/internal/host/hosttest"
+	"bulkhead/internal/journal"
+	"bulkhead/internal/policy"
+	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/systemdfake"
+)
+
+// machine is a host with systemd that is nowhere but in memory: the model of PID 1 over the model of the kernel, on cgroup
+// v2, and /proc as files. The verbs run on it as they are.
+type machine struct {
+	*Controller
+	t      *testing.T
+	kernel *cgroupfake.Kernel
+	pid1   *systemdfake.Manager
+	proc   string // its /proc
+
+	mu    sync.Mutex
+	alive map[int]host.ProcID
+	moved bool // since /proc/PID/cgroup was written
+}
+
+func newMachine(t *testing.T, version string) *machine {
+	t.Helper()
+	root := hosttest.Unpack(t, hosttest.Text(t, "debian12"))
+	m := &machine{t: t, proc: filepath.Join(root, "proc"), alive: map[int]host.ProcID{}}
+	entries, err := os.ReadDir(m.proc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil && pid != 1 {
+			m.must(os.RemoveAll(filepath.Join(m.proc, e.Name())))
+		}
+	}
+	h := host.New(root)
+	facts, err := h.Facts()
+	m.must(err)
+	m.kernel = cgroupfake.New(facts.Hierarchies, cgroupfake.Options{})
+	m.kernel.Intercept(m.notice)
+	k := (*machineKernel)(m)
+	m.pid1 = systemdfake.New(t, systemdfake.Options{Version: version, Kernel: &systemdfake.Kernel{
+		Realize: k.Realize, Remove: k.Remove, Spawn: k.Spawn, Move: k.Move, End: k.End, GroupOf: k.GroupOf,
+	}})
+	store, err := journal.Open(t.TempDir(), journal.Options{Alive: h.Alive})
+	m.must(err)
+	m.Controller = &Controller{Host: h, Store: store, Log: slog.New(slog.DiscardHandler), LockWait: time.Second, root: m.pid1.Root(), patience: 3 * time.Second, opened: m.kernel.Tree, mounted: facts.Hierarchies}
+	t.Cleanup(func() { _ = m.Controller.Close() })
+	m.self = m.start("/usr/bin/bulkhead agent")
+	m.Agent = m.self
+	return m
+}
+
+func (m *machine) must(err error) {
+	m.t.Helper()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// at is a directory.
+func at(dir string) cgroup.Dir { return cgroup.Dir{Hierarchy: host.UnifiedID, Path: dir} }
+
+// notice keeps /proc up to date: what a write to cgroup.procs has moved is in there before anything else is done.
+func (m *machine) notice(o cgroupfake.Operation) error {
+	if m.moved {
+		m.moved = false
+		m.refresh()
+	}
+	m.moved = o.Op == "write" && o.File.Name == "cgroup.procs"
+	return nil
+}
+
+// refresh writes who is where.
+func (m *machine) refresh() {
+	for pid := range m.alive {
+		group := (*machineKernel)(m).GroupOf(pid)
+		m.must(os.WriteFile(filepath.Join(m.proc, strconv.Itoa(pid), "cgroup"), []byte("0::"+group+"\n"), 0o644))
+	}
+}
+
+// start makes a process in no unit.
+func (m *machine) start(command string) host.ProcID {
+	m.t.Helper()
+	pid := (*machineKernel)(m).Spawn()
+	m.run(pid, 1, command)
+	m.pid1.Adopt(pid)
+	return m.alive[pid]
+}
+
+// run gives a process a program.
+func (m *machine) run(pid, ppid int, command string) {
+	m.t.Helper()
+	words := strings.Fields(command)
+	comm := filepath.Base(words[0])
+	of1 := func(file string) string {
+		text, err := os.ReadFile(filepath.Join(m.proc, "1", file))
+		m.must(err)
+		return string(text)
+	}
+	fields := strings.Fields(of1("stat"))
+	fields[0], fields[1], fields[3], fields[21] = strconv.Itoa(pid), "("+comm+")", strconv.Itoa(ppid), strconv.FormatUint(m.alive[pid].Start, 10)
+	status := strings.NewReplacer("systemd", comm, "Tgid:\t1", "Tgid:\t"+fields[0], "\nPid:\t1", "\nPid:\t"+fields[0], "PPid:\t0", "PPid:\t"+fields[3]).Replace(of1("status"))
+	dir := filepath.Join(m.proc, fields[0])
+	m.must(os.MkdirAll(dir, 0o755))
+	for file, text := range map[string]string{"stat": strings.Join(fields, " ") + "\n", "status": status, "comm": comm + "\n", "cmdline": strings.Join(words, "\x00") + "\x00", "oom_score_adj": "0\n"} {
+		m.must(os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644))
+	}
+	_ = os.Remove(filepath.Join(dir, "exe"))
+	m.must(os.Symlink(words[0], filepath.Join(dir, "exe")))
+	m.refresh()
+}
+
+// machineKernel is the machine's kernel as systemd uses it.
+type machineKernel machine
+
+func (k *machineKernel) Realize(group string, files map[string]string) {
+	d := at("/")
+	for name := range strings.SplitSeq(strings.TrimPrefix(group, "/"), "/") {
+		_ = k.kernel.Enable(d, []string{"cpu", "memory", "pids", "blkio"}) // refused where a process is in it
+		d = d.Child(name)
+		if there, _ := k.kernel.Exists(d); !there {
+			_ = k.kernel.Make(d)
+		}
+	}
+	for file, text := range files {
+		if text != "" {
+			_ = k.kernel.Write(d.File(file), text) // one whose controller is not handed down
+		}
+	}
+}
+
+func (k *machineKernel) Remove(group string) { k.kernel.Vanish(at(group)) }
+
+func (k *machineKernel) Spawn() int {
+	id := k.kernel.Spawn()
+	k.mu.Lock()
+	k.alive[id.PID] = id
+	k.mu.Unlock()
+	(*machine)(k).run(id.PID, 1, "/usr/bin/sleep infinity")
+	return id.PID
+}
+
+func (k *machineKernel) Move(pid int, group string) {
+	(*machine)(k).must(k.kernel.Move(at(group), k.alive[pid]))
+	(*machine)(k).refresh()
+}
+
+func (k *machineKernel) End(pid int) {
+	k.kernel.Exit(pid)
+	delete(k.alive, pid)
+	(*machine)(k).must(os.RemoveAll(filepath.Join(k.proc, strconv.Itoa(pid))))
+}
+
+func (k *machineKernel) GroupOf(pid int) string {
+	where := k.kernel.Membership(pid)
+	return where[host.UnifiedID]
+}
+
+// service starts a service of an administrator's with limits of its own, and gives its main process.
+func (m *machine) service(unit, command string, lines ...string) host.ProcID {
+	m.t.Helper()
+	text := "[Service]\nExecStart=/bin/sleep infinity\n" + strings.Join(lines, "\n") + "\n"
+	m.must(os.WriteFile(filepath.Join(m.pid1.Root(), "etc/systemd/system", unit), []byte(text), 0o644))
+	m.must(m.bySystemd().Start(context.Background(), unit))
+	pid := m.unit(unit).MainPID
+	m.run(pid, 1, command)
+	return m.alive[pid]
+}
+
+func (m *machine) bySystemd() *systemd.Manager {
+	m.t.Helper()
+	c, err := m.manager(&host.Facts{Systemd: true})
+	m.must(err)
+	return c
+}
+
+func (m *machine) unit(name string) *systemd.Unit {
+	m.t.Helper()
+	u, err := m.bySystemd().Unit(context.Background(), name)
+	m.must(err)
+	return u
+}
+
+// do does a verb.
+func (m *machine) do(r Request) (*Reply, error) {
+	m.refresh()
+	r.By = "test"
+	return m.Do(context.Background(), r)
+}
+
+func (m *machine) policy(groups string) []policy.Source {
+	return []policy.Source{{Path: "test.yaml", Text: "version: 1\n" + groups}}
+}
+
+func (m *machine) apply(groups string) *Reply {
+	m.t.Helper()
+	reply, err := m.do(Request{Verb: "apply", Sources: m.policy(groups)})
+	m.must(err)
+	return reply
+}
+
+func (m *machine) release(groups ...string) *Reply {
+	m.t.Helper()
+	reply, err := m.do(Request{Verb: "release", Groups: groups, All: len(groups) == 0})
+	m.must(err)
+	return reply
+}
+
+// full is a full look, as the agent takes it.
+func (m *machine) full() (LookResult, error) {
+	m.t.Helper()
+	m.refresh()
+	procs, err := m.Host.Processes(host.ProcessOptions{})
+	m.must(err)
+	return m.Look(context.Background(), LookOptions{Processes: procs, Changed: true, Full: true})
+}
+
+// reads holds a file of a directory against what it should hold.
+func (m *machine) reads(when, dir, file, want string) {
+	m.t.Helper()
+	if got, err := m.kernel.Read(at(dir).File(file)); err != nil || got != want {
+		m.t.Errorf("%s: %s/%s holds %q, %v; want %q", when, dir, file, got, err, want)
+	}
+}
+
+// where is the directory of a process.
+func (m *machine) where(id host.ProcID) string { return (*machineKernel)(m).GroupOf(id.PID) }
+
+// state is all that the kernel and systemd hold, as text: every group, every file of a unit but the agent's records.
+func (m *machine) state() string {
+	m.t.Helper()
+	var b strings.Builder
+	b.WriteString(m.kernel.Dump())
+	root := m.pid1.Root()
+	err := filepath.WalkDir(root, func(file string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Type() != 0 {
+			return err
+		}
+		text, err := os.ReadFile(file)
+		fmt.Fprintf(&b, "%s:\n%s", strings.TrimPrefix(file, root), text)
+		return err
+	})
+	m.must(err)
+	return b.String()
+}
+
+const dbRule = "match: [{exe: mysqld}]"
+
+// The whole way there and back on the models, with a database's service and a process in no unit.
+func TestVerbsOnTheModels(t *testing.T) {
+	for _, version := range []string{"247.3", "252.39", "257.13"} {
+		m := newMachine(t, version)
+		db := m.service("db.service", "/usr/sbin/mysqld", "TasksMax=321", "MemoryMax=2147483648")
+		job := m.start("/usr/bin/backup all")
+		before := m.state()
+		text := "groups:\n  app: {role: database, " + dbRule + ", memory: {max: 1GiB}}\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50}\n"
+		m.apply(text)
+		m.reads("applied", "/system.slice/db.service", "memory.max", "1073741824")
+		m.reads("applied", "/system.slice/db.service", "pids.max", "321")
+		members := "/bulkhead.slice/bulkhead-jobs.slice/bulkhead-jobs.service/members"
+		if at := m.where(job); at != members {
+			t.Errorf("the job is in %s", at)
+		}
+		if again := m.apply(text); again.Changed {
+			t.Errorf("a second apply changes something: %+v", again.Plan.Steps)
+		}
+		m.must(m.bySystemd().Reload(t.Context()))
+		if done, err := m.full(); err != nil || done.Repaired > 0 || len(done.Moved) > 0 {
+			t.Errorf("a look: %+v, %v", done, err)
+		}
+		m.release()
+		if after := m.state(); after != before {
+			t.Errorf("%s: after release\n%s\nbefore\n%s", version, after, before)
+		}
+		if at := m.where(db); at != path.Join("/system.slice", "db.service") {
+			t.Errorf("the database is in %s", at)
+		}
+	}
+}
+
+// command has `run` start a command in a group, as a process in no unit does that then becomes it.
+func (m *machine) command(group, command string) (host.ProcID, error) {
+	m.t.Helper()
+	agent := m.self
+	defer func() { m.self = agent }()
+	m.self = m.start("/usr/bin/bulkhead run " + group + " -- " + command)
+	err := m.Enter(Entry{Group: group, By: "test", Command: path.Base(strings.Fields(command)[0])})
+	m.run(m.self.PID, 1, command)
+	return m.self, err
+}
+
+const jobs = "groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50}\n  other: {role: helper, match: [{exe: nothing}], tasks: 50}\n"
+
+func TestRunIsAScope(t *testing.T) {
+	for _, version := range []string{"219", "247.3", "252.39", "257.13"} {
+		t.Run(version, func(t *testing.T) {
+			m := newMachine(t, version)
+			m.start("/usr/bin/backup all")
+			m.apply(jobs)
+			p, err := m.command("jobs", "/usr/bin/report --month 11")
+			m.must(err)
+			name, err := systemd.RunName("bulkhead", "jobs", p.PID, p.Start)
+			m.must(err)
+			scope := "/bulkhead.slice/bulkhead-jobs.slice/" + name
+			if at, u := m.where(p), m.unit(name); at != scope || !u.Active() || u.ControlGroup != scope {
+				t.Fatalf("it is in %s, the unit is %+v", at, u)
+			}
+			m.reads("started", scope, "pids.max", "max") // DefaultTasksMax= is not the group's
+			check := func(when string) {
+				t.Helper()
+				if done, err := m.full(); err != nil || len(done.Moved) > 0 || done.Repaired > 0 && version != "219" || m.where(p) != scope {
+					t.Errorf("%s: a look: %+v, %v; it is in %s", when, done, err, m.where(p))
+				}
+				if again := m.apply(jobs); again.Changed {
+					t.Errorf("%s: a second apply changes something: %+v", when, again.Plan.Steps)
+				}
+			}
+			check("started")
+			m.must(m.bySystemd().Reload(t.Context()))
+			check("reloaded")
+			if all, err := m.Verify(nil); err != nil || slices.ContainsFunc(all, func(v Verification) bool { return !v.OK }) {
+				t.Errorf("verify: %+v, %v", all, err)
+			}
+			// Moved by hand it goes where it is sent, and its unit ends.
+			if _, err := m.do(Request{Verb: "move", Group: "other", PIDs: []int{p.PID}}); err != nil {
+				t.Fatal(err)
+			}
+			if at := m.where(p); at != "/bulkhead.slice/bulkhead-other.slice/bulkhead-other.service/members" {
+				t.Errorf("moved, it is in %s", at)
+			}
+			if u := m.unit(name); u.LoadState != systemd.LoadNotFound {
+				t.Errorf("empty, its unit is %s", u.ActiveState)
+			}
+			(*machineKernel)(m).End(p.PID)
+
+			p, err = m.command("jobs", "/usr/bin/report --month 12")
+			m.must(err)
+			m.must(func() error { _, err := m.full(); return err }())
+			reply := m.release()
+			if at := m.where(p); at != "/" {
+				t.Errorf("released, it is in %s", at)
+			}
+			if len(reply.Notes) > 0 {
+				t.Errorf("notes %q", reply.Notes)
+			}
+			m.leftNothing()
+			if _, err := m.command("jobs", "/usr/bin/report"); err == nil || !strings.Contains(err.Error(), "released") {
+				t.Errorf("run in a released group: %v", err)
+			}
+		})
+	}
+}
+
+// leftNothing says that systemd knows no unit of ours, and no file of one.
+func (m *machine) leftNothing() {
+	m.t.Helper()
+	all, err := m.bySystemd().Units(context.Background())
+	m.must(err)
+	for _, u := range all {
+		if _, ours := systemd.GroupOf("bulkhead", u.Name); ours {
+			m.t.Errorf("left behind: %s, %s", u.Name, u.ActiveState)
+		}
+	}
+	if left := m.state(); strings.Contains(left, "bulkhead") {
+		m.t.Errorf("left behind:\n%s", left)
+	}
+}
+
+// A group whose processes are gone from the policy lets its commands go; a group of another name holds none of them.
+func TestRunOfAGroupThatIsNoMore(t *testing.T) {
+	m := newMachine(t, "")
+	m.start("/usr/bin/backup all")
+	m.apply(jobs)
+	p, err := m.command("jobs", "/usr/bin/report")
+	m.must(err)
+	m.apply("groups:\n  other: {role: helper, match: [{exe: nothing}], tasks: 50}\n")
+	if at := m.where(p); at != "/" {
+		t.Errorf("it is in %s", at)
+	}
+	if left := m.kernel.Dump(); strings.Contains(left, "bulkhead-jobs") {
+		t.Errorf("left behind:\n%s", left)
+	}
+}
+
+// Where no scope can be made nothing is started, the caller is where it was, and nobody is pinned.
+func TestRunThatSystemdRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		refuse     func(m *machine)
+		text, hint string
+	}{
+		"not permitted": {func(m *machine) { m.refuse("StartTransientUnit", "no") }, "jobs", "systemctl status"},
+		"no answer": {func(m *machine) {
+			m.pid1.Hang(true)
+			m.pid1.Drop()
+		}, "does not answer", "systemctl status"},
+		"gone": {func(m *machine) { m.pid1.Away(true) }, "systemd", "systemctl status"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, "")
+			m.start("/usr/bin/backup all")
+			m.apply(jobs)
+			c.refuse(m)
+			p, err := m.command("jobs", "/usr/bin/report")
+			if err == nil || !strings.Contains(err.Error(), c.text) || !strings.Contains(HintOf(err), c.hint) {
+				t.Errorf("%v; hint %q", err, HintOf(err))
+			}
+			if at := m.where(p); at != "/" {
+				t.Errorf("it is in %s", at)
+			}
+			var pins []Pin
+			if _, err := m.Store.Load(docPins, &pins); err != nil || len(pins) > 0 {
+				t.Errorf("pins %+v, %v", pins, err)
+			}
+		})
+	}
+}
+
+// refuse has systemd answer a method with an error.
+func (m *machine) refuse(method, text string) {
+	m.pid1.Intercept(func(call systemdfake.Call) error {
+		if call.Method == method {
+			return fmt.Errorf("%s", text)
+		}
+		return nil
+	})
+}
