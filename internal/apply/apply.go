@@ -19,6 +19,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/systemd"
 )
 
 // Files reads and writes knob files, and cgroup.subtree_control by the v1 names of controllers.
@@ -335,9 +336,16 @@ func (n *run) forgo(i int, cause error) error {
 // leaveOut tells of an optional step that failed.
 func (n *run) leaveOut(s plan.Step, cause error) {
 	n.result.Notes = append(n.result.Notes, fmt.Sprintf("not done (%s): %v", s.Reason, cause))
-	if !errors.Is(cause, cgroup.ErrGone) {
+	if !noLongerThere(s, cause) {
 		n.result.LeftOut = append(n.result.LeftOut, s)
 	}
+}
+
+// noLongerThere says whether what a step was about went between look and step, and nothing is left to do: the directory, the unit, or
+// the file that was seen there, which goes when systemd takes a controller away.
+func noLongerThere(s plan.Step, cause error) bool {
+	return errors.Is(cause, cgroup.ErrGone) || s.Op != plan.OpDropIn && errors.Is(cause, systemd.ErrNoUnit) ||
+		s.Op == plan.OpWrite && s.Old != "" && errors.Is(cause, cgroup.ErrNoKnob)
 }
 
 // fail undoes what was done and tells the journal.

@@ -13,6 +13,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/systemd"
 )
 
 // at makes something happen right before the first change of the model that matches.
@@ -277,6 +278,65 @@ func (r rounding) Write(f cgroup.File, value string) error {
 		r.Set(f, r.value)
 	}
 	return err
+}
+
+// What went between look and step is no failure of an optional step: a service that stops takes its slice along.
+func TestNoLongerThere(t *testing.T) {
+	seen := plan.Step{Op: plan.OpWrite, Old: "100"}
+	for _, c := range []struct {
+		step  plan.Step
+		cause error
+		want  bool
+	}{
+		{seen, &cgroup.Error{Kind: cgroup.ErrGone}, true},
+		{seen, fmt.Errorf("use %q: %w", "a.slice", systemd.ErrNoUnit), true},
+		{seen, &cgroup.Error{Kind: cgroup.ErrNoKnob}, true},
+		{plan.Step{Op: plan.OpWrite}, &cgroup.Error{Kind: cgroup.ErrNoKnob}, false},
+		{plan.Step{Op: plan.OpDropIn}, systemd.ErrNoUnit, false},
+		{seen, &cgroup.Error{Kind: cgroup.ErrBusy}, false},
+	} {
+		if got := noLongerThere(c.step, c.cause); got != c.want {
+			t.Errorf("%s of %q, %v: %t", c.step.Op, c.step.Old, c.cause, got)
+		}
+	}
+}
+
+// The mount option is changed like a file: journalled, undone by a failure and by recovery.
+func TestFastMovesAreUndone(t *testing.T) {
+	w := stage(t, v2, nil)
+	option := cgroup.File{Dir: cgroup.Dir{Hierarchy: "unified", Path: "/"}, Name: cgroup.FavorDynmods}
+	is := func(want string) {
+		t.Helper()
+		if got, err := w.Read(option); got != want || err != nil {
+			t.Errorf("the option is %q, %v; want %q", got, err, want)
+		}
+	}
+	r := w.runner(t)
+	b := w.build()
+	b.write("unified", "/", cgroup.FavorDynmods, "on")
+	b.mkdir("unified", "/bulkhead")
+	w.FailMatch("mkdir", "unified:/bulkhead", syscall.ENOSPC)
+	if _, err := r.Run(soon(t), b.plan(), Options{}); err == nil {
+		t.Error("the second step cannot be done, and nothing is said")
+	}
+	is("off")
+	w.Intercept(nil)
+	if _, err := r.Run(soon(t), b.plan(), Options{}); err != nil {
+		t.Fatal(err)
+	}
+	is("on")
+	if !r.Journal.Changed(boot, option) {
+		t.Error("the journal does not know that it is ours")
+	}
+	b = w.build()
+	b.write("unified", "/", cgroup.FavorDynmods, "off")
+	if _, err := r.Run(soon(t), b.plan(), Options{}); err != nil {
+		t.Fatal(err)
+	}
+	is("off")
+	if r.Journal.Changed(boot, option) {
+		t.Error("it is back, and the journal says that it is changed")
+	}
 }
 
 func TestOptionalSteps(t *testing.T) {

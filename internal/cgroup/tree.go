@@ -211,6 +211,9 @@ func (t *Tree) fileError(op string, d Dir, name string, err error) *Error {
 // Read gives the file's text without surrounding white space. With a Key it gives the rest of that
 // device's line, "" when there is none. Errors: ErrNoKnob, ErrGone.
 func (t *Tree) Read(f File) (string, error) {
+	if isOption(f) {
+		return t.readOption(f)
+	}
 	dir, err := t.openFile("read", f)
 	if err != nil {
 		return "", err
@@ -277,6 +280,9 @@ func (t *Tree) ReadMany(d Dir, names []string) (map[string]string, error) {
 // a memory limit of 0 (measured on 6.18).
 // Errors: ErrNoKnob, ErrGone, ErrBusy, ErrInvalid.
 func (t *Tree) Write(f File, value string) error {
+	if isOption(f) {
+		return t.writeOption(f, value)
+	}
 	data, err := writeData(f, value)
 	if err != nil {
 		return &Error{Op: "write", Path: path.Join(t.Abs(f.Dir), f.Name), Value: value, Kind: ErrInvalid, Cause: err, wrote: true}

@@ -163,7 +163,7 @@ func (c *Controller) place(ctx context.Context, v *View, s *state) (done LookRes
 	}
 	w := c.narrow(v)
 	w.Plan = plan.Make(plan.Input{
-		Facts: w.Facts, Host: w.Policy.Host, Classified: w.Classified, Observed: w.Observed, Released: w.Released, Expel: w.expel, Systemd: w.Systemd,
+		Facts: w.Facts, Host: w.Policy.Host, Agent: w.Policy.Agent, Classified: w.Classified, Observed: w.Observed, Released: w.Released, Expel: w.expel, Systemd: w.Systemd,
 	})
 	if len(w.Plan.Refusals) > 0 || slices.ContainsFunc(w.Plan.Steps, func(s plan.Step) bool { return s.Op == plan.OpMakeDir }) {
 		return done, false, nil

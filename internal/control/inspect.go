@@ -94,7 +94,7 @@ func (c *Controller) Check(sources []policy.Source) (*View, error) {
 	v.Policy.Notes = append(v.Policy.Notes, classify.UnknownNames(v.Policy, v.rules)...)
 	said := v.Classified
 	said.Notes = nil // they are among the policy's, with their places
-	v.Plan = plan.Make(plan.Input{Facts: v.Facts, Host: v.Policy.Host, Classified: said, Observed: v.Observed})
+	v.Plan = plan.Make(plan.Input{Facts: v.Facts, Host: v.Policy.Host, Agent: v.Policy.Agent, Classified: said, Observed: v.Observed})
 	return v, nil
 }
 

@@ -276,7 +276,7 @@ func (c *Controller) observeScores(v *View) {
 			v.Observed.OOMScoreAdj[p.Process.ProcID] = score
 		}
 	}
-	v.Observed.Originals = plan.Originals{OOMScoreAdj: c.Store.Scores(v.Facts.BootID), Subtree: c.Store.Subtree(v.Facts.BootID)}
+	v.Observed.Originals = plan.Originals{OOMScoreAdj: c.Store.Scores(v.Facts.BootID), Subtree: c.Store.Subtree(v.Facts.BootID), FavorDynmods: c.Store.Changed(v.Facts.BootID, plan.FavorDynmods)}
 	for id := range v.Observed.Originals.OOMScoreAdj {
 		if score, err := c.Host.ReadOOMScoreAdj(id); err == nil {
 			v.Observed.OOMScoreAdj[id] = score
@@ -373,7 +373,7 @@ func besides(v *View, h host.Hierarchy, at cgroup.Dir, file string) (all []plan.
 // plan makes the plan, reading what cannot be reclaimed only where a memory limit is about to change:
 // memory.stat is the dearest file of a group.
 func (c *Controller) plan(v *View) error {
-	in := plan.Input{Facts: v.Facts, Host: v.Policy.Host, Classified: v.Classified, Observed: v.Observed, Released: v.Released, Expel: v.expel, Systemd: v.Systemd}
+	in := plan.Input{Facts: v.Facts, Host: v.Policy.Host, Agent: v.Policy.Agent, Classified: v.Classified, Observed: v.Observed, Released: v.Released, Expel: v.expel, Systemd: v.Systemd}
 	v.Plan = plan.Make(in)
 	touched := false
 	for _, s := range v.Plan.Steps {

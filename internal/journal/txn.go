@@ -258,6 +258,16 @@ func (s *Store) Subtree(boot string) map[cgroup.Dir][]string {
 	return s.state.boot(boot).subtree()
 }
 
+// Changed says whether a file that bulkhead did not make holds, in this boot, something else than before bulkhead first
+// wrote it.
+func (s *Store) Changed(boot string, f cgroup.File) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.state.boot(boot).originals, func(c Change) bool {
+		return c.Op == OpWrite && c.Dir == f.Dir && c.File == f.Name && c.Key == f.Key
+	})
+}
+
 // Homes says where released members go, in this boot: by process, and by group for processes that
 // were born inside. Both map on to hierarchy ID → path. The maps are the caller's own.
 func (s *Store) Homes(boot string) (process map[host.ProcID]map[string]string, group map[string]map[string]string) {

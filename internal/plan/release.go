@@ -20,7 +20,8 @@ import (
 //  2. members go home, and then protections and weights go;
 //  3. oom_score_adj goes back to what it was;
 //  4. directories are removed bottom-up, unless somebody else made them or something stays in them;
-//  5. with "" in in.Release, controllers that bulkhead enabled above its root are disabled.
+//  5. with "" in in.Release, controllers that bulkhead enabled above its root are disabled, and the kernel is switched back to
+//     its own way of moving processes.
 //
 // Every step is Optional: one that fails must not keep the others from helping.
 func MakeRelease(in Input) Plan {
@@ -52,6 +53,7 @@ func MakeRelease(in Input) Plan {
 	r.tellForeign()
 	r.removeDirs(slices.DeleteFunc(slices.Clone(r.scope), func(d cgroup.Dir) bool { return r.holdsForeign(d) || r.d.layout.Theirs(d) }), func(cgroup.Dir) string { return whyReleased })
 	r.giveControllersBack()
+	r.switchMovesBack()
 	for i := range r.steps {
 		r.steps[i].Optional = true
 	}

@@ -189,7 +189,11 @@ func (r *renderer) step(steps []int) {
 		r.line("%s/proc/%d/oom_score_adj (%s)", title, s.PID.PID, s.Comm)
 		r.wrapped(stepIndent, cmp.Or(s.Old, "unknown")+" -> "+s.New)
 	case OpWrite:
-		r.line("%s%s", title, path.Join(r.path(s.Dir), s.File))
+		where := path.Join(r.path(s.Dir), s.File)
+		if s.File == cgroup.FavorDynmods {
+			where = "mount option " + s.File + " of " + r.path(s.Dir)
+		}
+		r.line("%s%s", title, where)
 		r.wrapped(stepIndent, r.change(s))
 		if s.Unit != "" {
 			r.wrapped(stepIndent, "by systemd: "+s.Unit+" "+assignments(s.Set))
@@ -275,6 +279,8 @@ func undoOf(s Step) string {
 			return "goes with the unit"
 		case s.Undo == "":
 			return "goes with the directory"
+		case s.File == cgroup.FavorDynmods:
+			return "switch it " + s.Undo
 		}
 		return fmt.Sprintf("write %q", s.Undo)
 	case OpKeep:

@@ -17,6 +17,7 @@ import (
 type Input struct {
 	Facts      *host.Facts
 	Host       policy.HostPart // resolved
+	Agent      policy.AgentPart
 	Classified classify.Result
 	Observed   Observation
 	Released   map[string]bool // groups that were released and stay so until apply
@@ -84,6 +85,8 @@ type Originals struct {
 	// Subtree holds, per v2 directory above our root, the controllers that bulkhead enabled in its
 	// cgroup.subtree_control (v1 names). A release of everything takes them away again.
 	Subtree map[cgroup.Dir][]string
+	// FavorDynmods says that bulkhead switched the mount option on in this boot.
+	FavorDynmods bool
 }
 
 // Subtree is what a v2 directory offers its children.

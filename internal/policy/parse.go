@@ -30,6 +30,7 @@ type class struct {
 type document struct {
 	version int
 	host    HostPart
+	agent   AgentPart
 	classes map[string]*class
 	groups  []*Group
 	byName  map[string]*Group // of groups; only in all files together
@@ -67,13 +68,13 @@ func parse(sources []Source) (*Policy, Problems) {
 		problems = append(problems, ps...)
 		problems = append(problems, all.add(d)...)
 		if i == 0 {
-			all.version = d.version
+			all.version, all.agent = d.version, d.agent
 			all.host.Root = cmp.Or(d.host.Root, defaultRoot)
 			all.host.Weight = cmp.Or(d.host.Weight, defaultWeight)
 			all.host.Reserve, all.host.Pos, all.host.RootPos = d.host.Reserve, d.host.Pos, d.host.RootPos
 		}
 	}
-	p := &Policy{Version: all.version, Host: all.host, Groups: all.groups, Sources: sources}
+	p := &Policy{Version: all.version, Host: all.host, Agent: all.agent, Groups: all.groups, Sources: sources}
 	for _, g := range p.Groups {
 		problems = append(problems, all.mergeClass(g)...)
 	}
@@ -230,7 +231,7 @@ func mainObject() object[document] {
 		},
 		field[document]{
 			name: "agent", doc: "What the agent does.", schema: agent.schema(),
-			read: func(w *walker, v value, _ *document) { agent.read(w, v, "agent.", new(struct{})) },
+			read: func(w *walker, v value, d *document) { agent.read(w, v, "agent.", &d.agent) },
 		},
 		later[document]("schedules", "Windows in which other settings hold."),
 	)
@@ -371,24 +372,28 @@ func reserveObject() object[Reserve] {
 	}
 }
 
-// agentObject is `agent:`. Each key has one value that is built, its default.
-func agentObject() object[struct{}] {
-	only := func(name, doc, built string, others ...string) field[struct{}] {
-		return field[struct{}]{
-			name: name, doc: doc, schema: schema{"const": built, "default": built},
-			read: func(w *walker, v value, _ *struct{}) {
-				// YAML 1.1 readers take off for false; this file is YAML 1.2, where it is a word.
-				if word, ok := w.word(v, append([]string{built}, others...)...); ok && word != built {
-					w.fail(v.Node, "write "+built, "%s: %s is not yet supported", v.name, word)
-				}
-			},
-		}
-	}
-	return object[struct{}]{
+// agentObject is `agent:`. What to do in a conflict has one answer that is built, its default.
+func agentObject() object[AgentPart] {
+	return object[AgentPart]{
 		name: "agent",
-		fields: []field[struct{}]{
-			only("on_conflict", "What to do when another program changes a limit.", "enforce", "report", "yield"),
-			only("fast_moves", "Switch the kernel to faster moves (favordynmods).", "off", "on"),
+		fields: []field[AgentPart]{
+			{
+				name: "on_conflict", doc: "What to do when another program changes a limit.", schema: schema{"const": "enforce", "default": "enforce"},
+				read: func(w *walker, v value, _ *AgentPart) {
+					if word, ok := w.word(v, "enforce", "report", "yield"); ok && word != "enforce" {
+						w.fail(v.Node, "write enforce", "%s: %s is not yet supported", v.name, word)
+					}
+				},
+			},
+			{
+				name: "fast_moves", doc: "Switch the kernel to faster moves of processes (favordynmods, kernel 6.0). Kernel 6.18 keeps a part of it until the next boot.",
+				schema: schema{"enum": []string{"off", "on"}, "default": "off"},
+				read: func(w *walker, v value, a *AgentPart) {
+					// YAML 1.1 readers take off for false; this file is YAML 1.2, where it is a word.
+					word, _ := w.word(v, "off", "on")
+					a.FastMoves, a.FastMovesPos = word == "on", w.at(v.Node)
+				},
+			},
 		},
 	}
 }

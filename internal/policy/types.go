@@ -28,6 +28,7 @@ const (
 type Policy struct {
 	Version int
 	Host    HostPart
+	Agent   AgentPart
 	Groups  []*Group // in file order
 	Sources []Source
 	Notes   []Note // what Resolve has to say that is not an error; empty before
@@ -40,6 +41,13 @@ type HostPart struct {
 	Reserve Reserve
 	Pos     Pos
 	RootPos Pos // of Root, zero when it is the default
+}
+
+// AgentPart is the `agent:` block.
+type AgentPart struct {
+	// FastMoves asks for the kernel's faster way of moving processes (the mount option favordynmods of cgroup2, kernel 6.0).
+	FastMoves    bool
+	FastMovesPos Pos // where it is asked for
 }
 
 // Reserve is what root, sshd and the agent keep. Zero means nothing is set aside.

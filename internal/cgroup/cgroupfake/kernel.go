@@ -244,6 +244,27 @@ func (m *mount) Open(dir string) (cgroup.Directory, error) {
 	return &directory{k: m.k, g: g}, nil
 }
 
+// Option says whether a mount option is set. The model takes cgroup2's favordynmods, which changes nothing else of it.
+func (m *mount) Option(name string) (bool, error) {
+	m.k.mu.Lock()
+	defer m.k.mu.Unlock()
+	return slices.Contains(m.root.Options, name), nil
+}
+
+// SetOption sets or clears a mount option.
+func (m *mount) SetOption(name string, on bool) error {
+	if err := m.k.before(Operation{Op: "write", File: m.dir("").File(name)}); err != nil {
+		return err
+	}
+	m.k.mu.Lock()
+	defer m.k.mu.Unlock()
+	m.root.Options = slices.DeleteFunc(slices.Clone(m.root.Options), func(o string) bool { return o == name })
+	if on {
+		m.root.Options = append(m.root.Options, name)
+	}
+	return nil
+}
+
 func (m *mount) dir(rel string) cgroup.Dir {
 	return cgroup.Dir{Hierarchy: m.root.ID, Path: path.Join("/", rel)}
 }
