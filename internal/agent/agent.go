@@ -52,7 +52,9 @@ type Agent struct {
 	late   []late
 	held   batch // what events told since the table was brought up to date
 	again  bool  // the last look left something undone
-	fulls  int   // full looks so far, while events arrive
+	// placings keeps how long processes wait for their groups.
+	placings placings
+	fulls    int // full looks so far, while events arrive
 
 	mu     sync.Mutex // guards what follows
 	status control.AgentStatus
@@ -244,6 +246,10 @@ func (a *Agent) look(ctx context.Context, full bool, why reason) {
 		err = errors.Join(err, lookErr)
 	}
 	a.again = done.Retry
+	a.placings.moved(done.Moved)
+	if !a.again { // what is not moved now stays where it is
+		a.placings.forget()
+	}
 	// Whatever went wrong: a freeze ends on time.
 	err = errors.Join(err, a.control.ThawDue(time.Now()))
 	a.scanner.Recheck(done.Moved...)
@@ -254,6 +260,11 @@ func (a *Agent) look(ctx context.Context, full bool, why reason) {
 	a.status.Looks++
 	a.status.Moved += int64(len(done.Moved))
 	a.status.Repaired += int64(done.Repaired)
+	a.status.Inherited += int64(done.Inherited)
+	if a.again {
+		a.status.Retries++
+	}
+	a.status.Placement = a.placings.figures()
 	switch {
 	case errors.Is(err, context.Canceled):
 	case err != nil:
@@ -301,6 +312,7 @@ func (a *Agent) heed(full bool, why reason) (forks []control.Fork, idle bool) {
 		}
 	}
 	a.held.merge(b)
+	a.placings.came(b)
 	if ended != nil {
 		a.deaf(ended)
 		return forks, false
@@ -321,9 +333,14 @@ func (a *Agent) heed(full bool, why reason) (forks []control.Fork, idle bool) {
 	if len(done.Moved) > 0 {
 		a.scanner.Recheck(done.Moved...)
 		a.feed.mind(done.Moved, nil, nil, nil, now)
+		a.placings.moved(done.Moved)
 		a.mu.Lock()
 		a.status.Moved += int64(len(done.Moved))
+		a.status.Placement = a.placings.figures()
 		a.mu.Unlock()
+	}
+	if !done.Look {
+		a.placings.forget()
 	}
 	return forks, !done.Look
 }

@@ -69,7 +69,11 @@ func TestEveryStartIsPlacedWhileItLives(t *testing.T) {
 	if a.Source != "events of the kernel" || a.Lost != 0 || a.Error != "" || a.Moved < 2*starts || a.Mistaken != 0 || a.Gone != 0 || a.Events < 4*starts {
 		t.Errorf("agent: %+v", a)
 	}
-	t.Logf("%d events, %d looks, %d moves", a.Events, a.Looks, a.Moved)
+	p := a.Placement
+	if p == nil || p.Count < 2*starts*9/10 || p.Count > a.Moved || p.Slowest <= 0 || p.Slowest > time.Minute || p.Share(0.5) > p.Share(0.99) {
+		t.Fatalf("placement: %+v", p)
+	}
+	t.Logf("%d events, %d looks, %d moves; half placed within %v, 99 %% within %v, the slowest after %v", a.Events, a.Looks, a.Moved, p.Share(0.5), p.Share(0.99), p.Slowest)
 }
 
 // What a shell forked before it was inside matches no rule itself, and has run another program since.

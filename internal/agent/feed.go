@@ -51,7 +51,8 @@ type batch struct {
 	seen   map[int]struct{} // to be read
 	want   map[int]struct{} // of these, the ones to be read at once
 	gone   map[int]struct{}
-	late   []int // to be read again when they have their titles
+	came   map[int]int64 // when each became what it is now, ns of CLOCK_MONOTONIC
+	late   []int         // to be read again when they have their titles
 	forks  []numbered
 	execs  map[int]int // when, in the order of events
 	whole  bool        // only a look at every process helps: something was lost, or too much happened
@@ -69,7 +70,7 @@ func newFeed() *feed {
 }
 
 func newBatch() batch {
-	return batch{seen: map[int]struct{}{}, want: map[int]struct{}{}, gone: map[int]struct{}{}, execs: map[int]int{}}
+	return batch{seen: map[int]struct{}{}, want: map[int]struct{}{}, gone: map[int]struct{}{}, came: map[int]int64{}, execs: map[int]int{}}
 }
 
 // source is where events come from. *host.ProcEventStream is one.
@@ -186,6 +187,7 @@ func (b *batch) add(e host.ProcEvent, f *feed) (urgent, ask bool) {
 		delete(b.seen, e.PID)
 		delete(b.want, e.PID)
 		delete(b.execs, e.PID)
+		delete(b.came, e.PID)
 		delete(f.kin, e.PID)
 		delete(f.hot, e.PID)
 		b.gone[e.PID] = struct{}{}
@@ -211,7 +213,7 @@ func (b *batch) add(e host.ProcEvent, f *feed) (urgent, ask bool) {
 		ask = !urgent
 	}
 	delete(b.gone, e.PID)
-	b.seen[e.PID] = struct{}{}
+	b.seen[e.PID], b.came[e.PID] = struct{}{}, e.Time
 	if urgent {
 		b.want[e.PID] = struct{}{}
 	}

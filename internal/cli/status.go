@@ -79,6 +79,10 @@ func (a *app) printStatus(st *control.Status) {
 		fmt.Fprintf(a.out, "agent: pid %d since %s, learns of new processes by %s, last look %s; %s placed, %s put back\n",
 			ag.PID, ag.Since.Local().Format(time.DateTime), ag.Source, ag.LastLook.Local().Format(time.TimeOnly),
 			count(int(ag.Moved), "process", "processes"), count(int(ag.Repaired), "value", "values"))
+		if p := ag.Placement; p != nil {
+			fmt.Fprintf(a.out, "agent: of %s that it saw start and placed, half were in their groups within %s, 99 %% within %s, the slowest after %s\n",
+				count(int(p.Count), "process", "processes"), p.Share(0.5), p.Share(0.99), p.Slowest.Round(time.Microsecond))
+		}
 		if ag.Lost > 0 {
 			fmt.Fprintf(a.out, "agent: at least %s of %s the kernel could not deliver; each time every process was looked at again\n", count(int(ag.Lost), "process event", "process events"), strconv.FormatInt(ag.Events+ag.Lost, 10))
 		}

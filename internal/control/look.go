@@ -25,6 +25,8 @@ type LookOptions struct {
 type LookResult struct {
 	Moved    []int // pids; what is known of their membership is out of date
 	Repaired int
+	// Inherited counts members that are in their groups, were not there at the last look, and were not moved.
+	Inherited int
 	// Retry says that something was left undone that the next look may get done.
 	Retry bool
 	// Servers are the main processes of the instances there are: their children write their titles late. It is
@@ -76,11 +78,25 @@ func (c *Controller) Look(ctx context.Context, o LookOptions) (LookResult, error
 			err = errors.Join(troubles(v), err)
 		}
 	}
+	done.Inherited = c.memory.inherited(v, done.Moved)
 	done.Servers = make([]int, 0, len(v.Instances))
 	for i := range v.Instances {
 		done.Servers = append(done.Servers, v.Instances[i].Main.PID)
 	}
 	return done, err
+}
+
+// inherited counts the members that are in place, were none at the last look, and were not moved; of the first look none.
+func (m *memory) inherited(v *View, moved []int) (count int) {
+	before := m.members
+	m.members = make(map[host.ProcID]struct{}, len(v.Classified.Placements))
+	for _, p := range v.Classified.Placements {
+		m.members[p.Process.ProcID] = struct{}{}
+		if _, known := before[p.Process.ProcID]; !known && before != nil && !slices.Contains(moved, p.Process.PID) && placed(p.Process, v.Layout.Place(&p.Process, p.Group)) {
+			count++
+		}
+	}
+	return count
 }
 
 // sameUnits says whether the units that groups claim are those of the last full look. Those of a released group count

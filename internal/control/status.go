@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,10 +50,42 @@ type AgentStatus struct {
 	LastLook time.Time `json:"last_look,omitzero"`
 	Looks    int64     `json:"looks,omitempty"`
 	Moved    int64     `json:"moved,omitempty"`
-	Gone     int64     `json:"gone_before_placed,omitempty"` // that exited when they were about to be moved
-	Mistaken int64     `json:"mistaken_moves,omitempty"`     // of a process that had just got another one's number; each was put back
-	Repaired int64     `json:"repaired,omitempty"`           // values put back that somebody else had changed
-	Error    string    `json:"error,omitempty"`              // of the last look
+	// Inherited counts members that were seen in their groups without having been moved: born inside, or started there.
+	Inherited int64 `json:"inherited,omitempty"`
+	Retries   int64 `json:"retries,omitempty"` // looks that left something to the next one
+	// Placement is how long it took to place those that were moved.
+	Placement *Placement `json:"placement,omitempty"`
+	Gone      int64      `json:"gone_before_placed,omitempty"` // that exited when they were about to be moved
+	Mistaken  int64      `json:"mistaken_moves,omitempty"`     // of a process that had just got another one's number; each was put back
+	Repaired  int64      `json:"repaired,omitempty"`           // values put back that somebody else had changed
+	Error     string     `json:"error,omitempty"`              // of the last look
+}
+
+// Placement is how long it took from a process's exec, or from its change of user, group or name, until it was in its group.
+// Only those count of which an event told.
+type Placement struct {
+	Count   int64         `json:"count"`
+	Slowest time.Duration `json:"slowest_ns"`
+	// Within counts by the smallest of the bounds that held; Bound 0 is more than all of them.
+	Within []PlacedWithin `json:"within"`
+}
+
+// PlacedWithin is one bar of the histogram: beyond the bound before it, and within this one.
+type PlacedWithin struct {
+	Bound time.Duration `json:"bound_ns"`
+	Count int64         `json:"count"`
+}
+
+// Share gives the smallest bound within which a share of them (0 to 1) was placed: an upper limit of that quantile. It is
+// the slowest one where no bound is.
+func (p *Placement) Share(share float64) time.Duration {
+	need, seen := int64(math.Ceil(share*float64(p.Count))), int64(0)
+	for _, w := range p.Within {
+		if seen += w.Count; seen >= need && w.Bound > 0 {
+			return min(w.Bound, p.Slowest)
+		}
+	}
+	return p.Slowest
 }
 
 // GroupStatus is one group with what it was asked, what is in force and what it uses.

@@ -75,6 +75,7 @@ type memory struct {
 	// uses it, which writes no limit.
 	observed *plan.Observation
 	movers   map[int]mover
+	members  map[host.ProcID]struct{} // at the last look that classified
 	governed map[string]plan.Governed // units at the last full look
 	recorded recorded
 	// refused are the groups that the last look at every limit could not put in force.

@@ -45,6 +45,8 @@ type ProcEvent struct {
 	Kind   ProcEventKind
 	PID    int
 	Parent int // of a fork: the process that forked
+	// Time is when it happened, on the clock CLOCK_MONOTONIC, ns (proc_event.timestamp_ns of linux/cn_proc.h).
+	Time int64
 }
 
 // Offsets in what the process connector sends: struct nlmsghdr (linux/netlink.h), struct cn_msg
@@ -68,6 +70,7 @@ type procMessage struct {
 	seq  uint32 // of that CPU
 	ack  uint32
 	err  uint32 // of an answer
+	at   uint64 // ns of CLOCK_MONOTONIC
 	// The four process numbers that an event may have, as they stand there.
 	ids [4]int32
 }
@@ -123,6 +126,7 @@ func parseProcMessage(order binary.ByteOrder, body []byte) (m procMessage, ours 
 	m = procMessage{
 		what: ProcEventKind(order.Uint32(event)), cpu: order.Uint32(event[4:]),
 		seq: order.Uint32(body[8:]), ack: order.Uint32(body[12:]), err: order.Uint32(event[eventHead:]),
+		at: order.Uint64(event[8:]),
 	}
 	for i := range m.ids {
 		m.ids[i] = int32(order.Uint32(event[eventHead+4*i:]))
@@ -133,6 +137,7 @@ func parseProcMessage(order binary.ByteOrder, body []byte) (m procMessage, ours 
 // event is what a message says about a process; false for one of a mere thread, or of a kind that does not
 // matter here.
 func (m *procMessage) event() (e ProcEvent, ok bool) {
+	defer func() { e.Time = int64(m.at) }()
 	switch m.what {
 	case ProcFork: // parent's thread and process, child's thread and process
 		e = ProcEvent{Kind: m.what, PID: int(m.ids[3]), Parent: int(m.ids[1])}

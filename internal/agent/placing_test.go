@@ -1,0 +1,60 @@
+package agent
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"bulkhead/internal/host"
+)
+
+func TestPlacings(t *testing.T) {
+	now := int64(time.Hour)
+	p := placings{now: func() int64 { return now }}
+	if p.figures() != nil {
+		t.Error("figures of nobody")
+	}
+	ago := func(d time.Duration) int64 { return now - int64(d) }
+	p.came(batch{came: map[int]int64{1: ago(50 * time.Microsecond), 2: ago(2 * time.Millisecond), 3: ago(5 * time.Second), 4: ago(time.Millisecond), 6: 0}})
+	p.came(batch{gone: map[int]struct{}{4: {}}})
+	p.moved([]int{1, 2, 3, 4, 5, 6}) // 4 has exited, of 5 nobody told, of 6 not when
+	f := p.figures()
+	if f == nil || f.Count != 3 || f.Slowest != 5*time.Second {
+		t.Fatalf("figures %+v", f)
+	}
+	var counts []int64
+	for _, w := range f.Within {
+		counts = append(counts, w.Count)
+	}
+	if want := []int64{1, 0, 0, 1, 0, 0, 0, 0, 0, 1}; !slices.Equal(counts, want) {
+		t.Errorf("histogram %v, want %v", counts, want)
+	}
+	for share, want := range map[float64]time.Duration{0.3: 100 * time.Microsecond, 0.5: 3 * time.Millisecond, 0.99: 5 * time.Second} {
+		if got := f.Share(share); got != want {
+			t.Errorf("%v of them within %v, want %v", share, got, want)
+		}
+	}
+	p.came(batch{came: map[int]int64{7: ago(0)}})
+	p.forget() // a stranger, that a later rule claims
+	p.moved([]int{7})
+	if p.figures().Count != 3 {
+		t.Error("one that nobody waited for is counted")
+	}
+	if f.Within[0].Count++; p.figures().Within[0].Count != 1 {
+		t.Error("the figures are not a copy")
+	}
+}
+
+// An event's time is on the clock that the histogram reads.
+func TestPlacingsClock(t *testing.T) {
+	var p placings
+	first := p.clock()
+	if second := p.clock(); first <= 0 || second < first {
+		t.Errorf("the clock reads %d, then %d", first, second)
+	}
+	f := newFeed()
+	f.note([]host.ProcEvent{{Kind: host.ProcExec, PID: 10, Time: 77}, {Kind: host.ProcExec, PID: 11, Time: 78}, {Kind: host.ProcExit, PID: 11, Time: 79}}, 0, nil, nil)
+	if b, _, _ := f.take(); len(b.came) != 1 || b.came[10] != 77 {
+		t.Errorf("came %v", b.came)
+	}
+}
