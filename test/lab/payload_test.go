@@ -43,7 +43,19 @@ var exempt = map[string]map[string]string{
 	},
 }
 
-// exemptions gives what is left out of a mode.
+// once are the tests that a run without -lab.long has in one mode alone, if that is among those asked for: what they show of
+// systemd is the same in each. "" is none: it takes more time than a short run has.
+var once = map[string]string{
+	"internal/control.TestAdoptedUnitMovesAtItsNextStart": "systemd-unified",
+	"internal/control.TestLooseProcessesSitWithTheKeeper": "systemd-hybrid",
+	"internal/control.TestPartOfAUnitNeedsAsking":         "systemd-hybrid",
+	"internal/control.TestSliceOfAnAdministrator":         "systemd-hybrid",
+	"internal/control.TestUnitGetsItsOwnLimitBack":        "systemd-hybrid",
+	"internal/control.TestUnitsKillAfterEveryStep":        "",
+	"internal/systemd/conformance.TestSystemd":            "systemd-hybrid",
+}
+
+// exemptions gives what is left out of a mode, and why.
 func exemptions(m Mode) map[string]string {
 	traits := []string{m.Name, m.Release}
 	switch {
@@ -55,6 +67,17 @@ func exemptions(m Mode) map[string]string {
 	all := map[string]string{}
 	for _, trait := range traits {
 		maps.Copy(all, exempt[trait])
+	}
+	if *long || quick() || !m.Systemd {
+		return all
+	}
+	for test, in := range once {
+		switch {
+		case in == "":
+			all[test] = "is left to LONG=1"
+		case in != m.Name && slices.Contains(strings.Fields(*mode), in):
+			all[test] = "is left to mode " + in + " in a short run"
+		}
 	}
 	return all
 }

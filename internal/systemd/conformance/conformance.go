@@ -59,6 +59,11 @@ var cases = slices.Concat(unitCases, jobCases, transientCases, propertyCases, fi
 // signals, errors and long answers travel is not.
 var OverBus = []string{"a unit that is not there", "results of jobs", "a scope", "the table of properties", "the watch"}
 
+// Brief are the cases on which the verbs stand, for a run that has little time.
+var Brief = []string{
+	"a limit reaches its file", "a reload undoes what was written behind its back", "all or none", "a keeper", "a scope", "a slice that waits for the restart",
+}
+
 // Run runs every case, or those named, on a subject of its own.
 func Run(t *testing.T, newSubject func(*testing.T) Subject, only ...string) {
 	t.Helper()
