@@ -246,7 +246,7 @@ func (a *Agent) look(ctx context.Context, full bool, why reason) {
 		err = errors.Join(err, lookErr)
 	}
 	a.again = done.Retry
-	a.placings.moved(done.Moved)
+	a.placings.moved(done.Moved, howLook)
 	if !a.again { // what is not moved now stays where it is
 		a.placings.forget()
 	}
@@ -333,7 +333,7 @@ func (a *Agent) heed(full bool, why reason) (forks []control.Fork, idle bool) {
 	if len(done.Moved) > 0 {
 		a.scanner.Recheck(done.Moved...)
 		a.feed.mind(done.Moved, nil, nil, nil, now)
-		a.placings.moved(done.Moved)
+		a.placings.moved(done.Moved, howSwift)
 		a.mu.Lock()
 		a.status.Moved += int64(len(done.Moved))
 		a.status.Placement = a.placings.figures()

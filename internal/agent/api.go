@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -31,10 +32,11 @@ const freshFor = time.Second
 
 // answer is what travels back over the socket.
 type answer struct {
-	State  string          `json:"state,omitempty"` // the agent's state directory, for hello
-	Reply  *control.Reply  `json:"reply,omitempty"`
-	Status *control.Status `json:"status,omitempty"`
-	Error  *wireError      `json:"error,omitempty"`
+	State  string            `json:"state,omitempty"` // the agent's state directory, for hello
+	Reply  *control.Reply    `json:"reply,omitempty"`
+	Status *control.Status   `json:"status,omitempty"`
+	Placed *control.PlacedAt `json:"placed,omitempty"`
+	Error  *wireError        `json:"error,omitempty"`
 }
 
 // wireError is an error with everything the client needs to say it as if it had happened there.
@@ -113,6 +115,7 @@ func (a *Agent) open() (*server, error) {
 	mux.HandleFunc("GET /v1/hello", s.hello)
 	mux.HandleFunc("POST /v1/do", s.do)
 	mux.HandleFunc("GET /v1/status", s.status)
+	mux.HandleFunc("GET /v1/placed/{pid}", s.placed)
 	s.http = &http.Server{
 		Handler: rootOnly(mux), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
@@ -256,6 +259,15 @@ func (s *server) status(w http.ResponseWriter, _ *http.Request) {
 	write(w, s.last)
 }
 
+func (s *server) placed(w http.ResponseWriter, r *http.Request) {
+	pid, err := strconv.Atoi(r.PathValue("pid"))
+	if err != nil {
+		write(w, answer{Error: onWire(&control.Error{Code: control.CodeUsage, Err: fmt.Errorf("%q is not a process id", r.PathValue("pid"))})})
+		return
+	}
+	write(w, answer{Placed: s.agent.placings.recall(pid)})
+}
+
 func write(w http.ResponseWriter, a answer) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(a)
@@ -368,6 +380,15 @@ func (c *Client) Status(ctx context.Context) (*control.Status, error) {
 		return nil, err
 	}
 	return a.Status, a.Error.err()
+}
+
+// Placed asks when and how the agent placed a process; nil when it has not seen it come.
+func (c *Client) Placed(ctx context.Context, pid int) (*control.PlacedAt, error) {
+	a, err := c.ask(ctx, http.MethodGet, fmt.Sprintf("/v1/placed/%d", pid), nil)
+	if err != nil {
+		return nil, err
+	}
+	return a.Placed, a.Error.err()
 }
 
 func (c *Client) ask(ctx context.Context, method, path string, body any) (*answer, error) {

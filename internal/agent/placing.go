@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,8 +15,15 @@ var bounds = []time.Duration{
 	30 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond, time.Second, 0,
 }
 
-// placings keeps how long processes wait for their groups. Only the loop uses it.
+// recentPlacings is how many processes the agent remembers the placing of.
+const recentPlacings = 4096
+
+// placings keeps how long processes wait for their groups. Only the loop uses it, but for recall.
 type placings struct {
+	mu     sync.Mutex
+	recent map[int]control.PlacedAt // of processes that have not exited since
+	order  []kept                   // of recent, the oldest first; one that has exited may still be in it
+
 	since map[int]int64 // of processes that events told of and that no look has decided on, ns of CLOCK_MONOTONIC
 	total control.Placement
 	now   func() int64 // nil is the kernel's clock
@@ -23,9 +31,12 @@ type placings struct {
 
 // came takes in what events told.
 func (p *placings) came(b batch) {
+	p.mu.Lock()
 	for pid := range b.gone {
 		delete(p.since, pid)
+		delete(p.recent, pid)
 	}
+	p.mu.Unlock()
 	if p.since == nil {
 		p.since = map[int]int64{}
 	}
@@ -37,8 +48,20 @@ func (p *placings) came(b batch) {
 // forget drops those that stay where they are.
 func (p *placings) forget() { clear(p.since) }
 
+// kept says when a process was placed.
+type kept struct {
+	pid int
+	at  time.Time
+}
+
+// The ways into a group.
+const (
+	howSwift = "as the kernel told of it"
+	howLook  = "by a look at the whole"
+)
+
 // moved counts those that are in their groups now.
-func (p *placings) moved(pids []int) {
+func (p *placings) moved(pids []int, how string) {
 	if len(pids) == 0 {
 		return
 	}
@@ -56,6 +79,7 @@ func (p *placings) moved(pids []int) {
 			}
 		}
 		took := time.Duration(now - at)
+		p.keep(pid, control.PlacedAt{At: time.Now(), Took: took, How: how})
 		p.total.Count++
 		p.total.Slowest = max(p.total.Slowest, took)
 		for i, b := range bounds {
@@ -65,6 +89,33 @@ func (p *placings) moved(pids []int) {
 			}
 		}
 	}
+}
+
+// keep remembers a placing in place of the oldest one.
+func (p *placings) keep(pid int, at control.PlacedAt) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.recent == nil {
+		p.recent = map[int]control.PlacedAt{}
+	}
+	if len(p.order) >= recentPlacings {
+		if oldest := p.order[0]; p.recent[oldest.pid].At.Equal(oldest.at) {
+			delete(p.recent, oldest.pid)
+		}
+		p.order = p.order[1:]
+	}
+	p.recent[pid] = at
+	p.order = append(p.order, kept{pid, at.At})
+}
+
+// recall gives the placing of a process; nil when it is not known.
+func (p *placings) recall(pid int) *control.PlacedAt {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if at, known := p.recent[pid]; known {
+		return &at
+	}
+	return nil
 }
 
 func (p *placings) clock() int64 {

@@ -17,7 +17,7 @@ func TestPlacings(t *testing.T) {
 	ago := func(d time.Duration) int64 { return now - int64(d) }
 	p.came(batch{came: map[int]int64{1: ago(50 * time.Microsecond), 2: ago(2 * time.Millisecond), 3: ago(5 * time.Second), 4: ago(time.Millisecond), 6: 0}})
 	p.came(batch{gone: map[int]struct{}{4: {}}})
-	p.moved([]int{1, 2, 3, 4, 5, 6}) // 4 has exited, of 5 nobody told, of 6 not when
+	p.moved([]int{1, 2, 3, 4, 5, 6}, howSwift) // 4 has exited, of 5 nobody told, of 6 not when
 	f := p.figures()
 	if f == nil || f.Count != 3 || f.Slowest != 5*time.Second {
 		t.Fatalf("figures %+v", f)
@@ -36,11 +36,30 @@ func TestPlacings(t *testing.T) {
 	}
 	p.came(batch{came: map[int]int64{7: ago(0)}})
 	p.forget() // a stranger, that a later rule claims
-	p.moved([]int{7})
+	p.moved([]int{7}, howLook)
 	if p.figures().Count != 3 {
 		t.Error("one that nobody waited for is counted")
 	}
-	if f.Within[0].Count++; p.figures().Within[0].Count != 1 {
+	if w := p.recall(2); w == nil || w.Took != 2*time.Millisecond || w.How != howSwift || time.Since(w.At) > time.Minute {
+		t.Errorf("2 was placed %+v", w)
+	}
+	if w := p.recall(5); w != nil {
+		t.Errorf("5 was placed %+v", w)
+	}
+	p.came(batch{gone: map[int]struct{}{2: {}}, came: map[int]int64{1: ago(0)}})
+	if p.recall(2) != nil {
+		t.Error("what has exited is remembered")
+	}
+	// Only so many are remembered, and one that was placed again is not among the oldest.
+	for pid := 100; pid < 100+recentPlacings; pid++ {
+		p.came(batch{came: map[int]int64{pid: ago(0), 1: ago(0)}})
+		p.moved([]int{pid, 1}, howLook)
+	}
+	if len(p.order) > recentPlacings || len(p.recent) > recentPlacings || p.recall(1) == nil || p.recall(3) != nil {
+		t.Errorf("%d are remembered, in an order of %d", len(p.recent), len(p.order))
+	}
+	f = p.figures()
+	if f.Within[0].Count++; p.figures().Within[0].Count != f.Within[0].Count-1 {
 		t.Error("the figures are not a copy")
 	}
 }

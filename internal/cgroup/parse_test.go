@@ -140,7 +140,7 @@ func TestUsage(t *testing.T) {
 			}),
 			Usage{
 				Memory: MemoryUsage{Current: n(1200), Peak: n(1300), Swap: n(7), Anonymous: n(600), File: n(400), Shared: n(100), Unevictable: n(8),
-					Transparent: n(200), Kernel: n(60), Huge: n(1077936128), OOMKills: n(2), LimitHits: n(3)},
+					Transparent: n(200), Kernel: n(60), Huge: n(1077936128), OOMKills: n(2), LimitHits: n(3), HighHits: n(1)},
 				CPU:   CPUUsage{Total: n(2000), User: n(1500), System: n(500), Periods: n(10), ThrottledPeriods: n(4), Throttled: n(1500)},
 				Tasks: TaskUsage{Current: n(12), Peak: n(20), LimitHits: n(5)}, IO: []IOUsage{{Device: "8:0", ReadBytes: 4096, Reads: 2}},
 				Pressure: map[string]Pressure{"cpu": {Some: &Stall{Avg10: 1.5, Total: 9}}},

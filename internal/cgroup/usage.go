@@ -32,6 +32,7 @@ type MemoryUsage struct {
 	Huge        *int64 `json:"huge,omitempty"`   // hugetlb pages of every size
 	OOMKills    *int64 `json:"oom_kills,omitempty"`
 	LimitHits   *int64 `json:"limit_hits,omitempty"` // v1 memory.failcnt, v2 "max" of memory.events
+	HighHits    *int64 `json:"high_hits,omitempty"`  // v2 "high" of memory.events: allocations slowed down above memory.high
 }
 
 // CPUUsage is in microseconds since the group was made.
@@ -180,6 +181,7 @@ func usageV2(files map[string]string) Usage {
 		Huge:        sumHuge(files),
 		OOMKills:    first(events, "oom_kill"),
 		LimitHits:   first(events, "max"),
+		HighHits:    first(events, "high"),
 	}
 	if u.Memory.Kernel == nil { // before kernel 5.18
 		u.Memory.Kernel = sum(stat, "kernel_stack", "pagetables", "percpu", "slab")
@@ -324,7 +326,7 @@ func (u *Usage) Merge(o Usage) {
 
 func (m *MemoryUsage) fields() []**int64 {
 	return []**int64{&m.Current, &m.Peak, &m.Swap, &m.Anonymous, &m.File, &m.Shared, &m.Unevictable,
-		&m.Transparent, &m.Kernel, &m.Huge, &m.OOMKills, &m.LimitHits}
+		&m.Transparent, &m.Kernel, &m.Huge, &m.OOMKills, &m.LimitHits, &m.HighHits}
 }
 
 func (c *CPUUsage) fields() []**int64 {

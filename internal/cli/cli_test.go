@@ -156,6 +156,17 @@ func TestExplainText(t *testing.T) {
 		},
 	}
 	golden(t, "explain", printed(func(a *app) { a.printExplanation(e) }))
+	watched := *e
+	watched.Watched, watched.When = time.Second, &control.PlacedAt{At: time.Date(2026, 11, 20, 9, 15, 0, 0, time.Local), Took: 61234 * time.Nanosecond, How: "as the kernel told of it"}
+	watched.Biting = []control.Bite{
+		{Group: "mysql3306", Key: "cpu.limit", How: "throttled in 9 of 10 periods; its threads waited 1.2s together"},
+		{Group: "all", Key: "io.read.iops", On: "/data", How: "99 % of it was used"},
+	}
+	golden(t, "explain-watched", printed(func(a *app) {
+		a.printExplanation(&watched)
+		watched.Biting = nil
+		a.printExplanation(&watched)
+	}))
 	if got := explanationView(e).Rule; got != "engine: mysql" {
 		t.Errorf("the winner is %q", got)
 	}

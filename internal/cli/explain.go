@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -11,7 +12,8 @@ import (
 )
 
 func (a *app) explainCmd() *cobra.Command {
-	return &cobra.Command{
+	var watch time.Duration
+	cmd := &cobra.Command{
 		Use:   "explain PID",
 		Short: "why a process is where it is, and which limits reach it",
 		Args:  exactly(1, "say which process: explain PID"),
@@ -25,9 +27,12 @@ func (a *app) explainCmd() *cobra.Command {
 				return err
 			}
 			defer c.Close()
-			e, err := c.Explain(pid)
+			e, err := c.Explain(cmd.Context(), pid, watch)
 			if err != nil {
 				return err
+			}
+			if running, err := a.agent(cmd.Context()); err == nil && running != nil && e.Placed {
+				e.When, _ = running.Placed(cmd.Context(), pid) // an older agent does not know
 			}
 			if a.json {
 				return a.printJSON(explanationView(e))
@@ -36,6 +41,8 @@ func (a *app) explainCmd() *cobra.Command {
 			return nil
 		},
 	}
+	cmd.Flags().DurationVar(&watch, "watch", time.Second, "how long to watch which limits hold it back now; 0 does not watch")
+	return cmd
 }
 
 func (a *app) printExplanation(e *control.Explanation) {
@@ -47,6 +54,9 @@ func (a *app) printExplanation(e *control.Explanation) {
 		fmt.Fprintf(a.out, "in group %s, by the %s %s\n", e.Group, e.By, winner(e))
 	default:
 		fmt.Fprintf(a.out, "belongs to group %s, by the %s %s, and is not placed%s\n", e.Group, e.By, winner(e), unplaced(e))
+	}
+	if w := e.When; w != nil {
+		fmt.Fprintf(a.out, "placed at %s, %s after its exec or change of user, %s\n", w.At.Local().Format(time.DateTime), w.Took.Round(time.Microsecond), w.How)
 	}
 	if e.Helper != "" {
 		fmt.Fprintln(a.out, e.Helper)
@@ -62,6 +72,20 @@ func (a *app) printExplanation(e *control.Explanation) {
 		if !a.printLimits(level.Limits) {
 			fmt.Fprintln(a.out, "  none")
 		}
+	}
+	if e.Watched == 0 {
+		return
+	}
+	fmt.Fprintln(a.out)
+	for _, b := range e.Biting {
+		key := string(b.Key)
+		if b.On != "" {
+			key += " on " + b.On
+		}
+		fmt.Fprintf(a.out, "BITING: %s of group %s: %s (watched for %s)\n", key, b.Group, b.How, e.Watched)
+	}
+	if len(e.Biting) == 0 {
+		fmt.Fprintf(a.out, "none of these limits held it back in the last %s\n", e.Watched)
 	}
 }
 

@@ -1,10 +1,12 @@
 package control
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
@@ -128,6 +130,18 @@ type Explanation struct {
 	Helper   string             `json:"helper,omitempty"` // what it does for which instance, for a helper
 	Attempts []classify.Attempt `json:"attempts"`
 	Levels   []LevelLimits      `json:"levels,omitempty"`
+	// When is how it came to be placed; nil when no agent saw it come.
+	When *PlacedAt `json:"when,omitempty"`
+	// Biting are the limits that held one of the levels back while they were watched, Watched long.
+	Biting  []Bite        `json:"biting"`
+	Watched time.Duration `json:"watched_ns,omitempty"`
+}
+
+// PlacedAt is when and how the agent placed a process that it saw come.
+type PlacedAt struct {
+	At   time.Time     `json:"at"`
+	Took time.Duration `json:"took_ns"` // from its exec, or its change of user, group or name
+	How  string        `json:"how"`
 }
 
 // LevelLimits is what one level of the tree, from the group up to our root, holds the process to.
@@ -136,8 +150,9 @@ type LevelLimits struct {
 	Limits []LimitStatus `json:"limits"`
 }
 
-// Explain says why a process is where it is and which limits reach it.
-func (c *Controller) Explain(pid int) (*Explanation, error) {
+// Explain says why a process is where it is, which limits reach it, and which of them bite now: those that do while the levels
+// are watched. 0 does not watch.
+func (c *Controller) Explain(ctx context.Context, pid int, watch time.Duration) (*Explanation, error) {
 	v, _, err := c.current(look{})
 	if err != nil {
 		return nil, err
@@ -179,7 +194,16 @@ func (c *Controller) Explain(pid int) (*Explanation, error) {
 		}
 		e.Levels = append(e.Levels, LevelLimits{Group: at, Limits: limitsOf(v, at)})
 	}
-	return e, nil
+	if watch <= 0 || !e.Placed {
+		return e, nil
+	}
+	var groups []string
+	for _, l := range e.Levels {
+		groups = append(groups, l.Group)
+	}
+	e.Biting, err = biting(ctx, v, groups, watch)
+	e.Watched = watch
+	return e, err
 }
 
 // whyNot says why a process is in no group.

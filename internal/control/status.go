@@ -354,8 +354,20 @@ func (c *Controller) addTasks(t *TaskStates, p host.Process) {
 // addUsage fills in what the group's directory counts in each hierarchy; a group with children shows
 // its children with it, as the kernel does.
 func (c *Controller) addUsage(v *View, g *GroupStatus) {
-	for hierarchy, d := range v.Layout.Member(g.Group) {
-		if own, ok := v.Layout.Own(g.Group)[hierarchy]; ok {
+	g.Usage = usageOf(v, g.Group)
+	g.MemorySource = "cgroup"
+	if g.Usage.Memory.Current == nil {
+		g.MemorySource = "processes"
+		g.Usage.Memory = c.sumMemory(v, g.Group)
+	} else if anonymous := g.Usage.Memory.Anonymous; anonymous != nil {
+		g.ChargedElsewhere = max(0, c.largest(v, g.Group)-*anonymous)
+	}
+}
+
+// usageOf is what the directories of a group count, all hierarchies together.
+func usageOf(v *View, group string) (all cgroup.Usage) {
+	for hierarchy, d := range v.Layout.Member(group) {
+		if own, ok := v.Layout.Own(group)[hierarchy]; ok {
 			if _, there := v.Observed.Dirs[own]; there {
 				d = own
 			}
@@ -364,20 +376,14 @@ func (c *Controller) addUsage(v *View, g *GroupStatus) {
 		if err != nil {
 			continue
 		}
-		for _, unit := range v.Layout.Outside(g.Group, hierarchy) {
+		for _, unit := range v.Layout.Outside(group, hierarchy) {
 			if more, err := v.Tree.Stat(unit); err == nil {
 				u.Add(more)
 			}
 		}
-		g.Usage.Merge(u)
+		all.Merge(u)
 	}
-	g.MemorySource = "cgroup"
-	if g.Usage.Memory.Current == nil {
-		g.MemorySource = "processes"
-		g.Usage.Memory = c.sumMemory(v, g.Group)
-	} else if anonymous := g.Usage.Memory.Anonymous; anonymous != nil {
-		g.ChargedElsewhere = max(0, c.largest(v, g.Group)-*anonymous)
-	}
+	return all
 }
 
 // largest is the anonymous memory of the member that has most, bytes. Sums would count what forked processes share
