@@ -38,7 +38,7 @@ test: ## install what is missing and run everything: the whole proof, about 13 m
 test-long: ## the same, harder: race detector, 20 times the property checks, long fuzzing, the full demo, the lab
 	@scripts/steps deps build lint race
 	@$(MAKE) --no-print-directory fuzz FUZZ_INPUTS=100000
-	@scripts/steps test-root demo lab-all
+	@CHURN=10m TIMEOUT=30m scripts/steps test-root demo lab-all
 
 .PHONY: build
 build: ## build ./bulkhead, one static binary

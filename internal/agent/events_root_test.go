@@ -188,6 +188,104 @@ func TestALossIsAnsweredByALookAtAll(t *testing.T) {
 	t.Logf("%d of at least %d events lost over %d starts, %d looks", a.Lost, a.Lost+a.Events, started, a.Looks)
 }
 
+// Five hundred starts a second, for as long as CHURN says (a minute unless it does), with a buffer for events that is far too small: what
+// comes out at the end is what a fresh look at /proc would say.
+func TestChurnWithLosses(t *testing.T) {
+	d := time.Minute
+	if text := os.Getenv("CHURN"); text != "" {
+		var err error
+		if d, err = time.ParseDuration(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := newSite(t)
+	long, longRule := mark(63021)
+	brief, briefRule := fmt.Sprintf("%d-brief", os.Getpid()), fmt.Sprintf("^sh -c .* %d-brief$", os.Getpid())
+	stranger := fmt.Sprintf("%d-stranger", os.Getpid())
+	o := byEvents
+	o.events = func() (source, error) { return host.OpenProcEvents(host.ProcEventOptions{Buffer: 1, Lazy: lazily}) }
+	s.startWith(o)
+	s.apply("groups:\n  a: {match: [{cmdline: '" + longRule + "'}], cpu: {limit: 2}}\n  b: {match: [{cmdline: '" + briefRule + "'}], cpu: {limit: 2}}\n")
+
+	const population = 100
+	var alive []*exec.Cmd
+	end := func(c *exec.Cmd) { _ = c.Process.Kill(); _ = c.Wait() }
+	t.Cleanup(func() {
+		for _, c := range alive {
+			end(c)
+		}
+	})
+	starts, errs := 0, make(chan error, 1)
+	var wait sync.WaitGroup
+	run := func(name string, args ...string) {
+		starts++
+		wait.Go(func() {
+			if err := exec.Command(name, args...).Run(); err != nil {
+				select {
+				case errs <- err:
+				default:
+				}
+			}
+		})
+	}
+	begin := time.Now()
+	for tick := time.NewTicker(10 * time.Millisecond); time.Since(begin) < d; <-tick.C {
+		for range 3 {
+			run("true", stranger)
+		}
+		run("sh", "-c", "sleep 0.05; :", brief)
+		c := exec.Command("sleep", long)
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		starts++
+		if alive = append(alive, c); len(alive) > population {
+			end(alive[0])
+			alive = alive[1:]
+		}
+	}
+	took := time.Since(begin)
+	wait.Wait()
+	if len(errs) > 0 {
+		t.Fatalf("the churn itself failed: %v", <-errs)
+	}
+	soon(t, "membership to be that of a fresh look", func() bool {
+		outside, all := s.outside(long, "a")
+		return all == len(alive) && len(outside) == 0 && slices.Equal(s.inside("a"), pidsOf(alive)) && len(s.inside("b")) == 0
+	})
+	a := s.status().Agent
+	if a.Lost == 0 || a.Error != "" || a.Mistaken != 0 {
+		t.Errorf("agent: %+v", a)
+	}
+	t.Logf("%d starts in %v, %.0f a second; at least %d of %d events lost, %d looks, %d moves", starts, took.Round(time.Second), float64(starts)/took.Seconds(), a.Lost, a.Lost+a.Events, a.Looks, a.Moved)
+}
+
+// inside gives the processes in a group's directory of the cpu controller, by pid.
+func (s *site) inside(group string) []int {
+	s.t.Helper()
+	procs, err := host.New("/").Processes(host.ProcessOptions{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var pids []int
+	for _, p := range procs {
+		if p.Cgroups["cpu"] == "/"+s.root+"/"+group {
+			pids = append(pids, p.PID)
+		}
+	}
+	slices.Sort(pids)
+	return pids
+}
+
+func pidsOf(all []*exec.Cmd) []int {
+	var pids []int
+	for _, c := range all {
+		pids = append(pids, c.Process.Pid)
+	}
+	slices.Sort(pids)
+	return pids
+}
+
 func TestWithoutEventsTheLookEverySecondStays(t *testing.T) {
 	s := newSite(t)
 	argument, rule := mark(63007)
