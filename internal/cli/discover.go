@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -21,14 +22,24 @@ import (
 func (a *app) discoverCmd() *cobra.Command {
 	var asPolicy bool
 	c := &cobra.Command{
-		Use:   "discover",
-		Short: "the databases here, and what this kernel can hold",
-		RunE: func(*cobra.Command, []string) error {
+		Use:   "discover [disks]",
+		Short: "the databases here, and what this kernel can hold; disks: what their files lie on",
+		Example: `  bulkhead discover         engines, helpers, disks and what can be limited
+  bulkhead discover disks   filesystems down to the disks, and which files of each database land where`,
+		ValidArgs: []string{"disks"},
+		Args:      discoverArgs,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if asPolicy && len(args) > 0 {
+				return &usageError{command: "bulkhead discover", err: errors.New("--as-policy prints a whole policy: leave disks out")}
+			}
 			c, err := a.look()
 			if err != nil {
 				return err
 			}
 			defer c.Close()
+			if len(args) > 0 {
+				return a.discoverDisks(c)
+			}
 			d, err := c.Discover()
 			switch {
 			case err != nil:
@@ -45,6 +56,14 @@ func (a *app) discoverCmd() *cobra.Command {
 	}
 	c.Flags().BoolVar(&asPolicy, "as-policy", false, "print a policy to start from, without limits")
 	return c
+}
+
+// discoverArgs takes nothing or the one thing that can be looked at alone.
+func discoverArgs(_ *cobra.Command, args []string) error {
+	if len(args) > 0 && args[0] != "disks" {
+		return fmt.Errorf("%q is nothing that discover knows; disks is", args[0])
+	}
+	return noArguments(nil, args[min(1, len(args)):])
 }
 
 func (a *app) printDiscovery(d *control.Discovery) {

@@ -171,6 +171,9 @@ func (s *Storage) device(number string) *Layer {
 			s.slaves(l, d, RolePath)
 		case Mapper:
 			l.Name = d.Mapper
+			if number, _, is := strings.Cut(d.UUID, "-"); is && strings.HasPrefix(number, "part") { // kpartx(8)
+				l.Detail = "partition " + strings.TrimPrefix(number, "part")
+			}
 			s.slaves(l, d, "")
 		default:
 			s.slaves(l, d, "")

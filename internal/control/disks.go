@@ -1,0 +1,184 @@
+package control
+
+import (
+	"errors"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"bulkhead/internal/engine"
+	"bulkhead/internal/host"
+)
+
+// Disks is what `discover disks` shows.
+type Disks struct {
+	Storage   *host.Storage
+	Databases []DatabaseFiles
+}
+
+// DatabaseFiles is where one instance keeps its files.
+type DatabaseFiles struct {
+	Instance engine.Instance
+	Files    []PlacedFiles
+	Trouble  string // what could not be found out
+}
+
+// PlacedFiles is one kind of files with the storage that holds it.
+type PlacedFiles struct {
+	engine.Files
+	Place   host.Place // without a Layer when the place was not found
+	Trouble string
+}
+
+// Disks finds what this host's files lie on, and where each database keeps which of its own.
+func (c *Controller) Disks() (*Disks, error) {
+	storage, err := c.Host.Storage()
+	if err != nil {
+		return nil, fail(CodeFailed, "", "look at the storage: %w", err)
+	}
+	procs, err := c.Host.Processes(host.ProcessOptions{})
+	if err != nil && !errors.Is(err, host.ErrHidden) {
+		return nil, fail(CodeFailed, "", "read the process table: %w", err)
+	}
+	d := &Disks{Storage: storage}
+	for _, inst := range engine.Recognise(procs, c.Host) {
+		if inst.Sentinel() {
+			continue // holds no data
+		}
+		files, err := engine.FilesOf(inst, procs, c.Host)
+		if errors.Is(err, host.ErrExited) && files == nil {
+			continue
+		}
+		db := DatabaseFiles{Instance: inst, Files: placeFiles(storage, inst.Main.PID, files)}
+		if err != nil {
+			db.Trouble = "its open files could not be read: " + err.Error()
+		}
+		d.Databases = append(d.Databases, db)
+	}
+	return d, nil
+}
+
+// placeFiles finds the storage of each place. Open files of a kind are told of where nothing else of that kind lies on the
+// same storage: they are what the configuration does not say.
+func placeFiles(s *host.Storage, pid int, files []engine.Files) []PlacedFiles {
+	var placed []PlacedFiles
+	for _, f := range files {
+		p := PlacedFiles{Files: f}
+		var err error
+		if f.Open > 0 && !strings.HasPrefix(f.Path, "/dev/") {
+			p.Place, err = s.Open(pid, f.Path)
+		} else {
+			p.Place, err = s.Place(pid, f.Path)
+		}
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			p.Trouble = "not there"
+		case err != nil:
+			p.Trouble = err.Error()
+		}
+		switch {
+		case f.Open > 0 && strings.HasPrefix(f.Path, "/dev/") && (p.Place.Layer == nil || p.Place.Layer.Device == nil):
+			continue // a terminal, /dev/null
+		case f.Open > 0 && p.Place.Layer != nil && joined(placed, p):
+			continue
+		}
+		placed = append(placed, p)
+	}
+	slices.SortStableFunc(placed, func(a, b PlacedFiles) int { return rank(a.Kind) - rank(b.Kind) })
+	return placed
+}
+
+// joined adds open files to a place of their kind on the same storage, if there is one.
+func joined(placed []PlacedFiles, p PlacedFiles) bool {
+	for i := range placed {
+		other := &placed[i]
+		same := other.Kind == p.Kind || p.Kind == engine.FilesData && other.Kind == engine.FilesTablespace
+		if !same || other.Place.Layer != p.Place.Layer {
+			continue
+		}
+		if other.How == "open" {
+			other.Path = common(other.Path, p.Path)
+			other.Place.Path, other.Place.Real = other.Path, other.Path
+		}
+		other.Open += p.Open
+		return true
+	}
+	return false
+}
+
+// common is the deepest directory that holds both.
+func common(a, b string) string {
+	for a != b {
+		if len(a) > len(b) {
+			a = path.Dir(a)
+		} else {
+			b = path.Dir(b)
+		}
+	}
+	return a
+}
+
+func rank(kind engine.FileKind) int {
+	return slices.Index([]engine.FileKind{
+		engine.FilesData, engine.FilesTablespace, engine.FilesUndo, engine.FilesRedo, engine.FilesBinlog, engine.FilesRelay, engine.FilesArchive, engine.FilesControl, engine.FilesTemp,
+	}, kind)
+}
+
+// Roots are the filesystems worth drawing, in the order of their mounts: those on devices, pools and the network, and whatever a
+// database keeps files on. A read-only image, such as of a program package, counts only in the last case.
+func (d *Disks) Roots() []*host.Layer {
+	var roots []*host.Layer
+	add := func(l *host.Layer) {
+		if !slices.Contains(roots, l) {
+			roots = append(roots, l)
+		}
+	}
+	held := map[*host.Layer]bool{}
+	for _, db := range d.Databases {
+		for _, f := range db.Files {
+			if f.Place.Layer != nil {
+				held[f.Place.Layer] = true
+			}
+		}
+	}
+	for _, m := range d.Storage.Mounts() {
+		l := d.Storage.On(m)
+		switch l.Filesystem {
+		case host.OnDevice:
+			if l.Type != "squashfs" && l.Type != "erofs" && l.Type != "iso9660" {
+				add(l)
+			}
+		case host.OnNetwork, host.OnPool, host.OnUnknown:
+			add(l)
+		}
+		if held[l] {
+			add(l)
+		}
+	}
+	for _, db := range d.Databases {
+		for _, f := range db.Files {
+			if f.Place.Layer != nil {
+				add(f.Place.Layer)
+			}
+		}
+	}
+	return roots
+}
+
+// Holds names what databases keep on a layer: "mysql3306: data, redo log".
+func (d *Disks) Holds(l *host.Layer) []string {
+	var all []string
+	for _, db := range d.Databases {
+		var kinds []string
+		for _, f := range db.Files {
+			if f.Place.Layer == l && !slices.Contains(kinds, string(f.Kind)) {
+				kinds = append(kinds, string(f.Kind))
+			}
+		}
+		if len(kinds) > 0 {
+			all = append(all, db.Instance.Name()+": "+strings.Join(kinds, ", "))
+		}
+	}
+	return all
+}
