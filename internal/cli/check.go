@@ -54,16 +54,20 @@ type checked struct {
 
 // printNotes prints what a person should know, what is not enforced first.
 func (a *app) printNotes(notes []plan.Note) {
-	for _, hard := range []bool{true, false} {
+	word := func(n plan.Note) string {
+		switch {
+		case n.NotEnforced:
+			return "NOT ENFORCED HERE"
+		case n.Partly:
+			return "ENFORCED IN PART"
+		}
+		return "note"
+	}
+	for _, now := range []string{"NOT ENFORCED HERE", "ENFORCED IN PART", "note"} {
 		for _, n := range notes {
-			if n.NotEnforced != hard {
-				continue
+			if word(n) == now {
+				fmt.Fprintf(a.out, "%s: %s\n", now, noteText(n))
 			}
-			word := "note"
-			if hard {
-				word = "NOT ENFORCED HERE"
-			}
-			fmt.Fprintf(a.out, "%s: %s\n", word, noteText(n))
 		}
 	}
 }
@@ -251,7 +255,7 @@ func concerning(notes []plan.Note, q control.Request) []plan.Note {
 		switch {
 		case n.Key == "":
 			return false
-		case !n.NotEnforced:
+		case !n.NotEnforced && !n.Partly:
 			return true
 		case q.Verb == "set":
 			return !slices.ContainsFunc(q.Assign, func(text string) bool { return strings.HasPrefix(text, n.Group+":"+string(n.Key)) })

@@ -306,7 +306,7 @@ func limitOf(v *View, group string, s policy.Setting) LimitStatus {
 		l.InForce, l.OK = scoresOf(v, group, s)
 	}
 	for _, n := range v.Plan.Notes {
-		if n.About(group, s.Key) && (l.File == "" || n.NotEnforced) {
+		if n.About(group, s.Key) && (l.File == "" || n.NotEnforced || n.Partly) {
 			l.Reason = n.Text
 			if n.NotEnforced || l.File == "" {
 				l.OK, l.InForce = false, ""

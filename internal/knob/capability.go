@@ -208,6 +208,8 @@ type Caveat struct {
 	On          string     `json:"on,omitempty"`
 	Text        string     `json:"text"`
 	NotEnforced bool       `json:"not_enforced,omitempty"` // nothing holds the limit that was asked for
+	// Partly: it is held, and nothing holds a part of what it is for, such as buffered writes on v1.
+	Partly bool `json:"partly_enforced,omitempty"`
 }
 
 // Caveats lists what this host does not hold of a group's settings, or holds otherwise than asked, in
@@ -221,13 +223,21 @@ func Caveats(f *host.Facts, s policy.Settings) []Caveat {
 			continue
 		}
 		text, lost := caveat(f, s, setting)
-		c := Caveat{Key: setting.Key, On: setting.On, Text: text, NotEnforced: lost}
+		c := Caveat{Key: setting.Key, On: setting.On, Text: text, NotEnforced: lost, Partly: !lost && text != "" && partly(f, setting.Key)}
 		if text != "" && !told[c] {
 			told[c] = true
 			caveats = append(caveats, c)
 		}
 	}
 	return caveats
+}
+
+// partly says whether nothing holds a part of what a key's limit is for: one on writing, where buffered writes escape it.
+func partly(f *host.Facts, key policy.Key) bool {
+	h, ok := f.HierarchyOf("blkio")
+	return ok && slices.ContainsFunc(serving(key, h.Version), func(r *Row) bool {
+		return r.Partly && r.reach(f) != "" && (key == policy.KeyIOWriteBandwidth || key == policy.KeyIOWriteIOPS)
+	})
 }
 
 // caveat is what there is to say of one setting; lost means that nothing holds it.

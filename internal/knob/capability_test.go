@@ -243,12 +243,17 @@ func TestCaveats(t *testing.T) {
 		{"kill everywhere", hybrid(), ask(policy.KeyMemoryOOM, policy.OOM("kill")), nil},
 		{"buffered writes on v1", hybrid(), append(onDevice(ask(policy.KeyIOWriteBandwidth, policy.Rate(1)), "8:0"), onDevice(ask(policy.KeyIOWriteBandwidth, policy.Rate(1)), "8:16")...),
 			[]string{"io.write.bandwidth: direct IO only"}},
+		{"buffered writes on v2 beside memory on v1", mounted(kernel("6.1"), "memory", "2:blkio"), onDevice(ask(policy.KeyIOWriteBandwidth, policy.Rate(1)), "8:0"),
+			[]string{"io.write.bandwidth: only together with the memory controller on cgroup v2"}},
 		{"reads on v1", hybrid(), onDevice(ask(policy.KeyIOReadBandwidth, policy.Rate(1)), "8:0"), nil},
 		{"io.weight", debian12(), ask(policy.KeyIOWeight, policy.Weight(10)), []string{"!io.weight: not built yet"}},
 	}
 	for _, test := range tests {
 		caveats := Caveats(test.facts, test.s)
 		ok := len(caveats) == len(test.want)
+		for _, c := range caveats {
+			ok = ok && c.Partly == (c.Key == policy.KeyIOWriteBandwidth)
+		}
 		for i := 0; ok && i < len(caveats); i++ {
 			want, lost := strings.CutPrefix(test.want[i], "!")
 			key, text, _ := strings.Cut(want, ": ")

@@ -63,6 +63,8 @@ type Row struct {
 
 	// Reach says what the limit does not do although the kernel takes it; "" when it holds all.
 	Reach string
+	// Partly marks a Reach that leaves a part of what the limit is for without any limit.
+	Partly bool
 	// Instead is what bulkhead uses where the file is missing; "" for nothing.
 	Instead string
 

@@ -102,7 +102,7 @@ func blkioRows() []*Row {
 		}
 		r.properties = []string{limit.property} // those for operations are taken and written nowhere on v1 (measured on 252)
 		if limit.write {
-			r.Reach = "direct IO only: buffered writes are written back by the kernel's own threads, which no v1 limit holds"
+			r.Reach, r.Partly = "direct IO only; not enforced for buffered writes: the kernel's own threads write them back, and no v1 limit holds those", true
 		}
 		rows = append(rows, r)
 	}
@@ -114,7 +114,7 @@ func blkioRows() []*Row {
 		properties: properties,
 		Controller: "blkio", Version: 2, File: "io.max", Since: "4.5", Keys: keys, Unit: "bytes or operations per second", PerDevice: true,
 		Descends: true, Default: ioMax{}.parse(""), Up: 70, Down: 70, Risk: RiskSlow, form: ioMax{}, serves: keys, Encode: encodeIOMax,
-		Reach: "buffered writes are held only together with the memory controller on cgroup v2, on file systems with cgroup writeback (ext2, ext4, xfs, btrfs, f2fs)",
+		Partly: true, Reach: "buffered writes are held only together with the memory controller on cgroup v2, on file systems with cgroup writeback (ext2, ext4, xfs, btrfs, f2fs)",
 	})
 }
 

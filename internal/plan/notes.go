@@ -31,7 +31,7 @@ func (d *desired) explainAll(in *Input) []Note {
 func caveats(d *desired, n *node) []Note {
 	var notes []Note
 	for _, c := range knob.Caveats(d.facts, n.settings) {
-		note := Note{Group: n.path, Key: c.Key, Text: c.Text, NotEnforced: c.NotEnforced}
+		note := Note{Group: n.path, Key: c.Key, Text: c.Text, NotEnforced: c.NotEnforced, Partly: c.Partly}
 		s, ok := n.settings.Get(c.Key, c.On)
 		if ok && isRoleDefault(s) {
 			note.NotEnforced = false
@@ -47,7 +47,7 @@ func caveats(d *desired, n *node) []Note {
 
 func isRoleDefault(s policy.Setting) bool { return strings.HasPrefix(s.From, "role ") }
 
-// mergeNotes says once what several groups share, unless a limit is not enforced: that is said to each.
+// mergeNotes says once what several groups share, unless a limit is not enforced, or not wholly: that is said to each.
 func mergeNotes(notes []Note) []Note {
 	type same struct {
 		key  policy.Key
@@ -56,7 +56,7 @@ func mergeNotes(notes []Note) []Note {
 	groups := make(map[same][]string)
 	for _, n := range notes {
 		id := same{n.Key, n.Text}
-		if !n.NotEnforced && !slices.Contains(groups[id], n.Group) {
+		if !n.broken() && !slices.Contains(groups[id], n.Group) {
 			groups[id] = append(groups[id], n.Group)
 		}
 	}
@@ -66,8 +66,8 @@ func mergeNotes(notes []Note) []Note {
 		id := same{n.Key, n.Text}
 		all := groups[id]
 		switch {
-		case n.NotEnforced || len(all) == 1:
-			if !n.NotEnforced && told[id] {
+		case n.broken() || len(all) == 1:
+			if !n.broken() && told[id] {
 				continue
 			}
 		case told[id]:
@@ -80,6 +80,9 @@ func mergeNotes(notes []Note) []Note {
 	}
 	return merged
 }
+
+// broken says whether a limit is not, or not wholly, what was asked for.
+func (n Note) broken() bool { return n.NotEnforced || n.Partly }
 
 // names gives groups for people; our root group has none of its own.
 func names(groups []string) []string {

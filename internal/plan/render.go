@@ -355,7 +355,7 @@ func (r *renderer) device(number string) string {
 func (r *renderer) notes(title string, notEnforced bool) {
 	first := true
 	for _, n := range r.plan.Notes {
-		if n.NotEnforced != notEnforced {
+		if n.broken() != notEnforced {
 			continue
 		}
 		if first {
@@ -410,7 +410,13 @@ func (r *renderer) shares() {
 		})
 	}
 	r.columns(table, 3)
-	r.wrapped(2, "against "+r.plan.Shares[0].Against+"; a weight counts only among siblings, and what a limited group leaves goes to the others")
+	most := r.plan.Shares[0].Against
+	r.wrapped(2, "against "+most+"; a weight counts only among siblings, and what a limited group leaves goes to the others")
+	for _, s := range r.plan.Shares {
+		if s.Against != most {
+			r.wrapped(2, s.Group+": against "+s.Against)
+		}
+	}
 }
 
 // askedCPU is what a group asks of the CPU: "weight 1000 from role, limit 4".

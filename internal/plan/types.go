@@ -64,8 +64,8 @@ type Observation struct {
 	OOMScoreAdj map[host.ProcID]int
 	// Siblings of our root in the hierarchy of the cpu controller, for shares.
 	Siblings []Sibling
-	// Beside is what lies in each directory above a unit that carries a group's limits outside our tree, in the hierarchy of
-	// the cpu controller, for shares: the unit and what leads to it included, our root group not.
+	// Beside is what lies in each directory above a unit, or an administrator's slice, that carries a group's limits outside our
+	// tree, in the hierarchy of the cpu controller, for shares: the unit and what leads to it included, our root group not.
 	Beside map[cgroup.Dir][]Sibling
 	// Homes: where released members go, per hierarchy, by process, then by group.
 	Homes Homes
@@ -183,6 +183,8 @@ type Note struct {
 	Groups []string `json:"groups,omitempty"`
 	// NotEnforced marks a limit that was asked for and that this host does not hold.
 	NotEnforced bool `json:"not_enforced,omitempty"`
+	// Partly marks one that it holds, but for a part that nothing holds: buffered writes on cgroup v1.
+	Partly bool `json:"partly_enforced,omitempty"`
 }
 
 // About says whether a note concerns a limit of a group.
