@@ -319,55 +319,100 @@ func observeSiblings(v *View) {
 		return
 	}
 	top := cgroup.Dir{Hierarchy: h.ID, Path: "/"}
-	file := "cpu.shares"
-	if h.Version == 2 {
-		file = "cpu.weight"
-	}
-	// What sits in no group competes task by task. Only who wants to run now counts, and one for each
-	// CPU at least: a host's many sleeping daemons do not make it a contended one.
-	tasks := 0
-	for _, p := range v.Observed.Processes {
-		if p.Cgroups[h.ID] == "/" && !p.Kernel && p.State == 'R' {
-			tasks += max(1, p.Threads)
-		}
-	}
-	v.Observed.Siblings = []plan.Sibling{{Dir: top, Tasks: max(tasks, len(v.Facts.CPUs))}}
-	v.Observed.Siblings = append(v.Observed.Siblings, besides(v, h, top, file)...)
+	v.Observed.Siblings = append([]plan.Sibling{{Dir: top, Tasks: rootTasks(v, h)}}, besides(v, h, top)...)
 	v.Observed.Beside = map[cgroup.Dir][]plan.Sibling{}
 	if v.Systemd == nil {
 		return
 	}
-	for at, g := range v.Systemd.Governed {
-		for d := (cgroup.Dir{Hierarchy: h.ID, Path: at}); !g.Inside && d.Path != "/"; d = d.Parent() {
+	v.Observed.Beside[top] = v.Observed.Siblings
+	above := func(at string) {
+		for d := (cgroup.Dir{Hierarchy: h.ID, Path: at}); d.Path != "/"; d = d.Parent() {
 			if _, done := v.Observed.Beside[d.Parent()]; !done {
-				v.Observed.Beside[d.Parent()] = besides(v, h, d.Parent(), file)
+				v.Observed.Beside[d.Parent()] = besides(v, h, d.Parent())
 			}
+		}
+	}
+	for at, g := range v.Systemd.Governed {
+		if !g.Inside {
+			above(at)
+		}
+	}
+	for _, g := range v.Classified.Groups {
+		if own, ok := v.Layout.Own(g.Path)[h.ID]; ok && g.Slice != "" {
+			above(own.Path)
 		}
 	}
 }
 
-// besides reads the weights in a directory, our root group left out.
-func besides(v *View, h host.Hierarchy, at cgroup.Dir, file string) (all []plan.Sibling) {
+// rootTasks counts what competes directly in the root of a hierarchy, task by task. Only who wants to run now counts: a
+// host's many sleeping daemons do not make it a contended one. Without systemd everybody is there whom nobody has put elsewhere, so
+// one for each CPU counts at least. systemd keeps everybody but kernel threads in units, and those that v1 does not show yet
+// get a directory with the first weight beside them.
+func rootTasks(v *View, h host.Hierarchy) int {
+	tasks := 0
+	for i := range v.Observed.Processes {
+		p := &v.Observed.Processes[i]
+		if p.Cgroups[h.ID] == "/" && !p.Kernel && p.State == 'R' && (!v.Facts.Systemd || plan.UnitPath(p) == "/") {
+			tasks += max(1, p.Threads)
+		}
+	}
+	if v.Facts.Systemd {
+		return tasks
+	}
+	return max(tasks, len(v.Facts.CPUs))
+}
+
+// besides reads the weights in a directory, our root group left out, and what has no process and gets none by itself: a mount
+// for one, which is a unit too. systemd brings the units of a slice under the cpu controller only once one of them has a weight;
+// they count from the beginning.
+func besides(v *View, h host.Hierarchy, at cgroup.Dir) (all []plan.Sibling) {
+	file, weight := "cpu.shares", int64(1024)
+	if h.Version == 2 {
+		file, weight = "cpu.weight", 100
+	}
+	units := at // where systemd keeps who is in which unit
+	if v.Systemd != nil {
+		units.Hierarchy = plan.Tracker(v.Facts)
+	}
 	names, err := v.Tree.Children(at)
 	if err != nil {
-		return nil
+		names = nil // not made yet
 	}
-	for _, name := range names {
+	if units != at {
+		if more, err := v.Tree.Children(units); err == nil {
+			names = append(names, more...)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
 		d := at.Child(name)
-		if d == rootDir(v, h) {
+		if d == rootDir(v, h) || v.Systemd != nil && (plan.IsAnchor(v.Policy.Host.Root, d.Path) || idleUnit(v.Tree, units.Child(name))) {
 			continue
 		}
 		values, err := v.Tree.ReadMany(d, []string{file, "cpu.idle"})
-		if err != nil {
-			continue // gone between the listing and the look
+		sibling := plan.Sibling{Dir: d, Weight: weight}
+		switch n, bad := strconv.ParseInt(values[file], 10, 64); {
+		case err == nil && bad == nil:
+			sibling.Weight, sibling.Idle = n, values["cpu.idle"] == "1"
+		case v.Systemd == nil || err != nil && (units == at || !errors.Is(err, cgroup.ErrGone)):
+			continue // not under the cpu controller, or gone between the listing and the look
 		}
-		weight, err := strconv.ParseInt(values[file], 10, 64)
-		if err != nil {
-			continue // not under the cpu controller
-		}
-		all = append(all, plan.Sibling{Dir: d, Weight: weight, Idle: values["cpu.idle"] == "1"})
+		all = append(all, sibling)
 	}
 	return all
+}
+
+// idleUnit says whether a unit that is no slice holds neither a process nor a group.
+func idleUnit(t *cgroup.Tree, d cgroup.Dir) bool {
+	if kind := systemd.TypeOf(path.Base(d.Path)); kind == "" || kind == "slice" {
+		return false
+	}
+	children, err := t.Children(d)
+	if err != nil || len(children) > 0 {
+		return false
+	}
+	procs, err := t.Procs(d)
+	return err == nil && len(procs) == 0
 }
 
 // plan makes the plan, reading what cannot be reclaimed only where a memory limit is about to change:

@@ -1,7 +1,9 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -32,6 +34,9 @@ const (
 // a capped group leaves is split between its siblings by weight again, as the kernel does. Which CPUs a
 // set names is not looked at: groups whose sets overlap only in part may get less.
 //
+// A group whose processes are elsewhere, in a unit that carries its limits or in a slice of an administrator's, has the same
+// sum over the levels that lead there.
+//
 // Measured on two cores beside 16 busy shells of one session: our root group at the default weight gives the database in
 // it 49 % of the machine (formula: 1/2), at weight 10000 it gives 98 % (formula: 102400/103424, 99 %).
 func shares(d *desired, o *Observation) []Share {
@@ -43,14 +48,14 @@ func shares(d *desired, o *Observation) []Share {
 	if _, ok := d.layout.own[RootGroup][h.ID]; !ok {
 		return nil
 	}
-	s := sharer{d: d, hierarchy: h}
+	s := sharer{d: d, o: o, hierarchy: h}
 	rivals, against := rivalsOf(o.Siblings, h)
 	root := d.forest.nodes[0]
 	all := append([]contender{s.contender(root, cores)}, rivals...)
 	s.walk(root, divide(cores, all)[0], cores)
 	for i := range s.out {
-		s.out[i].Against = against
-		s.standOutside(&s.out[i], o, cores)
+		s.out[i].Against = cmp.Or(s.out[i].Against, against)
+		s.standOutside(&s.out[i], cores)
 		s.out[i].Percent = 100 * s.out[i].Guaranteed / cores
 	}
 	return s.out
@@ -59,7 +64,7 @@ func shares(d *desired, o *Observation) []Share {
 // standOutside gives a group whose processes sit in units beside our tree what these can count on where they are: the
 // same sum over the levels that lead to them. It says so, for the group's own weight among bulkhead's counts only from the
 // unit's next start in the group's slice on.
-func (s *sharer) standOutside(share *Share, o *Observation, cores float64) {
+func (s *sharer) standOutside(share *Share, cores float64) {
 	dirs := s.d.layout.Outside(share.Group, s.hierarchy.ID)
 	if len(dirs) == 0 {
 		return
@@ -67,17 +72,25 @@ func (s *sharer) standOutside(share *Share, o *Observation, cores float64) {
 	share.Guaranteed = 0
 	var units []string
 	for _, d := range dirs {
-		part := cores
-		for at, next := range levels(d) {
-			part = divide(part, s.level(o, at, next))[0]
-		}
-		share.Guaranteed += part
+		share.Guaranteed += s.from(d, cores)
 		units = append(units, s.d.layout.governed[d].Unit)
 	}
 	if share.Limit > 0 {
 		share.Guaranteed = min(share.Guaranteed, share.Limit*float64(len(dirs)))
 	}
-	share.Against = "what runs beside " + strings.Join(units, ", ") + " in " + dirs[0].Parent().Path + ", and beside that"
+	share.Against = beside(dirs[0], units)
+}
+
+// from is what a directory gets of so many cores, from the top of its hierarchy down.
+func (s *sharer) from(d cgroup.Dir, cores float64) float64 {
+	for at, next := range levels(d) {
+		cores = divide(cores, s.level(at, next))[0]
+	}
+	return cores
+}
+
+func beside(d cgroup.Dir, units []string) string {
+	return "what runs beside " + strings.Join(units, ", ") + " in " + d.Parent().Path + ", and beside that"
 }
 
 // levels yields each directory above d with the one below it that leads there, from the top.
@@ -96,25 +109,40 @@ func levels(d cgroup.Dir) func(yield func(at, next cgroup.Dir) bool) {
 }
 
 // level gives those who share the CPU in a directory, the one of interest first.
-func (s *sharer) level(o *Observation, at, next cgroup.Dir) []contender {
-	first := contender{weight: weightDefault, most: inf}
-	for _, v := range s.d.values[next] {
-		first.weight = s.weightOf(v, first.weight)
-	}
+func (s *sharer) level(at, next cgroup.Dir) []contender {
+	first := contender{weight: s.asked(next, weightDefault), most: inf}
 	all := []contender{first}
-	for _, sibling := range o.Beside[at] {
-		c := contender{weight: s.scaled(sibling), most: inf}
-		switch {
-		case sibling.Dir == next && len(s.d.values[next]) == 0:
-			all[0] = c
-		case sibling.Dir != next:
-			all = append(all, c)
+	seen := map[cgroup.Dir]bool{next: true, s.d.layout.own[RootGroup][s.hierarchy.ID]: true}
+	for _, sibling := range s.o.Beside[at] {
+		switch weight := s.asked(sibling.Dir, s.scaled(sibling)); {
+		case sibling.Dir == next:
+			all[0].weight = weight
+		case sibling.Dir == at: // what runs directly there
+			for range sibling.Tasks {
+				all = append(all, contender{weight: weightDefault, most: inf})
+			}
+		case !seen[sibling.Dir]:
+			all = append(all, contender{weight: weight, most: inf})
+		}
+		seen[sibling.Dir] = true
+	}
+	for _, d := range s.d.layout.dirs { // slices that are not there yet
+		if d.Parent() == at && !seen[d] && s.d.layout.own[s.d.layout.owner[d]][s.hierarchy.ID] == d {
+			all = append(all, contender{weight: s.asked(d, weightDefault), most: inf})
 		}
 	}
 	if at.Path == "/" {
 		all = append(all, s.contender(s.d.forest.nodes[0], float64(len(s.d.facts.CPUs))))
 	}
 	return all
+}
+
+// asked is the weight that the plan leads to in a directory, else the one given.
+func (s *sharer) asked(d cgroup.Dir, otherwise float64) float64 {
+	for _, v := range s.d.values[d] {
+		otherwise = s.weightOf(v, otherwise)
+	}
+	return otherwise
 }
 
 // scaled is the weight of a directory in the scale of cpu.shares.
@@ -227,6 +255,7 @@ func count(n int, what string) string {
 // sharer walks the groups.
 type sharer struct {
 	d         *desired
+	o         *Observation
 	hierarchy host.Hierarchy
 	out       []Share
 }
@@ -280,15 +309,22 @@ func (s *sharer) walk(n *node, cores, whole float64) {
 		share.Limit = most
 	}
 	s.out = append(s.out, share)
+	own := s.d.layout.own[n.path][s.hierarchy.ID]
+	var children []*node
 	var all []contender
 	for _, c := range n.children {
-		all = append(all, s.contender(c, most))
+		if dir, ok := s.d.layout.own[c.path][s.hierarchy.ID]; ok && dir.Parent() != own { // an administrator's slice
+			s.walk(c, min(s.from(dir, whole), s.cap(c, whole)), whole)
+			s.out[len(s.out)-1].Against = beside(dir, []string{path.Base(dir.Path)})
+			continue
+		}
+		children, all = append(children, c), append(all, s.contender(c, most))
 	}
 	if n.path != RootGroup { // our root group holds no process
 		all = append(all, contender{weight: weightDefault, most: most})
 	}
-	for i, part := range divide(cores, all)[:len(n.children)] {
-		s.walk(n.children[i], part, whole)
+	for i, part := range divide(cores, all)[:len(children)] {
+		s.walk(children[i], part, whole)
 	}
 }
 

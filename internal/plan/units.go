@@ -45,7 +45,8 @@ var unitControllers = []string{"blkio", "cpu", "cpuset", "memory", "pids"}
 type Governed struct {
 	Unit  string
 	Group string
-	// Inside: it lies in the slice of its group, which holds it; only limits that do not descend are its own.
+	// Inside: it lies in the slice of its group, ours or an administrator's, which holds it; only limits that do not descend
+	// are its own.
 	Inside bool
 }
 
@@ -78,15 +79,15 @@ func Tracks(f *host.Facts, h host.Hierarchy) bool {
 	return owned(f, h) && len(h.Controllers) == 0
 }
 
-// unitPath is where systemd has a process: its path in the hierarchy by which it knows units.
-func unitPath(p *host.Process) string {
+// UnitPath is where systemd has a process: its path in the hierarchy by which it knows units.
+func UnitPath(p *host.Process) string {
 	return cmp.Or(p.Cgroups[tracker], p.Cgroups[host.UnifiedID])
 }
 
 // UnitDir gives the directory and the name of the service or scope in which systemd has a process. Processes of our
 // own tree, commands of `run` among them, and of users' sessions are loose: nobody loses a limit or an end when they are moved.
 func UnitDir(root string, p *host.Process) (dir, unit string, ok bool) {
-	at := unitPath(p)
+	at := UnitPath(p)
 	if strings.HasPrefix(at, "/user.slice/") {
 		return "", "", false
 	}
@@ -153,12 +154,19 @@ func Govern(root string, classified classify.Result, processes []host.Process) m
 		}
 		claims[dir].add(p.ProcID, group[p.ProcID])
 	}
+	theirs := map[string]string{}
+	for _, g := range classified.Groups {
+		theirs[g.Path] = g.Slice
+	}
 	governed := map[string]Governed{}
 	for dir, c := range claims {
 		if c.torn || group[c.oldest] == "" {
 			continue
 		}
 		slice, err := groupSlice(root, c.group)
+		if name := theirs[c.group]; name != "" {
+			slice, err = systemd.SliceDir(name)
+		}
 		_, inside := below(slice, dir)
 		governed[dir] = Governed{Unit: path.Base(dir), Group: c.group, Inside: err == nil && inside}
 	}
@@ -375,7 +383,7 @@ func (l Layout) Outside(group, hierarchy string) []cgroup.Dir {
 }
 
 // IsKeeper says whether a process is the one that holds a keeper's unit.
-func IsKeeper(root string, p *host.Process) bool { return IsKeeperDir(root, unitPath(p)) }
+func IsKeeper(root string, p *host.Process) bool { return IsKeeperDir(root, UnitPath(p)) }
 
 // IsKeeperDir says whether a directory is that of a keeper's own process: the unit's, or since systemd 254 one in it.
 func IsKeeperDir(root, dir string) bool {
@@ -411,7 +419,7 @@ func (l Layout) Place(p *host.Process, group string) map[string]cgroup.Dir {
 
 // InRun says whether a process is in the scope of a command of `run` in the slice of its group.
 func (l Layout) InRun(p *host.Process, group string) bool {
-	dir := RunDir(l.root, unitPath(p))
+	dir := RunDir(l.root, UnitPath(p))
 	return dir != "" && l.inSlice(group, dir)
 }
 
@@ -478,7 +486,7 @@ func Keepers(root string, processes []host.Process) map[string]bool {
 		if !IsKeeper(root, &processes[i]) || gone(&processes[i]) {
 			continue
 		}
-		dir := unitPath(&processes[i])
+		dir := UnitPath(&processes[i])
 		if path.Base(dir) == systemd.KeeperSubgroup {
 			dir = path.Dir(dir)
 		}

@@ -464,6 +464,43 @@ func TestSharesOfUnits(t *testing.T) {
 	}
 }
 
+// A group in a slice of an administrator's gets its part of what leads there, beside the slices that the plan gives weights to:
+// none of bulkhead's root group.
+func TestSharesOfAnAdministratorsSlices(t *testing.T) {
+	f := systemdHosts["unified"]()
+	at := func(path string) cgroup.Dir { return cgroup.Dir{Hierarchy: "unified", Path: path} }
+	server := group("server", settings("group", "cpu.weight", policy.Weight(1000)))
+	helper := group("helper", settings("group", "cpu.weight", policy.Weight(10)))
+	server.Slice, helper.Slice = "scylla-server.slice", "scylla-helper.slice"
+	in := input(f, server, helper, group("other", settings("group", "cpu.weight", policy.Weight(100))))
+	in.Host.Weight = 100
+	in.member(inUnit(10, "scylla", "/scylla.slice/scylla-server.slice/scylla-server.service", f), "server")
+	in.asked(252)
+	if g := in.Systemd.Governed["/scylla.slice/scylla-server.slice/scylla-server.service"]; !g.Inside {
+		t.Errorf("the server's unit is held by its slice: %+v", g)
+	}
+	in.Observed.Siblings = []Sibling{{Dir: at("/"), Tasks: 1}, {Dir: at("/scylla.slice"), Weight: 100}, {Dir: at("/user.slice"), Weight: 100}}
+	in.Observed.Beside = map[cgroup.Dir][]Sibling{
+		at("/"): in.Observed.Siblings,
+		// As it is now, before the plan's weights; the helpers' is not there yet.
+		at("/scylla.slice"): {{Dir: at("/scylla.slice/scylla-server.slice"), Weight: 100}, {Dir: at("/scylla.slice/theirs.service"), Weight: 490}},
+	}
+	p := Make(in)
+	// At the top one of four: scylla.slice, user.slice, bulkhead's and the task of no unit.
+	for group, want := range map[string]float64{"server": 1000.0 / 1500, "helper": 10.0 / 1500, "other": 1} {
+		if got := shareOf(t, p, group); !near(got.Guaranteed, want, 2e-3*want) {
+			t.Errorf("%s: %+v, want %v cores", group, got, want)
+		}
+	}
+	if got := shareOf(t, p, "server").Against; !strings.Contains(got, "scylla-server.slice in /scylla.slice") {
+		t.Errorf("against %q", got)
+	}
+	text := Render(p, RenderOptions{Facts: f})
+	if !strings.Contains(text, "helper: against what runs beside scylla-helper.slice in /scylla.slice") {
+		t.Errorf("it is not said against whom:\n%s", text)
+	}
+}
+
 // While a database is in another slice the root group's default weight does not work against it.
 func TestRootIsHeldBackBesideDatabases(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -475,16 +512,24 @@ func TestRootIsHeldBackBesideDatabases(t *testing.T) {
 		"one in, one outside": {[]string{"/system.slice/mariadb.service", "/bulkhead.slice/bulkhead-b.slice/postgresql.service"}, 0, "100"},
 		"in":                  {[]string{"/bulkhead.slice/bulkhead-a.slice/mariadb.service"}, 0, "10000"},
 		"insisted":            {[]string{"/system.slice/mariadb.service"}, 5000, "5000"},
+		// c has a slice of an administrator's.
+		"in theirs":           {[]string{"", "", "/db.slice/db-c.slice/c.service"}, 0, "10"},
+		"loose in theirs":     {[]string{"", "", "/"}, 0, "10"},
+		"in theirs, and ours": {[]string{"/bulkhead.slice/bulkhead-a.slice/mariadb.service", "", "/db.slice/db-c.slice/c.service"}, 0, "100"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := systemdHosts["unified"]()
-			in := input(f, group("a", settings("group", "cpu.weight", policy.Weight(300))), group("b", nil))
+			theirs := group("c", settings("group", "cpu.weight", policy.Weight(300)))
+			theirs.Slice = "db-c.slice"
+			in := input(f, group("a", settings("group", "cpu.weight", policy.Weight(300))), group("b", nil), theirs)
 			for i := range in.Classified.Groups {
 				in.Classified.Groups[i].Role = policy.RoleDatabase
 			}
 			in.Host.Weight = test.weight
 			for i, dir := range test.dirs {
-				in.member(inUnit(10+i, "mysqld", dir, f), []string{"a", "b"}[i])
+				if dir != "" {
+					in.member(inUnit(10+i, "mysqld", dir, f), []string{"a", "b", "c"}[i])
+				}
 			}
 			in.asked(252)
 			p := Make(in)

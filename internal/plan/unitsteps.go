@@ -64,34 +64,63 @@ func (d *desired) holdBack(in *Input) {
 	if in.Systemd == nil || in.Host.Weight != 0 || len(d.forest.nodes) == 1 {
 		return
 	}
-	database := map[string]bool{}
-	for _, g := range in.Classified.Groups {
-		database[g.Path] = g.Role == policy.RoleDatabase
-	}
-	var outside []string
-	for _, g := range in.Systemd.Governed {
-		if !g.Inside && database[g.Group] && d.forest.byPath[g.Group] != nil {
-			outside = append(outside, g.Unit)
-		}
-	}
-	if len(outside) == 0 {
+	b := d.databases(in)
+	if len(b.outside) == 0 {
 		return
 	}
-	slices.Sort(outside)
-	weight := helperWeight
-	for i := range in.Classified.Placements {
-		p := &in.Classified.Placements[i]
-		dir, _, ok := UnitDir(d.layout.root, &p.Process)
-		if database[p.Group] && (!ok || in.Systemd.Governed[dir].Inside) {
-			weight = besideWeight
-		}
+	weight, how := helperWeight, "host.weight insists"
+	if b.ours {
+		weight = besideWeight
+	}
+	if b.adoptable {
+		how = "`adopt: next-start` brings it in, and host.weight insists"
 	}
 	root := d.forest.nodes[0]
 	setting, _ := root.settings.Get(policy.KeyCPUWeight, "")
 	setting.Value, setting.From = weight, "databases beside it"
 	root.settings = root.settings.With(setting)
 	d.notes = append(d.notes, Note{Key: policy.KeyCPUWeight, Text: fmt.Sprintf(
-		"the root group's weight is held back to %s while %s runs in another slice, which it would starve; `adopt: next-start` brings it in, and host.weight insists", weight, some(outside))})
+		"the root group's weight is held back to %s while %s runs in another slice, which it would starve; %s", weight, some(b.outside), how)})
+}
+
+// databasesAt says where the databases of the groups are.
+type databasesAt struct {
+	outside   []string // units, and slices of an administrator's, that are not in our root group
+	adoptable bool     // all of them could come into it
+	ours      bool     // there are some in our root group, too
+}
+
+func (d *desired) databases(in *Input) databasesAt {
+	database := map[string]bool{}
+	for _, g := range in.Classified.Groups {
+		database[g.Path] = g.Role == policy.RoleDatabase && d.forest.byPath[g.Path] != nil
+	}
+	at := databasesAt{adoptable: true}
+	for dir, g := range in.Systemd.Governed {
+		if !database[g.Group] {
+			continue
+		}
+		if _, ours := sliceGroup(d.layout.root, dir); ours {
+			at.ours = true
+			continue
+		}
+		at.outside, at.adoptable = append(at.outside, g.Unit), at.adoptable && !g.Inside
+	}
+	for i := range in.Classified.Placements {
+		p := &in.Classified.Placements[i]
+		if _, _, inUnit := UnitDir(d.layout.root, &p.Process); inUnit || !database[p.Group] {
+			continue // its unit is counted, or nothing of its group's holds it
+		}
+		slice := d.forest.slices[p.Group]
+		switch {
+		case slice == "":
+			at.ours = true
+		case !slices.Contains(at.outside, slice):
+			at.outside, at.adoptable = append(at.outside, slice), false
+		}
+	}
+	slices.Sort(at.outside)
+	return at
 }
 
 // anchorWeight is any weight but the default, which would ask for no controller. Nobody is in such a slice.
@@ -383,10 +412,12 @@ func (p *planner) isForsaken(unit string, k Kept) bool {
 	return p.runsElsewhere(unit)
 }
 
-// tracker is the hierarchy in which every unit has a directory.
-func (p *planner) tracker() string {
-	for _, h := range p.in.Facts.Hierarchies {
-		if Tracks(p.in.Facts, h) && h.Version == 1 {
+func (p *planner) tracker() string { return Tracker(p.in.Facts) }
+
+// Tracker is the hierarchy in which every unit of systemd's has a directory.
+func Tracker(f *host.Facts) string {
+	for _, h := range f.Hierarchies {
+		if Tracks(f, h) && h.Version == 1 {
 			return h.ID
 		}
 	}
