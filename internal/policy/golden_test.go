@@ -89,7 +89,11 @@ func TestGood(t *testing.T) {
 // dump prints a policy, one line for each setting.
 func dump(p *Policy) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "host root %s, weight %s, reserve cpu %s memory %v\n", p.Host.Root, p.Host.Weight, p.Host.Reserve.CPU, p.Host.Reserve.Memory)
+	weight := "not named"
+	if p.Host.Weight != 0 {
+		weight = p.Host.Weight.String()
+	}
+	fmt.Fprintf(&b, "host root %s, weight %s, reserve cpu %s memory %v\n", p.Host.Root, weight, p.Host.Reserve.CPU, p.Host.Reserve.Memory)
 	var group func(g *Group)
 	group = func(g *Group) {
 		fmt.Fprintf(&b, "group %s (%s) role %q class %q\n", g.Path, g.Pos, g.Role, g.Class)

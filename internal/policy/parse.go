@@ -12,11 +12,8 @@ import (
 	"bulkhead/internal/host"
 )
 
-// The defaults of `host:`.
-const (
-	defaultRoot   = "bulkhead"
-	defaultWeight = Weight(10000)
-)
+// The default of `host.root`. That of `host.weight` depends on where the databases are, so plan has it.
+const defaultRoot = "bulkhead"
 
 // class is a named set of settings that groups share.
 type class struct {
@@ -61,7 +58,7 @@ func parse(sources []Source) (*Policy, Problems) {
 	if len(sources) == 0 {
 		return nil, Problems{{Msg: "there is no policy file"}}
 	}
-	all := document{classes: make(map[string]*class), byName: make(map[string]*Group), host: HostPart{Root: defaultRoot, Weight: defaultWeight}}
+	all := document{classes: make(map[string]*class), byName: make(map[string]*Group), host: HostPart{Root: defaultRoot}}
 	var problems Problems
 	for i, s := range sources {
 		d, ps := parseSource(s, i == 0)
@@ -70,8 +67,7 @@ func parse(sources []Source) (*Policy, Problems) {
 		if i == 0 {
 			all.version, all.agent = d.version, d.agent
 			all.host.Root = cmp.Or(d.host.Root, defaultRoot)
-			all.host.Weight = cmp.Or(d.host.Weight, defaultWeight)
-			all.host.Reserve, all.host.Pos, all.host.RootPos = d.host.Reserve, d.host.Pos, d.host.RootPos
+			all.host.Weight, all.host.Reserve, all.host.Pos, all.host.RootPos = d.host.Weight, d.host.Reserve, d.host.Pos, d.host.RootPos
 		}
 	}
 	p := &Policy{Version: all.version, Host: all.host, Agent: all.agent, Groups: all.groups, Sources: sources}

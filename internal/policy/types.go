@@ -37,7 +37,7 @@ type Policy struct {
 // HostPart is the `host:` block.
 type HostPart struct {
 	Root    string // name of bulkhead's root group; default "bulkhead"
-	Weight  Weight // default 10000
+	Weight  Weight // 0: not named
 	Reserve Reserve
 	Pos     Pos
 	RootPos Pos // of Root, zero when it is the default
