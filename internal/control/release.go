@@ -271,9 +271,14 @@ func (c *Controller) roots(f *host.Facts, s *state) []string {
 			found[p.Host.Root] = true
 		}
 	}
+	kept := map[string]plan.Kept{}
+	if _, err := c.Store.Load(docUnits, &kept); err != nil {
+		c.Log.Warn("looking for root groups without the record of units", "err", err)
+	}
 	for d := range c.Store.Made(f.BootID) {
-		top, _, _ := strings.Cut(strings.TrimPrefix(d.Path, "/"), "/")
-		found[rootOf(top)] = true
+		if root, ok := rootOver(d, kept); ok {
+			found[root] = true
+		}
 	}
 	roots := make([]string, 0, len(found))
 	for root := range found {
@@ -288,7 +293,7 @@ func (c *Controller) roots(f *host.Facts, s *state) []string {
 // is somebody else's, or the records were lost. With force it is taken as ours, and everything below it.
 func (c *Controller) releaseView(f *host.Facts, s *state, root string, groups []string, force bool) (v *View, theirs string, err error) {
 	v = &View{Facts: f, Tree: c.tree(f), Released: s.released, homes: homesOf(s.pins, s.ended), releasing: true}
-	v.Policy = &policy.Policy{Version: 1, Host: policy.HostPart{Root: root, Weight: 10000}}
+	v.Policy = &policy.Policy{Version: 1, Host: policy.HostPart{Root: root}}
 	procs, err := c.Host.Processes(host.ProcessOptions{})
 	if err != nil {
 		return nil, "", fail(CodeFailed, "", "read the process table: %w", err)

@@ -370,7 +370,29 @@ func rootDir(v *View, h host.Hierarchy) cgroup.Dir {
 	return plan.RootDir(v.Facts, v.Policy.Host.Root, h)
 }
 
-// rootOf reads the name of a root group back from the first directory of a path.
+// rootOver reads the name of the root group back from a directory that bulkhead made: from the root group's own, or from a
+// keeper's, which may be in a slice of an administrator's. Other directories tell nothing: with an empty slice beside a unit of
+// system.slice that slice would count as ours.
+func rootOver(d cgroup.Dir, kept map[string]plan.Kept) (root string, ok bool) {
+	names := strings.Split(strings.TrimPrefix(d.Path, "/"), "/")
+	if top := names[0]; len(names) == 1 {
+		for _, k := range kept {
+			if k.Dir == d.Path {
+				return "", false // an administrator's slice that was not there yet
+			}
+		}
+		return rootOf(top), true
+	}
+	for _, name := range names {
+		if prefix, _, keeper := strings.Cut(name, "-"); keeper && systemd.TypeOf(name) == "service" {
+			root, err := systemd.Unescape(prefix)
+			return root, err == nil
+		}
+	}
+	return "", false
+}
+
+// rootOf reads the name of a root group back from its directory's.
 func rootOf(top string) string {
 	if root, ok := strings.CutSuffix(top, ".slice"); ok {
 		if name, err := systemd.Unescape(root); err == nil {
