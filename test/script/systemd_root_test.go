@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"bulkhead/examples"
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/testhost"
 )
@@ -30,6 +33,7 @@ func TestSystemd(t *testing.T) {
 		s := &site{t: t, root: testhost.Root(t), tree: testhost.Tree(t), snapshots: map[string]string{}}
 		run(t, file, s.root, map[string]func(*testscript.TestScript, bool, []string){
 			"spawn": s.spawn, "agent": s.agent, "unit": s.unit, "main": s.main, "units": s.units, "state": s.state, "same": s.sameState, "postgresql": postgresql,
+			"example": example, "install": s.install, "figures": s.figures,
 		})
 	})
 }
@@ -44,9 +48,58 @@ func postgresql(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Fatalf("no PostgreSQL runs as a service: %v\n%s", err, out)
 }
 
-// unit waits until the kernel holds a value in the directory of a unit, in the file of v1 or of v2:
+// example writes one of the examples.
+func example(ts *testscript.TestScript, _ bool, args []string) {
+	for _, name := range args {
+		text, err := examples.Policies.ReadFile(name)
+		ts.Check(err)
+		ts.Check(os.WriteFile(ts.MkAbs(name), text, 0o600))
+	}
+}
+
+// install makes files the units of an administrator's and starts them. They are gone at the end of the script.
+func (s *site) install(ts *testscript.TestScript, _ bool, units []string) {
+	ctl := func(args ...string) {
+		if out, err := exec.Command("systemctl", args...).CombinedOutput(); err != nil {
+			s.t.Errorf("systemctl %v: %v\n%s", args, err, out)
+		}
+	}
+	ts.Defer(func() {
+		ctl(append([]string{"stop"}, units...)...)
+		for _, unit := range units {
+			if err := os.Remove(filepath.Join("/etc/systemd/system", unit)); err != nil {
+				s.t.Error(err)
+			}
+		}
+		ctl("daemon-reload")
+	})
+	for _, unit := range units {
+		ts.Check(os.WriteFile(filepath.Join("/etc/systemd/system", unit), []byte(ts.ReadFile(unit)), 0o644))
+	}
+	ctl("daemon-reload")
+	ctl(append([]string{"start"}, units...)...)
+}
+
+// figures makes $PERCENT4 and $PERCENT5 what the kernel holds of so much of the memory, and $VERIFIES the exit code of verify
+// for a policy with limits that cgroup v1 has no file for.
+func (s *site) figures(ts *testscript.TestScript, _ bool, _ []string) {
+	facts, err := host.New("/").Facts()
+	ts.Check(err)
+	for _, n := range []int64{4, 5} {
+		bytes := facts.MemTotal * n / 100
+		ts.Setenv(fmt.Sprintf("PERCENT%d", n), fmt.Sprint(bytes-bytes%facts.PageSize))
+	}
+	ts.Setenv("VERIFIES", "0")
+	if h, ok := facts.HierarchyOf("memory"); !ok || h.Version == 1 {
+		ts.Setenv("VERIFIES", "4")
+	}
+}
+
+// unit waits until the kernel holds a value in the directory of a unit, in the file of v1 or of v2. "-" is no file. A
+// second value is that of v2:
 //
 //	unit mariadb.service memory.limit_in_bytes memory.max 536870912
+//	unit mariadb.service cpu.shares cpu.weight 10240 1000
 func (s *site) unit(ts *testscript.TestScript, _ bool, args []string) {
 	var err error
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
@@ -62,18 +115,21 @@ func (s *site) unitHolds(args []string) error {
 	if err != nil {
 		return err
 	}
-	controller, _, _ := strings.Cut(args[1], ".")
+	controller, _, _ := strings.Cut(args[2], ".")
 	for _, h := range s.tree.Hierarchies() {
-		file := args[1]
+		file, want := args[1], args[3]
 		if h.Version == 2 {
-			file = args[2]
+			file, want = args[2], args[len(args)-1]
 		}
-		if !h.Has(controller) {
+		if !h.Has(host.V1Name(controller)) {
 			continue
 		}
+		if file == "-" {
+			return nil
+		}
 		got, err := s.tree.Read(cgroup.Dir{Hierarchy: h.ID, Path: dir}.File(file))
-		if err == nil && strings.TrimSpace(got) != args[3] && (args[3] != "max" || len(got) < 16) {
-			err = fmt.Errorf("%s of %s holds %q", file, args[0], strings.TrimSpace(got))
+		if err == nil && strings.TrimSpace(got) != want && (want != "max" || len(got) < 16) {
+			err = fmt.Errorf("%s of %s holds %q, not %s", file, args[0], strings.TrimSpace(got), want)
 		}
 		return err
 	}
