@@ -131,7 +131,7 @@ func (a *Agent) loop(ctx context.Context) {
 			full = now
 		}
 		before := cpuTime()
-		a.look(ctx, whole, why)
+		a.look(a.herald.during(ctx, now), whole, why)
 		if whole && ctx.Err() == nil {
 			a.herald.looked(a.control.Standing(), a.trouble(), time.Now())
 		}

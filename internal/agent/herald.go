@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"log/slog"
 	"sync"
 	"time"
@@ -35,6 +36,20 @@ func newHerald(o Options, now time.Time) *herald {
 	}
 	h.beat = patience / 4 // sd_watchdog_enabled(3) asks for half of it at most
 	return h
+}
+
+// longLook bounds for how long one look is given signs of life while it waits for systemd: two of its jobs at their longest,
+// and what undoes them.
+const longLook = 5 * time.Minute
+
+// during is the context of a look: a job of systemd's may take longer (100 s) than the watchdog waits (60 s). Each step that is
+// done, and systemd's word that it is about the job, is a sign of life; a PID 1 that says nothing is none.
+func (h *herald) during(ctx context.Context, begun time.Time) context.Context {
+	return systemd.WithProgress(ctx, func() {
+		if now := time.Now(); now.Sub(begun) < longLook {
+			h.alive(now)
+		}
+	})
 }
 
 // alive gives a sign of life when it is time for one.

@@ -297,14 +297,22 @@ func (n *run) steps() error {
 			return n.failed(i, fmt.Errorf("interrupted: %w", context.Cause(n.ctx)))
 		}
 		n.tried = i + 1
-		if err := n.step(a); err != nil {
+		err := n.step(a)
+		if err == nil {
+			err = n.reloadAfter(i)
+		}
+		if err != nil {
 			if !a.step.Optional {
 				return n.failed(i, err)
 			}
 			if err := n.forgo(i, err); err != nil {
 				return n.failed(i, err)
 			}
+			if err := n.reloadAfter(i); err != nil { // of the steps before it
+				n.leaveOut(a.step, err)
+			}
 		}
+		systemd.Progress(n.ctx)
 		if n.AfterStep != nil {
 			n.AfterStep(i, a.step)
 		}
@@ -322,7 +330,7 @@ func (n *run) forgo(i int, cause error) error {
 	if a.step.Op == plan.OpRemoveDir { // it left everything in its place
 		n.kept = append(n.kept, a.step.Dir)
 	} else {
-		u := undoing{Runner: n.Runner, txn: n.txn}
+		u := undoing{Runner: n.Runner, txn: n.txn, going: n.ctx}
 		if _, left := u.all(a.changes); len(left) > 0 {
 			n.leaveOut(a.step, fmt.Errorf("%w; what it did could not be undone: %w", cause, errors.Join(left...)))
 			return nil
@@ -358,7 +366,7 @@ func (n *run) fail(cause error) error {
 	}
 	n.txn.Changes = done
 	outcome, note := journal.Undone, e.Err.Error()
-	u := undoing{Runner: n.Runner, txn: n.txn}
+	u := undoing{Runner: n.Runner, txn: n.txn, going: n.ctx}
 	if left, errs := u.all(done); len(errs) > 0 {
 		e.Left, outcome = errs, journal.Failed
 		note += "; could not undo: " + errors.Join(errs...).Error()

@@ -32,7 +32,7 @@ func (n *run) step(a action) error {
 	case plan.OpRevert:
 		err = n.revert(a.step)
 	case plan.OpDropIn:
-		err = n.dropIn(c)
+		err = n.unitFiles().WriteDropIn(c.Unit, c.New)
 	case plan.OpRemoveDir:
 		err = n.remove(c)
 	case plan.OpWrite:

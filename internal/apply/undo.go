@@ -73,6 +73,7 @@ type undoing struct {
 	*Runner
 	txn    journal.Txn
 	ctx    context.Context // nil: not to be stopped, as after a Ctrl-C
+	going  context.Context // of the run that is taken back, without its end
 	undone int
 
 	changes []journal.Change
@@ -100,6 +101,11 @@ func (u *undoing) all(changes []journal.Change) (left []journal.Change, errs []e
 			if u.AfterUndo != nil {
 				u.AfterUndo(c)
 			}
+		}
+		if err := u.reload(todo); err != nil {
+			left = slices.Clone(todo)
+			slices.Reverse(left)
+			return left, append(errs, err)
 		}
 		if len(left) == 0 || len(left) == len(todo) {
 			slices.Reverse(left)

@@ -22,12 +22,53 @@ type Units interface {
 	Set(ctx context.Context, unit string, set []systemd.Assignment) error
 }
 
-// UnitFiles is what systemd keeps in files about a unit because of bulkhead.
+// UnitFiles is what systemd keeps in files about a unit because of bulkhead. What is written there counts once systemd has
+// read it (Reload), which costs the same for one unit and for all.
 type UnitFiles interface {
 	Overrides(unit string) ([]systemd.Override, error)
-	RestoreOverrides(ctx context.Context, unit string, want []systemd.Override) error
-	// DropIn gives our drop-in one line, or takes it away ("").
-	DropIn(ctx context.Context, unit, line string) error
+	WriteOverrides(unit string, want []systemd.Override) error
+	// WriteDropIn gives our drop-in one line, or takes it away ("").
+	WriteDropIn(unit, line string) error
+	// Reload has systemd read all that was written; units are those it was written about.
+	Reload(ctx context.Context, units ...string) error
+}
+
+// unasked stands for a systemd that could not be asked: each step that needs it fails with that.
+type unasked struct{}
+
+func (unasked) Make(_ context.Context, unit string, _ cgroup.Dir) error {
+	return fmt.Errorf("start %s: %w", unit, errNoSystemd)
+}
+func (unasked) Stop(_ context.Context, unit string) error {
+	return fmt.Errorf("stop %s: %w", unit, errNoSystemd)
+}
+func (unasked) Set(_ context.Context, unit string, _ []systemd.Assignment) error {
+	return fmt.Errorf("set properties of %s: %w", unit, errNoSystemd)
+}
+func (unasked) Overrides(unit string) ([]systemd.Override, error) {
+	return nil, fmt.Errorf("look at what systemd holds of %s: %w", unit, errNoSystemd)
+}
+func (unasked) WriteOverrides(unit string, _ []systemd.Override) error {
+	return fmt.Errorf("give %s back what it had: %w", unit, errNoSystemd)
+}
+func (unasked) WriteDropIn(unit, _ string) error {
+	return fmt.Errorf("write drop-in of %s: %w", unit, errNoSystemd)
+}
+func (unasked) Reload(context.Context, ...string) error { return errNoSystemd }
+
+// units and unitFiles are those of the Runner, or say why there are none.
+func (r *Runner) units() Units {
+	if r.Units == nil {
+		return unasked{}
+	}
+	return r.Units
+}
+
+func (r *Runner) unitFiles() UnitFiles {
+	if r.UnitFiles == nil {
+		return unasked{}
+	}
+	return r.UnitFiles
 }
 
 // settleTime bounds the wait until systemd has written a property to the kernel's file, or made a directory: it does
@@ -39,10 +80,7 @@ var errNoSystemd = errors.New("systemd could not be asked")
 
 // makeUnit starts a unit and waits for its directory.
 func (r *Runner) makeUnit(ctx context.Context, unit string, d cgroup.Dir) error {
-	if r.Units == nil {
-		return fmt.Errorf("start %s: %w", unit, errNoSystemd)
-	}
-	if err := r.Units.Make(ctx, unit, d); err != nil {
+	if err := r.units().Make(ctx, unit, d); err != nil {
 		return err
 	}
 	return settled(ctx, func() error {
@@ -56,10 +94,7 @@ func (r *Runner) makeUnit(ctx context.Context, unit string, d cgroup.Dir) error 
 
 // removeUnit ends a unit and with it its directory.
 func (r *Runner) removeUnit(ctx context.Context, unit string, d cgroup.Dir) error {
-	if r.Units == nil {
-		return fmt.Errorf("stop %s: %w", unit, errNoSystemd)
-	}
-	if err := r.Units.Stop(ctx, unit); err != nil {
+	if err := r.units().Stop(ctx, unit); err != nil {
 		return err
 	}
 	return settled(ctx, func() error {
@@ -94,14 +129,6 @@ func (n *run) emptyScope(c journal.Change) error {
 	}
 }
 
-// setUnit sets properties of a unit.
-func (r *Runner) setUnit(ctx context.Context, unit string, set []systemd.Assignment) error {
-	if r.Units == nil {
-		return fmt.Errorf("set properties of %s: %w", unit, errNoSystemd)
-	}
-	return r.Units.Set(ctx, unit, set)
-}
-
 // settled asks until there is no error, for a while.
 func settled(ctx context.Context, is func() error) error {
 	pause := time.Millisecond
@@ -134,7 +161,7 @@ func (n *run) prepareUnitWrite(c *journal.Change) error {
 
 // writeUnit sets the properties of a write and waits until the kernel's file shows the value.
 func (n *run) writeUnit(c journal.Change) error {
-	if err := n.setUnit(n.ctx, c.Unit, c.Set); err != nil {
+	if err := n.units().Set(n.ctx, c.Unit, c.Set); err != nil {
 		return err
 	}
 	return settled(n.ctx, func() error { return n.readBack(c, c.New) })
@@ -142,11 +169,8 @@ func (n *run) writeUnit(c journal.Change) error {
 
 // prepareRevert reads what systemd holds of a unit, for the undo.
 func (n *run) prepareRevert(c *journal.Change) error {
-	if n.UnitFiles == nil {
-		return fmt.Errorf("revert %s: %w", c.Unit, errNoSystemd)
-	}
 	var err error
-	c.Overrides, err = n.UnitFiles.Overrides(c.Unit)
+	c.Overrides, err = n.unitFiles().Overrides(c.Unit)
 	return err
 }
 
@@ -157,7 +181,7 @@ func (n *run) revert(s plan.Step) error {
 		want = s.Kept.Overrides
 	}
 	if len(s.Settings) > 0 {
-		now, err := n.UnitFiles.Overrides(s.Unit)
+		now, err := n.unitFiles().Overrides(s.Unit)
 		if err != nil {
 			return err
 		}
@@ -165,20 +189,53 @@ func (n *run) revert(s plan.Step) error {
 		others := slices.DeleteFunc(now, isOne)
 		want = slices.Concat(others, slices.DeleteFunc(slices.Clone(want), func(o systemd.Override) bool { return !isOne(o) }))
 	}
-	return n.UnitFiles.RestoreOverrides(n.ctx, s.Unit, want)
+	return n.unitFiles().WriteOverrides(s.Unit, want)
 }
 
-func (n *run) dropIn(c journal.Change) error {
-	if n.UnitFiles == nil {
-		return fmt.Errorf("write drop-in of %s: %w", c.Unit, errNoSystemd)
+// isUnitFile says whether a step writes files that systemd has to read.
+func isUnitFile(s plan.Step) bool { return s.Op == plan.OpRevert || s.Op == plan.OpDropIn }
+
+// reloadAfter has systemd read what the steps up to this one have written, unless the next one writes more of it: one reload
+// for all units.
+func (n *run) reloadAfter(i int) error {
+	writes := func(i int) bool { return i >= 0 && i < len(n.actions) && isUnitFile(n.actions[i].step) }
+	if !writes(i) || writes(i+1) {
+		return nil
 	}
-	return n.UnitFiles.DropIn(n.ctx, c.Unit, c.New)
+	var units []string
+	for ; writes(i); i-- {
+		if !n.actions[i].skip {
+			units = append(units, n.actions[i].step.Unit)
+		}
+	}
+	if len(units) == 0 {
+		return nil
+	}
+	return n.unitFiles().Reload(n.ctx, units...)
+}
+
+// reload has systemd read what undoing has written. It does so also when nothing was to be written: whoever was cut off before
+// may have come as far as the files.
+func (u *undoing) reload(undone []journal.Change) error {
+	var units []string
+	for _, c := range undone {
+		if c.Op == journal.OpKeep || c.Op == journal.OpRevert || c.Op == journal.OpDropIn {
+			units = append(units, c.Unit)
+		}
+	}
+	if len(units) == 0 {
+		return nil
+	}
+	return u.unitFiles().Reload(u.undoContext(), slices.Compact(units)...)
 }
 
 // undoContext is for undoing, which goes on after a Ctrl-C.
 func (u *undoing) undoContext() context.Context {
-	if u.ctx != nil {
+	switch {
+	case u.ctx != nil:
 		return u.ctx
+	case u.going != nil:
+		return context.WithoutCancel(u.going)
 	}
 	return context.Background()
 }
@@ -190,8 +247,9 @@ func (u *undoing) unset(c journal.Change) error {
 		return nil
 	}
 	u.undone++
-	err := u.setUnit(u.undoContext(), c.Unit, c.Unset)
-	if errors.Is(err, systemd.ErrNoUnit) {
+	err := u.units().Set(u.undoContext(), c.Unit, c.Unset)
+	// One that was masked, or whose file is refused, took no property in the first place; what it had before has its record.
+	if errors.Is(err, systemd.ErrNoUnit) || errors.Is(err, systemd.ErrMasked) || errors.Is(err, systemd.ErrBadSetting) {
 		return nil
 	}
 	return err
@@ -199,21 +257,15 @@ func (u *undoing) unset(c journal.Change) error {
 
 // unrevert brings back what a revert has taken away.
 func (u *undoing) unrevert(c journal.Change) error {
-	if u.UnitFiles == nil {
-		return fmt.Errorf("undo the revert of %s: %w", c.Unit, errNoSystemd)
-	}
 	u.undone++
 	want := c.Overrides
 	if u.txn.Boot != u.Boot {
 		want = systemd.Lasting(want)
 	}
-	return u.UnitFiles.RestoreOverrides(u.undoContext(), c.Unit, want)
+	return u.unitFiles().WriteOverrides(c.Unit, want)
 }
 
 func (u *undoing) undropIn(c journal.Change) error {
-	if u.UnitFiles == nil {
-		return fmt.Errorf("undo the drop-in of %s: %w", c.Unit, errNoSystemd)
-	}
 	u.undone++
-	return u.UnitFiles.DropIn(u.undoContext(), c.Unit, c.Undo)
+	return u.unitFiles().WriteDropIn(c.Unit, c.Undo)
 }

@@ -20,6 +20,7 @@ type manager struct {
 	*world
 	overrides map[string][]systemd.Override
 	dropIns   map[string]string
+	reloads   int
 	fail      map[string]error // by the name of a method
 }
 
@@ -100,32 +101,42 @@ func (u managed) Overrides(unit string) ([]systemd.Override, error) {
 	return slices.Clone(u.m.overrides[unit]), u.m.fail["Overrides"]
 }
 
-// RestoreOverrides does what files and a reload do: every limit is written anew, from the files.
-func (u managed) RestoreOverrides(_ context.Context, unit string, want []systemd.Override) error {
-	if err := u.m.fail["RestoreOverrides"]; err != nil {
-		return err
-	}
+func (u managed) WriteOverrides(unit string, want []systemd.Override) error {
 	u.m.overrides[unit] = slices.Clone(want)
-	for property, file := range files {
-		value := "max"
-		for _, o := range want {
-			if o.Path == "50-"+property+".conf" {
-				value = string(o.Text)
-			}
-		}
-		if err := u.m.Write(u.m.dirOf(unit).File(file), value); err != nil {
-			return err
-		}
-	}
-	return nil
+	return u.m.fail["WriteOverrides"]
 }
 
-func (u managed) DropIn(_ context.Context, unit, line string) error {
-	if err := u.m.fail["DropIn"]; err != nil {
+func (u managed) WriteDropIn(unit, line string) error {
+	if err := u.m.fail["WriteDropIn"]; err != nil {
 		return err
 	}
 	if u.m.dropIns[unit] = line; line == "" {
 		delete(u.m.dropIns, unit)
+	}
+	return nil
+}
+
+// Reload writes every limit of the units anew, from the files.
+func (u managed) Reload(_ context.Context, units ...string) error {
+	if err := u.m.fail["Reload"]; err != nil {
+		return err
+	}
+	u.m.reloads++
+	for _, unit := range units {
+		if there, err := u.m.Exists(u.m.dirOf(unit)); err != nil || !there {
+			continue
+		}
+		for property, file := range files {
+			value := "max"
+			for _, o := range u.m.overrides[unit] {
+				if o.Path == "50-"+property+".conf" {
+					value = string(o.Text)
+				}
+			}
+			if err := u.m.Write(u.m.dirOf(unit).File(file), value); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -201,6 +212,9 @@ func TestUnitsThereAndBack(t *testing.T) {
 	if after := m.all(); after != before {
 		t.Errorf("after release\n%s\nbefore\n%s", after, before)
 	}
+	if m.reloads != 2 { // for the drop-in of the way there, and for all of the way back
+		t.Errorf("systemd read its files %d times", m.reloads)
+	}
 }
 
 func TestUnitsKilledAtEveryStep(t *testing.T) {
@@ -246,7 +260,7 @@ func TestUnitsKilledAtEveryStep(t *testing.T) {
 
 // Whatever systemd refuses, the steps before it are undone.
 func TestUnitsRefusedByThem(t *testing.T) {
-	for _, method := range []string{"Make", "Set", "Overrides", "DropIn"} {
+	for _, method := range []string{"Make", "Set", "Overrides", "WriteDropIn"} {
 		m := newManager(t)
 		before := m.all()
 		m.fail[method] = errors.New("no")

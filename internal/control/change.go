@@ -192,7 +192,7 @@ func (c *Controller) run(ctx context.Context, v *View, r Request, revision int, 
 	if r.DryRun {
 		return c.refusals(v.Plan, r.Force)
 	}
-	if err := c.keepUnits(v); err != nil {
+	if err := errors.Join(c.dropStale(v), c.keepUnits(v)); err != nil && !c.releaseAnyway(r, err) {
 		return fail(CodeFailed, "nothing was changed", "record what systemd holds of the units: %w", err)
 	}
 	result, err := c.runner(v).Run(ctx, v.Plan, apply.Options{
@@ -425,8 +425,13 @@ func (c *Controller) lay(ctx context.Context, r Request, reply *Reply, s *state,
 	if r.DryRun {
 		return c.run(ctx, v, r, reply.Revision, reply)
 	}
+	var own []string
+	for _, text := range r.Assign {
+		group, _, _ := strings.Cut(text, ":")
+		own = append(own, group)
+	}
 	return c.commit(r, reply, map[string]any{docOverrides: overrides}, func() error {
-		return c.run(ctx, v, r, reply.Revision, reply)
+		return c.runOthers(ctx, v, r, reply.Revision, reply, own...)
 	})
 }
 

@@ -211,7 +211,7 @@ func (c *Controller) runner(v *View) *apply.Runner {
 		Files: v.Tree, Dirs: v.Tree, Members: v.Tree, Processes: c.Host,
 		Journal: store, Boot: v.Facts.BootID, Log: c.Log, AfterStep: c.afterStep,
 	}
-	if m, err := c.manager(v.Facts); m != nil && err == nil {
+	if m, err := c.manager(v.Facts); m != nil && err == nil && (v.Systemd == nil || !v.Systemd.Mute) {
 		u := units{m, v.Tree, v.Facts}
 		r.Units, r.UnitFiles = u, u
 	}

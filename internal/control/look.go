@@ -7,8 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"bulkhead/internal/apply"
 	"bulkhead/internal/host"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/systemd"
 )
 
 // LookOptions is what the agent knows when it looks.
@@ -188,11 +190,25 @@ func (c *Controller) putRight(ctx context.Context, l look) (LookResult, error) {
 			return LookResult{}, errors.Join(trouble, err)
 		}
 	}
-	if len(v.Plan.Steps) == 0 {
-		return LookResult{}, trouble
+	barred, err := c.leaveBarred(v, s)
+	trouble = errors.Join(trouble, barred)
+	if err != nil || len(v.Plan.Steps) == 0 {
+		return LookResult{}, errors.Join(trouble, err)
 	}
-	var done LookResult
-	for _, step := range v.Plan.Steps {
+	done := puts(v.Plan)
+	err = c.runOthers(ctx, v, Request{Verb: "look", By: "agent"}, s.applied.Revision, &reply)
+	if slices.ContainsFunc(v.Plan.Steps, changesDirectories) {
+		c.memory.observed = nil // it was seen before
+	}
+	if errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	return done, errors.Join(trouble, err)
+}
+
+// puts is what a plan puts right.
+func puts(p plan.Plan) (done LookResult) {
+	for _, step := range p.Steps {
 		switch step.Op {
 		case plan.OpMove:
 			done.Moved = append(done.Moved, step.PID.PID)
@@ -201,15 +217,8 @@ func (c *Controller) putRight(ctx context.Context, l look) (LookResult, error) {
 		case plan.OpMakeDir, plan.OpRemoveDir:
 		}
 	}
-	err = c.run(ctx, v, Request{Verb: "look", By: "agent"}, s.applied.Revision, &reply)
-	if slices.ContainsFunc(v.Plan.Steps, changesDirectories) {
-		c.memory.observed = nil // it was seen before
-	}
-	if errors.Is(err, context.Canceled) {
-		err = nil
-	}
 	done.Moved = slices.Compact(done.Moved)
-	return done, errors.Join(trouble, err)
+	return done
 }
 
 // changesDirectories says whether a step makes or removes a directory.
@@ -226,16 +235,92 @@ func troubles(v *View) error {
 // leaveOut plans again without the groups that are refused, so that they do not hold up the others. They
 // stay as they are.
 func (c *Controller) leaveOut(v *View) error {
+	groups := make([]string, len(v.Plan.Refusals))
+	for i, r := range v.Plan.Refusals {
+		groups[i] = r.Group
+	}
+	if slices.Contains(groups, "") {
+		return fail(CodeRefused, "", "nothing is put right until the refusal of the root group is settled")
+	}
+	return c.planWithout(v, groups...)
+}
+
+// planWithout plans again as if groups were released: they stay as they are.
+func (c *Controller) planWithout(v *View, groups ...string) error {
 	released := maps.Clone(v.Released)
 	if released == nil {
 		released = map[string]bool{}
 	}
-	for _, r := range v.Plan.Refusals {
-		released[r.Group] = true
-	}
-	if released[""] {
-		return fail(CodeRefused, "", "nothing is put right until the refusal of the root group is settled")
+	for _, g := range groups {
+		released[g] = true
 	}
 	v.Released = released
 	return c.plan(v)
+}
+
+// bar keeps a group whose unit systemd refused out of the looks for a while: a job that runs into its time, and all that is
+// undone then, again and again, would be more harm than good.
+type bar struct {
+	revision int
+	until    time.Time
+	cause    error
+}
+
+// barTime is how long a group is left out before it is tried again.
+const barTime = 5 * time.Minute
+
+// leaveBarred plans without the groups that are barred, and says which and why.
+func (c *Controller) leaveBarred(v *View, s *state) (said, err error) {
+	var groups []string
+	for g, b := range c.memory.barred {
+		if b.revision != s.applied.Revision || time.Now().After(b.until) {
+			delete(c.memory.barred, g)
+			continue
+		}
+		groups, said = append(groups, g), errors.Join(said, errLeftOut(g, b.cause))
+	}
+	if len(groups) == 0 {
+		return nil, nil
+	}
+	return said, c.planWithout(v, groups...)
+}
+
+func errLeftOut(group string, cause error) error {
+	return fail(CodeFailed, "", "group %q is left out, the others go on: %w", group, cause)
+}
+
+// runOthers runs a plan, and when systemd refuses a unit of one group it runs that of the others: what was done is undone then,
+// and that group stays as it is. Of those that own names nobody is left out.
+func (c *Controller) runOthers(ctx context.Context, v *View, r Request, revision int, reply *Reply, own ...string) (trouble error) {
+	for {
+		err := c.run(ctx, v, r, revision, reply)
+		group, spoils := spoiler(err)
+		if !spoils || ctx.Err() != nil || r.DryRun || slices.ContainsFunc(own, func(o string) bool { return covers([]string{group}, o) }) {
+			return errors.Join(trouble, err)
+		}
+		left := errLeftOut(group, err)
+		if len(own) > 0 { // a person's verb
+			defer func() { reply.Notes = append(reply.Notes, left.Error()) }() // run begins them anew
+		} else {
+			trouble = errors.Join(trouble, left)
+			if c.memory.barred == nil {
+				c.memory.barred = map[string]bar{}
+			}
+			c.memory.barred[group] = bar{revision, time.Now().Add(barTime), err}
+		}
+		if err := c.planWithout(v, group); err != nil {
+			return errors.Join(trouble, err)
+		}
+	}
+}
+
+// spoiler is the group whose unit made a plan fail, when all of it was undone.
+func spoiler(err error) (group string, ok bool) {
+	var step *apply.StepError
+	var cause *systemd.Error
+	if !errors.As(err, &step) || !errors.As(err, &cause) || len(step.Left) > 0 || step.Open || step.Step.Group == "" {
+		return "", false
+	}
+	// Without systemd no group gets any further.
+	return step.Step.Group, !errors.Is(err, systemd.ErrNoAnswer) && !errors.Is(err, systemd.ErrGone) && !errors.Is(err, systemd.ErrNotRunning) && !errors.Is(err, systemd.ErrDenied)
 }

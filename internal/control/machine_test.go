@@ -36,6 +36,8 @@ type machine struct {
 	mu    sync.Mutex
 	alive map[int]host.ProcID
 	moved bool // since /proc/PID/cgroup was written
+	// byPID1 says that it is systemd who changes the kernel's model.
+	byPID1 bool
 }
 
 func newMachine(t *testing.T, version string) *machine {
@@ -133,6 +135,8 @@ func (m *machine) run(pid, ppid int, command string) {
 type machineKernel machine
 
 func (k *machineKernel) Realize(group string, files map[string]string) {
+	k.byPID1 = true
+	defer func() { k.byPID1 = false }()
 	d := at("/")
 	for name := range strings.SplitSeq(strings.TrimPrefix(group, "/"), "/") {
 		_ = k.kernel.Enable(d, []string{"cpu", "memory", "pids", "blkio"}) // refused where a process is in it
@@ -160,7 +164,9 @@ func (k *machineKernel) Spawn() int {
 }
 
 func (k *machineKernel) Move(pid int, group string) {
+	k.byPID1 = true
 	(*machine)(k).must(k.kernel.Move(at(group), k.alive[pid]))
+	k.byPID1 = false
 	(*machine)(k).refresh()
 }
 
@@ -289,7 +295,7 @@ func TestVerbsOnTheModels(t *testing.T) {
 		}
 		m.release()
 		if after := m.state(); after != before {
-			t.Errorf("%s: after release\n%s\nbefore\n%s", version, after, before)
+			t.Errorf("%s: after release:\n%s", version, differs(after, before))
 		}
 		if at := m.where(db); at != path.Join("/system.slice", "db.service") {
 			t.Errorf("the database is in %s", at)
@@ -370,6 +376,30 @@ func TestRunIsAScope(t *testing.T) {
 	}
 }
 
+// differs gives the lines of two states that are in one alone.
+func differs(after, before string) string {
+	var b strings.Builder
+	for sign, pair := range map[string][2]string{"+ ": {after, before}, "- ": {before, after}} {
+		there := map[string]bool{}
+		section := ""
+		for line := range strings.Lines(pair[1]) {
+			if strings.HasPrefix(line, "[") || strings.HasSuffix(line, ":\n") {
+				section = line
+			}
+			there[section+line] = true
+		}
+		for line := range strings.Lines(pair[0]) {
+			if strings.HasPrefix(line, "[") || strings.HasSuffix(line, ":\n") {
+				section = line
+			}
+			if !there[section+line] {
+				b.WriteString(sign + strings.TrimSpace(section) + " " + line)
+			}
+		}
+	}
+	return b.String()
+}
+
 // leftNothing says that systemd knows no unit of ours, and no file of one.
 func (m *machine) leftNothing() {
 	m.t.Helper()
@@ -380,8 +410,10 @@ func (m *machine) leftNothing() {
 			m.t.Errorf("left behind: %s, %s", u.Name, u.ActiveState)
 		}
 	}
-	if left := m.state(); strings.Contains(left, "bulkhead") {
-		m.t.Errorf("left behind:\n%s", left)
+	for line := range strings.Lines(m.state()) {
+		if strings.Contains(line, "bulkhead") {
+			m.t.Errorf("left behind: %s", line)
+		}
 	}
 }
 

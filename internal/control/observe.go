@@ -43,6 +43,12 @@ func (c *Controller) observe(v *View, shares bool) error {
 			o.Foreign[d] = !c.ownsSlice(v.Facts, d) || !v.ours(d)
 		}
 	}
+	o.Made = map[cgroup.Dir]bool{}
+	for d := range o.Dirs {
+		if made[d] && v.Layout.Theirs(d) && systemd.TypeOf(v.Layout.Unit(d)) == "slice" {
+			o.Made[d] = c.ownsSlice(v.Facts, d)
+		}
+	}
 	c.observeHomes(v)
 	c.observeScores(v)
 	if shares {
@@ -420,17 +426,20 @@ func idleUnit(t *cgroup.Tree, d cgroup.Dir) bool {
 func (c *Controller) plan(v *View) error {
 	in := plan.Input{Facts: v.Facts, Host: v.Policy.Host, Agent: v.Policy.Agent, Classified: v.Classified, Observed: v.Observed, Released: v.Released, Expel: v.expel, Systemd: v.Systemd}
 	v.Plan = plan.Make(in)
-	touched := false
-	for _, s := range v.Plan.Steps {
-		touched = touched || s.Op == plan.OpWrite && strings.HasPrefix(s.File, "memory.")
-	}
-	if !touched {
+	if !touchesMemory(v.Plan) {
 		return nil
 	}
 	c.observeMemory(v)
 	in.Observed = v.Observed
 	v.Plan = plan.Make(in)
 	return nil
+}
+
+// touchesMemory says whether a plan changes a limit of memory, or has a unit's own one come back.
+func touchesMemory(p plan.Plan) bool {
+	return slices.ContainsFunc(p.Steps, func(s plan.Step) bool {
+		return s.Op == plan.OpWrite && strings.HasPrefix(s.File, "memory.") || s.Op == plan.OpRevert && (len(s.Settings) == 0 || slices.Contains(s.Settings, "MemoryMax"))
+	})
 }
 
 // observeMemory reads what the groups and their members hold.

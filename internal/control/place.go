@@ -152,7 +152,12 @@ func (c *Controller) repin(ctx context.Context, r Request, reply *Reply, s *stat
 	if r.DryRun {
 		return c.run(ctx, v, r, 0, reply)
 	}
-	return c.commit(r, reply, map[string]any{docPins: pins}, func() error { return c.run(ctx, v, r, 0, reply) })
+	return c.commit(r, reply, map[string]any{docPins: pins}, func() error {
+		if r.Group == "" { // back
+			return c.run(ctx, v, r, 0, reply)
+		}
+		return c.runOthers(ctx, v, r, 0, reply, r.Group)
+	})
 }
 
 // movable says why a plan leaves a process where it is although it is to be in a group.

@@ -162,6 +162,12 @@ func (c *Controller) releaseOne(ctx context.Context, v *View, s *state, groups [
 		part.Notes = append(part.Notes, fmt.Sprintf("limits are lifted in the kernel's files only, because systemd could not be asked: %v", v.unasked))
 		part.leftOut = append(part.leftOut, plan.Step{Op: plan.OpRevert, Reason: "systemd could not be asked"})
 	}
+	for _, n := range v.Plan.Notes {
+		if n.NotEnforced && !r.DryRun { // held back, so as not to harm
+			part.Notes = append(part.Notes, n.Text)
+			part.leftOut = append(part.leftOut, plan.Step{Op: plan.OpRevert, Group: n.Group, Reason: "held back"})
+		}
+	}
 	reply.Root = part.Root
 	reply.Plan.Steps = append(reply.Plan.Steps, part.Plan.Steps...)
 	reply.Plan.Notes = append(reply.Plan.Notes, part.Plan.Notes...)
@@ -310,9 +316,12 @@ func (c *Controller) releaseView(f *host.Facts, s *state, root string, groups []
 		clear(v.Observed.Foreign)
 	}
 	v.Classified.Groups = groupsOf(v)
-	v.Plan = plan.Make(plan.Input{
-		Facts: f, Host: v.Policy.Host, Classified: v.Classified, Observed: v.Observed, Release: groups, Systemd: v.Systemd,
-	})
+	in := plan.Input{Facts: f, Host: v.Policy.Host, Classified: v.Classified, Observed: v.Observed, Release: groups, Systemd: v.Systemd, Insist: force}
+	if v.Plan = plan.Make(in); touchesMemory(v.Plan) && v.Systemd != nil {
+		c.observeMemory(v)
+		in.Observed = v.Observed
+		v.Plan = plan.Make(in)
+	}
 	return v, theirs, nil
 }
 

@@ -305,16 +305,24 @@ func limitOf(v *View, group string, s policy.Setting) LimitStatus {
 		l.File = "/proc/PID/oom_score_adj"
 		l.InForce, l.OK = scoresOf(v, group, s)
 	}
+	l.noted(v, group)
+	l.Default = !l.OK && l.File == "" && strings.HasPrefix(s.From, "role ")
+	return l
+}
+
+// noted takes in what the plan notes of the limit.
+func (l *LimitStatus) noted(v *View, group string) {
 	for _, n := range v.Plan.Notes {
-		if n.About(group, s.Key) && (l.File == "" || n.NotEnforced || n.Partly) {
+		if n.About(group, l.Key) && n.Fragile && l.Reason == "" {
+			l.Reason = n.Text // it holds now
+		}
+		if n.About(group, l.Key) && (l.File == "" || n.NotEnforced || n.Partly) {
 			l.Reason = n.Text
 			if n.NotEnforced || l.File == "" {
 				l.OK, l.InForce = false, ""
 			}
 		}
 	}
-	l.Default = !l.OK && l.File == "" && strings.HasPrefix(s.From, "role ")
-	return l
 }
 
 // scoresOf says which oom_score_adj the members of a group have, and whether it is the one asked for.

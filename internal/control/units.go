@@ -50,6 +50,11 @@ func (c *Controller) observeUnits(v *View) {
 	if m == nil {
 		return
 	}
+	if v.releasing { // by the files alone it would not be seen that nobody is there to take what is asked
+		if v.unasked = m.Ping(context.Background()); v.unasked != nil {
+			return
+		}
+	}
 	s := &plan.Systemd{
 		Version: m.Version(), Governed: plan.Govern(v.Policy.Host.Root, v.Classified, v.Observed.Processes),
 		Kept: map[string]plan.Kept{}, Adopted: map[string]string{},
@@ -72,6 +77,7 @@ func (c *Controller) observeUnits(v *View) {
 			}
 		}
 	}
+	c.findStale(v, s, m)
 	dropIns, err := m.DropIns()
 	if err != nil {
 		v.unasked = err
@@ -89,7 +95,92 @@ func (c *Controller) observeUnits(v *View) {
 		return
 	}
 	s.Set = c.settingsOf(s, m)
+	s.Later, s.Own = c.filesOf(v, s, m)
 	v.Systemd = s
+}
+
+// findStale takes records of units out that are gone, with nothing of ours left in systemd's files: commands that ended, and
+// other units without a file.
+func (c *Controller) findStale(v *View, s *plan.Systemd, m *systemd.Manager) {
+	for unit, k := range s.Kept {
+		if slices.ContainsFunc(v.Facts.Hierarchies, func(h host.Hierarchy) bool {
+			there, err := v.Tree.Exists(cgroup.Dir{Hierarchy: h.ID, Path: k.Dir})
+			return there && err == nil && k.Dir != ""
+		}) {
+			continue
+		}
+		u, err := m.Unit(context.Background(), unit)
+		if err != nil || u.Active() || u.LoadState != systemd.LoadNotFound && (systemd.TypeOf(unit) != "slice" || u.FragmentPath != "") {
+			continue
+		}
+		if left, err := m.Overrides(unit); err == nil && len(left) == 0 && len(k.Overrides) == 0 {
+			delete(s.Kept, unit)
+			v.stale = append(v.stale, unit)
+		}
+	}
+}
+
+// dropStale forgets them for good. It needs the lock.
+func (c *Controller) dropStale(v *View) error {
+	if len(v.stale) == 0 || c.scratch != nil {
+		return nil
+	}
+	kept := map[string]plan.Kept{}
+	if _, err := c.Store.Load(docUnits, &kept); err != nil {
+		return err
+	}
+	for _, unit := range v.stale {
+		delete(kept, unit)
+	}
+	v.stale = nil
+	return c.Store.Save(docUnits, kept)
+}
+
+// filesOf reads what the files of the units say that carry limits: drop-ins that win over a property, and memory limits of
+// their own.
+func (c *Controller) filesOf(v *View, s *plan.Systemd, m *systemd.Manager) (later map[string][]systemd.FileSetting, own map[string]int64) {
+	later, own = map[string][]systemd.FileSetting{}, map[string]int64{}
+	units := map[string]bool{}
+	for _, g := range s.Governed {
+		units[g.Unit] = true
+	}
+	for _, g := range v.Classified.Groups {
+		if g.Slice != "" {
+			units[g.Slice] = true
+		}
+	}
+	for unit := range units {
+		found, err := m.Later(unit)
+		if err != nil {
+			c.Log.Warn("look at the files of a unit", "unit", unit, "err", err)
+		}
+		if len(found) > 0 {
+			later[unit] = found
+		}
+	}
+	for unit, k := range s.Kept {
+		if !slices.Contains(k.Ours, "MemoryMax") {
+			continue
+		}
+		all, err := m.FileSettings(unit, k.Overrides)
+		if err != nil {
+			c.Log.Warn("look at the files of a unit", "unit", unit, "err", err)
+			continue
+		}
+		for _, name := range []string{"MemoryLimit", "MemoryMax"} { // the younger one wins where both are
+			for _, f := range all {
+				if f.Setting != name {
+					continue
+				}
+				if n, limited := systemd.ParseBytes(f.Value, v.Facts.MemTotal); limited {
+					own[unit] = n
+				} else {
+					delete(own, unit)
+				}
+			}
+		}
+	}
+	return later, own
 }
 
 // muteUnits is what can be known without systemd: the record of the units that bulkhead has set properties of.
@@ -207,7 +298,12 @@ func (c *Controller) forgetUnits(v *View, leftOut []plan.Step) error {
 	for _, s := range v.Plan.Steps {
 		failed := slices.ContainsFunc(leftOut, func(l plan.Step) bool { return l.Op == s.Op && l.Unit == s.Unit })
 		again := slices.ContainsFunc(v.Plan.Steps, func(o plan.Step) bool { return o.Op == plan.OpKeep && o.Unit == s.Unit })
-		if s.Op == plan.OpRevert && !failed && !again {
+		if s.Op != plan.OpRevert || failed || again {
+			continue
+		}
+		k := kept[s.Unit]
+		k.Ours = slices.DeleteFunc(k.Ours, func(name string) bool { return len(s.Settings) == 0 || slices.Contains(s.Settings, name) })
+		if kept[s.Unit] = k; len(k.Ours) == 0 {
 			delete(kept, s.Unit)
 		}
 	}
@@ -235,6 +331,8 @@ func (u units) Make(ctx context.Context, unit string, d cgroup.Dir) error {
 		return err
 	}
 	switch {
+	case now.LoadState == systemd.LoadMasked || now.LoadState == systemd.LoadBadSetting:
+		return now.Usable()
 	case now.Active() && now.Transient:
 		return nil // a directory in another hierarchy came with it
 	case now.Active():
@@ -333,13 +431,25 @@ func (u units) Set(ctx context.Context, unit string, set []systemd.Assignment) e
 	return u.SetProperties(ctx, unit, lifetime, properties...)
 }
 
-// DropIn gives a unit our drop-in; see apply.UnitFiles.
-func (u units) DropIn(ctx context.Context, unit, line string) error {
+// WriteOverrides gives a unit its properties; see apply.UnitFiles.
+func (u units) WriteOverrides(unit string, want []systemd.Override) error {
+	_, err := u.Manager.WriteOverrides(unit, want)
+	return err
+}
+
+// WriteDropIn gives a unit our drop-in; see apply.UnitFiles.
+func (u units) WriteDropIn(unit, line string) error {
 	d := systemd.DropIn{Unit: unit}
 	if line != "" {
 		d.Lines = []string{line}
 	}
-	return u.ChangeDropIns(ctx, d)
+	_, err := u.Manager.WriteDropIn(d)
+	return err
+}
+
+// Reload has systemd read what was written; see apply.UnitFiles.
+func (u units) Reload(ctx context.Context, units ...string) error {
+	return u.ReloadUnits(ctx, units...)
 }
 
 // unasked is why systemd could not be asked, as the error of a verb.

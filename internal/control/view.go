@@ -32,7 +32,8 @@ type View struct {
 
 	// releasing: made to give groups back, not to govern them.
 	releasing bool
-	unasked   error // why systemd could not be asked
+	unasked   error    // why systemd could not be asked
+	stale     []string // units whose records are of no use any more
 	expel     map[host.ProcID]bool
 	homes     map[host.ProcID]map[string]string // of commands of `run`
 
@@ -80,6 +81,7 @@ type memory struct {
 	recorded recorded
 	// refused are the groups that the last look at every limit could not put in force.
 	refused map[string]bool
+	barred  map[string]bar // by group
 }
 
 // resolve parses a policy and fits it to the host.

@@ -53,6 +53,7 @@ func Make(in Input) Plan {
 		p.dropSettings()
 		p.writeValues()
 		p.keepUnits(first)
+		p.noteLater()
 		p.adopt()
 		p.disable()
 		p.moveMembers()
@@ -202,7 +203,7 @@ func (p *planner) knowDirs() {
 	}
 	for _, h := range p.in.Facts.Hierarchies {
 		for _, dir := range p.ours[h.ID] {
-			if !p.d.layout.Holds(dir) && !p.holdsKept(dir) && !p.d.layout.Theirs(dir) && !p.awaited(dir) && !p.d.layout.holdsRun(dir) {
+			if !p.d.layout.Holds(dir) && !p.holdsKept(dir) && !p.isTheirs(dir) && !p.awaited(dir) && !p.d.layout.holdsRun(dir) {
 				p.obsolete = append(p.obsolete, dir)
 				p.isObsolete[dir] = true
 			}

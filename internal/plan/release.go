@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,7 +35,7 @@ func MakeRelease(in Input) Plan {
 			continue
 		}
 		for _, dir := range r.ours[h.ID] {
-			if r.covers(r.groupOf(dir)) {
+			if r.covers(r.groupOf(dir)) || r.isIdleAnchor(dir) {
 				r.scope = append(r.scope, dir)
 			}
 		}
@@ -51,7 +52,7 @@ func MakeRelease(in Input) Plan {
 	}
 	r.giveScoresBack()
 	r.tellForeign()
-	r.removeDirs(slices.DeleteFunc(slices.Clone(r.scope), func(d cgroup.Dir) bool { return r.holdsForeign(d) || r.d.layout.Theirs(d) }), func(cgroup.Dir) string { return whyReleased })
+	r.removeDirs(slices.DeleteFunc(slices.Clone(r.scope), func(d cgroup.Dir) bool { return r.holdsForeign(d) || r.isTheirs(d) || r.isMute(d) }), func(cgroup.Dir) string { return whyReleased })
 	r.giveControllersBack()
 	r.switchMovesBack()
 	for i := range r.steps {
@@ -77,6 +78,25 @@ func (r *releaser) covers(group string) bool {
 		}
 	}
 	return false
+}
+
+// isMute says whether a directory is that of a unit which systemd cannot be asked to end: it stays, for a release that can.
+func (r *releaser) isMute(dir cgroup.Dir) bool {
+	return r.in.Systemd != nil && r.in.Systemd.Mute && r.d.layout.owned[dir.Hierarchy] && systemd.TypeOf(path.Base(dir.Path)) != ""
+}
+
+// isIdleAnchor says whether a directory is that of a slice which holds controllers beside units, when none of them waits any
+// more to start elsewhere.
+func (r *releaser) isIdleAnchor(dir cgroup.Dir) bool {
+	if r.in.Systemd == nil || !r.d.layout.owned[dir.Hierarchy] || !IsAnchor(r.d.layout.root, dir.Path) {
+		return false
+	}
+	for unit, k := range r.in.Systemd.Kept {
+		if anchorOf(r.d.layout.root, k.Dir) == dir.Path && r.in.Systemd.Adopted[unit] != "" && !r.covers(k.Group) {
+			return false
+		}
+	}
+	return true
 }
 
 // holdsForeign says whether a directory is not ours, or holds one that is not.

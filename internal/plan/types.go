@@ -26,6 +26,8 @@ type Input struct {
 	// Release, when set, plans the way back: lift every limit, send members home, remove directories.
 	// Group paths, each with what lies below it; "" is everything.
 	Release []string
+	// Insist is a release in spite of what it would do to memory in use.
+	Insist bool
 	// Expel names processes that must leave the group they are in unless a rule or a pin claims them:
 	// those whose pin was taken back or has run out. Their descendants leave with them, down to one that
 	// is claimed. Any other process that nothing claims stays in the group it is in.
@@ -77,6 +79,8 @@ type Observation struct {
 	// Foreign is true for a directory that bulkhead did not make: a root group of that name is
 	// refused, and one below our root is never removed.
 	Foreign map[cgroup.Dir]bool
+	// Made is true for a slice that the policy names, that nobody else has made and that has no file: it goes with its group.
+	Made map[cgroup.Dir]bool
 }
 
 // Originals are the values from the journal that no directory of ours holds.
@@ -185,6 +189,8 @@ type Note struct {
 	NotEnforced bool `json:"not_enforced,omitempty"`
 	// Partly marks one that it holds, but for a part that nothing holds: buffered writes on cgroup v1.
 	Partly bool `json:"partly_enforced,omitempty"`
+	// Fragile marks a limit that is in force and that somebody else takes away from time to time.
+	Fragile bool `json:"fragile,omitempty"`
 }
 
 // About says whether a note concerns a limit of a group.

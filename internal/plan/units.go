@@ -35,6 +35,10 @@ type Systemd struct {
 	Set map[string][]string
 	// Adopted are the slices that our drop-ins give units, by unit.
 	Adopted map[string]string
+	// Later are the settings of drop-ins that win over a property of the same name at each daemon-reload, by unit.
+	Later map[string][]systemd.FileSetting
+	// Own is the memory limit, in bytes, of the files of units that bulkhead has set one of: what they go back to.
+	Own map[string]int64
 }
 
 // unitControllers are the controllers of cgroup v2 that systemd hands down by itself, as the properties of units ask
@@ -525,6 +529,36 @@ func (d *desired) noteUnits(in *Input) {
 			if s, ok := n.settings.Get(key, ""); ok && !isRoleDefault(s) {
 				d.notes = append(d.notes, Note{Group: n.path, Key: key, NotEnforced: true, Text: fmt.Sprintf(
 					"%s protects %s only as far as the slice that it is in is protected: `adopt: next-start` brings it into the group's", key, strings.Join(units, ", "))})
+			}
+		}
+	}
+}
+
+// noteLater names the files that take limits of ours away at each daemon-reload.
+func (p *planner) noteLater() {
+	if p.in.Systemd == nil {
+		return
+	}
+	told := map[string]bool{}
+	for _, dir := range p.d.layout.dirs {
+		unit := p.d.layout.Unit(dir)
+		later := p.in.Systemd.Later[unit]
+		if len(later) == 0 || !p.d.layout.Theirs(dir) {
+			continue
+		}
+		for _, v := range p.d.values[dir] {
+			s := Step{Dir: dir, File: v.file, Key: v.key, New: v.text}
+			p.setUnit(&s, v.row)
+			for _, a := range s.Set {
+				row, known := systemd.RowOf(a.Name)
+				for _, l := range later {
+					if text := unit + l.Setting + l.File; known && l.Setting == row.Setting && !told[text] {
+						told[text] = true
+						p.notes = append(p.notes, Note{Group: p.d.layout.owner[dir], Key: v.setting.Key, Fragile: true, Text: fmt.Sprintf(
+							"at each daemon-reload %s gives %s its own %s=%s, until the agent sets the group's again: take that line out, or give the file a name that sorts before 50-%s.conf",
+							l.File, unit, l.Setting, l.Value, l.Setting)})
+					}
+				}
 			}
 		}
 	}

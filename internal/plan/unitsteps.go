@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"bulkhead/internal/cgroup"
@@ -273,6 +274,7 @@ func (p *planner) dropSettings() {
 		if !there || len(extra) == 0 {
 			continue
 		}
+		p.backToOwnMemory(unit, k, extra)
 		p.steps = append(p.steps, Step{Op: OpRevert, Group: k.Group, Unit: unit, Kept: &k, Settings: extra, Dir: cgroup.Dir{Hierarchy: p.tracker(), Path: k.Dir},
 			Reason: strings.Join(extra, ", ") + " is no longer asked for"})
 	}
@@ -438,6 +440,70 @@ func (p *planner) revertUnits(which func(unit string, k Kept) bool, reason strin
 	slices.Sort(units)
 	for _, unit := range units {
 		k := p.in.Systemd.Kept[unit]
-		p.steps = append(p.steps, Step{Op: OpRevert, Group: k.Group, Unit: unit, Kept: &k, Settings: k.Ours, Reason: reason})
+		settings := p.holdOwnMemory(unit, k)
+		if len(settings) == 0 && len(k.Ours) > 0 {
+			continue
+		}
+		p.steps = append(p.steps, Step{Op: OpRevert, Group: k.Group, Unit: unit, Kept: &k, Settings: settings, Reason: reason})
 	}
 }
+
+const settingMemoryMax = "MemoryMax"
+
+// ownMemory gives the memory limit of a unit's own files as a change of what is in force, when it is below that and below
+// what is in use.
+func (p *planner) ownMemory(unit string, k Kept, settings []string) (dir cgroup.Dir, c knob.Change, lowers bool) {
+	own, has := p.in.Systemd.Own[unit]
+	if !has || !slices.Contains(settings, settingMemoryMax) {
+		return dir, c, false
+	}
+	for _, h := range p.in.Facts.Hierarchies {
+		dir = cgroup.Dir{Hierarchy: h.ID, Path: k.Dir}
+		text, seen := p.o.Dirs[dir]
+		if !seen || p.o.Current[dir] <= own {
+			continue
+		}
+		for _, row := range p.d.rows[h.ID] {
+			if isMemoryLimit(row) {
+				return dir, knob.Change{Row: row, From: row.Parse(text[row.File]), To: strconv.FormatInt(own, 10)}, true
+			}
+		}
+	}
+	return dir, c, false
+}
+
+// backToOwnMemory lowers the memory limit of a unit to that of its own files before systemd is told to do it at once: in steps
+// where memory has to go, and refused where it cannot.
+func (p *planner) backToOwnMemory(unit string, k Kept, settings []string) {
+	if dir, c, lowers := p.ownMemory(unit, k, settings); lowers {
+		p.lowerMemory(dir, c)
+	}
+}
+
+// holdOwnMemory is backToOwnMemory for the ways on which nothing is refused. It gives the settings that go back: a limit that
+// would kill stays what it is, until the unit uses less.
+func (p *planner) holdOwnMemory(unit string, k Kept) []string {
+	dir, c, lowers := p.ownMemory(unit, k, k.Ours)
+	own := p.in.Systemd.Own[unit]
+	switch {
+	case !lowers || p.in.Insist:
+	case p.o.Pinned[dir] > own:
+		p.notes = append(p.notes, Note{Group: k.Group, Key: policy.KeyMemoryMax, NotEnforced: true, Text: fmt.Sprintf(
+			"%s keeps the memory limit that it has: its own MemoryMax=%s is below the %s in it that cannot be reclaimed, and would have it killed; release again once it uses less or was restarted, or with --force --reason",
+			unit, policy.Bytes(own).Human(), policy.Bytes(p.o.Pinned[dir]).Human())})
+		return slices.DeleteFunc(slices.Clone(k.Ours), func(s string) bool { return s == settingMemoryMax })
+	default:
+		p.notes = append(p.notes, Note{Group: k.Group, Key: policy.KeyMemoryMax, Text: fmt.Sprintf(
+			"%s goes back to its own MemoryMax=%s in steps, as it uses %s", unit, policy.Bytes(own).Human(), policy.Bytes(p.o.Current[dir]).Human())})
+		for _, text := range append(p.descent(dir, c), c.To) {
+			step := p.writeStep(dir, c.Row, c.On, c.From, text)
+			step.Group, step.Risk, step.Reason = k.Group, knob.RiskSlow, "the unit's own limit, in steps, so that the kernel can reclaim between them"
+			p.addWrite(step)
+			c.From = text
+		}
+	}
+	return k.Ours
+}
+
+// isTheirs says whether a directory is that of a unit that stays: not of a slice that the policy names and bulkhead has made.
+func (p *planner) isTheirs(dir cgroup.Dir) bool { return p.d.layout.Theirs(dir) && !p.o.Made[dir] }

@@ -50,18 +50,26 @@ func (m *Manager) job(ctx context.Context, op, unit string, start func(context.C
 	}
 	timer := time.NewTimer(m.options.JobTimeout)
 	defer timer.Stop()
+	ask := time.NewTicker(max(min(m.options.JobTimeout/10, jobLook), time.Millisecond))
+	defer ask.Stop()
 	var result Result
-	select {
-	case text := <-ended:
-		result = Result(text)
-	case <-on.signals.Context().Done():
-		return failed(op, unit, dbus.ErrClosed)
-	case <-on.calls.Context().Done():
-		return failed(op, unit, dbus.ErrClosed)
-	case <-timer.C:
-		result = ResultTimeout
-	case <-ctx.Done():
-		result = ResultTimeout
+	for result == "" {
+		select {
+		case text := <-ended:
+			result = Result(text)
+		case <-on.signals.Context().Done():
+			return failed(op, unit, dbus.ErrClosed)
+		case <-on.calls.Context().Done():
+			return failed(op, unit, dbus.ErrClosed)
+		case <-ask.C:
+			if m.hasJob(ctx, on, id) {
+				Progress(ctx)
+			}
+		case <-timer.C:
+			result = ResultTimeout
+		case <-ctx.Done():
+			result = ResultTimeout
+		}
 	}
 	if result == ResultDone {
 		return nil
@@ -72,6 +80,32 @@ func (m *Manager) job(ctx context.Context, op, unit string, start func(context.C
 		e.Cause = ctx.Err()
 	}
 	return e
+}
+
+// jobLook is how often a job that is waited for is looked at.
+const jobLook = 5 * time.Second
+
+// hasJob says whether systemd answers, and is still about a job.
+func (m *Manager) hasJob(ctx context.Context, l *link, id int) bool {
+	ctx, cancel := context.WithTimeout(ctx, min(m.options.Timeout, jobLook))
+	defer cancel()
+	return l.calls.Object(busName, managerPath).CallWithContext(ctx, managerIface+".GetJob", 0, uint32(id)).Err == nil
+}
+
+// progressKey is the context key of who wants to hear of progress.
+type progressKey struct{}
+
+// WithProgress has f called while what is done with the context gets on: for a watchdog, which takes long silence for the end.
+// A job that systemd is about, and says so, is progress; waiting for an answer of systemd's is none.
+func WithProgress(ctx context.Context, f func()) context.Context {
+	return context.WithValue(ctx, progressKey{}, f)
+}
+
+// Progress says that something was done.
+func Progress(ctx context.Context) {
+	if f, ok := ctx.Value(progressKey{}).(func()); ok {
+		f()
+	}
 }
 
 func (m *Manager) cancelJob(ctx context.Context, l *link, id int) {

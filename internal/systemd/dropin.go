@@ -45,6 +45,19 @@ func (m *Manager) ChangeDropIns(ctx context.Context, want ...DropIn) error {
 	return m.changeFiles(ctx, "write drop-ins", changes)
 }
 
+// WriteDropIn is ChangeDropIns without the reload, for one drop-in of several: changed says that ReloadUnits is to follow.
+func (m *Manager) WriteDropIn(d DropIn) (changed bool, err error) {
+	path, text, err := m.dropIn(d)
+	if err != nil {
+		return false, err
+	}
+	before, err := ownFile(path)
+	if err != nil {
+		return false, &Error{Op: "write drop-in of", Unit: d.Unit, Cause: err, Hint: "move that file away if nobody needs it"}
+	}
+	return writeFiles("write drop-in of "+d.Unit, []fileChange{{path, before, text}})
+}
+
 // fileChange is one file before and after; nil is no file.
 type fileChange struct {
 	path          string
@@ -57,29 +70,38 @@ func (c fileChange) same() bool {
 
 // changeFiles makes the changes and reloads, or puts everything back.
 func (m *Manager) changeFiles(ctx context.Context, op string, changes []fileChange) error {
-	changes = slices.DeleteFunc(changes, fileChange.same)
-	if len(changes) == 0 {
+	changed, err := writeFiles(op, changes)
+	if err != nil || !changed {
+		return err
+	}
+	if err = m.Reload(ctx); err == nil {
 		return nil
 	}
-	var err error
-	done := 0
-	for _, c := range changes {
-		done++
-		if err = putFile(c.path, c.after); err != nil {
-			err = &Error{Op: op, Cause: err}
-			break
+	return errors.Join(err, takeBack(changes), m.Reload(context.WithoutCancel(ctx)))
+}
+
+// writeFiles makes the changes, all or none. Changed is false when all was so already.
+func writeFiles(op string, changes []fileChange) (changed bool, err error) {
+	for i, c := range changes {
+		if c.same() {
+			continue
+		}
+		if err := putFile(c.path, c.after); err != nil {
+			return false, errors.Join(&Error{Op: op, Cause: err}, takeBack(changes[:i+1]))
+		}
+		changed = true
+	}
+	return changed, nil
+}
+
+// takeBack puts files back, the last first.
+func takeBack(changes []fileChange) (err error) {
+	for _, c := range slices.Backward(changes) {
+		if !c.same() {
+			err = errors.Join(err, putFile(c.path, c.before))
 		}
 	}
-	if err == nil {
-		err = m.Reload(ctx)
-	}
-	if err == nil {
-		return nil
-	}
-	for _, c := range slices.Backward(changes[:done]) {
-		err = errors.Join(err, putFile(c.path, c.before))
-	}
-	return errors.Join(err, m.Reload(context.WithoutCancel(ctx)))
+	return err
 }
 
 // controlDirs are where systemd keeps what SetProperties was given, by lifetime, and of transient units.
@@ -134,42 +156,84 @@ func globEscape(name string) string { return strings.ReplaceAll(name, `\`, `\\`)
 // A reload of 257 leaves the kernel's files as they are until some property of the unit is set, and then writes all of them
 // (measured; 252 writes them at the reload). So an accounting switch is set to what it is already, and its file taken away again.
 func (m *Manager) RestoreOverrides(ctx context.Context, unit string, want []Override) error {
-	changed, err := m.restore(ctx, unit, want)
-	if err != nil || !changed || !m.version.AtLeast(lazyReloadSince) {
+	changes, err := m.overrideChanges(unit, want)
+	if err != nil || !slices.ContainsFunc(changes, func(c fileChange) bool { return !c.same() }) {
 		return err
 	}
-	u, err := m.Unit(ctx, unit)
+	if err := m.changeFiles(ctx, "restore overrides of "+unit, changes); err != nil {
+		return err
+	}
+	return m.nudge(ctx, unit)
+}
+
+// WriteOverrides is RestoreOverrides without the reload, for one unit of several: changed says that ReloadUnits is to
+// follow.
+func (m *Manager) WriteOverrides(unit string, want []Override) (changed bool, err error) {
+	changes, err := m.overrideChanges(unit, want)
 	if err != nil {
+		return false, err
+	}
+	return writeFiles("restore overrides of "+unit, changes)
+}
+
+// ReloadUnits has systemd read its files again after those of some units were written, and hold what is in them.
+func (m *Manager) ReloadUnits(ctx context.Context, units ...string) error {
+	if err := m.Reload(ctx); err != nil {
 		return err
 	}
-	if on, known := u.Properties[nudge].(bool); known && u.Active() {
-		if err := m.SetProperties(ctx, unit, Runtime, Property{nudge, on}); err != nil {
+	return m.nudge(ctx, units...)
+}
+
+// nudge has units written to the kernel whose files a reload has read, where a reload alone does not; and takes its own
+// traces away.
+func (m *Manager) nudge(ctx context.Context, units ...string) error {
+	if !m.version.AtLeast(lazyReloadSince) {
+		return nil
+	}
+	var changes []fileChange
+	for _, unit := range units {
+		u, err := m.Unit(ctx, unit)
+		if err != nil {
 			return err
 		}
-		_, err = m.restore(ctx, unit, want)
+		on, known := u.Properties[nudged].(bool)
+		if !known || !u.Active() {
+			continue
+		}
+		before, err := m.Overrides(unit)
+		if err != nil {
+			return err
+		}
+		if err := m.SetProperties(ctx, unit, Runtime, Property{nudged, on}); err != nil {
+			return err
+		}
+		traces, err := m.overrideChanges(unit, before)
+		if err != nil {
+			return err
+		}
+		changes = append(changes, traces...)
 	}
-	return err
+	return m.changeFiles(ctx, "take away the traces of a reload", changes)
 }
 
 const (
 	// lazyReloadSince is the first release that may leave limits unwritten at a reload: 252 does not, 257 does, and between
 	// them nobody has looked. What is done about it harms no release.
 	lazyReloadSince = 253
-	// nudge is a property that every unit with a directory has, and whose setting to what it is changes nothing.
-	nudge = "TasksAccounting"
+	// nudged is a property that every unit with a directory has, and whose setting to what it is changes nothing.
+	nudged = "TasksAccounting"
 )
 
-// restore makes the files be these and reloads. Changed says that they were others.
-func (m *Manager) restore(ctx context.Context, unit string, want []Override) (changed bool, err error) {
+// overrideChanges is what makes a unit's overrides be these.
+func (m *Manager) overrideChanges(unit string, want []Override) (changes []fileChange, err error) {
 	now, err := m.Overrides(unit)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	var changes []fileChange
 	for _, o := range want {
 		dir, name := filepath.Split(o.Path)
 		if !slices.ContainsFunc(controlDirs, func(c string) bool { return filepath.Join(c, unit+".d")+"/" == dir }) || !strings.HasSuffix(name, ".conf") {
-			return false, &Error{Op: "restore overrides of", Unit: unit, Kind: ErrInvalid, Cause: fmt.Errorf("%q is no override of it", o.Path)}
+			return nil, &Error{Op: "restore overrides of", Unit: unit, Kind: ErrInvalid, Cause: fmt.Errorf("%q is no override of it", o.Path)}
 		}
 		c := fileChange{path: filepath.Join("/", m.options.Root, o.Path), after: append([]byte{}, o.Text...)}
 		for _, n := range now {
@@ -184,8 +248,7 @@ func (m *Manager) restore(ctx context.Context, unit string, want []Override) (ch
 			changes = append(changes, fileChange{filepath.Join("/", m.options.Root, n.Path), append([]byte{}, n.Text...), nil})
 		}
 	}
-	changed = slices.ContainsFunc(changes, func(c fileChange) bool { return !c.same() })
-	return changed, m.changeFiles(ctx, "restore overrides of "+unit, changes)
+	return changes, nil
 }
 
 // dropIn gives the path and the text of a drop-in, nil for one that goes.

@@ -118,6 +118,7 @@ var kinds = map[string]error{
 var hints = map[error]string{
 	ErrNotRunning: "bulkhead works without systemd through the cgroup files; inside a container give it the host's /run/systemd",
 	ErrNoAnswer:   "is PID 1 busy with a daemon-reload, or stuck? `systemctl status` answers the same way; nothing was changed that was not reported",
+	ErrGone:       "systemd ends its connections when it starts itself anew (daemon-reexec): try again; `systemctl status` tells whether it answers",
 	ErrDenied:     "run as root",
 	ErrNoUnit:     "look the name up with `systemctl list-units --all`",
 	ErrMasked:     "`systemctl unmask` it, or take it out of the policy",

@@ -337,3 +337,91 @@ func TestStoppedSliceKills(t *testing.T) {
 	}
 	eventually(t, "the process is gone with its slice", func() bool { return !m.Alive(pid) })
 }
+
+// A job that systemd says it is about is progress; a systemd that says nothing makes none.
+func TestProgressOfAJob(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil    func(m *systemdfake.Manager)
+		progress bool
+	}{
+		"a job that takes long": {func(*systemdfake.Manager) {}, true},
+		"and no answer": {func(m *systemdfake.Manager) {
+			m.Intercept(func(call systemdfake.Call) error {
+				if call.Method == "GetJob" {
+					m.Hang(true)
+				}
+				return nil
+			})
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := systemdfake.New(t, systemdfake.Options{})
+			m.Stall("slow.slice", true)
+			c.spoil(m)
+			client, err := systemd.Connect(t.Context(), systemd.Options{Root: m.Root(), Timeout: 300 * time.Millisecond, JobTimeout: time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			heard := 0
+			err = client.StartSlice(systemd.WithProgress(t.Context(), func() { heard++ }), systemd.Transient{Name: "slow.slice"})
+			if !errors.Is(err, systemd.ErrJob) {
+				t.Errorf("the job: %v", err)
+			}
+			if (heard > 1) != c.progress {
+				t.Errorf("progress was told %d times", heard)
+			}
+		})
+	}
+}
+
+// What a unit's files say, in the order in which it counts, and what of it wins over a property.
+func TestFileSettings(t *testing.T) {
+	m := systemdfake.New(t, systemdfake.Options{})
+	client, err := systemd.Connect(t.Context(), m.Options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for file, text := range map[string]string{
+		"usr/lib/systemd/system/a-b@.service":              "[Service]\nMemoryMax=1G\nExecStart=/bin/sleep \\\n  9\n",
+		"etc/systemd/system/a-b@.service.d/override.conf":  "[Service]\n# MemoryMax=2G\nMemoryMax=3G\n",
+		"usr/lib/systemd/system/service.d/10-all.conf":     "[Service]\nTasksMax=7\n",
+		"run/systemd/system/a-.service.d/zz.conf":          "[Service]\nTasksMax=8\n",
+		"etc/systemd/system/a-b@c.service.d/zz.conf":       "[Service]\nTasksMax=9\n",
+		"etc/systemd/system/a-b@c.service.d/notes.txt":     "TasksMax=1\n",
+		"etc/systemd/system/other.service.d/override.conf": "[Service]\nMemoryMax=9G\n",
+	} {
+		at := filepath.Join(m.Root(), file)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	short := func(all []systemd.FileSetting, err error) string {
+		if err != nil {
+			t.Fatal(err)
+		}
+		var words []string
+		for _, s := range all {
+			if s.Setting != "ExecStart" {
+				words = append(words, s.Setting+"="+s.Value)
+			}
+		}
+		return strings.Join(words, " ")
+	}
+	overrides := []systemd.Override{{Path: "/etc/systemd/system.control/a-b@c.service.d/50-MemoryMax.conf", Text: []byte("[Service]\nMemoryMax=5G\n")}}
+	if got := short(client.FileSettings("a-b@c.service", overrides)); got != "MemoryMax=1G TasksMax=7 MemoryMax=5G MemoryMax=3G TasksMax=9" {
+		t.Errorf("files say %s", got)
+	}
+	if got := short(client.Later("a-b@c.service")); got != "MemoryMax=3G TasksMax=9" {
+		t.Errorf("later ones say %s", got)
+	}
+}
+
+func TestParseBytes(t *testing.T) {
+	for text, want := range map[string]int64{"300M": 300 << 20, "1.5G": 3 << 29, "4096": 4096, "25%": 256, "infinity": -1, "": -1, "x": -1, "-1": -1, "9E": -1} {
+		if n, ok := systemd.ParseBytes(text, 1024); ok != (want >= 0) || ok && n != want {
+			t.Errorf("%q: %d, %v; want %d", text, n, ok, want)
+		}
+	}
+}

@@ -107,6 +107,14 @@ func Connect(ctx context.Context, o Options) (*Manager, error) {
 // Version is that of the systemd connected to first.
 func (m *Manager) Version() Version { return m.version }
 
+// Ping gives nil when systemd answers.
+func (m *Manager) Ping(ctx context.Context) error {
+	return m.call(ctx, "ask systemd", "", func(ctx context.Context, l *link) error {
+		var text string
+		return managerProperty(ctx, l.calls, "Version", &text)
+	})
+}
+
 // Close ends the connection; what still waits fails with ErrGone.
 func (m *Manager) Close() {
 	m.mu.Lock()

@@ -1,6 +1,7 @@
 package systemdfake
 
 import (
+	"errors"
 	"maps"
 	"slices"
 )
@@ -17,6 +18,19 @@ func (m *Manager) hangs() bool {
 	defer m.mu.Unlock()
 	return m.hung
 }
+
+// Stall has the start of a unit never end.
+func (m *Manager) Stall(unit string, on bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.stalled == nil {
+		m.stalled = map[string]bool{}
+	}
+	m.stalled[unit] = on
+}
+
+// ErrDenied is the answer that polkit has systemd give, for Intercept.
+var ErrDenied = errors.New("Access denied") //nolint:staticcheck // systemd's own words
 
 // Drop closes every connection, as a daemon-reexec does to the private ones.
 func (m *Manager) Drop() {

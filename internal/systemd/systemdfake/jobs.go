@@ -16,7 +16,7 @@ import (
 
 // startTransient makes a unit from properties. The file it is kept in is written first, so that a reload finds it.
 func (m *Manager) startTransient(name string, list []pair) ([]any, func(), *dbus.Error) {
-	if u := m.units[name]; u != nil || m.loaded(name).fragment != "" {
+	if u := m.units[name]; u != nil || m.loaded(name).fragment != "" || m.loaded(name).load == "masked" {
 		return nil, nil, fail("org.freedesktop.systemd1.UnitExists", "Unit %s was already loaded or has a fragment file.", name)
 	}
 	u := &unit{name: name, load: "loaded", active: "inactive", sub: "dead", result: "success", files: map[string]string{}, subgroups: map[string]bool{}}
@@ -82,6 +82,9 @@ func (m *Manager) startUnit(name string) ([]any, func(), *dbus.Error) {
 
 // begin starts a unit: what it gives is run, without the lock, after the reply is sent.
 func (m *Manager) begin(j *job, u *unit, pids []int) func() {
+	if m.stalled[u.name] {
+		return func() {}
+	}
 	result, wait := m.activate(u, pids)
 	changed := m.changedSignal(u)
 	collected := m.collect(u)

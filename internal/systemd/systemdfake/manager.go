@@ -49,6 +49,7 @@ type Manager struct {
 	nextJob       uint32
 	jobs          map[uint32]*job
 	hung, away    bool
+	stalled       map[string]bool
 	calls         []Call
 	intercept     func(Call) error
 }

@@ -1,6 +1,7 @@
 package systemdfake
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -51,7 +52,10 @@ func (m *Manager) do(c *client, call Call) (body []any, after func(), err *dbus.
 	intercept := m.intercept
 	m.mu.Unlock()
 	if intercept != nil {
-		if err := intercept(call); err != nil {
+		switch err := intercept(call); {
+		case errors.Is(err, ErrDenied):
+			return nil, nil, fail("org.freedesktop.DBus.Error.AccessDenied", "%v", err)
+		case err != nil:
 			return nil, nil, invalid("%v", err)
 		}
 	}
@@ -170,6 +174,12 @@ func (m *Manager) method(call Call) ([]any, func(), *dbus.Error) {
 		return m.unitByPID(call.Args[0].(uint32))
 	case "Reload":
 		return nil, m.reload(), nil
+	case "GetJob":
+		id := call.Args[0].(uint32)
+		if m.jobs[id] == nil {
+			return nil, nil, fail("org.freedesktop.systemd1.NoSuchJob", "Job %d does not exist.", id)
+		}
+		return []any{jobPath(id)}, nil, nil
 	case "CancelJob":
 		return m.cancelJob(call.Args[0].(uint32))
 	case "AttachProcessesToUnit":
@@ -528,6 +538,9 @@ func (m *Manager) cancelJob(id uint32) ([]any, func(), *dbus.Error) {
 	j := m.jobs[id]
 	if j == nil {
 		return nil, nil, fail("org.freedesktop.systemd1.NoSuchJob", "Job %d does not exist.", id)
+	}
+	if u := m.units[j.unit]; u != nil && m.stalled[j.unit] {
+		m.collect(u) // it never began
 	}
 	return nil, func() { m.end(j, "canceled") }, nil // the unit stays "activating"
 }
