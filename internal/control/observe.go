@@ -333,8 +333,8 @@ func observeSiblings(v *View) {
 	v.Observed.Beside[top] = v.Observed.Siblings
 	above := func(at string) {
 		for d := (cgroup.Dir{Hierarchy: h.ID, Path: at}); d.Path != "/"; d = d.Parent() {
-			if _, done := v.Observed.Beside[d.Parent()]; !done {
-				v.Observed.Beside[d.Parent()] = besides(v, h, d.Parent())
+			if at := d.Parent(); v.Observed.Beside[at] == nil {
+				v.Observed.Beside[at] = append([]plan.Sibling{{Dir: at, Tasks: sliceTasks(v, h, at)}}, besides(v, h, at)...)
 			}
 		}
 	}
@@ -368,9 +368,26 @@ func rootTasks(v *View, h host.Hierarchy) int {
 	return max(tasks, len(v.Facts.CPUs))
 }
 
+// sliceTasks counts what competes directly in a slice on cgroup v1: who wants to run now in its units that have no directory under
+// the cpu controller. A weight of one of them brings it one and none to its siblings (seen on 252).
+func sliceTasks(v *View, h host.Hierarchy, at cgroup.Dir) int {
+	tasks := 0
+	for i := range v.Observed.Processes {
+		p := &v.Observed.Processes[i]
+		dir, _, unit := plan.UnitDir(v.Policy.Host.Root, p)
+		_, governed := v.Systemd.Governed[dir]
+		above := p.Cgroups[h.ID]
+		if h.Version == 1 && p.State == 'R' && unit && !governed && strings.HasPrefix(dir, at.Path+"/") &&
+			(above == "/" || above == at.Path || strings.HasPrefix(at.Path, above+"/")) {
+			tasks += max(1, p.Threads)
+		}
+	}
+	return tasks
+}
+
 // besides reads the weights in a directory, our root group left out, and what has no process and gets none by itself: a mount
-// for one, which is a unit too. systemd brings the units of a slice under the cpu controller only once one of them has a weight;
-// they count from the beginning.
+// for one, which is a unit too. systemd brings what is at the top under the cpu controller once one of it has a weight, and on
+// cgroup v2 the units of a slice, too; they count from the beginning.
 func besides(v *View, h host.Hierarchy, at cgroup.Dir) (all []plan.Sibling) {
 	file, weight := "cpu.shares", int64(1024)
 	if h.Version == 2 {
@@ -400,7 +417,7 @@ func besides(v *View, h host.Hierarchy, at cgroup.Dir) (all []plan.Sibling) {
 		switch n, bad := strconv.ParseInt(values[file], 10, 64); {
 		case err == nil && bad == nil:
 			sibling.Weight, sibling.Idle = n, values["cpu.idle"] == "1"
-		case v.Systemd == nil || err != nil && (units == at || !errors.Is(err, cgroup.ErrGone)):
+		case v.Systemd == nil || err != nil && (units == at || at.Path != "/" || !errors.Is(err, cgroup.ErrGone)):
 			continue // not under the cpu controller, or gone between the listing and the look
 		}
 		all = append(all, sibling)

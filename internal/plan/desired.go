@@ -92,6 +92,7 @@ type desired struct {
 	// must hand to its children.
 	enabled map[cgroup.Dir][]string
 	notes   []Note
+	loose   map[string]int // processes in no unit, by group; under systemd only
 }
 
 // newDesired computes the desired state. It looks at the observation only for what the root of a

@@ -188,14 +188,14 @@ func divide(cores float64, all []contender) []float64 {
 		}
 		left := cores
 		for i, c := range all {
-			if open[i] && cores*c.weight/weights >= c.most {
+			if open[i] && c.weight > 0 && cores*c.weight/weights >= c.most {
 				parts[i], open[i], capped = c.most, false, true
 				left -= c.most
 			}
 		}
 		if !capped {
 			for i, c := range all {
-				if open[i] {
+				if open[i] && c.weight > 0 {
 					parts[i] = cores * c.weight / weights
 				}
 			}
@@ -318,7 +318,11 @@ func (s *sharer) walk(n *node, cores, whole float64) {
 			s.out[len(s.out)-1].Against = beside(dir, []string{path.Base(dir.Path)})
 			continue
 		}
-		children, all = append(children, c), append(all, s.contender(c, most))
+		with := s.contender(c, most)
+		if s.away(c) {
+			with.weight = 0
+		}
+		children, all = append(children, c), append(all, with)
 	}
 	if n.path != RootGroup { // our root group holds no process
 		all = append(all, contender{weight: weightDefault, most: most})
@@ -326,6 +330,19 @@ func (s *sharer) walk(n *node, cores, whole float64) {
 	for i, part := range divide(cores, all)[:len(children)] {
 		s.walk(children[i], part, whole)
 	}
+}
+
+// away says whether all of a group's processes are in units that are not in its slice: nobody competes there for it.
+func (s *sharer) away(n *node) bool {
+	if n.inner || len(s.d.layout.Outside(n.path, s.hierarchy.ID)) == 0 || s.d.loose[n.path] > 0 {
+		return false
+	}
+	for _, g := range s.d.layout.governed {
+		if g.Group == n.path && g.Inside {
+			return false
+		}
+	}
+	return true
 }
 
 // cap is the tightest limit of a group and of those above it, in cores.

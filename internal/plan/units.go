@@ -511,6 +511,7 @@ func (d *desired) noteUnits(in *Input) {
 		}
 	}
 	loose := d.noteStuck(in)
+	d.loose = loose
 	for _, n := range d.forest.nodes {
 		units := outside[n.path]
 		if len(units) == 0 {

@@ -464,6 +464,22 @@ func TestSharesOfUnits(t *testing.T) {
 	}
 }
 
+// A group whose unit is elsewhere takes nothing from the others in bulkhead's root group.
+func TestSharesBesideAGroupThatIsAway(t *testing.T) {
+	f := systemdHosts["unified"]()
+	for dir, want := range map[string]float64{"/system.slice/mariadb.service": 2, "/bulkhead.slice/bulkhead-a.slice/mariadb.service": 0.5} {
+		in := input(f, group("a", settings("group", "cpu.weight", policy.Weight(300))), group("b", settings("group", "cpu.weight", policy.Weight(100))))
+		in.Host.Weight = 100
+		in.member(inUnit(10, "mysqld", dir, f), "a")
+		in.member(inUnit(11, "backup", "/user.slice/user-0.slice/session-1.scope", f), "b")
+		in.asked(252)
+		in.Observed.Siblings = []Sibling{{Dir: cgroup.Dir{Hierarchy: "unified", Path: "/user.slice"}, Weight: 100}}
+		if got := shareOf(t, Make(in), "b"); !near(got.Guaranteed, want, 0.01) {
+			t.Errorf("a in %s: b has %+v, want %v cores", dir, got, want)
+		}
+	}
+}
+
 // A group in a slice of an administrator's gets its part of what leads there, beside the slices that the plan gives weights to:
 // none of bulkhead's root group.
 func TestSharesOfAnAdministratorsSlices(t *testing.T) {

@@ -129,6 +129,8 @@ var Matrix = []Capability{
 	{"loose processes sit with a keeper", []string{"internal/control.TestLooseProcessesSitWithTheKeeper"}, withSystemd},
 	{"`from_unit`: part of a unit", []string{"internal/control.TestPartOfAUnitNeedsAsking"}, withSystemd},
 	{"`slice:` an administrator's slice", []string{"internal/control.TestSliceOfAnAdministrator"}, withSystemd},
+	{"shares over the real tree: what plan and status print is what a CPU with a hog in every unit gives", []string{"internal/control.TestSharesOverTheRealTree"}, withSystemd},
+	{"a limit on buffered writes is measured on v2, and called not enforced on v1", []string{"internal/control.TestBufferedWritesAreHeldOnV2Alone"}, withSystemd},
 	{"`kill -9` after steps of an apply on units, then rollback: all as before", []string{"internal/control.TestUnitsKillAfterEveryStep"}, withSystemd},
 }
 
