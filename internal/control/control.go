@@ -117,8 +117,13 @@ type Controller struct {
 	root      string // of the host, as Options.Root
 	// patience is that with systemd, in tests; 0 is the usual one.
 	patience time.Duration
-	bus      sync.Mutex
-	systemd  *systemd.Manager // guarded by bus
+	disks    struct { // what storage has found
+		sync.Mutex
+		facts   *host.Facts // with which
+		storage *host.Storage
+	}
+	bus     sync.Mutex
+	systemd *systemd.Manager // guarded by bus
 	// known and lastLook belong to the agent's looks.
 	known    *host.Facts
 	memory   memory

@@ -294,7 +294,7 @@ func membersOf(v *View, group string) (l LimitStatus, any bool) {
 // History lists what was done, the oldest first.
 func (c *Controller) History() ([]journal.Entry, error) { return c.Store.History() }
 
-// resolver answers what policy.Resolve asks about paths on this host.
-func (c *Controller) resolver() policy.Resolver {
-	return policy.Resolver{EvalSymlinks: c.Host.Evaluate}
+// resolver answers what policy.Resolve asks about paths on this host, beside facts.
+func (c *Controller) resolver(f *host.Facts) policy.Resolver {
+	return policy.Resolver{EvalSymlinks: c.Host.Evaluate, Storage: func() (*host.Storage, error) { return c.storage(f) }}
 }

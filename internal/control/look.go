@@ -136,6 +136,22 @@ func (c *Controller) facts(fresh bool) (*host.Facts, error) {
 	return f, nil
 }
 
+// storage is what files lie on, for io limits that name a target. It is as old as the facts: an agent's looks read both
+// anew together.
+func (c *Controller) storage(f *host.Facts) (*host.Storage, error) {
+	c.disks.Lock()
+	defer c.disks.Unlock()
+	if c.disks.facts == f && c.disks.storage != nil {
+		return c.disks.storage, nil
+	}
+	storage, err := c.Host.Storage()
+	if err != nil {
+		return nil, err
+	}
+	c.disks.facts, c.disks.storage = f, storage
+	return storage, nil
+}
+
 // settled says whether every member is in its directories and every group has been seen before.
 func settled(v *View) bool {
 	for _, p := range v.Classified.Placements {

@@ -95,13 +95,13 @@ func (c *Controller) resolve(sources []policy.Source, f *host.Facts, m *memory) 
 	} else {
 		var err error
 		if parsed, err = policy.Parse(sources); err != nil {
-			if all := policy.ProblemsOn(sources, f, c.resolver()); len(all) > 0 {
+			if all := policy.ProblemsOn(sources, f, c.resolver(f)); len(all) > 0 {
 				err = all
 			}
 			return nil, nil, err
 		}
 	}
-	resolved, problems := parsed.Resolve(f, c.resolver())
+	resolved, problems := parsed.Resolve(f, c.resolver(f))
 	if m != nil {
 		m.sources, m.parsed, m.facts, m.resolved, m.problems = sources, parsed, f, resolved, slices.Clone(problems)
 	}
@@ -158,7 +158,7 @@ func (c *Controller) classify(l look) (*View, error) {
 	}
 	groups, more := classify.Expand(v.Policy, v.Instances)
 	problems = append(problems, more...)
-	groups, more = layOver(groups, l.overrides, v.Facts, c.resolver())
+	groups, more = layOver(groups, l.overrides, v.Facts, c.resolver(v.Facts))
 	problems = append(problems, more...)
 	if classify.NeedsEnv(groups) {
 		c.readEnvironments(procs)
@@ -241,6 +241,18 @@ func (c *Controller) readEnvironments(procs []host.Process) {
 	}
 }
 
+// layerOf is the layer of storage that a group's policy asks to limit on a target: an override of its limit goes there.
+func layerOf(groups []classify.Group, group, on string) policy.Layer {
+	for _, g := range groups {
+		for _, s := range g.Settings {
+			if g.Path == group && on != "" && s.On == on {
+				return s.Layer
+			}
+		}
+	}
+	return ""
+}
+
 // layOver puts overrides over the settings of their groups. An override of a group that is not
 // there now (its instance is down) waits.
 func layOver(groups []classify.Group, overrides []Override, f *host.Facts, r policy.Resolver) ([]classify.Group, policy.Problems) {
@@ -251,6 +263,7 @@ func layOver(groups []classify.Group, overrides []Override, f *host.Facts, r pol
 			problems = append(problems, asProblems(err)...)
 			continue
 		}
+		s.Layer = layerOf(groups, o.Group, s.On)
 		settings, ps := policy.ResolveSetting(s, f, r)
 		if len(ps) > 0 {
 			problems = append(problems, ps...)

@@ -10,7 +10,7 @@ import (
 // loopFile asks a loop device for the number that files have where its own file lies (loop(4)): its path in /sys is as
 // good as the mount namespace of whoever set it up. It is not known of a captured host, and to root alone.
 func (h *Host) loopFile(d *Device) (dev string, known bool) {
-	if !h.live {
+	if h == nil || !h.live {
 		return "", false
 	}
 	f, err := os.OpenFile("/dev/"+d.Name, os.O_RDONLY|unix.O_NONBLOCK, 0)

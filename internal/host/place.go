@@ -24,6 +24,8 @@ type Place struct {
 // Place finds where a file of a process lies, by the mounts that this process sees; pid 0 is the caller. Errors match
 // fs.ErrNotExist when the path leads nowhere and ErrExited when the process is gone.
 func (s *Storage) Place(pid int, name string) (Place, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	p, err := s.place(pid, name)
 	if err != nil {
 		return Place{}, fmt.Errorf("find what %q lies on: %w", name, err)
@@ -62,6 +64,8 @@ func (s *Storage) place(pid int, name string) (Place, error) {
 // Open finds where a file lies that a process has open, by its path in /proc/PID/fd: no link is left in that, so nothing
 // is looked up on any disk.
 func (s *Storage) Open(pid int, name string) (Place, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	table, err := s.table(pid)
 	if err != nil {
 		return Place{}, fmt.Errorf("find what %q lies on: %w", name, err)

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,16 +10,19 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Storage is one look at what files lie on: mounts, the filesystems behind them, and the layers of devices down to the
-// disks. Layers are found when they are asked for, and each is found once. It is for one goroutine.
+// disks. Layers are found when they are asked for, and each is found once. It is safe for concurrent use; layers are not to be
+// changed.
 //
 // What cannot be read does not stop a look: the layer says so in Trouble.
 type Storage struct {
 	Devices []Device // by number
 
-	h       *Host
+	mu      sync.Mutex // guards all that follows, while layers are found
+	h       *Host      // nil: nothing more is read
 	own     *mountTable
 	tables  map[string]*mountTable // by mount namespace and root directory
 	layers  map[string]*Layer
@@ -100,6 +104,10 @@ func (h *Host) Storage() (*Storage, error) {
 	return s, nil
 }
 
+// Storage gives what the facts alone tell of storage: the kinds of devices and what lies on what, of which nothing more is
+// read. Host.Storage knows more.
+func (f *Facts) Storage() *Storage { return newStorage(nil, f.Devices, f.Mounts) }
+
 func newStorage(h *Host, devices []Device, mounts []Mount) *Storage {
 	s := &Storage{
 		Devices: devices, h: h, own: newMountTable(mounts, false),
@@ -113,6 +121,12 @@ func newStorage(h *Host, devices []Device, mounts []Mount) *Storage {
 
 // Mounts are those that the caller sees, without the ones that lie below others.
 func (s *Storage) Mounts() []Mount {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mounts()
+}
+
+func (s *Storage) mounts() []Mount {
 	var seen []Mount
 	for _, m := range s.own.mounts {
 		if top, ok := s.own.of(m.Point); ok && top.ID == m.ID {
@@ -149,7 +163,7 @@ func (s *Storage) device(number string) *Layer {
 			return
 		}
 		d := &s.Devices[at]
-		l.Device, l.Kind, l.Name = d, d.Kind, d.Name
+		l.Device, l.Kind, l.Name = d, d.Kind, cmp.Or(d.Mapper, d.Name)
 		switch d.Kind {
 		case Partition:
 			l.below("", s.device(d.Disk))
@@ -164,13 +178,12 @@ func (s *Storage) device(number string) *Layer {
 		case Bcache:
 			s.bcache(l, d)
 		case Crypt:
-			l.Name, l.Detail = d.Mapper, cryptFormat(d.UUID)
+			l.Detail = cryptFormat(d.UUID)
 			s.slaves(l, d, "")
 		case Multipath:
-			l.Name, l.WWID = d.Mapper, strings.TrimPrefix(d.UUID, "mpath-")
+			l.WWID = strings.TrimPrefix(d.UUID, "mpath-")
 			s.slaves(l, d, RolePath)
 		case Mapper:
-			l.Name = d.Mapper
 			if number, _, is := strings.Cut(d.UUID, "-"); is && strings.HasPrefix(number, "part") { // kpartx(8)
 				l.Detail = "partition " + strings.TrimPrefix(number, "part")
 			}
@@ -222,6 +235,9 @@ func (l *Layer) trouble(format string, args ...any) {
 
 // attribute reads a file of a layer that not every kernel or device has.
 func (s *Storage) attribute(l *Layer, name string) string {
+	if s.h == nil {
+		return ""
+	}
 	text, err := s.h.readText(name)
 	if err != nil && !deviceGone(err) {
 		l.trouble("read %s: %v", name, cause(err))
@@ -270,7 +286,7 @@ func (s *Storage) disk(l *Layer, d *Device) {
 			l.Detail = what
 		}
 	}
-	if strings.HasPrefix(path.Base(path.Dir(d.dir)), "nvme-subsys") {
+	if s.h != nil && strings.HasPrefix(path.Base(path.Dir(d.dir)), "nvme-subsys") {
 		s.nvmePaths(l, d)
 	}
 	if strings.HasPrefix(d.Name, "zd") {
@@ -355,8 +371,10 @@ func (s *Storage) raid(l *Layer, d *Device) {
 // one's (bcache_device_link in drivers/md/bcache/super.c); both are among the slaves.
 func (s *Storage) bcache(l *Layer, d *Device) {
 	backing := ""
-	if target, err := s.h.readLink(d.dir + "/bcache"); err == nil {
-		backing = strings.ReplaceAll(path.Base(path.Dir(target)), "!", "/")
+	if s.h != nil {
+		if target, err := s.h.readLink(d.dir + "/bcache"); err == nil {
+			backing = strings.ReplaceAll(path.Base(path.Dir(target)), "!", "/")
+		}
 	}
 	l.Detail = activeScheduler(s.attribute(l, d.dir+"/bcache/cache_mode"))
 	if state := s.attribute(l, d.dir+"/bcache/state"); state != "" {
@@ -376,8 +394,9 @@ func (s *Storage) bcache(l *Layer, d *Device) {
 
 // volume is a device of LVM: a volume, or an inner part of one.
 func (s *Storage) volume(l *Layer, d *Device) {
-	group, name := splitVolume(d.Mapper)
-	l.Name = strings.TrimPrefix(group+"/"+name, "/")
+	if group, name := splitVolume(d.Mapper); name != "" {
+		l.Name = strings.TrimPrefix(group+"/"+name, "/")
+	}
 	l.Detail = volumePart(d.UUID)
 	s.slaves(l, d, "")
 	for i, lower := range l.Below {
@@ -493,28 +512,30 @@ func (s *Storage) loop(l *Layer, d *Device) {
 }
 
 // Drives are the disks that the files of a layer are spread over in the end, each once, in the order of the ways to
-// them: whole disks, multipath devices as one disk each, and what stands in for a disk because the way ends there. Links with one
-// of the roles left out are not followed.
+// them: whole disks, multipath devices as one disk each, and what stands in for a disk because the way to one ends there, such as a
+// loop device on a file in memory. Links with one of the roles left out are not followed.
 func (l *Layer) Drives(without ...string) []*Layer {
 	var drives []*Layer
-	seen := map[*Layer]bool{}
-	var walk func(*Layer)
-	walk = func(l *Layer) {
-		if seen[l] {
-			return
+	known := map[*Layer]bool{} // whether a way from there leads to a disk
+	var walk func(*Layer) (found bool)
+	walk = func(l *Layer) bool {
+		found, done := known[l]
+		if done {
+			return found
 		}
-		seen[l] = true
-		if len(l.Below) == 0 || l.Kind == Disk || l.Kind == Multipath {
-			if l.Device != nil || l.Kind == Missing {
-				drives = append(drives, l)
-			}
-			return
-		}
-		for _, b := range l.Below {
-			if !slices.Contains(without, b.Role) {
-				walk(b.Layer)
+		if l.Kind != Disk && l.Kind != Multipath {
+			for _, b := range l.Below {
+				if !slices.Contains(without, b.Role) && walk(b.Layer) {
+					found = true
+				}
 			}
 		}
+		if !found && (l.Device != nil || l.Kind == Missing) {
+			drives = append(drives, l)
+			found = true
+		}
+		known[l] = found
+		return found
 	}
 	walk(l)
 	return drives
@@ -597,6 +618,8 @@ func parseUdev(text string) udevFacts {
 // Unused are the layers of devices on which nothing seen here lies: no mount, no other device. Call it when all that counts
 // was found: what no mount led to is looked at now.
 func (s *Storage) Unused() []*Layer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	above := map[string]bool{}
 	var mark func(l *Layer)
 	mark = func(l *Layer) {
@@ -607,7 +630,7 @@ func (s *Storage) Unused() []*Layer {
 			}
 		}
 	}
-	for _, m := range s.Mounts() {
+	for _, m := range s.mounts() {
 		mark(s.filesystem(m))
 	}
 	for _, d := range s.Devices {

@@ -177,6 +177,14 @@ exec >&3`, dir, parted, first, second))
 	if got := []string{btrfs.Below[0].ID, btrfs.Below[1].ID}; !slices.Equal(got, []string{firstNumber, secondNumber}) && !slices.Equal(got, []string{secondNumber, firstNumber}) {
 		t.Errorf("btrfs is on %v, want %s and %s", got, firstNumber, secondNumber)
 	}
+	var drives []string
+	for _, d := range btrfs.Drives() { // their files lie in memory: the way to a disk ends with them
+		drives = append(drives, d.ID)
+	}
+	slices.Sort(drives)
+	if want := []string{firstNumber, secondNumber}; below[1] == "tmpfs" && !slices.Equal(drives, slices.Sorted(slices.Values(want))) {
+		t.Errorf("btrfs is on the disks %v, want %v", drives, want)
+	}
 	if mem := place("mem"); mem.Filesystem != host.InMemory || len(mem.Drives()) != 0 {
 		t.Errorf("tmpfs is %+v", mem)
 	}

@@ -147,6 +147,7 @@ func TestDrives(t *testing.T) {
 		{"zfs", "/tank/mysql", []string{"sdb", "sdc"}},
 		{"zfs", "/vol1", []string{"sdb", "sdc"}},
 		{"zfs-unknown", "/tank", nil},
+		{"zfs-unknown", "/vol", []string{"zd16"}}, // the way to its disks ends there
 		{"network", "/nfs", nil},
 		{"network", "/dev/shm", nil},
 		{"overlay", "/var/lib/docker/overlay2/aa/merged", []string{"sdb"}},

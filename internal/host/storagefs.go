@@ -78,6 +78,9 @@ func (s *Storage) numberOf(name string) (number string, found bool) {
 			}
 		}
 	}
+	if s.h == nil {
+		return "", false
+	}
 	real, err := s.h.Evaluate(name)
 	if err != nil {
 		return "", false
@@ -244,10 +247,18 @@ func splitOverlay(list string) []string {
 }
 
 // On is the filesystem of a mount, with what it lies on.
-func (s *Storage) On(m Mount) *Layer { return s.filesystem(m) }
+func (s *Storage) On(m Mount) *Layer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.filesystem(m)
+}
 
 // Of is the layer of a block device; a number that no device has gives a layer of the kind Missing.
-func (s *Storage) Of(number string) *Layer { return s.device(number) }
+func (s *Storage) Of(number string) *Layer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.device(number)
+}
 
 // String names a layer in a few words: "LVM volume vg/data (253:3)".
 func (l *Layer) String() string {

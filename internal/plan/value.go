@@ -388,5 +388,8 @@ func describe(s policy.Setting) string {
 	if on := cmp.Or(s.On, s.Dev); on != "" {
 		text += " on " + on
 	}
+	if s.Why != "" {
+		text += " (" + s.Why + ")"
+	}
 	return text
 }

@@ -12,16 +12,15 @@ import (
 	"bulkhead/internal/host"
 )
 
-// resolveIO finds the device of an io limit. Without a target it becomes one limit for each disk and
+// resolveIO finds the devices of an io limit. Without a target it becomes one limit for each disk and
 // loop device.
 func (r *resolution) resolveIO(s Setting, group string) Settings {
 	if s.On != "" {
-		dev := r.device(s, group)
-		if dev == "" {
+		l := r.layer(s)
+		if l == nil {
 			return nil
 		}
-		s.Dev = dev
-		return Settings{s}
+		return r.limited(s, l, group)
 	}
 	var all Settings
 	for _, d := range r.facts.Devices {
@@ -36,14 +35,35 @@ func (r *resolution) resolveIO(s Setting, group string) Settings {
 	return all
 }
 
-// device finds the number of the device that a target means; "" after a problem.
-func (r *resolution) device(s Setting, group string) string {
+// storage is what files lie on. nil after a problem.
+func (r *resolution) storage(s Setting) *host.Storage {
+	switch {
+	case r.disks != nil:
+	case r.Storage == nil:
+		r.disks = r.facts.Storage()
+	default:
+		disks, err := r.Storage()
+		if err != nil {
+			r.fail(s.target(), "", "io.on %s: %v", s.On, err)
+			return nil
+		}
+		r.disks = disks
+	}
+	return r.disks
+}
+
+// layer finds the layer of storage that a target means: a device, or the filesystem that holds a path. nil after a problem.
+func (r *resolution) layer(s Setting) *host.Layer {
+	disks := r.storage(s)
+	if disks == nil {
+		return nil
+	}
 	if !strings.HasPrefix(s.On, "/") {
-		if d := r.byNumber(s.On); d != nil {
-			return r.throttled(s, d, group)
+		if r.byNumber(s.On) != nil {
+			return disks.Of(s.On)
 		}
 		r.fail(s.target(), r.disksHint(), "there is no block device %s on this host", s.On)
-		return ""
+		return nil
 	}
 	real := s.On
 	if r.EvalSymlinks != nil {
@@ -54,13 +74,22 @@ func (r *resolution) device(s Setting, group string) string {
 			} else {
 				r.fail(s.target(), "", "io.on %s: %v", s.On, bare(err))
 			}
-			return ""
+			return nil
 		}
 	}
 	if d := r.byPath(real); d != nil {
-		return r.throttled(s, d, group)
+		return disks.Of(d.Number)
 	}
-	return r.mounted(s, real, group)
+	m := r.mountOf(real)
+	switch {
+	case m == nil:
+		r.fail(s.target(), "name the device", "io.on %s: no mount holds it", s.On)
+		return nil
+	case m.Point == "/dev":
+		r.fail(s.target(), r.disksHint(), "there is no block device %s on this host", s.On)
+		return nil
+	}
+	return disks.On(*m)
 }
 
 // target is where the target of an io limit is written.
@@ -87,31 +116,6 @@ func (r *resolution) byPath(p string) *host.Device {
 	return nil
 }
 
-// mounted finds the device below the file system that holds a path.
-func (r *resolution) mounted(s Setting, real, group string) string {
-	m := r.mountOf(real)
-	switch {
-	case m == nil:
-		r.fail(s.target(), "name the device", "io.on %s: no mount holds it", s.On)
-		return ""
-	case m.Point == "/dev":
-		r.fail(s.target(), r.disksHint(), "there is no block device %s on this host", s.On)
-		return ""
-	}
-	d := r.byNumber(m.Dev)
-	if d == nil && strings.HasPrefix(m.Dev, "0:") && m.Type == "btrfs" {
-		// btrfs shows an anonymous device number of its own (st_dev), and may span several disks.
-		if d = r.byPath(m.Source); d != nil {
-			r.note(s.target(), group, "io.on %s: btrfs may span several devices; the limit is on %s", s.On, d.Name)
-		}
-	}
-	if d == nil {
-		r.fail(s.target(), "name the disk below it, if there is one", "io.on %s: a limit here holds nothing: %s", s.On, withoutDisk(m))
-		return ""
-	}
-	return r.throttled(s, d, group)
-}
-
 // mountOf finds the mount that holds a path: the longest mount point, and of those mounted over each
 // other the last.
 func (r *resolution) mountOf(p string) *host.Mount {
@@ -123,75 +127,6 @@ func (r *resolution) mountOf(p string) *host.Mount {
 		}
 	}
 	return best
-}
-
-// diskless says of file systems without a block device why no disk can be limited for them.
-var diskless = []struct {
-	types []string
-	why   string
-}{
-	{[]string{"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"}, "%s lives in memory"},
-	{[]string{"proc", "sysfs", "cgroup", "cgroup2", "debugfs", "tracefs", "bpf", "devpts", "mqueue", "securityfs", "configfs"}, "%s holds no files, the kernel makes them up"},
-	{[]string{"nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "virtiofs", "lustre", "gpfs", "ocfs2", "afs"}, "%s is on the network, its input and output pass no disk of this host"},
-	{[]string{"zfs"}, "%s reads and writes from threads of its own, which are in no group"},
-	{[]string{"overlay", "aufs", "ecryptfs"}, "%s lies on other file systems"},
-}
-
-func withoutDisk(m *host.Mount) string {
-	for _, d := range diskless {
-		if slices.Contains(d.types, m.Type) {
-			return fmt.Sprintf(d.why, m.Type)
-		}
-	}
-	if strings.HasPrefix(m.Type, "fuse") {
-		return m.Type + " is served by another process"
-	}
-	return fmt.Sprintf("%s (%s) has no block device", m.Type, m.Dev)
-}
-
-// throttled gives the number of the device that the kernel limits for d. It limits whole disks: a
-// partition in io.max is ENODEV (measured). v1 takes one, but a policy should mean the same on both.
-func (r *resolution) throttled(s Setting, d *host.Device, group string) string {
-	switch d.Kind {
-	case host.Disk, host.Loop:
-		return d.Number
-	case host.Partition:
-		disk := r.byNumber(d.Disk)
-		if disk == nil {
-			r.fail(s.target(), r.disksHint(), "io.on %s: the disk %s of partition %s is not there", s.On, d.Disk, d.Name)
-			return ""
-		}
-		r.note(s.target(), group, "io.on %s: the limit is on the whole disk %s, not on partition %s alone", s.On, disk.Name, d.Name)
-		return disk.Number
-	}
-	if d.Kind.Layered() {
-		r.fail(s.target(), "name the disk below it", "io.on %s: limits on stacked devices are not yet supported: %s", s.On, strings.Join(r.stack(d, nil), " on "))
-		return ""
-	}
-	r.fail(s.target(), r.disksHint(), "io.on %s: the kernel does not limit %s (neither a disk nor a loop device)", s.On, d.Name)
-	return ""
-}
-
-// stack names a stacked device and what lies below it: "dm-3", "md0", "sda2 + sdb2".
-func (r *resolution) stack(d *host.Device, seen []string) []string {
-	layers := []string{d.Name}
-	if len(d.Slaves) == 0 || slices.Contains(seen, d.Number) {
-		return layers
-	}
-	var names []string
-	var below []string
-	for _, number := range d.Slaves {
-		slave := r.byNumber(number)
-		if slave == nil {
-			names = append(names, number)
-			continue
-		}
-		names = append(names, slave.Name)
-		if deeper := r.stack(slave, append(seen, d.Number)); below == nil && len(deeper) > 1 {
-			below = deeper[1:]
-		}
-	}
-	return append(append(layers, strings.Join(names, " + ")), below...)
 }
 
 // deviceName is the name of a device, for messages.

@@ -180,8 +180,11 @@ func pageSize(text string) (int64, *fault) {
 type ioItem struct {
 	on     string
 	onPos  Pos
+	layer  Layer
 	limits Settings
 }
+
+var layers = []string{string(LayerAuto), string(LayerTop), string(LayerLeaf)}
 
 // ioObject is one entry of `io:`.
 func ioObject() object[ioItem] {
@@ -214,7 +217,14 @@ func ioObject() object[ioItem] {
 			ioBlock("write", "Writes."),
 			limitField(limitOf(KeyIOWeight), add),
 			later[ioItem]("split", "How several devices share the limit."),
-			later[ioItem]("layer", "Which layer of stacked devices is limited."),
+			{
+				name: "layer", doc: "Which layer is limited: top is the device that the filesystem is on, leaf the disks below, which share the limit. auto is top where a filesystem is on one device, else leaf.",
+				schema: schema{"enum": layers},
+				read: func(w *walker, v value, i *ioItem) {
+					word, _ := w.word(v, layers...)
+					i.layer = Layer(word)
+				},
+			},
 		},
 	}
 }
@@ -239,8 +249,12 @@ func (w *walker) io(v value, o object[ioItem], add func(Setting)) {
 			continue
 		}
 		seen[i.on] = item
+		if i.on == "" && i.layer != "" {
+			w.fail(item.Node, "name what is limited with `on`", "io.layer has no target: without `on` every disk and loop device is limited")
+			continue
+		}
 		for _, s := range i.limits {
-			s.On, s.onPos = i.on, i.onPos
+			s.On, s.onPos, s.Layer = i.on, i.onPos, i.layer
 			add(s)
 		}
 	}

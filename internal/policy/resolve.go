@@ -14,6 +14,9 @@ type Resolver struct {
 	// EvalSymlinks gives a path without symbolic links, as filepath.EvalSymlinks does on the host.
 	// When it is nil, a path that does not exist goes unnoticed and links are not followed.
 	EvalSymlinks func(path string) (string, error)
+	// Storage gives what files lie on. It is asked at most once, and only when a limit names a target. When it is nil,
+	// the facts have to do, which do not know the devices of a btrfs and the cache of a bcache.
+	Storage func() (*host.Storage, error)
 }
 
 // roleDefaults is the design's table of roles. Nothing else comes from a role.
@@ -83,6 +86,7 @@ type resolution struct {
 	problems Problems
 	said     map[string]bool // problems by place and message
 	notes    []Note
+	disks    *host.Storage // once it was asked for
 }
 
 // fail reports a problem, once: what a class asks is seen again in each of its groups.

@@ -13,6 +13,8 @@ type Setting struct {
 	Key   Key
 	On    string // io: the target as written ("" is every device); memory.huge: the page size as the kernel names it
 	Dev   string // io: "major:minor" of the device the target resolved to; set by Resolve
+	Layer Layer  // io: which layer of the storage below the target is limited
+	Why   string // io: how the device was chosen, when there was a choice; set by Resolve
 	Value Value
 	Raw   string // as written, when it says more than Value ("4%", "numa 0"); else ""
 	Pos   Pos
@@ -30,6 +32,16 @@ func (s Setting) String() string {
 	return text
 }
 
+// Layer says which layer of storage an io limit is for.
+type Layer string
+
+// The layers that a policy may insist on; "" is LayerAuto.
+const (
+	LayerAuto Layer = "auto" // the top device where a filesystem has one to itself, else the disks
+	LayerTop  Layer = "top"
+	LayerLeaf Layer = "leaf" // the disks at the bottom, which share the limit
+)
+
 // Equal says whether two settings ask for the same. Who asks, and where it is written, does not count.
 func (s Setting) Equal(o Setting) bool {
 	return s.Key == o.Key && s.place() == o.place() && SameValue(s.Value, o.Value)
@@ -43,6 +55,8 @@ type jsonSetting struct {
 	Key   Key    `json:"key"`
 	On    string `json:"on,omitempty"`
 	Dev   string `json:"dev,omitempty"`
+	Layer Layer  `json:"layer,omitempty"`
+	Why   string `json:"why,omitempty"`
 	Value string `json:"value"`
 	Raw   string `json:"raw,omitempty"`
 	Pos   *Pos   `json:"pos,omitempty"`
@@ -51,7 +65,7 @@ type jsonSetting struct {
 
 // MarshalJSON writes the value in the units of the file: {"key":"cpu.limit","value":"1.5",…}.
 func (s Setting) MarshalJSON() ([]byte, error) {
-	j := jsonSetting{Key: s.Key, On: s.On, Dev: s.Dev, Raw: s.Raw, From: s.From}
+	j := jsonSetting{Key: s.Key, On: s.On, Dev: s.Dev, Layer: s.Layer, Why: s.Why, Raw: s.Raw, From: s.From}
 	if s.Value != nil {
 		j.Value = s.Value.String()
 	}
@@ -75,7 +89,7 @@ func (s *Setting) UnmarshalJSON(data []byte) error {
 	if wrong != nil {
 		return fmt.Errorf("read setting %s %q: %s", j.Key, j.Value, wrong.msg)
 	}
-	*s = Setting{Key: j.Key, On: j.On, Dev: j.Dev, Value: value, Raw: j.Raw, From: j.From}
+	*s = Setting{Key: j.Key, On: j.On, Dev: j.Dev, Layer: j.Layer, Why: j.Why, Value: value, Raw: j.Raw, From: j.From}
 	if j.Pos != nil {
 		s.Pos = *j.Pos
 	}

@@ -329,6 +329,30 @@ func (s *site) discovers(t *testing.T, all []*database) {
 			t.Errorf("%s, process %d, is not rightly among %+v", d.name, d.process.Pid, found.Instances)
 		}
 	}
+	var disks struct {
+		Databases []struct {
+			Name  string `json:"name"`
+			Files []struct {
+				Kind, Layer string
+			} `json:"files"`
+		} `json:"databases"`
+	}
+	if err := json.Unmarshal([]byte(s.must("discover", "disks", "--json")), &disks); err != nil {
+		t.Fatal(err)
+	}
+	landed := map[string]bool{}
+	for _, db := range disks.Databases {
+		for _, f := range db.Files {
+			if f.Kind == "data" && f.Layer != "" {
+				landed[db.Name] = true
+			}
+		}
+	}
+	for _, d := range all {
+		if !landed[d.name] {
+			t.Errorf("discover disks does not say where the data of %s is: %+v", d.name, disks)
+		}
+	}
 }
 
 // allInside holds every process of the servers to its group, in every hierarchy that the policy needs.
