@@ -274,7 +274,8 @@ func (s *unitSite) planned(sources []policy.Source) map[string]plan.Share {
 
 // How far the measured part of the CPU may be from the printed one, in per cent of the printed one and of the CPU. A loop of
 // weight 10 beside ones of 1000 gets its turn some dozens of times in five seconds, each a few ms long, and in the emulator a tick comes
-// late; with a load of 20 on the host's two cores it was off by 1 per cent of the printed one, and 0.1 points. A weight that is not in force, a level of the tree or a competitor that is left out each makes a quarter and more.
+// late; with a load of 20 on the host's two cores it was off by 9 per cent at most. A weight that is
+// not in force, a level of the tree or a competitor that is left out each makes a quarter and more.
 const (
 	shareRelative = 15.0
 	sharePoints   = 0.7
