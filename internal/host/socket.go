@@ -127,12 +127,18 @@ func (d procDir) sockets() ([]string, error) {
 	return inodes, nil
 }
 
+// listeningTables are the kernel's tables of sockets. Servers listen on their ports before they do on their sockets: who is seen
+// with a socket is seen with its port, too, when that is looked for later.
+var listeningTables = []string{"net/unix", "net/tcp", "net/tcp6"}
+
 // listening returns the listening sockets of the process's network namespace by inode.
 func (d procDir) listening() (map[string]Listener, error) {
 	table := map[string]Listener{}
-	for name, parse := range map[string]func([]byte, map[string]Listener) error{
-		"net/tcp": parseTCP, "net/tcp6": parseTCP, "net/unix": parseUnix,
-	} {
+	for _, name := range listeningTables {
+		parse := parseTCP
+		if name == "net/unix" {
+			parse = parseUnix
+		}
 		text, err := d.read(nil, name, maxPseudoFile)
 		if errors.Is(err, fs.ErrNotExist) && d.alive() {
 			continue // no IPv6 on this host
