@@ -57,7 +57,7 @@ func (c *Controller) Look(ctx context.Context, o LookOptions) (LookResult, error
 		return LookResult{}, err
 	}
 	c.memory.remember(stamp, s)
-	if s.applied == nil || s.released[""] {
+	if s.rests() {
 		return LookResult{}, nil
 	}
 	l := s.look(s.applied.Sources)
@@ -181,7 +181,7 @@ func (c *Controller) putRight(ctx context.Context, l look) (LookResult, error) {
 	if err != nil {
 		return LookResult{}, err
 	}
-	if s.applied == nil || s.released[""] {
+	if s.rests() || c.goingDown(ctx, l.facts) {
 		return LookResult{}, nil
 	}
 	before := l
@@ -235,6 +235,19 @@ func puts(p plan.Plan) (done LookResult) {
 	}
 	done.Moved = slices.Compact(done.Moved)
 	return done
+}
+
+// rests says that there is nothing to enforce.
+func (s *state) rests() bool { return s.applied == nil || s.released[""] }
+
+// goingDown says that the host takes its units away one after the other; whoever made them again would only be in its way.
+func (c *Controller) goingDown(ctx context.Context, f *host.Facts) bool {
+	m, err := c.manager(f)
+	if err != nil || m == nil {
+		return false
+	}
+	down, err := m.GoingDown(ctx)
+	return err == nil && down
 }
 
 // changesDirectories says whether a step makes or removes a directory.

@@ -475,3 +475,29 @@ func (m *machine) refuse(method, text string) {
 		return nil
 	})
 }
+
+// A service keeps its limits while it is not yet what its group claims (measured on 252: the agent took them away while
+// ExecStartPre= ran, and the database served without), and when the host goes down. One that has become another gives
+// them back.
+func TestServiceBetweenTwoPrograms(t *testing.T) {
+	m := newMachine(t, "")
+	db := m.service("db.service", "/usr/sbin/mysqld")
+	m.apply("groups:\n  app: {role: database, adopt: next-start, " + dbRule + ", memory: {max: 1GiB}}\n")
+	look := func(when, program, want string) {
+		t.Helper()
+		m.run(db.PID, 1, program)
+		if _, err := m.full(); err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
+		m.reads(when, "/system.slice/db.service", "memory.max", want)
+		if drops, err := m.bySystemd().DropIns(); err != nil || (len(drops) == 1) != (want != "max") {
+			t.Errorf("%s: drop-ins %v, %v", when, drops, err)
+		}
+	}
+	look("before its program runs", "/usr/lib/systemd/systemd-executor --deserialize 9", "1073741824")
+	look("its server", "/usr/sbin/mysqld", "1073741824")
+	look("another program", "/usr/bin/other", "max")
+	look("its server again", "/usr/sbin/mysqld", "1073741824")
+	m.pid1.GoDown()
+	look("the host goes down", "/usr/bin/other", "1073741824")
+}

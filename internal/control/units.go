@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -94,6 +95,10 @@ func (c *Controller) observeUnits(v *View) {
 		v.unasked = err
 		return
 	}
+	if s.Between, err = between(v, s, m); err != nil {
+		v.unasked = err
+		return
+	}
 	s.Set = c.settingsOf(s, m)
 	s.Later, s.Own = c.filesOf(v, s, m)
 	v.Systemd = s
@@ -181,6 +186,52 @@ func (c *Controller) filesOf(v *View, s *plan.Systemd, m *systemd.Manager) (late
 		}
 	}
 	return later, own
+}
+
+// executors are the programs of systemd's that a service is before it becomes its own; the second since 255.
+var executors = []string{"systemd", "systemd-executor"}
+
+// between asks, for each unit that carries limits of ours or is adopted and is claimed by nobody now, whether it is on its way
+// up or down: then who is in it says nothing of whose it is (ExecStartPre=, a server that has not been started yet). Nor does
+// it as long as a server in it does not listen, and so has no name yet, or when the policy does not fit the host.
+func between(v *View, s *plan.Systemd, m *systemd.Manager) (map[string]bool, error) {
+	claimed := map[string]bool{}
+	for _, g := range s.Governed {
+		claimed[g.Unit] = true
+	}
+	young := map[int]bool{}
+	for i := range v.Instances {
+		young[v.Instances[i].Main.PID] = !v.Instances[i].Listening() || len(v.Problems) > 0
+	}
+	exes := map[int]string{}
+	runs, nameless := map[string]bool{}, map[string]bool{}
+	for i := range v.Observed.Processes {
+		p := &v.Observed.Processes[i]
+		if _, unit, ok := plan.UnitDir(v.Policy.Host.Root, p); ok {
+			runs[unit], exes[p.PID] = true, path.Base(p.Exe)
+			nameless[unit] = nameless[unit] || young[p.PID]
+		}
+	}
+	units := slices.Concat(slices.Collect(maps.Keys(s.Kept)), slices.Collect(maps.Keys(s.Adopted)))
+	found := map[string]bool{}
+	for _, unit := range units {
+		if _, done := found[unit]; done || claimed[unit] || !runs[unit] || systemd.TypeOf(unit) != "service" {
+			continue
+		}
+		u, err := m.Unit(context.Background(), unit)
+		if err != nil {
+			return nil, err
+		}
+		found[unit] = nameless[unit] || isBetween(u, exes)
+	}
+	return found, nil
+}
+
+// isBetween says whether a unit is on its way up or down, or has a main process that the table of processes, by their
+// executables, does not show as what it is to be.
+func isBetween(u *systemd.Unit, exes map[int]string) bool {
+	exe, seen := exes[u.MainPID]
+	return u.ActiveState != "active" && u.ActiveState != "reloading" || u.MainPID != 0 && (!seen || slices.Contains(executors, exe))
 }
 
 // muteUnits is what can be known without systemd: the record of the units that bulkhead has set properties of.

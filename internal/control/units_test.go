@@ -48,3 +48,21 @@ func TestRootOverADirectory(t *testing.T) {
 		}
 	}
 }
+
+// While a service starts or stops, or is not yet its own program, nobody knows whose it is.
+func TestBetween(t *testing.T) {
+	exes := map[int]string{10: "mariadbd", 11: "systemd-executor", 12: "systemd", 13: "sh"}
+	for _, c := range []struct {
+		state string
+		main  int
+		want  bool
+	}{
+		{"activating", 0, true}, {"activating", 10, true}, {"deactivating", 10, true}, {"failed", 0, true}, {"inactive", 0, true},
+		{"active", 10, false}, {"reloading", 10, false}, {"active", 13, false}, {"active", 0, false},
+		{"active", 11, true}, {"active", 12, true}, {"active", 99, true},
+	} {
+		if got := isBetween(&systemd.Unit{ActiveState: c.state, MainPID: c.main}, exes); got != c.want {
+			t.Errorf("%s with the main process %q: %v", c.state, exes[c.main], got)
+		}
+	}
+}

@@ -116,7 +116,7 @@ func (r *releaser) tellForeign() {
 			continue
 		}
 		if unit := r.d.layout.Unit(dir); unit != "" {
-			r.note(r.groupOf(dir), "", "%s runs in the group's slice, which holds it no more and goes when the unit stops", unit)
+			r.note(r.groupOf(dir), "", "%s runs in the group's slice, which holds it no more; a release after the unit's next start takes the slice away", unit)
 			continue
 		}
 		who := ""

@@ -39,6 +39,8 @@ type Systemd struct {
 	Later map[string][]systemd.FileSetting
 	// Own is the memory limit, in bytes, of the files of units that bulkhead has set one of: what they go back to.
 	Own map[string]int64
+	// Between are the units on their way up or down: who runs in them now says nothing of whose they are.
+	Between map[string]bool
 }
 
 // unitControllers are the controllers of cgroup v2 that systemd hands down by itself, as the properties of units ask

@@ -286,7 +286,44 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
+// What somebody else runs in a unit that carries limits of ours gives them back; what a service runs before its server does not.
+func TestUnitThatStartsKeepsItsLimits(t *testing.T) {
+	const unit = "mariadb.service"
+	f := systemdHosts["unified"]()
+	in := input(f, group("b", settings("group", "tasks", policy.Count(9))))
+	in.Observed.Processes = append(in.Observed.Processes, inUnit(10, "sh", "/system.slice/"+unit, f))
+	in.asked(252)
+	in.inPlaceUnderSystemd()
+	in.Systemd.Kept = map[string]Kept{unit: {Group: "mysql3306", Dir: "/system.slice/" + unit, Ours: []string{"MemoryMax"}}}
+	in.Systemd.Adopted = map[string]string{unit: "bulkhead-mysql3306.slice"}
+	wantSteps(t, Make(in), "drop-in :", "revert :")
+	in.Systemd.Between = map[string]bool{unit: true}
+	wantSteps(t, Make(in))
+}
+
 // A slice in which an adopted unit is about to start is not taken from under it, though its group's instance is not there yet.
+// At boot a slice that a unit starts in has no limits before the agent has seen the server, so the unit has them, too.
+func TestUnitInItsSliceCarriesTheLimitsToo(t *testing.T) {
+	const dir = "/bulkhead.slice/bulkhead-a.slice/db.service"
+	for name, facts := range systemdHosts {
+		t.Run(name, func(t *testing.T) {
+			f := facts()
+			in := input(f, group("a", settings("group", "cpu.limit", policy.Cores(2*policy.One), "memory.max", policy.Bytes(1<<30), "tasks", policy.Count(9))))
+			in.member(inUnit(10, "mysqld", dir, f), "a")
+			in.asked(252)
+			written := map[string]bool{}
+			for _, s := range Make(in).Steps {
+				if s.Op == OpWrite && s.Dir.Path == dir && s.Unit == "db.service" {
+					written[strings.Split(s.File, ".")[0]] = true
+				}
+			}
+			if !maps.Equal(written, map[string]bool{"cpu": true, "memory": true, "pids": true}) {
+				t.Errorf("of the unit's own are written %v", written)
+			}
+		})
+	}
+}
+
 func TestSliceOfAWaitingUnitStays(t *testing.T) {
 	f := systemdHosts["unified"]()
 	in := input(f, group("b", settings("group", "tasks", policy.Count(9))))

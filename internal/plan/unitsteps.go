@@ -147,13 +147,11 @@ func (d *desired) holding(dir cgroup.Dir) []value {
 	return values
 }
 
-// valuesOf is what the directory of a governed unit is to hold. One in its group's slice is held by that; only what
-// does not descend is its own there.
+// valuesOf is what the directory of a governed unit is to hold: its group's limits, also in its group's slice. That slice is
+// made at boot when the unit starts, and has its limits only when the agent has seen whose it is; the unit's own are
+// there before its first instruction.
 func (d *desired) valuesOf(g Governed, hierarchy string) []value {
-	var values []value
-	if !g.Inside {
-		values = slices.Clone(d.values[d.layout.own[g.Group][hierarchy]])
-	}
+	values := slices.Clone(d.values[d.layout.own[g.Group][hierarchy]])
 	if member, ok := d.layout.member[g.Group][hierarchy]; ok {
 		for _, v := range d.values[member] {
 			if isBudget(v.row) {
@@ -357,9 +355,9 @@ func sliceLine(slice string) string {
 	return "Slice=" + slice
 }
 
-// runsElsewhere says whether a process is in a unit.
+// runsElsewhere says whether a unit that no group claims runs something, and will do so.
 func (p *planner) runsElsewhere(unit string) bool {
-	return slices.ContainsFunc(p.table, func(proc host.Process) bool {
+	return !p.in.Systemd.Between[unit] && slices.ContainsFunc(p.table, func(proc host.Process) bool {
 		_, name, ok := UnitDir(p.in.Host.Root, &proc)
 		return ok && name == unit
 	})
@@ -393,7 +391,7 @@ func (p *planner) awaited(dir cgroup.Dir) bool {
 }
 
 // isForsaken says whether a unit that bulkhead has set properties of belongs to no group any more. One that does not
-// run keeps them for its next start.
+// run, or starts just now, keeps them.
 func (p *planner) isForsaken(unit string, k Kept) bool {
 	if isReleased(p.in.Released, k.Group) {
 		return false

@@ -425,3 +425,14 @@ func TestParseBytes(t *testing.T) {
 		}
 	}
 }
+
+func TestGoingDown(t *testing.T) {
+	m := systemdfake.New(t, systemdfake.Options{})
+	client := connect(t, m)
+	for _, want := range []bool{false, true} {
+		if down, err := client.GoingDown(t.Context()); err != nil || down != want {
+			t.Errorf("going down: %v, %v; want %v", down, err, want)
+		}
+		m.GoDown()
+	}
+}

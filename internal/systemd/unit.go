@@ -176,6 +176,15 @@ func (m *Manager) Units(ctx context.Context) ([]Status, error) {
 	return list, err
 }
 
+// GoingDown says whether the machine is being shut down or started anew (systemctl(1), is-system-running).
+func (m *Manager) GoingDown(ctx context.Context) (bool, error) {
+	var state string
+	err := m.call(ctx, "ask systemd for its state", "", func(ctx context.Context, l *link) error {
+		return managerProperty(ctx, l.calls, "SystemState", &state)
+	})
+	return state == "stopping", err
+}
+
 // Properties reads properties of a unit by their D-Bus names, typed as Property.Value is. Those that this systemd does
 // not have on that unit are missing from the answer.
 func (m *Manager) Properties(ctx context.Context, unit string, names ...string) (map[string]any, error) {

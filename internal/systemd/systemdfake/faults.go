@@ -13,6 +13,13 @@ func (m *Manager) Hang(on bool) {
 	m.hung = on
 }
 
+// GoDown has the model say that the machine goes down.
+func (m *Manager) GoDown() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.down = true
+}
+
 func (m *Manager) hangs() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

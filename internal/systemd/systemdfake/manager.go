@@ -50,6 +50,7 @@ type Manager struct {
 	jobs          map[uint32]*job
 	hung, away    bool
 	stalled       map[string]bool
+	down          bool
 	calls         []Call
 	intercept     func(Call) error
 }

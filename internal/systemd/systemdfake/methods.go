@@ -95,6 +95,13 @@ func (m *Manager) property(call Call) ([]any, func(), *dbus.Error) {
 	if call.Method == "Get" && call.Path == managerPath && call.Args[1] == "Version" {
 		return []any{dbus.MakeVariant(m.options.Version)}, nil, nil
 	}
+	if call.Method == "Get" && call.Path == managerPath && call.Args[1] == "SystemState" {
+		state := "running"
+		if m.down {
+			state = "stopping"
+		}
+		return []any{dbus.MakeVariant(state)}, nil, nil
+	}
 	name, ok := systemd.UnitOfObject(call.Path)
 	if !ok || call.Method != "GetAll" {
 		return nil, nil, fail("org.freedesktop.DBus.Error.UnknownMethod", "Unknown method %s.", call.Method)
