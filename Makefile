@@ -53,6 +53,10 @@ UNITDIR ?= $(PREFIX)/lib/systemd/system
 install: build ## put binary, units, init script, completion and manual below DESTDIR and PREFIX (/usr/local); starts nothing
 	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' BINDIR='$(BINDIR)' UNITDIR='$(UNITDIR)' SYSCONFDIR='$(SYSCONFDIR)' scripts/install
 
+.PHONY: uninstall
+uninstall: ## take away what `make install` with the same DESTDIR and PREFIX put there
+	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' BINDIR='$(BINDIR)' UNITDIR='$(UNITDIR)' SYSCONFDIR='$(SYSCONFDIR)' scripts/install uninstall
+
 .PHONY: deps
 deps: ## install the Debian packages that tests and demo use, if missing, without starting a server
 	@scripts/deps

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -119,25 +120,23 @@ func (s *service) limit(cores string) {
 
 // quota is the limit in force of the group a.
 func (s *service) quota() string {
-	d := cgroup.Dir{Hierarchy: "cpu", Path: "/" + s.root + "/a"}
-	if h, v2 := s.unified(); v2 {
-		text, _ := s.tree.Read(cgroup.Dir{Hierarchy: h, Path: d.Path}.File("cpu.max"))
-		return strings.Fields(text + " -")[0]
-	}
-	text, err := s.tree.Read(d.File("cpu.cfs_quota_us"))
-	if err != nil {
-		return "-"
-	}
-	return text
-}
-
-func (s *service) unified() (string, bool) {
 	for _, h := range testhost.Hierarchies(s.t) {
-		if h.Version == 2 && h.Has("cpu") {
-			return h.ID, true
+		d := cgroup.Dir{Hierarchy: h.ID, Path: "/" + s.root + "/a"}
+		switch {
+		case !h.Has("cpu"):
+		case h.Version == 2:
+			text, _ := s.tree.Read(d.File("cpu.max"))
+			return strings.Fields(text + " -")[0]
+		default:
+			text, err := s.tree.Read(d.File("cpu.cfs_quota_us"))
+			if err != nil {
+				return "-"
+			}
+			return text
 		}
 	}
-	return "", false
+	s.t.Fatal("no hierarchy holds cpu")
+	return ""
 }
 
 func TestInitScript(t *testing.T) {
@@ -321,10 +320,16 @@ func TestCapabilitiesOfTheUnitSuffice(t *testing.T) {
 	if err != nil {
 		t.Errorf("verify: %v\n%s", err, out)
 	}
+	needed := 0 // hierarchies that hold what the group asks for
+	for _, h := range testhost.Hierarchies(t) {
+		if slices.ContainsFunc([]string{"cpu", "cpuset", "memory", "pids"}, h.Has) {
+			needed++
+		}
+	}
 	for _, pid := range []int{mine.PID, other.Process.Pid} {
 		where, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-		if err != nil || strings.Count(string(where), "/"+s.root+"/a\n") < 3 {
-			t.Errorf("process %d is in\n%s(%v)", pid, where, err)
+		if err != nil || strings.Count(string(where), "/"+s.root+"/a\n") < needed {
+			t.Errorf("process %d is not in %d groups:\n%s(%v)", pid, needed, where, err)
 		}
 		score, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid))
 		if err != nil || string(score) != "500\n" {

@@ -9,24 +9,21 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
 // top is the repository as seen from here.
 const top = "../.."
 
-// TestMain installs once, into a directory that goes at the end.
-func TestMain(m *testing.M) { os.Exit(withInstalled(m)) }
+// TestMain gives the tests a directory to install into, which goes at the end.
+func TestMain(m *testing.M) { os.Exit(withDestdir(m)) }
 
 const prefix = "/opt/bulkhead"
 
-var (
-	destdir   string
-	installed []byte // what make said
-	failed    error
-)
+var destdir string
 
-func withInstalled(m *testing.M) int {
+func withDestdir(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "bulkhead-install-")
 	if err != nil {
 		panic(err)
@@ -37,17 +34,25 @@ func withInstalled(m *testing.M) int {
 		panic(err)
 	}
 	destdir = dir
-	cmd := exec.Command("make", "--no-print-directory", "install", "DESTDIR="+destdir, "PREFIX="+prefix)
-	cmd.Dir = top
-	installed, failed = cmd.CombinedOutput()
 	return m.Run()
 }
+
+// install does what `make install` does, once, and gives what that has said. The lab's machines have a built binary instead of make and Go.
+var install = sync.OnceValues(func() ([]byte, error) {
+	cmd := exec.Command("make", "--no-print-directory", "install", "DESTDIR="+destdir, "PREFIX="+prefix)
+	if os.Getenv("BULKHEAD_LAB") == "1" {
+		cmd = exec.Command("./scripts/install")
+		cmd.Env = append(os.Environ(), "DESTDIR="+destdir, "PREFIX="+prefix)
+	}
+	cmd.Dir = top
+	return cmd.CombinedOutput()
+})
 
 // path gives a file as installed.
 func path(t *testing.T, name string) string {
 	t.Helper()
-	if failed != nil {
-		t.Fatalf("make install: %v\n%s", failed, installed)
+	if out, err := install(); err != nil {
+		t.Fatalf("make install: %v\n%s", err, out)
 	}
 	return filepath.Join(destdir, name)
 }
@@ -65,13 +70,14 @@ const (
 	binary   = prefix + "/bin/bulkhead"
 	unit     = prefix + "/lib/systemd/system/bulkhead.service"
 	before   = prefix + "/lib/systemd/system/bulkhead-before@.service"
+	after    = prefix + "/lib/systemd/system/postgresql@.service.d/10-bulkhead.conf"
 	script   = "/etc/init.d/bulkhead"
 	complete = prefix + "/share/bash-completion/completions/bulkhead"
 )
 
 func TestInstalledFiles(t *testing.T) {
 	for name, mode := range map[string]fs.FileMode{
-		binary: 0o755, unit: 0o644, before: 0o644, script: 0o755, complete: 0o644,
+		binary: 0o755, unit: 0o644, before: 0o644, after: 0o644, script: 0o755, complete: 0o644,
 		prefix + "/share/zsh/site-functions/_bulkhead":            0o644,
 		prefix + "/share/fish/vendor_completions.d/bulkhead.fish": 0o644,
 		prefix + "/share/doc/bulkhead/install.md":                 0o644,
@@ -100,6 +106,38 @@ func TestInstalledFiles(t *testing.T) {
 		return err
 	})
 	if err != nil {
+		t.Error(err)
+	}
+}
+
+// What was installed is taken away again, and nothing else.
+func TestUninstall(t *testing.T) {
+	path(t, "")
+	copied := t.TempDir()
+	if err := os.CopyFS(copied, os.DirFS(destdir)); err != nil {
+		t.Fatal(err)
+	}
+	kept := filepath.Join(copied, prefix, "bin", "other")
+	if err := os.WriteFile(kept, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time there is nothing to do
+		cmd := exec.Command("make", "--no-print-directory", "uninstall", "DESTDIR="+copied, "PREFIX="+prefix)
+		cmd.Dir = top
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("make uninstall: %v\n%s", err, out)
+		}
+		err := filepath.WalkDir(copied, func(name string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() && name != kept || strings.HasSuffix(name, ".service.d") || strings.HasSuffix(name, "doc/bulkhead") {
+				t.Errorf("%s was left", name)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Stat(kept); err != nil {
 		t.Error(err)
 	}
 }
@@ -142,6 +180,12 @@ func TestUnit(t *testing.T) {
 	template := settings(read(t, before))
 	if !slices.Equal(template["Before"], []string{"%i.service"}) || !slices.Equal(template["After"], []string{"bulkhead.service"}) {
 		t.Errorf("the template: %q", template)
+	}
+	for _, service := range []string{"postgresql@", "postgresql-", "mariadb@", "mysql@", "mysqld@", "redis-server@"} {
+		keys := settings(read(t, filepath.Dir(unit)+"/"+service+".service.d/10-bulkhead.conf"))
+		if len(keys) != 1 || !slices.Equal(keys["After"], []string{"bulkhead.service"}) {
+			t.Errorf("what %s.service is told: %q", service, keys)
+		}
 	}
 }
 
