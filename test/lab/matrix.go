@@ -131,6 +131,9 @@ var Matrix = []Capability{
 	{"`slice:` an administrator's slice", []string{"internal/control.TestSliceOfAnAdministrator"}, withSystemd},
 	{"shares over the real tree: what plan and status print is what a CPU with a hog in every unit gives", []string{"internal/control.TestSharesOverTheRealTree"}, withSystemd},
 	{"a limit on buffered writes is measured on v2, and called not enforced on v1", []string{"internal/control.TestBufferedWritesAreHeldOnV2Alone"}, withSystemd},
+	{"`bulkhead.service` installed: ready when all is in force, reload, refused reload, `kill -9`, three reloads of systemd, restart of databases and agent", []string{"test/packaging.TestInstalled"}, withSystemd},
+	{"the same after a reboot: in force before the databases start; then release and uninstall: all as before", []string{"test/packaging.TestInstalledAfterReboot"}, withSystemd},
+	{"the init script: start, status, reload, stop", []string{"test/packaging.TestInitScript"}, withoutSystemd},
 	{"`kill -9` after steps of an apply on units, then rollback: all as before", []string{"internal/control.TestUnitsKillAfterEveryStep"}, withSystemd},
 }
 

@@ -25,9 +25,16 @@ var packages = []string{
 // onSystemd are packages whose tests are about systemd, too.
 var onSystemd = []string{"internal/systemd/conformance", "test/script"}
 
+// last is the package whose tests come after all others, in every mode: with systemd they leave the machine governed, for what
+// is looked at after it was started anew.
+const last = "test/packaging"
+
 // apart are the packages of which only the files about systemd count where that is PID 1: their other tests are about groups
 // that are made without it.
-var apart = []string{"internal/apply", "internal/control", "test/script"}
+var apart = []string{"internal/apply", "internal/control", "test/script", last}
+
+// installs are the files of the repository that the tests of a package install, beside the binary.
+var installs = map[string][]string{last: {"scripts/install", "packaging/*.service", "packaging/*.conf", "packaging/init.d/*", "docs/*.md"}}
 
 // exempt are the tests, or whole packages, that are about what a mode does not have, with the reason. A mode is named whole, or
 // by what it has in common with others: its cgroups, its release.
@@ -95,8 +102,9 @@ func packagesOf(m Mode) []string {
 	if m.Systemd {
 		all = slices.Concat(packages, onSystemd)
 	}
+	all = append(slices.Clone(all), last)
 	left := exemptions(m)
-	return slices.DeleteFunc(slices.Clone(all), func(p string) bool { return left[p] != "" })
+	return slices.DeleteFunc(all, func(p string) bool { return left[p] != "" })
 }
 
 // payload is the second disk of the machines: the test binaries, the repository's files beside which they run, and what
@@ -172,6 +180,20 @@ func compile(t *testing.T, root, pkg string) {
 	binary := filepath.Join(root, "bin", pkg+".test")
 	must(t, os.MkdirAll(filepath.Dir(binary), 0o755))
 	run(t, "go", "test", "-c", "-tags", "root", "-o", binary, "bulkhead/"+pkg)
+	if installs[pkg] != nil {
+		install(t, filepath.Join(root, "bin", "bulkhead"), filepath.Join(root, "src", "bulkhead"))
+	}
+	for _, pattern := range installs[pkg] {
+		files, err := filepath.Glob(filepath.Join(top, pattern))
+		must(t, err)
+		for _, file := range files {
+			name, err := filepath.Rel(top, file)
+			must(t, err)
+			to := filepath.Join(root, "src", name)
+			must(t, os.MkdirAll(filepath.Dir(to), 0o755))
+			install(t, file, to)
+		}
+	}
 	testdata := filepath.Join(top, pkg, "testdata")
 	if _, err := os.Stat(testdata); err == nil {
 		must(t, os.CopyFS(filepath.Join(beside, "testdata"), os.DirFS(testdata)))
