@@ -89,9 +89,14 @@ func build(t *testing.T, cache, release string) image {
 	packages, err := os.ReadFile(filepath.Join(recipe, "packages"))
 	must(t, err)
 	root, out := filepath.Join(work, "root"), filepath.Join(work, "out")
-	run(t, "mmdebstrap", "--quiet", "--variant=minbase", "--include="+strings.Join(strings.Fields(string(packages)), ","),
+	debootstrap := []string{"--quiet", "--variant=minbase", "--include=" + strings.Join(strings.Fields(string(packages)), ","),
 		"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*", "--dpkgopt=path-exclude=/usr/share/doc/*",
-		"--essential-hook="+absolute(t, recipe, "hook"), "--customize-hook="+absolute(t, recipe, "customize"), release, root)
+		"--essential-hook=" + absolute(t, recipe, "hook"), "--customize-hook=" + absolute(t, recipe, "customize"), release, root}
+	if err := try(t, "mmdebstrap", debootstrap...); err != nil { // mirrors have bad moments
+		t.Logf("once more: %v", err)
+		must(t, os.RemoveAll(root))
+		run(t, "mmdebstrap", debootstrap...)
+	}
 	must(t, os.Mkdir(out, 0o755))
 	for pattern, name := range map[string]string{"vmlinuz-*": "vmlinuz", "initrd.img-*": "initrd"} {
 		found, err := filepath.Glob(filepath.Join(root, "boot", pattern))
@@ -139,11 +144,18 @@ func absolute(t *testing.T, elem ...string) string {
 // run runs a program to its end; its output is shown when it fails.
 func run(t *testing.T, name string, args ...string) {
 	t.Helper()
+	must(t, try(t, name, args...))
+}
+
+// try is run for what may be tried again.
+func try(t *testing.T, name string, args ...string) error {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
 	cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin", "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
 	}
+	return nil
 }
 
 func must(t *testing.T, err error) {
