@@ -286,10 +286,20 @@ func (c *Controller) settingsOf(s *plan.Systemd, m *systemd.Manager) map[string]
 	return set
 }
 
+// accountingSettings have systemd count in a unit's directories, and so make them.
+var accountingSettings = []string{"CPUAccounting", "IOAccounting", "MemoryAccounting", "TasksAccounting"}
+
 // settings are those that a plan sets, by unit, as unit files name them.
 func settings(p plan.Plan) map[string][]string {
 	all := map[string][]string{}
 	for _, s := range p.Steps {
+		if s.Op == plan.OpMakeDir && s.Unit != "" { // systemd makes it because it is told to count there
+			for _, name := range accountingSettings {
+				if !slices.Contains(all[s.Unit], name) {
+					all[s.Unit] = append(all[s.Unit], name)
+				}
+			}
+		}
 		for _, a := range s.Set {
 			if row, ok := systemd.RowOf(a.Name); ok && !slices.Contains(all[s.Unit], row.Setting) {
 				all[s.Unit] = append(all[s.Unit], row.Setting)
@@ -406,8 +416,27 @@ func (u units) Make(ctx context.Context, unit string, d cgroup.Dir) error {
 		t.Properties = append(t.Properties, systemd.Property{Name: row.Name, Value: systemd.Infinity}) // DefaultTasksMax= would hold the group's processes
 	}
 	t.Description, t.Slice, t.Exec = "bulkhead: keeps the processes of a group that are in no unit", path.Base(path.Dir(d.Path)), []string{program, "infinity"}
+	t.Controllers = u.delegated()
 	return u.StartKeeper(ctx, t)
 }
+
+// delegated are the controllers that a keeper's directory gets on cgroup2: those that count. Its group's slice holds the limits; cpuset
+// would come to every unit of the host with it.
+func (u units) delegated() (names []string) {
+	h, ok := u.facts.Hierarchy(plan.Tracker(u.facts))
+	if !ok || h.Version != 2 || !u.Version().AtLeast(delegateListSince) {
+		return nil
+	}
+	for _, c := range []string{"blkio", "cpu", "memory", "pids"} {
+		if h.Has(c) {
+			names = append(names, host.V2Name(c))
+		}
+	}
+	return names
+}
+
+// delegateListSince is the release whose Delegate= takes a list of controllers (systemd.resource-control(5), NEWS of 236).
+const delegateListSince = 236
 
 // scopeWait is how long systemd may take to notice that a scope is empty. On cgroup v1 the kernel starts a program that
 // tells it.

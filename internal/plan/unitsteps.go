@@ -268,7 +268,8 @@ func (p *planner) dropSettings() {
 				}
 			}
 		}
-		extra := slices.DeleteFunc(slices.Clone(p.in.Systemd.Set[unit]), func(s string) bool { return asked[s] })
+		// What systemd counts for the group stays as long as the group has the unit.
+		extra := slices.DeleteFunc(slices.Clone(p.in.Systemd.Set[unit]), func(s string) bool { return asked[s] || strings.HasSuffix(s, "Accounting") })
 		if !there || len(extra) == 0 {
 			continue
 		}

@@ -256,6 +256,9 @@ type Transient struct {
 	Exec        []string // of a service: an absolute path and arguments
 	PIDs        []int    // of a scope: running processes, at least one
 	Delegate    bool     // ours to make sub-groups in
+	// Controllers are those of cgroup2 that a delegated unit gets, since 236; none is all that systemd has. Each comes to all siblings of the
+	// unit and of the slices above it, too: cpuset takes them the CPU affinity they chose, before kernel 6.2.
+	Controllers []string
 	Dir         string   // of a service
 	Env         []string // of a service: "NAME=value"
 	User, Group string   // of a service
@@ -362,7 +365,10 @@ func (t Transient) wire(more []Property) []api.Property {
 	text("WorkingDirectory", t.Dir)
 	text("User", t.User)
 	text("Group", t.Group)
-	if t.Delegate {
+	switch {
+	case t.Delegate && len(t.Controllers) > 0:
+		p = append(p, Property{"DelegateControllers", t.Controllers})
+	case t.Delegate:
 		p = append(p, Property{"Delegate", true})
 	}
 	if len(t.Env) > 0 {

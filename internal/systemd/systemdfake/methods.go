@@ -144,7 +144,7 @@ func (m *Manager) properties(u *unit) map[string]dbus.Variant {
 		}
 	}
 	if kind == "service" || kind == "scope" {
-		p["Result"], p["Delegate"] = u.result, isYes(u.settings.last("Delegate"))
+		p["Result"], p["Delegate"] = u.result, isDelegated(u.settings.last("Delegate"))
 		p["KillMode"] = or(u.settings.last("KillMode"), "control-group")
 	}
 	if kind == "service" {
@@ -279,7 +279,7 @@ func (m *Manager) attach(name, sub string, pids []uint32) *dbus.Error {
 	if u == nil {
 		return noSuchUnit("Unit %s not loaded.", name)
 	}
-	if !isYes(u.settings.last("Delegate")) {
+	if !isDelegated(u.settings.last("Delegate")) {
 		return invalid("Process migration not available on non-delegated units.")
 	}
 	if u.active != "active" {
@@ -480,6 +480,9 @@ func numberText(r *systemd.Row, n uint64) string {
 	return fmt.Sprint(n)
 }
 
+// isDelegated reads Delegate=: a boolean, or the controllers that are meant.
+func isDelegated(text string) bool { return text != "" && text != "no" && text != "false" }
+
 // startOnly knows what only a transient unit takes.
 func startOnly(p pair) (lines []string, ok bool, err *dbus.Error) {
 	switch v := p.value.(type) {
@@ -502,8 +505,11 @@ func startOnly(p pair) (lines []string, ok bool, err *dbus.Error) {
 			return []string{"PIDs=" + strings.Trim(fmt.Sprint(v), "[]")}, true, nil
 		}
 	case []string:
-		if p.name == "Environment" {
+		switch p.name {
+		case "Environment":
 			return []string{"Environment=" + strings.Join(v, " ")}, true, nil
+		case "DelegateControllers":
+			return []string{"Delegate=" + strings.Join(v, " ")}, true, nil
 		}
 	case uint64:
 		if p.name == "StartLimitIntervalUSec" || p.name == "TimeoutStartUSec" {
