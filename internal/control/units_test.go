@@ -22,7 +22,8 @@ func TestSettingsOfAPlan(t *testing.T) {
 		set("a.service", "MemoryMax"), set("a.service", "CPUQuotaPerSecUSec", "CPUQuotaPeriodUSec"), set("a.service", "MemoryMax"),
 		set("b.slice", "TasksMax"), {Op: plan.OpMakeDir, Unit: "c.slice"},
 	}})
-	want := map[string][]string{"a.service": {"MemoryMax", "CPUQuota", "CPUQuotaPeriodSec"}, "b.slice": {"TasksMax"}}
+	want := map[string][]string{"a.service": {"MemoryMax", "CPUQuota", "CPUQuotaPeriodSec"}, "b.slice": {"TasksMax"},
+		"c.slice": {"CPUAccounting", "IOAccounting", "MemoryAccounting", "TasksAccounting"}} // which have systemd make its directories
 	if !maps.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("%v, want %v", got, want)
 	}
