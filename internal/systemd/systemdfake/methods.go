@@ -164,8 +164,6 @@ func or(a, b string) string {
 	return a
 }
 
-func isYes(text string) bool { return text == "yes" || text == "true" }
-
 func (m *Manager) method(call Call) ([]any, func(), *dbus.Error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
