@@ -301,7 +301,6 @@ func TestUnitThatStartsKeepsItsLimits(t *testing.T) {
 	wantSteps(t, Make(in))
 }
 
-// A slice in which an adopted unit is about to start is not taken from under it, though its group's instance is not there yet.
 // At boot a slice that a unit starts in has no limits before the agent has seen the server, so the unit has them, too.
 func TestUnitInItsSliceCarriesTheLimitsToo(t *testing.T) {
 	const dir = "/bulkhead.slice/bulkhead-a.slice/db.service"
@@ -324,6 +323,34 @@ func TestUnitInItsSliceCarriesTheLimitsToo(t *testing.T) {
 	}
 }
 
+// A slice of an administrator's is there before the agent, with the limits: what runs in it is held by it, not one by one.
+func TestUnitInAnAdministratorsSliceIsHeldByThat(t *testing.T) {
+	const dir = "/scylla.slice/scylla-helper.slice/agent.service"
+	for name, facts := range systemdHosts {
+		t.Run(name, func(t *testing.T) {
+			f := facts()
+			g := group("h", settings("group", "cpu.limit", policy.Cores(2*policy.One), "memory.max", policy.Bytes(1<<30), "tasks", policy.Count(9)))
+			g.Slice = "scylla-helper.slice"
+			in := input(f, g)
+			in.member(inUnit(10, "agent", dir, f), "h")
+			in.asked(252)
+			slice := 0
+			for _, s := range Make(in).Steps {
+				if s.Op == OpWrite && s.Dir.Path == dir {
+					t.Errorf("%s %s is written", s.Dir, s.File)
+				}
+				if s.Op == OpWrite && s.Unit == g.Slice {
+					slice++
+				}
+			}
+			if slice == 0 {
+				t.Error("the slice gets no limits")
+			}
+		})
+	}
+}
+
+// A slice in which an adopted unit is about to start is not taken from under it, though its group's instance is not there yet.
 func TestSliceOfAWaitingUnitStays(t *testing.T) {
 	f := systemdHosts["unified"]()
 	in := input(f, group("b", settings("group", "tasks", policy.Count(9))))

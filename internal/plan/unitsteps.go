@@ -149,9 +149,12 @@ func (d *desired) holding(dir cgroup.Dir) []value {
 
 // valuesOf is what the directory of a governed unit is to hold: its group's limits, also in its group's slice. That slice is
 // made at boot when the unit starts, and has its limits only when the agent has seen whose it is; the unit's own are
-// there before its first instruction.
+// there before its first instruction. A slice of an administrator's is there at boot with what bulkhead set of it, and holds the unit.
 func (d *desired) valuesOf(g Governed, hierarchy string) []value {
-	values := slices.Clone(d.values[d.layout.own[g.Group][hierarchy]])
+	var values []value
+	if own := d.layout.own[g.Group][hierarchy]; !g.Inside || !d.layout.Theirs(own) {
+		values = slices.Clone(d.values[own])
+	}
 	if member, ok := d.layout.member[g.Group][hierarchy]; ok {
 		for _, v := range d.values[member] {
 			if isBudget(v.row) {
