@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/plan"
@@ -279,6 +281,14 @@ func TestLooseProcessesSitWithTheKeeper(t *testing.T) {
 	s := newUnitSite(t)
 	p, rule := marked(t, 81003)
 	loose(t, s, p)
+	// Before kernel 6.2 a process forgets its CPU affinity when the cpuset controller comes to where it is.
+	stranger := testhost.Spawn(t, "sleep", "600")
+	loose(t, s, stranger)
+	var pinned, now unix.CPUSet
+	pinned.Set(1)
+	if err := unix.SchedSetaffinity(stranger.PID, &pinned); err != nil {
+		t.Fatal(err)
+	}
 	text := "groups:\n  jobs: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 0.5}, memory: {max: 64MiB}, tasks: 40}\n"
 	s.apply(text)
 	slice, err := systemd.SliceName(s.root, "jobs")
@@ -302,6 +312,9 @@ func TestLooseProcessesSitWithTheKeeper(t *testing.T) {
 		}
 	}
 	check("after apply")
+	if err := unix.SchedGetaffinity(stranger.PID, &now); err != nil || now != pinned {
+		t.Errorf("a process of no group has lost its CPU affinity: %v, %v, was %v", now, err, pinned)
+	}
 	s.reload(3)
 	check("after three reloads")
 	if again := s.apply(text); again.Changed {
