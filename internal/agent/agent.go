@@ -264,7 +264,6 @@ func (a *Agent) look(ctx context.Context, full bool, why reason) {
 	if a.again {
 		a.status.Retries++
 	}
-	a.status.Placement = a.placings.figures()
 	switch {
 	case errors.Is(err, context.Canceled):
 	case err != nil:
@@ -336,7 +335,6 @@ func (a *Agent) heed(full bool, why reason) (forks []control.Fork, idle bool) {
 		a.placings.moved(done.Moved, howSwift)
 		a.mu.Lock()
 		a.status.Moved += int64(len(done.Moved))
-		a.status.Placement = a.placings.figures()
 		a.mu.Unlock()
 	}
 	if !done.Look {
@@ -429,7 +427,7 @@ func (a *Agent) Fill(st *control.Status) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	st.Agent = a.status
-	st.Agent.Mistaken = a.control.Mistaken()
+	st.Agent.Mistaken, st.Agent.Placement = a.control.Mistaken(), a.placings.figures()
 	for i, g := range st.Groups {
 		if load, known := a.loads[g.Group]; known {
 			st.Groups[i].Load = &load

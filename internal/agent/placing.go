@@ -18,15 +18,15 @@ var bounds = []time.Duration{
 // recentPlacings is how many processes the agent remembers the placing of.
 const recentPlacings = 4096
 
-// placings keeps how long processes wait for their groups. Only the loop uses it, but for recall.
+// placings keeps how long processes wait for their groups. Only the loop uses it, but for recall and figures.
 type placings struct {
-	mu     sync.Mutex
+	since map[int]int64 // of processes that events told of and that no look has decided on, ns of CLOCK_MONOTONIC
+	now   func() int64  // nil is the kernel's clock
+
+	mu     sync.Mutex               // guards what follows
 	recent map[int]control.PlacedAt // of processes that have not exited since
 	order  []kept                   // of recent, the oldest first; one that has exited may still be in it
-
-	since map[int]int64 // of processes that events told of and that no look has decided on, ns of CLOCK_MONOTONIC
-	total control.Placement
-	now   func() int64 // nil is the kernel's clock
+	total  control.Placement
 }
 
 // came takes in what events told.
@@ -66,6 +66,8 @@ func (p *placings) moved(pids []int, how string) {
 		return
 	}
 	now := p.clock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, pid := range pids {
 		at, told := p.since[pid]
 		if !told || at <= 0 || now < at {
@@ -91,10 +93,8 @@ func (p *placings) moved(pids []int, how string) {
 	}
 }
 
-// keep remembers a placing in place of the oldest one.
+// keep remembers a placing in place of the oldest one. The caller holds mu.
 func (p *placings) keep(pid int, at control.PlacedAt) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.recent == nil {
 		p.recent = map[int]control.PlacedAt{}
 	}
@@ -131,6 +131,8 @@ func (p *placings) clock() int64 {
 
 // figures are a copy for status; nil while nobody was placed.
 func (p *placings) figures() *control.Placement {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.total.Count == 0 {
 		return nil
 	}
