@@ -291,14 +291,7 @@ func TestLooseProcessesSitWithTheKeeper(t *testing.T) {
 	}
 	text := "groups:\n  jobs: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 0.5}, memory: {max: 64MiB}, tasks: 40}\n"
 	s.apply(text)
-	slice, err := systemd.SliceName(s.root, "jobs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	keeper, err := systemd.KeeperName(s.root, "jobs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	slice, keeper := s.unitsOf("jobs")
 	dir := path.Join(s.slice, slice)
 	members := path.Join(dir, keeper, plan.Members)
 	check := func(when string) {
@@ -503,6 +496,19 @@ func loose(t *testing.T, s *unitSite, p host.ProcID) {
 	}
 }
 
+// unitsOf names the slice of a group, and the keeper of its loose processes.
+func (s *unitSite) unitsOf(group string) (slice, keeper string) {
+	s.t.Helper()
+	slice, err := systemd.SliceName(s.root, group)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if keeper, err = systemd.KeeperName(s.root, group); err != nil {
+		s.t.Fatal(err)
+	}
+	return slice, keeper
+}
+
 // findProcess waits for a process of a service.
 func (s *unitSite) findProcess(rule, mark string) host.ProcID {
 	s.t.Helper()
@@ -607,14 +613,7 @@ func TestRunIsAUnitOfItsOwn(t *testing.T) {
 	loose(t, s, p)
 	text := "groups:\n  jobs: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 0.5}, memory: {max: 256MiB}, tasks: 60, io: [{read: {bandwidth: 50MB/s}}]}\n"
 	s.apply(text)
-	slice, err := systemd.SliceName(s.root, "jobs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	keeper, err := systemd.KeeperName(s.root, "jobs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	slice, keeper := s.unitsOf("jobs")
 	group := path.Join(s.slice, slice)
 	check := func(when string, r *ran) string {
 		t.Helper()
