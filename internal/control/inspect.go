@@ -231,9 +231,23 @@ type Verification struct {
 // keyMembers stands for the membership of a group among what is verified: a limit holds nobody who is outside.
 const keyMembers policy.Key = "members"
 
-// Verify reads every limit of the groups (all of them when none is named) back and compares. It
-// starts nothing.
+// Verify reads every limit of the groups (all of them when none is named) back and compares. It starts nothing. What differs
+// is read once more when no change is under way: in the middle of one a new group has no limits yet.
 func (c *Controller) Verify(groups []string) ([]Verification, error) {
+	all, err := c.readBack(groups)
+	if err != nil || !slices.ContainsFunc(all, func(v Verification) bool { return !v.OK }) {
+		return all, err
+	}
+	lock, err := c.lock("verify", "")
+	if err != nil { // not root, or a change that takes long: then it is as it was read
+		return all, nil
+	}
+	defer lock.Release()
+	return c.readBack(groups)
+}
+
+// readBack is Verify at one moment.
+func (c *Controller) readBack(groups []string) ([]Verification, error) {
 	v, s, err := c.current(look{})
 	if err != nil {
 		return nil, err

@@ -1,10 +1,12 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"bulkhead/internal/apply"
@@ -213,6 +215,7 @@ func (c *Controller) putRight(ctx context.Context, l look) (LookResult, error) {
 	}
 	done := puts(v.Plan)
 	err = c.runOthers(ctx, v, Request{Verb: "look", By: "agent"}, s.applied.Revision, &reply)
+	c.tell(v.Plan, err)
 	if slices.ContainsFunc(v.Plan.Steps, changesDirectories) {
 		c.memory.observed = nil // it was seen before
 	}
@@ -220,6 +223,36 @@ func (c *Controller) putRight(ctx context.Context, l look) (LookResult, error) {
 		err = nil
 	}
 	return done, errors.Join(trouble, err)
+}
+
+// tell logs what a look did to groups and units: whoever changed them behind bulkhead's back finds out here. Moves are counted
+// by status; a directory counts once for all hierarchies.
+func (c *Controller) tell(p plan.Plan, failed error) {
+	type change struct {
+		op   plan.Op
+		path string
+	}
+	told := map[change]bool{}
+	for _, s := range p.Steps {
+		dir := s.Op == plan.OpMakeDir || s.Op == plan.OpRemoveDir
+		if s.Op == plan.OpMove || s.Op == plan.OpOOMScore || dir && told[change{s.Op, s.Dir.Path}] {
+			continue
+		}
+		told[change{s.Op, s.Dir.Path}] = dir
+		what := []any{"do", s.Op, "group", cmp.Or(s.Group, "(root group)")}
+		for _, a := range []struct{ key, value string }{
+			{"dir", s.Dir.Path}, {"file", s.File}, {"device", s.Key}, {"unit", s.Unit}, {"from", s.Old}, {"to", s.New}, {"why", s.Reason},
+		} {
+			if a.value != "" {
+				what = append(what, a.key, strings.TrimSpace(a.value))
+			}
+		}
+		if failed != nil {
+			c.Log.Warn("tried to put right", what...)
+		} else {
+			c.Log.Info("put right", what...)
+		}
+	}
 }
 
 // puts is what a plan puts right.

@@ -348,7 +348,7 @@ func TestSliceThatWeMade(t *testing.T) {
 	}{
 		"released":                 {false, true, func(m *machine) { m.release() }},
 		"released by name":         {false, true, func(m *machine) { m.release("h") }},
-		"no longer in the policy":  {false, true, func(m *machine) { m.apply("groups:\n  other: {role: helper, match: [{exe: nothing}], tasks: 9}\n") }},
+		"no such group any more":   {false, true, func(m *machine) { m.apply("groups:\n  other: {role: helper, match: [{exe: nothing}], tasks: 9}\n") }},
 		"an administrator's":       {true, false, func(m *machine) { m.release() }},
 		"an administrator's group": {true, false, func(m *machine) { m.apply("groups:\n  other: {role: helper, match: [{exe: nothing}], tasks: 9}\n") }},
 	} {

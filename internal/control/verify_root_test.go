@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
@@ -16,17 +17,21 @@ import (
 // broken are the limits that verify calls not enforced, as "group key".
 func (s *site) broken() []string {
 	s.t.Helper()
-	all, err := s.Verify(nil)
+	bad, err := s.differing()
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	var bad []string
+	return bad
+}
+
+func (s *site) differing() (bad []string, err error) {
+	all, err := s.Verify(nil)
 	for _, v := range all {
 		if !v.OK {
 			bad = append(bad, strings.TrimSpace(v.Group+" "+string(v.Key)))
 		}
 	}
-	return bad
+	return bad, err
 }
 
 // TestVerifySeesEveryKindOfDifference: a limit in a file of a group and of the root group, a value of a process,
@@ -190,5 +195,42 @@ func TestStraysAreSeenAtOnce(t *testing.T) {
 	look()
 	if got := s.where(cpu, p); got != "/"+s.root+"/g" {
 		t.Errorf("after the next full look it is in %s", got)
+	}
+}
+
+// TestVerifyWaitsForAChange: what differs while somebody changes the host is no finding before that is done.
+func TestVerifyWaitsForAChange(t *testing.T) {
+	s := newSite(t)
+	_, m := marked(t, 70073)
+	s.apply("groups:\n  g: {match: [{cmdline: '" + m + "'}], tasks: 50}\n")
+	tree, limit := testhost.Tree(t), s.at(s.of("pids").ID, "g").File("pids.max")
+	lock, err := s.Store.Lock("set", "root")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Release()
+	if err := tree.Write(limit, "60"); err != nil {
+		t.Fatal(err)
+	}
+	type finding struct {
+		bad []string
+		err error
+	}
+	found := make(chan finding, 1)
+	go func() {
+		bad, err := s.differing()
+		found <- finding{bad, err}
+	}()
+	select {
+	case f := <-found:
+		t.Fatalf("in the middle of a change these are called not enforced: %q, %v", f.bad, f.err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	if err := tree.Write(limit, "50"); err != nil {
+		t.Fatal(err)
+	}
+	lock.Release()
+	if f := <-found; len(f.bad) > 0 || f.err != nil {
+		t.Errorf("after the change these are called not enforced: %q, %v", f.bad, f.err)
 	}
 }

@@ -74,7 +74,7 @@ func inspectMySQL(s *scene, p *host.Process, inst *Instance) (signals []string) 
 	inst.Flavor, inst.Version = s.mysqlRelease(p, inst.DataDir, opts)
 	// Crash recovery may take hours before the server listens, and its group should hold it then. Without
 	// a word about the port in the options it will be the usual one, unless somebody has that already.
-	if len(signals) > 0 && !inst.Listening() && !opts.offline() && s.claim(mysqlPort) {
+	if len(signals) > 0 && !inst.Seen && inst.Port == 0 && !opts.offline() && s.claim(mysqlPort) {
 		inst.Port = mysqlPort
 		signals = append(signals, "does not listen yet, and no option names another port than 3306")
 	}

@@ -284,6 +284,12 @@ func TestRecogniseMySQL(t *testing.T) {
 			want:  Instance{Port: 3306, DataDir: "/d"},
 		},
 		{
+			name:  "starting with a word about the socket alone, as Debian's configuration has it",
+			procs: []host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --datadir=/d --socket=/d/s.sock")},
+			src:   fake{listeners: listening(100)},
+			want:  Instance{Port: 3306, Socket: "/d/s.sock", DataDir: "/d"},
+		},
+		{
 			name:  "starting without TCP",
 			procs: []host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --datadir=/d")},
 			src:   fake{listeners: listening(100), files: map[string]string{"/etc/my.cnf": "[mysqld]\nskip-networking\n"}},

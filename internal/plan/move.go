@@ -147,7 +147,7 @@ func (p *planner) homeward(proc *host.Process, stays bool) (targets map[string]s
 		case goes:
 			why = p.whyObsolete(dir)
 		case p.d.forest.byPath[owner] == nil:
-			why = "the group is no longer in the policy"
+			why = whyNoGroup
 		}
 	}
 	return targets, group, why
@@ -311,10 +311,12 @@ func (p *planner) removeDirs(dirs []cgroup.Dir, why func(cgroup.Dir) string) {
 	}
 }
 
+const whyNoGroup = "the policy makes no such group of what runs here now"
+
 // whyObsolete says why a directory goes.
 func (p *planner) whyObsolete(dir cgroup.Dir) string {
 	if _, ok := p.d.forest.byPath[p.groupOf(dir)]; ok {
 		return "the group needs no directory here any more"
 	}
-	return "the group is no longer in the policy"
+	return whyNoGroup
 }

@@ -204,6 +204,8 @@ func (s *site) agent(ts *testscript.TestScript, _ bool, args []string) {
 			_ = cmd.Process.Kill()
 			s.t.Error("the agent does not end on SIGTERM")
 		}
+		said, _ := os.ReadFile(log.Name())
+		s.t.Logf("the agent said:\n%s", said)
 	})
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		if c, err := net.Dial("unix", ts.Getenv("SOCKET")); err == nil {
