@@ -78,7 +78,8 @@ func (c *Controller) observeUnits(v *View) {
 			}
 		}
 	}
-	c.findStale(v, s, m)
+	ask := askOnce(m)
+	c.findStale(v, s, m, ask)
 	dropIns, err := m.DropIns()
 	if err != nil {
 		v.unasked = err
@@ -91,11 +92,11 @@ func (c *Controller) observeUnits(v *View) {
 			}
 		}
 	}
-	if s.Main, err = mainProcesses(v, s, m); err != nil {
+	if s.Main, err = mainProcesses(v, s, ask); err != nil {
 		v.unasked = err
 		return
 	}
-	if s.Between, err = between(v, s, m); err != nil {
+	if s.Between, err = between(v, s, ask); err != nil {
 		v.unasked = err
 		return
 	}
@@ -104,9 +105,27 @@ func (c *Controller) observeUnits(v *View) {
 	v.Systemd = s
 }
 
+// unitFunc says what systemd knows of a unit.
+type unitFunc func(unit string) (*systemd.Unit, error)
+
+// askOnce asks systemd once for each unit, so that all of a look goes by one answer.
+func askOnce(m *systemd.Manager) unitFunc {
+	known := map[string]*systemd.Unit{}
+	return func(unit string) (*systemd.Unit, error) {
+		if u, asked := known[unit]; asked {
+			return u, nil
+		}
+		u, err := m.Unit(context.Background(), unit)
+		if err == nil {
+			known[unit] = u
+		}
+		return u, err
+	}
+}
+
 // findStale takes records of units out that are gone, with nothing of ours left in systemd's files: commands that ended, and
 // other units without a file.
-func (c *Controller) findStale(v *View, s *plan.Systemd, m *systemd.Manager) {
+func (c *Controller) findStale(v *View, s *plan.Systemd, m *systemd.Manager, ask unitFunc) {
 	for unit, k := range s.Kept {
 		if slices.ContainsFunc(v.Facts.Hierarchies, func(h host.Hierarchy) bool {
 			there, err := v.Tree.Exists(cgroup.Dir{Hierarchy: h.ID, Path: k.Dir})
@@ -114,7 +133,7 @@ func (c *Controller) findStale(v *View, s *plan.Systemd, m *systemd.Manager) {
 		}) {
 			continue
 		}
-		u, err := m.Unit(context.Background(), unit)
+		u, err := ask(unit)
 		if err != nil || u.Active() || u.LoadState != systemd.LoadNotFound && (systemd.TypeOf(unit) != "slice" || u.FragmentPath != "") {
 			continue
 		}
@@ -194,7 +213,7 @@ var executors = []string{"systemd", "systemd-executor"}
 // between asks, for each unit that carries limits of ours or is adopted and is claimed by nobody now, whether it is on its way
 // up or down: then who is in it says nothing of whose it is (ExecStartPre=, a server that has not been started yet). Nor does
 // it as long as a server in it does not listen, and so has no name yet, or when the policy does not fit the host.
-func between(v *View, s *plan.Systemd, m *systemd.Manager) (map[string]bool, error) {
+func between(v *View, s *plan.Systemd, ask unitFunc) (map[string]bool, error) {
 	claimed := map[string]bool{}
 	for _, g := range s.Governed {
 		claimed[g.Unit] = true
@@ -218,7 +237,7 @@ func between(v *View, s *plan.Systemd, m *systemd.Manager) (map[string]bool, err
 		if _, done := found[unit]; done || claimed[unit] || !runs[unit] || systemd.TypeOf(unit) != "service" {
 			continue
 		}
-		u, err := m.Unit(context.Background(), unit)
+		u, err := ask(unit)
 		if err != nil {
 			return nil, err
 		}
@@ -246,7 +265,7 @@ func (c *Controller) muteUnits() *plan.Systemd {
 
 // mainProcesses asks for the main process of each service that a group which takes processes out of units claims in
 // part.
-func mainProcesses(v *View, s *plan.Systemd, m *systemd.Manager) (map[string]int, error) {
+func mainProcesses(v *View, s *plan.Systemd, ask unitFunc) (map[string]int, error) {
 	mains := map[string]int{}
 	takes := map[string]bool{}
 	for _, g := range v.Classified.Groups {
@@ -258,7 +277,7 @@ func mainProcesses(v *View, s *plan.Systemd, m *systemd.Manager) (map[string]int
 		if _, done := mains[unit]; !ok || done || !takes[p.Group] && p.By != classify.ByPin || s.Governed[dir].Group == p.Group {
 			continue
 		}
-		u, err := m.Unit(context.Background(), unit)
+		u, err := ask(unit)
 		if err != nil {
 			return nil, err
 		}
@@ -286,15 +305,12 @@ func (c *Controller) settingsOf(s *plan.Systemd, m *systemd.Manager) map[string]
 	return set
 }
 
-// accountingSettings have systemd count in a unit's directories, and so make them.
-var accountingSettings = []string{"CPUAccounting", "IOAccounting", "MemoryAccounting", "TasksAccounting"}
-
 // settings are those that a plan sets, by unit, as unit files name them.
 func settings(p plan.Plan) map[string][]string {
 	all := map[string][]string{}
 	for _, s := range p.Steps {
 		if s.Op == plan.OpMakeDir && s.Unit != "" { // systemd makes it because it is told to count there
-			for _, name := range accountingSettings {
+			for _, name := range systemd.AccountingSettings() {
 				if !slices.Contains(all[s.Unit], name) {
 					all[s.Unit] = append(all[s.Unit], name)
 				}

@@ -272,7 +272,7 @@ func (p *planner) dropSettings() {
 			}
 		}
 		// What systemd counts for the group stays as long as the group has the unit.
-		extra := slices.DeleteFunc(slices.Clone(p.in.Systemd.Set[unit]), func(s string) bool { return asked[s] || strings.HasSuffix(s, "Accounting") })
+		extra := slices.DeleteFunc(slices.Clone(p.in.Systemd.Set[unit]), func(s string) bool { return asked[s] || slices.Contains(systemd.AccountingSettings(), s) })
 		if !there || len(extra) == 0 {
 			continue
 		}

@@ -31,12 +31,23 @@ func Encode(assignments []Assignment) ([]Property, error) {
 	return list, errors.Join(errs...)
 }
 
-// Accounting gives the switches that have systemd make a unit's directories, and count in them.
+// AccountingSettings are the switches that have systemd make a unit's directories, and count in them: the flags of the table.
+func AccountingSettings() []string {
+	var names []string
+	for _, r := range Table() {
+		if r.Form == FormFlag {
+			names = append(names, r.Setting)
+		}
+	}
+	return names
+}
+
+// Accounting gives those that a version knows for a type of unit, switched on.
 func Accounting(v Version, unitType string) []Assignment {
 	var list []Assignment
-	for _, r := range Table() {
-		if r.Form == FormFlag && r.Known(v, unitType) {
-			list = append(list, Assignment{r.Name, "yes"})
+	for _, name := range AccountingSettings() {
+		if r, ok := RowOf(name); ok && r.Known(v, unitType) {
+			list = append(list, Assignment{name, "yes"})
 		}
 	}
 	return list

@@ -85,11 +85,12 @@ func unitOf(name string, p map[string]any) *Unit {
 	if pair, ok := p["LoadError"].([]any); ok && len(pair) == 2 {
 		u.LoadError, _ = pair[1].(string)
 	}
-	for _, kind := range []string{"CPU", "IO", "Memory", "Tasks"} {
-		if on, _ := p[kind+"Accounting"].(bool); on {
-			u.Accounting = append(u.Accounting, strings.ToLower(kind))
+	for _, name := range AccountingSettings() {
+		if on, _ := p[name].(bool); on {
+			u.Accounting = append(u.Accounting, strings.ToLower(strings.TrimSuffix(name, "Accounting")))
 		}
 	}
+	slices.Sort(u.Accounting)
 	return u
 }
 
