@@ -3,6 +3,7 @@ package systemd
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Assignment is a property of the table with its value as text (Row.Encode): what plans and records hold.
@@ -31,7 +32,8 @@ func Encode(assignments []Assignment) ([]Property, error) {
 	return list, errors.Join(errs...)
 }
 
-// AccountingSettings are the switches that have systemd make a unit's directories, and count in them: the flags of the table.
+// AccountingSettings are the switches that have systemd make a unit's directories, and count in them: the flags of the table,
+// sorted.
 func AccountingSettings() []string {
 	var names []string
 	for _, r := range Table() {
@@ -39,6 +41,7 @@ func AccountingSettings() []string {
 			names = append(names, r.Setting)
 		}
 	}
+	slices.Sort(names)
 	return names
 }
 

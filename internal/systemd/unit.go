@@ -90,7 +90,6 @@ func unitOf(name string, p map[string]any) *Unit {
 			u.Accounting = append(u.Accounting, strings.ToLower(strings.TrimSuffix(name, "Accounting")))
 		}
 	}
-	slices.Sort(u.Accounting)
 	return u
 }
 
