@@ -67,7 +67,7 @@ func (c *client) run() {
 			return
 		}
 		if message.Type == dbus.TypeMethodCall {
-			go c.answer(message) // as PID 1 does: a job does not hold up the next call
+			c.answer(message) // in order, as PID 1 does
 		}
 	}
 }
@@ -124,7 +124,7 @@ func (c *client) answer(call *dbus.Message) {
 		c.send(reply)
 	}
 	if after != nil {
-		after()
+		go after() // a job does not hold up the next call
 	}
 }
 
