@@ -50,7 +50,7 @@ func (m *Manager) job(ctx context.Context, op, unit string, start func(context.C
 	}
 	timer := time.NewTimer(m.options.JobTimeout)
 	defer timer.Stop()
-	ask := time.NewTicker(max(min(m.options.JobTimeout/10, jobLook), time.Millisecond))
+	ask := m.ticker()
 	defer ask.Stop()
 	var result Result
 	for result == "" {
@@ -85,6 +85,11 @@ func (m *Manager) job(ctx context.Context, op, unit string, start func(context.C
 // jobLook is how often a job that is waited for is looked at.
 const jobLook = 5 * time.Second
 
+// ticker ticks while something is waited for.
+func (m *Manager) ticker() *time.Ticker {
+	return time.NewTicker(max(min(m.options.JobTimeout/10, jobLook), time.Millisecond))
+}
+
 // hasJob says whether systemd answers, and is still about a job.
 func (m *Manager) hasJob(ctx context.Context, l *link, id int) bool {
 	ctx, cancel := context.WithTimeout(ctx, min(m.options.Timeout, jobLook))
@@ -96,7 +101,8 @@ func (m *Manager) hasJob(ctx context.Context, l *link, id int) bool {
 type progressKey struct{}
 
 // WithProgress has f called while what is done with the context gets on: for a watchdog, which takes long silence for the end.
-// A job that systemd is about, and says so, is progress; waiting for an answer of systemd's is none.
+// A job that systemd is about, and says so, is progress, and so is a daemon-reload, in which it answers nobody; waiting for
+// another answer of systemd's is none.
 func WithProgress(ctx context.Context, f func()) context.Context {
 	return context.WithValue(ctx, progressKey{}, f)
 }
@@ -167,7 +173,20 @@ func (m *Manager) ResetFailed(ctx context.Context, unit string) error {
 // Reload has systemd read its unit files again. It writes every limit that it knows of a unit anew, so that what
 // others wrote into those files is gone.
 func (m *Manager) Reload(ctx context.Context) error {
-	return m.callFor(ctx, m.options.JobTimeout, "reload systemd", "", func(ctx context.Context, l *link) error { return l.ReloadContext(ctx) })
+	ended := make(chan error, 1)
+	go func() {
+		ended <- m.callFor(ctx, m.options.JobTimeout, "reload systemd", "", func(ctx context.Context, l *link) error { return l.ReloadContext(ctx) })
+	}()
+	tick := m.ticker()
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-tick.C:
+			Progress(ctx)
+		}
+	}
 }
 
 // Lifetime is how long properties set on a unit with a file stay. A transient unit keeps them as long as itself.

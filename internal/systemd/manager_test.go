@@ -375,6 +375,24 @@ func TestProgressOfAJob(t *testing.T) {
 	}
 }
 
+// A daemon-reload that takes long is progress: on a large host it may take longer than a watchdog waits.
+func TestProgressOfAReload(t *testing.T) {
+	m := systemdfake.New(t, systemdfake.Options{})
+	client, err := systemd.Connect(t.Context(), systemd.Options{Root: m.Root(), Timeout: time.Minute, JobTimeout: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	m.Hang(true)
+	heard := 0
+	if err := client.Reload(systemd.WithProgress(t.Context(), func() { heard++ })); !errors.Is(err, systemd.ErrNoAnswer) {
+		t.Errorf("the reload: %v", err)
+	}
+	if heard == 0 {
+		t.Error("no progress was told")
+	}
+}
+
 // What a unit's files say, in the order in which it counts, and what of it wins over a property.
 func TestFileSettings(t *testing.T) {
 	m := systemdfake.New(t, systemdfake.Options{})
