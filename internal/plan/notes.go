@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/policy"
 )
@@ -24,6 +26,27 @@ func (d *desired) explainAll(in *Input) []Note {
 		notes = append(notes, caveats(d, n)...)
 	}
 	return mergeNotes(notes)
+}
+
+// keepsAffinity is the first kernel whose cpuset controller leaves alone, where it comes to, what a process set with
+// sched_setaffinity(2) ("sched: Always preserve the user requested cpumask"; 6.1 forgets it, measured).
+var keepsAffinity = [2]int{6, 2}
+
+// noteAffinity says that cpuset comes to strangers with a group's, and what they lose by it. On cgroup v2 a controller is handed to all
+// children of a directory.
+func (p *planner) noteAffinity() {
+	h, ok := p.in.Facts.HierarchyOf("cpuset")
+	top := cgroup.Dir{Hierarchy: h.ID, Path: "/"}
+	if !ok || h.Version != 2 || p.in.Facts.Kernel.AtLeast(keepsAffinity[0], keepsAffinity[1]) || slices.Contains(host.V1Names(p.o.Subtree[top].Enabled), "cpuset") {
+		return
+	}
+	for _, n := range p.d.forest.nodes {
+		for _, key := range []policy.Key{policy.KeyCPUCPUs, policy.KeyMemoryNUMA} {
+			if _, asked := n.settings.Get(key, ""); asked {
+				p.note(n.path, key, "brings the cpuset controller to every group beside bulkhead's, and this kernel (before %d.%d) forgets there what taskset, numactl or CPUAffinity= has set: look at what else on this host pins itself, and pin it anew after the apply", keepsAffinity[0], keepsAffinity[1])
+			}
+		}
+	}
 }
 
 // caveats turns what the knob table has to say of a group's settings into notes. A role's default that

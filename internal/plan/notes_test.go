@@ -2,8 +2,11 @@ package plan
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
 	"bulkhead/internal/policy"
 )
 
@@ -13,5 +16,31 @@ func TestNotesOfClassification(t *testing.T) {
 	in.Classified.Notes = []policy.Note{{Group: "a", Text: "pg_basebackup limits itself"}}
 	if notes := Make(in).Notes; !slices.ContainsFunc(notes, func(n Note) bool { return n.Group == "a" && n.Text == "pg_basebackup limits itself" && !n.NotEnforced }) {
 		t.Errorf("notes %+v", notes)
+	}
+}
+
+// cpuset comes to strangers with a group's: said where they lose something by it, and before it has come.
+func TestAffinityOfStrangers(t *testing.T) {
+	for name, c := range map[string]struct {
+		facts  *host.Facts
+		change func(*Input)
+		said   bool
+	}{
+		"6.1": {unifiedHost(), func(*Input) {}, true},
+		"6.2": {unifiedHost(), func(in *Input) { in.Facts.Kernel.Minor = 2 }, false},
+		"there already": {unifiedHost(), func(in *Input) {
+			in.Observed.Subtree[cgroup.Dir{Hierarchy: "unified", Path: "/"}] = Subtree{Enabled: []string{"cpuset"}}
+		}, false},
+		"cgroup v1":      {legacyHost(), func(*Input) {}, false},
+		"no group's CPU": {unifiedHost(), func(in *Input) { in.Classified.Groups[0].Settings = nil }, false},
+	} {
+		in := input(c.facts, group("a", settings("group", "cpu.cpus", policy.IDs{IDSet: host.NewIDSet(0, 1)})))
+		in.Facts.Kernel = host.Version{Major: 6, Minor: 1}
+		in.Observed.Subtree = map[cgroup.Dir]Subtree{}
+		c.change(&in)
+		said := slices.ContainsFunc(Make(in).Notes, func(n Note) bool { return n.Group == "a" && strings.Contains(n.Text, "taskset") })
+		if said != c.said {
+			t.Errorf("%s: said %v", name, said)
+		}
 	}
 }

@@ -54,6 +54,7 @@ func Make(in Input) Plan {
 		p.writeValues()
 		p.keepUnits(first)
 		p.noteLater()
+		p.noteAffinity()
 		p.adopt()
 		p.disable()
 		p.moveMembers()
