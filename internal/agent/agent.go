@@ -86,6 +86,13 @@ func New(c *control.Controller, o Options) *Agent {
 	c.BecomeAgent()
 	a.sampler = c.NewTaskSampler()
 	a.herald = newHerald(o, time.Now())
+	a.placings.resident = func(pid int) int64 {
+		m, err := c.Host.Memory(pid)
+		if err != nil {
+			return 0 // it is gone
+		}
+		return m.Anon + m.File + m.Shmem
+	}
 	a.status = control.AgentStatus{Running: true, PID: c.Agent.PID, Since: time.Now(), Source: "a look every " + o.Every.String()}
 	return a
 }

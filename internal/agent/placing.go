@@ -22,6 +22,8 @@ const recentPlacings = 4096
 type placings struct {
 	since map[int]int64 // of processes that events told of and that no look has decided on, ns of CLOCK_MONOTONIC
 	now   func() int64  // nil is the kernel's clock
+	// resident gives what a process has in memory, bytes; nil is not known.
+	resident func(pid int) int64
 
 	mu     sync.Mutex               // guards what follows
 	recent map[int]control.PlacedAt // of processes that have not exited since
@@ -60,12 +62,27 @@ const (
 	howLook  = "by a look at the whole"
 )
 
+// young is for how long a process has not enough memory to ask how much.
+const young = 20 * time.Millisecond
+
+// weigh gives what those of the processes have in memory that had the time to get some.
+func (p *placings) weigh(pids []int, now int64) map[int]int64 {
+	held := map[int]int64{}
+	for _, pid := range pids {
+		if at, told := p.since[pid]; p.resident != nil && told && time.Duration(now-at) >= young {
+			held[pid] = p.resident(pid)
+		}
+	}
+	return held
+}
+
 // moved counts those that are in their groups now.
 func (p *placings) moved(pids []int, how string) {
 	if len(pids) == 0 {
 		return
 	}
 	now := p.clock()
+	held := p.weigh(pids, now)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, pid := range pids {
@@ -81,7 +98,7 @@ func (p *placings) moved(pids []int, how string) {
 			}
 		}
 		took := time.Duration(now - at)
-		p.keep(pid, control.PlacedAt{At: time.Now(), Took: took, How: how})
+		p.keep(pid, control.PlacedAt{At: time.Now(), Took: took, How: how, Resident: held[pid]})
 		p.total.Count++
 		p.total.Slowest = max(p.total.Slowest, took)
 		for i, b := range bounds {

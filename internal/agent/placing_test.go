@@ -77,3 +77,17 @@ func TestPlacingsClock(t *testing.T) {
 		t.Errorf("came %v", b.came)
 	}
 }
+
+// What a process had in memory is asked for only when it had the time to get some.
+func TestPlacingsWeigh(t *testing.T) {
+	now := int64(time.Hour)
+	asked := 0
+	p := placings{now: func() int64 { return now }, resident: func(int) int64 { asked++; return 5 << 20 }}
+	b := newBatch()
+	b.came[10], b.came[11] = now-int64(time.Millisecond), now-int64(time.Second)
+	p.came(b)
+	p.moved([]int{10, 11, 12}, howLook)
+	if young, old := p.recall(10), p.recall(11); asked != 1 || young.Resident != 0 || old.Resident != 5<<20 {
+		t.Errorf("asked %d times; %+v, %+v", asked, young, old)
+	}
+}

@@ -9,10 +9,11 @@ import (
 
 	"bulkhead/internal/classify"
 	"bulkhead/internal/control"
+	"bulkhead/internal/policy"
 )
 
 func (a *app) explainCmd() *cobra.Command {
-	var watch time.Duration
+	var o control.ExplainOptions
 	cmd := &cobra.Command{
 		Use:   "explain PID",
 		Short: "why a process is where it is, and which limits reach it",
@@ -27,7 +28,7 @@ func (a *app) explainCmd() *cobra.Command {
 				return err
 			}
 			defer c.Close()
-			e, err := c.Explain(cmd.Context(), pid, watch)
+			e, err := c.Explain(cmd.Context(), pid, o)
 			if err != nil {
 				return err
 			}
@@ -41,7 +42,8 @@ func (a *app) explainCmd() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().DurationVar(&watch, "watch", time.Second, "how long to watch which limits hold it back now; 0 does not watch")
+	cmd.Flags().DurationVar(&o.Watch, "watch", time.Second, "how long to watch which limits hold it back now; 0 does not watch")
+	cmd.Flags().BoolVar(&o.Exact, "exact", false, "find which group each of its pages is charged to; some seconds for 100 GiB")
 	return cmd
 }
 
@@ -61,6 +63,7 @@ func (a *app) printExplanation(e *control.Explanation) {
 	if e.Helper != "" {
 		fmt.Fprintln(a.out, e.Helper)
 	}
+	a.printCharges(e)
 	fmt.Fprintln(a.out)
 	w := a.table("rule of group", "rule", "matches", "score", "why")
 	for _, t := range e.Attempts {
@@ -87,6 +90,29 @@ func (a *app) printExplanation(e *control.Explanation) {
 	if len(e.Biting) == 0 {
 		fmt.Fprintf(a.out, "none of these limits held it back in the last %s\n", e.Watched)
 	}
+}
+
+// printCharges says which groups hold the memory of a process, or what may be held elsewhere.
+func (a *app) printCharges(e *control.Explanation) {
+	if e.Charges == nil {
+		if e.When != nil && e.When.Resident > 0 {
+			fmt.Fprintf(a.out, "at most %s of its memory was charged before that and may stay charged where it was; --exact tells\n", policy.Bytes(e.When.Resident).Human())
+		}
+		return
+	}
+	fmt.Fprintln(a.out)
+	w := a.table("memory", "charged to", "")
+	for _, c := range e.Charges {
+		what := "elsewhere: the limits of its group do not see it"
+		switch {
+		case c.Own:
+			what = "where it is"
+		case c.Dir == "":
+			what = "no group"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\n", policy.Bytes(c.Bytes).Human(), dash(c.Dir), what)
+	}
+	flush(w)
 }
 
 // unplaced says why a member is not where it belongs.

@@ -163,6 +163,10 @@ type explanationJSON struct {
 	Cgroups  map[string]string     `json:"cgroups"`          // where it is, by hierarchy
 	Attempts []attemptJSON         `json:"attempts"`
 	Levels   []control.LevelLimits `json:"levels"`
+	When     *control.PlacedAt     `json:"when,omitempty"`    // how it came to be placed; not there when no agent saw it come
+	Biting   []control.Bite        `json:"biting"`            // what held one of the levels back while that was watched
+	Watched  int64                 `json:"watched_ns"`        // 0: nothing was watched
+	Charges  []control.Charge      `json:"charges,omitempty"` // with --exact
 }
 
 // problemsJSON is what --json prints instead of an answer when the policy cannot stand.
@@ -198,6 +202,7 @@ func explanationView(e *control.Explanation) explanationJSON {
 		PID: e.Process.PID, Comm: e.Process.Comm, Exe: e.Process.Exe, Args: list(e.Process.Args, same), UID: e.Process.UID,
 		Group: e.Group, By: e.By, Rule: winner(e), Placed: e.Placed, Reason: e.Reason, Helper: e.Helper, Cgroups: e.Process.Cgroups,
 		Attempts: []attemptJSON{}, Levels: list(e.Levels, same),
+		When: e.When, Biting: list(e.Biting, same), Watched: e.Watched.Nanoseconds(), Charges: e.Charges,
 	}
 	for _, t := range e.Attempts {
 		v.Attempts = append(v.Attempts, attemptJSON{Group: t.Rule.Group, Rule: t.Rule.Text, Matched: t.Matched, Score: t.Score, Why: t.Why})

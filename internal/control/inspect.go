@@ -135,6 +135,8 @@ type Explanation struct {
 	// Biting are the limits that held one of the levels back while they were watched, Watched long.
 	Biting  []Bite        `json:"biting"`
 	Watched time.Duration `json:"watched_ns,omitempty"`
+	// Charges are where its memory is charged; nil when that was not asked for.
+	Charges []Charge `json:"charges,omitempty"`
 }
 
 // PlacedAt is when and how the agent placed a process that it saw come.
@@ -142,6 +144,9 @@ type PlacedAt struct {
 	At   time.Time     `json:"at"`
 	Took time.Duration `json:"took_ns"` // from its exec, or its change of user, group or name
 	How  string        `json:"how"`
+	// Resident is how much it had in memory then, bytes: at most so much stays charged where it was. 0 is not known: of a process
+	// that was placed as it started.
+	Resident int64 `json:"resident,omitempty"`
 }
 
 // LevelLimits is what one level of the tree, from the group up to our root, holds the process to.
@@ -150,27 +155,33 @@ type LevelLimits struct {
 	Limits []LimitStatus `json:"limits"`
 }
 
+// ExplainOptions of Explain.
+type ExplainOptions struct {
+	Watch time.Duration // for how long to look which limits bite; 0 does not
+	Exact bool          // find where every page of the process is charged
+}
+
 // Explain says why a process is where it is, which limits reach it, and which of them bite now: those that do while the levels
-// are watched. 0 does not watch.
-func (c *Controller) Explain(ctx context.Context, pid int, watch time.Duration) (*Explanation, error) {
+// are watched.
+func (c *Controller) Explain(ctx context.Context, pid int, o ExplainOptions) (*Explanation, error) {
 	v, _, err := c.current(look{})
 	if err != nil {
 		return nil, err
 	}
-	e := &Explanation{}
-	found := false
-	for _, p := range v.Observed.Processes {
-		if p.PID == pid {
-			e.Process, found = p, true
-		}
-	}
-	if !found {
+	i := slices.IndexFunc(v.Observed.Processes, func(p host.Process) bool { return p.PID == pid })
+	if i < 0 {
 		return nil, fail(CodeUsage, "", "no process %d", pid)
 	}
+	e := &Explanation{Process: v.Observed.Processes[i]}
 	if e.Attempts, err = classify.Explain(v.Classified.Groups, v.rules, pid); err != nil {
 		return nil, fail(CodeFailed, "", "explain process %d: %w", pid, err)
 	}
 	e.Helper = classify.Service(v.rules, pid)
+	if o.Exact {
+		if e.Charges, err = c.charges(ctx, v, &e.Process); err != nil {
+			return nil, err
+		}
+	}
 	for _, p := range v.Members {
 		if p.Process.PID == pid {
 			e.Group, e.By = p.Group, p.By
@@ -188,21 +199,18 @@ func (c *Controller) Explain(ctx context.Context, pid int, watch time.Duration) 
 			}
 		}
 	}
-	for at := e.Group; ; at = filepath.Dir(at) {
-		if at == "." {
-			break
-		}
+	for at := e.Group; at != "."; at = filepath.Dir(at) {
 		e.Levels = append(e.Levels, LevelLimits{Group: at, Limits: limitsOf(v, at)})
 	}
-	if watch <= 0 || !e.Placed {
+	if o.Watch <= 0 || !e.Placed {
 		return e, nil
 	}
 	var groups []string
 	for _, l := range e.Levels {
 		groups = append(groups, l.Group)
 	}
-	e.Biting, err = biting(ctx, v, groups, watch)
-	e.Watched = watch
+	e.Biting, err = biting(ctx, v, groups, o.Watch)
+	e.Watched = o.Watch
 	return e, err
 }
 

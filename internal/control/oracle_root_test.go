@@ -188,7 +188,7 @@ func TestHelperOfOracle(t *testing.T) {
 		if got := s.where("cpu", id); got != s.at("", "backups").Path {
 			t.Errorf("process %d is in %q", id.PID, got)
 		}
-		e, err := s.Explain(t.Context(), id.PID, 0)
+		e, err := s.Explain(t.Context(), id.PID, ExplainOptions{})
 		if err != nil || !strings.Contains(e.Helper, "it is a helper (backup, rman) of oracle BHTEST") {
 			t.Errorf("explain: %+v, %v", e, err)
 		}

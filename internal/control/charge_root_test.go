@@ -1,0 +1,53 @@
+//go:build root
+
+package control
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"bulkhead/internal/host"
+	"bulkhead/internal/testhost"
+)
+
+// TestExplainFindsWhatIsChargedElsewhere: memory that a process had before it was moved stays where it was, what it asks for later is
+// its group's.
+func TestExplainFindsWhatIsChargedElsewhere(t *testing.T) {
+	s := newSite(t)
+	s.apply("groups:\n  g: {match: [{exe: /nonexistent/x}], memory: {max: 1GiB}}\n")
+	p := testhost.HoldMemory(t)
+	const before, after = 48 << 20, 24 << 20
+	if !p.Touch(before) {
+		t.Fatal("the process died")
+	}
+	s.must(Request{Verb: "move", Group: "g", PIDs: []int{p.ID.PID}})
+	if !p.Touch(after) {
+		t.Fatal("the process died")
+	}
+	e, err := s.Explain(t.Context(), p.ID.PID, ExplainOptions{Exact: true})
+	if errors.Is(err, host.ErrNoCharges) {
+		t.Skipf("%v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var own, elsewhere int64
+	for _, c := range e.Charges {
+		if c.Own {
+			own += c.Bytes
+			if c.Group != "g" || !strings.Contains(c.Dir, "/g") {
+				t.Errorf("its own group is %+v", c)
+			}
+			continue
+		}
+		elsewhere += c.Bytes
+	}
+	const more = 16 << 20 // the program itself, its heap and libraries
+	if own < after || own > after+more || elsewhere < before || elsewhere > before+more {
+		t.Errorf("charged to its group %d, elsewhere %d: %+v", own, elsewhere, e.Charges)
+	}
+	if e, err := s.Explain(t.Context(), p.ID.PID, ExplainOptions{}); err != nil || e.Charges != nil {
+		t.Errorf("unasked: %+v, %v", e.Charges, err)
+	}
+}
