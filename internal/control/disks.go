@@ -9,6 +9,7 @@ import (
 
 	"bulkhead/internal/engine"
 	"bulkhead/internal/host"
+	"bulkhead/internal/policy"
 )
 
 // Disks is what `discover disks` shows.
@@ -181,4 +182,11 @@ func (d *Disks) Holds(l *host.Layer) []string {
 		}
 	}
 	return all
+}
+
+// resolverOf is resolver for what is laid over a policy.
+func (c *Controller) resolverOf(v *View) policy.Resolver {
+	r := c.resolver(v.Facts)
+	r.Host = &v.Policy.Host
+	return r
 }

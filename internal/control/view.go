@@ -158,7 +158,7 @@ func (c *Controller) classify(l look) (*View, error) {
 	}
 	groups, more := classify.Expand(v.Policy, v.Instances)
 	problems = append(problems, more...)
-	groups, more = layOver(groups, l.overrides, v.Facts, c.resolver(v.Facts))
+	groups, more = layOver(groups, l.overrides, v.Facts, c.resolverOf(v))
 	problems = append(problems, more...)
 	if classify.NeedsEnv(groups) {
 		c.readEnvironments(procs)

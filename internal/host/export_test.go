@@ -5,3 +5,6 @@ func (s *Scanner) SetClock(ticks func() uint64) { s.clock = ticks }
 
 // Names for the tests in package host_test.
 const SettleTicks, WholeEvery = settleTicks, wholeEvery
+
+// ASMGroup reads the start of a disk.
+var ASMGroup = asmGroup

@@ -265,6 +265,8 @@ func (l *Layer) String() string {
 	switch {
 	case l.Kind == Filesystem:
 		return fmt.Sprintf("%s (%s)", l.Point, l.Type)
+	case l.Kind == VolumeGroup, l.Kind == DiskGroup:
+		return fmt.Sprintf("the %s %s", l.Kind, l.Name)
 	case l.Device != nil && l.Name != l.Device.Name:
 		return fmt.Sprintf("%s (%s, %s)", l.Name, l.Device.Name, l.Device.Number)
 	case l.Device != nil:

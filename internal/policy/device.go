@@ -58,6 +58,9 @@ func (r *resolution) layer(s Setting) *host.Layer {
 	if disks == nil {
 		return nil
 	}
+	if l, is := r.diskGroup(s, disks); is {
+		return l
+	}
 	if !strings.HasPrefix(s.On, "/") {
 		if r.byNumber(s.On) != nil {
 			return disks.Of(s.On)
@@ -90,6 +93,35 @@ func (r *resolution) layer(s Setting) *host.Layer {
 		return nil
 	}
 	return disks.On(*m)
+}
+
+// diskGroup finds the layer of a target that stands for several devices; is says whether it is one.
+func (r *resolution) diskGroup(s Setting, disks *host.Storage) (l *host.Layer, is bool) {
+	var err error
+	if name, asm := strings.CutPrefix(s.On, asmTarget); asm {
+		l, err = disks.ASM(name, r.Host.members(name))
+	} else if name, vg := strings.CutPrefix(s.On, vgTarget); vg {
+		l, err = disks.Volumes(name)
+	} else {
+		return nil, false
+	}
+	var wrong *host.GroupError
+	if !errors.As(err, &wrong) {
+		return l, true
+	}
+	hint := ""
+	switch {
+	case len(wrong.Known) > 0:
+		hint = "here there are " + joinWords(wrong.Known)
+	case wrong.Kind == host.VolumeGroup:
+		hint = "`vgs` lists the volume groups, `vgchange -ay` makes their volumes active"
+	}
+	if wrong.Kind == host.DiskGroup {
+		how := fmt.Sprintf("name its disks: `host: {asm: [{group: %s, disks: [/dev/mapper/…]}]}`, or with `list: FILE` a file that holds what `asmcmd lsdsk -G %s --suppressheader` prints", wrong.Name, wrong.Name)
+		hint = strings.TrimPrefix(hint+"; "+how, "; ")
+	}
+	r.fail(s.target(), hint, "io.on %s: %v", s.On, err)
+	return nil, true
 }
 
 // target is where the target of an io limit is written.

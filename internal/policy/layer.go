@@ -36,7 +36,7 @@ func (r *resolution) limited(s Setting, l *host.Layer, group string) Settings {
 
 // tops are the devices right below a filesystem, or a device itself; false after a problem.
 func (r *resolution) tops(s Setting, l *host.Layer) ([]*host.Layer, bool) {
-	if l.Kind != host.Filesystem {
+	if l.Kind != host.Filesystem && !isGroup(l) {
 		return []*host.Layer{l}, true
 	}
 	var tops []*host.Layer
@@ -45,7 +45,7 @@ func (r *resolution) tops(s Setting, l *host.Layer) ([]*host.Layer, bool) {
 			tops = append(tops, b.Layer)
 		}
 	}
-	if len(tops) > 0 && (l.Filesystem == host.OnDevice || l.Filesystem == host.OnUnknown) {
+	if len(tops) > 0 && (isGroup(l) || l.Filesystem == host.OnDevice || l.Filesystem == host.OnUnknown) {
 		return tops, true
 	}
 	why := withoutDisk(l)
@@ -54,6 +54,17 @@ func (r *resolution) tops(s Setting, l *host.Layer) ([]*host.Layer, bool) {
 	}
 	r.fail(s.target(), "name the disk below it, if there is one", "io.on %s: a limit here holds nothing: %s", s.On, why)
 	return nil, false
+}
+
+// isGroup says whether a layer stands for several devices that no device joins.
+func isGroup(l *host.Layer) bool { return l.Kind == host.VolumeGroup || l.Kind == host.DiskGroup }
+
+// title names what a target is, for messages.
+func title(l *host.Layer) string {
+	if l.Kind == host.Filesystem {
+		return l.Point
+	}
+	return l.String()
 }
 
 // withoutDisk says why no disk can be limited for a filesystem.
@@ -83,9 +94,9 @@ func (r *resolution) onTop(s Setting, l, top *host.Layer, group string) Settings
 		return nil
 	case device != top:
 		r.note(s.target(), group, "io.on %s: the limit is on the whole disk %s, not on partition %s alone", s.On, device.Name, top.Name)
-	case l.Kind == host.Filesystem && device.Kind.Layered():
-		s.Why = fmt.Sprintf("at %s, the top device: %s has it to itself", device, l.Point)
-		r.note(s.target(), group, "io.on %s: the limit is on %s, the top device, which %s has to itself", s.On, device, l.Point)
+	case l != top && device.Kind.Layered():
+		s.Why = fmt.Sprintf("at %s, the top device: %s has it to itself", device, title(l))
+		r.note(s.target(), group, "io.on %s: the limit is on %s, the top device, which %s has to itself", s.On, device, title(l))
 	}
 	s.Dev = device.Device.Number
 	return Settings{s}
@@ -128,7 +139,7 @@ func (r *resolution) onLeaves(s Setting, l *host.Layer, tops int, group string) 
 	}
 	why := "the disks below it, as the policy asks"
 	if tops > 1 {
-		why = fmt.Sprintf("%s is on %d devices, so its disks share the limit", l.Point, tops)
+		why = fmt.Sprintf("%s is on %d devices, so its disks share the limit", title(l), tops)
 	}
 	text := fmt.Sprintf("io.on %s: the limit is on %s: %s", s.On, names(leaves), why)
 	if mirrored(l) {
@@ -141,6 +152,9 @@ func (r *resolution) onLeaves(s Setting, l *host.Layer, tops int, group string) 
 		return nil
 	}
 	r.note(s.target(), group, "%s", text)
+	if l.Kind == host.DiskGroup && l.Trouble != "" {
+		r.note(s.target(), group, "io.on %s: %s", s.On, l.Trouble)
+	}
 	var all Settings
 	for _, leaf := range leaves {
 		one := s

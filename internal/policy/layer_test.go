@@ -14,6 +14,13 @@ import (
 	"bulkhead/internal/host/hosttest"
 )
 
+// asmHost names disks of disk groups.
+var asmHost = &HostPart{ASM: []DiskGroup{
+	{Name: "DATA", Members: host.Members{Disks: []string{"/dev/mapper/asm_data01", "/dev/dm-1"}}},
+	{Name: "ONE", Members: host.Members{Disks: []string{"/dev/mapper/asm_data03"}}},
+	{Name: "PART", Members: host.Members{Disks: []string{"/dev/sdb1"}}},
+}}
+
 func TestLayers(t *testing.T) {
 	const rate, few = Rate(50_000_000), IOPS(1)
 	tests := []struct {
@@ -48,6 +55,18 @@ func TestLayers(t *testing.T) {
 		{"loop-on-lvm", "/srv/db", LayerLeaf, rate, []string{"8:16=50MB/s"}, "sdb"},
 		{"lvm-striped", "/pgdata", LayerLeaf, Unlimited{}, []string{"8:16=max", "8:32=max", "8:48=max", "8:64=max"}, ""},
 		{"lvm-striped", "/pgdata", LayerLeaf, IOPS(10), []string{"8:16=2", "8:32=2", "8:48=2", "8:64=2"}, ""}, // 8 of 10: never more
+		// A volume group: the one volume that it has, or the disks of several.
+		{"lvm-striped", "vg:vgdata", "", rate, []string{"253:0=50MB/s"}, "the limit is on vgdata/pgdata (dm-0, 253:0), the top device, which the volume group vgdata has to itself"},
+		{"lvm-striped", "vg:vgdata", LayerLeaf, rate, []string{"8:16=12.5MB/s", "8:32=12.5MB/s", "8:48=12.5MB/s", "8:64=12.5MB/s"}, "sdb, sdc, sdd and sde"},
+		{"lvm-linear", "vg:vg-data", "", rate, []string{"8:16=25MB/s", "8:32=25MB/s"}, "the volume group vg-data is on 2 devices, so its disks share the limit"},
+		{"lvm-linear", "vg:vg-data", LayerTop, rate, nil, "the volume group vg-data is on vg-data/my-sql and vg-data/binlog: there is no one device at the top"},
+		{"lvm-linear", "vg:none", "", rate, nil, "here there are rhel, vg-data"},
+		// A disk group of ASM, by the names that the policy has.
+		{"multipath-asm", "asm:DATA", "", rate, []string{"253:0=25MB/s", "253:1=25MB/s"}, "the ASM disk group DATA is on 2 devices, so its disks share the limit"},
+		{"multipath-asm", "asm:DATA", LayerTop, rate, nil, "there is no one device at the top"},
+		{"multipath-asm", "asm:ONE", "", rate, []string{"253:2=50MB/s"}, "the top device, which the ASM disk group ONE has to itself"},
+		{"partitions", "asm:PART", "", rate, []string{"8:16=50MB/s"}, "the limit is on the whole disk sdb, not on partition sdb1 alone"},
+		{"multipath-asm", "asm:FRA", "", rate, nil, "name its disks: `host: {asm: [{group: FRA, disks:"},
 		// What cannot be.
 		{"btrfs", "/db", LayerTop, rate, nil, "/db (btrfs) is on sdb and sdc: there is no one device at the top"},
 		{"btrfs", "/db", "", few, nil, "1 over 2 disks is less than one for each"},
@@ -69,7 +88,7 @@ func TestLayers(t *testing.T) {
 			}
 			facts := testHost()
 			facts.Devices, facts.Mounts = disks.Devices, disks.Mounts()
-			r := resolution{facts: facts, Resolver: Resolver{Storage: func() (*host.Storage, error) { return disks, nil }}}
+			r := resolution{facts: facts, Resolver: Resolver{Host: asmHost, Storage: func() (*host.Storage, error) { return disks, nil }}}
 			key := KeyIOReadBandwidth
 			if _, is := test.value.(IOPS); is {
 				key = KeyIOReadIOPS

@@ -199,8 +199,8 @@ func ioObject() object[ioItem] {
 		elsewhere: map[string]string{"bandwidth": "write it below `read:` and `write:`", "iops": "write it below `read:` and `write:`"},
 		fields: []field[ioItem]{
 			{
-				name: "on", doc: "What is limited: a device (/dev/sdb or 8:16), a mount point, or any path on it. Without it, every disk and loop device.",
-				schema: schema{"type": "string", "pattern": `^(/.*|[0-9]+:[0-9]+)$`},
+				name: "on", doc: "What is limited: a device (/dev/sdb or 8:16), a mount point, any path on it, a volume group (vg:NAME) or an ASM disk group (asm:NAME). Without it, every disk and loop device.",
+				schema: schema{"type": "string", "pattern": `^(/.*|[0-9]+:[0-9]+|vg:.+|asm:.+)$`},
 				read: func(w *walker, v value, i *ioItem) {
 					text, ok := w.text(v)
 					if !ok {
@@ -272,14 +272,14 @@ var deviceNumber = regexp.MustCompile(`^[0-9]{1,6}:[0-9]{1,8}$`)
 // ioTarget checks and cleans what an io limit is on.
 func ioTarget(text string) (string, *fault) {
 	switch {
-	case strings.HasPrefix(text, "asm:"):
-		return "", faultf("name the disks of the group for now: /dev/sdb", "%s: ASM disk groups are not yet supported", text)
 	case placeholder.MatchString(text):
 		return "", faultf("name the device or a path for now", "%s: placeholders here are not yet supported", text)
 	case deviceNumber.MatchString(text):
 		return text, nil
+	case strings.HasPrefix(text, asmTarget), strings.HasPrefix(text, vgTarget):
+		return groupTarget(text)
 	case strings.HasPrefix(text, "/"):
 		return path.Clean(text), nil
 	}
-	return "", faultf(fmt.Sprintf("write a device (/dev/%s), its number (8:16), or a path on it", path.Base(text)), "%q is not a device or an absolute path", text)
+	return "", faultf(fmt.Sprintf("write a device (/dev/%s), its number (8:16), a path on it, vg:NAME or asm:NAME", path.Base(text)), "%q is not a device or an absolute path", text)
 }

@@ -66,8 +66,8 @@ func parse(sources []Source) (*Policy, Problems) {
 		problems = append(problems, all.add(d)...)
 		if i == 0 {
 			all.version, all.agent = d.version, d.agent
-			all.host.Root = cmp.Or(d.host.Root, defaultRoot)
-			all.host.Weight, all.host.Reserve, all.host.Pos, all.host.RootPos = d.host.Weight, d.host.Reserve, d.host.Pos, d.host.RootPos
+			d.host.Root = cmp.Or(d.host.Root, defaultRoot)
+			all.host = d.host
 		}
 	}
 	p := &Policy{Version: all.version, Host: all.host, Agent: all.agent, Groups: all.groups, Sources: sources}
@@ -302,7 +302,7 @@ func (w *walker) number(v value, what string, lowest, highest int64) (int64, boo
 
 // hostObject is `host:`.
 func hostObject() object[HostPart] {
-	reserve := reserveObject()
+	reserve, diskGroup := reserveObject(), diskGroupObject()
 	return object[HostPart]{
 		name: "host",
 		fields: []field[HostPart]{
@@ -335,6 +335,10 @@ func hostObject() object[HostPart] {
 				},
 			},
 			later[HostPart]("io", "Known ceilings of devices."),
+			{
+				name: "asm", doc: "Disks of Oracle ASM disk groups, where their headers cannot tell.", schema: listOf(diskGroup.schema()),
+				read: func(w *walker, v value, h *HostPart) { h.ASM = w.diskGroups(v, diskGroup) },
+			},
 		},
 	}
 }

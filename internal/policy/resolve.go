@@ -17,6 +17,8 @@ type Resolver struct {
 	// Storage gives what files lie on. It is asked at most once, and only when a limit names a target. When it is nil,
 	// the facts have to do, which do not know the devices of a btrfs and the cache of a bcache.
 	Storage func() (*host.Storage, error)
+	// Host is the host part of the policy, for ResolveSetting; Resolve goes by the policy's own.
+	Host *HostPart
 }
 
 // roleDefaults is the design's table of roles. Nothing else comes from a role.
@@ -34,6 +36,7 @@ func (p *Policy) Resolve(f *host.Facts, with ...Resolver) (*Policy, Problems) {
 	if len(with) > 0 {
 		r.Resolver = with[0]
 	}
+	r.Host = &p.Host
 	out := &Policy{Version: p.Version, Host: p.Host, Sources: slices.Clone(p.Sources)}
 	out.Host.Reserve.Memory = r.reserve(p.Host.Reserve)
 	var all []Limits
