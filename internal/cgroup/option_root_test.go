@@ -38,7 +38,7 @@ func TestFastMovesOnTheKernel(t *testing.T) {
 	facts, err := host.New("/").Facts()
 	must(t, err)
 	tree := cgroup.New(facts.Hierarchies)
-	defer tree.Close()
+	t.Cleanup(func() { tree.Close() }) // after the option is off again
 	option := cgroup.File{Dir: dir(host.UnifiedID, "/"), Name: cgroup.FavorDynmods}
 	h, mounted := facts.Hierarchy(host.UnifiedID)
 	if !mounted {

@@ -52,7 +52,7 @@ func (c *Controller) observe(v *View, shares bool) error {
 	c.observeHomes(v)
 	c.observeScores(v)
 	if shares {
-		observeSiblings(v)
+		c.observeSiblings(v)
 	}
 	return nil
 }
@@ -319,13 +319,13 @@ func descendants(all []host.Process, of map[host.ProcID]int) []host.ProcID {
 }
 
 // observeSiblings reads who competes with our root group for CPU.
-func observeSiblings(v *View) {
+func (c *Controller) observeSiblings(v *View) {
 	h, ok := v.Facts.HierarchyOf("cpu")
 	if !ok {
 		return
 	}
 	top := cgroup.Dir{Hierarchy: h.ID, Path: "/"}
-	v.Observed.Siblings = append([]plan.Sibling{{Dir: top, Tasks: rootTasks(v, h)}}, besides(v, h, top)...)
+	v.Observed.Siblings = append([]plan.Sibling{{Dir: top, Tasks: c.rootTasks(v, h)}}, besides(v, h, top)...)
 	v.Observed.Beside = map[cgroup.Dir][]plan.Sibling{}
 	if v.Systemd == nil {
 		return
@@ -334,7 +334,7 @@ func observeSiblings(v *View) {
 	above := func(at string) {
 		for d := (cgroup.Dir{Hierarchy: h.ID, Path: at}); d.Path != "/"; d = d.Parent() {
 			if at := d.Parent(); v.Observed.Beside[at] == nil {
-				v.Observed.Beside[at] = append([]plan.Sibling{{Dir: at, Tasks: sliceTasks(v, h, at)}}, besides(v, h, at)...)
+				v.Observed.Beside[at] = append([]plan.Sibling{{Dir: at, Tasks: c.sliceTasks(v, h, at)}}, besides(v, h, at)...)
 			}
 		}
 	}
@@ -354,12 +354,12 @@ func observeSiblings(v *View) {
 // host's many sleeping daemons do not make it a contended one. Without systemd everybody is there whom nobody has put elsewhere, so
 // one for each CPU counts at least. systemd keeps everybody but kernel threads in units, and those that v1 does not show yet
 // get a directory with the first weight beside them.
-func rootTasks(v *View, h host.Hierarchy) int {
+func (c *Controller) rootTasks(v *View, h host.Hierarchy) int {
 	tasks := 0
 	for i := range v.Observed.Processes {
 		p := &v.Observed.Processes[i]
-		if p.Cgroups[h.ID] == "/" && !p.Kernel && p.State == 'R' && (!v.Facts.Systemd || plan.UnitPath(p) == "/") {
-			tasks += max(1, p.Threads)
+		if p.Cgroups[h.ID] == "/" && !p.Kernel && (!v.Facts.Systemd || plan.UnitPath(p) == "/") {
+			tasks += c.runnable(p)
 		}
 	}
 	if v.Facts.Systemd {
@@ -370,16 +370,37 @@ func rootTasks(v *View, h host.Hierarchy) int {
 
 // sliceTasks counts what competes directly in a slice on cgroup v1: who wants to run now in its units that have no directory under
 // the cpu controller. A weight of one of them brings it one and none to its siblings (seen on 252).
-func sliceTasks(v *View, h host.Hierarchy, at cgroup.Dir) int {
+func (c *Controller) sliceTasks(v *View, h host.Hierarchy, at cgroup.Dir) int {
 	tasks := 0
 	for i := range v.Observed.Processes {
 		p := &v.Observed.Processes[i]
 		dir, _, unit := plan.UnitDir(v.Policy.Host.Root, p)
 		_, governed := v.Systemd.Governed[dir]
 		above := p.Cgroups[h.ID]
-		if h.Version == 1 && p.State == 'R' && unit && !governed && strings.HasPrefix(dir, at.Path+"/") &&
+		if h.Version == 1 && unit && !governed && strings.HasPrefix(dir, at.Path+"/") &&
 			(above == "/" || above == at.Path || strings.HasPrefix(at.Path, above+"/")) {
-			tasks += max(1, p.Threads)
+			tasks += c.runnable(p)
+		}
+	}
+	return tasks
+}
+
+// runnable counts the threads of a process that run or want to. Its own state is that of the first one.
+func (c *Controller) runnable(p *host.Process) (tasks int) {
+	const running = 'R'
+	if p.Threads <= 1 {
+		if p.State == running {
+			return 1
+		}
+		return 0
+	}
+	all, err := c.Host.Tasks(p.PID)
+	if err != nil {
+		return 0 // it is gone
+	}
+	for _, t := range all {
+		if t.State == running {
+			tasks++
 		}
 	}
 	return tasks

@@ -50,16 +50,29 @@ var exempt = map[string]map[string]string{
 	},
 }
 
-// once are the tests that a run without -lab.long has in one mode alone, if that is among those asked for: what they show of
-// systemd is the same in each. "" is none: it takes more time than a short run has.
+// once are the tests, or whole packages, that a run without -lab.long has in one mode alone, if that is among those asked for: what
+// they show is the same in each, or was seen by the root tests outside of the lab. "" is none: it takes more time than a short run has.
 var once = map[string]string{
+	"internal/cgroup":                                     "systemd-unified",
+	"internal/cgroup/conformance":                         "systemd-unified",
+	"internal/host":                                       "systemd-unified",
+	"internal/knob":                                       "systemd-unified",
+	"internal/testhost":                                   "systemd-unified",
 	"internal/control.TestAdoptedUnitMovesAtItsNextStart": "systemd-unified",
+	"internal/control.TestBufferedWritesAreHeldOnV2Alone": "systemd-unified",
 	"internal/control.TestLooseProcessesSitWithTheKeeper": "systemd-hybrid",
-	"internal/control.TestPartOfAUnitNeedsAsking":         "systemd-hybrid",
-	"internal/control.TestSliceOfAnAdministrator":         "systemd-hybrid",
+	"internal/control.TestPartOfAUnitNeedsAsking":         "",
+	"internal/control.TestReleaseBeforeTheRestart":        "",
+	"internal/control.TestRunIsAUnitOfItsOwn":             "systemd-hybrid",
+	"internal/control.TestSharesOverTheRealTree":          "",
+	"internal/control.TestSliceOfAnAdministrator":         "",
 	"internal/control.TestUnitGetsItsOwnLimitBack":        "systemd-hybrid",
 	"internal/control.TestUnitsKillAfterEveryStep":        "",
-	"internal/systemd/conformance.TestSystemd":            "systemd-hybrid",
+	"internal/host.TestStorageWhileDevicesComeAndGo":      "",
+	"internal/systemd/conformance.TestSystemd":            "",
+	"test/packaging.TestInstalled":                        "",
+	"test/packaging.TestInstalledAfterReboot":             "",
+	"test/script.TestSlices":                              "systemd-hybrid",
 }
 
 // exemptions gives what is left out of a mode, and why.

@@ -20,8 +20,14 @@ import (
 	"bulkhead/internal/testhost"
 )
 
-// The scripts for a host with systemd and a MariaDB and a PostgreSQL that it runs as services.
-func TestSystemd(t *testing.T) {
+// A MariaDB and a PostgreSQL that systemd runs as services.
+func TestServices(t *testing.T) { onSystemd(t, "services") }
+
+// Slices of an administrator's.
+func TestSlices(t *testing.T) { onSystemd(t, "slices") }
+
+// onSystemd runs the scripts for a host that systemd runs.
+func onSystemd(t *testing.T, folder string) {
 	testhost.RequireRoot(t)
 	if !systemd.Running("") {
 		if os.Getenv("BULKHEAD_LAB") == "1" {
@@ -29,7 +35,7 @@ func TestSystemd(t *testing.T) {
 		}
 		t.Skip("systemd is not PID 1 here; the lab's machines have it")
 	}
-	each(t, "systemd", func(t *testing.T, file string) {
+	each(t, folder, func(t *testing.T, file string) {
 		s := &site{t: t, root: testhost.Root(t), tree: testhost.Tree(t), snapshots: map[string]string{}}
 		run(t, file, s.root, map[string]func(*testscript.TestScript, bool, []string){
 			"spawn": s.spawn, "agent": s.agent, "unit": s.unit, "main": s.main, "units": s.units, "state": s.state, "same": s.sameState, "postgresql": postgresql,
