@@ -53,11 +53,11 @@ var exempt = map[string]map[string]string{
 // once are the tests, or whole packages, that a run without -lab.long has in one mode alone, if that is among those asked for: what
 // they show is the same in each, or was seen by the root tests outside of the lab. "" is none: it takes more time than a short run has.
 var once = map[string]string{
-	"internal/cgroup":                                     "systemd-unified",
-	"internal/cgroup/conformance":                         "systemd-unified",
-	"internal/host":                                       "systemd-unified",
-	"internal/knob":                                       "systemd-unified",
-	"internal/testhost":                                   "systemd-unified",
+	"internal/cgroup":             "systemd-unified",
+	"internal/cgroup/conformance": "systemd-unified",
+	"internal/host":               "systemd-unified",
+	"internal/knob":               "systemd-unified",
+	"internal/testhost":           "systemd-unified",
 	"internal/control.TestAdoptedUnitMovesAtItsNextStart": "systemd-unified",
 	"internal/control.TestBufferedWritesAreHeldOnV2Alone": "systemd-unified",
 	"internal/control.TestLooseProcessesSitWithTheKeeper": "systemd-hybrid",
