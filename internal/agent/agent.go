@@ -139,6 +139,7 @@ func (a *Agent) loop(ctx context.Context) {
 		}
 		before := cpuTime()
 		a.look(a.herald.during(ctx, now), whole, why)
+		a.shareLimits(ctx)
 		if whole && ctx.Err() == nil {
 			a.herald.looked(a.control.Standing(), a.trouble(), time.Now())
 		}
@@ -281,6 +282,13 @@ func (a *Agent) look(ctx context.Context, full bool, why reason) {
 		}
 	case full: // a quick look that had nothing to do says nothing about what is wrong
 		a.status.Error, a.said = "", ""
+	}
+}
+
+// shareLimits gives devices that share a limit by use their new parts, when it is time.
+func (a *Agent) shareLimits(ctx context.Context) {
+	if _, err := a.control.Share(ctx, time.Now()); err != nil && !errors.Is(err, context.Canceled) {
+		a.o.Log.Warn("limits could not be shared anew; the parts in force stay", "err", err)
 	}
 }
 

@@ -114,6 +114,17 @@ func (t *Tree) Stat(d Dir) (Usage, error) {
 	return usageV2(values), nil
 }
 
+// IO reads what was read and written so far: on v1 by the processes in d alone, on v2 by those below it too.
+func (t *Tree) IO(d Dir) ([]IOUsage, error) {
+	if t.v1(d) {
+		const bytes, ops = "blkio.throttle.io_service_bytes", "blkio.throttle.io_serviced"
+		values, err := t.ReadMany(d, []string{bytes, ops})
+		return parseBlkio(values[bytes], values[ops]), err
+	}
+	values, err := t.ReadMany(d, []string{"io.stat"})
+	return parseIOStat(values["io.stat"]), err
+}
+
 // hugeUsage says whether the file counts the huge pages of one size in use: "hugetlb.2MB.current".
 func hugeUsage(name string) bool {
 	size, found := strings.CutPrefix(name, "hugetlb.")

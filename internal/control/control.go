@@ -125,8 +125,13 @@ type Controller struct {
 	bus     sync.Mutex
 	systemd *systemd.Manager // guarded by bus
 	// known and lastLook belong to the agent's looks.
-	known    *host.Facts
-	memory   memory
+	known  *host.Facts
+	memory memory
+	used   counters // when limits were shared by use the last time
+	shape  struct { // of the disks, as it was seen last
+		at   time.Time
+		text string
+	}
 	lastLook time.Time
 }
 

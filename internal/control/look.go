@@ -45,6 +45,7 @@ func (c *Controller) BecomeAgent() { c.Agent = c.self }
 // when there is nothing to do: no knob is read while every member is where it belongs, until a full
 // look. Nothing is applied, or everything was released: nothing is done.
 func (c *Controller) Look(ctx context.Context, o LookOptions) (LookResult, error) {
+	o.Full = c.disksChanged(time.Now()) || o.Full
 	due := c.due(time.Now())
 	if !o.Changed && !o.Full && !due {
 		return LookResult{}, nil

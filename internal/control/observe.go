@@ -462,7 +462,7 @@ func idleUnit(t *cgroup.Tree, d cgroup.Dir) bool {
 // plan makes the plan, reading what cannot be reclaimed only where a memory limit is about to change:
 // memory.stat is the dearest file of a group.
 func (c *Controller) plan(v *View) error {
-	in := plan.Input{Facts: v.Facts, Host: v.Policy.Host, Agent: v.Policy.Agent, Classified: v.Classified, Observed: v.Observed, Released: v.Released, Expel: v.expel, Systemd: v.Systemd}
+	in := v.input()
 	v.Plan = plan.Make(in)
 	if !touchesMemory(v.Plan) {
 		return nil
@@ -471,6 +471,11 @@ func (c *Controller) plan(v *View) error {
 	in.Observed = v.Observed
 	v.Plan = plan.Make(in)
 	return nil
+}
+
+// input is what a plan for a view is made from.
+func (v *View) input() plan.Input {
+	return plan.Input{Facts: v.Facts, Host: v.Policy.Host, Agent: v.Policy.Agent, Classified: v.Classified, Observed: v.Observed, Released: v.Released, Expel: v.expel, Systemd: v.Systemd}
 }
 
 // touchesMemory says whether a plan changes a limit of memory, or has a unit's own one come back.

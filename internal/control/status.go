@@ -287,6 +287,9 @@ func limitOf(v *View, group string, s policy.Setting) LimitStatus {
 		}
 		l.Asked = s.Raw + " = " + l.Asked
 	}
+	if _, on, found := strings.Cut(s.Raw, ", on "); found && s.Parts > 1 && !s.Even() {
+		l.Asked = fmt.Sprintf("by use, of %s, on %s", s.Whole, on)
+	}
 	l.OK, l.InForce = true, "the kernel's own default" // unless a file is to hold something else
 	for _, w := range wantedFor(v, group, s) {
 		values, there := v.Observed.Dirs[w.Dir]

@@ -241,16 +241,17 @@ func (c *Controller) readEnvironments(procs []host.Process) {
 	}
 }
 
-// layerOf is the layer of storage that a group's policy asks to limit on a target: an override of its limit goes there.
-func layerOf(groups []classify.Group, group, on string) policy.Layer {
+// layerOf is the layer of storage that a group's policy asks to limit on a target, and how devices share the limit: an override
+// of it goes there too.
+func layerOf(groups []classify.Group, group, on string) (policy.Layer, policy.Split) {
 	for _, g := range groups {
 		for _, s := range g.Settings {
 			if g.Path == group && on != "" && s.On == on {
-				return s.Layer
+				return s.Layer, s.Split
 			}
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // layOver puts overrides over the settings of their groups. An override of a group that is not
@@ -263,7 +264,7 @@ func layOver(groups []classify.Group, overrides []Override, f *host.Facts, r pol
 			problems = append(problems, asProblems(err)...)
 			continue
 		}
-		s.Layer = layerOf(groups, o.Group, s.On)
+		s.Layer, s.Split = layerOf(groups, o.Group, s.On)
 		settings, ps := policy.ResolveSetting(s, f, r)
 		if len(ps) > 0 {
 			problems = append(problems, ps...)

@@ -92,7 +92,10 @@ type desired struct {
 	// must hand to its children.
 	enabled map[cgroup.Dir][]string
 	notes   []Note
-	loose   map[string]int // processes in no unit, by group; under systemd only
+	// observed and use are what those that share a limit have now, and use.
+	observed *Observation
+	use      map[cgroup.Dir]map[string]IOUse
+	loose    map[string]int // processes in no unit, by group; under systemd only
 }
 
 // newDesired computes the desired state. It looks at the observation only for what the root of a
@@ -105,9 +108,12 @@ func newDesired(in *Input) *desired {
 		values:  make(map[cgroup.Dir][]value),
 		rests:   make(map[cgroup.Dir]map[string]string),
 		enabled: make(map[cgroup.Dir][]string),
+
+		observed: &in.Observed, use: in.Use,
 	}
 	d.layout = newLayout(in.Facts, in.Host.Root, d.forest, in.Systemd)
 	d.holdBack(in)
+	d.shareDevices()
 	for _, h := range d.layout.hierarchies {
 		rows := d.rows[h.ID]
 		settings := d.splitBudgets(h.ID, rows)

@@ -21,7 +21,7 @@ import (
 //  1. directories are made top-down; a v1 cpuset gets its CPUs and nodes right after;
 //  2. on v2, processes leave a directory that is about to hand controllers to its children, for its
 //     leaf "db", and then controllers are enabled from the root down;
-//  3. real-time budgets shrink bottom-up (siblings share what their parent has, so room comes first);
+//  3. real-time budgets and those of io shrink bottom-up (others share the same budget, so room comes first);
 //  4. values that allow more are written top-down, and new directories get all of theirs, before
 //     any process enters;
 //  5. values that allow less are written bottom-up;

@@ -64,8 +64,8 @@ func (d *desired) splitBudgets(hierarchy string, rows []*knob.Row) map[string]po
 			continue
 		}
 		for _, device := range d.devices(row) {
-			s := splitter{d: d, hierarchy: hierarchy, key: row.Keys[0], device: device, settings: settings}
-			s.give(d.forest.nodes[0], unlimited)
+			s := splitter{d: d, hierarchy: hierarchy, key: row.Keys[0], device: device, settings: settings, sharers: sharers{d, row, hierarchy}}
+			s.give(d.forest.nodes[0], unlimited, false)
 		}
 	}
 	return settings
@@ -93,29 +93,38 @@ type splitter struct {
 	key       policy.Key
 	device    string
 	settings  map[string]policy.Settings // by group; changed in place
+	sharers   sharers
 }
 
-// give lets n have budget for itself and everything below it.
-func (s *splitter) give(n *node, budget int64) {
+// give lets n have budget for itself and everything below it, shared evenly or by use.
+func (s *splitter) give(n *node, budget int64, even bool) {
 	budget = min(budget, s.ask(n))
-	below := s.domains(n)
+	if setting, asked := n.settings.Get(s.key, s.device); asked {
+		even = setting.Even()
+	}
+	below := s.d.domains(n, s.hierarchy)
 	if budget == unlimited {
 		for _, c := range below {
-			s.give(c, unlimited)
+			s.give(c, unlimited, even)
 		}
 		return
 	}
-	asks := []int64{unlimited} // the group's own processes
+	asks, columns := []int64{unlimited}, []column{s.sharers.own(n, s.key, s.device)} // the group's own processes
 	for _, c := range below {
-		asks = append(asks, s.ask(c))
+		col := s.sharers.all(c, s.key, s.device)
+		col.ask = s.ask(c)
+		asks, columns = append(asks, col.ask), append(columns, col)
 	}
 	parts := fill(budget, asks)
+	if !even && len(below) > 0 {
+		parts = share(budget, columns, s.d.use != nil)
+	}
 	s.set(n, parts[0], budget)
 	if len(below) > 0 {
-		s.explain(n, budget, below, parts)
+		s.explain(n, budget, below, parts, even)
 	}
 	for i, c := range below {
-		s.give(c, parts[i+1])
+		s.give(c, parts[i+1], even)
 	}
 }
 
@@ -125,24 +134,21 @@ func (s *splitter) ask(n *node) int64 {
 	if !ok {
 		return unlimited
 	}
-	switch v := setting.Value.(type) {
-	case policy.Rate:
-		return int64(v)
-	case policy.IOPS:
-		return int64(v)
+	if n, limited := amountOf(setting.Value); limited {
+		return n
 	}
 	return unlimited
 }
 
 // domains gives the nearest groups below n whose processes sit in a directory of their own.
-func (s *splitter) domains(n *node) []*node {
+func (d *desired) domains(n *node, hierarchy string) []*node {
 	var all []*node
 	for _, c := range n.children {
-		dir, ok := s.d.layout.member[c.path][s.hierarchy]
-		if ok && s.d.layout.owner[dir] == c.path {
+		dir, ok := d.layout.member[c.path][hierarchy]
+		if ok && d.layout.owner[dir] == c.path {
 			all = append(all, c)
 		} else {
-			all = append(all, s.domains(c)...)
+			all = append(all, d.domains(c, hierarchy)...)
 		}
 	}
 	return all
@@ -162,15 +168,14 @@ func (s *splitter) set(n *node, part, whole int64) {
 	s.settings[n.path] = s.settings[n.path].With(setting)
 }
 
-func (s *splitter) value(n int64) policy.Value {
-	if s.key == policy.KeyIOReadIOPS || s.key == policy.KeyIOWriteIOPS {
-		return policy.IOPS(n)
-	}
-	return policy.Rate(n)
-}
+func (s *splitter) value(n int64) policy.Value { return ioValue(s.key, n) }
 
 // explain says how the budget was split.
-func (s *splitter) explain(n *node, budget int64, below []*node, parts []int64) {
+func (s *splitter) explain(n *node, budget int64, below []*node, parts []int64, even bool) {
+	how := "is split evenly"
+	if !even {
+		how = "is split by use, at present"
+	}
 	terms := []string{fmt.Sprintf("own processes %s", s.value(parts[0]))}
 	for i, c := range below {
 		term := fmt.Sprintf("%s %s", strings.TrimPrefix(c.path, n.path+"/"), s.value(parts[i+1]))
@@ -180,6 +185,6 @@ func (s *splitter) explain(n *node, budget int64, below []*node, parts []int64) 
 		terms = append(terms, term)
 	}
 	s.d.notes = append(s.d.notes, Note{Group: n.path, Key: s.key,
-		Text: fmt.Sprintf("%s %s on %s does not reach the groups below it in the %s hierarchy and is split evenly: %s",
-			s.key, s.value(budget), s.device, s.hierarchy, strings.Join(terms, " + "))})
+		Text: fmt.Sprintf("%s %s on %s does not reach the groups below it in the %s hierarchy and %s: %s",
+			s.key, s.value(budget), s.device, s.hierarchy, how, strings.Join(terms, " + "))})
 }

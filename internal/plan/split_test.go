@@ -83,9 +83,9 @@ func TestFlatBudget(t *testing.T) {
 		}
 	}
 	wantNote(t, p, Note{Group: "a", Key: "io.read.bandwidth",
-		Text: "io.read.bandwidth 100MB/s on 8:0 does not reach the groups below it in the blkio hierarchy and is split evenly: own processes 35MB/s + x 30MB/s + y 35MB/s"})
+		Text: "io.read.bandwidth 100MB/s on 8:0 does not reach the groups below it in the blkio hierarchy and is split by use, at present: own processes 35MB/s + x 30MB/s + y 35MB/s"})
 	wantNote(t, p, Note{Group: "a/y", Key: "io.read.bandwidth",
-		Text: "io.read.bandwidth 35MB/s on 8:0 does not reach the groups below it in the blkio hierarchy and is split evenly: own processes 17.5MB/s + p 17.5MB/s of 50MB/s asked"})
+		Text: "io.read.bandwidth 35MB/s on 8:0 does not reach the groups below it in the blkio hierarchy and is split by use, at present: own processes 17.5MB/s + p 17.5MB/s of 50MB/s asked"})
 
 	in.Facts = unifiedHost()
 	for _, w := range Make(in).Want {

@@ -32,6 +32,9 @@ type Input struct {
 	// those whose pin was taken back or has run out. Their descendants leave with them, down to one that
 	// is claimed. Any other process that nothing claims stays in the group it is in.
 	Expel map[host.ProcID]bool
+	// Use is what was read and written since limits were shared by use the last time, by device; with it they are shared anew. nil
+	// leaves the parts as they are.
+	Use map[cgroup.Dir]map[string]IOUse
 	// NoMoves plans limits only. Processes stay where they are, but for the move from a group's
 	// directory into its own leaf that cgroup v2 demands. Directories that still hold one are kept; a
 	// Note names each.

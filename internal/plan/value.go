@@ -19,7 +19,13 @@ func (p *planner) writeValues() {
 	first := make(map[cgroup.Dir][]knob.Change)
 	for _, dir := range p.d.layout.dirs {
 		raise[dir], lower[dir] = knob.Split(p.changes(dir))
-		first[dir], lower[dir] = partition(lower[dir], isRealtime)
+		first[dir], lower[dir] = partition(lower[dir], comesFirst)
+		for i, c := range raise[dir] {
+			if least := c.Row.Least(c.From, c.To); c.Row.Budget() && !c.Row.Same(least, c.From) {
+				first[dir] = append(first[dir], knob.Change{Row: c.Row, On: c.On, From: c.From, To: least})
+				raise[dir][i].From = least
+			}
+		}
 	}
 	dirs := slices.Clone(p.d.layout.dirs)
 	for _, dir := range p.obsolete {
@@ -28,7 +34,7 @@ func (p *planner) writeValues() {
 			continue
 		}
 		raise[dir] = up
-		first[dir], lower[dir] = partition(down, isRealtime)
+		first[dir], lower[dir] = partition(down, comesFirst)
 		dirs = append(dirs, dir)
 	}
 	slices.SortStableFunc(dirs, depth)
@@ -53,7 +59,8 @@ func partition(changes []knob.Change, in func(knob.Change) bool) (those, others 
 	return those, others
 }
 
-func isRealtime(c knob.Change) bool { return c.Row.File == fileRTRuntime }
+// comesFirst says whether a value is lowered before others are raised, as they share something.
+func comesFirst(c knob.Change) bool { return c.Row.File == fileRTRuntime || c.Row.Budget() }
 
 func (p *planner) emit(dirs func(func(int, cgroup.Dir) bool), changes map[cgroup.Dir][]knob.Change) {
 	for _, dir := range dirs {
@@ -327,6 +334,9 @@ func (p *planner) writeStep(dir cgroup.Dir, row *knob.Row, on, from, to string) 
 	case asked && v.text == to:
 		step.Setting = v.setting.Key
 		step.Reason = reason(v.setting)
+	case asked && row.Budget():
+		step.Setting = v.setting.Key
+		step.Reason = "on the way to " + row.Human(v.text) + ": less first, so that those who share the limit never have more than it"
 	case asked:
 		step.Setting = v.setting.Key
 		step.Reason = "on the way to " + row.Human(v.text) + ": the kernel refuses the direct way"

@@ -125,7 +125,7 @@ func (r *resolution) whole(s Setting, l *host.Layer) *host.Layer {
 // auxiliary are the links that the disks of a limit are not found by.
 var auxiliary = []string{host.RolePath, host.RoleCache, host.RoleLog, host.RoleMetadata, host.RoleLower, host.RoleSnapshot}
 
-// onLeaves shares a limit evenly over the disks that a layer is on in the end.
+// onLeaves shares a limit over the disks that a layer is on in the end: evenly, which is where a split by use begins.
 func (r *resolution) onLeaves(s Setting, l *host.Layer, tops int, group string) Settings {
 	leaves := l.Drives(auxiliary...)
 	if len(leaves) == 0 {
@@ -160,7 +160,7 @@ func (r *resolution) onLeaves(s Setting, l *host.Layer, tops int, group string) 
 		one := s
 		one.Dev, one.Why = leaf.Device.Number, fmt.Sprintf("at %s: %s", leaf, why)
 		if n > 1 {
-			one.Value = part
+			one.Value, one.Whole, one.Parts = part, s.Value, int(n)
 			if _, lifted := s.Value.(Unlimited); !lifted {
 				one.Raw = fmt.Sprintf("1/%d of %s, on %s", n, s.Value, leaf.Name)
 			}

@@ -138,7 +138,7 @@ func TestStorageThatFails(t *testing.T) {
 }
 
 func TestLayerInJSON(t *testing.T) {
-	s := Setting{Key: KeyIOReadIOPS, On: "/db", Dev: "8:16", Layer: LayerLeaf, Why: "at sdb: why", Value: IOPS(5), Raw: "1/2 of 10, on sdb"}
+	s := Setting{Key: KeyIOReadIOPS, On: "/db", Dev: "8:16", Layer: LayerLeaf, Why: "at sdb: why", Value: IOPS(5), Whole: IOPS(10), Parts: 2, Split: SplitEven, Raw: "1/2 of 10, on sdb"}
 	text, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)

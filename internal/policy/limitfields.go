@@ -181,8 +181,11 @@ type ioItem struct {
 	on     string
 	onPos  Pos
 	layer  Layer
+	split  Split
 	limits Settings
 }
+
+var splits = []string{string(SplitByUse), string(SplitEven)}
 
 var layers = []string{string(LayerAuto), string(LayerTop), string(LayerLeaf)}
 
@@ -216,7 +219,14 @@ func ioObject() object[ioItem] {
 			ioBlock("read", "Reads."),
 			ioBlock("write", "Writes."),
 			limitField(limitOf(KeyIOWeight), add),
-			later[ioItem]("split", "How several devices share the limit."),
+			{
+				name: "split", doc: "How several devices share the limit: by-use (the default) gives more to the one where more is read and written, as the agent sees it; even gives each as much.",
+				schema: schema{"enum": splits},
+				read: func(w *walker, v value, i *ioItem) {
+					word, _ := w.word(v, splits...)
+					i.split = Split(word)
+				},
+			},
 			{
 				name: "layer", doc: "Which layer is limited: top is the device that the filesystem is on, leaf the disks below, which share the limit. auto is top where a filesystem is on one device, else leaf.",
 				schema: schema{"enum": layers},
@@ -254,7 +264,7 @@ func (w *walker) io(v value, o object[ioItem], add func(Setting)) {
 			continue
 		}
 		for _, s := range i.limits {
-			s.On, s.onPos, s.Layer = i.on, i.onPos, i.layer
+			s.On, s.onPos, s.Layer, s.Split = i.on, i.onPos, i.layer, i.split
 			add(s)
 		}
 	}

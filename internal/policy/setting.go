@@ -15,6 +15,10 @@ type Setting struct {
 	Dev   string // io: "major:minor" of the device the target resolved to; set by Resolve
 	Layer Layer  // io: which layer of the storage below the target is limited
 	Why   string // io: how the device was chosen, when there was a choice; set by Resolve
+	Split Split  // io: how those that share the limit share it
+	// Whole is the limit of which Value is an even part, when several devices share it, and Parts how many do; set by Resolve.
+	Whole Value
+	Parts int
 	Value Value
 	Raw   string // as written, when it says more than Value ("4%", "numa 0"); else ""
 	Pos   Pos
@@ -42,10 +46,22 @@ const (
 	LayerLeaf Layer = "leaf" // the disks at the bottom, which share the limit
 )
 
+// Split says how devices, and on cgroup v1 directories, share an io limit.
+type Split string
+
+// The ways to share a limit; "" is SplitByUse.
+const (
+	SplitEven  Split = "even"
+	SplitByUse Split = "by-use" // begins evenly; the agent goes on by what is read and written
+)
+
 // Equal says whether two settings ask for the same. Who asks, and where it is written, does not count.
 func (s Setting) Equal(o Setting) bool {
-	return s.Key == o.Key && s.place() == o.place() && SameValue(s.Value, o.Value)
+	return s.Key == o.Key && s.place() == o.place() && SameValue(s.Value, o.Value) && s.Even() == o.Even()
 }
+
+// Even says whether a limit is shared evenly, whatever is used.
+func (s Setting) Even() bool { return s.Split == SplitEven }
 
 // place is what a setting is for: its device when that is known, else its target as written.
 func (s Setting) place() string { return cmp.Or(s.Dev, s.On) }
@@ -57,6 +73,9 @@ type jsonSetting struct {
 	Dev   string `json:"dev,omitempty"`
 	Layer Layer  `json:"layer,omitempty"`
 	Why   string `json:"why,omitempty"`
+	Split Split  `json:"split,omitempty"`
+	Whole string `json:"whole,omitempty"`
+	Parts int    `json:"parts,omitempty"`
 	Value string `json:"value"`
 	Raw   string `json:"raw,omitempty"`
 	Pos   *Pos   `json:"pos,omitempty"`
@@ -65,9 +84,12 @@ type jsonSetting struct {
 
 // MarshalJSON writes the value in the units of the file: {"key":"cpu.limit","value":"1.5",…}.
 func (s Setting) MarshalJSON() ([]byte, error) {
-	j := jsonSetting{Key: s.Key, On: s.On, Dev: s.Dev, Layer: s.Layer, Why: s.Why, Raw: s.Raw, From: s.From}
+	j := jsonSetting{Key: s.Key, On: s.On, Dev: s.Dev, Layer: s.Layer, Why: s.Why, Split: s.Split, Parts: s.Parts, Raw: s.Raw, From: s.From}
 	if s.Value != nil {
 		j.Value = s.Value.String()
+	}
+	if s.Whole != nil {
+		j.Whole = s.Whole.String()
 	}
 	if s.Pos != (Pos{}) {
 		j.Pos = &s.Pos
@@ -89,7 +111,12 @@ func (s *Setting) UnmarshalJSON(data []byte) error {
 	if wrong != nil {
 		return fmt.Errorf("read setting %s %q: %s", j.Key, j.Value, wrong.msg)
 	}
-	*s = Setting{Key: j.Key, On: j.On, Dev: j.Dev, Layer: j.Layer, Why: j.Why, Value: value, Raw: j.Raw, From: j.From}
+	*s = Setting{Key: j.Key, On: j.On, Dev: j.Dev, Layer: j.Layer, Why: j.Why, Split: j.Split, Parts: j.Parts, Value: value, Raw: j.Raw, From: j.From}
+	if j.Whole != "" {
+		if s.Whole, wrong = l.parse(j.Whole); wrong != nil {
+			return fmt.Errorf("read setting %s %q: %s", j.Key, j.Whole, wrong.msg)
+		}
+	}
 	if j.Pos != nil {
 		s.Pos = *j.Pos
 	}

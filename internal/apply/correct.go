@@ -1,0 +1,38 @@
+package apply
+
+import (
+	"context"
+	"fmt"
+
+	"bulkhead/internal/journal"
+	"bulkhead/internal/plan"
+)
+
+// Correct does writes of which every one leaves a host that is as right as before, such as the parts of a limit that several
+// devices share: it writes and reads back, and stops at what fails. Nothing of it is in the journal or in the history. The files are
+// ones of which the journal has the originals since their first write, and a release lifts whatever they hold.
+func (r *Runner) Correct(ctx context.Context, p plan.Plan) (done int, err error) {
+	if _, pending := r.Journal.Pending(); pending {
+		return 0, fmt.Errorf("correct limits: %w", journal.ErrPending)
+	}
+	n := &run{Runner: r, ctx: ctx, plan: p}
+	for _, s := range p.Steps {
+		if s.Op != plan.OpWrite || s.File == subtreeControl {
+			return 0, fmt.Errorf("correct limits: %s of %q is no correction", s.Op, s.Dir)
+		}
+	}
+	if err := n.prepare(); err != nil {
+		return 0, fmt.Errorf("correct limits: %w", err)
+	}
+	for i, a := range n.actions {
+		if err := ctx.Err(); err != nil {
+			return done, fmt.Errorf("correct limits: %w", err)
+		}
+		n.tried = i + 1
+		if err := n.step(a); err != nil {
+			return done, fmt.Errorf("correct limits: %w", err)
+		}
+		done++
+	}
+	return done, nil
+}
