@@ -211,7 +211,8 @@ func (c *Controller) filesOf(v *View, s *plan.Systemd, m *systemd.Manager) (late
 var executors = []string{"systemd", "systemd-executor"}
 
 // between asks, for each unit that carries limits of ours or is adopted and is claimed by nobody now, whether it is on its way
-// up or down: then who is in it says nothing of whose it is (ExecStartPre=, a server that has not been started yet). Nor does
+// up or down: then who is in it says nothing of whose it is (ExecStartPre=, a server that has not been started yet), and its
+// group has its directories until it is there. Nor does
 // it as long as a server in it does not listen, and so has no name yet, or when the policy does not fit the host.
 func between(v *View, s *plan.Systemd, ask unitFunc) (map[string]bool, error) {
 	claimed := map[string]bool{}
@@ -234,21 +235,25 @@ func between(v *View, s *plan.Systemd, ask unitFunc) (map[string]bool, error) {
 	units := slices.Concat(slices.Collect(maps.Keys(s.Kept)), slices.Collect(maps.Keys(s.Adopted)))
 	found := map[string]bool{}
 	for _, unit := range units {
-		if _, done := found[unit]; done || claimed[unit] || !runs[unit] || systemd.TypeOf(unit) != "service" {
+		if _, done := found[unit]; done || claimed[unit] || systemd.TypeOf(unit) != "service" {
 			continue
 		}
 		u, err := ask(unit)
 		if err != nil {
 			return nil, err
 		}
-		found[unit] = nameless[unit] || isBetween(u, exes)
+		found[unit] = nameless[unit] || isBetween(u, exes, runs[unit])
 	}
 	return found, nil
 }
 
 // isBetween says whether a unit is on its way up or down, or has a main process that the table of processes, by their
-// executables, does not show as what it is to be.
-func isBetween(u *systemd.Unit, exes map[int]string) bool {
+// executables, does not show as what it is to be. Runs says that the table shows a process in it; without one it has ended,
+// unless it is about to start, again for instance.
+func isBetween(u *systemd.Unit, exes map[int]string, runs bool) bool {
+	if !runs {
+		return u.Queued || u.ActiveState == "activating" || u.ActiveState == "deactivating"
+	}
 	exe, seen := exes[u.MainPID]
 	return u.ActiveState != "active" && u.ActiveState != "reloading" || u.MainPID != 0 && (!seen || slices.Contains(executors, exe))
 }

@@ -62,8 +62,17 @@ func TestBetween(t *testing.T) {
 		{"active", 10, false}, {"reloading", 10, false}, {"active", 13, false}, {"active", 0, false},
 		{"active", 11, true}, {"active", 12, true}, {"active", 99, true},
 	} {
-		if got := isBetween(&systemd.Unit{ActiveState: c.state, MainPID: c.main}, exes); got != c.want {
+		if got := isBetween(&systemd.Unit{ActiveState: c.state, MainPID: c.main}, exes, true); got != c.want {
 			t.Errorf("%s with the main process %q: %v", c.state, exes[c.main], got)
+		}
+	}
+	for _, c := range []struct {
+		state  string
+		queued bool
+		want   bool
+	}{{"inactive", false, false}, {"failed", false, false}, {"active", false, false}, {"inactive", true, true}, {"deactivating", true, true}, {"activating", false, true}} {
+		if got := isBetween(&systemd.Unit{ActiveState: c.state, Queued: c.queued}, exes, false); got != c.want {
+			t.Errorf("%s with nothing in it and a job %v: %v", c.state, c.queued, got)
 		}
 	}
 }

@@ -301,6 +301,25 @@ func TestUnitThatStartsKeepsItsLimits(t *testing.T) {
 	wantSteps(t, Make(in))
 }
 
+// A group keeps its directories while its unit is restarted: its instance is not there for a moment.
+func TestGroupOfAUnitThatIsRestarted(t *testing.T) {
+	const unit = "mariadb.service"
+	f := systemdHosts["unified"]()
+	in := input(f, group("mysql3306", settings("group", "tasks", policy.Count(9))), group("b", settings("group", "tasks", policy.Count(9))))
+	in.asked(252)
+	in.inPlaceUnderSystemd()
+	in.Classified.Groups = in.Classified.Groups[1:]
+	in.Systemd.Kept = map[string]Kept{unit: {Group: "mysql3306", Dir: "/system.slice/" + unit, Ours: []string{"TasksMax"}}}
+	removes := func() bool {
+		return slices.ContainsFunc(Make(in).Steps, func(s Step) bool { return s.Op == OpRemoveDir && s.Group == "mysql3306" })
+	}
+	if !removes() {
+		t.Error("the directories of a group that is gone stay")
+	}
+	in.Systemd.Between = map[string]bool{unit: true}
+	wantSteps(t, Make(in))
+}
+
 // At boot a slice that a unit starts in has no limits before the agent has seen the server, so the unit has them, too.
 func TestUnitInItsSliceCarriesTheLimitsToo(t *testing.T) {
 	const dir = "/bulkhead.slice/bulkhead-a.slice/db.service"

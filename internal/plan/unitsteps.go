@@ -377,11 +377,20 @@ func (l Layout) sliceName(group string) (string, bool) {
 	return "", false
 }
 
-// awaited says whether a unit that is adopted starts, or waits to start, in the slice of a group whose instance is not there
-// yet: at boot systemd has made the slice already.
+// awaited says whether a directory of ours is that of a group whose instance is about to be there: its unit is on its way up or
+// down, or starts, or waits to start, in the group's slice, which systemd has made at boot already.
 func (p *planner) awaited(dir cgroup.Dir) bool {
 	unit := p.d.layout.Unit(dir)
-	if p.in.Systemd == nil || !strings.HasSuffix(unit, ".slice") {
+	if p.in.Systemd == nil {
+		return false
+	}
+	group, ours := p.d.layout.Group(dir)
+	for unit, k := range p.in.Systemd.Kept {
+		if _, leads := below(group, k.Group); p.in.Systemd.Between[unit] && ours && group != RootGroup && leads {
+			return true
+		}
+	}
+	if !strings.HasSuffix(unit, ".slice") {
 		return false
 	}
 	for _, slice := range p.in.Systemd.Adopted {

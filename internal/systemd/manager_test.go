@@ -375,6 +375,34 @@ func TestProgressOfAJob(t *testing.T) {
 	}
 }
 
+// A unit that waits for its start, as between the two halves of a restart, says so.
+func TestQueuedUnit(t *testing.T) {
+	m := systemdfake.New(t, systemdfake.Options{})
+	m.Stall("slow.slice", true)
+	client, err := systemd.Connect(t.Context(), systemd.Options{Root: m.Root(), Timeout: time.Minute, JobTimeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ended := make(chan error)
+	go func() { ended <- client.StartSlice(t.Context(), systemd.Transient{Name: "slow.slice"}) }()
+	queued := func() bool {
+		u, err := client.Unit(t.Context(), "slow.slice")
+		if err != nil {
+			t.Error(err)
+			return true
+		}
+		return u.Queued
+	}
+	eventually(t, "it is queued", queued)
+	if err := <-ended; !errors.Is(err, systemd.ErrJob) {
+		t.Errorf("the job: %v", err)
+	}
+	if queued() {
+		t.Error("the job is cancelled, and the unit still queued")
+	}
+}
+
 // A daemon-reload that takes long is progress: on a large host it may take longer than a watchdog waits.
 func TestProgressOfAReload(t *testing.T) {
 	m := systemdfake.New(t, systemdfake.Options{})

@@ -24,6 +24,7 @@ type Unit struct {
 	Type         string `json:"type,omitempty"`          // of a service: "forking"
 	KillMode     string `json:"kill_mode,omitempty"`
 	Delegate     bool   `json:"delegate,omitempty"`
+	Queued       bool   `json:"queued,omitempty"` // a job of it waits or runs: a start, stop or restart
 
 	FragmentPath     string   `json:"fragment_path,omitempty"`
 	DropInPaths      []string `json:"drop_in_paths,omitempty"`
@@ -81,6 +82,9 @@ func unitOf(name string, p map[string]any) *Unit {
 	u.RequiredBy, _ = p["RequiredBy"].([]string)
 	if pid, ok := p["MainPID"].(uint32); ok {
 		u.MainPID = int(pid)
+	}
+	if pair, ok := p["Job"].([]any); ok && len(pair) == 2 { // its number, 0 for none, and object
+		u.Queued = pair[0] != uint32(0)
 	}
 	if pair, ok := p["LoadError"].([]any); ok && len(pair) == 2 {
 		u.LoadError, _ = pair[1].(string)

@@ -124,6 +124,16 @@ func (m *Manager) properties(u *unit) map[string]dbus.Variant {
 		"DropInPaths": append([]string{}, u.dropIns...), "Transient": m.isTransient(u), "NeedDaemonReload": u.stamp != m.stampOf(u.name) && m.units[u.name] != nil,
 		"RequiredBy": append([]string{}, m.requiredBy(u.name)...), "Description": u.settings.last("Description"), "ControlGroup": u.group,
 	}
+	type queued struct {
+		ID   uint32
+		Path dbus.ObjectPath
+	}
+	p["Job"] = queued{Path: "/"}
+	for id, j := range m.jobs {
+		if j.unit == u.name {
+			p["Job"] = queued{id, jobPath(id)}
+		}
+	}
 	type loadError struct{ Name, Text string }
 	switch u.load {
 	case "not-found":
