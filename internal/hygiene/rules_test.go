@@ -14,7 +14,7 @@ func itoa(n int) string { return strconv.Itoa(n) }
 
 // order is the house from the ground up: a package imports only what stands before it.
 var order = []string{
-	"host", "cgroup", "systemd", "journal", "policy", "knob", "engine", "classify", "plan", "apply", "control", "agent", "bench", "cli",
+	"host", "cgroup", "systemd", "netshape", "journal", "policy", "knob", "engine", "classify", "plan", "apply", "control", "agent", "bench", "cli",
 }
 
 // pure packages take values and give values.
@@ -36,6 +36,7 @@ var rules = []rule{
 		check: importsDown,
 		bad: [][2]string{
 			{"internal/host/a.go", `package host; import _ "bulkhead/internal/cgroup"`},
+			{"internal/netshape/a.go", `package netshape; import _ "bulkhead/internal/policy"`},
 			{"internal/plan/a.go", `package plan; import _ "bulkhead/internal/apply"`},
 			{"internal/apply/a.go", `package apply; import _ "bulkhead/internal/nowhere"`},
 			{"internal/cgroup/cgroupfake/a.go", `package cgroupfake; import _ "bulkhead/internal/plan"`},
@@ -56,6 +57,8 @@ var rules = []rule{
 			{"internal/apply/a.go", `package apply; import _ "golang.org/x/sys/unix"`},
 			{"internal/apply/a.go", `package apply; import _ "github.com/godbus/dbus/v5"`},
 			{"internal/agent/a.go", `package agent; import _ "github.com/coreos/go-systemd/v22/dbus"`},
+			{"internal/agent/a.go", `package agent; import _ "github.com/vishvananda/netlink/nl"`},
+			{"internal/host/a.go", `package host; import _ "github.com/cilium/ebpf"`},
 			{"internal/knob/a.go", `package knob; import _ "os"`},
 		},
 		good: [][2]string{
@@ -188,7 +191,9 @@ func doors(s source) []string {
 		{"github.com/spf13", []string{"cli"}},
 		{"github.com/coreos/go-systemd", []string{"systemd"}},
 		{"github.com/godbus/dbus", []string{"systemd"}},
-		{"golang.org/x/sys", []string{"host", "cgroup", "journal", "control", "agent", "cli", "testhost"}},
+		{"github.com/vishvananda", []string{"netshape"}},
+		{"github.com/cilium/ebpf", []string{"netshape"}},
+		{"golang.org/x/sys", []string{"host", "cgroup", "netshape", "journal", "control", "agent", "cli", "testhost"}},
 	}
 	for _, p := range []string{"os", "io/fs", "syscall", "net", "math/rand"} {
 		others := slices.DeleteFunc(slices.Concat(order, []string{"testhost", "hygiene", ""}), func(n string) bool { return slices.Contains(pure, n) })

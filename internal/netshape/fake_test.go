@@ -1,0 +1,236 @@
+package netshape
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// fake keeps one interface, its virtual NIC and programs, by the kernel's rules. On top of those it refuses what would cut the host
+// off: taking the virtual NIC away while something is redirected to it, or redirecting to one that is not there.
+type fake struct {
+	state  State
+	nextID int
+}
+
+func newFake(foreign ...Record) *fake {
+	f := &fake{nextID: 10}
+	f.state.Device.Link = Link{Name: "eth0", Index: 2, MTU: 1500, TxQueue: 1000, Up: true}
+	f.state.Device.Qdiscs = slices.Clone(foreign)
+	return f
+}
+
+func (f *fake) look() State {
+	s := f.state
+	clone := func(d Device) Device {
+		d.Qdiscs, d.Classes, d.Filters = slices.Clone(d.Qdiscs), slices.Clone(d.Classes), slices.Clone(d.Filters)
+		return d
+	}
+	s.Device = clone(s.Device)
+	if s.NIC != nil {
+		nic := clone(*s.NIC)
+		s.NIC = &nic
+	}
+	s.Programs = slices.Clone(s.Programs)
+	return s
+}
+
+func (f *fake) run(steps []Step) error {
+	for _, s := range steps {
+		if err := f.do(s.Do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *fake) do(c Change) error {
+	err := f.change(c)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c, err)
+	}
+	return nil
+}
+
+func (f *fake) change(c Change) error {
+	switch c.What {
+	case NIC:
+		return f.nic(c)
+	case Sorter:
+		return f.sorter(c)
+	}
+	d := &f.state.Device
+	if c.Device != d.Name {
+		if d = f.state.NIC; d == nil || d.Name != c.Device {
+			return ErrNoDevice
+		}
+	}
+	switch c.What {
+	case Qdisc:
+		return f.qdisc(d, c)
+	case ClassOf:
+		return f.class(d, c)
+	}
+	return f.filter(d, c)
+}
+
+func (f *fake) redirected() bool {
+	return slices.ContainsFunc(f.state.Device.Filters, func(r Record) bool { return f.state.ownFilter(r) })
+}
+
+func (f *fake) nic(c Change) error {
+	switch {
+	case c.Verb == Add && f.state.NIC != nil:
+		return errors.New("file exists")
+	case c.Verb == Add:
+		f.nextID++
+		f.state.NIC = &Device{Link: Link{Name: c.Device, Index: f.nextID, Kind: "ifb", TxQueue: 1000, Up: true}}
+	case f.state.NIC == nil:
+		return ErrNoDevice
+	case f.redirected():
+		return errors.New("the host would be cut off: packets are still redirected there")
+	default:
+		f.state.NIC = nil
+	}
+	return nil
+}
+
+func (f *fake) sorter(c Change) error {
+	if c.Verb == Add {
+		f.nextID++
+		f.state.Programs = append(f.state.Programs, Program{Cgroup: c.Program.Cgroup, Name: c.Program.Name, ID: uint32(f.nextID)})
+		return nil
+	}
+	i := slices.IndexFunc(f.state.Programs, func(p Program) bool {
+		return p.Cgroup == c.Program.Cgroup && p.Name == c.Program.Name && (c.Program.ID == 0 || c.Program.ID == p.ID)
+	})
+	if i < 0 {
+		return errors.New("no such program")
+	}
+	f.state.Programs = slices.Delete(f.state.Programs, i, i+1)
+	return nil
+}
+
+func index(all []Record, h Handle) int {
+	return slices.IndexFunc(all, func(r Record) bool { return r.Handle == h })
+}
+
+func (f *fake) qdisc(d *Device, c Change) error {
+	r := c.Record
+	r.Options = slices.Clone(r.Options)
+	i := slices.IndexFunc(d.Qdiscs, func(q Record) bool { return q.Parent == r.Parent && q.made() })
+	if r.Parent != atRoot && r.Parent != atIngress && index(d.Classes, r.Parent) < 0 && !r.Parent.foreignBand() {
+		return errors.New("no such parent")
+	}
+	switch {
+	case c.Verb == Delete && (i < 0 || d.Qdiscs[i].Handle != r.Handle):
+		return errors.New("no such qdisc")
+	case c.Verb == Delete || c.Verb == Replace && i >= 0:
+		f.dropQdisc(d, d.Qdiscs[i])
+	case c.Verb == Alter && (i < 0 || d.Qdiscs[i].Kind != r.Kind || d.Qdiscs[i].Handle != r.Handle):
+		return errors.New("no such qdisc")
+	case c.Verb == Alter:
+		d.Qdiscs[i] = r
+		return nil
+	case i >= 0:
+		return errors.New("file exists")
+	}
+	if c.Verb != Delete {
+		d.Qdiscs = append(d.Qdiscs, r)
+	}
+	return nil
+}
+
+// foreignBand is a class of a qdisc that has them by itself, such as prio.
+func (h Handle) foreignBand() bool { return !h.ours() && h&0xffff != 0 }
+
+func (f *fake) dropQdisc(d *Device, q Record) {
+	d.Qdiscs = slices.DeleteFunc(d.Qdiscs, func(o Record) bool { return o.Handle == q.Handle })
+	on := func(h Handle) bool { return h>>16 == q.Handle>>16 }
+	for _, c := range slices.Clone(d.Classes) {
+		if on(c.Handle) {
+			f.dropClass(d, c)
+		}
+	}
+	for _, o := range slices.Clone(d.Qdiscs) {
+		if o.Parent != atRoot && o.Parent != atIngress && on(o.Parent) {
+			f.dropQdisc(d, o)
+		}
+	}
+	d.Filters = slices.DeleteFunc(d.Filters, func(r Record) bool { return on(r.Parent) })
+}
+
+func (f *fake) dropClass(d *Device, c Record) {
+	d.Classes = slices.DeleteFunc(d.Classes, func(o Record) bool { return o.Handle == c.Handle })
+	d.Qdiscs = slices.DeleteFunc(d.Qdiscs, func(q Record) bool { return q.Parent == c.Handle })
+}
+
+func (f *fake) class(d *Device, c Change) error {
+	r := c.Record
+	i := index(d.Classes, r.Handle)
+	root := index(d.Qdiscs, r.Handle>>16<<16) >= 0
+	top := r.Parent&0xffff == 0
+	switch {
+	case !root, c.Verb == Add && !top && index(d.Classes, r.Parent) < 0:
+		return errors.New("no such parent")
+	case c.Verb == Add && i >= 0:
+		return errors.New("file exists")
+	case c.Verb != Add && i < 0:
+		return errors.New("no such class")
+	}
+	if top {
+		r.Parent = atRoot
+	}
+	switch {
+	case c.Verb == Add:
+		d.Classes = append(d.Classes, r)
+		if !top { // an inner class has no queue
+			d.Qdiscs = slices.DeleteFunc(d.Qdiscs, func(q Record) bool { return q.Parent == r.Parent })
+		}
+	case c.Verb == Alter && d.Classes[i].Parent != r.Parent:
+		return errors.New("invalid argument")
+	case c.Verb == Alter:
+		d.Classes[i] = r
+	case slices.ContainsFunc(d.Classes, func(o Record) bool { return o.Parent == r.Handle }),
+		slices.ContainsFunc(d.Filters, func(o Record) bool { p, _ := parseFilter(o, f.state.nic); return p.Class == r.Handle }):
+		return errors.New("device or resource busy")
+	default:
+		f.dropClass(d, d.Classes[i])
+	}
+	return nil
+}
+
+func (f *fake) filter(d *Device, c Change) error {
+	r := c.Record
+	i := slices.IndexFunc(d.Filters, func(o Record) bool { return o.Parent == r.Parent && o.Info>>16 == r.Info>>16 })
+	if c.Verb == Delete {
+		if i < 0 {
+			return errors.New("no such filter")
+		}
+		d.Filters = slices.DeleteFunc(d.Filters, func(o Record) bool { return o.Parent == r.Parent && o.Info>>16 == r.Info>>16 })
+		return nil
+	}
+	if i >= 0 {
+		return errors.New("invalid argument: the preference is in use")
+	}
+	if index(d.Qdiscs, r.Parent) < 0 {
+		return errors.New("no such parent")
+	}
+	if c.Filter != nil {
+		nic := 0
+		if c.Filter.Redirect != "" {
+			if f.state.NIC == nil || f.state.NIC.Name != c.Filter.Redirect {
+				return ErrNoDevice
+			}
+			nic = f.state.NIC.Index
+		}
+		r.Options = c.Filter.options(nic)
+	}
+	if r.Kind == "u32" { // the kernel lists the head and the table first
+		d.Filters = append(d.Filters, Record{Kind: r.Kind, Parent: r.Parent, Info: r.Info},
+			Record{Kind: r.Kind, Parent: r.Parent, Info: r.Info, Handle: 0x80000000})
+		r.Handle = 0x80000800
+	}
+	d.Filters = append(d.Filters, r)
+	return nil
+}

@@ -1,0 +1,191 @@
+package netshape
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Protocols of a filter (include/uapi/linux/if_ether.h).
+const (
+	protoAll  uint16 = 0x0003
+	protoIPv4 uint16 = 0x0800
+	protoIPv6 uint16 = 0x86dd
+)
+
+// Filter is one filter of ours: what it takes and where that goes.
+type Filter struct {
+	Protocol uint16
+	Port     uint16 // TCP; 0 with NetCls
+	Source   bool   // the port that a packet comes from, else the one it goes to
+	NetCls   bool   // takes the class from the sender's net_cls group (cls_cgroup)
+	Class    Handle `json:",omitempty"` // sorts into this class
+	Redirect string `json:",omitempty"` // sends out through this virtual NIC
+}
+
+func (f Filter) kind() string {
+	if f.NetCls {
+		return "cgroup"
+	}
+	return "u32"
+}
+
+// String gives "IPv4 TCP to port 3306 → bhifb2".
+func (f Filter) String() string {
+	if f.NetCls {
+		return "net_cls class ids"
+	}
+	family, way := "IPv4", "to"
+	if f.Protocol == protoIPv6 {
+		family = "IPv6"
+	}
+	if f.Source {
+		way = "from"
+	}
+	to := f.Redirect
+	if to == "" {
+		to = f.Class.String()
+	}
+	return fmt.Sprintf("%s TCP %s port %d → %s", family, way, f.Port, to)
+}
+
+// u32 numbers of include/uapi/linux/pkt_cls.h and tc_act/tc_mirred.h.
+const (
+	u32Terminal   = 1
+	actStolen     = 4
+	egressRedir   = 1
+	firstAction   = 1
+	protocolTCP   = 6
+	headerWords   = 5 // an IPv4 header without options
+	ipv6HeaderLen = 40
+)
+
+// keys are 32-bit words of the packet, from the start of its network header. An IPv4 header with options, a later fragment, and
+// an IPv6 packet with extension headers match nothing: they pass unsorted.
+func (f Filter) keys() []nl.TcU32Key {
+	port := func(off int32) nl.TcU32Key {
+		if f.Source {
+			return u32Key(0xffff0000, uint32(f.Port)<<16, off)
+		}
+		return u32Key(0x0000ffff, uint32(f.Port), off)
+	}
+	if f.Protocol == protoIPv6 {
+		return []nl.TcU32Key{u32Key(0x0000ff00, protocolTCP<<8, 4), port(ipv6HeaderLen)}
+	}
+	return []nl.TcU32Key{
+		u32Key(0x0f000000, headerWords<<24, 0),
+		u32Key(0x00001fff, 0, 4),
+		u32Key(0x00ff0000, protocolTCP<<16, 8),
+		port(4 * headerWords),
+	}
+}
+
+func u32Key(mask, value uint32, off int32) nl.TcU32Key {
+	return nl.TcU32Key{Mask: bigEndian(mask), Val: bigEndian(value), Off: off}
+}
+
+// bigEndian gives the number whose bytes in memory are v's in network order, and back.
+func bigEndian(v uint32) uint32 {
+	var b [4]byte
+	binary.BigEndian.PutUint32(b[:], v)
+	return binary.NativeEndian.Uint32(b[:])
+}
+
+// options encodes the filter; nic is the index of what it redirects to.
+func (f Filter) options(nic int) []byte {
+	var a attributes
+	if f.NetCls {
+		return a
+	}
+	sel := nl.TcU32Sel{Flags: u32Terminal, Keys: f.keys()}
+	sel.Nkeys = uint8(len(sel.Keys))
+	if f.Class != 0 {
+		a.add(nl.TCA_U32_CLASSID, nl.Uint32Attr(uint32(f.Class)))
+	}
+	a.add(nl.TCA_U32_SEL, sel.Serialize())
+	if f.Redirect != "" {
+		act := nl.NewRtAttr(nl.TCA_U32_ACT, nil)
+		first := act.AddRtAttr(firstAction, nil)
+		first.AddRtAttr(nl.TCA_ACT_KIND, nl.ZeroTerminated("mirred"))
+		first.AddRtAttr(nl.TCA_ACT_OPTIONS, nil).AddRtAttr(nl.TCA_MIRRED_PARMS, redirectTo(nic))
+		a = append(a, act.Serialize()...)
+	}
+	return a
+}
+
+// parseFilter gives back what options encoded. nic names the virtual NIC of an index. False is a filter that is none of ours.
+func parseFilter(r Record, nic func(index int) string) (Filter, bool) {
+	f := Filter{Protocol: r.protocol()}
+	if r.Kind == "cgroup" {
+		f.NetCls = true
+		return f, true
+	}
+	sel, ok := find(r.Options, nl.TCA_U32_SEL)
+	if r.Kind != "u32" || !ok || len(sel) < nl.SizeofTcU32Sel || len(sel) < nl.SizeofTcU32Sel+int(sel[2])*nl.SizeofTcU32Key {
+		return f, false
+	}
+	keys := nl.DeserializeTcU32Sel(append([]byte(nil), sel...)).Keys
+	if len(keys) == 0 {
+		return f, false
+	}
+	last := keys[len(keys)-1]
+	f.Source = bigEndian(last.Mask) == 0xffff0000
+	f.Port = uint16(bigEndian(last.Val))
+	if f.Source {
+		f.Port = uint16(bigEndian(last.Val) >> 16)
+	}
+	want := f.keys()
+	if len(keys) != len(want) {
+		return f, false
+	}
+	for i := range keys {
+		if keys[i] != want[i] {
+			return f, false
+		}
+	}
+	class, _ := find32(r.Options, nl.TCA_U32_CLASSID)
+	f.Class = Handle(class)
+	if _, acts := find(r.Options, nl.TCA_U32_ACT); acts {
+		index, ok := redirectOf(r)
+		f.Redirect = nic(index)
+		return f, ok && f.Redirect != ""
+	}
+	return f, true
+}
+
+// struct tc_mirred: index, capabilities, action, two counts, what it does, and where to. The library counts two bytes too many.
+const (
+	mirredSize    = 28
+	mirredAction  = 8
+	mirredEaction = 20
+	mirredIndex   = 24
+)
+
+func redirectTo(nic int) []byte {
+	b := make([]byte, mirredSize)
+	binary.NativeEndian.PutUint32(b[mirredAction:], actStolen)
+	binary.NativeEndian.PutUint32(b[mirredEaction:], egressRedir)
+	binary.NativeEndian.PutUint32(b[mirredIndex:], uint32(nic))
+	return b
+}
+
+// actionsOf is the attribute that holds the actions of a filter, by its kind.
+var actionsOf = map[string]int{"u32": nl.TCA_U32_ACT, "flower": nl.TCA_FLOWER_ACT, "matchall": nl.TCA_MATCHALL_ACT, "bpf": nl.TCA_BPF_ACT}
+
+// redirectOf finds where the first action of a filter sends packets.
+func redirectOf(r Record) (index int, ok bool) {
+	act, _ := find(r.Options, actionsOf[r.Kind])
+	first, ok := find(act, firstAction)
+	if !ok {
+		return 0, false
+	}
+	kind, _ := find(first, nl.TCA_ACT_KIND)
+	options, _ := find(first, nl.TCA_ACT_OPTIONS)
+	parms, ok := find(options, nl.TCA_MIRRED_PARMS)
+	if !ok || unix.ByteSliceToString(kind) != "mirred" || len(parms) < mirredSize {
+		return 0, false
+	}
+	return int(binary.NativeEndian.Uint32(parms[mirredIndex:])), true
+}

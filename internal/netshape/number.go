@@ -1,0 +1,128 @@
+package netshape
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The one range of everything that bulkhead names in the kernel's traffic control (docs/network.md says the same):
+//
+//	qdisc 7fff:            our HTB, on an interface and on its virtual NIC. The kernel numbers by itself from 8001: up, people
+//	                       from 1: up
+//	class 7fff:1           the link, where a group has a guarantee
+//	class 7fff:2           traffic of no group, where a group has a guarantee
+//	class 7fff:SLOT*32     a group's own traffic; the same number is its net_cls class id and its skb->priority
+//	class 7fff:SLOT*32+16  a group with its children
+//	qdisc 7000+SLOT:       the queue inside a group's class (7000: inside 7fff:2)
+//	filter pref 28672 …    to 32767: slot and kind of match
+//	bhifbINDEX             virtual NIC for what arrives at the interface of that index
+//	bh_7fff_MINOR          BPF program that sorts into that class
+//
+// Minors of classes that packets are sorted into are multiples of 16: pfifo_fast, prio and mqprio look at the lowest four bits of
+// skb->priority, and 0 there is what a packet has anyway. So a class number does no harm on an interface without our HTB.
+const (
+	rootMajor  = 0x7fff
+	leafMajor  = 0x7000
+	linkMinor  = 1
+	restMinor  = 2
+	slotStep   = 32
+	innerStep  = 16
+	maxSlot    = 65535 / slotStep
+	prefBase   = 0x7000
+	prefLast   = 0x7fff
+	nicPrefix  = "bhifb"
+	progPrefix = "bh_7fff_"
+)
+
+// Handles with a meaning of their own (include/uapi/linux/pkt_sched.h).
+const (
+	atRoot        Handle = 0xffffffff
+	atIngress     Handle = 0xfffffff1
+	ingressHandle Handle = 0xffff0000
+)
+
+// Handle is a qdisc's or class's number, major and minor.
+type Handle uint32
+
+// String gives it as tc prints it.
+func (h Handle) String() string {
+	switch {
+	case h == atRoot:
+		return "root"
+	case h == atIngress:
+		return "ingress"
+	case h&0xffff == 0:
+		return fmt.Sprintf("%x:", uint32(h>>16))
+	}
+	return fmt.Sprintf("%x:%x", uint32(h>>16), uint32(h&0xffff))
+}
+
+func handle(major, minor uint16) Handle { return Handle(major)<<16 | Handle(minor) }
+
+// ours says whether a number of a qdisc or class lies in our range.
+func (h Handle) ours() bool {
+	major := h >> 16
+	return major == rootMajor || major >= leafMajor && major <= leafMajor+maxSlot
+}
+
+// Slot is a group's number, from 1 to maxSlot. It is the same on every interface, so one program sorts for all of them.
+type Slot uint16
+
+// Class holds the group's own traffic. It is also the group's net_cls class id.
+func (s Slot) Class() Handle { return handle(rootMajor, uint16(s)*slotStep) }
+
+// inner is the class above the group's own and its children's.
+func (s Slot) inner() Handle { return handle(rootMajor, uint16(s)*slotStep+innerStep) }
+
+func (s Slot) leaf() Handle { return handle(leafMajor+uint16(s), 0) }
+
+// program is the name of the BPF program that sorts into the slot's class.
+func (s Slot) program() string { return programName(s.Class()) }
+
+func programName(class Handle) string { return fmt.Sprintf("%s%04x", progPrefix, uint32(class&0xffff)) }
+
+// programClass is the class that a program of ours sorts into.
+func programClass(name string) (Handle, bool) {
+	text, ok := strings.CutPrefix(name, progPrefix)
+	if !ok || len(text) != 4 {
+		return 0, false
+	}
+	minor, err := strconv.ParseUint(text, 16, 16)
+	return handle(rootMajor, uint16(minor)), err == nil
+}
+
+// nicName is the virtual NIC for an interface. An index has at most ten digits, a name at most 15 bytes.
+func nicName(index int) string { return nicPrefix + strconv.Itoa(index) }
+
+// ErrFull says that the range has no number left.
+var ErrFull = errors.New("no class number left")
+
+// Slots gives every group a number: the one it had, or the lowest free one. What is not in groups loses its own.
+func Slots(had map[string]Slot, groups []string) (map[string]Slot, error) {
+	now := make(map[string]Slot, len(groups))
+	used := make(map[Slot]bool)
+	for _, name := range slices.Sorted(maps.Keys(had)) {
+		s := had[name]
+		if slices.Contains(groups, name) && s >= 1 && s <= maxSlot && !used[s] {
+			now[name], used[s] = s, true
+		}
+	}
+	next := Slot(1)
+	for _, name := range slices.Sorted(slices.Values(groups)) {
+		if _, ok := now[name]; ok {
+			continue
+		}
+		for used[next] {
+			next++
+		}
+		if next > maxSlot {
+			return nil, fmt.Errorf("number group %q: %w: all %d are in use", name, ErrFull, maxSlot)
+		}
+		now[name], used[next] = next, true
+	}
+	return now, nil
+}

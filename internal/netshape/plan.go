@@ -1,0 +1,428 @@
+package netshape
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// planner collects the steps from a state to what is wanted.
+type planner struct {
+	w     Wanted
+	s     State
+	steps []Step
+}
+
+// Plan gives the ordered steps from what the kernel has to what is wanted; none when that is the same. With no group wanted it is the
+// way down. Each prefix of the steps is a state that Plan goes on from.
+func Plan(w Wanted, s State) ([]Step, error) {
+	egress, err1 := Classes(w, Egress)
+	ingress, err2 := Classes(w, Ingress)
+	foreign, err3 := s.Foreign(w)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return nil, err
+	}
+	if foreign == nil {
+		foreign = &Foreign{}
+	}
+	p := &planner{w: w, s: s}
+	filters, err := p.egressFilters(egress)
+	if err != nil {
+		return nil, err
+	}
+	p.tree(&s.Device, egress, filters, foreign.Egress)
+	p.programs(egress)
+	p.ingress(ingress, foreign.Ingress)
+	slices.SortStableFunc(p.steps, func(a, b Step) int { return cmp.Compare(a.phase, b.phase) })
+	return p.steps, nil
+}
+
+func (p *planner) step(at phase, why string, do Change, undo ...Change) {
+	p.steps = append(p.steps, Step{Do: do, Undo: undo, Why: why, phase: at})
+}
+
+// change is one about a device.
+func change(d *Device, verb Verb, what What, r Record) Change {
+	return Change{Verb: verb, What: what, Device: d.Name, Index: d.Index, Record: r}
+}
+
+// tree brings the qdisc, the classes and the filters that sort into them in line, on the interface or on its virtual NIC.
+func (p *planner) tree(d *Device, want []Class, filters []Filter, foreign []Change) {
+	_, has := d.root()
+	if has {
+		p.removeClasses(d, want)
+	}
+	p.filters(d, handle(rootMajor, 0), filters, unsort, sortPackets)
+	switch {
+	case has && len(want) == 0 && !p.w.Keep:
+		p.removeRoot(d)
+	case !has && len(want) > 0:
+		p.makeRoot(d, foreign)
+	}
+	for _, c := range want {
+		p.class(d, c)
+	}
+}
+
+// queue is how many packets may wait that no class takes. An interface without a queue of its own says 0.
+func queue(d *Device) uint32 { return uint32(max(d.TxQueue, 1000)) }
+
+func (p *planner) makeRoot(d *Device, foreign []Change) {
+	r := Record{Kind: "htb", Handle: handle(rootMajor, 0), Parent: atRoot, Options: htbOptions(queue(d))}
+	undo, why := []Change{change(d, Delete, Qdisc, r)}, "one qdisc holds the classes of the interface; what no class takes passes it first"
+	if len(foreign) > 0 {
+		undo, why = foreign, "takes the place of "+foreign[0].Record.String()+", as the policy says"
+	}
+	p.step(makeRoot, why, change(d, Replace, Qdisc, r), undo...)
+}
+
+func (p *planner) removeRoot(d *Device) {
+	r, _ := d.root()
+	back := change(d, Replace, Qdisc, Record{Kind: "htb", Handle: r.Handle, Parent: atRoot, Options: htbOptions(queue(d))})
+	if d.Index != p.s.Device.Index || p.w.Original == nil || len(p.w.Original.Egress) == 0 {
+		p.step(removeQdiscs, "no class is left; the kernel puts its own back", change(d, Delete, Qdisc, r), back)
+		return
+	}
+	for i, c := range p.w.Original.Egress {
+		c.Index = d.Index
+		undo := []Change{{Verb: Delete, What: c.What, Device: c.Device, Index: c.Index, Record: c.Record}}
+		if i == 0 {
+			undo = []Change{back}
+		}
+		p.step(removeQdiscs, "as it was before bulkhead", c, undo...)
+	}
+}
+
+// removeClasses removes what is not wanted, and what is wanted elsewhere: the kernel cannot give a class another parent. The deepest go
+// first; a class takes its queue along.
+func (p *planner) removeClasses(d *Device, want []Class) {
+	var gone []Record
+	for _, r := range d.Classes {
+		i := slices.IndexFunc(want, func(c Class) bool { return c.ID == r.Handle })
+		if r.Kind == "htb" && r.Handle.ours() && (i < 0 || want[i].Parent != r.above()) {
+			gone = append(gone, r)
+		}
+	}
+	// A class whose parent has to go goes, too.
+	for grew := true; grew; {
+		grew = false
+		for _, r := range d.Classes {
+			in := func(h Handle) bool { return slices.ContainsFunc(gone, func(g Record) bool { return g.Handle == h }) }
+			if in(r.Parent) && !in(r.Handle) {
+				gone, grew = append(gone, r), true
+			}
+		}
+	}
+	slices.SortStableFunc(gone, func(a, b Record) int { return cmp.Compare(d.depth(b), d.depth(a)) })
+	for _, r := range gone {
+		r.Parent = r.above()
+		undo := []Change{change(d, Add, ClassOf, r)}
+		for _, q := range d.Qdiscs {
+			if q.Parent == r.Handle && q.made() {
+				undo = append(undo, change(d, Add, Qdisc, q))
+			}
+		}
+		p.step(removeClasses, "no group needs it there", change(d, Delete, ClassOf, r), undo...)
+	}
+}
+
+// above is the parent of a class: the kernel says "root" for one directly below the qdisc.
+func (r Record) above() Handle {
+	if r.Parent == atRoot {
+		return r.Handle >> 16 << 16
+	}
+	return r.Parent
+}
+
+func (d *Device) depth(r Record) int {
+	for n := 0; ; n++ {
+		i := slices.IndexFunc(d.Classes, func(c Record) bool { return c.Handle == r.Parent })
+		if i < 0 || n > len(d.Classes) {
+			return n
+		}
+		r = d.Classes[i]
+	}
+}
+
+// class adds or changes one class and its queue.
+func (p *planner) class(d *Device, c Class) {
+	r := Record{Kind: "htb", Handle: c.ID, Parent: c.Parent, Options: c.options()}
+	why := fmt.Sprintf("%s of group %q: %s guaranteed, %s at most", p.direction(d), c.Group, c.Rate, c.Ceil)
+	if c.Group == "" {
+		why = fmt.Sprintf("guarantees are shares of %s", c.Ceil)
+	}
+	i := slices.IndexFunc(d.Classes, func(h Record) bool { return h.Handle == c.ID && h.above() == c.Parent })
+	kept := i >= 0 && !p.removed(d, c.ID)
+	switch {
+	case !kept:
+		p.step(makeClasses, why, change(d, Add, ClassOf, r), change(d, Delete, ClassOf, r))
+	case !c.same(d.Classes[i].Options):
+		old := d.Classes[i]
+		old.Parent = c.Parent
+		p.step(makeClasses, why, change(d, Alter, ClassOf, r), change(d, Alter, ClassOf, old))
+	}
+	if !c.Inner {
+		p.leaf(d, c, kept)
+	}
+}
+
+func (p *planner) removed(d *Device, id Handle) bool {
+	return slices.ContainsFunc(p.steps, func(s Step) bool {
+		return s.phase == removeClasses && s.Do.Device == d.Name && s.Do.Record.Handle == id
+	})
+}
+
+func (p *planner) direction(d *Device) Direction {
+	if d.Name == p.s.Device.Name {
+		return Egress
+	}
+	return Ingress
+}
+
+// leaf gives a class the wanted queue.
+func (p *planner) leaf(d *Device, c Class, kept bool) {
+	kind := cmp.Or(p.w.Leaf, byteQueue)
+	major := handle(leafMajor, 0)
+	if minor := c.ID & 0xffff; minor != restMinor {
+		major = Slot(minor / slotStep).leaf()
+	}
+	r := Record{Kind: kind, Handle: major, Parent: c.ID, Options: leafOptions(kind, c.Ceil)}
+	i := slices.IndexFunc(d.Qdiscs, func(q Record) bool { return q.Parent == c.ID && q.made() })
+	switch {
+	case !kept || i < 0:
+		p.step(makeLeaves, "its queue", change(d, Replace, Qdisc, r), change(d, Delete, Qdisc, r))
+	case d.Qdiscs[i].Handle != major || d.Qdiscs[i].Kind != kind:
+		p.step(makeLeaves, fmt.Sprintf("its queue; somebody put %s there", d.Qdiscs[i]), change(d, Replace, Qdisc, r), change(d, Replace, Qdisc, d.Qdiscs[i]))
+	case !leafSame(kind, c.Ceil, d.Qdiscs[i]):
+		p.step(makeLeaves, "its queue, for the new rate", change(d, Alter, Qdisc, r), change(d, Alter, Qdisc, d.Qdiscs[i]))
+	}
+}
+
+// sorting tells how the packets of a group that leave find its class.
+func (g Group) sorting() string {
+	switch {
+	case g.Cgroup != "":
+		return "program"
+	case g.NetCls:
+		return "net_cls"
+	}
+	return "ports"
+}
+
+// egressFilters are those on the interface's own qdisc, for groups that no program sorts.
+func (p *planner) egressFilters(classes []Class) ([]Filter, error) {
+	var all []Filter
+	for _, g := range p.groupsOf(classes) {
+		switch g.sorting() {
+		case "net_cls":
+			if !slices.ContainsFunc(all, func(f Filter) bool { return f.NetCls }) {
+				all = append(all, Filter{Protocol: protoAll, NetCls: true})
+			}
+		case "ports":
+			all = append(all, portFilters(g, true, "")...)
+		}
+	}
+	return all, errors.Join(p.samePorts(), p.countFilters())
+}
+
+// countFilters refuses more filters than the range has preferences.
+func (p *planner) countFilters() error {
+	n := 1 // net_cls
+	for _, g := range p.w.Groups {
+		n += 2 * len(g.Ports)
+	}
+	if most := prefLast - prefBase + 1; n > most {
+		return &Problem{Device: p.w.Device, Text: fmt.Sprintf("%d ports need %d filters, there are numbers for %d", n/2, n, most)}
+	}
+	return nil
+}
+
+// samePorts refuses two groups with one port: their packets look the same.
+func (p *planner) samePorts() error {
+	owner := make(map[uint16]string)
+	var problems []error
+	for _, g := range p.w.Groups {
+		if !g.Ingress.asked() && (!g.Egress.asked() || g.sorting() != "ports") {
+			continue
+		}
+		for _, port := range g.Ports {
+			if other, taken := owner[port]; taken && other != g.Name {
+				problems = append(problems, &Problem{Device: p.w.Device, Group: g.Name, Text: fmt.Sprintf("port %d is also that of group %q", port, other)})
+			}
+			owner[port] = g.Name
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// groupsOf gives the groups that have a class of their own.
+func (p *planner) groupsOf(classes []Class) []Group {
+	var all []Group
+	for _, g := range p.w.Groups {
+		if slices.ContainsFunc(classes, func(c Class) bool { return c.ID == g.Slot.Class() }) {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+func portFilters(g Group, source bool, redirect string) []Filter {
+	var all []Filter
+	for _, port := range g.Ports {
+		for _, protocol := range []uint16{protoIPv4, protoIPv6} {
+			f := Filter{Protocol: protocol, Port: port, Source: source, Class: g.Slot.Class(), Redirect: redirect}
+			if redirect != "" {
+				f.Class = 0
+			}
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// filters brings those below one parent in line. A filter that is there twice stays once.
+func (p *planner) filters(d *Device, parent Handle, want []Filter, down, up phase) {
+	used, have := make(map[uint16]bool), make(map[Filter]bool)
+	for _, r := range d.Filters {
+		if r.Parent != parent || !r.real() {
+			continue
+		}
+		f, known := parseFilter(r, p.s.nic)
+		// A class that goes, if only to come back elsewhere, is busy while a filter leads there.
+		keep := known && r.inRange() && slices.Contains(want, f) && !have[f] && !p.removed(d, f.Class)
+		if theirs := parent == ingressHandle && !p.s.ownFilter(r) || parent != ingressHandle && !r.inRange(); keep || theirs {
+			used[r.pref()] = true
+			have[f] = have[f] || keep
+			continue
+		}
+		remove := change(d, Delete, FilterOf, r)
+		if known {
+			remove.Filter = &f
+		}
+		back := remove
+		back.Verb, back.Record = Add, settable(r)
+		p.step(down, "no group needs it", remove, back)
+	}
+	p.addFilters(d, parent, want, used, have, up)
+}
+
+func (r Record) inRange() bool { return r.pref() >= prefBase && r.pref() <= prefLast }
+
+// addFilters adds what is not there yet, each with a preference of its own.
+func (p *planner) addFilters(d *Device, parent Handle, want []Filter, used map[uint16]bool, have map[Filter]bool, up phase) {
+	pref := uint16(prefBase)
+	for _, f := range want {
+		if have[f] {
+			continue
+		}
+		for used[pref] {
+			pref++
+		}
+		used[pref], have[f] = true, true
+		add := change(d, Add, FilterOf, Record{Kind: f.kind(), Parent: parent, Info: filterInfo(pref, f.Protocol)})
+		if f.NetCls {
+			add.Record.Handle = 1
+		}
+		add.Filter = &f
+		remove := add
+		remove.Verb = Delete
+		p.step(up, "sorts packets by "+by(f), add, remove)
+	}
+}
+
+func by(f Filter) string {
+	if f.NetCls {
+		return "net_cls"
+	}
+	return "port"
+}
+
+// programs attaches the programs that sort what leaves, and takes old ones off.
+func (p *planner) programs(classes []Class) {
+	want := make(map[string]string) // directory → name
+	for _, g := range p.groupsOf(classes) {
+		if g.sorting() == "program" {
+			want[g.Cgroup] = g.Slot.program()
+		}
+	}
+	have := make(map[string]bool)
+	for _, old := range p.s.Programs {
+		if want[old.Cgroup] == old.Name && !have[old.Cgroup] {
+			have[old.Cgroup] = true
+			continue
+		}
+		at, why := unsort, "the group has no share of an interface"
+		if want[old.Cgroup] != "" {
+			at, why = unsortOld, "another one took its place"
+		}
+		p.step(at, why, Change{Verb: Delete, What: Sorter, Program: &old}, Change{Verb: Add, What: Sorter, Program: &Program{Cgroup: old.Cgroup, Name: old.Name}})
+	}
+	for _, g := range p.w.Groups {
+		name := want[g.Cgroup]
+		if name == "" || have[g.Cgroup] || g.Slot.program() != name {
+			continue
+		}
+		program := Program{Cgroup: g.Cgroup, Name: name}
+		p.step(sortPackets, fmt.Sprintf("sorts what sockets of group %q send; beside other programs", g.Name),
+			Change{Verb: Add, What: Sorter, Program: &program}, Change{Verb: Delete, What: Sorter, Program: &program})
+	}
+}
+
+// ingress shapes what arrives: a virtual NIC with a tree of its own, and redirects to it by port.
+func (p *planner) ingress(classes []Class, foreign []Change) {
+	d := &p.s.Device
+	nic := Device{Link: Link{Name: nicName(d.Index), TxQueue: 1000}}
+	if p.s.NIC != nil {
+		nic = *p.s.NIC
+	}
+	var redirects, sorters []Filter
+	for _, g := range p.groupsOf(classes) {
+		redirects = append(redirects, portFilters(g, false, nic.Name)...)
+		sorters = append(sorters, portFilters(g, false, "")...)
+	}
+	p.filters(d, ingressHandle, redirects, unredirect, redirect)
+	p.tree(&nic, classes, sorters, nil)
+
+	made := Change{Verb: Add, What: NIC, Device: nic.Name, For: d.Name}
+	gone := Change{Verb: Delete, What: NIC, Device: nic.Name, Index: nic.Index, For: d.Name}
+	hook := change(d, Add, Qdisc, Record{Kind: "ingress", Handle: ingressHandle, Parent: atIngress})
+	unhook := hook
+	unhook.Verb = Delete
+	q, has, ours := p.s.ingress()
+	switch {
+	case len(classes) == 0 && p.w.Keep:
+		return
+	case len(classes) == 0:
+		if has && ours {
+			p.step(removeQdiscs, "nothing is redirected any more", unhook, hook)
+			p.originalIngress()
+		}
+		if p.s.NIC != nil {
+			p.step(removeNIC, "nothing is redirected any more", gone, made)
+		}
+		return
+	}
+	if p.s.NIC == nil {
+		p.step(makeNIC, "what arrives can only be shaped where it leaves: from a virtual NIC", made, gone)
+	}
+	if has && !ours {
+		p.step(makeIngress, "makes room for ours, as the policy says", change(d, Delete, Qdisc, q), foreign...)
+		has = false
+	}
+	if !has {
+		p.step(makeIngress, "the hook for redirects", hook, unhook)
+	}
+}
+
+func (p *planner) originalIngress() {
+	if p.w.Original == nil {
+		return
+	}
+	for _, c := range p.w.Original.Ingress {
+		c.Index = p.s.Device.Index
+		undo := c
+		undo.Verb = Delete
+		p.step(removeQdiscs, "as it was before bulkhead", c, undo)
+	}
+}

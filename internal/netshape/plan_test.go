@@ -1,0 +1,374 @@
+package netshape
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// drawWanted gives something that can be asked for.
+func drawWanted(t *rapid.T, label string) Wanted {
+	w := Wanted{Device: "eth0", LinkRate: 10 * Gbit, Leaf: rapid.SampledFrom([]string{"", "fq_codel", "fq"}).Draw(t, label+" leaf")}
+	names := []string{"a", "a/b", "a/c", "d", "d/e"}
+	for i, name := range names {
+		parent := name[:max(strings.LastIndexByte(name, '/'), 0)]
+		if rapid.Bool().Draw(t, label+" has "+name) {
+			continue
+		}
+		g := Group{Name: name, Parent: parent, Slot: Slot(i + 1)}
+		if !slices.ContainsFunc(w.Groups, func(p Group) bool { return p.Name == parent }) {
+			g.Parent = ""
+		}
+		share := func(d string) Share {
+			s := Share{Max: Rate(rapid.IntRange(0, 3).Draw(t, label+d+name)) * 500 * Mbit}
+			if rapid.Bool().Draw(t, label+d+"min "+name) {
+				s.Min = 10 * Mbit
+			}
+			return s
+		}
+		g.Egress, g.Ingress = share(" egress "), share(" ingress ")
+		g.Ports = []uint16{uint16(3306 + i), uint16(13306 + i)}
+		switch rapid.IntRange(0, 2).Draw(t, label+" sorting "+name) {
+		case 0:
+			g.Cgroup = "/c/" + name
+		case 1:
+			g.NetCls = true
+		}
+		w.Groups = append(w.Groups, g)
+	}
+	return w
+}
+
+// From any wanted state, stopped after any step on the way to any other, the way on and the way down end where they should, and at no
+// point leads anything to what is not there: the fake refuses that.
+func TestPlanFromAnywhere(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := newFake()
+		for _, label := range []string{"first", "second", "third"} {
+			w := drawWanted(t, label)
+			steps, err := Plan(w, f.look())
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := rapid.IntRange(0, len(steps)).Draw(t, "stopped after")
+			if err := f.run(steps[:n]); err != nil {
+				t.Fatal(err)
+			}
+			if rapid.Bool().Draw(t, "stay there") {
+				continue
+			}
+			if steps, err = Plan(w, f.look()); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.run(steps); err != nil {
+				t.Fatal(err)
+			}
+			if steps, err = Plan(w, f.look()); err != nil || len(steps) > 0 {
+				t.Fatalf("still to do: %v %v", steps, err)
+			}
+		}
+		steps, err := Plan(Wanted{Device: "eth0"}, f.look())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.run(steps); err != nil {
+			t.Fatal(err)
+		}
+		if left := fmt.Sprintf("%+v", f.look()); left != fmt.Sprintf("%+v", newFake().look()) {
+			t.Fatalf("left behind: %s", left)
+		}
+	})
+}
+
+// summary is what a state holds, without the kernel's own numbers.
+func summary(s State) string {
+	var all []string
+	devices := []Device{s.Device}
+	if s.NIC != nil {
+		devices = append(devices, *s.NIC)
+	}
+	for _, d := range devices {
+		for _, r := range slices.Concat(d.Qdiscs, d.Classes) {
+			all = append(all, fmt.Sprintf("%s %s %s %x", d.Name, r, r.above(), r.Options))
+		}
+		for _, r := range d.Filters {
+			if f, _ := parseFilter(r, s.nic); r.real() {
+				all = append(all, fmt.Sprintf("%s %s %s %d", d.Name, f, r.Parent, r.pref()))
+			}
+		}
+	}
+	for _, p := range s.Programs {
+		all = append(all, p.Cgroup+" "+p.Name)
+	}
+	slices.Sort(all)
+	return strings.Join(all, "\n")
+}
+
+// The undo of any number of steps, last first, gives back what was there.
+func TestUndo(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := newFake()
+		steps, err := Plan(drawWanted(t, "first"), f.look())
+		if err == nil {
+			err = f.run(steps)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := summary(f.look())
+		steps, err = Plan(drawWanted(t, "second"), f.look())
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := rapid.IntRange(0, len(steps)).Draw(t, "stopped after")
+		if err := f.run(steps[:n]); err != nil {
+			t.Fatal(err)
+		}
+		for i := n - 1; i >= 0; i-- {
+			for _, u := range steps[i].Undo {
+				if err := f.do(u); err != nil {
+					t.Fatalf("undo of %q: %v", steps[i].Do, err)
+				}
+			}
+		}
+		if after := summary(f.look()); after != before {
+			t.Fatalf("before\n%s\nafter\n%s", before, after)
+		}
+	})
+}
+
+func TestPlanOrder(t *testing.T) {
+	f := newFake()
+	w := Wanted{Device: "eth0", Groups: []Group{
+		{Name: "a", Slot: 1, Egress: Share{Max: 100 * Mbit}, Ingress: Share{Max: 50 * Mbit}, Cgroup: "/c/a", Ports: []uint16{3306}},
+	}}
+	up, err := Plan(w, f.look())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"add virtual NIC bhifb2",
+		"replace qdisc htb 7fff: on eth0 at root",
+		"replace qdisc htb 7fff: on bhifb2 at root",
+		"add class 7fff:20 on eth0 below 7fff:",
+		"add class 7fff:20 on bhifb2 below 7fff:",
+		"replace qdisc bfifo 7001: on eth0 at 7fff:20",
+		"replace qdisc bfifo 7001: on bhifb2 at 7fff:20",
+		`add program that sorts "/c/a" into class 7fff:20`,
+		"add filter 28672 on bhifb2 at 7fff:: IPv4 TCP to port 3306 → 7fff:20",
+		"add filter 28673 on bhifb2 at 7fff:: IPv6 TCP to port 3306 → 7fff:20",
+		"add qdisc ingress ffff: on eth0 at ingress",
+		"add filter 28672 on eth0 at ffff:: IPv4 TCP to port 3306 → bhifb2",
+		"add filter 28673 on eth0 at ffff:: IPv6 TCP to port 3306 → bhifb2",
+	}
+	equal(t, up, want)
+	if err := f.run(up); err != nil {
+		t.Fatal(err)
+	}
+	down, err := Plan(Wanted{Device: "eth0"}, f.look())
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, down, []string{
+		"delete filter 28672 on eth0 at ffff:: IPv4 TCP to port 3306 → bhifb2",
+		"delete filter 28673 on eth0 at ffff:: IPv6 TCP to port 3306 → bhifb2",
+		`delete program that sorts "/c/a" into class 7fff:20`,
+		"delete filter 28672 on bhifb2 at 7fff:: IPv4 TCP to port 3306 → 7fff:20",
+		"delete filter 28673 on bhifb2 at 7fff:: IPv6 TCP to port 3306 → 7fff:20",
+		"delete class 7fff:20 on eth0 below 7fff:",
+		"delete class 7fff:20 on bhifb2 below 7fff:",
+		"delete qdisc htb 7fff: on eth0 at root",
+		"delete qdisc htb 7fff: on bhifb2 at root",
+		"delete qdisc ingress ffff: on eth0 at ingress",
+		"delete virtual NIC bhifb2",
+	})
+	keep, err := Plan(Wanted{Device: "eth0", Keep: true}, f.look())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range keep {
+		if s.Do.Regrafts() || s.Do.What == NIC {
+			t.Errorf("a step that drops packets: %s", s.Do)
+		}
+	}
+	if err := f.run(keep); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Plan(w, f.look())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range again {
+		if s.Do.Regrafts() {
+			t.Errorf("a step that drops packets: %s", s.Do)
+		}
+	}
+}
+
+func equal(t *testing.T, steps []Step, want []string) {
+	t.Helper()
+	var got []string
+	for _, s := range steps {
+		got = append(got, s.Do.String())
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// A change of a rate changes the class where it is, and nothing else.
+func TestPlanChangesInPlace(t *testing.T) {
+	f := newFake()
+	w := Wanted{Device: "eth0", Leaf: "fq", Groups: []Group{{Name: "a", Slot: 1, Egress: Share{Max: 100 * Mbit}, Cgroup: "/c/a"}}}
+	steps, _ := Plan(w, f.look())
+	if err := f.run(steps); err != nil {
+		t.Fatal(err)
+	}
+	w.Groups[0].Egress.Max = 200 * Mbit
+	steps, err := Plan(w, f.look())
+	if err != nil || len(steps) != 1 || steps[0].Do.Verb != Alter || steps[0].Do.What != ClassOf {
+		t.Errorf("%v %v", steps, err)
+	}
+}
+
+// A filter that a run left behind twice goes, and one that leads nowhere known.
+func TestPlanTidiesFilters(t *testing.T) {
+	f := newFake()
+	w := Wanted{Device: "eth0", Groups: []Group{{Name: "a", Slot: 1, Egress: Share{Max: 100 * Mbit}, Ports: []uint16{3306}}}}
+	steps, _ := Plan(w, f.look())
+	if err := f.run(steps); err != nil {
+		t.Fatal(err)
+	}
+	root := handle(rootMajor, 0)
+	for i, extra := range []Filter{
+		{Protocol: protoIPv4, Port: 3306, Source: true, Class: Slot(1).Class()},
+		{Protocol: protoIPv4, Port: 99, Source: true, Class: Slot(1).Class()},
+	} {
+		err := f.do(Change{Verb: Add, What: FilterOf, Device: "eth0", Filter: &extra,
+			Record: Record{Kind: "u32", Parent: root, Info: filterInfo(prefBase+10+uint16(i), extra.Protocol)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	steps, err := Plan(w, f.look())
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, steps, []string{
+		"delete filter 28682 on eth0 at 7fff:: IPv4 TCP from port 3306 → 7fff:20",
+		"delete filter 28683 on eth0 at 7fff:: IPv4 TCP from port 99 → 7fff:20",
+	})
+}
+
+func TestPlanRefusesOnePortOfTwo(t *testing.T) {
+	w := Wanted{Device: "eth0", Groups: []Group{
+		{Name: "a", Slot: 1, Ingress: Share{Max: Mbit}, Ports: []uint16{3306}},
+		{Name: "b", Slot: 2, Egress: Share{Max: Mbit}, Ports: []uint16{3306}},
+	}}
+	if _, err := Plan(w, newFake().look()); err == nil || !strings.Contains(err.Error(), `port 3306 is also that of group "a"`) {
+		t.Error(err)
+	}
+}
+
+func TestForeign(t *testing.T) {
+	tbf := Record{Kind: "tbf", Handle: 0x10000, Parent: atRoot, Options: []byte{1, 2, 3, 4}}
+	clsact := Record{Kind: "clsact", Handle: ingressHandle, Parent: atIngress}
+	own := Record{Kind: "fq_codel", Handle: 0, Parent: atRoot} // the kernel's
+	both := Wanted{Device: "eth0", Groups: []Group{{Name: "a", Slot: 1, Egress: Share{Max: Mbit}, Ingress: Share{Max: Mbit}, Ports: []uint16{1}}}}
+
+	var foreign *ForeignError
+	_, err := Plan(both, newFake(tbf, clsact).look())
+	if !errors.As(err, &foreign) || strings.Join(foreign.Found, "; ") != "qdisc tbf 1: at root; qdisc clsact ffff:" {
+		t.Errorf("got %v", err)
+	}
+	if _, err := Plan(both, newFake(own).look()); err != nil {
+		t.Errorf("the kernel's own: %v", err)
+	}
+
+	both.Replace = true
+	f := newFake(tbf, clsact)
+	before := summary(f.look())
+	s := f.look()
+	original, err := s.Foreign(both)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps, err := Plan(both, s)
+	if err == nil {
+		err = f.run(steps)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := Plan(both, f.look()); err != nil || len(again) > 0 {
+		t.Errorf("a second time: %v %v", again, err)
+	}
+	down, err := Plan(Wanted{Device: "eth0", Original: original}, f.look())
+	if err == nil {
+		err = f.run(down)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after := summary(f.look()); after != before {
+		t.Errorf("before\n%s\nafter\n%s", before, after)
+	}
+	// The other way back: the steps' own undo.
+	f = newFake(tbf, clsact)
+	steps, _ = Plan(both, f.look())
+	if err := f.run(steps); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range slices.Backward(steps) {
+		for _, u := range s.Undo {
+			if err := f.do(u); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if after := summary(f.look()); after != before {
+		t.Errorf("undone: before\n%s\nafter\n%s", before, after)
+	}
+}
+
+// A foreign tree comes back parents first, without what makes itself.
+func TestForeignTree(t *testing.T) {
+	d := Device{Link: Link{Name: "eth0", Index: 2},
+		Qdiscs: []Record{{Kind: "fq", Handle: 0x20000, Parent: 0x10011}, {Kind: "htb", Handle: 0x10000, Parent: atRoot}},
+		Classes: []Record{{Kind: "htb", Handle: 0x10011, Parent: 0x10001}, {Kind: "htb", Handle: 0x10001, Parent: atRoot},
+			{Kind: "fq", Handle: 0x20001, Parent: 0x20000}},
+		Filters: []Record{
+			{Kind: "u32", Parent: 0x10000, Info: filterInfo(49152, protoIPv4)},
+			{Kind: "u32", Handle: 0x80000000, Parent: 0x10000, Info: filterInfo(49152, protoIPv4)},
+			{Kind: "u32", Handle: 0x80000800, Parent: 0x10000, Info: filterInfo(49152, protoIPv4)},
+		}}
+	s := State{Device: d}
+	got, err := s.Foreign(Wanted{Replace: true, Groups: []Group{{Egress: Share{Max: 1}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, c := range got.Egress {
+		lines = append(lines, c.String())
+	}
+	want := "replace qdisc htb 1: on eth0 at root\nadd class 1:1 on eth0 below 1:\nadd class 1:11 on eth0 below 1:1\nadd qdisc fq 2: on eth0 at 1:11\n" +
+		"add filter u32 49152 on eth0 at 1:"
+	if strings.Join(lines, "\n") != want {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(lines, "\n"), want)
+	}
+}
+
+// What could not be put back is not taken away, whatever the policy allows.
+func TestForeignThatCannotComeBack(t *testing.T) {
+	f := newFake(Record{Kind: "clsact", Handle: ingressHandle, Parent: atIngress})
+	f.state.Device.Filters = []Record{{Kind: "bpf", Handle: 1, Parent: ingressHandle | 0xfff2, Info: filterInfo(1, protoAll)}}
+	s := f.look()
+	_, err := s.Foreign(Wanted{Replace: true, Groups: []Group{{Ingress: Share{Max: 1}}}})
+	if err == nil || !strings.Contains(err.Error(), "filter bpf 1 on eth0 at ffff:fff2 could not be put back") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,157 @@
+package netshape
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// Verdict is what a probe found.
+type Verdict string
+
+// Verdicts. Unknown: it could not be tried.
+const (
+	Yes     Verdict = "yes"
+	No      Verdict = "no"
+	Unknown Verdict = "could not tell"
+)
+
+// Capability is one piece of the kernel.
+type Capability struct {
+	Name    string // "htb"
+	What    string // what it is for
+	Verdict Verdict
+	Why     string // of No and Unknown
+}
+
+// Capabilities is what a kernel has of what shares need.
+type Capabilities []Capability
+
+// Has says whether a piece is there.
+func (c Capabilities) Has(name string) bool {
+	for _, one := range c {
+		if one.Name == name {
+			return one.Verdict == Yes
+		}
+	}
+	return false
+}
+
+// Leaf is the best queue for a class that the kernel has, for Wanted.Leaf.
+func (c Capabilities) Leaf() string {
+	for _, kind := range []string{"fq_codel", "fq"} {
+		if c.Has(kind) {
+			return kind
+		}
+	}
+	return ""
+}
+
+// Names of pieces.
+const (
+	HasHTB     = "htb"
+	HasIFB     = "ifb"
+	HasMirred  = "act_mirred"
+	HasProgram = "cgroup program"
+	HasNetCls  = "cls_cgroup"
+)
+
+// Probe tries each piece in a network namespace of its own, which is gone afterwards. It touches no interface of the host; the kernel may
+// load modules.
+func Probe() Capabilities {
+	got := make(chan Capabilities)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread and its namespace end with the goroutine
+		got <- probe()
+	}()
+	return <-got
+}
+
+// trial is one thing to try on the loopback of an empty namespace. It stays there for the ones after it.
+type trial struct {
+	name, what string
+	changes    []Change
+}
+
+const probeDevice = "lo"
+
+func trials() []trial {
+	leaf := handle(rootMajor, slotStep)
+	nic := Change{Verb: Add, What: NIC, Device: nicPrefix, For: probeDevice}
+	qdisc := func(verb Verb, kind string, h, parent Handle, options []byte) Change {
+		return Change{Verb: verb, What: Qdisc, Device: probeDevice, Record: Record{Kind: kind, Handle: h, Parent: parent, Options: options}}
+	}
+	filter := func(parent Handle, f Filter) Change {
+		r := Record{Kind: f.kind(), Parent: parent, Info: filterInfo(prefBase, f.Protocol)}
+		if f.NetCls {
+			r.Handle, r.Info = 1, filterInfo(prefLast, f.Protocol)
+		}
+		return Change{Verb: Add, What: FilterOf, Device: probeDevice, Record: r, Filter: &f}
+	}
+	c := Class{ID: leaf, Parent: handle(rootMajor, 0), Rate: Gbit, Ceil: Gbit, Burst: burst(Gbit), Cburst: burst(Gbit), Quantum: quantum(Gbit)}
+	class := Change{Verb: Add, What: ClassOf, Device: probeDevice, Record: Record{Kind: "htb", Handle: c.ID, Parent: c.Parent, Options: c.options()}}
+	return []trial{
+		{HasHTB, "shares what leaves", []Change{qdisc(Replace, "htb", handle(rootMajor, 0), atRoot, htbOptions(1000)), class}},
+		{byteQueue, "queue of a class", []Change{qdisc(Replace, byteQueue, Slot(1).leaf(), leaf, leafOptions(byteQueue, Gbit))}},
+		{"fq_codel", "better queue of a class", []Change{qdisc(Replace, "fq_codel", Slot(2).leaf(), leaf, leafOptions("fq_codel", Gbit))}},
+		{"fq", "better queue of a class", []Change{qdisc(Replace, "fq", Slot(3).leaf(), leaf, nil)}},
+		{"cls_u32", "sorts by port", []Change{filter(handle(rootMajor, 0), Filter{Protocol: protoIPv4, Port: 1, Class: leaf})}},
+		{HasNetCls, "sorts by net_cls", []Change{filter(handle(rootMajor, 0), Filter{Protocol: protoAll, NetCls: true})}},
+		{HasIFB, "shares what arrives", []Change{nic}},
+		{"ingress", "hook for what arrives", []Change{qdisc(Add, "ingress", ingressHandle, atIngress, nil)}},
+		{HasMirred, "leads what arrives to the virtual NIC", []Change{filter(ingressHandle, Filter{Protocol: protoIPv4, Port: 1, Redirect: nicPrefix})}},
+	}
+}
+
+func probe() Capabilities {
+	var all Capabilities
+	k, err := inside()
+	if err == nil {
+		defer k.Close()
+	}
+	for _, t := range trials() {
+		c := Capability{Name: t.name, What: t.what, Verdict: Unknown}
+		if err != nil {
+			c.Why = err.Error()
+		} else {
+			c.Verdict, c.Why = k.try(t.changes)
+		}
+		all = append(all, c)
+	}
+	c := Capability{Name: HasProgram, What: "sorts by cgroup2 directory", Verdict: Yes}
+	p, err := loadSorter(Slot(1).Class())
+	if err == nil {
+		p.Close()
+	} else {
+		c.Verdict, c.Why = verdict(err)
+	}
+	return append(all, c)
+}
+
+// inside takes the calling thread into a new namespace.
+func inside() (*Kernel, error) {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return nil, fmt.Errorf("make a network namespace: %w", err)
+	}
+	return Open(Options{})
+}
+
+func (k *Kernel) try(changes []Change) (Verdict, string) {
+	for _, c := range changes {
+		if err := k.Do(c); err != nil {
+			return verdict(err)
+		}
+	}
+	return Yes, ""
+}
+
+// verdict tells "the kernel has it not" from "this process may not".
+func verdict(err error) (Verdict, string) {
+	if errors.Is(err, os.ErrPermission) {
+		return Unknown, err.Error()
+	}
+	return No, err.Error()
+}

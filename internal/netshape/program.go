@@ -1,0 +1,155 @@
+package netshape
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// The sorter is a program of type cgroup_skb/egress on a group's directory in cgroup2 (attaching: kernel 4.10, several beside each
+// other: 4.15, writing the priority: 5.0). It needs no file system and no pin: the directory holds it until it is removed, so it
+// outlives whoever attached it.
+
+// priorityOffset is that of priority in struct __sk_buff (include/uapi/linux/bpf.h).
+const priorityOffset = 32
+
+// allowMulti is BPF_F_ALLOW_MULTI: systemd's own programs stay, and those of groups above run, too.
+const allowMulti = 2
+
+// sorterProgram sets skb->priority to the class, whose HTB then needs no filter. The kernel runs the program of the lowest directory
+// first and those above after it, so what is sorted already stays: the group nearest to the socket wins. A socket's own priority is
+// copied to each packet before this, so nothing lingers. It is overwritten: SO_PRIORITY and the priority of a TOS have no effect in a
+// group that has a share.
+func sorterProgram(class Handle) asm.Instructions {
+	return asm.Instructions{
+		asm.LoadMem(asm.R2, asm.R1, priorityOffset, asm.Word),
+		asm.RSh.Imm(asm.R2, 16),
+		asm.JEq.Imm(asm.R2, int32(class>>16), "pass"),
+		asm.Mov.Imm(asm.R3, int32(class)),
+		asm.StoreMem(asm.R1, priorityOffset, asm.R3, asm.Word),
+		asm.Mov.Imm(asm.R0, 1).WithSymbol("pass"),
+		asm.Return(),
+	}
+}
+
+func loadSorter(class Handle) (*ebpf.Program, error) {
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: programName(class), Type: ebpf.CGroupSKB, AttachType: ebpf.AttachCGroupInetEgress,
+		License: "Apache-2.0", Instructions: sorterProgram(class),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: a cgroup_skb/egress program that sets the priority (kernel 5.0, CONFIG_CGROUP_BPF): %w", ErrNoKernel, err)
+	}
+	return p, nil
+}
+
+// sorter attaches a program or takes one off.
+func sorter(c Change) error {
+	dir, err := openCgroup(c.Program.Cgroup)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if c.Verb == Delete {
+		return detach(dir, c.Program)
+	}
+	class, ok := programClass(c.Program.Name)
+	if !ok {
+		return fmt.Errorf("%q is no program of ours", c.Program.Name)
+	}
+	p, err := loadSorter(class)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	return link.RawAttachProgram(link.RawAttachProgramOptions{
+		Target: int(dir.Fd()), Program: p, Attach: ebpf.AttachCGroupInetEgress, Flags: allowMulti,
+	})
+}
+
+// detach takes off one program: that of the given id, or the first of the name.
+func detach(dir *os.File, want *Program) error {
+	all, err := query(dir)
+	if err != nil {
+		return err
+	}
+	for _, has := range all {
+		if has.Name != want.Name || want.ID != 0 && has.ID != want.ID {
+			continue
+		}
+		p, err := ebpf.NewProgramFromID(ebpf.ProgramID(has.ID))
+		if err != nil {
+			return err
+		}
+		defer p.Close()
+		return link.RawDetachProgram(link.RawDetachProgramOptions{Target: int(dir.Fd()), Program: p, Attach: ebpf.AttachCGroupInetEgress})
+	}
+	return fmt.Errorf("no program %q is on it", want.Name)
+}
+
+// programsOn lists our programs on a cgroup2 directory.
+func programsOn(path string) ([]Program, error) {
+	dir, err := openCgroup(path)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	all, err := query(dir)
+	if err != nil {
+		return nil, fmt.Errorf("list programs on %q: %w", path, err)
+	}
+	return all, nil
+}
+
+func query(dir *os.File) ([]Program, error) {
+	result, err := link.QueryPrograms(link.QueryOptions{Target: int(dir.Fd()), Attach: ebpf.AttachCGroupInetEgress})
+	if errors.Is(err, link.ErrNotSupported) { // a kernel without cgroup BPF has none
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var all []Program
+	for _, attached := range result.Programs {
+		p, err := ebpf.NewProgramFromID(attached.ID)
+		if err != nil {
+			if errors.Is(err, os.ErrNotExist) {
+				continue // detached meanwhile
+			}
+			return nil, err
+		}
+		info, err := p.Info()
+		p.Close()
+		if err != nil {
+			return nil, err
+		}
+		if strings.HasPrefix(info.Name, progPrefix) {
+			all = append(all, Program{Cgroup: dir.Name(), Name: info.Name, ID: uint32(attached.ID)})
+		}
+	}
+	return all, nil
+}
+
+// openCgroup opens a directory of cgroup2; a directory elsewhere would be refused with a bare EINVAL or EBADF.
+func openCgroup(path string) (*os.File, error) {
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(int(dir.Fd()), &fs); err != nil {
+		dir.Close()
+		return nil, fmt.Errorf("stat %q: %w", path, err)
+	}
+	if fs.Type != unix.CGROUP2_SUPER_MAGIC {
+		dir.Close()
+		return nil, fmt.Errorf("open %q: not a directory of cgroup2", path)
+	}
+	return dir, nil
+}
