@@ -88,8 +88,12 @@ func (s *unitSite) service(name, program string, lines ...string) string {
 	return unit
 }
 
+// reload has systemd read its files again, once only in a short run: each takes some seconds in emulation.
 func (s *unitSite) reload(times int) {
 	s.t.Helper()
+	if testing.Short() {
+		times = 1
+	}
 	for range times {
 		if err := s.systemd.Reload(s.t.Context()); err != nil {
 			s.t.Fatal(err)
@@ -219,7 +223,7 @@ func TestUnitIsGovernedByItsProperties(t *testing.T) {
 		t.Errorf("a second apply changes something: %+v", again.Plan.Steps)
 	}
 	s.reload(3)
-	check("after three reloads")
+	check("after reloads")
 	if got := s.unit(unit); got.MainPID != pid || got.ControlGroup != dir {
 		t.Errorf("it is process %d in %s, was %d in %s", got.MainPID, got.ControlGroup, pid, dir)
 	}
@@ -309,7 +313,7 @@ func TestLooseProcessesSitWithTheKeeper(t *testing.T) {
 		t.Errorf("a process of no group has lost its CPU affinity: %v, %v, was %v", now, err, pinned)
 	}
 	s.reload(3)
-	check("after three reloads")
+	check("after reloads")
 	if again := s.apply(text); again.Changed {
 		t.Errorf("a second apply changes something: %+v", again.Plan.Steps)
 	}
