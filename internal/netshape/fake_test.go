@@ -31,7 +31,7 @@ func (f *fake) look() State {
 		nic := clone(*s.NIC)
 		s.NIC = &nic
 	}
-	s.Programs = slices.Clone(s.Programs)
+	s.Programs, s.Policers = slices.Clone(s.Programs), slices.Clone(s.Policers)
 	return s
 }
 
@@ -57,7 +57,9 @@ func (f *fake) change(c Change) error {
 	case NIC:
 		return f.nic(c)
 	case Sorter:
-		return f.sorter(c)
+		return f.program(&f.state.Programs, c)
+	case Policer:
+		return f.program(&f.state.Policers, c)
 	}
 	d := &f.state.Device
 	if c.Device != d.Name {
@@ -95,19 +97,25 @@ func (f *fake) nic(c Change) error {
 	return nil
 }
 
-func (f *fake) sorter(c Change) error {
+func (f *fake) program(all *[]Program, c Change) error {
 	if c.Verb == Add {
 		f.nextID++
-		f.state.Programs = append(f.state.Programs, Program{Cgroup: c.Program.Cgroup, Name: c.Program.Name, ID: uint32(f.nextID)})
+		p := *c.Program
+		p.ID = uint32(f.nextID)
+		*all = append(*all, p)
 		return nil
 	}
-	i := slices.IndexFunc(f.state.Programs, func(p Program) bool {
+	i := slices.IndexFunc(*all, func(p Program) bool {
 		return p.Cgroup == c.Program.Cgroup && p.Name == c.Program.Name && (c.Program.ID == 0 || c.Program.ID == p.ID)
 	})
-	if i < 0 {
+	switch {
+	case i < 0:
 		return errors.New("no such program")
+	case c.Verb == Alter:
+		(*all)[i].Rate = c.Program.Rate
+	default:
+		*all = slices.Delete(*all, i, i+1)
 	}
-	f.state.Programs = slices.Delete(f.state.Programs, i, i+1)
 	return nil
 }
 

@@ -94,11 +94,11 @@ func (k *Kernel) Look(name string, cgroups []string) (State, error) {
 		s.NIC = &d
 	}
 	for _, dir := range cgroups {
-		programs, err := programsOn(dir)
+		programs, policers, err := programsOn(dir, link.Index)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return s, err
 		}
-		s.Programs = append(s.Programs, programs...)
+		s.Programs, s.Policers = append(s.Programs, programs...), append(s.Policers, policers...)
 	}
 	return s, nil
 }
@@ -241,6 +241,26 @@ func parseStats(data []byte) Stats {
 	return s
 }
 
+// Strays finds virtual NICs of ours whose interface is gone: its qdiscs and filters went with it, the NIC stays. It gives the changes that
+// remove them.
+func (k *Kernel) Strays() ([]Change, error) {
+	list, err := k.links.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	there := make(map[string]bool)
+	for _, l := range list {
+		there[nicName(l.Attrs().Index)] = true
+	}
+	var all []Change
+	for _, l := range list {
+		if nic := linkOf(l); nic.ours() && !there[nic.Name] {
+			all = append(all, Change{Verb: Delete, What: NIC, Device: nic.Name, Index: nic.Index, For: strings.TrimPrefix(nic.Alias, aliasPrefix)})
+		}
+	}
+	return all, nil
+}
+
 // Do makes one change.
 func (k *Kernel) Do(c Change) error {
 	var err error
@@ -249,6 +269,11 @@ func (k *Kernel) Do(c Change) error {
 		err = k.nic(c)
 	case Sorter:
 		err = sorter(c)
+	case Policer:
+		var l Link
+		if l, err = k.at(c); err == nil {
+			err = policer(c, l.Index)
+		}
 	default:
 		if c.Regrafts() {
 			defer hurry()()

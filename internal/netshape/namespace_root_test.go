@@ -29,13 +29,13 @@ import (
 	"bulkhead/internal/testhost"
 )
 
-// senderVariable makes a copy of the test binary a sender: "ADDRESS CONNECTIONS".
-const senderVariable = "BULKHEAD_NETSHAPE_SENDER"
+// childVariable makes a copy of the test binary one end of traffic: "send ADDRESS CONNECTIONS", or "take".
+const childVariable = "BULKHEAD_NETSHAPE_CHILD"
 
 func TestMain(m *testing.M) {
-	if how := strings.Fields(os.Getenv(senderVariable)); len(how) == 2 {
-		if err := sender(how[0], how[1]); err != nil {
-			fmt.Fprintln(os.Stderr, "sender:", err)
+	if how := strings.Fields(os.Getenv(childVariable)); len(how) == 3 {
+		if err := end(how[0], how[1], how[2]); err != nil {
+			fmt.Fprintln(os.Stderr, how, err)
 			os.Exit(1)
 		}
 		os.Exit(0)
@@ -43,8 +43,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// sender opens its connections when it is told to, says so, and sends until its stdin closes.
-func sender(address, connections string) error {
+// end opens its connections when it is told to, says so, and sends or takes until its stdin closes. Each further line it answers with how
+// many bytes it took.
+func end(how, address, connections string) error {
 	in := bufio.NewReader(os.Stdin)
 	if _, err := in.ReadString('\n'); err != nil {
 		return err
@@ -53,16 +54,27 @@ func sender(address, connections string) error {
 	if err != nil {
 		return err
 	}
+	var taken traffic
 	for range n {
 		c, err := net.Dial("tcp", address)
 		if err != nil {
 			return err
 		}
-		go flood(c)
+		if how == "send" {
+			go flood(c)
+		} else {
+			go taken.drain(c)
+		}
 	}
-	fmt.Println("sending")
-	_, err = io.Copy(io.Discard, in)
-	return err
+	for {
+		fmt.Println(taken.bytes.Load())
+		if _, err := in.ReadString('\n'); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+	}
 }
 
 func flood(c net.Conn) {
@@ -137,6 +149,7 @@ const (
 	device    = "up0"
 	hostAddr  = "10.77.0.1"
 	peerAddr  = "10.77.0.2"
+	hostAddr6 = "fd77::1"
 	spareHost = "10.78.0.1"
 	sparePeer = "10.78.0.2"
 )
@@ -154,32 +167,37 @@ func newPair(t testing.TB) *pair {
 	}
 	veth(device, "down0")
 	veth("spare0", "spare1")
-	p.host.setUp("lo", "")
-	p.peer.setUp("lo", "")
-	p.host.setUp(device, hostAddr)
-	p.peer.setUp("down0", peerAddr)
-	p.host.setUp("spare0", spareHost)
-	p.peer.setUp("spare1", sparePeer)
+	p.host.setUp("lo")
+	p.peer.setUp("lo")
+	p.host.setUp(device, hostAddr+"/24", hostAddr6+"/64")
+	p.peer.setUp("down0", peerAddr+"/24", "fd77::2/64")
+	p.host.setUp("spare0", spareHost+"/24")
+	p.peer.setUp("spare1", sparePeer+"/24")
 	p.k = p.host.open()
 	t.Cleanup(func() { p.k.Close() })
 	return p
 }
 
-func (n *netns) setUp(name, addr string) {
+func (n *netns) setUp(name string, addresses ...string) {
 	n.t.Helper()
 	n.must("set up "+name, func() error {
 		l, err := netlink.LinkByName(name)
 		if err == nil {
 			err = netlink.LinkSetUp(l)
 		}
-		if err != nil || addr == "" {
-			return err
+		for _, text := range addresses {
+			a, err := netlink.ParseAddr(text)
+			if err != nil {
+				return err
+			}
+			if a.IP.To4() == nil {
+				a.Flags = unix.IFA_F_NODAD // usable at once
+			}
+			if err := netlink.AddrAdd(l, a); err != nil {
+				return err
+			}
 		}
-		a, err := netlink.ParseAddr(addr + "/24")
-		if err != nil {
-			return err
-		}
-		return netlink.AddrAdd(l, a)
+		return err
 	})
 }
 
@@ -309,17 +327,34 @@ func (n *netns) dial(address string) net.Conn {
 // it where it is.
 func (n *netns) send(dir, address string, connections int) (stop func()) {
 	n.t.Helper()
+	return n.start("send", dir, address, connections).stop
+}
+
+// take reads from a source in the same way.
+func (n *netns) take(dir, address string, connections int) *process {
+	n.t.Helper()
+	return n.start("take", dir, address, connections)
+}
+
+// process is one end of traffic.
+type process struct {
+	count func() uint64 // bytes that it took so far
+	stop  func()
+}
+
+func (n *netns) start(how, dir, address string, connections int) *process {
+	n.t.Helper()
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d", senderVariable, address, connections))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d", childVariable, how, address, connections))
 	cmd.Stderr = os.Stderr
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
 	if err := errors.Join(err1, err2); err != nil {
 		n.t.Fatal(err)
 	}
-	n.must("start a sender", cmd.Start)
+	n.must("start a process", cmd.Start)
 	var once sync.Once
-	stop = func() {
+	stop := func() {
 		once.Do(func() {
 			in.Close()
 			_ = cmd.Process.Kill()
@@ -334,14 +369,40 @@ func (n *netns) send(dir, address string, connections int) (stop func()) {
 			f.Close()
 		}
 		if err != nil {
-			n.t.Fatalf("put the sender into its group: %v", err)
+			n.t.Fatalf("put the process into its group: %v", err)
 		}
 	}
-	fmt.Fprintln(in, "go")
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		n.t.Fatalf("start a sender: %q %v", line, err)
+	answers := bufio.NewReader(out)
+	count := func() uint64 {
+		n.t.Helper()
+		fmt.Fprintln(in, "go")
+		line, err := answers.ReadString('\n')
+		if err != nil {
+			n.t.Fatalf("ask the process: %q %v", line, err)
+		}
+		bytes, err := strconv.ParseUint(strings.TrimSpace(line), 10, 64)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		return bytes
 	}
-	return stop
+	count()
+	return &process{count: count, stop: stop}
+}
+
+// arrived counts what an interface of the host received.
+func (p *pair) arrived(name string) func() uint64 {
+	return func() uint64 {
+		var bytes uint64
+		p.host.must("count what arrived", func() error {
+			l, err := netlink.LinkByName(name)
+			if err == nil {
+				bytes = l.Attrs().Statistics.RxBytes
+			}
+			return err
+		})
+		return bytes
+	}
 }
 
 // groups makes cgroup2 directories below a test root and gives their paths.
@@ -553,7 +614,7 @@ func shown(s netshape.State) []string {
 	if s.NIC != nil {
 		add(*s.NIC)
 	}
-	for _, p := range s.Programs {
+	for _, p := range slices.Concat(s.Programs, s.Policers) {
 		all = append(all, p.Cgroup+" "+p.Name)
 	}
 	slices.Sort(all)

@@ -57,7 +57,7 @@ type Group struct {
 	// NetCls says that the directory of the group in a v1 net_cls hierarchy holds Slot.Class as its class id.
 	NetCls bool
 	// Ports are the TCP ports that the group's processes listen on. What arrives is sorted by them, and what leaves where there is
-	// no Cgroup.
+	// no Cgroup. Where none is known, a program on Cgroup polices what arrives.
 	Ports []uint16
 }
 
@@ -102,10 +102,19 @@ func (g Group) share(d Direction) Share {
 	return g.Egress
 }
 
-// wants says whether any group asks for something in this direction.
+// policed says whether what arrives for the group is held by a program that drops: without ports a packet's group is known only when it
+// has reached its socket.
+func (g Group) policed() bool { return g.Ingress.asked() && len(g.Ports) == 0 && g.Cgroup != "" }
+
+// classed says whether the group has a class in a direction.
+func (g Group) classed(d Direction) bool {
+	return g.share(d).asked() && (d == Egress || !g.policed())
+}
+
+// wants says whether any group needs a class in this direction.
 func (w Wanted) wants(d Direction) bool {
 	for _, g := range w.Groups {
-		if g.share(d).asked() {
+		if g.classed(d) {
 			return true
 		}
 	}

@@ -21,6 +21,8 @@ import (
 //	filter pref 28672 …    to 32767: slot and kind of match
 //	bhifbINDEX             virtual NIC for what arrives at the interface of that index
 //	bh_7fff_MINOR          BPF program that sorts into that class
+//	bpMINOR_INDEX          BPF program that polices what arrives for that class's group at the interface of that index; its map
+//	                       bears the same name
 //
 // Minors of classes that packets are sorted into are multiples of 16: pfifo_fast, prio and mqprio look at the lowest four bits of
 // skb->priority, and 0 there is what a packet has anyway. So a class number does no harm on an interface without our HTB.
@@ -36,6 +38,7 @@ const (
 	prefLast   = 0x7fff
 	nicPrefix  = "bhifb"
 	progPrefix = "bh_7fff_"
+	polPrefix  = "bp"
 )
 
 // Handles with a meaning of their own (include/uapi/linux/pkt_sched.h).
@@ -93,6 +96,18 @@ func programClass(name string) (Handle, bool) {
 	}
 	minor, err := strconv.ParseUint(text, 16, 16)
 	return handle(rootMajor, uint16(minor)), err == nil
+}
+
+// policerName is that of the program that polices what arrives for a slot at an interface: 15 bytes, as long as the kernel takes.
+func policerName(s Slot, index int) string {
+	return fmt.Sprintf("%s%04x_%08x", polPrefix, uint32(s.Class()&0xffff), uint32(index))
+}
+
+// policerIndex is the interface that a policer of ours is for.
+func policerIndex(name string) (index int, ok bool) {
+	var minor, at uint32
+	n, err := fmt.Sscanf(name, polPrefix+"%04x_%08x", &minor, &at)
+	return int(at), err == nil && n == 2 && len(name) == len(polPrefix)+13
 }
 
 // nicName is the virtual NIC for an interface. An index has at most ten digits, a name at most 15 bytes.

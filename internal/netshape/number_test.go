@@ -41,6 +41,17 @@ func TestNumbers(t *testing.T) {
 			t.Fatalf("the program of slot %d sorts into %s", s, class)
 		}
 	}
+	if name := policerName(maxSlot, 2147483647); name != "bpffe0_7fffffff" || len(name) > 15 {
+		t.Errorf("policer %s", name)
+	}
+	if index, ok := policerIndex(policerName(7, 12)); !ok || index != 12 {
+		t.Errorf("the policer of interface 12 is for %d", index)
+	}
+	for _, name := range []string{"", "bp", "bp_0020_00000002", "bpf_prog", "bp0020_000000021"} {
+		if _, ok := policerIndex(name); ok {
+			t.Errorf("%q is no policer of ours", name)
+		}
+	}
 	for _, name := range []string{"", "sd_fw_egress", "bh_7fff_", "bh_7fff_00200", "bh_7fff_zzzz"} {
 		if _, ok := programClass(name); ok {
 			t.Errorf("%q is no program of ours", name)

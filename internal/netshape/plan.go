@@ -33,6 +33,7 @@ func Plan(w Wanted, s State) ([]Step, error) {
 	}
 	p.tree(&s.Device, egress, filters, foreign.Egress)
 	p.programs(egress)
+	p.policers()
 	p.ingress(ingress, foreign.Ingress)
 	slices.SortStableFunc(p.steps, func(a, b Step) int { return cmp.Compare(a.phase, b.phase) })
 	return p.steps, nil
@@ -366,6 +367,40 @@ func (p *planner) programs(classes []Class) {
 		program := Program{Cgroup: g.Cgroup, Name: name}
 		p.step(sortPackets, fmt.Sprintf("sorts what sockets of group %q send; beside other programs", g.Name),
 			Change{Verb: Add, What: Sorter, Program: &program}, Change{Verb: Delete, What: Sorter, Program: &program})
+	}
+}
+
+// policers attaches the programs that drop what arrives beyond a rate, changes their rate where they are, and takes old ones off.
+func (p *planner) policers() {
+	d := &p.s.Device
+	about := func(verb Verb, program Program) Change {
+		return Change{Verb: verb, What: Policer, Device: d.Name, Index: d.Index, Program: &program}
+	}
+	kept := make(map[string]bool)
+	for _, has := range p.s.Policers {
+		i := slices.IndexFunc(p.w.Groups, func(g Group) bool {
+			return g.policed() && g.Cgroup == has.Cgroup && policerName(g.Slot, d.Index) == has.Name
+		})
+		if i < 0 || kept[has.Cgroup] {
+			back := has
+			back.ID = 0
+			p.step(unsort, "the group has no limit of this kind", about(Delete, has), about(Add, back))
+			continue
+		}
+		kept[has.Cgroup] = true
+		if want := p.w.Groups[i].Ingress.Max; want != has.Rate {
+			now := has
+			now.Rate = want
+			p.step(sortPackets, fmt.Sprintf("ingress of group %q: %s at most", p.w.Groups[i].Name, want), about(Alter, now), about(Alter, has))
+		}
+	}
+	for _, g := range p.w.Groups {
+		if !g.policed() || kept[g.Cgroup] {
+			continue
+		}
+		program := Program{Cgroup: g.Cgroup, Name: policerName(g.Slot, d.Index), Rate: g.Ingress.Max}
+		why := fmt.Sprintf("ingress of group %q: %s at most. No port is known, so this drops instead of queueing: of many connections some starve", g.Name, g.Ingress.Max)
+		p.step(sortPackets, why, about(Add, program), about(Delete, program))
 	}
 }
 

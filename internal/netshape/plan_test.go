@@ -35,6 +35,9 @@ func drawWanted(t *rapid.T, label string) Wanted {
 		switch rapid.IntRange(0, 2).Draw(t, label+" sorting "+name) {
 		case 0:
 			g.Cgroup = "/c/" + name
+			if g.Ingress.Max != 0 && rapid.Bool().Draw(t, label+" policed "+name) {
+				g.Ports, g.Ingress.Min = nil, 0
+			}
 		case 1:
 			g.NetCls = true
 		}
@@ -101,8 +104,8 @@ func summary(s State) string {
 			}
 		}
 	}
-	for _, p := range s.Programs {
-		all = append(all, p.Cgroup+" "+p.Name)
+	for _, p := range slices.Concat(s.Programs, s.Policers) {
+		all = append(all, fmt.Sprint(p.Cgroup, " ", p.Name, " ", p.Rate))
 	}
 	slices.Sort(all)
 	return strings.Join(all, "\n")
@@ -370,5 +373,38 @@ func TestForeignThatCannotComeBack(t *testing.T) {
 	_, err := s.Foreign(Wanted{Replace: true, Groups: []Group{{Ingress: Share{Max: 1}}}})
 	if err == nil || !strings.Contains(err.Error(), "filter bpf 1 on eth0 at ffff:fff2 could not be put back") {
 		t.Error(err)
+	}
+}
+
+// A policed group needs neither a class nor the virtual NIC; its rate changes where it is.
+func TestPlanPolices(t *testing.T) {
+	f := newFake()
+	w := Wanted{Device: "eth0", Groups: []Group{
+		{Name: "a", Slot: 1, Ingress: Share{Max: 50 * Mbit}, Cgroup: "/c/a"},
+		{Name: "a/b", Parent: "a", Slot: 2, Ingress: Share{Max: 20 * Mbit}, Cgroup: "/c/a/b"},
+	}}
+	for _, want := range [][]string{
+		{
+			`add program that polices what arrives at eth0 for "/c/a" to 50Mbit/s`,
+			`add program that polices what arrives at eth0 for "/c/a/b" to 20Mbit/s`,
+		},
+		{`change program that polices what arrives at eth0 for "/c/a" to 40Mbit/s`},
+		{`delete program that polices what arrives at eth0 for "/c/a/b" to 20Mbit/s`},
+		{`delete program that polices what arrives at eth0 for "/c/a" to 40Mbit/s`},
+	} {
+		steps, err := Plan(w, f.look())
+		if err == nil {
+			err = f.run(steps)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, steps, want)
+		switch n := len(w.Groups); {
+		case n > 0 && w.Groups[0].Ingress.Max == 40*Mbit:
+			w.Groups = w.Groups[:n-1]
+		case n > 0:
+			w.Groups[0].Ingress.Max = 40 * Mbit
+		}
 	}
 }

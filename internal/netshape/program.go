@@ -57,7 +57,7 @@ func sorter(c Change) error {
 	}
 	defer dir.Close()
 	if c.Verb == Delete {
-		return detach(dir, c.Program)
+		return detach(dir, c.Program, ebpf.AttachCGroupInetEgress)
 	}
 	class, ok := programClass(c.Program.Name)
 	if !ok {
@@ -74,8 +74,8 @@ func sorter(c Change) error {
 }
 
 // detach takes off one program: that of the given id, or the first of the name.
-func detach(dir *os.File, want *Program) error {
-	all, err := query(dir)
+func detach(dir *os.File, want *Program, at ebpf.AttachType) error {
+	all, err := query(dir, at)
 	if err != nil {
 		return err
 	}
@@ -88,27 +88,42 @@ func detach(dir *os.File, want *Program) error {
 			return err
 		}
 		defer p.Close()
-		return link.RawDetachProgram(link.RawDetachProgramOptions{Target: int(dir.Fd()), Program: p, Attach: ebpf.AttachCGroupInetEgress})
+		return link.RawDetachProgram(link.RawDetachProgramOptions{Target: int(dir.Fd()), Program: p, Attach: at})
 	}
 	return fmt.Errorf("no program %q is on it", want.Name)
 }
 
-// programsOn lists our programs on a cgroup2 directory.
-func programsOn(path string) ([]Program, error) {
+// programsOn lists our programs on a cgroup2 directory: those that sort, and those that police what arrives at an interface.
+func programsOn(path string, index int) (sorters, policers []Program, err error) {
 	dir, err := openCgroup(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer dir.Close()
-	all, err := query(dir)
-	if err != nil {
-		return nil, fmt.Errorf("list programs on %q: %w", path, err)
+	egress, err1 := query(dir, ebpf.AttachCGroupInetEgress)
+	ingress, err2 := query(dir, ebpf.AttachCGroupInetIngress)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, nil, fmt.Errorf("list programs on %q: %w", path, err)
 	}
-	return all, nil
+	for _, p := range egress {
+		if strings.HasPrefix(p.Name, progPrefix) {
+			sorters = append(sorters, p)
+		}
+	}
+	for _, p := range ingress {
+		if at, ok := policerIndex(p.Name); ok && at == index {
+			if p.Rate, err = policedRate(p); err != nil {
+				return nil, nil, fmt.Errorf("read the rate of program %q on %q: %w", p.Name, path, err)
+			}
+			policers = append(policers, p)
+		}
+	}
+	return sorters, policers, nil
 }
 
-func query(dir *os.File) ([]Program, error) {
-	result, err := link.QueryPrograms(link.QueryOptions{Target: int(dir.Fd()), Attach: ebpf.AttachCGroupInetEgress})
+// query lists all programs of one kind on a directory.
+func query(dir *os.File, at ebpf.AttachType) ([]Program, error) {
+	result, err := link.QueryPrograms(link.QueryOptions{Target: int(dir.Fd()), Attach: at})
 	if errors.Is(err, link.ErrNotSupported) { // a kernel without cgroup BPF has none
 		return nil, nil
 	}
@@ -129,9 +144,7 @@ func query(dir *os.File) ([]Program, error) {
 		if err != nil {
 			return nil, err
 		}
-		if strings.HasPrefix(info.Name, progPrefix) {
-			all = append(all, Program{Cgroup: dir.Name(), Name: info.Name, ID: uint32(attached.ID)})
-		}
+		all = append(all, Program{Cgroup: dir.Name(), Name: info.Name, ID: uint32(attached.ID)})
 	}
 	return all, nil
 }

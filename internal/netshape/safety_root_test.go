@@ -46,7 +46,7 @@ func TestChangesDoNotStallOthers(t *testing.T) {
 
 	for round := 1; ; round++ {
 		heart, control := p.heartbeat(hostAddr, peerAddr), p.heartbeat(spareHost, sparePeer)
-		for range 5 {
+		for range 20 {
 			for _, want := range []netshape.Wanted{none, w} {
 				for _, s := range p.shape(want, dirs...) {
 					if s.Do.Regrafts() {
@@ -290,6 +290,41 @@ func TestBadInterfaces(t *testing.T) {
 	})
 	if _, err := p.k.Look("away0", nil); err == nil || !strings.Contains(err.Error(), "is there and not ours") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// The virtual NIC of an interface that vanished is found and taken away; that of one that is there is not.
+func TestStrays(t *testing.T) {
+	p := newPair(t)
+	dirs := groups(t, "a")
+	p.shape(bothWays(dirs[0]), dirs...)
+	strays := func() []netshape.Change {
+		t.Helper()
+		found, err := p.k.Strays()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	if found := strays(); len(found) != 0 {
+		t.Errorf("before: %v", found)
+	}
+	p.host.must("take the interface away", func() error {
+		l, err := netlink.LinkByName(device)
+		if err == nil {
+			err = netlink.LinkDel(l)
+		}
+		return err
+	})
+	found := strays()
+	if len(found) != 1 {
+		t.Fatalf("after: %v", found)
+	}
+	if err := p.k.Do(found[0]); err != nil {
+		t.Error(err)
+	}
+	if found := strays(); len(found) != 0 {
+		t.Errorf("in the end: %v", found)
 	}
 }
 

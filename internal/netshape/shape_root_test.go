@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"bulkhead/internal/netshape"
 )
@@ -36,7 +37,7 @@ func TestEgressIsHeldPerGroup(t *testing.T) {
 	}
 	for _, dir := range []string{dirs[1], ""} {
 		stop := p.host.send(dir, free.address, 1)
-		if got := rates(t, free.bytes.Load)[0]; got < 200 {
+		if got := rates(t, free.bytes.Load)[0]; got < 130 {
 			t.Errorf("a sender outside of the group gets %.0f Mbit/s", got)
 		}
 		stop()
@@ -62,7 +63,7 @@ func TestIngressIsHeldPerPort(t *testing.T) {
 		stop()
 	}
 	stop := p.peer.send("", free.address, 1)
-	if got := rates(t, free.bytes.Load)[0]; got < 100 {
+	if got := rates(t, free.bytes.Load)[0]; got < 80 {
 		t.Errorf("another port gets %.0f Mbit/s", got)
 	}
 	stop()
@@ -70,6 +71,20 @@ func TestIngressIsHeldPerPort(t *testing.T) {
 	if after := shown(p.look()); !slices.Equal(before, after) {
 		t.Errorf("before: %v, after: %v", before, after)
 	}
+}
+
+// IPv6 has filters of its own.
+func TestIPv6IsSortedToo(t *testing.T) {
+	p := newPair(t)
+	to, from := p.host.sink(hostAddr6, 3306), p.host.source(hostAddr6, 3307)
+	p.shape(netshape.Wanted{Device: device, Leaf: leaf(), Groups: []netshape.Group{
+		{Name: "a", Slot: 1, Ingress: netshape.Share{Max: 50 * mbit}, Egress: netshape.Share{Max: 80 * mbit}, Ports: []uint16{3306, 3307}},
+	}})
+	stop := p.peer.send("", to.address, 4)
+	holds(t, "arrives", 50, 5, p.nicBytes(1))
+	stop()
+	p.peer.fetch(from)
+	holds(t, "leaves", 80, 5, p.classBytes(1))
 }
 
 // Where no program can sort, the port that a group's packets come from does.
@@ -83,7 +98,7 @@ func TestEgressIsSortedByPort(t *testing.T) {
 	holds(t, "on the wire", 100, 5, p.classBytes(1))
 	got.stop()
 	got = p.peer.fetch(free)
-	if rate := rates(t, got.bytes.Load)[0]; rate < 200 {
+	if rate := rates(t, got.bytes.Load)[0]; rate < 130 {
 		t.Errorf("another port gets %.0f Mbit/s", rate)
 	}
 	got.stop()
@@ -143,4 +158,49 @@ func TestRateChangesInPlace(t *testing.T) {
 		}
 	}
 	holds(t, "after the change", 30, 5, p.classBytes(1))
+}
+
+// Where no port is known, a program drops what comes beyond the rate, at this interface alone: rougher than a queue.
+func TestIngressIsPoliced(t *testing.T) {
+	p := newPair(t)
+	dirs := groups(t, "a")
+	limited, free := p.peer.source(peerAddr, 3306), p.peer.source(sparePeer, 3306)
+	w := netshape.Wanted{Device: device, Groups: []netshape.Group{
+		{Name: "a", Slot: 1, Ingress: netshape.Share{Max: 50 * mbit}, Cgroup: dirs[0]},
+	}}
+	p.shape(w, dirs...)
+	p.k.Close() // it stays by itself
+	p.k = p.host.open()
+	arrived := p.arrived(device)
+	for _, connections := range twoWays {
+		stop := p.host.take(dirs[0], limited, connections)
+		// What is dropped and sent again does not count: the readers get the rate.
+		percent := 20.0
+		if span(t) >= 30*time.Second {
+			percent = 10
+		}
+		before, began := arrived(), time.Now()
+		holds(t, fmt.Sprintf("%d connections", connections), 50, percent, stop.count)
+		t.Logf("on the wire: %.1f Mbit/s", float64(arrived()-before)*8/1e6/time.Since(began).Seconds())
+		stop.stop()
+	}
+	got := p.host.take(dirs[0], free, 1)
+	if rate := rates(t, got.count)[0]; rate < 130 {
+		t.Errorf("another interface brings %.0f Mbit/s", rate)
+	}
+	got.stop()
+
+	w.Groups[0].Ingress.Max = 20 * mbit
+	if steps := p.shape(w, dirs...); len(steps) != 1 || steps[0].Do.Verb != netshape.Alter {
+		t.Errorf("a new rate takes %v", steps)
+	}
+	got = p.host.take(dirs[0], limited, 4)
+	holds(t, "after a change", 20, 20, got.count)
+	got.stop()
+	p.shape(netshape.Wanted{Device: device}, dirs...)
+	got = p.host.take(dirs[0], limited, 1)
+	if rate := rates(t, got.count)[0]; rate < 130 {
+		t.Errorf("without a limit %.0f Mbit/s arrive", rate)
+	}
+	got.stop()
 }

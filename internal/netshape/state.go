@@ -59,6 +59,7 @@ type Program struct {
 	Cgroup string // absolute path of the directory
 	Name   string
 	ID     uint32 `json:",omitempty"` // the kernel's; 0 when it is to be made
+	Rate   Rate   `json:",omitempty"` // of one that polices
 }
 
 // State is what the kernel has on and for one interface.
@@ -66,6 +67,7 @@ type State struct {
 	Device   Device
 	NIC      *Device   // our virtual NIC for it, if it is there
 	Programs []Program // those of ours on the directories that were looked at
+	Policers []Program // the same, of those that police what arrives at this interface
 }
 
 // Foreign is what stood on an interface before bulkhead: enough to put it back as far as the kernel shows it.

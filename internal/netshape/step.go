@@ -23,6 +23,7 @@ const (
 	FilterOf What = "filter"
 	NIC      What = "virtual NIC"
 	Sorter   What = "program"
+	Policer  What = "policer"
 )
 
 // Change is one request to the kernel. It holds all that is needed to make it, so that a journal can keep it.
@@ -52,6 +53,8 @@ func (c Change) String() string {
 	case Sorter:
 		class, _ := programClass(c.Program.Name)
 		return fmt.Sprintf("%s program that sorts %q into class %s", c.Verb, c.Program.Cgroup, class)
+	case Policer:
+		return fmt.Sprintf("%s program that polices what arrives at %s for %q to %s", c.Verb, c.Device, c.Program.Cgroup, c.Program.Rate)
 	case FilterOf:
 		if c.Filter != nil {
 			return fmt.Sprintf("%s filter %d on %s at %s: %s", c.Verb, c.Record.pref(), c.Device, c.Record.Parent, c.Filter)

@@ -99,7 +99,10 @@ func (t *tree) link() {
 	used := make(map[Slot]string)
 	for _, g := range t.w.Groups {
 		s := g.share(t.d)
-		if !s.asked() {
+		if t.d == Ingress && g.policed() {
+			t.checkPoliced(g)
+		}
+		if !g.classed(t.d) {
 			continue
 		}
 		if other, taken := used[g.Slot]; taken || g.Slot < 1 || g.Slot > maxSlot {
@@ -108,7 +111,7 @@ func (t *tree) link() {
 		used[g.Slot] = g.Name
 		t.check(g, s)
 		parent, depth := g.Parent, 0
-		for parent != "" && !t.groups[parent].share(t.d).asked() {
+		for parent != "" && !t.groups[parent].classed(t.d) {
 			parent = t.groups[parent].Parent
 			if depth++; depth > len(t.w.Groups) {
 				t.problem(g.Name, "has itself above it", "")
@@ -119,6 +122,19 @@ func (t *tree) link() {
 	}
 	for _, c := range t.children {
 		slices.SortFunc(c, func(a, b Group) int { return cmp.Compare(a.Slot, b.Slot) })
+	}
+}
+
+// checkPoliced checks what a program is to hold: it can drop, and cannot keep anything free.
+func (t *tree) checkPoliced(g Group) {
+	const ports = "name the ports that the group listens on"
+	switch {
+	case g.Slot < 1 || g.Slot > maxSlot:
+		t.problem(g.Name, fmt.Sprintf("has no number of its own (%d)", g.Slot), "")
+	case g.Ingress.Min != 0:
+		t.problem(g.Name, "min needs a class, and without ports nothing that arrives can be sorted into one", ports)
+	case g.Ingress.Max < floorRate:
+		t.problem(g.Name, fmt.Sprintf("max %s is too little to answer a connection", g.Ingress.Max), fmt.Sprintf("%s is the least", floorRate))
 	}
 }
 
@@ -135,7 +151,7 @@ func (t *tree) check(g Group, s Share) {
 		t.problem(g.Name, fmt.Sprintf("min %s is above the link's %s", s.Min, link), "")
 	}
 	if t.d == Ingress && len(g.Ports) == 0 {
-		t.problem(g.Name, "is sorted by the ports that the group listens on, and none is known", "")
+		t.problem(g.Name, "is sorted by the ports that the group listens on or by its cgroup2 directory, and neither is known", "")
 	}
 	if t.d == Egress && g.Cgroup == "" && !g.NetCls && len(g.Ports) == 0 {
 		t.problem(g.Name, "can be sorted neither by a cgroup2 directory nor by net_cls nor by ports", "")

@@ -103,9 +103,14 @@ func TestClassesRefuse(t *testing.T) {
 			}
 		})
 	}
-	_, err := Classes(Wanted{Device: "eth0", Groups: []Group{{Name: "a", Slot: 1, Ingress: Share{Max: Mbit}, Cgroup: "/c"}}}, Ingress)
-	if err == nil || !strings.Contains(err.Error(), "ingress is sorted by the ports that the group listens on, and none is known") {
-		t.Error(err)
+	for want, g := range map[string]Group{
+		"ingress is sorted by the ports that the group listens on or by its cgroup2 directory, and neither is known": {Name: "a", Slot: 1, Ingress: Share{Max: Mbit}},
+		"ingress min needs a class":         {Name: "a", Slot: 1, Ingress: Share{Min: Mbit, Max: Mbit}, Cgroup: "/c"},
+		"ingress max 1kbit/s is too little": {Name: "a", Slot: 1, Ingress: Share{Max: Kbit}, Cgroup: "/c"},
+	} {
+		if _, err := Classes(Wanted{Device: "eth0", Groups: []Group{g}}, Ingress); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
 	}
 }
 
