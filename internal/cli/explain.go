@@ -64,7 +64,6 @@ func (a *app) printExplanation(e *control.Explanation) {
 		fmt.Fprintln(a.out, e.Helper)
 	}
 	a.printCharges(e)
-	fmt.Fprintln(a.out)
 	w := a.table("rule of group", "rule", "matches", "score", "why")
 	for _, t := range e.Attempts {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", dash(t.Rule.Group), t.Rule.Text, yesNo(t.Matched), t.Score, t.Why)
@@ -98,6 +97,7 @@ func (a *app) printCharges(e *control.Explanation) {
 		if e.When != nil && e.When.Resident > 0 {
 			fmt.Fprintf(a.out, "at most %s of its memory was charged before that and may stay charged where it was; --exact tells\n", policy.Bytes(e.When.Resident).Human())
 		}
+		fmt.Fprintln(a.out)
 		return
 	}
 	fmt.Fprintln(a.out)
