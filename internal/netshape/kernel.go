@@ -33,6 +33,7 @@ type Options struct {
 type Kernel struct {
 	links *netlink.Handle
 	tc    *nl.SocketHandle
+	diag  *nl.SocketHandle // nil where the kernel has no sock_diag
 }
 
 // Open connects to the kernel. Close frees what it holds, and changes nothing: all that was made stays.
@@ -51,13 +52,20 @@ func Open(o Options) (*Kernel, error) {
 		return nil, fmt.Errorf("open rtnetlink: %w", err)
 	}
 	_ = socket.SetExtAck(true) // kernel 4.12: the reason of a refusal in words
-	return &Kernel{links: links, tc: &nl.SocketHandle{Socket: socket}}, nil
+	k := &Kernel{links: links, tc: &nl.SocketHandle{Socket: socket}}
+	if diag, err := nl.GetNetlinkSocketAt(at, netns.None(), unix.NETLINK_SOCK_DIAG); err == nil {
+		k.diag = &nl.SocketHandle{Socket: diag}
+	}
+	return k, nil
 }
 
 // Close frees the sockets.
 func (k *Kernel) Close() error {
 	k.links.Close()
 	k.tc.Close()
+	if k.diag != nil {
+		k.diag.Close()
+	}
 	return nil
 }
 

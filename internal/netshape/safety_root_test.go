@@ -238,6 +238,67 @@ func TestOtherProgramsStay(t *testing.T) {
 	}
 }
 
+// What was opened before a move stays outside, also what its listener accepts afterwards; what is opened afterwards is inside.
+func TestSocketsOpenedBeforeAMove(t *testing.T) {
+	p := newPair(t)
+	dirs := groups(t, "a")
+	id, err := netshape.CgroupID(dirs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := netshape.CgroupID("/"); err == nil {
+		t.Error("/ is no directory of cgroup2")
+	}
+	// The test itself is outside: its sockets stand for those that were open before.
+	source := p.host.source(hostAddr, 3306)
+	got := p.peer.fetch(source)
+	for deadline := time.Now().Add(5 * time.Second); got.bytes.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing comes")
+		}
+	}
+	inside := p.host.take(dirs[0], p.peer.source(peerAddr, 3306), 1)
+	defer inside.stop()
+	inside.count()
+
+	all, err := p.k.Sockets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	hostSide := func(s netshape.Socket) bool { return s.Local.Addr().String() == hostAddr }
+	of := make(map[uint32]netshape.Socket)
+	for _, s := range all {
+		of[s.Inode] = s
+	}
+	var listening, accepted int
+	outside := netshape.Outside(all, func(inode uint32) bool { return hostSide(of[inode]) }, id)
+	for _, s := range outside {
+		if s.Local.Port() != 3306 {
+			t.Errorf("outside: %+v", s)
+		}
+		if s.Listening {
+			listening++
+		} else {
+			accepted++
+		}
+	}
+	if listening != 1 || accepted != 1 {
+		t.Errorf("%d listen and %d are accepted outside of the group, want one of each: %+v", listening, accepted, all)
+	}
+	var within int
+	for _, s := range all {
+		if hostSide(s) && s.Cgroup == id && s.Remote.String() == peerAddr+":3306" {
+			within++
+		}
+	}
+	if within != 1 {
+		t.Errorf("%d sockets are inside of the group, want one: %+v", within, all)
+	}
+	if nobody := netshape.Outside(all, func(uint32) bool { return false }, id); len(nobody) != 0 {
+		t.Errorf("of nobody's sockets %+v are outside", nobody)
+	}
+}
+
 func TestBadInterfaces(t *testing.T) {
 	p := newPair(t)
 	if _, err := p.k.Look("nowhere0", nil); !errors.Is(err, netshape.ErrNoDevice) {
