@@ -17,6 +17,7 @@ func (r *resolution) check(h HostPart, groups []Limits) {
 		r.checkTogether(g.Settings, g.Group)
 		allowed[g.Group] = r.checkWithin(g, allowed[g.Parent])
 	}
+	r.checkCeilings(h, groups)
 }
 
 // bounds is what a group may use at most, by the keys that a child cannot have more of than its

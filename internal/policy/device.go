@@ -20,13 +20,28 @@ func (r *resolution) resolveIO(s Setting, group string) Settings {
 		if l == nil {
 			return nil
 		}
+		s, ok := r.ofCeiling(s, l)
+		if !ok {
+			return nil
+		}
 		return r.limited(s, l, group)
 	}
 	var all Settings
 	for _, d := range r.facts.Devices {
 		if (d.Kind == host.Disk && d.Size > 0) || (d.Kind == host.Loop && d.Backing != "") {
-			s.Dev = d.Number
-			all = append(all, s)
+			one := s
+			if _, share := s.Value.(IOPercent); share {
+				disks := r.storage(s)
+				if disks == nil {
+					return nil
+				}
+				var ok bool
+				if one, ok = r.ofCeiling(s, disks.Of(d.Number)); !ok {
+					return nil
+				}
+			}
+			one.Dev = d.Number
+			all = append(all, one)
 		}
 	}
 	if len(all) == 0 {

@@ -97,10 +97,10 @@ var limits = []limit{
 		doc: "Most tasks in the group. The kernel counts threads."},
 	{key: KeyIOWeight, unit: integerUnit[Weight]("a weight", 1, 10000), later: true,
 		doc: "Share of the device against the sibling groups, 1 to 10000."},
-	{key: KeyIOReadBandwidth, unit: rateUnit, lift: true, doc: "Most bytes read in a second: 50MB/s."},
-	{key: KeyIOReadIOPS, unit: integerUnit[IOPS]("an IOPS limit", 1, 1<<31-1), lift: true, doc: "Most read operations in a second."},
-	{key: KeyIOWriteBandwidth, unit: rateUnit, lift: true, doc: "Most bytes written in a second: 50MB/s."},
-	{key: KeyIOWriteIOPS, unit: integerUnit[IOPS]("an IOPS limit", 1, 1<<31-1), lift: true, doc: "Most write operations in a second."},
+	{key: KeyIOReadBandwidth, unit: rateUnit, lift: true, doc: "Most bytes read in a second: 50MB/s, or a percentage of the ceiling that host.io names."},
+	{key: KeyIOReadIOPS, unit: iopsUnit, lift: true, doc: "Most read operations in a second, or a percentage of the ceiling that host.io names."},
+	{key: KeyIOWriteBandwidth, unit: rateUnit, lift: true, doc: "Most bytes written in a second: 50MB/s, or a percentage of the ceiling that host.io names."},
+	{key: KeyIOWriteIOPS, unit: iopsUnit, lift: true, doc: "Most write operations in a second, or a percentage of the ceiling that host.io names."},
 }
 
 // KnownKeys gives every key, in the order in which settings are kept and printed.
@@ -190,6 +190,8 @@ func isZero(v Value) bool {
 	case Duration:
 		return v == 0
 	case MemoryPercent:
+		return v == 0
+	case IOPercent:
 		return v == 0
 	}
 	return false

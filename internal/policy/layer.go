@@ -162,7 +162,11 @@ func (r *resolution) onLeaves(s Setting, l *host.Layer, tops int, group string) 
 		if n > 1 {
 			one.Value, one.Whole, one.Parts = part, s.Value, int(n)
 			if _, lifted := s.Value.(Unlimited); !lifted {
-				one.Raw = fmt.Sprintf("1/%d of %s, on %s", n, s.Value, leaf.Name)
+				whole := s.Value.String()
+				if s.Raw != "" {
+					whole += " (" + s.Raw + ")"
+				}
+				one.Raw = fmt.Sprintf("1/%d of %s, on %s", n, whole, leaf.Name)
 			}
 		}
 		all = append(all, one)

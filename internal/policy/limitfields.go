@@ -203,7 +203,7 @@ func ioObject() object[ioItem] {
 		fields: []field[ioItem]{
 			{
 				name: "on", doc: "What is limited: a device (/dev/sdb or 8:16), a mount point, any path on it, a volume group (vg:NAME) or an ASM disk group (asm:NAME). Without it, every disk and loop device.",
-				schema: schema{"type": "string", "pattern": `^(/.*|[0-9]+:[0-9]+|vg:.+|asm:.+)$`},
+				schema: schema{"type": "string", "pattern": targetPattern},
 				read: func(w *walker, v value, i *ioItem) {
 					text, ok := w.text(v)
 					if !ok {
@@ -276,6 +276,8 @@ func targetName(on string) string {
 	}
 	return on
 }
+
+const targetPattern = `^(/.*|[0-9]+:[0-9]+|vg:.+|asm:.+)$`
 
 var deviceNumber = regexp.MustCompile(`^[0-9]{1,6}:[0-9]{1,8}$`)
 

@@ -302,7 +302,7 @@ func (w *walker) number(v value, what string, lowest, highest int64) (int64, boo
 
 // hostObject is `host:`.
 func hostObject() object[HostPart] {
-	reserve, diskGroup := reserveObject(), diskGroupObject()
+	reserve, diskGroup, ceiling := reserveObject(), diskGroupObject(), ceilingObject()
 	return object[HostPart]{
 		name: "host",
 		fields: []field[HostPart]{
@@ -334,7 +334,10 @@ func hostObject() object[HostPart] {
 					reserve.read(w, v, "host.reserve.", &h.Reserve)
 				},
 			},
-			later[HostPart]("io", "Known ceilings of devices."),
+			{
+				name: "io", doc: "Known ceilings of devices: io limits may be a percentage of them.", schema: listOf(ceiling.schema()),
+				read: func(w *walker, v value, h *HostPart) { h.IO = w.ceilings(v, ceiling) },
+			},
 			{
 				name: "asm", doc: "Disks of Oracle ASM disk groups, where their headers cannot tell.", schema: listOf(diskGroup.schema()),
 				read: func(w *walker, v value, h *HostPart) { h.ASM = w.diskGroups(v, diskGroup) },

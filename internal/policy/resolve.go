@@ -39,6 +39,7 @@ func (p *Policy) Resolve(f *host.Facts, with ...Resolver) (*Policy, Problems) {
 	r.Host = &p.Host
 	out := &Policy{Version: p.Version, Host: p.Host, Sources: slices.Clone(p.Sources)}
 	out.Host.Reserve.Memory = r.reserve(p.Host.Reserve)
+	out.Host.IO = r.resolveCeilings(p.Host.IO)
 	var all []Limits
 	for _, g := range p.Groups {
 		resolved := r.group(g)
@@ -194,6 +195,7 @@ func (r *resolution) settings(ss Settings, group string) Settings {
 	}
 	out = r.oneEach(out)
 	out.sort()
+	r.noteOneSided(out, group)
 	return out
 }
 

@@ -39,6 +39,7 @@ type HostPart struct {
 	Root    string // name of bulkhead's root group; default "bulkhead"
 	Weight  Weight // 0: not named
 	Reserve Reserve
+	IO      []Ceiling
 	ASM     []DiskGroup
 	Pos     Pos
 	RootPos Pos // of Root, zero when it is the default

@@ -140,9 +140,11 @@ func readPercent(n *big.Rat, text string) (Value, *fault) {
 	return MemoryPercent(share), wrong
 }
 
-// rateUnit reads "10MiB/s" and "10MB/s".
+var sizeRateSchema = schema{"type": "string", "pattern": "^" + sizePattern + "/s$", "examples": []any{"50MB/s", "10MiB/s"}}
+
+// rateUnit reads "10MiB/s", "10MB/s", and a share of what the disk can do, "20%".
 var rateUnit = unit{
-	schema: schema{"type": "string", "pattern": "^" + sizePattern + "/s$", "examples": []any{"50MB/s", "10MiB/s"}},
+	schema: schema{"anyOf": []any{sizeRateSchema, percentSchema}},
 	read: func(text string) (Value, *fault) {
 		number, name, ok := split(text)
 		if !ok {
@@ -155,7 +157,7 @@ var rateUnit = unit{
 		size, perSecond := strings.CutSuffix(name, "/s")
 		switch {
 		case name == "%":
-			return nil, faultf("write a rate, such as 50MB/s", "%s: a share of a disk needs host.io, which is not yet supported", text)
+			return ioPercentOf(n, text)
 		case !perSecond && bytesPer(name) > 0:
 			return nil, faultf(fmt.Sprintf("write %s%s/s", number, name), "%s is a size, not a rate", text)
 		case strings.HasSuffix(size, "bit") || strings.HasSuffix(name, "bps"):

@@ -40,6 +40,8 @@ type (
 	Unlimited struct{}
 	// MemoryPercent is a share of MemTotal in millionths of one percent; Resolve turns it into Bytes.
 	MemoryPercent int64
+	// IOPercent is a share of a ceiling of host.io in millionths of one percent; Resolve turns it into a Rate or IOPS.
+	IOPercent int64
 )
 
 // One is one CPU core, and one percent of MemTotal, in the units of Cores and MemoryPercent.
@@ -102,9 +104,17 @@ func (v Cores) Float() float64 { return float64(v) / One }
 func (v MemoryPercent) String() string { return millionths(int64(v)) + "%" }
 
 // Of is the share of a whole, rounded down to a byte.
-func (v MemoryPercent) Of(total Bytes) Bytes {
-	share := new(big.Int).Mul(big.NewInt(int64(v)), big.NewInt(int64(total)))
-	return Bytes(share.Div(share, big.NewInt(100*One)).Int64())
+func (v MemoryPercent) Of(total Bytes) Bytes { return Bytes(percentOf(int64(v), int64(total))) }
+
+// String is the percentage: "20%".
+func (v IOPercent) String() string { return millionths(int64(v)) + "%" }
+
+// of is the share of a ceiling, rounded down.
+func (v IOPercent) of(whole int64) int64 { return percentOf(int64(v), whole) }
+
+func percentOf(share, whole int64) int64 {
+	part := new(big.Int).Mul(big.NewInt(share), big.NewInt(whole))
+	return part.Div(part, big.NewInt(100*One)).Int64()
 }
 
 func (v Weight) String() string  { return strconv.FormatInt(int64(v), 10) }
