@@ -274,6 +274,10 @@ func layOver(groups []classify.Group, overrides []Override, f *host.Facts, r pol
 			if groups[i].Path != o.Group {
 				continue
 			}
+			if p := overlap(groups[i], settings); p != nil {
+				problems = append(problems, *p)
+				continue
+			}
 			for _, s := range settings {
 				s.From = "override " + itoa(o.ID)
 				groups[i].Settings = groups[i].Settings.With(s)
@@ -281,6 +285,16 @@ func layOver(groups []classify.Group, overrides []Override, f *host.Facts, r pol
 		}
 	}
 	return groups, problems
+}
+
+// overlap says what is wrong with an override that would take the place of limits which the policy has for something else.
+func overlap(g classify.Group, settings policy.Settings) *policy.Problem {
+	for _, s := range settings {
+		if p := policy.Overlaps(g.Path, g.Settings, s); p != nil {
+			return p
+		}
+	}
+	return nil
 }
 
 // limitsOfGroups lists what the groups ask for, for policy.Check.

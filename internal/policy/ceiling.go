@@ -262,7 +262,7 @@ func (r *resolution) checkCeilings(h HostPart, groups []Limits) {
 				}
 				if !counted[g.Parent] {
 					sum += total
-					who = append(who, fmt.Sprintf("%s (%s, line %d)", g.Group, likeValue(first.Value, total), first.Pos.Line))
+					who = append(who, fmt.Sprintf("%s (%s, %s)", g.Group, likeValue(first.Value, total), place(first.Pos)))
 				}
 			}
 			if sum > whole && len(who) > 1 {

@@ -51,7 +51,7 @@ func TestCeilings(t *testing.T) {
 		{"above it on the disks", "lvm-striped", vg + "groups: {a: {io: [{on: /pgdata, layer: leaf, read: {iops: 1004}}]}}", nil, "io.read.iops 1004 of a never acts"},
 		{"more than it together", "lvm-striped", vg + "groups: {a: {io: [{on: /pgdata, read: {iops: 60%}}]}, b: {io: [{on: /pgdata, read: {iops: 50%}}], groups: {c: {io: [{on: /pgdata, read: {iops: 40%}}]}}}}",
 			[]string{"a 253:0 io.read.iops 600 (60% of 1000)", "b 253:0 io.read.iops 500 (50% of 1000)", "b/c 253:0 io.read.iops 400 (40% of 1000)"},
-			"io.read.iops: the limits on vg:vgdata come to 1100, and it does no more than 1000: when all want theirs nobody gets it: a (600, line 3), b (500, line 3)"},
+			"io.read.iops: the limits on vg:vgdata come to 1100, and it does no more than 1000: when all want theirs nobody gets it: a (600, p.yaml:3), b (500, p.yaml:3)"},
 		{"on no disk", "network", "host: {io: [{on: /nfs, bandwidth: 1GB/s}]}", nil, "host.io on /nfs: no disk of this host holds it"},
 		{"not there", "network", "host: {io: [{on: /dev/sdq, bandwidth: 1GB/s}]}", nil, "there is no block device /dev/sdq on this host"},
 	}

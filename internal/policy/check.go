@@ -18,6 +18,7 @@ func (r *resolution) check(h HostPart, groups []Limits) {
 		allowed[g.Group] = r.checkWithin(g, allowed[g.Parent])
 	}
 	r.checkCeilings(h, groups)
+	r.checkCollisions(groups)
 }
 
 // bounds is what a group may use at most, by the keys that a child cannot have more of than its

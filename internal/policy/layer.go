@@ -20,6 +20,7 @@ func (r *resolution) limited(s Setting, l *host.Layer, group string) Settings {
 	if !ok {
 		return nil
 	}
+	r.noteBuffered(s, l, group)
 	leaf := s.Layer == LayerLeaf
 	switch {
 	case s.Layer == LayerTop && len(tops) > 1:
@@ -52,7 +53,7 @@ func (r *resolution) tops(s Setting, l *host.Layer) ([]*host.Layer, bool) {
 	if l.Filesystem == host.OnDevice && l.Trouble != "" {
 		why = l.Trouble
 	}
-	r.fail(s.target(), "name the disk below it, if there is one", "io.on %s: a limit here holds nothing: %s", s.On, why)
+	r.fail(s.target(), instead(l), "io.on %s: a limit here holds nothing: %s", s.On, why)
 	return nil, false
 }
 
