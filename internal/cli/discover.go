@@ -21,23 +21,32 @@ import (
 
 func (a *app) discoverCmd() *cobra.Command {
 	var asPolicy bool
+	var measure string
 	c := &cobra.Command{
 		Use:   "discover [disks]",
 		Short: "the databases here, and what this kernel can hold; disks: what their files lie on",
 		Example: `  bulkhead discover         engines, helpers, disks and what can be limited
-  bulkhead discover disks   filesystems down to the disks, and which files of each database land where`,
+  bulkhead discover disks   filesystems down to the disks, and which files of each database land where
+  bulkhead discover disks --measure /data
+                            what the disks below a path, or a device, can do: a short load, after saying what it does`,
 		ValidArgs: []string{"disks"},
 		Args:      discoverArgs,
-		RunE: func(_ *cobra.Command, args []string) error {
-			if asPolicy && len(args) > 0 {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case asPolicy && len(args) > 0:
 				return &usageError{command: "bulkhead discover", err: errors.New("--as-policy prints a whole policy: leave disks out")}
+			case measure != "" && len(args) == 0:
+				return &usageError{command: "bulkhead discover", err: errors.New("--measure is for disks: bulkhead discover disks --measure " + measure)}
 			}
 			c, err := a.look()
 			if err != nil {
 				return err
 			}
 			defer c.Close()
-			if len(args) > 0 {
+			switch {
+			case measure != "":
+				return a.measureDisks(cmd.Context(), c, measure)
+			case len(args) > 0:
 				return a.discoverDisks(c)
 			}
 			d, err := c.Discover()
@@ -54,6 +63,7 @@ func (a *app) discoverCmd() *cobra.Command {
 			return nil
 		},
 	}
+	c.Flags().StringVar(&measure, "measure", "", "measure what the disks below this path, or this device, can do, in 8 seconds and 2 GiB at most")
 	c.Flags().BoolVar(&asPolicy, "as-policy", false, "print a policy to start from, without limits")
 	return c
 }

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -430,4 +432,47 @@ func layerView(l *host.Layer) layerJSON {
 		v.Number, v.SizeBytes, v.Rotational, v.Scheduler = d.Number, d.Size, &d.Rotational, d.Scheduler
 	}
 	return v
+}
+
+// measureDisks measures what the disks below a path can do, and says it as a policy would.
+func (a *app) measureDisks(ctx context.Context, c *control.Controller, target string) error {
+	m, err := c.Measure(ctx, target, func(what string) error {
+		_, err := fmt.Fprintf(a.err, "measuring with %s; what uses the disks will feel it\n", what)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(m)
+	}
+	a.printMeasured(m, target)
+	return nil
+}
+
+func (a *app) printMeasured(m *host.Measured, target string) {
+	written := func(n int64, text string) string {
+		if n == 0 {
+			return "not measured"
+		}
+		return text
+	}
+	g := grid{
+		{"", "READS", "WRITES"},
+		{"bandwidth", megabytes(m.ReadBandwidth), written(m.WriteBandwidth, megabytes(m.WriteBandwidth))},
+		{"operations", fmt.Sprintf("%d/s", m.ReadOps), written(m.WriteOps, fmt.Sprintf("%d/s", m.WriteOps))},
+	}
+	g.print(a.out)
+	fmt.Fprintf(a.out, "by %s: %s in %.1f s\n(%s, beside whatever else used the disks; a cache in them makes it look better)\n\n",
+		m.What, policy.Bytes(m.Bytes).Human(), m.Took.Seconds(), host.MeasuredAs)
+	bandwidth, iops := max(m.ReadBandwidth, m.WriteBandwidth), max(m.ReadOps, m.WriteOps)
+	fmt.Fprintf(a.out, "for a policy, if it is to go by this:\n  host: {io: [{on: %s, bandwidth: %s, iops: %d}]}\n", cmp.Or(target, "/"), strings.ReplaceAll(megabytes(bandwidth), " ", ""), max(iops, 1))
+}
+
+// megabytes is a rate as a policy takes it, but for the blank.
+func megabytes(n int64) string {
+	if n >= 10e6 {
+		return fmt.Sprintf("%d MB/s", n/1e6)
+	}
+	return fmt.Sprintf("%d kB/s", max(n/1e3, 1))
 }

@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"bulkhead/internal/control"
+	"bulkhead/internal/host"
 	"bulkhead/internal/host/hosttest"
 )
 
@@ -73,6 +75,23 @@ func TestDisksJSON(t *testing.T) {
 	for _, id := range named {
 		if !slices.Contains(ids, id) {
 			t.Errorf("%q is no layer", id)
+		}
+	}
+}
+
+func TestPrintMeasured(t *testing.T) {
+	both := host.Measured{What: "writes and reads of a temporary file of up to 512 MiB in /data, for up to 8s", ReadBandwidth: 512_345_678, ReadOps: 81230, WriteBandwidth: 480_000_000, WriteOps: 40110, Bytes: 1 << 30, Took: 8100 * time.Millisecond}
+	text := printed(func(a *app) { a.printMeasured(&both, "/data") })
+	for _, want := range []string{"bandwidth   512 MB/s  480 MB/s", "operations  81230/s   40110/s", "1 GiB in 8.1 s", "host: {io: [{on: /data, bandwidth: 512MB/s, iops: 81230}]}"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("lacks %q:\n%s", want, text)
+		}
+	}
+	slow := host.Measured{What: "reads of sdb", ReadBandwidth: 900_000, ReadOps: 3, Took: time.Second}
+	text = printed(func(a *app) { a.printMeasured(&slow, "/dev/sdb") })
+	for _, want := range []string{"900 kB/s  not measured", "bandwidth: 900kB/s, iops: 3"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("lacks %q:\n%s", want, text)
 		}
 	}
 }

@@ -1,9 +1,11 @@
 package control
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -58,6 +60,30 @@ func (c *Controller) Disks() (*Disks, error) {
 		d.Databases = append(d.Databases, db)
 	}
 	return d, nil
+}
+
+// Measure measures what a device, or the disks below a path, can do. Begin is told before the first request what will be done.
+func (c *Controller) Measure(ctx context.Context, target string, begin func(what string) error) (*host.Measured, error) {
+	target, err := filepath.Abs(target)
+	if err != nil {
+		return nil, fail(CodeUsage, "", "measure: %w", err)
+	}
+	storage, err := c.Host.Storage()
+	if err != nil {
+		return nil, fail(CodeFailed, "", "look at the storage: %w", err)
+	}
+	m, err := storage.Measure(ctx, target, host.MeasureOptions{Begin: begin})
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fail(CodeUsage, "name an existing directory, or a device", "%w", err)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fail(CodeFailed, "a device takes root; a path, somebody who may write there", "%w", err)
+	case errors.Is(err, host.ErrNoMeasure):
+		return nil, fail(CodeFailed, "`bulkhead discover disks` shows what is on which disk", "%w", err)
+	case err != nil:
+		return nil, fail(CodeFailed, "", "%w", err)
+	}
+	return m, nil
 }
 
 // placeFiles finds the storage of each place. Open files of a kind are told of where nothing else of that kind lies on the
