@@ -60,7 +60,11 @@ func TestMeasureDevice(t *testing.T) {
 // A filesystem gets a file without a name, which leaves nothing behind.
 func TestMeasurePath(t *testing.T) {
 	testhost.RequireRoot(t)
-	dir := t.TempDir()
+	dir, err := os.MkdirTemp("/var/tmp", "bulkhead-test-") // on the disk of the system, where /tmp may be in memory
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	s, err := host.New("/").Storage()
 	if err != nil {
 		t.Fatal(err)
