@@ -32,28 +32,9 @@ type connections struct {
 }
 
 func (c *connections) of(pid int) ([]Listener, error) {
-	dir, err := c.h.openProc(pid)
-	if err != nil {
+	inodes, namespace, table, err := c.h.socketsOf(pid, c.tcp, procDir.connected)
+	if err != nil || len(inodes) == 0 {
 		return nil, err
-	}
-	defer dir.close()
-	inodes, err := dir.sockets()
-	if err != nil {
-		return nil, dir.failed(err)
-	}
-	if len(inodes) == 0 {
-		return nil, nil
-	}
-	namespace, err := dir.link("ns/net")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, dir.failed(err)
-	}
-	table, known := c.tcp[namespace]
-	if !known {
-		if table, err = dir.connected(); err != nil {
-			return nil, dir.failed(err)
-		}
-		c.tcp[namespace] = table
 	}
 	own, _ := c.h.readLink("/proc/self/ns/net")
 	var list []Listener

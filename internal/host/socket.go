@@ -46,31 +46,9 @@ func ofEach(pids []int, what string, of func(pid int) ([]Listener, error)) (map[
 }
 
 func (h *Host) listenersOf(pid int, tables map[string]map[string]Listener) ([]Listener, error) {
-	dir, err := h.openProc(pid)
+	inodes, _, table, err := h.socketsOf(pid, tables, procDir.listening)
 	if err != nil {
 		return nil, err
-	}
-	defer dir.close()
-	inodes, err := dir.sockets()
-	if err != nil {
-		return nil, dir.failed(err)
-	}
-	if len(inodes) == 0 {
-		return nil, nil
-	}
-	namespace, err := dir.link("ns/net")
-	if errors.Is(err, fs.ErrNotExist) && dir.alive() {
-		namespace, err = "", nil // before kernel 3.0 and in hand-made fixtures: there is one
-	}
-	if err != nil {
-		return nil, dir.failed(err)
-	}
-	table, known := tables[namespace]
-	if !known {
-		if table, err = dir.listening(); err != nil {
-			return nil, dir.failed(err)
-		}
-		tables[namespace] = table
 	}
 	var list []Listener
 	for _, inode := range inodes {
@@ -80,6 +58,37 @@ func (h *Host) listenersOf(pid int, tables map[string]map[string]Listener) ([]Li
 	}
 	slices.SortFunc(list, compareListeners)
 	return list, nil
+}
+
+// socketsOf gives the inode numbers of the sockets that a process has open, with its network namespace and the table of that by inode,
+// which is read once for all processes in it. Of a process without sockets there is neither.
+func (h *Host) socketsOf(pid int, tables map[string]map[string]Listener, read func(procDir) (map[string]Listener, error)) (inodes []string, namespace string, table map[string]Listener, err error) {
+	dir, err := h.openProc(pid)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	defer dir.close()
+	if inodes, err = dir.sockets(); err != nil {
+		return nil, "", nil, dir.failed(err)
+	}
+	if len(inodes) == 0 {
+		return nil, "", nil, nil
+	}
+	namespace, err = dir.link("ns/net")
+	if errors.Is(err, fs.ErrNotExist) && dir.alive() {
+		namespace, err = "", nil // before kernel 3.0 and in hand-made fixtures: there is one
+	}
+	if err != nil {
+		return nil, "", nil, dir.failed(err)
+	}
+	table, known := tables[namespace]
+	if !known {
+		if table, err = read(dir); err != nil {
+			return nil, "", nil, dir.failed(err)
+		}
+		tables[namespace] = table
+	}
+	return inodes, namespace, table, nil
 }
 
 func compareListeners(a, b Listener) int {
