@@ -303,6 +303,10 @@ func (p *planner) filters(d *Device, parent Handle, want []Filter, down, up phas
 		}
 		back := remove
 		back.Verb, back.Record = Add, settable(r)
+		if to, redirects := redirectOf(r); redirects && to == 0 {
+			p.step(down, "the virtual NIC that it leads to is gone: what it takes is dropped", remove)
+			continue
+		}
 		p.step(down, "no group needs it", remove, back)
 	}
 	p.addFilters(d, parent, want, used, have, up)

@@ -408,3 +408,45 @@ func TestPlanPolices(t *testing.T) {
 		}
 	}
 }
+
+// Somebody took the virtual NIC away: what was led there is dropped, so those filters go first, and then all is made anew.
+func TestPlanHealsALostNIC(t *testing.T) {
+	f := newFake()
+	w := Wanted{Device: "eth0", Groups: []Group{{Name: "a", Slot: 1, Ingress: Share{Max: Mbit}, Ports: []uint16{3306}}}}
+	steps, err := Plan(w, f.look())
+	if err == nil {
+		err = f.run(steps)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	lose := func() {
+		f.state.NIC = nil
+		for i, r := range f.state.Device.Filters {
+			if r.real() { // the kernel then shows no interface
+				f.state.Device.Filters[i].Options = Filter{Protocol: r.protocol(), Port: 3306, Redirect: "gone"}.options(0)
+			}
+		}
+	}
+	for _, want := range []Wanted{w, {Device: "eth0"}} {
+		lose()
+		steps, err := Plan(want, f.look())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 2 {
+			if do := steps[i].Do; do.Verb != Delete || do.What != FilterOf {
+				t.Errorf("step %d is %s", i+1, do)
+			}
+		}
+		if err := f.run(steps); err != nil {
+			t.Fatal(err)
+		}
+		if again, err := Plan(want, f.look()); err != nil || len(again) > 0 {
+			t.Errorf("a second time: %v %v", again, err)
+		}
+	}
+	if left := fmt.Sprintf("%+v", f.look()); left != fmt.Sprintf("%+v", newFake().look()) {
+		t.Errorf("left behind: %s", left)
+	}
+}

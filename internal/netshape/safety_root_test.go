@@ -354,6 +354,40 @@ func TestBadInterfaces(t *testing.T) {
 	}
 }
 
+// Somebody takes the virtual NIC away: the kernel then drops what is led there. The next pass makes it good, on the way up and down.
+func TestLostVirtualNIC(t *testing.T) {
+	p := newPair(t)
+	dirs := groups(t, "a")
+	before := shown(p.look(dirs...))
+	at := p.host.sink(hostAddr, 3306)
+	w := bothWays(dirs[0])
+	p.shape(w, dirs...)
+	lose := func() {
+		t.Helper()
+		name := p.look().NIC.Name
+		p.host.must("take the virtual NIC away", func() error {
+			l, err := netlink.LinkByName(name)
+			if err == nil {
+				err = netlink.LinkDel(l)
+			}
+			return err
+		})
+	}
+	lose()
+	steps := p.shape(w, dirs...)
+	if len(steps) == 0 || steps[0].Do.Verb != netshape.Delete || steps[0].Do.What != netshape.FilterOf {
+		t.Errorf("the first step is not the filters that lead nowhere: %v", steps)
+	}
+	stop := p.peer.send("", at.address, 1)
+	holds(t, "healed", 50, 5, p.nicBytes(1))
+	stop()
+	lose()
+	p.shape(netshape.Wanted{Device: device}, dirs...)
+	if after := shown(p.look(dirs...)); !slices.Equal(before, after) {
+		t.Errorf("before %v, after %v", before, after)
+	}
+}
+
 // The virtual NIC of an interface that vanished is found and taken away; that of one that is there is not.
 func TestStrays(t *testing.T) {
 	p := newPair(t)

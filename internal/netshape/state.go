@@ -120,20 +120,20 @@ func (d *Device) pick(want func(Record) bool) []Record {
 	return all
 }
 
-// ingress gives the qdisc of the ingress hook, and whether it is ours. It bears no number of its own: it is ours when our virtual NIC
-// is there (made before it, removed after it) and nobody else's filter is in it.
+// ingress gives the qdisc of the ingress hook, and whether it is ours. It bears no number of its own: it is ours when our virtual NIC is
+// there (made before it, removed after it) or something of ours is in it, and nobody else's filter is.
 func (s *State) ingress() (q Record, has, ours bool) {
 	for _, q := range s.Device.Qdiscs {
 		if !q.atIngress() {
 			continue
 		}
-		ours := s.NIC != nil && q.Kind == "ingress"
+		known, strange := s.NIC != nil, q.Kind != "ingress"
 		for _, f := range s.Device.Filters {
-			if f.onIngress() && f.real() && !s.ownFilter(f) {
-				ours = false
+			if f.onIngress() && f.real() {
+				known, strange = known || s.ownFilter(f), strange || !s.ownFilter(f)
 			}
 		}
-		return q, true, ours
+		return q, true, known && !strange
 	}
 	return Record{}, false, false
 }
@@ -141,10 +141,10 @@ func (s *State) ingress() (q Record, has, ours bool) {
 func (r Record) onIngress() bool { return r.Parent>>16 == ingressHandle>>16 }
 
 // ownFilter says whether a filter of the ingress hook is ours: it leads to our virtual NIC. Whoever wrote such a one, it has to go
-// before the NIC does.
+// before the NIC does. One in our range that leads nowhere is ours, too: somebody took the NIC away, and the kernel drops what it takes.
 func (s *State) ownFilter(r Record) bool {
 	index, ok := redirectOf(r)
-	return ok && s.nic(index) != ""
+	return ok && (s.nic(index) != "" || index == 0 && r.inRange())
 }
 
 // real says whether a record is a filter: the kernel also lists the head of each preference, and u32's tables.
