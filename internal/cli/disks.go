@@ -54,12 +54,42 @@ func (a *app) printLandings(d *control.Disks) {
 	}
 	g.print(a.out)
 	remarks = append(remarks, sharing(d)...)
+	remarks = append(remarks, pastTheCache(d)...)
 	for _, r := range remarks {
 		fmt.Fprintln(a.out, r)
 	}
 	if len(remarks) > 0 {
 		fmt.Fprintln(a.out)
 	}
+}
+
+// pastTheCache says which files databases write with O_DIRECT, and what that means for limits here.
+func pastTheCache(d *control.Disks) []string {
+	var said []string
+	for _, db := range d.Databases {
+		var words []string
+		for _, w := range db.Written {
+			how := "through the page cache"
+			switch {
+			case w.Direct == w.Files:
+				how = "with O_DIRECT"
+			case w.Direct > 0:
+				how = fmt.Sprintf("%d of them with O_DIRECT", w.Direct)
+			}
+			words = append(words, fmt.Sprintf("%s %s, %s", w.Kind, count(w.Files, "file", "files"), how))
+		}
+		if len(words) > 0 {
+			said = append(said, db.Instance.Name()+" writes "+strings.Join(words, "; "))
+		}
+	}
+	switch {
+	case len(said) == 0:
+	case d.IOVersion == 1:
+		said = append(said, "a limit on writing holds what is written with O_DIRECT, and nothing that goes through the page cache: this host limits disks by cgroup v1")
+	case d.IOVersion == 2:
+		said = append(said, "a limit on writing holds both ways of writing here, on ext4, XFS, btrfs and f2fs; on others what is written with O_DIRECT alone")
+	}
+	return said
 }
 
 // where is the path of files, with where its symbolic links lead.
@@ -345,11 +375,12 @@ type disksJSON struct {
 }
 
 type landingsJSON struct {
-	Name    string        `json:"name"`
-	Engine  string        `json:"engine"`
-	PID     int           `json:"pid"`
-	Files   []landingJSON `json:"files"`
-	Trouble string        `json:"trouble,omitempty"`
+	Name    string                `json:"name"`
+	Engine  string                `json:"engine"`
+	PID     int                   `json:"pid"`
+	Files   []landingJSON         `json:"files"`
+	Written []control.WrittenKind `json:"written,omitempty"`
+	Trouble string                `json:"trouble,omitempty"`
 }
 
 type landingJSON struct {
@@ -393,7 +424,7 @@ func disksView(d *control.Disks) disksJSON {
 	id := func(l *host.Layer) string { return l.ID }
 	v := disksJSON{Filesystems: list(d.Roots(), id), Unused: list(d.Storage.Unused(), id), Layers: []layerJSON{}}
 	v.Databases = list(d.Databases, func(db control.DatabaseFiles) landingsJSON {
-		return landingsJSON{Name: db.Instance.Name(), Engine: db.Instance.Engine, PID: db.Instance.Main.PID, Trouble: db.Trouble, Files: list(db.Files, landingView)}
+		return landingsJSON{Name: db.Instance.Name(), Engine: db.Instance.Engine, PID: db.Instance.Main.PID, Trouble: db.Trouble, Written: db.Written, Files: list(db.Files, landingView)}
 	})
 	seen := map[*host.Layer]bool{}
 	var add func(l *host.Layer)

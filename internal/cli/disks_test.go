@@ -95,3 +95,18 @@ func TestPrintMeasured(t *testing.T) {
 		}
 	}
 }
+
+// What O_DIRECT means depends on what limits disks here.
+func TestPastTheCache(t *testing.T) {
+	d := disksOf(t, "dbhost")
+	for version, want := range map[int]string{0: "", 1: "nothing that goes through the page cache", 2: "holds both ways of writing"} {
+		d.IOVersion = version
+		said := strings.Join(pastTheCache(d), "\n")
+		if !strings.Contains(said, "mysql3306 writes data 3 files, with O_DIRECT") || !strings.Contains(said, want) || strings.Contains(said, "a limit on writing") != (version > 0) {
+			t.Errorf("version %d: %s", version, said)
+		}
+	}
+	if said := pastTheCache(&control.Disks{IOVersion: 1}); len(said) > 0 {
+		t.Errorf("without a database: %q", said)
+	}
+}

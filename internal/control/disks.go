@@ -18,13 +18,23 @@ import (
 type Disks struct {
 	Storage   *host.Storage
 	Databases []DatabaseFiles
+	// IOVersion is the version of the control groups that hold io limits here, 0 for none.
+	IOVersion int
 }
 
 // DatabaseFiles is where one instance keeps its files.
 type DatabaseFiles struct {
 	Instance engine.Instance
 	Files    []PlacedFiles
-	Trouble  string // what could not be found out
+	Written  []WrittenKind // what its main process has open for writing, as far as that may be looked at
+	Trouble  string        // what could not be found out
+}
+
+// WrittenKind counts the files of one kind that a server has open for writing.
+type WrittenKind struct {
+	Kind   engine.FileKind `json:"kind"`
+	Files  int             `json:"files"`
+	Direct int             `json:"direct"` // of them, those with O_DIRECT
 }
 
 // PlacedFiles is one kind of files with the storage that holds it.
@@ -45,6 +55,11 @@ func (c *Controller) Disks() (*Disks, error) {
 		return nil, fail(CodeFailed, "", "read the process table: %w", err)
 	}
 	d := &Disks{Storage: storage}
+	if facts, err := c.Host.Facts(); err == nil {
+		if h, ok := facts.HierarchyOf("blkio"); ok {
+			d.IOVersion = h.Version
+		}
+	}
 	for _, inst := range engine.Recognise(procs, c.Host) {
 		if inst.Sentinel() {
 			continue // holds no data
@@ -57,9 +72,40 @@ func (c *Controller) Disks() (*Disks, error) {
 		if err != nil {
 			db.Trouble = "its open files could not be read: " + err.Error()
 		}
+		if open, err := c.Host.WrittenFiles(inst.Main.PID); err == nil { // else Trouble says it
+			db.Written = writtenKinds(db.Files, open)
+		}
 		d.Databases = append(d.Databases, db)
 	}
 	return d, nil
+}
+
+// writtenKinds sorts files that a server writes by the kind of the place that they lie in: the deepest one counts.
+func writtenKinds(places []PlacedFiles, open []host.WrittenFile) []WrittenKind {
+	var kinds []WrittenKind
+	for _, f := range open {
+		best := -1
+		for i, p := range places {
+			for _, dir := range []string{p.Path, p.Place.Real} {
+				inside := dir != "" && (f.Path == dir || strings.HasPrefix(f.Path, strings.TrimSuffix(dir, "/")+"/"))
+				if inside && (best < 0 || len(dir) > len(places[best].Path)) {
+					best = i
+				}
+			}
+		}
+		if best < 0 {
+			continue
+		}
+		at := slices.IndexFunc(kinds, func(k WrittenKind) bool { return k.Kind == places[best].Kind })
+		if at < 0 {
+			at, kinds = len(kinds), append(kinds, WrittenKind{Kind: places[best].Kind})
+		}
+		if kinds[at].Files++; f.Direct {
+			kinds[at].Direct++
+		}
+	}
+	slices.SortFunc(kinds, func(a, b WrittenKind) int { return rank(a.Kind) - rank(b.Kind) })
+	return kinds
 }
 
 // Measure measures what a device, or the disks below a path, can do. Begin is told before the first request what will be done.

@@ -1,0 +1,70 @@
+package host
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// WrittenFile is a file or device that a process has open for writing.
+type WrittenFile struct {
+	Path   string
+	Direct bool // with O_DIRECT: past the page cache
+}
+
+// WrittenFiles returns the files and devices that a process has open for writing, sorted by path, each once; one that is open both
+// ways is not direct. The flags are those of fdinfo (proc(5)), in octal.
+func (h *Host) WrittenFiles(pid int) ([]WrittenFile, error) {
+	dir, err := h.openProc(pid)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.close()
+	names, err := dir.list("fd")
+	if err != nil {
+		return nil, dir.failed(err)
+	}
+	var files []WrittenFile
+	for _, name := range names {
+		target, err := dir.link("fd/" + name)
+		if isGone(err) || err == nil && !strings.HasPrefix(target, "/") {
+			continue // closed in this moment, or no file
+		}
+		if err != nil {
+			return nil, dir.failed(err)
+		}
+		text, err := dir.read(nil, "fdinfo/"+name, maxPseudoFile)
+		if isGone(err) {
+			continue
+		}
+		if err != nil {
+			return nil, dir.failed(err)
+		}
+		if flags, ok := openFlags(string(text)); ok && flags&unix.O_ACCMODE != unix.O_RDONLY {
+			files = append(files, WrittenFile{strings.TrimSuffix(target, " (deleted)"), flags&unix.O_DIRECT != 0})
+		}
+	}
+	slices.SortFunc(files, func(a, b WrittenFile) int {
+		if order := strings.Compare(a.Path, b.Path); order != 0 || a.Direct == b.Direct {
+			return order
+		}
+		if b.Direct {
+			return -1 // the one through the page cache counts
+		}
+		return 1
+	})
+	return slices.CompactFunc(files, func(a, b WrittenFile) bool { return a.Path == b.Path }), nil
+}
+
+// openFlags takes the flags of open(2) out of a file of fdinfo.
+func openFlags(text string) (flags int, ok bool) {
+	for line := range strings.Lines(text) {
+		if value, is := strings.CutPrefix(line, "flags:"); is {
+			n, err := strconv.ParseInt(strings.TrimSpace(value), 8, 64)
+			return int(n), err == nil
+		}
+	}
+	return 0, false
+}
