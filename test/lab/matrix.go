@@ -135,6 +135,8 @@ var Matrix = []Capability{
 	{"`bulkhead.service` installed: ready when all is in force, reload, refused reload, `kill -9`, three reloads of systemd, restart of databases and agent", []string{"test/packaging.TestInstalled"}, withSystemd},
 	{"the same after a reboot: in force before the databases start; then release and uninstall: all as before", []string{"test/packaging.TestInstalledAfterReboot"}, withSystemd},
 	{"the init script: start, status, reload, stop", []string{"test/packaging.TestInitScript"}, withoutSystemd},
+	{"a policy over a real MariaDB: apply, verify, restart of the database, and of the agent by its init script", []string{"test/packaging.TestInitInstalled"}, withoutSystemd},
+	{"the same after a reboot: in force when the database takes its first connection; then release and uninstall: all as before", []string{"test/packaging.TestInitInstalledAfterReboot"}, withoutSystemd},
 	{"`kill -9` after steps of an apply on units, then rollback: all as before", []string{"internal/control.TestUnitsKillAfterEveryStep"}, withSystemd},
 }
 

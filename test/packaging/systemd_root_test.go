@@ -5,9 +5,7 @@ package packaging
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -163,22 +161,7 @@ func (m *machine) state() record {
 	for _, unit := range []string{mariadb, m.postgresql} {
 		r.Units[unit] = m.stateOf(unit)
 	}
-	for _, dir := range []string{"/etc", "/usr/local", "/run/systemd/system", "/run/systemd/system.control", "/var/lib/bulkhead", "/run/bulkhead"} {
-		err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
-			switch {
-			case errors.Is(err, fs.ErrNotExist):
-				return nil
-			case err != nil:
-				return err
-			case !d.IsDir():
-				r.Files = append(r.Files, name)
-			}
-			return nil
-		})
-		if err != nil {
-			m.t.Fatal(err)
-		}
-	}
+	r.Files = installedFiles(m.t)
 	return r
 }
 
@@ -659,16 +642,7 @@ func (m *machine) isAs(before record) {
 			m.t.Errorf("now:\n%s\nbefore the first apply:\n%s", is, was)
 		}
 	}
-	for _, file := range after.Files {
-		if !slices.Contains(before.Files, file) {
-			m.t.Errorf("%s was left", file)
-		}
-	}
-	for _, file := range before.Files {
-		if !slices.Contains(after.Files, file) {
-			m.t.Errorf("%s is gone", file)
-		}
-	}
+	wantFiles(m.t, before.Files)
 	all, err := m.systemd.Units(m.t.Context())
 	if err != nil {
 		m.t.Fatal(err)
