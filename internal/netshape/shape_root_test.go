@@ -11,8 +11,6 @@ import (
 	"bulkhead/internal/netshape"
 )
 
-const mbit = netshape.Mbit
-
 // twoWays counts connections: one shows a long queue, many show unfairness.
 var twoWays = []int{1, 32}
 
@@ -37,7 +35,7 @@ func TestEgressIsHeldPerGroup(t *testing.T) {
 	}
 	for _, dir := range []string{dirs[1], ""} {
 		stop := p.host.send(dir, free.address, 1)
-		if got := rates(t, free.bytes.Load)[0]; got < 130 {
+		if got := rates(t, free.bytes.Load)[0]; got < 130*unit {
 			t.Errorf("a sender outside of the group gets %.0f Mbit/s", got)
 		}
 		stop()
@@ -63,7 +61,7 @@ func TestIngressIsHeldPerPort(t *testing.T) {
 		stop()
 	}
 	stop := p.peer.send("", free.address, 1)
-	if got := rates(t, free.bytes.Load)[0]; got < 80 {
+	if got := rates(t, free.bytes.Load)[0]; got < 80*unit {
 		t.Errorf("another port gets %.0f Mbit/s", got)
 	}
 	stop()
@@ -98,7 +96,7 @@ func TestEgressIsSortedByPort(t *testing.T) {
 	holds(t, "on the wire", 100, 5, p.classBytes(1))
 	got.stop()
 	got = p.peer.fetch(free)
-	if rate := rates(t, got.bytes.Load)[0]; rate < 130 {
+	if rate := rates(t, got.bytes.Load)[0]; rate < 130*unit {
 		t.Errorf("another port gets %.0f Mbit/s", rate)
 	}
 	got.stop()
@@ -116,7 +114,7 @@ func TestGuarantees(t *testing.T) {
 	stopA, stopB := p.host.send(dirs[0], to.address, 4), p.host.send(dirs[1], to.address, 4)
 	got := holds(t, "together", 100, 5, p.classBytes(1), p.classBytes(2))
 	t.Logf("each: %.1f and %.1f Mbit/s", got[0], got[1])
-	if got[0] < 70*0.95 || got[1] < 20*0.95 {
+	if got[0] < 70*unit*0.95 || got[1] < 20*unit*0.95 {
 		t.Errorf("70 and 20 Mbit/s are promised, they get %.1f and %.1f", got[0], got[1])
 	}
 	stopA()
@@ -172,20 +170,21 @@ func TestIngressIsPoliced(t *testing.T) {
 	p.k.Close() // it stays by itself
 	p.k = p.host.open()
 	arrived := p.arrived(device)
+	// A bucket of 200 ms of the rate may be emptied or filled within the measurement.
+	percent := 10.0
+	if s := span(t).Seconds(); s < 30 {
+		percent += 20 / s
+	}
 	for _, connections := range twoWays {
 		stop := p.host.take(dirs[0], limited, connections)
 		// What is dropped and sent again does not count: the readers get the rate.
-		percent := 20.0
-		if span(t) >= 30*time.Second {
-			percent = 10
-		}
 		before, began := arrived(), time.Now()
 		holds(t, fmt.Sprintf("%d connections", connections), 50, percent, stop.count)
 		t.Logf("on the wire: %.1f Mbit/s", float64(arrived()-before)*8/1e6/time.Since(began).Seconds())
 		stop.stop()
 	}
 	got := p.host.take(dirs[0], free, 1)
-	if rate := rates(t, got.count)[0]; rate < 130 {
+	if rate := rates(t, got.count)[0]; rate < 130*unit {
 		t.Errorf("another interface brings %.0f Mbit/s", rate)
 	}
 	got.stop()
@@ -195,11 +194,11 @@ func TestIngressIsPoliced(t *testing.T) {
 		t.Errorf("a new rate takes %v", steps)
 	}
 	got = p.host.take(dirs[0], limited, 4)
-	holds(t, "after a change", 20, 20, got.count)
+	holds(t, "after a change", 20, percent, got.count)
 	got.stop()
 	p.shape(netshape.Wanted{Device: device}, dirs...)
 	got = p.host.take(dirs[0], limited, 1)
-	if rate := rates(t, got.count)[0]; rate < 130 {
+	if rate := rates(t, got.count)[0]; rate < 130*unit {
 		t.Errorf("without a limit %.0f Mbit/s arrive", rate)
 	}
 	got.stop()
