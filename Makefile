@@ -31,8 +31,8 @@ demo: deps build ## show it: a MariaDB alone, beside hogs, and beside the same h
 	./bulkhead bench demo
 
 .PHONY: test
-test: ## install what is missing and run everything: the whole proof, about 13 minutes
-	@scripts/steps deps build lint unit fuzz test-root demo-smoke
+test: ## install what is missing and run everything: the whole proof, about 20 minutes
+	@scripts/steps deps build lint unit fuzz test-root lab-test demo-smoke
 
 .PHONY: test-long
 test-long: ## the same, harder: race detector, 20 times the property checks, long fuzzing, the full demo, the lab

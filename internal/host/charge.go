@@ -26,6 +26,10 @@ const (
 	pagemapBatch = 256 << 10
 	// frameGap is how many frames in between are read rather than left out: a call costs more.
 	frameGap = 64
+	// hugeFrames is how many frames a transparent huge page has, and is aligned to, at most.
+	hugeFrames = 512
+	// Flags of a frame (include/uapi/linux/kernel-page-flags.h).
+	compoundHead, compoundTail = 1 << 15, 1 << 16
 )
 
 // Charges gives, for the pages that a process has in memory, how many bytes of them each memory control group is charged with, by
@@ -33,7 +37,8 @@ const (
 // hugetlb for none. What is swapped out is not in it.
 //
 // The page frames are those of /proc/PID/pagemap, their groups those of /proc/kpagecgroup (proc(5); 4.3): a process of
-// 100 GiB takes some seconds. A group that is gone shows up as the nearest one above it.
+// 100 GiB takes some seconds. A group that is gone shows up as the nearest one above it. Of a transparent huge page the kernel names
+// the group at its first frame alone (seen on 6.1), which /proc/kpageflags tells.
 func (h *Host) Charges(ctx context.Context, id ProcID) (map[uint64]int64, error) {
 	dir, err := h.openID(id)
 	if err != nil {
@@ -55,7 +60,12 @@ func (h *Host) Charges(ctx context.Context, id ProcID) (map[uint64]int64, error)
 		return nil, noCharges(err)
 	}
 	defer groups.Close()
-	r := chargeReader{pages: pages, groups: groups, page: uint64(os.Getpagesize()), bytes: map[uint64]int64{}}
+	flags, err := os.Open(filepath.Join(proc, "kpageflags"))
+	if err != nil {
+		return nil, noCharges(err)
+	}
+	defer flags.Close()
+	r := chargeReader{pages: pages, groups: groups, flags: flags, page: uint64(os.Getpagesize()), bytes: map[uint64]int64{}}
 	for line := range strings.Lines(string(maps)) {
 		from, to, err := parseAddresses(line)
 		if err != nil {
@@ -96,11 +106,18 @@ func parseAddresses(line string) (from, to uint64, err error) {
 
 // chargeReader adds up the pages of address ranges by group.
 type chargeReader struct {
-	pages, groups io.ReaderAt
-	page          uint64
-	frames        []uint64 // to look up
-	bytes         map[uint64]int64
-	buffer        []byte
+	pages, groups, flags io.ReaderAt
+	page                 uint64
+	frames               []uint64 // to look up
+	bytes                map[uint64]int64
+	buffer               []byte
+	block                hugeBlock // the one that was looked at last
+}
+
+// hugeBlock is what is known of as many frames as a huge page has.
+type hugeBlock struct {
+	first         uint64
+	flags, groups []uint64
 }
 
 // read reads entries of a file of 64-bit words; fewer at its end.
@@ -165,12 +182,46 @@ func (r *chargeReader) flush() error {
 			return err
 		}
 		for _, f := range r.frames[i:n] {
-			if at := f - first; at < uint64(len(words)) {
-				r.bytes[words[at]] += int64(r.page)
+			at := f - first
+			if at >= uint64(len(words)) {
+				continue
 			}
+			group := words[at]
+			if group == 0 {
+				if group, err = r.ofHugePage(f); err != nil {
+					return err
+				}
+			}
+			r.bytes[group] += int64(r.page)
 		}
 		i = n
 	}
 	r.frames = r.frames[:0]
 	return nil
+}
+
+// ofHugePage gives the group of the huge page that a frame is a later part of; 0 when it is none.
+func (r *chargeReader) ofHugePage(frame uint64) (uint64, error) {
+	first := frame &^ (hugeFrames - 1)
+	if r.block.flags == nil || r.block.first != first {
+		flags, err := r.read(r.flags, first, hugeFrames)
+		if err != nil {
+			return 0, err
+		}
+		groups, err := r.read(r.groups, first, hugeFrames)
+		if err != nil {
+			return 0, err
+		}
+		r.block = hugeBlock{first, flags, groups}
+	}
+	at := int(frame - first)
+	if at >= len(r.block.flags) || r.block.flags[at]&compoundTail == 0 {
+		return 0, nil
+	}
+	for ; at >= 0; at-- {
+		if r.block.flags[at]&compoundHead != 0 && at < len(r.block.groups) {
+			return r.block.groups[at], nil
+		}
+	}
+	return 0, nil
 }

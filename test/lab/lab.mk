@@ -3,7 +3,7 @@
 MODE ?= unified
 
 # The modes of `make lab-test`, between blanks; `make lab-all` runs every one.
-LAB_MODES ?= systemd-hybrid
+LAB_MODES ?= systemd-unified systemd-hybrid
 
 # A directory for what the machines say, docs/lab for instance.
 RECORD ?=
