@@ -408,7 +408,7 @@ func TestPlacesIntoAGroupThatIsGone(t *testing.T) {
 	if s.memory.observed == nil {
 		t.Fatal("a full look with nothing to do leaves nothing behind: the test tests nothing")
 	}
-	if err := testhost.Tree(t).Remove(s.at("cpu", "g")); err != nil {
+	if err := testhost.Tree(t).Remove(s.at(s.of("cpu").ID, "g")); err != nil {
 		t.Fatal(err)
 	}
 	p := testhost.Spawn(t, "sleep", argument)

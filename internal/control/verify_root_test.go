@@ -181,7 +181,7 @@ func TestStraysAreSeenAtOnce(t *testing.T) {
 	}
 	look()
 	cpu := s.of("cpu").ID
-	home := s.where(cpu, other)
+	home := s.where("cpu", other)
 	if err := testhost.Tree(t).Move(cgroup.Dir{Hierarchy: cpu, Path: home}, p); err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestStraysAreSeenAtOnce(t *testing.T) {
 		t.Errorf("strays %v; %d left the group, %d came, %d stayed", strays, p.PID, other.PID, q.PID)
 	}
 	look()
-	if got := s.where(cpu, p); got != "/"+s.root+"/g" {
+	if got := s.where("cpu", p); got != "/"+s.root+"/g" {
 		t.Errorf("after the next full look it is in %s", got)
 	}
 }
