@@ -216,7 +216,7 @@ func (c *Controller) putRight(ctx context.Context, l look) (LookResult, error) {
 	}
 	done := puts(v.Plan)
 	err = c.runOthers(ctx, v, Request{Verb: "look", By: "agent"}, s.applied.Revision, &reply)
-	c.tell(v.Plan, err)
+	c.tell(v.Plan, err, time.Now())
 	if slices.ContainsFunc(v.Plan.Steps, changesDirectories) {
 		c.memory.observed = nil // it was seen before
 	}
@@ -226,20 +226,45 @@ func (c *Controller) putRight(ctx context.Context, l look) (LookResult, error) {
 	return done, errors.Join(trouble, err)
 }
 
+// tellAgain is how long the same correction is not told again: two that each put a value right would fill the log.
+const tellAgain = 10 * time.Minute
+
+// told is a correction, whatever its reason.
+type told struct {
+	op                    plan.Op
+	unit, path, file, key string
+	to                    string
+	failed                bool
+}
+
 // tell logs what a look did to groups and units: whoever changed them behind bulkhead's back finds out here. Moves are counted
 // by status; a directory counts once for all hierarchies.
-func (c *Controller) tell(p plan.Plan, failed error) {
-	type change struct {
-		op   plan.Op
-		path string
+func (c *Controller) tell(p plan.Plan, failed error, now time.Time) {
+	for t, at := range c.memory.told {
+		if now.Sub(at) >= tellAgain {
+			delete(c.memory.told, t)
+		}
 	}
-	told := map[change]bool{}
 	for _, s := range p.Steps {
-		dir := s.Op == plan.OpMakeDir || s.Op == plan.OpRemoveDir
-		if s.Op == plan.OpMove || s.Op == plan.OpOOMScore || dir && told[change{s.Op, s.Dir.Path}] {
+		if s.Op == plan.OpMove || s.Op == plan.OpOOMScore {
 			continue
 		}
-		told[change{s.Op, s.Dir.Path}] = dir
+		this := told{s.Op, s.Unit, s.Dir.Path, s.File, s.Key, s.New, failed != nil}
+		if _, again := c.memory.told[this]; again {
+			continue
+		}
+		opposite := this
+		switch s.Op {
+		case plan.OpMakeDir:
+			opposite.op = plan.OpRemoveDir
+		case plan.OpRemoveDir:
+			opposite.op = plan.OpMakeDir
+		}
+		delete(c.memory.told, opposite)
+		if c.memory.told == nil {
+			c.memory.told = map[told]time.Time{}
+		}
+		c.memory.told[this] = now
 		what := []any{"do", s.Op, "group", cmp.Or(s.Group, "(root group)")}
 		for _, a := range []struct{ key, value string }{
 			{"dir", s.Dir.Path}, {"file", s.File}, {"device", s.Key}, {"unit", s.Unit}, {"from", s.Old}, {"to", s.New}, {"why", s.Reason},

@@ -82,6 +82,7 @@ type memory struct {
 	// refused are the groups that the last look at every limit could not put in force.
 	refused map[string]bool
 	barred  map[string]bar // by group
+	told    map[told]time.Time
 }
 
 // resolve parses a policy and fits it to the host.
