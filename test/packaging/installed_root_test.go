@@ -181,7 +181,7 @@ groups:
 `
 
 // A MariaDB without systemd is governed through restarts of it and of the agent, which the init script runs. It is left so for
-// TestInitInstalledAfterReboot.
+// TestInitInstalledAfterReboot, so that it comes after the other tests of the init script.
 func TestInitInstalled(t *testing.T) {
 	p := newPlain(t)
 	text, err := json.Marshal(installedFiles(t))
