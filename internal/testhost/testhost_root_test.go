@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -136,12 +137,13 @@ func TestLoopDeviceIsDetached(t *testing.T) {
 		}
 		backing = strings.TrimSpace(string(text))
 	})
-	loops, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	for _, file := range loops {
-		if text, err := os.ReadFile(file); err == nil && strings.HasPrefix(string(text), backing) {
-			t.Errorf("%s still has %s behind it", file, backing)
-		}
-	}
+	testhost.WaitFor(t, "no loop device has "+backing+" behind it", func() bool { // udev may have it open for a moment longer
+		loops, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+		return !slices.ContainsFunc(loops, func(file string) bool {
+			text, err := os.ReadFile(file)
+			return err == nil && strings.HasPrefix(string(text), backing)
+		})
+	})
 }
 
 // TestDirectIOMeasuresALimit holds both directions and both patterns against the kernel's throttle,
