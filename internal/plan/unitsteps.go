@@ -380,7 +380,6 @@ func (l Layout) sliceName(group string) (string, bool) {
 // awaited says whether a directory of ours is that of a group whose instance is about to be there: its unit is on its way up or
 // down, or starts, or waits to start, in the group's slice, which systemd has made at boot already.
 func (p *planner) awaited(dir cgroup.Dir) bool {
-	unit := p.d.layout.Unit(dir)
 	if p.in.Systemd == nil {
 		return false
 	}
@@ -390,7 +389,7 @@ func (p *planner) awaited(dir cgroup.Dir) bool {
 			return true
 		}
 	}
-	if !strings.HasSuffix(unit, ".slice") {
+	if !strings.HasSuffix(p.d.layout.Unit(dir), ".slice") {
 		return false
 	}
 	for _, slice := range p.in.Systemd.Adopted {

@@ -109,9 +109,7 @@ func (w *walker) ceilings(v value, o object[Ceiling]) []Ceiling {
 	var all []Ceiling
 	for _, item := range w.items(v, "write a list: `io: [{on: /dev/sdb, bandwidth: 500MB/s, iops: 8000}]`") {
 		c := Ceiling{Pos: w.at(item.Node)}
-		before := len(w.problems)
-		o.read(w, item, "host.io.", &c)
-		if len(w.problems) > before {
+		if !o.read(w, item, "host.io.", &c) {
 			continue
 		}
 		switch {

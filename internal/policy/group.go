@@ -292,12 +292,11 @@ func eachObject() object[Match] {
 func (w *walker) matches(v value, o object[Match]) []Match {
 	var all []Match
 	for _, item := range w.items(v, fmt.Sprintf("write a list: `%s: [{exe: mysqld}]`", v.name)) {
-		before := len(w.problems)
 		m := Match{Pos: w.at(item.Node)}
-		o.read(w, item, "", &m)
+		sound := o.read(w, item, "", &m)
 		all = append(all, m)
 		says := slices.ContainsFunc(matchFields, func(f matchField) bool { return *f.of(&m) != "" })
-		if !says && len(w.problems) == before && item.Kind != yaml.AliasNode {
+		if !says && sound && item.Kind != yaml.AliasNode {
 			w.fail(item.Node, "say which processes are meant: {exe: …}, {user: …}, {cmdline: …}", "%s without a key would match every process", o.name)
 		}
 	}
@@ -307,9 +306,7 @@ func (w *walker) matches(v value, o object[Match]) []Match {
 // each reads `each:`.
 func (w *walker) each(v value, o object[Match]) *Match {
 	m := &Match{Pos: w.at(v.Node)}
-	before := len(w.problems)
-	o.read(w, v, "", m)
-	if m.Engine == "" && len(w.problems) == before {
+	if sound := o.read(w, v, "", m); sound && m.Engine == "" {
 		w.fail(v.Node, "write `each: {engine: mysql}`, or another of "+joinWords(engines), "each needs engine")
 	}
 	for _, f := range matchFields {

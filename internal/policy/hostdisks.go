@@ -90,9 +90,7 @@ func (w *walker) diskGroups(v value, o object[DiskGroup]) []DiskGroup {
 	var all []DiskGroup
 	for _, item := range w.items(v, "write a list: `asm: [{group: DATA, disks: [/dev/mapper/asm_data*]}]`") {
 		g := DiskGroup{Pos: w.at(item.Node)}
-		before := len(w.problems)
-		o.read(w, item, "host.asm.", &g)
-		if len(w.problems) > before {
+		if !o.read(w, item, "host.asm.", &g) {
 			continue
 		}
 		switch {

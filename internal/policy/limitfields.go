@@ -243,10 +243,8 @@ func ioObject() object[ioItem] {
 func (w *walker) io(v value, o object[ioItem], add func(Setting)) {
 	seen := make(map[string]value)
 	for _, item := range w.items(v, "write a list: `io: [{on: /dev/sdb, read: {bandwidth: 50MB/s}}]`") {
-		before := len(w.problems)
 		var i ioItem
-		o.read(w, item, "io.", &i)
-		if len(w.problems) > before {
+		if !o.read(w, item, "io.", &i) {
 			continue
 		}
 		if len(i.limits) == 0 {

@@ -207,8 +207,9 @@ func (u unit) kind() string {
 	return "a number"
 }
 
-// read reads a mapping into a T, key by key.
-func (o object[T]) read(w *walker, v value, prefix string, into *T) {
+// read reads a mapping into a T, key by key, and says whether nothing was wrong with it.
+func (o object[T]) read(w *walker, v value, prefix string, into *T) (sound bool) {
+	before := len(w.problems)
 	for _, e := range w.entries(v, prefix) {
 		i := slices.IndexFunc(o.fields, func(f field[T]) bool { return f.name == e.key.Value })
 		switch {
@@ -220,6 +221,7 @@ func (o object[T]) read(w *walker, v value, prefix string, into *T) {
 			o.fields[i].read(w, e.value, into)
 		}
 	}
+	return len(w.problems) == before
 }
 
 // unknown reports a key that is not in the object, with what was most likely meant.
