@@ -21,6 +21,9 @@ type Device struct {
 	Size       int64  // bytes
 	Rotational bool
 	Scheduler  string   // the active one, "" if none is shown; a partition has its disk's
+	Schedulers []string `json:",omitempty"` // those that it can have now, the active one included; none for a device that has no requests (dm, md)
+	WriteBack  string   `json:",omitempty"` // the aim of the kernel's own write-back throttling in µs (queue/wbt_lat_usec, 4.10); "0" is off, "" none
+	Cost       IOCost   `json:",omitzero"`
 	Backing    string   // for a loop device: its file
 	Slaves     []string // numbers of the devices below it (dm, md)
 	Model      string
@@ -30,6 +33,12 @@ type Device struct {
 	dir  string   // below /sys/devices
 	lost []string // names of slaves that are not there
 }
+
+// IOCost is what iocost (kernel 5.4) has been told of a device, in the words of io.cost.qos and io.cost.model; "" when nothing.
+type IOCost struct{ QoS, Model string }
+
+// On says whether iocost weighs the requests to the device.
+func (c IOCost) On() bool { return slices.Contains(strings.Fields(c.QoS), "enable=1") }
 
 // DeviceKind says what a block device is.
 type DeviceKind string
@@ -137,6 +146,12 @@ func (h *Host) device(number, dir string, byName map[string]string) (Device, err
 		return Device{}, err
 	}
 	d.Scheduler = activeScheduler(schedulers)
+	if strings.Contains(schedulers, "[") { // a device without requests shows a bare "none" (elv_iosched_show of block/elevator.c)
+		d.Schedulers = strings.Fields(strings.NewReplacer("[", "", "]", "").Replace(schedulers))
+	}
+	if d.WriteBack, err = h.readOptional(whole + "/queue/wbt_lat_usec"); err != nil && !errors.Is(err, syscall.EINVAL) {
+		return Device{}, err
+	}
 	if d.Backing, err = h.readOptional(dir + "/loop/backing_file"); err != nil {
 		return Device{}, err
 	}

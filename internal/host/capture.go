@@ -39,6 +39,25 @@ func (h *Host) Capture(w io.Writer) error {
 	return nil
 }
 
+// CaptureStorage writes a txtar archive of every file that tells what files lie on, down to the disks, as Capture does for the rest. Serial numbers
+// are in it.
+func (h *Host) CaptureStorage(w io.Writer) error {
+	recorder := New(h.root)
+	recorder.seen = &recording{files: map[string]string{}}
+	s, err := recorder.Storage()
+	if err != nil {
+		return fmt.Errorf("capture storage: %w", err)
+	}
+	for _, m := range s.Mounts() {
+		s.On(m)
+	}
+	s.Unused()
+	if _, err := io.WriteString(w, recorder.seen.archive()); err != nil {
+		return fmt.Errorf("capture storage: %w", err)
+	}
+	return nil
+}
+
 // recording is what was read of a host, in the form of the archive. A nil recording records nothing.
 type recording struct {
 	mu    sync.Mutex

@@ -25,6 +25,9 @@ type Facts struct {
 	Controllers []Controller // by name
 	Devices     []Device     // block devices by number
 
+	IOCost bool // there is iocost, to weigh the requests of groups on cgroup v2
+	BFQ    bool // there is the scheduler BFQ, loaded or to be had as a module
+
 	PIDMax     int64 // /proc/sys/kernel/pid_max
 	ThreadsMax int64 // /proc/sys/kernel/threads-max
 
@@ -40,7 +43,7 @@ type Facts struct {
 func (h *Host) Facts() (*Facts, error) {
 	f := &Facts{}
 	for _, part := range []func(*Facts) error{
-		h.kernelFacts, h.memoryFacts, h.topologyFacts, h.cgroupFacts, h.deviceFacts, h.privilegeFacts,
+		h.kernelFacts, h.memoryFacts, h.topologyFacts, h.cgroupFacts, h.deviceFacts, h.weightFacts, h.privilegeFacts,
 	} {
 		if err := part(f); err != nil {
 			return nil, fmt.Errorf("read host facts: %w", err)

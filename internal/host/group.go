@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -303,21 +302,12 @@ func asmGroup(b []byte) (group string, is bool) {
 	return string(name), len(name) > 0
 }
 
-// diskPatience is how long a disk may take to give its first block: one that hangs must not hold up everything else.
-const diskPatience = 2 * time.Second
-
 // blockStart reads the first block of a device.
 func (h *Host) blockStart(d *Device) ([]byte, error) {
-	type answer struct {
-		data []byte
-		err  error
-	}
-	done := make(chan answer, 1)
-	go func() {
+	return ask(h, d.Name, func() ([]byte, error) {
 		f, err := h.openBlock(d)
 		if err != nil {
-			done <- answer{err: err}
-			return
+			return nil, err
 		}
 		defer f.Close()
 		data := make([]byte, asmBlock)
@@ -325,14 +315,8 @@ func (h *Host) blockStart(d *Device) ([]byte, error) {
 		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 			err = nil
 		}
-		done <- answer{data[:n], err}
-	}()
-	select {
-	case a := <-done:
-		return a.data, a.err
-	case <-time.After(diskPatience): // the goroutine ends when the kernel gives up
-		return nil, fmt.Errorf("no answer within %s", diskPatience)
-	}
+		return data[:n], err
+	})
 }
 
 // openBlock opens a device for reading. Its node must be the device's, whoever made it.

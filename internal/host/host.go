@@ -43,6 +43,7 @@ type Host struct {
 	live  bool // root is "/": paths need no care, and process directories are held open by descriptor
 	tree  func() (*os.Root, error)
 	users *userNames
+	waits waits
 	// seen, when not nil, is told about everything that was read (see Capture).
 	seen *recording
 }
@@ -186,7 +187,8 @@ func (h *Host) lstat(name string) (info fs.FileInfo, err error) {
 }
 
 // Evaluate returns the real path behind a path: every symbolic link in it followed, below the root.
-// A path of which a part does not exist gives an error that matches fs.ErrNotExist.
+// A path of which a part does not exist gives an error that matches fs.ErrNotExist, and one whose file system does not answer
+// ErrNoAnswer, after some seconds.
 func (h *Host) Evaluate(name string) (string, error) {
 	if !path.IsAbs(name) {
 		return "", fmt.Errorf("evaluate path %q: it is not absolute", name)
@@ -195,9 +197,9 @@ func (h *Host) Evaluate(name string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("evaluate path %q: %w", name, err)
 	}
-	inside, err := resolve(tree, name)
+	inside, err := ask(h, name, func() (string, error) { return resolve(tree, name) })
 	if err != nil {
-		return "", fmt.Errorf("evaluate path %q: %w", name, errors.Unwrap(err))
+		return "", fmt.Errorf("evaluate path %q: %w", name, cause(err))
 	}
 	return path.Join("/", inside), nil
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,6 +25,73 @@ func TestLiveForeignNamespace(t *testing.T) {
 	startCommand(t, cmd)
 	if p := live(t, cmd.Process.Pid); !p.ForeignNamespace || p.Comm != "sleep" {
 		t.Errorf("a process in a pid namespace of its own: %+v", p)
+	}
+}
+
+// ownerVariable makes a copy of the test binary a process that is not dumpable and belongs to somebody with other groups.
+const ownerVariable = "BULKHEAD_TEST_HOST_OWNER"
+
+// The numbers that it takes on are in no file of the host.
+const ownerUID, ownerGID, ownerGroup = 4123461, 4123462, 4123463
+
+func init() {
+	if os.Getenv(ownerVariable) == "" {
+		return
+	}
+	err := errors.Join(syscall.Setgroups([]int{ownerGroup}), syscall.Setresgid(ownerGID, ownerGID, ownerGID), syscall.Setresuid(ownerUID, ownerUID, ownerUID),
+		unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
+	if err == nil {
+		_, err = fmt.Println("ready")
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	time.Sleep(time.Hour)
+}
+
+// A scanner reads no status, and tells owners and namespaces all the same.
+func TestLiveScannerTellsOwners(t *testing.T) {
+	owned := exec.Command("/proc/self/exe")
+	owned.Env, owned.Stderr = append(os.Environ(), ownerVariable+"=1"), os.Stderr
+	out, err := owned.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	startCommand(t, owned)
+	if _, err := fmt.Fscanln(out, new(string)); err != nil {
+		t.Fatal(err)
+	}
+	foreign := exec.Command("sleep", "600")
+	foreign.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+	startCommand(t, foreign)
+	pids := []int{owned.Process.Pid, foreign.Process.Pid, start(t, "sleep", "600")}
+	h := host.New("/")
+	s := h.NewScanner()
+	defer s.Close()
+	all, _, err := s.Look(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, pid := range pids {
+		whole, seen := live(t, pid), host.Process{}
+		for _, p := range all {
+			if p.PID == pid {
+				seen = p
+			}
+		}
+		if seen.UID != whole.UID || seen.GID != whole.GID || seen.ForeignNamespace != whole.ForeignNamespace || seen.Groups != nil {
+			t.Errorf("process %d: %+v, its status says %+v", i, seen, whole)
+		}
+		if seen.ForeignNamespace != (pid == foreign.Process.Pid) || (seen.UID == ownerUID && seen.GID == ownerGID) != (pid == owned.Process.Pid) {
+			t.Errorf("process %d: %+v", i, seen)
+		}
+	}
+	if groups, err := h.Groups(owned.Process.Pid); err != nil || !slices.Equal(groups, []int{ownerGroup}) {
+		t.Errorf("groups %v, %v", groups, err)
+	}
+	if _, err := h.Groups(1 << 30); !errors.Is(err, host.ErrExited) {
+		t.Errorf("groups of no process: %v", err)
 	}
 }
 

@@ -29,9 +29,11 @@ type MeasureOptions struct {
 type Measured struct {
 	What           string        `json:"what"`
 	ReadBandwidth  int64         `json:"read_bandwidth"`            // bytes a second
-	ReadOps        int64         `json:"read_iops"`                 // a second
+	ReadOps        int64         `json:"read_iops"`                 // a second, at random
+	ReadInRow      int64         `json:"read_sequential_iops"`      // a second, in a row
 	WriteBandwidth int64         `json:"write_bandwidth,omitempty"` // 0: nothing was written
 	WriteOps       int64         `json:"write_iops,omitempty"`
+	WriteInRow     int64         `json:"write_sequential_iops,omitempty"`
 	Bytes          int64         `json:"bytes"`
 	Took           time.Duration `json:"took_ns"`
 }
@@ -44,7 +46,7 @@ const (
 	leastFile = 16 << 20 // a smaller one would show a cache and no disk
 	freeShare = 10       // no more than a tenth of what is free is written
 
-	MeasuredAs = "bandwidth with 4 requests of 1 MiB at a time in a row, operations with 32 of 4 KiB at random, O_DIRECT"
+	MeasuredAs = "bandwidth with 4 requests of 1 MiB at a time in a row, operations with 32 of 4 KiB at random and in a row, O_DIRECT"
 )
 
 // ErrNoMeasure says that something cannot be measured; what it wraps says why.
@@ -114,10 +116,10 @@ func (m *measurement) openFile(p Place) error {
 	if err := unix.Statfs(dir, &free); err != nil {
 		return fmt.Errorf("look at the free space: %w", err)
 	}
-	// A quarter of the bytes for each of four parts.
-	m.room = min(m.o.Bytes/4, int64(free.Bavail)*free.Bsize/freeShare) / largeRequest * largeRequest
+	// A sixth of the bytes for each of six parts.
+	m.room = min(m.o.Bytes/6, int64(free.Bavail)*free.Bsize/freeShare) / largeRequest * largeRequest
 	if m.room < leastFile {
-		return fmt.Errorf("%w: a tenth of the free space of %s, or a quarter of what may be written, is less than %d MiB", ErrNoMeasure, l, leastFile>>20)
+		return fmt.Errorf("%w: a tenth of the free space of %s, or a sixth of what may be written, is less than %d MiB", ErrNoMeasure, l, leastFile>>20)
 	}
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_DIRECT|unix.O_CLOEXEC, 0o600)
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EISDIR) {
@@ -156,9 +158,9 @@ func (m *measurement) openDevice(s *Storage, p Place) error {
 
 // all does the parts one after the other; each has its share of time and bytes.
 func (m *measurement) all(ctx context.Context, r *Measured) error {
-	parts := int64(2)
+	parts := int64(3)
 	if m.writes {
-		parts = 4
+		parts = 6
 	}
 	span, bytes := m.o.Time/time.Duration(parts), m.o.Bytes/parts
 	if m.writes {
@@ -181,7 +183,9 @@ func (m *measurement) all(ctx context.Context, r *Measured) error {
 	}{
 		{&r.ReadBandwidth, requests{size: largeRequest, depth: largeDepth, within: m.size}, true},
 		{&r.ReadOps, requests{size: smallRequest, depth: smallDepth, within: m.size, random: true}, true},
+		{&r.ReadInRow, requests{size: smallRequest, depth: smallDepth, within: m.size}, true},
 		{&r.WriteOps, requests{write: true, size: smallRequest, depth: smallDepth, within: m.size, random: true}, m.writes},
+		{&r.WriteInRow, requests{write: true, size: smallRequest, depth: smallDepth, within: m.size}, m.writes},
 	} {
 		if !p.do {
 			continue
@@ -190,7 +194,7 @@ func (m *measurement) all(ctx context.Context, r *Measured) error {
 		if err != nil {
 			return err
 		}
-		if *p.into = rate; p.requests.random {
+		if *p.into = rate; p.requests.size == smallRequest {
 			*p.into = rate / smallRequest
 		}
 	}

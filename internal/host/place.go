@@ -133,6 +133,15 @@ func (s *Storage) table(pid int) (*mountTable, error) {
 // evaluate follows the symbolic links of a path inside the root directory of a process. For a block device it gives the
 // number too.
 func (h *Host) evaluate(pid int, name string) (real, device string, err error) {
+	type place struct{ real, device string }
+	p, err := ask(h, fmt.Sprintf("%d %s", pid, name), func() (place, error) {
+		real, device, err := h.follow(pid, name)
+		return place{real, device}, err
+	})
+	return p.real, p.device, err
+}
+
+func (h *Host) follow(pid int, name string) (real, device string, err error) {
 	if pid == 0 {
 		if h.live {
 			pid = unix.Getpid()

@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -72,7 +73,7 @@ func (d procDir) read(buf []byte, name string, limit int) ([]byte, error) {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	return readAll(fd, buf[:0], limit, wholePieces[name])
+	return readAll(fd, buf[:0], limit, wholePieces[name] || strings.HasPrefix(name, "fdinfo/"))
 }
 
 // wholePieces are the files of a process that come in one piece.

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // MaxArgs is how much of a command line is read, in bytes. Linux allows 2 MiB and more; nothing that
@@ -19,18 +21,25 @@ type ProcID struct {
 	Start uint64 `json:"start"` // field 22 of /proc/PID/stat, clock ticks since boot
 }
 
+// SelfExe is the program that runs now, also when its file was replaced since.
+const SelfExe = "/proc/self/exe"
+
+// DescriptorPath opens, for others too, the file that a process has open under a number, also one without a name.
+func DescriptorPath(pid, fd int) string { return fmt.Sprintf("/proc/%d/fd/%d", pid, fd) }
+
 // Process is one process (thread group) as /proc shows it.
 type Process struct {
 	ProcID
-	PPID    int
-	Comm    string   // field 2 of stat, at most 15 bytes
-	State   byte     // field 3 of stat
-	Kernel  bool     // a kernel thread (PF_KTHREAD)
-	Exe     string   // /proc/PID/exe without " (deleted)"; "" when unreadable
-	Args    []string // none for a kernel thread, for a zombie and in the midst of execve(2)
-	UID     int      // effective
-	GID     int      // effective
-	Groups  []int    // supplementary
+	PPID   int
+	Comm   string   // field 2 of stat, at most 15 bytes
+	State  byte     // field 3 of stat
+	Kernel bool     // a kernel thread (PF_KTHREAD)
+	Exe    string   // /proc/PID/exe without " (deleted)"; "" when unreadable
+	Args   []string // none for a kernel thread, for a zombie and in the midst of execve(2)
+	UID    int      // effective
+	GID    int      // effective
+	// Groups are the supplementary ones. On a live host a Scanner leaves them out, and Host.Groups has them.
+	Groups  []int
 	Threads int
 	RT      bool // scheduling policy of the main thread is FIFO, RR or DEADLINE
 	// Cgroups maps Hierarchy.ID to the path inside that hierarchy, "/" first. Processes of one group
@@ -123,10 +132,15 @@ func hidesProcesses(options []string) bool {
 type procReader struct {
 	h       *Host
 	env     bool
+	lean    bool // no supplementary groups: status, which has them, costs a third of all the rest
 	buf     []byte
 	cgroups map[string]map[string]string // by the text of the cgroup file
 	self    string                       // our own pid namespace, "" until asked for
+	home    inode                        // the same as a file, none until asked for
 }
+
+// inode names a file.
+type inode struct{ dev, ino uint64 }
 
 func newProcReader(h *Host, env bool) *procReader {
 	return &procReader{h: h, env: env, buf: make([]byte, 0, 16<<10), cgroups: map[string]map[string]string{}}
@@ -175,6 +189,9 @@ func (r *procReader) stat(dir procDir) (stat, error) {
 }
 
 func (r *procReader) owner(dir procDir, p *Process) error {
+	if r.lean && r.ownerOfDirectory(dir, p) {
+		return nil
+	}
 	text, err := dir.read(r.buf, "status", maxPseudoFile)
 	if err != nil {
 		return err
@@ -190,6 +207,32 @@ func (r *procReader) owner(dir procDir, p *Process) error {
 		p.ForeignNamespace = r.foreign(dir)
 	}
 	return nil
+}
+
+// ownerOfDirectory reads who owns the directory of a process: the effective user and group, also of one that is not dumpable
+// (task_dump_owner in fs/proc/base.c, pid_getattr before 4.11), and the namespace as a file. It says whether that could be had.
+func (r *procReader) ownerOfDirectory(dir procDir, p *Process) bool {
+	var own, space unix.Stat_t
+	if dir.fd < 0 || unix.Fstat(dir.fd, &own) != nil || !r.atHome() {
+		return false
+	}
+	if !p.Kernel {
+		if unix.Fstatat(dir.fd, "ns/pid", &space, 0) != nil {
+			return false
+		}
+		p.ForeignNamespace = inode{space.Dev, space.Ino} != r.home
+	}
+	p.UID, p.GID = int(own.Uid), int(own.Gid)
+	return true
+}
+
+// atHome says whether our own pid namespace is known as a file.
+func (r *procReader) atHome() bool {
+	var st unix.Stat_t
+	if r.home == (inode{}) && unix.Stat("/proc/self/ns/pid", &st) == nil {
+		r.home = inode{st.Dev, st.Ino}
+	}
+	return r.home != inode{}
 }
 
 // foreign compares the links, for kernels before 4.1. Without the right to read them the answer is no.
@@ -302,6 +345,20 @@ func (h *Host) Environ(pid int) ([]string, error) {
 		return nil, dir.failed(err)
 	}
 	return env, nil
+}
+
+// Groups returns the supplementary groups of a process, not nil when there are none. Errors: ErrExited.
+func (h *Host) Groups(pid int) ([]int, error) {
+	dir, err := h.openProc(pid)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.close()
+	var p Process
+	if err := newProcReader(h, false).owner(dir, &p); err != nil {
+		return nil, dir.failed(err)
+	}
+	return append([]int{}, p.Groups...), nil
 }
 
 // Task is one thread of a process.

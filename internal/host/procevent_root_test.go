@@ -25,20 +25,28 @@ func openEvents(t *testing.T, o ProcEventOptions) *ProcEventStream {
 	return s
 }
 
-// heard reads until is answers true, for at most ten seconds.
-func heard(t *testing.T, s *ProcEventStream, what string, is func(e ProcEvent) bool) {
+// events are those of the connector or of the tracepoints.
+type events interface {
+	Read(to []ProcEvent) ([]ProcEvent, int, error)
+	Close() error
+}
+
+// heard reads until is answers true, for at most ten seconds, and gives how many events were lost meanwhile.
+func heard(t *testing.T, s events, what string, is func(e ProcEvent) bool) (lost int) {
 	t.Helper()
 	late := time.AfterFunc(10*time.Second, func() { _ = s.Close() })
 	defer late.Stop()
 	var events []ProcEvent
 	for {
+		var n int
 		var err error
-		if events, _, err = s.Read(events); err != nil {
+		if events, n, err = s.Read(events); err != nil {
 			t.Fatalf("waited in vain for %s: %v", what, err)
 		}
+		lost += n
 		for _, e := range events {
 			if is(e) {
-				return
+				return lost
 			}
 		}
 	}
@@ -167,8 +175,11 @@ func TestLiveProcEventsForeignSender(t *testing.T) {
 	})
 }
 
-func TestLiveProcEventsClose(t *testing.T) {
-	s := openEvents(t, ProcEventOptions{})
+func TestLiveProcEventsClose(t *testing.T) { endsWithClose(t, openEvents(t, ProcEventOptions{})) }
+
+// endsWithClose sees that Close ends a Read that waits, and may come twice.
+func endsWithClose(t *testing.T, s events) {
+	t.Helper()
 	done := make(chan error, 1)
 	go func() {
 		for {
@@ -194,12 +205,20 @@ func TestLiveProcEventsClose(t *testing.T) {
 	}
 }
 
-// TestNoProcEventsInACopy tries to listen where there are no events; on its own it does nothing.
+// listensVariable has a copy of the test binary try to listen where there are no events, in the way that it names.
+const listensVariable = "BULKHEAD_TEST_NO_EVENTS"
+
+// TestNoProcEventsInACopy does nothing on its own.
 func TestNoProcEventsInACopy(t *testing.T) {
-	if os.Getenv("BULKHEAD_TEST_NO_EVENTS") == "" {
+	var err error
+	switch os.Getenv(listensVariable) {
+	case "connector":
+		_, err = OpenProcEvents(ProcEventOptions{Timeout: 50 * time.Millisecond})
+	case "tracepoints":
+		_, err = OpenProcTrace(ProcEventOptions{})
+	default:
 		return
 	}
-	_, err := OpenProcEvents(ProcEventOptions{Timeout: 50 * time.Millisecond})
 	if !errors.Is(err, ErrNoProcEvents) {
 		t.Fatalf("got %v", err)
 	}
@@ -207,18 +226,20 @@ func TestNoProcEventsInACopy(t *testing.T) {
 }
 
 func TestLiveProcEventsMissing(t *testing.T) {
-	tests := []struct {
-		name string
-		attr syscall.SysProcAttr
-		want string
+	nobody := &syscall.Credential{Uid: 65534, Gid: 65534}
+	for _, test := range []struct {
+		way, where string
+		attr       syscall.SysProcAttr
+		want       string
 	}{
-		{"a network namespace", syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}, "no process events: "},
-		{"a pid namespace", syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}, "does not confirm"},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
+		{"connector", "a network namespace", syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}, "no process events: "},
+		{"connector", "a pid namespace", syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}, "does not confirm"},
+		{"tracepoints", "a pid namespace", syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}, "a pid namespace of its own"},
+		{"tracepoints", "nobody's process", syscall.SysProcAttr{Credential: nobody}, "operation not permitted"},
+	} {
+		t.Run(test.way+" in "+test.where, func(t *testing.T) {
 			cmd := exec.Command("/proc/self/exe", "-test.run=^TestNoProcEventsInACopy$", "-test.v")
-			cmd.Env = append(os.Environ(), "BULKHEAD_TEST_NO_EVENTS=1")
+			cmd.Env = append(os.Environ(), listensVariable+"="+test.way)
 			cmd.SysProcAttr = &test.attr
 			out, err := cmd.CombinedOutput()
 			if err != nil || !strings.Contains(string(out), test.want) {

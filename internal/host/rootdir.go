@@ -13,7 +13,7 @@ import (
 
 // ProcRootDir returns at most limit entries of a directory as a process sees it, by name: see ProcRootFile.
 func (h *Host) ProcRootDir(pid int, name string, limit int) ([]fs.DirEntry, error) {
-	entries, err := h.procRootDir(pid, name, limit)
+	entries, err := ask(h, fmt.Sprintf("%d %s", pid, name), func() ([]fs.DirEntry, error) { return h.procRootDir(pid, name, limit) })
 	if err != nil {
 		return nil, fmt.Errorf("list %q as process %d sees it: %w", name, pid, err)
 	}

@@ -16,7 +16,7 @@ import (
 // symbolic link is followed inside that root. The file must be a regular one of at most limit bytes;
 // anything else is not even opened, for a pipe would hold the reader up.
 func (h *Host) ProcRootFile(pid int, name string, limit int64) ([]byte, error) {
-	data, err := h.procRootFile(pid, name, limit)
+	data, err := ask(h, fmt.Sprintf("%d %s", pid, name), func() ([]byte, error) { return h.procRootFile(pid, name, limit) })
 	if err != nil {
 		return nil, fmt.Errorf("read %q as process %d sees it: %w", name, pid, err)
 	}

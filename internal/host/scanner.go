@@ -107,6 +107,7 @@ func (s *Scanner) Look(full bool) (procs []Process, changed bool, err error) {
 	}
 	if s.reader == nil {
 		s.reader = newProcReader(s.h, s.Env)
+		s.reader.lean = true
 	}
 	changed, err = s.update(full)
 	if err != nil {
@@ -360,7 +361,7 @@ func (h *Host) sinceBoot() uint64 {
 func same(a, b *Process) bool {
 	return a.ProcID == b.ProcID && a.PPID == b.PPID && a.Comm == b.Comm && a.Kernel == b.Kernel &&
 		a.Exe == b.Exe && slices.Equal(a.Args, b.Args) && a.ArgsTruncated == b.ArgsTruncated &&
-		a.UID == b.UID && a.GID == b.GID && slices.Equal(a.Groups, b.Groups) && a.RT == b.RT &&
+		a.UID == b.UID && a.GID == b.GID && a.RT == b.RT &&
 		a.ForeignNamespace == b.ForeignNamespace && maps.Equal(a.Cgroups, b.Cgroups) && slices.Equal(a.Env, b.Env)
 }
 
@@ -369,6 +370,7 @@ func same(a, b *Process) bool {
 func (s *Scanner) Glance(pids []int) ([]Process, error) {
 	if s.reader == nil {
 		s.reader = newProcReader(s.h, s.Env)
+		s.reader.lean = true
 	}
 	list := make([]Process, 0, len(pids))
 	for _, pid := range pids {

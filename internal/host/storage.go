@@ -410,6 +410,8 @@ func (s *Storage) volume(l *Layer, d *Device) {
 			l.Detail = "thin"
 		case l.Detail == "" && l.Below[i].Role == RoleCache:
 			l.Detail = "cached"
+		case l.Detail == "" && strings.HasSuffix(part, "_iorig"):
+			l.Detail = "with checksums"
 		case l.Detail == "" && strings.Contains(part, "_rimage_"):
 			l.Detail = "RAID"
 		}
@@ -455,6 +457,10 @@ func volumePart(uuid string) string {
 		return "data of a cache"
 	case "cmeta":
 		return "metadata of a cache"
+	case "vpool":
+		return "VDO pool"
+	case "vdata":
+		return "data of a VDO pool"
 	}
 	return part
 }
@@ -462,7 +468,7 @@ func volumePart(uuid string) string {
 // volumeRole tells by the name of an inner volume what it is for the one above (lvmraid(7), lvmthin(7), lvmcache(7)).
 func volumeRole(name string) string {
 	for _, r := range []struct{ mark, role string }{
-		{"_tmeta", RoleMetadata}, {"_cmeta", RoleMetadata}, {"_rmeta_", RoleMetadata}, {"_pmspare", RoleMetadata},
+		{"_tmeta", RoleMetadata}, {"_cmeta", RoleMetadata}, {"_rmeta_", RoleMetadata}, {"_pmspare", RoleMetadata}, {"_imeta", RoleMetadata},
 		{"_cdata", RoleCache}, {"_cvol", RoleCache}, {"_cpool", RoleCache}, {"-cow", RoleSnapshot},
 	} {
 		if strings.Contains(name, r.mark) {

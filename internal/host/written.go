@@ -27,6 +27,7 @@ func (h *Host) WrittenFiles(pid int) ([]WrittenFile, error) {
 		return nil, dir.failed(err)
 	}
 	var files []WrittenFile
+	var buf []byte
 	for _, name := range names {
 		target, err := dir.link("fd/" + name)
 		if isGone(err) || err == nil && !strings.HasPrefix(target, "/") {
@@ -35,13 +36,14 @@ func (h *Host) WrittenFiles(pid int) ([]WrittenFile, error) {
 		if err != nil {
 			return nil, dir.failed(err)
 		}
-		text, err := dir.read(nil, "fdinfo/"+name, maxPseudoFile)
+		text, err := dir.read(buf, "fdinfo/"+name, maxPseudoFile)
 		if isGone(err) {
 			continue
 		}
 		if err != nil {
 			return nil, dir.failed(err)
 		}
+		buf = text
 		if flags, ok := openFlags(string(text)); ok && flags&unix.O_ACCMODE != unix.O_RDONLY {
 			files = append(files, WrittenFile{strings.TrimSuffix(target, " (deleted)"), flags&unix.O_DIRECT != 0})
 		}

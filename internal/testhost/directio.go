@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,8 +20,31 @@ type Rate struct {
 	Ops   float64 // per second
 }
 
-// DirectIO is a process, a copy of the test binary, that reads or writes a device past the page cache. It does nothing until Sequential or Random is called: put it into a group first.
+// DirectIO is a process, a copy of the test binary, that reads or writes a device, or a file that has its size already, past the page cache. It
+// does nothing until Sequential or Random is called: put it into a group first.
 type DirectIO struct{ *child }
+
+// BufferedWriter starts a process that writes a file of its own through the page cache and sees again and again that it gets to the disk, so
+// that no more than a little is dirty at a time. The file is made by the process: what it writes back counts for the group that it is in from the
+// start, and not for that of another who made the file (the kernel changes its mind only after seconds).
+func BufferedWriter(t testing.TB, file string) *DirectIO {
+	t.Helper()
+	return direct(t, "write-buffered", file)
+}
+
+// Begin tells a BufferedWriter that it is where it belongs.
+func (d *DirectIO) Begin() {
+	d.t.Helper()
+	if _, err := fmt.Fprintln(d.commands); err != nil {
+		d.t.Fatalf("buffered writer: %v", err)
+	}
+}
+
+// BufferedReader starts a process that reads a file through the page cache, from which it takes first what it is about to read.
+func BufferedReader(t testing.TB, file string) *DirectIO {
+	t.Helper()
+	return direct(t, "read-buffered", file)
+}
 
 // DirectWriter starts a process that writes the device. What the device held is lost.
 func DirectWriter(t testing.TB, device string) *DirectIO {
@@ -80,19 +104,17 @@ const warmUp = 300 * time.Millisecond
 
 // generate is the child: it reads "pattern nanoseconds" lines and answers "bytes ops nanoseconds".
 func generate(verb, device string, commands io.Reader, answers io.Writer) error {
-	flags := unix.O_RDONLY
-	if verb == "write" {
-		flags = unix.O_WRONLY
-	}
-	fd, err := unix.Open(device, flags|unix.O_DIRECT|unix.O_CLOEXEC, 0)
+	verb, way, _ := strings.Cut(verb, "-")
+	buffered := way == "buffered"
+	fd, err := openFor(verb == "write", buffered, device, commands)
 	if err != nil {
-		return fmt.Errorf("open %q: %w", device, err)
+		return err
 	}
 	size, err := unix.Seek(fd, 0, io.SeekEnd)
 	if err != nil {
 		return fmt.Errorf("size of %q: %w", device, err)
 	}
-	load := load{fd: fd, size: size, write: verb == "write", buf: aligned(deepSequential * sequential)}
+	load := load{fd: fd, size: size, write: verb == "write", buffered: buffered, buf: aligned(deepSequential * sequential)}
 	for {
 		var pattern string
 		var nanoseconds int64
@@ -115,6 +137,37 @@ func generate(verb, device string, commands io.Reader, answers io.Writer) error 
 	}
 }
 
+// openFor opens what is read or written. A buffered writer makes its file, once it is told that it is in its group.
+func openFor(write, buffered bool, name string, commands io.Reader) (int, error) {
+	flags := unix.O_RDONLY | unix.O_CLOEXEC
+	if write {
+		flags = unix.O_WRONLY | unix.O_CLOEXEC
+	}
+	switch {
+	case !buffered:
+		flags |= unix.O_DIRECT
+	case write:
+		if _, err := fmt.Fscanln(commands); err != nil && err.Error() != "unexpected newline" {
+			return -1, err
+		}
+		flags |= unix.O_CREAT | unix.O_EXCL
+	}
+	fd, err := unix.Open(name, flags, 0o600)
+	switch {
+	case err != nil:
+		return -1, fmt.Errorf("open %q: %w", name, err)
+	case !buffered:
+	case write:
+		err = unix.Ftruncate(fd, bufferedSize)
+	default:
+		err = unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM) // no more is read than is asked for
+	}
+	if err != nil {
+		return -1, fmt.Errorf("prepare %q: %w", name, err)
+	}
+	return fd, nil
+}
+
 // The sizes of requests.
 const (
 	sequential = 256 << 10
@@ -135,8 +188,10 @@ type load struct {
 	size   int64
 	write  bool
 	random bool
-	buf    []byte // its parts belong to one request each
-	at     atomic.Int64
+	// buffered: not past the page cache
+	buffered bool
+	buf      []byte // its parts belong to one request each
+	at       atomic.Int64
 }
 
 // run does requests until the time is over; took ends with the last one.
@@ -186,9 +241,24 @@ func (l *load) requests(buf []byte, end time.Time) (bytes, ops int64, err error)
 	return bytes, ops, nil
 }
 
+// bufferedSize is that of the file of a buffered writer: written twice over before a measurement has well begun.
+const bufferedSize = 16 << 20
+
+// syncEvery is after how many bytes a buffered writer waits for the disk: small enough that the steady state is soon reached.
+const syncEvery = 1 << 20
+
 func (l *load) request(buf []byte, offset int64) (int, error) {
-	if l.write {
-		return unix.Pwrite(l.fd, buf, offset)
+	switch {
+	case l.write:
+		n, err := unix.Pwrite(l.fd, buf, offset)
+		if err == nil && l.buffered && (l.random || offset/syncEvery != (offset+int64(n))/syncEvery) {
+			err = unix.Fdatasync(l.fd)
+		}
+		return n, err
+	case l.buffered:
+		if err := unix.Fadvise(l.fd, offset, int64(len(buf)), unix.FADV_DONTNEED); err != nil {
+			return 0, err
+		}
 	}
 	return unix.Pread(l.fd, buf, offset)
 }

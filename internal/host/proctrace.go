@@ -1,0 +1,358 @@
+package host
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
+	"github.com/cilium/ebpf/rlimit"
+)
+
+const (
+	// traceBuffer is the size of the ring, bytes; an event takes 32.
+	traceBuffer = 1 << 20
+	// traceMost is how many events one Read takes at most.
+	traceMost = 4096
+	// traceIdle is how long a Read waits that nothing else limits.
+	traceIdle = time.Second
+
+	cloneThread = 0x00010000 // CLONE_THREAD of linux/sched.h
+
+	ringNoWakeup    = 1 // BPF_RB_NO_WAKEUP of linux/bpf.h
+	ringForceWakeup = 2 // BPF_RB_FORCE_WAKEUP
+)
+
+// firstPIDNamespace is the pid namespace of the machine itself (PROC_PID_INIT_INO of linux/proc_ns.h).
+const firstPIDNamespace = "pid:[4026531836]"
+
+// ProcTrace is where events come from on a kernel without a process connector: small BPF programs on the tracepoints of fork, exec,
+// exit and change of name. Read is for one goroutine; Close may be called from another one. The programs end with the process.
+type ProcTrace struct {
+	reader *ringbuf.Reader
+	record ringbuf.Record
+	missed *ebpf.Map // how many found the ring full
+	lost   uint64    // as far as Read has told
+	parts  []interface{ Close() error }
+	ended  atomic.Bool
+	lazy   atomic.Int64
+}
+
+// OpenProcTrace makes one. It takes a kernel of 5.8, CAP_BPF and CAP_PERFMON or CAP_SYS_ADMIN, tracefs where it is usually mounted,
+// and the first pid namespace: the numbers of the tracepoints are that one's. A change of user alone makes no event here. Kinds and
+// Timeout of the options do not count. Errors: ErrNoProcEvents.
+func OpenProcTrace(o ProcEventOptions) (*ProcTrace, error) {
+	t := &ProcTrace{}
+	if err := t.open(o); err != nil {
+		_ = t.Close()
+		return nil, fmt.Errorf("%w: %w", ErrNoProcEvents, err)
+	}
+	return t, nil
+}
+
+func (t *ProcTrace) open(o ProcEventOptions) error {
+	if space, err := os.Readlink("/proc/self/ns/pid"); err != nil || space != firstPIDNamespace {
+		return errors.New("this is a pid namespace of its own, as a container has")
+	}
+	_ = rlimit.RemoveMemlock() // before 5.11 maps count as locked memory; if it is too little, the next line says so
+	size := traceBuffer
+	if o.Buffer > 0 {
+		size = roundUp(o.Buffer)
+	}
+	ring, err := ebpf.NewMap(&ebpf.MapSpec{Name: "bulkhead_events", Type: ebpf.RingBuf, MaxEntries: uint32(size)})
+	if err != nil {
+		return fmt.Errorf("make a BPF ring (kernel 5.8): %w", err)
+	}
+	t.parts = append(t.parts, ring)
+	if t.missed, err = ebpf.NewMap(&ebpf.MapSpec{Name: "bulkhead_missed", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1}); err != nil {
+		return fmt.Errorf("make a BPF map: %w", err)
+	}
+	t.parts = append(t.parts, t.missed)
+	if t.reader, err = ringbuf.NewReader(ring); err != nil {
+		return fmt.Errorf("read a BPF ring: %w", err)
+	}
+	t.Within(o.Lazy)
+	for _, p := range tracePoints {
+		if err := t.attach(p, ring, o.Lazy > 0); err != nil {
+			return fmt.Errorf("attach to the tracepoint %s/%s: %w", p.group, p.name, err)
+		}
+	}
+	return nil
+}
+
+// roundUp gives the power of two, of whole pages, that holds so many bytes.
+func roundUp(size int) int {
+	room := os.Getpagesize()
+	for room < size {
+		room *= 2
+	}
+	return room
+}
+
+// tracePoint is one that events come from.
+type tracePoint struct {
+	group, name string
+	kind        ProcEventKind
+}
+
+var tracePoints = []tracePoint{
+	{"task", "task_newtask", ProcFork},
+	{"sched", "sched_process_exec", ProcExec},
+	{"sched", "sched_process_exit", ProcExit},
+	{"task", "task_rename", ProcComm},
+}
+
+func (t *ProcTrace) attach(p tracePoint, ring *ebpf.Map, lazily bool) error {
+	fields, err := traceFields(p)
+	if err != nil {
+		return err
+	}
+	flags := int32(ringForceWakeup)
+	if lazily && p.kind != ProcExec {
+		flags = ringNoWakeup
+	}
+	code, err := traceProgram(p.kind, fields, ring, t.missed, flags)
+	if err != nil {
+		return err
+	}
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "bulkhead_" + p.kind.String(), Type: ebpf.TracePoint, License: "Apache-2.0", Instructions: code})
+	if err != nil {
+		return err
+	}
+	t.parts = append(t.parts, program)
+	hook, err := link.Tracepoint(p.group, p.name, program, nil)
+	if err != nil {
+		return err
+	}
+	t.parts = append(t.parts, hook)
+	return nil
+}
+
+// traceField is where a field of a tracepoint stands in its record, bytes.
+type traceField struct{ offset, size int }
+
+// traceFields reads how the kernel lays out a tracepoint's record.
+func traceFields(p tracePoint) (map[string]traceField, error) {
+	var text []byte
+	var err error
+	for _, dir := range []string{"/sys/kernel/tracing", "/sys/kernel/debug/tracing"} {
+		if text, err = os.ReadFile(dir + "/events/" + p.group + "/" + p.name + "/format"); err == nil {
+			return parseTraceFormat(text), nil
+		}
+	}
+	return nil, fmt.Errorf("tracefs tells nothing of it: %w", err)
+}
+
+// parseTraceFormat reads lines like "field:pid_t pid;	offset:8;	size:4;	signed:1;" (Documentation/trace/events.rst).
+func parseTraceFormat(text []byte) map[string]traceField {
+	fields := map[string]traceField{}
+	for line := range bytes.Lines(text) {
+		name, f := "", traceField{offset: -1, size: -1}
+		for part := range strings.SplitSeq(string(line), ";") {
+			key, value, _ := strings.Cut(strings.TrimSpace(part), ":")
+			switch key {
+			case "field":
+				name = value[strings.LastIndexByte(value, ' ')+1:]
+			case "offset":
+				f.offset = traceNumber(value)
+			case "size":
+				f.size = traceNumber(value)
+			}
+		}
+		if name != "" && f.offset >= 0 && f.size > 0 {
+			fields[name] = f
+		}
+	}
+	return fields
+}
+
+func traceNumber(text string) int {
+	n, err := strconv.ParseUint(text, 10, 15) // an offset is that of an instruction
+	if err != nil {
+		return -1
+	}
+	return int(n)
+}
+
+// What a program writes for an event, bytes from its beginning: the time in ns of CLOCK_MONOTONIC, the kind, the process, and who
+// forked it.
+const (
+	traceTime   = 0
+	traceKind   = 8
+	tracePID    = 12
+	traceParent = 16
+	traceSize   = 24
+)
+
+// traceProgram tells of what happens to whole processes. R7 holds the number of the current process above that of its thread.
+func traceProgram(kind ProcEventKind, fields map[string]traceField, ring, missed *ebpf.Map, flags int32) (asm.Instructions, error) {
+	which, err := traceSubject(kind, fields)
+	if err != nil {
+		return nil, err
+	}
+	code := asm.Instructions{
+		asm.Mov.Reg(asm.R6, asm.R1),
+		asm.FnGetCurrentPidTgid.Call(),
+		asm.Mov.Reg(asm.R7, asm.R0),
+		asm.FnKtimeGetNs.Call(),
+		asm.StoreMem(asm.RFP, traceTime-traceSize, asm.R0, asm.DWord),
+		asm.StoreImm(asm.RFP, traceKind-traceSize, int64(int32(kind)), asm.Word),
+		asm.StoreImm(asm.RFP, traceParent-traceSize, 0, asm.Word),
+		asm.StoreImm(asm.RFP, traceParent+4-traceSize, 0, asm.Word),
+	}
+	code = append(code, which...)
+	return append(code,
+		asm.StoreMem(asm.RFP, tracePID-traceSize, asm.R1, asm.Word),
+		asm.LoadMapPtr(asm.R1, ring.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, -traceSize),
+		asm.Mov.Imm(asm.R3, traceSize),
+		asm.Mov.Imm(asm.R4, flags),
+		asm.FnRingbufOutput.Call(),
+		asm.JEq.Imm(asm.R0, 0, "end"),
+		// The ring is full.
+		asm.StoreImm(asm.RFP, traceParent-traceSize, 0, asm.Word),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, traceParent-traceSize),
+		asm.LoadMapPtr(asm.R1, missed.FD()),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "end"),
+		asm.Mov.Imm(asm.R1, 1),
+		asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol("end"),
+		asm.Return(),
+	), nil
+}
+
+// traceSubject leaves in R1 the process that an event is about, or goes to the end.
+func traceSubject(kind ProcEventKind, fields map[string]traceField) (asm.Instructions, error) {
+	pid := fields["pid"]
+	if pid.size != 4 {
+		return nil, errors.New("its record has no pid of four bytes")
+	}
+	switch kind {
+	case ProcFork: // in the process that forks
+		flags := fields["clone_flags"]
+		width := map[int]asm.Size{4: asm.Word, 8: asm.DWord}[flags.size]
+		if flags.size != 4 && flags.size != 8 {
+			return nil, errors.New("its record has no clone_flags")
+		}
+		return asm.Instructions{
+			asm.LoadMem(asm.R1, asm.R6, int16(flags.offset), width),
+			asm.And.Imm(asm.R1, cloneThread),
+			asm.JNE.Imm(asm.R1, 0, "end"),
+			asm.RSh.Imm(asm.R7, 32),
+			asm.StoreMem(asm.RFP, traceParent-traceSize, asm.R7, asm.Word),
+			asm.LoadMem(asm.R1, asm.R6, int16(pid.offset), asm.Word),
+		}, nil
+	case ProcExec: // by whichever thread, which is the main one from now on
+		return asm.Instructions{asm.Mov.Reg(asm.R1, asm.R7), asm.RSh.Imm(asm.R1, 32)}, nil
+	}
+	return asm.Instructions{ // of the main thread alone
+		asm.LoadMem(asm.R1, asm.R6, int16(pid.offset), asm.Word),
+		asm.RSh.Imm(asm.R7, 32),
+		asm.JNE.Reg(asm.R1, asm.R7, "end"),
+	}, nil
+}
+
+// Within says how long forks, exits and names may wait from the next Read on; it counts only for one that was opened with Lazy.
+func (t *ProcTrace) Within(d time.Duration) { t.lazy.Store(int64(d)) }
+
+// Read waits for events and appends them to to[:0], in their order. It returns none when there were none for a while. Lost says how
+// many were lost: then only a look at every process tells what there is. After Close the error matches os.ErrClosed.
+func (t *ProcTrace) Read(to []ProcEvent) (events []ProcEvent, lost int, err error) {
+	wait := traceIdle
+	if lazy := time.Duration(t.lazy.Load()); lazy > 0 {
+		wait = lazy
+	}
+	t.reader.SetDeadline(time.Now().Add(wait))
+	for to = to[:0]; len(to) < traceMost; {
+		if err = t.reader.ReadInto(&t.record); err != nil {
+			break
+		}
+		if len(to) == 0 {
+			t.reader.SetDeadline(time.Unix(1, 0)) // what is there, and no more
+		}
+		if e, ok := parseTraceRecord(t.record.RawSample); ok {
+			to = append(to, e)
+		}
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = nil
+	}
+	if err == nil {
+		lost, err = t.losses()
+	}
+	switch {
+	case err != nil && t.ended.Load():
+		err = os.ErrClosed
+	case err != nil:
+		err = fmt.Errorf("read process events: %w", err)
+	}
+	return withoutExecNames(to), lost, err
+}
+
+// losses gives how many events found no room since it was called last.
+func (t *ProcTrace) losses() (int, error) {
+	var total uint64
+	if err := t.missed.Lookup(uint32(0), &total); err != nil {
+		return 0, err
+	}
+	lost := int(total - t.lost)
+	t.lost = total
+	return lost, nil
+}
+
+func parseTraceRecord(b []byte) (e ProcEvent, ok bool) {
+	if len(b) < traceSize {
+		return e, false
+	}
+	order := binary.NativeEndian
+	e = ProcEvent{
+		Kind: ProcEventKind(order.Uint32(b[traceKind:])), PID: int(int32(order.Uint32(b[tracePID:]))),
+		Parent: int(int32(order.Uint32(b[traceParent:]))), Time: int64(order.Uint64(b[traceTime:])),
+	}
+	return e, e.PID > 0
+}
+
+// withoutExecNames drops the names that processes got from an exec(2) that is told of as well: the connector has none of these.
+func withoutExecNames(events []ProcEvent) []ProcEvent {
+	execs := map[int]bool{}
+	kept := len(events)
+	for i := len(events) - 1; i >= 0; i-- {
+		e := events[i]
+		if e.Kind == ProcExec {
+			execs[e.PID] = true
+		} else if e.Kind == ProcComm && execs[e.PID] {
+			delete(execs, e.PID)
+			continue
+		}
+		kept--
+		events[kept] = e
+	}
+	return append(events[:0], events[kept:]...)
+}
+
+// Close takes the programs away and ends a Read that waits. A second call does nothing.
+func (t *ProcTrace) Close() error {
+	if t.ended.Swap(true) {
+		return nil
+	}
+	var errs []error
+	if t.reader != nil {
+		errs = append(errs, t.reader.Close())
+	}
+	for i := len(t.parts) - 1; i >= 0; i-- {
+		errs = append(errs, t.parts[i].Close())
+	}
+	return errors.Join(errs...)
+}

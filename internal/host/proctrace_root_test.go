@@ -1,0 +1,127 @@
+//go:build root
+
+package host
+
+import (
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func openTrace(t *testing.T, o ProcEventOptions) *ProcTrace {
+	t.Helper()
+	s, err := OpenProcTrace(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// What the tracepoints tell of a process is what the connector tells, but for a change of user or group; of threads they tell nothing.
+func TestLiveProcTrace(t *testing.T) {
+	s := openTrace(t, ProcEventOptions{Lazy: 100 * time.Millisecond})
+	began := time.Now()
+	cmd := exec.Command("perl", "-e", `$0 = "renamed"; exec "sleep", "0.1"`)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 0, Gid: 12345}}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := cmd.Process.Pid
+	var order []string
+	var first, last int64
+	lost := heard(t, s, "the end of a process", func(e ProcEvent) bool {
+		if e.PID != pid {
+			return false
+		}
+		if e.Kind == ProcFork {
+			if first = e.Time; e.Parent != os.Getpid() {
+				t.Errorf("forked by %d, not by %d", e.Parent, os.Getpid())
+			}
+		}
+		order, last = append(order, e.Kind.String()), e.Time
+		return e.Kind == ProcExit
+	})
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	if got := strings.Join(order, " "); got != "fork exec comm exec exit" || lost != 0 {
+		t.Errorf("heard %q, %d lost", got, lost)
+	}
+	if took := time.Duration(last - first); took < 100*time.Millisecond || took > time.Since(began) {
+		t.Errorf("by the times of its events it lived %v", took)
+	}
+}
+
+func TestLiveProcTraceLeavesThreadsOut(t *testing.T) {
+	s := openTrace(t, ProcEventOptions{})
+	cmd := exec.Command("perl", "-e", "print 1") // the end that is waited for
+	threads := make(chan int, 8)
+	for range cap(threads) {
+		go func() { // a locked goroutine takes its thread with it
+			runtime.LockOSThread()
+			threads <- syscall.Gettid()
+		}()
+	}
+	tids := map[int]bool{}
+	for range cap(threads) {
+		if tid := <-threads; tid != os.Getpid() {
+			tids[tid] = true
+		}
+	}
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	heard(t, s, "the end of a process", func(e ProcEvent) bool {
+		if tids[e.PID] || tids[e.Parent] {
+			t.Errorf("heard of a thread: %+v", e)
+		}
+		return e.Kind == ProcExit && e.PID == cmd.Process.Pid
+	})
+}
+
+// Forks and exits wait, and an exec brings along what came before it.
+func TestLiveProcTraceLazy(t *testing.T) {
+	const lazy = 3 * time.Second
+	s := openTrace(t, ProcEventOptions{Lazy: lazy})
+	began := time.Now()
+	cmd := exec.Command("sleep", "60")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	var order []string
+	heard(t, s, "an exec", func(e ProcEvent) bool {
+		if e.PID == cmd.Process.Pid {
+			order = append(order, e.Kind.String())
+		}
+		return e.PID == cmd.Process.Pid && e.Kind == ProcExec
+	})
+	if took := time.Since(began); took > lazy/2 || strings.Join(order, " ") != "fork exec" {
+		t.Errorf("%v after %v", order, took)
+	}
+}
+
+func TestLiveProcTraceOverrun(t *testing.T) {
+	s := openTrace(t, ProcEventOptions{Buffer: 1})
+	for range 100 {
+		if err := exec.Command("true").Run(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	events, lost, err := s.Read(nil)
+	if err != nil || lost == 0 || len(events) >= 300 {
+		t.Fatalf("%d events, %d lost, %v", len(events), lost, err)
+	}
+	cmd := exec.Command("true") // and it goes on
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	heard(t, s, "an event after the overrun", func(e ProcEvent) bool { return e.Kind == ProcExec && e.PID == cmd.Process.Pid })
+}
+
+func TestLiveProcTraceClose(t *testing.T) { endsWithClose(t, openTrace(t, ProcEventOptions{})) }
