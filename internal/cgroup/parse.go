@@ -147,11 +147,11 @@ func compareDevices(a, b string) int {
 	return cmp.Or(cmp.Compare(aMajor, bMajor), cmp.Compare(aMinor, bMinor))
 }
 
-// parsePressure parses a *.pressure file:
+// ParsePressure parses a *.pressure file:
 //
 //	some avg10=0.00 avg60=0.00 avg300=0.00 total=0
 //	full avg10=0.00 avg60=0.00 avg300=0.00 total=0
-func parsePressure(text string) Pressure {
+func ParsePressure(text string) Pressure {
 	var p Pressure
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)

@@ -214,11 +214,17 @@ func (t *Tree) Read(f File) (string, error) {
 	if isOption(f) {
 		return t.readOption(f)
 	}
+	if isQueue(f) {
+		return t.readQueue(f)
+	}
 	dir, err := t.openFile("read", f)
 	if err != nil {
 		return "", err
 	}
 	defer dir.Close()
+	if isOwner(f.Name) {
+		return t.readOwner(f.Dir, dir, f.Name)
+	}
 	text, err := dir.ReadFile(f.Name)
 	if err != nil {
 		return "", t.fileError("read", f.Dir, f.Name, err)
@@ -255,6 +261,12 @@ func (t *Tree) ReadMany(d Dir, names []string) (map[string]string, error) {
 		if !plainName(name) {
 			return nil, &Error{Op: "read", Path: path.Join(t.Abs(d), name), Kind: ErrInvalid, Cause: errBadName}
 		}
+		if isOwner(name) {
+			if owner, err := t.readOwner(d, dir, name); err == nil {
+				values[name] = owner
+			}
+			continue
+		}
 		text, err := dir.ReadFile(name)
 		switch {
 		case err == nil:
@@ -282,6 +294,12 @@ func (t *Tree) ReadMany(d Dir, names []string) (map[string]string, error) {
 func (t *Tree) Write(f File, value string) error {
 	if isOption(f) {
 		return t.writeOption(f, value)
+	}
+	if isOwner(f.Name) {
+		return t.writeOwner(f.Dir, f.Name, value)
+	}
+	if isQueue(f) {
+		return t.writeQueue(f, value)
 	}
 	data, err := writeData(f, value)
 	if err != nil {

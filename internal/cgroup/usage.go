@@ -209,7 +209,7 @@ func usageV2(files map[string]string) Usage {
 	u.Tasks = tasks(files)
 	u.IO = parseIOStat(files["io.stat"])
 	for _, resource := range []string{"cpu", "memory", "io"} {
-		if p := parsePressure(files[resource+".pressure"]); p != (Pressure{}) {
+		if p := ParsePressure(files[resource+".pressure"]); p != (Pressure{}) {
 			if u.Pressure == nil {
 				u.Pressure = make(map[string]Pressure)
 			}

@@ -114,6 +114,7 @@ type group struct {
 	oomKills int64
 	refused  int64 // forks at pids.max
 	gone     bool
+	owned    map[string]cgroup.Ownership // of files whose owner somebody has changed
 }
 
 // deviceLine is what one device has in a per-device file; nil values print no line.
@@ -425,5 +426,8 @@ func (k *Kernel) dump(b *strings.Builder, g *group) {
 		if f := files[name]; f.holds() {
 			fmt.Fprintf(b, "%s = %s\n", name, strings.ReplaceAll(k.value(g, f), "\n", " | "))
 		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(g.owned)) {
+		fmt.Fprintf(b, "%s is owned by %s\n", name, g.owned[name])
 	}
 }

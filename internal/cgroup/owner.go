@@ -1,0 +1,272 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// ownerPrefix begins the names by which a Tree reads and writes who owns a file, and with which mode, as if that was a file
+// itself: "owner:tasks" holds "54321:54322 0664".
+const ownerPrefix = "owner:"
+
+// OwnedDir and OwnedRest stand for the directory itself and for all its files but those through which processes come in.
+const (
+	OwnedDir  = ownerPrefix + "."
+	OwnedRest = ownerPrefix + "*"
+)
+
+// OwnerOf names who owns a file of a group.
+func OwnerOf(name string) string { return ownerPrefix + name }
+
+// Owned is the inverse of OwnerOf.
+func Owned(name string) (file string, ok bool) { return strings.CutPrefix(name, ownerPrefix) }
+
+// MemberFiles are the files through which processes come in. libcgroup counts tasks alone among them on cgroup v1; on v2
+// they are what cgroups(7), "Delegating a hierarchy", names.
+func MemberFiles(version int) []string {
+	if version == 1 {
+		return []string{"tasks"}
+	}
+	return []string{"cgroup.procs", "cgroup.threads"}
+}
+
+// OwnerFiles are all names of owners that a group has.
+func OwnerFiles(version int) []string {
+	names := []string{OwnedDir, OwnedRest}
+	for _, name := range MemberFiles(version) {
+		names = append(names, OwnerOf(name))
+	}
+	return names
+}
+
+// Ownership is who owns a file, and with which mode.
+type Ownership struct {
+	UID, GID int
+	// Mode is the permissions. Keep leaves them as they are.
+	Mode int
+}
+
+// Keep is the mode that is there already.
+const Keep = -1
+
+// String is "54321:54322 0664", or "54321:54322 -" where the mode stays.
+func (o Ownership) String() string {
+	if o.Mode == Keep {
+		return fmt.Sprintf("%d:%d -", o.UID, o.GID)
+	}
+	return fmt.Sprintf("%d:%d 0%03o", o.UID, o.GID, o.Mode)
+}
+
+// parseOwnership is the inverse of String.
+func parseOwnership(text string) (o Ownership, ok bool) {
+	owner, mode, ok := strings.Cut(text, " ")
+	uid, gid, two := strings.Cut(owner, ":")
+	var err1, err2, err3 error
+	o.UID, err1 = strconv.Atoi(uid)
+	o.GID, err2 = strconv.Atoi(gid)
+	o.Mode = Keep
+	if mode != "-" {
+		var n uint64
+		n, err3 = strconv.ParseUint(mode, 8, 12)
+		o.Mode = int(n)
+	}
+	return o, ok && two && err1 == nil && err2 == nil && err3 == nil && o.UID >= 0 && o.GID >= 0
+}
+
+// masked is the mode that a file gets: others have no more than the kernel has given its owner, so that a file that nobody
+// can write to does not become writable by chmod.
+func (o Ownership) masked(now int) int {
+	if o.Mode == Keep {
+		return now
+	}
+	owner := now & 0o700
+	return o.Mode & (owner | owner>>3 | owner>>6)
+}
+
+// holds says whether a file that is owned so is as o asks.
+func (o Ownership) holds(now Ownership) bool {
+	return o.UID == now.UID && o.GID == now.GID && o.masked(now.Mode) == now.Mode
+}
+
+// listing is what OwnedRest reads as: "name uid:gid mode" of each file, joined by ", ".
+func parseListing(text string) (all map[string]Ownership, ok bool) {
+	all = map[string]Ownership{}
+	for entry := range strings.SplitSeq(text, ", ") {
+		name, owner, two := strings.Cut(entry, " ")
+		o, fine := parseOwnership(owner)
+		if !two || !fine || !plainName(name) {
+			return nil, false
+		}
+		all[name] = o
+	}
+	return all, true
+}
+
+// SameOwner says whether a group's files are owned as asked, for both forms of a value: one owner for all, or a listing.
+func SameOwner(want, got string) bool {
+	if want == got {
+		return true
+	}
+	one, single := parseOwnership(want)
+	if now, ok := parseOwnership(got); ok {
+		return single && one.holds(now)
+	}
+	now, ok := parseListing(got)
+	if !ok {
+		return false
+	}
+	if single {
+		for _, o := range now {
+			if !one.holds(o) {
+				return false
+			}
+		}
+		return true
+	}
+	wanted, ok := parseListing(want)
+	for name, o := range wanted {
+		if there, has := now[name]; has && !o.holds(there) {
+			return false
+		}
+	}
+	return ok
+}
+
+// owners is what a Directory has that knows who owns its files. "." is the directory itself.
+type owners interface {
+	Owner(name string) (Ownership, error)
+	SetOwner(name string, o Ownership) error
+}
+
+var errNoOwners = errors.New("owners are not known here")
+
+func isOwner(name string) bool { return strings.HasPrefix(name, ownerPrefix) }
+
+// ownedFiles are the files that a name stands for.
+func (t *Tree) ownedFiles(d Dir, dir Directory, name string) ([]string, error) {
+	file, _ := Owned(name)
+	if name != OwnedRest {
+		return []string{file}, nil
+	}
+	_, files, err := dir.Names()
+	if err != nil {
+		return nil, t.dirError("list", d, err)
+	}
+	version := 2
+	if t.v1(d) {
+		version = 1
+	}
+	members := MemberFiles(version)
+	files = slices.DeleteFunc(files, func(f string) bool { return slices.Contains(members, f) })
+	slices.Sort(files)
+	return files, nil
+}
+
+// readOwner reads who owns what a name stands for.
+func (t *Tree) readOwner(d Dir, dir Directory, name string) (string, error) {
+	known, ok := dir.(owners)
+	if !ok {
+		return "", t.fileError("read owner of", d, name, errNoOwners)
+	}
+	files, err := t.ownedFiles(d, dir, name)
+	if err != nil {
+		return "", err
+	}
+	entries := make([]string, 0, len(files))
+	for _, file := range files {
+		o, err := known.Owner(file)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && name == OwnedRest:
+			continue // it went with its controller meanwhile
+		case err != nil:
+			return "", t.fileError("read owner of", d, file, err)
+		case name != OwnedRest:
+			return o.String(), nil
+		}
+		entries = append(entries, file+" "+o.String())
+	}
+	return strings.Join(entries, ", "), nil
+}
+
+var errNoOwner = errors.New(`an owner is written as "UID:GID MODE"`)
+
+// writeOwner changes owner and mode of what a name stands for, to one owner or to those of a listing.
+func (t *Tree) writeOwner(d Dir, name, value string) error {
+	refuse := func(cause error) error {
+		return &Error{Op: "write", Path: t.Abs(d) + "/" + name, Value: value, Kind: ErrInvalid, Cause: cause, wrote: true}
+	}
+	one, single := parseOwnership(value)
+	listing, listed := parseListing(value)
+	if !single && !listed {
+		return refuse(errNoOwner)
+	}
+	dir, err := t.open("write", d)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	known, ok := dir.(owners)
+	if !ok {
+		return refuse(errNoOwners)
+	}
+	files, err := t.ownedFiles(d, dir, name)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		want, asked := one, single
+		if !single {
+			want, asked = listing[file]
+		}
+		if !asked {
+			continue
+		}
+		now, err := known.Owner(file)
+		if err == nil && single {
+			want.Mode = want.masked(now.Mode)
+		}
+		if err == nil && want != now {
+			err = known.SetOwner(file, want)
+		}
+		if err != nil && !(errors.Is(err, fs.ErrNotExist) && name == OwnedRest) {
+			return t.fileError("change owner of", d, file, err)
+		}
+	}
+	return nil
+}
+
+// Owner says who owns a file of the directory.
+func (d *openDir) Owner(name string) (Ownership, error) {
+	var stat unix.Stat_t
+	var err error
+	if name == "." {
+		err = unix.Fstat(int(d.file.Fd()), &stat)
+	} else {
+		err = unix.Fstatat(int(d.file.Fd()), name, &stat, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	runtime.KeepAlive(d.file)
+	return Ownership{UID: int(stat.Uid), GID: int(stat.Gid), Mode: int(stat.Mode & 0o7777)}, err
+}
+
+// SetOwner changes owner and mode: the mode last, for chown(2) may take bits of it away.
+func (d *openDir) SetOwner(name string, o Ownership) error {
+	defer runtime.KeepAlive(d.file)
+	fd := int(d.file.Fd())
+	if name == "." {
+		if err := unix.Fchown(fd, o.UID, o.GID); err != nil {
+			return err
+		}
+		return unix.Fchmod(fd, uint32(o.Mode)) //nolint:gosec // twelve bits
+	}
+	if err := unix.Fchownat(fd, name, o.UID, o.GID, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	return unix.Fchmodat(fd, name, uint32(o.Mode), 0) //nolint:gosec // twelve bits; the files of a cgroup are no links
+}
