@@ -563,6 +563,7 @@ func (m *Manager) cancelJob(id uint32) ([]any, func(), *dbus.Error) {
 	if u := m.units[j.unit]; u != nil && m.stalled[j.unit] {
 		m.collect(u) // it never began
 	}
+	delete(m.jobs, id)                               // as systemd, which answers when the job is gone
 	return nil, func() { m.end(j, "canceled") }, nil // the unit stays "activating"
 }
 
