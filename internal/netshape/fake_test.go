@@ -1,9 +1,12 @@
 package netshape
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/vishvananda/netlink/nl"
 )
 
 // fake keeps one interface, its virtual NIC and programs, by the kernel's rules. On top of those it refuses what would cut the host
@@ -24,6 +27,9 @@ func (f *fake) look() State {
 	s := f.state
 	clone := func(d Device) Device {
 		d.Qdiscs, d.Classes, d.Filters = slices.Clone(d.Qdiscs), slices.Clone(d.Classes), slices.Clone(d.Filters)
+		for i := range d.Qdiscs {
+			d.Qdiscs[i] = showTimes(d.Qdiscs[i])
+		}
 		return d
 	}
 	s.Device = clone(s.Device)
@@ -34,6 +40,24 @@ func (f *fake) look() State {
 	s.Programs, s.Policers = slices.Clone(s.Programs), slices.Clone(s.Policers)
 	return s
 }
+
+// showTimes rounds CoDel's times as the kernel does.
+func showTimes(r Record) Record {
+	if len(timesOf[r.Kind]) == 0 {
+		return r
+	}
+	var a attributes
+	for _, attr := range parse(r.Options) {
+		if slices.Contains(timesOf[r.Kind], attr.kind) {
+			attr.value = nl.Uint32Attr(shownTime(binary.NativeEndian.Uint32(attr.value)))
+		}
+		a.add(attr.kind, attr.value)
+	}
+	r.Options = a
+	return r
+}
+
+func shownTime(written uint32) uint32 { return uint32(uint64(written) * 1000 / 1024 * 1024 / 1000) }
 
 func (f *fake) run(steps []Step) error {
 	for _, s := range steps {

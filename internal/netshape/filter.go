@@ -17,12 +17,12 @@ const (
 
 // Filter is one filter of ours: what it takes and where that goes.
 type Filter struct {
-	Protocol uint16
-	Port     uint16 // TCP; 0 with NetCls
-	Source   bool   // the port that a packet comes from, else the one it goes to
-	NetCls   bool   // takes the class from the sender's net_cls group (cls_cgroup)
-	Class    Handle `json:",omitempty"` // sorts into this class
-	Redirect string `json:",omitempty"` // sends out through this virtual NIC
+	Protocol uint16 `json:"protocol,omitempty"`
+	Port     uint16 `json:"port,omitempty"`     // TCP; 0 with NetCls
+	Source   bool   `json:"source,omitempty"`   // the port that a packet comes from, else the one it goes to
+	NetCls   bool   `json:"net_cls,omitempty"`  // takes the class from the sender's net_cls group (cls_cgroup)
+	Class    Handle `json:"class,omitempty"`    // sorts into this class
+	Redirect string `json:"redirect,omitempty"` // sends out through this virtual NIC
 }
 
 func (f Filter) kind() string {

@@ -55,8 +55,8 @@ func TestFilterShown(t *testing.T) {
 	if index, ok := redirectOf(r); !ok || index != 3 {
 		t.Errorf("leads to %d, %v", index, ok)
 	}
-	if set := settable(r); len(set.Options) != len(b)-8 {
-		t.Errorf("its flags are still there: %x", set.Options)
+	if set := settable(r); len(set.Options) != len(b)-16 || set.Handle != 0x800 {
+		t.Errorf("its flags or its table are still there: %#x %x", uint32(set.Handle), set.Options)
 	}
 }
 

@@ -102,11 +102,12 @@ func (k *Kernel) Look(name string, cgroups []string) (State, error) {
 		s.NIC = &d
 	}
 	for _, dir := range cgroups {
-		programs, policers, err := programsOn(dir, link.Index)
+		on, err := programsOn(dir, link.Index)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return s, err
 		}
-		s.Programs, s.Policers = append(s.Programs, programs...), append(s.Policers, policers...)
+		s.Programs, s.Policers = append(s.Programs, on.sorters...), append(s.Policers, on.policers...)
+		s.Counters = append(s.Counters, on.counters...)
 	}
 	return s, nil
 }
@@ -184,6 +185,18 @@ func (d *Device) filterParents() []Handle {
 // dumpTries bounds how often a listing is read anew because something changed meanwhile.
 const dumpTries = 5
 
+// whole lists anew when something changed while the kernel listed: on a host where containers come and go that is nothing rare.
+func whole[T any](list func() ([]T, error)) (all []T, err error) {
+	for range dumpTries {
+		if all, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return all, err
+}
+
+func (k *Kernel) linkList() ([]netlink.Link, error) { return whole(k.links.LinkList) }
+
 func (k *Kernel) dump(command, answer, index int, parent Handle) ([]Record, error) {
 	for try := 1; ; try++ {
 		req := k.request(command, unix.NLM_F_DUMP)
@@ -252,7 +265,7 @@ func parseStats(data []byte) Stats {
 // Strays finds virtual NICs of ours whose interface is gone: its qdiscs and filters went with it, the NIC stays. It gives the changes that
 // remove them.
 func (k *Kernel) Strays() ([]Change, error) {
-	list, err := k.links.LinkList()
+	list, err := k.linkList()
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
@@ -277,6 +290,8 @@ func (k *Kernel) Do(c Change) error {
 		err = k.nic(c)
 	case Sorter:
 		err = sorter(c)
+	case Counter:
+		err = counter(c)
 	case Policer:
 		var l Link
 		if l, err = k.at(c); err == nil {

@@ -39,44 +39,50 @@ func (r Rate) String() string {
 
 // Share is what a group gets of an interface in one direction. The zero value asks for nothing.
 type Share struct {
-	Min Rate // guaranteed whenever it is asked for
-	Max Rate // never exceeded; 0 is the whole link
+	Min Rate `json:"min,omitempty"` // guaranteed whenever it is asked for
+	Max Rate `json:"max,omitempty"` // never exceeded; 0 is the whole link
 }
 
 func (s Share) asked() bool { return s != Share{} }
 
 // Group is one group on one interface.
 type Group struct {
-	Name   string // "mysql3306/backup"
-	Parent string // the nearest group above it that is in the same list; "" has none
+	Name   string `json:"name,omitempty"`   // "mysql3306/backup"
+	Parent string `json:"parent,omitempty"` // the nearest group above it that is in the same list; "" has none
 	// Slot is the group's number in the documented range, from Slots: it never changes while the group lives.
-	Slot            Slot
-	Egress, Ingress Share
+	Slot    Slot  `json:"slot,omitempty"`
+	Egress  Share `json:"egress,omitzero"`
+	Ingress Share `json:"ingress,omitzero"`
 	// Cgroup is the absolute path of the group's directory in the cgroup2 hierarchy; "" has none. A program there sorts what leaves.
-	Cgroup string
+	Cgroup string `json:"cgroup,omitempty"`
+	// More are further directories of the group, outside of Cgroup: of units that carry its limits by themselves. A policer on each lets
+	// through the whole rate.
+	More []string `json:"more,omitempty"`
 	// NetCls says that the directory of the group in a v1 net_cls hierarchy holds Slot.Class as its class id.
-	NetCls bool
+	NetCls bool `json:"net_cls,omitempty"`
 	// Ports are the TCP ports that the group's processes listen on. What arrives is sorted by them, and what leaves where there is
 	// no Cgroup. Where none is known, a program on Cgroup polices what arrives.
-	Ports []uint16
+	Ports []uint16 `json:"ports,omitempty"`
 }
 
 // Wanted is all that one interface shall do.
 type Wanted struct {
-	Device string
+	Device string `json:"device,omitempty"`
 	// LinkRate is what the link carries: a guarantee is a share of it. 0 is unknown.
-	LinkRate Rate
-	Groups   []Group
+	LinkRate Rate `json:"link_rate,omitempty"`
+	// Reserve is what the traffic of no group keeps of LinkRate, if that is known.
+	Reserve Rate    `json:"reserve,omitempty"`
+	Groups  []Group `json:"groups,omitempty"`
 	// Replace allows to take over an interface that has foreign qdiscs.
-	Replace bool
+	Replace bool `json:"replace,omitempty"`
 	// Original is what stood on the interface before it was taken over, from the journal: it comes back when the last group goes.
-	Original *Foreign
+	Original *Foreign `json:"original,omitempty"`
 	// Keep leaves our empty qdiscs and the virtual NIC on the interface when no group wants anything. Giving an interface another
 	// root or ingress qdisc switches its queues off for a moment, in which the kernel drops packets; all else that a plan does loses
 	// nothing. So they come once and stay as long as bulkhead governs the interface.
-	Keep bool
+	Keep bool `json:"keep,omitempty"`
 	// Leaf is the qdisc of every class: "fq_codel", "fq", or "" for a plain byte queue, which every kernel has (Capabilities.Leaf).
-	Leaf string
+	Leaf string `json:"leaf,omitempty"`
 }
 
 // Direction is one of the two ways through an interface.
@@ -105,6 +111,14 @@ func (g Group) share(d Direction) Share {
 // policed says whether what arrives for the group is held by a program that drops: without ports a packet's group is known only when it
 // has reached its socket.
 func (g Group) policed() bool { return g.Ingress.asked() && len(g.Ports) == 0 && g.Cgroup != "" }
+
+// dirs are the cgroup2 directories of the group.
+func (g Group) dirs() []string {
+	if g.Cgroup == "" {
+		return nil
+	}
+	return append([]string{g.Cgroup}, g.More...)
+}
 
 // classed says whether the group has a class in a direction.
 func (g Group) classed(d Direction) bool {

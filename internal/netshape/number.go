@@ -23,6 +23,7 @@ import (
 //	bh_7fff_MINOR          BPF program that sorts into that class
 //	bpMINOR_INDEX          BPF program that polices what arrives for that class's group at the interface of that index; its map
 //	                       bears the same name
+//	bcount_out, bcount_in  BPF programs that count a group's traffic, and their maps
 //
 // Minors of classes that packets are sorted into are multiples of 16: pfifo_fast, prio and mqprio look at the lowest four bits of
 // skb->priority, and 0 there is what a packet has anyway. So a class number does no harm on an interface without our HTB.
@@ -140,4 +141,21 @@ func Slots(had map[string]Slot, groups []string) (map[string]Slot, error) {
 		now[name], used[next] = next, true
 	}
 	return now, nil
+}
+
+// Slot is the group that a change is for; 0 is the interface itself.
+func (c Change) Slot() Slot {
+	h := c.Record.Handle
+	switch {
+	case c.Program != nil:
+		class, _ := programClass(c.Program.Name)
+		h = class
+	case c.What == FilterOf && c.Filter != nil:
+		h = c.Filter.Class
+	case c.What == Qdisc && h.ours() && h>>16 != rootMajor:
+		return Slot(h>>16 - leafMajor)
+	case c.What != ClassOf:
+		return 0
+	}
+	return Slot(h & 0xffff / slotStep)
 }

@@ -83,10 +83,13 @@ func htbOptions(queue uint32) []byte {
 }
 
 // settable turns what the kernel shows of a qdisc into what it takes. HTB shows the whole of its version (0x30011) and takes the upper
-// half; filters show whether the hardware has them, and take only whether it shall.
+// half; filters show whether the hardware has them, and take only whether it shall; u32 counts its tables by itself.
 func settable(r Record) Record {
 	if kind, ok := flagsOf[r.Kind]; ok {
-		return cutFlags(r, kind)
+		return tableless(cutFlags(r, kind))
+	}
+	if len(timesOf[r.Kind]) > 0 {
+		return exactTimes(r)
 	}
 	glob, ok := find(r.Options, nl.TCA_HTB_INIT)
 	if r.Kind != "htb" || !ok || len(glob) < nl.SizeofTcHtbGlob {
@@ -126,6 +129,31 @@ func cutFlags(r Record, kind int) Record {
 		a.add(attr.kind, value)
 	}
 	r.Options = a
+	return r
+}
+
+// Numbers of u32 (include/uapi/linux/pkt_cls.h, net/sched/cls_u32.c): a filter's handle is that of its table, 12 bits, its bucket and its
+// place. The kernel numbers from 800 on the table that each preference has by itself.
+const (
+	u32HashKind   = 2 // TCA_U32_HASH: the table
+	u32Place      = 0xfff
+	u32OwnTables  = 0x800
+	u32TableShift = 20
+)
+
+// tableless leaves out the number of the table that a u32 filter's preference has by itself: those are counted anew when filters are put
+// back, and a number that is another one now is refused.
+func tableless(r Record) Record {
+	if r.Kind != "u32" || r.Handle>>u32TableShift < u32OwnTables {
+		return r
+	}
+	var a attributes
+	for _, attr := range parse(r.Options) {
+		if attr.kind != u32HashKind {
+			a.add(attr.kind, attr.value)
+		}
+	}
+	r.Handle, r.Options = r.Handle&u32Place, a
 	return r
 }
 
@@ -206,6 +234,47 @@ func leafOptions(kind string, ceil Rate) []byte {
 		return nl.Uint32Attr(uint32(min(max(ceil.BytesPerSecond()*leafQueueMs/1000, minQueue), maxQueue)))
 	}
 	return a
+}
+
+// alterable is a queue as the kernel shows it without what it takes only when the queue is made: fq_codel refuses a number of flows in a
+// change, be it the one that it has (EINVAL, fq_codel_change).
+func alterable(r Record) Record {
+	if r = settable(r); r.Kind != "fq_codel" {
+		return r
+	}
+	var a attributes
+	for _, attr := range parse(r.Options) {
+		if attr.kind != nl.TCA_FQ_CODEL_FLOWS {
+			a.add(attr.kind, attr.value)
+		}
+	}
+	r.Options = a
+	return r
+}
+
+// timesOf are the attributes of CoDel's times, by the kind of the queue (include/uapi/linux/pkt_sched.h). They are kept in units of 1024 ns
+// and shown rounded down, so each is written as what makes the kernel show the same again.
+var timesOf = map[string][]int{
+	"fq_codel": {nl.TCA_FQ_CODEL_TARGET, nl.TCA_FQ_CODEL_INTERVAL, nl.TCA_FQ_CODEL_CE_THRESHOLD},
+	"codel":    {1, 3, 5},
+}
+
+func exactTimes(r Record) Record {
+	var a attributes
+	for _, attr := range parse(r.Options) {
+		if slices.Contains(timesOf[r.Kind], attr.kind) && len(attr.value) >= 4 {
+			attr.value = nl.Uint32Attr(roundedUp(binary.NativeEndian.Uint32(attr.value)))
+		}
+		a.add(attr.kind, attr.value)
+	}
+	r.Options = a
+	return r
+}
+
+// roundedUp gives microseconds that CoDel keeps and shows as us.
+func roundedUp(us uint32) uint32 {
+	kept := (uint64(us)*1000 + 1023) / 1024
+	return uint32((kept*1024 + 999) / 1000)
 }
 
 // leafSame says whether the queue in a class is the wanted one.

@@ -17,26 +17,7 @@ type planner struct {
 // Plan gives the ordered steps from what the kernel has to what is wanted; none when that is the same. With no group wanted it is the
 // way down. Each prefix of the steps is a state that Plan goes on from.
 func Plan(w Wanted, s State) ([]Step, error) {
-	egress, err1 := Classes(w, Egress)
-	ingress, err2 := Classes(w, Ingress)
-	foreign, err3 := s.Foreign(w)
-	if err := errors.Join(err1, err2, err3); err != nil {
-		return nil, err
-	}
-	if foreign == nil {
-		foreign = &Foreign{}
-	}
-	p := &planner{w: w, s: s}
-	filters, err := p.egressFilters(egress)
-	if err != nil {
-		return nil, err
-	}
-	p.tree(&s.Device, egress, filters, foreign.Egress)
-	p.programs(egress)
-	p.policers()
-	p.ingress(ingress, foreign.Ingress)
-	slices.SortStableFunc(p.steps, func(a, b Step) int { return cmp.Compare(a.phase, b.phase) })
-	return p.steps, nil
+	return PlanHost(Host{Wanted: []Wanted{w}, States: []State{s}, Programs: s.Programs})
 }
 
 func (p *planner) step(at phase, why string, do Change, undo ...Change) {
@@ -121,7 +102,7 @@ func (p *planner) removeClasses(d *Device, want []Class) {
 		undo := []Change{change(d, Add, ClassOf, r)}
 		for _, q := range d.Qdiscs {
 			if q.Parent == r.Handle && q.made() {
-				undo = append(undo, change(d, Add, Qdisc, q))
+				undo = append(undo, change(d, Add, Qdisc, settable(q)))
 			}
 		}
 		p.step(removeClasses, "no group needs it there", change(d, Delete, ClassOf, r), undo...)
@@ -194,9 +175,9 @@ func (p *planner) leaf(d *Device, c Class, kept bool) {
 	case !kept || i < 0:
 		p.step(makeLeaves, "its queue", change(d, Replace, Qdisc, r), change(d, Delete, Qdisc, r))
 	case d.Qdiscs[i].Handle != major || d.Qdiscs[i].Kind != kind:
-		p.step(makeLeaves, fmt.Sprintf("its queue; somebody put %s there", d.Qdiscs[i]), change(d, Replace, Qdisc, r), change(d, Replace, Qdisc, d.Qdiscs[i]))
+		p.step(makeLeaves, fmt.Sprintf("its queue; somebody put %s there", d.Qdiscs[i]), change(d, Replace, Qdisc, r), change(d, Replace, Qdisc, settable(d.Qdiscs[i])))
 	case !leafSame(kind, c.Ceil, d.Qdiscs[i]):
-		p.step(makeLeaves, "its queue, for the new rate", change(d, Alter, Qdisc, r), change(d, Alter, Qdisc, d.Qdiscs[i]))
+		p.step(makeLeaves, "its queue, for the new rate", change(d, Alter, Qdisc, r), change(d, Alter, Qdisc, alterable(d.Qdiscs[i])))
 	}
 }
 
@@ -343,37 +324,6 @@ func by(f Filter) string {
 	return "port"
 }
 
-// programs attaches the programs that sort what leaves, and takes old ones off.
-func (p *planner) programs(classes []Class) {
-	want := make(map[string]string) // directory → name
-	for _, g := range p.groupsOf(classes) {
-		if g.sorting() == "program" {
-			want[g.Cgroup] = g.Slot.program()
-		}
-	}
-	have := make(map[string]bool)
-	for _, old := range p.s.Programs {
-		if want[old.Cgroup] == old.Name && !have[old.Cgroup] {
-			have[old.Cgroup] = true
-			continue
-		}
-		at, why := unsort, "the group has no share of an interface"
-		if want[old.Cgroup] != "" {
-			at, why = unsortOld, "another one took its place"
-		}
-		p.step(at, why, Change{Verb: Delete, What: Sorter, Program: &old}, Change{Verb: Add, What: Sorter, Program: &Program{Cgroup: old.Cgroup, Name: old.Name}})
-	}
-	for _, g := range p.w.Groups {
-		name := want[g.Cgroup]
-		if name == "" || have[g.Cgroup] || g.Slot.program() != name {
-			continue
-		}
-		program := Program{Cgroup: g.Cgroup, Name: name}
-		p.step(sortPackets, fmt.Sprintf("sorts what sockets of group %q send; beside other programs", g.Name),
-			Change{Verb: Add, What: Sorter, Program: &program}, Change{Verb: Delete, What: Sorter, Program: &program})
-	}
-}
-
 // policers attaches the programs that drop what arrives beyond a rate, changes their rate where they are, and takes old ones off.
 func (p *planner) policers() {
 	d := &p.s.Device
@@ -383,7 +333,7 @@ func (p *planner) policers() {
 	kept := make(map[string]bool)
 	for _, has := range p.s.Policers {
 		i := slices.IndexFunc(p.w.Groups, func(g Group) bool {
-			return g.policed() && g.Cgroup == has.Cgroup && policerName(g.Slot, d.Index) == has.Name
+			return g.policed() && slices.Contains(g.dirs(), has.Cgroup) && policerName(g.Slot, d.Index) == has.Name
 		})
 		if i < 0 || kept[has.Cgroup] {
 			back := has
@@ -399,12 +349,17 @@ func (p *planner) policers() {
 		}
 	}
 	for _, g := range p.w.Groups {
-		if !g.policed() || kept[g.Cgroup] {
+		if !g.policed() {
 			continue
 		}
-		program := Program{Cgroup: g.Cgroup, Name: policerName(g.Slot, d.Index), Rate: g.Ingress.Max}
-		why := fmt.Sprintf("ingress of group %q: %s at most. No port is known, so this drops instead of queueing: of many connections some starve", g.Name, g.Ingress.Max)
-		p.step(sortPackets, why, about(Add, program), about(Delete, program))
+		for _, dir := range g.dirs() {
+			if kept[dir] {
+				continue
+			}
+			program := Program{Cgroup: dir, Name: policerName(g.Slot, d.Index), Rate: g.Ingress.Max}
+			why := fmt.Sprintf("ingress of group %q: %s at most. No port is known, so this drops instead of queueing: of many connections some starve", g.Name, g.Ingress.Max)
+			p.step(sortPackets, why, about(Add, program), about(Delete, program))
+		}
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vishvananda/netlink/nl"
+
 	"pgregory.net/rapid"
 )
 
@@ -144,6 +146,56 @@ func TestUndo(t *testing.T) {
 	})
 }
 
+// What fq_codel takes only when it is made is not written back when a change of it is undone.
+func TestUndoOfAChangedQueue(t *testing.T) {
+	f := newFake()
+	w := Wanted{Device: "eth0", Leaf: "fq_codel", Groups: []Group{{Name: "a", Slot: 1, Egress: Share{Max: 5 * Mbit}, Ports: []uint16{1}}}}
+	up, err := Plan(w, f.look())
+	if err == nil {
+		err = f.run(up)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, q := range f.state.Device.Qdiscs {
+		if q.Kind == "fq_codel" {
+			var shown attributes
+			shown.add(nl.TCA_FQ_CODEL_FLOWS, nl.Uint32Attr(1024))
+			f.state.Device.Qdiscs[i].Options = append(shown, q.Options...)
+		}
+	}
+	w.Groups[0].Egress.Max = 4 * Mbit
+	steps, err := Plan(w, f.look())
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, s := range steps {
+		if s.Do.What != Qdisc || s.Do.Verb != Alter {
+			continue
+		}
+		found = true
+		if _, has := find(s.Undo[0].Record.Options, nl.TCA_FQ_CODEL_FLOWS); has {
+			t.Error("its undo sets the number of flows")
+		}
+		if target, ok := find32(s.Undo[0].Record.Options, nl.TCA_FQ_CODEL_TARGET); !ok || target != 5120 {
+			t.Errorf("its undo sets a target of %d", target)
+		}
+	}
+	if !found {
+		t.Errorf("the queue is not changed: %v", steps)
+	}
+}
+
+// What CoDel shows of a time, written back, is shown the same.
+func TestTimesOfCoDel(t *testing.T) {
+	for us := range uint32(200_000) {
+		if shown := shownTime(us); shownTime(roundedUp(shown)) != shown {
+			t.Fatalf("%d us is shown as %d, which written as %d is shown as %d", us, shown, roundedUp(shown), shownTime(roundedUp(shown)))
+		}
+	}
+}
+
 func TestPlanOrder(t *testing.T) {
 	f := newFake()
 	w := Wanted{Device: "eth0", Groups: []Group{
@@ -161,9 +213,9 @@ func TestPlanOrder(t *testing.T) {
 		"add class 7fff:20 on bhifb2 below 7fff:",
 		"replace qdisc bfifo 7001: on eth0 at 7fff:20",
 		"replace qdisc bfifo 7001: on bhifb2 at 7fff:20",
-		`add program that sorts "/c/a" into class 7fff:20`,
 		"add filter 28672 on bhifb2 at 7fff:: IPv4 TCP to port 3306 → 7fff:20",
 		"add filter 28673 on bhifb2 at 7fff:: IPv6 TCP to port 3306 → 7fff:20",
+		`add program that sorts "/c/a" into class 7fff:20`,
 		"add qdisc ingress ffff: on eth0 at ingress",
 		"add filter 28672 on eth0 at ffff:: IPv4 TCP to port 3306 → bhifb2",
 		"add filter 28673 on eth0 at ffff:: IPv6 TCP to port 3306 → bhifb2",
@@ -179,9 +231,9 @@ func TestPlanOrder(t *testing.T) {
 	equal(t, down, []string{
 		"delete filter 28672 on eth0 at ffff:: IPv4 TCP to port 3306 → bhifb2",
 		"delete filter 28673 on eth0 at ffff:: IPv6 TCP to port 3306 → bhifb2",
-		`delete program that sorts "/c/a" into class 7fff:20`,
 		"delete filter 28672 on bhifb2 at 7fff:: IPv4 TCP to port 3306 → 7fff:20",
 		"delete filter 28673 on bhifb2 at 7fff:: IPv6 TCP to port 3306 → 7fff:20",
+		`delete program that sorts "/c/a" into class 7fff:20`,
 		"delete class 7fff:20 on eth0 below 7fff:",
 		"delete class 7fff:20 on bhifb2 below 7fff:",
 		"delete qdisc htb 7fff: on eth0 at root",

@@ -155,3 +155,13 @@ func verdict(err error) (Verdict, string) {
 	}
 	return No, err.Error()
 }
+
+// Lacks says whether a piece was tried and is not there.
+func (c Capabilities) Lacks(name string) bool {
+	for _, one := range c {
+		if one.Name == name {
+			return one.Verdict == No
+		}
+	}
+	return false
+}

@@ -3,6 +3,7 @@ package netshape
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -93,32 +94,55 @@ func detach(dir *os.File, want *Program, at ebpf.AttachType) error {
 	return fmt.Errorf("no program %q is on it", want.Name)
 }
 
-// programsOn lists our programs on a cgroup2 directory: those that sort, and those that police what arrives at an interface.
-func programsOn(path string, index int) (sorters, policers []Program, err error) {
+// onDirectory is our programs on one directory.
+type onDirectory struct{ sorters, policers, counters []Program }
+
+// programsOn lists our programs on a cgroup2 directory: those that sort, those that police what arrives at an interface, and those that
+// count.
+func programsOn(path string, index int) (on onDirectory, err error) {
 	dir, err := openCgroup(path)
 	if err != nil {
-		return nil, nil, err
+		return on, err
 	}
 	defer dir.Close()
 	egress, err1 := query(dir, ebpf.AttachCGroupInetEgress)
 	ingress, err2 := query(dir, ebpf.AttachCGroupInetIngress)
 	if err := errors.Join(err1, err2); err != nil {
-		return nil, nil, fmt.Errorf("list programs on %q: %w", path, err)
+		return on, fmt.Errorf("list programs on %q: %w", path, err)
 	}
 	for _, p := range egress {
-		if strings.HasPrefix(p.Name, progPrefix) {
-			sorters = append(sorters, p)
+		switch {
+		case strings.HasPrefix(p.Name, progPrefix):
+			on.sorters = append(on.sorters, p)
+		case p.Name == counterOut:
+			on.counters = append(on.counters, p)
 		}
 	}
 	for _, p := range ingress {
+		if p.Name == counterIn {
+			on.counters = append(on.counters, p)
+		}
 		if at, ok := policerIndex(p.Name); ok && at == index {
 			if p.Rate, err = policedRate(p); err != nil {
-				return nil, nil, fmt.Errorf("read the rate of program %q on %q: %w", p.Name, path, err)
+				return on, fmt.Errorf("read the rate of program %q on %q: %w", p.Name, path, err)
 			}
-			policers = append(policers, p)
+			on.policers = append(on.policers, p)
 		}
 	}
-	return sorters, policers, nil
+	return on, nil
+}
+
+// Programs lists what of ours is on cgroup2 directories for no interface in particular: what sorts and what counts. A directory that is
+// gone has none.
+func Programs(dirs []string) (sorters, counters []Program, err error) {
+	for _, dir := range dirs {
+		on, err := programsOn(dir, 0)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, nil, err
+		}
+		sorters, counters = append(sorters, on.sorters...), append(counters, on.counters...)
+	}
+	return sorters, counters, nil
 }
 
 // query lists all programs of one kind on a directory.

@@ -99,7 +99,9 @@ func (k *Kernel) routes() ([]route, error) {
 		unix.AF_INET:  netip.PrefixFrom(netip.IPv4Unspecified(), 0),
 		unix.AF_INET6: netip.PrefixFrom(netip.IPv6Unspecified(), 0),
 	} {
-		list, err := k.links.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		list, err := whole(func() ([]netlink.Route, error) {
+			return k.links.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		})
 		if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) {
 			continue // no IPv6
 		}

@@ -195,6 +195,84 @@ func TestForeignQdiscs(t *testing.T) {
 	}
 }
 
+// Filters of others come back as they were, several of one preference too, and where the kernel numbers their tables in another way now:
+// by the way down, and by undoing a way up that was cut off. Hash tables of people's own do not, and keep an interface from being taken over.
+func TestForeignFilters(t *testing.T) {
+	root, class := netlink.MakeHandle(1, 0), netlink.MakeHandle(1, 0x10)
+	filter := func(index int, pref uint16, port uint32) *netlink.U32 {
+		return &netlink.U32{
+			FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: root, Priority: pref, Protocol: unix.ETH_P_IP}, ClassId: class,
+			Sel: &netlink.TcU32Sel{Flags: 1, Nkeys: 1, Keys: []netlink.TcU32Key{{Mask: 0xffff, Val: port, Off: 20}}},
+		}
+	}
+	for _, c := range []struct {
+		name    string
+		filters func(index int) error
+		want    string // of the error
+	}{
+		{"several of one preference", func(index int) error {
+			return errors.Join(netlink.FilterAdd(filter(index, 1, 1)), netlink.FilterAdd(filter(index, 2, 2)), netlink.FilterAdd(filter(index, 2, 3)))
+		}, ""},
+		{"the first one is gone", func(index int) error {
+			first := filter(index, 1, 1)
+			return errors.Join(netlink.FilterAdd(first), netlink.FilterAdd(filter(index, 2, 2)), netlink.FilterAdd(filter(index, 2, 3)), netlink.FilterDel(first))
+		}, ""},
+		{"a hash table", func(index int) error {
+			table := filter(index, 1, 0)
+			table.Sel, table.ClassId, table.Divisor, table.Handle = nil, 0, 256, 2<<20
+			return netlink.FilterAdd(table)
+		}, "hash tables of its u32 filters of preference 1 could not be put back"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPair(t)
+			dirs := groups(t, "a")
+			index := p.look().Device.Index
+			p.host.must("make what is not ours", func() error {
+				return errors.Join(netlink.QdiscAdd(netlink.NewHtb(netlink.QdiscAttrs{LinkIndex: index, Handle: root, Parent: netlink.HANDLE_ROOT})),
+					netlink.ClassAdd(netlink.NewHtbClass(netlink.ClassAttrs{LinkIndex: index, Handle: class, Parent: root},
+						netlink.HtbClassAttrs{Rate: 1e9, Ceil: 2e9, Buffer: 200_000, Cbuffer: 200_000, Quantum: 60_000})), c.filters(index))
+			})
+			// The kernel's numbers of tables are its own.
+			seen := func() []string {
+				var all []string
+				for _, f := range p.look(dirs...).Device.Filters {
+					if f.Handle&0xfff != 0 {
+						all = append(all, fmt.Sprintf("%x %x %x", f.Info, f.Handle&0xfff, f.Options[:28])) // the selector comes first
+					}
+				}
+				return all
+			}
+			before := seen()
+			w := bothWays(dirs[0])
+			w.Replace = true
+			s := p.look(dirs...)
+			original, err := s.Foreign(w)
+			if c.want != "" {
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Fatalf("got %v", err)
+				}
+				return
+			}
+			if err != nil || len(before) == 0 {
+				t.Fatal(err, before)
+			}
+			same := func(how string) {
+				t.Helper()
+				if after := seen(); !slices.Equal(before, after) {
+					t.Errorf("%s: before\n%s\nafter\n%s", how, strings.Join(before, "\n"), strings.Join(after, "\n"))
+				}
+			}
+			for _, step := range slices.Backward(p.shape(w, dirs...)) {
+				p.host.must("undo", func() error { _, err := p.k.Undo(step.Do, step.Undo); return err })
+			}
+			same("undone")
+			p.shape(w, dirs...)
+			p.shape(netshape.Wanted{Device: device, Original: original}, dirs...)
+			same("taken down")
+		})
+	}
+}
+
 // Programs of others on a group's directory, such as systemd's, stay and keep working.
 func TestOtherProgramsStay(t *testing.T) {
 	p := newPair(t)

@@ -8,12 +8,12 @@ import (
 
 // Record is one qdisc, class or filter as the kernel shows it. It can be written back as it is.
 type Record struct {
-	Kind    string // "htb", "u32", …
-	Handle  Handle
-	Parent  Handle
-	Info    uint32 `json:",omitempty"` // of a filter: preference and protocol
-	Chain   uint32 `json:",omitempty"` // of a filter
-	Options []byte `json:",omitempty"` // TCA_OPTIONS as the kernel encodes it
+	Kind    string `json:"kind,omitempty"` // "htb", "u32", …
+	Handle  Handle `json:"handle,omitempty"`
+	Parent  Handle `json:"parent,omitempty"`
+	Info    uint32 `json:"info,omitempty"`    // of a filter: preference and protocol
+	Chain   uint32 `json:"chain,omitempty"`   // of a filter
+	Options []byte `json:"options,omitempty"` // TCA_OPTIONS as the kernel encodes it
 	Stats   Stats  `json:"-"`
 }
 
@@ -56,10 +56,10 @@ type Device struct {
 
 // Program is a BPF program on a cgroup2 directory.
 type Program struct {
-	Cgroup string // absolute path of the directory
-	Name   string
-	ID     uint32 `json:",omitempty"` // the kernel's; 0 when it is to be made
-	Rate   Rate   `json:",omitempty"` // of one that polices
+	Cgroup string `json:"cgroup,omitempty"` // absolute path of the directory
+	Name   string `json:"name,omitempty"`
+	ID     uint32 `json:"id,omitempty"`   // the kernel's; 0 when it is to be made
+	Rate   Rate   `json:"rate,omitempty"` // of one that polices
 }
 
 // State is what the kernel has on and for one interface.
@@ -68,11 +68,14 @@ type State struct {
 	NIC      *Device   // our virtual NIC for it, if it is there
 	Programs []Program // those of ours on the directories that were looked at
 	Policers []Program // the same, of those that police what arrives at this interface
+	Counters []Program // the same, of those that count
 }
 
 // Foreign is what stood on an interface before bulkhead: enough to put it back as far as the kernel shows it.
 type Foreign struct {
-	Egress, Ingress []Change // in the order of their making
+	// In the order of their making.
+	Egress  []Change `json:"egress,omitempty"`
+	Ingress []Change `json:"ingress,omitempty"`
 }
 
 // ForeignError names what bulkhead did not make and was not allowed to replace.
@@ -185,7 +188,30 @@ func (s *State) Foreign(w Wanted) (*Foreign, error) {
 				Hint: "take it away yourself, or leave this interface alone"}
 		}
 	}
+	if pref, ok := s.Device.hashed(func(r Record) bool { return r.onIngress() && len(f.Ingress) > 0 || !r.onIngress() && len(f.Egress) > 0 }); ok {
+		return nil, &Problem{Device: s.Device.Name, Text: fmt.Sprintf("the hash tables of its u32 filters of preference %d could not be put back", pref),
+			Hint: "take them away yourself, or leave this interface alone"}
+	}
 	return &f, nil
+}
+
+// hashed finds a preference of u32 filters that has a hash table beside the one that each has by itself: the kernel does not show in which
+// order such tables came, and filters lead from one to another.
+func (d *Device) hashed(on func(Record) bool) (pref uint16, ok bool) {
+	type place struct {
+		parent      Handle
+		info, chain uint32
+	}
+	tables := make(map[place]int)
+	for _, f := range d.Filters {
+		if f.Kind == "u32" && f.Handle != 0 && !f.real() && on(f) {
+			at := place{f.Parent, f.Info, f.Chain}
+			if tables[at]++; tables[at] > 1 {
+				return f.pref(), true
+			}
+		}
+	}
+	return 0, false
 }
 
 // oneWay are kinds whose options cannot be written back as they are shown: a filter's BPF program has to be handed over open, and so

@@ -24,19 +24,20 @@ const (
 	NIC      What = "virtual NIC"
 	Sorter   What = "program"
 	Policer  What = "policer"
+	Counter  What = "counter"
 )
 
 // Change is one request to the kernel. It holds all that is needed to make it, so that a journal can keep it.
 type Change struct {
-	Verb   Verb
-	What   What
-	Device string `json:",omitempty"`
+	Verb   Verb   `json:"verb,omitempty"`
+	What   What   `json:"what,omitempty"`
+	Device string `json:"device,omitempty"`
 	// Index is that of Device when it was looked at; 0 when it was not there yet. An interface of another index is another one.
-	Index   int      `json:",omitempty"`
-	Record  Record   `json:",omitzero"`
-	Filter  *Filter  `json:",omitempty"` // of a filter of ours: its options are encoded when the virtual NIC is there
-	For     string   `json:",omitempty"` // of a virtual NIC: the interface it serves
-	Program *Program `json:",omitempty"`
+	Index   int      `json:"index,omitempty"`
+	Record  Record   `json:"record,omitzero"`
+	Filter  *Filter  `json:"filter,omitempty"` // of a filter of ours: its options are encoded when the virtual NIC is there
+	For     string   `json:"for,omitempty"`    // of a virtual NIC: the interface it serves
+	Program *Program `json:"program,omitempty"`
 }
 
 // Regrafts says that the change gives an interface another root or ingress qdisc. The kernel switches the interface's queues off
@@ -53,6 +54,8 @@ func (c Change) String() string {
 	case Sorter:
 		class, _ := programClass(c.Program.Name)
 		return fmt.Sprintf("%s program that sorts %q into class %s", c.Verb, c.Program.Cgroup, class)
+	case Counter:
+		return fmt.Sprintf("%s program %s that counts the traffic of %q", c.Verb, c.Program.Name, c.Program.Cgroup)
 	case Policer:
 		return fmt.Sprintf("%s program that polices what arrives at %s for %q to %s", c.Verb, c.Device, c.Program.Cgroup, c.Program.Rate)
 	case FilterOf:

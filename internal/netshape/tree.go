@@ -172,27 +172,34 @@ func (t *tree) sum(parent string) Rate {
 // top makes the classes below the qdisc. Guarantees need a class for the link, from which all borrow, and one for the traffic of
 // no group: HTB serves what it has no class for before everything else. Without guarantees that is just what is wanted of it.
 func (t *tree) top() {
+	if len(t.children[""]) == 0 {
+		return
+	}
 	sum := t.sum("")
 	guaranteed := slices.ContainsFunc(t.children[""], func(g Group) bool { return g.share(t.d).Min != 0 || g.share(t.d).Max == 0 })
-	if !guaranteed {
+	link := t.w.LinkRate
+	reserve := min(t.w.Reserve, link)
+	if !guaranteed && reserve == 0 {
 		for _, g := range t.children[""] {
 			t.add(g, handle(rootMajor, 0), g.share(t.d).Max, g.share(t.d).Max)
 		}
 		return
 	}
-	link := t.w.LinkRate
 	if link == 0 {
 		i := slices.IndexFunc(t.children[""], func(g Group) bool { return g.share(t.d).Min != 0 || g.share(t.d).Max == 0 })
 		t.problem(t.children[""][i].Name, "has a guarantee, and nobody knows what the link carries", "say the link's rate, or put the group into one that has a max")
 		return
 	}
-	if sum > link {
-		t.problem("", fmt.Sprintf("guarantees add up to %s, the link carries %s", sum, link), "")
+	if sum+reserve > link || reserve == link {
+		t.problem("", fmt.Sprintf("guarantees add up to %s, the link carries %s, of which %s are kept for others", sum, link, reserve), "")
 		return
+	}
+	if t.d == Ingress { // what belongs to no group does not come through here
+		link -= reserve
 	}
 	root := handle(rootMajor, linkMinor)
 	t.class(Class{ID: root, Parent: handle(rootMajor, 0), Rate: link, Ceil: link, Inner: true})
-	t.class(Class{ID: handle(rootMajor, restMinor), Parent: root, Rate: max(link-sum, link/100, floorRate), Ceil: link})
+	t.class(Class{ID: handle(rootMajor, restMinor), Parent: root, Rate: max(link-sum, link/100, reserve, floorRate), Ceil: link})
 	for _, g := range t.children[""] {
 		t.add(g, root, t.floor(g), link)
 	}

@@ -1,0 +1,108 @@
+package netshape
+
+import (
+	"errors"
+	"io/fs"
+	"slices"
+)
+
+// Undo takes a change back, by the changes that its step names. It assumes nothing about whether the change was made, nor about how far
+// an earlier attempt to take it back came: it looks, and does what is missing. What went with its interface or directory needs nothing.
+func (k *Kernel) Undo(c Change, undo []Change) (undone bool, err error) {
+	made, err := k.inEffect(c)
+	if err != nil || len(undo) == 0 {
+		return false, gone(err)
+	}
+	if !made {
+		// The first of several puts another qdisc into the place of ours; the others follow it.
+		if made, err = k.inEffect(undo[0]); err != nil || !made {
+			return false, gone(err)
+		}
+	}
+	for _, u := range undo {
+		there, err := k.inEffect(u)
+		if err == nil && (!there || u.Verb == Alter) {
+			undone = true
+			err = k.Do(u)
+		}
+		if err != nil {
+			return undone, gone(err)
+		}
+	}
+	return undone, nil
+}
+
+// gone forgives that what a change is about is not there any more.
+func gone(err error) error {
+	if errors.Is(err, ErrNoDevice) || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// inEffect says whether what a change would bring about is so. A change in place counts as such when its object is there.
+func (k *Kernel) inEffect(c Change) (bool, error) {
+	there, err := k.there(c)
+	if c.Verb == Delete {
+		there = !there
+	}
+	return there && err == nil, err
+}
+
+// there says whether the object of a change exists.
+func (k *Kernel) there(c Change) (bool, error) {
+	switch c.What {
+	case NIC:
+		l, err := k.link(c.Device)
+		if errors.Is(err, ErrNoDevice) {
+			return false, nil
+		}
+		return err == nil && l.ours(), err
+	case Sorter, Policer, Counter:
+		return programThere(c)
+	}
+	l, err := k.at(c)
+	if err != nil {
+		if c.Index == 0 && errors.Is(err, ErrNoDevice) { // a virtual NIC that was not made
+			return false, nil
+		}
+		return false, err
+	}
+	d, err := k.device(l)
+	if err != nil {
+		return false, err
+	}
+	return d.has(c), nil
+}
+
+// has says whether an object of traffic control is on the device.
+func (d *Device) has(c Change) bool {
+	switch c.What {
+	case Qdisc:
+		return slices.ContainsFunc(d.Qdiscs, func(r Record) bool {
+			return r.Handle == c.Record.Handle && r.Parent == c.Record.Parent && r.Kind == c.Record.Kind
+		})
+	case ClassOf:
+		return slices.ContainsFunc(d.Classes, func(r Record) bool { return r.Handle == c.Record.Handle })
+	case FilterOf:
+		return slices.ContainsFunc(d.Filters, func(r Record) bool {
+			// One of ours has its preference to itself; others may have several of one, told apart by their handles.
+			return r.real() && r.Parent == c.Record.Parent && r.Info == c.Record.Info && r.Chain == c.Record.Chain && r.Kind == c.Record.Kind &&
+				(c.Filter != nil || settable(r).Handle == settable(c.Record).Handle)
+		})
+	}
+	return false
+}
+
+func programThere(c Change) (bool, error) {
+	dir, err := openCgroup(c.Program.Cgroup)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	if err != nil {
+		return false, err
+	}
+	defer dir.Close()
+	all, err := query(dir, c.attach())
+	return slices.ContainsFunc(all, func(p Program) bool { return p.Name == c.Program.Name }), err
+}
