@@ -8,6 +8,9 @@ import (
 	"io/fs"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 )
 
 // document is the file form of a document: valid JSON that shows when it was damaged.
@@ -114,4 +117,37 @@ func (s *Store) document(name string) (string, error) {
 
 func checksum(data []byte) string {
 	return fmt.Sprintf("%08x", crc32.Checksum(data, castagnoli))
+}
+
+// Versions lists the revisions whose sources are kept, the oldest first.
+func (s *Store) Versions() ([]int, error) {
+	names, err := filepath.Glob(filepath.Join(s.dir, "policy-*.json"))
+	if err != nil {
+		return nil, fileError("list revisions", s.dir, err)
+	}
+	var all []int
+	for _, name := range names {
+		if n, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(filepath.Base(name), "policy-"), ".json")); err == nil {
+			all = append(all, n)
+		}
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+// DropVersion forgets the sources of a revision. It needs the lock.
+func (s *Store) DropVersion(n int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	path, err := s.document(VersionName(n))
+	if err != nil {
+		return err
+	}
+	if s.lock == nil {
+		return fmt.Errorf("drop revision %d: %w", n, ErrNotLocked)
+	}
+	if err := s.o.FS.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fileError("drop revision", path, err)
+	}
+	return nil
 }

@@ -164,3 +164,9 @@ func (s *Store) halve() {
 		s.warn(fmt.Sprintf("shorten history: %v", err))
 	}
 }
+
+// Retention says how much of the history is kept; a zero value sets no bound.
+type Retention struct {
+	Entries int
+	Age     time.Duration
+}

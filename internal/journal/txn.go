@@ -8,6 +8,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/netshape"
 	"bulkhead/internal/systemd"
 )
 
@@ -21,6 +22,7 @@ const (
 	OpDropIn    = "drop-in" // Old, New and Undo are its lines
 	OpKeep      = "keep"
 	OpRevert    = "revert"
+	OpNetwork   = "network"
 )
 
 // Change is one thing that a transaction does to the host, with what was there before.
@@ -45,6 +47,9 @@ type Change struct {
 	Unset []systemd.Assignment `json:"unset,omitempty"`
 	// Overrides are, of OpKeep and OpRevert, what systemd was told of the unit before, which the undo gives back.
 	Overrides []systemd.Override `json:"overrides,omitempty"`
+	// Net is, of OpNetwork, the change, and NetUndo are those that take it back: with all that is needed, as the kernel showed it.
+	Net     *netshape.Change  `json:"net,omitempty"`
+	NetUndo []netshape.Change `json:"net_undo,omitempty"`
 }
 
 // Home is where the members of a group came from.

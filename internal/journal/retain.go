@@ -1,0 +1,134 @@
+package journal
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
+)
+
+// Retain drops the entries that are more than those to be kept, the oldest first, and says how many. Entries stay that tell, should the journal
+// be damaged, what is still to be given back, and the newest one, which numbers the next.
+func (s *Store) Retain(r Retention) (dropped int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lock == nil {
+		return 0, fmt.Errorf("shorten history: %w", ErrNotLocked)
+	}
+	if s.history.sealed != nil || r == (Retention{}) {
+		return 0, nil
+	}
+	var lines [][]byte
+	var all []Entry
+	d, err := s.history.read(func(payload []byte) error {
+		var e Entry
+		if err := json.Unmarshal(payload, &e); err != nil {
+			return fmt.Errorf("decode entry: %w", err)
+		}
+		text, err := line(json.RawMessage(payload))
+		lines, all = append(lines, text), append(all, e)
+		return err
+	})
+	if err != nil || len(d.faults) > 0 { // a damaged one is mended first
+		return 0, err
+	}
+	keep := make([]bool, len(all))
+	for i := range all {
+		old := r.Entries > 0 && len(all)-i > r.Entries || r.Age > 0 && s.o.Now().Sub(all[i].Time) > r.Age
+		keep[i] = !old || i == len(all)-1
+	}
+	tellers(all, s.state.newest(s.entries), keep)
+	var data []byte
+	for i, kept := range keep {
+		if kept {
+			data = append(data, lines[i]...)
+		} else {
+			dropped++
+		}
+	}
+	if dropped == 0 {
+		return 0, nil
+	}
+	return dropped, s.history.replace(data)
+}
+
+// spot is what a change is about: a file or a directory of a hierarchy, or a process.
+type spot struct {
+	dir       cgroup.Dir
+	file, key string
+	process   host.ProcID
+}
+
+func spotOf(c Change) spot {
+	switch c.Op {
+	case OpMove, OpOOMScore:
+		return spot{process: c.PID, file: c.Op}
+	case OpMakeDir, OpRemoveDir:
+		return spot{dir: c.Dir}
+	}
+	return spot{dir: c.Dir, file: c.File + c.Unit, key: c.Key}
+}
+
+// tellers has the entries of a boot kept without which the others would tell something else of what is to be given back, as recall reads
+// them: of each place the first entry since it was as before bulkhead, for it has the original, and the last one.
+func tellers(all []Entry, boot string, keep []bool) {
+	replayed := newState().own(boot)
+	started, last := map[spot]int{}, map[spot]int{}
+	first := make([]map[spot]int, len(all)) // by entry and place, the entry since which bulkhead has it
+	for i, e := range all {
+		if e.Boot != boot || e.Txn == 0 || e.Outcome == Undone {
+			continue
+		}
+		replayed.replay(e.Changes)
+		first[i] = map[spot]int{}
+		for _, c := range e.Changes {
+			p := spotOf(c)
+			if _, has := started[p]; !has {
+				started[p] = i
+			}
+			first[i][p], last[p] = started[p], i
+		}
+		for _, c := range e.Changes {
+			if !replayed.holds(c) {
+				delete(started, spotOf(c))
+			}
+		}
+	}
+	var todo []int
+	need := func(i int) {
+		if !keep[i] {
+			keep[i], todo = true, append(todo, i)
+		}
+	}
+	for i, kept := range keep {
+		if kept {
+			todo = append(todo, i)
+		}
+	}
+	for _, i := range started { // those are in its hands now
+		need(i)
+	}
+	for ; len(todo) > 0; todo = todo[1:] {
+		for p, i := range first[todo[0]] {
+			need(i)
+			need(last[p])
+		}
+	}
+}
+
+// holds says whether what a change is about is not as it was before bulkhead.
+func (b *bootState) holds(c Change) bool {
+	switch c.Op {
+	case OpMakeDir, OpRemoveDir:
+		return b.made[c.Dir]
+	case OpMove:
+		return len(b.process[c.PID]) > 0
+	}
+	for _, o := range b.originals {
+		if samePlace(o, c) {
+			return true
+		}
+	}
+	return false
+}
