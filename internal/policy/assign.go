@@ -58,6 +58,8 @@ func assignmentPlace(text, on string, l *limit) (string, error) {
 			return "", inArgument("", 0, faultf(wrong.hint, "--on: %s", wrong.msg))
 		}
 		return target, nil
+	case l.key.OfNetwork():
+		return networkPlace(text, on, l)
 	case l.key == KeyMemoryHuge && on == "":
 		return "", inArgument(text, 0, faultf("add `--on 2MiB`", "%s needs the page size", l.key))
 	case l.key == KeyMemoryHuge:
@@ -67,9 +69,21 @@ func assignmentPlace(text, on string, l *limit) (string, error) {
 		}
 		return HugePageName(size), nil
 	case on != "":
-		return "", inArgument(text, 0, faultf("--on names the device of an io limit, or the page size of memory.huge", "%s has no --on", l.key))
+		return "", inArgument(text, 0, faultf("--on names the device of an io limit, the interface of one on the network, or the page size of memory.huge", "%s has no --on", l.key))
 	}
 	return "", nil
+}
+
+// networkPlace reads --on of a limit on an interface.
+func networkPlace(text, on string, l *limit) (string, error) {
+	if on == "" {
+		return "", inArgument(text, 0, faultf("add `--on eth0`, or `--on default`", "%s needs the interface", l.key))
+	}
+	target, wrong := interfaceTarget(on)
+	if wrong != nil {
+		return "", inArgument("", 0, faultf(wrong.hint, "--on: %s", wrong.msg))
+	}
+	return target, nil
 }
 
 // ParseTarget reads an argument of `unset`, "mysql23761:cpu.limit". The error is Problems.
@@ -93,9 +107,9 @@ func parseTarget(text, target string) (group string, key Key, err error) {
 	}
 	key = Key(name)
 	if limitOf(key) == nil {
-		known := make([]string, len(limits))
-		for i, k := range KnownKeys() {
-			known[i] = string(k)
+		var known []string
+		for _, k := range append(KnownKeys(), NetworkKeys()...) {
+			known = append(known, string(k))
 		}
 		hint := "keys are " + joinWords(known)
 		if near := nearest(name, known); near != "" {

@@ -49,7 +49,7 @@ func TestBadAssignments(t *testing.T) {
 		{"a b:cpu.limit=1", ""}, {"../x:cpu.limit=1", ""}, {":cpu.limit=1", ""}, {"a//b:cpu.limit=1", ""},
 		{"reports:cpu.limt=1", ""}, {"reports:limit=1", ""}, {"reports:=1", ""},
 		{"reports:memory.max=48G", ""}, {"reports:cpu.limit=0", ""}, {"reports:cpu.limit=-1", ""}, {"reports:tasks=many", ""},
-		{"reports:io.weight=5", ""}, {"reports:io.read.iops=5", "sdb"}, {"reports:io.read.iops=5", "asm:1"}, {"reports:cpu.limit=1", "/dev/sdb"},
+		{"reports:io.read.iops=5", "sdb"}, {"reports:io.read.iops=5", "asm:1"}, {"reports:cpu.limit=1", "/dev/sdb"},
 		{"reports:memory.huge=1GiB", ""}, {"reports:memory.huge=1GiB", "3MiB"}, {"reports:memory.huge=1MiB", "2MiB"},
 		{"日本:cpu.limit=1", ""}, {"a\xff:cpu.limit=1", ""}, {"a:cpu.limit=\x1b[2J", ""},
 	} {

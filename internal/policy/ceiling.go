@@ -14,6 +14,7 @@ type Ceiling struct {
 	On        string
 	Bandwidth Rate // 0: not known
 	IOPS      IOPS // 0: not known
+	Model     *Model
 	Pos       Pos
 	// Devices are the numbers of all devices that lie on nothing but what On means; set by Resolve.
 	Devices []string
@@ -100,6 +101,7 @@ func ceilingObject() object[Ceiling] {
 					c.IOPS, _ = s.Value.(IOPS)
 				},
 			},
+			modelField(),
 		},
 	}
 }
@@ -116,7 +118,7 @@ func (w *walker) ceilings(v value, o object[Ceiling]) []Ceiling {
 		case c.On == "":
 			w.fail(item.Node, "add `on: /dev/sdb`, a path, vg:NAME or asm:NAME", "this entry of host.io names no device")
 			continue
-		case c.Bandwidth == 0 && c.IOPS == 0:
+		case c.Bandwidth == 0 && c.IOPS == 0 && c.Model == nil:
 			w.fail(item.Node, "add `bandwidth: 500MB/s` or `iops: 8000`; `bulkhead discover disks --measure` measures them", "this entry of host.io names no ceiling of %s", c.On)
 			continue
 		}

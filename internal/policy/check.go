@@ -19,6 +19,8 @@ func (r *resolution) check(h HostPart, groups []Limits) {
 	}
 	r.checkCeilings(h, groups)
 	r.checkCollisions(groups)
+	r.checkModels(groups)
+	r.checkShares(h, groups)
 }
 
 // bounds is what a group may use at most, by the keys that a child cannot have more of than its

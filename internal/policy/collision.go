@@ -119,7 +119,7 @@ func instead(l *host.Layer) string {
 	const disk = "name the disk below it, if there is one"
 	return cmp.Or(map[host.FilesystemKind]string{
 		host.InMemory:  "memory.max bounds what it may take",
-		host.OnNetwork: "its server can limit it; limits on the network are not yet supported",
+		host.OnNetwork: "its server can limit it: the kernel itself sends and receives for it, so that `network:` of the group does not see it either",
 		host.OnPool:    "a file system on a ZFS volume (zvol) can be limited, and cpu.limit bounds what the group can ask for",
 		host.OnOthers:  "name the path of the file system that its upper directory is on",
 		host.OfProcess: "put the process that serves it into the group, and name the disk that it uses",

@@ -13,18 +13,20 @@ import (
 )
 
 // resolveIO finds the devices of an io limit. Without a target it becomes one limit for each disk and
-// loop device.
+// loop device. A target that has no device, after a problem, leaves a setting that says so.
 func (r *resolution) resolveIO(s Setting, group string) Settings {
 	if s.On != "" {
-		l := r.layer(s)
-		if l == nil {
-			return nil
+		var found Settings
+		if l := r.layer(s); l != nil {
+			if s, ok := r.ofCeiling(s, l); ok {
+				found = r.limited(s, l, group)
+			}
 		}
-		s, ok := r.ofCeiling(s, l)
-		if !ok {
-			return nil
+		if found == nil {
+			s.Dev, s.Lost = "", r.failed
+			found = Settings{s}
 		}
-		return r.limited(s, l, group)
+		return found
 	}
 	var all Settings
 	for _, d := range r.facts.Devices {

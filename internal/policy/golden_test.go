@@ -94,6 +94,18 @@ func dump(p *Policy) string {
 		weight = p.Host.Weight.String()
 	}
 	fmt.Fprintf(&b, "host root %s, weight %s, reserve cpu %s memory %v\n", p.Host.Root, weight, p.Host.Reserve.CPU, p.Host.Reserve.Memory)
+	settings := func(all Settings) {
+		for _, s := range all {
+			fmt.Fprintf(&b, "  %s [%s]", s, s.Dev)
+			if s.Raw != "" {
+				fmt.Fprintf(&b, " written %s", s.Raw)
+			}
+			if s.Network != (NetworkPart{}) {
+				fmt.Fprintf(&b, " %+v", s.Network)
+			}
+			fmt.Fprintf(&b, " from %s, %s\n", s.From, s.Pos)
+		}
+	}
 	var group func(g *Group)
 	group = func(g *Group) {
 		fmt.Fprintf(&b, "group %s (%s) role %q class %q\n", g.Path, g.Pos, g.Role, g.Class)
@@ -103,19 +115,36 @@ func dump(p *Policy) string {
 		for _, m := range g.Match {
 			fmt.Fprintf(&b, "  match %s\n", describe(m))
 		}
-		for _, s := range g.Settings {
-			fmt.Fprintf(&b, "  %s [%s]", s, s.Dev)
-			if s.Raw != "" {
-				fmt.Fprintf(&b, " written %s", s.Raw)
-			}
-			fmt.Fprintf(&b, " from %s, %s\n", s.From, s.Pos)
-		}
+		settings(g.Settings)
 		for _, child := range g.Groups {
 			group(child)
 		}
 	}
 	for _, g := range p.Groups {
 		group(g)
+	}
+	for _, s := range p.Schedules {
+		fmt.Fprintf(&b, "schedule %s (%s) %q in %q for %s except %v\n", s.Name, s.Pos, s.Windows.When, s.Zone, s.Windows.Length, s.Windows.Except)
+		for _, set := range s.Set {
+			fmt.Fprintf(&b, " group %s (%s)\n", set.Group, set.Pos)
+			settings(set.Settings)
+		}
+	}
+	if g := p.Guard; g != nil {
+		fmt.Fprintf(&b, "guard (%s) for %s, window %s, before %s\n", g.Pos, g.For, g.Window, g.Before)
+		for _, one := range g.Groups {
+			fmt.Fprintf(&b, " group %s (%s)", one.Group, one.Pos)
+			if one.OOMKills != nil {
+				fmt.Fprintf(&b, " oom_kills %d", *one.OOMKills)
+			}
+			if one.Throttled != nil {
+				fmt.Fprintf(&b, " throttled %g", *one.Throttled)
+			}
+			if one.Throughput != nil {
+				fmt.Fprintf(&b, " throughput falls %g by %q", *one.Throughput, one.DSN)
+			}
+			b.WriteByte('\n')
+		}
 	}
 	for _, n := range p.Notes {
 		fmt.Fprintf(&b, "note %s %s: %s\n", n.Pos, n.Group, n.Text)

@@ -92,6 +92,11 @@ func (w *walker) checkGroup(g, parent *Group, depth int) {
 	case len(g.Groups) > 0:
 		fail("make them groups of their own", "group %s is a slice of yours, and bulkhead makes no slices in it", g.Path)
 	}
+	if g.Model != nil && template != nil {
+		if wrong := g.Model.checkEngine(template.Engine); wrong != "" {
+			fail("take the model out, or correct `each`", "group %s: %s", g.Path, wrong)
+		}
+	}
 	w.checkMatches(g.Match, g.Path, template != nil, "")
 	for _, child := range g.Groups {
 		below := *g
@@ -166,11 +171,10 @@ func groupObject() object[Group] {
 	}
 	o.fields = append(o.fields, settingFields(func(g *Group) (*Settings, *Role) { return &g.Settings, &g.Role })...)
 	o.fields = append(o.fields,
-		later[Group]("network", "Bandwidth on network interfaces."),
 		later[Group]("guard", "Safety rules of a database."),
-		later[Group]("model", "What a database is expected to do."),
+		memoryModelField(),
 		later[Group]("dsn", "How to reach a database."),
-		later[Group]("owner", "Who may do what with the group."),
+		ownerField(func(g *Group) *[]Owner { return &g.Owner }),
 	)
 	o.fields = append(o.fields, unitFields()...)
 	return o
@@ -184,7 +188,7 @@ func classObject() object[class] {
 		elsewhere: map[string]string{"match": ofGroup, "each": ofGroup, "groups": ofGroup, "class": ofGroup, "slice": ofGroup},
 		fields:    settingFields(func(c *class) (*Settings, *Role) { return &c.settings, &c.role }),
 	}
-	o.fields = append(o.fields, later[class]("network", "Bandwidth on network interfaces."), later[class]("owner", "Who may do what with the groups."))
+	o.fields = append(o.fields, ownerField(func(c *class) *[]Owner { return &c.owner }))
 	return o
 }
 

@@ -1,8 +1,11 @@
 package policy
 
 import (
+	"errors"
 	"io/fs"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 
 	"bulkhead/internal/host"
@@ -59,5 +62,27 @@ func testResolver() Resolver {
 			return "", &fs.PathError{Op: "lstat", Path: "/nowhere", Err: fs.ErrNotExist}
 		}
 		return path.Clean(p), nil
-	}}
+	}, Interface: testInterface}
+}
+
+// testInterface finds the interfaces of testHost.
+func testInterface(on string) (Interface, error) {
+	all := map[string]Interface{
+		"eth0":  {Name: "eth0", Rate: 10_000_000_000, Up: true},
+		"eth1":  {Name: "eth1", Rate: 25_000_000_000, Up: true},
+		"veth0": {Name: "veth0", Up: true},
+		"down0": {Name: "down0"},
+		"mgmt0": {Name: "mgmt0", Rate: 1_000_000_000, Up: true, Control: "sshd's connection from 192.0.2.7"},
+	}
+	name := on
+	switch on {
+	case "default":
+		name = "eth0"
+	case "10.1.0.0/16":
+		name = "eth1"
+	}
+	if i, ok := all[name]; ok {
+		return i, nil
+	}
+	return Interface{}, &ErrNoInterface{Err: errors.New("no such interface"), Others: slices.Sorted(maps.Keys(all))}
 }

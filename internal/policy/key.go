@@ -95,15 +95,16 @@ var limits = []limit{
 		doc: "oom_score_adj of each member process, -1000 (never killed) to 1000 (killed first); proc(5)."},
 	{key: KeyTasks, unit: integerUnit[Count]("tasks", 1, pidMaxLimit), lift: true,
 		doc: "Most tasks in the group. The kernel counts threads."},
-	{key: KeyIOWeight, unit: integerUnit[Weight]("a weight", 1, 10000), later: true,
-		doc: "Share of the device against the sibling groups, 1 to 10000."},
+	{key: KeyIOWeight, unit: integerUnit[Weight]("a weight", 1, 10000),
+		doc: "Share of a disk against the sibling groups when all of them want it, 1 to 10000; iocost or the scheduler BFQ hold it."},
 	{key: KeyIOReadBandwidth, unit: rateUnit, lift: true, doc: "Most bytes read in a second: 50MB/s, or a percentage of the ceiling that host.io names."},
 	{key: KeyIOReadIOPS, unit: iopsUnit, lift: true, doc: "Most read operations in a second, or a percentage of the ceiling that host.io names."},
 	{key: KeyIOWriteBandwidth, unit: rateUnit, lift: true, doc: "Most bytes written in a second: 50MB/s, or a percentage of the ceiling that host.io names."},
 	{key: KeyIOWriteIOPS, unit: iopsUnit, lift: true, doc: "Most write operations in a second, or a percentage of the ceiling that host.io names."},
 }
 
-// KnownKeys gives every key, in the order in which settings are kept and printed.
+// KnownKeys gives every key that a file of the kernel holds, in the order in which settings are kept and printed; behind them are
+// NetworkKeys.
 func KnownKeys() []Key {
 	keys := make([]Key, len(limits))
 	for i := range limits {
@@ -117,6 +118,9 @@ func limitOf(key Key) *limit {
 	if i := keyRank(key); i < len(limits) {
 		return &limits[i]
 	}
+	if i := slices.IndexFunc(networkLimits, func(l limit) bool { return l.key == key }); i >= 0 {
+		return &networkLimits[i]
+	}
 	return nil
 }
 
@@ -125,7 +129,7 @@ func keyRank(key Key) int {
 	if i := slices.IndexFunc(limits, func(l limit) bool { return l.key == key }); i >= 0 {
 		return i
 	}
-	return len(limits)
+	return len(limits) + max(slices.Index(NetworkKeys(), key), 0)
 }
 
 // below gives the limits of one block of the file, such as "cpu" or "io.read".
@@ -186,6 +190,8 @@ func isZero(v Value) bool {
 	case Cores:
 		return v == 0
 	case Rate:
+		return v == 0
+	case BitRate:
 		return v == 0
 	case Duration:
 		return v == 0

@@ -94,8 +94,9 @@ func (r *resolution) onTop(s Setting, l, top *host.Layer, group string) Settings
 	case device == nil:
 		return nil
 	case device != top:
+		s.Why = fmt.Sprintf("at %s, the whole disk of %s: the kernel limits no partition alone", device, top.Name)
 		r.note(s.target(), group, "io.on %s: the limit is on the whole disk %s, not on partition %s alone", s.On, device.Name, top.Name)
-	case l != top && device.Kind.Layered():
+	case l != top && (device.Kind.Layered() || device.Kind == host.Loop):
 		s.Why = fmt.Sprintf("at %s, the top device: %s has it to itself", device, title(l))
 		r.note(s.target(), group, "io.on %s: the limit is on %s, the top device, which %s has to itself", s.On, device, title(l))
 	}

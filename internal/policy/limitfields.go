@@ -11,7 +11,7 @@ import (
 // settingFields are the keys that groups and classes share: the role and every limit. get finds
 // where a T keeps them.
 func settingFields[T any](get func(*T) (*Settings, *Role)) []field[T] {
-	io := ioObject()
+	io, network := ioObject(), networkObject()
 	add := func(into *T, s Setting) {
 		settings, _ := get(into)
 		*settings = append(*settings, s)
@@ -36,6 +36,10 @@ func settingFields[T any](get func(*T) (*Settings, *Role)) []field[T] {
 		{
 			name: "io", doc: "Disk bandwidth and operations, for each device.", schema: listOf(schema{"$ref": "#/$defs/io"}),
 			read: func(w *walker, v value, into *T) { w.io(v, io, func(s Setting) { add(into, s) }) },
+		},
+		{
+			name: "network", doc: "Bandwidth on network interfaces, in both directions.", schema: listOf(schema{"$ref": "#/$defs/network"}),
+			read: func(w *walker, v value, into *T) { w.network(v, network, func(s Setting) { add(into, s) }) },
 		},
 	}
 	for _, key := range []Key{KeyTasks, KeyOOMScoreAdj} {

@@ -21,6 +21,7 @@ type class struct {
 	pos      Pos
 	role     Role
 	settings Settings
+	owner    []Owner
 }
 
 // document is one file as walked, or all of them together.
@@ -31,6 +32,9 @@ type document struct {
 	classes map[string]*class
 	groups  []*Group
 	byName  map[string]*Group // of groups; only in all files together
+	// schedules are the main file's.
+	schedules []Schedule
+	guard     *Guard // the main file's
 }
 
 // Parse reads a policy from its sources; the first is the main file, the others are what it
@@ -65,7 +69,7 @@ func parse(sources []Source) (*Policy, Problems) {
 		problems = append(problems, ps...)
 		problems = append(problems, all.add(d)...)
 		if i == 0 {
-			all.version, all.agent = d.version, d.agent
+			all.version, all.agent, all.schedules, all.guard = d.version, d.agent, d.schedules, d.guard
 			d.host.Root = cmp.Or(d.host.Root, defaultRoot)
 			all.host = d.host
 		}
@@ -74,6 +78,11 @@ func parse(sources []Source) (*Policy, Problems) {
 	for _, g := range p.Groups {
 		problems = append(problems, all.mergeClass(g)...)
 	}
+	var more Problems
+	p.Schedules, more = settleSchedules(all.schedules, p.Groups)
+	problems = append(problems, more...)
+	p.Guard, more = settleGuard(all.guard, p.Groups)
+	problems = append(problems, more...)
 	lines := newLines(sources)
 	for i := range problems {
 		problems[i].Source = cmp.Or(problems[i].Source, lines.of(problems[i].Pos))
@@ -165,7 +174,10 @@ func (d *document) mergeClass(g *Group) Problems {
 		problems = append(problems, d.undefined(g))
 	default:
 		g.Role = cmp.Or(g.Role, c.role)
-		g.Settings = g.Settings.under(c.settings)
+		g.Settings = g.Settings.Over(c.settings)
+		if g.Owner == nil {
+			g.Owner = c.owner
+		}
 	}
 	for _, child := range g.Groups {
 		problems = append(problems, d.mergeClass(child)...)
@@ -184,9 +196,9 @@ func (d *document) undefined(g *Group) Problem {
 	return Problem{Pos: g.classPos, Msg: fmt.Sprintf("class %q is not defined", g.Class), Hint: hint}
 }
 
-// under lays settings over weaker ones: what both ask for, the receiver decides. CPUs and the nodes
+// Over lays settings over weaker ones: what both ask for, the receiver decides. CPUs and the nodes
 // whose CPUs to use are two ways to ask for the same, so either takes the other's place.
-func (ss Settings) under(weaker Settings) Settings {
+func (ss Settings) Over(weaker Settings) Settings {
 	merged := slices.Clone(ss)
 	asks := func(key Key) bool { return len(ss.All(key)) > 0 }
 	for _, s := range weaker {
@@ -215,7 +227,7 @@ func joinWords(names []string) string { return strings.Join(names, ", ") }
 
 // mainObject is the main file.
 func mainObject() object[document] {
-	o, host, agent := includedObject(), hostObject(), agentObject()
+	o, host, agent, schedule, guard := includedObject(), hostObject(), agentObject(), scheduleObject(), guardObject()
 	o.name, o.elsewhere = "the policy", map[string]string{"reserve": "write it below `host:`", "root": "write it below `host:`"}
 	o.fields = append(o.fields,
 		field[document]{
@@ -229,7 +241,17 @@ func mainObject() object[document] {
 			name: "agent", doc: "What the agent does.", schema: agent.schema(),
 			read: func(w *walker, v value, d *document) { agent.read(w, v, "agent.", &d.agent) },
 		},
-		later[document]("schedules", "Windows in which other settings hold."),
+		field[document]{
+			name: "schedules", doc: "Windows in which other settings hold.", schema: listOf(schedulesSchema(schedule)),
+			read: func(w *walker, v value, d *document) { d.schedules = w.schedules(v, schedule) },
+		},
+		field[document]{
+			name: "guard", doc: "What must not happen to groups after a change, which is undone else.", schema: guard.schema(),
+			read: func(w *walker, v value, d *document) {
+				d.guard = &Guard{Pos: w.at(v.Node)}
+				guard.read(w, v, "guard.", d.guard)
+			},
+		},
 	)
 	return o
 }
@@ -240,7 +262,7 @@ func includedObject() object[document] {
 	const mainOnly = "write it into the main file, once for the host"
 	return object[document]{
 		name:      "an included file",
-		elsewhere: map[string]string{"host": mainOnly, "agent": mainOnly, "schedules": mainOnly},
+		elsewhere: map[string]string{"host": mainOnly, "agent": mainOnly, "schedules": mainOnly, "guard": mainOnly},
 		fields: []field[document]{
 			{
 				name: "version", doc: "Version of the format: 1.", schema: schema{"const": 1},
@@ -302,7 +324,7 @@ func (w *walker) number(v value, what string, lowest, highest int64) (int64, boo
 
 // hostObject is `host:`.
 func hostObject() object[HostPart] {
-	reserve, diskGroup, ceiling := reserveObject(), diskGroupObject(), ceilingObject()
+	reserve, diskGroup, ceiling, link := reserveObject(), diskGroupObject(), ceilingObject(), linkObject()
 	return object[HostPart]{
 		name: "host",
 		fields: []field[HostPart]{
@@ -342,6 +364,12 @@ func hostObject() object[HostPart] {
 				name: "asm", doc: "Disks of Oracle ASM disk groups, where their headers cannot tell.", schema: listOf(diskGroup.schema()),
 				read: func(w *walker, v value, h *HostPart) { h.ASM = w.diskGroups(v, diskGroup) },
 			},
+			{
+				name: "network", doc: "What is known of interfaces: what their link carries, and whom they must keep reaching.", schema: listOf(link.schema()),
+				read: func(w *walker, v value, h *HostPart) { h.Network = w.networkLinks(v, link) },
+			},
+			reclaimField(),
+			historyField(),
 		},
 	}
 }
@@ -371,21 +399,21 @@ func reserveObject() object[Reserve] {
 					}
 				},
 			},
+			reserveNetworkField(),
 		},
 	}
 }
 
-// agentObject is `agent:`. What to do in a conflict has one answer that is built, its default.
+// agentObject is `agent:`.
 func agentObject() object[AgentPart] {
 	return object[AgentPart]{
 		name: "agent",
 		fields: []field[AgentPart]{
 			{
-				name: "on_conflict", doc: "What to do when another program changes a limit.", schema: schema{"const": "enforce", "default": "enforce"},
-				read: func(w *walker, v value, _ *AgentPart) {
-					if word, ok := w.word(v, "enforce", "report", "yield"); ok && word != "enforce" {
-						w.fail(v.Node, "write enforce", "%s: %s is not yet supported", v.name, word)
-					}
+				name: "on_conflict", doc: "What to do when somebody else changes a limit: put it right, leave it, or leave it and call that an error.", schema: schema{"enum": []string{"enforce", "yield", "alert"}, "default": "enforce"},
+				read: func(w *walker, v value, a *AgentPart) {
+					word, _ := w.word(v, string(ConflictEnforce), string(ConflictYield), string(ConflictAlert))
+					a.OnConflict = OnConflict(word)
 				},
 			},
 			{

@@ -17,6 +17,9 @@ type Resolver struct {
 	// Storage gives what files lie on. It is asked at most once, and only when a limit names a target. When it is nil,
 	// the facts have to do, which do not know the devices of a btrfs and the cache of a bcache.
 	Storage func() (*host.Storage, error)
+	// Interface finds the network interface that a name, "default" or a network means. When it is nil, names are taken as they
+	// are written. An *ErrNoInterface says that there is none.
+	Interface func(on string) (Interface, error)
 	// Host is the host part of the policy, for ResolveSetting; Resolve goes by the policy's own.
 	Host *HostPart
 }
@@ -37,17 +40,22 @@ func (p *Policy) Resolve(f *host.Facts, with ...Resolver) (*Policy, Problems) {
 		r.Resolver = with[0]
 	}
 	r.Host = &p.Host
-	out := &Policy{Version: p.Version, Host: p.Host, Sources: slices.Clone(p.Sources)}
+	out := &Policy{Version: p.Version, Host: p.Host, Agent: p.Agent, Sources: slices.Clone(p.Sources)}
 	out.Host.Reserve.Memory = r.reserve(p.Host.Reserve)
 	out.Host.IO = r.resolveCeilings(p.Host.IO)
-	var all []Limits
+	out.Host.Network = r.resolveLinks(p.Host.Network)
 	for _, g := range p.Groups {
-		resolved := r.group(g)
-		out.Groups = append(out.Groups, resolved)
-		all = resolved.limits(all, "")
+		out.Groups = append(out.Groups, r.group(g))
+	}
+	spreadWeights(out.Groups)
+	var all []Limits
+	for _, g := range out.Groups {
+		all = g.limits(all, "")
 	}
 	r.check(out.Host, all)
 	out.Notes = r.notes
+	out.Schedules = r.schedules(p, out.Host, all)
+	out.Guard = r.guard(p.Guard)
 	return out, r.problems.inOrder(p.Sources)
 }
 
@@ -62,6 +70,7 @@ func ResolveSetting(s Setting, f *host.Facts, with Resolver) (Settings, Problems
 type Limits struct {
 	Group, Parent string // paths; the parent of a group at the top is ""
 	Settings      Settings
+	Model         *MemoryModel
 }
 
 // Check looks for what can never work on a host in resolved settings: above the host, above what
@@ -75,7 +84,7 @@ func Check(f *host.Facts, h HostPart, groups []Limits) (Problems, []Note) {
 
 // limits lists a group and those below it.
 func (g *Group) limits(all []Limits, parent string) []Limits {
-	all = append(all, Limits{g.Path, parent, g.Settings})
+	all = append(all, Limits{g.Path, parent, g.Settings, g.Model})
 	for _, child := range g.Groups {
 		all = child.limits(all, g.Path)
 	}
@@ -91,11 +100,13 @@ type resolution struct {
 	said     map[string]bool // problems by place and message
 	notes    []Note
 	disks    *host.Storage // once it was asked for
+	failed   string        // the last problem, in short
 }
 
 // fail reports a problem, once: what a class asks is seen again in each of its groups.
 func (r *resolution) fail(at Pos, hint, format string, args ...any) {
 	p := Problem{Pos: at, Msg: fmt.Sprintf(format, args...), Hint: hint, Source: r.lines.of(at)}
+	r.failed = p.Msg
 	if id := at.String() + p.Msg; !r.said[id] {
 		if r.said == nil {
 			r.said = make(map[string]bool)
@@ -152,7 +163,7 @@ func (r *resolution) group(g *Group) *Group {
 	if g.Slice != "" && !r.facts.Systemd {
 		r.fail(g.slicePos, "take the key out here, or keep this group in a file for the hosts that have systemd", "slice %s: PID 1 of this host is not systemd", g.Slice)
 	}
-	out.Settings = r.settings(g.Settings.under(roleSettings(g)), g.Path)
+	out.Settings = r.settings(g.Settings.Over(roleSettings(g)), g.Path)
 	out.Groups = nil
 	for _, child := range g.Groups {
 		out.Groups = append(out.Groups, r.group(child))
@@ -178,8 +189,14 @@ func (r *resolution) settings(ss Settings, group string) Settings {
 	var out Settings
 	for _, s := range ss {
 		switch {
-		case strings.HasPrefix(string(s.Key), "io.") && s.Key != KeyIOWeight:
+		case s.Key == KeyIOWeight:
+			out = append(out, r.resolveWeight(s, group)...)
+			continue
+		case strings.HasPrefix(string(s.Key), "io."):
 			out = append(out, r.resolveIO(s, group)...)
+			continue
+		case s.Key.OfNetwork():
+			out = append(out, r.resolveNetwork(s, group)...)
 			continue
 		case s.Key == KeyCPUNUMA:
 			if _, ok := ss.Get(KeyCPUCPUs, ""); ok {
@@ -248,8 +265,13 @@ func (r *resolution) oneEach(ss Settings) Settings {
 		switch order := cmp.Compare(strength(s), strength(out[i])); {
 		case order > 0:
 			out[i] = s
+		case order == 0 && s.Key == KeyIOWeight && SameValue(s.Value, out[i].Value): // of two volumes that lie on one disk
 		case order == 0:
-			r.fail(s.Pos, "a limit is for a whole disk: keep one of them", "%s: %s and %s are both on %s", s.Key, out[i].On, s.On, r.deviceName(s.Dev))
+			hint := "a limit is for a whole disk: keep one of them"
+			if s.Key.OfNetwork() {
+				hint = "a limit is for a whole interface: keep one of them"
+			}
+			r.fail(s.Pos, hint, "%s: %s and %s are both on %s", s.Key, out[i].On, s.On, r.deviceName(s.Dev))
 			r.also(out[i].Pos)
 		}
 	}

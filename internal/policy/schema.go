@@ -67,6 +67,9 @@ func Schema() ([]byte, error) {
 		s["minProperties"] = 1
 	}
 	each["required"] = []string{"engine"}
+	network := networkObject().schema()
+	network["required"] = []string{"on"}
+	network["anyOf"] = []any{schema{"required": []string{"egress"}}, schema{"required": []string{"ingress"}}}
 	io["anyOf"] = []any{schema{"required": []string{"read"}}, schema{"required": []string{"write"}}}
 	root := mainObject().schema()
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
@@ -75,7 +78,7 @@ func Schema() ([]byte, error) {
 	root["required"] = []string{"version"}
 	root["$defs"] = schema{
 		"group": groupObject().schema(), "class": classObject().schema(),
-		"match": match, "except": except, "each": each, "io": io,
+		"match": match, "except": except, "each": each, "io": io, "network": network,
 	}
 	text, err := json.MarshalIndent(root, "", "  ")
 	return append(text, '\n'), err

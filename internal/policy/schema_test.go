@@ -83,7 +83,9 @@ func TestSchemaRefusesBad(t *testing.T) {
 		{"{}", "version"},
 		{"version: 2", "/version"},
 		{"{version: 1, gruops: {}}", "gruops"},
-		{"{version: 1, schedules: []}", "/schedules"},
+		{"{version: 1, schedules: {}}", "/schedules"},
+		{"{version: 1, schedules: [{name: a, when: '0 1 * * *', for: 1h}]}", "'set'"},
+		{"{version: 1, groups: {a: {}}, schedules: [{name: a, when: '0 1 * * *', for: 1h, set: {a: {role: batch}}}]}", "role"},
 		{"{version: 1, host: {root: a/b}}", "/host/root"},
 		{"{version: 1, host: {root: tasks}}", "/host/root"},
 		{"{version: 1, host: {root: my.slice}}", "/host/root"},
@@ -92,7 +94,7 @@ func TestSchemaRefusesBad(t *testing.T) {
 		{"{version: 1, host: {weight: 0}}", "/host/weight"},
 		{"{version: 1, host: {reserve: {memory: 1}}}", "/host/reserve/memory"},
 		{"{version: 1, agent: {fast_moves: 'yes'}}", "/agent/fast_moves"},
-		{"{version: 1, agent: {on_conflict: yield}}", "/agent/on_conflict"},
+		{"{version: 1, agent: {on_conflict: report}}", "/agent/on_conflict"},
 		{"{version: 1, classes: {c: {match: []}}}", "match"},
 		{"{version: 1, groups: {'a b': {}}}", "a b"},
 		{"{version: 1, groups: {a: {cpu: {limt: 1}}}}", "limt"},
@@ -107,7 +109,10 @@ func TestSchemaRefusesBad(t *testing.T) {
 		{"{version: 1, groups: {a: {memory: {huge: {big: 1GiB}}}}}", "'big'"},
 		{"{version: 1, groups: {a: {memory: {oom: never}}}}", "/groups/a/memory/oom"},
 		{"{version: 1, groups: {a: {tasks: many}}}", "/groups/a/tasks"},
-		{"{version: 1, groups: {a: {network: []}}}", "/groups/a/network"},
+		{"{version: 1, groups: {a: {network: [{on: eth0}]}}}", "/groups/a/network/0"},
+		{"{version: 1, groups: {a: {network: [{egress: 1Mbit/s}]}}}", "/groups/a/network/0"},
+		{"{version: 1, groups: {a: {network: [{on: eth0, egress: 1MB/s}]}}}", "/groups/a/network/0/egress"},
+		{"{version: 1, groups: {a: {network: [{on: eth0, egress: {}, ports: [0]}]}}}", "/groups/a/network/0"},
 		{"{version: 1, groups: {a: {io: [{on: sdb, read: {iops: 1}}]}}}", "/groups/a/io/0/on"},
 		{"{version: 1, groups: {a: {io: [{on: /data}]}}}", "/groups/a/io/0"},
 		{"{version: 1, groups: {a: {io: [{read: {bandwidth: 10MB}}]}}}", "/groups/a/io/0/read/bandwidth"},
@@ -137,7 +142,7 @@ func TestReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range KnownKeys() {
+	for _, key := range append(KnownKeys(), NetworkKeys()...) {
 		if !strings.Contains(string(text), "`"+string(key)+"`") {
 			t.Errorf("%s does not describe %s", referenceFile, key)
 		}

@@ -11,18 +11,24 @@ import (
 // Setting is one limit that somebody asked for.
 type Setting struct {
 	Key   Key
-	On    string // io: the target as written ("" is every device); memory.huge: the page size as the kernel names it
-	Dev   string // io: "major:minor" of the device the target resolved to; set by Resolve
+	On    string // io, network: the target as written ("" is every device); memory.huge: the page size as the kernel names it
+	Dev   string // io: "major:minor" of the device the target resolved to; network: the interface's name; set by Resolve
 	Layer Layer  // io: which layer of the storage below the target is limited
 	Why   string // io: how the device was chosen, when there was a choice; set by Resolve
 	Split Split  // io: how those that share the limit share it
 	// Whole is the limit of which Value is an even part, when several devices share it, and Parts how many do; set by Resolve.
 	Whole Value
 	Parts int
-	Value Value
-	Raw   string // as written, when it says more than Value ("4%", "numa 0"); else ""
-	Pos   Pos
-	From  string // who asks: "group", "class standard", "role database", "override 3", "host.reserve", …
+	// Via is what holds a weight on the device: ViaIOCost, ViaBFQ or ViaCFQ; set by Resolve.
+	Via string
+	// Lost says why the target was not found: Dev is empty then, and whoever has the limit in force leaves it as it is; set by Resolve.
+	Lost string
+	// Network is how a limit on an interface is put in force.
+	Network NetworkPart
+	Value   Value
+	Raw     string // as written, when it says more than Value ("4%", "numa 0"); else ""
+	Pos     Pos
+	From    string // who asks: "group", "class standard", "role database", "override 3", "host.reserve", …
 
 	onPos Pos // where the target is written, for problems of the target
 }
@@ -57,7 +63,7 @@ const (
 
 // Equal says whether two settings ask for the same. Who asks, and where it is written, does not count.
 func (s Setting) Equal(o Setting) bool {
-	return s.Key == o.Key && s.place() == o.place() && SameValue(s.Value, o.Value) && s.Even() == o.Even()
+	return s.Key == o.Key && s.place() == o.place() && SameValue(s.Value, o.Value) && s.Even() == o.Even() && s.Network == o.Network
 }
 
 // Even says whether a limit is shared evenly, whatever is used.
@@ -68,23 +74,26 @@ func (s Setting) place() string { return cmp.Or(s.Dev, s.On) }
 
 // jsonSetting is the JSON form of a Setting: the value as a person writes it.
 type jsonSetting struct {
-	Key   Key    `json:"key"`
-	On    string `json:"on,omitempty"`
-	Dev   string `json:"dev,omitempty"`
-	Layer Layer  `json:"layer,omitempty"`
-	Why   string `json:"why,omitempty"`
-	Split Split  `json:"split,omitempty"`
-	Whole string `json:"whole,omitempty"`
-	Parts int    `json:"parts,omitempty"`
-	Value string `json:"value"`
-	Raw   string `json:"raw,omitempty"`
-	Pos   *Pos   `json:"pos,omitempty"`
-	From  string `json:"from,omitempty"`
+	Key   Key          `json:"key"`
+	On    string       `json:"on,omitempty"`
+	Dev   string       `json:"dev,omitempty"`
+	Layer Layer        `json:"layer,omitempty"`
+	Why   string       `json:"why,omitempty"`
+	Split Split        `json:"split,omitempty"`
+	Whole string       `json:"whole,omitempty"`
+	Parts int          `json:"parts,omitempty"`
+	Via   string       `json:"via,omitempty"`
+	Lost  string       `json:"lost,omitempty"`
+	Net   *NetworkPart `json:"network,omitempty"`
+	Value string       `json:"value"`
+	Raw   string       `json:"raw,omitempty"`
+	Pos   *Pos         `json:"pos,omitempty"`
+	From  string       `json:"from,omitempty"`
 }
 
 // MarshalJSON writes the value in the units of the file: {"key":"cpu.limit","value":"1.5",…}.
 func (s Setting) MarshalJSON() ([]byte, error) {
-	j := jsonSetting{Key: s.Key, On: s.On, Dev: s.Dev, Layer: s.Layer, Why: s.Why, Split: s.Split, Parts: s.Parts, Raw: s.Raw, From: s.From}
+	j := jsonSetting{Key: s.Key, On: s.On, Dev: s.Dev, Layer: s.Layer, Why: s.Why, Split: s.Split, Parts: s.Parts, Via: s.Via, Lost: s.Lost, Raw: s.Raw, From: s.From}
 	if s.Value != nil {
 		j.Value = s.Value.String()
 	}
@@ -93,6 +102,9 @@ func (s Setting) MarshalJSON() ([]byte, error) {
 	}
 	if s.Pos != (Pos{}) {
 		j.Pos = &s.Pos
+	}
+	if s.Network != (NetworkPart{}) {
+		j.Net = &s.Network
 	}
 	return json.Marshal(j)
 }
@@ -111,7 +123,7 @@ func (s *Setting) UnmarshalJSON(data []byte) error {
 	if wrong != nil {
 		return fmt.Errorf("read setting %s %q: %s", j.Key, j.Value, wrong.msg)
 	}
-	*s = Setting{Key: j.Key, On: j.On, Dev: j.Dev, Layer: j.Layer, Why: j.Why, Split: j.Split, Parts: j.Parts, Value: value, Raw: j.Raw, From: j.From}
+	*s = Setting{Key: j.Key, On: j.On, Dev: j.Dev, Layer: j.Layer, Why: j.Why, Split: j.Split, Parts: j.Parts, Via: j.Via, Lost: j.Lost, Value: value, Raw: j.Raw, From: j.From}
 	if j.Whole != "" {
 		if s.Whole, wrong = l.parse(j.Whole); wrong != nil {
 			return fmt.Errorf("read setting %s %q: %s", j.Key, j.Whole, wrong.msg)
@@ -119,6 +131,9 @@ func (s *Setting) UnmarshalJSON(data []byte) error {
 	}
 	if j.Pos != nil {
 		s.Pos = *j.Pos
+	}
+	if j.Net != nil {
+		s.Network = *j.Net
 	}
 	return nil
 }

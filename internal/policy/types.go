@@ -7,6 +7,8 @@
 // reports everything it finds wrong, not only the first thing.
 package policy
 
+import "time"
+
 // Source is one policy file as read.
 type Source struct {
 	Path string `json:"path"`
@@ -30,8 +32,11 @@ type Policy struct {
 	Host    HostPart
 	Agent   AgentPart
 	Groups  []*Group // in file order
-	Sources []Source
-	Notes   []Note // what Resolve has to say that is not an error; empty before
+	// Schedules are laid over the groups while their windows are open, in file order.
+	Schedules []Schedule
+	Guard     *Guard // nil: nothing is watched after a change
+	Sources   []Source
+	Notes     []Note // what Resolve has to say that is not an error; empty before
 }
 
 // HostPart is the `host:` block.
@@ -41,24 +46,51 @@ type HostPart struct {
 	Reserve Reserve
 	IO      []Ceiling
 	ASM     []DiskGroup
+	Network []NetworkLink
+	History History
+	// Reclaim is how long the memory of a group may take to fall below a lower limit; 0: not named.
+	Reclaim Duration
 	Pos     Pos
 	RootPos Pos // of Root, zero when it is the default
 }
 
+// History is how much of the history is kept; a zero value sets no bound.
+type History struct {
+	Entries int
+	Age     time.Duration
+}
+
 // AgentPart is the `agent:` block.
 type AgentPart struct {
+	// OnConflict says what becomes of a limit that somebody else changed; "" is ConflictEnforce.
+	OnConflict OnConflict
 	// FastMoves asks for the kernel's faster way of moving processes (the mount option favordynmods of cgroup2, kernel 6.0).
 	FastMoves    bool
 	FastMovesPos Pos // where it is asked for
 }
 
+// OnConflict is what becomes of a limit that somebody else changed.
+type OnConflict string
+
+// What can become of it.
+const (
+	ConflictEnforce OnConflict = "enforce" // it is put right
+	ConflictYield   OnConflict = "yield"   // it stays
+	ConflictAlert   OnConflict = "alert"   // it stays, and that is an error
+)
+
+// Leaves says whether the value stays.
+func (o OnConflict) Leaves() bool { return o == ConflictYield || o == ConflictAlert }
+
 // Reserve is what root, sshd and the agent keep. Zero means nothing is set aside.
 type Reserve struct {
 	CPU    Cores
 	Memory Value // Bytes or MemoryPercent before Resolve; nil when not asked
-	Pos    Pos
+	// Network is what traffic of no group keeps of each interface that has limits.
+	Network BitRate
+	Pos     Pos
 
-	cpuPos, memoryPos Pos
+	cpuPos, memoryPos, networkPos Pos
 }
 
 // Group is one compartment as written.
@@ -72,6 +104,8 @@ type Group struct {
 	Match    []Match
 	Settings Settings
 	Groups   []*Group
+	Model    *MemoryModel // of each instance
+	Owner    []Owner      // who may do what with it, else its class's
 	// On a host with systemd: whether processes may be taken out of a unit that the group claims only in part, when
 	// a unit that it claims whole comes into its slice ("" is never), and the slice of an administrator's that it is.
 	FromUnit     bool

@@ -1,0 +1,181 @@
+package policy
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Owner says who beside root may do something with a group: who owns the kernel's files for it, and with which mode.
+type Owner struct {
+	User, UnixGroup string // names or numbers; "" is root's
+	May             []Right
+	// Mode is the permissions of the files, Directory those of the directory, in octal; "" leaves the kernel's. Others
+	// have no more of a file than the kernel gives its owner.
+	Mode, Directory string
+	Pos             Pos
+	// UID and GID are the numbers of User and UnixGroup on a host; who reads the host sets them.
+	UID, GID int
+}
+
+// Right is something that an owner may do.
+type Right string
+
+// The rights. Run and move are one for the kernel: both write to the files through which processes come in.
+const (
+	MayRun  Right = "run"
+	MayMove Right = "move"
+	MaySet  Right = "set"
+)
+
+var rights = []string{string(MayRun), string(MayMove), string(MaySet)}
+
+// Enters says whether the owner may bring processes into the group.
+func (o Owner) Enters() bool {
+	return slices.Contains(o.May, MayRun) || slices.Contains(o.May, MayMove)
+}
+
+// Sets says whether the owner may change its limits.
+func (o Owner) Sets() bool { return slices.Contains(o.May, MaySet) }
+
+// Permissions are Mode or Directory as a number; ok is false when it is not said.
+func Permissions(mode string) (bits int, ok bool) {
+	n, err := strconv.ParseUint(mode, 8, 12)
+	return int(n), err == nil
+}
+
+// String is who the owner is, as chown(1) takes it: "oracle:dba".
+func (o Owner) String() string {
+	name := func(s string) string {
+		if s == "" {
+			return "root"
+		}
+		return s
+	}
+	return name(o.User) + ":" + name(o.UnixGroup)
+}
+
+const modePattern = `^0?[0-7]{3}$`
+
+var modeRegexp = regexp.MustCompile(modePattern)
+
+// ownerField is `owner:` of a group or a class.
+func ownerField[T any](of func(*T) *[]Owner) field[T] {
+	o := ownerObject()
+	one := o.schema()
+	return field[T]{
+		name: "owner", doc: "Who beside root may do what with the group: one block, or a list of them.", schema: schema{"anyOf": []any{one, listOf(one)}},
+		read: func(w *walker, v value, into *T) { *of(into) = w.owners(v, o) },
+	}
+}
+
+// ownerObject is one entry of `owner:`.
+func ownerObject() object[Owner] {
+	account := func(name, doc string, of func(*Owner) *string) field[Owner] {
+		return field[Owner]{
+			name: name, doc: doc, schema: accountSchema,
+			read: func(w *walker, v value, o *Owner) {
+				text, ok := w.text(v)
+				if !ok {
+					return
+				}
+				if strings.ContainsAny(text, " \t:/,{") || strings.HasPrefix(text, "-") {
+					w.fail(v.Node, "write one name or number", "%s: %q is not a user or group name", v.name, text)
+				}
+				*of(o) = text
+			},
+		}
+	}
+	mode := func(name, doc string, of func(*Owner) *string) field[Owner] {
+		return field[Owner]{
+			name: name, doc: doc, schema: schema{"type": "string", "pattern": modePattern, "examples": []any{"0664"}},
+			read: func(w *walker, v value, o *Owner) {
+				if text, ok := w.text(v); ok {
+					*of(o) = w.mode(v, text)
+				}
+			},
+		}
+	}
+	return object[Owner]{
+		name: "owner",
+		fields: []field[Owner]{
+			account("user", "Unix user who owns the files, by name or number; root when not given.", func(o *Owner) *string { return &o.User }),
+			account("unix_group", "Unix group that owns the files, by name or number; root when not given.", func(o *Owner) *string { return &o.UnixGroup }),
+			{
+				name: "may", doc: "run and move: bring processes into the group; set: change its limits.", schema: listOf(schema{"enum": rights}),
+				read: func(w *walker, v value, o *Owner) {
+					for _, item := range w.items(v, "write a list: `may: [run, move]`") {
+						if word, ok := w.word(item, rights...); ok && !slices.Contains(o.May, Right(word)) {
+							o.May = append(o.May, Right(word))
+						}
+					}
+				},
+			},
+			mode("mode", "Permissions of the files in octal, in quotes.", func(o *Owner) *string { return &o.Mode }),
+			mode("directory", "Permissions of the directory in octal, in quotes; where set is among may.", func(o *Owner) *string { return &o.Directory }),
+			later[Owner]("bounds", "Bounds of what may be set."),
+		},
+	}
+}
+
+// mode reads permissions and gives them with four digits.
+func (w *walker) mode(v value, text string) string {
+	bits, ok := Permissions(text)
+	switch owner := bits >> 6 & 7; {
+	case !ok || !modeRegexp.MatchString(text):
+		w.fail(v.Node, "write permissions in octal: '0664'", "%s: %q is not a mode", v.name, text)
+	case (bits>>3&7|bits&7)&^owner != 0:
+		w.fail(v.Node, "give the owner at least as much", "%s: %s gives others more than the owner", v.name, text)
+	default:
+		return fmt.Sprintf("0%03o", bits)
+	}
+	return ""
+}
+
+// owners reads `owner:`.
+func (w *walker) owners(v value, o object[Owner]) []Owner {
+	all := []value{v}
+	if v.Kind == yaml.SequenceNode {
+		all = w.items(v, "")
+	}
+	var owners []Owner
+	enter, set := Pos{}, Pos{}
+	claim := func(item value, by *Pos, what string) {
+		if *by != (Pos{}) {
+			w.fail(item.Node, "a file has one owner: give the others a Unix group", "owner: two may %s", what)
+			w.also(*by)
+		}
+		*by = w.at(item.Node)
+	}
+	for _, item := range all {
+		one := Owner{Pos: w.at(item.Node)}
+		if !o.read(w, item, "owner.", &one) {
+			continue
+		}
+		switch {
+		case len(one.May) == 0:
+			w.fail(item.Node, "add `may: [run, move, set]`, or some of these", "owner: nothing that %s may do is named", one)
+		case one.Directory != "" && !one.Sets():
+			w.fail(item.Node, "add set to may, or take directory out", "owner.directory goes with set")
+		}
+		if one.Enters() {
+			claim(item, &enter, "bring processes in")
+		}
+		if one.Sets() {
+			claim(item, &set, "set limits")
+		}
+		owners = append(owners, one)
+	}
+	return owners
+}
+
+// RoleSettings is what the role of a group asks for beside what the group does.
+func RoleSettings(g *Group) Settings { return roleSettings(g) }
+
+// KeyOwner stands for the owners of a group among its limits, in steps and in what a directory should hold. It is no key of
+// the table: `set` does not take it.
+const KeyOwner Key = "owner"

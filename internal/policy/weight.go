@@ -1,0 +1,303 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"bulkhead/internal/host"
+)
+
+// What holds a weight on a disk.
+const (
+	ViaIOCost = "iocost" // by a model of the disk; cgroup v2, kernel 5.4
+	ViaBFQ    = "bfq"    // the scheduler; 4.12, for a device of its own 5.4
+	ViaCFQ    = "cfq"    // the scheduler of kernels before 5.0; cgroup v1
+)
+
+// Model is what a disk can do, as iocost wants to know it.
+type Model struct {
+	Read, Write ModelRates
+	Pos         Pos
+}
+
+// ModelRates are the rates of one direction.
+type ModelRates struct {
+	Bandwidth  Rate
+	Sequential IOPS // operations of 4 KiB in a row
+	Random     IOPS // at random
+}
+
+// Parameters is the model in the words of io.cost.model.
+func (m *Model) Parameters() string {
+	return fmt.Sprintf("ctrl=user model=linear rbps=%d rseqiops=%d rrandiops=%d wbps=%d wseqiops=%d wrandiops=%d",
+		m.Read.Bandwidth, m.Read.Sequential, m.Read.Random, m.Write.Bandwidth, m.Write.Sequential, m.Write.Random)
+}
+
+// modelField is `model:` of an entry of `host.io:`.
+func modelField() field[Ceiling] {
+	bandwidth, ops := &limit{key: "host.io.model.bandwidth", unit: rateUnit}, &limit{key: "host.io.model.iops", unit: integerUnit[IOPS]("a number of operations", 1, 1<<31-1)}
+	count := func(name, doc string, into func(*ModelRates) *IOPS) field[ModelRates] {
+		return field[ModelRates]{name: name, doc: doc, schema: ops.schema(), read: func(w *walker, v value, m *ModelRates) {
+			s, _ := w.limit(v, ops)
+			*into(m), _ = s.Value.(IOPS)
+		}}
+	}
+	rates := object[ModelRates]{
+		name: "a direction of a model",
+		fields: []field[ModelRates]{
+			{
+				name: "bandwidth", doc: "Most bytes in a second.", schema: sizeRateSchema,
+				read: func(w *walker, v value, m *ModelRates) {
+					s, _ := w.limit(v, bandwidth)
+					m.Bandwidth, _ = s.Value.(Rate)
+				},
+			},
+			count("sequential", "Most operations of 4 KiB in a row, in a second.", func(m *ModelRates) *IOPS { return &m.Sequential }),
+			count("random", "Most operations of 4 KiB at random, in a second.", func(m *ModelRates) *IOPS { return &m.Random }),
+		},
+	}
+	direction := func(name, doc string, into func(*Model) *ModelRates) field[Model] {
+		return field[Model]{name: name, doc: doc, schema: rates.schema(), read: func(w *walker, v value, m *Model) {
+			r := into(m)
+			if rates.read(w, v, "host.io.model."+name+".", r) && (r.Bandwidth == 0 || r.Sequential == 0 || r.Random == 0) {
+				w.fail(v.Node, "`bulkhead discover disks --measure` measures all of them", "host.io.model.%s needs bandwidth, sequential and random", name)
+			}
+		}}
+	}
+	model := object[Model]{
+		name: "a model",
+		fields: []field[Model]{
+			direction("read", "Reads.", func(m *Model) *ModelRates { return &m.Read }),
+			direction("write", "Writes.", func(m *Model) *ModelRates { return &m.Write }),
+		},
+	}
+	return field[Ceiling]{
+		name: "model", doc: "What the disk can do, as iocost wants to know it: with it a weight on this disk is held by iocost.", schema: model.schema(),
+		read: func(w *walker, v value, c *Ceiling) {
+			m := Model{Pos: w.at(v.Node)}
+			if !model.read(w, v, "host.io.model.", &m) {
+				return
+			}
+			if m.Read == (ModelRates{}) || m.Write == (ModelRates{}) {
+				w.fail(v.Node, "`bulkhead discover disks --measure PATH` prints both", "host.io.model needs read and write")
+				return
+			}
+			c.Model = &m
+		},
+	}
+}
+
+// resolveWeight finds the disks that a weight is for, and what holds it there. A role's is left for spreadWeights.
+func (r *resolution) resolveWeight(s Setting, group string) Settings {
+	if strings.HasPrefix(s.From, "role ") {
+		return Settings{s}
+	}
+	var disks []*host.Layer
+	if s.On == "" {
+		disks = r.allDisks(s)
+	} else {
+		disks = r.weighed(s)
+	}
+	var all Settings
+	for _, l := range disks {
+		one := s
+		via, why, hint := r.weigh(l)
+		switch {
+		case via == "" && s.On == "":
+			r.note(s.Pos, group, "io.weight for all devices is not held on %s: %s", l.Name, why)
+			continue
+		case via == "":
+			r.fail(s.target(), hint, "io.weight on %s: %s", s.On, why)
+			one.Lost = r.failed
+			return Settings{one}
+		}
+		one.Dev, one.Via, one.Why = l.Device.Number, via, why
+		if s.On != "" {
+			r.note(s.target(), group, "io.weight on %s is held at %s: %s", s.On, l, why)
+		}
+		all = append(all, one)
+	}
+	if len(all) == 0 {
+		if s.On == "" && disks != nil {
+			r.fail(s.Pos, "", "io.weight: no disk of this host can be weighed: see the notes")
+		}
+		if s.Lost = r.failed; s.On == "" {
+			return nil
+		}
+		return Settings{s}
+	}
+	return all
+}
+
+// allDisks are all disks that requests go to: of a disk over several paths the multipath device.
+func (r *resolution) allDisks(s Setting) []*host.Layer {
+	storage := r.storage(s)
+	if storage == nil {
+		return nil
+	}
+	disks := []*host.Layer{}
+	paths := map[string]bool{}
+	for _, d := range r.facts.Devices {
+		if d.Kind == host.Multipath {
+			for _, p := range d.Slaves {
+				paths[p] = true
+			}
+		}
+	}
+	for _, d := range r.facts.Devices {
+		if d.Size > 0 && (d.Kind == host.Disk && !paths[d.Number] || d.Kind == host.Multipath) {
+			disks = append(disks, storage.Of(d.Number))
+		}
+	}
+	return disks
+}
+
+// weighed are the disks of a target at which requests can be weighed: those at the bottom. nil after a problem.
+func (r *resolution) weighed(s Setting) []*host.Layer {
+	l := r.layer(s)
+	if l == nil {
+		return nil
+	}
+	tops, ok := r.tops(s, l)
+	if !ok {
+		return nil
+	}
+	var disks []*host.Layer
+	for _, top := range tops {
+		below := []*host.Layer{top}
+		if top.Kind.Layered() && top.Kind != host.Multipath {
+			if s.Layer == LayerTop {
+				r.fail(s.target(), "leave `layer` out: the disks below are weighed", "io.weight on %s: neither iocost nor BFQ weighs at %s: it has no queue of requests", s.On, top)
+				return nil
+			}
+			below = top.Drives(auxiliary...)
+		}
+		for _, b := range below {
+			disk := r.whole(s, b)
+			if disk == nil {
+				return nil
+			}
+			if !slices.Contains(disks, disk) {
+				disks = append(disks, disk)
+			}
+		}
+	}
+	if len(disks) == 0 {
+		r.fail(s.target(), r.disksHint(), "io.weight on %s: the disks below %s cannot be told", s.On, l)
+	}
+	return disks
+}
+
+// weigh chooses what holds weights on a disk, and says why; via is "" where nothing can.
+func (r *resolution) weigh(l *host.Layer) (via, why, hint string) {
+	d := l.Device
+	h, mounted := r.facts.HierarchyOf("blkio")
+	switch {
+	case !mounted:
+		return "", "there is no io controller on this host", ""
+	case d.Schedulers == nil:
+		return "", fmt.Sprintf("%s has no queue of requests, at which iocost or BFQ could weigh", l.Name), "name a disk"
+	}
+	iocost := h.Version == 2 && r.facts.IOCost
+	if model := r.modelOf(l); iocost && model != nil {
+		if d.Scheduler == host.BFQ {
+			return "", fmt.Sprintf("host.io has a model of %s, for iocost, and its scheduler is BFQ, which weighs too", l.Name),
+				"take the model out, or give the disk another scheduler"
+		}
+		return ViaIOCost, "iocost weighs there, as host.io has a model of the disk", ""
+	}
+	if iocost && d.Cost.On() {
+		return ViaIOCost, "iocost weighs there, which somebody has set up", ""
+	}
+	return r.byScheduler(d, h.Version, iocost)
+}
+
+// byScheduler is weigh where it is left to the disk's scheduler.
+func (r *resolution) byScheduler(d *host.Device, version int, iocost bool) (via, why, hint string) {
+	const limit = "limit the others instead: `read: {…}`, `write: {…}`"
+	switch {
+	case d.Scheduler == host.BFQ:
+		return ViaBFQ, "its scheduler is BFQ, which weighs", ""
+	case r.facts.BFQ && iocost:
+		return ViaBFQ, fmt.Sprintf("BFQ becomes its scheduler in place of %s and weighs, as host.io has no model of the disk for iocost", d.Scheduler), ""
+	case r.facts.BFQ:
+		return ViaBFQ, fmt.Sprintf("BFQ becomes its scheduler in place of %s and weighs", d.Scheduler), ""
+	case version == 1 && slices.Contains(d.Schedulers, host.CFQ):
+		return ViaCFQ, "the scheduler CFQ weighs", ""
+	case iocost:
+		return "", "this kernel has no BFQ, and host.io has no model of the disk for iocost",
+			"`bulkhead discover disks --measure PATH` prints a model for host.io, with which iocost can weigh"
+	case version == 1:
+		return "", "this kernel has neither BFQ nor CFQ, and iocost is of cgroup v2", limit
+	}
+	return "", "this kernel has neither iocost nor BFQ", limit
+}
+
+// modelOf is the model that the policy has of one disk.
+func (r *resolution) modelOf(l *host.Layer) *Model {
+	if r.Host == nil || r.disks == nil {
+		return nil
+	}
+	for _, c := range r.Host.IO {
+		if c.Model == nil {
+			continue
+		}
+		of := r.layer(Setting{Key: "host.io", On: c.On, Pos: c.Pos})
+		if of == nil {
+			continue // reported
+		}
+		if drives := of.Drives(auxiliary...); len(drives) == 1 && drives[0] == l {
+			return c.Model
+		}
+	}
+	return nil
+}
+
+// spreadWeights gives the weights of roles to the disks on which some group asks for one: no disk gets another scheduler for a default.
+func spreadWeights(groups []*Group) {
+	via := map[string]string{}
+	var order []string
+	each(groups, func(g *Group) {
+		for _, s := range g.Settings {
+			if s.Key == KeyIOWeight && s.Dev != "" && via[s.Dev] == "" {
+				via[s.Dev] = s.Via
+				order = append(order, s.Dev)
+			}
+		}
+	})
+	if len(order) == 0 {
+		return
+	}
+	each(groups, func(g *Group) {
+		var kept Settings
+		var defaults Setting
+		for _, s := range g.Settings {
+			if s.Key == KeyIOWeight && s.Dev == "" && strings.HasPrefix(s.From, "role ") {
+				defaults = s
+				continue
+			}
+			kept = append(kept, s)
+		}
+		if defaults.Key == "" {
+			return
+		}
+		for _, dev := range order {
+			if _, has := kept.Get(KeyIOWeight, dev); !has {
+				one := defaults
+				one.Dev, one.Via = dev, via[dev]
+				kept = append(kept, one)
+			}
+		}
+		kept.sort()
+		g.Settings = kept
+	})
+}
+
+// each does something with every group.
+func each(groups []*Group, do func(*Group)) {
+	for _, g := range groups {
+		do(g)
+		each(g.Groups, do)
+	}
+}
