@@ -49,7 +49,7 @@ func explain(key policy.Key, f *host.Facts, has func(hierarchy, file string) Ver
 	case policy.KeyOOMScoreAdj:
 		return explainOOMScore(f)
 	case policy.KeyIOWeight:
-		return no(key, "not built yet", "")
+		return explainIOWeight(f)
 	}
 	rows := serving(key, 0)
 	if len(rows) == 0 {
@@ -219,7 +219,7 @@ func Caveats(f *host.Facts, s policy.Settings) []Caveat {
 	var caveats []Caveat
 	told := map[Caveat]bool{}
 	for _, setting := range s {
-		if !limits(setting) {
+		if !limits(setting) || setting.Key.OfNetwork() { // no file of the kernel holds those
 			continue
 		}
 		text, lost := caveat(f, s, setting)
@@ -243,6 +243,12 @@ func partly(f *host.Facts, key policy.Key) bool {
 // caveat is what there is to say of one setting; lost means that nothing holds it.
 func caveat(f *host.Facts, s policy.Settings, setting policy.Setting) (text string, lost bool) {
 	c := explain(setting.Key, f, nil)
+	if setting.Key == policy.KeyIOWeight && setting.Dev == "" && c.Verdict == Yes {
+		return "no entry of the policy asks for a weight on a disk", true
+	}
+	if setting.Key == policy.KeyIOWeight && c.Verdict == Yes {
+		return "", false
+	}
 	if c.Verdict == No {
 		return c.Reason + "; instead: " + c.Instead, true
 	}

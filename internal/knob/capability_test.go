@@ -246,7 +246,9 @@ func TestCaveats(t *testing.T) {
 		{"buffered writes on v2 beside memory on v1", mounted(kernel("6.1"), "memory", "2:blkio"), onDevice(ask(policy.KeyIOWriteBandwidth, policy.Rate(1)), "8:0"),
 			[]string{"io.write.bandwidth: only together with the memory controller on cgroup v2"}},
 		{"reads on v1", hybrid(), onDevice(ask(policy.KeyIOReadBandwidth, policy.Rate(1)), "8:0"), nil},
-		{"io.weight", debian12(), ask(policy.KeyIOWeight, policy.Weight(10)), []string{"!io.weight: not built yet"}},
+		{"io.weight", debian12(), ask(policy.KeyIOWeight, policy.Weight(10)), []string{"!io.weight: this kernel has neither BFQ nor CFQ"}},
+		{"io.weight of a role", bfqHost(), ask(policy.KeyIOWeight, policy.Weight(10)), []string{"!io.weight: no entry of the policy asks for a weight on a disk"}},
+		{"io.weight on a disk", bfqHost(), onDevice(ask(policy.KeyIOWeight, policy.Weight(10)), "8:0"), nil},
 	}
 	for _, test := range tests {
 		caveats := Caveats(test.facts, test.s)

@@ -70,8 +70,7 @@ func knobsPage() string {
 			table = append(table, []string{code(string(key)), orDash(v1), orDash(v2)})
 		}
 	}
-	table = append(table, []string{code(string(policy.KeyOOMScoreAdj)), "`/proc/PID/oom_score_adj`, of each member", "the same"},
-		[]string{code(string(policy.KeyIOWeight)), "not built yet", "not built yet"})
+	table = append(table, []string{code(string(policy.KeyOOMScoreAdj)), "`/proc/PID/oom_score_adj`, of each member", "the same"})
 	writeTable(&b, table)
 
 	b.WriteString(docsFiles)

@@ -78,6 +78,9 @@ type Row struct {
 	// stand for the same. None: systemd leaves the file alone.
 	properties []string
 
+	// via is what a setting must be held by for the row to be the one that holds it; "" for all.
+	via string
+
 	form   format
 	bundle bundle
 	serves []policy.Key // the keys whose capability this file decides
@@ -205,12 +208,17 @@ func (r *Row) Instances(s policy.Settings) []string {
 		if r.PerDevice {
 			place = setting.Dev
 		}
-		if place != "" && !seen[place] && limits(setting) && r.computedFrom(setting.Key) {
+		if place != "" && !seen[place] && limits(setting) && r.computedFrom(setting.Key) && (r.via == "" || r.via == setting.Via) {
 			seen[place] = true
 			on = append(on, place)
 		}
 	}
 	return on
+}
+
+// Asked says whether settings need the row, or may: of one whose device cannot be told now, what is in force stays.
+func (r *Row) Asked(s policy.Settings) bool {
+	return len(r.Instances(s)) > 0 || r.PerDevice && slices.ContainsFunc(s, func(one policy.Setting) bool { return one.Lost != "" && r.computedFrom(one.Key) })
 }
 
 func (r *Row) computedFrom(key policy.Key) bool {
@@ -234,7 +242,7 @@ func RowsFor(f *host.Facts) []*Row {
 	var rows []*Row
 	for _, r := range table {
 		h, ok := f.Hierarchy(r.HierarchyID(f))
-		if ok && !h.ReadOnly && r.usable(f.Kernel) && !slices.Contains(h.Lacks, r.File) {
+		if ok && !h.ReadOnly && r.usable(f.Kernel) && !slices.Contains(h.Lacks, r.File) && weighs(f, r.via) {
 			rows = append(rows, r)
 		}
 	}

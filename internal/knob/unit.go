@@ -23,6 +23,9 @@ const quotaStep = 100
 // is not known. devices are those that the file is to have a line for. ok is false when the file must be written
 // by ourselves: systemd does not know it on such a unit, or takes the property and writes nothing.
 func (r *Row) Properties(u Unit, devices []string, text func(file, device string) string) (set []systemd.Assignment, ok bool) {
+	if r.via != "" && !u.Version.AtLeast(bfqByProperty) {
+		return nil, false
+	}
 	for _, name := range r.properties {
 		row, known := systemd.RowOf(name)
 		if !known || !row.Known(u.Version, systemd.TypeOf(u.Name)) {
@@ -50,6 +53,17 @@ func (r *Row) Properties(u Unit, devices []string, text func(file, device string
 		}
 	}
 	return set, len(set) > 0
+}
+
+// PropertySettings names the settings of a unit that write the row's file, whether systemd knows them or not.
+func (r *Row) PropertySettings() []string {
+	var names []string
+	for _, name := range r.properties {
+		if row, known := systemd.RowOf(name); known {
+			names = append(names, row.Setting)
+		}
+	}
+	return names
 }
 
 // propertyText is the value of one property.
@@ -114,7 +128,10 @@ func (r *Row) deviceText(row *systemd.Row, devices []string, text func(file, dev
 	var lines []string
 	for _, device := range devices {
 		value := r.Parse(text(r.File, device))
-		if r.Version == 2 {
+		switch {
+		case r.via != "":
+			value = propertyWeight(value)
+		case r.Version == 2:
 			i := slices.IndexFunc(ioMaxFields, func(f ioMaxField) bool { return f.property == row.Name })
 			value = ioMax{}.values(value)[i]
 		}

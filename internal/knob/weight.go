@@ -1,0 +1,184 @@
+package knob
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
+	"bulkhead/internal/policy"
+)
+
+// ioWeightRows are the files that hold the weight of a group on a disk. Under systemd BFQ's on cgroup v2 goes by property: a daemon-reload writes
+// the default, with which BFQ forgets the weights for devices (bfq_io_set_weight_legacy; measured on 252). The others are written by file:
+// iocost keeps its lines (measured), and on v1 systemd knows no weight of BFQ's for a device, so the agent puts it back.
+func ioWeightRows() []*Row {
+	row := func(version int, file, since, via, none string, late bool) *Row {
+		return &Row{
+			Controller: "blkio", Version: version, File: file, Since: since, Late: late, Keys: []policy.Key{policy.KeyIOWeight}, Unit: "weight", PerDevice: true,
+			Descends: true, Default: none, Up: 75, Down: 75, Risk: RiskSlow, via: via,
+			form: diskWeight{number{none: none, unit: func(n int64) string { return "weight " + plain(n) + " of " + via }}}, Encode: encodeIOWeight(via, none),
+		}
+	}
+	bfq := row(2, "io.bfq.weight", "5.4", policy.ViaBFQ, "default", true)
+	bfq.properties = []string{"IODeviceWeight"}
+	return []*Row{
+		row(1, "blkio.bfq.weight_device", "5.4", policy.ViaBFQ, "default", true),
+		row(1, "blkio.weight_device", "", policy.ViaCFQ, "0", false),
+		row(2, "io.weight", "5.4", policy.ViaIOCost, "default", true),
+		bfq,
+	}
+}
+
+// bfqByProperty is the release of systemd from which IODeviceWeight= is BFQ's too.
+const bfqByProperty = 250
+
+// propertyWeight is the weight of which systemd makes one of BFQ's (BFQ_WEIGHT of core/cgroup.c: up to 100 as it is, above that the rest of v2's scale
+// squeezed into the rest of BFQ's).
+func propertyWeight(bfq string) string {
+	n, err := strconv.ParseInt(bfq, 10, 64)
+	if err != nil {
+		return ""
+	}
+	if n > 100 {
+		n = 100 + (n-100)*11
+	}
+	return plain(n)
+}
+
+// diskWeight is a line of weights: one that is not there is the group's weight on all disks, 100 of iocost and BFQ.
+type diskWeight struct{ number }
+
+func (f diskWeight) human(value string) string {
+	if _, none, ok := f.value(value); ok && none {
+		return "the default weight"
+	}
+	return f.number.human(value)
+}
+
+// weightsOf are the weights that a kernel's ways of holding them take: iocost has v2's own scale, BFQ and CFQ a tenth of it.
+var weightsOf = map[string]struct{ tenth, least, most int64 }{
+	policy.ViaIOCost: {1, 1, 10000},
+	policy.ViaBFQ:    {10, 1, 1000},  // BFQ_MIN_WEIGHT, BFQ_MAX_WEIGHT
+	policy.ViaCFQ:    {10, 10, 1000}, // CFQ_WEIGHT_LEGACY_MIN, _MAX
+}
+
+func encodeIOWeight(via, none string) func(Input) (string, bool, error) {
+	scale := weightsOf[via]
+	return func(in Input) (string, bool, error) {
+		w, _, set := get[policy.Weight](in.Settings, policy.KeyIOWeight, in.On)
+		switch {
+		case !set:
+			return "", false, nil
+		case w == 0: // lifted
+			return none, true, nil
+		}
+		return plain(min(max((int64(w)+scale.tenth/2)/scale.tenth, scale.least), scale.most)), true, nil
+	}
+}
+
+// weighs says whether this host has what holds a row's weights; "" needs nothing.
+func weighs(f *host.Facts, via string) bool {
+	switch via {
+	case policy.ViaIOCost:
+		return f.IOCost
+	case policy.ViaBFQ:
+		return f.BFQ
+	case policy.ViaCFQ:
+		return slices.ContainsFunc(f.Devices, func(d host.Device) bool { return slices.Contains(d.Schedulers, host.CFQ) })
+	}
+	return true
+}
+
+// explainIOWeight says what could hold a weight on a disk of this host.
+func explainIOWeight(f *host.Facts) Capability {
+	const key = policy.KeyIOWeight
+	h, ok := f.HierarchyOf("blkio")
+	if !ok {
+		return no(key, unmounted(f, "blkio"), "")
+	}
+	c := Capability{Key: key, Verdict: Yes, Hierarchy: h.ID}
+	bfq := "blkio.bfq.weight_device"
+	var ways []string
+	if h.Version == 2 {
+		bfq = "io.bfq.weight"
+		if f.IOCost {
+			c.Files, ways = append(c.Files, "io.weight"), append(ways, "iocost, on disks of which host.io has a model")
+		}
+	}
+	if f.BFQ {
+		c.Files, ways = append(c.Files, bfq), append(ways, "the scheduler BFQ, which takes the place of the one that a disk has")
+	}
+	if h.Version == 1 && weighs(f, policy.ViaCFQ) {
+		c.Files, ways = append(c.Files, "blkio.weight_device"), append(ways, "the scheduler CFQ")
+	}
+	if len(ways) == 0 {
+		return no(key, "this kernel has neither BFQ nor CFQ, nor iocost on cgroup v2", "")
+	}
+	c.Reason = "by " + strings.Join(ways, ", or ")
+	return c
+}
+
+// Disk files are not of any group: they decide whether, and how, the weights of groups count on a disk. They stand in the top directory of
+// the hierarchy that weighs, with a line for each device, and go back to what they were when no group asks for a weight any more.
+const (
+	CostQoS   = "io.cost.qos"
+	CostModel = "io.cost.model"
+)
+
+// diskRows are the rows of these files, for whoever compares what they hold.
+var diskRows = []*Row{
+	{Controller: "blkio", File: CostQoS, Since: "5.4", PerDevice: true, Default: "enable=0", form: parameters{"enable=0"}},
+	{Controller: "blkio", File: CostModel, Since: "5.4", PerDevice: true, Default: "ctrl=auto", form: parameters{"ctrl=auto"}},
+	{Controller: "blkio", File: cgroup.QueueScheduler, PerDevice: true, form: word{}},
+	{Controller: "blkio", File: cgroup.QueueWriteBack, PerDevice: true, form: word{}},
+}
+
+func init() {
+	for _, r := range diskRows {
+		r.Same, r.Loosens = r.form.same, r.form.loosens
+	}
+}
+
+// DiskRow is the row of a file that concerns a disk; nil when there is none of that name.
+func DiskRow(file string) *Row {
+	if i := slices.IndexFunc(diskRows, func(r *Row) bool { return r.File == file }); i >= 0 {
+		return diskRows[i]
+	}
+	return nil
+}
+
+// word is a file with one word.
+type word struct{}
+
+func (word) parse(got string) string    { return strings.TrimSpace(got) }
+func (word) same(want, got string) bool { return strings.TrimSpace(want) == strings.TrimSpace(got) }
+func (word) loosens(_, _ string) bool   { return false }
+func (word) human(value string) string  { return value }
+
+// parameters is a line of io.cost.qos or io.cost.model: "name=value" pairs. Where idle is among them, or nothing is there, the rest does not
+// count: the kernel shows what it has worked out itself.
+type parameters struct{ idle string }
+
+func (f parameters) parse(got string) string {
+	fields := strings.Fields(got)
+	if len(fields) == 0 || slices.Contains(fields, f.idle) {
+		return f.idle
+	}
+	return strings.Join(fields, " ")
+}
+
+// same takes what is not asked for as it comes.
+func (f parameters) same(want, got string) bool {
+	have := strings.Fields(f.parse(got))
+	for _, w := range strings.Fields(f.parse(want)) {
+		if !slices.Contains(have, w) {
+			return false
+		}
+	}
+	return true
+}
+
+func (parameters) loosens(_, _ string) bool  { return false }
+func (parameters) human(value string) string { return value }
