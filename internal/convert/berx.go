@@ -1,0 +1,337 @@
+package convert
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"bulkhead/internal/policy"
+)
+
+// Berx imports the JSON of the Oracle document's script: groups of processes by patterns over the command line, with limits
+// that are shared by the disks of an ASM disk group. The error is policy.Problems.
+func Berx(sources []policy.Source) (*Result, error) {
+	r := &report{}
+	d := newDraft(r)
+	d.head = append(d.head, "Made by bulkhead import berx; a comment says which line each setting comes from.")
+	for _, s := range sources {
+		if in, ok := r.open(s); ok {
+			im := berxImport{draft: d, in: in}
+			im.file()
+		}
+	}
+	if len(d.root.children) == 0 && len(r.problems) == 0 {
+		r.note("there is no group in what was read")
+	}
+	return r.result(d, sources)
+}
+
+type berxImport struct {
+	*draft
+	in *input
+}
+
+// jsonValue is a value with its place: a string, a json.Number, a bool, nil, a list or an object.
+type jsonValue struct {
+	value  any // of a list []jsonValue, of an object []jsonMember
+	offset int
+}
+
+type jsonMember struct {
+	name   string
+	offset int
+	value  jsonValue
+}
+
+// parseJSON reads a whole file, and keeps where everything stands.
+func (in *input) parseJSON() (v jsonValue, ok bool) {
+	d := json.NewDecoder(strings.NewReader(in.body))
+	d.UseNumber()
+	v, err := in.jsonValue(d, 0)
+	if err == nil {
+		if _, err = d.Token(); errors.Is(err, io.EOF) {
+			return v, true
+		}
+		in.bad(in.skipBlanks(int(d.InputOffset())), "take it out", "something follows the end of the object")
+		return v, false
+	}
+	var syntax *json.SyntaxError
+	at := int(d.InputOffset())
+	if errors.As(err, &syntax) {
+		at = max(int(syntax.Offset)-1, 0)
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		in.bad(len(in.body), "close every { and [", "the file ends inside of a value")
+		return v, false
+	}
+	in.bad(min(at, len(in.body)), "check braces, commas and quotes", "not valid JSON: %s", strings.TrimPrefix(err.Error(), "json: "))
+	return v, false
+}
+
+func (in *input) skipBlanks(at int) int {
+	for at < len(in.body) && strings.IndexByte(" \t\r\n,:", in.body[at]) >= 0 {
+		at++
+	}
+	return at
+}
+
+const deepestJSON = 32
+
+var errDeep = errors.New("nested too deeply")
+
+func (in *input) jsonValue(d *json.Decoder, depth int) (v jsonValue, err error) {
+	v.offset = in.skipBlanks(int(d.InputOffset()))
+	t, err := d.Token()
+	if err != nil {
+		return v, err
+	}
+	delim, composed := t.(json.Delim)
+	switch {
+	case !composed:
+		v.value = t
+		return v, nil
+	case depth > deepestJSON:
+		return v, errDeep
+	case delim == '[':
+		list := []jsonValue{}
+		for d.More() {
+			item, err := in.jsonValue(d, depth+1)
+			if err != nil {
+				return v, err
+			}
+			list = append(list, item)
+		}
+		v.value = list
+	default:
+		members := []jsonMember{}
+		for d.More() {
+			m := jsonMember{offset: in.skipBlanks(int(d.InputOffset()))}
+			name, err := d.Token()
+			if err != nil {
+				return v, err
+			}
+			m.name, _ = name.(string)
+			if m.value, err = in.jsonValue(d, depth+1); err != nil {
+				return v, err
+			}
+			if i := slices.IndexFunc(members, func(o jsonMember) bool { return o.name == m.name }); i >= 0 {
+				in.failWith(in.at(m.offset), in.at(members[i].offset), "keep one of them", "key %q is here twice", clean(m.name))
+				continue
+			}
+			members = append(members, m)
+		}
+		v.value = members
+	}
+	_, err = d.Token() // the closing one
+	return v, err
+}
+
+// object gives the members of an object and reports those that are not known.
+func (im *berxImport) object(v jsonValue, what string, known ...string) map[string]jsonValue {
+	members, ok := v.value.([]jsonMember)
+	if !ok {
+		im.in.bad(v.offset, "", "%s is to be an object", what)
+		return nil
+	}
+	all := map[string]jsonValue{}
+	for _, m := range members {
+		if !slices.Contains(known, m.name) {
+			im.in.bad(m.offset, "known here: "+strings.Join(known, ", "), "unknown key %q in %s", clean(m.name), what)
+			continue
+		}
+		all[m.name] = m.value
+	}
+	return all
+}
+
+// list gives the items of a list; one that is not there is empty.
+func (im *berxImport) list(all map[string]jsonValue, name string) []jsonValue {
+	v, there := all[name]
+	list, ok := v.value.([]jsonValue)
+	if there && !ok {
+		im.in.bad(v.offset, "", "%s is to be a list", name)
+	}
+	return list
+}
+
+// text gives a string; "" when it is not there, and a problem when it is something else.
+func (im *berxImport) text(v jsonValue, what string) string {
+	text, ok := v.value.(string)
+	if !ok {
+		im.in.bad(v.offset, "", "%s is to be text", what)
+	}
+	return text
+}
+
+func (im *berxImport) file() {
+	v, ok := im.in.parseJSON()
+	if !ok {
+		return
+	}
+	top := im.object(v, "the configuration", "base", "myroot", "subsystems", "groups")
+	var base, root string
+	if v, there := top["base"]; there {
+		base = im.text(v, "base")
+	}
+	if v, there := top["myroot"]; there {
+		root = im.text(v, "myroot")
+		im.change(im.in.at(v.offset), "myroot "+root, "groups are below host.root; those that the script has made in %s are not touched: stop its cron jobs, then remove them", strings.TrimSuffix(base, "/")+"/*/"+root)
+	}
+	for _, v := range im.list(top, "subsystems") {
+		if name := im.text(v, "a subsystem"); !slices.Contains(controllers, name) {
+			im.in.unknownController(cgWord{name, v.offset})
+		}
+	}
+	if _, there := top["groups"]; !there && top != nil {
+		im.in.bad(v.offset, "", "the configuration has no groups")
+	}
+	for _, g := range im.list(top, "groups") {
+		im.one(g)
+	}
+}
+
+func (im *berxImport) one(v jsonValue) {
+	all := im.object(v, "a group", "name", "diskgroup", "subsystems", "processes")
+	name, there := all["name"]
+	if !there {
+		if all != nil {
+			im.in.bad(v.offset, "", "this group has no name")
+		}
+		return
+	}
+	at := im.in.at(name.offset)
+	text := im.text(name, "name")
+	if strings.Trim(text, "/") == "" {
+		im.in.bad(name.offset, "", "the name of this group is empty")
+		return
+	}
+	g := im.draft.group(text, at)
+	if g == nil || !im.describe(g, at, from(at, "group "+text)) {
+		return
+	}
+	disks := ""
+	if v, there := all["diskgroup"]; there {
+		if disks = im.text(v, "diskgroup"); disks != "" {
+			disks = "asm:" + disks
+		}
+	}
+	for _, s := range im.list(all, "subsystems") {
+		im.subsystem(g, s, disks)
+	}
+	for _, v := range im.list(all, "processes") {
+		im.process(g, v)
+	}
+}
+
+func (im *berxImport) subsystem(g *group, v jsonValue, disks string) {
+	all := im.object(v, "a subsystem of a group", "subsystem", "limits")
+	name := ""
+	if v, there := all["subsystem"]; there {
+		name = im.text(v, "subsystem")
+		if !slices.Contains(controllers, name) {
+			im.in.unknownController(cgWord{name, v.offset})
+			return
+		}
+	}
+	for _, l := range im.list(all, "limits") {
+		im.limit(g, name, l, disks)
+	}
+}
+
+// limit reads one limit. Those of disks are for the disk group as a whole, and the script gives each disk as much.
+func (im *berxImport) limit(g *group, controller string, v jsonValue, disks string) {
+	all := im.object(v, "a limit", "file", "limit")
+	file, ok1 := all["file"]
+	limit, ok2 := all["limit"]
+	if !ok1 || !ok2 {
+		if all != nil {
+			im.in.bad(v.offset, "", "a limit has a file and a limit")
+		}
+		return
+	}
+	name := im.text(file, "file")
+	var number string
+	switch n := limit.value.(type) {
+	case json.Number:
+		number = n.String()
+	case string:
+		number = n
+	default:
+		im.in.bad(limit.offset, "", "limit is to be a number")
+		return
+	}
+	of, _, _ := strings.Cut(name, ".")
+	f := param{name, number, im.in.at(limit.offset)}
+	switch {
+	case !known(name):
+		im.in.bad(file.offset, parametersOf(controller), "controller %s has no file %q", clean(controller), clean(name))
+	case of != controller:
+		im.in.bad(file.offset, "", "%s is a file of %s, not of %s", name, of, clean(controller))
+	case !strings.HasSuffix(name, "_device"):
+		p := params{draft: im.draft, g: g, all: []param{f}}
+		p.carry()
+	default:
+		im.ofDisks(g, f, disks)
+	}
+}
+
+// berxLimits are the files of limits that the disks of a group share.
+var berxLimits = map[string]struct {
+	key  policy.Key
+	unit string
+}{
+	"blkio.throttle.read_bps_device": {policy.KeyIOReadBandwidth, "B/s"}, "blkio.throttle.write_bps_device": {policy.KeyIOWriteBandwidth, "B/s"},
+	"blkio.throttle.read_iops_device": {policy.KeyIOReadIOPS, ""}, "blkio.throttle.write_iops_device": {policy.KeyIOWriteIOPS, ""},
+}
+
+func (im *berxImport) ofDisks(g *group, f param, disks string) {
+	to, fine := berxLimits[f.file]
+	n, err := strconv.ParseInt(f.text, 10, 64)
+	switch {
+	case !fine:
+		(&params{draft: im.draft, g: g}).leaveFile(f)
+	case err != nil || n < 0:
+		im.fail(f.at, "write bytes, or operations, a second as a whole number", "%s: %q is not a limit", f.file, clean(f.text))
+	case n == 0: // no limit
+	case disks == "":
+		im.fail(f.at, "add diskgroup to the group", "%s: the group names no disk group that it is for", f.file)
+	default:
+		if im.set(g, to.key, disks, strconv.FormatInt(n, 10)+to.unit, f.at, f.what()) {
+			g.settings[len(g.settings)-1].even = true // as the script divides it
+		}
+	}
+}
+
+// matchesAll says whether a pattern says nothing about a process, as a policy's parser finds out.
+func matchesAll(pattern string) bool {
+	re := regexp.MustCompile(pattern)
+	for _, one := range []string{"a", "0", "/", "-", "ß", "_"} {
+		if !re.MatchString(one) {
+			return false
+		}
+	}
+	return true
+}
+
+// process reads a pattern over the command line.
+func (im *berxImport) process(g *group, v jsonValue) {
+	pattern := im.text(v, "a pattern of processes")
+	if pattern == "" {
+		return
+	}
+	at := im.in.at(v.offset)
+	if _, err := regexp.Compile(pattern); err != nil {
+		im.in.bad(v.offset, "the syntax is RE2's: https://github.com/google/re2/wiki/Syntax", "%s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+		return
+	}
+	text := matchFlow(policy.Match{Cmdline: pattern})
+	if strings.TrimSpace(pattern) == "" || matchesAll(pattern) {
+		im.in.bad(v.offset, "say what the command line holds", "%q would match every process", clean(pattern))
+		return
+	}
+	g.match = append(g.match, raw{key: "match", text: text, from: from(at, "")})
+}
