@@ -155,26 +155,32 @@ func (c *classifier) untouchable(s *subject) string {
 
 // isAgent recognises an agent by its executable and its verb. Other processes of that executable are
 // calls that soon end, and `bulkhead run` about to become what it runs: these may look like anything.
-func (c *classifier) isAgent(p *host.Process) bool {
-	if c.look.in.SelfExe == "" || p.Exe != c.look.in.SelfExe || len(p.Args) == 0 {
-		return false
+func (c *classifier) isAgent(p *host.Process) bool { return c.look.verb(p) == agentVerb }
+
+// verb is that of a call of bulkhead, "" of another program's.
+func (l *look) verb(p *host.Process) string {
+	if l.in.SelfExe == "" || p.Exe != l.in.SelfExe || len(p.Args) == 0 {
+		return ""
 	}
 	for args := p.Args[1:]; len(args) > 0; args = args[1:] {
 		switch arg := args[0]; {
 		case slices.Contains(valueFlags, arg) && len(args) > 1:
 			args = args[1:]
 		case !strings.HasPrefix(arg, "-"):
-			return arg == agentVerb
+			return arg
 		}
 	}
-	return false
+	return ""
 }
 
 // valueFlags are the flags before the verb whose value is an argument of its own.
 var valueFlags = []string{"--policy", "--state", "--socket"}
 
-// agentVerb is the verb of the agent on its command line.
-const agentVerb = "agent"
+// The verbs of the agent and of the loads of a probe on their command lines.
+const (
+	agentVerb = "agent"
+	loadVerb  = "probe-load"
+)
 
 // classifyAgent holds the rules against the agent when none runs, as it would look: a policy must not
 // become wrong by starting it. Where it sits and who starts it is not known.

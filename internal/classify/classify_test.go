@@ -409,6 +409,17 @@ func TestUntouchableWithoutAgent(t *testing.T) {
 	}
 }
 
+// A load of a probe is where the probe has put it, whatever rules say.
+func TestLoadsOfProbesStay(t *testing.T) {
+	const exe = "/usr/local/bin/bulkhead"
+	in := input(proc(10, exe, "bulkhead", "--state", "/s", "probe-load"), proc(11, "/bin/other", "other", "probe-load"))
+	in.SelfExe = exe
+	result := Classify(mustExpand(t, nil, group("g", 1, policy.Match{Cmdline: "probe-load"})), in)
+	if len(result.Placements) != 1 || result.Placements[0].Process.PID != 11 || !strings.Contains(Protected(10, in), "verify --probe") {
+		t.Errorf("placed: %+v; %q", result.Placements, Protected(10, in))
+	}
+}
+
 // An ambiguous process is among the skips, beside the problem.
 func TestConflictIsSkipped(t *testing.T) {
 	groups := mustExpand(t, nil, group("a", 1, policy.Match{User: "report"}), group("b", 5, policy.Match{User: "1005"}))
@@ -519,21 +530,24 @@ func TestPins(t *testing.T) {
 	}
 }
 
-func TestNeedsEnv(t *testing.T) {
+func TestNeeds(t *testing.T) {
 	for _, test := range []struct {
-		match policy.Match
-		want  bool
+		match       policy.Match
+		env, groups bool
 	}{
-		{policy.Match{Exe: "x"}, false},
-		{policy.Match{Env: "A"}, true},
-		{policy.Match{Exe: "x", Except: []policy.Match{{Env: "A"}}}, true},
+		{policy.Match{Exe: "x", User: "u"}, false, false},
+		{policy.Match{Env: "A"}, true, false},
+		{policy.Match{Exe: "x", Except: []policy.Match{{Env: "A"}}}, true, false},
+		{policy.Match{UnixGroup: "dba"}, false, true},
+		{policy.Match{Exe: "x", Except: []policy.Match{{Exe: "y"}, {UnixGroup: "dba"}}}, false, true},
 	} {
-		if got := NeedsEnv(mustExpand(t, nil, group("g", 1, test.match))); got != test.want {
-			t.Errorf("{%s}: %t", text(&test.match), got)
+		groups := mustExpand(t, nil, group("g", 1, test.match))
+		if env, groups := NeedsEnv(groups), NeedsGroups(groups); env != test.env || groups != test.groups {
+			t.Errorf("{%s}: environment %t, groups %t", text(&test.match), env, groups)
 		}
 	}
-	if NeedsEnv(nil) {
-		t.Error("no groups need the environment")
+	if NeedsEnv(nil) || NeedsGroups(nil) {
+		t.Error("no groups need the environment, or groups of users")
 	}
 }
 

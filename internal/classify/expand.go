@@ -133,7 +133,7 @@ func (e *expander) group(g *policy.Group, parent string, inst *engine.Instance) 
 	}
 	made := Group{
 		Path: full, Parent: parent, Role: g.Role, Class: g.Class, Pos: g.Pos,
-		Settings: g.Settings, Inner: len(g.Groups) > 0, FromUnit: g.FromUnit, Adopt: g.Adopt, Slice: g.Slice,
+		Settings: g.Settings, Inner: len(g.Groups) > 0, FromUnit: g.FromUnit, Adopt: g.Adopt, Slice: g.Slice, Owner: slices.Clone(g.Owner), Model: g.Model,
 	}
 	if inst != nil {
 		made.Instance = inst.String()

@@ -4,6 +4,8 @@
 package classify
 
 import (
+	"slices"
+
 	"bulkhead/internal/engine"
 	"bulkhead/internal/host"
 	"bulkhead/internal/policy"
@@ -18,8 +20,10 @@ type Group struct {
 	Pos      policy.Pos
 	Settings policy.Settings
 	Rules    []Rule
-	FromUnit bool   // its processes may be taken out of the systemd unit that they are a part of
-	Adopt    string // policy.AdoptNextStart: units that it claims whole start in its slice from then on
+	FromUnit bool           // its processes may be taken out of the systemd unit that they are a part of
+	Adopt    string         // policy.AdoptNextStart: units that it claims whole start in its slice from then on
+	Owner    []policy.Owner // with the numbers of this host once who reads it has set them
+	Model    *policy.MemoryModel
 	Slice    string // a systemd slice of an administrator's that the group is
 	Inner    bool   // has children: on v2 its own processes sit in its "db" leaf
 	Instance string // "mysql 3306 (/var/lib/mysql)" when it came from a template
@@ -109,24 +113,21 @@ type Result struct {
 
 // NeedsEnv says whether any rule looks at the environment, which costs a read per process.
 func NeedsEnv(groups []Group) bool {
-	for _, g := range groups {
-		for _, r := range g.Rules {
-			if matchNeedsEnv(r.Match) {
-				return true
-			}
-		}
-	}
-	return false
+	return asked(groups, func(m *policy.Match) bool { return m.Env != "" })
 }
 
-func matchNeedsEnv(m policy.Match) bool {
-	if m.Env != "" {
-		return true
-	}
-	for _, e := range m.Except {
-		if matchNeedsEnv(e) {
-			return true
-		}
-	}
-	return false
+// NeedsGroups says whether any rule looks at the supplementary groups, which cost one, too.
+func NeedsGroups(groups []Group) bool {
+	return asked(groups, func(m *policy.Match) bool { return m.UnixGroup != "" })
+}
+
+// asked says whether a match of any rule, or what it excepts, has a clause.
+func asked(groups []Group, has func(*policy.Match) bool) bool {
+	return slices.ContainsFunc(groups, func(g Group) bool {
+		return slices.ContainsFunc(g.Rules, func(r Rule) bool { return anywhere(&r.Match, has) })
+	})
+}
+
+func anywhere(m *policy.Match, has func(*policy.Match) bool) bool {
+	return has(m) || slices.ContainsFunc(m.Except, func(e policy.Match) bool { return anywhere(&e, has) })
 }

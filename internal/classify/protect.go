@@ -26,6 +26,8 @@ func (l *look) protected(s *subject) string {
 		return "it is PID 1"
 	case p.ProcID == l.in.Self:
 		return "it is bulkhead itself"
+	case l.verb(p) == loadVerb:
+		return "it is a load of `verify --probe`, which puts it where it belongs"
 	case p.State == 'X' || p.State == 'Z' && p.Threads <= 1: // with more, only the first thread has ended
 		return "it has exited and waits for its parent (zombie)"
 	case l.sshd(s):

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/dbstat"
 	"bulkhead/internal/host"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/testhost"
@@ -175,7 +176,38 @@ func TestLiveServers(t *testing.T) {
 				t.Error("the instance does not match its own keys")
 			}
 			checkEngine(t, i)
+			checkWork(t, engine, s)
 		})
+	}
+}
+
+// checkWork asks a server for its own counter, by TCP and by its socket: it rises, since the question counts.
+func checkWork(t *testing.T, engine string, s *server) {
+	t.Helper()
+	names := map[string][]string{
+		MySQL:      {fmt.Sprintf("mysql://root@127.0.0.1:%d/", s.port), "mysql://root@localhost/?socket=" + s.socket},
+		PostgreSQL: {fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres", s.port), fmt.Sprintf("postgres:///postgres?user=postgres&host=%s&port=%d", s.dir, s.port)},
+		Redis:      {fmt.Sprintf("redis://127.0.0.1:%d", s.port), "unix://" + s.socket},
+	}
+	for _, dsn := range names[engine] {
+		db, err := dbstat.Parse(dsn)
+		if err != nil {
+			t.Fatalf("%s: %v", dsn, err)
+		}
+		first, err := db.Work(t.Context())
+		if err != nil {
+			t.Errorf("%s: %v", dsn, err)
+		}
+		testhost.WaitFor(t, db.Counter+" of "+dsn+" to rise", func() bool {
+			now, err := db.Work(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			return err != nil || now > first
+		})
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
