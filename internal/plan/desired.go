@@ -127,6 +127,7 @@ func newDesired(in *Input) *desired {
 		d.follow(h, &in.Observed)
 		d.widen(h, &in.Observed)
 		d.governUnits(h)
+		d.own(h, &in.Observed)
 	}
 	d.enableControllers()
 	d.noteUnits(in)
@@ -452,7 +453,15 @@ func (d *desired) enableControllers() {
 			if dir.Hierarchy != h.ID {
 				continue
 			}
+			for _, row := range d.rows[h.ID] {
+				if n := d.forest.byPath[d.layout.owner[dir]]; n != nil && !d.layout.owned[h.ID] && row.Asked(n.settings) && len(row.Instances(n.settings)) == 0 {
+					d.enableAbove(dir, row.Controller) // for what is in force
+				}
+			}
 			for _, v := range d.values[dir] {
+				if v.row.Controller == "" { // owners need none
+					continue
+				}
 				if d.layout.owned[h.ID] && slices.Contains(unitControllers, v.row.Controller) {
 					continue // systemd hands these down where a unit's properties ask for it
 				}

@@ -84,9 +84,9 @@ func newLayout(f *host.Facts, root string, t *forest, s *Systemd) Layout {
 	}
 	rows := rowsByHierarchy(f)
 	for _, h := range f.Hierarchies {
-		l.lay(f, h, t, t.asked(rows[h.ID]), len(rows[h.ID]) > 0)
+		l.lay(f, h, t, t.askedOf(f, h, rows[h.ID]), len(rows[h.ID]) > 0)
 		l.budgets[h.ID] = slices.ContainsFunc(rows[h.ID], func(r *knob.Row) bool {
-			return isBudget(r) && slices.ContainsFunc(t.nodes, func(n *node) bool { return len(r.Instances(n.settings)) > 0 })
+			return isBudget(r) && slices.ContainsFunc(t.nodes, func(n *node) bool { return r.Asked(n.settings) })
 		})
 	}
 	return l
@@ -264,6 +264,7 @@ type node struct {
 	children []*node
 	inner    bool
 	settings policy.Settings
+	owner    []policy.Owner
 }
 
 func newForest(f *host.Facts, hostPart policy.HostPart, groups []classify.Group) *forest {
@@ -277,7 +278,7 @@ func newForest(f *host.Facts, hostPart policy.HostPart, groups []classify.Group)
 		if parent == nil { // a child of a released group
 			continue
 		}
-		n := &node{path: g.Path, parent: parent, inner: g.Inner, settings: g.Settings}
+		n := &node{path: g.Path, parent: parent, inner: g.Inner, settings: g.Settings, owner: g.Owner}
 		t.fromUnit[g.Path], t.adopts[g.Path] = g.FromUnit, g.Adopt != ""
 		if g.Slice != "" {
 			t.slices[g.Path] = g.Slice
@@ -299,11 +300,26 @@ func (t *forest) asked(rows []*knob.Row) map[string]asking {
 	for _, n := range t.nodes {
 		var sum asking
 		for _, r := range rows {
-			if len(r.Instances(n.settings)) > 0 {
+			if r.Asked(n.settings) {
 				sum = asking{any: true, descends: sum.descends || r.Descends || r.Inherits}
 			}
 		}
 		asked[n.path] = sum
+	}
+	return asked
+}
+
+// askedOf is asked for one hierarchy. Limits on interfaces ask for cgroup2 directories, whatever controllers that has: sockets are told
+// apart by them.
+func (t *forest) askedOf(f *host.Facts, h host.Hierarchy, rows []*knob.Row) map[string]asking {
+	asked := t.asked(rows)
+	if first, ok := unified(f); !ok || first.ID != h.ID || !slices.ContainsFunc(t.nodes, func(n *node) bool { return hasShare(n.settings) }) {
+		return asked
+	}
+	for _, n := range t.nodes {
+		if n.path != RootGroup { // those without a limit are counted
+			asked[n.path] = asking{any: true, descends: true}
+		}
 	}
 	return asked
 }

@@ -1,7 +1,9 @@
 package plan
 
 import (
+	"cmp"
 	"strconv"
+	"time"
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
@@ -10,12 +12,38 @@ import (
 )
 
 // A memory limit between what cannot be reclaimed and what is charged now is reached in steps of an
-// eighth of the way, but of at least 64 MiB: each write makes the kernel reclaim in the writer's context (v1 gives up
-// with EBUSY, v2 goes on to the OOM killer), and a smaller bite is more likely to be found.
+// eighth of the way, but of at least 64 MiB and, as long as that makes no more than 64 of them, at most 1 GiB: each write makes the
+// kernel reclaim in the writer's context and nobody can stop it meanwhile, and a smaller bite is more likely to be found.
 const (
 	descentSteps = 8
+	descentMost  = 64
 	descentBite  = 64 << 20 // bytes
+	descentLarge = 1 << 30  // bytes
 )
+
+// DefaultReclaim is how long the memory of a group may take to fall below a lower limit, unless host.reclaim says otherwise.
+const DefaultReclaim = 30 * time.Second
+
+const (
+	fileMemsw       = "memory.memsw.limit_in_bytes"
+	fileMemoryHigh  = "memory.high"
+	fileMemoryUseV1 = "memory.usage_in_bytes"
+	fileMemswUse    = "memory.memsw.usage_in_bytes"
+	fileMemoryUseV2 = "memory.current"
+)
+
+// Reclaim is what a write that takes memory from a group waits for. All that wait for one directory have their time together.
+type Reclaim struct {
+	Use string `json:"use"` // the file of the directory that counts what is in use
+	// Below is what may be in use before the write, bytes: cgroup v2 kills at once who is above memory.max and cannot be reclaimed. 0 does not
+	// wait: on v1 it is the write that reclaims, and it is tried again as long as the kernel says that it is busy.
+	Below int64 `json:"below,omitempty"`
+	// Push is written to memory.high again while it waits: the kernel reclaims for who writes it, and for who is charged for more memory, but
+	// leaves alone a group that does nothing (memory_high_write in mm/memcontrol.c).
+	Push   string        `json:"push,omitempty"`
+	To     int64         `json:"to"` // the limit in the end, bytes
+	Within time.Duration `json:"within_ns"`
+}
 
 // isMemoryLimit says whether the row is the hard limit of memory: memory.max or memory.limit_in_bytes.
 func isMemoryLimit(r *knob.Row) bool {
@@ -27,40 +55,131 @@ const finalReclaim = "memory that is reclaimed or swapped out comes back only wh
 // lowerMemory lowers a hard limit, in steps where memory that is charged has to go.
 func (p *planner) lowerMemory(dir cgroup.Dir, c knob.Change) {
 	p.checkMemory(dir, c)
+	to := number(c.To)
+	if to < 0 || p.o.Current[dir] <= to || p.isNew[dir] {
+		p.addWrite(p.writeStep(dir, c.Row, c.On, c.From, c.To))
+		return
+	}
+	if c.Row.Version == 2 && p.lowerByHigh(dir, c) {
+		return
+	}
 	last := p.writeStep(dir, c.Row, c.On, c.From, c.To)
-	for _, text := range p.descent(dir, c) {
+	wait := Reclaim{Use: fileMemoryUseV1, To: to, Within: p.reclaimTime()}
+	if c.Row.Version == 2 {
+		wait.Use = fileMemoryUseV2
+	}
+	for _, text := range p.descent(dir, c.From, to) {
 		step := p.writeStep(dir, c.Row, c.On, c.From, text)
-		step.Risk = knob.RiskSlow
+		step.Risk, step.Reclaim = knob.RiskSlow, &wait
 		step.Reason = last.Reason + "; in steps, so that the kernel can reclaim between them"
 		p.addWrite(step)
 		c.From = text
 	}
 	last.Old, last.Undo = c.From, c.Row.Reset(c.From)
-	if p.isNew[dir] {
-		last.Old = ""
-	}
-	if to := number(c.To); to >= 0 && p.o.Current[dir] > to {
-		last.Final = finalReclaim
-	}
+	last.Reclaim, last.Final = &wait, finalReclaim
 	p.addWrite(last)
 }
 
-// descent gives the values to write before the last one, falling; nothing where nothing has to go.
-func (p *planner) descent(dir cgroup.Dir, c knob.Change) []string {
-	target, now := number(c.To), p.o.Current[dir]
-	if target < 0 || now <= target || p.isNew[dir] {
+// lowerByHigh lowers memory.max of cgroup v2 by way of memory.high, above which the kernel slows down and reclaims, and kills nobody: that
+// goes down first, step by step and to a little below the limit, and back to what it was when the limit is there. It says whether
+// there is such a file. It is written beside systemd, whose property would stay behind; a daemon-reload meanwhile gives back the
+// value that it is to have in the end, and the limit is then not reached in time.
+func (p *planner) lowerByHigh(dir cgroup.Dir, c knob.Change) bool {
+	row, held := p.highOf(dir)
+	if row == nil {
+		return false
+	}
+	to := number(c.To)
+	room := reclaimRoom(to)
+	last := p.writeStep(dir, c.Row, c.On, c.From, c.To)
+	at, wait := held, Reclaim{Use: fileMemoryUseV2, To: to, Within: p.reclaimTime()}
+	write := func(text, reason string) Step {
+		step := Step{Op: OpWrite, Group: last.Group, Dir: dir, File: row.File, Setting: last.Setting, Old: at, Undo: row.Reset(at), New: text, Reason: reason}
+		at = text
+		return step
+	}
+	page := max(p.in.Facts.PageSize, 4096)
+	goal := strconv.FormatInt((to-room)/page*page, 10)
+	for _, text := range append(p.descent(dir, held, to-room), goal) {
+		if now := number(at); now >= 0 && now <= number(text) {
+			continue
+		}
+		before := number(at)
+		step := write(text, last.Reason+"; memory.high first, above which nobody is killed, and memory.max when there is no more in use")
+		step.Risk = knob.RiskSlow
+		if before >= 0 && before <= p.o.Current[dir] { // one that reclaims already
+			w := wait
+			w.Below, w.Push = before+room, step.Old
+			step.Reclaim = &w
+		}
+		p.addWrite(step)
+	}
+	wait.Below, wait.Push = to, at
+	last.Reclaim, last.Final = &wait, finalReclaim
+	p.addWrite(last)
+	if at != held {
+		p.addWrite(write(held, "memory.max holds, and memory.high is what it was"))
+	}
+	return true
+}
+
+// highOf gives the row of memory.high and what the file holds at this point of the plan; nil where there is none.
+func (p *planner) highOf(dir cgroup.Dir) (row *knob.Row, now string) {
+	for _, r := range p.d.rows[dir.Hierarchy] {
+		if r.File != fileMemoryHigh {
+			continue
+		}
+		if _, there := p.o.Dirs[dir][r.File]; !there {
+			return nil, ""
+		}
+		if text, written := p.written[dir.File(r.File)]; written {
+			return r, text
+		}
+		return r, p.now(dir, value{row: r, file: r.File})
+	}
+	return nil, ""
+}
+
+// reclaimRoom is how far below a limit memory.high goes: a group that wants more is held at about memory.high, and memory.max is written
+// only when there is less in use. Each CPU may have 256 KiB charged in advance (MEMCG_CHARGE_BATCH of 64 pages).
+func reclaimRoom(limit int64) int64 {
+	return max(min(max(limit/64, 1<<20), 16<<20, limit/4), 0)
+}
+
+// reclaimTime is how long the memory of one directory may take to fall.
+func (p *planner) reclaimTime() time.Duration {
+	return cmp.Or(time.Duration(p.in.Host.Reclaim), DefaultReclaim)
+}
+
+// descent gives the values on the way from what is in use to a limit, falling and without the last one; nothing where nothing has to go.
+func (p *planner) descent(dir cgroup.Dir, from string, to int64) []string {
+	now := p.o.Current[dir]
+	if now <= to {
 		return nil
 	}
-	bite := max((now-target+descentSteps-1)/descentSteps, descentBite)
+	gap := now - to
+	bite := max((gap+descentSteps-1)/descentSteps, descentBite)
+	if bite > descentLarge {
+		bite = max((gap+descentMost-1)/descentMost, descentLarge)
+	}
 	page := max(p.in.Facts.PageSize, 4096)
 	var values []string
-	for at := now - bite; at > target; at -= bite {
-		if from := number(c.From); from >= 0 && at >= from {
+	for at := now - bite; at > to; at -= bite {
+		if limit := number(from); limit >= 0 && at >= limit {
 			continue
 		}
 		values = append(values, strconv.FormatInt(at-at%page, 10))
 	}
 	return values
+}
+
+// lowerMemsw lowers v1's limit of memory and swap together, which the kernel refuses as it does the other while more is in use.
+func (p *planner) lowerMemsw(dir cgroup.Dir, c knob.Change) {
+	step := p.writeStep(dir, c.Row, c.On, c.From, c.To)
+	if to := number(c.To); to >= 0 && !p.isNew[dir] && p.o.Current[dir] > 0 {
+		step.Reclaim = &Reclaim{Use: fileMemswUse, To: to, Within: p.reclaimTime()}
+	}
+	p.addWrite(step)
 }
 
 // checkMemory refuses a limit that the group cannot get below: the kernel would answer with EBUSY on

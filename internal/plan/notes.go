@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -23,9 +24,42 @@ func (d *desired) explainAll(in *Input) []Note {
 		notes = append(notes, Note{Group: n.Group, Text: n.Text})
 	}
 	for _, n := range d.forest.nodes {
+		for _, s := range n.settings {
+			if s.Lost != "" {
+				notes = append(notes, Note{Group: n.path, Key: s.Key,
+					Text: fmt.Sprintf("%s on %s: what the kernel holds of it stays as it is: %s", s.Key, s.On, s.Lost)})
+			}
+		}
 		notes = append(notes, caveats(d, n)...)
 	}
 	return mergeNotes(notes)
+}
+
+// noteRestart says what a limit of memory may cost a PostgreSQL: its postmaster ends every other backend when one was killed, as that one may
+// have left shared memory half written, and recovers from the log (PostgreSQL's manual, "Linux Memory Overcommit").
+func (p *planner) noteRestart() {
+	holds := map[string]bool{}
+	mark := func(group string) {
+		for ; group != RootGroup; group = parentGroup(group) {
+			holds[group] = true
+		}
+	}
+	for _, g := range p.in.Classified.Groups {
+		if strings.HasPrefix(g.Instance, "postgresql ") {
+			mark(g.Path)
+		}
+	}
+	for i := range p.in.Classified.Placements {
+		if pl := &p.in.Classified.Placements[i]; pl.Process.Comm == "postgres" || pl.Process.Comm == "postmaster" {
+			mark(pl.Group)
+		}
+	}
+	for _, n := range p.d.forest.nodes {
+		s, asked := n.settings.Get(policy.KeyMemoryMax, "")
+		if _, limited := s.Value.(policy.Bytes); asked && limited && holds[n.path] {
+			p.note(n.path, policy.KeyMemoryMax, "when the OOM killer ends one backend at this limit, PostgreSQL restarts all of them: every session is lost and the log is replayed; memory.high slows down instead")
+		}
+	}
 }
 
 // keepsAffinity is the first kernel whose cpuset controller leaves alone, where it comes to, what a process set with

@@ -16,7 +16,7 @@ import (
 // Make gives the ordered steps from what is to what is wanted. It is idempotent: planning over an
 // observation that already is as wanted gives no steps. With in.Release set it is MakeRelease.
 //
-// The order, each phase over all hierarchies, after the kernel was switched to fast moves, if it is to be:
+// The order, each phase over all hierarchies, after the kernel was switched to fast moves, if it is to be, and disks have what weights on them need:
 //
 //  1. directories are made top-down; a v1 cpuset gets its CPUs and nodes right after;
 //  2. on v2, processes leave a directory that is about to hand controllers to its children, for its
@@ -26,9 +26,10 @@ import (
 //     any process enters;
 //  5. values that allow less are written bottom-up;
 //  6. on v2, controllers that nobody needs any more are disabled bottom-up;
-//  7. processes move, parents before children, all hierarchies of one process together;
-//  8. oom_score_adj of the members;
-//  9. directories of groups that the policy no longer has are removed bottom-up.
+//  7. interfaces are shaped: what leads packets somewhere goes first and comes last;
+//  8. processes move, parents before children, all hierarchies of one process together;
+//  9. oom_score_adj of the members;
+//  10. directories of groups that the policy no longer has are removed bottom-up.
 //
 // A group in in.Released, and every group below it, is left alone.
 func Make(in Input) Plan {
@@ -47,16 +48,21 @@ func Make(in Input) Plan {
 	p.checkForeign()
 	if len(p.foreign) == 0 {
 		p.switchMoves()
+		p.weighDisks()
 		p.makeDirs()
 		p.enable()
 		first := len(p.steps)
 		p.dropSettings()
 		p.writeValues()
 		p.keepUnits(first)
+		p.giveDisksBack("no group asks for a weight on the disk any more")
 		p.noteLater()
+		p.checkNodes()
 		p.noteAffinity()
+		p.noteRestart()
 		p.adopt()
 		p.disable()
+		p.networkSteps(&result)
 		p.moveMembers()
 		p.scoreMembers()
 		p.removeDirs(p.obsolete, p.whyObsolete)

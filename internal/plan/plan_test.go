@@ -330,38 +330,6 @@ func TestLimitInForceIsNotRefused(t *testing.T) {
 	}
 }
 
-func TestMemoryIsLoweredInSteps(t *testing.T) {
-	in := input(factsWith(v2("memory")), group("a", settings("group", "memory.max", policy.Bytes(4<<30))))
-	in.inPlace()
-	dir := cgroup.Dir{Hierarchy: "unified", Path: "/bulkhead/a"}
-	in.Observed.Current = map[cgroup.Dir]int64{dir: 3 << 30}
-	in.Observed.Pinned = map[cgroup.Dir]int64{dir: 1 << 30}
-	in.Classified = groupsOf(group("a", settings("group", "memory.max", policy.Bytes(2<<30))))
-	p := Make(in)
-	if len(p.Steps) != descentSteps {
-		t.Fatalf("%d writes, want %d: %v", len(p.Steps), descentSteps, brief(p))
-	}
-	last := int64(4 << 30)
-	for i, s := range p.Steps {
-		to := number(s.New)
-		if number(s.Old) != last || to >= last || s.Undo != s.Old {
-			t.Errorf("write %d goes from %s to %s (undo %s), want falling from %d", i, s.Old, s.New, s.Undo, last)
-		}
-		if i < len(p.Steps)-1 && s.Risk != "may slow the group" {
-			t.Errorf("write %d has risk %q", i, s.Risk)
-		}
-		last = to
-	}
-	if last != 2<<30 {
-		t.Errorf("ends at %d", last)
-	}
-
-	in.Observed.Current[dir] = 2<<30 + 10<<20 // less than a bite away
-	if p = Make(in); len(p.Steps) != 1 {
-		t.Errorf("10 MiB are lowered in %d steps", len(p.Steps))
-	}
-}
-
 // Who is moved where: members, strays, real-time tasks, the dead, protected ones.
 func TestWhoMoves(t *testing.T) {
 	inside := func(p host.Process) host.Process {

@@ -17,11 +17,12 @@ import (
 // MakeRelease plans the emergency exit for the groups of in.Release and everything below them: it works
 // from the facts and the observation alone, with a broken policy too. The order:
 //
-//  1. limits of memory and CPU are lifted top-down, then all others;
-//  2. members go home, and then protections and weights go;
-//  3. oom_score_adj goes back to what it was;
-//  4. directories are removed bottom-up, unless somebody else made them or something stays in them;
-//  5. with "" in in.Release, controllers that bulkhead enabled above its root are disabled, and the kernel is switched back to
+//  1. interfaces get back what they had;
+//  2. limits of memory and CPU are lifted top-down, then all others;
+//  3. members go home, and then protections and weights go;
+//  4. oom_score_adj goes back to what it was;
+//  5. directories are removed bottom-up, unless somebody else made them or something stays in them;
+//  6. with "" in in.Release, disks get back what weights on them took the place of, controllers that bulkhead enabled above its root are disabled, and the kernel is switched back to
 //     its own way of moving processes.
 //
 // Every step is Optional: one that fails must not keep the others from helping.
@@ -44,6 +45,8 @@ func MakeRelease(in Input) Plan {
 	for _, dir := range r.scope {
 		r.inScope[dir] = true
 	}
+	var result Plan
+	r.network(&result)
 	later := r.lift()
 	r.leaveUnits()
 	r.sendHome()
@@ -53,12 +56,16 @@ func MakeRelease(in Input) Plan {
 	r.giveScoresBack()
 	r.tellForeign()
 	r.removeDirs(slices.DeleteFunc(slices.Clone(r.scope), func(d cgroup.Dir) bool { return r.holdsForeign(d) || r.isTheirs(d) || r.isMute(d) }), func(cgroup.Dir) string { return whyReleased })
+	if r.covers(RootGroup) {
+		r.giveDisksBack(whyReleased)
+	}
 	r.giveControllersBack()
 	r.switchMovesBack()
 	for i := range r.steps {
 		r.steps[i].Optional = true
 	}
-	return Plan{Steps: r.steps, Notes: r.notes}
+	result.Steps, result.Notes = r.steps, r.notes
+	return result
 }
 
 const whyReleased = "the group is released"
@@ -255,10 +262,14 @@ func (r *releaser) liftUnits() {
 			var changes []knob.Change
 			for _, row := range r.d.rows[h.ID] {
 				// memory.oom.group of a service is systemd's own, by OOMPolicy=.
-				if row.File == "memory.oom.group" && systemd.TypeOf(unit) != "slice" || row.Inherits || r.byProperty(dir, row) {
+				if row.File == "memory.oom.group" && systemd.TypeOf(unit) != "slice" || row.Inherits {
 					continue
 				}
+				byProperty := r.byProperty(dir, row)
 				for _, on := range r.present(dir, row) {
+					if byProperty && !(row.PerDevice && r.d.movesDown(on)) {
+						continue
+					}
 					v := value{row: row, file: row.Name(on), on: on}
 					if now := r.now(dir, v); !row.Same(row.Default, now) {
 						changes = append(changes, knob.Change{Row: row, On: on, From: now, To: row.Default})

@@ -124,7 +124,7 @@ func (r *renderer) steps() {
 		byGroup[s.Group] = append(byGroup[s.Group], i)
 	}
 	var parts []string
-	for _, op := range []Op{OpDropIn, OpMakeDir, OpKeep, OpWrite, OpMove, OpOOMScore, OpRemoveDir, OpRevert} {
+	for _, op := range []Op{OpDropIn, OpMakeDir, OpKeep, OpWrite, OpNetwork, OpMove, OpOOMScore, OpRemoveDir, OpRevert} {
 		if counts[op] > 0 {
 			part := fmt.Sprintf("%d %s", counts[op], op)
 			if op == OpMove {
@@ -189,9 +189,19 @@ func (r *renderer) step(steps []int) {
 		r.line("%s/proc/%d/oom_score_adj (%s)", title, s.PID.PID, s.Comm)
 		r.wrapped(stepIndent, cmp.Or(s.Old, "unknown")+" -> "+s.New)
 	case OpWrite:
+		if lines := ownerCommands(s, r.path(s.Dir)); lines != nil {
+			r.line("%s%s", fmt.Sprintf("%4d  %-7s  ", steps[0]+1, "owner"), lines[0])
+			for _, line := range lines[1:] {
+				r.line("%s%s", pad, line)
+			}
+			break
+		}
 		where := path.Join(r.path(s.Dir), s.File)
 		if s.File == cgroup.FavorDynmods {
 			where = "mount option " + s.File + " of " + r.path(s.Dir)
+		}
+		if file, is := diskFile(s, r.device(s.Key)); is {
+			where = file
 		}
 		r.line("%s%s", title, where)
 		r.wrapped(stepIndent, r.change(s))
@@ -203,6 +213,8 @@ func (r *renderer) step(steps []int) {
 		r.wrapped(stepIndent, cmp.Or(s.Old, "none")+" -> "+cmp.Or(s.New, "none"))
 	case OpKeep, OpRevert:
 		r.line("%s%s", title, s.Unit)
+	case OpNetwork:
+		r.line("%s%s", title, s.Net)
 	default:
 		for _, i := range steps {
 			text := r.path(r.plan.Steps[i].Dir)
@@ -281,6 +293,8 @@ func undoOf(s Step) string {
 			return "goes with the directory"
 		case s.File == cgroup.FavorDynmods:
 			return "switch it " + s.Undo
+		case ownerCommands(s, "") != nil:
+			return "owner and mode of each file as they were"
 		}
 		return fmt.Sprintf("write %q", s.Undo)
 	case OpKeep:
@@ -308,6 +322,9 @@ func (r *renderer) about(steps []int) {
 		why += " (from role)"
 	}
 	r.wrapped(stepIndent, "reason: "+why)
+	if s.Reclaim != nil && s.Risk != knob.RiskSlow { // once, at the limit itself
+		r.wrapped(stepIndent, s.Reclaim.String())
+	}
 	r.wrapped(stepIndent, "undo: "+undoOf(s))
 	if s.Risk != knob.RiskNone {
 		r.wrapped(stepIndent, "risk: "+string(s.Risk))
@@ -319,6 +336,14 @@ func (r *renderer) about(steps []int) {
 			told = final
 		}
 	}
+}
+
+// String says what a write waits for.
+func (w *Reclaim) String() string {
+	if w.Below == 0 {
+		return fmt.Sprintf("waits: %s at most, for the kernel to reclaim what is in use above it; else everything is undone", w.Within)
+	}
+	return fmt.Sprintf("waits: %s at most, until no more than %s are in use; else everything is undone", w.Within, policy.Bytes(w.Below).Human())
 }
 
 // fromRole says whether the value comes from a role's defaults.

@@ -197,7 +197,11 @@ func transition(t *rapid.T, facts *host.Facts) {
 		}
 	}
 	direct.run(t, Make(direct.input(second.claimed(), directProcesses)))
-	if here, there := s.canonicalDump("/bulkhead"), direct.canonicalDump("/bulkhead"); here != there {
+	here, there := s.canonicalDump("/bulkhead"), direct.canonicalDump("/bulkhead")
+	if slices.ContainsFunc(p.Notes, func(n Note) bool { return strings.Contains(n.Text, "is split by use") }) {
+		here, there = withoutParts(here), withoutParts(there) // parts that fit stay as they are
+	}
+	if here != there {
 		t.Fatalf("the way matters: over A\n%s\n%s", diff(there, here), Render(p, RenderOptions{Facts: facts}))
 	}
 
@@ -214,6 +218,12 @@ func transition(t *rapid.T, facts *host.Facts) {
 	if again := Make(in); len(again.Steps) > 0 {
 		t.Fatalf("a released host gets steps:\n%s", Render(again, RenderOptions{}))
 	}
+}
+
+// withoutParts leaves out of a dump what may be parts of a limit that directories share by use.
+func withoutParts(dump string) string {
+	lines := strings.Split(dump, "\n")
+	return strings.Join(slices.DeleteFunc(lines, func(l string) bool { return strings.HasPrefix(strings.TrimSpace(l), "blkio.throttle.") }), "\n")
 }
 
 // residents gives the group of the wish that each process sits in which the wish does not claim: of the

@@ -9,6 +9,7 @@ import (
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/netshape"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
 )
@@ -32,9 +33,15 @@ type Input struct {
 	// those whose pin was taken back or has run out. Their descendants leave with them, down to one that
 	// is claimed. Any other process that nothing claims stays in the group it is in.
 	Expel map[host.ProcID]bool
+	// AskNodes refuses a change of NUMA nodes under memory that is there.
+	AskNodes bool
+	// Leave holds what was wanted of files that keep what somebody else wrote there, as long as it is still wanted.
+	Leave map[cgroup.File]string
 	// Use is what was read and written since limits were shared by use the last time, by device; with it they are shared anew. nil
 	// leaves the parts as they are.
 	Use map[cgroup.Dir]map[string]IOUse
+	// Network is what is known of interfaces; nil leaves them alone.
+	Network *Network
 	// NoMoves plans limits only. Processes stay where they are, but for the move from a group's
 	// directory into its own leaf that cgroup v2 demands. Directories that still hold one are kept; a
 	// Note names each.
@@ -55,6 +62,9 @@ type Observation struct {
 	Pinned map[cgroup.Dir]int64
 	// Current is the memory charged now to a directory and what lies below it, bytes.
 	Current map[cgroup.Dir]int64
+	// OnNodes is how much memory each group has on which NUMA node, bytes; Migrates the v1 cpusets that move it (cpuset.memory_migrate).
+	OnNodes  map[string]map[int]int64
+	Migrates map[cgroup.Dir]bool
 	// Processes is the process table the classification was made from, by pid.
 	Processes []host.Process
 	// Held is the anonymous and shared memory of each process placed in a group, bytes.
@@ -92,6 +102,8 @@ type Originals struct {
 	// Subtree holds, per v2 directory above our root, the controllers that bulkhead enabled in its
 	// cgroup.subtree_control (v1 names). A release of everything takes them away again.
 	Subtree map[cgroup.Dir][]string
+	// Disks holds what files of disks held before bulkhead changed them (DiskFiles).
+	Disks map[cgroup.File]string
 	// FavorDynmods says that bulkhead switched the mount option on in this boot.
 	FavorDynmods bool
 }
@@ -161,9 +173,14 @@ type Step struct {
 	Kept  *Kept                `json:"kept,omitempty"` // OpRevert
 	// Settings are, of OpRevert, those that go back to what Kept has of them; none is all.
 	Settings []string `json:"settings,omitempty"`
+	// Net is, of OpNetwork, the change, and NetUndo are those that take it back.
+	Net     *netshape.Change  `json:"net,omitempty"`
+	NetUndo []netshape.Change `json:"net_undo,omitempty"`
 	// Restore is what the undo of this step has to write once the step itself is taken back: what a
 	// removed directory held, or what its children held in the files of a controller taken away.
 	Restore []Restore `json:"restore,omitempty"`
+	// Reclaim is, of OpWrite, what it waits for.
+	Reclaim *Reclaim `json:"reclaim,omitempty"`
 	// Optional: a failure of this step leaves nothing half done and need not undo the others.
 	Optional bool `json:"optional,omitempty"`
 }
@@ -218,6 +235,13 @@ type Plan struct {
 	Shares   []Share   `json:"shares,omitempty"`
 	// Want is every value each directory should hold when the plan is done: what verify and the agent compare.
 	Want []Wanted `json:"-"`
+	// Network is what each interface shall do when the plan is done, Slots the numbers of the groups, and Counted the directories
+	// whose traffic is counted.
+	Network []netshape.Wanted        `json:"network,omitempty"`
+	Slots   map[string]netshape.Slot `json:"-"`
+	Counted []string                 `json:"-"`
+	// Directories are those in which programs of ours may be.
+	Directories []string `json:"-"`
 }
 
 // Wanted is one value the kernel should hold.

@@ -168,15 +168,10 @@ func (d *desired) valuesOf(g Governed, hierarchy string) []value {
 // setUnit makes a write one through the properties of the directory's unit, where systemd knows them.
 func (p *planner) setUnit(step *Step, row *knob.Row) {
 	u, ok := p.d.layout.unit(step.Dir)
-	if !ok || step.File == fileSubtree {
+	if !ok || step.File == fileSubtree || row.PerDevice && p.d.movesDown(step.Key) {
 		return
 	}
-	var devices []string
-	for _, v := range p.d.values[step.Dir] {
-		if v.file == row.File && row.PerDevice {
-			devices = append(devices, v.key)
-		}
-	}
+	devices, kept := p.told(step.Dir, row)
 	want := func(file, device string) string {
 		if file == step.File && device == step.Key {
 			return step.New
@@ -185,6 +180,9 @@ func (p *planner) setUnit(step *Step, row *knob.Row) {
 			if v.file == file && v.key == device {
 				return v.text
 			}
+		}
+		if file == row.File && device != "" {
+			return row.Line(kept, device) // left as it is
 		}
 		return p.fallback(step.Dir, file)
 	}
@@ -197,7 +195,7 @@ func (p *planner) setUnit(step *Step, row *knob.Row) {
 		return
 	}
 	observed := p.o.Dirs[step.Dir]
-	step.Unset, _ = row.Properties(u, row.Devices(observed[row.File]), func(file, device string) string {
+	step.Unset, _ = row.Properties(u, slices.DeleteFunc(row.Devices(observed[row.File]), p.d.movesDown), func(file, device string) string {
 		text, ok := observed[file]
 		switch {
 		case !ok:
@@ -207,6 +205,34 @@ func (p *planner) setUnit(step *Step, row *knob.Row) {
 		}
 		return text
 	})
+}
+
+// told lists the devices for which systemd is told of a row of a unit's directory, and gives what the file holds now: those with a limit, and those
+// whose limit is left as it is.
+func (p *planner) told(dir cgroup.Dir, row *knob.Row) (devices []string, now string) {
+	for _, v := range p.d.values[dir] {
+		if v.file == row.File && row.PerDevice && !p.d.movesDown(v.key) {
+			devices = append(devices, v.key)
+		}
+	}
+	now = p.o.Dirs[dir][row.File]
+	if p.leaves(dir, row) {
+		for _, on := range row.Devices(now) {
+			if !slices.Contains(devices, on) && !p.d.movesDown(on) {
+				devices = append(devices, on)
+			}
+		}
+	}
+	return devices, now
+}
+
+// movesDown says whether systemd, told of a limit on a device, may put it on the one disk below instead: so it does with any that lies on one
+// other alone, such as most of LVM's and dm-crypt's (lookup_block_device of core/cgroup.c; measured on 252). A limit there is written by file. It
+// outlives a daemon-reload (measured), as systemd writes the lines of the devices alone that it was told of, and our units have its accounting, which
+// keeps the controller. What a device lies on may change; so it goes by what it is, but for md, of which one with a single disk is broken.
+func (d *desired) movesDown(device string) bool {
+	dev, known := d.facts.Device(device)
+	return known && dev.Kind.Layered() && (dev.Kind != host.RAID || len(dev.Slaves) == 1)
 }
 
 // keptOf is the record of a unit, if there is one.
@@ -261,6 +287,13 @@ func (p *planner) dropSettings() {
 				continue
 			}
 			there = true
+			for _, row := range p.d.rows[dir.Hierarchy] {
+				if p.leaves(dir, row) {
+					for _, name := range row.PropertySettings() {
+						asked[name] = true
+					}
+				}
+			}
 			for _, v := range p.d.values[dir] {
 				s := Step{Dir: dir, File: v.file, Key: v.key, New: v.text}
 				p.setUnit(&s, v.row)
@@ -505,7 +538,7 @@ func (p *planner) holdOwnMemory(unit string, k Kept) []string {
 	default:
 		p.notes = append(p.notes, Note{Group: k.Group, Key: policy.KeyMemoryMax, Text: fmt.Sprintf(
 			"%s goes back to its own MemoryMax=%s in steps, as it uses %s", unit, policy.Bytes(own).Human(), policy.Bytes(p.o.Current[dir]).Human())})
-		for _, text := range append(p.descent(dir, c), c.To) {
+		for _, text := range append(p.descent(dir, c.From, number(c.To)), c.To) {
 			step := p.writeStep(dir, c.Row, c.On, c.From, text)
 			step.Group, step.Risk, step.Reason = k.Group, knob.RiskSlow, "the unit's own limit, in steps, so that the kernel can reclaim between them"
 			p.addWrite(step)

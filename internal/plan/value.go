@@ -26,6 +26,11 @@ func (p *planner) writeValues() {
 				raise[dir][i].From = least
 			}
 		}
+		// What one device no longer needs is taken off it before others get it, and one that joins gets what others gave up before.
+		lifted, others := partition(raise[dir], func(c knob.Change) bool { return p.frees(dir, c, c.To) })
+		raise[dir] = append(lifted, others...)
+		joined, others := partition(first[dir], func(c knob.Change) bool { return p.frees(dir, c, c.From) })
+		first[dir] = append(others, joined...)
 	}
 	dirs := slices.Clone(p.d.layout.dirs)
 	for _, dir := range p.obsolete {
@@ -41,6 +46,12 @@ func (p *planner) writeValues() {
 	p.emit(slices.Backward(dirs), first)
 	p.emit(slices.All(dirs), raise)
 	p.emit(slices.Backward(dirs), lower)
+}
+
+// frees says whether a device has no part of a budget with a value that a change begins or ends with.
+func (p *planner) frees(dir cgroup.Dir, c knob.Change, value string) bool {
+	rest, known := p.d.rest(dir, c.Row)
+	return c.Row.Budget() && known && c.Row.Same(rest, value)
 }
 
 // depth orders by the depth of the directory, shallow first.
@@ -75,10 +86,14 @@ func (p *planner) emit(dirs func(func(int, cgroup.Dir) bool), changes map[cgroup
 func (p *planner) changes(dir cgroup.Dir) []knob.Change {
 	var changes []knob.Change
 	for _, v := range p.d.values[dir] {
-		changes = append(changes, knob.Change{Row: v.row, On: v.on, From: p.now(dir, v), To: v.text})
+		c := knob.Change{Row: v.row, On: v.on, From: p.now(dir, v), To: v.text}
+		if p.isLeft(dir, v, v.text) {
+			c.To = c.From
+		}
+		changes = append(changes, c)
 	}
 	if p.d.layout.Theirs(dir) {
-		return changes
+		return append(changes, p.liftByFile(dir)...)
 	}
 	for _, row := range p.d.rows[dir.Hierarchy] {
 		rest, ok := p.d.rest(dir, row)
@@ -90,15 +105,21 @@ func (p *planner) changes(dir cgroup.Dir) []knob.Change {
 			if row.PerDevice {
 				v.key = on
 			}
-			if p.asked(dir, v) {
+			if p.asked(dir, v) || p.leaves(dir, row) {
 				continue
 			}
-			if now := p.now(dir, v); !row.Same(rest, now) && !(isWide(row) && now == "") {
+			if now := p.now(dir, v); !row.Same(rest, now) && !(isWide(row) && now == "") && !p.isLeft(dir, v, rest) {
 				changes = append(changes, knob.Change{Row: row, On: on, From: now, To: rest})
 			}
 		}
 	}
 	return changes
+}
+
+// isLeft says whether a file keeps what somebody else wrote there.
+func (p *planner) isLeft(dir cgroup.Dir, v value, wanted string) bool {
+	then, left := p.in.Leave[cgroup.File{Dir: dir, Name: v.file, Key: v.key}]
+	return left && !p.isNew[dir] && v.row.Same(then, wanted)
 }
 
 // present lists the instances of a row that a directory has a value for now: "" for a plain file that is
@@ -121,6 +142,37 @@ func (p *planner) present(dir cgroup.Dir, row *knob.Row) []string {
 		return []string{""}
 	}
 	return nil
+}
+
+// liftByFile lifts what bulkhead has written by file into the directory of a unit for devices that systemd would take others for, once nobody
+// asks for it.
+func (p *planner) liftByFile(dir cgroup.Dir) []knob.Change {
+	if _, ours := p.in.Systemd.keptOf(p.d.layout.Unit(dir)); !ours {
+		return nil
+	}
+	var changes []knob.Change
+	for _, row := range p.d.rows[dir.Hierarchy] {
+		for _, on := range row.Devices(p.o.Dirs[dir][row.File]) {
+			v := value{row: row, file: row.File, key: on, on: on}
+			if now := p.now(dir, v); p.d.movesDown(on) && !p.asked(dir, v) && !p.leaves(dir, row) && !row.Same(row.Default, now) {
+				changes = append(changes, knob.Change{Row: row, On: on, From: now, To: row.Default})
+			}
+		}
+	}
+	return changes
+}
+
+// leaves says whether what a directory holds of a row and nobody asks for stays as it is: its group, or where the row does not descend one
+// above it, has a limit whose device cannot be told at the moment. The kernel itself drops the limits of devices that are gone.
+func (p *planner) leaves(dir cgroup.Dir, row *knob.Row) bool {
+	for group := p.groupOf(dir); ; group = parentGroup(group) {
+		if n := p.d.forest.byPath[group]; n != nil && row.PerDevice && slices.ContainsFunc(n.settings, func(s policy.Setting) bool { return s.Lost != "" && slices.Contains(row.Keys, s.Key) }) {
+			return true
+		}
+		if group == RootGroup || row.Descends {
+			return false
+		}
+	}
 }
 
 func (p *planner) asked(dir cgroup.Dir, v value) bool {
@@ -221,8 +273,12 @@ func (p *planner) write(dir cgroup.Dir, c knob.Change) {
 	if v, asked := p.find(dir, c.Row, c.On); asked && v.text != c.To && p.together(dir, c.Row) {
 		return
 	}
-	if isMemoryLimit(c.Row) && !c.Row.Loosens(c.From, c.To) {
+	switch lowers := !c.Row.Loosens(c.From, c.To); {
+	case lowers && isMemoryLimit(c.Row):
 		p.lowerMemory(dir, c)
+		return
+	case lowers && c.Row.File == fileMemsw:
+		p.lowerMemsw(dir, c)
 		return
 	}
 	p.addWrite(p.writeStep(dir, c.Row, c.On, c.From, c.To))

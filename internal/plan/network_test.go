@@ -1,0 +1,170 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"bulkhead/internal/classify"
+	"bulkhead/internal/netshape"
+	"bulkhead/internal/policy"
+)
+
+// onLink gives a group limits on an interface.
+func onLink(path string, pairs ...any) classify.Group {
+	var ss policy.Settings
+	for i := 0; i < len(pairs); i += 2 {
+		ss = append(ss, policy.Setting{Key: pairs[i].(policy.Key), On: "eth0", Dev: "eth0", Value: pairs[i+1].(policy.BitRate), From: "group"})
+	}
+	return group(path, ss)
+}
+
+// network is a host with one interface on which there is nothing, and a kernel that has every piece but some.
+func network(lacks ...string) *Network {
+	n := &Network{Slots: map[string]netshape.Slot{}, Ports: map[string][]uint16{}}
+	for _, piece := range []string{netshape.HasHTB, netshape.HasIFB, netshape.HasMirred, netshape.HasProgram, "fq_codel"} {
+		c := netshape.Capability{Name: piece, Verdict: netshape.Yes}
+		if slices.Contains(lacks, "?") {
+			c.Verdict, c.Why = netshape.Unknown, "permission denied"
+		}
+		if slices.Contains(lacks, piece) {
+			c.Verdict, c.Why = netshape.No, "no such file or directory"
+		}
+		n.Has = append(n.Has, c)
+	}
+	n.Devices = []NetDevice{{State: netshape.State{Device: netshape.Device{Link: netshape.Link{Name: "eth0", Index: 2, Up: true}}}}}
+	return n
+}
+
+// told is the steps of the network, the notes and the refusals of a plan.
+func told(p Plan) string {
+	var b strings.Builder
+	for _, s := range p.Steps {
+		if s.Op == OpNetwork {
+			fmt.Fprintf(&b, "%s: %s\n", s.Group, s.Net)
+		}
+	}
+	for _, n := range p.Notes {
+		fmt.Fprintf(&b, "note %s %s\n", n.Group, n.Text)
+	}
+	for _, r := range p.Refusals {
+		fmt.Fprintf(&b, "refused %s %s; %s\n", r.Group, r.Reason, r.Hint)
+	}
+	return b.String()
+}
+
+// How packets are told apart, and what a kernel without a piece is told.
+func TestNetworkChoices(t *testing.T) {
+	const mbit = policy.BitRate(1e6)
+	out := func(path string) classify.Group { return onLink(path, policy.KeyNetworkEgressMax, 100*mbit) }
+	in := func(path string) classify.Group { return onLink(path, policy.KeyNetworkIngressMax, 50*mbit) }
+	byPorts := out("a")
+	byPorts.Settings[0].Network = policy.NetworkPart{Sort: policy.SortPorts, Ports: "3306"}
+	least := onLink("a", policy.KeyNetworkIngressMin, 5*mbit)
+	ports := map[string][]uint16{"a": {3306}}
+	unified, legacy := unifiedHost(), legacyHost()
+	for _, c := range []struct {
+		name  string
+		v1    bool
+		group classify.Group
+		lacks []string
+		ports map[string][]uint16
+		want  []string
+		never string
+	}{
+		{"by program", false, out("a"), nil, nil, []string{"sorts \"/sys/fs/cgroup/bulkhead/a\" into class 7fff:20", "told by a program on its directory", "waits in fq_codel", "a: add program bcount_in"}, "refused"},
+		{"by port, as asked", false, byPorts, nil, nil, []string{"IPv4 TCP from port 3306 → 7fff:20", "by the ports it listens on"}, "that sorts"},
+		{"shaped", false, in("a"), nil, ports, []string{"add virtual NIC bhifb2", "IPv4 TCP to port 3306 → bhifb2", "shaped there"}, "polices"},
+		{"policed", false, in("a"), nil, nil, []string{"polices what arrives at eth0", "of many connections some starve"}, "virtual NIC bhifb2"},
+		{"policed without ifb", false, in("a"), []string{netshape.HasIFB}, ports, []string{"this kernel has no ifb, so what arrives is policed and not shaped", "polices what arrives"}, "refused"},
+		{"policed without mirred", false, in("a"), []string{netshape.HasMirred}, ports, []string{"this kernel has no act_mirred, so what arrives is policed"}, "refused"},
+		{"a guarantee without ifb", false, least, []string{netshape.HasIFB}, ports, []string{"refused a network on eth0: this kernel has no ifb, which shapes what arrives", "`modprobe ifb`"}, ": add"},
+		{"without htb", false, out("a"), []string{netshape.HasHTB}, nil, []string{"refused a network on eth0: this kernel has no htb", "CONFIG_NET_SCH_HTB"}, ": add"},
+		{"without cgroup BPF", false, out("a"), []string{netshape.HasProgram}, nil, []string{"refused a network on eth0: this kernel has no cgroup program", "`ports: [3306]`"}, ": add"},
+		{"without cgroup BPF, with ports", false, out("a"), []string{netshape.HasProgram}, ports, []string{"by the ports it listens on"}, "refused"},
+		{"untried", false, out("a"), []string{"?"}, ports, []string{"refused a network on eth0: whether this kernel has htb could not be tried: permission denied", "docs/install.md"}, ": add"},
+		{"v1 alone, without ports", true, out("a"), nil, nil, []string{"refused a network on eth0: egress can be sorted neither by a cgroup2 directory"}, ": add"},
+		{"v1 alone, without ports: no word on how", true, out("a"), nil, nil, nil, "what leaves is told"},
+		{"v1 alone, arrival without ports: no word on how", true, in("a"), nil, nil, nil, "is policed"},
+		{"v1 alone, with ports", true, out("a"), nil, ports, []string{"by the ports it listens on"}, "refused"},
+		{"v1 alone, arrival without ports", true, in("a"), nil, nil, []string{"refused a network on eth0: ingress is sorted by the ports"}, ": add"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := unified
+			if c.v1 {
+				f = legacy
+			}
+			i := input(f, c.group)
+			i.Network = network(c.lacks...)
+			i.Network.Ports = c.ports
+			got := told(Make(i))
+			for _, want := range c.want {
+				if !strings.Contains(got, want) {
+					t.Errorf("it does not say %q:\n%s", want, got)
+				}
+			}
+			if strings.Contains(got, c.never) {
+				t.Errorf("it says %q:\n%s", c.never, got)
+			}
+		})
+	}
+}
+
+// One interface with what somebody else made holds up its own groups and no others; more groups than there are numbers are refused.
+func TestNetworkRefusals(t *testing.T) {
+	const mbit = policy.BitRate(1e6)
+	i := input(unifiedHost(), onLink("a", policy.KeyNetworkEgressMax, 100*mbit), group("b", nil))
+	i.Network = network()
+	i.Network.Devices[0].State.Device.Qdiscs = []netshape.Record{{Kind: "tbf", Handle: 0x420000, Parent: 0xffffffff}}
+	p := Make(i)
+	if got := told(p); len(p.Refusals) != 1 || p.Refusals[0].Group != "a" || !strings.Contains(got, "is left alone: qdisc tbf 42: at root") || !strings.Contains(got, "`replace: true`") {
+		t.Error(got)
+	}
+	i.Released = map[string]bool{"a": true}
+	if got := told(Make(i)); strings.Contains(got, "refused") || strings.Contains(got, ": replace") {
+		t.Errorf("with the group left out: %s", got)
+	}
+	// One that is left out and was in force stays as it was.
+	i.Network.Devices[0].State.Device.Qdiscs = nil
+	i.Network.Slots = map[string]netshape.Slot{"a": 7}
+	i.Network.Was = map[string]netshape.Wanted{"eth0": {Groups: []netshape.Group{{Name: "a", Slot: 7, Egress: netshape.Share{Max: 30 * netshape.Mbit}, Ports: []uint16{1}}}}}
+	if p := Make(i); len(p.Network[0].Groups) != 1 || p.Network[0].Groups[0].Egress.Max != 30*netshape.Mbit || p.Slots["a"] != 7 {
+		t.Errorf("left out: %+v", p.Network)
+	}
+	var groups []classify.Group
+	for n := range 2048 {
+		groups = append(groups, onLink(fmt.Sprintf("g%04d", n), policy.KeyNetworkEgressMax, mbit))
+	}
+	i = input(unifiedHost(), groups...)
+	i.Network = network()
+	if p := Make(i); len(p.Refusals) != 1 || !strings.Contains(p.Refusals[0].Reason, "no class number left: all 2047 are in use") {
+		t.Errorf("refusals: %+v", p.Refusals)
+	}
+}
+
+// A release of one group leaves the others as they were put in force; one of everything takes all away, the record lost or not.
+func TestNetworkRelease(t *testing.T) {
+	const mbit = netshape.Mbit
+	n := network()
+	n.Slots = map[string]netshape.Slot{"a": 1, "b": 2}
+	was := netshape.Wanted{Device: "eth0", Keep: true, Groups: []netshape.Group{
+		{Name: "a", Slot: 1, Egress: netshape.Share{Max: 10 * mbit}, Ports: []uint16{1}}, {Name: "b", Slot: 2, Egress: netshape.Share{Max: 20 * mbit}, Ports: []uint16{2}},
+	}}
+	n.Was = map[string]netshape.Wanted{"eth0": was}
+	n.Devices[0].Governed = true
+	i := input(unifiedHost())
+	i.Network, i.Release = n, []string{"a"}
+	p := Make(i)
+	if len(p.Network) != 1 || len(p.Network[0].Groups) != 1 || p.Network[0].Groups[0].Name != "b" || !p.Network[0].Keep || p.Slots["a"] != 0 || p.Slots["b"] != 2 {
+		t.Errorf("released a: %+v", p.Network)
+	}
+	i.Release = []string{RootGroup}
+	if p := Make(i); len(p.Network) != 1 || len(p.Network[0].Groups) != 0 || p.Network[0].Keep || len(p.Slots) != 0 {
+		t.Errorf("released all: %+v", p.Network)
+	}
+	n.Was, n.Slots = nil, nil
+	if p := Make(i); len(p.Network) != 1 || len(p.Network[0].Groups) != 0 || p.Network[0].Keep {
+		t.Errorf("released without a record: %+v", p.Network)
+	}
+}

@@ -1,0 +1,143 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
+	"bulkhead/internal/policy"
+)
+
+// migrateSpeed is what is counted with for memory that moves between nodes, bytes a second: an assumption, for how long it takes hangs
+// on the host. The processes wait for it.
+const migrateSpeed = 1 << 30
+
+// FileMems is the file of a cpuset that lists its nodes.
+const FileMems = "cpuset.mems"
+
+// checkNodes says what a change of NUMA nodes does to memory that is there already, and refuses one that somebody has not asked for by name.
+// On cgroup v2 pages on nodes that are taken away move at once, on v1 they stay unless cpuset.memory_migrate is 1.
+func (p *planner) checkNodes() {
+	asked := map[string]bool{}
+	for _, s := range p.steps {
+		if s.Op != OpWrite || s.File != FileMems || p.isNew[s.Dir] || asked[s.Group] || !p.d.layout.Holds(s.Dir) {
+			continue
+		}
+		leaving, inside := p.leaving(s), p.membersBelow(s.Group)
+		if len(leaving) == 0 || inside == 0 {
+			continue
+		}
+		asked[s.Group] = true
+		bytes, known := int64(0), false
+		for node, n := range p.o.OnNodes[s.Group] {
+			known = true
+			if leaving.Contains(node) {
+				bytes += n
+			}
+		}
+		if known && bytes == 0 {
+			continue
+		}
+		what := "how much memory it has on node " + leaving.String() + " is not known, as it has no directory of the memory controller"
+		if known {
+			what = fmt.Sprintf("%s of it are on node %s", policy.Bytes(bytes).Human(), leaving)
+		}
+		h, _ := p.in.Facts.Hierarchy(s.Dir.Hierarchy)
+		if moves := h.Version == 2 || p.o.Migrates[s.Dir]; moves {
+			took := ""
+			if known {
+				took = fmt.Sprintf(", in about %s at 1 GiB a second,", max(time.Duration(float64(bytes)/migrateSpeed*float64(time.Second)), time.Second).Round(time.Second))
+			}
+			what += "; they move to the other nodes at once" + took + " while its processes wait"
+		} else {
+			what += "; they stay there, as cpuset.memory_migrate is 0, and what is new comes from the other nodes"
+		}
+		if p.in.AskNodes {
+			p.refuse(s.Group, "--migrate does it", "memory.numa changes under %s: %s", processes(inside), what)
+			continue
+		}
+		p.note(s.Group, policy.KeyMemoryNUMA, "%s", what)
+	}
+}
+
+func processes(n int) string {
+	if n == 1 {
+		return "1 process"
+	}
+	return strconv.Itoa(n) + " processes"
+}
+
+// leaving are the nodes that a directory has now and will not have in the end.
+func (p *planner) leaving(s Step) host.IDSet {
+	for _, row := range p.d.rows[s.Dir.Hierarchy] {
+		if row.File != FileMems {
+			continue
+		}
+		now := row.Parse(p.o.Dirs[s.Dir][FileMems])
+		if now == "" {
+			now = p.outerSet(s.Dir, row)
+		}
+		end := p.valueOf(s.Dir, row)
+		if end == "" {
+			if end = s.New; end == "" {
+				end = p.outerSet(s.Dir, row)
+			}
+		}
+		return idSet(now).Minus(idSet(end))
+	}
+	return nil
+}
+
+// membersBelow counts the processes of a group and of those inside it.
+func (p *planner) membersBelow(group string) (n int) {
+	for _, pl := range p.placed {
+		if _, inside := below(group, pl.group); inside || group == RootGroup {
+			n++
+		}
+	}
+	return n
+}
+
+// ChangesNodes lists the groups whose nodes a plan changes, with the directories.
+func ChangesNodes(p Plan) map[string]cgroup.Dir {
+	groups := map[string]cgroup.Dir{}
+	for _, s := range p.Steps {
+		if s.Op == OpWrite && s.File == FileMems && s.Old != "" {
+			groups[s.Group] = s.Dir
+		}
+	}
+	return groups
+}
+
+// NodeBytes reads memory.numa_stat: bytes by node. On cgroup v1 they are pages, of the group and those below it ("hierarchical_total=5 N0=3 N1=2"); on
+// v2 bytes by kind ("anon N0=4096 N1=0"), of which anonymous and file pages are all that is somewhere.
+func NodeBytes(text string, version int, pageSize int64) map[int]int64 {
+	nodes := map[int]int64{}
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		if len(words) < 2 {
+			continue
+		}
+		kind, _, _ := strings.Cut(words[0], "=")
+		unit := int64(1)
+		if version == 1 {
+			unit = pageSize
+		}
+		if !slices.Contains(map[int][]string{1: {"hierarchical_total"}, 2: {"anon", "file"}}[version], kind) {
+			continue
+		}
+		for _, w := range words[1:] {
+			node, count, ok := strings.Cut(strings.TrimPrefix(w, "N"), "=")
+			id, err1 := strconv.Atoi(node)
+			n, err2 := strconv.ParseInt(count, 10, 64)
+			if ok && err1 == nil && err2 == nil {
+				nodes[id] += n * unit
+			}
+		}
+	}
+	return nodes
+}

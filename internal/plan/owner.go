@@ -1,0 +1,108 @@
+package plan
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
+	"bulkhead/internal/knob"
+	"bulkhead/internal/policy"
+)
+
+// own says who owns the files of each directory: as the policy asks, and where it no longer asks, as our root group's are,
+// which nobody but root ever owns. Who may bring processes in owns the files for that where the group's processes are, and who
+// may set limits the others.
+func (d *desired) own(h host.Hierarchy, o *Observation) {
+	for _, dir := range d.layout.dirs {
+		if dir.Hierarchy != h.ID {
+			continue
+		}
+		group := d.layout.owner[dir]
+		n := d.forest.byPath[group]
+		if n == nil || d.layout.Theirs(dir) || d.layout.anchors[dir] || group == RootGroup {
+			continue
+		}
+		if _, governed := d.layout.governed[dir]; governed {
+			if len(n.owner) > 0 {
+				d.notes = append(d.notes, Note{Group: group, Key: policy.KeyOwner, Text: fmt.Sprintf("%s: systemd owns the directory of its unit", dir), Partly: true})
+			}
+			continue
+		}
+		values := d.disown(dir, h, o)
+		for _, owner := range n.owner {
+			for _, v := range ownerValues(owner, h.Version) {
+				values = append(slices.DeleteFunc(values, func(old value) bool { return old.file == v.file }), v)
+			}
+		}
+		d.values[dir] = append(d.values[dir], values...)
+	}
+}
+
+// ownerValues is what an owner means in a directory.
+func ownerValues(o policy.Owner, version int) (values []value) {
+	add := func(file, mode string) {
+		text := cgroup.Ownership{UID: o.UID, GID: o.GID, Mode: cgroup.Keep}
+		if bits, ok := policy.Permissions(mode); ok {
+			text.Mode = bits
+		}
+		values = append(values, value{row: knob.Ownership(file), file: file, text: text.String(), setting: policy.Setting{Key: policy.KeyOwner, Value: ownerWords(o), Pos: o.Pos}})
+	}
+	if o.Sets() {
+		add(cgroup.OwnedDir, o.Directory)
+		add(cgroup.OwnedRest, o.Mode)
+	}
+	if o.Enters() {
+		for _, name := range cgroup.MemberFiles(version) {
+			add(cgroup.OwnerOf(name), o.Mode)
+		}
+	}
+	return values
+}
+
+// ownerWords is an owner as a reason names it.
+type ownerWords policy.Owner
+
+func (o ownerWords) String() string { return policy.Owner(o).String() }
+
+// disown gives what a directory holds that was owned, with the owners of our root group's files.
+func (d *desired) disown(dir cgroup.Dir, h host.Hierarchy, o *Observation) (values []value) {
+	have, top := o.Dirs[dir], o.Dirs[d.layout.Root(h.ID)]
+	for _, file := range cgroup.OwnerFiles(h.Version) {
+		now, theirs := have[file], top[file]
+		if now != "" && theirs != "" && !cgroup.SameOwner(theirs, now) {
+			values = append(values, value{row: knob.Ownership(file), file: file, text: theirs, setting: policy.Setting{Key: policy.KeyOwner, Value: ownerWords{}, From: "no owner is asked for any more"}})
+		}
+	}
+	return values
+}
+
+// ownerCommands are the chown(1) and chmod(1) that a step comes to; nil for one that is about no owner.
+func ownerCommands(s Step, dir string) []string {
+	file, owned := cgroup.Owned(s.File)
+	if !owned || s.Op != OpWrite {
+		return nil
+	}
+	owner, mode, single := strings.Cut(s.New, " ")
+	if !single || strings.Contains(s.New, ", ") {
+		return []string{"owners and modes of " + path.Join(dir, file) + " as the root group's are"}
+	}
+	where, but := path.Join(dir, file), ""
+	if s.File == cgroup.OwnedRest {
+		but = " but " + strings.Join(cgroup.MemberFiles(2), " and ")
+		if s.Dir.Hierarchy != host.UnifiedID {
+			but = " but " + cgroup.MemberFiles(1)[0]
+		}
+	}
+	lines := []string{"chown " + owner + " " + where + but}
+	if mode != "-" {
+		line := "chmod " + mode + " " + where + but
+		if but != "" {
+			line += ", for each no more than its owner has"
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
