@@ -14,10 +14,12 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/netshape"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/systemd"
 )
@@ -56,6 +58,15 @@ type Processes interface {
 	Processes(host.ProcessOptions) ([]host.Process, error)
 }
 
+// Network looks at interfaces and changes what is on them. *netshape.Kernel is one.
+type Network interface {
+	Do(netshape.Change) error
+	// Undo takes a change back, if it was made, by the changes that its step names.
+	Undo(c netshape.Change, undo []netshape.Change) (undone bool, err error)
+	// Look reads what an interface has, and our programs on cgroup2 directories.
+	Look(device string, cgroups []string) (netshape.State, error)
+}
+
 // Runner runs plans on one host. The caller holds the lock of the journal. It runs one plan at a time.
 type Runner struct {
 	Files     Files
@@ -64,9 +75,14 @@ type Runner struct {
 	Processes Processes
 	Units     Units     // nil where systemd does not own the tree, or cannot be asked
 	UnitFiles UnitFiles // the same
-	Journal   *journal.Store
-	Boot      string       // boot ID of the running kernel
-	Log       *slog.Logger // nil is silent
+	Network   Network   // nil where no plan has to do with interfaces
+	// Guard is called before the first change of an interface, with what takes all of them back, and the function that it gives when
+	// the plan is done, or undone; nil calls nothing. An error of the first keeps the plan from being run, one of the second undoes it, and then
+	// it is called once more. Stop, with a reason, keeps further steps from being done.
+	Guard   func(g Guarded, stop context.CancelCauseFunc) (settle func(failed bool) error, err error)
+	Journal *journal.Store
+	Boot    string       // boot ID of the running kernel
+	Log     *slog.Logger // nil is silent
 
 	// AfterStep and AfterUndo are called after each step and after each change that was undone.
 	// They are for tests, which crash there; nil otherwise.
@@ -191,7 +207,20 @@ func (r *Runner) Run(ctx context.Context, p plan.Plan, o Options) (Result, error
 	if err := n.begin(); err != nil {
 		return Result{}, err
 	}
-	if err := n.steps(); err != nil {
+	stoppable, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	n.ctx = stoppable
+	settle, err := n.guard(stop)
+	if err == nil {
+		err = n.steps()
+	}
+	if err == nil {
+		if err = settle(false); err == nil {
+			settle = func(bool) error { return nil }
+		}
+	}
+	if err != nil {
+		defer func() { _ = settle(true) }()
 		return n.result, n.fail(err)
 	}
 	if err := r.Journal.End(n.result.Txn, journal.Committed, ""); err != nil {
@@ -216,6 +245,8 @@ type run struct {
 	kept    []cgroup.Dir // directories whose removal failed, and may
 	members membership
 	wants   map[cgroup.File]plan.Wanted // the plan's Want by file
+	// reclaims is when memory of a directory was first waited for.
+	reclaims map[cgroup.Dir]time.Time
 }
 
 // action is a step with what was found out about it.

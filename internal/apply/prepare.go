@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
@@ -22,7 +24,7 @@ func (n *run) prepareOther(s plan.Step, c *journal.Change) (skip bool, err error
 		return false, nil
 	case plan.OpKeep, plan.OpRevert:
 		return false, n.prepareRevert(c)
-	case plan.OpDropIn:
+	case plan.OpDropIn, plan.OpNetwork:
 		return false, nil
 	}
 	return false, fmt.Errorf("unknown operation %q", s.Op)
@@ -51,6 +53,7 @@ func (n *run) prepare() error {
 		change := journal.Change{
 			Seq: seq(i, phaseStep), Op: string(s.Op), Group: s.Group, Dir: s.Dir, File: s.File, Key: s.Key,
 			PID: s.PID, Comm: s.Comm, Old: s.Old, New: s.New, Undo: s.Undo, Unit: s.Unit, Set: s.Set, Unset: s.Unset,
+			Net: s.Net, NetUndo: s.NetUndo,
 		}
 		before, err := []journal.Change(nil), error(nil)
 		switch s.Op {
@@ -65,6 +68,9 @@ func (n *run) prepare() error {
 			case handed.brings(change): // the file is not there yet, and has no original
 			case !fresh[s.Dir]:
 				before, a.skip, err = n.prepareWrite(i, &change)
+				if errors.Is(err, cgroup.ErrNoKnob) && n.loadsBFQ(i) {
+					err = nil // its first value is the plan's
+				}
 			case s.File == subtreeControl:
 				newSubtree(&change, "")
 			}
@@ -84,6 +90,13 @@ func (n *run) prepare() error {
 		n.actions = append(n.actions, a)
 	}
 	return nil
+}
+
+// loadsBFQ says whether the file of a step is one that comes with BFQ's module, and a step before has the kernel load that.
+func (n *run) loadsBFQ(i int) bool {
+	return strings.Contains(n.plan.Steps[i].File, ".bfq.") && slices.ContainsFunc(n.plan.Steps[:i], func(s plan.Step) bool {
+		return s.File == cgroup.QueueScheduler && s.New == host.BFQ
+	})
 }
 
 // prepareMake accepts a directory that is there already only if bulkhead made it.
@@ -170,7 +183,7 @@ func (n *run) prepareRemove(i int, s plan.Step) (before []journal.Change, skip b
 	if err != nil {
 		return nil, false, err
 	}
-	for _, name := range names {
+	for _, name := range append(names, n.ownersOf(s.Dir)...) {
 		if name != subtreeControl && rowFor(s.Dir.Hierarchy, name) == nil {
 			continue
 		}

@@ -27,6 +27,9 @@ var table = sync.OnceValue(func() map[int]map[string][]*knob.Row {
 
 // rowFor finds the row of a file in a hierarchy, nil when the table has none.
 func rowFor(hierarchy, name string) *knob.Row {
+	if r := knob.Ownership(name); r != nil {
+		return r
+	}
 	version := 1
 	if hierarchy == unified {
 		version = 2
@@ -45,7 +48,7 @@ func rowFor(hierarchy, name string) *knob.Row {
 			return r
 		}
 	}
-	return nil
+	return knob.DiskRow(name)
 }
 
 // subtreeControl lists, on v2, the controllers that a directory hands to its children.

@@ -36,11 +36,17 @@ func (n *run) step(a action) error {
 	case plan.OpRemoveDir:
 		err = n.remove(c)
 	case plan.OpWrite:
-		err = n.write(c)
+		if a.step.Reclaim != nil {
+			err = n.lower(a.step, c)
+		} else {
+			err = n.write(c)
+		}
 	case plan.OpMove:
 		return n.move(a.step)
 	case plan.OpOOMScore:
 		err = n.score(c)
+	case plan.OpNetwork:
+		err = n.shape(c)
 	}
 	if err == nil {
 		n.result.Steps++
@@ -144,7 +150,7 @@ func (n *run) verify() error {
 			return n.failed(i, fmt.Errorf("when all steps were done: %w", err))
 		}
 	}
-	return nil
+	return n.readShapes()
 }
 
 // score sets a process's oom_score_adj and reads it back.

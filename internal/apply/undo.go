@@ -164,6 +164,8 @@ func (u *undoing) one(c journal.Change) error {
 		return u.unscore(c)
 	case journal.OpMove:
 		return u.unmove(c)
+	case journal.OpNetwork:
+		return u.unshape(c)
 	}
 	return fmt.Errorf("undo %q: unknown operation", c.Op)
 }
