@@ -26,10 +26,8 @@ func biting(ctx context.Context, v *View, groups []string, d time.Duration) ([]B
 	for i, g := range groups {
 		before[i] = usageOf(v, g)
 	}
-	select {
-	case <-ctx.Done():
-		return nil, fail(CodeFailed, "", "watch the limits: %w", ctx.Err())
-	case <-time.After(d):
+	if err := sleep(ctx, d); err != nil {
+		return nil, fail(CodeFailed, "", "watch the limits: %w", err)
 	}
 	bites := []Bite{}
 	for i, g := range groups {

@@ -34,11 +34,23 @@ type Request struct {
 	PIDs    []int           `json:"pids,omitempty"`    // move, move-back
 	Tree    bool            `json:"tree,omitempty"`    // move: with descendants
 	To      int             `json:"to,omitempty"`      // rollback: a revision; 0 is the one before
+	// ConfirmWithin is for how long an apply, set, unset or rollback waits to be confirmed before it is undone; 0: it stays.
+	ConfirmWithin time.Duration `json:"confirm_within,omitempty"`
+
+	// Canary is the group that an apply goes before the others with, and CanaryFor how long it is watched; 0 is a minute.
+	Canary    string        `json:"canary,omitempty"`
+	CanaryFor time.Duration `json:"canary_for,omitempty"`
+	Migrate   bool          `json:"migrate,omitempty"` // apply, set: NUMA nodes may change under memory that is there
+
+	of string // revert: the change that it undoes
 }
 
 // what is the arguments of a request as a person would have typed them, for the history.
 func (r Request) what() string {
 	words := slices.Clone(r.Assign)
+	if r.of != "" {
+		words = append(words, r.of)
+	}
 	if r.On != "" {
 		words = append(words, "--on", r.On)
 	}
@@ -58,8 +70,14 @@ func (r Request) what() string {
 	if r.To > 0 {
 		words = append(words, "--to", strconv.Itoa(r.To))
 	}
+	if r.Migrate {
+		words = append(words, "--migrate")
+	}
 	if r.For > 0 {
 		words = append(words, "--for", r.For.String())
+	}
+	if r.ConfirmWithin > 0 {
+		words = append(words, "--confirm-within", r.ConfirmWithin.String())
 	}
 	return strings.Join(words, " ")
 }
@@ -99,8 +117,26 @@ func (r Request) validate() error {
 	case r.To < 0 || r.To > 0 && r.Verb != "rollback":
 		return fail(CodeUsage, "`bulkhead rollback --to N`, with N from 1", "%s: no revision %d to go back to", r.Verb, r.To)
 	}
+	return r.validateTrial()
+}
+
+// validateTrial says what makes no sense about how a change is tried.
+func (r Request) validateTrial() error {
+	within := func(d time.Duration) bool { return d >= minConfirm && d <= maxConfirm }
+	switch {
+	case r.ConfirmWithin != 0 && !within(r.ConfirmWithin):
+		return fail(CodeUsage, "--confirm-within 5m", "%s --confirm-within %s: a change waits for 1s to 720h", r.Verb, r.ConfirmWithin)
+	case r.ConfirmWithin != 0 && !slices.Contains(onTrialVerbs, r.Verb):
+		return fail(CodeUsage, "", "%s does not wait to be confirmed", r.Verb)
+	case r.Canary == "" && r.CanaryFor == 0:
+	case r.Verb != "apply" || r.Canary == "" || r.CanaryFor != 0 && !within(r.CanaryFor):
+		return fail(CodeUsage, "`bulkhead apply --canary GROUP --canary-for 2m`", "%s: a canary is a group that an apply tries first, for 1s to 720h", r.Verb)
+	}
 	return nil
 }
+
+// onTrialVerbs are those that may wait to be confirmed.
+var onTrialVerbs = []string{"apply", "set", "unset", "rollback"}
 
 // Reply is what a changing verb did.
 type Reply struct {
@@ -117,6 +153,10 @@ type Reply struct {
 	Overrides []string        `json:"overrides,omitempty"` // those still in force, for people
 	Recovered string          `json:"recovered,omitempty"` // an interrupted change that was undone first
 	Text      string          `json:"text,omitempty"`
+	// Confirm is when the change is undone unless `confirm` comes; zero: it stays.
+	Confirm time.Time `json:"confirm_until,omitzero"`
+	// Guarded is until when the policy's guard watches it; zero: it does not.
+	Guarded time.Time `json:"guarded_until,omitzero"`
 
 	ran     bool        // a plan, which has its own entry in the history
 	leftOut []plan.Step // optional steps that failed, as Notes says
@@ -127,7 +167,7 @@ type Reply struct {
 func (c *Controller) Do(ctx context.Context, r Request) (*Reply, error) {
 	do, ok := map[string]func(context.Context, Request, *Reply) error{
 		"apply": c.apply, "set": c.set, "unset": c.unset, "release": c.release, "rollback": c.rollback,
-		"move": c.move, "move-back": c.moveBack, "freeze": c.freeze, "thaw": c.thaw,
+		"move": c.move, "move-back": c.moveBack, "freeze": c.freeze, "thaw": c.thaw, "confirm": c.confirm,
 	}[r.Verb]
 	if !ok {
 		return nil, fail(CodeUsage, "", "unknown verb %q", r.Verb)
@@ -145,6 +185,7 @@ func (c *Controller) Do(ctx context.Context, r Request) (*Reply, error) {
 		return reply, do(ctx, r, reply)
 	}
 	if r.Verb == "apply" || r.Verb == "release" {
+		c.sweepBeforeChange(r.Verb)
 		if err := c.mend(); err != nil && !c.releaseAnyway(r, err) {
 			return reply, err
 		}
@@ -153,6 +194,9 @@ func (c *Controller) Do(ctx context.Context, r Request) (*Reply, error) {
 		if err := c.recover(ctx, reply); err != nil && !c.releaseAnyway(r, err) {
 			return reply, err
 		}
+	}
+	if done, err := c.settleTrial(ctx, r, reply); done || err != nil {
+		return reply, err
 	}
 	// thaw and release wake whom they name themselves.
 	if r.Verb != "rollback" && r.Verb != "thaw" && r.Verb != "release" {
@@ -174,7 +218,9 @@ func (c *Controller) recover(ctx context.Context, reply *Reply) error {
 		return fail(CodeFailed, "", "look at the host: %w", err)
 	}
 	v := &View{Facts: facts, Tree: c.tree(facts)}
-	if _, _, err := c.runner(v).Recover(ctx); err != nil {
+	runner := c.runner(v)
+	defer closeDoor(runner)
+	if _, _, err := runner.Recover(ctx); err != nil {
 		return fail(CodeFailed, "`bulkhead release --all` gives the host back", "undo the interrupted %s: %w", txn.Verb, err)
 	}
 	reply.Recovered = fmt.Sprintf("undid the %s that was interrupted at %s", txn.Verb, txn.Time.Local().Format(time.DateTime))
@@ -192,17 +238,20 @@ func (c *Controller) run(ctx context.Context, v *View, r Request, revision int, 
 	if r.DryRun {
 		return c.refusals(v.Plan, r.Force)
 	}
-	if err := errors.Join(c.dropStale(v), c.keepUnits(v)); err != nil && !c.releaseAnyway(r, err) {
-		return fail(CodeFailed, "nothing was changed", "record what systemd holds of the units: %w", err)
+	if err := errors.Join(c.dropStale(v), c.keepUnits(v), c.keepNetwork(v)); err != nil && !c.releaseAnyway(r, err) {
+		return fail(CodeFailed, "nothing was changed", "record what systemd holds of the units, and what is on interfaces: %w", err)
 	}
-	result, err := c.runner(v).Run(ctx, v.Plan, apply.Options{
+	runner := c.runner(v)
+	defer closeDoor(runner)
+	result, err := runner.Run(ctx, v.Plan, apply.Options{
 		Verb: r.Verb, What: r.what(), By: r.By, Reason: r.Reason, Revision: revision, Force: r.Force,
 		Unrecorded: onlyMoves(v.Plan) && r.By == "agent",
 	})
 	reply.Skipped, reply.Notes, reply.leftOut = result.Skipped, result.Notes, result.LeftOut
 	reply.ran = result.Txn != 0
+	err = inTime(err)
 	if err == nil {
-		err = c.forgetUnits(v, result.LeftOut)
+		err = errors.Join(c.forgetUnits(v, result.LeftOut), c.settleNetwork(v, result.LeftOut))
 	}
 	return err
 }
@@ -237,6 +286,9 @@ func (c *Controller) refusals(p plan.Plan, force bool) error {
 
 // apply puts a policy in force.
 func (c *Controller) apply(ctx context.Context, r Request, reply *Reply) error {
+	if r.Canary != "" {
+		return c.applyCanary(ctx, r, reply)
+	}
 	return c.applySources(ctx, r, reply, r.Sources)
 }
 
@@ -248,7 +300,8 @@ func (c *Controller) applySources(ctx context.Context, r Request, reply *Reply, 
 	}
 	// A group that was released is governed again by apply; freezes and overrides stay.
 	l := s.look(sources)
-	l.released, l.facts, l.shares = nil, facts, true
+	l.released, l.lifted, l.conflicts, l.facts, l.shares, l.canary = nil, nil, nil, facts, true, nil
+	l.askNodes = r.Verb == "apply" && !r.Migrate
 	v, err := c.view(l)
 	if err != nil {
 		return err
@@ -256,7 +309,7 @@ func (c *Controller) applySources(ctx context.Context, r Request, reply *Reply, 
 	if err := c.leaveOldRoot(s, v); err != nil {
 		return err
 	}
-	same := s.applied != nil && slices.Equal(s.applied.Sources, sources) && len(s.released) == 0
+	same := s.applied != nil && slices.Equal(s.applied.Sources, sources) && len(s.released)+len(s.lifted) == 0
 	revision, err := c.revision(s, same)
 	if err != nil {
 		return err
@@ -265,16 +318,36 @@ func (c *Controller) applySources(ctx context.Context, r Request, reply *Reply, 
 	for _, o := range s.overrides {
 		reply.Overrides = append(reply.Overrides, o.describe())
 	}
-	run := func() error { return c.run(ctx, v, r, revision, reply) }
+	run := func() error {
+		err := c.run(ctx, v, r, revision, reply)
+		if err == nil && !r.DryRun {
+			c.forgive(s)
+		}
+		return err
+	}
 	if r.DryRun || same {
-		return run()
+		err := run()
+		if same && r.ConfirmWithin > 0 {
+			reply.Notes = append(reply.Notes, "nothing waits to be confirmed: this policy is in force already")
+		}
+		return err
 	}
 	// The sources are kept under their number together with the rest: one that is there was in force.
-	return c.commit(r, reply, map[string]any{
+	docs := map[string]any{
 		docApplied:                    Applied{Revision: revision, Sources: sources, At: time.Now(), By: r.By, Reason: r.Reason, Like: r.To},
 		docReleased:                   map[string]bool{},
+		docWindows:                    namesOf(v.Open),
 		journal.VersionName(revision): sources,
-	}, run)
+	}
+	if s.canary != nil {
+		docs[docCanary] = Canary{}
+	}
+	if err = c.onTrial(ctx, v, r, reply, s, docs, run); err == nil {
+		if err := c.retain(v.Policy.Host.History); err != nil {
+			reply.Notes = append(reply.Notes, err.Error())
+		}
+	}
+	return err
 }
 
 // revision numbers what is applied: as before when nothing changed, else by a number that no other policy ever
@@ -291,6 +364,11 @@ func (c *Controller) revision(s *state, same bool) (int, error) {
 	if s.applied != nil {
 		last = s.applied.Revision
 	}
+	var gone int
+	if _, err := c.Store.Load(docGone, &gone); err != nil {
+		return 0, fail(CodeFailed, "", "number the revision: %w", err)
+	}
+	last = max(last, gone)
 	for _, e := range entries {
 		last = max(last, e.Revision)
 	}
@@ -354,7 +432,7 @@ func (c *Controller) set(ctx context.Context, r Request, reply *Reply) error {
 	if err != nil {
 		return err
 	}
-	now := time.Now()
+	now := c.now()
 	next := s.nextOverrideID()
 	overrides := slices.Clone(s.overrides)
 	for _, text := range r.Assign {
@@ -413,6 +491,7 @@ func (c *Controller) lay(ctx context.Context, r Request, reply *Reply, s *state,
 	}
 	l := s.look(s.applied.Sources)
 	l.overrides, l.shares, l.lenient = overrides, true, true
+	l.askNodes = r.Verb == "set" && !r.Migrate
 	v, err := c.view(l)
 	if err != nil {
 		return err
@@ -430,7 +509,7 @@ func (c *Controller) lay(ctx context.Context, r Request, reply *Reply, s *state,
 		group, _, _ := strings.Cut(text, ":")
 		own = append(own, group)
 	}
-	return c.commit(r, reply, map[string]any{docOverrides: overrides}, func() error {
+	return c.onTrial(ctx, v, r, reply, s, map[string]any{docOverrides: overrides}, func() error {
 		return c.runOthers(ctx, v, r, reply.Revision, reply, own...)
 	})
 }

@@ -151,6 +151,19 @@ func (c *Controller) unfinished() (string, error) {
 	return begun(n.Entry.Verb, n.Entry.Time), nil
 }
 
+// leftBehind says whether a crash left anything of a change: one that is not done, or one that is done with documents that are not in place.
+func (c *Controller) leftBehind() (bool, error) {
+	if _, pending := c.Store.Pending(); pending {
+		return true, nil
+	}
+	var n next
+	_, err := c.Store.Load(docNext, &n)
+	if errors.Is(err, journal.ErrDamaged) {
+		return true, nil
+	}
+	return len(n.Docs) > 0, err
+}
+
 func begun(verb string, at time.Time) string {
 	return verb + " begun at " + at.Local().Format(time.DateTime)
 }

@@ -115,6 +115,8 @@ type Controller struct {
 	opened    *cgroup.Tree
 	mounted   []host.Hierarchy
 	root      string // of the host, as Options.Root
+	// clock is another one than the host's, in tests.
+	clock func() time.Time
 	// patience is that with systemd, in tests; 0 is the usual one.
 	patience time.Duration
 	disks    struct { // what storage has found
@@ -125,14 +127,19 @@ type Controller struct {
 	bus     sync.Mutex
 	systemd *systemd.Manager // guarded by bus
 	// known and lastLook belong to the agent's looks.
-	known  *host.Facts
-	memory memory
-	used   counters // when limits were shared by use the last time
-	shape  struct { // of the disks, as it was seen last
-		at   time.Time
-		text string
-	}
+	known    *host.Facts
+	memory   memory
+	used     counters // when limits were shared by use the last time
+	shape    shape    // of the disks
 	lastLook time.Time
+	watchdog []string
+	probe    []string
+	pulses   pulses
+	tender   *Tender  // of a change on trial, where no watchdog is
+	net      struct { // of interfaces
+		pieces pieces
+		shape  shape
+	}
 }
 
 // Options says where things are.
@@ -143,6 +150,12 @@ type Options struct {
 	NoState bool
 	Root    string // root of /proc and /sys, default "/"
 	Log     *slog.Logger
+	// Watchdog are the arguments with which this program becomes a watchdog (internal/watchdog); nil does without, for tests.
+	Watchdog []string
+	// Probe are the arguments with which this program becomes a load (internal/probe); nil measures nothing.
+	Probe []string
+	// AfterStep is called after each step of a plan: for tests, which crash there.
+	AfterStep func(i int, s plan.Step)
 }
 
 // Open opens the state directory and the host. Nothing on the host is changed.
@@ -156,7 +169,7 @@ func Open(o Options) (*Controller, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	c := &Controller{Host: host.New(o.Root), Log: o.Log, root: o.Root}
+	c := &Controller{Host: host.New(o.Root), Log: o.Log, root: o.Root, watchdog: o.Watchdog, probe: o.Probe, afterStep: o.AfterStep}
 	if !o.NoState {
 		store, err := journal.Open(o.State, journal.Options{Alive: c.Host.Alive})
 		if err != nil {
@@ -224,6 +237,9 @@ func (c *Controller) runner(v *View) *apply.Runner {
 	if m, err := c.manager(v.Facts); m != nil && err == nil && (v.Systemd == nil || !v.Systemd.Mute) {
 		u := units{m, v.Tree, v.Facts}
 		r.Units, r.UnitFiles = u, u
+	}
+	if c.isHere() {
+		r.Network, r.Guard = &door{}, c.guard(peersOf(v), v.releasing)
 	}
 	return r
 }

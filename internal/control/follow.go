@@ -154,7 +154,7 @@ func (c *Controller) place(ctx context.Context, v *View, s *state) (done LookRes
 	if _, pending := c.Store.Pending(); pending {
 		return done, false, nil
 	}
-	now, err := c.loadState(v.Facts.BootID, time.Now())
+	now, err := c.loadState(v.Facts.BootID, c.now())
 	if err != nil {
 		return done, true, err
 	}

@@ -101,18 +101,18 @@ func (c *Controller) Check(sources []policy.Source) (*View, error) {
 }
 
 // PlanFor is what apply would do with a policy; with no sources, what would bring the host back to
-// the applied one.
-func (c *Controller) PlanFor(sources []policy.Source) (*View, error) {
+// the applied one. At is the time whose windows are open, and overrides not at their end; zero is now.
+func (c *Controller) PlanFor(sources []policy.Source, at time.Time) (*View, error) {
 	if len(sources) == 0 {
-		v, _, err := c.current(look{shares: true})
+		v, _, err := c.current(look{shares: true, at: at})
 		return v, err
 	}
-	facts, s, err := c.recorded()
+	facts, s, err := c.recordedAt(at)
 	if err != nil {
 		return nil, err
 	}
 	l := s.look(sources)
-	l.released, l.facts, l.shares = nil, facts, true
+	l.released, l.facts, l.shares, l.at, l.askNodes = nil, facts, true, at, true
 	v, err := c.view(l)
 	if err != nil {
 		return nil, err
@@ -135,6 +135,8 @@ type Explanation struct {
 	// Biting are the limits that held one of the levels back while they were watched, Watched long.
 	Biting  []Bite        `json:"biting"`
 	Watched time.Duration `json:"watched_ns,omitempty"`
+	// Sockets are those of it that the limits on interfaces of its group, or of one above, do not see.
+	Sockets []OutsideSocket `json:"sockets_outside,omitempty"`
 	// Charges are where its memory is charged; nil when that was not asked for.
 	Charges []Charge `json:"charges,omitempty"`
 }
@@ -199,6 +201,7 @@ func (c *Controller) Explain(ctx context.Context, pid int, o ExplainOptions) (*E
 			}
 		}
 	}
+	e.Sockets = c.socketsOf(v, pid, e.Group)
 	for at := e.Group; at != "."; at = filepath.Dir(at) {
 		e.Levels = append(e.Levels, LevelLimits{Group: at, Limits: limitsOf(v, at)})
 	}
@@ -318,5 +321,9 @@ func (c *Controller) History() ([]journal.Entry, error) { return c.Store.History
 
 // resolver answers what policy.Resolve asks about paths on this host, beside facts.
 func (c *Controller) resolver(f *host.Facts) policy.Resolver {
-	return policy.Resolver{EvalSymlinks: c.Host.Evaluate, Storage: func() (*host.Storage, error) { return c.storage(f) }}
+	r := policy.Resolver{EvalSymlinks: c.Host.Evaluate, Storage: func() (*host.Storage, error) { return c.storage(f) }}
+	if c.isHere() {
+		r.Interface = (&nics{c: c}).find
+	}
+	return r
 }

@@ -46,7 +46,9 @@ func (c *Controller) BecomeAgent() { c.Agent = c.self }
 // look. Nothing is applied, or everything was released: nothing is done.
 func (c *Controller) Look(ctx context.Context, o LookOptions) (LookResult, error) {
 	o.Full = c.disksChanged(time.Now()) || o.Full
-	due := c.due(time.Now())
+	o.Full = c.linksChanged(time.Now()) || o.Full
+	due := c.due(c.now())
+	due = c.switched(c.now()) || due
 	if !o.Changed && !o.Full && !due {
 		return LookResult{}, nil
 	}
@@ -55,7 +57,7 @@ func (c *Controller) Look(ctx context.Context, o LookOptions) (LookResult, error
 		return LookResult{}, err
 	}
 	stamp := c.stamp()
-	s, err := c.loadState(facts.BootID, time.Now())
+	s, err := c.loadState(facts.BootID, c.now())
 	if err != nil {
 		return LookResult{}, err
 	}
@@ -180,7 +182,7 @@ func (c *Controller) putRight(ctx context.Context, l look) (LookResult, error) {
 	if err := c.recover(ctx, &reply); err != nil {
 		return LookResult{}, err
 	}
-	s, err := c.loadState(l.facts.BootID, time.Now())
+	s, err := c.loadState(l.facts.BootID, c.now())
 	if err != nil {
 		return LookResult{}, err
 	}
@@ -198,7 +200,12 @@ func (c *Controller) putRight(ctx context.Context, l look) (LookResult, error) {
 	if v.Systemd != nil {
 		c.memory.governed = v.Systemd.Governed
 	}
-	trouble := troubles(v)
+	conflicts, err := c.heed(v, s)
+	if err != nil {
+		return LookResult{}, err
+	}
+	c.memory.highs, c.memory.settled = highsOf(v.Plan), nil
+	trouble := errors.Join(troubles(v), conflicts)
 	c.memory.refused = map[string]bool{}
 	for _, r := range v.Plan.Refusals {
 		c.memory.refused[r.Group] = true
@@ -211,19 +218,39 @@ func (c *Controller) putRight(ctx context.Context, l look) (LookResult, error) {
 	}
 	barred, err := c.leaveBarred(v, s)
 	trouble = errors.Join(trouble, barred)
-	if err != nil || len(v.Plan.Steps) == 0 {
+	if err != nil {
 		return LookResult{}, errors.Join(trouble, err)
 	}
-	done := puts(v.Plan)
-	err = c.runOthers(ctx, v, Request{Verb: "look", By: "agent"}, s.applied.Revision, &reply)
-	c.tell(v.Plan, err, time.Now())
+	done, err := c.carryOut(ctx, v, s, &reply)
+	return done, errors.Join(trouble, err)
+}
+
+// carryOut does what a look found to do, and has the history say which windows opened or closed with it.
+func (c *Controller) carryOut(ctx context.Context, v *View, s *state, reply *Reply) (done LookResult, err error) {
+	r := Request{Verb: "look", By: "agent"}
+	open := namesOf(v.Open)
+	if r.Reason = switches(s.windows, open); r.Reason != "" {
+		r.Verb = "schedule"
+	}
+	if len(v.Plan.Steps) > 0 {
+		done = puts(v.Plan)
+		err = c.runOthers(ctx, v, r, s.applied.Revision, reply)
+		c.tell(v.Plan, err, time.Now())
+	}
+	if err == nil {
+		c.settleLook(v, reply.leftOut)
+		c.retainDue(v)
+	}
+	if err == nil && r.Reason != "" {
+		err = c.tellWindows(r, reply, s.applied.Revision, open)
+	}
 	if slices.ContainsFunc(v.Plan.Steps, changesDirectories) {
 		c.memory.observed = nil // it was seen before
 	}
 	if errors.Is(err, context.Canceled) {
 		err = nil
 	}
-	return done, errors.Join(trouble, err)
+	return done, err
 }
 
 // tellAgain is how long the same correction is not told again: two that each put a value right would fill the log.
@@ -387,7 +414,7 @@ func (c *Controller) runOthers(ctx context.Context, v *View, r Request, revision
 			return errors.Join(trouble, err)
 		}
 		left := errLeftOut(group, err)
-		if len(own) > 0 { // a person's verb
+		if len(own) > 0 || r.Verb == "revert" { // a person's verb, or one that is undone: it would be tried again and again
 			defer func() { reply.Notes = append(reply.Notes, left.Error()) }() // run begins them anew
 		} else {
 			trouble = errors.Join(trouble, left)
@@ -402,10 +429,14 @@ func (c *Controller) runOthers(ctx context.Context, v *View, r Request, revision
 	}
 }
 
-// spoiler is the group whose unit made a plan fail, when all of it was undone.
+// spoiler is the group whose unit made a plan fail, or whose memory did not fall in time, when all of it was undone.
 func spoiler(err error) (group string, ok bool) {
 	var step *apply.StepError
 	var cause *systemd.Error
+	var use *apply.UseError
+	if errors.As(err, &step) && errors.As(err, &use) {
+		return use.Group, len(step.Left) == 0 && !step.Open && use.Group != ""
+	}
 	if !errors.As(err, &step) || !errors.As(err, &cause) || len(step.Left) > 0 || step.Open || step.Step.Group == "" {
 		return "", false
 	}

@@ -12,6 +12,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/journal"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
@@ -31,7 +32,7 @@ func (c *Controller) observe(v *View, shares bool) error {
 		if !governed {
 			continue
 		}
-		if err := observeHierarchy(v, h, names); err != nil {
+		if err := observeHierarchy(v, h, withOwners(v, names, h.Version)); err != nil {
 			return err
 		}
 		if err := observeUnitDirs(v, made, rootDir(v, h), names); err != nil {
@@ -126,7 +127,8 @@ func filesByHierarchy(f *host.Facts) map[string][]string {
 		files[h.ID] = []string{}
 	}
 	for _, h := range f.Hierarchies {
-		if files[h.ID] == nil && plan.Tracks(f, h) {
+		// In cgroup2, even without controllers, groups get a directory when their sockets are to be told apart.
+		if files[h.ID] == nil && (plan.Tracks(f, h) || h.Version == 2) {
 			files[h.ID] = []string{}
 		}
 	}
@@ -282,7 +284,7 @@ func (c *Controller) observeScores(v *View) {
 			v.Observed.OOMScoreAdj[p.Process.ProcID] = score
 		}
 	}
-	v.Observed.Originals = plan.Originals{OOMScoreAdj: c.Store.Scores(v.Facts.BootID), Subtree: c.Store.Subtree(v.Facts.BootID), FavorDynmods: c.Store.Changed(v.Facts.BootID, plan.FavorDynmods)}
+	v.Observed.Originals = plan.Originals{OOMScoreAdj: c.Store.Scores(v.Facts.BootID), Subtree: c.Store.Subtree(v.Facts.BootID), FavorDynmods: c.Store.Changed(v.Facts.BootID, plan.FavorDynmods), Disks: diskOriginals(c.Store.Originals(v.Facts.BootID))}
 	for id := range v.Observed.Originals.OOMScoreAdj {
 		if score, err := c.Host.ReadOOMScoreAdj(id); err == nil {
 			v.Observed.OOMScoreAdj[id] = score
@@ -294,6 +296,17 @@ func (c *Controller) observeScores(v *View) {
 			v.Observed.OOMScoreAdj[p] = score
 		}
 	}
+}
+
+// diskOriginals picks what was changed of disks.
+func diskOriginals(all []journal.Change) map[cgroup.File]string {
+	disks := map[cgroup.File]string{}
+	for _, c := range all {
+		if c.Op == journal.OpWrite && slices.Contains(plan.DiskFiles, c.File) {
+			disks[cgroup.File{Dir: c.Dir, Name: c.File, Key: c.Key}] = c.Old
+		}
+	}
+	return disks
 }
 
 // descendants lists the processes that have one of the given ones above them.
@@ -464,10 +477,13 @@ func idleUnit(t *cgroup.Tree, d cgroup.Dir) bool {
 func (c *Controller) plan(v *View) error {
 	in := v.input()
 	v.Plan = plan.Make(in)
-	if !touchesMemory(v.Plan) {
+	nodes := c.observeNodes(v)
+	if !touchesMemory(v.Plan) && !nodes {
 		return nil
 	}
-	c.observeMemory(v)
+	if touchesMemory(v.Plan) {
+		c.observeMemory(v)
+	}
 	in.Observed = v.Observed
 	v.Plan = plan.Make(in)
 	return nil
@@ -475,7 +491,7 @@ func (c *Controller) plan(v *View) error {
 
 // input is what a plan for a view is made from.
 func (v *View) input() plan.Input {
-	return plan.Input{Facts: v.Facts, Host: v.Policy.Host, Agent: v.Policy.Agent, Classified: v.Classified, Observed: v.Observed, Released: v.Released, Expel: v.expel, Systemd: v.Systemd}
+	return plan.Input{Facts: v.Facts, Host: v.Policy.Host, Agent: v.Policy.Agent, Classified: v.Classified, Observed: v.Observed, Released: v.Released, Expel: v.expel, Systemd: v.Systemd, Network: v.Network, Leave: v.left, AskNodes: v.askNodes}
 }
 
 // touchesMemory says whether a plan changes a limit of memory, or has a unit's own one come back.
@@ -483,6 +499,33 @@ func touchesMemory(p plan.Plan) bool {
 	return slices.ContainsFunc(p.Steps, func(s plan.Step) bool {
 		return s.Op == plan.OpWrite && strings.HasPrefix(s.File, "memory.") || s.Op == plan.OpRevert && (len(s.Settings) == 0 || slices.Contains(s.Settings, "MemoryMax"))
 	})
+}
+
+// observeNodes reads on which NUMA nodes the memory of groups is whose nodes a plan changes. It says whether there are any.
+func (c *Controller) observeNodes(v *View) bool {
+	changed := plan.ChangesNodes(v.Plan)
+	if len(changed) == 0 {
+		return false
+	}
+	o := &v.Observed
+	o.OnNodes, o.Migrates = map[string]map[int]int64{}, map[cgroup.Dir]bool{}
+	h, counts := v.Facts.HierarchyOf("memory")
+	for group, dir := range changed {
+		if text, err := v.Tree.Read(dir.File("cpuset.memory_migrate")); err == nil {
+			o.Migrates[dir] = text == "1"
+		}
+		if !counts {
+			continue
+		}
+		own, there := v.Layout.Own(group)[h.ID]
+		if !there {
+			continue
+		}
+		if text, err := v.Tree.Read(own.File("memory.numa_stat")); err == nil {
+			o.OnNodes[group] = plan.NodeBytes(text, h.Version, v.Facts.PageSize)
+		}
+	}
+	return true
 }
 
 // observeMemory reads what the groups and their members hold.

@@ -192,6 +192,7 @@ func (s *state) without(groups []string) map[string]any {
 	}
 	if slices.Contains(groups, "") {
 		docs[docOverrides] = []Override{}
+		trialOver(docs) // nothing is left to undo
 	}
 	return docs
 }
@@ -236,8 +237,8 @@ func (c *Controller) releaseViews(f *host.Facts, s *state, groups []string, r Re
 	}
 	var views []*View
 	var foreign []string
-	for _, root := range roots {
-		v, theirs, err := c.releaseView(f, s, root, groups, r.Force)
+	for i, root := range roots {
+		v, theirs, err := c.releaseView(f, s, root, groups, r.Force, i == 0)
 		if err != nil {
 			return nil, err
 		}
@@ -297,7 +298,7 @@ func (c *Controller) roots(f *host.Facts, s *state) []string {
 // releaseView makes a view whose groups are the directories that are there, with the processes in
 // them, and the plan that lifts the named ones. Theirs is the root group if nothing says that it is ours: it
 // is somebody else's, or the records were lost. With force it is taken as ours, and everything below it.
-func (c *Controller) releaseView(f *host.Facts, s *state, root string, groups []string, force bool) (v *View, theirs string, err error) {
+func (c *Controller) releaseView(f *host.Facts, s *state, root string, groups []string, force, network bool) (v *View, theirs string, err error) {
 	v = &View{Facts: f, Tree: c.tree(f), Released: s.released, homes: homesOf(s.pins, s.ended), releasing: true}
 	v.Policy = &policy.Policy{Version: 1, Host: policy.HostPart{Root: root}}
 	procs, err := c.Host.Processes(host.ProcessOptions{})
@@ -316,13 +317,35 @@ func (c *Controller) releaseView(f *host.Facts, s *state, root string, groups []
 		clear(v.Observed.Foreign)
 	}
 	v.Classified.Groups = groupsOf(v)
-	in := plan.Input{Facts: f, Host: v.Policy.Host, Classified: v.Classified, Observed: v.Observed, Release: groups, Systemd: v.Systemd, Insist: force}
+	var shaped []plan.Note
+	if err := c.observeNetwork(v, slices.Contains(groups, "")); err != nil || !network {
+		v.Network = nil // interfaces belong to the first of several root groups
+		if err != nil && !slices.Contains(groups, "") {
+			return nil, "", err
+		}
+		if err != nil {
+			c.Log.Warn("releasing without the network", "err", err)
+			shaped = c.leftShaped(f.BootID, err)
+		}
+	}
+	in := plan.Input{Facts: f, Host: v.Policy.Host, Classified: v.Classified, Observed: v.Observed, Release: groups, Systemd: v.Systemd, Network: v.Network, Insist: force}
 	if v.Plan = plan.Make(in); touchesMemory(v.Plan) && v.Systemd != nil {
 		c.observeMemory(v)
 		in.Observed = v.Observed
 		v.Plan = plan.Make(in)
 	}
+	v.Plan.Notes = append(v.Plan.Notes, shaped...)
 	return v, theirs, nil
+}
+
+// leftShaped says which interfaces a release leaves as they are, since they could not be looked at.
+func (c *Controller) leftShaped(boot string, cause error) []plan.Note {
+	record, err := c.networkRecord(boot)
+	if err != nil || len(record.Devices) == 0 {
+		return nil // a host without limits on interfaces is released where nobody may look at them
+	}
+	names := strings.Join(slices.Sorted(maps.Keys(record.Devices)), ", ")
+	return []plan.Note{{Group: plan.RootGroup, Text: fmt.Sprintf("limits on %s stay as they are: %v", names, cause), NotEnforced: true}}
 }
 
 // foreignRoot is where a root group of our name is that bulkhead did not make, in the first hierarchy that has

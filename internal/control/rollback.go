@@ -18,13 +18,8 @@ import (
 // policy that is sound.
 func (c *Controller) rollback(ctx context.Context, r Request, reply *Reply) error {
 	if r.DryRun {
-		text, err := c.unfinished()
-		if err != nil {
+		if err := c.wouldUndo(r, reply); err != nil || reply.Text != "" {
 			return err
-		}
-		if text != "" && r.To == 0 {
-			reply.Text = "would undo the interrupted change: " + text
-			return nil
 		}
 	} else if err := c.recover(ctx, reply); err != nil {
 		return err
@@ -66,11 +61,31 @@ func (c *Controller) rollback(ctx context.Context, r Request, reply *Reply) erro
 	return c.applySources(ctx, r, reply, sources)
 }
 
+// wouldUndo says what a rollback without a revision undoes before anything else: an interrupted change, or the one on trial.
+func (c *Controller) wouldUndo(r Request, reply *Reply) error {
+	text, err := c.unfinished()
+	if err != nil || r.To > 0 {
+		return err
+	}
+	if text != "" {
+		reply.Text = "would undo the interrupted change: " + text
+		return nil
+	}
+	t, err := c.trial()
+	if err == nil && t != nil {
+		reply.Text = "would undo " + t.named()
+	}
+	return err
+}
+
 // sourcesOf reads the sources of a revision that was in force.
 func (c *Controller) sourcesOf(s *state, entries []journal.Entry, revision int) ([]policy.Source, error) {
 	was, err := c.wasInForce(entries, revision)
 	if err != nil {
 		return nil, fail(CodeFailed, "", "go back to revision %d: %w", revision, err)
+	}
+	if !was && c.isGone(revision, entries) {
+		return nil, fail(CodeUsage, c.revisionsHint(s, entries), "go back to revision %d: it is gone, as host.history keeps no more", revision)
 	}
 	if !was {
 		return nil, fail(CodeUsage, c.revisionsHint(s, entries), "go back to revision %d: it was never in force", revision)
@@ -89,6 +104,8 @@ func (c *Controller) undoneAlready(s *state, entries []journal.Entry) (string, e
 		switch {
 		case e.Outcome == journal.Committed && e.Verb == "release":
 			return "", fail(CodeUsage, "`bulkhead apply` or `bulkhead rollback --to N` puts limits in force again", "the last change was a release, by %s at %s: say which revision to go back to", e.By, e.Time.Local().Format(time.DateTime))
+		case e.Outcome == journal.Committed && e.Verb == "revert":
+			return c.nothingToDo(s, entries, e)
 		case e.Outcome == journal.Committed && e.Revision > 0 && (e.Verb == "apply" || e.Verb == "rollback"):
 			return "", nil
 		case e.Outcome == journal.Failed && e.WasCutOff():
@@ -108,6 +125,9 @@ func (c *Controller) nothingToDo(s *state, entries []journal.Entry, e journal.En
 		how = "was interrupted"
 	}
 	text := fmt.Sprintf("already undone: nothing to do; %s, which %s, was undone by %s", named(e), how, e.Time.Local().Format(time.DateTime))
+	if e.Verb == "revert" {
+		text = fmt.Sprintf("already undone: nothing to do; %s was undone at %s (%s)", e.What, e.Time.Local().Format(time.DateTime), cmp.Or(e.Reason, "by "+e.By))
+	}
 	if s.applied == nil {
 		return text + "; no policy is in force", nil
 	}

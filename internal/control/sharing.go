@@ -152,20 +152,20 @@ func (c counters) until(later counters) map[cgroup.Dir]map[string]plan.IOUse {
 
 // limitsDisks says whether a group has a limit on a device.
 func limitsDisks(g classify.Group) bool {
-	return slices.ContainsFunc(g.Settings, func(s policy.Setting) bool { return s.Dev != "" })
+	return slices.ContainsFunc(g.Settings, func(s policy.Setting) bool { return s.Dev != "" || s.Lost != "" })
 }
 
-// diskEvery is the shortest time between two looks at which disks there are.
-const diskEvery = time.Second
+// diskEvery is the shortest time between two looks at which disks there are: limits are to be shared anew within two seconds, of which
+// the look at everything that follows takes a part.
+const diskEvery = 500 * time.Millisecond
 
 // disksChanged says whether disks came, went, or lie on others than at the last look, where the policy has limits for disks. It is asked
-// at every look and answers at most once a second.
+// at every look and answers at most twice a second.
 func (c *Controller) disksChanged(now time.Time) bool {
 	v := c.memory.view
-	if v == nil || now.Sub(c.shape.at) < diskEvery {
+	if v == nil || !c.shape.due(now, diskEvery) {
 		return false
 	}
-	c.shape.at = now
 	if !slices.ContainsFunc(v.Classified.Groups, limitsDisks) {
 		c.shape.text = ""
 		return false
@@ -175,7 +175,27 @@ func (c *Controller) disksChanged(now time.Time) bool {
 		c.Log.Debug("which disks there are could not be told", "err", err)
 		return false
 	}
-	changed := c.shape.text != "" && c.shape.text != text
-	c.shape.text = text
+	return c.shape.differs(text)
+}
+
+// shape is what there was of disks or of interfaces when an agent looked last: a text that is another one when they are others.
+type shape struct {
+	at   time.Time
+	text string // "" before the first look
+}
+
+// due says whether it is time to look again.
+func (s *shape) due(now time.Time, every time.Duration) bool {
+	if now.Sub(s.at) < every {
+		return false
+	}
+	s.at = now
+	return true
+}
+
+// differs takes in what there is now and says whether it was otherwise before.
+func (s *shape) differs(text string) bool {
+	changed := s.text != "" && s.text != text
+	s.text = text
 	return changed
 }

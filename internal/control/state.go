@@ -75,6 +75,10 @@ type state struct {
 	pins      []Pin
 	ended     []Pin // past their end, of processes that live: they go back
 	freezes   []Freeze
+	lifted    []Lifted
+	conflicts []Conflict
+	windows   []string // schedules that the history says are open
+	canary    *Canary  // nil when there is none
 }
 
 // loadState reads the documents. Freezes and pins of another boot, pins of processes that are gone,
@@ -86,12 +90,14 @@ func (c *Controller) loadState(boot string, now time.Time) (*state, error) {
 	if err != nil {
 		return nil, fail(CodeFailed, "`bulkhead apply` puts it aside and writes a new one", "%w", err)
 	}
-	if found {
+	if found && a.Revision > 0 { // else the first one was undone
 		s.applied = &a
 	}
 	var overrides []Override
 	var pins []Pin
-	for name, doc := range map[string]any{docOverrides: &overrides, docReleased: &s.released, docPins: &pins, docFreezes: &s.freezes} {
+	var lifted []Lifted
+	var canary Canary
+	for name, doc := range map[string]any{docOverrides: &overrides, docReleased: &s.released, docPins: &pins, docFreezes: &s.freezes, docWindows: &s.windows, docLifted: &lifted, docConflicts: &s.conflicts, docCanary: &canary} {
 		if _, err := c.Store.Load(name, doc); err != nil {
 			return nil, fail(CodeFailed, "`bulkhead apply` puts it aside and goes on without", "%w", err)
 		}
@@ -99,7 +105,15 @@ func (c *Controller) loadState(boot string, now time.Time) (*state, error) {
 	if s.released == nil {
 		s.released = map[string]bool{}
 	}
-	s.freezes = ofBoot(s.freezes, boot)
+	if canary.Group != "" {
+		s.canary = &canary
+	}
+	s.freezes, s.conflicts = ofBoot(s.freezes, boot), ofBootConflicts(s.conflicts, boot)
+	for _, l := range lifted {
+		if s.applied != nil && l.Revision == s.applied.Revision {
+			s.lifted = append(s.lifted, l)
+		}
+	}
 	for _, o := range overrides {
 		if !o.ended(now) {
 			s.overrides = append(s.overrides, o)
@@ -133,14 +147,14 @@ func (c *Controller) Standing() string {
 
 // look is a look through sources with everything recorded laid over them.
 func (s *state) look(sources []policy.Source) look {
-	return look{sources: sources, overrides: s.overrides, released: s.released, pins: s.pins, ended: s.ended}
+	return look{sources: sources, overrides: s.overrides, released: s.released, pins: s.pins, ended: s.ended, lifted: s.lifted, conflicts: s.conflicts, canary: s.canary}
 }
 
 // mend puts damaged documents aside, with a warning each, so that apply and release, the two ways out, work
 // without them. It needs the lock.
 func (c *Controller) mend() error {
 	var any json.RawMessage
-	for _, name := range []string{docApplied, docOverrides, docReleased, docPins, docFreezes} {
+	for _, name := range []string{docApplied, docOverrides, docReleased, docPins, docFreezes, docNetwork, docWindows, docTrial, docBefore, docCanary, docLifted, docConflicts, docGone} {
 		if err := c.loadOrSetAside(name, &any); err != nil {
 			return fail(CodeFailed, "", "%w", err)
 		}
@@ -149,12 +163,15 @@ func (c *Controller) mend() error {
 }
 
 // recorded looks at the host and reads the documents.
-func (c *Controller) recorded() (*host.Facts, *state, error) {
+func (c *Controller) recorded() (*host.Facts, *state, error) { return c.recordedAt(time.Time{}) }
+
+// recordedAt is recorded with what has not ended at a time; zero is now.
+func (c *Controller) recordedAt(at time.Time) (*host.Facts, *state, error) {
 	facts, err := c.Host.Facts()
 	if err != nil {
 		return nil, nil, fail(CodeFailed, "", "look at the host: %w", err)
 	}
-	s, err := c.loadState(facts.BootID, time.Now())
+	s, err := c.loadState(facts.BootID, c.or(at))
 	return facts, s, err
 }
 

@@ -24,12 +24,20 @@ type Status struct {
 	Load      string        `json:"load"` // /proc/loadavg, first three figures
 	Groups    []GroupStatus `json:"groups"`
 	Overrides []string      `json:"overrides,omitempty"`
-	Released  []string      `json:"released,omitempty"`
-	Notes     []plan.Note   `json:"notes,omitempty"`
+	// Conflicts are limits that somebody else changed.
+	Conflicts []Conflict `json:"conflicts,omitempty"`
+	// Lifted are memory.high that were lifted, since their groups were stuck at them.
+	Lifted []Lifted `json:"lifted,omitempty"`
+	// Schedules of the policy, in its order.
+	Schedules []ScheduleStatus `json:"schedules,omitempty"`
+	Released  []string         `json:"released,omitempty"`
+	Notes     []plan.Note      `json:"notes,omitempty"`
 	// Problems of the applied policy on the host as it is now.
 	Problems policy.Problems `json:"problems,omitempty"`
 	// Pending is an interrupted change that `rollback` undoes.
 	Pending string `json:"pending,omitempty"`
+	// Trial is a change that waits to be confirmed.
+	Trial *Trial `json:"trial,omitempty"`
 	// UnderWay is a change that somebody makes at this moment.
 	UnderWay string `json:"under_way,omitempty"`
 	// Differs counts the steps that would bring the host back to the policy.
@@ -109,6 +117,8 @@ type GroupStatus struct {
 	Tasks            TaskStates `json:"tasks"`
 	// Load is kept by the agent, from its start on; nil without one.
 	Load *Load `json:"load_average,omitempty"`
+	// Traffic is what it sends and receives, when interfaces are governed.
+	Traffic *GroupTraffic `json:"traffic,omitempty"`
 }
 
 // Member is a process of a group.
@@ -157,10 +167,20 @@ func (c *Controller) Status() (*Status, error) {
 		Revision: s.applied.Revision, AppliedAt: s.applied.At, AppliedBy: s.applied.By,
 		Problems: v.Problems, Notes: v.Plan.Notes, Differs: len(v.Plan.Steps), Warnings: c.Warnings(),
 	}
+	if st.Trial, err = c.trial(); err != nil {
+		st.Warnings = append(st.Warnings, err.Error())
+	}
+	if t := st.Trial; t != nil && t.Guard != nil {
+		for i := range t.Guard.Clauses {
+			t.Guard.Clauses[i].DSN = "" // it may hold a password
+		}
+	}
 	st.Load, _ = c.Host.LoadAverage()
 	for _, o := range s.overrides {
 		st.Overrides = append(st.Overrides, o.describe())
 	}
+	st.Lifted, st.Conflicts = s.lifted, s.conflicts
+	st.Schedules = ScheduleStatuses(v.Policy, c.now())
 	for g := range s.released {
 		if g == "" {
 			g = "everything"
@@ -171,6 +191,7 @@ func (c *Controller) Status() (*Status, error) {
 	for _, g := range v.Classified.Groups {
 		st.Groups = append(st.Groups, c.groupStatus(v, s, g.Path))
 	}
+	c.addTraffic(v, st)
 	inside := make(map[host.ProcID]bool, len(v.Members))
 	for _, m := range v.Members {
 		inside[m.Process.ProcID] = true
@@ -280,6 +301,9 @@ func wantedFor(v *View, group string, s policy.Setting) []plan.Wanted {
 }
 
 func limitOf(v *View, group string, s policy.Setting) LimitStatus {
+	if s.Key.OfNetwork() {
+		return networkLimit(v, group, s)
+	}
 	l := LimitStatus{Key: s.Key, On: s.On, Asked: s.Value.String(), From: s.From}
 	if s.Raw != "" {
 		if size, ok := s.Value.(policy.Bytes); ok {
@@ -301,12 +325,16 @@ func limitOf(v *View, group string, s policy.Setting) LimitStatus {
 		case !there:
 			l.OK, l.InForce, l.Reason = false, "", "the group has no directory yet"
 		case got == "" || !w.Row.Same(w.Value, got):
-			l.OK = false
+			l.OK, l.Reason = false, v.conflictOf(fileOf(w))
 		}
 	}
 	if s.Key == policy.KeyOOMScoreAdj {
 		l.File = "/proc/PID/oom_score_adj"
 		l.InForce, l.OK = scoresOf(v, group, s)
+	}
+	if s.Lost != "" {
+		l.OK, l.InForce, l.Reason = false, "as it was", s.Lost
+		return l
 	}
 	l.noted(v, group)
 	l.Default = !l.OK && l.File == "" && strings.HasPrefix(s.From, "role ")

@@ -95,9 +95,7 @@ func (c *Controller) Swift(fresh []host.Process, forks []Fork, find func(pid int
 			}
 		}
 	}
-	if classify.NeedsEnv(v.Classified.Groups) {
-		c.readEnvironments(procs)
-	}
+	c.readMore(v.Classified.Groups, procs)
 	misplaced, whole := outOfPlace(v, procs, isFresh)
 	if whole || len(misplaced) == 0 {
 		return SwiftResult{Look: whole}

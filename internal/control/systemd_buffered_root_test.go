@@ -110,7 +110,7 @@ func TestBufferedWritesAreHeldOnV2Alone(t *testing.T) {
 	loose(t, s, w.ProcID)
 	sources := s.sources(fmt.Sprintf("groups:\n  dumps: {role: helper, match: [{cmdline: ' %s$'}], io: [{on: %s, write: {bandwidth: 1MiB/s}}]}\n",
 		strings.ReplaceAll(mark, ".", `\.`), spareDisk))
-	v, err := s.PlanFor(sources)
+	v, err := s.PlanFor(sources, time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}

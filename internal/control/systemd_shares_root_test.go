@@ -263,7 +263,7 @@ groups:
 func (s *unitSite) planned(sources []policy.Source) map[string]plan.Share {
 	s.t.Helper()
 	return median(func() map[string]plan.Share {
-		v, err := s.PlanFor(sources)
+		v, err := s.PlanFor(sources, time.Time{})
 		if err != nil {
 			s.t.Fatal(err)
 		}

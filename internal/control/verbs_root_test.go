@@ -234,7 +234,7 @@ func TestKillAfterEveryStepThenRollback(t *testing.T) {
 	if err := os.WriteFile(file, []byte(sources[0].Text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	v, err := s.PlanFor(sources)
+	v, err := s.PlanFor(sources, time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,19 +23,27 @@ type View struct {
 	Layout     plan.Layout
 	Observed   plan.Observation
 	Plan       plan.Plan
+	// Network is what there is on interfaces; nil when no group has to do with any.
+	Network *plan.Network
 	// Problems of the policy on this host as it is now; a view that has some was made all the same.
 	Problems policy.Problems
 	// Members are the placements, and the processes that nothing claims and that stay in the group they are in.
 	Members   []classify.Placement
 	Overrides []Override
+	Open      []policy.Schedule // whose windows are open, and laid over the policy
 	Released  map[string]bool
 
 	// releasing: made to give groups back, not to govern them.
 	releasing bool
+	askNodes  bool
+	byAgent   bool     // made for one of its looks
 	unasked   error    // why systemd could not be asked
 	stale     []string // units whose records are of no use any more
 	expel     map[host.ProcID]bool
 	homes     map[host.ProcID]map[string]string // of commands of `run`
+
+	conflicts []Conflict
+	left      map[cgroup.File]string // what of it stays, with what was wanted
 
 	rules classify.Input // what Classified was made from, for explain
 }
@@ -44,11 +52,16 @@ type View struct {
 type look struct {
 	sources   []policy.Source
 	overrides []Override
+	lifted    []Lifted
+	conflicts []Conflict
 	released  map[string]bool
+	canary    *Canary // whose settings take the place of its group's
 	pins      []Pin
 	ended     []Pin // whose processes leave their groups unless a rule keeps them
 	// processes is the process table, when the caller has one; else it is read.
 	processes []host.Process
+	// at is the time whose windows hold; zero is now.
+	at time.Time
 	// shares asks for the competitors of the root group, which effective shares need.
 	shares bool
 	// facts, when the caller has them.
@@ -56,6 +69,8 @@ type look struct {
 	// lenient looks go on with what is sound when the policy has problems on the host as it is now: it was
 	// applied once, and one ambiguous process or a disk that is gone must not stand in everybody's way.
 	lenient bool
+	// askNodes refuses a change of NUMA nodes under memory that is there.
+	askNodes bool
 	// memory, of a caller that looks again and again, spares what has not changed.
 	memory *memory
 	// forks that events told of, for a caller with a memory.
@@ -83,6 +98,14 @@ type memory struct {
 	refused map[string]bool
 	barred  map[string]bar // by group
 	told    map[told]time.Time
+	windows windows
+	// highs are the directories that have a memory.high, as the last full look has them, watches what was read of them, at highAt the last time.
+	highs   map[cgroup.Dir]string
+	watches map[cgroup.Dir]*highWatch
+	highAt  time.Time
+	// retained is when the history was shortened the last time.
+	retained time.Time
+	settled  *standing // by the last full look; nil when not known
 }
 
 // resolve parses a policy and fits it to the host.
@@ -119,6 +142,12 @@ func (c *Controller) view(l look) (*View, error) {
 	if err := c.observe(v, l.shares); err != nil {
 		return nil, err
 	}
+	if err := c.observeNetwork(v, false); err != nil {
+		if !l.lenient {
+			return nil, err
+		}
+		c.Log.Warn("interfaces are left as they are", "err", err)
+	}
 	if err := c.plan(v); err != nil {
 		return nil, err
 	}
@@ -132,7 +161,8 @@ func (c *Controller) view(l look) (*View, error) {
 
 // classify does the part of a view that reads no knob: facts, processes, groups, membership.
 func (c *Controller) classify(l look) (*View, error) {
-	v := &View{Overrides: l.overrides, Released: l.released, Facts: l.facts, homes: homesOf(l.pins, l.ended)}
+	v := &View{Overrides: l.overrides, Released: l.released, Facts: l.facts, homes: homesOf(l.pins, l.ended), byAgent: l.memory != nil, conflicts: l.conflicts, askNodes: l.askNodes}
+	v.leave(c.or(l.at))
 	if v.Facts == nil {
 		facts, err := c.Host.Facts()
 		if err != nil {
@@ -157,20 +187,23 @@ func (c *Controller) classify(l look) (*View, error) {
 	} else {
 		v.Instances = engine.Recognise(procs, c.Host)
 	}
-	groups, more := classify.Expand(v.Policy, v.Instances)
+	groups, more := c.expand(v, l.canary)
+	problems = append(problems, more...)
+	v.Open = v.Policy.Open(c.or(l.at))
+	groups, more = layWindows(groups, v.Open)
 	problems = append(problems, more...)
 	groups, more = layOver(groups, l.overrides, v.Facts, c.resolverOf(v))
 	problems = append(problems, more...)
-	if classify.NeedsEnv(groups) {
-		c.readEnvironments(procs)
-	}
+	groups = layLifted(groups, l.lifted, l.overrides)
+	problems = append(problems, c.numberOwners(groups)...)
+	c.readMore(groups, procs)
 	v.rules = classify.Input{
 		Processes: procs, Instances: v.Instances, Self: c.Agent, SelfExe: c.exe,
 		UserID: c.Host.UserID, GroupID: c.Host.GroupID, UserName: c.Host.UserName, GroupName: c.Host.GroupName,
 		Pins: pinsOf(l.pins), Alone: aloneOf(l.pins),
 	}
-	if len(l.overrides) > 0 {
-		// The policy itself was held against the host by Resolve, before the overrides.
+	if len(l.overrides)+len(v.Open) > 0 {
+		// The policy itself was held against the host by Resolve, before what is laid over it.
 		more, _ := policy.Check(v.Facts, v.Policy.Host, limitsOfGroups(groups))
 		problems = append(problems, more...)
 	}
@@ -231,14 +264,18 @@ func members(v *View) []classify.Placement {
 	return all
 }
 
-// readEnvironments fills in the environment of each process, for rules that ask for it.
-func (c *Controller) readEnvironments(procs []host.Process) {
+// readMore fills in what some rule of these groups asks for and a look does not read of every process. What cannot be read of
+// one matches no such rule; that is what Explain says.
+func (c *Controller) readMore(groups []classify.Group, procs []host.Process) {
+	env, ids := classify.NeedsEnv(groups), classify.NeedsGroups(groups)
 	for i := range procs {
-		if procs[i].Kernel || procs[i].Env != nil {
-			continue
+		p := &procs[i]
+		if env && !p.Kernel && p.Env == nil {
+			p.Env, _ = c.Host.Environ(p.PID)
 		}
-		// A process whose environment cannot be read matches no env rule; that is what Explain says.
-		procs[i].Env, _ = c.Host.Environ(procs[i].PID)
+		if ids && p.Groups == nil {
+			p.Groups, _ = c.Host.Groups(p.PID)
+		}
 	}
 }
 
@@ -302,7 +339,7 @@ func overlap(g classify.Group, settings policy.Settings) *policy.Problem {
 func limitsOfGroups(groups []classify.Group) []policy.Limits {
 	all := make([]policy.Limits, len(groups))
 	for i, g := range groups {
-		all[i] = policy.Limits{Group: g.Path, Parent: g.Parent, Settings: g.Settings}
+		all[i] = policy.Limits{Group: g.Path, Parent: g.Parent, Settings: g.Settings, Model: g.Model}
 	}
 	return all
 }
@@ -341,7 +378,6 @@ func aloneOf(pins []Pin) map[host.ProcID]bool {
 
 // current looks at the host through the applied policy with everything laid over it.
 func (c *Controller) current(l look) (*View, *state, error) {
-	now := time.Now()
 	if l.facts == nil {
 		facts, err := c.Host.Facts()
 		if err != nil {
@@ -349,16 +385,16 @@ func (c *Controller) current(l look) (*View, *state, error) {
 		}
 		l.facts = facts
 	}
-	s, err := c.loadState(l.facts.BootID, now)
+	s, err := c.loadState(l.facts.BootID, c.or(l.at))
 	if err != nil {
 		return nil, nil, err
 	}
 	if s.applied == nil {
 		return nil, s, errNotApplied()
 	}
-	facts, shares := l.facts, l.shares
+	facts, shares, at := l.facts, l.shares, l.at
 	l = s.look(s.applied.Sources)
-	l.facts, l.shares, l.lenient = facts, shares, true
+	l.facts, l.shares, l.at, l.lenient = facts, shares, at, true
 	v, err := c.view(l)
 	return v, s, err
 }

@@ -1,0 +1,166 @@
+package control
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"bulkhead/internal/classify"
+	"bulkhead/internal/policy"
+)
+
+// docCanary is the policy that one group follows before all of it is applied.
+const docCanary = "canary"
+
+// Canary is a policy that waits for one of its groups: that group has its limits already, the others follow when it did well.
+type Canary struct {
+	Group   string          `json:"group"` // "" is no canary
+	Sources []policy.Source `json:"sources,omitempty"`
+	By      string          `json:"by,omitempty"`
+	Reason  string          `json:"reason,omitempty"`
+	Force   bool            `json:"force,omitempty"`
+	// ConfirmWithin is for the whole of it.
+	ConfirmWithin time.Duration `json:"confirm_within,omitempty"`
+	Migrate       bool          `json:"migrate,omitempty"`
+}
+
+// canaryTime is how long a canary is watched unless the request says.
+const canaryTime = time.Minute
+
+// What is watched of a canary when the policy's guard does not name it.
+const (
+	canaryFalls    = 0.5 // of its throughput
+	canaryPressure = 0.5 // of the time
+)
+
+// expand gives the groups of a view's policy; a canary and the groups below it have what the policy asks that they go before.
+func (c *Controller) expand(v *View, canary *Canary) ([]classify.Group, policy.Problems) {
+	groups, problems := classify.Expand(v.Policy, v.Instances)
+	if canary == nil {
+		return groups, problems
+	}
+	next, more, err := c.resolve(canary.Sources, v.Facts, nil)
+	if err != nil {
+		return groups, append(problems, asProblems(err)...)
+	}
+	problems = append(problems, more...)
+	theirs, more := classify.Expand(next, v.Instances)
+	problems = append(problems, more...)
+	for i := range groups {
+		for _, g := range theirs {
+			if g.Path == groups[i].Path && covers([]string{canary.Group}, g.Path) {
+				groups[i].Settings = g.Settings
+			}
+		}
+	}
+	return groups, problems
+}
+
+// applyCanary puts what a policy asks of one group in force, and leaves the rest to the tender of the trial.
+func (c *Controller) applyCanary(ctx context.Context, r Request, reply *Reply) error {
+	facts, s, err := c.recorded()
+	if err != nil {
+		return err
+	}
+	if s.applied == nil {
+		return fail(CodeUsage, "apply a policy with that group alone first", "a canary goes before the others of a policy in force, and none is")
+	}
+	// The whole of it has to be sound before a part of it is tried.
+	whole := s.look(r.Sources)
+	whole.released, whole.lifted, whole.conflicts, whole.facts = nil, nil, nil, facts
+	whole.askNodes = !r.Migrate
+	next, err := c.view(whole)
+	if err != nil {
+		return err
+	}
+	if err := c.leaveOldRoot(s, next); err != nil {
+		return err
+	}
+	if err := c.refusals(next.Plan, r.Force); err != nil {
+		return err
+	}
+	l := s.look(s.applied.Sources)
+	canary := Canary{Group: r.Canary, Sources: r.Sources, By: r.By, Reason: r.Reason, Force: r.Force, ConfirmWithin: r.ConfirmWithin, Migrate: r.Migrate}
+	l.askNodes = !r.Migrate
+	l.canary, l.facts, l.lenient = &canary, facts, true
+	v, err := c.view(l)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !hasGroup(v, r.Canary):
+		return errNoGroup(v, r.Canary)
+	case !hasGroup(next, r.Canary):
+		return fail(CodeUsage, "choose a group that both policies have", "the policy to apply has no group %q", r.Canary)
+	}
+	if err := s.refuseReleased(r.Canary); err != nil {
+		return err
+	}
+	reply.Revision = s.applied.Revision
+	r.Verb, r.of, r.Sources = "canary", r.Canary, nil
+	watch, left := canaryWatch(next, v, r)
+	run := func() error { return c.run(ctx, v, r, reply.Revision, reply) }
+	if r.DryRun {
+		return run()
+	}
+	if len(v.Plan.Steps) == 0 {
+		return fail(CodeUsage, "apply without --canary, or choose a group of which it asks something else", "the policy asks of group %q what is in force", r.Canary)
+	}
+	err = c.standTrial(ctx, v, r, reply, s, map[string]any{docCanary: canary}, watch, run)
+	reply.Notes = append(left, reply.Notes...)
+	return err
+}
+
+// canaryWatch is what is watched of a canary: what the guard of the new policy says, else what this host counts.
+func canaryWatch(next, v *View, r Request) (w *Watch, left []string) {
+	w = &Watch{Window: 10 * time.Second, For: cmp.Or(r.CanaryFor, canaryTime), Before: time.Minute}
+	if g := next.Policy.Guard; g != nil {
+		w.Window, w.Before = g.Window, g.Before
+	}
+	w.Window = min(w.Window, w.For)
+	if one, named := next.Policy.Guard.Of(r.Canary); named {
+		w.Clauses = []policy.Guarded{one}
+		return w, nil
+	}
+	kills, falls, pressure := int64(0), canaryFalls, canaryPressure
+	one := policy.Guarded{Group: r.Canary}
+	for _, try := range []struct {
+		what string
+		with policy.Guarded
+		take func()
+	}{
+		{"kills for want of memory", policy.Guarded{Group: r.Canary, OOMKills: &kills}, func() { one.OOMKills = &kills }},
+		{"memory pressure", policy.Guarded{Group: r.Canary, MemoryPressure: &pressure}, func() { one.MemoryPressure = &pressure }},
+		{"throughput", policy.Guarded{Group: r.Canary, Throughput: &falls}, func() { one.Throughput = &falls }},
+	} {
+		if sourced(v, try.with) == nil {
+			try.take()
+		} else {
+			left = append(left, fmt.Sprintf("canary: %s of group %s is not watched: nothing here counts it", try.what, r.Canary))
+		}
+	}
+	w.Clauses = []policy.Guarded{one}
+	return w, left
+}
+
+// promote applies the rest of the policy that a canary went before.
+func (t *Tender) promote(ctx context.Context) (over bool, err error) {
+	t.guard.gauge.close()
+	return t.settle(ctx, "apply", func(trial *Trial) (over bool, err error) {
+		var canary Canary
+		if _, err := t.c.Store.Load(docCanary, &canary); err != nil || canary.Group == "" {
+			return true, fmt.Errorf("the policy of the canary is not known any more: %w", errors.Join(err, t.c.endTrial()))
+		}
+		r := Request{Verb: "apply", By: canary.By, Reason: canary.Reason, Force: canary.Force, Sources: canary.Sources, ConfirmWithin: canary.ConfirmWithin, Migrate: canary.Migrate}
+		reply := &Reply{}
+		if err := t.c.applySources(ctx, r, reply, r.Sources); err != nil {
+			err := t.c.revert(ctx, trial, "canary: the rest could not be applied: "+strings.SplitN(err.Error(), "\n", 2)[0], byItself, &Reply{})
+			return err == nil, err
+		}
+		t.c.Log.Info("a canary did well; the rest is applied", "group", canary.Group, "revision", reply.Revision)
+		return true, nil
+	})
+}

@@ -1,0 +1,368 @@
+package control
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/knob"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
+	"bulkhead/internal/systemd"
+)
+
+// docConflicts holds the limits that somebody else has changed.
+const docConflicts = "conflicts"
+
+// Conflict is a limit that somebody else has changed since bulkhead put it in force.
+type Conflict struct {
+	Group  string     `json:"group"`
+	Key    policy.Key `json:"key"`
+	Dir    cgroup.Dir `json:"dir"`
+	File   string     `json:"file"`
+	Device string     `json:"device,omitempty"`
+	Wanted string     `json:"wanted"` // as the kernel writes it
+	Found  string     `json:"found"`
+	By     string     `json:"by,omitempty"` // who may have done it; "" when nothing tells
+	First  time.Time  `json:"first"`
+	Last   time.Time  `json:"last"`
+	Count  int        `json:"count"` // how often since First
+	// Left says that the value stays as it was found, until the next apply; Until that it stays so long.
+	Left  bool      `json:"left,omitempty"`
+	Until time.Time `json:"until,omitzero"`
+	Boot  string    `json:"boot"`
+}
+
+func (c Conflict) file() cgroup.File { return cgroup.File{Dir: c.Dir, Name: c.File, Key: c.Device} }
+
+// stays says whether the value found stays for now.
+func (c Conflict) stays(now time.Time) bool { return c.Left || now.Before(c.Until) }
+
+// String says it in one line.
+func (c Conflict) String() string {
+	key := string(c.Key)
+	if c.Device != "" {
+		key += " of device " + c.Device
+	}
+	times := ""
+	if c.Count > 1 {
+		times = fmt.Sprintf(", %d times since %s", c.Count, c.First.Local().Format(time.DateTime))
+	}
+	what := "put right"
+	switch {
+	case c.Left:
+		what = "left as it is until the next apply"
+	case !c.Until.IsZero():
+		what = "put right again after " + c.Until.Local().Format(time.TimeOnly) + ", as it comes too often"
+	}
+	return fmt.Sprintf("%s %s: %s of %s held %q instead of %q at %s%s, by %s; %s", cmp.Or(c.Group, "(root group)"), key, c.File, c.Dir, c.Found, c.Wanted,
+		c.Last.Local().Format(time.DateTime), times, cmp.Or(c.By, "nobody knows whom"), what)
+}
+
+// Putting right what somebody else changes stops to be a fight: after conflictsAtOnce times a value is left for a while, twice as long
+// each time. One that was left alone for conflictsForget begins anew.
+const (
+	conflictsAtOnce = 2
+	conflictsRest   = time.Minute
+	conflictsMost   = time.Hour
+	conflictsForget = 3 * time.Hour
+	// conflictsTold is for how long one that was put right is still told of.
+	conflictsTold = 24 * time.Hour
+)
+
+// restAfter is how long a value is left after it was changed that often.
+func restAfter(count int) time.Duration {
+	if count <= conflictsAtOnce {
+		return 0
+	}
+	return min(conflictsRest<<min(count-conflictsAtOnce-1, 10), conflictsMost)
+}
+
+// standing is what was in force after the last full look.
+type standing struct {
+	values map[cgroup.File]string // what was wanted, and held
+	// dirs are the directories of ours, with their inode numbers: one that systemd made anew holds what it gave it.
+	dirs map[cgroup.Dir]uint64
+}
+
+// settleLook remembers what is in force once a full look is done; without a plan nothing is known.
+func (c *Controller) settleLook(v *View, leftOut []plan.Step) {
+	s := &standing{values: make(map[cgroup.File]string, len(v.Plan.Want)), dirs: map[cgroup.Dir]uint64{}}
+	for _, w := range v.Plan.Want {
+		if f := fileOf(w); v.left[f] == "" {
+			s.values[f] = w.Value
+		}
+	}
+	for _, step := range leftOut {
+		delete(s.values, cgroup.File{Dir: step.Dir, Name: step.File, Key: step.Key})
+	}
+	for _, d := range v.Layout.Dirs() {
+		s.dirs[d] = inode(v.Tree, d)
+	}
+	c.memory.settled = s
+}
+
+func fileOf(w plan.Wanted) cgroup.File { return cgroup.File{Dir: w.Dir, Name: w.File, Key: w.Key} }
+
+// inode tells directories of one name apart; 0 when it cannot be told.
+func inode(t *cgroup.Tree, d cgroup.Dir) uint64 {
+	info, err := os.Stat(t.Abs(d))
+	if err != nil {
+		return 0
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return st.Ino
+	}
+	return 0
+}
+
+// foreign finds what a plan would put right and what was in force at the last full look, for the same wish: somebody else has changed it.
+func (c *Controller) foreign(v *View) (found []Conflict) {
+	before := c.memory.settled
+	if before == nil {
+		return nil
+	}
+	wants := make(map[cgroup.File]plan.Wanted, len(v.Plan.Want))
+	for _, w := range v.Plan.Want {
+		wants[fileOf(w)] = w
+	}
+	last := map[cgroup.File]plan.Step{}
+	var order []cgroup.File
+	for _, step := range v.Plan.Steps {
+		if step.Op != plan.OpWrite || step.Old == "" && step.Undo == "" {
+			continue
+		}
+		f := cgroup.File{Dir: step.Dir, Name: step.File, Key: step.Key}
+		if _, seen := last[f]; !seen {
+			order = append(order, f)
+		}
+		last[f] = step
+	}
+	for _, f := range order {
+		step := last[f]
+		held, known := before.values[f]
+		ino, there := before.dirs[f.Dir]
+		now, row, read := v.reading(f)
+		w, asked := wants[f]
+		wanted := step.New
+		if asked {
+			wanted = w.Value
+		}
+		if !there || !read || ino != inode(v.Tree, f.Dir) || asked != known || row.Same(wanted, now) || asked && !row.Same(held, wanted) {
+			continue
+		}
+		found = append(found, Conflict{Group: step.Group, Key: step.Setting, Dir: f.Dir, File: f.Name, Device: f.Key, Wanted: wanted, Found: now, Boot: v.Facts.BootID, By: c.whoChanged(v, step)})
+	}
+	return found
+}
+
+// reading is what a file held when it was looked at, and the row of the table that it is.
+func (v *View) reading(f cgroup.File) (now string, row *knob.Row, ok bool) {
+	if row = knob.Ownership(f.Name); row == nil {
+		rows := knob.RowsFor(v.Facts)
+		i := slices.IndexFunc(rows, func(r *knob.Row) bool {
+			return r.HierarchyID(v.Facts) == f.Dir.Hierarchy && (r.File == f.Name || r.PerSize && slices.ContainsFunc(v.Facts.HugePageSizes, func(size int64) bool { return r.Name(policy.HugePageName(size)) == f.Name }))
+		})
+		if i < 0 {
+			return "", nil, false
+		}
+		row = rows[i]
+	}
+	text, there := v.Observed.Dirs[f.Dir][f.Name]
+	return row.Parse(row.Line(text, f.Key)), row, there
+}
+
+// writers are programs that write control groups beside bulkhead.
+var writers = []struct{ comm, name string }{
+	{"tuned", "TuneD"}, {"cgrulesengd", "libcgroup's cgrulesengd"}, {"libvirtd", "libvirt"}, {"kubelet", "the kubelet"}, {"slurmd", "Slurm"}, {"ksmtuned", "ksmtuned"},
+}
+
+// whoChanged says who may have changed a value: systemd, where it holds another one than bulkhead gave it, else an owner of the file who is not
+// root, else a program that runs and is known to write control groups. The audit log, which would know, is not read.
+func (c *Controller) whoChanged(v *View, step plan.Step) string {
+	if by := c.bySystemd(v, step); by != "" {
+		return by
+	}
+	if uid := fileOwner(v.Tree, step); uid > 0 {
+		return fmt.Sprintf("user %s perhaps, who owns the file", c.Host.UserName(uid))
+	}
+	for _, w := range writers {
+		for i := range v.Observed.Processes {
+			if p := &v.Observed.Processes[i]; p.Comm == w.comm || len(p.Args) > 1 && strings.HasPrefix(p.Comm, "python") && slices.ContainsFunc(p.Args[1:], func(a string) bool { return filepath.Base(a) == w.comm }) {
+				return fmt.Sprintf("%s perhaps, which runs (process %d)", w.name, p.PID)
+			}
+		}
+	}
+	return ""
+}
+
+// bySystemd says what systemd holds of the property by which a limit was set.
+func (c *Controller) bySystemd(v *View, step plan.Step) string {
+	if step.Unit == "" || len(step.Set) == 0 {
+		return ""
+	}
+	m, err := c.manager(v.Facts)
+	if err != nil || m == nil {
+		return ""
+	}
+	u, err := m.Unit(context.Background(), step.Unit)
+	if err != nil {
+		return ""
+	}
+	for _, a := range step.Set {
+		row, known := systemd.RowOf(a.Name)
+		value, there := u.Properties[a.Name]
+		if !known || !there {
+			continue
+		}
+		if text, err := row.Decode(value); err == nil && text != a.Text {
+			return fmt.Sprintf("systemd, which holds %s=%s for %s (set-property, or a drop-in and a daemon-reload)", a.Name, text, step.Unit)
+		}
+	}
+	return "who wrote the kernel's file of " + step.Unit + " past systemd"
+}
+
+// fileOwner is the user who owns the file of a step; 0 is root, or nobody knows.
+func fileOwner(t *cgroup.Tree, step plan.Step) int {
+	name := step.File
+	if _, is := cgroup.Owned(name); is {
+		name = ""
+	}
+	info, err := os.Stat(filepath.Join(t.Abs(step.Dir), name))
+	if err != nil {
+		return 0
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0
+	}
+	return int(st.Uid)
+}
+
+// heed finds what others changed, and decides which of it stays: it plans anew without that. Trouble is what on_conflict: alert calls an error.
+func (c *Controller) heed(v *View, s *state) (trouble, err error) {
+	now := c.now()
+	records, changed := v.review(s.conflicts, now)
+	for _, f := range c.foreign(v) {
+		i := slices.IndexFunc(records, func(r Conflict) bool { return r.file() == f.file() })
+		if i < 0 {
+			f.First = now
+			records = append(records, f)
+			i = len(records) - 1
+		} else if now.Sub(records[i].Last) > conflictsForget {
+			records[i].First, records[i].Count = now, 0
+		}
+		r := &records[i]
+		r.Last, r.Found, r.By, r.Count = now, f.Found, cmp.Or(f.By, r.By), r.Count+1
+		r.Left, r.Until = v.Policy.Agent.OnConflict.Leaves(), time.Time{}
+		if rest := restAfter(r.Count); rest > 0 && !r.Left {
+			r.Until = now.Add(rest)
+		}
+		changed = true
+		c.Log.Warn("somebody else changed a limit", "group", r.Group, "limit", r.Key, "file", r.file(), "wanted", r.Wanted, "found", r.Found, "by", cmp.Or(r.By, "unknown"), "times", r.Count, "then", then(*r))
+	}
+	if changed {
+		if err := c.Store.Save(docConflicts, records); err != nil {
+			c.Log.Warn("what others changed could not be recorded", "err", err)
+		}
+	}
+	v.conflicts = records
+	if v.Policy.Agent.OnConflict == policy.ConflictAlert {
+		for _, r := range records {
+			if r.Left {
+				trouble = errors.Join(trouble, fail(CodeFailed, "`bulkhead apply` puts it right", "somebody else changed a limit: %s", r))
+			}
+		}
+	}
+	if !v.leave(now) {
+		return trouble, nil
+	}
+	return trouble, c.plan(v)
+}
+
+func then(c Conflict) string {
+	switch {
+	case c.Left:
+		return "it stays"
+	case !c.Until.IsZero():
+		return "it stays until " + c.Until.Local().Format(time.TimeOnly)
+	}
+	return "it is put right"
+}
+
+// review brings the records up to date: those go whose wish is another one, or whose value is right again and was so for long.
+func (v *View) review(records []Conflict, now time.Time) (kept []Conflict, changed bool) {
+	wants := make(map[cgroup.File]string, len(v.Plan.Want))
+	for _, w := range v.Plan.Want {
+		wants[fileOf(w)] = w.Value
+	}
+	for _, r := range records {
+		found, row, there := v.reading(r.file())
+		wanted, asked := wants[r.file()]
+		if !there || asked && !row.Same(wanted, r.Wanted) {
+			changed = true
+			continue
+		}
+		if row.Same(r.Wanted, found) && (r.Left || now.Sub(r.Last) > conflictsTold) {
+			changed = true
+			continue
+		}
+		if !r.Until.IsZero() && (!now.Before(r.Until) || row.Same(r.Wanted, found)) { // or somebody put it right
+			r.Until, changed = time.Time{}, true
+		}
+		if r.Left && !row.Same(found, r.Found) {
+			r.Found, r.Last, r.Count, changed = found, now, r.Count+1, true
+		}
+		kept = append(kept, r)
+	}
+	return kept, changed
+}
+
+// forgive forgets what others changed: an apply has put it right.
+func (c *Controller) forgive(s *state) {
+	if len(s.conflicts) == 0 {
+		return
+	}
+	if err := c.Store.Save(docConflicts, []Conflict{}); err != nil {
+		c.Log.Warn("what others changed could not be forgotten", "err", err)
+	}
+}
+
+// leave takes over which values stay, and says whether that is anything new.
+func (v *View) leave(now time.Time) (changed bool) {
+	left := map[cgroup.File]string{}
+	for _, r := range v.conflicts {
+		if r.stays(now) {
+			left[r.file()] = r.Wanted
+		}
+	}
+	changed = len(left) != len(v.left)
+	for f, wanted := range left {
+		changed = changed || v.left[f] != wanted
+	}
+	v.left = left
+	return changed
+}
+
+// conflictOf is why a file holds something else than what is wanted; "" when nothing is known.
+func (v *View) conflictOf(f cgroup.File) string {
+	for _, r := range v.conflicts {
+		if r.file() == f && v.left[f] != "" {
+			return r.String()
+		}
+	}
+	return ""
+}
+
+// ofBootConflicts leaves out what another boot had.
+func ofBootConflicts(all []Conflict, boot string) []Conflict {
+	return slices.DeleteFunc(all, func(r Conflict) bool { return r.Boot != boot })
+}

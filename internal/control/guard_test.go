@@ -1,0 +1,144 @@
+package control
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/cgroup/cgroupfake"
+	"bulkhead/internal/policy"
+)
+
+func to[T any](v T) *T { return &v }
+
+// used is a pulse so many seconds after the first.
+func used(seconds float64, cpu, periods, throttled, kills, stalled, operations, db int64) pulse {
+	return pulse{
+		at: time.Unix(1000, 0).Add(time.Duration(seconds * float64(time.Second))), db: db,
+		usage: cgroup.Usage{
+			CPU:      cgroup.CPUUsage{Total: &cpu, Periods: &periods, ThrottledPeriods: &throttled},
+			Memory:   cgroup.MemoryUsage{OOMKills: &kills},
+			IO:       []cgroup.IOUsage{{Device: "8:0", Reads: operations}},
+			Pressure: map[string]cgroup.Pressure{"memory": {Full: &cgroup.Stall{Total: stalled}}},
+		},
+	}
+}
+
+func TestVerdicts(t *testing.T) {
+	first := used(0, 1e6, 100, 10, 3, 1e6, 1000, 5000)
+	byDB := Before{Work: &Work{Counter: "Questions", DB: 100, CPU: 1, IO: 100}}
+	byKernel := Before{Work: &Work{CPU: 1, IO: 100}}
+	silent := used(10, 11e6, 200, 10, 3, 1e6, 2000, 0)
+	silent.dbErr = errors.New("timeout")
+	for name, c := range map[string]struct {
+		guard   policy.Guarded
+		before  Before
+		last    pulse
+		counter string
+		window  bool
+		want    string
+	}{
+		"a kill, at once":                 {policy.Guarded{OOMKills: to(int64(0))}, Before{Kills: 3}, used(1, 0, 0, 0, 4, 0, 0, 0), "", false, "the kernel killed 1 of its processes"},
+		"a kill after a reboot":           {policy.Guarded{OOMKills: to(int64(0))}, Before{Kills: 3}, used(1, 0, 0, 0, 2, 0, 0, 0), "", false, "the kernel killed 2 of its processes"},
+		"a kill before the change":        {policy.Guarded{OOMKills: to(int64(0))}, Before{Kills: 3}, used(1, 0, 0, 0, 3, 0, 0, 0), "", false, ""},
+		"as many as may be":               {policy.Guarded{OOMKills: to(int64(2))}, Before{Kills: 3}, used(10, 0, 0, 0, 5, 0, 0, 0), "", true, ""},
+		"throttled":                       {policy.Guarded{Throttled: to(0.5)}, Before{}, used(10, 0, 200, 61, 3, 0, 0, 0), "", true, "its CPU limit held it back in 51 of 100 periods, more than 50 %"},
+		"throttled half":                  {policy.Guarded{Throttled: to(0.5)}, Before{}, used(10, 0, 200, 60, 3, 0, 0, 0), "", true, ""},
+		"before the window is over":       {policy.Guarded{Throttled: to(0.5)}, Before{}, used(1, 0, 200, 110, 3, 0, 0, 0), "", false, ""},
+		"pressure":                        {policy.Guarded{MemoryPressure: to(0.2)}, Before{}, used(10, 0, 0, 0, 3, 31e5, 0, 0), "", true, "waited for memory in 21 % of 10s, more than 20 %"},
+		"little pressure":                 {policy.Guarded{MemoryPressure: to(0.2)}, Before{}, used(10, 0, 0, 0, 3, 29e5, 0, 0), "", true, ""},
+		"the database does less":          {policy.Guarded{Throughput: to(0.3)}, byDB, used(10, 11e6, 0, 0, 3, 0, 2000, 5690), "Questions", true, "fell by 31 %, more than 30 %: from 100.0 to 69.0 Questions per second, by the database"},
+		"the database does enough":        {policy.Guarded{Throughput: to(0.3)}, byDB, used(10, 1e6, 0, 0, 3, 0, 1000, 5710), "Questions", true, ""},
+		"the database was restarted":      {policy.Guarded{Throughput: to(0.3)}, byDB, used(10, 0, 0, 0, 3, 0, 0, 900), "Questions", true, ""},
+		"the database does not answer":    {policy.Guarded{Throughput: to(0.3)}, byDB, silent, "Questions", true, "which does not answer: timeout"},
+		"the kernel counts less of both":  {policy.Guarded{Throughput: to(0.3)}, byKernel, used(10, 6e6, 0, 0, 3, 0, 1400, 0), "", true, "fell by 50 %, more than 30 %: from 1.00 to 0.50 cores, by the kernel"},
+		"the kernel counts less of one":   {policy.Guarded{Throughput: to(0.3)}, byKernel, used(10, 2e6, 0, 0, 3, 0, 2000, 0), "", true, ""},
+		"it was idle before":              {policy.Guarded{Throughput: to(0.3)}, Before{Work: &Work{CPU: 0.01, IO: 2}}, used(10, 1e6, 0, 0, 3, 0, 1000, 0), "", true, ""},
+		"nothing is known of before":      {policy.Guarded{Throughput: to(0.3)}, Before{}, used(10, 1e6, 0, 0, 3, 0, 1000, 0), "", true, ""},
+		"nothing is asked of a group":     {policy.Guarded{}, byKernel, used(10, 1e6, 200, 110, 9, 9e6, 1000, 0), "", true, ""},
+		"what is not counted is no fault": {policy.Guarded{OOMKills: to(int64(0)), Throttled: to(0.1), MemoryPressure: to(0.1)}, Before{}, pulse{at: first.at.Add(10 * time.Second)}, "", true, ""},
+	} {
+		c.guard.Group = "app"
+		got := verdict(c.guard, c.before, first, c.last, c.counter, c.window)
+		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// An agent's pulses of the time before count, and only of that time; a database that did not answer leaves nothing known.
+func TestPulsesOfTheTimeBefore(t *testing.T) {
+	var p pulses
+	one := policy.Guarded{Group: "app", Throughput: to(0.3)}
+	start := time.Now().Add(-time.Minute)
+	at := func(seconds float64, cpu int64) pulse {
+		n := used(0, cpu, 0, 0, 0, 0, 0, 0)
+		n.at = start.Add(time.Duration(seconds * float64(time.Second)))
+		return n
+	}
+	if p.work(one, "", time.Hour) != nil {
+		t.Error("something is known from the start")
+	}
+	p.add("app", at(0, 0), time.Minute)
+	p.add("app", at(10, 1e6), time.Minute)
+	p.add("app", at(30, 21e6), time.Minute)
+	if w := p.work(one, "", time.Hour); w == nil || w.CPU < 0.69 || w.CPU > 0.71 {
+		t.Errorf("over all of it: %+v", w)
+	}
+	p.add("app", at(31, 22e6), 25*time.Second)
+	if w := p.work(one, "", time.Hour); w == nil || w.CPU != 1 {
+		t.Errorf("over the last 25 s: %+v", w)
+	}
+	if p.work(one, "", time.Second) != nil {
+		t.Error("what is old counts")
+	}
+	failed := at(32, 23e6)
+	failed.dbErr = errors.New("timeout")
+	p.add("app", failed, time.Minute)
+	if p.work(one, "", time.Hour) != nil {
+		t.Error("what is not known counts")
+	}
+}
+
+// A process that the kernel kills for want of memory after a change undoes it, and one that was killed before does not.
+func TestGuardSeesAKill(t *testing.T) {
+	const text = "groups:\n  app: {role: helper, match: [{exe: backup}], memory: {max: 1GiB}}\nguard: {for: 1h, groups: {app: {oom_kills: 0}}}\n"
+	m := newMachine(t, "252.39")
+	p := m.start("/usr/bin/backup all")
+	m.atTime("23 12:00")
+	m.apply(text)
+	st, err := m.Status()
+	m.must(err)
+	if st.Trial == nil || st.Trial.Guard == nil || !st.Trial.Confirm.IsZero() {
+		t.Fatalf("on trial: %+v", st.Trial)
+	}
+	// The next change settles it, and stands on trial itself.
+	_, err = m.do(Request{Verb: "set", Assign: []string{"app:memory.max=64MiB"}})
+	m.must(err)
+	m.tended()
+	const dir, file = "/bulkhead.slice/bulkhead-app.slice", "memory.max"
+	m.reads("set", dir, file, "67108864")
+	if m.kernel.Charge(p.PID, cgroupfake.Anonymous, 128<<20) == nil {
+		t.Fatal("the kernel kills nobody")
+	}
+	(*machineKernel)(m).End(p.PID)
+	m.tender = nil // as when the watchdog was killed: another one knows what was before
+	m.tended()
+	m.reads("after the kill", dir, file, "1073741824")
+	entries, err := m.History()
+	m.must(err)
+	if last := entries[len(entries)-1]; last.Verb != "revert" || last.Reason != "guard: group app: the kernel killed 1 of its processes for want of memory" {
+		t.Errorf("the history says %+v", last)
+	}
+	m.apply(strings.Replace(text, "1GiB", "2GiB", 1))
+	m.atTime("23 12:30")
+	m.tended()
+	m.atTime("23 13:00")
+	m.watched()
+	if st, err = m.Status(); err != nil || st.Trial != nil {
+		t.Errorf("when its time is over: %+v, %v", st, err)
+	}
+	m.reads("later", dir, file, "2147483648")
+}

@@ -1,0 +1,138 @@
+package control
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"bulkhead/internal/apply"
+	"bulkhead/internal/host"
+	"bulkhead/internal/journal"
+	"bulkhead/internal/netshape"
+	"bulkhead/internal/plan"
+)
+
+// A plan that leaves interfaces as they are, forced past what the kernel lacks for them, does not forget what was on them before.
+func TestForcedPastTheKernelKeepsOriginals(t *testing.T) {
+	c, err := Open(Options{State: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	lock, err := c.lock("apply", "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Release()
+	original := &netshape.Foreign{Egress: []netshape.Change{{Verb: netshape.Replace, What: netshape.Qdisc, Device: "eth0", Index: 2}}}
+	if err := c.Store.Save(docNetwork, networkRecord{Boot: "b", Devices: map[string]governedDevice{"eth0": {Index: 2, Original: original}}}); err != nil {
+		t.Fatal(err)
+	}
+	state := netshape.State{Device: netshape.Device{Link: netshape.Link{Name: "eth0", Index: 2}}}
+	v := &View{Facts: &host.Facts{BootID: "b"}, Network: &plan.Network{Devices: []plan.NetDevice{{State: state, Governed: true, Original: original}}}}
+	v.Plan.Refusals = []plan.Refusal{{Group: "a", Reason: "network on eth0: this kernel has no IFB"}}
+	if err := c.settleNetwork(v, nil); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := c.networkRecord("b"); err != nil || r.Devices["eth0"].Original == nil {
+		t.Errorf("the record says %+v, %v", r, err)
+	}
+}
+
+// Where no watchdog can be started nothing is changed but by a release, which goes on without.
+func TestReleaseNeedsNoWatchdog(t *testing.T) {
+	c, err := Open(Options{State: t.TempDir(), Watchdog: []string{"-test.list=^$"}}) // ends, and never says that it is there
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, releasing := range []bool{false, true} {
+		settle, err := c.guard(nil, releasing)(apply.Guarded{}, func(error) { t.Error("stopped") })
+		if (err == nil) != releasing {
+			t.Fatalf("releasing %t: %v", releasing, err)
+		}
+		if releasing && settle(false) != nil {
+			t.Error("it is not settled")
+		}
+	}
+}
+
+// A piece of the kernel that was missing is looked for again, and one that is there is not.
+func TestMissingPiecesAreTriedAgain(t *testing.T) {
+	var p pieces
+	tried, begin := 0, time.Now()
+	at := func(after time.Duration, mirred netshape.Verdict) bool {
+		has := p.known(begin.Add(after), func() netshape.Capabilities {
+			tried++
+			all := netshape.Capabilities{{Name: netshape.HasMirred, Verdict: mirred}}
+			for _, name := range []string{netshape.HasHTB, netshape.HasIFB, netshape.HasProgram} {
+				all = append(all, netshape.Capability{Name: name, Verdict: netshape.Yes})
+			}
+			return all
+		})
+		return has.Has(netshape.HasMirred)
+	}
+	if at(0, netshape.No) || at(probeEvery-1, netshape.Yes) || tried != 1 {
+		t.Errorf("tried %d times at first", tried)
+	}
+	if !at(probeEvery, netshape.Yes) || !at(time.Hour, netshape.No) || tried != 2 {
+		t.Errorf("tried %d times in all", tried)
+	}
+}
+
+// A release that could not look at interfaces says which it leaves as they are, where it ever changed some.
+func TestReleaseSaysWhichInterfacesStay(t *testing.T) {
+	c, err := Open(Options{State: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	cause := errors.New("operation not permitted")
+	if notes := c.leftShaped("b", cause); len(notes) > 0 {
+		t.Errorf("of none: %+v", notes)
+	}
+	lock, err := c.lock("apply", "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Release()
+	if err := c.Store.Save(docNetwork, networkRecord{Boot: "b", Devices: map[string]governedDevice{"eth1": {}, "eth0": {}}}); err != nil {
+		t.Fatal(err)
+	}
+	if notes := c.leftShaped("b", cause); len(notes) != 1 || !notes[0].NotEnforced || notes[0].Text != "limits on eth0, eth1 stay as they are: operation not permitted" {
+		t.Errorf("of two: %+v", notes)
+	}
+}
+
+// A watchdog that finds its change undone leaves everything as it is, also while somebody else has the lock.
+func TestBiteWhileSomebodyElseChanges(t *testing.T) {
+	state := t.TempDir()
+	other, err := journal.Open(state, journal.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	c, err := Open(Options{State: state})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	lock, err := other.Lock("apply", "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Release()
+	id, err := other.Begin(journal.Txn{Boot: "b", Verb: "apply"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.biteByJournal(t.Context(), apply.Guarded{Txn: id}); err == nil {
+		t.Error("what is under way counts as undone")
+	}
+	if err := other.End(id, journal.Undone, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.biteByJournal(t.Context(), apply.Guarded{Txn: id}); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,521 @@
+//go:build root
+
+package control
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
+	"bulkhead/internal/policy"
+	"bulkhead/internal/probe"
+	"bulkhead/internal/testhost"
+)
+
+// init makes this binary a load, or a program that probes and is killed over it.
+func init() {
+	if len(os.Args) < 2 {
+		return
+	}
+	switch os.Args[1] {
+	case "be-a-load":
+		if len(os.Args) == 5 { // STATE --enter GROUP
+			c, err := Open(Options{State: os.Args[2]})
+			if err == nil {
+				err = errors.Join(c.Enter(Entry{Group: os.Args[4], By: "test", Command: "probe"}), c.Close())
+			}
+			if err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+		}
+		if err := probe.Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	case "be-a-prober":
+		c, err := Open(Options{State: os.Args[2], Probe: []string{"be-a-load", os.Args[2]}})
+		if err == nil {
+			_, err = c.Probe(context.Background(), ProbeOptions{Span: MostProbeSpan, Begin: func(ProbePlan) error { fmt.Println("begun"); return nil }})
+		}
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// probeSite is a site that can probe.
+func probeSite(t *testing.T) *site {
+	s := newSite(t)
+	s.Controller.probe = []string{"be-a-load", s.state}
+	return s
+}
+
+// probed measures, with short spans, and sees that nothing is left behind.
+func (s *site) probed(o ProbeOptions) []Probed {
+	s.t.Helper()
+	if o.Span == 0 {
+		o.Span = 700 * time.Millisecond
+	}
+	all, err := s.Probe(s.t.Context(), o)
+	if err != nil {
+		s.t.Fatalf("probe: %v", err)
+	}
+	for _, r := range all {
+		s.t.Logf("%s %s %s, %s: asked %s, measured %s: %s %s", r.Group, r.Key, r.On, r.How, r.Asked, r.Measured, r.Verdict, r.Reason)
+	}
+	if left := s.probeDirs(); len(left) > 0 {
+		s.t.Errorf("a probe left %v", left)
+	}
+	return all
+}
+
+// probeDirs are the directories of probes below the site's root.
+func (s *site) probeDirs() (found []cgroup.Dir) {
+	s.t.Helper()
+	tree := testhost.Tree(s.t)
+	for _, h := range tree.Hierarchies() {
+		dirs, err := tree.Walk(cgroup.Dir{Hierarchy: h.ID, Path: "/" + s.root})
+		if err != nil && !errors.Is(err, cgroup.ErrGone) {
+			s.t.Fatal(err)
+		}
+		for _, d := range dirs {
+			if _, ours := probeMaker(d.Path); ours {
+				found = append(found, d)
+			}
+		}
+	}
+	return found
+}
+
+// faulty fails the test unless a probe finds a fault in a limit, measured in that way, for a reason with these words; and none elsewhere.
+func (s *site) faulty(all []Probed, key policy.Key, how, reason string) {
+	s.t.Helper()
+	found := false
+	for _, r := range all {
+		if !r.Verdict.Fault() {
+			continue
+		}
+		if r.Key != key && r.Key != keyMembers { // one who is outside makes a difference of its own
+			s.t.Errorf("%s, %s, is called %s beside what was planted: %s", r.Key, r.How, r.Verdict, r.Reason)
+		}
+		found = found || r.Key == key && r.How == how && strings.Contains(r.Reason, reason)
+	}
+	if !found {
+		s.t.Errorf("no fault in %s, %s, that says %q", key, how, reason)
+	}
+}
+
+// healthy is a policy of limits that hold, on this machine with cgroup v1 too: direct and buffered reads, not buffered writes.
+func healthy(mark, dev string) string {
+	return fmt.Sprintf(`groups:
+  g:
+    match: [{cmdline: '%s'}]
+    cpu: {limit: 0.4, weight: 500, cpus: "0"}
+    memory: {max: 64MiB}
+    tasks: 60
+    io: [{on: %s, read: {bandwidth: 20MiB/s, iops: 600}}]
+`, mark, dev)
+}
+
+// TestProbeFindsNothingOnAHealthyHost: PROBES times in a row.
+func TestProbeFindsNothingOnAHealthyHost(t *testing.T) {
+	s := probeSite(t)
+	dev, _ := testhost.LoopDevice(t, 64<<20)
+	_, mark := marked(t, 70201)
+	s.apply(healthy(mark, dev))
+	rounds, err := strconv.Atoi(os.Getenv("PROBES"))
+	if err != nil {
+		rounds = 2
+	}
+	for i := range rounds {
+		measured := 0
+		for _, r := range s.probed(ProbeOptions{}) {
+			if r.Verdict.Fault() {
+				t.Errorf("round %d: %s, %s: asked %s, measured %s: %s: %s", i+1, r.Key, r.How, r.Asked, r.Measured, r.Verdict, r.Reason)
+			}
+			if r.Verdict == probe.Held || r.Verdict == probe.NotReached {
+				measured++
+			}
+		}
+		least := 5 // of 9: others may leave too little of a CPU, or a disk, for some
+		if os.Getenv("BULKHEAD_LAB") == "1" {
+			least = 1
+		}
+		if measured < least {
+			t.Errorf("round %d: only %d measurements", i+1, measured)
+		}
+	}
+}
+
+// TestProbeSaysFirst: what will be done is said before it is, and a dry run does nothing.
+func TestProbeSaysFirst(t *testing.T) {
+	s := probeSite(t)
+	dev, _ := testhost.LoopDevice(t, 64<<20)
+	_, mark := marked(t, 70202)
+	s.apply(healthy(mark, dev))
+	dry := errors.New("dry")
+	var said ProbePlan
+	_, err := s.Probe(t.Context(), ProbeOptions{Begin: func(pl ProbePlan) error { said = pl; return dry }})
+	if !errors.Is(err, dry) {
+		t.Fatalf("a dry run ended with %v", err)
+	}
+	keys := map[policy.Key]bool{}
+	for _, l := range said.Loads {
+		keys[l.Key] = true
+		if strings.HasPrefix(string(l.Key), "io.") && (l.Device != dev || l.Bytes == 0) {
+			t.Errorf("%s: on %q, with %d bytes", l.Key, l.Device, l.Bytes)
+		}
+	}
+	for _, key := range []policy.Key{policy.KeyCPULimit, policy.KeyCPUWeight, policy.KeyMemoryMax, policy.KeyTasks, policy.KeyIOReadBandwidth, policy.KeyIOReadIOPS} {
+		if !keys[key] {
+			t.Errorf("nothing is said of %s", key)
+		}
+	}
+	if said.Takes < 5*time.Second || said.Takes > time.Minute || said.Bytes < 20<<20 || said.Bytes > 1<<30 {
+		t.Errorf("it says %v and %d bytes", said.Takes, said.Bytes)
+	}
+	if left := s.probeDirs(); len(left) > 0 {
+		t.Errorf("a dry run left %v", left)
+	}
+}
+
+// planted is one fault: a policy, what somebody does after it was applied, and what a probe has to say.
+type planted struct {
+	name   string
+	policy func(t *testing.T, s *site) string
+	plant  func(t *testing.T, s *site)
+	key    policy.Key
+	how    string
+	reason string
+}
+
+func TestProbeFindsPlantedFaults(t *testing.T) {
+	var firstNumber, secondNumber string // of devices
+	var mark string
+	var member host.ProcID
+	oneDisk := func(t *testing.T, _ *site) string {
+		first, number := testhost.LoopDevice(t, 64<<20)
+		firstNumber = number
+		_, secondNumber = testhost.LoopDevice(t, 64<<20)
+		return fmt.Sprintf("groups:\n  g: {match: [{cmdline: '%s'}], io: [{on: %s, read: {bandwidth: 10MiB/s}}]}\n", mark, first)
+	}
+	simple := func(limits string) func(*testing.T, *site) string {
+		return func(*testing.T, *site) string {
+			return "groups:\n  g: {match: [{cmdline: '" + mark + "'}], " + limits + "}\n"
+		}
+	}
+	for _, f := range []planted{
+		{
+			"a limit on the wrong device", oneDisk,
+			func(t *testing.T, s *site) {
+				s.writeIO(secondNumber, "10485760")
+				s.writeIO(firstNumber, "")
+			}, policy.KeyIOReadBandwidth, "direct", "the wrong device",
+		},
+		{
+			"a v1 io limit on a parent whose processes sit in a child", oneDisk,
+			func(t *testing.T, s *site) {
+				if s.of("blkio").Version != 1 {
+					t.Skip("on cgroup v2 limits hold what is below")
+				}
+				below := s.at(s.of("blkio").ID, "g").Child("below")
+				tree := testhost.Tree(t)
+				if err := errors.Join(tree.Make(below), tree.Move(below, member)); err != nil {
+					t.Fatal(err)
+				}
+			}, policy.KeyIOReadBandwidth, "direct", "its processes sit in",
+		},
+		{
+			// What a daemon-reload leaves of a limit that was written to a unit's file by hand; a real one is for the lab.
+			"a limit undone", simple("cpu: {limit: 0.3}"),
+			func(_ *testing.T, s *site) { s.tamper("cpu", "cpu.cfs_quota_us", "-1", "cpu.max", "max") },
+			policy.KeyCPULimit, "alone", "the kernel holds unlimited",
+		},
+		{
+			"a CPU set wider than asked", simple(`cpu: {cpus: "0"}`),
+			func(_ *testing.T, s *site) { s.tamper("cpuset", "cpuset.cpus", "0-1", "cpuset.cpus", "0-1") },
+			policy.KeyCPUCPUs, "alone", "CPU 1 is open to it, too",
+		},
+		{
+			"a process outside its group", simple("tasks: 50"),
+			func(t *testing.T, s *site) {
+				if err := testhost.Tree(t).Move(cgroup.Dir{Hierarchy: s.of("pids").ID, Path: "/"}, member); err != nil {
+					t.Fatal(err)
+				}
+			}, keyMembers, "read back", "outside: process",
+		},
+		{
+			"a memory limit lifted", simple("memory: {max: 48MiB}"),
+			func(_ *testing.T, s *site) { s.tamper("memory", "memory.limit_in_bytes", "-1", "memory.max", "max") },
+			policy.KeyMemoryMax, "to the limit", "the kernel holds unlimited",
+		},
+		{
+			"a limit on tasks lifted", simple("tasks: 50"),
+			func(_ *testing.T, s *site) { s.tamper("pids", "pids.max", "max", "pids.max", "max") },
+			policy.KeyTasks, "to the limit", "the kernel holds unlimited",
+		},
+		{
+			"a weight that was reset", simple("cpu: {weight: 5000}"),
+			func(_ *testing.T, s *site) { s.tamper("cpu", "cpu.shares", "1024", "cpu.weight", "100") },
+			policy.KeyCPUWeight, "contended", "the kernel holds",
+		},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			s := probeSite(t)
+			member, mark = marked(t, 70203)
+			s.apply(f.policy(t, s))
+			f.plant(t, s)
+			s.faulty(s.probed(ProbeOptions{}), f.key, f.how, f.reason)
+		})
+	}
+}
+
+// tamper writes a knob file of the group g, as somebody else would.
+func (s *site) tamper(controller, v1, v1Value, v2, v2Value string) {
+	s.t.Helper()
+	h := s.of(controller)
+	file, value := v1, v1Value
+	if h.Version == 2 {
+		file, value = v2, v2Value
+	}
+	if err := testhost.Tree(s.t).Write(s.at(h.ID, "g").File(file), value); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// writeIO gives the group g a limit on reading a device; "" takes it away.
+func (s *site) writeIO(device, value string) {
+	s.t.Helper()
+	h := s.of("blkio")
+	file := s.at(h.ID, "g").File("blkio.throttle.read_bps_device")
+	if file.Key = device; h.Version == 2 {
+		file.Name, value = "io.max", "rbps="+cmp.Or(value, "max")
+	}
+	if err := testhost.Tree(s.t).Write(file, cmp.Or(value, "0")); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// mounted makes a loop device with ext4 and mounts it.
+func mounted(t *testing.T) (dir string) {
+	t.Helper()
+	dev, _ := testhost.LoopDevice(t, 192<<20)
+	if out, err := exec.Command("mkfs.ext4", "-q", "-F", dev).CombinedOutput(); err != nil {
+		t.Fatalf("mkfs.ext4 %s: %v: %s", dev, err, out)
+	}
+	dir = filepath.Join(t.TempDir(), "disk")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(dev, dir, "ext4", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Errorf("clean up: unmount %s: %v", dir, err)
+		}
+	})
+	return dir
+}
+
+// TestProbeOfBufferedWrites: on cgroup v1 what goes through the page cache is held by nothing, and direct IO is; on v2 both are.
+func TestProbeOfBufferedWrites(t *testing.T) {
+	s := probeSite(t)
+	dir := mounted(t)
+	s.apply("groups:\n  g: {match: [{exe: /nonexistent/x}], io: [{on: " + dir + ", read: {bandwidth: 10MiB/s}, write: {bandwidth: 10MiB/s, iops: 400}}]}\n")
+	all := s.probed(ProbeOptions{})
+	v1 := s.of("blkio").Version == 1
+	if v1 {
+		s.faulty(all, policy.KeyIOWriteBandwidth, "buffered", "not enforced for buffered writes")
+	}
+	for _, r := range all {
+		if (r.How == "direct" || r.How == "buffered" && !(v1 && r.Key == policy.KeyIOWriteBandwidth)) && r.Verdict != probe.Held && r.Verdict != probe.NotReached {
+			t.Errorf("%s, %s: %s, asked %s, measured %s: %s", r.Key, r.How, r.Verdict, r.Asked, r.Measured, r.Reason)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 { // lost+found
+		t.Errorf("a probe left %v, %v", left, err)
+	}
+}
+
+// TestProbeOfAHalvedBudget: two disks share a limit by use, and no agent gives it to the one that is used.
+func TestProbeOfAHalvedBudget(t *testing.T) {
+	if os.Getenv("BULKHEAD_LAB") == "1" {
+		t.Skip("the loop devices of an emulated machine are too slow to come up to a limit")
+	}
+	s := probeSite(t)
+	one, _ := testhost.LoopDevice(t, 64<<20)
+	two, _ := testhost.LoopDevice(t, 64<<20)
+	sources := func(split string) []policy.Source {
+		return []policy.Source{{Path: "test.yaml", Text: fmt.Sprintf("version: 1\nhost: {root: %s, asm: [{group: DATA, disks: [%s, %s]}]}\n"+
+			"groups:\n  g: {match: [{exe: /nonexistent/x}], io: [{on: asm:DATA, split: %s, read: {bandwidth: 20MiB/s}}]}\n", s.root, one, two, split)}}
+	}
+	s.must(Request{Verb: "apply", Sources: sources("by-use")})
+	s.faulty(s.probed(ProbeOptions{}), policy.KeyIOReadBandwidth, "direct, one device alone", "the limit is halved")
+	s.must(Request{Verb: "apply", Sources: sources("even")})
+	for _, r := range s.probed(ProbeOptions{}) {
+		if r.Verdict.Fault() {
+			t.Errorf("shared evenly, as asked: %s, %s: %s: %s", r.Key, r.How, r.Verdict, r.Reason)
+		}
+	}
+	// A script that divides by the number of disks once more: what is in force is read back, and measured.
+	for _, dev := range []string{one, two} {
+		var stat unix.Stat_t
+		if err := unix.Stat(dev, &stat); err != nil {
+			t.Fatal(err)
+		}
+		s.writeIO(fmt.Sprintf("%d:%d", unix.Major(stat.Rdev), unix.Minor(stat.Rdev)), strconv.Itoa(5<<20))
+	}
+	s.faulty(s.probed(ProbeOptions{}), policy.KeyIOReadBandwidth, "direct", "")
+}
+
+// TestProbeOfADiskWeight: a weight counts as long as the disk has a scheduler that honours it.
+func TestProbeOfADiskWeight(t *testing.T) {
+	s := probeSite(t)
+	facts := s.facts0()
+	if !facts.BFQ {
+		t.Skip("this kernel has no BFQ")
+	}
+	dev, number := testhost.LoopDevice(t, 64<<20)
+	s.apply("groups:\n  g: {match: [{exe: /nonexistent/x}], io: [{on: " + dev + ", weight: 1000}]}\n  h: {match: [{exe: /nonexistent/y}], io: [{on: " + dev + ", weight: 50}]}\n")
+	for _, r := range s.probed(ProbeOptions{Groups: []string{"g"}, Span: time.Second}) {
+		if r.Verdict.Fault() {
+			t.Errorf("with BFQ: %s, %s: asked %s, measured %s: %s: %s", r.Key, r.How, r.Asked, r.Measured, r.Verdict, r.Reason)
+		}
+	}
+	if err := s.Host.SetQueue(number, "scheduler", "none"); err != nil {
+		t.Fatal(err)
+	}
+	all := s.probed(ProbeOptions{Groups: []string{"g"}})
+	s.faulty(all, policy.KeyIOWeight, "read back", "")
+	if !slices.ContainsFunc(all, func(r Probed) bool { return strings.Contains(r.Reason, "none") }) {
+		t.Error("nothing says that the scheduler is none")
+	}
+}
+
+// TestProbeInside: loads in the group itself, and over a limit on memory beside it.
+func TestProbeInside(t *testing.T) {
+	s := probeSite(t)
+	dev, _ := testhost.LoopDevice(t, 64<<20)
+	member, mark := marked(t, 70204)
+	s.apply(healthy(mark, dev))
+	var inside []policy.Key
+	for _, r := range s.probed(ProbeOptions{Groups: []string{"g"}, Inside: true, Destructive: true}) {
+		if r.Verdict.Fault() {
+			t.Errorf("%s, %s: asked %s, measured %s: %s: %s", r.Key, r.How, r.Asked, r.Measured, r.Verdict, r.Reason)
+		}
+		if r.Verdict == probe.Held || r.Verdict == probe.NotReached {
+			inside = append(inside, r.Key)
+		}
+		if r.How == "over the limit" && !strings.Contains(r.Reason, "killed the load") {
+			t.Errorf("over a limit on memory: %s, %s", r.Verdict, r.Reason)
+		}
+	}
+	for _, key := range []policy.Key{policy.KeyCPULimit, policy.KeyIOReadBandwidth, policy.KeyMemoryMax} {
+		if !slices.Contains(inside, key) {
+			t.Errorf("%s was not measured", key)
+		}
+	}
+	if !s.Host.Alive(member) {
+		t.Error("the group's own process is gone")
+	}
+}
+
+// TestProbeThatIsKilled: its loads die with it, and what it made in the kernel goes with the next probe, apply or release.
+func TestProbeThatIsKilled(t *testing.T) {
+	for _, next := range []string{"probe", "apply", "release"} {
+		t.Run(next, func(t *testing.T) {
+			s := probeSite(t)
+			_, mark := marked(t, 70205)
+			text := "groups:\n  g: {match: [{cmdline: '" + mark + "'}], cpu: {limit: 0.3}}\n"
+			s.apply(text)
+			cmd := exec.Command(host.SelfExe, "be-a-prober", s.state)
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+				t.Fatal(err)
+			}
+			var loads []int
+			testhost.WaitFor(t, "a load in its place", func() bool {
+				for _, d := range s.probeDirs() {
+					pids, _ := testhost.Tree(t).Procs(d)
+					loads = append(loads, pids...)
+				}
+				return len(loads) > 0
+			})
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait()
+			testhost.WaitFor(t, "the loads to end", func() bool {
+				return !slices.ContainsFunc(loads, func(pid int) bool { return unix.Kill(pid, 0) == nil })
+			})
+			if len(s.probeDirs()) == 0 {
+				t.Fatal("a probe that was killed left no directory: the test shows nothing")
+			}
+			switch next {
+			case "probe":
+				s.probed(ProbeOptions{})
+			case "apply":
+				s.apply(text)
+			case "release":
+				s.must(Request{Verb: "release", All: true})
+			}
+			if left := s.probeDirs(); len(left) > 0 {
+				t.Errorf("%s left %v", next, left)
+			}
+		})
+	}
+}
+
+// TestReleaseEndsAProbe: the way out does not wait for one that is under way.
+func TestReleaseEndsAProbe(t *testing.T) {
+	s := probeSite(t)
+	_, mark := marked(t, 70206)
+	s.apply("groups:\n  g: {match: [{cmdline: '" + mark + "'}], cpu: {limit: 0.3}}\n")
+	other := &site{t: t, root: s.root, state: s.state}
+	other.reopen()
+	ended := make(chan error)
+	go func() {
+		_, err := s.Probe(t.Context(), ProbeOptions{Span: MostProbeSpan})
+		ended <- err
+	}()
+	testhost.WaitFor(t, "a load in its place", func() bool {
+		for _, d := range s.probeDirs() {
+			if pids, _ := testhost.Tree(t).Procs(d); len(pids) > 0 {
+				return true
+			}
+		}
+		return false
+	})
+	other.must(Request{Verb: "release", All: true})
+	<-ended
+	tree := testhost.Tree(t)
+	for _, h := range tree.Hierarchies() {
+		if there, err := tree.Exists(cgroup.Dir{Hierarchy: h.ID, Path: "/" + s.root}); err != nil || there {
+			t.Errorf("after the release the root group is there in %s: %t, %v", h.ID, there, err)
+		}
+	}
+}

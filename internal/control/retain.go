@@ -1,0 +1,111 @@
+package control
+
+import (
+	"fmt"
+	"time"
+
+	"bulkhead/internal/journal"
+	"bulkhead/internal/policy"
+)
+
+// docGone is the highest number of a revision whose sources were dropped with the history of it.
+const docGone = "gone"
+
+// retainEvery is how often the agent shortens the history.
+const retainEvery = time.Hour
+
+// retain shortens the history to what host.history keeps, and drops the sources of revisions that nothing tells of any more. What is in force, what
+// it goes back to without a number, and what a change on trial is undone to stays. That it cannot be done undoes nothing.
+func (c *Controller) retain(h policy.History) error {
+	if h == (policy.History{}) {
+		return nil
+	}
+	if _, err := c.Store.Retain(journal.Retention{Entries: h.Entries, Age: h.Age}); err != nil {
+		return fmt.Errorf("shorten the history: %w", err)
+	}
+	entries, err := c.Store.History()
+	if err != nil {
+		return err
+	}
+	var a Applied
+	var b before
+	for name, doc := range map[string]any{docApplied: &a, docBefore: &b} {
+		if _, err := c.Store.Load(name, doc); err != nil {
+			return err
+		}
+	}
+	if a.Revision == 0 {
+		return nil
+	}
+	needed := map[int]bool{a.Revision: true, a.Like: true}
+	for _, e := range entries {
+		needed[e.Revision] = true
+	}
+	last, err := c.revisionBefore(&state{applied: &a}, entries)
+	if err != nil {
+		return err
+	}
+	needed[last] = true
+	if b.Applied != nil {
+		needed[b.Applied.Revision], needed[b.Applied.Like] = true, true
+		if last, err = c.revisionBefore(&state{applied: b.Applied}, entries); err != nil {
+			return err
+		}
+		needed[last] = true
+	}
+	return c.dropVersions(needed)
+}
+
+// dropVersions forgets the sources of all revisions but those needed, once it is written down which went.
+func (c *Controller) dropVersions(needed map[int]bool) error {
+	all, err := c.Store.Versions()
+	if err != nil {
+		return err
+	}
+	var gone []int
+	for _, n := range all {
+		if !needed[n] {
+			gone = append(gone, n)
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	var highest int
+	if _, err := c.Store.Load(docGone, &highest); err != nil {
+		return err
+	}
+	if err := c.Store.Save(docGone, max(highest, gone[len(gone)-1])); err != nil {
+		return err
+	}
+	for _, n := range gone {
+		if err := c.Store.DropVersion(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isGone says whether a revision may have been in force and was dropped since.
+func (c *Controller) isGone(revision int, entries []journal.Entry) bool {
+	var highest int
+	if _, err := c.Store.Load(docGone, &highest); err != nil || revision < 1 || revision > highest {
+		return false
+	}
+	for _, e := range entries {
+		if e.Revision == revision {
+			return false // then it is known what became of it
+		}
+	}
+	return true
+}
+
+// retainDue shortens the history when it is time, for the agent. It needs the lock.
+func (c *Controller) retainDue(v *View) {
+	if now := time.Now(); now.Sub(c.memory.retained) >= retainEvery {
+		c.memory.retained = now
+		if err := c.retain(v.Policy.Host.History); err != nil {
+			c.Log.Warn("the history is longer than it is to be", "err", err)
+		}
+	}
+}
