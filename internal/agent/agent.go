@@ -33,8 +33,9 @@ type Options struct {
 	// Ready is called once, when everything that the applied policy asks for is in force, or was tried for a while.
 	Ready func()
 	Log   *slog.Logger
-	// events opens the source of process events; tests have others. Default the kernel's.
-	events func() (source, error)
+	// events opens the source of process events, and traces the one that stands in for it; tests have others. Default the kernel's
+	// connector, and BPF programs.
+	events, traces func() (source, error)
 }
 
 // Agent is a running agent.
@@ -81,6 +82,9 @@ func New(c *control.Controller, o Options) *Agent {
 	}
 	if o.events == nil {
 		o.events = func() (source, error) { return host.OpenProcEvents(host.ProcEventOptions{Lazy: lazily}) }
+	}
+	if o.traces == nil {
+		o.traces = func() (source, error) { return host.OpenProcTrace(host.ProcEventOptions{Lazy: lazily}) }
 	}
 	a := &Agent{held: newBatch(), control: c, scanner: c.Host.NewScanner(), o: o, wake: make(chan struct{}, 1)}
 	c.BecomeAgent()
@@ -140,6 +144,11 @@ func (a *Agent) loop(ctx context.Context) {
 		before := cpuTime()
 		a.look(a.herald.during(ctx, now), whole, why)
 		a.shareLimits(ctx)
+		if why != becauseEvent { // both go by the clock: a storm of events is no reason to read files
+			a.control.Pulse(ctx, now)
+			a.mindTrial(ctx)
+		}
+		a.watchHigh(ctx)
 		if whole && ctx.Err() == nil {
 			a.herald.looked(a.control.Standing(), a.trouble(), time.Now())
 		}
@@ -289,6 +298,20 @@ func (a *Agent) look(ctx context.Context, full bool, why reason) {
 func (a *Agent) shareLimits(ctx context.Context) {
 	if _, err := a.control.Share(ctx, time.Now()); err != nil && !errors.Is(err, context.Canceled) {
 		a.o.Log.Warn("limits could not be shared anew; the parts in force stay", "err", err)
+	}
+}
+
+// mindTrial sees to it that a change which nobody confirms is undone.
+func (a *Agent) mindTrial(ctx context.Context) {
+	if err := a.control.MindTrial(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		a.o.Log.Error("a change on trial is not taken care of; trying again", "err", err)
+	}
+}
+
+// watchHigh sees to it that no group is stuck at its memory.high.
+func (a *Agent) watchHigh(ctx context.Context) {
+	if err := a.control.WatchHigh(ctx, time.Now()); err != nil && !errors.Is(err, context.Canceled) {
+		a.o.Log.Error("a memory.high at which its group is stuck could not be lifted; trying again", "err", err)
 	}
 }
 

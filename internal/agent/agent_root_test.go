@@ -204,6 +204,21 @@ func TestPlacesWhatStartsLater(t *testing.T) {
 	})
 }
 
+// The looks of the agent read no supplementary groups, unless a rule asks for them.
+func TestPlacesByUnixGroup(t *testing.T) {
+	s := newSite(t)
+	argument, rule := mark(61002)
+	s.start(time.Hour)
+	s.apply("groups:\n  a: {match: [{unix_group: 4123471, cmdline: '" + rule + "'}], cpu: {limit: 1}}\n")
+	other := testhost.Spawn(t, "setpriv", "--regid", "4123470", "--groups", "4123472", "sleep", argument)
+	member := testhost.Spawn(t, "setpriv", "--regid", "4123470", "--groups", "4123471", "sleep", argument)
+	soon(t, "the process to be placed", func() bool { return s.group(member.PID) == "a" })
+	s.looked(2)
+	if got := s.group(other.PID); got != "-" {
+		t.Errorf("one that is not in the group is in %s", got)
+	}
+}
+
 func TestPutsBackWhatSomebodyChanged(t *testing.T) {
 	s := newSite(t)
 	argument, rule := mark(61002)

@@ -286,16 +286,51 @@ func pidsOf(all []*exec.Cmd) []int {
 	return pids
 }
 
+func noEvents() (source, error) { return nil, fmt.Errorf("%w: for a test", host.ErrNoProcEvents) }
+
+// Without a connector the tracepoints tell as much: of programs that start, and of a storm of forks that starts outside.
+func TestPlacesByTracepoints(t *testing.T) {
+	const children = 200
+	s := newSite(t)
+	argument, rule := mark(63031)
+	stormed, _ := mark(63032)
+	o := byEvents
+	o.events = noEvents
+	s.startWith(o)
+	s.apply("groups:\n  a: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 2}}\n" +
+		"  b: {match: [{cmdline: '^sh -c .* " + strings.ReplaceAll(stormed, ".", "[.]") + " storm$'}], cpu: {limit: 2}}\n")
+	for range 50 {
+		testhost.Spawn(t, "sleep", argument)
+	}
+	testhost.Spawn(t, "sh", "-c", fmt.Sprintf("i=0; while [ $i -lt %d ]; do sleep $0 & (sleep $0 &); i=$((i+1)); done; wait", children), stormed, "storm")
+	soon(t, "all to be placed", func() bool {
+		outside, all := s.outside(argument, "a")
+		return all == 50 && len(outside) == 0
+	})
+	soon(t, "the storm to be caught whole", func() bool {
+		outside, all := s.outside(stormed, "b")
+		return all == 2*children+1 && len(outside) == 0
+	})
+	a := s.status().Agent
+	if a.Source != "BPF programs on tracepoints (no process events: for a test)" || a.Lost != 0 || a.Error != "" || a.Events < 4*children {
+		t.Errorf("agent: %+v", a)
+	}
+	if a.Looks > 200 {
+		t.Errorf("%d looks", a.Looks)
+	}
+}
+
 func TestWithoutEventsTheLookEverySecondStays(t *testing.T) {
 	s := newSite(t)
 	argument, rule := mark(63007)
 	o := Options{Every: every, Full: time.Hour}
-	o.events = func() (source, error) { return nil, fmt.Errorf("%w: for a test", host.ErrNoProcEvents) }
+	o.events = noEvents
+	o.traces = noEvents
 	s.startWith(o)
 	s.apply("groups:\n  a: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 1}}\n")
 	id := testhost.Spawn(t, "sleep", argument)
 	soon(t, "it to be placed", func() bool { return s.group(id.PID) == "a" })
-	if a := s.status().Agent; a.Source != "a look every 50ms (no process events: for a test)" || a.Events != 0 {
+	if a := s.status().Agent; a.Source != "a look every 50ms (no process events: for a test; by BPF: no process events: for a test)" || a.Events != 0 {
 		t.Errorf("agent: %+v", a)
 	}
 }

@@ -310,9 +310,20 @@ func (b *batch) heirs() []control.Fork {
 	return forks
 }
 
-// listenEvents subscribes to process events. Without them the look at fixed times stays, and status says why.
+// listenEvents subscribes to process events: to the kernel's connector, else by programs of our own. Without them the look at fixed
+// times stays, and status says why.
 func (a *Agent) listenEvents() {
 	stream, err := a.o.events()
+	name := "events of the kernel"
+	if err != nil {
+		name = fmt.Sprintf("BPF programs on tracepoints (%v)", err)
+		var second error
+		if stream, second = a.o.traces(); second == nil {
+			err = nil
+		} else {
+			err = fmt.Errorf("%w; by BPF: %w", err, second)
+		}
+	}
 	if err != nil {
 		a.setSource(fmt.Sprintf("a look every %s (%v)", a.o.Every, err))
 		a.o.Log.Warn("new processes are seen late", "every", a.o.Every, "err", err)
@@ -320,7 +331,7 @@ func (a *Agent) listenEvents() {
 	}
 	a.feed, a.stream = newFeed(), stream
 	a.feed.mind(nil, []int{}, []int{}, nil, time.Time{})
-	a.setSource("events of the kernel")
+	a.setSource(name)
 	go a.feed.read(stream)
 }
 
