@@ -1,0 +1,240 @@
+package scenario
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"bulkhead/internal/policy"
+)
+
+// The quantities of the machine that expressions may use.
+var machineQuantities = []string{"cpus", "memory", "disk_free"}
+
+func machineQuantity(name string) bool { return slices.Contains(machineQuantities, name) }
+
+// Figures are the words in which an expression of `shape:` ends: ARM.FIGURE, ARM.LOAD.FIGURE, ARM.GROUP.FIGURE, and
+// each with the name of a phase behind the arm's.
+var (
+	loadFigures = []string{
+		"tps", "mean", "p50", "p95", "p99", "p999", "isolation", "isol01", "impact", "bytes", "transactions", "holds_after",
+	}
+	groupFigures = []string{
+		"cpu", "memory", "memory_peak", "swap", "oom_kills", "throttled", "read", "written", "read_ops", "write_ops",
+		"cpu_pressure", "memory_pressure", "io_pressure", "conservation",
+	}
+	hostFigures = []string{"load", "blocked", "idle", "busy", "memory_free"}
+)
+
+// Again is the name of the second run of the control arm in a round.
+const Again = "again"
+
+// check looks at the file as a whole.
+func (r *reader) check(i policy.Item) {
+	s := r.s
+	for _, key := range []string{"version", "name", "arms"} {
+		if !i.Has(key) {
+			i.Fail("a scenario has version, name, databases, loads and arms; `bulkhead bench list` names those that come with it", "%s is missing", key)
+		}
+	}
+	if s.Control == "" && len(s.Arms) > 0 {
+		s.Control = s.Arms[0].Name
+	}
+	r.names(i)
+	for _, u := range r.uses {
+		r.known(u)
+	}
+	for name, item := range r.at {
+		// A name alone may stand for a text, so it is filled with one digit, which is good as a number too.
+		filled := fillForCheck(s.Policies[name])
+		item.Policy(filled)
+	}
+	r.whatNeedsWhat(i)
+}
+
+// fillForCheck makes a policy that can be parsed: the values do not matter, the lines do.
+func fillForCheck(t Template) string {
+	var b strings.Builder
+	for _, p := range t.parts {
+		b.WriteString(p.text)
+		switch {
+		case p.hole.Empty():
+		case strings.HasPrefix(p.name, "disk"):
+			b.WriteString("/var/tmp")
+		default:
+			b.WriteString("1")
+		}
+	}
+	return b.String()
+}
+
+// names wants every name once: expressions tell loads, groups and phases by it alone.
+func (r *reader) names(i policy.Item) {
+	for _, l := range r.s.Loads {
+		if slices.Contains(r.s.Groups(), l.Name) && l.Group != l.Name {
+			i.Fail("give one of them another name", "%q is a load and a group", l.Name)
+		}
+	}
+	for _, a := range r.s.Arms {
+		if a.Name == Again {
+			i.Fail("give the arm another name", "the second run of the control arm is called %q", Again)
+		}
+	}
+}
+
+// known says what is wrong with a name that nothing in the file has.
+func (r *reader) known(u use) {
+	var names []string
+	s := r.s
+	switch u.kind {
+	case "database":
+		for _, d := range s.Databases {
+			names = append(names, d.Name)
+		}
+	case "neighbour":
+		for _, n := range s.Neighbours {
+			names = append(names, n.Name)
+		}
+	case "load":
+		for _, l := range s.Loads {
+			names = append(names, l.Name)
+		}
+	case "arm":
+		for _, a := range s.Arms {
+			names = append(names, a.Name)
+		}
+	case "peer":
+		names = slices.Sorted(maps.Keys(s.Peers))
+	case "policy":
+		names = slices.Sorted(maps.Keys(s.Policies))
+	case "policy or none":
+		names = append(slices.Sorted(maps.Keys(s.Policies)), "none")
+	case "quantity":
+		names = r.quantities()
+	case "value":
+		names = append(r.quantities(), r.textNames()...)
+	case "figure":
+		r.figure(u)
+		return
+	}
+	if !slices.Contains(names, u.name) {
+		hint := "there is none"
+		if len(names) > 0 {
+			hint = "there are " + strings.Join(names, ", ")
+		}
+		u.item.Fail(hint, "%s", u.describe())
+	}
+}
+
+func (r *reader) quantities() []string {
+	names := slices.Clone(machineQuantities)
+	for _, q := range r.s.Scale {
+		names = append(names, q.Name)
+	}
+	return names
+}
+
+// textNames are the texts that a policy or a peer's file may use.
+func (r *reader) textNames() []string {
+	names := []string{"disk", "disk.number"}
+	for _, d := range r.s.Databases {
+		names = append(names, "port."+d.Name, "socket."+d.Name, "client."+d.Name)
+	}
+	return names
+}
+
+// figure wants ARM[.PHASE][.WHO].FIGURE, or a quantity of the scale.
+func (r *reader) figure(u use) {
+	if slices.Contains(r.quantities(), u.name) {
+		return
+	}
+	parts := strings.Split(u.name, ".")
+	arm, found := r.s.ArmNamed(parts[0])
+	if parts[0] == Again {
+		arm, found = r.s.ArmNamed(r.s.Control)
+	}
+	switch {
+	case len(parts) < 2:
+		u.item.Fail("write ARM.FIGURE, such as "+r.example(), "%q is neither a quantity nor a figure", u.name)
+		return
+	case !found:
+		u.kind, u.name = "arm", parts[0]
+		r.known(u)
+		return
+	}
+	rest := parts[1:]
+	if slices.ContainsFunc(arm.Phases, func(p Phase) bool { return p.Name == rest[0] }) && len(rest) > 1 {
+		rest = rest[1:]
+	}
+	known := slices.Concat(loadFigures, hostFigures)
+	if len(rest) == 2 {
+		known = nil
+		if slices.ContainsFunc(r.s.Loads, func(l Load) bool { return l.Name == rest[0] }) {
+			known = append(known, loadFigures...)
+		}
+		if slices.Contains(r.s.Groups(), rest[0]) || slices.ContainsFunc(r.s.Databases, func(d Database) bool { return d.Name == rest[0] }) {
+			known = append(known, groupFigures...)
+		}
+		if known == nil {
+			u.item.Fail("a figure is of a load, a database or a group", "%q in %q is none of them", rest[0], u.name)
+			return
+		}
+	}
+	if len(rest) > 2 || !slices.Contains(known, rest[len(rest)-1]) {
+		u.item.Fail("figures here: "+strings.Join(known, ", "), "figure %q is not known", strings.Join(rest, "."))
+	}
+}
+
+func (r *reader) example() string {
+	if len(r.s.Arms) > 0 {
+		return r.s.Arms[0].Name + ".tps"
+	}
+	return "alone.tps"
+}
+
+// whatNeedsWhat checks what goes together.
+func (r *reader) whatNeedsWhat(i policy.Item) {
+	s := r.s
+	for _, d := range s.Databases {
+		if d.Engine == "" {
+			i.Fail("write engine: mariadb, postgresql or redis", "database %q has no engine", d.Name)
+		}
+	}
+	r.loads(i)
+	for _, n := range s.Neighbours {
+		if (n.Kind == "backup" || n.Kind == "query") && n.On == "" {
+			i.Fail("write on: and the name of a database", "neighbour %q has no database", n.Name)
+		}
+	}
+	for _, x := range s.Shape {
+		if x.Measure.Empty() || x.Least.Empty() && x.Most.Empty() {
+			i.Fail("write measure: and least: or most:", "shape %q says not what to measure or not how much it must be", x.What)
+		}
+	}
+}
+
+// loads checks that there is something to measure, and that programs fit what they load.
+func (r *reader) loads(i policy.Item) {
+	s := r.s
+	if len(s.Arms) > 0 && len(s.Loads) == 0 {
+		i.Fail("write at least one load", "there is no load, so nothing can be measured")
+	}
+	for _, l := range s.Loads {
+		switch {
+		case l.Program == "":
+			i.Fail("write program: sysbench, pgbench, redis-benchmark or fio", "load %q has no program", l.Name)
+		case l.Program != "fio" && l.On == "":
+			i.Fail("write on: and the name of a database", "load %q has no database", l.Name)
+		case l.Program != "fio":
+			d, _ := s.DatabaseNamed(l.On)
+			if want := engineOf[l.Program]; d.Engine != "" && !slices.Contains(want, d.Engine) {
+				i.Fail("it is for "+strings.Join(want, " and "), "load %q: %s does not load %s", l.Name, l.Program, d.Engine)
+			}
+		}
+	}
+}
+
+// engineOf says which engines a load program speaks to.
+var engineOf = map[string][]string{
+	"sysbench": {"mariadb", "postgresql"}, "pgbench": {"postgresql"}, "redis-benchmark": {"redis"},
+}

@@ -1,0 +1,380 @@
+package scenario
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"bulkhead/internal/policy"
+)
+
+// What a scenario may ask of a run: it is a proof of minutes, not a load test of days.
+const (
+	maxRounds  = 100
+	maxSeconds = 3600
+	maxList    = 100
+)
+
+// Parse reads a scenario. The error is policy.Problems, each with its place in the file.
+func Parse(s policy.Source) (*Scenario, error) {
+	into := &Scenario{Rounds: 3, Seconds: 6, Settle: 2 * time.Second, Policies: map[string]Template{}, Peers: map[string]Peer{}}
+	r := &reader{s: into, at: map[string]policy.Item{}}
+	err := policy.ReadForm(s, "a scenario", r.whole(), into, r.check)
+	if err != nil {
+		return nil, err
+	}
+	return into, nil
+}
+
+// reader reads one file.
+type reader struct {
+	s    *Scenario
+	uses []use                  // of names, which may stand before what they name
+	at   map[string]policy.Item // of policies, by name
+}
+
+// use is a name in the file that must be known.
+type use struct {
+	item policy.Item
+	kind string // "database", "neighbour", …
+	name string
+}
+
+// word is how everything is named that expressions speak of: they know no hyphen.
+var word = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_]*$`)
+
+// keys that read one kind of value; get says where it goes.
+
+func text[T any](name string, get func(*T) *string) policy.FormKey[T] {
+	return policy.FormKey[T]{Name: name, Read: func(i policy.Item, into *T) {
+		if t, ok := i.Text(); ok {
+			*get(into) = strings.TrimSpace(t)
+		}
+	}}
+}
+
+func oneOf[T any](name string, get func(*T) *string, words ...string) policy.FormKey[T] {
+	return policy.FormKey[T]{Name: name, Read: func(i policy.Item, into *T) { *get(into), _ = i.Word(words...) }}
+}
+
+func flag[T any](name string, get func(*T) *bool) policy.FormKey[T] {
+	return policy.FormKey[T]{Name: name, Read: func(i policy.Item, into *T) { *get(into), _ = i.Flag() }}
+}
+
+func whole[T any](name string, most int64, get func(*T) *int) policy.FormKey[T] {
+	return policy.FormKey[T]{Name: name, Read: func(i policy.Item, into *T) {
+		if n, ok := i.Whole(name, 1, most); ok {
+			*get(into) = int(n)
+		}
+	}}
+}
+
+// expression reads arithmetic over the machine and the scale.
+func expression[T any](r *reader, name string, get func(*T) *Expression) policy.FormKey[T] {
+	return policy.FormKey[T]{Name: name, Read: func(i policy.Item, into *T) {
+		if e, ok := r.expression(i); ok {
+			*get(into) = e
+			for _, n := range e.Names() {
+				r.uses = append(r.uses, use{i, "quantity", n})
+			}
+		}
+	}}
+}
+
+func (r *reader) expression(i policy.Item) (Expression, bool) {
+	t, ok := i.Text()
+	if !ok {
+		return Expression{}, false
+	}
+	e, err := ParseExpression(strings.TrimSpace(t))
+	if err != nil {
+		i.Fail(`write arithmetic such as "max(16, 8*cpus)"`, "%s: %v", i.Key(), err)
+		return Expression{}, false
+	}
+	return e, true
+}
+
+// refers reads a name of something else in the file.
+func refers[T any](r *reader, name, kind string, get func(*T) *string) policy.FormKey[T] {
+	return policy.FormKey[T]{Name: name, Read: func(i policy.Item, into *T) {
+		if t, ok := i.Text(); ok {
+			*get(into) = t
+			r.uses = append(r.uses, use{i, kind, t})
+		}
+	}}
+}
+
+// texts reads a list of texts; kind is what they name, or "".
+func texts[T any](r *reader, name, kind string, get func(*T) *[]string) policy.FormKey[T] {
+	return policy.FormKey[T]{Name: name, Read: func(i policy.Item, into *T) {
+		list := []string{}
+		for _, item := range i.Items("write a list: [a, b]") {
+			if t, ok := item.Text(); ok {
+				list = append(list, t)
+				if kind != "" {
+					r.uses = append(r.uses, use{item, kind, t})
+				}
+			}
+		}
+		*get(into) = list
+	}}
+}
+
+// named reads a block of the writer's own names, each one T.
+func named[S, T any](name string, form policy.Form[T], put func(into *S, name string, t T)) policy.FormKey[S] {
+	return policy.FormKey[S]{Name: name, Read: func(i policy.Item, into *S) {
+		all := i.Named()
+		if len(all) > maxList {
+			i.Fail("", "%s: %d entries, more than %d", name, len(all), maxList)
+			return
+		}
+		for _, n := range all {
+			var t T
+			if !word.MatchString(n.Name) {
+				n.Item.Fail("use letters, digits and _: expressions speak of it", "%q is no name for an entry of %s", n.Name, name)
+				continue
+			}
+			form.Read(n.Item, &t)
+			put(into, n.Name, t)
+		}
+	}}
+}
+
+// listed reads a list of Ts.
+func listed[S, T any](name string, form policy.Form[T], put func(into *S, t T)) policy.FormKey[S] {
+	return policy.FormKey[S]{Name: name, Read: func(i policy.Item, into *S) {
+		all := i.Items("write a list, each entry with a - before it")
+		if len(all) > maxList {
+			i.Fail("", "%s: %d entries, more than %d", name, len(all), maxList)
+			return
+		}
+		for _, item := range all {
+			var t T
+			form.Read(item, &t)
+			put(into, t)
+		}
+	}}
+}
+
+func (r *reader) whole() policy.Form[Scenario] {
+	return policy.Form[Scenario]{Name: "the scenario", Keys: []policy.FormKey[Scenario]{
+		{Name: "version", Read: func(i policy.Item, _ *Scenario) {
+			if n, ok := i.Whole("the version", 0, 1<<31); ok && n != 1 {
+				i.Fail("this bulkhead reads version 1", "version %d is not known", n)
+			}
+		}},
+		{Name: "name", Read: func(i policy.Item, s *Scenario) {
+			t, ok := i.Text()
+			if s.Name = t; ok && !Name(t) {
+				i.Fail("use small letters, digits and -", "%q is no name for a scenario", t)
+			}
+		}},
+		text("title", func(s *Scenario) *string { return &s.Title }),
+		text("document", func(s *Scenario) *string { return &s.Document }),
+		text("reports", func(s *Scenario) *string { return &s.Reports }),
+		whole("rounds", maxRounds, func(s *Scenario) *int { return &s.Rounds }),
+		whole("seconds", maxSeconds, func(s *Scenario) *int { return &s.Seconds }),
+		{Name: "scale", Read: r.scale},
+		{Name: "needs", Read: func(i policy.Item, s *Scenario) { r.needs().Read(i, &s.Needs) }},
+		named("databases", r.database(), func(s *Scenario, name string, d Database) { d.Name = name; s.Databases = append(s.Databases, d) }),
+		named("loads", r.load(), func(s *Scenario, name string, l Load) { l.Name = name; s.Loads = append(s.Loads, l) }),
+		named("neighbours", r.neighbour(), func(s *Scenario, name string, n Neighbour) { n.Name = name; s.Neighbours = append(s.Neighbours, n) }),
+		{Name: "policies", Read: r.policies},
+		named("peers", r.peer(), func(s *Scenario, name string, p Peer) { s.Peers[name] = p }),
+		named("arms", r.arm(), func(s *Scenario, name string, a Arm) { a.Name = name; s.Arms = append(s.Arms, a) }),
+		refers(r, "control", "arm", func(s *Scenario) *string { return &s.Control }),
+		listed("shape", r.shape(), func(s *Scenario, x Shape) { s.Shape = append(s.Shape, x) }),
+	}}
+}
+
+// scenarioName is how a scenario is called on the command line, and how files of its results begin.
+var scenarioName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,40}$`)
+
+// Name says whether a word can be the name of a scenario.
+func Name(s string) bool {
+	return scenarioName.MatchString(s) && s != "all" && s != "list" && s != "compare" && s != "hog"
+}
+
+// scale reads the quantities; one may use those above it.
+func (r *reader) scale(i policy.Item, s *Scenario) {
+	for _, n := range i.Named() {
+		if !word.MatchString(n.Name) || machineQuantity(n.Name) {
+			n.Item.Fail("use letters, digits and _, and not the name of a quantity of the machine", "%q is no name for a quantity", n.Name)
+			continue
+		}
+		q := Quantity{Name: n.Name}
+		policy.Form[Quantity]{Name: "a quantity", Keys: []policy.FormKey[Quantity]{
+			{Name: "is", Read: func(i policy.Item, q *Quantity) {
+				e, ok := r.expression(i)
+				if q.Formula = e; !ok {
+					return
+				}
+				for _, used := range e.Names() {
+					if !machineQuantity(used) && !r.hasQuantity(used) {
+						i.Fail("of the machine there are "+strings.Join(machineQuantities, ", ")+"; a quantity may use those above it", "quantity %q is not known here", used)
+					}
+				}
+			}},
+			text("unit", func(q *Quantity) *string { return &q.Unit }),
+			text("document", func(q *Quantity) *string { return &q.Why }),
+		}}.Read(n.Item, &q)
+		if q.Formula.Empty() && !n.Item.Has("is") {
+			n.Item.Fail(`write {is: "2*cpus"}`, "quantity %q has no formula", n.Name)
+		}
+		s.Scale = append(s.Scale, q)
+	}
+}
+
+func (r *reader) hasQuantity(name string) bool {
+	for _, q := range r.s.Scale {
+		if q.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *reader) needs() policy.Form[Needs] {
+	return policy.Form[Needs]{Name: "needs", Keys: []policy.FormKey[Needs]{
+		whole("cpus", 4096, func(n *Needs) *int { return &n.CPUs }),
+		whole("numa", 1024, func(n *Needs) *int { return &n.NUMA }),
+		expression(r, "memory", func(n *Needs) *Expression { return &n.Memory }),
+		expression(r, "disk", func(n *Needs) *Expression { return &n.Disk }),
+		texts(r, "packages", "", func(n *Needs) *[]string { return &n.Packages }),
+		texts(r, "programs", "", func(n *Needs) *[]string { return &n.Programs }),
+		flag("swap", func(n *Needs) *bool { return &n.Swap }),
+	}}
+}
+
+func (r *reader) database() policy.Form[Database] {
+	return policy.Form[Database]{Name: "a database", Keys: []policy.FormKey[Database]{
+		oneOf("engine", func(d *Database) *string { return &d.Engine }, "mariadb", "postgresql", "redis"),
+		text("dsn", func(d *Database) *string { return &d.DSN }),
+		expression(r, "buffer", func(d *Database) *Expression { return &d.Buffer }),
+		text("group", func(d *Database) *string { return &d.Group }),
+		texts(r, "options", "", func(d *Database) *[]string { return &d.Options }),
+	}}
+}
+
+func (r *reader) load() policy.Form[Load] {
+	return policy.Form[Load]{Name: "a load", Keys: []policy.FormKey[Load]{
+		oneOf("program", func(l *Load) *string { return &l.Program }, "sysbench", "pgbench", "redis-benchmark", "fio"),
+		refers(r, "on", "database", func(l *Load) *string { return &l.On }),
+		text("script", func(l *Load) *string { return &l.Script }),
+		expression(r, "threads", func(l *Load) *Expression { return &l.Threads }),
+		expression(r, "tables", func(l *Load) *Expression { return &l.Tables }),
+		expression(r, "rows", func(l *Load) *Expression { return &l.Rows }),
+		expression(r, "rate", func(l *Load) *Expression { return &l.Rate }),
+		text("group", func(l *Load) *string { return &l.Group }),
+		texts(r, "options", "", func(l *Load) *[]string { return &l.Options }),
+		text("block", func(l *Load) *string { return &l.Block }),
+		expression(r, "size", func(l *Load) *Expression { return &l.Size }),
+		expression(r, "jobs", func(l *Load) *Expression { return &l.Jobs }),
+		expression(r, "depth", func(l *Load) *Expression { return &l.Depth }),
+		flag("buffered", func(l *Load) *bool { return &l.Buffered }),
+	}}
+}
+
+func (r *reader) neighbour() policy.Form[Neighbour] {
+	return policy.Form[Neighbour]{Name: "a neighbour", Keys: []policy.FormKey[Neighbour]{
+		oneOf("kind", func(n *Neighbour) *string { return &n.Kind }, "cpu", "memory", "disk", "backup", "query"),
+		refers(r, "on", "database", func(n *Neighbour) *string { return &n.On }),
+		expression(r, "count", func(n *Neighbour) *Expression { return &n.Count }),
+		{Name: "session", Read: func(i policy.Item, n *Neighbour) { w, _ := i.Word("own", "shared"); n.Shared = w == "shared" }},
+		expression(r, "bytes", func(n *Neighbour) *Expression { return &n.Bytes }),
+		expression(r, "rate", func(n *Neighbour) *Expression { return &n.Rate }),
+		expression(r, "block", func(n *Neighbour) *Expression { return &n.Block }),
+		flag("random", func(n *Neighbour) *bool { return &n.Random }),
+		flag("buffered", func(n *Neighbour) *bool { return &n.Buffered }),
+		flag("mortal", func(n *Neighbour) *bool { return &n.Mortal }),
+		text("sql", func(n *Neighbour) *string { return &n.SQL }),
+		text("group", func(n *Neighbour) *string { return &n.Group }),
+	}}
+}
+
+func (r *reader) arm() policy.Form[Arm] {
+	phase := policy.Form[Phase]{Name: "a phase", Keys: []policy.FormKey[Phase]{
+		text("name", func(p *Phase) *string { return &p.Name }),
+		expression(r, "share", func(p *Phase) *Expression { return &p.Share }),
+		refers(r, "policy", "policy or none", func(p *Phase) *string { return &p.Policy }),
+	}}
+	return policy.Form[Arm]{Name: "an arm", Keys: []policy.FormKey[Arm]{
+		text("text", func(a *Arm) *string { return &a.Text }),
+		texts(r, "with", "neighbour", func(a *Arm) *[]string { return &a.With }),
+		texts(r, "loads", "load", func(a *Arm) *[]string { return &a.Loads }),
+		refers(r, "policy", "policy", func(a *Arm) *string { return &a.Policy }),
+		refers(r, "peer", "peer", func(a *Arm) *string { return &a.Peer }),
+		listed("phases", phase, func(a *Arm, p Phase) { a.Phases = append(a.Phases, p) }),
+		texts(r, "restart", "database", func(a *Arm) *[]string { return &a.Restart }),
+		refers(r, "dies", "database", func(a *Arm) *string { return &a.Dies }),
+	}}
+}
+
+func (r *reader) peer() policy.Form[Peer] {
+	return policy.Form[Peer]{Name: "a peer", Keys: []policy.FormKey[Peer]{
+		text("text", func(p *Peer) *string { return &p.Text }),
+		{Name: "groups", Read: func(i policy.Item, p *Peer) {
+			for _, n := range i.Named() {
+				g := PeerGroup{Name: n.Name}
+				for _, set := range n.Item.Named() {
+					if v, ok := r.template(set.Item); ok {
+						g.Set = append(g.Set, Assignment{set.Name, v})
+					}
+				}
+				p.Groups = append(p.Groups, g)
+			}
+		}},
+	}}
+}
+
+func (r *reader) template(i policy.Item) (Template, bool) {
+	t, ok := i.Text()
+	if !ok {
+		return Template{}, false
+	}
+	tpl, err := ParseTemplate(t)
+	if err != nil {
+		i.Fail("write ${name} or ${2*cpus}", "%s: %v", i.Key(), err)
+		return Template{}, false
+	}
+	for _, n := range tpl.Names() {
+		r.uses = append(r.uses, use{i, "value", n})
+	}
+	return tpl, true
+}
+
+func (r *reader) policies(i policy.Item, s *Scenario) {
+	for _, n := range i.Named() {
+		if tpl, ok := r.template(n.Item); ok {
+			s.Policies[n.Name], r.at[n.Name] = tpl, n.Item
+		}
+	}
+}
+
+func (r *reader) shape() policy.Form[Shape] {
+	bound := func(name string, get func(*Shape) *Expression) policy.FormKey[Shape] {
+		return policy.FormKey[Shape]{Name: name, Read: func(i policy.Item, into *Shape) {
+			if e, ok := r.expression(i); ok {
+				*get(into), into.At = e, i.Pos()
+				for _, n := range e.Names() {
+					r.uses = append(r.uses, use{i, "figure", n})
+				}
+			}
+		}}
+	}
+	return policy.Form[Shape]{Name: "a shape", Keys: []policy.FormKey[Shape]{
+		text("what", func(s *Shape) *string { return &s.What }),
+		text("reports", func(s *Shape) *string { return &s.Reports }),
+		bound("measure", func(s *Shape) *Expression { return &s.Measure }),
+		bound("least", func(s *Shape) *Expression { return &s.Least }),
+		bound("most", func(s *Shape) *Expression { return &s.Most }),
+		bound("smoke_least", func(s *Shape) *Expression { return &s.Smoke }),
+		bound("smoke_most", func(s *Shape) *Expression { return &s.SmokeMax }),
+		text("unit", func(s *Shape) *string { return &s.Unit }),
+		flag("noise", func(s *Shape) *bool { return &s.Noise }),
+	}}
+}
+
+// describe is a name with what it should name, for messages.
+func (u use) describe() string { return fmt.Sprintf("%s %q is not in this scenario", u.kind, u.name) }

@@ -1,0 +1,223 @@
+// Package scenario owns the files that describe a proof: which databases to start, what loads them, who their
+// neighbours are, in which arrangements (arms) to measure them, and the shape the figures must have. A
+// scenario is data; internal/bench carries it out.
+package scenario
+
+import (
+	"time"
+
+	"bulkhead/internal/policy"
+)
+
+// Scenario is one proof.
+type Scenario struct {
+	Name     string
+	Title    string
+	Document string // the experiment of a document that it repeats: "E1"
+	Reports  string // what that document reports, in words
+	Rounds   int
+	Seconds  int // length of one arm
+	Settle   time.Duration
+	Scale    []Quantity
+	Needs    Needs
+
+	Databases  []Database
+	Loads      []Load
+	Neighbours []Neighbour
+	Policies   map[string]Template
+	Peers      map[string]Peer
+	Arms       []Arm
+	// Control is the arm that stands at both ends of a round: against itself it shows the noise, and their mean is
+	// what the others are held against.
+	Control string
+	Shape   []Shape
+}
+
+// Quantity is a figure that is fitted to the machine, and how.
+type Quantity struct {
+	Name    string
+	Formula Expression
+	Why     string // what the document had
+	Unit    string
+}
+
+// Needs is what a machine must have.
+type Needs struct {
+	CPUs     int
+	NUMA     int
+	Memory   Expression // MiB available
+	Disk     Expression // MiB free where the work directory is
+	Packages []string   // Debian packages beyond those of the programs that are named
+	Programs []string   // programs that those packages bring
+	Swap     bool
+}
+
+// Database is a throw-away server, or one that exists.
+type Database struct {
+	Name    string
+	Engine  string // mariadb, postgresql, redis
+	DSN     string // of one that exists; nothing is started then
+	Buffer  Expression
+	Group   string // the group that holds it in a peer's arm
+	Options []string
+}
+
+// Load is a program that asks something of a database or of a disk, and tells how fast it was answered.
+type Load struct {
+	Name    string
+	Program string // sysbench, pgbench, redis-benchmark, fio
+	On      string // the database
+	Script  string
+	Threads Expression
+	Tables  Expression
+	Rows    Expression
+	Rate    Expression // transactions asked for in a second; none is as fast as it goes
+	Group   string     // where it runs when a policy or a peer governs
+	Options []string
+
+	// For fio.
+	Block    string
+	Size     Expression // MiB
+	Jobs     Expression
+	Depth    Expression
+	Buffered bool
+}
+
+// Neighbour is something that runs beside the database.
+type Neighbour struct {
+	Name     string
+	Kind     string // cpu, memory, disk, backup, query
+	On       string // the database, for backup and query
+	Count    Expression
+	Shared   bool // all in one session; else each has its own
+	Bytes    Expression
+	Rate     Expression // MiB/s
+	Block    Expression // KiB
+	Random   bool
+	Buffered bool
+	Mortal   bool // its group's limit may kill it; it is started again
+	SQL      string
+	Group    string
+}
+
+// Arm is one arrangement that is measured.
+type Arm struct {
+	Name   string
+	Text   string
+	With   []string // neighbours
+	Loads  []string // nil is all
+	Policy string
+	Peer   string
+	Phases []Phase
+	// Restart names the databases that start anew inside their group for this arm, so that all their memory is charged to it.
+	Restart []string
+	// Dies names the database that the arm expects to be killed.
+	Dies string
+}
+
+// Phase is a part of an arm's time.
+type Phase struct {
+	Name   string
+	Share  Expression
+	Policy string // "" changes nothing; "none" releases
+}
+
+// Peer is another tool's way: groups and the files it writes, through libcgroup's programs.
+type Peer struct {
+	Text   string
+	Groups []PeerGroup
+}
+
+// PeerGroup is one group of a peer: the same name as ours, so that the same members go into it.
+type PeerGroup struct {
+	Name string
+	Set  []Assignment
+}
+
+// Assignment is one file of a group and what is written to it.
+type Assignment struct {
+	File  string // "cpu.shares"
+	Value Template
+}
+
+// Shape is one thing that the figures must show.
+type Shape struct {
+	What     string
+	Reports  string     // what the document measured
+	Measure  Expression // over the figures of one round
+	Least    Expression
+	Most     Expression
+	Unit     string
+	Noise    bool       // the bound gives way to the spread of the control against itself
+	Smoke    Expression // the least in a smoke run, where the bound says little; without one it is not judged then
+	SmokeMax Expression
+	At       policy.Pos
+}
+
+// DatabaseNamed finds a database.
+func (s *Scenario) DatabaseNamed(name string) (Database, bool) {
+	for _, d := range s.Databases {
+		if d.Name == name {
+			return d, true
+		}
+	}
+	return Database{}, false
+}
+
+// NeighbourNamed finds a neighbour.
+func (s *Scenario) NeighbourNamed(name string) (Neighbour, bool) {
+	for _, n := range s.Neighbours {
+		if n.Name == name {
+			return n, true
+		}
+	}
+	return Neighbour{}, false
+}
+
+// ArmNamed finds an arm.
+func (s *Scenario) ArmNamed(name string) (Arm, bool) {
+	for _, a := range s.Arms {
+		if a.Name == name {
+			return a, true
+		}
+	}
+	return Arm{}, false
+}
+
+// Groups names every group that a member of the scenario goes into, in the order of the file.
+func (s *Scenario) Groups() []string {
+	var names []string
+	seen := map[string]bool{"": true}
+	add := func(name string) {
+		if !seen[name] {
+			seen[name] = true
+			names = append(names, name)
+		}
+	}
+	for _, d := range s.Databases {
+		add(d.Group)
+	}
+	for _, l := range s.Loads {
+		add(l.Group)
+	}
+	for _, n := range s.Neighbours {
+		add(n.Group)
+	}
+	return names
+}
+
+// LoadsOf are the loads of an arm.
+func (s *Scenario) LoadsOf(a Arm) []Load {
+	if a.Loads == nil {
+		return s.Loads
+	}
+	var loads []Load
+	for _, l := range s.Loads {
+		for _, name := range a.Loads {
+			if l.Name == name {
+				loads = append(loads, l)
+			}
+		}
+	}
+	return loads
+}
