@@ -1,0 +1,182 @@
+package proof
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// example is a result with two arms, figures that were not measured, and names that HTML must not take for tags.
+func example() *Result {
+	arm := func(name, text string, rates ...float64) Arm {
+		a := Arm{Name: name, Text: text, Figures: map[string]Range{}, Histogram: []Bucket{{0.5, 90}, {20, 10}}}
+		for i, tps := range rates {
+			r := Round{Figures: map[string]Figure{"tps": Figure(tps)}, Groups: map[string][]GroupSecond{"mysql": {{At: 1, CPU: 1.5, Memory: 1 << 20, Swap: Figure(nan), Read: Figure(nan), Written: 5}}}}
+			for s := range 5 {
+				r.Seconds = append(r.Seconds, Second{At: float64(s + 1), TPS: tps + float64(s*i), Latency: Figure(nan)})
+			}
+			a.Rounds = append(a.Rounds, r)
+		}
+		a.Figures["tps"], a.Figures["p95"], a.Figures["isolation"] = Over(rates), Range{20, 20, 20}, Range{98, 90, 101}
+		a.Figures["mysql.cpu"], a.Figures["mysql.swap"] = Range{1.5, 1, 2}, Range{Figure(nan), Figure(nan), Figure(nan)}
+		a.Responses = Respond(a.Histogram)
+		return a
+	}
+	held := arm("held", "held <under> the policy", 90, 110, 100)
+	held.Rounds[0].Phases = []Mark{{At: 2, Name: "capped", Ready: 2.5}}
+	return &Result{
+		Scenario: "example", Title: "an <example>", Document: "E1", Reports: "a half", Started: time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC),
+		Took: time.Minute, Machine: "2 CPUs", Load: "0.1", Versions: map[string]string{"db": "1"}, Rounds: 3, Seconds: 5,
+		Scale: []Scale{{Name: "hogs", Formula: "8*cpus", Value: 16, Document: "16"}}, Control: Range{100, 97, 103},
+		Arms:   []Arm{arm("alone", "alone", 100, 104, 98), held, {Name: "theirs", Text: "theirs", Omitted: "no such controller"}},
+		Shape:  []Finding{{What: "it is kept", Measure: "held.isolation", Unit: "%", Measured: Range{98, 90, 101}, Least: 95, Most: Figure(nan), Verdict: Holds, Held: true}},
+		Policy: map[string]string{"ours": "version: 1"}, Held: true,
+	}
+}
+
+// Every plot is well-formed XML without a number that is none, and its texts are escaped.
+func TestPictures(t *testing.T) {
+	pictures := example().Pictures()
+	for _, name := range []string{"rate", "latency", "arms", "isolation", "use-cpu"} {
+		if pictures[name] == "" {
+			t.Errorf("there is no picture %q", name)
+		}
+	}
+	for name, text := range pictures {
+		d := xml.NewDecoder(strings.NewReader(text))
+		for {
+			_, err := d.Token()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Errorf("%s: %v\n%s", name, err, text)
+				break
+			}
+		}
+		if strings.Contains(text, "NaN") || strings.Contains(text, "Inf") {
+			t.Errorf("%s holds what is no number:\n%s", name, text)
+		}
+	}
+	if empty := (&Result{}).Pictures(); empty["rate"] == "" || strings.Contains(empty["rate"], "NaN") {
+		t.Errorf("of nothing: %q", empty["rate"])
+	}
+	if !strings.Contains(pictures["rate"], "capped") {
+		t.Error("the phase is not marked")
+	}
+}
+
+// The page needs nothing from elsewhere.
+func TestPage(t *testing.T) {
+	var b bytes.Buffer
+	if err := example().WritePage(&b); err != nil {
+		t.Fatal(err)
+	}
+	text := b.String()
+	for _, want := range []string{"an &lt;example&gt;", "held &lt;under&gt; the policy", "<svg", "left out: no such controller", "TOTAL", "hogs = 8*cpus = 16 (document: 16)"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	for _, bad := range []string{"<example>", "<script", "src=", "href=", "@import", "url("} {
+		if strings.Contains(text, bad) {
+			t.Errorf("the page has %q", bad)
+		}
+	}
+}
+
+func TestWriteText(t *testing.T) {
+	var b bytes.Buffer
+	if err := example().WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"repeats E1: a half", "at least 95 %", "holds", "TOTAL", "The shape holds.", "left out: no such controller"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the text lacks %q:\n%s", want, b.String())
+		}
+	}
+	if strings.Contains(b.String(), "NaN") {
+		t.Errorf("what was not measured shows:\n%s", b.String())
+	}
+}
+
+func TestDocument(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "proof.md")
+	noisy := example()
+	noisy.Control.Low = 70
+	if err := WriteDocument(path, "bulkhead bench all", []Outcome{{Scenario: "example", Result: noisy}, {Scenario: "big", LeftOut: "it needs 64 CPUs"}}); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"In 1 of 1 scenarios", "left out: it needs 64 CPUs", "| it is kept |  | 98 % | 90 % – 101 % | at least 95 % | holds |", "(proof/example-rate.svg)", "1 of 1 shapes hold"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the document lacks %q:\n%s", want, text)
+		}
+	}
+	if _, err := os.Stat(strings.TrimSuffix(path, ".md") + "/example-rate.svg"); err != nil {
+		t.Error(err)
+	}
+}
+
+// What is written can be read again and compared.
+func TestFilesAndCompare(t *testing.T) {
+	dir := t.TempDir()
+	a := example()
+	if err := a.WriteFiles(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"example.json", "example.html", "example-rate.svg"} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Size() == 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	read, err := ReadFile(filepath.Join(dir, "example.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, _ := json.Marshal(a)
+	two, _ := json.Marshal(read)
+	if !bytes.Equal(one, two) {
+		t.Errorf("read\n%s\nwrote\n%s", two, one)
+	}
+	b := example()
+	b.Arms[1].Figures["tps"] = Range{50, 49, 51}
+	c, err := Compare(read, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range c.Rows {
+		slower := d.Arm == "held <under> the policy" && d.Figure == "tps"
+		if d.Beyond != slower || slower && math.Abs(float64(d.Change)+50) > 1e-9 {
+			t.Errorf("%+v", d)
+		}
+	}
+	var text bytes.Buffer
+	if err := c.WriteText(&text); err != nil || !strings.Contains(text.String(), "-50.0 %  beyond the spread") {
+		t.Errorf("%v\n%s", err, text.String())
+	}
+	b.Scenario = "other"
+	if _, err := Compare(read, b); err == nil {
+		t.Error("two scenarios were compared")
+	}
+	for name, text := range map[string]string{"no.json": "no JSON", "empty.json": "{}"} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadFile(path); err == nil {
+			t.Errorf("%s was read as a result", name)
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package proof
+
+import (
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// A percentile is the smallest bound that enough transactions did not exceed.
+func TestPercentile(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		counts := rapid.SliceOfN(rapid.Int64Range(0, 1000), 1, 20).Draw(t, "counts")
+		p := rapid.Float64Range(0.1, 100).Draw(t, "p")
+		var l []Bucket
+		var total int64
+		for i, c := range counts {
+			l = append(l, Bucket{MS: float64(i + 1), Count: c})
+			total += c
+		}
+		got := Percentile(l, p)
+		if total == 0 {
+			if !math.IsNaN(got) {
+				t.Fatalf("percentile of nothing is %v", got)
+			}
+			return
+		}
+		var upTo, before int64
+		for _, b := range l {
+			if b.MS <= got {
+				upTo += b.Count
+			}
+			if b.MS < got {
+				before += b.Count
+			}
+		}
+		need := float64(total) * p / 100
+		if float64(upTo) < need-0.5 || float64(before) > need+0.5 {
+			t.Fatalf("p%v of %v is %v: %d up to it, %d before it, %v needed", p, counts, got, upTo, before, need)
+		}
+	})
+}
+
+// The rows of the response-time histogram hold every answer once, and their durations add up.
+func TestRespond(t *testing.T) {
+	rows := Respond([]Bucket{{0.5, 100}, {5, 10}, {5.1, 4}, {60, 2}, {2000, 1}})
+	if len(rows) != 10 {
+		t.Fatalf("%d rows, want nine ranges and a total", len(rows))
+	}
+	calls, duration, share := int64(0), 0.0, 0.0
+	for _, r := range rows[:9] {
+		calls, duration, share = calls+r.Calls, duration+r.Duration, share+r.Percent
+	}
+	total := rows[9]
+	if total.Range != "TOTAL" || calls != total.Calls || calls != 117 || math.Abs(duration-total.Duration) > 1e-9 || math.Abs(share-100) > 1e-9 {
+		t.Errorf("rows add up to %d calls, %v s, %v %%; the total is %+v", calls, duration, share, total)
+	}
+	if first := rows[0]; first.Range != "0 - 5 ms" || first.Calls != 110 || first.Min != 0.5 || first.Max != 5 {
+		t.Errorf("the first row is %+v", first)
+	}
+	if last := rows[8]; last.Range != "1,000 - ∞ ms" || last.Calls != 1 || last.Duration != 2 {
+		t.Errorf("the last row is %+v", last)
+	}
+	for _, r := range Respond(nil) {
+		if r.Calls != 0 || r.Percent != 0 {
+			t.Errorf("of nothing: %+v", r)
+		}
+	}
+}
+
+func TestDistribute(t *testing.T) {
+	var values []float64
+	for i := range 100 {
+		values = append(values, float64(i+1))
+	}
+	d := Distribute(append(values, nan))
+	if d.Count != 100 || d.Min != 1 || d.P01 != 1 || d.P05 != 5 || d.P50 != 50 || d.P99 != 99 || d.Max != 100 || d.Mean != 50.5 || math.Abs(float64(d.Stdev)-28.866) > 0.001 {
+		t.Errorf("distribution is %+v", d)
+	}
+	if d := Distribute(nil); d.Count != 0 || !math.IsNaN(float64(d.P50)) || !math.IsNaN(float64(d.Mean)) {
+		t.Errorf("of nothing: %+v", d)
+	}
+}
+
+func TestJudge(t *testing.T) {
+	control := Range{Median: 100, Low: 88, High: 108}
+	none := Figure(nan)
+	for name, tt := range map[string]struct {
+		finding Finding
+		noise   bool
+		want    string
+	}{
+		"above":               {Finding{Measured: Range{Median: 96}, Least: 95, Most: none, Unit: "%"}, false, Holds},
+		"below":               {Finding{Measured: Range{Median: 90}, Least: 95, Most: none, Unit: "%"}, false, DoesNotHold},
+		"below, in the noise": {Finding{Measured: Range{Median: 90}, Least: 95, Most: none, Unit: "%"}, true, HoldsNoise},
+		"below the noise":     {Finding{Measured: Range{Median: 80}, Least: 95, Most: none, Unit: "%"}, true, DoesNotHold},
+		"a ratio":             {Finding{Measured: Range{Median: 0.9}, Least: 0.95, Most: none}, true, HoldsNoise},
+		"most":                {Finding{Measured: Range{Median: 1.2}, Least: none, Most: 1.15}, true, DoesNotHold},
+		"most in the noise":   {Finding{Measured: Range{Median: 1.07}, Least: none, Most: 1.05}, true, HoldsNoise},
+		"harm is no noise":    {Finding{Measured: Range{Median: 60}, Least: none, Most: 50, Unit: "%"}, true, DoesNotHold},
+		"not measured":        {Finding{Measured: Range{Median: none}, Least: 1, Most: none}, true, NotMeasured},
+	} {
+		if got := Judge(tt.finding, tt.noise, control); got.Verdict != tt.want || got.Held != (tt.want == Holds || tt.want == HoldsNoise) {
+			t.Errorf("%s: %q, held %v, want %q", name, got.Verdict, got.Held, tt.want)
+		}
+	}
+}

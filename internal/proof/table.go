@@ -1,0 +1,260 @@
+package proof
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+)
+
+// WriteText prints the result for people.
+func (r *Result) WriteText(w io.Writer) error {
+	var b strings.Builder
+	r.writeHead(&b)
+	r.writeArms(&b)
+	r.writeUse(&b)
+	r.writeResponses(&b)
+	r.writeShape(&b)
+	if len(r.Notes) > 0 {
+		b.WriteString("What this host does not hold, or not wholly:\n")
+		for _, n := range r.Notes {
+			b.WriteString(wrap(n, 108, "  "))
+		}
+		b.WriteString("\n")
+	}
+	word := "The shape holds."
+	if !r.Held {
+		word = "THE SHAPE DOES NOT HOLD."
+	}
+	b.WriteString(word + "\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (r *Result) writeHead(b *strings.Builder) {
+	fmt.Fprintf(b, "%s: %s\n", r.Scenario, r.Title)
+	if r.Document != "" {
+		b.WriteString(wrap("repeats "+r.Document+": "+r.Reports, 108, ""))
+	}
+	fmt.Fprintf(b, "%s; load average before %s\n", r.Machine, r.Load)
+	for _, name := range slices.Sorted(maps.Keys(r.Versions)) {
+		fmt.Fprintf(b, "%s: %s\n", name, r.Versions[name])
+	}
+	if len(r.Scale) > 0 {
+		parts := make([]string, len(r.Scale))
+		for i, s := range r.Scale {
+			parts[i] = s.text()
+		}
+		b.WriteString(wrap("scale: "+strings.Join(parts, ", "), 108, ""))
+	}
+	b.WriteString("\n")
+}
+
+// text is one quantity with where it comes from: "hogs = max(16, 8*cpus) = 16".
+func (s Scale) text() string {
+	text := s.Name + " = " + s.Formula
+	if value := plain(s.Value); value != s.Formula {
+		text += " = " + value
+	}
+	if s.Unit != "" {
+		text += " " + s.Unit
+	}
+	if s.Document != "" {
+		text += " (document: " + s.Document + ")"
+	}
+	return text
+}
+
+// figureOf is the median of a figure of an arm; NaN when it has none.
+func (a *Arm) figureOf(name string) float64 {
+	if f, found := a.Figures[name]; found {
+		return float64(f.Median)
+	}
+	return nan
+}
+
+func (r *Result) writeArms(b *strings.Builder) {
+	rows := [][]string{{"arm", "per second", "min", "max", "p50", "p95", "p99", "p99.9", "isolation", "isol-01", "latency impact"}}
+	for i := range r.Arms {
+		a := &r.Arms[i]
+		if a.Omitted != "" {
+			rows = append(rows, []string{a.Text, "left out: " + a.Omitted})
+			continue
+		}
+		rows = append(rows, []string{
+			a.Text, Number(a.figureOf("tps")), Number(float64(a.Figures["tps"].Low)), Number(float64(a.Figures["tps"].High)),
+			milliseconds(a.figureOf("p50")), milliseconds(a.figureOf("p95")), milliseconds(a.figureOf("p99")), milliseconds(a.figureOf("p999")),
+			percent(a.figureOf("isolation")), percent(float64(a.Isolation.P01)), percent(float64(a.Impact.Mean)),
+		})
+	}
+	b.WriteString(table(rows, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10))
+	fmt.Fprintf(b, "\nMedians of %s of %d s an arm. Isolation is the rate against being alone in the same round, isol-01 that\n"+
+		"of the worst second in a hundred, latency impact the mean rise of the latency of a second. Alone against\nalone, which is the noise: %s to %s.\n\n",
+		Plural(r.Rounds, "interleaved round"), r.Seconds, percent(float64(r.Control.Low)), percent(float64(r.Control.High)))
+	if !Quiet(r.Control) {
+		b.WriteString("Something else was running: alone, the database differs that much from itself. Take the figures with care.\n\n")
+	}
+}
+
+// useFigures are what the table of use shows of a group or a database.
+var useFigures = []struct {
+	figure, title string
+	text          func(float64) string
+}{
+	{"cpu", "CPU", func(x float64) string { return fixed(x, 2) }},
+	{"throttled", "throttled", percent},
+	{"cpu_pressure", "CPU pressure", percent},
+	{"memory", "memory", sizeText},
+	{"memory_peak", "peak", sizeText},
+	{"swap", "swap", sizeText},
+	{"oom_kills", "kills", Number},
+	{"read", "read/s", sizeText},
+	{"written", "written/s", sizeText},
+	{"write_ops", "writes/s", Number},
+}
+
+// Users names what an arm has figures of use for, in order.
+func (a *Arm) users() []string {
+	found := map[string]bool{}
+	for name := range a.Figures {
+		who, figure, ok := strings.Cut(name, ".")
+		if ok && figure == "cpu" {
+			found[who] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// writeUse prints what groups, databases and the machine used.
+func (r *Result) writeUse(b *strings.Builder) {
+	head := []string{"arm", "who"}
+	for _, u := range useFigures {
+		head = append(head, u.title)
+	}
+	rows := [][]string{head}
+	for i := range r.Arms {
+		a := &r.Arms[i]
+		text := a.Text
+		for _, who := range a.users() {
+			row := []string{text, who}
+			for _, u := range useFigures {
+				row = append(row, u.text(a.figureOf(who+"."+u.figure)))
+			}
+			rows, text = append(rows, row), ""
+		}
+		rows = append(rows, []string{text, "machine", fixed(a.figureOf("busy"), 2), "", "", "", "", "", "", "", "", "",
+			fmt.Sprintf("load %s", fixed(a.figureOf("load"), 1)), fmt.Sprintf("%s in D", fixed(a.figureOf("blocked"), 1))})
+	}
+	if len(rows) > 1 {
+		b.WriteString(table(keepFilled(rows), 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13) + "\n")
+	}
+}
+
+// keepFilled leaves out columns in which nothing was measured.
+func keepFilled(rows [][]string) [][]string {
+	var kept [][]string
+	for range rows {
+		kept = append(kept, nil)
+	}
+	for c := range rows[0] {
+		filled := false
+		for _, row := range rows[1:] {
+			filled = filled || c < len(row) && row[c] != "" && row[c] != "-"
+		}
+		if !filled {
+			continue
+		}
+		for i, row := range rows {
+			cell := ""
+			if c < len(row) {
+				cell = row[c]
+			}
+			kept[i] = append(kept[i], cell)
+		}
+	}
+	return kept
+}
+
+// writeResponses prints the response-time histograms of the arms.
+func (r *Result) writeResponses(b *strings.Builder) {
+	for i := range r.Arms {
+		a := &r.Arms[i]
+		if a.Name == "again" || len(a.Histogram) == 0 {
+			continue
+		}
+		rows := [][]string{{"response time", "duration", "%", "calls", "mean", "min", "max"}}
+		for _, p := range a.Responses {
+			if p.Calls == 0 && p.Range != "TOTAL" {
+				continue
+			}
+			rows = append(rows, []string{p.Range, fixed(p.Duration, 2) + " s", fixed(p.Percent, 1), Number(float64(p.Calls)), milliseconds(float64(p.Mean)), milliseconds(float64(p.Min)), milliseconds(float64(p.Max))})
+		}
+		fmt.Fprintf(b, "%s:\n%s\n", a.Text, table(rows, 1, 2, 3, 4, 5, 6))
+	}
+}
+
+// writeShape prints what was wanted beside what was measured.
+func (r *Result) writeShape(b *strings.Builder) {
+	rows := [][]string{{"shape", "document", "measured", "min", "max", "wanted", "verdict"}}
+	for _, f := range r.Shape {
+		rows = append(rows, []string{f.What, f.Reports, f.text(f.Measured.Median), f.text(f.Measured.Low), f.text(f.Measured.High), f.wanted(), f.Verdict})
+	}
+	b.WriteString(table(keepFilled(rows), 2, 3, 4) + "\n")
+}
+
+// text writes one of the finding's figures.
+func (f Finding) text(x Figure) string {
+	if math.IsNaN(float64(x)) {
+		return "-"
+	}
+	text := plain(float64(x))
+	if f.Unit != "" {
+		text += " " + f.Unit
+	}
+	return text
+}
+
+// wanted is the bound in words.
+func (f Finding) wanted() string {
+	least, most := !math.IsNaN(float64(f.Least)), !math.IsNaN(float64(f.Most))
+	switch {
+	case least && most:
+		return f.text(f.Least) + " to " + f.text(f.Most)
+	case least:
+		return "at least " + f.text(f.Least)
+	case most:
+		return "at most " + f.text(f.Most)
+	}
+	return "-"
+}
+
+// plain writes a number with as many decimals as tell something.
+func plain(x float64) string {
+	switch a := math.Abs(x); {
+	case math.IsNaN(x):
+		return "-"
+	case x == math.Trunc(x) || a >= 1000:
+		return Number(x)
+	case a >= 100:
+		return fixed(x, 1)
+	case a >= 1:
+		return fixed(x, 2)
+	}
+	return fixed(x, 3)
+}
+
+func fixed(x float64, decimals int) string {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return "-"
+	}
+	return fmt.Sprintf("%.*f", decimals, x)
+}
+
+func sizeText(x float64) string {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return "-"
+	}
+	return BytesText(int64(x))
+}
