@@ -1,26 +1,188 @@
-// Package bench is the proofs: scenarios that load a real database, set neighbours on it, and measure
-// what a policy does about them. Each brings its own throw-away server and takes everything away again.
+// Package bench is the proofs: it carries out scenarios that load a real database, set neighbours on it, and measure
+// what a policy does about them. Each brings its own throw-away servers and takes everything away again.
 //
-// It is the one place outside tests that starts programs: the server, the load generator, the
+// It is the one place outside tests that starts programs: the servers, the load generators, the
 // neighbours, and bulkhead itself, which it drives through its command line as a person would.
 package bench
 
-import "time"
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
 
-// Scenario is one proof that `bulkhead bench` can run.
-type Scenario struct {
-	Name    string        `json:"name"`
-	Summary string        `json:"summary"`
-	Takes   time.Duration `json:"takes_ns"` // about
-	Needs   []string      `json:"needs"`    // Debian packages
+	"bulkhead/internal/host"
+	"bulkhead/internal/proof"
+	"bulkhead/internal/scenario"
+)
+
+// Options says how long a run takes and where. The zero value does what the scenario says.
+type Options struct {
+	Rounds  int // interleaved rounds of all arms
+	Seconds int // length of one arm
+	// Smoke is one short round, to see that everything works; its figures say little, and its bar is lower.
+	Smoke bool
+	// Dir is where the work directory is made, on a disk that the kernel can throttle; default /var/tmp.
+	Dir string
+	// DSN is databases that exist, to be loaded in place of those that the scenario would start, by name.
+	DSN map[string]string
+	// Binary is the bulkhead to show; default the running program.
+	Binary string
+	// Progress gets what happens while it runs; nil drops it.
+	Progress io.Writer
+	// Terminal: Progress is a terminal, so one line is rewritten instead of a new line every 5 s.
+	Terminal bool
 }
 
-// List returns the scenarios there are.
-func List() []Scenario {
-	return []Scenario{{
-		Name:    "demo",
-		Summary: "a MariaDB alone, beside CPU, memory and disk hogs, and beside the same under a policy",
-		Takes:   estimate(DemoOptions{}.withDefaults()),
-		Needs:   packagesOf(demoPrograms),
-	}}
+// benchRoot is the root group of every policy that a run applies: it must not meet a real one.
+const benchRoot = "bulkhead-bench"
+
+// setUpTime is about how long it takes until everything runs and is filled.
+const setUpTime = 8 * time.Second
+
+// settle is for neighbours to get going before the load starts.
+const settle = 2 * time.Second
+
+func (o Options) withDefaults(s *scenario.Scenario) Options {
+	if o.Smoke {
+		o.Rounds, o.Seconds = cmp.Or(o.Rounds, 1), cmp.Or(o.Seconds, 5)
+	}
+	o.Rounds, o.Seconds = cmp.Or(max(o.Rounds, 0), s.Rounds), cmp.Or(max(o.Seconds, 0), s.Seconds)
+	o.Dir = cmp.Or(o.Dir, "/var/tmp")
+	if o.Progress == nil {
+		o.Progress = io.Discard
+	}
+	return o
+}
+
+// Estimate is about how long a run takes.
+func Estimate(s *scenario.Scenario, o Options) time.Duration {
+	o = o.withDefaults(s)
+	arms := len(s.Arms) + 1 // the control again
+	return setUpTime + time.Duration(o.Rounds*arms)*(time.Duration(o.Seconds)*time.Second+settle+time.Second)
+}
+
+// run is one run of a scenario.
+type run struct {
+	scenario  *scenario.Scenario
+	options   Options
+	host      *host.Host
+	machine   machine
+	paths     programs
+	scale     map[string]float64
+	scaled    []proof.Scale
+	nursery   *nursery
+	undo      cleanup
+	progress  *progress
+	dir       string
+	databases []*instance
+	drivers   []*driver
+	neighbour map[string]*neighbour
+	product   *product
+	applied   string // the policy in force
+	peer      *peer
+	sampler   func(governed bool, members func(string) []int) *sampler
+	rounds    []map[string]*trial // by arm
+	omitted   map[string]string
+	notes     []string
+	asked     map[string]bool
+	policies  map[string]string
+	started   time.Time
+	loadAvg   string
+}
+
+// Run carries out a scenario.
+//
+// It needs root and says what else is missing (RequirementError) before it starts anything. Whatever
+// it starts, makes or applies is gone when it returns, after a failure, a signal or a panic too. A
+// result with Held false is not an error: the proof worked and its shape did not hold.
+func Run(ctx context.Context, s *scenario.Scenario, o Options) (result *proof.Result, err error) {
+	r := &run{scenario: s, options: o.withDefaults(s), host: host.New("/"), omitted: map[string]string{}, asked: map[string]bool{}, policies: map[string]string{}, started: time.Now()}
+	if err := r.require(); err != nil {
+		return nil, err
+	}
+	lock, err := lockMachine(benchRoot)
+	if err != nil {
+		return nil, err
+	}
+	r.undo.add("let other proofs run", func(context.Context) error { return lock.Close() })
+	r.progress = newProgress(r.options.Progress, r.options.Terminal)
+	ctx, stop := untilSignal(ctx, func() { r.progress.note("cleaning up, please wait") })
+	defer stop()
+	defer func() {
+		r.progress.phase("cleaning up")
+		err = errors.Join(err, r.undo.run())
+		r.progress.close()
+	}()
+	if err := r.setUp(ctx); err != nil {
+		return nil, interruption(ctx, err)
+	}
+	if err := r.measureAll(ctx); err != nil {
+		return nil, interruption(ctx, err)
+	}
+	return r.result(), nil
+}
+
+// interruption names what ended the context instead of the failure that it caused.
+func interruption(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	if cause == nil || errors.Is(cause, ErrInterrupted) {
+		return cmp.Or(cause, err)
+	}
+	return fmt.Errorf("%w: %w", ErrInterrupted, cause)
+}
+
+// value is a quantity of the machine or of the scale; NaN when there is none of the name.
+func (r *run) value(name string) float64 {
+	if x, found := r.scale[name]; found {
+		return x
+	}
+	if x, found := r.machine.quantity(name); found {
+		return x
+	}
+	return nan
+}
+
+// number is what an expression comes to as a whole number, or else when there is no expression.
+func (r *run) number(e scenario.Expression, otherwise int) int {
+	if e.Empty() {
+		return otherwise
+	}
+	x := e.Eval(r.value)
+	if x != x || x > 1<<40 || x < 0 {
+		return otherwise
+	}
+	return int(x)
+}
+
+// require checks everything that can be checked without changing anything.
+func (r *run) require() (err error) {
+	if os.Geteuid() != 0 {
+		return &RequirementError{Reason: "it needs root: it makes control groups and starts servers as other users", Hint: "run it with sudo"}
+	}
+	for i, d := range r.scenario.Databases {
+		if dsn := r.options.DSN[d.Name]; dsn != "" {
+			r.scenario.Databases[i].DSN = dsn
+		}
+	}
+	if r.paths, err = find(r.wanted()); err != nil {
+		return err
+	}
+	if r.options.Binary == "" {
+		if r.options.Binary, err = os.Executable(); err != nil {
+			return fmt.Errorf("find bulkhead's own program: %w", err)
+		}
+	}
+	if r.machine, err = lookAtMachine(r.options.Dir); err != nil {
+		return err
+	}
+	if r.loadAvg, err = r.host.LoadAverage(); err != nil {
+		return err
+	}
+	r.fit()
+	r.leaveOut()
+	return r.large()
 }

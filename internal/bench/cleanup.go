@@ -50,8 +50,8 @@ func (u undo) run() (err error) {
 	return u.do(ctx)
 }
 
-// errInterrupted is the cause of a context that a signal ended.
-var errInterrupted = errors.New("interrupted")
+// ErrInterrupted is the cause of a context that a signal ended.
+var ErrInterrupted = errors.New("interrupted")
 
 // untilSignal returns a context that the signals which end a program end instead, so that the
 // program lives on to clean up. Every further one is answered by again, and does nothing else: that
@@ -68,7 +68,7 @@ func untilSignal(parent context.Context, again func()) (ctx context.Context, sto
 				if ctx.Err() != nil {
 					again()
 				}
-				cancel(fmt.Errorf("%w by %s", errInterrupted, s))
+				cancel(fmt.Errorf("%w by %s", ErrInterrupted, s))
 			case <-quit:
 				return
 			}

@@ -39,7 +39,7 @@ func TestUntilSignal(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Fatal("SIGTERM did not end the context")
 	}
-	if err := context.Cause(ctx); !errors.Is(err, errInterrupted) || !strings.Contains(err.Error(), "terminated") {
+	if err := context.Cause(ctx); !errors.Is(err, ErrInterrupted) || !strings.Contains(err.Error(), "terminated") {
 		t.Errorf("cause is %v", err)
 	}
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGPIPE} {

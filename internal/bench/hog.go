@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,18 +24,17 @@ type HogOptions struct {
 	Dir      string        // disk: where it puts a new file, which it removes again; default the temporary directory
 	// Buffered makes the disk hog write through the page cache; else it writes directly.
 	Buffered bool
+	Shared   bool  // cpu: the child programs share one session
+	Block    int64 // disk: bytes per write, whole pages; default 2 MiB
+	Random   bool  // disk: writes blocks in no order
 }
 
 // HogKinds names the hogs there are.
 func HogKinds() []string { return []string{"cpu", "memory", "disk"} }
 
 const (
-	hogStep  = 1 << 20 // memory: bytes between two looks at the clock
-	hogBlock = 2 << 20 // disk: bytes per write
-	// hogWriters write at once, so that writers which wait long for a CPU still reach their limit.
-	hogWriters     = 8
-	maxHogTime     = time.Hour
-	defaultHogRate = 256 << 20
+	hogStep    = 1 << 20 // memory: bytes between two looks at the clock
+	maxHogTime = time.Hour
 )
 
 // Hog is a bad neighbour: it takes all it can of one resource, within its bounds, until its time is
@@ -71,7 +68,7 @@ func hogPrograms(ctx context.Context, o HogOptions) error {
 	args := []string{self, "bench", "hog", "cpu", "--for=" + o.For.String()}
 	n := newNursery()
 	for range o.Programs {
-		if _, err := n.start(spec{args: args, session: true}); err != nil {
+		if _, err := n.start(spec{args: args, session: !o.Shared}); err != nil {
 			return errors.Join(err, n.close())
 		}
 	}
@@ -136,116 +133,6 @@ func availableMemory() (int64, error) {
 		return 0, fmt.Errorf("read available memory: %w", err)
 	}
 	return info["MemAvailable"], nil
-}
-
-// hogDisk writes its file over and over, no faster than its rate, and removes it.
-func hogDisk(ctx context.Context, o HogOptions) (err error) {
-	if o.Bytes <= 0 {
-		o.Bytes = 64 << 20
-	}
-	if o.Rate <= 0 {
-		o.Rate = defaultHogRate
-	}
-	if o.Dir == "" {
-		o.Dir = os.TempDir()
-	}
-	f, size, err := hogFile(o)
-	if err != nil {
-		return fmt.Errorf("start disk hog: %w", err)
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	block, err := alignedBlock()
-	if err != nil {
-		return err
-	}
-	// A writer keeps its place in the Go scheduler while it waits for the disk: one for each.
-	runtime.GOMAXPROCS(hogWriters)
-	start := time.Now()
-	var taken atomic.Int64
-	errs := make(chan error, hogWriters)
-	for range hogWriters {
-		go func() {
-			for ctx.Err() == nil {
-				offset := taken.Add(hogBlock) - hogBlock
-				due := time.Duration(float64(offset) / float64(o.Rate) * float64(time.Second))
-				sleep(ctx, due-time.Since(start))
-				if ctx.Err() != nil {
-					break
-				}
-				if _, err := f.WriteAt(block, offset%size); err != nil {
-					errs <- fmt.Errorf("write disk hog: %w", err)
-					return
-				}
-			}
-			errs <- nil
-		}()
-	}
-	for range hogWriters {
-		err = errors.Join(err, <-errs)
-	}
-	return err
-}
-
-// hogFile opens what the disk hog writes, and gives the part of its size that is whole blocks.
-func hogFile(o HogOptions) (f *os.File, size int64, err error) {
-	flags := os.O_WRONLY
-	if !o.Buffered {
-		flags |= syscall.O_DIRECT
-	}
-	if o.File == "" {
-		path := filepath.Join(o.Dir, fmt.Sprintf("hog-%d", os.Getpid()))
-		if f, err = os.OpenFile(path, flags|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
-			return nil, 0, err
-		}
-		// Unlinked at once: the file is gone with the process, however that ends.
-		if err := os.Remove(path); err != nil {
-			return nil, 0, errors.Join(err, f.Close())
-		}
-		return f, max(o.Bytes/hogBlock, 1) * hogBlock, nil
-	}
-	if f, err = os.OpenFile(o.File, flags, 0); err != nil {
-		return nil, 0, err
-	}
-	info, err := f.Stat()
-	if err == nil && info.Size() < hogBlock {
-		err = fmt.Errorf("%q has %d bytes, less than one block of %d", o.File, info.Size(), hogBlock)
-	}
-	if err != nil {
-		return nil, 0, errors.Join(err, f.Close())
-	}
-	return f, info.Size() / hogBlock * hogBlock, nil
-}
-
-// prepareHogFile writes a file for disk hogs to overwrite. Writing a new one would wait for the file
-// system to allocate blocks, and a limit could not be measured on it.
-func prepareHogFile(path string, size int64) (err error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return fmt.Errorf("prepare the disk hog's file: %w", err)
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	block := make([]byte, hogBlock)
-	for offset := int64(0); offset < size; offset += hogBlock {
-		if _, err := f.WriteAt(block, offset); err != nil {
-			return fmt.Errorf("prepare the disk hog's file: %w", err)
-		}
-	}
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("prepare the disk hog's file: %w", err)
-	}
-	return nil
-}
-
-// alignedBlock is a block that direct IO takes: a mapping begins at a page.
-func alignedBlock() ([]byte, error) {
-	block, err := syscall.Mmap(-1, 0, hogBlock, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
-	if err != nil {
-		return nil, fmt.Errorf("map a block: %w", err)
-	}
-	for i := range block {
-		block[i] = byte(i * 7)
-	}
-	return block, nil
 }
 
 // sleep waits for d or for the end of ctx.

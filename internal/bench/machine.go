@@ -3,11 +3,13 @@ package bench
 import (
 	"fmt"
 	"path/filepath"
+	"syscall"
 
 	"bulkhead/internal/host"
+	"bulkhead/internal/proof"
 )
 
-// machine is what the demo needs to know of the host.
+// machine is what a run needs to know of the host.
 type machine struct {
 	facts     *host.Facts
 	cpus      int
@@ -15,6 +17,7 @@ type machine struct {
 	dir       string
 	mount     host.Mount
 	disk      host.Device // the whole disk that dir lies on
+	free      int64       // bytes free in dir
 }
 
 // lookAtMachine reads the host, and finds the disk below dir: the kernel throttles whole block
@@ -45,6 +48,11 @@ func lookAtMachine(dir string) (machine, error) {
 	if ok {
 		m.disk, ok = facts.Device(device.Disk)
 	}
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(m.dir, &fs); err != nil {
+		return machine{}, fmt.Errorf("ask how much is free in %q: %w", m.dir, err)
+	}
+	m.free = int64(fs.Bavail) * fs.Bsize
 	if !ok {
 		return machine{}, &RequirementError{
 			Reason: fmt.Sprintf("%q is on a file system of type %s, with no block device that the kernel could throttle", dir, mount.Type),
@@ -75,4 +83,33 @@ func (m machine) cgroups() string {
 	default:
 		return "cgroup v2"
 	}
+}
+
+// v1 says whether a controller is mounted as cgroup v1.
+func (m machine) v1(controller string) bool {
+	for _, c := range m.facts.Controllers {
+		if h, ok := m.facts.Hierarchy(c.Hierarchy); c.Name == controller && ok {
+			return h.Version == 1
+		}
+	}
+	return false
+}
+
+// text describes the machine in one line.
+func (m machine) text() string {
+	return fmt.Sprintf("%d CPUs, %s of memory, Linux %s, %s, disk %s (%s)", m.cpus, proof.BytesText(m.facts.MemTotal),
+		m.facts.Kernel.Text, m.cgroups(), m.disk.Name, m.mount.Type)
+}
+
+// quantity is a quantity of the machine as scenarios name it.
+func (m machine) quantity(name string) (float64, bool) {
+	switch name {
+	case "cpus":
+		return float64(m.cpus), true
+	case "memory":
+		return float64(m.available >> 20), true
+	case "disk_free":
+		return float64(m.free >> 20), true
+	}
+	return 0, false
 }

@@ -1,14 +1,11 @@
 package bench
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"testing"
 	"time"
 )
-
-var update = flag.Bool("update", false, "rewrite golden files")
 
 // The test binary serves as the programs that tests start.
 const actAs = "BULKHEAD_BENCH_TEST_ACT_AS"

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,7 @@ import (
 	"time"
 )
 
-// nursery starts programs and ends them all. The kernel kills each one should the demo itself be
+// nursery starts programs and ends them all. The kernel kills each one should the run itself be
 // killed: the parent-death signal (prctl(2), PR_SET_PDEATHSIG) is tied to the *thread* that forked,
 // so one thread, which lives as long as the nursery, does all the forking.
 type nursery struct {
@@ -33,8 +34,10 @@ type spec struct {
 	// session puts the program into a session of its own, and so into a scheduler autogroup of its
 	// own (sched(7)); else it gets only a process group, out of reach of a Ctrl-C at the terminal.
 	session bool
-	stdout  io.Writer // nil drops it
-	stderr  io.Writer // nil drops it
+	// deathSignal is what the kernel sends should we be killed; SIGKILL when it is 0.
+	deathSignal syscall.Signal
+	stdout      io.Writer // nil drops it
+	stderr      io.Writer // nil drops it
 }
 
 // child is one program that was started.
@@ -65,7 +68,7 @@ func (n *nursery) start(s spec) (*child, error) {
 		Credential: s.credential,
 		Setsid:     s.session,
 		Setpgid:    !s.session,
-		Pdeathsig:  syscall.SIGKILL,
+		Pdeathsig:  cmp.Or(s.deathSignal, syscall.SIGKILL),
 	}
 	// A grandchild that inherited the pipe must not hold up the wait.
 	cmd.WaitDelay = 2 * time.Second
@@ -74,7 +77,7 @@ func (n *nursery) start(s spec) (*child, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
-		return nil, fmt.Errorf("start %q: the demo is ending", s.args[0])
+		return nil, fmt.Errorf("start %q: the run is ending", s.args[0])
 	}
 	started := make(chan error)
 	n.forks <- func() { started <- cmd.Start() }
@@ -93,10 +96,16 @@ func (n *nursery) start(s spec) (*child, error) {
 }
 
 // run starts a program and waits for it; a cancelled context kills it.
-func (n *nursery) run(ctx context.Context, s spec) error {
+func (n *nursery) run(ctx context.Context, s spec) error { return n.runWith(ctx, s, nil) }
+
+// runWith is run that tells which child it is.
+func (n *nursery) runWith(ctx context.Context, s spec, started func(*child)) error {
 	c, err := n.start(s)
 	if err != nil {
 		return err
+	}
+	if started != nil {
+		started(c)
 	}
 	select {
 	case <-c.done:

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// product drives bulkhead's command line, with a policy, a state directory and a socket of the demo's own.
+// product drives bulkhead's command line, with a policy, a state directory and a socket of the run's own.
 type product struct {
 	binary  string
 	policy  string
@@ -26,7 +26,7 @@ type product struct {
 func newProduct(binary, dir string, n *nursery) *product {
 	return &product{
 		binary:  binary,
-		policy:  policyPath(dir),
+		policy:  filepath.Join(dir, "policy.yaml"),
 		state:   filepath.Join(dir, "state"),
 		socket:  filepath.Join(dir, "agent.sock"),
 		nursery: n,
@@ -38,6 +38,11 @@ func (p *product) command(verb string, args ...string) []string {
 	return append([]string{p.binary, "--policy", p.policy, "--state", p.state, "--socket", p.socket, verb}, args...)
 }
 
+// runAs is run as another user.
+func (p *product) runAs(group, user string, command []string) []string {
+	return append(p.command("run", group, "--user", user, "--"), command...)
+}
+
 // run is the argument list that starts a command inside a group, from its first instruction.
 func (p *product) run(group string, command []string) []string {
 	return append(p.command("run", group, "--"), command...)
@@ -45,7 +50,7 @@ func (p *product) run(group string, command []string) []string {
 
 func (p *product) writePolicy(text string) error {
 	if err := os.WriteFile(p.policy, []byte(text), 0o644); err != nil {
-		return fmt.Errorf("write the demo's policy: %w", err)
+		return fmt.Errorf("write the policy: %w", err)
 	}
 	return nil
 }
@@ -62,14 +67,9 @@ func (p *product) do(ctx context.Context, verb string, args ...string) (string, 
 	return out.String(), nil
 }
 
-func (p *product) check(ctx context.Context) error {
-	_, err := p.do(ctx, "check")
-	return err
-}
-
 func (p *product) apply(ctx context.Context) error {
 	p.unreleased = true
-	_, err := p.do(ctx, "apply", "--reason", "demo")
+	_, err := p.do(ctx, "apply", "--reason", "bench")
 	return err
 }
 
@@ -79,7 +79,7 @@ func (p *product) releaseAll(ctx context.Context) error {
 		return nil
 	}
 	p.unreleased = true
-	if _, err := p.do(ctx, "release", "--all", "--reason", "end of the demo"); err != nil {
+	if _, err := p.do(ctx, "release", "--all", "--reason", "end of the proof"); err != nil {
 		return err
 	}
 	p.unreleased = false

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,7 +49,7 @@ func TestProduct(t *testing.T) {
 		t.Errorf("after releasing: unreleased is %v, %v", p.unreleased, err)
 	}
 	flags := "--policy " + dir + "/policy.yaml --state " + dir + "/state --socket " + dir + "/agent.sock "
-	want := flags + "apply --reason demo\n" + flags + "release --all --reason end of the demo\n"
+	want := flags + "apply --reason bench\n" + flags + "release --all --reason end of the proof\n"
 	if calls() != want {
 		t.Errorf("ran\n%swant\n%s", calls(), want)
 	}
@@ -63,7 +65,7 @@ func TestProductFails(t *testing.T) {
 	defer n.close()
 	p := newProduct(program, t.TempDir(), n)
 	err := p.apply(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "bulkhead apply --reason demo: exit status 1") || !strings.Contains(err.Error(), "no such knob") {
+	if err == nil || !strings.Contains(err.Error(), "bulkhead apply --reason bench: exit status 1") || !strings.Contains(err.Error(), "no such knob") {
 		t.Errorf("error is %v, want the verb, the status and what it said", err)
 	}
 	// What a failed apply has left must still be released.
@@ -159,28 +161,36 @@ func TestSweepKeeps(t *testing.T) {
 	}
 }
 
-// The policy of the demo is one that a person could have written.
+// The policy of the demo is one that a person could have written, below a root group of the run's own.
 func TestDemoPolicy(t *testing.T) {
-	text := exampleDemo().policy()
+	s := demoScenario(t)
+	r := &run{scenario: s, machine: machine{cpus: 2, available: 1 << 30, dir: "/var/tmp"}}
+	r.fit()
+	in := &instance{Database: s.Databases[0], engine: mariadb, port: 3307, socket: "/x/mysqld.sock"}
+	r.databases = []*instance{in}
+	text, err := r.policyText("ours")
+	if err != nil {
+		t.Fatal(err)
+	}
 	parsed, err := policy.Parse([]policy.Source{{Path: "demo.yaml", Text: text}})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	var paths []string
-	var walk func(groups []*policy.Group)
-	walk = func(groups []*policy.Group) {
-		for _, g := range groups {
-			paths = append(paths, g.Path)
-			walk(g.Groups)
-		}
+	for _, g := range parsed.Groups {
+		paths = append(paths, g.Path)
 	}
-	walk(parsed.Groups)
-	for _, group := range meteredGroups {
-		if !strings.Contains(" "+strings.Join(paths, " ")+" ", " "+group+" ") {
+	for _, group := range s.Groups() {
+		if !slices.Contains(paths, group) {
 			t.Errorf("group %q is not among %v", group, paths)
 		}
 	}
-	if parsed.Host.Root != demoRoot {
-		t.Errorf("the root group is %q, want %q: the demo must not meet a real one", parsed.Host.Root, demoRoot)
+	if parsed.Host.Root != benchRoot {
+		t.Errorf("the root group is %q, want %q: the run must not meet a real one", parsed.Host.Root, benchRoot)
+	}
+	// The load is a client of the database, and the server is not.
+	client := regexp.MustCompile(r.texts()["client.db"])
+	if !client.MatchString("sysbench oltp_read_only --db-driver=mysql --mysql-socket=/x/mysqld.sock --mysql-user=root") || client.MatchString("mariadbd --no-defaults --socket=/x/mysqld.sock --port=3307") {
+		t.Errorf("clients are told by %q", client)
 	}
 }

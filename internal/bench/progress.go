@@ -3,8 +3,11 @@ package bench
 import (
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
+
+	"bulkhead/internal/proof"
 )
 
 // progress says what happens while it happens. On a terminal one line is rewritten every second;
@@ -23,6 +26,8 @@ type progress struct {
 	tps     float64 // live rate; negative when nothing runs
 	printed time.Time
 	drawn   bool // the terminal's line holds something
+	done    int  // arms
+	arms    int
 }
 
 func newProgress(out io.Writer, terminal bool) *progress {
@@ -70,6 +75,23 @@ func (p *progress) phase(text string) {
 	p.print()
 }
 
+// arm says how many arms are done, and of how many.
+func (p *progress) arm(done, of int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done, p.arms = done, of
+}
+
+// bar shows how far it is.
+func (p *progress) bar() string {
+	const width = 20
+	if p.arms == 0 {
+		return ""
+	}
+	full := width * p.done / p.arms
+	return "[" + strings.Repeat("#", full) + strings.Repeat(".", width-full) + "]  "
+}
+
 // rate says how many transactions the load did in the last second.
 func (p *progress) rate(tps float64) {
 	p.mu.Lock()
@@ -100,13 +122,13 @@ func (p *progress) close() {
 // print writes the current line. The caller holds the lock. A progress that cannot be written is no
 // reason to stop: the answer goes elsewhere.
 func (p *progress) print() {
-	line := clock(time.Since(p.started))
+	line := proof.Clock(time.Since(p.started))
 	if p.about > 0 {
-		line += " of about " + clock(p.about)
+		line += " of about " + proof.Clock(p.about)
 	}
-	line += "  " + p.current
+	line += "  " + p.bar() + p.current
 	if p.tps >= 0 {
-		line += fmt.Sprintf(": %s transactions/s", number(p.tps))
+		line += fmt.Sprintf(": %s transactions/s", proof.Number(p.tps))
 	}
 	p.printed = time.Now()
 	if !p.terminal {

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,13 +12,6 @@ import (
 type program struct {
 	name, pkg string
 	older     string // what older releases call it
-}
-
-// demoPrograms is what the demo starts beside bulkhead itself.
-var demoPrograms = []program{
-	{name: "mariadbd", pkg: "mariadb-server", older: "mysqld"},
-	{name: "mariadb-install-db", pkg: "mariadb-server", older: "mysql_install_db"},
-	{name: "sysbench", pkg: "sysbench"},
 }
 
 // programs maps the name of a program to its path.
@@ -58,7 +50,11 @@ func lookPath(name string) string {
 	if path, err := exec.LookPath(name); err == nil {
 		return path
 	}
-	for _, dir := range []string{"/usr/sbin", "/usr/local/sbin", "/usr/bin", "/usr/local/bin"} {
+	dirs := []string{"/usr/sbin", "/usr/local/sbin", "/usr/bin", "/usr/local/bin"}
+	// Debian keeps PostgreSQL's by version; the newest goes first.
+	versions, _ := filepath.Glob("/usr/lib/postgresql/*/bin") // the pattern is sound
+	slices.Reverse(versions)
+	for _, dir := range append(dirs, versions...) {
 		path := filepath.Join(dir, name)
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
 			return path
@@ -84,5 +80,5 @@ type RequirementError struct {
 }
 
 func (e *RequirementError) Error() string {
-	return fmt.Sprintf("run the demo: %s", e.Reason)
+	return "run the proof: " + e.Reason
 }

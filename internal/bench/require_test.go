@@ -8,6 +8,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"bulkhead/internal/host"
+	"bulkhead/internal/proof"
+	"bulkhead/internal/scenario"
 )
 
 func TestFind(t *testing.T) {
@@ -32,32 +36,116 @@ func TestFind(t *testing.T) {
 	}
 }
 
-func TestList(t *testing.T) {
-	scenarios := List()
-	i := slices.IndexFunc(scenarios, func(s Scenario) bool { return s.Name == "demo" })
-	if i < 0 {
-		t.Fatal("the demo is not listed")
+func demoScenario(t *testing.T) *scenario.Scenario {
+	t.Helper()
+	s, err := scenario.Find("demo")
+	if err != nil {
+		t.Fatal(err)
 	}
-	if s := scenarios[i]; s.Takes < 3*time.Minute || s.Takes > 8*time.Minute || !slices.Equal(s.Needs, []string{"mariadb-server", "sysbench"}) {
-		t.Errorf("the demo takes %v and needs %v", s.Takes, s.Needs)
+	return s
+}
+
+func TestEstimate(t *testing.T) {
+	s := demoScenario(t)
+	if takes := Estimate(s, Options{}); takes < 3*time.Minute || takes > 8*time.Minute {
+		t.Errorf("the demo takes %v", takes)
 	}
-	if smoke := estimate(DemoOptions{Smoke: true}.withDefaults()); smoke > 75*time.Second {
+	if smoke := Estimate(s, Options{Smoke: true}); smoke > 75*time.Second {
 		t.Errorf("the smoke run takes %v", smoke)
+	}
+	if needs := PackagesOf(s); !slices.Equal(needs, []string{"mariadb-server", "sysbench"}) {
+		t.Errorf("it needs %v", needs)
 	}
 }
 
-func TestSizes(t *testing.T) {
-	small, err := sizesFor(machine{cpus: 2, available: 512 << 20})
-	if err != nil || small.hogs != 16 || small.threads != 4 || small.cpuLimit != 1 || small.memory != 128<<20 || small.memoryMax != 64<<20 {
-		t.Errorf("on a small machine %+v, %v", small, err)
+// The demo is fitted to the machine.
+func TestFit(t *testing.T) {
+	for _, tt := range []struct {
+		machine machine
+		want    map[string]float64
+	}{
+		{machine{cpus: 2, available: 512 << 20}, map[string]float64{"hogs": 16, "threads": 4, "limit": 1, "memory_hog": 128, "memory_max": 64}},
+		{machine{cpus: 64, available: 1 << 40}, map[string]float64{"hogs": 512, "threads": 128, "limit": 32, "memory_hog": 1024, "memory_max": 256}},
+	} {
+		r := &run{scenario: demoScenario(t), machine: tt.machine}
+		r.fit()
+		for name, want := range tt.want {
+			if r.scale[name] != want {
+				t.Errorf("on %d CPUs %s is %v, want %v", tt.machine.cpus, name, r.scale[name], want)
+			}
+		}
 	}
-	large, err := sizesFor(machine{cpus: 64, available: 1 << 40})
-	if err != nil || large.hogs != 512 || large.threads != 128 || large.memory != 1<<30 || large.memoryMax != 256<<20 {
-		t.Errorf("on a large machine %+v, %v", large, err)
+}
+
+// A machine that is too small is told what the scenario needs.
+func TestLarge(t *testing.T) {
+	enough := machine{cpus: 4, available: 1 << 30, free: 4 << 30, facts: &host.Facts{}}
+	for name, tt := range map[string]struct {
+		change func(*machine, *scenario.Needs)
+		want   string
+	}{
+		"enough": {func(*machine, *scenario.Needs) {}, ""},
+		"CPUs":   {func(_ *machine, n *scenario.Needs) { n.CPUs = 8 }, "needs 8 CPUs, and there are 4"},
+		"NUMA":   {func(_ *machine, n *scenario.Needs) { n.NUMA = 2 }, "needs 2 NUMA nodes"},
+		"memory": {func(m *machine, _ *scenario.Needs) { m.available = 100 << 20 }, "needs 128 MiB of memory"},
+		"disk":   {func(m *machine, _ *scenario.Needs) { m.free = 1 << 20 }, "needs 1024 MiB free"},
+	} {
+		m, s := enough, demoScenario(t)
+		tt.change(&m, &s.Needs)
+		err := (&run{scenario: s, machine: m, host: host.New("/")}).large()
+		var required *RequirementError
+		if tt.want == "" && err != nil || tt.want != "" && (!errors.As(err, &required) || !strings.Contains(err.Error(), tt.want) || required.Hint == "") {
+			t.Errorf("%s: %v, want %q with a hint", name, err, tt.want)
+		}
 	}
-	var required *RequirementError
-	if _, err := sizesFor(machine{cpus: 1, available: 100 << 20}); !errors.As(err, &required) {
-		t.Errorf("with 100 MiB: %v", err)
+}
+
+// A peer whose files are not there is left out and named, and what speaks of it is not judged.
+func TestLeaveOut(t *testing.T) {
+	s, err := scenario.Find("cpu-weight")
+	if err != nil {
+		t.Fatal(err)
+	}
+	facts := &host.Facts{Hierarchies: []host.Hierarchy{{ID: "0", Version: 2}}, Controllers: []host.Controller{{Name: "cpu", Hierarchy: "0"}}}
+	r := &run{scenario: s, machine: machine{facts: facts}, omitted: map[string]string{}}
+	r.leaveOut()
+	if len(r.omitted) != 1 || !strings.Contains(r.omitted["slices"], "cpu are those of cgroup v1") {
+		t.Errorf("left out %v", r.omitted)
+	}
+	judged := 0
+	for _, shape := range s.Shape {
+		if f := r.find(shape, proof.Range{}); f.Verdict != proof.NotJudged {
+			judged++
+		}
+	}
+	if judged != len(s.Shape)-1 {
+		t.Errorf("%d of %d shapes are judged, want all but the one of slices", judged, len(s.Shape))
+	}
+	facts.Hierarchies[0].Version = 1
+	r.omitted = map[string]string{}
+	if r.leaveOut(); len(r.omitted) != 0 {
+		t.Errorf("on cgroup v1 left out %v", r.omitted)
+	}
+}
+
+func TestDSN(t *testing.T) {
+	for dsn, want := range map[string]string{
+		"mysql://me:pw@db.example/shop":      "",
+		"mysql://me@127.0.0.1:3307/shop":     "",
+		"postgresql://me@127.0.0.1:1/shop":   "begins with \"postgresql\", not with mysql or mariadb",
+		"mysql://me:geheim@/shop":            "names no host",
+		"mysql://db.example/shop":            "names no user or no database",
+		"mysql://me@db.example:99999/shop":   "has port \"99999\"",
+		"mysql://me:geheim@db.example:x/sho": "is not a URL",
+	} {
+		in := &instance{Database: scenario.Database{Name: "db", Engine: "mariadb", DSN: dsn}, engine: mariadb}
+		err := in.readDSN()
+		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", dsn, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), "geheim") {
+			t.Errorf("the error shows the password: %v", err)
+		}
 	}
 }
 

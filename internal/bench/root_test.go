@@ -7,12 +7,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,6 +21,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/scenario"
 )
 
 func needRoot(t *testing.T) {
@@ -32,60 +33,68 @@ func needRoot(t *testing.T) {
 
 func TestServerRoot(t *testing.T) {
 	needRoot(t)
-	paths, err := find(demoPrograms)
+	n := newNursery()
+	defer n.close()
+	for _, tt := range []struct{ engine, load, script string }{
+		{"mariadb", "sysbench", "oltp_read_only"}, {"postgresql", "pgbench", "select-only"}, {"postgresql", "sysbench", "oltp_read_only"}, {"redis", "redis-benchmark", "set"},
+	} {
+		t.Run(tt.engine+" under "+tt.load, func(t *testing.T) { serverRoot(t, n, tt.engine, tt.load, tt.script) })
+	}
+}
+
+// serverRoot starts a server as another user, loads it, and stops it.
+func serverRoot(t *testing.T, n *nursery, engineName, load, script string) {
+	paths, err := find(slices.Concat(engines[engineName].programs, loaders[load].programs))
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := newNursery()
-	defer n.close()
 	dir, lock, err := newWorkDir("/var/tmp")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
 	defer lock.Close()
-
-	s, err := startServer(t.Context(), n, paths, dir, demoUser)
+	in, err := newInstance(scenario.Database{Name: "db", Engine: engineName}, dir, 64, paths, n)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasSuffix(s.version, "MariaDB") {
-		t.Errorf("version is %q", s.version)
+	if err := in.engine.install(t.Context(), in); err != nil {
+		t.Fatal(err)
 	}
-	info, err := os.Stat(filepath.Join("/proc", strconv.Itoa(s.process.pid())))
+	if err := in.start(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	defer in.stop()
+	if !strings.HasSuffix(in.version, "-"+in.engine.title) {
+		t.Errorf("version is %q", in.version)
+	}
+	info, err := os.Stat(filepath.Join("/proc", strconv.Itoa(in.pid())))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if uid := info.Sys().(*syscall.Stat_t).Uid; uid == 0 {
 		t.Error("the server runs as root")
 	}
-	d := &demo{nursery: n, progress: newProgress(io.Discard, false)}
-	d.load = generator{program: paths["sysbench"], socket: s.socket, threads: 2}
+	d := &driver{Load: scenario.Load{Name: "load", Program: load, Script: script}, in: in, program: loaders[load], path: paths[load], nursery: n, dir: dir, threads: 2, tables: 1, rows: 1000}
 	if err := d.prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	l, err := d.runLoad(t.Context(), d.load.command("run", 2*time.Second), 2*time.Second)
+	o, err := d.run(t.Context(), 3*time.Second, nil, func(float64) {}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l.rate() < 10 || countOf(l) != l.transactions {
-		t.Errorf("%.1f transactions/s, %d in the histogram", l.rate(), countOf(l))
+	if count := countOf(o); o.rate() < 10 || len(o.seconds) < 2 || load != "redis-benchmark" && count != o.transactions {
+		t.Errorf("%.1f transactions/s in %d seconds, %d in the histogram of %d", o.rate(), len(o.seconds), count, o.transactions)
 	}
-	// Root without a password is let in over the socket by being root, and by nothing else.
-	conn, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn.Close()
-	tcp := append(d.load.command("run", time.Second), "--mysql-host=127.0.0.1", "--mysql-port="+strconv.Itoa(s.port), "--mysql-socket=")
-	if err := n.run(t.Context(), spec{args: tcp}); err == nil {
-		t.Error("root was let in over TCP without a password")
-	}
-	if err := s.stop(); err != nil {
+	pid := in.pid()
+	if err := in.stop(); err != nil {
 		t.Error(err)
 	}
-	if _, err := greeting(t.Context(), s.socket); err == nil {
+	if _, err := in.greet(t.Context()); err == nil {
 		t.Error("the server still answers")
+	}
+	if _, err := os.Stat(filepath.Join("/proc", strconv.Itoa(pid))); err == nil {
+		t.Error("its process is still there")
 	}
 }
 
@@ -113,9 +122,9 @@ func buildProgram(t *testing.T) string {
 	return program
 }
 
-func startDemo(t *testing.T, program, dir string) *running {
+func startBench(t *testing.T, program, name, dir string) *running {
 	t.Helper()
-	r := &running{cmd: exec.Command(program, "bench", "demo", "--smoke", "--seconds", "2", "--dir", dir), dir: dir, seen: make(chan string, 1000), all: new(bytes.Buffer)}
+	r := &running{cmd: exec.Command(program, "bench", name, "--smoke", "--seconds", "2", "--dir", dir), dir: dir, seen: make(chan string, 1000), all: new(bytes.Buffer)}
 	out, err := r.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -176,7 +185,7 @@ func left(t *testing.T, dir string) (groups, entries, processes []string) {
 	tree := cgroup.New(facts.Hierarchies)
 	defer tree.Close()
 	for _, hierarchy := range facts.Hierarchies {
-		there, err := tree.Exists(cgroup.Dir{Hierarchy: hierarchy.ID, Path: "/" + demoRoot})
+		there, err := tree.Exists(cgroup.Dir{Hierarchy: hierarchy.ID, Path: "/" + benchRoot})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,6 +212,97 @@ func left(t *testing.T, dir string) (groups, entries, processes []string) {
 	return groups, entries, processes
 }
 
+// peersLeft are groups of a peer that are still there.
+func peersLeft(t *testing.T) (groups []string) {
+	t.Helper()
+	for _, pattern := range []string{"/sys/fs/cgroup/" + peerPrefix + "*", "/sys/fs/cgroup/*/" + peerPrefix + "*"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		groups = append(groups, found...)
+	}
+	return groups
+}
+
+// A run in a peer's arm takes that one's groups away when it is interrupted; when it is killed, the next one does.
+func TestPeerInterruptedRoot(t *testing.T) {
+	needRoot(t)
+	program := buildProgram(t)
+	dir := workArea(t)
+	const arm = "by libcgroup" // of io-iops
+	first := startBench(t, program, "io-iops", dir)
+	first.await(t, arm)
+	if err := first.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = first.end(t)
+	nothingLeft(t, dir)
+	if groups := peersLeft(t); len(groups) > 0 {
+		t.Errorf("left behind: %q", groups)
+	}
+	second := startBench(t, program, "io-iops", dir)
+	second.await(t, arm)
+	for len(peersLeft(t)) == 0 {
+		select {
+		case _, running := <-second.seen:
+			if !running {
+				t.Fatal("it ended without a group of its peer")
+			}
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	if err := second.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = second.end(t)
+	third := startBench(t, program, "io-iops", dir)
+	third.await(t, "filling")
+	if groups := peersLeft(t); len(groups) > 0 {
+		t.Errorf("after a kill and the next start there are %q", groups)
+	}
+	if err := third.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	_ = third.end(t)
+	nothingLeft(t, dir)
+}
+
+// What is missing or wrong is said before anything starts.
+func TestBadInputRoot(t *testing.T) {
+	needRoot(t)
+	program := buildProgram(t)
+	dir := workArea(t)
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	silent := gone.Addr().String() // nobody listens there any more
+	gone.Close()
+	for _, tt := range []struct {
+		name, want string
+		args       []string
+	}{
+		{"a DSN that fails", "does not answer at " + silent, []string{"demo", "--dsn", "db=mysql://root@" + silent + "/x"}},
+		{"a DSN that is none", "begins with", []string{"demo", "--dsn", "db=http://root@h/x"}},
+		{"no such directory", "find the disk", []string{"demo", "--dir", dir + "/absent"}},
+		{"a file system without a disk", "--dir DIR", []string{"demo", "--dir", "/dev/shm"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			args := append([]string{"bench"}, tt.args...)
+			if !slices.Contains(args, "--dir") {
+				args = append(args, "--dir", dir)
+			}
+			out, err := exec.Command(program, args...).CombinedOutput()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || !strings.Contains(string(out), tt.want) {
+				t.Errorf("it ended with %v and said\n%s\nwant %q", err, out, tt.want)
+			}
+			nothingLeft(t, dir)
+		})
+	}
+}
+
 func nothingLeft(t *testing.T, dir string) {
 	t.Helper()
 	if groups, entries, processes := left(t, dir); len(groups)+len(entries)+len(processes) > 0 {
@@ -222,7 +322,7 @@ func TestDemoInterruptedRoot(t *testing.T) {
 	} {
 		t.Run(tt.at, func(t *testing.T) {
 			dir := workArea(t)
-			r := startDemo(t, program, dir)
+			r := startBench(t, program, "demo", dir)
 			r.await(t, tt.at)
 			time.Sleep(700 * time.Millisecond) // into the middle of it
 			for _, s := range tt.signals {
@@ -248,7 +348,7 @@ func TestDemoKilledRoot(t *testing.T) {
 	needRoot(t)
 	program := buildProgram(t)
 	dir := workArea(t)
-	first := startDemo(t, program, dir)
+	first := startBench(t, program, "demo", dir)
 	first.await(t, "beside hogs, policy applied")
 	time.Sleep(2 * time.Second)
 	if groups, _, _ := left(t, dir); len(groups) == 0 {
@@ -274,7 +374,7 @@ func TestDemoKilledRoot(t *testing.T) {
 		}
 		sleep(ctx, 100*time.Millisecond)
 	}
-	second := startDemo(t, program, dir)
+	second := startBench(t, program, "demo", dir)
 	second.await(t, "filling")
 	if groups, entries, _ := left(t, dir); len(groups) > 0 || len(entries) != 1 {
 		t.Errorf("the second demo left the first one's groups in %q, files %q", groups, entries)

@@ -2,61 +2,24 @@ package bench
 
 import (
 	"bufio"
+	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"strconv"
 	"strings"
 	"time"
+
+	"bulkhead/internal/proof"
 )
 
-// bucket is one line of sysbench's latency histogram.
-type bucket struct {
-	ms    float64 // upper bound, milliseconds
-	count int64
-}
-
-// load is what one sysbench run measured.
-type load struct {
-	transactions int64
-	elapsed      time.Duration
-	perSecond    []float64 // transactions per second, one per report interval
-	histogram    []bucket
-}
-
-// rate is transactions per second over the whole run.
-func (l load) rate() float64 {
-	if l.elapsed <= 0 {
-		return 0
-	}
-	return float64(l.transactions) / l.elapsed.Seconds()
-}
-
-// percentile is the latency in milliseconds that p percent of the transactions did not exceed: the
-// bound of the histogram's bucket, 1.8 % apart from its neighbours. It is NaN without transactions.
-func (l load) percentile(p float64) float64 {
-	var total int64
-	for _, b := range l.histogram {
-		total += b.count
-	}
-	if total == 0 {
-		return math.NaN()
-	}
-	need := max(1, int64(float64(total)*p/100+0.5)) // rounded as sysbench rounds
-	var seen int64
-	for _, b := range l.histogram {
-		if seen += b.count; seen >= need {
-			return b.ms
-		}
-	}
-	return l.histogram[len(l.histogram)-1].ms
-}
-
-// parseLoad reads the output of `sysbench --report-interval=1 --histogram run` (sysbench 1.0). Each
+// parseSysbench reads the output of `sysbench --report-interval=1 --histogram run` (sysbench 1.0). Each
 // interval's rate is handed to live as soon as its line is there; live may be nil. A run that reports
 // no total is an error that carries sysbench's own FATAL lines.
-func parseLoad(r io.Reader, live func(tps float64)) (load, error) {
-	var l load
+func parseSysbench(r io.Reader, live func(tps float64)) (outcome, error) {
+	var l outcome
 	var fatal []string
 	section := ""
 	lines := bufio.NewScanner(r)
@@ -66,10 +29,10 @@ func parseLoad(r io.Reader, live func(tps float64)) (load, error) {
 		case strings.HasPrefix(line, "FATAL:"):
 			fatal = append(fatal, line)
 		case strings.HasPrefix(line, "["):
-			if tps, ok := intervalRate(line); ok {
-				l.perSecond = append(l.perSecond, tps)
+			if second, ok := intervalLine(line); ok {
+				l.seconds = append(l.seconds, second)
 				if live != nil {
-					live(tps)
+					live(second.TPS)
 				}
 			}
 		case strings.HasPrefix(line, "Latency histogram"):
@@ -82,55 +45,70 @@ func parseLoad(r io.Reader, live func(tps float64)) (load, error) {
 			}
 		case section == "totals":
 			if err := l.total(line); err != nil {
-				return load{}, err
+				return outcome{}, err
 			}
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return load{}, fmt.Errorf("read sysbench's output: %w", err)
+		return outcome{}, fmt.Errorf("read sysbench's output: %w", err)
 	}
 	if len(fatal) > 0 {
-		return load{}, fmt.Errorf("run sysbench: %s", strings.Join(fatal, "; "))
+		return outcome{}, fmt.Errorf("run sysbench: %s", strings.Join(fatal, "; "))
 	}
 	if l.elapsed <= 0 || len(l.histogram) == 0 {
-		return load{}, fmt.Errorf("read sysbench's output: it ended without totals")
+		return outcome{}, fmt.Errorf("read sysbench's output: it ended without totals")
 	}
 	return l, nil
 }
 
-// intervalRate reads "[ 1s ] thds: 2 tps: 5012.33 qps: …".
-func intervalRate(line string) (float64, bool) {
-	_, rest, ok := strings.Cut(line, " tps: ")
+// intervalLine reads "[ 1s ] thds: 2 tps: 5012.33 qps: … lat (ms,95%): 0.62 err/s: …".
+func intervalLine(line string) (proof.Second, bool) {
+	at, rest, ok := strings.Cut(strings.TrimPrefix(line, "["), "s ]")
 	if !ok {
-		return 0, false
+		return proof.Second{}, false
 	}
-	word, _, _ := strings.Cut(rest, " ")
-	tps, err := strconv.ParseFloat(word, 64)
-	if err != nil || math.IsNaN(tps) || math.IsInf(tps, 0) || tps < 0 {
-		return 0, false
+	s := proof.Second{Latency: proof.Figure(math.NaN())}
+	var err error
+	if s.At, err = strconv.ParseFloat(strings.TrimSpace(at), 64); err != nil || !finite(s.At) {
+		return proof.Second{}, false
 	}
-	return tps, true
+	_, tps, ok := strings.Cut(rest, " tps: ")
+	if !ok {
+		return proof.Second{}, false
+	}
+	word, _, _ := strings.Cut(tps, " ")
+	if s.TPS, err = strconv.ParseFloat(word, 64); err != nil || !finite(s.TPS) {
+		return proof.Second{}, false
+	}
+	if _, latency, ok := strings.Cut(rest, " lat (ms,"); ok {
+		_, latency, _ = strings.Cut(latency, "%): ")
+		word, _, _ := strings.Cut(latency, " ")
+		if ms, err := strconv.ParseFloat(word, 64); err == nil && finite(ms) {
+			s.Latency = proof.Figure(ms)
+		}
+	}
+	return s, true
 }
 
 // histogramLine reads "0.354 |************   2436".
-func histogramLine(line string) (bucket, bool) {
+func histogramLine(line string) (proof.Bucket, bool) {
 	value, rest, ok := strings.Cut(line, "|")
 	if !ok {
-		return bucket{}, false
+		return proof.Bucket{}, false
 	}
 	ms, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
 	if err != nil || math.IsNaN(ms) || math.IsInf(ms, 0) || ms < 0 {
-		return bucket{}, false
+		return proof.Bucket{}, false
 	}
 	count, err := strconv.ParseInt(strings.TrimSpace(strings.TrimLeft(rest, "* ")), 10, 64)
 	if err != nil || count < 0 {
-		return bucket{}, false
+		return proof.Bucket{}, false
 	}
-	return bucket{ms: ms, count: count}, true
+	return proof.Bucket{MS: ms, Count: count}, true
 }
 
 // total reads the two lines of the closing statistics that a rate is made from.
-func (l *load) total(line string) error {
+func (o *outcome) total(line string) error {
 	name, rest, ok := strings.Cut(line, ":")
 	if !ok {
 		return nil
@@ -142,39 +120,65 @@ func (l *load) total(line string) error {
 		if err != nil || n < 0 {
 			return fmt.Errorf("read sysbench's output: transactions %q is not a count", word)
 		}
-		l.transactions = n
+		o.transactions = n
 	case "total time":
 		d, err := time.ParseDuration(word)
 		if err != nil || d < 0 {
 			return fmt.Errorf("read sysbench's output: total time %q is not a duration", word)
 		}
-		l.elapsed = d
+		o.elapsed = d
 	}
 	return nil
 }
 
-// generator is sysbench as the demo uses it: read-only transactions of 14 queries over a few tables.
-type generator struct {
-	program string
-	socket  string
-	threads int
+// sysbench loads MariaDB or PostgreSQL with its scripts (sysbench 1.0).
+var sysbench = &loader{
+	programs: []program{{name: "sysbench", pkg: "sysbench"}},
+	fill: func(ctx context.Context, d *driver) error {
+		args, err := d.sysbenchArgs()
+		if err != nil {
+			return err
+		}
+		return d.in.tool(ctx, nil, append(args, "prepare")...)
+	},
+	drop: func(ctx context.Context, d *driver) error {
+		args, err := d.sysbenchArgs()
+		if err != nil {
+			return err
+		}
+		return d.in.tool(ctx, nil, append(args, "cleanup")...)
+	},
+	command: func(d *driver, length time.Duration) []string {
+		args, _ := d.sysbenchArgs() // its file was written when the tables were filled
+		args = append(args, fmt.Sprintf("--time=%d", int(length/time.Second)), "--report-interval=1", "--percentile=95", "--histogram")
+		if d.rate > 0 {
+			args = append(args, fmt.Sprintf("--rate=%.0f", d.rate))
+		}
+		return append(append(args, d.Options...), "run")
+	},
+	parse: func(_ *driver, r io.Reader, live func(float64)) (outcome, error) { return parseSysbench(r, live) },
 }
 
-// tables and rows fit in the server's buffer pool, so the load is bound by CPU.
-const (
-	generatorTables = 2
-	generatorRows   = 50_000
-)
-
-// command is the argument list of one sysbench command, "prepare" or "run".
-func (g generator) command(verb string, length time.Duration) []string {
-	args := []string{
-		g.program, "oltp_read_only", "--mysql-socket=" + g.socket, "--mysql-user=root", "--mysql-db=" + demoDatabase,
-		fmt.Sprintf("--tables=%d", generatorTables), fmt.Sprintf("--table-size=%d", generatorRows),
-		fmt.Sprintf("--threads=%d", g.threads),
+// sysbenchArgs is what every command of sysbench begins with. A password goes into a file: arguments are for all to read.
+func (d *driver) sysbenchArgs() ([]string, error) {
+	in, kind := d.in, "mysql"
+	if in.Engine == "postgresql" {
+		kind = "pgsql"
 	}
-	if verb == "run" {
-		args = append(args, fmt.Sprintf("--time=%d", int(length/time.Second)), "--report-interval=1", "--percentile=99", "--histogram")
+	args := []string{d.path, cmp.Or(d.Script, "oltp_read_only"), "--db-driver=" + kind}
+	switch {
+	case in.host != "":
+		path := d.file("client-of-" + in.Name + ".cnf")
+		text := fmt.Sprintf("%s-host=%s\n%s-port=%d\n%s-password=%s\n", kind, in.host, kind, in.port, kind, in.account.password)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			return nil, fmt.Errorf("write sysbench's account: %w", err)
+		}
+		args = append(args, "--config-file="+path)
+	case kind == "mysql":
+		args = append(args, "--mysql-socket="+in.socket)
+	default:
+		args = append(args, "--pgsql-host="+in.rundir, "--pgsql-port="+strconv.Itoa(in.port))
 	}
-	return append(args, verb)
+	return append(args, "--"+kind+"-user="+in.account.user, "--"+kind+"-db="+in.account.database,
+		fmt.Sprintf("--tables=%d", d.tables), fmt.Sprintf("--table-size=%d", d.rows), fmt.Sprintf("--threads=%d", d.threads)), nil
 }

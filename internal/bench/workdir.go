@@ -12,24 +12,24 @@ import (
 )
 
 // workPrefix begins the name of every work directory.
-const workPrefix = "bulkhead-demo-"
+const workPrefix = "bulkhead-bench-"
 
-// lockMachine makes sure that one demo runs at a time, whoever started it and wherever: two would
+// lockMachine makes sure that one run goes on at a time, whoever started it and wherever: two would
 // measure each other, and they share their root group. The lock is a name in the abstract namespace of
 // unix sockets (unix(7)), which is gone with the process and leaves no file behind.
 func lockMachine(name string) (io.Closer, error) {
 	l, err := net.Listen("unix", "@"+name)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, &RequirementError{Reason: "another demo is running on this machine", Hint: "wait until it has ended"}
+		return nil, &RequirementError{Reason: "another proof is running on this machine", Hint: "wait until it has ended"}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("lock out other demos: %w", err)
+		return nil, fmt.Errorf("lock out other runs: %w", err)
 	}
 	return l, nil
 }
 
 // newWorkDir makes a work directory below parent and locks it for as long as the returned file is
-// open: a lock that is free marks a directory whose demo was killed. Others may enter it, because
+// open: a lock that is free marks a directory whose run was killed. Others may enter it, because
 // the server runs as another user; what is in it decides for itself.
 func newWorkDir(parent string) (dir string, lock *os.File, err error) {
 	dir, err = os.MkdirTemp(parent, workPrefix)
@@ -46,8 +46,8 @@ func newWorkDir(parent string) (dir string, lock *os.File, err error) {
 	return dir, lock, nil
 }
 
-// errLocked says that the demo which made a directory is still running.
-var errLocked = errors.New("locked by a running demo")
+// errLocked says that the run which made a directory is still running.
+var errLocked = errors.New("locked by a run that goes on")
 
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
@@ -63,8 +63,8 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// sweep takes away what demos that were killed left below parent: first the groups, by the originals
-// they kept, then the directory. A demo that still runs is an error: two of them would measure each other.
+// sweep takes away what runs that were killed left below parent: first the groups, by the originals
+// they kept, then the directory. One that still runs is an error: two of them would measure each other.
 func sweep(ctx context.Context, parent, binary string, n *nursery) error {
 	left, err := filepath.Glob(filepath.Join(parent, workPrefix+"*"))
 	if err != nil {
@@ -72,7 +72,7 @@ func sweep(ctx context.Context, parent, binary string, n *nursery) error {
 	}
 	for _, dir := range left {
 		if err := sweepOne(ctx, dir, binary, n); err != nil {
-			return fmt.Errorf("take away what an earlier demo left in %q: %w", dir, err)
+			return fmt.Errorf("take away what an earlier run left in %q: %w", dir, err)
 		}
 	}
 	return nil

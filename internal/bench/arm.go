@@ -1,0 +1,336 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"bulkhead/internal/proof"
+	"bulkhead/internal/scenario"
+)
+
+// trial is one arm of one round.
+type trial struct {
+	arm      scenario.Arm
+	outcomes map[string]outcome // by load
+	figures  map[string]float64
+	marks    []proof.Mark
+	groups   map[string][]proof.GroupSecond
+	host     []proof.HostSecond
+}
+
+// measureAll runs every arm of every round, and the control arm again at the end of each.
+func (r *run) measureAll(ctx context.Context) error {
+	arms := slices.Clone(r.scenario.Arms)
+	if control, found := r.scenario.ArmNamed(r.scenario.Control); found {
+		control.Name, control.Text = scenario.Again, control.Text+" again"
+		arms = append(arms, control)
+	}
+	for round := range r.options.Rounds {
+		trials := map[string]*trial{}
+		var rates []string
+		for _, arm := range arms {
+			if r.omitted[arm.Name] != "" {
+				continue
+			}
+			r.progress.arm(round*len(arms)+slices.IndexFunc(arms, func(a scenario.Arm) bool { return a.Name == arm.Name }), r.options.Rounds*len(arms))
+			r.progress.phase(fmt.Sprintf("round %d of %d: %s", round+1, r.options.Rounds, arm.Text))
+			t, err := r.measure(ctx, arm)
+			if err != nil {
+				return fmt.Errorf("arm %q: %w", arm.Text, err)
+			}
+			trials[arm.Name] = t
+			if loads := r.scenario.LoadsOf(arm); len(loads) > 0 {
+				rates = append(rates, fmt.Sprintf("%s %s", arm.Name, proof.Number(t.outcomes[loads[0].Name].rate())))
+			}
+		}
+		r.rounds = append(r.rounds, trials)
+		r.progress.note(fmt.Sprintf("round %d of %d, transactions/s: %s", round+1, r.options.Rounds, strings.Join(rates, ", ")))
+	}
+	return r.govern(ctx, scenario.Arm{})
+}
+
+// govern makes the arm's policy or its peer's groups be in force, and nothing else.
+func (r *run) govern(ctx context.Context, arm scenario.Arm) error {
+	if len(r.peer.groups) > 0 {
+		if err := r.peer.release(ctx); err != nil {
+			return err
+		}
+	}
+	if arm.Peer != "" {
+		if err := r.apply(ctx, ""); err != nil {
+			return err
+		}
+		fill := func(t scenario.Template) (string, error) { return t.Fill(r.texts(), r.value) }
+		return r.peer.apply(ctx, r.scenario.Peers[arm.Peer], fill, r.databases)
+	}
+	return r.apply(ctx, arm.Policy)
+}
+
+// apply makes a policy be in force; "" and "none" release what is.
+func (r *run) apply(ctx context.Context, name string) error {
+	if name == "none" {
+		name = ""
+	}
+	if name == r.applied {
+		return nil
+	}
+	if name == "" {
+		r.applied = ""
+		return r.product.releaseAll(ctx)
+	}
+	text, err := r.policyText(name)
+	if err != nil {
+		return err
+	}
+	if err := r.product.writePolicy(text); err != nil {
+		return err
+	}
+	if !r.asked[name] {
+		r.asked[name], r.policies[name] = true, text
+		notes, err := r.product.notes(ctx)
+		if err != nil {
+			return err
+		}
+		for _, n := range notes {
+			r.notes = append(r.notes, strings.TrimPrefix(n.Group+" ", " ")+n.Key+": "+n.Text)
+		}
+	}
+	r.applied = name
+	return r.product.apply(ctx)
+}
+
+// governed says whether a policy or a peer's groups are in force.
+func (r *run) governed() bool { return r.applied != "" || len(r.peer.groups) > 0 }
+
+// inside makes a command start inside a group, where one governs.
+func (r *run) inside(group string) func([]string) []string {
+	switch {
+	case group == "" || !r.governed():
+		return nil
+	case r.applied != "":
+		return func(args []string) []string { return r.product.run(group, args) }
+	}
+	return func(args []string) []string { return r.peer.wrap(group, args) }
+}
+
+// measure runs one arm.
+func (r *run) measure(ctx context.Context, arm scenario.Arm) (t *trial, err error) {
+	// One that starts inside its group is not there while the group is made: what it holds could not be charged anew.
+	for _, in := range r.databases {
+		if in.restarted || slices.Contains(arm.Restart, in.Name) {
+			if err := in.stop(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := r.govern(ctx, arm); err != nil {
+		return nil, err
+	}
+	if err := r.startAgain(ctx, arm); err != nil {
+		return nil, err
+	}
+	length := time.Duration(r.options.Seconds) * time.Second
+	herd := r.unleash(ctx, arm, length)
+	defer func() {
+		if hogErr := herd.stop(); hogErr != nil && err == nil {
+			err = hogErr
+		}
+	}()
+	if len(arm.With) > 0 {
+		sleep(ctx, settle)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	var crowd crowd
+	s := r.sampler(r.governed() || len(arm.Phases) > 0, func(group string) []int { return r.membersOf(group, herd, &crowd) })
+	s.changing = len(arm.Phases) > 0
+	start := &beginning{at: time.Now(), seen: make(chan struct{})}
+	s.start(ctx)
+	t = &trial{arm: arm, outcomes: map[string]outcome{}, figures: map[string]float64{}}
+	phased := make(chan error, 1)
+	phaseCtx, stopPhases := context.WithCancel(ctx)
+	go func() { phased <- r.phases(phaseCtx, arm, start, length, t) }()
+	loadErr := r.loadAll(ctx, arm, length, t, &crowd, start)
+	stopPhases()
+	phaseErr := <-phased
+	err = errors.Join(loadErr, phaseErr, s.stop())
+	if err != nil {
+		return nil, err
+	}
+	t.read(s, start.at, length)
+	return t, nil
+}
+
+// beginning is when the first load of an arm began: starved by neighbours, it takes its time to start and to connect.
+type beginning struct {
+	once sync.Once
+	at   time.Time
+	seen chan struct{}
+}
+
+// second is called with each second that the load reports; the first one tells when it began.
+func (b *beginning) second() {
+	b.once.Do(func() {
+		b.at = time.Now().Add(-time.Second)
+		close(b.seen)
+	})
+}
+
+// crowd are the processes of the loads.
+type crowd struct {
+	mu   sync.Mutex
+	pids map[string][]int // by group
+}
+
+func (c *crowd) add(group string, pid int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pids == nil {
+		c.pids = map[string][]int{}
+	}
+	c.pids[group] = append(c.pids[group], pid)
+}
+
+func (c *crowd) of(group string) []int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.pids[group])
+}
+
+// membersOf are processes that should be in a group.
+func (r *run) membersOf(group string, h *herd, c *crowd) []int {
+	var pids []int
+	for _, in := range r.databases {
+		if pid := in.pid(); in.Group == group && pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	return append(append(pids, h.newest(group)...), c.of(group)...)
+}
+
+// startAgain starts databases that died or that the arm wants to start inside their group.
+func (r *run) startAgain(ctx context.Context, arm scenario.Arm) error {
+	for _, in := range r.databases {
+		inside := slices.Contains(arm.Restart, in.Name)
+		var wrap func(string, []string) []string
+		if inside && r.applied != "" && in.Group != "" {
+			wrap = func(user string, args []string) []string { return r.product.runAs(in.Group, user, args) }
+		}
+		in.restarted = inside
+		if err := in.start(ctx, wrap); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unleash starts the neighbours of an arm.
+func (r *run) unleash(ctx context.Context, arm scenario.Arm, length time.Duration) *herd {
+	h := newHerd(r.nursery)
+	lasts := settle + length + hogGrace
+	// The loudest last: it slows down what is started after it.
+	for _, loud := range []bool{false, true} {
+		for _, name := range arm.With {
+			n := r.neighbour[name]
+			if (n.Kind == "cpu") != loud {
+				continue
+			}
+			wrap := r.inside(n.Group)
+			number := 0
+			h.keep(ctx, n, func() ([]string, error) {
+				number++
+				work, err := freshDir(r.dir, "backup-"+n.Name, number)
+				if err != nil {
+					return nil, err
+				}
+				args := n.command(r.options.Binary, work, lasts)
+				if wrap != nil {
+					args = wrap(args)
+				}
+				return args, nil
+			})
+		}
+	}
+	return h
+}
+
+// loadAll runs the loads of an arm side by side.
+func (r *run) loadAll(ctx context.Context, arm scenario.Arm, length time.Duration, t *trial, c *crowd, start *beginning) error {
+	var wait sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	for i, l := range r.scenario.LoadsOf(arm) {
+		d := r.driver(l.Name)
+		live := func(float64) {}
+		if i == 0 {
+			live = func(tps float64) {
+				start.second()
+				r.progress.rate(tps)
+			}
+		}
+		wait.Go(func() {
+			o, err := d.run(ctx, length, r.inside(l.Group), live, func(started *child) { c.add(l.Group, started.pid()) })
+			mu.Lock()
+			defer mu.Unlock()
+			t.outcomes[l.Name] = o
+			// A load whose database is to be killed fails with it.
+			if err != nil && (arm.Dies == "" || l.On != arm.Dies || ctx.Err() != nil) {
+				errs = append(errs, fmt.Errorf("load %q: %w", l.Name, err))
+			}
+		})
+	}
+	wait.Wait()
+	return errors.Join(errs...)
+}
+
+func (r *run) driver(name string) *driver {
+	for _, d := range r.drivers {
+		if d.Name == name {
+			return d
+		}
+	}
+	return nil
+}
+
+// phases switches from one phase to the next while the load runs.
+func (r *run) phases(ctx context.Context, arm scenario.Arm, start *beginning, length time.Duration, t *trial) error {
+	if len(arm.Phases) == 0 {
+		return nil
+	}
+	select {
+	case <-start.seen:
+	case <-ctx.Done(): // the load ended before its time, and says why
+		return nil
+	}
+	began := start.at
+	whole := 0.0
+	for _, p := range arm.Phases {
+		whole += float64(max(r.number(p.Share, 1), 1))
+	}
+	at := 0.0
+	for _, p := range arm.Phases {
+		sleep(ctx, time.Until(began.Add(time.Duration(at/whole*float64(length)))))
+		select {
+		case <-ctx.Done():
+			return nil
+		default:
+		}
+		r.progress.phase(fmt.Sprintf("%s, phase %s", arm.Text, p.Name))
+		mark := proof.Mark{At: time.Since(began).Seconds(), Name: p.Name}
+		if p.Policy != "" {
+			if err := r.apply(context.WithoutCancel(ctx), p.Policy); err != nil {
+				return fmt.Errorf("phase %q: %w", p.Name, err)
+			}
+		}
+		mark.Ready = time.Since(began).Seconds()
+		t.marks = append(t.marks, mark)
+		at += float64(max(r.number(p.Share, 1), 1))
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package bench
+
+import (
+	"maps"
+	"math"
+	"strings"
+	"time"
+
+	"bulkhead/internal/proof"
+	"bulkhead/internal/scenario"
+)
+
+// read makes the figures of one trial, over the whole of it and over each of its phases.
+func (t *trial) read(s *sampler, began time.Time, length time.Duration) {
+	t.groups, t.host = s.series(began)
+	maps.Copy(t.figures, s.figures(began, began.Add(length)))
+	for name, o := range t.outcomes {
+		for figure, x := range loadFigures(o) {
+			t.figures[name+"."+figure] = x
+		}
+	}
+	for i, m := range t.marks {
+		end := length.Seconds()
+		if i+1 < len(t.marks) {
+			end = t.marks[i+1].At
+		}
+		at := func(seconds float64) time.Time { return began.Add(time.Duration(seconds * float64(time.Second))) }
+		// The time in which a policy is put in force belongs to neither phase.
+		begin := min(m.Ready+0.25, end)
+		for figure, x := range s.figures(at(begin), at(end)) {
+			t.figures[m.Name+"."+figure] = x
+		}
+		for name, o := range t.outcomes {
+			seconds := secondsOf(o.seconds, begin, end)
+			t.figures[m.Name+"."+name+".tps"] = meanTPS(seconds)
+			t.figures[m.Name+"."+name+".holds_after"] = holdsAfter(secondsOf(o.seconds, m.At, end), m.At)
+		}
+	}
+}
+
+// first copies the figures of a load to names without it: "tps" is that of the arm's first load.
+func (t *trial) first(load string) {
+	for name, x := range maps.Clone(t.figures) {
+		if rest, found := strings.CutPrefix(name, load+"."); found {
+			t.figures[rest] = x
+		}
+		for _, m := range t.marks {
+			if rest, found := strings.CutPrefix(name, m.Name+"."+load+"."); found {
+				t.figures[m.Name+"."+rest] = x
+			}
+		}
+	}
+}
+
+func loadFigures(o outcome) map[string]float64 {
+	f := map[string]float64{
+		"tps": o.rate(), "transactions": float64(o.transactions), "mean": proof.Mean(o.histogram),
+		"p50": proof.Percentile(o.histogram, 50), "p95": proof.Percentile(o.histogram, 95),
+		"p99": proof.Percentile(o.histogram, 99), "p999": proof.Percentile(o.histogram, 99.9),
+	}
+	if o.bytes > 0 {
+		f["bytes"] = o.bytes
+	}
+	return f
+}
+
+// secondsOf are the seconds that lie wholly in a span.
+func secondsOf(all []proof.Second, from, to float64) []proof.Second {
+	var inside []proof.Second
+	for _, s := range all {
+		if s.At-1 >= from-0.25 && s.At <= to+0.25 {
+			inside = append(inside, s)
+		}
+	}
+	return inside
+}
+
+func meanTPS(seconds []proof.Second) float64 {
+	sum := 0.0
+	for _, s := range seconds {
+		sum += s.TPS
+	}
+	return sum / float64(len(seconds)) // NaN of none
+}
+
+// holdsAfter is how many seconds it took until the rate stayed within a tenth of what it was at the end: the median of
+// the later half.
+func holdsAfter(seconds []proof.Second, from float64) float64 {
+	if len(seconds) < 4 {
+		return math.NaN()
+	}
+	var late []float64
+	for _, s := range seconds[len(seconds)/2:] {
+		late = append(late, s.TPS)
+	}
+	end := proof.Median(late)
+	held := len(seconds)
+	for i := len(seconds)/2 - 1; i >= 0 && math.Abs(seconds[i].TPS-end) <= end/10; i-- {
+		held = i
+	}
+	if held == len(seconds) {
+		held = len(seconds) / 2
+	}
+	return max(0, seconds[held].At-1-from)
+}
+
+// hold holds every trial of a round against the control arm, which stood at both ends of it.
+func (r *run) hold(trials map[string]*trial) {
+	one, two := trials[r.scenario.Control], trials[scenario.Again]
+	if one == nil || two == nil {
+		return
+	}
+	for _, t := range trials {
+		for name, o := range t.outcomes {
+			a, b := one.outcomes[name], two.outcomes[name]
+			solo := (a.rate() + b.rate()) / 2
+			if solo <= 0 {
+				continue
+			}
+			alone := (proof.Percentile(a.histogram, 95) + proof.Percentile(b.histogram, 95)) / 2
+			t.figures[name+".isolation"] = 100 * o.rate() / solo
+			t.figures[name+".impact"] = proof.Impact(proof.Percentile(o.histogram, 95), alone)
+			isolation, _ := perSecond(o, solo, math.NaN())
+			t.figures[name+".isol01"] = float64(proof.Distribute(isolation).P01)
+		}
+	}
+}
+
+// perSecond is isolation and latency impact of every second, in percent.
+func perSecond(o outcome, solo, latency float64) (isolation, impact []float64) {
+	for _, s := range o.seconds {
+		isolation = append(isolation, 100*s.TPS/solo)
+		if x := proof.Impact(float64(s.Latency), latency); !math.IsNaN(x) {
+			impact = append(impact, x)
+		}
+	}
+	return isolation, impact
+}
+
+// soloLatency is the median of the latencies that single seconds of the control arm had.
+func soloLatency(trials map[string]*trial, control, load string) float64 {
+	var all []float64
+	for _, name := range []string{control, scenario.Again} {
+		if t := trials[name]; t != nil {
+			for _, s := range t.outcomes[load].seconds {
+				all = append(all, float64(s.Latency))
+			}
+		}
+	}
+	return proof.Median(all)
+}

@@ -1,0 +1,156 @@
+package bench
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"bulkhead/internal/proof"
+)
+
+// Lines as pgbench 15 prints them, with one complaint.
+const pgbenchProgress = `pgbench (15.14 (Debian 15.14-0+deb12u1))
+progress: 1.0 s, 5012.3 tps, lat 0.396 ms stddev 0.110, 0 failed
+progress: 2.0 s, 4900.0 tps, lat 0.410 ms stddev 0.120, 0 failed
+`
+
+func TestParsePgbench(t *testing.T) {
+	var live []float64
+	o, err := parsePgbench(strings.NewReader(pgbenchProgress), func(tps float64) { live = append(live, tps) })
+	if err != nil || len(o.seconds) != 2 || o.seconds[1] != (proof.Second{At: 2, TPS: 4900, Latency: 0.41}) || len(live) != 2 {
+		t.Errorf("%+v, %v, live %v", o, err, live)
+	}
+	if _, err := parsePgbench(strings.NewReader("pgbench: error: connection to server failed\n"), nil); err == nil || !strings.Contains(err.Error(), "connection to server failed") {
+		t.Errorf("its complaint: %v", err)
+	}
+	if _, err := parsePgbench(strings.NewReader("progress: soon\n"), nil); err == nil {
+		t.Error("progress without figures was read")
+	}
+}
+
+func TestPgbenchLogs(t *testing.T) {
+	dir := t.TempDir()
+	prefix := filepath.Join(dir, "load-client-of-db")
+	logs := map[string]string{".1": "0 1 1000 0 1700000000 1000\n0 2 3000 0 1700000001 0\n", ".1.1": "1 1 failed 0 1700000001 5\n1 2 50000 0 1700000002 0\n"}
+	for name, text := range logs {
+		if err := os.WriteFile(prefix+name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var o outcome
+	if err := readPgbenchLogs(prefix, &o); err != nil {
+		t.Fatal(err)
+	}
+	if o.transactions != 3 || o.elapsed != 2*time.Second {
+		t.Errorf("%d transactions in %v, want 3 in 2 s", o.transactions, o.elapsed)
+	}
+	if max := proof.Percentile(o.histogram, 100); max < 50 || max > 51 {
+		t.Errorf("the longest took %v ms, want 50 to a bucket", max)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("its logs are still there: %v", left)
+	}
+	if err := readPgbenchLogs(prefix, &outcome{}); err == nil {
+		t.Error("no log was read as one")
+	}
+	if err := os.WriteFile(prefix+".2", []byte("0 1 x 0 1 1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := readPgbenchLogs(prefix, &outcome{}); err == nil {
+		t.Error("a damaged log was read")
+	}
+}
+
+// The captured output is of redis-benchmark 7.0 on Debian 12, ended after three seconds.
+func TestParseRedis(t *testing.T) {
+	var live []float64
+	o, err := parseRedis(bytes.NewReader(captured(t, "redis-set.txt")), func(tps float64) { live = append(live, tps) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(o.seconds) < 2 || len(live) != len(o.seconds) || o.rate() < 1000 {
+		t.Errorf("%d seconds, %d live, %.0f/s", len(o.seconds), len(live), o.rate())
+	}
+	for _, s := range o.seconds {
+		if !(s.Latency > 0) || s.TPS <= 0 {
+			t.Errorf("second %+v", s)
+		}
+	}
+	if _, err := parseRedis(strings.NewReader("Could not connect to Redis\n"), nil); err == nil {
+		t.Error("a refusal was read as a run")
+	}
+}
+
+// The captured output is of fio 3.33 on Debian 12, two jobs of 40 writes a second; fields that are not read are cut.
+func TestParseFio(t *testing.T) {
+	o, err := parseFio(bytes.NewReader(captured(t, "fio-write.json")), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.transactions != 160 || o.elapsed != 2191*time.Millisecond || len(o.seconds) != 2 {
+		t.Errorf("%d writes in %v, %d seconds; want what fio says", o.transactions, o.elapsed, len(o.seconds))
+	}
+	if want := 160 * 65536 / 2.191; math.Abs(o.bytes-want) > 1 {
+		t.Errorf("%.0f bytes a second, want %.0f", o.bytes, want)
+	}
+	if countOf(o) != 160 {
+		t.Errorf("the histogram holds %d writes", countOf(o))
+	}
+	for name, text := range map[string]string{"nothing": "", "cut off": string(captured(t, "fio-write.json"))[:300], "no job": `{"jobs":[]}`, "no JSON": "fio: failed"} {
+		if _, err := parseFio(strings.NewReader(text), nil); err == nil {
+			t.Errorf("%s was read as a run", name)
+		}
+	}
+}
+
+func FuzzParseLoads(f *testing.F) {
+	f.Add([]byte(pgbenchProgress))
+	f.Add(captured(f, "redis-set.txt"))
+	f.Add(captured(f, "fio-write.json"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for _, parse := range []func() (outcome, error){
+			func() (outcome, error) { return parsePgbench(bytes.NewReader(text), nil) },
+			func() (outcome, error) { return parseRedis(bytes.NewReader(text), nil) },
+			func() (outcome, error) { return parseFio(bytes.NewReader(text), nil) },
+		} {
+			o, err := parse()
+			for _, s := range o.seconds {
+				if err == nil && (math.IsNaN(s.TPS) || math.IsInf(s.TPS, 0)) {
+					t.Errorf("a rate of %v", s.TPS)
+				}
+			}
+		}
+	})
+}
+
+// The seconds until a rate holds, and the seconds of a phase.
+func TestHoldsAfter(t *testing.T) {
+	var all []proof.Second
+	for i, tps := range []float64{100, 100, 100, 60, 10, 10, 10, 10, 11, 10} {
+		all = append(all, proof.Second{At: float64(i + 1), TPS: tps})
+	}
+	if got := holdsAfter(secondsOf(all, 3, 10), 3); got != 1 {
+		t.Errorf("a limit from second 3 holds after %v s, want 1", got)
+	}
+	if got := meanTPS(secondsOf(all, 0, 3)); got != 100 {
+		t.Errorf("before it %v/s", got)
+	}
+	if got := holdsAfter(all[:2], 0); !math.IsNaN(got) {
+		t.Errorf("of two seconds: %v", got)
+	}
+}
+
+func TestUpTo(t *testing.T) {
+	for path, want := range map[string]string{
+		"/bulkhead-bench/mysql": "/bulkhead-bench/mysql", "/bulkhead-bench/mysql/db": "/bulkhead-bench/mysql", "/": "", "/user.slice": "",
+		"/bulkhead-bench-peer-mysql": "/bulkhead-bench-peer-mysql", "/bulkhead.slice/bulkhead-mysql.slice/x.scope": "/bulkhead.slice/bulkhead-mysql.slice",
+	} {
+		if got := upTo(path, "mysql"); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+}

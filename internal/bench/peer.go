@@ -1,0 +1,133 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"bulkhead/internal/scenario"
+)
+
+// peerPrefix begins the name of every group of a peer's arm, at the top of its hierarchies, where that peer's own would be.
+const peerPrefix = "bulkhead-bench-peer-"
+
+// libcgroup is what a peer's arm is set up with: the documents' own commands.
+var libcgroup = []program{
+	{name: "cgcreate", pkg: "cgroup-tools"}, {name: "cgset", pkg: "cgroup-tools"}, {name: "cgexec", pkg: "cgroup-tools"},
+	{name: "cgclassify", pkg: "cgroup-tools"}, {name: "cgdelete", pkg: "cgroup-tools"}, {name: "lscgroup", pkg: "cgroup-tools"},
+}
+
+// peer is one that governs, or did.
+type peer struct {
+	paths   programs
+	nursery *nursery
+	groups  []peerGroup
+}
+
+type peerGroup struct {
+	name        string // in the scenario
+	controllers []string
+}
+
+func (g peerGroup) path() string {
+	return strings.Join(g.controllers, ",") + ":/" + peerPrefix + g.name
+}
+
+// controllersOf are the controllers that files belong to: what stands before the first dot of their names.
+func controllersOf(set []scenario.Assignment) []string {
+	var names []string
+	for _, a := range set {
+		name, _, _ := strings.Cut(a.File, ".")
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (p *peer) do(ctx context.Context, name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	var out, complaints bytes.Buffer
+	if err := p.nursery.run(ctx, spec{args: append([]string{p.paths[name]}, args...), stdout: &out, stderr: &complaints}); err != nil {
+		return "", fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, lastLines(complaints.String(), 5))
+	}
+	return out.String(), nil
+}
+
+// apply makes the groups, writes their files and puts the databases in.
+func (p *peer) apply(ctx context.Context, way scenario.Peer, fill func(scenario.Template) (string, error), databases []*instance) error {
+	for _, g := range way.Groups {
+		group := peerGroup{g.Name, controllersOf(g.Set)}
+		if len(group.controllers) == 0 {
+			continue
+		}
+		p.groups = append(p.groups, group)
+		if _, err := p.do(ctx, "cgcreate", "-g", group.path()); err != nil {
+			return err
+		}
+		for _, a := range g.Set {
+			value, err := fill(a.Value)
+			if err != nil {
+				return err
+			}
+			if _, err := p.do(ctx, "cgset", "-r", a.File+"="+value, peerPrefix+g.Name); err != nil {
+				return err
+			}
+		}
+		for _, in := range databases {
+			if in.Group == g.Name && in.pid() > 0 {
+				if _, err := p.do(ctx, "cgclassify", "-g", group.path(), strconv.Itoa(in.pid())); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// wrap is the argument list that starts a command inside a group; without such a group it is the command.
+func (p *peer) wrap(group string, args []string) []string {
+	for _, g := range p.groups {
+		if g.name == group {
+			return append([]string{p.paths["cgexec"], "-g", g.path()}, args...)
+		}
+	}
+	return args
+}
+
+// release takes the groups away; libcgroup moves who is in them up.
+func (p *peer) release(ctx context.Context) error {
+	for len(p.groups) > 0 {
+		last := p.groups[len(p.groups)-1]
+		if _, err := p.do(ctx, "cgdelete", "-g", last.path()); err != nil {
+			return err
+		}
+		p.groups = p.groups[:len(p.groups)-1]
+	}
+	return p.sweep(ctx) // cgdelete may end well and leave the directory of one controller, while a process of it is still ending
+}
+
+// sweep takes away groups that a killed run left.
+func (p *peer) sweep(ctx context.Context) error {
+	all, err := p.do(ctx, "lscgroup")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(all) {
+		line = strings.TrimSpace(line)
+		controllers, path, found := strings.Cut(line, ":")
+		if !found || !strings.HasPrefix(path, "/"+peerPrefix) || strings.Count(path, "/") > 1 {
+			continue
+		}
+		if _, err := p.do(ctx, "cgdelete", "-g", controllers+":"+path); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,53 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// redis starts Redis without persistence.
+var redis = &engine{
+	title:    "Redis",
+	programs: []program{{name: "redis-server", pkg: "redis-server"}},
+	user:     "redis", port: 6379, end: syscall.SIGTERM,
+	install: func(_ context.Context, in *instance) error {
+		in.socket = filepath.Join(in.rundir, "redis.sock")
+		return nil
+	},
+	command: func(in *instance) []string {
+		args := []string{
+			in.paths["redis-server"], "--port", strconv.Itoa(in.port), "--bind", "127.0.0.1", "--unixsocket", in.socket, "--unixsocketperm", "700",
+			"--dir", in.datadir, "--save", "", "--appendonly", "no", "--daemonize", "no", "--logfile", in.log,
+		}
+		if in.buffer > 0 {
+			args = append(args, "--maxmemory", fmt.Sprintf("%dmb", in.buffer))
+		}
+		return append(args, in.Options...)
+	},
+	greet: func(in *instance, conn net.Conn) (version string, err error) {
+		login := ""
+		if in.account.password != "" && !in.ours() {
+			login = "AUTH " + in.account.password + "\r\n"
+		}
+		if _, err := conn.Write([]byte(login + "INFO server\r\nQUIT\r\n")); err != nil {
+			return "", err
+		}
+		lines := bufio.NewScanner(conn)
+		for lines.Scan() {
+			if v, found := strings.CutPrefix(lines.Text(), "redis_version:"); found {
+				return strings.TrimSpace(v) + "-Redis", nil
+			}
+			if strings.HasPrefix(lines.Text(), "-") {
+				return "", fmt.Errorf("it answers %q", lines.Text())
+			}
+		}
+		return "", errors.Join(errors.New("it does not tell its version"), lines.Err())
+	},
+}

@@ -1,0 +1,141 @@
+package bench
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"bulkhead/internal/proof"
+	"bulkhead/internal/scenario"
+)
+
+// result puts what was measured together.
+func (r *run) result() *proof.Result {
+	s := r.scenario
+	result := &proof.Result{
+		Scenario: s.Name, Title: s.Title, Document: s.Document, Reports: s.Reports, Started: r.started.UTC().Truncate(time.Second),
+		Took: time.Since(r.started).Round(time.Second), Smoke: r.options.Smoke, Machine: r.machine.text(), Load: r.loadAvg, Versions: map[string]string{},
+		Scale: r.scaled, Rounds: r.options.Rounds, Seconds: r.options.Seconds, Policy: r.policies, Notes: r.notes,
+	}
+	for _, in := range r.databases {
+		result.Versions[in.Name] = in.version
+	}
+	for _, trials := range r.rounds {
+		r.hold(trials)
+		for _, t := range trials {
+			if loads := s.LoadsOf(t.arm); len(loads) > 0 {
+				t.first(loads[0].Name)
+			}
+		}
+	}
+	var control []float64
+	for _, arm := range s.Arms {
+		result.Arms = append(result.Arms, r.armResult(arm))
+	}
+	if arm, found := s.ArmNamed(s.Control); found {
+		arm.Name, arm.Text = scenario.Again, arm.Text+" again"
+		result.Arms = append(result.Arms, r.armResult(arm))
+	}
+	for _, trials := range r.rounds {
+		if one, two := trials[s.Control], trials[scenario.Again]; one != nil && two != nil {
+			control = append(control, 100*two.figures["tps"]/one.figures["tps"])
+		}
+	}
+	result.Control = proof.Over(control)
+	result.Held = true
+	for _, shape := range s.Shape {
+		f := r.find(shape, result.Control)
+		result.Shape = append(result.Shape, f)
+		result.Held = result.Held && (f.Held || f.Verdict == proof.NotJudged)
+	}
+	return result
+}
+
+// armResult puts the rounds of one arm together.
+func (r *run) armResult(arm scenario.Arm) proof.Arm {
+	a := proof.Arm{Name: arm.Name, Text: arm.Text, Policy: arm.Policy, Peer: arm.Peer, Figures: map[string]proof.Range{}, Omitted: r.omitted[arm.Name]}
+	load := ""
+	if loads := r.scenario.LoadsOf(arm); len(loads) > 0 {
+		load = loads[0].Name
+	}
+	all := map[string][]float64{}
+	var histograms [][]proof.Bucket
+	var isolation, impact []float64
+	for _, trials := range r.rounds {
+		t := trials[arm.Name]
+		if t == nil {
+			continue
+		}
+		round := proof.Round{Seconds: t.outcomes[load].seconds, Phases: t.marks, Figures: map[string]proof.Figure{}, Groups: t.groups, Host: t.host}
+		for name, x := range t.figures {
+			all[name] = append(all[name], x)
+			round.Figures[name] = proof.Figure(x)
+		}
+		a.Rounds = append(a.Rounds, round)
+		histograms = append(histograms, t.outcomes[load].histogram)
+		one, two := trials[r.scenario.Control], trials[scenario.Again]
+		if one != nil && two != nil {
+			solo := (one.outcomes[load].rate() + two.outcomes[load].rate()) / 2
+			i, l := perSecond(t.outcomes[load], solo, soloLatency(trials, r.scenario.Control, load))
+			isolation, impact = append(isolation, i...), append(impact, l...)
+		}
+	}
+	for name, xs := range all {
+		a.Figures[name] = proof.Over(xs)
+	}
+	a.Histogram = proof.Merge(histograms...)
+	a.Responses = proof.Respond(a.Histogram)
+	a.Isolation, a.Impact = proof.Distribute(isolation), proof.Distribute(impact)
+	return a
+}
+
+// find measures one shape in every round and judges it.
+func (r *run) find(s scenario.Shape, control proof.Range) proof.Finding {
+	f := proof.Finding{What: s.What, Reports: s.Reports, Measure: s.Measure.String(), Unit: s.Unit, Least: proof.Figure(nan), Most: proof.Figure(nan)}
+	least, most := s.Least, s.Most
+	if r.options.Smoke {
+		least, most = s.Smoke, s.SmokeMax
+	}
+	var measured []float64
+	bound := func(e scenario.Expression, trials map[string]*trial) float64 {
+		if e.Empty() {
+			return nan
+		}
+		return e.Eval(func(name string) float64 { return r.figure(name, trials) })
+	}
+	var lows, highs []float64
+	for _, trials := range r.rounds {
+		measured = append(measured, bound(s.Measure, trials))
+		lows, highs = append(lows, bound(least, trials)), append(highs, bound(most, trials))
+	}
+	f.Measured, f.Least, f.Most = proof.Over(measured), proof.Figure(proof.Median(lows)), proof.Figure(proof.Median(highs))
+	if least.Empty() && most.Empty() || r.leftOut(s) {
+		f.Verdict = proof.NotJudged
+		return f
+	}
+	return proof.Judge(f, s.Noise, control)
+}
+
+// leftOut says whether a shape speaks of an arm that could not run here.
+func (r *run) leftOut(s scenario.Shape) bool {
+	for _, name := range s.Measure.Names() {
+		if arm, _, _ := strings.Cut(name, "."); r.omitted[arm] != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// figure is a quantity, or ARM.FIGURE of a round; NaN when it was not measured.
+func (r *run) figure(name string, trials map[string]*trial) float64 {
+	arm, figure, found := strings.Cut(name, ".")
+	if !found {
+		return r.value(name)
+	}
+	if t := trials[arm]; t != nil {
+		if x, measured := t.figures[figure]; measured {
+			return x
+		}
+	}
+	return math.NaN()
+}

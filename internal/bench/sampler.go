@@ -1,0 +1,335 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
+	"bulkhead/internal/proof"
+)
+
+// reading is what counters said at one moment.
+type reading struct {
+	at       time.Time
+	groups   map[string]cgroup.Usage
+	database map[string]host.ProcessUse
+	activity host.Activity
+	free     int64 // bytes of memory that could be allocated
+}
+
+// sampler reads what groups, databases and the machine use, every second and whenever asked.
+type sampler struct {
+	host        *host.Host
+	tree        *cgroup.Tree
+	hierarchies []host.Hierarchy
+	groups      []string
+	databases   []*instance
+	// members gives processes that are in a group, to find where it is.
+	members func(group string) []int
+	// governed says that the groups are there.
+	governed bool
+	// changing says that a policy comes or goes meanwhile.
+	changing bool
+
+	mu       sync.Mutex
+	places   map[string]map[string]string // by group: its path in each hierarchy
+	readings []reading
+	errs     []error
+	stopping chan struct{}
+	gone     chan struct{}
+}
+
+// start reads once and then every second until stop.
+func (s *sampler) start(ctx context.Context) {
+	s.places, s.stopping, s.gone = map[string]map[string]string{}, make(chan struct{}), make(chan struct{})
+	s.read()
+	go func() {
+		defer close(s.gone)
+		t := time.NewTicker(time.Second)
+		defer t.Stop()
+		for {
+			select {
+			case <-s.stopping:
+				return
+			case <-ctx.Done():
+				return
+			case <-t.C:
+				s.read()
+			}
+		}
+	}()
+}
+
+// stop reads a last time.
+func (s *sampler) stop() error {
+	close(s.stopping)
+	<-s.gone
+	s.read()
+	return errors.Join(s.errs...)
+}
+
+func (s *sampler) read() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := reading{at: time.Now(), groups: map[string]cgroup.Usage{}, database: map[string]host.ProcessUse{}}
+	var err error
+	if r.activity, err = s.host.Activity(); err != nil {
+		s.errs = append(s.errs, err)
+	}
+	if info, err := s.host.MemInfo(); err == nil {
+		r.free = info["MemFree"]
+	}
+	for _, in := range s.databases {
+		if pid := in.pid(); pid > 0 {
+			// One that ends meanwhile is not read: its group still is.
+			if use, err := s.host.Use(pid); err == nil {
+				r.database[in.Name] = use
+			}
+		}
+	}
+	if s.governed {
+		for _, g := range s.groups {
+			if u, found := s.group(g); found {
+				r.groups[g] = u
+			}
+		}
+	}
+	s.readings = append(s.readings, r)
+}
+
+// group puts together what every hierarchy says about one group.
+func (s *sampler) group(name string) (cgroup.Usage, bool) {
+	// While policies change, a group gets directories in further hierarchies.
+	if (s.changing || s.places[name] == nil) && !s.find(name) && s.places[name] == nil {
+		return cgroup.Usage{}, false
+	}
+	var whole cgroup.Usage
+	found := false
+	for _, h := range s.hierarchies {
+		path, known := s.places[name][h.ID]
+		if !known {
+			continue
+		}
+		part, err := s.tree.Stat(cgroup.Dir{Hierarchy: h.ID, Path: path})
+		if err != nil {
+			continue // gone, or going
+		}
+		found = true
+		whole.Merge(part)
+	}
+	return whole, found
+}
+
+// find looks where a group is, by a process that is in it: slices of systemd, directories of ours and of a peer alike. A member
+// that is not there yet is in a directory that does not bear the name.
+func (s *sampler) find(name string) bool {
+	// Without systemd the place is known, also while a member that its limit killed is not there.
+	for _, path := range []string{"/" + benchRoot + "/" + name, "/" + peerPrefix + name} {
+		places := map[string]string{}
+		for _, h := range s.hierarchies {
+			if there, err := s.tree.Exists(cgroup.Dir{Hierarchy: h.ID, Path: path}); err == nil && there {
+				places[h.ID] = path
+			}
+		}
+		if len(places) > 0 {
+			s.places[name] = places
+			return true
+		}
+	}
+	pids := s.members(name)
+	if len(pids) == 0 {
+		return false
+	}
+	processes, err := s.host.Processes(host.ProcessOptions{PIDs: pids})
+	if err != nil {
+		return false
+	}
+	for _, p := range processes {
+		places := map[string]string{}
+		for hierarchy, path := range p.Cgroups {
+			if at := upTo(path, name); at != "" {
+				places[hierarchy] = at
+			}
+		}
+		if len(places) > 0 {
+			s.places[name] = places
+			return true
+		}
+	}
+	return false
+}
+
+// upTo cuts a path behind the element that bears the group's name; "" when none does. The keepers and leaves below it are part
+// of the group.
+func upTo(path, name string) string {
+	var at strings.Builder
+	for element := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
+		at.WriteString("/" + element)
+		plain := strings.TrimSuffix(element, ".slice")
+		plain = plain[strings.LastIndexByte(plain, '-')+1:]
+		if plain == name {
+			return at.String()
+		}
+	}
+	return ""
+}
+
+// window are the readings of a span: from the last one up to its begin to the first one at its end.
+func (s *sampler) window(from, to time.Time) (first, last reading) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first, last = s.readings[0], s.readings[len(s.readings)-1]
+	for _, r := range s.readings {
+		if !r.at.After(from) {
+			first = r
+		}
+	}
+	for i := len(s.readings) - 1; i >= 0; i-- {
+		if !s.readings[i].at.Before(to) {
+			last = s.readings[i]
+		}
+	}
+	return first, last
+}
+
+// rate is by how much a counter rose in a second; NaN when it was not read at either end.
+func rate(from, to *int64, span time.Duration) float64 {
+	if to == nil || span <= 0 {
+		return math.NaN()
+	}
+	var before int64
+	if from != nil {
+		before = *from
+	}
+	return max(0, float64(*to-before)) / span.Seconds()
+}
+
+func amount(n *int64) float64 {
+	if n == nil {
+		return math.NaN()
+	}
+	return float64(*n)
+}
+
+// groupFigures are the figures of one group in a span.
+func groupFigures(before, after cgroup.Usage, span time.Duration, idleCores float64) map[string]float64 {
+	f := map[string]float64{
+		"cpu":         rate(before.CPU.Total, after.CPU.Total, span) / 1e6,
+		"throttled":   100 * rate(before.CPU.Throttled, after.CPU.Throttled, span) / 1e6,
+		"memory":      amount(after.Memory.Current),
+		"memory_peak": amount(after.Memory.Peak),
+		"swap":        amount(after.Memory.Swap),
+		"oom_kills":   amount(after.Memory.OOMKills),
+	}
+	if after.IO != nil {
+		var a, b cgroup.IOUsage
+		for _, d := range before.IO {
+			b.ReadBytes, b.WrittenBytes, b.Reads, b.Writes = b.ReadBytes+d.ReadBytes, b.WrittenBytes+d.WrittenBytes, b.Reads+d.Reads, b.Writes+d.Writes
+		}
+		for _, d := range after.IO {
+			a.ReadBytes, a.WrittenBytes, a.Reads, a.Writes = a.ReadBytes+d.ReadBytes, a.WrittenBytes+d.WrittenBytes, a.Reads+d.Reads, a.Writes+d.Writes
+		}
+		f["read"], f["written"] = rate(&b.ReadBytes, &a.ReadBytes, span), rate(&b.WrittenBytes, &a.WrittenBytes, span)
+		f["read_ops"], f["write_ops"] = rate(&b.Reads, &a.Reads, span), rate(&b.Writes, &a.Writes, span)
+	}
+	for resource, p := range after.Pressure {
+		if p.Some == nil {
+			continue
+		}
+		var from *int64
+		if b := before.Pressure[resource].Some; b != nil {
+			from = &b.Total
+		}
+		f[resource+"_pressure"] = 100 * rate(from, &p.Some.Total, span) / 1e6
+	}
+	// What the group got of what nobody else used.
+	f["conservation"] = 100 * f["cpu"] / (f["cpu"] + idleCores)
+	return f
+}
+
+// databaseFigures are the same of one server's process, which is there without any group too.
+func databaseFigures(before, after host.ProcessUse, span time.Duration) map[string]float64 {
+	return map[string]float64{
+		"cpu":     (after.CPU - before.CPU).Seconds() / span.Seconds(),
+		"memory":  float64(after.Resident),
+		"read":    float64(after.Read-before.Read) / span.Seconds(),
+		"written": float64(after.Written-before.Written) / span.Seconds(),
+	}
+}
+
+// figures are all figures of a span, by name: FIGURE of the machine, GROUP.FIGURE and DATABASE.FIGURE.
+func (s *sampler) figures(from, to time.Time) map[string]float64 {
+	first, last := s.window(from, to)
+	span := last.at.Sub(first.at)
+	f := map[string]float64{"load": last.activity.Load, "memory_free": float64(last.free)}
+	if span <= 0 {
+		return f
+	}
+	f["idle"] = (last.activity.Idle - first.activity.Idle).Seconds() / span.Seconds()
+	f["busy"] = (last.activity.Busy - first.activity.Busy).Seconds() / span.Seconds()
+	blocked := 0.0
+	n := 0
+	for _, r := range s.readings {
+		if r.at.After(first.at) && !r.at.After(last.at) {
+			blocked, n = blocked+float64(r.activity.Blocked), n+1
+		}
+	}
+	f["blocked"] = blocked / float64(max(n, 1))
+	for name, after := range last.groups {
+		for figure, x := range groupFigures(first.groups[name], after, span, f["idle"]) {
+			f[name+"."+figure] = x
+		}
+	}
+	for name, after := range last.database {
+		before, was := first.database[name]
+		if !was {
+			continue
+		}
+		for figure, x := range databaseFigures(before, after, span) {
+			if _, taken := f[name+"."+figure]; !taken {
+				f[name+"."+figure] = x
+			}
+		}
+	}
+	return f
+}
+
+// series is every second of groups, databases and the machine.
+func (s *sampler) series(began time.Time) (map[string][]proof.GroupSecond, []proof.HostSecond) {
+	groups := map[string][]proof.GroupSecond{}
+	var machine []proof.HostSecond
+	for i := 1; i < len(s.readings); i++ {
+		from, to := s.readings[i-1].at, s.readings[i].at
+		if to.Sub(from) < 500*time.Millisecond {
+			continue // the last one comes right behind that of its second
+		}
+		at := to.Sub(began).Seconds()
+		f := s.figures(from, to)
+		fig := func(name string) proof.Figure {
+			if x, found := f[name]; found {
+				return proof.Figure(x)
+			}
+			return proof.Figure(math.NaN())
+		}
+		machine = append(machine, proof.HostSecond{At: at, Load: fig("load"), Blocked: proof.Figure(s.readings[i].activity.Blocked), Idle: fig("idle")})
+		names := map[string]bool{}
+		for name := range s.readings[i].groups {
+			names[name] = true
+		}
+		for name := range s.readings[i].database {
+			names[name] = true
+		}
+		for name := range names {
+			groups[name] = append(groups[name], proof.GroupSecond{
+				At: at, CPU: fig(name + ".cpu"), Memory: fig(name + ".memory"), Swap: fig(name + ".swap"),
+				Read: fig(name + ".read"), Written: fig(name + ".written"),
+			})
+		}
+	}
+	return groups, machine
+}

@@ -1,0 +1,188 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/proof"
+	"bulkhead/internal/scenario"
+)
+
+// setUp makes the work directory, starts and fills the databases, and makes neighbours and loads ready. What it makes
+// is on the undo stack as soon as it is there.
+func (r *run) setUp(ctx context.Context) error {
+	r.nursery = newNursery()
+	r.peer = &peer{paths: r.paths, nursery: r.nursery}
+	if err := r.makeDir(ctx); err != nil {
+		r.undo.add("end processes", func(context.Context) error { return r.nursery.close() })
+		return err
+	}
+	r.undo.add("end processes", func(context.Context) error { return r.nursery.close() })
+	r.product = newProduct(r.options.Binary, r.dir, r.nursery)
+	for _, d := range r.scenario.Databases {
+		if err := r.startDatabase(ctx, d); err != nil {
+			return err
+		}
+	}
+	if err := r.makeNeighbours(); err != nil {
+		return err
+	}
+	if err := r.makeLoads(ctx); err != nil {
+		return err
+	}
+	tree := cgroup.New(r.machine.facts.Hierarchies)
+	r.undo.add("close the meter", func(context.Context) error { return tree.Close() })
+	r.sampler = func(governed bool, members func(string) []int) *sampler {
+		return &sampler{
+			host: r.host, tree: tree, hierarchies: r.machine.facts.Hierarchies, groups: r.scenario.Groups(), databases: r.databases,
+			members: members, governed: governed,
+		}
+	}
+	if len(r.scenario.Peers) > 0 {
+		r.undo.add("take the peer's groups away", r.peer.release)
+	}
+	r.undo.add("release the groups", r.product.releaseAll)
+	about := Estimate(r.scenario, r.options)
+	r.progress.begin(about - setUpTime)
+	r.progress.note(fmt.Sprintf("%s: %s; %s of %d arms of %d s, about %s", r.scenario.Name, r.where(), proof.Plural(r.options.Rounds, "round"),
+		len(r.scenario.Arms)+1, r.options.Seconds, proof.Clock(about-setUpTime)))
+	return nil
+}
+
+// where says which servers run.
+func (r *run) where() string {
+	if len(r.databases) == 0 {
+		return "no database"
+	}
+	parts := make([]string, len(r.databases))
+	for i, in := range r.databases {
+		parts[i] = fmt.Sprintf("%s on port %d", in.version, in.port)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// makeDir makes the work directory, after taking away what a killed run left behind. The directory
+// stays when the groups could not be released: it holds the originals.
+func (r *run) makeDir(ctx context.Context) error {
+	if err := sweep(ctx, r.options.Dir, r.options.Binary, r.nursery); err != nil {
+		return err
+	}
+	if len(r.scenario.Peers) > 0 {
+		if err := r.peer.sweep(ctx); err != nil {
+			return err
+		}
+	}
+	dir, lock, err := newWorkDir(r.options.Dir)
+	if err != nil {
+		return err
+	}
+	r.dir = dir
+	r.undo.add("remove the work directory", func(context.Context) error {
+		defer lock.Close()
+		if r.product != nil && r.product.unreleased {
+			return fmt.Errorf("kept %q: it holds the original settings; `%s --state %q release --all` gives them back", dir, r.options.Binary, r.product.state)
+		}
+		return os.RemoveAll(dir)
+	})
+	return nil
+}
+
+// startDatabase makes a server, or looks whether the one that exists answers.
+func (r *run) startDatabase(ctx context.Context, d scenario.Database) error {
+	r.progress.phase("starting " + engines[d.Engine].title + " " + d.Name)
+	in, err := newInstance(d, r.dir, r.number(d.Buffer, 0), r.paths, r.nursery)
+	if err != nil {
+		return err
+	}
+	if in.ours() {
+		if err := in.engine.install(ctx, in); err != nil {
+			return fmt.Errorf("install %s in %q: %w", in.engine.title, in.datadir, err)
+		}
+	}
+	r.undo.add("stop "+in.engine.title, func(context.Context) error { return in.stop() })
+	r.databases = append(r.databases, in)
+	return in.start(ctx, nil)
+}
+
+func (r *run) database(name string) *instance {
+	for _, in := range r.databases {
+		if in.Name == name {
+			return in
+		}
+	}
+	return nil
+}
+
+// makeNeighbours makes the neighbours ready and the files that they overwrite.
+func (r *run) makeNeighbours() error {
+	r.neighbour = map[string]*neighbour{}
+	for _, s := range r.scenario.Neighbours {
+		n := &neighbour{
+			Neighbour: s, count: r.number(s.Count, 1), bytes: int64(r.number(s.Bytes, 128)) << 20,
+			rate: int64(r.number(s.Rate, 0)) << 20, block: int64(r.number(s.Block, 0)) << 10,
+			in: r.database(s.On), paths: r.paths,
+		}
+		if s.Kind == "disk" {
+			n.file = filepath.Join(r.dir, "neighbour-"+s.Name)
+			if err := prepareHogFile(n.file, max(n.bytes, hogBlock)); err != nil {
+				return err
+			}
+		}
+		r.neighbour[s.Name] = n
+	}
+	return nil
+}
+
+// makeLoads fills the databases and reads them once, so that every arm finds them in memory.
+func (r *run) makeLoads(ctx context.Context) error {
+	for _, l := range r.scenario.Loads {
+		d := &driver{
+			Load: l, in: r.database(l.On), program: loaders[l.Program], nursery: r.nursery, dir: r.dir,
+			path:    r.paths[l.Program],
+			threads: max(r.number(l.Threads, r.machine.cpus), 1), tables: r.number(l.Tables, 1), rows: r.number(l.Rows, 10_000),
+			rate: float64(r.number(l.Rate, 0)), size: r.number(l.Size, 256), jobs: r.number(l.Jobs, 1), depth: r.number(l.Depth, 1),
+		}
+		r.progress.phase("filling for " + l.Name)
+		if err := d.prepare(ctx); err != nil {
+			return err
+		}
+		if d.in != nil && !d.in.ours() && d.program.drop != nil {
+			r.undo.add("take the tables of "+l.Name+" away", func(ctx context.Context) error { return d.program.drop(ctx, d) })
+		}
+		r.drivers = append(r.drivers, d)
+		r.progress.phase("warming up " + l.Name)
+		const warm = 3 * time.Second
+		if _, err := d.run(ctx, warm, nil, r.progress.rate, nil); err != nil {
+			return fmt.Errorf("warm up load %q: %w", l.Name, err)
+		}
+	}
+	return nil
+}
+
+// texts are what policies and peers may say of the run.
+func (r *run) texts() map[string]string {
+	t := map[string]string{"disk": r.machine.dir, "disk.number": r.machine.disk.Number}
+	for _, in := range r.databases {
+		in.texts(t)
+	}
+	return t
+}
+
+// policyText fills a policy in and gives it the run's own root group.
+func (r *run) policyText(name string) (string, error) {
+	text, err := r.scenario.Policies[name].Fill(r.texts(), r.value)
+	if err != nil {
+		return "", fmt.Errorf("make policy %q: %w", name, err)
+	}
+	if head, rest, found := strings.Cut(text, "\nhost: {"); found {
+		return head + "\nhost: {root: " + benchRoot + ", " + rest, nil
+	}
+	head, rest, _ := strings.Cut(text, "\n")
+	// What the groups leave over is not enough to measure them: the run itself is outside of them.
+	return fmt.Sprintf("%s\nhost: {root: %s, reserve: {cpu: %s}}\n%s", head, benchRoot, scenario.Figure(float64(r.machine.cpus)/20), rest), nil
+}
