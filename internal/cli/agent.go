@@ -30,7 +30,9 @@ It tells systemd when everything is in force, and others by --ready-fd: a line i
 				return err
 			}
 			log := a.logger(slog.LevelInfo)
-			c, err := control.Open(control.Options{State: a.state, Log: log})
+			options := control.Options{State: a.state, Log: log, Watchdog: a.watchdogArgs()}
+			atSteps(&options)
+			c, err := control.Open(options)
 			if err != nil {
 				return err
 			}

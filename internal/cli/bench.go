@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,70 +13,84 @@ import (
 
 	"bulkhead/internal/bench"
 	"bulkhead/internal/control"
+	"bulkhead/internal/policy"
+	"bulkhead/internal/proof"
+	"bulkhead/internal/scenario"
 )
 
 func (a *app) benchCmd() *cobra.Command {
+	var o bench.Options
+	var out string
 	c := &cobra.Command{
-		Use:   "bench",
+		Use:   "bench SCENARIO",
 		Short: "proofs on real databases",
-		Long: `bench loads a real, throw-away database, sets neighbours on it, and measures what a policy does about
-them. It uses a state directory, a socket and groups of its own, and takes all of it away again.`,
+		Long: `bench carries out a scenario: it loads a real, throw-away database, sets neighbours on it, and measures what a
+policy does about them. SCENARIO is a name of "bench list" or the path of a file. It uses a state directory, a
+socket and groups of its own, and takes all of it away again; Ctrl-C ends it at any time and leaves nothing behind.
+It ends with exit code 1 if the figures do not have the shape that the scenario wants.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			s, err := findScenario(args[0])
+			if err != nil {
+				return err
+			}
+			result, err := a.runScenario(cmd.Context(), s, o, out)
+			if err != nil {
+				return err
+			}
+			return a.printProof(result)
+		},
 	}
-	c.AddCommand(a.benchListCmd(), a.benchDemoCmd(), a.benchHogCmd())
+	a.benchFlags(c, &o, &out)
+	c.Flags().StringToStringVar(&o.DSN, "dsn", nil, "load this existing database in place of one of the scenario's, as `NAME=URL`")
+	c.AddCommand(a.benchListCmd(), a.benchAllCmd(), a.benchCompareCmd(), a.benchHogCmd())
 	for _, sub := range c.Commands() {
 		wrapArgs(sub)
 	}
 	return c
 }
 
-func (a *app) benchListCmd() *cobra.Command {
-	return &cobra.Command{
-		Use:   "list",
-		Short: "the scenarios there are",
-		RunE: func(*cobra.Command, []string) error {
-			scenarios := bench.List()
-			if a.json {
-				return a.printJSON(scenarios)
-			}
-			for _, s := range scenarios {
-				fmt.Fprintf(a.out, "%-8s %s; about %.0f minutes; needs %s\n", s.Name, s.Summary, s.Takes.Minutes(), strings.Join(s.Needs, ", "))
-			}
-			return nil
-		},
-	}
-}
-
-func (a *app) benchDemoCmd() *cobra.Command {
-	var o bench.DemoOptions
-	c := &cobra.Command{
-		Use:   "demo",
-		Short: "a MariaDB alone, beside hogs, and beside the same hogs under a policy",
-		Long: `demo starts a throw-away MariaDB under sysbench and measures it alone; beside CPU, memory and disk hogs;
-beside the same hogs with a policy applied; and both again with hogs that match no rule. It ends with exit
-code 1 if the policy did not protect the database. Ctrl-C ends it at any time and leaves nothing behind.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.Progress, o.Terminal = a.stderr, term.IsTerminal(int(os.Stderr.Fd()))
-			result, err := bench.Demo(cmd.Context(), o)
-			var required *bench.RequirementError
-			if errors.As(err, &required) {
-				return &control.Error{Code: control.CodeFailed, Err: err, Hint: required.Hint}
-			}
-			if err != nil {
-				return err
-			}
-			return a.printDemo(result)
-		},
-	}
+func (a *app) benchFlags(c *cobra.Command, o *bench.Options, out *string) {
 	flags := c.Flags()
-	flags.IntVar(&o.Rounds, "rounds", 0, "interleaved rounds of all phases (default 7)")
-	flags.IntVar(&o.Seconds, "seconds", 0, "length of one phase (default 6)")
+	flags.IntVar(&o.Rounds, "rounds", 0, "interleaved rounds of all arms (default: what the scenario says)")
+	flags.IntVar(&o.Seconds, "seconds", 0, "length of one arm (default: what the scenario says)")
 	flags.BoolVar(&o.Smoke, "smoke", false, "one short round, to see that everything works")
 	flags.StringVar(&o.Dir, "dir", "", "make the work directory in this `directory` (default /var/tmp)")
-	return c
+	flags.StringVar(out, "out", "", "write the result as JSON, as a page and as pictures into this `directory`")
 }
 
-// printDemo answers with the result; a database that was not protected is exit code 1.
-func (a *app) printDemo(result bench.DemoResult) error {
+// findScenario finds a scenario or says what is wrong with its file: exit code 2.
+func findScenario(name string) (*scenario.Scenario, error) {
+	s, err := scenario.Find(name)
+	var problems policy.Problems
+	switch {
+	case errors.As(err, &problems):
+		return nil, &control.Error{Code: control.CodeUsage, Err: fmt.Errorf("read scenario %q: it has errors\n%w", name, err)}
+	case err != nil:
+		return nil, &control.Error{Code: control.CodeUsage, Err: err, Hint: "`bulkhead bench list` names the scenarios there are; a path holds a slash or ends in .yaml"}
+	}
+	return s, nil
+}
+
+// runScenario runs one scenario and writes its files.
+func (a *app) runScenario(ctx context.Context, s *scenario.Scenario, o bench.Options, out string) (*proof.Result, error) {
+	o.Progress, o.Terminal = a.stderr, term.IsTerminal(int(os.Stderr.Fd()))
+	result, err := bench.Run(ctx, s, o)
+	var required *bench.RequirementError
+	if errors.As(err, &required) {
+		return nil, &control.Error{Code: control.CodeFailed, Err: err, Hint: required.Hint}
+	}
+	if err == nil && out != "" {
+		err = result.WriteFiles(out)
+	}
+	return result, err
+}
+
+// printProof answers with the result; a shape that does not hold is exit code 1.
+func (a *app) printProof(result *proof.Result) error {
 	print := func() error { return result.WriteText(a.out) }
 	if a.json {
 		print = func() error { return a.printJSON(result) }
@@ -87,6 +102,40 @@ func (a *app) printDemo(result bench.DemoResult) error {
 		return exit{int(control.CodeFailed)}
 	}
 	return nil
+}
+
+// listed is a scenario as `bench list --json` shows it.
+type listed struct {
+	Name     string        `json:"name"`
+	Title    string        `json:"title"`
+	Document string        `json:"document,omitempty"`
+	Takes    time.Duration `json:"takes_ns"` // about
+	Needs    []string      `json:"needs"`    // Debian packages
+}
+
+func (a *app) benchListCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "the scenarios there are",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			all, err := scenario.Library()
+			if err != nil {
+				return err
+			}
+			scenarios := make([]listed, len(all))
+			for i, s := range all {
+				scenarios[i] = listed{s.Name, s.Title, s.Document, bench.Estimate(s, bench.Options{}), bench.PackagesOf(s)}
+			}
+			if a.json {
+				return a.printJSON(scenarios)
+			}
+			for _, s := range scenarios {
+				fmt.Fprintf(a.out, "%-16s %s; about %.0f minutes; needs %s\n", s.Name, s.Title, max(1, s.Takes.Minutes()), strings.Join(s.Needs, ", "))
+			}
+			return nil
+		},
+	}
 }
 
 // benchHogCmd is a neighbour that the scenarios start.
@@ -107,5 +156,8 @@ func (a *app) benchHogCmd() *cobra.Command {
 	flags.StringVar(&o.File, "file", "", "the existing file to overwrite")
 	flags.StringVar(&o.Dir, "dir", "", "where to write a new file")
 	flags.BoolVar(&o.Buffered, "buffered", false, "write through the page cache")
+	flags.BoolVar(&o.Shared, "shared", false, "child programs share one session")
+	flags.Int64Var(&o.Block, "block", 0, "bytes per write")
+	flags.BoolVar(&o.Random, "random", false, "write blocks in no order")
 	return c
 }

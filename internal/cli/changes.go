@@ -33,6 +33,8 @@ func (a *app) setCmd() *cobra.Command {
 		},
 	}
 	ch.flags(c)
+	ch.onTrial(c)
+	ch.migration(c)
 	c.Flags().StringVar(&on, "on", "", "the `device or path` of an io limit, the page size of memory.huge")
 	spanFlag(c, &until, "for", 0, "end by itself after this time")
 	return c
@@ -52,6 +54,7 @@ func (a *app) unsetCmd() *cobra.Command {
 		},
 	}
 	ch.flags(c)
+	ch.onTrial(c)
 	c.Flags().StringVar(&on, "on", "", "the `device or path` of an io limit")
 	return c
 }
@@ -184,6 +187,22 @@ func (a *app) holdFreeze(ctx context.Context, hup <-chan os.Signal, own []contro
 	return nil
 }
 
+func (a *app) confirmCmd() *cobra.Command {
+	var ch change
+	c := &cobra.Command{
+		Use:   "confirm",
+		Short: "keep the change that waits for it",
+		Long: `confirm keeps what apply, set, unset or rollback did with --confirm-within. Without it the change is undone when
+that time is over, by a process of its own: this command, its terminal and the agent may all be gone by then.`,
+		Example: `  bulkhead apply --confirm-within 5m
+  bulkhead confirm`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.change(cmd, ch.request("confirm")) },
+	}
+	c.Flags().StringVar(&ch.reason, "reason", "", "why, for the history")
+	c.Flags().BoolVar(&ch.dryRun, "dry-run", false, "say what would be kept, do nothing")
+	return c
+}
+
 func (a *app) thawCmd() *cobra.Command {
 	var ch change
 	c := &cobra.Command{
@@ -243,6 +262,7 @@ Overrides stay; history lists the revisions.`,
 		},
 	}
 	ch.flags(c)
+	ch.onTrial(c)
 	c.Flags().IntVar(&to, "to", 0, "the `revision` to go back to; without it the one before")
 	return c
 }

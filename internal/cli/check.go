@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -85,6 +86,7 @@ func noteText(n plan.Note) string {
 
 func (a *app) planCmd() *cobra.Command {
 	var exitCode, applied bool
+	var at time.Time
 	c := &cobra.Command{
 		Use:   "plan",
 		Short: "what apply would do, step by step",
@@ -103,7 +105,7 @@ undo; limits that this host cannot hold; and each group's effective share of the
 				return err
 			}
 			defer c.Close()
-			v, err := c.PlanFor(sources)
+			v, err := c.PlanFor(sources, at)
 			if err != nil {
 				return err
 			}
@@ -120,6 +122,7 @@ undo; limits that this host cannot hold; and each group's effective share of the
 		},
 	}
 	c.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 3 when there are changes")
+	momentFlag(c, &at, "at", "plan for the windows that are open then, and the overrides that have not ended")
 	c.Flags().BoolVar(&applied, "applied", false, "plan for the applied policy instead of the file: what differs on the host")
 	return c
 }
@@ -143,6 +146,8 @@ func (a *app) everyProblem(sources []policy.Source, text error) error {
 
 func (a *app) applyCmd() *cobra.Command {
 	var ch change
+	var canary string
+	var watched time.Duration
 	c := &cobra.Command{
 		Use:   "apply",
 		Short: "put the policy in force, all or nothing",
@@ -156,7 +161,7 @@ func (a *app) applyCmd() *cobra.Command {
 				return a.everyProblem(sources, err)
 			}
 			q := ch.request("apply")
-			q.Sources = sources
+			q.Sources, q.Canary, q.CanaryFor = sources, canary, watched
 			reply, byAgent, err := a.do(cmd.Context(), q)
 			if err != nil {
 				return err
@@ -171,6 +176,10 @@ func (a *app) applyCmd() *cobra.Command {
 		},
 	}
 	ch.flags(c)
+	ch.onTrial(c)
+	c.Flags().StringVar(&canary, "canary", "", "what it asks of this `group` first; the rest when that did it no harm")
+	spanFlag(c, &watched, "canary-for", 0, "how long the canary is watched (a minute unless named)")
+	ch.migration(c)
 	return c
 }
 
@@ -221,11 +230,26 @@ func (a *app) printReply(r *control.Reply, q control.Request) error {
 	for _, n := range r.Notes {
 		fmt.Fprintln(a.out, "note:", n)
 	}
+	a.printTrial(r, q)
 	for _, o := range r.Overrides {
 		fmt.Fprintln(a.out, "in force over the policy:", o)
 	}
 	a.printNotes(concerning(r.Plan.Notes, q))
 	return nil
+}
+
+// printTrial says what may still undo the change.
+func (a *app) printTrial(r *control.Reply, q control.Request) {
+	if !r.Confirm.IsZero() {
+		fmt.Fprintf(a.out, "on trial: undone at %s unless `bulkhead confirm` comes before; `bulkhead rollback` undoes it now\n", r.Confirm.Local().Format(time.DateTime))
+	}
+	switch {
+	case r.Guarded.IsZero():
+	case q.Canary != "":
+		fmt.Fprintf(a.out, "canary: the rest of the policy is applied at %s, unless this does group %s harm\n", r.Guarded.Local().Format(time.DateTime), q.Canary)
+	default:
+		fmt.Fprintf(a.out, "guarded until %s: undone when it does one of the groups harm that the policy's guard watches\n", r.Guarded.Local().Format(time.DateTime))
+	}
 }
 
 // recorded says what was written down with nothing to change on the host.
@@ -276,7 +300,7 @@ func onlyNotEnforced(notes []plan.Note) []plan.Note {
 
 // summary counts what a plan did, in one line.
 func summary(r *control.Reply) string {
-	made, removed, values, moved := 0, 0, 0, map[host.ProcID]bool{}
+	made, removed, values, network, moved := 0, 0, 0, 0, map[host.ProcID]bool{}
 	for _, s := range r.Plan.Steps {
 		switch s.Op {
 		case plan.OpMakeDir:
@@ -285,6 +309,8 @@ func summary(r *control.Reply) string {
 			removed++
 		case plan.OpWrite, plan.OpOOMScore:
 			values++
+		case plan.OpNetwork:
+			network++
 		case plan.OpMove:
 			moved[s.PID] = true
 		}
@@ -296,6 +322,7 @@ func summary(r *control.Reply) string {
 	}{
 		{made, "directory made", "directories made"},
 		{values, "value written", "values written"},
+		{network, "change of the network", "changes of the network"},
 		{len(moved), "process moved", "processes moved"},
 		{removed, "directory removed", "directories removed"},
 	} {

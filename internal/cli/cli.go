@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -143,10 +144,11 @@ Start here:
 	flags.StringVar(&a.state, "state", control.DefaultState, "the state `directory`")
 	flags.StringVar(&a.socket, "socket", agent.DefaultSocket, "the agent's `socket`")
 	flags.BoolVar(&a.json, "json", false, "print JSON")
-	addGroup(root, groupLook, "Look:", a.discoverCmd(), a.checkCmd(), a.planCmd(), a.statusCmd(), a.explainCmd(), a.verifyCmd(), a.historyCmd())
-	addGroup(root, groupChange, "Change:", a.applyCmd(), a.setCmd(), a.unsetCmd(), a.runCmd(), a.moveCmd(), a.freezeCmd(), a.thawCmd())
+	addGroup(root, groupLook, "Look:", a.discoverCmd(), a.checkCmd(), a.planCmd(), a.statusCmd(), a.explainCmd(), a.verifyCmd(), a.historyCmd(), a.scheduleCmd())
+	addGroup(root, groupChange, "Change:", a.applyCmd(), a.setCmd(), a.unsetCmd(), a.runCmd(), a.moveCmd(), a.freezeCmd(), a.thawCmd(), a.confirmCmd())
 	addGroup(root, groupBack, "Back:", a.rollbackCmd(), a.releaseCmd())
-	addGroup(root, groupOther, "And:", a.agentCmd(), a.benchCmd(), a.schemaCmd(), a.completionCmd(), a.versionCmd())
+	addGroup(root, groupOther, "And:", a.agentCmd(), a.importCmd(), a.exportCmd(), a.benchCmd(), a.schemaCmd(), a.completionCmd(), a.versionCmd())
+	root.AddCommand(a.watchdogCmd(), a.probeLoadCmd())
 	root.SetHelpCommand(a.helpCmd())
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetUsageTemplate(usageTemplate)
@@ -155,6 +157,9 @@ Start here:
 	})
 	wrapArgs(root)
 	for _, c := range root.Commands() {
+		for _, kind := range c.Commands() {
+			wrapArgs(kind)
+		}
 		wrapArgs(c)
 	}
 	return root
@@ -168,9 +173,14 @@ func addGroup(root *cobra.Command, id, title string, verbs ...*cobra.Command) {
 	root.AddCommand(verbs...)
 }
 
+// atSteps changes how a verb goes on at the steps of a plan: nothing does, but in binaries that are built for root tests.
+var atSteps = func(*control.Options) {}
+
 // open opens the controller and says what is wrong with the state directory.
 func (a *app) open() (*control.Controller, error) {
-	c, err := control.Open(control.Options{State: a.state, Log: a.logger(slog.LevelWarn)})
+	o := control.Options{State: a.state, Log: a.logger(slog.LevelWarn), Watchdog: a.watchdogArgs(), Probe: a.probeArgs()}
+	atSteps(&o)
+	c, err := control.Open(o)
 	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
 		return nil, &control.Error{Code: control.CodeFailed, Err: err, Hint: "only root may read it: run it with sudo"}
 	}
@@ -267,6 +277,8 @@ func (a *app) printJSON(v any) error {
 type change struct {
 	reason        string
 	dryRun, force bool
+	migrate       bool
+	confirm       time.Duration
 }
 
 func (ch *change) flags(c *cobra.Command) {
@@ -275,6 +287,16 @@ func (ch *change) flags(c *cobra.Command) {
 	c.Flags().BoolVar(&ch.force, "force", false, "do it although it is refused; needs --reason")
 }
 
+// onTrial adds the flag of changes that may wait to be confirmed.
+func (ch *change) onTrial(c *cobra.Command) {
+	spanFlag(c, &ch.confirm, "confirm-within", 0, "undo it after this time unless bulkhead confirm comes before")
+}
+
+// migration adds the flag of changes that may change NUMA nodes.
+func (ch *change) migration(c *cobra.Command) {
+	c.Flags().BoolVar(&ch.migrate, "migrate", false, "change NUMA nodes of groups that have memory on those they lose")
+}
+
 func (ch *change) request(verb string) control.Request {
-	return control.Request{Verb: verb, Reason: ch.reason, DryRun: ch.dryRun, Force: ch.force}
+	return control.Request{Verb: verb, Reason: ch.reason, DryRun: ch.dryRun, Force: ch.force, ConfirmWithin: ch.confirm, Migrate: ch.migrate}
 }

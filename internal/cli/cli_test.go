@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"bulkhead/internal/bench"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/control"
@@ -24,6 +23,8 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/probe"
+	"bulkhead/internal/proof"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -137,6 +138,32 @@ func TestVerifyText(t *testing.T) {
 		t.Errorf("%v, want %v", err, want)
 	}
 	if text := printed(func(a *app) { err = a.printVerified(all[:1]) }); err != nil || !strings.HasSuffix(text, "1 limit read back, 0 not enforced\n") {
+		t.Errorf("%v: %s", err, text)
+	}
+}
+
+func TestProbedText(t *testing.T) {
+	part := func(d float64) *float64 { return &d }
+	all := []control.Probed{
+		{Group: "a", Key: "cpu.limit", How: "alone", Asked: "0.5", Measured: "0.497 cores", Difference: part(-0.006), Verdict: probe.Held},
+		{Group: "a", Key: "io.write.bandwidth", On: "/data", Device: "sdb", How: "buffered", Asked: "50MB/s", Measured: "171.20 MB/s", Difference: part(2.424), Verdict: probe.NotEnforced, Reason: "direct IO only"},
+		{Group: "a", Key: "memory.low", How: "read back", Asked: "1GiB", Measured: "1 GiB", Verdict: probe.NotMeasured, Reason: "no probe for it"},
+	}
+	var err error
+	golden(t, "probed", printed(func(a *app) {
+		a.sayProbe(control.ProbePlan{
+			Loads: []control.ProbeLoad{
+				{Group: "a", Key: "cpu.limit", What: "2 threads burn CPU", Where: "beside", Takes: 2300 * time.Millisecond},
+				{Group: "a", Key: "io.write.bandwidth", On: "/data", Device: "/dev/sdb", What: "4 MiB are written", Where: "inside", Takes: time.Second, Bytes: 4 << 20},
+			},
+			Takes: 3300 * time.Millisecond, Bytes: 4 << 20, Left: []control.ProbeLeft{{Group: "a", Key: "memory.low", Why: "no probe for it"}},
+		}, verifyFlags{dryRun: true})
+		err = a.printProbed(all)
+	}))
+	if want := (exit{4}); err != want {
+		t.Errorf("%v, want %v", err, want)
+	}
+	if text := printed(func(a *app) { err = a.printProbed(all[:1]) }); err != nil || !strings.HasSuffix(text, "1 limit measured, 0 not enforced\n") {
 		t.Errorf("%v: %s", err, text)
 	}
 }
@@ -291,7 +318,7 @@ func TestJSONNames(t *testing.T) {
 	}
 	for _, v := range []any{
 		discoveryJSON{}, explanationJSON{}, checked{}, plan.Plan{}, control.Reply{}, control.Status{}, control.Verification{},
-		journal.Entry{}, problemsJSON{}, bench.Scenario{}, bench.DemoResult{},
+		journal.Entry{}, problemsJSON{}, listed{}, proof.Result{}, proof.Comparison{}, proof.Outcome{},
 	} {
 		walk(reflect.TypeOf(v).String(), reflect.TypeOf(v))
 	}
@@ -373,5 +400,19 @@ func TestMembersAreListedShortly(t *testing.T) {
 	}
 	if got := members(all[:1], false); got != "postgres 1 (postgres)" {
 		t.Error(got)
+	}
+}
+
+func TestTrialText(t *testing.T) {
+	at := time.Date(2026, 11, 23, 12, 0, 0, 0, time.Local)
+	guard := &control.Watch{Until: at, Groups: map[string]control.Before{"app": {}}}
+	for want, trial := range map[string]control.Trial{
+		"ON TRIAL: the set of revision 2 by root is undone at 2026-11-23 12:00:00 unless `bulkhead confirm` comes before":                                                                         {Verb: "set", Revision: 2, By: "root", Confirm: at},
+		"ON TRIAL: the set of revision 2 by root is undone when it does app harm, watched until 2026-11-23 12:00:00":                                                                              {Verb: "set", Revision: 2, By: "root", Guard: guard},
+		"ON TRIAL: the set of revision 2 by root is undone at 2026-11-23 12:00:00 unless `bulkhead confirm` comes before, and is undone when it does app harm, watched until 2026-11-23 12:00:00": {Verb: "set", Revision: 2, By: "root", Confirm: at, Guard: guard},
+	} {
+		if got := trialText(&trial); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }

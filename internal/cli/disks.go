@@ -492,13 +492,24 @@ func (a *app) printMeasured(m *host.Measured, target string) {
 		{"", "READS", "WRITES"},
 		{"bandwidth", megabytes(m.ReadBandwidth), written(m.WriteBandwidth, megabytes(m.WriteBandwidth))},
 		{"operations", fmt.Sprintf("%d/s", m.ReadOps), written(m.WriteOps, fmt.Sprintf("%d/s", m.WriteOps))},
+		{"in a row", fmt.Sprintf("%d/s", m.ReadInRow), written(m.WriteInRow, fmt.Sprintf("%d/s", m.WriteInRow))},
 	}
 	g.print(a.out)
 	fmt.Fprintf(a.out, "by %s: %s in %.1f s\n(%s, beside whatever else used the disks; a cache in them makes it look better)\n\n",
 		m.What, policy.Bytes(m.Bytes).Human(), m.Took.Seconds(), host.MeasuredAs)
 	bandwidth, iops := max(m.ReadBandwidth, m.WriteBandwidth), max(m.ReadOps, m.WriteOps)
-	fmt.Fprintf(a.out, "for a policy, if it is to go by this:\n  host: {io: [{on: %s, bandwidth: %s, iops: %d}]}\n", cmp.Or(target, "/"), strings.ReplaceAll(megabytes(bandwidth), " ", ""), max(iops, 1))
+	fmt.Fprintf(a.out, "for a policy, if it is to go by this:\n  host: {io: [{on: %s, bandwidth: %s, iops: %d}]}\n", cmp.Or(target, "/"), bare(bandwidth), max(iops, 1))
+	if m.WriteBandwidth > 0 {
+		direction := func(bandwidth, inRow, random int64) string {
+			return fmt.Sprintf("{bandwidth: %s, sequential: %d, random: %d}", bare(bandwidth), max(inRow, 1), max(random, 1))
+		}
+		fmt.Fprintf(a.out, "and, on one disk, to have iocost hold weights there:\n  host: {io: [{on: %s, model: {read: %s, write: %s}}]}\n", cmp.Or(target, "/"),
+			direction(m.ReadBandwidth, m.ReadInRow, m.ReadOps), direction(m.WriteBandwidth, m.WriteInRow, m.WriteOps))
+	}
 }
+
+// bare is a rate as a policy takes it.
+func bare(n int64) string { return strings.ReplaceAll(megabytes(n), " ", "") }
 
 // megabytes is a rate as a policy takes it, but for the blank.
 func megabytes(n int64) string {

@@ -75,6 +75,7 @@ func (a *app) printExplanation(e *control.Explanation) {
 			fmt.Fprintln(a.out, "  none")
 		}
 	}
+	a.printOutside(e.Sockets)
 	if e.Watched == 0 {
 		return
 	}

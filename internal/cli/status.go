@@ -1,10 +1,9 @@
 package cli
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,6 +97,9 @@ func (a *app) printStatus(st *control.Status) {
 	if st.Pending != "" {
 		fmt.Fprintf(a.out, "INTERRUPTED: %s; `bulkhead rollback` undoes it\n", st.Pending)
 	}
+	if t := st.Trial; t != nil {
+		fmt.Fprintln(a.out, trialText(t))
+	}
 	if st.Differs > 0 {
 		fmt.Fprintf(a.out, "DIFFERS from the policy: %s away; `bulkhead plan --applied` shows them\n", count(st.Differs, "step", "steps"))
 	}
@@ -106,6 +108,15 @@ func (a *app) printStatus(st *control.Status) {
 	}
 	for _, o := range st.Overrides {
 		fmt.Fprintln(a.out, "in force over the policy:", o)
+	}
+	for _, c := range st.Conflicts {
+		fmt.Fprintln(a.out, "CHANGED BY SOMEBODY ELSE:", c)
+	}
+	for _, l := range st.Lifted {
+		fmt.Fprintln(a.out, "LIFTED:", l)
+	}
+	for _, s := range st.Schedules {
+		fmt.Fprintln(a.out, scheduleText(s))
 	}
 	switch {
 	case slices.Contains(st.Released, "everything"):
@@ -121,6 +132,24 @@ func (a *app) printStatus(st *control.Status) {
 		fmt.Fprintln(a.out)
 		a.printNotes(rest)
 	}
+}
+
+// trialText says what waits to be confirmed.
+func trialText(t *control.Trial) string {
+	text := fmt.Sprintf("ON TRIAL: the %s of revision %d by %s", t.Verb, t.Revision, t.By)
+	if !t.Confirm.IsZero() {
+		text += fmt.Sprintf(" is undone at %s unless `bulkhead confirm` comes before", t.Confirm.Local().Format(time.DateTime))
+	}
+	switch {
+	case t.Canary != "":
+		text = fmt.Sprintf("CANARY: group %s follows the next policy; the rest is applied at %s, unless this does it harm", t.Canary, t.Guard.Until.Local().Format(time.DateTime))
+	case t.Guard != nil:
+		if !t.Confirm.IsZero() {
+			text += ", and"
+		}
+		text += fmt.Sprintf(" is undone when it does %s harm, watched until %s", strings.Join(slices.Sorted(maps.Keys(t.Guard.Groups)), ", "), t.Guard.Until.Local().Format(time.DateTime))
+	}
+	return text
 }
 
 func (a *app) printOrphans(all []classify.Orphan) {
@@ -163,6 +192,7 @@ func (a *app) printGroup(g control.GroupStatus) {
 		fmt.Fprintln(a.out, "  its limits are lifted until the next apply")
 	} else {
 		a.printUsage(g)
+		a.printTraffic(g.Traffic)
 		a.printLimits(g.Limits)
 	}
 	if len(g.Members) == 0 {
@@ -257,85 +287,4 @@ func members(all []control.Member, governed bool) string {
 		words = append(words, word)
 	}
 	return strings.Join(words, ", ")
-}
-
-func (a *app) verifyCmd() *cobra.Command {
-	var probe bool
-	c := &cobra.Command{
-		Use:   "verify [GROUP…]",
-		Short: "read every limit back from the kernel",
-		Long:  "verify reads every limit back from the kernel and compares. It starts nothing. Exit code 4: a limit is not enforced.",
-		Args:  cobra.ArbitraryArgs,
-		RunE: func(_ *cobra.Command, args []string) error {
-			if probe {
-				return &control.Error{Code: control.CodeUsage, Err: errors.New("verify --probe is not yet supported"), Hint: "verify without it reads every limit back"}
-			}
-			c, err := a.open()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			all, err := c.Verify(args)
-			if err != nil {
-				return err
-			}
-			return a.printVerified(all)
-		},
-	}
-	c.Flags().BoolVar(&probe, "probe", false, "measure what the kernel enforces (not yet supported)")
-	return c
-}
-
-// groupName is a group for people; the root group has no name of its own among the groups.
-func groupName(group string) string {
-	return cmp.Or(group, "(root group)")
-}
-
-// limitName is a limit with the device it is for.
-func limitName(l control.LimitStatus) string {
-	if l.On == "" {
-		return string(l.Key)
-	}
-	return string(l.Key) + " on " + l.On
-}
-
-// state is the verdict on a limit in one or two words.
-func state(l control.LimitStatus) string {
-	switch {
-	case l.OK:
-		return "ok"
-	case l.InForce != "":
-		return "DIFFERS"
-	}
-	return "NOT ENFORCED"
-}
-
-func (a *app) printVerified(all []control.Verification) error {
-	bad := 0
-	for _, v := range all {
-		if !v.OK {
-			bad++
-		}
-	}
-	if a.json {
-		if err := a.printJSON(list(all, same)); err != nil {
-			return err
-		}
-	} else {
-		w := a.table("group", "limit", "asked", "in force", "file", "verdict")
-		for _, v := range all {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", groupName(v.Group), limitName(v.LimitStatus), v.Asked, dash(v.InForce), dash(v.File), state(v.LimitStatus))
-		}
-		flush(w)
-		for _, v := range all {
-			if v.Reason != "" {
-				fmt.Fprintf(a.out, "%s %s: %s\n", groupName(v.Group), limitName(v.LimitStatus), v.Reason)
-			}
-		}
-		fmt.Fprintf(a.out, "%s read back, %d not enforced\n", count(len(all), "limit", "limits"), bad)
-	}
-	if bad > 0 {
-		return exit{int(control.CodeVerify)}
-	}
-	return nil
 }

@@ -57,7 +57,7 @@ func (e *usageError) Unwrap() error { return e.err }
 func wrapArgs(c *cobra.Command) {
 	check := c.Args
 	switch {
-	case c.HasSubCommands():
+	case c.HasSubCommands() && check == nil: // one that says itself what it takes does something by itself, too
 		check = knownVerb
 		c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	case check == nil:
@@ -117,7 +117,7 @@ func flagError(err error) error {
 		return err
 	}
 	f := invalid.GetFlag()
-	wanted := map[string]string{"int": "a whole number", "duration": "a time such as 90s, 10m or 2h"}[f.Value.Type()]
+	wanted := map[string]string{"int": "a whole number", "duration": "a time such as 90s, 10m or 2h", "time": "a time such as \"2026-11-28 22:30\" or 2026-11-28T22:30:00+01:00"}[f.Value.Type()]
 	if wanted == "" {
 		return err
 	}

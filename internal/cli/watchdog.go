@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"bulkhead/internal/control"
+	"bulkhead/internal/watchdog"
+)
+
+// watchdogArgs are the arguments that make this program a watchdog of changes recorded in the same state directory.
+func (a *app) watchdogArgs() []string { return []string{"--state", a.state, "watchdog"} }
+
+// watchdogCmd is for the program itself: whoever changes interfaces starts it.
+func (a *app) watchdogCmd() *cobra.Command {
+	var trial string
+	c := &cobra.Command{
+		Use: "watchdog", Short: "take a change back whose maker is gone", Hidden: true, Args: cobra.NoArgs,
+		RunE: func(_ *cobra.Command, _ []string) error {
+			// Whatever ends the one that makes the change must not end this.
+			signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)
+			if trial != "" {
+				return a.watchTrial(trial)
+			}
+			return watchdog.Watch(context.Background(), a.in, a.stdout, func(ctx context.Context, o watchdog.Order, why string, stuck int) error {
+				log := a.logger(slog.LevelWarn)
+				c, err := control.Open(control.Options{State: a.state, Log: log})
+				if err != nil { // what it was told is enough
+					log.Error("open the state directory", "err", err)
+					if c, err = control.Open(control.Options{NoState: true, Log: log}); err != nil {
+						return err
+					}
+				}
+				defer c.Close()
+				return c.Bite(ctx, o, why, stuck)
+			})
+		},
+	}
+	c.Flags().StringVar(&trial, "trial", "", "the `id` of a change that somebody has to confirm")
+	return c
+}
+
+// watchTrial undoes a change that nobody confirms in time.
+func (a *app) watchTrial(id string) error {
+	c, err := a.open()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	c.LockWait = time.Minute // late is better than never
+	return watchdog.Outlive(context.Background(), a.in, a.stdout, c.NewTender(id).Tend)
+}
