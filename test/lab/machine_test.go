@@ -19,8 +19,8 @@ import (
 )
 
 // spares is how many empty disks of 512 MiB come after the payload's: the guest partitions one, puts one under LVM and
-// joins two to a mirror.
-const spares = 4
+// joins two to a mirror; two are left to tests.
+const spares = 6
 
 // hardware is the same for every mode. No more CPU features than the tests need: each, protection against speculation
 // above all, costs time in emulation, as does a clock that is not the CPU's own.

@@ -23,7 +23,7 @@ var packages = []string{
 }
 
 // onSystemd are packages whose tests are about systemd, too.
-var onSystemd = []string{"internal/systemd/conformance", "test/script"}
+var onSystemd = []string{"internal/systemd/conformance", "test/script", "test/e2e"}
 
 // last is the package whose tests come after all others, in every mode: with systemd they leave the machine governed, for what
 // is looked at after it was started anew.
@@ -31,7 +31,7 @@ const last = "test/packaging"
 
 // apart are the packages of which only the files about systemd count where that is PID 1: their other tests are about groups
 // that are made without it.
-var apart = []string{"internal/apply", "internal/control", "test/script", last}
+var apart = []string{"internal/apply", "internal/control", "test/script", "test/e2e", last}
 
 // installs are the files of the repository that the tests of a package install, beside the binary.
 var installs = map[string][]string{last: {"scripts/install", "packaging/*.service", "packaging/*.conf", "packaging/init.d/*", "docs/*.md"}}
@@ -40,13 +40,25 @@ var installs = map[string][]string{last: {"scripts/install", "packaging/*.servic
 // by what it has in common with others: its cgroups, its release.
 var exempt = map[string]map[string]string{
 	"unified": {
-		"internal/knob.TestSplitOnTheKernel":              "is about the checks between directories that only v1's cpu controller makes",
-		"internal/apply.TestKilledAtEveryStepOnTheKernel": "runs plans of v1 files written by hand; control's TestKillAfterEveryStepThenRollback walks through a v2 one",
-		"internal/apply.TestKernelRefusesOnTheKernel":     "needs a refusal of v1's cpu controller",
+		"internal/control.TestImportedTreeIsThatOfLibcgroup":     "is about files of cgroup v1; TestImportedOnUnified is about v2",
+		"internal/control.TestImportedSampleIsThatOfLibcgroup":   "is about files of cgroup v1; TestImportedOnUnified is about v2",
+		"internal/control.TestImportedLimitsAreThoseOfLibcgroup": "is about files of cgroup v1; TestImportedOnUnified is about v2",
+		"internal/knob.TestSplitOnTheKernel":                     "is about the checks between directories that only v1's cpu controller makes",
+		"internal/apply.TestKilledAtEveryStepOnTheKernel":        "runs plans of v1 files written by hand; control's TestKillAfterEveryStepThenRollback walks through a v2 one",
+		"internal/apply.TestKernelRefusesOnTheKernel":            "needs a refusal of v1's cpu controller",
+		"internal/control.TestProbeOfAHalvedBudget":              "takes loop devices faster than those of an emulated machine; the root tests outside of the lab run it",
+	},
+	"hybrid": {
+		"internal/control.TestImportedOnUnified":      "is about cgroup v2; TestImportedTreeIsThatOfLibcgroup is about v1",
+		"internal/control.TestStuckAtHighOnTheKernel": "is about memory.high, which is of cgroup v2",
+		"internal/control.TestProbeOfAHalvedBudget":   "takes loop devices faster than those of an emulated machine; the root tests outside of the lab run it",
 	},
 	"co-mounted": {
+		"internal/control.TestImportedOnUnified":          "is about cgroup v2; TestImportedTreeIsThatOfLibcgroup is about v1",
+		"internal/control.TestStuckAtHighOnTheKernel":     "is about memory.high, which is of cgroup v2",
 		"internal/apply.TestKilledAtEveryStepOnTheKernel": "writes plans for v1 controllers apart; control's TestKillAfterEveryStepThenRollback walks through co-mounts",
 		"internal/apply.TestKernelRefusesOnTheKernel":     "writes a plan for v1 controllers apart",
+		"internal/control.TestProbeOfAHalvedBudget":       "takes loop devices faster than those of an emulated machine; the root tests outside of the lab run it",
 	},
 }
 
@@ -62,6 +74,7 @@ var once = map[string]string{
 	"internal/control.TestBufferedWritesAreHeldOnV2Alone": "systemd-unified",
 	"internal/control.TestLooseProcessesSitWithTheKeeper": "systemd-hybrid",
 	"internal/control.TestPartOfAUnitNeedsAsking":         "",
+	"internal/control.TestProbeUnderSystemd":              "systemd-unified",
 	"internal/control.TestReleaseBeforeTheRestart":        "",
 	"internal/control.TestRunIsAUnitOfItsOwn":             "",
 	"internal/control.TestSharesOverTheRealTree":          "",
@@ -70,6 +83,11 @@ var once = map[string]string{
 	"internal/control.TestUnitsKillAfterEveryStep":        "",
 	"internal/host.TestStorageWhileDevicesComeAndGo":      "",
 	"internal/systemd/conformance.TestSystemd":            "",
+	"test/e2e.TestDiskThatDiesUnderLoad":                  "",
+	"test/e2e.TestLimitBesideSystemdOutlivesAReload":      "systemd-unified",
+	"test/e2e.TestLimitsOnRealStacks":                     "systemd-unified",
+	"test/e2e.TestSecondDiskJoinsUnderLoad":               "",
+	"test/e2e.TestWeightsInTheLab":                        "",
 	"test/packaging.TestInstalled":                        "",
 	"test/packaging.TestInstalledAfterReboot":             "",
 	"test/script.TestSlices":                              "systemd-hybrid",

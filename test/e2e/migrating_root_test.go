@@ -1,0 +1,203 @@
+//go:build root
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"bulkhead/internal/host"
+	"bulkhead/internal/testhost"
+)
+
+// page is docs/migrating.md.
+func page(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/migrating.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// between gives the parts of a page between two marks.
+func between(text, begin, end string) (parts []string) {
+	for {
+		_, rest, found := strings.Cut(text, "<!-- "+begin+" -->\n")
+		if !found {
+			return parts
+		}
+		part, after, _ := strings.Cut(rest, "<!-- "+end+" -->")
+		parts, text = append(parts, part), after
+	}
+}
+
+var fence = regexp.MustCompile("(?s)```([a-z]*) ?([^\n]*)\n(.*?)```")
+
+// Each example of the page: its files are written, its commands run, and what it shows is what they print. The groups of an
+// applied policy get a root of the test's own.
+func TestExamplesOfMigrating(t *testing.T) {
+	examples := between(page(t), "example", "/example")
+	if len(examples) < 4 {
+		t.Fatalf("%d examples", len(examples))
+	}
+	for i, text := range examples {
+		t.Run(strconv.Itoa(i+1), func(t *testing.T) {
+			s := newSite(t)
+			var last result
+			for _, block := range fence.FindAllStringSubmatch(text, -1) {
+				kind, name, body := block[1], block[2], block[3]
+				switch {
+				case kind == "sh":
+					for line := range strings.Lines(body) {
+						last = s.example(t, strings.TrimSpace(line))
+					}
+				case name == "stderr":
+					hold(t, name, last.err, body)
+				case name == "stdout":
+					hold(t, name, strings.Replace(last.out, "#bulkhead host: {root: "+s.root+"}\n", "", 1), body)
+				case kind == "yaml":
+					got, err := os.ReadFile(filepath.Join(s.dir, name))
+					if err != nil {
+						t.Fatal(err)
+					}
+					hold(t, name, strings.Replace(string(got), "host: {root: "+s.root+"}\n", "", 1), body)
+				default:
+					if err := os.WriteFile(filepath.Join(s.dir, name), []byte(body), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		})
+	}
+}
+
+func hold(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s is\n%s\nand the page has\n%s", what, got, want)
+	}
+}
+
+// example runs one line of an example, `bulkhead … > FILE`.
+func (s *site) example(t *testing.T, line string) result {
+	t.Helper()
+	command, into, redirected := strings.Cut(line, " > ")
+	words := strings.Fields(command)
+	if len(words) < 2 || words[0] != "bulkhead" {
+		t.Fatalf("%q is no command of bulkhead", line)
+	}
+	r := s.run(words[1:]...)
+	if r.code != 0 {
+		t.Fatalf("%s: exit code %d\n%s%s", line, r.code, r.out, r.err)
+	}
+	if redirected {
+		text := r.out
+		if into == "policy.yaml" {
+			text = strings.Replace(text, "version: 1\n", "version: 1\nhost: {root: "+s.root+"}\n", 1)
+		}
+		if err := os.WriteFile(filepath.Join(s.dir, into), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+// Each row of the page's table: libcgroup's command and bulkhead's, on groups of the same name, do the same.
+func TestRowsOfMigrating(t *testing.T) {
+	s := newSite(t)
+	facts, err := host.New("/").Facts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, ok := facts.HierarchyOf("cpu")
+	if !ok || h.Version != 1 {
+		t.Skip("cpu is no controller of cgroup v1 here, and libcgroup 2.0.2 knows no other")
+	}
+	if _, err := exec.LookPath("cgcreate"); err != nil {
+		t.Fatal("cgcreate is missing: apt-get install cgroup-tools")
+	}
+	theirs := testhost.Root(t)
+	s.write("groups:\n  shop: {cpu: {weight: 100}, memory: {max: 1GiB}}\n")
+	one, two := testhost.Spawn(t, "sleep", "300"), testhost.Spawn(t, "sleep", "300")
+	dirs := [2]string{filepath.Join(h.Mount, theirs, "shop"), filepath.Join(h.Mount, s.root, "shop")}
+	read := func(dir, file string) string {
+		text, _ := os.ReadFile(filepath.Join(dir, file)) // "" when it is not there
+		return strings.TrimSpace(string(text))
+	}
+	both := func(file, want string) error {
+		for _, dir := range dirs {
+			if got := read(dir, file); got != want {
+				return fmt.Errorf("%s/%s is %q, want %q", dir, file, got, want)
+			}
+		}
+		return nil
+	}
+	there := func(want bool) error {
+		for _, dir := range dirs {
+			if _, err := os.Stat(dir); (err == nil) != want {
+				return fmt.Errorf("%s: %v", dir, err)
+			}
+		}
+		return nil
+	}
+	says := func(out [2]string, words ...string) error {
+		for i, word := range words {
+			if !strings.Contains(out[i], word) {
+				return fmt.Errorf("no %q in\n%s", word, out[i])
+			}
+		}
+		return nil
+	}
+	checks := map[string]func(out [2]string) error{
+		"cgcreate": func([2]string) error { return there(true) },
+		"cgset":    func([2]string) error { return both("cpu.shares", "512") },
+		"cgget":    func(out [2]string) error { return says(out, "cpu.shares: 512", "ok") },
+		"cgexec":   func([2]string) error { return nil },
+		"cgclassify": func([2]string) error {
+			if !strings.Contains(read(dirs[0], "cgroup.procs"), strconv.Itoa(one.PID)) || !strings.Contains(read(dirs[1], "cgroup.procs"), strconv.Itoa(two.PID)) {
+				return fmt.Errorf("%d and %d are in %q and %q", one.PID, two.PID, read(dirs[0], "cgroup.procs"), read(dirs[1], "cgroup.procs"))
+			}
+			return nil
+		},
+		"lscgroup":   func(out [2]string) error { return says(out, theirs+"/shop", "shop") },
+		"cgsnapshot": func(out [2]string) error { return says(out, theirs+"/shop", theirs) },
+		"cgdelete":   func([2]string) error { return there(false) },
+	}
+	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\| `bulkhead ([^`]+)` \\|")
+	rows := row.FindAllStringSubmatch(strings.Join(between(page(t), "rows", "/rows"), ""), -1)
+	seen := map[string]bool{}
+	for _, r := range rows {
+		verb := strings.Fields(r[1])[0]
+		seen[verb] = true
+		t.Run(verb, func(t *testing.T) {
+			command := strings.NewReplacer("shop", theirs+"/shop", "PID", strconv.Itoa(one.PID)).Replace(r[1])
+			out, err := exec.Command("sh", "-c", command+" 2>/dev/null").Output()
+			if err != nil {
+				t.Fatalf("%s: %v", command, err)
+			}
+			mine := s.run(strings.Fields(strings.ReplaceAll(r[2], "PID", strconv.Itoa(two.PID)))...)
+			if mine.code != 0 {
+				t.Fatalf("%s: exit code %d\n%s%s", r[2], mine.code, mine.out, mine.err)
+			}
+			check := checks[verb]
+			if check == nil {
+				t.Fatalf("nothing holds what `%s` does", r[1])
+			}
+			if err := check([2]string{string(out), mine.out}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for verb := range checks {
+		if !seen[verb] {
+			t.Errorf("%s has no row", verb)
+		}
+	}
+}
