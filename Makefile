@@ -31,14 +31,15 @@ demo: deps build ## show it: a MariaDB alone, beside hogs, and beside the same h
 	./bulkhead bench demo
 
 .PHONY: test
-test: ## install what is missing and run everything: the whole proof, about 20 minutes
+test: ## install what is missing and run everything: the whole proof, about 30 minutes
 	@scripts/steps deps build lint unit fuzz test-root lab-test demo-smoke
 
 .PHONY: test-long
-test-long: ## the same, harder: race detector, 20 times the property checks, long fuzzing, the full demo, the lab
+test-long: ## the same, harder: race detector, 20 times the property checks, 500 random sequences of changes and 50 on the real kernel, long fuzzing, the full demo, the lab
 	@scripts/steps deps build lint race
 	@$(MAKE) --no-print-directory fuzz FUZZ_INPUTS=100000
-	@CHURN=10m TIMEOUT=30m scripts/steps test-root demo lab-all
+	SEQUENCES=500 go test -count 1 -timeout 60m -run TestAnySequenceIsGivenBack ./internal/control
+	@CHURN=10m SPAN=10s TIMEOUT=30m KILLS=all PROBES=20 SEQUENCES=50 scripts/steps test-root demo lab-all
 
 .PHONY: build
 build: ## build ./bulkhead, one static binary
@@ -91,6 +92,10 @@ test-root: deps ## the tests that need root, this kernel's control groups and re
 .PHONY: demo-smoke
 demo-smoke: deps build ## one short round of the demo, to see that it works and leaves nothing behind
 	@scripts/demo-smoke
+
+.PHONY: bench-proof
+bench-proof: deps build ## every proof, with figures and pictures into docs/proof.md (under 25 minutes on a quiet machine; ROUNDS=5: more rounds)
+	./bulkhead bench all --rounds $(or $(ROUNDS),2) --out dist/proof --document docs/proof.md
 
 .PHONY: race
 race: ## the unit tests under the race detector (needs gcc), properties checked 20 times as often

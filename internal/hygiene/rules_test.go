@@ -14,11 +14,11 @@ func itoa(n int) string { return strconv.Itoa(n) }
 
 // order is the house from the ground up: a package imports only what stands before it.
 var order = []string{
-	"host", "cgroup", "systemd", "netshape", "journal", "policy", "knob", "engine", "classify", "plan", "apply", "control", "agent", "bench", "cli",
+	"host", "cgroup", "systemd", "netshape", "watchdog", "dbstat", "probe", "journal", "calendar", "policy", "knob", "convert", "engine", "classify", "plan", "apply", "control", "agent", "scenario", "proof", "bench", "cli",
 }
 
 // pure packages take values and give values.
-var pure = []string{"knob", "classify", "plan"}
+var pure = []string{"calendar", "knob", "classify", "plan"}
 
 // rule looks at one file and tells what is wrong with it.
 type rule struct {
@@ -58,7 +58,7 @@ var rules = []rule{
 			{"internal/apply/a.go", `package apply; import _ "github.com/godbus/dbus/v5"`},
 			{"internal/agent/a.go", `package agent; import _ "github.com/coreos/go-systemd/v22/dbus"`},
 			{"internal/agent/a.go", `package agent; import _ "github.com/vishvananda/netlink/nl"`},
-			{"internal/host/a.go", `package host; import _ "github.com/cilium/ebpf"`},
+			{"internal/cgroup/a.go", `package cgroup; import _ "github.com/cilium/ebpf"`},
 			{"internal/knob/a.go", `package knob; import _ "os"`},
 		},
 		good: [][2]string{
@@ -192,8 +192,12 @@ func doors(s source) []string {
 		{"github.com/coreos/go-systemd", []string{"systemd"}},
 		{"github.com/godbus/dbus", []string{"systemd"}},
 		{"github.com/vishvananda", []string{"netshape"}},
-		{"github.com/cilium/ebpf", []string{"netshape"}},
-		{"golang.org/x/sys", []string{"host", "cgroup", "netshape", "journal", "control", "agent", "cli", "testhost"}},
+		{"github.com/adhocore/gronx", []string{"calendar"}},
+		{"github.com/go-sql-driver/mysql", []string{"dbstat"}},
+		{"github.com/jackc/pgx", []string{"dbstat"}},
+		{"github.com/redis/go-redis", []string{"dbstat"}},
+		{"github.com/cilium/ebpf", []string{"host", "netshape"}},
+		{"golang.org/x/sys", []string{"host", "cgroup", "netshape", "watchdog", "probe", "journal", "control", "agent", "cli", "testhost"}},
 	}
 	for _, p := range []string{"os", "io/fs", "syscall", "net", "math/rand"} {
 		others := slices.DeleteFunc(slices.Concat(order, []string{"testhost", "hygiene", ""}), func(n string) bool { return slices.Contains(pure, n) })
