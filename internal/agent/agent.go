@@ -120,14 +120,14 @@ func (a *Agent) Run(ctx context.Context) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		a.loop(ctx)
+		a.loop(ctx, server.letIn)
 	}()
 	<-ended
 	return nil
 }
 
-// loop looks when something happened, and at fixed times.
-func (a *Agent) loop(ctx context.Context) {
+// loop looks when something happened, and at fixed times, and has looked called after each.
+func (a *Agent) loop(ctx context.Context, looked func()) {
 	t := newTimers(a.o.Every, a.herald.beat)
 	defer t.stop()
 	full := time.Time{}
@@ -143,6 +143,7 @@ func (a *Agent) loop(ctx context.Context) {
 		}
 		before := cpuTime()
 		a.look(a.herald.during(ctx, now), whole, why)
+		looked()
 		a.shareLimits(ctx)
 		if why != becauseEvent { // both go by the clock: a storm of events is no reason to read files
 			a.control.Pulse(ctx, now)

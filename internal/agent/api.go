@@ -14,8 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"bulkhead/internal/apply"
 	"bulkhead/internal/control"
 	"bulkhead/internal/journal"
@@ -23,8 +21,11 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// maxRequest bounds what a client, who is root, may send: a policy with all its includes.
-const maxRequest = 32 << 20
+// maxRequest bounds what root may send, a policy with all its includes, and maxOthers what others may.
+const (
+	maxRequest = 32 << 20
+	maxOthers  = 64 << 10
+)
 
 // freshFor is how long an answer to status is given again: everybody may ask, and a look at every
 // group is not free.
@@ -36,7 +37,9 @@ type answer struct {
 	Reply  *control.Reply    `json:"reply,omitempty"`
 	Status *control.Status   `json:"status,omitempty"`
 	Placed *control.PlacedAt `json:"placed,omitempty"`
-	Error  *wireError        `json:"error,omitempty"`
+	// History is the answer to history.
+	History []journal.Entry `json:"history,omitempty"`
+	Error   *wireError      `json:"error,omitempty"`
 }
 
 // wireError is an error with everything the client needs to say it as if it had happened there.
@@ -55,14 +58,12 @@ type server struct {
 	alone *journal.AgentLock
 
 	turn chan struct{} // held by the verb that is done now
+	open bool          // whether others than root may connect; the loop's alone
 
 	mu    sync.Mutex // guards the last answer to status
 	last  answer
 	given time.Time
 }
-
-// peerKey is the context key of the credentials of the process at the other end.
-type peerKey struct{}
 
 // listen becomes the one agent of the state directory, opens the socket and says so. A socket that a dead agent
 // left is removed; a living one is an error.
@@ -105,21 +106,23 @@ func (a *Agent) open() (*server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %q: %w", a.o.Socket, err)
 	}
-	// Root alone may connect: others could use up the agent's descriptors.
-	if err := os.Chmod(a.o.Socket, 0o600); err != nil {
+	// Root alone may connect, until the policy says otherwise (letIn).
+	if err := os.Chmod(a.o.Socket, shut); err != nil {
 		_ = sock.Close()
 		return nil, fmt.Errorf("close the socket to others: %w", err)
 	}
-	s := &server{agent: a, sock: sock, turn: make(chan struct{}, 1)}
+	s := &server{agent: a, sock: newReception(sock), turn: make(chan struct{}, 1)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/hello", s.hello)
 	mux.HandleFunc("POST /v1/do", s.do)
+	mux.HandleFunc("POST /v1/enter", s.enter)
 	mux.HandleFunc("GET /v1/status", s.status)
+	mux.HandleFunc("GET /v1/history", s.history)
 	mux.HandleFunc("GET /v1/placed/{pid}", s.placed)
 	s.http = &http.Server{
-		Handler: rootOnly(mux), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,
+		Handler: s.admit(mux), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, peerKey{}, peer(c))
+			return context.WithValue(ctx, peerKey{}, c)
 		},
 	}
 	return s, nil
@@ -153,56 +156,19 @@ func (s *server) close() {
 	s.alone.Release()
 }
 
-// peer reads the credentials the kernel vouches for (unix(7), SO_PEERCRED); nil when it gives none.
-func peer(c net.Conn) *unix.Ucred {
-	u, ok := c.(*net.UnixConn)
-	if !ok {
-		return nil
-	}
-	raw, err := u.SyscallConn()
-	if err != nil {
-		return nil
-	}
-	var cred *unix.Ucred
-	if err := raw.Control(func(fd uintptr) {
-		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return nil
-	}
-	return cred
-}
-
 // hello says that the agent lives, and for which state directory.
 func (s *server) hello(w http.ResponseWriter, _ *http.Request) {
 	write(w, answer{State: s.agent.control.Store.Dir()})
 }
 
-// rootOnly turns everybody but root away before anything is read of what they ask, whatever mode somebody
-// gave the socket.
-func rootOnly(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		cred, _ := r.Context().Value(peerKey{}).(*unix.Ucred)
-		if cred == nil || cred.Uid != 0 {
-			w.Header().Set("Connection", "close")
-			write(w, answer{Error: &wireError{Code: control.CodeRefused, Message: "only root may ask the agent", Hint: "run it with sudo"}})
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
 // do takes a changing verb.
 func (s *server) do(w http.ResponseWriter, r *http.Request) {
-	cred, _ := r.Context().Value(peerKey{}).(*unix.Ucred)
+	who := visitorOf(r)
 	var q control.Request
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(&q); err != nil {
-		write(w, answer{Error: &wireError{Code: control.CodeUsage, Message: "the request cannot be read: " + err.Error()}})
+	if !read(w, r, who, &q) {
 		return
 	}
-	if q.By == "" {
-		q.By = "root"
-	}
-	q.By += fmt.Sprintf(" (uid %d, pid %d)", cred.Uid, cred.Pid)
+	q.By, q.Caller = s.name(who, q.By), who.caller
 	reply, err := s.inTurn(r.Context(), q)
 	s.mu.Lock()
 	s.given = time.Time{} // what was known of the groups is old now
@@ -257,6 +223,12 @@ func (s *server) status(w http.ResponseWriter, _ *http.Request) {
 		s.agent.Fill(s.last.Status)
 	}
 	write(w, s.last)
+}
+
+// history answers with everything that is recorded.
+func (s *server) history(w http.ResponseWriter, _ *http.Request) {
+	entries, err := s.agent.control.History()
+	write(w, answer{History: entries, Error: onWire(err)})
 }
 
 func (s *server) placed(w http.ResponseWriter, r *http.Request) {
@@ -380,6 +352,24 @@ func (c *Client) Status(ctx context.Context) (*control.Status, error) {
 		return nil, err
 	}
 	return a.Status, a.Error.err()
+}
+
+// History asks for everything that was changed.
+func (c *Client) History(ctx context.Context) ([]journal.Entry, error) {
+	a, err := c.ask(ctx, http.MethodGet, "/v1/history", nil)
+	if err != nil {
+		return nil, err
+	}
+	return a.History, a.Error.err()
+}
+
+// Enter asks to put this process into a group, with the program that it is about to become.
+func (c *Client) Enter(ctx context.Context, group, command string) error {
+	a, err := c.ask(ctx, http.MethodPost, "/v1/enter", entry{group, command})
+	if err != nil {
+		return err
+	}
+	return a.Error.err()
 }
 
 // Placed asks when and how the agent placed a process; nil when it has not seen it come.

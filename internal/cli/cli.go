@@ -207,6 +207,9 @@ func (a *app) logger(level slog.Level) *slog.Logger {
 	return slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level}))
 }
 
+// ownerHint says how others than root get something done.
+const ownerHint = "run it with sudo; where the agent runs, an `owner` that the policy names may do it"
+
 // needRoot refuses early, with a word about it, what only root can do.
 func needRoot(verb string) error {
 	if os.Geteuid() == 0 {
@@ -217,19 +220,19 @@ func needRoot(verb string) error {
 
 // do has a changing verb done, by the agent when one runs on the same state directory.
 func (a *app) do(ctx context.Context, q control.Request) (*control.Reply, bool, error) {
-	if err := needRoot(q.Verb); err != nil {
-		return nil, false, err
-	}
 	q.By = who()
 	running, err := a.agent(ctx)
 	if err != nil {
 		return nil, false, err
 	}
+	if running == nil && os.Geteuid() != 0 {
+		return nil, false, &control.Error{Code: control.CodeFailed, Err: fmt.Errorf("%s needs root", q.Verb), Hint: ownerHint}
+	}
 	if running != nil {
 		reply, err := running.Do(ctx, q)
 		// The emergency exit is the same done twice, so it goes on without an agent that died over it.
 		again := errors.Is(err, agent.ErrSilent) || q.Verb == "release" && errors.Is(err, agent.ErrCut)
-		if !again || ctx.Err() != nil {
+		if !again || ctx.Err() != nil || os.Geteuid() != 0 {
 			return reply, true, err
 		}
 		fmt.Fprintln(a.err, "warning: going on without the agent:", err)

@@ -3,7 +3,9 @@ package cli
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -19,13 +21,8 @@ func (a *app) historyCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "history",
 		Short: "who changed what, when and why",
-		RunE: func(*cobra.Command, []string) error {
-			c, err := a.open()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			entries, err := c.History()
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			entries, err := a.history(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -37,6 +34,23 @@ func (a *app) historyCmd() *cobra.Command {
 	}
 	c.Flags().BoolVar(&long, "long", false, "with every changed value")
 	return c
+}
+
+// history reads what was changed; who may not read the state directory asks the agent.
+func (a *app) history(ctx context.Context) ([]journal.Entry, error) {
+	if os.Geteuid() != 0 {
+		if running, err := a.agent(ctx); err != nil {
+			return nil, err
+		} else if running != nil {
+			return running.History(ctx)
+		}
+	}
+	c, err := a.open()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.History()
 }
 
 // printHistory prints a table and, if asked, below each of its lines what was changed.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -70,8 +71,8 @@ status PID shows and which is gone when the command ends. 125: the group could n
 
 // become enters the group, takes on the identity and replaces this process by the command.
 func (a *app) become(group string, command []string, o runFlags) error {
-	if err := needRoot("run"); err != nil {
-		return err
+	if os.Geteuid() != 0 && (o.user != "" || o.group != "") {
+		return needRoot("run --user and --unix-group")
 	}
 	id, err := o.identity()
 	if err != nil {
@@ -81,14 +82,7 @@ func (a *app) become(group string, command []string, o runFlags) error {
 	if err != nil {
 		return a.cannotRun(command[0], err)
 	}
-	c, err := a.open()
-	if err != nil {
-		return err
-	}
-	if err := c.Enter(control.Entry{Group: group, By: who(), Command: filepath.Base(command[0])}); err != nil {
-		return a.notEntered(err)
-	}
-	if err := c.Close(); err != nil {
+	if err := a.enter(group, filepath.Base(command[0])); err != nil {
 		return err
 	}
 	if err := id.take(); err != nil {
@@ -96,6 +90,31 @@ func (a *app) become(group string, command []string, o runFlags) error {
 	}
 	// syscall.Exec gives back the limit of open files that the Go runtime raised.
 	return a.cannotRun(command[0], syscall.Exec(file, command, os.Environ()))
+}
+
+// enter puts this process into a group; the agent does it for others than root.
+func (a *app) enter(group, command string) error {
+	if os.Geteuid() != 0 {
+		running, err := a.agent(context.Background())
+		switch {
+		case err != nil:
+			return a.notEntered(err)
+		case running == nil:
+			return a.notEntered(&control.Error{Code: control.CodeFailed, Err: errors.New("run needs root"), Hint: ownerHint})
+		}
+		if err := running.Enter(context.Background(), group, command); err != nil {
+			return a.notEntered(err)
+		}
+		return nil
+	}
+	c, err := a.open()
+	if err != nil {
+		return err
+	}
+	if err := c.Enter(control.Entry{Group: group, By: who(), Command: command}); err != nil {
+		return a.notEntered(err)
+	}
+	return c.Close()
 }
 
 // notEntered says why a group could not be entered, with a code that tells this from the command's own status. A
@@ -245,9 +264,6 @@ func (id identity) take() error {
 // a child of this program, started by this program's own `run` without --tty, while this one carries
 // bytes, signals and the window's size across.
 func (a *app) runOnTerminal(group string, command []string, o runFlags) error {
-	if err := needRoot("run"); err != nil {
-		return err
-	}
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
 		return &control.Error{Code: control.CodeUsage, Err: errors.New("--tty needs a terminal on standard input"), Hint: "leave --tty out"}
 	}

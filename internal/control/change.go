@@ -42,6 +42,9 @@ type Request struct {
 	CanaryFor time.Duration `json:"canary_for,omitempty"`
 	Migrate   bool          `json:"migrate,omitempty"` // apply, set: NUMA nodes may change under memory that is there
 
+	// Caller is who asks, when that is not root; the agent fills it in.
+	Caller *Caller `json:"-"`
+
 	of string // revert: the change that it undoes
 }
 
@@ -117,7 +120,7 @@ func (r Request) validate() error {
 	case r.To < 0 || r.To > 0 && r.Verb != "rollback":
 		return fail(CodeUsage, "`bulkhead rollback --to N`, with N from 1", "%s: no revision %d to go back to", r.Verb, r.To)
 	}
-	return r.validateTrial()
+	return errors.Join(r.validateCaller(), r.validateTrial())
 }
 
 // validateTrial says what makes no sense about how a change is tried.
@@ -443,10 +446,13 @@ func (c *Controller) set(ctx context.Context, r Request, reply *Reply) error {
 		if !hasGroup(v, group) {
 			return errNoGroup(v, group)
 		}
-		if err := s.refuseReleased(group); err != nil {
+		if err := errors.Join(s.refuseReleased(group), r.Caller.may(v, group, policy.MaySet)); err != nil {
 			return err
 		}
-		o := Override{ID: next, Group: group, Key: setting.Key, On: r.On, Text: text, At: now, By: r.By, Reason: r.Reason}
+		if err := errors.Join(r.Caller.maySet(v, group, setting), r.Caller.mayReplace(overrides, group, setting.Key)); err != nil {
+			return err
+		}
+		o := Override{ID: next, Group: group, Key: setting.Key, On: r.On, Text: text, At: now, By: r.By, Reason: r.Reason, Owner: r.Caller.uid()}
 		next++
 		if r.For > 0 {
 			o.Ends = now.Add(r.For)
@@ -472,6 +478,9 @@ func (c *Controller) unset(ctx context.Context, r Request, reply *Reply) error {
 	for _, text := range r.Assign {
 		group, key, err := policy.ParseTarget(text)
 		if err != nil {
+			return err
+		}
+		if err := c.mayUnset(r, overrides, group, key); err != nil {
 			return err
 		}
 		target := Override{Group: group, Key: key, On: r.On}

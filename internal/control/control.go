@@ -135,7 +135,8 @@ type Controller struct {
 	watchdog []string
 	probe    []string
 	pulses   pulses
-	tender   *Tender  // of a change on trial, where no watchdog is
+	tender   *Tender // of a change on trial, where no watchdog is
+	entrance entrance
 	net      struct { // of interfaces
 		pieces pieces
 		shape  shape

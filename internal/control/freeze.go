@@ -37,7 +37,7 @@ func (c *Controller) freeze(ctx context.Context, r Request, reply *Reply) error 
 		if !hasGroup(v, group) {
 			return errNoGroup(v, group)
 		}
-		if err := s.refuseReleased(group); err != nil {
+		if err := errors.Join(s.refuseReleased(group), r.Caller.may(v, group, policy.MayFreeze), r.Caller.mayRefreeze(s.freezes, group)); err != nil {
 			return err
 		}
 		if err := errors.Join(c.mayFreeze(v, group, r.Force), c.outside(v, group)); err != nil {
@@ -51,7 +51,7 @@ func (c *Controller) freeze(ctx context.Context, r Request, reply *Reply) error 
 	ends := time.Now().Add(r.For).Round(0) // as it is read back: without the monotonic clock
 	freezes := slices.DeleteFunc(slices.Clone(s.freezes), func(f Freeze) bool { return slices.Contains(r.Groups, f.Group) })
 	for _, group := range r.Groups {
-		reply.frozen = append(reply.frozen, Freeze{Group: group, Ends: ends, By: r.By, Reason: r.Reason, Boot: v.Facts.BootID})
+		reply.frozen = append(reply.frozen, Freeze{Group: group, Ends: ends, By: r.By, Reason: r.Reason, Boot: v.Facts.BootID, Owner: r.Caller.uid()})
 	}
 	// The record goes first: a freeze nobody knows of has no end.
 	if err := c.Store.Save(docFreezes, append(freezes, reply.frozen...)); err != nil {
@@ -172,6 +172,9 @@ func (c *Controller) thaw(_ context.Context, r Request, reply *Reply) error {
 		if !slices.ContainsFunc(s.freezes, func(f Freeze) bool { return f.Group == group }) {
 			return fail(CodeUsage, "`bulkhead status` shows which groups are frozen", "group %q is not frozen", group)
 		}
+	}
+	if err := c.mayThaw(r, s); err != nil {
+		return err
 	}
 	if r.DryRun {
 		reply.Text = "would thaw"

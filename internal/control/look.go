@@ -63,6 +63,7 @@ func (c *Controller) Look(ctx context.Context, o LookOptions) (LookResult, error
 	}
 	c.memory.remember(stamp, s)
 	if s.rests() {
+		c.entrance.shut()
 		return LookResult{}, nil
 	}
 	l := s.look(s.applied.Sources)

@@ -32,7 +32,7 @@ func (c *Controller) move(ctx context.Context, r Request, reply *Reply) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(s.refuseReleased(r.Group), c.mayLeave(v.Facts, s, procs...)); err != nil {
+	if err := errors.Join(s.refuseReleased(r.Group), r.Caller.may(v, r.Group, policy.MayMove), r.Caller.mayTake(v, c.Host, procs...), c.mayLeave(v.Facts, s, procs...)); err != nil {
 		return err
 	}
 	if err := c.fits(v, r.Group, procs, r.Force); err != nil {
@@ -88,7 +88,7 @@ func (c *Controller) moveBack(ctx context.Context, r Request, reply *Reply) erro
 	if err != nil {
 		return fail(CodeFailed, "", "read the process table: %w", err)
 	}
-	if err := c.mayLeave(facts, s, procs...); err != nil {
+	if err := errors.Join(c.mayTakeBack(r, procs), c.mayLeave(facts, s, procs...)); err != nil {
 		return err
 	}
 	pins := slices.Clone(s.pins)
@@ -219,9 +219,11 @@ type Entry struct {
 	Group   string
 	By      string
 	Command string // its program, for who looks at systemd's units; not its arguments, which may hold secrets
+	// Caller is whose process it is that enters, when that is not root; nil is the calling process.
+	Caller *Caller
 }
 
-// Enter puts the calling process into a group, in every hierarchy or in none, and pins it there:
+// Enter puts the calling process, or that of a caller, into a group, in every hierarchy or in none, and pins it there:
 // what it becomes by execve(2) runs inside from its first instruction. Where systemd owns the tree it gets a unit of its own.
 //
 // The look at the host is taken before the lock, since many commands may start at once, as cron's do; it is
@@ -256,8 +258,11 @@ func (c *Controller) Enter(e Entry) error {
 	if err := open(v, s, e.Group); err != nil {
 		return err
 	}
-	self, err := c.ownProcess()
+	self, err := c.entering(e)
 	if err != nil {
+		return err
+	}
+	if err := errors.Join(e.Caller.may(v, e.Group, policy.MayRun), e.Caller.mayTake(v, c.Host, self)); err != nil {
 		return err
 	}
 	if err := c.Store.Home(v.Facts.BootID, e.Group, self.Cgroups); err != nil {
@@ -286,7 +291,7 @@ func (c *Controller) enterAs(v *View, e Entry, self host.Process) error {
 	now := self
 	err := c.startRun(v, e, self)
 	if err == nil {
-		now, err = c.ownProcess()
+		now, err = c.entering(e)
 	}
 	if err == nil && !v.Layout.InRun(&now, e.Group) {
 		err = errors.New("systemd started the scope, and the process is not in it")
@@ -298,7 +303,7 @@ func (c *Controller) enterAs(v *View, e Entry, self host.Process) error {
 		return nil
 	}
 	// systemd may have put it there all the same, and told nobody in time.
-	if last, again := c.ownProcess(); again == nil {
+	if last, again := c.entering(e); again == nil {
 		now = last
 	}
 	for hierarchy, home := range self.Cgroups {
@@ -366,11 +371,15 @@ func open(v *View, s *state, group string) error {
 	return nil
 }
 
-// ownProcess is the calling process as /proc shows it.
-func (c *Controller) ownProcess() (host.Process, error) {
-	procs, err := c.Host.Processes(host.ProcessOptions{PIDs: []int{c.self.PID}})
+// entering is the process that enters, as /proc shows it.
+func (c *Controller) entering(e Entry) (host.Process, error) {
+	pid := c.self.PID
+	if e.Caller != nil {
+		pid = e.Caller.PID
+	}
+	procs, err := c.Host.Processes(host.ProcessOptions{PIDs: []int{pid}})
 	if err != nil || len(procs) != 1 {
-		return host.Process{}, fail(CodeFailed, "is /proc mounted?", "look at the own process: %w", err)
+		return host.Process{}, fail(CodeFailed, "is /proc mounted?", "look at the process that enters: %w", err)
 	}
 	return procs[0], nil
 }

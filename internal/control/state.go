@@ -40,6 +40,7 @@ type Override struct {
 	At     time.Time  `json:"at"`
 	By     string     `json:"by"`
 	Reason string     `json:"reason,omitempty"`
+	Owner  int        `json:"owner,omitempty"` // user id of the owner of the group who set it; 0 is root
 }
 
 // ended says whether the override's time is over.
@@ -65,6 +66,7 @@ type Freeze struct {
 	By     string    `json:"by"`
 	Reason string    `json:"reason,omitempty"`
 	Boot   string    `json:"boot"`
+	Owner  int       `json:"owner,omitempty"` // user id of the owner of the group who began it; 0 is root
 }
 
 // state is every document at once, as a verb sees it.

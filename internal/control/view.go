@@ -218,14 +218,13 @@ func (c *Controller) classify(l look) (*View, error) {
 	v.Observed.Processes = procs
 	c.observeUnits(v)
 	v.Layout = plan.NewLayout(v.Facts, v.Policy.Host, v.Classified.Groups, v.Systemd)
-	if l.memory != nil {
-		l.memory.view = v
-	}
 	v.expel = map[host.ProcID]bool{}
 	for _, p := range l.ended {
 		v.expel[p.Process] = true
 	}
 	if l.memory != nil {
+		l.memory.view = v
+		c.entrance.open(v)
 		c.inherit(v, l.forks, time.Now())
 	}
 	v.Members = members(v)

@@ -159,13 +159,10 @@ func (d *draft) set(g *group, key policy.Key, on, text string, at policy.Pos, wh
 	_, s, err := policy.ParseAssignment("g:"+string(key)+"="+text, on)
 	if err != nil {
 		var problems policy.Problems
-		switch {
-		case !errors.As(err, &problems):
-			d.fail(at, "", "%v", err)
-		case strings.Contains(problems[0].Msg, "not yet supported"):
-			d.leave(at, "", what, "%s", problems[0].Msg)
-		default:
+		if errors.As(err, &problems) {
 			d.fail(at, problems[0].Hint, "%s: %s", clean(what), problems[0].Msg)
+		} else {
+			d.fail(at, "", "%v", err)
 		}
 		return false
 	}

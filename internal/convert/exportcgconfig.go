@@ -172,6 +172,11 @@ func cgSections(g *policy.Group, version int) (s cgWords) {
 		}
 	}
 	s.task, s.admin = permsOf(g.Owner)
+	for _, o := range g.Owner {
+		if o.Bounds != nil || o.Has(policy.MayFreeze) {
+			s.left = append(s.left, Remark{Pos: o.Pos, What: "group " + g.Path + ": owner: freeze, and set within bounds", Why: "libcgroup knows owners of files alone"})
+		}
+	}
 	for _, set := range settings {
 		_, lifted := set.Value.(policy.Unlimited)
 		switch isIO := strings.HasPrefix(string(set.Key), "io."); {

@@ -143,8 +143,22 @@ func ownerFlow(o policy.Owner) string {
 	return flowOf(
 		raw{key: "user", text: quote(o.User)}, raw{key: "unix_group", text: quote(o.UnixGroup)},
 		raw{key: "may", text: listOf(o.May, func(r policy.Right) string { return string(r) })},
-		raw{key: "mode", text: quote(o.Mode)}, raw{key: "directory", text: quote(o.Directory)},
+		raw{key: "mode", text: quote(o.Mode)}, raw{key: "directory", text: quote(o.Directory)}, raw{key: "bounds", text: boundsFlow(o)},
 	)
+}
+
+// boundsFlow is what an owner may set, "" for everything.
+func boundsFlow(o policy.Owner) string {
+	var pairs []raw
+	for _, key := range slices.Concat(policy.KnownKeys(), policy.NetworkKeys()) {
+		if b, bounded := o.Bounds[key]; bounded {
+			pairs = append(pairs, raw{key: string(key), text: quote(b.String())})
+		}
+	}
+	if len(pairs) == 0 {
+		return ""
+	}
+	return flowOf(pairs...)
 }
 
 // listed says whether a key is written as a list of its own.
@@ -251,7 +265,11 @@ func agentFlow(a policy.AgentPart) string {
 	if a.OnConflict == policy.ConflictEnforce {
 		conflict = "" // as without it
 	}
-	if text := flowOf(raw{key: "on_conflict", text: conflict}, raw{key: "fast_moves", text: fast}); text != "{}" {
+	read := string(a.Read)
+	if a.Read == policy.ReadOwners {
+		read = "" // as without it
+	}
+	if text := flowOf(raw{key: "on_conflict", text: conflict}, raw{key: "read", text: read}, raw{key: "fast_moves", text: fast}); text != "{}" {
 		return text
 	}
 	return ""

@@ -175,7 +175,7 @@ func TestParseArgs(t *testing.T) {
 
 func TestParseStatus(t *testing.T) {
 	s, err := parseStatus([]byte("Name:\tx:y\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t9 10 \nNSpid:\t77\t3\t1\nFuture:\twhatever\nCapEff:\t0000000001000000\n"))
-	want := status{uid: 2, gid: 6, groups: []int{9, 10}, namespaces: 3, capEffective: 1 << 24}
+	want := status{uid: 2, gid: 6, mixed: true, groups: []int{9, 10}, namespaces: 3, capEffective: 1 << 24}
 	if err != nil || !reflect.DeepEqual(s, want) {
 		t.Errorf("got %+v, %v, want %+v", s, err, want)
 	}

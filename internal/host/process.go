@@ -361,6 +361,32 @@ func (h *Host) Groups(pid int) ([]int, error) {
 	return append([]int{}, p.Groups...), nil
 }
 
+// Identity is whose a process is.
+type Identity struct {
+	UID    int   // effective
+	Groups []int // the effective one and the supplementary ones
+	// Sole says that the process has no other user: its real, saved and filesystem user ids are the same.
+	Sole bool
+}
+
+// Identity reads whose a process is. Errors: ErrExited.
+func (h *Host) Identity(pid int) (Identity, error) {
+	dir, err := h.openProc(pid)
+	if err != nil {
+		return Identity{}, err
+	}
+	defer dir.close()
+	text, err := dir.read(nil, "status", maxPseudoFile)
+	if err != nil {
+		return Identity{}, dir.failed(err)
+	}
+	s, err := parseStatus(text)
+	if err != nil {
+		return Identity{}, err
+	}
+	return Identity{UID: s.uid, Groups: append([]int{s.gid}, s.groups...), Sole: !s.mixed}, nil
+}
+
 // Task is one thread of a process.
 type Task struct {
 	TID   int

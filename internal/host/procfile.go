@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -138,7 +139,8 @@ func isRealtime(policy uint64) bool {
 
 // status is what is used of /proc/PID/status (proc(5)).
 type status struct {
-	uid, gid     int // effective
+	uid, gid     int  // effective
+	mixed        bool // the real, effective, saved and filesystem user ids differ
 	groups       []int
 	threads      int
 	namespaces   int // pid namespaces between the reader and the process: columns of NSpid; 0 before kernel 4.1
@@ -173,7 +175,10 @@ func (s *status) set(name string, value []byte, seen *int) (err error) {
 	switch name {
 	case "Uid":
 		*seen++
-		s.uid, err = parseEffective(value)
+		if s.uid, err = parseEffective(value); err == nil {
+			ids := bytes.Fields(value)
+			s.mixed = slices.ContainsFunc(ids, func(id []byte) bool { return !bytes.Equal(id, ids[0]) })
+		}
 	case "Gid":
 		*seen++
 		s.gid, err = parseEffective(value)

@@ -26,9 +26,6 @@ func ParseAssignment(text, on string) (group string, s Setting, err error) {
 	if value == "" {
 		return "", s, inArgument(text, at, faultf("`unset "+target+"` takes an override back", "%s has no value", target))
 	}
-	if l.later {
-		return "", s, inArgument(text, len(group)+1, faultf("take it out for now", "%s is not yet supported", key))
-	}
 	place, err := assignmentPlace(text, on, l)
 	if err != nil {
 		return "", s, err

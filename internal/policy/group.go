@@ -148,8 +148,11 @@ func (w *walker) checkMatches(entries []Match, group string, inTemplate bool, en
 func groupObject() object[Group] {
 	each, match := eachObject(), matchObject()
 	o := object[Group]{
-		name:      "a group",
-		elsewhere: map[string]string{"weight": "write it below `cpu:`", "limit": "write it below `cpu:`"},
+		name: "a group",
+		elsewhere: map[string]string{
+			"weight": "write it below `cpu:`", "limit": "write it below `cpu:`", "dsn": "write it at the top of the file: `guard: {groups: {NAME: {dsn: …}}}`",
+			"guard": "write it at the top of the file: `guard: {groups: {NAME: {…}}}`",
+		},
 		fields: []field[Group]{
 			{
 				name: "class", doc: "Name of a class whose settings hold where the group has none of its own.", schema: schema{"type": "string", "pattern": namePattern},
@@ -171,9 +174,7 @@ func groupObject() object[Group] {
 	}
 	o.fields = append(o.fields, settingFields(func(g *Group) (*Settings, *Role) { return &g.Settings, &g.Role })...)
 	o.fields = append(o.fields,
-		later[Group]("guard", "Safety rules of a database."),
 		memoryModelField(),
-		later[Group]("dsn", "How to reach a database."),
 		ownerField(func(g *Group) *[]Owner { return &g.Owner }),
 	)
 	o.fields = append(o.fields, unitFields()...)

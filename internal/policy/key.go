@@ -39,12 +39,11 @@ const (
 
 // limit is one row of the table of limits: the file, `set`, the schema and the reference read it.
 type limit struct {
-	key   Key
-	unit  unit
-	zero  bool // 0 is a value, not a mistake
-	lift  bool // "max" takes a class's limit away
-	later bool // known, not yet supported
-	doc   string
+	key  Key
+	unit unit
+	zero bool // 0 is a value, not a mistake
+	lift bool // "max" takes a class's limit away
+	doc  string
 }
 
 // The bounds that the kernel puts on a CPU period (kernel/sched/core.c, tg_set_cfs_bandwidth) and on

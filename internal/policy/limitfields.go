@@ -50,9 +50,6 @@ func settingFields[T any](get func(*T) (*Settings, *Role)) []field[T] {
 
 // limitField is the field of one limit.
 func limitField[T any](l *limit, add func(*T, Setting)) field[T] {
-	if l.later {
-		return later[T](l.name(), l.doc)
-	}
 	return field[T]{
 		name: l.name(), doc: l.doc, schema: l.schema(),
 		read: func(w *walker, v value, into *T) {

@@ -18,6 +18,9 @@ type Owner struct {
 	// have no more of a file than the kernel gives its owner.
 	Mode, Directory string
 	Pos             Pos
+	// Bounds are what may be set, and within what; nil is every limit. With them the agent alone sets limits for the owner,
+	// and the kernel's files of limits stay root's.
+	Bounds map[Key]Bound
 	// UID and GID are the numbers of User and UnixGroup on a host; who reads the host sets them.
 	UID, GID int
 }
@@ -25,22 +28,26 @@ type Owner struct {
 // Right is something that an owner may do.
 type Right string
 
-// The rights. Run and move are one for the kernel: both write to the files through which processes come in.
+// The rights. Run and move are one for the kernel: both write to the files through which processes come in. Freeze is the agent's alone.
 const (
-	MayRun  Right = "run"
-	MayMove Right = "move"
-	MaySet  Right = "set"
+	MayRun    Right = "run"
+	MayMove   Right = "move"
+	MaySet    Right = "set"
+	MayFreeze Right = "freeze"
 )
 
-var rights = []string{string(MayRun), string(MayMove), string(MaySet)}
+var rights = []string{string(MayRun), string(MayMove), string(MaySet), string(MayFreeze)}
 
 // Enters says whether the owner may bring processes into the group.
 func (o Owner) Enters() bool {
 	return slices.Contains(o.May, MayRun) || slices.Contains(o.May, MayMove)
 }
 
-// Sets says whether the owner may change its limits.
-func (o Owner) Sets() bool { return slices.Contains(o.May, MaySet) }
+// Sets says whether the owner may change its limits in the kernel's files.
+func (o Owner) Sets() bool { return o.Has(MaySet) && o.Bounds == nil }
+
+// Has says whether the owner may do something.
+func (o Owner) Has(r Right) bool { return slices.Contains(o.May, r) }
 
 // Permissions are Mode or Directory as a number; ok is false when it is not said.
 func Permissions(mode string) (bits int, ok bool) {
@@ -106,7 +113,7 @@ func ownerObject() object[Owner] {
 			account("user", "Unix user who owns the files, by name or number; root when not given.", func(o *Owner) *string { return &o.User }),
 			account("unix_group", "Unix group that owns the files, by name or number; root when not given.", func(o *Owner) *string { return &o.UnixGroup }),
 			{
-				name: "may", doc: "run and move: bring processes into the group; set: change its limits.", schema: listOf(schema{"enum": rights}),
+				name: "may", doc: "run and move: bring processes into the group; set: change its limits; freeze: stop it for a time.", schema: listOf(schema{"enum": rights}),
 				read: func(w *walker, v value, o *Owner) {
 					for _, item := range w.items(v, "write a list: `may: [run, move]`") {
 						if word, ok := w.word(item, rights...); ok && !slices.Contains(o.May, Right(word)) {
@@ -117,7 +124,7 @@ func ownerObject() object[Owner] {
 			},
 			mode("mode", "Permissions of the files in octal, in quotes.", func(o *Owner) *string { return &o.Mode }),
 			mode("directory", "Permissions of the directory in octal, in quotes; where set is among may.", func(o *Owner) *string { return &o.Directory }),
-			later[Owner]("bounds", "Bounds of what may be set."),
+			boundsField(),
 		},
 	}
 }
@@ -158,9 +165,11 @@ func (w *walker) owners(v value, o object[Owner]) []Owner {
 		}
 		switch {
 		case len(one.May) == 0:
-			w.fail(item.Node, "add `may: [run, move, set]`, or some of these", "owner: nothing that %s may do is named", one)
+			w.fail(item.Node, "add `may: [run, move, set, freeze]`, or some of these", "owner: nothing that %s may do is named", one)
+		case one.Bounds != nil && !one.Has(MaySet):
+			w.fail(item.Node, "add set to may, or take bounds out", "owner.bounds goes with set")
 		case one.Directory != "" && !one.Sets():
-			w.fail(item.Node, "add set to may, or take directory out", "owner.directory goes with set")
+			w.fail(item.Node, "add set to may, or take directory out", "owner.directory goes with set without bounds")
 		}
 		if one.Enters() {
 			claim(item, &enter, "bring processes in")

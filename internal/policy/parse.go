@@ -417,6 +417,13 @@ func agentObject() object[AgentPart] {
 				},
 			},
 			{
+				name: "read", doc: "Who beside root may ask the agent for status and history: nobody, who owns a group, or every user of this host.", schema: schema{"enum": []string{"root", "owners", "everyone"}, "default": "owners"},
+				read: func(w *walker, v value, a *AgentPart) {
+					word, _ := w.word(v, string(ReadRoot), string(ReadOwners), string(ReadEveryone))
+					a.Read = Readers(word)
+				},
+			},
+			{
 				name: "fast_moves", doc: "Switch the kernel to faster moves of processes (favordynmods, kernel 6.0). Kernel 6.18 keeps a part of it until the next boot.",
 				schema: schema{"enum": []string{"off", "on"}, "default": "off"},
 				read: func(w *walker, v value, a *AgentPart) {

@@ -41,15 +41,11 @@ func (l *limit) schema() schema {
 	return schema{"anyOf": forms}
 }
 
-// schema describes an object: its keys with their documentation, and no others. What is not yet
-// supported is listed with a schema that nothing matches, so that an editor can say so.
+// schema describes an object: its keys with their documentation, and no others.
 func (o object[T]) schema() schema {
 	properties := make(schema, len(o.fields))
 	for _, f := range o.fields {
 		s := schema{"description": f.doc}
-		if f.read == nil {
-			s["description"], s["not"] = f.doc+" Not yet supported.", schema{}
-		}
 		for key, value := range f.schema {
 			s[key] = value
 		}

@@ -64,10 +64,22 @@ type History struct {
 type AgentPart struct {
 	// OnConflict says what becomes of a limit that somebody else changed; "" is ConflictEnforce.
 	OnConflict OnConflict
+	// Read says who beside root may ask the agent for status and history; "" is ReadOwners.
+	Read Readers
 	// FastMoves asks for the kernel's faster way of moving processes (the mount option favordynmods of cgroup2, kernel 6.0).
 	FastMoves    bool
 	FastMovesPos Pos // where it is asked for
 }
+
+// Readers is who beside root may ask the agent what is in force.
+type Readers string
+
+// Who can.
+const (
+	ReadRoot     Readers = "root"     // nobody
+	ReadOwners   Readers = "owners"   // who owns a group
+	ReadEveryone Readers = "everyone" // every user of this host
+)
 
 // OnConflict is what becomes of a limit that somebody else changed.
 type OnConflict string

@@ -15,11 +15,8 @@ type field[T any] struct {
 	name   string
 	doc    string
 	schema schema
-	read   func(w *walker, v value, into *T) // nil: known, but not yet supported
+	read   func(w *walker, v value, into *T)
 }
-
-// later is a key of the contract whose part is not built yet.
-func later[T any](name, doc string) field[T] { return field[T]{name: name, doc: doc} }
 
 // object is the fields of one mapping. elsewhere says of keys that are known in other mappings
 // where they belong.
@@ -212,14 +209,11 @@ func (o object[T]) read(w *walker, v value, prefix string, into *T) (sound bool)
 	before := len(w.problems)
 	for _, e := range w.entries(v, prefix) {
 		i := slices.IndexFunc(o.fields, func(f field[T]) bool { return f.name == e.key.Value })
-		switch {
-		case i < 0:
+		if i < 0 {
 			o.unknown(w, e)
-		case o.fields[i].read == nil:
-			w.fail(e.key, "take it out for now", "%s is not yet supported", e.value.name)
-		default:
-			o.fields[i].read(w, e.value, into)
+			continue
 		}
+		o.fields[i].read(w, e.value, into)
 	}
 	return len(w.problems) == before
 }
@@ -227,12 +221,9 @@ func (o object[T]) read(w *walker, v value, prefix string, into *T) (sound bool)
 // unknown reports a key that is not in the object, with what was most likely meant.
 func (o object[T]) unknown(w *walker, e entry) {
 	name := e.key.Value
-	var names, built []string
-	for _, f := range o.fields {
-		names = append(names, f.name)
-		if f.read != nil {
-			built = append(built, f.name)
-		}
+	names := make([]string, len(o.fields))
+	for i, f := range o.fields {
+		names[i] = f.name
 	}
 	var hint string
 	near := nearest(name, names)
@@ -246,7 +237,7 @@ func (o object[T]) unknown(w *walker, e entry) {
 	case e.value.Tag == "!!null" && name != "" && name[0] >= '0' && name[0] <= '9':
 		hint = "a comma ends a value between { and }: put quotes around \"0-3,8\", and write 1.5 for a fraction"
 	default:
-		hint = "known here: " + joinWords(built)
+		hint = "known here: " + joinWords(names)
 	}
 	w.fail(e.key, hint, "unknown key %q in %s", name, o.name)
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -31,6 +32,7 @@ func TestRoot(t *testing.T) {
 		run(t, file, s.root, map[string]func(*testscript.TestScript, bool, []string){
 			"spawn": s.spawn, "in": s.in, "knob": s.knob, "tweak": s.tweak, "gone": s.gone,
 			"snapshot": s.snapshot, "same": s.same, "agent": s.agent, "soon": s.soon, "loop": s.loop,
+			"public": s.public, "as": s.as,
 		})
 	})
 }
@@ -65,6 +67,33 @@ func (s *site) spawn(ts *testscript.TestScript, _ bool, args []string) {
 func (s *site) loop(ts *testscript.TestScript, _ bool, _ []string) {
 	device, _ := testhost.LoopDevice(s.t, 16<<20)
 	ts.Setenv("LOOP", device)
+}
+
+// public makes a directory that every user may enter, with the program in it, and puts the agent's socket there: $PUBLIC.
+func (s *site) public(ts *testscript.TestScript, _ bool, _ []string) {
+	dir, err := os.MkdirTemp("/var/tmp", "bulkhead-script-")
+	ts.Check(err)
+	ts.Defer(func() { _ = os.RemoveAll(dir) })
+	ts.Check(os.Chmod(dir, 0o755))
+	program, err := os.ReadFile("/proc/self/exe")
+	ts.Check(err)
+	ts.Check(os.WriteFile(filepath.Join(dir, "bulkhead"), program, 0o755))
+	ts.Setenv("PUBLIC", dir)
+	ts.Setenv("SOCKET", filepath.Join(dir, "s"))
+}
+
+// as runs bulkhead, or with "sh" a command of the shell, as another user and in one Unix group, and holds it to an exit code:
+//
+//	as 54321:54330 5 set shop:cpu.limit=9
+//	as 54321:54330 0 sh '$BULKHEAD move shop $$'
+func (s *site) as(ts *testscript.TestScript, _ bool, args []string) {
+	user, group, _ := strings.Cut(args[0], ":")
+	bulkhead := []string{filepath.Join(ts.Getenv("PUBLIC"), "bulkhead"), "--state", ts.Getenv("STATE"), "--socket", ts.Getenv("SOCKET")}
+	line := append(bulkhead, args[2:]...)
+	if args[2] == "sh" {
+		line = []string{"env", "BULKHEAD=" + strings.Join(bulkhead, " "), "sh", "-c", args[3]}
+	}
+	ends(ts, args[1], "setpriv", append([]string{"--reuid", user, "--regid", group, "--clear-groups", "--"}, line...)...)
 }
 
 // in says where a process is. "-" is outside of the script's root group:
@@ -156,7 +185,7 @@ func (s *site) same(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// soon waits until in, knob or gone holds, or until the history has a line like a pattern, for half a minute at most.
+// soon waits until in, knob or gone holds, until the history has a line like a pattern, or the socket a mode, for half a minute at most.
 func (s *site) soon(ts *testscript.TestScript, _ bool, args []string) {
 	history := func(args []string) error {
 		err := ts.Exec("bulkhead", "--state", ts.Getenv("STATE"), "--socket", ts.Getenv("SOCKET"), "history")
@@ -165,7 +194,14 @@ func (s *site) soon(ts *testscript.TestScript, _ bool, args []string) {
 		}
 		return err
 	}
-	check, ok := map[string]func([]string) error{"in": s.isIn, "knob": s.holds, "gone": s.isGone, "history": history}[args[0]]
+	socket := func(args []string) error {
+		info, err := os.Stat(ts.Getenv("SOCKET"))
+		if mode := strconv.FormatUint(uint64(info.Mode().Perm()), 8); err == nil && mode != args[0] {
+			return fmt.Errorf("the socket has mode %s", mode)
+		}
+		return err
+	}
+	check, ok := map[string]func([]string) error{"socket": socket, "in": s.isIn, "knob": s.holds, "gone": s.isGone, "history": history}[args[0]]
 	if !ok {
 		ts.Fatalf("soon does not know %q", args[0])
 	}

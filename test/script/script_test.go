@@ -90,19 +90,24 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE VERB…")
 	}
-	want, err := strconv.Atoi(args[0])
+	ends(ts, args[0], "bulkhead", append([]string{"--policy", "policy.yaml", "--state", ts.Getenv("STATE"), "--socket", ts.Getenv("SOCKET")}, args[1:]...)...)
+}
+
+// ends runs a program and holds it to an exit code.
+func ends(ts *testscript.TestScript, code, program string, args ...string) {
+	want, err := strconv.Atoi(code)
 	ts.Check(err)
 	got := 0
-	err = ts.Exec("bulkhead", append([]string{"--policy", "policy.yaml", "--state", ts.Getenv("STATE"), "--socket", ts.Getenv("SOCKET")}, args[1:]...)...)
+	err = ts.Exec(program, args...)
 	var failed *exec.ExitError
 	switch {
 	case errors.As(err, &failed):
 		got = failed.ExitCode()
 	case err != nil:
-		ts.Fatalf("run bulkhead: %v", err)
+		ts.Fatalf("run %s: %v", program, err)
 	}
 	if got != want {
-		ts.Fatalf("bulkhead %s: exit code %d, want %d", strings.Join(args[1:], " "), got, want)
+		ts.Fatalf("%s %s: exit code %d, want %d", program, strings.Join(args, " "), got, want)
 	}
 }
 

@@ -1,0 +1,274 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
+	"bulkhead/internal/policy"
+)
+
+// Caller is who asks an agent and is not root: the process at the other end of its socket, as the kernel vouches for it (unix(7), SO_PEERCRED),
+// with the Unix groups that the process is in.
+type Caller struct {
+	host.Identity
+
+	PID int
+}
+
+// is says whether an owner of a group is the caller: by user, or by one of its Unix groups. Root's own user and group are no
+// owner, and neither is a name that this host does not know.
+func (c *Caller) is(o policy.Owner) bool {
+	return o.UID != 0 && c.UID == o.UID || o.GID != 0 && slices.Contains(c.Groups, o.GID)
+}
+
+// admitted is who may ask the agent anything beside root: owners who may do something with a group, and readers.
+type admitted struct {
+	owners  []policy.Owner
+	readers policy.Readers
+}
+
+// entrance holds whom the last look of the agent found to be admitted; nil is nobody.
+type entrance struct{ now atomic.Pointer[admitted] }
+
+func (e *entrance) shut() { e.now.Store(nil) }
+
+// open admits whom a policy lets in.
+func (e *entrance) open(v *View) {
+	now := admitted{readers: v.Policy.Agent.Read}
+	for _, g := range v.Classified.Groups {
+		now.owners = append(now.owners, g.Owner...)
+	}
+	e.now.Store(&now)
+}
+
+// OpenToOthers says whether anybody but root may ask the agent anything, as of its last look.
+func (c *Controller) OpenToOthers() bool {
+	a := c.entrance.now.Load()
+	return a != nil && (len(a.owners) > 0 || a.readers == policy.ReadEveryone)
+}
+
+// Admits says whether a caller owns any group, and whether it may read what is in force, as of the agent's last look. What an
+// owner may do is decided anew, by the policy in force, when it is asked for.
+func (c *Controller) Admits(who Caller) (owns, reads bool) {
+	a := c.entrance.now.Load()
+	if a == nil {
+		return false, false
+	}
+	owns = slices.ContainsFunc(a.owners, who.is)
+	return owns, a.readers == policy.ReadEveryone || owns && a.readers != policy.ReadRoot
+}
+
+// ownersVerbs are those that an owner may ask for, and the right that each needs of the groups it is about. Run is asked for by Enter.
+var ownersVerbs = map[string]policy.Right{
+	"set": policy.MaySet, "unset": policy.MaySet, "move": policy.MayMove, "move-back": policy.MayMove, "freeze": policy.MayFreeze, "thaw": policy.MayFreeze,
+}
+
+// validateCaller says what an owner cannot ask for at all: verbs that are about the whole host, what keeps others from changing
+// it, and what gets past a refusal. Only a freeze may be forced: whoever may stop a database of its own knows that it is one.
+func (r Request) validateCaller() error {
+	if r.Caller == nil {
+		return nil
+	}
+	_, known := ownersVerbs[r.Verb]
+	switch {
+	case !known:
+		return fail(CodeRefused, "run it with sudo", "only root may %s", r.Verb)
+	case r.Force && r.Verb != "freeze", r.Migrate, r.ConfirmWithin != 0:
+		return fail(CodeRefused, "run it with sudo, or leave them out", "only root may use --force, --migrate and --confirm-within with %s", r.Verb)
+	}
+	return nil
+}
+
+// may refuses what the policy in force gives a caller no right to; root, which is no caller, may do everything.
+func (c *Caller) may(v *View, group string, right policy.Right) error {
+	if c == nil || len(c.rights(v, group, right)) > 0 {
+		return nil
+	}
+	return fail(CodeRefused, "the policy says who may, as `owner` of the group; root may in any case", "uid %d may not %s in group %q", c.UID, right, group)
+}
+
+// rights are the owners of a group that the caller is and that have a right.
+func (c *Caller) rights(v *View, group string, right policy.Right) (rights []policy.Owner) {
+	for _, g := range v.Classified.Groups {
+		for _, o := range g.Owner {
+			if g.Path == group && c.is(o) && o.Has(right) {
+				rights = append(rights, o)
+			}
+		}
+	}
+	return rights
+}
+
+// maySet refuses a value outside the bounds that the policy in force gives the caller.
+func (c *Caller) maySet(v *View, group string, s policy.Setting) error {
+	if c == nil {
+		return nil
+	}
+	value := s.Value
+	if share, is := value.(policy.MemoryPercent); is {
+		value = share.Of(policy.Bytes(v.Facts.MemTotal))
+	}
+	var bounds []string
+	for _, o := range c.rights(v, group, policy.MaySet) {
+		if o.Bounds == nil {
+			return nil
+		}
+		if b, bounded := o.Bounds[s.Key]; bounded {
+			if b.Allows(value) {
+				return nil
+			}
+			bounds = append(bounds, b.String())
+		}
+	}
+	if len(bounds) == 0 {
+		return fail(CodeRefused, "its `owner` has bounds for what may be set; root may set anything", "uid %d may not set %s of group %q", c.UID, s.Key, group)
+	}
+	return fail(CodeRefused, fmt.Sprintf("uid %d may set it within %s", c.UID, bounds[0]), "%s:%s=%s is out of bounds", group, s.Key, s.Value)
+}
+
+// mostOwned is how many limits of a group may be set by its owners at a time.
+const mostOwned = 64
+
+// mayReplace refuses an owner to lay something over what root has set for the same limit, or to take that away.
+func (c *Caller) mayReplace(overrides []Override, group string, key policy.Key) error {
+	if c == nil {
+		return nil
+	}
+	own := 0
+	for _, o := range overrides {
+		switch {
+		case o.Group != group:
+		case o.Key == key && o.Owner == 0:
+			return errSetByRoot(o)
+		case o.Owner != 0:
+			own++
+		}
+	}
+	if own >= mostOwned {
+		return fail(CodeRefused, "unset some", "%d limits of group %q are set by its owners already", own, group)
+	}
+	return nil
+}
+
+// errSetByRoot says that a limit is none of an owner's business now.
+func errSetByRoot(o Override) error {
+	return fail(CodeRefused, "ask whoever did; `bulkhead status` shows until when it holds", "%s:%s was set by %s", o.Group, o.Key, o.By)
+}
+
+// mayTake refuses to move processes that are not the caller's alone, or that are in a group out of which the caller may not bring
+// them: root put them under its limits.
+func (c *Caller) mayTake(v *View, h *host.Host, procs ...host.Process) error {
+	if c == nil {
+		return nil
+	}
+	for _, p := range procs {
+		whose, err := h.Identity(p.PID)
+		if errors.Is(err, host.ErrExited) || err == nil && !h.Alive(p.ProcID) {
+			return fail(CodeUsage, "", "process %d (%s) has ended", p.PID, p.Comm)
+		}
+		if err != nil {
+			return fail(CodeFailed, "", "whose is process %d: %w", p.PID, err)
+		}
+		if whose.UID != c.UID || !whose.Sole {
+			return fail(CodeRefused, "an owner moves its own processes alone", "process %d (%s) is not that of uid %d alone", p.PID, p.Comm, c.UID)
+		}
+		for _, at := range groupsAround(v, p) {
+			if err := c.may(v, at, policy.MayMove); err != nil {
+				return fmt.Errorf("take process %d (%s) out of its group: %w", p.PID, p.Comm, err)
+			}
+		}
+	}
+	return nil
+}
+
+// groupsAround are the groups whose directories hold a process, in any hierarchy, and the one that it belongs to.
+func groupsAround(v *View, p host.Process) []string {
+	var groups []string
+	add := func(group string) {
+		if group != "" && !slices.Contains(groups, group) {
+			groups = append(groups, group)
+		}
+	}
+	for hierarchy, at := range p.Cgroups {
+		if group, ours := v.Layout.Group(cgroup.Dir{Hierarchy: hierarchy, Path: at}); ours {
+			add(group)
+		}
+	}
+	for _, m := range v.Members {
+		if m.Process.ProcID == p.ProcID {
+			add(m.Group)
+		}
+	}
+	return groups
+}
+
+// uid is the caller's user id; root, which is no caller, has 0.
+func (c *Caller) uid() int {
+	if c == nil {
+		return 0
+	}
+	return c.UID
+}
+
+// mayRefreeze refuses an owner to change the end of a freeze that root began.
+func (c *Caller) mayRefreeze(freezes []Freeze, group string) error {
+	for _, f := range freezes {
+		if c != nil && f.Group == group && f.Owner == 0 {
+			return fail(CodeRefused, "root may `bulkhead thaw` it", "group %q was frozen by %s", group, f.By)
+		}
+	}
+	return nil
+}
+
+// mayThaw refuses an owner to end a freeze of a group that is not its own, or that root began.
+func (c *Controller) mayThaw(r Request, s *state) error {
+	if r.Caller == nil {
+		return nil
+	}
+	v, _, err := c.current(look{})
+	if err != nil {
+		return err
+	}
+	for _, group := range r.Groups {
+		if err := errors.Join(r.Caller.may(v, group, policy.MayFreeze), r.Caller.mayRefreeze(s.freezes, group)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mayUnset refuses an owner to take away what is set for a group of others, or what root has set.
+func (c *Controller) mayUnset(r Request, overrides []Override, group string, key policy.Key) error {
+	if r.Caller == nil {
+		return nil
+	}
+	v, _, err := c.current(look{})
+	if err != nil {
+		return err
+	}
+	if err := r.Caller.may(v, group, policy.MaySet); err != nil {
+		return err
+	}
+	for _, o := range overrides {
+		if o.Group == group && o.Key == key && o.Owner == 0 {
+			return errSetByRoot(o)
+		}
+	}
+	return nil
+}
+
+// mayTakeBack refuses an owner to let processes go that are not its own.
+func (c *Controller) mayTakeBack(r Request, procs []host.Process) error {
+	if r.Caller == nil {
+		return nil
+	}
+	v, _, err := c.current(look{})
+	if err != nil {
+		return err
+	}
+	return r.Caller.mayTake(v, c.Host, procs...)
+}

@@ -1,0 +1,219 @@
+package control
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"bulkhead/internal/host"
+)
+
+// by gives a process to a user, with these user ids as /proc/PID/status has them: real, effective, saved, filesystem.
+func (m *machine) by(id host.ProcID, uids string) host.ProcID {
+	m.t.Helper()
+	file := filepath.Join(m.proc, strconv.Itoa(id.PID), "status")
+	text, err := os.ReadFile(file)
+	m.must(err)
+	lines := strings.Split(string(text), "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, "Uid:") {
+			lines[i] = "Uid:\t" + strings.Join(strings.Fields(uids), "\t")
+		}
+	}
+	m.must(os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o644))
+	return id
+}
+
+const shopOwner = 54321
+
+// shop is a caller who owns one of three groups.
+func shop(groups ...int) *Caller {
+	return &Caller{Identity: host.Identity{UID: shopOwner, Groups: groups, Sole: true}}
+}
+
+const owned = `groups:
+  shop: {match: [{exe: shopd}], cpu: {limit: 1}, tasks: 100, memory: {max: 1GiB}, owner: {user: 54321, may: [run, move, set, freeze], bounds: {cpu.limit: 0.5..2, memory.max: 256MiB..8GiB, tasks: ..200}}}
+  team: {match: [{exe: teamd}], cpu: {limit: 1}, tasks: 100, owner: {unix_group: 54330, may: [set]}}
+  strict: {match: [{exe: strictd}], cpu: {limit: 1}}
+`
+
+// What an owner may and may not do, by the policy in force.
+func TestOwnersAsk(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		q     Request
+		by    *Caller
+		wrong string // in the error; "" is done
+	}{
+		{"within bounds", Request{Verb: "set", Assign: []string{"shop:cpu.limit=2"}}, shop(), ""},
+		{"out of bounds", Request{Verb: "set", Assign: []string{"shop:cpu.limit=2.1"}}, shop(), "shop:cpu.limit=2.1 is out of bounds"},
+		{"below", Request{Verb: "set", Assign: []string{"shop:cpu.limit=0.4"}}, shop(), "out of bounds"},
+		{"no limit at all", Request{Verb: "set", Assign: []string{"shop:cpu.limit=max"}}, shop(), "out of bounds"},
+		{"half of it", Request{Verb: "set", Assign: []string{"shop:cpu.limit=1.5", "shop:tasks=201"}}, shop(), "out of bounds"},
+		{"a percentage within", Request{Verb: "set", Assign: []string{"shop:memory.max=10%"}}, shop(), ""},
+		{"a percentage beyond", Request{Verb: "set", Assign: []string{"shop:memory.max=90%"}}, shop(), "out of bounds"},
+		{"a limit without bounds", Request{Verb: "set", Assign: []string{"shop:cpu.weight=10000"}}, shop(), "may not set cpu.weight"},
+		{"another's", Request{Verb: "set", Assign: []string{"strict:cpu.limit=1"}}, shop(), `may not set in group "strict"`},
+		{"and another's", Request{Verb: "set", Assign: []string{"shop:cpu.limit=1", "team:cpu.limit=1"}}, shop(), `may not set in group "team"`},
+		{"by a Unix group", Request{Verb: "set", Assign: []string{"team:cpu.limit=4"}}, shop(54330), ""},
+		{"what it may not", Request{Verb: "freeze", Groups: []string{"team"}, For: time.Minute}, shop(54330), `may not freeze in group "team"`},
+		{"forced", Request{Verb: "set", Assign: []string{"shop:cpu.limit=1"}, Force: true, Reason: "hurry"}, shop(), "only root may use --force"},
+		{"on trial", Request{Verb: "set", Assign: []string{"shop:cpu.limit=1"}, ConfirmWithin: time.Minute}, shop(), "only root may use"},
+		{"everything", Request{Verb: "release", All: true}, shop(), "only root may release"},
+		{"a policy", Request{Verb: "apply"}, shop(), "say which policy"},
+		{"its group", Request{Verb: "release", Groups: []string{"shop"}}, shop(), "only root may release"},
+		{"back", Request{Verb: "rollback"}, shop(), "only root may rollback"},
+		{"keep it", Request{Verb: "confirm"}, shop(), "only root may confirm"},
+		{"a freeze", Request{Verb: "freeze", Groups: []string{"shop"}, For: time.Minute}, shop(), ""},
+		{"root's own user id", Request{Verb: "set", Assign: []string{"strict:cpu.limit=1"}}, &Caller{}, "may not set"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newMachine(t, "252")
+			m.apply(owned)
+			before := m.state()
+			c.q.Caller = c.by
+			_, err := m.do(c.q)
+			switch {
+			case c.wrong == "":
+				m.must(err)
+			case err == nil || !strings.Contains(err.Error(), c.wrong):
+				t.Errorf("%v, want an error with %q", err, c.wrong)
+			}
+			if after := m.state(); c.wrong != "" && after != before {
+				t.Errorf("it was refused and changed something:\n%s\nbefore:\n%s", after, before)
+			}
+			m.release()
+		})
+	}
+}
+
+// What root has set for a group, or frozen, its owner does not undo; what it set itself it takes back.
+func TestOwnersLeaveRootsAlone(t *testing.T) {
+	m := newMachine(t, "252")
+	m.apply(owned)
+	asks := func(q Request, wrong string) {
+		t.Helper()
+		q.Caller, q.By = shop(), "shop"
+		_, err := m.do(q)
+		if wrong == "" && err != nil || wrong != "" && (err == nil || !strings.Contains(err.Error(), wrong) || CodeOf(err) != CodeRefused) {
+			t.Errorf("%s %v: %v, want %q", q.Verb, q.Assign, err, wrong)
+		}
+	}
+	set := func(text string) Request { return Request{Verb: "set", By: "root", Assign: []string{text}} }
+	unset := func(text string) Request { return Request{Verb: "unset", Assign: []string{text}} }
+	asks(set("shop:cpu.limit=2"), "")
+	asks(unset("shop:cpu.limit"), "")
+	if _, err := m.do(set("shop:cpu.limit=0.6")); err != nil {
+		t.Fatal(err)
+	}
+	asks(set("shop:cpu.limit=2"), "was set by test")
+	asks(unset("shop:cpu.limit"), "was set by test")
+	asks(set("shop:tasks=50"), "")
+	if _, err := m.do(set("shop:tasks=60")); err != nil { // root may replace the owner's
+		t.Fatal(err)
+	}
+	asks(unset("shop:tasks"), "was set by test")
+	freeze := Request{Verb: "freeze", By: "root", Groups: []string{"shop"}, For: time.Hour}
+	thaw := Request{Verb: "thaw", Groups: []string{"shop"}}
+	asks(freeze, "")
+	asks(thaw, "")
+	if _, err := m.do(freeze); err != nil {
+		t.Fatal(err)
+	}
+	asks(thaw, "was frozen by test")
+	asks(freeze, "was frozen by test")
+	if _, err := m.do(thaw); err != nil {
+		t.Fatal(err)
+	}
+	m.release()
+}
+
+// An owner moves its own processes, into its own groups, and out of no other's.
+func TestOwnersMoveTheirOwn(t *testing.T) {
+	m := newMachine(t, "252")
+	own, theirs := m.by(m.start("/usr/bin/report"), "54321 54321 54321 54321"), m.by(m.start("/usr/bin/report"), "54322 54322 54322 54322")
+	dropped := m.by(m.start("/usr/bin/report"), "0 54321 0 54321") // a daemon of root's that acts for the user
+	held := m.by(m.start("/usr/bin/strictd"), "54321 54321 54321 54321")
+	m.apply(owned)
+	asks := func(group string, id host.ProcID, wrong string) {
+		t.Helper()
+		_, err := m.do(Request{Verb: "move", Group: group, PIDs: []int{id.PID}, Caller: shop(54330)})
+		if wrong == "" && err != nil || wrong != "" && (err == nil || !strings.Contains(err.Error(), wrong)) {
+			t.Errorf("into %s: %v, want %q", group, err, wrong)
+		}
+	}
+	asks("shop", own, "")
+	asks("team", own, `may not move in group "team"`)
+	asks("shop", theirs, "is not that of uid 54321 alone")
+	asks("shop", dropped, "is not that of uid 54321 alone")
+	asks("shop", held, `may not move in group "strict"`)
+	if at := m.where(held); !strings.Contains(at, "strict") {
+		t.Errorf("it is in %s", at)
+	}
+	if _, err := m.do(Request{Verb: "move", Group: "strict", PIDs: []int{theirs.PID}}); err != nil {
+		t.Fatal(err)
+	}
+	back := func(id host.ProcID) error {
+		_, err := m.do(Request{Verb: "move-back", PIDs: []int{id.PID}, Caller: shop()})
+		return err
+	}
+	if err := back(theirs); err == nil || !strings.Contains(err.Error(), "is not that of uid") {
+		t.Errorf("another's goes back: %v", err)
+	}
+	m.must(back(own))
+	m.release()
+}
+
+// The agent puts a process of an owner into a group that the owner may run in, and no other process.
+func TestOwnersRun(t *testing.T) {
+	m := newMachine(t, "252")
+	m.start("/usr/bin/shopd")
+	m.apply(owned)
+	enter := func(group, uids string) (host.ProcID, error) {
+		p := m.by(m.start("/usr/bin/report"), uids)
+		who := shop()
+		who.PID = p.PID
+		return p, m.Enter(Entry{Group: group, By: "shop", Command: "report", Caller: who})
+	}
+	p, err := enter("shop", "54321 54321 54321 54321")
+	m.must(err)
+	if at := m.where(p); !strings.HasPrefix(at, "/bulkhead.slice/bulkhead-shop.slice/") {
+		t.Errorf("it is in %s", at)
+	}
+	if _, err := enter("team", "54321 54321 54321 54321"); err == nil || CodeOf(err) != CodeRefused {
+		t.Errorf("into another's: %v", err)
+	}
+	if _, err := enter("shop", "0 54321 0 54321"); err == nil || CodeOf(err) != CodeRefused {
+		t.Errorf("a process of root's: %v", err)
+	}
+	m.release()
+}
+
+// Who is let in follows the policy in force.
+func TestAdmits(t *testing.T) {
+	m := newMachine(t, "252")
+	admits := func(when string, open, owns, reads bool) {
+		t.Helper()
+		if _, err := m.full(); err != nil {
+			t.Fatal(err)
+		}
+		gotOwns, gotReads := m.Admits(*shop())
+		if m.OpenToOthers() != open || gotOwns != owns || gotReads != reads {
+			t.Errorf("%s: open %v, owns %v, reads %v", when, m.OpenToOthers(), gotOwns, gotReads)
+		}
+	}
+	admits("before", false, false, false)
+	m.apply(owned)
+	admits("an owner", true, true, true)
+	m.apply("agent: {read: root}\n" + owned)
+	admits("an owner who may not look", true, true, false)
+	m.apply("groups:\n  shop: {match: [{exe: shopd}], tasks: 10}\n")
+	admits("nobody", false, false, false)
+	m.apply("agent: {read: everyone}\ngroups:\n  shop: {match: [{exe: shopd}], tasks: 10}\n")
+	admits("everyone", true, false, true)
+	m.release()
+	admits("released", false, false, false)
+}
