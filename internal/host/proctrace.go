@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -47,8 +49,8 @@ type ProcTrace struct {
 	lazy   atomic.Int64
 }
 
-// OpenProcTrace makes one. It takes a kernel of 5.8, CAP_BPF and CAP_PERFMON or CAP_SYS_ADMIN, tracefs where it is usually mounted,
-// and the first pid namespace: the numbers of the tracepoints are that one's. A change of user alone makes no event here. Kinds and
+// OpenProcTrace makes one. It takes a kernel of 5.8, CAP_BPF and CAP_PERFMON or CAP_SYS_ADMIN, tracefs where it is usually mounted
+// or CAP_SYS_ADMIN to mount it unseen, and the first pid namespace: the numbers of the tracepoints are that one's. A change of user alone makes no event here. Kinds and
 // Timeout of the options do not count. Errors: ErrNoProcEvents.
 func OpenProcTrace(o ProcEventOptions) (*ProcTrace, error) {
 	t := &ProcTrace{}
@@ -81,12 +83,44 @@ func (t *ProcTrace) open(o ProcEventOptions) error {
 		return fmt.Errorf("read a BPF ring: %w", err)
 	}
 	t.Within(o.Lazy)
-	for _, p := range tracePoints {
-		if err := t.attach(p, ring, o.Lazy > 0); err != nil {
-			return fmt.Errorf("attach to the tracepoint %s/%s: %w", p.group, p.name, err)
+	return withTracefs(func() error {
+		for _, p := range tracePoints {
+			if err := t.attach(p, ring, o.Lazy > 0); err != nil {
+				return fmt.Errorf("attach to the tracepoint %s/%s: %w", p.group, p.name, err)
+			}
+		}
+		return nil
+	})
+}
+
+// tracefsDirs are where tracefs is usually mounted.
+var tracefsDirs = []string{"/sys/kernel/tracing", "/sys/kernel/debug/tracing"}
+
+// withTracefs does something that reads tracefs. Where it is not mounted, that is done by a thread with a mount namespace of its own, in
+// which it is: nobody else sees it, and it is gone with the thread.
+func withTracefs(do func() error) error {
+	for _, dir := range tracefsDirs {
+		if _, err := os.Stat(dir + "/events"); err == nil {
+			return do()
 		}
 	}
-	return nil
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
+		err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS)
+		if err == nil {
+			err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+		}
+		if err == nil {
+			err = unix.Mount("tracefs", tracefsDirs[0], "tracefs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+		}
+		if err != nil {
+			done <- fmt.Errorf("tracefs is not mounted, and cannot be for this alone: %w", err)
+			return
+		}
+		done <- do()
+	}()
+	return <-done
 }
 
 // roundUp gives the power of two, of whole pages, that holds so many bytes.
@@ -144,7 +178,7 @@ type traceField struct{ offset, size int }
 func traceFields(p tracePoint) (map[string]traceField, error) {
 	var text []byte
 	var err error
-	for _, dir := range []string{"/sys/kernel/tracing", "/sys/kernel/debug/tracing"} {
+	for _, dir := range tracefsDirs {
 		if text, err = os.ReadFile(dir + "/events/" + p.group + "/" + p.name + "/format"); err == nil {
 			return parseTraceFormat(text), nil
 		}
