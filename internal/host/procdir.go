@@ -136,8 +136,8 @@ func (d procDir) list(name string) ([]string, error) {
 
 func (d procDir) environ() ([]string, error) {
 	text, err := d.read(nil, "environ", maxPseudoFile)
-	if errors.Is(err, fs.ErrNotExist) && d.alive() {
-		return nil, nil // a captured host comes without
+	if isGone(err) && d.alive() {
+		return nil, nil // a captured host comes without, and the memory of a zombie is gone: ESRCH on newer kernels (seen on 6.18)
 	}
 	return parseEnviron(text), err
 }

@@ -276,6 +276,11 @@ func TestZombie(t *testing.T) {
 	if p.Exe != "" || p.Args != nil {
 		t.Errorf("a zombie has program %q, arguments %q", p.Exe, p.Args)
 	}
+	// One zombie must not keep the others from being read, where rules ask for the environment.
+	with, err := h.Processes(host.ProcessOptions{Env: true, PIDs: []int{cmd.Process.Pid}})
+	if err != nil || len(with) != 1 || len(with[0].Env) != 0 {
+		t.Errorf("with its environment: %v, %v, want it without one", with, err)
+	}
 	if h.Alive(p.ProcID) {
 		t.Error("a zombie counts as alive")
 	}
