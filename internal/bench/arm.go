@@ -134,7 +134,7 @@ func (r *run) measure(ctx context.Context, arm scenario.Arm) (t *trial, err erro
 	if err := r.startAgain(ctx, arm); err != nil {
 		return nil, err
 	}
-	length := time.Duration(r.options.Seconds) * time.Second
+	length := r.length()
 	herd := r.unleash(ctx, arm, length)
 	defer func() {
 		if hogErr := herd.stop(); hogErr != nil && err == nil {
@@ -142,7 +142,7 @@ func (r *run) measure(ctx context.Context, arm scenario.Arm) (t *trial, err erro
 		}
 	}()
 	if len(arm.With) > 0 {
-		sleep(ctx, settle)
+		sleep(ctx, r.settle())
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -233,7 +233,7 @@ func (r *run) startAgain(ctx context.Context, arm scenario.Arm) error {
 // unleash starts the neighbours of an arm.
 func (r *run) unleash(ctx context.Context, arm scenario.Arm, length time.Duration) *herd {
 	h := newHerd(r.nursery)
-	lasts := settle + length + hogGrace
+	lasts := r.settle() + length + hogGrace
 	// The loudest last: it slows down what is started after it.
 	for _, loud := range []bool{false, true} {
 		for _, name := range arm.With {

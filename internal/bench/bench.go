@@ -43,8 +43,14 @@ const benchRoot = "bulkhead-bench"
 // setUpTime is about how long it takes until everything runs and is filled.
 const setUpTime = 8 * time.Second
 
-// settle is for neighbours to get going before the load starts.
+// settle is for neighbours to get going before the load starts; short arms wait no longer than they last.
 const settle = 2 * time.Second
+
+// length is that of one arm.
+func (r *run) length() time.Duration { return time.Duration(r.options.Seconds) * time.Second }
+
+// settle is how long the neighbours of an arm get before its load starts.
+func (r *run) settle() time.Duration { return min(settle, r.length()) }
 
 func (o Options) withDefaults(s *scenario.Scenario) Options {
 	if o.Smoke {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"runtime"
 	"sync"
@@ -19,6 +20,9 @@ import (
 type nursery struct {
 	forks chan func()
 	gone  chan struct{}
+
+	// mark is the work directory, which every program finds in its environment: by it those that outlive a run are known.
+	mark string
 
 	mu       sync.Mutex
 	closed   bool
@@ -64,6 +68,9 @@ func newNursery() *nursery {
 func (n *nursery) start(s spec) (*child, error) {
 	cmd := exec.Command(s.args[0], s.args[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, s.stdout, s.stderr
+	if n.mark != "" {
+		cmd.Env = append(os.Environ(), markName+"="+n.mark)
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Credential: s.credential,
 		Setsid:     s.session,

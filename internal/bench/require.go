@@ -45,6 +45,14 @@ func find(wanted []program) (programs, error) {
 	}
 }
 
+// addIfThere looks for a program that is not needed, and says whether there is one.
+func (p programs) addIfThere(name string) bool {
+	if p[name] == "" {
+		p[name] = lookPath(name)
+	}
+	return p[name] != ""
+}
+
 // lookPath is exec.LookPath with the directories of servers, which root's PATH need not hold; "" is not found.
 func lookPath(name string) string {
 	if path, err := exec.LookPath(name); err == nil {

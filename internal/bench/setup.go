@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,7 +23,8 @@ func (r *run) setUp(ctx context.Context) error {
 		r.undo.add("end processes", func(context.Context) error { return r.nursery.close() })
 		return err
 	}
-	r.undo.add("end processes", func(context.Context) error { return r.nursery.close() })
+	r.nursery.mark = r.dir
+	r.undo.add("end processes", func(ctx context.Context) error { return errors.Join(r.nursery.close(), endMarked(ctx, r.dir)) })
 	r.product = newProduct(r.options.Binary, r.dir, r.nursery)
 	for _, d := range r.scenario.Databases {
 		if err := r.startDatabase(ctx, d); err != nil {
@@ -69,15 +71,16 @@ func (r *run) where() string {
 // makeDir makes the work directory, after taking away what a killed run left behind. The directory
 // stays when the groups could not be released: it holds the originals.
 func (r *run) makeDir(ctx context.Context) error {
-	if err := sweep(ctx, r.options.Dir, r.options.Binary, r.nursery); err != nil {
+	if err := sweep(ctx, r.machine.dir, r.options.Binary, r.nursery); err != nil {
 		return err
 	}
-	if len(r.scenario.Peers) > 0 {
+	// The run that was killed may have been of another scenario: whoever has libcgroup's programs may have had its groups.
+	if r.paths.addIfThere("lscgroup") && r.paths.addIfThere("cgdelete") {
 		if err := r.peer.sweep(ctx); err != nil {
 			return err
 		}
 	}
-	dir, lock, err := newWorkDir(r.options.Dir)
+	dir, lock, err := newWorkDir(r.machine.dir)
 	if err != nil {
 		return err
 	}
@@ -87,8 +90,11 @@ func (r *run) makeDir(ctx context.Context) error {
 		if r.product != nil && r.product.unreleased {
 			return fmt.Errorf("kept %q: it holds the original settings; `%s --state %q release --all` gives them back", dir, r.options.Binary, r.product.state)
 		}
-		return os.RemoveAll(dir)
+		return errors.Join(os.RemoveAll(dir), unpoint())
 	})
+	if err := pointAt(dir); err != nil {
+		return fmt.Errorf("leave a link to the work directory: %w", err)
+	}
 	return nil
 }
 
@@ -156,7 +162,7 @@ func (r *run) makeLoads(ctx context.Context) error {
 		}
 		r.drivers = append(r.drivers, d)
 		r.progress.phase("warming up " + l.Name)
-		const warm = 3 * time.Second
+		warm := min(3*time.Second, r.length())
 		if _, err := d.run(ctx, warm, nil, r.progress.rate, nil); err != nil {
 			return fmt.Errorf("warm up load %q: %w", l.Name, err)
 		}

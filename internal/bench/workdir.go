@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -63,12 +66,40 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// sweep takes away what runs that were killed left below parent: first the groups, by the originals
+// pointer is a link to the work directory of the run that goes on, for the next one, which may be told to work elsewhere. One
+// runs at a time. It is gone after a reboot, and so are the groups then.
+const pointer = "/run/" + benchRoot
+
+// pointAt leaves the link. Without a /run that can be written to the next run looks only where it works itself.
+func pointAt(dir string) error {
+	err := os.Symlink(dir, pointer)
+	if errors.Is(err, fs.ErrExist) {
+		err = errors.Join(os.Remove(pointer), os.Symlink(dir, pointer))
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EROFS) {
+		return nil
+	}
+	return err
+}
+
+// unpoint takes the link away, if it is there.
+func unpoint() error {
+	if err := os.Remove(pointer); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.EROFS) {
+		return err
+	}
+	return nil
+}
+
+// sweep takes away what runs that were killed left below parent or where the last one worked: first the groups, by the originals
 // they kept, then the directory. One that still runs is an error: two of them would measure each other.
 func sweep(ctx context.Context, parent, binary string, n *nursery) error {
 	left, err := filepath.Glob(filepath.Join(parent, workPrefix+"*"))
 	if err != nil {
 		return fmt.Errorf("look for leftovers in %q: %w", parent, err)
+	}
+	last, err := os.Readlink(pointer)
+	if err == nil && strings.HasPrefix(filepath.Base(last), workPrefix) && !slices.Contains(left, last) {
+		left = append(left, last)
 	}
 	for _, dir := range left {
 		if err := sweepOne(ctx, dir, binary, n); err != nil {
@@ -80,6 +111,9 @@ func sweep(ctx context.Context, parent, binary string, n *nursery) error {
 
 func sweepOne(ctx context.Context, dir, binary string, n *nursery) error {
 	info, err := os.Lstat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil || !info.IsDir() {
 		return err
 	}
@@ -92,6 +126,9 @@ func sweepOne(ctx context.Context, dir, binary string, n *nursery) error {
 		return err
 	}
 	defer lock.Close()
+	if err := endMarked(ctx, dir); err != nil {
+		return err
+	}
 	p := newProduct(binary, dir, n)
 	if _, err := os.Stat(p.state); err == nil {
 		if err := p.releaseAll(ctx); err != nil {

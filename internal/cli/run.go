@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"unsafe"
 
 	"github.com/creack/pty"
 	"github.com/spf13/cobra"
@@ -85,7 +86,7 @@ func (a *app) become(group string, command []string, o runFlags) error {
 	if err := a.enter(group, filepath.Base(command[0])); err != nil {
 		return err
 	}
-	if err := id.take(); err != nil {
+	if err := keepDeathSignal(id.take); err != nil {
 		return fmt.Errorf("become user %q: %w", o.user, err)
 	}
 	// syscall.Exec gives back the limit of open files that the Go runtime raised.
@@ -258,6 +259,27 @@ func (id identity) take() error {
 		return err
 	}
 	return syscall.Setuid(id.uid)
+}
+
+// keepDeathSignal does what changes the identity and sets the parent-death signal again (prctl(2), PR_SET_PDEATHSIG) that whoever
+// started us asked for: the kernel clears it with every change of the user. Should the parent have ended meanwhile, the
+// signal would never come, so this process sends it to itself. The signal belongs to the thread; ours is the first one, for good.
+func keepDeathSignal(change func() error) error {
+	var asked int32
+	if err := unix.Prctl(unix.PR_GET_PDEATHSIG, uintptr(unsafe.Pointer(&asked)), 0, 0, 0); err != nil {
+		return fmt.Errorf("ask for the parent-death signal: %w", err)
+	}
+	parent := os.Getppid()
+	if err := change(); err != nil || asked == 0 {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(asked), 0, 0, 0); err != nil {
+		return fmt.Errorf("keep the parent-death signal: %w", err)
+	}
+	if os.Getppid() != parent {
+		return syscall.Kill(os.Getpid(), syscall.Signal(asked))
+	}
+	return nil
 }
 
 // runOnTerminal runs the command on a pseudo-terminal of its own, so that it never holds the caller's:
