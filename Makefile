@@ -39,6 +39,7 @@ test-long: ## the same, harder: race detector, 20 times the property checks, 500
 	@scripts/steps deps build lint race
 	@$(MAKE) --no-print-directory fuzz FUZZ_INPUTS=100000
 	SEQUENCES=500 go test -count 1 -timeout 60m -run TestAnySequenceIsGivenBack ./internal/control
+	FAULTS=all go test -count 1 -timeout 30m -run TestVerbsOnAFailingDisk ./internal/control
 	@CHURN=10m SPAN=10s TIMEOUT=30m KILLS=all PROBES=20 SEQUENCES=50 INTERRUPTS=30 scripts/steps test-root demo lab-all
 
 .PHONY: build

@@ -223,7 +223,11 @@ func (r *Runner) Run(ctx context.Context, p plan.Plan, o Options) (Result, error
 		defer func() { _ = settle(true) }()
 		return n.result, n.fail(err)
 	}
-	if err := r.Journal.End(n.result.Txn, journal.Committed, ""); err != nil {
+	switch err := r.Journal.End(n.result.Txn, journal.Committed, ""); {
+	case errors.Is(err, journal.ErrUncertain):
+		// Undone now, and found to be done by the next process, it would be lost to both. In force, that one settles or undoes it.
+		return n.result, err
+	case err != nil:
 		// Not known to be done means not done: a later Recover would undo it behind everybody's back.
 		return n.result, n.fail(&StepError{Index: len(p.Steps), Of: len(p.Steps), Err: err})
 	}

@@ -25,6 +25,9 @@ type next struct {
 	Entry journal.Entry `json:"entry,omitzero"`
 }
 
+// errInForce says that a change was made although an error follows.
+var errInForce = errors.New("the change is in force")
+
 // commit runs a plan together with the documents that belong to it: both or none. Either way the history says
 // so, in the entry of the plan, or in one of its own when nothing on the host had to change.
 func (c *Controller) commit(r Request, reply *Reply, docs map[string]any, run func() error) error {
@@ -41,7 +44,10 @@ func (c *Controller) commit(r Request, reply *Reply, docs map[string]any, run fu
 	if err := c.Store.Save(docNext, n); err != nil {
 		return fail(CodeFailed, "nothing was changed; free space below the state directory, or give another one with --state", "record the change: %w", err)
 	}
-	if err := run(); err != nil {
+	switch err := run(); {
+	case errors.Is(err, journal.ErrUncertain):
+		return fail(CodeFailed, "mend the disk below the state directory; the next change either records this one or undoes it first", "%w, but is not known to be recorded: %w", errInForce, err)
+	case err != nil:
 		return errors.Join(err, c.Store.Save(docNext, next{}))
 	}
 	if !reply.ran && !c.same(n.Docs) {
@@ -50,7 +56,7 @@ func (c *Controller) commit(r Request, reply *Reply, docs map[string]any, run fu
 		c.remember(n.Entry, reply)
 	}
 	if err := c.settle(n); err != nil {
-		return fail(CodeFailed, "free space below the state directory; the next change records it", "the change is in force, but is not recorded yet: %w", err)
+		return fail(CodeFailed, "free space below the state directory; the next change records it", "%w, but is not recorded yet: %w", errInForce, err)
 	}
 	return nil
 }

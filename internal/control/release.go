@@ -57,6 +57,9 @@ func (c *Controller) release(ctx context.Context, r Request, reply *Reply) error
 		return run()
 	}
 	err = c.commit(r, reply, s.without(groups), run)
+	if errors.Is(err, errInForce) && cannotRecord(err) {
+		return errors.Join(errReleasedUnrecorded(err), stillHeld(reply))
+	}
 	if _, pending := c.Store.Pending(); cannotRecord(err) && (interrupted || !pending) {
 		*reply = Reply{Recovered: reply.Recovered}
 		return c.releaseUnrecorded(run, err, reply)
@@ -136,6 +139,10 @@ func (c *Controller) releaseUnrecorded(run func() error, cause error, reply *Rep
 	if err != nil {
 		return errors.Join(cause, err)
 	}
+	return errReleasedUnrecorded(cause)
+}
+
+func errReleasedUnrecorded(cause error) error {
 	return fail(CodeFailed, "stop the agent, which would put the limits back; make the state directory writable and release again, so that it is recorded",
 		"released, but that could not be recorded: %w", cause)
 }

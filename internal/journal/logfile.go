@@ -93,15 +93,20 @@ func (l *logFile) mend(d damage, mark []byte, now time.Time) (string, error) {
 }
 
 // append adds whole records. After an error the log holds what it held before; if even that could
-// not be arranged, the next append arranges it first.
+// not be arranged, the next append arranges it first, and the error matches ErrUncertain when the records may be there whole until then.
 func (l *logFile) append(data []byte, sync bool) (err error) {
 	if l.sealed != nil {
 		return l.sealed
 	}
+	whole := false
 	defer func() {
-		if err != nil {
-			l.cut()
-			err = fileError("append to log", l.path, err)
+		if err == nil {
+			return
+		}
+		l.cut()
+		err = fileError("append to log", l.path, err)
+		if whole && l.dirty {
+			err = &uncertain{err}
 		}
 	}()
 	if err := l.open(); err != nil {
@@ -122,7 +127,7 @@ func (l *logFile) append(data []byte, sync bool) (err error) {
 	}
 	if sync {
 		if err := l.sync(); err != nil {
-			l.dirty = true
+			l.dirty, whole = true, true
 			return err
 		}
 	}

@@ -1,0 +1,260 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"bulkhead/internal/host"
+	"bulkhead/internal/journal"
+)
+
+// faultyFS is the real file system, which fails where a test says: at a call by its number, or from there on.
+type faultyFS struct {
+	calls int
+	fail  func(call int) error
+	// before is called before each call.
+	before func()
+}
+
+func (f *faultyFS) call() error {
+	f.calls++
+	if f.before != nil {
+		f.before()
+	}
+	if f.fail == nil {
+		return nil
+	}
+	return f.fail(f.calls - 1)
+}
+
+func (f *faultyFS) Open(name string, flag int, perm fs.FileMode) (journal.File, error) {
+	if flag&(os.O_WRONLY|os.O_RDWR|os.O_CREATE) != 0 {
+		if err := f.call(); err != nil {
+			return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+		}
+	}
+	file, err := os.OpenFile(name, flag, perm)
+	if err != nil {
+		return nil, err
+	}
+	return faultyFile{file, f}, nil
+}
+
+func (f *faultyFS) ReadFile(name string) ([]byte, error) { return os.ReadFile(name) }
+
+func (f *faultyFS) Rename(from, to string) error {
+	if err := f.call(); err != nil {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+	}
+	return os.Rename(from, to)
+}
+
+func (f *faultyFS) Remove(name string) error {
+	if err := f.call(); err != nil {
+		return &fs.PathError{Op: "remove", Path: name, Err: err}
+	}
+	return os.Remove(name)
+}
+
+type faultyFile struct {
+	*os.File
+
+	fs *faultyFS
+}
+
+// Write takes a part of what it is given when it fails, as a full disk does.
+func (f faultyFile) Write(b []byte) (int, error) {
+	if err := f.fs.call(); err != nil {
+		n, _ := f.File.Write(b[:len(b)/2])
+		return n, &fs.PathError{Op: "write", Path: f.Name(), Err: err}
+	}
+	return f.File.Write(b)
+}
+
+func (f faultyFile) Sync() error {
+	if err := f.fs.call(); err != nil {
+		return &fs.PathError{Op: "sync", Path: f.Name(), Err: err}
+	}
+	return f.File.Sync()
+}
+
+func (f faultyFile) Truncate(size int64) error {
+	if err := f.fs.call(); err != nil {
+		return &fs.PathError{Op: "truncate", Path: f.Name(), Err: err}
+	}
+	return f.File.Truncate(size)
+}
+
+// onDisk has the machine's state directory on a file system, from now on.
+func (m *machine) onDisk(files journal.FS) {
+	m.t.Helper()
+	dir := m.Store.Dir()
+	m.must(m.Store.Close())
+	store, err := journal.Open(dir, journal.Options{Alive: m.Host.Alive, FS: files})
+	m.must(err)
+	m.Store = store
+}
+
+// diskCase is something that is done, and what was done before it.
+type diskCase struct {
+	name   string
+	before func(m *machine, job, idle host.ProcID)
+	do     func(m *machine, job, idle host.ProcID) error
+	agent  bool // nobody asked for it: it is tried again, and tells nobody but the log
+}
+
+// A disk that is full, broken or read-only while a verb runs, at any call of it: the verb is done, or says what to do, and in both
+// cases nothing was changed that cannot be undone. When the disk is well again, a release by the next process gives the host back.
+func TestVerbsOnAFailingDisk(t *testing.T) {
+	const two = "groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50, cpu: {limit: 1}}\n  web: {match: [{exe: httpd}], tasks: 60}\n"
+	const other = "groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 70}\n"
+	const night = two + "schedules: [{name: night, when: \"0 22 * * *\", zone: UTC, for: 6h, set: {jobs: {tasks: 500}}}]\n"
+	verb := func(q Request) func(*machine, host.ProcID, host.ProcID) error {
+		return func(m *machine, job, _ host.ProcID) error {
+			switch q.Verb {
+			case "apply":
+				q.Sources = m.policy(q.Reason)
+			case "move":
+				q.PIDs = []int{job.PID}
+			}
+			_, err := m.do(q)
+			return err
+		}
+	}
+	first := func(m *machine, _, _ host.ProcID) { m.apply(two) }
+	after := func(q Request) func(*machine, host.ProcID, host.ProcID) {
+		return func(m *machine, job, idle host.ProcID) {
+			m.apply(two)
+			m.must(verb(q)(m, job, idle))
+		}
+	}
+	at := func(hour int) func() time.Time {
+		return func() time.Time { return time.Date(2026, 11, 23, hour, 0, 0, 0, time.UTC) }
+	}
+	look := func(m *machine, _, _ host.ProcID) error { _, err := m.full(); return err }
+	trial := Request{Verb: "apply", Reason: other, ConfirmWithin: time.Hour}
+	set, freeze := Request{Verb: "set", Assign: []string{"jobs:tasks=90", "web:tasks=30"}, For: time.Hour}, Request{Verb: "freeze", Groups: []string{"jobs"}, For: time.Hour}
+	for i, c := range []diskCase{
+		{"apply", nil, verb(Request{Verb: "apply", Reason: two}), false},
+		{"apply another", first, verb(Request{Verb: "apply", Reason: other}), false},
+		{"apply on trial", first, verb(trial), false},
+		{"confirm", after(trial), verb(Request{Verb: "confirm"}), false},
+		{"set for a time", first, verb(set), false},
+		{"unset", after(set), verb(Request{Verb: "unset", Assign: []string{"jobs:tasks"}}), false},
+		{"move", first, verb(Request{Verb: "move", Group: "web"}), false},
+		{"freeze", first, verb(freeze), false},
+		{"thaw", after(freeze), verb(Request{Verb: "thaw", Groups: []string{"jobs"}}), false},
+		{"release a group", first, verb(Request{Verb: "release", Groups: []string{"jobs"}}), false},
+		{"rollback", after(Request{Verb: "apply", Reason: other}), verb(Request{Verb: "rollback", To: 1}), false},
+		{"a window opens", func(m *machine, _, _ host.ProcID) { m.clock = at(12); m.apply(night); m.clock = at(23) }, look, true},
+		{"an override ends", func(m *machine, job, idle host.ProcID) {
+			m.clock = at(12)
+			after(set)(m, job, idle)
+			m.clock = at(14)
+		}, look, true},
+		{"a process becomes another", first, func(m *machine, job, idle host.ProcID) error {
+			m.run(idle.PID, 1, "/usr/bin/backup more")
+			return look(m, job, idle)
+		}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			calls := failOnDisk(t, c, func(int) error { return nil })
+			if calls == 0 {
+				t.Fatal("it writes nothing down")
+			}
+			step := 5 // every call with FAULTS=all
+			if os.Getenv("FAULTS") == "all" {
+				step = 1
+			}
+			for call := i % step; call < calls; call += step {
+				for _, f := range []struct {
+					name string
+					fail func(n int) error
+				}{
+					{"EIO once", func(n int) error { return errIf(n == call, syscall.EIO) }},
+					{"full from then on", func(n int) error { return errIf(n >= call, syscall.ENOSPC) }},
+					{"read-only from then on", func(n int) error { return errIf(n >= call, syscall.EROFS) }},
+				} {
+					t.Run(fmt.Sprintf("call %d of %d, %s", call, calls, f.name), func(t *testing.T) {
+						failOnDisk(t, c, f.fail)
+					})
+				}
+			}
+		})
+	}
+}
+
+// holds is every limit there is, and where processes are.
+func (m *machine) holds(all ...host.ProcID) string {
+	var b strings.Builder
+	for line := range strings.Lines(m.kernel.Dump()) {
+		if !strings.Contains(line, "processes = ") { // keepers come and go
+			b.WriteString(line)
+		}
+	}
+	for _, p := range all {
+		fmt.Fprintf(&b, "process %d in %s\n", p.PID, m.where(p))
+	}
+	return b.String()
+}
+
+func errIf(fails bool, err error) error {
+	if fails {
+		return err
+	}
+	return nil
+}
+
+// failOnDisk does something on a disk that fails, and then gives the host back on one that is well. It gives the number of calls.
+func failOnDisk(t *testing.T, c diskCase, fail func(call int) error) int {
+	t.Helper()
+	m := newMachine(t, "252.39")
+	m.start("/usr/bin/httpd")
+	job, idle := m.start("/usr/bin/backup all"), m.start("/usr/bin/idle")
+	first := m.state()
+	if c.before != nil {
+		c.before(m, job, idle)
+	}
+	disk := &faultyFS{before: m.refresh} // what was moved is in /proc
+	m.onDisk(disk)
+	before := m.holds(job, idle)
+	disk.fail, disk.calls = fail, 0
+	err := c.do(m, job, idle)
+	calls := disk.calls
+	disk.fail = nil
+	inForce := false
+	if err != nil && !c.agent {
+		if !errors.Is(err, syscall.EIO) && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EROFS) {
+			t.Errorf("the error does not say what is wrong with the disk: %v", err)
+		}
+		if HintOf(err) == "" || !strings.Contains(err.Error()+HintOf(err), m.Store.Dir()) {
+			t.Errorf("it does not say what to do: %v (hint %q)", err, HintOf(err))
+		}
+		// After the commit what was asked for is in force, and the next process writes it down.
+		inForce = strings.Contains(err.Error(), "the change is in force, but is not recorded yet")
+		unknown := strings.Contains(err.Error(), "the change is in force, but is not known to be recorded")
+		exit := strings.Contains(err.Error(), "released, but that could not be recorded") || strings.Contains(err.Error(), "record the thaw") // the ways out come first
+		if _, pending := m.Store.Pending(); !pending && !inForce && !unknown && !exit && m.holds(job, idle) != before {
+			t.Errorf("it failed (%v) with nothing left to undo, and changed:\n%s", err, differs(m.holds(job, idle), before))
+		}
+	}
+	left := m.state()
+	m.reopened(-1) // another process, with the disk well again
+	if _, err := m.full(); err != nil {
+		t.Errorf("a look when the disk is well: %v", err)
+	}
+	if now := m.state(); inForce && now != left {
+		t.Errorf("it was in force (%v), and is no more:\n%s", err, differs(now, left))
+	}
+	m.release()
+	if after := m.state(); after != first {
+		t.Errorf("after a release (%v):\n%s", err, differs(after, first))
+	}
+	return calls
+}
