@@ -56,7 +56,7 @@ func (r *run) measureAll(ctx context.Context) error {
 
 // govern makes the arm's policy or its peer's groups be in force, and nothing else.
 func (r *run) govern(ctx context.Context, arm scenario.Arm) error {
-	if len(r.peer.groups) > 0 {
+	if r.peer.governs() {
 		if err := r.peer.release(ctx); err != nil {
 			return err
 		}
@@ -105,7 +105,7 @@ func (r *run) apply(ctx context.Context, name string) error {
 }
 
 // governed says whether a policy or a peer's groups are in force.
-func (r *run) governed() bool { return r.applied != "" || len(r.peer.groups) > 0 }
+func (r *run) governed() bool { return r.applied != "" || r.peer.governs() }
 
 // inside makes a command start inside a group, where one governs.
 func (r *run) inside(group string) func([]string) []string {
@@ -149,7 +149,7 @@ func (r *run) measure(ctx context.Context, arm scenario.Arm) (t *trial, err erro
 	}
 	var crowd crowd
 	s := r.sampler(r.governed() || len(arm.Phases) > 0, func(group string) []int { return r.membersOf(group, herd, &crowd) })
-	s.changing = len(arm.Phases) > 0
+	s.changing, s.traffic = len(arm.Phases) > 0, r.meter(arm)
 	start := &beginning{at: time.Now(), seen: make(chan struct{})}
 	s.start(ctx)
 	t = &trial{arm: arm, outcomes: map[string]outcome{}, figures: map[string]float64{}}
@@ -209,6 +209,11 @@ func (r *run) membersOf(group string, h *herd, c *crowd) []int {
 	for _, in := range r.databases {
 		if pid := in.pid(); in.Group == group && pid > 0 {
 			pids = append(pids, pid)
+		}
+	}
+	for _, d := range r.drivers {
+		if d.Group == group && d.Flow == flowIn {
+			pids = append(pids, d.server.pid())
 		}
 	}
 	return append(append(pids, h.newest(group)...), c.of(group)...)
@@ -275,7 +280,11 @@ func (r *run) loadAll(ctx context.Context, arm scenario.Arm, length time.Duratio
 			}
 		}
 		wait.Go(func() {
-			o, err := d.run(ctx, length, r.inside(l.Group), live, func(started *child) { c.add(l.Group, started.pid()) })
+			o, err := d.run(ctx, length, r.inside(l.Group), live, func(started *child) {
+				if l.Flow != flowIn {
+					c.add(l.Group, started.pid())
+				}
+			})
 			mu.Lock()
 			defer mu.Unlock()
 			t.outcomes[l.Name] = o

@@ -81,6 +81,7 @@ type run struct {
 	scale     map[string]float64
 	scaled    []proof.Scale
 	nursery   *nursery
+	far       *nursery // at the far end of the wire; nil without one
 	undo      cleanup
 	progress  *progress
 	dir       string

@@ -56,7 +56,7 @@ func loadFigures(o outcome) map[string]float64 {
 	f := map[string]float64{
 		"tps": o.rate(), "transactions": float64(o.transactions), "mean": proof.Mean(o.histogram),
 		"p50": proof.Percentile(o.histogram, 50), "p95": proof.Percentile(o.histogram, 95),
-		"p99": proof.Percentile(o.histogram, 99), "p999": proof.Percentile(o.histogram, 99.9),
+		"p99": proof.Percentile(o.histogram, 99), "p999": proof.Percentile(o.histogram, 99.9), "longest": proof.Percentile(o.histogram, 100),
 	}
 	if o.bytes > 0 {
 		f["bytes"] = o.bytes

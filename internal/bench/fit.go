@@ -34,8 +34,11 @@ func (r *run) wanted() []program {
 		d, _ := s.DatabaseNamed(n.On)
 		add(neighbourPrograms(n.Kind, d.Engine))
 	}
-	if len(s.Peers) > 0 {
+	if peersWithGroups(s) {
 		add(libcgroup)
+	}
+	if s.Wire {
+		add(iproute2)
 	}
 	for i, name := range s.Needs.Programs {
 		p := program{name: name, pkg: name}
@@ -45,6 +48,16 @@ func (r *run) wanted() []program {
 		add([]program{p})
 	}
 	return all
+}
+
+// peersWithGroups says whether any peer makes groups.
+func peersWithGroups(s *scenario.Scenario) bool {
+	for _, p := range s.Peers {
+		if len(p.Groups) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // PackagesOf are the Debian packages that a scenario needs.

@@ -40,7 +40,10 @@ type driver struct {
 	program *loader
 	path    string
 	nursery *nursery
-	dir     string // for its own files
+	dir     string   // for its own files
+	far     *nursery // at the far end of the wire; nil without one
+	port    int      // on the wire
+	server  *child   // of iperf3
 	threads int
 	tables  int
 	rows    int
@@ -63,6 +66,10 @@ type loader struct {
 	parse func(d *driver, r io.Reader, live func(tps float64)) (outcome, error)
 	// finish adds what stands in files; nil is nothing.
 	finish func(d *driver, o *outcome) error
+	// beside starts what the load needs beside it for the whole run; nil is nothing.
+	beside func(ctx context.Context, d *driver) error
+	// native is the load itself, in place of command and parse: no program is started.
+	native func(ctx context.Context, d *driver, length time.Duration, live func(tps float64)) (outcome, error)
 	// endless: the program knows no time and is ended when its time is over.
 	endless bool
 	// complains says that the figures are on stderr.
@@ -70,7 +77,7 @@ type loader struct {
 }
 
 var loaders = map[string]*loader{
-	"sysbench": sysbench, "pgbench": pgbench, "redis-benchmark": redisBenchmark, "fio": fio,
+	"sysbench": sysbench, "pgbench": pgbench, "redis-benchmark": redisBenchmark, "fio": fio, "iperf3": iperf3, "heartbeat": heartbeat,
 }
 
 // prepared is one name for what a load filled: loads that need the same fill it once.
@@ -78,6 +85,9 @@ func (d *driver) prepared() string { return fmt.Sprintf("%s %d %d", d.Program, d
 
 // prepare fills the database, once.
 func (d *driver) prepare(ctx context.Context) error {
+	if d.program.beside != nil {
+		return d.program.beside(ctx, d)
+	}
 	if d.program.fill == nil || d.in != nil && d.in.prepared[d.prepared()] {
 		return nil
 	}
@@ -95,8 +105,14 @@ func (d *driver) run(ctx context.Context, length time.Duration, wrap func([]stri
 	// Starved by neighbours, a load takes a while to connect and to end.
 	ctx, cancel := context.WithTimeoutCause(ctx, 3*length+30*time.Second, errors.New("it took more than three times as long as asked"))
 	defer cancel()
-	args := d.program.command(d, length)
-	if wrap != nil {
+	if d.program.native != nil {
+		return d.program.native(ctx, d, length, live)
+	}
+	args, starter := d.program.command(d, length), d.nursery
+	switch {
+	case d.Flow == flowIn: // its group holds the server
+		starter = d.far
+	case wrap != nil:
 		args = wrap(args)
 	}
 	reader, writer := io.Pipe()
@@ -115,7 +131,7 @@ func (d *driver) run(ctx context.Context, length time.Duration, wrap func([]stri
 	if d.program.complains {
 		s.stdout, s.stderr = &complaints, writer
 	}
-	runErr := d.nursery.runWith(ctx, s, func(c *child) {
+	runErr := starter.runWith(ctx, s, func(c *child) {
 		if d.program.endless {
 			time.AfterFunc(length, func() { c.signal(syscall.SIGKILL) })
 		}

@@ -111,11 +111,13 @@ func FuzzParseLoads(f *testing.F) {
 	f.Add([]byte(pgbenchProgress))
 	f.Add(captured(f, "redis-set.txt"))
 	f.Add(captured(f, "fio-write.json"))
+	f.Add(captured(f, "iperf3.txt"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		for _, parse := range []func() (outcome, error){
 			func() (outcome, error) { return parsePgbench(bytes.NewReader(text), nil) },
 			func() (outcome, error) { return parseRedis(bytes.NewReader(text), nil) },
 			func() (outcome, error) { return parseFio(bytes.NewReader(text), nil) },
+			func() (outcome, error) { return parseIperf(bytes.NewReader(text), false, nil) },
 		} {
 			o, err := parse()
 			for _, s := range o.seconds {

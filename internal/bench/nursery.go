@@ -17,9 +17,14 @@ import (
 // nursery starts programs and ends them all. The kernel kills each one should the run itself be
 // killed: the parent-death signal (prctl(2), PR_SET_PDEATHSIG) is tied to the *thread* that forked,
 // so one thread, which lives as long as the nursery, does all the forking.
+//
+// That thread may be in a network namespace of its own (newApart), and so is all that it starts. The namespace, with every
+// interface, qdisc and filter in it, is gone with the last of them, however the run ends.
 type nursery struct {
 	forks chan func()
 	gone  chan struct{}
+	// apart is the id of the thread, where that is in a network namespace of its own.
+	apart int
 
 	// mark is the work directory, which every program finds in its environment: by it those that outlive a run are known.
 	mark string
@@ -53,15 +58,53 @@ type child struct {
 
 func newNursery() *nursery {
 	n := &nursery{forks: make(chan func()), gone: make(chan struct{}), children: map[*child]struct{}{}}
-	go func() {
-		// Never unlocked: the thread ends with this goroutine, when every child has been waited for.
-		runtime.LockOSThread()
-		defer close(n.gone)
-		for fork := range n.forks {
-			fork()
-		}
-	}()
+	go n.serve()
 	return n
+}
+
+// serve does what is asked of the thread until close.
+func (n *nursery) serve() {
+	runtime.LockOSThread()
+	if syscall.Gettid() == syscall.Getpid() {
+		// The first thread of a process does not end before the process, and /proc shows what it is in as the process's own. While it is
+		// held here, the other goroutine gets another one.
+		taken := make(chan struct{})
+		go func() {
+			runtime.LockOSThread()
+			close(taken)
+			n.serve()
+		}()
+		<-taken
+		runtime.UnlockOSThread()
+		return
+	}
+	// Never unlocked: the thread ends with this goroutine, when every child has been waited for.
+	defer close(n.gone)
+	for fork := range n.forks {
+		fork()
+	}
+}
+
+// newApart is a nursery in a network namespace of its own, which has nothing but a loopback interface that is down.
+func newApart() (*nursery, error) {
+	n := newNursery()
+	var err error
+	n.do(func() {
+		if err = syscall.Unshare(syscall.CLONE_NEWNET); err == nil {
+			n.apart = syscall.Gettid()
+		}
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make a network namespace: %w", err), n.close())
+	}
+	return n, nil
+}
+
+// do runs f on the thread that forks: a socket that it opens is in the nursery's namespace.
+func (n *nursery) do(f func()) {
+	done := make(chan struct{})
+	n.forks <- func() { defer close(done); f() }
+	<-done
 }
 
 // start runs a program. It is killed by close at the latest.

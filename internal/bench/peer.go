@@ -26,6 +26,7 @@ type peer struct {
 	paths   programs
 	nursery *nursery
 	groups  []peerGroup
+	undo    [][]string // commands that take its own back
 }
 
 type peerGroup struct {
@@ -60,8 +61,41 @@ func (p *peer) do(ctx context.Context, name string, args ...string) (string, err
 	return out.String(), nil
 }
 
-// apply makes the groups, writes their files and puts the databases in.
+// governs says whether anything of a peer's is in force.
+func (p *peer) governs() bool { return len(p.groups)+len(p.undo) > 0 }
+
+// commands runs those of a peer, in the namespace of the nursery; what takes them back is known before the first.
+func (p *peer) commands(ctx context.Context, way scenario.Peer, fill func(scenario.Template) (string, error)) error {
+	lines := func(all []scenario.Template) (filled [][]string, err error) {
+		for _, t := range all {
+			text, err := fill(t)
+			if err != nil {
+				return nil, err
+			}
+			filled = append(filled, strings.Fields(text))
+		}
+		return filled, nil
+	}
+	do, err := lines(way.Commands)
+	if err != nil {
+		return err
+	}
+	if p.undo, err = lines(way.Undo); err != nil {
+		return err
+	}
+	for _, words := range do {
+		if _, err := p.do(ctx, words[0], words[1:]...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// apply makes the groups, writes their files and puts the databases in, and runs the peer's commands.
 func (p *peer) apply(ctx context.Context, way scenario.Peer, fill func(scenario.Template) (string, error), databases []*instance) error {
+	if err := p.commands(ctx, way, fill); err != nil {
+		return err
+	}
 	for _, g := range way.Groups {
 		group := peerGroup{g.Name, controllersOf(g.Set)}
 		if len(group.controllers) == 0 {
@@ -101,8 +135,18 @@ func (p *peer) wrap(group string, args []string) []string {
 	return args
 }
 
-// release takes the groups away; libcgroup moves who is in them up.
+// release takes back what the commands did, and the groups away; libcgroup moves who is in them up.
 func (p *peer) release(ctx context.Context) error {
+	undo := p.undo
+	p.undo = nil
+	for _, words := range undo {
+		if _, err := p.do(ctx, words[0], words[1:]...); err != nil {
+			return err
+		}
+	}
+	if len(p.groups) == 0 {
+		return nil
+	}
 	for len(p.groups) > 0 {
 		last := p.groups[len(p.groups)-1]
 		if _, err := p.do(ctx, "cgdelete", "-g", last.path()); err != nil {

@@ -247,7 +247,7 @@ func snapshot(t *testing.T) map[string]bool {
 			there["mount "+fields[4]] = true
 		}
 	}
-	for _, pattern := range []string{"/sys/block/loop*/loop/backing_file", "/run/netns/" + benchRoot + "*", "/sys/class/net/" + benchRoot[:8] + "*", "/run/" + benchRoot + "*"} {
+	for _, pattern := range []string{"/sys/block/loop*/loop/backing_file", "/run/netns/" + benchRoot + "*", "/sys/class/net/" + benchRoot[:8] + "*", "/sys/class/net/bhbench*", "/run/" + benchRoot + "*"} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

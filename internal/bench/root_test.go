@@ -7,7 +7,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -279,6 +281,115 @@ func TestPeerInterruptedRoot(t *testing.T) {
 	}
 	_ = third.end(t)
 	nothingLeft(t, dir)
+}
+
+// Both ends of a wire are in namespaces of the run alone, which are gone with it.
+func TestWireRoot(t *testing.T) {
+	needRoot(t)
+	paths, err := find(iproute2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &run{scenario: &scenario.Scenario{Wire: true}, paths: paths}
+	if err := r.makeNurseries(); err != nil {
+		t.Fatal(err)
+	}
+	defer r.closeNurseries()
+	if err := r.layWire(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	own, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{own: true}
+	for name, n := range map[string]*nursery{nearNIC: r.nursery, farNIC: r.far} {
+		var out bytes.Buffer
+		if err := n.run(t.Context(), spec{args: []string{"sh", "-c", "readlink /proc/self/ns/net; ip -oneline link"}, stdout: &out}); err != nil {
+			t.Fatal(err)
+		}
+		namespace, links, _ := strings.Cut(out.String(), "\n")
+		if seen[namespace] {
+			t.Errorf("%s is in namespace %s, which somebody else has", name, namespace)
+		}
+		seen[namespace] = true
+		if !strings.Contains(links, name) || strings.Count(links, "\n") != 2 {
+			t.Errorf("links of %s:\n%s", name, links)
+		}
+	}
+	d := &driver{nursery: r.nursery, far: r.far, port: firstPort}
+	o, err := heartbeat.native(t.Context(), d, 200*time.Millisecond, func(float64) {})
+	if err != nil || o.transactions != 4 {
+		t.Errorf("%d beats over the wire, %v", o.transactions, err)
+	}
+	if _, err := net.InterfaceByName(nearNIC); err == nil {
+		t.Error("the wire is among the machine's interfaces")
+	}
+}
+
+// A run on a wire that is killed takes its namespaces with it; its groups go with the next one.
+func TestWireKilledRoot(t *testing.T) {
+	needRoot(t)
+	program := buildProgram(t)
+	dir := workArea(t)
+	first := startBench(t, program, "network-egress", dir)
+	first.await(t, "under the policy")
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if groups, _, _ := left(t, dir); len(groups) > 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("no group is there while the policy is applied")
+		}
+	}
+	inside := namespaces(t, fmt.Sprintf("/proc/%d/task/*/ns/net", first.cmd.Process.Pid))
+	if own := namespaces(t, "/proc/self/ns/net"); len(inside) != 3 || !inside[slices.Collect(maps.Keys(own))[0]] {
+		t.Errorf("the run is in namespaces %v, want two beside ours %v", inside, own)
+	}
+	if err := first.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = first.end(t)
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		still := 0
+		for name := range namespaces(t, "/proc/[0-9]*/ns/net") {
+			if inside[name] {
+				still++
+			}
+		}
+		if still == 1 { // ours
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("somebody is still in a namespace of the killed run")
+		}
+	}
+	second := startBench(t, program, "network-egress", dir)
+	second.await(t, "filling")
+	if groups, entries, _ := left(t, dir); len(groups) > 0 || len(entries) != 1 {
+		t.Errorf("the second run left the first one's groups in %q, files %q", groups, entries)
+	}
+	if err := second.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = second.end(t)
+	nothingLeft(t, dir)
+}
+
+// namespaces are those that links in /proc name.
+func namespaces(t *testing.T, pattern string) map[string]bool {
+	t.Helper()
+	links, err := filepath.Glob(pattern)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	for _, l := range links {
+		if name, err := os.Readlink(l); err == nil { // else it has ended
+			found[name] = true
+		}
+	}
+	return found
 }
 
 // What is missing or wrong is said before anything starts.

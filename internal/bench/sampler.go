@@ -35,6 +35,7 @@ type sampler struct {
 	governed bool
 	// changing says that a policy comes or goes meanwhile.
 	changing bool
+	traffic  *trafficMeter // nil: of no interest
 
 	mu       sync.Mutex
 	places   map[string]map[string]string // by group: its path in each hierarchy
@@ -48,6 +49,9 @@ type sampler struct {
 func (s *sampler) start(ctx context.Context) {
 	s.places, s.stopping, s.gone = map[string]map[string]string{}, make(chan struct{}), make(chan struct{})
 	s.read()
+	if s.traffic != nil {
+		s.traffic.start(ctx)
+	}
 	go func() {
 		defer close(s.gone)
 		t := time.NewTicker(time.Second)
@@ -70,6 +74,9 @@ func (s *sampler) stop() error {
 	close(s.stopping)
 	<-s.gone
 	s.read()
+	if s.traffic != nil {
+		s.errs = append(s.errs, s.traffic.stop())
+	}
 	return errors.Join(s.errs...)
 }
 
@@ -264,9 +271,10 @@ func databaseFigures(before, after host.ProcessUse, span time.Duration) map[stri
 
 // figures are all figures of a span, by name: FIGURE of the machine, GROUP.FIGURE and DATABASE.FIGURE.
 func (s *sampler) figures(from, to time.Time) map[string]float64 {
+	f := s.traffic.figures(from, to)
 	first, last := s.window(from, to)
 	span := last.at.Sub(first.at)
-	f := map[string]float64{"load": last.activity.Load, "memory_free": float64(last.free)}
+	f["load"], f["memory_free"] = last.activity.Load, float64(last.free)
 	if span <= 0 {
 		return f
 	}
@@ -327,7 +335,7 @@ func (s *sampler) series(began time.Time) (map[string][]proof.GroupSecond, []pro
 		for name := range names {
 			groups[name] = append(groups[name], proof.GroupSecond{
 				At: at, CPU: fig(name + ".cpu"), Memory: fig(name + ".memory"), Swap: fig(name + ".swap"),
-				Read: fig(name + ".read"), Written: fig(name + ".written"),
+				Read: fig(name + ".read"), Written: fig(name + ".written"), Sent: fig(name + ".sent"), Received: fig(name + ".received"),
 			})
 		}
 	}

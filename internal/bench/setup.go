@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,14 +18,22 @@ import (
 // setUp makes the work directory, starts and fills the databases, and makes neighbours and loads ready. What it makes
 // is on the undo stack as soon as it is there.
 func (r *run) setUp(ctx context.Context) error {
-	r.nursery = newNursery()
+	if err := r.makeNurseries(); err != nil {
+		return err
+	}
 	r.peer = &peer{paths: r.paths, nursery: r.nursery}
 	if err := r.makeDir(ctx); err != nil {
-		r.undo.add("end processes", func(context.Context) error { return r.nursery.close() })
+		r.undo.add("end processes", func(context.Context) error { return r.closeNurseries() })
 		return err
 	}
 	r.nursery.mark = r.dir
-	r.undo.add("end processes", func(ctx context.Context) error { return errors.Join(r.nursery.close(), endMarked(ctx, r.dir)) })
+	r.undo.add("end processes", func(ctx context.Context) error { return errors.Join(r.closeNurseries(), endMarked(ctx, r.dir)) })
+	if r.far != nil {
+		r.far.mark = r.dir
+		if err := r.layWire(ctx); err != nil {
+			return err
+		}
+	}
 	r.product = newProduct(r.options.Binary, r.dir, r.nursery)
 	for _, d := range r.scenario.Databases {
 		if err := r.startDatabase(ctx, d); err != nil {
@@ -56,6 +65,30 @@ func (r *run) setUp(ctx context.Context) error {
 	return nil
 }
 
+// makeNurseries makes what starts the run's programs: on a wire one for each end.
+func (r *run) makeNurseries() (err error) {
+	if !r.scenario.Wire {
+		r.nursery = newNursery()
+		return nil
+	}
+	if r.nursery, err = newApart(); err != nil {
+		return err
+	}
+	if r.far, err = newApart(); err != nil {
+		return errors.Join(err, r.nursery.close())
+	}
+	return nil
+}
+
+// closeNurseries ends all that the run started, and the namespaces with it.
+func (r *run) closeNurseries() error {
+	err := r.nursery.close()
+	if r.far != nil {
+		err = errors.Join(err, r.far.close())
+	}
+	return err
+}
+
 // where says which servers run.
 func (r *run) where() string {
 	if len(r.databases) == 0 {
@@ -85,6 +118,11 @@ func (r *run) makeDir(ctx context.Context) error {
 		return err
 	}
 	r.dir = dir
+	if r.far != nil {
+		if err := markApart(dir); err != nil {
+			return errors.Join(err, lock.Close(), os.RemoveAll(dir))
+		}
+	}
 	r.undo.add("remove the work directory", func(context.Context) error {
 		defer lock.Close()
 		if r.product != nil && r.product.unreleased {
@@ -151,8 +189,9 @@ func (r *run) makeLoads(ctx context.Context) error {
 			Load: l, in: r.database(l.On), program: loaders[l.Program], nursery: r.nursery, dir: r.dir,
 			path:    r.paths[l.Program],
 			threads: max(r.number(l.Threads, r.machine.cpus), 1), tables: r.number(l.Tables, 1), rows: r.number(l.Rows, 10_000),
-			rate: float64(r.number(l.Rate, 0)), size: r.number(l.Size, 256), jobs: r.number(l.Jobs, 1), depth: r.number(l.Depth, 1),
+			far: r.far, rate: float64(r.number(l.Rate, 0)), size: r.number(l.Size, 256), jobs: r.number(l.Jobs, 1), depth: r.number(l.Depth, 1),
 		}
+		d.port = firstPort + len(r.drivers)
 		r.progress.phase("filling for " + l.Name)
 		if err := d.prepare(ctx); err != nil {
 			return err
@@ -161,6 +200,9 @@ func (r *run) makeLoads(ctx context.Context) error {
 			r.undo.add("take the tables of "+l.Name+" away", func(ctx context.Context) error { return d.program.drop(ctx, d) })
 		}
 		r.drivers = append(r.drivers, d)
+		if scenario.OnWire(l.Program) {
+			continue // there is nothing to warm up
+		}
 		r.progress.phase("warming up " + l.Name)
 		warm := min(3*time.Second, r.length())
 		if _, err := d.run(ctx, warm, nil, r.progress.rate, nil); err != nil {
@@ -172,7 +214,10 @@ func (r *run) makeLoads(ctx context.Context) error {
 
 // texts are what policies and peers may say of the run.
 func (r *run) texts() map[string]string {
-	t := map[string]string{"disk": r.machine.dir, "disk.number": r.machine.disk.Number}
+	t := map[string]string{"disk": r.machine.dir, "disk.number": r.machine.disk.Number, "nic": nearNIC}
+	for _, d := range r.drivers {
+		t["port."+d.Name] = strconv.Itoa(d.port)
+	}
 	for _, in := range r.databases {
 		in.texts(t)
 	}

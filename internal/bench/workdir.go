@@ -109,7 +109,7 @@ func sweep(ctx context.Context, parent, binary string, n *nursery) error {
 	return nil
 }
 
-func sweepOne(ctx context.Context, dir, binary string, n *nursery) error {
+func sweepOne(ctx context.Context, dir, binary string, n *nursery) (err error) {
 	info, err := os.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -128,6 +128,17 @@ func sweepOne(ctx context.Context, dir, binary string, n *nursery) error {
 	defer lock.Close()
 	if err := endMarked(ctx, dir); err != nil {
 		return err
+	}
+	apart, err := markedApart(dir)
+	if err != nil {
+		return err
+	}
+	if apart {
+		// Its interfaces are gone with their namespaces: one of the same name here would be another one.
+		if n, err = newApart(); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, n.close()) }()
 	}
 	p := newProduct(binary, dir, n)
 	if _, err := os.Stat(p.state); err == nil {

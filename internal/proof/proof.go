@@ -114,6 +114,9 @@ type GroupSecond struct {
 	Swap    Figure  `json:"swap_bytes"`
 	Read    Figure  `json:"read_bytes_per_second"`
 	Written Figure  `json:"written_bytes_per_second"`
+	// Sent and Received are over all interfaces, where the group is counted.
+	Sent     Figure `json:"sent_bytes_per_second"`
+	Received Figure `json:"received_bytes_per_second"`
 }
 
 // HostSecond is the machine as a whole in one second.

@@ -113,6 +113,13 @@ var useFigures = []struct {
 	{"read", "read/s", sizeText},
 	{"written", "written/s", sizeText},
 	{"write_ops", "writes/s", Number},
+	{"sent", "sent/s", sizeText},
+	{"packets_sent", "packets/s", Number},
+	{"received", "received/s", sizeText},
+	{"packets_received", "packets/s", Number},
+	{"wire_out", "limited out", bitsText},
+	{"wire_in", "limited in", bitsText},
+	{"drops", "drops", Number},
 }
 
 // Users names what an arm has figures of use for, in order.
@@ -133,6 +140,7 @@ func (r *Result) writeUse(b *strings.Builder) {
 	for _, u := range useFigures {
 		head = append(head, u.title)
 	}
+	head = append(head, "load", "in state D")
 	rows := [][]string{head}
 	for i := range r.Arms {
 		a := &r.Arms[i]
@@ -144,11 +152,17 @@ func (r *Result) writeUse(b *strings.Builder) {
 			}
 			rows, text = append(rows, row), ""
 		}
-		rows = append(rows, []string{text, "machine", fixed(a.figureOf("busy"), 2), "", "", "", "", "", "", "", "", "",
-			fmt.Sprintf("load %s", fixed(a.figureOf("load"), 1)), fmt.Sprintf("%s in D", fixed(a.figureOf("blocked"), 1))})
+		machine := make([]string, len(head))
+		machine[0], machine[1], machine[2] = text, "machine", fixed(a.figureOf("busy"), 2)
+		machine[len(head)-2], machine[len(head)-1] = fixed(a.figureOf("load"), 1), fixed(a.figureOf("blocked"), 1)
+		rows = append(rows, machine)
 	}
 	if len(rows) > 1 {
-		b.WriteString(table(keepFilled(rows), 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13) + "\n")
+		right := make([]int, len(head)-2)
+		for i := range right {
+			right[i] = i + 2
+		}
+		b.WriteString(table(keepFilled(rows), right...) + "\n")
 	}
 }
 
@@ -250,6 +264,14 @@ func fixed(x float64, decimals int) string {
 		return "-"
 	}
 	return fmt.Sprintf("%.*f", decimals, x)
+}
+
+// bitsText writes bytes a second as limits on interfaces are written.
+func bitsText(x float64) string {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return "-"
+	}
+	return fixed(8*x/1e6, 1) + " Mbit/s"
 }
 
 func sizeText(x float64) string {

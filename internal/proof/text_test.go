@@ -1,7 +1,9 @@
 package proof
 
 import (
+	"bytes"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -76,5 +78,22 @@ func TestWrap(t *testing.T) {
 	}
 	if got, want := wrap("incompressible", 5, ""), "incompressible\n"; got != want {
 		t.Errorf("wrapped as %q, want %q", got, want)
+	}
+}
+
+// What a group sends and receives is in the table of use, and the machine's row has its own columns.
+func TestUseOfNetwork(t *testing.T) {
+	over := func(x float64) Range { return Over([]float64{x}) }
+	result := &Result{Scenario: "x", Arms: []Arm{{Name: "limited", Text: "limited", Figures: map[string]Range{
+		"busy": over(1.25), "load": over(3.5), "blocked": over(2), "g.cpu": over(0.5), "g.sent": over(12 << 20), "g.wire_out": over(12.5e6), "g.drops": over(7),
+	}}}}
+	var b bytes.Buffer
+	if err := result.WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"12 MiB", "100.0 Mbit/s", "drops", "load  in state D", "3.5         2.0"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
 	}
 }

@@ -17,11 +17,12 @@ func machineQuantity(name string) bool { return slices.Contains(machineQuantitie
 // each with the name of a phase behind the arm's.
 var (
 	loadFigures = []string{
-		"tps", "mean", "p50", "p95", "p99", "p999", "isolation", "isol01", "impact", "bytes", "transactions", "holds_after",
+		"tps", "mean", "p50", "p95", "p99", "p999", "longest", "isolation", "isol01", "impact", "bytes", "transactions", "holds_after",
 	}
 	groupFigures = []string{
 		"cpu", "memory", "memory_peak", "swap", "oom_kills", "throttled", "read", "written", "read_ops", "write_ops",
 		"cpu_pressure", "memory_pressure", "io_pressure", "conservation",
+		"sent", "received", "packets_sent", "packets_received", "wire_out", "wire_in", "drops",
 	}
 	hostFigures = []string{"load", "blocked", "idle", "busy", "memory_free"}
 )
@@ -61,6 +62,8 @@ func fillForCheck(t Template) string {
 		case p.hole.Empty():
 		case strings.HasPrefix(p.name, "disk"):
 			b.WriteString("/var/tmp")
+		case p.name == "nic":
+			b.WriteString("eth0")
 		default:
 			b.WriteString("1")
 		}
@@ -137,6 +140,14 @@ func (r *reader) quantities() []string {
 // textNames are the texts that a policy or a peer's file may use.
 func (r *reader) textNames() []string {
 	names := []string{"disk", "disk.number"}
+	if r.s.Wire {
+		names = append(names, "nic")
+	}
+	for _, l := range r.s.Loads {
+		if l.Program == "iperf3" {
+			names = append(names, "port."+l.Name)
+		}
+	}
 	for _, d := range r.s.Databases {
 		names = append(names, "port."+d.Name, "socket."+d.Name, "client."+d.Name)
 	}
@@ -201,6 +212,11 @@ func (r *reader) whatNeedsWhat(i policy.Item) {
 		}
 	}
 	r.loads(i)
+	for _, name := range slices.Sorted(maps.Keys(s.Peers)) {
+		if p := s.Peers[name]; len(p.Commands) > 0 && !s.Wire {
+			i.Fail("write wire: true: commands work on the run's own wire alone", "peer %q has commands, and there is no wire", name)
+		}
+	}
 	for _, n := range s.Neighbours {
 		if (n.Kind == "backup" || n.Kind == "query") && n.On == "" {
 			i.Fail("write on: and the name of a database", "neighbour %q has no database", n.Name)
@@ -222,10 +238,14 @@ func (r *reader) loads(i policy.Item) {
 	for _, l := range s.Loads {
 		switch {
 		case l.Program == "":
-			i.Fail("write program: sysbench, pgbench, redis-benchmark or fio", "load %q has no program", l.Name)
-		case l.Program != "fio" && l.On == "":
+			i.Fail("write program: and one of "+strings.Join(Programs(), ", "), "load %q has no program", l.Name)
+		case OnWire(l.Program) && !s.Wire:
+			i.Fail("write wire: true, and the run makes a network of its own", "load %q: %s needs a wire", l.Name, l.Program)
+		case l.Program == "iperf3" && l.Flow == "":
+			i.Fail("write flow: out or flow: in", "load %q says not which way it sends", l.Name)
+		case engineOf[l.Program] != nil && l.On == "":
 			i.Fail("write on: and the name of a database", "load %q has no database", l.Name)
-		case l.Program != "fio":
+		case engineOf[l.Program] != nil:
 			d, _ := s.DatabaseNamed(l.On)
 			if want := engineOf[l.Program]; d.Engine != "" && !slices.Contains(want, d.Engine) {
 				i.Fail("it is for "+strings.Join(want, " and "), "load %q: %s does not load %s", l.Name, l.Program, d.Engine)
@@ -234,7 +254,13 @@ func (r *reader) loads(i policy.Item) {
 	}
 }
 
-// engineOf says which engines a load program speaks to.
+// engineOf says which engines a load program speaks to; none needs no database.
 var engineOf = map[string][]string{
-	"sysbench": {"mariadb", "postgresql"}, "pgbench": {"postgresql"}, "redis-benchmark": {"redis"},
+	"sysbench": {"mariadb", "postgresql"}, "pgbench": {"postgresql"}, "redis-benchmark": {"redis"}, "fio": nil, "iperf3": nil, "heartbeat": nil,
 }
+
+// Programs names the programs that can be a load.
+func Programs() []string { return slices.Sorted(maps.Keys(engineOf)) }
+
+// OnWire says whether a load program goes over the wire between the run's namespaces.
+func OnWire(program string) bool { return program == "iperf3" || program == "heartbeat" }

@@ -177,6 +177,7 @@ func (r *reader) whole() policy.Form[Scenario] {
 		whole("seconds", maxSeconds, func(s *Scenario) *int { return &s.Seconds }),
 		{Name: "scale", Read: r.scale},
 		{Name: "needs", Read: func(i policy.Item, s *Scenario) { r.needs().Read(i, &s.Needs) }},
+		flag("wire", func(s *Scenario) *bool { return &s.Wire }),
 		named("databases", r.database(), func(s *Scenario, name string, d Database) { d.Name = name; s.Databases = append(s.Databases, d) }),
 		named("loads", r.load(), func(s *Scenario, name string, l Load) { l.Name = name; s.Loads = append(s.Loads, l) }),
 		named("neighbours", r.neighbour(), func(s *Scenario, name string, n Neighbour) { n.Name = name; s.Neighbours = append(s.Neighbours, n) }),
@@ -259,7 +260,7 @@ func (r *reader) database() policy.Form[Database] {
 
 func (r *reader) load() policy.Form[Load] {
 	return policy.Form[Load]{Name: "a load", Keys: []policy.FormKey[Load]{
-		oneOf("program", func(l *Load) *string { return &l.Program }, "sysbench", "pgbench", "redis-benchmark", "fio"),
+		oneOf("program", func(l *Load) *string { return &l.Program }, Programs()...),
 		refers(r, "on", "database", func(l *Load) *string { return &l.On }),
 		text("script", func(l *Load) *string { return &l.Script }),
 		expression(r, "threads", func(l *Load) *Expression { return &l.Threads }),
@@ -273,6 +274,7 @@ func (r *reader) load() policy.Form[Load] {
 		expression(r, "jobs", func(l *Load) *Expression { return &l.Jobs }),
 		expression(r, "depth", func(l *Load) *Expression { return &l.Depth }),
 		flag("buffered", func(l *Load) *bool { return &l.Buffered }),
+		oneOf("flow", func(l *Load) *string { return &l.Flow }, "out", "in"),
 	}}
 }
 
@@ -325,6 +327,25 @@ func (r *reader) peer() policy.Form[Peer] {
 				p.Groups = append(p.Groups, g)
 			}
 		}},
+		r.commands("commands", func(p *Peer) *[]Template { return &p.Commands }),
+		r.commands("undo", func(p *Peer) *[]Template { return &p.Undo }),
+	}}
+}
+
+// commands reads a list of commands of iproute2, the only programs that a peer may start by itself.
+func (r *reader) commands(name string, get func(*Peer) *[]Template) policy.FormKey[Peer] {
+	return policy.FormKey[Peer]{Name: name, Read: func(i policy.Item, p *Peer) {
+		for _, item := range i.Items(`write a list: ["tc qdisc add …", …]`) {
+			t, ok := r.template(item)
+			if !ok {
+				continue
+			}
+			if program, _, _ := strings.Cut(t.Text, " "); program != "tc" && program != "ip" {
+				item.Fail("write a command of tc or ip: it works on the run's own wire", "%q is neither tc nor ip", program)
+				continue
+			}
+			*get(p) = append(*get(p), t)
+		}
 	}}
 }
 

@@ -20,6 +20,9 @@ type Scenario struct {
 	Settle   time.Duration
 	Scale    []Quantity
 	Needs    Needs
+	// Wire: the run makes two network namespaces with a veth pair between them and nothing else, and starts all but the far ends of
+	// its loads in the near one. Interfaces of the machine are out of its reach then.
+	Wire bool
 
 	Databases  []Database
 	Loads      []Load
@@ -65,14 +68,14 @@ type Database struct {
 // Load is a program that asks something of a database or of a disk, and tells how fast it was answered.
 type Load struct {
 	Name    string
-	Program string // sysbench, pgbench, redis-benchmark, fio
+	Program string // sysbench, pgbench, redis-benchmark, fio, iperf3, heartbeat
 	On      string // the database
 	Script  string
 	Threads Expression
 	Tables  Expression
 	Rows    Expression
-	Rate    Expression // transactions asked for in a second; none is as fast as it goes
-	Group   string     // where it runs when a policy or a peer governs
+	Rate    Expression // transactions (iperf3: Mbit) asked for in a second; none is as fast as it goes
+	Group   string     // where it runs when a policy or a peer governs; of iperf3 the near end
 	Options []string
 
 	// For fio.
@@ -81,6 +84,9 @@ type Load struct {
 	Jobs     Expression
 	Depth    Expression
 	Buffered bool
+
+	// Flow is which way iperf3 sends: "out" of the near namespace, from a client in it, or "in", to a server in it.
+	Flow string
 }
 
 // Neighbour is something that runs beside the database.
@@ -122,10 +128,13 @@ type Phase struct {
 	Policy string // "" changes nothing; "none" releases
 }
 
-// Peer is another tool's way: groups and the files it writes, through libcgroup's programs.
+// Peer is another tool's way: groups and the files it writes, through libcgroup's programs, and commands of iproute2.
 type Peer struct {
 	Text   string
 	Groups []PeerGroup
+	// Commands are tc(8) and ip(8) on the run's own wire, each one line of words, and Undo what takes them back.
+	Commands []Template
+	Undo     []Template
 }
 
 // PeerGroup is one group of a peer: the same name as ours, so that the same members go into it.
