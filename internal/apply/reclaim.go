@@ -4,12 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"runtime"
 	"strconv"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/journal"
@@ -43,39 +39,6 @@ const (
 	reclaimTell  = 5 * time.Second
 )
 
-// memoryHigh is the file of cgroup v2 whose write takes pages back, and reclaimTurn how long one write may do so.
-const (
-	memoryHigh  = "memory.high"
-	reclaimTurn = time.Second
-)
-
-// put writes a value. A write of memory.high takes pages back until few enough are in use, it cannot get any more, or a signal comes
-// (memory_high_write in mm/memcontrol.c): where there is no swap that was seen to last 18 s. The value is in force from the first of them on, so
-// a signal ends the write after a while; it is one that the Go runtime sends its own threads, and passes over.
-func (n *run) put(f cgroup.File, value string) error {
-	if f.Name != memoryHigh {
-		return n.Files.Write(f, value)
-	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	thread, done := unix.Gettid(), make(chan struct{})
-	defer close(done)
-	go func() {
-		turn := time.NewTimer(reclaimTurn)
-		defer turn.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-turn.C:
-				_ = unix.Tgkill(os.Getpid(), thread, unix.SIGURG) // it may have ended meanwhile
-				turn.Reset(reclaimFirst)
-			}
-		}
-	}()
-	return n.Files.Write(f, value)
-}
-
 // lower does a write that takes memory from a group, as soon as little enough is in use.
 func (n *run) lower(s plan.Step, c journal.Change) error {
 	if n.reclaims == nil {
@@ -106,7 +69,7 @@ func (n *run) lower(s plan.Step, c journal.Change) error {
 		}
 		if s.Reclaim.Push != "" {
 			// The file is one that a step before wrote, and that is undone with it.
-			if err := n.put(s.Dir.File(memoryHigh), s.Reclaim.Push); err != nil {
+			if err := n.Files.Write(s.Dir.File("memory.high"), s.Reclaim.Push); err != nil {
 				return err
 			}
 		}

@@ -74,7 +74,7 @@ func (n *run) write(c journal.Change) error {
 	if c.Unit != "" {
 		return n.writeUnit(c)
 	}
-	if err := n.put(file(c), c.New); err != nil {
+	if err := n.Files.Write(file(c), c.New); err != nil {
 		return err
 	}
 	return n.readBack(c, c.New)

@@ -160,6 +160,14 @@ func (d *openDir) WriteFile(name string, data []byte) error {
 		return err
 	}
 	defer unix.Close(fd)
+	if name == memoryHigh {
+		return reclaiming(func() error { return writeAll(fd, data) })
+	}
+	return writeAll(fd, data)
+}
+
+// writeAll writes with one write(2), again when a signal came before anything was written.
+func writeAll(fd int, data []byte) error {
 	for {
 		n, err := unix.Write(fd, data)
 		switch {

@@ -106,7 +106,7 @@ func TestMemoryIsLoweredUnderLoad(t *testing.T) {
 	if CodeOf(err) != CodeRefused || !errors.As(err, &use) || HintOf(err) == "" {
 		t.Errorf("forced: %v", err)
 	}
-	if took < 3*time.Second || took > 8*time.Second && os.Getenv("BULKHEAD_LAB") == "" { // where one write may take seconds
+	if took < 3*time.Second || took > 8*time.Second { // where the machine is emulated, too: a write of memory.high is ended
 		t.Errorf("refused after %s, with 4s to wait", took)
 	}
 	s.holds("refused", "g:memory.max=220MiB")

@@ -18,7 +18,6 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
-	"bulkhead/internal/policy"
 	"bulkhead/internal/testhost"
 )
 
@@ -44,11 +43,8 @@ func (s *site) members(facts *host.Facts) map[int]bool {
 	found := map[int]bool{}
 	for _, h := range facts.Hierarchies {
 		top := filepath.Join(h.Mount, s.root)
-		_ = filepath.WalkDir(top, func(dir string, d os.DirEntry, err error) error { // a directory may go meanwhile
-			if err != nil || !d.IsDir() {
-				return nil
-			}
-			text, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		_ = filepath.WalkDir(top, func(dir string, _ os.DirEntry, _ error) error {
+			text, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs")) // only of a directory, which may go meanwhile
 			for _, pid := range strings.Fields(string(text)) {
 				if n, err := strconv.Atoi(pid); err == nil {
 					found[n] = true
@@ -70,13 +66,9 @@ func TestReserveUnderSiege(t *testing.T) {
 	}
 	const leaves = 400 << 20 // to the groups: the rest of this machine is not the test's
 	bash, dd := testhost.Program(t, "bash", "/bin/bash", "/usr/bin/bash"), testhost.Program(t, "coreutils", "/bin/dd", "/usr/bin/dd")
-	s.write(fmt.Sprintf("groups:\n  bomb: {role: batch, tasks: 600}\n  hog: {role: batch}\n  busy: {role: batch}\n  disk: {role: batch}\n"))
-	text, err := os.ReadFile(s.policy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	reserve := fmt.Sprintf("host: {root: %s, reserve: {cpu: 0.5, memory: %dMiB}}", s.root, (facts.MemTotal-leaves)>>20)
-	if err := os.WriteFile(s.policy, []byte(strings.Replace(string(text), "host: {root: "+s.root+"}", reserve, 1)), 0o600); err != nil {
+	policy := fmt.Sprintf("version: 1\nhost: {root: %s, reserve: {cpu: 0.5, memory: %dMiB}}\n", s.root, (facts.MemTotal-leaves)>>20) +
+		"groups:\n  bomb: {role: batch, tasks: 600}\n  hog: {role: batch}\n  busy: {role: batch}\n  disk: {role: batch}\n"
+	if err := os.WriteFile(s.policy, []byte(policy), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s.must("apply")
@@ -125,7 +117,7 @@ func TestReserveUnderSiege(t *testing.T) {
 		t.Errorf("the bomb has %d tasks", got)
 	}
 	if used := s.rootMemory(facts); used > leaves+leaves/20 {
-		t.Errorf("the groups hold %s, and host.reserve leaves them %s", policy.Bytes(used).Human(), policy.Bytes(leaves).Human())
+		t.Errorf("the groups hold %d MiB, and host.reserve leaves them %d", used>>20, leaves>>20)
 	}
 }
 
