@@ -73,7 +73,7 @@ type scheduled struct {
 }
 
 func (a *app) printSchedules(p *policy.Policy, now time.Time) error {
-	statuses := control.ScheduleStatuses(p, now)
+	statuses := control.ScheduleStatuses(p, nil, now)
 	all := make([]scheduled, len(p.Schedules))
 	for i, s := range p.Schedules {
 		all[i] = scheduled{ScheduleStatus: statuses[i], When: s.Windows.When.String(), Zone: s.Zone, For: shortSpan(s.Windows.Length), Sets: sets(s)}
@@ -168,6 +168,8 @@ func holds(p *policy.Policy, s policy.Schedule, at time.Time) []string {
 // scheduleText says a schedule in one line of status.
 func scheduleText(s control.ScheduleStatus) string {
 	switch {
+	case s.Skipped != "":
+		return fmt.Sprintf("SKIPPED: schedule %s, open until %s: %s", s.Name, moment(s.Next, time.Local), s.Skipped)
 	case s.Open:
 		return fmt.Sprintf("in force over the policy: schedule %s since %s until %s", s.Name, moment(s.Since, time.Local), moment(s.Next, time.Local))
 	case s.Next.IsZero():

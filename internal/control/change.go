@@ -303,7 +303,7 @@ func (c *Controller) applySources(ctx context.Context, r Request, reply *Reply, 
 	}
 	// A group that was released is governed again by apply; freezes and overrides stay.
 	l := s.look(sources)
-	l.released, l.lifted, l.conflicts, l.facts, l.shares, l.canary = nil, nil, nil, facts, true, nil
+	l.released, l.lifted, l.skipped, l.conflicts, l.facts, l.shares, l.canary = nil, nil, nil, nil, facts, true, nil
 	l.askNodes = r.Verb == "apply" && !r.Migrate
 	v, err := c.view(l)
 	if err != nil {
@@ -312,7 +312,7 @@ func (c *Controller) applySources(ctx context.Context, r Request, reply *Reply, 
 	if err := c.leaveOldRoot(s, v); err != nil {
 		return err
 	}
-	same := s.applied != nil && slices.Equal(s.applied.Sources, sources) && len(s.released)+len(s.lifted) == 0
+	same := s.applied != nil && slices.Equal(s.applied.Sources, sources) && len(s.released)+len(s.lifted)+len(s.skipped) == 0
 	revision, err := c.revision(s, same)
 	if err != nil {
 		return err
@@ -339,6 +339,7 @@ func (c *Controller) applySources(ctx context.Context, r Request, reply *Reply, 
 	docs := map[string]any{
 		docApplied:                    Applied{Revision: revision, Sources: sources, At: time.Now(), By: r.By, Reason: r.Reason, Like: r.To},
 		docReleased:                   map[string]bool{},
+		docSkipped:                    []Skipped{},
 		docWindows:                    namesOf(v.Open),
 		journal.VersionName(revision): sources,
 	}

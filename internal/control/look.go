@@ -231,11 +231,15 @@ func (c *Controller) carryOut(ctx context.Context, v *View, s *state, reply *Rep
 	r := Request{Verb: "look", By: "agent"}
 	open := namesOf(v.Open)
 	if r.Reason = switches(s.windows, open); r.Reason != "" {
-		r.Verb = "schedule"
+		r.Verb = scheduleVerb
 	}
 	if len(v.Plan.Steps) > 0 {
 		done = puts(v.Plan)
-		err = c.runOthers(ctx, v, r, s.applied.Revision, reply)
+		run := func() error { return c.runOthers(ctx, v, r, s.applied.Revision, reply) }
+		var guarded bool
+		if guarded, err = c.openGuarded(ctx, v, s, r, reply, run); !guarded && err == nil {
+			err = run()
+		}
 		c.tell(v.Plan, err, time.Now())
 	}
 	if err == nil {
@@ -243,7 +247,7 @@ func (c *Controller) carryOut(ctx context.Context, v *View, s *state, reply *Rep
 		c.retainDue(v)
 	}
 	if err == nil && r.Reason != "" {
-		err = c.tellWindows(r, reply, s.applied.Revision, open)
+		err = errors.Join(c.closeGuarded(s.windows, open), c.tellWindows(r, reply, s.applied.Revision, open))
 	}
 	if slices.ContainsFunc(v.Plan.Steps, changesDirectories) {
 		c.memory.observed = nil // it was seen before

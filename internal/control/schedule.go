@@ -21,6 +21,8 @@ type ScheduleStatus struct {
 	Since time.Time `json:"since,omitzero"`
 	// Next is when it opens or closes next; zero when that is not within years.
 	Next time.Time `json:"next,omitzero"`
+	// Skipped is why a window that is open is not in force.
+	Skipped string `json:"skipped,omitempty"`
 }
 
 // now is the time that schedules and ends of overrides go by.
@@ -118,13 +120,16 @@ func (c *Controller) tellWindows(r Request, reply *Reply, revision int, open []s
 }
 
 // ScheduleStatuses says of each schedule whether it is open, and when it switches next.
-func ScheduleStatuses(p *policy.Policy, now time.Time) []ScheduleStatus {
+func ScheduleStatuses(p *policy.Policy, skipped []Skipped, now time.Time) []ScheduleStatus {
 	var all []ScheduleStatus
 	for _, s := range p.Schedules {
 		since, _, open := s.Windows.Open(now)
 		st := ScheduleStatus{Name: s.Name, Open: open}
 		if open {
 			st.Since = since
+		}
+		if k := isSkipped(skipped, s.Name, now); k != nil && open {
+			st.Skipped = k.Why
 		}
 		st.Next, _ = s.Next(now)
 		all = append(all, st)

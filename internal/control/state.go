@@ -78,6 +78,7 @@ type state struct {
 	ended     []Pin // past their end, of processes that live: they go back
 	freezes   []Freeze
 	lifted    []Lifted
+	skipped   []Skipped
 	conflicts []Conflict
 	windows   []string // schedules that the history says are open
 	canary    *Canary  // nil when there is none
@@ -98,8 +99,9 @@ func (c *Controller) loadState(boot string, now time.Time) (*state, error) {
 	var overrides []Override
 	var pins []Pin
 	var lifted []Lifted
+	var skipped []Skipped
 	var canary Canary
-	for name, doc := range map[string]any{docOverrides: &overrides, docReleased: &s.released, docPins: &pins, docFreezes: &s.freezes, docWindows: &s.windows, docLifted: &lifted, docConflicts: &s.conflicts, docCanary: &canary} {
+	for name, doc := range map[string]any{docOverrides: &overrides, docReleased: &s.released, docPins: &pins, docFreezes: &s.freezes, docWindows: &s.windows, docLifted: &lifted, docSkipped: &skipped, docConflicts: &s.conflicts, docCanary: &canary} {
 		if _, err := c.Store.Load(name, doc); err != nil {
 			return nil, fail(CodeFailed, "`bulkhead apply` puts it aside and goes on without", "%w", err)
 		}
@@ -111,16 +113,7 @@ func (c *Controller) loadState(boot string, now time.Time) (*state, error) {
 		s.canary = &canary
 	}
 	s.freezes, s.conflicts = ofBoot(s.freezes, boot), ofBootConflicts(s.conflicts, boot)
-	for _, l := range lifted {
-		if s.applied != nil && l.Revision == s.applied.Revision {
-			s.lifted = append(s.lifted, l)
-		}
-	}
-	for _, o := range overrides {
-		if !o.ended(now) {
-			s.overrides = append(s.overrides, o)
-		}
-	}
+	s.keep(overrides, lifted, skipped, now)
 	for _, p := range pins {
 		switch {
 		case p.Boot != boot || !c.Host.Alive(p.Process):
@@ -131,6 +124,25 @@ func (c *Controller) loadState(boot string, now time.Time) (*state, error) {
 		}
 	}
 	return s, nil
+}
+
+// keep takes over what still holds: what an apply has replaced, and what has ended, does not.
+func (s *state) keep(overrides []Override, lifted []Lifted, skipped []Skipped, now time.Time) {
+	for _, l := range lifted {
+		if s.applied != nil && l.Revision == s.applied.Revision {
+			s.lifted = append(s.lifted, l)
+		}
+	}
+	for _, k := range skipped {
+		if s.applied != nil && k.Revision == s.applied.Revision && now.Before(k.Until) {
+			s.skipped = append(s.skipped, k)
+		}
+	}
+	for _, o := range overrides {
+		if !o.ended(now) {
+			s.overrides = append(s.overrides, o)
+		}
+	}
 }
 
 // Standing says which policy an agent of this state directory enforces.
@@ -149,14 +161,14 @@ func (c *Controller) Standing() string {
 
 // look is a look through sources with everything recorded laid over them.
 func (s *state) look(sources []policy.Source) look {
-	return look{sources: sources, overrides: s.overrides, released: s.released, pins: s.pins, ended: s.ended, lifted: s.lifted, conflicts: s.conflicts, canary: s.canary}
+	return look{sources: sources, overrides: s.overrides, released: s.released, pins: s.pins, ended: s.ended, lifted: s.lifted, skipped: s.skipped, conflicts: s.conflicts, canary: s.canary}
 }
 
 // mend puts damaged documents aside, with a warning each, so that apply and release, the two ways out, work
 // without them. It needs the lock.
 func (c *Controller) mend() error {
 	var any json.RawMessage
-	for _, name := range []string{docApplied, docOverrides, docReleased, docPins, docFreezes, docNetwork, docWindows, docTrial, docBefore, docCanary, docLifted, docConflicts, docGone} {
+	for _, name := range []string{docApplied, docOverrides, docReleased, docPins, docFreezes, docNetwork, docWindows, docTrial, docBefore, docCanary, docLifted, docSkipped, docConflicts, docGone} {
 		if err := c.loadOrSetAside(name, &any); err != nil {
 			return fail(CodeFailed, "", "%w", err)
 		}

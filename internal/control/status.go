@@ -180,7 +180,7 @@ func (c *Controller) Status() (*Status, error) {
 		st.Overrides = append(st.Overrides, o.describe())
 	}
 	st.Lifted, st.Conflicts = s.lifted, s.conflicts
-	st.Schedules = ScheduleStatuses(v.Policy, c.now())
+	st.Schedules = ScheduleStatuses(v.Policy, s.skipped, c.now())
 	for g := range s.released {
 		if g == "" {
 			g = "everything"

@@ -12,6 +12,7 @@ import (
 
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/policy"
 	"bulkhead/internal/watchdog"
 )
 
@@ -47,6 +48,7 @@ type before struct {
 	Overrides []Override      `json:"overrides"`
 	Released  map[string]bool `json:"released"`
 	Lifted    []Lifted        `json:"lifted,omitempty"`
+	Windows   []string        `json:"windows,omitempty"` // schedules that were open
 }
 
 // named is the change in words.
@@ -145,7 +147,7 @@ func (c *Controller) onTrial(ctx context.Context, v *View, r Request, reply *Rep
 // standTrial is onTrial with what is watched.
 func (c *Controller) standTrial(ctx context.Context, v *View, r Request, reply *Reply, s *state, docs map[string]any, watch *Watch, run func() error) error {
 	var notes []string
-	if watch != nil {
+	if watch != nil && watch.Groups == nil {
 		var err error
 		if notes, err = c.takeBefore(ctx, v, watch); err != nil {
 			return err
@@ -176,7 +178,7 @@ func (c *Controller) standTrial(ctx context.Context, v *View, r Request, reply *
 		defer dog.Leave()
 	}
 	docs[docTrial] = t
-	docs[docBefore] = before{Trial: t.ID, Applied: s.applied, Overrides: s.overrides, Released: s.released, Lifted: s.lifted}
+	docs[docBefore] = before{Trial: t.ID, Applied: s.applied, Overrides: s.overrides, Released: s.released, Lifted: s.lifted, Windows: s.windows}
 	if err := c.commit(r, reply, docs, run); err != nil {
 		return err
 	}
@@ -273,6 +275,14 @@ func (c *Controller) revert(ctx context.Context, t *Trial, why, by string, reply
 	l := s.look(b.Applied.Sources)
 	l.overrides, l.released, l.facts, l.lenient, l.shares = living(b.Overrides, c.now()), released, facts, true, true
 	l.canary, l.lifted, l.conflicts = nil, b.Lifted, nil // what came since belongs to what is undone
+	if t.Verb == scheduleVerb {
+		p, err := policy.Parse(b.Applied.Sources)
+		if err != nil {
+			return err
+		}
+		l.skipped = s.skip(p, t, b.Windows, why, c.now())
+		docs[docSkipped] = l.skipped
+	}
 	v, err := c.view(l)
 	if err != nil {
 		return err

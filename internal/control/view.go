@@ -53,6 +53,7 @@ type look struct {
 	sources   []policy.Source
 	overrides []Override
 	lifted    []Lifted
+	skipped   []Skipped
 	conflicts []Conflict
 	released  map[string]bool
 	canary    *Canary // whose settings take the place of its group's
@@ -189,7 +190,7 @@ func (c *Controller) classify(l look) (*View, error) {
 	}
 	groups, more := c.expand(v, l.canary)
 	problems = append(problems, more...)
-	v.Open = v.Policy.Open(c.or(l.at))
+	v.Open = openNow(v.Policy, l.skipped, c.or(l.at))
 	groups, more = layWindows(groups, v.Open)
 	problems = append(problems, more...)
 	groups, more = layOver(groups, l.overrides, v.Facts, c.resolverOf(v))

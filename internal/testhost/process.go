@@ -126,9 +126,15 @@ func Kill(t testing.TB, id host.ProcID) {
 // WaitFor polls until is answers true; it fails the test after ten seconds.
 func WaitFor(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
+	WaitLong(t, 10*time.Second, what, is)
+}
+
+// WaitLong is WaitFor with another patience, for what takes long on a slow machine.
+func WaitLong(t testing.TB, most time.Duration, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(most); !is(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited 10 s for %s", what)
+			t.Fatalf("waited %s for %s", most, what)
 		}
 	}
 }

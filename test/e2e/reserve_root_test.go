@@ -85,7 +85,7 @@ func TestReserveUnderSiege(t *testing.T) {
 	}
 	// Registered last and so done first: nobody is left in the groups.
 	defer func() {
-		testhost.WaitFor(t, "everybody in the groups to be gone", func() bool {
+		testhost.WaitLong(t, time.Minute, "everybody in the groups to be gone", func() bool {
 			all := s.members(facts)
 			for pid := range all {
 				_ = unix.Kill(pid, unix.SIGKILL)
@@ -102,10 +102,10 @@ func TestReserveUnderSiege(t *testing.T) {
 	begin("hog", many(1, "head -c 8G /dev/zero | tail -c 8G >/dev/null"))
 	begin("bomb", many(8, "sleep 60 & /bin/true")) // bash tries a refused fork again, some seconds later; the others fork on
 	bomb := func() int { return s.group("bomb").Tasks.Total }
-	testhost.WaitFor(t, "the bomb to fill its group", func() bool { return bomb() > 550 })
-	testhost.WaitFor(t, "the hog to meet its limit", func() bool { return s.rootEvents(facts) > 0 })
+	testhost.WaitLong(t, time.Minute, "the bomb to fill its group", func() bool { return bomb() > 550 })
+	testhost.WaitLong(t, time.Minute, "the hog to meet its limit", func() bool { return s.rootEvents(facts) > 0 })
 	begin("busy", many(4*runtime.NumCPU(), ":"))
-	testhost.WaitFor(t, "the busy loops to begin", func() bool { return s.group("busy").Tasks.Total > runtime.NumCPU() })
+	testhost.WaitLong(t, time.Minute, "the busy loops to begin", func() bool { return s.group("busy").Tasks.Total > runtime.NumCPU() })
 
 	under := logins(t, 15)
 	t.Logf("login shells: calm median %s, slowest %s; under siege median %s, slowest %s", calm[7], calm[14], under[7], under[14])
