@@ -37,6 +37,9 @@ func (r *run) wanted() []program {
 	if peersWithGroups(s) {
 		add(libcgroup)
 	}
+	if !s.Swap.Empty() {
+		add(swapPrograms)
+	}
 	if s.Wire {
 		add(iproute2)
 	}

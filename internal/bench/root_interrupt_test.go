@@ -256,6 +256,11 @@ func snapshot(t *testing.T) map[string]bool {
 			there[p] = true
 		}
 	}
+	for _, line := range linesOf(t, "/proc/swaps")[1:] {
+		if fields := strings.Fields(line); len(fields) > 0 {
+			there["swap "+fields[0]] = true
+		}
+	}
 	// key, shmid, perms, size, cpid, lpid, nattch, …: one that nobody is attached to stays for ever.
 	for _, line := range linesOf(t, "/proc/sysvipc/shm")[1:] {
 		if f := strings.Fields(line); len(f) > 6 && f[6] == "0" {

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"net"
@@ -532,4 +533,66 @@ func states(t *testing.T, dir string) []string {
 		t.Fatal(err)
 	}
 	return found
+}
+
+// A swap file is there while the run is, is taken away however little of it was made, and by the next run where that one was killed.
+func TestSwapRoot(t *testing.T) {
+	needRoot(t)
+	paths, err := find(swapPrograms)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size, err := scenario.ParseExpression("8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newNursery()
+	defer n.close()
+	begin := func(parent string) (*run, *os.File) {
+		dir, lock, err := newWorkDir(parent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &run{scenario: &scenario.Scenario{Swap: size}, paths: paths, nursery: n, dir: dir, progress: newProgress(io.Discard, false)}, lock
+	}
+	on := func(dir string) bool {
+		return slices.ContainsFunc(linesOf(t, "/proc/swaps"), func(line string) bool { return strings.HasPrefix(line, filepath.Join(dir, swapName)+" ") })
+	}
+	parent := workArea(t)
+	r, lock := begin(parent)
+	if err := r.makeSwap(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !on(r.dir) {
+		t.Error("there is no swap in the file")
+	}
+	if err := r.undo.run(); err != nil || on(r.dir) {
+		t.Errorf("taken back: %v", err)
+	}
+	// Killed: the undo is never run, and the lock is free.
+	if err := r.makeSwap(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	lock.Close()
+	if err := sweep(t.Context(), parent, "/bin/false", n); err != nil || on(r.dir) {
+		t.Errorf("swept: %v", err)
+	}
+	if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	// A file system that cannot swap.
+	memory, err := os.MkdirTemp("/dev/shm", "bulkhead-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(memory)
+	r, lock = begin(memory)
+	defer lock.Close()
+	var required *RequirementError
+	if err := r.makeSwap(t.Context()); !errors.As(err, &required) || !strings.Contains(err.Error(), "swapon") {
+		t.Errorf("swap in memory: %v", err)
+	}
+	if err := r.undo.run(); err != nil {
+		t.Error(err)
+	}
 }

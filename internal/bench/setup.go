@@ -34,6 +34,9 @@ func (r *run) setUp(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := r.makeSwap(ctx); err != nil {
+		return err
+	}
 	r.product = newProduct(r.options.Binary, r.dir, r.nursery)
 	for _, d := range r.scenario.Databases {
 		if err := r.startDatabase(ctx, d); err != nil {

@@ -146,5 +146,11 @@ func sweepOne(ctx context.Context, dir, binary string, n *nursery) (err error) {
 			return err
 		}
 	}
+	swap := programs{}
+	if swap.addIfThere("swapon") && swap.addIfThere("swapoff") {
+		if err := takeSwap(ctx, filepath.Join(dir, swapName), swap, n); err != nil {
+			return err
+		}
+	}
 	return os.RemoveAll(dir)
 }

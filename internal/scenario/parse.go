@@ -178,6 +178,7 @@ func (r *reader) whole() policy.Form[Scenario] {
 		{Name: "scale", Read: r.scale},
 		{Name: "needs", Read: func(i policy.Item, s *Scenario) { r.needs().Read(i, &s.Needs) }},
 		flag("wire", func(s *Scenario) *bool { return &s.Wire }),
+		expression(r, "swap", func(s *Scenario) *Expression { return &s.Swap }),
 		named("databases", r.database(), func(s *Scenario, name string, d Database) { d.Name = name; s.Databases = append(s.Databases, d) }),
 		named("loads", r.load(), func(s *Scenario, name string, l Load) { l.Name = name; s.Loads = append(s.Loads, l) }),
 		named("neighbours", r.neighbour(), func(s *Scenario, name string, n Neighbour) { n.Name = name; s.Neighbours = append(s.Neighbours, n) }),

@@ -23,6 +23,8 @@ type Scenario struct {
 	// Wire: the run makes two network namespaces with a veth pair between them and nothing else, and starts all but the far ends of
 	// its loads in the near one. Interfaces of the machine are out of its reach then.
 	Wire bool
+	// Swap is the size of the swap file that the run makes, MiB.
+	Swap Expression
 
 	Databases  []Database
 	Loads      []Load
@@ -52,7 +54,7 @@ type Needs struct {
 	Disk     Expression // MiB free where the work directory is
 	Packages []string   // Debian packages beyond those of the programs that are named
 	Programs []string   // programs that those packages bring
-	Swap     bool
+	Swap     bool       // that the machine has swap of its own
 }
 
 // Database is a throw-away server, or one that exists.
