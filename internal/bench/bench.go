@@ -27,7 +27,8 @@ type Options struct {
 	Smoke bool
 	// Dir is where the work directory is made, on a disk that the kernel can throttle; default /var/tmp.
 	Dir string
-	// DSN is databases that exist, to be loaded in place of those that the scenario would start, by name.
+	// DSN is databases that exist, to be loaded in place of those that the scenario would start, by name: a URL, or @ and the path of
+	// a file that holds it.
 	DSN map[string]string
 	// Binary is the bulkhead to show; default the running program.
 	Binary string
@@ -86,6 +87,7 @@ type run struct {
 	progress  *progress
 	dir       string
 	databases []*instance
+	existing  []*instance // those of the databases that the run did not make, known before it starts
 	drivers   []*driver
 	neighbour map[string]*neighbour
 	product   *product
@@ -108,8 +110,8 @@ type run struct {
 // result with Held false is not an error: the proof worked and its shape did not hold.
 func Run(ctx context.Context, s *scenario.Scenario, o Options) (result *proof.Result, err error) {
 	r := &run{scenario: s, options: o.withDefaults(s), host: host.New("/"), omitted: map[string]string{}, asked: map[string]bool{}, policies: map[string]string{}, started: time.Now()}
-	if err := r.require(); err != nil {
-		return nil, err
+	if err := r.require(ctx); err != nil {
+		return nil, r.hide(err)
 	}
 	lock, err := lockMachine(benchRoot)
 	if err != nil {
@@ -121,7 +123,7 @@ func Run(ctx context.Context, s *scenario.Scenario, o Options) (result *proof.Re
 	defer stop()
 	defer func() {
 		r.progress.phase("cleaning up")
-		err = errors.Join(err, r.undo.run())
+		err = r.hide(errors.Join(err, r.undo.run()))
 		r.progress.close()
 	}()
 	if err := r.setUp(ctx); err != nil {
@@ -166,14 +168,17 @@ func (r *run) number(e scenario.Expression, otherwise int) int {
 }
 
 // require checks everything that can be checked without changing anything.
-func (r *run) require() (err error) {
+func (r *run) require(ctx context.Context) (err error) {
 	if os.Geteuid() != 0 {
 		return &RequirementError{Reason: "it needs root: it makes control groups and starts servers as other users", Hint: "run it with sudo"}
 	}
 	for i, d := range r.scenario.Databases {
-		if dsn := r.options.DSN[d.Name]; dsn != "" {
-			r.scenario.Databases[i].DSN = dsn
+		if r.scenario.Databases[i].DSN, err = secretDSN(cmp.Or(r.options.DSN[d.Name], d.DSN)); err != nil {
+			return err
 		}
+	}
+	if err := r.spare(); err != nil {
+		return err
 	}
 	if r.paths, err = find(r.wanted()); err != nil {
 		return err
@@ -191,5 +196,8 @@ func (r *run) require() (err error) {
 	}
 	r.fit()
 	r.leaveOut()
-	return r.large()
+	if err := r.large(); err != nil {
+		return err
+	}
+	return r.lookAtExisting(ctx)
 }

@@ -39,7 +39,7 @@ type instance struct {
 	restarted bool            // it was started inside its group
 }
 
-// account is how a load logs in.
+// account is how a load logs in; the database of one that exists is the one to log in to, where its loads do not work.
 type account struct {
 	user, password, database string
 }
@@ -97,14 +97,7 @@ func (in *instance) ours() bool { return in.DSN == "" }
 // outside of any.
 func (in *instance) start(ctx context.Context, wrap func(user string, args []string) []string) error {
 	if !in.ours() {
-		version, err := in.greet(ctx)
-		if in.version = version; err != nil {
-			return &RequirementError{
-				Reason: fmt.Sprintf("database %q does not answer at %s: %v", in.Name, in.where(), err),
-				Hint:   "is it running, and does the DSN name the right host, port and account?",
-			}
-		}
-		return nil
+		return nil // it was looked at, and nothing here starts or stops it
 	}
 	if in.running() {
 		return nil
@@ -196,14 +189,11 @@ func (in *instance) where() string {
 	return in.socket
 }
 
-// dial connects to the server as its clients do.
+// dial connects to our server as its clients do.
 func (in *instance) dial(ctx context.Context) (net.Conn, error) {
 	var d net.Dialer
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if in.host != "" {
-		return d.DialContext(ctx, "tcp", in.where())
-	}
 	return d.DialContext(ctx, "unix", in.socket)
 }
 
@@ -213,7 +203,7 @@ func (in *instance) texts(into map[string]string) {
 	into["socket."+in.Name] = in.socket
 	// What every client of the database has on its command line, and the server has not.
 	into["client."+in.Name] = "client-of-" + in.Name
-	if in.socket != "" {
+	if in.socket != "" && in.ours() {
 		into["client."+in.Name] = "(-mysql-socket=|-pgsql-host=| -h | -s )" + in.socketOfClient() + " "
 	}
 }
@@ -271,8 +261,13 @@ func lastLines(text string, n int) string {
 
 // tool runs a program to its end and gives the end of what it said when it fails.
 func (in *instance) tool(ctx context.Context, as *syscall.Credential, args ...string) error {
+	return in.client(ctx, nil, as, args...)
+}
+
+// client is tool with variables added to its environment.
+func (in *instance) client(ctx context.Context, env []string, as *syscall.Credential, args ...string) error {
 	var out bytes.Buffer
-	if err := in.nursery.run(ctx, spec{args: args, credential: as, stdout: &out, stderr: &out}); err != nil {
+	if err := in.nursery.run(ctx, spec{args: args, env: env, credential: as, stdout: &out, stderr: &out}); err != nil {
 		return fmt.Errorf("%s: %w\n%s", filepath.Base(args[0]), err, lastLines(out.String(), 10))
 	}
 	return nil

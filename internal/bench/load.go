@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -44,6 +47,8 @@ type driver struct {
 	far     *nursery // at the far end of the wire; nil without one
 	port    int      // on the wire
 	server  *child   // of iperf3
+	self    string   // bulkhead's program
+	batch   int      // requests that redis-benchmark reports together
 	threads int
 	tables  int
 	rows    int
@@ -58,8 +63,6 @@ type loader struct {
 	programs []program
 	// fill prepares the database or the file; nil is nothing to prepare.
 	fill func(ctx context.Context, d *driver) error
-	// drop takes what fill made out of a database that is not ours.
-	drop func(ctx context.Context, d *driver) error
 	// command is the argument list of a run.
 	command func(d *driver, length time.Duration) []string
 	// parse reads the output as it comes; live gets each second's rate.
@@ -121,19 +124,28 @@ func (d *driver) run(ctx context.Context, length time.Duration, wrap func([]stri
 		err     error
 	}
 	parsed := make(chan answer, 1)
+	// Starved by neighbours, an endless program takes its time to begin: its time counts from what it says first.
+	speaks := &firstWord{Reader: reader, heard: make(chan struct{})}
 	go func() {
-		o, err := d.program.parse(d, reader, live)
+		o, err := d.program.parse(d, speaks, live)
 		_, _ = io.Copy(io.Discard, reader) // after an error, let it write on until it ends
 		parsed <- answer{o, err}
 	}()
 	var complaints bytes.Buffer
-	s := spec{args: args, dir: d.dir, session: true, stdout: writer, stderr: &complaints}
+	s := spec{args: args, dir: d.dir, env: d.env(), session: true, stdout: writer, stderr: &complaints}
 	if d.program.complains {
 		s.stdout, s.stderr = &complaints, writer
 	}
 	runErr := starter.runWith(ctx, s, func(c *child) {
 		if d.program.endless {
-			time.AfterFunc(length, func() { c.signal(syscall.SIGKILL) })
+			go func() {
+				select {
+				case <-speaks.heard:
+					sleep(ctx, length)
+					c.signal(syscall.SIGKILL)
+				case <-c.done:
+				}
+			}()
 		}
 		if started != nil {
 			started(c)
@@ -158,6 +170,61 @@ func (d *driver) run(ctx context.Context, length time.Duration, wrap func([]stri
 		runErr = d.program.finish(d, &a.outcome)
 	}
 	return a.outcome, runErr
+}
+
+// firstWord is a reader that tells when something came.
+type firstWord struct {
+	io.Reader
+	once  sync.Once
+	heard chan struct{}
+}
+
+func (f *firstWord) Read(p []byte) (int, error) {
+	n, err := f.Reader.Read(p)
+	if n > 0 {
+		f.once.Do(func() { close(f.heard) })
+	}
+	return n, err
+}
+
+// accounts writes the password of a database that exists where its load generators look: files that only root reads. What is on a
+// command line, or in the environment of another user's process, would be for all to read.
+func (d *driver) accounts() error {
+	if d.in == nil || d.in.ours() {
+		return nil
+	}
+	for name, text := range d.in.secrets() {
+		if err := os.WriteFile(d.file(name), []byte(text), 0o600); err != nil {
+			return fmt.Errorf("write the account of load %q: %w", d.Name, err)
+		}
+	}
+	return nil
+}
+
+// secrets are the files of accounts, by the end of their names.
+func (in *instance) secrets() map[string]string {
+	a := in.account
+	switch in.Engine {
+	case "redis":
+		return map[string]string{accountFile: a.user + "\n" + a.password + "\n"}
+	case "postgresql":
+		// Escaped as libpq's documentation of the password file wants it.
+		return map[string]string{accountFile: "*:*:*:*:" + strings.NewReplacer(`\`, `\\`, `:`, `\:`).Replace(a.password) + "\n", in.configFile(): in.sysbenchConfig("pgsql")}
+	}
+	return map[string]string{in.configFile(): in.sysbenchConfig("mysql")}
+}
+
+const accountFile = "account"
+
+// configFile bears the name by which policies know the clients of a database.
+func (in *instance) configFile() string { return "sysbench-client-of-" + in.Name }
+
+// env is what a load finds in its environment.
+func (d *driver) env() []string {
+	if d.in == nil || d.in.ours() || d.in.Engine != "postgresql" {
+		return nil
+	}
+	return []string{"PGPASSFILE=" + d.file(accountFile), "PGOPTIONS=" + ownPath}
 }
 
 // file is the path of one of the load's own files.

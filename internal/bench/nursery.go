@@ -38,6 +38,7 @@ type nursery struct {
 type spec struct {
 	args []string
 	dir  string
+	env  []string // beside the run's own
 	// credential is whom to run as; nil is root.
 	credential *syscall.Credential
 	// session puts the program into a session of its own, and so into a scheduler autogroup of its
@@ -111,8 +112,9 @@ func (n *nursery) do(f func()) {
 func (n *nursery) start(s spec) (*child, error) {
 	cmd := exec.Command(s.args[0], s.args[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, s.stdout, s.stderr
+	cmd.Env = append(os.Environ(), s.env...)
 	if n.mark != "" {
-		cmd.Env = append(os.Environ(), markName+"="+n.mark)
+		cmd.Env = append(cmd.Env, markName+"="+n.mark)
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Credential: s.credential,

@@ -22,10 +22,7 @@ var pgbench = &loader{
 	fill: func(ctx context.Context, d *driver) error {
 		// One unit of scale is 100,000 accounts.
 		scale := max(1, (d.rows+99_999)/100_000)
-		return d.pgTool(ctx, append(d.pgArgs(), "-i", "-q", "-s", strconv.Itoa(scale), d.in.account.database)...)
-	},
-	drop: func(ctx context.Context, d *driver) error {
-		return d.pgTool(ctx, append(d.pgArgs(), "-i", "-I", "d", d.in.account.database)...)
+		return d.in.client(ctx, d.env(), nil, append(d.pgArgs(), "-i", "-q", "-s", strconv.Itoa(scale), d.in.account.database)...)
 	},
 	command: func(d *driver, length time.Duration) []string {
 		args := append(d.pgArgs(), "-c", strconv.Itoa(d.threads), "-j", strconv.Itoa(d.threads), "-T", strconv.Itoa(int(length/time.Second)),
@@ -43,15 +40,10 @@ var pgbench = &loader{
 // pgArgs is how pgbench finds the server.
 func (d *driver) pgArgs() []string {
 	where := d.in.rundir
-	if d.in.host != "" {
-		where = d.in.host
+	if !d.in.ours() {
+		where = cmp.Or(d.in.host, d.in.socketOfClient())
 	}
 	return []string{d.path, "-h", where, "-p", strconv.Itoa(d.in.port), "-U", d.in.account.user}
-}
-
-// pgTool runs pgbench to its end, with the password in its environment.
-func (d *driver) pgTool(ctx context.Context, args ...string) error {
-	return d.in.tool(ctx, nil, args...)
 }
 
 // parsePgbench reads pgbench's progress: "progress: 1.0 s, 5012.3 tps, lat 0.396 ms stddev 0.1, 0 failed".
@@ -90,7 +82,7 @@ func parsePgbench(r io.Reader, live func(tps float64)) (outcome, error) {
 
 // readPgbenchLogs reads the logs of pgbench's threads, PREFIX.PID and PREFIX.PID.THREAD, and takes them away.
 func readPgbenchLogs(prefix string, o *outcome) (err error) {
-	paths, err := filepath.Glob(prefix + ".*")
+	paths, err := filepath.Glob(prefix + ".[0-9]*")
 	if err != nil {
 		return fmt.Errorf("find pgbench's log: %w", err)
 	}

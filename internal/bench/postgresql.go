@@ -62,11 +62,8 @@ func sslRequest(conn io.ReadWriter) error {
 	return nil
 }
 
-// versionOf reads the version of our own server from its data directory; of one that exists it is not known before login.
+// versionOf reads the version of our own server from its data directory.
 func (in *instance) versionOf() (string, error) {
-	if !in.ours() {
-		return "PostgreSQL", nil
-	}
 	text, err := os.ReadFile(filepath.Join(in.datadir, "PG_VERSION"))
 	if err != nil {
 		return "", fmt.Errorf("read PostgreSQL's version: %w", err)

@@ -32,11 +32,7 @@ var redis = &engine{
 		return append(args, in.Options...)
 	},
 	greet: func(in *instance, conn net.Conn) (version string, err error) {
-		login := ""
-		if in.account.password != "" && !in.ours() {
-			login = "AUTH " + in.account.password + "\r\n"
-		}
-		if _, err := conn.Write([]byte(login + "INFO server\r\nQUIT\r\n")); err != nil {
+		if _, err := conn.Write([]byte("INFO server\r\nQUIT\r\n")); err != nil {
 			return "", err
 		}
 		lines := bufio.NewScanner(conn)

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"time"
@@ -15,7 +16,7 @@ func (r *run) result() *proof.Result {
 	result := &proof.Result{
 		Scenario: s.Name, Title: s.Title, Document: s.Document, Reports: s.Reports, Started: r.started.UTC().Truncate(time.Second),
 		Took: time.Since(r.started).Round(time.Second), Smoke: r.options.Smoke, Machine: r.machine.text(), Load: r.loadAvg, Versions: map[string]string{},
-		Scale: r.scaled, Rounds: r.options.Rounds, Seconds: r.options.Seconds, Policy: r.policies, Notes: r.notes,
+		Scale: r.scaled, Rounds: r.options.Rounds, Seconds: r.options.Seconds, Policy: r.policies,
 	}
 	for _, in := range r.databases {
 		result.Versions[in.Name] = in.version
@@ -36,6 +37,7 @@ func (r *run) result() *proof.Result {
 		arm.Name, arm.Text = scenario.Again, arm.Text+" again"
 		result.Arms = append(result.Arms, r.armResult(arm))
 	}
+	result.Notes = r.notes
 	for _, trials := range r.rounds {
 		if one, two := trials[s.Control], trials[scenario.Again]; one != nil && two != nil {
 			control = append(control, 100*two.figures["tps"]/one.figures["tps"])
@@ -79,6 +81,9 @@ func (r *run) armResult(arm scenario.Arm) proof.Arm {
 			i, l := perSecond(t.outcomes[load], solo, soloLatency(trials, r.scenario.Control, load))
 			isolation, impact = append(isolation, i...), append(impact, l...)
 		}
+	}
+	if n := len(histograms); n > 0 && len(proof.Merge(histograms...)) == 0 {
+		r.notes = append(r.notes, fmt.Sprintf("arm %q: its load ended no batch of requests, so there are no percentiles and no histogram", arm.Text))
 	}
 	for name, xs := range all {
 		a.Figures[name] = proof.Over(xs)

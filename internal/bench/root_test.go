@@ -182,7 +182,7 @@ func (r *running) await(t *testing.T, word string) {
 // end waits for the program after a signal.
 func (r *running) end(t *testing.T) error {
 	t.Helper()
-	timeout := time.AfterFunc(60*time.Second, func() { _ = r.cmd.Process.Kill() })
+	timeout := time.AfterFunc(3*time.Minute, func() { _ = r.cmd.Process.Kill() })
 	defer timeout.Stop()
 	for line := range r.seen {
 		r.all.WriteString(line + "\n")

@@ -139,17 +139,18 @@ func (r *run) makeDir(ctx context.Context) error {
 	return nil
 }
 
-// startDatabase makes a server, or looks whether the one that exists answers.
+// startDatabase makes a server, or the run's place in one that exists.
 func (r *run) startDatabase(ctx context.Context, d scenario.Database) error {
+	if d.DSN != "" {
+		return r.enter(ctx, d.Name)
+	}
 	r.progress.phase("starting " + engines[d.Engine].title + " " + d.Name)
 	in, err := newInstance(d, r.dir, r.number(d.Buffer, 0), r.paths, r.nursery)
 	if err != nil {
 		return err
 	}
-	if in.ours() {
-		if err := in.engine.install(ctx, in); err != nil {
-			return fmt.Errorf("install %s in %q: %w", in.engine.title, in.datadir, err)
-		}
+	if err := in.engine.install(ctx, in); err != nil {
+		return fmt.Errorf("install %s in %q: %w", in.engine.title, in.datadir, err)
 	}
 	r.undo.add("stop "+in.engine.title, func(context.Context) error { return in.stop() })
 	r.databases = append(r.databases, in)
@@ -190,17 +191,17 @@ func (r *run) makeLoads(ctx context.Context) error {
 	for _, l := range r.scenario.Loads {
 		d := &driver{
 			Load: l, in: r.database(l.On), program: loaders[l.Program], nursery: r.nursery, dir: r.dir,
-			path:    r.paths[l.Program],
+			path: r.paths[l.Program], self: r.options.Binary,
 			threads: max(r.number(l.Threads, r.machine.cpus), 1), tables: r.number(l.Tables, 1), rows: r.number(l.Rows, 10_000),
 			far: r.far, rate: float64(r.number(l.Rate, 0)), size: r.number(l.Size, 256), jobs: r.number(l.Jobs, 1), depth: r.number(l.Depth, 1),
 		}
 		d.port = firstPort + len(r.drivers)
 		r.progress.phase("filling for " + l.Name)
-		if err := d.prepare(ctx); err != nil {
+		if err := d.accounts(); err != nil {
 			return err
 		}
-		if d.in != nil && !d.in.ours() && d.program.drop != nil {
-			r.undo.add("take the tables of "+l.Name+" away", func(ctx context.Context) error { return d.program.drop(ctx, d) })
+		if err := d.prepare(ctx); err != nil {
+			return err
 		}
 		r.drivers = append(r.drivers, d)
 		if scenario.OnWire(l.Program) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -135,22 +134,10 @@ func (o *outcome) total(line string) error {
 var sysbench = &loader{
 	programs: []program{{name: "sysbench", pkg: "sysbench"}},
 	fill: func(ctx context.Context, d *driver) error {
-		args, err := d.sysbenchArgs()
-		if err != nil {
-			return err
-		}
-		return d.in.tool(ctx, nil, append(args, "prepare")...)
-	},
-	drop: func(ctx context.Context, d *driver) error {
-		args, err := d.sysbenchArgs()
-		if err != nil {
-			return err
-		}
-		return d.in.tool(ctx, nil, append(args, "cleanup")...)
+		return d.in.client(ctx, d.env(), nil, append(d.sysbenchArgs(), "prepare")...)
 	},
 	command: func(d *driver, length time.Duration) []string {
-		args, _ := d.sysbenchArgs() // its file was written when the tables were filled
-		args = append(args, fmt.Sprintf("--time=%d", int(length/time.Second)), "--report-interval=1", "--percentile=95", "--histogram")
+		args := append(d.sysbenchArgs(), fmt.Sprintf("--time=%d", int(length/time.Second)), "--report-interval=1", "--percentile=95", "--histogram")
 		if d.rate > 0 {
 			args = append(args, fmt.Sprintf("--rate=%.0f", d.rate))
 		}
@@ -159,26 +146,37 @@ var sysbench = &loader{
 	parse: func(_ *driver, r io.Reader, live func(float64)) (outcome, error) { return parseSysbench(r, live) },
 }
 
-// sysbenchArgs is what every command of sysbench begins with. A password goes into a file: arguments are for all to read.
-func (d *driver) sysbenchArgs() ([]string, error) {
+// sysbenchArgs is what every command of sysbench begins with. Where a database exists, a file says how to log in.
+func (d *driver) sysbenchArgs() []string {
 	in, kind := d.in, "mysql"
 	if in.Engine == "postgresql" {
 		kind = "pgsql"
 	}
 	args := []string{d.path, cmp.Or(d.Script, "oltp_read_only"), "--db-driver=" + kind}
+	database := in.account.database
 	switch {
-	case in.host != "":
-		path := d.file("client-of-" + in.Name + ".cnf")
-		text := fmt.Sprintf("%s-host=%s\n%s-port=%d\n%s-password=%s\n", kind, in.host, kind, in.port, kind, in.account.password)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			return nil, fmt.Errorf("write sysbench's account: %w", err)
+	case !in.ours():
+		args = append(args, "--config-file="+d.file(in.configFile()))
+		if in.Engine == "mariadb" {
+			database = ownPlace
 		}
-		args = append(args, "--config-file="+path)
 	case kind == "mysql":
 		args = append(args, "--mysql-socket="+in.socket)
 	default:
 		args = append(args, "--pgsql-host="+in.rundir, "--pgsql-port="+strconv.Itoa(in.port))
 	}
-	return append(args, "--"+kind+"-user="+in.account.user, "--"+kind+"-db="+in.account.database,
-		fmt.Sprintf("--tables=%d", d.tables), fmt.Sprintf("--table-size=%d", d.rows), fmt.Sprintf("--threads=%d", d.threads)), nil
+	return append(args, "--"+kind+"-user="+in.account.user, "--"+kind+"-db="+database,
+		fmt.Sprintf("--tables=%d", d.tables), fmt.Sprintf("--table-size=%d", d.rows), fmt.Sprintf("--threads=%d", d.threads))
+}
+
+// sysbenchConfig says where a server that exists is, and the password.
+func (in *instance) sysbenchConfig(kind string) string {
+	text := fmt.Sprintf("%s-password=%s\n", kind, in.account.password)
+	switch {
+	case in.host != "":
+		return text + fmt.Sprintf("%s-host=%s\n%s-port=%d\n", kind, in.host, kind, in.port)
+	case kind == "mysql":
+		return text + "mysql-socket=" + in.socket + "\n"
+	}
+	return text + fmt.Sprintf("pgsql-host=%s\npgsql-port=%d\n", in.socketOfClient(), in.port)
 }

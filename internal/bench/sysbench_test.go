@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -126,14 +127,18 @@ func TestSysbenchCommand(t *testing.T) {
 	}
 	// A password of a database that exists is in a file that only root reads, and on no command line.
 	in.DSN = "mysql://me:secret@db.example/shop"
-	if err := in.readDSN(); err != nil {
+	if err := errors.Join(in.readDSN(), d.accounts()); err != nil {
 		t.Fatal(err)
 	}
 	run = strings.Join(sysbench.command(d, time.Second), " ")
-	if strings.Contains(run, "secret") || !strings.Contains(run, "--mysql-user=me --mysql-db=shop") {
+	if strings.Contains(run, "secret") || !strings.Contains(run, "--mysql-user=me --mysql-db=bulkhead_bench") {
 		t.Errorf("run is %q", run)
 	}
-	info, err := os.Stat(d.file("client-of-db.cnf"))
+	text, err := os.ReadFile(d.file("sysbench-client-of-db"))
+	if err != nil || !strings.Contains(string(text), "mysql-password=secret\n") || !strings.Contains(run, d.file("sysbench-client-of-db")) {
+		t.Errorf("%q, %v", text, err)
+	}
+	info, err := os.Stat(d.file("sysbench-client-of-db"))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file with the password: %v, %v", info, err)
 	}

@@ -45,8 +45,8 @@ It ends with exit code 1 if the figures do not have the shape that the scenario 
 		},
 	}
 	a.benchFlags(c, &o, &out)
-	c.Flags().StringToStringVar(&o.DSN, "dsn", nil, "load this existing database in place of one of the scenario's, as `NAME=URL`")
-	c.AddCommand(a.benchListCmd(), a.benchAllCmd(), a.benchCompareCmd(), a.benchHogCmd())
+	c.Flags().StringToStringVar(&o.DSN, "dsn", nil, "load this existing database in place of one of the scenario's, as `NAME=URL`; @FILE in place of the URL reads it from a file of mode 0600, so that ps does not show the password")
+	c.AddCommand(a.benchListCmd(), a.benchAllCmd(), a.benchCompareCmd(), a.benchHogCmd(), benchForwardCmd())
 	for _, sub := range c.Commands() {
 		wrapArgs(sub)
 	}
@@ -136,6 +136,24 @@ func (a *app) benchListCmd() *cobra.Command {
 			return nil
 		},
 	}
+}
+
+// benchForwardCmd stands between redis-benchmark and a Redis with a password.
+func benchForwardCmd() *cobra.Command {
+	var f bench.Forwarding
+	c := &cobra.Command{
+		Use:    "forward -- CMD…",
+		Short:  "log in to a Redis for the connections of a command",
+		Hidden: true,
+		Args:   cobra.MinimumNArgs(1),
+		RunE:   func(cmd *cobra.Command, args []string) error { return bench.Forward(cmd.Context(), f, args) },
+	}
+	flags := c.Flags()
+	flags.StringVar(&f.Network, "network", "tcp", "how to reach the server")
+	flags.StringVar(&f.Address, "address", "", "where the server is")
+	flags.StringVar(&f.Account, "account", "", "the file with the account")
+	flags.StringVar(&f.Socket, "socket", "", "where the command connects to")
+	return c
 }
 
 // benchHogCmd is a neighbour that the scenarios start.

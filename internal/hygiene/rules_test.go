@@ -193,9 +193,9 @@ func doors(s source) []string {
 		{"github.com/godbus/dbus", []string{"systemd"}},
 		{"github.com/vishvananda", []string{"netshape"}},
 		{"github.com/adhocore/gronx", []string{"calendar"}},
-		{"github.com/go-sql-driver/mysql", []string{"dbstat"}},
-		{"github.com/jackc/pgx", []string{"dbstat"}},
-		{"github.com/redis/go-redis", []string{"dbstat"}},
+		{"github.com/go-sql-driver/mysql", []string{"dbstat", "bench"}},
+		{"github.com/jackc/pgx", []string{"dbstat", "bench"}},
+		{"github.com/redis/go-redis", []string{"dbstat", "bench"}},
 		{"github.com/cilium/ebpf", []string{"host", "netshape"}},
 		{"golang.org/x/sys", []string{"host", "cgroup", "netshape", "watchdog", "probe", "journal", "control", "agent", "cli", "testhost"}},
 	}

@@ -1,10 +1,12 @@
 package scenario
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"bulkhead/internal/policy"
 )
@@ -22,9 +24,30 @@ func Parse(s policy.Source) (*Scenario, error) {
 	r := &reader{s: into, at: map[string]policy.Item{}}
 	err := policy.ReadForm(s, "a scenario", r.whole(), into, r.check)
 	if err != nil {
-		return nil, err
+		return nil, hidePasswords(err)
 	}
 	return into, nil
+}
+
+// passwords are those of URLs. One that was written without being escaped goes up to the last @ of its word.
+var passwords = regexp.MustCompile(`(://[^:/@\s]*:)(\S*)(@)`)
+
+// hidePasswords takes them out of what problems quote, letter by letter, so that carets still point.
+func hidePasswords(err error) error {
+	hide := func(text string) string {
+		return passwords.ReplaceAllStringFunc(text, func(s string) string {
+			m := passwords.FindStringSubmatch(s)
+			return m[1] + strings.Repeat("x", utf8.RuneCountInString(m[2])) + m[3]
+		})
+	}
+	var problems policy.Problems
+	if !errors.As(err, &problems) {
+		return err
+	}
+	for i, p := range problems {
+		problems[i].Source, problems[i].Msg, problems[i].Hint = hide(p.Source), hide(p.Msg), hide(p.Hint)
+	}
+	return problems
 }
 
 // reader reads one file.
