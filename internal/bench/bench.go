@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
+	"syscall"
 	"time"
 
 	"bulkhead/internal/host"
@@ -127,10 +129,10 @@ func Run(ctx context.Context, s *scenario.Scenario, o Options) (result *proof.Re
 		r.progress.close()
 	}()
 	if err := r.setUp(ctx); err != nil {
-		return nil, interruption(ctx, err)
+		return nil, interruption(ctx, r.full(err))
 	}
 	if err := r.measureAll(ctx); err != nil {
-		return nil, interruption(ctx, err)
+		return nil, interruption(ctx, r.full(err))
 	}
 	return r.result(), nil
 }
@@ -142,6 +144,14 @@ func interruption(ctx context.Context, err error) error {
 		return cmp.Or(cause, err)
 	}
 	return fmt.Errorf("%w: %w", ErrInterrupted, cause)
+}
+
+// full says what to do when the work directory's disk is full, which programs say in their own words.
+func (r *run) full(err error) error {
+	if !errors.Is(err, syscall.ENOSPC) && !strings.Contains(err.Error(), "No space left on device") {
+		return err
+	}
+	return &RequirementError{Reason: fmt.Sprintf("the disk of %q is full: %v", r.machine.dir, err), Hint: "make room, or choose another place with --dir; needs: {disk: …} in the scenario says how much there must be"}
 }
 
 // value is a quantity of the machine or of the scale; NaN when there is none of the name.
@@ -188,7 +198,8 @@ func (r *run) require(ctx context.Context) (err error) {
 			return fmt.Errorf("find bulkhead's own program: %w", err)
 		}
 	}
-	if r.machine, err = lookAtMachine(r.options.Dir); err != nil {
+	var noDisk *RequirementError // is said when there is room at all
+	if r.machine, err = lookAtMachine(r.options.Dir); err != nil && !errors.As(err, &noDisk) {
 		return err
 	}
 	if r.loadAvg, err = r.host.LoadAverage(); err != nil {
@@ -198,6 +209,9 @@ func (r *run) require(ctx context.Context) (err error) {
 	r.leaveOut()
 	if err := r.large(); err != nil {
 		return err
+	}
+	if noDisk != nil {
+		return noDisk
 	}
 	return r.lookAtExisting(ctx)
 }

@@ -115,6 +115,9 @@ func (in *instance) start(ctx context.Context, wrap func(user string, args []str
 	}
 	if err := in.await(ctx); err != nil {
 		in.process.kill()
+		if taken(in.port) && ctx.Err() == nil {
+			return &RequirementError{Reason: fmt.Sprintf("%s cannot start: port %d, which was free, is another program's now", in.engine.title, in.port), Hint: "start it again: every run picks ports that are free"}
+		}
 		return fmt.Errorf("start %s: %w\n%s", in.engine.title, err, lastLines(in.lastLog()+"\n"+complaints.String(), 10))
 	}
 	return nil
@@ -251,6 +254,16 @@ func freePort() (port int, err error) {
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
 	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// taken says whether somebody listens on a port.
+func taken(port int) bool {
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return errors.Is(err, syscall.EADDRINUSE)
+	}
+	_ = l.Close() // it was open for no longer than this look
+	return false
 }
 
 // lastLines is the end of a text, for an error message.

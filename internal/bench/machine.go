@@ -21,7 +21,7 @@ type machine struct {
 }
 
 // lookAtMachine reads the host, and finds the disk below dir: the kernel throttles whole block
-// devices only, so a file system without one cannot be shown.
+// devices only, so a file system without one cannot be shown: that is a RequirementError, beside all else that is known.
 func lookAtMachine(dir string) (machine, error) {
 	h := host.New("/")
 	facts, err := h.Facts()
@@ -54,7 +54,7 @@ func lookAtMachine(dir string) (machine, error) {
 	}
 	m.free = int64(fs.Bavail) * fs.Bsize
 	if !ok {
-		return machine{}, &RequirementError{
+		return m, &RequirementError{
 			Reason: fmt.Sprintf("%q is on a file system of type %s, with no block device that the kernel could throttle", dir, mount.Type),
 			Hint:   "--dir DIR puts the work directory on another disk",
 		}

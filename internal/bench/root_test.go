@@ -393,6 +393,128 @@ func namespaces(t *testing.T, pattern string) map[string]bool {
 	return found
 }
 
+// needing is a scenario without a database that needs what it says.
+func needing(t *testing.T, needs string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "needing.yaml")
+	text := "version: 1\nname: needing\ntitle: needs\nneeds: " + needs + "\nloads:\n  load: {program: fio, size: \"16\"}\narms:\n  alone: {text: alone}\n"
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Who is not root is told so, by the program itself.
+func TestOtherThanRoot(t *testing.T) {
+	needRoot(t)
+	program := buildProgram(t)
+	dir := workArea(t)
+	mine := filepath.Join(dir, "bulkhead")
+	text, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(mine, text, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(mine, "bench", "demo")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	cmd.Dir = "/"
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(out), "it needs root: ") || !strings.Contains(string(out), "hint: run it with sudo") {
+		t.Errorf("it ended with %v and said\n%s", err, out)
+	}
+}
+
+// In a mount namespace of its own a run finds a small tmpfs to work in, and a server that is not executable: each with what to do.
+func TestLackingRoot(t *testing.T) {
+	needRoot(t)
+	program := buildProgram(t)
+	dir := workArea(t)
+	server := lookPath("redis-server")
+	scenario := filepath.Join(t.TempDir(), "cache.yaml")
+	text := "version: 1\nname: cache\ntitle: a cache\ndatabases:\n  db: {engine: redis}\nloads:\n  load: {program: redis-benchmark, on: db}\narms:\n  alone: {text: alone}\n"
+	if err := os.WriteFile(scenario, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ name, mount, want, hint string }{
+		{"a small tmpfs", "mount -t tmpfs -o size=16m tmpfs " + dir, "it needs 512 MiB free in", "make room, or choose another place with --dir"},
+		{"a large tmpfs", "mount -t tmpfs -o size=2g tmpfs " + dir, "is on a file system of type tmpfs, with no block device", "--dir DIR puts the work directory on another disk"},
+		{"no server", "mount --bind /dev/null " + server, "not installed: redis-server", "apt-get install --no-install-recommends redis-server"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cmd := exec.Command("sh", "-c", tt.mount+` && exec "$@"`, "sh", program, "bench", scenario, "--dir", dir)
+			cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} // Go makes its mounts private
+			out, err := cmd.CombinedOutput()
+			var exit *exec.ExitError
+			if said := string(out); !errors.As(err, &exit) || !strings.Contains(said, tt.want) || !strings.Contains(said, "hint: "+tt.hint) || strings.Contains(said, "starting") {
+				t.Errorf("it ended with %v and said\n%s\nwant %q and the hint %q", err, said, tt.want, tt.hint)
+			}
+			nothingLeft(t, dir)
+		})
+	}
+}
+
+// A disk that fills up in the middle is named, with what to do.
+func TestDiskFullRoot(t *testing.T) {
+	needRoot(t)
+	program := buildProgram(t)
+	dir := workArea(t)
+	image := filepath.Join(workArea(t), "disk")
+	if err := os.WriteFile(image, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(image, 600<<20); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("mkfs.ext4", "-q", "-F", image).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	path := filepath.Join(t.TempDir(), "large.yaml")
+	text := "version: 1\nname: large\ntitle: larger than its disk\nloads:\n  load: {program: fio, size: \"700\"}\narms:\n  alone: {text: alone}\n"
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	// The loop device goes with the mount (autoclear), and that with the namespace.
+	cmd := exec.Command("sh", "-c", `mount -o loop "$0" "$1" && shift && exec "$@"`, image, dir, program, "bench", path, "--dir", dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if said := string(out); !errors.As(err, &exit) || !strings.Contains(said, "the disk of \""+dir+"\" is full: ") || !strings.Contains(said, "no space left on device") || !strings.Contains(said, "hint: make room") {
+		t.Errorf("it ended with %v and said\n%s", err, said)
+	}
+	nothingLeft(t, dir)
+}
+
+// A port that somebody took between being picked and being used is named.
+func TestPortInUseRoot(t *testing.T) {
+	needRoot(t)
+	n := newNursery()
+	defer n.close()
+	paths, err := find(redis.programs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := newInstance(scenario.Database{Name: "db", Engine: "redis"}, workArea(t), 16, paths, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := in.engine.install(t.Context(), in); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(in.port)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	err = in.start(t.Context(), nil)
+	var required *RequirementError
+	if !errors.As(err, &required) || !strings.Contains(err.Error(), "port "+strconv.Itoa(in.port)+", which was free, is another program's now") || required.Hint == "" {
+		t.Errorf("error is %v", err)
+	}
+}
+
 // What is missing or wrong is said before anything starts.
 func TestBadInputRoot(t *testing.T) {
 	needRoot(t)
@@ -408,6 +530,11 @@ func TestBadInputRoot(t *testing.T) {
 		name, want string
 		args       []string
 	}{
+		{"a machine with too few CPUs", "it needs 4000 CPUs, and there are", []string{needing(t, `{cpus: 4000}`)}},
+		{"a machine with too little memory", "it needs 900000000 MiB of memory, and there are", []string{needing(t, `{memory: "900000000"}`)}},
+		{"a machine with one node", "it needs 1000 NUMA nodes, and there are", []string{needing(t, `{numa: 1000}`)}},
+		{"a disk that is too small", "it needs 900000000 MiB free in", []string{needing(t, `{disk: "900000000"}`)}},
+		{"a program that is missing", "not installed: absent-x, absent-y\nhint: apt-get install --no-install-recommends absent", []string{needing(t, `{programs: [absent-x, absent-y], packages: [absent, absent]}`)}},
 		{"a DSN that fails", "does not answer at " + silent, []string{"demo", "--dsn", "db=mysql://root@" + silent + "/x"}},
 		{"a DSN that is none", "begins with", []string{"demo", "--dsn", "db=http://root@h/x"}},
 		{"no such directory", "find the disk", []string{"demo", "--dir", dir + "/absent"}},
