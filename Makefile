@@ -35,12 +35,12 @@ test: ## install what is missing and run everything: the whole proof, about 30 m
 	@scripts/steps deps build lint unit fuzz test-root lab-test demo-smoke
 
 .PHONY: test-long
-test-long: ## the same, harder: race detector, 20 times the property checks, 500 random sequences of changes and 50 on the real kernel, proofs ended at 30 moments, long fuzzing, the full demo, the lab
+test-long: ## the same, harder: race detector, 20 times the property checks, 500 random sequences of changes and 50 on the real kernel, proofs ended at 20 moments, long fuzzing, the full demo, the lab
 	@scripts/steps deps build lint race
 	@$(MAKE) --no-print-directory fuzz FUZZ_INPUTS=100000
 	SEQUENCES=500 go test -count 1 -timeout 60m -run TestAnySequenceIsGivenBack ./internal/control
 	FAULTS=all go test -count 1 -timeout 30m -run TestVerbsOnAFailingDisk ./internal/control
-	@CHURN=10m SPAN=10s TIMEOUT=30m KILLS=all PROBES=20 SEQUENCES=50 INTERRUPTS=30 scripts/steps test-root demo lab-all
+	@CHURN=10m SPAN=10s TIMEOUT=30m KILLS=all PROBES=20 SEQUENCES=50 INTERRUPTS=20 scripts/steps test-root demo lab-all
 
 .PHONY: build
 build: ## build ./bulkhead, one static binary

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,7 +90,7 @@ func (f Forwarding) carry(ctx context.Context, client net.Conn, login string) {
 	}
 	answers := bufio.NewReader(server)
 	if line, err := answers.ReadString('\n'); err != nil || line != "+OK\r\n" {
-		fmt.Fprintln(os.Stderr, "log in to Redis:", strings.TrimSpace(line), err)
+		fmt.Fprintln(os.Stderr, "log in to Redis:", cmp.Or(strings.TrimSpace(line), "no answer"))
 		return
 	}
 	_ = server.SetDeadline(time.Time{})
