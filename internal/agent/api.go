@@ -63,6 +63,10 @@ type server struct {
 	mu    sync.Mutex // guards the last answer to status
 	last  answer
 	given time.Time
+
+	past     sync.Mutex // guards the last answer to history
+	pastText []byte
+	told     time.Time
 }
 
 // listen becomes the one agent of the state directory, opens the socket and says so. A socket that a dead agent
@@ -111,7 +115,7 @@ func (a *Agent) open() (*server, error) {
 		_ = sock.Close()
 		return nil, fmt.Errorf("close the socket to others: %w", err)
 	}
-	s := &server{agent: a, sock: newReception(sock), turn: make(chan struct{}, 1)}
+	s := &server{agent: a, sock: newReception(sock, func(who control.Caller) bool { owns, reads := a.control.Admits(who); return owns || reads }), turn: make(chan struct{}, 1)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/hello", s.hello)
 	mux.HandleFunc("POST /v1/do", s.do)
@@ -165,15 +169,23 @@ func (s *server) hello(w http.ResponseWriter, _ *http.Request) {
 func (s *server) do(w http.ResponseWriter, r *http.Request) {
 	who := visitorOf(r)
 	var q control.Request
-	if !read(w, r, who, &q) {
+	if !read(w, r, &q) {
 		return
 	}
-	q.By, q.Caller = s.name(who, q.By), who.caller
+	q.By, q.Caller = s.name(who, q.By), who.asker()
 	reply, err := s.inTurn(r.Context(), q)
 	s.mu.Lock()
 	s.given = time.Time{} // what was known of the groups is old now
 	s.mu.Unlock()
 	s.agent.Changed(moved(reply))
+	if !who.root && err != nil {
+		who.user.rate.giveBack()
+	}
+	if reply != nil && !who.root {
+		if _, reads := s.agent.control.Admits(who.caller); !reads {
+			reply.Overrides, reply.Plan.Notes, reply.Plan.Shares = nil, nil, nil // of other groups too
+		}
+	}
 	write(w, answer{Reply: reply, Error: onWire(err)})
 }
 
@@ -213,6 +225,11 @@ func moved(r *control.Reply) []int {
 
 // status answers the read-only question, one at a time.
 func (s *server) status(w http.ResponseWriter, _ *http.Request) {
+	send(w, s.statusText())
+}
+
+// statusText is the answer to status as it travels: nobody waits for its reader.
+func (s *server) statusText() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if time.Since(s.given) > freshFor {
@@ -222,13 +239,23 @@ func (s *server) status(w http.ResponseWriter, _ *http.Request) {
 	if s.last.Status != nil {
 		s.agent.Fill(s.last.Status)
 	}
-	write(w, s.last)
+	return encode(s.last)
 }
 
 // history answers with everything that is recorded.
 func (s *server) history(w http.ResponseWriter, _ *http.Request) {
-	entries, err := s.agent.control.History()
-	write(w, answer{History: entries, Error: onWire(err)})
+	send(w, s.historyText())
+}
+
+// historyText is the answer to history as it travels, which one at a time reads, and not each time that somebody asks.
+func (s *server) historyText() []byte {
+	s.past.Lock()
+	defer s.past.Unlock()
+	if time.Since(s.told) > freshFor {
+		entries, err := s.agent.control.History()
+		s.pastText, s.told = encode(answer{History: entries, Error: onWire(err)}), time.Now()
+	}
+	return s.pastText
 }
 
 func (s *server) placed(w http.ResponseWriter, r *http.Request) {
@@ -240,9 +267,22 @@ func (s *server) placed(w http.ResponseWriter, r *http.Request) {
 	write(w, answer{Placed: s.agent.placings.recall(pid)})
 }
 
-func write(w http.ResponseWriter, a answer) {
+func write(w http.ResponseWriter, a answer) { send(w, encode(a)) }
+
+// encode is an answer as it travels.
+func encode(a answer) []byte {
+	text, err := json.Marshal(a)
+	if err != nil {
+		text, _ = json.Marshal(answer{Error: &wireError{Code: control.CodeFailed, Message: "the answer cannot be written: " + err.Error()}})
+	}
+	return text
+}
+
+// send sends an answer; a client that does not read it loses the connection.
+func send(w http.ResponseWriter, text []byte) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime))
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(a)
+	_, _ = w.Write(text)
 }
 
 // onWire makes an error ready to travel.

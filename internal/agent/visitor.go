@@ -1,17 +1,22 @@
 package agent
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"sync"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/control"
+	"bulkhead/internal/host"
 )
 
 // The modes of the socket: for root alone, and where the policy lets others in, who are told apart by what the kernel says of them.
@@ -20,38 +25,83 @@ const (
 	unlocked = 0o666
 )
 
-// How many connections others than root may have at a time, so that they cannot use up the agent's descriptors.
+// How many connections others than root may have at a time, so that they cannot use up the agent's descriptors: each user whom the policy
+// admits and all of those, and the others, who get no more than an answer that says no.
 const (
-	connsOfUser   = 64
-	connsOfOthers = 256
+	connsOfUser    = 64
+	connsAdmitted  = 256
+	connsOfUnknown = 4
+	connsUnknown   = 32
 )
 
 // ownTurn is how long what a user asks for waits for what the same user asked for before: as long as commands wait for each other
 // that cron starts at once.
 const ownTurn = time.Minute
 
+// How many changes a user may ask for at once, and how soon the next one after those: the history has an entry for each, and room for so many.
+const (
+	changesAtOnce = 20
+	changeEvery   = 10 * time.Second
+)
+
+// answerTime is how long a client may take to read an answer.
+const answerTime = 10 * time.Second
+
 // peerKey is the context key of the connection.
 type peerKey struct{}
 
 // visitor is the process at the other end of a connection.
 type visitor struct {
-	uid, pid int
-	caller   *control.Caller // nil for root
-	busy     chan struct{}   // of all connections of a user: held while one of them changes something
+	root   bool
+	pid    int
+	caller control.Caller // not root
+	user   *visits
 }
+
+// visits is what others than root do, by user.
+type visits struct {
+	conns int
+	busy  chan struct{} // held while something is changed
+	rate  rate
+}
+
+// rate allows some changes at once, and then one after the other.
+type rate struct {
+	left float64
+	at   time.Time
+}
+
+// take says whether a change is allowed now, and counts it.
+func (r *rate) take(now time.Time) bool {
+	if r.at.IsZero() {
+		r.left = changesAtOnce
+	} else {
+		r.left = min(changesAtOnce, r.left+now.Sub(r.at).Seconds()/changeEvery.Seconds())
+	}
+	r.at = now
+	if r.left < 1 {
+		return false
+	}
+	r.left--
+	return true
+}
+
+// giveBack takes back that a change was counted: it was not made.
+func (r *rate) giveBack() { r.left = min(changesAtOnce, r.left+1) }
 
 // reception takes connections and turns away whom it cannot tell, and others than root who have too many.
 type reception struct {
 	net.Listener
 
-	mu    sync.Mutex // guards what follows
-	count map[int]int
-	busy  map[int]chan struct{}
-	total int
+	admits func(control.Caller) bool
+	mu     sync.Mutex // guards what follows
+	users  map[int]*visits
+	// admitted and unknown are the connections of others than root.
+	admitted, unknown int
 }
 
-func newReception(l net.Listener) *reception {
-	return &reception{Listener: l, count: map[int]int{}, busy: map[int]chan struct{}{}}
+func newReception(l net.Listener, admits func(control.Caller) bool) *reception {
+	return &reception{Listener: l, admits: admits, users: map[int]*visits{}}
 }
 
 // conn is a connection of a visitor.
@@ -85,53 +135,95 @@ func (r *reception) Accept() (net.Conn, error) {
 
 // receive counts a connection in; nil: it is not let in.
 func (r *reception) receive(c net.Conn) *conn {
-	cred := peer(c)
-	if cred == nil {
-		return nil
-	}
-	uid := int(cred.Uid)
-	in := &conn{Conn: c, visitor: visitor{uid: uid, pid: int(cred.Pid)}, leave: func() {}}
-	if uid == 0 {
-		return in
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.count[uid] >= connsOfUser || r.total >= connsOfOthers {
-		return nil
-	}
-	if r.count[uid] == 0 {
-		r.busy[uid] = make(chan struct{}, 1)
-	}
-	r.count[uid]++
-	r.total++
-	in.visitor.busy = r.busy[uid]
-	in.leave = func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.total--
-		if r.count[uid]--; r.count[uid] == 0 {
-			delete(r.count, uid)
-			delete(r.busy, uid)
-		}
-	}
-	return in
-}
-
-// peer reads the credentials the kernel vouches for (unix(7), SO_PEERCRED); nil when it gives none.
-func peer(c net.Conn) *unix.Ucred {
-	u, ok := c.(*net.UnixConn)
-	if !ok {
-		return nil
-	}
-	raw, err := u.SyscallConn()
+	who, err := peer(c)
 	if err != nil {
 		return nil
 	}
-	var cred *unix.Ucred
-	if raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }) != nil || err != nil {
+	if who.UID == 0 {
+		return &conn{Conn: c, visitor: visitor{root: true, pid: who.PID}, leave: func() {}}
+	}
+	return r.count(c, *who, r.admits(*who))
+}
+
+// count counts a connection of somebody else than root in; nil: there are too many.
+func (r *reception) count(c net.Conn, who control.Caller, admitted bool) *conn {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all, most, each := &r.admitted, connsAdmitted, connsOfUser
+	if !admitted {
+		all, most, each = &r.unknown, connsUnknown, connsOfUnknown
+	}
+	u := r.users[who.UID]
+	if u == nil {
+		u = &visits{busy: make(chan struct{}, 1)}
+	}
+	if u.conns >= each || *all >= most {
 		return nil
 	}
-	return cred
+	r.users[who.UID] = u
+	u.conns++
+	*all++
+	return &conn{Conn: c, visitor: visitor{pid: who.PID, caller: who, user: u}, leave: func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		u.conns--
+		*all--
+		if u.conns == 0 && time.Since(u.rate.at) > changesAtOnce*changeEvery { // else it is remembered how much was asked for
+			delete(r.users, who.UID)
+		}
+	}}
+}
+
+// peer is who is at the other end, as the kernel has known it since the connection was made (unix(7), SO_PEERCRED; SO_PEERGROUPS since
+// 4.13): what that process has become since then, and whoever it gave the connection to, counts for nothing. Before 4.13 only those groups count that it
+// has beside its own one, which a set-group-ID program does not change.
+func peer(c net.Conn) (*control.Caller, error) {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return nil, errors.New("not a unix socket")
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var cred *unix.Ucred
+	var groups []int
+	var noGroups error
+	if ctl := raw.Control(func(fd uintptr) {
+		if cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			groups, noGroups = peerGroups(fd)
+		}
+	}); ctl != nil || err != nil {
+		return nil, errors.Join(ctl, err)
+	}
+	who := &control.Caller{Identity: host.Identity{UID: int(cred.Uid)}, PID: int(cred.Pid)}
+	if noGroups == nil {
+		who.Groups = append(groups, int(cred.Gid))
+	} else if now, err := host.New("/").Groups(who.PID); err == nil {
+		who.Groups = now
+	}
+	return who, nil
+}
+
+// peerGroups reads the supplementary groups of the process at the other end, as of when it connected.
+func peerGroups(fd uintptr) ([]int, error) {
+	list := make([]uint32, 64)
+	for {
+		size := uint32(len(list) * 4)
+		_, _, e := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS, uintptr(unsafe.Pointer(&list[0])), uintptr(unsafe.Pointer(&size)), 0)
+		switch {
+		case e == unix.ERANGE && len(list) < int(size/4):
+			list = make([]uint32, size/4)
+		case e != 0:
+			return nil, e
+		default:
+			groups := make([]int, size/4)
+			for i := range groups {
+				groups[i] = int(list[i])
+			}
+			return groups, nil
+		}
+	}
 }
 
 // letIn gives the socket the mode that the policy in force asks for.
@@ -151,82 +243,101 @@ func (s *server) letIn() {
 	s.open = open
 }
 
-// visitorOf is who sent a request; one of nobody, who is not root, when that is not known.
+// visitorOf is who sent a request; somebody without any right when that is not known.
 func visitorOf(r *http.Request) visitor {
 	if c, known := r.Context().Value(peerKey{}).(*conn); known {
 		return c.visitor
 	}
-	return visitor{uid: -1}
+	return visitor{caller: control.Caller{Identity: host.Identity{UID: -1}}, user: &visits{}}
+}
+
+// asker is the caller that a request of the visitor is for; nil is root.
+func (v visitor) asker() *control.Caller {
+	if v.root {
+		return nil
+	}
+	return &v.caller
 }
 
 // admit turns away whom the policy in force does not let in, before anything is read of what they ask, whatever mode somebody gave
-// the socket, and sees to it that a user changes one thing at a time.
+// the socket, and sees to it that a user changes one thing at a time, and not too many.
 func (s *server) admit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, known := r.Context().Value(peerKey{}).(*conn)
-		if known && c.visitor.uid == 0 {
+		who := visitorOf(r)
+		if who.root {
 			next.ServeHTTP(w, r)
 			return
 		}
-		var owns, reads bool
-		if known {
-			caller := control.Caller{PID: c.visitor.pid}
-			caller.UID = c.visitor.uid
-			// Its Unix groups are those of the process; if that has ended, its number may be another's by now.
-			if whose, err := s.agent.control.Host.Identity(c.visitor.pid); err == nil && whose.UID == caller.UID {
-				caller.Identity = whose
-			}
-			c.visitor.caller = &caller
-			owns, reads = s.agent.control.Admits(caller)
-		}
+		owns, reads := s.agent.control.Admits(who.caller)
+		greets := r.Method == http.MethodGet && r.URL.Path == "/v1/hello"
 		changes := r.Method != http.MethodGet
-		if !owns && (changes || !reads) {
+		if changes && !owns || !changes && !reads && (!owns || !greets) {
 			w.Header().Set("Connection", "close")
-			write(w, answer{Error: &wireError{Code: control.CodeRefused, Message: "only root may ask the agent for this, and owners of groups that the policy names", Hint: "run it with sudo"}})
+			write(w, answer{Error: &wireError{Code: control.CodeRefused, Message: "only root may ask the agent for this, and whom the policy names", Hint: "run it with sudo; `owner` of a group says who may do something there, `agent: {read: …}` who may look"}})
 			return
 		}
-		if changes {
-			late := time.NewTimer(ownTurn)
-			defer late.Stop()
-			select {
-			case c.visitor.busy <- struct{}{}:
-				defer func() { <-c.visitor.busy }()
-			case <-r.Context().Done():
-				return
-			case <-late.C:
-				write(w, answer{Error: &wireError{Code: control.CodeLocked, Message: fmt.Sprintf("other requests of uid %d are under way", c.visitor.uid), Hint: "try again later"}})
-				return
-			}
+		if !changes {
+			next.ServeHTTP(w, r)
+			return
 		}
-		next.ServeHTTP(w, r)
+		s.oneByOne(w, r, who, next)
 	})
 }
 
+// oneByOne takes what a user asks for in its turn. It is read before that, so that nothing waits for a client with the turn taken, and one that goes away
+// meanwhile is noticed.
+func (s *server) oneByOne(w http.ResponseWriter, r *http.Request, who visitor, next http.Handler) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxOthers))
+	if err != nil {
+		write(w, answer{Error: unreadable(err)})
+		return
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	late := time.NewTimer(ownTurn)
+	defer late.Stop()
+	select {
+	case who.user.busy <- struct{}{}:
+		defer func() { <-who.user.busy }()
+	case <-r.Context().Done():
+		return
+	case <-late.C:
+		write(w, answer{Error: &wireError{Code: control.CodeLocked, Message: fmt.Sprintf("other requests of uid %d are under way", who.caller.UID), Hint: "try again later"}})
+		return
+	}
+	if r.URL.Path == "/v1/do" && !who.user.rate.take(time.Now()) {
+		write(w, answer{Error: &wireError{Code: control.CodeRefused, Message: fmt.Sprintf("uid %d has asked for %d changes in a short time", who.caller.UID, changesAtOnce), Hint: fmt.Sprintf("one more is taken every %s", changeEvery)}})
+		return
+	}
+	next.ServeHTTP(w, r)
+}
+
 // read reads what is asked, and answers when that cannot be read.
-func read(w http.ResponseWriter, r *http.Request, who visitor, into any) bool {
-	most := int64(maxRequest)
-	if who.caller != nil {
-		most = maxOthers
+func read(w http.ResponseWriter, r *http.Request, into any) bool {
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(into)
+	if err != nil {
+		write(w, answer{Error: unreadable(err)})
 	}
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, most)).Decode(into); err != nil {
-		write(w, answer{Error: &wireError{Code: control.CodeUsage, Message: "the request cannot be read: " + err.Error()}})
-		return false
-	}
-	return true
+	return err == nil
+}
+
+func unreadable(err error) *wireError {
+	return &wireError{Code: control.CodeUsage, Message: "the request cannot be read: " + err.Error()}
 }
 
 // name is who asks, for the history: root may say who it is on behalf of.
 func (s *server) name(who visitor, says string) string {
+	uid := 0
 	switch {
-	case who.caller != nil:
-		says = s.agent.control.Host.UserName(who.uid)
+	case !who.root:
+		uid = who.caller.UID
+		says = s.agent.control.Host.UserName(uid)
 	case says == "":
 		says = "root"
 	}
 	if says != "" {
 		says += " "
 	}
-	return fmt.Sprintf("%s(uid %d, pid %d)", says, who.uid, who.pid)
+	return fmt.Sprintf("%s(uid %d, pid %d)", says, uid, who.pid)
 }
 
 // entry is a process that asks to be put into a group before it runs a command.
@@ -239,16 +350,16 @@ type entry struct {
 func (s *server) enter(w http.ResponseWriter, r *http.Request) {
 	who := visitorOf(r)
 	var e entry
-	if !read(w, r, who, &e) {
+	if !read(w, r, &e) {
 		return
 	}
-	if who.caller == nil {
+	if who.root {
 		write(w, answer{Error: &wireError{Code: control.CodeUsage, Message: "root enters a group by itself: `bulkhead run`"}})
 		return
 	}
-	err := s.agent.control.Enter(control.Entry{Group: e.Group, Command: e.Command, By: s.name(who, ""), Caller: who.caller})
+	err := s.agent.control.Enter(control.Entry{Group: e.Group, Command: e.Command, By: s.name(who, ""), Caller: who.asker()})
 	if err == nil {
-		s.agent.Changed([]int{who.pid})
+		s.agent.Changed([]int{who.caller.PID})
 	}
 	write(w, answer{Error: onWire(err)})
 }

@@ -226,7 +226,7 @@ func (r *Runner) Run(ctx context.Context, p plan.Plan, o Options) (Result, error
 	switch err := r.Journal.End(n.result.Txn, journal.Committed, ""); {
 	case errors.Is(err, journal.ErrUncertain):
 		// Undone now, and found to be done by the next process, it would be lost to both. In force, that one settles or undoes it.
-		return n.result, err
+		return n.result, fmt.Errorf("%w: %w", ErrInForce, err)
 	case err != nil:
 		// Not known to be done means not done: a later Recover would undo it behind everybody's back.
 		return n.result, n.fail(&StepError{Index: len(p.Steps), Of: len(p.Steps), Err: err})
@@ -234,6 +234,9 @@ func (r *Runner) Run(ctx context.Context, p plan.Plan, o Options) (Result, error
 	n.record(journal.Committed, "")
 	return n.result, nil
 }
+
+// ErrInForce says that a plan was done, and that the journal may not know.
+var ErrInForce = errors.New("it is not known whether the journal has the end of it")
 
 // run is one plan on its way.
 type run struct {

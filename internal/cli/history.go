@@ -67,8 +67,8 @@ func (a *app) printHistory(entries []journal.Entry, long bool) error {
 		if outcome == journal.Committed {
 			outcome = "done"
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", e.N, e.Time.Local().Format(time.DateTime), strings.TrimSpace(e.Verb+" "+shortened(e.What)), dashZero(e.Revision), dash(e.By),
-			dash(outcome), len(changesMade(e.Changes)), dash(why(e)))
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", e.N, e.Time.Local().Format(time.DateTime), oneLine(strings.TrimSpace(e.Verb+" "+shortened(e.What))), dashZero(e.Revision), oneLine(dash(e.By)),
+			dash(outcome), len(changesMade(e.Changes)), oneLine(dash(why(e))))
 	}
 	_ = w.Flush()
 	lines := strings.SplitAfter(text.String(), "\n")
@@ -88,6 +88,11 @@ func (a *app) printHistory(entries []journal.Entry, long bool) error {
 // why is the reason that somebody gave and what there is to say of the change itself: neither hides the other.
 func why(e journal.Entry) string {
 	return strings.Join(slices.DeleteFunc([]string{e.Reason, e.Text}, func(s string) bool { return s == "" }), "; ")
+}
+
+// oneLine keeps what somebody gave, a reason of several lines, in its row of the table.
+func oneLine(text string) string {
+	return strings.NewReplacer("\n", " ", "\t", " ", "\r", " ").Replace(text)
 }
 
 // shortened keeps a line of the table readable: a move may name hundreds of processes.

@@ -106,9 +106,7 @@ func (a *app) printStatus(st *control.Status) {
 	for _, p := range st.Problems {
 		fmt.Fprintf(a.out, "PROBLEM: %s\n", p)
 	}
-	for _, o := range st.Overrides {
-		fmt.Fprintln(a.out, "in force over the policy:", o)
-	}
+	a.printOver(st)
 	for _, c := range st.Conflicts {
 		fmt.Fprintln(a.out, "CHANGED BY SOMEBODY ELSE:", c)
 	}
@@ -131,6 +129,16 @@ func (a *app) printStatus(st *control.Status) {
 	if rest := slices.DeleteFunc(onlyNotEnforced(st.Notes), func(n plan.Note) bool { return saidOf(st.Groups, n) }); len(rest) > 0 {
 		fmt.Fprintln(a.out)
 		a.printNotes(rest)
+	}
+}
+
+// printOver prints what is laid over the policy, and what is not although somebody has set it.
+func (a *app) printOver(st *control.Status) {
+	for _, o := range st.Overrides {
+		fmt.Fprintln(a.out, "in force over the policy:", o)
+	}
+	for _, o := range st.Unlaid {
+		fmt.Fprintln(a.out, "NOT IN FORCE:", o)
 	}
 }
 

@@ -3,8 +3,11 @@ package control
 import (
 	"errors"
 	"fmt"
+	"path"
 	"slices"
+	"strings"
 	"sync/atomic"
+	"time"
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
@@ -67,6 +70,13 @@ var ownersVerbs = map[string]policy.Right{
 	"set": policy.MaySet, "unset": policy.MaySet, "move": policy.MayMove, "move-back": policy.MayMove, "freeze": policy.MayFreeze, "thaw": policy.MayFreeze,
 }
 
+// The most that one request of an owner may hold, and how long an owner may stop a group.
+const (
+	mostWords        = 100
+	mostText         = 1 << 10
+	longestOwnFreeze = 24 * time.Hour
+)
+
 // validateCaller says what an owner cannot ask for at all: verbs that are about the whole host, what keeps others from changing
 // it, and what gets past a refusal. Only a freeze may be forced: whoever may stop a database of its own knows that it is one.
 func (r Request) validateCaller() error {
@@ -74,7 +84,14 @@ func (r Request) validateCaller() error {
 		return nil
 	}
 	_, known := ownersVerbs[r.Verb]
+	words := len(r.Assign) + len(r.Groups) + len(r.PIDs)
 	switch {
+	case words > mostWords || len(r.Reason)+len(r.On)+len(strings.Join(r.Assign, ""))+len(strings.Join(r.Groups, ""))+len(r.Group) > mostText:
+		return fail(CodeRefused, "ask for less at once", "%s: the history keeps what owners ask for, up to %d groups, limits and processes and %d bytes", r.Verb, mostWords, mostText)
+	case host.Printable(r.Reason) != r.Reason:
+		return fail(CodeUsage, "give one line of text", "--reason holds control characters")
+	case r.Verb == "freeze" && r.For > longestOwnFreeze:
+		return fail(CodeRefused, "root may stop it for longer", "an owner stops a group for at most %s", longestOwnFreeze)
 	case !known:
 		return fail(CodeRefused, "run it with sudo", "only root may %s", r.Verb)
 	case r.Force && r.Verb != "freeze", r.Migrate, r.ConfirmWithin != 0:
@@ -108,19 +125,16 @@ func (c *Caller) maySet(v *View, group string, s policy.Setting) error {
 	if c == nil {
 		return nil
 	}
-	value := s.Value
-	if share, is := value.(policy.MemoryPercent); is {
-		value = share.Of(policy.Bytes(v.Facts.MemTotal))
+	if err := c.mayName(v, group, s); err != nil {
+		return err
+	}
+	owners := c.rights(v, group, policy.MaySet)
+	if anyMaySet(owners, s, v.Facts) {
+		return nil
 	}
 	var bounds []string
-	for _, o := range c.rights(v, group, policy.MaySet) {
-		if o.Bounds == nil {
-			return nil
-		}
+	for _, o := range owners {
 		if b, bounded := o.Bounds[s.Key]; bounded {
-			if b.Allows(value) {
-				return nil
-			}
 			bounds = append(bounds, b.String())
 		}
 	}
@@ -128,6 +142,31 @@ func (c *Caller) maySet(v *View, group string, s policy.Setting) error {
 		return fail(CodeRefused, "its `owner` has bounds for what may be set; root may set anything", "uid %d may not set %s of group %q", c.UID, s.Key, group)
 	}
 	return fail(CodeRefused, fmt.Sprintf("uid %d may set it within %s", c.UID, bounds[0]), "%s:%s=%s is out of bounds", group, s.Key, s.Value)
+}
+
+// anyMaySet says whether any of these owners may set a limit to a value.
+func anyMaySet(owners []policy.Owner, s policy.Setting, f *host.Facts) bool {
+	value := s.Value
+	if share, is := value.(policy.MemoryPercent); is {
+		value = share.Of(policy.Bytes(f.MemTotal))
+	}
+	return slices.ContainsFunc(owners, func(o policy.Owner) bool {
+		b, bounded := o.Bounds[s.Key]
+		return o.Has(policy.MaySet) && (o.Bounds == nil || bounded && b.Allows(value))
+	})
+}
+
+// mayName refuses paths that the policy does not name for the group: root would tell whether they exist, and whoever owns one could take it away.
+func (c *Caller) mayName(v *View, group string, s policy.Setting) error {
+	if !strings.HasPrefix(s.On, "/") || strings.HasPrefix(s.On, "/dev/") && path.Clean(s.On) == s.On {
+		return nil
+	}
+	for _, g := range v.Classified.Groups {
+		if g.Path == group && slices.ContainsFunc(g.Settings, func(known policy.Setting) bool { return known.On == s.On }) {
+			return nil
+		}
+	}
+	return fail(CodeRefused, "name the device, /dev/sdb or 8:16, or a path that the policy names for the group", "uid %d may not name the path %s", c.UID, s.On)
 }
 
 // mostOwned is how many limits of a group may be set by its owners at a time.
@@ -142,7 +181,7 @@ func (c *Caller) mayReplace(overrides []Override, group string, key policy.Key) 
 	for _, o := range overrides {
 		switch {
 		case o.Group != group:
-		case o.Key == key && o.Owner == 0:
+		case sameFile(o.Key, key) && o.Owner == 0:
 			return errSetByRoot(o)
 		case o.Owner != 0:
 			own++
@@ -152,6 +191,17 @@ func (c *Caller) mayReplace(overrides []Override, group string, key policy.Key) 
 		return fail(CodeRefused, "unset some", "%d limits of group %q are set by its owners already", own, group)
 	}
 	return nil
+}
+
+// sameFile says whether two keys are written to one file of the kernel.
+func sameFile(a, b policy.Key) bool {
+	cpus := func(k policy.Key) policy.Key {
+		if k == policy.KeyCPUNUMA {
+			return policy.KeyCPUCPUs
+		}
+		return k
+	}
+	return cpus(a) == cpus(b)
 }
 
 // errSetByRoot says that a limit is none of an owner's business now.
@@ -254,7 +304,7 @@ func (c *Controller) mayUnset(r Request, overrides []Override, group string, key
 		return err
 	}
 	for _, o := range overrides {
-		if o.Group == group && o.Key == key && o.Owner == 0 {
+		if o.Group == group && sameFile(o.Key, key) && o.Owner == 0 {
 			return errSetByRoot(o)
 		}
 	}

@@ -318,9 +318,7 @@ func (c *Controller) applySources(ctx context.Context, r Request, reply *Reply, 
 		return err
 	}
 	reply.Revision, reply.Like = revision, r.To
-	for _, o := range s.overrides {
-		reply.Overrides = append(reply.Overrides, o.describe())
-	}
+	reply.Overrides = v.overridesInForce(s.overrides)
 	run := func() error {
 		err := c.run(ctx, v, r, revision, reply)
 		if err == nil && !r.DryRun {
@@ -418,6 +416,17 @@ func (c *Controller) leaveOldRoot(s *state, v *View) error {
 	return nil
 }
 
+// overridesInForce are those that are laid over the policy, for people.
+func (v *View) overridesInForce(all []Override) []string {
+	var texts []string
+	for _, o := range all {
+		if _, not := v.unlaid[o.ID]; !not {
+			texts = append(texts, o.describe())
+		}
+	}
+	return texts
+}
+
 // describe says an override in one line.
 func (o Override) describe() string {
 	text := fmt.Sprintf("override %d: %s", o.ID, o.Text)
@@ -508,9 +517,7 @@ func (c *Controller) lay(ctx context.Context, r Request, reply *Reply, s *state,
 	}
 	reply.Problems = v.Problems
 	reply.Revision = s.applied.Revision
-	for _, o := range overrides {
-		reply.Overrides = append(reply.Overrides, o.describe())
-	}
+	reply.Overrides = v.overridesInForce(overrides)
 	if r.DryRun {
 		return c.run(ctx, v, r, reply.Revision, reply)
 	}

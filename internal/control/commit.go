@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"bulkhead/internal/apply"
 	"bulkhead/internal/journal"
 )
 
@@ -45,7 +46,7 @@ func (c *Controller) commit(r Request, reply *Reply, docs map[string]any, run fu
 		return fail(CodeFailed, "nothing was changed; free space below the state directory, or give another one with --state", "record the change: %w", err)
 	}
 	switch err := run(); {
-	case errors.Is(err, journal.ErrUncertain):
+	case errors.Is(err, apply.ErrInForce):
 		return fail(CodeFailed, "mend the disk below the state directory; the next change either records this one or undoes it first", "%w, but is not known to be recorded: %w", errInForce, err)
 	case err != nil:
 		return errors.Join(err, c.Store.Save(docNext, next{}))

@@ -107,6 +107,8 @@ type diskCase struct {
 	before func(m *machine, job, idle host.ProcID)
 	do     func(m *machine, job, idle host.ProcID) error
 	agent  bool // nobody asked for it: it is tried again, and tells nobody but the log
+	// changes says that it changes limits when it is done, and lifts that it takes those of jobs away whatever the disk does.
+	changes, lifts bool
 }
 
 // A disk that is full, broken or read-only while a verb runs, at any call of it: the verb is done, or says what to do, and in both
@@ -141,27 +143,28 @@ func TestVerbsOnAFailingDisk(t *testing.T) {
 	trial := Request{Verb: "apply", Reason: other, ConfirmWithin: time.Hour}
 	set, freeze := Request{Verb: "set", Assign: []string{"jobs:tasks=90", "web:tasks=30"}, For: time.Hour}, Request{Verb: "freeze", Groups: []string{"jobs"}, For: time.Hour}
 	for i, c := range []diskCase{
-		{"apply", nil, verb(Request{Verb: "apply", Reason: two}), false},
-		{"apply another", first, verb(Request{Verb: "apply", Reason: other}), false},
-		{"apply on trial", first, verb(trial), false},
-		{"confirm", after(trial), verb(Request{Verb: "confirm"}), false},
-		{"set for a time", first, verb(set), false},
-		{"unset", after(set), verb(Request{Verb: "unset", Assign: []string{"jobs:tasks"}}), false},
-		{"move", first, verb(Request{Verb: "move", Group: "web"}), false},
-		{"freeze", first, verb(freeze), false},
-		{"thaw", after(freeze), verb(Request{Verb: "thaw", Groups: []string{"jobs"}}), false},
-		{"release a group", first, verb(Request{Verb: "release", Groups: []string{"jobs"}}), false},
-		{"rollback", after(Request{Verb: "apply", Reason: other}), verb(Request{Verb: "rollback", To: 1}), false},
-		{"a window opens", func(m *machine, _, _ host.ProcID) { m.clock = at(12); m.apply(night); m.clock = at(23) }, look, true},
+		{"apply", nil, verb(Request{Verb: "apply", Reason: two}), false, true, false},
+		{"apply another", first, verb(Request{Verb: "apply", Reason: other}), false, true, false},
+		{"apply on trial", first, verb(trial), false, true, false},
+		{"confirm", after(trial), verb(Request{Verb: "confirm"}), false, false, false},
+		{"set for a time", first, verb(set), false, true, false},
+		{"unset", after(set), verb(Request{Verb: "unset", Assign: []string{"jobs:tasks"}}), false, true, false},
+		{"move", first, verb(Request{Verb: "move", Group: "web"}), false, true, false},
+		{"freeze", first, verb(freeze), false, false, false},
+		{"thaw", after(freeze), verb(Request{Verb: "thaw", Groups: []string{"jobs"}}), false, false, false},
+		{"release a group", first, verb(Request{Verb: "release", Groups: []string{"jobs"}}), false, true, true},
+		{"release everything", first, verb(Request{Verb: "release", All: true}), false, true, true},
+		{"rollback", after(Request{Verb: "apply", Reason: other}), verb(Request{Verb: "rollback", To: 1}), false, true, false},
+		{"a window opens", func(m *machine, _, _ host.ProcID) { m.clock = at(12); m.apply(night); m.clock = at(23) }, look, true, true, false},
 		{"an override ends", func(m *machine, job, idle host.ProcID) {
 			m.clock = at(12)
 			after(set)(m, job, idle)
 			m.clock = at(14)
-		}, look, true},
+		}, look, true, true, false},
 		{"a process becomes another", first, func(m *machine, job, idle host.ProcID) error {
 			m.run(idle.PID, 1, "/usr/bin/backup more")
 			return look(m, job, idle)
-		}, true},
+		}, true, true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			calls := failOnDisk(t, c, func(int) error { return nil })
@@ -240,6 +243,12 @@ func failOnDisk(t *testing.T, c diskCase, fail func(call int) error) int {
 		inForce = strings.Contains(err.Error(), "the change is in force, but is not recorded yet")
 		unknown := strings.Contains(err.Error(), "the change is in force, but is not known to be recorded")
 		exit := strings.Contains(err.Error(), "released, but that could not be recorded") || strings.Contains(err.Error(), "record the thaw") // the ways out come first
+		if (unknown || inForce) && m.holds(job, idle) == before && c.changes {
+			t.Errorf("it says that it is in force, and nothing has changed: %v", err)
+		}
+		if c.lifts && strings.Contains(m.holds(job, idle), "pids.max = 50") {
+			t.Errorf("it is not released (%v):\n%s", err, m.holds(job, idle))
+		}
 		if _, pending := m.Store.Pending(); !pending && !inForce && !unknown && !exit && m.holds(job, idle) != before {
 			t.Errorf("it failed (%v) with nothing left to undo, and changed:\n%s", err, differs(m.holds(job, idle), before))
 		}

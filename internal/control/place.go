@@ -44,7 +44,7 @@ func (c *Controller) move(ctx context.Context, r Request, reply *Reply) error {
 			return fail(CodeRefused, "", "move process %d (%s): %s", p.PID, p.Comm, reason)
 		}
 		pins = slices.DeleteFunc(pins, func(pin Pin) bool { return pin.Process == p.ProcID })
-		pin := Pin{Process: p.ProcID, Boot: v.Facts.BootID, Group: r.Group, By: "move by " + r.By, Alone: !r.Tree}
+		pin := Pin{Process: p.ProcID, Boot: v.Facts.BootID, Group: r.Group, By: "move by " + r.By, Alone: !r.Tree || r.Caller != nil}
 		if r.For > 0 {
 			pin.Ends = time.Now().Add(r.For)
 		}
@@ -93,14 +93,15 @@ func (c *Controller) moveBack(ctx context.Context, r Request, reply *Reply) erro
 	}
 	pins := slices.Clone(s.pins)
 	for _, pid := range r.PIDs {
+		i := slices.IndexFunc(procs, func(p host.Process) bool { return p.PID == pid })
 		before := len(pins)
-		pins = slices.DeleteFunc(pins, func(p Pin) bool { return p.Process.PID == pid })
+		pins = slices.DeleteFunc(pins, func(p Pin) bool { return i >= 0 && p.Process == procs[i].ProcID })
 		if len(pins) < before {
 			continue
 		}
 		// One that no rule claims, and that only stays where it was born, can be sent back too.
 		p, ok := c.resident(pid, s)
-		if !ok {
+		if !ok || i < 0 || p != procs[i].ProcID {
 			return fail(CodeUsage, "only processes placed by `move` or `run`, and those that no rule claims, can go back", "process %d was not placed by hand", pid)
 		}
 		s.ended = append(s.ended, Pin{Process: p})
@@ -268,7 +269,8 @@ func (c *Controller) Enter(e Entry) error {
 	if err := c.Store.Home(v.Facts.BootID, e.Group, self.Cgroups); err != nil {
 		return fail(CodeFailed, "", "record where the command came from: %w", err)
 	}
-	pins := append(s.pins, Pin{Process: self.ProcID, Boot: v.Facts.BootID, Group: e.Group, By: "run by " + e.By, Home: self.Cgroups})
+	// What a caller has started already is not the caller's to take along.
+	pins := append(s.pins, Pin{Process: self.ProcID, Boot: v.Facts.BootID, Group: e.Group, By: "run by " + e.By, Home: self.Cgroups, Alone: e.Caller != nil})
 	if err := c.Store.Save(docPins, pins); err != nil {
 		return fail(CodeFailed, "", "record the placement: %w", err)
 	}
@@ -292,6 +294,9 @@ func (c *Controller) enterAs(v *View, e Entry, self host.Process) error {
 	err := c.startRun(v, e, self)
 	if err == nil {
 		now, err = c.entering(e)
+	}
+	if err == nil && now.ProcID != self.ProcID {
+		err = errors.New("the process has ended")
 	}
 	if err == nil && !v.Layout.InRun(&now, e.Group) {
 		err = errors.New("systemd started the scope, and the process is not in it")

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"bulkhead/internal/apply"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
@@ -32,7 +33,6 @@ func (c *Controller) release(ctx context.Context, r Request, reply *Reply) error
 	if r.All {
 		groups = []string{""}
 	}
-	_, interrupted := c.Store.Pending() // one that is undone, if that could not be recorded
 	views, err := c.releaseViews(facts, s, groups, r)
 	if err != nil {
 		return err
@@ -45,9 +45,14 @@ func (c *Controller) release(ctx context.Context, r Request, reply *Reply) error
 	if err := known(groups, views, s); err != nil {
 		return err
 	}
+	left := views
 	run := func() error {
-		for _, v := range views {
-			if err := c.releaseOne(ctx, v, s, groups, r, reply); err != nil {
+		for len(left) > 0 {
+			err := c.releaseOne(ctx, left[0], s, groups, r, reply)
+			if err == nil || errors.Is(err, apply.ErrInForce) {
+				left = left[1:]
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -57,11 +62,10 @@ func (c *Controller) release(ctx context.Context, r Request, reply *Reply) error
 		return run()
 	}
 	err = c.commit(r, reply, s.without(groups), run)
-	if errors.Is(err, errInForce) && cannotRecord(err) {
-		return errors.Join(errReleasedUnrecorded(err), stillHeld(reply))
-	}
-	if _, pending := c.Store.Pending(); cannotRecord(err) && (interrupted || !pending) {
-		*reply = Reply{Recovered: reply.Recovered}
+	if cannotRecord(err) {
+		if len(left) == len(views) {
+			*reply = Reply{Recovered: reply.Recovered}
+		}
 		return c.releaseUnrecorded(run, err, reply)
 	}
 	if err != nil {

@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -24,6 +25,8 @@ type Status struct {
 	Load      string        `json:"load"` // /proc/loadavg, first three figures
 	Groups    []GroupStatus `json:"groups"`
 	Overrides []string      `json:"overrides,omitempty"`
+	// Unlaid is what owners have set and that is not in force, and why.
+	Unlaid []string `json:"unlaid,omitempty"`
 	// Conflicts are limits that somebody else changed.
 	Conflicts []Conflict `json:"conflicts,omitempty"`
 	// Lifted are memory.high that were lifted, since their groups were stuck at them.
@@ -176,8 +179,9 @@ func (c *Controller) Status() (*Status, error) {
 		}
 	}
 	st.Load, _ = c.Host.LoadAverage()
-	for _, o := range s.overrides {
-		st.Overrides = append(st.Overrides, o.describe())
+	st.Overrides = v.overridesInForce(s.overrides)
+	for _, id := range slices.Sorted(maps.Keys(v.unlaid)) {
+		st.Unlaid = append(st.Unlaid, v.unlaid[id].Text)
 	}
 	st.Lifted, st.Conflicts = s.lifted, s.conflicts
 	st.Schedules = ScheduleStatuses(v.Policy, s.skipped, c.now())

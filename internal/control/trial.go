@@ -37,6 +37,8 @@ type Trial struct {
 	Canary string `json:"canary,omitempty"`
 	// Guard is what the policy's guard watches; nil when it does not, or does no more.
 	Guard *Watch `json:"guard,omitempty"`
+	// Owner is the user id of the owner of a group who made it; 0 is root, or a schedule.
+	Owner int `json:"owner,omitempty"`
 	// Watchdog is the process that undoes it in time, the agent alive or not.
 	Watchdog host.ProcID `json:"watchdog,omitzero"`
 }
@@ -110,8 +112,7 @@ func (c *Controller) settleTrial(ctx context.Context, r Request, reply *Reply) (
 		reply.Recovered = "undid " + t.named() + ": " + t.late()
 		return false, nil
 	}
-	switch {
-	case r.Verb == "rollback" && r.To == 0:
+	if r.Verb == "rollback" && r.To == 0 {
 		if err := c.revert(ctx, t, r.Reason, r.By, reply); err != nil {
 			return true, err
 		}
@@ -120,14 +121,25 @@ func (c *Controller) settleTrial(ctx context.Context, r Request, reply *Reply) (
 			reply.Text += ", which waited to be confirmed"
 		}
 		return true, nil
-	case t.Canary != "" && slices.Contains(append(slices.Clone(onTrialVerbs), "confirm"), r.Verb):
-		return true, fail(CodeLocked, "the rest of the policy is applied then, when it did well; `bulkhead rollback` undoes it now",
-			"%s is watched until %s", t.named(), t.Guard.Until.Local().Format(time.DateTime))
-	case !t.Confirm.IsZero() && slices.Contains(onTrialVerbs, r.Verb):
-		return true, fail(CodeLocked, "`bulkhead confirm` keeps it, `bulkhead rollback` undoes it now",
-			"%s waits to be confirmed until %s", t.named(), t.Confirm.Local().Format(time.DateTime))
 	}
-	return false, nil
+	err = t.keepsOut(r)
+	return err != nil, err
+}
+
+// keepsOut says whose change a verb would meddle with.
+func (t *Trial) keepsOut(r Request) error {
+	changes := slices.Contains(onTrialVerbs, r.Verb)
+	switch {
+	case t.Canary != "" && (changes || r.Verb == "confirm"):
+		return fail(CodeLocked, "the rest of the policy is applied then, when it did well; `bulkhead rollback` undoes it now",
+			"%s is watched until %s", t.named(), t.Guard.Until.Local().Format(time.DateTime))
+	case !t.Confirm.IsZero() && changes:
+		return fail(CodeLocked, "`bulkhead confirm` keeps it, `bulkhead rollback` undoes it now",
+			"%s waits to be confirmed until %s", t.named(), t.Confirm.Local().Format(time.DateTime))
+	case r.Caller != nil && t.Owner == 0 && changes: // it would settle what root wants to see undone if it does harm
+		return fail(CodeLocked, "`bulkhead status` says until when", "%s is watched, and nobody but root may change limits meanwhile", t.named())
+	}
+	return nil
 }
 
 // late is why an overdue change is undone.
@@ -160,7 +172,7 @@ func (c *Controller) standTrial(ctx context.Context, v *View, r Request, reply *
 		return c.commit(r, reply, docs, run)
 	}
 	now := c.now()
-	t := Trial{ID: strconv.FormatInt(now.UnixNano(), 36), Verb: r.Verb, What: r.what(), By: r.By, Revision: reply.Revision, At: now, Guard: watch}
+	t := Trial{ID: strconv.FormatInt(now.UnixNano(), 36), Verb: r.Verb, What: r.what(), By: r.By, Revision: reply.Revision, At: now, Guard: watch, Owner: r.Caller.uid()}
 	switch {
 	case r.Verb == "canary":
 		t.Canary = r.Canary

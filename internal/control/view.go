@@ -1,6 +1,8 @@
 package control
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -32,6 +34,9 @@ type View struct {
 	Overrides []Override
 	Open      []policy.Schedule // whose windows are open, and laid over the policy
 	Released  map[string]bool
+
+	// unlaid is what owners have set and that cannot be in force.
+	unlaid map[int]plan.Note // by the override's number
 
 	// releasing: made to give groups back, not to govern them.
 	releasing bool
@@ -152,6 +157,9 @@ func (c *Controller) view(l look) (*View, error) {
 	if err := c.plan(v); err != nil {
 		return nil, err
 	}
+	for _, id := range slices.Sorted(maps.Keys(v.unlaid)) {
+		v.Plan.Notes = append(v.Plan.Notes, v.unlaid[id])
+	}
 	if l.memory != nil {
 		seen := v.Observed
 		seen.Processes = nil
@@ -190,13 +198,8 @@ func (c *Controller) classify(l look) (*View, error) {
 	}
 	groups, more := c.expand(v, l.canary)
 	problems = append(problems, more...)
-	v.Open = openNow(v.Policy, l.skipped, c.or(l.at))
-	groups, more = layWindows(groups, v.Open)
+	groups, more = c.layAll(v, groups, l)
 	problems = append(problems, more...)
-	groups, more = layOver(groups, l.overrides, v.Facts, c.resolverOf(v))
-	problems = append(problems, more...)
-	groups = layLifted(groups, l.lifted, l.overrides)
-	problems = append(problems, c.numberOwners(groups)...)
 	c.readMore(groups, procs)
 	v.rules = classify.Input{
 		Processes: procs, Instances: v.Instances, Self: c.Agent, SelfExe: c.exe,
@@ -292,37 +295,54 @@ func layerOf(groups []classify.Group, group, on string) (policy.Layer, policy.Sp
 	return "", ""
 }
 
-// layOver puts overrides over the settings of their groups. An override of a group that is not
-// there now (its instance is down) waits.
-func layOver(groups []classify.Group, overrides []Override, f *host.Facts, r policy.Resolver) ([]classify.Group, policy.Problems) {
-	var problems policy.Problems
-	for _, o := range overrides {
-		_, s, err := policy.ParseAssignment(o.Text, o.On)
-		if err != nil {
-			problems = append(problems, asProblems(err)...)
+// layAll lays over the settings of groups what holds beside the policy: windows, overrides, what was lifted.
+func (c *Controller) layAll(v *View, groups []classify.Group, l look) ([]classify.Group, policy.Problems) {
+	problems := c.numberOwners(groups)
+	v.Open = openNow(v.Policy, l.skipped, c.or(l.at))
+	groups, more := layWindows(groups, v.Open)
+	problems = append(problems, more...)
+	for _, o := range l.overrides {
+		more := layOver(groups, o, v.Facts, c.resolverOf(v))
+		if len(more) > 0 && o.Owner != 0 {
+			// What an owner has set stands in nobody else's way.
+			if v.unlaid == nil {
+				v.unlaid = map[int]plan.Note{}
+			}
+			v.unlaid[o.ID] = plan.Note{Group: o.Group, Key: o.Key, Text: fmt.Sprintf("override %d by %s is not in force: %s", o.ID, o.By, more[0].Msg)}
 			continue
 		}
-		s.Layer, s.Split = layerOf(groups, o.Group, s.On)
-		settings, ps := policy.ResolveSetting(s, f, r)
-		if len(ps) > 0 {
-			problems = append(problems, ps...)
+		problems = append(problems, more...)
+	}
+	return layLifted(groups, l.lifted, l.overrides), problems
+}
+
+// layOver puts an override over the settings of its group. That of a group that is not there now (its instance is down) waits.
+func layOver(groups []classify.Group, o Override, f *host.Facts, r policy.Resolver) policy.Problems {
+	_, s, err := policy.ParseAssignment(o.Text, o.On)
+	if err != nil {
+		return asProblems(err)
+	}
+	s.Layer, s.Split = layerOf(groups, o.Group, s.On)
+	settings, problems := policy.ResolveSetting(s, f, r)
+	if len(problems) > 0 {
+		return problems
+	}
+	for i := range groups {
+		if groups[i].Path != o.Group {
 			continue
 		}
-		for i := range groups {
-			if groups[i].Path != o.Group {
-				continue
-			}
-			if p := overlap(groups[i], settings); p != nil {
-				problems = append(problems, *p)
-				continue
-			}
-			for _, s := range settings {
-				s.From = "override " + itoa(o.ID)
-				groups[i].Settings = groups[i].Settings.With(s)
-			}
+		if o.Owner != 0 && !anyMaySet(groups[i].Owner, s, f) {
+			return policy.Problems{{Msg: "the policy lets no owner of the group set this any more"}}
+		}
+		if p := overlap(groups[i], settings); p != nil {
+			return policy.Problems{*p}
+		}
+		for _, s := range settings {
+			s.From = "override " + itoa(o.ID)
+			groups[i].Settings = groups[i].Settings.With(s)
 		}
 	}
-	return groups, problems
+	return nil
 }
 
 // overlap says what is wrong with an override that would take the place of limits which the policy has for something else.

@@ -105,8 +105,7 @@ func withTracefs(do func() error) error {
 		}
 	}
 	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
+	go inOwnThread(func() {
 		err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS)
 		if err == nil {
 			err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
@@ -119,8 +118,25 @@ func withTracefs(do func() error) error {
 			return
 		}
 		done <- do()
-	}()
+	})
 	return <-done
+}
+
+// inOwnThread does something in a thread that ends with it. The first thread of a process never ends, and /proc/self is what it sees: it is held,
+// while another one does it.
+func inOwnThread(do func()) {
+	runtime.LockOSThread() // and not unlocked: the thread ends with this goroutine
+	if unix.Gettid() != os.Getpid() {
+		do()
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		inOwnThread(do)
+	}()
+	<-done
+	runtime.UnlockOSThread()
 }
 
 // roundUp gives the power of two, of whole pages, that holds so many bytes.

@@ -3,13 +3,17 @@
 package host
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func openTrace(t *testing.T, o ProcEventOptions) *ProcTrace {
@@ -125,3 +129,46 @@ func TestLiveProcTraceOverrun(t *testing.T) {
 }
 
 func TestLiveProcTraceClose(t *testing.T) { endsWithClose(t, openTrace(t, ProcEventOptions{})) }
+
+// Where tracefs is mounted for a moment, it is for one thread, which is gone then: what this process sees of mounts stays as it is, whichever
+// thread it began in.
+func TestOwnThreadIsGone(t *testing.T) {
+	ours, err := os.Readlink("/proc/self/ns/mnt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		done := make(chan string, 1)
+		go inOwnThread(func() {
+			if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
+				done <- err.Error()
+				return
+			}
+			other, err := os.Readlink("/proc/thread-self/ns/mnt")
+			if err != nil || other == ours {
+				done <- fmt.Sprintf("the thread is in %s: %v", other, err)
+			}
+			done <- ""
+		})
+		if wrong := <-done; wrong != "" {
+			t.Fatal(wrong)
+		}
+	}
+	within := func() bool {
+		threads, err := filepath.Glob("/proc/self/task/*/ns/mnt")
+		if err != nil || len(threads) == 0 {
+			t.Fatalf("no threads: %v", err)
+		}
+		for _, link := range append(threads, "/proc/self/ns/mnt") {
+			if now, err := os.Readlink(link); err == nil && now != ours {
+				return false
+			}
+		}
+		return true
+	}
+	for end := time.Now().Add(10 * time.Second); !within(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("a thread is still in another mount namespace")
+		}
+	}
+}
