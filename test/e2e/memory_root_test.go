@@ -98,6 +98,7 @@ func TestLowerMariaDBUnderLoad(t *testing.T) {
 	} else if facts.MemTotal < 4<<30 {
 		full, limit, pool = full/2, limit/2, pool/2
 	}
+	t.Setenv("TMPDIR", "/var/tmp") // on a disk, also where /tmp is in memory
 	d := mariadb(t)
 	d.args = append(d.args, fmt.Sprintf("--innodb-buffer-pool-size=%d", pool), "--innodb-flush-method=fsync", "--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=0", "--innodb-log-file-size=64M", "--skip-log-bin")
 	d.start()

@@ -111,8 +111,11 @@ func TestReserveUnderSiege(t *testing.T) {
 
 	under := logins(t, 15)
 	t.Logf("login shells: calm median %s, slowest %s; under siege median %s, slowest %s", calm[7], calm[14], under[7], under[14])
-	// A machine on which a shell takes as long without any siege has other troubles.
-	if limit := max(time.Second, 3*calm[14]); under[14] >= limit {
+	limit := time.Second
+	if calm[7] > 100*time.Millisecond { // an emulated CPU, on which a shell takes forty times as long: then its share is what can be told
+		limit = 10 * calm[7]
+	}
+	if under[14] >= limit {
 		t.Errorf("a login shell took %s under siege, and may take %s", under[14], limit)
 	}
 	if got := s.group("bomb").Tasks.Total; got > 600 {
