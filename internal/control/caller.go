@@ -65,10 +65,8 @@ func (c *Controller) Admits(who Caller) (owns, reads bool) {
 	return owns, a.readers == policy.ReadEveryone || owns && a.readers != policy.ReadRoot
 }
 
-// ownersVerbs are those that an owner may ask for, and the right that each needs of the groups it is about. Run is asked for by Enter.
-var ownersVerbs = map[string]policy.Right{
-	"set": policy.MaySet, "unset": policy.MaySet, "move": policy.MayMove, "move-back": policy.MayMove, "freeze": policy.MayFreeze, "thaw": policy.MayFreeze,
-}
+// ownersVerbs are those that an owner may ask for. Run is asked for by Enter.
+var ownersVerbs = []string{"set", "unset", "move", "move-back", "freeze", "thaw"}
 
 // The most that one request of an owner may hold, and how long an owner may stop a group.
 const (
@@ -83,7 +81,6 @@ func (r Request) validateCaller() error {
 	if r.Caller == nil {
 		return nil
 	}
-	_, known := ownersVerbs[r.Verb]
 	words := len(r.Assign) + len(r.Groups) + len(r.PIDs)
 	switch {
 	case words > mostWords || len(r.Reason)+len(r.On)+len(strings.Join(r.Assign, ""))+len(strings.Join(r.Groups, ""))+len(r.Group) > mostText:
@@ -92,7 +89,7 @@ func (r Request) validateCaller() error {
 		return fail(CodeUsage, "give one line of text", "--reason holds control characters")
 	case r.Verb == "freeze" && r.For > longestOwnFreeze:
 		return fail(CodeRefused, "root may stop it for longer", "an owner stops a group for at most %s", longestOwnFreeze)
-	case !known:
+	case !slices.Contains(ownersVerbs, r.Verb):
 		return fail(CodeRefused, "run it with sudo", "only root may %s", r.Verb)
 	case r.Force && r.Verb != "freeze", r.Migrate, r.ConfirmWithin != 0:
 		return fail(CodeRefused, "run it with sudo, or leave them out", "only root may use --force, --migrate and --confirm-within with %s", r.Verb)
@@ -177,13 +174,12 @@ func (c *Caller) mayReplace(overrides []Override, group string, key policy.Key) 
 	if c == nil {
 		return nil
 	}
+	if err := setByRoot(overrides, group, key); err != nil {
+		return err
+	}
 	own := 0
 	for _, o := range overrides {
-		switch {
-		case o.Group != group:
-		case sameFile(o.Key, key) && o.Owner == 0:
-			return errSetByRoot(o)
-		case o.Owner != 0:
+		if o.Group == group && o.Owner != 0 {
 			own++
 		}
 	}
@@ -204,9 +200,14 @@ func sameFile(a, b policy.Key) bool {
 	return cpus(a) == cpus(b)
 }
 
-// errSetByRoot says that a limit is none of an owner's business now.
-func errSetByRoot(o Override) error {
-	return fail(CodeRefused, "ask whoever did; `bulkhead status` shows until when it holds", "%s:%s was set by %s", o.Group, o.Key, o.By)
+// setByRoot says that a limit is none of an owner's business now.
+func setByRoot(overrides []Override, group string, key policy.Key) error {
+	for _, o := range overrides {
+		if o.Group == group && sameFile(o.Key, key) && o.Owner == 0 {
+			return fail(CodeRefused, "ask whoever did; `bulkhead status` shows until when it holds", "%s:%s was set by %s", o.Group, o.Key, o.By)
+		}
+	}
+	return nil
 }
 
 // mayTake refuses to move processes that are not the caller's alone, or that are in a group out of which the caller may not bring
@@ -303,12 +304,7 @@ func (c *Controller) mayUnset(r Request, overrides []Override, group string, key
 	if err := r.Caller.may(v, group, policy.MaySet); err != nil {
 		return err
 	}
-	for _, o := range overrides {
-		if o.Group == group && sameFile(o.Key, key) && o.Owner == 0 {
-			return errSetByRoot(o)
-		}
-	}
-	return nil
+	return setByRoot(overrides, group, key)
 }
 
 // mayTakeBack refuses an owner to let processes go that are not its own.

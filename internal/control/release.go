@@ -143,10 +143,6 @@ func (c *Controller) releaseUnrecorded(run func() error, cause error, reply *Rep
 	if err != nil {
 		return errors.Join(cause, err)
 	}
-	return errReleasedUnrecorded(cause)
-}
-
-func errReleasedUnrecorded(cause error) error {
 	return fail(CodeFailed, "stop the agent, which would put the limits back; make the state directory writable and release again, so that it is recorded",
 		"released, but that could not be recorded: %w", cause)
 }
