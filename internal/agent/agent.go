@@ -371,6 +371,7 @@ func (a *Agent) heed(full bool, why reason) (forks []control.Fork, idle bool) {
 	if len(done.Moved) > 0 {
 		a.scanner.Recheck(done.Moved...)
 		a.feed.mind(done.Moved, nil, nil, nil, now)
+		a.stream.Within(eagerly)
 		a.placings.moved(done.Moved, howSwift)
 		a.mu.Lock()
 		a.status.Moved += int64(len(done.Moved))
@@ -412,6 +413,9 @@ func (a *Agent) mind(done control.LookResult) {
 		kin = a.scanner.Below(done.Servers)
 	}
 	a.feed.mind(done.Moved, done.Servers, kin, s, time.Now())
+	if len(done.Moved) > 0 {
+		a.stream.Within(eagerly)
+	}
 }
 
 // statEvery is how many full looks, while every event arrives, there are for one that reads each process's stat: the

@@ -31,16 +31,15 @@ const (
 type feed struct {
 	wake chan struct{} // somebody may be in the wrong place
 
-	mu      sync.Mutex
-	batch   batch
-	order   int               // counts events
-	hot     map[int]time.Time // processes whose forks matter at once, and since when
-	eagerTo time.Time         // until when some are
-	title   map[int]struct{}  // processes whose forks write titles
-	kin     map[int]struct{}  // what those have forked, and so on
-	sieve   sieve             // nil lets everything through
-	lost    int64
-	ended   error // why the reader ended
+	mu    sync.Mutex
+	batch batch
+	order int               // counts events
+	hot   map[int]time.Time // processes whose forks matter at once, and since when
+	title map[int]struct{}  // processes whose forks write titles
+	kin   map[int]struct{}  // what those have forked, and so on
+	sieve sieve             // nil lets everything through
+	lost  int64
+	ended error // why the reader ended
 }
 
 // sieve tells which processes may have to be moved. *control.Sieve is one.
@@ -76,14 +75,14 @@ func newBatch() batch {
 // source is where events come from. *host.ProcEventStream is one.
 type source interface {
 	Read(to []host.ProcEvent) (events []host.ProcEvent, lost int, err error)
-	// Within says how long forks and exits may wait.
+	// Within has a Read, also one that waits, take what there is no later than that from now.
 	Within(d time.Duration)
 	Close() error
 }
 
 const (
-	// lazily is how long forks and exits of others may wait, and eagerly while some process has just been moved: what it
-	// forks may have been born outside. They wake nobody by themselves.
+	// lazily is how long forks and exits of others may wait: they wake nobody by themselves. Eagerly is how long after a move
+	// they are taken: what a process forked on the way may have been born outside.
 	lazily  = 250 * time.Millisecond
 	eagerly = 20 * time.Millisecond
 )
@@ -95,7 +94,6 @@ func (f *feed) read(from source) {
 	for {
 		var lost int
 		var err error
-		from.Within(f.leisure(time.Now()))
 		events, lost, err = from.Read(events)
 		var urgent bool
 		urgent, asked = f.note(events, lost, err, asked[:0])
@@ -106,16 +104,6 @@ func (f *feed) read(from source) {
 			return
 		}
 	}
-}
-
-// leisure is how long forks and exits may wait now.
-func (f *feed) leisure(now time.Time) time.Duration {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if now.Before(f.eagerTo) {
-		return eagerly
-	}
-	return lazily
 }
 
 // call wakes the loop.
@@ -244,7 +232,6 @@ func (f *feed) mind(moved, servers, kin []int, s sieve, now time.Time) {
 	defer f.mu.Unlock()
 	for _, pid := range moved {
 		f.hot[pid] = now
-		f.eagerTo = now.Add(restless)
 	}
 	if servers != nil {
 		f.title = setOf(servers)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"slices"
 	"testing"
 
 	"bulkhead/internal/cgroup"
@@ -83,5 +84,29 @@ func TestHold(t *testing.T) {
 		if _, err := h.Hold(wrong); !errors.Is(err, host.ErrExited) {
 			t.Errorf("hold %v: %v", wrong, err)
 		}
+	}
+}
+
+// A group that was removed and made again since the last move into it, and one that is gone.
+func TestMoveIntoARemadeGroupOnTheKernel(t *testing.T) {
+	tree, root := testhost.Tree(t), testhost.Root(t)
+	group := governed(t, tree, root, "cpu")
+	if ofController(t, "cpu").Version == 2 {
+		group = group.Child("leaf")
+		must(t, tree.Make(group))
+	}
+	id := testhost.Spawn(t, "sleep", "600")
+	home := cgroup.Dir{Hierarchy: group.Hierarchy, Path: "/"}
+	for range 3 {
+		must(t, tree.Move(group, id))
+		if inside, err := tree.Procs(group); err != nil || !slices.Equal(inside, []int{id.PID}) {
+			t.Fatalf("inside are %v: %v", inside, err)
+		}
+		must(t, tree.Move(home, id))
+		must(t, tree.Remove(group))
+		if err := tree.Move(group, id); !errors.Is(err, cgroup.ErrGone) {
+			t.Errorf("moved into a group that is gone: %v", err)
+		}
+		must(t, tree.Make(group))
 	}
 }

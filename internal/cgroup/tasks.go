@@ -26,7 +26,7 @@ type Processes interface {
 
 // Procs gives the processes directly in d, sorted, each once. A process outside our pid namespace,
 // which the kernel shows as 0, is left out. On v2 a threaded group has no such list (ErrInvalid).
-func (t *Tree) Procs(d Dir) ([]int, error) { return t.pids(d, "cgroup.procs") }
+func (t *Tree) Procs(d Dir) ([]int, error) { return t.pids(d, procsFile) }
 
 // Tasks gives the threads directly in d, sorted.
 func (t *Tree) Tasks(d Dir) ([]int, error) {
@@ -155,7 +155,7 @@ func (t *Tree) expel(meant host.ProcID, dirs []Dir) error {
 
 // enter writes the number of a process to a directory.
 func (t *Tree) enter(d Dir, id host.ProcID) error {
-	err := t.Write(d.File("cgroup.procs"), strconv.Itoa(id.PID))
+	err := t.writeEntry(d, id.PID)
 	var e *Error
 	if !errors.As(err, &e) {
 		return err

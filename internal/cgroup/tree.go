@@ -60,6 +60,7 @@ type Tree struct {
 	mounts  map[string]*mount
 	// mistaken counts moves of the wrong process.
 	mistaken atomic.Int64
+	entries  entries
 }
 
 // mount is a hierarchy with its lazily opened Mount.
@@ -105,6 +106,7 @@ func NewWith(hierarchies []host.Hierarchy, o Options) *Tree {
 
 // Close closes the hierarchies that were opened. The tree must not be used afterwards.
 func (t *Tree) Close() error {
+	t.entries.close()
 	var errs []error
 	for _, id := range t.ids {
 		if m, err := t.mounts[id].open(); err == nil {
@@ -310,15 +312,21 @@ func (t *Tree) Write(f File, value string) error {
 		return err
 	}
 	defer dir.Close()
-	if err := dir.WriteFile(f.Name, []byte(data)); err != nil {
-		e := t.fileError("write", f.Dir, f.Name, err)
-		e.Value, e.wrote = strings.TrimSuffix(data, "\n"), true
-		if !errors.Is(e, ErrGone) {
-			e.Hint = writeHint(f.Name, errno(err), t.v1(f.Dir))
-		}
-		return e
+	return t.writeIn(dir, f, data)
+}
+
+// writeIn writes to a file of an open directory.
+func (t *Tree) writeIn(dir Directory, f File, data string) error {
+	err := dir.WriteFile(f.Name, []byte(data))
+	if err == nil {
+		return nil
 	}
-	return nil
+	e := t.fileError("write", f.Dir, f.Name, err)
+	e.Value, e.wrote = strings.TrimSuffix(data, "\n"), true
+	if !errors.Is(e, ErrGone) {
+		e.Hint = writeHint(f.Name, errno(err), t.v1(f.Dir))
+	}
+	return e
 }
 
 var (

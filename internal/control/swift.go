@@ -2,10 +2,10 @@ package control
 
 import (
 	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
@@ -28,16 +28,30 @@ type SwiftResult struct {
 // recorded is what the short way into a group needs to know of the state directory.
 type recorded struct {
 	calm  bool // a policy is applied, nothing is frozen or refused
-	files [5]fs.FileInfo
+	files [len(documents)]version
 	// homes are where the first members of groups came from, as far as asked for. They hold as long as the files do.
 	homes map[string]map[string]string
+}
+
+// documents are those that the short way depends on.
+var documents = [...]string{docApplied, docOverrides, docReleased, docPins, docFreezes}
+
+// version tells one writing of a document from the next: each is written anew and renamed. The zero version is a document
+// that is not there.
+type version struct {
+	device, inode uint64
+	size          int64
+	written       unix.Timespec
 }
 
 // stamp notes the state of the documents, before they are read.
 func (c *Controller) stamp() recorded {
 	var r recorded
-	for i, name := range []string{docApplied, docOverrides, docReleased, docPins, docFreezes} {
-		r.files[i], _ = os.Stat(filepath.Join(c.Store.Dir(), name+".json"))
+	for i, name := range documents {
+		var st unix.Stat_t
+		if unix.Stat(c.Store.Dir()+"/"+name+".json", &st) == nil {
+			r.files[i] = version{st.Dev, st.Ino, st.Size, st.Mtim}
+		}
 	}
 	return r
 }
@@ -51,16 +65,8 @@ func (m *memory) remember(r recorded, s *state) {
 	m.recorded = r
 }
 
-// same says that no document was written between two stamps: each is written anew and renamed.
-func (r recorded) same(o recorded) bool {
-	for i, a := range r.files {
-		b := o.files[i]
-		if (a == nil) != (b == nil) || a != nil && (!os.SameFile(a, b) || a.Size() != b.Size() || !a.ModTime().Equal(b.ModTime())) {
-			return false
-		}
-	}
-	return true
-}
+// same says that no document was written between two stamps.
+func (r recorded) same(o recorded) bool { return r.files == o.files }
 
 // errNotSwift says that the short way is not open now.
 var errNotSwift = errors.New("only a look at the whole can tell")
@@ -196,11 +202,7 @@ func (c *Controller) isPlain(v *View, p classify.Placement, dirs map[string]cgro
 			return false
 		}
 	}
-	byPID := make(map[int]*host.Process, len(procs))
-	for i := range procs {
-		byPID[procs[i].PID] = &procs[i]
-	}
-	for up, left := &p.Process, len(procs); up != nil && left >= 0; up, left = byPID[up.PPID], left-1 {
+	for up, left := &p.Process, len(procs); up != nil && left >= 0; up, left = parentOf(procs, up), left-1 {
 		for hierarchy, path := range up.Cgroups {
 			if _, ours := v.Layout.Group(cgroup.Dir{Hierarchy: hierarchy, Path: path}); ours {
 				return false
@@ -208,6 +210,15 @@ func (c *Controller) isPlain(v *View, p classify.Placement, dirs map[string]cgro
 		}
 	}
 	return true
+}
+
+// parentOf finds the parent of a process among others, which are in the order of their numbers; nil when it is not there.
+func parentOf(procs []host.Process, p *host.Process) *host.Process {
+	i, found := slices.BinarySearchFunc(procs, p.PPID, func(p host.Process, pid int) int { return p.PID - pid })
+	if !found {
+		return nil
+	}
+	return &procs[i]
 }
 
 // homeOf is where the first member of a group came from; nil when it has none yet.

@@ -44,12 +44,7 @@ func (h *Host) Hold(id ProcID) (Hold, error) {
 
 // started says whether a process has this number and start time, a zombie included.
 func (h *Host) started(id ProcID) bool {
-	dir, err := h.openProc(id.PID)
-	if err != nil {
-		return false
-	}
-	defer dir.close()
-	s, err := newProcReader(h, false).stat(dir)
+	s, err := h.statOf(id.PID)
 	return err == nil && s.start == id.Start
 }
 

@@ -2,9 +2,7 @@ package host
 
 import (
 	"errors"
-	"strconv"
 	"strings"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -12,7 +10,6 @@ import (
 // Peeker reads of processes only as much as somebody asks for, one after the other. It is not safe for concurrent use.
 type Peeker struct {
 	reader *procReader
-	path   []byte
 	text   [unix.PathMax]byte
 }
 
@@ -30,12 +27,9 @@ func (k *Peeker) Executable(pid int) (string, error) {
 		}
 		return strings.TrimSuffix(exe, " (deleted)"), nil
 	}
-	k.path = strconv.AppendInt(append(k.path[:0], "/proc/"...), int64(pid), 10)
-	k.path = append(k.path, "/exe\x00"...)
-	// The scheduler need not know of a call that does not wait: waking its monitor costs more than the call.
-	n, _, errno := unix.RawSyscall6(unix.SYS_READLINKAT, ^uintptr(99), uintptr(unsafe.Pointer(&k.path[0])), uintptr(unsafe.Pointer(&k.text[0])), uintptr(len(k.text)), 0, 0) // AT_FDCWD is -100
-	if errno != 0 {
-		return "", k.unreadable(d, errno)
+	n, err := readlinkat(unix.AT_FDCWD, d.path("exe"), k.text[:])
+	if err != nil {
+		return "", k.unreadable(d, err)
 	}
 	return strings.TrimSuffix(string(k.text[:n]), " (deleted)"), nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -19,6 +20,7 @@ type bell struct {
 	conn syscall.RawConn
 	in   *datagrams
 	rung []procMessage // scratch
+	soon atomic.Int64  // ns since 1970: a wait ends then at the latest, if it is still to come
 }
 
 // bellKinds are for now.
@@ -66,9 +68,21 @@ func bellFilter(order binary.ByteOrder, kinds ProcEventKind) []unix.SockFilter {
 	return append(program, unix.SockFilter{Code: give, K: 0}, unix.SockFilter{Code: give, K: 1 << 16})
 }
 
+// within has a wait end no later than that from now, also one that has begun.
+func (b *bell) within(d time.Duration) {
+	end := time.Now().Add(d)
+	b.soon.Store(end.UnixNano())
+	_ = b.file.SetReadDeadline(end) // of a closed one nobody waits
+}
+
 // wait returns when it rings, or after a while, with the messages that it rang for.
 func (b *bell) wait(while time.Duration) ([]procMessage, error) {
-	if err := b.file.SetReadDeadline(time.Now().Add(while)); err != nil {
+	now := time.Now()
+	end := now.Add(while)
+	if soon := time.Unix(0, b.soon.Load()); soon.After(now) && soon.Before(end) {
+		end = soon
+	}
+	if err := b.file.SetReadDeadline(end); err != nil {
 		return nil, err
 	}
 	var n int

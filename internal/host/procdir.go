@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,9 +26,7 @@ func (h *Host) openProc(pid int) (procDir, error) {
 	d := procDir{h: h, pid: pid, fd: -1}
 	var err error
 	if h.live && h.seen == nil {
-		d.fd, err = retry(func() (int, error) {
-			return unix.Open(d.path(""), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-		})
+		d.fd, err = openat(unix.AT_FDCWD, d.path(""), unix.O_PATH|unix.O_DIRECTORY)
 	} else if !h.exists(d.path("")) {
 		err = fs.ErrNotExist
 	}
@@ -41,11 +38,16 @@ func (h *Host) openProc(pid int) (procDir, error) {
 
 func (d procDir) close() {
 	if d.fd >= 0 {
-		unix.Close(d.fd) // nothing was written through it
+		closeFD(d.fd) // nothing was written through it
 	}
 }
 
-func (d procDir) path(name string) string { return path.Join("/proc", strconv.Itoa(d.pid), name) }
+func (d procDir) path(name string) string {
+	if name == "" {
+		return "/proc/" + strconv.Itoa(d.pid)
+	}
+	return "/proc/" + strconv.Itoa(d.pid) + "/" + name
+}
 
 // failed says which process an error is about, and makes it match ErrExited when the process is gone.
 func (d procDir) failed(err error) error {
@@ -72,12 +74,19 @@ func (d procDir) read(buf []byte, name string, limit int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(fd)
-	return readAll(fd, buf[:0], limit, wholePieces[name] || strings.HasPrefix(name, "fdinfo/"))
+	defer closeFD(fd)
+	if name == "stat" && limit >= cap(buf) && cap(buf) > maxStat {
+		n, err := readOnce(fd, buf[:cap(buf)])
+		return buf[:n], err
+	}
+	return readAll(fd, buf[:0], limit, isWholePiece(name) || strings.HasPrefix(name, "fdinfo/"))
 }
 
-// wholePieces are the files of a process that come in one piece.
-var wholePieces = map[string]bool{"stat": true, "status": true, "cgroup": true}
+// maxStat is more than /proc/PID/stat has: 52 numbers and a name.
+const maxStat = 1200
+
+// isWholePiece says that a file of a process comes in one piece.
+func isWholePiece(name string) bool { return name == "stat" || name == "status" || name == "cgroup" }
 
 // readAll reads a file to its end without allocating when buf is large enough. With once a reading that does not fill the
 // room is the whole: so it is with files of a process that the kernel writes in one piece (single_open in
@@ -104,7 +113,10 @@ func readAll(fd int, buf []byte, limit int, once bool) ([]byte, error) {
 }
 
 func (d procDir) openFile(name string, flags int) (int, error) {
-	return retry(func() (int, error) { return unix.Openat(d.fd, name, flags|unix.O_CLOEXEC, 0) })
+	if isWholePiece(name) || name == "cmdline" {
+		return openat(d.fd, name, flags)
+	}
+	return retry(func() (int, error) { return unix.Openat(d.fd, name, flags|unix.O_CLOEXEC, 0) }) // of some even that waits
 }
 
 // link returns the text of a symbolic link of the process.
@@ -113,7 +125,7 @@ func (d procDir) link(name string) (string, error) {
 		return d.h.readLink(d.path(name))
 	}
 	var buf [unix.PathMax]byte
-	n, err := unix.Readlinkat(d.fd, name, buf[:])
+	n, err := readlinkat(d.fd, name, buf[:])
 	if err != nil {
 		return "", err
 	}

@@ -310,13 +310,31 @@ func (r *procReader) environ(dir procDir, p *Process) error {
 
 // Alive says whether the process runs: its pid is still its own, and it is no zombie.
 func (h *Host) Alive(id ProcID) bool {
-	dir, err := h.openProc(id.PID)
-	if err != nil {
-		return false
-	}
-	defer dir.close()
-	s, err := newProcReader(h, false).stat(dir)
+	s, err := h.statOf(id.PID)
 	return err == nil && s.start == id.Start && !s.dead()
+}
+
+// statOf reads the stat of a process, and nothing else.
+func (h *Host) statOf(pid int) (stat, error) {
+	d := procDir{h: h, pid: pid, fd: -1}
+	if !h.live || h.seen != nil {
+		text, err := d.read(nil, "stat", maxPseudoFile)
+		if err != nil {
+			return stat{}, d.failed(err)
+		}
+		return parseStat(text)
+	}
+	fd, err := openat(unix.AT_FDCWD, d.path("stat"), unix.O_RDONLY)
+	if err != nil {
+		return stat{}, d.failed(err)
+	}
+	defer closeFD(fd)
+	var room [2 * maxStat]byte
+	n, err := readOnce(fd, room[:])
+	if err != nil {
+		return stat{}, d.failed(err)
+	}
+	return parseStat(room[:n])
 }
 
 // Cwd returns the working directory of a process.

@@ -74,7 +74,7 @@ func parseStat(text []byte) (stat, error) {
 func (s *stat) set(number int, field []byte) error {
 	if number == statState {
 		if len(field) != 1 {
-			return fmt.Errorf("parse stat of %d: state %q is not one letter", s.pid, field)
+			return fmt.Errorf("parse stat of %d: state %q is not one letter", s.pid, string(field))
 		}
 		s.state = field[0]
 		return nil
@@ -118,13 +118,13 @@ const (
 
 func parseDigits(field []byte) (uint64, error) {
 	if len(field) == 0 || len(field) > 20 {
-		return 0, fmt.Errorf("%.20q is not a number", field)
+		return 0, fmt.Errorf("%.20q is not a number", string(field))
 	}
 	var n uint64
 	for _, c := range field {
 		digit := uint64(c - '0')
 		if c < '0' || c > '9' || n > (1<<64-1-digit)/10 {
-			return 0, fmt.Errorf("%q is not a number", field)
+			return 0, fmt.Errorf("%q is not a number", string(field))
 		}
 		n = n*10 + digit
 	}

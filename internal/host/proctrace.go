@@ -46,7 +46,8 @@ type ProcTrace struct {
 	lost   uint64    // as far as Read has told
 	parts  []interface{ Close() error }
 	ended  atomic.Bool
-	lazy   atomic.Int64
+	lazy   time.Duration
+	hurry  *time.Timer // has Read return
 }
 
 // OpenProcTrace makes one. It takes a kernel of 5.8, CAP_BPF and CAP_PERFMON or CAP_SYS_ADMIN, tracefs where it is usually mounted
@@ -82,7 +83,9 @@ func (t *ProcTrace) open(o ProcEventOptions) error {
 	if t.reader, err = ringbuf.NewReader(ring); err != nil {
 		return fmt.Errorf("read a BPF ring: %w", err)
 	}
-	t.Within(o.Lazy)
+	t.lazy = o.Lazy
+	t.hurry = time.AfterFunc(time.Hour, func() { _ = t.reader.Flush() }) // of a closed one nobody waits
+	t.hurry.Stop()
 	return withTracefs(func() error {
 		for _, p := range tracePoints {
 			if err := t.attach(p, ring, o.Lazy > 0); err != nil {
@@ -314,15 +317,16 @@ func traceSubject(kind ProcEventKind, fields map[string]traceField) (asm.Instruc
 	}, nil
 }
 
-// Within says how long forks, exits and names may wait from the next Read on; it counts only for one that was opened with Lazy.
-func (t *ProcTrace) Within(d time.Duration) { t.lazy.Store(int64(d)) }
+// Within has a Read, also one that waits, take what there is no later than that from now, forks, exits and names too. It may be called from
+// any goroutine.
+func (t *ProcTrace) Within(d time.Duration) { t.hurry.Reset(d) }
 
 // Read waits for events and appends them to to[:0], in their order. It returns none when there were none for a while. Lost says how
 // many were lost: then only a look at every process tells what there is. After Close the error matches os.ErrClosed.
 func (t *ProcTrace) Read(to []ProcEvent) (events []ProcEvent, lost int, err error) {
 	wait := traceIdle
-	if lazy := time.Duration(t.lazy.Load()); lazy > 0 {
-		wait = lazy
+	if t.lazy > 0 {
+		wait = t.lazy
 	}
 	t.reader.SetDeadline(time.Now().Add(wait))
 	for to = to[:0]; len(to) < traceMost; {
@@ -336,7 +340,7 @@ func (t *ProcTrace) Read(to []ProcEvent) (events []ProcEvent, lost int, err erro
 			to = append(to, e)
 		}
 	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, ringbuf.ErrFlushed) {
 		err = nil
 	}
 	if err == nil {
@@ -399,6 +403,7 @@ func (t *ProcTrace) Close() error {
 	}
 	var errs []error
 	if t.reader != nil {
+		t.hurry.Stop()
 		errs = append(errs, t.reader.Close())
 	}
 	for i := len(t.parts) - 1; i >= 0; i-- {

@@ -108,6 +108,16 @@ func TestLiveProcTraceLazy(t *testing.T) {
 	if took := time.Since(began); took > lazy/2 || strings.Join(order, " ") != "fork exec" {
 		t.Errorf("%v after %v", order, took)
 	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	began = time.Now()
+	time.AfterFunc(50*time.Millisecond, func() { s.Within(time.Millisecond) })
+	heard(t, s, "its end", func(e ProcEvent) bool { return e.PID == cmd.Process.Pid && e.Kind == ProcExit })
+	if took := time.Since(began); took > lazy/2 {
+		t.Errorf("its end was heard after %v", took)
+	}
 }
 
 func TestLiveProcTraceOverrun(t *testing.T) {

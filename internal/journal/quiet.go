@@ -3,7 +3,6 @@ package journal
 import (
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
@@ -15,15 +14,15 @@ import (
 // change something waits for look; neither the lock's file nor the state directory is made.
 func (s *Store) Quiet(look func() error) (by *Holder, err error) {
 	path := filepath.Join(s.dir, lockName)
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, look() // nobody ever changed anything here
 	}
 	if err != nil {
 		return nil, fileError("open lock", path, err)
 	}
-	defer f.Close()
-	if err := share(f); err != nil {
+	defer unix.Close(fd) // it gives the lock back
+	if err := share(fd); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			h := readHolder(path)
 			return &h, nil
@@ -36,9 +35,9 @@ func (s *Store) Quiet(look func() error) (by *Holder, err error) {
 	return nil, look()
 }
 
-func share(f *os.File) error {
+func share(fd int) error {
 	for {
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != unix.EINTR {
+		if err := unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB); err != unix.EINTR {
 			return err
 		}
 	}
