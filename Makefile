@@ -107,10 +107,10 @@ bench: ## benchmarks: planning, a pass that changes nothing, the idle agent
 	@scripts/bench
 
 .PHONY: bench-placement
-bench-placement: ## how soon processes are placed and at what CPU time, beside libcgroup's daemon (7 minutes; PART=0.1: a tenth of the starts)
+bench-placement: ## how soon processes are placed and at what CPU time, beside libcgroup's daemon (7 minutes; PART=0.1: a tenth of the starts; FAST=1: with fast moves, which some kernels keep until the next boot)
 	@{ command -v cgrulesengd && command -v gcc; } >/dev/null || \
 		{ apt-get update -q && apt-get install -y -q --no-install-recommends cgroup-tools gcc libc6-dev; }
-	go test -tags placement -count 1 -timeout 30m -v ./test/placement -placement.part $(or $(PART),1)
+	go test -tags placement -count 1 -timeout 30m -v ./test/placement -placement.part $(or $(PART),1) $(if $(FAST),-placement.fast)
 
 .PHONY: clean
 clean: ## remove what build made

@@ -115,3 +115,14 @@ func (r *run) large() error {
 	}
 	return nil
 }
+
+// nodes are the NUMA nodes of the machine, where the scenario is about them.
+func (r *run) nodes() (numbers []int) {
+	if r.scenario.Needs.NUMA < 2 {
+		return nil
+	}
+	for _, n := range r.machine.facts.Nodes {
+		numbers = append(numbers, n.ID)
+	}
+	return numbers
+}

@@ -149,13 +149,24 @@ func (p *peer) release(ctx context.Context) error {
 	}
 	for len(p.groups) > 0 {
 		last := p.groups[len(p.groups)-1]
-		if _, err := p.do(ctx, "cgdelete", "-g", last.path()); err != nil {
-			return err
-		}
+		_, _ = p.do(ctx, "cgdelete", "-g", last.path()) // while a process of it is still ending it leaves directories, and may say so
 		p.groups = p.groups[:len(p.groups)-1]
 	}
-	return p.sweep(ctx) // cgdelete may end well and leave the directory of one controller, while a process of it is still ending
+	for began := time.Now(); ; {
+		err := p.sweep(ctx)
+		if err == nil || time.Since(began) > peerEnds {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
+
+// peerEnds is how long the last process of a peer's group may take to end.
+const peerEnds = 5 * time.Second
 
 // sweep takes away groups that a killed run left.
 func (p *peer) sweep(ctx context.Context) error {

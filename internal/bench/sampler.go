@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"sync"
@@ -20,6 +21,8 @@ type reading struct {
 	database map[string]host.ProcessUse
 	activity host.Activity
 	free     int64 // bytes of memory that could be allocated
+	// nodes is the memory of each database by NUMA node, bytes; of the last reading alone, and where it is asked for.
+	nodes map[string]map[int]int64
 }
 
 // sampler reads what groups, databases and the machine use, every second and whenever asked.
@@ -36,6 +39,7 @@ type sampler struct {
 	// changing says that a policy comes or goes meanwhile.
 	changing bool
 	traffic  *trafficMeter // nil: of no interest
+	nodes    []int         // NUMA nodes of which it is of interest how much memory of databases is there
 
 	mu       sync.Mutex
 	places   map[string]map[string]string // by group: its path in each hierarchy
@@ -74,6 +78,9 @@ func (s *sampler) stop() error {
 	close(s.stopping)
 	<-s.gone
 	s.read()
+	if len(s.nodes) > 0 {
+		s.readNodes()
+	}
 	if s.traffic != nil {
 		// A limit that comes and goes may be too short to be met.
 		if err := s.traffic.stop(); !s.changing {
@@ -110,6 +117,23 @@ func (s *sampler) read() {
 		}
 	}
 	s.readings = append(s.readings, r)
+}
+
+// readNodes adds to the last reading where the memory of databases is.
+func (s *sampler) readNodes() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := &s.readings[len(s.readings)-1]
+	last.nodes = map[string]map[int]int64{}
+	for _, in := range s.databases {
+		if pid := in.pid(); pid > 0 {
+			nodes, err := s.host.MemoryByNode(pid)
+			if err != nil {
+				s.errs = append(s.errs, err)
+			}
+			last.nodes[in.Name] = nodes
+		}
+	}
 }
 
 // group puts together what every hierarchy says about one group.
@@ -291,6 +315,15 @@ func (s *sampler) figures(from, to time.Time) map[string]float64 {
 		}
 	}
 	f["blocked"] = blocked / float64(max(n, 1))
+	for name, nodes := range last.nodes {
+		var whole int64
+		for _, bytes := range nodes {
+			whole += bytes
+		}
+		for _, node := range s.nodes {
+			f[fmt.Sprintf("%s.node%d", name, node)] = 100 * float64(nodes[node]) / float64(whole)
+		}
+	}
 	for name, after := range last.groups {
 		for figure, x := range groupFigures(first.groups[name], after, span, f["idle"]) {
 			f[name+"."+figure] = x

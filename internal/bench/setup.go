@@ -54,7 +54,7 @@ func (r *run) setUp(ctx context.Context) error {
 	r.sampler = func(governed bool, members func(string) []int) *sampler {
 		return &sampler{
 			host: r.host, tree: tree, hierarchies: r.machine.facts.Hierarchies, groups: r.scenario.Groups(), databases: r.databases,
-			members: members, governed: governed,
+			members: members, governed: governed, nodes: r.nodes(),
 		}
 	}
 	if len(r.scenario.Peers) > 0 {
@@ -239,5 +239,5 @@ func (r *run) policyText(name string) (string, error) {
 	}
 	head, rest, _ := strings.Cut(text, "\n")
 	// What the groups leave over is not enough to measure them: the run itself is outside of them.
-	return fmt.Sprintf("%s\nhost: {root: %s, reserve: {cpu: %s}}\n%s", head, benchRoot, scenario.Figure(float64(r.machine.cpus)/20), rest), nil
+	return fmt.Sprintf("%s\nhost: {root: %s, reserve: {cpu: %s}}\n%s", head, benchRoot, scenario.Figure(float64(r.machine.cpus)/40), rest), nil
 }

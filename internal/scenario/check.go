@@ -1,8 +1,10 @@
 package scenario
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"bulkhead/internal/policy"
@@ -26,6 +28,14 @@ var (
 	}
 	hostFigures = []string{"load", "blocked", "idle", "busy", "memory_free"}
 )
+
+// Node gives the number of the NUMA node that a figure of a database is about: node0, node1, … are how much of its memory is
+// there, in percent.
+func Node(figure string) (number int, is bool) {
+	digits, is := strings.CutPrefix(figure, "node")
+	number, err := strconv.Atoi(digits)
+	return number, is && err == nil && number >= 0 && strconv.Itoa(number) == digits
+}
 
 // Again is the name of the second run of the control arm in a round.
 const Again = "again"
@@ -186,13 +196,23 @@ func (r *reader) figure(u use) {
 		if slices.Contains(r.s.Groups(), rest[0]) || slices.ContainsFunc(r.s.Databases, func(d Database) bool { return d.Name == rest[0] }) {
 			known = append(known, groupFigures...)
 		}
+		if number, is := Node(rest[1]); is && slices.ContainsFunc(r.s.Databases, func(d Database) bool { return d.Name == rest[0] }) {
+			if number >= r.s.Needs.NUMA {
+				u.item.Fail(fmt.Sprintf("write needs: {numa: %d}", number+1), "figure %q is of a machine with more NUMA nodes than the scenario needs", u.name)
+			}
+			return
+		}
 		if known == nil {
 			u.item.Fail("a figure is of a load, a database or a group", "%q in %q is none of them", rest[0], u.name)
 			return
 		}
 	}
 	if len(rest) > 2 || !slices.Contains(known, rest[len(rest)-1]) {
-		u.item.Fail("figures here: "+strings.Join(known, ", "), "figure %q is not known", strings.Join(rest, "."))
+		hint := "figures here: " + strings.Join(known, ", ")
+		if len(rest) == 2 {
+			hint += "; of a database also node0, node1, …"
+		}
+		u.item.Fail(hint, "figure %q is not known", strings.Join(rest, "."))
 	}
 }
 

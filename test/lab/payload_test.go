@@ -19,7 +19,7 @@ import (
 
 // packages are those whose root tests need a kernel and no database server.
 var packages = []string{
-	"internal/host", "internal/cgroup", "internal/cgroup/conformance", "internal/knob", "internal/testhost", "internal/apply", "internal/control",
+	"internal/host", "internal/cgroup", "internal/cgroup/conformance", "internal/knob", "internal/testhost", "internal/apply", "internal/control", "internal/bench",
 }
 
 // onSystemd are packages whose tests are about systemd, too.
@@ -33,8 +33,12 @@ const last = "test/packaging"
 // that are made without it.
 var apart = []string{"internal/apply", "internal/control", "test/script", "test/e2e", last}
 
-// installs are the files of the repository that the tests of a package install, beside the binary.
-var installs = map[string][]string{last: {"scripts/install", "packaging/*.service", "packaging/*.conf", "packaging/init.d/*", "docs/*.md"}}
+// partly are the packages of which only the tests that match count: what the others show, the root tests outside of the lab do, with
+// programs that the machines do not have.
+var partly = map[string]*regexp.Regexp{"internal/bench": regexp.MustCompile("^TestNUMA")}
+
+// installs are the files of the repository that the tests of a package need or install, beside the binary.
+var installs = map[string][]string{"internal/bench": {}, last: {"scripts/install", "packaging/*.service", "packaging/*.conf", "packaging/init.d/*", "docs/*.md"}}
 
 // exempt are the tests, or whole packages, that are about what a mode does not have, with the reason. A mode is named whole, or
 // by what it has in common with others: its cgroups, its release.
@@ -65,6 +69,7 @@ var exempt = map[string]map[string]string{
 // once are the tests, or whole packages, that a run without -lab.long has in one mode alone, if that is among those asked for: what
 // they show is the same in each, or was seen by the root tests outside of the lab. "" is none: it takes more time than a short run has.
 var once = map[string]string{
+	"internal/bench":              "",
 	"internal/cgroup":             "systemd-unified",
 	"internal/cgroup/conformance": "systemd-unified",
 	"internal/host":               "systemd-unified",
@@ -254,6 +259,9 @@ func rootTests(t *testing.T, m Mode, pkg string) []string {
 		for _, d := range file.Decls {
 			f, ok := d.(*ast.FuncDecl)
 			if !ok || f.Recv != nil || !isTest(f) || !filter.MatchString(f.Name.Name) {
+				continue
+			}
+			if few := partly[pkg]; few != nil && *pkgs == "" && !few.MatchString(f.Name.Name) {
 				continue
 			}
 			if why, out := exemptions(m)[pkg+"."+f.Name.Name]; out {

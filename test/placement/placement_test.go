@@ -25,6 +25,7 @@ import (
 var (
 	part   = flag.Float64("placement.part", 1, "the `part` of the starts to make: 0.1 is a tenth")
 	report = flag.String("placement.report", "", "write the tables to this `file` too")
+	fast   = flag.Bool("placement.fast", false, "have the policy ask for fast moves, which some kernels keep until the next boot")
 )
 
 // rates are the starts of each arm, as many a second.
@@ -35,8 +36,10 @@ const (
 	rounds = 4
 	// life is how long a program waits to be placed.
 	life = 200 * time.Millisecond
-	// short is the life of which none may be missed with fast moves.
+	// short is the life of which none may be missed with fast moves, and half and most are what their percentiles 50 and 99 may be then.
 	short = 10 * time.Millisecond
+	half  = 100 * time.Microsecond
+	most  = 3 * time.Millisecond
 )
 
 // TestPlacement starts programs that watch their own control groups, and has them placed by our agent and by libcgroup's
@@ -60,6 +63,9 @@ func TestPlacement(t *testing.T) {
 			b.say("| %d | %s | %d | %s | %s | %d | %d | %.0f µs | %.0f µs |\n", r.perSecond, arm, s.starts, ms(s.percentile(50)), ms(s.percentile(99)), s.later(short), s.never, s.cpu, s.stranger)
 		}
 		verdicts = append(verdicts, b.judge(r.perSecond, all)...)
+		if *fast {
+			verdicts = append(verdicts, b.judgeFast(r.perSecond, join(all[ours])))
+		}
 	}
 	b.say("\n")
 	for _, v := range verdicts {
@@ -101,7 +107,11 @@ func newBench(t *testing.T) *bench {
 		b.run("cp", b.program, copied)
 	}
 	b.run("go", "build", "-o", b.binary, "bulkhead/cmd/bulkhead")
-	b.write("policy.yaml", fmt.Sprintf("version: 1\nhost: {root: %s}\ngroups:\n  placed: {match: [{exe: %s}], cpu: {limit: 2}}\n", b.root, b.program))
+	moving := "off"
+	if *fast {
+		moving = "on"
+	}
+	b.write("policy.yaml", fmt.Sprintf("version: 1\nhost: {root: %s}\nagent: {fast_moves: %s}\ngroups:\n  placed: {match: [{exe: %s}], cpu: {limit: 2}}\n", b.root, moving, b.program))
 	b.run(b.binary, b.flags("apply")...)
 	t.Cleanup(func() { b.run(b.binary, b.flags("release", "--all")...) })
 	b.prepareTheirs()
@@ -350,6 +360,16 @@ func (b *bench) judge(perSecond int, all map[string][]sample) (said []string) {
 		said = append(said, fmt.Sprintf("%d/s, %s: %.2f of %s's; one arm against itself up to %.2f: %s", perSecond, figure.name, ratio, theirs, spread, verdict))
 	}
 	return said
+}
+
+// judgeFast holds ours against what fast moves promise.
+func (b *bench) judgeFast(perSecond int, s sample) string {
+	verdict := "holds"
+	if s.percentile(50) > half || s.percentile(99) > most || s.later(short) > 0 {
+		verdict = "DOES NOT HOLD"
+		b.t.Errorf("%d/s: with fast moves p50 is %s, p99 %s, and %d were not placed within %v", perSecond, ms(s.percentile(50)), ms(s.percentile(99)), s.later(short), short)
+	}
+	return fmt.Sprintf("%d/s with fast moves: p50 at most %v, p99 at most %v, none after %v: %s", perSecond, half, most, short, verdict)
 }
 
 func kernel() string {

@@ -1,0 +1,53 @@
+//go:build root
+
+package bench
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"bulkhead/internal/host"
+	"bulkhead/internal/proof"
+)
+
+// The scenario numa on a machine with two nodes, such as the lab's: what each database holds is on the node that the policy
+// gives it. Throughput is another matter: in emulation no memory is nearer than other memory.
+func TestNUMARoot(t *testing.T) {
+	needRoot(t)
+	facts, err := host.New("/").Facts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(facts.Nodes) < 2 {
+		t.Skipf("this machine has %d NUMA node; the lab's have two (make lab PKG=./internal/bench RUN=TestNUMA)", len(facts.Nodes))
+	}
+	dir := workArea(t)
+	out := filepath.Join(t.TempDir(), "report")
+	cmd := exec.Command(buildProgram(t), "bench", "numa", "--smoke", "--seconds", "10", "--dir", dir, "--out", out)
+	r := startProgram(t, dir, cmd)
+	if err := r.end(t); err != nil {
+		t.Fatalf("%v\n%s", err, r.all)
+	}
+	text, err := os.ReadFile(filepath.Join(out, "numa.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var result proof.Result
+	if err := json.Unmarshal(text, &result); err != nil {
+		t.Fatal(err)
+	}
+	judged := 0
+	for _, f := range result.Shape {
+		t.Logf("%s: %v", f.What, f.Measured.Median)
+		if f.Verdict == proof.Holds {
+			judged++
+		}
+	}
+	if judged != 4 {
+		t.Errorf("%d of 4 databases have their memory on their node", judged)
+	}
+	nothingLeft(t, dir)
+}
