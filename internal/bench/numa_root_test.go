@@ -3,6 +3,7 @@
 package bench
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -27,9 +28,11 @@ func TestNUMARoot(t *testing.T) {
 	dir := workArea(t)
 	out := filepath.Join(t.TempDir(), "report")
 	cmd := exec.Command(buildProgram(t), "bench", "numa", "--smoke", "--seconds", "10", "--dir", dir, "--out", out)
+	var said bytes.Buffer
+	cmd.Stdout = &said
 	r := startProgram(t, dir, cmd)
 	if err := r.end(t); err != nil {
-		t.Fatalf("%v\n%s", err, r.all)
+		t.Fatalf("%v\n%s\n%s", err, r.all, &said)
 	}
 	text, err := os.ReadFile(filepath.Join(out, "numa.json"))
 	if err != nil {
