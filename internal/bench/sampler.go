@@ -21,8 +21,6 @@ type reading struct {
 	database map[string]host.ProcessUse
 	activity host.Activity
 	free     int64 // bytes of memory that could be allocated
-	// nodes is the memory of each database by NUMA node, bytes; of the last reading alone, and where it is asked for.
-	nodes map[string]map[int]int64
 }
 
 // sampler reads what groups, databases and the machine use, every second and whenever asked.
@@ -45,6 +43,7 @@ type sampler struct {
 	places   map[string]map[string]string // by group: its path in each hierarchy
 	readings []reading
 	errs     []error
+	where    map[string]map[int]int64 // the memory of each database by NUMA node at the end, bytes
 	stopping chan struct{}
 	gone     chan struct{}
 }
@@ -119,19 +118,18 @@ func (s *sampler) read() {
 	s.readings = append(s.readings, r)
 }
 
-// readNodes adds to the last reading where the memory of databases is.
+// readNodes notes where the memory of databases is.
 func (s *sampler) readNodes() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	last := &s.readings[len(s.readings)-1]
-	last.nodes = map[string]map[int]int64{}
+	s.where = map[string]map[int]int64{}
 	for _, in := range s.databases {
 		if pid := in.pid(); pid > 0 {
 			nodes, err := s.host.MemoryByNode(pid)
 			if err != nil {
 				s.errs = append(s.errs, err)
 			}
-			last.nodes[in.Name] = nodes
+			s.where[in.Name] = nodes
 		}
 	}
 }
@@ -315,7 +313,7 @@ func (s *sampler) figures(from, to time.Time) map[string]float64 {
 		}
 	}
 	f["blocked"] = blocked / float64(max(n, 1))
-	for name, nodes := range last.nodes {
+	for name, nodes := range s.where {
 		var whole int64
 		for _, bytes := range nodes {
 			whole += bytes
