@@ -52,7 +52,7 @@ func (s *site) cores(group string) string {
 }
 
 // A CPU limit that starves a loaded database is undone within 10 s of the guard's window, told by the database or by the kernel, with an agent
-// that has watched it and without; a limit that does no harm stays.
+// that has watched it and without; a limit that does no harm stays. How much may fall is far above what other work on the machine takes.
 func TestGuardUndoesABadChange(t *testing.T) {
 	for _, c := range []struct {
 		name         string
@@ -73,7 +73,7 @@ func TestGuardUndoesABadChange(t *testing.T) {
 				dsn = fmt.Sprintf(", dsn: \"redis://127.0.0.1:%d\"", db.port)
 			}
 			s.write(fmt.Sprintf("groups:\n  app: {role: database, match: [{engine: redis, port: %d}], cpu: {limit: 2}, memory: {max: 1GiB}}\n"+
-				"guard: {for: 3s, window: %s, before: 20s, groups: {app: {oom_kills: 0, throughput_falls: 60%%%s}}}\n", db.port, window, dsn))
+				"guard: {for: 3s, window: %s, before: 20s, groups: {app: {oom_kills: 0, throughput_falls: 85%%%s}}}\n", db.port, window, dsn))
 			s.must("apply")
 			testhost.WaitFor(t, "the guard to be content with the first apply", func() bool { return s.status().Trial == nil })
 			if c.byAgent {
@@ -85,7 +85,7 @@ func TestGuardUndoesABadChange(t *testing.T) {
 			if got := s.cores("app"); got != "1.9 cores" {
 				t.Fatalf("a limit that does no harm: %q is in force\n%s", got, s.must("history"))
 			}
-			s.must("set", "app:cpu.limit=0.05")
+			s.must("set", "app:cpu.limit=0.03")
 			begin := time.Now()
 			testhost.WaitFor(t, "the guard to undo it", func() bool { return strings.Contains(s.must("history"), "revert the set") })
 			if took := time.Since(begin); took > window+10*time.Second {
