@@ -335,6 +335,35 @@ func TestWithoutEventsTheLookEverySecondStays(t *testing.T) {
 	}
 }
 
+// After a move the forks that were on their way are asked for, whether an event led to it or a look.
+func TestForksAreReadSoonAfterAMove(t *testing.T) {
+	s := newSite(t)
+	argument, rule := mark(63009)
+	events := &scripted{reads: make(chan []host.ProcEvent), within: make(chan time.Duration, 100)}
+	t.Cleanup(func() { close(events.reads) })
+	o := Options{Every: time.Hour, Full: time.Hour}
+	o.events = func() (source, error) { return events, nil }
+	s.startWith(o)
+	// The first of a group is moved by a look, and the second, which comes from where it came from, without one.
+	s.apply("groups:\n  a: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 1}}\n")
+	for _, way := range []string{"by a look", "as an event told of it"} {
+		id := testhost.Spawn(t, "sleep", argument)
+		for len(events.within) > 0 {
+			<-events.within
+		}
+		events.reads <- []host.ProcEvent{{Kind: host.ProcExec, PID: id.PID, Time: 1}}
+		soon(t, "it to be placed "+way, func() bool { return s.group(id.PID) == "a" })
+		select {
+		case d := <-events.within:
+			if d != eagerly {
+				t.Errorf("%s: asked for within %v", way, d)
+			}
+		case <-time.After(10 * time.Second):
+			t.Errorf("%s: nobody asked", way)
+		}
+	}
+}
+
 func TestEventsThatEndAreReplacedByLooks(t *testing.T) {
 	s := newSite(t)
 	argument, rule := mark(63008)

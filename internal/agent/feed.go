@@ -18,8 +18,8 @@ const (
 	// crowd is how many processes may wait to be read; when more have come, reading /proc as a whole is as
 	// cheap and forgets nobody.
 	crowd = 2000
-	// restless is how long the forks of a process that was just moved are looked at without delay: what it
-	// forked on the way may have been born outside.
+	// restless is how long the forks of a process that was just moved are looked at as they are read: what it forked on the
+	// way may have been born outside.
 	restless = time.Second
 	// titleTime is when the child of a database server is looked at again: it writes its title over its
 	// arguments some time after fork(2), and no event tells (PostgreSQL's ps_status.c).

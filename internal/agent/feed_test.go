@@ -190,6 +190,7 @@ func TestBatchMerge(t *testing.T) {
 type scripted struct {
 	reads  chan []host.ProcEvent
 	closed bool
+	within chan time.Duration // what was asked for; nil: of no interest
 }
 
 func (s *scripted) Read([]host.ProcEvent) ([]host.ProcEvent, int, error) {
@@ -200,7 +201,12 @@ func (s *scripted) Read([]host.ProcEvent) ([]host.ProcEvent, int, error) {
 	return events, 0, nil
 }
 
-func (s *scripted) Within(time.Duration) {}
+func (s *scripted) Within(d time.Duration) {
+	select {
+	case s.within <- d:
+	default:
+	}
+}
 
 func (s *scripted) Close() error { s.closed = true; return nil }
 

@@ -147,14 +147,16 @@ func (p *peer) release(ctx context.Context) error {
 	if len(p.groups) == 0 {
 		return nil
 	}
-	for len(p.groups) > 0 {
-		last := p.groups[len(p.groups)-1]
-		_, _ = p.do(ctx, "cgdelete", "-g", last.path()) // while a process of it is still ending it leaves directories, and may say so
-		p.groups = p.groups[:len(p.groups)-1]
+	for _, g := range slices.Backward(p.groups) {
+		_, _ = p.do(ctx, "cgdelete", "-g", g.path()) // while a process of it is still ending it leaves directories, and may say so
 	}
 	for began := time.Now(); ; {
 		err := p.sweep(ctx)
-		if err == nil || time.Since(began) > peerEnds {
+		if err == nil {
+			p.groups = nil // not before: who is interrupted comes again
+			return nil
+		}
+		if time.Since(began) > peerEnds {
 			return err
 		}
 		select {

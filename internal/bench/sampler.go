@@ -318,6 +318,9 @@ func (s *sampler) figures(from, to time.Time) map[string]float64 {
 		for _, bytes := range nodes {
 			whole += bytes
 		}
+		if whole == 0 {
+			continue
+		}
 		for _, node := range s.nodes {
 			f[fmt.Sprintf("%s.node%d", name, node)] = 100 * float64(nodes[node]) / float64(whole)
 		}

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// maxEntries bounds how many directories are kept open, and entryLife for how long: a directory of v1 may get another
-	// name, and an open one does not tell.
+	// maxEntries bounds how many directories are kept open, and entryLife for how long one is used: a directory of v1 may get
+	// another name, and an open one does not tell.
 	maxEntries = 256
 	entryLife  = 5 * time.Second
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -20,7 +19,7 @@ type bell struct {
 	conn syscall.RawConn
 	in   *datagrams
 	rung []procMessage // scratch
-	soon atomic.Int64  // ns since 1970: a wait ends then at the latest, if it is still to come
+	soon summons       // a wait ends then at the latest
 }
 
 // bellKinds are for now.
@@ -68,23 +67,17 @@ func bellFilter(order binary.ByteOrder, kinds ProcEventKind) []unix.SockFilter {
 	return append(program, unix.SockFilter{Code: give, K: 0}, unix.SockFilter{Code: give, K: 1 << 16})
 }
 
-// within has a wait end no later than that from now, also one that has begun.
+// within has a wait end no later than that from now, also one that has begun, and the next one where none has.
 func (b *bell) within(d time.Duration) {
-	end := time.Now().Add(d)
-	b.soon.Store(end.UnixNano())
-	_ = b.file.SetReadDeadline(end) // of a closed one nobody waits
+	b.soon.add(time.Now().Add(d), func(first time.Time) { _ = b.file.SetReadDeadline(first) }) // of a closed one nobody waits
 }
 
 // wait returns when it rings, or after a while, with the messages that it rang for.
 func (b *bell) wait(while time.Duration) ([]procMessage, error) {
-	now := time.Now()
-	end := now.Add(while)
-	if soon := time.Unix(0, b.soon.Load()); soon.After(now) && soon.Before(end) {
-		end = soon
-	}
-	if err := b.file.SetReadDeadline(end); err != nil {
+	if err := b.soon.until(time.Now().Add(while), b.file.SetReadDeadline); err != nil {
 		return nil, err
 	}
+	defer func() { b.soon.heed(time.Now(), func(time.Time) {}) }() // the next wait asks
 	var n int
 	var got error
 	err := b.conn.Read(func(fd uintptr) bool {

@@ -42,6 +42,38 @@ func TestLazyProcEvents(t *testing.T) {
 	heard(t, s, "its end", func(e ProcEvent) bool { return e.PID == pid && e.Kind == ProcExit })
 }
 
+// Whoever asks for a reading gets it, also from a reader that was busy when the time came, and however often others ask.
+func TestLazyProcEventsWithin(t *testing.T) {
+	for name, ask := range map[string]func(*ProcEventStream){
+		"busy": func(s *ProcEventStream) { s.Within(time.Millisecond); time.Sleep(5 * time.Millisecond) },
+		"often": func(s *ProcEventStream) {
+			ticker := time.NewTicker(10 * time.Millisecond)
+			t.Cleanup(ticker.Stop)
+			go func() {
+				for range 1000 {
+					s.Within(20 * time.Millisecond)
+					<-ticker.C
+				}
+			}()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openEvents(t, ProcEventOptions{Lazy: time.Hour})
+			cmd := exec.Command("sleep", "600")
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			heard(t, s, "the program's start", func(e ProcEvent) bool { return e.PID == cmd.Process.Pid && e.Kind == ProcExec })
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait()
+			ask(s)
+			heard(t, s, "its end", func(e ProcEvent) bool { return e.PID == cmd.Process.Pid && e.Kind == ProcExit })
+		})
+	}
+}
+
 // In a churn on all CPUs nothing is lost, and nothing is said to be.
 func TestLazyProcEventsLoseNothing(t *testing.T) {
 	const at = 4

@@ -88,8 +88,8 @@ func OpenProcEvents(o ProcEventOptions) (*ProcEventStream, error) {
 	return s, nil
 }
 
-// Within has a Read, also one that waits, take what there is no later than that from now, forks and exits too. Where that
-// Read begins at the same moment, Lazy may count instead. It may be called from any goroutine.
+// Within has a Read, also one that waits, take what there is no later than that from now, forks and exits too; of several
+// that are still to come, the first and the last count. It may be called from any goroutine.
 func (s *ProcEventStream) Within(d time.Duration) {
 	if s.bell != nil {
 		s.bell.within(d)

@@ -48,6 +48,7 @@ type ProcTrace struct {
 	ended  atomic.Bool
 	lazy   time.Duration
 	hurry  *time.Timer // has Read return
+	soon   summons     // when it does
 }
 
 // OpenProcTrace makes one. It takes a kernel of 5.8, CAP_BPF and CAP_PERFMON or CAP_SYS_ADMIN, tracefs where it is usually mounted
@@ -84,7 +85,7 @@ func (t *ProcTrace) open(o ProcEventOptions) error {
 		return fmt.Errorf("read a BPF ring: %w", err)
 	}
 	t.lazy = o.Lazy
-	t.hurry = time.AfterFunc(time.Hour, func() { _ = t.reader.Flush() }) // of a closed one nobody waits
+	t.hurry = time.AfterFunc(time.Hour, t.summon)
 	t.hurry.Stop()
 	return withTracefs(func() error {
 		for _, p := range tracePoints {
@@ -317,9 +318,17 @@ func traceSubject(kind ProcEventKind, fields map[string]traceField) (asm.Instruc
 	}, nil
 }
 
-// Within has a Read, also one that waits, take what there is no later than that from now, forks, exits and names too. It may be called from
-// any goroutine.
-func (t *ProcTrace) Within(d time.Duration) { t.hurry.Reset(d) }
+// Within has a Read, also one that waits, take what there is no later than that from now, forks, exits and names too; of several
+// that are still to come, the first and the last count. It may be called from any goroutine.
+func (t *ProcTrace) Within(d time.Duration) {
+	t.soon.add(time.Now().Add(d), func(first time.Time) { t.hurry.Reset(time.Until(first)) })
+}
+
+// summon has Read return.
+func (t *ProcTrace) summon() {
+	_ = t.reader.Flush() // of a closed one nobody waits
+	t.soon.heed(time.Now(), func(next time.Time) { t.hurry.Reset(time.Until(next)) })
+}
 
 // Read waits for events and appends them to to[:0], in their order. It returns none when there were none for a while. Lost says how
 // many were lost: then only a look at every process tells what there is. After Close the error matches os.ErrClosed.

@@ -8,7 +8,8 @@ import (
 )
 
 // The calls here do not tell Go's scheduler that they are made, so that none wakes its monitor: that costs more than the
-// call. They are for /proc, where opening and closing a file waits for nothing; reading one may.
+// call. They are for /proc, where opening and closing a file waits for no other process, and for reading stat, which takes
+// no lock that is held for long; reading other files may wait, for the memory map of a process or for moves between groups.
 
 // openat is openat(2) of a path without a NUL, close-on-exec.
 func openat(dir int, name string, flags int) (int, error) {

@@ -15,6 +15,9 @@ import (
 func (s *Store) Quiet(look func() error) (by *Holder, err error) {
 	path := filepath.Join(s.dir, lockName)
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	for err == unix.EINTR { // some file systems can be interrupted
+		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, look() // nobody ever changed anything here
 	}

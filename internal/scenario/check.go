@@ -197,8 +197,8 @@ func (r *reader) figure(u use) {
 			known = append(known, groupFigures...)
 		}
 		if number, is := Node(rest[1]); is && slices.ContainsFunc(r.s.Databases, func(d Database) bool { return d.Name == rest[0] }) {
-			if number >= r.s.Needs.NUMA {
-				u.item.Fail(fmt.Sprintf("write needs: {numa: %d}", number+1), "figure %q is of a machine with more NUMA nodes than the scenario needs", u.name)
+			if number >= r.s.Needs.NUMA || r.s.Needs.NUMA < 2 {
+				u.item.Fail(fmt.Sprintf("write needs: {numa: %d}", max(2, number+1)), "figure %q is of a machine with more NUMA nodes than the scenario needs", u.name)
 			}
 			return
 		}

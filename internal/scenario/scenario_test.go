@@ -163,6 +163,7 @@ func TestProblems(t *testing.T) {
 		{"inside the policy", "cpu: {limit: ${cpus/2}}", "cpu: {limt: ${cpus/2}}", "small.yaml:17:23: in the policy: unknown key \"limt\""},
 		{"value of a policy", "${port.db}", "${port.dv}", "value \"port.dv\""},
 		{"figure", "alone.tps", "alone.tpx", "figure \"tpx\" is not known"},
+		{"node that the machine need not have", "held.capped.load.tps", "held.capped.db.node0", "write needs: {numa: 2}"},
 		{"figure of nobody", "held.capped.load.tps", "held.capped.lood.tps", "\"lood\" in"},
 		{"arm of a figure", "/alone.tps", "/alune.tps", "arm \"alune\""},
 		{"alias", "title: a small one", "title: &x a\ndocument: *x", "a scenario has no aliases"},
