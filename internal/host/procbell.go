@@ -91,7 +91,7 @@ func (b *bell) wait(while time.Duration) ([]procMessage, error) {
 	case err != nil:
 		return nil, err
 	case got != nil: // an overrun: it has rung
-		return nil, nil //nolint:nilerr // the first socket tells of it
+		return nil, nil // the first socket tells of it
 	}
 	for i := range n {
 		if data, _ := b.in.datagram(i); b.in.fromKernel(i) {

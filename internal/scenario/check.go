@@ -29,9 +29,9 @@ var (
 	hostFigures = []string{"load", "blocked", "idle", "busy", "memory_free"}
 )
 
-// Node gives the number of the NUMA node that a figure of a database is about: node0, node1, … are how much of its memory is
+// nodeOf gives the number of the NUMA node that a figure of a database is about: node0, node1, … are how much of its memory is
 // there, in percent.
-func Node(figure string) (number int, is bool) {
+func nodeOf(figure string) (number int, is bool) {
 	digits, is := strings.CutPrefix(figure, "node")
 	number, err := strconv.Atoi(digits)
 	return number, is && err == nil && number >= 0 && strconv.Itoa(number) == digits
@@ -196,10 +196,7 @@ func (r *reader) figure(u use) {
 		if slices.Contains(r.s.Groups(), rest[0]) || slices.ContainsFunc(r.s.Databases, func(d Database) bool { return d.Name == rest[0] }) {
 			known = append(known, groupFigures...)
 		}
-		if number, is := Node(rest[1]); is && slices.ContainsFunc(r.s.Databases, func(d Database) bool { return d.Name == rest[0] }) {
-			if number >= r.s.Needs.NUMA || r.s.Needs.NUMA < 2 {
-				u.item.Fail(fmt.Sprintf("write needs: {numa: %d}", max(2, number+1)), "figure %q is of a machine with more NUMA nodes than the scenario needs", u.name)
-			}
+		if r.node(u, rest[0], rest[1]) {
 			return
 		}
 		if known == nil {
@@ -214,6 +211,18 @@ func (r *reader) figure(u use) {
 		}
 		u.item.Fail(hint, "figure %q is not known", strings.Join(rest, "."))
 	}
+}
+
+// node says whether a figure is that of a NUMA node, and that the scenario must need a machine with it.
+func (r *reader) node(u use, database, figure string) bool {
+	number, is := nodeOf(figure)
+	if !is || !slices.ContainsFunc(r.s.Databases, func(d Database) bool { return d.Name == database }) {
+		return false
+	}
+	if number >= r.s.Needs.NUMA || r.s.Needs.NUMA < 2 {
+		u.item.Fail(fmt.Sprintf("write needs: {numa: %d}", max(2, number+1)), "figure %q is of a machine with more NUMA nodes than the scenario needs", u.name)
+	}
+	return true
 }
 
 func (r *reader) example() string {
