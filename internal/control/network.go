@@ -16,6 +16,7 @@ import (
 	"bulkhead/internal/apply"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
+	"bulkhead/internal/knob"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
@@ -549,11 +550,8 @@ func networkLimit(v *View, group string, s policy.Setting) LimitStatus {
 			l.File += ", policed"
 		}
 	}
-	for _, step := range v.Plan.Steps {
-		if step.Op == plan.OpNetwork && (step.Group == group || step.Group == plan.RootGroup && (step.Net.Device == s.Dev || step.Net.For == s.Dev)) {
-			l.OK = false
-			l.Reason = cmp.Or(l.Reason, "not as it should be: "+step.Net.String()+" would put it right")
-		}
+	if why := networkDrift(v, group, s); why != "" {
+		l.OK, l.Reason = false, cmp.Or(l.Reason, "not as it should be: "+why)
 	}
 	for _, r := range v.Plan.Refusals {
 		if r.Group == group && strings.HasPrefix(r.Reason, "network on "+s.Dev) {
@@ -561,6 +559,19 @@ func networkLimit(v *View, group string, s policy.Setting) LimitStatus {
 		}
 	}
 	return l
+}
+
+// networkDrift says what is not as the policy has it of what holds a limit on an interface.
+func networkDrift(v *View, group string, s policy.Setting) string {
+	for _, step := range v.Plan.Steps {
+		switch {
+		case step.Op == plan.OpNetwork && (step.Group == group || step.Group == plan.RootGroup && (step.Net.Device == s.Dev || step.Net.For == s.Dev)):
+			return step.Net.String() + " would put it right"
+		case step.Op == plan.OpWrite && step.Group == group && step.File == knob.FileClassID && strings.HasPrefix(string(s.Key), "network.egress"):
+			return fmt.Sprintf("%s of %s has %s, and packets are told by %s", step.File, step.Dir, step.Old, step.New)
+		}
+	}
+	return ""
 }
 
 // heldFor is what the kernel holds for a group in the direction of a limit.

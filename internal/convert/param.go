@@ -111,8 +111,8 @@ var leftOut = map[string][2]string{
 var wholeControllers = map[string][2]string{
 	"devices":    {"bulkhead does not govern access to devices", "with systemd: DevicePolicy=closed and DeviceAllow= of the service"},
 	"ns":         {"the ns controller went with kernel 3.0, and namespaces are no limits", "with systemd: PrivateTmp=, PrivateNetwork= and the like of the service"},
-	"net_cls":    {"a class of traffic control is not a limit by itself", "ask for network: {egress: …}, where it is built"},
-	"net_prio":   {"a priority of traffic is not a limit by itself", "ask for network: {egress: …}, where it is built"},
+	"net_cls":    {"a class of traffic control is not a limit by itself", "ask for `network: [{on: default, egress: 100Mbit/s}]`"},
+	"net_prio":   {"a priority of traffic is not a limit by itself", "ask for `network: [{on: default, egress: 100Mbit/s}]`"},
 	"perf_event": {counts},
 	"cpuacct":    {counts},
 	"rdma":       {ownName}, "misc": {ownName}, "dmem": {ownName}, "debug": {ownName},

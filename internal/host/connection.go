@@ -155,6 +155,15 @@ const (
 // askUnixSockets returns the kernel's messages about all Unix sockets of this network namespace, one behind the
 // other.
 func askUnixSockets() ([]byte, error) {
+	body := make([]byte, diagReqSize)
+	body[0] = unix.AF_UNIX
+	binary.NativeEndian.PutUint32(body[4:], ^uint32(0)) // in any state
+	binary.NativeEndian.PutUint32(body[12:], diagShowName|diagShowPeer)
+	return askDiag(unix.NLM_F_DUMP, body)
+}
+
+// askDiag asks sock_diag(7), and gives its messages one behind the other. Without NLM_F_DUMP among the flags it is one.
+func askDiag(flags uint16, body []byte) ([]byte, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
 		return nil, err
@@ -164,16 +173,12 @@ func askUnixSockets() ([]byte, error) {
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1}); err != nil {
 		return nil, err
 	}
-	req := make([]byte, nlHeader+diagReqSize)
+	req := make([]byte, nlHeader, nlHeader+len(body))
 	native := binary.NativeEndian
-	native.PutUint32(req[0:], uint32(len(req)))
+	native.PutUint32(req[0:], uint32(nlHeader+len(body)))
 	native.PutUint16(req[4:], diagByFamily)
-	native.PutUint16(req[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
-	body := req[nlHeader:]
-	body[0] = unix.AF_UNIX
-	native.PutUint32(body[4:], ^uint32(0)) // in any state
-	native.PutUint32(body[12:], diagShowName|diagShowPeer)
-	if err := unix.Sendto(fd, req, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	native.PutUint16(req[6:], unix.NLM_F_REQUEST|flags)
+	if err := unix.Sendto(fd, append(req, body...), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return nil, err
 	}
 	var all []byte
@@ -184,7 +189,7 @@ func askUnixSockets() ([]byte, error) {
 			return all, err
 		}
 		all = append(all, buf[:n]...)
-		if n < nlHeader || diagEnds(buf[:n]) {
+		if n < nlHeader || flags&unix.NLM_F_DUMP == 0 || diagEnds(buf[:n]) {
 			break
 		}
 	}
@@ -213,6 +218,18 @@ func eachMessage(text []byte, do func(kind uint16, body []byte)) {
 	}
 }
 
+// eachAttribute calls do for each netlink attribute, padded to four bytes like messages.
+func eachAttribute(text []byte, do func(kind uint16, value []byte)) {
+	for len(text) >= 4 {
+		size := int(binary.NativeEndian.Uint16(text))
+		if size < 4 || size > len(text) {
+			return
+		}
+		do(binary.NativeEndian.Uint16(text[2:]), text[4:size])
+		text = text[min((size+3)&^3, len(text)):]
+	}
+}
+
 // parseUnixDiag returns the path at the other end of each socket whose other end has one, by inode.
 func parseUnixDiag(answer []byte) map[string]string {
 	names, peers := map[uint32]string{}, map[uint32]uint32{}
@@ -221,12 +238,8 @@ func parseUnixDiag(answer []byte) map[string]string {
 			return
 		}
 		inode := binary.NativeEndian.Uint32(body[4:])
-		for rest := body[diagMsgSize:]; len(rest) >= 4; {
-			size := int(binary.NativeEndian.Uint16(rest))
-			if size < 4 || size > len(rest) {
-				return
-			}
-			switch value := rest[4:size]; binary.NativeEndian.Uint16(rest[2:]) {
+		eachAttribute(body[diagMsgSize:], func(kind uint16, value []byte) {
+			switch kind {
 			case diagName:
 				names[inode] = socketName(value)
 			case diagPeer:
@@ -234,8 +247,7 @@ func parseUnixDiag(answer []byte) map[string]string {
 					peers[inode] = binary.NativeEndian.Uint32(value)
 				}
 			}
-			rest = rest[min((size+3)&^3, len(rest)):]
-		}
+		})
 	})
 	found := make(map[string]string)
 	for inode, peer := range peers {

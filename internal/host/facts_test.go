@@ -404,3 +404,48 @@ func TestVersionAtLeast(t *testing.T) {
 		}
 	}
 }
+
+// Before 5.15 a class of v1 on any socket hides the cgroup2 directory of all.
+func TestBlindedBy(t *testing.T) {
+	const mount = "c/net_cls,net_prio"
+	const v2 = "31 20 0:27 / /c/unified rw - cgroup2 cgroup2 rw\n"
+	for _, test := range []struct{ name, kernel, file, text, want, v2 string }{
+		{"nobody", "5.10.0", "x/net_cls.classid", "0", "", v2},
+		{"a class", "5.10.0", "x/y/net_cls.classid", "65537", "/" + mount + "/x/y", v2},
+		{"a priority", "5.10.0", "x/net_prio.ifpriomap", "lo 0\neth0 3\n", "/" + mount + "/x", v2},
+		{"at the top", "4.19.0", "net_cls.classid", "1", "/" + mount, v2},
+		{"no cgroup2", "5.10.0", "x/net_cls.classid", "65537", "", ""},
+		{"a new kernel", "5.15.0", "x/net_cls.classid", "65537", "", v2},
+	} {
+		root := hosttest.Unpack(t, hosttest.Text(t, "hybrid"))
+		files := map[string]string{
+			"proc/self/mountinfo":              "30 20 0:26 / /" + mount + " rw - cgroup cgroup rw,net_cls,net_prio\n" + test.v2,
+			"c/unified/cgroup.controllers":     "\n",
+			"proc/cgroups":                     "net_cls\t2\t1\t1\nnet_prio\t2\t1\t1\n",
+			"proc/sys/kernel/osrelease":        test.kernel + "\n",
+			mount + "/net_cls.classid":         "0\n",
+			mount + "/net_prio.ifpriomap":      "lo 0\neth0 0\n",
+			mount + "/x/net_cls.classid":       "0\n",
+			mount + "/x/y/net_cls.classid":     "0\n",
+			mount + "/x/y/net_prio.ifpriomap":  "lo 0\n",
+			mount + "/x/net_prio.ifpriomap":    "lo 0\n",
+			mount + "/cgroup.clone_children":   "0\n",
+			mount + "/tasks":                   "",
+			mount + "/cgroup.sane_behavior":    "0\n",
+			mount + "/x/cgroup.clone_children": "0\n",
+		}
+		files[mount+"/"+test.file] = test.text
+		for name, text := range files {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755), os.WriteFile(filepath.Join(root, name), []byte(text), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f, err := host.New(root).Facts()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.BlindedBy != test.want {
+			t.Errorf("%s: %q, want %q", test.name, f.BlindedBy, test.want)
+		}
+	}
+}

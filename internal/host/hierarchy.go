@@ -111,6 +111,7 @@ func (h *Host) cgroupFacts(f *Facts) error {
 		slices.Sort(f.Hierarchies[i].Controllers)
 	}
 	f.Controllers = placeControllers(known, f.Hierarchies, f.Mounts)
+	h.blinded(f)
 	return nil
 }
 

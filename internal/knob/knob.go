@@ -93,6 +93,7 @@ type Input struct {
 	Facts    *host.Facts
 	On       string // the device ("8:16") or page size ("2MB") this value is for
 	PageSize int64  // bytes; 0 takes that of Facts, or 4096
+	Class    uint32 // of traffic control, for the group's packets; 0 for none
 }
 
 // Risk says what writing a knob may do to what runs.
@@ -242,7 +243,7 @@ func RowsFor(f *host.Facts) []*Row {
 	var rows []*Row
 	for _, r := range table {
 		h, ok := f.Hierarchy(r.HierarchyID(f))
-		if ok && !h.ReadOnly && r.usable(f.Kernel) && !slices.Contains(h.Lacks, r.File) && weighs(f, r.via) {
+		if ok && !h.ReadOnly && r.usable(f.Kernel) && !slices.Contains(h.Lacks, r.File) && weighs(f, r.via) && (r.File != FileClassID || SortsByNetCls(f)) {
 			rows = append(rows, r)
 		}
 	}

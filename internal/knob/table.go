@@ -13,7 +13,7 @@ import (
 var table = build()
 
 func build() []*Row {
-	rows := slices.Concat(cpuRows(), cpusetRows(), memoryRows(), tasksRows(), hugeRows(), blkioRows(), ioWeightRows())
+	rows := slices.Concat(cpuRows(), cpusetRows(), memoryRows(), tasksRows(), hugeRows(), blkioRows(), ioWeightRows(), networkRows())
 	for _, r := range rows {
 		r.Same, r.Loosens = r.form.same, r.form.loosens
 		if r.serves == nil {

@@ -69,12 +69,12 @@ func counter(c Change) error {
 	if c.Verb == Delete {
 		return detach(dir, c.Program, c.attach())
 	}
-	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: c.Program.Name, Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: countSize, MaxEntries: 1})
+	m, err := newMap(&ebpf.MapSpec{Name: c.Program.Name, Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: countSize, MaxEntries: 1})
 	if err != nil {
 		return fmt.Errorf("%w: make a BPF map: %w", ErrNoKernel, err)
 	}
 	defer m.Close() // the program holds it
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+	p, err := newProgram(&ebpf.ProgramSpec{
 		Name: c.Program.Name, Type: ebpf.CGroupSKB, AttachType: c.attach(), License: "Apache-2.0", Instructions: counterProgram(m),
 	})
 	if err != nil {

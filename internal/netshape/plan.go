@@ -295,7 +295,8 @@ func (p *planner) filters(d *Device, parent Handle, want []Filter, down, up phas
 
 func (r Record) inRange() bool { return r.pref() >= prefBase && r.pref() <= prefLast }
 
-// addFilters adds what is not there yet, each with a preference of its own.
+// addFilters adds what is not there yet, each with a preference of its own. Ports come before net_cls: a group that is told by its ports may lie in
+// one that is told by its class.
 func (p *planner) addFilters(d *Device, parent Handle, want []Filter, used map[uint16]bool, have map[Filter]bool, up phase) {
 	pref := uint16(prefBase)
 	for _, f := range want {
@@ -305,8 +306,12 @@ func (p *planner) addFilters(d *Device, parent Handle, want []Filter, used map[u
 		for used[pref] {
 			pref++
 		}
-		used[pref], have[f] = true, true
-		add := change(d, Add, FilterOf, Record{Kind: f.kind(), Parent: parent, Info: filterInfo(pref, f.Protocol)})
+		at := pref
+		if f.NetCls {
+			at = prefLast
+		}
+		used[at], have[f] = true, true
+		add := change(d, Add, FilterOf, Record{Kind: f.kind(), Parent: parent, Info: filterInfo(at, f.Protocol)})
 		if f.NetCls {
 			add.Record.Handle = 1
 		}

@@ -105,7 +105,7 @@ func policer(c Change, index int) error {
 	case Alter:
 		return setRate(dir, c.Program)
 	}
-	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: c.Program.Name, Type: ebpf.Array, KeySize: 4, ValueSize: bucketSize, MaxEntries: 1})
+	m, err := newMap(&ebpf.MapSpec{Name: c.Program.Name, Type: ebpf.Array, KeySize: 4, ValueSize: bucketSize, MaxEntries: 1})
 	if err != nil {
 		return fmt.Errorf("%w: make a BPF map: %w", ErrNoKernel, err)
 	}
@@ -113,7 +113,7 @@ func policer(c Change, index int) error {
 	if err := m.Put(uint32(0), bucketFor(c.Program.Rate)); err != nil {
 		return err
 	}
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+	p, err := newProgram(&ebpf.ProgramSpec{
 		Name: c.Program.Name, Type: ebpf.CGroupSKB, AttachType: ebpf.AttachCGroupInetIngress,
 		License: "Apache-2.0", Instructions: policerProgram(m, index),
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 )
 
@@ -39,8 +40,21 @@ func sorterProgram(class Handle) asm.Instructions {
 	}
 }
 
+// newProgram loads a program. Before kernel 5.11 programs and maps count as locked memory, of which even root has little: where the limit may
+// not be lifted, the kernel's refusal says so.
+func newProgram(spec *ebpf.ProgramSpec) (*ebpf.Program, error) {
+	_ = rlimit.RemoveMemlock()
+	return ebpf.NewProgram(spec)
+}
+
+// newMap is newProgram for a map.
+func newMap(spec *ebpf.MapSpec) (*ebpf.Map, error) {
+	_ = rlimit.RemoveMemlock()
+	return ebpf.NewMap(spec)
+}
+
 func loadSorter(class Handle) (*ebpf.Program, error) {
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+	p, err := newProgram(&ebpf.ProgramSpec{
 		Name: programName(class), Type: ebpf.CGroupSKB, AttachType: ebpf.AttachCGroupInetEgress,
 		License: "Apache-2.0", Instructions: sorterProgram(class),
 	})

@@ -154,7 +154,7 @@ func (t *tree) check(g Group, s Share) {
 		t.problem(g.Name, "is sorted by the ports that the group listens on or by its cgroup2 directory, and neither is known", "")
 	}
 	if t.d == Egress && g.Cgroup == "" && !g.NetCls && len(g.Ports) == 0 {
-		t.problem(g.Name, "can be sorted neither by a cgroup2 directory nor by net_cls nor by ports", "")
+		t.problem(g.Name, "can be sorted neither by a cgroup2 directory nor by net_cls nor by ports", "name the ports that the group listens on, or mount net_cls: `discover` says how")
 	}
 }
 

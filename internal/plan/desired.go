@@ -95,7 +95,8 @@ type desired struct {
 	// observed and use are what those that share a limit have now, and use.
 	observed *Observation
 	use      map[cgroup.Dir]map[string]IOUse
-	loose    map[string]int // processes in no unit, by group; under systemd only
+	loose    map[string]int    // processes in no unit, by group; under systemd only
+	classes  map[string]uint32 // of traffic control, by group
 }
 
 // newDesired computes the desired state. It looks at the observation only for what the root of a
@@ -109,7 +110,7 @@ func newDesired(in *Input) *desired {
 		rests:   make(map[cgroup.Dir]map[string]string),
 		enabled: make(map[cgroup.Dir][]string),
 
-		observed: &in.Observed, use: in.Use,
+		observed: &in.Observed, use: in.Use, classes: classesOf(in),
 	}
 	d.layout = newLayout(in.Facts, in.Host.Root, d.forest, in.Systemd)
 	d.holdBack(in)
@@ -168,7 +169,7 @@ func (d *desired) encode(group string, dir cgroup.Dir, row *knob.Row, on string,
 			Text: fmt.Sprintf("%s is not held: %s below another group needs kernel %s", setting, row.File, row.Nested)})
 		return
 	}
-	text, ok, err := row.Encode(knob.Input{Settings: settings, Facts: d.facts, On: on})
+	text, ok, err := row.Encode(knob.Input{Settings: settings, Facts: d.facts, On: on, Class: d.classes[group]})
 	switch {
 	case err != nil:
 		d.notes = append(d.notes, Note{Group: group, Key: setting.Key, NotEnforced: true,

@@ -67,7 +67,7 @@ func (p *planner) networkSteps(result *Plan) {
 		return
 	}
 	groups := inForce(p.in)
-	slots, err := p.slots(groups)
+	slots, err := slotsOf(p.in)
 	if err != nil {
 		p.refuse(RootGroup, "let groups share a limit by writing it to the group above them", "%v", err)
 		return
@@ -171,16 +171,43 @@ func unjoin(err error) []error {
 	return all
 }
 
-// slots numbers the groups that have limits on interfaces. One whose interface is gone for now keeps its number.
-func (p *planner) slots(groups []classify.Group) (map[string]netshape.Slot, error) {
+// slotsOf numbers the groups that have limits on interfaces. One whose interface is gone for now keeps its number.
+func slotsOf(in *Input) (map[string]netshape.Slot, error) {
 	var names []string
-	for _, g := range p.in.Classified.Groups {
-		_, had := p.in.Network.Slots[g.Path]
+	groups := inForce(in)
+	for _, g := range in.Classified.Groups {
+		_, had := in.Network.Slots[g.Path]
 		if wanted := slices.ContainsFunc(groups, func(o classify.Group) bool { return o.Path == g.Path }); had || wanted && hasShare(g.Settings) {
 			names = append(names, g.Path)
 		}
 	}
-	return netshape.Slots(p.in.Network.Slots, names)
+	return netshape.Slots(in.Network.Slots, names)
+}
+
+// classesOf gives the numbers by which net_cls tells the groups apart, where the kernel can sort by them.
+func classesOf(in *Input) map[string]uint32 {
+	if in.Network == nil || !in.Network.Has.Has(netshape.HasNetCls) {
+		return nil
+	}
+	slots, err := slotsOf(in)
+	if err != nil { // networkSteps refuses it
+		return nil
+	}
+	classes := make(map[string]uint32, len(slots))
+	for group, slot := range slots {
+		classes[group] = uint32(slot.Class())
+	}
+	return classes
+}
+
+// hasClass says whether net_cls tells the packets of a group.
+func (p *planner) hasClass(group string) bool {
+	for _, dir := range p.d.layout.own[group] {
+		if slices.ContainsFunc(p.d.values[dir], func(v value) bool { return v.file == knob.FileClassID }) {
+			return true
+		}
+	}
+	return false
 }
 
 // wantedOf is all that one interface shall do.
@@ -251,10 +278,19 @@ func (p *planner) shareOn(device string, g classify.Group, slot netshape.Slot) *
 	}
 	slices.Sort(one.Ports)
 	one.Ports = slices.Compact(one.Ports)
-	if dirs := p.programDirs(g.Path); len(dirs) > 0 && !byPorts && p.in.Network.Has.Has(netshape.HasProgram) {
+	switch dirs := p.programDirs(g.Path); {
+	case byPorts:
+	case p.hasClass(g.Path):
+		one.NetCls = true
+	case len(dirs) > 0 && p.programs():
 		one.Cgroup, one.More = dirs[0], dirs[1:]
 	}
 	return &one
+}
+
+// programs says whether BPF programs on cgroup2 directories see the packets of groups.
+func (p *planner) programs() bool {
+	return p.in.Network.Has.Has(netshape.HasProgram) && p.in.Facts.BlindedBy == ""
 }
 
 func (p *planner) programDirs(group string) []string {
@@ -279,7 +315,7 @@ func ProgramDirs(f *host.Facts, l Layout, group string) []string {
 
 // countedDirs are the directories of all groups, once one of them has a limit on an interface.
 func (p *planner) countedDirs(groups []classify.Group) []string {
-	if !UsesNetwork(groups) || !p.in.Network.Has.Has(netshape.HasProgram) {
+	if !UsesNetwork(groups) || !p.programs() {
 		return nil
 	}
 	var dirs []string
@@ -372,7 +408,7 @@ func (p *planner) noteShare(w netshape.Wanted, g netshape.Group) {
 		case g.Cgroup != "":
 			how = "by a program on its directory in cgroup2, which sees what its sockets send; sockets that were open before it came into the group are not held until they are opened anew (`by: ports` holds those of its listening ports)"
 		case g.NetCls:
-			how = "by net_cls"
+			how = "by net_cls, the class id of its directory: sockets that are open go with their process"
 		}
 		p.note(g.Name, policy.KeyNetworkEgressMax, "%s: what leaves is told %s; it waits in %s", w.Device, how, leaf)
 	}

@@ -2,11 +2,14 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 
 	"bulkhead/internal/classify"
+	"bulkhead/internal/host"
+	"bulkhead/internal/knob"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/policy"
 )
@@ -23,7 +26,7 @@ func onLink(path string, pairs ...any) classify.Group {
 // network is a host with one interface on which there is nothing, and a kernel that has every piece but some.
 func network(lacks ...string) *Network {
 	n := &Network{Slots: map[string]netshape.Slot{}, Ports: map[string][]uint16{}}
-	for _, piece := range []string{netshape.HasHTB, netshape.HasIFB, netshape.HasMirred, netshape.HasProgram, "fq_codel"} {
+	for _, piece := range []string{netshape.HasHTB, netshape.HasIFB, netshape.HasMirred, netshape.HasProgram, netshape.HasNetCls, "fq_codel"} {
 		c := netshape.Capability{Name: piece, Verdict: netshape.Yes}
 		if slices.Contains(lacks, "?") {
 			c.Verdict, c.Why = netshape.Unknown, "permission denied"
@@ -106,6 +109,64 @@ func TestNetworkChoices(t *testing.T) {
 			}
 			if strings.Contains(got, c.never) {
 				t.Errorf("it says %q:\n%s", c.never, got)
+			}
+		})
+	}
+}
+
+// Where programs cannot tell packets apart, net_cls does: a class id on each group's directory, which those below take over unless they have one of their own.
+func TestNetCls(t *testing.T) {
+	const mbit = policy.BitRate(1e6)
+	hybrid := func(kernel string, blindedBy string) *host.Facts {
+		u := v2()
+		u.Mount = "/sys/fs/cgroup/unified"
+		f := factsWith(v1("cpu"), v1("net_cls", "net_prio"), u)
+		f.Kernel, _ = host.ParseVersion(kernel)
+		f.BlindedBy = blindedBy
+		return f
+	}
+	readOnly := hybrid("5.10", "/sys/fs/cgroup/net_cls,net_prio/docker")
+	for i := range readOnly.Hierarchies {
+		readOnly.Hierarchies[i].ReadOnly = readOnly.Hierarchies[i].Version == 1
+	}
+	ports := policy.NetworkPart{Sort: policy.SortPorts, Ports: "3306"}
+	for _, c := range []struct {
+		name  string
+		facts *host.Facts
+		part  policy.NetworkPart
+		lacks []string
+		want  string // in the words of the plan
+		class string // of the directory; "" when nobody writes it
+	}{
+		{"v1 alone", factsWith(v1("cpu"), v1("net_cls")), policy.NetworkPart{}, nil, "told by net_cls", "2147418144"},
+		{"v1 alone, as asked by ports", factsWith(v1("cpu"), v1("net_cls")), ports, nil, "by the ports it listens on", ""},
+		{"v1 alone, no cls_cgroup", factsWith(v1("cpu"), v1("net_cls")), policy.NetworkPart{}, []string{netshape.HasNetCls}, "refused a network on eth0: egress can be sorted neither", ""},
+		{"hybrid", hybrid("6.1", ""), policy.NetworkPart{}, nil, "told by a program on its directory", ""},
+		{"5.10", hybrid("5.10", ""), policy.NetworkPart{}, nil, "told by a program on its directory", ""},
+		{"5.10, blinded", hybrid("5.10", "/sys/fs/cgroup/net_cls,net_prio/x"), policy.NetworkPart{}, nil, "told by net_cls", "2147418144"},
+		{"5.10, blinded where we may not write", readOnly, policy.NetworkPart{}, nil, "refused a network on eth0: egress can be sorted neither", ""},
+		{"4.19", hybrid("4.19", ""), policy.NetworkPart{}, []string{netshape.HasProgram}, "told by net_cls", "2147418144"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := onLink("a", policy.KeyNetworkEgressMax, 100*mbit)
+			a.Settings[0].Network = c.part
+			a.Inner = true
+			below := group("a/b", nil)
+			below.Parent = "a"
+			i := input(c.facts, a, below, group("c", nil))
+			i.Network = network(c.lacks...)
+			p := Make(i)
+			if got := told(p); !strings.Contains(got, c.want) || c.class != "" && (strings.Contains(got, "/unified/") || !strings.Contains(got, "net_cls class ids")) {
+				t.Errorf("it does not say %q:\n%s", c.want, got)
+			}
+			classes := map[string]string{}
+			for _, s := range p.Steps {
+				if s.File == knob.FileClassID {
+					classes[s.Group] = s.New
+				}
+			}
+			if want := map[string]string{"a": c.class, "a/b": c.class}; c.class != "" && !maps.Equal(classes, want) || c.class == "" && len(classes) > 0 {
+				t.Errorf("class ids %v, want %v", classes, want)
 			}
 		})
 	}

@@ -152,6 +152,10 @@ func (r *resolution) resolveLinks(links []NetworkLink) []NetworkLink {
 		if nic.Rate > 0 && all[i].Rate > nic.Rate {
 			r.fail(all[i].Pos, "write what it carries, or leave rate out", "host.network: %s of %s is above the %s that its link carries", all[i].Rate, nic.Name, nic.Rate)
 		}
+		if o := slices.IndexFunc(all[:i], func(l NetworkLink) bool { return l.Dev == nic.Name && l.Rate > 0 && l.Rate != all[i].Rate }); o >= 0 && all[i].Rate > 0 {
+			r.fail(all[i].Pos, "give the interface one rate", "host.network: %s and %s are both %s, with %s and %s", all[o].On, all[i].On, nic.Name, all[o].Rate, all[i].Rate)
+			r.also(all[o].Pos)
+		}
 	}
 	return all
 }

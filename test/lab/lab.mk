@@ -20,7 +20,7 @@ ifdef LAB_SHELL
 	cd test/lab && ../../dist/lab.test -test.run '^TestLab$$' -test.timeout 24h -lab.limit 24h -lab.mode '$(MODE)' -lab.shell
 else ifneq ($(PKG)$(RUN),)
 	go test -c -tags lab -o dist/lab.test ./test/lab
-	cd test/lab && ../../dist/lab.test -test.run '^TestLab$$' -test.v -test.timeout 45m -lab.mode '$(MODE)' $(if $(LONG),-lab.long) -lab.pkg '$(PKG)' -lab.run '$(RUN)' $(if $(RECORD),-lab.record '$(abspath $(RECORD))')
+	cd test/lab && ../../dist/lab.test -test.run '^TestLab$$' -test.v -test.timeout 75m -lab.mode '$(MODE)' $(if $(LONG),-lab.long -lab.limit 60m) -lab.pkg '$(PKG)' -lab.run '$(RUN)' $(if $(RECORD),-lab.record '$(abspath $(RECORD))')
 else
 	$(lab_run) -lab.mode '$(MODE)'
 endif

@@ -19,7 +19,7 @@ import (
 
 // packages are those whose root tests need a kernel and no database server.
 var packages = []string{
-	"internal/host", "internal/cgroup", "internal/cgroup/conformance", "internal/knob", "internal/testhost", "internal/apply", "internal/control", "internal/bench",
+	"internal/host", "internal/cgroup", "internal/cgroup/conformance", "internal/knob", "internal/testhost", "internal/apply", "internal/control", "internal/bench", "test/network",
 }
 
 // onSystemd are packages whose tests are about systemd, too.
@@ -35,10 +35,17 @@ var apart = []string{"internal/apply", "internal/control", "test/script", "test/
 
 // partly are the packages of which only the tests that match count: what the others show, the root tests outside of the lab do, with
 // programs that the machines do not have.
-var partly = map[string]*regexp.Regexp{"internal/bench": regexp.MustCompile("^TestNUMA")}
+var partly = map[string]*regexp.Regexp{"internal/bench": regexp.MustCompile("^TestNUMA"), "test/network": regexp.MustCompile("^TestNetCls")}
 
 // installs are the files of the repository that the tests of a package need or install, beside the binary.
 var installs = map[string][]string{"internal/bench": {}, last: {"scripts/install", "packaging/*.service", "packaging/*.conf", "packaging/init.d/*", "docs/*.md"}}
+
+// What modes have in common beside their names and releases.
+const (
+	noUnified     = "no cgroup2"
+	noNetCls      = "no net_cls"
+	noNetClsAlone = "net_cls and cgroup2"
+)
 
 // exempt are the tests, or whole packages, that are about what a mode does not have, with the reason. A mode is named whole, or
 // by what it has in common with others: its cgroups, its release.
@@ -56,6 +63,15 @@ var exempt = map[string]map[string]string{
 		"internal/control.TestImportedOnUnified":      "is about cgroup v2; TestImportedTreeIsThatOfLibcgroup is about v1",
 		"internal/control.TestStuckAtHighOnTheKernel": "is about memory.high, which is of cgroup v2",
 		"internal/control.TestProbeOfAHalvedBudget":   "takes loop devices faster than those of an emulated machine; the root tests outside of the lab run it",
+	},
+	noUnified: {
+		"test/network.TestNetClsBesidePrograms": "needs a cgroup2 hierarchy beside that of net_cls",
+	},
+	noNetClsAlone: {
+		"test/network.TestNetClsAlone": "is about hosts without cgroup2",
+	},
+	noNetCls: {
+		"test/network": "is about net_cls, which is not mounted",
 	},
 	"co-mounted": {
 		"internal/control.TestImportedOnUnified":          "is about cgroup v2; TestImportedTreeIsThatOfLibcgroup is about v1",
@@ -106,6 +122,14 @@ func exemptions(m Mode) map[string]string {
 		traits = append(traits, "unified")
 	case m.Systemd || m.Cgroups == "legacy": // systemd co-mounts v1's controllers as the legacy machine does
 		traits = append(traits, "co-mounted")
+	}
+	switch {
+	case m.Cgroups == "legacy":
+		traits = append(traits, noUnified)
+	case m.Cgroups == "hybrid" && m.Systemd:
+		traits = append(traits, noNetClsAlone)
+	default:
+		traits = append(traits, noNetCls)
 	}
 	all := map[string]string{}
 	for _, trait := range traits {

@@ -65,6 +65,13 @@ func end(how, address, connections string) error {
 		fmt.Println(l.Addr().(*net.TCPAddr).Port)
 		go serve(l, func(c net.Conn) { drain(c, &taken) })
 	default:
+		if how == "late" { // sends once it was asked for the first time
+			fmt.Println("waits")
+			if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
+				return err
+			}
+			how = "send"
+		}
 		for range n {
 			c, err := net.Dial("tcp", address)
 			if err != nil {

@@ -1,0 +1,154 @@
+package host
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"net"
+	"os"
+	"path"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// mostClassDirs bounds the directories that are looked at for classes of sockets.
+const mostClassDirs = 10000
+
+// blinded looks whether somebody's use of net_cls or net_prio hides the cgroup2 directories of sockets. A socket had room for the one or the other,
+// and from the first use on, until the next boot, for that of v1 alone (cgroup_sk_alloc_disable), until 5.15 (8520e224f547). Distributions have
+// brought that to older kernels (Debian's 5.10.262: measured), so the kernel is asked where it can be, from 5.8 on.
+func (h *Host) blinded(f *Facts) {
+	unified, ok := f.Unified()
+	if !ok || f.Kernel.Major == 0 || f.Kernel.AtLeast(5, 15) {
+		return
+	}
+	left := mostClassDirs
+	for _, in := range f.Hierarchies {
+		if f.BlindedBy == "" && in.Version == 1 && (in.Has("net_cls") || in.Has("net_prio")) {
+			f.BlindedBy = h.classedBelow(in.Mount, &left)
+		}
+	}
+	if f.BlindedBy != "" && h.live && h.sees.known(func() bool { return seesOwnSocket(unified.Mount) }) {
+		f.BlindedBy = ""
+	}
+}
+
+// once keeps an answer that does not change.
+type once struct {
+	sync.Once
+	yes bool
+}
+
+func (o *once) known(ask func() bool) bool {
+	o.Do(func() { o.yes = ask() })
+	return o.yes
+}
+
+// seesOwnSocket says whether the kernel tells the cgroup2 directory of a socket that we make. It cannot be told in the top directory, which is what
+// a blinded kernel says of all.
+func seesOwnSocket(mount string) bool {
+	text, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(text)) {
+		own, found := strings.CutPrefix(strings.TrimSpace(line), "0::")
+		if !found || own == "/" {
+			continue
+		}
+		var st unix.Stat_t
+		group, err := ownSocketGroup()
+		return err == nil && unix.Stat(path.Join(mount, own), &st) == nil && group == st.Ino
+	}
+	return false
+}
+
+// What linux/inet_diag.h defines.
+const (
+	inetReqSize  = 56 // struct inet_diag_req_v2
+	inetMsgSize  = 72 // struct inet_diag_msg
+	inetListen   = 1 << 10
+	inetCgroupID = 21 // INET_DIAG_CGROUP_ID, kernel 5.8
+)
+
+// ownSocketGroup makes a socket that listens on loopback for as long as it takes to ask the kernel for its cgroup2 directory, by inode.
+func ownSocketGroup() (uint64, error) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	body := make([]byte, inetReqSize)
+	body[0], body[1] = unix.AF_INET, unix.IPPROTO_TCP
+	binary.NativeEndian.PutUint32(body[4:], inetListen)
+	binary.BigEndian.PutUint16(body[8:], uint16(l.Addr().(*net.TCPAddr).Port))
+	copy(body[12:], net.IPv4(127, 0, 0, 1).To4())
+	copy(body[48:], bytes.Repeat([]byte{0xff}, 8)) // INET_DIAG_NOCOOKIE
+	answer, err := askDiag(0, body)
+	if err != nil {
+		return 0, err
+	}
+	var group uint64
+	eachMessage(answer, func(kind uint16, body []byte) {
+		if kind == diagByFamily && len(body) >= inetMsgSize {
+			eachAttribute(body[inetMsgSize:], func(kind uint16, value []byte) {
+				if kind == inetCgroupID && len(value) >= 8 {
+					group = binary.NativeEndian.Uint64(value)
+				}
+			})
+		}
+	})
+	if group == 0 {
+		return 0, errors.New("the kernel does not tell the group of a socket")
+	}
+	return group, nil
+}
+
+// classedBelow finds a directory with a class, dir or one below it.
+func (h *Host) classedBelow(dir string, left *int) string {
+	if *left--; *left < 0 {
+		return ""
+	}
+	classes, err := h.readText(path.Join(dir, "net_cls.classid"))
+	priorities, err2 := h.readText(path.Join(dir, "net_prio.ifpriomap"))
+	if err != nil && err2 != nil { // no directory of theirs
+		return ""
+	}
+	if classes != "" && classes != "0" || prioritised(priorities) {
+		return dir
+	}
+	names, err := h.readDir(dir)
+	if err != nil {
+		return ""
+	}
+	for _, name := range names {
+		if isKernelFile(name) {
+			continue
+		}
+		if found := h.classedBelow(path.Join(dir, name), left); found != "" {
+			return found
+		}
+	}
+	return ""
+}
+
+// prioritised reads net_prio.ifpriomap: a line per interface, its name and a priority.
+func prioritised(text string) bool {
+	for line := range strings.Lines(text) {
+		if words := strings.Fields(line); len(words) == 2 && words[1] != "0" {
+			return true
+		}
+	}
+	return false
+}
+
+// isKernelFile says whether a name in a v1 directory is one of the kernel's files for all: nobody may give a directory such a name there.
+func isKernelFile(name string) bool {
+	switch name {
+	case "tasks", "notify_on_release", "release_agent":
+		return true
+	}
+	return strings.HasPrefix(name, "cgroup.") || strings.HasPrefix(name, "net_cls.") || strings.HasPrefix(name, "net_prio.")
+}

@@ -1,0 +1,42 @@
+package host
+
+import (
+	"os"
+	"path"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// The kernel tells the cgroup2 directory of a socket of ours, from 5.8 on.
+func TestOwnSocketGroup(t *testing.T) {
+	f, err := New("/").Facts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unified, ok := f.Unified()
+	if !ok || !f.Kernel.AtLeast(5, 15) {
+		t.Skip("this needs a cgroup2 hierarchy, and a kernel that nothing blinds")
+	}
+	text, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, own, _ := strings.Cut(string(text), "\n0::")
+	if strings.HasPrefix(string(text), "0::") {
+		own = strings.TrimPrefix(string(text), "0::")
+	}
+	own = strings.TrimSpace(own)
+	var st unix.Stat_t
+	if err := unix.Stat(path.Join(unified.Mount, own), &st); err != nil {
+		t.Skip("the own directory is not below the mount: " + err.Error())
+	}
+	got, err := ownSocketGroup()
+	if err != nil || got != st.Ino {
+		t.Errorf("a socket lies in %d (%v), we in %s, %d", got, err, own, st.Ino)
+	}
+	if sees := seesOwnSocket(unified.Mount); sees != (own != "/") {
+		t.Errorf("%v that it is seen, from %s", sees, own)
+	}
+}
