@@ -120,6 +120,9 @@ func (a *app) printNotMounted(f *host.Facts) {
 	if h, ok := f.HierarchyOf("cpu"); !ok || h.Version == 1 {
 		used = append(used, "cpuacct", "freezer")
 	}
+	if _, ok := f.Unified(); !ok || f.BlindedBy != "" || f.Kernel.Major > 0 && f.Kernel.Major < 5 {
+		used = append(used, "net_cls") // tells packets apart where programs on cgroup2 directories cannot
+	}
 	some := false
 	for _, c := range f.Controllers {
 		if c.Hierarchy == "" && c.Hint != "" && slices.Contains(used, c.Name) {

@@ -158,8 +158,12 @@ func (c *Controller) waysIn(k *netshape.Kernel) map[string]string {
 }
 
 // probeNetwork says what the kernel has of what shares need.
-func (c *Controller) probeNetwork() netshape.Capabilities {
-	return c.net.pieces.known(time.Now(), netshape.Probe)
+func (c *Controller) probeNetwork(f *host.Facts) netshape.Capabilities {
+	needed := []string{netshape.HasHTB, netshape.HasIFB, netshape.HasMirred, netshape.HasProgram}
+	if knob.SortsByNetCls(f) {
+		needed[3] = netshape.HasNetCls
+	}
+	return c.net.pieces.known(time.Now(), needed, netshape.Probe)
 }
 
 // pieces is what the kernel has of what shares need. It is tried once; while a piece is missing that there is a hint for, again after a while: who
@@ -172,10 +176,10 @@ type pieces struct {
 
 const probeEvery = 10 * time.Second
 
-func (p *pieces) known(now time.Time, probe func() netshape.Capabilities) netshape.Capabilities {
+func (p *pieces) known(now time.Time, needed []string, probe func() netshape.Capabilities) netshape.Capabilities {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	missing := slices.ContainsFunc([]string{netshape.HasHTB, netshape.HasIFB, netshape.HasMirred, netshape.HasProgram}, func(name string) bool { return !p.has.Has(name) })
+	missing := slices.ContainsFunc(needed, func(name string) bool { return !p.has.Has(name) })
 	if p.has == nil || missing && now.Sub(p.at) >= probeEvery {
 		p.has, p.at = probe(), now
 	}
@@ -201,7 +205,7 @@ func (c *Controller) observeNetwork(v *View, everything bool) error {
 	}
 	n := &plan.Network{Slots: record.Slots, Was: map[string]netshape.Wanted{}, Ports: c.portsOf(v)}
 	if uses {
-		n.Has = c.probeNetwork()
+		n.Has = c.probeNetwork(v.Facts)
 	}
 	n.Directories = directories(v, record)
 	err = c.withNetwork(func(k *netshape.Kernel) error {
@@ -567,8 +571,8 @@ func networkDrift(v *View, group string, s policy.Setting) string {
 		switch {
 		case step.Op == plan.OpNetwork && (step.Group == group || step.Group == plan.RootGroup && (step.Net.Device == s.Dev || step.Net.For == s.Dev)):
 			return step.Net.String() + " would put it right"
-		case step.Op == plan.OpWrite && step.Group == group && step.File == knob.FileClassID && strings.HasPrefix(string(s.Key), "network.egress"):
-			return fmt.Sprintf("%s of %s has %s, and packets are told by %s", step.File, step.Dir, step.Old, step.New)
+		case step.Op == plan.OpWrite && step.File == knob.FileClassID && strings.HasPrefix(step.Group+"/", group+"/") && strings.HasPrefix(string(s.Key), "network.egress"):
+			return fmt.Sprintf("%s of %s is %s, and packets are told by %s", step.File, step.Dir, knob.ClassID(step.Old), knob.ClassID(step.New))
 		}
 	}
 	return ""

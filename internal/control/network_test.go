@@ -62,7 +62,7 @@ func TestMissingPiecesAreTriedAgain(t *testing.T) {
 	var p pieces
 	tried, begin := 0, time.Now()
 	at := func(after time.Duration, mirred netshape.Verdict) bool {
-		has := p.known(begin.Add(after), func() netshape.Capabilities {
+		has := p.known(begin.Add(after), []string{netshape.HasHTB, netshape.HasIFB, netshape.HasMirred, netshape.HasProgram}, func() netshape.Capabilities {
 			tried++
 			all := netshape.Capabilities{{Name: netshape.HasMirred, Verdict: mirred}}
 			for _, name := range []string{netshape.HasHTB, netshape.HasIFB, netshape.HasProgram} {
@@ -77,6 +77,14 @@ func TestMissingPiecesAreTriedAgain(t *testing.T) {
 	}
 	if !at(probeEvery, netshape.Yes) || !at(time.Hour, netshape.No) || tried != 2 {
 		t.Errorf("tried %d times in all", tried)
+	}
+	// Only what is needed counts as missing.
+	probe := func() netshape.Capabilities { tried++; return p.has }
+	if p.known(begin.Add(time.Hour), []string{netshape.HasHTB}, probe); tried != 2 {
+		t.Error("what is not needed was tried again")
+	}
+	if p.known(begin.Add(time.Hour), []string{netshape.HasNetCls}, probe); tried != 3 {
+		t.Error("what is needed was not tried again")
 	}
 }
 

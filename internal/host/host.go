@@ -40,8 +40,8 @@ const maxLinks = 40
 // Host reads one machine. It is safe for concurrent use.
 type Host struct {
 	root  string
-	live  bool // root is "/": paths need no care, and process directories are held open by descriptor
-	sees  once // whether this kernel tells the cgroup2 directory of a socket though net_cls is used
+	live  bool  // root is "/": paths need no care, and process directories are held open by descriptor
+	sight sight // whether this kernel tells the cgroup2 directory of a socket though net_cls is used
 	tree  func() (*os.Root, error)
 	users *userNames
 	waits waits

@@ -2,6 +2,7 @@ package host
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"net"
@@ -16,53 +17,68 @@ import (
 // mostClassDirs bounds the directories that are looked at for classes of sockets.
 const mostClassDirs = 10000
 
+// sight is whether this kernel tells the cgroup2 directory of a socket although somebody uses net_cls or net_prio. What does not change until the next
+// boot is kept.
+type sight struct {
+	mu          sync.Mutex
+	blind, sees bool
+}
+
 // blinded looks whether somebody's use of net_cls or net_prio hides the cgroup2 directories of sockets. A socket had room for the one or the other,
 // and from the first use on, until the next boot, for that of v1 alone (cgroup_sk_alloc_disable), until 5.15 (8520e224f547). Distributions have
-// brought that to older kernels (Debian's 5.10.262: measured), so the kernel is asked where it can be, from 5.8 on.
+// brought that to older kernels (Debian's 5.10.262: measured), so the kernel is asked, where it can be: from 5.8 on.
 func (h *Host) blinded(f *Facts) {
 	unified, ok := f.Unified()
 	if !ok || f.Kernel.Major == 0 || f.Kernel.AtLeast(5, 15) {
 		return
 	}
-	left := mostClassDirs
+	h.sight.mu.Lock()
+	defer h.sight.mu.Unlock()
+	if h.sight.sees {
+		return
+	}
+	used, left := "", mostClassDirs
 	for _, in := range f.Hierarchies {
-		if f.BlindedBy == "" && in.Version == 1 && (in.Has("net_cls") || in.Has("net_prio")) {
-			f.BlindedBy = h.classedBelow(in.Mount, &left)
+		if used == "" && in.Version == 1 && (in.Has("net_cls") || in.Has("net_prio")) {
+			used = h.classedBelow(in.Mount, &left)
 		}
 	}
-	if f.BlindedBy != "" && h.live && h.sees.known(func() bool { return seesOwnSocket(unified.Mount) }) {
-		f.BlindedBy = ""
+	f.BlindedBy = used
+	if !h.live {
+		return
+	}
+	sees, known := false, h.sight.blind
+	if !known {
+		sees, known = seesOwnSocket(unified.Mount)
+	}
+	switch {
+	case known && sees:
+		h.sight.sees, f.BlindedBy = used != "", ""
+	case known:
+		h.sight.blind, f.BlindedBy = true, cmp.Or(used, "a class or priority that somebody gave sockets since the boot")
 	}
 }
 
-// once keeps an answer that does not change.
-type once struct {
-	sync.Once
-	yes bool
-}
-
-func (o *once) known(ask func() bool) bool {
-	o.Do(func() { o.yes = ask() })
-	return o.yes
-}
-
-// seesOwnSocket says whether the kernel tells the cgroup2 directory of a socket that we make. It cannot be told in the top directory, which is what
-// a blinded kernel says of all.
-func seesOwnSocket(mount string) bool {
+// seesOwnSocket says whether the kernel tells the cgroup2 directory of a socket that we make. It is not known in the top directory, which is what a
+// blinded kernel says of all, nor where the kernel cannot be asked.
+func seesOwnSocket(mount string) (sees, known bool) {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
-		return false
+		return false, false
 	}
 	for line := range strings.Lines(string(text)) {
 		own, found := strings.CutPrefix(strings.TrimSpace(line), "0::")
 		if !found || own == "/" {
 			continue
 		}
-		var st unix.Stat_t
+		var st, top unix.Stat_t
 		group, err := ownSocketGroup()
-		return err == nil && unix.Stat(path.Join(mount, own), &st) == nil && group == st.Ino
+		if err != nil || unix.Stat(path.Join(mount, own), &st) != nil || unix.Stat(mount, &top) != nil {
+			return false, false
+		}
+		return group == st.Ino, group == st.Ino || group == top.Ino
 	}
-	return false
+	return false, false
 }
 
 // What linux/inet_diag.h defines.

@@ -18,7 +18,8 @@ func TestDocs(t *testing.T) {
 const docsHead = `# Knobs
 
 Every limit that a policy can ask for, the kernel file that holds it on cgroup v1 and on cgroup v2, and what
-happens where a kernel lacks it. ` + "`bulkhead discover`" + ` prints the same for the host it runs on.
+happens where a kernel lacks it. ` + "`bulkhead discover`" + ` prints the same for the host it runs on. One file is no limit by itself:
+` + "`net_cls.classid`" + ` tells the packets of a group whose limits are on interfaces ([network.md](network.md)).
 
 This page is generated from the table in ` + "`internal/knob`" + `: ` + "`go test ./internal/knob -run Docs -update`" + `.
 

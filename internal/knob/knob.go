@@ -20,7 +20,7 @@ import (
 
 // Row is one kernel file that holds (part of) a limit.
 type Row struct {
-	Controller string       // v1 name: "cpu", "memory", "blkio", "pids", "cpuset", "hugetlb"
+	Controller string       // v1 name: "cpu", "memory", "blkio", "pids", "cpuset", "hugetlb", "net_cls"
 	Version    int          // 1 or 2: of the hierarchy that holds the controller
 	File       string       // "cpu.cfs_quota_us"; "%s" stands for the page size of hugetlb files
 	Since      string       // kernel version that brought it, "" for older than 3.10
@@ -33,10 +33,10 @@ type Row struct {
 	// group asks for none, because the kernel takes no task before (v1 cpuset).
 	Seed bool
 	// Inherits: a new directory starts with its parent's value of that moment instead of Default (v1
-	// memory.swappiness, memory.oom_control).
+	// memory.swappiness, memory.oom_control, net_cls.classid).
 	Inherits bool
-	// Descends: a parent's value holds its children too. False for v1 blkio.throttle and
-	// memory.swappiness.
+	// Descends: a parent's value holds its children too. False for v1 blkio.throttle,
+	// memory.swappiness and net_cls.classid.
 	Descends bool
 	// Covers: a directory's value counts only as far as every directory above it has at least the sum
 	// of those below: v2 memory.min and memory.low give no protection otherwise, v1 cpu.rt_runtime_us

@@ -14,13 +14,21 @@ const FileClassID = "net_cls.classid"
 // networkRows are not limits by themselves: the classes on the interfaces are.
 func networkRows() []*Row {
 	return []*Row{{
-		Controller: "net_cls", Version: 1, File: FileClassID, Keys: []policy.Key{policy.KeyNetworkEgressMax, policy.KeyNetworkEgressMin},
+		Controller: "net_cls", Version: 1, File: FileClassID, Keys: classKeys,
 		Unit: "class of traffic control, as major × 65536 + minor", Inherits: true, Default: "0", Up: 60, Down: 60, form: number{unit: classID},
 		serves: []policy.Key{}, needed: wantsClass, Encode: encodeClass,
 	}}
 }
 
-// classID is a class as tc(8) writes it.
+// ClassID is what FileClassID holds, as tc(8) writes a class; "" has no class either.
+func ClassID(text string) string {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return "none"
+	}
+	return classID(n)
+}
+
 func classID(n int64) string {
 	if n == 0 {
 		return "none"
@@ -28,12 +36,25 @@ func classID(n int64) string {
 	return strconv.FormatInt(n>>16, 16) + ":" + strconv.FormatInt(n&0xffff, 16)
 }
 
+// Tells gives the limit on an interface for which the row tells the group's packets; false for every other row.
+func (r *Row) Tells(s policy.Settings) (policy.Setting, bool) {
+	if r.File == FileClassID {
+		for _, one := range s {
+			if r.computedFrom(one.Key) && limits(one) && one.Network.Sort != policy.SortPorts {
+				return one, true
+			}
+		}
+	}
+	return policy.Setting{}, false
+}
+
 // wantsClass says whether packets that leave are to be told by the group's sockets.
 func wantsClass(s policy.Settings) bool {
-	return slices.ContainsFunc(s, func(one policy.Setting) bool {
-		return (one.Key == policy.KeyNetworkEgressMax || one.Key == policy.KeyNetworkEgressMin) && limits(one) && one.Network.Sort != policy.SortPorts
-	})
+	_, ok := (&Row{File: FileClassID, Keys: classKeys}).Tells(s)
+	return ok
 }
+
+var classKeys = []policy.Key{policy.KeyNetworkEgressMax, policy.KeyNetworkEgressMin}
 
 func encodeClass(in Input) (string, bool, error) {
 	if in.Class == 0 || !wantsClass(in.Settings) {

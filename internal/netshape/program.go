@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -42,15 +43,29 @@ func sorterProgram(class Handle) asm.Instructions {
 
 // newProgram loads a program. Before kernel 5.11 programs and maps count as locked memory, of which even root has little: where the limit may
 // not be lifted, the kernel's refusal says so.
-func newProgram(spec *ebpf.ProgramSpec) (*ebpf.Program, error) {
-	_ = rlimit.RemoveMemlock()
-	return ebpf.NewProgram(spec)
+func newProgram(spec *ebpf.ProgramSpec) (p *ebpf.Program, err error) {
+	pastMemlock(func() { p, err = ebpf.NewProgram(spec) })
+	return p, err
 }
 
 // newMap is newProgram for a map.
-func newMap(spec *ebpf.MapSpec) (*ebpf.Map, error) {
+func newMap(spec *ebpf.MapSpec) (m *ebpf.Map, err error) {
+	pastMemlock(func() { m, err = ebpf.NewMap(spec) })
+	return m, err
+}
+
+var memlock sync.Mutex
+
+// pastMemlock lifts the limit meanwhile: what this process becomes, or starts, is to have its own.
+func pastMemlock(load func()) {
+	memlock.Lock()
+	defer memlock.Unlock()
+	var own unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &own) == nil {
+		defer func() { _ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &own) }()
+	}
 	_ = rlimit.RemoveMemlock()
-	return ebpf.NewMap(spec)
+	load()
 }
 
 func loadSorter(class Handle) (*ebpf.Program, error) {

@@ -273,6 +273,103 @@ func TestForeignFilters(t *testing.T) {
 	}
 }
 
+// Actions of others' filters come back with what they do.
+func TestForeignActions(t *testing.T) {
+	root := netlink.MakeHandle(1, 0)
+	number := uint32(7)
+	for name, action := range map[string]func() netlink.Action{
+		"mirred": func() netlink.Action {
+			return &netlink.MirredAction{ActionAttrs: netlink.ActionAttrs{Action: netlink.TC_ACT_STOLEN}, MirredAction: netlink.TCA_EGRESS_REDIR, Ifindex: 1}
+		},
+		"gact": func() netlink.Action {
+			return &netlink.GenericAction{ActionAttrs: netlink.ActionAttrs{Action: netlink.TC_ACT_SHOT}}
+		},
+		"skbedit": func() netlink.Action {
+			a := netlink.NewSkbEditAction()
+			a.Mark = &number
+			return a
+		},
+		"police": func() netlink.Action {
+			a := netlink.NewPoliceAction()
+			a.Rate, a.Burst, a.Mtu = 1_000_000, 10_000, 2000
+			return a
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t)
+			dirs := groups(t, "a")
+			index := p.look().Device.Index
+			p.host.must("make what is not ours", func() error {
+				return netlink.QdiscAdd(netlink.NewHtb(netlink.QdiscAttrs{LinkIndex: index, Handle: root, Parent: netlink.HANDLE_ROOT}))
+			})
+			err := p.host.do(func() error {
+				return netlink.FilterAdd(&netlink.U32{
+					FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: root, Priority: 3, Protocol: unix.ETH_P_IP},
+					Sel:         &netlink.TcU32Sel{Flags: 1, Nkeys: 1, Keys: []netlink.TcU32Key{{Mask: 0xffff, Val: 9, Off: 20}}},
+					Actions:     []netlink.Action{action()},
+				})
+			})
+			if errors.Is(err, unix.ENOENT) {
+				t.Skipf("this kernel has no act_%s", name)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen := func() (all []string) {
+				t.Helper()
+				p.host.must("list the filters", func() error {
+					link, err := netlink.LinkByIndex(index)
+					if err != nil {
+						return err
+					}
+					filters, err := netlink.FilterList(link, root)
+					for _, f := range filters {
+						u, ok := f.(*netlink.U32)
+						if !ok || len(u.Actions) == 0 {
+							continue
+						}
+						for _, a := range u.Actions {
+							attrs := *a.Attrs()
+							attrs.Index, attrs.Statistics, attrs.Timestamp, attrs.Refcnt, attrs.Bindcnt = 0, nil, nil, 0, 0
+							shown := fmt.Sprintf("%d %s %+v", f.Attrs().Priority, a.Type(), attrs)
+							switch a := a.(type) {
+							case *netlink.MirredAction:
+								shown += fmt.Sprint(a.MirredAction, a.Ifindex)
+							case *netlink.SkbEditAction:
+								shown += fmt.Sprint(*a.Mark)
+							case *netlink.PoliceAction:
+								shown += fmt.Sprint(a.Rate, a.Burst, a.Mtu, a.ExceedAction)
+							}
+							all = append(all, shown)
+						}
+					}
+					return err
+				})
+				return all
+			}
+			before := seen()
+			w := bothWays(dirs[0])
+			w.Replace = true
+			s := p.look(dirs...)
+			original, err := s.Foreign(w)
+			if err != nil || len(before) != 1 {
+				t.Fatal(err, before)
+			}
+			for _, step := range slices.Backward(p.shape(w, dirs...)) {
+				p.host.must("undo", func() error { _, err := p.k.Undo(step.Do, step.Undo); return err })
+			}
+			if after := seen(); !slices.Equal(before, after) {
+				t.Errorf("undone: before %q, after %q", before, after)
+			}
+			p.shape(w, dirs...)
+			p.shape(netshape.Wanted{Device: device, Original: original}, dirs...)
+			if after := seen(); !slices.Equal(before, after) {
+				t.Errorf("taken down: before %q, after %q", before, after)
+			}
+		})
+	}
+}
+
 // Programs of others on a group's directory, such as systemd's, stay and keep working.
 func TestOtherProgramsStay(t *testing.T) {
 	p := newPair(t)

@@ -112,6 +112,11 @@ func newDesired(in *Input) *desired {
 
 		observed: &in.Observed, use: in.Use, classes: classesOf(in),
 	}
+	if d.classes == nil && UsesNetwork(inForce(in)) { // which class a group has is not known: what is in force stays
+		for id, rows := range d.rows {
+			d.rows[id] = slices.DeleteFunc(rows, func(r *knob.Row) bool { return r.File == knob.FileClassID })
+		}
+	}
 	d.layout = newLayout(in.Facts, in.Host.Root, d.forest, in.Systemd)
 	d.holdBack(in)
 	d.shareDevices()
@@ -189,6 +194,9 @@ func reasonFor(row *knob.Row, on string, settings policy.Settings) policy.Settin
 		if s, ok := settings.Get(key, on); ok {
 			return s
 		}
+	}
+	if s, ok := row.Tells(settings); ok {
+		return s
 	}
 	return policy.Setting{Key: row.Keys[0], Value: policy.Unlimited{}}
 }

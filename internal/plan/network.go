@@ -222,6 +222,9 @@ func (p *planner) wantedOf(d NetDevice, groups []classify.Group, slots map[strin
 		parents[g.Path] = g.Parent
 		one := p.shareOn(name, g, slots[g.Path])
 		if one == nil {
+			one = p.classBelow(w, g, slots[g.Path], parents)
+		}
+		if one == nil {
 			continue
 		}
 		w.Replace = w.Replace || replaces(g.Settings, name)
@@ -235,6 +238,37 @@ func (p *planner) wantedOf(d NetDevice, groups []classify.Group, slots map[strin
 	// drops packets.
 	w.Keep = len(w.Groups) > 0 || d.Governed && d.Original == nil
 	return w
+}
+
+// classBelow is the class of a group that has limits on other interfaces, and is below one that has some here: its packets bear its own number
+// everywhere, so without a class of that number they would pass by the limit of the group above.
+func (p *planner) classBelow(w netshape.Wanted, g classify.Group, slot netshape.Slot, parents map[string]string) *netshape.Group {
+	if slot == 0 || slices.ContainsFunc(g.Settings, func(s policy.Setting) bool { return s.Key.OfNetwork() && s.Network.Sort == policy.SortPorts }) {
+		return nil // those that are told by ports bear the number of the group above
+	}
+	one := netshape.Group{Name: g.Path, Slot: slot}
+	p.tell(&one)
+	if one.Cgroup == "" && !one.NetCls {
+		return nil
+	}
+	for above := g.Parent; above != ""; above = parents[above] {
+		i := slices.IndexFunc(w.Groups, func(o netshape.Group) bool { return o.Name == above && o.Egress != (netshape.Share{}) })
+		if i >= 0 {
+			one.Egress.Max = cmp.Or(w.Groups[i].Egress.Max, w.LinkRate)
+			return &one
+		}
+	}
+	return nil
+}
+
+// tell chooses how the packets of a group are told from others.
+func (p *planner) tell(one *netshape.Group) {
+	switch dirs := p.programDirs(one.Name); {
+	case p.hasClass(one.Name):
+		one.NetCls = true
+	case len(dirs) > 0 && p.programs():
+		one.Cgroup, one.More = dirs[0], dirs[1:]
+	}
 }
 
 // keptShares are those of groups that are left out of this plan though they are in force: what was put in force last stays, where it can.
@@ -278,12 +312,8 @@ func (p *planner) shareOn(device string, g classify.Group, slot netshape.Slot) *
 	}
 	slices.Sort(one.Ports)
 	one.Ports = slices.Compact(one.Ports)
-	switch dirs := p.programDirs(g.Path); {
-	case byPorts:
-	case p.hasClass(g.Path):
-		one.NetCls = true
-	case len(dirs) > 0 && p.programs():
-		one.Cgroup, one.More = dirs[0], dirs[1:]
+	if !byPorts {
+		p.tell(&one)
 	}
 	return &one
 }
@@ -344,14 +374,31 @@ func (p *planner) lacksPieces(w *netshape.Wanted) (lacks bool) {
 	}
 	lacks = len(w.Groups) > 0 && p.lost(*w, netshape.HasHTB, "holds the classes", "`modprobe sch_htb`, or a kernel with CONFIG_NET_SCH_HTB")
 	for i := range w.Groups {
-		lacks = p.lacksArrival(*w, &w.Groups[i]) || lacks
+		lacks = p.lacksArrival(*w, &w.Groups[i]) || p.hidden(*w, w.Groups[i]) || lacks
 	}
 	for _, g := range w.Groups {
-		if g.Cgroup == "" && len(g.Ports) == 0 && !g.NetCls && has.Lacks(netshape.HasProgram) {
+		if g.Cgroup == "" && len(g.Ports) == 0 && !g.NetCls && knob.SortsByNetCls(p.in.Facts) {
+			lacks = p.lost(*w, netshape.HasNetCls, "tells the group's sockets from others", "`modprobe cls_cgroup`, or name the ports that the group listens on: `ports: [3306]`") || lacks
+		} else if g.Cgroup == "" && len(g.Ports) == 0 && !g.NetCls && has.Lacks(netshape.HasProgram) {
 			lacks = p.lost(*w, netshape.HasProgram, "tells the group's sockets from others", "name the ports that the group listens on: `ports: [3306]`") || lacks
 		}
 	}
 	return lacks
+}
+
+// hidden refuses a group that is told by its ports below one that is told by a program: the program gives its packets the class of that group, and
+// HTB asks no filter any more.
+func (p *planner) hidden(w netshape.Wanted, g netshape.Group) bool {
+	if g.Cgroup != "" || g.NetCls || g.Egress == (netshape.Share{}) {
+		return false
+	}
+	for _, above := range w.Groups {
+		if _, inside := below(above.Name, g.Name); inside && above.Name != g.Name && above.Cgroup != "" && above.Egress != (netshape.Share{}) {
+			p.refuse(g.Name, "give both `by: ports`, or neither", "network on %s: what leaves is told by ports, and %q above it by a program, which takes all of its packets for its own", w.Device, above.Name)
+			return true
+		}
+	}
+	return false
 }
 
 // lost refuses the groups of an interface when the kernel was seen to lack a piece.
@@ -390,6 +437,7 @@ func (p *planner) noteNetwork(all []netshape.Wanted) {
 		for _, g := range w.Groups {
 			p.noteShare(w, g)
 		}
+		p.noteBlindness(w)
 		if w.LinkRate == 0 && w.Reserve > 0 && len(w.Groups) > 0 {
 			p.note(RootGroup, "", "network on %s: nobody says what its link carries, so host.reserve cannot be kept of it; what belongs to no group passes before all groups", w.Device)
 		}
@@ -397,6 +445,26 @@ func (p *planner) noteNetwork(all []netshape.Wanted) {
 			p.note(RootGroup, "", "network on %s: the queueing discipline that somebody else gave it comes back when no group needs the interface any more", w.Device)
 		}
 	}
+}
+
+// noteBlindness says what net_cls and cgroup2 do to each other on kernels before 5.15.
+func (p *planner) noteBlindness(w netshape.Wanted) {
+	byClass := slices.ContainsFunc(w.Groups, func(g netshape.Group) bool { return g.NetCls })
+	switch {
+	case p.in.Facts.BlindedBy != "" && len(w.Groups) > 0:
+		p.note(RootGroup, "", "network on %s: %s keeps this kernel (%s) from telling the cgroup2 directory of a socket until the next boot; groups are told by net_cls or by ports instead, and their traffic is not counted", w.Device, p.in.Facts.BlindedBy, p.in.Facts.Kernel)
+	case byClass && p.blinds():
+		p.note(RootGroup, "", "network on %s: %s", w.Device, finalBlind)
+	}
+}
+
+// finalBlind is what a class id does that nobody can undo.
+const finalBlind = "the first class id makes this kernel forget the cgroup2 directories of sockets made from then on, until the next boot: address filters and accounting that systemd has on units (IPAddressDeny=), and firewall rules by cgroup2 path, no longer see them"
+
+// blinds says whether class ids of ours do that.
+func (p *planner) blinds() bool {
+	_, both := p.in.Facts.Unified()
+	return both && p.in.Facts.BlindedBy == "" && p.in.Facts.Kernel.Major > 0 && !p.in.Facts.Kernel.AtLeast(5, 15)
 }
 
 // noteShare says how a group's traffic is told, where it can be; where not, a refusal says so.

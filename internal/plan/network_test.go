@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
@@ -131,21 +132,22 @@ func TestNetCls(t *testing.T) {
 	}
 	ports := policy.NetworkPart{Sort: policy.SortPorts, Ports: "3306"}
 	for _, c := range []struct {
-		name  string
-		facts *host.Facts
-		part  policy.NetworkPart
-		lacks []string
-		want  string // in the words of the plan
-		class string // of the directory; "" when nobody writes it
+		name   string
+		facts  *host.Facts
+		part   policy.NetworkPart
+		lacks  []string
+		want   string // in the words of the plan
+		class  string // of the directory; "" when nobody writes it
+		blinds bool
 	}{
-		{"v1 alone", factsWith(v1("cpu"), v1("net_cls")), policy.NetworkPart{}, nil, "told by net_cls", "2147418144"},
-		{"v1 alone, as asked by ports", factsWith(v1("cpu"), v1("net_cls")), ports, nil, "by the ports it listens on", ""},
-		{"v1 alone, no cls_cgroup", factsWith(v1("cpu"), v1("net_cls")), policy.NetworkPart{}, []string{netshape.HasNetCls}, "refused a network on eth0: egress can be sorted neither", ""},
-		{"hybrid", hybrid("6.1", ""), policy.NetworkPart{}, nil, "told by a program on its directory", ""},
-		{"5.10", hybrid("5.10", ""), policy.NetworkPart{}, nil, "told by a program on its directory", ""},
-		{"5.10, blinded", hybrid("5.10", "/sys/fs/cgroup/net_cls,net_prio/x"), policy.NetworkPart{}, nil, "told by net_cls", "2147418144"},
-		{"5.10, blinded where we may not write", readOnly, policy.NetworkPart{}, nil, "refused a network on eth0: egress can be sorted neither", ""},
-		{"4.19", hybrid("4.19", ""), policy.NetworkPart{}, []string{netshape.HasProgram}, "told by net_cls", "2147418144"},
+		{"v1 alone", factsWith(v1("cpu"), v1("net_cls")), policy.NetworkPart{}, nil, "told by net_cls", "2147418144", false},
+		{"v1 alone, as asked by ports", factsWith(v1("cpu"), v1("net_cls")), ports, nil, "by the ports it listens on", "", false},
+		{"v1 alone, no cls_cgroup", factsWith(v1("cpu"), v1("net_cls")), policy.NetworkPart{}, []string{netshape.HasNetCls}, "which tells the group's sockets from others: no such file or directory; `modprobe cls_cgroup`", "", false},
+		{"hybrid", hybrid("6.1", ""), policy.NetworkPart{}, nil, "told by a program on its directory", "", false},
+		{"5.10", hybrid("5.10", ""), policy.NetworkPart{}, nil, "told by a program on its directory", "", false},
+		{"5.10, blinded", hybrid("5.10", "/sys/fs/cgroup/net_cls,net_prio/x"), policy.NetworkPart{}, nil, "net_prio/x keeps this kernel (5.10) from telling", "2147418144", false},
+		{"5.10, blinded where we may not write", readOnly, policy.NetworkPart{}, nil, "refused a network on eth0: egress can be sorted neither", "", false},
+		{"4.19", hybrid("4.19", ""), policy.NetworkPart{}, []string{netshape.HasProgram}, "told by net_cls", "2147418144", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := onLink("a", policy.KeyNetworkEgressMax, 100*mbit)
@@ -161,14 +163,99 @@ func TestNetCls(t *testing.T) {
 			}
 			classes := map[string]string{}
 			for _, s := range p.Steps {
-				if s.File == knob.FileClassID {
-					classes[s.Group] = s.New
+				if s.File != knob.FileClassID {
+					continue
 				}
+				classes[s.Group] = s.New
+				if !strings.HasPrefix(s.Reason, "network.egress.max 100Mbit/s on eth0") || s.Setting != policy.KeyNetworkEgressMax || (s.Final != "") != c.blinds {
+					t.Errorf("a class for %q, setting %s, final %q", s.Reason, s.Setting, s.Final)
+				}
+			}
+			if says := strings.Contains(told(p), "address filters and accounting"); says != c.blinds {
+				t.Errorf("%v that it blinds the kernel:\n%s", says, told(p))
 			}
 			if want := map[string]string{"a": c.class, "a/b": c.class}; c.class != "" && !maps.Equal(classes, want) || c.class == "" && len(classes) > 0 {
 				t.Errorf("class ids %v, want %v", classes, want)
 			}
 		})
+	}
+}
+
+// What is in force stays while nobody knows which class a group has: the interfaces could not be looked at, or nothing could be tried.
+func TestNetClsStays(t *testing.T) {
+	a := onLink("a", policy.KeyNetworkEgressMax, policy.BitRate(1e8))
+	for name, n := range map[string]*Network{"no look": nil, "untried": network("?"), "no cls_cgroup": network(netshape.HasNetCls)} {
+		i := input(factsWith(v1("cpu"), v1("net_cls")), a)
+		i.Network = network()
+		i.inPlace()
+		if held := i.Observed.Dirs[cgroup.Dir{Hierarchy: "net_cls", Path: "/bulkhead/a"}][knob.FileClassID]; held != "2147418144" {
+			t.Fatalf("in force is %q", held)
+		}
+		i.Network = n
+		for _, s := range Make(i).Steps {
+			if s.File == knob.FileClassID {
+				t.Errorf("%s: %s of %s becomes %q", name, s.File, s.Dir, s.New)
+			}
+		}
+	}
+	// Without the limit it goes.
+	i := input(factsWith(v1("cpu"), v1("cpuacct", "net_cls")), a)
+	i.Network = network()
+	i.inPlace()
+	for _, above := range []string{"/", "/bulkhead"} {
+		dir := cgroup.Dir{Hierarchy: "cpuacct,net_cls", Path: above}
+		i.Observed.Dirs[dir] = map[string]string{knob.FileClassID: "0"}
+	}
+	i.Classified = groupsOf(group("a", nil))
+	i.Network.Has = nil
+	if p := Make(i); !slices.ContainsFunc(p.Steps, func(s Step) bool { return s.File == knob.FileClassID && s.New == "0" }) {
+		t.Errorf("the class stays: %v", p.Steps)
+	}
+}
+
+// A group below one with a limit, with a limit of its own on another interface alone, is held by both: its packets bear one number everywhere.
+func TestLimitsOnTwoInterfaces(t *testing.T) {
+	for name, f := range map[string]*host.Facts{"programs": unifiedHost(), "net_cls": factsWith(v1("cpu"), v1("net_cls"))} {
+		a := onLink("a", policy.KeyNetworkEgressMax, policy.BitRate(1e8))
+		a.Inner = true
+		below := onLink("a/b", policy.KeyNetworkEgressMax, policy.BitRate(1e7))
+		below.Parent, below.Settings[0].On, below.Settings[0].Dev = "a", "eth1", "eth1"
+		i := input(f, a, below)
+		i.Network = network()
+		i.Network.Devices = append(i.Network.Devices, NetDevice{State: netshape.State{Device: netshape.Device{Link: netshape.Link{Name: "eth1", Index: 3, Up: true}}}})
+		p := Make(i)
+		if len(p.Network) != 2 || len(p.Network[0].Groups) != 2 || len(p.Network[1].Groups) != 1 {
+			t.Fatalf("%s: %+v\n%s", name, p.Network, told(p))
+		}
+		if got := p.Network[0].Groups[1]; got.Name != "a/b" || got.Parent != "a" || got.Egress.Max != 100*netshape.Mbit {
+			t.Errorf("%s: on eth0 it has %+v", name, got)
+		}
+		if got := told(p); !strings.Contains(got, "a/b: add class 7fff:40") && strings.Count(got, "7fff:40") < 2 {
+			t.Errorf("%s:\n%s", name, got)
+		}
+	}
+}
+
+// A group told by ports below one told by a program would be held by that one's limit alone.
+func TestPortsBelowAProgram(t *testing.T) {
+	of := func(above policy.Sort, egress bool) string {
+		a := onLink("a", policy.KeyNetworkEgressMax, policy.BitRate(1e8))
+		if !egress {
+			a = onLink("a", policy.KeyNetworkIngressMax, policy.BitRate(1e8))
+		}
+		a.Inner = true
+		a.Settings[0].Network = policy.NetworkPart{Sort: above, Ports: "1"}
+		below := onLink("a/b", policy.KeyNetworkEgressMax, policy.BitRate(1e7))
+		below.Parent, below.Settings[0].Network = "a", policy.NetworkPart{Sort: policy.SortPorts, Ports: "3306"}
+		i := input(unifiedHost(), a, below)
+		i.Network = network()
+		return told(Make(i))
+	}
+	if got := of("", true); !strings.Contains(got, `refused a/b network on eth0: what leaves is told by ports, and "a" above it by a program`) {
+		t.Error(got)
+	}
+	if got := of(policy.SortPorts, true) + of("", false); strings.Contains(got, "refused") {
+		t.Error(got)
 	}
 }
 

@@ -376,6 +376,9 @@ func (p *planner) writeStep(dir cgroup.Dir, row *knob.Row, on, from, to string) 
 	} else if isWide(row) && from == "" {
 		step.Undo, step.Final = p.outerSet(dir, row), finalWide
 	}
+	if row.File == knob.FileClassID && to != row.Default && p.blinds() {
+		step.Final = finalBlind
+	}
 	if step.Undo != "" {
 		step.Undo = row.Reset(step.Undo)
 	}

@@ -35,7 +35,7 @@ var apart = []string{"internal/apply", "internal/control", "test/script", "test/
 
 // partly are the packages of which only the tests that match count: what the others show, the root tests outside of the lab do, with
 // programs that the machines do not have.
-var partly = map[string]*regexp.Regexp{"internal/bench": regexp.MustCompile("^TestNUMA"), "test/network": regexp.MustCompile("^TestNetCls")}
+var partly = map[string]*regexp.Regexp{"internal/bench": regexp.MustCompile("^TestNUMA"), "test/network": regexp.MustCompile("^Test(NetCls|Shares|Guarantees|ForeignQdisc|Watchdog|AgentKilled)")}
 
 // installs are the files of the repository that the tests of a package need or install, beside the binary.
 var installs = map[string][]string{"internal/bench": {}, last: {"scripts/install", "packaging/*.service", "packaging/*.conf", "packaging/init.d/*", "docs/*.md"}}
@@ -65,13 +65,19 @@ var exempt = map[string]map[string]string{
 		"internal/control.TestProbeOfAHalvedBudget":   "takes loop devices faster than those of an emulated machine; the root tests outside of the lab run it",
 	},
 	noUnified: {
-		"test/network.TestNetClsBesidePrograms": "needs a cgroup2 hierarchy beside that of net_cls",
+		"test/network.TestNetClsBesidePrograms":        "needs a cgroup2 hierarchy beside that of net_cls",
+		"test/network.TestShares":                      "is about programs on cgroup2 directories; TestNetClsAlone is about hosts without",
+		"test/network.TestGuaranteesThroughTheVerbs":   "looks for programs on cgroup2 directories in the end",
+		"test/network.TestForeignQdiscThroughTheVerbs": "looks for programs on cgroup2 directories in the end",
+		"test/network.TestWatchdog":                    "looks for programs on cgroup2 directories in the end",
+		"test/network.TestAgentKilledWhileItShapes":    "looks for programs on cgroup2 directories in the end",
 	},
 	noNetClsAlone: {
 		"test/network.TestNetClsAlone": "is about hosts without cgroup2",
 	},
 	noNetCls: {
-		"test/network": "is about net_cls, which is not mounted",
+		"test/network.TestNetClsAlone":          "is about net_cls, which is not mounted",
+		"test/network.TestNetClsBesidePrograms": "is about net_cls, which is not mounted",
 	},
 	"co-mounted": {
 		"internal/control.TestImportedOnUnified":          "is about cgroup v2; TestImportedTreeIsThatOfLibcgroup is about v1",
@@ -109,6 +115,11 @@ var once = map[string]string{
 	"test/e2e.TestLimitsOnRealStacks":                     "systemd-unified",
 	"test/e2e.TestSecondDiskJoinsUnderLoad":               "",
 	"test/e2e.TestWeightsInTheLab":                        "",
+	"test/network.TestAgentKilledWhileItShapes":           "",
+	"test/network.TestForeignQdiscThroughTheVerbs":        "",
+	"test/network.TestGuaranteesThroughTheVerbs":          "",
+	"test/network.TestShares":                             "",
+	"test/network.TestWatchdog":                           "",
 	"test/packaging.TestInstalled":                        "",
 	"test/packaging.TestInstalledAfterReboot":             "",
 	"test/script.TestSlices":                              "systemd-hybrid",

@@ -317,7 +317,7 @@ func TestAgentKilledWhileItShapes(t *testing.T) {
 	s.write("", fmt.Sprintf(twoWays, rate(100), rate(50)))
 	s.must("apply")
 	before := s.shown()
-	for _, how := range []string{"kill 2", "stop 3"} {
+	for _, how := range []string{"kill 0", "stop 1"} {
 		s.env = []string{"BULKHEAD_TEST_CRASH=" + how}
 		agent := s.start(s.host, s.command("agent", "--full", "500ms"))
 		s.env = nil
@@ -351,7 +351,7 @@ func TestWatchdog(t *testing.T) {
 	s.must("apply")
 	before := s.shown()
 	policy(80)
-	for _, how := range []string{"stop 1", "sleep 1"} {
+	for _, how := range []string{"stop 0", "sleep 0"} {
 		s.env = []string{"BULKHEAD_TEST_CRASH=" + how}
 		cmd := s.command("apply")
 		var errw syncBuffer
@@ -364,7 +364,7 @@ func TestWatchdog(t *testing.T) {
 			}
 		})
 		soon(t, "a change of the interface", func() bool { return s.shown() != before })
-		if how == "sleep 1" {
+		if how == "sleep 0" {
 			listener.Close()
 		}
 		took := s.recovers(how, before)

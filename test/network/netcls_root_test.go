@@ -25,33 +25,46 @@ func TestNetClsAlone(t *testing.T) {
 		t.Skip("this host has a cgroup2 hierarchy")
 	}
 	s := newSite(t)
-	s.write("", "  out: {network: [{on: up0, egress: "+rate(50)+"}], groups: {below: {}}}\n")
+	const in, out = netshape.Slot(1), netshape.Slot(2)
+	_, port := s.traffic("", "serve", hostAddr+":0", 0)
+	s.write("", "  in: {network: [{on: up0, ingress: "+rate(50)+", ports: ["+port+"]}]}\n"+
+		"  out: {network: [{on: up0, egress: "+rate(50)+"}], groups: {below: {}}}\n")
 	s.exits(0, []string{"told by net_cls"}, "plan")
 	s.must("apply")
 	s.must("verify")
 	s.exits(0, []string{"nothing to do"}, "apply")
 	sink := s.sink(peerAddr)
+	for _, connections := range []int{1, 32} {
+		p, _ := s.traffic("out", "send", sink, connections)
+		holds(t, "what leaves", 50, 5, s.bytes(out, netshape.Egress))
+		p.end()
+		stop := s.flood(hostAddr+":"+port, connections)
+		holds(t, "what arrives", 50, 5, s.bytes(in, netshape.Ingress))
+		stop()
+	}
 	for _, group := range []string{"out", "out/below"} {
 		p, _ := s.traffic(group, "send", sink, 4)
-		s.isTold(group)
+		s.isTold(out, group)
 		p.end()
 	}
 	// One that was connected before it came into the group.
 	p, _ := s.traffic("", "send", sink, 4)
-	s.isNotTold("in no group")
+	s.isNotTold(out, "in no group")
 	dir := filepath.Join(mount, s.root, "out", "db")
 	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(p.cmd.Process.Pid)), 0); err != nil {
 		t.Fatal(err)
 	}
-	s.isTold("moved with its connections")
+	s.isTold(out, "moved with its connections")
 	p.end()
 	// Somebody writes another class.
-	if err := os.WriteFile(filepath.Join(mount, s.root, "out", "net_cls.classid"), []byte("65537"), 0); err != nil {
-		t.Fatal(err)
+	for _, at := range []string{"out", "out/below"} {
+		if err := os.WriteFile(filepath.Join(mount, s.root, at, "net_cls.classid"), []byte("65537"), 0); err != nil {
+			t.Fatal(err)
+		}
+		s.exits(4, []string{"net_cls.classid of ", " is 1:1, and packets are told by 7fff:20"}, "verify")
+		s.must("apply")
+		s.must("verify")
 	}
-	s.exits(4, []string{"net_cls.classid", "65537"}, "verify")
-	s.must("apply")
-	s.must("verify")
 	s.must("release", "--all")
 	if _, err := os.Stat(filepath.Join(mount, s.root)); err == nil {
 		t.Error("the released group still has a directory")
@@ -73,7 +86,7 @@ func TestNetClsBesidePrograms(t *testing.T) {
 	}
 	s.must("apply")
 	p, _ := s.traffic("out", "send", sink, 4)
-	s.isTold("before anybody uses net_cls")
+	s.isTold(1, "before anybody uses net_cls")
 	p.end()
 
 	// A group takes nobody new between the moment in which the way to tell packets changes and the next apply, so this one is there before. Its sockets
@@ -93,7 +106,7 @@ func TestNetClsBesidePrograms(t *testing.T) {
 	late.line()
 	if blind := strings.Contains(s.must("plan").out, "told by net_cls"); blind {
 		t.Logf("kernel %s is blinded", f.Kernel)
-		s.isNotTold("blinded by another's class")
+		s.isNotTold(1, "blinded by another's class")
 		s.must("apply")
 	} else {
 		t.Logf("kernel %s is not blinded", f.Kernel)
@@ -101,10 +114,10 @@ func TestNetClsBesidePrograms(t *testing.T) {
 		s.exits(0, []string{"nothing to do"}, "apply")
 	}
 	s.must("verify")
-	s.isTold("beside another's class")
+	s.isTold(1, "beside another's class")
 	late.end()
 	p, _ = s.traffic("out", "send", sink, 4)
-	s.isTold("made beside another's class")
+	s.isTold(1, "made beside another's class")
 	p.end()
 	s.must("release", "--all")
 	s.clean("released")
@@ -125,10 +138,10 @@ func netCls(t *testing.T) (*host.Facts, string) {
 	return f, h.Mount
 }
 
-// passed is what the class of the one limited group, and the interface, let through in a second of traffic.
-func (s *site) passed() (class, all uint64) {
+// passed is what the class of a group, and the interface, let through in two seconds of traffic.
+func (s *site) passed(slot netshape.Slot) (class, all uint64) {
 	s.t.Helper()
-	of, link := s.bytes(1, netshape.Egress), func() (sent uint64) {
+	of, link := s.bytes(slot, netshape.Egress), func() (sent uint64) {
 		s.host.must("count what is sent", func() error {
 			l, err := netlink.LinkByName(device)
 			if err == nil {
@@ -144,9 +157,9 @@ func (s *site) passed() (class, all uint64) {
 	return of() - class, link() - all
 }
 
-func (s *site) isTold(what string) {
+func (s *site) isTold(slot netshape.Slot, what string) {
 	s.t.Helper()
-	class, all := s.passed()
+	class, all := s.passed(slot)
 	if all == 0 || float64(class) < .9*float64(all) {
 		s.t.Errorf("%s: %d of %d bytes went through the class", what, class, all)
 	}
@@ -155,9 +168,9 @@ func (s *site) isTold(what string) {
 	}
 }
 
-func (s *site) isNotTold(what string) {
+func (s *site) isNotTold(slot netshape.Slot, what string) {
 	s.t.Helper()
-	if class, all := s.passed(); all == 0 || float64(class) > .1*float64(all) {
+	if class, all := s.passed(slot); all == 0 || float64(class) > .1*float64(all) {
 		s.t.Errorf("%s: %d of %d bytes went through the class", what, class, all)
 	}
 }

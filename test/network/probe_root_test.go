@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -110,7 +109,7 @@ func TestProbeOfTraffic(t *testing.T) {
 // unsort takes the programs off a group's directory that tell what leaves it.
 func (s *site) unsort(group string) {
 	s.t.Helper()
-	dir, err := os.Open(filepath.Join(unified(s.t), s.root, group))
+	dir, err := os.Open(s.programDir(group))
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -468,16 +468,29 @@ func (s *site) clean(what string) {
 	}
 }
 
-// programDirs are the directories of the site's groups in cgroup2.
+// programDirs are the directories of the site's groups in cgroup2: below the root group's, or the slices that systemd has for them.
 func (s *site) programDirs() (all []string) {
 	h := unified(s.t)
-	_ = filepath.WalkDir(filepath.Join(h, s.root), func(p string, d os.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
+	slice := strings.ReplaceAll(s.root, "-", `\x2d`)
+	_ = filepath.WalkDir(h, func(p string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() && (strings.HasPrefix(p, filepath.Join(h, s.root)) || strings.HasPrefix(p, filepath.Join(h, slice))) {
 			all = append(all, p)
 		}
 		return nil
 	})
 	return all
+}
+
+// programDir is that of one group.
+func (s *site) programDir(group string) string {
+	s.t.Helper()
+	for _, dir := range s.programDirs() {
+		if base := filepath.Base(dir); base == group || strings.HasSuffix(base, "-"+group+".slice") {
+			return dir
+		}
+	}
+	s.t.Fatalf("group %s has none of %q", group, s.programDirs())
+	return ""
 }
 
 func unified(t testing.TB) string {
