@@ -461,6 +461,14 @@ func (p *planner) noteBlindness(w netshape.Wanted) {
 // finalBlind is what a class id does that nobody can undo.
 const finalBlind = "the first class id makes this kernel forget the cgroup2 directories of sockets made from then on, until the next boot: address filters and accounting that systemd has on units (IPAddressDeny=), and firewall rules by cgroup2 path, no longer see them"
 
+// finalClass is why a write of a class cannot be undone, "" where it can, and for every other file.
+func (p *planner) finalClass(row *knob.Row, to string) string {
+	if row.File == knob.FileClassID && to != row.Default && p.blinds() {
+		return finalBlind
+	}
+	return ""
+}
+
 // blinds says whether class ids of ours do that.
 func (p *planner) blinds() bool {
 	_, both := p.in.Facts.Unified()

@@ -363,7 +363,7 @@ func (p *planner) outerSet(dir cgroup.Dir, row *knob.Row) string {
 func (p *planner) writeStep(dir cgroup.Dir, row *knob.Row, on, from, to string) Step {
 	step := Step{
 		Op: OpWrite, Group: p.groupOf(dir), Dir: dir, File: row.Name(on), New: to,
-		Old: from, Undo: from, Setting: row.Keys[0],
+		Old: from, Undo: from, Setting: row.Keys[0], Final: p.finalClass(row, to),
 	}
 	if row.PerDevice {
 		step.Key = on
@@ -375,9 +375,6 @@ func (p *planner) writeStep(dir cgroup.Dir, row *knob.Row, on, from, to string) 
 		step.Old = ""
 	} else if isWide(row) && from == "" {
 		step.Undo, step.Final = p.outerSet(dir, row), finalWide
-	}
-	if row.File == knob.FileClassID && to != row.Default && p.blinds() {
-		step.Final = finalBlind
 	}
 	if step.Undo != "" {
 		step.Undo = row.Reset(step.Undo)

@@ -61,7 +61,7 @@ func TestNetClsAlone(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(mount, s.root, at, "net_cls.classid"), []byte("65537"), 0); err != nil {
 			t.Fatal(err)
 		}
-		s.exits(4, []string{"net_cls.classid of ", " is 1:1, and packets are told by 7fff:20"}, "verify")
+		s.exits(4, []string{"net_cls.classid of ", " is 1:1, and packets are told by 7fff:40"}, "verify")
 		s.must("apply")
 		s.must("verify")
 	}
