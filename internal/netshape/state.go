@@ -1,6 +1,7 @@
 package netshape
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -161,6 +162,12 @@ func (s *State) nic(index int) string {
 	return ""
 }
 
+// actsOneWay says whether a filter has an action that could not be put back. Of "police" the kernel wants the table of its rates (ENOMEM without) and does not
+// show it; "mirred" comes back under its number, which one of ours may have by then, and so would lead where ours does (seen on 6.1).
+func (r Record) actsOneWay() bool {
+	return bytes.Contains(r.Options, []byte("police\x00")) || bytes.Contains(r.Options, []byte("mirred\x00"))
+}
+
 // Foreign describes what has to give way to the wanted state, for the journal; nil is nothing. It is an error when that is not allowed.
 func (s *State) Foreign(w Wanted) (*Foreign, error) {
 	var f Foreign
@@ -183,8 +190,8 @@ func (s *State) Foreign(w Wanted) (*Foreign, error) {
 		return nil, &ForeignError{Device: s.Device.Name, Found: found}
 	}
 	for _, c := range slices.Concat(f.Egress, f.Ingress) {
-		if slices.Contains(oneWay, c.Record.Kind) {
-			return nil, &Problem{Device: s.Device.Name, Text: fmt.Sprintf("%s could not be put back: the kernel does not show all of it", c),
+		if slices.Contains(oneWay, c.Record.Kind) || c.Record.actsOneWay() {
+			return nil, &Problem{Device: s.Device.Name, Text: fmt.Sprintf("%s could not be put back as it is", c),
 				Hint: "take it away yourself, or leave this interface alone"}
 		}
 	}
