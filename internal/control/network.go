@@ -571,7 +571,7 @@ func networkDrift(v *View, group string, s policy.Setting) string {
 		switch {
 		case step.Op == plan.OpNetwork && (step.Group == group || step.Group == plan.RootGroup && (step.Net.Device == s.Dev || step.Net.For == s.Dev)):
 			return step.Net.String() + " would put it right"
-		case step.Op == plan.OpWrite && step.File == knob.FileClassID && strings.HasPrefix(step.Group+"/", group+"/") && strings.HasPrefix(string(s.Key), "network.egress"):
+		case step.Op == plan.OpWrite && step.File == knob.FileClassID && covers([]string{group}, step.Group) && strings.HasPrefix(string(s.Key), "network.egress"):
 			return fmt.Sprintf("%s of %s is %s, and packets are told by %s", step.File, step.Dir, knob.ClassID(step.Old), knob.ClassID(step.New))
 		}
 	}

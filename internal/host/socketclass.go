@@ -62,23 +62,29 @@ func (h *Host) blinded(f *Facts) {
 // seesOwnSocket says whether the kernel tells the cgroup2 directory of a socket that we make. It is not known in the top directory, which is what a
 // blinded kernel says of all, nor where the kernel cannot be asked.
 func seesOwnSocket(mount string) (sees, known bool) {
-	text, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
+	own := ownGroup()
+	if own == "" || own == "/" {
 		return false, false
 	}
-	for line := range strings.Lines(string(text)) {
-		own, found := strings.CutPrefix(strings.TrimSpace(line), "0::")
-		if !found || own == "/" {
-			continue
-		}
-		var st, top unix.Stat_t
-		group, err := ownSocketGroup()
-		if err != nil || unix.Stat(path.Join(mount, own), &st) != nil || unix.Stat(mount, &top) != nil {
-			return false, false
-		}
-		return group == st.Ino, group == st.Ino || group == top.Ino
+	var st, top unix.Stat_t
+	group, err := ownSocketGroup()
+	if err != nil || unix.Stat(path.Join(mount, own), &st) != nil || unix.Stat(mount, &top) != nil {
+		return false, false
 	}
-	return false, false
+	return group == st.Ino, group == st.Ino || group == top.Ino
+}
+
+// ownGroup is our own cgroup2 directory, "" when that cannot be told.
+func ownGroup() string {
+	text, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return ""
+	}
+	paths, err := parseCgroup(text)
+	if err != nil {
+		return ""
+	}
+	return paths[UnifiedID]
 }
 
 // What linux/inet_diag.h defines.

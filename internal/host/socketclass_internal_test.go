@@ -1,9 +1,7 @@
 package host
 
 import (
-	"os"
 	"path"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -19,15 +17,10 @@ func TestOwnSocketGroup(t *testing.T) {
 	if !ok || !f.Kernel.AtLeast(5, 15) {
 		t.Skip("this needs a cgroup2 hierarchy, and a kernel that nothing blinds")
 	}
-	text, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		t.Fatal(err)
+	own := ownGroup()
+	if own == "" {
+		t.Fatal("nothing tells our own directory")
 	}
-	_, own, _ := strings.Cut(string(text), "\n0::")
-	if strings.HasPrefix(string(text), "0::") {
-		own = strings.TrimPrefix(string(text), "0::")
-	}
-	own = strings.TrimSpace(own)
 	var st unix.Stat_t
 	if err := unix.Stat(path.Join(unified.Mount, own), &st); err != nil {
 		t.Skip("the own directory is not below the mount: " + err.Error())

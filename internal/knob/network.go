@@ -38,19 +38,24 @@ func classID(n int64) string {
 
 // Tells gives the limit on an interface for which the row tells the group's packets; false for every other row.
 func (r *Row) Tells(s policy.Settings) (policy.Setting, bool) {
-	if r.File == FileClassID {
-		for _, one := range s {
-			if r.computedFrom(one.Key) && limits(one) && one.Network.Sort != policy.SortPorts {
-				return one, true
-			}
+	if r.File != FileClassID {
+		return policy.Setting{}, false
+	}
+	return toldByClass(s)
+}
+
+// toldByClass gives the first limit for which packets that leave are to be told by the group's sockets.
+func toldByClass(s policy.Settings) (policy.Setting, bool) {
+	for _, one := range s {
+		if slices.Contains(classKeys, one.Key) && limits(one) && one.Network.Sort != policy.SortPorts {
+			return one, true
 		}
 	}
 	return policy.Setting{}, false
 }
 
-// wantsClass says whether packets that leave are to be told by the group's sockets.
 func wantsClass(s policy.Settings) bool {
-	_, ok := (&Row{File: FileClassID, Keys: classKeys}).Tells(s)
+	_, ok := toldByClass(s)
 	return ok
 }
 

@@ -256,21 +256,27 @@ func TestForeignFilters(t *testing.T) {
 			if err != nil || len(before) == 0 {
 				t.Fatal(err, before)
 			}
-			same := func(how string) {
-				t.Helper()
-				if after := seen(); !slices.Equal(before, after) {
-					t.Errorf("%s: before\n%s\nafter\n%s", how, strings.Join(before, "\n"), strings.Join(after, "\n"))
-				}
-			}
-			for _, step := range slices.Backward(p.shape(w, dirs...)) {
-				p.host.must("undo", func() error { _, err := p.k.Undo(step.Do, step.Undo); return err })
-			}
-			same("undone")
-			p.shape(w, dirs...)
-			p.shape(netshape.Wanted{Device: device, Original: original}, dirs...)
-			same("taken down")
+			p.comesBack(w, original, before, seen, dirs...)
 		})
 	}
+}
+
+// comesBack takes an interface over twice, and wants to see what was there before once that is undone, and once it is taken down.
+func (p *pair) comesBack(w netshape.Wanted, original *netshape.Foreign, before []string, seen func() []string, dirs ...string) {
+	p.t.Helper()
+	same := func(how string) {
+		p.t.Helper()
+		if after := seen(); !slices.Equal(before, after) {
+			p.t.Errorf("%s: before\n%s\nafter\n%s", how, strings.Join(before, "\n"), strings.Join(after, "\n"))
+		}
+	}
+	for _, step := range slices.Backward(p.shape(w, dirs...)) {
+		p.host.must("undo", func() error { _, err := p.k.Undo(step.Do, step.Undo); return err })
+	}
+	same("undone")
+	p.shape(w, dirs...)
+	p.shape(netshape.Wanted{Device: device, Original: original}, dirs...)
+	same("taken down")
 }
 
 // Actions of others' filters come back with what they do; those that could not keep an interface from being taken over.
@@ -356,17 +362,7 @@ func TestForeignActions(t *testing.T) {
 			if err != nil || len(before) != 1 {
 				t.Fatal(err, before)
 			}
-			for _, step := range slices.Backward(p.shape(w, dirs...)) {
-				p.host.must("undo", func() error { _, err := p.k.Undo(step.Do, step.Undo); return err })
-			}
-			if after := seen(); !slices.Equal(before, after) {
-				t.Errorf("undone: before %q, after %q", before, after)
-			}
-			p.shape(w, dirs...)
-			p.shape(netshape.Wanted{Device: device, Original: original}, dirs...)
-			if after := seen(); !slices.Equal(before, after) {
-				t.Errorf("taken down: before %q, after %q", before, after)
-			}
+			p.comesBack(w, original, before, seen, dirs...)
 		})
 	}
 }

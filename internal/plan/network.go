@@ -186,7 +186,7 @@ func slotsOf(in *Input) (map[string]netshape.Slot, error) {
 
 // classesOf gives the numbers by which net_cls tells the groups apart, where the kernel can sort by them.
 func classesOf(in *Input) map[string]uint32 {
-	if in.Network == nil || !in.Network.Has.Has(netshape.HasNetCls) {
+	if in.Network == nil || !in.Network.Has.Has(netshape.HasNetCls) || !knob.SortsByNetCls(in.Facts) {
 		return nil
 	}
 	slots, err := slotsOf(in)

@@ -34,14 +34,7 @@ func TestNetClsAlone(t *testing.T) {
 	s.must("verify")
 	s.exits(0, []string{"nothing to do"}, "apply")
 	sink := s.sink(peerAddr)
-	for _, connections := range []int{1, 32} {
-		p, _ := s.traffic("out", "send", sink, connections)
-		holds(t, "what leaves", 50, 5, s.bytes(out, netshape.Egress))
-		p.end()
-		stop := s.flood(hostAddr+":"+port, connections)
-		holds(t, "what arrives", 50, 5, s.bytes(in, netshape.Ingress))
-		stop()
-	}
+	s.holdsBothWays(out, in, sink, port, 50, 50)
 	for _, group := range []string{"out", "out/below"} {
 		p, _ := s.traffic(group, "send", sink, 4)
 		s.isTold(out, group)

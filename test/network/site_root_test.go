@@ -549,6 +549,19 @@ func holds(t testing.TB, what string, want, percent float64, counter func() uint
 	holdsOver(t, span(), what, want, percent, counter)
 }
 
+// holdsBothWays holds what group "out" sends to a sink, and what arrives at a port, with one connection and with many.
+func (s *site) holdsBothWays(out, in netshape.Slot, sink, port string, leaves, arrives float64) {
+	s.t.Helper()
+	for _, connections := range []int{1, 32} {
+		p, _ := s.traffic("out", "send", sink, connections)
+		holds(s.t, "what leaves", leaves, 5, s.bytes(out, netshape.Egress))
+		p.end()
+		stop := s.flood(hostAddr+":"+port, connections)
+		holds(s.t, "what arrives", arrives, 5, s.bytes(in, netshape.Ingress))
+		stop()
+	}
+}
+
 // holdsOver is holds over another span.
 func holdsOver(t testing.TB, span time.Duration, what string, want, percent float64, counter func() uint64) {
 	t.Helper()

@@ -34,14 +34,7 @@ func TestShares(t *testing.T) {
 	s.must("apply")
 	s.must("verify")
 
-	for _, connections := range []int{1, 32} {
-		p, _ := s.traffic("out", "send", sink, connections)
-		holds(t, "what leaves", 100, 5, s.bytes(out, netshape.Egress))
-		p.end()
-		stop := s.flood(hostAddr+":"+port, connections)
-		holds(t, "what arrives", 50, 5, s.bytes(in, netshape.Ingress))
-		stop()
-	}
+	s.holdsBothWays(out, in, sink, port, 100, 50)
 	source, _ := s.peer.listen(peerAddr+":0", flood)
 	p, _ := s.traffic("policed", "take", source, 4)
 	time.Sleep(time.Second) // the bucket is empty
