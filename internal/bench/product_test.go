@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"bulkhead/internal/host"
 	"bulkhead/internal/policy"
 )
 
@@ -164,7 +165,7 @@ func TestSweepKeeps(t *testing.T) {
 // The policy of the demo is one that a person could have written, below a root group of the run's own.
 func TestDemoPolicy(t *testing.T) {
 	s := demoScenario(t)
-	r := &run{scenario: s, machine: machine{cpus: 2, available: 1 << 30, dir: "/var/tmp"}}
+	r := &run{scenario: s, machine: machine{facts: &host.Facts{}, cpus: 2, available: 1 << 30, dir: "/var/tmp"}}
 	r.fit()
 	in := &instance{Database: s.Databases[0], engine: mariadb, port: 3307, socket: "/x/mysqld.sock"}
 	r.databases = []*instance{in}

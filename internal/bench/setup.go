@@ -235,9 +235,17 @@ func (r *run) policyText(name string) (string, error) {
 		return "", fmt.Errorf("make policy %q: %w", name, err)
 	}
 	if head, rest, found := strings.Cut(text, "\nhost: {"); found {
-		return head + "\nhost: {root: " + benchRoot + ", " + rest, nil
+		text = head + "\nhost: {root: " + benchRoot + ", " + rest
+	} else {
+		head, rest, _ := strings.Cut(text, "\n")
+		// What the groups leave over is not enough to measure them: the run itself is outside of them.
+		text = fmt.Sprintf("%s\nhost: {root: %s, reserve: {cpu: %s}}\n%s", head, benchRoot, scenario.Figure(float64(r.machine.cpus)/40), rest)
 	}
-	head, rest, _ := strings.Cut(text, "\n")
-	// What the groups leave over is not enough to measure them: the run itself is outside of them.
-	return fmt.Sprintf("%s\nhost: {root: %s, reserve: {cpu: %s}}\n%s", head, benchRoot, scenario.Figure(float64(r.machine.cpus)/40), rest), nil
+	if !r.machine.facts.Systemd {
+		return text, nil
+	}
+	if text, err = takenOut(text); err != nil {
+		return "", fmt.Errorf("make policy %q: %w", name, err)
+	}
+	return text, nil
 }

@@ -35,7 +35,7 @@ var apart = []string{"internal/apply", "internal/control", "test/script", "test/
 
 // partly are the packages of which only the tests that match count: what the others show, the root tests outside of the lab do, with
 // programs that the machines do not have.
-var partly = map[string]*regexp.Regexp{"internal/bench": regexp.MustCompile("^TestNUMA"), "test/network": regexp.MustCompile("^Test(NetCls|Shares|Guarantees|ForeignQdisc|Watchdog|AgentKilled)")}
+var partly = map[string]*regexp.Regexp{"internal/bench": regexp.MustCompile("^Test(NUMA|Scenarios)"), "test/network": regexp.MustCompile("^Test(NetCls|Shares|Guarantees|ForeignQdisc|Watchdog|AgentKilled)")}
 
 // installs are the files of the repository that the tests of a package need or install, beside the binary.
 var installs = map[string][]string{"internal/bench": {}, last: {"scripts/install", "packaging/*.service", "packaging/*.conf", "packaging/init.d/*", "docs/*.md"}}
@@ -60,17 +60,24 @@ var exempt = map[string]map[string]string{
 		"internal/control.TestProbeOfAHalvedBudget":              "takes loop devices faster than those of an emulated machine; the root tests outside of the lab run it",
 	},
 	"hybrid": {
-		"internal/control.TestImportedOnUnified":      "is about cgroup v2; TestImportedTreeIsThatOfLibcgroup is about v1",
-		"internal/control.TestStuckAtHighOnTheKernel": "is about memory.high, which is of cgroup v2",
-		"internal/control.TestProbeOfAHalvedBudget":   "takes loop devices faster than those of an emulated machine; the root tests outside of the lab run it",
+		"internal/bench.TestScenariosOnUnifiedRoot":          "is about hosts with cgroup v2 alone; make bench-proof runs every scenario on v1",
+		"internal/bench.TestScenariosOfTheWireOnUnifiedRoot": "is about hosts with cgroup v2 alone; make bench-proof runs every scenario on v1",
+		"internal/control.TestImportedOnUnified":             "is about cgroup v2; TestImportedTreeIsThatOfLibcgroup is about v1",
+		"internal/control.TestStuckAtHighOnTheKernel":        "is about memory.high, which is of cgroup v2",
+		"internal/control.TestProbeOfAHalvedBudget":          "takes loop devices faster than those of an emulated machine; the root tests outside of the lab run it",
+	},
+	"systemd-unified": {
+		"internal/bench.TestScenariosOfTheWireOnUnifiedRoot": "streams without a bound starve an emulated machine that has systemd beside them",
 	},
 	noUnified: {
-		"test/network.TestNetClsBesidePrograms":        "needs a cgroup2 hierarchy beside that of net_cls",
-		"test/network.TestShares":                      "is about programs on cgroup2 directories; TestNetClsAlone is about hosts without",
-		"test/network.TestGuaranteesThroughTheVerbs":   "looks for programs on cgroup2 directories in the end",
-		"test/network.TestForeignQdiscThroughTheVerbs": "looks for programs on cgroup2 directories in the end",
-		"test/network.TestWatchdog":                    "looks for programs on cgroup2 directories in the end",
-		"test/network.TestAgentKilledWhileItShapes":    "looks for programs on cgroup2 directories in the end",
+		"internal/bench.TestScenariosOnUnifiedRoot":          "is about hosts with cgroup v2 alone; make bench-proof runs every scenario on v1",
+		"internal/bench.TestScenariosOfTheWireOnUnifiedRoot": "is about hosts with cgroup v2 alone; make bench-proof runs every scenario on v1",
+		"test/network.TestNetClsBesidePrograms":              "needs a cgroup2 hierarchy beside that of net_cls",
+		"test/network.TestShares":                            "is about programs on cgroup2 directories; TestNetClsAlone is about hosts without",
+		"test/network.TestGuaranteesThroughTheVerbs":         "looks for programs on cgroup2 directories in the end",
+		"test/network.TestForeignQdiscThroughTheVerbs":       "looks for programs on cgroup2 directories in the end",
+		"test/network.TestWatchdog":                          "looks for programs on cgroup2 directories in the end",
+		"test/network.TestAgentKilledWhileItShapes":          "looks for programs on cgroup2 directories in the end",
 	},
 	noNetClsAlone: {
 		"test/network.TestNetClsAlone": "is about hosts without cgroup2",
@@ -80,11 +87,13 @@ var exempt = map[string]map[string]string{
 		"test/network.TestNetClsBesidePrograms": "is about net_cls, which is not mounted",
 	},
 	"co-mounted": {
-		"internal/control.TestImportedOnUnified":          "is about cgroup v2; TestImportedTreeIsThatOfLibcgroup is about v1",
-		"internal/control.TestStuckAtHighOnTheKernel":     "is about memory.high, which is of cgroup v2",
-		"internal/apply.TestKilledAtEveryStepOnTheKernel": "writes plans for v1 controllers apart; control's TestKillAfterEveryStepThenRollback walks through co-mounts",
-		"internal/apply.TestKernelRefusesOnTheKernel":     "writes a plan for v1 controllers apart",
-		"internal/control.TestProbeOfAHalvedBudget":       "takes loop devices faster than those of an emulated machine; the root tests outside of the lab run it",
+		"internal/bench.TestScenariosOnUnifiedRoot":          "is about hosts with cgroup v2 alone; make bench-proof runs every scenario on v1",
+		"internal/bench.TestScenariosOfTheWireOnUnifiedRoot": "is about hosts with cgroup v2 alone; make bench-proof runs every scenario on v1",
+		"internal/control.TestImportedOnUnified":             "is about cgroup v2; TestImportedTreeIsThatOfLibcgroup is about v1",
+		"internal/control.TestStuckAtHighOnTheKernel":        "is about memory.high, which is of cgroup v2",
+		"internal/apply.TestKilledAtEveryStepOnTheKernel":    "writes plans for v1 controllers apart; control's TestKillAfterEveryStepThenRollback walks through co-mounts",
+		"internal/apply.TestKernelRefusesOnTheKernel":        "writes a plan for v1 controllers apart",
+		"internal/control.TestProbeOfAHalvedBudget":          "takes loop devices faster than those of an emulated machine; the root tests outside of the lab run it",
 	},
 }
 
