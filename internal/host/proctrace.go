@@ -387,7 +387,7 @@ func parseTraceRecord(b []byte) (e ProcEvent, ok bool) {
 	return e, e.PID > 0
 }
 
-// withoutExecNames drops the names that processes got from an exec(2) that is told of as well: the connector has none of these.
+// withoutExecNames drops the names that processes got from an exec(2) that the same Read tells of: the connector has none of these.
 func withoutExecNames(events []ProcEvent) []ProcEvent {
 	execs := map[int]bool{}
 	kept := len(events)

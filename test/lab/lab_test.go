@@ -105,8 +105,8 @@ func judge(t *testing.T, m Mode, console []byte, tests map[string][]string) {
 		}
 	}
 	t.Logf("seconds: boot %.0f, %s", byName["mounts"].Ended.Seconds(), strings.Join(times, ", "))
-	if broken != nil {
-		t.Errorf("%v; the console ends with\n%s", broken, tail(console))
+	if broken != nil { // whatever else is missing then is no news
+		t.Fatalf("%v; the console ends with\n%s", broken, tail(console))
 	}
 	for _, mounts := range []string{"mounts", "again/mounts"} {
 		if s, ok := byName[mounts]; ok || mounts == "mounts" {

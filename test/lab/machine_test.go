@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -52,12 +53,34 @@ func (m Mode) append() string {
 	return strings.Join(words, " ")
 }
 
-// boot runs a machine until it powers itself off and gives what its console said, which the file log shows
-// on the way.
+// silence is how long a machine's console may say nothing. A test that hangs is ended before that by its own timeout, which guest
+// sets, so this is a machine that hangs.
+const silence = 12 * time.Minute
+
+// boot runs a machine until it powers itself off and gives what its console said, which the file log shows on the way. One that falls
+// silent is killed and, the first time, started anew: emulated machines lock up now and then.
 func boot(t *testing.T, m Mode, img image, payload, log string) []byte {
+	t.Helper()
+	console, silent := bootOnce(t, m, img, payload, log)
+	if silent {
+		t.Logf("the machine said nothing for %v and is started anew; it ended with\n%s", silence, tail(console))
+		if console, silent = bootOnce(t, m, img, payload, log); silent {
+			t.Errorf("the machine said nothing for %v again", silence)
+		}
+	}
+	return console
+}
+
+// bootOnce says in the end whether the machine was killed because it was silent.
+func bootOnce(t *testing.T, m Mode, img image, payload, log string) ([]byte, bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), *limit)
 	defer cancel()
+	var heard Ear
+	var silent atomic.Bool
+	if !*shell && !*long {
+		go heard.Listen(ctx, silence, func() { silent.Store(true); cancel() })
+	}
 	args := append(slices.Clone(hardware), "-kernel", img.kernel, "-initrd", img.initrd, "-append", m.append())
 	drive := func(file string) { args = append(args, "-drive", "file="+file+",format=raw,if=virtio,snapshot=on") }
 	drive(img.root)
@@ -79,9 +102,9 @@ func boot(t *testing.T, m Mode, img image, payload, log string) []byte {
 	must(t, err)
 	defer live.Close()
 	var console, complaints bytes.Buffer
-	cmd.Stdout, cmd.Stderr = io.MultiWriter(&console, live), &complaints
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(&console, live, &heard), &complaints
 	if quick() {
-		cmd.Stdout = io.MultiWriter(&console, live, os.Stdout)
+		cmd.Stdout = io.MultiWriter(&console, live, &heard, os.Stdout)
 	}
 	if *shell {
 		cmd.Stdin, cmd.Stdout = os.Stdin, io.MultiWriter(os.Stdout, live)
@@ -97,10 +120,11 @@ func boot(t *testing.T, m Mode, img image, payload, log string) []byte {
 	t.Logf("the machine ran for %v and used %v of this host's CPUs, whose load average is now %s",
 		time.Since(start).Round(time.Second), used.Round(time.Second), strings.TrimSpace(string(load)))
 	switch {
+	case silent.Load():
 	case ctx.Err() != nil:
 		t.Errorf("the machine was not done after %v and was killed", *limit)
 	case err != nil:
 		t.Errorf("run the machine: %v\n%s", err, complaints.Bytes())
 	}
-	return console.Bytes()
+	return console.Bytes(), silent.Load()
 }
