@@ -131,6 +131,7 @@ func (r *run) measure(ctx context.Context, arm scenario.Arm) (t *trial, err erro
 	if err := r.govern(ctx, arm); err != nil {
 		return nil, err
 	}
+	killed := r.sampler(arm, r.governed(), func(string) []int { return nil }).kills()
 	if err := r.startAgain(ctx, arm); err != nil {
 		return nil, err
 	}
@@ -148,8 +149,8 @@ func (r *run) measure(ctx context.Context, arm scenario.Arm) (t *trial, err erro
 		return nil, err
 	}
 	var crowd crowd
-	s := r.sampler(r.governed() || len(arm.Phases) > 0, func(group string) []int { return r.membersOf(group, herd, &crowd) })
-	s.changing, s.traffic = len(arm.Phases) > 0, r.meter(arm)
+	s := r.sampler(arm, r.governed() || len(arm.Phases) > 0, func(group string) []int { return r.membersOf(group, herd, &crowd) })
+	s.changing, s.traffic, s.killed = len(arm.Phases) > 0, r.meter(arm), killed
 	start := &beginning{at: time.Now(), seen: make(chan struct{})}
 	s.start(ctx)
 	t = &trial{arm: arm, outcomes: map[string]outcome{}, figures: map[string]float64{}}

@@ -95,7 +95,7 @@ type run struct {
 	product   *product
 	applied   string // the policy in force
 	peer      *peer
-	sampler   func(governed bool, members func(string) []int) *sampler
+	sampler   func(arm scenario.Arm, governed bool, members func(string) []int) *sampler
 	rounds    []map[string]*trial // by arm
 	omitted   map[string]string
 	notes     []string
@@ -180,7 +180,7 @@ func (r *run) number(e scenario.Expression, otherwise int) int {
 // require checks everything that can be checked without changing anything.
 func (r *run) require(ctx context.Context) (err error) {
 	if os.Geteuid() != 0 {
-		return &RequirementError{Reason: "it needs root: it makes control groups and starts servers as other users", Hint: "run it with sudo"}
+		return &RequirementError{Reason: "it needs root: it makes control groups and starts servers as other users", Hint: "run it with sudo", Reach: EveryScenario}
 	}
 	for i, d := range r.scenario.Databases {
 		if r.scenario.Databases[i].DSN, err = secretDSN(cmp.Or(r.options.DSN[d.Name], d.DSN)); err != nil {

@@ -43,6 +43,9 @@ type visitor interface {
 	leave(ctx context.Context) error
 }
 
+// errTaken says that another run, on this machine or another one, works in a database that exists.
+var errTaken = errors.New("another proof is running on it")
+
 // visit logs in. What is wrong with that is a RequirementError; close ends the connection.
 func visit(ctx context.Context, in *instance) (v visitor, closes func() error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, loginTime)
@@ -240,7 +243,7 @@ func (v *tableVisitor) look(ctx context.Context) error {
 		}
 	}
 	if got, err := v.one(ctx, v.words.lock); err != nil || got != "1" {
-		return errors.Join(err, errors.New("another proof is running on it"))
+		return errors.Join(err, errTaken)
 	}
 	_, tables, err := v.state(ctx)
 	if err != nil {
@@ -325,10 +328,32 @@ func (v *keyVisitor) greet(ctx context.Context) (version string, port int, err e
 	return version, port, nil
 }
 
-// look: whatever begins with the run's name is a run's.
-func (v *keyVisitor) look(context.Context) error { return nil }
+// look gives the connection the run's name, which is the lock: Redis has no other that goes with a connection. An account that may not
+// ask for connections has none. Whatever key begins with the run's name is a run's.
+func (v *keyVisitor) look(ctx context.Context) error {
+	named := v.c.Do(ctx, "CLIENT", "SETNAME", ownPlace).Err()
+	own, err := v.c.ClientID(ctx).Result()
+	list, listErr := v.c.ClientList(ctx).Result()
+	if errors.Join(named, err, listErr) != nil {
+		return nil
+	}
+	for line := range strings.Lines(list) {
+		fields := strings.Fields(line)
+		// Of two at once the one that came first stays.
+		id, err := strconv.ParseInt(strings.TrimPrefix(fields[0], "id="), 10, 64)
+		if err == nil && id < own && slices.Contains(fields, "name="+ownPlace) {
+			return errTaken
+		}
+	}
+	return nil
+}
 
-func (v *keyVisitor) settle(ctx context.Context) error { return v.leave(ctx) }
+func (v *keyVisitor) settle(ctx context.Context) error {
+	if err := v.look(ctx); err != nil {
+		return err
+	}
+	return v.leave(ctx)
+}
 
 func (v *keyVisitor) leave(ctx context.Context) error {
 	keys := v.c.Scan(ctx, 0, ownKeys+"*", 1000).Iterator()
@@ -443,6 +468,13 @@ func (r *run) enter(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	// Interrupted in the middle it could not be told from something of the user's.
+	settled, cancel := context.WithTimeout(context.WithoutCancel(ctx), loginTime)
+	defer cancel()
+	err = v.settle(settled)
+	if errors.Is(err, errTaken) { // what is there is the other run's
+		return errors.Join(err, closes())
+	}
 	r.undo.add("take "+ownPlace+" out of "+name, func(ctx context.Context) error {
 		// Over a new connection: the server may have ended one that was quiet for so long.
 		again, closeAgain, err := visit(ctx, in)
@@ -451,8 +483,5 @@ func (r *run) enter(ctx context.Context, name string) error {
 		}
 		return errors.Join(again.leave(ctx), closeAgain(), closes())
 	})
-	// Interrupted in the middle it could not be told from something of the user's.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loginTime)
-	defer cancel()
-	return v.settle(ctx)
+	return err
 }

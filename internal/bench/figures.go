@@ -83,23 +83,24 @@ func meanTPS(seconds []proof.Second) float64 {
 	return sum / float64(len(seconds)) // NaN of none
 }
 
-// holdsAfter is how many seconds it took until the rate stayed within a tenth of what it was at the end: the median of
-// the later half.
+// holdsAfter is how many seconds it took until the rate stayed within a fifth of what it was at the end: the median of the last
+// third. One that is not steady there either has not held in the whole phase.
 func holdsAfter(seconds []proof.Second, from float64) float64 {
-	if len(seconds) < 4 {
+	n := len(seconds)
+	if n < 4 {
 		return math.NaN()
 	}
 	var late []float64
-	for _, s := range seconds[len(seconds)/2:] {
+	for _, s := range seconds[n-max(2, n/3):] {
 		late = append(late, s.TPS)
 	}
 	end := proof.Median(late)
-	held := len(seconds)
-	for i := len(seconds)/2 - 1; i >= 0 && math.Abs(seconds[i].TPS-end) <= end/10; i-- {
-		held = i
+	held := n
+	for held > 0 && math.Abs(seconds[held-1].TPS-end) <= end/5 {
+		held--
 	}
-	if held == len(seconds) {
-		held = len(seconds) / 2
+	if held == n {
+		return seconds[n-1].At - from
 	}
 	return max(0, seconds[held].At-1-from)
 }

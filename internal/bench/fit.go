@@ -98,7 +98,7 @@ func (r *run) large() error {
 		if have >= want {
 			return nil
 		}
-		return &RequirementError{Reason: fmt.Sprintf("it needs %d %s, and there are %d", want, what+unit, have), Hint: hint}
+		return &RequirementError{Reason: fmt.Sprintf("it needs %d %s, and there are %d", want, what+unit, have), Hint: hint, Reach: ThisScenario}
 	}
 	for _, err := range []error{
 		short("CPUs", r.machine.cpus, n.CPUs, "", "run it on a larger machine, or in the lab (docs/lab.md)"),
@@ -111,7 +111,7 @@ func (r *run) large() error {
 		}
 	}
 	if swap, err := r.host.MemInfo(); n.Swap && err == nil && swap["SwapTotal"] == 0 {
-		return &RequirementError{Reason: "it needs swap, and this machine has none", Hint: "run it in the lab, or make a swap file with mkswap(8) and swapon(8)"}
+		return &RequirementError{Reason: "it needs swap, and this machine has none", Hint: "run it in the lab, or make a swap file with mkswap(8) and swapon(8)", Reach: ThisScenario}
 	}
 	return nil
 }

@@ -76,19 +76,30 @@ func beats(conn net.Conn, length time.Duration, live func(float64)) (o outcome, 
 	}()
 	t := tally{}
 	answer := make([]byte, 1)
-	second, sum := 0, 0.0
+	var second struct {
+		beats int
+		sum   float64
+	}
+	// A second in which nothing came back has no beats.
+	end := func(at float64) {
+		s := proof.Second{At: at, TPS: float64(second.beats), Latency: proof.Figure(second.sum / float64(second.beats))}
+		o.seconds = append(o.seconds, s)
+		second.beats, second.sum = 0, 0
+		live(s.TPS)
+	}
 	for i := range number {
 		if _, err := io.ReadFull(conn, answer); err != nil {
 			return o, fmt.Errorf("wait for beat %d of the control connection: %w", i, err)
 		}
 		ms := float64(time.Since(due(i))) / float64(time.Millisecond)
 		t.add(ms, 1)
-		second, sum = second+1, sum+ms
-		if at := time.Since(began); at >= time.Duration(len(o.seconds)+1)*time.Second || i == number-1 {
-			s := proof.Second{At: at.Seconds(), TPS: float64(second), Latency: proof.Figure(sum / float64(second))}
-			o.seconds, second, sum = append(o.seconds, s), 0, 0
-			live(s.TPS)
+		for at := time.Since(began); at >= time.Duration(len(o.seconds)+1)*time.Second; {
+			end(float64(len(o.seconds) + 1))
 		}
+		second.beats, second.sum = second.beats+1, second.sum+ms
+	}
+	if second.beats > 0 {
+		end(time.Since(began).Seconds())
 	}
 	o.transactions, o.elapsed, o.histogram = int64(number), time.Since(began), t.buckets()
 	return o, nil

@@ -69,6 +69,8 @@ type loader struct {
 	parse func(d *driver, r io.Reader, live func(tps float64)) (outcome, error)
 	// finish adds what stands in files; nil is nothing.
 	finish func(d *driver, o *outcome) error
+	// ready makes way for a run; nil is nothing.
+	ready func(d *driver) error
 	// beside starts what the load needs beside it for the whole run; nil is nothing.
 	beside func(ctx context.Context, d *driver) error
 	// native is the load itself, in place of command and parse: no program is started.
@@ -103,6 +105,14 @@ func (d *driver) prepare(ctx context.Context) error {
 	return nil
 }
 
+// makeReady makes way for a run.
+func (d *driver) makeReady() error {
+	if d.program.ready == nil {
+		return nil
+	}
+	return d.program.ready(d)
+}
+
 // run runs the load. wrap makes its argument list one that starts inside a group; nil is outside of any.
 func (d *driver) run(ctx context.Context, length time.Duration, wrap func([]string) []string, live func(float64), started func(*child)) (outcome, error) {
 	// Starved by neighbours, a load takes a while to connect and to end.
@@ -110,6 +120,9 @@ func (d *driver) run(ctx context.Context, length time.Duration, wrap func([]stri
 	defer cancel()
 	if d.program.native != nil {
 		return d.program.native(ctx, d, length, live)
+	}
+	if err := d.makeReady(); err != nil {
+		return outcome{}, err
 	}
 	args, starter := d.program.command(d, length), d.nursery
 	switch {

@@ -57,6 +57,7 @@ func lookAtMachine(dir string) (machine, error) {
 		return m, &RequirementError{
 			Reason: fmt.Sprintf("%q is on a file system of type %s, with no block device that the kernel could throttle", dir, mount.Type),
 			Hint:   "--dir DIR puts the work directory on another disk",
+			Reach:  EveryScenario,
 		}
 	}
 	return m, nil

@@ -32,6 +32,7 @@ var pgbench = &loader{
 		}
 		return append(append(args, d.Options...), d.in.account.database)
 	},
+	ready:     func(d *driver) error { return removePgbenchLogs(d.file("client-of-" + d.in.Name)) },
 	complains: true,
 	parse:     func(_ *driver, r io.Reader, live func(float64)) (outcome, error) { return parsePgbench(r, live) },
 	finish:    func(d *driver, o *outcome) error { return readPgbenchLogs(d.file("client-of-"+d.in.Name), o) },
@@ -78,6 +79,18 @@ func parsePgbench(r io.Reader, live func(tps float64)) (outcome, error) {
 		return o, fmt.Errorf("run pgbench: %s", strings.Join(complaints[:min(3, len(complaints))], "; "))
 	}
 	return o, nil
+}
+
+// removePgbenchLogs takes away what a run that failed left: its transactions are not those of the next one.
+func removePgbenchLogs(prefix string) error {
+	paths, err := filepath.Glob(prefix + ".[0-9]*")
+	for _, path := range paths {
+		err = errors.Join(err, os.Remove(path))
+	}
+	if err != nil {
+		return fmt.Errorf("remove pgbench's log: %w", err)
+	}
+	return nil
 }
 
 // readPgbenchLogs reads the logs of pgbench's threads, PREFIX.PID and PREFIX.PID.THREAD, and takes them away.

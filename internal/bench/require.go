@@ -42,6 +42,7 @@ func find(wanted []program) (programs, error) {
 	return nil, &RequirementError{
 		Reason: "not installed: " + strings.Join(names, ", "),
 		Hint:   "apt-get install --no-install-recommends " + strings.Join(packagesOf(missing), " "),
+		Reach:  ThisScenario,
 	}
 }
 
@@ -81,11 +82,22 @@ func packagesOf(ps []program) []string {
 	return names
 }
 
-// RequirementError says that this host lacks what a scenario needs. Nothing was started.
+// RequirementError says that this host lacks what a run needs, or that something is in its way, and what to do.
 type RequirementError struct {
 	Reason string
 	Hint   string
+	Reach  Reach
 }
+
+// Reach is how far a RequirementError goes.
+type Reach int
+
+// What a RequirementError stops.
+const (
+	ThisRun       Reach = iota // what was met on the way: another run may go well
+	ThisScenario               // the machine is too small for it, or a program is missing that it needs; nothing was started
+	EveryScenario              // none can run as things are; nothing was started
+)
 
 func (e *RequirementError) Error() string {
 	return "run the proof: " + e.Reason

@@ -114,7 +114,7 @@ func TestLeaveOut(t *testing.T) {
 	}
 	judged := 0
 	for _, shape := range s.Shape {
-		if f := r.find(shape, proof.Range{}); f.Verdict != proof.NotJudged {
+		if f := r.find(shape); f.Verdict != proof.NotJudged {
 			judged++
 		}
 	}

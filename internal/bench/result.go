@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,7 +47,7 @@ func (r *run) result() *proof.Result {
 	result.Control = proof.Over(control)
 	result.Held = true
 	for _, shape := range s.Shape {
-		f := r.find(shape, result.Control)
+		f := r.find(shape)
 		result.Shape = append(result.Shape, f)
 		result.Held = result.Held && (f.Held || f.Verdict == proof.NotJudged)
 	}
@@ -95,7 +96,7 @@ func (r *run) armResult(arm scenario.Arm) proof.Arm {
 }
 
 // find measures one shape in every round and judges it.
-func (r *run) find(s scenario.Shape, control proof.Range) proof.Finding {
+func (r *run) find(s scenario.Shape) proof.Finding {
 	f := proof.Finding{What: s.What, Reports: s.Reports, Measure: s.Measure.String(), Unit: s.Unit, Least: proof.Figure(nan), Most: proof.Figure(nan)}
 	least, most := s.Least, s.Most
 	if r.options.Smoke {
@@ -118,7 +119,45 @@ func (r *run) find(s scenario.Shape, control proof.Range) proof.Finding {
 		f.Verdict = proof.NotJudged
 		return f
 	}
-	return proof.Judge(f, s.Noise, control)
+	if s.Noise {
+		f.Noise = r.noise(s)
+	}
+	return proof.Judge(f)
+}
+
+// noise is what the two runs of the control arm are of their mean, in percent, in terms of what a shape measures: the latencies of its
+// load, or its throughput. Nil where there is none.
+func (r *run) noise(s scenario.Shape) *proof.Range {
+	figure := "tps"
+	for _, name := range s.Measure.Names() {
+		parts := strings.Split(name, ".")
+		if len(parts) < 2 {
+			continue
+		}
+		last := parts[len(parts)-1]
+		if slices.Contains([]string{"mean", "p50", "p95", "p99", "p999"}, last) {
+			figure = last
+		}
+		if middle := parts[len(parts)-2]; len(parts) > 2 && r.isLoad(middle) {
+			figure = middle + "." + strings.TrimPrefix(figure, middle+".")
+		}
+	}
+	var of []float64
+	for _, trials := range r.rounds {
+		a, b := r.figure(r.scenario.Control+"."+figure, trials), r.figure(scenario.Again+"."+figure, trials)
+		if mean := (a + b) / 2; mean > 0 {
+			of = append(of, 100*a/mean, 100*b/mean)
+		}
+	}
+	if len(of) == 0 {
+		return nil
+	}
+	all := proof.Over(of)
+	return &all
+}
+
+func (r *run) isLoad(name string) bool {
+	return slices.ContainsFunc(r.scenario.Loads, func(l scenario.Load) bool { return l.Name == name })
 }
 
 // leftOut says whether a shape speaks of an arm that could not run here.

@@ -8,6 +8,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"os/exec"
@@ -313,7 +314,48 @@ func TestExistingRoot(t *testing.T) {
 		t.Errorf("after a kill it ended with %v:\n%s", err, r.all)
 	}
 	same(t, "killed, and run again")
+	o.taken(t)
+	same(t, "met by another run")
 	o.refusals(t, program, dir, same)
+}
+
+// taken lets a run meet another one, of another machine for instance: it ends, and takes nothing of the other's away.
+func (o *others) taken(t *testing.T) {
+	t.Helper()
+	for engine, dsn := range map[string]string{"mariadb": o.dsns(false)["maria"], "postgresql": o.dsns(false)["pg"], "redis": o.dsns(false)["cache"]} {
+		paths, err := find(engines[engine].programs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		enter := func() (*run, error) {
+			in, err := newInstance(scenario.Database{Name: "db", Engine: engine, DSN: dsn}, "", 0, paths, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := &run{existing: []*instance{in}, progress: newProgress(io.Discard, false)}
+			return r, r.enter(t.Context(), "db")
+		}
+		one, err := enter()
+		if err != nil {
+			t.Fatalf("%s: %v", engine, err)
+		}
+		if engine == "redis" {
+			if err := o.keys.Set(t.Context(), ownKeys+"of one", "x", 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		works := o.holds(t)
+		two, err := enter()
+		if !errors.Is(err, errTaken) {
+			t.Errorf("%s: a second run enters: %v", engine, err)
+		}
+		if err := two.undo.run(); err != nil || !slices.Equal(works, o.holds(t)) {
+			t.Errorf("%s: the second run ends with %v and leaves\n%q\nof\n%q", engine, err, o.holds(t), works)
+		}
+		if err := one.undo.run(); err != nil {
+			t.Errorf("%s: %v", engine, err)
+		}
+	}
 }
 
 // silent checks that neither what a run said nor what it wrote holds the password.

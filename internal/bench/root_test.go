@@ -424,13 +424,15 @@ func TestOtherThanRoot(t *testing.T) {
 	if err := os.WriteFile(mine, text, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(mine, "bench", "demo")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-	cmd.Dir = "/"
-	out, err := cmd.CombinedOutput()
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(out), "it needs root: ") || !strings.Contains(string(out), "hint: run it with sudo") {
-		t.Errorf("it ended with %v and said\n%s", err, out)
+	for _, args := range [][]string{{"bench", "demo"}, {"bench", "all"}} {
+		cmd := exec.Command(mine, args...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		cmd.Dir = "/"
+		out, err := cmd.CombinedOutput()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(out), "it needs root: ") || !strings.Contains(string(out), "hint: run it with sudo") || strings.Contains(string(out), "left out") {
+			t.Errorf("%q ended with %v and said\n%s", args, err, out)
+		}
 	}
 }
 

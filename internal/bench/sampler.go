@@ -36,8 +36,9 @@ type sampler struct {
 	governed bool
 	// changing says that a policy comes or goes meanwhile.
 	changing bool
-	traffic  *trafficMeter // nil: of no interest
-	nodes    []int         // NUMA nodes of which it is of interest how much memory of databases is there
+	traffic  *trafficMeter    // nil: of no interest
+	killed   map[string]int64 // OOM kills of groups before the arm, by name: where the policy stays, so do the groups
+	nodes    []int            // NUMA nodes of which it is of interest how much memory of databases is there
 
 	mu       sync.Mutex
 	places   map[string]map[string]string // by group: its path in each hierarchy
@@ -155,6 +156,18 @@ func (s *sampler) group(name string) (cgroup.Usage, bool) {
 		whole.Merge(part)
 	}
 	return whole, found
+}
+
+// kills are the OOM kills that groups had until now, by name.
+func (s *sampler) kills() map[string]int64 {
+	s.places = map[string]map[string]string{}
+	kills := map[string]int64{}
+	for _, g := range s.groups {
+		if u, found := s.group(g); found && u.Memory.OOMKills != nil {
+			kills[g] = *u.Memory.OOMKills
+		}
+	}
+	return kills
 }
 
 // find looks where a group is, by a process that is in it: slices of systemd, directories of ours and of a peer alike. A member
@@ -329,6 +342,7 @@ func (s *sampler) figures(from, to time.Time) map[string]float64 {
 		for figure, x := range groupFigures(first.groups[name], after, span, f["idle"]) {
 			f[name+"."+figure] = x
 		}
+		f[name+".oom_kills"] -= float64(s.killed[name])
 	}
 	for name, after := range last.database {
 		before, was := first.database[name]

@@ -51,9 +51,9 @@ func (r *run) setUp(ctx context.Context) error {
 	}
 	tree := cgroup.New(r.machine.facts.Hierarchies)
 	r.undo.add("close the meter", func(context.Context) error { return tree.Close() })
-	r.sampler = func(governed bool, members func(string) []int) *sampler {
+	r.sampler = func(arm scenario.Arm, governed bool, members func(string) []int) *sampler {
 		return &sampler{
-			host: r.host, tree: tree, hierarchies: r.machine.facts.Hierarchies, groups: r.scenario.Groups(), databases: r.databases,
+			host: r.host, tree: tree, hierarchies: r.machine.facts.Hierarchies, groups: r.scenario.GroupsOf(arm), databases: r.databases,
 			members: members, governed: governed, nodes: r.nodes(),
 		}
 	}

@@ -7,8 +7,10 @@ import (
 	"io"
 	"math"
 	"net"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"bulkhead/internal/control"
@@ -240,4 +242,45 @@ func TestIperfCommand(t *testing.T) {
 	if want := "iperf3 --client 10.79.0.2 --port 5201 --time 3 --interval 1 --format k --forceflush --parallel 1"; got != want {
 		t.Errorf("out:\n%s, want\n%s", got, want)
 	}
+}
+
+// Seconds in which nothing comes back are in the series, and what comes back after them is in its own second.
+func TestBeatsOfAStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		far, near := net.Pipe()
+		waiting := make(chan byte, 100)
+		go func() {
+			b := make([]byte, 1)
+			for {
+				if _, err := io.ReadFull(near, b); err != nil {
+					close(waiting)
+					return
+				}
+				waiting <- b[0]
+			}
+		}()
+		go func() {
+			for b := range waiting {
+				if b == 19 { // due in the last moment of the first second
+					time.Sleep(2500 * time.Millisecond)
+				}
+				if _, err := near.Write([]byte{b}); err != nil {
+					return
+				}
+			}
+		}()
+		o, err := beats(far, 5*time.Second, func(float64) {})
+		_ = far.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []float64
+		for _, s := range o.seconds {
+			got = append(got, s.TPS)
+		}
+		// The beats of 0.95 s to 3.4 s come back at 3.45 s.
+		if want := []float64{19, 0, 0, 61, 20}; !slices.Equal(got, want) {
+			t.Errorf("beats of each second: %v, want %v", got, want)
+		}
+	})
 }

@@ -23,7 +23,7 @@ const workPrefix = "bulkhead-bench-"
 func lockMachine(name string) (io.Closer, error) {
 	l, err := net.Listen("unix", "@"+name)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, &RequirementError{Reason: "another proof is running on this machine", Hint: "wait until it has ended"}
+		return nil, &RequirementError{Reason: "another proof is running on this machine", Hint: "wait until it has ended", Reach: EveryScenario}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("lock out other runs: %w", err)

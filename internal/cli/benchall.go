@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"bulkhead/internal/bench"
 	"bulkhead/internal/control"
@@ -20,33 +23,21 @@ func (a *app) benchAllCmd() *cobra.Command {
 		Use:   "all",
 		Short: "every scenario there is",
 		Long: `all carries out every scenario of "bench list", one after the other. One that this machine is too small for, or that
-needs what is not installed, is left out and named. It ends with exit code 1 if a scenario failed or its shape did not hold.`,
+needs what is not installed, is left out and named. It ends with exit code 1 if a scenario failed, if its shape did not hold, or
+if none ran.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			all, err := scenario.Library()
 			if err != nil {
 				return err
 			}
-			var outcomes []proof.Outcome
-			good := true
-			for _, s := range all {
-				result, err := a.runScenario(cmd.Context(), s, o, out)
-				if cmd.Context().Err() != nil || errors.Is(err, bench.ErrInterrupted) {
-					return err
-				}
-				outcome := proof.Outcome{Scenario: s.Name, Result: result}
-				var required *control.Error
-				switch {
-				case errors.As(err, &required):
-					outcome.LeftOut = required.Err.Error() + "; " + required.Hint
-				case err != nil:
-					outcome.Failed = err.Error()
-				}
-				good = good && (err == nil && result.Held || outcome.LeftOut != "")
-				outcomes = append(outcomes, outcome)
+			outcomes, err := a.runScenarios(cmd.Context(), all, o, out)
+			if err != nil {
+				return err
 			}
-			if document != "" {
-				if err := proof.WriteDocument(document, "bulkhead bench all", outcomes); err != nil {
+			good, ran := summary(outcomes)
+			if document != "" && ran {
+				if err := proof.WriteDocument(document, said(cmd), outcomes); err != nil {
 					return err
 				}
 			}
@@ -58,7 +49,7 @@ needs what is not installed, is left out and named. It ends with exit code 1 if 
 			if err != nil {
 				return fmt.Errorf("print the results: %w", err)
 			}
-			if !good {
+			if !good || !ran {
 				return exit{int(control.CodeFailed)}
 			}
 			return nil
@@ -67,6 +58,64 @@ needs what is not installed, is left out and named. It ends with exit code 1 if 
 	a.benchFlags(c, &o, &out)
 	c.Flags().StringVar(&document, "document", "", "write the results as Markdown into this `file`, with pictures in a directory beside it")
 	return c
+}
+
+// runScenarios runs several, whatever becomes of each; an interruption ends them, and what lets none of them run.
+func (a *app) runScenarios(ctx context.Context, all []*scenario.Scenario, o bench.Options, out string) (outcomes []proof.Outcome, err error) {
+	for _, s := range all {
+		result, err := a.runScenario(ctx, s, o, out)
+		if ctx.Err() != nil || errors.Is(err, bench.ErrInterrupted) {
+			return nil, err
+		}
+		var required *bench.RequirementError
+		if _, ran := summary(outcomes); errors.As(err, &required) && required.Reach == bench.EveryScenario && !ran {
+			return nil, err
+		}
+		outcomes = append(outcomes, outcomeOf(s.Name, result, err))
+	}
+	return outcomes, nil
+}
+
+// summary says whether all that ran held and nothing failed, and whether any ran.
+func summary(outcomes []proof.Outcome) (good, ran bool) {
+	good = true
+	for _, o := range outcomes {
+		good = good && (o.LeftOut != "" || o.Result != nil && o.Result.Held)
+		ran = ran || o.Result != nil
+	}
+	return good, ran
+}
+
+// outcomeOf is what became of a scenario. Only one that the machine cannot run is left out; what went wrong with another is a failure.
+func outcomeOf(name string, result *proof.Result, err error) proof.Outcome {
+	outcome := proof.Outcome{Scenario: name}
+	var required *bench.RequirementError
+	var hinted *control.Error
+	switch {
+	case err == nil:
+		outcome.Result = result
+	case errors.As(err, &required) && required.Reach == bench.ThisScenario:
+		outcome.LeftOut = required.Error() + "; " + required.Hint
+	case errors.As(err, &hinted) && hinted.Hint != "":
+		outcome.Failed = hinted.Err.Error() + "; " + hinted.Hint
+	default:
+		outcome.Failed = err.Error()
+	}
+	return outcome
+}
+
+// said is the command as it was given, without where its files go.
+func said(cmd *cobra.Command) string {
+	words := []string{cmd.CommandPath()}
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		switch f.Name {
+		case "rounds", "seconds":
+			words = append(words, "--"+f.Name+" "+f.Value.String())
+		case "smoke":
+			words = append(words, "--smoke")
+		}
+	})
+	return strings.Join(words, " ")
 }
 
 // benchCompareCmd sets two results side by side.

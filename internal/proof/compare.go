@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 )
 
@@ -31,7 +32,7 @@ func WriteOutcomes(w io.Writer, all []Outcome) error {
 				if i > 0 {
 					name = ""
 				}
-				rows = append(rows, []string{name, f.What, f.text(f.Measured.Median), f.wanted(), f.Verdict})
+				rows = append(rows, []string{name, f.What, f.measured(), f.wanted(), f.Verdict})
 			}
 		}
 	}
@@ -78,8 +79,8 @@ type Difference struct {
 	A      Range  `json:"a"`
 	B      Range  `json:"b"`
 	Change Figure `json:"change_percent"`
-	// Beyond is true when the rounds of the two do not overlap.
-	Beyond bool `json:"beyond_the_spread"`
+	// Beyond is true when the rounds of the two do not overlap. Nil: one of them has no spread, being of one round or not measured.
+	Beyond *bool `json:"beyond_the_spread"`
 }
 
 // compared are the figures that a comparison shows.
@@ -104,12 +105,26 @@ func Compare(a, b *Result) (*Comparison, error) {
 				}
 				c.Rows = append(c.Rows, Difference{
 					Arm: a.Arms[i].Text, Figure: figure, A: x, B: y, Change: Figure(100 * (float64(y.Median)/float64(x.Median) - 1)),
-					Beyond: float64(y.Low) > float64(x.High) || float64(y.High) < float64(x.Low),
+					Beyond: beyond(x, y, min(a.Rounds, b.Rounds)),
 				})
 			}
 		}
 	}
 	return c, nil
+}
+
+// beyond says whether two ranges over so many rounds do not overlap; nil when that is not known.
+func beyond(x, y Range, rounds int) *bool {
+	for _, f := range []Figure{x.Low, x.High, y.Low, y.High} {
+		if math.IsNaN(float64(f)) {
+			rounds = 0
+		}
+	}
+	if rounds < 2 {
+		return nil
+	}
+	apart := y.Low > x.High || y.High < x.Low
+	return &apart
 }
 
 func (r *Result) origin() string {
@@ -127,7 +142,10 @@ func (c *Comparison) WriteText(w io.Writer) error {
 		}
 		arm = d.Arm
 		word := "within the spread"
-		if d.Beyond {
+		switch {
+		case d.Beyond == nil:
+			word = "spread not known"
+		case *d.Beyond:
 			word = "beyond the spread"
 		}
 		rows = append(rows, []string{name, d.Figure, plain(float64(d.A.Median)), plain(float64(d.B.Median)), fmt.Sprintf("%s %%", signed(float64(d.Change))), word})

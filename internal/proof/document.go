@@ -77,15 +77,22 @@ func writeOverview(b *strings.Builder, all []Outcome) {
 			fmt.Fprintf(b, "| %s | | | | | failed: %s |\n", o.Scenario, cell(o.Failed))
 		default:
 			r := o.Result
-			held := 0
+			held, judged := 0, 0
 			for _, f := range r.Shape {
 				if f.Held {
 					held++
 				}
+				if f.Verdict != NotJudged {
+					judged++
+				}
+			}
+			smoke := ""
+			if r.Smoke {
+				smoke = " (smoke)"
 			}
 			load, _, _ := strings.Cut(r.Load, " ")
-			fmt.Fprintf(b, "| [%s](#%s) | %s | %d of %d s | %s | %s – %s | %d of %d shapes hold |\n", r.Scenario, r.Scenario, cell(r.Document), r.Rounds, r.Seconds,
-				load, percent(float64(r.Control.Low)), percent(float64(r.Control.High)), held, len(r.Shape))
+			fmt.Fprintf(b, "| [%s](#%s) | %s | %d of %d s | %s | %s – %s | %d of %d shapes hold%s |\n", r.Scenario, r.Scenario, cell(r.Document), r.Rounds, r.Seconds,
+				load, percent(float64(r.Control.Low)), percent(float64(r.Control.High)), held, judged, smoke)
 		}
 	}
 	b.WriteString("\n")
@@ -112,7 +119,7 @@ func (r *Result) writeSection(b *strings.Builder, pictures string) {
 	}
 	b.WriteString("\n\n| shape | document | measured | lowest – highest | wanted | verdict |\n| --- | --- | --- | --- | --- | --- |\n")
 	for _, f := range r.Shape {
-		fmt.Fprintf(b, "| %s | %s | %s | %s – %s | %s | %s |\n", cell(f.What), cell(f.Reports), f.text(f.Measured.Median), f.text(f.Measured.Low), f.text(f.Measured.High), f.wanted(), f.Verdict)
+		fmt.Fprintf(b, "| %s | %s | %s | %s – %s | %s | %s |\n", cell(f.What), cell(f.Reports), f.measured(), f.text(f.Measured.Low), f.text(f.Measured.High), f.wanted(), f.Verdict)
 	}
 	b.WriteString("\n| arm | per second | p50 | p95 | p99 | p99.9 | isolation | isol-01 |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for i := range r.Arms {
@@ -120,8 +127,31 @@ func (r *Result) writeSection(b *strings.Builder, pictures string) {
 		fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s | %s | %s |\n", cell(a.Text), Number(a.figureOf("tps")), milliseconds(a.figureOf("p50")), milliseconds(a.figureOf("p95")),
 			milliseconds(a.figureOf("p99")), milliseconds(a.figureOf("p999")), percent(a.figureOf("isolation")), percent(float64(a.Isolation.P01)))
 	}
+	r.writeRemarks(b)
 	for _, name := range documentPictures {
 		fmt.Fprintf(b, "\n![%s: %s](%s/%s-%s.svg)\n", r.Scenario, name, pictures, r.Scenario, name)
 	}
 	b.WriteString("\n")
 }
+
+// writeRemarks writes why arms did not run and what the host does not hold.
+func (r *Result) writeRemarks(b *strings.Builder) {
+	var remarks []string
+	for _, a := range r.Arms {
+		if a.Omitted != "" {
+			remarks = append(remarks, "Left out, "+a.Text+": "+a.Omitted)
+		}
+	}
+	for _, note := range r.Notes {
+		remarks = append(remarks, "Not held by this host, or not wholly: "+note)
+	}
+	if len(remarks) == 0 {
+		return
+	}
+	b.WriteString("\n")
+	for _, text := range remarks {
+		fmt.Fprintf(b, "- %s\n", oneLine(text))
+	}
+}
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -2,9 +2,8 @@ package proof
 
 import "math"
 
-// Judge says what a measurement over the rounds means for a shape. control is the noise: what the control arm is of itself, in
-// percent; percent says that the bound is one too, and not a ratio.
-func Judge(f Finding, noise bool, control Range) Finding {
+// Judge says what a measurement over the rounds means for a shape.
+func Judge(f Finding) Finding {
 	x, least, most := float64(f.Measured.Median), float64(f.Least), float64(f.Most)
 	f.Held = false
 	switch {
@@ -16,18 +15,31 @@ func Judge(f Finding, noise bool, control Range) Finding {
 		return f
 	}
 	f.Verdict = DoesNotHold
-	if !noise {
-		return f
+	low, high := f.allowed()
+	if x < least && x >= low || x > most && x <= high {
+		f.Verdict, f.Held = HoldsNoise, true
+	}
+	return f
+}
+
+// allowed are the bounds that the noise gives, NaN where it gives none: a bound beyond being alone, of harm that is wanted for
+// instance, does not give way.
+func (f Finding) allowed() (low, high float64) {
+	low, high = math.NaN(), math.NaN()
+	if f.Noise == nil {
+		return low, high
 	}
 	whole := 1.0
 	if f.Unit == "%" {
 		whole = 100
 	}
-	low, high := float64(control.Low)/100*whole, float64(control.High)/100*whole
-	if x < least && least <= whole && x >= low || x > most && most >= whole && x <= high {
-		f.Verdict, f.Held = HoldsNoise, true
+	if x := float64(f.Noise.Low) / 100 * whole; float64(f.Least) <= whole && x < float64(f.Least) {
+		low = x
 	}
-	return f
+	if x := float64(f.Noise.High) / 100 * whole; float64(f.Most) >= whole && x > float64(f.Most) {
+		high = x
+	}
+	return low, high
 }
 
 // Quiet says whether the control arm differs from itself little enough that figures mean something.

@@ -80,7 +80,7 @@ func (r *Result) view() view {
 		if !math.IsNaN(float64(f.Measured.Low)) {
 			spread = f.text(f.Measured.Low) + " – " + f.text(f.Measured.High)
 		}
-		v.Findings = append(v.Findings, []string{f.What, f.Reports, f.text(f.Measured.Median), spread, f.wanted(), f.Verdict})
+		v.Findings = append(v.Findings, []string{f.What, f.Reports, f.measured(), spread, f.wanted(), f.Verdict})
 	}
 	pictures := r.Pictures()
 	for _, name := range slices.Sorted(maps.Keys(pictures)) {

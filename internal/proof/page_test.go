@@ -158,13 +158,17 @@ func TestFilesAndCompare(t *testing.T) {
 	}
 	for _, d := range c.Rows {
 		slower := d.Arm == "held <under> the policy" && d.Figure == "tps"
-		if d.Beyond != slower || slower && math.Abs(float64(d.Change)+50) > 1e-9 {
+		if d.Beyond == nil || *d.Beyond != slower || slower && math.Abs(float64(d.Change)+50) > 1e-9 {
 			t.Errorf("%+v", d)
 		}
 	}
 	var text bytes.Buffer
 	if err := c.WriteText(&text); err != nil || !strings.Contains(text.String(), "-50.0 %  beyond the spread") {
 		t.Errorf("%v\n%s", err, text.String())
+	}
+	b.Rounds = 1
+	if c, err := Compare(read, b); err != nil || c.Rows[0].Beyond != nil {
+		t.Errorf("of one round: %+v, %v", c, err)
 	}
 	b.Scenario = "other"
 	if _, err := Compare(read, b); err == nil {

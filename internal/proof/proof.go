@@ -149,6 +149,9 @@ type Finding struct {
 	Measured Range  `json:"measured"`
 	Least    Figure `json:"least"`
 	Most     Figure `json:"most"`
+	// Noise is what the control arm's two runs of a round are of their mean, in percent, in the shape's own terms: throughput, or a
+	// latency. Nil: the bound does not give way to it.
+	Noise *Range `json:"noise_percent,omitempty"`
 	// Verdict is "holds", "does not hold", "holds within the noise", "not measured" or "not judged".
 	Verdict string `json:"verdict"`
 	Held    bool   `json:"held"`

@@ -83,7 +83,7 @@ func TestDistribute(t *testing.T) {
 }
 
 func TestJudge(t *testing.T) {
-	control := Range{Median: 100, Low: 88, High: 108}
+	control := &Range{Median: 100, Low: 88, High: 108}
 	none := Figure(nan)
 	for name, tt := range map[string]struct {
 		finding Finding
@@ -100,8 +100,30 @@ func TestJudge(t *testing.T) {
 		"harm is no noise":    {Finding{Measured: Range{Median: 60}, Least: none, Most: 50, Unit: "%"}, true, DoesNotHold},
 		"not measured":        {Finding{Measured: Range{Median: none}, Least: 1, Most: none}, true, NotMeasured},
 	} {
-		if got := Judge(tt.finding, tt.noise, control); got.Verdict != tt.want || got.Held != (tt.want == Holds || tt.want == HoldsNoise) {
+		if tt.noise {
+			tt.finding.Noise = control
+		}
+		if got := Judge(tt.finding); got.Verdict != tt.want || got.Held != (tt.want == Holds || tt.want == HoldsNoise) {
 			t.Errorf("%s: %q, held %v, want %q", name, got.Verdict, got.Held, tt.want)
+		}
+	}
+}
+
+func TestFindingInWords(t *testing.T) {
+	none := Figure(nan)
+	for name, tt := range map[string]struct {
+		finding          Finding
+		measured, wanted string
+	}{
+		"a bound":                {Finding{Measured: Range{Median: 96}, Least: 95, Most: none, Unit: "%"}, "96 %", "at least 95 %"},
+		"noise that counts":      {Finding{Measured: Range{Median: 90}, Least: 95, Most: none, Unit: "%", Noise: &Range{Low: 72, High: 128}}, "90 %", "at least 95 %, or 72 % as alone"},
+		"noise above":            {Finding{Measured: Range{Median: 1.2}, Least: none, Most: 1.15, Noise: &Range{Low: 72, High: 128}}, "1.20", "at most 1.15, or 1.28 as alone"},
+		"noise within the bound": {Finding{Measured: Range{Median: 90}, Least: 95, Most: none, Unit: "%", Noise: &Range{Low: 98, High: 102}}, "90 %", "at least 95 %"},
+		"hardly beyond":          {Finding{Measured: Range{Median: 1.00004}, Least: none, Most: 1}, "1.00004", "at most 1"},
+	} {
+		f := Judge(tt.finding)
+		if f.measured() != tt.measured || f.wanted() != tt.wanted {
+			t.Errorf("%s: %q, wanted %q", name, f.measured(), f.wanted())
 		}
 	}
 }

@@ -1,11 +1,13 @@
 package proof
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -25,8 +27,11 @@ func (r *Result) WriteText(w io.Writer) error {
 		b.WriteString("\n")
 	}
 	word := "The shape holds."
-	if !r.Held {
+	switch {
+	case !r.Held:
 		word = "THE SHAPE DOES NOT HOLD."
+	case r.Smoke:
+		word = "The shape holds, as far as a smoke run judges it."
 	}
 	b.WriteString(word + "\n")
 	_, err := io.WriteString(w, b.String())
@@ -35,6 +40,9 @@ func (r *Result) WriteText(w io.Writer) error {
 
 func (r *Result) writeHead(b *strings.Builder) {
 	fmt.Fprintf(b, "%s: %s\n", r.Scenario, r.Title)
+	if r.Smoke {
+		b.WriteString("a smoke run: one short round against lower bounds; its figures say little\n")
+	}
 	if r.Document != "" {
 		b.WriteString(wrap("repeats "+r.Document+": "+r.Reports, 108, ""))
 	}
@@ -213,7 +221,7 @@ func (r *Result) writeResponses(b *strings.Builder) {
 func (r *Result) writeShape(b *strings.Builder) {
 	rows := [][]string{{"shape", "document", "measured", "min", "max", "wanted", "verdict"}}
 	for _, f := range r.Shape {
-		rows = append(rows, []string{f.What, f.Reports, f.text(f.Measured.Median), f.text(f.Measured.Low), f.text(f.Measured.High), f.wanted(), f.Verdict})
+		rows = append(rows, []string{f.What, f.Reports, f.measured(), f.text(f.Measured.Low), f.text(f.Measured.High), f.wanted(), f.Verdict})
 	}
 	b.WriteString(table(keepFilled(rows), 2, 3, 4) + "\n")
 }
@@ -230,18 +238,41 @@ func (f Finding) text(x Figure) string {
 	return text
 }
 
-// wanted is the bound in words.
+// measured is the median; so many digits of one that does not hold that it is not the bound itself.
+func (f Finding) measured() string {
+	x, text := float64(f.Measured.Median), f.text(f.Measured.Median)
+	for _, bound := range []Figure{f.Least, f.Most} {
+		if y := float64(bound); f.Verdict == DoesNotHold && x != y && fixed(x, 2) == fixed(y, 2) {
+			text = strings.TrimSpace(strconv.FormatFloat(x, 'g', 6, 64) + " " + f.Unit)
+		}
+	}
+	return text
+}
+
+// wanted is the bound in words, with what the noise makes of it.
 func (f Finding) wanted() string {
 	least, most := !math.IsNaN(float64(f.Least)), !math.IsNaN(float64(f.Most))
+	low, high := f.allowed()
+	or := ""
+	if x := cmp.Or(orZero(low), orZero(high)); x != 0 {
+		or = ", or " + f.text(Figure(x)) + " as alone"
+	}
 	switch {
 	case least && most:
-		return f.text(f.Least) + " to " + f.text(f.Most)
+		return f.text(f.Least) + " to " + f.text(f.Most) + or
 	case least:
-		return "at least " + f.text(f.Least)
+		return "at least " + f.text(f.Least) + or
 	case most:
-		return "at most " + f.text(f.Most)
+		return "at most " + f.text(f.Most) + or
 	}
 	return "-"
+}
+
+func orZero(x float64) float64 {
+	if math.IsNaN(x) {
+		return 0
+	}
+	return x
 }
 
 // plain writes a number with as many decimals as tell something.

@@ -4,6 +4,7 @@
 package scenario
 
 import (
+	"slices"
 	"time"
 
 	"bulkhead/internal/policy"
@@ -197,6 +198,15 @@ func (s *Scenario) ArmNamed(name string) (Arm, bool) {
 
 // Groups names every group that a member of the scenario goes into, in the order of the file.
 func (s *Scenario) Groups() []string {
+	var everybody Arm
+	for _, n := range s.Neighbours {
+		everybody.With = append(everybody.With, n.Name)
+	}
+	return s.GroupsOf(everybody)
+}
+
+// GroupsOf are those with a member in an arm: databases are there in each.
+func (s *Scenario) GroupsOf(a Arm) []string {
 	var names []string
 	seen := map[string]bool{"": true}
 	add := func(name string) {
@@ -208,11 +218,13 @@ func (s *Scenario) Groups() []string {
 	for _, d := range s.Databases {
 		add(d.Group)
 	}
-	for _, l := range s.Loads {
+	for _, l := range s.LoadsOf(a) {
 		add(l.Group)
 	}
 	for _, n := range s.Neighbours {
-		add(n.Group)
+		if slices.Contains(a.With, n.Name) {
+			add(n.Group)
+		}
 	}
 	return names
 }
