@@ -35,7 +35,7 @@ if none ran.`,
 			if err != nil {
 				return err
 			}
-			good, ran := summary(outcomes)
+			good, ran := tally(outcomes)
 			if document != "" && ran {
 				if err := proof.WriteDocument(document, said(cmd), outcomes); err != nil {
 					return err
@@ -68,7 +68,7 @@ func (a *app) runScenarios(ctx context.Context, all []*scenario.Scenario, o benc
 			return nil, err
 		}
 		var required *bench.RequirementError
-		if _, ran := summary(outcomes); errors.As(err, &required) && required.Reach == bench.EveryScenario && !ran {
+		if _, ran := tally(outcomes); errors.As(err, &required) && required.Reach == bench.EveryScenario && !ran {
 			return nil, err
 		}
 		outcomes = append(outcomes, outcomeOf(s.Name, result, err))
@@ -76,8 +76,8 @@ func (a *app) runScenarios(ctx context.Context, all []*scenario.Scenario, o benc
 	return outcomes, nil
 }
 
-// summary says whether all that ran held and nothing failed, and whether any ran.
-func summary(outcomes []proof.Outcome) (good, ran bool) {
+// tally says whether all that ran held and nothing failed, and whether any ran.
+func tally(outcomes []proof.Outcome) (good, ran bool) {
 	good = true
 	for _, o := range outcomes {
 		good = good && (o.LeftOut != "" || o.Result != nil && o.Result.Held)

@@ -46,7 +46,7 @@ func TestSaid(t *testing.T) {
 	}
 }
 
-func TestSummary(t *testing.T) {
+func TestTally(t *testing.T) {
 	held, not, left, failed := proof.Outcome{Result: &proof.Result{Held: true}}, proof.Outcome{Result: &proof.Result{}}, proof.Outcome{LeftOut: "small"}, proof.Outcome{Failed: "no"}
 	for _, tt := range []struct {
 		of        []proof.Outcome
@@ -55,7 +55,7 @@ func TestSummary(t *testing.T) {
 		{[]proof.Outcome{held, left}, true, true}, {[]proof.Outcome{held, not}, false, true}, {[]proof.Outcome{held, failed}, false, true},
 		{[]proof.Outcome{left, left}, true, false},
 	} {
-		if good, ran := summary(tt.of); good != tt.good || ran != tt.ran {
+		if good, ran := tally(tt.of); good != tt.good || ran != tt.ran {
 			t.Errorf("%+v: good %v, ran %v", tt.of, good, ran)
 		}
 	}
