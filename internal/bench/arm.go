@@ -97,7 +97,9 @@ func (r *run) apply(ctx context.Context, name string) error {
 			return err
 		}
 		for _, n := range notes {
-			r.notes = append(r.notes, strings.TrimPrefix(n.Group+" ", " ")+n.Key+": "+n.Text)
+			if text := strings.TrimPrefix(n.Group+" ", " ") + n.Key + ": " + n.Text; !slices.Contains(r.notes, text) { // policies have much in common
+				r.notes = append(r.notes, text)
+			}
 		}
 	}
 	r.applied = name
