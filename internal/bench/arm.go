@@ -57,6 +57,7 @@ func (r *run) measureAll(ctx context.Context) error {
 // govern makes the arm's policy or its peer's groups be in force, and nothing else.
 func (r *run) govern(ctx context.Context, arm scenario.Arm) error {
 	if r.peer.governs() {
+		r.killed = nil
 		if err := r.peer.release(ctx); err != nil {
 			return err
 		}
@@ -79,6 +80,7 @@ func (r *run) apply(ctx context.Context, name string) error {
 	if name == r.applied {
 		return nil
 	}
+	r.killed = nil // of groups that go, or that others may take the place of
 	if name == "" {
 		r.applied = ""
 		return r.product.releaseAll(ctx)
@@ -133,7 +135,6 @@ func (r *run) measure(ctx context.Context, arm scenario.Arm) (t *trial, err erro
 	if err := r.govern(ctx, arm); err != nil {
 		return nil, err
 	}
-	killed := r.sampler(arm, r.governed(), func(string) []int { return nil }).kills()
 	if err := r.startAgain(ctx, arm); err != nil {
 		return nil, err
 	}
@@ -152,7 +153,7 @@ func (r *run) measure(ctx context.Context, arm scenario.Arm) (t *trial, err erro
 	}
 	var crowd crowd
 	s := r.sampler(arm, r.governed() || len(arm.Phases) > 0, func(group string) []int { return r.membersOf(group, herd, &crowd) })
-	s.changing, s.traffic, s.killed = len(arm.Phases) > 0, r.meter(arm), killed
+	s.changing, s.traffic, s.killed = len(arm.Phases) > 0, r.meter(arm), r.killed
 	start := &beginning{at: time.Now(), seen: make(chan struct{})}
 	s.start(ctx)
 	t = &trial{arm: arm, outcomes: map[string]outcome{}, figures: map[string]float64{}}
@@ -167,6 +168,7 @@ func (r *run) measure(ctx context.Context, arm scenario.Arm) (t *trial, err erro
 		return nil, err
 	}
 	t.read(s, start.at, length)
+	r.killed = s.kills()
 	return t, nil
 }
 

@@ -95,6 +95,7 @@ type run struct {
 	product   *product
 	applied   string // the policy in force
 	peer      *peer
+	killed    map[string]int64 // OOM kills of the groups that there are, before the next arm
 	sampler   func(arm scenario.Arm, governed bool, members func(string) []int) *sampler
 	rounds    []map[string]*trial // by arm
 	omitted   map[string]string

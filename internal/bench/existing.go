@@ -328,20 +328,20 @@ func (v *keyVisitor) greet(ctx context.Context) (version string, port int, err e
 	return version, port, nil
 }
 
-// look gives the connection the run's name, which is the lock: Redis has no other that goes with a connection. An account that may not
-// ask for connections has none. Whatever key begins with the run's name is a run's.
+// look gives the connection the run's name, which is the lock: Redis has no other that goes with a connection. Of two that come at
+// once both may see the other and end. An account that may not ask for connections has none. Whatever key begins with the run's name
+// is a run's.
 func (v *keyVisitor) look(ctx context.Context) error {
-	named := v.c.Do(ctx, "CLIENT", "SETNAME", ownPlace).Err()
+	name := v.c.Do(ctx, "CLIENT", "SETNAME", ownPlace).Err()
 	own, err := v.c.ClientID(ctx).Result()
 	list, listErr := v.c.ClientList(ctx).Result()
-	if errors.Join(named, err, listErr) != nil {
+	if errors.Join(name, err, listErr) != nil {
 		return nil
 	}
+	number := "db=" + strconv.Itoa(v.c.Options().DB)
 	for line := range strings.Lines(list) {
 		fields := strings.Fields(line)
-		// Of two at once the one that came first stays.
-		id, err := strconv.ParseInt(strings.TrimPrefix(fields[0], "id="), 10, 64)
-		if err == nil && id < own && slices.Contains(fields, "name="+ownPlace) {
+		if slices.Contains(fields, "name="+ownPlace) && slices.Contains(fields, number) && !slices.Contains(fields, fmt.Sprintf("id=%d", own)) {
 			return errTaken
 		}
 	}
@@ -473,7 +473,7 @@ func (r *run) enter(ctx context.Context, name string) error {
 	defer cancel()
 	err = v.settle(settled)
 	if errors.Is(err, errTaken) { // what is there is the other run's
-		return errors.Join(err, closes())
+		return errors.Join(fmt.Errorf("database %q at %s: %w; wait until it has ended", name, in.where(), err), closes())
 	}
 	r.undo.add("take "+ownPlace+" out of "+name, func(ctx context.Context) error {
 		// Over a new connection: the server may have ended one that was quiet for so long.

@@ -81,8 +81,8 @@ func beats(conn net.Conn, length time.Duration, live func(float64)) (o outcome, 
 		sum   float64
 	}
 	// A second in which nothing came back has no beats.
-	end := func(at float64) {
-		s := proof.Second{At: at, TPS: float64(second.beats), Latency: proof.Figure(second.sum / float64(second.beats))}
+	end := func(at, span float64) {
+		s := proof.Second{At: at, TPS: float64(second.beats) / span, Latency: proof.Figure(second.sum / float64(second.beats))}
 		o.seconds = append(o.seconds, s)
 		second.beats, second.sum = 0, 0
 		live(s.TPS)
@@ -94,12 +94,13 @@ func beats(conn net.Conn, length time.Duration, live func(float64)) (o outcome, 
 		ms := float64(time.Since(due(i))) / float64(time.Millisecond)
 		t.add(ms, 1)
 		for at := time.Since(began); at >= time.Duration(len(o.seconds)+1)*time.Second; {
-			end(float64(len(o.seconds) + 1))
+			end(float64(len(o.seconds)+1), 1)
 		}
 		second.beats, second.sum = second.beats+1, second.sum+ms
 	}
-	if second.beats > 0 {
-		end(time.Since(began).Seconds())
+	// What came in a small part of a second says nothing of a second.
+	if at := time.Since(began).Seconds(); at-float64(len(o.seconds)) >= 0.5 || len(o.seconds) == 0 {
+		end(at, at-float64(len(o.seconds))+beat.Seconds()) // each beat stands for the time to the next
 	}
 	o.transactions, o.elapsed, o.histogram = int64(number), time.Since(began), t.buckets()
 	return o, nil

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -157,6 +158,33 @@ func TestCleanVersion(t *testing.T) {
 	} {
 		if got := cleanVersion(in); got != want {
 			t.Errorf("version %q is read as %q, want %q", in, got, want)
+		}
+	}
+}
+
+// What a bound gives way to is in terms of what its shape measures.
+func TestNoise(t *testing.T) {
+	figures := func(x map[string]float64) *trial { return &trial{figures: x} }
+	r := &run{
+		scenario: &scenario.Scenario{Control: "alone", Loads: []scenario.Load{{Name: "a"}, {Name: "b"}}},
+		rounds: []map[string]*trial{{
+			"alone":        figures(map[string]float64{"tps": 80, "p95": 9, "a.tps": 80, "b.tps": 40}),
+			scenario.Again: figures(map[string]float64{"tps": 120, "p95": 11, "a.tps": 120, "b.tps": 40}),
+		}},
+	}
+	for measure, want := range map[string][2]float64{
+		"held.isolation":                                  {80, 120},
+		"held.p95 / ((alone.p95+again.p95)/2)":            {90, 110},
+		"held.b.isolation":                                {100, 100},
+		"(held.a.tps+held.b.tps)/(free.a.tps+free.b.tps)": {100 * 120 / 140., 100 * 160 / 140.},
+	} {
+		e, err := scenario.ParseExpression(measure)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := r.noise(scenario.Shape{Measure: e})
+		if n == nil || math.Abs(float64(n.Low)-want[0]) > 1e-9 || math.Abs(float64(n.High)-want[1]) > 1e-9 {
+			t.Errorf("%s: %+v, want %v", measure, n, want)
 		}
 	}
 }

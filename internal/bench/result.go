@@ -125,26 +125,35 @@ func (r *run) find(s scenario.Shape) proof.Finding {
 	return proof.Judge(f)
 }
 
-// noise is what the two runs of the control arm are of their mean, in percent, in terms of what a shape measures: the latencies of its
-// load, or its throughput. Nil where there is none.
+// noise is what the two runs of the control arm are of their mean, in percent, in terms of what a shape measures: the throughput of
+// its loads together, or a latency of the slowest. Nil where there is none.
 func (r *run) noise(s scenario.Shape) *proof.Range {
-	figure := "tps"
+	figure, loads := "tps", map[string]bool{}
 	for _, name := range s.Measure.Names() {
 		parts := strings.Split(name, ".")
-		if len(parts) < 2 {
-			continue
-		}
-		last := parts[len(parts)-1]
-		if slices.Contains([]string{"mean", "p50", "p95", "p99", "p999"}, last) {
+		if last := parts[len(parts)-1]; slices.Contains([]string{"mean", "p50", "p95", "p99", "p999"}, last) {
 			figure = last
 		}
-		if middle := parts[len(parts)-2]; len(parts) > 2 && r.isLoad(middle) {
-			figure = middle + "." + strings.TrimPrefix(figure, middle+".")
+		if len(parts) > 2 && r.isLoad(parts[len(parts)-2]) {
+			loads[parts[len(parts)-2]+"."] = true
 		}
+	}
+	if len(loads) == 0 {
+		loads[""] = true // the arm's first
+	}
+	whole := func(arm string, trials map[string]*trial) (all float64) {
+		for load := range loads {
+			if x := r.figure(arm+"."+load+figure, trials); figure == "tps" {
+				all += x
+			} else {
+				all = max(all, x)
+			}
+		}
+		return all
 	}
 	var of []float64
 	for _, trials := range r.rounds {
-		a, b := r.figure(r.scenario.Control+"."+figure, trials), r.figure(scenario.Again+"."+figure, trials)
+		a, b := whole(r.scenario.Control, trials), whole(scenario.Again, trials)
 		if mean := (a + b) / 2; mean > 0 {
 			of = append(of, 100*a/mean, 100*b/mean)
 		}

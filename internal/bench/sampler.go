@@ -158,13 +158,16 @@ func (s *sampler) group(name string) (cgroup.Usage, bool) {
 	return whole, found
 }
 
-// kills are the OOM kills that groups had until now, by name.
+// kills are the OOM kills that groups had in all when they were read last, by name.
 func (s *sampler) kills() map[string]int64 {
-	s.places = map[string]map[string]string{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	kills := map[string]int64{}
-	for _, g := range s.groups {
-		if u, found := s.group(g); found && u.Memory.OOMKills != nil {
-			kills[g] = *u.Memory.OOMKills
+	for _, r := range s.readings {
+		for name, u := range r.groups {
+			if u.Memory.OOMKills != nil {
+				kills[name] = *u.Memory.OOMKills
+			}
 		}
 	}
 	return kills
@@ -342,7 +345,9 @@ func (s *sampler) figures(from, to time.Time) map[string]float64 {
 		for figure, x := range groupFigures(first.groups[name], after, span, f["idle"]) {
 			f[name+"."+figure] = x
 		}
-		f[name+".oom_kills"] -= float64(s.killed[name])
+		if before := float64(s.killed[name]); f[name+".oom_kills"] >= before { // a group that was made anew counts from nothing
+			f[name+".oom_kills"] -= before
+		}
 	}
 	for name, after := range last.database {
 		before, was := first.database[name]

@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -65,10 +67,11 @@ func (a *app) runScenarios(ctx context.Context, all []*scenario.Scenario, o benc
 	for _, s := range all {
 		result, err := a.runScenario(ctx, s, o, out)
 		if ctx.Err() != nil || errors.Is(err, bench.ErrInterrupted) {
-			return nil, err
+			return nil, cmp.Or(err, context.Cause(ctx))
 		}
 		var required *bench.RequirementError
-		if _, ran := tally(outcomes); errors.As(err, &required) && required.Reach == bench.EveryScenario && !ran {
+		began := func(o proof.Outcome) bool { return o.LeftOut == "" }
+		if errors.As(err, &required) && required.Reach == bench.EveryScenario && !slices.ContainsFunc(outcomes, began) {
 			return nil, err
 		}
 		outcomes = append(outcomes, outcomeOf(s.Name, result, err))

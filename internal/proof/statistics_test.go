@@ -119,6 +119,7 @@ func TestFindingInWords(t *testing.T) {
 		"noise that counts":      {Finding{Measured: Range{Median: 90}, Least: 95, Most: none, Unit: "%", Noise: &Range{Low: 72, High: 128}}, "90 %", "at least 95 %, or 72 % as alone"},
 		"noise above":            {Finding{Measured: Range{Median: 1.2}, Least: none, Most: 1.15, Noise: &Range{Low: 72, High: 128}}, "1.20", "at most 1.15, or 1.28 as alone"},
 		"noise within the bound": {Finding{Measured: Range{Median: 90}, Least: 95, Most: none, Unit: "%", Noise: &Range{Low: 98, High: 102}}, "90 %", "at least 95 %"},
+		"of many":                {Finding{Measured: Range{Median: 1000.4}, Least: none, Most: 1000, Unit: "ms"}, "1000.4 ms", "at most 1,000 ms"},
 		"hardly beyond":          {Finding{Measured: Range{Median: 1.00004}, Least: none, Most: 1}, "1.00004", "at most 1"},
 	} {
 		f := Judge(tt.finding)

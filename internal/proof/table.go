@@ -242,7 +242,7 @@ func (f Finding) text(x Figure) string {
 func (f Finding) measured() string {
 	x, text := float64(f.Measured.Median), f.text(f.Measured.Median)
 	for _, bound := range []Figure{f.Least, f.Most} {
-		if y := float64(bound); f.Verdict == DoesNotHold && x != y && fixed(x, 2) == fixed(y, 2) {
+		if y := float64(bound); f.Verdict == DoesNotHold && x != y && math.Abs(x-y) < 0.005*math.Abs(y) {
 			text = strings.TrimSpace(strconv.FormatFloat(x, 'g', 6, 64) + " " + f.Unit)
 		}
 	}
