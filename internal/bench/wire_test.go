@@ -244,36 +244,48 @@ func TestIperfCommand(t *testing.T) {
 	}
 }
 
+// beatsOver sends beats for a time over a wire that gives each back when wait returns.
+func beatsOver(t *testing.T, length time.Duration, wait func(b byte, came time.Time)) outcome {
+	t.Helper()
+	type stamped struct {
+		b    byte
+		came time.Time
+	}
+	far, near := net.Pipe()
+	waiting := make(chan stamped, 100)
+	go func() {
+		defer close(waiting)
+		for b := make([]byte, 1); ; {
+			if _, err := io.ReadFull(near, b); err != nil {
+				return
+			}
+			waiting <- stamped{b[0], time.Now()}
+		}
+	}()
+	go func() {
+		for s := range waiting {
+			wait(s.b, s.came)
+			if _, err := near.Write([]byte{s.b}); err != nil {
+				return
+			}
+		}
+	}()
+	o, err := beats(far, length, func(float64) {})
+	_ = far.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
 // Seconds in which nothing comes back are in the series, and what comes back after them is in its own second.
 func TestBeatsOfAStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		far, near := net.Pipe()
-		waiting := make(chan byte, 100)
-		go func() {
-			b := make([]byte, 1)
-			for {
-				if _, err := io.ReadFull(near, b); err != nil {
-					close(waiting)
-					return
-				}
-				waiting <- b[0]
+		o := beatsOver(t, 5*time.Second, func(b byte, _ time.Time) {
+			if b == 19 { // due in the last moment of the first second
+				time.Sleep(2500 * time.Millisecond)
 			}
-		}()
-		go func() {
-			for b := range waiting {
-				if b == 19 { // due in the last moment of the first second
-					time.Sleep(2500 * time.Millisecond)
-				}
-				if _, err := near.Write([]byte{b}); err != nil {
-					return
-				}
-			}
-		}()
-		o, err := beats(far, 5*time.Second, func(float64) {})
-		_ = far.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
+		})
 		var got []float64
 		for _, s := range o.seconds {
 			got = append(got, s.TPS)
@@ -288,37 +300,9 @@ func TestBeatsOfAStall(t *testing.T) {
 // On a slow wire the last beats come back after the time is over: that is no second of its own.
 func TestBeatsOfASlowWire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		far, near := net.Pipe()
-		type stamped struct {
-			b  byte
-			at time.Time
-		}
-		waiting := make(chan stamped, 100)
-		go func() {
-			b := make([]byte, 1)
-			for {
-				if _, err := io.ReadFull(near, b); err != nil {
-					close(waiting)
-					return
-				}
-				waiting <- stamped{b[0], time.Now()}
-			}
-		}()
-		go func() {
-			for s := range waiting {
-				time.Sleep(time.Until(s.at.Add(120 * time.Millisecond)))
-				if _, err := near.Write([]byte{s.b}); err != nil {
-					return
-				}
-			}
-		}()
-		o, err := beats(far, 3*time.Second, func(float64) {})
-		_ = far.Close()
-		if err != nil || o.transactions != 60 || len(o.seconds) != 3 {
-			t.Fatalf("%d beats in %d seconds, %v", o.transactions, len(o.seconds), err)
-		}
-		if got := o.seconds[2].TPS; got != 20 {
-			t.Errorf("the last second has %v beats", got)
+		o := beatsOver(t, 3*time.Second, func(_ byte, came time.Time) { time.Sleep(time.Until(came.Add(120 * time.Millisecond))) })
+		if o.transactions != 60 || len(o.seconds) != 3 || o.seconds[2].TPS != 20 {
+			t.Errorf("%d beats in seconds %+v", o.transactions, o.seconds)
 		}
 	})
 }
