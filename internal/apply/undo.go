@@ -78,6 +78,7 @@ type undoing struct {
 
 	changes []journal.Change
 	where   map[int]host.Process // the moved ones, when it was first asked for
+	astray  []journal.Change     // moves whose place did not take the process back yet
 	homes   *homes
 }
 
@@ -85,7 +86,7 @@ type undoing struct {
 // kernel refuses now may be taken in a second pass, when others have made way: the order of
 // undoing is that of doing reversed, but how far things had got is not known.
 func (u *undoing) all(changes []journal.Change) (left []journal.Change, errs []error) {
-	u.changes, u.where = changes, nil
+	u.changes, u.where, u.astray = changes, nil, nil
 	todo := lasting(changes)
 	slices.Reverse(todo)
 	for {
@@ -108,6 +109,9 @@ func (u *undoing) all(changes []journal.Change) (left []journal.Change, errs []e
 			return left, append(errs, err)
 		}
 		if len(left) == 0 || len(left) == len(todo) {
+			if len(u.astray) > 0 {
+				left, errs = u.bringHome(left, errs)
+			}
 			slices.Reverse(left)
 			return left, errs
 		}
@@ -259,11 +263,28 @@ func (u *undoing) unmove(c journal.Change) error {
 		return nil
 	}
 	u.undone++
-	at, err := u.place(cgroup.Dir{Hierarchy: c.Dir.Hierarchy, Path: c.Old}, c.PID)
-	if err == nil {
-		p.Cgroups[c.Dir.Hierarchy] = at.Path // where the plan's move before this one, if any, had put it
+	home := cgroup.Dir{Hierarchy: c.Dir.Hierarchy, Path: c.Old}
+	at, err := u.place(home, c.PID)
+	if err != nil {
+		return err
 	}
-	return err
+	p.Cgroups[c.Dir.Hierarchy] = home.Path // where the plan's move before this one, if any, had put it
+	u.astray = slices.DeleteFunc(u.astray, func(s journal.Change) bool { return s.PID == c.PID && s.Dir.Hierarchy == c.Dir.Hierarchy })
+	if at != home {
+		u.astray = append(u.astray, c)
+	}
+	return nil
+}
+
+// bringHome tries places again that did not take their process back: a cpuset that was made anew takes nobody until it has CPUs, and
+// gets them only once the one above it has them again. Who is not taken now either stays in the nearest place above.
+func (u *undoing) bringHome(left []journal.Change, errs []error) ([]journal.Change, []error) {
+	for _, c := range u.astray {
+		if _, err := u.place(cgroup.Dir{Hierarchy: c.Dir.Hierarchy, Path: c.Old}, c.PID); err != nil {
+			left, errs = append(left, c), append(errs, err)
+		}
+	}
+	return left, errs
 }
 
 // locate looks where the moved processes are. It asks /proc and not the directories: v1's cgroup.procs

@@ -263,13 +263,35 @@ func TestAnyWayBack(t *testing.T) {
 func wayBack(t *testing.T, rt *rapid.T, hierarchies []host.Hierarchy) {
 	from, to := drawWish(rt, "before"), drawWish(rt, "after")
 	w := stage(t, hierarchies, []func(*world) plan.Plan{from.plan})
-	p, before := to.plan(w), w.dump()
+	p := to.plan(w)
 	if rapid.IntRange(0, 3).Draw(rt, "release") == 0 {
 		p = from.releaseOf(w)
 	}
 	killed := rapid.Bool().Draw(rt, "killed")
-	at := len(w.Changes()) + rapid.IntRange(1, 3*len(p.Steps)+1).Draw(rt, "at change")
-	hit := false
+	comesBack(t, rt.Fatalf, w, p, killed, rapid.IntRange(1, 3*len(p.Steps)+1).Draw(rt, "at change"))
+}
+
+// A cpuset that goes is narrowed first, with the one above it: made anew it takes nobody until both have their CPUs again.
+func TestNarrowedCpusetTakesItsProcessesBack(t *testing.T) {
+	from := wish{groups: map[string]map[string]policy.Value{"a": limits(), "a/x": limits(), "a/x/p": limits("memory", "cpus")}, members: map[int]string{0: "a", 2: "a", 3: "a"}}
+	to := wish{groups: map[string]map[string]policy.Value{"a": limits("io", "cpus")}, members: map[int]string{1: "a"}}
+	for _, killed := range []bool{false, true} {
+		for at := 1; ; at++ {
+			w := stage(t, v1, []func(*world) plan.Plan{from.plan})
+			p := to.plan(w)
+			if at > 3*len(p.Steps) {
+				break
+			}
+			comesBack(t, t.Fatalf, w, p, killed, at)
+		}
+	}
+}
+
+// comesBack carries out a plan that is killed or fails at a change, the first being 1, and sees that the host is then as before.
+func comesBack(t *testing.T, fail func(string, ...any), w *world, p plan.Plan, killed bool, at int) {
+	t.Helper()
+	before, hit := w.dump(), false
+	at += len(w.Changes())
 	w.Intercept(func(o cgroupfake.Operation) error {
 		if o.N != at {
 			return nil
@@ -287,20 +309,20 @@ func wayBack(t *testing.T, rt *rapid.T, hierarchies []host.Hierarchy) {
 	w.must(t, r.Journal.Close())
 	if !hit {
 		if err != nil {
-			rt.Fatalf("%v\n%s", err, plan.Render(p, plan.RenderOptions{}))
+			fail("%v\n%s", err, plan.Render(p, plan.RenderOptions{}))
 		}
 		return
 	}
 	if crashed {
 		r = w.runner(t)
 		if _, done, err := r.Recover(soon(t)); err != nil || !done {
-			rt.Fatalf("recover: %v, %v\n%s", done, err, plan.Render(p, plan.RenderOptions{}))
+			fail("recover: %v, %v\n%s", done, err, plan.Render(p, plan.RenderOptions{}))
 		}
 		w.must(t, r.Journal.Close())
 	} else if step := (*StepError)(nil); !errors.As(err, &step) || len(step.Left) > 0 {
-		rt.Fatalf("%v\n%s", err, plan.Render(p, plan.RenderOptions{}))
+		fail("%v\n%s", err, plan.Render(p, plan.RenderOptions{}))
 	}
 	if after := w.dump(); after != before {
-		rt.Fatalf("killed %v: %v: the host changed:\n%s\n%s", killed, err, difference(before, after), plan.Render(p, plan.RenderOptions{}))
+		fail("killed %v: %v: the host changed:\n%s\n%s", killed, err, difference(before, after), plan.Render(p, plan.RenderOptions{}))
 	}
 }
