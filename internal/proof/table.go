@@ -1,7 +1,6 @@
 package proof
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -254,8 +253,10 @@ func (f Finding) wanted() string {
 	least, most := !math.IsNaN(float64(f.Least)), !math.IsNaN(float64(f.Most))
 	low, high := f.allowed()
 	or := ""
-	if x := cmp.Or(orZero(low), orZero(high)); x != 0 {
-		or = ", or " + f.text(Figure(x)) + " as alone"
+	for _, x := range []float64{low, high} {
+		if !math.IsNaN(x) {
+			or += ", or " + f.text(Figure(x)) + " as alone"
+		}
 	}
 	switch {
 	case least && most:
@@ -266,13 +267,6 @@ func (f Finding) wanted() string {
 		return "at most " + f.text(f.Most) + or
 	}
 	return "-"
-}
-
-func orZero(x float64) float64 {
-	if math.IsNaN(x) {
-		return 0
-	}
-	return x
 }
 
 // plain writes a number with as many decimals as tell something.
