@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"go.yaml.in/yaml/v4"
 )
 
 // Every package says what it owns, once.
@@ -51,69 +49,6 @@ func TestPackageComments(t *testing.T) {
 		}
 		if !strings.HasPrefix(p.comments[0], want) {
 			t.Errorf("%s: the package comment begins %.30q, want %q", dir, p.comments[0], want)
-		}
-	}
-}
-
-// Every package has its place in the order, and every place its package.
-func TestOrderIsWhole(t *testing.T) {
-	found := map[string]bool{}
-	for _, s := range sources(t) {
-		if name := s.ours(); name != "" && !s.test {
-			found[name] = true
-		}
-	}
-	for _, name := range order {
-		if !found[name] {
-			t.Errorf("internal/%s has no code", name)
-		}
-		delete(found, name)
-	}
-	for name := range found {
-		if name != "hygiene" && !strings.HasPrefix(name, "test") {
-			t.Errorf("internal/%s has no place in the order of imports", name)
-		}
-	}
-}
-
-// The linter's configuration holds the same order.
-func TestLinterHoldsOrder(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(top, ".golangci.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var config struct {
-		Linters struct {
-			Enable   []string
-			Settings struct {
-				Depguard struct {
-					Rules map[string]struct {
-						Files []string
-						Mode  string `yaml:"list-mode"`
-						Allow []string
-						Deny  []struct{ Pkg, Desc string }
-					}
-				}
-			}
-		}
-	}
-	if err := yaml.Unmarshal(text, &config); err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Contains(config.Linters.Enable, "depguard") {
-		t.Error("depguard is off")
-	}
-	for i, name := range order {
-		r := config.Linters.Settings.Depguard.Rules[name]
-		var below []string
-		for _, b := range order[:i] {
-			below = append(below, "bulkhead/internal/"+b)
-		}
-		if !slices.Equal(r.Allow, below) || len(r.Deny) != 1 || r.Deny[0].Pkg != "bulkhead" || r.Mode != "lax" {
-			t.Errorf("rule %q allows %v and denies %v, want it to allow %v and deny bulkhead", name, r.Allow, r.Deny, below)
-		}
-		if want := []string{"**/internal/" + name + "/*.go", "!$test"}; !slices.Equal(r.Files, want) {
-			t.Errorf("rule %q is for %v, want %v", name, r.Files, want)
 		}
 	}
 }

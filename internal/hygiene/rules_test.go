@@ -12,11 +12,6 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// order is the house from the ground up: a package imports only what stands before it.
-var order = []string{
-	"host", "cgroup", "systemd", "netshape", "watchdog", "dbstat", "probe", "journal", "calendar", "policy", "knob", "convert", "engine", "classify", "plan", "apply", "control", "agent", "scenario", "proof", "bench", "cli",
-}
-
 // pure packages take values and give values.
 var pure = []string{"calendar", "knob", "classify", "plan"}
 
@@ -32,20 +27,10 @@ type rule struct {
 
 var rules = []rule{
 	{
-		name:  "imports go downwards",
-		check: importsDown,
-		bad: [][2]string{
-			{"internal/host/a.go", `package host; import _ "bulkhead/internal/cgroup"`},
-			{"internal/netshape/a.go", `package netshape; import _ "bulkhead/internal/policy"`},
-			{"internal/plan/a.go", `package plan; import _ "bulkhead/internal/apply"`},
-			{"internal/apply/a.go", `package apply; import _ "bulkhead/internal/nowhere"`},
-			{"internal/cgroup/cgroupfake/a.go", `package cgroupfake; import _ "bulkhead/internal/plan"`},
-		},
-		good: [][2]string{
-			{"internal/plan/a.go", `package plan; import _ "bulkhead/internal/host"`},
-			{"cmd/bulkhead/main.go", `package main; import _ "bulkhead/internal/cli"`},
-			{"internal/plan/a_test.go", `package plan; import _ "bulkhead/internal/testhost"`},
-		},
+		name:  "cmd imports cli alone",
+		check: thinCommand,
+		bad:   [][2]string{{"cmd/bulkhead/main.go", `package main; import _ "bulkhead/internal/host"`}},
+		good:  [][2]string{{"cmd/bulkhead/main.go", `package main; import _ "bulkhead/internal/cli"`}},
 	},
 	{
 		name:  "one door per interface",
@@ -126,6 +111,15 @@ var rules = []rule{
 		good:  [][2]string{{"cmd/bulkhead/main.go", `package main; import "os"; func main() { os.Exit(1) }`}},
 	},
 	{
+		name:  "only cli and cmd print",
+		check: noPrint,
+		bad:   [][2]string{{"internal/plan/a.go", `package plan; import "fmt"; func f() { fmt.Println(1) }`}},
+		good: [][2]string{
+			{"internal/cli/a.go", `package cli; import "fmt"; func f() { fmt.Println(1) }`},
+			{"internal/plan/a.go", `package plan; import "fmt"; func f() string { return fmt.Sprint(1) }`},
+		},
+	},
+	{
 		name:  "packages are named by a noun of the field",
 		check: packageNames,
 		bad:   [][2]string{{"internal/util/a.go", `package util`}, {"internal/host/helpers/a.go", `package helpers`}},
@@ -155,26 +149,12 @@ func TestRules(t *testing.T) {
 	}
 }
 
-func importsDown(s source) []string {
+func thinCommand(s source) []string {
 	var wrong []string
-	own := slices.Index(order, s.ours())
 	for _, i := range s.file.Imports {
 		path := importPath(i)
-		rest, ok := strings.CutPrefix(path, "bulkhead/internal/")
-		if !ok || s.test {
-			continue // tests may use fakes from anywhere; the compiler forbids cycles
-		}
-		name, _, _ := strings.Cut(rest, "/")
-		switch other := slices.Index(order, name); {
-		case s.dir == "cmd/bulkhead":
-			if name != "cli" {
-				wrong = append(wrong, s.at(i)+": cmd imports "+path+", only cli is for it")
-			}
-		case own < 0: // test support, used by tests only: the next case holds that
-		case other < 0:
-			wrong = append(wrong, s.at(i)+": "+path+" is not in the order of the house")
-		case other > own:
-			wrong = append(wrong, s.at(i)+": "+s.ours()+" imports "+path+", which stands above it")
+		if s.dir == "cmd/bulkhead" && strings.HasPrefix(path, "bulkhead/") && path != "bulkhead/internal/cli" {
+			wrong = append(wrong, s.at(i)+": cmd imports "+path+", only cli is for it")
 		}
 	}
 	return wrong
@@ -199,21 +179,21 @@ func doors(s source) []string {
 		{"github.com/cilium/ebpf", []string{"host", "netshape"}},
 		{"golang.org/x/sys", []string{"host", "cgroup", "netshape", "watchdog", "probe", "journal", "control", "agent", "cli", "testhost"}},
 	}
-	for _, p := range []string{"os", "io/fs", "syscall", "net", "math/rand"} {
-		others := slices.DeleteFunc(slices.Concat(order, []string{"testhost", "hygiene", ""}), func(n string) bool { return slices.Contains(pure, n) })
-		allowed = append(allowed, struct {
-			prefix   string
-			packages []string
-		}{p, others})
-	}
-	if s.test || s.ours() == "hygiene" {
+	if s.test {
 		return nil
 	}
+	below := func(path, prefix string) bool { return path == prefix || strings.HasPrefix(path, prefix+"/") }
 	var wrong []string
 	for _, i := range s.file.Imports {
+		path := importPath(i)
 		for _, a := range allowed {
-			if path := importPath(i); (path == a.prefix || strings.HasPrefix(path, a.prefix+"/")) && !s.in(a.packages...) {
+			if below(path, a.prefix) && !s.in(a.packages...) {
 				wrong = append(wrong, s.at(i)+": "+path+" is not for "+s.dir)
+			}
+		}
+		for _, p := range []string{"os", "io/fs", "syscall", "net", "math/rand"} {
+			if below(path, p) && s.in(pure...) {
+				wrong = append(wrong, s.at(i)+": "+path+": "+s.dir+" is pure")
 			}
 		}
 	}
@@ -279,6 +259,13 @@ func noExit(s source) []string {
 		return nil
 	}
 	return uses(s, map[string][]string{"os": {"Exit"}}, "return an error or a code instead")
+}
+
+func noPrint(s source) []string {
+	if s.test || s.dir == "cmd/bulkhead" || s.in("cli", "testhost") {
+		return nil
+	}
+	return uses(s, map[string][]string{"fmt": {"Print", "Printf", "Println"}}, "stdout is the answer and belongs to cli")
 }
 
 // uses finds selections like os.Create by the name of the package.

@@ -2,6 +2,7 @@
 package hygiene
 
 import (
+	"bytes"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -20,17 +21,23 @@ type source struct {
 	path string // from the top of the repository
 	dir  string // of path: "internal/host"
 	test bool
+	text []byte
 	fset *token.FileSet
 	file *ast.File
 }
 
-// ours is the name of the internal package the file is in, or below; "" for others.
+// lines is the number of lines of the file.
+func (s source) lines() int { return bytes.Count(s.text, []byte("\n")) }
+
+// shared knows the positions of all files.
+var shared = token.NewFileSet()
+
+// ours is the path of the file's package below internal: "host", "cgroup/conformance"; "" for others.
 func (s source) ours() string {
-	rest, ok := strings.CutPrefix(s.dir+"/", "internal/")
-	if !ok {
+	name, _ := strings.CutPrefix(s.dir, "internal/")
+	if name == s.dir {
 		return ""
 	}
-	name, _, _ := strings.Cut(rest, "/")
 	return name
 }
 
@@ -43,7 +50,7 @@ func (s source) at(n ast.Node) string {
 // in says whether the file belongs to one of these internal packages, or to one below them.
 func (s source) in(packages ...string) bool {
 	for _, p := range packages {
-		if s.ours() == p {
+		if s.ours() == p || p != "" && strings.HasPrefix(s.ours(), p+"/") {
 			return true
 		}
 	}
@@ -52,8 +59,7 @@ func (s source) in(packages ...string) bool {
 
 func parse(t testing.TB, path, text string) source {
 	t.Helper()
-	fset := token.NewFileSet()
-	file, err := parser.ParseFile(fset, path, text, parser.ParseComments|parser.SkipObjectResolution)
+	file, err := parser.ParseFile(shared, path, text, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
 		t.Fatalf("parse %q: %v", path, err)
 	}
@@ -61,13 +67,18 @@ func parse(t testing.TB, path, text string) source {
 		path: path, dir: filepath.ToSlash(filepath.Dir(path)),
 		// What is below test/ serves tests alone.
 		test: strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "test/"),
-		fset: fset, file: file,
+		text: []byte(text), fset: shared, file: file,
 	}
 }
 
-// sources parses every Go file of the repository.
+var parsed []source
+
+// sources parses every Go file of the repository, once.
 func sources(t testing.TB) []source {
 	t.Helper()
+	if parsed != nil {
+		return parsed
+	}
 	var all []source
 	files(t, func(path string, text []byte) {
 		if strings.HasSuffix(path, ".go") {
@@ -77,6 +88,7 @@ func sources(t testing.TB) []source {
 	if len(all) < 20 {
 		t.Fatalf("found only %d Go files: looking in the wrong place", len(all))
 	}
+	parsed = all
 	return all
 }
 
@@ -99,7 +111,8 @@ func files(t testing.TB, each func(path string, text []byte)) {
 			return nil
 		}
 		// ".git" is a file in a second work tree.
-		if !d.Type().IsRegular() || path == ".git" || path == "bulkhead" || path == "go.sum" || strings.HasSuffix(path, ".test") || strings.HasSuffix(path, ".prof") {
+		if !d.Type().IsRegular() || path == ".git" || path == "bulkhead" || path == "go.sum" ||
+			strings.HasSuffix(path, ".test") || strings.HasSuffix(path, ".prof") {
 			return nil
 		}
 		text, err := os.ReadFile(name)
