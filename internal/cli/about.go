@@ -10,7 +10,7 @@ import (
 	"bulkhead/internal/policy"
 )
 
-func (a *app) schemaCmd() *cobra.Command {
+func schemaCmd(to *output) *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "the JSON Schema of the policy file",
@@ -19,14 +19,14 @@ func (a *app) schemaCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = a.stdout.Write(text)
+			_, err = to.stdout.Write(text)
 			return err
 		},
 	}
 }
 
 // helpCmd is cobra's help, with an error for a verb that is not there.
-func (a *app) helpCmd() *cobra.Command {
+func helpCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [VERB]",
 		Short: "what a verb does and takes",
@@ -42,7 +42,7 @@ func (a *app) helpCmd() *cobra.Command {
 	}
 }
 
-func (a *app) completionCmd() *cobra.Command {
+func completionCmd(to *output) *cobra.Command {
 	c := &cobra.Command{
 		Use:       "completion bash|zsh|fish",
 		Short:     "a script that completes verbs and flags in a shell",
@@ -53,26 +53,26 @@ func (a *app) completionCmd() *cobra.Command {
 	c.RunE = func(c *cobra.Command, args []string) error {
 		switch root := c.Root(); args[0] {
 		case "bash":
-			return root.GenBashCompletionV2(a.stdout, true)
+			return root.GenBashCompletionV2(to.stdout, true)
 		case "zsh":
-			return root.GenZshCompletion(a.stdout)
+			return root.GenZshCompletion(to.stdout)
 		case "fish":
-			return root.GenFishCompletion(a.stdout, true)
+			return root.GenFishCompletion(to.stdout, true)
 		}
 		return &usageError{command: c.CommandPath(), err: fmt.Errorf("no completion for %q: it is bash, zsh or fish", args[0])}
 	}
 	return c
 }
 
-func (a *app) versionCmd() *cobra.Command {
+func versionCmd(to *output) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "the version of this program",
 		RunE: func(*cobra.Command, []string) error {
-			if a.json {
-				return a.printJSON(map[string]string{"version": Version, "go": runtime.Version(), "arch": runtime.GOARCH})
+			if to.json {
+				return to.printJSON(map[string]string{"version": Version, "go": runtime.Version(), "arch": runtime.GOARCH})
 			}
-			fmt.Fprintf(a.out, "bulkhead %s (%s, %s)\n", Version, runtime.Version(), runtime.GOARCH)
+			fmt.Fprintf(to.out, "bulkhead %s (%s, %s)\n", Version, runtime.Version(), runtime.GOARCH)
 			return nil
 		},
 	}

@@ -15,7 +15,7 @@ import (
 	"bulkhead/internal/host"
 )
 
-func (a *app) agentCmd() *cobra.Command {
+func agentCmd(s *session) *cobra.Command {
 	var o agent.Options
 	readyFD := 0
 	c := &cobra.Command{
@@ -29,8 +29,8 @@ It tells systemd when everything is in force, and others by --ready-fd: a line i
 			if err := needRoot("agent"); err != nil {
 				return err
 			}
-			log := a.logger(slog.LevelInfo)
-			options := control.Options{State: a.state, Log: log, Watchdog: a.watchdogArgs()}
+			log := s.logger(slog.LevelInfo)
+			options := control.Options{State: s.state, Log: log, Watchdog: s.watchdogArgs()}
 			atSteps(&options)
 			c, err := control.Open(options)
 			if err != nil {
@@ -40,7 +40,7 @@ It tells systemd when everything is in force, and others by --ready-fd: a line i
 			for _, w := range c.Warnings() {
 				log.Warn("state directory", "warning", w)
 			}
-			o.Socket, o.Log = a.socket, log
+			o.Socket, o.Log = s.socket, log
 			if o.Ready, err = readyOn(cmd, readyFD); err != nil {
 				return err
 			}

@@ -12,13 +12,14 @@ import (
 	"golang.org/x/term"
 
 	"bulkhead/internal/bench"
+	"bulkhead/internal/cli/render"
 	"bulkhead/internal/control"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/proof"
 	"bulkhead/internal/scenario"
 )
 
-func (a *app) benchCmd() *cobra.Command {
+func benchCmd(to *output) *cobra.Command {
 	var o bench.Options
 	var out string
 	c := &cobra.Command{
@@ -33,27 +34,27 @@ It ends with exit code 1 if the figures do not have the shape that the scenario 
 			if len(args) == 0 {
 				return cmd.Help()
 			}
-			s, err := findScenario(args[0])
+			sc, err := findScenario(args[0])
 			if err != nil {
 				return err
 			}
-			result, err := a.runScenario(cmd.Context(), s, o, out)
+			result, err := runScenario(cmd.Context(), to, sc, o, out)
 			if err != nil {
 				return err
 			}
-			return a.printProof(result)
+			return printProof(to, result)
 		},
 	}
-	a.benchFlags(c, &o, &out)
+	benchFlags(c, &o, &out)
 	c.Flags().StringToStringVar(&o.DSN, "dsn", nil, "load this existing database in place of one of the scenario's, as `NAME=URL`; @FILE in place of the URL reads it from a file of mode 0600, so that ps does not show the password")
-	c.AddCommand(a.benchListCmd(), a.benchAllCmd(), a.benchCompareCmd(), a.benchHogCmd(), benchForwardCmd())
+	c.AddCommand(benchListCmd(to), benchAllCmd(to), benchCompareCmd(to), benchHogCmd(), benchForwardCmd())
 	for _, sub := range c.Commands() {
 		wrapArgs(sub)
 	}
 	return c
 }
 
-func (a *app) benchFlags(c *cobra.Command, o *bench.Options, out *string) {
+func benchFlags(c *cobra.Command, o *bench.Options, out *string) {
 	flags := c.Flags()
 	flags.IntVar(&o.Rounds, "rounds", 0, "interleaved rounds of all arms (default: what the scenario says)")
 	flags.IntVar(&o.Seconds, "seconds", 0, "length of one arm (default: what the scenario says)")
@@ -64,7 +65,7 @@ func (a *app) benchFlags(c *cobra.Command, o *bench.Options, out *string) {
 
 // findScenario finds a scenario or says what is wrong with its file: exit code 2.
 func findScenario(name string) (*scenario.Scenario, error) {
-	s, err := scenario.Find(name)
+	sc, err := scenario.Find(name)
 	var problems policy.Problems
 	switch {
 	case errors.As(err, &problems):
@@ -72,13 +73,13 @@ func findScenario(name string) (*scenario.Scenario, error) {
 	case err != nil:
 		return nil, &control.Error{Code: control.CodeUsage, Err: err, Hint: "`bulkhead bench list` names the scenarios there are; a path holds a slash or ends in .yaml"}
 	}
-	return s, nil
+	return sc, nil
 }
 
 // runScenario runs one scenario and writes its files.
-func (a *app) runScenario(ctx context.Context, s *scenario.Scenario, o bench.Options, out string) (*proof.Result, error) {
-	o.Progress, o.Terminal = a.stderr, term.IsTerminal(int(os.Stderr.Fd()))
-	result, err := bench.Run(ctx, s, o)
+func runScenario(ctx context.Context, to *output, sc *scenario.Scenario, o bench.Options, out string) (*proof.Result, error) {
+	o.Progress, o.Terminal = to.stderr, term.IsTerminal(int(os.Stderr.Fd()))
+	result, err := bench.Run(ctx, sc, o)
 	var required *bench.RequirementError
 	if errors.As(err, &required) {
 		return nil, &control.Error{Code: control.CodeFailed, Err: err, Hint: required.Hint}
@@ -90,10 +91,10 @@ func (a *app) runScenario(ctx context.Context, s *scenario.Scenario, o bench.Opt
 }
 
 // printProof answers with the result; a shape that does not hold is exit code 1.
-func (a *app) printProof(result *proof.Result) error {
-	print := func() error { return result.WriteText(a.out) }
-	if a.json {
-		print = func() error { return a.printJSON(result) }
+func printProof(to *output, result *proof.Result) error {
+	print := func() error { return result.WriteText(to.out) }
+	if to.json {
+		print = func() error { return to.printJSON(result) }
 	}
 	if err := print(); err != nil {
 		return fmt.Errorf("print the result: %w", err)
@@ -104,16 +105,7 @@ func (a *app) printProof(result *proof.Result) error {
 	return nil
 }
 
-// listed is a scenario as `bench list --json` shows it.
-type listed struct {
-	Name     string        `json:"name"`
-	Title    string        `json:"title"`
-	Document string        `json:"document,omitempty"`
-	Takes    time.Duration `json:"takes_ns"` // about
-	Needs    []string      `json:"needs"`    // Debian packages
-}
-
-func (a *app) benchListCmd() *cobra.Command {
+func benchListCmd(to *output) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "the scenarios there are",
@@ -123,17 +115,14 @@ func (a *app) benchListCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			scenarios := make([]listed, len(all))
-			for i, s := range all {
-				scenarios[i] = listed{s.Name, s.Title, s.Document, bench.Estimate(s, bench.Options{}), bench.PackagesOf(s)}
+			scenarios := make([]render.ScenarioView, len(all))
+			for i, sc := range all {
+				scenarios[i] = render.ScenarioView{
+					Name: sc.Name, Title: sc.Title, Document: sc.Document,
+					Takes: bench.Estimate(sc, bench.Options{}), Needs: bench.PackagesOf(sc),
+				}
 			}
-			if a.json {
-				return a.printJSON(scenarios)
-			}
-			for _, s := range scenarios {
-				fmt.Fprintf(a.out, "%-16s %s; about %.0f minutes; needs %s\n", s.Name, s.Title, max(1, s.Takes.Minutes()), strings.Join(s.Needs, ", "))
-			}
-			return nil
+			return to.print(scenarios, func() { render.Scenarios(to.out, scenarios) })
 		},
 	}
 }
@@ -157,7 +146,7 @@ func benchForwardCmd() *cobra.Command {
 }
 
 // benchHogCmd is a neighbour that the scenarios start.
-func (a *app) benchHogCmd() *cobra.Command {
+func benchHogCmd() *cobra.Command {
 	var o bench.HogOptions
 	c := &cobra.Command{
 		Use:    "hog " + strings.Join(bench.HogKinds(), "|"),

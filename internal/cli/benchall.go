@@ -18,7 +18,7 @@ import (
 )
 
 // benchAllCmd runs every scenario of the library, one after the other.
-func (a *app) benchAllCmd() *cobra.Command {
+func benchAllCmd(to *output) *cobra.Command {
 	var o bench.Options
 	var out, document string
 	c := &cobra.Command{
@@ -33,7 +33,7 @@ if none ran.`,
 			if err != nil {
 				return err
 			}
-			outcomes, err := a.runScenarios(cmd.Context(), all, o, out)
+			outcomes, err := runScenarios(cmd.Context(), to, all, o, out)
 			if err != nil {
 				return err
 			}
@@ -43,10 +43,10 @@ if none ran.`,
 					return err
 				}
 			}
-			if a.json {
-				err = a.printJSON(outcomes)
+			if to.json {
+				err = to.printJSON(outcomes)
 			} else {
-				err = proof.WriteOutcomes(a.out, outcomes)
+				err = proof.WriteOutcomes(to.out, outcomes)
 			}
 			if err != nil {
 				return fmt.Errorf("print the results: %w", err)
@@ -57,15 +57,15 @@ if none ran.`,
 			return nil
 		},
 	}
-	a.benchFlags(c, &o, &out)
+	benchFlags(c, &o, &out)
 	c.Flags().StringVar(&document, "document", "", "write the results as Markdown into this `file`, with pictures in a directory beside it")
 	return c
 }
 
 // runScenarios runs several, whatever becomes of each; an interruption ends them, and what lets none of them run.
-func (a *app) runScenarios(ctx context.Context, all []*scenario.Scenario, o bench.Options, out string) (outcomes []proof.Outcome, err error) {
-	for _, s := range all {
-		result, err := a.runScenario(ctx, s, o, out)
+func runScenarios(ctx context.Context, to *output, all []*scenario.Scenario, o bench.Options, out string) (outcomes []proof.Outcome, err error) {
+	for _, sc := range all {
+		result, err := runScenario(ctx, to, sc, o, out)
 		if ctx.Err() != nil || errors.Is(err, bench.ErrInterrupted) {
 			return nil, cmp.Or(err, context.Cause(ctx))
 		}
@@ -74,7 +74,7 @@ func (a *app) runScenarios(ctx context.Context, all []*scenario.Scenario, o benc
 		if errors.As(err, &required) && required.Reach == bench.EveryScenario && !slices.ContainsFunc(outcomes, began) {
 			return nil, err
 		}
-		outcomes = append(outcomes, outcomeOf(s.Name, result, err))
+		outcomes = append(outcomes, outcomeOf(sc.Name, result, err))
 	}
 	return outcomes, nil
 }
@@ -122,7 +122,7 @@ func said(cmd *cobra.Command) string {
 }
 
 // benchCompareCmd sets two results side by side.
-func (a *app) benchCompareCmd() *cobra.Command {
+func benchCompareCmd(to *output) *cobra.Command {
 	return &cobra.Command{
 		Use:   "compare A B",
 		Short: "two results of one scenario beside each other",
@@ -142,10 +142,10 @@ A, and whether that is more than the rounds of each differ among themselves.`,
 			if err != nil {
 				return &control.Error{Code: control.CodeUsage, Err: err, Hint: "compare two results of one scenario"}
 			}
-			if a.json {
-				return a.printJSON(c)
+			if to.json {
+				return to.printJSON(c)
 			}
-			return c.WriteText(a.out)
+			return c.WriteText(to.out)
 		},
 	}
 }

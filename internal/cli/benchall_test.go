@@ -36,8 +36,7 @@ func TestOutcomeOf(t *testing.T) {
 
 // What made a document is said as it was given, but for where its files go.
 func TestSaid(t *testing.T) {
-	a := &app{}
-	c := a.benchAllCmd()
+	c := benchAllCmd(&output{})
 	if err := c.ParseFlags([]string{"--rounds", "2", "--smoke", "--document", "x.md"}); err != nil {
 		t.Fatal(err)
 	}

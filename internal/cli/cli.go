@@ -1,43 +1,34 @@
-// Package cli is the command line: one file per verb, each of which parses its arguments, calls
-// control or the agent, and renders the answer. Stdout carries the answer, stderr everything else.
+// Package cli is the command line. Each verb is a function that gives its cobra.Command, in a file of its own: it parses
+// the arguments, calls control or the agent, and hands the answer to package render. Verbs share an output, which says
+// where answers go, and a session, which says where the policy, the state and the agent are. Stdout carries the answer,
+// stderr everything else.
+//
+// Main is the entry; it runs one verb and gives the exit code. Nothing here is meant to run twice in a process at once.
 package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"log/slog"
 	"os"
 	"os/signal"
-	"os/user"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"bulkhead/internal/agent"
 	"bulkhead/internal/apply"
+	"bulkhead/internal/cli/render"
 	"bulkhead/internal/control"
 	"bulkhead/internal/policy"
 )
 
 // Version is set at build time.
 var Version = "unreleased"
-
-// app is what every verb shares.
-type app struct {
-	policy, state, socket string
-	json                  bool
-	in                    io.Reader
-	out, err              io.Writer // for people
-	stdout, stderr        io.Writer // for programs, and for what steers the terminal itself
-}
 
 // exit is an error that only carries an exit code: everything was said already.
 type exit struct{ code int }
@@ -59,17 +50,17 @@ func Main(args []string) int {
 
 // run is Main with its surroundings given, for tests.
 func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) int {
-	a := &app{in: in, out: printable{out}, err: printable{errw}, stdout: out, stderr: errw}
-	root := a.root()
+	s := &session{output: output{in: in, out: render.Printable(out), err: render.Printable(errw), stdout: out, stderr: errw}}
+	root := rootCmd(s)
 	root.SetArgs(args)
 	root.SetIn(in)
 	root.SetOut(out)
-	root.SetErr(a.err)
-	return a.report(root.ExecuteContext(ctx))
+	root.SetErr(s.err)
+	return s.report(root.ExecuteContext(ctx))
 }
 
 // report says an error on stderr and gives the exit code.
-func (a *app) report(err error) int {
+func (o *output) report(err error) int {
 	var only exit
 	switch {
 	case err == nil:
@@ -79,35 +70,35 @@ func (a *app) report(err error) int {
 	}
 	var problems policy.Problems
 	if errors.As(err, &problems) {
-		if a.json {
-			if err := a.printJSON(problemsView(problems)); err != nil {
-				fmt.Fprintf(a.err, "bulkhead: %v\n", err)
+		if o.json {
+			if err := o.printJSON(render.ProblemsView(problems)); err != nil {
+				fmt.Fprintf(o.err, "bulkhead: %v\n", err)
 			}
 		}
 		// Without our name before it, so that an editor finds file:line:column.
-		fmt.Fprintf(a.err, "%v\nbulkhead: %s; nothing was changed\n", err, count(len(problems), "problem", "problems"))
+		fmt.Fprintf(o.err, "%v\nbulkhead: %s; nothing was changed\n", err, render.Count(len(problems), "problem", "problems"))
 		return int(control.CodeUsage)
 	}
-	fmt.Fprintf(a.err, "bulkhead: %v\n", err)
+	fmt.Fprintf(o.err, "bulkhead: %v\n", err)
 	if hint := control.HintOf(err); hint != "" {
-		fmt.Fprintf(a.err, "hint: %s\n", hint)
+		fmt.Fprintf(o.err, "hint: %s\n", hint)
 	}
 	var refused *apply.RefusedError
 	if errors.As(err, &refused) {
 		said := false
 		for _, r := range refused.Refusals {
 			if r.Hint != "" {
-				fmt.Fprintf(a.err, "hint: %s\n", r.Hint)
+				fmt.Fprintf(o.err, "hint: %s\n", r.Hint)
 			}
 			said = said || strings.Contains(r.Hint, "--force")
 		}
 		if !said {
-			fmt.Fprintln(a.err, "hint: --force --reason TEXT does it all the same; the history keeps the reason")
+			fmt.Fprintln(o.err, "hint: --force --reason TEXT does it all the same; the history keeps the reason")
 		}
 	}
 	var usage *usageError
 	if errors.As(err, &usage) {
-		fmt.Fprintf(a.err, "hint: `%s --help` shows how\n", usage.command)
+		fmt.Fprintf(o.err, "hint: `%s --help` shows how\n", usage.command)
 		return int(control.CodeUsage)
 	}
 	return int(control.CodeOf(err))
@@ -122,7 +113,7 @@ const (
 )
 
 // root builds the command tree.
-func (a *app) root() *cobra.Command {
+func rootCmd(s *session) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "bulkhead VERB",
 		Short: "compartments for databases that share a Linux host",
@@ -140,16 +131,16 @@ Start here:
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.policy, "policy", control.DefaultPolicy, "the policy `file`")
-	flags.StringVar(&a.state, "state", control.DefaultState, "the state `directory`")
-	flags.StringVar(&a.socket, "socket", agent.DefaultSocket, "the agent's `socket`")
-	flags.BoolVar(&a.json, "json", false, "print JSON")
-	addGroup(root, groupLook, "Look:", a.discoverCmd(), a.checkCmd(), a.planCmd(), a.statusCmd(), a.explainCmd(), a.verifyCmd(), a.historyCmd(), a.scheduleCmd())
-	addGroup(root, groupChange, "Change:", a.applyCmd(), a.setCmd(), a.unsetCmd(), a.runCmd(), a.moveCmd(), a.freezeCmd(), a.thawCmd(), a.confirmCmd())
-	addGroup(root, groupBack, "Back:", a.rollbackCmd(), a.releaseCmd())
-	addGroup(root, groupOther, "And:", a.agentCmd(), a.importCmd(), a.exportCmd(), a.benchCmd(), a.schemaCmd(), a.completionCmd(), a.versionCmd())
-	root.AddCommand(a.watchdogCmd(), a.probeLoadCmd())
-	root.SetHelpCommand(a.helpCmd())
+	flags.StringVar(&s.policy, "policy", control.DefaultPolicy, "the policy `file`")
+	flags.StringVar(&s.state, "state", control.DefaultState, "the state `directory`")
+	flags.StringVar(&s.socket, "socket", agent.DefaultSocket, "the agent's `socket`")
+	flags.BoolVar(&s.json, "json", false, "print JSON")
+	addGroup(root, groupLook, "Look:", discoverCmd(s), checkCmd(s), planCmd(s), statusCmd(s), explainCmd(s), verifyCmd(s), historyCmd(s), scheduleCmd(s))
+	addGroup(root, groupChange, "Change:", applyCmd(s), setCmd(s), unsetCmd(s), runCmd(s), moveCmd(s), freezeCmd(s), thawCmd(s), confirmCmd(s))
+	addGroup(root, groupBack, "Back:", rollbackCmd(s), releaseCmd(s))
+	addGroup(root, groupOther, "And:", agentCmd(s), importCmd(s), exportCmd(s), benchCmd(&s.output), schemaCmd(&s.output), completionCmd(&s.output), versionCmd(&s.output))
+	root.AddCommand(watchdogCmd(s), probeLoadCmd(s))
+	root.SetHelpCommand(helpCmd())
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetUsageTemplate(usageTemplate)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
@@ -171,135 +162,4 @@ func addGroup(root *cobra.Command, id, title string, verbs ...*cobra.Command) {
 		v.GroupID = id
 	}
 	root.AddCommand(verbs...)
-}
-
-// atSteps changes how a verb goes on at the steps of a plan: nothing does, but in binaries that are built for root tests.
-var atSteps = func(*control.Options) {}
-
-// open opens the controller and says what is wrong with the state directory.
-func (a *app) open() (*control.Controller, error) {
-	o := control.Options{State: a.state, Log: a.logger(slog.LevelWarn), Watchdog: a.watchdogArgs(), Probe: a.probeArgs()}
-	atSteps(&o)
-	c, err := control.Open(o)
-	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
-		return nil, &control.Error{Code: control.CodeFailed, Err: err, Hint: "only root may read it: run it with sudo"}
-	}
-	if err != nil {
-		return nil, err
-	}
-	for _, w := range c.Warnings() {
-		fmt.Fprintln(a.err, "warning:", w)
-	}
-	return c, nil
-}
-
-// look opens the controller for a verb that needs only the host, and so runs for everybody.
-func (a *app) look() (*control.Controller, error) {
-	if os.Geteuid() == 0 {
-		return a.open()
-	}
-	fmt.Fprintln(a.err, "not root: what other users' processes run and listen on stays hidden, so databases may be missed")
-	return control.Open(control.Options{NoState: true, Log: a.logger(slog.LevelWarn)})
-}
-
-// logger writes for people on stderr.
-func (a *app) logger(level slog.Level) *slog.Logger {
-	return slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level}))
-}
-
-// ownerHint says how others than root get something done.
-const ownerHint = "run it with sudo; where the agent runs, an `owner` that the policy names may do it"
-
-// needRoot refuses early, with a word about it, what only root can do.
-func needRoot(verb string) error {
-	if os.Geteuid() == 0 {
-		return nil
-	}
-	return &control.Error{Code: control.CodeFailed, Err: fmt.Errorf("%s needs root", verb), Hint: "run it with sudo"}
-}
-
-// do has a changing verb done, by the agent when one runs on the same state directory.
-func (a *app) do(ctx context.Context, q control.Request) (*control.Reply, bool, error) {
-	q.By = who()
-	running, err := a.agent(ctx)
-	if err != nil {
-		return nil, false, err
-	}
-	if running == nil && os.Geteuid() != 0 {
-		return nil, false, &control.Error{Code: control.CodeFailed, Err: fmt.Errorf("%s needs root", q.Verb), Hint: ownerHint}
-	}
-	if running != nil {
-		reply, err := running.Do(ctx, q)
-		// The emergency exit is the same done twice, so it goes on without an agent that died over it.
-		again := errors.Is(err, agent.ErrSilent) || q.Verb == "release" && errors.Is(err, agent.ErrCut)
-		if !again || ctx.Err() != nil || os.Geteuid() != 0 {
-			return reply, true, err
-		}
-		fmt.Fprintln(a.err, "warning: going on without the agent:", err)
-	}
-	c, err := a.open()
-	if err != nil {
-		return nil, false, err
-	}
-	defer c.Close()
-	reply, err := c.Do(ctx, q)
-	return reply, false, err
-}
-
-// agent gives the running agent, or nil. One that hangs must not stand in the way: the emergency exit
-// works without it.
-func (a *app) agent(ctx context.Context) (*agent.Client, error) {
-	c, err := agent.Dial(ctx, a.socket, a.state)
-	if errors.Is(err, agent.ErrSilent) {
-		fmt.Fprintln(a.err, "warning: going on without the agent:", err)
-		return nil, nil //nolint:nilnil // as if there were none
-	}
-	return c, err
-}
-
-// who names the person behind the command, for the history.
-func who() string {
-	name := "uid " + strconv.Itoa(os.Getuid())
-	if u, err := user.Current(); err == nil {
-		name = u.Username
-	}
-	if sudo := os.Getenv("SUDO_USER"); sudo != "" {
-		name = sudo + " (sudo)"
-	}
-	return name
-}
-
-// printJSON writes an answer as JSON.
-func (a *app) printJSON(v any) error {
-	e := json.NewEncoder(a.stdout)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
-}
-
-// change holds the flags of every verb that changes the host.
-type change struct {
-	reason        string
-	dryRun, force bool
-	migrate       bool
-	confirm       time.Duration
-}
-
-func (ch *change) flags(c *cobra.Command) {
-	c.Flags().StringVar(&ch.reason, "reason", "", "why, for the history")
-	c.Flags().BoolVar(&ch.dryRun, "dry-run", false, "say what would be done, do nothing")
-	c.Flags().BoolVar(&ch.force, "force", false, "do it although it is refused; needs --reason")
-}
-
-// onTrial adds the flag of changes that may wait to be confirmed.
-func (ch *change) onTrial(c *cobra.Command) {
-	spanFlag(c, &ch.confirm, "confirm-within", 0, "undo it after this time unless bulkhead confirm comes before")
-}
-
-// migration adds the flag of changes that may change NUMA nodes.
-func (ch *change) migration(c *cobra.Command) {
-	c.Flags().BoolVar(&ch.migrate, "migrate", false, "change NUMA nodes of groups that have memory on those they lose")
-}
-
-func (ch *change) request(verb string) control.Request {
-	return control.Request{Verb: verb, Reason: ch.reason, DryRun: ch.dryRun, Force: ch.force, ConfirmWithin: ch.confirm, Migrate: ch.migrate}
 }

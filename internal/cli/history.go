@@ -1,124 +1,45 @@
 package cli
 
 import (
-	"bytes"
-	"cmp"
 	"context"
-	"fmt"
 	"os"
-	"slices"
-	"strings"
-	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"bulkhead/internal/cli/render"
 	"bulkhead/internal/journal"
 )
 
-func (a *app) historyCmd() *cobra.Command {
+func historyCmd(s *session) *cobra.Command {
 	var long bool
 	c := &cobra.Command{
 		Use:   "history",
 		Short: "who changed what, when and why",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			entries, err := a.history(cmd.Context())
+			entries, err := readHistory(cmd.Context(), s)
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(list(entries, same))
-			}
-			return a.printHistory(entries, long)
+			return s.print(render.OrEmpty(entries), func() { render.History(s.out, entries, long) })
 		},
 	}
 	c.Flags().BoolVar(&long, "long", false, "with every changed value")
 	return c
 }
 
-// history reads what was changed; who may not read the state directory asks the agent.
-func (a *app) history(ctx context.Context) ([]journal.Entry, error) {
+// readHistory reads what was changed; who may not read the state directory asks the agent.
+func readHistory(ctx context.Context, s *session) ([]journal.Entry, error) {
 	if os.Geteuid() != 0 {
-		if running, err := a.agent(ctx); err != nil {
+		if running, err := s.agent(ctx); err != nil {
 			return nil, err
 		} else if running != nil {
 			return running.History(ctx)
 		}
 	}
-	c, err := a.open()
+	c, err := s.open()
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
 	return c.History()
-}
-
-// printHistory prints a table and, if asked, below each of its lines what was changed.
-func (a *app) printHistory(entries []journal.Entry, long bool) error {
-	if len(entries) == 0 {
-		fmt.Fprintln(a.out, "nothing was changed yet")
-		return nil
-	}
-	var text bytes.Buffer
-	w := tabwriter.NewWriter(&text, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "NO.\tWHEN\tWHAT\tREVISION\tWHO\tOUTCOME\tCHANGES\tWHY")
-	for _, e := range entries {
-		outcome := e.Outcome
-		if outcome == journal.Committed {
-			outcome = "done"
-		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", e.N, e.Time.Local().Format(time.DateTime), oneLine(strings.TrimSpace(e.Verb+" "+shortened(e.What))), dashZero(e.Revision), oneLine(dash(e.By)),
-			dash(outcome), len(changesMade(e.Changes)), oneLine(dash(why(e))))
-	}
-	_ = w.Flush()
-	lines := strings.SplitAfter(text.String(), "\n")
-	fmt.Fprint(a.out, lines[0])
-	for i, e := range entries {
-		fmt.Fprint(a.out, lines[i+1])
-		if !long {
-			continue
-		}
-		for _, ch := range changesMade(e.Changes) {
-			fmt.Fprintf(a.out, "     %s\n", changeText(ch))
-		}
-	}
-	return nil
-}
-
-// why is the reason that somebody gave and what there is to say of the change itself: neither hides the other.
-func why(e journal.Entry) string {
-	return strings.Join(slices.DeleteFunc([]string{e.Reason, e.Text}, func(s string) bool { return s == "" }), "; ")
-}
-
-// oneLine keeps what somebody gave, a reason of several lines, in its row of the table.
-func oneLine(text string) string {
-	return strings.NewReplacer("\n", " ", "\t", " ", "\r", " ").Replace(text)
-}
-
-// shortened keeps a line of the table readable: a move may name hundreds of processes.
-func shortened(what string) string {
-	const most = 60
-	if runes := []rune(what); len(runes) > most {
-		return string(runes[:most-1]) + "…"
-	}
-	return what
-}
-
-// changesMade leaves out the values that are recorded only so that a removed directory can be made again.
-func changesMade(all []journal.Change) []journal.Change {
-	return slices.DeleteFunc(slices.Clone(all), func(ch journal.Change) bool { return ch.Op == journal.OpWrite && ch.Old == ch.New })
-}
-
-// changeText is one change in one line, with the value before and after it.
-func changeText(ch journal.Change) string {
-	at := ch.Dir.Hierarchy + ":" + ch.Dir.Path
-	switch ch.Op {
-	case journal.OpMove:
-		return fmt.Sprintf("move process %d (%s): %s:%s -> %s", ch.PID.PID, ch.Comm, ch.Dir.Hierarchy, ch.Old, ch.Dir.Path)
-	case journal.OpOOMScore:
-		return fmt.Sprintf("oom_score_adj of process %d (%s): %s -> %s", ch.PID.PID, ch.Comm, ch.Old, ch.New)
-	case journal.OpWrite:
-		return fmt.Sprintf("write %s/%s: %s -> %s", at, strings.TrimSpace(ch.File+" "+ch.Key), cmp.Or(ch.Old, "new"), ch.New)
-	}
-	return ch.Op + " " + at
 }

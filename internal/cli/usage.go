@@ -3,10 +3,8 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // usageTemplate is cobra's, in the words of this program.
@@ -51,6 +49,7 @@ type usageError struct {
 }
 
 func (e *usageError) Error() string { return e.err.Error() }
+
 func (e *usageError) Unwrap() error { return e.err }
 
 // wrapArgs makes wrong arguments a usage error, and a name that is no verb a wrong argument.
@@ -108,58 +107,4 @@ func exactly(n int, missing string) cobra.PositionalArgs {
 		}
 		return noArguments(c, args[n:])
 	}
-}
-
-// flagError says in plain words what is wrong with the value of a flag.
-func flagError(err error) error {
-	var invalid *pflag.InvalidValueError
-	if !errors.As(err, &invalid) {
-		return err
-	}
-	f := invalid.GetFlag()
-	wanted := map[string]string{"int": "a whole number", "duration": "a time such as 90s, 10m or 2h", "time": "a time such as \"2026-11-28 22:30\" or 2026-11-28T22:30:00+01:00"}[f.Value.Type()]
-	if wanted == "" {
-		return err
-	}
-	return fmt.Errorf("--%s: %q is not %s", f.Name, invalid.GetValue(), wanted)
-}
-
-// span is a flag that holds a time longer than none: a freeze of -5m or an override of 0s is a slip.
-type span time.Duration
-
-func (s *span) String() string {
-	if *s == 0 {
-		return ""
-	}
-	return time.Duration(*s).String()
-}
-
-// Type is the word for it in the usage.
-func (s *span) Type() string { return "duration" }
-
-// Set takes "90s", "10m", "2h30m".
-func (s *span) Set(text string) error {
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		return err
-	}
-	if d <= 0 {
-		return errors.New("it must be longer than none")
-	}
-	*s = span(d)
-	return nil
-}
-
-// spanFlag adds a flag that takes a time.
-func spanFlag(c *cobra.Command, p *time.Duration, name string, value time.Duration, usage string) {
-	*p = value
-	c.Flags().Var((*span)(p), name, usage)
-}
-
-// count says how many there are of something: "1 process", "3 processes".
-func count(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }

@@ -1,22 +1,14 @@
 package cli
 
 import (
-	"cmp"
-	"context"
 	"errors"
-	"fmt"
-	"math"
-	"net"
-	"os/signal"
-	"strings"
-	"syscall"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"bulkhead/internal/cli/render"
 	"bulkhead/internal/control"
-	"bulkhead/internal/policy"
-	"bulkhead/internal/probe"
 )
 
 // verifyFlags are the flags of verify.
@@ -26,7 +18,7 @@ type verifyFlags struct {
 	span                               time.Duration
 }
 
-func (a *app) verifyCmd() *cobra.Command {
+func verifyCmd(s *session) *cobra.Command {
 	var o verifyFlags
 	c := &cobra.Command{
 		Use:   "verify [GROUP…]",
@@ -48,13 +40,13 @@ Exit code 4: a limit is not enforced.`,
 			case o.listen != "" && (o.probe || len(args) > 0):
 				return &control.Error{Code: control.CodeUsage, Err: errors.New("--listen is all that it does: it goes without --probe and groups")}
 			case o.listen != "":
-				return a.listen(cmd.Context(), o.listen)
+				return listen(cmd.Context(), s.out, o.listen)
 			case o.probe:
-				return a.probe(cmd.Context(), args, o)
+				return measure(cmd.Context(), s, args, o)
 			case o.dryRun || o.inside || o.destructive || o.peer != "":
 				return &control.Error{Code: control.CodeUsage, Err: errors.New("--dry-run, --inside, --destructive and --peer go with --probe")}
 			}
-			c, err := a.open()
+			c, err := s.open()
 			if err != nil {
 				return err
 			}
@@ -63,7 +55,7 @@ Exit code 4: a limit is not enforced.`,
 			if err != nil {
 				return err
 			}
-			return a.printVerified(all)
+			return answerVerified(&s.output, all)
 		},
 	}
 	f := c.Flags()
@@ -77,198 +69,25 @@ Exit code 4: a limit is not enforced.`,
 	return c
 }
 
-// groupName is a group for people; the root group has no name of its own among the groups.
-func groupName(group string) string {
-	return cmp.Or(group, "(root group)")
+// answerVerified answers with the limits that were read back; one that is not in force is exit code 4.
+func answerVerified(o *output, all []control.Verification) error {
+	bad := slices.ContainsFunc(all, func(v control.Verification) bool { return !v.OK })
+	return o.verdict(render.OrEmpty(all), bad, func() { render.Verified(o.out, all) })
 }
 
-// limitName is a limit with the device it is for.
-func limitName(l control.LimitStatus) string { return keyName(l.Key, l.On) }
-
-func keyName(key policy.Key, on string) string {
-	if on == "" {
-		return string(key)
-	}
-	return string(key) + " on " + on
+// answerProbed answers with what was measured; a limit that is not enforced is exit code 4.
+func answerProbed(o *output, all []control.Probed) error {
+	bad := slices.ContainsFunc(all, func(r control.Probed) bool { return r.Verdict.Fault() })
+	return o.verdict(render.OrEmpty(all), bad, func() { render.Probed(o.out, all) })
 }
 
-// state is the verdict on a limit in one or two words.
-func state(l control.LimitStatus) string {
-	switch {
-	case l.OK:
-		return "ok"
-	case l.InForce != "":
-		return "DIFFERS"
+// verdict answers, and gives the exit code for limits that are not enforced.
+func (o *output) verdict(v any, bad bool, text func()) error {
+	if err := o.print(v, text); err != nil {
+		return err
 	}
-	return "NOT ENFORCED"
-}
-
-func (a *app) printVerified(all []control.Verification) error {
-	bad := 0
-	for _, v := range all {
-		if !v.OK {
-			bad++
-		}
-	}
-	if a.json {
-		if err := a.printJSON(list(all, same)); err != nil {
-			return err
-		}
-	} else {
-		w := a.table("group", "limit", "asked", "in force", "file", "verdict")
-		for _, v := range all {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", groupName(v.Group), limitName(v.LimitStatus), v.Asked, dash(v.InForce), dash(v.File), state(v.LimitStatus))
-		}
-		flush(w)
-		for _, v := range all {
-			if v.Reason != "" {
-				fmt.Fprintf(a.out, "%s %s: %s\n", groupName(v.Group), limitName(v.LimitStatus), v.Reason)
-			}
-		}
-		fmt.Fprintf(a.out, "%s read back, %d not enforced\n", count(len(all), "limit", "limits"), bad)
-	}
-	if bad > 0 {
+	if bad {
 		return exit{int(control.CodeVerify)}
 	}
 	return nil
-}
-
-// errDryRun ends a probe before its first load.
-var errDryRun = errors.New("dry run")
-
-// probe measures.
-func (a *app) probe(ctx context.Context, groups []string, o verifyFlags) error {
-	if err := needRoot("verify --probe"); err != nil {
-		return err
-	}
-	running, err := a.agent(ctx)
-	if err != nil {
-		return err
-	}
-	c, err := a.open()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	all, err := c.Probe(ctx, control.ProbeOptions{
-		Groups: groups, Inside: o.inside, Destructive: o.destructive, Peer: o.peer, Span: o.span, Agent: running != nil,
-		Begin: func(pl control.ProbePlan) error {
-			if o.dryRun && a.json {
-				pl.Loads, pl.Left = list(pl.Loads, same), list(pl.Left, same)
-				if err := a.printJSON(pl); err != nil {
-					return err
-				}
-				return errDryRun
-			}
-			if a.sayProbe(pl, o); o.dryRun {
-				return errDryRun
-			}
-			return nil
-		},
-	})
-	if errors.Is(err, errDryRun) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return a.printProbed(all)
-}
-
-// sayProbe says what will be measured: on stdout when that is all, else on stderr.
-func (a *app) sayProbe(pl control.ProbePlan, o verifyFlags) {
-	out := a.err
-	if o.dryRun {
-		out = a.out
-	}
-	fmt.Fprintf(out, "%s, about %s in all; at most %s read, written and sent\n",
-		count(len(pl.Loads), "measurement", "measurements"), pl.Takes.Round(time.Second/10), policy.Bytes(pl.Bytes).Human())
-	for _, l := range pl.Loads {
-		on := ""
-		if l.Device != "" {
-			on = " (" + l.Device + ")"
-		}
-		fmt.Fprintf(out, "  %s %s%s, %s the group: %s, for %s\n", l.Group, keyName(l.Key, l.On), on, l.Where, l.What, l.Takes.Round(time.Second/10))
-	}
-	for _, l := range pl.Left {
-		fmt.Fprintf(out, "  %s %s is only read back: %s\n", groupName(l.Group), keyName(l.Key, l.On), l.Why)
-	}
-	if o.dryRun {
-		fmt.Fprintln(out, "dry run: nothing was started")
-	}
-}
-
-func (a *app) printProbed(all []control.Probed) error {
-	faults, measured := 0, 0
-	for _, r := range all {
-		if r.Verdict.Fault() {
-			faults++
-		}
-		if r.How != "read back" && r.Verdict != probe.NotMeasured {
-			measured++
-		}
-	}
-	if a.json {
-		if err := a.printJSON(list(all, same)); err != nil {
-			return err
-		}
-	} else {
-		w := a.table("group", "limit", "how", "asked", "measured", "difference", "verdict")
-		for _, r := range all {
-			difference := math.NaN()
-			if r.Difference != nil {
-				difference = *r.Difference
-			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", groupName(r.Group), keyName(r.Key, r.On), r.How, r.Asked, dash(r.Measured), probe.Percent(difference), r.Verdict)
-		}
-		flush(w)
-		for _, r := range all {
-			if r.Reason != "" {
-				fmt.Fprintf(a.out, "%s %s, %s: %s\n", groupName(r.Group), keyName(r.Key, r.On), r.How, r.Reason)
-			}
-		}
-		fmt.Fprintf(a.out, "%s, %d not enforced\n", count(measured, "limit measured", "limits measured"), faults)
-	}
-	if faults > 0 {
-		return exit{int(control.CodeVerify)}
-	}
-	return nil
-}
-
-// listen is the peer of probes elsewhere.
-func (a *app) listen(ctx context.Context, address string) error {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	if err != nil {
-		return fmt.Errorf("listen on %q: %w", address, err)
-	}
-	fmt.Fprintf(a.out, "serving probes on %s; anybody who reaches it may send here\n", l.Addr())
-	return probe.Sink(ctx, l)
-}
-
-// probeArgs are the arguments that make this program a load of a probe.
-func (a *app) probeArgs() []string { return []string{"--state", a.state, "probe-load"} }
-
-// probeLoadCmd is for the program itself: a probe starts it.
-func (a *app) probeLoadCmd() *cobra.Command {
-	var group string
-	c := &cobra.Command{
-		Use: "probe-load", Short: "be a load of verify --probe", Hidden: true, Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			// Who started it ends it.
-			signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)
-			if group != "" {
-				c, err := a.open()
-				if err != nil {
-					return err
-				}
-				err = c.Enter(control.Entry{Group: group, By: who(), Command: "probe"})
-				if err := errors.Join(err, c.Close()); err != nil {
-					return fmt.Errorf("enter group %s: %w", strings.TrimSpace(group), err)
-				}
-			}
-			return probe.Serve(context.WithoutCancel(cmd.Context()), a.in, a.stdout)
-		},
-	}
-	c.Flags().StringVar(&group, "enter", "", "enter this group first, as run does")
-	return c
 }

@@ -13,11 +13,8 @@ import (
 	"bulkhead/internal/watchdog"
 )
 
-// watchdogArgs are the arguments that make this program a watchdog of changes recorded in the same state directory.
-func (a *app) watchdogArgs() []string { return []string{"--state", a.state, "watchdog"} }
-
 // watchdogCmd is for the program itself: whoever changes interfaces starts it.
-func (a *app) watchdogCmd() *cobra.Command {
+func watchdogCmd(s *session) *cobra.Command {
 	var trial string
 	c := &cobra.Command{
 		Use: "watchdog", Short: "take a change back whose maker is gone", Hidden: true, Args: cobra.NoArgs,
@@ -25,11 +22,11 @@ func (a *app) watchdogCmd() *cobra.Command {
 			// Whatever ends the one that makes the change must not end this.
 			signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)
 			if trial != "" {
-				return a.watchTrial(trial)
+				return watchTrial(s, trial)
 			}
-			return watchdog.Watch(context.Background(), a.in, a.stdout, func(ctx context.Context, o watchdog.Order, why string, stuck int) error {
-				log := a.logger(slog.LevelWarn)
-				c, err := control.Open(control.Options{State: a.state, Log: log})
+			return watchdog.Watch(context.Background(), s.in, s.stdout, func(ctx context.Context, o watchdog.Order, why string, stuck int) error {
+				log := s.logger(slog.LevelWarn)
+				c, err := control.Open(control.Options{State: s.state, Log: log})
 				if err != nil { // what it was told is enough
 					log.Error("open the state directory", "err", err)
 					if c, err = control.Open(control.Options{NoState: true, Log: log}); err != nil {
@@ -46,12 +43,12 @@ func (a *app) watchdogCmd() *cobra.Command {
 }
 
 // watchTrial undoes a change that nobody confirms in time.
-func (a *app) watchTrial(id string) error {
-	c, err := a.open()
+func watchTrial(s *session, id string) error {
+	c, err := s.open()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
 	c.LockWait = time.Minute // late is better than never
-	return watchdog.Outlive(context.Background(), a.in, a.stdout, c.NewTender(id).Tend)
+	return watchdog.Outlive(context.Background(), s.in, s.stdout, c.NewTender(id).Tend)
 }

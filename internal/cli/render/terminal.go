@@ -1,4 +1,4 @@
-package cli
+package render
 
 import (
 	"bytes"
@@ -7,9 +7,11 @@ import (
 	"bulkhead/internal/host"
 )
 
-// printable is a writer for people: what others chose, such as the name of a process, cannot steer the
-// terminal. Line breaks and tabs pass; see host.Printable for the rest. Each Write must end between two characters,
-// as those of package fmt do.
+// Printable gives a writer for people: what others chose, such as the name of a process, cannot steer the terminal.
+// Line breaks and tabs pass; see host.Printable for the rest. Each Write must end between two characters, as those of
+// package fmt do.
+func Printable(w io.Writer) io.Writer { return printable{w} }
+
 type printable struct{ to io.Writer }
 
 func (w printable) Write(p []byte) (int, error) {

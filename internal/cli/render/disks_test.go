@@ -1,8 +1,9 @@
-package cli
+package render
 
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -31,7 +32,7 @@ func disksOf(t *testing.T, fixture string) *control.Disks {
 func TestDisksText(t *testing.T) {
 	for _, fixture := range []string{"dbhost", "nested", "multipath", "nvme-multipath", "lvm-thin", "zfs", "network", "vanished", "ring", "loop-on-lvm", "bcache", "overlay"} {
 		t.Run(fixture, func(t *testing.T) {
-			text := printed(func(a *app) { a.out = printable{a.out}; a.printDisks(disksOf(t, fixture)) })
+			text := printed(func(out io.Writer) { Disks(printable{out}, disksOf(t, fixture)) })
 			golden(t, "disks-"+fixture, text)
 			for line := range strings.Lines(text) {
 				if strings.TrimRight(line, " \n") != strings.TrimSuffix(line, "\n") {
@@ -44,8 +45,7 @@ func TestDisksText(t *testing.T) {
 
 func TestDisksJSON(t *testing.T) {
 	var out bytes.Buffer
-	a := &app{stdout: &out}
-	if err := a.printJSON(disksView(disksOf(t, "dbhost"))); err != nil {
+	if err := JSON(&out, DisksView(disksOf(t, "dbhost"))); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "disks-dbhost.json", out.String())
@@ -81,14 +81,14 @@ func TestDisksJSON(t *testing.T) {
 
 func TestPrintMeasured(t *testing.T) {
 	both := host.Measured{What: "writes and reads of a temporary file of up to 512 MiB in /data, for up to 8s", ReadBandwidth: 512_345_678, ReadOps: 81230, WriteBandwidth: 480_000_000, WriteOps: 40110, Bytes: 1 << 30, Took: 8100 * time.Millisecond}
-	text := printed(func(a *app) { a.printMeasured(&both, "/data") })
+	text := printed(func(out io.Writer) { Measured(out, &both, "/data") })
 	for _, want := range []string{"bandwidth   512 MB/s  480 MB/s", "operations  81230/s   40110/s", "1 GiB in 8.1 s", "host: {io: [{on: /data, bandwidth: 512MB/s, iops: 81230}]}"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("lacks %q:\n%s", want, text)
 		}
 	}
 	slow := host.Measured{What: "reads of sdb", ReadBandwidth: 900_000, ReadOps: 3, Took: time.Second}
-	text = printed(func(a *app) { a.printMeasured(&slow, "/dev/sdb") })
+	text = printed(func(out io.Writer) { Measured(out, &slow, "/dev/sdb") })
 	for _, want := range []string{"900 kB/s  not measured", "bandwidth: 900kB/s, iops: 3"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("lacks %q:\n%s", want, text)

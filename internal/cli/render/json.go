@@ -1,6 +1,11 @@
-package cli
+package render
 
 import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
 	"bulkhead/internal/control"
 	"bulkhead/internal/engine"
 	"bulkhead/internal/host"
@@ -97,27 +102,17 @@ type partJSON struct {
 	Part string `json:"part"`
 }
 
-// list is a slice that is [] in JSON, never null.
-func list[From, To any](from []From, view func(From) To) []To {
-	to := make([]To, 0, len(from))
-	for _, f := range from {
-		to = append(to, view(f))
-	}
-	return to
-}
-
-func same[T any](v T) T { return v }
-
-func discoveryView(d *control.Discovery) discoveryJSON {
+// DiscoveryView is the JSON of discover.
+func DiscoveryView(d *control.Discovery) discoveryJSON {
 	f := d.Facts
 	v := discoveryJSON{
 		Host: hostJSON{
 			Hostname: f.Hostname, Kernel: f.Kernel.Text, Systemd: f.Systemd, CPUs: f.CPUs, MemoryBytes: f.MemTotal, SwapBytes: f.SwapTotal,
 			Nodes: list(f.Nodes, func(n host.Node) nodeJSON { return nodeJSON{ID: n.ID, CPUs: n.CPUs, MemoryBytes: n.MemTotal} }),
 		},
-		Capabilities: list(d.Capabilities, same),
+		Capabilities: OrEmpty(d.Capabilities),
 		Hierarchies: list(f.Hierarchies, func(h host.Hierarchy) hierarchyJSON {
-			return hierarchyJSON{ID: h.ID, Version: h.Version, Controllers: list(h.Controllers, same), Mount: h.Mount, ReadOnly: h.ReadOnly}
+			return hierarchyJSON{ID: h.ID, Version: h.Version, Controllers: OrEmpty(h.Controllers), Mount: h.Mount, ReadOnly: h.ReadOnly}
 		}),
 		NotMounted: []controllerJSON{},
 		Disks: list(f.Devices, func(d host.Device) diskJSON {
@@ -139,34 +134,13 @@ func discoveryView(d *control.Discovery) discoveryJSON {
 func instanceView(i engine.Instance) instanceJSON {
 	return instanceJSON{
 		Name: i.Name(), Engine: i.Engine, Flavor: i.Flavor, Version: i.Version, PID: i.Main.PID, User: i.User,
-		Port: i.Port, Ports: list(i.Ports, same), Socket: i.Socket, DataDir: i.DataDir, Config: i.Config, Cluster: i.Cluster, SID: i.SID,
-		Container: i.Container, Evidence: list(i.Evidence, same),
+		Port: i.Port, Ports: OrEmpty(i.Ports), Socket: i.Socket, DataDir: i.DataDir, Config: i.Config, Cluster: i.Cluster, SID: i.SID,
+		Container: i.Container, Evidence: OrEmpty(i.Evidence),
 		Parts: list(i.Members, func(m engine.Member) partJSON { return partJSON{PID: m.ID.PID, Part: m.Part} }),
 		Helpers: list(i.Helpers, func(h engine.Helper) helperJSON {
 			return helperJSON{PID: h.ID.PID, Kind: h.Kind, Tool: h.Tool, Sure: h.Sure, How: h.How, Rate: h.Rate.Option, Given: h.Rate.Given}
 		}),
 	}
-}
-
-type explanationJSON struct {
-	PID      int                   `json:"pid"`
-	Comm     string                `json:"comm"`
-	Exe      string                `json:"exe"`
-	Args     []string              `json:"args"`
-	UID      int                   `json:"uid"`
-	Group    string                `json:"group,omitempty"`
-	By       string                `json:"by,omitempty"`   // "rule" or "pin"
-	Rule     string                `json:"rule,omitempty"` // the one that decided
-	Placed   bool                  `json:"placed"`
-	Reason   string                `json:"reason,omitempty"` // why it is in no group
-	Helper   string                `json:"helper,omitempty"` // whom it serves, for a helper program
-	Cgroups  map[string]string     `json:"cgroups"`          // where it is, by hierarchy
-	Attempts []attemptJSON         `json:"attempts"`
-	Levels   []control.LevelLimits `json:"levels"`
-	When     *control.PlacedAt     `json:"when,omitempty"`    // how it came to be placed; not there when no agent saw it come
-	Biting   []control.Bite        `json:"biting"`            // what held one of the levels back while that was watched
-	Watched  int64                 `json:"watched_ns"`        // 0: nothing was watched
-	Charges  []control.Charge      `json:"charges,omitempty"` // with --exact
 }
 
 // problemsJSON is what --json prints instead of an answer when the policy cannot stand.
@@ -183,29 +157,125 @@ type problemJSON struct {
 	Hint   string `json:"hint,omitempty"`
 }
 
-func problemsView(ps policy.Problems) problemsJSON {
+// ProblemsView is what --json prints of a policy that cannot stand.
+func ProblemsView(ps policy.Problems) problemsJSON {
 	return problemsJSON{Problems: list(ps, func(p policy.Problem) problemJSON {
 		return problemJSON{File: p.Pos.File, Line: p.Pos.Line, Column: p.Pos.Column, Text: p.Msg, Hint: p.Hint}
 	})}
 }
 
-type attemptJSON struct {
-	Group   string `json:"group,omitempty"`
-	Rule    string `json:"rule"`
-	Matched bool   `json:"matched"`
-	Score   int    `json:"score"`
-	Why     string `json:"why"`
+// ScenarioView is a scenario as `bench list --json` shows it.
+type ScenarioView struct {
+	Name     string        `json:"name"`
+	Title    string        `json:"title"`
+	Document string        `json:"document,omitempty"`
+	Takes    time.Duration `json:"takes_ns"` // about
+	Needs    []string      `json:"needs"`    // Debian packages
 }
 
-func explanationView(e *control.Explanation) explanationJSON {
-	v := explanationJSON{
-		PID: e.Process.PID, Comm: e.Process.Comm, Exe: e.Process.Exe, Args: list(e.Process.Args, same), UID: e.Process.UID,
-		Group: e.Group, By: e.By, Rule: winner(e), Placed: e.Placed, Reason: e.Reason, Helper: e.Helper, Cgroups: e.Process.Cgroups,
-		Attempts: []attemptJSON{}, Levels: list(e.Levels, same),
-		When: e.When, Biting: list(e.Biting, same), Watched: e.Watched.Nanoseconds(), Charges: e.Charges,
+// Scenarios prints one line for each scenario.
+func Scenarios(out io.Writer, all []ScenarioView) {
+	for _, s := range all {
+		fmt.Fprintf(out, "%-16s %s; about %.0f minutes; needs %s\n",
+			s.Name, s.Title, max(1, s.Takes.Minutes()), strings.Join(s.Needs, ", "))
 	}
-	for _, t := range e.Attempts {
-		v.Attempts = append(v.Attempts, attemptJSON{Group: t.Rule.Group, Rule: t.Rule.Text, Matched: t.Matched, Score: t.Score, Why: t.Why})
+}
+
+type disksJSON struct {
+	Databases   []landingsJSON `json:"databases"`
+	Filesystems []string       `json:"filesystems"` // layers, in the order of their mounts
+	Unused      []string       `json:"unused"`      // layers on which nothing lies
+	Layers      []layerJSON    `json:"layers"`
+}
+
+type landingsJSON struct {
+	Name    string                `json:"name"`
+	Engine  string                `json:"engine"`
+	PID     int                   `json:"pid"`
+	Files   []landingJSON         `json:"files"`
+	Written []control.WrittenKind `json:"written,omitempty"`
+	Trouble string                `json:"trouble,omitempty"`
+}
+
+type landingJSON struct {
+	Kind      string   `json:"kind"`
+	Path      string   `json:"path"`
+	RealPath  string   `json:"real_path,omitempty"`
+	How       string   `json:"how"`
+	Open      int      `json:"open_files,omitempty"`
+	Layer     string   `json:"layer,omitempty"`
+	Drives    []string `json:"drives"` // layers
+	Elsewhere bool     `json:"own_mounts"`
+	Trouble   string   `json:"trouble,omitempty"`
+}
+
+type layerJSON struct {
+	ID         string      `json:"id"`
+	Kind       string      `json:"kind"`
+	Name       string      `json:"name"`
+	Number     string      `json:"number,omitempty"`
+	SizeBytes  int64       `json:"size_bytes,omitempty"`
+	Rotational *bool       `json:"rotational,omitempty"`
+	Scheduler  string      `json:"scheduler,omitempty"`
+	Type       string      `json:"filesystem,omitempty"`
+	On         string      `json:"filesystem_on,omitempty"` // device, network, memory, …
+	Mount      string      `json:"mounted_at,omitempty"`
+	Source     string      `json:"source,omitempty"`
+	Detail     string      `json:"detail,omitempty"`
+	Model      string      `json:"model,omitempty"`
+	Serial     string      `json:"serial,omitempty"`
+	WWID       string      `json:"wwid,omitempty"`
+	Below      []belowJSON `json:"below"`
+	Trouble    string      `json:"trouble,omitempty"`
+}
+
+type belowJSON struct {
+	Layer string `json:"layer"`
+	Role  string `json:"role,omitempty"`
+}
+
+// DisksView is the JSON of discover disks.
+func DisksView(d *control.Disks) disksJSON {
+	id := func(l *host.Layer) string { return l.ID }
+	v := disksJSON{Filesystems: list(d.Roots(), id), Unused: list(d.Storage.Unused(), id), Layers: []layerJSON{}}
+	v.Databases = list(d.Databases, func(db control.DatabaseFiles) landingsJSON {
+		return landingsJSON{Name: db.Instance.Name(), Engine: db.Instance.Engine, PID: db.Instance.Main.PID, Trouble: db.Trouble, Written: db.Written, Files: list(db.Files, landingView)}
+	})
+	seen := map[*host.Layer]bool{}
+	var add func(l *host.Layer)
+	add = func(l *host.Layer) {
+		if seen[l] {
+			return
+		}
+		seen[l] = true
+		v.Layers = append(v.Layers, layerView(l))
+		for _, b := range l.Below {
+			add(b.Layer)
+		}
+	}
+	for _, l := range append(d.Roots(), d.Storage.Unused()...) {
+		add(l)
+	}
+	return v
+}
+
+func landingView(f control.PlacedFiles) landingJSON {
+	l := landingJSON{Kind: string(f.Kind), Path: f.Path, RealPath: f.Place.Real, How: f.How, Open: f.Open, Drives: []string{}, Elsewhere: f.Place.Elsewhere, Trouble: f.Trouble}
+	if f.Place.Layer != nil {
+		l.Layer = f.Place.Layer.ID
+		l.Drives = list(f.Place.Layer.Drives(auxiliary...), func(d *host.Layer) string { return d.ID })
+	}
+	return l
+}
+
+func layerView(l *host.Layer) layerJSON {
+	v := layerJSON{
+		ID: l.ID, Kind: string(l.Kind), Name: l.Name, Type: l.Type, On: string(l.Filesystem), Mount: l.Point, Source: l.Source, Detail: l.Detail,
+		Model: l.Model, Serial: l.Serial, WWID: l.WWID, Trouble: l.Trouble,
+		Below: list(l.Below, func(b host.Link) belowJSON { return belowJSON{Layer: b.ID, Role: b.Role} }),
+	}
+	if d := l.Device; d != nil {
+		v.Number, v.SizeBytes, v.Rotational, v.Scheduler = d.Number, d.Size, &d.Rotational, d.Scheduler
 	}
 	return v
 }

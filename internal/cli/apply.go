@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"bulkhead/internal/policy"
+)
+
+func applyCmd(s *session) *cobra.Command {
+	var ch change
+	var canary string
+	var watched time.Duration
+	c := &cobra.Command{
+		Use:   "apply",
+		Short: "put the policy in force, all or nothing",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			sources, err := policy.Read(s.policy)
+			if err != nil {
+				return err
+			}
+			// A policy that cannot stand leaves no trace, not even a state directory.
+			if _, err := policy.Parse(sources); err != nil {
+				return everyProblem(s, sources, err)
+			}
+			q := ch.request("apply")
+			q.Sources, q.Canary, q.CanaryFor = sources, canary, watched
+			reply, byAgent, err := s.do(cmd.Context(), q)
+			if err != nil {
+				return err
+			}
+			if err := s.printReply(reply, q); err != nil {
+				return err
+			}
+			if !byAgent && !ch.dryRun {
+				fmt.Fprintln(s.err, "no agent is running: processes that start from now on are placed only when `bulkhead agent` runs or apply runs again")
+			}
+			return nil
+		},
+	}
+	ch.flags(c)
+	ch.onTrial(c)
+	c.Flags().StringVar(&canary, "canary", "", "what it asks of this `group` first; the rest when that did it no harm")
+	spanFlag(c, &watched, "canary-for", 0, "how long the canary is watched (a minute unless named)")
+	ch.migration(c)
+	return c
+}
+
+// everyProblem gives the problems of a policy's text together with those of its sound part on this host.
+func everyProblem(s *session, sources []policy.Source, text error) error {
+	c, err := s.look()
+	if err != nil {
+		return text
+	}
+	defer c.Close()
+	if _, err := c.Check(sources); err != nil {
+		return err
+	}
+	return text
+}

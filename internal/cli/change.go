@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"bulkhead/internal/cli/render"
+	"bulkhead/internal/control"
+	"bulkhead/internal/host"
+)
+
+// change holds the flags of every verb that changes the host.
+type change struct {
+	reason        string
+	dryRun, force bool
+	migrate       bool
+	confirm       time.Duration
+}
+
+func (ch *change) flags(c *cobra.Command) {
+	c.Flags().StringVar(&ch.reason, "reason", "", "why, for the history")
+	c.Flags().BoolVar(&ch.dryRun, "dry-run", false, "say what would be done, do nothing")
+	c.Flags().BoolVar(&ch.force, "force", false, "do it although it is refused; needs --reason")
+}
+
+// onTrial adds the flag of changes that may wait to be confirmed.
+func (ch *change) onTrial(c *cobra.Command) {
+	spanFlag(c, &ch.confirm, "confirm-within", 0, "undo it after this time unless bulkhead confirm comes before")
+}
+
+// migration adds the flag of changes that may change NUMA nodes.
+func (ch *change) migration(c *cobra.Command) {
+	c.Flags().BoolVar(&ch.migrate, "migrate", false, "change NUMA nodes of groups that have memory on those they lose")
+}
+
+func (ch *change) request(verb string) control.Request {
+	return control.Request{Verb: verb, Reason: ch.reason, DryRun: ch.dryRun, Force: ch.force, ConfirmWithin: ch.confirm, Migrate: ch.migrate}
+}
+
+// change has a verb done and prints what it did.
+func (s *session) change(cmd *cobra.Command, q control.Request) error {
+	reply, _, err := s.do(cmd.Context(), q)
+	if err != nil {
+		return err
+	}
+	return s.printReply(reply, q)
+}
+
+// printReply prints what a changing verb did, or with --dry-run would do.
+func (s *session) printReply(r *control.Reply, q control.Request) error {
+	if s.json {
+		r.Plan.Steps = render.OrEmpty(r.Plan.Steps)
+		return s.printJSON(r)
+	}
+	if !q.DryRun {
+		render.Reply(s.out, s.err, r, q)
+		return nil
+	}
+	return render.DryRun(s.out, r, func() (*host.Facts, error) {
+		c, err := s.open()
+		if err != nil {
+			return nil, err
+		}
+		defer c.Close()
+		return c.Host.Facts()
+	})
+}

@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// flagError says in plain words what is wrong with the value of a flag.
+func flagError(err error) error {
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	f := invalid.GetFlag()
+	wanted := map[string]string{"int": "a whole number", "duration": "a time such as 90s, 10m or 2h", "time": "a time such as \"2026-11-28 22:30\" or 2026-11-28T22:30:00+01:00"}[f.Value.Type()]
+	if wanted == "" {
+		return err
+	}
+	return fmt.Errorf("--%s: %q is not %s", f.Name, invalid.GetValue(), wanted)
+}
+
+// span is a flag that holds a time longer than none: a freeze of -5m or an override of 0s is a slip.
+type span time.Duration
+
+func (s *span) String() string {
+	if *s == 0 {
+		return ""
+	}
+	return time.Duration(*s).String()
+}
+
+// Type is the word for it in the usage.
+func (s *span) Type() string { return "duration" }
+
+// Set takes "90s", "10m", "2h30m".
+func (s *span) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return err
+	}
+	if d <= 0 {
+		return errors.New("it must be longer than none")
+	}
+	*s = span(d)
+	return nil
+}
+
+// spanFlag adds a flag that takes a time.
+func spanFlag(c *cobra.Command, p *time.Duration, name string, value time.Duration, usage string) {
+	*p = value
+	c.Flags().Var((*span)(p), name, usage)
+}
+
+// momentFlag adds a flag for a point in time.
+func momentFlag(c *cobra.Command, p *time.Time, name, usage string) {
+	c.Flags().Var((*momentValue)(p), name, usage)
+}
+
+// momentValue is a point in time on the command line.
+type momentValue time.Time
+
+// moments are the forms that a point in time may have; without a zone it is the host's.
+var moments = []string{time.RFC3339, "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02T15:04", time.DateOnly}
+
+func (m *momentValue) String() string {
+	if time.Time(*m).IsZero() {
+		return ""
+	}
+	return time.Time(*m).Format(time.RFC3339)
+}
+
+func (*momentValue) Type() string { return "time" }
+
+func (m *momentValue) Set(text string) error {
+	for _, form := range moments {
+		if t, err := time.ParseInLocation(form, text, time.Local); err == nil {
+			*m = momentValue(t)
+			return nil
+		}
+	}
+	return errors.New("not a time")
+}

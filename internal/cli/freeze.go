@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"bulkhead/internal/control"
+)
+
+func freezeCmd(s *session) *cobra.Command {
+	var ch change
+	var until time.Duration
+	c := &cobra.Command{
+		Use:   "freeze GROUP… --for 10m",
+		Short: "stop a group's processes, always with an end",
+		Long: `freeze stops every process of a group until the time given is over or thaw is called. The agent ends it;
+without one this command stays in the foreground and ends it itself, also on Ctrl-C.`,
+		Args: atLeast(1, "say which group: freeze GROUP --for 10m"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := ch.request("freeze")
+			q.Groups, q.For = args, until
+			// Asked for before anybody stands still, so that it ends the freeze and not this command alone.
+			hup := hangUp()
+			defer signal.Stop(hup)
+			if err := outside(s, args); err != nil {
+				return err
+			}
+			reply, byAgent, err := s.do(cmd.Context(), q)
+			if err != nil {
+				return err
+			}
+			said := s.printReply(reply, q)
+			if byAgent || ch.dryRun {
+				return said
+			}
+			return errors.Join(said, holdFreeze(cmd.Context(), s, hup, reply.Held()))
+		},
+	}
+	ch.flags(c)
+	spanFlag(c, &until, "for", 0, "how long (required)")
+	return c
+}
+
+// hangUp gives SIGHUP, unless it is ignored, as nohup(1) has it.
+func hangUp() chan os.Signal {
+	hup := make(chan os.Signal, 1)
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(hup, syscall.SIGHUP)
+	}
+	return hup
+}
+
+// outside refuses to have this command itself stopped by the agent, which looks only at itself. Whatever else is
+// wrong is for the verb to say.
+func outside(s *session, groups []string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	c, err := control.Open(control.Options{State: s.state})
+	if err != nil {
+		return nil
+	}
+	defer c.Close()
+	if err := c.Outside(groups); control.CodeOf(err) == control.CodeRefused {
+		return err
+	}
+	return nil
+}
+
+// holdFreeze waits for the end of freezes that no agent would end, for a Ctrl-C, which ends ctx, or for the
+// terminal to go, and ends them.
+func holdFreeze(ctx context.Context, s *session, hup <-chan os.Signal, own []control.Freeze) error {
+	fmt.Fprintln(s.err, "no agent is running: waiting here to end the freeze; Ctrl-C ends it now")
+	select {
+	case <-ctx.Done():
+	case <-hup:
+	case <-time.After(time.Until(own[0].Ends)):
+	}
+	c, err := s.open()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	c.LockWait = time.Minute // groups stand still: rather wait for another change than leave them so
+	text, err := c.EndFreezes(context.WithoutCancel(ctx), own, who())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(s.err, text)
+	return nil
+}
+
+func thawCmd(s *session) *cobra.Command {
+	var ch change
+	c := &cobra.Command{
+		Use:   "thaw GROUP…",
+		Short: "let a frozen group run again",
+		Args:  atLeast(1, "say which group: thaw GROUP"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := ch.request("thaw")
+			q.Groups = args
+			return s.change(cmd, q)
+		},
+	}
+	ch.flags(c)
+	return c
+}

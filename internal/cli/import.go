@@ -1,0 +1,121 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"path"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"bulkhead/internal/cli/render"
+	"bulkhead/internal/convert"
+	"bulkhead/internal/policy"
+)
+
+// importCmd makes a policy of what a host has. It changes nothing: the policy goes to stdout, what was not carried over to
+// stderr.
+func importCmd(s *session) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "import",
+		Short: "a policy from what this host has today",
+		Long: `import prints a policy made from files of another program, or from the limits in force. Comments in it say where
+each line comes from. What could not be carried over, and why, is said on stderr. Nothing is changed.`,
+		Example: `  bulkhead import cgconfig /etc/cgconfig.conf /etc/cgconfig.d --rules /etc/cgrules.conf > policy.yaml
+  bulkhead import slice /etc/systemd/system/scylla-server.slice > policy.yaml
+  bulkhead --policy policy.yaml check`,
+	}
+	c.AddCommand(
+		importCgconfigCmd(s),
+		importFiles(s, "cgrules", "libcgroup's cgrules.conf and cgrules.d: which processes", conf, convert.Cgrules),
+		importFiles(s, "slice", "systemd's slices and services: unit files and drop-ins", unitFile, convert.Slice),
+		importFiles(s, "berx", "the JSON of the Oracle document's script", nil, convert.Berx),
+		importLimitsCmd(s),
+	)
+	return c
+}
+
+// importFiles is a kind of import that reads files. A directory stands for those of its files that wanted picks.
+func importFiles(s *session, kind, short string, wanted func(string) bool, make func([]policy.Source) (*convert.Result, error)) *cobra.Command {
+	return &cobra.Command{
+		Use:   kind + " FILE…",
+		Short: short,
+		Args:  atLeast(1, "say which files to read"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			sources, err := readFiles(s.in, args, wanted)
+			if err != nil {
+				return err
+			}
+			r, err := make(sources)
+			if err != nil {
+				return err
+			}
+			return answerImport(&s.output, r)
+		},
+	}
+}
+
+// readFiles reads the files of an import. "-" is stdin.
+func readFiles(in io.Reader, paths []string, wanted func(string) bool) ([]policy.Source, error) {
+	var sources []policy.Source
+	for _, path := range paths {
+		if path == "-" {
+			text, err := io.ReadAll(in)
+			if err != nil {
+				return nil, fmt.Errorf("read stdin: %w", err)
+			}
+			sources = append(sources, policy.Source{Path: "stdin", Text: string(text)})
+		}
+	}
+	files, err := convert.Read(slices.DeleteFunc(slices.Clone(paths), func(p string) bool { return p == "-" }), wanted)
+	return append(sources, files...), err
+}
+
+// conf picks the files of a directory such as /etc/cgconfig.d.
+func conf(name string) bool { return path.Ext(name) == ".conf" }
+
+// unitFile picks the files of a directory such as /etc/systemd/system that say something of slices and services.
+func unitFile(name string) bool {
+	return slices.Contains([]string{".slice", ".service", ".conf"}, path.Ext(name))
+}
+
+func importCgconfigCmd(s *session) *cobra.Command {
+	var rules []string
+	c := importFiles(s, "cgconfig", "libcgroup's cgconfig.conf and cgconfig.d", conf, func(sources []policy.Source) (*convert.Result, error) {
+		more, err := readFiles(s.in, rules, conf)
+		if err != nil {
+			return nil, err
+		}
+		return convert.Cgconfig(sources, more)
+	})
+	c.Flags().StringSliceVar(&rules, "rules", nil, "a cgrules.conf whose rules become the groups' match: (`FILE`; may be given more than once)")
+	return c
+}
+
+func importLimitsCmd(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "limits",
+		Short: "the limits in force on this host that bulkhead has not set",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := s.look()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			groups, units, err := c.InForce(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return answerImport(&s.output, convert.Limits(groups, units))
+		},
+	}
+}
+
+// answerImport answers with what an import made.
+func answerImport(o *output, r *convert.Result) error {
+	if !o.json {
+		return render.Import(o.out, o.err, r)
+	}
+	r.Left, r.Changed = render.OrEmpty(r.Left), render.OrEmpty(r.Changed)
+	return o.printJSON(r)
+}

@@ -1,0 +1,45 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func moveCmd(s *session) *cobra.Command {
+	var ch change
+	var tree, back bool
+	var until time.Duration
+	c := &cobra.Command{
+		Use:   "move GROUP PID… | move --back PID…",
+		Short: "place running processes by hand, held against the rules",
+		Args:  atLeast(1, "say which processes: move GROUP PID…"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := ch.request("move")
+			q.Tree, q.For = tree, until
+			if back {
+				q.Verb = "move-back"
+			} else {
+				if len(args) < 2 {
+					return &usageError{command: cmd.CommandPath(), err: fmt.Errorf("say which processes: move GROUP PID…")}
+				}
+				q.Group, args = args[0], args[1:]
+			}
+			for _, arg := range args {
+				pid, err := strconv.Atoi(arg)
+				if err != nil || pid < 1 {
+					return &usageError{command: cmd.CommandPath(), err: fmt.Errorf("%q is not a process id", arg)}
+				}
+				q.PIDs = append(q.PIDs, pid)
+			}
+			return s.change(cmd, q)
+		},
+	}
+	ch.flags(c)
+	c.Flags().BoolVar(&tree, "tree", false, "with all descendants")
+	c.Flags().BoolVar(&back, "back", false, "let processes go that were placed by hand")
+	spanFlag(c, &until, "for", 0, "let them go by itself after this time (needs the agent)")
+	return c
+}

@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"bulkhead/internal/cli/render"
+	"bulkhead/internal/control"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
+)
+
+func planCmd(s *session) *cobra.Command {
+	var exitCode, applied bool
+	var at time.Time
+	c := &cobra.Command{
+		Use:   "plan",
+		Short: "what apply would do, step by step",
+		Long: `plan prints every step that apply would do: the exact file, the old and the new value, the reason and the
+undo; limits that this host cannot hold; and each group's effective share of the host.`,
+		RunE: func(*cobra.Command, []string) error {
+			var sources []policy.Source
+			if !applied {
+				var err error
+				if sources, err = policy.Read(s.policy); err != nil {
+					return err
+				}
+			}
+			c, err := s.open()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			v, err := c.PlanFor(sources, at)
+			if err != nil {
+				return err
+			}
+			if s.json {
+				v.Plan.Steps = render.OrEmpty(v.Plan.Steps)
+				err = s.printJSON(v.Plan)
+			} else {
+				fmt.Fprint(s.out, plan.Render(v.Plan, plan.RenderOptions{Facts: v.Facts, Root: v.Policy.Host.Root}))
+			}
+			if err == nil && exitCode && len(v.Plan.Steps) > 0 {
+				return exit{int(control.CodeChanges)}
+			}
+			return err
+		},
+	}
+	c.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 3 when there are changes")
+	momentFlag(c, &at, "at", "plan for the windows that are open then, and the overrides that have not ended")
+	c.Flags().BoolVar(&applied, "applied", false, "plan for the applied policy instead of the file: what differs on the host")
+	return c
+}

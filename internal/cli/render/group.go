@@ -1,0 +1,209 @@
+package render
+
+import (
+	"fmt"
+	"io"
+
+	"cmp"
+	"slices"
+	"strings"
+
+	"bulkhead/internal/control"
+	"bulkhead/internal/policy"
+)
+
+// printTraffic prints what a group sends and receives.
+func printTraffic(out io.Writer, t *control.GroupTraffic) {
+	if t == nil {
+		return
+	}
+	amount := func(c control.Counted) string {
+		return fmt.Sprintf("%s in %d packets, now %s", policy.Bytes(c.Bytes).Human(), c.Packets, bits(c.Rate))
+	}
+	if t.Counted {
+		fmt.Fprintf(out, "  network: out %s; in %s\n", amount(t.Out), amount(t.In))
+	}
+	for _, d := range t.On {
+		if d.Policed {
+			fmt.Fprintf(out, "    %s %s: policed, and not counted there\n", d.Device, d.Direction)
+			continue
+		}
+		fmt.Fprintf(out, "    %s %s: %s; %d dropped, %s waiting\n", d.Device, d.Direction, amount(d.Counted), d.Drops, policy.Bytes(d.Backlog).Human())
+	}
+	if hint := t.OutsideHint(); hint != "" {
+		fmt.Fprintf(out, "    %s\n", hint)
+	}
+}
+
+// bits is a measured rate for people.
+func bits(r policy.BitRate) string {
+	switch {
+	case r >= 1e9:
+		return fmt.Sprintf("%.2f Gbit/s", float64(r)/1e9)
+	case r >= 1e6:
+		return fmt.Sprintf("%.1f Mbit/s", float64(r)/1e6)
+	}
+	return fmt.Sprintf("%.1f kbit/s", float64(r)/1e3)
+}
+
+// printOutside lists sockets that the limits on interfaces do not see.
+func printOutside(out io.Writer, sockets []control.OutsideSocket) {
+	if len(sockets) == 0 {
+		return
+	}
+	fmt.Fprintln(out, "sockets that were opened before it came into the group; limits on interfaces do not hold what they send until they are opened anew")
+	for _, s := range sockets {
+		text := "with " + s.Remote
+		if s.Listening {
+			text = "listening; what it accepts is outside, too"
+		}
+		if s.ByPort {
+			text += "; `by: ports` in the network entry holds it"
+		}
+		fmt.Fprintf(out, "  %s %s\n", s.Local, text)
+	}
+}
+
+func printGroup(out io.Writer, g control.GroupStatus) {
+	fmt.Fprintf(out, "\n%s", g.Group)
+	for _, word := range []string{string(g.Role), g.Instance} {
+		if word != "" {
+			fmt.Fprintf(out, "  %s", word)
+		}
+	}
+	switch {
+	case g.Overdue:
+		fmt.Fprintf(out, "  FROZEN, OVERDUE: it was to end at %s; `bulkhead thaw %s` ends it", g.Frozen, g.Group)
+	case g.Frozen != "":
+		fmt.Fprintf(out, "  FROZEN until %s or `bulkhead thaw`", g.Frozen)
+	}
+	if g.Released {
+		fmt.Fprint(out, "  RELEASED")
+	}
+	fmt.Fprintln(out)
+	if g.Released {
+		fmt.Fprintln(out, "  its limits are lifted until the next apply")
+	} else {
+		printUsage(out, g)
+		printTraffic(out, g.Traffic)
+		printLimits(out, g.Limits)
+	}
+	if len(g.Members) == 0 {
+		fmt.Fprintln(out, "  no process now")
+		return
+	}
+	fmt.Fprintf(out, "  processes: %s\n", members(g.Members, !g.Released))
+}
+
+// printLimits prints what was asked and what is in force as a table, with what there is to say about a
+// limit below it. It says whether there was any.
+func printLimits(out io.Writer, all []control.LimitStatus) bool {
+	all = slices.DeleteFunc(slices.Clone(all), func(l control.LimitStatus) bool { return l.Default })
+	if len(all) == 0 {
+		return false
+	}
+	w := table(out, "  limit", "asked", "from", "in force", "file", "state")
+	for _, l := range all {
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\n", limitName(l), l.Asked, l.From, dash(l.InForce), dash(l.File), state(l))
+	}
+	_ = w.Flush()
+	for _, l := range all {
+		if l.Reason != "" {
+			fmt.Fprintf(out, "    %s: %s\n", limitName(l), l.Reason)
+		}
+	}
+	return true
+}
+
+// limitName is a limit with the device it is for.
+func limitName(l control.LimitStatus) string { return keyName(l.Key, l.On) }
+
+func keyName(key policy.Key, on string) string {
+	if on == "" {
+		return string(key)
+	}
+	return string(key) + " on " + on
+}
+
+// groupName is a group for people; the root group has no name of its own among the groups.
+func groupName(group string) string {
+	return cmp.Or(group, "(root group)")
+}
+
+// state is the verdict on a limit in one or two words.
+func state(l control.LimitStatus) string {
+	switch {
+	case l.OK:
+		return "ok"
+	case l.InForce != "":
+		return "DIFFERS"
+	}
+	return "NOT ENFORCED"
+}
+
+func printUsage(out io.Writer, g control.GroupStatus) {
+	u := g.Usage
+	human := func(n *int64) string {
+		if n == nil {
+			return "-"
+		}
+		return policy.Bytes(*n).Human()
+	}
+	fmt.Fprintf(out, "  cpu: user %s, system %s", seconds(u.CPU.User), seconds(u.CPU.System))
+	if n := u.CPU.Periods; n != nil && *n > 0 {
+		fmt.Fprintf(out, ", throttled in %d of %d periods for %s", *u.CPU.ThrottledPeriods, *n, seconds(u.CPU.Throttled))
+	}
+	fmt.Fprintf(out, "; guaranteed %.2f cores (%.0f %% of the host)", g.Share.Guaranteed, g.Share.Percent)
+	if g.Share.Limit > 0 {
+		fmt.Fprintf(out, ", at most %.2f", g.Share.Limit)
+	}
+	m := u.Memory
+	fmt.Fprintf(out, "\n  memory: anonymous %s, file %s, shared %s, huge pages %s, swap %s", human(m.Anonymous), human(m.File), human(m.Shared), human(m.Huge), human(m.Swap))
+	if g.MemorySource == "cgroup" {
+		fmt.Fprintf(out, "; charged %s, peak %s", human(m.Current), human(m.Peak))
+		if m.OOMKills != nil {
+			fmt.Fprintf(out, ", OOM kills %d", *m.OOMKills)
+		}
+		if g.ChargedElsewhere > 1<<20 {
+			fmt.Fprintf(out, "\n    %s more of its memory was charged before it came and stays charged there; memory limits do not see it", policy.Bytes(g.ChargedElsewhere).Human())
+		}
+	} else {
+		fmt.Fprint(out, " (sums over the processes: no limit here needs the memory controller)")
+	}
+	fmt.Fprintf(out, "\n  tasks: %d, running now %d, in D state now %d", g.Tasks.Total, g.Tasks.Running, g.Tasks.Blocked)
+	if g.Load != nil {
+		fmt.Fprintf(out, "; load average %s", g.Load)
+	}
+	fmt.Fprintln(out)
+	for _, io := range u.IO {
+		if io.ReadBytes+io.WrittenBytes > 0 {
+			fmt.Fprintf(out, "  disk %s: read %s in %d, written %s in %d\n", io.Device, human(&io.ReadBytes), io.Reads, human(&io.WrittenBytes), io.Writes)
+		}
+	}
+}
+
+// seconds prints microseconds of CPU time.
+func seconds(micros *int64) string {
+	if micros == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f s", float64(*micros)/1e6)
+}
+
+// members lists processes shortly: "mariadbd 4711 (mysql), …". Those of a released group need no place.
+func members(all []control.Member, governed bool) string {
+	const most = 12
+	var words []string
+	for i, m := range all {
+		if i == most {
+			words = append(words, fmt.Sprintf("and %d more", len(all)-most))
+			break
+		}
+		word := fmt.Sprintf("%s %d (%s)", m.Comm, m.PID, m.User)
+		if governed && !m.Placed {
+			word += " NOT PLACED YET"
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, ", ")
+}

@@ -1,0 +1,83 @@
+package render
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"bulkhead/internal/journal"
+)
+
+// History prints a table and, if asked, below each of its lines what was changed.
+func History(out io.Writer, entries []journal.Entry, long bool) {
+	if len(entries) == 0 {
+		fmt.Fprintln(out, "nothing was changed yet")
+		return
+	}
+	var text bytes.Buffer
+	w := tabwriter.NewWriter(&text, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "NO.\tWHEN\tWHAT\tREVISION\tWHO\tOUTCOME\tCHANGES\tWHY")
+	for _, e := range entries {
+		outcome := e.Outcome
+		if outcome == journal.Committed {
+			outcome = "done"
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", e.N, e.Time.Local().Format(time.DateTime), oneLine(strings.TrimSpace(e.Verb+" "+shortened(e.What))), dashZero(e.Revision), oneLine(dash(e.By)),
+			dash(outcome), len(changesMade(e.Changes)), oneLine(dash(why(e))))
+	}
+	_ = w.Flush()
+	lines := strings.SplitAfter(text.String(), "\n")
+	fmt.Fprint(out, lines[0])
+	for i, e := range entries {
+		fmt.Fprint(out, lines[i+1])
+		if !long {
+			continue
+		}
+		for _, ch := range changesMade(e.Changes) {
+			fmt.Fprintf(out, "     %s\n", changeText(ch))
+		}
+	}
+}
+
+// why is the reason that somebody gave and what there is to say of the change itself: neither hides the other.
+func why(e journal.Entry) string {
+	return strings.Join(slices.DeleteFunc([]string{e.Reason, e.Text}, func(s string) bool { return s == "" }), "; ")
+}
+
+// oneLine keeps what somebody gave, a reason of several lines, in its row of the table.
+func oneLine(text string) string {
+	return strings.NewReplacer("\n", " ", "\t", " ", "\r", " ").Replace(text)
+}
+
+// shortened keeps a line of the table readable: a move may name hundreds of processes.
+func shortened(what string) string {
+	const most = 60
+	if runes := []rune(what); len(runes) > most {
+		return string(runes[:most-1]) + "…"
+	}
+	return what
+}
+
+// changesMade leaves out the values that are recorded only so that a removed directory can be made again.
+func changesMade(all []journal.Change) []journal.Change {
+	return slices.DeleteFunc(slices.Clone(all), func(ch journal.Change) bool { return ch.Op == journal.OpWrite && ch.Old == ch.New })
+}
+
+// changeText is one change in one line, with the value before and after it.
+func changeText(ch journal.Change) string {
+	at := ch.Dir.Hierarchy + ":" + ch.Dir.Path
+	switch ch.Op {
+	case journal.OpMove:
+		return fmt.Sprintf("move process %d (%s): %s:%s -> %s", ch.PID.PID, ch.Comm, ch.Dir.Hierarchy, ch.Old, ch.Dir.Path)
+	case journal.OpOOMScore:
+		return fmt.Sprintf("oom_score_adj of process %d (%s): %s -> %s", ch.PID.PID, ch.Comm, ch.Old, ch.New)
+	case journal.OpWrite:
+		return fmt.Sprintf("write %s/%s: %s -> %s", at, strings.TrimSpace(ch.File+" "+ch.Key), cmp.Or(ch.Old, "new"), ch.New)
+	}
+	return ch.Op + " " + at
+}

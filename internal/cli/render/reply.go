@@ -1,0 +1,212 @@
+package render
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"bulkhead/internal/control"
+	"bulkhead/internal/host"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
+)
+
+// Reply prints what a changing verb did; warnings go to errw.
+func Reply(out, errw io.Writer, r *control.Reply, q control.Request) {
+	printRecovered(out, r)
+	switch {
+	case r.Text != "":
+		fmt.Fprintln(out, r.Text)
+	case len(r.Plan.Steps) > 0:
+		fmt.Fprintln(out, summary(r))
+	case r.Recorded:
+		fmt.Fprintln(out, recorded(r, q))
+	case r.Recovered != "":
+	default:
+		fmt.Fprintln(out, "nothing to do: the host already is as asked")
+	}
+	for _, p := range r.Problems {
+		fmt.Fprintf(errw, "warning: the applied policy has a problem now: %s\n", p)
+	}
+	for _, s := range r.Skipped {
+		fmt.Fprintln(out, "skipped:", s)
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintln(out, "note:", n)
+	}
+	printTrial(out, r, q)
+	for _, o := range r.Overrides {
+		fmt.Fprintln(out, "in force over the policy:", o)
+	}
+	printNotes(out, concerning(r.Plan.Notes, q))
+}
+
+// DryRun prints what a changing verb would do. Facts are those of this host.
+func DryRun(out io.Writer, r *control.Reply, facts func() (*host.Facts, error)) error {
+	printRecovered(out, r)
+	if r.Text != "" {
+		fmt.Fprintln(out, r.Text)
+		return nil
+	}
+	f, err := facts()
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(out, plan.Render(r.Plan, plan.RenderOptions{Facts: f, Root: r.Root}))
+	fmt.Fprintln(out, "dry run: nothing was changed")
+	return nil
+}
+
+func printRecovered(out io.Writer, r *control.Reply) {
+	if r.Recovered != "" && r.Recovered != r.Text {
+		fmt.Fprintln(out, r.Recovered)
+	}
+}
+
+// printTrial says what may still undo the change.
+func printTrial(out io.Writer, r *control.Reply, q control.Request) {
+	if !r.Confirm.IsZero() {
+		fmt.Fprintf(out, "on trial: undone at %s unless `bulkhead confirm` comes before; `bulkhead rollback` undoes it now\n", r.Confirm.Local().Format(time.DateTime))
+	}
+	switch {
+	case r.Guarded.IsZero():
+	case q.Canary != "":
+		fmt.Fprintf(out, "canary: the rest of the policy is applied at %s, unless this does group %s harm\n", r.Guarded.Local().Format(time.DateTime), q.Canary)
+	default:
+		fmt.Fprintf(out, "guarded until %s: undone when it does one of the groups harm that the policy's guard watches\n", r.Guarded.Local().Format(time.DateTime))
+	}
+}
+
+// recorded says what was written down with nothing to change on the host.
+func recorded(r *control.Reply, q control.Request) string {
+	switch {
+	case q.Verb == "apply" || q.Verb == "rollback":
+		return "recorded as " + revision(r) + "; nothing on the host differs"
+	case q.Verb == "set" && len(onlyNotEnforced(concerning(r.Plan.Notes, q))) > 0:
+		return "recorded; there is nothing to write"
+	}
+	return "recorded; nothing on the host differs"
+}
+
+// revision names the revision in force, and after a rollback the one that it repeats.
+func revision(r *control.Reply) string {
+	text := fmt.Sprintf("revision %d", r.Revision)
+	if r.Like > 0 && r.Like != r.Revision {
+		text += fmt.Sprintf(", which repeats revision %d", r.Like)
+	}
+	return text
+}
+
+// concerning keeps the notes that a verb has to do with: what is about a process or a directory, and of
+// the limits that are not enforced, apply and rollback all, set those it names.
+func concerning(notes []plan.Note, q control.Request) []plan.Note {
+	return slices.DeleteFunc(slices.Clone(notes), func(n plan.Note) bool {
+		switch {
+		case n.Key == "":
+			return false
+		case !n.NotEnforced && !n.Partly:
+			return true
+		case q.Verb == "set":
+			return !slices.ContainsFunc(q.Assign, func(text string) bool { return strings.HasPrefix(text, n.Group+":"+string(n.Key)) })
+		}
+		return q.Verb != "apply" && q.Verb != "rollback"
+	})
+}
+
+func onlyNotEnforced(notes []plan.Note) []plan.Note {
+	var hard []plan.Note
+	for _, n := range notes {
+		if n.NotEnforced {
+			hard = append(hard, n)
+		}
+	}
+	return hard
+}
+
+// summary counts what a plan did, in one line.
+func summary(r *control.Reply) string {
+	made, removed, values, network, moved := 0, 0, 0, 0, map[host.ProcID]bool{}
+	for _, s := range r.Plan.Steps {
+		switch s.Op {
+		case plan.OpMakeDir:
+			made++
+		case plan.OpRemoveDir:
+			removed++
+		case plan.OpWrite, plan.OpOOMScore:
+			values++
+		case plan.OpNetwork:
+			network++
+		case plan.OpMove:
+			moved[s.PID] = true
+		}
+	}
+	var parts []string
+	for _, part := range []struct {
+		n         int
+		one, many string
+	}{
+		{made, "directory made", "directories made"},
+		{values, "value written", "values written"},
+		{network, "change of the network", "changes of the network"},
+		{len(moved), "process moved", "processes moved"},
+		{removed, "directory removed", "directories removed"},
+	} {
+		if part.n > 0 {
+			parts = append(parts, Count(part.n, part.one, part.many))
+		}
+	}
+	text := "done: " + strings.Join(parts, ", ")
+	if r.Revision > 0 {
+		text += "; " + revision(r)
+	}
+	return text
+}
+
+// Check prints that the policy of a file is sound, and what there is to know about it.
+func Check(out io.Writer, file string, c CheckView) {
+	fmt.Fprintf(out, "%s: sound; %s on this host\n", file, Count(c.Groups, "group", "groups"))
+	for _, n := range c.Remarks {
+		fmt.Fprintf(out, "note: %s: %s\n", n.Pos, n.Text)
+	}
+	printNotes(out, c.Notes)
+}
+
+// printNotes prints what a person should know, what is not enforced first.
+func printNotes(out io.Writer, notes []plan.Note) {
+	word := func(n plan.Note) string {
+		switch {
+		case n.NotEnforced:
+			return "NOT ENFORCED HERE"
+		case n.Partly:
+			return "ENFORCED IN PART"
+		}
+		return "note"
+	}
+	for _, now := range []string{"NOT ENFORCED HERE", "ENFORCED IN PART", "note"} {
+		for _, n := range notes {
+			if word(n) == now {
+				fmt.Fprintf(out, "%s: %s\n", now, noteText(n))
+			}
+		}
+	}
+}
+
+func noteText(n plan.Note) string {
+	text := n.Text
+	if n.Key != "" {
+		text = string(n.Key) + ": " + text
+	}
+	if n.Group != "" {
+		text = n.Group + ": " + text
+	}
+	return text
+}
+
+// CheckView is the JSON of check.
+type CheckView struct {
+	Groups  int           `json:"groups"`
+	Notes   []plan.Note   `json:"notes"`
+	Remarks []policy.Note `json:"remarks"`
+}

@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/user"
+	"strconv"
+
+	"bulkhead/internal/agent"
+	"bulkhead/internal/cli/render"
+	"bulkhead/internal/control"
+	"bulkhead/internal/policy"
+)
+
+// output is where a verb reads and writes, and in which form it answers.
+type output struct {
+	json           bool
+	in             io.Reader
+	out, err       io.Writer // for people: what others chose is escaped
+	stdout, stderr io.Writer // for programs, and for what steers the terminal itself
+}
+
+// printJSON writes an answer as JSON.
+func (o *output) printJSON(v any) error {
+	return render.JSON(o.stdout, v)
+}
+
+// print answers with a value as JSON, or with text for people.
+func (o *output) print(v any, text func()) error {
+	if o.json {
+		return o.printJSON(v)
+	}
+	text()
+	return nil
+}
+
+// session is what the verbs share that read or change the host: where the policy, the state and the agent are.
+type session struct {
+	output
+	policy, state, socket string // flags of every verb
+}
+
+// atSteps changes how a verb goes on at the steps of a plan: nothing does, but in binaries that are built for root tests.
+var atSteps = func(*control.Options) {}
+
+// open opens the controller and says what is wrong with the state directory.
+func (s *session) open() (*control.Controller, error) {
+	o := control.Options{State: s.state, Log: s.logger(slog.LevelWarn), Watchdog: s.watchdogArgs(), Probe: s.probeArgs()}
+	atSteps(&o)
+	c, err := control.Open(o)
+	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
+		return nil, &control.Error{Code: control.CodeFailed, Err: err, Hint: "only root may read it: run it with sudo"}
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range c.Warnings() {
+		fmt.Fprintln(s.err, "warning:", w)
+	}
+	return c, nil
+}
+
+// look opens the controller for a verb that needs only the host, and so runs for everybody.
+func (s *session) look() (*control.Controller, error) {
+	if os.Geteuid() == 0 {
+		return s.open()
+	}
+	fmt.Fprintln(s.err, "not root: what other users' processes run and listen on stays hidden, so databases may be missed")
+	return control.Open(control.Options{NoState: true, Log: s.logger(slog.LevelWarn)})
+}
+
+// logger writes for people on stderr.
+func (s *session) logger(level slog.Level) *slog.Logger {
+	return slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: level}))
+}
+
+// ownerHint says how others than root get something done.
+const ownerHint = "run it with sudo; where the agent runs, an `owner` that the policy names may do it"
+
+// needRoot refuses early, with a word about it, what only root can do.
+func needRoot(verb string) error {
+	if os.Geteuid() == 0 {
+		return nil
+	}
+	return &control.Error{Code: control.CodeFailed, Err: fmt.Errorf("%s needs root", verb), Hint: "run it with sudo"}
+}
+
+// do has a changing verb done, by the agent when one runs on the same state directory.
+func (s *session) do(ctx context.Context, q control.Request) (*control.Reply, bool, error) {
+	q.By = who()
+	running, err := s.agent(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	if running == nil && os.Geteuid() != 0 {
+		return nil, false, &control.Error{Code: control.CodeFailed, Err: fmt.Errorf("%s needs root", q.Verb), Hint: ownerHint}
+	}
+	if running != nil {
+		reply, err := running.Do(ctx, q)
+		// The emergency exit is the same done twice, so it goes on without an agent that died over it.
+		again := errors.Is(err, agent.ErrSilent) || q.Verb == "release" && errors.Is(err, agent.ErrCut)
+		if !again || ctx.Err() != nil || os.Geteuid() != 0 {
+			return reply, true, err
+		}
+		fmt.Fprintln(s.err, "warning: going on without the agent:", err)
+	}
+	c, err := s.open()
+	if err != nil {
+		return nil, false, err
+	}
+	defer c.Close()
+	reply, err := c.Do(ctx, q)
+	return reply, false, err
+}
+
+// agent gives the running agent, or nil. One that hangs must not stand in the way: the emergency exit
+// works without it.
+func (s *session) agent(ctx context.Context) (*agent.Client, error) {
+	c, err := agent.Dial(ctx, s.socket, s.state)
+	if errors.Is(err, agent.ErrSilent) {
+		fmt.Fprintln(s.err, "warning: going on without the agent:", err)
+		return nil, nil //nolint:nilnil // as if there were none
+	}
+	return c, err
+}
+
+// who names the person behind the command, for the history.
+func who() string {
+	name := "uid " + strconv.Itoa(os.Getuid())
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if sudo := os.Getenv("SUDO_USER"); sudo != "" {
+		name = sudo + " (sudo)"
+	}
+	return name
+}
+
+// watchdogArgs are the arguments that make this program a watchdog of changes recorded in the same state directory.
+func (s *session) watchdogArgs() []string { return []string{"--state", s.state, "watchdog"} }
+
+// probeArgs are the arguments that make this program a load of a probe.
+func (s *session) probeArgs() []string { return []string{"--state", s.state, "probe-load"} }
+
+// parsed reads the policy file, without the host.
+func (s *session) parsed() (*policy.Policy, error) {
+	sources, err := policy.Read(s.policy)
+	if err != nil {
+		return nil, err
+	}
+	return policy.Parse(sources)
+}

@@ -1,0 +1,50 @@
+package cli
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func setCmd(s *session) *cobra.Command {
+	var ch change
+	var on string
+	var until time.Duration
+	c := &cobra.Command{
+		Use:   "set GROUP:KEY=VALUE…",
+		Short: "change limits now, over the policy, as one change",
+		Example: `  bulkhead set mysql3306:cpu.limit=4 reports:cpu.limit=1 --for 2h --reason "month end"
+  bulkhead set reports:io.read.bandwidth=20MB/s --on /var/lib/mysql`,
+		Args: atLeast(1, "say which limit: set GROUP:KEY=VALUE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := ch.request("set")
+			q.Assign, q.On, q.For = args, on, until
+			return s.change(cmd, q)
+		},
+	}
+	ch.flags(c)
+	ch.onTrial(c)
+	ch.migration(c)
+	c.Flags().StringVar(&on, "on", "", "the `device or path` of an io limit, the page size of memory.huge")
+	spanFlag(c, &until, "for", 0, "end by itself after this time")
+	return c
+}
+
+func unsetCmd(s *session) *cobra.Command {
+	var ch change
+	var on string
+	c := &cobra.Command{
+		Use:   "unset GROUP:KEY…",
+		Short: "take overrides away; the policy holds again",
+		Args:  atLeast(1, "say which limit: unset GROUP:KEY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := ch.request("unset")
+			q.Assign, q.On = args, on
+			return s.change(cmd, q)
+		},
+	}
+	ch.flags(c)
+	ch.onTrial(c)
+	c.Flags().StringVar(&on, "on", "", "the `device or path` of an io limit")
+	return c
+}
