@@ -107,7 +107,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer server.close()
+	defer server.close(ctx)
 	go server.serve()
 	a.listenEvents() // before the first look, so that nothing comes between
 	a.heedSystemd(ctx)
@@ -269,7 +269,7 @@ func (a *Agent) look(ctx context.Context, full bool, why reason) {
 		a.placings.forget()
 	}
 	// Whatever went wrong: a freeze ends on time.
-	err = errors.Join(err, a.control.ThawDue(time.Now()))
+	err = errors.Join(err, a.control.ThawDue(ctx, time.Now()))
 	a.scanner.Recheck(done.Moved...)
 	a.mind(done)
 	a.mu.Lock()

@@ -153,8 +153,8 @@ func removeDead(path string) error {
 func (s *server) serve() { _ = s.http.Serve(s.sock) }
 
 // close stops listening, which removes the socket, and lets what was asked come to its end.
-func (s *server) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+func (s *server) close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
 	defer cancel()
 	_ = s.http.Shutdown(ctx)
 	s.alone.Release()
@@ -224,16 +224,16 @@ func moved(r *control.Reply) []int {
 }
 
 // status answers the read-only question, one at a time.
-func (s *server) status(w http.ResponseWriter, _ *http.Request) {
-	send(w, s.statusText())
+func (s *server) status(w http.ResponseWriter, r *http.Request) {
+	send(w, s.statusText(context.WithoutCancel(r.Context()))) // the answer is for whoever asks next, too
 }
 
 // statusText is the answer to status as it travels: nobody waits for its reader.
-func (s *server) statusText() []byte {
+func (s *server) statusText(ctx context.Context) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if time.Since(s.given) > freshFor {
-		st, err := s.agent.control.Status()
+		st, err := s.agent.control.Status(ctx)
 		s.last, s.given = answer{Status: st, Error: onWire(err)}, time.Now()
 	}
 	if s.last.Status != nil {

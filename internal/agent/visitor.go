@@ -357,7 +357,8 @@ func (s *server) enter(w http.ResponseWriter, r *http.Request) {
 		write(w, answer{Error: &wireError{Code: control.CodeUsage, Message: "root enters a group by itself: `bulkhead run`"}})
 		return
 	}
-	err := s.agent.control.Enter(control.Entry{Group: e.Group, Command: e.Command, By: s.name(who, ""), Caller: who.asker()})
+	into := control.Entry{Group: e.Group, Command: e.Command, By: s.name(who, ""), Caller: who.asker()}
+	err := s.agent.control.Enter(r.Context(), into)
 	if err == nil {
 		s.agent.Changed([]int{who.caller.PID})
 	}

@@ -368,7 +368,7 @@ func (n *run) forgo(i int, cause error) error {
 	if a.step.Op == plan.OpRemoveDir { // it left everything in its place
 		n.kept = append(n.kept, a.step.Dir)
 	} else {
-		u := undoing{Runner: n.Runner, txn: n.txn, going: n.ctx}
+		u := takeBack(n)
 		if _, left := u.all(a.changes); len(left) > 0 {
 			n.leaveOut(a.step, fmt.Errorf("%w; what it did could not be undone: %w", cause, errors.Join(left...)))
 			return nil
@@ -404,7 +404,7 @@ func (n *run) fail(cause error) error {
 	}
 	n.txn.Changes = done
 	outcome, note := journal.Undone, e.Err.Error()
-	u := undoing{Runner: n.Runner, txn: n.txn, going: n.ctx}
+	u := takeBack(n)
 	if left, errs := u.all(done); len(errs) > 0 {
 		e.Left, outcome = errs, journal.Failed
 		note += "; could not undo: " + errors.Join(errs...).Error()

@@ -198,7 +198,7 @@ func TestUndoInSecondPass(t *testing.T) {
 	value := func(file string) journal.Change {
 		return journal.Change{Op: journal.OpWrite, Dir: d, File: file, Old: "1073741824", Undo: "1073741824"}
 	}
-	u := undoing{Runner: w.runner(t)}
+	u := undoing{Runner: w.runner(t), ctx: t.Context()}
 	// The last one is undone first, and refused: memsw below an unlimited limit.
 	left, errs := u.all([]journal.Change{value("memory.limit_in_bytes"), value("memory.memsw.limit_in_bytes")})
 	if len(left)+len(errs) > 0 {

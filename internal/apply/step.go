@@ -195,7 +195,7 @@ func (n *run) remove(c journal.Change) error {
 	if c.Unit != "" {
 		return n.removeUnit(n.ctx, c.Unit, c.Dir)
 	}
-	u := undoing{Runner: n.Runner, txn: n.txn}
+	u := takeBack(n)
 	for try := 1; ; try++ {
 		busy := n.Dirs.Remove(c.Dir)
 		if errors.Is(busy, cgroup.ErrGone) {
@@ -326,7 +326,7 @@ func refusesProcess(err error) bool {
 
 // moveBack takes a process out of the hierarchies it has entered so far.
 func (n *run) moveBack(id host.ProcID) error {
-	u := undoing{Runner: n.Runner, txn: n.txn}
+	u := takeBack(n)
 	for _, s := range slices.Backward(n.members.moved[id]) {
 		if _, err := u.place(cgroup.Dir{Hierarchy: s.Dir.Hierarchy, Path: s.Old}, id); err != nil {
 			return err

@@ -72,14 +72,18 @@ func (r *Runner) close(t *journal.Txn, result *Result, outcome, note string) err
 type undoing struct {
 	*Runner
 	txn    journal.Txn
-	ctx    context.Context // nil: not to be stopped, as after a Ctrl-C
-	going  context.Context // of the run that is taken back, without its end
+	ctx    context.Context // its end stops a recovery; what a run takes back is not stopped
 	undone int
 
 	changes []journal.Change
 	where   map[int]host.Process // the moved ones, when it was first asked for
 	astray  []journal.Change     // moves whose place did not take the process back yet
 	homes   *homes
+}
+
+// takeBack undoes what a run did, also after the run's context has ended.
+func takeBack(n *run) undoing {
+	return undoing{Runner: n.Runner, txn: n.txn, ctx: context.WithoutCancel(n.ctx)}
 }
 
 // all takes changes back, the last one first, and returns those that could not be. A change that the
@@ -92,7 +96,7 @@ func (u *undoing) all(changes []journal.Change) (left []journal.Change, errs []e
 	for {
 		left, errs = nil, nil
 		for _, c := range todo {
-			if u.ctx != nil && u.ctx.Err() != nil {
+			if u.ctx.Err() != nil {
 				return left, errs
 			}
 			if err := u.one(c); err != nil {
@@ -154,7 +158,7 @@ func (u *undoing) one(c journal.Change) error {
 		}
 		if c.Unit != "" {
 			u.undone++
-			return u.makeUnit(u.undoContext(), c.Unit, c.Dir)
+			return u.makeUnit(u.ctx, c.Unit, c.Dir)
 		}
 		err := u.Dirs.Make(c.Dir)
 		if errors.Is(err, cgroup.ErrExists) {
@@ -337,7 +341,7 @@ func (u *undoing) unmake(c journal.Change) error {
 			return err
 		}
 		u.undone++
-		return u.removeUnit(u.undoContext(), c.Unit, c.Dir)
+		return u.removeUnit(u.ctx, c.Unit, c.Dir)
 	}
 	for try := 1; ; try++ {
 		late, err := u.leaving(c)

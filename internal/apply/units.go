@@ -112,7 +112,7 @@ func isScope(unit string) bool { return systemd.TypeOf(unit) == "scope" }
 
 // emptyScope sends home who was born into the scope of a command since the plan was made.
 func (n *run) emptyScope(c journal.Change) error {
-	u := undoing{Runner: n.Runner, txn: n.txn}
+	u := takeBack(n)
 	for try := 1; ; try++ {
 		late, err := u.leaving(c)
 		switch {
@@ -134,10 +134,14 @@ func settled(ctx context.Context, is func() error) error {
 	pause := time.Millisecond
 	for end := time.Now().Add(settleTime); ; pause = min(2*pause, 100*time.Millisecond) {
 		err := is()
-		if err == nil || time.Now().After(end) || ctx.Err() != nil {
+		if err == nil || time.Now().After(end) {
 			return err
 		}
-		time.Sleep(pause)
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause):
+		}
 	}
 }
 
@@ -226,18 +230,7 @@ func (u *undoing) reload(undone []journal.Change) error {
 	if len(units) == 0 {
 		return nil
 	}
-	return u.unitFiles().Reload(u.undoContext(), slices.Compact(units)...)
-}
-
-// undoContext is for undoing, which goes on after a Ctrl-C.
-func (u *undoing) undoContext() context.Context {
-	switch {
-	case u.ctx != nil:
-		return u.ctx
-	case u.going != nil:
-		return context.WithoutCancel(u.going)
-	}
-	return context.Background()
+	return u.unitFiles().Reload(u.ctx, slices.Compact(units)...)
 }
 
 // unset gives a unit the properties that it had. What they come to is asked no more: a unit of a group that has
@@ -247,7 +240,7 @@ func (u *undoing) unset(c journal.Change) error {
 		return nil
 	}
 	u.undone++
-	err := u.units().Set(u.undoContext(), c.Unit, c.Unset)
+	err := u.units().Set(u.ctx, c.Unit, c.Unset)
 	// One that was masked, or whose file is refused, took no property in the first place; what it had before has its record.
 	if errors.Is(err, systemd.ErrNoUnit) || errors.Is(err, systemd.ErrMasked) || errors.Is(err, systemd.ErrBadSetting) {
 		return nil

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -23,7 +24,7 @@ func applyCmd(s *session) *cobra.Command {
 			}
 			// A policy that cannot stand leaves no trace, not even a state directory.
 			if _, err := policy.Parse(sources); err != nil {
-				return everyProblem(s, sources, err)
+				return everyProblem(cmd.Context(), s, sources, err)
 			}
 			q := ch.request("apply")
 			q.Sources, q.Canary, q.CanaryFor = sources, canary, watched
@@ -49,13 +50,13 @@ func applyCmd(s *session) *cobra.Command {
 }
 
 // everyProblem gives the problems of a policy's text together with those of its sound part on this host.
-func everyProblem(s *session, sources []policy.Source, text error) error {
+func everyProblem(ctx context.Context, s *session, sources []policy.Source, text error) error {
 	c, err := s.look()
 	if err != nil {
 		return text
 	}
 	defer c.Close()
-	if _, err := c.Check(sources); err != nil {
+	if _, err := c.Check(ctx, sources); err != nil {
 		return err
 	}
 	return text

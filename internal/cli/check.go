@@ -12,7 +12,7 @@ func checkCmd(s *session) *cobra.Command {
 		Use:   "check",
 		Short: "validate the policy against its schema and this host",
 		Long:  "check validates the policy and holds it against this host. It never looks at live use, and changes nothing.",
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			sources, err := policy.Read(s.policy)
 			if err != nil {
 				return err
@@ -22,7 +22,7 @@ func checkCmd(s *session) *cobra.Command {
 				return err
 			}
 			defer c.Close()
-			v, err := c.Check(sources)
+			v, err := c.Check(cmd.Context(), sources)
 			if err != nil {
 				return err
 			}

@@ -29,7 +29,7 @@ without one this command stays in the foreground and ends it itself, also on Ctr
 			// Asked for before anybody stands still, so that it ends the freeze and not this command alone.
 			hup := hangUp()
 			defer signal.Stop(hup)
-			if err := outside(s, args); err != nil {
+			if err := outside(cmd.Context(), s, args); err != nil {
 				return err
 			}
 			reply, byAgent, err := s.do(cmd.Context(), q)
@@ -59,7 +59,7 @@ func hangUp() chan os.Signal {
 
 // outside refuses to have this command itself stopped by the agent, which looks only at itself. Whatever else is
 // wrong is for the verb to say.
-func outside(s *session, groups []string) error {
+func outside(ctx context.Context, s *session, groups []string) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
@@ -68,7 +68,7 @@ func outside(s *session, groups []string) error {
 		return nil
 	}
 	defer c.Close()
-	if err := c.Outside(groups); control.CodeOf(err) == control.CodeRefused {
+	if err := c.Outside(ctx, groups); control.CodeOf(err) == control.CodeRefused {
 		return err
 	}
 	return nil

@@ -20,7 +20,7 @@ func planCmd(s *session) *cobra.Command {
 		Short: "what apply would do, step by step",
 		Long: `plan prints every step that apply would do: the exact file, the old and the new value, the reason and the
 undo; limits that this host cannot hold; and each group's effective share of the host.`,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			var sources []policy.Source
 			if !applied {
 				var err error
@@ -33,7 +33,7 @@ undo; limits that this host cannot hold; and each group's effective share of the
 				return err
 			}
 			defer c.Close()
-			v, err := c.PlanFor(sources, at)
+			v, err := c.PlanFor(cmd.Context(), sources, at)
 			if err != nil {
 				return err
 			}

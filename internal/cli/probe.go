@@ -84,7 +84,7 @@ func probeLoadCmd(s *session) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				err = c.Enter(control.Entry{Group: group, By: who(), Command: "probe"})
+				err = c.Enter(cmd.Context(), control.Entry{Group: group, By: who(), Command: "probe"})
 				if err := errors.Join(err, c.Close()); err != nil {
 					return fmt.Errorf("enter group %s: %w", strings.TrimSpace(group), err)
 				}

@@ -50,11 +50,11 @@ status PID shows and which is gone when the command ends. 125: the group could n
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.tty {
 				return runOnTerminal(s, args[0], args[1:], o)
 			}
-			return become(s, args[0], args[1:], o)
+			return become(cmd.Context(), s, args[0], args[1:], o)
 		},
 	}
 	c.Flags().StringVar(&o.user, "user", "", "run as this `user`, with its groups")
@@ -64,7 +64,7 @@ status PID shows and which is gone when the command ends. 125: the group could n
 }
 
 // become enters the group, takes on the identity and replaces this process by the command.
-func become(s *session, group string, command []string, o runFlags) error {
+func become(ctx context.Context, s *session, group string, command []string, o runFlags) error {
 	if os.Geteuid() != 0 && (o.user != "" || o.group != "") {
 		return needRoot("run --user and --unix-group")
 	}
@@ -76,7 +76,7 @@ func become(s *session, group string, command []string, o runFlags) error {
 	if err != nil {
 		return cannotRun(s, command[0], err)
 	}
-	if err := enter(s, group, filepath.Base(command[0])); err != nil {
+	if err := enter(ctx, s, group, filepath.Base(command[0])); err != nil {
 		return err
 	}
 	if err := keepDeathSignal(id.take); err != nil {
@@ -87,16 +87,16 @@ func become(s *session, group string, command []string, o runFlags) error {
 }
 
 // enter puts this process into a group; the agent does it for others than root.
-func enter(s *session, group, command string) error {
+func enter(ctx context.Context, s *session, group, command string) error {
 	if os.Geteuid() != 0 {
-		running, err := s.agent(context.Background())
+		running, err := s.agent(ctx)
 		switch {
 		case err != nil:
 			return notEntered(s, err)
 		case running == nil:
 			return notEntered(s, &control.Error{Code: control.CodeFailed, Err: errors.New("run needs root"), Hint: ownerHint})
 		}
-		if err := running.Enter(context.Background(), group, command); err != nil {
+		if err := running.Enter(ctx, group, command); err != nil {
 			return notEntered(s, err)
 		}
 		return nil
@@ -105,7 +105,7 @@ func enter(s *session, group, command string) error {
 	if err != nil {
 		return err
 	}
-	if err := c.Enter(control.Entry{Group: group, By: who(), Command: command}); err != nil {
+	if err := c.Enter(ctx, control.Entry{Group: group, By: who(), Command: command}); err != nil {
 		return notEntered(s, err)
 	}
 	return c.Close()

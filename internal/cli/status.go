@@ -62,5 +62,5 @@ func readStatus(ctx context.Context, s *session) (*control.Status, error) {
 		return nil, err
 	}
 	defer c.Close()
-	return c.Status()
+	return c.Status(ctx)
 }

@@ -51,7 +51,7 @@ Exit code 4: a limit is not enforced.`,
 				return err
 			}
 			defer c.Close()
-			all, err := c.Verify(args)
+			all, err := c.Verify(cmd.Context(), args)
 			if err != nil {
 				return err
 			}

@@ -18,13 +18,13 @@ func watchdogCmd(s *session) *cobra.Command {
 	var trial string
 	c := &cobra.Command{
 		Use: "watchdog", Short: "take a change back whose maker is gone", Hidden: true, Args: cobra.NoArgs,
-		RunE: func(_ *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			// Whatever ends the one that makes the change must not end this.
 			signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)
 			if trial != "" {
-				return watchTrial(s, trial)
+				return watchTrial(cmd.Context(), s, trial)
 			}
-			return watchdog.Watch(context.Background(), s.in, s.stdout, func(ctx context.Context, o watchdog.Order, why string, stuck int) error {
+			return watchdog.Watch(context.WithoutCancel(cmd.Context()), s.in, s.stdout, func(ctx context.Context, o watchdog.Order, why string, stuck int) error {
 				log := s.logger(slog.LevelWarn)
 				c, err := control.Open(control.Options{State: s.state, Log: log})
 				if err != nil { // what it was told is enough
@@ -43,12 +43,12 @@ func watchdogCmd(s *session) *cobra.Command {
 }
 
 // watchTrial undoes a change that nobody confirms in time.
-func watchTrial(s *session, id string) error {
+func watchTrial(ctx context.Context, s *session, id string) error {
 	c, err := s.open()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
 	c.LockWait = time.Minute // late is better than never
-	return watchdog.Outlive(context.Background(), s.in, s.stdout, c.NewTender(id).Tend)
+	return watchdog.Outlive(context.WithoutCancel(ctx), s.in, s.stdout, c.NewTender(id).Tend)
 }

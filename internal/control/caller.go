@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path"
@@ -276,11 +277,11 @@ func (c *Caller) mayRefreeze(freezes []Freeze, group string) error {
 }
 
 // mayThaw refuses an owner to end a freeze of a group that is not its own, or that root began.
-func (c *Controller) mayThaw(r Request, s *state) error {
+func (c *Controller) mayThaw(ctx context.Context, r Request, s *state) error {
 	if r.Caller == nil {
 		return nil
 	}
-	v, _, err := c.current(look{})
+	v, _, err := c.current(ctx, look{})
 	if err != nil {
 		return err
 	}
@@ -293,11 +294,13 @@ func (c *Controller) mayThaw(r Request, s *state) error {
 }
 
 // mayUnset refuses an owner to take away what is set for a group of others, or what root has set.
-func (c *Controller) mayUnset(r Request, overrides []Override, group string, key policy.Key) error {
+func (c *Controller) mayUnset(
+	ctx context.Context, r Request, overrides []Override, group string, key policy.Key,
+) error {
 	if r.Caller == nil {
 		return nil
 	}
-	v, _, err := c.current(look{})
+	v, _, err := c.current(ctx, look{})
 	if err != nil {
 		return err
 	}
@@ -308,11 +311,11 @@ func (c *Controller) mayUnset(r Request, overrides []Override, group string, key
 }
 
 // mayTakeBack refuses an owner to let processes go that are not its own.
-func (c *Controller) mayTakeBack(r Request, procs []host.Process) error {
+func (c *Controller) mayTakeBack(ctx context.Context, r Request, procs []host.Process) error {
 	if r.Caller == nil {
 		return nil
 	}
-	v, _, err := c.current(look{})
+	v, _, err := c.current(ctx, look{})
 	if err != nil {
 		return err
 	}

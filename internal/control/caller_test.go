@@ -176,7 +176,7 @@ func TestOwnersRun(t *testing.T) {
 		p := m.by(m.start("/usr/bin/report"), uids)
 		who := shop()
 		who.PID = p.PID
-		return p, m.Enter(Entry{Group: group, By: "shop", Command: "report", Caller: who})
+		return p, m.Enter(t.Context(), Entry{Group: group, By: "shop", Command: "report", Caller: who})
 	}
 	p, err := enter("shop", "54321 54321 54321 54321")
 	m.must(err)

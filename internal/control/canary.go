@@ -72,7 +72,7 @@ func (c *Controller) applyCanary(ctx context.Context, r Request, reply *Reply) e
 	whole := s.look(r.Sources)
 	whole.released, whole.lifted, whole.conflicts, whole.facts = nil, nil, nil, facts
 	whole.askNodes = !r.Migrate
-	next, err := c.view(whole)
+	next, err := c.view(ctx, whole)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (c *Controller) applyCanary(ctx context.Context, r Request, reply *Reply) e
 	canary := Canary{Group: r.Canary, Sources: r.Sources, By: r.By, Reason: r.Reason, Force: r.Force, ConfirmWithin: r.ConfirmWithin, Migrate: r.Migrate}
 	l.askNodes = !r.Migrate
 	l.canary, l.facts, l.lenient = &canary, facts, true
-	v, err := c.view(l)
+	v, err := c.view(ctx, l)
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func TestCanaryGoesFirst(t *testing.T) {
 	m.limits("before a window was seen", gib2, gib)
 	m.watched()
 	m.limits("when its time is over", gib2, gib4)
-	if st, err := m.Status(); err != nil || st.Trial != nil || st.Revision != 2 {
+	if st, err := m.Status(t.Context()); err != nil || st.Trial != nil || st.Revision != 2 {
 		t.Errorf("then: %+v, %v", st, err)
 	}
 	entries, err := m.History()
@@ -94,7 +94,7 @@ func TestCanaryThatDoesBadly(t *testing.T) {
 			}
 		case "refused": // what is to follow cannot be applied when its time has come
 			canary := Canary{Group: "one", Sources: m.policy("groups: {one: {cpu: {limit: 999}}}\n")}
-			lock, err := m.lock("test", "test")
+			lock, err := m.lock(t.Context(), "test", "test")
 			m.must(err)
 			m.must(m.Store.Save(docCanary, canary))
 			lock.Release()
@@ -106,7 +106,7 @@ func TestCanaryThatDoesBadly(t *testing.T) {
 		if after := m.state(); how == "rollback" && after != before {
 			t.Errorf("%s:\n%s", how, differs(after, before))
 		}
-		if st, err := m.Status(); err != nil || st.Trial != nil || st.Revision != 1 {
+		if st, err := m.Status(t.Context()); err != nil || st.Trial != nil || st.Revision != 1 {
 			t.Errorf("%s: %+v, %v", how, st, err)
 		}
 	}

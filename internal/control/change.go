@@ -178,7 +178,7 @@ func (c *Controller) Do(ctx context.Context, r Request) (*Reply, error) {
 	if err := r.validate(); err != nil {
 		return nil, err
 	}
-	lock, err := c.lock(r.Verb, r.By)
+	lock, err := c.lock(ctx, r.Verb, r.By)
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +203,7 @@ func (c *Controller) Do(ctx context.Context, r Request) (*Reply, error) {
 	}
 	// thaw and release wake whom they name themselves.
 	if r.Verb != "rollback" && r.Verb != "thaw" && r.Verb != "release" {
-		if err := c.wakeDue(time.Now()); err != nil {
+		if err := c.wakeDue(ctx, time.Now()); err != nil {
 			c.Log.Warn("a freeze that is over could not be ended", "err", err)
 		}
 	}
@@ -221,7 +221,7 @@ func (c *Controller) recover(ctx context.Context, reply *Reply) error {
 		return fail(CodeFailed, "", "look at the host: %w", err)
 	}
 	v := &View{Facts: facts, Tree: c.tree(facts)}
-	runner := c.runner(v)
+	runner := c.runner(ctx, v)
 	defer closeDoor(runner)
 	if _, _, err := runner.Recover(ctx); err != nil {
 		return fail(CodeFailed, "`bulkhead release --all` gives the host back", "undo the interrupted %s: %w", txn.Verb, err)
@@ -241,10 +241,11 @@ func (c *Controller) run(ctx context.Context, v *View, r Request, revision int, 
 	if r.DryRun {
 		return c.refusals(v.Plan, r.Force)
 	}
-	if err := errors.Join(c.dropStale(v), c.keepUnits(v), c.keepNetwork(v)); err != nil && !c.releaseAnyway(r, err) {
+	err := errors.Join(c.dropStale(v), c.keepUnits(ctx, v), c.keepNetwork(v))
+	if err != nil && !c.releaseAnyway(r, err) {
 		return fail(CodeFailed, "nothing was changed", "record what systemd holds of the units, and what is on interfaces: %w", err)
 	}
-	runner := c.runner(v)
+	runner := c.runner(ctx, v)
 	defer closeDoor(runner)
 	result, err := runner.Run(ctx, v.Plan, apply.Options{
 		Verb: r.Verb, What: r.what(), By: r.By, Reason: r.Reason, Revision: revision, Force: r.Force,
@@ -305,7 +306,7 @@ func (c *Controller) applySources(ctx context.Context, r Request, reply *Reply, 
 	l := s.look(sources)
 	l.released, l.lifted, l.skipped, l.conflicts, l.facts, l.shares, l.canary = nil, nil, nil, nil, facts, true, nil
 	l.askNodes = r.Verb == "apply" && !r.Migrate
-	v, err := c.view(l)
+	v, err := c.view(ctx, l)
 	if err != nil {
 		return err
 	}
@@ -441,7 +442,7 @@ func (o Override) describe() string {
 
 // set lays overrides over the policy, all of them or none.
 func (c *Controller) set(ctx context.Context, r Request, reply *Reply) error {
-	v, s, err := c.current(look{})
+	v, s, err := c.current(ctx, look{})
 	if err != nil {
 		return err
 	}
@@ -490,7 +491,7 @@ func (c *Controller) unset(ctx context.Context, r Request, reply *Reply) error {
 		if err != nil {
 			return err
 		}
-		if err := c.mayUnset(r, overrides, group, key); err != nil {
+		if err := c.mayUnset(ctx, r, overrides, group, key); err != nil {
 			return err
 		}
 		target := Override{Group: group, Key: key, On: r.On}
@@ -511,7 +512,7 @@ func (c *Controller) lay(ctx context.Context, r Request, reply *Reply, s *state,
 	l := s.look(s.applied.Sources)
 	l.overrides, l.shares, l.lenient = overrides, true, true
 	l.askNodes = r.Verb == "set" && !r.Migrate
-	v, err := c.view(l)
+	v, err := c.view(ctx, l)
 	if err != nil {
 		return err
 	}

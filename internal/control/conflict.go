@@ -125,7 +125,7 @@ func inode(t *cgroup.Tree, d cgroup.Dir) uint64 {
 }
 
 // foreign finds what a plan would put right and what was in force at the last full look, for the same wish: somebody else has changed it.
-func (c *Controller) foreign(v *View) (found []Conflict) {
+func (c *Controller) foreign(ctx context.Context, v *View) (found []Conflict) {
 	before := c.memory.settled
 	if before == nil {
 		return nil
@@ -159,7 +159,10 @@ func (c *Controller) foreign(v *View) (found []Conflict) {
 		if !there || !read || ino != inode(v.Tree, f.Dir) || asked != known || row.Same(wanted, now) || asked && !row.Same(held, wanted) {
 			continue
 		}
-		found = append(found, Conflict{Group: step.Group, Key: step.Setting, Dir: f.Dir, File: f.Name, Device: f.Key, Wanted: wanted, Found: now, Boot: v.Facts.BootID, By: c.whoChanged(v, step)})
+		found = append(found, Conflict{
+			Group: step.Group, Key: step.Setting, Dir: f.Dir, File: f.Name, Device: f.Key,
+			Wanted: wanted, Found: now, Boot: v.Facts.BootID, By: c.whoChanged(ctx, v, step),
+		})
 	}
 	return found
 }
@@ -187,8 +190,8 @@ var writers = []struct{ comm, name string }{
 
 // whoChanged says who may have changed a value: systemd, where it holds another one than bulkhead gave it, else an owner of the file who is not
 // root, else a program that runs and is known to write control groups. The audit log, which would know, is not read.
-func (c *Controller) whoChanged(v *View, step plan.Step) string {
-	if by := c.bySystemd(v, step); by != "" {
+func (c *Controller) whoChanged(ctx context.Context, v *View, step plan.Step) string {
+	if by := c.bySystemd(ctx, v, step); by != "" {
 		return by
 	}
 	if uid := fileOwner(v.Tree, step); uid > 0 {
@@ -205,15 +208,15 @@ func (c *Controller) whoChanged(v *View, step plan.Step) string {
 }
 
 // bySystemd says what systemd holds of the property by which a limit was set.
-func (c *Controller) bySystemd(v *View, step plan.Step) string {
+func (c *Controller) bySystemd(ctx context.Context, v *View, step plan.Step) string {
 	if step.Unit == "" || len(step.Set) == 0 {
 		return ""
 	}
-	m, err := c.manager(v.Facts)
+	m, err := c.manager(ctx, v.Facts)
 	if err != nil || m == nil {
 		return ""
 	}
-	u, err := m.Unit(context.Background(), step.Unit)
+	u, err := m.Unit(ctx, step.Unit)
 	if err != nil {
 		return ""
 	}
@@ -248,10 +251,10 @@ func fileOwner(t *cgroup.Tree, step plan.Step) int {
 }
 
 // heed finds what others changed, and decides which of it stays: it plans anew without that. Trouble is what on_conflict: alert calls an error.
-func (c *Controller) heed(v *View, s *state) (trouble, err error) {
+func (c *Controller) heed(ctx context.Context, v *View, s *state) (trouble, err error) {
 	now := c.now()
 	records, changed := v.review(s.conflicts, now)
-	for _, f := range c.foreign(v) {
+	for _, f := range c.foreign(ctx, v) {
 		i := slices.IndexFunc(records, func(r Conflict) bool { return r.file() == f.file() })
 		if i < 0 {
 			f.First = now

@@ -35,7 +35,7 @@ func (m *machine) meddle(dir, file, value string) {
 
 func (m *machine) conflicts() []Conflict {
 	m.t.Helper()
-	st, err := m.Status()
+	st, err := m.Status(m.t.Context())
 	m.must(err)
 	return st.Conflicts
 }
@@ -103,11 +103,11 @@ func TestForeignWriterIsLeft(t *testing.T) {
 					t.Fatalf("a look: %+v, %v", done, err)
 				}
 			}
-			st, err := m.Status()
+			st, err := m.Status(t.Context())
 			if err != nil || len(st.Conflicts) != 1 || !st.Conflicts[0].Left || st.Conflicts[0].Count != 1 || st.Differs != 0 {
 				t.Fatalf("status: %+v, differs %d, %v", st.Conflicts, st.Differs, err)
 			}
-			all, err := m.Verify([]string{"jobs"})
+			all, err := m.Verify(t.Context(), []string{"jobs"})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,6 +8,7 @@ package control
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -208,12 +209,13 @@ func (c *Controller) Warnings() []string {
 }
 
 // lock takes the lock for a changing verb, waiting a little for another one to finish.
-func (c *Controller) lock(verb, who string) (*journal.Lock, error) {
-	return c.lockWithin(cmp.Or(c.LockWait, 5*time.Second), verb, who)
+func (c *Controller) lock(ctx context.Context, verb, who string) (*journal.Lock, error) {
+	return c.lockWithin(ctx, cmp.Or(c.LockWait, 5*time.Second), verb, who)
 }
 
-// lockWithin is lock with another patience. Those who wait ask at uneven times, so that each gets its turn.
-func (c *Controller) lockWithin(wait time.Duration, verb, who string) (*journal.Lock, error) {
+// lockWithin is lock with a limit of its own. The wait ends with ctx, too. Waiters ask again after a random time, so
+// that each of them gets its turn.
+func (c *Controller) lockWithin(ctx context.Context, wait time.Duration, verb, who string) (*journal.Lock, error) {
 	end := time.Now().Add(wait)
 	for {
 		l, err := c.Store.Lock(verb, who)
@@ -221,12 +223,14 @@ func (c *Controller) lockWithin(wait time.Duration, verb, who string) (*journal.
 		if err == nil || !errors.As(err, &locked) || time.Now().After(end) {
 			return l, err
 		}
-		time.Sleep(5*time.Millisecond + rand.N(20*time.Millisecond))
+		if stopped := sleep(ctx, 5*time.Millisecond+rand.N(20*time.Millisecond)); stopped != nil {
+			return nil, fmt.Errorf("%w: %w", stopped, err)
+		}
 	}
 }
 
 // runner is the executor of plans on this host.
-func (c *Controller) runner(v *View) *apply.Runner {
+func (c *Controller) runner(ctx context.Context, v *View) *apply.Runner {
 	store := c.Store
 	if c.scratch != nil {
 		store = c.scratch
@@ -235,12 +239,12 @@ func (c *Controller) runner(v *View) *apply.Runner {
 		Files: v.Tree, Dirs: v.Tree, Members: v.Tree, Processes: c.Host,
 		Journal: store, Boot: v.Facts.BootID, Log: c.Log, AfterStep: c.afterStep,
 	}
-	if m, err := c.manager(v.Facts); m != nil && err == nil && (v.Systemd == nil || !v.Systemd.Mute) {
+	if m, err := c.manager(ctx, v.Facts); m != nil && err == nil && (v.Systemd == nil || !v.Systemd.Mute) {
 		u := units{m, v.Tree, v.Facts}
 		r.Units, r.UnitFiles = u, u
 	}
 	if c.isHere() {
-		r.Network, r.Guard = &door{}, c.guard(peersOf(v), v.releasing)
+		r.Network, r.Guard = &door{}, c.guard(ctx, peersOf(v), v.releasing)
 	}
 	return r
 }

@@ -146,7 +146,7 @@ func (c *Controller) place(ctx context.Context, v *View, s *state) (done LookRes
 	if c.memory.observed == nil || c.memory.facts != v.Facts {
 		return done, false, nil
 	}
-	lock, err := c.lock("look", "agent")
+	lock, err := c.lock(ctx, "look", "agent")
 	if err != nil {
 		return LookResult{Retry: true}, true, err
 	}

@@ -29,7 +29,7 @@ func (r *Reply) Held() []Freeze { return r.frozen }
 func (c *Controller) freeze(ctx context.Context, r Request, reply *Reply) error {
 	slices.Sort(r.Groups)
 	r.Groups = slices.Compact(r.Groups)
-	v, s, err := c.current(look{})
+	v, s, err := c.current(ctx, look{})
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (c *Controller) freeze(ctx context.Context, r Request, reply *Reply) error 
 	}
 	for _, group := range r.Groups {
 		if err := c.stop(ctx, v, group, r, reply); err != nil {
-			return errors.Join(err, c.takeBack(v, r, s.freezes))
+			return errors.Join(err, c.takeBack(context.WithoutCancel(ctx), v, r, s.freezes))
 		}
 	}
 	reply.Changed = true
@@ -70,8 +70,8 @@ func (c *Controller) freeze(ctx context.Context, r Request, reply *Reply) error 
 
 // takeBack undoes a freeze that failed half way. The record of one that cannot be undone stays, so that it
 // is tried again at its end.
-func (c *Controller) takeBack(v *View, r Request, before []Freeze) error {
-	if err := c.wake(v, r, r.Groups, before); err != nil {
+func (c *Controller) takeBack(ctx context.Context, v *View, r Request, before []Freeze) error {
+	if err := c.wake(ctx, v, r, r.Groups, before); err != nil {
 		return err
 	}
 	return c.Store.Save(docFreezes, before)
@@ -108,8 +108,8 @@ func holdsInstance(v *View, group string) bool {
 
 // Outside refuses, with CodeRefused, when the calling process or one of its ancestors is in one of the
 // groups: for who has an agent freeze them.
-func (c *Controller) Outside(groups []string) error {
-	v, _, err := c.current(look{})
+func (c *Controller) Outside(ctx context.Context, groups []string) error {
+	v, _, err := c.current(ctx, look{})
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func countMembers(v *View, groups []string) int {
 }
 
 // thaw lets frozen groups run again.
-func (c *Controller) thaw(_ context.Context, r Request, reply *Reply) error {
+func (c *Controller) thaw(ctx context.Context, r Request, reply *Reply) error {
 	facts, s, err := c.recorded()
 	if err != nil {
 		return err
@@ -173,24 +173,24 @@ func (c *Controller) thaw(_ context.Context, r Request, reply *Reply) error {
 			return fail(CodeUsage, "`bulkhead status` shows which groups are frozen", "group %q is not frozen", group)
 		}
 	}
-	if err := c.mayThaw(r, s); err != nil {
+	if err := c.mayThaw(ctx, r, s); err != nil {
 		return err
 	}
 	if r.DryRun {
 		reply.Text = "would thaw"
 		return nil
 	}
-	return c.thawGroups(facts, s, r, reply)
+	return c.thawGroups(ctx, facts, s, r, reply)
 }
 
 // thawGroups ends the freezes of groups, wakes who is then frozen by none, and records it as one entry.
-func (c *Controller) thawGroups(f *host.Facts, s *state, r Request, reply *Reply) error {
+func (c *Controller) thawGroups(ctx context.Context, f *host.Facts, s *state, r Request, reply *Reply) error {
 	stay := slices.DeleteFunc(slices.Clone(s.freezes), func(fr Freeze) bool { return slices.Contains(r.Groups, fr.Group) })
 	were := wereFrozen(s.freezes, r.Groups)
 	for _, root := range c.roots(f, s) {
 		v := &View{Facts: f, Tree: c.tree(f), Policy: &policy.Policy{Host: policy.HostPart{Root: root}}}
 		v.Layout = plan.NewLayout(f, v.Policy.Host, nil, nil)
-		if err := c.wake(v, r, r.Groups, stay); err != nil {
+		if err := c.wake(ctx, v, r, r.Groups, stay); err != nil {
 			return err
 		}
 	}
@@ -296,20 +296,20 @@ func (s *state) refuseReleased(group string) error {
 }
 
 // ThawDue wakes the groups whose freeze has ended; the agent calls it on every look.
-func (c *Controller) ThawDue(now time.Time) error {
+func (c *Controller) ThawDue(ctx context.Context, now time.Time) error {
 	due, err := c.anyDue(now)
 	if err != nil || !due {
 		return err
 	}
-	lock, err := c.lock("thaw", c.ownName())
+	lock, err := c.lock(ctx, "thaw", c.ownName())
 	if err != nil {
 		return err
 	}
 	defer lock.Release()
-	if err := c.recover(context.Background(), &Reply{}); err != nil {
+	if err := c.recover(ctx, &Reply{}); err != nil {
 		return err
 	}
-	return c.wakeDue(now)
+	return c.wakeDue(ctx, now)
 }
 
 // anyDue says whether a freeze that is recorded has ended.
@@ -323,7 +323,7 @@ func (c *Controller) anyDue(now time.Time) (bool, error) {
 
 // wakeDue ends the freezes whose time is over and that nobody ended: no agent runs, and the command that
 // was to do it was killed. The caller holds the lock, and no change is pending.
-func (c *Controller) wakeDue(now time.Time) error {
+func (c *Controller) wakeDue(ctx context.Context, now time.Time) error {
 	if due, err := c.anyDue(now); err != nil || !due {
 		return err
 	}
@@ -340,7 +340,7 @@ func (c *Controller) wakeDue(now time.Time) error {
 	if len(r.Groups) == 0 { // of an earlier boot, all of them
 		return c.Store.Save(docFreezes, s.freezes)
 	}
-	return c.thawGroups(facts, s, r, &Reply{})
+	return c.thawGroups(ctx, facts, s, r, &Reply{})
 }
 
 // freezeState is the recorded state as far as it can be read: a damaged document must not keep a group
@@ -379,7 +379,7 @@ func (c *Controller) ownName() string {
 // EndFreezes ends freezes for the caller that began them (Reply.Held), and says what came of it. One that
 // was ended meanwhile, or replaced by a freeze of somebody else, is left alone.
 func (c *Controller) EndFreezes(ctx context.Context, own []Freeze, by string) (string, error) {
-	lock, err := c.lock("thaw", by)
+	lock, err := c.lock(ctx, "thaw", by)
 	if err != nil {
 		return "", err
 	}
@@ -408,7 +408,7 @@ func (c *Controller) EndFreezes(ctx context.Context, own []Freeze, by string) (s
 		return strings.Join(left, "; "), nil
 	}
 	var reply Reply
-	if err := c.thawGroups(facts, s, r, &reply); err != nil {
+	if err := c.thawGroups(ctx, facts, s, r, &reply); err != nil {
 		return "", err
 	}
 	return strings.Join(append(append([]string{reply.Text}, reply.Notes...), left...), "; "), nil

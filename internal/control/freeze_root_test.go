@@ -41,7 +41,7 @@ func TestFreezeAndThaw(t *testing.T) {
 		t.Errorf("a look beside a freeze: %v", err)
 	}
 	time.Sleep(200 * time.Millisecond)
-	if err := s.ThawDue(time.Now()); err != nil {
+	if err := s.ThawDue(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	testhost.WaitFor(t, "the process runs again", func() bool { return ticks() != frozen })
@@ -182,7 +182,7 @@ func TestFreezeFromInside(t *testing.T) {
 		self  host.ProcID
 	}{{"g", self}, {"all", parent}, {"all", child}} {
 		s.Controller.self = c.self
-		if err := s.Outside([]string{c.group}); CodeOf(err) != CodeRefused {
+		if err := s.Outside(t.Context(), []string{c.group}); CodeOf(err) != CodeRefused {
 			t.Errorf("outside %s: %v", c.group, err)
 		}
 		_, err := s.try(Request{Verb: "freeze", Groups: []string{c.group}, For: time.Hour, Force: true, Reason: "test"})
@@ -194,7 +194,7 @@ func TestFreezeFromInside(t *testing.T) {
 		}
 	}
 	s.Controller.self = really
-	if err := s.Outside([]string{"g", "all"}); err != nil {
+	if err := s.Outside(t.Context(), []string{"g", "all"}); err != nil {
 		t.Errorf("from outside: %v", err)
 	}
 }
@@ -237,7 +237,7 @@ func TestOverdueFreezeEndsWithTheNextChange(t *testing.T) {
 	s := newSite(t)
 	p := s.frozenGroup(70075)
 	overdue := func() bool {
-		st, err := s.Status()
+		st, err := s.Status(t.Context())
 		if err != nil || len(st.Groups) != 1 || st.Groups[0].Frozen == "" {
 			t.Fatalf("status %+v, %v", st, err)
 		}
@@ -260,7 +260,7 @@ func TestOverdueFreezeEndsWithTheNextChange(t *testing.T) {
 	if s.frozen(p) {
 		t.Error("another change left the overdue freeze in force")
 	}
-	if st, err := s.Status(); err != nil || st.Groups[0].Frozen != "" {
+	if st, err := s.Status(t.Context()); err != nil || st.Groups[0].Frozen != "" {
 		t.Errorf("status %+v, %v", st, err)
 	}
 }
@@ -271,7 +271,7 @@ func TestRunInAFrozenGroupIsRefused(t *testing.T) {
 	outer, _ := s.nested()
 	s.must(Request{Verb: "freeze", Groups: []string{"outer"}, For: time.Hour})
 	for _, group := range []string{"outer", "outer/inner"} {
-		if err := s.Enter(Entry{Group: group, By: "test"}); CodeOf(err) != CodeRefused {
+		if err := s.Enter(t.Context(), Entry{Group: group, By: "test"}); CodeOf(err) != CodeRefused {
 			t.Fatalf("enter %s: code %d, %v", group, CodeOf(err), err)
 		}
 	}
@@ -285,7 +285,7 @@ func TestFreezeOfAnEarlierBootIsForgotten(t *testing.T) {
 	s := newSite(t)
 	p := s.frozenGroup(70076)
 	old := []Freeze{{Group: "g", Ends: time.Now().Add(time.Hour), By: "test", Boot: "an earlier one"}}
-	lock, err := s.lock("freeze", "test")
+	lock, err := s.lock(t.Context(), "freeze", "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,13 +293,13 @@ func TestFreezeOfAnEarlierBootIsForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	lock.Release()
-	if st, err := s.Status(); err != nil || st.Groups[0].Frozen != "" {
+	if st, err := s.Status(t.Context()); err != nil || st.Groups[0].Frozen != "" {
 		t.Errorf("status %+v, %v", st, err)
 	}
 	if _, err := s.try(Request{Verb: "thaw", Groups: []string{"g"}}); CodeOf(err) != CodeUsage {
 		t.Errorf("thaw: %v", err)
 	}
-	if err := s.ThawDue(old[0].Ends.Add(time.Minute)); err != nil {
+	if err := s.ThawDue(t.Context(), old[0].Ends.Add(time.Minute)); err != nil {
 		t.Error(err)
 	}
 	var kept []Freeze
@@ -319,7 +319,7 @@ func TestFreezeIsOneEntryOfTheHistory(t *testing.T) {
 	s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: time.Hour, Reason: "month end"})
 	s.must(Request{Verb: "thaw", Groups: []string{"g"}, Reason: "done"})
 	s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: time.Nanosecond})
-	if err := s.ThawDue(time.Now()); err != nil {
+	if err := s.ThawDue(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: time.Hour})

@@ -41,13 +41,13 @@ func (c *Controller) stop(ctx context.Context, v *View, group string, r Request,
 			reply.Notes = append(reply.Notes, fmt.Sprintf("%d process(es) of group %q started meanwhile and run on", len(p.Steps), group))
 			return nil
 		}
-		if _, err := c.runner(v).Run(ctx, p, asked(r)); err != nil {
+		if _, err := c.runner(ctx, v).Run(ctx, p, asked(r)); err != nil {
 			return err
 		}
 		if err := halt(v, group, dir); err != nil {
 			return err
 		}
-		if v, _, err = c.current(look{facts: v.Facts}); err != nil {
+		if v, _, err = c.current(ctx, look{facts: v.Facts}); err != nil {
 			return err
 		}
 	}
@@ -150,7 +150,7 @@ func intoFreezer(v *View, group string, dir cgroup.Dir) plan.Plan {
 // wake lets groups go, whichever way they were frozen, and takes the freezer's directories away. What one of
 // the freezes that stay holds, of a group among them, below or above them, stays stopped. An error does not
 // keep the others from going.
-func (c *Controller) wake(v *View, r Request, groups []string, stay []Freeze) error {
+func (c *Controller) wake(ctx context.Context, v *View, r Request, groups []string, stay []Freeze) error {
 	w := waking{Controller: c, View: v, groups: groups, stay: stay, root: "/" + v.Policy.Host.Root}
 	var errs []error
 	for _, h := range v.Facts.Hierarchies {
@@ -160,7 +160,7 @@ func (c *Controller) wake(v *View, r Request, groups []string, stay []Freeze) er
 			_, err := w.letGo(top)
 			errs = append(errs, err)
 		case h.Version == 1 && h.Has("freezer"):
-			errs = append(errs, w.emptyFreezer(top, asked(r)))
+			errs = append(errs, w.emptyFreezer(ctx, top, asked(r)))
 		}
 	}
 	return errors.Join(errs...)
@@ -237,7 +237,7 @@ func (w *waking) thawDir(d cgroup.Dir) error {
 // emptyFreezer thaws the groups' directories in the v1 freezer hierarchy, sends their processes to the nearest
 // group above that stays frozen or to where they were, which lets even those go that did not thaw, and
 // removes the directories that no freeze needs any more.
-func (w *waking) emptyFreezer(top cgroup.Dir, o apply.Options) error {
+func (w *waking) emptyFreezer(ctx context.Context, top cgroup.Dir, o apply.Options) error {
 	dirs, errThaw := w.letGo(top)
 	dirs = slices.DeleteFunc(dirs, func(d cgroup.Dir) bool { return w.holds(d) || !w.concerns(d) })
 	if len(dirs) == 0 {
@@ -258,7 +258,7 @@ func (w *waking) emptyFreezer(top cgroup.Dir, o apply.Options) error {
 		}
 	}
 	slices.Reverse(removals) // children first
-	done, err := w.runner(w.View).Run(context.Background(), plan.Plan{Steps: append(moves, removals...)}, o)
+	done, err := w.runner(ctx, w.View).Run(ctx, plan.Plan{Steps: append(moves, removals...)}, o)
 	if slices.ContainsFunc(done.LeftOut, func(s plan.Step) bool { return s.Op == plan.OpMove }) {
 		err = errors.Join(err, fail(CodeFailed, "", "send processes back from the freezer: %s", strings.Join(done.Notes, "; ")))
 	}
@@ -304,10 +304,10 @@ func (w *waking) home(id host.ProcID, d cgroup.Dir) string {
 }
 
 // thawAll wakes whatever is frozen in the groups about to be released.
-func (c *Controller) thawAll(v *View, s *state, groups []string, r Request) error {
+func (c *Controller) thawAll(ctx context.Context, v *View, s *state, groups []string, r Request) error {
 	if r.DryRun {
 		return nil
 	}
 	stay := slices.DeleteFunc(slices.Clone(s.freezes), func(f Freeze) bool { return covers(groups, f.Group) })
-	return c.wake(v, r, groups, stay)
+	return c.wake(ctx, v, r, groups, stay)
 }

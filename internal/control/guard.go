@@ -237,10 +237,11 @@ func orZero(n *int64) int64 {
 	return *n
 }
 
+// sleep waits for d, or until ctx ends, and then gives its cause.
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	case <-time.After(d):
 		return nil
 	}
@@ -328,7 +329,7 @@ const pulseEvery = time.Second
 // look says what harm a change does; "" for none so far.
 func (g *guardian) look(ctx context.Context, w *Watch) (string, error) {
 	if g.view == nil {
-		v, _, err := g.c.current(look{})
+		v, _, err := g.c.current(ctx, look{})
 		if err != nil {
 			return "", err
 		}

@@ -109,7 +109,7 @@ func TestGuardSeesAKill(t *testing.T) {
 	p := m.start("/usr/bin/backup all")
 	m.atTime("23 12:00")
 	m.apply(text)
-	st, err := m.Status()
+	st, err := m.Status(t.Context())
 	m.must(err)
 	if st.Trial == nil || st.Trial.Guard == nil || !st.Trial.Confirm.IsZero() {
 		t.Fatalf("on trial: %+v", st.Trial)
@@ -137,7 +137,7 @@ func TestGuardSeesAKill(t *testing.T) {
 	m.tended()
 	m.atTime("23 13:00")
 	m.watched()
-	if st, err = m.Status(); err != nil || st.Trial != nil {
+	if st, err = m.Status(t.Context()); err != nil || st.Trial != nil {
 		t.Errorf("when its time is over: %+v, %v", st, err)
 	}
 	m.reads("later", dir, file, "2147483648")

@@ -43,7 +43,7 @@ func (c *Controller) InForce(ctx context.Context) (groups []convert.Live, units 
 		live.Processes = whoIsIn(procs, name)
 		groups = append(groups, *live)
 	}
-	m, err := c.manager(facts)
+	m, err := c.manager(ctx, facts)
 	if err != nil || m == nil {
 		return groups, nil, err
 	}

@@ -84,10 +84,10 @@ func hasKnob(t *cgroup.Tree) func(hierarchy, file string) knob.Verdict {
 
 // Check reads a policy and holds it against this host. It never looks at live use. The error is
 // policy.Problems when the policy cannot stand.
-func (c *Controller) Check(sources []policy.Source) (*View, error) {
-	v, err := c.classify(look{sources: sources})
+func (c *Controller) Check(ctx context.Context, sources []policy.Source) (*View, error) {
+	v, err := c.classify(ctx, look{sources: sources})
 	if err == nil {
-		err = c.rootTaken(v)
+		err = c.rootTaken(ctx, v)
 	}
 	if err != nil {
 		return v, err
@@ -102,9 +102,9 @@ func (c *Controller) Check(sources []policy.Source) (*View, error) {
 
 // PlanFor is what apply would do with a policy; with no sources, what would bring the host back to
 // the applied one. At is the time whose windows are open, and overrides not at their end; zero is now.
-func (c *Controller) PlanFor(sources []policy.Source, at time.Time) (*View, error) {
+func (c *Controller) PlanFor(ctx context.Context, sources []policy.Source, at time.Time) (*View, error) {
 	if len(sources) == 0 {
-		v, _, err := c.current(look{shares: true, at: at})
+		v, _, err := c.current(ctx, look{shares: true, at: at})
 		return v, err
 	}
 	facts, s, err := c.recordedAt(at)
@@ -113,11 +113,11 @@ func (c *Controller) PlanFor(sources []policy.Source, at time.Time) (*View, erro
 	}
 	l := s.look(sources)
 	l.released, l.facts, l.shares, l.at, l.askNodes = nil, facts, true, at, true
-	v, err := c.view(l)
+	v, err := c.view(ctx, l)
 	if err != nil {
 		return nil, err
 	}
-	return v, c.rootTaken(v)
+	return v, c.rootTaken(ctx, v)
 }
 
 // Explanation is why a process is where it is.
@@ -166,7 +166,7 @@ type ExplainOptions struct {
 // Explain says why a process is where it is, which limits reach it, and which of them bite now: those that do while the levels
 // are watched.
 func (c *Controller) Explain(ctx context.Context, pid int, o ExplainOptions) (*Explanation, error) {
-	v, _, err := c.current(look{})
+	v, _, err := c.current(ctx, look{})
 	if err != nil {
 		return nil, err
 	}
@@ -244,22 +244,22 @@ const keyMembers policy.Key = "members"
 
 // Verify reads every limit of the groups (all of them when none is named) back and compares. It starts nothing. What differs
 // is read once more when no change is under way: in the middle of one a new group has no limits yet.
-func (c *Controller) Verify(groups []string) ([]Verification, error) {
-	all, err := c.readBack(groups)
+func (c *Controller) Verify(ctx context.Context, groups []string) ([]Verification, error) {
+	all, err := c.readBack(ctx, groups)
 	if err != nil || !slices.ContainsFunc(all, func(v Verification) bool { return !v.OK }) {
 		return all, err
 	}
-	lock, err := c.lock("verify", "")
+	lock, err := c.lock(ctx, "verify", "")
 	if err != nil { // not root, or a change that takes long: then it is as it was read
 		return all, nil
 	}
 	defer lock.Release()
-	return c.readBack(groups)
+	return c.readBack(ctx, groups)
 }
 
 // readBack is Verify at one moment.
-func (c *Controller) readBack(groups []string) ([]Verification, error) {
-	v, s, err := c.current(look{})
+func (c *Controller) readBack(ctx context.Context, groups []string) ([]Verification, error) {
+	v, s, err := c.current(ctx, look{})
 	if err != nil {
 		return nil, err
 	}

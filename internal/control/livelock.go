@@ -140,7 +140,7 @@ func highsOf(p plan.Plan) map[cgroup.Dir]string {
 
 // liftHigh lifts memory.high of a group, as a change with an entry in the history.
 func (c *Controller) liftHigh(ctx context.Context, group, why string) error {
-	lock, err := c.lock("lift", "agent")
+	lock, err := c.lock(ctx, "lift", "agent")
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (c *Controller) liftHigh(ctx context.Context, group, why string) error {
 	}
 	l := s.look(s.applied.Sources)
 	l.facts, l.lenient = facts, true
-	v, err := c.view(l)
+	v, err := c.view(ctx, l)
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (c *Controller) liftHigh(ctx context.Context, group, why string) error {
 	}
 	lifted := append(slices.Clone(s.lifted), Lifted{Group: group, High: high, At: c.now(), Why: why, Revision: s.applied.Revision})
 	l.lifted = lifted
-	if v, err = c.view(l); err != nil {
+	if v, err = c.view(ctx, l); err != nil {
 		return err
 	}
 	if c.refusals(v.Plan, false) != nil {

@@ -86,7 +86,7 @@ func TestHighIsLifted(t *testing.T) {
 		t.Errorf("still watched: %v", got)
 	}
 	m.must(m.liftHigh(t.Context(), "jobs", "it got nowhere")) // there is nothing left to lift
-	st, err := m.Status()
+	st, err := m.Status(t.Context())
 	if err != nil || len(st.Lifted) != 1 || st.Lifted[0].High != "256MiB" || !strings.Contains(st.Lifted[0].String(), "it got nowhere") || st.Differs != 0 || len(st.Conflicts) > 0 {
 		t.Errorf("status: %+v, differs %d, %v, %v", st.Lifted, st.Differs, st.Conflicts, err)
 	}
@@ -104,7 +104,7 @@ func TestHighIsLifted(t *testing.T) {
 	m.reads("unset", jobsSlice, "memory.high", "max")
 	m.apply(text)
 	m.reads("applied again", jobsSlice, "memory.high", "268435456")
-	if st, err := m.Status(); err != nil || len(st.Lifted) > 0 {
+	if st, err := m.Status(t.Context()); err != nil || len(st.Lifted) > 0 {
 		t.Errorf("status after the apply: %+v, %v", st.Lifted, err)
 	}
 }

@@ -68,7 +68,7 @@ func (c *Controller) Look(ctx context.Context, o LookOptions) (LookResult, error
 	}
 	l := s.look(s.applied.Sources)
 	l.processes, l.facts, l.memory, l.lenient, l.forks = o.Processes, facts, &c.memory, true, o.Forks
-	v, err := c.classify(l)
+	v, err := c.classify(ctx, l)
 	if err != nil {
 		return LookResult{}, err
 	}
@@ -174,7 +174,7 @@ func settled(v *View) bool {
 // putRight looks again under the lock, plans, and does it. The lock is waited for only shortly: whoever
 // holds it changes the host, and the next look sees the result.
 func (c *Controller) putRight(ctx context.Context, l look) (LookResult, error) {
-	lock, err := c.lock("look", "agent")
+	lock, err := c.lock(ctx, "look", "agent")
 	if err != nil {
 		return LookResult{Retry: true}, err
 	}
@@ -194,14 +194,14 @@ func (c *Controller) putRight(ctx context.Context, l look) (LookResult, error) {
 	l = s.look(s.applied.Sources)
 	l.processes, l.facts, l.memory, l.lenient, l.forks = before.processes, before.facts, before.memory, true, before.forks
 	c.memory.observed = nil
-	v, err := c.view(l)
+	v, err := c.view(ctx, l)
 	if err != nil {
 		return LookResult{}, err
 	}
 	if v.Systemd != nil {
 		c.memory.governed = v.Systemd.Governed
 	}
-	conflicts, err := c.heed(v, s)
+	conflicts, err := c.heed(ctx, v, s)
 	if err != nil {
 		return LookResult{}, err
 	}
@@ -333,7 +333,7 @@ func (s *state) rests() bool { return s.applied == nil || s.released[""] }
 
 // goingDown says that the host takes its units away one after the other; whoever made them again would only be in its way.
 func (c *Controller) goingDown(ctx context.Context, f *host.Facts) bool {
-	m, err := c.manager(f)
+	m, err := c.manager(ctx, f)
 	if err != nil || m == nil {
 		return false
 	}

@@ -194,7 +194,7 @@ func (m *machine) service(unit, command string, lines ...string) host.ProcID {
 
 func (m *machine) bySystemd() *systemd.Manager {
 	m.t.Helper()
-	c, err := m.manager(&host.Facts{Systemd: true})
+	c, err := m.manager(m.t.Context(), &host.Facts{Systemd: true})
 	m.must(err)
 	return c
 }
@@ -309,7 +309,7 @@ func (m *machine) command(group, command string) (host.ProcID, error) {
 	agent := m.self
 	defer func() { m.self = agent }()
 	m.self = m.start("/usr/bin/bulkhead run " + group + " -- " + command)
-	err := m.Enter(Entry{Group: group, By: "test", Command: path.Base(strings.Fields(command)[0])})
+	err := m.Enter(m.t.Context(), Entry{Group: group, By: "test", Command: path.Base(strings.Fields(command)[0])})
 	m.run(m.self.PID, 1, command)
 	return m.self, err
 }
@@ -343,7 +343,7 @@ func TestRunIsAScope(t *testing.T) {
 			check("started")
 			m.must(m.bySystemd().Reload(t.Context()))
 			check("reloaded")
-			if all, err := m.Verify(nil); err != nil || slices.ContainsFunc(all, func(v Verification) bool { return !v.OK }) {
+			if all, err := m.Verify(t.Context(), nil); err != nil || slices.ContainsFunc(all, func(v Verification) bool { return !v.OK }) {
 				t.Errorf("verify: %+v, %v", all, err)
 			}
 			// Moved by hand it goes where it is sent, and its unit ends.

@@ -180,7 +180,7 @@ func TestStuckAtHighOnTheKernel(t *testing.T) {
 		if err := s.WatchHigh(t.Context(), time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		st, err := s.Status()
+		st, err := s.Status(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

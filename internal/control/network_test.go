@@ -19,7 +19,7 @@ func TestForcedPastTheKernelKeepsOriginals(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	lock, err := c.lock("apply", "test")
+	lock, err := c.lock(t.Context(), "apply", "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestReleaseNeedsNoWatchdog(t *testing.T) {
 	}
 	defer c.Close()
 	for _, releasing := range []bool{false, true} {
-		settle, err := c.guard(nil, releasing)(apply.Guarded{}, func(error) { t.Error("stopped") })
+		settle, err := c.guard(t.Context(), nil, releasing)(apply.Guarded{}, func(error) { t.Error("stopped") })
 		if (err == nil) != releasing {
 			t.Fatalf("releasing %t: %v", releasing, err)
 		}
@@ -99,7 +99,7 @@ func TestReleaseSaysWhichInterfacesStay(t *testing.T) {
 	if notes := c.leftShaped("b", cause); len(notes) > 0 {
 		t.Errorf("of none: %+v", notes)
 	}
-	lock, err := c.lock("apply", "test")
+	lock, err := c.lock(t.Context(), "apply", "test")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package control
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -20,7 +21,7 @@ import (
 )
 
 // observe fills in what the kernel says now about our tree and about the members.
-func (c *Controller) observe(v *View, shares bool) error {
+func (c *Controller) observe(ctx context.Context, v *View, shares bool) error {
 	o := &v.Observed
 	o.Dirs = map[cgroup.Dir]map[string]string{}
 	o.Subtree = map[cgroup.Dir]plan.Subtree{}
@@ -41,13 +42,13 @@ func (c *Controller) observe(v *View, shares bool) error {
 	}
 	for d := range o.Dirs {
 		if o.Foreign[d] = d.Path != "/" && !made[d] && !v.Layout.Theirs(d); o.Foreign[d] && v.Layout.Unit(d) != "" {
-			o.Foreign[d] = !c.ownsSlice(v.Facts, d) || !v.ours(d)
+			o.Foreign[d] = !c.ownsSlice(ctx, v.Facts, d) || !v.ours(d)
 		}
 	}
 	o.Made = map[cgroup.Dir]bool{}
 	for d := range o.Dirs {
 		if made[d] && v.Layout.Theirs(d) && systemd.TypeOf(v.Layout.Unit(d)) == "slice" {
-			o.Made[d] = c.ownsSlice(v.Facts, d)
+			o.Made[d] = c.ownsSlice(ctx, v.Facts, d)
 		}
 	}
 	c.observeHomes(v)
@@ -90,7 +91,7 @@ const (
 
 // rootTaken reports, as a problem of the policy, a root group of its name that bulkhead did not make: apply
 // refuses it. Who may not read the state directory cannot tell.
-func (c *Controller) rootTaken(v *View) error {
+func (c *Controller) rootTaken(ctx context.Context, v *View) error {
 	if c.Store == nil {
 		return nil
 	}
@@ -100,7 +101,7 @@ func (c *Controller) rootTaken(v *View) error {
 		if _, governed := files[h.ID]; !governed || made[d] {
 			continue
 		}
-		if there, err := v.Tree.Exists(d); err != nil || !there || c.ownsSlice(v.Facts, d) {
+		if there, err := v.Tree.Exists(d); err != nil || !there || c.ownsSlice(ctx, v.Facts, d) {
 			continue
 		}
 		at := cmp.Or(v.Policy.Host.RootPos, v.Policy.Host.Pos, policy.Pos{File: v.Policy.Sources[0].Path})

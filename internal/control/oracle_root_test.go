@@ -165,7 +165,7 @@ func TestOracleDocument(t *testing.T) {
 	}
 
 	// The listener in the group of one of them is an error, with its place.
-	_, err := s.Check(s.sources(strings.Replace(text, "        match:\n          - {cmdline", "        match:\n          - {exe: '"+o.bin("tnslsnr")+"'}\n          - {cmdline", 1)))
+	_, err := s.Check(t.Context(), s.sources(strings.Replace(text, "        match:\n          - {cmdline", "        match:\n          - {exe: '"+o.bin("tnslsnr")+"'}\n          - {cmdline", 1)))
 	var problems policy.Problems
 	if !errors.As(err, &problems) || !strings.Contains(problems.Error(), "which also starts the sessions of oracle-BXTST01") {
 		t.Errorf("check: %v", err)

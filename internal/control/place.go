@@ -21,7 +21,7 @@ import (
 
 // move places running processes by hand and holds them there against the rules.
 func (c *Controller) move(ctx context.Context, r Request, reply *Reply) error {
-	v, s, err := c.current(look{})
+	v, s, err := c.current(ctx, look{})
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (c *Controller) moveBack(ctx context.Context, r Request, reply *Reply) erro
 	if err != nil {
 		return fail(CodeFailed, "", "read the process table: %w", err)
 	}
-	if err := errors.Join(c.mayTakeBack(r, procs), c.mayLeave(facts, s, procs...)); err != nil {
+	if err := errors.Join(c.mayTakeBack(ctx, r, procs), c.mayLeave(facts, s, procs...)); err != nil {
 		return err
 	}
 	pins := slices.Clone(s.pins)
@@ -100,7 +100,7 @@ func (c *Controller) moveBack(ctx context.Context, r Request, reply *Reply) erro
 			continue
 		}
 		// One that no rule claims, and that only stays where it was born, can be sent back too.
-		p, ok := c.resident(pid, s)
+		p, ok := c.resident(ctx, pid, s)
 		if !ok || i < 0 || p != procs[i].ProcID {
 			return fail(CodeUsage, "only processes placed by `move` or `run`, and those that no rule claims, can go back", "process %d was not placed by hand", pid)
 		}
@@ -110,13 +110,13 @@ func (c *Controller) moveBack(ctx context.Context, r Request, reply *Reply) erro
 }
 
 // resident finds a process that is in a group without being claimed.
-func (c *Controller) resident(pid int, s *state) (host.ProcID, bool) {
+func (c *Controller) resident(ctx context.Context, pid int, s *state) (host.ProcID, bool) {
 	if s.applied == nil {
 		return host.ProcID{}, false
 	}
 	l := s.look(s.applied.Sources)
 	l.lenient = true
-	v, err := c.classify(l)
+	v, err := c.classify(ctx, l)
 	if err != nil {
 		return host.ProcID{}, false
 	}
@@ -141,7 +141,7 @@ func (c *Controller) repin(ctx context.Context, r Request, reply *Reply, s *stat
 			l.ended = append(l.ended, p)
 		}
 	}
-	v, err := c.view(l)
+	v, err := c.view(ctx, l)
 	if err != nil {
 		return err
 	}
@@ -229,22 +229,22 @@ type Entry struct {
 //
 // The look at the host is taken before the lock, since many commands may start at once, as cron's do; it is
 // taken again when what is applied changed meanwhile.
-func (c *Controller) Enter(e Entry) error {
-	v, before, err := c.current(look{})
+func (c *Controller) Enter(ctx context.Context, e Entry) error {
+	v, before, err := c.current(ctx, look{})
 	if err != nil {
 		return err
 	}
-	lock, err := c.lockWithin(cmp.Or(c.LockWait, runWait), "run", e.By)
+	lock, err := c.lockWithin(ctx, cmp.Or(c.LockWait, runWait), "run", e.By)
 	if err != nil {
 		return err
 	}
 	defer lock.Release()
 	// What a crash left is settled first: its documents may hold pins that would replace ours.
 	var mended Reply
-	if err := c.recover(context.Background(), &mended); err != nil {
+	if err := c.recover(ctx, &mended); err != nil {
 		return err
 	}
-	if err := c.wakeDue(time.Now()); err != nil {
+	if err := c.wakeDue(ctx, time.Now()); err != nil {
 		c.Log.Warn("a freeze that is over could not be ended", "err", err)
 	}
 	s, err := c.loadState(v.Facts.BootID, time.Now())
@@ -252,7 +252,7 @@ func (c *Controller) Enter(e Entry) error {
 		return err
 	}
 	if s.applied == nil || mended.Recovered != "" || s.applied.Revision != before.applied.Revision {
-		if v, s, err = c.current(look{}); err != nil {
+		if v, s, err = c.current(ctx, look{}); err != nil {
 			return err
 		}
 	}
@@ -274,16 +274,16 @@ func (c *Controller) Enter(e Entry) error {
 	if err := c.Store.Save(docPins, pins); err != nil {
 		return fail(CodeFailed, "", "record the placement: %w", err)
 	}
-	if err := c.enterAs(v, e, self); err != nil {
+	if err := c.enterAs(ctx, v, e, self); err != nil {
 		return errors.Join(err, c.Store.Save(docPins, s.pins))
 	}
-	c.takeScore(v, e.Group, self, e.By)
+	c.takeScore(ctx, v, e.Group, self, e.By)
 	return nil
 }
 
 // enterAs brings the process into the group: into a scope of its own, where there is systemd, and into the directories that
 // are not systemd's.
-func (c *Controller) enterAs(v *View, e Entry, self host.Process) error {
+func (c *Controller) enterAs(ctx context.Context, v *View, e Entry, self host.Process) error {
 	if !v.Facts.Systemd {
 		if err := join(v.Tree, v.Layout.Member(e.Group), self); err != nil {
 			return fail(CodeFailed, "", "enter group %q: %w", e.Group, err)
@@ -291,7 +291,7 @@ func (c *Controller) enterAs(v *View, e Entry, self host.Process) error {
 		return nil
 	}
 	now := self
-	err := c.startRun(v, e, self)
+	err := c.startRun(ctx, v, e, self)
 	if err == nil {
 		now, err = c.entering(e)
 	}
@@ -333,8 +333,8 @@ func besidesRun(v *View, group string, before, now host.Process) map[string]cgro
 }
 
 // startRun makes the unit of a command around the process that is about to become it.
-func (c *Controller) startRun(v *View, e Entry, self host.Process) error {
-	m, err := c.manager(v.Facts)
+func (c *Controller) startRun(ctx context.Context, v *View, e Entry, self host.Process) error {
+	m, err := c.manager(ctx, v.Facts)
 	if err != nil {
 		return err
 	}
@@ -348,7 +348,7 @@ func (c *Controller) startRun(v *View, e Entry, self host.Process) error {
 	if err != nil {
 		return err
 	}
-	return m.StartRun(context.Background(), systemd.Transient{
+	return m.StartRun(ctx, systemd.Transient{
 		Name: name, Slice: slice, PIDs: []int{self.PID}, Properties: accounting,
 		Description: fmt.Sprintf("bulkhead run %s -- %s", e.Group, cmp.Or(host.Printable(e.Command), self.Comm)),
 	})
@@ -406,7 +406,7 @@ func join(t *cgroup.Tree, dirs map[string]cgroup.Dir, p host.Process) error {
 
 // takeScore gives the command the oom_score_adj its group asks for, through the journal, so that a release takes
 // it back.
-func (c *Controller) takeScore(v *View, group string, self host.Process, by string) {
+func (c *Controller) takeScore(ctx context.Context, v *View, group string, self host.Process, by string) {
 	for _, g := range v.Classified.Groups {
 		s, ok := g.Settings.Get(policy.KeyOOMScoreAdj, "")
 		if g.Path != group || !ok {
@@ -415,7 +415,7 @@ func (c *Controller) takeScore(v *View, group string, self host.Process, by stri
 		score, _ := s.Value.(policy.Count)
 		now, err := c.Host.ReadOOMScoreAdj(self.ProcID)
 		if err == nil && now != int(score) {
-			_, err = c.runner(v).Run(context.Background(), plan.Plan{Steps: []plan.Step{{
+			_, err = c.runner(ctx, v).Run(ctx, plan.Plan{Steps: []plan.Step{{
 				Op: plan.OpOOMScore, Group: group, PID: self.ProcID, Comm: self.Comm, Setting: policy.KeyOOMScoreAdj,
 				Old: strconv.Itoa(now), New: strconv.Itoa(int(score)), Undo: strconv.Itoa(now), Reason: "run",
 			}}}, apply.Options{Verb: "run", By: by, Unrecorded: true})

@@ -105,11 +105,11 @@ func (c *Controller) Probe(ctx context.Context, o ProbeOptions) ([]Probed, error
 	case o.Span < LeastProbeSpan || o.Span > MostProbeSpan:
 		return nil, fail(CodeUsage, "", "a span of %s: a measurement takes %s to %s", o.Span, LeastProbeSpan, MostProbeSpan)
 	}
-	back, err := c.Verify(o.Groups)
+	back, err := c.Verify(ctx, o.Groups)
 	if err != nil {
 		return nil, err
 	}
-	v, s, err := c.current(look{})
+	v, s, err := c.current(ctx, look{})
 	if err != nil {
 		return nil, err
 	}
@@ -321,12 +321,12 @@ func (r Probed) judged(rate probe.Rate, measured string, took time.Duration, why
 }
 
 // start starts a load and puts it where it is to run.
-func (p *prober) start(pl *place) (*probe.Load, error) {
+func (p *prober) start(ctx context.Context, pl *place) (*probe.Load, error) {
 	args := slices.Clone(p.c.probe)
 	if pl.enter != "" {
 		args = append(args, "--enter", pl.enter)
 	}
-	l, err := probe.Start(p.c.Host, args)
+	l, err := probe.Start(ctx, p.c.Host, args)
 	if err != nil {
 		return nil, err
 	}
@@ -340,12 +340,12 @@ func (p *prober) start(pl *place) (*probe.Load, error) {
 }
 
 // with has a load, put in its place, do something, and gives back what there was.
-func (p *prober) with(pl *place, err error, do func(l *probe.Load) error) error {
+func (p *prober) with(ctx context.Context, pl *place, err error, do func(l *probe.Load) error) error {
 	if err != nil {
 		return err
 	}
 	defer pl.close()
-	l, err := p.start(pl)
+	l, err := p.start(ctx, pl)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,8 @@ func init() {
 		if len(os.Args) == 5 { // STATE --enter GROUP
 			c, err := Open(Options{State: os.Args[2]})
 			if err == nil {
-				err = errors.Join(c.Enter(Entry{Group: os.Args[4], By: "test", Command: "probe"}), c.Close())
+				into := Entry{Group: os.Args[4], By: "test", Command: "probe"}
+				err = errors.Join(c.Enter(context.Background(), into), c.Close())
 			}
 			if err != nil {
 				fmt.Fprintln(os.Stderr, err)

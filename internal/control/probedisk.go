@@ -340,7 +340,7 @@ func (p *prober) dirtyLoad(g classify.Group, t *diskTarget, parts policy.Setting
 		r := p.result(g.Path, s, "buffered")
 		var took time.Duration
 		pl, err := p.diskPlace(g.Path)
-		err = p.with(pl, err, func(load *probe.Load) error {
+		err = p.with(ctx, pl, err, func(load *probe.Load) error {
 			begin := time.Now()
 			a, err := load.Do(ctx, probe.Order{Dirty: &probe.Dirty{Dir: t.dir, Bytes: bytes}}, 4*l.Takes)
 			if err == nil {

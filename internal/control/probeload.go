@@ -56,7 +56,7 @@ func (p *prober) cpuLoad(g classify.Group) *ProbeLoad {
 	l.run = func(ctx context.Context) (all []Probed) {
 		var a probe.Answer
 		pl, err := p.cpuPlace(g.Path)
-		err = p.with(pl, err, func(load *probe.Load) (err error) {
+		err = p.with(ctx, pl, err, func(load *probe.Load) (err error) {
 			a, err = load.Do(ctx, probe.Order{Spin: &probe.Spin{Threads: threads, Warm: warmUp, Span: p.o.Span}}, l.Takes)
 			return err
 		})
@@ -276,7 +276,7 @@ func (p *prober) togetherAs(ctx context.Context, places []*place, order func(i i
 		}
 	}()
 	for _, pl := range places {
-		l, err := p.start(pl)
+		l, err := p.start(ctx, pl)
 		if err != nil {
 			return nil, err
 		}
@@ -340,7 +340,7 @@ func (p *prober) memoryLoad(g classify.Group, s policy.Setting) *ProbeLoad {
 // touch has a load touch memory beside a group, and gives the most that was charged.
 func (p *prober) touch(ctx context.Context, group string, beyond int64, hard bool) (peak int64, killed bool, err error) {
 	pl, err := p.beside(group, recipe{controllers: []string{"memory"}})
-	err = p.with(pl, err, func(l *probe.Load) error {
+	err = p.with(ctx, pl, err, func(l *probe.Load) error {
 		const steps = 24
 		step := (beyond/steps + 4095) / 4096 * 4096
 		for done := int64(0); done < beyond; done += step {
@@ -380,7 +380,7 @@ func (p *prober) tasksLoad(g classify.Group, s policy.Setting) *ProbeLoad {
 		r := p.result(g.Path, s, "to the limit")
 		var a probe.Answer
 		pl, err := p.beside(g.Path, recipe{controllers: []string{"pids"}})
-		err = p.with(pl, err, func(load *probe.Load) (err error) {
+		err = p.with(ctx, pl, err, func(load *probe.Load) (err error) {
 			a, err = load.Do(ctx, probe.Order{Fork: &probe.Fork{Tasks: beyond}}, 2*time.Second)
 			return err
 		})
@@ -502,7 +502,7 @@ func (p *prober) transfer(ctx context.Context, group string, t *probe.Traffic, t
 		defer stop()
 	}
 	pl, err := p.insideUnified(group)
-	err = p.with(pl, err, func(l *probe.Load) (err error) {
+	err = p.with(ctx, pl, err, func(l *probe.Load) (err error) {
 		a, err = l.Do(ctx, probe.Order{Traffic: t}, takes)
 		return err
 	})

@@ -33,7 +33,7 @@ func (c *Controller) release(ctx context.Context, r Request, reply *Reply) error
 	if r.All {
 		groups = []string{""}
 	}
-	views, err := c.releaseViews(facts, s, groups, r)
+	views, err := c.releaseViews(ctx, facts, s, groups, r)
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func stillHeld(reply *Reply) error {
 
 // releaseOne gives one root group's part back.
 func (c *Controller) releaseOne(ctx context.Context, v *View, s *state, groups []string, r Request, reply *Reply) error {
-	if err := c.thawAll(v, s, groups, r); err != nil {
+	if err := c.thawAll(ctx, v, s, groups, r); err != nil {
 		// Limits are lifted all the same; that somebody still stands still fails the release at its end.
 		reply.Notes = append(reply.Notes, fmt.Sprintf("not done (thaw): %v", err))
 		reply.leftOut = append(reply.leftOut, plan.Step{Op: plan.OpWrite, Reason: "thaw"})
@@ -236,7 +236,9 @@ func covers(groups []string, group string) bool {
 }
 
 // releaseViews makes a view of each of our root groups; nil when none is recorded and none is there.
-func (c *Controller) releaseViews(f *host.Facts, s *state, groups []string, r Request) ([]*View, error) {
+func (c *Controller) releaseViews(
+	ctx context.Context, f *host.Facts, s *state, groups []string, r Request,
+) ([]*View, error) {
 	roots := c.roots(f, s)
 	recorded := len(roots) > 0
 	if !recorded {
@@ -245,7 +247,7 @@ func (c *Controller) releaseViews(f *host.Facts, s *state, groups []string, r Re
 	var views []*View
 	var foreign []string
 	for i, root := range roots {
-		v, theirs, err := c.releaseView(f, s, root, groups, r.Force, i == 0)
+		v, theirs, err := c.releaseView(ctx, f, s, root, groups, r.Force, i == 0)
 		if err != nil {
 			return nil, err
 		}
@@ -305,7 +307,9 @@ func (c *Controller) roots(f *host.Facts, s *state) []string {
 // releaseView makes a view whose groups are the directories that are there, with the processes in
 // them, and the plan that lifts the named ones. Theirs is the root group if nothing says that it is ours: it
 // is somebody else's, or the records were lost. With force it is taken as ours, and everything below it.
-func (c *Controller) releaseView(f *host.Facts, s *state, root string, groups []string, force, network bool) (v *View, theirs string, err error) {
+func (c *Controller) releaseView(
+	ctx context.Context, f *host.Facts, s *state, root string, groups []string, force, network bool,
+) (v *View, theirs string, err error) {
 	v = &View{Facts: f, Tree: c.tree(f), Released: s.released, homes: homesOf(s.pins, s.ended), releasing: true}
 	v.Policy = &policy.Policy{Version: 1, Host: policy.HostPart{Root: root}}
 	procs, err := c.Host.Processes(host.ProcessOptions{})
@@ -313,11 +317,11 @@ func (c *Controller) releaseView(f *host.Facts, s *state, root string, groups []
 		return nil, "", fail(CodeFailed, "", "read the process table: %w", err)
 	}
 	v.Observed.Processes = procs
-	if c.observeUnits(v); f.Systemd && v.Systemd == nil {
+	if c.observeUnits(ctx, v); f.Systemd && v.Systemd == nil {
 		v.Systemd = c.muteUnits()
 	}
 	v.Layout = plan.NewLayout(f, v.Policy.Host, nil, v.Systemd)
-	if err := c.observe(v, false); err != nil {
+	if err := c.observe(ctx, v, false); err != nil {
 		return nil, "", err
 	}
 	if theirs = foreignRoot(v); theirs != "" && force {

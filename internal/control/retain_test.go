@@ -73,7 +73,7 @@ func TestRevisionsGoWithTheHistory(t *testing.T) {
 
 // lockedRecord adds an entry to the history.
 func (m *machine) lockedRecord(e journal.Entry) error {
-	lock, err := m.lock("test", "test")
+	lock, err := m.lock(m.t.Context(), "test", "test")
 	if err != nil {
 		return err
 	}

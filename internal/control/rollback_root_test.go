@@ -52,7 +52,7 @@ func TestRollbackAfterSomebodyElseUndidIt(t *testing.T) {
 			s.apply(limited(m, "1"))
 			s.apply(limited(m, "0.5"))
 			s.killed(limited(m, "0.25"), 0)
-			if st, err := s.Status(); err != nil || !strings.HasPrefix(st.Pending, "apply begun at ") || st.UnderWay != "" {
+			if st, err := s.Status(t.Context()); err != nil || !strings.HasPrefix(st.Pending, "apply begun at ") || st.UnderWay != "" {
 				t.Fatalf("status %+v, %v", st, err)
 			}
 			other(s)
@@ -87,7 +87,7 @@ func TestStatusOfAnInterruptedFirstApply(t *testing.T) {
 	s := newSite(t)
 	_, m := marked(t, 70202)
 	s.killed(limited(m, "1"), 1)
-	if _, err := s.Status(); err == nil || !strings.Contains(err.Error(), "interrupted: apply begun at") || !strings.Contains(HintOf(err), "rollback") {
+	if _, err := s.Status(t.Context()); err == nil || !strings.Contains(err.Error(), "interrupted: apply begun at") || !strings.Contains(HintOf(err), "rollback") {
 		t.Errorf("%v, hint %q", err, HintOf(err))
 	}
 	s.must(Request{Verb: "rollback"})
@@ -197,7 +197,7 @@ func TestFreezeAndThawNameTheirEnd(t *testing.T) {
 	held := s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: time.Hour, Reason: "month end"}).Held()
 	s.must(Request{Verb: "thaw", Groups: []string{"g"}, Reason: "done"})
 	short := s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: time.Nanosecond}).Held()
-	if err := s.ThawDue(time.Now()); err != nil {
+	if err := s.ThawDue(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := s.History()
@@ -240,7 +240,7 @@ func TestStatusWhileAnApplyIsStopped(t *testing.T) {
 	}()
 	<-inside
 	for _, c := range []*Controller{s.Controller, other} { // also the one that makes the change, as an agent is
-		st, err := c.Status()
+		st, err := c.Status(t.Context())
 		if err != nil || st.Pending != "" || !strings.HasPrefix(st.UnderWay, "apply by ann since ") {
 			t.Errorf("pending %q, under way %q, %v", st.Pending, st.UnderWay, err)
 		}
@@ -249,7 +249,7 @@ func TestStatusWhileAnApplyIsStopped(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if st, err := s.Status(); err != nil || st.Pending != "" || st.UnderWay != "" || st.Revision != 2 {
+	if st, err := s.Status(t.Context()); err != nil || st.Pending != "" || st.UnderWay != "" || st.Revision != 2 {
 		t.Errorf("afterwards: %+v, %v", st, err)
 	}
 	s.holds("afterwards", "g:cpu.limit=0.5")

@@ -23,7 +23,7 @@ func newBook(t *testing.T) *Controller {
 	}
 	c := &Controller{Store: store, Log: slog.New(slog.DiscardHandler), LockWait: time.Millisecond}
 	t.Cleanup(func() { _ = c.Close() })
-	if _, err := c.lock("test", "test"); err != nil {
+	if _, err := c.lock(t.Context(), "test", "test"); err != nil {
 		t.Fatal(err)
 	}
 	return c

@@ -158,7 +158,7 @@ func TestPlanAtATime(t *testing.T) {
 		at, err := time.Parse(time.RFC3339, test.at)
 		m.must(err)
 		m.refresh()
-		v, err := m.PlanFor(test.sources, at)
+		v, err := m.PlanFor(t.Context(), test.sources, at)
 		m.must(err)
 		g := v.Classified.Groups[0]
 		tasks, _ := g.Settings.Get(policy.KeyTasks, "")
@@ -175,7 +175,7 @@ func TestStatusTellsSchedules(t *testing.T) {
 	m.start("/usr/bin/backup all")
 	m.atTime("23 22:30")
 	m.apply(windowed)
-	st, err := m.Status()
+	st, err := m.Status(t.Context())
 	m.must(err)
 	at := func(text string) time.Time {
 		at, err := time.Parse(time.RFC3339, text)

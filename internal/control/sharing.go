@@ -52,7 +52,7 @@ func (c *Controller) Share(ctx context.Context, now time.Time) (int, error) {
 
 // shift looks again at what the limits are, under the lock, and writes the new parts.
 func (c *Controller) shift(ctx context.Context, last *View, use map[cgroup.Dir]map[string]plan.IOUse) (int, error) {
-	lock, err := c.lock("look", "agent")
+	lock, err := c.lock(ctx, "look", "agent")
 	if err != nil {
 		return 0, err
 	}
@@ -66,7 +66,7 @@ func (c *Controller) shift(ctx context.Context, last *View, use map[cgroup.Dir]m
 	}
 	l := s.look(s.applied.Sources)
 	l.processes, l.facts, l.memory, l.lenient = last.Observed.Processes, last.Facts, &c.memory, true
-	v, err := c.view(l)
+	v, err := c.view(ctx, l)
 	if err != nil {
 		return 0, err
 	}
@@ -79,7 +79,7 @@ func (c *Controller) shift(ctx context.Context, last *View, use map[cgroup.Dir]m
 	if p.Steps = plan.Shifts(p); len(p.Refusals) > 0 || len(p.Steps) == 0 {
 		return 0, nil
 	}
-	done, err := c.runner(v).Correct(ctx, p)
+	done, err := c.runner(ctx, v).Correct(ctx, p)
 	c.rereadWritten(v, p.Steps[:done])
 	for _, step := range p.Steps[:done] {
 		c.Log.Debug("shared a limit anew by use", "group", step.Group, "file", step.Dir.File(step.File), "device", step.Key, "from", step.Old, "to", step.New)

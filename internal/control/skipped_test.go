@@ -30,7 +30,8 @@ func TestGuardClosesAWindow(t *testing.T) {
 	look()
 	m.tended()
 	m.reads("open", dir, file, "67108864")
-	if st, err := m.Status(); err != nil || st.Trial == nil || st.Trial.Verb != "schedule" || st.Trial.Guard == nil {
+	st, err := m.Status(t.Context())
+	if err != nil || st.Trial == nil || st.Trial.Verb != "schedule" || st.Trial.Guard == nil {
 		t.Fatalf("nothing is on trial: %+v, %v", st.Trial, err)
 	}
 	if m.kernel.Charge(p.PID, cgroupfake.Anonymous, 128<<20) == nil {
@@ -42,7 +43,7 @@ func TestGuardClosesAWindow(t *testing.T) {
 	m.reads("undone", dir, file, "1073741824")
 	look()
 	m.reads("after a look", dir, file, "1073741824")
-	st, err := m.Status()
+	st, err = m.Status(t.Context())
 	m.must(err)
 	if st.Trial != nil || len(st.Schedules) != 1 || !strings.Contains(st.Schedules[0].Skipped, "killed 1 of its processes") || st.Differs > 0 {
 		t.Errorf("status: %+v, %+v", st.Trial, st.Schedules)
@@ -64,7 +65,7 @@ func TestGuardClosesAWindow(t *testing.T) {
 	m.reads("the next night", dir, file, "67108864")
 	m.atTime("25 05:00")
 	look()
-	if st, err := m.Status(); err != nil || st.Trial != nil {
+	if st, err := m.Status(t.Context()); err != nil || st.Trial != nil {
 		t.Errorf("a window that closed is still on trial: %+v, %v", st.Trial, err)
 	}
 	m.reads("closed", dir, file, "1073741824")
@@ -79,7 +80,7 @@ func TestApplyOpensASkippedWindow(t *testing.T) {
 	m.atTime("23 12:00")
 	m.apply(text)
 	m.atTime("23 22:00")
-	lock, err := m.lock("test", "test")
+	lock, err := m.lock(t.Context(), "test", "test")
 	m.must(err)
 	m.must(m.Store.Save(docSkipped, []Skipped{{Schedule: "night", Revision: 1, Until: m.clock().Add(6 * 3600e9), Why: "it did harm"}}))
 	lock.Release()

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math"
@@ -156,9 +157,9 @@ type TaskStates struct {
 }
 
 // Status looks at everything that is governed. Agent facts are filled in by the caller that has them.
-func (c *Controller) Status() (*Status, error) {
+func (c *Controller) Status(ctx context.Context) (*Status, error) {
 	pending, underWay := c.changing()
-	v, s, err := c.current(look{shares: true})
+	v, s, err := c.current(ctx, look{shares: true})
 	if pending != "" && err != nil && s != nil && s.applied == nil {
 		return nil, fail(CodeFailed, "`bulkhead rollback` undoes it", "no policy is applied on this host, and a change was interrupted: %s", pending)
 	}
@@ -195,7 +196,7 @@ func (c *Controller) Status() (*Status, error) {
 	for _, g := range v.Classified.Groups {
 		st.Groups = append(st.Groups, c.groupStatus(v, s, g.Path))
 	}
-	c.addTraffic(v, st)
+	c.addTraffic(ctx, v, st)
 	inside := make(map[host.ProcID]bool, len(v.Members))
 	for _, m := range v.Members {
 		inside[m.Process.ProcID] = true

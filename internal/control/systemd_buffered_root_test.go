@@ -110,7 +110,7 @@ func TestBufferedWritesAreHeldOnV2Alone(t *testing.T) {
 	loose(t, s, w.ProcID)
 	sources := s.sources(fmt.Sprintf("groups:\n  dumps: {role: helper, match: [{cmdline: ' %s$'}], io: [{on: %s, write: {bandwidth: 1MiB/s}}]}\n",
 		strings.ReplaceAll(mark, ".", `\.`), spareDisk))
-	v, err := s.PlanFor(sources, time.Time{})
+	v, err := s.PlanFor(t.Context(), sources, time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestBufferedWritesAreHeldOnV2Alone(t *testing.T) {
 // groupStatusOf is what status says of one group.
 func (s *unitSite) groupStatusOf(name string) GroupStatus {
 	s.t.Helper()
-	st, err := s.Status()
+	st, err := s.Status(s.t.Context())
 	if err != nil {
 		s.t.Fatal(err)
 	}

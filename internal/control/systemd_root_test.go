@@ -552,7 +552,7 @@ func TestEnterInACopy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Enter(Entry{Group: group, By: "test", Command: "sh"}); err != nil {
+	if err := c.Enter(t.Context(), Entry{Group: group, By: "test", Command: "sh"}); err != nil {
 		t.Fatal(err)
 	}
 	t.Fatal(syscall.Exec("/bin/sh", []string{"sh", "-c", os.Getenv(envText)}, os.Environ()))

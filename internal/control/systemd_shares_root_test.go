@@ -263,7 +263,7 @@ groups:
 func (s *unitSite) planned(sources []policy.Source) map[string]plan.Share {
 	s.t.Helper()
 	return median(func() map[string]plan.Share {
-		v, err := s.PlanFor(sources, time.Time{})
+		v, err := s.PlanFor(s.t.Context(), sources, time.Time{})
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -298,7 +298,7 @@ const (
 func (r *race) compare(when string, planned map[string]plan.Share, against string) {
 	r.t.Helper()
 	said := median(func() map[string]plan.Share {
-		st, err := r.Status()
+		st, err := r.Status(r.t.Context())
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -335,7 +335,7 @@ func (r *race) compare(when string, planned map[string]plan.Share, against strin
 
 // besideAll is what counts as a competitor, for whom a failure is to be explained.
 func (r *race) besideAll() string {
-	v, _, err := r.current(look{shares: true})
+	v, _, err := r.current(r.t.Context(), look{shares: true})
 	if err != nil {
 		return err.Error()
 	}

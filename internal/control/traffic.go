@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -139,7 +140,7 @@ func (t *traffic) rates(before *traffic) {
 }
 
 // addTraffic fills in what groups send and receive.
-func (c *Controller) addTraffic(v *View, st *Status) {
+func (c *Controller) addTraffic(ctx context.Context, v *View, st *Status) {
 	before, err := c.sampleTraffic(v)
 	if err != nil {
 		c.Log.Warn("count the traffic of groups", "err", err)
@@ -147,7 +148,9 @@ func (c *Controller) addTraffic(v *View, st *Status) {
 	if before == nil {
 		return
 	}
-	time.Sleep(time.Until(before.at.Add(ratePeriod)))
+	if sleep(ctx, time.Until(before.at.Add(ratePeriod))) != nil {
+		return
+	}
 	now, err := c.sampleTraffic(v)
 	if err != nil || now == nil {
 		return

@@ -182,7 +182,7 @@ func (c *Controller) standTrial(ctx context.Context, v *View, r Request, reply *
 	if watch != nil {
 		watch.Until = now.Add(watch.For)
 	}
-	dog, err := c.startTrialDog(&t)
+	dog, err := c.startTrialDog(ctx, &t)
 	if err != nil {
 		return fail(CodeFailed, "nothing was changed; without --confirm-within and a guard it needs no watchdog", "%w", err)
 	}
@@ -209,11 +209,11 @@ func (c *Controller) standTrial(ctx context.Context, v *View, r Request, reply *
 }
 
 // startTrialDog starts the watchdog of a change on trial; nil where none is wanted.
-func (c *Controller) startTrialDog(t *Trial) (*watchdog.Dog, error) {
+func (c *Controller) startTrialDog(ctx context.Context, t *Trial) (*watchdog.Dog, error) {
 	if len(c.watchdog) == 0 {
 		return nil, nil //nolint:nilnil // tests do without
 	}
-	dog, err := watchdog.Start(append(slices.Clone(c.watchdog), "--trial", t.ID), watchdog.Order{Alone: true})
+	dog, err := watchdog.Start(ctx, append(slices.Clone(c.watchdog), "--trial", t.ID), watchdog.Order{Alone: true})
 	if err != nil {
 		return nil, err
 	}
@@ -295,7 +295,7 @@ func (c *Controller) revert(ctx context.Context, t *Trial, why, by string, reply
 		l.skipped = s.skip(p, t, b.Windows, why, c.now())
 		docs[docSkipped] = l.skipped
 	}
-	v, err := c.view(l)
+	v, err := c.view(ctx, l)
 	if err != nil {
 		return err
 	}
@@ -328,7 +328,7 @@ func withoutKey(docs map[string]any, key string) map[string]any {
 
 // releaseNow lifts groups, as a part of another change.
 func (c *Controller) releaseNow(ctx context.Context, f *host.Facts, s *state, groups []string, r Request, reply *Reply) error {
-	views, err := c.releaseViews(f, s, groups, r)
+	views, err := c.releaseViews(ctx, f, s, groups, r)
 	if err != nil {
 		return err
 	}
@@ -452,7 +452,7 @@ func (t *Tender) passed(ctx context.Context) (over bool, err error) {
 
 // settle does something about the trial under the lock, unless somebody has settled it meanwhile.
 func (t *Tender) settle(ctx context.Context, verb string, do func(*Trial) (over bool, err error)) (over bool, err error) {
-	lock, err := t.c.lock(verb, byItself)
+	lock, err := t.c.lock(ctx, verb, byItself)
 	if err != nil {
 		return false, err
 	}
@@ -488,7 +488,7 @@ func (t *Tender) unsettled(ctx context.Context) (over bool, err error) {
 	if err != nil || busy != nil || !left {
 		return err == nil && busy == nil, err
 	}
-	lock, err := t.c.lock("revert", byItself)
+	lock, err := t.c.lock(ctx, "revert", byItself)
 	if err != nil {
 		var locked *journal.LockedError
 		if errors.As(err, &locked) { // whoever has it is about it, or undoes it first
@@ -511,7 +511,7 @@ func (c *Controller) MindTrial(ctx context.Context) error {
 	}
 	alive := t.Watchdog != (host.ProcID{}) && c.Host.Alive(t.Watchdog)
 	if !alive && len(c.watchdog) > 0 {
-		return c.replaceDog(t)
+		return c.replaceDog(ctx, t)
 	}
 	if alive && !t.overdue(c.now().Add(-slack)) {
 		return nil
@@ -524,8 +524,8 @@ func (c *Controller) MindTrial(ctx context.Context) error {
 }
 
 // replaceDog starts another watchdog for a change on trial.
-func (c *Controller) replaceDog(t *Trial) error {
-	lock, err := c.lock("look", "agent")
+func (c *Controller) replaceDog(ctx context.Context, t *Trial) error {
+	lock, err := c.lock(ctx, "look", "agent")
 	if err != nil {
 		return err
 	}
@@ -534,7 +534,7 @@ func (c *Controller) replaceDog(t *Trial) error {
 	if err != nil || now == nil || now.ID != t.ID || now.Watchdog != t.Watchdog {
 		return err
 	}
-	dog, err := c.startTrialDog(now)
+	dog, err := c.startTrialDog(ctx, now)
 	if err != nil {
 		return err
 	}

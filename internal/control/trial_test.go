@@ -145,7 +145,7 @@ func TestConfirmedChangeStays(t *testing.T) {
 			t.Errorf("%s meanwhile: %v", r.Verb, err)
 		}
 	}
-	st, err := m.Status()
+	st, err := m.Status(t.Context())
 	m.must(err)
 	if st.Trial == nil || st.Trial.Revision != 2 {
 		t.Errorf("status says %+v", st.Trial)
@@ -274,7 +274,7 @@ func TestTimesToConfirmIn(t *testing.T) {
 // cutOff is a maker that died when its change was done and none of its documents was in place: the history had so many entries before it.
 func (m *machine) cutOff(last int, names ...string) {
 	m.t.Helper()
-	lock, err := m.lock("test", "test")
+	lock, err := m.lock(m.t.Context(), "test", "test")
 	m.must(err)
 	defer lock.Release()
 	n := next{Last: last, Docs: map[string]json.RawMessage{}, Entry: journal.Entry{Time: m.now(), Verb: "set"}}
@@ -341,7 +341,7 @@ func TestOneBadUnitHoldsUpNoUndoing(t *testing.T) {
 	m.atTime("23 12:01")
 	m.tended()
 	m.reads("undone", jobsDir, "pids.max", "50")
-	if st, err := m.Status(); err != nil || st.Trial != nil || st.Revision != 1 {
+	if st, err := m.Status(t.Context()); err != nil || st.Trial != nil || st.Revision != 1 {
 		t.Errorf("then: %+v, %v", st, err)
 	}
 }

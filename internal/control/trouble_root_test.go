@@ -110,7 +110,7 @@ func TestOneDamagedRecord(t *testing.T) {
 		s.reopen()
 		s.must(Request{Verb: "set", Assign: []string{"a:cpu.limit=0.5"}})
 		s.reopen()
-		st, err := s.Status()
+		st, err := s.Status(t.Context())
 		if err != nil || len(st.Warnings) != 1 && i < records-1 { // a torn end is mended whole
 			t.Errorf("record %d of %d: status after the mending: %q, %v", i, records, st.Warnings, err)
 		}
@@ -199,7 +199,7 @@ func TestForeignRootIsRefused(t *testing.T) {
 			t.Errorf("force %t: code %d, %v", force, CodeOf(err), err)
 		}
 	}
-	if _, _, err := s.current(look{}); err == nil {
+	if _, _, err := s.current(t.Context(), look{}); err == nil {
 		t.Error("a policy counts as applied")
 	}
 	if there, err := tree.Exists(d); err != nil || !there {
@@ -223,7 +223,7 @@ func TestVerbsGoOnBesideTrouble(t *testing.T) {
 		t.Errorf("problems %v", r.Problems)
 	}
 	s.holds("after set", "a:cpu.limit=0.5")
-	st, err := s.Status()
+	st, err := s.Status(t.Context())
 	if err != nil || len(st.Problems) != 1 {
 		t.Errorf("status: %+v, %v", st, err)
 	}

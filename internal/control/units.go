@@ -24,14 +24,14 @@ const docUnits = "units"
 
 // manager gives the connection to systemd, the same one as long as it lasts; nil without an error where systemd does not
 // own the tree.
-func (c *Controller) manager(f *host.Facts) (*systemd.Manager, error) {
+func (c *Controller) manager(ctx context.Context, f *host.Facts) (*systemd.Manager, error) {
 	if !f.Systemd {
 		return nil, nil //nolint:nilnil // there is none to connect to
 	}
 	c.bus.Lock() // not mu: a systemd that hangs must not hold up who does not ask it
 	defer c.bus.Unlock()
 	if c.systemd == nil {
-		m, err := systemd.Connect(context.Background(), systemd.Options{Root: c.root, Timeout: c.patience, JobTimeout: c.patience})
+		m, err := systemd.Connect(ctx, systemd.Options{Root: c.root, Timeout: c.patience, JobTimeout: c.patience})
 		if err != nil {
 			return nil, err
 		}
@@ -42,8 +42,8 @@ func (c *Controller) manager(f *host.Facts) (*systemd.Manager, error) {
 
 // observeUnits asks systemd and its files what a plan has to know of units. Without an answer v.Systemd stays nil, and
 // nothing but a release is planned.
-func (c *Controller) observeUnits(v *View) {
-	m, err := c.manager(v.Facts)
+func (c *Controller) observeUnits(ctx context.Context, v *View) {
+	m, err := c.manager(ctx, v.Facts)
 	if err != nil {
 		v.unasked = err
 		return
@@ -52,7 +52,7 @@ func (c *Controller) observeUnits(v *View) {
 		return
 	}
 	if v.releasing { // by the files alone it would not be seen that nobody is there to take what is asked
-		if v.unasked = m.Ping(context.Background()); v.unasked != nil {
+		if v.unasked = m.Ping(ctx); v.unasked != nil {
 			return
 		}
 	}
@@ -78,7 +78,7 @@ func (c *Controller) observeUnits(v *View) {
 			}
 		}
 	}
-	ask := askOnce(m)
+	ask := askOnce(ctx, m)
 	c.findStale(v, s, m, ask)
 	dropIns, err := m.DropIns()
 	if err != nil {
@@ -109,13 +109,13 @@ func (c *Controller) observeUnits(v *View) {
 type unitFunc func(unit string) (*systemd.Unit, error)
 
 // askOnce asks systemd once for each unit, so that all of a look goes by one answer.
-func askOnce(m *systemd.Manager) unitFunc {
+func askOnce(ctx context.Context, m *systemd.Manager) unitFunc {
 	known := map[string]*systemd.Unit{}
 	return func(unit string) (*systemd.Unit, error) {
 		if u, asked := known[unit]; asked {
 			return u, nil
 		}
-		u, err := m.Unit(context.Background(), unit)
+		u, err := m.Unit(ctx, unit)
 		if err == nil {
 			known[unit] = u
 		}
@@ -331,7 +331,7 @@ func settings(p plan.Plan) map[string][]string {
 }
 
 // keepUnits writes down what systemd has been told of the units that a plan is about to change first.
-func (c *Controller) keepUnits(v *View) error {
+func (c *Controller) keepUnits(ctx context.Context, v *View) error {
 	if v.Systemd == nil || v.Systemd.Mute || c.scratch != nil {
 		return nil
 	}
@@ -339,7 +339,7 @@ func (c *Controller) keepUnits(v *View) error {
 	if _, err := c.Store.Load(docUnits, &kept); err != nil {
 		return err
 	}
-	m, err := c.manager(v.Facts)
+	m, err := c.manager(ctx, v.Facts)
 	if err != nil {
 		return err
 	}
@@ -483,10 +483,9 @@ func (u units) endScope(ctx context.Context, unit string) error {
 				return fmt.Errorf("end %s: process %d still runs in it", unit, pids[0])
 			}
 		}
-		if time.Now().After(end) || ctx.Err() != nil {
+		if time.Now().After(end) || sleep(ctx, pause) != nil {
 			return u.Manager.Stop(ctx, unit)
 		}
-		time.Sleep(pause)
 	}
 }
 
@@ -563,16 +562,16 @@ func errUnasked(cause error) error {
 
 // ownsSlice says whether a slice of our name is one that systemd made by itself, for a unit that starts in it. One
 // with a file is an administrator's.
-func (c *Controller) ownsSlice(f *host.Facts, d cgroup.Dir) bool {
+func (c *Controller) ownsSlice(ctx context.Context, f *host.Facts, d cgroup.Dir) bool {
 	unit := path.Base(d.Path)
 	if !f.Systemd || systemd.TypeOf(unit) == "" {
 		return false
 	}
-	m, err := c.manager(f)
+	m, err := c.manager(ctx, f)
 	if err != nil {
 		return false
 	}
-	u, err := m.Unit(context.Background(), unit)
+	u, err := m.Unit(ctx, unit)
 	return err == nil && (u.Transient || u.FragmentPath == "")
 }
 

@@ -419,10 +419,10 @@ func TestDropInThatSortsLater(t *testing.T) {
 	if !said(reply.Plan.Notes, words...) || said(reply.Plan.Notes, "10-early.conf") {
 		t.Errorf("apply says %+v", reply.Plan.Notes)
 	}
-	if st, err := m.Status(); err != nil || !said(st.Notes, words...) {
+	if st, err := m.Status(t.Context()); err != nil || !said(st.Notes, words...) {
 		t.Errorf("status says %+v, %v", st.Notes, err)
 	}
-	all, err := m.Verify(nil)
+	all, err := m.Verify(t.Context(), nil)
 	m.must(err)
 	if !slices.ContainsFunc(all, func(v Verification) bool { return v.OK && strings.Contains(v.Reason, "override.conf") }) {
 		t.Errorf("verify says %+v", all)

@@ -191,7 +191,7 @@ func TestApplyTwiceChangesNothingAndReleaseGivesTheHostBack(t *testing.T) {
 	if got := testhost.Snapshot(t, tree, s.root, p1, p2, p3); got != applied {
 		t.Errorf("the second apply changed the host:\n%s\nbefore:\n%s", got, applied)
 	}
-	all, err := s.Verify(nil)
+	all, err := s.Verify(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +234,7 @@ func TestKillAfterEveryStepThenRollback(t *testing.T) {
 	if err := os.WriteFile(file, []byte(sources[0].Text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	v, err := s.PlanFor(sources, time.Time{})
+	v, err := s.PlanFor(t.Context(), sources, time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +257,7 @@ func TestKillAfterEveryStepThenRollback(t *testing.T) {
 		if got := testhost.Snapshot(t, tree, s.root, p1, p2, p3); got != before {
 			t.Fatalf("killed after step %d (%+v), rolled back:\n%s\nbefore:\n%s", n, v.Plan.Steps[n], got, before)
 		}
-		if _, _, err := s.current(look{}); err == nil {
+		if _, _, err := s.current(t.Context(), look{}); err == nil {
 			t.Fatalf("killed after step %d, rolled back: a policy counts as applied", n)
 		}
 	}

@@ -25,7 +25,7 @@ func (s *site) broken() []string {
 }
 
 func (s *site) differing() (bad []string, err error) {
-	all, err := s.Verify(nil)
+	all, err := s.Verify(s.t.Context(), nil)
 	for _, v := range all {
 		if !v.OK {
 			bad = append(bad, strings.TrimSpace(v.Group+" "+string(v.Key)))
@@ -77,7 +77,7 @@ func TestVerifySeesEveryKindOfDifference(t *testing.T) {
 func TestVerifyOfWhatSeveralLack(t *testing.T) {
 	s := newSite(t)
 	s.apply("groups:\n  a: {role: helper, match: [{exe: /nonexistent/a}]}\n  b: {role: helper, match: [{exe: /nonexistent/b}]}\n")
-	v, _, err := s.current(look{})
+	v, _, err := s.current(t.Context(), look{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestStatusSaysWhatIsChargedElsewhere(t *testing.T) {
 	s.must(Request{Verb: "move", Group: "g", PIDs: []int{held.ID.PID}})
 	elsewhere := func() int64 {
 		t.Helper()
-		st, err := s.Status()
+		st, err := s.Status(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -140,12 +141,12 @@ func (c *Controller) resolve(sources []policy.Source, f *host.Facts, m *memory) 
 
 // view looks at the host through a policy. Problems of the policy, also against this host, come
 // back as policy.Problems.
-func (c *Controller) view(l look) (*View, error) {
-	v, err := c.classify(l)
+func (c *Controller) view(ctx context.Context, l look) (*View, error) {
+	v, err := c.classify(ctx, l)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.observe(v, l.shares); err != nil {
+	if err := c.observe(ctx, v, l.shares); err != nil {
 		return nil, err
 	}
 	if err := c.observeNetwork(v, false); err != nil {
@@ -169,7 +170,7 @@ func (c *Controller) view(l look) (*View, error) {
 }
 
 // classify does the part of a view that reads no knob: facts, processes, groups, membership.
-func (c *Controller) classify(l look) (*View, error) {
+func (c *Controller) classify(ctx context.Context, l look) (*View, error) {
 	v := &View{Overrides: l.overrides, Released: l.released, Facts: l.facts, homes: homesOf(l.pins, l.ended), byAgent: l.memory != nil, conflicts: l.conflicts, askNodes: l.askNodes}
 	v.leave(c.or(l.at))
 	if v.Facts == nil {
@@ -220,7 +221,7 @@ func (c *Controller) classify(l look) (*View, error) {
 		}
 	}
 	v.Observed.Processes = procs
-	c.observeUnits(v)
+	c.observeUnits(ctx, v)
 	v.Layout = plan.NewLayout(v.Facts, v.Policy.Host, v.Classified.Groups, v.Systemd)
 	v.expel = map[host.ProcID]bool{}
 	for _, p := range l.ended {
@@ -397,7 +398,7 @@ func aloneOf(pins []Pin) map[host.ProcID]bool {
 }
 
 // current looks at the host through the applied policy with everything laid over it.
-func (c *Controller) current(l look) (*View, *state, error) {
+func (c *Controller) current(ctx context.Context, l look) (*View, *state, error) {
 	if l.facts == nil {
 		facts, err := c.Host.Facts()
 		if err != nil {
@@ -415,7 +416,7 @@ func (c *Controller) current(l look) (*View, *state, error) {
 	facts, shares, at := l.facts, l.shares, l.at
 	l = s.look(s.applied.Sources)
 	l.facts, l.shares, l.at, l.lenient = facts, shares, at, true
-	v, err := c.view(l)
+	v, err := c.view(ctx, l)
 	return v, s, err
 }
 

@@ -17,7 +17,7 @@ import (
 
 // guard has a watchdog take the changes of interfaces back when this process dies over them, or the peers of the policy get out of reach. A release
 // does without one where none can be started: what needs a release may be just that no process can.
-func (c *Controller) guard(peers []string, releasing bool) func(apply.Guarded, context.CancelCauseFunc) (func(bool) error, error) {
+func (c *Controller) guard(ctx context.Context, peers []string, releasing bool) func(apply.Guarded, context.CancelCauseFunc) (func(bool) error, error) {
 	if len(c.watchdog) == 0 {
 		return nil
 	}
@@ -26,7 +26,7 @@ func (c *Controller) guard(peers []string, releasing bool) func(apply.Guarded, c
 		if err != nil {
 			return nil, err
 		}
-		dog, err := watchdog.Start(c.watchdog, watchdog.Order{Peers: peers, Undo: undo})
+		dog, err := watchdog.Start(ctx, c.watchdog, watchdog.Order{Peers: peers, Undo: undo})
 		if err != nil && releasing {
 			c.Log.Warn("releasing without a watchdog", "err", err)
 			return func(bool) error { return nil }, nil
@@ -44,7 +44,7 @@ func (c *Controller) guard(peers []string, releasing bool) func(apply.Guarded, c
 		}()
 		return func(failed bool) error {
 			if !failed {
-				if err := dog.Settle(); err != nil {
+				if err := dog.Settle(ctx); err != nil {
 					return err // it waits for the undo
 				}
 			}
@@ -100,7 +100,7 @@ func (c *Controller) biteByJournal(ctx context.Context, g apply.Guarded) error {
 	if c.Store == nil {
 		return errors.New("the state directory cannot be opened")
 	}
-	lock, err := c.lockWithin(lockPatience, "undo", "watchdog")
+	lock, err := c.lockWithin(ctx, lockPatience, "undo", "watchdog")
 	if err != nil {
 		if locked := (*journal.LockedError)(nil); errors.As(err, &locked) && c.ended(g.Txn) {
 			return nil // who has the lock has undone it, and may be on the way to the same once more

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	case len(os.Args) == 2 && os.Args[1] == "start-a-load":
-		l, err := Start(host.New("/"), []string{"be-a-load"})
+		l, err := Start(context.Background(), host.New("/"), []string{"be-a-load"})
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 
 func start(t *testing.T) *Load {
 	t.Helper()
-	l, err := Start(host.New("/"), []string{"be-a-load"})
+	l, err := Start(t.Context(), host.New("/"), []string{"be-a-load"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,7 +66,7 @@ type Load struct {
 
 // Start starts the program that runs now, with arguments that lead it to Serve. It does nothing before its first order: put it where it
 // belongs first. It is killed when the thread that called Start ends, which Go does to no idle one: so with this process.
-func Start(h *host.Host, args []string) (*Load, error) {
+func Start(ctx context.Context, h *host.Host, args []string) (*Load, error) {
 	theirIn, in, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("start a load: %w", err)
@@ -90,7 +90,7 @@ func Start(h *host.Host, args []string) (*Load, error) {
 		return nil, fmt.Errorf("start a load: %w", err)
 	}
 	go l.listen(out)
-	if _, err := l.wait(context.Background(), patience); err != nil { // it says that it is there
+	if _, err := l.wait(ctx, patience); err != nil { // it says that it is there
 		l.Close()
 		return nil, fmt.Errorf("start a load: %w", err)
 	}

@@ -145,7 +145,7 @@ func (m *Manager) connected(ctx context.Context) (*link, error) {
 	defer cancel()
 	l := &link{}
 	var life context.Context
-	life, l.cancel = context.WithCancel(context.Background())
+	life, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, l.cancel) // ends a handshake that hangs
 	var err error
 	l.Conn, err = api.NewConnection(func() (*dbus.Conn, error) {

@@ -69,7 +69,7 @@ type Dog struct {
 
 // Start starts a watchdog: the program that runs now, with arguments that lead it to Watch. It is there, and every peer was within reach,
 // when this returns.
-func Start(args []string, o Order) (*Dog, error) {
+func Start(ctx context.Context, args []string, o Order) (*Dog, error) {
 	order, err := json.Marshal(o)
 	if err != nil {
 		return nil, fmt.Errorf("start watchdog: %w", err)
@@ -103,7 +103,7 @@ func Start(args []string, o Order) (*Dog, error) {
 		return nil, fmt.Errorf("start watchdog: tell it what to do: %w", err)
 	}
 	_ = ours.w.SetWriteDeadline(time.Time{})
-	if err := d.answer(lineReady, startTime); err != nil {
+	if err := d.answer(ctx, lineReady, startTime); err != nil {
 		d.end()
 		return nil, fmt.Errorf("start watchdog: %w", err)
 	}
@@ -171,7 +171,7 @@ func (d *Dog) Why() error {
 }
 
 // answer waits for a line.
-func (d *Dog) answer(want string, within time.Duration) error {
+func (d *Dog) answer(ctx context.Context, want string, within time.Duration) error {
 	timeout := time.NewTimer(within)
 	defer timeout.Stop()
 	select {
@@ -190,6 +190,8 @@ func (d *Dog) answer(want string, within time.Duration) error {
 			}
 		}
 		return fmt.Errorf("the watchdog said %q", got)
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	case <-timeout.C:
 		return fmt.Errorf("the watchdog says nothing within %s", within)
 	}
@@ -197,11 +199,11 @@ func (d *Dog) answer(want string, within time.Duration) error {
 
 // Settle says that the change stays. It fails when a peer is out of reach, or something was wrong before: then the change has to be
 // taken back, and Done said.
-func (d *Dog) Settle() error {
+func (d *Dog) Settle(ctx context.Context) error {
 	if _, err := io.WriteString(d.in, lineSettle+"\n"); err != nil {
 		return fmt.Errorf("settle the change with the watchdog: %w", err)
 	}
-	if err := d.answer(lineOK, patience+peerWithin+2*time.Second); err != nil {
+	if err := d.answer(ctx, lineOK, patience+peerWithin+2*time.Second); err != nil {
 		return err
 	}
 	d.end()

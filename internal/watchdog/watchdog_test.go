@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 		time.Sleep(startTime + 3*time.Second)
 		os.Exit(0)
 	case os.Getenv(makerVariable) != "":
-		if _, err := Start([]string{"watch"}, Order{Undo: json.RawMessage(`"it"`)}); err != nil {
+		if _, err := Start(context.Background(), []string{"watch"}, Order{Undo: json.RawMessage(`"it"`)}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -102,7 +102,7 @@ func peer(t *testing.T) net.Listener {
 func start(t *testing.T, o Order) *Dog {
 	t.Helper()
 	o.Undo = json.RawMessage(`"it"`)
-	d, err := Start([]string{"watch"}, o)
+	d, err := Start(t.Context(), []string{"watch"}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func start(t *testing.T, o Order) *Dog {
 func TestSettled(t *testing.T) {
 	mark := marked(t)
 	d := start(t, Order{Peers: []string{peer(t).Addr().String()}, Deadline: time.Now().Add(time.Hour)})
-	if err := d.Settle(); err != nil {
+	if err := d.Settle(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	untouched(t, mark)
@@ -221,7 +221,7 @@ func TestOrderIsNotRead(t *testing.T) {
 			t.Parallel()
 			failed := make(chan error, 1)
 			go func() {
-				d, err := Start([]string{how}, Order{Undo: big})
+				d, err := Start(t.Context(), []string{how}, Order{Undo: big})
 				if err == nil {
 					d.Done()
 				}
@@ -276,7 +276,8 @@ func TestPeerOutOfReachBefore(t *testing.T) {
 	mark := marked(t)
 	l := peer(t)
 	l.Close()
-	d, err := Start([]string{"watch"}, Order{Peers: []string{l.Addr().String()}, Undo: json.RawMessage(`1`)})
+	order := Order{Peers: []string{l.Addr().String()}, Undo: json.RawMessage(`1`)}
+	d, err := Start(t.Context(), []string{"watch"}, order)
 	if err == nil || !strings.Contains(err.Error(), "out of reach before anything was changed") {
 		t.Fatalf("%v, %v", d, err)
 	}
@@ -289,7 +290,7 @@ func TestSettledOutOfReach(t *testing.T) {
 	l := peer(t)
 	d := start(t, Order{Peers: []string{l.Addr().String()}})
 	l.Close()
-	if err := d.Settle(); err == nil || !strings.Contains(err.Error(), "out of reach") {
+	if err := d.Settle(t.Context()); err == nil || !strings.Contains(err.Error(), "out of reach") {
 		t.Fatal(err)
 	}
 	d.Done()
