@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"bulkhead/internal/control"
+	"bulkhead/internal/state"
 )
 
 func freezeCmd(s *session) *cobra.Command {
@@ -76,7 +77,7 @@ func outside(ctx context.Context, s *session, groups []string) error {
 
 // holdFreeze waits for the end of freezes that no agent would end, for a Ctrl-C, which ends ctx, or for the
 // terminal to go, and ends them.
-func holdFreeze(ctx context.Context, s *session, hup <-chan os.Signal, own []control.Freeze) error {
+func holdFreeze(ctx context.Context, s *session, hup <-chan os.Signal, own []state.Freeze) error {
 	fmt.Fprintln(s.err, "no agent is running: waiting here to end the freeze; Ctrl-C ends it now")
 	select {
 	case <-ctx.Done():

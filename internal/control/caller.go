@@ -13,6 +13,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/state"
 )
 
 // Caller is who asks an agent and is not root: the process at the other end of its socket, as the kernel vouches for it (unix(7), SO_PEERCRED),
@@ -171,7 +172,7 @@ func (c *Caller) mayName(v *View, group string, s policy.Setting) error {
 const mostOwned = 64
 
 // mayReplace refuses an owner to lay something over what root has set for the same limit, or to take that away.
-func (c *Caller) mayReplace(overrides []Override, group string, key policy.Key) error {
+func (c *Caller) mayReplace(overrides []state.Override, group string, key policy.Key) error {
 	if c == nil {
 		return nil
 	}
@@ -202,7 +203,7 @@ func sameFile(a, b policy.Key) bool {
 }
 
 // setByRoot says that a limit is none of an owner's business now.
-func setByRoot(overrides []Override, group string, key policy.Key) error {
+func setByRoot(overrides []state.Override, group string, key policy.Key) error {
 	for _, o := range overrides {
 		if o.Group == group && sameFile(o.Key, key) && o.Owner == 0 {
 			return fail(CodeRefused, "ask whoever did; `bulkhead status` shows until when it holds", "%s:%s was set by %s", o.Group, o.Key, o.By)
@@ -267,7 +268,7 @@ func (c *Caller) uid() int {
 }
 
 // mayRefreeze refuses an owner to change the end of a freeze that root began.
-func (c *Caller) mayRefreeze(freezes []Freeze, group string) error {
+func (c *Caller) mayRefreeze(freezes []state.Freeze, group string) error {
 	for _, f := range freezes {
 		if c != nil && f.Group == group && f.Owner == 0 {
 			return fail(CodeRefused, "root may `bulkhead thaw` it", "group %q was frozen by %s", group, f.By)
@@ -277,7 +278,7 @@ func (c *Caller) mayRefreeze(freezes []Freeze, group string) error {
 }
 
 // mayThaw refuses an owner to end a freeze of a group that is not its own, or that root began.
-func (c *Controller) mayThaw(ctx context.Context, r Request, s *state) error {
+func (c *Controller) mayThaw(ctx context.Context, r Request, s *state.Documents) error {
 	if r.Caller == nil {
 		return nil
 	}
@@ -286,7 +287,7 @@ func (c *Controller) mayThaw(ctx context.Context, r Request, s *state) error {
 		return err
 	}
 	for _, group := range r.Groups {
-		if err := errors.Join(r.Caller.may(v, group, policy.MayFreeze), r.Caller.mayRefreeze(s.freezes, group)); err != nil {
+		if err := errors.Join(r.Caller.may(v, group, policy.MayFreeze), r.Caller.mayRefreeze(s.Freezes, group)); err != nil {
 			return err
 		}
 	}
@@ -295,7 +296,7 @@ func (c *Controller) mayThaw(ctx context.Context, r Request, s *state) error {
 
 // mayUnset refuses an owner to take away what is set for a group of others, or what root has set.
 func (c *Controller) mayUnset(
-	ctx context.Context, r Request, overrides []Override, group string, key policy.Key,
+	ctx context.Context, r Request, overrides []state.Override, group string, key policy.Key,
 ) error {
 	if r.Caller == nil {
 		return nil

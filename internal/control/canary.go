@@ -10,22 +10,8 @@ import (
 
 	"bulkhead/internal/classify"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/state"
 )
-
-// docCanary is the policy that one group follows before all of it is applied.
-const docCanary = "canary"
-
-// Canary is a policy that waits for one of its groups: that group has its limits already, the others follow when it did well.
-type Canary struct {
-	Group   string          `json:"group"` // "" is no canary
-	Sources []policy.Source `json:"sources,omitempty"`
-	By      string          `json:"by,omitempty"`
-	Reason  string          `json:"reason,omitempty"`
-	Force   bool            `json:"force,omitempty"`
-	// ConfirmWithin is for the whole of it.
-	ConfirmWithin time.Duration `json:"confirm_within,omitempty"`
-	Migrate       bool          `json:"migrate,omitempty"`
-}
 
 // canaryTime is how long a canary is watched unless the request says.
 const canaryTime = time.Minute
@@ -37,7 +23,7 @@ const (
 )
 
 // expand gives the groups of a view's policy; a canary and the groups below it have what the policy asks that they go before.
-func (c *Controller) expand(v *View, canary *Canary) ([]classify.Group, policy.Problems) {
+func (c *Controller) expand(v *View, canary *state.Canary) ([]classify.Group, policy.Problems) {
 	groups, problems := classify.Expand(v.Policy, v.Instances)
 	if canary == nil {
 		return groups, problems
@@ -65,11 +51,11 @@ func (c *Controller) applyCanary(ctx context.Context, r Request, reply *Reply) e
 	if err != nil {
 		return err
 	}
-	if s.applied == nil {
+	if s.Applied == nil {
 		return fail(CodeUsage, "apply a policy with that group alone first", "a canary goes before the others of a policy in force, and none is")
 	}
 	// The whole of it has to be sound before a part of it is tried.
-	whole := s.look(r.Sources)
+	whole := lookOver(s, r.Sources)
 	whole.released, whole.lifted, whole.conflicts, whole.facts = nil, nil, nil, facts
 	whole.askNodes = !r.Migrate
 	next, err := c.view(ctx, whole)
@@ -82,8 +68,8 @@ func (c *Controller) applyCanary(ctx context.Context, r Request, reply *Reply) e
 	if err := c.refusals(next.Plan, r.Force); err != nil {
 		return err
 	}
-	l := s.look(s.applied.Sources)
-	canary := Canary{Group: r.Canary, Sources: r.Sources, By: r.By, Reason: r.Reason, Force: r.Force, ConfirmWithin: r.ConfirmWithin, Migrate: r.Migrate}
+	l := lookOver(s, s.Applied.Sources)
+	canary := state.Canary{Group: r.Canary, Sources: r.Sources, By: r.By, Reason: r.Reason, Force: r.Force, ConfirmWithin: r.ConfirmWithin, Migrate: r.Migrate}
 	l.askNodes = !r.Migrate
 	l.canary, l.facts, l.lenient = &canary, facts, true
 	v, err := c.view(ctx, l)
@@ -96,10 +82,10 @@ func (c *Controller) applyCanary(ctx context.Context, r Request, reply *Reply) e
 	case !hasGroup(next, r.Canary):
 		return fail(CodeUsage, "choose a group that both policies have", "the policy to apply has no group %q", r.Canary)
 	}
-	if err := s.refuseReleased(r.Canary); err != nil {
+	if err := refuseReleased(s, r.Canary); err != nil {
 		return err
 	}
-	reply.Revision = s.applied.Revision
+	reply.Revision = s.Applied.Revision
 	r.Verb, r.of, r.Sources = "canary", r.Canary, nil
 	watch, left := canaryWatch(next, v, r)
 	run := func() error { return c.run(ctx, v, r, reply.Revision, reply) }
@@ -109,14 +95,14 @@ func (c *Controller) applyCanary(ctx context.Context, r Request, reply *Reply) e
 	if len(v.Plan.Steps) == 0 {
 		return fail(CodeUsage, "apply without --canary, or choose a group of which it asks something else", "the policy asks of group %q what is in force", r.Canary)
 	}
-	err = c.standTrial(ctx, v, r, reply, s, map[string]any{docCanary: canary}, watch, run)
+	err = c.standTrial(ctx, v, r, reply, s, map[string]any{state.DocCanary: canary}, watch, run)
 	reply.Notes = append(left, reply.Notes...)
 	return err
 }
 
 // canaryWatch is what is watched of a canary: what the guard of the new policy says, else what this host counts.
-func canaryWatch(next, v *View, r Request) (w *Watch, left []string) {
-	w = &Watch{Window: 10 * time.Second, For: cmp.Or(r.CanaryFor, canaryTime), Before: time.Minute}
+func canaryWatch(next, v *View, r Request) (w *state.Watch, left []string) {
+	w = &state.Watch{Window: 10 * time.Second, For: cmp.Or(r.CanaryFor, canaryTime), Before: time.Minute}
 	if g := next.Policy.Guard; g != nil {
 		w.Window, w.Before = g.Window, g.Before
 	}
@@ -149,11 +135,12 @@ func canaryWatch(next, v *View, r Request) (w *Watch, left []string) {
 // promote applies the rest of the policy that a canary went before.
 func (t *Tender) promote(ctx context.Context) (over bool, err error) {
 	t.guard.gauge.close()
-	return t.settle(ctx, "apply", func(trial *Trial) (over bool, err error) {
-		var canary Canary
-		if _, err := t.c.Store.Load(docCanary, &canary); err != nil || canary.Group == "" {
+	return t.settle(ctx, "apply", func(trial *state.Trial) (over bool, err error) {
+		d, err := state.Load(t.c.Store, state.DocCanary)
+		if err != nil || d.Prune(state.Moment{}).Canary == nil {
 			return true, fmt.Errorf("the policy of the canary is not known any more: %w", errors.Join(err, t.c.endTrial()))
 		}
+		canary := d.Canary
 		r := Request{Verb: "apply", By: canary.By, Reason: canary.Reason, Force: canary.Force, Sources: canary.Sources, ConfirmWithin: canary.ConfirmWithin, Migrate: canary.Migrate}
 		reply := &Reply{}
 		if err := t.c.applySources(ctx, r, reply, r.Sources); err != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"bulkhead/internal/cgroup/cgroupfake"
+	"bulkhead/internal/state"
 )
 
 // flock is two groups with a limit on memory each, which the first one's rule decides.
@@ -93,10 +94,10 @@ func TestCanaryThatDoesBadly(t *testing.T) {
 				t.Errorf("rollback says %q", reply.Text)
 			}
 		case "refused": // what is to follow cannot be applied when its time has come
-			canary := Canary{Group: "one", Sources: m.policy("groups: {one: {cpu: {limit: 999}}}\n")}
+			canary := state.Canary{Group: "one", Sources: m.policy("groups: {one: {cpu: {limit: 999}}}\n")}
 			lock, err := m.lock(t.Context(), "test", "test")
 			m.must(err)
-			m.must(m.Store.Save(docCanary, canary))
+			m.must(m.Store.Save(state.DocCanary, canary))
 			lock.Release()
 			m.atTime("23 12:05")
 			m.tended()

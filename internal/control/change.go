@@ -14,6 +14,7 @@ import (
 	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/state"
 )
 
 // Request is one changing verb, as the command line and the agent's socket hand it over.
@@ -161,9 +162,9 @@ type Reply struct {
 	// Guarded is until when the policy's guard watches it; zero: it does not.
 	Guarded time.Time `json:"guarded_until,omitzero"`
 
-	ran     bool        // a plan, which has its own entry in the history
-	leftOut []plan.Step // optional steps that failed, as Notes says
-	frozen  []Freeze    // by this verb: Held
+	ran     bool           // a plan, which has its own entry in the history
+	leftOut []plan.Step    // optional steps that failed, as Notes says
+	frozen  []state.Freeze // by this verb: Held
 }
 
 // Do does a changing verb.
@@ -189,7 +190,7 @@ func (c *Controller) Do(ctx context.Context, r Request) (*Reply, error) {
 	}
 	if r.Verb == "apply" || r.Verb == "release" {
 		c.sweepBeforeChange(r.Verb)
-		if err := c.mend(); err != nil && !c.releaseAnyway(r, err) {
+		if err := state.Mend(c.Store, c.Log); err != nil && !c.releaseAnyway(r, err) {
 			return reply, err
 		}
 	}
@@ -303,7 +304,7 @@ func (c *Controller) applySources(ctx context.Context, r Request, reply *Reply, 
 		return err
 	}
 	// A group that was released is governed again by apply; freezes and overrides stay.
-	l := s.look(sources)
+	l := lookOver(s, sources)
 	l.released, l.lifted, l.skipped, l.conflicts, l.facts, l.shares, l.canary = nil, nil, nil, nil, facts, true, nil
 	l.askNodes = r.Verb == "apply" && !r.Migrate
 	v, err := c.view(ctx, l)
@@ -313,13 +314,13 @@ func (c *Controller) applySources(ctx context.Context, r Request, reply *Reply, 
 	if err := c.leaveOldRoot(s, v); err != nil {
 		return err
 	}
-	same := s.applied != nil && slices.Equal(s.applied.Sources, sources) && len(s.released)+len(s.lifted)+len(s.skipped) == 0
+	same := s.Applied != nil && slices.Equal(s.Applied.Sources, sources) && len(s.Released)+len(s.Lifted)+len(s.Skipped) == 0
 	revision, err := c.revision(s, same)
 	if err != nil {
 		return err
 	}
 	reply.Revision, reply.Like = revision, r.To
-	reply.Overrides = v.overridesInForce(s.overrides)
+	reply.Overrides = v.overridesInForce(s.Overrides)
 	run := func() error {
 		err := c.run(ctx, v, r, revision, reply)
 		if err == nil && !r.DryRun {
@@ -336,14 +337,14 @@ func (c *Controller) applySources(ctx context.Context, r Request, reply *Reply, 
 	}
 	// The sources are kept under their number together with the rest: one that is there was in force.
 	docs := map[string]any{
-		docApplied:                    Applied{Revision: revision, Sources: sources, At: time.Now(), By: r.By, Reason: r.Reason, Like: r.To},
-		docReleased:                   map[string]bool{},
-		docSkipped:                    []Skipped{},
-		docWindows:                    namesOf(v.Open),
+		state.DocApplied:              state.Applied{Revision: revision, Sources: sources, At: time.Now(), By: r.By, Reason: r.Reason, Like: r.To},
+		state.DocReleased:             map[string]bool{},
+		state.DocSkipped:              []state.Skipped{},
+		state.DocWindows:              namesOf(v.Open),
 		journal.VersionName(revision): sources,
 	}
-	if s.canary != nil {
-		docs[docCanary] = Canary{}
+	if s.Canary != nil {
+		docs[state.DocCanary] = state.Canary{}
 	}
 	if err = c.onTrial(ctx, v, r, reply, s, docs, run); err == nil {
 		if err := c.retain(v.Policy.Host.History); err != nil {
@@ -355,23 +356,23 @@ func (c *Controller) applySources(ctx context.Context, r Request, reply *Reply, 
 
 // revision numbers what is applied: as before when nothing changed, else by a number that no other policy ever
 // had, not even one whose apply was undone: the history names it.
-func (c *Controller) revision(s *state, same bool) (int, error) {
+func (c *Controller) revision(s *state.Documents, same bool) (int, error) {
 	if same {
-		return s.applied.Revision, nil
+		return s.Applied.Revision, nil
 	}
 	entries, err := c.Store.History()
 	if err != nil {
 		return 0, fail(CodeFailed, "", "number the revision: %w", err)
 	}
 	last := 0
-	if s.applied != nil {
-		last = s.applied.Revision
+	if s.Applied != nil {
+		last = s.Applied.Revision
 	}
-	var gone int
-	if _, err := c.Store.Load(docGone, &gone); err != nil {
+	d, err := state.Load(c.Store, state.DocGone)
+	if err != nil {
 		return 0, fail(CodeFailed, "", "number the revision: %w", err)
 	}
-	last = max(last, gone)
+	last = max(last, d.Gone)
 	for _, e := range entries {
 		last = max(last, e.Revision)
 	}
@@ -388,8 +389,7 @@ func (c *Controller) revision(s *state, same bool) (int, error) {
 
 // kept says whether the sources of a revision are there, sound or damaged.
 func (c *Controller) kept(revision int) (bool, error) {
-	var sources []policy.Source
-	err := c.Store.LoadVersion(revision, &sources)
+	_, err := state.Sources(c.Store, revision)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return false, nil
@@ -401,11 +401,11 @@ func (c *Controller) kept(revision int) (bool, error) {
 
 // leaveOldRoot refuses a new host.root while groups of the old one are still there: they would be
 // left behind without anybody to lift them.
-func (c *Controller) leaveOldRoot(s *state, v *View) error {
-	if s.applied == nil {
+func (c *Controller) leaveOldRoot(s *state.Documents, v *View) error {
+	if s.Applied == nil {
 		return nil
 	}
-	old, err := policy.Parse(s.applied.Sources)
+	old, err := policy.Parse(s.Applied.Sources)
 	if err != nil || old.Host.Root == v.Policy.Host.Root {
 		return nil //nolint:nilerr // an applied policy that no longer parses has no say here
 	}
@@ -418,26 +418,14 @@ func (c *Controller) leaveOldRoot(s *state, v *View) error {
 }
 
 // overridesInForce are those that are laid over the policy, for people.
-func (v *View) overridesInForce(all []Override) []string {
+func (v *View) overridesInForce(all []state.Override) []string {
 	var texts []string
 	for _, o := range all {
 		if _, not := v.unlaid[o.ID]; !not {
-			texts = append(texts, o.describe())
+			texts = append(texts, o.Describe())
 		}
 	}
 	return texts
-}
-
-// describe says an override in one line.
-func (o Override) describe() string {
-	text := fmt.Sprintf("override %d: %s", o.ID, o.Text)
-	if o.On != "" {
-		text += " on " + o.On
-	}
-	if !o.Ends.IsZero() {
-		text += " until " + o.Ends.Local().Format(time.DateTime)
-	}
-	return text
 }
 
 // set lays overrides over the policy, all of them or none.
@@ -447,8 +435,8 @@ func (c *Controller) set(ctx context.Context, r Request, reply *Reply) error {
 		return err
 	}
 	now := c.now()
-	next := s.nextOverrideID()
-	overrides := slices.Clone(s.overrides)
+	next := s.NextOverride()
+	overrides := slices.Clone(s.Overrides)
 	for _, text := range r.Assign {
 		group, setting, err := policy.ParseAssignment(text, r.On)
 		if err != nil {
@@ -457,26 +445,21 @@ func (c *Controller) set(ctx context.Context, r Request, reply *Reply) error {
 		if !hasGroup(v, group) {
 			return errNoGroup(v, group)
 		}
-		if err := errors.Join(s.refuseReleased(group), r.Caller.may(v, group, policy.MaySet)); err != nil {
+		if err := errors.Join(refuseReleased(s, group), r.Caller.may(v, group, policy.MaySet)); err != nil {
 			return err
 		}
 		if err := errors.Join(r.Caller.maySet(v, group, setting), r.Caller.mayReplace(overrides, group, setting.Key)); err != nil {
 			return err
 		}
-		o := Override{ID: next, Group: group, Key: setting.Key, On: r.On, Text: text, At: now, By: r.By, Reason: r.Reason, Owner: r.Caller.uid()}
+		o := state.Override{ID: next, Group: group, Key: setting.Key, On: r.On, Text: text, At: now, By: r.By, Reason: r.Reason, Owner: r.Caller.uid()}
 		next++
 		if r.For > 0 {
 			o.Ends = now.Add(r.For)
 		}
-		overrides = slices.DeleteFunc(overrides, o.sameLimit)
+		overrides = slices.DeleteFunc(overrides, o.SameLimit)
 		overrides = append(overrides, o)
 	}
 	return c.lay(ctx, r, reply, s, overrides)
-}
-
-// sameLimit says whether another override is for the same limit, which the newer one replaces.
-func (o Override) sameLimit(other Override) bool {
-	return o.Group == other.Group && o.Key == other.Key && o.On == other.On
 }
 
 // unset takes overrides away.
@@ -485,7 +468,7 @@ func (c *Controller) unset(ctx context.Context, r Request, reply *Reply) error {
 	if err != nil {
 		return err
 	}
-	overrides := slices.Clone(s.overrides)
+	overrides := slices.Clone(s.Overrides)
 	for _, text := range r.Assign {
 		group, key, err := policy.ParseTarget(text)
 		if err != nil {
@@ -494,8 +477,8 @@ func (c *Controller) unset(ctx context.Context, r Request, reply *Reply) error {
 		if err := c.mayUnset(ctx, r, overrides, group, key); err != nil {
 			return err
 		}
-		target := Override{Group: group, Key: key, On: r.On}
-		kept := slices.DeleteFunc(slices.Clone(overrides), target.sameLimit)
+		target := state.Override{Group: group, Key: key, On: r.On}
+		kept := slices.DeleteFunc(slices.Clone(overrides), target.SameLimit)
 		if len(kept) == len(overrides) {
 			return fail(CodeUsage, "`bulkhead status` lists the overrides in force", "no override is set for %s", text)
 		}
@@ -505,11 +488,11 @@ func (c *Controller) unset(ctx context.Context, r Request, reply *Reply) error {
 }
 
 // lay puts a new list of overrides in force and records it.
-func (c *Controller) lay(ctx context.Context, r Request, reply *Reply, s *state, overrides []Override) error {
-	if s.applied == nil {
+func (c *Controller) lay(ctx context.Context, r Request, reply *Reply, s *state.Documents, overrides []state.Override) error {
+	if s.Applied == nil {
 		return errNotApplied()
 	}
-	l := s.look(s.applied.Sources)
+	l := lookOver(s, s.Applied.Sources)
 	l.overrides, l.shares, l.lenient = overrides, true, true
 	l.askNodes = r.Verb == "set" && !r.Migrate
 	v, err := c.view(ctx, l)
@@ -517,7 +500,7 @@ func (c *Controller) lay(ctx context.Context, r Request, reply *Reply, s *state,
 		return err
 	}
 	reply.Problems = v.Problems
-	reply.Revision = s.applied.Revision
+	reply.Revision = s.Applied.Revision
 	reply.Overrides = v.overridesInForce(overrides)
 	if r.DryRun {
 		return c.run(ctx, v, r, reply.Revision, reply)
@@ -527,7 +510,7 @@ func (c *Controller) lay(ctx context.Context, r Request, reply *Reply, s *state,
 		group, _, _ := strings.Cut(text, ":")
 		own = append(own, group)
 	}
-	return c.onTrial(ctx, v, r, reply, s, map[string]any{docOverrides: overrides}, func() error {
+	return c.onTrial(ctx, v, r, reply, s, map[string]any{state.DocOverrides: overrides}, func() error {
 		return c.runOthers(ctx, v, r, reply.Revision, reply, own...)
 	})
 }

@@ -9,22 +9,8 @@ import (
 
 	"bulkhead/internal/apply"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/state"
 )
-
-// docNext holds the documents of a change while its plan runs.
-const docNext = "next"
-
-// next is what becomes of the documents once the plan that runs now is done. It is on disk before the
-// plan begins, so that a crash, or a disk that fills up, never leaves limits in force that no document
-// knows of, nor a document that asks for what was undone.
-type next struct {
-	// Last is the number of the last entry of the history before the plan ran: a newer one says that it
-	// was done.
-	Last int                        `json:"last"`
-	Docs map[string]json.RawMessage `json:"docs"`
-	// Entry is the entry of the history when there is no plan to write one.
-	Entry journal.Entry `json:"entry,omitzero"`
-}
 
 // errInForce says that a change was made although an error follows.
 var errInForce = errors.New("the change is in force")
@@ -32,7 +18,7 @@ var errInForce = errors.New("the change is in force")
 // commit runs a plan together with the documents that belong to it: both or none. Either way the history says
 // so, in the entry of the plan, or in one of its own when nothing on the host had to change.
 func (c *Controller) commit(r Request, reply *Reply, docs map[string]any, run func() error) error {
-	n := next{
+	n := state.Next{
 		Last: c.Store.LastEntry(), Docs: map[string]json.RawMessage{},
 		Entry: journal.Entry{Time: time.Now(), Verb: r.Verb, What: r.what(), By: r.By, Reason: r.Reason, Revision: reply.Revision},
 	}
@@ -42,14 +28,14 @@ func (c *Controller) commit(r Request, reply *Reply, docs map[string]any, run fu
 			return fmt.Errorf("encode %s: %w", name, err)
 		}
 	}
-	if err := c.Store.Save(docNext, n); err != nil {
+	if err := c.Store.Save(state.DocNext, n); err != nil {
 		return fail(CodeFailed, "nothing was changed; free space below the state directory, or give another one with --state", "record the change: %w", err)
 	}
 	switch err := run(); {
 	case errors.Is(err, apply.ErrInForce):
 		return fail(CodeFailed, "mend the disk below the state directory; the next change either records this one or undoes it first", "%w, but is not known to be recorded: %w", errInForce, err)
 	case err != nil:
-		return errors.Join(err, c.Store.Save(docNext, next{}))
+		return errors.Join(err, c.Store.Save(state.DocNext, state.Next{}))
 	}
 	if !reply.ran && !c.same(n.Docs) {
 		reply.Recorded = true
@@ -82,22 +68,26 @@ func (c *Controller) remember(e journal.Entry, reply *Reply) {
 }
 
 // settle makes the documents of a plan that is done the ones in force.
-func (c *Controller) settle(n next) error {
+func (c *Controller) settle(n state.Next) error {
 	for name, doc := range n.Docs {
 		if err := c.Store.Save(name, doc); err != nil {
 			return err
 		}
 	}
-	return c.Store.Save(docNext, next{})
+	return c.Store.Save(state.DocNext, state.Next{})
 }
 
 // finish settles or drops what a crash left of a change. The interrupted plan, if there was one, is
 // undone already.
 func (c *Controller) finish(undone bool, reply *Reply) error {
-	var n next
-	if err := c.loadOrSetAside(docNext, &n); err != nil {
+	if err := state.Mend(c.Store, c.Log, state.DocNext); err != nil {
 		return err
 	}
+	d, err := state.Load(c.Store, state.DocNext)
+	if err != nil {
+		return err
+	}
+	n := d.Next
 	if len(n.Docs) == 0 {
 		return nil
 	}
@@ -106,8 +96,8 @@ func (c *Controller) finish(undone bool, reply *Reply) error {
 		return err
 	}
 	switch {
-	case undone || n.failed(last):
-	case n.done(last):
+	case undone || n.Failed(last):
+	case n.Done(last):
 		return c.settle(n)
 	case n.Entry.Verb != "": // killed before its first step
 		e := n.Entry
@@ -116,17 +106,7 @@ func (c *Controller) finish(undone bool, reply *Reply) error {
 		reply.Recovered = fmt.Sprintf("dropped the %s that was interrupted at %s, before it changed anything", e.Verb, n.Entry.Time.Local().Format(time.DateTime))
 		c.Log.Warn("dropped an interrupted change", "verb", e.Verb, "started", n.Entry.Time)
 	}
-	return c.Store.Save(docNext, next{})
-}
-
-// done and failed say what the newest entry of the history tells of a change: that its plan is done, or that it
-// failed and undid itself. Neither: it did not get that far.
-func (n next) done(last journal.Entry) bool {
-	return last.N > n.Last && last.Outcome == journal.Committed
-}
-
-func (n next) failed(last journal.Entry) bool {
-	return last.N > n.Last && last.Outcome != journal.Committed
+	return c.Store.Save(state.DocNext, state.Next{})
 }
 
 // lastEntry is the newest entry of the history; the zero value of an empty one.
@@ -147,10 +127,11 @@ func (c *Controller) unfinished() (string, error) {
 	if t, pending := c.Store.Pending(); pending {
 		return begun(t.Verb, t.Time), nil
 	}
-	var n next
-	if _, err := c.Store.Load(docNext, &n); err != nil || len(n.Docs) == 0 || n.Entry.Verb == "" {
+	d, err := state.Load(c.Store, state.DocNext)
+	if err != nil || len(d.Next.Docs) == 0 || d.Next.Entry.Verb == "" {
 		return "", nil //nolint:nilerr // a damaged one is put aside by the next change, with a warning
 	}
+	n := d.Next
 	last, err := c.lastEntry()
 	if err != nil || last.N > n.Last {
 		return "", err
@@ -163,29 +144,13 @@ func (c *Controller) leftBehind() (bool, error) {
 	if _, pending := c.Store.Pending(); pending {
 		return true, nil
 	}
-	var n next
-	_, err := c.Store.Load(docNext, &n)
+	d, err := state.Load(c.Store, state.DocNext)
 	if errors.Is(err, journal.ErrDamaged) {
 		return true, nil
 	}
-	return len(n.Docs) > 0, err
+	return err == nil && len(d.Next.Docs) > 0, err
 }
 
 func begun(verb string, at time.Time) string {
 	return verb + " begun at " + at.Local().Format(time.DateTime)
-}
-
-// loadOrSetAside reads a document; a damaged one is put aside with a warning and counts as not there. It
-// needs the lock.
-func (c *Controller) loadOrSetAside(name string, v any) error {
-	_, err := c.Store.Load(name, v)
-	if !errors.Is(err, journal.ErrDamaged) {
-		return err
-	}
-	aside, moved := c.Store.SetAside(name)
-	if moved != nil {
-		return errors.Join(err, moved)
-	}
-	c.Log.Warn("a damaged document was put aside and counts as empty", "document", name, "now", aside, "err", err)
-	return nil
 }

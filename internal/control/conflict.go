@@ -16,56 +16,9 @@ import (
 	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
 )
-
-// docConflicts holds the limits that somebody else has changed.
-const docConflicts = "conflicts"
-
-// Conflict is a limit that somebody else has changed since bulkhead put it in force.
-type Conflict struct {
-	Group  string     `json:"group"`
-	Key    policy.Key `json:"key"`
-	Dir    cgroup.Dir `json:"dir"`
-	File   string     `json:"file"`
-	Device string     `json:"device,omitempty"`
-	Wanted string     `json:"wanted"` // as the kernel writes it
-	Found  string     `json:"found"`
-	By     string     `json:"by,omitempty"` // who may have done it; "" when nothing tells
-	First  time.Time  `json:"first"`
-	Last   time.Time  `json:"last"`
-	Count  int        `json:"count"` // how often since First
-	// Left says that the value stays as it was found, until the next apply; Until that it stays so long.
-	Left  bool      `json:"left,omitempty"`
-	Until time.Time `json:"until,omitzero"`
-	Boot  string    `json:"boot"`
-}
-
-func (c Conflict) file() cgroup.File { return cgroup.File{Dir: c.Dir, Name: c.File, Key: c.Device} }
-
-// stays says whether the value found stays for now.
-func (c Conflict) stays(now time.Time) bool { return c.Left || now.Before(c.Until) }
-
-// String says it in one line.
-func (c Conflict) String() string {
-	key := string(c.Key)
-	if c.Device != "" {
-		key += " of device " + c.Device
-	}
-	times := ""
-	if c.Count > 1 {
-		times = fmt.Sprintf(", %d times since %s", c.Count, c.First.Local().Format(time.DateTime))
-	}
-	what := "put right"
-	switch {
-	case c.Left:
-		what = "left as it is until the next apply"
-	case !c.Until.IsZero():
-		what = "put right again after " + c.Until.Local().Format(time.TimeOnly) + ", as it comes too often"
-	}
-	return fmt.Sprintf("%s %s: %s of %s held %q instead of %q at %s%s, by %s; %s", cmp.Or(c.Group, "(root group)"), key, c.File, c.Dir, c.Found, c.Wanted,
-		c.Last.Local().Format(time.DateTime), times, cmp.Or(c.By, "nobody knows whom"), what)
-}
 
 // Putting right what somebody else changes stops to be a fight: after conflictsAtOnce times a value is left for a while, twice as long
 // each time. One that was left alone for conflictsForget begins anew.
@@ -125,7 +78,7 @@ func inode(t *cgroup.Tree, d cgroup.Dir) uint64 {
 }
 
 // foreign finds what a plan would put right and what was in force at the last full look, for the same wish: somebody else has changed it.
-func (c *Controller) foreign(ctx context.Context, v *View) (found []Conflict) {
+func (c *Controller) foreign(ctx context.Context, v *View) (found []state.Conflict) {
 	before := c.memory.settled
 	if before == nil {
 		return nil
@@ -159,7 +112,7 @@ func (c *Controller) foreign(ctx context.Context, v *View) (found []Conflict) {
 		if !there || !read || ino != inode(v.Tree, f.Dir) || asked != known || row.Same(wanted, now) || asked && !row.Same(held, wanted) {
 			continue
 		}
-		found = append(found, Conflict{
+		found = append(found, state.Conflict{
 			Group: step.Group, Key: step.Setting, Dir: f.Dir, File: f.Name, Device: f.Key,
 			Wanted: wanted, Found: now, Boot: v.Facts.BootID, By: c.whoChanged(ctx, v, step),
 		})
@@ -251,11 +204,11 @@ func fileOwner(t *cgroup.Tree, step plan.Step) int {
 }
 
 // heed finds what others changed, and decides which of it stays: it plans anew without that. Trouble is what on_conflict: alert calls an error.
-func (c *Controller) heed(ctx context.Context, v *View, s *state) (trouble, err error) {
+func (c *Controller) heed(ctx context.Context, v *View, s *state.Documents) (trouble, err error) {
 	now := c.now()
-	records, changed := v.review(s.conflicts, now)
+	records, changed := v.review(s.Conflicts, now)
 	for _, f := range c.foreign(ctx, v) {
-		i := slices.IndexFunc(records, func(r Conflict) bool { return r.file() == f.file() })
+		i := slices.IndexFunc(records, func(r state.Conflict) bool { return r.Where() == f.Where() })
 		if i < 0 {
 			f.First = now
 			records = append(records, f)
@@ -270,10 +223,10 @@ func (c *Controller) heed(ctx context.Context, v *View, s *state) (trouble, err 
 			r.Until = now.Add(rest)
 		}
 		changed = true
-		c.Log.Warn("somebody else changed a limit", "group", r.Group, "limit", r.Key, "file", r.file(), "wanted", r.Wanted, "found", r.Found, "by", cmp.Or(r.By, "unknown"), "times", r.Count, "then", then(*r))
+		c.Log.Warn("somebody else changed a limit", "group", r.Group, "limit", r.Key, "file", r.Where(), "wanted", r.Wanted, "found", r.Found, "by", cmp.Or(r.By, "unknown"), "times", r.Count, "then", then(*r))
 	}
 	if changed {
-		if err := c.Store.Save(docConflicts, records); err != nil {
+		if err := c.Store.Save(state.DocConflicts, records); err != nil {
 			c.Log.Warn("what others changed could not be recorded", "err", err)
 		}
 	}
@@ -291,7 +244,7 @@ func (c *Controller) heed(ctx context.Context, v *View, s *state) (trouble, err 
 	return trouble, c.plan(v)
 }
 
-func then(c Conflict) string {
+func then(c state.Conflict) string {
 	switch {
 	case c.Left:
 		return "it stays"
@@ -302,14 +255,14 @@ func then(c Conflict) string {
 }
 
 // review brings the records up to date: those go whose wish is another one, or whose value is right again and was so for long.
-func (v *View) review(records []Conflict, now time.Time) (kept []Conflict, changed bool) {
+func (v *View) review(records []state.Conflict, now time.Time) (kept []state.Conflict, changed bool) {
 	wants := make(map[cgroup.File]string, len(v.Plan.Want))
 	for _, w := range v.Plan.Want {
 		wants[fileOf(w)] = w.Value
 	}
 	for _, r := range records {
-		found, row, there := v.reading(r.file())
-		wanted, asked := wants[r.file()]
+		found, row, there := v.reading(r.Where())
+		wanted, asked := wants[r.Where()]
 		if !there || asked && !row.Same(wanted, r.Wanted) {
 			changed = true
 			continue
@@ -330,11 +283,11 @@ func (v *View) review(records []Conflict, now time.Time) (kept []Conflict, chang
 }
 
 // forgive forgets what others changed: an apply has put it right.
-func (c *Controller) forgive(s *state) {
-	if len(s.conflicts) == 0 {
+func (c *Controller) forgive(s *state.Documents) {
+	if len(s.Conflicts) == 0 {
 		return
 	}
-	if err := c.Store.Save(docConflicts, []Conflict{}); err != nil {
+	if err := c.Store.Save(state.DocConflicts, []state.Conflict{}); err != nil {
 		c.Log.Warn("what others changed could not be forgotten", "err", err)
 	}
 }
@@ -343,8 +296,8 @@ func (c *Controller) forgive(s *state) {
 func (v *View) leave(now time.Time) (changed bool) {
 	left := map[cgroup.File]string{}
 	for _, r := range v.conflicts {
-		if r.stays(now) {
-			left[r.file()] = r.Wanted
+		if r.Stays(now) {
+			left[r.Where()] = r.Wanted
 		}
 	}
 	changed = len(left) != len(v.left)
@@ -358,14 +311,9 @@ func (v *View) leave(now time.Time) (changed bool) {
 // conflictOf is why a file holds something else than what is wanted; "" when nothing is known.
 func (v *View) conflictOf(f cgroup.File) string {
 	for _, r := range v.conflicts {
-		if r.file() == f && v.left[f] != "" {
+		if r.Where() == f && v.left[f] != "" {
 			return r.String()
 		}
 	}
 	return ""
-}
-
-// ofBootConflicts leaves out what another boot had.
-func ofBootConflicts(all []Conflict, boot string) []Conflict {
-	return slices.DeleteFunc(all, func(r Conflict) bool { return r.Boot != boot })
 }

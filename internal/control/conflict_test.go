@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
 )
 
@@ -33,7 +34,7 @@ func (m *machine) meddle(dir, file, value string) {
 	m.must(m.kernel.Write(at(dir).File(file), value))
 }
 
-func (m *machine) conflicts() []Conflict {
+func (m *machine) conflicts() []state.Conflict {
 	m.t.Helper()
 	st, err := m.Status(m.t.Context())
 	m.must(err)

@@ -14,6 +14,7 @@ import (
 	"bulkhead/internal/engine"
 	"bulkhead/internal/host"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/state"
 )
 
 // Fork is one process that made another, as an event told.
@@ -142,7 +143,7 @@ func withAncestors(fresh []host.Process, more int, instances []engine.Instance, 
 // place puts processes that have just come into their groups, and reads no knob: it plans with what the last
 // full look saw, and leaves all but the moves to the next one. Where a group has no directory yet, or anything
 // has changed since, ok is false and nothing was done: then the host must be looked at as a whole.
-func (c *Controller) place(ctx context.Context, v *View, s *state) (done LookResult, ok bool, err error) {
+func (c *Controller) place(ctx context.Context, v *View, s *state.Documents) (done LookResult, ok bool, err error) {
 	if c.memory.observed == nil || c.memory.facts != v.Facts {
 		return done, false, nil
 	}
@@ -181,7 +182,7 @@ func (c *Controller) place(ctx context.Context, v *View, s *state) (done LookRes
 	}
 	slices.Sort(done.Moved)
 	done.Moved = slices.Compact(done.Moved)
-	err = c.run(ctx, w, Request{Verb: "look", By: "agent"}, s.applied.Revision, &Reply{})
+	err = c.run(ctx, w, Request{Verb: "look", By: "agent"}, s.Applied.Revision, &Reply{})
 	switch {
 	case errors.Is(err, context.Canceled):
 		err = nil

@@ -14,16 +14,11 @@ import (
 	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/state"
 )
 
-// ended says whether the freeze's time is over.
-func (f Freeze) ended(now time.Time) bool { return !now.Before(f.Ends) }
-
-// until is the end, for people.
-func (f Freeze) until() string { return f.Ends.Local().Format(time.DateTime) }
-
 // Held gives the freezes that this verb began. Without an agent the caller ends them: EndFreezes.
-func (r *Reply) Held() []Freeze { return r.frozen }
+func (r *Reply) Held() []state.Freeze { return r.frozen }
 
 // freeze stops the processes of groups until an end.
 func (c *Controller) freeze(ctx context.Context, r Request, reply *Reply) error {
@@ -37,7 +32,7 @@ func (c *Controller) freeze(ctx context.Context, r Request, reply *Reply) error 
 		if !hasGroup(v, group) {
 			return errNoGroup(v, group)
 		}
-		if err := errors.Join(s.refuseReleased(group), r.Caller.may(v, group, policy.MayFreeze), r.Caller.mayRefreeze(s.freezes, group)); err != nil {
+		if err := errors.Join(refuseReleased(s, group), r.Caller.may(v, group, policy.MayFreeze), r.Caller.mayRefreeze(s.Freezes, group)); err != nil {
 			return err
 		}
 		if err := errors.Join(c.mayFreeze(v, group, r.Force), c.outside(v, group)); err != nil {
@@ -49,32 +44,32 @@ func (c *Controller) freeze(ctx context.Context, r Request, reply *Reply) error 
 		return nil
 	}
 	ends := time.Now().Add(r.For).Round(0) // as it is read back: without the monotonic clock
-	freezes := slices.DeleteFunc(slices.Clone(s.freezes), func(f Freeze) bool { return slices.Contains(r.Groups, f.Group) })
+	freezes := slices.DeleteFunc(slices.Clone(s.Freezes), func(f state.Freeze) bool { return slices.Contains(r.Groups, f.Group) })
 	for _, group := range r.Groups {
-		reply.frozen = append(reply.frozen, Freeze{Group: group, Ends: ends, By: r.By, Reason: r.Reason, Boot: v.Facts.BootID, Owner: r.Caller.uid()})
+		reply.frozen = append(reply.frozen, state.Freeze{Group: group, Ends: ends, By: r.By, Reason: r.Reason, Boot: v.Facts.BootID, Owner: r.Caller.uid()})
 	}
 	// The record goes first: a freeze nobody knows of has no end.
-	if err := c.Store.Save(docFreezes, append(freezes, reply.frozen...)); err != nil {
+	if err := c.Store.Save(state.DocFreezes, append(freezes, reply.frozen...)); err != nil {
 		return fail(CodeFailed, "", "record the freeze: %w", err)
 	}
 	for _, group := range r.Groups {
 		if err := c.stop(ctx, v, group, r, reply); err != nil {
-			return errors.Join(err, c.takeBack(context.WithoutCancel(ctx), v, r, s.freezes))
+			return errors.Join(err, c.takeBack(context.WithoutCancel(ctx), v, r, s.Freezes))
 		}
 	}
 	reply.Changed = true
-	reply.Text = "frozen until " + reply.frozen[0].until()
+	reply.Text = "frozen until " + reply.frozen[0].Until()
 	c.note(r, reply, reply.Text)
 	return nil
 }
 
 // takeBack undoes a freeze that failed half way. The record of one that cannot be undone stays, so that it
 // is tried again at its end.
-func (c *Controller) takeBack(ctx context.Context, v *View, r Request, before []Freeze) error {
+func (c *Controller) takeBack(ctx context.Context, v *View, r Request, before []state.Freeze) error {
 	if err := c.wake(ctx, v, r, r.Groups, before); err != nil {
 		return err
 	}
-	return c.Store.Save(docFreezes, before)
+	return c.Store.Save(state.DocFreezes, before)
 }
 
 // mayFreeze refuses to stop a database: its clients hang, its replicas fall behind, a cluster throws
@@ -169,7 +164,7 @@ func (c *Controller) thaw(ctx context.Context, r Request, reply *Reply) error {
 		return err
 	}
 	for _, group := range r.Groups {
-		if !slices.ContainsFunc(s.freezes, func(f Freeze) bool { return f.Group == group }) {
+		if !slices.ContainsFunc(s.Freezes, func(f state.Freeze) bool { return f.Group == group }) {
 			return fail(CodeUsage, "`bulkhead status` shows which groups are frozen", "group %q is not frozen", group)
 		}
 	}
@@ -184,9 +179,9 @@ func (c *Controller) thaw(ctx context.Context, r Request, reply *Reply) error {
 }
 
 // thawGroups ends the freezes of groups, wakes who is then frozen by none, and records it as one entry.
-func (c *Controller) thawGroups(ctx context.Context, f *host.Facts, s *state, r Request, reply *Reply) error {
-	stay := slices.DeleteFunc(slices.Clone(s.freezes), func(fr Freeze) bool { return slices.Contains(r.Groups, fr.Group) })
-	were := wereFrozen(s.freezes, r.Groups)
+func (c *Controller) thawGroups(ctx context.Context, f *host.Facts, s *state.Documents, r Request, reply *Reply) error {
+	stay := slices.DeleteFunc(slices.Clone(s.Freezes), func(fr state.Freeze) bool { return slices.Contains(r.Groups, fr.Group) })
+	were := wereFrozen(s.Freezes, r.Groups)
 	for _, root := range c.roots(f, s) {
 		v := &View{Facts: f, Tree: c.tree(f), Policy: &policy.Policy{Host: policy.HostPart{Root: root}}}
 		v.Layout = plan.NewLayout(f, v.Policy.Host, nil, nil)
@@ -194,10 +189,10 @@ func (c *Controller) thawGroups(ctx context.Context, f *host.Facts, s *state, r 
 			return err
 		}
 	}
-	if err := c.Store.Save(docFreezes, stay); err != nil {
+	if err := c.Store.Save(state.DocFreezes, stay); err != nil {
 		return fail(CodeFailed, "", "record the thaw: %w", err)
 	}
-	s.freezes = stay
+	s.Freezes = stay
 	reply.Changed = true
 	reply.Text = stillFrozen(r.Groups, stay)
 	c.note(r, reply, strings.Join(append([]string{reply.Text}, were...), "; "))
@@ -205,24 +200,24 @@ func (c *Controller) thawGroups(ctx context.Context, f *host.Facts, s *state, r 
 }
 
 // wereFrozen says when the freezes of groups were to end, and who began them.
-func wereFrozen(freezes []Freeze, groups []string) []string {
+func wereFrozen(freezes []state.Freeze, groups []string) []string {
 	var texts []string
 	for _, f := range freezes {
 		if slices.Contains(groups, f.Group) {
-			texts = append(texts, fmt.Sprintf("%s was frozen until %s by %s", f.Group, f.until(), f.By))
+			texts = append(texts, fmt.Sprintf("%s was frozen until %s by %s", f.Group, f.Until(), f.By))
 		}
 	}
 	return texts
 }
 
 // stillFrozen says what a thaw of groups did beside the freezes that go on.
-func stillFrozen(groups []string, stay []Freeze) string {
+func stillFrozen(groups []string, stay []state.Freeze) string {
 	var texts []string
 	awake := false
 	for _, group := range groups {
 		f, stopped := frozenAbove(stay, group)
 		if stopped {
-			texts = append(texts, fmt.Sprintf("group %q stays stopped: group %q is frozen until %s", group, f.Group, f.until()))
+			texts = append(texts, fmt.Sprintf("group %q stays stopped: group %q is frozen until %s", group, f.Group, f.Until()))
 		}
 		awake = awake || !stopped
 	}
@@ -231,29 +226,29 @@ func stillFrozen(groups []string, stay []Freeze) string {
 	}
 	for _, f := range stay {
 		if _, stopped := frozenAbove(stay, f.Group); covers(groups, f.Group) && !stopped {
-			texts = append(texts, fmt.Sprintf("group %q stays frozen until %s", f.Group, f.until()))
+			texts = append(texts, fmt.Sprintf("group %q stays frozen until %s", f.Group, f.Until()))
 		}
 	}
 	return strings.Join(texts, "; ")
 }
 
 // frozenAbove gives the freeze of the nearest group above that is frozen.
-func frozenAbove(freezes []Freeze, group string) (Freeze, bool) {
+func frozenAbove(freezes []state.Freeze, group string) (state.Freeze, bool) {
 	for group != "." && group != "" {
 		group = path.Dir(group)
-		if i := slices.IndexFunc(freezes, func(f Freeze) bool { return f.Group == group }); i >= 0 {
+		if i := slices.IndexFunc(freezes, func(f state.Freeze) bool { return f.Group == group }); i >= 0 {
 			return freezes[i], true
 		}
 	}
-	return Freeze{}, false
+	return state.Freeze{}, false
 }
 
 // refuseFrozen refuses to put a process into a group that is stopped, or below one: on cgroup v2 it would stop
 // with it, and if it is bulkhead itself, with the lock held.
-func (s *state) refuseFrozen(group string) error {
-	for _, f := range s.freezes {
+func refuseFrozen(s *state.Documents, group string) error {
+	for _, f := range s.Freezes {
 		if covers([]string{f.Group}, group) {
-			return fail(CodeRefused, "`bulkhead thaw "+f.Group+"` lets it run", "group %q is frozen until %s", f.Group, f.until())
+			return fail(CodeRefused, "`bulkhead thaw "+f.Group+"` lets it run", "group %q is frozen until %s", f.Group, f.Until())
 		}
 	}
 	return nil
@@ -261,7 +256,7 @@ func (s *state) refuseFrozen(group string) error {
 
 // mayLeave refuses to take processes by hand out of a group that is stopped: the v1 freezer would go on to hold
 // them, in a group that nothing shows as frozen.
-func (c *Controller) mayLeave(f *host.Facts, s *state, procs ...host.Process) error {
+func (c *Controller) mayLeave(f *host.Facts, s *state.Documents, procs ...host.Process) error {
 	roots := c.roots(f, s)
 	for _, p := range procs {
 		for hierarchy, at := range p.Cgroups {
@@ -279,7 +274,7 @@ func (c *Controller) mayLeave(f *host.Facts, s *state, procs ...host.Process) er
 				continue
 			}
 			var frozen *Error
-			if err := s.refuseFrozen(group); errors.As(err, &frozen) {
+			if err := refuseFrozen(s, group); errors.As(err, &frozen) {
 				return fail(frozen.Code, frozen.Hint, "move process %d (%s): %w, and it with it", p.PID, p.Comm, err)
 			}
 		}
@@ -288,8 +283,8 @@ func (c *Controller) mayLeave(f *host.Facts, s *state, procs ...host.Process) er
 }
 
 // refuseReleased refuses to change a group that holds no limits until the next apply.
-func (s *state) refuseReleased(group string) error {
-	if isReleased(s.released, group) {
+func refuseReleased(s *state.Documents, group string) error {
+	if isReleased(s.Released, group) {
 		return fail(CodeFailed, "`bulkhead apply` governs it again", "group %q was released: it holds no limits", group)
 	}
 	return nil
@@ -314,11 +309,11 @@ func (c *Controller) ThawDue(ctx context.Context, now time.Time) error {
 
 // anyDue says whether a freeze that is recorded has ended.
 func (c *Controller) anyDue(now time.Time) (bool, error) {
-	var freezes []Freeze
-	if _, err := c.Store.Load(docFreezes, &freezes); err != nil {
+	d, err := state.Load(c.Store, state.DocFreezes)
+	if err != nil {
 		return false, fail(CodeFailed, "", "%w", err)
 	}
-	return slices.ContainsFunc(freezes, func(f Freeze) bool { return f.ended(now) }), nil
+	return slices.ContainsFunc(d.Freezes, func(f state.Freeze) bool { return f.Ended(now) }), nil
 }
 
 // wakeDue ends the freezes whose time is over and that nobody ended: no agent runs, and the command that
@@ -332,20 +327,20 @@ func (c *Controller) wakeDue(ctx context.Context, now time.Time) error {
 		return err
 	}
 	r := Request{Verb: "thaw", By: c.ownName(), Reason: "the freeze has ended"}
-	for _, f := range s.freezes {
-		if f.ended(now) {
+	for _, f := range s.Freezes {
+		if f.Ended(now) {
 			r.Groups = append(r.Groups, f.Group)
 		}
 	}
 	if len(r.Groups) == 0 { // of an earlier boot, all of them
-		return c.Store.Save(docFreezes, s.freezes)
+		return c.Store.Save(state.DocFreezes, s.Freezes)
 	}
 	return c.thawGroups(ctx, facts, s, r, &Reply{})
 }
 
 // freezeState is the recorded state as far as it can be read: a damaged document must not keep a group
 // stopped.
-func (c *Controller) freezeState() (*host.Facts, *state, error) {
+func (c *Controller) freezeState() (*host.Facts, *state.Documents, error) {
 	facts, err := c.Host.Facts()
 	if err != nil {
 		return nil, nil, fail(CodeFailed, "", "look at the host: %w", err)
@@ -355,17 +350,10 @@ func (c *Controller) freezeState() (*host.Facts, *state, error) {
 		return facts, s, nil
 	}
 	c.Log.Warn("ending freezes without the recorded state", "err", err)
-	s = &state{}
-	if _, err := c.Store.Load(docFreezes, &s.freezes); err != nil {
+	if s, err = state.Load(c.Store, state.DocFreezes); err != nil {
 		return nil, nil, fail(CodeFailed, "", "%w", err)
 	}
-	s.freezes = ofBoot(s.freezes, facts.BootID)
-	return facts, s, nil
-}
-
-// ofBoot leaves freezes of another boot out: what they stopped is gone.
-func ofBoot(freezes []Freeze, boot string) []Freeze {
-	return slices.DeleteFunc(freezes, func(f Freeze) bool { return f.Boot != boot })
+	return facts, s.Prune(state.Moment{Boot: facts.BootID}), nil
 }
 
 // ownName is who ends a freeze that is over.
@@ -378,7 +366,7 @@ func (c *Controller) ownName() string {
 
 // EndFreezes ends freezes for the caller that began them (Reply.Held), and says what came of it. One that
 // was ended meanwhile, or replaced by a freeze of somebody else, is left alone.
-func (c *Controller) EndFreezes(ctx context.Context, own []Freeze, by string) (string, error) {
+func (c *Controller) EndFreezes(ctx context.Context, own []state.Freeze, by string) (string, error) {
 	lock, err := c.lock(ctx, "thaw", by)
 	if err != nil {
 		return "", err
@@ -394,12 +382,12 @@ func (c *Controller) EndFreezes(ctx context.Context, own []Freeze, by string) (s
 	r := Request{Verb: "thaw", By: by}
 	var left []string
 	for _, f := range own {
-		i := slices.IndexFunc(s.freezes, func(now Freeze) bool { return now.Group == f.Group })
+		i := slices.IndexFunc(s.Freezes, func(now state.Freeze) bool { return now.Group == f.Group })
 		switch {
 		case i < 0:
 			left = append(left, fmt.Sprintf("group %q is not frozen any more", f.Group))
-		case !s.freezes[i].Ends.Equal(f.Ends):
-			left = append(left, fmt.Sprintf("group %q was frozen again by %s, until %s", f.Group, s.freezes[i].By, s.freezes[i].until()))
+		case !s.Freezes[i].Ends.Equal(f.Ends):
+			left = append(left, fmt.Sprintf("group %q was frozen again by %s, until %s", f.Group, s.Freezes[i].By, s.Freezes[i].Until()))
 		default:
 			r.Groups, r.Reason = append(r.Groups, f.Group), f.Reason
 		}

@@ -13,6 +13,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/state"
 	"bulkhead/internal/testhost"
 )
 
@@ -214,7 +215,7 @@ func TestFreezeIsEndedByWhoBeganIt(t *testing.T) {
 	second := s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: 2 * time.Hour}).Held()
 	for _, c := range []struct {
 		who    string
-		own    []Freeze
+		own    []state.Freeze
 		says   string
 		frozen bool
 	}{
@@ -284,12 +285,12 @@ func TestRunInAFrozenGroupIsRefused(t *testing.T) {
 func TestFreezeOfAnEarlierBootIsForgotten(t *testing.T) {
 	s := newSite(t)
 	p := s.frozenGroup(70076)
-	old := []Freeze{{Group: "g", Ends: time.Now().Add(time.Hour), By: "test", Boot: "an earlier one"}}
+	old := []state.Freeze{{Group: "g", Ends: time.Now().Add(time.Hour), By: "test", Boot: "an earlier one"}}
 	lock, err := s.lock(t.Context(), "freeze", "test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Store.Save(docFreezes, old); err != nil {
+	if err := s.Store.Save(state.DocFreezes, old); err != nil {
 		t.Fatal(err)
 	}
 	lock.Release()
@@ -302,8 +303,8 @@ func TestFreezeOfAnEarlierBootIsForgotten(t *testing.T) {
 	if err := s.ThawDue(t.Context(), old[0].Ends.Add(time.Minute)); err != nil {
 		t.Error(err)
 	}
-	var kept []Freeze
-	if _, err := s.Store.Load(docFreezes, &kept); err != nil || len(kept) != 0 {
+	var kept []state.Freeze
+	if _, err := s.Store.Load(state.DocFreezes, &kept); err != nil || len(kept) != 0 {
 		t.Errorf("kept %+v, %v", kept, err)
 	}
 	s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: time.Hour})

@@ -13,6 +13,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/state"
 )
 
 // Who is stopped in the kernel. Where members sit in the directories of their group anyhow (cgroup v2, or a
@@ -150,7 +151,7 @@ func intoFreezer(v *View, group string, dir cgroup.Dir) plan.Plan {
 // wake lets groups go, whichever way they were frozen, and takes the freezer's directories away. What one of
 // the freezes that stay holds, of a group among them, below or above them, stays stopped. An error does not
 // keep the others from going.
-func (c *Controller) wake(ctx context.Context, v *View, r Request, groups []string, stay []Freeze) error {
+func (c *Controller) wake(ctx context.Context, v *View, r Request, groups []string, stay []state.Freeze) error {
 	w := waking{Controller: c, View: v, groups: groups, stay: stay, root: "/" + v.Policy.Host.Root}
 	var errs []error
 	for _, h := range v.Facts.Hierarchies {
@@ -170,8 +171,8 @@ func (c *Controller) wake(ctx context.Context, v *View, r Request, groups []stri
 type waking struct {
 	*Controller
 	*View
-	groups []string // to let go
-	stay   []Freeze // in force beside it
+	groups []string       // to let go
+	stay   []state.Freeze // in force beside it
 	root   string
 }
 
@@ -185,12 +186,12 @@ func (w *waking) name(d cgroup.Dir) string {
 
 // holds says whether a directory has a freeze of its own that stays.
 func (w *waking) holds(d cgroup.Dir) bool {
-	return slices.ContainsFunc(w.stay, func(f Freeze) bool { return f.Group == w.name(d) })
+	return slices.ContainsFunc(w.stay, func(f state.Freeze) bool { return f.Group == w.name(d) })
 }
 
 // needed says whether a freeze that stays is that of a directory or of one below it.
 func (w *waking) needed(d cgroup.Dir) bool {
-	return slices.ContainsFunc(w.stay, func(f Freeze) bool { return covers([]string{w.name(d)}, f.Group) })
+	return slices.ContainsFunc(w.stay, func(f state.Freeze) bool { return covers([]string{w.name(d)}, f.Group) })
 }
 
 // letGo thaws the directories of the groups, parents first: below one that is frozen none would go. It gives all
@@ -304,10 +305,10 @@ func (w *waking) home(id host.ProcID, d cgroup.Dir) string {
 }
 
 // thawAll wakes whatever is frozen in the groups about to be released.
-func (c *Controller) thawAll(ctx context.Context, v *View, s *state, groups []string, r Request) error {
+func (c *Controller) thawAll(ctx context.Context, v *View, s *state.Documents, groups []string, r Request) error {
 	if r.DryRun {
 		return nil
 	}
-	stay := slices.DeleteFunc(slices.Clone(s.freezes), func(f Freeze) bool { return covers(groups, f.Group) })
+	stay := slices.DeleteFunc(slices.Clone(s.Freezes), func(f state.Freeze) bool { return covers(groups, f.Group) })
 	return c.wake(ctx, v, r, groups, stay)
 }

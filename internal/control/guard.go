@@ -12,69 +12,17 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/state"
 )
 
-// Watch is what a guard asks after a change, and what it keeps of the time before.
-type Watch struct {
-	Until   time.Time         `json:"until"`
-	For     time.Duration     `json:"for"`
-	Window  time.Duration     `json:"window"`
-	Before  time.Duration     `json:"before"`
-	Clauses []policy.Guarded  `json:"clauses"`
-	Groups  map[string]Before `json:"groups"`
-}
-
 // guardOf is what the policy of a view has watched; nil when nothing.
-func guardOf(v *View) *Watch {
+func guardOf(v *View) *state.Watch {
 	all := guardsIn(v)
 	if len(all) == 0 || len(v.Plan.Steps) == 0 {
 		return nil
 	}
 	g := v.Policy.Guard
-	return &Watch{For: g.For, Window: g.Window, Before: g.Before, Clauses: all}
-}
-
-// Before is one group before a change.
-type Before struct {
-	Kills int64 `json:"oom_kills"` // so far
-	// Work in a second; nil when nothing is known of it, and then no fall is seen.
-	Work *Work `json:"work,omitempty"`
-}
-
-// Work is what a group does in a second, by the database's own counter or by the kernel's.
-type Work struct {
-	Counter string  `json:"counter,omitempty"` // of the database, which the policy's dsn names; "" is the kernel's two
-	DB      float64 `json:"db,omitempty"`
-	CPU     float64 `json:"cpu,omitempty"` // cores
-	IO      float64 `json:"io,omitempty"`  // operations of disks
-}
-
-// Less than this is no work that could fall: an idle database, whose figures are noise.
-const (
-	leastDB  = 1.0  // per second
-	leastCPU = 0.02 // cores
-	leastIO  = 5.0  // operations per second
-)
-
-// fell says by how much work has fallen against the time before, 0 to 1, and which figures say so; ok is false when there was too little.
-// Of the kernel's counters the one counts that fell least: a cache that is warm by now, or a limit on one resource alone, is no harm yet.
-func (w Work) fell(before Work) (share float64, how string, ok bool) {
-	if before.Counter != "" {
-		if before.DB < leastDB {
-			return 0, "", false
-		}
-		return 1 - w.DB/before.DB, fmt.Sprintf("%.1f to %.1f %s per second, by the database", before.DB, w.DB, before.Counter), true
-	}
-	share = 2
-	if before.CPU >= leastCPU {
-		share, how = 1-w.CPU/before.CPU, fmt.Sprintf("%.2f to %.2f cores, by the kernel", before.CPU, w.CPU)
-	}
-	if before.IO >= leastIO {
-		if f := 1 - w.IO/before.IO; f < share {
-			share, how = f, fmt.Sprintf("%.0f to %.0f disk operations per second, by the kernel", before.IO, w.IO)
-		}
-	}
-	return share, how, share <= 1
+	return &state.Watch{For: g.For, Window: g.Window, Before: g.Before, Clauses: all}
 }
 
 // pulse is a group at one moment.
@@ -86,9 +34,9 @@ type pulse struct {
 }
 
 // since is the work between two moments.
-func (p pulse) since(o pulse, counter string) Work {
+func (p pulse) since(o pulse, counter string) state.Work {
 	d := p.at.Sub(o.at).Seconds()
-	w := Work{Counter: counter, CPU: float64(rise(o.usage.CPU.Total, p.usage.CPU.Total)) / 1e6 / d, IO: float64(operations(p.usage)-operations(o.usage)) / d}
+	w := state.Work{Counter: counter, CPU: float64(rise(o.usage.CPU.Total, p.usage.CPU.Total)) / 1e6 / d, IO: float64(operations(p.usage)-operations(o.usage)) / d}
 	switch {
 	case counter == "", p.dbErr != nil: // one that does not answer does nothing for anybody
 	case p.db < o.db: // it was started again
@@ -184,13 +132,13 @@ func guardsIn(v *View) (all []policy.Guarded) {
 const longestPause = 3 * time.Second
 
 // takeBefore takes down how the groups are that are watched, before a change is made, and notes what it cannot tell. What has no source is an error: nobody would be warned.
-func (c *Controller) takeBefore(ctx context.Context, v *View, w *Watch) (notes []string, err error) {
+func (c *Controller) takeBefore(ctx context.Context, v *View, w *state.Watch) (notes []string, err error) {
 	for _, one := range w.Clauses {
 		if err := sourced(v, one); err != nil {
 			return nil, err
 		}
 	}
-	w.Groups = map[string]Before{}
+	w.Groups = map[string]state.Baseline{}
 	var g gauge
 	defer g.close()
 	first := map[string]pulse{}
@@ -200,7 +148,7 @@ func (c *Controller) takeBefore(ctx context.Context, v *View, w *Watch) (notes [
 			return nil, fail(CodeFailed, "nothing was changed; `guard:` of the policy names the database", "ask the database of group %s how much it does: %w", one.Group, p.dbErr)
 		}
 		first[one.Group] = p
-		b := Before{Kills: orZero(p.usage.Memory.OOMKills)}
+		b := state.Baseline{Kills: orZero(p.usage.Memory.OOMKills)}
 		if one.Throughput != nil {
 			b.Work = c.pulses.work(one, g.counter(one), w.Before)
 		}
@@ -220,7 +168,7 @@ func (c *Controller) takeBefore(ctx context.Context, v *View, w *Watch) (notes [
 			continue
 		}
 		work := g.take(ctx, v, one).since(first[one.Group], g.counter(one))
-		if _, _, enough := work.fell(work); enough {
+		if _, _, enough := work.Fell(work); enough {
 			b.Work = &work
 			w.Groups[one.Group] = b
 		} else {
@@ -270,7 +218,7 @@ func sourced(v *View, one policy.Guarded) error {
 }
 
 // verdict says what of a guard was broken between two pulses; "" when nothing was. whole says that they are a window apart.
-func verdict(one policy.Guarded, before Before, first, last pulse, counter string, whole bool) string {
+func verdict(one policy.Guarded, before state.Baseline, first, last pulse, counter string, whole bool) string {
 	if one.OOMKills != nil {
 		n := orZero(last.usage.Memory.OOMKills)
 		if n >= before.Kills { // else its directory is another one by now, after a reboot
@@ -296,7 +244,7 @@ func verdict(one policy.Guarded, before Before, first, last pulse, counter strin
 		}
 	}
 	if one.Throughput != nil && before.Work != nil {
-		fell, how, ok := last.since(first, counter).fell(*before.Work)
+		fell, how, ok := last.since(first, counter).Fell(*before.Work)
 		if ok && last.dbErr != nil {
 			how += fmt.Sprintf(" (which does not answer: %v)", last.dbErr)
 		}
@@ -327,7 +275,7 @@ type guardian struct {
 const pulseEvery = time.Second
 
 // look says what harm a change does; "" for none so far.
-func (g *guardian) look(ctx context.Context, w *Watch) (string, error) {
+func (g *guardian) look(ctx context.Context, w *state.Watch) (string, error) {
 	if g.view == nil {
 		v, _, err := g.c.current(ctx, look{})
 		if err != nil {
@@ -425,7 +373,7 @@ func (p *pulses) add(group string, one pulse, before time.Duration) {
 }
 
 // work is what a group did in a second of the time before now; nil when too little is known.
-func (p *pulses) work(one policy.Guarded, counter string, before time.Duration) *Work {
+func (p *pulses) work(one policy.Guarded, counter string, before time.Duration) *state.Work {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := p.of[one.Group]
@@ -433,7 +381,7 @@ func (p *pulses) work(one policy.Guarded, counter string, before time.Duration) 
 		return nil
 	}
 	work := all[len(all)-1].since(all[0], counter)
-	if _, _, enough := work.fell(work); !enough {
+	if _, _, enough := work.Fell(work); !enough {
 		return nil
 	}
 	return &work

@@ -111,7 +111,7 @@ func (c *Controller) PlanFor(ctx context.Context, sources []policy.Source, at ti
 	if err != nil {
 		return nil, err
 	}
-	l := s.look(sources)
+	l := lookOver(s, sources)
 	l.released, l.facts, l.shares, l.at, l.askNodes = nil, facts, true, at, true
 	v, err := c.view(ctx, l)
 	if err != nil {
@@ -269,7 +269,7 @@ func (c *Controller) readBack(ctx context.Context, groups []string) ([]Verificat
 		}
 	}
 	var all []Verification
-	if len(groups) == 0 && !s.released[""] {
+	if len(groups) == 0 && !s.Released[""] {
 		for _, w := range v.Plan.Want {
 			l := limitOf(v, plan.RootGroup, w.Setting)
 			if w.Group == plan.RootGroup && !slices.ContainsFunc(all, func(o Verification) bool { return o.Key == l.Key }) {
@@ -278,7 +278,7 @@ func (c *Controller) readBack(ctx context.Context, groups []string) ([]Verificat
 		}
 	}
 	for _, g := range v.Classified.Groups {
-		if len(groups) > 0 && !covers(groups, g.Path) || isReleased(s.released, g.Path) {
+		if len(groups) > 0 && !covers(groups, g.Path) || isReleased(s.Released, g.Path) {
 			continue
 		}
 		for _, l := range limitsOf(v, g.Path) {

@@ -13,24 +13,8 @@ import (
 	"bulkhead/internal/classify"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/state"
 )
-
-// docLifted holds the memory.high that were lifted, until the next apply.
-const docLifted = "lifted"
-
-// Lifted is a memory.high that was lifted because the group did nothing any more but wait for memory.
-type Lifted struct {
-	Group    string    `json:"group"`
-	High     string    `json:"high"` // what it was, as the policy writes it
-	At       time.Time `json:"at"`
-	Why      string    `json:"why"`
-	Revision int       `json:"revision"` // of the policy that it holds for
-}
-
-// String says it in one line.
-func (l Lifted) String() string {
-	return fmt.Sprintf("memory.high %s of %s at %s, until the next apply or `set %s:memory.high=…`: %s", l.High, l.Group, l.At.Local().Format(time.DateTime), l.Group, l.Why)
-}
 
 // A group above its memory.high is made to wait and to reclaim, and nobody is killed: where nothing can be reclaimed it gets nowhere, for
 // hours, with a CPU in use for it. So it is watched for events of memory.high (one is counted each time that somebody has to reclaim for having gone above it; a thread
@@ -150,10 +134,10 @@ func (c *Controller) liftHigh(ctx context.Context, group, why string) error {
 		return err
 	}
 	facts, s, err := c.recorded()
-	if err != nil || s.rests() {
+	if err != nil || s.Rests() {
 		return err
 	}
-	l := s.look(s.applied.Sources)
+	l := lookOver(s, s.Applied.Sources)
 	l.facts, l.lenient = facts, true
 	v, err := c.view(ctx, l)
 	if err != nil {
@@ -163,7 +147,7 @@ func (c *Controller) liftHigh(ctx context.Context, group, why string) error {
 	if !asked {
 		return nil // somebody was faster
 	}
-	lifted := append(slices.Clone(s.lifted), Lifted{Group: group, High: high, At: c.now(), Why: why, Revision: s.applied.Revision})
+	lifted := append(slices.Clone(s.Lifted), state.Lifted{Group: group, High: high, At: c.now(), Why: why, Revision: s.Applied.Revision})
 	l.lifted = lifted
 	if v, err = c.view(ctx, l); err != nil {
 		return err
@@ -176,7 +160,7 @@ func (c *Controller) liftHigh(ctx context.Context, group, why string) error {
 	c.Log.Warn("memory.high is lifted", "group", group, "was", high, "why", why)
 	c.memory.observed = nil
 	r := Request{Verb: "lift", By: "agent", Groups: []string{group}, Reason: "memory.high " + high + ": " + why}
-	return c.commit(r, reply, map[string]any{docLifted: lifted}, func() error { return c.runOthers(ctx, v, r, s.applied.Revision, reply, group) })
+	return c.commit(r, reply, map[string]any{state.DocLifted: lifted}, func() error { return c.runOthers(ctx, v, r, s.Applied.Revision, reply, group) })
 }
 
 // highOf is the memory.high that a group asks for.
@@ -191,9 +175,11 @@ func highOf(groups []classify.Group, group string) (text string, asked bool) {
 }
 
 // layLifted takes the memory.high of groups away that were lifted. One that `set` asked for since then holds.
-func layLifted(groups []classify.Group, lifted []Lifted, overrides []Override) []classify.Group {
+func layLifted(groups []classify.Group, lifted []state.Lifted, overrides []state.Override) []classify.Group {
 	for _, l := range lifted {
-		if slices.ContainsFunc(overrides, func(o Override) bool { return o.Group == l.Group && o.Key == policy.KeyMemoryHigh && o.At.After(l.At) }) {
+		if slices.ContainsFunc(overrides, func(o state.Override) bool {
+			return o.Group == l.Group && o.Key == policy.KeyMemoryHigh && o.At.After(l.At)
+		}) {
 			continue
 		}
 		for i := range groups {

@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/apply"
 	"bulkhead/internal/host"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
 )
 
@@ -62,11 +63,11 @@ func (c *Controller) Look(ctx context.Context, o LookOptions) (LookResult, error
 		return LookResult{}, err
 	}
 	c.memory.remember(stamp, s)
-	if s.rests() {
+	if s.Rests() {
 		c.entrance.shut()
 		return LookResult{}, nil
 	}
-	l := s.look(s.applied.Sources)
+	l := lookOver(s, s.Applied.Sources)
 	l.processes, l.facts, l.memory, l.lenient, l.forks = o.Processes, facts, &c.memory, true, o.Forks
 	v, err := c.classify(ctx, l)
 	if err != nil {
@@ -115,18 +116,15 @@ func (m *memory) sameUnits(v *View) bool {
 
 // due says whether the end of an override or of a placing by hand has passed since the last look.
 func (c *Controller) due(now time.Time) bool {
-	var overrides []Override
-	var pins []Pin
-	for name, doc := range map[string]any{docOverrides: &overrides, docPins: &pins} {
-		if _, err := c.Store.Load(name, doc); err != nil {
-			return false // loadState says so
-		}
+	d, err := state.Load(c.Store, state.DocOverrides, state.DocPins)
+	if err != nil {
+		return false // loadState says so
 	}
 	since := c.lastLook
 	c.lastLook = now
 	passed := func(end time.Time) bool { return end.After(since) && !now.Before(end) }
-	return slices.ContainsFunc(overrides, func(o Override) bool { return passed(o.Ends) }) ||
-		slices.ContainsFunc(pins, func(p Pin) bool { return passed(p.Ends) })
+	return slices.ContainsFunc(d.Overrides, func(o state.Override) bool { return passed(o.Ends) }) ||
+		slices.ContainsFunc(d.Pins, func(p state.Pin) bool { return passed(p.Ends) })
 }
 
 // facts gives the facts of the host; the agent reads them again only on a full look.
@@ -187,11 +185,11 @@ func (c *Controller) putRight(ctx context.Context, l look) (LookResult, error) {
 	if err != nil {
 		return LookResult{}, err
 	}
-	if s.rests() || c.goingDown(ctx, l.facts) {
+	if s.Rests() || c.goingDown(ctx, l.facts) {
 		return LookResult{}, nil
 	}
 	before := l
-	l = s.look(s.applied.Sources)
+	l = lookOver(s, s.Applied.Sources)
 	l.processes, l.facts, l.memory, l.lenient, l.forks = before.processes, before.facts, before.memory, true, before.forks
 	c.memory.observed = nil
 	v, err := c.view(ctx, l)
@@ -227,15 +225,15 @@ func (c *Controller) putRight(ctx context.Context, l look) (LookResult, error) {
 }
 
 // carryOut does what a look found to do, and has the history say which windows opened or closed with it.
-func (c *Controller) carryOut(ctx context.Context, v *View, s *state, reply *Reply) (done LookResult, err error) {
+func (c *Controller) carryOut(ctx context.Context, v *View, s *state.Documents, reply *Reply) (done LookResult, err error) {
 	r := Request{Verb: "look", By: "agent"}
 	open := namesOf(v.Open)
-	if r.Reason = switches(s.windows, open); r.Reason != "" {
+	if r.Reason = switches(s.Windows, open); r.Reason != "" {
 		r.Verb = scheduleVerb
 	}
 	if len(v.Plan.Steps) > 0 {
 		done = puts(v.Plan)
-		run := func() error { return c.runOthers(ctx, v, r, s.applied.Revision, reply) }
+		run := func() error { return c.runOthers(ctx, v, r, s.Applied.Revision, reply) }
 		var guarded bool
 		if guarded, err = c.openGuarded(ctx, v, s, r, reply, run); !guarded && err == nil {
 			err = run()
@@ -247,7 +245,7 @@ func (c *Controller) carryOut(ctx context.Context, v *View, s *state, reply *Rep
 		c.retainDue(v)
 	}
 	if err == nil && r.Reason != "" {
-		err = errors.Join(c.closeGuarded(s.windows, open), c.tellWindows(r, reply, s.applied.Revision, open))
+		err = errors.Join(c.closeGuarded(s.Windows, open), c.tellWindows(r, reply, s.Applied.Revision, open))
 	}
 	if slices.ContainsFunc(v.Plan.Steps, changesDirectories) {
 		c.memory.observed = nil // it was seen before
@@ -328,9 +326,6 @@ func puts(p plan.Plan) (done LookResult) {
 	return done
 }
 
-// rests says that there is nothing to enforce.
-func (s *state) rests() bool { return s.applied == nil || s.released[""] }
-
 // goingDown says that the host takes its units away one after the other; whoever made them again would only be in its way.
 func (c *Controller) goingDown(ctx context.Context, f *host.Facts) bool {
 	m, err := c.manager(ctx, f)
@@ -390,10 +385,10 @@ type bar struct {
 const barTime = 5 * time.Minute
 
 // leaveBarred plans without the groups that are barred, and says which and why.
-func (c *Controller) leaveBarred(v *View, s *state) (said, err error) {
+func (c *Controller) leaveBarred(v *View, s *state.Documents) (said, err error) {
 	var groups []string
 	for g, b := range c.memory.barred {
-		if b.revision != s.applied.Revision || time.Now().After(b.until) {
+		if b.revision != s.Applied.Revision || time.Now().After(b.until) {
 			delete(c.memory.barred, g)
 			continue
 		}

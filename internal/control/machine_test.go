@@ -20,6 +20,7 @@ import (
 	"bulkhead/internal/host/hosttest"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/systemdfake"
 )
@@ -458,8 +459,8 @@ func TestRunThatSystemdRefuses(t *testing.T) {
 			if at := m.where(p); at != "/" {
 				t.Errorf("it is in %s", at)
 			}
-			var pins []Pin
-			if _, err := m.Store.Load(docPins, &pins); err != nil || len(pins) > 0 {
+			var pins []state.Pin
+			if _, err := m.Store.Load(state.DocPins, &pins); err != nil || len(pins) > 0 {
 				t.Errorf("pins %+v, %v", pins, err)
 			}
 		})

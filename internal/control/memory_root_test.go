@@ -15,6 +15,7 @@ import (
 
 	"bulkhead/internal/apply"
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/state"
 	"bulkhead/internal/testhost"
 )
 
@@ -175,7 +176,7 @@ func TestStuckAtHighOnTheKernel(t *testing.T) {
 	}
 	s.holds("applied", "g:memory.high=48MiB")
 	begun, from, waited := time.Now(), *s.memoryOf("g").HighHits, s.waitedForMemory("g")
-	var lifted []Lifted
+	var lifted []state.Lifted
 	for time.Since(begun) < 90*time.Second && len(lifted) == 0 {
 		if err := s.WatchHigh(t.Context(), time.Now()); err != nil {
 			t.Fatal(err)

@@ -20,41 +20,24 @@ import (
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/state"
 )
 
-// docNetwork is what bulkhead did to interfaces since the boot.
-const docNetwork = "network"
-
-// networkRecord is the document. It is on disk before the first change of an interface: nothing else knows what was there before.
-type networkRecord struct {
-	Boot  string                   `json:"boot"`
-	Slots map[string]netshape.Slot `json:"slots,omitempty"`
-	// Devices are the governed interfaces, by name.
-	Devices map[string]governedDevice `json:"devices,omitempty"`
-}
-
-type governedDevice struct {
-	Index    int               `json:"index"` // an interface of another one is another interface
-	Original *netshape.Foreign `json:"original,omitempty"`
-	Wanted   netshape.Wanted   `json:"wanted"` // as it was put in force last
-}
-
 // networkRecord reads the document; that of another boot is empty.
-func (c *Controller) networkRecord(boot string) (networkRecord, error) {
-	var r networkRecord
+func (c *Controller) networkRecord(boot string) (state.Network, error) {
+	d := &state.Documents{}
 	if c.Store != nil {
-		if _, err := c.Store.Load(docNetwork, &r); err != nil {
-			return r, err
+		var err error
+		if d, err = state.Load(c.Store, state.DocNetwork); err != nil {
+			return state.Network{}, err
 		}
 	}
-	if r.Boot != boot {
-		r = networkRecord{Boot: boot}
-	}
+	r := d.Prune(state.Moment{Boot: boot}).Network
 	if r.Slots == nil {
 		r.Slots = map[string]netshape.Slot{}
 	}
 	if r.Devices == nil {
-		r.Devices = map[string]governedDevice{}
+		r.Devices = map[string]state.Interface{}
 	}
 	return r, nil
 }
@@ -197,7 +180,7 @@ func (c *Controller) observeNetwork(v *View, everything bool) error {
 		if !v.releasing {
 			return err
 		}
-		record = networkRecord{Boot: v.Facts.BootID, Slots: map[string]netshape.Slot{}, Devices: map[string]governedDevice{}}
+		record = state.Network{Boot: v.Facts.BootID, Slots: map[string]netshape.Slot{}, Devices: map[string]state.Interface{}}
 	}
 	uses := plan.UsesNetwork(v.Classified.Groups)
 	if !uses && len(record.Devices) == 0 && !everything {
@@ -232,7 +215,7 @@ func (c *Controller) observeNetwork(v *View, everything bool) error {
 
 // devices names the interfaces to look at: those of limits, those that are governed under the name that they have now, and with
 // everything all there are.
-func (c *Controller) devices(k *netshape.Kernel, v *View, record networkRecord, everything bool) ([]string, error) {
+func (c *Controller) devices(k *netshape.Kernel, v *View, record state.Network, everything bool) ([]string, error) {
 	names := map[string]bool{}
 	for _, g := range v.Classified.Groups {
 		for _, s := range g.Settings {
@@ -265,7 +248,7 @@ func (c *Controller) devices(k *netshape.Kernel, v *View, record networkRecord, 
 }
 
 // observeDevice looks at one interface.
-func (c *Controller) observeDevice(k *netshape.Kernel, v *View, n *plan.Network, record networkRecord, name string, everything bool) error {
+func (c *Controller) observeDevice(k *netshape.Kernel, v *View, n *plan.Network, record state.Network, name string, everything bool) error {
 	s, err := k.Look(name, n.Directories)
 	if errors.Is(err, netshape.ErrNoDevice) {
 		return nil // it went in this moment; the next look sees it
@@ -297,7 +280,7 @@ func (c *Controller) observeDevice(k *netshape.Kernel, v *View, n *plan.Network,
 }
 
 // directories are those of cgroup2 in which programs of ours may be: of our tree, and the units that had some.
-func directories(v *View, record networkRecord) []string {
+func directories(v *View, record state.Network) []string {
 	all := map[string]bool{}
 	for _, h := range v.Facts.Hierarchies {
 		if h.Version != 2 {
@@ -383,7 +366,7 @@ func (c *Controller) keepNetwork(v *View) error {
 		d := v.Network.Devices[i]
 		entry := record.Devices[w.Device]
 		if entry.Index != d.State.Device.Index {
-			entry = governedDevice{Index: d.State.Device.Index, Original: d.Original, Wanted: netshape.Wanted{Device: w.Device}}
+			entry = state.Interface{Index: d.State.Device.Index, Original: d.Original, Wanted: netshape.Wanted{Device: w.Device}}
 		}
 		foreign, err := d.State.Foreign(w)
 		if err != nil {
@@ -392,7 +375,7 @@ func (c *Controller) keepNetwork(v *View) error {
 		entry.Original = merged(entry.Original, foreign)
 		record.Devices[w.Device] = entry
 	}
-	return c.Store.Save(docNetwork, record)
+	return state.Save(c.Store, state.DocNetwork, record)
 }
 
 // merged is what was on an interface before us: what gives way now, beside what did before.
@@ -431,12 +414,12 @@ func (c *Controller) settleNetwork(v *View, leftOut []plan.Step) error {
 	}
 	before := fmt.Sprintf("%+v", record)
 	held := slices.ContainsFunc(leftOut, func(s plan.Step) bool { return s.Op == plan.OpNetwork })
-	next := networkRecord{Boot: record.Boot, Slots: v.Plan.Slots, Devices: map[string]governedDevice{}}
+	next := state.Network{Boot: record.Boot, Slots: v.Plan.Slots, Devices: map[string]state.Interface{}}
 	for i, w := range v.Plan.Network {
 		d := v.Network.Devices[i]
 		entry, known := record.Devices[w.Device]
 		if !known || entry.Index != d.State.Device.Index {
-			entry = governedDevice{Index: d.State.Device.Index, Original: d.Original}
+			entry = state.Interface{Index: d.State.Device.Index, Original: d.Original}
 		}
 		if len(w.Groups) == 0 && !w.Keep && !held {
 			continue
@@ -448,7 +431,7 @@ func (c *Controller) settleNetwork(v *View, leftOut []plan.Step) error {
 	if fmt.Sprintf("%+v", next) == before {
 		return nil
 	}
-	return c.Store.Save(docNetwork, next)
+	return state.Save(c.Store, state.DocNetwork, next)
 }
 
 // door is how plans reach the network; it is opened when it is first needed.

@@ -10,6 +10,7 @@ import (
 	"bulkhead/internal/journal"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/state"
 )
 
 // A plan that leaves interfaces as they are, forced past what the kernel lacks for them, does not forget what was on them before.
@@ -25,7 +26,7 @@ func TestForcedPastTheKernelKeepsOriginals(t *testing.T) {
 	}
 	defer lock.Release()
 	original := &netshape.Foreign{Egress: []netshape.Change{{Verb: netshape.Replace, What: netshape.Qdisc, Device: "eth0", Index: 2}}}
-	if err := c.Store.Save(docNetwork, networkRecord{Boot: "b", Devices: map[string]governedDevice{"eth0": {Index: 2, Original: original}}}); err != nil {
+	if err := c.Store.Save(state.DocNetwork, state.Network{Boot: "b", Devices: map[string]state.Interface{"eth0": {Index: 2, Original: original}}}); err != nil {
 		t.Fatal(err)
 	}
 	state := netshape.State{Device: netshape.Device{Link: netshape.Link{Name: "eth0", Index: 2}}}
@@ -104,7 +105,7 @@ func TestReleaseSaysWhichInterfacesStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lock.Release()
-	if err := c.Store.Save(docNetwork, networkRecord{Boot: "b", Devices: map[string]governedDevice{"eth1": {}, "eth0": {}}}); err != nil {
+	if err := c.Store.Save(state.DocNetwork, state.Network{Boot: "b", Devices: map[string]state.Interface{"eth1": {}, "eth0": {}}}); err != nil {
 		t.Fatal(err)
 	}
 	if notes := c.leftShaped("b", cause); len(notes) != 1 || !notes[0].NotEnforced || notes[0].Text != "limits on eth0, eth1 stay as they are: operation not permitted" {

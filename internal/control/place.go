@@ -16,6 +16,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
 )
 
@@ -32,19 +33,19 @@ func (c *Controller) move(ctx context.Context, r Request, reply *Reply) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(s.refuseReleased(r.Group), r.Caller.may(v, r.Group, policy.MayMove), r.Caller.mayTake(v, c.Host, procs...), c.mayLeave(v.Facts, s, procs...)); err != nil {
+	if err := errors.Join(refuseReleased(s, r.Group), r.Caller.may(v, r.Group, policy.MayMove), r.Caller.mayTake(v, c.Host, procs...), c.mayLeave(v.Facts, s, procs...)); err != nil {
 		return err
 	}
 	if err := c.fits(v, r.Group, procs, r.Force); err != nil {
 		return err
 	}
-	pins := slices.Clone(s.pins)
+	pins := slices.Clone(s.Pins)
 	for _, p := range procs {
 		if reason := classify.Protected(p.PID, v.rules); reason != "" {
 			return fail(CodeRefused, "", "move process %d (%s): %s", p.PID, p.Comm, reason)
 		}
-		pins = slices.DeleteFunc(pins, func(pin Pin) bool { return pin.Process == p.ProcID })
-		pin := Pin{Process: p.ProcID, Boot: v.Facts.BootID, Group: r.Group, By: "move by " + r.By, Alone: !r.Tree || r.Caller != nil}
+		pins = slices.DeleteFunc(pins, func(pin state.Pin) bool { return pin.Process == p.ProcID })
+		pin := state.Pin{Process: p.ProcID, Boot: v.Facts.BootID, Group: r.Group, By: "move by " + r.By, Alone: !r.Tree || r.Caller != nil}
 		if r.For > 0 {
 			pin.Ends = time.Now().Add(r.For)
 		}
@@ -91,11 +92,11 @@ func (c *Controller) moveBack(ctx context.Context, r Request, reply *Reply) erro
 	if err := errors.Join(c.mayTakeBack(ctx, r, procs), c.mayLeave(facts, s, procs...)); err != nil {
 		return err
 	}
-	pins := slices.Clone(s.pins)
+	pins := slices.Clone(s.Pins)
 	for _, pid := range r.PIDs {
 		i := slices.IndexFunc(procs, func(p host.Process) bool { return p.PID == pid })
 		before := len(pins)
-		pins = slices.DeleteFunc(pins, func(p Pin) bool { return i >= 0 && p.Process == procs[i].ProcID })
+		pins = slices.DeleteFunc(pins, func(p state.Pin) bool { return i >= 0 && p.Process == procs[i].ProcID })
 		if len(pins) < before {
 			continue
 		}
@@ -104,17 +105,17 @@ func (c *Controller) moveBack(ctx context.Context, r Request, reply *Reply) erro
 		if !ok || i < 0 || p != procs[i].ProcID {
 			return fail(CodeUsage, "only processes placed by `move` or `run`, and those that no rule claims, can go back", "process %d was not placed by hand", pid)
 		}
-		s.ended = append(s.ended, Pin{Process: p})
+		s.Ended = append(s.Ended, state.Pin{Process: p})
 	}
 	return c.repin(ctx, r, reply, s, pins)
 }
 
 // resident finds a process that is in a group without being claimed.
-func (c *Controller) resident(ctx context.Context, pid int, s *state) (host.ProcID, bool) {
-	if s.applied == nil {
+func (c *Controller) resident(ctx context.Context, pid int, s *state.Documents) (host.ProcID, bool) {
+	if s.Applied == nil {
 		return host.ProcID{}, false
 	}
-	l := s.look(s.applied.Sources)
+	l := lookOver(s, s.Applied.Sources)
 	l.lenient = true
 	v, err := c.classify(ctx, l)
 	if err != nil {
@@ -130,14 +131,14 @@ func (c *Controller) resident(ctx context.Context, pid int, s *state) (host.Proc
 
 // repin records a new list of pins and makes the host follow. Nothing is done when one of the processes named
 // could not be moved.
-func (c *Controller) repin(ctx context.Context, r Request, reply *Reply, s *state, pins []Pin, named ...host.Process) error {
-	if s.applied == nil {
+func (c *Controller) repin(ctx context.Context, r Request, reply *Reply, s *state.Documents, pins []state.Pin, named ...host.Process) error {
+	if s.Applied == nil {
 		return errNotApplied()
 	}
-	l := s.look(s.applied.Sources)
+	l := lookOver(s, s.Applied.Sources)
 	l.pins, l.lenient = pins, true
-	for _, p := range s.pins { // one that is no longer pinned goes back
-		if !slices.ContainsFunc(pins, func(kept Pin) bool { return kept.Process == p.Process }) {
+	for _, p := range s.Pins { // one that is no longer pinned goes back
+		if !slices.ContainsFunc(pins, func(kept state.Pin) bool { return kept.Process == p.Process }) {
 			l.ended = append(l.ended, p)
 		}
 	}
@@ -153,7 +154,7 @@ func (c *Controller) repin(ctx context.Context, r Request, reply *Reply, s *stat
 	if r.DryRun {
 		return c.run(ctx, v, r, 0, reply)
 	}
-	return c.commit(r, reply, map[string]any{docPins: pins}, func() error {
+	return c.commit(r, reply, map[string]any{state.DocPins: pins}, func() error {
 		if r.Group == "" { // back
 			return c.run(ctx, v, r, 0, reply)
 		}
@@ -251,7 +252,7 @@ func (c *Controller) Enter(ctx context.Context, e Entry) error {
 	if err != nil {
 		return err
 	}
-	if s.applied == nil || mended.Recovered != "" || s.applied.Revision != before.applied.Revision {
+	if s.Applied == nil || mended.Recovered != "" || s.Applied.Revision != before.Applied.Revision {
 		if v, s, err = c.current(ctx, look{}); err != nil {
 			return err
 		}
@@ -270,12 +271,12 @@ func (c *Controller) Enter(ctx context.Context, e Entry) error {
 		return fail(CodeFailed, "", "record where the command came from: %w", err)
 	}
 	// What a caller has started already is not the caller's to take along.
-	pins := append(s.pins, Pin{Process: self.ProcID, Boot: v.Facts.BootID, Group: e.Group, By: "run by " + e.By, Home: self.Cgroups, Alone: e.Caller != nil})
-	if err := c.Store.Save(docPins, pins); err != nil {
+	pins := append(s.Pins, state.Pin{Process: self.ProcID, Boot: v.Facts.BootID, Group: e.Group, By: "run by " + e.By, Home: self.Cgroups, Alone: e.Caller != nil})
+	if err := c.Store.Save(state.DocPins, pins); err != nil {
 		return fail(CodeFailed, "", "record the placement: %w", err)
 	}
 	if err := c.enterAs(ctx, v, e, self); err != nil {
-		return errors.Join(err, c.Store.Save(docPins, s.pins))
+		return errors.Join(err, c.Store.Save(state.DocPins, s.Pins))
 	}
 	c.takeScore(ctx, v, e.Group, self, e.By)
 	return nil
@@ -355,14 +356,14 @@ func (c *Controller) startRun(ctx context.Context, v *View, e Entry, self host.P
 }
 
 // open says why a group takes no new member now.
-func open(v *View, s *state, group string) error {
+func open(v *View, s *state.Documents, group string) error {
 	if !hasGroup(v, group) {
 		return errNoGroup(v, group)
 	}
-	if err := s.refuseReleased(group); err != nil {
+	if err := refuseReleased(s, group); err != nil {
 		return err
 	}
-	if err := s.refuseFrozen(group); err != nil {
+	if err := refuseFrozen(s, group); err != nil {
 		return err
 	}
 	if v.Facts.Systemd && v.Systemd == nil {

@@ -116,7 +116,7 @@ func (c *Controller) Probe(ctx context.Context, o ProbeOptions) ([]Probed, error
 	p := &prober{c: c, v: v, o: o, left: map[limitID]string{}}
 	var loads []ProbeLoad
 	for _, g := range v.Classified.Groups {
-		if len(o.Groups) > 0 && !covers(o.Groups, g.Path) || isReleased(s.released, g.Path) {
+		if len(o.Groups) > 0 && !covers(o.Groups, g.Path) || isReleased(s.Released, g.Path) {
 			continue
 		}
 		loads = append(loads, p.loads(g)...)

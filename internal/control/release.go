@@ -18,6 +18,7 @@ import (
 	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/state"
 )
 
 // release lifts limits: the emergency exit. It works from the directories that are there and the
@@ -61,7 +62,7 @@ func (c *Controller) release(ctx context.Context, r Request, reply *Reply) error
 	if r.DryRun {
 		return run()
 	}
-	err = c.commit(r, reply, s.without(groups), run)
+	err = c.commit(r, reply, without(s, groups), run)
 	if cannotRecord(err) {
 		if len(left) == len(views) {
 			*reply = Reply{Recovered: reply.Recovered}
@@ -76,17 +77,17 @@ func (c *Controller) release(ctx context.Context, r Request, reply *Reply) error
 
 // stateOrNone is the recorded state, or an empty one: a damaged document must not stand between the DBA and the way
 // out.
-func (c *Controller) stateOrNone(boot string) *state {
+func (c *Controller) stateOrNone(boot string) *state.Documents {
 	s, err := c.loadState(boot, time.Now())
 	if err != nil {
 		c.Log.Warn("releasing without the recorded state", "err", err)
-		return &state{released: map[string]bool{}}
+		return &state.Documents{Released: map[string]bool{}}
 	}
 	return s
 }
 
 // known refuses the name of a group that is neither on the host nor in the applied policy.
-func known(groups []string, views []*View, s *state) error {
+func known(groups []string, views []*View, s *state.Documents) error {
 	there := map[string]bool{"": true}
 	for _, v := range views {
 		for _, g := range v.Classified.Groups {
@@ -94,7 +95,7 @@ func known(groups []string, views []*View, s *state) error {
 		}
 	}
 	for _, g := range groups {
-		if !there[g] && !s.knows(g) {
+		if !there[g] && !knows(s, g) {
 			return fail(CodeUsage, "`bulkhead status` lists the groups", "no group %q", g)
 		}
 	}
@@ -157,7 +158,7 @@ func stillHeld(reply *Reply) error {
 }
 
 // releaseOne gives one root group's part back.
-func (c *Controller) releaseOne(ctx context.Context, v *View, s *state, groups []string, r Request, reply *Reply) error {
+func (c *Controller) releaseOne(ctx context.Context, v *View, s *state.Documents, groups []string, r Request, reply *Reply) error {
 	if err := c.thawAll(ctx, v, s, groups, r); err != nil {
 		// Limits are lifted all the same; that somebody still stands still fails the release at its end.
 		reply.Notes = append(reply.Notes, fmt.Sprintf("not done (thaw): %v", err))
@@ -187,29 +188,29 @@ func (c *Controller) releaseOne(ctx context.Context, v *View, s *state, groups [
 }
 
 // without is the documents once groups are released: pins, freezes and overrides of theirs hold no more.
-func (s *state) without(groups []string) map[string]any {
-	released := maps.Clone(s.released)
+func without(s *state.Documents, groups []string) map[string]any {
+	released := maps.Clone(s.Released)
 	for _, g := range groups {
 		released[g] = true
 	}
 	docs := map[string]any{
-		docReleased: released,
-		docPins:     slices.DeleteFunc(slices.Clone(s.pins), func(p Pin) bool { return covers(groups, p.Group) }),
-		docFreezes:  slices.DeleteFunc(slices.Clone(s.freezes), func(f Freeze) bool { return covers(groups, f.Group) }),
+		state.DocReleased: released,
+		state.DocPins:     slices.DeleteFunc(slices.Clone(s.Pins), func(p state.Pin) bool { return covers(groups, p.Group) }),
+		state.DocFreezes:  slices.DeleteFunc(slices.Clone(s.Freezes), func(f state.Freeze) bool { return covers(groups, f.Group) }),
 	}
 	if slices.Contains(groups, "") {
-		docs[docOverrides] = []Override{}
+		docs[state.DocOverrides] = []state.Override{}
 		trialOver(docs) // nothing is left to undo
 	}
 	return docs
 }
 
 // knows says whether a group is written in the applied policy, maybe as a template of another name.
-func (s *state) knows(group string) bool {
-	if s.applied == nil {
+func knows(s *state.Documents, group string) bool {
+	if s.Applied == nil {
 		return false
 	}
-	p, err := policy.Parse(s.applied.Sources)
+	p, err := policy.Parse(s.Applied.Sources)
 	if err != nil {
 		return true // cannot be told; a release that was wanted is kept
 	}
@@ -237,7 +238,7 @@ func covers(groups []string, group string) bool {
 
 // releaseViews makes a view of each of our root groups; nil when none is recorded and none is there.
 func (c *Controller) releaseViews(
-	ctx context.Context, f *host.Facts, s *state, groups []string, r Request,
+	ctx context.Context, f *host.Facts, s *state.Documents, groups []string, r Request,
 ) ([]*View, error) {
 	roots := c.roots(f, s)
 	recorded := len(roots) > 0
@@ -280,16 +281,18 @@ func unrecorded(sources []policy.Source) []string {
 
 // roots names our root groups: that of the applied policy, and every other one the journal says we
 // made in this boot.
-func (c *Controller) roots(f *host.Facts, s *state) []string {
+func (c *Controller) roots(f *host.Facts, s *state.Documents) []string {
 	found := map[string]bool{}
-	if s.applied != nil {
-		if p, err := policy.Parse(s.applied.Sources); err == nil {
+	if s.Applied != nil {
+		if p, err := policy.Parse(s.Applied.Sources); err == nil {
 			found[p.Host.Root] = true
 		}
 	}
-	kept := map[string]plan.Kept{}
-	if _, err := c.Store.Load(docUnits, &kept); err != nil {
+	var kept map[string]plan.Kept
+	if records, err := c.unitRecords(); err != nil {
 		c.Log.Warn("looking for root groups without the record of units", "err", err)
+	} else {
+		kept = records.Units
 	}
 	for d := range c.Store.Made(f.BootID) {
 		if root, ok := rootOver(d, kept); ok {
@@ -308,9 +311,9 @@ func (c *Controller) roots(f *host.Facts, s *state) []string {
 // them, and the plan that lifts the named ones. Theirs is the root group if nothing says that it is ours: it
 // is somebody else's, or the records were lost. With force it is taken as ours, and everything below it.
 func (c *Controller) releaseView(
-	ctx context.Context, f *host.Facts, s *state, root string, groups []string, force, network bool,
+	ctx context.Context, f *host.Facts, s *state.Documents, root string, groups []string, force, network bool,
 ) (v *View, theirs string, err error) {
-	v = &View{Facts: f, Tree: c.tree(f), Released: s.released, homes: homesOf(s.pins, s.ended), releasing: true}
+	v = &View{Facts: f, Tree: c.tree(f), Released: s.Released, homes: homesOf(s.Pins, s.Ended), releasing: true}
 	v.Policy = &policy.Policy{Version: 1, Host: policy.HostPart{Root: root}}
 	procs, err := c.Host.Processes(host.ProcessOptions{})
 	if err != nil {

@@ -6,10 +6,8 @@ import (
 
 	"bulkhead/internal/journal"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/state"
 )
-
-// docGone is the highest number of a revision whose sources were dropped with the history of it.
-const docGone = "gone"
 
 // retainEvery is how often the agent shortens the history.
 const retainEvery = time.Hour
@@ -27,28 +25,23 @@ func (c *Controller) retain(h policy.History) error {
 	if err != nil {
 		return err
 	}
-	var a Applied
-	var b before
-	for name, doc := range map[string]any{docApplied: &a, docBefore: &b} {
-		if _, err := c.Store.Load(name, doc); err != nil {
-			return err
-		}
+	d, err := state.Load(c.Store, state.DocApplied, state.DocBefore)
+	if err != nil || d.Prune(state.Moment{}).Applied == nil {
+		return err
 	}
-	if a.Revision == 0 {
-		return nil
-	}
+	a, b := d.Applied, d.Before
 	needed := map[int]bool{a.Revision: true, a.Like: true}
 	for _, e := range entries {
 		needed[e.Revision] = true
 	}
-	last, err := c.revisionBefore(&state{applied: &a}, entries)
+	last, err := c.revisionBefore(&state.Documents{Applied: a}, entries)
 	if err != nil {
 		return err
 	}
 	needed[last] = true
 	if b.Applied != nil {
 		needed[b.Applied.Revision], needed[b.Applied.Like] = true, true
-		if last, err = c.revisionBefore(&state{applied: b.Applied}, entries); err != nil {
+		if last, err = c.revisionBefore(&state.Documents{Applied: b.Applied}, entries); err != nil {
 			return err
 		}
 		needed[last] = true
@@ -71,11 +64,11 @@ func (c *Controller) dropVersions(needed map[int]bool) error {
 	if len(gone) == 0 {
 		return nil
 	}
-	var highest int
-	if _, err := c.Store.Load(docGone, &highest); err != nil {
+	d, err := state.Load(c.Store, state.DocGone)
+	if err != nil {
 		return err
 	}
-	if err := c.Store.Save(docGone, max(highest, gone[len(gone)-1])); err != nil {
+	if err := c.Store.Save(state.DocGone, max(d.Gone, gone[len(gone)-1])); err != nil {
 		return err
 	}
 	for _, n := range gone {
@@ -88,8 +81,8 @@ func (c *Controller) dropVersions(needed map[int]bool) error {
 
 // isGone says whether a revision may have been in force and was dropped since.
 func (c *Controller) isGone(revision int, entries []journal.Entry) bool {
-	var highest int
-	if _, err := c.Store.Load(docGone, &highest); err != nil || revision < 1 || revision > highest {
+	d, err := state.Load(c.Store, state.DocGone)
+	if err != nil || revision < 1 || revision > d.Gone {
 		return false
 	}
 	for _, e := range entries {

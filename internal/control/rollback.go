@@ -10,6 +10,7 @@ import (
 
 	"bulkhead/internal/journal"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/state"
 )
 
 // rollback undoes an interrupted change, or goes back to an earlier revision of the policy. Without a revision it
@@ -42,7 +43,7 @@ func (c *Controller) rollback(ctx context.Context, r Request, reply *Reply) erro
 			return err
 		}
 	}
-	if s.applied == nil {
+	if s.Applied == nil {
 		return errNotApplied()
 	}
 	if r.To == 0 {
@@ -52,7 +53,7 @@ func (c *Controller) rollback(ctx context.Context, r Request, reply *Reply) erro
 		}
 	}
 	if r.To == 0 {
-		return fail(CodeUsage, "`bulkhead release --all` gives the host back as it was before bulkhead", "there is no revision before %d", s.applied.Revision)
+		return fail(CodeUsage, "`bulkhead release --all` gives the host back as it was before bulkhead", "there is no revision before %d", s.Applied.Revision)
 	}
 	sources, err := c.sourcesOf(s, entries, r.To)
 	if err != nil {
@@ -73,13 +74,13 @@ func (c *Controller) wouldUndo(r Request, reply *Reply) error {
 	}
 	t, err := c.trial()
 	if err == nil && t != nil {
-		reply.Text = "would undo " + t.named()
+		reply.Text = "would undo " + t.Named()
 	}
 	return err
 }
 
 // sourcesOf reads the sources of a revision that was in force.
-func (c *Controller) sourcesOf(s *state, entries []journal.Entry, revision int) ([]policy.Source, error) {
+func (c *Controller) sourcesOf(s *state.Documents, entries []journal.Entry, revision int) ([]policy.Source, error) {
 	was, err := c.wasInForce(entries, revision)
 	if err != nil {
 		return nil, fail(CodeFailed, "", "go back to revision %d: %w", revision, err)
@@ -90,8 +91,8 @@ func (c *Controller) sourcesOf(s *state, entries []journal.Entry, revision int) 
 	if !was {
 		return nil, fail(CodeUsage, c.revisionsHint(s, entries), "go back to revision %d: it was never in force", revision)
 	}
-	var sources []policy.Source
-	if err := c.Store.LoadVersion(revision, &sources); err != nil {
+	sources, err := state.Sources(c.Store, revision)
+	if err != nil {
 		return nil, fail(CodeUsage, c.revisionsHint(s, entries), "go back to revision %d: %w", revision, err)
 	}
 	return sources, nil
@@ -99,7 +100,7 @@ func (c *Controller) sourcesOf(s *state, entries []journal.Entry, revision int) 
 
 // undoneAlready says that a change which a person may want to undo is undone, or else lifted, since a revision
 // was put in force the last time; "" when there is none.
-func (c *Controller) undoneAlready(s *state, entries []journal.Entry) (string, error) {
+func (c *Controller) undoneAlready(s *state.Documents, entries []journal.Entry) (string, error) {
 	for _, e := range slices.Backward(entries) {
 		switch {
 		case e.Outcome == journal.Committed && e.Verb == "release":
@@ -110,7 +111,7 @@ func (c *Controller) undoneAlready(s *state, entries []journal.Entry) (string, e
 			return "", nil
 		case e.Outcome == journal.Failed && e.WasCutOff():
 			return "", fail(CodeFailed, "`bulkhead apply` or `bulkhead rollback --to N` puts a whole revision in force, `bulkhead release --all` gives the host back",
-				"%s was not undone wholly: %s", named(e), e.Text)
+				"%s was not undone wholly: %s", e.Title(), e.Text)
 		case e.Outcome == journal.Undone && (e.WasCutOff() || e.Verb == "apply"):
 			return c.nothingToDo(s, entries, e)
 		}
@@ -119,19 +120,19 @@ func (c *Controller) undoneAlready(s *state, entries []journal.Entry) (string, e
 }
 
 // nothingToDo says which change was undone already, and how to go back further.
-func (c *Controller) nothingToDo(s *state, entries []journal.Entry, e journal.Entry) (string, error) {
+func (c *Controller) nothingToDo(s *state.Documents, entries []journal.Entry, e journal.Entry) (string, error) {
 	how := "failed"
 	if e.WasCutOff() {
 		how = "was interrupted"
 	}
-	text := fmt.Sprintf("already undone: nothing to do; %s, which %s, was undone by %s", named(e), how, e.Time.Local().Format(time.DateTime))
+	text := fmt.Sprintf("already undone: nothing to do; %s, which %s, was undone by %s", e.Title(), how, e.Time.Local().Format(time.DateTime))
 	if e.Verb == "revert" {
 		text = fmt.Sprintf("already undone: nothing to do; %s was undone at %s (%s)", e.What, e.Time.Local().Format(time.DateTime), cmp.Or(e.Reason, "by "+e.By))
 	}
-	if s.applied == nil {
+	if s.Applied == nil {
 		return text + "; no policy is in force", nil
 	}
-	text += fmt.Sprintf("; revision %d is in force", s.applied.Revision)
+	text += fmt.Sprintf("; revision %d is in force", s.Applied.Revision)
 	before, err := c.revisionBefore(s, entries)
 	if err != nil || before == 0 {
 		return text, err
@@ -139,18 +140,10 @@ func (c *Controller) nothingToDo(s *state, entries []journal.Entry, e journal.En
 	return text + fmt.Sprintf("; `bulkhead rollback --to %d` goes back to the one before", before), nil
 }
 
-// named is a change in words.
-func named(e journal.Entry) string {
-	if e.Revision > 0 && (e.Verb == "apply" || e.Verb == "rollback") {
-		return fmt.Sprintf("the %s of revision %d", e.Verb, e.Revision)
-	}
-	return "the " + e.Verb
-}
-
 // revisionBefore is the last revision that was in force before the one that is, or before the one it repeats; 0
 // when there is none.
-func (c *Controller) revisionBefore(s *state, entries []journal.Entry) (int, error) {
-	for n := cmp.Or(s.applied.Like, s.applied.Revision) - 1; n > 0; n-- {
+func (c *Controller) revisionBefore(s *state.Documents, entries []journal.Entry) (int, error) {
+	for n := cmp.Or(s.Applied.Like, s.Applied.Revision) - 1; n > 0; n-- {
 		if was, err := c.wasInForce(entries, n); was || err != nil {
 			return n, err
 		}
@@ -179,10 +172,10 @@ func (c *Controller) wasInForce(entries []journal.Entry, revision int) (bool, er
 }
 
 // revisionsHint lists the revisions to which rollback can go.
-func (c *Controller) revisionsHint(s *state, entries []journal.Entry) string {
+func (c *Controller) revisionsHint(s *state.Documents, entries []journal.Entry) string {
 	var spans []string
 	from := 0
-	for n := 1; n <= s.applied.Revision+1; n++ {
+	for n := 1; n <= s.Applied.Revision+1; n++ {
 		was, _ := c.wasInForce(entries, n) // one that cannot be told cannot be gone back to either
 		switch {
 		case was && from == 0:

@@ -205,10 +205,10 @@ func TestFreezeAndThawNameTheirEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []journal.Entry{
-		{Verb: "freeze", What: "g --for 1h0m0s", Reason: "month end", Text: "frozen until " + held[0].until()},
-		{Verb: "thaw", What: "g", Reason: "done", Text: "running again; g was frozen until " + held[0].until() + " by test"},
-		{Verb: "freeze", What: "g --for 1ns", Text: "frozen until " + short[0].until()},
-		{Verb: "thaw", What: "g", Reason: "the freeze has ended", Text: "running again; g was frozen until " + short[0].until() + " by test"},
+		{Verb: "freeze", What: "g --for 1h0m0s", Reason: "month end", Text: "frozen until " + held[0].Until()},
+		{Verb: "thaw", What: "g", Reason: "done", Text: "running again; g was frozen until " + held[0].Until() + " by test"},
+		{Verb: "freeze", What: "g --for 1ns", Text: "frozen until " + short[0].Until()},
+		{Verb: "thaw", What: "g", Reason: "the freeze has ended", Text: "running again; g was frozen until " + short[0].Until() + " by test"},
 	} {
 		if e := entries[i+1]; e.Verb != want.Verb || e.What != want.What || e.Reason != want.Reason || e.Text != want.Text {
 			t.Errorf("entry %+v\nwant %+v", e, want)

@@ -12,6 +12,7 @@ import (
 
 	"bulkhead/internal/journal"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/state"
 )
 
 // newBook is a controller with a state directory that it holds the lock of, and without a host.
@@ -82,7 +83,7 @@ func TestRollbackThatComesTooLate(t *testing.T) {
 			b := newBook(t)
 			b.keep(t, 1)
 			b.keep(t, 2)
-			text, err := b.undoneAlready(&state{applied: &Applied{Revision: 2}}, slices.Concat(done, c.then))
+			text, err := b.undoneAlready(&state.Documents{Applied: &state.Applied{Revision: 2}}, slices.Concat(done, c.then))
 			said := text
 			if err != nil {
 				said = err.Error()
@@ -93,7 +94,7 @@ func TestRollbackThatComesTooLate(t *testing.T) {
 		})
 	}
 	b := newBook(t)
-	text, err := b.undoneAlready(&state{}, []journal.Entry{did("apply", 1, journal.Undone, cutOff)})
+	text, err := b.undoneAlready(&state.Documents{}, []journal.Entry{did("apply", 1, journal.Undone, cutOff)})
 	if err != nil || !strings.HasSuffix(text, "; no policy is in force") {
 		t.Errorf("the first apply of all: %q, %v", text, err)
 	}
@@ -102,7 +103,7 @@ func TestRollbackThatComesTooLate(t *testing.T) {
 // A revision whose apply was undone keeps its number, and nobody can go back to it.
 func TestRevisionsThatNeverWere(t *testing.T) {
 	b := newBook(t)
-	s := &state{applied: &Applied{Revision: 5}}
+	s := &state.Documents{Applied: &state.Applied{Revision: 5}}
 	entries := []journal.Entry{
 		did("apply", 1, journal.Committed, ""), did("apply", 2, journal.Committed, ""), did("apply", 3, journal.Undone, cutOff),
 		did("apply", 4, journal.Undone, "no space left"), did("apply", 5, journal.Committed, ""), did("apply", 6, journal.Undone, cutOff),
@@ -122,7 +123,7 @@ func TestRevisionsThatNeverWere(t *testing.T) {
 		t.Errorf("the same again is %d, %v", n, err)
 	}
 	b.keep(t, 7)
-	if n, err := b.revision(&state{}, false); err != nil || n != 8 {
+	if n, err := b.revision(&state.Documents{}, false); err != nil || n != 8 {
 		t.Errorf("with the applied policy lost and one more kept: %d, %v", n, err)
 	}
 	for n, want := range map[int]bool{1: true, 2: true, 3: false, 4: false, 5: true, 6: false, 99: false} {
@@ -131,7 +132,7 @@ func TestRevisionsThatNeverWere(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ applied, like, want int }{{5, 0, 2}, {5, 2, 1}, {2, 0, 1}, {1, 0, 0}} {
-		if got, err := b.revisionBefore(&state{applied: &Applied{Revision: c.applied, Like: c.like}}, entries); err != nil || got != c.want {
+		if got, err := b.revisionBefore(&state.Documents{Applied: &state.Applied{Revision: c.applied, Like: c.like}}, entries); err != nil || got != c.want {
 			t.Errorf("before %+v: %d, %v", c, got, err)
 		}
 	}
@@ -144,7 +145,7 @@ func TestRevisionsThatNeverWere(t *testing.T) {
 func TestCommitWithNothingToDoOnTheHost(t *testing.T) {
 	b := newBook(t)
 	r := Request{Verb: "apply", By: "ann", Reason: "a comment"}
-	docs := map[string]any{docApplied: Applied{Revision: 7}}
+	docs := map[string]any{state.DocApplied: state.Applied{Revision: 7}}
 	reply := &Reply{Revision: 7}
 	if err := b.commit(r, reply, docs, func() error { return nil }); err != nil || !reply.Recorded {
 		t.Fatalf("%+v, %v", reply, err)
@@ -153,8 +154,8 @@ func TestCommitWithNothingToDoOnTheHost(t *testing.T) {
 	if len(entries) != 1 || entries[0].Verb != "apply" || entries[0].Revision != 7 || entries[0].Reason != "a comment" || entries[0].By != "ann" || entries[0].Outcome != journal.Committed {
 		t.Errorf("history %+v", entries)
 	}
-	var a Applied
-	if _, err := b.Store.Load(docApplied, &a); err != nil || a.Revision != 7 {
+	var a state.Applied
+	if _, err := b.Store.Load(state.DocApplied, &a); err != nil || a.Revision != 7 {
 		t.Errorf("applied %+v, %v", a, err)
 	}
 	reply = &Reply{Revision: 7}
@@ -185,12 +186,12 @@ func TestFinishAfterACrash(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBook(t)
-			doc, err := json.Marshal(Applied{Revision: 3})
+			doc, err := json.Marshal(state.Applied{Revision: 3})
 			if err != nil {
 				t.Fatal(err)
 			}
-			n := next{Docs: map[string]json.RawMessage{docApplied: doc}, Entry: journal.Entry{Time: time.Now(), Verb: "apply", By: "ann", Revision: 3}}
-			if err := b.Store.Save(docNext, n); err != nil {
+			n := state.Next{Docs: map[string]json.RawMessage{state.DocApplied: doc}, Entry: journal.Entry{Time: time.Now(), Verb: "apply", By: "ann", Revision: 3}}
+			if err := b.Store.Save(state.DocNext, n); err != nil {
 				t.Fatal(err)
 			}
 			for _, e := range c.after {
@@ -206,8 +207,8 @@ func TestFinishAfterACrash(t *testing.T) {
 			if err := b.finish(false, reply); err != nil || (reply.Recovered != "") != c.unfinished {
 				t.Errorf("%q, %v", reply.Recovered, err)
 			}
-			var a Applied
-			if _, err := b.Store.Load(docApplied, &a); err != nil || a.Revision != c.applied {
+			var a state.Applied
+			if _, err := b.Store.Load(state.DocApplied, &a); err != nil || a.Revision != c.applied {
 				t.Errorf("applied %+v, %v", a, err)
 			}
 			entries := b.entries(t)
@@ -225,7 +226,7 @@ func TestFinishAfterACrash(t *testing.T) {
 // Status calls a change interrupted only when nobody is about it.
 func TestChangeUnderWay(t *testing.T) {
 	b := newBook(t)
-	if err := b.Store.Save(docNext, next{Docs: map[string]json.RawMessage{docApplied: nil}, Entry: journal.Entry{Time: time.Now(), Verb: "apply"}}); err != nil {
+	if err := b.Store.Save(state.DocNext, state.Next{Docs: map[string]json.RawMessage{state.DocApplied: nil}, Entry: journal.Entry{Time: time.Now(), Verb: "apply"}}); err != nil {
 		t.Fatal(err)
 	}
 	begin := func(verb, who string) (end func()) {
@@ -297,14 +298,14 @@ func TestRequestsThatMakeNoSense(t *testing.T) {
 }
 
 func TestReleasedGroupsAreLeftAlone(t *testing.T) {
-	s := &state{released: map[string]bool{"a": true, "b": false}}
+	s := &state.Documents{Released: map[string]bool{"a": true, "b": false}}
 	for group, want := range map[string]Code{"a": CodeFailed, "a/db": CodeFailed, "b": 0, "ab": 0} {
-		if err := s.refuseReleased(group); CodeOf(err) != want || want != 0 && HintOf(err) == "" {
+		if err := refuseReleased(s, group); CodeOf(err) != want || want != 0 && HintOf(err) == "" {
 			t.Errorf("%s: %v", group, err)
 		}
 	}
-	s.released = map[string]bool{"": true}
-	if err := s.refuseReleased("b"); CodeOf(err) != CodeFailed {
+	s.Released = map[string]bool{"": true}
+	if err := refuseReleased(s, "b"); CodeOf(err) != CodeFailed {
 		t.Errorf("with everything released: %v", err)
 	}
 }

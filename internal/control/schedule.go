@@ -8,10 +8,8 @@ import (
 	"bulkhead/internal/classify"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/state"
 )
-
-// docWindows names the schedules that the history says are open.
-const docWindows = "windows"
 
 // ScheduleStatus is one schedule of the applied policy.
 type ScheduleStatus struct {
@@ -113,14 +111,14 @@ func (c *Controller) tellWindows(r Request, reply *Reply, revision int, open []s
 	if !reply.ran {
 		c.remember(journal.Entry{Time: c.now(), Verb: r.Verb, By: r.By, Reason: r.Reason, Revision: revision, Outcome: journal.Committed}, reply)
 	}
-	if err := c.Store.Save(docWindows, open); err != nil {
+	if err := c.Store.Save(state.DocWindows, open); err != nil {
 		return fail(CodeFailed, "free space below the state directory", "remember which windows are open: %w", err)
 	}
 	return nil
 }
 
 // ScheduleStatuses says of each schedule whether it is open, and when it switches next.
-func ScheduleStatuses(p *policy.Policy, skipped []Skipped, now time.Time) []ScheduleStatus {
+func ScheduleStatuses(p *policy.Policy, skipped []state.Skipped, now time.Time) []ScheduleStatus {
 	var all []ScheduleStatus
 	for _, s := range p.Schedules {
 		since, _, open := s.Windows.Open(now)

@@ -61,10 +61,10 @@ func (c *Controller) shift(ctx context.Context, last *View, use map[cgroup.Dir]m
 		return 0, nil // the next look undoes it
 	}
 	s, err := c.loadState(last.Facts.BootID, time.Now())
-	if err != nil || s.rests() || c.goingDown(ctx, last.Facts) {
+	if err != nil || s.Rests() || c.goingDown(ctx, last.Facts) {
 		return 0, err
 	}
-	l := s.look(s.applied.Sources)
+	l := lookOver(s, s.Applied.Sources)
 	l.processes, l.facts, l.memory, l.lenient = last.Observed.Processes, last.Facts, &c.memory, true
 	v, err := c.view(ctx, l)
 	if err != nil {

@@ -2,33 +2,21 @@ package control
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"bulkhead/internal/policy"
+	"bulkhead/internal/state"
 )
 
-// docSkipped holds the windows that the guard has undone.
-const docSkipped = "skipped"
-
-// Skipped is a window that is not laid over the policy although it is open, because the guard saw it do harm. The next window of its schedule is,
-// and so is this one after the next apply.
-type Skipped struct {
-	Schedule string    `json:"schedule"`
-	Revision int       `json:"revision"`
-	Until    time.Time `json:"until"` // when the window closes
-	Why      string    `json:"why"`
-}
-
 // openNow gives the schedules whose windows are open at a time and count.
-func openNow(p *policy.Policy, skipped []Skipped, at time.Time) []policy.Schedule {
+func openNow(p *policy.Policy, skipped []state.Skipped, at time.Time) []policy.Schedule {
 	return slices.DeleteFunc(p.Open(at), func(s policy.Schedule) bool { return isSkipped(skipped, s.Name, at) != nil })
 }
 
 // isSkipped gives why a window does not count; nil: it does.
-func isSkipped(skipped []Skipped, schedule string, at time.Time) *Skipped {
-	i := slices.IndexFunc(skipped, func(k Skipped) bool { return k.Schedule == schedule && at.Before(k.Until) })
+func isSkipped(skipped []state.Skipped, schedule string, at time.Time) *state.Skipped {
+	i := slices.IndexFunc(skipped, func(k state.Skipped) bool { return k.Schedule == schedule && at.Before(k.Until) })
 	if i < 0 {
 		return nil
 	}
@@ -45,9 +33,9 @@ const scheduleVerb = "schedule"
 
 // openGuarded puts windows that have opened in force under the policy's guard, when it has one that can watch and nothing else is on trial; done is false when they are
 // to be put in force without.
-func (c *Controller) openGuarded(ctx context.Context, v *View, s *state, r Request, reply *Reply, run func() error) (done bool, err error) {
+func (c *Controller) openGuarded(ctx context.Context, v *View, s *state.Documents, r Request, reply *Reply, run func() error) (done bool, err error) {
 	watch := guardOf(v)
-	if watch == nil || len(opened(s.windows, namesOf(v.Open))) == 0 {
+	if watch == nil || len(opened(s.Windows, namesOf(v.Open))) == 0 {
 		return false, nil
 	}
 	if was, err := c.trial(); err != nil || was != nil && was.Verb != scheduleVerb {
@@ -57,8 +45,8 @@ func (c *Controller) openGuarded(ctx context.Context, v *View, s *state, r Reque
 		c.Log.Warn("a window opens that the guard cannot watch", "err", err)
 		return false, nil
 	}
-	reply.Revision = s.applied.Revision
-	return true, c.standTrial(ctx, v, r, reply, s, map[string]any{docWindows: namesOf(v.Open)}, watch, run)
+	reply.Revision = s.Applied.Revision
+	return true, c.standTrial(ctx, v, r, reply, s, map[string]any{state.DocWindows: namesOf(v.Open)}, watch, run)
 }
 
 // closeGuarded ends the trial of windows when none of them is open any more: what is undone by the clock need not be by the guard.
@@ -74,19 +62,14 @@ func (c *Controller) closeGuarded(told, open []string) error {
 }
 
 // skip lays the windows aside that a trial is about, until they close.
-func (s *state) skip(p *policy.Policy, t *Trial, before []string, why string, now time.Time) []Skipped {
-	skipped := slices.Clone(s.skipped)
+func skip(s *state.Documents, p *policy.Policy, t *state.Trial, before []string, why string, now time.Time) []state.Skipped {
+	skipped := slices.Clone(s.Skipped)
 	for _, one := range p.Open(now) {
 		if slices.Contains(before, one.Name) {
 			continue
 		}
 		_, until, _ := one.Windows.Open(now)
-		skipped = append(skipped, Skipped{Schedule: one.Name, Revision: t.Revision, Until: until, Why: why})
+		skipped = append(skipped, state.Skipped{Schedule: one.Name, Revision: t.Revision, Until: until, Why: why})
 	}
 	return skipped
-}
-
-// String says it for people.
-func (k Skipped) String() string {
-	return fmt.Sprintf("schedule %s until %s: %s", k.Schedule, k.Until.Local().Format(time.DateTime), k.Why)
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"bulkhead/internal/cgroup/cgroupfake"
+	"bulkhead/internal/state"
 )
 
 // A window that does harm is undone by the guard until it closes; the next one counts again, and an apply makes this one count.
@@ -82,7 +83,7 @@ func TestApplyOpensASkippedWindow(t *testing.T) {
 	m.atTime("23 22:00")
 	lock, err := m.lock(t.Context(), "test", "test")
 	m.must(err)
-	m.must(m.Store.Save(docSkipped, []Skipped{{Schedule: "night", Revision: 1, Until: m.clock().Add(6 * 3600e9), Why: "it did harm"}}))
+	m.must(m.Store.Save(state.DocSkipped, []state.Skipped{{Schedule: "night", Revision: 1, Until: m.clock().Add(6 * 3600e9), Why: "it did harm"}}))
 	lock.Release()
 	if _, err := m.full(); err != nil {
 		t.Fatal(err)

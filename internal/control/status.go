@@ -15,6 +15,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/state"
 )
 
 // Status is what `status` shows. Field names are stable (--json).
@@ -29,9 +30,9 @@ type Status struct {
 	// Unlaid is what owners have set and that is not in force, and why.
 	Unlaid []string `json:"unlaid,omitempty"`
 	// Conflicts are limits that somebody else changed.
-	Conflicts []Conflict `json:"conflicts,omitempty"`
+	Conflicts []state.Conflict `json:"conflicts,omitempty"`
 	// Lifted are memory.high that were lifted, since their groups were stuck at them.
-	Lifted []Lifted `json:"lifted,omitempty"`
+	Lifted []state.Lifted `json:"lifted,omitempty"`
 	// Schedules of the policy, in its order.
 	Schedules []ScheduleStatus `json:"schedules,omitempty"`
 	Released  []string         `json:"released,omitempty"`
@@ -41,7 +42,7 @@ type Status struct {
 	// Pending is an interrupted change that `rollback` undoes.
 	Pending string `json:"pending,omitempty"`
 	// Trial is a change that waits to be confirmed.
-	Trial *Trial `json:"trial,omitempty"`
+	Trial *state.Trial `json:"trial,omitempty"`
 	// UnderWay is a change that somebody makes at this moment.
 	UnderWay string `json:"under_way,omitempty"`
 	// Differs counts the steps that would bring the host back to the policy.
@@ -160,7 +161,7 @@ type TaskStates struct {
 func (c *Controller) Status(ctx context.Context) (*Status, error) {
 	pending, underWay := c.changing()
 	v, s, err := c.current(ctx, look{shares: true})
-	if pending != "" && err != nil && s != nil && s.applied == nil {
+	if pending != "" && err != nil && s != nil && s.Applied == nil {
 		return nil, fail(CodeFailed, "`bulkhead rollback` undoes it", "no policy is applied on this host, and a change was interrupted: %s", pending)
 	}
 	if err != nil {
@@ -168,7 +169,7 @@ func (c *Controller) Status(ctx context.Context) (*Status, error) {
 	}
 	st := &Status{
 		Pending: pending, UnderWay: underWay,
-		Revision: s.applied.Revision, AppliedAt: s.applied.At, AppliedBy: s.applied.By,
+		Revision: s.Applied.Revision, AppliedAt: s.Applied.At, AppliedBy: s.Applied.By,
 		Problems: v.Problems, Notes: v.Plan.Notes, Differs: len(v.Plan.Steps), Warnings: c.Warnings(),
 	}
 	if st.Trial, err = c.trial(); err != nil {
@@ -180,13 +181,13 @@ func (c *Controller) Status(ctx context.Context) (*Status, error) {
 		}
 	}
 	st.Load, _ = c.Host.LoadAverage()
-	st.Overrides = v.overridesInForce(s.overrides)
+	st.Overrides = v.overridesInForce(s.Overrides)
 	for _, id := range slices.Sorted(maps.Keys(v.unlaid)) {
 		st.Unlaid = append(st.Unlaid, v.unlaid[id].Text)
 	}
-	st.Lifted, st.Conflicts = s.lifted, s.conflicts
-	st.Schedules = ScheduleStatuses(v.Policy, s.skipped, c.now())
-	for g := range s.released {
+	st.Lifted, st.Conflicts = s.Lifted, s.Conflicts
+	st.Schedules = ScheduleStatuses(v.Policy, s.Skipped, c.now())
+	for g := range s.Released {
 		if g == "" {
 			g = "everything"
 		}
@@ -231,16 +232,16 @@ func (c *Controller) changing() (pending, underWay string) {
 }
 
 // groupStatus is the status of one group.
-func (c *Controller) groupStatus(v *View, s *state, name string) GroupStatus {
-	g := GroupStatus{Group: name, Released: isReleased(s.released, name), Members: []Member{}, Limits: []LimitStatus{}}
+func (c *Controller) groupStatus(v *View, s *state.Documents, name string) GroupStatus {
+	g := GroupStatus{Group: name, Released: isReleased(s.Released, name), Members: []Member{}, Limits: []LimitStatus{}}
 	for _, group := range v.Classified.Groups {
 		if group.Path == name {
 			g.Role, g.Instance = group.Role, group.Instance
 		}
 	}
-	for _, f := range s.freezes {
+	for _, f := range s.Freezes {
 		if f.Group == name {
-			g.Frozen, g.Overdue = f.until(), f.ended(time.Now())
+			g.Frozen, g.Overdue = f.Until(), f.Ended(time.Now())
 		}
 	}
 	for _, sh := range v.Plan.Shares {

@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/engine"
 	"bulkhead/internal/host"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/state"
 )
 
 // glances is how many processes are held against the last look one by one; more are worth a whole look.
@@ -34,7 +35,7 @@ type recorded struct {
 }
 
 // documents are those that the short way depends on.
-var documents = [...]string{docApplied, docOverrides, docReleased, docPins, docFreezes}
+var documents = [...]string{state.DocApplied, state.DocOverrides, state.DocReleased, state.DocPins, state.DocFreezes}
 
 // version tells one writing of a document from the next: each is written anew and renamed. The zero version is a document
 // that is not there.
@@ -57,8 +58,8 @@ func (c *Controller) stamp() recorded {
 }
 
 // remember keeps a stamp beside the state that was read after it.
-func (m *memory) remember(r recorded, s *state) {
-	r.calm = s.applied != nil && !s.released[""] && len(s.freezes) == 0
+func (m *memory) remember(r recorded, s *state.Documents) {
+	r.calm = s.Applied != nil && !s.Released[""] && len(s.Freezes) == 0
 	if r.same(m.recorded) {
 		r.homes = m.recorded.homes
 	}

@@ -13,66 +13,9 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/state"
 	"bulkhead/internal/watchdog"
 )
-
-// docTrial is the change that is on trial, and docBefore what was in force before it: apart, since the first is read every second and
-// the second holds a whole policy.
-const (
-	docTrial  = "trial"
-	docBefore = "before"
-)
-
-// Trial is a change that is in force and is undone by itself unless somebody confirms it in time, or when the policy's guard sees it do harm.
-type Trial struct {
-	ID       string    `json:"id"` // "" is no trial
-	Verb     string    `json:"verb"`
-	What     string    `json:"what,omitempty"`
-	By       string    `json:"by,omitempty"`
-	Revision int       `json:"revision,omitempty"`
-	At       time.Time `json:"at"`
-	// Confirm is when it is undone unless it was confirmed; zero: nobody need confirm it.
-	Confirm time.Time `json:"confirm,omitzero"`
-	// Canary is the group that goes before the rest of a policy, which is applied when it did well; "" is no canary.
-	Canary string `json:"canary,omitempty"`
-	// Guard is what the policy's guard watches; nil when it does not, or does no more.
-	Guard *Watch `json:"guard,omitempty"`
-	// Owner is the user id of the owner of a group who made it; 0 is root, or a schedule.
-	Owner int `json:"owner,omitempty"`
-	// Watchdog is the process that undoes it in time, the agent alive or not.
-	Watchdog host.ProcID `json:"watchdog,omitzero"`
-}
-
-// before is what was in force before a change on trial.
-type before struct {
-	Trial     string          `json:"trial"`   // its id
-	Applied   *Applied        `json:"applied"` // nil: nothing
-	Overrides []Override      `json:"overrides"`
-	Released  map[string]bool `json:"released"`
-	Lifted    []Lifted        `json:"lifted,omitempty"`
-	Windows   []string        `json:"windows,omitempty"` // schedules that were open
-}
-
-// named is the change in words.
-func (t *Trial) named() string {
-	return named(journal.Entry{Verb: t.Verb, Revision: t.Revision}) + " by " + t.By
-}
-
-// overdue says whether the time to confirm it is over. A clock that stands before the change began tells nothing, and then it is.
-func (t *Trial) overdue(now time.Time) bool {
-	return !t.Confirm.IsZero() && (!now.Before(t.Confirm) || now.Before(t.At.Add(-time.Minute)))
-}
-
-// postpone has its times begin later.
-func (t *Trial) postpone(d time.Duration) {
-	t.At = t.At.Add(d)
-	if !t.Confirm.IsZero() {
-		t.Confirm = t.Confirm.Add(d)
-	}
-	if t.Guard != nil {
-		t.Guard.Until = t.Guard.Until.Add(d)
-	}
-}
 
 // The bounds of a time to confirm in.
 const (
@@ -81,12 +24,12 @@ const (
 )
 
 // trial is the change on trial; nil when there is none.
-func (c *Controller) trial() (*Trial, error) {
-	var t Trial
-	if _, err := c.Store.Load(docTrial, &t); err != nil || t.ID == "" {
+func (c *Controller) trial() (*state.Trial, error) {
+	d, err := state.Load(c.Store, state.DocTrial)
+	if err != nil {
 		return nil, err
 	}
-	return &t, nil
+	return d.Prune(state.Moment{}).Trial, nil
 }
 
 // settleTrial brings a verb and the change on trial together, under the lock: what is overdue is undone first, and whoever would change
@@ -100,51 +43,48 @@ func (c *Controller) settleTrial(ctx context.Context, r Request, reply *Reply) (
 			return false, err
 		}
 	}
-	var kept Trial
-	if err := c.loadOrSetAside(docTrial, &kept); err != nil || kept.ID == "" {
+	if err := state.Mend(c.Store, c.Log, state.DocTrial); err != nil {
 		return false, err
 	}
-	t := &kept
-	if t.overdue(c.now()) && r.Verb != "release" {
-		if err := c.revert(ctx, t, t.late(), byItself, reply); err != nil {
+	t, err := c.trial()
+	if err != nil || t == nil {
+		return false, err
+	}
+	if t.Overdue(c.now()) && r.Verb != "release" {
+		if err := c.revert(ctx, t, t.Late(), byItself, reply); err != nil {
 			return true, err
 		}
-		reply.Recovered = "undid " + t.named() + ": " + t.late()
+		reply.Recovered = "undid " + t.Named() + ": " + t.Late()
 		return false, nil
 	}
 	if r.Verb == "rollback" && r.To == 0 {
 		if err := c.revert(ctx, t, r.Reason, r.By, reply); err != nil {
 			return true, err
 		}
-		reply.Text = "undid " + t.named()
+		reply.Text = "undid " + t.Named()
 		if !t.Confirm.IsZero() {
 			reply.Text += ", which waited to be confirmed"
 		}
 		return true, nil
 	}
-	err = t.keepsOut(r)
+	err = keepsOut(t, r)
 	return err != nil, err
 }
 
 // keepsOut says whose change a verb would meddle with.
-func (t *Trial) keepsOut(r Request) error {
+func keepsOut(t *state.Trial, r Request) error {
 	changes := slices.Contains(onTrialVerbs, r.Verb)
 	switch {
 	case t.Canary != "" && (changes || r.Verb == "confirm"):
 		return fail(CodeLocked, "the rest of the policy is applied then, when it did well; `bulkhead rollback` undoes it now",
-			"%s is watched until %s", t.named(), t.Guard.Until.Local().Format(time.DateTime))
+			"%s is watched until %s", t.Named(), t.Guard.Until.Local().Format(time.DateTime))
 	case !t.Confirm.IsZero() && changes:
 		return fail(CodeLocked, "`bulkhead confirm` keeps it, `bulkhead rollback` undoes it now",
-			"%s waits to be confirmed until %s", t.named(), t.Confirm.Local().Format(time.DateTime))
+			"%s waits to be confirmed until %s", t.Named(), t.Confirm.Local().Format(time.DateTime))
 	case r.Caller != nil && t.Owner == 0 && changes: // it would settle what root wants to see undone if it does harm
-		return fail(CodeLocked, "`bulkhead status` says until when", "%s is watched, and nobody but root may change limits meanwhile", t.named())
+		return fail(CodeLocked, "`bulkhead status` says until when", "%s is watched, and nobody but root may change limits meanwhile", t.Named())
 	}
 	return nil
-}
-
-// late is why an overdue change is undone.
-func (t *Trial) late() string {
-	return "nobody confirmed it by " + t.Confirm.Local().Format(time.DateTime)
 }
 
 // byItself is who undoes what nobody confirmed.
@@ -152,12 +92,12 @@ const byItself = "bulkhead"
 
 // onTrial runs a change with its documents and puts it on trial, when that is asked for: a watchdog, which is a process of its own, is
 // there before anything is changed.
-func (c *Controller) onTrial(ctx context.Context, v *View, r Request, reply *Reply, s *state, docs map[string]any, run func() error) error {
+func (c *Controller) onTrial(ctx context.Context, v *View, r Request, reply *Reply, s *state.Documents, docs map[string]any, run func() error) error {
 	return c.standTrial(ctx, v, r, reply, s, docs, guardOf(v), run)
 }
 
 // standTrial is onTrial with what is watched.
-func (c *Controller) standTrial(ctx context.Context, v *View, r Request, reply *Reply, s *state, docs map[string]any, watch *Watch, run func() error) error {
+func (c *Controller) standTrial(ctx context.Context, v *View, r Request, reply *Reply, s *state.Documents, docs map[string]any, watch *state.Watch, run func() error) error {
 	var notes []string
 	if watch != nil && watch.Groups == nil {
 		var err error
@@ -172,7 +112,7 @@ func (c *Controller) standTrial(ctx context.Context, v *View, r Request, reply *
 		return c.commit(r, reply, docs, run)
 	}
 	now := c.now()
-	t := Trial{ID: strconv.FormatInt(now.UnixNano(), 36), Verb: r.Verb, What: r.what(), By: r.By, Revision: reply.Revision, At: now, Guard: watch, Owner: r.Caller.uid()}
+	t := state.Trial{ID: strconv.FormatInt(now.UnixNano(), 36), Verb: r.Verb, What: r.what(), By: r.By, Revision: reply.Revision, At: now, Guard: watch, Owner: r.Caller.uid()}
 	switch {
 	case r.Verb == "canary":
 		t.Canary = r.Canary
@@ -189,16 +129,16 @@ func (c *Controller) standTrial(ctx context.Context, v *View, r Request, reply *
 	if dog != nil {
 		defer dog.Leave()
 	}
-	docs[docTrial] = t
-	docs[docBefore] = before{Trial: t.ID, Applied: s.applied, Overrides: s.overrides, Released: s.released, Lifted: s.lifted, Windows: s.windows}
+	docs[state.DocTrial] = t
+	docs[state.DocBefore] = state.Before{Trial: t.ID, Applied: s.Applied, Overrides: s.Overrides, Released: s.Released, Lifted: s.Lifted, Windows: s.Windows}
 	if err := c.commit(r, reply, docs, run); err != nil {
 		return err
 	}
 	if took := c.now().Sub(now); took > time.Second { // memory that was waited for
-		t.postpone(took)
-		if err := c.Store.Save(docTrial, t); err != nil {
+		t.Postpone(took)
+		if err := c.Store.Save(state.DocTrial, t); err != nil {
 			c.Log.Warn("the time that a change took counts as time on trial", "err", err)
-			t.postpone(-took)
+			t.Postpone(-took)
 		}
 	}
 	reply.Confirm, reply.Notes = t.Confirm, append(notes, reply.Notes...)
@@ -209,7 +149,7 @@ func (c *Controller) standTrial(ctx context.Context, v *View, r Request, reply *
 }
 
 // startTrialDog starts the watchdog of a change on trial; nil where none is wanted.
-func (c *Controller) startTrialDog(ctx context.Context, t *Trial) (*watchdog.Dog, error) {
+func (c *Controller) startTrialDog(ctx context.Context, t *state.Trial) (*watchdog.Dog, error) {
 	if len(c.watchdog) == 0 {
 		return nil, nil //nolint:nilnil // tests do without
 	}
@@ -240,51 +180,52 @@ func (c *Controller) confirm(_ context.Context, r Request, reply *Reply) error {
 		return fail(CodeUsage, hint, "nothing waits to be confirmed")
 	}
 	if r.DryRun {
-		reply.Text = "would keep " + t.named()
+		reply.Text = "would keep " + t.Named()
 		return nil
 	}
 	c.remember(journal.Entry{Time: c.now(), Verb: r.Verb, What: "the " + t.Verb + " of revision " + strconv.Itoa(t.Revision), By: r.By, Reason: r.Reason, Outcome: journal.Committed}, reply)
 	if err := c.endTrial(); err != nil {
-		return fail(CodeFailed, "free space below the state directory and confirm again", "keep %s: %w", t.named(), err)
+		return fail(CodeFailed, "free space below the state directory and confirm again", "keep %s: %w", t.Named(), err)
 	}
-	reply.Text = "kept " + t.named()
+	reply.Text = "kept " + t.Named()
 	return nil
 }
 
 // endTrial forgets the change on trial: it stays.
 func (c *Controller) endTrial() error {
-	return errors.Join(c.Store.Save(docTrial, Trial{}), c.Store.Save(docBefore, before{}), c.Store.Save(docCanary, Canary{}))
+	return errors.Join(c.Store.Save(state.DocTrial, state.Trial{}), c.Store.Save(state.DocBefore, state.Before{}), c.Store.Save(state.DocCanary, state.Canary{}))
 }
 
 // trialOver is the documents once nothing is on trial.
 func trialOver(docs map[string]any) map[string]any {
-	docs[docTrial], docs[docBefore], docs[docCanary] = Trial{}, before{}, Canary{}
+	docs[state.DocTrial], docs[state.DocBefore], docs[state.DocCanary] = state.Trial{}, state.Before{}, state.Canary{}
 	return docs
 }
 
 // revert puts in force again what was before the change on trial. Groups that were released since stay so.
-func (c *Controller) revert(ctx context.Context, t *Trial, why, by string, reply *Reply) error {
+func (c *Controller) revert(ctx context.Context, t *state.Trial, why, by string, reply *Reply) error {
 	facts, s, err := c.recorded()
 	if err != nil {
 		return err
 	}
-	var b before
-	if _, err := c.Store.Load(docBefore, &b); err != nil || b.Trial != t.ID {
+	was, err := state.Load(c.Store, state.DocBefore)
+	if err != nil || was.Before.Trial != t.ID {
 		err = errors.Join(err, c.endTrial())
-		return fail(CodeFailed, "`bulkhead history` lists the revisions, `bulkhead rollback --to N` goes back to one", "undo %s: what was in force before it is not known any more: %w", t.named(), err)
+		return fail(CodeFailed, "`bulkhead history` lists the revisions, `bulkhead rollback --to N` goes back to one", "undo %s: what was in force before it is not known any more: %w", t.Named(), err)
 	}
-	r := Request{Verb: "revert", By: by, Reason: why, of: named(journal.Entry{Verb: t.Verb, Revision: t.Revision})}
+	b := was.Before
+	r := Request{Verb: "revert", By: by, Reason: why, of: journal.Entry{Verb: t.Verb, Revision: t.Revision}.Title()}
 	released := maps.Clone(b.Released)
-	maps.Copy(released, s.released)
-	docs := trialOver(map[string]any{docApplied: Applied{}, docOverrides: b.Overrides, docReleased: released, docLifted: b.Lifted})
+	maps.Copy(released, s.Released)
+	docs := trialOver(map[string]any{state.DocApplied: state.Applied{}, state.DocOverrides: b.Overrides, state.DocReleased: released, state.DocLifted: b.Lifted})
 	if b.Applied != nil {
-		docs[docApplied], reply.Revision = *b.Applied, b.Applied.Revision
+		docs[state.DocApplied], reply.Revision = *b.Applied, b.Applied.Revision
 	}
 	if b.Applied == nil || released[""] {
-		maps.Copy(docs, withoutKey(s.without([]string{""}), docReleased))
+		maps.Copy(docs, withoutKey(without(s, []string{""}), state.DocReleased))
 		return c.commit(r, reply, docs, func() error { return c.releaseNow(ctx, facts, s, []string{""}, r, reply) })
 	}
-	l := s.look(b.Applied.Sources)
+	l := lookOver(s, b.Applied.Sources)
 	l.overrides, l.released, l.facts, l.lenient, l.shares = living(b.Overrides, c.now()), released, facts, true, true
 	l.canary, l.lifted, l.conflicts = nil, b.Lifted, nil // what came since belongs to what is undone
 	if t.Verb == scheduleVerb {
@@ -292,8 +233,8 @@ func (c *Controller) revert(ctx context.Context, t *Trial, why, by string, reply
 		if err != nil {
 			return err
 		}
-		l.skipped = s.skip(p, t, b.Windows, why, c.now())
-		docs[docSkipped] = l.skipped
+		l.skipped = skip(s, p, t, b.Windows, why, c.now())
+		docs[state.DocSkipped] = l.skipped
 	}
 	v, err := c.view(ctx, l)
 	if err != nil {
@@ -308,7 +249,7 @@ func (c *Controller) revert(ctx context.Context, t *Trial, why, by string, reply
 			return err
 		}
 	}
-	docs[docWindows] = namesOf(v.Open)
+	docs[state.DocWindows] = namesOf(v.Open)
 	return c.commit(r, reply, docs, func() error {
 		if err := c.runOthers(ctx, v, r, reply.Revision, reply); err != nil {
 			return err
@@ -327,7 +268,7 @@ func withoutKey(docs map[string]any, key string) map[string]any {
 }
 
 // releaseNow lifts groups, as a part of another change.
-func (c *Controller) releaseNow(ctx context.Context, f *host.Facts, s *state, groups []string, r Request, reply *Reply) error {
+func (c *Controller) releaseNow(ctx context.Context, f *host.Facts, s *state.Documents, groups []string, r Request, reply *Reply) error {
 	views, err := c.releaseViews(ctx, f, s, groups, r)
 	if err != nil {
 		return err
@@ -341,8 +282,8 @@ func (c *Controller) releaseNow(ctx context.Context, f *host.Facts, s *state, gr
 }
 
 // living are the overrides whose end is still to come.
-func living(overrides []Override, now time.Time) []Override {
-	return slices.DeleteFunc(slices.Clone(overrides), func(o Override) bool { return o.ended(now) })
+func living(overrides []state.Override, now time.Time) []state.Override {
+	return slices.DeleteFunc(slices.Clone(overrides), func(o state.Override) bool { return o.Ended(now) })
 }
 
 // Tender takes care of one change on trial until it is settled: in the watchdog, and in an agent whose watchdog was killed.
@@ -409,8 +350,8 @@ func (t *Tender) Once(ctx context.Context) (over bool, err error) {
 	if t.since.IsZero() {
 		t.since, t.left = now, trial.Confirm.Sub(t.c.now())
 	}
-	if trial.overdue(t.c.now()) || !trial.Confirm.IsZero() && now.Sub(t.since) >= t.left { // whatever the guard can see
-		return t.revert(ctx, trial.late())
+	if trial.Overdue(t.c.now()) || !trial.Confirm.IsZero() && now.Sub(t.since) >= t.left { // whatever the guard can see
+		return t.revert(ctx, trial.Late())
 	}
 	if trial.Guard == nil {
 		return false, nil
@@ -431,7 +372,7 @@ func (t *Tender) Once(ctx context.Context) (over bool, err error) {
 
 // watched says whether a guard's time is over. Without a whole window it has judged nothing: a clock that jumps forward, a change that took
 // long and a watchdog that was started anew do not shorten that; two pulses more are for their uneven times.
-func (t *Tender) watched(trial *Trial, now time.Time) bool {
+func (t *Tender) watched(trial *state.Trial, now time.Time) bool {
 	seen := now.Sub(t.since)
 	return seen >= trial.Guard.Window+2*pulseEvery && (!t.c.now().Before(trial.Guard.Until) || seen > trial.Guard.Until.Sub(trial.At))
 }
@@ -440,18 +381,18 @@ func (t *Tender) watched(trial *Trial, now time.Time) bool {
 func (t *Tender) passed(ctx context.Context) (over bool, err error) {
 	t.guard.gauge.close()
 	t.guard = guardian{c: t.c}
-	return t.settle(ctx, "guard", func(trial *Trial) (over bool, err error) {
-		t.c.Log.Info("the guard saw no harm", "change", trial.named())
+	return t.settle(ctx, "guard", func(trial *state.Trial) (over bool, err error) {
+		t.c.Log.Info("the guard saw no harm", "change", trial.Named())
 		if trial.Confirm.IsZero() {
 			return true, t.c.endTrial()
 		}
 		trial.Guard = nil
-		return false, t.c.Store.Save(docTrial, trial)
+		return false, t.c.Store.Save(state.DocTrial, trial)
 	})
 }
 
 // settle does something about the trial under the lock, unless somebody has settled it meanwhile.
-func (t *Tender) settle(ctx context.Context, verb string, do func(*Trial) (over bool, err error)) (over bool, err error) {
+func (t *Tender) settle(ctx context.Context, verb string, do func(*state.Trial) (over bool, err error)) (over bool, err error) {
 	lock, err := t.c.lock(ctx, verb, byItself)
 	if err != nil {
 		return false, err
@@ -469,11 +410,11 @@ func (t *Tender) settle(ctx context.Context, verb string, do func(*Trial) (over 
 
 // revert undoes the change.
 func (t *Tender) revert(ctx context.Context, why string) (over bool, err error) {
-	return t.settle(ctx, "revert", func(trial *Trial) (over bool, err error) {
+	return t.settle(ctx, "revert", func(trial *state.Trial) (over bool, err error) {
 		if err := t.c.revert(ctx, trial, why, byItself, &Reply{}); err != nil {
 			return false, err
 		}
-		t.c.Log.Warn("undid a change on trial", "change", trial.named(), "why", why)
+		t.c.Log.Warn("undid a change on trial", "change", trial.Named(), "why", why)
 		return true, nil
 	})
 }
@@ -513,7 +454,7 @@ func (c *Controller) MindTrial(ctx context.Context) error {
 	if !alive && len(c.watchdog) > 0 {
 		return c.replaceDog(ctx, t)
 	}
-	if alive && !t.overdue(c.now().Add(-slack)) {
+	if alive && !t.Overdue(c.now().Add(-slack)) {
 		return nil
 	}
 	if c.tender == nil || c.tender.id != t.ID {
@@ -524,7 +465,7 @@ func (c *Controller) MindTrial(ctx context.Context) error {
 }
 
 // replaceDog starts another watchdog for a change on trial.
-func (c *Controller) replaceDog(ctx context.Context, t *Trial) error {
+func (c *Controller) replaceDog(ctx context.Context, t *state.Trial) error {
 	lock, err := c.lock(ctx, "look", "agent")
 	if err != nil {
 		return err
@@ -539,5 +480,5 @@ func (c *Controller) replaceDog(ctx context.Context, t *Trial) error {
 		return err
 	}
 	defer dog.Leave()
-	return c.Store.Save(docTrial, now)
+	return c.Store.Save(state.DocTrial, now)
 }

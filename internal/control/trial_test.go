@@ -10,6 +10,7 @@ import (
 	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/state"
 )
 
 const (
@@ -277,7 +278,7 @@ func (m *machine) cutOff(last int, names ...string) {
 	lock, err := m.lock(m.t.Context(), "test", "test")
 	m.must(err)
 	defer lock.Release()
-	n := next{Last: last, Docs: map[string]json.RawMessage{}, Entry: journal.Entry{Time: m.now(), Verb: "set"}}
+	n := state.Next{Last: last, Docs: map[string]json.RawMessage{}, Entry: journal.Entry{Time: m.now(), Verb: "set"}}
 	for _, name := range names {
 		var doc json.RawMessage
 		_, err := m.Store.Load(name, &doc)
@@ -289,7 +290,7 @@ func (m *machine) cutOff(last int, names ...string) {
 		}
 		m.must(m.Store.Save(name, empty))
 	}
-	m.must(m.Store.Save(docNext, n))
+	m.must(m.Store.Save(state.DocNext, n))
 }
 
 // A maker that is killed between the last step of its change and its documents leaves nobody but the watchdog, who knows of no trial then.
@@ -305,7 +306,7 @@ func TestChangeWithoutItsDocumentsIsUndone(t *testing.T) {
 		trial, err := m.trial()
 		m.must(err)
 		dog := m.NewTender(trial.ID)
-		m.cutOff(last, docTrial, docBefore, docOverrides)
+		m.cutOff(last, state.DocTrial, state.DocBefore, state.DocOverrides)
 		if by == "rollback" {
 			reply, err := m.do(Request{Verb: "rollback"})
 			if err != nil || !strings.HasPrefix(reply.Text, "undid the set by test") {

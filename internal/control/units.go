@@ -14,13 +14,11 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
+	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
 )
-
-// docUnits holds what systemd was told of each unit before bulkhead first set a property of it, by unit. It outlives the
-// boot, as those properties do.
-const docUnits = "units"
 
 // manager gives the connection to systemd, the same one as long as it lasts; nil without an error where systemd does not
 // own the tree.
@@ -67,16 +65,12 @@ func (c *Controller) observeUnits(ctx context.Context, v *View) {
 		}
 	}
 	if c.Store != nil {
-		if _, err := c.Store.Load(docUnits, &s.Kept); err != nil {
+		kept, err := c.unitRecords()
+		if err != nil {
 			v.unasked = err
 			return
 		}
-		for unit, k := range s.Kept {
-			if k.Boot != v.Facts.BootID {
-				k.Overrides = systemd.Lasting(k.Overrides)
-				s.Kept[unit] = k
-			}
-		}
+		s.Kept = kept.Prune(state.Moment{Boot: v.Facts.BootID}).Units
 	}
 	ask := askOnce(ctx, m)
 	c.findStale(v, s, m, ask)
@@ -149,15 +143,16 @@ func (c *Controller) dropStale(v *View) error {
 	if len(v.stale) == 0 || c.scratch != nil {
 		return nil
 	}
-	kept := map[string]plan.Kept{}
-	if _, err := c.Store.Load(docUnits, &kept); err != nil {
+	records, err := c.unitRecords()
+	if err != nil {
 		return err
 	}
+	kept := records.Units
 	for _, unit := range v.stale {
 		delete(kept, unit)
 	}
 	v.stale = nil
-	return c.Store.Save(docUnits, kept)
+	return state.Save(c.Store, state.DocUnits, kept)
 }
 
 // filesOf reads what the files of the units say that carry limits: drop-ins that win over a property, and memory limits of
@@ -261,10 +256,12 @@ func isBetween(u *systemd.Unit, exes map[int]string, runs bool) bool {
 // muteUnits is what can be known without systemd: the record of the units that bulkhead has set properties of.
 func (c *Controller) muteUnits() *plan.Systemd {
 	s := &plan.Systemd{Mute: true, Kept: map[string]plan.Kept{}}
-	if _, err := c.Store.Load(docUnits, &s.Kept); err != nil {
+	kept, err := c.unitRecords()
+	if err != nil {
 		c.Log.Warn("releasing without the record of units", "err", err)
-		s.Kept = map[string]plan.Kept{}
+		return s
 	}
+	s.Kept = kept.Units
 	return s
 }
 
@@ -330,15 +327,25 @@ func settings(p plan.Plan) map[string][]string {
 	return all
 }
 
+// unitRecords reads what systemd was told of units before bulkhead first set a property of them.
+func (c *Controller) unitRecords() (*state.Documents, error) {
+	d, err := state.Load(c.Store, state.DocUnits)
+	if err == nil && d.Units == nil {
+		d.Units = map[string]plan.Kept{}
+	}
+	return d, err
+}
+
 // keepUnits writes down what systemd has been told of the units that a plan is about to change first.
 func (c *Controller) keepUnits(ctx context.Context, v *View) error {
 	if v.Systemd == nil || v.Systemd.Mute || c.scratch != nil {
 		return nil
 	}
-	kept := map[string]plan.Kept{}
-	if _, err := c.Store.Load(docUnits, &kept); err != nil {
+	records, err := c.unitRecords()
+	if err != nil {
 		return err
 	}
+	kept := records.Units
 	m, err := c.manager(ctx, v.Facts)
 	if err != nil {
 		return err
@@ -365,7 +372,7 @@ func (c *Controller) keepUnits(ctx context.Context, v *View) error {
 	if !changed {
 		return nil
 	}
-	return c.Store.Save(docUnits, kept)
+	return state.Save(c.Store, state.DocUnits, kept)
 }
 
 // forgetUnits drops the records of units that a plan gave back what they had.
@@ -373,10 +380,11 @@ func (c *Controller) forgetUnits(v *View, leftOut []plan.Step) error {
 	if v.Systemd == nil || c.scratch != nil || !slices.ContainsFunc(v.Plan.Steps, func(s plan.Step) bool { return s.Op == plan.OpRevert }) {
 		return nil
 	}
-	kept := map[string]plan.Kept{}
-	if _, err := c.Store.Load(docUnits, &kept); err != nil {
+	records, err := c.unitRecords()
+	if err != nil {
 		return err
 	}
+	kept := records.Units
 	for _, s := range v.Plan.Steps {
 		failed := slices.ContainsFunc(leftOut, func(l plan.Step) bool { return l.Op == s.Op && l.Unit == s.Unit })
 		again := slices.ContainsFunc(v.Plan.Steps, func(o plan.Step) bool { return o.Op == plan.OpKeep && o.Unit == s.Unit })
@@ -389,7 +397,7 @@ func (c *Controller) forgetUnits(v *View, leftOut []plan.Step) error {
 			delete(kept, s.Unit)
 		}
 	}
-	return c.Store.Save(docUnits, kept)
+	return state.Save(c.Store, state.DocUnits, kept)
 }
 
 // units is how plans reach systemd.
@@ -554,6 +562,9 @@ func (u units) Reload(ctx context.Context, units ...string) error {
 
 // unasked is why systemd could not be asked, as the error of a verb.
 func errUnasked(cause error) error {
+	if errors.Is(cause, journal.ErrDamaged) {
+		return fail(CodeFailed, "`bulkhead apply` puts it aside and goes on with its copy", "%w", cause)
+	}
 	if cause == nil {
 		cause = errors.New("no answer")
 	}

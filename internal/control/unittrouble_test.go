@@ -12,6 +12,7 @@ import (
 
 	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/systemdfake"
 )
@@ -96,7 +97,7 @@ func TestBadInputFromSystemd(t *testing.T) {
 			if at := m.where(job); at != "/" {
 				t.Errorf("the job is in %s", at)
 			}
-			if _, s, err := m.recorded(); err != nil || s.applied != nil {
+			if _, s, err := m.recorded(); err != nil || s.Applied != nil {
 				t.Errorf("it counts as applied: %v", err)
 			}
 		})
@@ -289,7 +290,7 @@ func TestRecordsOfUnitsThatAreGone(t *testing.T) {
 	m.apply(text)
 	units := func() []string {
 		kept := map[string]plan.Kept{}
-		_, err := m.Store.Load(docUnits, &kept)
+		_, err := m.Store.Load(state.DocUnits, &kept)
 		m.must(err)
 		var names []string
 		for name := range kept {

@@ -13,6 +13,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/state"
 )
 
 // View is one look at the host through a policy: what is wanted, what runs, what is there.
@@ -32,7 +33,7 @@ type View struct {
 	Problems policy.Problems
 	// Members are the placements, and the processes that nothing claims and that stay in the group they are in.
 	Members   []classify.Placement
-	Overrides []Override
+	Overrides []state.Override
 	Open      []policy.Schedule // whose windows are open, and laid over the policy
 	Released  map[string]bool
 
@@ -48,7 +49,7 @@ type View struct {
 	expel     map[host.ProcID]bool
 	homes     map[host.ProcID]map[string]string // of commands of `run`
 
-	conflicts []Conflict
+	conflicts []state.Conflict
 	left      map[cgroup.File]string // what of it stays, with what was wanted
 
 	rules classify.Input // what Classified was made from, for explain
@@ -57,14 +58,14 @@ type View struct {
 // look says what a View is made from.
 type look struct {
 	sources   []policy.Source
-	overrides []Override
-	lifted    []Lifted
-	skipped   []Skipped
-	conflicts []Conflict
+	overrides []state.Override
+	lifted    []state.Lifted
+	skipped   []state.Skipped
+	conflicts []state.Conflict
 	released  map[string]bool
-	canary    *Canary // whose settings take the place of its group's
-	pins      []Pin
-	ended     []Pin // whose processes leave their groups unless a rule keeps them
+	canary    *state.Canary // whose settings take the place of its group's
+	pins      []state.Pin
+	ended     []state.Pin // whose processes leave their groups unless a rule keeps them
 	// processes is the process table, when the caller has one; else it is read.
 	processes []host.Process
 	// at is the time whose windows hold; zero is now.
@@ -318,7 +319,7 @@ func (c *Controller) layAll(v *View, groups []classify.Group, l look) ([]classif
 }
 
 // layOver puts an override over the settings of its group. That of a group that is not there now (its instance is down) waits.
-func layOver(groups []classify.Group, o Override, f *host.Facts, r policy.Resolver) policy.Problems {
+func layOver(groups []classify.Group, o state.Override, f *host.Facts, r policy.Resolver) policy.Problems {
 	_, s, err := policy.ParseAssignment(o.Text, o.On)
 	if err != nil {
 		return asProblems(err)
@@ -365,7 +366,7 @@ func limitsOfGroups(groups []classify.Group) []policy.Limits {
 	return all
 }
 
-func pinsOf(pins []Pin) map[host.ProcID]string {
+func pinsOf(pins []state.Pin) map[host.ProcID]string {
 	m := make(map[host.ProcID]string, len(pins))
 	for _, p := range pins {
 		m[p.Process] = p.Group
@@ -374,7 +375,7 @@ func pinsOf(pins []Pin) map[host.ProcID]string {
 }
 
 // homesOf is where commands of `run` were called from.
-func homesOf(lists ...[]Pin) map[host.ProcID]map[string]string {
+func homesOf(lists ...[]state.Pin) map[host.ProcID]map[string]string {
 	homes := map[host.ProcID]map[string]string{}
 	for _, pins := range lists {
 		for _, p := range pins {
@@ -387,7 +388,7 @@ func homesOf(lists ...[]Pin) map[host.ProcID]map[string]string {
 }
 
 // aloneOf is the pins that descendants do not take over.
-func aloneOf(pins []Pin) map[host.ProcID]bool {
+func aloneOf(pins []state.Pin) map[host.ProcID]bool {
 	m := map[host.ProcID]bool{}
 	for _, p := range pins {
 		if p.Alone {
@@ -398,7 +399,7 @@ func aloneOf(pins []Pin) map[host.ProcID]bool {
 }
 
 // current looks at the host through the applied policy with everything laid over it.
-func (c *Controller) current(ctx context.Context, l look) (*View, *state, error) {
+func (c *Controller) current(ctx context.Context, l look) (*View, *state.Documents, error) {
 	if l.facts == nil {
 		facts, err := c.Host.Facts()
 		if err != nil {
@@ -410,11 +411,11 @@ func (c *Controller) current(ctx context.Context, l look) (*View, *state, error)
 	if err != nil {
 		return nil, nil, err
 	}
-	if s.applied == nil {
+	if s.Applied == nil {
 		return nil, s, errNotApplied()
 	}
 	facts, shares, at := l.facts, l.shares, l.at
-	l = s.look(s.applied.Sources)
+	l = lookOver(s, s.Applied.Sources)
 	l.facts, l.shares, l.at, l.lenient = facts, shares, at, true
 	v, err := c.view(ctx, l)
 	return v, s, err

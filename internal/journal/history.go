@@ -33,6 +33,14 @@ func (e Entry) WasCutOff() bool {
 	return (e.Outcome == Undone || e.Outcome == Failed) && strings.HasPrefix(e.Text, CutOff)
 }
 
+// Title names the change: "the apply of revision 3", "the set".
+func (e Entry) Title() string {
+	if e.Revision > 0 && (e.Verb == "apply" || e.Verb == "rollback") {
+		return fmt.Sprintf("the %s of revision %d", e.Verb, e.Revision)
+	}
+	return "the " + e.Verb
+}
+
 // counters are what the end of the history says.
 type counters struct {
 	n    int

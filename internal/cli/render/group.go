@@ -104,7 +104,7 @@ func printLimits(out io.Writer, all []control.LimitStatus) bool {
 	}
 	w := table(out, "  limit", "asked", "from", "in force", "file", "state")
 	for _, l := range all {
-		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\n", limitName(l), l.Asked, l.From, dash(l.InForce), dash(l.File), state(l))
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\n", limitName(l), l.Asked, l.From, dash(l.InForce), dash(l.File), verdict(l))
 	}
 	_ = w.Flush()
 	for _, l := range all {
@@ -130,8 +130,8 @@ func groupName(group string) string {
 	return cmp.Or(group, "(root group)")
 }
 
-// state is the verdict on a limit in one or two words.
-func state(l control.LimitStatus) string {
+// verdict is what is said on a limit in one or two words.
+func verdict(l control.LimitStatus) string {
 	switch {
 	case l.OK:
 		return "ok"

@@ -21,6 +21,7 @@ import (
 	"bulkhead/internal/plan"
 	"bulkhead/internal/probe"
 	"bulkhead/internal/proof"
+	"bulkhead/internal/state"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -332,8 +333,8 @@ func TestMembersAreListedShortly(t *testing.T) {
 
 func TestTrialText(t *testing.T) {
 	at := time.Date(2026, 11, 23, 12, 0, 0, 0, time.Local)
-	guard := &control.Watch{Until: at, Groups: map[string]control.Before{"app": {}}}
-	for want, trial := range map[string]control.Trial{
+	guard := &state.Watch{Until: at, Groups: map[string]state.Baseline{"app": {}}}
+	for want, trial := range map[string]state.Trial{
 		"ON TRIAL: the set of revision 2 by root is undone at 2026-11-23 12:00:00 unless `bulkhead confirm` comes before":                                                                         {Verb: "set", Revision: 2, By: "root", Confirm: at},
 		"ON TRIAL: the set of revision 2 by root is undone when it does app harm, watched until 2026-11-23 12:00:00":                                                                              {Verb: "set", Revision: 2, By: "root", Guard: guard},
 		"ON TRIAL: the set of revision 2 by root is undone at 2026-11-23 12:00:00 unless `bulkhead confirm` comes before, and is undone when it does app harm, watched until 2026-11-23 12:00:00": {Verb: "set", Revision: 2, By: "root", Confirm: at, Guard: guard},

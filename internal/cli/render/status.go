@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/classify"
 	"bulkhead/internal/control"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/state"
 )
 
 // Status prints the state of the policy and of every group.
@@ -86,7 +87,7 @@ func printOver(out io.Writer, st *control.Status) {
 }
 
 // trialText says what waits to be confirmed.
-func trialText(t *control.Trial) string {
+func trialText(t *state.Trial) string {
 	text := fmt.Sprintf("ON TRIAL: the %s of revision %d by %s", t.Verb, t.Revision, t.By)
 	if !t.Confirm.IsZero() {
 		text += fmt.Sprintf(" is undone at %s unless `bulkhead confirm` comes before", t.Confirm.Local().Format(time.DateTime))

@@ -20,7 +20,7 @@ func Verified(out io.Writer, all []control.Verification) {
 			bad++
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", groupName(v.Group), limitName(v.LimitStatus),
-			v.Asked, dash(v.InForce), dash(v.File), state(v.LimitStatus))
+			v.Asked, dash(v.InForce), dash(v.File), verdict(v.LimitStatus))
 	}
 	flush(w)
 	for _, v := range all {

@@ -1,0 +1,83 @@
+package state
+
+import (
+	"fmt"
+	"time"
+
+	"bulkhead/internal/host"
+	"bulkhead/internal/policy"
+)
+
+// Applied is the policy in force: the agent enforces this copy, never an unapplied edit.
+type Applied struct {
+	Revision int             `json:"revision"`
+	Sources  []policy.Source `json:"sources"`
+	At       time.Time       `json:"at"`
+	By       string          `json:"by"`
+	Reason   string          `json:"reason,omitempty"`
+	// Like is the revision that a rollback went back to and this one repeats; 0 for one of its own.
+	Like int `json:"like,omitempty"`
+}
+
+// Override is a change laid over the policy by `set`, until its end or `unset`.
+type Override struct {
+	ID     int        `json:"id"`
+	Group  string     `json:"group"`
+	Key    policy.Key `json:"key"`
+	On     string     `json:"on,omitempty"`
+	Text   string     `json:"text"` // the assignment as given: "mysql3306:cpu.limit=8"
+	Ends   time.Time  `json:"ends,omitzero"`
+	At     time.Time  `json:"at"`
+	By     string     `json:"by"`
+	Reason string     `json:"reason,omitempty"`
+	Owner  int        `json:"owner,omitempty"` // user id of the owner of the group who set it; 0 is root
+}
+
+// Ended says whether the override's time is over.
+func (o Override) Ended(now time.Time) bool { return !o.Ends.IsZero() && !now.Before(o.Ends) }
+
+// Describe says the override in one line.
+func (o Override) Describe() string {
+	text := fmt.Sprintf("override %d: %s", o.ID, o.Text)
+	if o.On != "" {
+		text += " on " + o.On
+	}
+	if !o.Ends.IsZero() {
+		text += " until " + o.Ends.Local().Format(time.DateTime)
+	}
+	return text
+}
+
+// SameLimit says whether another override is for the same limit. The newer of the two replaces the other.
+func (o Override) SameLimit(other Override) bool {
+	return o.Group == other.Group && o.Key == other.Key && o.On == other.On
+}
+
+// Pin holds a process in a group against the rules, because `run` started it there or `move` put
+// it there.
+type Pin struct {
+	Process host.ProcID `json:"process"`
+	Boot    string      `json:"boot"`
+	Group   string      `json:"group"`
+	By      string      `json:"by"`              // "run" or "move", with the user
+	Alone   bool        `json:"alone,omitempty"` // descendants do not follow
+	Ends    time.Time   `json:"ends,omitzero"`
+	// Home is, of a command of `run`, where it was called from, by hierarchy: there it goes back to.
+	Home map[string]string `json:"home,omitempty"`
+}
+
+// Freeze is a group whose processes are stopped until Ends.
+type Freeze struct {
+	Group  string    `json:"group"`
+	Ends   time.Time `json:"ends"`
+	By     string    `json:"by"`
+	Reason string    `json:"reason,omitempty"`
+	Boot   string    `json:"boot"`
+	Owner  int       `json:"owner,omitempty"` // user id of the owner of the group who began it; 0 is root
+}
+
+// Ended says whether the freeze's time is over.
+func (f Freeze) Ended(now time.Time) bool { return !now.Before(f.Ends) }
+
+// Until is the end, for people.
+func (f Freeze) Until() string { return f.Ends.Local().Format(time.DateTime) }
