@@ -36,8 +36,8 @@ func (m *machine) fill() {
 	}
 }
 
-// A document whose bytes have changed, whose content makes no sense, or that is gone blocks neither apply nor release: it is put aside, and a
-// release gives all of it back.
+// A document whose bytes have changed, whose content makes no sense, or that is gone blocks neither apply nor
+// release: it is put aside, and a release gives all of it back.
 func TestDamagedDocumentBlocksNothing(t *testing.T) {
 	for _, name := range documentNames() {
 		for how, spoil := range map[string]func(m *machine, file string){
@@ -68,7 +68,8 @@ func TestDamagedDocumentBlocksNothing(t *testing.T) {
 				m.reopened(-1)
 				m.apply(appAndJobs)
 				m.reads("applied again", dbDir, "memory.max", gib)
-				if aside, err := filepath.Glob(file + ".damaged-*"); err != nil || (len(aside) == 0) != (how == "missing" || strings.HasPrefix(name, "policy-")) {
+				stays := how == "missing" || strings.HasPrefix(name, "policy-")
+				if aside, err := filepath.Glob(file + ".damaged-*"); err != nil || (len(aside) == 0) != stays {
 					t.Errorf("put aside: %v, %v", aside, err)
 				}
 				m.fill()

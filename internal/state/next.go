@@ -6,8 +6,8 @@ import (
 	"bulkhead/internal/journal"
 )
 
-// Next is what older versions of bulkhead kept of a change while its plan ran: the documents that take effect once it is
-// done. A crash of such a version may have left one.
+// Next is what older versions of bulkhead kept of a change while its plan ran: the documents that take effect once it
+// is done. A crash of such a version may have left one.
 type Next struct {
 	// Last is the number of the last entry of the history before the plan ran: a newer one says that it
 	// was done.

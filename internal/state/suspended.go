@@ -24,8 +24,8 @@ func (l Lifted) String() string {
 		l.High, l.Group, l.At.Local().Format(time.DateTime), l.Group, l.Why)
 }
 
-// Skipped is an open window that is not laid over the policy, because the guard saw it do harm. It holds until the window closes or the
-// next apply.
+// Skipped is an open window that is not laid over the policy, because the guard saw it do harm. It holds until the
+// window closes or the next apply.
 type Skipped struct {
 	Schedule string    `json:"schedule"`
 	Revision int       `json:"revision"`

@@ -243,8 +243,9 @@ func Save(s *journal.Store, name string, v any) error {
 	return s.Save(name, v)
 }
 
-// Mend puts damaged documents aside, with a warning each, so that apply and release, the two ways out, work without them.
-// One that has a copy gets its content back. Those named are mended; all of them when none is. It needs the lock.
+// Mend puts damaged documents aside, with a warning each, so that apply and release, the two ways out, work without
+// them. One that has a copy gets its content back. Those named are mended; all of them when none is. It needs the
+// lock.
 func Mend(s *journal.Store, log *slog.Logger, names ...string) error {
 	for _, row := range Table {
 		if len(names) > 0 && !slices.Contains(names, row.Name) {
@@ -273,7 +274,8 @@ func (row Document) mend(s *journal.Store, log *slog.Logger) error {
 		if moved != nil {
 			return errors.Join(err, moved)
 		}
-		log.Warn("a damaged document was put aside", "document", row.Name, "now", aside, "lost", row.lost(), "err", err)
+		log.Warn("a damaged document was put aside",
+			"document", row.Name, "now", aside, "lost", row.lost(), "err", err)
 		err = nil
 	}
 	if err != nil || found || !row.Twice {

@@ -9,7 +9,8 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// Trial is a change in force that is undone unless somebody confirms it in time, or when the policy's guard sees it do harm.
+// Trial is a change in force that is undone unless somebody confirms it in time, or when the policy's guard sees it
+// do harm.
 type Trial struct {
 	ID       string    `json:"id"` // "" is no trial
 	Verb     string    `json:"verb"`
@@ -65,7 +66,8 @@ func (t *Trial) Late() string {
 	return "nobody confirmed it by " + t.Confirm.Local().Format(time.DateTime)
 }
 
-// Canary is a policy that waits for one of its groups: that group has its limits already, the others follow when it did well.
+// Canary is a policy that waits for one of its groups: that group has its limits already, the others follow when it
+// did well.
 type Canary struct {
 	Group   string          `json:"group"` // "" is no canary
 	Sources []policy.Source `json:"sources,omitempty"`
@@ -109,15 +111,16 @@ const (
 	leastIO  = 5.0  // operations per second
 )
 
-// Fell says by how much work has fallen against the time before, 0 to 1, and which figures say so; ok is false when there was
-// too little work to tell. Of the kernel's counters the one counts that fell least: a warm cache, or a limit on one resource
-// alone, is no harm yet.
+// Fell says by how much work has fallen against the time before, 0 to 1, and which figures say so; ok is false when
+// there was too little work to tell. Of the kernel's counters the one counts that fell least: a warm cache, or a
+// limit on one resource alone, is no harm yet.
 func (w Work) Fell(before Work) (share float64, how string, ok bool) {
 	if before.Counter != "" {
 		if before.DB < leastDB {
 			return 0, "", false
 		}
-		return 1 - w.DB/before.DB, fmt.Sprintf("%.1f to %.1f %s per second, by the database", before.DB, w.DB, before.Counter), true
+		how = fmt.Sprintf("%.1f to %.1f %s per second, by the database", before.DB, w.DB, before.Counter)
+		return 1 - w.DB/before.DB, how, true
 	}
 	share = 2
 	if before.CPU >= leastCPU {
