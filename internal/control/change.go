@@ -435,7 +435,6 @@ func (c *Controller) set(ctx context.Context, r Request, reply *Reply) error {
 		return err
 	}
 	now := c.now()
-	next := s.NextOverride()
 	overrides := slices.Clone(s.Overrides)
 	for _, text := range r.Assign {
 		group, setting, err := policy.ParseAssignment(text, r.On)
@@ -451,8 +450,9 @@ func (c *Controller) set(ctx context.Context, r Request, reply *Reply) error {
 		if err := errors.Join(r.Caller.maySet(v, group, setting), r.Caller.mayReplace(overrides, group, setting.Key)); err != nil {
 			return err
 		}
-		o := state.Override{ID: next, Group: group, Key: setting.Key, On: r.On, Text: text, At: now, By: r.By, Reason: r.Reason, Owner: r.Caller.uid()}
-		next++
+		o := state.Override{
+			Group: group, Key: setting.Key, On: r.On, Text: text, At: now, By: r.By, Reason: r.Reason, Owner: r.Caller.uid(),
+		}
 		if r.For > 0 {
 			o.Ends = now.Add(r.For)
 		}
@@ -492,6 +492,12 @@ func (c *Controller) lay(ctx context.Context, r Request, reply *Reply, s *state.
 	if s.Applied == nil {
 		return errNotApplied()
 	}
+	given, err := state.Load(c.Store, state.DocNumbers)
+	if err != nil {
+		return fail(CodeFailed, "`bulkhead apply` puts it aside and goes on without", "%w", err)
+	}
+	s.Numbers = given.Numbers
+	numbers := s.Number(overrides)
 	l := lookOver(s, s.Applied.Sources)
 	l.overrides, l.shares, l.lenient = overrides, true, true
 	l.askNodes = r.Verb == "set" && !r.Migrate
@@ -510,7 +516,7 @@ func (c *Controller) lay(ctx context.Context, r Request, reply *Reply, s *state.
 		group, _, _ := strings.Cut(text, ":")
 		own = append(own, group)
 	}
-	return c.onTrial(ctx, v, r, reply, s, map[string]any{state.DocOverrides: overrides}, func() error {
+	return c.onTrial(ctx, v, r, reply, s, map[string]any{state.DocOverrides: overrides, state.DocNumbers: numbers}, func() error {
 		return c.runOthers(ctx, v, r, reply.Revision, reply, own...)
 	})
 }

@@ -437,3 +437,46 @@ func TestUndoingThatWouldKillSaysSo(t *testing.T) {
 		t.Errorf("the history says %+v", last)
 	}
 }
+
+// No number of an override is given twice: not after unset, a restart, a rollback, its end, or a release.
+func TestOverrideNumbersAreNeverGivenTwice(t *testing.T) {
+	m := newMachine(t, "252.39")
+	m.start("/usr/bin/backup all")
+	m.atTime("23 12:00")
+	m.apply(fifty)
+	last := 0
+	set := func(after string, r Request) {
+		t.Helper()
+		m.reopened(-1)
+		r.Verb, r.Assign = "set", []string{"jobs:tasks=7", "jobs:cpu.limit=1"}
+		if _, err := m.do(r); err != nil {
+			t.Fatal(err)
+		}
+		d, err := state.Load(m.Store)
+		m.must(err)
+		for _, o := range d.Overrides {
+			if o.ID <= last {
+				t.Errorf("%s: %+v comes after %d", after, o, last)
+			}
+		}
+		last = d.Overrides[len(d.Overrides)-1].ID
+	}
+	do := func(r Request) {
+		t.Helper()
+		_, err := m.do(r)
+		m.must(err)
+	}
+	set("nothing", Request{})
+	do(Request{Verb: "unset", Assign: []string{"jobs:tasks", "jobs:cpu.limit"}})
+	set("unset", Request{For: time.Hour})
+	m.atTime("23 14:00")
+	set("its end", Request{ConfirmWithin: time.Minute})
+	do(Request{Verb: "rollback"})
+	set("a rollback", Request{ConfirmWithin: time.Minute})
+	m.atTime("23 15:00")
+	m.tended()
+	set("an undoing", Request{})
+	m.release()
+	m.apply(fifty)
+	set("a release", Request{})
+}

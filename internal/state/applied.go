@@ -53,6 +53,11 @@ func (o Override) SameLimit(other Override) bool {
 	return o.Group == other.Group && o.Key == other.Key && o.On == other.On
 }
 
+// Numbers are the highest numbers that were ever given.
+type Numbers struct {
+	Override int `json:"override"`
+}
+
 // Pin holds a process in a group against the rules, because `run` started it there or `move` put
 // it there.
 type Pin struct {

@@ -29,6 +29,7 @@ const (
 	DocBefore    = "before"
 	DocUnits     = "units"
 	DocNetwork   = "network"
+	DocNumbers   = "numbers"
 	DocGone      = "gone"
 	DocNext      = "next"
 )
@@ -50,6 +51,7 @@ type Documents struct {
 	Before    Before
 	Units     map[string]plan.Kept // by unit: what systemd was told before bulkhead first changed it
 	Network   Network
+	Numbers   Numbers
 	Gone      int // highest revision whose sources were dropped with its history
 	Next      Next
 }
@@ -96,6 +98,10 @@ var Table = []Document{
 		prune: func(d *Documents, m Moment) {
 			d.Overrides = slices.DeleteFunc(d.Overrides, func(o Override) bool { return o.Ended(m.Now) })
 		},
+	},
+	{
+		Name: DocNumbers, Content: func(d *Documents) any { return &d.Numbers }, Apart: true,
+		Lost: "numbers of overrides that are no more may be given again",
 	},
 	{
 		Name: DocReleased, Content: func(d *Documents) any { return &d.Released },
@@ -295,13 +301,20 @@ func (d *Documents) isRevision(n int) bool { return d.Applied != nil && d.Applie
 // Rests says that there is nothing to enforce.
 func (d *Documents) Rests() bool { return d.Applied == nil || d.Released[""] }
 
-// NextOverride is the number of the next override.
-func (d *Documents) NextOverride() int {
-	next := 1
-	for _, o := range d.Overrides {
-		next = max(next, o.ID+1)
+// Number gives overrides that have none their numbers, and the document that remembers them: no number is given twice,
+// not even when its override is no more.
+func (d *Documents) Number(overrides []Override) Numbers {
+	n := d.Numbers
+	for _, o := range slices.Concat(d.Overrides, overrides) {
+		n.Override = max(n.Override, o.ID)
 	}
-	return next
+	for i := range overrides {
+		if overrides[i].ID == 0 {
+			n.Override++
+			overrides[i].ID = n.Override
+		}
+	}
+	return n
 }
 
 // Sources reads the sources of a revision; fs.ErrNotExist when none are kept.
