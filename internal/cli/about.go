@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/policy"
 )
 
@@ -34,7 +35,7 @@ func helpCmd() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			found, rest, err := c.Root().Find(args)
 			if err != nil || len(rest) > 0 {
-				return &usageError{command: c.Root().CommandPath(), err: fmt.Errorf("unknown verb %q", strings.Join(args, " "))}
+				return usage.Errorf(c.Root(), "unknown verb %q", strings.Join(args, " "))
 			}
 			found.InitDefaultHelpFlag()
 			return found.Help()
@@ -48,7 +49,7 @@ func completionCmd(to *output) *cobra.Command {
 		Short:     "a script that completes verbs and flags in a shell",
 		Example:   "  bulkhead completion bash > /etc/bash_completion.d/bulkhead",
 		ValidArgs: []string{"bash", "zsh", "fish"},
-		Args:      exactly(1, "say for which shell: bash, zsh or fish"),
+		Args:      usage.Exactly(1, "say for which shell: bash, zsh or fish"),
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		switch root := c.Root(); args[0] {
@@ -59,7 +60,7 @@ func completionCmd(to *output) *cobra.Command {
 		case "fish":
 			return root.GenFishCompletion(to.stdout, true)
 		}
-		return &usageError{command: c.CommandPath(), err: fmt.Errorf("no completion for %q: it is bash, zsh or fish", args[0])}
+		return usage.Errorf(c, "no completion for %q: it is bash, zsh or fish", args[0])
 	}
 	return c
 }
@@ -70,7 +71,8 @@ func versionCmd(to *output) *cobra.Command {
 		Short: "the version of this program",
 		RunE: func(*cobra.Command, []string) error {
 			if to.json {
-				return to.printJSON(map[string]string{"version": Version, "go": runtime.Version(), "arch": runtime.GOARCH})
+				return to.printJSON(map[string]string{"version": Version, "go": runtime.Version(),
+					"arch": runtime.GOARCH})
 			}
 			fmt.Fprintf(to.out, "bulkhead %s (%s, %s)\n", Version, runtime.Version(), runtime.GOARCH)
 			return nil

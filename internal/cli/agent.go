@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"log/slog"
 	"os"
 	"runtime"
@@ -11,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/agent"
+	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/control"
 	"bulkhead/internal/host"
 )
@@ -21,8 +21,9 @@ func agentCmd(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "agent",
 		Short: "keep the host true to the applied policy",
-		Long: `agent runs in the foreground: it places new processes, re-asserts limits, and ends overrides and freezes on
-time. It enforces the applied policy only, never an unapplied edit. When it stops, every limit stays in force.
+		Long: `agent runs in the foreground: it places new processes, re-asserts limits, and ends overrides and
+freezes on time. It enforces the applied policy only, never an unapplied edit. When it stops, every limit stays in
+force.
 
 It tells systemd when everything is in force, and others by --ready-fd: a line is written there, and it is closed.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -44,7 +45,8 @@ It tells systemd when everything is in force, and others by --ready-fd: a line i
 			if o.Ready, err = readyOn(cmd, readyFD); err != nil {
 				return err
 			}
-			// Events come one by one. With one thread at work at a time none is woken to help, which costs more than the work.
+			// Events come one by one. With one thread at work at a time none is woken to help, which costs more than
+			// the work.
 			runtime.GOMAXPROCS(1)
 			if err := host.SetNiceness(niceness); err != nil {
 				log.Warn("the agent stays as patient as other processes", "err", err)
@@ -52,8 +54,8 @@ It tells systemd when everything is in force, and others by --ready-fd: a line i
 			return agent.New(c, o).Run(cmd.Context())
 		},
 	}
-	spanFlag(c, &o.Every, "every", time.Second, "time between two looks for new processes")
-	spanFlag(c, &o.Full, "full", 30*time.Second, "time between two looks at everything, limits too")
+	usage.SpanFlag(c, &o.Every, "every", time.Second, "time between two looks for new processes")
+	usage.SpanFlag(c, &o.Full, "full", 30*time.Second, "time between two looks at everything, limits too")
 	c.Flags().IntVar(&readyFD, "ready-fd", 0, "a file `descriptor` to tell that everything is in force (3 or more)")
 	return c
 }
@@ -69,7 +71,7 @@ func readyOn(cmd *cobra.Command, fd int) (func(), error) {
 	// Every descriptor that was not inherited has the flag.
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
 	if fd < 3 || err != nil || flags&unix.FD_CLOEXEC != 0 {
-		return nil, &usageError{command: cmd.CommandPath(), err: fmt.Errorf("--ready-fd %d: nobody gave such a descriptor", fd)}
+		return nil, usage.Errorf(cmd, "--ready-fd %d: nobody gave such a descriptor", fd)
 	}
 	unix.CloseOnExec(fd)
 	f := os.NewFile(uintptr(fd), "readiness")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/policy"
 )
 
@@ -36,7 +37,8 @@ func applyCmd(s *session) *cobra.Command {
 				return err
 			}
 			if !byAgent && !ch.dryRun {
-				fmt.Fprintln(s.err, "no agent is running: processes that start from now on are placed only when `bulkhead agent` runs or apply runs again")
+				fmt.Fprintln(s.err, "no agent is running: processes that start from now on are placed only when "+
+					"`bulkhead agent` runs or apply runs again")
 			}
 			return nil
 		},
@@ -44,7 +46,7 @@ func applyCmd(s *session) *cobra.Command {
 	ch.flags(c)
 	ch.onTrial(c)
 	c.Flags().StringVar(&canary, "canary", "", "what it asks of this `group` first; the rest when that did it no harm")
-	spanFlag(c, &watched, "canary-for", 0, "how long the canary is watched (a minute unless named)")
+	usage.SpanFlag(c, &watched, "canary-for", 0, "how long the canary is watched (a minute unless named)")
 	ch.migration(c)
 	return c
 }

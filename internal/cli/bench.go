@@ -13,6 +13,7 @@ import (
 
 	"bulkhead/internal/bench"
 	"bulkhead/internal/cli/render"
+	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/control"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/proof"
@@ -25,10 +26,10 @@ func benchCmd(to *output) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bench SCENARIO",
 		Short: "proofs on real databases",
-		Long: `bench carries out a scenario: it loads a real, throw-away database, sets neighbours on it, and measures what a
-policy does about them. SCENARIO is a name of "bench list" or the path of a file. It uses a state directory, a
-socket and groups of its own, and takes all of it away again; Ctrl-C ends it at any time and leaves nothing behind.
-It ends with exit code 1 if the figures do not have the shape that the scenario wants.`,
+		Long: `bench carries out a scenario: it loads a real, throw-away database, sets neighbours on it, and
+measures what a policy does about them. SCENARIO is a name of "bench list" or the path of a file. It uses a state
+directory, a socket and groups of its own, and takes all of it away again; Ctrl-C ends it at any time and leaves
+nothing behind. It ends with exit code 1 if the figures do not have the shape that the scenario wants.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -46,10 +47,12 @@ It ends with exit code 1 if the figures do not have the shape that the scenario 
 		},
 	}
 	benchFlags(c, &o, &out)
-	c.Flags().StringToStringVar(&o.DSN, "dsn", nil, "load this existing database in place of one of the scenario's, as `NAME=URL`; @FILE in place of the URL reads it from a file of mode 0600, so that ps does not show the password")
+	c.Flags().StringToStringVar(&o.DSN, "dsn", nil,
+		"load this existing database in place of one of the scenario's, as `NAME=URL`; @FILE in place of the URL "+
+			"reads it from a file of mode 0600, so that ps does not show the password")
 	c.AddCommand(benchListCmd(to), benchAllCmd(to), benchCompareCmd(to), benchHogCmd(), benchForwardCmd())
 	for _, sub := range c.Commands() {
-		wrapArgs(sub)
+		usage.Wrap(sub)
 	}
 	return c
 }
@@ -69,15 +72,18 @@ func findScenario(name string) (*scenario.Scenario, error) {
 	var problems policy.Problems
 	switch {
 	case errors.As(err, &problems):
-		return nil, &control.Error{Code: control.CodeUsage, Err: fmt.Errorf("read scenario %q: it has errors\n%w", name, err)}
+		return nil, &control.Error{Code: control.CodeUsage,
+			Err: fmt.Errorf("read scenario %q: it has errors\n%w", name, err)}
 	case err != nil:
-		return nil, &control.Error{Code: control.CodeUsage, Err: err, Hint: "`bulkhead bench list` names the scenarios there are; a path holds a slash or ends in .yaml"}
+		return nil, &control.Error{Code: control.CodeUsage, Err: err,
+			Hint: "`bulkhead bench list` names the scenarios there are; a path holds a slash or ends in .yaml"}
 	}
 	return sc, nil
 }
 
 // runScenario runs one scenario and writes its files.
-func runScenario(ctx context.Context, to *output, sc *scenario.Scenario, o bench.Options, out string) (*proof.Result, error) {
+func runScenario(ctx context.Context, to *output, sc *scenario.Scenario, o bench.Options,
+	out string) (*proof.Result, error) {
 	o.Progress, o.Terminal = to.stderr, term.IsTerminal(int(os.Stderr.Fd()))
 	result, err := bench.Run(ctx, sc, o)
 	var required *bench.RequirementError

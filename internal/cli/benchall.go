@@ -24,9 +24,9 @@ func benchAllCmd(to *output) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "all",
 		Short: "every scenario there is",
-		Long: `all carries out every scenario of "bench list", one after the other. One that this machine is too small for, or that
-needs what is not installed, is left out and named. It ends with exit code 1 if a scenario failed, if its shape did not hold, or
-if none ran.`,
+		Long: `all carries out every scenario of "bench list", one after the other. One that this machine is too
+small for, or that needs what is not installed, is left out and named. It ends with exit code 1 if a scenario
+failed, if its shape did not hold, or if none ran.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			all, err := scenario.Library()
@@ -58,12 +58,14 @@ if none ran.`,
 		},
 	}
 	benchFlags(c, &o, &out)
-	c.Flags().StringVar(&document, "document", "", "write the results as Markdown into this `file`, with pictures in a directory beside it")
+	c.Flags().StringVar(&document, "document", "",
+		"write the results as Markdown into this `file`, with pictures in a directory beside it")
 	return c
 }
 
 // runScenarios runs several, whatever becomes of each; an interruption ends them, and what lets none of them run.
-func runScenarios(ctx context.Context, to *output, all []*scenario.Scenario, o bench.Options, out string) (outcomes []proof.Outcome, err error) {
+func runScenarios(ctx context.Context, to *output, all []*scenario.Scenario, o bench.Options,
+	out string) (outcomes []proof.Outcome, err error) {
 	for _, sc := range all {
 		result, err := runScenario(ctx, to, sc, o, out)
 		if ctx.Err() != nil || errors.Is(err, bench.ErrInterrupted) {
@@ -89,7 +91,8 @@ func tally(outcomes []proof.Outcome) (good, ran bool) {
 	return good, ran
 }
 
-// outcomeOf is what became of a scenario. Only one that the machine cannot run is left out; what went wrong with another is a failure.
+// outcomeOf is what became of a scenario. Only one that the machine cannot run is left out; what went wrong with
+// another is a failure.
 func outcomeOf(name string, result *proof.Result, err error) proof.Outcome {
 	outcome := proof.Outcome{Scenario: name}
 	var required *bench.RequirementError
@@ -126,15 +129,16 @@ func benchCompareCmd(to *output) *cobra.Command {
 	return &cobra.Command{
 		Use:   "compare A B",
 		Short: "two results of one scenario beside each other",
-		Long: `compare reads two results that "bench SCENARIO --out DIR" wrote (NAME.json), and says for every arm by how much B differs from
-A, and whether that is more than the rounds of each differ among themselves.`,
+		Long: `compare reads two results that "bench SCENARIO --out DIR" wrote (NAME.json), and says for every arm by
+how much B differs from A, and whether that is more than the rounds of each differ among themselves.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
 			var results [2]*proof.Result
 			for i, path := range args {
 				r, err := proof.ReadFile(path)
 				if err != nil {
-					return &control.Error{Code: control.CodeUsage, Err: err, Hint: "`bulkhead bench SCENARIO --out DIR` writes such files"}
+					return &control.Error{Code: control.CodeUsage, Err: err,
+						Hint: "`bulkhead bench SCENARIO --out DIR` writes such files"}
 				}
 				results[i] = r
 			}

@@ -46,12 +46,14 @@ func TestSaid(t *testing.T) {
 }
 
 func TestTally(t *testing.T) {
-	held, not, left, failed := proof.Outcome{Result: &proof.Result{Held: true}}, proof.Outcome{Result: &proof.Result{}}, proof.Outcome{LeftOut: "small"}, proof.Outcome{Failed: "no"}
+	held, not, left, failed := proof.Outcome{Result: &proof.Result{Held: true}}, proof.Outcome{Result: &proof.Result{}},
+		proof.Outcome{LeftOut: "small"}, proof.Outcome{Failed: "no"}
 	for _, tt := range []struct {
 		of        []proof.Outcome
 		good, ran bool
 	}{
-		{[]proof.Outcome{held, left}, true, true}, {[]proof.Outcome{held, not}, false, true}, {[]proof.Outcome{held, failed}, false, true},
+		{[]proof.Outcome{held, left}, true, true}, {[]proof.Outcome{held, not}, false, true},
+		{[]proof.Outcome{held, failed}, false, true},
 		{[]proof.Outcome{left, left}, true, false},
 	} {
 		if good, ran := tally(tt.of); good != tt.good || ran != tt.ran {

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"bulkhead/internal/cli/render"
+	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/control"
 	"bulkhead/internal/host"
 )
@@ -26,7 +27,7 @@ func (ch *change) flags(c *cobra.Command) {
 
 // onTrial adds the flag of changes that may wait to be confirmed.
 func (ch *change) onTrial(c *cobra.Command) {
-	spanFlag(c, &ch.confirm, "confirm-within", 0, "undo it after this time unless bulkhead confirm comes before")
+	usage.SpanFlag(c, &ch.confirm, "confirm-within", 0, "undo it after this time unless bulkhead confirm comes before")
 }
 
 // migration adds the flag of changes that may change NUMA nodes.
@@ -35,7 +36,8 @@ func (ch *change) migration(c *cobra.Command) {
 }
 
 func (ch *change) request(verb string) control.Request {
-	return control.Request{Verb: verb, Reason: ch.reason, DryRun: ch.dryRun, Force: ch.force, ConfirmWithin: ch.confirm, Migrate: ch.migrate}
+	return control.Request{Verb: verb, Reason: ch.reason, DryRun: ch.dryRun, Force: ch.force, ConfirmWithin: ch.confirm,
+		Migrate: ch.migrate}
 }
 
 // change has a verb done and prints what it did.

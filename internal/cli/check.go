@@ -11,7 +11,8 @@ func checkCmd(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check",
 		Short: "validate the policy against its schema and this host",
-		Long:  "check validates the policy and holds it against this host. It never looks at live use, and changes nothing.",
+		Long: "check validates the policy and holds it against this host. It never looks at live use, and " +
+			"changes nothing.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			sources, err := policy.Read(s.policy)
 			if err != nil {
@@ -27,7 +28,8 @@ func checkCmd(s *session) *cobra.Command {
 				return err
 			}
 			answer := render.CheckView{
-				Groups: len(v.Classified.Groups), Notes: render.OrEmpty(v.Plan.Notes), Remarks: render.OrEmpty(v.Policy.Notes),
+				Groups: len(v.Classified.Groups), Notes: render.OrEmpty(v.Plan.Notes),
+				Remarks: render.OrEmpty(v.Policy.Notes),
 			}
 			return s.print(answer, func() { render.Check(s.out, s.policy, answer) })
 		},

@@ -1,7 +1,7 @@
-// Package cli is the command line. Each verb is a function that gives its cobra.Command, in a file of its own: it parses
-// the arguments, calls control or the agent, and hands the answer to package render. Verbs share an output, which says
-// where answers go, and a session, which says where the policy, the state and the agent are. Stdout carries the answer,
-// stderr everything else.
+// Package cli is the command line. Each verb is a function that gives its cobra.Command, in a file of its own: it
+// parses the arguments, calls control or the agent, and hands the answer to package render. Verbs share an output,
+// which says where answers go, and a session, which says where the policy, the state and the agent are. Stdout carries
+// the answer, stderr everything else.
 //
 // Main is the entry; it runs one verb and gives the exit code. Nothing here is meant to run twice in a process at once.
 package cli
@@ -23,6 +23,7 @@ import (
 	"bulkhead/internal/agent"
 	"bulkhead/internal/apply"
 	"bulkhead/internal/cli/render"
+	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/control"
 	"bulkhead/internal/policy"
 )
@@ -45,12 +46,13 @@ func Main(args []string) int {
 		ctx, stop = signal.NotifyContext(ctx, ends...)
 	}
 	defer stop()
-	return run(ctx, args, os.Stdin, os.Stdout, os.Stderr)
+	return runVerb(ctx, args, os.Stdin, os.Stdout, os.Stderr)
 }
 
-// run is Main with its surroundings given, for tests.
-func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) int {
-	s := &session{output: output{in: in, out: render.Printable(out), err: render.Printable(errw), stdout: out, stderr: errw}}
+// runVerb is Main with its surroundings given, for tests.
+func runVerb(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) int {
+	s := &session{output: output{in: in, out: render.Printable(out), err: render.Printable(errw), stdout: out,
+		stderr: errw}}
 	root := rootCmd(s)
 	root.SetArgs(args)
 	root.SetIn(in)
@@ -76,7 +78,8 @@ func (o *output) report(err error) int {
 			}
 		}
 		// Without our name before it, so that an editor finds file:line:column.
-		fmt.Fprintf(o.err, "%v\nbulkhead: %s; nothing was changed\n", err, render.Count(len(problems), "problem", "problems"))
+		fmt.Fprintf(o.err, "%v\nbulkhead: %s; nothing was changed\n", err,
+			render.Count(len(problems), "problem", "problems"))
 		return int(control.CodeUsage)
 	}
 	fmt.Fprintf(o.err, "bulkhead: %v\n", err)
@@ -96,9 +99,9 @@ func (o *output) report(err error) int {
 			fmt.Fprintln(o.err, "hint: --force --reason TEXT does it all the same; the history keeps the reason")
 		}
 	}
-	var usage *usageError
-	if errors.As(err, &usage) {
-		fmt.Fprintf(o.err, "hint: `%s --help` shows how\n", usage.command)
+	var wrong *usage.Error
+	if errors.As(err, &wrong) {
+		fmt.Fprintf(o.err, "hint: `%s --help` shows how\n", wrong.Command)
 		return int(control.CodeUsage)
 	}
 	return int(control.CodeOf(err))
@@ -135,23 +138,26 @@ Start here:
 	flags.StringVar(&s.state, "state", control.DefaultState, "the state `directory`")
 	flags.StringVar(&s.socket, "socket", agent.DefaultSocket, "the agent's `socket`")
 	flags.BoolVar(&s.json, "json", false, "print JSON")
-	addGroup(root, groupLook, "Look:", discoverCmd(s), checkCmd(s), planCmd(s), statusCmd(s), explainCmd(s), verifyCmd(s), historyCmd(s), scheduleCmd(s))
-	addGroup(root, groupChange, "Change:", applyCmd(s), setCmd(s), unsetCmd(s), runCmd(s), moveCmd(s), freezeCmd(s), thawCmd(s), confirmCmd(s))
+	addGroup(root, groupLook, "Look:", discoverCmd(s), checkCmd(s), planCmd(s), statusCmd(s), explainCmd(s),
+		verifyCmd(s), historyCmd(s), scheduleCmd(s))
+	addGroup(root, groupChange, "Change:", applyCmd(s), setCmd(s), unsetCmd(s), runCmd(s), moveCmd(s), freezeCmd(s),
+		thawCmd(s), confirmCmd(s))
 	addGroup(root, groupBack, "Back:", rollbackCmd(s), releaseCmd(s))
-	addGroup(root, groupOther, "And:", agentCmd(s), importCmd(s), exportCmd(s), benchCmd(&s.output), schemaCmd(&s.output), completionCmd(&s.output), versionCmd(&s.output))
+	addGroup(root, groupOther, "And:", agentCmd(s), importCmd(s), exportCmd(s), benchCmd(&s.output),
+		schemaCmd(&s.output), completionCmd(&s.output), versionCmd(&s.output))
 	root.AddCommand(watchdogCmd(s), probeLoadCmd(s))
 	root.SetHelpCommand(helpCmd())
 	root.SetHelpCommandGroupID(groupOther)
-	root.SetUsageTemplate(usageTemplate)
+	root.SetUsageTemplate(usage.Template)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return &usageError{command: c.CommandPath(), err: flagError(err)}
+		return &usage.Error{Command: c.CommandPath(), Err: usage.FlagError(err)}
 	})
-	wrapArgs(root)
+	usage.Wrap(root)
 	for _, c := range root.Commands() {
 		for _, kind := range c.Commands() {
-			wrapArgs(kind)
+			usage.Wrap(kind)
 		}
-		wrapArgs(c)
+		usage.Wrap(c)
 	}
 	return root
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -63,29 +62,19 @@ func TestAnswersAndErrorsAreApart(t *testing.T) {
 		{[]string{"check", "--policy", "no-such-file.yaml"}, 2, false},
 	} {
 		var out, errw bytes.Buffer
-		code := run(context.Background(), c.args, strings.NewReader(""), &out, &errw)
+		code := runVerb(context.Background(), c.args, strings.NewReader(""), &out, &errw)
 		if code != c.code || (out.Len() > 0) != c.out || (code != 0) != strings.Contains(errw.String(), "bulkhead: ") {
 			t.Errorf("%q: exit code %d\nstdout: %s\nstderr: %s", c.args, code, &out, &errw)
 		}
 	}
 }
 
-func TestSpan(t *testing.T) {
-	var s span
-	for _, bad := range []string{"", "0", "0s", "-1s", "5", "tomorrow", "1d"} {
-		if err := s.Set(bad); err == nil {
-			t.Errorf("%q is taken as %s", bad, s.String())
-		}
-	}
-	if err := s.Set("2h30m"); err != nil || time.Duration(s) != 150*time.Minute || s.String() != "2h30m0s" {
-		t.Errorf("2h30m: %v, %v", s, err)
-	}
-}
-
 // A limit that is not enforced is exit code 4, as text and as JSON.
 func TestExitCodeOfVerify(t *testing.T) {
-	verified := []control.Verification{{Group: "a", LimitStatus: control.LimitStatus{Key: "cpu.limit", OK: true}}, {Group: "a"}}
-	probed := []control.Probed{{Group: "a", How: "alone", Verdict: probe.Held}, {Group: "a", How: "alone", Verdict: probe.NotEnforced}}
+	verified := []control.Verification{{Group: "a", LimitStatus: control.LimitStatus{Key: "cpu.limit", OK: true}},
+		{Group: "a"}}
+	probed := []control.Probed{{Group: "a", How: "alone", Verdict: probe.Held},
+		{Group: "a", How: "alone", Verdict: probe.NotEnforced}}
 	for _, json := range []bool{false, true} {
 		o := &output{json: json, out: io.Discard, stdout: io.Discard}
 		if err := errors.Join(answerVerified(o, verified[:1]), answerProbed(o, probed[:1])); err != nil {

@@ -13,8 +13,8 @@ import (
 	"bulkhead/internal/plan"
 )
 
-// crashVariable makes a binary that is built for root tests come to grief after a step of a plan: "kill 3" dies of SIGKILL after the fourth,
-// "stop 3" stands still, "sleep 3" takes a minute over it.
+// crashVariable makes a binary that is built for root tests come to grief after a step of a plan: "kill 3" dies of
+// SIGKILL after the fourth, "stop 3" stands still, "sleep 3" takes a minute over it.
 const crashVariable = "BULKHEAD_TEST_CRASH"
 
 func init() {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"io"
 
@@ -10,6 +9,7 @@ import (
 	"context"
 
 	"bulkhead/internal/cli/render"
+	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/control"
 	"bulkhead/internal/engine"
 )
@@ -29,9 +29,9 @@ func discoverCmd(s *session) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case asPolicy && len(args) > 0:
-				return &usageError{command: "bulkhead discover", err: errors.New("--as-policy prints a whole policy: leave disks out")}
+				return usage.Errorf(cmd, "--as-policy prints a whole policy: leave disks out")
 			case measure != "" && len(args) == 0:
-				return &usageError{command: "bulkhead discover", err: errors.New("--measure is for disks: bulkhead discover disks --measure " + measure)}
+				return usage.Errorf(cmd, "--measure is for disks: bulkhead discover disks --measure %s", measure)
 			}
 			c, err := s.look()
 			if err != nil {
@@ -55,7 +55,8 @@ func discoverCmd(s *session) *cobra.Command {
 			return s.print(render.DiscoveryView(d), func() { render.Discovery(s.out, d) })
 		},
 	}
-	c.Flags().StringVar(&measure, "measure", "", "measure what the disks below this path, or this device, can do, in 8 seconds and 2 GiB at most")
+	c.Flags().StringVar(&measure, "measure", "",
+		"measure what the disks below this path, or this device, can do, in 8 seconds and 2 GiB at most")
 	c.Flags().BoolVar(&asPolicy, "as-policy", false, "print a policy to start from, without limits")
 	return c
 }
@@ -65,7 +66,7 @@ func discoverArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 0 && args[0] != "disks" {
 		return fmt.Errorf("%q is nothing that discover knows; disks is", args[0])
 	}
-	return noArguments(nil, args[min(1, len(args)):])
+	return usage.NoArguments(nil, args[min(1, len(args)):])
 }
 
 func discoverDisks(s *session, c *control.Controller) error {

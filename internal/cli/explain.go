@@ -1,13 +1,12 @@
 package cli
 
 import (
-	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"bulkhead/internal/cli/render"
+	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/control"
 )
 
@@ -16,11 +15,11 @@ func explainCmd(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain PID",
 		Short: "why a process is where it is, and which limits reach it",
-		Args:  exactly(1, "say which process: explain PID"),
+		Args:  usage.Exactly(1, "say which process: explain PID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			pid, err := strconv.Atoi(args[0])
-			if err != nil || pid < 1 {
-				return &usageError{command: cmd.CommandPath(), err: fmt.Errorf("%q is not a process id", args[0])}
+			pid, err := usage.ProcessID(cmd, args[0])
+			if err != nil {
+				return err
 			}
 			c, err := s.open()
 			if err != nil {
@@ -37,7 +36,9 @@ func explainCmd(s *session) *cobra.Command {
 			return s.print(render.ExplanationView(e), func() { render.Explanation(s.out, e) })
 		},
 	}
-	cmd.Flags().DurationVar(&o.Watch, "watch", time.Second, "how long to watch which limits hold it back now; 0 does not watch")
-	cmd.Flags().BoolVar(&o.Exact, "exact", false, "find which group each of its pages is charged to; some seconds for 100 GiB")
+	cmd.Flags().DurationVar(&o.Watch, "watch", time.Second,
+		"how long to watch which limits hold it back now; 0 does not watch")
+	cmd.Flags().BoolVar(&o.Exact, "exact", false,
+		"find which group each of its pages is charged to; some seconds for 100 GiB")
 	return cmd
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"bulkhead/internal/cli/render"
+	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/control"
 	"bulkhead/internal/convert"
 	"bulkhead/internal/policy"
@@ -19,8 +20,9 @@ func exportCmd(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "export",
 		Short: "the policy as slices of systemd or as libcgroup's cgconfig.conf",
-		Long: `export prints the policy in another program's form, for a host without bulkhead. What that form has no words for is
-said on stderr; it goes along where the other program does not read it, so that bulkhead import gives back the same policy.`,
+		Long: `export prints the policy in another program's form, for a host without bulkhead. What that form has no
+words for is said on stderr; it goes along where the other program does not read it, so that bulkhead import gives
+back the same policy.`,
 		Example: `  bulkhead --policy policy.yaml export slice --into /etc/systemd/system
   bulkhead --policy policy.yaml export cgconfig > cgconfig.conf`,
 	}
@@ -33,9 +35,9 @@ func exportCgconfigCmd(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "cgconfig",
 		Short: "libcgroup's cgconfig.conf",
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Cgroup != 1 && o.Cgroup != 2 {
-				return &usageError{command: "bulkhead export cgconfig", err: fmt.Errorf("--cgroup is 1 or 2, not %d", o.Cgroup)}
+				return usage.Errorf(cmd, "--cgroup is 1 or 2, not %d", o.Cgroup)
 			}
 			p, err := s.parsed()
 			if err != nil {
@@ -85,7 +87,8 @@ func exportSliceCmd(s *session) *cobra.Command {
 			}
 			render.Remarks(s.err, "what systemd has no setting for", x.Left)
 			if into != "" {
-				fmt.Fprintf(s.err, "%s written; `systemctl daemon-reload` has systemd read them\n", render.Count(len(x.Files), "file", "files"))
+				fmt.Fprintf(s.err, "%s written; `systemctl daemon-reload` has systemd read them\n",
+					render.Count(len(x.Files), "file", "files"))
 			}
 			return nil
 		},
@@ -98,7 +101,9 @@ func exportSliceCmd(s *session) *cobra.Command {
 func writeFiles(dir string, files []policy.Source) error {
 	for _, f := range files {
 		if _, err := os.Lstat(filepath.Join(dir, f.Path)); err == nil {
-			return &control.Error{Code: control.CodeFailed, Err: fmt.Errorf("write %q: it is there already", filepath.Join(dir, f.Path)), Hint: "export into an empty directory, compare, and move the files"}
+			return &control.Error{Code: control.CodeFailed,
+				Err:  fmt.Errorf("write %q: it is there already", filepath.Join(dir, f.Path)),
+				Hint: "export into an empty directory, compare, and move the files"}
 		}
 	}
 	for _, f := range files {
@@ -106,7 +111,8 @@ func writeFiles(dir string, files []policy.Source) error {
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil { //nolint:gosec // units are for everybody to read
 			return fmt.Errorf("write %q: %w", name, err)
 		}
-		if err := os.WriteFile(name, []byte(f.Text), 0o644); err != nil { //nolint:gosec // units are for everybody to read
+		//nolint:gosec // units are for everybody to read
+		if err := os.WriteFile(name, []byte(f.Text), 0o644); err != nil {
 			return fmt.Errorf("write %q: %w", name, err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/control"
 	"bulkhead/internal/state"
 )
@@ -23,7 +24,7 @@ func freezeCmd(s *session) *cobra.Command {
 		Short: "stop a group's processes, always with an end",
 		Long: `freeze stops every process of a group until the time given is over or thaw is called. The agent ends it;
 without one this command stays in the foreground and ends it itself, also on Ctrl-C.`,
-		Args: atLeast(1, "say which group: freeze GROUP --for 10m"),
+		Args: usage.AtLeast(1, "say which group: freeze GROUP --for 10m"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := ch.request("freeze")
 			q.Groups, q.For = args, until
@@ -45,7 +46,7 @@ without one this command stays in the foreground and ends it itself, also on Ctr
 		},
 	}
 	ch.flags(c)
-	spanFlag(c, &until, "for", 0, "how long (required)")
+	usage.SpanFlag(c, &until, "for", 0, "how long (required)")
 	return c
 }
 
@@ -103,7 +104,7 @@ func thawCmd(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "thaw GROUP…",
 		Short: "let a frozen group run again",
-		Args:  atLeast(1, "say which group: thaw GROUP"),
+		Args:  usage.AtLeast(1, "say which group: thaw GROUP"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := ch.request("thaw")
 			q.Groups = args

@@ -9,18 +9,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"bulkhead/internal/cli/render"
+	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/convert"
 	"bulkhead/internal/policy"
 )
 
-// importCmd makes a policy of what a host has. It changes nothing: the policy goes to stdout, what was not carried over to
-// stderr.
+// importCmd makes a policy of what a host has. It changes nothing: the policy goes to stdout, what was not carried over
+// to stderr.
 func importCmd(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "import",
 		Short: "a policy from what this host has today",
-		Long: `import prints a policy made from files of another program, or from the limits in force. Comments in it say where
-each line comes from. What could not be carried over, and why, is said on stderr. Nothing is changed.`,
+		Long: `import prints a policy made from files of another program, or from the limits in force. Comments in it
+say where each line comes from. What could not be carried over, and why, is said on stderr. Nothing is changed.`,
 		Example: `  bulkhead import cgconfig /etc/cgconfig.conf /etc/cgconfig.d --rules /etc/cgrules.conf > policy.yaml
   bulkhead import slice /etc/systemd/system/scylla-server.slice > policy.yaml
   bulkhead --policy policy.yaml check`,
@@ -36,11 +37,12 @@ each line comes from. What could not be carried over, and why, is said on stderr
 }
 
 // importFiles is a kind of import that reads files. A directory stands for those of its files that wanted picks.
-func importFiles(s *session, kind, short string, wanted func(string) bool, make func([]policy.Source) (*convert.Result, error)) *cobra.Command {
+func importFiles(s *session, kind, short string, wanted func(string) bool,
+	make func([]policy.Source) (*convert.Result, error)) *cobra.Command {
 	return &cobra.Command{
 		Use:   kind + " FILE…",
 		Short: short,
-		Args:  atLeast(1, "say which files to read"),
+		Args:  usage.AtLeast(1, "say which files to read"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			sources, err := readFiles(s.in, args, wanted)
 			if err != nil {
@@ -81,14 +83,16 @@ func unitFile(name string) bool {
 
 func importCgconfigCmd(s *session) *cobra.Command {
 	var rules []string
-	c := importFiles(s, "cgconfig", "libcgroup's cgconfig.conf and cgconfig.d", conf, func(sources []policy.Source) (*convert.Result, error) {
-		more, err := readFiles(s.in, rules, conf)
-		if err != nil {
-			return nil, err
-		}
-		return convert.Cgconfig(sources, more)
-	})
-	c.Flags().StringSliceVar(&rules, "rules", nil, "a cgrules.conf whose rules become the groups' match: (`FILE`; may be given more than once)")
+	c := importFiles(s, "cgconfig", "libcgroup's cgconfig.conf and cgconfig.d", conf,
+		func(sources []policy.Source) (*convert.Result, error) {
+			more, err := readFiles(s.in, rules, conf)
+			if err != nil {
+				return nil, err
+			}
+			return convert.Cgconfig(sources, more)
+		})
+	c.Flags().StringSliceVar(&rules, "rules", nil,
+		"a cgrules.conf whose rules become the groups' match: (`FILE`; may be given more than once)")
 	return c
 }
 

@@ -1,9 +1,9 @@
 package cli
 
 import (
-	"fmt"
-	"strconv"
 	"time"
+
+	"bulkhead/internal/cli/usage"
 
 	"github.com/spf13/cobra"
 )
@@ -15,7 +15,7 @@ func moveCmd(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "move GROUP PID… | move --back PID…",
 		Short: "place running processes by hand, held against the rules",
-		Args:  atLeast(1, "say which processes: move GROUP PID…"),
+		Args:  usage.AtLeast(1, "say which processes: move GROUP PID…"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := ch.request("move")
 			q.Tree, q.For = tree, until
@@ -23,14 +23,14 @@ func moveCmd(s *session) *cobra.Command {
 				q.Verb = "move-back"
 			} else {
 				if len(args) < 2 {
-					return &usageError{command: cmd.CommandPath(), err: fmt.Errorf("say which processes: move GROUP PID…")}
+					return usage.Errorf(cmd, "say which processes: move GROUP PID…")
 				}
 				q.Group, args = args[0], args[1:]
 			}
 			for _, arg := range args {
-				pid, err := strconv.Atoi(arg)
-				if err != nil || pid < 1 {
-					return &usageError{command: cmd.CommandPath(), err: fmt.Errorf("%q is not a process id", arg)}
+				pid, err := usage.ProcessID(cmd, arg)
+				if err != nil {
+					return err
 				}
 				q.PIDs = append(q.PIDs, pid)
 			}
@@ -40,6 +40,6 @@ func moveCmd(s *session) *cobra.Command {
 	ch.flags(c)
 	c.Flags().BoolVar(&tree, "tree", false, "with all descendants")
 	c.Flags().BoolVar(&back, "back", false, "let processes go that were placed by hand")
-	spanFlag(c, &until, "for", 0, "let them go by itself after this time (needs the agent)")
+	usage.SpanFlag(c, &until, "for", 0, "let them go by itself after this time (needs the agent)")
 	return c
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"bulkhead/internal/cli/render"
+	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/control"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
@@ -50,7 +51,8 @@ undo; limits that this host cannot hold; and each group's effective share of the
 		},
 	}
 	c.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 3 when there are changes")
-	momentFlag(c, &at, "at", "plan for the windows that are open then, and the overrides that have not ended")
-	c.Flags().BoolVar(&applied, "applied", false, "plan for the applied policy instead of the file: what differs on the host")
+	usage.MomentFlag(c, &at, "at", "plan for the windows that are open then, and the overrides that have not ended")
+	c.Flags().BoolVar(&applied, "applied", false,
+		"plan for the applied policy instead of the file: what differs on the host")
 	return c
 }

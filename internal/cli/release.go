@@ -12,8 +12,8 @@ func releaseCmd(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "release GROUP… | release --all",
 		Short: "the emergency exit: lift limits, in a safe order",
-		Long: `release lifts the limits of groups, in an order that is safe for what runs in them. It works with the agent
-dead and with the policy broken. A released group stays lifted, over restarts and reboots, until apply.
+		Long: `release lifts the limits of groups, in an order that is safe for what runs in them. It works with the
+agent dead and with the policy broken. A released group stays lifted, over restarts and reboots, until apply.
 release --all gives the host back: processes go to where they came from, every directory of bulkhead goes.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -1,9 +1,9 @@
 package cli
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
+
+	"bulkhead/internal/cli/usage"
 )
 
 func rollbackCmd(s *session) *cobra.Command {
@@ -12,13 +12,13 @@ func rollbackCmd(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rollback",
 		Short: "undo an interrupted change, or go back to an earlier revision",
-		Long: `rollback undoes a change that was interrupted (a crash, kill -9), and nothing else then. When there is none
-it goes back to the revision before the one in force; but not when the last change was undone already, as the
-agent or the next changing verb does it with an interrupted one, nor after a release: then say --to N.
-Overrides stay; history lists the revisions.`,
+		Long: `rollback undoes a change that was interrupted (a crash, kill -9), and nothing else then. When there is
+none it goes back to the revision before the one in force; but not when the last change was undone already, as the
+agent or the next changing verb does it with an interrupted one, nor after a release: then say --to N. Overrides
+stay; history lists the revisions.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("to") && to < 1 {
-				return &usageError{command: cmd.CommandPath(), err: fmt.Errorf("no revision %d: they count from 1", to)}
+				return usage.Errorf(cmd, "no revision %d: they count from 1", to)
 			}
 			q := ch.request("rollback")
 			q.To = to

@@ -7,12 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
+	"bulkhead/internal/cli/command"
 	"bulkhead/internal/control"
 )
 
@@ -23,20 +22,22 @@ const (
 	codeNotFound   = 127
 )
 
-// runFlags are the flags of run.
-type runFlags struct {
-	user, group string
-	tty         bool
+// run is the verb with its flags.
+type run struct {
+	*session
+	user, unixGroup string
+	tty             bool
 }
 
 func runCmd(s *session) *cobra.Command {
-	var o runFlags
+	r := run{session: s}
 	c := &cobra.Command{
 		Use:   "run GROUP [--user U] [--unix-group G] [--tty] -- CMD…",
 		Short: "start a command inside a group from its first instruction",
-		Long: `run enters the group and then becomes the command: working directory, environment, signals and exit status
-are the command's own. Where systemd runs the host the command is a unit (a scope in the group's slice), which systemctl
-status PID shows and which is gone when the command ends. 125: the group could not be entered; 126: the command cannot be run; 127: it was not found.`,
+		Long: `run enters the group and then becomes the command: working directory, environment, signals and exit
+status are the command's own. Where systemd runs the host the command is a unit (a scope in the group's slice),
+which systemctl status PID shows and which is gone when the command ends. 125: the group could not be entered; 126:
+the command cannot be run; 127: it was not found.`,
 		Example: `  bulkhead run reports --user report -- psql -f month.sql
   bulkhead run batch -- nice tar czf /backup/x.tgz /srv/x`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -51,117 +52,97 @@ status PID shows and which is gone when the command ends. 125: the group could n
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.tty {
-				return runOnTerminal(s, args[0], args[1:], o)
+			if r.tty {
+				status, err := command.OnTerminal(r.again(args[0], args[1:]))
+				if err != nil {
+					return err
+				}
+				return exit{status}
 			}
-			return become(cmd.Context(), s, args[0], args[1:], o)
+			return r.become(cmd.Context(), args[0], args[1:])
 		},
 	}
-	c.Flags().StringVar(&o.user, "user", "", "run as this `user`, with its groups")
-	c.Flags().StringVar(&o.group, "unix-group", "", "run with this primary `group`")
-	c.Flags().BoolVar(&o.tty, "tty", false, "give the command a terminal of its own, as su --pty does")
+	c.Flags().StringVar(&r.user, "user", "", "run as this `user`, with its groups")
+	c.Flags().StringVar(&r.unixGroup, "unix-group", "", "run with this primary `group`")
+	c.Flags().BoolVar(&r.tty, "tty", false, "give the command a terminal of its own, as su --pty does")
 	return c
 }
 
+// again gives the arguments that start the command in the same way, without --tty.
+func (r *run) again(group string, argv []string) []string {
+	args := []string{"bulkhead", "--policy", r.policy, "--state", r.state, "--socket", r.socket, "run"}
+	if r.user != "" {
+		args = append(args, "--user", r.user)
+	}
+	if r.unixGroup != "" {
+		args = append(args, "--unix-group", r.unixGroup)
+	}
+	return append(append(args, group, "--"), argv...)
+}
+
 // become enters the group, takes on the identity and replaces this process by the command.
-func become(ctx context.Context, s *session, group string, command []string, o runFlags) error {
-	if os.Geteuid() != 0 && (o.user != "" || o.group != "") {
+func (r *run) become(ctx context.Context, group string, argv []string) error {
+	if os.Geteuid() != 0 && (r.user != "" || r.unixGroup != "") {
 		return needRoot("run --user and --unix-group")
 	}
-	id, err := o.identity()
+	id, err := command.As(r.user, r.unixGroup)
 	if err != nil {
 		return err
 	}
-	file, err := lookUp(command[0])
+	file, err := command.LookPath(argv[0])
 	if err != nil {
-		return cannotRun(s, command[0], err)
+		return r.cannotRun(argv[0], err)
 	}
-	if err := enter(ctx, s, group, filepath.Base(command[0])); err != nil {
+	if err := r.enter(ctx, group, filepath.Base(argv[0])); err != nil {
 		return err
 	}
-	if err := keepDeathSignal(id.take); err != nil {
-		return fmt.Errorf("become user %q: %w", o.user, err)
+	if err := id.Take(); err != nil {
+		return fmt.Errorf("become user %q: %w", r.user, err)
 	}
 	// syscall.Exec gives back the limit of open files that the Go runtime raised.
-	return cannotRun(s, command[0], syscall.Exec(file, command, os.Environ()))
+	return r.cannotRun(argv[0], syscall.Exec(file, argv, os.Environ()))
 }
 
 // enter puts this process into a group; the agent does it for others than root.
-func enter(ctx context.Context, s *session, group, command string) error {
+func (r *run) enter(ctx context.Context, group, command string) error {
 	if os.Geteuid() != 0 {
-		running, err := s.agent(ctx)
+		running, err := r.agent(ctx)
 		switch {
 		case err != nil:
-			return notEntered(s, err)
+			return r.notEntered(err)
 		case running == nil:
-			return notEntered(s, &control.Error{Code: control.CodeFailed, Err: errors.New("run needs root"), Hint: ownerHint})
+			return r.notEntered(&control.Error{Code: control.CodeFailed, Err: errors.New("run needs root"),
+				Hint: ownerHint})
 		}
 		if err := running.Enter(ctx, group, command); err != nil {
-			return notEntered(s, err)
+			return r.notEntered(err)
 		}
 		return nil
 	}
-	c, err := s.open()
+	c, err := r.open()
 	if err != nil {
 		return err
 	}
 	if err := c.Enter(ctx, control.Entry{Group: group, By: who(), Command: command}); err != nil {
-		return notEntered(s, err)
+		return r.notEntered(err)
 	}
 	return c.Close()
 }
 
 // notEntered says why a group could not be entered, with a code that tells this from the command's own status. A
 // mistake in the arguments keeps the code it has everywhere.
-func notEntered(s *session, err error) error {
-	if code := s.report(err); code != int(control.CodeUsage) {
+func (r *run) notEntered(err error) error {
+	if code := r.report(err); code != int(control.CodeUsage) {
 		return exit{codeNotEntered}
 	}
 	return exit{int(control.CodeUsage)}
 }
 
 // cannotRun says why a command cannot be started, with env(1)'s exit code.
-func cannotRun(s *session, name string, err error) error {
-	fmt.Fprintf(s.err, "bulkhead: run %q: %v\n", name, err)
+func (r *run) cannotRun(name string, err error) error {
+	fmt.Fprintf(r.err, "bulkhead: run %q: %v\n", name, err)
 	if errors.Is(err, fs.ErrNotExist) {
 		return exit{codeNotFound}
 	}
 	return exit{codeCannotRun}
-}
-
-// lookUp finds a command as a shell would: a name with a slash is a path, any other is looked for in
-// PATH.
-func lookUp(name string) (string, error) {
-	if strings.Contains(name, "/") {
-		return name, executable(name)
-	}
-	denied := error(nil)
-	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
-		if dir == "" {
-			dir = "."
-		}
-		file := filepath.Join(dir, name)
-		err := executable(file)
-		if err == nil {
-			return file, nil
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			denied = err
-		}
-	}
-	if denied != nil {
-		return "", denied
-	}
-	return "", fmt.Errorf("not found in PATH: %w", fs.ErrNotExist)
-}
-
-func executable(file string) error {
-	info, err := os.Stat(file)
-	if err != nil {
-		return err
-	}
-	if info.IsDir() {
-		return &fs.PathError{Op: "run", Path: file, Err: syscall.EISDIR}
-	}
-	return unix.Access(file, unix.X_OK)
 }

@@ -1,16 +1,17 @@
 package cli
 
 import (
-	"fmt"
 	"time"
 
 	"bulkhead/internal/cli/render"
+	"bulkhead/internal/cli/usage"
 
 	"github.com/spf13/cobra"
 )
 
 func scheduleCmd(s *session) *cobra.Command {
-	c := &cobra.Command{Use: "schedule", Short: "the windows of the policy: what is open, what comes next, what would switch"}
+	c := &cobra.Command{Use: "schedule",
+		Short: "the windows of the policy: what is open, what comes next, what would switch"}
 	c.AddCommand(&cobra.Command{
 		Use:   "list",
 		Short: "each schedule, whether it is open, and when it switches next",
@@ -34,7 +35,7 @@ func simulateCmd(s *session) *cobra.Command {
 		Short: "every switch of the coming days, and what holds from then on",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if days < 1 || days > 3660 {
-				return &usageError{command: cmd.CommandPath(), err: fmt.Errorf("--days %d is not between 1 and 3660", days)}
+				return usage.Errorf(cmd, "--days %d is not between 1 and 3660", days)
 			}
 			p, err := s.parsed()
 			if err != nil {
@@ -48,6 +49,6 @@ func simulateCmd(s *session) *cobra.Command {
 		},
 	}
 	c.Flags().IntVar(&days, "days", 30, "how many days")
-	momentFlag(c, &from, "from", "from when on (default now)")
+	usage.MomentFlag(c, &from, "from", "from when on (default now)")
 	return c
 }

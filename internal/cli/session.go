@@ -45,12 +45,14 @@ type session struct {
 	policy, state, socket string // flags of every verb
 }
 
-// atSteps changes how a verb goes on at the steps of a plan: nothing does, but in binaries that are built for root tests.
+// atSteps changes how a verb goes on at the steps of a plan: nothing does, but in binaries that are built for root
+// tests.
 var atSteps = func(*control.Options) {}
 
 // open opens the controller and says what is wrong with the state directory.
 func (s *session) open() (*control.Controller, error) {
-	o := control.Options{State: s.state, Log: s.logger(slog.LevelWarn), Watchdog: s.watchdogArgs(), Probe: s.probeArgs()}
+	o := control.Options{State: s.state, Log: s.logger(slog.LevelWarn), Watchdog: s.watchdogArgs(),
+		Probe: s.probeArgs()}
 	atSteps(&o)
 	c, err := control.Open(o)
 	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
@@ -70,7 +72,8 @@ func (s *session) look() (*control.Controller, error) {
 	if os.Geteuid() == 0 {
 		return s.open()
 	}
-	fmt.Fprintln(s.err, "not root: what other users' processes run and listen on stays hidden, so databases may be missed")
+	fmt.Fprintln(s.err, "not root: what other users' processes run and listen on stays hidden, so "+
+		"databases may be missed")
 	return control.Open(control.Options{NoState: true, Log: s.logger(slog.LevelWarn)})
 }
 
@@ -98,7 +101,8 @@ func (s *session) do(ctx context.Context, q control.Request) (*control.Reply, bo
 		return nil, false, err
 	}
 	if running == nil && os.Geteuid() != 0 {
-		return nil, false, &control.Error{Code: control.CodeFailed, Err: fmt.Errorf("%s needs root", q.Verb), Hint: ownerHint}
+		return nil, false, &control.Error{Code: control.CodeFailed, Err: fmt.Errorf("%s needs root", q.Verb),
+			Hint: ownerHint}
 	}
 	if running != nil {
 		reply, err := running.Do(ctx, q)

@@ -3,6 +3,8 @@ package cli
 import (
 	"time"
 
+	"bulkhead/internal/cli/usage"
+
 	"github.com/spf13/cobra"
 )
 
@@ -15,7 +17,7 @@ func setCmd(s *session) *cobra.Command {
 		Short: "change limits now, over the policy, as one change",
 		Example: `  bulkhead set mysql3306:cpu.limit=4 reports:cpu.limit=1 --for 2h --reason "month end"
   bulkhead set reports:io.read.bandwidth=20MB/s --on /var/lib/mysql`,
-		Args: atLeast(1, "say which limit: set GROUP:KEY=VALUE"),
+		Args: usage.AtLeast(1, "say which limit: set GROUP:KEY=VALUE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := ch.request("set")
 			q.Assign, q.On, q.For = args, on, until
@@ -26,7 +28,7 @@ func setCmd(s *session) *cobra.Command {
 	ch.onTrial(c)
 	ch.migration(c)
 	c.Flags().StringVar(&on, "on", "", "the `device or path` of an io limit, the page size of memory.huge")
-	spanFlag(c, &until, "for", 0, "end by itself after this time")
+	usage.SpanFlag(c, &until, "for", 0, "end by itself after this time")
 	return c
 }
 
@@ -36,7 +38,7 @@ func unsetCmd(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "unset GROUP:KEY…",
 		Short: "take overrides away; the policy holds again",
-		Args:  atLeast(1, "say which limit: unset GROUP:KEY"),
+		Args:  usage.AtLeast(1, "say which limit: unset GROUP:KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := ch.request("unset")
 			q.Assign, q.On = args, on

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"bulkhead/internal/cli/render"
+	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/control"
 )
 
@@ -44,7 +45,7 @@ func statusCmd(s *session) *cobra.Command {
 	}
 	c.Flags().BoolVar(&watch, "watch", false, "again and again, until Ctrl-C")
 	c.Flags().BoolVar(&orphans, "orphans", false, "only what looks like a database or a helper and is in no group")
-	spanFlag(c, &every, "every", 2*time.Second, "how often, with --watch")
+	usage.SpanFlag(c, &every, "every", 2*time.Second, "how often, with --watch")
 	return c
 }
 

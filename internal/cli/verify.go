@@ -25,9 +25,10 @@ func verifyCmd(s *session) *cobra.Command {
 		Short: "read every limit back from the kernel, or measure what it enforces",
 		Long: `verify reads every limit back from the kernel and compares. It starts nothing.
 
-With --probe it measures: it says for how long, with how much and on which device, and then starts loads of its own for a few seconds
-each, in directories beside those of the group that hold the same limits, so that the group's own processes keep their budget. --inside
-puts them into the group itself. --dry-run says what would be done, and does nothing.
+With --probe it measures: it says for how long, with how much and on which device, and then starts loads of its own
+for a few seconds each, in directories beside those of the group that hold the same limits, so that the group's own
+processes keep their budget. --inside puts them into the group itself. --dry-run says what would be done, and does
+nothing.
 
 Exit code 4: a limit is not enforced.`,
 		Example: `  bulkhead verify
@@ -38,13 +39,15 @@ Exit code 4: a limit is not enforced.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case o.listen != "" && (o.probe || len(args) > 0):
-				return &control.Error{Code: control.CodeUsage, Err: errors.New("--listen is all that it does: it goes without --probe and groups")}
+				return &control.Error{Code: control.CodeUsage,
+					Err: errors.New("--listen is all that it does: it goes without --probe and groups")}
 			case o.listen != "":
 				return listen(cmd.Context(), s.out, o.listen)
 			case o.probe:
 				return measure(cmd.Context(), s, args, o)
 			case o.dryRun || o.inside || o.destructive || o.peer != "":
-				return &control.Error{Code: control.CodeUsage, Err: errors.New("--dry-run, --inside, --destructive and --peer go with --probe")}
+				return &control.Error{Code: control.CodeUsage,
+					Err: errors.New("--dry-run, --inside, --destructive and --peer go with --probe")}
 			}
 			c, err := s.open()
 			if err != nil {
@@ -62,8 +65,10 @@ Exit code 4: a limit is not enforced.`,
 	f.BoolVar(&o.probe, "probe", false, "measure what the kernel enforces")
 	f.BoolVar(&o.dryRun, "dry-run", false, "with --probe: say what would be measured, do nothing")
 	f.BoolVar(&o.inside, "inside", false, "with --probe: share the group's own budget; limits on interfaces need it")
-	f.BoolVar(&o.destructive, "destructive", false, "with --probe: go over limits on memory, until the kernel kills the load")
-	f.StringVar(&o.peer, "peer", "", "with --probe: `ADDRESS:PORT` of a `verify --listen` elsewhere, for limits on interfaces")
+	f.BoolVar(&o.destructive, "destructive", false,
+		"with --probe: go over limits on memory, until the kernel kills the load")
+	f.StringVar(&o.peer, "peer", "", "with --probe: `ADDRESS:PORT` of a `verify --listen` elsewhere, for "+
+		"limits on interfaces")
 	f.DurationVar(&o.span, "span", 2*time.Second, "with --probe: how long each measurement takes")
 	f.StringVar(&o.listen, "listen", "", "be the peer of a probe elsewhere on `ADDRESS:PORT`, until interrupted")
 	return c

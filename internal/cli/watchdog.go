@@ -24,18 +24,19 @@ func watchdogCmd(s *session) *cobra.Command {
 			if trial != "" {
 				return watchTrial(cmd.Context(), s, trial)
 			}
-			return watchdog.Watch(context.WithoutCancel(cmd.Context()), s.in, s.stdout, func(ctx context.Context, o watchdog.Order, why string, stuck int) error {
-				log := s.logger(slog.LevelWarn)
-				c, err := control.Open(control.Options{State: s.state, Log: log})
-				if err != nil { // what it was told is enough
-					log.Error("open the state directory", "err", err)
-					if c, err = control.Open(control.Options{NoState: true, Log: log}); err != nil {
-						return err
+			return watchdog.Watch(context.WithoutCancel(cmd.Context()), s.in, s.stdout,
+				func(ctx context.Context, o watchdog.Order, why string, stuck int) error {
+					log := s.logger(slog.LevelWarn)
+					c, err := control.Open(control.Options{State: s.state, Log: log})
+					if err != nil { // what it was told is enough
+						log.Error("open the state directory", "err", err)
+						if c, err = control.Open(control.Options{NoState: true, Log: log}); err != nil {
+							return err
+						}
 					}
-				}
-				defer c.Close()
-				return c.Bite(ctx, o, why, stuck)
-			})
+					defer c.Close()
+					return c.Bite(ctx, o, why, stuck)
+				})
 		},
 	}
 	c.Flags().StringVar(&trial, "trial", "", "the `id` of a change that somebody has to confirm")

@@ -18,7 +18,8 @@ import (
 func Discovery(out io.Writer, d *control.Discovery) {
 	f := d.Facts
 	fmt.Fprintf(out, "%s: kernel %s, %d CPUs in %d NUMA node(s), %s of memory, %s of swap\n\n",
-		f.Hostname, f.Kernel.Text, len(f.CPUs), len(f.Nodes), policy.Bytes(f.MemTotal).Human(), policy.Bytes(f.SwapTotal).Human())
+		f.Hostname, f.Kernel.Text, len(f.CPUs), len(f.Nodes), policy.Bytes(f.MemTotal).Human(),
+		policy.Bytes(f.SwapTotal).Human())
 	printCapabilities(out, d.Capabilities)
 	w := table(out, "cgroup hierarchy", "version", "controllers", "mounted at")
 	for _, h := range f.Hierarchies {
@@ -34,7 +35,8 @@ func Discovery(out io.Writer, d *control.Discovery) {
 	for _, dev := range f.Devices {
 		on := cmp.Or(dev.Backing, strings.Join(dev.Slaves, " "))
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-			dev.Name, dev.Number, dev.Kind, policy.Bytes(dev.Size).Human(), yesNo(dev.Rotational), dash(dev.Scheduler), dash(on))
+			dev.Name, dev.Number, dev.Kind, policy.Bytes(dev.Size).Human(), yesNo(dev.Rotational), dash(dev.Scheduler),
+			dash(on))
 	}
 	flush(w)
 	printInstances(out, d.Instances)
@@ -93,7 +95,8 @@ func printCapabilities(out io.Writer, all []knob.Capability) {
 
 func printInstances(out io.Writer, all []engine.Instance) {
 	if len(all) == 0 {
-		fmt.Fprintln(out, "no database server that bulkhead knows runs here now (it knows "+strings.Join(engine.Known(), ", ")+")")
+		fmt.Fprintf(out, "no database server that bulkhead knows runs here now (it knows %s)\n",
+			strings.Join(engine.Known(), ", "))
 		return
 	}
 	helpers := false
@@ -103,7 +106,8 @@ func printInstances(out io.Writer, all []engine.Instance) {
 		if i.Flavor != "" {
 			name += "/" + i.Flavor
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", i.Name(), name, dash(i.Version), i.Main.PID, i.User, dashZero(i.Port), dash(i.Socket), dash(i.DataDir), dash(i.Config))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", i.Name(), name, dash(i.Version), i.Main.PID, i.User,
+			dashZero(i.Port), dash(i.Socket), dash(i.DataDir), dash(i.Config))
 	}
 	flush(w)
 	for _, i := range all {
@@ -124,7 +128,8 @@ func printInstances(out io.Writer, all []engine.Instance) {
 			if !h.Sure {
 				serves = "perhaps " + serves
 			}
-			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", h.Kind, h.ID.PID, h.Tool, serves, h.How, dash(cmp.Or(h.Rate.Given, h.Rate.Option)))
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", h.Kind, h.ID.PID, h.Tool, serves, h.How,
+				dash(cmp.Or(h.Rate.Given, h.Rate.Option)))
 		}
 	}
 	flush(w)

@@ -72,9 +72,11 @@ func pastTheCache(d *control.Disks) []string {
 	switch {
 	case len(said) == 0:
 	case d.IOVersion == 1:
-		said = append(said, "a limit on writing holds what is written with O_DIRECT, and nothing that goes through the page cache: this host limits disks by cgroup v1")
+		said = append(said, "a limit on writing holds what is written with O_DIRECT, and nothing that goes through "+
+			"the page cache: this host limits disks by cgroup v1")
 	case d.IOVersion == 2:
-		said = append(said, "a limit on writing holds both ways of writing here, on ext4, XFS, btrfs and f2fs; on others what is written with O_DIRECT alone")
+		said = append(said, "a limit on writing holds both ways of writing here, on ext4, XFS, btrfs and f2fs; on "+
+			"others what is written with O_DIRECT alone")
 	}
 	return said
 }
@@ -105,7 +107,8 @@ func filesystemOf(f control.PlacedFiles) string {
 }
 
 // auxiliary are the roles of layers that take part in reading and writing and do not hold the files.
-var auxiliary = []string{host.RolePath, host.RoleCache, host.RoleLog, host.RoleMetadata, host.RoleLower, host.RoleSnapshot}
+var auxiliary = []string{host.RolePath, host.RoleCache, host.RoleLog, host.RoleMetadata, host.RoleLower,
+	host.RoleSnapshot}
 
 // landing names the disks in the end, or why there is none.
 func landing(f control.PlacedFiles) string {
@@ -228,15 +231,19 @@ func Measured(out io.Writer, m *host.Measured, target string) {
 		{"in a row", fmt.Sprintf("%d/s", m.ReadInRow), written(m.WriteInRow, fmt.Sprintf("%d/s", m.WriteInRow))},
 	}
 	g.print(out)
-	fmt.Fprintf(out, "by %s: %s in %.1f s\n(%s, beside whatever else used the disks; a cache in them makes it look better)\n\n",
+	fmt.Fprintf(out, "by %s: %s in %.1f s\n(%s, beside whatever else used the disks; a cache in them makes it "+
+		"look better)\n\n",
 		m.What, policy.Bytes(m.Bytes).Human(), m.Took.Seconds(), host.MeasuredAs)
 	bandwidth, iops := max(m.ReadBandwidth, m.WriteBandwidth), max(m.ReadOps, m.WriteOps)
-	fmt.Fprintf(out, "for a policy, if it is to go by this:\n  host: {io: [{on: %s, bandwidth: %s, iops: %d}]}\n", cmp.Or(target, "/"), bare(bandwidth), max(iops, 1))
+	fmt.Fprintf(out, "for a policy, if it is to go by this:\n  host: {io: [{on: %s, bandwidth: %s, iops: %d}]}\n",
+		cmp.Or(target, "/"), bare(bandwidth), max(iops, 1))
 	if m.WriteBandwidth > 0 {
 		direction := func(bandwidth, inRow, random int64) string {
-			return fmt.Sprintf("{bandwidth: %s, sequential: %d, random: %d}", bare(bandwidth), max(inRow, 1), max(random, 1))
+			return fmt.Sprintf("{bandwidth: %s, sequential: %d, random: %d}", bare(bandwidth), max(inRow, 1),
+				max(random, 1))
 		}
-		fmt.Fprintf(out, "and, on one disk, to have iocost hold weights there:\n  host: {io: [{on: %s, model: {read: %s, write: %s}}]}\n", cmp.Or(target, "/"),
+		fmt.Fprintf(out, "and, on one disk, to have iocost hold weights there:\n"+
+			"  host: {io: [{on: %s, model: {read: %s, write: %s}}]}\n", cmp.Or(target, "/"),
 			direction(m.ReadBandwidth, m.ReadInRow, m.ReadOps), direction(m.WriteBandwidth, m.WriteInRow, m.WriteOps))
 	}
 }

@@ -17,7 +17,8 @@ import (
 // disksOf looks at the storage of a fixture.
 func disksOf(t *testing.T, fixture string) *control.Disks {
 	t.Helper()
-	c, err := control.Open(control.Options{NoState: true, Root: hosttest.Unpack(t, hosttest.Text(t, "storage/"+fixture))})
+	c, err := control.Open(control.Options{NoState: true,
+		Root: hosttest.Unpack(t, hosttest.Text(t, "storage/"+fixture))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +31,8 @@ func disksOf(t *testing.T, fixture string) *control.Disks {
 }
 
 func TestDisksText(t *testing.T) {
-	for _, fixture := range []string{"dbhost", "nested", "multipath", "nvme-multipath", "lvm-thin", "zfs", "network", "vanished", "ring", "loop-on-lvm", "bcache", "overlay"} {
+	for _, fixture := range []string{"dbhost", "nested", "multipath", "nvme-multipath", "lvm-thin", "zfs", "network",
+		"vanished", "ring", "loop-on-lvm", "bcache", "overlay"} {
 		t.Run(fixture, func(t *testing.T) {
 			text := printed(func(out io.Writer) { Disks(printable{out}, disksOf(t, fixture)) })
 			golden(t, "disks-"+fixture, text)
@@ -80,9 +82,12 @@ func TestDisksJSON(t *testing.T) {
 }
 
 func TestPrintMeasured(t *testing.T) {
-	both := host.Measured{What: "writes and reads of a temporary file of up to 512 MiB in /data, for up to 8s", ReadBandwidth: 512_345_678, ReadOps: 81230, WriteBandwidth: 480_000_000, WriteOps: 40110, Bytes: 1 << 30, Took: 8100 * time.Millisecond}
+	both := host.Measured{What: "writes and reads of a temporary file of up to 512 MiB in /data, for up to 8s",
+		ReadBandwidth: 512_345_678, ReadOps: 81230, WriteBandwidth: 480_000_000, WriteOps: 40110, Bytes: 1 << 30,
+		Took: 8100 * time.Millisecond}
 	text := printed(func(out io.Writer) { Measured(out, &both, "/data") })
-	for _, want := range []string{"bandwidth   512 MB/s  480 MB/s", "operations  81230/s   40110/s", "1 GiB in 8.1 s", "host: {io: [{on: /data, bandwidth: 512MB/s, iops: 81230}]}"} {
+	for _, want := range []string{"bandwidth   512 MB/s  480 MB/s", "operations  81230/s   40110/s", "1 GiB in 8.1 s",
+		"host: {io: [{on: /data, bandwidth: 512MB/s, iops: 81230}]}"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("lacks %q:\n%s", want, text)
 		}
@@ -99,10 +104,12 @@ func TestPrintMeasured(t *testing.T) {
 // What O_DIRECT means depends on what limits disks here.
 func TestPastTheCache(t *testing.T) {
 	d := disksOf(t, "dbhost")
-	for version, want := range map[int]string{0: "", 1: "nothing that goes through the page cache", 2: "holds both ways of writing"} {
+	for version, want := range map[int]string{0: "", 1: "nothing that goes through the page cache",
+		2: "holds both ways of writing"} {
 		d.IOVersion = version
 		said := strings.Join(pastTheCache(d), "\n")
-		if !strings.Contains(said, "mysql3306 writes data 3 files, with O_DIRECT") || !strings.Contains(said, want) || strings.Contains(said, "a limit on writing") != (version > 0) {
+		if !strings.Contains(said, "mysql3306 writes data 3 files, with O_DIRECT") || !strings.Contains(said, want) ||
+			strings.Contains(said, "a limit on writing") != (version > 0) {
 			t.Errorf("version %d: %s", version, said)
 		}
 	}

@@ -19,10 +19,12 @@ func Explanation(out io.Writer, e *control.Explanation) {
 	case e.Placed:
 		fmt.Fprintf(out, "in group %s, by the %s %s\n", e.Group, e.By, winner(e))
 	default:
-		fmt.Fprintf(out, "belongs to group %s, by the %s %s, and is not placed%s\n", e.Group, e.By, winner(e), unplaced(e))
+		fmt.Fprintf(out, "belongs to group %s, by the %s %s, and is not placed%s\n", e.Group, e.By, winner(e),
+			unplaced(e))
 	}
 	if w := e.When; w != nil {
-		fmt.Fprintf(out, "placed at %s, %s after its exec or change of user, %s\n", w.At.Local().Format(time.DateTime), w.Took.Round(time.Microsecond), w.How)
+		fmt.Fprintf(out, "placed at %s, %s after its exec or change of user, %s\n", w.At.Local().Format(time.DateTime),
+			w.Took.Round(time.Microsecond), w.How)
 	}
 	if e.Helper != "" {
 		fmt.Fprintln(out, e.Helper)
@@ -60,7 +62,8 @@ func Explanation(out io.Writer, e *control.Explanation) {
 func printCharges(out io.Writer, e *control.Explanation) {
 	if e.Charges == nil {
 		if e.When != nil && e.When.Resident > 0 {
-			fmt.Fprintf(out, "at most %s of its memory was charged before that and may stay charged where it was; --exact tells\n", policy.Bytes(e.When.Resident).Human())
+			fmt.Fprintf(out, "at most %s of its memory was charged before that and may stay charged where it was; "+
+				"--exact tells\n", policy.Bytes(e.When.Resident).Human())
 		}
 		fmt.Fprintln(out)
 		return
@@ -120,10 +123,11 @@ type explanationJSON struct {
 	Cgroups  map[string]string     `json:"cgroups"`          // where it is, by hierarchy
 	Attempts []attemptJSON         `json:"attempts"`
 	Levels   []control.LevelLimits `json:"levels"`
-	When     *control.PlacedAt     `json:"when,omitempty"`    // how it came to be placed; not there when no agent saw it come
-	Biting   []control.Bite        `json:"biting"`            // what held one of the levels back while that was watched
-	Watched  int64                 `json:"watched_ns"`        // 0: nothing was watched
-	Charges  []control.Charge      `json:"charges,omitempty"` // with --exact
+	// how it came to be placed; not there when no agent saw it come
+	When    *control.PlacedAt `json:"when,omitempty"`
+	Biting  []control.Bite    `json:"biting"`            // what held one of the levels back while that was watched
+	Watched int64             `json:"watched_ns"`        // 0: nothing was watched
+	Charges []control.Charge  `json:"charges,omitempty"` // with --exact
 }
 
 type attemptJSON struct {
@@ -138,12 +142,14 @@ type attemptJSON struct {
 func ExplanationView(e *control.Explanation) explanationJSON {
 	v := explanationJSON{
 		PID: e.Process.PID, Comm: e.Process.Comm, Exe: e.Process.Exe, Args: OrEmpty(e.Process.Args), UID: e.Process.UID,
-		Group: e.Group, By: e.By, Rule: winner(e), Placed: e.Placed, Reason: e.Reason, Helper: e.Helper, Cgroups: e.Process.Cgroups,
+		Group: e.Group, By: e.By, Rule: winner(e), Placed: e.Placed, Reason: e.Reason, Helper: e.Helper,
+		Cgroups:  e.Process.Cgroups,
 		Attempts: []attemptJSON{}, Levels: OrEmpty(e.Levels),
 		When: e.When, Biting: OrEmpty(e.Biting), Watched: e.Watched.Nanoseconds(), Charges: e.Charges,
 	}
 	for _, t := range e.Attempts {
-		v.Attempts = append(v.Attempts, attemptJSON{Group: t.Rule.Group, Rule: t.Rule.Text, Matched: t.Matched, Score: t.Score, Why: t.Why})
+		v.Attempts = append(v.Attempts, attemptJSON{Group: t.Rule.Group, Rule: t.Rule.Text, Matched: t.Matched,
+			Score: t.Score, Why: t.Why})
 	}
 	return v
 }

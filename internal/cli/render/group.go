@@ -28,7 +28,8 @@ func printTraffic(out io.Writer, t *control.GroupTraffic) {
 			fmt.Fprintf(out, "    %s %s: policed, and not counted there\n", d.Device, d.Direction)
 			continue
 		}
-		fmt.Fprintf(out, "    %s %s: %s; %d dropped, %s waiting\n", d.Device, d.Direction, amount(d.Counted), d.Drops, policy.Bytes(d.Backlog).Human())
+		fmt.Fprintf(out, "    %s %s: %s; %d dropped, %s waiting\n", d.Device, d.Direction, amount(d.Counted), d.Drops,
+			policy.Bytes(d.Backlog).Human())
 	}
 	if hint := t.OutsideHint(); hint != "" {
 		fmt.Fprintf(out, "    %s\n", hint)
@@ -51,7 +52,8 @@ func printOutside(out io.Writer, sockets []control.OutsideSocket) {
 	if len(sockets) == 0 {
 		return
 	}
-	fmt.Fprintln(out, "sockets that were opened before it came into the group; limits on interfaces do not hold what they send until they are opened anew")
+	fmt.Fprintln(out, "sockets that were opened before it came into the group; limits on interfaces do not hold what "+
+		"they send until they are opened anew")
 	for _, s := range sockets {
 		text := "with " + s.Remote
 		if s.Listening {
@@ -104,7 +106,8 @@ func printLimits(out io.Writer, all []control.LimitStatus) bool {
 	}
 	w := table(out, "  limit", "asked", "from", "in force", "file", "state")
 	for _, l := range all {
-		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\n", limitName(l), l.Asked, l.From, dash(l.InForce), dash(l.File), verdict(l))
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\n", limitName(l), l.Asked, l.From, dash(l.InForce), dash(l.File),
+			verdict(l))
 	}
 	_ = w.Flush()
 	for _, l := range all {
@@ -151,33 +154,38 @@ func printUsage(out io.Writer, g control.GroupStatus) {
 	}
 	fmt.Fprintf(out, "  cpu: user %s, system %s", seconds(u.CPU.User), seconds(u.CPU.System))
 	if n := u.CPU.Periods; n != nil && *n > 0 {
-		fmt.Fprintf(out, ", throttled in %d of %d periods for %s", *u.CPU.ThrottledPeriods, *n, seconds(u.CPU.Throttled))
+		fmt.Fprintf(out, ", throttled in %d of %d periods for %s", *u.CPU.ThrottledPeriods, *n,
+			seconds(u.CPU.Throttled))
 	}
 	fmt.Fprintf(out, "; guaranteed %.2f cores (%.0f %% of the host)", g.Share.Guaranteed, g.Share.Percent)
 	if g.Share.Limit > 0 {
 		fmt.Fprintf(out, ", at most %.2f", g.Share.Limit)
 	}
 	m := u.Memory
-	fmt.Fprintf(out, "\n  memory: anonymous %s, file %s, shared %s, huge pages %s, swap %s", human(m.Anonymous), human(m.File), human(m.Shared), human(m.Huge), human(m.Swap))
+	fmt.Fprintf(out, "\n  memory: anonymous %s, file %s, shared %s, huge pages %s, swap %s", human(m.Anonymous),
+		human(m.File), human(m.Shared), human(m.Huge), human(m.Swap))
 	if g.MemorySource == "cgroup" {
 		fmt.Fprintf(out, "; charged %s, peak %s", human(m.Current), human(m.Peak))
 		if m.OOMKills != nil {
 			fmt.Fprintf(out, ", OOM kills %d", *m.OOMKills)
 		}
 		if g.ChargedElsewhere > 1<<20 {
-			fmt.Fprintf(out, "\n    %s more of its memory was charged before it came and stays charged there; memory limits do not see it", policy.Bytes(g.ChargedElsewhere).Human())
+			fmt.Fprintf(out, "\n    %s more of its memory was charged before it came and stays charged there; memory "+
+				"limits do not see it", policy.Bytes(g.ChargedElsewhere).Human())
 		}
 	} else {
 		fmt.Fprint(out, " (sums over the processes: no limit here needs the memory controller)")
 	}
-	fmt.Fprintf(out, "\n  tasks: %d, running now %d, in D state now %d", g.Tasks.Total, g.Tasks.Running, g.Tasks.Blocked)
+	fmt.Fprintf(out, "\n  tasks: %d, running now %d, in D state now %d", g.Tasks.Total, g.Tasks.Running,
+		g.Tasks.Blocked)
 	if g.Load != nil {
 		fmt.Fprintf(out, "; load average %s", g.Load)
 	}
 	fmt.Fprintln(out)
 	for _, io := range u.IO {
 		if io.ReadBytes+io.WrittenBytes > 0 {
-			fmt.Fprintf(out, "  disk %s: read %s in %d, written %s in %d\n", io.Device, human(&io.ReadBytes), io.Reads, human(&io.WrittenBytes), io.Writes)
+			fmt.Fprintf(out, "  disk %s: read %s in %d, written %s in %d\n", io.Device, human(&io.ReadBytes), io.Reads,
+				human(&io.WrittenBytes), io.Writes)
 		}
 	}
 }

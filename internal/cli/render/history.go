@@ -27,7 +27,8 @@ func History(out io.Writer, entries []journal.Entry, long bool) {
 		if outcome == journal.Committed {
 			outcome = "done"
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", e.N, e.Time.Local().Format(time.DateTime), oneLine(strings.TrimSpace(e.Verb+" "+shortened(e.What))), dashZero(e.Revision), oneLine(dash(e.By)),
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", e.N, e.Time.Local().Format(time.DateTime),
+			oneLine(strings.TrimSpace(e.Verb+" "+shortened(e.What))), dashZero(e.Revision), oneLine(dash(e.By)),
 			dash(outcome), len(changesMade(e.Changes)), oneLine(dash(why(e))))
 	}
 	_ = w.Flush()
@@ -65,7 +66,8 @@ func shortened(what string) string {
 
 // changesMade leaves out the values that are recorded only so that a removed directory can be made again.
 func changesMade(all []journal.Change) []journal.Change {
-	return slices.DeleteFunc(slices.Clone(all), func(ch journal.Change) bool { return ch.Op == journal.OpWrite && ch.Old == ch.New })
+	return slices.DeleteFunc(slices.Clone(all),
+		func(ch journal.Change) bool { return ch.Op == journal.OpWrite && ch.Old == ch.New })
 }
 
 // changeText is one change in one line, with the value before and after it.
@@ -73,11 +75,13 @@ func changeText(ch journal.Change) string {
 	at := ch.Dir.Hierarchy + ":" + ch.Dir.Path
 	switch ch.Op {
 	case journal.OpMove:
-		return fmt.Sprintf("move process %d (%s): %s:%s -> %s", ch.PID.PID, ch.Comm, ch.Dir.Hierarchy, ch.Old, ch.Dir.Path)
+		return fmt.Sprintf("move process %d (%s): %s:%s -> %s", ch.PID.PID, ch.Comm, ch.Dir.Hierarchy, ch.Old,
+			ch.Dir.Path)
 	case journal.OpOOMScore:
 		return fmt.Sprintf("oom_score_adj of process %d (%s): %s -> %s", ch.PID.PID, ch.Comm, ch.Old, ch.New)
 	case journal.OpWrite:
-		return fmt.Sprintf("write %s/%s: %s -> %s", at, strings.TrimSpace(ch.File+" "+ch.Key), cmp.Or(ch.Old, "new"), ch.New)
+		return fmt.Sprintf("write %s/%s: %s -> %s", at, strings.TrimSpace(ch.File+" "+ch.Key), cmp.Or(ch.Old, "new"),
+			ch.New)
 	}
 	return ch.Op + " " + at
 }

@@ -107,18 +107,22 @@ func DiscoveryView(d *control.Discovery) discoveryJSON {
 	f := d.Facts
 	v := discoveryJSON{
 		Host: hostJSON{
-			Hostname: f.Hostname, Kernel: f.Kernel.Text, Systemd: f.Systemd, CPUs: f.CPUs, MemoryBytes: f.MemTotal, SwapBytes: f.SwapTotal,
-			Nodes: list(f.Nodes, func(n host.Node) nodeJSON { return nodeJSON{ID: n.ID, CPUs: n.CPUs, MemoryBytes: n.MemTotal} }),
+			Hostname: f.Hostname, Kernel: f.Kernel.Text, Systemd: f.Systemd, CPUs: f.CPUs, MemoryBytes: f.MemTotal,
+			SwapBytes: f.SwapTotal,
+			Nodes: list(f.Nodes,
+				func(n host.Node) nodeJSON { return nodeJSON{ID: n.ID, CPUs: n.CPUs, MemoryBytes: n.MemTotal} }),
 		},
 		Capabilities: OrEmpty(d.Capabilities),
 		Hierarchies: list(f.Hierarchies, func(h host.Hierarchy) hierarchyJSON {
-			return hierarchyJSON{ID: h.ID, Version: h.Version, Controllers: OrEmpty(h.Controllers), Mount: h.Mount, ReadOnly: h.ReadOnly}
+			return hierarchyJSON{ID: h.ID, Version: h.Version, Controllers: OrEmpty(h.Controllers), Mount: h.Mount,
+				ReadOnly: h.ReadOnly}
 		}),
 		NotMounted: []controllerJSON{},
 		Disks: list(f.Devices, func(d host.Device) diskJSON {
 			return diskJSON{
-				Name: d.Name, Number: d.Number, Kind: d.Kind, SizeBytes: d.Size, Rotational: d.Rotational, Scheduler: d.Scheduler,
-				Backing: d.Backing, Below: d.Slaves, Model: d.Model, Mapper: d.Mapper, Whole: d.Disk,
+				Name: d.Name, Number: d.Number, Kind: d.Kind, SizeBytes: d.Size, Rotational: d.Rotational,
+				Scheduler: d.Scheduler,
+				Backing:   d.Backing, Below: d.Slaves, Model: d.Model, Mapper: d.Mapper, Whole: d.Disk,
 			}
 		}),
 		Instances: list(d.Instances, instanceView),
@@ -134,11 +138,13 @@ func DiscoveryView(d *control.Discovery) discoveryJSON {
 func instanceView(i engine.Instance) instanceJSON {
 	return instanceJSON{
 		Name: i.Name(), Engine: i.Engine, Flavor: i.Flavor, Version: i.Version, PID: i.Main.PID, User: i.User,
-		Port: i.Port, Ports: OrEmpty(i.Ports), Socket: i.Socket, DataDir: i.DataDir, Config: i.Config, Cluster: i.Cluster, SID: i.SID,
+		Port: i.Port, Ports: OrEmpty(i.Ports), Socket: i.Socket, DataDir: i.DataDir, Config: i.Config,
+		Cluster: i.Cluster, SID: i.SID,
 		Container: i.Container, Evidence: OrEmpty(i.Evidence),
 		Parts: list(i.Members, func(m engine.Member) partJSON { return partJSON{PID: m.ID.PID, Part: m.Part} }),
 		Helpers: list(i.Helpers, func(h engine.Helper) helperJSON {
-			return helperJSON{PID: h.ID.PID, Kind: h.Kind, Tool: h.Tool, Sure: h.Sure, How: h.How, Rate: h.Rate.Option, Given: h.Rate.Given}
+			return helperJSON{PID: h.ID.PID, Kind: h.Kind, Tool: h.Tool, Sure: h.Sure, How: h.How, Rate: h.Rate.Option,
+				Given: h.Rate.Given}
 		}),
 	}
 }
@@ -239,7 +245,8 @@ func DisksView(d *control.Disks) disksJSON {
 	id := func(l *host.Layer) string { return l.ID }
 	v := disksJSON{Filesystems: list(d.Roots(), id), Unused: list(d.Storage.Unused(), id), Layers: []layerJSON{}}
 	v.Databases = list(d.Databases, func(db control.DatabaseFiles) landingsJSON {
-		return landingsJSON{Name: db.Instance.Name(), Engine: db.Instance.Engine, PID: db.Instance.Main.PID, Trouble: db.Trouble, Written: db.Written, Files: list(db.Files, landingView)}
+		return landingsJSON{Name: db.Instance.Name(), Engine: db.Instance.Engine, PID: db.Instance.Main.PID,
+			Trouble: db.Trouble, Written: db.Written, Files: list(db.Files, landingView)}
 	})
 	seen := map[*host.Layer]bool{}
 	var add func(l *host.Layer)
@@ -260,7 +267,8 @@ func DisksView(d *control.Disks) disksJSON {
 }
 
 func landingView(f control.PlacedFiles) landingJSON {
-	l := landingJSON{Kind: string(f.Kind), Path: f.Path, RealPath: f.Place.Real, How: f.How, Open: f.Open, Drives: []string{}, Elsewhere: f.Place.Elsewhere, Trouble: f.Trouble}
+	l := landingJSON{Kind: string(f.Kind), Path: f.Path, RealPath: f.Place.Real, How: f.How, Open: f.Open,
+		Drives: []string{}, Elsewhere: f.Place.Elsewhere, Trouble: f.Trouble}
 	if f.Place.Layer != nil {
 		l.Layer = f.Place.Layer.ID
 		l.Drives = list(f.Place.Layer.Drives(auxiliary...), func(d *host.Layer) string { return d.ID })
@@ -270,7 +278,8 @@ func landingView(f control.PlacedFiles) landingJSON {
 
 func layerView(l *host.Layer) layerJSON {
 	v := layerJSON{
-		ID: l.ID, Kind: string(l.Kind), Name: l.Name, Type: l.Type, On: string(l.Filesystem), Mount: l.Point, Source: l.Source, Detail: l.Detail,
+		ID: l.ID, Kind: string(l.Kind), Name: l.Name, Type: l.Type, On: string(l.Filesystem), Mount: l.Point,
+		Source: l.Source, Detail: l.Detail,
 		Model: l.Model, Serial: l.Serial, WWID: l.WWID, Trouble: l.Trouble,
 		Below: list(l.Below, func(b host.Link) belowJSON { return belowJSON{Layer: b.ID, Role: b.Role} }),
 	}

@@ -60,10 +60,12 @@ func TestStatusText(t *testing.T) {
 	st := &control.Status{
 		Revision: 7, AppliedAt: at(0), AppliedBy: "ann (sudo)", Load: "1.50 0.75 0.25",
 		Agent: control.AgentStatus{
-			Running: true, PID: 812, Since: at(1), Source: "a look every 1s", LastLook: at(30), Looks: 1700, Moved: 3, Repaired: 1,
-			Events: 120, Lost: 3, Error: "lock held",
+			Running: true, PID: 812, Since: at(1), Source: "a look every 1s", LastLook: at(30), Looks: 1700, Moved: 3,
+			Repaired: 1,
+			Events:   120, Lost: 3, Error: "lock held",
 		},
-		Pending: "apply begun at 2026-03-01 12:00:00", UnderWay: "apply by ann since 2026-03-01 12:00:00; process 77", Differs: 1, Released: []string{"reports"},
+		Pending: "apply begun at 2026-03-01 12:00:00", UnderWay: "apply by ann since 2026-03-01 12:00:00; process 77",
+		Differs: 1, Released: []string{"reports"},
 		Overrides: []string{"override 2: mysql3306:cpu.limit=4 until 2026-03-01 14:00:00"},
 		Notes: []plan.Note{
 			{Group: "mysql3306", Key: "memory.low", Text: "cgroup v1 has no memory.low", NotEnforced: true},
@@ -72,28 +74,37 @@ func TestStatusText(t *testing.T) {
 		},
 		Groups: []control.GroupStatus{
 			{
-				Group: "mysql3306", Role: "database", Instance: "mariadb 3306 (/var/lib/mysql)", Frozen: "2026-03-01 13:00:00", MemorySource: "cgroup",
-				Members: []control.Member{{PID: 4711, Comm: "mariadbd", User: "mysql", Placed: true}, {PID: 4712, Comm: "late", User: "mysql"}},
+				Group: "mysql3306", Role: "database", Instance: "mariadb 3306 (/var/lib/mysql)",
+				Frozen: "2026-03-01 13:00:00", MemorySource: "cgroup",
+				Members: []control.Member{{PID: 4711, Comm: "mariadbd", User: "mysql", Placed: true},
+					{PID: 4712, Comm: "late", User: "mysql"}},
 				Limits: []control.LimitStatus{
-					{Key: "cpu.limit", Asked: "4", From: "override 2", File: "cpu.cfs_quota_us", InForce: "4 cores", OK: true},
+					{Key: "cpu.limit", Asked: "4", From: "override 2", File: "cpu.cfs_quota_us", InForce: "4 cores",
+						OK: true},
 					{Key: "tasks", Asked: "500", From: "class standard", File: "pids.max", InForce: "400 tasks"},
 					{Key: "memory.low", Asked: "1GiB", From: "group", Reason: "cgroup v1 has no memory.low"},
-					{Key: "io.write.iops", On: "/dev/sda", Asked: "500", From: "group", File: "blkio.throttle.write_iops_device", InForce: "500 IOPS", OK: true, Reason: "direct IO only"},
+					{Key: "io.write.iops", On: "/dev/sda", Asked: "500", From: "group",
+						File: "blkio.throttle.write_iops_device", InForce: "500 IOPS", OK: true,
+						Reason: "direct IO only"},
 					{Key: "io.weight", Asked: "1000", From: "role database", Default: true},
 				},
 				Share: plan.Share{Limit: 4, Guaranteed: 1.5, Percent: 18.75},
 				Usage: cgroup.Usage{
-					CPU:    cgroup.CPUUsage{User: ptr(12_300_000), System: ptr(400_000), Periods: ptr(100), ThrottledPeriods: ptr(7), Throttled: ptr(250_000)},
-					Memory: cgroup.MemoryUsage{Anonymous: ptr(3 << 30), File: ptr(1 << 20), Shared: ptr(0), Swap: ptr(0), Current: ptr(4 << 30), Peak: ptr(5 << 30), OOMKills: ptr(0)},
+					CPU: cgroup.CPUUsage{User: ptr(12_300_000), System: ptr(400_000), Periods: ptr(100),
+						ThrottledPeriods: ptr(7), Throttled: ptr(250_000)},
+					Memory: cgroup.MemoryUsage{Anonymous: ptr(3 << 30), File: ptr(1 << 20), Shared: ptr(0),
+						Swap: ptr(0), Current: ptr(4 << 30), Peak: ptr(5 << 30), OOMKills: ptr(0)},
 				},
 				Tasks: control.TaskStates{Total: 40, Running: 2, Blocked: 1},
 			},
-			{Group: "reports", Role: "batch", Released: true, Members: []control.Member{{PID: 99, Comm: "psql", User: "report"}}},
+			{Group: "reports", Role: "batch", Released: true,
+				Members: []control.Member{{PID: 99, Comm: "psql", User: "report"}}},
 			{Group: "batch", Role: "batch", MemorySource: "processes"},
 		},
 	}
 	golden(t, "status", printed(func(out io.Writer) { Status(out, st) }))
-	st = &control.Status{Revision: 1, AppliedAt: at(0), AppliedBy: "root", Load: "0.00 0.00 0.00", Released: []string{"everything", "reports"}}
+	st = &control.Status{Revision: 1, AppliedAt: at(0), AppliedBy: "root", Load: "0.00 0.00 0.00",
+		Released: []string{"everything", "reports"}}
 	golden(t, "status-released", printed(func(out io.Writer) { Status(out, st) }))
 }
 
@@ -101,7 +112,8 @@ func TestOrphansText(t *testing.T) {
 	golden(t, "orphans", printed(func(out io.Writer) {
 		Orphans(out, []classify.Orphan{
 			{PID: 812, Processes: 3, What: "mariadb 3307 (/srv/b), 3 of its 3 processes", Why: "no rule matches"},
-			{PID: 9100, Processes: 1, What: "helper (backup, mysqldump): nothing tells which of mysql3306, mysql3307 it serves", Why: "no rule matches"},
+			{PID: 9100, Processes: 1, What: "helper (backup, mysqldump): nothing tells which of mysql3306, " +
+				"mysql3307 it serves", Why: "no rule matches"},
 		})
 		Orphans(out, nil)
 	}))
@@ -112,22 +124,30 @@ func TestInstancesText(t *testing.T) {
 	golden(t, "instances", printed(func(out io.Writer) {
 		printInstances(out, []engine.Instance{
 			{
-				Engine: engine.MySQL, Flavor: engine.MariaDB, Version: "10.11", Main: id(812), User: "mysql", Port: 3306, Ports: []int{3306}, Socket: "/run/m.sock", DataDir: "/d", Seen: true,
-				Members: []engine.Member{{ID: id(812), Part: engine.PartMain}}, Evidence: []string{"listens on port 3306"},
+				Engine: engine.MySQL, Flavor: engine.MariaDB, Version: "10.11", Main: id(812), User: "mysql",
+				Port: 3306, Ports: []int{3306}, Socket: "/run/m.sock", DataDir: "/d", Seen: true,
+				Members:  []engine.Member{{ID: id(812), Part: engine.PartMain}},
+				Evidence: []string{"listens on port 3306"},
 				Helpers: []engine.Helper{
-					{ID: id(900), Kind: engine.HelperBackup, Tool: "mariabackup", Sure: true, How: "--port=3306", Rate: engine.Rate{Option: "--throttle", Given: "--throttle=40"}},
-					{ID: id(901), Kind: engine.HelperBackup, Tool: "mysqldump", How: "nothing tells which of mysql3306, mysql3307 it serves"},
+					{ID: id(900), Kind: engine.HelperBackup, Tool: "mariabackup", Sure: true, How: "--port=3306",
+						Rate: engine.Rate{Option: "--throttle", Given: "--throttle=40"}},
+					{ID: id(901), Kind: engine.HelperBackup, Tool: "mysqldump",
+						How: "nothing tells which of mysql3306, mysql3307 it serves"},
 				},
 			},
-			{Engine: engine.Oracle, SID: "BX1", Main: id(4001), User: "oracle", Members: []engine.Member{{ID: id(4001), Part: engine.PartMain}}, Evidence: []string{"works in /o/dbs"}, Container: true},
+			{Engine: engine.Oracle, SID: "BX1", Main: id(4001), User: "oracle",
+				Members: []engine.Member{{ID: id(4001), Part: engine.PartMain}}, Evidence: []string{"works in /o/dbs"},
+				Container: true},
 		})
 	}))
 }
 
 func TestVerifyText(t *testing.T) {
 	all := []control.Verification{
-		{Group: "a", LimitStatus: control.LimitStatus{Key: "cpu.limit", Asked: "50% = 0.5", File: "cpu.cfs_quota_us", InForce: "0.5 cores", OK: true}},
-		{Group: "a", LimitStatus: control.LimitStatus{Key: "memory.low", Asked: "1GiB", Reason: "cgroup v1 has no memory.low"}},
+		{Group: "a", LimitStatus: control.LimitStatus{Key: "cpu.limit", Asked: "50% = 0.5", File: "cpu.cfs_quota_us",
+			InForce: "0.5 cores", OK: true}},
+		{Group: "a", LimitStatus: control.LimitStatus{Key: "memory.low", Asked: "1GiB",
+			Reason: "cgroup v1 has no memory.low"}},
 	}
 	golden(t, "verify", printed(func(out io.Writer) { Verified(out, all) }))
 	text := printed(func(out io.Writer) { Verified(out, all[:1]) })
@@ -139,17 +159,23 @@ func TestVerifyText(t *testing.T) {
 func TestProbedText(t *testing.T) {
 	part := func(d float64) *float64 { return &d }
 	all := []control.Probed{
-		{Group: "a", Key: "cpu.limit", How: "alone", Asked: "0.5", Measured: "0.497 cores", Difference: part(-0.006), Verdict: probe.Held},
-		{Group: "a", Key: "io.write.bandwidth", On: "/data", Device: "sdb", How: "buffered", Asked: "50MB/s", Measured: "171.20 MB/s", Difference: part(2.424), Verdict: probe.NotEnforced, Reason: "direct IO only"},
-		{Group: "a", Key: "memory.low", How: "read back", Asked: "1GiB", Measured: "1 GiB", Verdict: probe.NotMeasured, Reason: "no probe for it"},
+		{Group: "a", Key: "cpu.limit", How: "alone", Asked: "0.5", Measured: "0.497 cores", Difference: part(-0.006),
+			Verdict: probe.Held},
+		{Group: "a", Key: "io.write.bandwidth", On: "/data", Device: "sdb", How: "buffered", Asked: "50MB/s",
+			Measured: "171.20 MB/s", Difference: part(2.424), Verdict: probe.NotEnforced, Reason: "direct IO only"},
+		{Group: "a", Key: "memory.low", How: "read back", Asked: "1GiB", Measured: "1 GiB", Verdict: probe.NotMeasured,
+			Reason: "no probe for it"},
 	}
 	golden(t, "probed", printed(func(out io.Writer) {
 		ProbePlan(out, control.ProbePlan{
 			Loads: []control.ProbeLoad{
-				{Group: "a", Key: "cpu.limit", What: "2 threads burn CPU", Where: "beside", Takes: 2300 * time.Millisecond},
-				{Group: "a", Key: "io.write.bandwidth", On: "/data", Device: "/dev/sdb", What: "4 MiB are written", Where: "inside", Takes: time.Second, Bytes: 4 << 20},
+				{Group: "a", Key: "cpu.limit", What: "2 threads burn CPU", Where: "beside",
+					Takes: 2300 * time.Millisecond},
+				{Group: "a", Key: "io.write.bandwidth", On: "/data", Device: "/dev/sdb", What: "4 MiB are written",
+					Where: "inside", Takes: time.Second, Bytes: 4 << 20},
 			},
-			Takes: 3300 * time.Millisecond, Bytes: 4 << 20, Left: []control.ProbeLeft{{Group: "a", Key: "memory.low", Why: "no probe for it"}},
+			Takes: 3300 * time.Millisecond, Bytes: 4 << 20,
+			Left: []control.ProbeLeft{{Group: "a", Key: "memory.low", Why: "no probe for it"}},
 		}, true)
 		Probed(out, all)
 	}))
@@ -161,21 +187,28 @@ func TestProbedText(t *testing.T) {
 
 func TestExplainText(t *testing.T) {
 	e := &control.Explanation{
-		Process: host.Process{ProcID: host.ProcID{PID: 4711}, Comm: "mariadbd"}, Group: "mysql3306", By: classify.ByRule, Placed: true,
-		Helper: "it is a helper (backup, mariabackup) of mysql 3306 (/d): --port=3306; its own limit would be --throttle",
+		Process: host.Process{ProcID: host.ProcID{PID: 4711}, Comm: "mariadbd"}, Group: "mysql3306",
+		By: classify.ByRule, Placed: true,
+		Helper: "it is a helper (backup, mariabackup) of mysql 3306 (/d): --port=3306; its own limit " +
+			"would be --throttle",
 		Attempts: []classify.Attempt{
-			{Rule: classify.Rule{Group: "mysql3306", Text: "user: mysql"}, Matched: true, Score: 64, Why: "every key holds: user"},
-			{Rule: classify.Rule{Group: "mysql3306", Text: "engine: mysql"}, Matched: true, Score: 4096, Why: "every key holds: engine"},
-			{Rule: classify.Rule{Group: "reports", Text: "user: report"}, Score: 64, Why: `user is "mysql", not "report"`},
+			{Rule: classify.Rule{Group: "mysql3306", Text: "user: mysql"}, Matched: true, Score: 64,
+				Why: "every key holds: user"},
+			{Rule: classify.Rule{Group: "mysql3306", Text: "engine: mysql"}, Matched: true, Score: 4096,
+				Why: "every key holds: engine"},
+			{Rule: classify.Rule{Group: "reports", Text: "user: report"}, Score: 64,
+				Why: `user is "mysql", not "report"`},
 		},
 		Levels: []control.LevelLimits{
-			{Group: "mysql3306", Limits: []control.LimitStatus{{Key: "tasks", Asked: "500", From: "group", File: "pids.max", InForce: "500 tasks", OK: true}}},
+			{Group: "mysql3306", Limits: []control.LimitStatus{{Key: "tasks", Asked: "500", From: "group",
+				File: "pids.max", InForce: "500 tasks", OK: true}}},
 			{Group: "all"},
 		},
 	}
 	golden(t, "explain", printed(func(out io.Writer) { Explanation(out, e) }))
 	watched := *e
-	watched.Watched, watched.When = time.Second, &control.PlacedAt{At: time.Date(2026, 11, 20, 9, 15, 0, 0, time.Local), Took: 61234 * time.Nanosecond, How: "as the kernel told of it"}
+	watched.Watched, watched.When = time.Second, &control.PlacedAt{At: time.Date(2026, 11, 20, 9, 15, 0, 0, time.Local),
+		Took: 61234 * time.Nanosecond, How: "as the kernel told of it"}
 	watched.Biting = []control.Bite{
 		{Group: "mysql3306", Key: "cpu.limit", How: "throttled in 9 of 10 periods; its threads waited 1.2s together"},
 		{Group: "all", Key: "io.read.iops", On: "/data", How: "99 % of it was used"},
@@ -192,9 +225,11 @@ func TestExplainText(t *testing.T) {
 		change func(e *control.Explanation)
 		want   string
 	}{
-		{func(e *control.Explanation) { e.Placed = false }, "belongs to group mysql3306, by the rule engine: mysql, and is not placed yet\n"},
+		{func(e *control.Explanation) { e.Placed = false },
+			"belongs to group mysql3306, by the rule engine: mysql, and is not placed yet\n"},
 		{func(e *control.Explanation) { e.Reason = "it is real-time" }, "and is not placed: it is real-time\n"},
-		{func(e *control.Explanation) { e.Group, e.Reason = "", "no rule matches" }, "process 4711 (mariadbd): in no group: no rule matches\n"},
+		{func(e *control.Explanation) { e.Group, e.Reason = "", "no rule matches" },
+			"process 4711 (mariadbd): in no group: no rule matches\n"},
 	} {
 		c.change(e)
 		if text := printed(func(out io.Writer) { Explanation(out, e) }); !strings.Contains(text, c.want) {
@@ -206,19 +241,22 @@ func TestExplainText(t *testing.T) {
 func TestHistoryText(t *testing.T) {
 	dir := cgroup.Dir{Hierarchy: "cpu", Path: "/bulkhead/a"}
 	entries := []journal.Entry{
-		{N: 1, Time: at(0), Verb: "apply", By: "root", Reason: "first", Outcome: journal.Committed, Revision: 1, Changes: []journal.Change{
-			{Op: journal.OpMakeDir, Dir: dir},
-			{Op: journal.OpWrite, Dir: dir, File: "cpu.shares", New: "102"},
-			{Op: journal.OpWrite, Dir: cgroup.Dir{Hierarchy: "blkio", Path: "/bulkhead/a"}, File: "blkio.throttle.read_bps_device", Key: "8:0", Old: "0", New: "10485760"},
-			{Op: journal.OpMove, Dir: dir, PID: host.ProcID{PID: 4711}, Comm: "mariadbd", Old: "/"},
-			{Op: journal.OpOOMScore, PID: host.ProcID{PID: 4711}, Comm: "mariadbd", Old: "0", New: "500"},
-		}},
+		{N: 1, Time: at(0), Verb: "apply", By: "root", Reason: "first", Outcome: journal.Committed, Revision: 1,
+			Changes: []journal.Change{
+				{Op: journal.OpMakeDir, Dir: dir},
+				{Op: journal.OpWrite, Dir: dir, File: "cpu.shares", New: "102"},
+				{Op: journal.OpWrite, Dir: cgroup.Dir{Hierarchy: "blkio", Path: "/bulkhead/a"},
+					File: "blkio.throttle.read_bps_device", Key: "8:0", Old: "0", New: "10485760"},
+				{Op: journal.OpMove, Dir: dir, PID: host.ProcID{PID: 4711}, Comm: "mariadbd", Old: "/"},
+				{Op: journal.OpOOMScore, PID: host.ProcID{PID: 4711}, Comm: "mariadbd", Old: "0", New: "500"},
+			}},
 		{N: 2, Time: at(1), Verb: "release", By: "ann (sudo)", Outcome: journal.Undone, Changes: []journal.Change{
 			{Op: journal.OpWrite, Dir: dir, File: "cpu.shares", Old: "102", New: "102"}, // for the undo of the next one
 			{Op: journal.OpRemoveDir, Dir: dir},
 		}},
 		{N: 3, Time: at(2), Verb: "thaw", By: "agent", Outcome: journal.Committed, Text: "running again"},
-		{N: 4, Time: at(3), Verb: "freeze", What: "a --for 10m0s", By: "root", Reason: "a snapshot", Outcome: journal.Committed, Text: "frozen until 2026-03-01 12:13:00"},
+		{N: 4, Time: at(3), Verb: "freeze", What: "a --for 10m0s", By: "root", Reason: "a snapshot",
+			Outcome: journal.Committed, Text: "frozen until 2026-03-01 12:13:00"},
 	}
 	golden(t, "history", printed(func(out io.Writer) { History(out, entries, false) }))
 	golden(t, "history-long", printed(func(out io.Writer) { History(out, entries, true) }))
@@ -230,8 +268,10 @@ func TestHistoryText(t *testing.T) {
 func TestReplyText(t *testing.T) {
 	dir := cgroup.Dir{Hierarchy: "cpu", Path: "/bulkhead/a"}
 	steps := []plan.Step{
-		{Op: plan.OpMakeDir, Dir: dir}, {Op: plan.OpWrite, Dir: dir}, {Op: plan.OpWrite, Dir: dir}, {Op: plan.OpRemoveDir, Dir: dir},
-		{Op: plan.OpMove, PID: host.ProcID{PID: 1}}, {Op: plan.OpMove, PID: host.ProcID{PID: 1}}, {Op: plan.OpOOMScore, PID: host.ProcID{PID: 1}},
+		{Op: plan.OpMakeDir, Dir: dir}, {Op: plan.OpWrite, Dir: dir}, {Op: plan.OpWrite, Dir: dir},
+		{Op: plan.OpRemoveDir, Dir: dir},
+		{Op: plan.OpMove, PID: host.ProcID{PID: 1}}, {Op: plan.OpMove, PID: host.ProcID{PID: 1}},
+		{Op: plan.OpOOMScore, PID: host.ProcID{PID: 1}},
 	}
 	notes := []plan.Note{
 		{Group: "a", Key: "memory.low", Text: "cgroup v1 has none", NotEnforced: true},
@@ -250,24 +290,40 @@ func TestReplyText(t *testing.T) {
 		want  string
 	}{
 		"everything": {
-			control.Reply{Plan: plan.Plan{Steps: steps, Notes: notes}, Changed: true, Revision: 3, Skipped: []string{"process 9 exited"}, Overrides: []string{"override 1: a:tasks=5"}},
+			control.Reply{Plan: plan.Plan{Steps: steps, Notes: notes}, Changed: true, Revision: 3,
+				Skipped: []string{"process 9 exited"}, Overrides: []string{"override 1: a:tasks=5"}},
 			control.Request{Verb: "apply"},
-			"done: 1 directory made, 3 values written, 1 process moved, 1 directory removed; revision 3\nskipped: process 9 exited\n" +
+			"done: 1 directory made, 3 values written, 1 process moved, 1 directory removed; revision 3\nskipped: " +
+				"process 9 exited\n" +
 				"in force over the policy: override 1: a:tasks=5\n" + lowA + lowB + realtime,
 		},
-		"nothing":  {control.Reply{Revision: 3}, control.Request{Verb: "apply"}, "nothing to do: the host already is as asked\n"},
-		"set":      {control.Reply{Plan: plan.Plan{Steps: steps[1:2], Notes: notes}}, control.Request{Verb: "set", Assign: []string{"a:memory.low=1GiB"}}, "done: 1 value written\n" + lowA + realtime},
-		"set void": {control.Reply{Recorded: true, Plan: plan.Plan{Notes: notes[:2]}}, control.Request{Verb: "set", Assign: []string{"a:memory.low=1GiB"}}, "recorded; there is nothing to write\n" + lowA},
-		"move":     {control.Reply{Plan: plan.Plan{Steps: steps[4:6], Notes: notes[:3]}}, control.Request{Verb: "move"}, "done: 1 process moved\n"},
-		"freeze":   {control.Reply{Changed: true, Text: "frozen until then"}, control.Request{Verb: "freeze"}, "frozen until then\n"},
-		"undone":   {control.Reply{Changed: true, Recovered: "undid the apply"}, control.Request{Verb: "rollback"}, "undid the apply\n"},
-		"comment":  {control.Reply{Recorded: true, Revision: 7}, control.Request{Verb: "apply"}, "recorded as revision 7; nothing on the host differs\n"},
-		"unset":    {control.Reply{Recorded: true, Revision: 7}, control.Request{Verb: "unset"}, "recorded; nothing on the host differs\n"},
-		"back":     {control.Reply{Plan: plan.Plan{Steps: steps[1:2]}, Revision: 4, Like: 1}, control.Request{Verb: "rollback"}, "done: 1 value written; revision 4, which repeats revision 1\n"},
-		"back, no": {control.Reply{Recorded: true, Revision: 4, Like: 1}, control.Request{Verb: "rollback"}, "recorded as revision 4, which repeats revision 1; nothing on the host differs\n"},
-		"both":     {control.Reply{Changed: true, Recovered: "undid the apply", Text: "frozen until then"}, control.Request{Verb: "freeze"}, "undid the apply\nfrozen until then\n"},
-		"undone 2": {control.Reply{Changed: true, Recovered: "undid the apply", Text: "undid the apply"}, control.Request{Verb: "rollback"}, "undid the apply\n"},
-		"dry":      {control.Reply{Text: "would thaw"}, control.Request{Verb: "thaw", DryRun: true}, "would thaw\n"},
+		"nothing": {control.Reply{Revision: 3}, control.Request{Verb: "apply"},
+			"nothing to do: the host already is as asked\n"},
+		"set": {control.Reply{Plan: plan.Plan{Steps: steps[1:2], Notes: notes}},
+			control.Request{Verb: "set", Assign: []string{"a:memory.low=1GiB"}},
+			"done: 1 value written\n" + lowA + realtime},
+		"set void": {control.Reply{Recorded: true, Plan: plan.Plan{Notes: notes[:2]}},
+			control.Request{Verb: "set", Assign: []string{"a:memory.low=1GiB"}},
+			"recorded; there is nothing to write\n" + lowA},
+		"move": {control.Reply{Plan: plan.Plan{Steps: steps[4:6], Notes: notes[:3]}}, control.Request{Verb: "move"},
+			"done: 1 process moved\n"},
+		"freeze": {control.Reply{Changed: true, Text: "frozen until then"}, control.Request{Verb: "freeze"},
+			"frozen until then\n"},
+		"undone": {control.Reply{Changed: true, Recovered: "undid the apply"}, control.Request{Verb: "rollback"},
+			"undid the apply\n"},
+		"comment": {control.Reply{Recorded: true, Revision: 7}, control.Request{Verb: "apply"},
+			"recorded as revision 7; nothing on the host differs\n"},
+		"unset": {control.Reply{Recorded: true, Revision: 7}, control.Request{Verb: "unset"},
+			"recorded; nothing on the host differs\n"},
+		"back": {control.Reply{Plan: plan.Plan{Steps: steps[1:2]}, Revision: 4, Like: 1},
+			control.Request{Verb: "rollback"}, "done: 1 value written; revision 4, which repeats revision 1\n"},
+		"back, no": {control.Reply{Recorded: true, Revision: 4, Like: 1}, control.Request{Verb: "rollback"},
+			"recorded as revision 4, which repeats revision 1; nothing on the host differs\n"},
+		"both": {control.Reply{Changed: true, Recovered: "undid the apply", Text: "frozen until then"},
+			control.Request{Verb: "freeze"}, "undid the apply\nfrozen until then\n"},
+		"undone 2": {control.Reply{Changed: true, Recovered: "undid the apply", Text: "undid the apply"},
+			control.Request{Verb: "rollback"}, "undid the apply\n"},
+		"dry": {control.Reply{Text: "would thaw"}, control.Request{Verb: "thaw", DryRun: true}, "would thaw\n"},
 	} {
 		got := printed(func(out io.Writer) {
 			if !c.q.DryRun {
@@ -310,7 +366,8 @@ func TestJSONNames(t *testing.T) {
 		}
 	}
 	for _, v := range []any{
-		discoveryJSON{}, explanationJSON{}, CheckView{}, plan.Plan{}, control.Reply{}, control.Status{}, control.Verification{},
+		discoveryJSON{}, explanationJSON{}, CheckView{}, plan.Plan{}, control.Reply{}, control.Status{},
+		control.Verification{},
 		journal.Entry{}, problemsJSON{}, ScenarioView{}, proof.Result{}, proof.Comparison{}, proof.Outcome{},
 	} {
 		walk(reflect.TypeOf(v).String(), reflect.TypeOf(v))
@@ -323,7 +380,8 @@ func TestMembersAreListedShortly(t *testing.T) {
 		all = append(all, control.Member{PID: pid + 1, Comm: "postgres", User: "postgres", Placed: pid != 0})
 	}
 	got := members(all, true)
-	if !strings.HasPrefix(got, "postgres 1 (postgres) NOT PLACED YET, postgres 2 (postgres), ") || !strings.HasSuffix(got, ", and 3 more") {
+	if !strings.HasPrefix(got, "postgres 1 (postgres) NOT PLACED YET, postgres 2 (postgres), ") ||
+		!strings.HasSuffix(got, ", and 3 more") {
 		t.Error(got)
 	}
 	if got := members(all[:1], false); got != "postgres 1 (postgres)" {
@@ -335,9 +393,13 @@ func TestTrialText(t *testing.T) {
 	at := time.Date(2026, 11, 23, 12, 0, 0, 0, time.Local)
 	guard := &state.Watch{Until: at, Groups: map[string]state.Baseline{"app": {}}}
 	for want, trial := range map[string]state.Trial{
-		"ON TRIAL: the set of revision 2 by root is undone at 2026-11-23 12:00:00 unless `bulkhead confirm` comes before":                                                                         {Verb: "set", Revision: 2, By: "root", Confirm: at},
-		"ON TRIAL: the set of revision 2 by root is undone when it does app harm, watched until 2026-11-23 12:00:00":                                                                              {Verb: "set", Revision: 2, By: "root", Guard: guard},
-		"ON TRIAL: the set of revision 2 by root is undone at 2026-11-23 12:00:00 unless `bulkhead confirm` comes before, and is undone when it does app harm, watched until 2026-11-23 12:00:00": {Verb: "set", Revision: 2, By: "root", Confirm: at, Guard: guard},
+		"ON TRIAL: the set of revision 2 by root is undone at 2026-11-23 12:00:00 unless `bulkhead " +
+			"confirm` comes before": {Verb: "set", Revision: 2, By: "root", Confirm: at},
+		"ON TRIAL: the set of revision 2 by root is undone when it does app harm, watched until " +
+			"2026-11-23 12:00:00": {Verb: "set", Revision: 2, By: "root", Guard: guard},
+		"ON TRIAL: the set of revision 2 by root is undone at 2026-11-23 12:00:00 unless `bulkhead confirm` comes " +
+			"before, and is undone when it does app harm, watched until 2026-11-23 12:00:00": {Verb: "set", Revision: 2,
+			By: "root", Confirm: at, Guard: guard},
 	} {
 		if got := trialText(&trial); got != want {
 			t.Errorf("%q, want %q", got, want)

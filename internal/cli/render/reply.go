@@ -68,14 +68,17 @@ func printRecovered(out io.Writer, r *control.Reply) {
 // printTrial says what may still undo the change.
 func printTrial(out io.Writer, r *control.Reply, q control.Request) {
 	if !r.Confirm.IsZero() {
-		fmt.Fprintf(out, "on trial: undone at %s unless `bulkhead confirm` comes before; `bulkhead rollback` undoes it now\n", r.Confirm.Local().Format(time.DateTime))
+		fmt.Fprintf(out, "on trial: undone at %s unless `bulkhead confirm` comes before; `bulkhead rollback` "+
+			"undoes it now\n", r.Confirm.Local().Format(time.DateTime))
 	}
 	switch {
 	case r.Guarded.IsZero():
 	case q.Canary != "":
-		fmt.Fprintf(out, "canary: the rest of the policy is applied at %s, unless this does group %s harm\n", r.Guarded.Local().Format(time.DateTime), q.Canary)
+		fmt.Fprintf(out, "canary: the rest of the policy is applied at %s, unless this does group %s harm\n",
+			r.Guarded.Local().Format(time.DateTime), q.Canary)
 	default:
-		fmt.Fprintf(out, "guarded until %s: undone when it does one of the groups harm that the policy's guard watches\n", r.Guarded.Local().Format(time.DateTime))
+		fmt.Fprintf(out, "guarded until %s: undone when it does one of the groups harm that the policy's "+
+			"guard watches\n", r.Guarded.Local().Format(time.DateTime))
 	}
 }
 
@@ -109,7 +112,8 @@ func concerning(notes []plan.Note, q control.Request) []plan.Note {
 		case !n.NotEnforced && !n.Partly:
 			return true
 		case q.Verb == "set":
-			return !slices.ContainsFunc(q.Assign, func(text string) bool { return strings.HasPrefix(text, n.Group+":"+string(n.Key)) })
+			return !slices.ContainsFunc(q.Assign,
+				func(text string) bool { return strings.HasPrefix(text, n.Group+":"+string(n.Key)) })
 		}
 		return q.Verb != "apply" && q.Verb != "rollback"
 	})

@@ -25,7 +25,8 @@ func SchedulesView(p *policy.Policy, now time.Time) []scheduled {
 	statuses := control.ScheduleStatuses(p, nil, now)
 	all := make([]scheduled, len(p.Schedules))
 	for i, s := range p.Schedules {
-		all[i] = scheduled{ScheduleStatus: statuses[i], When: s.Windows.When.String(), Zone: s.Zone, For: shortSpan(s.Windows.Length), Sets: sets(s)}
+		all[i] = scheduled{ScheduleStatus: statuses[i], When: s.Windows.When.String(), Zone: s.Zone,
+			For: shortSpan(s.Windows.Length), Sets: sets(s)}
 		for _, d := range s.Windows.Except {
 			all[i].Except = append(all[i].Except, d.String())
 		}
@@ -45,7 +46,8 @@ func Schedules(out io.Writer, file string, p *policy.Policy, all []scheduled) {
 		if s.Open {
 			state, next = "open", "closes "
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, s.When, dash(s.Zone), s.For, dash(strings.Join(s.Except, ", ")), state,
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, s.When, dash(s.Zone), s.For,
+			dash(strings.Join(s.Except, ", ")), state,
 			next+moment(s.Next, p.Schedules[i].Windows.Zone), strings.Join(s.Sets, ", "))
 	}
 	flush(w)

@@ -17,23 +17,30 @@ import (
 
 // Status prints the state of the policy and of every group.
 func Status(out io.Writer, st *control.Status) {
-	fmt.Fprintf(out, "policy revision %d, applied %s by %s; load average %s\n", st.Revision, st.AppliedAt.Local().Format(time.DateTime), st.AppliedBy, st.Load)
+	fmt.Fprintf(out, "policy revision %d, applied %s by %s; load average %s\n", st.Revision,
+		st.AppliedAt.Local().Format(time.DateTime), st.AppliedBy, st.Load)
 	if ag := st.Agent; ag.Running {
-		fmt.Fprintf(out, "agent: pid %d since %s, learns of new processes by %s, last look %s; %s placed, %s put back\n",
+		fmt.Fprintf(out, "agent: pid %d since %s, learns of new processes by %s, last look %s; %s "+
+			"placed, %s put back\n",
 			ag.PID, ag.Since.Local().Format(time.DateTime), ag.Source, ag.LastLook.Local().Format(time.TimeOnly),
 			Count(int(ag.Moved), "process", "processes"), Count(int(ag.Repaired), "value", "values"))
 		if p := ag.Placement; p != nil {
-			fmt.Fprintf(out, "agent: of %s that it saw start and placed, half were in their groups within %s, 99 %% within %s, the slowest after %s\n",
-				Count(int(p.Count), "process", "processes"), p.Share(0.5), p.Share(0.99), p.Slowest.Round(time.Microsecond))
+			fmt.Fprintf(out, "agent: of %s that it saw start and placed, half were in their groups within %s, 99 %% "+
+				"within %s, the slowest after %s\n",
+				Count(int(p.Count), "process", "processes"), p.Share(0.5), p.Share(0.99),
+				p.Slowest.Round(time.Microsecond))
 		}
 		if ag.Lost > 0 {
-			fmt.Fprintf(out, "agent: at least %s of %s the kernel could not deliver; each time every process was looked at again\n", Count(int(ag.Lost), "process event", "process events"), strconv.FormatInt(ag.Events+ag.Lost, 10))
+			fmt.Fprintf(out, "agent: at least %s of %s the kernel could not deliver; each time every process was "+
+				"looked at again\n", Count(int(ag.Lost), "process event", "process events"),
+				strconv.FormatInt(ag.Events+ag.Lost, 10))
 		}
 		if ag.Error != "" {
 			fmt.Fprintln(out, "agent: THE LAST LOOK FAILED:", ag.Error)
 		}
 	} else {
-		fmt.Fprintln(out, "agent: NOT RUNNING; the limits stay in force, but new processes are not placed and nothing ends on time")
+		fmt.Fprintln(out, "agent: NOT RUNNING; the limits stay in force, but new processes are not placed and "+
+			"nothing ends on time")
 	}
 	if st.UnderWay != "" {
 		fmt.Fprintf(out, "a change is under way (%s)\n", st.UnderWay)
@@ -45,7 +52,8 @@ func Status(out io.Writer, st *control.Status) {
 		fmt.Fprintln(out, trialText(t))
 	}
 	if st.Differs > 0 {
-		fmt.Fprintf(out, "DIFFERS from the policy: %s away; `bulkhead plan --applied` shows them\n", Count(st.Differs, "step", "steps"))
+		fmt.Fprintf(out, "DIFFERS from the policy: %s away; `bulkhead plan --applied` shows them\n",
+			Count(st.Differs, "step", "steps"))
 	}
 	for _, p := range st.Problems {
 		fmt.Fprintf(out, "PROBLEM: %s\n", p)
@@ -70,7 +78,8 @@ func Status(out io.Writer, st *control.Status) {
 		printGroup(out, g)
 	}
 	// What is said below the limits of a group is not said again.
-	if rest := slices.DeleteFunc(onlyNotEnforced(st.Notes), func(n plan.Note) bool { return saidOf(st.Groups, n) }); len(rest) > 0 {
+	if rest := slices.DeleteFunc(onlyNotEnforced(st.Notes),
+		func(n plan.Note) bool { return saidOf(st.Groups, n) }); len(rest) > 0 {
 		fmt.Fprintln(out)
 		printNotes(out, rest)
 	}
@@ -90,16 +99,19 @@ func printOver(out io.Writer, st *control.Status) {
 func trialText(t *state.Trial) string {
 	text := fmt.Sprintf("ON TRIAL: the %s of revision %d by %s", t.Verb, t.Revision, t.By)
 	if !t.Confirm.IsZero() {
-		text += fmt.Sprintf(" is undone at %s unless `bulkhead confirm` comes before", t.Confirm.Local().Format(time.DateTime))
+		text += fmt.Sprintf(" is undone at %s unless `bulkhead confirm` comes before",
+			t.Confirm.Local().Format(time.DateTime))
 	}
 	switch {
 	case t.Canary != "":
-		text = fmt.Sprintf("CANARY: group %s follows the next policy; the rest is applied at %s, unless this does it harm", t.Canary, t.Guard.Until.Local().Format(time.DateTime))
+		text = fmt.Sprintf("CANARY: group %s follows the next policy; the rest is applied at %s, unless "+
+			"this does it harm", t.Canary, t.Guard.Until.Local().Format(time.DateTime))
 	case t.Guard != nil:
 		if !t.Confirm.IsZero() {
 			text += ", and"
 		}
-		text += fmt.Sprintf(" is undone when it does %s harm, watched until %s", strings.Join(slices.Sorted(maps.Keys(t.Guard.Groups)), ", "), t.Guard.Until.Local().Format(time.DateTime))
+		text += fmt.Sprintf(" is undone when it does %s harm, watched until %s",
+			strings.Join(slices.Sorted(maps.Keys(t.Guard.Groups)), ", "), t.Guard.Until.Local().Format(time.DateTime))
 	}
 	return text
 }
@@ -120,7 +132,8 @@ func Orphans(out io.Writer, all []classify.Orphan) {
 // saidOf says whether a note is the reason of a limit that is listed.
 func saidOf(groups []control.GroupStatus, n plan.Note) bool {
 	return slices.ContainsFunc(groups, func(g control.GroupStatus) bool {
-		return g.Group == n.Group && slices.ContainsFunc(g.Limits, func(l control.LimitStatus) bool { return l.Key == n.Key && l.Reason == n.Text })
+		return g.Group == n.Group && slices.ContainsFunc(g.Limits,
+			func(l control.LimitStatus) bool { return l.Key == n.Key && l.Reason == n.Text })
 	})
 }
 
@@ -130,7 +143,8 @@ func scheduleText(s control.ScheduleStatus) string {
 	case s.Skipped != "":
 		return fmt.Sprintf("SKIPPED: schedule %s, open until %s: %s", s.Name, moment(s.Next, time.Local), s.Skipped)
 	case s.Open:
-		return fmt.Sprintf("in force over the policy: schedule %s since %s until %s", s.Name, moment(s.Since, time.Local), moment(s.Next, time.Local))
+		return fmt.Sprintf("in force over the policy: schedule %s since %s until %s", s.Name,
+			moment(s.Since, time.Local), moment(s.Next, time.Local))
 	case s.Next.IsZero():
 		return fmt.Sprintf("schedule %s: no window within years", s.Name)
 	}

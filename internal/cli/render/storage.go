@@ -12,7 +12,8 @@ import (
 
 // printStorage draws each filesystem with what it lies on, then the devices on which nothing lies.
 func printStorage(out io.Writer, d *control.Disks) {
-	t := &tree{rows: grid{{"STORAGE", "NUMBER", "KIND", "SIZE", "ROTATES", "SCHEDULER", "REMARK"}}, seen: map[*host.Layer]bool{}, holds: d.Holds}
+	t := &tree{rows: grid{{"STORAGE", "NUMBER", "KIND", "SIZE", "ROTATES", "SCHEDULER", "REMARK"}},
+		seen: map[*host.Layer]bool{}, holds: d.Holds}
 	for _, l := range d.Roots() {
 		t.draw(l, "", "", "")
 	}
@@ -42,7 +43,8 @@ type tree struct {
 	holds func(*host.Layer) []string
 }
 
-// draw adds a layer and all below it. before is what stands before its own row, after what stands before the rows below.
+// draw adds a layer and all below it. before is what stands before its own row, after what stands before the rows
+// below.
 func (t *tree) draw(l *host.Layer, before, after, role string) {
 	name := l.Name
 	if role != "" {
@@ -85,7 +87,8 @@ func (t *tree) remarks(l *host.Layer) []string {
 	switch {
 	case l.Kind == host.Filesystem && l.Filesystem == host.OnNetwork:
 		remarks = append(remarks, "on the network: "+l.Source)
-	case l.Kind == host.Filesystem && l.Filesystem != host.OnDevice && l.Filesystem != host.OnOthers && l.Filesystem != host.OnUnknown && len(l.Below) == 0:
+	case l.Kind == host.Filesystem && l.Filesystem != host.OnDevice && l.Filesystem != host.OnOthers &&
+		l.Filesystem != host.OnUnknown && len(l.Below) == 0:
 		remarks = append(remarks, strings.TrimPrefix(noDrive(l), "none: "))
 	}
 	if l.Trouble != "" {

@@ -34,13 +34,15 @@ func Verified(out io.Writer, all []control.Verification) {
 // ProbePlan prints what a probe measures, for how long and with how much.
 func ProbePlan(out io.Writer, pl control.ProbePlan, dryRun bool) {
 	fmt.Fprintf(out, "%s, about %s in all; at most %s read, written and sent\n",
-		Count(len(pl.Loads), "measurement", "measurements"), pl.Takes.Round(time.Second/10), policy.Bytes(pl.Bytes).Human())
+		Count(len(pl.Loads), "measurement", "measurements"), pl.Takes.Round(time.Second/10),
+		policy.Bytes(pl.Bytes).Human())
 	for _, l := range pl.Loads {
 		on := ""
 		if l.Device != "" {
 			on = " (" + l.Device + ")"
 		}
-		fmt.Fprintf(out, "  %s %s%s, %s the group: %s, for %s\n", l.Group, keyName(l.Key, l.On), on, l.Where, l.What, l.Takes.Round(time.Second/10))
+		fmt.Fprintf(out, "  %s %s%s, %s the group: %s, for %s\n", l.Group, keyName(l.Key, l.On), on, l.Where, l.What,
+			l.Takes.Round(time.Second/10))
 	}
 	for _, l := range pl.Left {
 		fmt.Fprintf(out, "  %s %s is only read back: %s\n", groupName(l.Group), keyName(l.Key, l.On), l.Why)

@@ -1,4 +1,4 @@
-package cli
+package usage
 
 import (
 	"errors"
@@ -9,14 +9,15 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// flagError says in plain words what is wrong with the value of a flag.
-func flagError(err error) error {
+// FlagError says in plain words what is wrong with the value of a flag.
+func FlagError(err error) error {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {
 		return err
 	}
 	f := invalid.GetFlag()
-	wanted := map[string]string{"int": "a whole number", "duration": "a time such as 90s, 10m or 2h", "time": "a time such as \"2026-11-28 22:30\" or 2026-11-28T22:30:00+01:00"}[f.Value.Type()]
+	wanted := map[string]string{"int": "a whole number", "duration": "a time such as 90s, 10m or 2h",
+		"time": "a time such as \"2026-11-28 22:30\" or 2026-11-28T22:30:00+01:00"}[f.Value.Type()]
 	if wanted == "" {
 		return err
 	}
@@ -49,14 +50,14 @@ func (s *span) Set(text string) error {
 	return nil
 }
 
-// spanFlag adds a flag that takes a time.
-func spanFlag(c *cobra.Command, p *time.Duration, name string, value time.Duration, usage string) {
+// SpanFlag adds a flag that takes a length of time longer than none.
+func SpanFlag(c *cobra.Command, p *time.Duration, name string, value time.Duration, usage string) {
 	*p = value
 	c.Flags().Var((*span)(p), name, usage)
 }
 
-// momentFlag adds a flag for a point in time.
-func momentFlag(c *cobra.Command, p *time.Time, name, usage string) {
+// MomentFlag adds a flag for a point in time.
+func MomentFlag(c *cobra.Command, p *time.Time, name, usage string) {
 	c.Flags().Var((*momentValue)(p), name, usage)
 }
 

@@ -1,14 +1,19 @@
-package cli
+// Package usage checks command lines: arguments, flags for times, and errors that lead to a verb's help.
+//
+// Wrap is called on every command. The verbs take AtLeast and Exactly for their arguments and Errorf for what only they
+// can check; each such error is an *Error, and exit code 2.
+package usage
 
 import (
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/spf13/cobra"
 )
 
-// usageTemplate is cobra's, in the words of this program.
-const usageTemplate = `Usage:
+// Template is cobra's, in the words of this program.
+const Template = `Usage:
   {{if .HasAvailableSubCommands}}{{.CommandPath}} VERB [flags]{{else}}{{.UseLine}}{{end}}
 {{- if .HasExample}}
 
@@ -42,29 +47,43 @@ Flags of every verb:
 {{- end}}
 `
 
-// usageError is a bad command line: exit code 2.
-type usageError struct {
-	command string
-	err     error
+// Error is a bad command line: exit code 2.
+type Error struct {
+	Command string
+	Err     error
 }
 
-func (e *usageError) Error() string { return e.err.Error() }
+func (e *Error) Error() string { return e.Err.Error() }
 
-func (e *usageError) Unwrap() error { return e.err }
+func (e *Error) Unwrap() error { return e.Err }
 
-// wrapArgs makes wrong arguments a usage error, and a name that is no verb a wrong argument.
-func wrapArgs(c *cobra.Command) {
+// Errorf gives the error of a command line that a verb cannot take.
+func Errorf(c *cobra.Command, format string, args ...any) error {
+	return &Error{Command: c.CommandPath(), Err: fmt.Errorf(format, args...)}
+}
+
+// ProcessID reads the id of a process.
+func ProcessID(c *cobra.Command, text string) (int, error) {
+	pid, err := strconv.Atoi(text)
+	if err != nil || pid < 1 {
+		return 0, Errorf(c, "%q is not a process id", text)
+	}
+	return pid, nil
+}
+
+// Wrap makes wrong arguments a usage error, and a name that is no verb a wrong argument.
+func Wrap(c *cobra.Command) {
 	check := c.Args
 	switch {
 	case c.HasSubCommands() && check == nil: // one that says itself what it takes does something by itself, too
 		check = knownVerb
 		c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	case check == nil:
-		check = noArguments
+		check = NoArguments
 	}
 	c.Args = func(c *cobra.Command, args []string) error {
 		if err := check(c, args); err != nil {
-			return &usageError{command: c.CommandPath(), err: err}
+			return &Error{Command: c.CommandPath(), Err: err}
 		}
 		return nil
 	}
@@ -82,15 +101,16 @@ func knownVerb(c *cobra.Command, args []string) error {
 	return errors.New(text)
 }
 
-func noArguments(_ *cobra.Command, args []string) error {
+// NoArguments refuses any argument.
+func NoArguments(_ *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
 	return fmt.Errorf("%q is one word too many", args[0])
 }
 
-// atLeast asks for n arguments and says, when one is missing, what it is.
-func atLeast(n int, missing string) cobra.PositionalArgs {
+// AtLeast asks for n arguments and says, when one is missing, what it is.
+func AtLeast(n int, missing string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) < n {
 			return errors.New(missing)
@@ -99,12 +119,12 @@ func atLeast(n int, missing string) cobra.PositionalArgs {
 	}
 }
 
-// exactly asks for n arguments.
-func exactly(n int, missing string) cobra.PositionalArgs {
+// Exactly asks for n arguments.
+func Exactly(n int, missing string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) < n {
 			return errors.New(missing)
 		}
-		return noArguments(c, args[n:])
+		return NoArguments(c, args[n:])
 	}
 }

@@ -1,4 +1,4 @@
-package cli
+package command
 
 import (
 	"errors"
@@ -14,47 +14,39 @@ import (
 	"bulkhead/internal/control"
 )
 
-// runOnTerminal runs the command on a pseudo-terminal of its own, so that it never holds the caller's:
-// a child of this program, started by this program's own `run` without --tty, while this one carries
-// bytes, signals and the window's size across.
-func runOnTerminal(s *session, group string, command []string, o runFlags) error {
+// OnTerminal runs this program with other arguments on a pseudo-terminal of its own, so that it never holds the
+// caller's. Until it ends, bytes, signals and the window's size are carried across. It gives the exit status as a shell
+// does: 128 and the number of the signal that ended it.
+func OnTerminal(args []string) (status int, err error) {
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		return &control.Error{Code: control.CodeUsage, Err: errors.New("--tty needs a terminal on standard input"), Hint: "leave --tty out"}
+		err := errors.New("--tty needs a terminal on standard input")
+		return 0, &control.Error{Code: control.CodeUsage, Err: err, Hint: "leave --tty out"}
 	}
 	master, slave, err := pty.Open()
 	if err != nil {
-		return fmt.Errorf("open a pseudo-terminal: %w", err)
+		return 0, fmt.Errorf("open a pseudo-terminal: %w", err)
 	}
 	defer master.Close()
-	args := []string{"bulkhead", "--policy", s.policy, "--state", s.state, "--socket", s.socket, "run"}
-	if o.user != "" {
-		args = append(args, "--user", o.user)
-	}
-	if o.group != "" {
-		args = append(args, "--unix-group", o.group)
-	}
-	args = append(append(args, group, "--"), command...)
 	self, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("find this program: %w", err)
+		return 0, fmt.Errorf("find this program: %w", err)
 	}
 	child, err := os.StartProcess(self, args, &os.ProcAttr{
 		Files: []*os.File{slave, slave, slave},
 		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0},
 	})
 	if err != nil {
-		return fmt.Errorf("start the command: %w", err)
+		return 0, fmt.Errorf("start the command: %w", err)
 	}
 	_ = slave.Close()
 	state, err := relay(master, child)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	status, ok := state.Sys().(syscall.WaitStatus)
-	if ok && status.Signaled() {
-		return exit{128 + int(status.Signal())}
+	if wait, ok := state.Sys().(syscall.WaitStatus); ok && wait.Signaled() {
+		return 128 + int(wait.Signal()), nil
 	}
-	return exit{state.ExitCode()}
+	return state.ExitCode(), nil
 }
 
 // relay carries the terminal across until the child ends.
