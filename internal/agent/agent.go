@@ -16,7 +16,6 @@ import (
 
 	"bulkhead/internal/control"
 	"bulkhead/internal/host"
-	"bulkhead/internal/metrics"
 )
 
 // DefaultSocket is where the local API listens unless said otherwise.
@@ -45,7 +44,7 @@ type Agent struct {
 	scanner *host.Scanner
 	o       Options
 
-	sampler metrics.TaskSampler
+	sampler *control.TaskSampler
 	sampled time.Time
 	herald  *herald
 
@@ -62,7 +61,7 @@ type Agent struct {
 	status control.AgentStatus
 	// changed holds the processes that verbs over the socket have moved.
 	changed []int
-	loads   metrics.Loads
+	loads   loads
 	said    string // the error that was logged last
 	wake    chan struct{}
 }
@@ -87,11 +86,12 @@ func New(c *control.Controller, o Options) *Agent {
 	if o.traces == nil {
 		o.traces = func() (source, error) { return host.OpenProcTrace(host.ProcEventOptions{Lazy: lazily}) }
 	}
-	a := &Agent{held: newBatch(), control: c, scanner: c.Host.NewScanner(), o: o, wake: make(chan struct{}, 1)}
+	a := &Agent{held: newBatch(), control: c, scanner: c.Host.Proc.NewScanner(), o: o, wake: make(chan struct{}, 1)}
 	c.BecomeAgent()
+	a.sampler = c.NewTaskSampler()
 	a.herald = newHerald(o, time.Now())
 	a.placings.resident = func(pid int) int64 {
-		m, err := c.Host.Memory(pid)
+		m, err := c.Host.Proc.Memory(pid)
 		if err != nil {
 			return 0 // it is gone
 		}
@@ -146,7 +146,7 @@ func (a *Agent) loop(ctx context.Context, looked func()) {
 		looked()
 		a.shareLimits(ctx)
 		if why != becauseEvent { // both go by the clock: a storm of events is no reason to read files
-			a.control.SampleGuarded(ctx, now)
+			a.control.Pulse(ctx, now)
 			a.mindTrial(ctx)
 		}
 		a.watchHigh(ctx)
@@ -297,7 +297,7 @@ func (a *Agent) look(ctx context.Context, full bool, why reason) {
 
 // shareLimits gives devices that share a limit by use their new parts, when it is time.
 func (a *Agent) shareLimits(ctx context.Context) {
-	if _, err := a.control.SplitByDemand(ctx, time.Now()); err != nil && !errors.Is(err, context.Canceled) {
+	if _, err := a.control.Share(ctx, time.Now()); err != nil && !errors.Is(err, context.Canceled) {
 		a.o.Log.Warn("limits could not be shared anew; the parts in force stay", "err", err)
 	}
 }
@@ -311,7 +311,7 @@ func (a *Agent) mindTrial(ctx context.Context) {
 
 // watchHigh sees to it that no group is stuck at its memory.high.
 func (a *Agent) watchHigh(ctx context.Context) {
-	if err := a.control.BreakStalls(ctx, time.Now()); err != nil && !errors.Is(err, context.Canceled) {
+	if err := a.control.WatchHigh(ctx, time.Now()); err != nil && !errors.Is(err, context.Canceled) {
 		a.o.Log.Error("a memory.high at which its group is stuck could not be lifted; trying again", "err", err)
 	}
 }
@@ -453,16 +453,16 @@ func cpuTime() time.Duration {
 // sampleLoads brings the load averages up to now, when it is time.
 func (a *Agent) sampleLoads(now time.Time) {
 	elapsed := now.Sub(a.sampled)
-	if elapsed < metrics.LoadEvery {
+	if elapsed < loadEvery {
 		return
 	}
-	sample := a.control.SampleTasks(&a.sampler)
+	sample := a.sampler.Sample()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.sampled.IsZero() {
 		elapsed = 0 // the averages begin at nothing, like the kernel's
 	}
-	a.sampled, a.loads = now, a.loads.Next(sample, elapsed)
+	a.sampled, a.loads = now, a.loads.next(sample, elapsed)
 }
 
 // Fill adds to a status what only the agent knows.

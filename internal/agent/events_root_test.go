@@ -22,7 +22,7 @@ var byEvents = Options{Every: time.Hour, Full: time.Hour}
 // outside lists the processes with an argument that are not in a group of the site.
 func (s *site) outside(argument, group string) (outside []int, all int) {
 	s.t.Helper()
-	procs, err := host.New("/").Processes(host.ProcessOptions{})
+	procs, err := host.New("/").Proc.Processes(host.ProcessOptions{})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ func TestChurnWithLosses(t *testing.T) {
 // inside gives the processes in a group's directory of the cpu controller, by pid.
 func (s *site) inside(group string) []int {
 	s.t.Helper()
-	procs, err := host.New("/").Processes(host.ProcessOptions{})
+	procs, err := host.New("/").Proc.Processes(host.ProcessOptions{})
 	if err != nil {
 		s.t.Fatal(err)
 	}

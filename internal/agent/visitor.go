@@ -199,7 +199,7 @@ func peer(c net.Conn) (*control.Caller, error) {
 	who := &control.Caller{Identity: host.Identity{UID: int(cred.Uid)}, PID: int(cred.Pid)}
 	if noGroups == nil {
 		who.Groups = append(groups, int(cred.Gid))
-	} else if now, err := host.New("/").Groups(who.PID); err == nil {
+	} else if now, err := host.New("/").Proc.Groups(who.PID); err == nil {
 		who.Groups = now
 	}
 	return who, nil
@@ -330,7 +330,7 @@ func (s *server) name(who visitor, says string) string {
 	switch {
 	case !who.root:
 		uid = who.caller.UID
-		says = s.agent.control.Host.UserName(uid)
+		says = s.agent.control.Host.Users.UserName(uid)
 	case says == "":
 		says = "root"
 	}

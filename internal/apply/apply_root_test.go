@@ -86,7 +86,7 @@ func newRunner(state string) (*Runner, error) {
 		return nil, err
 	}
 	tree := cgroup.New(facts.Hierarchies)
-	return &Runner{Files: tree, Dirs: tree, Members: tree, Processes: h, Journal: s, Boot: facts.BootID}, nil
+	return &Runner{Files: tree, Dirs: tree, Members: tree, Processes: h.Proc, Journal: s, Boot: facts.BootID}, nil
 }
 
 // site is a test's place on the real kernel: a root of its own with a home for its processes, in each
@@ -148,7 +148,7 @@ func (s *site) must(t *testing.T, err error) {
 // build starts a plan.
 func (s *site) build(t *testing.T) *builder {
 	return &builder{procs: s.procs, where: func(pid int) map[string]string {
-		procs, err := host.New("/").Processes(host.ProcessOptions{PIDs: []int{pid}})
+		procs, err := host.New("/").Proc.Processes(host.ProcessOptions{PIDs: []int{pid}})
 		if err != nil || len(procs) != 1 {
 			t.Fatalf("look at process %d: %v, %v", pid, procs, err)
 		}
@@ -235,7 +235,7 @@ func (s *site) snapshot(t *testing.T) string {
 	text := testhost.Snapshot(t, s.tree, s.root)
 	where := s.build(t).where
 	for _, id := range s.procs {
-		score, err := host.New("/").ReadOOMScoreAdj(id)
+		score, err := host.New("/").Proc.ReadOOMScoreAdj(id)
 		s.must(t, err)
 		text += fmt.Sprintf("process %d oom_score_adj %d in %v\n", id.PID, score, where(id.PID))
 	}

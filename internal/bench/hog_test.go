@@ -46,7 +46,7 @@ func TestHogCancelled(t *testing.T) {
 
 func TestHogPrograms(t *testing.T) {
 	children := func() (n int) {
-		all, err := host.New("/").Processes(host.ProcessOptions{})
+		all, err := host.New("/").Proc.Processes(host.ProcessOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

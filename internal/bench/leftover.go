@@ -26,13 +26,13 @@ func endMarked(ctx context.Context, dir string) error {
 	h := host.New("/")
 	begun := time.Now()
 	for {
-		all, err := h.Processes(host.ProcessOptions{Env: true})
+		all, err := h.Proc.Processes(host.ProcessOptions{Env: true})
 		if err != nil && !errors.Is(err, host.ErrHidden) {
 			return fmt.Errorf("look for processes of the run: %w", err)
 		}
 		var left []string
 		for _, p := range all {
-			if !slices.Contains(p.Env, markName+"="+dir) || !h.Alive(p.ProcID) {
+			if !slices.Contains(p.Env, markName+"="+dir) || !h.Proc.Alive(p.ProcID) {
 				continue
 			}
 			left = append(left, fmt.Sprintf("%d (%s)", p.PID, p.Comm))

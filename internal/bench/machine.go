@@ -36,10 +36,10 @@ func lookAtMachine(dir string) (machine, error) {
 	if err != nil {
 		return machine{}, fmt.Errorf("find the disk of %q: %w", dir, err)
 	}
-	if m.dir, err = h.Evaluate(absolute); err != nil {
+	if m.dir, err = h.Root.Evaluate(absolute); err != nil {
 		return machine{}, fmt.Errorf("find the disk of %q: %w", dir, err)
 	}
-	mount, ok := facts.MountOf(m.dir)
+	mount, ok := facts.Mounts.Of(m.dir)
 	if !ok {
 		return machine{}, fmt.Errorf("find the disk of %q: no mount holds it", dir)
 	}

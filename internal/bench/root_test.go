@@ -223,7 +223,7 @@ func left(t *testing.T, dir string) (groups, entries, processes []string) {
 	for _, e := range list {
 		entries = append(entries, e.Name())
 	}
-	all, err := h.Processes(host.ProcessOptions{})
+	all, err := h.Proc.Processes(host.ProcessOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

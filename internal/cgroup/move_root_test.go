@@ -16,13 +16,13 @@ import (
 
 // reused is the live host, on which the process with a number has just followed on another one.
 type reused struct {
-	*host.Host
+	host.ProcFS
 	before host.ProcID
 }
 
 func (r reused) Hold(id host.ProcID) (host.Hold, error) {
 	if id != r.before {
-		return r.Host.Hold(id)
+		return r.ProcFS.Hold(id)
 	}
 	return host.Hold{Same: func() bool { return false }, Close: func() {}}, nil
 }
@@ -37,7 +37,7 @@ func TestMovePutsAStrangerBackOnTheKernel(t *testing.T) {
 	id := testhost.Spawn(t, "sleep", "600")
 	where := func() string {
 		t.Helper()
-		procs, err := host.New("/").Processes(host.ProcessOptions{PIDs: []int{id.PID}})
+		procs, err := host.New("/").Proc.Processes(host.ProcessOptions{PIDs: []int{id.PID}})
 		if err != nil || len(procs) != 1 {
 			t.Fatal(procs, err)
 		}
@@ -45,7 +45,7 @@ func TestMovePutsAStrangerBackOnTheKernel(t *testing.T) {
 	}
 	home := where()
 	before := host.ProcID{PID: id.PID, Start: id.Start - 1}
-	tree := cgroup.NewWith(testhost.Hierarchies(t), cgroup.Options{Processes: reused{host.New("/"), before}})
+	tree := cgroup.NewWith(testhost.Hierarchies(t), cgroup.Options{Processes: reused{host.New("/").Proc, before}})
 	defer tree.Close()
 	if err := tree.Move(group, before); !errors.Is(err, cgroup.ErrExited) || tree.Mistaken() != 1 || where() != home {
 		t.Errorf("%v, %d mistaken moves, in %s", err, tree.Mistaken(), where())
@@ -65,14 +65,14 @@ func TestHold(t *testing.T) {
 	cmd := exec.Command("sleep", "600")
 	must(t, cmd.Start())
 	id := testhost.Identify(t, cmd.Process.Pid)
-	hold, err := h.Hold(id)
+	hold, err := h.Proc.Hold(id)
 	must(t, err)
 	defer hold.Close()
 	if !hold.Same() {
 		t.Error("it lives, and is another one")
 	}
 	must(t, cmd.Process.Kill())
-	testhost.WaitFor(t, "it to be a zombie", func() bool { return !h.Alive(id) })
+	testhost.WaitFor(t, "it to be a zombie", func() bool { return !h.Proc.Alive(id) })
 	if !hold.Same() {
 		t.Error("a zombie has lost its number")
 	}
@@ -81,7 +81,7 @@ func TestHold(t *testing.T) {
 		t.Error("it is gone, and still the same")
 	}
 	for _, wrong := range []host.ProcID{id, {PID: os.Getpid(), Start: 1}} {
-		if _, err := h.Hold(wrong); !errors.Is(err, host.ErrExited) {
+		if _, err := h.Proc.Hold(wrong); !errors.Is(err, host.ErrExited) {
 			t.Errorf("hold %v: %v", wrong, err)
 		}
 	}

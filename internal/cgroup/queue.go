@@ -67,12 +67,12 @@ func (m *rootMount) Queue(number, name string) (string, error) {
 	if m.fixture {
 		return "", errNoQueue
 	}
-	return host.New("/").Queue(number, name)
+	return host.New("/").Block.Queue(number, name)
 }
 
 func (m *rootMount) SetQueue(number, name, value string) error {
 	if m.fixture {
 		return errNoQueue
 	}
-	return host.New("/").SetQueue(number, name, value)
+	return host.New("/").Block.SetQueue(number, name, value)
 }

@@ -87,7 +87,7 @@ func NewWith(hierarchies []host.Hierarchy, o Options) *Tree {
 		o.FreezeWait = 5 * time.Second
 	}
 	if o.Processes == nil {
-		o.Processes = host.New(filepath.Join("/", o.Root))
+		o.Processes = host.New(filepath.Join("/", o.Root)).Proc
 	}
 	t := &Tree{options: o, mounts: make(map[string]*mount, len(hierarchies))}
 	for _, h := range hierarchies {

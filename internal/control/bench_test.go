@@ -42,7 +42,7 @@ func BenchmarkPassNothingToDo(b *testing.B) {
 		}
 	}()
 	for b.Loop() { // a full look as the agent takes it
-		processes, err := c.Host.Processes(host.ProcessOptions{})
+		processes, err := c.Host.Proc.Processes(host.ProcessOptions{})
 		if err != nil {
 			b.Fatal(err)
 		}

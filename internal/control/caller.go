@@ -219,8 +219,8 @@ func (c *Caller) mayTake(v *View, h *host.Host, procs ...host.Process) error {
 		return nil
 	}
 	for _, p := range procs {
-		whose, err := h.Identity(p.PID)
-		if errors.Is(err, host.ErrExited) || err == nil && !h.Alive(p.ProcID) {
+		whose, err := h.Proc.Identity(p.PID)
+		if errors.Is(err, host.ErrExited) || err == nil && !h.Proc.Alive(p.ProcID) {
 			return fail(CodeUsage, "", "process %d (%s) has ended", p.PID, p.Comm)
 		}
 		if err != nil {

@@ -27,7 +27,7 @@ func (c *Controller) charges(ctx context.Context, v *View, p *host.Process) ([]C
 	if !ok {
 		return nil, fail(CodeFailed, "`bulkhead discover` shows which controllers this kernel has", "this kernel has no memory controller, so no group is charged with memory")
 	}
-	bytes, err := c.Host.Charges(ctx, p.ProcID)
+	bytes, err := host.Charges(ctx, c.Host.Proc, p.ProcID)
 	if err != nil {
 		return nil, fail(CodeFailed, "explain without --exact gives an upper bound", "find where the memory of process %d is charged: %w", p.PID, err)
 	}

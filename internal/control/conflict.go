@@ -148,7 +148,7 @@ func (c *Controller) whoChanged(ctx context.Context, v *View, step plan.Step) st
 		return by
 	}
 	if uid := fileOwner(v.Tree, step); uid > 0 {
-		return fmt.Sprintf("user %s perhaps, who owns the file", c.Host.UserName(uid))
+		return fmt.Sprintf("user %s perhaps, who owns the file", c.Host.Users.UserName(uid))
 	}
 	for _, w := range writers {
 		for i := range v.Observed.Processes {

@@ -130,12 +130,12 @@ type Controller struct {
 	// known and lastLook belong to the agent's looks.
 	known    *host.Facts
 	memory   memory
-	used     ioSamples // when limits were split by demand the last time
-	shape    shape     // of the disks
+	used     counters // when limits were shared by use the last time
+	shape    shape    // of the disks
 	lastLook time.Time
 	watchdog []string
 	probe    []string
-	recent   recentSamples
+	pulses   pulses
 	tender   *Tender // of a change on trial, where no watchdog is
 	entrance entrance
 	net      struct { // of interfaces
@@ -173,13 +173,13 @@ func Open(o Options) (*Controller, error) {
 	}
 	c := &Controller{Host: host.New(o.Root), Log: o.Log, root: o.Root, watchdog: o.Watchdog, probe: o.Probe, afterStep: o.AfterStep}
 	if !o.NoState {
-		store, err := journal.Open(o.State, journal.Options{Alive: c.Host.Alive})
+		store, err := journal.Open(o.State, journal.Options{Alive: c.Host.Proc.Alive})
 		if err != nil {
 			return nil, &Error{Code: CodeFailed, Err: err, Hint: "give another state directory with --state, or mend this one"}
 		}
 		c.Store = store
 	}
-	procs, err := c.Host.Processes(host.ProcessOptions{PIDs: []int{os.Getpid()}})
+	procs, err := c.Host.Proc.Processes(host.ProcessOptions{PIDs: []int{os.Getpid()}})
 	if err == nil && len(procs) == 1 {
 		c.self, c.exe = procs[0].ProcID, procs[0].Exe
 	}
@@ -236,7 +236,7 @@ func (c *Controller) runner(ctx context.Context, v *View) *apply.Runner {
 		store = c.scratch
 	}
 	r := &apply.Runner{
-		Files: v.Tree, Dirs: v.Tree, Members: v.Tree, Processes: c.Host,
+		Files: v.Tree, Dirs: v.Tree, Members: v.Tree, Processes: c.Host.Proc,
 		Journal: store, Boot: v.Facts.BootID, Log: c.Log, AfterStep: c.afterStep,
 	}
 	if m, err := c.manager(ctx, v.Facts); m != nil && err == nil && (v.Systemd == nil || !v.Systemd.Mute) {

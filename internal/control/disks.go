@@ -46,11 +46,11 @@ type PlacedFiles struct {
 
 // Disks finds what this host's files lie on, and where each database keeps which of its own.
 func (c *Controller) Disks() (*Disks, error) {
-	storage, err := c.Host.Storage()
+	storage, err := c.Host.Block.Storage()
 	if err != nil {
 		return nil, fail(CodeFailed, "", "look at the storage: %w", err)
 	}
-	procs, err := c.Host.Processes(host.ProcessOptions{})
+	procs, err := c.Host.Proc.Processes(host.ProcessOptions{})
 	if err != nil && !errors.Is(err, host.ErrHidden) {
 		return nil, fail(CodeFailed, "", "read the process table: %w", err)
 	}
@@ -60,11 +60,11 @@ func (c *Controller) Disks() (*Disks, error) {
 			d.IOVersion = h.Version
 		}
 	}
-	for _, inst := range engine.Recognise(procs, c.Host) {
+	for _, inst := range engine.Recognise(procs, engine.SourceOf(c.Host)) {
 		if inst.Sentinel() {
 			continue // holds no data
 		}
-		files, err := engine.FilesOf(inst, procs, c.Host)
+		files, err := engine.FilesOf(inst, procs, engine.SourceOf(c.Host))
 		if errors.Is(err, host.ErrExited) && files == nil {
 			continue
 		}
@@ -72,7 +72,7 @@ func (c *Controller) Disks() (*Disks, error) {
 		if err != nil {
 			db.Trouble = "its open files could not be read: " + err.Error()
 		}
-		if open, err := c.Host.WrittenFiles(inst.Main.PID); err == nil { // else Trouble says it
+		if open, err := c.Host.Proc.WrittenFiles(inst.Main.PID); err == nil { // else Trouble says it
 			db.Written = writtenKinds(db.Files, open)
 		}
 		d.Databases = append(d.Databases, db)
@@ -114,7 +114,7 @@ func (c *Controller) Measure(ctx context.Context, target string, begin func(what
 	if err != nil {
 		return nil, fail(CodeUsage, "", "measure: %w", err)
 	}
-	storage, err := c.Host.Storage()
+	storage, err := c.Host.Block.Storage()
 	if err != nil {
 		return nil, fail(CodeFailed, "", "look at the storage: %w", err)
 	}

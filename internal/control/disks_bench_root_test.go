@@ -127,7 +127,7 @@ func cpuTime(b *testing.B) time.Duration {
 func BenchmarkDisksUnchanged(b *testing.B) {
 	h := host.New("/")
 	for b.Loop() {
-		if _, err := h.DiskShape(); err != nil {
+		if _, err := h.Block.DiskShape(); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -96,7 +96,7 @@ func (m *machine) onDisk(files journal.FS) {
 	m.t.Helper()
 	dir := m.Store.Dir()
 	m.must(m.Store.Close())
-	store, err := journal.Open(dir, journal.Options{Alive: m.Host.Alive, FS: files})
+	store, err := journal.Open(dir, journal.Options{Alive: m.Host.Proc.Alive, FS: files})
 	m.must(err)
 	m.Store = store
 }

@@ -167,7 +167,7 @@ func TestFreezeFromInside(t *testing.T) {
 	s.must(Request{Verb: "move", Group: "all", PIDs: []int{parent.PID}})
 	var child host.ProcID
 	testhost.WaitFor(t, "the child", func() bool {
-		procs, err := s.Host.Processes(host.ProcessOptions{})
+		procs, err := s.Host.Proc.Processes(host.ProcessOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -349,7 +349,7 @@ func TestFreezeStopsAForkStorm(t *testing.T) {
 	// A rule that names no process yet: the storm begins when its group is there, and no agent places it.
 	s.apply("groups:\n  g: {match: [{cmdline: '^" + name + "'}], cpu: {limit: 2}}\n")
 	storm := func() []host.ProcID {
-		procs, err := s.Host.Processes(host.ProcessOptions{})
+		procs, err := s.Host.Proc.Processes(host.ProcessOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -245,7 +245,7 @@ func (w *waking) emptyFreezer(ctx context.Context, top cgroup.Dir, o apply.Optio
 		return errThaw
 	}
 	// By /proc, not by cgroup.procs: on v1 that leaves out processes while others fork beside them.
-	procs, err := w.Host.Processes(host.ProcessOptions{})
+	procs, err := w.Host.Proc.Processes(host.ProcessOptions{})
 	if err != nil {
 		return errors.Join(errThaw, fail(CodeFailed, "", "read the process table: %w", err))
 	}

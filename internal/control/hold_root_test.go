@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"bulkhead/internal/metrics"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/testhost"
@@ -124,7 +123,7 @@ func TestCPULimitHolds(t *testing.T) {
 	}
 	d := s.at(s.of(accounting).ID, "g")
 	used := func() float64 {
-		u, err := metrics.Read(testhost.Tree(t), d)
+		u, err := testhost.Tree(t).Stat(d)
 		if err != nil || u.CPU.Total == nil {
 			t.Fatalf("CPU use of %s: %v", d, err)
 		}
@@ -167,7 +166,7 @@ func TestMemoryLimitKillsTheHogAndNothingElse(t *testing.T) {
 		t.Error("the hog holds 96 MiB in a group of 64")
 	}
 	kills := func(group string) int64 {
-		u, err := metrics.Read(testhost.Tree(t), s.at(s.of("memory").ID, group))
+		u, err := testhost.Tree(t).Stat(s.at(s.of("memory").ID, group))
 		if err != nil || u.Memory.OOMKills == nil {
 			t.Fatalf("OOM kills of %s: %v", group, err)
 		}
@@ -234,7 +233,7 @@ groups:
 				return
 			}
 			cached := func(group string) int64 {
-				u, err := metrics.Read(testhost.Tree(t), s.at(s.of("memory").ID, group))
+				u, err := testhost.Tree(t).Stat(s.at(s.of("memory").ID, group))
 				if err != nil || u.Memory.File == nil {
 					t.Fatalf("page cache of %s: %v", group, err)
 				}
@@ -311,7 +310,7 @@ func TestTasksLimitHolds(t *testing.T) {
 	s.must(Request{Verb: "move", Group: "g", PIDs: []int{bomb.PID}})
 	d := s.at(s.of("pids").ID, "g")
 	testhost.WaitFor(t, "the bomb meets its limit", func() bool {
-		u, err := metrics.Read(testhost.Tree(t), d)
+		u, err := testhost.Tree(t).Stat(d)
 		return err == nil && u.Tasks.LimitHits != nil && *u.Tasks.LimitHits > 0
 	})
 	pids, err := testhost.Tree(t).Procs(d)

@@ -28,7 +28,7 @@ func (c *Controller) InForce(ctx context.Context) (groups []convert.Live, units 
 	if c.Store != nil {
 		made = c.Store.Made(facts.BootID)
 	}
-	procs, err := c.Host.Processes(host.ProcessOptions{})
+	procs, err := c.Host.Proc.Processes(host.ProcessOptions{})
 	if err != nil {
 		return nil, nil, fail(CodeFailed, "", "read the process table: %w", err)
 	}
@@ -178,7 +178,7 @@ func (l *liveLook) owners(h host.Hierarchy, values map[string]string) (owners []
 		if _, err := fmt.Sscanf(values[name], "%d:%d", &uid, &gid); err != nil || uid == 0 && gid == 0 {
 			return
 		}
-		owners = append(owners, policy.Owner{User: l.c.Host.UserName(uid), UnixGroup: l.c.Host.GroupName(gid), May: may})
+		owners = append(owners, policy.Owner{User: l.c.Host.Users.UserName(uid), UnixGroup: l.c.Host.Users.GroupName(gid), May: may})
 	}
 	read(cgroup.OwnerOf(cgroup.MemberFiles(h.Version)[0]), policy.MayRun, policy.MayMove)
 	read(cgroup.OwnedDir, policy.MaySet)

@@ -31,7 +31,7 @@ func (c *Controller) Discover() (*Discovery, error) {
 	if err != nil {
 		return nil, fail(CodeFailed, "", "look at the host: %w", err)
 	}
-	procs, err := c.Host.Processes(host.ProcessOptions{})
+	procs, err := c.Host.Proc.Processes(host.ProcessOptions{})
 	if err != nil {
 		return nil, fail(CodeFailed, "", "read the process table: %w", err)
 	}
@@ -39,7 +39,7 @@ func (c *Controller) Discover() (*Discovery, error) {
 	return &Discovery{
 		Facts:        facts,
 		Capabilities: knob.Capabilities(facts, hasKnob(tree)),
-		Instances:    engine.Recognise(procs, c.Host),
+		Instances:    engine.Recognise(procs, engine.SourceOf(c.Host)),
 	}, nil
 }
 
@@ -133,7 +133,7 @@ type Explanation struct {
 	// When is how it came to be placed; nil when no agent saw it come.
 	When *PlacedAt `json:"when,omitempty"`
 	// Biting are the limits that held one of the levels back while they were watched, Watched long.
-	Biting  []Throttled   `json:"biting"`
+	Biting  []Bite        `json:"biting"`
 	Watched time.Duration `json:"watched_ns,omitempty"`
 	// Sockets are those of it that the limits on interfaces of its group, or of one above, do not see.
 	Sockets []OutsideSocket `json:"sockets_outside,omitempty"`
@@ -212,7 +212,7 @@ func (c *Controller) Explain(ctx context.Context, pid int, o ExplainOptions) (*E
 	for _, l := range e.Levels {
 		groups = append(groups, l.Group)
 	}
-	e.Biting, err = watchThrottling(ctx, v, groups, o.Watch)
+	e.Biting, err = biting(ctx, v, groups, o.Watch)
 	e.Watched = o.Watch
 	return e, err
 }
@@ -321,7 +321,7 @@ func (c *Controller) History() ([]journal.Entry, error) { return c.Store.History
 
 // resolver answers what policy.Resolve asks about paths on this host, beside facts.
 func (c *Controller) resolver(f *host.Facts) policy.Resolver {
-	r := policy.Resolver{EvalSymlinks: c.Host.Evaluate, Storage: func() (*host.Storage, error) { return c.storage(f) }}
+	r := policy.Resolver{EvalSymlinks: c.Host.Root.Evaluate, Storage: func() (*host.Storage, error) { return c.storage(f) }}
 	if c.isHere() {
 		r.Interface = (&nics{c: c}).find
 	}

@@ -148,7 +148,7 @@ func (c *Controller) storage(f *host.Facts) (*host.Storage, error) {
 	if c.disks.facts == f && c.disks.storage != nil {
 		return c.disks.storage, nil
 	}
-	storage, err := c.Host.Storage()
+	storage, err := c.Host.Block.Storage()
 	if err != nil {
 		return nil, err
 	}

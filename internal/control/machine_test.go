@@ -63,7 +63,7 @@ func newMachine(t *testing.T, version string) *machine {
 	m.pid1 = systemdfake.New(t, systemdfake.Options{Version: version, Kernel: &systemdfake.Kernel{
 		Realize: k.Realize, Remove: k.Remove, Spawn: k.Spawn, Move: k.Move, End: k.End, GroupOf: k.GroupOf,
 	}})
-	store, err := journal.Open(t.TempDir(), journal.Options{Alive: h.Alive})
+	store, err := journal.Open(t.TempDir(), journal.Options{Alive: h.Proc.Alive})
 	m.must(err)
 	m.Controller = &Controller{Host: h, Store: store, Log: slog.New(slog.DiscardHandler), LockWait: time.Second, root: m.pid1.Root(), patience: 3 * time.Second, opened: m.kernel.Tree, mounted: facts.Hierarchies}
 	t.Cleanup(func() { _ = m.Controller.Close() })
@@ -236,7 +236,7 @@ func (m *machine) release(groups ...string) *Reply {
 func (m *machine) full() (LookResult, error) {
 	m.t.Helper()
 	m.refresh()
-	procs, err := m.Host.Processes(host.ProcessOptions{})
+	procs, err := m.Host.Proc.Processes(host.ProcessOptions{})
 	m.must(err)
 	return m.Look(context.Background(), LookOptions{Processes: procs, Changed: true, Full: true})
 }

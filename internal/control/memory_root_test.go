@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/apply"
-	"bulkhead/internal/metrics"
+	"bulkhead/internal/cgroup"
 	"bulkhead/internal/state"
 	"bulkhead/internal/testhost"
 )
@@ -49,9 +49,9 @@ func uncached(t testing.TB, bytes int64) string {
 }
 
 // memoryOf is what a group of the site is charged with.
-func (s *site) memoryOf(group string) metrics.Memory {
+func (s *site) memoryOf(group string) cgroup.MemoryUsage {
 	s.t.Helper()
-	u, err := metrics.Read(testhost.Tree(s.t), s.at(s.of("memory").ID, group))
+	u, err := testhost.Tree(s.t).Stat(s.at(s.of("memory").ID, group))
 	if err != nil || u.Memory.Current == nil || u.Memory.OOMKills == nil {
 		s.t.Fatalf("memory of %s: %+v, %v", group, u.Memory, err)
 	}
@@ -112,8 +112,8 @@ func TestMemoryIsLoweredUnderLoad(t *testing.T) {
 	}
 	s.holds("refused", "g:memory.max=220MiB")
 	s.unsqueezed("refused")
-	if now := *s.memoryOf("g").OOMKills; now != kills || !s.Host.Alive(holder.ID) || !s.Host.Alive(reader) {
-		t.Errorf("%d OOM kills, before %d; the holder lives %t, the reader %t", now, kills, s.Host.Alive(holder.ID), s.Host.Alive(reader))
+	if now := *s.memoryOf("g").OOMKills; now != kills || !s.Host.Proc.Alive(holder.ID) || !s.Host.Proc.Alive(reader) {
+		t.Errorf("%d OOM kills, before %d; the holder lives %t, the reader %t", now, kills, s.Host.Proc.Alive(holder.ID), s.Host.Proc.Alive(reader))
 	}
 	if !holder.Touch(4 << 20) {
 		t.Error("the holder cannot get more within its limit")
@@ -157,8 +157,8 @@ func TestMemoryWaitsForWhoLetsGo(t *testing.T) {
 		t.Errorf("done %s before the other process was gone", at.Sub(done))
 	}
 	s.holds("after the wait", "g:memory.max=160MiB")
-	if kills := *s.memoryOf("g").OOMKills; kills != 0 || !s.Host.Alive(holder.ID) {
-		t.Errorf("%d OOM kills, alive %t", kills, s.Host.Alive(holder.ID))
+	if kills := *s.memoryOf("g").OOMKills; kills != 0 || !s.Host.Proc.Alive(holder.ID) {
+		t.Errorf("%d OOM kills, alive %t", kills, s.Host.Proc.Alive(holder.ID))
 	}
 }
 
@@ -178,7 +178,7 @@ func TestStuckAtHighOnTheKernel(t *testing.T) {
 	begun, from, waited := time.Now(), *s.memoryOf("g").HighHits, s.waitedForMemory("g")
 	var lifted []state.Lifted
 	for time.Since(begun) < 90*time.Second && len(lifted) == 0 {
-		if err := s.BreakStalls(t.Context(), time.Now()); err != nil {
+		if err := s.WatchHigh(t.Context(), time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		st, err := s.Status(t.Context())
@@ -199,10 +199,9 @@ func TestStuckAtHighOnTheKernel(t *testing.T) {
 // waitedForMemory is for how long all of a group waited for memory at once.
 func (s *site) waitedForMemory(group string) time.Duration {
 	s.t.Helper()
-	u, err := metrics.Read(testhost.Tree(s.t), s.at(s.of("memory").ID, group), "pressure.memory.full.total_us")
-	full := u.Pressure["memory"].Full
-	if err != nil || full == nil {
+	_, full, ok := readHigh(testhost.Tree(s.t), s.at(s.of("memory").ID, group))
+	if !ok {
 		s.t.Fatal("this kernel does not tell how long a group waits for memory")
 	}
-	return time.Duration(full.Total) * time.Microsecond
+	return time.Duration(full) * time.Microsecond
 }

@@ -118,7 +118,7 @@ func (c *Controller) waysIn(k *netshape.Kernel) map[string]string {
 		add(local, remote)
 	}
 	sockets, err := k.Sockets()
-	procs, err2 := c.Host.Processes(host.ProcessOptions{})
+	procs, err2 := c.Host.Proc.Processes(host.ProcessOptions{})
 	if err != nil || err2 != nil && !errors.Is(err2, host.ErrHidden) {
 		return ways
 	}
@@ -127,7 +127,7 @@ func (c *Controller) waysIn(k *netshape.Kernel) map[string]string {
 		if !strings.HasPrefix(p.Comm, "sshd") && !strings.HasPrefix(filepath.Base(p.Exe), "sshd") {
 			continue
 		}
-		inodes, _ := c.Host.SocketInodes(p.PID)
+		inodes, _ := c.Host.Proc.SocketInodes(p.PID)
 		for _, inode := range inodes {
 			held[inode] = true
 		}
@@ -334,7 +334,7 @@ func (c *Controller) portsOf(v *View) map[string][]uint16 {
 		if !plan.UsesNetwork([]classify.Group{g}) || len(ports[g.Path]) > 0 {
 			continue
 		}
-		found, err := c.Host.Listeners(members[g.Path])
+		found, err := c.Host.Sockets.Listeners(members[g.Path])
 		if err != nil {
 			c.Log.Debug("find the ports of a group", "group", g.Path, "err", err)
 		}

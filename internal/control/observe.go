@@ -15,7 +15,6 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/knob"
-	"bulkhead/internal/metrics"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
@@ -282,19 +281,19 @@ func (c *Controller) observeScores(v *View) {
 			continue
 		}
 		// One that exits meanwhile is left out, and so gets no step.
-		if score, err := c.Host.ReadOOMScoreAdj(p.Process.ProcID); err == nil {
+		if score, err := c.Host.Proc.ReadOOMScoreAdj(p.Process.ProcID); err == nil {
 			v.Observed.OOMScoreAdj[p.Process.ProcID] = score
 		}
 	}
 	v.Observed.Originals = plan.Originals{OOMScoreAdj: c.Store.Scores(v.Facts.BootID), Subtree: c.Store.Subtree(v.Facts.BootID), FavorDynmods: c.Store.Changed(v.Facts.BootID, plan.FavorDynmods), Disks: diskOriginals(c.Store.Originals(v.Facts.BootID))}
 	for id := range v.Observed.Originals.OOMScoreAdj {
-		if score, err := c.Host.ReadOOMScoreAdj(id); err == nil {
+		if score, err := c.Host.Proc.ReadOOMScoreAdj(id); err == nil {
 			v.Observed.OOMScoreAdj[id] = score
 		}
 	}
 	// Their children were born with the changed one.
 	for _, p := range descendants(v.Observed.Processes, v.Observed.Originals.OOMScoreAdj) {
-		if score, err := c.Host.ReadOOMScoreAdj(p); err == nil {
+		if score, err := c.Host.Proc.ReadOOMScoreAdj(p); err == nil {
 			v.Observed.OOMScoreAdj[p] = score
 		}
 	}
@@ -409,7 +408,7 @@ func (c *Controller) runnable(p *host.Process) (tasks int) {
 		}
 		return 0
 	}
-	all, err := c.Host.Tasks(p.PID)
+	all, err := c.Host.Proc.Tasks(p.PID)
 	if err != nil {
 		return 0 // it is gone
 	}
@@ -540,7 +539,7 @@ func (c *Controller) observeMemory(v *View) {
 			if d.Hierarchy != h.ID {
 				continue
 			}
-			u, err := metrics.Read(v.Tree, d)
+			u, err := v.Tree.Stat(d)
 			if err != nil {
 				continue // gone meanwhile: the plan's own steps will say so
 			}
@@ -553,7 +552,7 @@ func (c *Controller) observeMemory(v *View) {
 		}
 	}
 	for _, p := range v.Members {
-		if m, err := c.Host.Memory(p.Process.PID); err == nil {
+		if m, err := c.Host.Proc.Memory(p.Process.PID); err == nil {
 			o.Held[p.Process.ProcID] = m.Anon + m.Shmem
 			o.HeldShared[p.Process.ProcID] = m.Shmem
 		}

@@ -68,7 +68,7 @@ func (o *oracleHome) parent(program string, orphans bool, titles ...string) host
 func (o *oracleHome) sessions(h *host.Host, title string, want int) []host.Process {
 	o.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		procs, err := h.Processes(host.ProcessOptions{})
+		procs, err := h.Proc.Processes(host.ProcessOptions{})
 		if err != nil {
 			o.t.Fatal(err)
 		}

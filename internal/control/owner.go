@@ -24,8 +24,8 @@ func (c *Controller) numberOwners(groups []classify.Group) (problems policy.Prob
 	for i := range groups {
 		for j := range groups[i].Owner {
 			o := &groups[i].Owner[j]
-			o.UID = number(o.User, "user", o.Pos, c.Host.UserID)
-			o.GID = number(o.UnixGroup, "Unix group", o.Pos, c.Host.GroupID)
+			o.UID = number(o.User, "user", o.Pos, c.Host.Users.UserID)
+			o.GID = number(o.UnixGroup, "Unix group", o.Pos, c.Host.Users.GroupID)
 		}
 	}
 	return problems

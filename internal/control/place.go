@@ -63,7 +63,7 @@ func (c *Controller) fits(v *View, group string, procs []host.Process, force boo
 	}
 	var held policy.Bytes
 	for _, p := range procs {
-		if m, err := c.Host.Memory(p.PID); err == nil {
+		if m, err := c.Host.Proc.Memory(p.PID); err == nil {
 			held += policy.Bytes(m.Anon + m.Shmem)
 		}
 	}
@@ -85,7 +85,7 @@ func (c *Controller) moveBack(ctx context.Context, r Request, reply *Reply) erro
 	if err != nil {
 		return err
 	}
-	procs, err := c.Host.Processes(host.ProcessOptions{PIDs: r.PIDs})
+	procs, err := c.Host.Proc.Processes(host.ProcessOptions{PIDs: r.PIDs})
 	if err != nil {
 		return fail(CodeFailed, "", "read the process table: %w", err)
 	}
@@ -383,7 +383,7 @@ func (c *Controller) entering(e Entry) (host.Process, error) {
 	if e.Caller != nil {
 		pid = e.Caller.PID
 	}
-	procs, err := c.Host.Processes(host.ProcessOptions{PIDs: []int{pid}})
+	procs, err := c.Host.Proc.Processes(host.ProcessOptions{PIDs: []int{pid}})
 	if err != nil || len(procs) != 1 {
 		return host.Process{}, fail(CodeFailed, "is /proc mounted?", "look at the process that enters: %w", err)
 	}
@@ -414,7 +414,7 @@ func (c *Controller) takeScore(ctx context.Context, v *View, group string, self 
 			continue
 		}
 		score, _ := s.Value.(policy.Count)
-		now, err := c.Host.ReadOOMScoreAdj(self.ProcID)
+		now, err := c.Host.Proc.ReadOOMScoreAdj(self.ProcID)
 		if err == nil && now != int(score) {
 			_, err = c.runner(ctx, v).Run(ctx, plan.Plan{Steps: []plan.Step{{
 				Op: plan.OpOOMScore, Group: group, PID: self.ProcID, Comm: self.Comm, Setting: policy.KeyOOMScoreAdj,

@@ -400,7 +400,7 @@ func TestProbeOfADiskWeight(t *testing.T) {
 			t.Errorf("with BFQ: %s, %s: asked %s, measured %s: %s: %s", r.Key, r.How, r.Asked, r.Measured, r.Verdict, r.Reason)
 		}
 	}
-	if err := s.Host.SetQueue(number, "scheduler", "none"); err != nil {
+	if err := s.Host.Block.SetQueue(number, "scheduler", "none"); err != nil {
 		t.Fatal(err)
 	}
 	all := s.probed(ProbeOptions{Groups: []string{"g"}})
@@ -433,7 +433,7 @@ func TestProbeInside(t *testing.T) {
 			t.Errorf("%s was not measured", key)
 		}
 	}
-	if !s.Host.Alive(member) {
+	if !s.Host.Proc.Alive(member) {
 		t.Error("the group's own process is gone")
 	}
 }

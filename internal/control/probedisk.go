@@ -92,7 +92,7 @@ func (p *prober) findPlaces(t *diskTarget) {
 	for _, m := range p.v.Facts.Mounts {
 		d, known := p.v.Facts.Device(m.Dev)
 		if (m.Dev == numbers[0] || known && d.Disk == numbers[0]) && !slices.Contains(m.Options, "ro") {
-			if at, ok := p.v.Facts.MountOf(m.Point); ok && at.Dev == m.Dev { // nothing is mounted over it
+			if at, ok := p.v.Facts.Mounts.Of(m.Point); ok && at.Dev == m.Dev { // nothing is mounted over it
 				t.dir = m.Point
 				return
 			}
@@ -444,7 +444,7 @@ func (p *prober) whyReadBack(b Verification) string {
 // noWeight says why no weight on a disk counts; "" when nothing is wrong with the disk.
 func (p *prober) noWeight(s policy.Setting) string {
 	d, _ := p.v.Facts.Device(s.Dev)
-	now, err := p.c.Host.Queue(s.Dev, "scheduler")
+	now, err := p.c.Host.Block.Queue(s.Dev, "scheduler")
 	if at := strings.Index(now, "["); err == nil && at >= 0 {
 		now, _, _ = strings.Cut(now[at+1:], "]")
 	}

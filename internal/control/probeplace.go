@@ -271,7 +271,7 @@ func (c *Controller) sweepProbes(t *cgroup.Tree, root string, all bool) error {
 		}
 		for _, d := range slices.Backward(dirs) {
 			maker, ours := probeMaker(d.Path)
-			if !ours || maker != c.self && c.Host.Alive(maker) && !all {
+			if !ours || maker != c.self && c.Host.Proc.Alive(maker) && !all {
 				continue
 			}
 			if all {
@@ -305,10 +305,10 @@ func probeMaker(dir string) (maker host.ProcID, ours bool) {
 // endLoads kills the loads in a directory of a probe that is under way.
 func (c *Controller) endLoads(t *cgroup.Tree, d cgroup.Dir, maker host.ProcID) {
 	pids, err := t.Procs(d)
-	if err != nil || len(pids) == 0 || !c.Host.Alive(maker) {
+	if err != nil || len(pids) == 0 || !c.Host.Proc.Alive(maker) {
 		return
 	}
-	procs, err := c.Host.Processes(host.ProcessOptions{PIDs: pids})
+	procs, err := c.Host.Proc.Processes(host.ProcessOptions{PIDs: pids})
 	if err != nil {
 		return
 	}

@@ -125,7 +125,7 @@ func (c *Controller) releaseUnrecorded(run func() error, cause error, reply *Rep
 	if err != nil {
 		return errors.Join(cause, err)
 	}
-	store, err := journal.Open(dir, journal.Options{Alive: c.Host.Alive})
+	store, err := journal.Open(dir, journal.Options{Alive: c.Host.Proc.Alive})
 	if err != nil {
 		return errors.Join(cause, err)
 	}
@@ -315,7 +315,7 @@ func (c *Controller) releaseView(
 ) (v *View, theirs string, err error) {
 	v = &View{Facts: f, Tree: c.tree(f), Released: s.Released, homes: homesOf(s.Pins, s.Ended), releasing: true}
 	v.Policy = &policy.Policy{Version: 1, Host: policy.HostPart{Root: root}}
-	procs, err := c.Host.Processes(host.ProcessOptions{})
+	procs, err := c.Host.Proc.Processes(host.ProcessOptions{})
 	if err != nil {
 		return nil, "", fail(CodeFailed, "", "read the process table: %w", err)
 	}

@@ -27,7 +27,7 @@ func (m *machine) reopened(killAt int) {
 	m.t.Helper()
 	dir := m.Store.Dir()
 	m.must(m.Controller.Close())
-	store, err := journal.Open(dir, journal.Options{Alive: m.Host.Alive})
+	store, err := journal.Open(dir, journal.Options{Alive: m.Host.Proc.Alive})
 	m.must(err)
 	facts, err := m.Host.Facts()
 	m.must(err)
@@ -109,7 +109,7 @@ func TestAnySequenceIsGivenBack(t *testing.T) {
 		look := func() {
 			m.surviving(func() {
 				m.refresh()
-				procs, err := m.Host.Processes(host.ProcessOptions{})
+				procs, err := m.Host.Proc.Processes(host.ProcessOptions{})
 				m.must(err)
 				_, _ = m.Look(context.Background(), LookOptions{Processes: procs, Changed: true, Full: rapid.Bool().Draw(r, "full")})
 				_ = m.MindTrial(context.Background())

@@ -22,7 +22,7 @@ func (c *Controller) Sieve() *Sieve {
 	if v == nil {
 		return nil
 	}
-	return &Sieve{rules: classify.NewSieve(v.Classified.Groups, v.rules), instances: v.Instances, peek: c.Host.NewPeeker()}
+	return &Sieve{rules: classify.NewSieve(v.Classified.Groups, v.rules), instances: v.Instances, peek: c.Host.Proc.NewPeeker()}
 }
 
 // Concerns says whether a process may have to be moved, or may be a server. A no is certain as far as the process itself

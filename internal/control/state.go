@@ -15,7 +15,7 @@ func (c *Controller) loadState(boot string, now time.Time) (*state.Documents, er
 	if err != nil {
 		return nil, fail(CodeFailed, "`bulkhead apply` puts it aside and goes on without", "%w", err)
 	}
-	return d.Prune(state.Moment{Boot: boot, Now: now, Alive: c.Host.Alive}), nil
+	return d.Prune(state.Moment{Boot: boot, Now: now, Alive: c.Host.Proc.Alive}), nil
 }
 
 // Standing says which policy an agent of this state directory enforces.

@@ -96,7 +96,7 @@ func (c *Controller) Swift(fresh []host.Process, forks []Fork, find func(pid int
 		return SwiftResult{Look: true}
 	}
 	if server {
-		for _, inst := range engine.Recognise(procs, c.Host) {
+		for _, inst := range engine.Recognise(procs, engine.SourceOf(c.Host)) {
 			if isFresh[inst.Main.PID] {
 				return SwiftResult{Look: true}
 			}

@@ -149,7 +149,7 @@ func (s *unitSite) sleeper(n int) (program, rule string) {
 func (s *unitSite) full() LookResult {
 	s.t.Helper()
 	s.BecomeAgent()
-	procs, err := s.Host.Processes(host.ProcessOptions{})
+	procs, err := s.Host.Proc.Processes(host.ProcessOptions{})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -331,7 +331,7 @@ func TestLooseProcessesSitWithTheKeeper(t *testing.T) {
 	}
 	check("after the repair")
 	s.must(Request{Verb: "release", All: true})
-	if !s.Host.Alive(p) {
+	if !s.Host.Proc.Alive(p) {
 		t.Error("release ended the process")
 	}
 	if ours := s.ourUnits(); len(ours) > 0 {
@@ -405,7 +405,7 @@ func TestPartOfAUnitNeedsAsking(t *testing.T) {
 		t.Errorf("it is in %s", at)
 	}
 	s.must(Request{Verb: "release", All: true})
-	if at := s.where("cpu", child); strings.HasPrefix(at, s.slice) || !s.Host.Alive(child) {
+	if at := s.where("cpu", child); strings.HasPrefix(at, s.slice) || !s.Host.Proc.Alive(child) {
 		t.Errorf("after release it is in %s", at)
 	}
 }
@@ -448,7 +448,7 @@ func TestSliceOfAnAdministrator(t *testing.T) {
 	if after := s.stateOf(name); after != before {
 		t.Errorf("after release:\n%s\nbefore:\n%s", after, before)
 	}
-	if !s.Host.Alive(p) {
+	if !s.Host.Proc.Alive(p) {
 		t.Error("release ended the process")
 	}
 }
@@ -517,7 +517,7 @@ func (s *unitSite) unitsOf(group string) (slice, keeper string) {
 func (s *unitSite) findProcess(rule, mark string) host.ProcID {
 	s.t.Helper()
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		procs, err := s.Host.Processes(host.ProcessOptions{})
+		procs, err := s.Host.Proc.Processes(host.ProcessOptions{})
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -589,7 +589,7 @@ func (s *unitSite) command(group, script string) *ran {
 	for lines.Scan() && lines.Text() != "" {
 		r.born = append(r.born, lines.Text())
 	}
-	procs, err := s.Host.Processes(host.ProcessOptions{PIDs: []int{p.Pid}})
+	procs, err := s.Host.Proc.Processes(host.ProcessOptions{PIDs: []int{p.Pid}})
 	if err != nil || len(procs) != 1 {
 		s.t.Fatalf("the command did not start: %v, %v", r.born, err)
 	}
@@ -683,7 +683,7 @@ func TestRunIsAUnitOfItsOwn(t *testing.T) {
 	s.must(Request{Verb: "release", All: true})
 	now := s.ownCgroups()
 	for _, id := range []host.ProcID{child, last.id} {
-		if !s.Host.Alive(id) {
+		if !s.Host.Proc.Alive(id) {
 			t.Errorf("release ended process %d", id.PID)
 		}
 		for hierarchy, want := range home {
@@ -727,7 +727,7 @@ func (s *unitSite) hierarchyOf(line string) (string, bool) {
 // ownCgroups is where this process is.
 func (s *unitSite) ownCgroups() map[string]string {
 	s.t.Helper()
-	procs, err := s.Host.Processes(host.ProcessOptions{PIDs: []int{os.Getpid()}})
+	procs, err := s.Host.Proc.Processes(host.ProcessOptions{PIDs: []int{os.Getpid()}})
 	if err != nil || len(procs) != 1 {
 		s.t.Fatal(err)
 	}

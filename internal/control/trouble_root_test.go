@@ -126,7 +126,7 @@ func TestOneDamagedRecord(t *testing.T) {
 			}
 		}
 		for _, id := range []host.ProcID{p, q} {
-			if score, err := s.Host.ReadOOMScoreAdj(id); err != nil || score != 0 {
+			if score, err := s.Host.Proc.ReadOOMScoreAdj(id); err != nil || score != 0 {
 				t.Errorf("record %d of %d: oom_score_adj %d, %v", i, records, score, err)
 			}
 		}

@@ -130,7 +130,7 @@ func (s *site) where(controller string, id host.ProcID) string {
 // whereIn is the path of a process in a hierarchy.
 func (s *site) whereIn(hierarchy string, id host.ProcID) string {
 	s.t.Helper()
-	procs, err := s.Host.Processes(host.ProcessOptions{PIDs: []int{id.PID}})
+	procs, err := s.Host.Proc.Processes(host.ProcessOptions{PIDs: []int{id.PID}})
 	if err != nil || len(procs) != 1 {
 		s.t.Fatalf("process %d: %v, %v", id.PID, procs, err)
 	}
@@ -209,7 +209,7 @@ func TestApplyTwiceChangesNothingAndReleaseGivesTheHostBack(t *testing.T) {
 			t.Errorf("%s still has the root group", h.ID)
 		}
 	}
-	if score, err := s.Host.ReadOOMScoreAdj(p3); err != nil || score != 0 {
+	if score, err := s.Host.Proc.ReadOOMScoreAdj(p3); err != nil || score != 0 {
 		t.Errorf("oom_score_adj after release: %d, %v", score, err)
 	}
 }
@@ -347,7 +347,7 @@ func TestScoreGoesBackWhenNoLongerAsked(t *testing.T) {
 		want  int
 	}{{", oom_score_adj: 300", 300}, {"", 0}, {", oom_score_adj: 200", 200}} {
 		s.apply("groups:\n  g: {match: [{cmdline: '" + m + "'}], cpu: {limit: 1}" + step.limit + "}\n")
-		if got, err := s.Host.ReadOOMScoreAdj(p); err != nil || got != step.want {
+		if got, err := s.Host.Proc.ReadOOMScoreAdj(p); err != nil || got != step.want {
 			t.Errorf("with %q: oom_score_adj %d, %v, want %d", step.limit, got, err, step.want)
 		}
 	}
@@ -367,7 +367,7 @@ func TestLookGoesOnBesideTrouble(t *testing.T) {
 `, m1, both, both, fine))
 	torn, placed := testhost.Spawn(t, "sleep", both), testhost.Spawn(t, "sleep", fine)
 	home := s.where("cpu", torn)
-	procs, err := s.Host.Processes(host.ProcessOptions{})
+	procs, err := s.Host.Proc.Processes(host.ProcessOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -394,7 +394,7 @@ func TestPlacesIntoAGroupThatIsGone(t *testing.T) {
 	s.apply("groups:\n  g: {match: [{cmdline: '^sleep " + argument + "$'}], cpu: {limit: 1}}\n")
 	look := func(full bool) LookResult {
 		t.Helper()
-		procs, err := s.Host.Processes(host.ProcessOptions{})
+		procs, err := s.Host.Proc.Processes(host.ProcessOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -56,7 +56,7 @@ func TestVerifySeesEveryKindOfDifference(t *testing.T) {
 		want   string
 	}{
 		{"the root group's weight", func() error { return tree.Write(s.at(cpu.ID, "").File(weight), "77") }, "cpu.weight"},
-		{"a process's oom_score_adj", func() error { return s.Host.WriteOOMScoreAdj(q, 700) }, "g oom_score_adj"},
+		{"a process's oom_score_adj", func() error { return s.Host.Proc.WriteOOMScoreAdj(q, 700) }, "g oom_score_adj"},
 		{"a group's limit", func() error { return tree.Write(s.at(s.of("pids").ID, "g").File("pids.max"), "60") }, "g tasks"},
 		{"a member's place", func() error { return tree.Move(cgroup.Dir{Hierarchy: cpu.ID, Path: "/"}, p) }, "g members"},
 	} {
@@ -97,7 +97,7 @@ func TestMoveWithoutItsTree(t *testing.T) {
 	parent := testhost.Spawn(t, "sh", "-c", "sleep 70081 & sleep 70082; wait")
 	children := func() (pids []int) {
 		testhost.WaitFor(t, "two children", func() bool {
-			all, err := s.Host.Processes(host.ProcessOptions{})
+			all, err := s.Host.Proc.Processes(host.ProcessOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -167,7 +167,7 @@ func TestStraysAreSeenAtOnce(t *testing.T) {
 	q, n := marked(t, 70092)
 	other := testhost.Spawn(t, "sleep", "70093")
 	s.apply("groups:\n  g: {match: [{cmdline: '" + m + "'}, {cmdline: '" + n + "'}], cpu: {limit: 1}}\n")
-	scan := s.Host.NewScanner()
+	scan := s.Host.Proc.NewScanner()
 	look := func() {
 		t.Helper()
 		scan.Recheck(s.Strays()...)

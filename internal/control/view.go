@@ -109,7 +109,7 @@ type memory struct {
 	windows windows
 	// highs are the directories that have a memory.high, as the last full look has them, watches what was read of them, at highAt the last time.
 	highs   map[cgroup.Dir]string
-	watches map[cgroup.Dir]*stallWatch
+	watches map[cgroup.Dir]*highWatch
 	highAt  time.Time
 	// retained is when the history was shortened the last time.
 	retained time.Time
@@ -189,14 +189,14 @@ func (c *Controller) classify(ctx context.Context, l look) (*View, error) {
 	v.Policy = resolved
 	procs := l.processes
 	if procs == nil {
-		if procs, err = c.Host.Processes(host.ProcessOptions{}); err != nil {
+		if procs, err = c.Host.Proc.Processes(host.ProcessOptions{}); err != nil {
 			return nil, fail(CodeFailed, "", "read the process table: %w", err)
 		}
 	}
 	if l.memory != nil {
-		v.Instances = l.memory.tracker.Recognise(procs, c.Host)
+		v.Instances = l.memory.tracker.Recognise(procs, engine.SourceOf(c.Host))
 	} else {
-		v.Instances = engine.Recognise(procs, c.Host)
+		v.Instances = engine.Recognise(procs, engine.SourceOf(c.Host))
 	}
 	groups, more := c.expand(v, l.canary)
 	problems = append(problems, more...)
@@ -205,7 +205,7 @@ func (c *Controller) classify(ctx context.Context, l look) (*View, error) {
 	c.readMore(groups, procs)
 	v.rules = classify.Input{
 		Processes: procs, Instances: v.Instances, Self: c.Agent, SelfExe: c.exe,
-		UserID: c.Host.UserID, GroupID: c.Host.GroupID, UserName: c.Host.UserName, GroupName: c.Host.GroupName,
+		UserID: c.Host.Users.UserID, GroupID: c.Host.Users.GroupID, UserName: c.Host.Users.UserName, GroupName: c.Host.Users.GroupName,
 		Pins: pinsOf(l.pins), Alone: aloneOf(l.pins),
 	}
 	if len(l.overrides)+len(v.Open) > 0 {
@@ -276,10 +276,10 @@ func (c *Controller) readMore(groups []classify.Group, procs []host.Process) {
 	for i := range procs {
 		p := &procs[i]
 		if env && !p.Kernel && p.Env == nil {
-			p.Env, _ = c.Host.Environ(p.PID)
+			p.Env, _ = c.Host.Proc.Environ(p.PID)
 		}
 		if ids && p.Groups == nil {
-			p.Groups, _ = c.Host.Groups(p.PID)
+			p.Groups, _ = c.Host.Proc.Groups(p.PID)
 		}
 	}
 }

@@ -40,6 +40,15 @@ type FileSource interface {
 	FileLister
 }
 
+// SourceOf returns the readers of a host.
+func SourceOf(h *host.Host) FileSource {
+	return struct {
+		host.ProcFS
+		host.SocketFS
+		*host.Users
+	}{h.Proc, h.Sockets, h.Users}
+}
+
 // FileLister lists directories and open files.
 type FileLister interface {
 	// ProcRootDir returns at most max entries of a directory as the process sees it.

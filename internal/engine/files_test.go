@@ -17,13 +17,13 @@ func (broken) OpenFiles(int) ([]string, error)                     { return nil,
 // filesIn lists the files of every instance of a host, one a line.
 func filesIn(t *testing.T, h *host.Host) map[string][]string {
 	t.Helper()
-	procs, err := h.Processes(host.ProcessOptions{})
+	procs, err := h.Proc.Processes(host.ProcessOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	all := map[string][]string{}
-	for _, inst := range Recognise(procs, h) {
-		files, err := FilesOf(inst, procs, h)
+	for _, inst := range Recognise(procs, SourceOf(h)) {
+		files, err := FilesOf(inst, procs, SourceOf(h))
 		if err != nil {
 			t.Errorf("%s: %v", inst.Name(), err)
 		}

@@ -216,11 +216,11 @@ func checkWork(t *testing.T, engine string, s *server) {
 func waitForInstance(t *testing.T, h *host.Host, s *server) Instance {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		procs, err := h.Processes(host.ProcessOptions{})
+		procs, err := h.Proc.Processes(host.ProcessOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		found := Recognise(procs, h)
+		found := Recognise(procs, SourceOf(h))
 		n := slices.IndexFunc(found, func(i Instance) bool { return i.Main.PID == s.pid })
 		if n >= 0 && (found[n].Engine != PostgreSQL || len(found[n].Members) >= 6 && found[n].Cluster != "") {
 			return found[n]
@@ -299,12 +299,12 @@ func TestLiveHelpers(t *testing.T) {
 	}
 	h := host.New("/")
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		procs, err := h.Processes(host.ProcessOptions{})
+		procs, err := h.Proc.Processes(host.ProcessOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := make(map[int]string)
-		for _, i := range Recognise(procs, h) {
+		for _, i := range Recognise(procs, SourceOf(h)) {
 			for _, x := range i.Helpers {
 				if _, is := want[x.ID.PID]; !is {
 					continue

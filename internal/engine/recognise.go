@@ -11,7 +11,7 @@ import (
 	"bulkhead/internal/host"
 )
 
-// Source answers what the process table alone does not say. *host.Host is one.
+// Source answers what the process table alone does not say. SourceOf gives that of a host.
 type Source interface {
 	SocketSource
 	ProcessSource

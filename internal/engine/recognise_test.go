@@ -19,8 +19,6 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-var _ Source = (*host.Host)(nil)
-
 // golden compares a text with a file of testdata.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
@@ -53,7 +51,7 @@ func fixture(t testing.TB, name string) ([]host.Process, *host.Host) {
 		t.Fatal(err)
 	}
 	h := hosttest.FromArchive(t, string(text))
-	procs, err := h.Processes(host.ProcessOptions{})
+	procs, err := h.Proc.Processes(host.ProcessOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,12 +88,12 @@ func describe(instances []Instance, procs []host.Process) string {
 
 func TestRecogniseRealServers(t *testing.T) {
 	procs, h := captured(t)
-	golden(t, "debian12.golden", describe(Recognise(procs, h), procs))
+	golden(t, "debian12.golden", describe(Recognise(procs, SourceOf(h)), procs))
 }
 
 func TestRecogniseRealHelpers(t *testing.T) {
 	procs, h := fixture(t, "testdata/debian12-helpers.txtar")
-	golden(t, "debian12-helpers.golden", describe(Recognise(procs, h), procs))
+	golden(t, "debian12-helpers.golden", describe(Recognise(procs, SourceOf(h)), procs))
 }
 
 // broken fails every question.
@@ -435,10 +433,10 @@ func TestRecogniseFreshFork(t *testing.T) {
 // The order in which processes are listed changes nothing.
 func TestRecogniseOrder(t *testing.T) {
 	procs, h := captured(t)
-	want := describe(Recognise(procs, h), procs)
+	want := describe(Recognise(procs, SourceOf(h)), procs)
 	rapid.Check(t, func(t *rapid.T) {
 		shuffled := rapid.Permutation(procs).Draw(t, "processes")
-		if got := describe(Recognise(shuffled, h), procs); got != want {
+		if got := describe(Recognise(shuffled, SourceOf(h)), procs); got != want {
 			t.Fatalf("another order gives\n%s", got)
 		}
 	})
@@ -472,9 +470,9 @@ func (c *counting) ProcRootFile(pid int, name string, limit int64) ([]byte, erro
 // A tracker says what a single look says, and asks nothing twice while nothing changes.
 func TestTracker(t *testing.T) {
 	procs, h := captured(t)
-	src := &counting{Source: h}
+	src := &counting{Source: SourceOf(h)}
 	tracker := Tracker{Keep: 2}
-	want := describe(Recognise(procs, h), procs)
+	want := describe(Recognise(procs, SourceOf(h)), procs)
 	looks := []bool{true, false, false, true, false} // whether the source is asked
 	for n, asks := range looks {
 		src.asked = 0

@@ -34,7 +34,7 @@ func limits(groups []*policy.Group) (found []policy.Setting) {
 
 func TestStarter(t *testing.T) {
 	procs, h := captured(t)
-	text := Starter(Recognise(procs, h))
+	text := Starter(Recognise(procs, SourceOf(h)))
 	golden(t, "starter.golden.yaml", text)
 	p := parse(t, text)
 	engines := []string{MySQL, PostgreSQL, Redis}
@@ -54,7 +54,7 @@ func TestStarter(t *testing.T) {
 // The commented helpers are a policy too when they are uncommented.
 func TestStarterHelpers(t *testing.T) {
 	procs, h := captured(t)
-	text := Starter(Recognise(procs, h))
+	text := Starter(Recognise(procs, SourceOf(h)))
 	text = regexp.MustCompile(`(?m)^    # (groups:|  \w+: \{)`).ReplaceAllString(text, "    $1")
 	p := parse(t, text)
 	for _, g := range p.Groups {

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
@@ -22,7 +21,7 @@ const tick = 10 * time.Millisecond
 
 // Activity reads /proc/stat and /proc/loadavg.
 func (h *Host) Activity() (Activity, error) {
-	text, err := h.readFile("/proc/stat")
+	text, err := h.Root.readFile("/proc/stat")
 	if err != nil {
 		return Activity{}, err
 	}
@@ -41,8 +40,8 @@ func (h *Host) Activity() (Activity, error) {
 	return a, nil
 }
 
-// parseActivity reads the first line of /proc/stat and the number of blocked tasks. Time as a guest is in user time too,
-// so the fields behind steal do not count.
+// parseActivity reads the first line of /proc/stat and the number of blocked tasks. Time as a guest is in user time
+// too, so the fields behind steal do not count.
 func parseActivity(text []byte) (Activity, error) {
 	var a Activity
 	seen := false
@@ -75,73 +74,4 @@ func parseActivity(text []byte) (Activity, error) {
 		err = errors.New("parse /proc/stat: it has no line for all CPUs")
 	}
 	return a, err
-}
-
-// ProcessUse is what one process has used since it started.
-type ProcessUse struct {
-	CPU      time.Duration
-	Resident int64 // bytes
-	Read     int64 // bytes that came from devices
-	Written  int64 // bytes that went to devices, or will
-}
-
-// Use reads what a process used: its own CPU time and that of its threads, not of its children. Errors: ErrExited.
-func (h *Host) Use(pid int) (ProcessUse, error) {
-	dir, err := h.openProc(pid)
-	if err != nil {
-		return ProcessUse{}, err
-	}
-	defer dir.close()
-	stat, err := dir.read(nil, "stat", maxPseudoFile)
-	if err != nil {
-		return ProcessUse{}, dir.failed(err)
-	}
-	io, err := dir.read(nil, "io", maxPseudoFile)
-	if err != nil {
-		return ProcessUse{}, dir.failed(err)
-	}
-	page, err := h.pageSize()
-	if err != nil {
-		return ProcessUse{}, err
-	}
-	u, err := parseUse(stat, io, page)
-	if err != nil {
-		return ProcessUse{}, dir.failed(err)
-	}
-	return u, nil
-}
-
-// parseUse reads fields 14, 15 and 24 of stat and two lines of io (proc(5)).
-func parseUse(stat, io []byte, page int64) (ProcessUse, error) {
-	var u ProcessUse
-	closing := bytes.LastIndexByte(stat, ')')
-	fields := strings.Fields(string(stat[closing+1:])) // the first is field 3
-	const user, system, resident = 14 - 3, 15 - 3, 24 - 3
-	if closing < 0 || len(fields) <= resident {
-		return u, fmt.Errorf("parse stat: %d fields behind the name", len(fields))
-	}
-	for _, i := range []int{user, system, resident} {
-		n, err := strconv.ParseInt(fields[i], 10, 64)
-		if err != nil || n < 0 {
-			return u, fmt.Errorf("parse stat: field %d: %q is not a count", i+3, fields[i])
-		}
-		if i == resident {
-			u.Resident = n * page
-		} else {
-			u.CPU += time.Duration(n) * tick
-		}
-	}
-	err := lines("io", io, func(line string) error {
-		name, value, _ := strings.Cut(line, ": ")
-		into := map[string]*int64{"read_bytes": &u.Read, "write_bytes": &u.Written}[name]
-		if into == nil {
-			return nil
-		}
-		n, err := strconv.ParseInt(value, 10, 64)
-		if *into = n; err != nil || n < 0 {
-			return fmt.Errorf("%s: %q is not a count", name, value)
-		}
-		return nil
-	})
-	return u, err
 }

@@ -28,7 +28,7 @@ func TestParseActivity(t *testing.T) {
 }
 
 func TestUse(t *testing.T) {
-	u, err := New("/").Use(os.Getpid())
+	u, err := New("/").Proc.Use(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}

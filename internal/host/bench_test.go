@@ -27,7 +27,7 @@ func sleepers(b *testing.B, n int) {
 
 func benchmarkLook(b *testing.B, full bool) {
 	sleepers(b, benchProcesses)
-	s := New("/").NewScanner()
+	s := New("/").Proc.NewScanner()
 	defer s.Close()
 	// The clock of the scanner stands far in the future, so that no child is young any more.
 	s.clock = func() uint64 { return 1 << 63 }
@@ -68,7 +68,7 @@ func BenchmarkProcesses(b *testing.B) {
 	h := New("/")
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := h.Processes(ProcessOptions{}); err != nil {
+		if _, err := h.Proc.Processes(ProcessOptions{}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -34,7 +34,8 @@ type Device struct {
 	lost []string // names of slaves that are not there
 }
 
-// IOCost is what iocost (kernel 5.4) has been told of a device, in the words of io.cost.qos and io.cost.model; "" when nothing.
+// IOCost is what iocost (kernel 5.4) has been told of a device, in the words of io.cost.qos and io.cost.model; ""
+// when nothing.
 type IOCost struct{ QoS, Model string }
 
 // On says whether iocost weighs the requests to the device.
@@ -72,24 +73,33 @@ const (
 	sectorSize   = 512              // of the size file, whatever the disk's own is
 )
 
-func (h *Host) deviceFacts(f *Facts) error {
-	numbers, err := h.readDir(blockDevices)
+// BlockFS reads block devices.
+type BlockFS struct {
+	root *Root
+	proc ProcFS
+}
+
+// Devices returns the block devices by number, without loop devices that nobody uses. There are none where /sys is
+// hidden.
+func (h BlockFS) Devices() ([]Device, error) {
+	numbers, err := h.root.readDir(blockDevices)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // some containers hide it
+		return nil, nil // some containers hide it
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
+	var devices []Device
 	slices.SortFunc(numbers, compareNumbers)
 	dirs := map[string]string{}   // number → its directory below /sys/devices
 	byName := map[string]string{} // name in sysfs → number
 	for _, number := range numbers {
-		target, err := h.readLink(path.Join(blockDevices, number))
+		target, err := h.root.readLink(path.Join(blockDevices, number))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // taken out in this moment
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		dirs[number] = path.Join(blockDevices, target)
 		byName[path.Base(target)] = number
@@ -104,44 +114,44 @@ func (h *Host) deviceFacts(f *Facts) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("read block device %s: %w", path.Base(dir), err)
+			return nil, fmt.Errorf("read block device %s: %w", path.Base(dir), err)
 		}
 		if d.Kind != Loop || d.Backing != "" { // a free loop device is not there for anybody
-			f.Devices = append(f.Devices, d)
+			devices = append(devices, d)
 		}
 	}
-	return nil
+	return devices, nil
 }
 
 // device reads one device from its directory below /sys/devices.
-func (h *Host) device(number, dir string, byName map[string]string) (Device, error) {
+func (h BlockFS) device(number, dir string, byName map[string]string) (Device, error) {
 	d := Device{
 		Number: number,
 		Name:   strings.ReplaceAll(path.Base(dir), "!", "/"), // sysfs has "cciss!c0d0" for /dev/cciss/c0d0
 		Disk:   number,
 		dir:    dir,
 	}
-	sectors, err := h.readInt(dir + "/size")
+	sectors, err := h.root.readInt(dir + "/size")
 	if err != nil {
 		return Device{}, err
 	}
 	d.Size = sectors * sectorSize
 	whole := dir
-	if h.exists(dir + "/partition") {
+	if h.root.exists(dir + "/partition") {
 		whole = path.Dir(dir)
-		if d.Disk, err = h.readText(whole + "/dev"); err != nil {
+		if d.Disk, err = h.root.readText(whole + "/dev"); err != nil {
 			return Device{}, err
 		}
 	}
 	if d.Slaves, d.lost, err = h.slaves(dir, byName); err != nil {
 		return Device{}, err
 	}
-	rotational, err := h.readOptional(whole + "/queue/rotational")
+	rotational, err := h.root.readOptional(whole + "/queue/rotational")
 	if err != nil {
 		return Device{}, err
 	}
 	d.Rotational = rotational == "1"
-	schedulers, err := h.readOptional(whole + "/queue/scheduler")
+	schedulers, err := h.root.readOptional(whole + "/queue/scheduler")
 	if err != nil {
 		return Device{}, err
 	}
@@ -149,33 +159,33 @@ func (h *Host) device(number, dir string, byName map[string]string) (Device, err
 	if strings.Contains(schedulers, "[") { // a device without requests shows a bare "none" (elv_iosched_show of block/elevator.c)
 		d.Schedulers = strings.Fields(strings.NewReplacer("[", "", "]", "").Replace(schedulers))
 	}
-	if d.WriteBack, err = h.readOptional(whole + "/queue/wbt_lat_usec"); err != nil && !errors.Is(err, syscall.EINVAL) {
+	if d.WriteBack, err = h.root.readOptional(whole + "/queue/wbt_lat_usec"); err != nil && !errors.Is(err, syscall.EINVAL) {
 		return Device{}, err
 	}
-	if d.Backing, err = h.readOptional(dir + "/loop/backing_file"); err != nil {
+	if d.Backing, err = h.root.readOptional(dir + "/loop/backing_file"); err != nil {
 		return Device{}, err
 	}
-	if d.Model, err = h.readOptional(whole + "/device/model"); err != nil {
+	if d.Model, err = h.root.readOptional(whole + "/device/model"); err != nil {
 		return Device{}, err
 	}
-	if d.Mapper, err = h.readOptional(dir + "/dm/name"); err != nil {
+	if d.Mapper, err = h.root.readOptional(dir + "/dm/name"); err != nil {
 		return Device{}, err
 	}
-	if d.UUID, err = h.readOptional(dir + "/dm/uuid"); err != nil {
+	if d.UUID, err = h.root.readOptional(dir + "/dm/uuid"); err != nil {
 		return Device{}, err
 	}
 	d.Kind = h.deviceKind(dir, d)
 	return d, nil
 }
 
-// deviceGone says whether err means that a device is not there (any more): its file is not there, or was opened before and
-// reads as no such device (kernfs_seq_start, dev_attr_show).
+// deviceGone says whether err means that a device is not there (any more): its file is not there, or was opened
+// before and reads as no such device (kernfs_seq_start, dev_attr_show).
 func deviceGone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.ENXIO)
 }
 
 // readOptional reads a file that not every device has; it is "" then.
-func (h *Host) readOptional(name string) (string, error) {
+func (h *Root) readOptional(name string) (string, error) {
 	text, err := h.readText(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -184,8 +194,8 @@ func (h *Host) readOptional(name string) (string, error) {
 }
 
 // slaves gives the numbers of the devices that a device lies on, and the names of those that are not there (any more).
-func (h *Host) slaves(dir string, byName map[string]string) (numbers, lost []string, err error) {
-	names, err := h.readDir(dir + "/slaves")
+func (h BlockFS) slaves(dir string, byName map[string]string) (numbers, lost []string, err error) {
+	names, err := h.root.readDir(dir + "/slaves")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil // a partition has none
 	}
@@ -207,7 +217,7 @@ func (h *Host) slaves(dir string, byName map[string]string) (numbers, lost []str
 // Names of disks that have no device link, because they hang on no bus; they are disks all the same.
 var virtualDisks = []string{"nbd", "nullb", "rbd", "xvd", "drbd", "pmem", "ublkb", "zd"}
 
-func (h *Host) deviceKind(dir string, d Device) DeviceKind {
+func (h BlockFS) deviceKind(dir string, d Device) DeviceKind {
 	major, _, _ := strings.Cut(d.Number, ":")
 	hasPrefix := func(prefix string) bool { return strings.HasPrefix(d.Name, prefix) }
 	switch {
@@ -215,18 +225,18 @@ func (h *Host) deviceKind(dir string, d Device) DeviceKind {
 		return Partition
 	case major == "7":
 		return Loop
-	case d.Mapper != "", h.exists(dir + "/dm"):
+	case d.Mapper != "", h.root.exists(dir + "/dm"):
 		return mapperKind(d.UUID)
-	case h.exists(dir + "/md"):
+	case h.root.exists(dir + "/md"):
 		return RAID
 	// A device that backs bcache or is its cache has such a directory too.
-	case hasPrefix("bcache") && h.exists(dir+"/bcache"):
+	case hasPrefix("bcache") && h.root.exists(dir+"/bcache"):
 		return Bcache
 	case len(d.Slaves) > 0:
 		return Stacked
 	case d.Size == 0, major == "1", major == "2", major == "11": // no medium; ram, floppy, optical (devices.txt)
 		return Other
-	case h.exists(dir + "/device"), slices.ContainsFunc(virtualDisks, hasPrefix):
+	case h.root.exists(dir + "/device"), slices.ContainsFunc(virtualDisks, hasPrefix):
 		return Disk
 	}
 	return Other

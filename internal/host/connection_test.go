@@ -40,7 +40,7 @@ func TestConnections(t *testing.T) {
 		}
 		defer c.Close()
 	}
-	found, err := New("/").Connections([]int{os.Getpid(), 1 << 22})
+	found, err := New("/").Sockets.Connections([]int{os.Getpid(), 1 << 22})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ x
 `)
 	h := host.New(dir)
 	shape := func() string {
-		text, err := h.DiskShape()
+		text, err := h.Block.DiskShape()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +56,7 @@ x
 		}
 		last = now
 	}
-	if _, err := host.New(t.TempDir()).DiskShape(); err != nil {
+	if _, err := host.New(t.TempDir()).Block.DiskShape(); err != nil {
 		t.Errorf("without any: %v", err)
 	}
 }
@@ -64,7 +64,7 @@ x
 func BenchmarkDiskShape(b *testing.B) {
 	h := host.New("/")
 	for b.Loop() {
-		if _, err := h.DiskShape(); err != nil {
+		if _, err := h.Block.DiskShape(); err != nil {
 			b.Fatal(err)
 		}
 	}

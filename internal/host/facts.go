@@ -20,7 +20,7 @@ type Facts struct {
 
 	HugePageSizes []int64 // bytes, from /sys/kernel/mm/hugepages, ascending
 
-	Mounts      []Mount
+	Mounts      Mounts
 	Hierarchies []Hierarchy  // every mounted cgroup hierarchy, by ID
 	Controllers []Controller // by name
 	Devices     []Device     // block devices by number
@@ -28,8 +28,9 @@ type Facts struct {
 	IOCost bool // there is iocost, to weigh the requests of groups on cgroup v2
 	BFQ    bool // there is the scheduler BFQ, loaded or to be had as a module
 
-	// BlindedBy is the first directory of net_cls or net_prio that gives sockets a class or a priority, or the word on one that is gone, where that
-	// keeps the kernel from telling the cgroup2 directory of a socket; "" where it can tell.
+	// BlindedBy is the first directory of net_cls or net_prio that gives sockets a class or a priority, or the word
+	// on one that is gone, where that keeps the kernel from telling the cgroup2 directory of a socket; "" where it
+	// can tell.
 	BlindedBy string `json:",omitempty"`
 
 	PIDMax     int64 // /proc/sys/kernel/pid_max
@@ -75,6 +76,9 @@ func (f *Facts) Controller(name string) (Controller, bool) {
 	return find(f.Controllers, func(c Controller) bool { return c.Name == name })
 }
 
+// Storage gives what the facts alone tell of storage.
+func (f *Facts) Storage() *Storage { return NewStorage(f.Devices, f.Mounts) }
+
 // Node returns the NUMA node of that number.
 func (f *Facts) Node(id int) (Node, bool) {
 	return find(f.Nodes, func(n Node) bool { return n.ID == id })
@@ -83,6 +87,11 @@ func (f *Facts) Node(id int) (Node, bool) {
 // Device returns the block device of that number, "8:16".
 func (f *Facts) Device(number string) (Device, bool) {
 	return find(f.Devices, func(d Device) bool { return d.Number == number })
+}
+
+func (h *Host) deviceFacts(f *Facts) (err error) {
+	f.Devices, err = h.Block.Devices()
+	return err
 }
 
 func find[T any](list []T, is func(T) bool) (T, bool) {
@@ -96,23 +105,23 @@ func find[T any](list []T, is func(T) bool) (T, bool) {
 }
 
 func (h *Host) kernelFacts(f *Facts) error {
-	release, err := h.readText("/proc/sys/kernel/osrelease")
+	release, err := h.Root.readText("/proc/sys/kernel/osrelease")
 	if err != nil {
 		return err
 	}
 	if f.Kernel, err = ParseVersion(release); err != nil {
 		return err
 	}
-	if f.Hostname, err = h.readText("/proc/sys/kernel/hostname"); err != nil {
+	if f.Hostname, err = h.Root.readText("/proc/sys/kernel/hostname"); err != nil {
 		return err
 	}
-	if f.BootID, err = h.readText("/proc/sys/kernel/random/boot_id"); err != nil {
+	if f.BootID, err = h.Root.readText("/proc/sys/kernel/random/boot_id"); err != nil {
 		return err
 	}
-	if f.PIDMax, err = h.readInt("/proc/sys/kernel/pid_max"); err != nil {
+	if f.PIDMax, err = h.Root.readInt("/proc/sys/kernel/pid_max"); err != nil {
 		return err
 	}
-	f.ThreadsMax, err = h.readInt("/proc/sys/kernel/threads-max")
+	f.ThreadsMax, err = h.Root.readInt("/proc/sys/kernel/threads-max")
 	return err
 }
 
@@ -120,24 +129,16 @@ func (h *Host) kernelFacts(f *Facts) error {
 const capSysResource = 24
 
 func (h *Host) privilegeFacts(f *Facts) error {
-	self, err := h.selfStatus()
+	self, err := h.Proc.selfStatus()
 	if err != nil {
 		return err
 	}
 	f.SysResource = self.capEffective>>capSysResource&1 == 1
-	init, err := h.readText("/proc/1/comm")
+	init, err := h.Root.readText("/proc/1/comm")
 	if err != nil {
 		return err
 	}
 	// The name may be another one ("init" after a re-execution by hand); sd_booted(3) asks for the directory.
-	f.Systemd = strings.HasPrefix(init, "systemd") || h.exists("/run/systemd/system")
+	f.Systemd = strings.HasPrefix(init, "systemd") || h.Root.exists("/run/systemd/system")
 	return nil
-}
-
-func (h *Host) selfStatus() (status, error) {
-	text, err := h.readFile("/proc/self/status")
-	if err != nil {
-		return status{}, err
-	}
-	return parseStatus(text)
 }

@@ -254,7 +254,7 @@ func TestMountOf(t *testing.T) {
 		if want == "/" {
 			want = "259:2"
 		}
-		if m, found := f.MountOf(name); !found || m.Dev != want {
+		if m, found := f.Mounts.Of(name); !found || m.Dev != want {
 			t.Errorf("MountOf(%q) = %q on %s, want %s", name, m.Point, m.Dev, want)
 		}
 	}

@@ -50,18 +50,18 @@ symlink: `+outside+`
 		"/../../srv":               "/srv",
 		"/":                        "/",
 	} {
-		if got, err := h.Evaluate(name); err != nil || got != want {
+		if got, err := h.Root.Evaluate(name); err != nil || got != want {
 			t.Errorf("%s is %q, %v, want %q", name, got, err, want)
 		}
 	}
 	for name, want := range map[string]error{
 		"/nowhere": fs.ErrNotExist, "/var/dangling": fs.ErrNotExist, "/var/out": fs.ErrNotExist, "/var/loop": syscall.ELOOP,
 	} {
-		if got, err := h.Evaluate(name); !errors.Is(err, want) || !strings.Contains(err.Error(), name) {
+		if got, err := h.Root.Evaluate(name); !errors.Is(err, want) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s gives %q, %v, want %v", name, got, err, want)
 		}
 	}
-	if got, err := h.Evaluate("srv/db"); err == nil {
+	if got, err := h.Root.Evaluate("srv/db"); err == nil {
 		t.Errorf("a relative path gives %q", got)
 	}
 }
@@ -77,7 +77,7 @@ func TestEvaluateOnThisMachine(t *testing.T) {
 	if err := os.Symlink(filepath.Join(dir, "real"), filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	got, err := host.New("/").Evaluate(filepath.Join(dir, "link"))
+	got, err := host.New("/").Root.Evaluate(filepath.Join(dir, "link"))
 	if want := filepath.Join(dir, "real"); err != nil || got != want {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
@@ -142,18 +142,18 @@ symlink: ../../../../../etc/my.cnf
 		{8, "/etc/my.cnf", "outer\n"},
 		{8, "my.cnf", "outer\n"},
 	} {
-		got, err := h.ProcRootFile(test.pid, test.name, 100)
+		got, err := h.Proc.ProcRootFile(test.pid, test.name, 100)
 		if err != nil || string(got) != test.want {
 			t.Errorf("process %d, %s: %q, %v, want %q", test.pid, test.name, got, err, test.want)
 		}
 	}
-	if _, err := h.ProcRootFile(8, "/etc/my.cnf", 6); err != nil {
+	if _, err := h.Proc.ProcRootFile(8, "/etc/my.cnf", 6); err != nil {
 		t.Errorf("exactly at the limit: %v", err)
 	}
-	if got, err := h.ProcRootFile(8, "/etc/my.cnf", 5); err == nil {
+	if got, err := h.Proc.ProcRootFile(8, "/etc/my.cnf", 5); err == nil {
 		t.Errorf("one byte over the limit gives %q", got)
 	}
-	if _, err := h.ProcRootFile(8, "/etc/none", 5); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "/etc/none") {
+	if _, err := h.Proc.ProcRootFile(8, "/etc/none", 5); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "/etc/none") {
 		t.Errorf("a missing file: %v", err)
 	}
 }
@@ -165,7 +165,7 @@ func TestProcRootFileOpensRegularFilesOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{pipe, dir, "/dev/zero"} {
-		if got, err := host.New("/").ProcRootFile(os.Getpid(), name, 100); err == nil {
+		if got, err := host.New("/").Proc.ProcRootFile(os.Getpid(), name, 100); err == nil {
 			t.Errorf("%s gives %q", name, got)
 		}
 	}
@@ -173,13 +173,13 @@ func TestProcRootFileOpensRegularFilesOnly(t *testing.T) {
 	if err := os.WriteFile(file, []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := host.New("/").ProcRootFile(os.Getpid(), file, 100); err != nil || string(got) != "text" {
+	if got, err := host.New("/").Proc.ProcRootFile(os.Getpid(), file, 100); err != nil || string(got) != "text" {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
 
 func TestListenersOfFixture(t *testing.T) {
-	got, err := hosttest.Load(t, "debian12").Listeners([]int{900, 2001, 77777})
+	got, err := hosttest.Load(t, "debian12").Sockets.Listeners([]int{900, 2001, 77777})
 	want := map[int][]host.Listener{
 		900: {
 			{Network: "tcp", Address: "127.0.0.1:5432", Port: 5432},
@@ -216,7 +216,7 @@ func TestListenersOfThisProcess(t *testing.T) {
 	}
 	defer l.Close()
 	want = append(want, host.Listener{Network: "unix", Address: socket})
-	all, err := host.New("/").Listeners([]int{os.Getpid()})
+	all, err := host.New("/").Sockets.Listeners([]int{os.Getpid()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func TestListenersOfThisProcess(t *testing.T) {
 }
 
 func TestOpenFiles(t *testing.T) {
-	got, err := hosttest.Load(t, "debian12").OpenFiles(900)
+	got, err := hosttest.Load(t, "debian12").Proc.OpenFiles(900)
 	if want := []string{"/dev/null", "/tmp/old", "/var/log/postgresql/postgresql-15-main.log"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
@@ -241,29 +241,29 @@ func TestOpenFiles(t *testing.T) {
 func TestUserNames(t *testing.T) {
 	h := hosttest.Load(t, "debian12")
 	for uid, want := range map[int]string{0: "root", 112: "postgres", 4242: "4242"} {
-		if got := h.UserName(uid); got != want {
+		if got := h.Users.UserName(uid); got != want {
 			t.Errorf("user %d is %q, want %q", uid, got, want)
 		}
 	}
 	for gid, want := range map[int]string{113: "ssl-cert", 4242: "4242"} {
-		if got := h.GroupName(gid); got != want {
+		if got := h.Users.GroupName(gid); got != want {
 			t.Errorf("group %d is %q, want %q", gid, got, want)
 		}
 	}
 	for name, want := range map[string]int{"postgres": 112, "admin": 0, "4242": 4242, "0": 0} {
-		if got, found := h.UserID(name); !found || got != want {
+		if got, found := h.Users.UserID(name); !found || got != want {
 			t.Errorf("user %q is %d, %t, want %d", name, got, found, want)
 		}
 	}
 	for _, name := range []string{"nobodyhere", "", "-1", "broken", "+nisuser", "4294967296"} {
-		if got, found := h.UserID(name); found {
+		if got, found := h.Users.UserID(name); found {
 			t.Errorf("user %q is %d", name, got)
 		}
 	}
-	if got, found := h.GroupID("ssl-cert"); !found || got != 113 {
+	if got, found := h.Users.GroupID("ssl-cert"); !found || got != 113 {
 		t.Errorf("group ssl-cert is %d, %t", got, found)
 	}
-	if got := hosttest.Load(t, "container").UserName(0); got != "0" {
+	if got := hosttest.Load(t, "container").Users.UserName(0); got != "0" {
 		t.Errorf("without /etc/passwd user 0 is %q", got)
 	}
 }
@@ -278,10 +278,10 @@ func TestUserNamesOfThisMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := h.UserName(uid); got != me.Username {
+	if got := h.Users.UserName(uid); got != me.Username {
 		t.Errorf("user %d is %q, want %q", uid, got, me.Username)
 	}
-	if got, found := h.UserID(me.Username); !found || got != uid {
+	if got, found := h.Users.UserID(me.Username); !found || got != uid {
 		t.Errorf("user %q is %d, %t, want %d", me.Username, got, found, uid)
 	}
 }
@@ -306,7 +306,7 @@ func TestCaptureRoundTrip(t *testing.T) {
 			if err != nil || !reflect.DeepEqual(got, want) {
 				t.Errorf("%v\ngot  %+v\nwant %+v", err, got, want)
 			}
-			list, err := copied.Processes(host.ProcessOptions{})
+			list, err := copied.Proc.Processes(host.ProcessOptions{})
 			if err != nil && !errors.Is(err, host.ErrHidden) {
 				t.Fatal(err)
 			}
@@ -320,7 +320,7 @@ func TestCaptureRoundTrip(t *testing.T) {
 				}
 				return
 			}
-			whole, err := h.Processes(host.ProcessOptions{})
+			whole, err := h.Proc.Processes(host.ProcessOptions{})
 			if err != nil && !errors.Is(err, host.ErrHidden) {
 				t.Fatal(err)
 			}

@@ -21,43 +21,6 @@ const (
 	DiskGroup   LayerKind = "ASM disk group" // of Oracle
 )
 
-// Volumes is the layer of an LVM volume group, with its active volumes below it. /sys tells of a group what its volumes
-// tell: a physical volume on which none of them lies is not seen, and nothing is read from or written to it.
-func (s *Storage) Volumes(group string) (*Layer, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var known, inner []string
-	var found []*Layer
-	for _, d := range s.Devices {
-		name, _ := splitVolume(d.Mapper)
-		if d.Kind != Volume || name == "" {
-			continue
-		}
-		if !slices.Contains(known, name) {
-			known = append(known, name)
-		}
-		if name == group {
-			l := s.device(d.Number)
-			found = append(found, l)
-			for _, b := range l.Below {
-				inner = append(inner, b.ID)
-			}
-		}
-	}
-	if len(found) == 0 {
-		slices.Sort(known)
-		return nil, &GroupError{Kind: VolumeGroup, Name: group, Known: known, Err: errors.New("no volume of it is active")}
-	}
-	return s.layer("vg "+group, func(l *Layer) {
-		l.Kind, l.Name = VolumeGroup, group
-		for _, v := range found {
-			if !slices.Contains(inner, v.ID) { // not a part of another volume, such as a pool's data
-				l.below("", v)
-			}
-		}
-	}), nil
-}
-
 // GroupError says that the devices of a group cannot be told.
 type GroupError struct {
 	Kind  LayerKind
@@ -73,7 +36,8 @@ func (e *GroupError) Error() string {
 // Unwrap gives the cause.
 func (e *GroupError) Unwrap() error { return e.Err }
 
-// Members says where the disks of an ASM disk group are named; the zero value has them found by what is written on them.
+// Members says where the disks of an ASM disk group are named; the zero value has them found by what is written on
+// them.
 type Members struct {
 	Disks []string // paths, with * and ? in the last part
 	File  string   // a file with a path on each line
@@ -86,8 +50,8 @@ const (
 )
 
 // ASM is the layer of an Oracle ASM disk group. Its disks are those that are named, else those that carry its name in
-// their header, whatever they are called below /dev: labels of ASMLib and of the filter driver, names by udev's rules, multipath.
-// Headers are read of devices on which nothing seen here lies; that takes root.
+// their header, whatever they are called below /dev: labels of ASMLib and of the filter driver, names by udev's
+// rules, multipath. Headers are read of devices on which nothing seen here lies; that takes root.
 func (s *Storage) ASM(group string, named Members) (*Layer, error) {
 	var found labelled
 	var err error
@@ -165,11 +129,11 @@ func (s *Storage) matching(pattern string) ([]string, error) {
 	}
 	names := []string{pattern}
 	if strings.ContainsAny(path.Base(pattern), "*?[") {
-		if s.h == nil {
+		if s.h.root == nil {
 			return nil, fmt.Errorf("no disk matches %s", pattern)
 		}
 		dir, last := path.Split(pattern)
-		entries, err := s.h.readDir(path.Clean(dir))
+		entries, err := s.h.root.readDir(path.Clean(dir))
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", path.Clean(dir), cause(err))
 		}
@@ -197,20 +161,20 @@ func (s *Storage) matching(pattern string) ([]string, error) {
 	return numbers, nil
 }
 
-// node is the number of the device that a path leads to: a device node wherever it lies, a link to one, or a small file that holds
-// the path of one, as a label's may.
+// node is the number of the device that a path leads to: a device node wherever it lies, a link to one, or a small
+// file that holds the path of one, as a label's may.
 func (s *Storage) node(name string) (string, error) {
 	if number, found := s.numberOf(name); found {
 		return number, nil
 	}
-	if s.h == nil {
+	if s.h.root == nil {
 		return "", fmt.Errorf("no block device is called %s", name)
 	}
-	real, err := s.h.Evaluate(name)
+	real, err := s.h.root.Evaluate(name)
 	if err != nil {
 		return "", fmt.Errorf("look at %s: %w", name, cause(errors.Unwrap(err)))
 	}
-	info, err := s.h.lstat(real)
+	info, err := s.h.root.lstat(real)
 	if err != nil {
 		return "", fmt.Errorf("look at %s: %w", name, cause(err))
 	}
@@ -218,7 +182,7 @@ func (s *Storage) node(name string) (string, error) {
 		return fmt.Sprintf("%d:%d", unix.Major(stat.Rdev), unix.Minor(stat.Rdev)), nil
 	}
 	if info.Mode().IsRegular() {
-		text, err := s.h.readSome(real, maxLabel)
+		text, err := s.h.root.readSome(real, maxLabel)
 		if err != nil {
 			return "", fmt.Errorf("read %s: %w", name, cause(err))
 		}
@@ -231,10 +195,10 @@ func (s *Storage) node(name string) (string, error) {
 }
 
 func (s *Storage) read(name string, limit int64) ([]byte, error) {
-	if s.h == nil {
+	if s.h.root == nil {
 		return nil, fs.ErrNotExist
 	}
-	return s.h.readSome(name, limit)
+	return s.h.root.readSome(name, limit)
 }
 
 // labelled is what the headers of disks tell of one group.
@@ -246,7 +210,7 @@ type labelled struct {
 
 // labelledDisks looks for the devices whose header names the group.
 func (s *Storage) labelledDisks(group string) (found labelled, err error) {
-	if s.h == nil {
+	if s.h.root == nil {
 		return found, errors.New("their headers were not read")
 	}
 	for _, l := range s.Unused() {
@@ -281,8 +245,8 @@ func (s *Storage) labelledDisks(group string) (found labelled, err error) {
 	return found, errors.New("no disk names it in its header")
 }
 
-// The block at the start of a disk of ASM, as kfed(1) of Oracle shows it: a header of 32 bytes with the block's type at 2,
-// then what the disk is; names are 32 bytes long.
+// The block at the start of a disk of ASM, as kfed(1) of Oracle shows it: a header of 32 bytes with the block's type
+// at 2, then what the disk is; names are 32 bytes long.
 const (
 	asmBlock      = 4096
 	asmTypeAt     = 2
@@ -303,8 +267,8 @@ func asmGroup(b []byte) (group string, is bool) {
 }
 
 // blockStart reads the first block of a device.
-func (h *Host) blockStart(d *Device) ([]byte, error) {
-	return ask(h, d.Name, func() ([]byte, error) {
+func (h BlockFS) blockStart(d *Device) ([]byte, error) {
+	return ask(h.root, d.Name, func() ([]byte, error) {
 		f, err := h.openBlock(d)
 		if err != nil {
 			return nil, err
@@ -320,9 +284,9 @@ func (h *Host) blockStart(d *Device) ([]byte, error) {
 }
 
 // openBlock opens a device for reading. Its node must be the device's, whoever made it.
-func (h *Host) openBlock(d *Device) (*os.File, error) {
-	f, err := h.open("/dev/" + d.Name)
-	if err != nil || !h.live {
+func (h BlockFS) openBlock(d *Device) (*os.File, error) {
+	f, err := h.root.open("/dev/" + d.Name)
+	if err != nil || !h.root.Live() {
 		return f, err
 	}
 	info, err := f.Stat()

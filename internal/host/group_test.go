@@ -128,7 +128,7 @@ func TestASMDiskGroups(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			s, err := host.New(dir).Storage()
+			s, err := host.New(dir).Block.Storage()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -159,7 +159,7 @@ func TestASMDiskThatGivesNoHeader(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "dev/dm-1")); err != nil {
 		t.Fatal(err)
 	}
-	s, err := host.New(dir).Storage()
+	s, err := host.New(dir).Block.Storage()
 	if err != nil {
 		t.Fatal(err)
 	}

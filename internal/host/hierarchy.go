@@ -88,7 +88,7 @@ func hierarchyID(controllers []string, name string) string {
 
 func (h *Host) cgroupFacts(f *Facts) error {
 	var err error
-	if f.Mounts, err = h.mounts(); err != nil {
+	if f.Mounts, err = readMounts(h.Root); err != nil {
 		return err
 	}
 	known, err := h.kernelControllers()
@@ -101,7 +101,7 @@ func (h *Host) cgroupFacts(f *Facts) error {
 			f.Hierarchies[i].Lacks = h.lacks(f.Hierarchies[i])
 			continue
 		}
-		offered, err := h.readText(path.Join(f.Hierarchies[i].Mount, "cgroup.controllers"))
+		offered, err := h.Root.readText(path.Join(f.Hierarchies[i].Mount, "cgroup.controllers"))
 		if err != nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func (h *Host) lacks(of Hierarchy) (files []string) {
 	if len(optional) == 0 {
 		return nil
 	}
-	names, err := h.readDir(of.Mount)
+	names, err := h.Root.readDir(of.Mount)
 	if err != nil || !slices.Contains(names, "tasks") { // every v1 directory has that one
 		return nil
 	}
@@ -142,7 +142,7 @@ type kernelController struct {
 }
 
 func (h *Host) kernelControllers() ([]kernelController, error) {
-	text, err := h.readFile("/proc/cgroups")
+	text, err := h.Root.readFile("/proc/cgroups")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // built without CONFIG_PROC_CGROUPS or without cgroups
 	}
@@ -176,10 +176,10 @@ func parseControllers(text []byte) ([]kernelController, error) {
 // hierarchies returns every mounted cgroup hierarchy once, by ID. Of several mounts of the same one
 // (bind mounts, containers) it takes a visible one, if it can the whole tree, writable, with the
 // shortest path.
-func hierarchies(mounts []Mount, known []kernelController) []Hierarchy {
+func hierarchies(mounts Mounts, known []kernelController) []Hierarchy {
 	var list []Hierarchy
 	for _, m := range mounts {
-		if hierarchy, is := asHierarchy(m, known); is && visible(mounts, m) {
+		if hierarchy, is := asHierarchy(m, known); is && mounts.Visible(m) {
 			list = append(list, hierarchy)
 		}
 	}
@@ -241,7 +241,7 @@ func isController(name string, known []kernelController) bool {
 }
 
 // placeControllers says for every controller of the kernel which hierarchy holds it, by name.
-func placeControllers(known []kernelController, list []Hierarchy, mounts []Mount) []Controller {
+func placeControllers(known []kernelController, list []Hierarchy, mounts Mounts) []Controller {
 	enabled := map[string]bool{}
 	for _, k := range known {
 		enabled[k.name] = k.enabled
@@ -265,10 +265,10 @@ func placeControllers(known []kernelController, list []Hierarchy, mounts []Mount
 }
 
 // mountHint is the command that mounts a controller as a v1 hierarchy where this host keeps its others.
-func mountHint(controller string, list []Hierarchy, mounts []Mount) string {
+func mountHint(controller string, list []Hierarchy, mounts Mounts) string {
 	const usual = "/sys/fs/cgroup"
 	base, prepare := usual, ""
-	top, _ := (&Facts{Mounts: mounts}).MountOf(usual)
+	top, _ := mounts.Of(usual)
 	switch parent := usualParent(list); {
 	case parent != "":
 		base = parent
@@ -277,7 +277,7 @@ func mountHint(controller string, list []Hierarchy, mounts []Mount) string {
 	case top.Point != usual:
 		prepare = "mount -t tmpfs cgroup_root " + usual + " && " // sysfs itself takes no directory
 	}
-	if holder, found := (&Facts{Mounts: mounts}).MountOf(base); found && slices.Contains(holder.Options, "ro") {
+	if holder, found := mounts.Of(base); found && slices.Contains(holder.Options, "ro") {
 		prepare = "mount -o remount,rw " + holder.Point + " && " // systemd leaves its tmpfs read-only
 	}
 	dir := path.Join(base, controller)

@@ -28,7 +28,8 @@ func TestLiveForeignNamespace(t *testing.T) {
 	}
 }
 
-// ownerVariable makes a copy of the test binary a process that is not dumpable and belongs to somebody with other groups.
+// ownerVariable makes a copy of the test binary a process that is not dumpable and belongs to somebody with other
+// groups.
 const ownerVariable = "BULKHEAD_TEST_HOST_OWNER"
 
 // The numbers that it takes on are in no file of the host.
@@ -67,7 +68,7 @@ func TestLiveScannerTellsOwners(t *testing.T) {
 	startCommand(t, foreign)
 	pids := []int{owned.Process.Pid, foreign.Process.Pid, start(t, "sleep", "600")}
 	h := host.New("/")
-	s := h.NewScanner()
+	s := h.Proc.NewScanner()
 	defer s.Close()
 	all, _, err := s.Look(true)
 	if err != nil {
@@ -87,10 +88,10 @@ func TestLiveScannerTellsOwners(t *testing.T) {
 			t.Errorf("process %d: %+v", i, seen)
 		}
 	}
-	if groups, err := h.Groups(owned.Process.Pid); err != nil || !slices.Equal(groups, []int{ownerGroup}) {
+	if groups, err := h.Proc.Groups(owned.Process.Pid); err != nil || !slices.Equal(groups, []int{ownerGroup}) {
 		t.Errorf("groups %v, %v", groups, err)
 	}
-	if _, err := h.Groups(1 << 30); !errors.Is(err, host.ErrExited) {
+	if _, err := h.Proc.Groups(1 << 30); !errors.Is(err, host.ErrExited) {
 		t.Errorf("groups of no process: %v", err)
 	}
 }
@@ -105,7 +106,7 @@ func TestLiveRealtime(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := host.New("/")
-	tasks, err := h.Tasks(pid)
+	tasks, err := h.Proc.Tasks(pid)
 	if err != nil || len(tasks) != 1 || !tasks[0].RT || !live(t, pid).RT {
 		t.Errorf("under SCHED_FIFO: %+v, %v, %+v", tasks, err, live(t, pid))
 	}
@@ -152,7 +153,7 @@ func TestLiveProcRootFile(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"/home/link", "link", "../home/link", "/../../../home/link"} {
-		got, err := host.New("/").ProcRootFile(cmd.Process.Pid, name, 100)
+		got, err := host.New("/").Proc.ProcRootFile(cmd.Process.Pid, name, 100)
 		if err != nil || string(got) != "inner" {
 			t.Errorf("%s is %q, %v, want inner", name, got, err)
 		}

@@ -9,11 +9,11 @@ import (
 
 // loopFile asks a loop device for the number that files have where its own file lies (loop(4)): its path in /sys is as
 // good as the mount namespace of whoever set it up. It is not known of a captured host, and to root alone.
-func (h *Host) loopFile(d *Device) (dev string, known bool) {
-	if h == nil || !h.live {
+func (h BlockFS) loopFile(d *Device) (dev string, known bool) {
+	if h.root == nil || !h.root.Live() {
 		return "", false
 	}
-	dev, err := ask(h, d.Name, func() (string, error) { // the kernel asks the file system of the file
+	dev, err := ask(h.root, d.Name, func() (string, error) { // the kernel asks the file system of the file
 		f, err := os.OpenFile("/dev/"+d.Name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 		if err != nil {
 			return "", err

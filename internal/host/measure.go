@@ -38,7 +38,8 @@ type Measured struct {
 	Took           time.Duration `json:"took_ns"`
 }
 
-// The requests of a measurement: large ones in a row for bandwidth, small ones at random for operations. MeasuredAs says so.
+// The requests of a measurement: large ones in a row for bandwidth, small ones at random for operations. MeasuredAs
+// says so.
 const (
 	largeRequest, largeDepth = 1 << 20, 4
 	smallRequest, smallDepth = 4 << 10, 32
@@ -52,8 +53,9 @@ const (
 // ErrNoMeasure says that something cannot be measured; what it wraps says why.
 var ErrNoMeasure = errors.New("nothing was measured")
 
-// Measure measures what a device or the disks below a path can do: a device is only read, on a filesystem a temporary file of ours
-// is written and read, which has no name and goes with the end of this process. It ends when time or bytes are used up, or ctx ends.
+// Measure measures what a device or the disks below a path can do: a device is only read, on a filesystem a temporary
+// file of ours is written and read, which has no name and goes with the end of this process. It ends when time or
+// bytes are used up, or ctx ends.
 func (s *Storage) Measure(ctx context.Context, target string, o MeasureOptions) (*Measured, error) {
 	if o.Time <= 0 {
 		o.Time = 8 * time.Second

@@ -22,7 +22,7 @@ func TestMeasureDevice(t *testing.T) {
 	if err := os.WriteFile(dev, mark, 0); err != nil {
 		t.Fatal(err)
 	}
-	s, err := host.New("/").Storage()
+	s, err := host.New("/").Block.Storage()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestMeasureDevice(t *testing.T) {
 		t.Errorf("the device was written: %v", err)
 	}
 	small, _ := testhost.LoopDevice(t, 1<<20)
-	if s, err = host.New("/").Storage(); err != nil {
+	if s, err = host.New("/").Block.Storage(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Measure(context.Background(), small, host.MeasureOptions{}); !errors.Is(err, host.ErrNoMeasure) {
@@ -65,7 +65,7 @@ func TestMeasurePath(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	s, err := host.New("/").Storage()
+	s, err := host.New("/").Block.Storage()
 	if err != nil {
 		t.Fatal(err)
 	}

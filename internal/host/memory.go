@@ -1,6 +1,8 @@
 package host
 
-import "strings"
+import (
+	"strings"
+)
 
 // Memory is what one process holds, from /proc/PID/status, in bytes.
 type Memory struct {
@@ -10,7 +12,7 @@ type Memory struct {
 // Memory returns what a process holds. Shmem counts what it has touched of memory shared with others
 // (shared_buffers, an SGA), in full for every process that shares it. Kernels before 4.5 do not say
 // what the resident pages are: smaps is summed up there, which takes time for a large process.
-func (h *Host) Memory(pid int) (Memory, error) {
+func (h ProcFS) Memory(pid int) (Memory, error) {
 	dir, err := h.openProc(pid)
 	if err != nil {
 		return Memory{}, err

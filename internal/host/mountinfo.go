@@ -19,27 +19,32 @@ type Mount struct {
 	Super      []string // super block options
 }
 
-// MountOf returns the mount that a clean absolute path lies on: of the visible ones the deepest.
-func (f *Facts) MountOf(name string) (Mount, bool) {
+// Mounts are those of one mount namespace, in the order of the kernel.
+type Mounts []Mount
+
+// Of returns the mount that a clean absolute path lies on: of the visible ones the deepest.
+func (mounts Mounts) Of(name string) (Mount, bool) {
 	best, found := Mount{}, false
-	for _, m := range f.Mounts {
-		if within(name, m.Point) && len(m.Point) >= len(best.Point) && visible(f.Mounts, m) {
+	for _, m := range mounts {
+		if within(name, m.Point) && len(m.Point) >= len(best.Point) && mounts.Visible(m) {
 			best, found = m, true
 		}
 	}
 	return best, found
 }
 
-func (h *Host) mounts() ([]Mount, error) {
-	text, err := h.readFile("/proc/self/mountinfo")
+// readMounts returns what this process sees mounted.
+func readMounts(root *Root) (Mounts, error) {
+	text, err := root.readFile("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
 	}
 	return parseMountInfo(text)
 }
 
-func parseMountInfo(text []byte) ([]Mount, error) {
-	var mounts []Mount
+// parseMountInfo reads /proc/PID/mountinfo (proc(5)).
+func parseMountInfo(text []byte) (Mounts, error) {
+	var mounts Mounts
 	err := lines("mountinfo", text, func(line string) error {
 		m, err := parseMount(line)
 		mounts = append(mounts, m)
@@ -103,9 +108,9 @@ func unescape(s string) string {
 	return string(out)
 }
 
-// visible says whether a path below the mount point of m leads into m: no other mount lies over it.
+// Visible says whether a path below the mount point of m leads into m: no other mount lies over it.
 // What is mounted at or above its point must be an ancestor of m, else it was mounted over m later.
-func visible(mounts []Mount, m Mount) bool {
+func (mounts Mounts) Visible(m Mount) bool {
 	parents := make(map[int]int, len(mounts))
 	for _, other := range mounts {
 		parents[other.ID] = other.Parent

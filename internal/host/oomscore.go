@@ -7,7 +7,7 @@ import (
 )
 
 // ReadOOMScoreAdj returns the oom_score_adj of a process, -1000 to 1000 (proc(5)).
-func (h *Host) ReadOOMScoreAdj(id ProcID) (int, error) {
+func (h ProcFS) ReadOOMScoreAdj(id ProcID) (int, error) {
 	dir, err := h.openID(id)
 	if err != nil {
 		return 0, err
@@ -27,7 +27,7 @@ func (h *Host) ReadOOMScoreAdj(id ProcID) (int, error) {
 // WriteOOMScoreAdj sets the oom_score_adj of a process. To go below the lowest value that was set
 // with CAP_SYS_RESOURCE takes that capability: the error is then EACCES. The error matches ErrExited
 // when the process is gone or its pid is another one's; nothing was written to another one then.
-func (h *Host) WriteOOMScoreAdj(id ProcID, score int) error {
+func (h ProcFS) WriteOOMScoreAdj(id ProcID, score int) error {
 	dir, err := h.openID(id)
 	if err != nil {
 		return err
@@ -40,7 +40,7 @@ func (h *Host) WriteOOMScoreAdj(id ProcID, score int) error {
 }
 
 // openID opens the directory of a process after making sure it is the one meant.
-func (h *Host) openID(id ProcID) (procDir, error) {
+func (h ProcFS) openID(id ProcID) (procDir, error) {
 	dir, err := h.openProc(id.PID)
 	if err != nil {
 		return procDir{}, err

@@ -41,7 +41,7 @@ func TestParseMount(t *testing.T) {
 	got, err := parseMountInfo([]byte(
 		"36 35 98:0 /mnt1\\040a /mnt\\0112 rw,noatime master:1 shared:2 - ext3 /dev/ro\\134ot rw,errors=continue\n" +
 			"37 35 0:5 / /x rw - tmpfs  rw\n"))
-	want := []Mount{
+	want := Mounts{
 		{36, 35, "98:0", "/mnt1 a", "/mnt\t2", []string{"rw", "noatime"}, "ext3", `/dev/ro\ot`, []string{"rw", "errors=continue"}},
 		{37, 35, "0:5", "/", "/x", []string{"rw"}, "tmpfs", "", []string{"rw"}},
 	}
@@ -68,7 +68,7 @@ func TestUnescape(t *testing.T) {
 }
 
 func TestVisible(t *testing.T) {
-	mounts := []Mount{
+	mounts := Mounts{
 		{ID: 1, Parent: 0, Point: "/"},
 		{ID: 2, Parent: 1, Point: "/cg"},
 		{ID: 3, Parent: 2, Point: "/cg/cpu"},
@@ -79,12 +79,12 @@ func TestVisible(t *testing.T) {
 		{ID: 8, Parent: 6, Point: "/a/c"},
 	}
 	for id, want := range map[int]bool{1: true, 2: true, 3: true, 4: true, 5: false, 6: true, 7: false, 8: true} {
-		if got := visible(mounts, mounts[id-1]); got != want {
+		if got := mounts.Visible(mounts[id-1]); got != want {
 			t.Errorf("mount %d (%s) visible: %t, want %t", id, mounts[id-1].Point, got, want)
 		}
 	}
-	loop := []Mount{{ID: 1, Parent: 2, Point: "/"}, {ID: 2, Parent: 1, Point: "/x"}}
-	if !visible(loop, loop[1]) { // and it ends
+	loop := Mounts{{ID: 1, Parent: 2, Point: "/"}, {ID: 2, Parent: 1, Point: "/x"}}
+	if !loop.Visible(loop[1]) { // and it ends
 		t.Error("a mount whose ancestors go round is hidden")
 	}
 }
@@ -254,7 +254,6 @@ func FuzzParseMountInfo(f *testing.F) {
 		if err != nil || len(mounts) > 100 {
 			return
 		}
-		facts := Facts{Mounts: mounts}
 		seen := map[string]bool{}
 		for _, h := range hierarchies(mounts, nil) {
 			if h.ID == "" || seen[h.ID] {
@@ -262,7 +261,7 @@ func FuzzParseMountInfo(f *testing.F) {
 			}
 			seen[h.ID] = true
 		}
-		if m, found := facts.MountOf("/sys/fs/cgroup"); found && !within("/sys/fs/cgroup", m.Point) {
+		if m, found := mounts.Of("/sys/fs/cgroup"); found && !within("/sys/fs/cgroup", m.Point) {
 			t.Fatalf("/sys/fs/cgroup lies on %q", m.Point)
 		}
 	})

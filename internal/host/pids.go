@@ -11,8 +11,8 @@ import (
 )
 
 // listPIDs appends the pids in /proc to dst[:0], ascending.
-func (h *Host) listPIDs(dst []int) ([]int, error) {
-	names, err := h.readDir("/proc")
+func listPIDs(root *Root, dst []int) ([]int, error) {
+	names, err := root.readDir("/proc")
 	if err != nil {
 		return nil, err
 	}

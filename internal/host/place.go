@@ -6,9 +6,6 @@ import (
 	"io/fs"
 	"path"
 	"strings"
-	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // Place is where a file of a process lies.
@@ -41,7 +38,7 @@ func (s *Storage) place(pid int, name string) (Place, error) {
 	if err != nil {
 		return Place{}, err
 	}
-	real, device, err := s.h.evaluate(pid, name)
+	real, device, err := s.h.proc.EvalSymlinks(pid, name)
 	if err != nil {
 		return Place{}, err
 	}
@@ -61,8 +58,8 @@ func (s *Storage) place(pid int, name string) (Place, error) {
 	return p, nil
 }
 
-// Open finds where a file lies that a process has open, by its path in /proc/PID/fd: no link is left in that, so nothing
-// is looked up on any disk.
+// Open finds where a file lies that a process has open, by its path in /proc/PID/fd: no link is left in that, so
+// nothing is looked up on any disk.
 func (s *Storage) Open(pid int, name string) (Place, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +94,7 @@ func (s *Storage) table(pid int) (*mountTable, error) {
 	if pid == 0 {
 		return s.own, nil
 	}
-	dir, err := s.h.openProc(pid)
+	dir, err := s.h.proc.openProc(pid)
 	if err != nil {
 		return nil, err
 	}
@@ -124,64 +121,21 @@ func (s *Storage) table(pid int) (*mountTable, error) {
 	if err != nil {
 		return nil, dir.failed(err)
 	}
-	own, _ := s.h.readLink("/proc/self/ns/mnt")
+	own, _ := s.h.root.readLink("/proc/self/ns/mnt")
 	t := newMountTable(mounts, !strings.HasPrefix(key, own+"\n/\n"))
 	s.tables[key] = t
 	return t, nil
 }
 
-// evaluate follows the symbolic links of a path inside the root directory of a process. For a block device it gives the
-// number too.
-func (h *Host) evaluate(pid int, name string) (real, device string, err error) {
-	type place struct{ real, device string }
-	p, err := ask(h, fmt.Sprintf("%d %s", pid, name), func() (place, error) {
-		real, device, err := h.follow(pid, name)
-		return place{real, device}, err
-	})
-	return p.real, p.device, err
-}
-
-func (h *Host) follow(pid int, name string) (real, device string, err error) {
-	if pid == 0 {
-		if h.live {
-			pid = unix.Getpid()
-		} else {
-			real, err = h.Evaluate(name)
-			return real, "", cause(err)
-		}
-	}
-	root, err := h.readLink(fmt.Sprintf("/proc/%d/root", pid))
-	if err != nil && (h.live || !errors.Is(err, fs.ErrNotExist)) {
-		return "", "", exited(err)
-	}
-	tree, err := h.procTree(pid, root)
-	if err != nil {
-		return "", "", exited(err)
-	}
-	defer tree.Close()
-	inside, err := resolve(tree, name)
-	if err != nil {
-		return "", "", cause(err)
-	}
-	info, err := tree.Lstat(inside)
-	if err != nil {
-		return "", "", cause(err)
-	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Mode&syscall.S_IFMT == syscall.S_IFBLK {
-		device = fmt.Sprintf("%d:%d", unix.Major(stat.Rdev), unix.Minor(stat.Rdev))
-	}
-	return path.Join("/", inside), device, nil
-}
-
 // mountTable answers which mount holds a path, for many paths.
 type mountTable struct {
-	mounts  []Mount
+	mounts  Mounts
 	foreign bool            // it is not the caller's
 	points  map[string]bool // mount points
 	known   map[string]int  // index of the mount of a directory, -1 for none
 }
 
-func newMountTable(mounts []Mount, foreign bool) *mountTable {
+func newMountTable(mounts Mounts, foreign bool) *mountTable {
 	t := &mountTable{mounts: mounts, foreign: foreign, points: make(map[string]bool, len(mounts)), known: make(map[string]int)}
 	for _, m := range mounts {
 		t.points[m.Point] = true
@@ -198,7 +152,7 @@ func (t *mountTable) of(name string) (Mount, bool) {
 	at, known := t.known[name]
 	if !known {
 		at = -1
-		if m, found := (&Facts{Mounts: t.mounts}).MountOf(name); found {
+		if m, found := t.mounts.Of(name); found {
 			for i := range t.mounts {
 				if t.mounts[i].ID == m.ID {
 					at = i

@@ -12,8 +12,8 @@ import (
 )
 
 // bell is a second socket of the process connector. A filter in the kernel lets through only what is for now: another
-// program, user, group or name. It wakes the reader, who then takes everything that waits in the first socket; forks and
-// exits, most of all events, wake nobody by themselves.
+// program, user, group or name. It wakes the reader, who then takes everything that waits in the first socket; forks
+// and exits, most of all events, wake nobody by themselves.
 type bell struct {
 	file *os.File
 	conn syscall.RawConn

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// With a bell a program that starts is read at once, with the fork before it; its exit alone wakes nobody, until somebody
-// asks for what there is of one who waits.
+// With a bell a program that starts is read at once, with the fork before it; its exit alone wakes nobody, until
+// somebody asks for what there is of one who waits.
 func TestLazyProcEvents(t *testing.T) {
 	s := openEvents(t, ProcEventOptions{Lazy: time.Hour})
 	if s.bell == nil {
@@ -42,7 +42,8 @@ func TestLazyProcEvents(t *testing.T) {
 	heard(t, s, "its end", func(e ProcEvent) bool { return e.PID == pid && e.Kind == ProcExit })
 }
 
-// Whoever asks for a reading gets it, also from a reader that was busy when the time came, and however often others ask.
+// Whoever asks for a reading gets it, also from a reader that was busy when the time came, and however often others
+// ask.
 func TestLazyProcEventsWithin(t *testing.T) {
 	for name, ask := range map[string]func(*ProcEventStream){
 		"busy": func(s *ProcEventStream) { s.Within(time.Millisecond); time.Sleep(5 * time.Millisecond) },
@@ -163,7 +164,7 @@ func TestLazyProcEventsEnd(t *testing.T) {
 }
 
 func TestPeekOnTheMachine(t *testing.T) {
-	k := New("/").NewPeeker()
+	k := New("/").Proc.NewPeeker()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

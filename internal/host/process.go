@@ -21,12 +21,6 @@ type ProcID struct {
 	Start uint64 `json:"start"` // field 22 of /proc/PID/stat, clock ticks since boot
 }
 
-// SelfExe is the program that runs now, also when its file was replaced since.
-const SelfExe = "/proc/self/exe"
-
-// DescriptorPath opens, for others too, the file that a process has open under a number, also one without a name.
-func DescriptorPath(pid, fd int) string { return fmt.Sprintf("/proc/%d/fd/%d", pid, fd) }
-
 // Process is one process (thread group) as /proc shows it.
 type Process struct {
 	ProcID
@@ -62,12 +56,12 @@ type ProcessOptions struct {
 // Processes returns the processes there are, by pid. One that exits meanwhile is left out. When
 // hidepid hides processes of other users from this one, it returns those it sees together with an
 // error that matches ErrHidden.
-func (h *Host) Processes(o ProcessOptions) ([]Process, error) {
+func (h ProcFS) Processes(o ProcessOptions) ([]Process, error) {
 	var hidden error
 	pids := slices.Clone(o.PIDs)
 	if o.PIDs == nil {
 		var err error
-		if pids, err = h.listPIDs(nil); err != nil {
+		if pids, err = listPIDs(h.root, nil); err != nil {
 			return nil, fmt.Errorf("list processes: %w", err)
 		}
 		hidden = h.hidden()
@@ -92,45 +86,9 @@ func (h *Host) Processes(o ProcessOptions) ([]Process, error) {
 	return list, hidden
 }
 
-// capSysPtrace is the number of CAP_SYS_PTRACE, which sees through hidepid.
-const capSysPtrace = 19
-
-// hidden returns an error that matches ErrHidden when this process does not see all others. A reader
-// in the group of the gid= option sees all too; that is not looked at, because such a reader still
-// lacks what is needed to govern anything.
-func (h *Host) hidden() error {
-	mounts, err := h.mounts()
-	if err != nil {
-		return fmt.Errorf("find how /proc is mounted: %w", err)
-	}
-	proc, found := (&Facts{Mounts: mounts}).MountOf("/proc")
-	if !found || proc.Type != "proc" || !hidesProcesses(proc.Super) {
-		return nil
-	}
-	self, err := h.selfStatus()
-	if err != nil {
-		return fmt.Errorf("find own capabilities: %w", err)
-	}
-	if self.capEffective>>capSysPtrace&1 == 1 {
-		return nil
-	}
-	return ErrHidden
-}
-
-// hidesProcesses knows the values of hidepid= (proc(5)), which have names since kernel 5.8. 1
-// (noaccess) leaves the directories in sight but not their files.
-func hidesProcesses(options []string) bool {
-	for _, option := range options {
-		if value, found := strings.CutPrefix(option, "hidepid="); found {
-			return value != "0" && value != "off"
-		}
-	}
-	return false
-}
-
 // procReader reads processes one after the other into the same buffers.
 type procReader struct {
-	h       *Host
+	h       ProcFS
 	env     bool
 	lean    bool // no supplementary groups: status, which has them, costs a third of all the rest
 	buf     []byte
@@ -142,7 +100,7 @@ type procReader struct {
 // inode names a file.
 type inode struct{ dev, ino uint64 }
 
-func newProcReader(h *Host, env bool) *procReader {
+func newProcReader(h ProcFS, env bool) *procReader {
 	return &procReader{h: h, env: env, buf: make([]byte, 0, 16<<10), cgroups: map[string]map[string]string{}}
 }
 
@@ -209,8 +167,9 @@ func (r *procReader) owner(dir procDir, p *Process) error {
 	return nil
 }
 
-// ownerOfDirectory reads who owns the directory of a process: the effective user and group, also of one that is not dumpable
-// (task_dump_owner in fs/proc/base.c, pid_getattr before 4.11), and the namespace as a file. It says whether that could be had.
+// ownerOfDirectory reads who owns the directory of a process: the effective user and group, also of one that is not
+// dumpable (task_dump_owner in fs/proc/base.c, pid_getattr before 4.11), and the namespace as a file. It says whether
+// that could be had.
 func (r *procReader) ownerOfDirectory(dir procDir, p *Process) bool {
 	var own, space unix.Stat_t
 	if dir.fd < 0 || unix.Fstat(dir.fd, &own) != nil || !r.atHome() {
@@ -238,7 +197,7 @@ func (r *procReader) atHome() bool {
 // foreign compares the links, for kernels before 4.1. Without the right to read them the answer is no.
 func (r *procReader) foreign(dir procDir) bool {
 	if r.self == "" {
-		r.self, _ = r.h.readLink("/proc/self/ns/pid")
+		r.self, _ = r.h.root.readLink("/proc/self/ns/pid")
 	}
 	theirs, err := dir.link("ns/pid")
 	return err == nil && r.self != "" && theirs != r.self
@@ -309,15 +268,15 @@ func (r *procReader) environ(dir procDir, p *Process) error {
 }
 
 // Alive says whether the process runs: its pid is still its own, and it is no zombie.
-func (h *Host) Alive(id ProcID) bool {
+func (h ProcFS) Alive(id ProcID) bool {
 	s, err := h.statOf(id.PID)
 	return err == nil && s.start == id.Start && !s.dead()
 }
 
 // statOf reads the stat of a process, and nothing else.
-func (h *Host) statOf(pid int) (stat, error) {
+func (h ProcFS) statOf(pid int) (stat, error) {
 	d := procDir{h: h, pid: pid, fd: -1}
-	if !h.live || h.seen != nil {
+	if !h.root.Live() || h.root.Recorded() {
 		text, err := d.read(nil, "stat", maxPseudoFile)
 		if err != nil {
 			return stat{}, d.failed(err)
@@ -338,7 +297,7 @@ func (h *Host) statOf(pid int) (stat, error) {
 }
 
 // Cwd returns the working directory of a process.
-func (h *Host) Cwd(pid int) (string, error) {
+func (h ProcFS) Cwd(pid int) (string, error) {
 	dir, err := h.openProc(pid)
 	if err != nil {
 		return "", err
@@ -352,7 +311,7 @@ func (h *Host) Cwd(pid int) (string, error) {
 }
 
 // Environ returns the environment a process was started with, as NAME=VALUE.
-func (h *Host) Environ(pid int) ([]string, error) {
+func (h ProcFS) Environ(pid int) ([]string, error) {
 	dir, err := h.openProc(pid)
 	if err != nil {
 		return nil, err
@@ -366,7 +325,7 @@ func (h *Host) Environ(pid int) ([]string, error) {
 }
 
 // Groups returns the supplementary groups of a process, not nil when there are none. Errors: ErrExited.
-func (h *Host) Groups(pid int) ([]int, error) {
+func (h ProcFS) Groups(pid int) ([]int, error) {
 	dir, err := h.openProc(pid)
 	if err != nil {
 		return nil, err
@@ -388,7 +347,7 @@ type Identity struct {
 }
 
 // Identity reads whose a process is. Errors: ErrExited.
-func (h *Host) Identity(pid int) (Identity, error) {
+func (h ProcFS) Identity(pid int) (Identity, error) {
 	dir, err := h.openProc(pid)
 	if err != nil {
 		return Identity{}, err
@@ -413,7 +372,7 @@ type Task struct {
 }
 
 // TaskState is the state of a thread, field 3 of its stat. Errors: ErrExited.
-func (h *Host) TaskState(tid int) (byte, error) {
+func (h ProcFS) TaskState(tid int) (byte, error) {
 	dir, err := h.openProc(tid)
 	if err != nil {
 		return 0, err
@@ -431,7 +390,7 @@ func (h *Host) TaskState(tid int) (byte, error) {
 }
 
 // Tasks returns the threads of a process by number, its main thread included.
-func (h *Host) Tasks(pid int) ([]Task, error) {
+func (h ProcFS) Tasks(pid int) ([]Task, error) {
 	dir, err := h.openProc(pid)
 	if err != nil {
 		return nil, err

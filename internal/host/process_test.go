@@ -21,7 +21,7 @@ import (
 
 func processes(t *testing.T, h *host.Host, o host.ProcessOptions) map[int]host.Process {
 	t.Helper()
-	list, err := h.Processes(o)
+	list, err := h.Proc.Processes(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func processes(t *testing.T, h *host.Host, o host.ProcessOptions) map[int]host.P
 func TestProcessesOfFixtures(t *testing.T) {
 	for _, name := range []string{"hybrid", "centos7", "debian12"} {
 		t.Run(name, func(t *testing.T) {
-			list, err := hosttest.Load(t, name).Processes(host.ProcessOptions{Env: true})
+			list, err := hosttest.Load(t, name).Proc.Processes(host.ProcessOptions{Env: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -109,7 +109,7 @@ func TestProcessOptions(t *testing.T) {
 	if want := []string{"LANG=C.UTF-8", "PGSYSCONFDIR=/etc/postgresql-common", "EMPTY="}; !slices.Equal(got[900].Env, want) {
 		t.Errorf("environment is %q, want %q", got[900].Env, want)
 	}
-	if list, err := h.Processes(host.ProcessOptions{PIDs: []int{}}); err != nil || len(list) != 0 {
+	if list, err := h.Proc.Processes(host.ProcessOptions{PIDs: []int{}}); err != nil || len(list) != 0 {
 		t.Errorf("no pids at all give %v, %v", list, err)
 	}
 	if p := processes(t, h, host.ProcessOptions{PIDs: []int{900}})[900]; p.Env != nil {
@@ -138,7 +138,7 @@ func TestGarbledProcessIsAnError(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "proc/900", file), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		_, err := host.New(dir).Processes(host.ProcessOptions{})
+		_, err := host.New(dir).Proc.Processes(host.ProcessOptions{})
 		if err == nil || !strings.Contains(err.Error(), "process 900") || errors.Is(err, host.ErrExited) {
 			t.Errorf("garbled %s: error %v, want one that names process 900", file, err)
 		}
@@ -147,11 +147,11 @@ func TestGarbledProcessIsAnError(t *testing.T) {
 
 func TestHiddenProcesses(t *testing.T) {
 	h := hosttest.Load(t, "container")
-	list, err := h.Processes(host.ProcessOptions{})
+	list, err := h.Proc.Processes(host.ProcessOptions{})
 	if !errors.Is(err, host.ErrHidden) || len(list) != 1 {
 		t.Errorf("got %d processes, %v; want the one in sight and ErrHidden", len(list), err)
 	}
-	scanned, _, err := h.NewScanner().Look(true)
+	scanned, _, err := h.Proc.NewScanner().Look(true)
 	if !errors.Is(err, host.ErrHidden) || len(scanned) != 1 {
 		t.Errorf("scanner: got %d processes, %v; want the one in sight and ErrHidden", len(scanned), err)
 	}
@@ -165,7 +165,7 @@ func TestHiddenProcesses(t *testing.T) {
 	if err := os.WriteFile(status, text, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := host.New(dir).Processes(host.ProcessOptions{}); err != nil {
+	if _, err := host.New(dir).Proc.Processes(host.ProcessOptions{}); err != nil {
 		t.Errorf("with CAP_SYS_PTRACE: %v", err)
 	}
 }
@@ -277,11 +277,11 @@ func TestZombie(t *testing.T) {
 		t.Errorf("a zombie has program %q, arguments %q", p.Exe, p.Args)
 	}
 	// One zombie must not keep the others from being read, where rules ask for the environment.
-	with, err := h.Processes(host.ProcessOptions{Env: true, PIDs: []int{cmd.Process.Pid}})
+	with, err := h.Proc.Processes(host.ProcessOptions{Env: true, PIDs: []int{cmd.Process.Pid}})
 	if err != nil || len(with) != 1 || len(with[0].Env) != 0 {
 		t.Errorf("with its environment: %v, %v, want it without one", with, err)
 	}
-	if h.Alive(p.ProcID) {
+	if h.Proc.Alive(p.ProcID) {
 		t.Error("a zombie counts as alive")
 	}
 }
@@ -289,20 +289,20 @@ func TestZombie(t *testing.T) {
 func TestAliveAndReusedPID(t *testing.T) {
 	h := host.New("/")
 	id := live(t, start(t, "sleep", "600")).ProcID
-	if !h.Alive(id) {
+	if !h.Proc.Alive(id) {
 		t.Error("a running process is not alive")
 	}
 	other := host.ProcID{PID: id.PID, Start: id.Start - 1}
-	if h.Alive(other) {
+	if h.Proc.Alive(other) {
 		t.Error("the former owner of a pid is alive")
 	}
-	if err := h.WriteOOMScoreAdj(other, 1000); !errors.Is(err, host.ErrExited) {
+	if err := h.Proc.WriteOOMScoreAdj(other, 1000); !errors.Is(err, host.ErrExited) {
 		t.Errorf("write to the former owner of a pid: %v", err)
 	}
-	if _, err := h.ReadOOMScoreAdj(other); !errors.Is(err, host.ErrExited) {
+	if _, err := h.Proc.ReadOOMScoreAdj(other); !errors.Is(err, host.ErrExited) {
 		t.Errorf("read of the former owner of a pid: %v", err)
 	}
-	if score, err := h.ReadOOMScoreAdj(id); err != nil || score == 1000 {
+	if score, err := h.Proc.ReadOOMScoreAdj(id); err != nil || score == 1000 {
 		t.Errorf("its successor has score %d, %v", score, err)
 	}
 }
@@ -311,36 +311,36 @@ func TestOOMScoreAdj(t *testing.T) {
 	h := host.New("/")
 	id := live(t, start(t, "sleep", "600")).ProcID
 	for _, score := range []int{500, 1000} { // upwards needs no capability
-		if err := h.WriteOOMScoreAdj(id, score); err != nil {
+		if err := h.Proc.WriteOOMScoreAdj(id, score); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := h.ReadOOMScoreAdj(id); err != nil || got != score {
+		if got, err := h.Proc.ReadOOMScoreAdj(id); err != nil || got != score {
 			t.Errorf("read back %d, %v, want %d", got, err, score)
 		}
 	}
-	if err := h.WriteOOMScoreAdj(id, 1001); err == nil {
+	if err := h.Proc.WriteOOMScoreAdj(id, 1001); err == nil {
 		t.Error("1001 was accepted")
 	}
 	fixture := hosttest.Load(t, "debian12")
 	postmaster := host.ProcID{PID: 900, Start: 1500}
-	if got, err := fixture.ReadOOMScoreAdj(postmaster); err != nil || got != -900 {
+	if got, err := fixture.Proc.ReadOOMScoreAdj(postmaster); err != nil || got != -900 {
 		t.Errorf("fixture: read %d, %v, want -900", got, err)
 	}
-	if err := fixture.WriteOOMScoreAdj(postmaster, 5); err != nil {
+	if err := fixture.Proc.WriteOOMScoreAdj(postmaster, 5); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := fixture.ReadOOMScoreAdj(postmaster); err != nil || got != 5 {
+	if got, err := fixture.Proc.ReadOOMScoreAdj(postmaster); err != nil || got != 5 {
 		t.Errorf("fixture: read back %d, %v, want 5", got, err)
 	}
 }
 
 func TestTasks(t *testing.T) {
-	got, err := hosttest.Load(t, "debian12").Tasks(2100)
+	got, err := hosttest.Load(t, "debian12").Proc.Tasks(2100)
 	want := []host.Task{{TID: 2100, State: 'S', RT: true}, {TID: 2101, State: 'D'}, {TID: 2102, State: 'R', RT: true}}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %v, %v, want %v", got, err, want)
 	}
-	own, err := host.New("/").Tasks(os.Getpid())
+	own, err := host.New("/").Proc.Tasks(os.Getpid())
 	if err != nil || len(own) < 2 || own[0].TID != os.Getpid() {
 		t.Errorf("own threads: %v, %v", own, err)
 	}
@@ -352,11 +352,11 @@ func TestCwdAndEnviron(t *testing.T) {
 	cmd.Dir = t.TempDir()
 	cmd.Env = []string{"A=1", "B=two words", "C="}
 	startCommand(t, cmd)
-	cwd, err := h.Cwd(cmd.Process.Pid)
+	cwd, err := h.Proc.Cwd(cmd.Process.Pid)
 	if want, _ := filepath.EvalSymlinks(cmd.Dir); err != nil || cwd != want {
 		t.Errorf("cwd %q, %v, want %q", cwd, err, want)
 	}
-	env, err := h.Environ(cmd.Process.Pid)
+	env, err := h.Proc.Environ(cmd.Process.Pid)
 	if err != nil || !slices.Equal(env, cmd.Env) {
 		t.Errorf("environ %q, %v, want %q", env, err, cmd.Env)
 	}
@@ -369,30 +369,30 @@ func TestQuestionsAboutAnExitedProcess(t *testing.T) {
 	}
 	h, pid := host.New("/"), cmd.Process.Pid
 	for name, ask := range map[string]func() error{
-		"Memory":       func() error { _, err := h.Memory(pid); return err },
-		"Cwd":          func() error { _, err := h.Cwd(pid); return err },
-		"Environ":      func() error { _, err := h.Environ(pid); return err },
-		"Tasks":        func() error { _, err := h.Tasks(pid); return err },
-		"OpenFiles":    func() error { _, err := h.OpenFiles(pid); return err },
-		"ProcRootFile": func() error { _, err := h.ProcRootFile(pid, "/etc/passwd", 1<<20); return err },
-		"OOMScoreAdj":  func() error { _, err := h.ReadOOMScoreAdj(host.ProcID{PID: pid}); return err },
+		"Memory":       func() error { _, err := h.Proc.Memory(pid); return err },
+		"Cwd":          func() error { _, err := h.Proc.Cwd(pid); return err },
+		"Environ":      func() error { _, err := h.Proc.Environ(pid); return err },
+		"Tasks":        func() error { _, err := h.Proc.Tasks(pid); return err },
+		"OpenFiles":    func() error { _, err := h.Proc.OpenFiles(pid); return err },
+		"ProcRootFile": func() error { _, err := h.Proc.ProcRootFile(pid, "/etc/passwd", 1<<20); return err },
+		"OOMScoreAdj":  func() error { _, err := h.Proc.ReadOOMScoreAdj(host.ProcID{PID: pid}); return err },
 	} {
 		if err := ask(); !errors.Is(err, host.ErrExited) || !strings.Contains(err.Error(), strconv.Itoa(pid)) {
 			t.Errorf("%s: %v, want ErrExited with the pid", name, err)
 		}
 	}
-	if got, err := h.Listeners([]int{pid}); err != nil || len(got) != 0 {
+	if got, err := h.Sockets.Listeners([]int{pid}); err != nil || len(got) != 0 {
 		t.Errorf("Listeners: %v, %v", got, err)
 	}
 }
 
 func TestMemory(t *testing.T) {
-	got, err := hosttest.Load(t, "debian12").Memory(905)
+	got, err := hosttest.Load(t, "debian12").Proc.Memory(905)
 	if want := (host.Memory{Anon: 700 << 10, File: 5000 << 10, Shmem: 150000 << 10}); err != nil || got != want {
 		t.Errorf("from status: %+v, %v, want %+v", got, err, want)
 	}
 	// Before kernel 4.5: code, data and heap; a System V segment and /dev/shm; huge pages.
-	got, err = hosttest.Load(t, "centos7").Memory(1890)
+	got, err = hosttest.Load(t, "centos7").Proc.Memory(1890)
 	want := host.Memory{
 		Anon:  (500 + 120000) << 10,
 		File:  (6000 + 1000) << 10,
@@ -403,10 +403,10 @@ func TestMemory(t *testing.T) {
 	if err != nil || got != want {
 		t.Errorf("from smaps: %+v, %v, want %+v", got, err, want)
 	}
-	if got, err := hosttest.Load(t, "centos7").Memory(2); err != nil || got != (host.Memory{}) {
+	if got, err := hosttest.Load(t, "centos7").Proc.Memory(2); err != nil || got != (host.Memory{}) {
 		t.Errorf("a kernel thread holds %+v, %v", got, err)
 	}
-	if got, err := host.New("/").Memory(os.Getpid()); err != nil || got.Anon == 0 || got.File == 0 {
+	if got, err := host.New("/").Proc.Memory(os.Getpid()); err != nil || got.Anon == 0 || got.File == 0 {
 		t.Errorf("own memory: %+v, %v", got, err)
 	}
 }
@@ -432,7 +432,7 @@ func TestProcessesThatComeAndGo(t *testing.T) {
 		}
 	}()
 	for range 40 {
-		list, err := h.Processes(host.ProcessOptions{})
+		list, err := h.Proc.Processes(host.ProcessOptions{})
 		if err != nil {
 			t.Error(err)
 		}

@@ -30,8 +30,8 @@ type ProcEventOptions struct {
 	Buffer int
 	// Timeout is how long the kernel may take to confirm the subscription. Default 500 ms.
 	Timeout time.Duration
-	// Lazy is how long forks and exits may wait to be read, so that they wake nobody; 0: not at all. Whatever else happens
-	// is read at once, with all that came before it.
+	// Lazy is how long forks and exits may wait to be read, so that they wake nobody; 0: not at all. Whatever else
+	// happens is read at once, with all that came before it.
 	Lazy time.Duration
 }
 
@@ -88,8 +88,8 @@ func OpenProcEvents(o ProcEventOptions) (*ProcEventStream, error) {
 	return s, nil
 }
 
-// Within has a Read, also one that waits, take what there is no later than that from now, forks and exits too; of several
-// that are still to come, the first and the last count. It may be called from any goroutine.
+// Within has a Read, also one that waits, take what there is no later than that from now, forks and exits too; of
+// several that are still to come, the first and the last count. It may be called from any goroutine.
 func (s *ProcEventStream) Within(d time.Duration) {
 	if s.bell != nil {
 		s.bell.within(d)

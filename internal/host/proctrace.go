@@ -37,8 +37,9 @@ const (
 // firstPIDNamespace is the pid namespace of the machine itself (PROC_PID_INIT_INO of linux/proc_ns.h).
 const firstPIDNamespace = "pid:[4026531836]"
 
-// ProcTrace is where events come from on a kernel without a process connector: small BPF programs on the tracepoints of fork, exec,
-// exit and change of name. Read is for one goroutine; Close may be called from another one. The programs end with the process.
+// ProcTrace is where events come from on a kernel without a process connector: small BPF programs on the tracepoints
+// of fork, exec, exit and change of name. Read is for one goroutine; Close may be called from another one. The
+// programs end with the process.
 type ProcTrace struct {
 	reader *ringbuf.Reader
 	record ringbuf.Record
@@ -51,9 +52,10 @@ type ProcTrace struct {
 	soon   summons     // when it does
 }
 
-// OpenProcTrace makes one. It takes a kernel of 5.8, CAP_BPF and CAP_PERFMON or CAP_SYS_ADMIN, tracefs where it is usually mounted
-// or CAP_SYS_ADMIN to mount it unseen, and the first pid namespace: the numbers of the tracepoints are that one's. A change of user alone makes no event here. Kinds and
-// Timeout of the options do not count. Errors: ErrNoProcEvents.
+// OpenProcTrace makes one. It takes a kernel of 5.8, CAP_BPF and CAP_PERFMON or CAP_SYS_ADMIN, tracefs where it is
+// usually mounted or CAP_SYS_ADMIN to mount it unseen, and the first pid namespace: the numbers of the tracepoints
+// are that one's. A change of user alone makes no event here. Kinds and Timeout of the options do not count. Errors:
+// ErrNoProcEvents.
 func OpenProcTrace(o ProcEventOptions) (*ProcTrace, error) {
 	t := &ProcTrace{}
 	if err := t.open(o); err != nil {
@@ -100,8 +102,8 @@ func (t *ProcTrace) open(o ProcEventOptions) error {
 // tracefsDirs are where tracefs is usually mounted.
 var tracefsDirs = []string{"/sys/kernel/tracing", "/sys/kernel/debug/tracing"}
 
-// withTracefs does something that reads tracefs. Where it is not mounted, that is done by a thread with a mount namespace of its own, in
-// which it is: nobody else sees it, and it is gone with the thread.
+// withTracefs does something that reads tracefs. Where it is not mounted, that is done by a thread with a mount
+// namespace of its own, in which it is: nobody else sees it, and it is gone with the thread.
 func withTracefs(do func() error) error {
 	for _, dir := range tracefsDirs {
 		if _, err := os.Stat(dir + "/events"); err == nil {
@@ -126,8 +128,8 @@ func withTracefs(do func() error) error {
 	return <-done
 }
 
-// inOwnThread does something in a thread that ends with it. The first thread of a process never ends, and /proc/self is what it sees: it is held,
-// while another one does it.
+// inOwnThread does something in a thread that ends with it. The first thread of a process never ends, and /proc/self
+// is what it sees: it is held, while another one does it.
 func inOwnThread(do func()) {
 	runtime.LockOSThread() // and not unlocked: the thread ends with this goroutine
 	if unix.Gettid() != os.Getpid() {
@@ -237,8 +239,8 @@ func traceNumber(text string) int {
 	return int(n)
 }
 
-// What a program writes for an event, bytes from its beginning: the time in ns of CLOCK_MONOTONIC, the kind, the process, and who
-// forked it.
+// What a program writes for an event, bytes from its beginning: the time in ns of CLOCK_MONOTONIC, the kind, the
+// process, and who forked it.
 const (
 	traceTime   = 0
 	traceKind   = 8
@@ -247,7 +249,8 @@ const (
 	traceSize   = 24
 )
 
-// traceProgram tells of what happens to whole processes. R7 holds the number of the current process above that of its thread.
+// traceProgram tells of what happens to whole processes. R7 holds the number of the current process above that of its
+// thread.
 func traceProgram(kind ProcEventKind, fields map[string]traceField, ring, missed *ebpf.Map, flags int32) (asm.Instructions, error) {
 	which, err := traceSubject(kind, fields)
 	if err != nil {
@@ -318,8 +321,8 @@ func traceSubject(kind ProcEventKind, fields map[string]traceField) (asm.Instruc
 	}, nil
 }
 
-// Within has a Read, also one that waits, take what there is no later than that from now, forks, exits and names too; of several
-// that are still to come, the first and the last count. It may be called from any goroutine.
+// Within has a Read, also one that waits, take what there is no later than that from now, forks, exits and names too;
+// of several that are still to come, the first and the last count. It may be called from any goroutine.
 func (t *ProcTrace) Within(d time.Duration) {
 	t.soon.add(time.Now().Add(d), func(first time.Time) { t.hurry.Reset(time.Until(first)) })
 }
@@ -330,8 +333,9 @@ func (t *ProcTrace) summon() {
 	t.soon.heed(time.Now(), func(next time.Time) { t.hurry.Reset(time.Until(next)) })
 }
 
-// Read waits for events and appends them to to[:0], in their order. It returns none when there were none for a while. Lost says how
-// many were lost: then only a look at every process tells what there is. After Close the error matches os.ErrClosed.
+// Read waits for events and appends them to to[:0], in their order. It returns none when there were none for a while.
+// Lost says how many were lost: then only a look at every process tells what there is. After Close the error matches
+// os.ErrClosed.
 func (t *ProcTrace) Read(to []ProcEvent) (events []ProcEvent, lost int, err error) {
 	wait := traceIdle
 	if t.lazy > 0 {
@@ -387,7 +391,8 @@ func parseTraceRecord(b []byte) (e ProcEvent, ok bool) {
 	return e, e.PID > 0
 }
 
-// withoutExecNames drops the names that processes got from an exec(2) that the same Read tells of: the connector has none of these.
+// withoutExecNames drops the names that processes got from an exec(2) that the same Read tells of: the connector has
+// none of these.
 func withoutExecNames(events []ProcEvent) []ProcEvent {
 	execs := map[int]bool{}
 	kept := len(events)

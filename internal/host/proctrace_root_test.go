@@ -27,7 +27,8 @@ func openTrace(t *testing.T, o ProcEventOptions) *ProcTrace {
 	return s
 }
 
-// What the tracepoints tell of a process is what the connector tells, but for a change of user or group; of threads they tell nothing.
+// What the tracepoints tell of a process is what the connector tells, but for a change of user or group; of threads
+// they tell nothing.
 func TestLiveProcTrace(t *testing.T) {
 	s := openTrace(t, ProcEventOptions{Lazy: 100 * time.Millisecond})
 	began := time.Now()
@@ -142,8 +143,8 @@ func TestLiveProcTraceOverrun(t *testing.T) {
 
 func TestLiveProcTraceClose(t *testing.T) { endsWithClose(t, openTrace(t, ProcEventOptions{})) }
 
-// Where tracefs is mounted for a moment, it is for one thread, which is gone then: what this process sees of mounts stays as it is, whichever
-// thread it began in.
+// Where tracefs is mounted for a moment, it is for one thread, which is gone then: what this process sees of mounts
+// stays as it is, whichever thread it began in.
 func TestOwnThreadIsGone(t *testing.T) {
 	ours, err := os.Readlink("/proc/self/ns/mnt")
 	if err != nil {

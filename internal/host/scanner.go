@@ -28,7 +28,7 @@ type Scanner struct {
 	// Env makes it read environments too; set it before the first look.
 	Env bool
 
-	h       *Host
+	h       ProcFS
 	lister  *pidLister
 	reader  *procReader
 	procs   []Process
@@ -53,8 +53,8 @@ type mark struct {
 }
 
 // NewScanner returns a scanner that has seen nothing yet.
-func (h *Host) NewScanner() *Scanner {
-	return &Scanner{h: h, recheck: map[int]bool{}, clock: h.sinceBoot}
+func (h ProcFS) NewScanner() *Scanner {
+	return &Scanner{h: h, recheck: map[int]bool{}, clock: func() uint64 { return ticksSinceBoot(h.root.Live()) }}
 }
 
 // Recheck has these processes read from end to end at the next look, quick or full: after a move
@@ -212,7 +212,7 @@ type forks struct {
 // countForks reads forks from /proc/loadavg (proc(5)), without an allocation; ok is false when that cannot
 // be told.
 func (s *Scanner) countForks() (f forks, ok bool) {
-	if !s.h.live {
+	if !s.h.root.Live() {
 		return f, false
 	}
 	if s.loadavg == 0 {
@@ -251,8 +251,8 @@ func parseForks(text []byte) (f forks, ok bool) {
 }
 
 func (s *Scanner) list() (err error) {
-	if !s.h.live {
-		s.pids, err = s.h.listPIDs(s.pids)
+	if !s.h.root.Live() {
+		s.pids, err = listPIDs(s.h.root, s.pids)
 		return err
 	}
 	if s.lister == nil {
@@ -326,7 +326,7 @@ func (s *Scanner) look(pid int, before *Process, m mark, full bool, now uint64) 
 // stat reads the stat of a process in three system calls, without opening its directory.
 func (s *Scanner) stat(pid int) (stat, error) {
 	d := procDir{h: s.h, pid: pid, fd: -1}
-	if !s.h.live {
+	if !s.h.root.Live() {
 		return s.reader.stat(d)
 	}
 	fd, err := retry(func() (int, error) {
@@ -348,10 +348,10 @@ func (s *Scanner) stat(pid int) (stat, error) {
 	return st, nil
 }
 
-// sinceBoot is the time since boot in clock ticks. A captured host stands still, long after.
-func (h *Host) sinceBoot() uint64 {
+// ticksSinceBoot is the time since boot in clock ticks. A captured host stands still, long after.
+func ticksSinceBoot(live bool) uint64 {
 	var t unix.Timespec
-	if !h.live || unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) != nil {
+	if !live || unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) != nil {
 		return 1 << 63
 	}
 	return uint64(t.Nano()) / (1e9 / ticksPerSecond)

@@ -24,7 +24,7 @@ type scanned struct {
 func newScanned(t *testing.T, clock uint64) scanned {
 	t.Helper()
 	dir := hosttest.Unpack(t, hosttest.Text(t, "debian12"))
-	s := scanned{t, dir, host.New(dir).NewScanner()}
+	s := scanned{t, dir, host.New(dir).Proc.NewScanner()}
 	s.SetClock(func() uint64 { return clock })
 	return s
 }
@@ -74,11 +74,11 @@ func (s scanned) rename(from, to int) {
 func TestScannerSeesWhatProcessesSees(t *testing.T) {
 	for _, name := range []string{"hybrid", "centos7", "debian12"} {
 		h := hosttest.Load(t, name)
-		want, err := h.Processes(host.ProcessOptions{Env: true})
+		want, err := h.Proc.Processes(host.ProcessOptions{Env: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := h.NewScanner()
+		s := h.Proc.NewScanner()
 		s.Env = true
 		got, changed, err := s.Look(false)
 		if err != nil || !changed || !reflect.DeepEqual(got, want) {
@@ -230,7 +230,7 @@ func TestScannerReadsEveryProcessInTurn(t *testing.T) {
 
 func TestScannerNoticesExec(t *testing.T) {
 	pid, in := pipedShell(t, `read x; exec sh -c 'read y'`) // the same program under the same name
-	s := host.New("/").NewScanner()
+	s := host.New("/").Proc.NewScanner()
 	defer s.Close()
 	s.SetClock(func() uint64 { return settled })
 	find := func(full bool) host.Process {
@@ -262,7 +262,7 @@ func TestScannerNoticesExec(t *testing.T) {
 }
 
 func TestScannerFollowsLiveProcesses(t *testing.T) {
-	s := host.New("/").NewScanner()
+	s := host.New("/").Proc.NewScanner()
 	defer s.Close()
 	has := func(pid int) bool {
 		list, _, err := s.Look(false)
@@ -288,7 +288,7 @@ func TestScannerFollowsLiveProcesses(t *testing.T) {
 }
 
 func TestQuickLookAllocatesNothing(t *testing.T) {
-	s := host.New("/").NewScanner()
+	s := host.New("/").Proc.NewScanner()
 	defer s.Close()
 	s.SetClock(func() uint64 { return settled })
 	if _, _, err := s.Look(true); err != nil {

@@ -20,10 +20,16 @@ type Listener struct {
 	Port    int    // 0 for unix
 }
 
+// SocketFS reads sockets.
+type SocketFS struct {
+	root *Root
+	proc ProcFS
+}
+
 // Listeners returns the listening sockets of each process, TCP by port first. A process without any
 // is in the map too; one that has exited is not. What the reader has no right to see is left out and
 // named in the error, beside the rest.
-func (h *Host) Listeners(pids []int) (map[int][]Listener, error) {
+func (h SocketFS) Listeners(pids []int) (map[int][]Listener, error) {
 	tables := map[string]map[string]Listener{} // by network namespace, then by inode
 	return ofEach(pids, "find listening sockets", func(pid int) ([]Listener, error) { return h.listenersOf(pid, tables) })
 }
@@ -45,7 +51,7 @@ func ofEach(pids []int, what string, of func(pid int) ([]Listener, error)) (map[
 	return found, errors.Join(problems...)
 }
 
-func (h *Host) listenersOf(pid int, tables map[string]map[string]Listener) ([]Listener, error) {
+func (h SocketFS) listenersOf(pid int, tables map[string]map[string]Listener) ([]Listener, error) {
 	inodes, _, table, err := h.socketsOf(pid, tables, procDir.listening)
 	if err != nil {
 		return nil, err
@@ -60,10 +66,10 @@ func (h *Host) listenersOf(pid int, tables map[string]map[string]Listener) ([]Li
 	return list, nil
 }
 
-// socketsOf gives the inode numbers of the sockets that a process has open, with its network namespace and the table of that by inode,
-// which is read once for all processes in it. Of a process without sockets there is neither.
-func (h *Host) socketsOf(pid int, tables map[string]map[string]Listener, read func(procDir) (map[string]Listener, error)) (inodes []string, namespace string, table map[string]Listener, err error) {
-	dir, err := h.openProc(pid)
+// socketsOf gives the inode numbers of the sockets that a process has open, with its network namespace and the table
+// of that by inode, which is read once for all processes in it. Of a process without sockets there is neither.
+func (h SocketFS) socketsOf(pid int, tables map[string]map[string]Listener, read func(procDir) (map[string]Listener, error)) (inodes []string, namespace string, table map[string]Listener, err error) {
+	dir, err := h.proc.openProc(pid)
 	if err != nil {
 		return nil, "", nil, err
 	}
@@ -101,43 +107,8 @@ func compareListeners(a, b Listener) int {
 	return strings.Compare(a.Address, b.Address)
 }
 
-// fileLinks returns what the descriptors of a process point to.
-func (d procDir) fileLinks() ([]string, error) {
-	names, err := d.list("fd")
-	if err != nil {
-		return nil, err
-	}
-	targets := make([]string, 0, len(names))
-	for _, name := range names {
-		target, err := d.link("fd/" + name)
-		if isGone(err) {
-			continue // closed in this moment
-		}
-		if err != nil {
-			return nil, err
-		}
-		targets = append(targets, target)
-	}
-	return targets, nil
-}
-
-// sockets returns the inode numbers of the sockets a process has open.
-func (d procDir) sockets() ([]string, error) {
-	targets, err := d.fileLinks()
-	if err != nil {
-		return nil, err
-	}
-	var inodes []string
-	for _, target := range targets {
-		if inode, is := strings.CutPrefix(target, "socket:["); is {
-			inodes = append(inodes, strings.TrimSuffix(inode, "]"))
-		}
-	}
-	return inodes, nil
-}
-
-// listeningTables are the kernel's tables of sockets. Servers listen on their ports before they do on their sockets: who is seen
-// with a socket is seen with its port, too, when that is looked for later.
+// listeningTables are the kernel's tables of sockets. Servers listen on their ports before they do on their sockets:
+// who is seen with a socket is seen with its port, too, when that is looked for later.
 var listeningTables = []string{"net/unix", "net/tcp", "net/tcp6"}
 
 // listening returns the listening sockets of the process's network namespace by inode.
@@ -227,26 +198,4 @@ func parseUnix(text []byte, table map[string]Listener) error {
 		table[fields[6]] = Listener{"unix", strings.TrimSuffix(name, "\n"), 0}
 	}
 	return nil
-}
-
-// OpenFiles returns the files that a process has open by descriptor, sorted, each once, without
-// sockets, pipes and the like and without " (deleted)".
-func (h *Host) OpenFiles(pid int) ([]string, error) {
-	dir, err := h.openProc(pid)
-	if err != nil {
-		return nil, err
-	}
-	defer dir.close()
-	targets, err := dir.fileLinks()
-	if err != nil {
-		return nil, dir.failed(err)
-	}
-	var files []string
-	for _, target := range targets {
-		if strings.HasPrefix(target, "/") {
-			files = append(files, strings.TrimSuffix(target, " (deleted)"))
-		}
-	}
-	slices.Sort(files)
-	return slices.Compact(files), nil
 }

@@ -130,7 +130,7 @@ func TestAnyStorageEnds(t *testing.T) {
 		})
 		devices := rapid.SliceOfNDistinct(device, 0, 8, func(d Device) string { return d.Number }).Draw(t, "devices")
 		slices.SortFunc(devices, func(a, b Device) int { return compareNumbers(a.Number, b.Number) })
-		var mounts []Mount
+		var mounts Mounts
 		for i, point := range []string{"/", "/a", "/b"} {
 			m := Mount{ID: i + 2, Parent: 2, Point: point, Dev: number.Draw(t, "dev"), Type: rapid.SampledFrom([]string{"ext4", "btrfs", "overlay", "zfs", "bcachefs"}).Draw(t, "type")}
 			if m.Type == "overlay" {
@@ -140,7 +140,7 @@ func TestAnyStorageEnds(t *testing.T) {
 			m.Super = rapid.SliceOfN(rapid.SampledFrom([]string{"rw", "upperdir=/a/u", "lowerdir=/b/l:/a", "logdev=/dev/d3"}), 0, 3).Draw(t, "super")
 			mounts = append(mounts, m)
 		}
-		s := newStorage(New(dir), devices, mounts)
+		s := newStorage(New(dir).Block, devices, mounts)
 		s.btrfs = []btrfsVolume{{uuid: "u", devices: []string{"d1", "d2"}}}
 		var above []*Layer
 		var walk func(l *Layer)

@@ -121,7 +121,7 @@ mount -t tmpfs none mem
 touch inner/file; ln -s %[1]s/inner/file over/link
 exec >&3`, dir, parted, first, second))
 	h := host.New("/")
-	s, err := h.Storage()
+	s, err := h.Block.Storage()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +214,7 @@ func TestStorageWhileDevicesComeAndGo(t *testing.T) {
 				return
 			default:
 			}
-			s, err := h.Storage()
+			s, err := h.Block.Storage()
 			if err != nil {
 				done <- err
 				return

@@ -30,7 +30,7 @@ func stacks(t testing.TB) []string {
 
 func storage(t testing.TB, name string) *host.Storage {
 	t.Helper()
-	s, err := hosttest.Load(t, name).Storage()
+	s, err := hosttest.Load(t, name).Block.Storage()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +209,7 @@ symlink: /
 78 (db) S
 `
 	h := hosttest.FromArchive(t, hosttest.Text(t, "storage/lvm-striped")+more)
-	s, err := h.Storage()
+	s, err := h.Block.Storage()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,9 +248,10 @@ symlink: /
 	}
 }
 
-// On the machine the tests run on: whatever it is made of, every mount has an answer and the root directory has a place.
+// On the machine the tests run on: whatever it is made of, every mount has an answer and the root directory has a
+// place.
 func TestStorageOfThisMachine(t *testing.T) {
-	s, err := host.New("/").Storage()
+	s, err := host.New("/").Block.Storage()
 	if err != nil {
 		t.Fatal(err)
 	}

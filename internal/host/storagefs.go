@@ -78,10 +78,10 @@ func (s *Storage) numberOf(name string) (number string, found bool) {
 			}
 		}
 	}
-	if s.h == nil {
+	if s.h.root == nil {
 		return "", false
 	}
-	real, err := s.h.Evaluate(name)
+	real, err := s.h.root.Evaluate(name)
 	if err != nil {
 		return "", false
 	}
@@ -98,9 +98,9 @@ type btrfsVolume struct {
 }
 
 // btrfsVolumes lists the mounted ones. Their devices have links there since 3.14, and numbers in devinfo since 5.6.
-func (h *Host) btrfsVolumes() ([]btrfsVolume, error) {
+func (h BlockFS) btrfsVolumes() ([]btrfsVolume, error) {
 	const top = "/sys/fs/btrfs"
-	names, err := h.readDir(top)
+	names, err := h.root.readDir(top)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -111,7 +111,7 @@ func (h *Host) btrfsVolumes() ([]btrfsVolume, error) {
 	var all []btrfsVolume
 	for _, uuid := range names {
 		dir := path.Join(top, uuid)
-		devices, err := h.readDir(dir + "/devices")
+		devices, err := h.root.readDir(dir + "/devices")
 		if deviceGone(err) {
 			continue // "features", "debug", or unmounted in this moment
 		}
@@ -123,17 +123,17 @@ func (h *Host) btrfsVolumes() ([]btrfsVolume, error) {
 			v.devices = append(v.devices, strings.ReplaceAll(name, "!", "/"))
 		}
 		slices.Sort(v.devices)
-		infos, err := h.readDir(dir + "/devinfo")
+		infos, err := h.root.readDir(dir + "/devinfo")
 		if err != nil && !deviceGone(err) {
 			return nil, err
 		}
 		for _, info := range infos {
-			if text, _ := h.readOptional(dir + "/devinfo/" + info + "/missing"); text == "1" {
+			if text, _ := h.root.readOptional(dir + "/devinfo/" + info + "/missing"); text == "1" {
 				v.missing++
 			}
 		}
 		for _, profile := range []string{"single", "dup", "raid0", "raid1", "raid1c3", "raid1c4", "raid10", "raid5", "raid6"} {
-			if h.exists(dir + "/allocation/data/" + profile) {
+			if h.root.exists(dir + "/allocation/data/" + profile) {
 				v.profiles = append(v.profiles, profile)
 			}
 		}
@@ -142,8 +142,8 @@ func (h *Host) btrfsVolumes() ([]btrfsVolume, error) {
 	return all, nil
 }
 
-// btrfsDevices adds the devices of a btrfs. Its own number is no device's: the source of the mount, which is one of its devices,
-// tells which volume it is.
+// btrfsDevices adds the devices of a btrfs. Its own number is no device's: the source of the mount, which is one of
+// its devices, tells which volume it is.
 func (s *Storage) btrfsDevices(l *Layer, m Mount) {
 	number, known := s.numberOf(m.Source)
 	at := -1
@@ -178,8 +178,8 @@ func (s *Storage) btrfsDevices(l *Layer, m Mount) {
 	}
 }
 
-// overlay follows the directories of an overlay. They are named as whoever mounted it saw them, which for a container is
-// the host.
+// overlay follows the directories of an overlay. They are named as whoever mounted it saw them, which for a container
+// is the host.
 func (s *Storage) overlay(l *Layer, m Mount) {
 	for _, option := range m.Super {
 		name, value, _ := strings.Cut(option, "=")

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// summons are the times at which a reader is asked to read, whatever it waits for: the first that is to come, and the one
-// asked for last. A time between those two is not kept: a reading that was asked for then comes at the last.
+// summons are the times at which a reader is asked to read, whatever it waits for: the first that is to come, and the
+// one asked for last. A time between those two is not kept: a reading that was asked for then comes at the last.
 type summons struct {
 	mu    sync.Mutex
 	first time.Time // zero: none is to come

@@ -34,10 +34,10 @@ func init() {
 	os.Exit(0)
 }
 
-// lookThrice prints the CPU time, in ns, of a first look, of a second full one and of one that goes by events of which there were
-// none, and the most memory that it needed, in KiB.
+// lookThrice prints the CPU time, in ns, of a first look, of a second full one and of one that goes by events of
+// which there were none, and the most memory that it needed, in KiB.
 func lookThrice() error {
-	s := host.New("/").NewScanner()
+	s := host.New("/").Proc.NewScanner()
 	defer s.Close()
 	var took [3]int64
 	for i, look := range []func() ([]host.Process, bool, error){
@@ -91,8 +91,9 @@ func crowd(b *testing.B) {
 	time.Sleep(3 * time.Second) // none of them is young any more
 }
 
-// BenchmarkCrowd holds the CPU time of a look at 20,000 sleeping processes to that of ps in the same run: at most 0.75 of it the first
-// time, 0.35 when it looks again at the stat of each, 0.05 when it goes by events; and the memory to 60 MiB.
+// BenchmarkCrowd holds the CPU time of a look at 20,000 sleeping processes to that of ps in the same run: at most
+// 0.75 of it the first time, 0.35 when it looks again at the stat of each, 0.05 when it goes by events; and the
+// memory to 60 MiB.
 func BenchmarkCrowd(b *testing.B) {
 	crowd(b)
 	ps := func() float64 {

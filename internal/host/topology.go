@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -18,7 +17,7 @@ type Node struct {
 
 // MemInfo returns /proc/meminfo: amounts of memory in bytes, the HugePages_ counters as counts.
 func (h *Host) MemInfo() (map[string]int64, error) {
-	text, err := h.readFile("/proc/meminfo")
+	text, err := h.Root.readFile("/proc/meminfo")
 	if err != nil {
 		return nil, err
 	}
@@ -46,19 +45,6 @@ func parseMemInfo(text []byte) (map[string]int64, error) {
 	return info, err
 }
 
-// parseAmount reads "  24684092 kB" (1024 bytes each) or a bare number.
-func parseAmount(text string) (int64, error) {
-	digits, kilo := strings.CutSuffix(strings.TrimSpace(text), " kB")
-	n, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil || n < 0 || kilo && n > 1<<52 {
-		return 0, fmt.Errorf("%q is not an amount of memory", strings.TrimSpace(text))
-	}
-	if kilo {
-		n *= 1024
-	}
-	return n, nil
-}
-
 func (h *Host) memoryFacts(f *Facts) error {
 	info, err := h.MemInfo()
 	if err != nil {
@@ -68,31 +54,15 @@ func (h *Host) memoryFacts(f *Facts) error {
 		return errors.New("parse /proc/meminfo: no MemTotal")
 	}
 	f.SwapTotal = info["SwapTotal"]
-	if f.PageSize, err = h.pageSize(); err != nil {
+	if f.PageSize, err = h.Proc.pageSize(); err != nil {
 		return err
 	}
 	f.HugePageSizes, err = h.hugePageSizes()
 	return err
 }
 
-// pageSize takes the page size from the first mapping of this process in smaps, so that a captured
-// host has its own: getpagesize(2) would answer for the reader. The first mapping is the program's.
-func (h *Host) pageSize() (int64, error) {
-	const firstMapping = 2048
-	text, err := h.readSome("/proc/self/smaps", firstMapping)
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(text)) {
-		if size, found := strings.CutPrefix(line, "KernelPageSize:"); found {
-			return parseAmount(size)
-		}
-	}
-	return 0, errors.New("parse /proc/self/smaps: no KernelPageSize")
-}
-
 func (h *Host) hugePageSizes() ([]int64, error) {
-	names, err := h.readDir("/sys/kernel/mm/hugepages")
+	names, err := h.Root.readDir("/sys/kernel/mm/hugepages")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // built without CONFIG_HUGETLBFS
 	}
@@ -145,7 +115,7 @@ func (h *Host) node(dir string, id int) (Node, error) {
 	if err != nil {
 		return Node{}, err
 	}
-	text, err := h.readFile(dir + "/meminfo")
+	text, err := h.Root.readFile(dir + "/meminfo")
 	if err != nil {
 		return Node{}, err
 	}
@@ -157,7 +127,7 @@ func (h *Host) node(dir string, id int) (Node, error) {
 }
 
 func (h *Host) readIDSet(name string) (IDSet, error) {
-	text, err := h.readText(name)
+	text, err := h.Root.readText(name)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +140,7 @@ func (h *Host) readIDSet(name string) (IDSet, error) {
 
 // LoadAverage returns the load over 1, 5 and 15 minutes as /proc/loadavg prints it: "0.10 0.25 0.31".
 func (h *Host) LoadAverage() (string, error) {
-	text, err := h.readText("/proc/loadavg")
+	text, err := h.Root.readText("/proc/loadavg")
 	if err != nil {
 		return "", err
 	}

@@ -12,11 +12,11 @@ import (
 // enough that a new user is known soon.
 const userNamesLive = 10 * time.Second
 
-// userNames maps users and groups to their names and back. /etc/passwd and /etc/group below the root
+// Users maps users and groups to their names and back. /etc/passwd and /etc/group below the root
 // come first; on the live machine the system is asked for others (which a build without cgo answers
 // from the same files).
-type userNames struct {
-	h      *Host
+type Users struct {
+	root   *Root
 	mu     sync.Mutex
 	read   time.Time
 	users  names
@@ -29,22 +29,22 @@ type names struct {
 	byName map[string]int // -1: nobody has it
 }
 
-func newUserNames(h *Host) *userNames { return &userNames{h: h} }
+func NewUsers(root *Root) *Users { return &Users{root: root} }
 
 // UserName returns the name of a user, or the number when it has none.
-func (h *Host) UserName(uid int) string {
-	return h.users.name(uid, &h.users.users, func(id string) (string, error) {
-		u, err := user.LookupId(id)
+func (u *Users) UserName(uid int) string {
+	return u.name(uid, &u.users, func(id string) (string, error) {
+		found, err := user.LookupId(id)
 		if err != nil {
 			return "", err
 		}
-		return u.Username, nil
+		return found.Username, nil
 	})
 }
 
 // GroupName returns the name of a group, or the number when it has none.
-func (h *Host) GroupName(gid int) string {
-	return h.users.name(gid, &h.users.groups, func(id string) (string, error) {
+func (u *Users) GroupName(gid int) string {
+	return u.name(gid, &u.groups, func(id string) (string, error) {
 		g, err := user.LookupGroupId(id)
 		if err != nil {
 			return "", err
@@ -54,19 +54,19 @@ func (h *Host) GroupName(gid int) string {
 }
 
 // UserID returns the number of a user: of that name, or the number itself when name is one.
-func (h *Host) UserID(name string) (int, bool) {
-	return h.users.id(name, &h.users.users, func(name string) (string, error) {
-		u, err := user.Lookup(name)
+func (u *Users) UserID(name string) (int, bool) {
+	return u.id(name, &u.users, func(name string) (string, error) {
+		found, err := user.Lookup(name)
 		if err != nil {
 			return "", err
 		}
-		return u.Uid, nil
+		return found.Uid, nil
 	})
 }
 
 // GroupID returns the number of a group: of that name, or the number itself when name is one.
-func (h *Host) GroupID(name string) (int, bool) {
-	return h.users.id(name, &h.users.groups, func(name string) (string, error) {
+func (u *Users) GroupID(name string) (int, bool) {
+	return u.id(name, &u.groups, func(name string) (string, error) {
 		g, err := user.LookupGroup(name)
 		if err != nil {
 			return "", err
@@ -75,7 +75,7 @@ func (h *Host) GroupID(name string) (int, bool) {
 	})
 }
 
-func (u *userNames) name(id int, list *names, ask func(string) (string, error)) string {
+func (u *Users) name(id int, list *names, ask func(string) (string, error)) string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.refresh()
@@ -83,7 +83,7 @@ func (u *userNames) name(id int, list *names, ask func(string) (string, error)) 
 		return name
 	}
 	name := strconv.Itoa(id)
-	if u.h.live {
+	if u.root.Live() {
 		if answer, err := ask(name); err == nil {
 			name = answer
 		}
@@ -92,7 +92,7 @@ func (u *userNames) name(id int, list *names, ask func(string) (string, error)) 
 	return name
 }
 
-func (u *userNames) id(name string, list *names, ask func(string) (string, error)) (int, bool) {
+func (u *Users) id(name string, list *names, ask func(string) (string, error)) (int, bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.refresh()
@@ -105,8 +105,8 @@ func (u *userNames) id(name string, list *names, ask func(string) (string, error
 }
 
 // ask returns -1 for a name that nobody has.
-func (u *userNames) ask(name string, ask func(string) (string, error)) int {
-	if u.h.live {
+func (u *Users) ask(name string, ask func(string) (string, error)) int {
+	if u.root.Live() {
 		if answer, err := ask(name); err == nil {
 			name = answer
 		}
@@ -120,17 +120,17 @@ func (u *userNames) ask(name string, ask func(string) (string, error)) int {
 
 // refresh reads the files again when they are old. A host without them, as a container image may
 // be, has numbers only.
-func (u *userNames) refresh() {
+func (u *Users) refresh() {
 	if u.users.byID != nil && time.Since(u.read) < userNamesLive {
 		return
 	}
 	u.read = time.Now()
-	u.users = u.h.readNames("/etc/passwd")
-	u.groups = u.h.readNames("/etc/group")
+	u.users = u.readNames("/etc/passwd")
+	u.groups = u.readNames("/etc/group")
 }
 
-func (h *Host) readNames(file string) names {
-	text, err := h.readFile(file)
+func (u *Users) readNames(file string) names {
+	text, err := u.root.readFile(file)
 	if err != nil {
 		text = nil
 	}

@@ -27,7 +27,7 @@ func TestWrittenFiles(t *testing.T) {
 	open("direct", os.O_RDWR|unix.O_DIRECT)
 	open("both", os.O_WRONLY|unix.O_DIRECT)
 	open("both", os.O_WRONLY)
-	all, err := host.New("/").WrittenFiles(os.Getpid())
+	all, err := host.New("/").Proc.WrittenFiles(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestWrittenFiles(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if _, err := host.New("/").WrittenFiles(1 << 30); err == nil {
+	if _, err := host.New("/").Proc.WrittenFiles(1 << 30); err == nil {
 		t.Error("of a process that is not there")
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
-	"bulkhead/internal/metrics"
 	"bulkhead/internal/policy"
 )
 
@@ -181,7 +180,7 @@ func (s *sim) observeSubtree(o *Observation, dir cgroup.Dir) {
 }
 
 func (s *sim) observeMemory(o *Observation, dir cgroup.Dir) {
-	usage, err := metrics.Read(s.kernel.Tree, dir)
+	usage, err := s.kernel.Stat(dir)
 	if err != nil || usage.Memory.Current == nil {
 		return
 	}

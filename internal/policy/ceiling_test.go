@@ -13,7 +13,7 @@ import (
 // on resolves a policy on a fixture of storage.
 func on(t *testing.T, fixture, text string) (*Policy, Problems) {
 	t.Helper()
-	disks, err := hosttest.Load(t, "storage/"+fixture).Storage()
+	disks, err := hosttest.Load(t, "storage/"+fixture).Block.Storage()
 	if err != nil {
 		t.Fatal(err)
 	}

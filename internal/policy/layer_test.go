@@ -82,7 +82,7 @@ func TestLayers(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.fixture+" "+test.on+" "+string(test.layer), func(t *testing.T) {
-			disks, err := hosttest.Load(t, "storage/"+test.fixture).Storage()
+			disks, err := hosttest.Load(t, "storage/"+test.fixture).Block.Storage()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,7 +13,7 @@ import (
 // weighedHost is a fixture's storage on a host of a version of cgroups that can weigh.
 func weighedHost(t *testing.T, fixture string, version int, change func(*host.Facts)) (*host.Facts, Resolver) {
 	t.Helper()
-	disks, err := hosttest.Load(t, "storage/"+fixture).Storage()
+	disks, err := hosttest.Load(t, "storage/"+fixture).Block.Storage()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -160,7 +160,7 @@ func TestLoadEndsWithItsMaker(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := host.New("/")
-	procs, err := h.Processes(host.ProcessOptions{PIDs: []int{pid}})
+	procs, err := h.Proc.Processes(host.ProcessOptions{PIDs: []int{pid}})
 	if err != nil || len(procs) != 1 {
 		t.Fatalf("the load: %v, %v", procs, err)
 	}
@@ -168,7 +168,7 @@ func TestLoadEndsWithItsMaker(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = maker.Wait()
-	for end := time.Now().Add(5 * time.Second); h.Alive(procs[0].ProcID); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Second); h.Proc.Alive(procs[0].ProcID); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the load outlives the one that started it by 5 s")
 		}
@@ -178,7 +178,7 @@ func TestLoadEndsWithItsMaker(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	if h.Alive(l.ID) {
+	if h.Proc.Alive(l.ID) {
 		t.Error("a load that was ended lives")
 	}
 	if _, err := l.Wait(t.Context(), time.Second); !errors.Is(err, ErrEnded) {

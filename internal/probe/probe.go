@@ -94,7 +94,7 @@ func Start(ctx context.Context, h *host.Host, args []string) (*Load, error) {
 		l.Close()
 		return nil, fmt.Errorf("start a load: %w", err)
 	}
-	procs, err := h.Processes(host.ProcessOptions{PIDs: []int{l.process.Pid}})
+	procs, err := h.Proc.Processes(host.ProcessOptions{PIDs: []int{l.process.Pid}})
 	if err == nil && len(procs) != 1 {
 		err = ErrEnded
 	}

@@ -22,7 +22,7 @@ const MostTasks = 512
 func (f *Fork) run() (a Answer, err error) {
 	// No thread of the runtime's own may be needed while there can be none: that would end the load.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	own, err := host.New("/").Tasks(os.Getpid())
+	own, err := host.New("/").Proc.Tasks(os.Getpid())
 	if err != nil {
 		return a, fmt.Errorf("count its own threads: %w", err)
 	}

@@ -103,7 +103,7 @@ func stop(t testing.TB, p *os.Process) {
 // Identify gives the number and start time of a running process.
 func Identify(t testing.TB, pid int) host.ProcID {
 	t.Helper()
-	list, err := host.New("/").Processes(host.ProcessOptions{PIDs: []int{pid}})
+	list, err := host.New("/").Proc.Processes(host.ProcessOptions{PIDs: []int{pid}})
 	if err != nil || len(list) != 1 {
 		t.Fatalf("look at process %d: not there (%v)", pid, err)
 	}
@@ -120,7 +120,7 @@ func Kill(t testing.TB, id host.ProcID) {
 		t.Fatalf("kill process %d: %v", id.PID, err)
 	}
 	h := host.New("/")
-	WaitFor(t, fmt.Sprintf("process %d to end", id.PID), func() bool { return !h.Alive(id) })
+	WaitFor(t, fmt.Sprintf("process %d to end", id.PID), func() bool { return !h.Proc.Alive(id) })
 }
 
 // WaitFor polls until is answers true; it fails the test after ten seconds.

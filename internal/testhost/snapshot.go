@@ -88,7 +88,7 @@ func members(t testing.TB, b *strings.Builder, tree *cgroup.Tree, h host.Hierarc
 	at := where(t, tree, h)
 	for _, p := range processes {
 		// On v1, cgroup.procs leaves out processes while others fork beside them: one that lives is somewhere.
-		for tries := 0; at[p.PID] == "" && tries < 50 && host.New("/").Alive(p); tries++ {
+		for tries := 0; at[p.PID] == "" && tries < 50 && host.New("/").Proc.Alive(p); tries++ {
 			at = where(t, tree, h)
 		}
 		fmt.Fprintf(b, "process %d in %s: %s\n", p.PID, h.ID, cmp.Or(at[p.PID], "nowhere"))

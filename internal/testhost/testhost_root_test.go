@@ -89,7 +89,7 @@ func TestRootIsRemovedWithEverythingInside(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		list, err := host.New("/").Processes(host.ProcessOptions{PIDs: []int{frozen.PID}})
+		list, err := host.New("/").Proc.Processes(host.ProcessOptions{PIDs: []int{frozen.PID}})
 		if err != nil || len(list) != 1 || list[0].Args[0] != "pretender" {
 			t.Errorf("argv[0] is not pretender: %v %v", list, err)
 		}
@@ -101,7 +101,7 @@ func TestRootIsRemovedWithEverythingInside(t *testing.T) {
 		}
 	}
 	for _, id := range []host.ProcID{hog, stray, frozen} {
-		if host.New("/").Alive(id) {
+		if host.New("/").Proc.Alive(id) {
 			t.Errorf("process %d is left", id.PID)
 		}
 	}
@@ -110,7 +110,7 @@ func TestRootIsRemovedWithEverythingInside(t *testing.T) {
 func TestRootOfADeadTestIsSwept(t *testing.T) {
 	tree := testhost.Tree(t)
 	gone := testhost.Spawn(t, "true")
-	testhost.WaitFor(t, "true to end", func() bool { return !host.New("/").Alive(gone) })
+	testhost.WaitFor(t, "true to end", func() bool { return !host.New("/").Proc.Alive(gone) })
 	// A zombie keeps its number, so a number that was never used stands for a dead test.
 	name := "bulkhead-test-4194303-1"
 	if unix.Kill(4194303, 0) != unix.ESRCH {

@@ -47,7 +47,7 @@ func TestCapturedStorage(t *testing.T) {
 	check := func(t *testing.T) {
 		time.Sleep(500 * time.Millisecond) // an array that was just written is "active" for a moment
 		h := host.New("/")
-		live, err := h.Storage()
+		live, err := h.Block.Storage()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func TestCapturedStorage(t *testing.T) {
 		if err := h.CaptureStorage(&archive); err != nil {
 			t.Fatal(err)
 		}
-		captured, err := hosttest.FromArchive(t, archive.String()).Storage()
+		captured, err := hosttest.FromArchive(t, archive.String()).Block.Storage()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -179,7 +179,7 @@ func redis(t *testing.T) *database {
 // processes are the main process and its children.
 func (d *database) processes() []host.Process {
 	d.t.Helper()
-	all, err := host.New("/").Processes(host.ProcessOptions{})
+	all, err := host.New("/").Proc.Processes(host.ProcessOptions{})
 	if err != nil {
 		d.t.Fatal(err)
 	}

@@ -266,7 +266,7 @@ func (s *site) read(hierarchy, group, file string) string {
 // where is the directory of a process in each hierarchy.
 func where(t testing.TB, pid int) map[string]string {
 	t.Helper()
-	procs, err := host.New("/").Processes(host.ProcessOptions{PIDs: []int{pid}})
+	procs, err := host.New("/").Proc.Processes(host.ProcessOptions{PIDs: []int{pid}})
 	if err != nil || len(procs) != 1 {
 		t.Fatalf("process %d: %v, %v", pid, procs, err)
 	}

@@ -18,7 +18,6 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
-	"bulkhead/internal/metrics"
 	"bulkhead/internal/testhost"
 )
 
@@ -205,9 +204,9 @@ func (s *site) limitedOn(dir cgroup.Dir) []string {
 }
 
 // did is what a group has read from and written to some devices so far.
-func (s *site) did(dir cgroup.Dir, devices []string) (sum metrics.IO) {
+func (s *site) did(dir cgroup.Dir, devices []string) (sum cgroup.IOUsage) {
 	s.t.Helper()
-	all, err := metrics.ReadIO(s.tree, dir)
+	all, err := s.tree.IO(dir)
 	if err != nil {
 		s.t.Fatal(err)
 	}

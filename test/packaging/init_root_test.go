@@ -232,7 +232,7 @@ func TestInitScriptAfterACrash(t *testing.T) {
 	s.write(s.pidFile, strconv.Itoa(other.PID)+"\n")
 	s.want("status", 1, "not running, but")
 	s.want("stop", 0, "not running")
-	if !host.New("/").Alive(other) {
+	if !host.New("/").Proc.Alive(other) {
 		t.Error("stop has killed a stranger")
 	}
 	s.write(s.pidFile, strconv.Itoa(other.PID)+"\n")

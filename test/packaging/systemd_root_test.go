@@ -342,7 +342,7 @@ func (m *machine) placed(pid int) {
 	m.t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		at := ""
-		procs, err := host.New("/").Processes(host.ProcessOptions{PIDs: []int{pid}})
+		procs, err := host.New("/").Proc.Processes(host.ProcessOptions{PIDs: []int{pid}})
 		if err != nil || len(procs) != 1 {
 			m.t.Fatalf("the report has ended: %v", err)
 		}

@@ -110,7 +110,7 @@ func (s *site) isIn(args []string) error {
 	if err != nil {
 		return err
 	}
-	procs, err := host.New("/").Processes(host.ProcessOptions{PIDs: []int{pid}})
+	procs, err := host.New("/").Proc.Processes(host.ProcessOptions{PIDs: []int{pid}})
 	if err != nil || len(procs) != 1 {
 		return fmt.Errorf("process %d is not there: %v", pid, err)
 	}

@@ -31,7 +31,7 @@ func (p real) Exit()           { testhost.Kill(p.t, p.ID()) }
 func (p real) Realtime() error {
 	tid := p.ID().PID
 	testhost.WaitFor(p.t, "a second thread", func() bool {
-		tasks, err := host.New("/").Tasks(p.ID().PID)
+		tasks, err := host.New("/").Proc.Tasks(p.ID().PID)
 		if err == nil && len(tasks) > 1 {
 			tid = tasks[len(tasks)-1].TID
 		}
