@@ -108,10 +108,7 @@ func parseTarget(text, target string) (group string, key Key, err error) {
 		for _, k := range append(KnownKeys(), NetworkKeys()...) {
 			known = append(known, string(k))
 		}
-		hint := "keys are " + joinWords(known)
-		if near := nearest(name, known); near != "" {
-			hint = fmt.Sprintf("did you mean %s?", near)
-		}
+		hint := didYouMean(name, known, "keys are "+joinWords(known))
 		return "", "", inArgument(text, len(group)+1, faultf(hint, "unknown key %q", name))
 	}
 	return group, key, nil

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -56,30 +55,27 @@ func number(v Value) (int64, bool) {
 }
 
 // boundsField is `bounds:` of an owner.
-func boundsField() field[Owner] {
-	return field[Owner]{
-		name: "bounds", doc: "Which limits may be set, and within what: cpu.limit: 1..8. With it the agent sets them, and the kernel's files of limits stay root's.",
-		schema: schema{"type": "object", "propertyNames": schema{"enum": boundKeys()}, "additionalProperties": schema{"anyOf": []any{
-			schema{"type": "string", "examples": []any{"1..8", "10GiB..40GiB", "..50MB/s"}}, schema{"type": "integer"}}}},
-		read: func(w *walker, v value, o *Owner) {
+func boundsField() FormKey[Owner] {
+	return FormKey[Owner]{
+		Name: "bounds", Doc: "Which limits may be set, and within what: cpu.limit: 1..8. With it the agent sets them, and the kernel's files of limits stay root's.",
+		Schema: JSONSchema{"type": "object", "propertyNames": JSONSchema{"enum": boundKeys()}, "additionalProperties": JSONSchema{"anyOf": []any{
+			JSONSchema{"type": "string", "examples": []any{"1..8", "10GiB..40GiB", "..50MB/s"}}, JSONSchema{"type": "integer"}}}},
+		Read: func(v Item, o *Owner) {
 			o.Bounds = map[Key]Bound{}
-			for _, e := range w.entries(v, "owner.bounds.") {
-				key := Key(e.key.Value)
+			for _, e := range v.Entries("owner.bounds.") {
+				key := Key(e.Name)
 				l := limitOf(key)
 				if l == nil || !bounded(key) {
-					hint := "write one of " + joinWords(boundKeys())
-					if near := nearest(e.key.Value, boundKeys()); near != "" {
-						hint = fmt.Sprintf("did you mean %s?", near)
-					}
-					w.fail(e.key, hint, "owner.bounds: %q is no limit that has bounds", e.key.Value)
+					hint := didYouMean(e.Name, boundKeys(), "write one of "+joinWords(boundKeys()))
+					e.Key.Fail(hint, "owner.bounds: %q is no limit that has bounds", e.Name)
 					continue
 				}
-				if b, ok := w.bound(e.value, l); ok {
+				if b, ok := readBound(e.Item, l); ok {
 					o.Bounds[key] = b
 				}
 			}
-			if len(o.Bounds) == 0 && v.Kind != 0 && len(v.Content) == 0 {
-				w.fail(v.Node, "write `bounds: {cpu.limit: 1..8}`, or take the key out", "owner.bounds: no limit is named")
+			if len(o.Bounds) == 0 && v.Len() == 0 {
+				v.Fail("write `bounds: {cpu.limit: 1..8}`, or take the key out", "owner.bounds: no limit is named")
 			}
 		},
 	}
@@ -102,8 +98,8 @@ func boundKeys() []string {
 }
 
 // bound reads "1..8", "1..", "..8"; "0-7" for a set.
-func (w *walker) bound(v value, l *limit) (b Bound, ok bool) {
-	text, ok := w.text(v)
+func readBound(v Item, l *limit) (b Bound, ok bool) {
+	text, ok := v.Text()
 	if !ok {
 		return b, false
 	}
@@ -113,12 +109,12 @@ func (w *walker) bound(v value, l *limit) (b Bound, ok bool) {
 		}
 		got, wrong := l.parse(text)
 		if wrong != nil {
-			w.fail(v.Node, wrong.hint, "%s: %s", v.name, wrong.msg)
+			v.Fail(wrong.hint, "%s: %s", v.Name(), wrong.msg)
 			return nil, false
 		}
 		switch got.(type) {
 		case MemoryPercent, IOPercent:
-			w.fail(v.Node, "write the amount itself: what a percentage is of may change", "%s: %s is a percentage", v.name, text)
+			v.Fail("write the amount itself: what a percentage is of may change", "%s: %s is a percentage", v.Name(), text)
 			return nil, false
 		}
 		return got, true
@@ -126,14 +122,14 @@ func (w *walker) bound(v value, l *limit) (b Bound, ok bool) {
 	if slices.Contains([]Key{KeyCPUCPUs, KeyCPUNUMA, KeyMemoryNUMA}, l.key) {
 		all, ok := end(text)
 		if _, set := all.(IDs); ok && !set {
-			w.fail(v.Node, `write the set: "0-7"`, "%s: %q is not a set", v.name, text)
+			v.Fail(`write the set: "0-7"`, "%s: %q is not a set", v.Name(), text)
 			return b, false
 		}
 		return Bound{Highest: all}, ok
 	}
 	low, high, found := strings.Cut(text, "..")
 	if !found || strings.TrimSpace(low+high) == "" {
-		w.fail(v.Node, "write the lowest and the highest: 1..8, 1.. or ..8", "%s: %q is no pair of bounds", v.name, text)
+		v.Fail("write the lowest and the highest: 1..8, 1.. or ..8", "%s: %q is no pair of bounds", v.Name(), text)
 		return b, false
 	}
 	var lowOK, highOK bool
@@ -143,7 +139,7 @@ func (w *walker) bound(v value, l *limit) (b Bound, ok bool) {
 		return b, false
 	}
 	if b.Lowest == (Unlimited{}) || b.Lowest != nil && b.Highest != nil && b.Highest != (Unlimited{}) && !b.Allows(b.Lowest) {
-		w.fail(v.Node, "the lower one goes first", "%s: nothing is within %s", v.name, text)
+		v.Fail("the lower one goes first", "%s: nothing is within %s", v.Name(), text)
 		return b, false
 	}
 	return b, true

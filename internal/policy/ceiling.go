@@ -48,7 +48,7 @@ var iopsUnit = func() unit {
 	whole := integerUnit[IOPS]("an IOPS limit", 1, 1<<31-1)
 	return unit{
 		number: true,
-		schema: schema{"anyOf": []any{whole.schema, percentSchema}},
+		schema: JSONSchema{"anyOf": []any{whole.schema, percentSchema}},
 		read: func(text string) (Value, *fault) {
 			if number, name, ok := split(text); ok && name == "%" {
 				n, wrong := decimal(number)
@@ -62,42 +62,42 @@ var iopsUnit = func() unit {
 	}
 }()
 
-var percentSchema = schema{"type": "string", "pattern": `^[0-9]+(\.[0-9]+)? ?%$`, "examples": []any{"20%"}}
+var percentSchema = JSONSchema{"type": "string", "pattern": `^[0-9]+(\.[0-9]+)? ?%$`, "examples": []any{"20%"}}
 
-// ceilingObject is one entry of `host.io:`.
-func ceilingObject() object[Ceiling] {
+// ceilingForm is one entry of `host.io:`.
+func ceilingForm() Form[Ceiling] {
 	bandwidth, iops := &limit{key: "host.io.bandwidth", unit: rateUnit}, &limit{key: "host.io.iops", unit: integerUnit[IOPS]("a number of operations", 1, 1<<31-1)}
-	return object[Ceiling]{
-		name:      "an entry of host.io",
-		elsewhere: map[string]string{"read": "a ceiling is for reads and for writes alike", "write": "a ceiling is for reads and for writes alike"},
-		fields: []field[Ceiling]{
+	return Form[Ceiling]{
+		Name:      "an entry of host.io",
+		Elsewhere: map[string]string{"read": "a ceiling is for reads and for writes alike", "write": "a ceiling is for reads and for writes alike"},
+		Keys: []FormKey[Ceiling]{
 			{
-				name: "on", doc: "What the ceiling is of: a device, a mount point, any path on it, vg:NAME or asm:NAME.", schema: schema{"type": "string", "pattern": targetPattern},
-				read: func(w *walker, v value, c *Ceiling) {
-					text, ok := w.text(v)
+				Name: "on", Doc: "What the ceiling is of: a device, a mount point, any path on it, vg:NAME or asm:NAME.", Schema: JSONSchema{"type": "string", "pattern": targetPattern},
+				Read: func(v Item, c *Ceiling) {
+					text, ok := v.Text()
 					if !ok {
 						return
 					}
 					target, wrong := ioTarget(text)
 					if wrong != nil {
-						w.fail(v.Node, wrong.hint, "host.io.on: %s", wrong.msg)
+						v.Fail(wrong.hint, "host.io.on: %s", wrong.msg)
 					}
 					c.On = target
 				},
 			},
 			{
-				name: "bandwidth", doc: "Most bytes that it reads, or writes, in a second.", schema: sizeRateSchema,
-				read: func(w *walker, v value, c *Ceiling) {
-					s, ok := w.limit(v, bandwidth)
+				Name: "bandwidth", Doc: "Most bytes that it reads, or writes, in a second.", Schema: sizeRateSchema,
+				Read: func(v Item, c *Ceiling) {
+					s, ok := v.Limit(bandwidth)
 					if c.Bandwidth, _ = s.Value.(Rate); ok && c.Bandwidth == 0 {
-						w.fail(v.Node, "write a rate, such as 500MB/s", "host.io.bandwidth: %s is a share of nothing", s.Value)
+						v.Fail("write a rate, such as 500MB/s", "host.io.bandwidth: %s is a share of nothing", s.Value)
 					}
 				},
 			},
 			{
-				name: "iops", doc: "Most operations that it does in a second, reads or writes.", schema: iops.schema(),
-				read: func(w *walker, v value, c *Ceiling) {
-					s, _ := w.limit(v, iops)
+				Name: "iops", Doc: "Most operations that it does in a second, reads or writes.", Schema: iops.Schema(),
+				Read: func(v Item, c *Ceiling) {
+					s, _ := v.Limit(iops)
 					c.IOPS, _ = s.Value.(IOPS)
 				},
 			},
@@ -107,24 +107,24 @@ func ceilingObject() object[Ceiling] {
 }
 
 // ceilings reads `host.io:`.
-func (w *walker) ceilings(v value, o object[Ceiling]) []Ceiling {
+func readCeilings(v Item, o Form[Ceiling]) []Ceiling {
 	var all []Ceiling
-	for _, item := range w.items(v, "write a list: `io: [{on: /dev/sdb, bandwidth: 500MB/s, iops: 8000}]`") {
-		c := Ceiling{Pos: w.at(item.Node)}
-		if !o.read(w, item, "host.io.", &c) {
+	for _, item := range v.Items("write a list: `io: [{on: /dev/sdb, bandwidth: 500MB/s, iops: 8000}]`") {
+		c := Ceiling{Pos: item.Pos()}
+		if !o.Read(item, "host.io.", &c) {
 			continue
 		}
 		switch {
 		case c.On == "":
-			w.fail(item.Node, "add `on: /dev/sdb`, a path, vg:NAME or asm:NAME", "this entry of host.io names no device")
+			item.Fail("add `on: /dev/sdb`, a path, vg:NAME or asm:NAME", "this entry of host.io names no device")
 			continue
 		case c.Bandwidth == 0 && c.IOPS == 0 && c.Model == nil:
-			w.fail(item.Node, "add `bandwidth: 500MB/s` or `iops: 8000`; `bulkhead discover disks --measure` measures them", "this entry of host.io names no ceiling of %s", c.On)
+			item.Fail("add `bandwidth: 500MB/s` or `iops: 8000`; `bulkhead discover disks --measure` measures them", "this entry of host.io names no ceiling of %s", c.On)
 			continue
 		}
 		if at := slices.IndexFunc(all, func(o Ceiling) bool { return o.On == c.On }); at >= 0 {
-			w.fail(item.Node, "keep one of them", "host.io: %s is here twice", c.On)
-			w.also(all[at].Pos)
+			item.Fail("keep one of them", "host.io: %s is here twice", c.On)
+			item.Also(all[at].Pos)
 		}
 		all = append(all, c)
 	}
@@ -143,7 +143,7 @@ func (r *resolution) resolveCeilings(all []Ceiling) []Ceiling {
 		}
 		drives := l.Drives(auxiliary...)
 		if len(drives) == 0 {
-			r.fail(c.Pos, r.disksHint(), "host.io on %s: no disk of this host holds it", c.On)
+			r.Fail(c.Pos, r.disksHint(), "host.io on %s: no disk of this host holds it", c.On)
 		}
 		c.Devices = nil
 		for _, d := range r.facts.Devices {
@@ -180,8 +180,8 @@ func (r *resolution) ofCeiling(s Setting, l *host.Layer) (Setting, bool) {
 			case !within(all, drives):
 				wider = c.On
 			case c.of(s.Key) == nil:
-				r.fail(s.Pos, "add the other one there", "%s: %s has nothing to be a share of: host.io does not name it for %s", s.Key, share, c.On)
-				r.also(c.Pos)
+				r.Fail(s.Pos, "add the other one there", "%s: %s has nothing to be a share of: host.io does not name it for %s", s.Key, share, c.On)
+				r.Also(c.Pos)
 				return s, false
 			default:
 				whole := c.of(s.Key)
@@ -193,7 +193,7 @@ func (r *resolution) ofCeiling(s Setting, l *host.Layer) (Setting, bool) {
 					s.Value = IOPS(share.of(int64(whole)))
 				}
 				if n, _ := amount(s.Value); n == 0 {
-					r.fail(s.Pos, "", "%s: %s is less than one", s.Key, s.Raw)
+					r.Fail(s.Pos, "", "%s: %s is less than one", s.Key, s.Raw)
 					return s, false
 				}
 				return s, true
@@ -208,7 +208,7 @@ func (r *resolution) ofCeiling(s Setting, l *host.Layer) (Setting, bool) {
 	if wider != "" {
 		text += fmt.Sprintf("; host.io has %s, of which it is only a part", wider)
 	}
-	r.fail(s.Pos, fmt.Sprintf("write a limit, or name the ceiling: `host: {io: [{on: %s, bandwidth: …, iops: …}]}`", what), "%s", text)
+	r.Fail(s.Pos, fmt.Sprintf("write a limit, or name the ceiling: `host: {io: [{on: %s, bandwidth: …, iops: …}]}`", what), "%s", text)
 	return s, false
 }
 
@@ -256,8 +256,8 @@ func (r *resolution) checkCeilings(h HostPart, groups []Limits) {
 					continue
 				}
 				if total > whole {
-					r.fail(first.Pos, "ask for less, or correct host.io", "%s %s of %s never acts: %s does no more than %s", key, likeValue(first.Value, total), g.Group, c.On, c.of(key))
-					r.also(c.Pos)
+					r.Fail(first.Pos, "ask for less, or correct host.io", "%s %s of %s never acts: %s does no more than %s", key, likeValue(first.Value, total), g.Group, c.On, c.of(key))
+					r.Also(c.Pos)
 					continue
 				}
 				if !counted[g.Parent] {

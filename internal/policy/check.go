@@ -55,8 +55,8 @@ func (r *resolution) checkWithin(g Limits, within bounds) bounds {
 			continue
 		}
 		if b, bounded := within[key]; bounded && exceeds(s.Value, b.value) {
-			r.fail(s.Pos, "", "%s of %s is beyond the %s that %s", words(s), g.Group, b.value, b.words)
-			r.also(b.pos)
+			r.Fail(s.Pos, "", "%s of %s is beyond the %s that %s", words(s), g.Group, b.value, b.words)
+			r.Also(b.pos)
 			continue
 		}
 		inside[key] = bound{s.Value, g.Group + " may use", s.Pos}
@@ -87,7 +87,7 @@ func (r *resolution) checkHost(ss Settings, group string) {
 				if v >= 10*One && s.Raw == "" && v/100 <= r.cores() {
 					hint = fmt.Sprintf("a bare number is cores; %s percent of one core is written %s%%", v, v)
 				}
-				r.fail(s.Pos, hint, "%s is above the host's %s", words(s), plural(len(r.facts.CPUs), "CPU"))
+				r.Fail(s.Pos, hint, "%s is above the host's %s", words(s), plural(len(r.facts.CPUs), "CPU"))
 			}
 		case Bytes:
 			r.checkBytes(s, v)
@@ -96,7 +96,7 @@ func (r *resolution) checkHost(ss Settings, group string) {
 			r.checkIDs(s, v)
 		case Count:
 			if most := min(r.facts.PIDMax, r.facts.ThreadsMax); s.Key == KeyTasks && most > 0 && int64(v) > most {
-				r.fail(s.Pos, "", "%s is above the host's %d (the smaller of kernel.pid_max and kernel.threads-max)", words(s), most)
+				r.Fail(s.Pos, "", "%s is above the host's %d (the smaller of kernel.pid_max and kernel.threads-max)", words(s), most)
 			}
 		}
 	}
@@ -119,7 +119,7 @@ func (r *resolution) checkBytes(s Setting, v Bytes) {
 	switch s.Key {
 	case KeyMemorySwap:
 		if int64(v) > r.facts.SwapTotal {
-			r.fail(s.Pos, "", "%s is above the host's swap of %s", words(s), Bytes(r.facts.SwapTotal).Human())
+			r.Fail(s.Pos, "", "%s is above the host's swap of %s", words(s), Bytes(r.facts.SwapTotal).Human())
 		}
 		return
 	case KeyMemoryHuge:
@@ -128,11 +128,11 @@ func (r *resolution) checkBytes(s Setting, v Bytes) {
 			for i, have := range r.facts.HugePageSizes {
 				names[i] = Bytes(have).String()
 			}
-			r.fail(s.Pos, "page sizes here: "+cmp.Or(joinWords(names), "none"), "this kernel has no huge pages of %s", Bytes(size))
+			r.Fail(s.Pos, "page sizes here: "+cmp.Or(joinWords(names), "none"), "this kernel has no huge pages of %s", Bytes(size))
 		}
 	}
 	if v > r.memory() {
-		r.fail(s.Pos, "", "%s is above the host's %s of memory", words(s), r.memory().Human())
+		r.Fail(s.Pos, "", "%s is above the host's %s of memory", words(s), r.memory().Human())
 	}
 }
 
@@ -147,7 +147,7 @@ func (r *resolution) checkLeast(s Setting, v Bytes, group string) {
 	}
 	switch {
 	case v > 0 && v < page:
-		r.fail(s.Pos, "is the unit missing a letter? MiB, GiB", "%s is less than one page of memory, %s", words(s), page)
+		r.Fail(s.Pos, "is the unit missing a letter? MiB, GiB", "%s is less than one page of memory, %s", words(s), page)
 	case s.Key == KeyMemoryMax && v < smallMemory:
 		r.note(s.Pos, group, "%s is less than any program needs: its processes will be killed", words(s))
 	}
@@ -156,7 +156,7 @@ func (r *resolution) checkLeast(s Setting, v Bytes, group string) {
 func (r *resolution) checkIDs(s Setting, v IDs) {
 	if s.Key == KeyCPUCPUs {
 		if missing := v.Minus(r.facts.CPUs); len(missing) > 0 {
-			r.fail(s.Pos, fmt.Sprintf("CPUs here: %s", r.facts.CPUs), "%s: CPU %s is not online on this host", s.Key, missing)
+			r.Fail(s.Pos, fmt.Sprintf("CPUs here: %s", r.facts.CPUs), "%s: CPU %s is not online on this host", s.Key, missing)
 		}
 		return
 	}
@@ -165,7 +165,7 @@ func (r *resolution) checkIDs(s Setting, v IDs) {
 	}
 	for _, n := range r.facts.Nodes {
 		if v.Contains(n.ID) && n.MemTotal == 0 && len(r.facts.Nodes) > 1 {
-			r.fail(s.Pos, "", "%s: NUMA node %d has no memory", s.Key, n.ID)
+			r.Fail(s.Pos, "", "%s: NUMA node %d has no memory", s.Key, n.ID)
 		}
 	}
 }
@@ -188,14 +188,14 @@ func (r *resolution) checkTogether(ss Settings, group string) {
 	// A limit that no host has must not overflow here; checkHost reports it.
 	quota := time.Duration(min(cores, 1<<20*One)) * (period / time.Microsecond) / One * time.Microsecond
 	if limited && quota < leastQuota {
-		r.fail(limit.Pos, "give cpu.period more, up to 1s", "%s of a period of %s is %s, and the kernel takes no less than %s", words(limit), Duration(period), Duration(quota), Duration(leastQuota))
+		r.Fail(limit.Pos, "give cpu.period more, up to 1s", "%s of a period of %s is %s, and the kernel takes no less than %s", words(limit), Duration(period), Duration(quota), Duration(leastQuota))
 	}
 	if burst, ok := ss.Get(KeyCPUBurst, ""); ok && burst.Value.(Duration) > 0 {
 		switch {
 		case !limited:
-			r.fail(burst.Pos, "add cpu.limit, or write `burst: 0` to lift the one of a class", "cpu.burst has no cpu.limit to go above")
+			r.Fail(burst.Pos, "add cpu.limit, or write `burst: 0` to lift the one of a class", "cpu.burst has no cpu.limit to go above")
 		case time.Duration(burst.Value.(Duration)) > quota:
-			r.fail(burst.Pos, fmt.Sprintf("the kernel takes at most cpu.limit times cpu.period: %s", Duration(quota)), "%s is more than %s in %s", words(burst), words(limit), Duration(period))
+			r.Fail(burst.Pos, fmt.Sprintf("the kernel takes at most cpu.limit times cpu.period: %s", Duration(quota)), "%s is more than %s in %s", words(burst), words(limit), Duration(period))
 		}
 	}
 	idle, _ := ss.Get(KeyCPUIdle, "")

@@ -51,8 +51,8 @@ func (r *resolution) checkAbove(g Limits, s Setting, above map[string]Limits) {
 			r.note(s.Pos, g.Group, "%s (%s)", text, place(outer.Pos))
 			return
 		}
-		r.fail(s.Pos, "ask for less, or give the group above more", "%s", text)
-		r.also(outer.Pos)
+		r.Fail(s.Pos, "ask for less, or give the group above more", "%s", text)
+		r.Also(outer.Pos)
 		return
 	}
 }

@@ -96,7 +96,7 @@ func TestBufferedWrites(t *testing.T) {
 		key  Key
 		want bool
 	}{{"xfs", KeyIOWriteIOPS, false}, {"vfat", KeyIOWriteIOPS, true}, {"vfat", KeyIOReadIOPS, false}, {"ocfs2", KeyIOWriteBandwidth, true}} {
-		r := resolution{facts: facts}
+		r := resolution{facts: facts, Report: NewReport(nil)}
 		r.noteBuffered(Setting{Key: test.key, On: "/x", Value: IOPS(5)}, &host.Layer{Kind: host.Filesystem, Type: test.kind}, "g")
 		if (len(r.notes) == 1) != test.want {
 			t.Errorf("%s %s: %v", test.kind, test.key, r.notes)

@@ -23,7 +23,7 @@ func (r *resolution) resolveIO(s Setting, group string) Settings {
 			}
 		}
 		if found == nil {
-			s.Dev, s.Lost = "", r.failed
+			s.Dev, s.Lost = "", r.Last()
 			found = Settings{s}
 		}
 		return found
@@ -61,7 +61,7 @@ func (r *resolution) storage(s Setting) *host.Storage {
 	default:
 		disks, err := r.Storage()
 		if err != nil {
-			r.fail(s.target(), "", "io.on %s: %v", s.On, err)
+			r.Fail(s.target(), "", "io.on %s: %v", s.On, err)
 			return nil
 		}
 		r.disks = disks
@@ -82,7 +82,7 @@ func (r *resolution) layer(s Setting) *host.Layer {
 		if r.byNumber(s.On) != nil {
 			return disks.Of(s.On)
 		}
-		r.fail(s.target(), r.disksHint(), "there is no block device %s on this host", s.On)
+		r.Fail(s.target(), r.disksHint(), "there is no block device %s on this host", s.On)
 		return nil
 	}
 	real := s.On
@@ -90,9 +90,9 @@ func (r *resolution) layer(s Setting) *host.Layer {
 		var err error
 		if real, err = r.EvalSymlinks(s.On); err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
-				r.fail(s.target(), "write an existing path, or the device", "io.on %s: there is no such path on this host", s.On)
+				r.Fail(s.target(), "write an existing path, or the device", "io.on %s: there is no such path on this host", s.On)
 			} else {
-				r.fail(s.target(), "", "io.on %s: %v", s.On, bare(err))
+				r.Fail(s.target(), "", "io.on %s: %v", s.On, bare(err))
 			}
 			return nil
 		}
@@ -103,10 +103,10 @@ func (r *resolution) layer(s Setting) *host.Layer {
 	m := r.mountOf(real)
 	switch {
 	case m == nil:
-		r.fail(s.target(), "name the device", "io.on %s: no mount holds it", s.On)
+		r.Fail(s.target(), "name the device", "io.on %s: no mount holds it", s.On)
 		return nil
 	case m.Point == "/dev":
-		r.fail(s.target(), r.disksHint(), "there is no block device %s on this host", s.On)
+		r.Fail(s.target(), r.disksHint(), "there is no block device %s on this host", s.On)
 		return nil
 	}
 	return disks.On(*m)
@@ -137,7 +137,7 @@ func (r *resolution) diskGroup(s Setting, disks *host.Storage) (l *host.Layer, i
 		how := fmt.Sprintf("name its disks: `host: {asm: [{group: %s, disks: [/dev/mapper/…]}]}`, or with `list: FILE` a file that holds what `asmcmd lsdsk -G %s --suppressheader` prints", wrong.Name, wrong.Name)
 		hint = strings.TrimPrefix(hint+"; "+how, "; ")
 	}
-	r.fail(s.target(), hint, "io.on %s: %v", s.On, err)
+	r.Fail(s.target(), hint, "io.on %s: %v", s.On, err)
 	return nil, true
 }
 

@@ -40,7 +40,7 @@ func load(file string) (*Policy, error) {
 		return nil, err
 	}
 	resolved, problems := p.Resolve(testHost(), testResolver())
-	return resolved, problems.orNil()
+	return resolved, problems.OrNil()
 }
 
 // eachPolicy runs a test for every policy in a directory of testdata, from inside that directory.

@@ -7,8 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-
-	"go.yaml.in/yaml/v4"
 )
 
 // maxDepth is how deep groups nest.
@@ -38,15 +36,15 @@ var placeholders = []string{"{port}", "{socket}", "{datadir}", "{sid}", "{engine
 func validName(name string) bool { return len(name) <= maxName && nameRegexp.MatchString(name) }
 
 // groups reads a `groups:` block.
-func (w *walker) groups(v value) []*Group {
+func readGroups(v Item, form *Form[Group]) []*Group {
 	var all []*Group
-	for _, e := range w.entries(v, "") {
-		g := &Group{Name: e.key.Value, Pos: w.at(e.key)}
-		if e.value.Tag == "!!null" {
-			w.fail(e.key, fmt.Sprintf("write `%s: {}` for a group without settings", g.Name), "group %q has nothing in it", g.Name)
+	for _, e := range v.Entries("") {
+		g := &Group{Name: e.Name, Pos: e.Key.Pos()}
+		if e.Item.IsNull() {
+			e.Key.Fail(fmt.Sprintf("write `%s: {}` for a group without settings", g.Name), "group %q has nothing in it", g.Name)
 			continue
 		}
-		w.group.read(w, e.value, "", g)
+		form.Read(e.Item, "", g)
 		g.Settings = g.Settings.settle("group")
 		all = append(all, g)
 	}
@@ -54,9 +52,9 @@ func (w *walker) groups(v value) []*Group {
 }
 
 // checkGroup checks what depends on where a group stands: its name, depth and placeholders.
-func (w *walker) checkGroup(g, parent *Group, depth int) {
+func checkGroup(g, parent *Group, depth int, r *Report) {
 	fail := func(hint, format string, args ...any) {
-		w.problems = append(w.problems, Problem{Pos: g.Pos, Msg: fmt.Sprintf(format, args...), Hint: hint, Source: w.lines.of(g.Pos)})
+		r.Fail(g.Pos, hint, format, args...)
 	}
 	g.Path = g.Name
 	template := g.Each
@@ -81,7 +79,7 @@ func (w *walker) checkGroup(g, parent *Group, depth int) {
 		fail("add `each: {engine: …}` to the group, or write the name out", "%s has a value only in a group with `each`, or below one", placeholder.FindString(g.Name))
 	}
 	if g.Each != nil {
-		w.checkTemplate(g, parent, fail)
+		checkTemplate(g, parent, fail)
 	}
 	switch {
 	case g.Slice == "":
@@ -97,16 +95,16 @@ func (w *walker) checkGroup(g, parent *Group, depth int) {
 			fail("take the model out, or correct `each`", "group %s: %s", g.Path, wrong)
 		}
 	}
-	w.checkMatches(g.Match, g.Path, template != nil, "")
+	checkMatches(g.Match, g.Path, template != nil, "", r)
 	for _, child := range g.Groups {
 		below := *g
 		below.Each = template
-		w.checkGroup(child, &below, depth+1)
+		checkGroup(child, &below, depth+1, r)
 	}
 }
 
 // checkTemplate checks that a template makes a group of its own for each instance.
-func (w *walker) checkTemplate(g, parent *Group, fail func(hint, format string, args ...any)) {
+func checkTemplate(g, parent *Group, fail func(hint, format string, args ...any)) {
 	if parent != nil && parent.Each != nil {
 		fail("take one `each` out", "group %s is a template inside a template", g.Path)
 	}
@@ -120,10 +118,10 @@ func (w *walker) checkTemplate(g, parent *Group, fail func(hint, format string, 
 
 // checkMatches checks what a match entry may say where it stands. Below a template its instance fills
 // the placeholders and stands for the engine; an exception is about the engine of its entry.
-func (w *walker) checkMatches(entries []Match, group string, inTemplate bool, engine string) {
+func checkMatches(entries []Match, group string, inTemplate bool, engine string, r *Report) {
 	for _, m := range entries {
 		fail := func(hint, format string, args ...any) {
-			w.problems = append(w.problems, Problem{Pos: m.Pos, Msg: fmt.Sprintf(format, args...), Hint: hint, Source: w.lines.of(m.Pos)})
+			r.Fail(m.Pos, hint, format, args...)
 		}
 		engine := cmp.Or(m.Engine, engine)
 		for _, f := range matchFields {
@@ -140,56 +138,57 @@ func (w *walker) checkMatches(entries []Match, group string, inTemplate bool, en
 				fail(hint, "%s needs engine beside it", f.name)
 			}
 		}
-		w.checkMatches(m.Except, group, inTemplate, engine)
+		checkMatches(m.Except, group, inTemplate, engine, r)
 	}
 }
 
-// groupObject is one group.
-func groupObject() object[Group] {
-	each, match := eachObject(), matchObject()
-	o := object[Group]{
-		name: "a group",
-		elsewhere: map[string]string{
+// groupForm is one group.
+func groupForm() *Form[Group] {
+	each, match := eachForm(), matchForm()
+	o := &Form[Group]{}
+	*o = Form[Group]{
+		Name: "a group",
+		Elsewhere: map[string]string{
 			"weight": "write it below `cpu:`", "limit": "write it below `cpu:`", "dsn": "write it at the top of the file: `guard: {groups: {NAME: {dsn: …}}}`",
 			"guard": "write it at the top of the file: `guard: {groups: {NAME: {…}}}`",
 		},
-		fields: []field[Group]{
+		Keys: []FormKey[Group]{
 			{
-				name: "class", doc: "Name of a class whose settings hold where the group has none of its own.", schema: schema{"type": "string", "pattern": namePattern},
-				read: func(w *walker, v value, g *Group) { g.Class, _ = w.text(v); g.classPos = w.at(v.Node) },
+				Name: "class", Doc: "Name of a class whose settings hold where the group has none of its own.", Schema: JSONSchema{"type": "string", "pattern": namePattern},
+				Read: func(v Item, g *Group) { g.Class, _ = v.Text(); g.classPos = v.Pos() },
 			},
 			{
-				name: "each", doc: "Makes the group a template: one group for each running instance that matches.", schema: schema{"$ref": "#/$defs/each"},
-				read: func(w *walker, v value, g *Group) { g.Each = w.each(v, each) },
+				Name: "each", Doc: "Makes the group a template: one group for each running instance that matches.", Schema: JSONSchema{"$ref": "#/$defs/each"},
+				Read: func(v Item, g *Group) { g.Each = readEach(v, each) },
 			},
 			{
-				name: "match", doc: "Which processes belong to the group: the keys of an entry must all match, one entry is enough.", schema: listOf(schema{"$ref": "#/$defs/match"}),
-				read: func(w *walker, v value, g *Group) { g.Match = w.matches(v, match) },
+				Name: "match", Doc: "Which processes belong to the group: the keys of an entry must all match, one entry is enough.", Schema: listOf(JSONSchema{"$ref": "#/$defs/match"}),
+				Read: func(v Item, g *Group) { g.Match = readMatches(v, match) },
 			},
 			{
-				name: "groups", doc: "Groups inside this one, whose limits cover them.", schema: groupsSchema(),
-				read: func(w *walker, v value, g *Group) { g.Groups = w.groups(v) },
+				Name: "groups", Doc: "Groups inside this one, whose limits cover them.", Schema: groupsSchema(),
+				Read: func(v Item, g *Group) { g.Groups = readGroups(v, o) },
 			},
 		},
 	}
-	o.fields = append(o.fields, settingFields(func(g *Group) (*Settings, *Role) { return &g.Settings, &g.Role })...)
-	o.fields = append(o.fields,
+	o.Keys = append(o.Keys, settingFields(func(g *Group) (*Settings, *Role) { return &g.Settings, &g.Role })...)
+	o.Keys = append(o.Keys,
 		memoryModelField(),
 		ownerField(func(g *Group) *[]Owner { return &g.Owner }),
 	)
-	o.fields = append(o.fields, unitFields()...)
+	o.Keys = append(o.Keys, unitFields()...)
 	return o
 }
 
-// classObject is one class: the settings of a group, without what makes a group a group.
-func classObject() object[class] {
+// classForm is one class: the settings of a group, without what makes a group a group.
+func classForm() Form[class] {
 	const ofGroup = "this belongs to a group, not to a class"
-	o := object[class]{
-		name:      "a class",
-		elsewhere: map[string]string{"match": ofGroup, "each": ofGroup, "groups": ofGroup, "class": ofGroup, "slice": ofGroup},
-		fields:    settingFields(func(c *class) (*Settings, *Role) { return &c.settings, &c.role }),
+	o := Form[class]{
+		Name:      "a class",
+		Elsewhere: map[string]string{"match": ofGroup, "each": ofGroup, "groups": ofGroup, "class": ofGroup, "slice": ofGroup},
+		Keys:      settingFields(func(c *class) (*Settings, *Role) { return &c.settings, &c.role }),
 	}
-	o.fields = append(o.fields, ownerField(func(c *class) *[]Owner { return &c.owner }))
+	o.Keys = append(o.Keys, ownerField(func(c *class) *[]Owner { return &c.owner }))
 	return o
 }
 
@@ -200,7 +199,7 @@ type matchField struct {
 	ofInstance bool // a property of an instance, so the entry needs its engine
 	each       bool // also a key of `each:`
 	check      func(text string) *fault
-	schema     schema
+	schema     JSONSchema
 }
 
 // engines that are recognised, each with its flavours ("mysql" is all of its own).
@@ -215,17 +214,17 @@ var helperKinds = []string{"agent", "backup", "exporter", "listener", "restore",
 
 // matchFields are the keys of a match entry.
 var matchFields = []matchField{
-	{name: "engine", doc: "Database engine of the instance.", of: func(m *Match) *string { return &m.Engine }, each: true, check: checkEngine, schema: schema{"enum": append(slices.Clone(engines), "{engine}")}},
+	{name: "engine", doc: "Database engine of the instance.", of: func(m *Match) *string { return &m.Engine }, each: true, check: checkEngine, schema: JSONSchema{"enum": append(slices.Clone(engines), "{engine}")}},
 	{name: "port", doc: "TCP port the instance listens on.", of: func(m *Match) *string { return &m.Port }, ofInstance: true, each: true, check: checkPort,
-		schema: schema{"anyOf": []any{schema{"type": "integer", "minimum": 1, "maximum": 65535}, schema{"const": "{port}"}}}},
+		schema: JSONSchema{"anyOf": []any{JSONSchema{"type": "integer", "minimum": 1, "maximum": 65535}, JSONSchema{"const": "{port}"}}}},
 	{name: "socket", doc: "Unix socket the instance listens on.", of: func(m *Match) *string { return &m.Socket }, ofInstance: true, each: true, check: checkPath},
 	{name: "datadir", doc: "Data directory of the instance.", of: func(m *Match) *string { return &m.DataDir }, ofInstance: true, each: true, check: checkPath},
 	{name: "sid", doc: "SID of the Oracle instance.", of: func(m *Match) *string { return &m.SID }, ofInstance: true, each: true, check: checkSID},
 	{name: "instance", doc: "Name of the instance, such as PostgreSQL's 15/main.", of: func(m *Match) *string { return &m.Instance }, ofInstance: true, each: true},
 	{name: "part", doc: "Part of the instance, such as PostgreSQL's backends or walwriter.", of: func(m *Match) *string { return &m.Part }, ofInstance: true},
-	{name: "helper", doc: "Kind of helper program of the instance, such as backup.", of: func(m *Match) *string { return &m.Helper }, check: checkHelper, schema: schema{"enum": helperKinds}},
+	{name: "helper", doc: "Kind of helper program of the instance, such as backup.", of: func(m *Match) *string { return &m.Helper }, check: checkHelper, schema: JSONSchema{"enum": helperKinds}},
 	{name: "exe", doc: "Executable: a glob over its base name, or over its whole path when it holds a /.", of: func(m *Match) *string { return &m.Exe }, check: checkExe},
-	{name: "cmdline", doc: "Regular expression (RE2, unanchored) over the arguments joined by single spaces.", of: func(m *Match) *string { return &m.Cmdline }, check: checkRegexp, schema: schema{"type": "string", "format": "regex", "minLength": 1}},
+	{name: "cmdline", doc: "Regular expression (RE2, unanchored) over the arguments joined by single spaces.", of: func(m *Match) *string { return &m.Cmdline }, check: checkRegexp, schema: JSONSchema{"type": "string", "format": "regex", "minLength": 1}},
 	{name: "user", doc: "Effective user, by name or number.", of: func(m *Match) *string { return &m.User }, each: true, check: checkAccount, schema: accountSchema},
 	{name: "unix_group", doc: "Effective or supplementary Unix group, by name or number.", of: func(m *Match) *string { return &m.UnixGroup }, check: checkAccount, schema: accountSchema},
 	{name: "unit", doc: "systemd unit, such as mariadb.service or mysqld@*; a name without a type is a service.", of: func(m *Match) *string { return &m.Unit }, check: checkUnit},
@@ -234,18 +233,18 @@ var matchFields = []matchField{
 	{name: "env", doc: "Environment variable: NAME, or NAME=VALUE.", of: func(m *Match) *string { return &m.Env }, check: checkEnv},
 }
 
-var accountSchema = schema{"type": []any{"string", "integer"}, "minLength": 1, "minimum": 0}
+var accountSchema = JSONSchema{"type": []any{"string", "integer"}, "minLength": 1, "minimum": 0}
 
 // fieldOf makes a field of a match key.
-func fieldOf(f matchField) field[Match] {
+func fieldOf(f matchField) FormKey[Match] {
 	shape := f.schema
 	if shape == nil {
-		shape = schema{"type": "string", "minLength": 1}
+		shape = JSONSchema{"type": "string", "minLength": 1}
 	}
-	return field[Match]{
-		name: f.name, doc: f.doc, schema: shape,
-		read: func(w *walker, v value, m *Match) {
-			text, ok := w.text(v)
+	return FormKey[Match]{
+		Name: f.name, Doc: f.doc, Schema: shape,
+		Read: func(v Item, m *Match) {
+			text, ok := v.Text()
 			if !ok {
 				return
 			}
@@ -254,69 +253,69 @@ func fieldOf(f matchField) field[Match] {
 				return
 			}
 			if wrong := f.check(text); wrong != nil {
-				w.fail(v.Node, wrong.hint, "%s: %s", f.name, wrong.msg)
+				v.Fail(wrong.hint, "%s: %s", f.name, wrong.msg)
 			}
 		},
 	}
 }
 
-// exceptObject is one entry of `except:`.
-func exceptObject() object[Match] {
-	o := object[Match]{name: "an except entry", elsewhere: map[string]string{"except": "exceptions have no exceptions; write a rule of a more specific group"}}
+// exceptForm is one entry of `except:`.
+func exceptForm() Form[Match] {
+	o := Form[Match]{Name: "an except entry", Elsewhere: map[string]string{"except": "exceptions have no exceptions; write a rule of a more specific group"}}
 	for _, f := range matchFields {
-		o.fields = append(o.fields, fieldOf(f))
+		o.Keys = append(o.Keys, fieldOf(f))
 	}
 	return o
 }
 
-// matchObject is one entry of `match:`.
-func matchObject() object[Match] {
-	o, except := exceptObject(), exceptObject()
-	o.name, o.elsewhere = "a match entry", map[string]string{"group": "did you mean unix_group?"}
-	o.fields = append(o.fields, field[Match]{
-		name: "except", doc: "Processes that the entry does not mean after all.", schema: listOf(schema{"$ref": "#/$defs/except"}),
-		read: func(w *walker, v value, m *Match) { m.Except = w.matches(v, except) },
+// matchForm is one entry of `match:`.
+func matchForm() Form[Match] {
+	o, except := exceptForm(), exceptForm()
+	o.Name, o.Elsewhere = "a match entry", map[string]string{"group": "did you mean unix_group?"}
+	o.Keys = append(o.Keys, FormKey[Match]{
+		Name: "except", Doc: "Processes that the entry does not mean after all.", Schema: listOf(JSONSchema{"$ref": "#/$defs/except"}),
+		Read: func(v Item, m *Match) { m.Except = readMatches(v, except) },
 	})
 	return o
 }
 
-// eachObject is `each:`.
-func eachObject() object[Match] {
-	o := object[Match]{name: "each", elsewhere: map[string]string{}}
+// eachForm is `each:`.
+func eachForm() Form[Match] {
+	o := Form[Match]{Name: "each", Elsewhere: map[string]string{}}
 	for _, f := range matchFields {
 		if f.each {
-			o.fields = append(o.fields, fieldOf(f))
+			o.Keys = append(o.Keys, fieldOf(f))
 		} else {
-			o.elsewhere[f.name] = "each picks instances, not processes: its keys are engine, port, socket, datadir, sid, instance and user"
+			o.Elsewhere[f.name] = "each picks instances, not processes: its keys are engine, port, socket, datadir, sid, instance and user"
 		}
 	}
 	return o
 }
 
 // matches reads a list of match entries.
-func (w *walker) matches(v value, o object[Match]) []Match {
+func readMatches(v Item, o Form[Match]) []Match {
 	var all []Match
-	for _, item := range w.items(v, fmt.Sprintf("write a list: `%s: [{exe: mysqld}]`", v.name)) {
-		m := Match{Pos: w.at(item.Node)}
-		sound := o.read(w, item, "", &m)
+	for _, item := range v.Items(fmt.Sprintf("write a list: `%s: [{exe: mysqld}]`", v.Name())) {
+		m := Match{Pos: item.Pos()}
+		sound := o.Read(item, "", &m)
 		all = append(all, m)
 		says := slices.ContainsFunc(matchFields, func(f matchField) bool { return *f.of(&m) != "" })
-		if !says && sound && item.Kind != yaml.AliasNode {
-			w.fail(item.Node, "say which processes are meant: {exe: …}, {user: …}, {cmdline: …}", "%s without a key would match every process", o.name)
+		if !says && sound && !item.IsAlias() {
+			item.Fail("say which processes are meant: {exe: …}, {user: …}, {cmdline: …}", "%s without a key would match every process", o.Name)
 		}
 	}
 	return all
 }
 
 // each reads `each:`.
-func (w *walker) each(v value, o object[Match]) *Match {
-	m := &Match{Pos: w.at(v.Node)}
-	if sound := o.read(w, v, "", m); sound && m.Engine == "" {
-		w.fail(v.Node, "write `each: {engine: mysql}`, or another of "+joinWords(engines), "each needs engine")
+func readEach(v Item, o Form[Match]) *Match {
+	m := &Match{Pos: v.Pos()}
+	if sound := o.Read(v, "", m); sound && m.Engine == "" {
+		v.Fail("write `each: {engine: mysql}`, or another of "+joinWords(engines), "each needs engine")
 	}
 	for _, f := range matchFields {
 		if found := placeholder.FindString(*f.of(m)); found != "" {
-			w.fail(v.Node, "write the value out, or take the key out", "%s: each picks the instances that fill %s, so it cannot hold it", f.name, found)
+			v.Fail("write the value out, or take the key out", "%s: each picks the instances that fill %s, so it cannot hold it", f.name, found)
 		}
 	}
 	return m
@@ -329,22 +328,14 @@ func checkEngine(text string) *fault {
 	case otherNames[text] != "":
 		return faultf("write "+otherNames[text], "%s goes by another name here", text)
 	}
-	hint := "engines are " + joinWords(engines)
-	if near := nearest(text, engines); near != "" {
-		hint = fmt.Sprintf("did you mean %s?", near)
-	}
-	return faultf(hint, "%q is not known", text)
+	return faultf(didYouMean(text, engines, "engines are "+joinWords(engines)), "%q is not known", text)
 }
 
 func checkHelper(text string) *fault {
 	if slices.Contains(helperKinds, text) {
 		return nil
 	}
-	hint := "helpers are " + joinWords(helperKinds)
-	if near := nearest(text, helperKinds); near != "" {
-		hint = fmt.Sprintf("did you mean %s?", near)
-	}
-	return faultf(hint, "%q is no kind of helper; a program is matched by exe", text)
+	return faultf(didYouMean(text, helperKinds, "helpers are "+joinWords(helperKinds)), "%q is no kind of helper; a program is matched by exe", text)
 }
 
 // sidPattern is what Oracle takes: letters, digits and a few signs, with + before ASM's and - before MGMTDB's.

@@ -1,11 +1,7 @@
 package policy
 
 import (
-	"fmt"
-	"regexp"
-	"slices"
-	"strconv"
-	"strings"
+	"cmp"
 	"time"
 
 	"bulkhead/internal/dbstat"
@@ -58,63 +54,63 @@ func (g *Guard) Of(group string) (Guarded, bool) {
 	return Guarded{}, false
 }
 
-// guardObject is `guard:`.
-func guardObject() object[Guard] {
-	one := guardedObject()
-	span := func(name, doc string, lowest time.Duration, of func(*Guard) *time.Duration) field[Guard] {
-		return field[Guard]{
-			name: name, doc: doc, schema: schema{"type": "string", "examples": []any{"5m"}},
-			read: func(w *walker, v value, g *Guard) {
-				text, ok := w.text(v)
+// guardForm is `guard:`.
+func guardForm() Form[Guard] {
+	one := guardedForm()
+	span := func(name, doc string, lowest time.Duration, of func(*Guard) *time.Duration) FormKey[Guard] {
+		return FormKey[Guard]{
+			Name: name, Doc: doc, Schema: JSONSchema{"type": "string", "examples": []any{"5m"}},
+			Read: func(v Item, g *Guard) {
+				text, ok := v.Text()
 				if !ok {
 					return
 				}
 				d, err := time.ParseDuration(text)
 				if err != nil || d < lowest || d > maxGuard {
-					w.fail(v.Node, "write minutes and seconds: 5m, 90s", "%s: %q is not a time from %s to %s", v.name, text, lowest, maxGuard)
+					v.Fail("write minutes and seconds: 5m, 90s", "%s: %q is not a time from %s to %s", v.Name(), text, lowest, maxGuard)
 					return
 				}
 				*of(g) = d
 			},
 		}
 	}
-	return object[Guard]{
-		name:      "guard",
-		elsewhere: map[string]string{"oom_kills": "write it below a group: `guard: {groups: {mysql3306: {oom_kills: 0}}}`", "duration": "did you mean for?"},
-		fields: []field[Guard]{
+	return Form[Guard]{
+		Name:      "guard",
+		Elsewhere: map[string]string{"oom_kills": "write it below a group: `guard: {groups: {mysql3306: {oom_kills: 0}}}`", "duration": "did you mean for?"},
+		Keys: []FormKey[Guard]{
 			span("for", "How long groups are watched after each change; 5m unless named.", time.Second, func(g *Guard) *time.Duration { return &g.For }),
 			span("window", "Over how long rates are taken; 10s unless named.", time.Second, func(g *Guard) *time.Duration { return &g.Window }),
 			span("before", "How long before a change the work counts that it is held against; 5m unless named.", time.Second, func(g *Guard) *time.Duration { return &g.Before }),
 			{
-				name: "groups", doc: "What must not happen, by group.", schema: mapOf(groupPathPattern, one.schema()),
-				read: func(w *walker, v value, g *Guard) { g.Groups = w.guarded(v, one) },
+				Name: "groups", Doc: "What must not happen, by group.", Schema: mapOf(groupPathPattern, one.Schema()),
+				Read: func(v Item, g *Guard) { g.Groups = readGuarded(v, one) },
 			},
 		},
 	}
 }
 
-// guardedObject is what is watched of one group.
-func guardedObject() object[Guarded] {
-	share := func(name, doc string, of func(*Guarded) **float64) field[Guarded] {
-		return field[Guarded]{name: name, doc: doc, schema: percentSchema, read: func(w *walker, v value, g *Guarded) {
-			if n, ok := w.share(v); ok {
+// guardedForm is what is watched of one group.
+func guardedForm() Form[Guarded] {
+	share := func(name, doc string, of func(*Guarded) **float64) FormKey[Guarded] {
+		return FormKey[Guarded]{Name: name, Doc: doc, Schema: percentSchema, Read: func(v Item, g *Guarded) {
+			if n, ok := v.Percent(); ok {
 				*of(g) = &n
 			}
 		}}
 	}
 	pressure := share("memory_pressure", "Most of the time in which all tasks of the group may wait for memory (PSI, full).", func(g *Guarded) **float64 { return &g.MemoryPressure })
-	read := pressure.read
-	pressure.read = func(w *walker, v value, g *Guarded) {
-		g.pressurePos = w.at(v.Node)
-		read(w, v, g)
+	read := pressure.Read
+	pressure.Read = func(v Item, g *Guarded) {
+		g.pressurePos = v.Pos()
+		read(v, g)
 	}
-	return object[Guarded]{
-		name: "what is watched of a group",
-		fields: []field[Guarded]{
+	return Form[Guarded]{
+		Name: "what is watched of a group",
+		Keys: []FormKey[Guarded]{
 			{
-				name: "oom_kills", doc: "How many processes of the group the kernel may kill for want of memory.", schema: schema{"type": "integer", "minimum": 0},
-				read: func(w *walker, v value, g *Guarded) {
-					if n, ok := w.number(v, "a number of kills", 0, 1<<31); ok {
+				Name: "oom_kills", Doc: "How many processes of the group the kernel may kill for want of memory.", Schema: JSONSchema{"type": "integer", "minimum": 0},
+				Read: func(v Item, g *Guarded) {
+					if n, ok := v.Number("a number of kills", 0, 1<<31); ok {
 						g.OOMKills = &n
 					}
 				},
@@ -123,17 +119,17 @@ func guardedObject() object[Guarded] {
 			share("throttled", "Most of the CPU periods in which the group's CPU limit may hold it back.", func(g *Guarded) **float64 { return &g.Throttled }),
 			share("throughput_falls", "By how much the group's work in a second may fall against the time before the change.", func(g *Guarded) **float64 { return &g.Throughput }),
 			{
-				name: "dsn", doc: "The database that is asked for its work: mysql://, postgres://, redis:// or unix://. Without one the kernel's counters of CPU, disks and network stand in.",
-				schema: schema{"type": "string", "examples": []any{"mysql://bulkhead@localhost/?socket=/run/mysqld/mysqld.sock"}},
-				read: func(w *walker, v value, g *Guarded) {
-					text, ok := w.text(v)
+				Name: "dsn", Doc: "The database that is asked for its work: mysql://, postgres://, redis:// or unix://. Without one the kernel's counters of CPU, disks and network stand in.",
+				Schema: JSONSchema{"type": "string", "examples": []any{"mysql://bulkhead@localhost/?socket=/run/mysqld/mysqld.sock"}},
+				Read: func(v Item, g *Guarded) {
+					text, ok := v.Text()
 					if !ok {
 						return
 					}
 					if db, err := dbstat.Parse(text); err == nil {
 						_ = db.Close() // nobody was asked
 					} else {
-						w.fail(v.Node, "write mysql://USER@localhost/?socket=/run/mysqld/mysqld.sock, postgres://…, redis://… or unix://…", "guard.dsn: %v", err)
+						v.Fail("write mysql://USER@localhost/?socket=/run/mysqld/mysqld.sock, postgres://…, redis://… or unix://…", "guard.dsn: %v", err)
 					}
 					g.DSN = text
 				},
@@ -142,45 +138,23 @@ func guardedObject() object[Guarded] {
 	}
 }
 
-// shareText is a percentage.
-var shareText = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) ?%$`)
-
-// share reads a percentage, from 0 to 100.
-func (w *walker) share(v value) (float64, bool) {
-	text, ok := w.text(v)
-	if !ok {
-		return 0, false
-	}
-	m := shareText.FindStringSubmatch(strings.TrimSpace(text))
-	if m == nil {
-		w.fail(v.Node, "write a percentage: 20%", "%s: %q is not a percentage", v.name, text)
-		return 0, false
-	}
-	n, err := strconv.ParseFloat(m[1], 64)
-	if err != nil || n > 100 {
-		w.fail(v.Node, "write a percentage from 0 to 100: 20%", "%s: %s is more than all", v.name, text)
-		return 0, false
-	}
-	return n / 100, true
-}
-
 // guarded reads `guard.groups:`.
-func (w *walker) guarded(v value, o object[Guarded]) []Guarded {
+func readGuarded(v Item, o Form[Guarded]) []Guarded {
 	var all []Guarded
-	for _, e := range w.entries(v, "") {
-		g := Guarded{Group: e.key.Value, Pos: w.at(e.key)}
+	for _, e := range v.Entries("") {
+		g := Guarded{Group: e.Name, Pos: e.Key.Pos()}
 		if !groupPathRegexp.MatchString(g.Group) {
-			w.fail(e.key, "write it as `bulkhead status` prints it: mysql3306 or mysql3306/backup", "%q is not the name of a group", g.Group)
+			e.Key.Fail("write it as `bulkhead status` prints it: mysql3306 or mysql3306/backup", "%q is not the name of a group", g.Group)
 			continue
 		}
-		if !o.read(w, e.value, "guard.", &g) {
+		if !o.Read(e.Item, "guard.", &g) {
 			continue
 		}
 		switch {
 		case g.DSN != "" && g.Throughput == nil:
-			w.fail(e.key, "say by how much it may fall: `throughput_falls: 30%`", "guard: nothing is asked of the database of group %s", g.Group)
+			e.Key.Fail("say by how much it may fall: `throughput_falls: 30%`", "guard: nothing is asked of the database of group %s", g.Group)
 		case g.OOMKills == nil && g.MemoryPressure == nil && g.Throttled == nil && g.Throughput == nil:
-			w.fail(e.key, "write what must not happen: `{oom_kills: 0, throughput_falls: 30%}`", "guard: nothing of group %s is watched", g.Group)
+			e.Key.Fail("write what must not happen: `{oom_kills: 0, throughput_falls: 30%}`", "guard: nothing of group %s is watched", g.Group)
 		}
 		all = append(all, g)
 	}
@@ -188,45 +162,23 @@ func (w *walker) guarded(v value, o object[Guarded]) []Guarded {
 }
 
 // settleGuard finishes the guard of a policy, and finds what is for no group.
-func settleGuard(g *Guard, groups []*Group) (*Guard, Problems) {
+func settleGuard(g *Guard, groups []*Group, r *Report) *Guard {
 	if g == nil {
-		return nil, nil
-	}
-	out := *g
-	out.For, out.Window, out.Before = orSpan(g.For, guardFor), orSpan(g.Window, guardWindow), orSpan(g.Before, guardBefore)
-	var problems Problems
-	if len(out.Groups) == 0 {
-		problems = append(problems, Problem{Pos: g.Pos, Hint: "write `groups: {mysql3306: {oom_kills: 0}}`", Msg: "guard: no group is watched"})
-	}
-	if out.Window > out.For {
-		problems = append(problems, Problem{Pos: g.Pos, Hint: "shorten `window`, or watch for longer", Msg: fmt.Sprintf("guard: a window of %s is longer than the %s for which groups are watched", out.Window, out.For)})
-	}
-	known, patterns := groupPaths(groups)
-	for _, one := range out.Groups {
-		if p := unknownGroup(one.Group, "guard", one.Pos, known, patterns); p != nil {
-			problems = append(problems, *p)
-		}
-	}
-	return &out, problems
-}
-
-func orSpan(d, or time.Duration) time.Duration {
-	if d == 0 {
-		return or
-	}
-	return d
-}
-
-// unknownGroup is the problem of a name that no group of the policy can have.
-func unknownGroup(group, where string, at Pos, known []string, patterns []*regexp.Regexp) *Problem {
-	if slices.Contains(known, group) || slices.ContainsFunc(patterns, func(p *regexp.Regexp) bool { return p.MatchString(group) }) {
 		return nil
 	}
-	hint := "the groups are " + joinSome(known)
-	if near := nearest(group, known); near != "" {
-		hint = fmt.Sprintf("did you mean %s?", near)
+	out := *g
+	out.For, out.Window, out.Before = cmp.Or(g.For, guardFor), cmp.Or(g.Window, guardWindow), cmp.Or(g.Before, guardBefore)
+	if len(out.Groups) == 0 {
+		r.Fail(g.Pos, "write `groups: {mysql3306: {oom_kills: 0}}`", "guard: no group is watched")
 	}
-	return &Problem{Pos: at, Hint: hint, Msg: fmt.Sprintf("%s: there is no group %q", where, group)}
+	if out.Window > out.For {
+		r.Fail(g.Pos, "shorten `window`, or watch for longer", "guard: a window of %s is longer than the %s for which groups are watched", out.Window, out.For)
+	}
+	known := newPaths(groups)
+	for _, one := range out.Groups {
+		known.check(one.Group, "guard", one.Pos, r)
+	}
+	return &out
 }
 
 // guard holds the guard against what this host counts.
@@ -237,7 +189,7 @@ func (r *resolution) guard(g *Guard) *Guard {
 	unified, _ := r.facts.Unified()
 	for _, one := range g.Groups {
 		if one.MemoryPressure != nil && !unified.Has("memory") {
-			r.fail(one.pressurePos, "watch oom_kills or throughput_falls instead", "guard: this host does not count the memory pressure of group %s: that takes the memory controller on cgroup v2", one.Group)
+			r.Fail(one.pressurePos, "watch oom_kills or throughput_falls instead", "guard: this host does not count the memory pressure of group %s: that takes the memory controller on cgroup v2", one.Group)
 		}
 	}
 	return g

@@ -41,42 +41,42 @@ func groupTarget(text string) (string, *fault) {
 	return text, nil
 }
 
-// diskGroupObject is one entry of `host.asm:`.
-func diskGroupObject() object[DiskGroup] {
-	return object[DiskGroup]{
-		name: "an entry of host.asm",
-		fields: []field[DiskGroup]{
+// diskGroupForm is one entry of `host.asm:`.
+func diskGroupForm() Form[DiskGroup] {
+	return Form[DiskGroup]{
+		Name: "an entry of host.asm",
+		Keys: []FormKey[DiskGroup]{
 			{
-				name: "group", doc: "Name of the ASM disk group.", schema: schema{"type": "string", "pattern": asmName.String()},
-				read: func(w *walker, v value, g *DiskGroup) {
-					text, ok := w.text(v)
+				Name: "group", Doc: "Name of the ASM disk group.", Schema: JSONSchema{"type": "string", "pattern": asmName.String()},
+				Read: func(v Item, g *DiskGroup) {
+					text, ok := v.Text()
 					if ok && !asmName.MatchString(text) {
-						w.fail(v.Node, "", "host.asm.group: %q is not the name of an ASM disk group", text)
+						v.Fail("", "host.asm.group: %q is not the name of an ASM disk group", text)
 					}
 					g.Name = strings.ToUpper(text)
 				},
 			},
 			{
-				name: "disks", doc: "Its disks: paths, with * and ? in the last part, or ORCL:LABEL and AFD:LABEL.", schema: listOf(schema{"type": "string", "minLength": 1}),
-				read: func(w *walker, v value, g *DiskGroup) {
-					for _, item := range w.items(v, "write a list: `disks: [/dev/mapper/asm_data*]`") {
-						text, ok := w.text(item)
+				Name: "disks", Doc: "Its disks: paths, with * and ? in the last part, or ORCL:LABEL and AFD:LABEL.", Schema: listOf(JSONSchema{"type": "string", "minLength": 1}),
+				Read: func(v Item, g *DiskGroup) {
+					for _, item := range v.Items("write a list: `disks: [/dev/mapper/asm_data*]`") {
+						text, ok := item.Text()
 						if ok && !path.IsAbs(text) && !strings.HasPrefix(text, "ORCL:") && !strings.HasPrefix(text, "AFD:") {
-							w.fail(item.Node, "write the whole path, from /", "host.asm.disks: %q is neither a path nor a label", text)
+							item.Fail("write the whole path, from /", "host.asm.disks: %q is neither a path nor a label", text)
 						}
 						if _, err := path.Match(text, ""); err != nil {
-							w.fail(item.Node, "see path globs: * ? [a-z]", "host.asm.disks: %q is not a glob: %v", text, err)
+							item.Fail("see path globs: * ? [a-z]", "host.asm.disks: %q is not a glob: %v", text, err)
 						}
 						g.Disks = append(g.Disks, text)
 					}
 				},
 			},
 			{
-				name: "list", doc: "A file with one of its disks on each line, as asmcmd lsdsk prints them.", schema: schema{"type": "string", "pattern": "^/"},
-				read: func(w *walker, v value, g *DiskGroup) {
-					text, ok := w.text(v)
+				Name: "list", Doc: "A file with one of its disks on each line, as asmcmd lsdsk prints them.", Schema: JSONSchema{"type": "string", "pattern": "^/"},
+				Read: func(v Item, g *DiskGroup) {
+					text, ok := v.Text()
 					if ok && !path.IsAbs(text) {
-						w.fail(v.Node, "write the whole path, from /", "host.asm.list: %q is not an absolute path", text)
+						v.Fail("write the whole path, from /", "host.asm.list: %q is not an absolute path", text)
 					}
 					g.File = text
 				},
@@ -86,25 +86,25 @@ func diskGroupObject() object[DiskGroup] {
 }
 
 // diskGroups reads `host.asm:`.
-func (w *walker) diskGroups(v value, o object[DiskGroup]) []DiskGroup {
+func readDiskGroups(v Item, o Form[DiskGroup]) []DiskGroup {
 	var all []DiskGroup
-	for _, item := range w.items(v, "write a list: `asm: [{group: DATA, disks: [/dev/mapper/asm_data*]}]`") {
-		g := DiskGroup{Pos: w.at(item.Node)}
-		if !o.read(w, item, "host.asm.", &g) {
+	for _, item := range v.Items("write a list: `asm: [{group: DATA, disks: [/dev/mapper/asm_data*]}]`") {
+		g := DiskGroup{Pos: item.Pos()}
+		if !o.Read(item, "host.asm.", &g) {
 			continue
 		}
 		switch {
 		case g.Name == "":
-			w.fail(item.Node, "add `group: DATA`", "this entry of host.asm names no group")
+			item.Fail("add `group: DATA`", "this entry of host.asm names no group")
 			continue
 		case len(g.Disks) == 0 && g.File == "":
-			w.fail(item.Node, "add `disks: [/dev/…]` or `list: FILE`", "this entry of host.asm names no disks of %s", g.Name)
+			item.Fail("add `disks: [/dev/…]` or `list: FILE`", "this entry of host.asm names no disks of %s", g.Name)
 			continue
 		}
 		for _, other := range all {
 			if other.Name == g.Name {
-				w.fail(item.Node, "keep one of them", "host.asm: %s is here twice", g.Name)
-				w.also(other.Pos)
+				item.Fail("keep one of them", "host.asm: %s is here twice", g.Name)
+				item.Also(other.Pos)
 			}
 		}
 		all = append(all, g)

@@ -23,34 +23,34 @@ type NetworkLink struct {
 	onPos Pos
 }
 
-// linkObject is one entry of `host.network:`.
-func linkObject() object[NetworkLink] {
+// linkForm is one entry of `host.network:`.
+func linkForm() Form[NetworkLink] {
 	rate := &limit{key: "host.network.rate", unit: bitRateUnit}
-	return object[NetworkLink]{
-		name:      "an entry of host.network",
-		elsewhere: map[string]string{"bandwidth": "did you mean rate?", "max": "did you mean rate?", "egress": "limits belong to a group"},
-		fields: []field[NetworkLink]{
+	return Form[NetworkLink]{
+		Name:      "an entry of host.network",
+		Elsewhere: map[string]string{"bandwidth": "did you mean rate?", "max": "did you mean rate?", "egress": "limits belong to a group"},
+		Keys: []FormKey[NetworkLink]{
 			{
-				name: "on", doc: "The interface, as in a group's network entry.", schema: schema{"type": "string", "pattern": interfacePattern},
-				read: func(w *walker, v value, l *NetworkLink) {
-					l.onPos = w.at(v.Node)
-					l.On, _ = w.networkTarget(v)
+				Name: "on", Doc: "The interface, as in a group's network entry.", Schema: JSONSchema{"type": "string", "pattern": interfacePattern},
+				Read: func(v Item, l *NetworkLink) {
+					l.onPos = v.Pos()
+					l.On, _ = readNetworkTarget(v)
 				},
 			},
 			{
-				name: "rate", doc: "What the link carries in each direction, where the interface does not say it or a switch behind it carries less.", schema: rate.schema(),
-				read: func(w *walker, v value, l *NetworkLink) {
-					s, _ := w.limit(v, rate)
+				Name: "rate", Doc: "What the link carries in each direction, where the interface does not say it or a switch behind it carries less.", Schema: rate.Schema(),
+				Read: func(v Item, l *NetworkLink) {
+					s, _ := v.Limit(rate)
 					l.Rate, _ = s.Value.(BitRate)
 				},
 			},
 			{
-				name: "peer", doc: "ADDRESS:PORT of a TCP service that must stay within reach: when it is lost while limits of the network change, the change is undone.",
-				schema: schema{"type": "string", "pattern": `^.+:[0-9]+$`, "examples": []any{"192.0.2.1:22"}},
-				read: func(w *walker, v value, l *NetworkLink) {
-					text, ok := w.text(v)
+				Name: "peer", Doc: "ADDRESS:PORT of a TCP service that must stay within reach: when it is lost while limits of the network change, the change is undone.",
+				Schema: JSONSchema{"type": "string", "pattern": `^.+:[0-9]+$`, "examples": []any{"192.0.2.1:22"}},
+				Read: func(v Item, l *NetworkLink) {
+					text, ok := v.Text()
 					if wrong := checkPeer(text); ok && wrong != nil {
-						w.fail(v.Node, wrong.hint, "host.network.peer: %s", wrong.msg)
+						v.Fail(wrong.hint, "host.network.peer: %s", wrong.msg)
 					}
 					l.Peer = text
 				},
@@ -68,20 +68,20 @@ func checkPeer(text string) *fault {
 }
 
 // networkLinks reads `host.network:`.
-func (w *walker) networkLinks(v value, o object[NetworkLink]) []NetworkLink {
+func readNetworkLinks(v Item, o Form[NetworkLink]) []NetworkLink {
 	var all []NetworkLink
-	for _, item := range w.items(v, "write a list: `network: [{on: eth0, rate: 10Gbit/s}]`") {
-		l := NetworkLink{Pos: w.at(item.Node)}
-		if !o.read(w, item, "host.network.", &l) {
+	for _, item := range v.Items("write a list: `network: [{on: eth0, rate: 10Gbit/s}]`") {
+		l := NetworkLink{Pos: item.Pos()}
+		if !o.Read(item, "host.network.", &l) {
 			continue
 		}
 		if l.On == "" || l.Rate == 0 && l.Peer == "" {
-			w.fail(item.Node, "write `{on: eth0, rate: 10Gbit/s}`, with `peer: 192.0.2.1:22` if somebody must stay within reach", "this entry of host.network says nothing about an interface")
+			item.Fail("write `{on: eth0, rate: 10Gbit/s}`, with `peer: 192.0.2.1:22` if somebody must stay within reach", "this entry of host.network says nothing about an interface")
 			continue
 		}
 		if at := slices.IndexFunc(all, func(o NetworkLink) bool { return o.On == l.On }); at >= 0 {
-			w.fail(item.Node, "keep one of them", "host.network: %s is here twice", l.On)
-			w.also(all[at].Pos)
+			item.Fail("keep one of them", "host.network: %s is here twice", l.On)
+			item.Also(all[at].Pos)
 		}
 		all = append(all, l)
 	}
@@ -89,13 +89,13 @@ func (w *walker) networkLinks(v value, o object[NetworkLink]) []NetworkLink {
 }
 
 // reserveNetworkField is `host.reserve.network`.
-func reserveNetworkField() field[Reserve] {
+func reserveNetworkField() FormKey[Reserve] {
 	l := &limit{key: "host.reserve.network", unit: bitRateUnit, zero: true}
-	return field[Reserve]{
-		name: "network", doc: "Bandwidth of each limited interface that traffic of no group keeps: your own way in.", schema: l.schema(),
-		read: func(w *walker, v value, r *Reserve) {
-			r.networkPos = w.at(v.Node)
-			if s, ok := w.limit(v, l); ok {
+	return FormKey[Reserve]{
+		Name: "network", Doc: "Bandwidth of each limited interface that traffic of no group keeps: your own way in.", Schema: l.Schema(),
+		Read: func(v Item, r *Reserve) {
+			r.networkPos = v.Pos()
+			if s, ok := v.Limit(l); ok {
 				r.Network = s.Value.(BitRate)
 			}
 		},
@@ -136,7 +136,7 @@ func (r *resolution) nic(on, what string, at Pos) (Interface, bool) {
 	if missing := (*ErrNoInterface)(nil); errors.As(err, &missing) && len(missing.Others) > 0 {
 		hint = "interfaces here are " + joinSome(missing.Others)
 	}
-	r.fail(at, hint, "%s %s: %v", what, on, err)
+	r.Fail(at, hint, "%s %s: %v", what, on, err)
 	return i, false
 }
 
@@ -150,11 +150,11 @@ func (r *resolution) resolveLinks(links []NetworkLink) []NetworkLink {
 		}
 		all[i].Dev = nic.Name
 		if nic.Rate > 0 && all[i].Rate > nic.Rate {
-			r.fail(all[i].Pos, "write what it carries, or leave rate out", "host.network: %s of %s is above the %s that its link carries", all[i].Rate, nic.Name, nic.Rate)
+			r.Fail(all[i].Pos, "write what it carries, or leave rate out", "host.network: %s of %s is above the %s that its link carries", all[i].Rate, nic.Name, nic.Rate)
 		}
 		if o := slices.IndexFunc(all[:i], func(l NetworkLink) bool { return l.Dev == nic.Name && l.Rate > 0 && l.Rate != all[i].Rate }); o >= 0 && all[i].Rate > 0 {
-			r.fail(all[i].Pos, "give the interface one rate", "host.network: %s and %s are both %s, with %s and %s", all[o].On, all[i].On, nic.Name, all[o].Rate, all[i].Rate)
-			r.also(all[o].Pos)
+			r.Fail(all[i].Pos, "give the interface one rate", "host.network: %s and %s are both %s, with %s and %s", all[o].On, all[i].On, nic.Name, all[o].Rate, all[i].Rate)
+			r.Also(all[o].Pos)
 		}
 	}
 	return all
@@ -194,14 +194,14 @@ func (r *resolution) resolveNetwork(s Setting, group string) Settings {
 	link, whose := r.carries(nic)
 	switch {
 	case limited && link > 0 && rate > link:
-		r.fail(s.Pos, "leave it out for the whole link", "%s is above the %s that %s %s", words(s), link, nic.Name, whose)
+		r.Fail(s.Pos, "leave it out for the whole link", "%s is above the %s that %s %s", words(s), link, nic.Name, whose)
 		return nil
 	case limited && rate < leastRate:
-		r.fail(s.Pos, fmt.Sprintf("%s is the least", leastRate), "%s is too little to answer a connection", words(s))
+		r.Fail(s.Pos, fmt.Sprintf("%s is the least", leastRate), "%s is too little to answer a connection", words(s))
 		return nil
 	case limited && nic.Control != "" && (r.Host == nil || r.Host.Reserve.Network == 0):
 		// A limit that is in force is not lifted because somebody logs in.
-		r.fail(s.target(), "add `host: {reserve: {network: 1Mbit/s}}`, which traffic of no group keeps", "network.on %s: your way in leads through this interface (%s), and nothing is kept for it", s.On, nic.Control)
+		r.Fail(s.target(), "add `host: {reserve: {network: 1Mbit/s}}`, which traffic of no group keeps", "network.on %s: your way in leads through this interface (%s), and nothing is kept for it", s.On, nic.Control)
 	}
 	if !nic.Up {
 		r.note(s.target(), group, "network.on %s: the interface is down now", s.On)
@@ -303,12 +303,12 @@ func (r *resolution) checkShares(h HostPart, groups []Limits) {
 			continue
 		}
 		if count++; count == maxShares+1 {
-			r.fail(firstOf(g.Settings).Pos, "let groups share a limit by writing it to the group above them", "group %s is one too many: there are numbers for %d groups with limits on interfaces", g.Group, maxShares)
+			r.Fail(firstOf(g.Settings).Pos, "let groups share a limit by writing it to the group above them", "group %s is one too many: there are numbers for %d groups with limits on interfaces", g.Group, maxShares)
 		}
 		for way, s := range shares {
 			if rateOf(s.most) > 0 && rateOf(s.least) > rateOf(s.most) {
-				r.fail(s.least.Pos, "", "%s is above %s", words(s.least), words(s.most))
-				r.also(s.most.Pos)
+				r.Fail(s.least.Pos, "", "%s is above %s", words(s.least), words(s.most))
+				r.Also(s.most.Pos)
 			}
 			t.add(g.Group, way)
 		}
@@ -366,7 +366,7 @@ func (r *resolution) checkFloors(t shareTree, at string, way netWay, floors []fl
 	if at == "" {
 		whole, what = t.links(way.dev), "the link carries"
 		if whole == 0 && r.Interface != nil {
-			r.fail(first.Pos, fmt.Sprintf("add `host: {network: [{on: %s, rate: 10Gbit/s}]}`", first.On), "%s is a share of the link, and %s does not say what its link carries", words(first), way.dev)
+			r.Fail(first.Pos, fmt.Sprintf("add `host: {network: [{on: %s, rate: 10Gbit/s}]}`", first.On), "%s is a share of the link, and %s does not say what its link carries", words(first), way.dev)
 		}
 		if whole > t.kept && t.kept > 0 {
 			whole, what = whole-t.kept, "host.reserve leaves of the link"
@@ -379,9 +379,9 @@ func (r *resolution) checkFloors(t shareTree, at string, way netWay, floors []fl
 	if whole == 0 || sum <= whole {
 		return
 	}
-	r.fail(last.s.Pos, "guarantee less", "guarantees of %s on %s come to %s with that of %s, and %s is what %s", way.direction, way.dev, sum, last.group, whole, what)
+	r.Fail(last.s.Pos, "guarantee less", "guarantees of %s on %s come to %s with that of %s, and %s is what %s", way.direction, way.dev, sum, last.group, whole, what)
 	for _, f := range floors[:len(floors)-1] {
-		r.also(f.s.Pos)
+		r.Also(f.s.Pos)
 	}
 }
 

@@ -13,21 +13,21 @@ const (
 )
 
 // reclaimField is `host: {reclaim: 30s}`.
-func reclaimField() field[HostPart] {
-	return field[HostPart]{
-		name: "reclaim", doc: "How long the memory in use of a group may take to fall below a lower limit, 1s to 10m; else nothing is changed.",
-		schema: schema{"type": "string", "default": "30s", "examples": []any{"30s", "2m"}},
-		read: func(w *walker, v value, h *HostPart) {
+func reclaimField() FormKey[HostPart] {
+	return FormKey[HostPart]{
+		Name: "reclaim", Doc: "How long the memory in use of a group may take to fall below a lower limit, 1s to 10m; else nothing is changed.",
+		Schema: JSONSchema{"type": "string", "default": "30s", "examples": []any{"30s", "2m"}},
+		Read: func(v Item, h *HostPart) {
 			const hint = "write seconds or minutes: 30s, 2m"
-			text, ok := w.text(v)
+			text, ok := v.Text()
 			if !ok {
 				return
 			}
 			switch length, err := time.ParseDuration(text); {
 			case err != nil:
-				w.fail(v.Node, hint, "host.reclaim: %q is not a length of time", text)
+				v.Fail(hint, "host.reclaim: %q is not a length of time", text)
 			case length < shortestReclaim || length > longestReclaim:
-				w.fail(v.Node, hint, "host.reclaim: %s is not between %s and %s", text, shortestReclaim, longestReclaim)
+				v.Fail(hint, "host.reclaim: %s is not between %s and %s", text, shortestReclaim, longestReclaim)
 			default:
 				h.Reclaim = Duration(length)
 			}
@@ -44,28 +44,28 @@ const (
 )
 
 // historyField is `host: {history: {entries: 5000, age: 400d}}`.
-func historyField() field[HostPart] {
-	history := object[History]{
-		name: "host.history",
-		fields: []field[History]{
+func historyField() FormKey[HostPart] {
+	history := Form[History]{
+		Name: "host.history",
+		Keys: []FormKey[History]{
 			{
-				name: "entries", doc: "How many entries of the history are kept, at least 10; older ones go.", schema: schema{"type": "integer", "minimum": fewestEntries, "maximum": mostEntries},
-				read: func(w *walker, v value, h *History) {
-					if n, ok := w.number(v, "a number of entries", fewestEntries, mostEntries); ok {
+				Name: "entries", Doc: "How many entries of the history are kept, at least 10; older ones go.", Schema: JSONSchema{"type": "integer", "minimum": fewestEntries, "maximum": mostEntries},
+				Read: func(v Item, h *History) {
+					if n, ok := v.Number("a number of entries", fewestEntries, mostEntries); ok {
 						h.Entries = int(n)
 					}
 				},
 			},
 			{
-				name: "age", doc: "How old an entry of the history may become, in days or hours: 400d, 48h; at least a day.", schema: schema{"type": "string", "pattern": `^[0-9]+(d|h)$`, "examples": []any{"400d"}},
-				read: func(w *walker, v value, h *History) {
-					text, ok := w.text(v)
+				Name: "age", Doc: "How old an entry of the history may become, in days or hours: 400d, 48h; at least a day.", Schema: JSONSchema{"type": "string", "pattern": `^[0-9]+(d|h)$`, "examples": []any{"400d"}},
+				Read: func(v Item, h *History) {
+					text, ok := v.Text()
 					if !ok {
 						return
 					}
 					age, ok := daysOrHours(text)
 					if !ok || age < shortestAge || age > longestAge {
-						w.fail(v.Node, "write days or hours: 400d, 48h", "host.history.age: %q is no age between a day and a hundred years", text)
+						v.Fail("write days or hours: 400d, 48h", "host.history.age: %q is no age between a day and a hundred years", text)
 						return
 					}
 					h.Age = age
@@ -73,9 +73,9 @@ func historyField() field[HostPart] {
 			},
 		},
 	}
-	return field[HostPart]{
-		name: "history", doc: "How much of the history is kept, and with it of earlier revisions; all of it, up to 8 MiB, unless named.", schema: history.schema(),
-		read: func(w *walker, v value, h *HostPart) { history.read(w, v, "host.history.", &h.History) },
+	return FormKey[HostPart]{
+		Name: "history", Doc: "How much of the history is kept, and with it of earlier revisions; all of it, up to 8 MiB, unless named.", Schema: history.Schema(),
+		Read: func(v Item, h *HostPart) { history.Read(v, "host.history.", &h.History) },
 	}
 }
 

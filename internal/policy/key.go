@@ -202,6 +202,18 @@ func isZero(v Value) bool {
 	return false
 }
 
+// bare is what a value is called that must stand without quotes in YAML: "a number"; "" when quotes do no harm.
+func (l *limit) bare(text string) string {
+	_, wrong := l.unit.read(text)
+	switch {
+	case wrong != nil || !l.unit.number || raw(text) != "":
+		return ""
+	case l.unit.schema["type"] == "boolean":
+		return "true or false"
+	}
+	return "a number"
+}
+
 // raw keeps what was written when it says more than the value: a percentage.
 func raw(text string) string {
 	if strings.HasSuffix(text, "%") {

@@ -24,7 +24,7 @@ func (r *resolution) limited(s Setting, l *host.Layer, group string) Settings {
 	leaf := s.Layer == LayerLeaf
 	switch {
 	case s.Layer == LayerTop && len(tops) > 1:
-		r.fail(s.target(), "`layer: leaf` shares the limit over the disks", "io.on %s: %s is on %s: there is no one device at the top", s.On, l, names(tops))
+		r.Fail(s.target(), "`layer: leaf` shares the limit over the disks", "io.on %s: %s is on %s: there is no one device at the top", s.On, l, names(tops))
 		return nil
 	case s.Layer == LayerAuto || s.Layer == "":
 		leaf = len(tops) > 1
@@ -53,7 +53,7 @@ func (r *resolution) tops(s Setting, l *host.Layer) ([]*host.Layer, bool) {
 	if l.Filesystem == host.OnDevice && l.Trouble != "" {
 		why = l.Trouble
 	}
-	r.fail(s.target(), instead(l), "io.on %s: a limit here holds nothing: %s", s.On, why)
+	r.Fail(s.target(), instead(l), "io.on %s: a limit here holds nothing: %s", s.On, why)
 	return nil, false
 }
 
@@ -113,13 +113,13 @@ func (r *resolution) whole(s Setting, l *host.Layer) *host.Layer {
 	}
 	switch {
 	case device.Device == nil && device != l:
-		r.fail(s.target(), r.disksHint(), "io.on %s: the disk %s of partition %s is not there", s.On, device.Name, l.Name)
+		r.Fail(s.target(), r.disksHint(), "io.on %s: the disk %s of partition %s is not there", s.On, device.Name, l.Name)
 	case device.Device == nil:
-		r.fail(s.target(), r.disksHint(), "io.on %s: %s is not there: %s", s.On, device.Name, device.Trouble)
+		r.Fail(s.target(), r.disksHint(), "io.on %s: %s is not there: %s", s.On, device.Name, device.Trouble)
 	case device.Kind == host.Disk, device.Kind == host.Loop, device.Kind.Layered():
 		return device
 	default:
-		r.fail(s.target(), r.disksHint(), "io.on %s: the kernel does not limit %s (neither a disk nor a loop device)", s.On, device.Name)
+		r.Fail(s.target(), r.disksHint(), "io.on %s: the kernel does not limit %s (neither a disk nor a loop device)", s.On, device.Name)
 	}
 	return nil
 }
@@ -131,7 +131,7 @@ var auxiliary = []string{host.RolePath, host.RoleCache, host.RoleLog, host.RoleM
 func (r *resolution) onLeaves(s Setting, l *host.Layer, tops int, group string) Settings {
 	leaves := l.Drives(auxiliary...)
 	if len(leaves) == 0 {
-		r.fail(s.target(), r.disksHint(), "io.on %s: the disks below %s cannot be told", s.On, l)
+		r.Fail(s.target(), r.disksHint(), "io.on %s: the disks below %s cannot be told", s.On, l)
 		return nil
 	}
 	for _, leaf := range leaves {
@@ -150,7 +150,7 @@ func (r *resolution) onLeaves(s Setting, l *host.Layer, tops int, group string) 
 	n := int64(len(leaves))
 	part, left := share(s.Value, n)
 	if !left {
-		r.fail(s.Pos, "ask for more, or name one of the disks", "%s: %s over %d disks is less than one for each", s.Key, s.Value, n)
+		r.Fail(s.Pos, "ask for more, or name one of the disks", "%s: %s over %d disks is less than one for each", s.Key, s.Value, n)
 		return nil
 	}
 	r.note(s.target(), group, "%s", text)

@@ -88,7 +88,7 @@ func TestLayers(t *testing.T) {
 			}
 			facts := testHost()
 			facts.Devices, facts.Mounts = disks.Devices, disks.Mounts()
-			r := resolution{facts: facts, Resolver: Resolver{Host: asmHost, Storage: func() (*host.Storage, error) { return disks, nil }}}
+			r := resolution{facts: facts, Report: NewReport(nil), Resolver: Resolver{Host: asmHost, Storage: func() (*host.Storage, error) { return disks, nil }}}
 			key := KeyIOReadBandwidth
 			if _, is := test.value.(IOPS); is {
 				key = KeyIOReadIOPS
@@ -103,8 +103,8 @@ func TestLayers(t *testing.T) {
 			if !slices.Equal(got, test.want) {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
-			said := fmt.Sprint(r.notes, r.problems)
-			if !strings.Contains(said, test.says) || (test.want == nil) != (len(r.problems) > 0) {
+			said := fmt.Sprint(r.notes, r.Problems())
+			if !strings.Contains(said, test.says) || (test.want == nil) != (len(r.Problems()) > 0) {
 				t.Errorf("says %s, want %q", said, test.says)
 			}
 		})

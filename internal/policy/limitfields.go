@@ -10,36 +10,36 @@ import (
 
 // settingFields are the keys that groups and classes share: the role and every limit. get finds
 // where a T keeps them.
-func settingFields[T any](get func(*T) (*Settings, *Role)) []field[T] {
-	io, network := ioObject(), networkObject()
+func settingFields[T any](get func(*T) (*Settings, *Role)) []FormKey[T] {
+	io, network := ioForm(), networkForm()
 	add := func(into *T, s Setting) {
 		settings, _ := get(into)
 		*settings = append(*settings, s)
 	}
-	fields := []field[T]{
+	fields := []FormKey[T]{
 		{
-			name: "role", doc: "What the group is for: database, helper or batch. It sets default weights and forbids nothing.",
-			schema: schema{"enum": roles},
-			read: func(w *walker, v value, into *T) {
+			Name: "role", Doc: "What the group is for: database, helper or batch. It sets default weights and forbids nothing.",
+			Schema: JSONSchema{"enum": roles},
+			Read: func(v Item, into *T) {
 				_, role := get(into)
-				word, _ := w.word(v, roles...)
+				word, _ := v.Word(roles...)
 				*role = Role(word)
 			},
 		},
 		{
-			name: "numa", doc: "NUMA nodes whose CPUs and memory the group may use; cpu.numa, cpu.cpus and memory.numa go before it.",
-			schema: limitOf(KeyCPUNUMA).schema(),
-			read:   func(w *walker, v value, into *T) { w.numa(v, func(s Setting) { add(into, s) }) },
+			Name: "numa", Doc: "NUMA nodes whose CPUs and memory the group may use; cpu.numa, cpu.cpus and memory.numa go before it.",
+			Schema: limitOf(KeyCPUNUMA).Schema(),
+			Read:   func(v Item, into *T) { readNuma(v, func(s Setting) { add(into, s) }) },
 		},
 		blockField("cpu", "CPU.", add),
 		blockField("memory", "Memory. A percentage is of MemTotal.", add, hugeField(add)),
 		{
-			name: "io", doc: "Disk bandwidth and operations, for each device.", schema: listOf(schema{"$ref": "#/$defs/io"}),
-			read: func(w *walker, v value, into *T) { w.io(v, io, func(s Setting) { add(into, s) }) },
+			Name: "io", Doc: "Disk bandwidth and operations, for each device.", Schema: listOf(JSONSchema{"$ref": "#/$defs/io"}),
+			Read: func(v Item, into *T) { readIo(v, io, func(s Setting) { add(into, s) }) },
 		},
 		{
-			name: "network", doc: "Bandwidth on network interfaces, in both directions.", schema: listOf(schema{"$ref": "#/$defs/network"}),
-			read: func(w *walker, v value, into *T) { w.network(v, network, func(s Setting) { add(into, s) }) },
+			Name: "network", Doc: "Bandwidth on network interfaces, in both directions.", Schema: listOf(JSONSchema{"$ref": "#/$defs/network"}),
+			Read: func(v Item, into *T) { readNetwork(v, network, func(s Setting) { add(into, s) }) },
 		},
 	}
 	for _, key := range []Key{KeyTasks, KeyOOMScoreAdj} {
@@ -49,11 +49,11 @@ func settingFields[T any](get func(*T) (*Settings, *Role)) []field[T] {
 }
 
 // limitField is the field of one limit.
-func limitField[T any](l *limit, add func(*T, Setting)) field[T] {
-	return field[T]{
-		name: l.name(), doc: l.doc, schema: l.schema(),
-		read: func(w *walker, v value, into *T) {
-			if s, ok := w.limit(v, l); ok {
+func limitField[T any](l *limit, add func(*T, Setting)) FormKey[T] {
+	return FormKey[T]{
+		Name: l.name(), Doc: l.doc, Schema: l.Schema(),
+		Read: func(v Item, into *T) {
+			if s, ok := v.Limit(l); ok {
 				add(into, s)
 			}
 		},
@@ -68,18 +68,18 @@ var otherWords = map[string]map[string]string{
 
 // blockField is the field of a block of limits, "cpu" or "memory". special stands for the rows of the
 // table that are not written as one value.
-func blockField[T any](name, doc string, add func(*T, Setting), special ...field[T]) field[T] {
-	o := object[T]{name: name, elsewhere: otherWords[name]}
+func blockField[T any](name, doc string, add func(*T, Setting), special ...FormKey[T]) FormKey[T] {
+	o := Form[T]{Name: name, Elsewhere: otherWords[name]}
 	for _, l := range below(name) {
-		if i := slices.IndexFunc(special, func(f field[T]) bool { return f.name == l.name() }); i >= 0 {
-			o.fields = append(o.fields, special[i])
+		if i := slices.IndexFunc(special, func(f FormKey[T]) bool { return f.Name == l.name() }); i >= 0 {
+			o.Keys = append(o.Keys, special[i])
 			continue
 		}
-		o.fields = append(o.fields, limitField(l, add))
+		o.Keys = append(o.Keys, limitField(l, add))
 	}
-	return field[T]{
-		name: name, doc: doc, schema: o.schema(),
-		read: func(w *walker, v value, into *T) { o.read(w, v, name+".", into) },
+	return FormKey[T]{
+		Name: name, Doc: doc, Schema: o.Schema(),
+		Read: func(v Item, into *T) { o.Read(v, name+".", into) },
 	}
 }
 
@@ -87,8 +87,8 @@ var roles = []string{string(RoleDatabase), string(RoleHelper), string(RoleBatch)
 
 // numa reads `numa:` of a group: the nodes of its CPUs and of its memory. What the group says about
 // either one itself goes before these; settle sees to that.
-func (w *walker) numa(v value, add func(Setting)) {
-	s, ok := w.limit(v, limitOf(KeyCPUNUMA))
+func readNuma(v Item, add func(Setting)) {
+	s, ok := v.Limit(limitOf(KeyCPUNUMA))
 	if !ok {
 		return
 	}
@@ -116,30 +116,30 @@ func (ss Settings) settle(who string) Settings {
 }
 
 // hugeField is `memory.huge`: page size to limit.
-func hugeField[T any](add func(*T, Setting)) field[T] {
+func hugeField[T any](add func(*T, Setting)) FormKey[T] {
 	l := limitOf(KeyMemoryHuge)
-	return field[T]{
-		name: "huge", doc: l.doc, schema: mapOf(`^[0-9]+ ?([KMG]i?B|kB)$`, l.schema()),
-		read: func(w *walker, v value, into *T) {
+	return FormKey[T]{
+		Name: "huge", Doc: l.doc, Schema: mapOf(`^[0-9]+ ?([KMG]i?B|kB)$`, l.Schema()),
+		Read: func(v Item, into *T) {
 			seen := make(map[string]string)
-			for _, e := range w.entries(v, "memory.huge.") {
-				size, wrong := pageSize(e.key.Value)
+			for _, e := range v.Entries("memory.huge.") {
+				size, wrong := pageSize(e.Name)
 				if wrong != nil {
-					w.fail(e.key, wrong.hint, "memory.huge: %s", wrong.msg)
+					e.Key.Fail(wrong.hint, "memory.huge: %s", wrong.msg)
 					continue
 				}
 				name := HugePageName(size)
 				if other := seen[name]; other != "" {
-					w.fail(e.key, "keep one of them", "memory.huge: %s and %s are one page size", other, e.key.Value)
+					e.Key.Fail("keep one of them", "memory.huge: %s and %s are one page size", other, e.Name)
 					continue
 				}
-				seen[name] = e.key.Value
-				s, ok := w.limit(e.value, l)
+				seen[name] = e.Name
+				s, ok := e.Item.Limit(l)
 				if !ok {
 					continue
 				}
 				if b, sized := s.Value.(Bytes); sized && b > 0 && int64(b) < size {
-					w.fail(e.value.Node, "", "memory.huge: %s is less than one page of %s", b, e.key.Value)
+					e.Item.Fail("", "memory.huge: %s is less than one page of %s", b, e.Name)
 					continue
 				}
 				s.On = name
@@ -190,49 +190,49 @@ var splits = []string{string(SplitByUse), string(SplitEven)}
 
 var layers = []string{string(LayerAuto), string(LayerTop), string(LayerLeaf)}
 
-// ioObject is one entry of `io:`.
-func ioObject() object[ioItem] {
+// ioForm is one entry of `io:`.
+func ioForm() Form[ioItem] {
 	add := func(into *ioItem, s Setting) { into.limits = append(into.limits, s) }
-	ioBlock := func(name, doc string) field[ioItem] {
+	ioBlock := func(name, doc string) FormKey[ioItem] {
 		f := blockField("io."+name, doc, add)
-		f.name = name
+		f.Name = name
 		return f
 	}
-	return object[ioItem]{
-		name:      "an io entry",
-		elsewhere: map[string]string{"bandwidth": "write it below `read:` and `write:`", "iops": "write it below `read:` and `write:`"},
-		fields: []field[ioItem]{
+	return Form[ioItem]{
+		Name:      "an io entry",
+		Elsewhere: map[string]string{"bandwidth": "write it below `read:` and `write:`", "iops": "write it below `read:` and `write:`"},
+		Keys: []FormKey[ioItem]{
 			{
-				name: "on", doc: "What is limited: a device (/dev/sdb or 8:16), a mount point, any path on it, a volume group (vg:NAME) or an ASM disk group (asm:NAME). Without it, every disk and loop device.",
-				schema: schema{"type": "string", "pattern": targetPattern},
-				read: func(w *walker, v value, i *ioItem) {
-					text, ok := w.text(v)
+				Name: "on", Doc: "What is limited: a device (/dev/sdb or 8:16), a mount point, any path on it, a volume group (vg:NAME) or an ASM disk group (asm:NAME). Without it, every disk and loop device.",
+				Schema: JSONSchema{"type": "string", "pattern": targetPattern},
+				Read: func(v Item, i *ioItem) {
+					text, ok := v.Text()
 					if !ok {
 						return
 					}
 					target, wrong := ioTarget(text)
 					if wrong != nil {
-						w.fail(v.Node, wrong.hint, "io.on: %s", wrong.msg)
+						v.Fail(wrong.hint, "io.on: %s", wrong.msg)
 					}
-					i.on, i.onPos = target, w.at(v.Node)
+					i.on, i.onPos = target, v.Pos()
 				},
 			},
 			ioBlock("read", "Reads."),
 			ioBlock("write", "Writes."),
 			limitField(limitOf(KeyIOWeight), add),
 			{
-				name: "split", doc: "How several devices share the limit: by-use (the default) gives more to the one where more is read and written, as the agent sees it; even gives each as much.",
-				schema: schema{"enum": splits},
-				read: func(w *walker, v value, i *ioItem) {
-					word, _ := w.word(v, splits...)
+				Name: "split", Doc: "How several devices share the limit: by-use (the default) gives more to the one where more is read and written, as the agent sees it; even gives each as much.",
+				Schema: JSONSchema{"enum": splits},
+				Read: func(v Item, i *ioItem) {
+					word, _ := v.Word(splits...)
 					i.split = Split(word)
 				},
 			},
 			{
-				name: "layer", doc: "Which layer is limited: top is the device that the filesystem is on, leaf the disks below, which share the limit. auto is top where a filesystem is on one device, else leaf.",
-				schema: schema{"enum": layers},
-				read: func(w *walker, v value, i *ioItem) {
-					word, _ := w.word(v, layers...)
+				Name: "layer", Doc: "Which layer is limited: top is the device that the filesystem is on, leaf the disks below, which share the limit. auto is top where a filesystem is on one device, else leaf.",
+				Schema: JSONSchema{"enum": layers},
+				Read: func(v Item, i *ioItem) {
+					word, _ := v.Word(layers...)
 					i.layer = Layer(word)
 				},
 			},
@@ -241,25 +241,25 @@ func ioObject() object[ioItem] {
 }
 
 // io reads `io:`.
-func (w *walker) io(v value, o object[ioItem], add func(Setting)) {
-	seen := make(map[string]value)
-	for _, item := range w.items(v, "write a list: `io: [{on: /dev/sdb, read: {bandwidth: 50MB/s}}]`") {
+func readIo(v Item, o Form[ioItem], add func(Setting)) {
+	seen := make(map[string]Item)
+	for _, item := range v.Items("write a list: `io: [{on: /dev/sdb, read: {bandwidth: 50MB/s}}]`") {
 		var i ioItem
-		if !o.read(w, item, "io.", &i) {
+		if !o.Read(item, "io.", &i) {
 			continue
 		}
 		if len(i.limits) == 0 {
-			w.fail(item.Node, "add `read: {bandwidth: …, iops: …}` or `write: {…}`", "this io entry limits nothing")
+			item.Fail("add `read: {bandwidth: …, iops: …}` or `write: {…}`", "this io entry limits nothing")
 			continue
 		}
 		if first, twice := seen[i.on]; twice {
-			w.fail(item.Node, "put all limits of one device into one entry", "io: %s is here twice", targetName(i.on))
-			w.also(w.at(first.Node))
+			item.Fail("put all limits of one device into one entry", "io: %s is here twice", targetName(i.on))
+			item.Also(first.Pos())
 			continue
 		}
 		seen[i.on] = item
 		if i.on == "" && i.layer != "" {
-			w.fail(item.Node, "name what is limited with `on`", "io.layer has no target: without `on` every disk and loop device is limited")
+			item.Fail("name what is limited with `on`", "io.layer has no target: without `on` every disk and loop device is limited")
 			continue
 		}
 		for _, s := range i.limits {

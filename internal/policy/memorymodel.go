@@ -149,20 +149,20 @@ func (m *MemoryModel) need() (need, huge Bytes, words string) {
 }
 
 // memoryModelField is `model:` of a group.
-func memoryModelField() field[Group] {
-	o := object[MemoryModel]{name: "a model", elsewhere: map[string]string{"max": "it belongs to the group's memory", "innodb_buffer_pool_size": "write buffer_pool"}}
+func memoryModelField() FormKey[Group] {
+	o := Form[MemoryModel]{Name: "a model", Elsewhere: map[string]string{"max": "it belongs to the group's memory", "innodb_buffer_pool_size": "write buffer_pool"}}
 	for _, in := range modelInputs {
-		o.fields = append(o.fields, in.field())
+		o.Keys = append(o.Keys, in.field())
 	}
-	o.fields = append(o.fields, field[MemoryModel]{
-		name: "huge", doc: "The buffer pool, shared_buffers, SGA or cache lies in huge pages, which memory.max does not count.", schema: schema{"type": "boolean"},
-		read: func(w *walker, v value, m *MemoryModel) { m.Huge = w.flag(v) },
+	o.Keys = append(o.Keys, FormKey[MemoryModel]{
+		Name: "huge", Doc: "The buffer pool, shared_buffers, SGA or cache lies in huge pages, which memory.max does not count.", Schema: JSONSchema{"type": "boolean"},
+		Read: func(v Item, m *MemoryModel) { m.Huge, _ = v.Flag() },
 	})
-	return field[Group]{
-		name: "model", doc: "What one instance's own configuration lets it take of memory; check holds memory.max against it.", schema: o.schema(),
-		read: func(w *walker, v value, g *Group) {
-			m := &MemoryModel{Pos: w.at(v.Node)}
-			if o.read(w, v, "model.", m) && w.checkModel(v, m) {
+	return FormKey[Group]{
+		Name: "model", Doc: "What one instance's own configuration lets it take of memory; check holds memory.max against it.", Schema: o.Schema(),
+		Read: func(v Item, g *Group) {
+			m := &MemoryModel{Pos: v.Pos()}
+			if o.Read(v, "model.", m) && readCheckModel(v, m) {
 				g.Model = m
 			}
 		},
@@ -170,28 +170,28 @@ func memoryModelField() field[Group] {
 }
 
 // field is how an input is written.
-func (in modelInput) field() field[MemoryModel] {
+func (in modelInput) field() FormKey[MemoryModel] {
 	size := &limit{key: Key("model." + in.name), unit: sizeUnit(false), zero: true}
-	shape := size.schema()
+	shape := size.Schema()
 	most := int64(1000000)
 	if in.share {
 		most = 100
 	}
 	if in.count {
-		shape = schema{"type": "integer", "minimum": 0, "maximum": most}
+		shape = JSONSchema{"type": "integer", "minimum": 0, "maximum": most}
 	}
-	return field[MemoryModel]{
-		name: in.name, doc: in.doc, schema: shape,
-		read: func(w *walker, v value, m *MemoryModel) {
-			at := ModelValue{Name: in.name, Pos: w.at(v.Node)}
+	return FormKey[MemoryModel]{
+		Name: in.name, Doc: in.doc, Schema: shape,
+		Read: func(v Item, m *MemoryModel) {
+			at := ModelValue{Name: in.name, Pos: v.Pos()}
 			if in.count {
-				n, ok := w.number(v, "a number", 0, most)
+				n, ok := v.Number("a number", 0, most)
 				if !ok {
 					return
 				}
 				at.Value = n
 			} else {
-				s, ok := w.limit(v, size)
+				s, ok := v.Limit(size)
 				if !ok {
 					return
 				}
@@ -203,8 +203,8 @@ func (in modelInput) field() field[MemoryModel] {
 }
 
 // checkModel sees that the inputs belong together.
-func (w *walker) checkModel(v value, m *MemoryModel) bool {
-	before := len(w.problems)
+func readCheckModel(v Item, m *MemoryModel) bool {
+	before := v.Problems()
 	slices.SortStableFunc(m.Values, func(a, b ModelValue) int { return inputRank(a.Name) - inputRank(b.Name) })
 	large := m.large()
 	if large == nil {
@@ -214,22 +214,21 @@ func (w *walker) checkModel(v value, m *MemoryModel) bool {
 				names = append(names, in.name)
 			}
 		}
-		w.fail(v.Node, "write one of "+joinWords(names), "model: it does not say how large the engine's own cache is")
+		v.Fail("write one of "+joinWords(names), "model: it does not say how large the engine's own cache is")
 		return false
 	}
 	for _, at := range m.Values {
 		in := modelInputs[inputRank(at.Name)]
 		if in.engine != "" && in.engine != large.engine {
-			w.problems = append(w.problems, Problem{Pos: at.Pos, Msg: fmt.Sprintf("model.%s is of %s, and %s of %s", in.name, in.engine, large.name, large.engine),
-				Hint: "one model is for one instance", Source: w.lines.of(at.Pos)})
+			v.FailAt(at.Pos, "one model is for one instance", "model.%s is of %s, and %s of %s", in.name, in.engine, large.name, large.engine)
 		}
 	}
 	_, connections := m.get("connections")
 	_, each := m.get("per_connection")
 	if large.engine == "mysql" && connections != each {
-		w.fail(v.Node, "write both: `connections: 200, per_connection: 3MiB`", "model: connections and per_connection of a MySQL belong together")
+		v.Fail("write both: `connections: 200, per_connection: 3MiB`", "model: connections and per_connection of a MySQL belong together")
 	}
-	return len(w.problems) == before
+	return v.Problems() == before
 }
 
 func inputRank(name string) int {
@@ -276,7 +275,7 @@ func (r *resolution) checkModels(groups []Limits) {
 	for _, g := range groups {
 		limit := most[g.Group]
 		if b, _ := limit.Value.(Bytes); len(inside[g.Group]) > 1 && sums[g.Group] > b {
-			r.fail(limit.Pos, fmt.Sprintf("raise memory.max to %s or more", upMiB(sums[g.Group])), "by their models %s take %s together, and %s of %s is less",
+			r.Fail(limit.Pos, fmt.Sprintf("raise memory.max to %s or more", upMiB(sums[g.Group])), "by their models %s take %s together, and %s of %s is less",
 				strings.Join(inside[g.Group], " and "), sums[g.Group].Human(), sized(limit.Setting), g.Group)
 		}
 	}
@@ -298,12 +297,12 @@ func (r *resolution) checkMemoryModel(g Limits, limit Setting, bounded bool) {
 		if at.File == "" {
 			at = g.Model.Pos
 		}
-		r.fail(at, fmt.Sprintf("raise memory.max to %s or more, or have the engine take less", upMiB(need)), "%s, and %s is less: its processes would be killed", by, sized(limit))
-		r.also(g.Model.Pos)
+		r.Fail(at, fmt.Sprintf("raise memory.max to %s or more, or have the engine take less", upMiB(need)), "%s, and %s is less: its processes would be killed", by, sized(limit))
+		r.Also(g.Model.Pos)
 	case bounded:
 		r.note(g.Model.Pos, g.Group, "%s of the %s of %s: %d %%", by, most.Human(), limit.Key, int64(need)*100/max(int64(most), 1))
 	case need > r.memory():
-		r.fail(g.Model.Pos, "have the engine take less", "%s, and the host has %s", by, r.memory().Human())
+		r.Fail(g.Model.Pos, "have the engine take less", "%s, and the host has %s", by, r.memory().Human())
 	default:
 		r.note(g.Model.Pos, g.Group, "%s, and no memory.max holds it", by)
 	}
@@ -333,8 +332,8 @@ func (r *resolution) checkHugeModel(g Limits, huge Bytes) {
 		sum, last = sum+b, s
 	}
 	if last.Key != "" && sum < huge {
-		r.fail(last.Pos, "raise memory.huge, or take `huge` out of the model", "memory.huge of %s is %s, and its model puts %s into huge pages", g.Group, sum.Human(), huge.Human())
-		r.also(g.Model.Pos)
+		r.Fail(last.Pos, "raise memory.huge, or take `huge` out of the model", "memory.huge of %s is %s, and its model puts %s into huge pages", g.Group, sum.Human(), huge.Human())
+		r.Also(g.Model.Pos)
 	}
 }
 

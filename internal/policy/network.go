@@ -48,7 +48,7 @@ func bitsPer(name string) int64 {
 
 // bitRateUnit reads "100Mbit/s".
 var bitRateUnit = unit{
-	schema: schema{"type": "string", "pattern": bitRatePattern, "examples": []any{"100Mbit/s", "2.5Gbit/s"}},
+	schema: JSONSchema{"type": "string", "pattern": bitRatePattern, "examples": []any{"100Mbit/s", "2.5Gbit/s"}},
 	read: func(text string) (Value, *fault) {
 		number, name, ok := split(text)
 		if !ok {
@@ -158,64 +158,64 @@ type networkItem struct {
 }
 
 // sharesSchema is that of one direction: a ceiling alone, or guarantee and ceiling.
-func sharesSchema(least, most *limit) schema {
-	return schema{"anyOf": []any{most.schema(), schema{
+func sharesSchema(least, most *limit) JSONSchema {
+	return JSONSchema{"anyOf": []any{most.Schema(), JSONSchema{
 		"type": "object", "additionalProperties": false, "minProperties": 1,
-		"properties": schema{"min": least.schema(), "max": most.schema()},
+		"properties": JSONSchema{"min": least.Schema(), "max": most.Schema()},
 	}}}
 }
 
 // directionField is `egress:` or `ingress:`.
-func directionField(name, doc string, least, most *limit) field[networkItem] {
+func directionField(name, doc string, least, most *limit) FormKey[networkItem] {
 	add := func(into *networkItem, s Setting) { into.limits = append(into.limits, s) }
-	inner := object[networkItem]{
-		name: "network." + name, fields: []field[networkItem]{limitField(least, add), limitField(most, add)},
-		elsewhere: map[string]string{"rate": "did you mean max?", "limit": "did you mean max?", "ceil": "did you mean max?", "guarantee": "did you mean min?"},
+	inner := Form[networkItem]{
+		Name: "network." + name, Keys: []FormKey[networkItem]{limitField(least, add), limitField(most, add)},
+		Elsewhere: map[string]string{"rate": "did you mean max?", "limit": "did you mean max?", "ceil": "did you mean max?", "guarantee": "did you mean min?"},
 	}
-	return field[networkItem]{
-		name: name, doc: doc + " A rate alone is the most; {min: …, max: …} keeps some of the link free, too.", schema: sharesSchema(least, most),
-		read: func(w *walker, v value, i *networkItem) {
-			if v.Tag == "!!map" {
-				inner.read(w, v, v.name+".", i)
-			} else if s, ok := w.limit(v, most); ok {
+	return FormKey[networkItem]{
+		Name: name, Doc: doc + " A rate alone is the most; {min: …, max: …} keeps some of the link free, too.", Schema: sharesSchema(least, most),
+		Read: func(v Item, i *networkItem) {
+			if v.IsBlock() {
+				inner.Read(v, v.Name()+".", i)
+			} else if s, ok := v.Limit(most); ok {
 				add(i, s)
 			}
 		},
 	}
 }
 
-// networkObject is one entry of `network:`.
-func networkObject() object[networkItem] {
+// networkForm is one entry of `network:`.
+func networkForm() Form[networkItem] {
 	row := limitOf
-	return object[networkItem]{
-		name:      "a network entry",
-		elsewhere: map[string]string{"min": "write it below `egress:` or `ingress:`", "max": "write it below `egress:` or `ingress:`", "dev": "did you mean on?", "port": "did you mean ports?"},
-		fields: []field[networkItem]{
+	return Form[networkItem]{
+		Name:      "a network entry",
+		Elsewhere: map[string]string{"min": "write it below `egress:` or `ingress:`", "max": "write it below `egress:` or `ingress:`", "dev": "did you mean on?", "port": "did you mean ports?"},
+		Keys: []FormKey[networkItem]{
 			{
-				name: "on", doc: "The interface: its name, default for that of the default route, or a network such as 10.1.0.0/16 for that through which it is reached.",
-				schema: schema{"type": "string", "pattern": interfacePattern},
-				read: func(w *walker, v value, i *networkItem) {
-					i.onPos = w.at(v.Node)
-					i.on, _ = w.networkTarget(v)
+				Name: "on", Doc: "The interface: its name, default for that of the default route, or a network such as 10.1.0.0/16 for that through which it is reached.",
+				Schema: JSONSchema{"type": "string", "pattern": interfacePattern},
+				Read: func(v Item, i *networkItem) {
+					i.onPos = v.Pos()
+					i.on, _ = readNetworkTarget(v)
 				},
 			},
 			directionField("egress", "What leaves the group.", row(KeyNetworkEgressMin), row(KeyNetworkEgressMax)),
 			directionField("ingress", "What arrives for the group.", row(KeyNetworkIngressMin), row(KeyNetworkIngressMax)),
 			{
-				name: "replace", doc: "Whether a queueing discipline that somebody else gave the interface makes room; it comes back in the end. Without it the interface is left alone.",
-				schema: schema{"type": "boolean"},
-				read:   func(w *walker, v value, i *networkItem) { i.part.Replace = w.flag(v) },
+				Name: "replace", Doc: "Whether a queueing discipline that somebody else gave the interface makes room; it comes back in the end. Without it the interface is left alone.",
+				Schema: JSONSchema{"type": "boolean"},
+				Read:   func(v Item, i *networkItem) { i.part.Replace, _ = v.Flag() },
 			},
 			{
-				name: "ports", doc: "TCP ports that the group listens on, beside those that are found. What arrives is told by them.",
-				schema: listOf(schema{"type": "integer", "minimum": 1, "maximum": 65535}),
-				read:   func(w *walker, v value, i *networkItem) { i.part.Ports = w.ports(v) },
+				Name: "ports", Doc: "TCP ports that the group listens on, beside those that are found. What arrives is told by them.",
+				Schema: listOf(JSONSchema{"type": "integer", "minimum": 1, "maximum": 65535}),
+				Read:   func(v Item, i *networkItem) { i.part.Ports = readPorts(v) },
 			},
 			{
-				name: "by", doc: "How what leaves is told from others: auto is by the group's sockets where the kernel can, ports by the ports alone, which holds connections that were open before.",
-				schema: schema{"enum": sorts},
-				read: func(w *walker, v value, i *networkItem) {
-					word, _ := w.word(v, sorts...)
+				Name: "by", Doc: "How what leaves is told from others: auto is by the group's sockets where the kernel can, ports by the ports alone, which holds connections that were open before.",
+				Schema: JSONSchema{"enum": sorts},
+				Read: func(v Item, i *networkItem) {
+					word, _ := v.Word(sorts...)
 					i.part.Sort = Sort(word)
 				},
 			},
@@ -226,14 +226,14 @@ func networkObject() object[networkItem] {
 const interfacePattern = `^[^\s/]{1,15}$|^[0-9a-fA-F.:]+/[0-9]+$`
 
 // networkTarget reads what names an interface.
-func (w *walker) networkTarget(v value) (string, bool) {
-	text, ok := w.text(v)
+func readNetworkTarget(v Item) (string, bool) {
+	text, ok := v.Text()
 	if !ok {
 		return "", false
 	}
 	on, wrong := interfaceTarget(text)
 	if wrong != nil {
-		w.fail(v.Node, wrong.hint, "%s: %s", v.name, wrong.msg)
+		v.Fail(wrong.hint, "%s: %s", v.Name(), wrong.msg)
 	}
 	return on, wrong == nil
 }
@@ -254,24 +254,11 @@ func interfaceTarget(text string) (string, *fault) {
 	return text, nil
 }
 
-// flag reads true or false.
-func (w *walker) flag(v value) bool {
-	text, ok := w.text(v)
-	if !ok {
-		return false
-	}
-	if v.Tag != "!!bool" {
-		w.fail(v.Node, "write true or false", "%s needs true or false, not %q", v.name, text)
-		return false
-	}
-	return text == "true"
-}
-
 // ports reads a list of TCP ports, each once.
-func (w *walker) ports(v value) string {
+func readPorts(v Item) string {
 	var all []string
-	for _, item := range w.items(v, "write a list: `ports: [3306]`") {
-		if n, ok := w.number(item, "a port", 1, 65535); ok {
+	for _, item := range v.Items("write a list: `ports: [3306]`") {
+		if n, ok := item.Number("a port", 1, 65535); ok {
 			if text := strconv.FormatInt(n, 10); !slices.Contains(all, text) {
 				all = append(all, text)
 			}
@@ -281,23 +268,23 @@ func (w *walker) ports(v value) string {
 }
 
 // network reads `network:`.
-func (w *walker) network(v value, o object[networkItem], add func(Setting)) {
-	seen := make(map[string]value)
-	for _, item := range w.items(v, "write a list: `network: [{on: eth0, egress: {max: 100Mbit/s}}]`") {
+func readNetwork(v Item, o Form[networkItem], add func(Setting)) {
+	seen := make(map[string]Item)
+	for _, item := range v.Items("write a list: `network: [{on: eth0, egress: {max: 100Mbit/s}}]`") {
 		var i networkItem
-		if !o.read(w, item, "network.", &i) {
+		if !o.Read(item, "network.", &i) {
 			continue
 		}
 		switch first, twice := seen[i.on]; {
 		case i.on == "":
-			w.fail(item.Node, "add `on: eth0`, or `on: default` for the interface of the default route", "this network entry names no interface")
+			item.Fail("add `on: eth0`, or `on: default` for the interface of the default route", "this network entry names no interface")
 			continue
 		case len(i.limits) == 0:
-			w.fail(item.Node, "add `egress: {max: 100Mbit/s}` or `ingress: …`", "this network entry limits nothing")
+			item.Fail("add `egress: {max: 100Mbit/s}` or `ingress: …`", "this network entry limits nothing")
 			continue
 		case twice:
-			w.fail(item.Node, "put both directions of one interface into one entry", "network: %s is here twice", i.on)
-			w.also(w.at(first.Node))
+			item.Fail("put both directions of one interface into one entry", "network: %s is here twice", i.on)
+			item.Also(first.Pos())
 			continue
 		}
 		seen[i.on] = item

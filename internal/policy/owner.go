@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"go.yaml.in/yaml/v4"
 )
 
 // Owner says who beside root may do something with a group: who owns the kernel's files for it, and with which mode.
@@ -71,52 +69,52 @@ const modePattern = `^0?[0-7]{3}$`
 var modeRegexp = regexp.MustCompile(modePattern)
 
 // ownerField is `owner:` of a group or a class.
-func ownerField[T any](of func(*T) *[]Owner) field[T] {
-	o := ownerObject()
-	one := o.schema()
-	return field[T]{
-		name: "owner", doc: "Who beside root may do what with the group: one block, or a list of them.", schema: schema{"anyOf": []any{one, listOf(one)}},
-		read: func(w *walker, v value, into *T) { *of(into) = w.owners(v, o) },
+func ownerField[T any](of func(*T) *[]Owner) FormKey[T] {
+	o := ownerForm()
+	one := o.Schema()
+	return FormKey[T]{
+		Name: "owner", Doc: "Who beside root may do what with the group: one block, or a list of them.", Schema: JSONSchema{"anyOf": []any{one, listOf(one)}},
+		Read: func(v Item, into *T) { *of(into) = readOwners(v, o) },
 	}
 }
 
-// ownerObject is one entry of `owner:`.
-func ownerObject() object[Owner] {
-	account := func(name, doc string, of func(*Owner) *string) field[Owner] {
-		return field[Owner]{
-			name: name, doc: doc, schema: accountSchema,
-			read: func(w *walker, v value, o *Owner) {
-				text, ok := w.text(v)
+// ownerForm is one entry of `owner:`.
+func ownerForm() Form[Owner] {
+	account := func(name, doc string, of func(*Owner) *string) FormKey[Owner] {
+		return FormKey[Owner]{
+			Name: name, Doc: doc, Schema: accountSchema,
+			Read: func(v Item, o *Owner) {
+				text, ok := v.Text()
 				if !ok {
 					return
 				}
 				if strings.ContainsAny(text, " \t:/,{") || strings.HasPrefix(text, "-") {
-					w.fail(v.Node, "write one name or number", "%s: %q is not a user or group name", v.name, text)
+					v.Fail("write one name or number", "%s: %q is not a user or group name", v.Name(), text)
 				}
 				*of(o) = text
 			},
 		}
 	}
-	mode := func(name, doc string, of func(*Owner) *string) field[Owner] {
-		return field[Owner]{
-			name: name, doc: doc, schema: schema{"type": "string", "pattern": modePattern, "examples": []any{"0664"}},
-			read: func(w *walker, v value, o *Owner) {
-				if text, ok := w.text(v); ok {
-					*of(o) = w.mode(v, text)
+	mode := func(name, doc string, of func(*Owner) *string) FormKey[Owner] {
+		return FormKey[Owner]{
+			Name: name, Doc: doc, Schema: JSONSchema{"type": "string", "pattern": modePattern, "examples": []any{"0664"}},
+			Read: func(v Item, o *Owner) {
+				if text, ok := v.Text(); ok {
+					*of(o) = readMode(v, text)
 				}
 			},
 		}
 	}
-	return object[Owner]{
-		name: "owner",
-		fields: []field[Owner]{
+	return Form[Owner]{
+		Name: "owner",
+		Keys: []FormKey[Owner]{
 			account("user", "Unix user who owns the files, by name or number; root when not given.", func(o *Owner) *string { return &o.User }),
 			account("unix_group", "Unix group that owns the files, by name or number; root when not given.", func(o *Owner) *string { return &o.UnixGroup }),
 			{
-				name: "may", doc: "run and move: bring processes into the group; set: change its limits; freeze: stop it for a time.", schema: listOf(schema{"enum": rights}),
-				read: func(w *walker, v value, o *Owner) {
-					for _, item := range w.items(v, "write a list: `may: [run, move]`") {
-						if word, ok := w.word(item, rights...); ok && !slices.Contains(o.May, Right(word)) {
+				Name: "may", Doc: "run and move: bring processes into the group; set: change its limits; freeze: stop it for a time.", Schema: listOf(JSONSchema{"enum": rights}),
+				Read: func(v Item, o *Owner) {
+					for _, item := range v.Items("write a list: `may: [run, move]`") {
+						if word, ok := item.Word(rights...); ok && !slices.Contains(o.May, Right(word)) {
 							o.May = append(o.May, Right(word))
 						}
 					}
@@ -130,13 +128,13 @@ func ownerObject() object[Owner] {
 }
 
 // mode reads permissions and gives them with four digits.
-func (w *walker) mode(v value, text string) string {
+func readMode(v Item, text string) string {
 	bits, ok := Permissions(text)
 	switch owner := bits >> 6 & 7; {
 	case !ok || !modeRegexp.MatchString(text):
-		w.fail(v.Node, "write permissions in octal: '0664'", "%s: %q is not a mode", v.name, text)
+		v.Fail("write permissions in octal: '0664'", "%s: %q is not a mode", v.Name(), text)
 	case (bits>>3&7|bits&7)&^owner != 0:
-		w.fail(v.Node, "give the owner at least as much", "%s: %s gives others more than the owner", v.name, text)
+		v.Fail("give the owner at least as much", "%s: %s gives others more than the owner", v.Name(), text)
 	default:
 		return fmt.Sprintf("0%03o", bits)
 	}
@@ -144,32 +142,32 @@ func (w *walker) mode(v value, text string) string {
 }
 
 // owners reads `owner:`.
-func (w *walker) owners(v value, o object[Owner]) []Owner {
-	all := []value{v}
-	if v.Kind == yaml.SequenceNode {
-		all = w.items(v, "")
+func readOwners(v Item, o Form[Owner]) []Owner {
+	all := []Item{v}
+	if v.IsList() {
+		all = v.Items("")
 	}
 	var owners []Owner
 	enter, set := Pos{}, Pos{}
-	claim := func(item value, by *Pos, what string) {
+	claim := func(item Item, by *Pos, what string) {
 		if *by != (Pos{}) {
-			w.fail(item.Node, "a file has one owner: give the others a Unix group", "owner: two may %s", what)
-			w.also(*by)
+			item.Fail("a file has one owner: give the others a Unix group", "owner: two may %s", what)
+			item.Also(*by)
 		}
-		*by = w.at(item.Node)
+		*by = item.Pos()
 	}
 	for _, item := range all {
-		one := Owner{Pos: w.at(item.Node)}
-		if !o.read(w, item, "owner.", &one) {
+		one := Owner{Pos: item.Pos()}
+		if !o.Read(item, "owner.", &one) {
 			continue
 		}
 		switch {
 		case len(one.May) == 0:
-			w.fail(item.Node, "add `may: [run, move, set, freeze]`, or some of these", "owner: nothing that %s may do is named", one)
+			item.Fail("add `may: [run, move, set, freeze]`, or some of these", "owner: nothing that %s may do is named", one)
 		case one.Bounds != nil && !one.Has(MaySet):
-			w.fail(item.Node, "add set to may, or take bounds out", "owner.bounds goes with set")
+			item.Fail("add set to may, or take bounds out", "owner.bounds goes with set")
 		case one.Directory != "" && !one.Sets():
-			w.fail(item.Node, "add set to may, or take directory out", "owner.directory goes with set without bounds")
+			item.Fail("add set to may, or take directory out", "owner.directory goes with set without bounds")
 		}
 		if one.Enters() {
 			claim(item, &enter, "bring processes in")

@@ -2,12 +2,8 @@ package policy
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
-
-	"go.yaml.in/yaml/v4"
 
 	"bulkhead/internal/host"
 )
@@ -35,21 +31,32 @@ type document struct {
 	// schedules are the main file's.
 	schedules []Schedule
 	guard     *Guard // the main file's
+	// classNames are those of all classes in order, once they were asked for.
+	classNames []string
 }
 
-// Parse reads a policy from its sources; the first is the main file, the others are what it
-// includes. It is pure. The error is Problems: everything wrong in every file, in file order.
+// The bounds on the size of a policy. Beyond them a host could not hold the groups, and looking at what is wrong with
+// them would take minutes.
+const (
+	maxGroups    = 10000
+	maxMatches   = 20000
+	maxSchedules = 500
+)
+
+// Parse reads a policy from its sources; the first is the main file, the others are what it includes. It is pure. The
+// error is Problems: everything wrong in every file, in file order.
 func Parse(sources []Source) (*Policy, error) {
-	p, problems := parse(sources)
-	if len(problems) > 0 {
+	p, r := parse(sources)
+	if problems := r.Problems(); len(problems) > 0 {
 		return nil, problems
 	}
 	return p, nil
 }
 
-// ProblemsOn gives every problem of a policy: of the text, and of what is sound of it on a host.
+// ProblemsOn returns every problem of a policy: of the text, and of what is sound of it on a host.
 func ProblemsOn(sources []Source, f *host.Facts, with ...Resolver) Problems {
-	p, problems := parse(sources)
+	p, r := parse(sources)
+	problems := r.Problems()
 	if p != nil {
 		_, onHost := p.Resolve(f, with...)
 		problems = append(problems, onHost...)
@@ -57,37 +64,57 @@ func ProblemsOn(sources []Source, f *host.Facts, with ...Resolver) Problems {
 	return problems.inOrder(sources)
 }
 
-// parse gives what is sound of a policy, nil when nothing can be, and every problem of its text.
-func parse(sources []Source) (*Policy, Problems) {
+// parse returns what is sound of a policy, nil when nothing can be, and the report on its text.
+func parse(sources []Source) (*Policy, *Report) {
+	r := NewReport(sources)
 	if len(sources) == 0 {
-		return nil, Problems{{Msg: "there is no policy file"}}
+		r.Add(Problem{Msg: "there is no policy file"})
+		return nil, r
 	}
-	all := document{classes: make(map[string]*class), byName: make(map[string]*Group), host: HostPart{Root: defaultRoot}}
-	var problems Problems
+	all := document{classes: make(map[string]*class), byName: make(map[string]*Group)}
 	for i, s := range sources {
-		d, ps := parseSource(s, i == 0)
-		problems = append(problems, ps...)
-		problems = append(problems, all.add(d)...)
+		d := parseSource(s, i == 0, r)
+		all.add(d, r)
 		if i == 0 {
-			all.version, all.agent, all.schedules, all.guard = d.version, d.agent, d.schedules, d.guard
-			d.host.Root = cmp.Or(d.host.Root, defaultRoot)
-			all.host = d.host
+			all.version, all.agent, all.schedules, all.guard, all.host = d.version, d.agent, d.schedules, d.guard, d.host
+			all.host.Root = cmp.Or(d.host.Root, defaultRoot)
 		}
+	}
+	if !all.bounded(r) {
+		return nil, r
 	}
 	p := &Policy{Version: all.version, Host: all.host, Agent: all.agent, Groups: all.groups, Sources: sources}
 	for _, g := range p.Groups {
-		problems = append(problems, all.mergeClass(g)...)
+		all.mergeClass(g, r)
 	}
-	var more Problems
-	p.Schedules, more = settleSchedules(all.schedules, p.Groups)
-	problems = append(problems, more...)
-	p.Guard, more = settleGuard(all.guard, p.Groups)
-	problems = append(problems, more...)
-	lines := newLines(sources)
-	for i := range problems {
-		problems[i].Source = cmp.Or(problems[i].Source, lines.of(problems[i].Pos))
+	p.Schedules = settleSchedules(all.schedules, p.Groups, r)
+	p.Guard = settleGuard(all.guard, p.Groups, r)
+	return p, r
+}
+
+// bounded says whether a policy is small enough to go on with.
+func (d *document) bounded(r *Report) bool {
+	groups, matches := 0, 0
+	eachGroup(d.groups, func(g *Group) {
+		if groups++; groups == maxGroups+1 {
+			r.Fail(g.Pos, "let processes share a group", "a policy has at most %d groups", maxGroups)
+		}
+		for _, m := range g.Match {
+			if matches++; matches == maxMatches+1 {
+				r.Fail(m.Pos, "one pattern can match many processes", "a policy has at most %d match entries", maxMatches)
+			}
+			matches += len(m.Except)
+		}
+	})
+	return groups <= maxGroups && matches <= maxMatches
+}
+
+// eachGroup calls do for every group, parents first.
+func eachGroup(groups []*Group, do func(*Group)) {
+	for _, g := range groups {
+		do(g)
+		eachGroup(g.Groups, do)
 	}
-	return p, problems.inOrder(sources)
 }
 
 // RootOf is the name of the root group that a policy asks for, whatever is wrong with the rest of it; the default
@@ -96,82 +123,65 @@ func RootOf(sources []Source) string {
 	if len(sources) == 0 {
 		return defaultRoot
 	}
-	d, _ := parseSource(sources[0], true)
+	d := parseSource(sources[0], true, NewReport(sources))
 	if !validName(d.host.Root) || reservedRootName(d.host.Root) != "" {
 		return defaultRoot
 	}
 	return d.host.Root
 }
 
-// parseSource walks one file.
-func parseSource(s Source, isMain bool) (document, Problems) {
+// parseSource reads one file.
+func parseSource(s Source, isMain bool, r *Report) document {
 	d := document{classes: make(map[string]*class)}
-	if p := checkText(s); p != nil {
-		return d, Problems{*p}
-	}
-	root, problems := decode(s)
-	if root == nil {
-		return d, problems
-	}
-	w := newWalker(s)
-	w.problems = problems
-	top := value{root, "the policy"}
-	if isMain {
-		mainObject().read(w, top, "", &d)
-		if root.Kind == yaml.MappingNode && !hasKey(root, "version") {
-			w.fail(root, "start the file with `version: 1`", "version is missing")
+	top, ok := Open(s, "the policy", r)
+	switch {
+	case !ok:
+		return d
+	case isMain:
+		mainForm().Read(top, "", &d)
+		if top.IsBlock() && !top.Has("version") {
+			top.Fail("start the file with `version: 1`", "version is missing")
 		}
-	} else {
-		includedObject().read(w, top, "", &d)
+	default:
+		includedForm().Read(top, "", &d)
 	}
 	for _, g := range d.groups {
-		w.checkGroup(g, nil, 1)
+		checkGroup(g, nil, 1, r)
 	}
-	return d, w.problems
+	return d
 }
 
-func hasKey(n *yaml.Node, name string) bool {
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == name {
-			return true
-		}
-	}
-	return false
-}
-
-// add puts the classes and groups of one file to those of the others.
-func (d *document) add(from document) Problems {
-	var problems Problems
+// add adds the classes and groups of one file to those of the others.
+func (d *document) add(from document, r *Report) {
 	for _, name := range slices.Sorted(maps.Keys(from.classes)) {
 		c := from.classes[name]
 		if other := d.classes[name]; other != nil {
-			problems = append(problems, twice("class", name, c.pos, other.pos))
+			twice(r, "class", name, c.pos, other.pos)
 			continue
 		}
 		d.classes[name] = c
 	}
 	for _, g := range from.groups {
 		if other := d.byName[g.Name]; other != nil {
-			problems = append(problems, twice("group", g.Name, g.Pos, other.Pos))
+			twice(r, "group", g.Name, g.Pos, other.Pos)
 			continue
 		}
 		d.byName[g.Name] = g
 		d.groups = append(d.groups, g)
 	}
-	return problems
 }
 
-func twice(what, name string, at, other Pos) Problem {
-	return Problem{Pos: at, Msg: fmt.Sprintf("%s %q is defined twice", what, name), Hint: "give one of them another name", Also: []Pos{other}}
+func twice(r *Report, what, name string, at, other Pos) {
+	r.Fail(at, "give one of them another name", "%s %q is defined twice", what, name)
+	r.Also(other)
 }
 
 // mergeClass adds to a group and those below what their classes ask and they do not ask themselves.
-func (d *document) mergeClass(g *Group) Problems {
-	var problems Problems
+func (d *document) mergeClass(g *Group, r *Report) {
 	switch c := d.classes[g.Class]; {
 	case g.Class == "":
 	case c == nil:
-		problems = append(problems, d.undefined(g))
+		d.undefined(g, r)
 	default:
 		g.Role = cmp.Or(g.Role, c.role)
 		g.Settings = g.Settings.Over(c.settings)
@@ -180,193 +190,147 @@ func (d *document) mergeClass(g *Group) Problems {
 		}
 	}
 	for _, child := range g.Groups {
-		problems = append(problems, d.mergeClass(child)...)
+		d.mergeClass(child, r)
 	}
-	return problems
 }
 
-func (d *document) undefined(g *Group) Problem {
+func (d *document) undefined(g *Group, r *Report) {
 	hint := "no class is defined; define it under `classes:`"
-	if names := slices.Sorted(maps.Keys(d.classes)); len(names) > 0 {
-		hint = "classes here: " + joinSome(names)
-		if near := nearest(g.Class, names); near != "" {
-			hint = fmt.Sprintf("did you mean %s?", near)
+	if len(d.classes) > 0 && !r.Many() {
+		if d.classNames == nil {
+			d.classNames = slices.Sorted(maps.Keys(d.classes))
 		}
+		hint = didYouMean(g.Class, d.classNames, "classes here: "+joinSome(d.classNames))
 	}
-	return Problem{Pos: g.classPos, Msg: fmt.Sprintf("class %q is not defined", g.Class), Hint: hint}
+	r.Fail(g.classPos, hint, "class %q is not defined", g.Class)
 }
 
-// Over lays settings over weaker ones: what both ask for, the receiver decides. CPUs and the nodes
-// whose CPUs to use are two ways to ask for the same, so either takes the other's place.
-func (ss Settings) Over(weaker Settings) Settings {
-	merged := slices.Clone(ss)
-	asks := func(key Key) bool { return len(ss.All(key)) > 0 }
-	for _, s := range weaker {
-		switch {
-		case s.Key == KeyCPUCPUs && asks(KeyCPUNUMA), s.Key == KeyCPUNUMA && asks(KeyCPUCPUs):
-			continue
-		}
-		if _, taken := ss.Get(s.Key, s.On); !taken {
-			merged = append(merged, s)
-		}
-	}
-	merged.sort()
-	return merged
-}
-
-// joinSome lists names for a hint, and not more than a line of them.
-func joinSome(names []string) string {
-	const most = 12
-	if len(names) > most {
-		names = append(slices.Clone(names[:most]), "…")
-	}
-	return joinWords(names)
-}
-
-func joinWords(names []string) string { return strings.Join(names, ", ") }
-
-// mainObject is the main file.
-func mainObject() object[document] {
-	o, host, agent, schedule, guard := includedObject(), hostObject(), agentObject(), scheduleObject(), guardObject()
-	o.name, o.elsewhere = "the policy", map[string]string{"reserve": "write it below `host:`", "root": "write it below `host:`"}
-	o.fields = append(o.fields,
-		field[document]{
-			name: "host", doc: "The host as a whole.", schema: host.schema(),
-			read: func(w *walker, v value, d *document) {
-				d.host.Pos = w.at(v.Node)
-				host.read(w, v, "host.", &d.host)
+// mainForm is the main file.
+func mainForm() Form[document] {
+	o, host, agent, schedule, guard := includedForm(), hostForm(), agentForm(), scheduleForm(), guardForm()
+	o.Name, o.Elsewhere = "the policy", map[string]string{"reserve": "write it below `host:`", "root": "write it below `host:`"}
+	o.Keys = append(o.Keys,
+		FormKey[document]{
+			Name: "host", Doc: "The host as a whole.", Schema: host.Schema(),
+			Read: func(v Item, d *document) {
+				d.host.Pos = v.Pos()
+				host.Read(v, "host.", &d.host)
 			},
 		},
-		field[document]{
-			name: "agent", doc: "What the agent does.", schema: agent.schema(),
-			read: func(w *walker, v value, d *document) { agent.read(w, v, "agent.", &d.agent) },
+		FormKey[document]{
+			Name: "agent", Doc: "What the agent does.", Schema: agent.Schema(),
+			Read: func(v Item, d *document) { agent.Read(v, "agent.", &d.agent) },
 		},
-		field[document]{
-			name: "schedules", doc: "Windows in which other settings hold.", schema: listOf(schedulesSchema(schedule)),
-			read: func(w *walker, v value, d *document) { d.schedules = w.schedules(v, schedule) },
+		FormKey[document]{
+			Name: "schedules", Doc: "Windows in which other settings hold.", Schema: listOf(schedulesSchema(schedule)),
+			Read: func(v Item, d *document) { d.schedules = readSchedules(v, schedule) },
 		},
-		field[document]{
-			name: "guard", doc: "What must not happen to groups after a change, which is undone else.", schema: guard.schema(),
-			read: func(w *walker, v value, d *document) {
-				d.guard = &Guard{Pos: w.at(v.Node)}
-				guard.read(w, v, "guard.", d.guard)
+		FormKey[document]{
+			Name: "guard", Doc: "What must not happen to groups after a change, which is undone else.", Schema: guard.Schema(),
+			Read: func(v Item, d *document) {
+				d.guard = &Guard{Pos: v.Pos()}
+				guard.Read(v, "guard.", d.guard)
 			},
 		},
 	)
 	return o
 }
 
-// includedObject is an included file: a team's classes and groups.
-func includedObject() object[document] {
-	classFields := classObject()
+// includedForm is an included file: a team's classes and groups.
+func includedForm() Form[document] {
+	groups := groupForm()
+	classFields := classForm()
 	const mainOnly = "write it into the main file, once for the host"
-	return object[document]{
-		name:      "an included file",
-		elsewhere: map[string]string{"host": mainOnly, "agent": mainOnly, "schedules": mainOnly, "guard": mainOnly},
-		fields: []field[document]{
+	return Form[document]{
+		Name:      "an included file",
+		Elsewhere: map[string]string{"host": mainOnly, "agent": mainOnly, "schedules": mainOnly, "guard": mainOnly},
+		Keys: []FormKey[document]{
 			{
-				name: "version", doc: "Version of the format: 1.", schema: schema{"const": 1},
-				read: func(w *walker, v value, d *document) {
-					switch n, ok := w.number(v, "the version", 0, 1<<31); {
+				Name: "version", Doc: "Version of the format: 1.", Schema: JSONSchema{"const": 1},
+				Read: func(v Item, d *document) {
+					switch n, ok := v.Number("the version", 0, 1<<31); {
 					case ok && n != 1:
-						w.fail(v.Node, "this bulkhead reads version 1", "version %d is not known", n)
+						v.Fail("this bulkhead reads version 1", "version %d is not known", n)
 					case ok:
 						d.version = int(n)
 					}
 				},
 			},
 			{
-				name: "include", doc: "Files to read too: paths or globs, relative to this file.", schema: listOf(schema{"type": "string", "minLength": 1}),
-				read: func(w *walker, v value, _ *document) { // followed by Read; here only its form counts
-					for _, item := range w.items(v, "write a list: [policy.d/*.yaml]") {
-						w.text(item)
+				Name: "include", Doc: "Files to read too: paths or globs, relative to this file.", Schema: listOf(JSONSchema{"type": "string", "minLength": 1}),
+				Read: func(v Item, _ *document) { // followed by Read; here only its form counts
+					for _, item := range v.Items("write a list: [policy.d/*.yaml]") {
+						item.Text()
 					}
 				},
 			},
 			{
-				name: "classes", doc: "Named sets of settings that groups share.", schema: mapOf(namePattern, schema{"$ref": "#/$defs/class"}),
-				read: func(w *walker, v value, d *document) {
-					for _, e := range w.entries(v, "") {
-						c := &class{name: e.key.Value, pos: w.at(e.key)}
+				Name: "classes", Doc: "Named sets of settings that groups share.", Schema: mapOf(namePattern, JSONSchema{"$ref": "#/$defs/class"}),
+				Read: func(v Item, d *document) {
+					for _, e := range v.Entries("") {
+						c := &class{name: e.Name, pos: e.Key.Pos()}
 						if !validName(c.name) {
-							w.fail(e.key, nameHint, "%q is not a class name", c.name)
+							e.Key.Fail(nameHint, "%q is not a class name", c.name)
 						}
-						classFields.read(w, e.value, "", c)
+						classFields.Read(e.Item, "", c)
 						c.settings = c.settings.settle("class " + c.name)
 						d.classes[c.name] = c
 					}
 				},
 			},
 			{
-				name: "groups", doc: "The groups.", schema: groupsSchema(),
-				read: func(w *walker, v value, d *document) { d.groups = w.groups(v) },
+				Name: "groups", Doc: "The groups.", Schema: groupsSchema(),
+				Read: func(v Item, d *document) { d.groups = readGroups(v, groups) },
 			},
 		},
 	}
 }
 
-// number reads a whole number between two bounds.
-func (w *walker) number(v value, what string, lowest, highest int64) (int64, bool) {
-	text, ok := w.text(v)
-	if !ok {
-		return 0, false
-	}
-	n, wrong := integer(text, what, lowest, highest)
-	if wrong == nil && kindOf(v.Node) != "a number" {
-		wrong = faultf("take the quotes off", "%q is text, not a number", text)
-	}
-	if wrong != nil {
-		w.fail(v.Node, wrong.hint, "%s: %s", v.name, wrong.msg)
-		return 0, false
-	}
-	return n, true
-}
-
-// hostObject is `host:`.
-func hostObject() object[HostPart] {
-	reserve, diskGroup, ceiling, link := reserveObject(), diskGroupObject(), ceilingObject(), linkObject()
-	return object[HostPart]{
-		name: "host",
-		fields: []field[HostPart]{
+// hostForm is `host:`.
+func hostForm() Form[HostPart] {
+	reserve, diskGroup, ceiling, link := reserveForm(), diskGroupForm(), ceilingForm(), linkForm()
+	return Form[HostPart]{
+		Name: "host",
+		Keys: []FormKey[HostPart]{
 			{
-				name: "root", doc: "Name of the root group; one that bulkhead did not make is refused.", schema: schema{"type": "string", "pattern": namePattern, "not": schema{"pattern": reservedRoot}, "default": defaultRoot},
-				read: func(w *walker, v value, h *HostPart) {
-					h.RootPos = w.at(v.Node)
-					name, ok := w.text(v)
+				Name: "root", Doc: "Name of the root group; one that bulkhead did not make is refused.", Schema: JSONSchema{"type": "string", "pattern": namePattern, "not": JSONSchema{"pattern": reservedRoot}, "default": defaultRoot},
+				Read: func(v Item, h *HostPart) {
+					h.RootPos = v.Pos()
+					name, ok := v.Text()
 					if ok && !validName(name) {
-						w.fail(v.Node, nameHint, "host.root: %q is not a name", name)
+						v.Fail(nameHint, "host.root: %q is not a name", name)
 					} else if why := reservedRootName(name); ok && why != "" {
-						w.fail(v.Node, "choose another name", "host.root: %s", why)
+						v.Fail("choose another name", "host.root: %s", why)
 					}
 					h.Root = name
 				},
 			},
 			{
-				name: "weight", doc: "CPU weight of the root group against the rest of the system, 1 to 10000.", schema: limitOf(KeyCPUWeight).schema(),
-				read: func(w *walker, v value, h *HostPart) {
-					if n, ok := w.number(v, "a weight", 1, 10000); ok {
+				Name: "weight", Doc: "CPU weight of the root group against the rest of the system, 1 to 10000.", Schema: limitOf(KeyCPUWeight).Schema(),
+				Read: func(v Item, h *HostPart) {
+					if n, ok := v.Number("a weight", 1, 10000); ok {
 						h.Weight = Weight(n)
 					}
 				},
 			},
 			{
-				name: "reserve", doc: "What root, sshd and the agent keep.", schema: reserve.schema(),
-				read: func(w *walker, v value, h *HostPart) {
-					h.Reserve.Pos = w.at(v.Node)
-					reserve.read(w, v, "host.reserve.", &h.Reserve)
+				Name: "reserve", Doc: "What root, sshd and the agent keep.", Schema: reserve.Schema(),
+				Read: func(v Item, h *HostPart) {
+					h.Reserve.Pos = v.Pos()
+					reserve.Read(v, "host.reserve.", &h.Reserve)
 				},
 			},
 			{
-				name: "io", doc: "Known ceilings of devices: io limits may be a percentage of them.", schema: listOf(ceiling.schema()),
-				read: func(w *walker, v value, h *HostPart) { h.IO = w.ceilings(v, ceiling) },
+				Name: "io", Doc: "Known ceilings of devices: io limits may be a percentage of them.", Schema: listOf(ceiling.Schema()),
+				Read: func(v Item, h *HostPart) { h.IO = readCeilings(v, ceiling) },
 			},
 			{
-				name: "asm", doc: "Disks of Oracle ASM disk groups, where their headers cannot tell.", schema: listOf(diskGroup.schema()),
-				read: func(w *walker, v value, h *HostPart) { h.ASM = w.diskGroups(v, diskGroup) },
+				Name: "asm", Doc: "Disks of Oracle ASM disk groups, where their headers cannot tell.", Schema: listOf(diskGroup.Schema()),
+				Read: func(v Item, h *HostPart) { h.ASM = readDiskGroups(v, diskGroup) },
 			},
 			{
-				name: "network", doc: "What is known of interfaces: what their link carries, and whom they must keep reaching.", schema: listOf(link.schema()),
-				read: func(w *walker, v value, h *HostPart) { h.Network = w.networkLinks(v, link) },
+				Name: "network", Doc: "What is known of interfaces: what their link carries, and whom they must keep reaching.", Schema: listOf(link.Schema()),
+				Read: func(v Item, h *HostPart) { h.Network = readNetworkLinks(v, link) },
 			},
 			reclaimField(),
 			historyField(),
@@ -374,27 +338,27 @@ func hostObject() object[HostPart] {
 	}
 }
 
-// reserveObject is `host.reserve:`.
-func reserveObject() object[Reserve] {
+// reserveForm is `host.reserve:`.
+func reserveForm() Form[Reserve] {
 	cpu := &limit{key: "host.reserve.cpu", unit: coresUnit, zero: true}
 	memory := &limit{key: "host.reserve.memory", unit: sizeUnit(true), zero: true}
-	return object[Reserve]{
-		name: "host.reserve",
-		fields: []field[Reserve]{
+	return Form[Reserve]{
+		Name: "host.reserve",
+		Keys: []FormKey[Reserve]{
 			{
-				name: "cpu", doc: "Cores that the groups together leave alone.", schema: cpu.schema(),
-				read: func(w *walker, v value, r *Reserve) {
-					r.cpuPos = w.at(v.Node)
-					if s, ok := w.limit(v, cpu); ok {
+				Name: "cpu", Doc: "Cores that the groups together leave alone.", Schema: cpu.Schema(),
+				Read: func(v Item, r *Reserve) {
+					r.cpuPos = v.Pos()
+					if s, ok := v.Limit(cpu); ok {
 						r.CPU = s.Value.(Cores)
 					}
 				},
 			},
 			{
-				name: "memory", doc: "Memory that the groups together leave alone.", schema: memory.schema(),
-				read: func(w *walker, v value, r *Reserve) {
-					r.memoryPos = w.at(v.Node)
-					if s, ok := w.limit(v, memory); ok {
+				Name: "memory", Doc: "Memory that the groups together leave alone.", Schema: memory.Schema(),
+				Read: func(v Item, r *Reserve) {
+					r.memoryPos = v.Pos()
+					if s, ok := v.Limit(memory); ok {
 						r.Memory = s.Value
 					}
 				},
@@ -404,32 +368,32 @@ func reserveObject() object[Reserve] {
 	}
 }
 
-// agentObject is `agent:`.
-func agentObject() object[AgentPart] {
-	return object[AgentPart]{
-		name: "agent",
-		fields: []field[AgentPart]{
+// agentForm is `agent:`.
+func agentForm() Form[AgentPart] {
+	return Form[AgentPart]{
+		Name: "agent",
+		Keys: []FormKey[AgentPart]{
 			{
-				name: "on_conflict", doc: "What to do when somebody else changes a limit: put it right, leave it, or leave it and call that an error.", schema: schema{"enum": []string{"enforce", "yield", "alert"}, "default": "enforce"},
-				read: func(w *walker, v value, a *AgentPart) {
-					word, _ := w.word(v, string(ConflictEnforce), string(ConflictYield), string(ConflictAlert))
+				Name: "on_conflict", Doc: "What to do when somebody else changes a limit: put it right, leave it, or leave it and call that an error.", Schema: JSONSchema{"enum": []string{"enforce", "yield", "alert"}, "default": "enforce"},
+				Read: func(v Item, a *AgentPart) {
+					word, _ := v.Word(string(ConflictEnforce), string(ConflictYield), string(ConflictAlert))
 					a.OnConflict = OnConflict(word)
 				},
 			},
 			{
-				name: "read", doc: "Who beside root may ask the agent for status and history: nobody, who owns a group, or every user of this host.", schema: schema{"enum": []string{"root", "owners", "everyone"}, "default": "owners"},
-				read: func(w *walker, v value, a *AgentPart) {
-					word, _ := w.word(v, string(ReadRoot), string(ReadOwners), string(ReadEveryone))
+				Name: "read", Doc: "Who beside root may ask the agent for status and history: nobody, who owns a group, or every user of this host.", Schema: JSONSchema{"enum": []string{"root", "owners", "everyone"}, "default": "owners"},
+				Read: func(v Item, a *AgentPart) {
+					word, _ := v.Word(string(ReadRoot), string(ReadOwners), string(ReadEveryone))
 					a.Read = Readers(word)
 				},
 			},
 			{
-				name: "fast_moves", doc: "Switch the kernel to faster moves of processes (favordynmods, kernel 6.0). Kernel 6.18 keeps a part of it until the next boot.",
-				schema: schema{"enum": []string{"off", "on"}, "default": "off"},
-				read: func(w *walker, v value, a *AgentPart) {
+				Name: "fast_moves", Doc: "Switch the kernel to faster moves of processes (favordynmods, kernel 6.0). Kernel 6.18 keeps a part of it until the next boot.",
+				Schema: JSONSchema{"enum": []string{"off", "on"}, "default": "off"},
+				Read: func(v Item, a *AgentPart) {
 					// YAML 1.1 readers take off for false; this file is YAML 1.2, where it is a word.
-					word, _ := w.word(v, "off", "on")
-					a.FastMoves, a.FastMovesPos = word == "on", w.at(v.Node)
+					word, _ := v.Word("off", "on")
+					a.FastMoves, a.FastMovesPos = word == "on", v.Pos()
 				},
 			},
 		},

@@ -19,7 +19,7 @@ import (
 func TestProblemsOnShowsAll(t *testing.T) {
 	text := "version: 1\ngroups:\n  a: {match: [{exe: x}], cpu: {cpus: '900-901'}, memory: {maxx: 1GiB}}\n  b: {match: [{exe: y}], memory: {max: 900TiB}}\n"
 	var got []string
-	for _, p := range ProblemsOn([]Source{{"main", text}}, testHost(), testResolver()) {
+	for _, p := range ProblemsOn([]Source{{Path: "main", Text: text}}, testHost(), testResolver()) {
 		got = append(got, fmt.Sprintf("%d:%d %s", p.Pos.Line, p.Pos.Column, p.Msg))
 	}
 	for i, want := range []string{"3:38 ", "3:59 unknown key", "4:40 "} {
@@ -44,15 +44,15 @@ func FuzzParse(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		p, err := Parse([]Source{{"main", text}})
+		p, err := Parse([]Source{{Path: "main", Text: text}})
 		checkProblems(t, text, err)
 		if err != nil {
-			checkProblems(t, text, ProblemsOn([]Source{{"main", text}}, testHost(), testResolver()).orNil())
+			checkProblems(t, text, ProblemsOn([]Source{{Path: "main", Text: text}}, testHost(), testResolver()).OrNil())
 			return
 		}
 		before := dump(p)
 		resolved, problems := p.Resolve(testHost(), testResolver())
-		checkProblems(t, text, problems.orNil())
+		checkProblems(t, text, problems.OrNil())
 		if after := dump(p); after != before {
 			t.Fatalf("Resolve changed the policy:\n%s\nto\n%s", before, after)
 		}
@@ -154,14 +154,14 @@ func TestParseLarge(t *testing.T) {
 		fmt.Fprintf(&bad, "  g%d: {class: nope, tasks: 0, cpu: {limits: 1}}\n", i)
 	}
 	start := time.Now()
-	p, err := Parse([]Source{{"good", good.String()}})
+	p, err := Parse([]Source{{Path: "good", Text: good.String()}})
 	if err != nil || len(p.Groups) != groups {
 		t.Fatal(err)
 	}
 	if _, problems := p.Resolve(testHost()); len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	_, err = Parse([]Source{{"bad", bad.String()}})
+	_, err = Parse([]Source{{Path: "bad", Text: bad.String()}})
 	if problems := err.(Problems); len(problems) != 3*groups {
 		t.Errorf("%d problems, want %d", len(problems), 3*groups)
 	}
@@ -235,7 +235,7 @@ func TestOddNodes(t *testing.T) {
 	facts := testHost()
 	facts.Nodes = append(facts.Nodes, host.Node{ID: 2, MemTotal: 1 << 30}, host.Node{ID: 3, CPUs: host.NewIDSet(3)})
 	for numa, say := range map[string]string{"2": "NUMA node 2 has no CPUs", "3": "memory.numa: NUMA node 3 has no memory"} {
-		p, err := Parse([]Source{{"main", "version: 1\ngroups: {a: {numa: " + numa + "}}\n"}})
+		p, err := Parse([]Source{{Path: "main", Text: "version: 1\ngroups: {a: {numa: " + numa + "}}\n"}})
 		if err != nil {
 			t.Fatal(err)
 		}

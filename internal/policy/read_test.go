@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -118,7 +120,7 @@ func TestReadHuge(t *testing.T) {
 	if read := after.TotalAlloc - before.TotalAlloc; read > 4<<20 {
 		t.Errorf("%s were allocated", Bytes(read).Human())
 	}
-	if _, err := Parse([]Source{{"huge", "version: 1\n" + strings.Repeat("#", maxFileSize)}}); err == nil || !strings.Contains(err.Error(), "larger than 4MiB") {
+	if _, err := Parse([]Source{{Path: "huge", Text: "version: 1\n" + strings.Repeat("#", maxFileSize)}}); err == nil || !strings.Contains(err.Error(), "larger than 4MiB") {
 		t.Errorf("Parse takes it: %v", err)
 	}
 }
@@ -143,5 +145,101 @@ func TestReadMany(t *testing.T) {
 	}
 	if took := time.Since(start); took > 10*time.Second {
 		t.Errorf("it took %s", took)
+	}
+}
+
+func TestReadSeesWhoElseCanWrite(t *testing.T) {
+	const nobody = 65534
+	for _, test := range []struct {
+		name   string
+		change func() error
+		says   string
+	}{
+		{"safe", func() error { return nil }, ""},
+		{"file for all", func() error { return os.Chmod("main.yaml", 0o666) }, `"main.yaml" has mode 0666`},
+		{"file for the group", func() error { return os.Chmod("main.yaml", 0o664) }, `"main.yaml" has mode 0664`},
+		{"include for all", func() error { return os.Chmod("policy.d/a.yaml", 0o646) }, `"policy.d/a.yaml" has mode 0646`},
+		{"directory for all", func() error { return os.Chmod("policy.d", 0o777) }, `"policy.d" has mode 0777`},
+		{"sticky directory", func() error { return os.Chmod("policy.d", 0o777|os.ModeSticky) }, ""},
+		{"target's directory", func() error {
+			return errors.Join(os.Mkdir("open", 0o777), os.Chmod("open", 0o777), os.Rename("policy.d/a.yaml", "open/a.yaml"),
+				os.Symlink("../open/a.yaml", "policy.d/a.yaml"))
+		}, `open" has mode 0777`},
+		{"file of nobody's", func() error { return os.Chown("policy.d/a.yaml", nobody, 0) }, "is owned by user 65534"},
+		{"link of nobody's", func() error {
+			return errors.Join(os.Rename("policy.d/a.yaml", "a.yaml"), os.Symlink("../a.yaml", "policy.d/a.yaml"),
+				os.Lchown("policy.d/a.yaml", nobody, 0))
+		}, "is owned by user 65534"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			tree(t, map[string]string{"main.yaml": "version: 1\ninclude: [policy.d/*.yaml]\n", "policy.d/a.yaml": "groups: {}\n"})
+			if err := test.change(); errors.Is(err, fs.ErrPermission) {
+				t.Skip("only root can give files away")
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			said := ""
+			for _, file := range []string{"main.yaml", "policy.d/a.yaml"} {
+				info, err := os.Stat(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				said += othersWrite(file, info)
+			}
+			if !strings.Contains(said, test.says) || (said == "") != (test.says == "") {
+				t.Errorf("says %q, want %q", said, test.says)
+			}
+			if os.Geteuid() != 0 {
+				return // who cannot change the host need not trust its policy
+			}
+			if _, err := Read("main.yaml"); (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
+				t.Errorf("Read: %v, want %q", err, test.says)
+			}
+		})
+	}
+}
+
+func TestReadNeverWaits(t *testing.T) {
+	for _, file := range []string{"fifo", "/proc/kmsg", "/proc/self/status", "/dev/tty", "/dev/zero", "/proc/self/fd"} {
+		tree(t, map[string]string{"main.yaml": "version: 1\ninclude: [" + file + "]\n"})
+		if err := syscall.Mkfifo("fifo", 0o600); err != nil {
+			t.Fatal(err)
+		}
+		started := time.Now()
+		if problems := refused(t, "main.yaml"); !strings.Contains(problems.Error(), "not a regular file") || problems[0].Pos.Line != 2 {
+			t.Errorf("%s: %v", file, problems)
+		}
+		if took := time.Since(started); took > 5*time.Second {
+			t.Errorf("%s: took %s", file, took)
+		}
+	}
+}
+
+func TestReadHidesWhatNotAllMayRead(t *testing.T) {
+	for name, secret := range map[string]string{
+		"keys": "secret:$y$hash:\n  root: x\n", "no YAML": "a: secret: [\n", "no block": "- secret\n", "no text": "secret\x00\n", "alias": "groups: *secret\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			tree(t, map[string]string{"main.yaml": "version: 1\ninclude: [link.yaml]\n", "shadow": secret})
+			if err := errors.Join(os.Chmod("shadow", 0o600), os.Symlink("shadow", "link.yaml")); err != nil {
+				t.Fatal(err)
+			}
+			sources, err := Read("main.yaml")
+			if err == nil {
+				_, err = Parse(sources)
+			}
+			if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "its text is not shown") {
+				t.Errorf("%v", err)
+			}
+			if err := os.Chmod("shadow", 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if sources, err = Read("main.yaml"); err == nil {
+				_, err = Parse(sources)
+			}
+			if name != "no text" && (err == nil || !strings.Contains(err.Error(), "secret")) {
+				t.Errorf("a file that all may read is not quoted: %v", err)
+			}
+		})
 	}
 }

@@ -35,7 +35,7 @@ var roleDefaults = map[Role]Settings{
 // devices, NUMA nodes as CPUs, and the defaults of roles; p is left alone. Problems are what can
 // never work on this host; the copy then holds what could be resolved.
 func (p *Policy) Resolve(f *host.Facts, with ...Resolver) (*Policy, Problems) {
-	r := resolution{facts: f, lines: newLines(p.Sources)}
+	r := resolution{facts: f, Report: NewReport(p.Sources)}
 	if len(with) > 0 {
 		r.Resolver = with[0]
 	}
@@ -56,14 +56,14 @@ func (p *Policy) Resolve(f *host.Facts, with ...Resolver) (*Policy, Problems) {
 	out.Notes = r.notes
 	out.Schedules = r.schedules(p, out.Host, all)
 	out.Guard = r.guard(p.Guard)
-	return out, r.problems.inOrder(p.Sources)
+	return out, r.Problems()
 }
 
 // ResolveSetting fits one setting, of an override, to a host: an io limit without a target becomes
 // one for each device. What it comes to beside other settings is Check's.
 func ResolveSetting(s Setting, f *host.Facts, with Resolver) (Settings, Problems) {
-	r := resolution{Resolver: with, facts: f}
-	return r.settings(Settings{s}, ""), r.problems
+	r := resolution{Resolver: with, facts: f, Report: NewReport(nil)}
+	return r.settings(Settings{s}, ""), r.Problems()
 }
 
 // Limits is the resolved settings of one group, for Check.
@@ -77,9 +77,9 @@ type Limits struct {
 // the reserve or a parent leaves, or at odds with each other. Parents come before their children.
 // Resolve has done it for the policy itself; it is needed again once overrides are laid over it.
 func Check(f *host.Facts, h HostPart, groups []Limits) (Problems, []Note) {
-	r := resolution{facts: f}
+	r := resolution{facts: f, Report: NewReport(nil)}
 	r.check(h, groups)
-	return r.problems, r.notes
+	return r.Problems(), r.notes
 }
 
 // limits lists a group and those below it.
@@ -94,34 +94,10 @@ func (g *Group) limits(all []Limits, parent string) []Limits {
 // resolution is one run of Resolve.
 type resolution struct {
 	Resolver
-	facts    *host.Facts
-	lines    lines
-	problems Problems
-	said     map[string]bool // problems by place and message
-	notes    []Note
-	disks    *host.Storage // once it was asked for
-	failed   string        // the last problem, in short
-}
-
-// fail reports a problem, once: what a class asks is seen again in each of its groups.
-func (r *resolution) fail(at Pos, hint, format string, args ...any) {
-	p := Problem{Pos: at, Msg: fmt.Sprintf(format, args...), Hint: hint, Source: r.lines.of(at)}
-	r.failed = p.Msg
-	if id := at.String() + p.Msg; !r.said[id] {
-		if r.said == nil {
-			r.said = make(map[string]bool)
-		}
-		r.said[id] = true
-		r.problems = append(r.problems, p)
-	}
-}
-
-// also names another place that takes part in the last problem.
-func (r *resolution) also(place Pos) {
-	last := &r.problems[len(r.problems)-1]
-	if place != (Pos{}) && !slices.Contains(last.Also, place) {
-		last.Also = append(last.Also, place)
-	}
+	*Report
+	facts *host.Facts
+	notes []Note
+	disks *host.Storage // once it was asked for
 }
 
 func (r *resolution) note(at Pos, group, format string, args ...any) {
@@ -134,14 +110,14 @@ func (r *resolution) note(at Pos, group, format string, args ...any) {
 // reserve resolves `host.reserve`, and checks that it leaves something.
 func (r *resolution) reserve(reserve Reserve) Value {
 	if reserve.CPU >= r.cores() {
-		r.fail(cmp.Or(reserve.cpuPos, reserve.Pos), "", "host.reserve.cpu %s leaves nothing of the host's %s", reserve.CPU, plural(len(r.facts.CPUs), "CPU"))
+		r.Fail(cmp.Or(reserve.cpuPos, reserve.Pos), "", "host.reserve.cpu %s leaves nothing of the host's %s", reserve.CPU, plural(len(r.facts.CPUs), "CPU"))
 	}
 	memory := reserve.Memory
 	if share, ok := memory.(MemoryPercent); ok {
 		memory = share.Of(r.memory())
 	}
 	if b, ok := memory.(Bytes); ok && b >= r.memory() {
-		r.fail(cmp.Or(reserve.memoryPos, reserve.Pos), "", "host.reserve.memory %s leaves nothing of the host's %s", b, r.memory().Human())
+		r.Fail(cmp.Or(reserve.memoryPos, reserve.Pos), "", "host.reserve.memory %s leaves nothing of the host's %s", b, r.memory().Human())
 	}
 	return memory
 }
@@ -161,7 +137,7 @@ func (r *resolution) group(g *Group) *Group {
 		out.Each = &each
 	}
 	if g.Slice != "" && !r.facts.Systemd {
-		r.fail(g.slicePos, "take the key out here, or keep this group in a file for the hosts that have systemd", "slice %s: PID 1 of this host is not systemd", g.Slice)
+		r.Fail(g.slicePos, "take the key out here, or keep this group in a file for the hosts that have systemd", "slice %s: PID 1 of this host is not systemd", g.Slice)
 	}
 	out.Settings = r.settings(g.Settings.Over(roleSettings(g)), g.Path)
 	out.Groups = nil
@@ -227,7 +203,7 @@ func (r *resolution) nodeCPUs(s Setting) Setting {
 	var cpus host.IDSet
 	for _, n := range r.nodes(s.Pos, ids) {
 		if len(n.CPUs) == 0 {
-			r.fail(s.Pos, "name the CPUs with cpu.cpus", "NUMA node %d has no CPUs", n.ID)
+			r.Fail(s.Pos, "name the CPUs with cpu.cpus", "NUMA node %d has no CPUs", n.ID)
 		}
 		cpus = cpus.Union(n.CPUs)
 	}
@@ -246,7 +222,7 @@ func (r *resolution) nodes(at Pos, ids IDs) []host.Node {
 		}
 	}
 	if missing := ids.Minus(all); len(missing) > 0 {
-		r.fail(at, fmt.Sprintf("nodes here: %s", all), "NUMA node %s does not exist on this host", missing)
+		r.Fail(at, fmt.Sprintf("nodes here: %s", all), "NUMA node %s does not exist on this host", missing)
 	}
 	return nodes
 }
@@ -271,8 +247,8 @@ func (r *resolution) oneEach(ss Settings) Settings {
 			if s.Key.OfNetwork() {
 				hint = "a limit is for a whole interface: keep one of them"
 			}
-			r.fail(s.Pos, hint, "%s: %s and %s are both on %s", s.Key, out[i].On, s.On, r.deviceName(s.Dev))
-			r.also(out[i].Pos)
+			r.Fail(s.Pos, hint, "%s: %s and %s are both on %s", s.Key, out[i].On, s.On, r.deviceName(s.Dev))
+			r.Also(out[i].Pos)
 		}
 	}
 	return out

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"time"
@@ -59,11 +58,18 @@ func (s Schedule) Next(after time.Time) (at time.Time, ok bool) {
 }
 
 // schedules reads `schedules:`.
-func (w *walker) schedules(v value, o object[Schedule]) []Schedule {
+func readSchedules(v Item, o Form[Schedule]) []Schedule {
+	items := v.Items("write a list: `schedules: [{name: nightly, when: \"0 22 * * *\", for: 6h, set: {…}}]`")
+	if len(items) > maxSchedules {
+		items[maxSchedules].Fail("one schedule can set limits of many groups", "a policy has at most %d schedules", maxSchedules)
+		return nil
+	}
 	var all []Schedule
-	for _, item := range w.items(v, "write a list: `schedules: [{name: nightly, when: \"0 22 * * *\", for: 6h, set: {…}}]`") {
-		s := Schedule{Pos: w.at(item.Node)}
-		if !o.read(w, item, "schedules.", &s) {
+	seen := map[string]Pos{}
+	disjoint := map[string]bool{} // Overlap takes milliseconds, and many schedules share their times
+	for _, item := range items {
+		s := Schedule{Pos: item.Pos()}
+		if !o.Read(item, "schedules.", &s) {
 			continue
 		}
 		missing := ""
@@ -78,39 +84,45 @@ func (w *walker) schedules(v value, o object[Schedule]) []Schedule {
 			missing = "set: {GROUP: {cpu: {limit: 4}}}"
 		}
 		if missing != "" {
-			w.fail(item.Node, "add `"+missing+"`", "this schedule is not whole")
+			item.Fail("add `"+missing+"`", "this schedule is not whole")
 			continue
 		}
-		if before := slices.IndexFunc(all, func(o Schedule) bool { return o.Name == s.Name }); before >= 0 {
-			w.fail(item.Node, "give one of them another name", "schedule %q is defined twice", s.Name)
-			w.also(all[before].Pos)
+		if before, twice := seen[s.Name]; twice {
+			item.Fail("give one of them another name", "schedule %q is defined twice", s.Name)
+			item.Also(before)
+			continue
+		}
+		seen[s.Name] = s.Pos
+		times := s.Windows.When.String() + " " + s.Windows.Length.String()
+		if disjoint[times] {
+			all = append(all, s)
 			continue
 		}
 		if first, second, overlap := s.Windows.Overlap(); overlap {
 			const clock = "Mon 2 Jan 15:04"
-			w.problems = append(w.problems, Problem{
-				Pos: s.lengthPos, Source: w.lines.of(s.lengthPos), Also: []Pos{s.whenPos}, Hint: "shorten `for`, or let windows begin more seldom",
-				Msg: fmt.Sprintf("schedule %s: a window is longer than its period: the one of %s would still be open when the next begins, %s", s.Name, first.Format(clock), second.Format(clock)),
-			})
+			item.FailAt(s.lengthPos, "shorten `for`, or let windows begin more seldom",
+				"schedule %s: a window is longer than its period: the one of %s would still be open when the next begins, %s", s.Name, first.Format(clock), second.Format(clock))
+			item.Also(s.whenPos)
 			continue
 		}
+		disjoint[times] = true
 		all = append(all, s)
 	}
 	return all
 }
 
-// scheduleObject is one schedule.
-func scheduleObject() object[Schedule] {
-	set := scheduledObject()
-	return object[Schedule]{
-		name:      "a schedule",
-		elsewhere: map[string]string{"cron": "did you mean when?", "length": "did you mean for?", "groups": "did you mean set?"},
-		fields: []field[Schedule]{
+// scheduleForm is one schedule.
+func scheduleForm() Form[Schedule] {
+	set := scheduledForm()
+	return Form[Schedule]{
+		Name:      "a schedule",
+		Elsewhere: map[string]string{"cron": "did you mean when?", "length": "did you mean for?", "groups": "did you mean set?"},
+		Keys: []FormKey[Schedule]{
 			{
-				name: "name", doc: "What it is called in status and history.", schema: schema{"type": "string", "pattern": namePattern},
-				read: func(w *walker, v value, s *Schedule) {
-					if name, ok := w.text(v); ok && !validName(name) {
-						w.fail(v.Node, nameHint, "%q is not a name", name)
+				Name: "name", Doc: "What it is called in status and history.", Schema: JSONSchema{"type": "string", "pattern": namePattern},
+				Read: func(v Item, s *Schedule) {
+					if name, ok := v.Text(); ok && !validName(name) {
+						v.Fail(nameHint, "%q is not a name", name)
 					} else {
 						s.Name = name
 					}
@@ -118,42 +130,42 @@ func scheduleObject() object[Schedule] {
 			},
 			whenField(),
 			{
-				name: "zone", doc: "Time zone of when, by its IANA name; the host's own unless named.", schema: schema{"type": "string", "examples": []any{"Europe/Vienna"}},
-				read: func(w *walker, v value, s *Schedule) {
-					text, ok := w.text(v)
+				Name: "zone", Doc: "Time zone of when, by its IANA name; the host's own unless named.", Schema: JSONSchema{"type": "string", "examples": []any{"Europe/Vienna"}},
+				Read: func(v Item, s *Schedule) {
+					text, ok := v.Text()
 					if !ok {
 						return
 					}
 					s.Zone = text
 					if _, err := calendar.LoadZone(text); err != nil {
-						w.fail(v.Node, "write the name of a zone, such as Europe/Vienna or UTC", "schedules.zone: there is no time zone %q", text)
+						v.Fail("write the name of a zone, such as Europe/Vienna or UTC", "schedules.zone: there is no time zone %q", text)
 					}
 				},
 			},
 			lengthField(),
 			{
-				name: "except", doc: "Days on which no window opens: dates, dates of every year, days of the week.",
-				schema: listOf(schema{"type": "string", "examples": []any{"2026-12-24", "12-24", "sun"}}),
-				read: func(w *walker, v value, s *Schedule) {
+				Name: "except", Doc: "Days on which no window opens: dates, dates of every year, days of the week.",
+				Schema: listOf(JSONSchema{"type": "string", "examples": []any{"2026-12-24", "12-24", "sun"}}),
+				Read: func(v Item, s *Schedule) {
 					const hint = "write a list of days: [2026-12-24, 12-31, sun]"
-					for _, item := range w.items(v, hint) {
-						text, ok := w.text(item)
+					for _, item := range v.Items(hint) {
+						text, ok := item.Text()
 						if !ok {
 							continue
 						}
 						day, err := calendar.ParseDay(text)
 						if err != nil {
-							w.fail(item.Node, hint, "schedules.except: %v", err)
+							item.Fail(hint, "schedules.except: %v", err)
 						}
 						s.Windows.Except = append(s.Windows.Except, day)
 					}
 				},
 			},
 			{
-				name: "set", doc: "What holds while a window is open, by group.", schema: mapOf(groupPathPattern, set.schema()),
-				read: func(w *walker, v value, s *Schedule) {
-					s.setPos = w.at(v.Node)
-					s.Set = w.scheduled(v, set)
+				Name: "set", Doc: "What holds while a window is open, by group.", Schema: mapOf(groupPathPattern, set.Schema()),
+				Read: func(v Item, s *Schedule) {
+					s.setPos = v.Pos()
+					s.Set = readScheduled(v, set)
 				},
 			},
 		},
@@ -161,40 +173,40 @@ func scheduleObject() object[Schedule] {
 }
 
 // whenField is when windows open.
-func whenField() field[Schedule] {
-	return field[Schedule]{
-		name: "when", doc: "When windows open: minute, hour, day of the month, month and day of the week, as in crontab(5).",
-		schema: schema{"type": "string", "examples": []any{"0 22 28-31 * *"}},
-		read: func(w *walker, v value, s *Schedule) {
-			s.whenPos = w.at(v.Node)
-			text, ok := w.text(v)
+func whenField() FormKey[Schedule] {
+	return FormKey[Schedule]{
+		Name: "when", Doc: "When windows open: minute, hour, day of the month, month and day of the week, as in crontab(5).",
+		Schema: JSONSchema{"type": "string", "examples": []any{"0 22 28-31 * *"}},
+		Read: func(v Item, s *Schedule) {
+			s.whenPos = v.Pos()
+			text, ok := v.Text()
 			if !ok {
 				return
 			}
 			var err error
 			if s.Windows.When, err = calendar.ParseCron(text); err != nil {
-				w.fail(v.Node, "write minute, hour, day of the month, month and day of the week: \"0 22 28-31 * *\"", "schedules.when: %v", err)
+				v.Fail("write minute, hour, day of the month, month and day of the week: \"0 22 28-31 * *\"", "schedules.when: %v", err)
 			}
 		},
 	}
 }
 
 // lengthField is how long they stay open.
-func lengthField() field[Schedule] {
-	return field[Schedule]{
-		name: "for", doc: "How long a window stays open: 90m, 6h.", schema: schema{"type": "string", "examples": []any{"6h"}},
-		read: func(w *walker, v value, s *Schedule) {
-			s.lengthPos = w.at(v.Node)
-			text, ok := w.text(v)
+func lengthField() FormKey[Schedule] {
+	return FormKey[Schedule]{
+		Name: "for", Doc: "How long a window stays open: 90m, 6h.", Schema: JSONSchema{"type": "string", "examples": []any{"6h"}},
+		Read: func(v Item, s *Schedule) {
+			s.lengthPos = v.Pos()
+			text, ok := v.Text()
 			if !ok {
 				return
 			}
 			length, err := time.ParseDuration(text)
 			switch {
 			case err != nil:
-				w.fail(v.Node, "write hours and minutes: 6h, 90m, 1h30m", "schedules.for: %q is not a length of time", text)
+				v.Fail("write hours and minutes: 6h, 90m, 1h30m", "schedules.for: %q is not a length of time", text)
 			case length < time.Minute || length%time.Minute != 0 || length > calendar.MaxLength:
-				w.fail(v.Node, "write hours and minutes: 6h, 90m, 1h30m", "schedules.for: %s is not a number of minutes between one and those of a year", text)
+				v.Fail("write hours and minutes: 6h, 90m, 1h30m", "schedules.for: %s is not a number of minutes between one and those of a year", text)
 			default:
 				s.Windows.Length = length
 			}
@@ -203,8 +215,8 @@ func lengthField() field[Schedule] {
 }
 
 // schedulesSchema is the schema of one schedule.
-func schedulesSchema(o object[Schedule]) schema {
-	s := o.schema()
+func schedulesSchema(o Form[Schedule]) JSONSchema {
+	s := o.Schema()
 	s["required"] = []any{"name", "when", "for", "set"}
 	return s
 }
@@ -215,43 +227,42 @@ const groupPathPattern = `^[a-z0-9A-Z][a-zA-Z0-9_.-]*(/[a-z0-9A-Z][a-zA-Z0-9_.-]
 var groupPathRegexp = regexp.MustCompile(groupPathPattern)
 
 // scheduled reads `set:` of a schedule.
-func (w *walker) scheduled(v value, o object[Scheduled]) []Scheduled {
+func readScheduled(v Item, o Form[Scheduled]) []Scheduled {
 	var all []Scheduled
-	for _, e := range w.entries(v, "") {
-		s := Scheduled{Group: e.key.Value, Pos: w.at(e.key)}
+	for _, e := range v.Entries("") {
+		s := Scheduled{Group: e.Name, Pos: e.Key.Pos()}
 		if !groupPathRegexp.MatchString(s.Group) {
-			w.fail(e.key, "write it as `bulkhead status` prints it: mysql3306 or mysql3306/backup", "%q is not the name of a group", s.Group)
+			e.Key.Fail("write it as `bulkhead status` prints it: mysql3306 or mysql3306/backup", "%q is not the name of a group", s.Group)
 			continue
 		}
-		o.read(w, e.value, "", &s)
+		o.Read(e.Item, "", &s)
 		s.Settings = s.Settings.settle("schedule")
-		if len(s.Settings) == 0 && e.value.Kind != 0 && len(e.value.Content) == 0 {
-			w.fail(e.key, "write what is to hold: {cpu: {limit: 4}}", "the schedule asks nothing of group %s", s.Group)
+		if len(s.Settings) == 0 && e.Item.Len() == 0 {
+			e.Key.Fail("write what is to hold: {cpu: {limit: 4}}", "the schedule asks nothing of group %s", s.Group)
 		}
 		all = append(all, s)
 	}
 	return all
 }
 
-// scheduledObject is what a schedule may ask of a group: every limit, and nothing of what makes a group.
-func scheduledObject() object[Scheduled] {
+// scheduledForm is what a schedule may ask of a group: every limit, and nothing of what makes a group.
+func scheduledForm() Form[Scheduled] {
 	const ofGroup = "this belongs to the group itself: a schedule changes limits alone"
-	o := object[Scheduled]{
-		name:      "what a schedule sets",
-		elsewhere: map[string]string{"role": ofGroup, "match": ofGroup, "each": ofGroup, "groups": ofGroup, "class": ofGroup, "slice": ofGroup, "owner": ofGroup, "adopt": ofGroup},
+	o := Form[Scheduled]{
+		Name:      "what a schedule sets",
+		Elsewhere: map[string]string{"role": ofGroup, "match": ofGroup, "each": ofGroup, "groups": ofGroup, "class": ofGroup, "slice": ofGroup, "owner": ofGroup, "adopt": ofGroup},
 	}
 	for _, f := range settingFields(func(s *Scheduled) (*Settings, *Role) { return &s.Settings, new(Role) }) {
-		if f.name != "role" {
-			o.fields = append(o.fields, f)
+		if f.Name != "role" {
+			o.Keys = append(o.Keys, f)
 		}
 	}
 	return o
 }
 
 // settleSchedules finishes the schedules of a policy: their zones, and who asks; and finds those that are for no group.
-func settleSchedules(schedules []Schedule, groups []*Group) ([]Schedule, Problems) {
-	var problems Problems
-	known, patterns := groupPaths(groups)
+func settleSchedules(schedules []Schedule, groups []*Group, r *Report) []Schedule {
+	paths := newPaths(groups)
 	for i := range schedules {
 		s := &schedules[i]
 		s.Windows.Zone, _ = calendar.LoadZone(s.Zone) // read when it was checked
@@ -260,32 +271,48 @@ func settleSchedules(schedules []Schedule, groups []*Group) ([]Schedule, Problem
 			for k := range set.Settings {
 				set.Settings[k].From = "schedule " + s.Name
 			}
-			if p := unknownGroup(set.Group, "schedule "+s.Name, set.Pos, known, patterns); p != nil {
-				problems = append(problems, *p)
-			}
+			paths.check(set.Group, "schedule "+s.Name, set.Pos, r)
 		}
 	}
-	return schedules, problems
+	return schedules
 }
 
-// groupPaths lists the paths of groups, and patterns for those that templates make.
-func groupPaths(groups []*Group) (known []string, patterns []*regexp.Regexp) {
-	for _, g := range groups {
-		if braces.MatchString(g.Path) {
-			text, last := "", 0
-			for _, at := range placeholder.FindAllStringIndex(g.Path, -1) {
-				text += regexp.QuoteMeta(g.Path[last:at[0]]) + `[a-zA-Z0-9_.-]+`
-				last = at[1]
-			}
-			if p, err := regexp.Compile("^" + text + regexp.QuoteMeta(g.Path[last:]) + "$"); err == nil {
-				patterns = append(patterns, p)
-			}
+// paths are the paths that groups of a policy can have: those written, and patterns for those that templates make.
+type paths struct {
+	known    []string
+	set      map[string]bool
+	patterns []*regexp.Regexp
+}
+
+func newPaths(groups []*Group) paths {
+	p := paths{set: map[string]bool{}}
+	eachGroup(groups, func(g *Group) {
+		p.known, p.set[g.Path] = append(p.known, g.Path), true
+		if !braces.MatchString(g.Path) {
+			return
 		}
-		known = append(known, g.Path)
-		below, more := groupPaths(g.Groups)
-		known, patterns = append(known, below...), append(patterns, more...)
+		text, last := "", 0
+		for _, at := range placeholder.FindAllStringIndex(g.Path, -1) {
+			text += regexp.QuoteMeta(g.Path[last:at[0]]) + `[a-zA-Z0-9_.-]+`
+			last = at[1]
+		}
+		if re, err := regexp.Compile("^" + text + regexp.QuoteMeta(g.Path[last:]) + "$"); err == nil {
+			p.patterns = append(p.patterns, re)
+		}
+	})
+	return p
+}
+
+// check reports a name that no group of the policy can have.
+func (p paths) check(group, where string, at Pos, r *Report) {
+	if p.set[group] || slices.ContainsFunc(p.patterns, func(re *regexp.Regexp) bool { return re.MatchString(group) }) {
+		return
 	}
-	return known, patterns
+	hint := ""
+	if !r.Many() {
+		hint = didYouMean(group, p.known, "the groups are "+joinSome(p.known))
+	}
+	r.Fail(at, hint, "%s: there is no group %q", where, group)
 }
 
 // schedules fits the settings of schedules to the host, and looks for what can never work while a window is open.
@@ -304,7 +331,7 @@ func (r *resolution) schedules(p *Policy, host HostPart, all []Limits) []Schedul
 				for _, one := range set.Settings {
 					if p := Overlaps(set.Group, laid[j].Settings, one); p != nil {
 						p.Hint = "name the target as the group does"
-						r.problems = append(r.problems, *p)
+						r.Add(*p)
 					}
 				}
 				laid[j].Settings = set.Settings.Over(laid[j].Settings)

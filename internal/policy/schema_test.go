@@ -130,7 +130,7 @@ func TestSchemaRefusesBad(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), test.place) {
 			t.Errorf("%s: %v does not name %s", test.text, err, test.place)
 		}
-		if _, err := Parse([]Source{{"main", test.text + "\n"}}); err == nil {
+		if _, err := Parse([]Source{{Path: "main", Text: test.text + "\n"}}); err == nil {
 			t.Errorf("%s: Parse takes it", test.text)
 		}
 	}
@@ -152,9 +152,9 @@ func TestReference(t *testing.T) {
 			t.Errorf("%s does not describe the match key %s", referenceFile, f.name)
 		}
 	}
-	for _, f := range groupObject().fields {
-		if !strings.Contains(string(text), "`"+f.name) {
-			t.Errorf("%s does not describe the group key %s", referenceFile, f.name)
+	for _, f := range groupForm().Keys {
+		if !strings.Contains(string(text), "`"+f.Name) {
+			t.Errorf("%s does not describe the group key %s", referenceFile, f.Name)
 		}
 	}
 	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1)
@@ -163,7 +163,7 @@ func TestReference(t *testing.T) {
 	}
 	s := compileSchema(t)
 	for _, e := range examples {
-		p, err := Parse([]Source{{"example", e[1]}})
+		p, err := Parse([]Source{{Path: "example", Text: e[1]}})
 		if err != nil {
 			t.Errorf("an example is wrong:\n%s\n%v", e[1], err)
 			continue

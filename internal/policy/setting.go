@@ -183,3 +183,21 @@ func (ss Settings) sort() {
 		return cmp.Or(cmp.Compare(keyRank(a.Key), keyRank(b.Key)), strings.Compare(a.place(), b.place()))
 	})
 }
+
+// Over lays settings over weaker ones: what both ask for, the receiver decides. CPUs and the nodes
+// whose CPUs to use are two ways to ask for the same, so either takes the other's place.
+func (ss Settings) Over(weaker Settings) Settings {
+	merged := slices.Clone(ss)
+	asks := func(key Key) bool { return len(ss.All(key)) > 0 }
+	for _, s := range weaker {
+		switch {
+		case s.Key == KeyCPUCPUs && asks(KeyCPUNUMA), s.Key == KeyCPUNUMA && asks(KeyCPUCPUs):
+			continue
+		}
+		if _, taken := ss.Get(s.Key, s.On); !taken {
+			merged = append(merged, s)
+		}
+	}
+	merged.sort()
+	return merged
+}

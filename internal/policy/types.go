@@ -13,6 +13,8 @@ import "time"
 type Source struct {
 	Path string `json:"path"`
 	Text string `json:"text"`
+	// Hidden keeps the text out of messages: not everybody who sees them may read the file.
+	Hidden bool `json:"hidden,omitempty"`
 }
 
 // Role is what a group is for; it sets defaults and forbids nothing.

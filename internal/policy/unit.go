@@ -25,7 +25,7 @@ func faultf(hint, format string, args ...any) *fault {
 type unit struct {
 	number bool // a YAML number when written bare; in quotes it is a mistake
 	read   func(text string) (Value, *fault)
-	schema schema
+	schema JSONSchema
 }
 
 // The shape of a decimal number with a unit, such as "1.5 GiB"; the number part is checked by decimal.
@@ -106,7 +106,7 @@ func sizeUnit(percent bool) unit {
 		pattern, examples = `^(`+sizePattern+`|[0-9]+(\.[0-9]+)? ?%)$`, append(examples, "4%")
 	}
 	return unit{
-		schema: schema{"type": "string", "pattern": pattern, "examples": examples},
+		schema: JSONSchema{"type": "string", "pattern": pattern, "examples": examples},
 		read: func(text string) (Value, *fault) {
 			number, name, ok := split(text)
 			if !ok {
@@ -140,11 +140,11 @@ func readPercent(n *big.Rat, text string) (Value, *fault) {
 	return MemoryPercent(share), wrong
 }
 
-var sizeRateSchema = schema{"type": "string", "pattern": "^" + sizePattern + "/s$", "examples": []any{"50MB/s", "10MiB/s"}}
+var sizeRateSchema = JSONSchema{"type": "string", "pattern": "^" + sizePattern + "/s$", "examples": []any{"50MB/s", "10MiB/s"}}
 
 // rateUnit reads "10MiB/s", "10MB/s", and a share of what the disk can do, "20%".
 var rateUnit = unit{
-	schema: schema{"anyOf": []any{sizeRateSchema, percentSchema}},
+	schema: JSONSchema{"anyOf": []any{sizeRateSchema, percentSchema}},
 	read: func(text string) (Value, *fault) {
 		number, name, ok := split(text)
 		if !ok {
@@ -211,9 +211,9 @@ func inBytes(number, name string) string {
 // coresUnit reads cores as a number, "1.5", or as a percentage of one core, "150%".
 var coresUnit = unit{
 	number: true,
-	schema: schema{"anyOf": []any{
-		schema{"type": "number", "exclusiveMinimum": 0},
-		schema{"type": "string", "pattern": `^[0-9]+(\.[0-9]+)? ?%$`, "examples": []any{"150%"}},
+	schema: JSONSchema{"anyOf": []any{
+		JSONSchema{"type": "number", "exclusiveMinimum": 0},
+		JSONSchema{"type": "string", "pattern": `^[0-9]+(\.[0-9]+)? ?%$`, "examples": []any{"150%"}},
 	}},
 	read: func(text string) (Value, *fault) {
 		number, name, ok := split(text)
@@ -245,7 +245,7 @@ var durationUnits = []struct {
 // durationUnit reads "100ms" and "20us" between two bounds.
 func durationUnit(lowest, highest time.Duration) unit {
 	return unit{
-		schema: schema{"type": "string", "pattern": `^[0-9]+(\.[0-9]+)? ?(us|µs|ms|s)$`, "examples": []any{"100ms", "20us"}},
+		schema: JSONSchema{"type": "string", "pattern": `^[0-9]+(\.[0-9]+)? ?(us|µs|ms|s)$`, "examples": []any{"100ms", "20us"}},
 		read: func(text string) (Value, *fault) {
 			number, name, ok := split(text)
 			if !ok {
@@ -322,7 +322,7 @@ func integerUnit[T interface {
 }](what string, lowest, highest int64) unit {
 	return unit{
 		number: true,
-		schema: schema{"type": "integer", "minimum": lowest, "maximum": highest},
+		schema: JSONSchema{"type": "integer", "minimum": lowest, "maximum": highest},
 		read: func(text string) (Value, *fault) {
 			n, wrong := integer(text, what, lowest, highest)
 			return T(n), wrong
@@ -333,7 +333,7 @@ func integerUnit[T interface {
 // flagUnit reads true and false.
 var flagUnit = unit{
 	number: true,
-	schema: schema{"type": "boolean"},
+	schema: JSONSchema{"type": "boolean"},
 	read: func(text string) (Value, *fault) {
 		switch text {
 		case "true", "false":
@@ -347,7 +347,7 @@ var oomWords = []string{"kill", "kill-group", "pause"}
 
 // oomUnit reads what happens when a group is out of memory.
 var oomUnit = unit{
-	schema: schema{"enum": oomWords},
+	schema: JSONSchema{"enum": oomWords},
 	read: func(text string) (Value, *fault) {
 		if !slices.Contains(oomWords, text) {
 			return nil, faultf("write kill (one process), kill-group (all of the group) or pause (wait until there is memory)", "%q is not known here", text)
@@ -361,9 +361,9 @@ var paddedID = regexp.MustCompile(`(^|[,-])\s*0[0-9]`)
 
 // idsUnit reads the kernel's list format (cpuset(7)).
 var idsUnit = unit{
-	schema: schema{"anyOf": []any{
-		schema{"type": "integer", "minimum": 0},
-		schema{"type": "string", "pattern": `^ *[0-9]+( *- *[0-9]+)?( *, *[0-9]+( *- *[0-9]+)?)* *$`, "examples": []any{"0-3,8"}},
+	schema: JSONSchema{"anyOf": []any{
+		JSONSchema{"type": "integer", "minimum": 0},
+		JSONSchema{"type": "string", "pattern": `^ *[0-9]+( *- *[0-9]+)?( *, *[0-9]+( *- *[0-9]+)?)* *$`, "examples": []any{"0-3,8"}},
 	}},
 	read: func(text string) (Value, *fault) {
 		const hint = `write a list such as "0-3,8"`

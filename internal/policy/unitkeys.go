@@ -6,30 +6,30 @@ import "bulkhead/internal/systemd"
 const AdoptNextStart = "next-start"
 
 // unitFields are the keys about systemd's units.
-func unitFields() []field[Group] {
-	return []field[Group]{
+func unitFields() []FormKey[Group] {
+	return []FormKey[Group]{
 		{
-			name: "slice", doc: "A systemd slice of yours that is the group: it gets the group's limits and is never removed.",
-			schema: schema{"type": "string", "pattern": `^[a-zA-Z0-9:_.\\-]+\.slice$`},
-			read: func(w *walker, v value, g *Group) {
-				text, ok := w.text(v)
+			Name: "slice", Doc: "A systemd slice of yours that is the group: it gets the group's limits and is never removed.",
+			Schema: JSONSchema{"type": "string", "pattern": `^[a-zA-Z0-9:_.\\-]+\.slice$`},
+			Read: func(v Item, g *Group) {
+				text, ok := v.Text()
 				if err := systemd.CheckName(text); ok && (err != nil || systemd.TypeOf(text) != "slice" || text == "-.slice") {
-					w.fail(v.Node, "write the name of a slice, such as scylla-helper.slice", "%s cannot be %q", v.name, text)
+					v.Fail("write the name of a slice, such as scylla-helper.slice", "%s cannot be %q", v.Name(), text)
 					return
 				}
-				g.Slice, g.slicePos = text, w.at(v.Node)
+				g.Slice, g.slicePos = text, v.Pos()
 			},
 		},
 		{
-			name: "adopt", doc: "When a systemd unit that the group claims whole comes into the group's slice. Without it the unit stays in its own slice, and carries the group's limits by itself.",
-			schema: schema{"enum": []string{AdoptNextStart}},
-			read:   func(w *walker, v value, g *Group) { g.Adopt, _ = w.word(v, AdoptNextStart) },
+			Name: "adopt", Doc: "When a systemd unit that the group claims whole comes into the group's slice. Without it the unit stays in its own slice, and carries the group's limits by itself.",
+			Schema: JSONSchema{"enum": []string{AdoptNextStart}},
+			Read:   func(v Item, g *Group) { g.Adopt, _ = v.Word(AdoptNextStart) },
 		},
 		{
-			name: "from_unit", doc: "Whether processes may be taken out of a systemd unit of which the group claims only a part. They escape the unit's limits and its stop.",
-			schema: schema{"type": "boolean"},
-			read: func(w *walker, v value, g *Group) {
-				text, ok := w.word(v, "true", "false")
+			Name: "from_unit", Doc: "Whether processes may be taken out of a systemd unit of which the group claims only a part. They escape the unit's limits and its stop.",
+			Schema: JSONSchema{"type": "boolean"},
+			Read: func(v Item, g *Group) {
+				text, ok := v.Word("true", "false")
 				g.FromUnit = ok && text == "true"
 			},
 		},

@@ -35,21 +35,21 @@ func (m *Model) Parameters() string {
 }
 
 // modelField is `model:` of an entry of `host.io:`.
-func modelField() field[Ceiling] {
+func modelField() FormKey[Ceiling] {
 	bandwidth, ops := &limit{key: "host.io.model.bandwidth", unit: rateUnit}, &limit{key: "host.io.model.iops", unit: integerUnit[IOPS]("a number of operations", 1, 1<<31-1)}
-	count := func(name, doc string, into func(*ModelRates) *IOPS) field[ModelRates] {
-		return field[ModelRates]{name: name, doc: doc, schema: ops.schema(), read: func(w *walker, v value, m *ModelRates) {
-			s, _ := w.limit(v, ops)
+	count := func(name, doc string, into func(*ModelRates) *IOPS) FormKey[ModelRates] {
+		return FormKey[ModelRates]{Name: name, Doc: doc, Schema: ops.Schema(), Read: func(v Item, m *ModelRates) {
+			s, _ := v.Limit(ops)
 			*into(m), _ = s.Value.(IOPS)
 		}}
 	}
-	rates := object[ModelRates]{
-		name: "a direction of a model",
-		fields: []field[ModelRates]{
+	rates := Form[ModelRates]{
+		Name: "a direction of a model",
+		Keys: []FormKey[ModelRates]{
 			{
-				name: "bandwidth", doc: "Most bytes in a second.", schema: sizeRateSchema,
-				read: func(w *walker, v value, m *ModelRates) {
-					s, _ := w.limit(v, bandwidth)
+				Name: "bandwidth", Doc: "Most bytes in a second.", Schema: sizeRateSchema,
+				Read: func(v Item, m *ModelRates) {
+					s, _ := v.Limit(bandwidth)
 					m.Bandwidth, _ = s.Value.(Rate)
 				},
 			},
@@ -57,30 +57,30 @@ func modelField() field[Ceiling] {
 			count("random", "Most operations of 4 KiB at random, in a second.", func(m *ModelRates) *IOPS { return &m.Random }),
 		},
 	}
-	direction := func(name, doc string, into func(*Model) *ModelRates) field[Model] {
-		return field[Model]{name: name, doc: doc, schema: rates.schema(), read: func(w *walker, v value, m *Model) {
+	direction := func(name, doc string, into func(*Model) *ModelRates) FormKey[Model] {
+		return FormKey[Model]{Name: name, Doc: doc, Schema: rates.Schema(), Read: func(v Item, m *Model) {
 			r := into(m)
-			if rates.read(w, v, "host.io.model."+name+".", r) && (r.Bandwidth == 0 || r.Sequential == 0 || r.Random == 0) {
-				w.fail(v.Node, "`bulkhead discover disks --measure` measures all of them", "host.io.model.%s needs bandwidth, sequential and random", name)
+			if rates.Read(v, "host.io.model."+name+".", r) && (r.Bandwidth == 0 || r.Sequential == 0 || r.Random == 0) {
+				v.Fail("`bulkhead discover disks --measure` measures all of them", "host.io.model.%s needs bandwidth, sequential and random", name)
 			}
 		}}
 	}
-	model := object[Model]{
-		name: "a model",
-		fields: []field[Model]{
+	model := Form[Model]{
+		Name: "a model",
+		Keys: []FormKey[Model]{
 			direction("read", "Reads.", func(m *Model) *ModelRates { return &m.Read }),
 			direction("write", "Writes.", func(m *Model) *ModelRates { return &m.Write }),
 		},
 	}
-	return field[Ceiling]{
-		name: "model", doc: "What the disk can do, as iocost wants to know it: with it a weight on this disk is held by iocost.", schema: model.schema(),
-		read: func(w *walker, v value, c *Ceiling) {
-			m := Model{Pos: w.at(v.Node)}
-			if !model.read(w, v, "host.io.model.", &m) {
+	return FormKey[Ceiling]{
+		Name: "model", Doc: "What the disk can do, as iocost wants to know it: with it a weight on this disk is held by iocost.", Schema: model.Schema(),
+		Read: func(v Item, c *Ceiling) {
+			m := Model{Pos: v.Pos()}
+			if !model.Read(v, "host.io.model.", &m) {
 				return
 			}
 			if m.Read == (ModelRates{}) || m.Write == (ModelRates{}) {
-				w.fail(v.Node, "`bulkhead discover disks --measure PATH` prints both", "host.io.model needs read and write")
+				v.Fail("`bulkhead discover disks --measure PATH` prints both", "host.io.model needs read and write")
 				return
 			}
 			c.Model = &m
@@ -108,8 +108,8 @@ func (r *resolution) resolveWeight(s Setting, group string) Settings {
 			r.note(s.Pos, group, "io.weight for all devices is not held on %s: %s", l.Name, why)
 			continue
 		case via == "":
-			r.fail(s.target(), hint, "io.weight on %s: %s", s.On, why)
-			one.Lost = r.failed
+			r.Fail(s.target(), hint, "io.weight on %s: %s", s.On, why)
+			one.Lost = r.Last()
 			return Settings{one}
 		}
 		one.Dev, one.Via, one.Why = l.Device.Number, via, why
@@ -120,9 +120,9 @@ func (r *resolution) resolveWeight(s Setting, group string) Settings {
 	}
 	if len(all) == 0 {
 		if s.On == "" && disks != nil {
-			r.fail(s.Pos, "", "io.weight: no disk of this host can be weighed: see the notes")
+			r.Fail(s.Pos, "", "io.weight: no disk of this host can be weighed: see the notes")
 		}
-		if s.Lost = r.failed; s.On == "" {
+		if s.Lost = r.Last(); s.On == "" {
 			return nil
 		}
 		return Settings{s}
@@ -168,7 +168,7 @@ func (r *resolution) weighed(s Setting) []*host.Layer {
 		below := []*host.Layer{top}
 		if top.Kind.Layered() && top.Kind != host.Multipath {
 			if s.Layer == LayerTop {
-				r.fail(s.target(), "leave `layer` out: the disks below are weighed", "io.weight on %s: neither iocost nor BFQ weighs at %s: it has no queue of requests", s.On, top)
+				r.Fail(s.target(), "leave `layer` out: the disks below are weighed", "io.weight on %s: neither iocost nor BFQ weighs at %s: it has no queue of requests", s.On, top)
 				return nil
 			}
 			below = top.Drives(auxiliary...)
@@ -184,7 +184,7 @@ func (r *resolution) weighed(s Setting) []*host.Layer {
 		}
 	}
 	if len(disks) == 0 {
-		r.fail(s.target(), r.disksHint(), "io.weight on %s: the disks below %s cannot be told", s.On, l)
+		r.Fail(s.target(), r.disksHint(), "io.weight on %s: the disks below %s cannot be told", s.On, l)
 	}
 	return disks
 }

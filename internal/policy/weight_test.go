@@ -80,7 +80,7 @@ func TestWeights(t *testing.T) {
 				text += "host: {" + test.host + "}\n"
 			}
 			text += "groups:\n  g:\n    match: [{user: nobody}]\n    io: [" + test.io + "]\n"
-			p, err := Parse([]Source{{"main", text}})
+			p, err := Parse([]Source{{Path: "main", Text: text}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -106,7 +106,7 @@ func TestWeights(t *testing.T) {
 func TestRolesWeights(t *testing.T) {
 	f, r := weighedHost(t, "partitions", 1, nil)
 	groups := func(io string) map[string][]string {
-		p, err := Parse([]Source{{"main", "version: 1\ngroups:\n  base:\n    role: database\n    match: [{user: a}]\n" + io + "  backup: {role: helper, match: [{user: b}]}\n  other: {match: [{user: c}]}\n"}})
+		p, err := Parse([]Source{{Path: "main", Text: "version: 1\ngroups:\n  base:\n    role: database\n    match: [{user: a}]\n" + io + "  backup: {role: helper, match: [{user: b}]}\n  other: {match: [{user: c}]}\n"}})
 		if err != nil {
 			t.Fatal(err)
 		}

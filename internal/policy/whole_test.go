@@ -7,7 +7,7 @@ import (
 
 // Fitted to a host, a policy still has each part that the file has.
 func TestResolveLeavesNoPartOut(t *testing.T) {
-	p, err := Parse([]Source{{"p.yaml", `version: 1
+	p, err := Parse([]Source{{Path: "p.yaml", Text: `version: 1
 host: {weight: 9000}
 agent: {fast_moves: on}
 groups: {a: {cpu: {limit: 1}}}

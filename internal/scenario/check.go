@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -58,7 +59,10 @@ func (r *reader) check(i policy.Item) {
 	for name, item := range r.at {
 		// A name alone may stand for a text, so it is filled with one digit, which is good as a number too.
 		filled := fillForCheck(s.Policies[name])
-		item.Policy(filled)
+		_, err := policy.Parse([]policy.Source{{Path: item.Pos().File, Text: filled}})
+		var problems policy.Problems
+		errors.As(err, &problems)
+		item.Embed(filled, problems)
 	}
 	r.whatNeedsWhat(i)
 }

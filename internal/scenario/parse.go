@@ -87,7 +87,7 @@ func flag[T any](name string, get func(*T) *bool) policy.FormKey[T] {
 
 func whole[T any](name string, most int64, get func(*T) *int) policy.FormKey[T] {
 	return policy.FormKey[T]{Name: name, Read: func(i policy.Item, into *T) {
-		if n, ok := i.Whole(name, 1, most); ok {
+		if n, ok := i.Number(name, 1, most); ok {
 			*get(into) = int(n)
 		}
 	}}
@@ -112,7 +112,7 @@ func (r *reader) expression(i policy.Item) (Expression, bool) {
 	}
 	e, err := ParseExpression(strings.TrimSpace(t))
 	if err != nil {
-		i.Fail(`write arithmetic such as "max(16, 8*cpus)"`, "%s: %v", i.Key(), err)
+		i.Fail(`write arithmetic such as "max(16, 8*cpus)"`, "%s: %v", i.Name(), err)
 		return Expression{}, false
 	}
 	return e, true
@@ -158,7 +158,7 @@ func named[S, T any](name string, form policy.Form[T], put func(into *S, name st
 				n.Item.Fail("use letters, digits and _: expressions speak of it", "%q is no name for an entry of %s", n.Name, name)
 				continue
 			}
-			form.Read(n.Item, &t)
+			form.Read(n.Item, "", &t)
 			put(into, n.Name, t)
 		}
 	}}
@@ -174,7 +174,7 @@ func listed[S, T any](name string, form policy.Form[T], put func(into *S, t T)) 
 		}
 		for _, item := range all {
 			var t T
-			form.Read(item, &t)
+			form.Read(item, "", &t)
 			put(into, t)
 		}
 	}}
@@ -183,7 +183,7 @@ func listed[S, T any](name string, form policy.Form[T], put func(into *S, t T)) 
 func (r *reader) whole() policy.Form[Scenario] {
 	return policy.Form[Scenario]{Name: "the scenario", Keys: []policy.FormKey[Scenario]{
 		{Name: "version", Read: func(i policy.Item, _ *Scenario) {
-			if n, ok := i.Whole("the version", 0, 1<<31); ok && n != 1 {
+			if n, ok := i.Number("the version", 0, 1<<31); ok && n != 1 {
 				i.Fail("this bulkhead reads version 1", "version %d is not known", n)
 			}
 		}},
@@ -199,7 +199,7 @@ func (r *reader) whole() policy.Form[Scenario] {
 		whole("rounds", maxRounds, func(s *Scenario) *int { return &s.Rounds }),
 		whole("seconds", maxSeconds, func(s *Scenario) *int { return &s.Seconds }),
 		{Name: "scale", Read: r.scale},
-		{Name: "needs", Read: func(i policy.Item, s *Scenario) { r.needs().Read(i, &s.Needs) }},
+		{Name: "needs", Read: func(i policy.Item, s *Scenario) { r.needs().Read(i, "", &s.Needs) }},
 		flag("wire", func(s *Scenario) *bool { return &s.Wire }),
 		expression(r, "swap", func(s *Scenario) *Expression { return &s.Swap }),
 		named("databases", r.database(), func(s *Scenario, name string, d Database) { d.Name = name; s.Databases = append(s.Databases, d) }),
@@ -243,7 +243,7 @@ func (r *reader) scale(i policy.Item, s *Scenario) {
 			}},
 			text("unit", func(q *Quantity) *string { return &q.Unit }),
 			text("document", func(q *Quantity) *string { return &q.Why }),
-		}}.Read(n.Item, &q)
+		}}.Read(n.Item, "", &q)
 		if q.Formula.Empty() && !n.Item.Has("is") {
 			n.Item.Fail(`write {is: "2*cpus"}`, "quantity %q has no formula", n.Name)
 		}
@@ -380,7 +380,7 @@ func (r *reader) template(i policy.Item) (Template, bool) {
 	}
 	tpl, err := ParseTemplate(t)
 	if err != nil {
-		i.Fail("write ${name} or ${2*cpus}", "%s: %v", i.Key(), err)
+		i.Fail("write ${name} or ${2*cpus}", "%s: %v", i.Name(), err)
 		return Template{}, false
 	}
 	for _, n := range tpl.Names() {
