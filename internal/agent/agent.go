@@ -53,6 +53,9 @@ type Agent struct {
 	late   []late
 	held   batch // what events told since the table was brought up to date
 	again  bool  // the last look left something undone
+	// locked says that somebody else held the lock at the last attempt, and lockedSince since when.
+	locked      bool
+	lockedSince time.Time
 	// placings keeps how long processes wait for their groups.
 	placings placings
 	fulls    int // full looks so far, while events arrive
@@ -126,111 +129,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// loop looks when something happened, and at fixed times, and has looked called after each.
-func (a *Agent) loop(ctx context.Context, looked func()) {
-	t := newTimers(a.o.Every, a.herald.beat)
-	defer t.stop()
-	full := time.Time{}
-	rest := budget{left: maxBurst, at: time.Now()}
-	for why := becauseTick; why != becauseEnd; {
-		now := time.Now()
-		if why == becauseChange {
-			full = time.Time{}
-		}
-		whole := now.Sub(full) >= a.o.Full || why == becauseTick && !a.herald.isReady()
-		if whole {
-			full = now
-		}
-		before := cpuTime()
-		a.look(a.herald.during(ctx, now), whole, why)
-		looked()
-		a.shareLimits(ctx)
-		if why != becauseEvent { // both go by the clock: a storm of events is no reason to read files
-			a.control.Pulse(ctx, now)
-			a.mindTrial(ctx)
-		}
-		a.watchHigh(ctx)
-		if whole && ctx.Err() == nil {
-			a.herald.looked(a.control.Standing(), a.trouble(), time.Now())
-		}
-		t.pause(rest.spend(cpuTime()-before, time.Now()))
-		if at := nextLate(a.late); !at.IsZero() {
-			t.title.Reset(time.Until(at))
-		}
-		a.sampleLoads(now)
-		why = a.wait(ctx, t)
-	}
-	a.herald.stopping()
-}
-
-// timers are what the loop waits for beside events.
-type timers struct {
-	tick        *time.Ticker
-	rest, title *time.Timer // until events are taken again; until a title is written
-	resting     bool
-	beat        *time.Ticker // for the next sign of life
-}
-
-// pause leaves events waiting for a while.
-func (t *timers) pause(d time.Duration) {
-	if t.resting = d > 0; t.resting {
-		t.rest.Reset(d)
-	}
-}
-
-func newTimers(tick, beat time.Duration) *timers {
-	t := &timers{tick: time.NewTicker(tick), rest: time.NewTimer(0), title: time.NewTimer(0), beat: time.NewTicker(time.Hour)}
-	if beat > 0 {
-		t.beat.Reset(beat)
-	}
-	return t
-}
-
-func (t *timers) stop() {
-	t.beat.Stop()
-	t.tick.Stop()
-	t.rest.Stop()
-	t.title.Stop()
-}
-
-// reason is why the loop looks.
-type reason int
-
-const (
-	becauseTick   reason = iota // it is time
-	becauseEvent                // of the kernel
-	becauseChange               // a verb changed something
-	becauseEnd                  // it does not: the agent ends
-)
-
-// wait waits for a reason to look.
-func (a *Agent) wait(ctx context.Context, t *timers) reason {
-	for {
-		var woken <-chan struct{} // not before the rest is over
-		if a.feed != nil && !t.resting {
-			woken = a.feed.wake
-		}
-		a.herald.alive(time.Now())
-		select {
-		case <-ctx.Done():
-			return becauseEnd
-		case <-t.beat.C: // to say so
-		case <-t.rest.C:
-			t.resting = false
-		case <-a.wake:
-			return becauseChange
-		case <-woken:
-			return becauseEvent
-		case <-t.title.C:
-			if len(a.late) > 0 {
-				return becauseEvent
-			}
-		case <-t.tick.C:
-			return becauseTick
-		}
-	}
-}
-
 // Changed asks for a full look now, after a verb that moved these processes.
 func (a *Agent) Changed(pids []int) {
 	a.mu.Lock()
@@ -261,7 +159,7 @@ func (a *Agent) look(ctx context.Context, full bool, why reason) {
 	if err == nil || errors.Is(err, host.ErrHidden) { // what can be seen is still governed
 		var lookErr error
 		done, lookErr = a.control.Look(ctx, control.LookOptions{Processes: procs, Changed: changed || a.again, Full: full, Forks: forks})
-		err = errors.Join(err, lookErr)
+		err = errors.Join(err, a.unlessLocked(lookErr))
 	}
 	a.again = done.Retry
 	a.placings.moved(done.Moved, howLook)
@@ -269,7 +167,10 @@ func (a *Agent) look(ctx context.Context, full bool, why reason) {
 		a.placings.forget()
 	}
 	// Whatever went wrong: a freeze ends on time.
-	err = errors.Join(err, a.control.ThawDue(ctx, time.Now()))
+	err = errors.Join(err, a.unlessLocked(a.control.ThawDue(ctx, time.Now())))
+	if !a.locked {
+		a.lockedSince = time.Time{}
+	}
 	a.scanner.Recheck(done.Moved...)
 	a.mind(done)
 	a.mu.Lock()
@@ -297,21 +198,22 @@ func (a *Agent) look(ctx context.Context, full bool, why reason) {
 
 // shareLimits gives devices that share a limit by use their new parts, when it is time.
 func (a *Agent) shareLimits(ctx context.Context) {
-	if _, err := a.control.Share(ctx, time.Now()); err != nil && !errors.Is(err, context.Canceled) {
+	_, err := a.control.Share(ctx, time.Now())
+	if err = a.unlessLocked(err); err != nil && !errors.Is(err, context.Canceled) {
 		a.o.Log.Warn("limits could not be shared anew; the parts in force stay", "err", err)
 	}
 }
 
 // mindTrial sees to it that a change which nobody confirms is undone.
 func (a *Agent) mindTrial(ctx context.Context) {
-	if err := a.control.MindTrial(ctx); err != nil && !errors.Is(err, context.Canceled) {
+	if err := a.unlessLocked(a.control.MindTrial(ctx)); err != nil && !errors.Is(err, context.Canceled) {
 		a.o.Log.Error("a change on trial is not taken care of; trying again", "err", err)
 	}
 }
 
 // watchHigh sees to it that no group is stuck at its memory.high.
 func (a *Agent) watchHigh(ctx context.Context) {
-	if err := a.control.WatchHigh(ctx, time.Now()); err != nil && !errors.Is(err, context.Canceled) {
+	if err := a.unlessLocked(a.control.WatchHigh(ctx, time.Now())); err != nil && !errors.Is(err, context.Canceled) {
 		a.o.Log.Error("a memory.high at which its group is stuck could not be lifted; trying again", "err", err)
 	}
 }

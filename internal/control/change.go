@@ -244,7 +244,8 @@ func (c *Controller) run(ctx context.Context, v *View, r Request, revision int, 
 	}
 	err := errors.Join(c.dropStale(v), c.keepUnits(ctx, v), c.keepNetwork(v))
 	if err != nil && !c.releaseAnyway(r, err) {
-		return fail(CodeFailed, "nothing was changed", "record what systemd holds of the units, and what is on interfaces: %w", err)
+		return fail(CodeFailed, "nothing was changed",
+			"record what systemd holds of the units, and what is on interfaces: %w", err)
 	}
 	runner := c.runner(ctx, v)
 	defer closeDoor(runner)

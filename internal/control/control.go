@@ -127,12 +127,12 @@ type Controller struct {
 	}
 	bus     sync.Mutex
 	systemd *systemd.Manager // guarded by bus
-	// known and lastLook belong to the agent's looks.
+	// known, memory and due belong to the agent's looks.
 	known    *host.Facts
 	memory   memory
 	used     counters // when limits were shared by use the last time
 	shape    shape    // of the disks
-	lastLook time.Time
+	due      due
 	watchdog []string
 	probe    []string
 	pulses   pulses
@@ -210,17 +210,20 @@ func (c *Controller) Warnings() []string {
 
 // lock takes the lock for a changing verb, waiting a little for another one to finish.
 func (c *Controller) lock(ctx context.Context, verb, who string) (*journal.Lock, error) {
-	return c.lockWithin(ctx, cmp.Or(c.LockWait, 5*time.Second), verb, who)
+	return c.lockWithin(ctx, cmp.Or(c.LockWait, defaultLockWait), verb, who)
 }
 
-// lockWithin is lock with a limit of its own. The wait ends with ctx, too. Waiters ask again after a random time, so
-// that each of them gets its turn.
+// defaultLockWait is how long a changing verb waits for another one.
+const defaultLockWait = 5 * time.Second
+
+// lockWithin is lock with a limit of its own. With 0 it does not wait, as the agent's loop never does. The wait ends
+// with ctx, too. Waiters ask again after a random time, so that each of them gets its turn.
 func (c *Controller) lockWithin(ctx context.Context, wait time.Duration, verb, who string) (*journal.Lock, error) {
 	end := time.Now().Add(wait)
 	for {
 		l, err := c.Store.Lock(verb, who)
 		var locked *journal.LockedError
-		if err == nil || !errors.As(err, &locked) || time.Now().After(end) {
+		if err == nil || !errors.As(err, &locked) || !time.Now().Before(end) {
 			return l, err
 		}
 		if stopped := sleep(ctx, 5*time.Millisecond+rand.N(20*time.Millisecond)); stopped != nil {

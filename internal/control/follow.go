@@ -147,7 +147,7 @@ func (c *Controller) place(ctx context.Context, v *View, s *state.Documents) (do
 	if c.memory.observed == nil || c.memory.facts != v.Facts {
 		return done, false, nil
 	}
-	lock, err := c.lock(ctx, "look", "agent")
+	lock, err := c.lockWithin(ctx, 0, "look", "agent")
 	if err != nil {
 		return LookResult{Retry: true}, true, err
 	}

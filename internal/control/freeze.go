@@ -290,13 +290,13 @@ func refuseReleased(s *state.Documents, group string) error {
 	return nil
 }
 
-// ThawDue wakes the groups whose freeze has ended; the agent calls it on every look.
+// ThawDue wakes the groups whose freeze has ended. The agent calls it on every look; it does not wait for the lock.
 func (c *Controller) ThawDue(ctx context.Context, now time.Time) error {
 	due, err := c.anyDue(now)
 	if err != nil || !due {
 		return err
 	}
-	lock, err := c.lock(ctx, "thaw", c.ownName())
+	lock, err := c.lockWithin(ctx, 0, "thaw", c.ownName())
 	if err != nil {
 		return err
 	}

@@ -83,8 +83,11 @@ func (c *Controller) WatchHigh(ctx context.Context, now time.Time) error {
 			continue // gone, or a kernel that does not count pressure: nothing can be told
 		}
 		if why := w.add(highCount{now, events, full}); why != "" {
-			w.counts = nil
-			stuck = errors.Join(stuck, c.liftHigh(ctx, group, why))
+			err := c.liftHigh(ctx, group, why)
+			if err == nil {
+				w.counts = nil
+			}
+			stuck = errors.Join(stuck, err)
 		}
 	}
 	m.watches = watched
@@ -124,7 +127,7 @@ func highsOf(p plan.Plan) map[cgroup.Dir]string {
 
 // liftHigh lifts memory.high of a group, as a change with an entry in the history.
 func (c *Controller) liftHigh(ctx context.Context, group, why string) error {
-	lock, err := c.lock(ctx, "lift", "agent")
+	lock, err := c.lockWithin(ctx, 0, "lift", "agent")
 	if err != nil {
 		return err
 	}

@@ -48,8 +48,8 @@ func (c *Controller) BecomeAgent() { c.Agent = c.self }
 func (c *Controller) Look(ctx context.Context, o LookOptions) (LookResult, error) {
 	o.Full = c.disksChanged(time.Now()) || o.Full
 	o.Full = c.linksChanged(time.Now()) || o.Full
-	due := c.due(c.now())
-	due = c.switched(c.now()) || due
+	at := c.now()
+	due := c.due.any(c.Store, c.memory.resolved, at)
 	if !o.Changed && !o.Full && !due {
 		return LookResult{}, nil
 	}
@@ -58,12 +58,13 @@ func (c *Controller) Look(ctx context.Context, o LookOptions) (LookResult, error
 		return LookResult{}, err
 	}
 	stamp := c.stamp()
-	s, err := c.loadState(facts.BootID, c.now())
+	s, err := c.loadState(facts.BootID, at)
 	if err != nil {
 		return LookResult{}, err
 	}
 	c.memory.remember(stamp, s)
 	if s.Rests() {
+		c.due.dealtWith(c.memory.resolved, at, nil)
 		c.entrance.shut()
 		return LookResult{}, nil
 	}
@@ -77,6 +78,7 @@ func (c *Controller) Look(ctx context.Context, o LookOptions) (LookResult, error
 	switch {
 	case o.Full || due || !c.memory.sameUnits(v):
 		done, err = c.putRight(ctx, l)
+		c.due.dealtWith(c.memory.resolved, at, err)
 	case settled(v):
 		err = troubles(v)
 	default:
@@ -112,19 +114,6 @@ func (m *memory) inherited(v *View, moved []int) (count int) {
 // too; they change nothing.
 func (m *memory) sameUnits(v *View) bool {
 	return v.Systemd == nil || maps.Equal(m.governed, v.Systemd.Governed)
-}
-
-// due says whether the end of an override or of a placing by hand has passed since the last look.
-func (c *Controller) due(now time.Time) bool {
-	d, err := state.Load(c.Store, state.DocOverrides, state.DocPins)
-	if err != nil {
-		return false // loadState says so
-	}
-	since := c.lastLook
-	c.lastLook = now
-	passed := func(end time.Time) bool { return end.After(since) && !now.Before(end) }
-	return slices.ContainsFunc(d.Overrides, func(o state.Override) bool { return passed(o.Ends) }) ||
-		slices.ContainsFunc(d.Pins, func(p state.Pin) bool { return passed(p.Ends) })
 }
 
 // facts gives the facts of the host; the agent reads them again only on a full look.
@@ -169,10 +158,10 @@ func settled(v *View) bool {
 	return true
 }
 
-// putRight looks again under the lock, plans, and does it. The lock is waited for only shortly: whoever
-// holds it changes the host, and the next look sees the result.
+// putRight looks again under the lock, plans, and does it. It does not wait for the lock: whoever holds it changes the
+// host, and the next look sees the result.
 func (c *Controller) putRight(ctx context.Context, l look) (LookResult, error) {
-	lock, err := c.lock(ctx, "look", "agent")
+	lock, err := c.lockWithin(ctx, 0, "look", "agent")
 	if err != nil {
 		return LookResult{Retry: true}, err
 	}

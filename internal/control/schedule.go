@@ -59,29 +59,6 @@ func layWindows(groups []classify.Group, open []policy.Schedule) ([]classify.Gro
 	return groups, problems
 }
 
-// windows is what an agent knows of schedules between two switches.
-type windows struct {
-	of         *policy.Policy // resolved
-	open       []string
-	from, till time.Time // open holds from one time to before the other, which may be zero: for ever
-}
-
-// switched says whether a window has opened or closed since it was asked last, whichever way the clock went.
-func (c *Controller) switched(now time.Time) bool {
-	p, w := c.memory.resolved, &c.memory.windows
-	if p == nil || len(p.Schedules) == 0 {
-		*w = windows{}
-		return false
-	}
-	if w.of == p && !now.Before(w.from) && (w.till.IsZero() || now.Before(w.till)) {
-		return false
-	}
-	before := *w
-	*w = windows{of: p, open: namesOf(p.Open(now)), from: now}
-	w.till, _ = p.NextSwitch(now)
-	return before.of != nil && !slices.Equal(before.open, w.open)
-}
-
 func namesOf(open []policy.Schedule) []string {
 	names := make([]string, 0, len(open))
 	for _, s := range open {

@@ -52,7 +52,7 @@ func (c *Controller) Share(ctx context.Context, now time.Time) (int, error) {
 
 // shift looks again at what the limits are, under the lock, and writes the new parts.
 func (c *Controller) shift(ctx context.Context, last *View, use map[cgroup.Dir]map[string]plan.IOUse) (int, error) {
-	lock, err := c.lock(ctx, "look", "agent")
+	lock, err := c.lockWithin(ctx, 0, "look", "agent")
 	if err != nil {
 		return 0, err
 	}

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -295,11 +296,13 @@ type Tender struct {
 	since time.Time // it knows the trial; its own clock, which nobody sets
 	left  time.Duration
 	guard guardian
+
+	lockWait time.Duration
 }
 
 // NewTender makes one for the trial with this id.
 func (c *Controller) NewTender(id string) *Tender {
-	return &Tender{c: c, id: id, guard: guardian{c: c}}
+	return &Tender{c: c, id: id, lockWait: cmp.Or(c.LockWait, defaultLockWait), guard: guardian{c: c}}
 }
 
 // tendEvery is how often a trial is looked at.
@@ -393,7 +396,7 @@ func (t *Tender) passed(ctx context.Context) (over bool, err error) {
 
 // settle does something about the trial under the lock, unless somebody has settled it meanwhile.
 func (t *Tender) settle(ctx context.Context, verb string, do func(*state.Trial) (over bool, err error)) (over bool, err error) {
-	lock, err := t.c.lock(ctx, verb, byItself)
+	lock, err := t.c.lockWithin(ctx, t.lockWait, verb, byItself)
 	if err != nil {
 		return false, err
 	}
@@ -429,7 +432,7 @@ func (t *Tender) unsettled(ctx context.Context) (over bool, err error) {
 	if err != nil || busy != nil || !left {
 		return err == nil && busy == nil, err
 	}
-	lock, err := t.c.lock(ctx, "revert", byItself)
+	lock, err := t.c.lockWithin(ctx, t.lockWait, "revert", byItself)
 	if err != nil {
 		var locked *journal.LockedError
 		if errors.As(err, &locked) { // whoever has it is about it, or undoes it first
@@ -459,6 +462,7 @@ func (c *Controller) MindTrial(ctx context.Context) error {
 	}
 	if c.tender == nil || c.tender.id != t.ID {
 		c.tender = c.NewTender(t.ID)
+		c.tender.lockWait = 0 // the agent's loop does not wait
 	}
 	_, err = c.tender.Once(ctx)
 	return err
@@ -466,7 +470,7 @@ func (c *Controller) MindTrial(ctx context.Context) error {
 
 // replaceDog starts another watchdog for a change on trial.
 func (c *Controller) replaceDog(ctx context.Context, t *state.Trial) error {
-	lock, err := c.lock(ctx, "look", "agent")
+	lock, err := c.lockWithin(ctx, 0, "look", "agent")
 	if err != nil {
 		return err
 	}

@@ -106,7 +106,6 @@ type memory struct {
 	refused map[string]bool
 	barred  map[string]bar // by group
 	told    map[told]time.Time
-	windows windows
 	// highs are the directories that have a memory.high, as the last full look has them, watches what was read of them, at highAt the last time.
 	highs   map[cgroup.Dir]string
 	watches map[cgroup.Dir]*highWatch

@@ -6,7 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/cgroup/cgroupfake"
+	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/state"
 )
 
 // A verb that waits for the lock of the state directory ends with its context.
@@ -22,4 +25,111 @@ func TestWaitForLockEndsWithContext(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || !errors.As(err, &locked) || took > 5*time.Second {
 		t.Errorf("after %s: %v", took, err)
 	}
+}
+
+// quickLook is the agent's look between two full ones, when no process has come or gone.
+func (m *machine) quickLook() error {
+	m.t.Helper()
+	procs, err := m.Host.Proc.Processes(host.ProcessOptions{})
+	m.must(err)
+	_, err = m.Look(m.t.Context(), LookOptions{Processes: procs})
+	return err
+}
+
+// An override that ends, and a window that opens, while another verb holds the lock are dealt with once it lets go.
+// Until then the agent's looks do not wait for the lock.
+func TestDueWaitsForTheLock(t *testing.T) {
+	const text = "groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50}\n" +
+		"schedules: [{name: night, when: \"0 22 * * *\", zone: UTC, for: 6h, set: {jobs: {tasks: 20}}}]\n"
+	begin := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		at           time.Time
+		before, then string
+	}{
+		"an override ends": {begin.Add(2 * time.Hour), "30", "50"},
+		"a window opens":   {begin.Add(11 * time.Hour), "50", "20"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, "252.39")
+			m.start("/usr/bin/backup all")
+			m.clock = func() time.Time { return begin }
+			m.apply(text)
+			if name == "an override ends" {
+				_, err := m.do(Request{Verb: "set", Assign: []string{"jobs:tasks=30"}})
+				m.must(err)
+				d, err := state.Load(m.Store, state.DocOverrides)
+				m.must(err)
+				d.Overrides[0].Ends = begin.Add(time.Hour)
+				lock, err := m.lock(t.Context(), "test", "test")
+				m.must(err)
+				m.must(state.Save(m.Store, state.DocOverrides, d.Overrides))
+				lock.Release()
+			}
+			_, err := m.full()
+			m.must(err)
+			m.tasks("before", c.before)
+			m.LockWait = time.Minute
+			other, err := journal.Open(m.Store.Dir(), journal.Options{})
+			m.must(err)
+			defer other.Close()
+			lock, err := other.Lock("apply", "somebody else")
+			m.must(err)
+			m.clock = func() time.Time { return c.at }
+			begun := time.Now()
+			for range 3 {
+				var locked *journal.LockedError
+				if err := m.quickLook(); !errors.As(err, &locked) {
+					t.Fatalf("a look while somebody else holds the lock: %v", err)
+				}
+			}
+			if took := time.Since(begun); took > 10*time.Second {
+				t.Errorf("the looks waited %s for the lock", took)
+			}
+			m.tasks("while it is held", c.before)
+			lock.Release()
+			m.must(m.quickLook())
+			m.tasks("when it is free", c.then)
+			m.kernel.Intercept(func(o cgroupfake.Operation) error {
+				if o.Op == "write" {
+					t.Errorf("one more look writes %v", o.File)
+				}
+				return nil
+			})
+			m.must(m.quickLook())
+		})
+	}
+}
+
+// A look that fails at what is due is repeated, at growing intervals, until it succeeds.
+func TestDueIsTriedAgain(t *testing.T) {
+	m := newMachine(t, "252.39")
+	m.start("/usr/bin/backup all")
+	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	m.clock = func() time.Time { return now }
+	m.apply("groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50}\n" +
+		"schedules: [{name: night, when: \"0 22 * * *\", zone: UTC, for: 6h, set: {jobs: {tasks: 20}}}]\n")
+	_, err := m.full()
+	m.must(err)
+	now = now.Add(11 * time.Hour)
+	tries, broken := 0, errors.New("broken for a test")
+	m.kernel.Intercept(func(o cgroupfake.Operation) error {
+		if o.Op == "read" && o.File.Name == "pids.max" {
+			tries++
+			return broken
+		}
+		return m.notice(o)
+	})
+	for range 60 {
+		_ = m.quickLook()
+		now = now.Add(time.Second)
+	}
+	if tries < 3 || tries > 12 {
+		t.Errorf("%d tries in a minute", tries)
+	}
+	m.kernel.Intercept(m.notice)
+	for range 31 {
+		m.must(m.quickLook())
+		now = now.Add(time.Second)
+	}
+	m.tasks("once it works", "20")
 }
