@@ -1,12 +1,12 @@
 package cli
 
 import (
-	"fmt"
 	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/policy"
 )
@@ -74,7 +74,7 @@ func versionCmd(to *output) *cobra.Command {
 				return to.printJSON(map[string]string{"version": Version, "go": runtime.Version(),
 					"arch": runtime.GOARCH})
 			}
-			fmt.Fprintf(to.out, "bulkhead %s (%s, %s)\n", Version, runtime.Version(), runtime.GOARCH)
+			render.Printf(to.out, "bulkhead %s (%s, %s)\n", Version, runtime.Version(), runtime.GOARCH)
 			return nil
 		},
 	}

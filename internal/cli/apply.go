@@ -2,11 +2,11 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/policy"
 )
@@ -37,7 +37,7 @@ func applyCmd(s *session) *cobra.Command {
 				return err
 			}
 			if !byAgent && !ch.dryRun {
-				fmt.Fprintln(s.err, "no agent is running: processes that start from now on are placed only when "+
+				render.Println(s.err, "no agent is running: processes that start from now on are placed only when "+
 					"`bulkhead agent` runs or apply runs again")
 			}
 			return nil

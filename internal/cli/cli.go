@@ -9,7 +9,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -74,34 +73,35 @@ func (o *output) report(err error) int {
 	if errors.As(err, &problems) {
 		if o.json {
 			if err := o.printJSON(render.ProblemsView(problems)); err != nil {
-				fmt.Fprintf(o.err, "bulkhead: %v\n", err)
+				render.Error(o.err, err)
 			}
 		}
 		// Without our name before it, so that an editor finds file:line:column.
-		fmt.Fprintf(o.err, "%v\nbulkhead: %s; nothing was changed\n", err,
+		_, _ = io.WriteString(o.err, err.Error())
+		render.Printf(o.err, "\nbulkhead: %s; nothing was changed\n",
 			render.Count(len(problems), "problem", "problems"))
 		return int(control.CodeUsage)
 	}
-	fmt.Fprintf(o.err, "bulkhead: %v\n", err)
+	render.Error(o.err, err)
 	if hint := control.HintOf(err); hint != "" {
-		fmt.Fprintf(o.err, "hint: %s\n", hint)
+		render.Printf(o.err, "hint: %s\n", hint)
 	}
 	var refused *apply.RefusedError
 	if errors.As(err, &refused) {
 		said := false
 		for _, r := range refused.Refusals {
 			if r.Hint != "" {
-				fmt.Fprintf(o.err, "hint: %s\n", r.Hint)
+				render.Printf(o.err, "hint: %s\n", r.Hint)
 			}
 			said = said || strings.Contains(r.Hint, "--force")
 		}
 		if !said {
-			fmt.Fprintln(o.err, "hint: --force --reason TEXT does it all the same; the history keeps the reason")
+			render.Println(o.err, "hint: --force --reason TEXT does it all the same; the history keeps the reason")
 		}
 	}
 	var wrong *usage.Error
 	if errors.As(err, &wrong) {
-		fmt.Fprintf(o.err, "hint: `%s --help` shows how\n", wrong.Command)
+		render.Printf(o.err, "hint: `%s --help` shows how\n", wrong.Command)
 		return int(control.CodeUsage)
 	}
 	return int(control.CodeOf(err))

@@ -80,8 +80,8 @@ func discoverDisks(s *session, c *control.Controller) error {
 // measureDisks measures what the disks below a path can do, and says it as a policy would.
 func measureDisks(ctx context.Context, s *session, c *control.Controller, target string) error {
 	m, err := c.Measure(ctx, target, func(what string) error {
-		_, err := fmt.Fprintf(s.err, "measuring with %s; what uses the disks will feel it\n", what)
-		return err
+		render.Printf(s.err, "measuring with %s; what uses the disks will feel it\n", what)
+		return nil
 	})
 	if err != nil {
 		return err

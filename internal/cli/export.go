@@ -77,9 +77,12 @@ func exportSliceCmd(s *session) *cobra.Command {
 			default:
 				for i, f := range x.Files {
 					if i > 0 {
-						fmt.Fprintln(s.out)
+						render.Println(s.out)
 					}
-					fmt.Fprintf(s.out, "# %s\n%s", f.Path, f.Text)
+					render.Printf(s.out, "# %s\n", f.Path)
+					if _, err = io.WriteString(s.out, f.Text); err != nil {
+						return err
+					}
 				}
 			}
 			if err != nil {
@@ -87,7 +90,7 @@ func exportSliceCmd(s *session) *cobra.Command {
 			}
 			render.Remarks(s.err, "what systemd has no setting for", x.Left)
 			if into != "" {
-				fmt.Fprintf(s.err, "%s written; `systemctl daemon-reload` has systemd read them\n",
+				render.Printf(s.err, "%s written; `systemctl daemon-reload` has systemd read them\n",
 					render.Count(len(x.Files), "file", "files"))
 			}
 			return nil

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/control"
 	"bulkhead/internal/state"
@@ -79,7 +79,7 @@ func outside(ctx context.Context, s *session, groups []string) error {
 // holdFreeze waits for the end of freezes that no agent would end, for a Ctrl-C, which ends ctx, or for the
 // terminal to go, and ends them.
 func holdFreeze(ctx context.Context, s *session, hup <-chan os.Signal, own []state.Freeze) error {
-	fmt.Fprintln(s.err, "no agent is running: waiting here to end the freeze; Ctrl-C ends it now")
+	render.Println(s.err, "no agent is running: waiting here to end the freeze; Ctrl-C ends it now")
 	select {
 	case <-ctx.Done():
 	case <-hup:
@@ -95,7 +95,7 @@ func holdFreeze(ctx context.Context, s *session, hup <-chan os.Signal, own []sta
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(s.err, text)
+	render.Println(s.err, text)
 	return nil
 }
 

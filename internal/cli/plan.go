@@ -1,7 +1,7 @@
 package cli
 
 import (
-	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,7 +42,8 @@ undo; limits that this host cannot hold; and each group's effective share of the
 				v.Plan.Steps = render.OrEmpty(v.Plan.Steps)
 				err = s.printJSON(v.Plan)
 			} else {
-				fmt.Fprint(s.out, plan.Render(v.Plan, plan.RenderOptions{Facts: v.Facts, Root: v.Policy.Host.Root}))
+				_, _ = io.WriteString(s.out,
+					plan.Render(v.Plan, plan.RenderOptions{Facts: v.Facts, Root: v.Policy.Host.Root}))
 			}
 			if err == nil && exitCode && len(v.Plan.Steps) > 0 {
 				return exit{int(control.CodeChanges)}

@@ -67,7 +67,7 @@ func listen(ctx context.Context, out io.Writer, address string) error {
 	if err != nil {
 		return fmt.Errorf("listen on %q: %w", address, err)
 	}
-	fmt.Fprintf(out, "serving probes on %s; anybody who reaches it may send here\n", l.Addr())
+	render.Printf(out, "serving probes on %s; anybody who reaches it may send here\n", l.Addr())
 	return probe.Sink(ctx, l)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"bulkhead/internal/cli/command"
+	"bulkhead/internal/cli/render"
 	"bulkhead/internal/control"
 )
 
@@ -36,8 +37,8 @@ func runCmd(s *session) *cobra.Command {
 		Short: "start a command inside a group from its first instruction",
 		Long: `run enters the group and then becomes the command: working directory, environment, signals and exit
 status are the command's own. Where systemd runs the host the command is a unit (a scope in the group's slice),
-which systemctl status PID shows and which is gone when the command ends. 125: the group could not be entered; 126:
-the command cannot be run; 127: it was not found.`,
+which systemctl status PID shows and which is gone when the command ends.
+125: the group could not be entered; 126: the command cannot be run; 127: it was not found.`,
 		Example: `  bulkhead run reports --user report -- psql -f month.sql
   bulkhead run batch -- nice tar czf /backup/x.tgz /srv/x`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -140,7 +141,7 @@ func (r *run) notEntered(err error) error {
 
 // cannotRun says why a command cannot be started, with env(1)'s exit code.
 func (r *run) cannotRun(name string, err error) error {
-	fmt.Fprintf(r.err, "bulkhead: run %q: %v\n", name, err)
+	render.Printf(r.err, "bulkhead: run %q: %v\n", name, err)
 	if errors.Is(err, fs.ErrNotExist) {
 		return exit{codeNotFound}
 	}

@@ -62,7 +62,7 @@ func (s *session) open() (*control.Controller, error) {
 		return nil, err
 	}
 	for _, w := range c.Warnings() {
-		fmt.Fprintln(s.err, "warning:", w)
+		render.Println(s.err, "warning:", w)
 	}
 	return c, nil
 }
@@ -72,7 +72,7 @@ func (s *session) look() (*control.Controller, error) {
 	if os.Geteuid() == 0 {
 		return s.open()
 	}
-	fmt.Fprintln(s.err, "not root: what other users' processes run and listen on stays hidden, so "+
+	render.Println(s.err, "not root: what other users' processes run and listen on stays hidden, so "+
 		"databases may be missed")
 	return control.Open(control.Options{NoState: true, Log: s.logger(slog.LevelWarn)})
 }
@@ -111,7 +111,7 @@ func (s *session) do(ctx context.Context, q control.Request) (*control.Reply, bo
 		if !again || ctx.Err() != nil || os.Geteuid() != 0 {
 			return reply, true, err
 		}
-		fmt.Fprintln(s.err, "warning: going on without the agent:", err)
+		render.Println(s.err, "warning: going on without the agent:", err)
 	}
 	c, err := s.open()
 	if err != nil {
@@ -127,7 +127,7 @@ func (s *session) do(ctx context.Context, q control.Request) (*control.Reply, bo
 func (s *session) agent(ctx context.Context) (*agent.Client, error) {
 	c, err := agent.Dial(ctx, s.socket, s.state)
 	if errors.Is(err, agent.ErrSilent) {
-		fmt.Fprintln(s.err, "warning: going on without the agent:", err)
+		render.Println(s.err, "warning: going on without the agent:", err)
 		return nil, nil //nolint:nilnil // as if there were none
 	}
 	return c, err

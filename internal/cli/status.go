@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,7 +37,7 @@ func statusCmd(s *session) *cobra.Command {
 				case <-cmd.Context().Done():
 					return nil
 				case <-time.After(every):
-					fmt.Fprintf(s.out, "\n--- %s\n", time.Now().Format(time.DateTime))
+					render.Printf(s.out, "\n--- %s\n", time.Now().Format(time.DateTime))
 				}
 			}
 		},

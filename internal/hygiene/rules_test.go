@@ -120,6 +120,15 @@ var rules = []rule{
 		},
 	},
 	{
+		name:  "what others chose is escaped in one place",
+		check: onePrinter,
+		bad: [][2]string{
+			{"internal/cli/a.go", `package cli; import "fmt"; func f() { fmt.Fprintf(w, "%s", name) }`},
+			{"internal/cli/render/a.go", `package render; import "fmt"; func f() { fmt.Fprintln(w, name) }`},
+		},
+		good: [][2]string{{"internal/cli/render/a.go", `package render; func f() { Printf(w, "%s", name) }`}},
+	},
+	{
 		name:  "packages are named by a noun of the field",
 		check: packageNames,
 		bad:   [][2]string{{"internal/util/a.go", `package util`}, {"internal/host/helpers/a.go", `package helpers`}},
@@ -266,6 +275,14 @@ func noPrint(s source) []string {
 		return nil
 	}
 	return uses(s, map[string][]string{"fmt": {"Print", "Printf", "Println"}}, "stdout is the answer and belongs to cli")
+}
+
+// onePrinter keeps the command line from writing past the functions that escape.
+func onePrinter(s source) []string {
+	if s.test || !s.in("cli") || s.path == "internal/cli/render/terminal.go" {
+		return nil
+	}
+	return uses(s, map[string][]string{"fmt": {"Fprint", "Fprintf", "Fprintln"}}, "cli/render has Printf and Println")
 }
 
 // uses finds selections like os.Create by the name of the package.

@@ -17,7 +17,7 @@ import (
 // Discovery prints what runs on a host and what its kernel can hold.
 func Discovery(out io.Writer, d *control.Discovery) {
 	f := d.Facts
-	fmt.Fprintf(out, "%s: kernel %s, %d CPUs in %d NUMA node(s), %s of memory, %s of swap\n\n",
+	Printf(out, "%s: kernel %s, %d CPUs in %d NUMA node(s), %s of memory, %s of swap\n\n",
 		f.Hostname, f.Kernel.Text, len(f.CPUs), len(f.Nodes), policy.Bytes(f.MemTotal).Human(),
 		policy.Bytes(f.SwapTotal).Human())
 	printCapabilities(out, d.Capabilities)
@@ -27,14 +27,14 @@ func Discovery(out io.Writer, d *control.Discovery) {
 		if h.ReadOnly {
 			where += " (read-only)"
 		}
-		fmt.Fprintf(w, "%s\tv%d\t%s\t%s\n", h.ID, h.Version, dash(strings.Join(controllerNames(h), " ")), where)
+		Printf(w, "%s\tv%d\t%s\t%s\n", h.ID, h.Version, dash(strings.Join(controllerNames(h), " ")), where)
 	}
 	flush(w)
 	printNotMounted(out, f)
 	w = table(out, "disk", "number", "kind", "size", "rotates", "scheduler", "on")
 	for _, dev := range f.Devices {
 		on := cmp.Or(dev.Backing, strings.Join(dev.Slaves, " "))
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+		Printf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
 			dev.Name, dev.Number, dev.Kind, policy.Bytes(dev.Size).Human(), yesNo(dev.Rotational), dash(dev.Scheduler),
 			dash(on))
 	}
@@ -67,12 +67,12 @@ func printNotMounted(out io.Writer, f *host.Facts) {
 	some := false
 	for _, c := range f.Controllers {
 		if c.Hierarchy == "" && c.Hint != "" && slices.Contains(used, c.Name) {
-			fmt.Fprintf(out, "%s is not mounted; to have it: %s\n", c.Name, c.Hint)
+			Printf(out, "%s is not mounted; to have it: %s\n", c.Name, c.Hint)
 			some = true
 		}
 	}
 	if some {
-		fmt.Fprintln(out)
+		Println(out)
 	}
 }
 
@@ -88,14 +88,14 @@ func printCapabilities(out io.Writer, all []knob.Capability) {
 		if c.Verdict != knob.Yes && c.Instead != "" {
 			remark = strings.TrimSuffix(remark, ".") + "; instead: " + c.Instead
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", c.Key, c.Verdict, dash(by), remark)
+		Printf(w, "%s\t%s\t%s\t%s\n", c.Key, c.Verdict, dash(by), remark)
 	}
 	flush(w)
 }
 
 func printInstances(out io.Writer, all []engine.Instance) {
 	if len(all) == 0 {
-		fmt.Fprintf(out, "no database server that bulkhead knows runs here now (it knows %s)\n",
+		Printf(out, "no database server that bulkhead knows runs here now (it knows %s)\n",
 			strings.Join(engine.Known(), ", "))
 		return
 	}
@@ -106,21 +106,21 @@ func printInstances(out io.Writer, all []engine.Instance) {
 		if i.Flavor != "" {
 			name += "/" + i.Flavor
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", i.Name(), name, dash(i.Version), i.Main.PID, i.User,
+		Printf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", i.Name(), name, dash(i.Version), i.Main.PID, i.User,
 			dashZero(i.Port), dash(i.Socket), dash(i.DataDir), dash(i.Config))
 	}
 	flush(w)
 	for _, i := range all {
-		fmt.Fprintf(out, "%s: recognised by %s; processes: %s\n", i.Name(), strings.Join(i.Evidence, ", "), parts(i))
+		Printf(out, "%s: recognised by %s; processes: %s\n", i.Name(), strings.Join(i.Evidence, ", "), parts(i))
 		if i.Container {
-			fmt.Fprintf(out, "%s: runs in a container, and is left to it\n", i.Name())
+			Printf(out, "%s: runs in a container, and is left to it\n", i.Name())
 		}
 		helpers = helpers || len(i.Helpers) > 0
 	}
 	if !helpers {
 		return
 	}
-	fmt.Fprintln(out)
+	Println(out)
 	w = table(out, "helper", "pid", "program", "serves", "known by", "its own limit")
 	for _, i := range all {
 		for _, h := range i.Helpers {
@@ -128,7 +128,7 @@ func printInstances(out io.Writer, all []engine.Instance) {
 			if !h.Sure {
 				serves = "perhaps " + serves
 			}
-			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", h.Kind, h.ID.PID, h.Tool, serves, h.How,
+			Printf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", h.Kind, h.ID.PID, h.Tool, serves, h.How,
 				dash(cmp.Or(h.Rate.Given, h.Rate.Option)))
 		}
 	}

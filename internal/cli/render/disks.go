@@ -21,7 +21,7 @@ func Disks(out io.Writer, d *control.Disks) {
 // printLandings says for each database and kind of files where they land.
 func printLandings(out io.Writer, d *control.Disks) {
 	if len(d.Databases) == 0 {
-		fmt.Fprint(out, "no database server that bulkhead knows runs here now\n\n")
+		Printf(out, "no database server that bulkhead knows runs here now\n\n")
 		return
 	}
 	g := grid{{"DATABASE", "FILES", "WHERE", "ON", "DISKS"}}
@@ -43,10 +43,10 @@ func printLandings(out io.Writer, d *control.Disks) {
 	remarks = append(remarks, sharing(d)...)
 	remarks = append(remarks, pastTheCache(d)...)
 	for _, r := range remarks {
-		fmt.Fprintln(out, r)
+		Println(out, r)
 	}
 	if len(remarks) > 0 {
-		fmt.Fprintln(out)
+		Println(out)
 	}
 }
 
@@ -231,18 +231,18 @@ func Measured(out io.Writer, m *host.Measured, target string) {
 		{"in a row", fmt.Sprintf("%d/s", m.ReadInRow), written(m.WriteInRow, fmt.Sprintf("%d/s", m.WriteInRow))},
 	}
 	g.print(out)
-	fmt.Fprintf(out, "by %s: %s in %.1f s\n(%s, beside whatever else used the disks; a cache in them makes it "+
+	Printf(out, "by %s: %s in %.1f s\n(%s, beside whatever else used the disks; a cache in them makes it "+
 		"look better)\n\n",
 		m.What, policy.Bytes(m.Bytes).Human(), m.Took.Seconds(), host.MeasuredAs)
 	bandwidth, iops := max(m.ReadBandwidth, m.WriteBandwidth), max(m.ReadOps, m.WriteOps)
-	fmt.Fprintf(out, "for a policy, if it is to go by this:\n  host: {io: [{on: %s, bandwidth: %s, iops: %d}]}\n",
+	Printf(out, "for a policy, if it is to go by this:\n  host: {io: [{on: %s, bandwidth: %s, iops: %d}]}\n",
 		cmp.Or(target, "/"), bare(bandwidth), max(iops, 1))
 	if m.WriteBandwidth > 0 {
 		direction := func(bandwidth, inRow, random int64) string {
 			return fmt.Sprintf("{bandwidth: %s, sequential: %d, random: %d}", bare(bandwidth), max(inRow, 1),
 				max(random, 1))
 		}
-		fmt.Fprintf(out, "and, on one disk, to have iocost hold weights there:\n"+
+		Printf(out, "and, on one disk, to have iocost hold weights there:\n"+
 			"  host: {io: [{on: %s, model: {read: %s, write: %s}}]}\n", cmp.Or(target, "/"),
 			direction(m.ReadBandwidth, m.ReadInRow, m.ReadOps), direction(m.WriteBandwidth, m.WriteInRow, m.WriteOps))
 	}

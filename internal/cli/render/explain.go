@@ -1,7 +1,6 @@
 package render
 
 import (
-	"fmt"
 	"io"
 	"time"
 
@@ -12,49 +11,49 @@ import (
 
 // Explanation prints why a process is where it is, and which limits reach it.
 func Explanation(out io.Writer, e *control.Explanation) {
-	fmt.Fprintf(out, "process %d (%s): ", e.Process.PID, e.Process.Comm)
+	Printf(out, "process %d (%s): ", e.Process.PID, e.Process.Comm)
 	switch {
 	case e.Group == "":
-		fmt.Fprintf(out, "in no group: %s\n", e.Reason)
+		Printf(out, "in no group: %s\n", e.Reason)
 	case e.Placed:
-		fmt.Fprintf(out, "in group %s, by the %s %s\n", e.Group, e.By, winner(e))
+		Printf(out, "in group %s, by the %s %s\n", e.Group, e.By, winner(e))
 	default:
-		fmt.Fprintf(out, "belongs to group %s, by the %s %s, and is not placed%s\n", e.Group, e.By, winner(e),
+		Printf(out, "belongs to group %s, by the %s %s, and is not placed%s\n", e.Group, e.By, winner(e),
 			unplaced(e))
 	}
 	if w := e.When; w != nil {
-		fmt.Fprintf(out, "placed at %s, %s after its exec or change of user, %s\n", w.At.Local().Format(time.DateTime),
+		Printf(out, "placed at %s, %s after its exec or change of user, %s\n", w.At.Local().Format(time.DateTime),
 			w.Took.Round(time.Microsecond), w.How)
 	}
 	if e.Helper != "" {
-		fmt.Fprintln(out, e.Helper)
+		Println(out, e.Helper)
 	}
 	printCharges(out, e)
 	w := table(out, "rule of group", "rule", "matches", "score", "why")
 	for _, t := range e.Attempts {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", dash(t.Rule.Group), t.Rule.Text, yesNo(t.Matched), t.Score, t.Why)
+		Printf(w, "%s\t%s\t%s\t%d\t%s\n", dash(t.Rule.Group), t.Rule.Text, yesNo(t.Matched), t.Score, t.Why)
 	}
 	flush(w)
 	for _, level := range e.Levels {
-		fmt.Fprintf(out, "limits of group %s\n", level.Group)
+		Printf(out, "limits of group %s\n", level.Group)
 		if !printLimits(out, level.Limits) {
-			fmt.Fprintln(out, "  none")
+			Println(out, "  none")
 		}
 	}
 	printOutside(out, e.Sockets)
 	if e.Watched == 0 {
 		return
 	}
-	fmt.Fprintln(out)
+	Println(out)
 	for _, b := range e.Biting {
 		key := string(b.Key)
 		if b.On != "" {
 			key += " on " + b.On
 		}
-		fmt.Fprintf(out, "BITING: %s of group %s: %s (watched for %s)\n", key, b.Group, b.How, e.Watched)
+		Printf(out, "BITING: %s of group %s: %s (watched for %s)\n", key, b.Group, b.How, e.Watched)
 	}
 	if len(e.Biting) == 0 {
-		fmt.Fprintf(out, "none of these limits held it back in the last %s\n", e.Watched)
+		Printf(out, "none of these limits held it back in the last %s\n", e.Watched)
 	}
 }
 
@@ -62,13 +61,13 @@ func Explanation(out io.Writer, e *control.Explanation) {
 func printCharges(out io.Writer, e *control.Explanation) {
 	if e.Charges == nil {
 		if e.When != nil && e.When.Resident > 0 {
-			fmt.Fprintf(out, "at most %s of its memory was charged before that and may stay charged where it was; "+
+			Printf(out, "at most %s of its memory was charged before that and may stay charged where it was; "+
 				"--exact tells\n", policy.Bytes(e.When.Resident).Human())
 		}
-		fmt.Fprintln(out)
+		Println(out)
 		return
 	}
-	fmt.Fprintln(out)
+	Println(out)
 	w := table(out, "memory", "charged to", "")
 	for _, c := range e.Charges {
 		what := "elsewhere: the limits of its group do not see it"
@@ -78,7 +77,7 @@ func printCharges(out io.Writer, e *control.Explanation) {
 		case c.Dir == "":
 			what = "no group"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", policy.Bytes(c.Bytes).Human(), dash(c.Dir), what)
+		Printf(w, "%s\t%s\t%s\n", policy.Bytes(c.Bytes).Human(), dash(c.Dir), what)
 	}
 	flush(w)
 }

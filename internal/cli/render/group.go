@@ -21,18 +21,18 @@ func printTraffic(out io.Writer, t *control.GroupTraffic) {
 		return fmt.Sprintf("%s in %d packets, now %s", policy.Bytes(c.Bytes).Human(), c.Packets, bits(c.Rate))
 	}
 	if t.Counted {
-		fmt.Fprintf(out, "  network: out %s; in %s\n", amount(t.Out), amount(t.In))
+		Printf(out, "  network: out %s; in %s\n", amount(t.Out), amount(t.In))
 	}
 	for _, d := range t.On {
 		if d.Policed {
-			fmt.Fprintf(out, "    %s %s: policed, and not counted there\n", d.Device, d.Direction)
+			Printf(out, "    %s %s: policed, and not counted there\n", d.Device, d.Direction)
 			continue
 		}
-		fmt.Fprintf(out, "    %s %s: %s; %d dropped, %s waiting\n", d.Device, d.Direction, amount(d.Counted), d.Drops,
+		Printf(out, "    %s %s: %s; %d dropped, %s waiting\n", d.Device, d.Direction, amount(d.Counted), d.Drops,
 			policy.Bytes(d.Backlog).Human())
 	}
 	if hint := t.OutsideHint(); hint != "" {
-		fmt.Fprintf(out, "    %s\n", hint)
+		Printf(out, "    %s\n", hint)
 	}
 }
 
@@ -52,7 +52,7 @@ func printOutside(out io.Writer, sockets []control.OutsideSocket) {
 	if len(sockets) == 0 {
 		return
 	}
-	fmt.Fprintln(out, "sockets that were opened before it came into the group; limits on interfaces do not hold what "+
+	Println(out, "sockets that were opened before it came into the group; limits on interfaces do not hold what "+
 		"they send until they are opened anew")
 	for _, s := range sockets {
 		text := "with " + s.Remote
@@ -62,39 +62,39 @@ func printOutside(out io.Writer, sockets []control.OutsideSocket) {
 		if s.ByPort {
 			text += "; `by: ports` in the network entry holds it"
 		}
-		fmt.Fprintf(out, "  %s %s\n", s.Local, text)
+		Printf(out, "  %s %s\n", s.Local, text)
 	}
 }
 
 func printGroup(out io.Writer, g control.GroupStatus) {
-	fmt.Fprintf(out, "\n%s", g.Group)
+	Printf(out, "\n%s", g.Group)
 	for _, word := range []string{string(g.Role), g.Instance} {
 		if word != "" {
-			fmt.Fprintf(out, "  %s", word)
+			Printf(out, "  %s", word)
 		}
 	}
 	switch {
 	case g.Overdue:
-		fmt.Fprintf(out, "  FROZEN, OVERDUE: it was to end at %s; `bulkhead thaw %s` ends it", g.Frozen, g.Group)
+		Printf(out, "  FROZEN, OVERDUE: it was to end at %s; `bulkhead thaw %s` ends it", g.Frozen, g.Group)
 	case g.Frozen != "":
-		fmt.Fprintf(out, "  FROZEN until %s or `bulkhead thaw`", g.Frozen)
+		Printf(out, "  FROZEN until %s or `bulkhead thaw`", g.Frozen)
 	}
 	if g.Released {
-		fmt.Fprint(out, "  RELEASED")
+		Printf(out, "  RELEASED")
 	}
-	fmt.Fprintln(out)
+	Println(out)
 	if g.Released {
-		fmt.Fprintln(out, "  its limits are lifted until the next apply")
+		Println(out, "  its limits are lifted until the next apply")
 	} else {
 		printUsage(out, g)
 		printTraffic(out, g.Traffic)
 		printLimits(out, g.Limits)
 	}
 	if len(g.Members) == 0 {
-		fmt.Fprintln(out, "  no process now")
+		Println(out, "  no process now")
 		return
 	}
-	fmt.Fprintf(out, "  processes: %s\n", members(g.Members, !g.Released))
+	Printf(out, "  processes: %s\n", members(g.Members, !g.Released))
 }
 
 // printLimits prints what was asked and what is in force as a table, with what there is to say about a
@@ -106,13 +106,13 @@ func printLimits(out io.Writer, all []control.LimitStatus) bool {
 	}
 	w := table(out, "  limit", "asked", "from", "in force", "file", "state")
 	for _, l := range all {
-		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\n", limitName(l), l.Asked, l.From, dash(l.InForce), dash(l.File),
+		Printf(w, "  %s\t%s\t%s\t%s\t%s\t%s\n", limitName(l), l.Asked, l.From, dash(l.InForce), dash(l.File),
 			verdict(l))
 	}
 	_ = w.Flush()
 	for _, l := range all {
 		if l.Reason != "" {
-			fmt.Fprintf(out, "    %s: %s\n", limitName(l), l.Reason)
+			Printf(out, "    %s: %s\n", limitName(l), l.Reason)
 		}
 	}
 	return true
@@ -152,39 +152,39 @@ func printUsage(out io.Writer, g control.GroupStatus) {
 		}
 		return policy.Bytes(*n).Human()
 	}
-	fmt.Fprintf(out, "  cpu: user %s, system %s", seconds(u.CPU.User), seconds(u.CPU.System))
+	Printf(out, "  cpu: user %s, system %s", seconds(u.CPU.User), seconds(u.CPU.System))
 	if n := u.CPU.Periods; n != nil && *n > 0 {
-		fmt.Fprintf(out, ", throttled in %d of %d periods for %s", *u.CPU.ThrottledPeriods, *n,
+		Printf(out, ", throttled in %d of %d periods for %s", *u.CPU.ThrottledPeriods, *n,
 			seconds(u.CPU.Throttled))
 	}
-	fmt.Fprintf(out, "; guaranteed %.2f cores (%.0f %% of the host)", g.Share.Guaranteed, g.Share.Percent)
+	Printf(out, "; guaranteed %.2f cores (%.0f %% of the host)", g.Share.Guaranteed, g.Share.Percent)
 	if g.Share.Limit > 0 {
-		fmt.Fprintf(out, ", at most %.2f", g.Share.Limit)
+		Printf(out, ", at most %.2f", g.Share.Limit)
 	}
 	m := u.Memory
-	fmt.Fprintf(out, "\n  memory: anonymous %s, file %s, shared %s, huge pages %s, swap %s", human(m.Anonymous),
+	Printf(out, "\n  memory: anonymous %s, file %s, shared %s, huge pages %s, swap %s", human(m.Anonymous),
 		human(m.File), human(m.Shared), human(m.Huge), human(m.Swap))
 	if g.MemorySource == "cgroup" {
-		fmt.Fprintf(out, "; charged %s, peak %s", human(m.Current), human(m.Peak))
+		Printf(out, "; charged %s, peak %s", human(m.Current), human(m.Peak))
 		if m.OOMKills != nil {
-			fmt.Fprintf(out, ", OOM kills %d", *m.OOMKills)
+			Printf(out, ", OOM kills %d", *m.OOMKills)
 		}
 		if g.ChargedElsewhere > 1<<20 {
-			fmt.Fprintf(out, "\n    %s more of its memory was charged before it came and stays charged there; memory "+
+			Printf(out, "\n    %s more of its memory was charged before it came and stays charged there; memory "+
 				"limits do not see it", policy.Bytes(g.ChargedElsewhere).Human())
 		}
 	} else {
-		fmt.Fprint(out, " (sums over the processes: no limit here needs the memory controller)")
+		Printf(out, " (sums over the processes: no limit here needs the memory controller)")
 	}
-	fmt.Fprintf(out, "\n  tasks: %d, running now %d, in D state now %d", g.Tasks.Total, g.Tasks.Running,
+	Printf(out, "\n  tasks: %d, running now %d, in D state now %d", g.Tasks.Total, g.Tasks.Running,
 		g.Tasks.Blocked)
 	if g.Load != nil {
-		fmt.Fprintf(out, "; load average %s", g.Load)
+		Printf(out, "; load average %s", g.Load)
 	}
-	fmt.Fprintln(out)
+	Println(out)
 	for _, io := range u.IO {
 		if io.ReadBytes+io.WrittenBytes > 0 {
-			fmt.Fprintf(out, "  disk %s: read %s in %d, written %s in %d\n", io.Device, human(&io.ReadBytes), io.Reads,
+			Printf(out, "  disk %s: read %s in %d, written %s in %d\n", io.Device, human(&io.ReadBytes), io.Reads,
 				human(&io.WrittenBytes), io.Writes)
 		}
 	}

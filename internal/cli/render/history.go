@@ -16,31 +16,31 @@ import (
 // History prints a table and, if asked, below each of its lines what was changed.
 func History(out io.Writer, entries []journal.Entry, long bool) {
 	if len(entries) == 0 {
-		fmt.Fprintln(out, "nothing was changed yet")
+		Println(out, "nothing was changed yet")
 		return
 	}
 	var text bytes.Buffer
 	w := tabwriter.NewWriter(&text, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "NO.\tWHEN\tWHAT\tREVISION\tWHO\tOUTCOME\tCHANGES\tWHY")
+	_, _ = io.WriteString(w, "NO.\tWHEN\tWHAT\tREVISION\tWHO\tOUTCOME\tCHANGES\tWHY\n")
 	for _, e := range entries {
 		outcome := e.Outcome
 		if outcome == journal.Committed {
 			outcome = "done"
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", e.N, e.Time.Local().Format(time.DateTime),
+		Printf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", e.N, e.Time.Local().Format(time.DateTime),
 			oneLine(strings.TrimSpace(e.Verb+" "+shortened(e.What))), dashZero(e.Revision), oneLine(dash(e.By)),
 			dash(outcome), len(changesMade(e.Changes)), oneLine(dash(why(e))))
 	}
 	_ = w.Flush()
 	lines := strings.SplitAfter(text.String(), "\n")
-	fmt.Fprint(out, lines[0])
+	_, _ = io.WriteString(out, lines[0])
 	for i, e := range entries {
-		fmt.Fprint(out, lines[i+1])
+		_, _ = io.WriteString(out, lines[i+1])
 		if !long {
 			continue
 		}
 		for _, ch := range changesMade(e.Changes) {
-			fmt.Fprintf(out, "     %s\n", changeText(ch))
+			Printf(out, "     %s\n", changeText(ch))
 		}
 	}
 }

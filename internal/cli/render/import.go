@@ -1,7 +1,6 @@
 package render
 
 import (
-	"fmt"
 	"io"
 
 	"bulkhead/internal/convert"
@@ -15,7 +14,7 @@ func Import(out, errw io.Writer, r *convert.Result) error {
 	Remarks(errw, "carried over, and not quite the same", r.Changed)
 	Remarks(errw, "not carried over", r.Left)
 	for _, n := range r.Notes {
-		fmt.Fprintln(errw, "note:", n)
+		Println(errw, "note:", n)
 	}
 	return nil
 }
@@ -23,9 +22,9 @@ func Import(out, errw io.Writer, r *convert.Result) error {
 // Remarks prints remarks below a title; none is nothing.
 func Remarks(out io.Writer, title string, all []convert.Remark) {
 	if len(all) > 0 {
-		fmt.Fprintf(out, "%s (%d):\n", title, len(all))
+		Printf(out, "%s (%d):\n", title, len(all))
 	}
 	for _, r := range all {
-		fmt.Fprintln(out, " ", r)
+		Println(out, " ", r)
 	}
 }

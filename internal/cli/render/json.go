@@ -1,7 +1,6 @@
 package render
 
 import (
-	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -182,7 +181,7 @@ type ScenarioView struct {
 // Scenarios prints one line for each scenario.
 func Scenarios(out io.Writer, all []ScenarioView) {
 	for _, s := range all {
-		fmt.Fprintf(out, "%-16s %s; about %.0f minutes; needs %s\n",
+		Printf(out, "%-16s %s; about %.0f minutes; needs %s\n",
 			s.Name, s.Title, max(1, s.Takes.Minutes()), strings.Join(s.Needs, ", "))
 	}
 }

@@ -1,14 +1,13 @@
 // Package render turns the answers of verbs into text for people and into JSON for programs.
 //
-// A function named after the answer, such as Status, writes it as text to an io.Writer; the writer of Printable escapes
-// what others chose. A function that ends in View gives what JSON writes instead: its names are what scripts rely on,
-// whatever the types inside are called. Nothing here reads the host or keeps anything, so all of it may be called from
-// several goroutines at once.
+// A function named after the answer, such as Status, writes it as text to an io.Writer, by Printf and Println: these
+// escape what others chose, such as the names of processes, and nothing else in the command line writes. A function
+// that ends in View gives what JSON writes instead: its names are what scripts rely on, whatever the types inside are
+// called. Nothing here reads the host or keeps anything, so all of it may be called from several goroutines at once.
 package render
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -23,13 +22,13 @@ import (
 // table begins a table with its headings.
 func table(out io.Writer, headings ...string) *tabwriter.Writer {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, strings.ToUpper(strings.Join(headings, "\t")))
+	_, _ = io.WriteString(w, strings.ToUpper(strings.Join(headings, "\t"))+"\n")
 	return w
 }
 
 // flush ends a table with an empty line.
 func flush(w *tabwriter.Writer) {
-	fmt.Fprintln(w)
+	Println(w)
 	_ = w.Flush()
 }
 
@@ -51,9 +50,9 @@ func (g grid) print(w io.Writer) {
 			b.WriteString(cell)
 			b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2))
 		}
-		fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
+		Println(w, strings.TrimRight(b.String(), " "))
 	}
-	fmt.Fprintln(w)
+	Println(w)
 }
 
 // The JSON of `discover disks`.
@@ -97,11 +96,4 @@ func OrEmpty[T any](all []T) []T {
 		return []T{}
 	}
 	return all
-}
-
-// JSON writes an answer as JSON, indented.
-func JSON(out io.Writer, v any) error {
-	e := json.NewEncoder(out)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }

@@ -18,27 +18,27 @@ func Reply(out, errw io.Writer, r *control.Reply, q control.Request) {
 	printRecovered(out, r)
 	switch {
 	case r.Text != "":
-		fmt.Fprintln(out, r.Text)
+		Println(out, r.Text)
 	case len(r.Plan.Steps) > 0:
-		fmt.Fprintln(out, summary(r))
+		Println(out, summary(r))
 	case r.Recorded:
-		fmt.Fprintln(out, recorded(r, q))
+		Println(out, recorded(r, q))
 	case r.Recovered != "":
 	default:
-		fmt.Fprintln(out, "nothing to do: the host already is as asked")
+		Println(out, "nothing to do: the host already is as asked")
 	}
 	for _, p := range r.Problems {
-		fmt.Fprintf(errw, "warning: the applied policy has a problem now: %s\n", p)
+		Printf(errw, "warning: the applied policy has a problem now: %s\n", p)
 	}
 	for _, s := range r.Skipped {
-		fmt.Fprintln(out, "skipped:", s)
+		Println(out, "skipped:", s)
 	}
 	for _, n := range r.Notes {
-		fmt.Fprintln(out, "note:", n)
+		Println(out, "note:", n)
 	}
 	printTrial(out, r, q)
 	for _, o := range r.Overrides {
-		fmt.Fprintln(out, "in force over the policy:", o)
+		Println(out, "in force over the policy:", o)
 	}
 	printNotes(out, concerning(r.Plan.Notes, q))
 }
@@ -47,37 +47,37 @@ func Reply(out, errw io.Writer, r *control.Reply, q control.Request) {
 func DryRun(out io.Writer, r *control.Reply, facts func() (*host.Facts, error)) error {
 	printRecovered(out, r)
 	if r.Text != "" {
-		fmt.Fprintln(out, r.Text)
+		Println(out, r.Text)
 		return nil
 	}
 	f, err := facts()
 	if err != nil {
 		return err
 	}
-	fmt.Fprint(out, plan.Render(r.Plan, plan.RenderOptions{Facts: f, Root: r.Root}))
-	fmt.Fprintln(out, "dry run: nothing was changed")
+	_, _ = io.WriteString(out, plan.Render(r.Plan, plan.RenderOptions{Facts: f, Root: r.Root}))
+	Println(out, "dry run: nothing was changed")
 	return nil
 }
 
 func printRecovered(out io.Writer, r *control.Reply) {
 	if r.Recovered != "" && r.Recovered != r.Text {
-		fmt.Fprintln(out, r.Recovered)
+		Println(out, r.Recovered)
 	}
 }
 
 // printTrial says what may still undo the change.
 func printTrial(out io.Writer, r *control.Reply, q control.Request) {
 	if !r.Confirm.IsZero() {
-		fmt.Fprintf(out, "on trial: undone at %s unless `bulkhead confirm` comes before; `bulkhead rollback` "+
+		Printf(out, "on trial: undone at %s unless `bulkhead confirm` comes before; `bulkhead rollback` "+
 			"undoes it now\n", r.Confirm.Local().Format(time.DateTime))
 	}
 	switch {
 	case r.Guarded.IsZero():
 	case q.Canary != "":
-		fmt.Fprintf(out, "canary: the rest of the policy is applied at %s, unless this does group %s harm\n",
+		Printf(out, "canary: the rest of the policy is applied at %s, unless this does group %s harm\n",
 			r.Guarded.Local().Format(time.DateTime), q.Canary)
 	default:
-		fmt.Fprintf(out, "guarded until %s: undone when it does one of the groups harm that the policy's "+
+		Printf(out, "guarded until %s: undone when it does one of the groups harm that the policy's "+
 			"guard watches\n", r.Guarded.Local().Format(time.DateTime))
 	}
 }
@@ -170,9 +170,9 @@ func summary(r *control.Reply) string {
 
 // Check prints that the policy of a file is sound, and what there is to know about it.
 func Check(out io.Writer, file string, c CheckView) {
-	fmt.Fprintf(out, "%s: sound; %s on this host\n", file, Count(c.Groups, "group", "groups"))
+	Printf(out, "%s: sound; %s on this host\n", file, Count(c.Groups, "group", "groups"))
 	for _, n := range c.Remarks {
-		fmt.Fprintf(out, "note: %s: %s\n", n.Pos, n.Text)
+		Printf(out, "note: %s: %s\n", n.Pos, n.Text)
 	}
 	printNotes(out, c.Notes)
 }
@@ -191,7 +191,7 @@ func printNotes(out io.Writer, notes []plan.Note) {
 	for _, now := range []string{"NOT ENFORCED HERE", "ENFORCED IN PART", "note"} {
 		for _, n := range notes {
 			if word(n) == now {
-				fmt.Fprintf(out, "%s: %s\n", now, noteText(n))
+				Printf(out, "%s: %s\n", now, noteText(n))
 			}
 		}
 	}

@@ -1,7 +1,6 @@
 package render
 
 import (
-	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -37,7 +36,7 @@ func SchedulesView(p *policy.Policy, now time.Time) []scheduled {
 // Schedules prints the schedules of the policy in file, and when each of them switches next.
 func Schedules(out io.Writer, file string, p *policy.Policy, all []scheduled) {
 	if len(all) == 0 {
-		fmt.Fprintf(out, "%s has no schedules\n", file)
+		Printf(out, "%s has no schedules\n", file)
 		return
 	}
 	w := table(out, "schedule", "when", "zone", "for", "except", "now", "next", "sets")
@@ -46,7 +45,7 @@ func Schedules(out io.Writer, file string, p *policy.Policy, all []scheduled) {
 		if s.Open {
 			state, next = "open", "closes "
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, s.When, dash(s.Zone), s.For,
+		Printf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, s.When, dash(s.Zone), s.For,
 			dash(strings.Join(s.Except, ", ")), state,
 			next+moment(s.Next, p.Schedules[i].Windows.Zone), strings.Join(s.Sets, ", "))
 	}
@@ -90,7 +89,7 @@ func SwitchesView(p *policy.Policy, all []policy.Switch) []switched {
 // Switches prints the switches of so many days.
 func Switches(out io.Writer, lines []switched, days int) {
 	if len(lines) == 0 {
-		fmt.Fprintf(out, "nothing switches in %s\n", Count(days, "day", "days"))
+		Printf(out, "nothing switches in %s\n", Count(days, "day", "days"))
 		return
 	}
 	w := table(out, "at", "schedule", "what", "from then on")
@@ -99,7 +98,7 @@ func Switches(out io.Writer, lines []switched, days int) {
 		if l.Opens {
 			what = "begins"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", moment(l.At, l.zone), l.Schedule, what, strings.Join(l.Holds, ", "))
+		Printf(w, "%s\t%s\t%s\t%s\n", moment(l.At, l.zone), l.Schedule, what, strings.Join(l.Holds, ", "))
 	}
 	flush(w)
 }

@@ -17,62 +17,62 @@ import (
 
 // Status prints the state of the policy and of every group.
 func Status(out io.Writer, st *control.Status) {
-	fmt.Fprintf(out, "policy revision %d, applied %s by %s; load average %s\n", st.Revision,
+	Printf(out, "policy revision %d, applied %s by %s; load average %s\n", st.Revision,
 		st.AppliedAt.Local().Format(time.DateTime), st.AppliedBy, st.Load)
 	if ag := st.Agent; ag.Running {
-		fmt.Fprintf(out, "agent: pid %d since %s, learns of new processes by %s, last look %s; %s "+
+		Printf(out, "agent: pid %d since %s, learns of new processes by %s, last look %s; %s "+
 			"placed, %s put back\n",
 			ag.PID, ag.Since.Local().Format(time.DateTime), ag.Source, ag.LastLook.Local().Format(time.TimeOnly),
 			Count(int(ag.Moved), "process", "processes"), Count(int(ag.Repaired), "value", "values"))
 		if p := ag.Placement; p != nil {
-			fmt.Fprintf(out, "agent: of %s that it saw start and placed, half were in their groups within %s, 99 %% "+
+			Printf(out, "agent: of %s that it saw start and placed, half were in their groups within %s, 99 %% "+
 				"within %s, the slowest after %s\n",
 				Count(int(p.Count), "process", "processes"), p.Share(0.5), p.Share(0.99),
 				p.Slowest.Round(time.Microsecond))
 		}
 		if ag.Lost > 0 {
-			fmt.Fprintf(out, "agent: at least %s of %s the kernel could not deliver; each time every process was "+
+			Printf(out, "agent: at least %s of %s the kernel could not deliver; each time every process was "+
 				"looked at again\n", Count(int(ag.Lost), "process event", "process events"),
 				strconv.FormatInt(ag.Events+ag.Lost, 10))
 		}
 		if ag.Error != "" {
-			fmt.Fprintln(out, "agent: THE LAST LOOK FAILED:", ag.Error)
+			Println(out, "agent: THE LAST LOOK FAILED:", ag.Error)
 		}
 	} else {
-		fmt.Fprintln(out, "agent: NOT RUNNING; the limits stay in force, but new processes are not placed and "+
+		Println(out, "agent: NOT RUNNING; the limits stay in force, but new processes are not placed and "+
 			"nothing ends on time")
 	}
 	if st.UnderWay != "" {
-		fmt.Fprintf(out, "a change is under way (%s)\n", st.UnderWay)
+		Printf(out, "a change is under way (%s)\n", st.UnderWay)
 	}
 	if st.Pending != "" {
-		fmt.Fprintf(out, "INTERRUPTED: %s; `bulkhead rollback` undoes it\n", st.Pending)
+		Printf(out, "INTERRUPTED: %s; `bulkhead rollback` undoes it\n", st.Pending)
 	}
 	if t := st.Trial; t != nil {
-		fmt.Fprintln(out, trialText(t))
+		Println(out, trialText(t))
 	}
 	if st.Differs > 0 {
-		fmt.Fprintf(out, "DIFFERS from the policy: %s away; `bulkhead plan --applied` shows them\n",
+		Printf(out, "DIFFERS from the policy: %s away; `bulkhead plan --applied` shows them\n",
 			Count(st.Differs, "step", "steps"))
 	}
 	for _, p := range st.Problems {
-		fmt.Fprintf(out, "PROBLEM: %s\n", p)
+		Printf(out, "PROBLEM: %s\n", p)
 	}
 	printOver(out, st)
 	for _, c := range st.Conflicts {
-		fmt.Fprintln(out, "CHANGED BY SOMEBODY ELSE:", c)
+		Println(out, "CHANGED BY SOMEBODY ELSE:", c)
 	}
 	for _, l := range st.Lifted {
-		fmt.Fprintln(out, "LIFTED:", l)
+		Println(out, "LIFTED:", l)
 	}
 	for _, s := range st.Schedules {
-		fmt.Fprintln(out, scheduleText(s))
+		Println(out, scheduleText(s))
 	}
 	switch {
 	case slices.Contains(st.Released, "everything"):
-		fmt.Fprintln(out, "RELEASED: nothing is governed until the next apply")
+		Println(out, "RELEASED: nothing is governed until the next apply")
 	case len(st.Released) > 0:
-		fmt.Fprintf(out, "RELEASED until the next apply: %s\n", strings.Join(st.Released, ", "))
+		Printf(out, "RELEASED until the next apply: %s\n", strings.Join(st.Released, ", "))
 	}
 	for _, g := range st.Groups {
 		printGroup(out, g)
@@ -80,7 +80,7 @@ func Status(out io.Writer, st *control.Status) {
 	// What is said below the limits of a group is not said again.
 	if rest := slices.DeleteFunc(onlyNotEnforced(st.Notes),
 		func(n plan.Note) bool { return saidOf(st.Groups, n) }); len(rest) > 0 {
-		fmt.Fprintln(out)
+		Println(out)
 		printNotes(out, rest)
 	}
 }
@@ -88,10 +88,10 @@ func Status(out io.Writer, st *control.Status) {
 // printOver prints what is laid over the policy, and what is not although somebody has set it.
 func printOver(out io.Writer, st *control.Status) {
 	for _, o := range st.Overrides {
-		fmt.Fprintln(out, "in force over the policy:", o)
+		Println(out, "in force over the policy:", o)
 	}
 	for _, o := range st.Unlaid {
-		fmt.Fprintln(out, "NOT IN FORCE:", o)
+		Println(out, "NOT IN FORCE:", o)
 	}
 }
 
@@ -119,12 +119,12 @@ func trialText(t *state.Trial) string {
 // Orphans prints what looks like a database or a helper and is in no group.
 func Orphans(out io.Writer, all []classify.Orphan) {
 	if len(all) == 0 {
-		fmt.Fprintln(out, "every database and helper that bulkhead knows is in a group")
+		Println(out, "every database and helper that bulkhead knows is in a group")
 		return
 	}
 	w := table(out, "pid", "what", "in no group because")
 	for _, o := range all {
-		fmt.Fprintf(w, "%d\t%s\t%s\n", o.PID, o.What, o.Why)
+		Printf(w, "%d\t%s\t%s\n", o.PID, o.What, o.Why)
 	}
 	flush(w)
 }

@@ -28,7 +28,7 @@ func printStorage(out io.Writer, d *control.Disks) {
 	if len(rest) == 0 {
 		return
 	}
-	fmt.Fprintln(out, "Nothing seen here is mounted from these:")
+	Println(out, "Nothing seen here is mounted from these:")
 	t.rows = grid{{"DEVICE", "NUMBER", "KIND", "SIZE", "ROTATES", "SCHEDULER", "REMARK"}}
 	for _, l := range rest {
 		t.draw(l, "", "", "")

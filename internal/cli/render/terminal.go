@@ -2,14 +2,89 @@ package render
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"io"
+	"reflect"
+	"strings"
+	"unicode"
+	"unicode/utf16"
 
 	"bulkhead/internal/host"
 )
 
-// Printable gives a writer for people: what others chose, such as the name of a process, cannot steer the terminal.
-// Line breaks and tabs pass; see host.Printable for the rest. Each Write must end between two characters, as those of
-// package fmt do.
+// Printf writes like fmt.Fprintf, with every argument that is text escaped by host.Printable: a line break in the name
+// of a process, an argument, a file or a reason begins no line, a tab no column, and a direction mark turns nothing
+// around. The format itself is ours and stays as it is. args is changed.
+func Printf(out io.Writer, format string, args ...any) {
+	escape(args)
+	_, _ = fmt.Fprintf(out, format, args...)
+}
+
+// Println writes like fmt.Fprintln, with every argument that is text escaped as Printf does.
+func Println(out io.Writer, args ...any) {
+	escape(args)
+	_, _ = fmt.Fprintln(out, args...)
+}
+
+// Error writes an error for people. Lines behind its first one, as of an error that another program's words end, are
+// indented: none begins where a line of ours would.
+func Error(out io.Writer, err error) {
+	for i, line := range strings.Split(err.Error(), "\n") {
+		if i == 0 {
+			Println(out, "bulkhead:", line)
+		} else {
+			Println(out, " ", line)
+		}
+	}
+}
+
+// escape makes arguments fit for package fmt, in place. Numbers stay what they are, also those with a text of their
+// own: it is ours.
+func escape(args []any) {
+	for i, a := range args {
+		v := reflect.ValueOf(a)
+		text, says := a.(fmt.Stringer)
+		err, fails := a.(error)
+		switch {
+		case fails:
+			args[i] = host.Printable(err.Error())
+		case v.IsValid() && (v.CanInt() || v.CanUint() || v.CanFloat()):
+		case says:
+			args[i] = host.Printable(text.String())
+		case v.Kind() == reflect.String:
+			args[i] = host.Printable(v.String())
+		}
+	}
+}
+
+// JSON writes an answer as JSON, indented. What does not print stands there as an escape such as \u202e, which programs
+// read as the character that it is.
+func JSON(out io.Writer, v any) error {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	var clean strings.Builder
+	clean.Grow(text.Len())
+	for _, r := range text.String() {
+		switch {
+		case r < 0x7f || unicode.IsPrint(r): // the encoder has escaped the rest below 0x7f
+			clean.WriteRune(r)
+		default:
+			for _, half := range utf16.AppendRune(nil, r) {
+				fmt.Fprintf(&clean, `\u%04x`, half)
+			}
+		}
+	}
+	_, err := io.WriteString(out, clean.String())
+	return err
+}
+
+// Printable gives a writer for people that escapes what Printf does, except for line breaks and tabs: it is for text of
+// several lines, such as a policy. Each Write must end between two characters, as those of package fmt do.
 func Printable(w io.Writer) io.Writer { return printable{w} }
 
 type printable struct{ to io.Writer }

@@ -1,7 +1,6 @@
 package render
 
 import (
-	"fmt"
 	"io"
 	"math"
 	"time"
@@ -19,21 +18,21 @@ func Verified(out io.Writer, all []control.Verification) {
 		if !v.OK {
 			bad++
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", groupName(v.Group), limitName(v.LimitStatus),
+		Printf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", groupName(v.Group), limitName(v.LimitStatus),
 			v.Asked, dash(v.InForce), dash(v.File), verdict(v.LimitStatus))
 	}
 	flush(w)
 	for _, v := range all {
 		if v.Reason != "" {
-			fmt.Fprintf(out, "%s %s: %s\n", groupName(v.Group), limitName(v.LimitStatus), v.Reason)
+			Printf(out, "%s %s: %s\n", groupName(v.Group), limitName(v.LimitStatus), v.Reason)
 		}
 	}
-	fmt.Fprintf(out, "%s read back, %d not enforced\n", Count(len(all), "limit", "limits"), bad)
+	Printf(out, "%s read back, %d not enforced\n", Count(len(all), "limit", "limits"), bad)
 }
 
 // ProbePlan prints what a probe measures, for how long and with how much.
 func ProbePlan(out io.Writer, pl control.ProbePlan, dryRun bool) {
-	fmt.Fprintf(out, "%s, about %s in all; at most %s read, written and sent\n",
+	Printf(out, "%s, about %s in all; at most %s read, written and sent\n",
 		Count(len(pl.Loads), "measurement", "measurements"), pl.Takes.Round(time.Second/10),
 		policy.Bytes(pl.Bytes).Human())
 	for _, l := range pl.Loads {
@@ -41,14 +40,14 @@ func ProbePlan(out io.Writer, pl control.ProbePlan, dryRun bool) {
 		if l.Device != "" {
 			on = " (" + l.Device + ")"
 		}
-		fmt.Fprintf(out, "  %s %s%s, %s the group: %s, for %s\n", l.Group, keyName(l.Key, l.On), on, l.Where, l.What,
+		Printf(out, "  %s %s%s, %s the group: %s, for %s\n", l.Group, keyName(l.Key, l.On), on, l.Where, l.What,
 			l.Takes.Round(time.Second/10))
 	}
 	for _, l := range pl.Left {
-		fmt.Fprintf(out, "  %s %s is only read back: %s\n", groupName(l.Group), keyName(l.Key, l.On), l.Why)
+		Printf(out, "  %s %s is only read back: %s\n", groupName(l.Group), keyName(l.Key, l.On), l.Why)
 	}
 	if dryRun {
-		fmt.Fprintln(out, "dry run: nothing was started")
+		Println(out, "dry run: nothing was started")
 	}
 }
 
@@ -69,14 +68,14 @@ func Probed(out io.Writer, all []control.Probed) {
 		if r.Difference != nil {
 			difference = *r.Difference
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", groupName(r.Group), keyName(r.Key, r.On), r.How,
+		Printf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", groupName(r.Group), keyName(r.Key, r.On), r.How,
 			r.Asked, dash(r.Measured), probe.Percent(difference), r.Verdict)
 	}
 	flush(w)
 	for _, r := range all {
 		if r.Reason != "" {
-			fmt.Fprintf(out, "%s %s, %s: %s\n", groupName(r.Group), keyName(r.Key, r.On), r.How, r.Reason)
+			Printf(out, "%s %s, %s: %s\n", groupName(r.Group), keyName(r.Key, r.On), r.How, r.Reason)
 		}
 	}
-	fmt.Fprintf(out, "%s, %d not enforced\n", Count(measured, "limit measured", "limits measured"), faults)
+	Printf(out, "%s, %d not enforced\n", Count(measured, "limit measured", "limits measured"), faults)
 }

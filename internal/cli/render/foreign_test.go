@@ -1,0 +1,123 @@
+package render
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"bulkhead/internal/control"
+	"bulkhead/internal/convert"
+	"bulkhead/internal/journal"
+)
+
+// evil is what somebody may call a process, a file or a reason.
+const evil = "x\nINTERRUPTED: evil\t\u202e\x1b[2J\u2028\x7f"
+
+// fill sets every text inside v to evil, every list to one of its kind, and every switch to on.
+func fill(v reflect.Value, on bool, depth int) {
+	if depth > 12 || !v.CanSet() || v.Type() == reflect.TypeFor[time.Time]() {
+		return
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(evil)
+	case reflect.Bool:
+		v.SetBool(on)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(1)
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), on, depth+1)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0), on, depth+1)
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		fill(key, on, depth+1)
+		fill(value, on, depth+1)
+		v.SetMapIndex(key, value)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i), on, depth+1)
+		}
+	}
+}
+
+func filled[T any](on bool) T {
+	var v T
+	fill(reflect.ValueOf(&v).Elem(), on, 0)
+	return v
+}
+
+// What others chose begins no line, and steers no terminal: not in any answer, and not in the log.
+func TestForeignText(t *testing.T) {
+	for _, on := range []bool{false, true} {
+		for name, print := range map[string]func(io.Writer){
+			"status":  func(w io.Writer) { Status(w, ptrTo(filled[control.Status](on))) },
+			"orphans": func(w io.Writer) { Orphans(w, filled[control.Status](on).Orphans) },
+			"explain": func(w io.Writer) { Explanation(w, ptrTo(filled[control.Explanation](on))) },
+			"history": func(w io.Writer) { History(w, filled[[]journal.Entry](on), true) },
+			"moves": func(w io.Writer) {
+				entries := filled[[]journal.Entry](on)
+				for _, op := range []string{journal.OpMove, journal.OpOOMScore, journal.OpWrite} {
+					entries[0].Changes[0].Op, entries[0].Changes[0].Old = op, "y"
+					History(w, entries, true)
+				}
+			},
+			"reply": func(w io.Writer) {
+				r := filled[control.Reply](on)
+				Reply(w, w, &r, control.Request{Verb: "apply"})
+			},
+			"verify":   func(w io.Writer) { Verified(w, filled[[]control.Verification](on)) },
+			"probe":    func(w io.Writer) { Probed(w, filled[[]control.Probed](on)) },
+			"measured": func(w io.Writer) { ProbePlan(w, filled[control.ProbePlan](on), on) },
+			"import":   func(w io.Writer) { Remarks(w, "left", filled[[]convert.Remark](on)) },
+			"error":    func(w io.Writer) { Error(w, &control.Error{Err: errText(evil)}) },
+			"log": func(w io.Writer) {
+				slog.New(slog.NewTextHandler(Printable(w), nil)).Warn(evil, "process", evil)
+			},
+		} {
+			var out bytes.Buffer
+			print(&out)
+			if out.Len() == 0 {
+				t.Errorf("%s prints nothing", name)
+			}
+			for line := range strings.Lines(out.String()) {
+				if strings.HasPrefix(line, "INTERRUPTED: evil") || strings.ContainsAny(line, "\u202e\x1b\u2028\x7f") {
+					t.Errorf("%s prints %q", name, line)
+				}
+			}
+			if text := out.String(); !strings.Contains(text, `\u202e`) && name != "error" {
+				t.Errorf("%s does not show what was chosen:\n%s", name, text)
+			}
+		}
+	}
+}
+
+type errText string
+
+func (e errText) Error() string { return string(e) }
+
+func ptrTo[T any](v T) *T { return &v }
+
+// JSON holds what others chose as escapes, and a program reads it as it was.
+func TestForeignTextInJSON(t *testing.T) {
+	var out bytes.Buffer
+	e := filled[control.Explanation](true)
+	if err := JSON(&out, ExplanationView(&e)); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsAny(out.String(), "\u202e\x1b\u2028\x7f") || !strings.Contains(out.String(),
+		`"comm": "x\nINTERRUPTED: evil\t\u202e\u001b[2J\u2028\u007f"`) {
+		t.Error(out.String())
+	}
+	out.Reset()
+	if err := JSON(&out, "ß \U000e0001 \u00a0<"); err != nil || out.String() != `"ß \udb40\udc01 \u00a0\u003c"`+"\n" {
+		t.Errorf("%s, %v", &out, err)
+	}
+}
