@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/atomicfile"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/host"
@@ -138,7 +139,7 @@ func (w *world) dump() string {
 // that was written.
 type stateFiles struct{ w *world }
 
-func (s stateFiles) Open(name string, flag int, perm fs.FileMode) (journal.File, error) {
+func (s stateFiles) Open(name string, flag int, perm fs.FileMode) (atomicfile.File, error) {
 	f, err := os.OpenFile(name, flag, perm)
 	return unsynced{f, s.w}, err
 }

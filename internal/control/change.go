@@ -190,8 +190,11 @@ func (c *Controller) Do(ctx context.Context, r Request) (*Reply, error) {
 	}
 	if r.Verb == "apply" || r.Verb == "release" {
 		c.sweepBeforeChange(r.Verb)
-		if err := state.Mend(c.Store, c.Log); err != nil && !c.releaseAnyway(r, err) {
-			return reply, err
+		if err := state.Mend(c.Store, c.Log); err != nil {
+			if r.Verb != "release" {
+				return reply, fail(CodeFailed, "move it away to go on without it", "%w", err)
+			}
+			c.Log.Warn("releasing with what can be read", "err", err)
 		}
 	}
 	if r.Verb != "rollback" {

@@ -2,10 +2,16 @@ package control
 
 import (
 	"encoding/json"
+	"errors"
+	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/journal"
 	"bulkhead/internal/state"
@@ -83,5 +89,133 @@ func TestDamagedDocumentBlocksNothing(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// spoilers are what may lie under the name of a file in the state directory.
+var spoilers = []struct {
+	name  string
+	spoil func(file string) error
+}{
+	{"missing", os.Remove},
+	{"empty", func(file string) error { return os.Truncate(file, 0) }},
+	{"truncated", func(file string) error {
+		info, err := os.Stat(file)
+		if err != nil {
+			return err
+		}
+		return os.Truncate(file, info.Size()/2)
+	}},
+	{"flipped", func(file string) error {
+		text, err := os.ReadFile(file)
+		if err != nil || len(text) == 0 {
+			return err
+		}
+		text[len(text)/2] ^= 1
+		return os.WriteFile(file, text, 0o600)
+	}},
+	{"directory", instead(func(file string) error { return os.MkdirAll(filepath.Join(file, "full"), 0o700) })},
+	{"FIFO", instead(func(file string) error { return unix.Mkfifo(file, 0o600) })},
+	{"socket", instead(func(file string) error {
+		// The address of a socket is at most 107 bytes long.
+		dir, err := os.MkdirTemp("", "s")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		l, err := net.Listen("unix", filepath.Join(dir, "s"))
+		if err != nil {
+			return err
+		}
+		l.(*net.UnixListener).SetUnlinkOnClose(false)
+		return errors.Join(l.Close(), os.Rename(filepath.Join(dir, "s"), file))
+	})},
+	{"link to itself", instead(func(file string) error { return os.Symlink(filepath.Base(file), file) })},
+	{"link outside", instead(func(file string) error { return os.Symlink("/etc/passwd", file) })},
+	{"dangling link", instead(func(file string) error { return os.Symlink("/nowhere/at/all", file) })},
+	{"sparse", func(file string) error { return os.Truncate(file, 1<<30) }},
+	{"other owner", func(file string) error { return os.Chown(file, 65534, 65534) }},
+}
+
+func instead(make func(file string) error) func(string) error {
+	return func(file string) error { return errors.Join(os.RemoveAll(file), make(file)) }
+}
+
+// within fails when something takes longer than it may.
+func (m *machine) within(d time.Duration, what string, do func()) {
+	m.t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	select {
+	case <-done:
+	case <-time.After(d):
+		m.t.Fatalf("%s hangs", what)
+	}
+}
+
+// Whatever lies in the state directory: no verb hangs or takes memory without bound, apply works, and a release gives all
+// of the host back.
+func TestWhateverLiesInTheStateDirectory(t *testing.T) {
+	names := []string{"journal.log", "history.log", "lock"}
+	for _, name := range documentNames() {
+		names = append(names, name+".json")
+	}
+	for i, how := range spoilers {
+		t.Run(how.name, func(t *testing.T) {
+			if how.name == "other owner" && os.Geteuid() != 0 {
+				t.Skip("only root gives files away")
+			}
+			m := newMachine(t, "252.39")
+			m.service("db.service", "/usr/sbin/mysqld", "TasksMax=321", "MemoryMax=2147483648")
+			m.start("/usr/bin/backup all")
+			before := m.state()
+			for j, name := range names {
+				if os.Getenv("FAULTS") != "all" && (i+j)%5 != 0 { // one in five
+					continue
+				}
+				m.spoilAndRelease(name, how.spoil, before)
+			}
+		})
+	}
+}
+
+func (m *machine) spoilAndRelease(name string, spoil func(file string) error, before string) {
+	m.t.Helper()
+	file := filepath.Join(m.Store.Dir(), name)
+	m.apply(appAndJobs)
+	m.fill()
+	if strings.HasPrefix(name, "policy-") {
+		d, err := state.Load(m.Store)
+		m.must(err)
+		file = filepath.Join(m.Store.Dir(), journal.VersionName(d.Applied.Revision)+".json")
+	}
+	var was, is runtime.MemStats
+	runtime.ReadMemStats(&was)
+	for _, r := range []Request{{}, {Verb: "apply", Sources: m.policy(appAndJobs)}, {Verb: "release", All: true}} {
+		if _, err := os.Lstat(file); err == nil && r.Verb != "apply" {
+			m.must(m.Controller.Close())
+			m.must(spoil(file))
+		}
+		m.within(30*time.Second, r.Verb+" with "+name, func() {
+			m.reopened(-1)
+			if r.Verb == "" {
+				_, _ = m.Status(m.t.Context()) // it may say that a document is damaged
+			} else if reply, err := m.do(r); err != nil {
+				m.t.Errorf("%s: %s: %v, %+v", name, r.Verb, err, reply)
+			}
+		})
+		if r.Verb == "apply" {
+			m.fill()
+		}
+	}
+	runtime.ReadMemStats(&is)
+	if took := is.TotalAlloc - was.TotalAlloc; took > 512<<20 {
+		m.t.Errorf("%s: %d MiB were allocated", name, took>>20)
+	}
+	if after := m.state(); after != before {
+		m.t.Fatalf("%s: after release:\n%s", name, differs(after, before))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/atomicfile"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 )
@@ -33,7 +34,7 @@ func (f *faultyFS) call() error {
 	return f.fail(f.calls - 1)
 }
 
-func (f *faultyFS) Open(name string, flag int, perm fs.FileMode) (journal.File, error) {
+func (f *faultyFS) Open(name string, flag int, perm fs.FileMode) (atomicfile.File, error) {
 	if flag&(os.O_WRONLY|os.O_RDWR|os.O_CREATE) != 0 {
 		if err := f.call(); err != nil {
 			return nil, &fs.PathError{Op: "open", Path: name, Err: err}
@@ -92,7 +93,7 @@ func (f faultyFile) Truncate(size int64) error {
 }
 
 // onDisk has the machine's state directory on a file system, from now on.
-func (m *machine) onDisk(files journal.FS) {
+func (m *machine) onDisk(files atomicfile.FS) {
 	m.t.Helper()
 	dir := m.Store.Dir()
 	m.must(m.Store.Close())

@@ -50,7 +50,7 @@ func (c *Controller) stamp() recorded {
 	var r recorded
 	for i, name := range documents {
 		var st unix.Stat_t
-		if unix.Stat(c.Store.Dir()+"/"+name+".json", &st) == nil {
+		if unix.Lstat(c.Store.Dir()+"/"+name+".json", &st) == nil {
 			r.files[i] = version{st.Dev, st.Ino, st.Size, st.Mtim}
 		}
 	}

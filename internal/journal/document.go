@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"bulkhead/internal/atomicfile"
 )
 
 // document is the file form of a document: valid JSON that shows when it was damaged.
@@ -41,7 +43,7 @@ func (s *Store) Save(name string, v any) error {
 	if err != nil {
 		return fmt.Errorf("encode document %q: %w", name, err)
 	}
-	if _, err := writeFile(s.o.FS, path, append(text, '\n')); err != nil {
+	if _, err := atomicfile.Write(s.o.FS, path, append(text, '\n'), 0o600); err != nil {
 		return fileError("save document", path, err)
 	}
 	return nil
@@ -54,15 +56,17 @@ func (s *Store) Load(name string, v any) (found bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	text, err := s.o.FS.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fileError("read document", path, err)
-	}
 	damaged := func(why string) error {
 		return &Error{Op: "read document", Path: path, Err: fmt.Errorf("%w: %s", ErrDamaged, why), Hint: "move it away to go on without it"}
+	}
+	text, err := s.o.FS.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case errors.Is(err, atomicfile.ErrUnusable):
+		return false, damaged(err.Error())
+	case err != nil:
+		return false, fileError("read document", path, err)
 	}
 	var d document
 	if err := json.Unmarshal(text, &d); err != nil {
@@ -89,7 +93,7 @@ func (s *Store) SetAside(name string) (string, error) {
 	if s.lock == nil {
 		return "", fmt.Errorf("set document %q aside: %w", path, ErrNotLocked)
 	}
-	aside := fmt.Sprintf("%s.damaged-%d", path, s.o.Now().Unix())
+	aside := asideOf(path, s.o.Now())
 	if err := s.o.FS.Rename(path, aside); err != nil {
 		return "", fileError("set document aside", path, err)
 	}

@@ -94,7 +94,7 @@ func (s *Store) History() ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(d.faults) > 0 {
+	if !d.sound() {
 		s.warn(s.history.describe(d))
 	}
 	return entries, nil

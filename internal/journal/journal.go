@@ -28,6 +28,7 @@ import (
 	"syscall"
 	"time"
 
+	"bulkhead/internal/atomicfile"
 	"bulkhead/internal/host"
 )
 
@@ -56,7 +57,7 @@ var (
 // Options changes how a Store works; the zero value is what production uses.
 type Options struct {
 	// FS is the file system; nil is the real one.
-	FS FS
+	FS atomicfile.FS
 	// Now is the clock of records; nil is time.Now.
 	Now func() time.Time
 	// Alive says whether a process still runs. When set, compaction forgets the homes and the
@@ -88,7 +89,7 @@ type Store struct {
 // makes it. What is wrong with the logs is in Warnings, and is mended by the next Lock.
 func Open(dir string, o Options) (*Store, error) {
 	if o.FS == nil {
-		o.FS = osFS{}
+		o.FS = atomicfile.OS{}
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -160,7 +161,7 @@ func (s *Store) load(mend bool) error {
 	if err != nil {
 		return err
 	}
-	damaged := len(d.faults) > 0
+	damaged := !d.sound()
 	if err := s.recall(st, seen, damaged && !d.torn()); err != nil {
 		return err
 	}
@@ -195,7 +196,7 @@ func (s *Store) load(mend bool) error {
 // judge warns of what is wrong with a log and, if asked, mends it; the mended one ends with mark. One that
 // cannot be mended, because the disk is full or read-only, is read as it is and takes no more.
 func (s *Store) judge(l *logFile, d damage, mend bool, mark []byte) {
-	if len(d.faults) == 0 {
+	if d.sound() {
 		return
 	}
 	text := l.describe(d)
@@ -218,7 +219,7 @@ func (s *Store) makeDir() error {
 	}
 	err := os.MkdirAll(s.dir, 0o700)
 	if err == nil {
-		err = syncDir(s.o.FS, filepath.Dir(s.dir))
+		err = atomicfile.SyncDir(s.o.FS, filepath.Dir(s.dir))
 	}
 	if err != nil {
 		return fileError("make state directory", s.dir, err)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"bulkhead/internal/atomicfile"
 )
 
 // Holder is who has the lock.
@@ -92,18 +94,40 @@ func takeLock(path string, h Holder) (*os.File, error) {
 }
 
 // openLock opens a lock file, making it if need be. flock(2) asks for no right to write, so one on a file
-// system that has become read-only is opened for reading; where none was made yet, the directory stands
-// in for it.
+// system that has become read-only is opened for reading; where none was made yet, or what lies there is no
+// file and cannot be renamed, the directory stands in for it.
 func openLock(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err := atomicfile.Check(path); errors.Is(err, atomicfile.ErrUnusable) {
+		if setLockAside(path) != nil { // a mount point, for instance
+			return os.Open(filepath.Dir(path))
+		}
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if !errors.Is(err, unix.EROFS) {
 		return f, err
 	}
-	f, err = os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	f, err = os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		f, err = os.Open(filepath.Dir(path))
 	}
 	return f, err
+}
+
+// setLockAside makes way for a lock file where something else lies. Those who find that at the same time take turns by
+// locking the directory, so that none of them puts the new file aside.
+func setLockAside(path string) error {
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close() // it unlocks
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		return err
+	}
+	if err := atomicfile.Check(path); !errors.Is(err, atomicfile.ErrUnusable) {
+		return err
+	}
+	return os.Rename(path, asideOf(path, time.Now()))
 }
 
 // Release gives the lock back. A second call does nothing.
@@ -173,7 +197,7 @@ func writeHolder(f *os.File, h Holder) error {
 func readHolder(path string) Holder {
 	for range 5 {
 		var h Holder
-		if data, err := os.ReadFile(path); err == nil && json.Unmarshal(data, &h) == nil {
+		if data, err := (atomicfile.OS{}).ReadFile(path); err == nil && json.Unmarshal(data, &h) == nil {
 			return h
 		}
 		time.Sleep(2 * time.Millisecond)

@@ -8,15 +8,17 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"bulkhead/internal/atomicfile"
 )
 
 // logFile is an append-only log. Its file holds size sound bytes, and maybe, after a failed append
 // that could not be cut off either, some more.
 type logFile struct {
-	fs   FS
+	fs   atomicfile.FS
 	path string
 
-	f     File // nil until the first append
+	f     atomicfile.File // nil until the first append
 	size  int64
 	dirty bool // bytes beyond size may be in the file
 	fresh bool // the directory entry is not known to be on disk
@@ -30,18 +32,29 @@ type damage struct {
 	data    []byte
 	missing bool // there is no file
 	faults  []fault
+	// unusable is why what lies there was not read at all; nil when it was.
+	unusable error
 }
+
+// sound says that nothing is wrong.
+func (d damage) sound() bool { return len(d.faults) == 0 && d.unusable == nil }
 
 // torn says that only the last record is bad: what an interrupted append leaves behind.
 func (d damage) torn() bool {
-	last := d.faults[len(d.faults)-1]
-	return len(d.faults) == 1 && last.offset+last.length == int64(len(d.data))
+	if len(d.faults) != 1 || d.unusable != nil {
+		return false
+	}
+	last := d.faults[0]
+	return last.offset+last.length == int64(len(d.data))
 }
 
 // read hands every sound record of the file to use. It changes nothing, here or there. A log that
 // does not exist is empty.
 func (l *logFile) read(use func([]byte) error) (damage, error) {
 	data, err := l.fs.ReadFile(l.path)
+	if errors.Is(err, atomicfile.ErrUnusable) {
+		return damage{missing: true, unusable: err}, nil
+	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return damage{}, fileError("read log", l.path, err)
 	}
@@ -57,6 +70,9 @@ func (l *logFile) adopt(d damage) {
 
 // describe says what is wrong with the log, for people.
 func (l *logFile) describe(d damage) string {
+	if d.unusable != nil {
+		return fmt.Sprintf("%s: %v", l.path, d.unusable)
+	}
 	f := d.faults[0]
 	if d.torn() {
 		return fmt.Sprintf("%s: the last record, at byte %d, was not written to its end (%s)", l.path, f.offset, f.reason)
@@ -82,14 +98,28 @@ func (l *logFile) mend(d damage, mark []byte, now time.Time) (string, error) {
 		}
 		return l.describe(d) + "; it was cut off", nil
 	}
-	aside := l.path + ".damaged-" + now.UTC().Format("20060102T150405.000000000Z")
-	if _, err := writeFile(l.fs, aside, d.data); err != nil {
+	aside := asideOf(l.path, now)
+	if d.unusable != nil {
+		if err := l.fs.Rename(l.path, aside); err != nil {
+			return "", fmt.Errorf("%w: %w", d.unusable, fileError("set log aside", l.path, err))
+		}
+		if err := l.replace(mark); err != nil {
+			return "", err
+		}
+		return l.describe(d) + fmt.Sprintf("; it was put aside as %q", aside), nil
+	}
+	if _, err := atomicfile.Write(l.fs, aside, d.data, 0o600); err != nil {
 		return "", fileError("set damaged log aside as", aside, err)
 	}
 	if err := l.replace(append(without(d.data, d.faults), mark...)); err != nil {
 		return "", err
 	}
 	return l.describe(d) + fmt.Sprintf("; what could be read was kept, the damaged file is %q", aside), nil
+}
+
+// asideOf is the name under which what is damaged is kept for a person to look at.
+func asideOf(path string, now time.Time) string {
+	return path + ".damaged-" + now.UTC().Format("20060102T150405.000000000Z")
 }
 
 // append adds whole records. After an error the log holds what it held before; if even that could
@@ -155,7 +185,7 @@ func (l *logFile) sync() error {
 	if !l.fresh {
 		return nil
 	}
-	if err := syncDir(l.fs, filepath.Dir(l.path)); err != nil {
+	if err := atomicfile.SyncDir(l.fs, filepath.Dir(l.path)); err != nil {
 		return err
 	}
 	l.fresh = false
@@ -171,7 +201,7 @@ func (l *logFile) cut() {
 
 // replace rewrites the log by rename; a kill at any point leaves the old one or the new one.
 func (l *logFile) replace(data []byte) error {
-	renamed, err := writeFile(l.fs, l.path, data)
+	renamed, err := atomicfile.Write(l.fs, l.path, data, 0o600)
 	if !renamed {
 		return fileError("rewrite log", l.path, err)
 	}
@@ -191,55 +221,13 @@ func (l *logFile) close() error {
 }
 
 // mark remembers what the file looks like, so that changed can tell whether somebody else wrote.
-func (l *logFile) mark() { l.seen, _ = os.Stat(l.path) }
+func (l *logFile) mark() { l.seen, _ = os.Lstat(l.path) }
 
 // changed says that the file is not the one, or not as long as, this log knows.
 func (l *logFile) changed() bool {
-	now, err := os.Stat(l.path)
+	now, err := os.Lstat(l.path)
 	if err != nil || l.seen == nil || l.dirty {
 		return true
 	}
 	return !os.SameFile(now, l.seen) || now.Size() != l.size || !now.ModTime().Equal(l.seen.ModTime())
-}
-
-// writeFile puts data under a name, whole or not at all: a temporary file in the same directory,
-// synced, renamed, and the directory synced. Renamed with an error says that the data is there, but
-// not known to be on disk.
-func writeFile(fsys FS, name string, data []byte) (renamed bool, err error) {
-	tmp := name + ".tmp"
-	err = writeSynced(fsys, tmp, data)
-	if err == nil {
-		err = fsys.Rename(tmp, name)
-	}
-	if err != nil {
-		// Also gives back the space on a full disk; the error that counts is the first one.
-		_ = fsys.Remove(tmp)
-		return false, err
-	}
-	return true, syncDir(fsys, filepath.Dir(name))
-}
-
-func writeSynced(fsys FS, name string, data []byte) error {
-	f, err := fsys.Open(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
-	}
-	n, err := f.Write(data)
-	if err == nil && n < len(data) {
-		err = io.ErrShortWrite
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
-}
-
-// syncDir puts a directory's entries on disk.
-func syncDir(fsys FS, dir string) error {
-	d, err := fsys.Open(dir, os.O_RDONLY, 0)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }

@@ -72,7 +72,7 @@ func (s *Store) recall(st *state, seen counters, damaged bool) error {
 		return err
 	}
 	b := st.own(boot)
-	if len(d.faults) == 0 { // else the log may know better
+	if d.sound() { // else the log may know better
 		b.forget(told)
 	}
 	b.complete(h)

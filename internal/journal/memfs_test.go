@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+
+	"bulkhead/internal/atomicfile"
 )
 
 // memFS is a file system in memory that can lose power and fail on purpose. What was not synced is
@@ -92,7 +94,7 @@ func (m *memFS) enter(op, name string) (short int, err error) {
 	return -1, nil
 }
 
-func (m *memFS) Open(name string, flag int, _ fs.FileMode) (File, error) {
+func (m *memFS) Open(name string, flag int, _ fs.FileMode) (atomicfile.File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, err := m.enter("open", name); err != nil {

@@ -14,12 +14,12 @@ import (
 // change something waits for look; neither the lock's file nor the state directory is made.
 func (s *Store) Quiet(look func() error) (by *Holder, err error) {
 	path := filepath.Join(s.dir, lockName)
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	for err == unix.EINTR { // some file systems can be interrupted
-		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, look() // nobody ever changed anything here
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
+		return nil, look() // nobody ever changed anything here, or what lies there is no lock
 	}
 	if err != nil {
 		return nil, fileError("open lock", path, err)

@@ -30,7 +30,7 @@ func (s *Store) Retain(r Retention) (dropped int, err error) {
 		lines, all = append(lines, text), append(all, e)
 		return err
 	})
-	if err != nil || len(d.faults) > 0 { // a damaged one is mended first
+	if err != nil || !d.sound() { // a damaged one is mended first
 		return 0, err
 	}
 	keep := make([]bool, len(all))

@@ -253,15 +253,13 @@ func Save(s *journal.Store, name string, v any) error {
 // them. One that has a copy gets its content back. Those named are mended; all of them when none is. It needs the
 // lock.
 func Mend(s *journal.Store, log *slog.Logger, names ...string) error {
+	var errs []error
 	for _, row := range Table {
-		if len(names) > 0 && !slices.Contains(names, row.Name) {
-			continue
-		}
-		if err := row.mend(s, log); err != nil {
-			return err
+		if len(names) == 0 || slices.Contains(names, row.Name) {
+			errs = append(errs, row.mend(s, log))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // lost says what is forgotten with a damaged document.

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"bulkhead/internal/atomicfile"
 )
 
 const (
@@ -322,34 +324,13 @@ func putFile(path string, text []byte) error {
 		if os.Remove(dir) == nil { // another drop-in keeps it
 			dir = filepath.Dir(dir)
 		}
-		return syncDir(dir)
+		return atomicfile.SyncDir(atomicfile.OS{}, dir)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	temporary := filepath.Join(dir, "."+dropInFile+".new") // systemd reads what ends in .conf
-	if err := writeSynced(temporary, text); err != nil {
-		return errors.Join(err, os.Remove(temporary))
-	}
-	if err := os.Rename(temporary, path); err != nil {
-		return errors.Join(err, os.Remove(temporary))
-	}
-	return errors.Join(syncDir(dir), syncDir(filepath.Dir(dir)))
-}
-
-func writeSynced(path string, text []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
-	if err != nil {
+	if _, err := atomicfile.Write(atomicfile.OS{}, path, text, 0o644); err != nil { // systemd reads what ends in .conf
 		return err
 	}
-	_, err = f.Write(text)
-	return errors.Join(err, f.Sync(), f.Close())
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return atomicfile.SyncDir(atomicfile.OS{}, filepath.Dir(dir))
 }
