@@ -64,7 +64,8 @@ func (r *report) units(sources []policy.Source) []*unitFile {
 		at := policy.Pos{File: s.Path, Line: 1, Column: 1}
 		name, dropIn, ok := unitOf(s.Path)
 		if !ok {
-			r.fail(at, "name it as systemd would find it: NAME.slice, NAME.service, or NAME.slice.d/50-x.conf", "%q is not the name of a unit's file", path.Base(s.Path))
+			r.fail(at, "name it as systemd would find it: NAME.slice, NAME.service, or NAME.slice.d/50-x.conf",
+				"%q is not the name of a unit's file", path.Base(s.Path))
 			continue
 		}
 		u := byName[name]
@@ -93,36 +94,13 @@ type unitParser struct {
 	chain   []string                 // of files that include each other
 }
 
-// parse reads line after line; a line that ends in a backslash goes on in the next one.
 func (p *unitParser) parse() {
-	for line := 0; line < len(p.starts); line++ {
-		start := p.starts[line]
-		text := p.lineAt(line)
-		trimmed := strings.TrimSpace(text)
-		if trimmed == "" || strings.ContainsAny(trimmed[:1], "#;") {
-			continue
-		}
-		for strings.HasSuffix(trimmed, `\`) && line+1 < len(p.starts) {
-			line++
-			next := strings.TrimSpace(p.lineAt(line))
-			if strings.HasPrefix(next, "#") || strings.HasPrefix(next, ";") {
-				continue // a comment inside a continued line (systemd.syntax(7))
-			}
-			trimmed = strings.TrimSuffix(trimmed, `\`) + " " + next
-		}
-		p.line(start+len(text)-len(strings.TrimLeft(text, " \t")), strings.TrimSuffix(trimmed, `\`))
+	for offset, line := range systemd.UnitLines(p.body) {
+		p.line(offset, line)
 	}
 }
 
-func (p *unitParser) lineAt(i int) string {
-	end := len(p.body)
-	if i+1 < len(p.starts) {
-		end = p.starts[i+1] - 1
-	}
-	return strings.TrimSuffix(p.body[p.starts[i]:end], "\r")
-}
-
-// line reads one whole line.
+// line reads one line, after systemd has joined it.
 func (p *unitParser) line(offset int, text string) {
 	switch {
 	case strings.HasPrefix(text, "["):
@@ -136,8 +114,7 @@ func (p *unitParser) line(offset int, text string) {
 		p.include(offset, strings.TrimSpace(strings.TrimPrefix(text, ".include")))
 		return
 	}
-	name, value, ok := strings.Cut(text, "=")
-	name = strings.TrimSpace(name)
+	name, value, ok := systemd.UnitAssignment(text)
 	switch {
 	case !ok:
 		p.bad(offset, "write NAME=VALUE, or begin a comment with #", "%q assigns nothing", clean(text))
@@ -146,7 +123,7 @@ func (p *unitParser) line(offset int, text string) {
 	case name == "" || strings.ContainsAny(name, " \t"):
 		p.bad(offset, "write NAME=VALUE", "%q is not the name of a setting", clean(name))
 	default:
-		p.unit.lines = append(p.unit.lines, assignment{p.section, name, strings.TrimSpace(value), p.at(offset)})
+		p.unit.lines = append(p.unit.lines, assignment{p.section, name, value, p.at(offset)})
 	}
 }
 
@@ -162,7 +139,8 @@ func (p *unitParser) include(offset int, name string) {
 		loop := append(slices.Clone(p.chain[slices.Index(p.chain, file):]), file)
 		p.bad(offset, "take one of them out", ".include loops: %s", strings.Join(loop, " includes "))
 	case !given:
-		p.bad(offset, "give it to import too, or write a drop-in instead: systemd 253 no longer has .include", ".include %q: it is not among the files that are imported", clean(name))
+		p.bad(offset, "give it to import too, or write a drop-in instead: systemd 253 no longer has .include",
+			".include %q: it is not among the files that are imported", clean(name))
 	case len(p.chain) > 16:
 		p.bad(offset, "", "files include each other too deep")
 	default:

@@ -105,7 +105,8 @@ func TestConnectToClosing(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	for text, want := range map[string]int{"252.39-1~deb12u1": 252, "247": 247, "219": 219} {
-		if v := connect(t, systemdfake.New(t, systemdfake.Options{Version: text})).Version(); v.Number != want || v.Text != text {
+		if v := connect(t, systemdfake.New(t, systemdfake.Options{Version: text})).Version(); v.Number != want ||
+			v.Text != text {
 			t.Errorf("version %q is %+v", text, v)
 		}
 	}
@@ -126,7 +127,8 @@ func TestCallTimesOut(t *testing.T) {
 	wantError(t, err, systemd.ErrNoAnswer)
 	wantError(t, client.Start(t.Context(), "a.service"), systemd.ErrNoAnswer)
 	wantError(t, client.Reload(t.Context()), systemd.ErrNoAnswer)
-	wantError(t, client.SetProperties(t.Context(), "a.service", systemd.Runtime, systemd.Property{Name: "MemoryMax", Value: uint64(1 << 20)}), systemd.ErrNoAnswer)
+	wantError(t, client.SetProperties(t.Context(), "a.service", systemd.Runtime,
+		systemd.Property{Name: "MemoryMax", Value: uint64(1 << 20)}), systemd.ErrNoAnswer)
 	m.Hang(false)
 	if _, err := client.Unit(t.Context(), "a.service"); err != nil {
 		t.Errorf("after PID 1 answers again: %v", err)
@@ -154,7 +156,8 @@ func TestConnectsAgain(t *testing.T) {
 		eventually(t, "a call works again", func() bool { _, err := client.Units(t.Context()); return err == nil })
 	}
 	m.Away(true)
-	eventually(t, "calls fail while systemd is away", func() bool { _, err := client.Units(t.Context()); return err != nil })
+	eventually(t, "calls fail while systemd is away",
+		func() bool { _, err := client.Units(t.Context()); return err != nil })
 	m.Away(false)
 	eventually(t, "a call works again", func() bool { _, err := client.Units(t.Context()); return err == nil })
 	client.Close()
@@ -169,7 +172,8 @@ func TestJobLosesItsConnection(t *testing.T) {
 	m := systemdfake.New(t, systemdfake.Options{})
 	client := connect(t, m)
 	file := filepath.Join(m.Root(), "etc/systemd/system/slow.service")
-	if err := os.WriteFile(file, []byte("[Service]\nType=notify\nTimeoutStartSec=60\nExecStart=/bin/sleep 1000\n"), 0o644); err != nil {
+	if err := os.WriteFile(file, []byte("[Service]\nType=notify\nTimeoutStartSec=60\nExecStart=/bin/sleep 1000\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
@@ -194,7 +198,8 @@ func TestRefusals(t *testing.T) {
 		client.StartScope(t.Context(), systemd.Transient{Name: "a.scope", PIDs: []int{0}}),
 		client.StartService(t.Context(), systemd.Transient{Name: "a.service", Exec: []string{"sleep"}}),
 		client.StartKeeper(t.Context(), systemd.Transient{Name: "a.service", Exec: []string{"/bin/sleep"}}),
-		client.ChangeDropIns(t.Context(), systemd.DropIn{Unit: "a.service", Lines: []string{"Slice=x.slice\nUser=root"}}),
+		client.ChangeDropIns(t.Context(),
+			systemd.DropIn{Unit: "a.service", Lines: []string{"Slice=x.slice\nUser=root"}}),
 		client.ChangeDropIns(t.Context(), systemd.DropIn{Unit: "a.service", Lines: []string{"[Service]"}}),
 		client.ChangeDropIns(t.Context(), systemd.DropIn{Unit: "../a.service"}),
 		client.ChangeDropIns(t.Context(), systemd.DropIn{Unit: "a.target", Lines: []string{"X=1"}}),
@@ -221,7 +226,8 @@ func TestDropInsAllOrNone(t *testing.T) {
 	}
 	before := tree(t, m.Root())
 	foreign := filepath.Join(m.Root(), "etc/systemd/system/c.service.d/50-bulkhead.conf")
-	changes := []systemd.DropIn{{Unit: "a.service", Lines: []string{"Slice=new.slice"}}, {Unit: "b.service", Lines: []string{"Slice=new.slice"}}}
+	changes := []systemd.DropIn{{Unit: "a.service", Lines: []string{"Slice=new.slice"}},
+		{Unit: "b.service", Lines: []string{"Slice=new.slice"}}}
 
 	m.Intercept(func(c systemdfake.Call) error {
 		if c.Method == "Reload" {
@@ -316,7 +322,8 @@ func TestStoppedSliceKills(t *testing.T) {
 	if err := client.StartSlice(t.Context(), systemd.Transient{Name: "a-b.slice"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := client.StartScope(t.Context(), systemd.Transient{Name: "a-b-c.scope", Slice: "a-b.slice", PIDs: []int{pid}}); err != nil {
+	if err := client.StartScope(t.Context(), systemd.Transient{Name: "a-b-c.scope", Slice: "a-b.slice",
+		PIDs: []int{pid}}); err != nil {
 		t.Fatal(err)
 	}
 	wantError(t, client.Stop(t.Context(), "a.slice"), systemd.ErrBusy)
@@ -358,13 +365,15 @@ func TestProgressOfAJob(t *testing.T) {
 			m := systemdfake.New(t, systemdfake.Options{})
 			m.Stall("slow.slice", true)
 			c.spoil(m)
-			client, err := systemd.Connect(t.Context(), systemd.Options{Root: m.Root(), Timeout: 300 * time.Millisecond, JobTimeout: time.Second})
+			client, err := systemd.Connect(t.Context(), systemd.Options{Root: m.Root(), Timeout: 300 * time.Millisecond,
+				JobTimeout: time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer client.Close()
 			heard := 0
-			err = client.StartSlice(systemd.WithProgress(t.Context(), func() { heard++ }), systemd.Transient{Name: "slow.slice"})
+			err = client.StartSlice(systemd.WithProgress(t.Context(), func() { heard++ }),
+				systemd.Transient{Name: "slow.slice"})
 			if !errors.Is(err, systemd.ErrJob) {
 				t.Errorf("the job: %v", err)
 			}
@@ -379,7 +388,8 @@ func TestProgressOfAJob(t *testing.T) {
 func TestQueuedUnit(t *testing.T) {
 	m := systemdfake.New(t, systemdfake.Options{})
 	m.Stall("slow.slice", true)
-	client, err := systemd.Connect(t.Context(), systemd.Options{Root: m.Root(), Timeout: time.Minute, JobTimeout: time.Second})
+	client, err := systemd.Connect(t.Context(), systemd.Options{Root: m.Root(), Timeout: time.Minute,
+		JobTimeout: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -406,69 +416,20 @@ func TestQueuedUnit(t *testing.T) {
 // A daemon-reload that takes long is progress: on a large host it may take longer than a watchdog waits.
 func TestProgressOfAReload(t *testing.T) {
 	m := systemdfake.New(t, systemdfake.Options{})
-	client, err := systemd.Connect(t.Context(), systemd.Options{Root: m.Root(), Timeout: time.Minute, JobTimeout: 100 * time.Millisecond})
+	client, err := systemd.Connect(t.Context(), systemd.Options{Root: m.Root(), Timeout: time.Minute,
+		JobTimeout: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
 	m.Hang(true)
 	heard := 0
-	if err := client.Reload(systemd.WithProgress(t.Context(), func() { heard++ })); !errors.Is(err, systemd.ErrNoAnswer) {
+	if err := client.Reload(systemd.WithProgress(t.Context(), func() { heard++ })); !errors.Is(err,
+		systemd.ErrNoAnswer) {
 		t.Errorf("the reload: %v", err)
 	}
 	if heard == 0 {
 		t.Error("no progress was told")
-	}
-}
-
-// What a unit's files say, in the order in which it counts, and what of it wins over a property.
-func TestFileSettings(t *testing.T) {
-	m := systemdfake.New(t, systemdfake.Options{})
-	client, err := systemd.Connect(t.Context(), m.Options())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	for file, text := range map[string]string{
-		"usr/lib/systemd/system/a-b@.service":              "[Service]\nMemoryMax=1G\nExecStart=/bin/sleep \\\n  9\n",
-		"etc/systemd/system/a-b@.service.d/override.conf":  "[Service]\n# MemoryMax=2G\nMemoryMax=3G\n",
-		"usr/lib/systemd/system/service.d/10-all.conf":     "[Service]\nTasksMax=7\n",
-		"run/systemd/system/a-.service.d/zz.conf":          "[Service]\nTasksMax=8\n",
-		"etc/systemd/system/a-b@c.service.d/zz.conf":       "[Service]\nTasksMax=9\n",
-		"etc/systemd/system/a-b@c.service.d/notes.txt":     "TasksMax=1\n",
-		"etc/systemd/system/other.service.d/override.conf": "[Service]\nMemoryMax=9G\n",
-	} {
-		at := filepath.Join(m.Root(), file)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(text), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	short := func(all []systemd.FileSetting, err error) string {
-		if err != nil {
-			t.Fatal(err)
-		}
-		var words []string
-		for _, s := range all {
-			if s.Setting != "ExecStart" {
-				words = append(words, s.Setting+"="+s.Value)
-			}
-		}
-		return strings.Join(words, " ")
-	}
-	overrides := []systemd.Override{{Path: "/etc/systemd/system.control/a-b@c.service.d/50-MemoryMax.conf", Text: []byte("[Service]\nMemoryMax=5G\n")}}
-	if got := short(client.FileSettings("a-b@c.service", overrides)); got != "MemoryMax=1G TasksMax=7 MemoryMax=5G MemoryMax=3G TasksMax=9" {
-		t.Errorf("files say %s", got)
-	}
-	if got := short(client.Later("a-b@c.service")); got != "MemoryMax=3G TasksMax=9" {
-		t.Errorf("later ones say %s", got)
-	}
-}
-
-func TestParseBytes(t *testing.T) {
-	for text, want := range map[string]int64{"300M": 300 << 20, "1.5G": 3 << 29, "4096": 4096, "25%": 256, "infinity": -1, "": -1, "x": -1, "-1": -1, "9E": -1} {
-		if n, ok := systemd.ParseBytes(text, 1024); ok != (want >= 0) || ok && n != want {
-			t.Errorf("%q: %d, %v; want %d", text, n, ok, want)
-		}
 	}
 }
 

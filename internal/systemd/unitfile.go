@@ -1,6 +1,7 @@
 package systemd
 
 import (
+	"iter"
 	"os"
 	"path"
 	"path/filepath"
@@ -9,10 +10,11 @@ import (
 	"strings"
 )
 
-// searchDirs are where unit files and drop-ins lie, the strongest first (systemd.unit(5), "Unit File Search Path"), without
-// those of properties that were set over D-Bus.
+// searchDirs are where unit files and drop-ins lie, the strongest first (systemd.unit(5), "Unit File Search Path"),
+// without those of properties that were set over D-Bus.
 var searchDirs = []string{
-	"/etc/systemd/system", "/run/systemd/system", "/run/systemd/generator", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system",
+	"/etc/systemd/system", "/run/systemd/system", "/run/systemd/generator", "/usr/local/lib/systemd/system",
+	"/usr/lib/systemd/system", "/lib/systemd/system",
 }
 
 // FileSetting is one assignment in a file of a unit.
@@ -22,8 +24,8 @@ type FileSetting struct {
 	File    string `json:"file"` // on the host, without Options.Root
 }
 
-// FileSettings gives what the files of a unit say, in the order in which the last one counts: its own file, then the drop-ins
-// by name, whatever directory they are in. Overrides stand for the properties that were set over D-Bus.
+// FileSettings gives what the files of a unit say, in the order in which the last one counts: its own file, then the
+// drop-ins by name, whatever directory they are in. Overrides stand for the properties that were set over D-Bus.
 func (m *Manager) FileSettings(unit string, overrides []Override) ([]FileSetting, error) {
 	if err := CheckName(unit); err != nil {
 		return nil, &Error{Op: "read files of", Unit: unit, Kind: ErrInvalid, Cause: err}
@@ -76,8 +78,8 @@ func (m *Manager) FileSettings(unit string, overrides []Override) ([]FileSetting
 	return all, nil
 }
 
-// Later gives those settings of a unit's drop-ins that win over a property of the same name at each daemon-reload, because
-// the name of their file sorts after the one that systemd keeps the property in (measured on 252).
+// Later gives those settings of a unit's drop-ins that win over a property of the same name at each daemon-reload,
+// because the name of their file sorts after the one that systemd keeps the property in (measured on 252).
 func (m *Manager) Later(unit string) ([]FileSetting, error) {
 	all, err := m.FileSettings(unit, nil)
 	return slices.DeleteFunc(all, func(s FileSetting) bool {
@@ -99,29 +101,78 @@ func dropInNames(unit string) []string {
 		names = append(names, template)
 		prefix, _, _ = strings.Cut(unit, "@")
 	}
-	for i := strings.LastIndexByte(strings.TrimSuffix(prefix, "-"), '-'); i > 0; i = strings.LastIndexByte(prefix[:i], '-') {
+	for i := strings.LastIndexByte(strings.TrimSuffix(prefix, "-"), '-'); i > 0; i = strings.LastIndexByte(prefix[:i],
+		'-') {
 		names = append(names, prefix[:i+1]+"."+suffix)
 	}
 	return append(names, suffix)
 }
 
-// parseSettings reads the assignments of a unit file.
+// UnitLines gives the lines of a unit file as systemd joins them, each without blanks around it and with the offset at
+// which it begins: one that ends in a backslash goes on in the next, also over comments between the two; comments and
+// empty lines are left out (systemd.syntax(7), config_parse in systemd's src/shared/conf-parser.c).
+//
+// go-systemd's unit.Deserialize does not serve: it takes a comment between continued lines for a part of the value,
+// fails at the line behind it, and knows no lines.
+func UnitLines(text string) iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		rest := strings.TrimPrefix(text, byteOrderMark)
+		begin, offset := 0, len(text)-len(rest)
+		var joined strings.Builder // what went on so far
+		for raw := range strings.Lines(rest) {
+			line := strings.TrimLeft(strings.TrimRight(raw, "\r\n"), " \t")
+			start := offset + len(raw) - len(strings.TrimLeft(raw, " \t"))
+			offset += len(raw)
+			if strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";") {
+				continue
+			}
+			if joined.Len() == 0 {
+				begin = start
+			}
+			if slashes := len(line) - len(strings.TrimRight(line, `\`)); slashes%2 == 1 { // the last is not escaped
+				joined.WriteString(line[:len(line)-1] + " ")
+				continue
+			}
+			if joined.Len() > 0 {
+				line = joined.String() + line
+				joined.Reset()
+			}
+			if line = strings.TrimSpace(line); line != "" && !yield(begin, line) {
+				return
+			}
+		}
+		if line := strings.TrimSpace(joined.String()); line != "" {
+			yield(begin, line)
+		}
+	}
+}
+
+const byteOrderMark = "\ufeff"
+
+// UnitAssignment splits a line of a unit file at its first equals sign; ok is false where there is none.
+func UnitAssignment(line string) (name, value string, ok bool) {
+	name, value, ok = strings.Cut(line, "=")
+	return strings.TrimSpace(name), strings.TrimSpace(value), ok
+}
+
+// parseSettings reads the assignments of a unit file. Sections that begin with X- are not for systemd
+// (systemd.unit(5)).
 func parseSettings(text, file string) (all []FileSetting) {
-	text = strings.ReplaceAll(text, "\\\n", " ")
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		if line == "" || strings.ContainsAny(line[:1], "#;[") {
+	own := true
+	for _, line := range UnitLines(text) {
+		if strings.HasPrefix(line, "[") {
+			own = !strings.HasPrefix(line, "[X-")
 			continue
 		}
-		if key, value, ok := strings.Cut(line, "="); ok {
-			all = append(all, FileSetting{strings.TrimSpace(key), strings.TrimSpace(value), file})
+		if name, value, ok := UnitAssignment(line); ok && own {
+			all = append(all, FileSetting{name, value, file})
 		}
 	}
 	return all
 }
 
-// ParseBytes reads an amount of memory as a unit file has it: "300M" by 1024, "20%" of total, "infinity"; ok is false for no
-// limit and for what cannot be read.
+// ParseBytes reads an amount of memory as a unit file has it: "300M" by 1024, "20%" of total, "infinity"; ok is false
+// for no limit and for what cannot be read.
 func ParseBytes(text string, total int64) (n int64, ok bool) {
 	if percent, is := strings.CutSuffix(text, "%"); is {
 		p, err := strconv.ParseFloat(percent, 64)
