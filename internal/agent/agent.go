@@ -16,6 +16,7 @@ import (
 
 	"bulkhead/internal/control"
 	"bulkhead/internal/host"
+	"bulkhead/internal/metrics"
 )
 
 // DefaultSocket is where the local API listens unless said otherwise.
@@ -44,7 +45,7 @@ type Agent struct {
 	scanner *host.Scanner
 	o       Options
 
-	sampler *control.TaskSampler
+	sampler metrics.TaskSampler
 	sampled time.Time
 	herald  *herald
 
@@ -64,7 +65,7 @@ type Agent struct {
 	status control.AgentStatus
 	// changed holds the processes that verbs over the socket have moved.
 	changed []int
-	loads   loads
+	loads   metrics.Loads
 	said    string // the error that was logged last
 	wake    chan struct{}
 }
@@ -91,7 +92,6 @@ func New(c *control.Controller, o Options) *Agent {
 	}
 	a := &Agent{held: newBatch(), control: c, scanner: c.Host.Proc.NewScanner(), o: o, wake: make(chan struct{}, 1)}
 	c.BecomeAgent()
-	a.sampler = c.NewTaskSampler()
 	a.herald = newHerald(o, time.Now())
 	a.placings.resident = func(pid int) int64 {
 		m, err := c.Host.Proc.Memory(pid)
@@ -198,7 +198,7 @@ func (a *Agent) look(ctx context.Context, full bool, why reason) {
 
 // shareLimits gives devices that share a limit by use their new parts, when it is time.
 func (a *Agent) shareLimits(ctx context.Context) {
-	_, err := a.control.Share(ctx, time.Now())
+	_, err := a.control.SplitByDemand(ctx, time.Now())
 	if err = a.unlessLocked(err); err != nil && !errors.Is(err, context.Canceled) {
 		a.o.Log.Warn("limits could not be shared anew; the parts in force stay", "err", err)
 	}
@@ -213,7 +213,7 @@ func (a *Agent) mindTrial(ctx context.Context) {
 
 // watchHigh sees to it that no group is stuck at its memory.high.
 func (a *Agent) watchHigh(ctx context.Context) {
-	if err := a.unlessLocked(a.control.WatchHigh(ctx, time.Now())); err != nil && !errors.Is(err, context.Canceled) {
+	if err := a.unlessLocked(a.control.BreakStalls(ctx, time.Now())); err != nil && !errors.Is(err, context.Canceled) {
 		a.o.Log.Error("a memory.high at which its group is stuck could not be lifted; trying again", "err", err)
 	}
 }
@@ -355,16 +355,16 @@ func cpuTime() time.Duration {
 // sampleLoads brings the load averages up to now, when it is time.
 func (a *Agent) sampleLoads(now time.Time) {
 	elapsed := now.Sub(a.sampled)
-	if elapsed < loadEvery {
+	if elapsed < metrics.LoadEvery {
 		return
 	}
-	sample := a.sampler.Sample()
+	sample := a.control.SampleTasks(&a.sampler)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.sampled.IsZero() {
 		elapsed = 0 // the averages begin at nothing, like the kernel's
 	}
-	a.sampled, a.loads = now, a.loads.next(sample, elapsed)
+	a.sampled, a.loads = now, a.loads.Next(sample, elapsed)
 }
 
 // Fill adds to a status what only the agent knows.

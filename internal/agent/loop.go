@@ -32,7 +32,7 @@ func (a *Agent) loop(ctx context.Context, looked func()) {
 		}
 		a.shareLimits(ctx)
 		if why == becauseTick || why == becauseChange { // a storm of events is no reason to read files
-			a.control.Pulse(ctx, now)
+			a.control.SampleGuarded(ctx, now)
 			a.mindTrial(ctx)
 		}
 		a.watchHigh(ctx)

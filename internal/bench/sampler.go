@@ -11,13 +11,14 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/metrics"
 	"bulkhead/internal/proof"
 )
 
 // reading is what counters said at one moment.
 type reading struct {
 	at       time.Time
-	groups   map[string]cgroup.Usage
+	groups   map[string]metrics.Sample
 	database map[string]host.ProcessUse
 	activity host.Activity
 	free     int64 // bytes of memory that could be allocated
@@ -93,7 +94,7 @@ func (s *sampler) stop() error {
 func (s *sampler) read() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := reading{at: time.Now(), groups: map[string]cgroup.Usage{}, database: map[string]host.ProcessUse{}}
+	r := reading{at: time.Now(), groups: map[string]metrics.Sample{}, database: map[string]host.ProcessUse{}}
 	var err error
 	if r.activity, err = s.host.Activity(); err != nil {
 		s.errs = append(s.errs, err)
@@ -111,8 +112,8 @@ func (s *sampler) read() {
 	}
 	if s.governed {
 		for _, g := range s.groups {
-			if u, found := s.group(g); found {
-				r.groups[g] = u
+			if sample := s.group(g); sample.Found {
+				r.groups[g] = sample
 			}
 		}
 	}
@@ -135,27 +136,19 @@ func (s *sampler) readNodes() {
 	}
 }
 
-// group puts together what every hierarchy says about one group.
-func (s *sampler) group(name string) (cgroup.Usage, bool) {
+// group samples one group in all hierarchies.
+func (s *sampler) group(name string) metrics.Sample {
 	// While policies change, a group gets directories in further hierarchies.
-	if (s.changing || s.places[name] == nil) && !s.find(name) && s.places[name] == nil {
-		return cgroup.Usage{}, false
+	if s.changing || s.places[name] == nil {
+		s.find(name)
 	}
-	var whole cgroup.Usage
-	found := false
-	for _, h := range s.hierarchies {
-		path, known := s.places[name][h.ID]
-		if !known {
-			continue
-		}
-		part, err := s.tree.Stat(cgroup.Dir{Hierarchy: h.ID, Path: path})
-		if err != nil {
-			continue // gone, or going
-		}
-		found = true
-		whole.Merge(part)
+	var dirs [][]cgroup.Dir
+	for hierarchy, path := range s.places[name] {
+		dirs = append(dirs, []cgroup.Dir{{Hierarchy: hierarchy, Path: path}})
 	}
-	return whole, found
+	sample := metrics.Sample{At: time.Now()}
+	sample.Usage, sample.Found = metrics.Group{Dirs: dirs}.Read(s.tree)
+	return sample
 }
 
 // kills are the OOM kills that groups had in all when they were read last, by name.
@@ -165,8 +158,8 @@ func (s *sampler) kills() map[string]int64 {
 	kills := map[string]int64{}
 	for _, r := range s.readings {
 		for name, u := range r.groups {
-			if u.Memory.OOMKills != nil {
-				kills[name] = *u.Memory.OOMKills
+			if n := u.Usage.Memory.OOMKills; n != nil {
+				kills[name] = *n
 			}
 		}
 	}
@@ -245,18 +238,6 @@ func (s *sampler) window(from, to time.Time) (first, last reading) {
 	return first, last
 }
 
-// rate is by how much a counter rose in a second; NaN when it was not read at either end.
-func rate(from, to *int64, span time.Duration) float64 {
-	if to == nil || span <= 0 {
-		return math.NaN()
-	}
-	var before int64
-	if from != nil {
-		before = *from
-	}
-	return max(0, float64(*to-before)) / span.Seconds()
-}
-
 func amount(n *int64) float64 {
 	if n == nil {
 		return math.NaN()
@@ -264,36 +245,26 @@ func amount(n *int64) float64 {
 	return float64(*n)
 }
 
-// groupFigures are the figures of one group in a span.
-func groupFigures(before, after cgroup.Usage, span time.Duration, idleCores float64) map[string]float64 {
+// groupFigures are the figures of one group between two samples. One that was not there at the first counts from nothing.
+func groupFigures(before, after metrics.Sample, idleCores float64) map[string]float64 {
+	d := after.Since(before)
 	f := map[string]float64{
-		"cpu":         rate(before.CPU.Total, after.CPU.Total, span) / 1e6,
-		"throttled":   100 * rate(before.CPU.Throttled, after.CPU.Throttled, span) / 1e6,
-		"memory":      amount(after.Memory.Current),
-		"memory_peak": amount(after.Memory.Peak),
-		"swap":        amount(after.Memory.Swap),
-		"oom_kills":   amount(after.Memory.OOMKills),
+		"cpu":         d.Rate(d.CPU.Total) / 1e6,
+		"throttled":   100 * d.Rate(d.CPU.Throttled) / 1e6,
+		"memory":      amount(d.Memory.Current),
+		"memory_peak": amount(d.Memory.Peak),
+		"swap":        amount(d.Memory.Swap),
+		"oom_kills":   amount(after.Usage.Memory.OOMKills),
 	}
-	if after.IO != nil {
-		var a, b cgroup.IOUsage
-		for _, d := range before.IO {
-			b.ReadBytes, b.WrittenBytes, b.Reads, b.Writes = b.ReadBytes+d.ReadBytes, b.WrittenBytes+d.WrittenBytes, b.Reads+d.Reads, b.Writes+d.Writes
-		}
-		for _, d := range after.IO {
-			a.ReadBytes, a.WrittenBytes, a.Reads, a.Writes = a.ReadBytes+d.ReadBytes, a.WrittenBytes+d.WrittenBytes, a.Reads+d.Reads, a.Writes+d.Writes
-		}
-		f["read"], f["written"] = rate(&b.ReadBytes, &a.ReadBytes, span), rate(&b.WrittenBytes, &a.WrittenBytes, span)
-		f["read_ops"], f["write_ops"] = rate(&b.Reads, &a.Reads, span), rate(&b.Writes, &a.Writes, span)
+	if d.IO != nil {
+		io := d.AllIO()
+		f["read"], f["written"] = d.Rate(&io.ReadBytes), d.Rate(&io.WrittenBytes)
+		f["read_ops"], f["write_ops"] = d.Rate(&io.Reads), d.Rate(&io.Writes)
 	}
-	for resource, p := range after.Pressure {
-		if p.Some == nil {
-			continue
+	for resource, p := range d.Pressure {
+		if p.Some != nil {
+			f[resource+"_pressure"] = 100 * d.Rate(&p.Some.Total) / 1e6
 		}
-		var from *int64
-		if b := before.Pressure[resource].Some; b != nil {
-			from = &b.Total
-		}
-		f[resource+"_pressure"] = 100 * rate(from, &p.Some.Total, span) / 1e6
 	}
 	// What the group got of what nobody else used.
 	f["conservation"] = 100 * f["cpu"] / (f["cpu"] + idleCores)
@@ -342,11 +313,15 @@ func (s *sampler) figures(from, to time.Time) map[string]float64 {
 		}
 	}
 	for name, after := range last.groups {
-		for figure, x := range groupFigures(first.groups[name], after, span, f["idle"]) {
+		before, was := first.groups[name]
+		if !was {
+			before.At = first.at
+		}
+		for figure, x := range groupFigures(before, after, f["idle"]) {
 			f[name+"."+figure] = x
 		}
-		if before := float64(s.killed[name]); f[name+".oom_kills"] >= before { // a group that was made anew counts from nothing
-			f[name+".oom_kills"] -= before
+		if n := after.Usage.Memory.OOMKills; n != nil {
+			f[name+".oom_kills"] = float64(metrics.Grown(s.killed[name], *n))
 		}
 	}
 	for name, after := range last.database {

@@ -111,35 +111,24 @@ func (m *trafficMeter) figures(from, to time.Time) map[string]float64 {
 // trafficFigures are those of one group: over all interfaces as the programs on its directory count (bytes and packets a second), and
 // on limited ones as their classes do (bytes a second with all headers, packets that were dropped in the whole span).
 func trafficFigures(before, after *control.GroupTraffic, span time.Duration) map[string]float64 {
-	// A counter begins anew when it is attached or made anew.
-	per := func(from, to uint64) float64 {
-		if to < from {
-			from = 0
-		}
-		return float64(to-from) / span.Seconds()
-	}
 	f := map[string]float64{}
+	d := after.Since(before.Traffic, span)
+	per := func(n uint64) float64 { return float64(n) / span.Seconds() }
 	// The programs do not see what sockets from before the group do.
 	if before.Counted && after.Counted && after.Outside == 0 {
-		f["sent"], f["packets_sent"] = per(before.Out.Bytes, after.Out.Bytes), per(before.Out.Packets, after.Out.Packets)
-		f["received"], f["packets_received"] = per(before.In.Bytes, after.In.Bytes), per(before.In.Packets, after.In.Packets)
+		f["sent"], f["packets_sent"] = per(d.Out.Bytes), per(d.Out.Packets)
+		f["received"], f["packets_received"] = per(d.In.Bytes), per(d.In.Packets)
 	}
-	for _, now := range after.On {
-		if now.Policed {
+	for _, on := range d.On {
+		if on.Policed {
 			continue
 		}
-		var was control.DeviceTraffic
-		for _, d := range before.On {
-			if d.Device == now.Device && d.Direction == now.Direction {
-				was = d
-			}
-		}
 		name := "wire_out"
-		if now.Direction == netshape.Ingress.String() {
+		if on.Direction == netshape.Ingress.String() {
 			name = "wire_in"
 		}
-		f[name] += per(was.Bytes, now.Bytes)
-		f["drops"] += per(was.Drops, now.Drops) * span.Seconds()
+		f[name] += per(on.Bytes)
+		f["drops"] += float64(on.Drops)
 	}
 	return f
 }

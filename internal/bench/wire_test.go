@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"bulkhead/internal/control"
+	"bulkhead/internal/metrics"
 	"bulkhead/internal/scenario"
 )
 
@@ -136,11 +137,11 @@ func TestParseTraffic(t *testing.T) {
 
 // count is what a group has sent and received after so many seconds, at 1,000 bytes and 10 packets a second, and the limited interface.
 func count(seconds uint64) *control.GroupTraffic {
-	c := control.Counted{Bytes: 1000 * seconds, Packets: 10 * seconds}
-	on := func(direction string, times uint64) control.DeviceTraffic {
-		return control.DeviceTraffic{Device: "x", Direction: direction, Counted: control.Counted{Bytes: times * 1100 * seconds}, Drops: times * seconds}
+	c := metrics.Volume{Bytes: 1000 * seconds, Packets: 10 * seconds}
+	on := func(direction string, times uint64) metrics.InterfaceTraffic {
+		return metrics.InterfaceTraffic{Device: "x", Direction: direction, Volume: metrics.Volume{Bytes: times * 1100 * seconds}, Drops: times * seconds}
 	}
-	return &control.GroupTraffic{Counted: true, Out: c, In: c, On: []control.DeviceTraffic{on("egress", 1), on("ingress", 2)}}
+	return &control.GroupTraffic{Traffic: metrics.Traffic{Counted: true, Out: c, In: c, On: []metrics.InterfaceTraffic{on("egress", 1), on("ingress", 2)}}}
 }
 
 // What lies outside of the span does not count, and a counter that began anew is no negative rate.

@@ -46,33 +46,6 @@ func accounting(t *testing.T) string {
 	return "cpuacct"
 }
 
-// TestStatOnTheKernel holds what a busy process used against what Stat says, over two hierarchies where the
-// machine has memory and CPU time apart.
-func TestStatOnTheKernel(t *testing.T) {
-	tree, root := testhost.Tree(t), testhost.Root(t)
-	memory, cpuacct := governed(t, tree, root, "memory"), governed(t, tree, root, accounting(t))
-	holder := testhost.HoldMemory(t)
-	must(t, tree.Move(memory, holder.ID), tree.Move(cpuacct, holder.ID))
-	const size = 64 << 20
-	if !holder.Touch(size) {
-		t.Fatal("the process was killed without a limit")
-	}
-	u, err := tree.Stat(memory)
-	must(t, err)
-	more, err := tree.Stat(cpuacct)
-	must(t, err)
-	u.Merge(more)
-	if a := *u.Memory.Anonymous; a < size || a > size+(8<<20) {
-		t.Errorf("anonymous memory %d, touched %d", a, size)
-	}
-	if *u.Memory.Current < *u.Memory.Anonymous || *u.Memory.Peak < *u.Memory.Current || *u.Memory.OOMKills != 0 {
-		t.Errorf("memory %+v", u.Memory)
-	}
-	if us := *u.CPU.Total; us < 1000 || us > 10_000_000 {
-		t.Errorf("touching %d bytes took %d µs of CPU", size, us)
-	}
-}
-
 // TestManyMembers reads a list of processes that does not fit one buffer.
 func TestManyMembers(t *testing.T) {
 	tree := testhost.Tree(t)

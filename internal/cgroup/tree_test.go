@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/host"
+	"bulkhead/internal/metrics"
 )
 
 var cpuV1 = host.Hierarchy{ID: "cpu", Version: 1, Controllers: []string{"cpu"}, Mount: "/sys/fs/cgroup/cpu", Root: "/"}
@@ -237,7 +238,7 @@ func TestGroupThatVanishes(t *testing.T) {
 		"read":     func(k *cgroupfake.Kernel) error { _, err := k.Read(a.File("cpu.shares")); return err },
 		"readmany": func(k *cgroupfake.Kernel) error { _, err := k.ReadMany(a, []string{"cpu.shares"}); return err },
 		"move":     func(k *cgroupfake.Kernel) error { return k.Move(a, k.Spawn()) },
-		"stat":     func(k *cgroupfake.Kernel) error { _, err := k.Stat(a); return err },
+		"stat":     func(k *cgroupfake.Kernel) error { _, err := metrics.Read(k.Tree, a); return err },
 	} {
 		k := model()
 		must(t, k.Make(a))
@@ -300,24 +301,11 @@ func TestReadManyLeavesOutWhatTheKernelLacks(t *testing.T) {
 	if must(t, err); len(values) != 1 || values["cpu.pressure"] == "" {
 		t.Errorf("values %q", values)
 	}
-	if _, err := k.Stat(top); err != nil {
+	if _, err := metrics.Read(k.Tree, top); err != nil {
 		t.Errorf("Stat: %v", err)
 	}
 	k.FailMatch("read", "unified:/*.pressure", syscall.EIO)
 	if _, err := k.ReadMany(top, []string{"cpu.pressure"}); !errors.Is(err, syscall.EIO) {
 		t.Errorf("an IO error: %v", err)
-	}
-}
-
-func TestStatPutsHugePagesTogether(t *testing.T) {
-	k := model()
-	top := dir(host.UnifiedID, "/")
-	must(t, k.Enable(top, []string{"hugetlb", "pids"}), k.Make(top.Child("a")))
-	k.Set(top.Child("a").File("hugetlb.2MB.current"), "4194304")
-	k.Set(top.Child("a").File("hugetlb.1GB.current"), "1073741824")
-	k.Set(top.Child("a").File("cpu.pressure"), "some avg10=12.50 avg60=0.00 avg300=0.00 total=7")
-	u, err := k.Stat(top.Child("a"))
-	if must(t, err); *u.Memory.Huge != 4194304+1073741824 || u.Pressure["cpu"].Some.Avg10 != 12.5 || u.Memory.Current != nil {
-		t.Errorf("usage %+v", u)
 	}
 }

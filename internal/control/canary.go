@@ -134,7 +134,7 @@ func canaryWatch(next, v *View, r Request) (w *state.Watch, left []string) {
 
 // promote applies the rest of the policy that a canary went before.
 func (t *Tender) promote(ctx context.Context) (over bool, err error) {
-	t.guard.gauge.close()
+	t.guard.sampler.Close()
 	return t.settle(ctx, "apply", func(trial *state.Trial) (over bool, err error) {
 		d, err := state.Load(t.c.Store, state.DocCanary)
 		if err != nil || d.Prune(state.Moment{}).Canary == nil {

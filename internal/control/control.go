@@ -130,12 +130,12 @@ type Controller struct {
 	// known, memory and due belong to the agent's looks.
 	known    *host.Facts
 	memory   memory
-	used     counters // when limits were shared by use the last time
-	shape    shape    // of the disks
+	used     ioSamples // when limits were split by demand the last time
+	shape    shape     // of the disks
 	due      due
 	watchdog []string
 	probe    []string
-	pulses   pulses
+	recent   recentSamples
 	tender   *Tender // of a change on trial, where no watchdog is
 	entrance entrance
 	net      struct { // of interfaces

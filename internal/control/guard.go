@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/dbstat"
 	"bulkhead/internal/host"
+	"bulkhead/internal/metrics"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
@@ -25,93 +25,19 @@ func guardOf(v *View) *state.Watch {
 	return &state.Watch{For: g.For, Window: g.Window, Before: g.Before, Clauses: all}
 }
 
-// pulse is a group at one moment.
-type pulse struct {
-	at    time.Time
-	usage cgroup.Usage
-	db    int64
-	dbErr error
+// workIn is how much a group did in a second between two samples. A database that does not answer does nothing for
+// anybody.
+func workIn(d metrics.Delta, counter string) state.Work {
+	io := d.AllIO()
+	return state.Work{Counter: counter, DB: d.Rate(&d.Work), CPU: d.Rate(new(metrics.Value(d.CPU.Total))) / 1e6,
+		IO: d.Rate(new(io.Reads + io.Writes))}
 }
 
-// since is the work between two moments.
-func (p pulse) since(o pulse, counter string) state.Work {
-	d := p.at.Sub(o.at).Seconds()
-	w := state.Work{Counter: counter, CPU: float64(rise(o.usage.CPU.Total, p.usage.CPU.Total)) / 1e6 / d, IO: float64(operations(p.usage)-operations(o.usage)) / d}
-	switch {
-	case counter == "", p.dbErr != nil: // one that does not answer does nothing for anybody
-	case p.db < o.db: // it was started again
-		w.DB = float64(p.db) / d
-	default:
-		w.DB = float64(p.db-o.db) / d
-	}
-	return w
-}
-
-func operations(u cgroup.Usage) (n int64) {
-	for _, io := range u.IO {
-		n += io.Reads + io.Writes
-	}
-	return n
-}
-
-// dbPatience is how long a database may take to tell of its work.
-const dbPatience = 2 * time.Second
-
-// gauge takes pulses of the groups that a guard watches. It is for one goroutine.
-type gauge struct {
-	dbs map[string]*dbstat.Source // by dsn
-}
-
-// take takes the pulse of one group.
-func (g *gauge) take(ctx context.Context, v *View, one policy.Guarded) pulse {
-	p := pulse{usage: usageOf(v, one.Group), at: time.Now()}
-	if one.DSN == "" {
-		return p
-	}
-	asked := g.ask(ctx, one)
-	asked.usage = p.usage
-	return asked
-}
-
-// ask asks a group's database.
-func (g *gauge) ask(ctx context.Context, one policy.Guarded) (p pulse) {
-	ctx, cancel := context.WithTimeout(ctx, dbPatience)
-	defer cancel()
-	db, err := g.db(one.DSN)
-	if err == nil {
-		p.db, err = db.Work(ctx)
-	}
-	p.at, p.dbErr = time.Now(), err
-	return p
-}
-
-func (g *gauge) db(dsn string) (*dbstat.Source, error) {
-	if db := g.dbs[dsn]; db != nil {
-		return db, nil
-	}
-	db, err := dbstat.Parse(dsn)
-	if err != nil {
-		return nil, err
-	}
-	if g.dbs == nil {
-		g.dbs = map[string]*dbstat.Source{}
-	}
-	g.dbs[dsn] = db
-	return db, nil
-}
-
-// counter names what the database of a group counts.
-func (g *gauge) counter(one policy.Guarded) string {
-	if db := g.dbs[one.DSN]; db != nil {
-		return db.Counter
-	}
-	return ""
-}
-
-func (g *gauge) close() {
-	for _, db := range g.dbs {
-		_ = db.Close() // nothing was written
-	}
+// guardedGroup says where the figures of a watched group are.
+func guardedGroup(v *View, one policy.Guarded) metrics.Group {
+	g := countedIn(v, one.Group)
+	g.Database = one.DSN
+	return g
 }
 
 // guardsIn are the groups of a view that its policy's guard watches.
@@ -127,11 +53,12 @@ func guardsIn(v *View) (all []policy.Guarded) {
 	return all
 }
 
-// longestPause is for how long a change waits to see what groups do before it, where no agent has seen that: meanwhile it holds the lock, and
-// a release waits 5 s for it.
+// longestPause is for how long a change waits to see what groups do before it, where no agent has seen that: meanwhile
+// it holds the lock, and a release waits 5 s for it.
 const longestPause = 3 * time.Second
 
-// takeBefore takes down how the groups are that are watched, before a change is made, and notes what it cannot tell. What has no source is an error: nobody would be warned.
+// takeBefore takes down how the groups are that are watched, before a change is made, and notes what it cannot tell.
+// What has no source is an error: nobody would be warned.
 func (c *Controller) takeBefore(ctx context.Context, v *View, w *state.Watch) (notes []string, err error) {
 	for _, one := range w.Clauses {
 		if err := sourced(v, one); err != nil {
@@ -139,22 +66,26 @@ func (c *Controller) takeBefore(ctx context.Context, v *View, w *state.Watch) (n
 		}
 	}
 	w.Groups = map[string]state.Baseline{}
-	var g gauge
-	defer g.close()
-	first := map[string]pulse{}
+	var sampler metrics.Sampler
+	defer sampler.Close()
+	first := map[string]metrics.Sample{}
 	for _, one := range w.Clauses {
-		p := g.take(ctx, v, one)
-		if p.dbErr != nil {
-			return nil, fail(CodeFailed, "nothing was changed; `guard:` of the policy names the database", "ask the database of group %s how much it does: %w", one.Group, p.dbErr)
+		p := sampler.Take(ctx, v.Tree, guardedGroup(v, one))
+		if p.WorkErr != nil {
+			return nil, fail(CodeFailed, "nothing was changed; `guard:` of the policy names the database",
+				"ask the database of group %s how much it does: %w", one.Group, p.WorkErr)
 		}
 		first[one.Group] = p
-		b := state.Baseline{Kills: orZero(p.usage.Memory.OOMKills)}
+		b := state.Baseline{Kills: metrics.Value(p.Usage.Memory.OOMKills)}
 		if one.Throughput != nil {
-			b.Work = c.pulses.work(one, g.counter(one), w.Before)
+			b.Work = c.recent.work(one, sampler.Counter(one.DSN), w.Before)
 		}
 		w.Groups[one.Group] = b
 	}
-	if !slices.ContainsFunc(w.Clauses, func(one policy.Guarded) bool { return one.Throughput != nil && w.Groups[one.Group].Work == nil }) {
+	if !slices.ContainsFunc(w.Clauses, func(one policy.Guarded) bool {
+		return one.Throughput != nil &&
+			w.Groups[one.Group].Work == nil
+	}) {
 		return nil, nil
 	}
 	// No agent has watched: a window now has to do.
@@ -167,22 +98,18 @@ func (c *Controller) takeBefore(ctx context.Context, v *View, w *state.Watch) (n
 		if one.Throughput == nil || b.Work != nil {
 			continue
 		}
-		work := g.take(ctx, v, one).since(first[one.Group], g.counter(one))
+		work := workIn(sampler.Take(ctx, v.Tree, guardedGroup(v, one)).Since(first[one.Group]),
+			sampler.Counter(one.DSN))
 		if _, _, enough := work.Fell(work); enough {
 			b.Work = &work
 			w.Groups[one.Group] = b
 		} else {
-			notes = append(notes, fmt.Sprintf("guard: group %s did too little in the %s before this change for a fall of its throughput to be seen", one.Group, took))
+			notes = append(notes,
+				fmt.Sprintf("guard: group %s did too little in the %s before this change for a fall of its "+
+					"throughput to be seen", one.Group, took))
 		}
 	}
 	return notes, nil
-}
-
-func orZero(n *int64) int64 {
-	if n == nil {
-		return 0
-	}
-	return *n
 }
 
 // sleep waits for d, or until ctx ends, and then gives its cause.
@@ -198,7 +125,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 // sourced refuses what nothing on this host counts.
 func sourced(v *View, one policy.Guarded) error {
 	asks := func(controller string) bool {
-		return slices.ContainsFunc(v.Plan.Want, func(w plan.Wanted) bool { return w.Group == one.Group && w.Row.Controller == controller })
+		return slices.ContainsFunc(v.Plan.Want,
+			func(w plan.Wanted) bool { return w.Group == one.Group && w.Row.Controller == controller })
 	}
 	member := v.Layout.Member(one.Group)
 	var missing, hint string
@@ -208,71 +136,67 @@ func sourced(v *View, one policy.Guarded) error {
 	case one.Throttled != nil && !asks("cpu"):
 		missing, hint = "throttled", "give the group a cpu.limit: without one nothing holds it back"
 	case one.MemoryPressure != nil && member[host.UnifiedID].Path == "":
-		missing, hint = "memory_pressure", "the group has no directory in cgroup v2, where pressure is counted: watch oom_kills or throughput_falls instead"
+		missing, hint = "memory_pressure", "the group has no directory in cgroup v2, where pressure is counted: "+
+			"watch oom_kills or throughput_falls instead"
 	case one.Throughput != nil && one.DSN == "" && !asks("cpu") && !asks("blkio") && !asks("cpuacct"):
-		missing, hint = "throughput_falls", "name the database with `dsn:`, or give the group a cpu limit or an io limit: without either the kernel counts no work for it"
+		missing, hint = "throughput_falls", "name the database with `dsn:`, or give the group a cpu limit or an io "+
+			"limit: without either the kernel counts no work for it"
 	default:
 		return nil
 	}
-	return fail(CodeUsage, hint, "guard: %s of group %s has no source on this host: nothing was changed", missing, one.Group)
+	return fail(CodeUsage, hint, "guard: %s of group %s has no source on this host: nothing was changed", missing,
+		one.Group)
 }
 
-// verdict says what of a guard was broken between two pulses; "" when nothing was. whole says that they are a window apart.
-func verdict(one policy.Guarded, before state.Baseline, first, last pulse, counter string, whole bool) string {
+// verdict says which clause of a guard was broken between two samples; "" when none was. whole says that they are a
+// window apart.
+func verdict(one policy.Guarded, before state.Baseline, first, last metrics.Sample, counter string, whole bool) string {
 	if one.OOMKills != nil {
-		n := orZero(last.usage.Memory.OOMKills)
-		if n >= before.Kills { // else its directory is another one by now, after a reboot
-			n -= before.Kills
-		}
-		if n > *one.OOMKills {
+		// After a reboot the group's directory is a new one.
+		if n := metrics.Grown(before.Kills, metrics.Value(last.Usage.Memory.OOMKills)); n > *one.OOMKills {
 			return fmt.Sprintf("group %s: the kernel killed %d of its processes for want of memory", one.Group, n)
 		}
 	}
 	if !whole {
 		return ""
 	}
-	d := last.at.Sub(first.at)
-	if one.MemoryPressure != nil {
-		if share := float64(stalled(last.usage)-stalled(first.usage)) / float64(d.Microseconds()); share > *one.MemoryPressure {
-			return fmt.Sprintf("group %s: all its tasks waited for memory in %.0f %% of %s, more than %.0f %%", one.Group, 100*share, d.Round(time.Second), 100**one.MemoryPressure)
+	d := last.Since(first)
+	if full := d.Pressure["memory"].Full; one.MemoryPressure != nil && full != nil {
+		if share := d.Rate(&full.Total) / 1e6; share > *one.MemoryPressure {
+			return fmt.Sprintf("group %s: all its tasks waited for memory in %.0f %% of %s, more than %.0f %%",
+				one.Group, 100*share, d.Span.Round(time.Second), 100**one.MemoryPressure)
 		}
 	}
 	if one.Throttled != nil {
-		held, periods := rise(first.usage.CPU.ThrottledPeriods, last.usage.CPU.ThrottledPeriods), rise(first.usage.CPU.Periods, last.usage.CPU.Periods)
-		if share := float64(held) / float64(max(1, periods)); share > *one.Throttled {
-			return fmt.Sprintf("group %s: its CPU limit held it back in %d of %d periods, more than %.0f %%", one.Group, held, periods, 100**one.Throttled)
+		throttled, periods := metrics.Value(d.CPU.ThrottledPeriods), metrics.Value(d.CPU.Periods)
+		if share := float64(throttled) / float64(max(1, periods)); share > *one.Throttled {
+			return fmt.Sprintf("group %s: its CPU limit held it back in %d of %d periods, more than %.0f %%",
+				one.Group, throttled, periods, 100**one.Throttled)
 		}
 	}
 	if one.Throughput != nil && before.Work != nil {
-		fell, how, ok := last.since(first, counter).Fell(*before.Work)
-		if ok && last.dbErr != nil {
-			how += fmt.Sprintf(" (which does not answer: %v)", last.dbErr)
+		fell, how, ok := workIn(d, counter).Fell(*before.Work)
+		if ok && last.WorkErr != nil {
+			how += fmt.Sprintf(" (which does not answer: %v)", last.WorkErr)
 		}
 		if ok && fell > *one.Throughput {
-			return fmt.Sprintf("group %s: its throughput fell by %.0f %%, more than %.0f %%: from %s", one.Group, 100*fell, 100**one.Throughput, how)
+			return fmt.Sprintf("group %s: its throughput fell by %.0f %%, more than %.0f %%: from %s", one.Group,
+				100*fell, 100**one.Throughput, how)
 		}
 	}
 	return ""
 }
 
-// stalled is for how long all tasks of a group have waited for memory so far, microseconds.
-func stalled(u cgroup.Usage) int64 {
-	if p := u.Pressure["memory"]; p.Full != nil {
-		return p.Full.Total
-	}
-	return 0
-}
-
-// guardian watches the groups of one change.
+// guardian samples the groups of one change while its guard watches them. It is for one goroutine.
 type guardian struct {
-	c      *Controller
-	gauge  gauge
-	view   *View
-	pulses map[string][]pulse
+	c       *Controller
+	sampler metrics.Sampler
+	view    *View
+	samples map[string][]metrics.Sample // by group, no more than a window of them
 }
 
-// pulseEvery is the time between two pulses.
-const pulseEvery = time.Second
+// sampleEvery is the least time between two samples of a group.
+const sampleEvery = time.Second
 
 // look says what harm a change does; "" for none so far.
 func (g *guardian) look(ctx context.Context, w *state.Watch) (string, error) {
@@ -281,106 +205,100 @@ func (g *guardian) look(ctx context.Context, w *state.Watch) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		g.view, g.pulses = v, map[string][]pulse{}
+		g.view, g.samples = v, map[string][]metrics.Sample{}
 	}
 	for _, one := range w.Clauses {
 		before := w.Groups[one.Group]
-		all := g.pulses[one.Group]
-		if len(all) > 0 && time.Since(all[len(all)-1].at) < pulseEvery {
+		all := g.samples[one.Group]
+		if len(all) > 0 && time.Since(all[len(all)-1].At) < sampleEvery {
 			continue
 		}
-		last := g.gauge.take(ctx, g.view, one)
+		last := g.sampler.Take(ctx, g.view.Tree, guardedGroup(g.view, one))
 		all = append(all, last)
-		window := w.Window
-		for len(all) > 1 && last.at.Sub(all[1].at) >= window { // the oldest is a window ago, or a little more
+		for len(all) > 1 && last.At.Sub(all[1].At) >= w.Window { // the oldest is a window ago, or a little more
 			all = all[1:]
 		}
-		g.pulses[one.Group] = all
-		if why := verdict(one, before, all[0], last, g.gauge.counter(one), last.at.Sub(all[0].at) >= window); why != "" {
+		g.samples[one.Group] = all
+		whole := last.At.Sub(all[0].At) >= w.Window
+		if why := verdict(one, before, all[0], last, g.sampler.Counter(one.DSN), whole); why != "" {
 			return why, nil
 		}
 	}
 	return "", nil
 }
 
-// pulses are what an agent has seen of the groups that a guard watches, for the next change.
-type pulses struct {
-	mu     sync.Mutex
-	of     map[string][]pulse // by group
-	last   time.Time
-	asking bool
-	gauge  gauge // of whoever is asking
+// recentSamples are what an agent has seen of the groups that a guard watches, for the next change. They are safe for
+// concurrent use.
+type recentSamples struct {
+	mu      sync.Mutex
+	of      map[string][]metrics.Sample // by group
+	last    time.Time
+	busy    bool            // somebody takes samples
+	sampler metrics.Sampler // of whoever does
 }
 
-// Pulse takes the pulses of the groups that the guard of the applied policy watches, when it is time: the agent does, so that a change can be
-// held against the minutes before it. A database is asked in the background.
-func (c *Controller) Pulse(ctx context.Context, now time.Time) {
-	v, p := c.memory.view, &c.pulses
+// SampleGuarded samples the groups that the guard of the applied policy watches, when it is time: the agent does, so
+// that a change can be compared with the minutes before it. It returns at once; databases may take long to answer.
+func (c *Controller) SampleGuarded(ctx context.Context, now time.Time) {
+	v, r := c.memory.view, &c.recent
 	if v == nil || v.Policy == nil || v.Policy.Guard == nil {
 		return
 	}
 	guard := v.Policy.Guard
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.asking || now.Sub(p.last) < max(guard.Window, pulseEvery) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.busy || now.Sub(r.last) < max(guard.Window, sampleEvery) {
 		return
 	}
-	p.last = now
-	var ask []policy.Guarded
+	r.last = now
+	groups := map[string]metrics.Group{}
 	for _, one := range guardsIn(v) {
-		switch {
-		case one.Throughput == nil:
-		case one.DSN == "":
-			p.add(one.Group, p.gauge.take(ctx, v, one), guard.Before)
-		default:
-			ask = append(ask, one)
+		if one.Throughput != nil {
+			groups[one.Group] = guardedGroup(v, one)
 		}
 	}
-	if len(ask) == 0 {
-		return
+	r.busy = len(groups) > 0
+	if r.busy {
+		go r.take(ctx, v.Tree, groups, guard.Before)
 	}
-	p.asking = true
-	used := make([]cgroup.Usage, len(ask))
-	for i, one := range ask {
-		used[i] = usageOf(v, one.Group) // the view is the caller's
-	}
-	go func() {
-		for i, one := range ask {
-			taken := p.gauge.ask(ctx, one)
-			taken.usage = used[i]
-			p.mu.Lock()
-			p.add(one.Group, taken, guard.Before)
-			p.mu.Unlock()
-		}
-		p.mu.Lock()
-		p.asking = false
-		p.mu.Unlock()
-	}()
 }
 
-// add keeps a pulse, and forgets those that are older than a change is held against.
-func (p *pulses) add(group string, one pulse, before time.Duration) {
-	if p.of == nil {
-		p.of = map[string][]pulse{}
+func (r *recentSamples) take(ctx context.Context, t *cgroup.Tree, groups map[string]metrics.Group,
+	before time.Duration) {
+	for group, g := range groups {
+		one := r.sampler.Take(ctx, t, g)
+		r.mu.Lock()
+		r.add(group, one, before)
+		r.mu.Unlock()
 	}
-	all := p.of[group]
-	if one.dbErr != nil { // what it did meanwhile is not known
+	r.mu.Lock()
+	r.busy = false
+	r.mu.Unlock()
+}
+
+// add keeps a sample, and forgets those that are older than a change is compared with. The caller holds the lock.
+func (r *recentSamples) add(group string, one metrics.Sample, before time.Duration) {
+	if r.of == nil {
+		r.of = map[string][]metrics.Sample{}
+	}
+	all := r.of[group]
+	if one.WorkErr != nil { // how much it did meanwhile is not known
 		all = nil
 	} else {
 		all = append(all, one)
 	}
-	p.of[group] = slices.DeleteFunc(all, func(o pulse) bool { return one.at.Sub(o.at) > before })
+	r.of[group] = slices.DeleteFunc(all, func(o metrics.Sample) bool { return one.At.Sub(o.At) > before })
 }
 
 // work is what a group did in a second of the time before now; nil when too little is known.
-func (p *pulses) work(one policy.Guarded, counter string, before time.Duration) *state.Work {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	all := p.of[one.Group]
-	if len(all) < 2 || time.Since(all[len(all)-1].at) > before {
+func (r *recentSamples) work(one policy.Guarded, counter string, before time.Duration) *state.Work {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := r.of[one.Group]
+	if len(all) < 2 || time.Since(all[len(all)-1].At) > before {
 		return nil
 	}
-	work := all[len(all)-1].since(all[0], counter)
+	work := workIn(all[len(all)-1].Since(all[0]), counter)
 	if _, _, enough := work.Fell(work); !enough {
 		return nil
 	}

@@ -6,23 +6,23 @@ import (
 	"testing"
 	"time"
 
-	"bulkhead/internal/cgroup"
 	"bulkhead/internal/cgroup/cgroupfake"
+	"bulkhead/internal/metrics"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
 )
 
 func to[T any](v T) *T { return &v }
 
-// used is a pulse so many seconds after the first.
-func used(seconds float64, cpu, periods, throttled, kills, stalled, operations, db int64) pulse {
-	return pulse{
-		at: time.Unix(1000, 0).Add(time.Duration(seconds * float64(time.Second))), db: db,
-		usage: cgroup.Usage{
-			CPU:      cgroup.CPUUsage{Total: &cpu, Periods: &periods, ThrottledPeriods: &throttled},
-			Memory:   cgroup.MemoryUsage{OOMKills: &kills},
-			IO:       []cgroup.IOUsage{{Device: "8:0", Reads: operations}},
-			Pressure: map[string]cgroup.Pressure{"memory": {Full: &cgroup.Stall{Total: stalled}}},
+// used is a sample so many seconds after the first.
+func used(seconds float64, cpu, periods, throttled, kills, stalled, operations, db int64) metrics.Sample {
+	return metrics.Sample{
+		At: time.Unix(1000, 0).Add(time.Duration(seconds * float64(time.Second))), Work: db,
+		Usage: metrics.Usage{
+			CPU:      metrics.CPU{Total: &cpu, Periods: &periods, ThrottledPeriods: &throttled},
+			Memory:   metrics.Memory{OOMKills: &kills},
+			IO:       []metrics.IO{{Device: "8:0", Reads: operations}},
+			Pressure: map[string]metrics.Pressure{"memory": {Full: &metrics.Stall{Total: stalled}}},
 		},
 	}
 }
@@ -32,34 +32,58 @@ func TestVerdicts(t *testing.T) {
 	byDB := state.Baseline{Work: &state.Work{Counter: "Questions", DB: 100, CPU: 1, IO: 100}}
 	byKernel := state.Baseline{Work: &state.Work{CPU: 1, IO: 100}}
 	silent := used(10, 11e6, 200, 10, 3, 1e6, 2000, 0)
-	silent.dbErr = errors.New("timeout")
+	silent.WorkErr = errors.New("timeout")
 	for name, c := range map[string]struct {
 		guard   policy.Guarded
 		before  state.Baseline
-		last    pulse
+		last    metrics.Sample
 		counter string
 		window  bool
 		want    string
 	}{
-		"a kill, at once":                 {policy.Guarded{OOMKills: to(int64(0))}, state.Baseline{Kills: 3}, used(1, 0, 0, 0, 4, 0, 0, 0), "", false, "the kernel killed 1 of its processes"},
-		"a kill after a reboot":           {policy.Guarded{OOMKills: to(int64(0))}, state.Baseline{Kills: 3}, used(1, 0, 0, 0, 2, 0, 0, 0), "", false, "the kernel killed 2 of its processes"},
-		"a kill before the change":        {policy.Guarded{OOMKills: to(int64(0))}, state.Baseline{Kills: 3}, used(1, 0, 0, 0, 3, 0, 0, 0), "", false, ""},
-		"as many as may be":               {policy.Guarded{OOMKills: to(int64(2))}, state.Baseline{Kills: 3}, used(10, 0, 0, 0, 5, 0, 0, 0), "", true, ""},
-		"throttled":                       {policy.Guarded{Throttled: to(0.5)}, state.Baseline{}, used(10, 0, 200, 61, 3, 0, 0, 0), "", true, "its CPU limit held it back in 51 of 100 periods, more than 50 %"},
-		"throttled half":                  {policy.Guarded{Throttled: to(0.5)}, state.Baseline{}, used(10, 0, 200, 60, 3, 0, 0, 0), "", true, ""},
-		"before the window is over":       {policy.Guarded{Throttled: to(0.5)}, state.Baseline{}, used(1, 0, 200, 110, 3, 0, 0, 0), "", false, ""},
-		"pressure":                        {policy.Guarded{MemoryPressure: to(0.2)}, state.Baseline{}, used(10, 0, 0, 0, 3, 31e5, 0, 0), "", true, "waited for memory in 21 % of 10s, more than 20 %"},
-		"little pressure":                 {policy.Guarded{MemoryPressure: to(0.2)}, state.Baseline{}, used(10, 0, 0, 0, 3, 29e5, 0, 0), "", true, ""},
-		"the database does less":          {policy.Guarded{Throughput: to(0.3)}, byDB, used(10, 11e6, 0, 0, 3, 0, 2000, 5690), "Questions", true, "fell by 31 %, more than 30 %: from 100.0 to 69.0 Questions per second, by the database"},
-		"the database does enough":        {policy.Guarded{Throughput: to(0.3)}, byDB, used(10, 1e6, 0, 0, 3, 0, 1000, 5710), "Questions", true, ""},
-		"the database was restarted":      {policy.Guarded{Throughput: to(0.3)}, byDB, used(10, 0, 0, 0, 3, 0, 0, 900), "Questions", true, ""},
-		"the database does not answer":    {policy.Guarded{Throughput: to(0.3)}, byDB, silent, "Questions", true, "which does not answer: timeout"},
-		"the kernel counts less of both":  {policy.Guarded{Throughput: to(0.3)}, byKernel, used(10, 6e6, 0, 0, 3, 0, 1400, 0), "", true, "fell by 50 %, more than 30 %: from 1.00 to 0.50 cores, by the kernel"},
-		"the kernel counts less of one":   {policy.Guarded{Throughput: to(0.3)}, byKernel, used(10, 2e6, 0, 0, 3, 0, 2000, 0), "", true, ""},
-		"it was idle before":              {policy.Guarded{Throughput: to(0.3)}, state.Baseline{Work: &state.Work{CPU: 0.01, IO: 2}}, used(10, 1e6, 0, 0, 3, 0, 1000, 0), "", true, ""},
-		"nothing is known of before":      {policy.Guarded{Throughput: to(0.3)}, state.Baseline{}, used(10, 1e6, 0, 0, 3, 0, 1000, 0), "", true, ""},
-		"nothing is asked of a group":     {policy.Guarded{}, byKernel, used(10, 1e6, 200, 110, 9, 9e6, 1000, 0), "", true, ""},
-		"what is not counted is no fault": {policy.Guarded{OOMKills: to(int64(0)), Throttled: to(0.1), MemoryPressure: to(0.1)}, state.Baseline{}, pulse{at: first.at.Add(10 * time.Second)}, "", true, ""},
+		"a kill, at once": {policy.Guarded{OOMKills: to(int64(0))}, state.Baseline{Kills: 3},
+			used(1, 0, 0, 0, 4, 0, 0, 0), "", false, "the kernel killed 1 of its processes"},
+		"a kill after a reboot": {policy.Guarded{OOMKills: to(int64(0))}, state.Baseline{Kills: 3},
+			used(1, 0, 0, 0, 2, 0, 0, 0), "", false, "the kernel killed 2 of its processes"},
+		"a kill before the change": {policy.Guarded{OOMKills: to(int64(0))}, state.Baseline{Kills: 3},
+			used(1, 0, 0, 0, 3, 0, 0, 0), "", false, ""},
+		"as many as may be": {policy.Guarded{OOMKills: to(int64(2))}, state.Baseline{Kills: 3},
+			used(10, 0, 0, 0, 5, 0, 0, 0), "", true, ""},
+		"throttled": {policy.Guarded{Throttled: to(0.5)}, state.Baseline{},
+			used(10, 0, 200, 61, 3, 0, 0,
+				0), "", true, "its CPU limit held it back in 51 of 100 periods, more than 50 %"},
+		"throttled half": {policy.Guarded{Throttled: to(0.5)}, state.Baseline{},
+			used(10, 0, 200, 60, 3, 0, 0, 0), "", true, ""},
+		"before the window is over": {policy.Guarded{Throttled: to(0.5)}, state.Baseline{},
+			used(1, 0, 200, 110, 3, 0, 0, 0), "", false, ""},
+		"pressure": {policy.Guarded{MemoryPressure: to(0.2)}, state.Baseline{},
+			used(10, 0, 0, 0, 3, 31e5, 0, 0), "", true, "waited for memory in 21 % of 10s, more than 20 %"},
+		"little pressure": {policy.Guarded{MemoryPressure: to(0.2)}, state.Baseline{},
+			used(10, 0, 0, 0, 3, 29e5, 0, 0), "", true, ""},
+		"the database does less": {policy.Guarded{Throughput: to(0.3)}, byDB,
+			used(10, 11e6, 0, 0, 3, 0, 2000,
+				5690), "Questions", true,
+			"fell by 31 %, more than 30 %: from 100.0 to 69.0 Questions per second, by the database"},
+		"the database does enough": {policy.Guarded{Throughput: to(0.3)}, byDB,
+			used(10, 1e6, 0, 0, 3, 0, 1000, 5710), "Questions", true, ""},
+		"the database was restarted": {policy.Guarded{Throughput: to(0.3)}, byDB, used(10, 0, 0, 0, 3, 0, 0, 900),
+			"Questions", true, ""},
+		"the database does not answer": {policy.Guarded{Throughput: to(0.3)}, byDB, silent, "Questions", true,
+			"which does not answer: timeout"},
+		"the kernel counts less of both": {policy.Guarded{Throughput: to(0.3)}, byKernel,
+			used(10, 6e6, 0, 0, 3, 0, 1400,
+				0), "", true, "fell by 50 %, more than 30 %: from 1.00 to 0.50 cores, by the kernel"},
+		"the kernel counts less of one": {policy.Guarded{Throughput: to(0.3)}, byKernel,
+			used(10, 2e6, 0, 0, 3, 0, 2000, 0), "", true, ""},
+		"it was idle before": {policy.Guarded{Throughput: to(0.3)}, state.Baseline{Work: &state.Work{CPU: 0.01, IO: 2}},
+			used(10, 1e6, 0, 0, 3, 0, 1000, 0), "", true, ""},
+		"nothing is known of before": {policy.Guarded{Throughput: to(0.3)}, state.Baseline{},
+			used(10, 1e6, 0, 0, 3, 0, 1000, 0), "", true, ""},
+		"nothing is asked of a group": {policy.Guarded{}, byKernel, used(10, 1e6, 200, 110, 9, 9e6, 1000, 0), "",
+			true, ""},
+		"what is not counted is no fault": {policy.Guarded{OOMKills: to(int64(0)), Throttled: to(0.1),
+			MemoryPressure: to(0.1)}, state.Baseline{}, metrics.Sample{At: first.At.Add(10 * time.Second)}, "", true,
+			""},
 	} {
 		c.guard.Group = "app"
 		got := verdict(c.guard, c.before, first, c.last, c.counter, c.window)
@@ -69,14 +93,15 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// An agent's pulses of the time before count, and only of that time; a database that did not answer leaves nothing known.
-func TestPulsesOfTheTimeBefore(t *testing.T) {
-	var p pulses
+// An agent's samples of the time before count, and only of that time; a database that did not answer leaves nothing
+// known.
+func TestSamplesOfTheTimeBefore(t *testing.T) {
+	var p recentSamples
 	one := policy.Guarded{Group: "app", Throughput: to(0.3)}
 	start := time.Now().Add(-time.Minute)
-	at := func(seconds float64, cpu int64) pulse {
+	at := func(seconds float64, cpu int64) metrics.Sample {
 		n := used(0, cpu, 0, 0, 0, 0, 0, 0)
-		n.at = start.Add(time.Duration(seconds * float64(time.Second)))
+		n.At = start.Add(time.Duration(seconds * float64(time.Second)))
 		return n
 	}
 	if p.work(one, "", time.Hour) != nil {
@@ -96,7 +121,7 @@ func TestPulsesOfTheTimeBefore(t *testing.T) {
 		t.Error("what is old counts")
 	}
 	failed := at(32, 23e6)
-	failed.dbErr = errors.New("timeout")
+	failed.WorkErr = errors.New("timeout")
 	p.add("app", failed, time.Minute)
 	if p.work(one, "", time.Hour) != nil {
 		t.Error("what is not known counts")
@@ -105,7 +130,8 @@ func TestPulsesOfTheTimeBefore(t *testing.T) {
 
 // A process that the kernel kills for want of memory after a change undoes it, and one that was killed before does not.
 func TestGuardSeesAKill(t *testing.T) {
-	const text = "groups:\n  app: {role: helper, match: [{exe: backup}], memory: {max: 1GiB}}\nguard: {for: 1h, groups: {app: {oom_kills: 0}}}\n"
+	const text = "groups:\n  app: {role: helper, match: [{exe: backup}], memory: {max: 1GiB}}\nguard: {for: 1h, " +
+		"groups: {app: {oom_kills: 0}}}\n"
 	m := newMachine(t, "252.39")
 	p := m.start("/usr/bin/backup all")
 	m.atTime("23 12:00")
@@ -130,7 +156,8 @@ func TestGuardSeesAKill(t *testing.T) {
 	m.reads("after the kill", dir, file, "1073741824")
 	entries, err := m.History()
 	m.must(err)
-	if last := entries[len(entries)-1]; last.Verb != "revert" || last.Reason != "guard: group app: the kernel killed 1 of its processes for want of memory" {
+	if last := entries[len(entries)-1]; last.Verb != "revert" ||
+		last.Reason != "guard: group app: the kernel killed 1 of its processes for want of memory" {
 		t.Errorf("the history says %+v", last)
 	}
 	m.apply(strings.Replace(text, "1GiB", "2GiB", 1))

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/metrics"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/testhost"
@@ -123,7 +124,7 @@ func TestCPULimitHolds(t *testing.T) {
 	}
 	d := s.at(s.of(accounting).ID, "g")
 	used := func() float64 {
-		u, err := testhost.Tree(t).Stat(d)
+		u, err := metrics.Read(testhost.Tree(t), d)
 		if err != nil || u.CPU.Total == nil {
 			t.Fatalf("CPU use of %s: %v", d, err)
 		}
@@ -166,7 +167,7 @@ func TestMemoryLimitKillsTheHogAndNothingElse(t *testing.T) {
 		t.Error("the hog holds 96 MiB in a group of 64")
 	}
 	kills := func(group string) int64 {
-		u, err := testhost.Tree(t).Stat(s.at(s.of("memory").ID, group))
+		u, err := metrics.Read(testhost.Tree(t), s.at(s.of("memory").ID, group))
 		if err != nil || u.Memory.OOMKills == nil {
 			t.Fatalf("OOM kills of %s: %v", group, err)
 		}
@@ -233,7 +234,7 @@ groups:
 				return
 			}
 			cached := func(group string) int64 {
-				u, err := testhost.Tree(t).Stat(s.at(s.of("memory").ID, group))
+				u, err := metrics.Read(testhost.Tree(t), s.at(s.of("memory").ID, group))
 				if err != nil || u.Memory.File == nil {
 					t.Fatalf("page cache of %s: %v", group, err)
 				}
@@ -310,7 +311,7 @@ func TestTasksLimitHolds(t *testing.T) {
 	s.must(Request{Verb: "move", Group: "g", PIDs: []int{bomb.PID}})
 	d := s.at(s.of("pids").ID, "g")
 	testhost.WaitFor(t, "the bomb meets its limit", func() bool {
-		u, err := testhost.Tree(t).Stat(d)
+		u, err := metrics.Read(testhost.Tree(t), d)
 		return err == nil && u.Tasks.LimitHits != nil && *u.Tasks.LimitHits > 0
 	})
 	pids, err := testhost.Tree(t).Procs(d)

@@ -133,7 +133,7 @@ type Explanation struct {
 	// When is how it came to be placed; nil when no agent saw it come.
 	When *PlacedAt `json:"when,omitempty"`
 	// Biting are the limits that held one of the levels back while they were watched, Watched long.
-	Biting  []Bite        `json:"biting"`
+	Biting  []Throttled   `json:"biting"`
 	Watched time.Duration `json:"watched_ns,omitempty"`
 	// Sockets are those of it that the limits on interfaces of its group, or of one above, do not see.
 	Sockets []OutsideSocket `json:"sockets_outside,omitempty"`
@@ -212,7 +212,7 @@ func (c *Controller) Explain(ctx context.Context, pid int, o ExplainOptions) (*E
 	for _, l := range e.Levels {
 		groups = append(groups, l.Group)
 	}
-	e.Biting, err = biting(ctx, v, groups, o.Watch)
+	e.Biting, err = watchThrottling(ctx, v, groups, o.Watch)
 	e.Watched = o.Watch
 	return e, err
 }

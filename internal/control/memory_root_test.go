@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/apply"
-	"bulkhead/internal/cgroup"
+	"bulkhead/internal/metrics"
 	"bulkhead/internal/state"
 	"bulkhead/internal/testhost"
 )
@@ -49,9 +49,9 @@ func uncached(t testing.TB, bytes int64) string {
 }
 
 // memoryOf is what a group of the site is charged with.
-func (s *site) memoryOf(group string) cgroup.MemoryUsage {
+func (s *site) memoryOf(group string) metrics.Memory {
 	s.t.Helper()
-	u, err := testhost.Tree(s.t).Stat(s.at(s.of("memory").ID, group))
+	u, err := metrics.Read(testhost.Tree(s.t), s.at(s.of("memory").ID, group))
 	if err != nil || u.Memory.Current == nil || u.Memory.OOMKills == nil {
 		s.t.Fatalf("memory of %s: %+v, %v", group, u.Memory, err)
 	}
@@ -178,7 +178,7 @@ func TestStuckAtHighOnTheKernel(t *testing.T) {
 	begun, from, waited := time.Now(), *s.memoryOf("g").HighHits, s.waitedForMemory("g")
 	var lifted []state.Lifted
 	for time.Since(begun) < 90*time.Second && len(lifted) == 0 {
-		if err := s.WatchHigh(t.Context(), time.Now()); err != nil {
+		if err := s.BreakStalls(t.Context(), time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		st, err := s.Status(t.Context())
@@ -199,9 +199,10 @@ func TestStuckAtHighOnTheKernel(t *testing.T) {
 // waitedForMemory is for how long all of a group waited for memory at once.
 func (s *site) waitedForMemory(group string) time.Duration {
 	s.t.Helper()
-	_, full, ok := readHigh(testhost.Tree(s.t), s.at(s.of("memory").ID, group))
-	if !ok {
+	u, err := metrics.Read(testhost.Tree(s.t), s.at(s.of("memory").ID, group), "pressure.memory.full.total_us")
+	full := u.Pressure["memory"].Full
+	if err != nil || full == nil {
 		s.t.Fatal("this kernel does not tell how long a group waits for memory")
 	}
-	return time.Duration(full) * time.Microsecond
+	return time.Duration(full.Total) * time.Microsecond
 }

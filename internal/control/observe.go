@@ -15,6 +15,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/metrics"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
@@ -539,7 +540,7 @@ func (c *Controller) observeMemory(v *View) {
 			if d.Hierarchy != h.ID {
 				continue
 			}
-			u, err := v.Tree.Stat(d)
+			u, err := metrics.Read(v.Tree, d)
 			if err != nil {
 				continue // gone meanwhile: the plan's own steps will say so
 			}

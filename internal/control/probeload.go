@@ -14,6 +14,7 @@ import (
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/metrics"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
@@ -353,7 +354,7 @@ func (p *prober) touch(ctx context.Context, group string, beyond int64, hard boo
 				peak = max(peak, min(done+step, peak+step))
 				return nil
 			}
-			u, err := p.v.Tree.Stat(pl.into[0])
+			u, err := metrics.Read(p.v.Tree, pl.into[0])
 			if err != nil || u.Memory.Current == nil {
 				return fmt.Errorf("read how much is charged: %w", err)
 			}

@@ -13,6 +13,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
+	"bulkhead/internal/metrics"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
@@ -112,16 +113,16 @@ type GroupStatus struct {
 	Members  []Member      `json:"members"`
 	Limits   []LimitStatus `json:"limits"`
 	Share    plan.Share    `json:"share"`
-	Usage    cgroup.Usage  `json:"usage"`
+	Usage    metrics.Usage `json:"usage"`
 	// MemorySource says where the memory figures are from: "cgroup", or "processes" where no limit needs
 	// the memory controller and they are sums over the members, shared pages counted once per member.
 	MemorySource string `json:"memory_source"`
 	// ChargedElsewhere is at least how much anonymous memory of a member, bytes, is charged where it was before it
 	// came: the kernel moves no charge on v2, nor on v1 unless told to. The group's limits do not see it.
-	ChargedElsewhere int64      `json:"charged_elsewhere,omitempty"`
-	Tasks            TaskStates `json:"tasks"`
+	ChargedElsewhere int64              `json:"charged_elsewhere,omitempty"`
+	Tasks            metrics.TaskStates `json:"tasks"`
 	// Load is kept by the agent, from its start on; nil without one.
-	Load *Load `json:"load_average,omitempty"`
+	Load *metrics.Load `json:"load_average,omitempty"`
 	// Traffic is what it sends and receives, when interfaces are governed.
 	Traffic *GroupTraffic `json:"traffic,omitempty"`
 }
@@ -148,13 +149,6 @@ type LimitStatus struct {
 	// Default marks a role's default that this host does not hold: nobody asked for it, nothing is wrong.
 	Default bool   `json:"default_not_held,omitempty"`
 	Reason  string `json:"reason,omitempty"` // why not, or how far it reaches
-}
-
-// TaskStates counts the threads of a group and what they do now.
-type TaskStates struct {
-	Total   int `json:"total"`
-	Running int `json:"running"` // runnable: this group's part of the load
-	Blocked int `json:"blocked"` // in uninterruptible sleep, D
 }
 
 // Status looks at everything that is governed. Agent facts are filled in by the caller that has them.
@@ -386,20 +380,20 @@ func scoresOf(v *View, group string, s policy.Setting) (inForce string, ok bool)
 }
 
 // addTasks counts a member's threads and their states.
-func (c *Controller) addTasks(t *TaskStates, p host.Process) {
+func (c *Controller) addTasks(t *metrics.TaskStates, p host.Process) {
 	tasks, err := c.Host.Proc.Tasks(p.PID)
 	if err != nil {
 		return // exited meanwhile
 	}
 	for _, task := range tasks {
-		t.count(task.State)
+		t.Count(task.State)
 	}
 }
 
 // addUsage fills in what the group's directory counts in each hierarchy; a group with children shows
 // its children with it, as the kernel does.
 func (c *Controller) addUsage(v *View, g *GroupStatus) {
-	g.Usage = usageOf(v, g.Group)
+	g.Usage, _ = countedIn(v, g.Group).Read(v.Tree)
 	g.MemorySource = "cgroup"
 	if g.Usage.Memory.Current == nil {
 		g.MemorySource = "processes"
@@ -409,26 +403,17 @@ func (c *Controller) addUsage(v *View, g *GroupStatus) {
 	}
 }
 
-// usageOf is what the directories of a group count, all hierarchies together.
-func usageOf(v *View, group string) (all cgroup.Usage) {
+// countedIn says which directories count what a group uses.
+func countedIn(v *View, group string) (g metrics.Group) {
 	for hierarchy, d := range v.Layout.Member(group) {
 		if own, ok := v.Layout.Own(group)[hierarchy]; ok {
 			if _, there := v.Observed.Dirs[own]; there {
 				d = own
 			}
 		}
-		u, err := v.Tree.Stat(d)
-		if err != nil {
-			continue
-		}
-		for _, unit := range v.Layout.Outside(group, hierarchy) {
-			if more, err := v.Tree.Stat(unit); err == nil {
-				u.Add(more)
-			}
-		}
-		all.Merge(u)
+		g.Dirs = append(g.Dirs, append([]cgroup.Dir{d}, v.Layout.Outside(group, hierarchy)...))
 	}
-	return all
+	return g
 }
 
 // largest is the anonymous memory of the member that has most, bytes. Sums would count what forked processes share
@@ -447,7 +432,7 @@ func (c *Controller) largest(v *View, group string) int64 {
 }
 
 // sumMemory adds up the members' own figures, where no cgroup counts them.
-func (c *Controller) sumMemory(v *View, group string) cgroup.MemoryUsage {
+func (c *Controller) sumMemory(v *View, group string) metrics.Memory {
 	var sum host.Memory
 	for _, p := range v.Members {
 		if !covers([]string{group}, p.Group) {
@@ -463,5 +448,5 @@ func (c *Controller) sumMemory(v *View, group string) cgroup.MemoryUsage {
 		sum.Huge += m.Huge
 		sum.Swap += m.Swap
 	}
-	return cgroup.MemoryUsage{Anonymous: &sum.Anon, File: &sum.File, Shared: &sum.Shmem, Huge: &sum.Huge, Swap: &sum.Swap}
+	return metrics.Memory{Anonymous: &sum.Anon, File: &sum.File, Shared: &sum.Shmem, Huge: &sum.Huge, Swap: &sum.Swap}
 }

@@ -7,41 +7,19 @@ import (
 	"strings"
 	"time"
 
+	"bulkhead/internal/metrics"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/plan"
-	"bulkhead/internal/policy"
 )
 
 // GroupTraffic is what a group sends and receives.
 type GroupTraffic struct {
-	// Out and In are counted over all interfaces by programs on the group's cgroup2 directory, limits or not, since they were put there.
-	// Counted is false where that cannot be.
-	Counted bool    `json:"counted"`
-	Out     Counted `json:"out,omitzero"`
-	In      Counted `json:"in,omitzero"`
-	// On is what each interface counts for the group's limits.
-	On []DeviceTraffic `json:"on,omitempty"`
-	// Outside are sockets of its processes that were opened before they came into the group: its limits do not see what those send.
+	metrics.Traffic
+	// Outside are sockets of its processes that were opened before they came into the group: its limits do not see what
+	// those send.
 	Outside int `json:"outside,omitempty"`
 	// OutsidePorts are the ports of its own that they are on.
 	OutsidePorts []int `json:"outside_ports,omitempty"`
-}
-
-// Counted is an amount of traffic with its rate now.
-type Counted struct {
-	Bytes   uint64         `json:"bytes"`
-	Packets uint64         `json:"packets"`
-	Rate    policy.BitRate `json:"bits_per_second"`
-}
-
-// DeviceTraffic is what an interface counts for a group in one direction.
-type DeviceTraffic struct {
-	Device    string `json:"device"`
-	Direction string `json:"direction"`
-	Policed   bool   `json:"policed,omitempty"` // then nothing is counted on the interface
-	Counted
-	Drops   uint64 `json:"drops"`
-	Backlog uint64 `json:"backlog_bytes"`
 }
 
 // ratePeriod is over how long the current rate is measured.
@@ -50,7 +28,7 @@ const ratePeriod = 250 * time.Millisecond
 // traffic is what all groups have sent and received so far.
 type traffic struct {
 	at     time.Time
-	groups map[string]*GroupTraffic
+	groups map[string]metrics.Traffic
 }
 
 // sampleTraffic reads the counters of all groups; nil when no interface is governed.
@@ -58,7 +36,7 @@ func (c *Controller) sampleTraffic(v *View) (*traffic, error) {
 	if v.Network == nil || len(v.Plan.Network) == 0 {
 		return nil, nil
 	}
-	t := &traffic{at: time.Now(), groups: map[string]*GroupTraffic{}}
+	t := &traffic{at: time.Now(), groups: map[string]metrics.Traffic{}}
 	states := map[string]netshape.State{}
 	err := c.withNetwork(func(k *netshape.Kernel) error {
 		for _, w := range v.Plan.Network {
@@ -88,8 +66,7 @@ func policersOf(v *View, device string) []netshape.Program {
 	return nil
 }
 
-func trafficOf(v *View, group string, states map[string]netshape.State) *GroupTraffic {
-	t := &GroupTraffic{}
+func trafficOf(v *View, group string, states map[string]netshape.State) (t metrics.Traffic) {
 	for _, dir := range plan.ProgramDirs(v.Facts, v.Layout, group) {
 		out, in, ok, err := netshape.Counted(dir)
 		if err != nil || !ok {
@@ -107,36 +84,14 @@ func trafficOf(v *View, group string, states map[string]netshape.State) *GroupTr
 			if !numbered || !looked || !ok {
 				continue
 			}
-			t.On = append(t.On, DeviceTraffic{
-				Device: w.Device, Direction: d.String(), Policed: held.Policed, Drops: held.Drops, Backlog: held.Backlog,
-				Counted: Counted{Bytes: held.Bytes, Packets: held.Packets},
+			t.On = append(t.On, metrics.InterfaceTraffic{
+				Device: w.Device, Direction: d.String(), Policed: held.Policed, Drops: held.Drops,
+				Backlog: held.Backlog,
+				Volume:  metrics.Volume{Bytes: held.Bytes, Packets: held.Packets},
 			})
 		}
 	}
 	return t
-}
-
-// rates fills in the rates of the second of two samples.
-func (t *traffic) rates(before *traffic) {
-	seconds := t.at.Sub(before.at).Seconds()
-	per := func(now *Counted, was Counted) {
-		if now.Bytes >= was.Bytes && seconds > 0 {
-			now.Rate = policy.BitRate(float64(now.Bytes-was.Bytes) * 8 / seconds)
-		}
-	}
-	for name, g := range t.groups {
-		was, ok := before.groups[name]
-		if !ok {
-			continue
-		}
-		per(&g.Out, was.Out)
-		per(&g.In, was.In)
-		for i := range g.On {
-			if j := slices.IndexFunc(was.On, func(o DeviceTraffic) bool { return o.Device == g.On[i].Device && o.Direction == g.On[i].Direction }); j >= 0 {
-				per(&g.On[i].Counted, was.On[j].Counted)
-			}
-		}
-	}
 }
 
 // addTraffic fills in what groups send and receive.
@@ -155,16 +110,17 @@ func (c *Controller) addTraffic(ctx context.Context, v *View, st *Status) {
 	if err != nil || now == nil {
 		return
 	}
-	now.rates(before)
 	outside := c.outsiders(v)
 	for i := range st.Groups {
-		g := now.groups[st.Groups[i].Group]
-		if g == nil || !g.Counted && len(g.On) == 0 {
+		last, was := now.groups[st.Groups[i].Group], before.groups[st.Groups[i].Group]
+		if !last.Counted && len(last.On) == 0 {
 			continue
 		}
+		g := &GroupTraffic{Traffic: last.WithRates(last.Since(was, now.at.Sub(before.at)))}
 		for _, s := range outside[st.Groups[i].Group] {
 			g.Outside++
-			if port := int(s.Local.Port()); isPortOf(v, st.Groups[i].Group, port) && !slices.Contains(g.OutsidePorts, port) {
+			if port := int(s.Local.Port()); isPortOf(v, st.Groups[i].Group, port) &&
+				!slices.Contains(g.OutsidePorts, port) {
 				g.OutsidePorts = append(g.OutsidePorts, port)
 			}
 		}
@@ -176,7 +132,8 @@ func isPortOf(v *View, group string, port int) bool {
 	return slices.Contains(v.Network.Ports[group], uint16(port))
 }
 
-// outsiders finds, for each group with a share that its sockets are told by, the sockets of its members that were made outside of it.
+// outsiders finds, for each group with a share that its sockets are told by, the sockets of its members that were made
+// outside of it.
 func (c *Controller) outsiders(v *View) map[string][]netshape.Socket {
 	found := map[string][]netshape.Socket{}
 	if v.Network == nil {
@@ -228,7 +185,8 @@ func (t *GroupTraffic) OutsideHint() string {
 	if t == nil || t.Outside == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("%d of its sockets were opened before their process came into the group, and their traffic is not held until they are opened anew", t.Outside)
+	text := fmt.Sprintf("%d of its sockets were opened before their process came into the group, and their traffic "+
+		"is not held until they are opened anew", t.Outside)
 	if len(t.OutsidePorts) > 0 {
 		ports := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(t.OutsidePorts)), ", "), "[]")
 		return text + fmt.Sprintf("; `by: ports` in its network entry holds those on port %s, too", ports)
@@ -245,7 +203,8 @@ type OutsideSocket struct {
 	ByPort bool `json:"by_port,omitempty"`
 }
 
-// socketsOf lists the sockets of one process that were made outside of the groups whose limits on interfaces are to hold it.
+// socketsOf lists the sockets of one process that were made outside of the groups whose limits on interfaces are to
+// hold it.
 func (c *Controller) socketsOf(v *View, pid int, group string) []OutsideSocket {
 	var all []OutsideSocket
 	inodes, err := c.Host.Proc.SocketInodes(pid)
@@ -257,7 +216,8 @@ func (c *Controller) socketsOf(v *View, pid int, group string) []OutsideSocket {
 			if !covers([]string{name}, group) || !slices.Contains(inodes, s.Inode) {
 				continue
 			}
-			o := OutsideSocket{Local: s.Local.String(), Listening: s.Listening, ByPort: isPortOf(v, name, int(s.Local.Port()))}
+			o := OutsideSocket{Local: s.Local.String(), Listening: s.Listening,
+				ByPort: isPortOf(v, name, int(s.Local.Port()))}
 			if !s.Listening {
 				o.Remote = s.Remote.String()
 			}

@@ -374,15 +374,15 @@ func (t *Tender) Once(ctx context.Context) (over bool, err error) {
 }
 
 // watched says whether a guard's time is over. Without a whole window it has judged nothing: a clock that jumps forward, a change that took
-// long and a watchdog that was started anew do not shorten that; two pulses more are for their uneven times.
+// long and a watchdog that was started anew do not shorten that; two samples more are for their uneven times.
 func (t *Tender) watched(trial *state.Trial, now time.Time) bool {
 	seen := now.Sub(t.since)
-	return seen >= trial.Guard.Window+2*pulseEvery && (!t.c.now().Before(trial.Guard.Until) || seen > trial.Guard.Until.Sub(trial.At))
+	return seen >= trial.Guard.Window+2*sampleEvery && (!t.c.now().Before(trial.Guard.Until) || seen > trial.Guard.Until.Sub(trial.At))
 }
 
 // passed ends the watch of a guard that saw no harm.
 func (t *Tender) passed(ctx context.Context) (over bool, err error) {
-	t.guard.gauge.close()
+	t.guard.sampler.Close()
 	t.guard = guardian{c: t.c}
 	return t.settle(ctx, "guard", func(trial *state.Trial) (over bool, err error) {
 		t.c.Log.Info("the guard saw no harm", "change", trial.Named())

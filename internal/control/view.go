@@ -108,7 +108,7 @@ type memory struct {
 	told    map[told]time.Time
 	// highs are the directories that have a memory.high, as the last full look has them, watches what was read of them, at highAt the last time.
 	highs   map[cgroup.Dir]string
-	watches map[cgroup.Dir]*highWatch
+	watches map[cgroup.Dir]*stallWatch
 	highAt  time.Time
 	// retained is when the history was shortened the last time.
 	retained time.Time

@@ -11,6 +11,7 @@ import (
 	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
+	"bulkhead/internal/metrics"
 	"bulkhead/internal/policy"
 )
 
@@ -180,7 +181,7 @@ func (s *sim) observeSubtree(o *Observation, dir cgroup.Dir) {
 }
 
 func (s *sim) observeMemory(o *Observation, dir cgroup.Dir) {
-	usage, err := s.kernel.Stat(dir)
+	usage, err := metrics.Read(s.kernel.Tree, dir)
 	if err != nil || usage.Memory.Current == nil {
 		return
 	}

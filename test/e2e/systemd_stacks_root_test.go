@@ -18,6 +18,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/metrics"
 	"bulkhead/internal/testhost"
 )
 
@@ -204,9 +205,9 @@ func (s *site) limitedOn(dir cgroup.Dir) []string {
 }
 
 // did is what a group has read from and written to some devices so far.
-func (s *site) did(dir cgroup.Dir, devices []string) (sum cgroup.IOUsage) {
+func (s *site) did(dir cgroup.Dir, devices []string) (sum metrics.IO) {
 	s.t.Helper()
-	all, err := s.tree.IO(dir)
+	all, err := metrics.ReadIO(s.tree, dir)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/metrics"
 )
 
 func v1(controllers ...string) host.Hierarchy {
@@ -249,7 +250,7 @@ func TestTasksLimitHoldsForksAndThreads(t *testing.T) {
 	if _, err := k.Fork(p.PID); !errors.Is(err, syscall.EAGAIN) {
 		t.Errorf("a third process: %v", err)
 	}
-	u, err := k.Stat(top)
+	u, err := metrics.Read(k.Tree, top)
 	if must(t, err); *u.Tasks.Current != 2 || *u.Tasks.LimitHits != 2 {
 		t.Errorf("tasks %d, refused %d", *u.Tasks.Current, *u.Tasks.LimitHits)
 	}
@@ -268,7 +269,7 @@ func TestMemoryLimitTakesCacheBeforeItKills(t *testing.T) {
 		small, big := k.Spawn(), k.Spawn()
 		must(t, k.Move(a, small), k.Move(a, big))
 		must(t, k.Charge(small.PID, Anonymous, 8<<20), k.Charge(big.PID, Anonymous, 36<<20), k.Charge(big.PID, File, 60<<20))
-		u, err := k.Stat(a)
+		u, err := metrics.Read(k.Tree, a)
 		if must(t, err); *u.Memory.Current > 64<<20 || *u.Memory.Anonymous != 44<<20 || *u.Memory.OOMKills != 0 {
 			t.Errorf("%s: after filling with page cache: %d of anonymous %d", id, *u.Memory.Current, *u.Memory.Anonymous)
 		}
@@ -279,7 +280,7 @@ func TestMemoryLimitTakesCacheBeforeItKills(t *testing.T) {
 		if err := k.Charge(small.PID, Anonymous, 128<<20); !errors.Is(err, ErrKilled) {
 			t.Errorf("%s: beyond the limit alone: %v", id, err)
 		}
-		u, err = k.Stat(a)
+		u, err = metrics.Read(k.Tree, a)
 		if must(t, err); *u.Memory.OOMKills != 2 {
 			t.Errorf("%s: %d kills", id, *u.Memory.OOMKills)
 		}

@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/metrics"
 )
 
 // noLimit is what v1 prints for no limit on a machine with 4 KiB pages.
@@ -259,7 +260,7 @@ func limitBelowUse(b *bench) {
 		write{limit, "8M", syscall.EBUSY, noLimit},
 		write{limit, "256M", 0, "268435456"},
 	)
-	usage, err := b.Tree.Stat(top)
+	usage, err := metrics.Read(b.Tree, top)
 	if b.must(err); usage.Memory.Anonymous == nil || *usage.Memory.Anonymous < 32<<20 || *usage.Memory.Current < 32<<20 {
 		b.Errorf("32 MiB of anonymous memory do not show: %+v", usage.Memory)
 	}
@@ -285,7 +286,7 @@ func oomKillV1(b *bench) {
 	}
 	b.counts(top.Child("a"), "memory.oom_control", "oom_kill", "1")
 	b.counts(top.Child("b"), "memory.oom_control", "oom_kill", "0")
-	usage, err := b.Tree.Stat(top.Child("a"))
+	usage, err := metrics.Read(b.Tree, top.Child("a"))
 	if b.must(err); usage.Memory.OOMKills == nil || *usage.Memory.OOMKills != 1 {
 		b.Errorf("Stat does not count the kill: %+v", usage.Memory)
 	}
@@ -345,7 +346,7 @@ func pidsMax(b *bench) {
 		write{"pids.max", "0", 0, "0"},
 	)
 	p := b.spawn(top.Child("a")) // a move is never refused
-	usage, err := b.Tree.Stat(top)
+	usage, err := metrics.Read(b.Tree, top)
 	if b.must(err); usage.Tasks.Current == nil || *usage.Tasks.Current < 1 {
 		b.Errorf("the tasks below do not count: %+v", usage.Tasks)
 	}
@@ -413,7 +414,7 @@ func hugePages(b *bench, file, none string) {
 		write{limit, none, 0, after},
 	)
 	b.freshHuge(top.Child("a"), limit)
-	usage, err := b.Tree.Stat(top)
+	usage, err := metrics.Read(b.Tree, top)
 	if b.must(err); usage.Memory.Huge == nil || *usage.Memory.Huge != 0 {
 		b.Errorf("huge pages in use: %v, want 0", usage.Memory.Huge)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/metrics"
 )
 
 var v2Cases = []testCase{
@@ -197,7 +198,7 @@ func limitBelowUseV2(b *bench) {
 		b.Fatal("killed without a limit")
 	}
 	b.writes(top.Child("a"), write{"memory.max", "8M", 0, "8388608"})
-	usage, err := b.Tree.Stat(top.Child("a"))
+	usage, err := metrics.Read(b.Tree, top.Child("a"))
 	if b.must(err); usage.Memory.OOMKills == nil || *usage.Memory.OOMKills < 1 {
 		b.Errorf("no kill is counted: %+v", usage.Memory)
 	}

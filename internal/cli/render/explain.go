@@ -123,10 +123,10 @@ type explanationJSON struct {
 	Attempts []attemptJSON         `json:"attempts"`
 	Levels   []control.LevelLimits `json:"levels"`
 	// how it came to be placed; not there when no agent saw it come
-	When    *control.PlacedAt `json:"when,omitempty"`
-	Biting  []control.Bite    `json:"biting"`            // what held one of the levels back while that was watched
-	Watched int64             `json:"watched_ns"`        // 0: nothing was watched
-	Charges []control.Charge  `json:"charges,omitempty"` // with --exact
+	When    *control.PlacedAt   `json:"when,omitempty"`
+	Biting  []control.Throttled `json:"biting"`            // what held one of the levels back while that was watched
+	Watched int64               `json:"watched_ns"`        // 0: nothing was watched
+	Charges []control.Charge    `json:"charges,omitempty"` // with --exact
 }
 
 type attemptJSON struct {

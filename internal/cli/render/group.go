@@ -1,14 +1,14 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"io"
-
-	"cmp"
 	"slices"
 	"strings"
 
 	"bulkhead/internal/control"
+	"bulkhead/internal/metrics"
 	"bulkhead/internal/policy"
 )
 
@@ -17,7 +17,7 @@ func printTraffic(out io.Writer, t *control.GroupTraffic) {
 	if t == nil {
 		return
 	}
-	amount := func(c control.Counted) string {
+	amount := func(c metrics.Volume) string {
 		return fmt.Sprintf("%s in %d packets, now %s", policy.Bytes(c.Bytes).Human(), c.Packets, bits(c.Rate))
 	}
 	if t.Counted {
@@ -28,7 +28,7 @@ func printTraffic(out io.Writer, t *control.GroupTraffic) {
 			Printf(out, "    %s %s: policed, and not counted there\n", d.Device, d.Direction)
 			continue
 		}
-		Printf(out, "    %s %s: %s; %d dropped, %s waiting\n", d.Device, d.Direction, amount(d.Counted), d.Drops,
+		Printf(out, "    %s %s: %s; %d dropped, %s waiting\n", d.Device, d.Direction, amount(d.Volume), d.Drops,
 			policy.Bytes(d.Backlog).Human())
 	}
 	if hint := t.OutsideHint(); hint != "" {
@@ -37,7 +37,7 @@ func printTraffic(out io.Writer, t *control.GroupTraffic) {
 }
 
 // bits is a measured rate for people.
-func bits(r policy.BitRate) string {
+func bits(r int64) string {
 	switch {
 	case r >= 1e9:
 		return fmt.Sprintf("%.2f Gbit/s", float64(r)/1e9)

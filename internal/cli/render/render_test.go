@@ -18,6 +18,7 @@ import (
 	"bulkhead/internal/engine"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/metrics"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/probe"
 	"bulkhead/internal/proof"
@@ -89,13 +90,13 @@ func TestStatusText(t *testing.T) {
 					{Key: "io.weight", Asked: "1000", From: "role database", Default: true},
 				},
 				Share: plan.Share{Limit: 4, Guaranteed: 1.5, Percent: 18.75},
-				Usage: cgroup.Usage{
-					CPU: cgroup.CPUUsage{User: ptr(12_300_000), System: ptr(400_000), Periods: ptr(100),
+				Usage: metrics.Usage{
+					CPU: metrics.CPU{User: ptr(12_300_000), System: ptr(400_000), Periods: ptr(100),
 						ThrottledPeriods: ptr(7), Throttled: ptr(250_000)},
-					Memory: cgroup.MemoryUsage{Anonymous: ptr(3 << 30), File: ptr(1 << 20), Shared: ptr(0),
+					Memory: metrics.Memory{Anonymous: ptr(3 << 30), File: ptr(1 << 20), Shared: ptr(0),
 						Swap: ptr(0), Current: ptr(4 << 30), Peak: ptr(5 << 30), OOMKills: ptr(0)},
 				},
-				Tasks: control.TaskStates{Total: 40, Running: 2, Blocked: 1},
+				Tasks: metrics.TaskStates{Total: 40, Running: 2, Blocked: 1},
 			},
 			{Group: "reports", Role: "batch", Released: true,
 				Members: []control.Member{{PID: 99, Comm: "psql", User: "report"}}},
@@ -209,7 +210,7 @@ func TestExplainText(t *testing.T) {
 	watched := *e
 	watched.Watched, watched.When = time.Second, &control.PlacedAt{At: time.Date(2026, 11, 20, 9, 15, 0, 0, time.Local),
 		Took: 61234 * time.Nanosecond, How: "as the kernel told of it"}
-	watched.Biting = []control.Bite{
+	watched.Biting = []control.Throttled{
 		{Group: "mysql3306", Key: "cpu.limit", How: "throttled in 9 of 10 periods; its threads waited 1.2s together"},
 		{Group: "all", Key: "io.read.iops", On: "/data", How: "99 % of it was used"},
 	}
