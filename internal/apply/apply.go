@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/netshape"
@@ -49,10 +50,8 @@ type Members interface {
 	Move(cgroup.Dir, host.ProcID) error
 }
 
-// Processes looks at and changes processes. *host.Host is one.
+// Processes looks at processes. *host.Host is one.
 type Processes interface {
-	ReadOOMScoreAdj(host.ProcID) (int, error)
-	WriteOOMScoreAdj(host.ProcID, int) error
 	Alive(host.ProcID) bool
 	// Processes reads what /proc says of the processes asked for, where they are among it.
 	Processes(host.ProcessOptions) ([]host.Process, error)
@@ -70,6 +69,7 @@ type Network interface {
 // Runner runs plans on one host. The caller holds the lock of the journal. It runs one plan at a time.
 type Runner struct {
 	Files     Files
+	Actuators change.Actuators // of everything but knob files, directories, members, units and interfaces
 	Dirs      Dirs
 	Members   Members
 	Processes Processes
@@ -390,7 +390,7 @@ func (n *run) leaveOut(s plan.Step, cause error) {
 // noLongerThere says whether what a step was about went between look and step, and nothing is left to do: the directory, the unit, or
 // the file that was seen there, which goes when systemd takes a controller away.
 func noLongerThere(s plan.Step, cause error) bool {
-	return errors.Is(cause, cgroup.ErrGone) || s.Op != plan.OpDropIn && errors.Is(cause, systemd.ErrNoUnit) ||
+	return errors.Is(cause, change.ErrGone) || s.Op != plan.OpDropIn && errors.Is(cause, systemd.ErrNoUnit) ||
 		s.Op == plan.OpWrite && s.Old != "" && errors.Is(cause, cgroup.ErrNoKnob)
 }
 

@@ -309,7 +309,7 @@ func TestFastMovesAreUndone(t *testing.T) {
 	option := cgroup.File{Dir: cgroup.Dir{Hierarchy: "unified", Path: "/"}, Name: cgroup.FavorDynmods}
 	is := func(want string) {
 		t.Helper()
-		if got, err := w.Read(option); got != want || err != nil {
+		if got, err := w.actuators()[cgroup.KindOption].Read(t.Context(), option.String()); got != want || err != nil {
 			t.Errorf("the option is %q, %v; want %q", got, err, want)
 		}
 	}
@@ -327,7 +327,7 @@ func TestFastMovesAreUndone(t *testing.T) {
 		t.Fatal(err)
 	}
 	is("on")
-	if !r.Journal.Changed(boot, option) {
+	if !r.Journal.Changed(boot, option.Target()) {
 		t.Error("the journal does not know that it is ours")
 	}
 	b = w.build()
@@ -336,7 +336,7 @@ func TestFastMovesAreUndone(t *testing.T) {
 		t.Fatal(err)
 	}
 	is("off")
-	if r.Journal.Changed(boot, option) {
+	if r.Journal.Changed(boot, option.Target()) {
 		t.Error("it is back, and the journal says that it is changed")
 	}
 }

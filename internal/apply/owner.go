@@ -4,25 +4,34 @@ import (
 	"strings"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/journal"
+	"bulkhead/internal/plan"
 )
 
-// ownersOf names what of a directory somebody beside root owns: the kernel forgets it with the directory.
-func (n *run) ownersOf(d cgroup.Dir) (names []string) {
+// captureOwners reads what of a directory somebody beside root owns, as changes that only undoing needs: the kernel
+// forgets it with the directory.
+func (n *run) captureOwners(i int, s plan.Step) (before []journal.Change) {
+	owners := n.Actuators[cgroup.KindOwner]
+	if owners == nil {
+		return nil
+	}
 	version := 1
-	if d.Hierarchy == unified {
+	if s.Dir.Hierarchy == unified {
 		version = 2
 	}
 	for _, name := range cgroup.OwnerFiles(version) {
-		text, err := n.Files.Read(d.File(name))
+		c := journal.Change{Seq: seq(i, phaseBefore), Op: journal.OpWrite, Group: s.Group, Dir: s.Dir, File: name}
+		text, err := owners.Read(n.ctx, c.At().Addr)
 		if err != nil {
 			continue // gone, or where owners are not known
 		}
 		for entry := range strings.SplitSeq(text, ", ") {
 			if !strings.HasPrefix(entry, "0:0 ") && !strings.Contains(entry, " 0:0 ") {
-				names = append(names, name)
+				c.Old, c.New, c.Undo = text, text, text
+				before = append(before, c)
 				break
 			}
 		}
 	}
-	return names
+	return before
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"bulkhead/internal/cgroup"
@@ -17,8 +16,6 @@ import (
 // prepareOther prepares what concerns no directory alone.
 func (n *run) prepareOther(s plan.Step, c *journal.Change) (skip bool, err error) {
 	switch s.Op {
-	case plan.OpOOMScore:
-		return n.prepareScore(c)
 	case plan.OpMove:
 		n.members.expect(s)
 		return false, nil
@@ -52,10 +49,11 @@ func (n *run) prepare() error {
 		a := action{step: s}
 		change := journal.Change{
 			Seq: seq(i, phaseStep), Op: string(s.Op), Group: s.Group, Dir: s.Dir, File: s.File, Key: s.Key,
-			PID: s.PID, Comm: s.Comm, Old: s.Old, New: s.New, Undo: s.Undo, Unit: s.Unit, Set: s.Set, Unset: s.Unset,
-			Net: s.Net, NetUndo: s.NetUndo,
+			Target: s.Target, PID: s.PID, Comm: s.Comm, Old: s.Old, New: s.New, Undo: s.Undo,
+			Unit: s.Unit, Set: s.Set, Unset: s.Unset, Net: s.Net, NetUndo: s.NetUndo,
 		}
-		before, err := []journal.Change(nil), error(nil)
+		var before []journal.Change
+		var err error
 		switch s.Op {
 		case plan.OpMakeDir:
 			a.skip, err = n.prepareMake(s, made, &change)
@@ -63,18 +61,8 @@ func (n *run) prepare() error {
 		case plan.OpRemoveDir:
 			before, a.skip, err = n.prepareRemove(i, s)
 			delete(fresh, s.Dir)
-		case plan.OpWrite:
-			switch {
-			case handed.brings(change): // the file is not there yet, and has no original
-			case !fresh[s.Dir]:
-				before, a.skip, err = n.prepareWrite(i, &change)
-				if errors.Is(err, cgroup.ErrNoKnob) && n.loadsBFQ(i) {
-					err = nil // its first value is the plan's
-				}
-			case s.File == subtreeControl:
-				newSubtree(&change, "")
-			}
-			handed.note(change)
+		case plan.OpWrite, plan.OpSet, plan.OpOOMScore:
+			before, a.skip, err = n.prepareValue(i, &change, fresh[s.Dir], handed)
 		default:
 			a.skip, err = n.prepareOther(s, &change)
 		}
@@ -92,7 +80,7 @@ func (n *run) prepare() error {
 	return nil
 }
 
-// loadsBFQ says whether the file of a step is one that comes with BFQ's module, and a step before has the kernel load that.
+// loadsBFQ says whether the file of a step comes with BFQ's module, and a step before has the kernel load that.
 func (n *run) loadsBFQ(i int) bool {
 	return strings.Contains(n.plan.Steps[i].File, ".bfq.") && slices.ContainsFunc(n.plan.Steps[:i], func(s plan.Step) bool {
 		return s.File == cgroup.QueueScheduler && s.New == host.BFQ
@@ -120,6 +108,9 @@ func (n *run) prepareWrite(i int, c *journal.Change) (before []journal.Change, s
 		return nil, false, n.prepareUnitWrite(c)
 	}
 	got, err := n.Files.Read(file(*c))
+	if errors.Is(err, cgroup.ErrNoKnob) && n.loadsBFQ(i) {
+		return nil, false, nil // its first value is the plan's
+	}
 	if err != nil {
 		return nil, false, err
 	}
@@ -183,7 +174,7 @@ func (n *run) prepareRemove(i int, s plan.Step) (before []journal.Change, skip b
 	if err != nil {
 		return nil, false, err
 	}
-	for _, name := range append(names, n.ownersOf(s.Dir)...) {
+	for _, name := range names {
 		if name != subtreeControl && rowFor(s.Dir.Hierarchy, name) == nil {
 			continue
 		}
@@ -198,7 +189,7 @@ func (n *run) prepareRemove(i int, s plan.Step) (before []journal.Change, skip b
 		}
 		before = append(before, also...)
 	}
-	return before, false, nil
+	return append(before, n.captureOwners(i, s)...), false, nil
 }
 
 // capture reads a file that a step changes without writing to it, as changes that only undoing needs.
@@ -233,16 +224,6 @@ func (n *run) capture(i int, d cgroup.Dir, name string) ([]journal.Change, error
 		changes = append(changes, c)
 	}
 	return changes, nil
-}
-
-// prepareScore reads a process's oom_score_adj. One that has exited needs none.
-func (n *run) prepareScore(c *journal.Change) (skip bool, err error) {
-	old, err := n.Processes.ReadOOMScoreAdj(c.PID)
-	if exited(err) {
-		return true, nil
-	}
-	c.Old, c.Undo = strconv.Itoa(old), strconv.Itoa(old)
-	return false, err
 }
 
 // file is the knob file of a change.

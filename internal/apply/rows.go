@@ -27,9 +27,6 @@ var table = sync.OnceValue(func() map[int]map[string][]*knob.Row {
 
 // rowFor finds the row of a file in a hierarchy, nil when the table has none.
 func rowFor(hierarchy, name string) *knob.Row {
-	if r := knob.Ownership(name); r != nil {
-		return r
-	}
 	version := 1
 	if hierarchy == unified {
 		version = 2
@@ -136,7 +133,7 @@ func (h handed) note(c journal.Change) {
 
 // brings says whether a change is to a file that is there only since one of the changes noted.
 func (h handed) brings(c journal.Change) bool {
-	if c.Op != journal.OpWrite || c.File == subtreeControl {
+	if c.Op != journal.OpWrite || c.File == subtreeControl || c.Dir.Path == "/" {
 		return false
 	}
 	row := rowFor(c.Dir.Hierarchy, c.File)

@@ -3,11 +3,12 @@ package apply
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
@@ -35,16 +36,17 @@ func (n *run) step(a action) error {
 		err = n.unitFiles().WriteDropIn(c.Unit, c.New)
 	case plan.OpRemoveDir:
 		err = n.remove(c)
-	case plan.OpWrite:
-		if a.step.Reclaim != nil {
+	case plan.OpWrite, plan.OpSet, plan.OpOOMScore:
+		switch {
+		case hasActuator(c):
+			err = n.set(c)
+		case a.step.Reclaim != nil:
 			err = n.lower(a.step, c)
-		} else {
+		default:
 			err = n.write(c)
 		}
 	case plan.OpMove:
 		return n.move(a.step)
-	case plan.OpOOMScore:
-		err = n.score(c)
 	case plan.OpNetwork:
 		err = n.shape(c)
 	}
@@ -60,8 +62,9 @@ func (n *run) make(c journal.Change) error {
 	}
 	err := n.Dirs.Make(c.Dir)
 	if errors.Is(err, cgroup.ErrExists) {
-		// Somebody else made it since the look a moment ago: it is not ours to remove.
-		n.tried--
+		// Somebody else made it since the look a moment ago: no undo may remove it.
+		n.actions[n.tried-1].changes = nil
+		err = errors.Join(err, n.Journal.Forgo(n.txn.ID, []int{c.Seq}))
 	}
 	return err
 }
@@ -121,62 +124,25 @@ func (n *run) readBack(c journal.Change, want string) error {
 // earlier one, as cpu.idle resets cpu.shares. Where the plan wants a file to hold something, that
 // counts, and not what was written last: a weight is made the default before cpu.idle takes it away.
 func (n *run) verify() error {
-	last := map[cgroup.File]int{}
+	last := map[change.Target]int{}
 	for i, a := range n.actions {
-		switch {
-		case a.step.Op == plan.OpRemoveDir:
-			for f := range last {
-				if f.Dir == a.step.Dir {
-					delete(last, f)
-				}
-			}
-		case a.step.Op == plan.OpWrite && !a.skip && a.step.File != subtreeControl && !a.step.Optional:
-			last[file(a.changes[len(a.changes)-1])] = i
+		if a.step.Op == plan.OpRemoveDir {
+			maps.DeleteFunc(last, func(_ change.Target, at int) bool { return n.actions[at].step.Dir == a.step.Dir })
+		} else if a.isLasting() {
+			last[a.changes[len(a.changes)-1].At()] = i
 		}
 	}
-	for i, a := range n.actions {
-		if a.skip || a.step.Op != plan.OpWrite {
-			continue
-		}
-		c := a.changes[len(a.changes)-1]
-		if at, ok := last[file(c)]; !ok || at != i {
-			continue
-		}
+	for _, i := range slices.Sorted(maps.Values(last)) {
+		c := n.actions[i].changes[len(n.actions[i].changes)-1]
 		want := c.New
 		if w, ok := n.wanted(file(c)); ok {
 			want = w.Value
 		}
-		if err := n.readBack(c, want); err != nil {
+		if err := n.check(c, want); err != nil {
 			return n.failed(i, fmt.Errorf("when all steps were done: %w", err))
 		}
 	}
 	return n.readShapes()
-}
-
-// score sets a process's oom_score_adj and reads it back.
-func (n *run) score(c journal.Change) error {
-	if n.members.skipped(c.PID) {
-		return nil
-	}
-	want, err := strconv.Atoi(c.New)
-	if err != nil {
-		return fmt.Errorf("set oom_score_adj of process %d: %w", c.PID.PID, err)
-	}
-	err = n.Processes.WriteOOMScoreAdj(c.PID, want)
-	var got int
-	if err == nil {
-		got, err = n.Processes.ReadOOMScoreAdj(c.PID)
-	}
-	switch {
-	case exited(err):
-		n.skip(c.PID, c.Comm, gone)
-		return nil
-	case err != nil:
-		return fmt.Errorf("set oom_score_adj of process %d (%s): %w", c.PID.PID, c.Comm, err)
-	case got != want:
-		return fmt.Errorf("read back oom_score_adj of process %d (%s): wrote %d, found %d", c.PID.PID, c.Comm, want, got)
-	}
-	return nil
 }
 
 // remove removes a directory. Processes that were born into it since the plan was made go home first;

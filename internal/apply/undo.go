@@ -8,7 +8,6 @@ import (
 	"maps"
 	"path"
 	"slices"
-	"strconv"
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
@@ -166,10 +165,11 @@ func (u *undoing) one(c journal.Change) error {
 		}
 		u.undone++
 		return err
-	case journal.OpWrite:
+	case journal.OpWrite, journal.OpSet, journal.OpOOMScore:
+		if hasActuator(c) {
+			return u.unset(c)
+		}
 		return u.unwrite(c)
-	case journal.OpOOMScore:
-		return u.unscore(c)
 	case journal.OpMove:
 		return u.unmove(c)
 	case journal.OpNetwork:
@@ -181,7 +181,7 @@ func (u *undoing) one(c journal.Change) error {
 // unwrite gives a file its original value back.
 func (u *undoing) unwrite(c journal.Change) error {
 	if c.Unit != "" {
-		return u.unset(c)
+		return u.unsetProperties(c)
 	}
 	got, err := u.Files.Read(file(c))
 	if errors.Is(err, cgroup.ErrGone) {
@@ -237,22 +237,6 @@ func (u *undoing) handBack(c journal.Change, got string) string {
 		words += " +" + name
 	}
 	return words
-}
-
-func (u *undoing) unscore(c journal.Change) error {
-	old, err := strconv.Atoi(c.Undo)
-	if err != nil {
-		return fmt.Errorf("undo oom_score_adj of process %d: %w", c.PID.PID, err)
-	}
-	got, err := u.Processes.ReadOOMScoreAdj(c.PID)
-	if err == nil && got != old {
-		u.undone++
-		err = u.Processes.WriteOOMScoreAdj(c.PID, old)
-	}
-	if exited(err) {
-		return nil
-	}
-	return err
 }
 
 // unmove sends a process back, unless it has left the place it was moved to.

@@ -233,9 +233,9 @@ func (u *undoing) reload(undone []journal.Change) error {
 	return u.unitFiles().Reload(u.ctx, slices.Compact(units)...)
 }
 
-// unset gives a unit the properties that it had. What they come to is asked no more: a unit of a group that has
-// gone meanwhile has none.
-func (u *undoing) unset(c journal.Change) error {
+// unsetProperties gives a unit the properties that it had. It does not read them back: a unit of a group that has gone
+// meanwhile has none.
+func (u *undoing) unsetProperties(c journal.Change) error {
 	if len(c.Unset) == 0 {
 		return nil
 	}

@@ -15,6 +15,7 @@ import (
 	"bulkhead/internal/atomicfile"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/cgroup/cgroupfake"
+	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
@@ -172,7 +173,15 @@ func (w *world) runner(t testing.TB) *Runner {
 	t.Cleanup(func() { s.Close() })
 	_, err = s.Lock("test", "root")
 	w.must(t, err)
-	return &Runner{Files: w, Dirs: w, Members: w, Processes: w, Journal: s, Boot: boot}
+	return &Runner{Files: w, Dirs: w, Members: w, Processes: w, Actuators: w.actuators(), Journal: s, Boot: boot}
+}
+
+// actuators are those of the modelled host.
+func (w *world) actuators() change.Actuators {
+	return change.Actuators{
+		cgroup.KindOwner: cgroup.Owners{Tree: w.Tree}, cgroup.KindOption: cgroup.MountOptions{Tree: w.Tree},
+		host.KindScore: host.Scores{Processes: w},
+	}
 }
 
 // check holds the host against what it was, and the journal against the host.

@@ -5,17 +5,19 @@ import (
 	"fmt"
 	"strings"
 	"syscall"
+
+	"bulkhead/internal/change"
 )
 
 // Errors that callers branch on; the errors returned wrap them with the path and the value.
 var (
-	ErrNoHierarchy = errors.New("no such hierarchy")  // not mounted, or not a cgroup file system
-	ErrNoKnob      = errors.New("no such knob")       // the directory is there, the file is not: controller or kernel lacks it
-	ErrGone        = errors.New("group is gone")      // the directory is not there
-	ErrExists      = errors.New("group exists")       // EEXIST
-	ErrBusy        = errors.New("busy")               // EBUSY
-	ErrInvalid     = errors.New("refused by kernel")  // EINVAL, ERANGE, ENOSPC, ENODEV, and cpuset's EACCES
-	ErrExited      = errors.New("process has exited") // ESRCH on a move, or the pid was reused
+	ErrNoHierarchy = errors.New("no such hierarchy")   // not mounted, or not a cgroup file system
+	ErrNoKnob      = errors.New("no such knob")        // the directory is there, the file is not: controller or kernel lacks it
+	ErrGone        = change.Gone("group is gone")      // the directory is not there
+	ErrExists      = errors.New("group exists")        // EEXIST
+	ErrBusy        = errors.New("busy")                // EBUSY
+	ErrInvalid     = errors.New("refused by kernel")   // EINVAL, ERANGE, ENOSPC, ENODEV, and cpuset's EACCES
+	ErrExited      = change.Gone("process has exited") // ESRCH on a move, or the pid was reused
 	ErrRealtime    = errors.New("real-time thread cannot enter this cpu group")
 )
 

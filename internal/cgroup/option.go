@@ -1,19 +1,28 @@
 package cgroup
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 
 	"golang.org/x/sys/unix"
 
+	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 )
 
-// FavorDynmods is a mount option of cgroup2 (kernel 6.0, Documentation/admin-guide/cgroup-v2.rst) that a Tree reads and writes
-// as if it was a file of the hierarchy's top directory: "on" or "off". It makes moves of processes fast, in every
-// hierarchy, and fork and exit a little dearer. Kernel 6.18 cannot wholly take it back before a reboot.
+// FavorDynmods is a mount option of cgroup2 (kernel 6.0, Documentation/admin-guide/cgroup-v2.rst): "on" or "off". It makes
+// moves of processes fast, in every hierarchy, and fork and exit a little dearer. Kernel 6.18 cannot wholly take it back
+// before a reboot.
 const FavorDynmods = "favordynmods"
+
+// KindOption is the kind of a mount option of a hierarchy. Its address is the option as a file of the hierarchy's top
+// directory, as File.String writes it: "unified:/favordynmods".
+const KindOption change.Kind = "mount option"
+
+// MountOptions reads and writes the mount options of the cgroup2 hierarchy. A value is "on" or "off".
+type MountOptions struct{ Tree *Tree }
 
 // options is what a Mount has that can change the options of its hierarchy.
 type options interface {
@@ -21,50 +30,61 @@ type options interface {
 	SetOption(name string, on bool) error
 }
 
-// isOption says whether a file is an option of the hierarchy.
-func isOption(f File) bool { return f.Name == FavorDynmods && f.Dir.Path == "/" && f.Key == "" }
-
 var errNoOption = errors.New("this hierarchy has no such mount option")
 
-// option gives the Mount of a hierarchy as what has options.
-func (t *Tree) option(op string, f File) (options, error) {
-	m, err := t.mount(op, f.Dir)
+// open gives the mount of an address as what has options.
+func (m MountOptions) open(op, addr string) (options, File, error) {
+	f, ok := ParseFile(addr)
+	if !ok || f.Path != "/" || f.Key != "" {
+		return nil, f, &Error{Op: op, Path: addr, Kind: ErrInvalid, Cause: errBadPath}
+	}
+	mounted, err := m.Tree.mount(op, f.Dir)
 	if err != nil {
-		return nil, err
+		return nil, f, err
 	}
-	if o, ok := m.(options); ok && !t.v1(f.Dir) {
-		return o, nil
+	if o, ok := mounted.(options); ok && !m.Tree.v1(f.Dir) {
+		return o, f, nil
 	}
-	return nil, &Error{Op: op, Path: t.Abs(f.Dir), Kind: ErrInvalid, Cause: errNoOption}
+	return nil, f, &Error{Op: op, Path: m.Tree.Abs(f.Dir), Kind: ErrInvalid, Cause: errNoOption}
 }
 
-func (t *Tree) readOption(f File) (string, error) {
-	o, err := t.option("read", f)
+// Read says whether an option is on.
+func (m MountOptions) Read(_ context.Context, addr string) (string, error) {
+	o, f, err := m.open("read", addr)
 	if err != nil {
 		return "", err
 	}
 	on, err := o.Option(f.Name)
 	if err != nil {
-		return "", &Error{Op: "read mount options of", Path: t.Abs(f.Dir), Kind: ErrInvalid, Cause: err}
+		return "", &Error{Op: "read mount options of", Path: m.Tree.Abs(f.Dir), Kind: ErrInvalid, Cause: err}
 	}
 	return onOff(on), nil
 }
 
-func (t *Tree) writeOption(f File, value string) error {
-	if value != "on" && value != "off" {
-		return &Error{Op: "write", Path: t.Abs(f.Dir), Value: value, Kind: ErrInvalid, Cause: fmt.Errorf("%s is on or off", f.Name), wrote: true}
-	}
-	o, err := t.option("remount", f)
+// Write switches an option. The kernel has the first one from 6.0 on.
+func (m MountOptions) Write(_ context.Context, addr, value string) error {
+	o, f, err := m.open("remount", addr)
 	if err != nil {
 		return err
 	}
-	if err := o.SetOption(f.Name, value == "on"); err != nil {
-		return &Error{
-			Op: "remount", Path: t.Abs(f.Dir), Value: f.Name + " " + value, Kind: ErrInvalid, Cause: err, wrote: true,
-			Hint: "the kernel has this option from 6.0 on, and lets only root outside of containers change it",
-		}
+	fail := &Error{Op: "remount", Path: m.Tree.Abs(f.Dir), Value: f.Name + " " + value, Kind: ErrInvalid, wrote: true}
+	if value != "on" && value != "off" {
+		fail.Cause = fmt.Errorf("%s is on or off", f.Name)
+		return fail
+	}
+	if fail.Cause = o.SetOption(f.Name, value == "on"); fail.Cause != nil {
+		fail.Hint = "the kernel has this option from 6.0 on, and lets only root outside of containers change it"
+		return fail
 	}
 	return nil
+}
+
+// Same compares two values.
+func (MountOptions) Same(want, got string) bool { return want == got }
+
+// Undo gives an option its old value back.
+func (m MountOptions) Undo(ctx context.Context, c change.Change) (bool, error) {
+	return change.Restore(ctx, m, c)
 }
 
 func onOff(on bool) string {

@@ -3,6 +3,7 @@
 package cgroup_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -39,10 +40,10 @@ func TestFastMovesOnTheKernel(t *testing.T) {
 	must(t, err)
 	tree := cgroup.New(facts.Hierarchies)
 	t.Cleanup(func() { tree.Close() }) // after the option is off again
-	option := cgroup.File{Dir: dir(host.UnifiedID, "/"), Name: cgroup.FavorDynmods}
+	options, option := cgroup.MountOptions{Tree: tree}, dir(host.UnifiedID, "/").File(cgroup.FavorDynmods).String()
 	h, mounted := facts.Hierarchy(host.UnifiedID)
 	if !mounted {
-		if _, err := tree.Read(option); !errors.Is(err, cgroup.ErrNoHierarchy) {
+		if _, err := options.Read(t.Context(), option); !errors.Is(err, cgroup.ErrNoHierarchy) {
 			t.Errorf("without a cgroup2: %v", err)
 		}
 		return
@@ -52,7 +53,7 @@ func TestFastMovesOnTheKernel(t *testing.T) {
 	if slices.Contains(h.Options, cgroup.FavorDynmods) {
 		t.Fatal("it is on already")
 	}
-	err = tree.Write(option, "on")
+	err = options.Write(context.Background(), option, "on")
 	if !facts.Kernel.AtLeast(6, 0) {
 		if !errors.Is(err, cgroup.ErrInvalid) || mountLine(t) != before {
 			t.Errorf("before 6.0: %v, and mounted\n%s", err, mountLine(t))
@@ -61,28 +62,28 @@ func TestFastMovesOnTheKernel(t *testing.T) {
 	}
 	must(t, err)
 	t.Cleanup(func() {
-		if err := tree.Write(option, "off"); err != nil || mountLine(t) != before {
+		if err := options.Write(context.Background(), option, "off"); err != nil || mountLine(t) != before {
 			t.Errorf("switched off: %v, and mounted\n%sas before\n%s", err, mountLine(t), before)
 		}
 	})
-	if got, err := tree.Read(option); got != "on" || err != nil {
+	if got, err := options.Read(t.Context(), option); got != "on" || err != nil {
 		t.Errorf("reads back %q, %v", got, err)
 	}
 	if got := strings.ReplaceAll(mountLine(t), ","+cgroup.FavorDynmods, ""); got != before {
 		t.Errorf("mounted\n%swas\n%s", got, before)
 	}
-	if err := tree.Write(option, "max"); !errors.Is(err, cgroup.ErrInvalid) {
+	if err := options.Write(context.Background(), option, "max"); !errors.Is(err, cgroup.ErrInvalid) {
 		t.Errorf("max: %v", err)
 	}
 	if testing.Short() {
 		return
 	}
-	measureFastMoves(t, tree, option)
+	measureFastMoves(t, tree, options, option)
 }
 
 // measureFastMoves logs what the option gains a move after a quiet while, and what it costs fork and exit, in pairs, with one arm
 // against itself beside it. It asserts nothing: how much that is, is the machine's.
-func measureFastMoves(t *testing.T, tree *cgroup.Tree, option cgroup.File) {
+func measureFastMoves(t *testing.T, tree *cgroup.Tree, options cgroup.MountOptions, option string) {
 	t.Helper()
 	root := testhost.Root(t)
 	group := governed(t, tree, root, accounting(t))
@@ -115,7 +116,7 @@ func measureFastMoves(t *testing.T, tree *cgroup.Tree, option cgroup.File) {
 			one := map[string]float64{}
 			for _, arm := range []string{"off", "on", "off again"} {
 				value, _, _ := strings.Cut(arm, " ")
-				must(t, tree.Write(option, value))
+				must(t, options.Write(t.Context(), option, value))
 				one[arm] = run()
 			}
 			ratios, same, off = append(ratios, one["on"]/one["off"]), append(same, one["off again"]/one["off"]), append(off, one["off"])

@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,11 +11,19 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"bulkhead/internal/change"
 )
 
-// ownerPrefix begins the names by which a Tree reads and writes who owns a file, and with which mode, as if that was a file
-// itself: "owner:tasks" holds "54321:54322 0664".
+// KindOwner is the kind of owner and mode of a file of a group. Its address is the file with ownerPrefix before its name,
+// as File.String writes it: "cpu:/bulkhead/db/owner:tasks". A value is "54321:54322 0664".
+const KindOwner change.Kind = "owner"
+
+// ownerPrefix begins the names of owners beside the names of files.
 const ownerPrefix = "owner:"
+
+// Owners reads and writes who owns the files of groups, and with which mode.
+type Owners struct{ Tree *Tree }
 
 // OwnedDir and OwnedRest stand for the directory itself and for all its files but those through which processes come in.
 const (
@@ -147,20 +156,18 @@ type owners interface {
 
 var errNoOwners = errors.New("owners are not known here")
 
-func isOwner(name string) bool { return strings.HasPrefix(name, ownerPrefix) }
-
 // ownedFiles are the files that a name stands for.
-func (t *Tree) ownedFiles(d Dir, dir Directory, name string) ([]string, error) {
+func (o Owners) files(d Dir, dir Directory, name string) ([]string, error) {
 	file, _ := Owned(name)
 	if name != OwnedRest {
 		return []string{file}, nil
 	}
 	_, files, err := dir.Names()
 	if err != nil {
-		return nil, t.dirError("list", d, err)
+		return nil, o.Tree.dirError("list", d, err)
 	}
 	version := 2
-	if t.v1(d) {
+	if o.Tree.v1(d) {
 		version = 1
 	}
 	members := MemberFiles(version)
@@ -169,54 +176,89 @@ func (t *Tree) ownedFiles(d Dir, dir Directory, name string) ([]string, error) {
 	return files, nil
 }
 
-// readOwner reads who owns what a name stands for.
-func (t *Tree) readOwner(d Dir, dir Directory, name string) (string, error) {
+// Of reads all owners of a directory by the names of OwnerFiles. It leaves out what cannot be read.
+func (o Owners) Of(d Dir, version int) map[string]string {
+	dir, err := o.Tree.open("read owners of", d)
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	values := map[string]string{}
+	for _, name := range OwnerFiles(version) {
+		if text, err := o.read(d, dir, name); err == nil {
+			values[name] = text
+		}
+	}
+	return values
+}
+
+// Read reads who owns what an address stands for: one owner, or for OwnedRest a listing.
+func (o Owners) Read(_ context.Context, addr string) (string, error) {
+	f, dir, err := o.open("read owner of", addr)
+	if err != nil {
+		return "", err
+	}
+	defer dir.Close()
+	return o.read(f.Dir, dir, f.Name)
+}
+
+// open opens the directory of an address.
+func (o Owners) open(op, addr string) (File, Directory, error) {
+	f, ok := ParseFile(addr)
+	if name, is := Owned(f.Name); !ok || !is || f.Key != "" || name != "." && !plainName(name) {
+		return f, nil, &Error{Op: op, Path: addr, Kind: ErrInvalid, Cause: errBadName}
+	}
+	dir, err := o.Tree.open(op, f.Dir)
+	return f, dir, err
+}
+
+func (o Owners) read(d Dir, dir Directory, name string) (string, error) {
 	known, ok := dir.(owners)
 	if !ok {
-		return "", t.fileError("read owner of", d, name, errNoOwners)
+		return "", o.Tree.fileError("read owner of", d, name, errNoOwners)
 	}
-	files, err := t.ownedFiles(d, dir, name)
+	files, err := o.files(d, dir, name)
 	if err != nil {
 		return "", err
 	}
 	entries := make([]string, 0, len(files))
 	for _, file := range files {
-		o, err := known.Owner(file)
+		owner, err := known.Owner(file)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && name == OwnedRest:
 			continue // it went with its controller meanwhile
 		case err != nil:
-			return "", t.fileError("read owner of", d, file, err)
+			return "", o.Tree.fileError("read owner of", d, file, err)
 		case name != OwnedRest:
-			return o.String(), nil
+			return owner.String(), nil
 		}
-		entries = append(entries, file+" "+o.String())
+		entries = append(entries, file+" "+owner.String())
 	}
 	return strings.Join(entries, ", "), nil
 }
 
 var errNoOwner = errors.New(`an owner is written as "UID:GID MODE"`)
 
-// writeOwner changes owner and mode of what a name stands for, to one owner or to those of a listing.
-func (t *Tree) writeOwner(d Dir, name, value string) error {
+// Write changes owner and mode of what an address stands for, to one owner or to those of a listing.
+func (o Owners) Write(_ context.Context, addr, value string) error {
+	f, dir, err := o.open("change owner of", addr)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
 	refuse := func(cause error) error {
-		return &Error{Op: "write", Path: t.Abs(d) + "/" + name, Value: value, Kind: ErrInvalid, Cause: cause, wrote: true}
+		return &Error{Op: "write", Path: o.Tree.Abs(f.Dir) + "/" + f.Name, Value: value, Kind: ErrInvalid, Cause: cause, wrote: true}
 	}
 	one, single := parseOwnership(value)
 	listing, listed := parseListing(value)
 	if !single && !listed {
 		return refuse(errNoOwner)
 	}
-	dir, err := t.open("write", d)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
 	known, ok := dir.(owners)
 	if !ok {
 		return refuse(errNoOwners)
 	}
-	files, err := t.ownedFiles(d, dir, name)
+	files, err := o.files(f.Dir, dir, f.Name)
 	if err != nil {
 		return err
 	}
@@ -235,11 +277,19 @@ func (t *Tree) writeOwner(d Dir, name, value string) error {
 		if err == nil && want != now {
 			err = known.SetOwner(file, want)
 		}
-		if err != nil && !(errors.Is(err, fs.ErrNotExist) && name == OwnedRest) {
-			return t.fileError("change owner of", d, file, err)
+		if err != nil && !(errors.Is(err, fs.ErrNotExist) && f.Name == OwnedRest) {
+			return o.Tree.fileError("change owner of", f.Dir, file, err)
 		}
 	}
 	return nil
+}
+
+// Same is SameOwner.
+func (Owners) Same(want, got string) bool { return SameOwner(want, got) }
+
+// Undo gives files their old owners back.
+func (o Owners) Undo(ctx context.Context, c change.Change) (bool, error) {
+	return change.Restore(ctx, o, c)
 }
 
 // Owner says who owns a file of the directory.

@@ -213,20 +213,11 @@ func (t *Tree) fileError(op string, d Dir, name string, err error) *Error {
 // Read gives the file's text without surrounding white space. With a Key it gives the rest of that
 // device's line, "" when there is none. Errors: ErrNoKnob, ErrGone.
 func (t *Tree) Read(f File) (string, error) {
-	if isOption(f) {
-		return t.readOption(f)
-	}
-	if isQueue(f) {
-		return t.readQueue(f)
-	}
 	dir, err := t.openFile("read", f)
 	if err != nil {
 		return "", err
 	}
 	defer dir.Close()
-	if isOwner(f.Name) {
-		return t.readOwner(f.Dir, dir, f.Name)
-	}
 	text, err := dir.ReadFile(f.Name)
 	if err != nil {
 		return "", t.fileError("read", f.Dir, f.Name, err)
@@ -263,12 +254,6 @@ func (t *Tree) ReadMany(d Dir, names []string) (map[string]string, error) {
 		if !plainName(name) {
 			return nil, &Error{Op: "read", Path: path.Join(t.Abs(d), name), Kind: ErrInvalid, Cause: errBadName}
 		}
-		if isOwner(name) {
-			if owner, err := t.readOwner(d, dir, name); err == nil {
-				values[name] = owner
-			}
-			continue
-		}
 		text, err := dir.ReadFile(name)
 		switch {
 		case err == nil:
@@ -294,15 +279,6 @@ func (t *Tree) ReadMany(d Dir, names []string) (map[string]string, error) {
 // a memory limit of 0 (measured on 6.18).
 // Errors: ErrNoKnob, ErrGone, ErrBusy, ErrInvalid.
 func (t *Tree) Write(f File, value string) error {
-	if isOption(f) {
-		return t.writeOption(f, value)
-	}
-	if isOwner(f.Name) {
-		return t.writeOwner(f.Dir, f.Name, value)
-	}
-	if isQueue(f) {
-		return t.writeQueue(f, value)
-	}
 	data, err := writeData(f, value)
 	if err != nil {
 		return &Error{Op: "write", Path: path.Join(t.Abs(f.Dir), f.Name), Value: value, Kind: ErrInvalid, Cause: err, wrote: true}

@@ -11,6 +11,9 @@ package cgroup
 import (
 	"path"
 	"strings"
+
+	"bulkhead/internal/change"
+	"bulkhead/internal/host"
 )
 
 // Dir is a directory of one hierarchy. Path starts with "/" and is relative to the mount.
@@ -47,6 +50,46 @@ type File struct {
 	Name string `json:"name"`
 	Key  string `json:"key,omitempty"`
 }
+
+// KindFile is the kind of a knob file. Its address is File.String.
+const KindFile change.Kind = "cgroup file"
+
+// Target says how a file is written that a step or record names. Disks and mounts have attributes which they name like
+// files of a hierarchy's top directory; owners have names beside the files of a group.
+func (f File) Target() change.Target {
+	attribute, queue := strings.CutPrefix(f.Name, queuePrefix)
+	switch {
+	case queue && f.Path == "/" && f.Key != "":
+		return host.QueueTarget(f.Key, attribute)
+	case f.Name == FavorDynmods && f.Path == "/":
+		return change.Target{Kind: KindOption, Addr: f.String()}
+	case strings.HasPrefix(f.Name, ownerPrefix):
+		return change.Target{Kind: KindOwner, Addr: f.String()}
+	}
+	return change.Target{Kind: KindFile, Addr: f.String()}
+}
+
+// ParseFile is the inverse of File.String.
+func ParseFile(text string) (f File, ok bool) {
+	hierarchy, at, ok := strings.Cut(text, ":")
+	dir, name := path.Split(at)
+	f.Dir = Dir{Hierarchy: hierarchy, Path: path.Clean(dir)}
+	if rest, keyed := strings.CutSuffix(name, "]"); keyed {
+		name, f.Key, keyed = strings.Cut(rest, "[")
+		ok = ok && keyed
+	}
+	f.Name = name
+	return f, ok && strings.HasPrefix(at, "/") && name != ""
+}
+
+// queuePrefix begins the names of attributes of a disk's queue.
+const queuePrefix = "queue."
+
+// The attributes of a disk's queue as steps and records name them, with the disk as key.
+const (
+	QueueScheduler = queuePrefix + host.QueueScheduler
+	QueueWriteBack = queuePrefix + host.QueueWriteBack
+)
 
 // String gives "cpu:/bulkhead/db/cpu.shares", with the key in brackets if there is one.
 func (f File) String() string {

@@ -20,6 +20,7 @@ import (
 
 	"bulkhead/internal/apply"
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
@@ -240,6 +241,10 @@ func (c *Controller) runner(ctx context.Context, v *View) *apply.Runner {
 	}
 	r := &apply.Runner{
 		Files: v.Tree, Dirs: v.Tree, Members: v.Tree, Processes: c.Host.Proc,
+		Actuators: change.Actuators{
+			cgroup.KindOwner: cgroup.Owners{Tree: v.Tree}, cgroup.KindOption: cgroup.MountOptions{Tree: v.Tree},
+			host.KindQueue: host.Queues{Block: c.Host.Block}, host.KindScore: host.Scores{Processes: c.Host.Proc},
+		},
 		Journal: store, Boot: v.Facts.BootID, Log: c.Log, AfterStep: c.afterStep,
 	}
 	if m, err := c.manager(ctx, v.Facts); m != nil && err == nil && (v.Systemd == nil || !v.Systemd.Mute) {

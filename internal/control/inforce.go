@@ -132,7 +132,7 @@ func (l *liveLook) dir(h host.Hierarchy, d cgroup.Dir, rows []*knob.Row) error {
 			add(r.Name(policy.HugePageName(size)), r)
 		}
 	}
-	values, err := l.tree.ReadMany(d, append(names, cgroup.OwnerFiles(h.Version)...))
+	values, err := l.tree.ReadMany(d, names)
 	if errors.Is(err, cgroup.ErrGone) {
 		return nil
 	}
@@ -150,7 +150,7 @@ func (l *liveLook) dir(h host.Hierarchy, d cgroup.Dir, rows []*knob.Row) error {
 		}
 	}
 	if len(live.Owners) == 0 {
-		live.Owners = l.owners(h, values)
+		live.Owners = l.owners(h, cgroup.Owners{Tree: l.tree}.Of(d, h.Version))
 	}
 	if len(live.Files) > 0 || len(live.Owners) > 0 {
 		l.byPath[d.Path] = live

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"bulkhead/internal/apply"
+	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/state"
@@ -252,6 +253,7 @@ const tellAgain = 10 * time.Minute
 type told struct {
 	op                    plan.Op
 	unit, path, file, key string
+	target                change.Target
 	to                    string
 	failed                bool
 }
@@ -268,7 +270,7 @@ func (c *Controller) tell(p plan.Plan, failed error, now time.Time) {
 		if s.Op == plan.OpMove || s.Op == plan.OpOOMScore {
 			continue
 		}
-		this := told{s.Op, s.Unit, s.Dir.Path, s.File, s.Key, s.New, failed != nil}
+		this := told{s.Op, s.Unit, s.Dir.Path, s.File, s.Key, s.Target, s.New, failed != nil}
 		if _, again := c.memory.told[this]; again {
 			continue
 		}
@@ -286,7 +288,7 @@ func (c *Controller) tell(p plan.Plan, failed error, now time.Time) {
 		c.memory.told[this] = now
 		what := []any{"do", s.Op, "group", cmp.Or(s.Group, "(root group)")}
 		for _, a := range []struct{ key, value string }{
-			{"dir", s.Dir.Path}, {"file", s.File}, {"device", s.Key}, {"unit", s.Unit}, {"from", s.Old}, {"to", s.New}, {"why", s.Reason},
+			{"dir", s.Dir.Path}, {"file", s.File}, {"device", s.Key}, {"unit", s.Unit}, {"kind", string(s.Target.Kind)}, {"address", s.Target.Addr}, {"from", s.Old}, {"to", s.New}, {"why", s.Reason},
 		} {
 			if a.value != "" {
 				what = append(what, a.key, strings.TrimSpace(a.value))
@@ -306,7 +308,7 @@ func puts(p plan.Plan) (done LookResult) {
 		switch step.Op {
 		case plan.OpMove:
 			done.Moved = append(done.Moved, step.PID.PID)
-		case plan.OpWrite, plan.OpOOMScore:
+		case plan.OpWrite, plan.OpSet, plan.OpOOMScore:
 			done.Repaired++
 		case plan.OpMakeDir, plan.OpRemoveDir:
 		}

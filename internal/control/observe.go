@@ -34,7 +34,7 @@ func (c *Controller) observe(ctx context.Context, v *View, shares bool) error {
 		if !governed {
 			continue
 		}
-		if err := observeHierarchy(v, h, withOwners(v, names, h.Version)); err != nil {
+		if err := observeHierarchy(v, h, names); err != nil {
 			return err
 		}
 		if err := observeUnitDirs(v, made, rootDir(v, h), names); err != nil {
@@ -81,7 +81,15 @@ func observeHierarchy(v *View, h host.Hierarchy, names []string) error {
 	if !there {
 		return nil
 	}
-	return observeDirs(v.Tree, o, top, v.Policy.Host.Root, names, h.Version)
+	if err := observeDirs(v.Tree, o, top, v.Policy.Host.Root, names, h.Version); err != nil || !looksAtOwners(v) {
+		return err
+	}
+	for d, values := range o.Dirs {
+		if d.Hierarchy == h.ID {
+			maps.Copy(values, cgroup.Owners{Tree: v.Tree}.Of(d, h.Version))
+		}
+	}
+	return nil
 }
 
 // What is said of a root group that bulkhead did not make, by check, plan and apply.
@@ -286,7 +294,7 @@ func (c *Controller) observeScores(v *View) {
 			v.Observed.OOMScoreAdj[p.Process.ProcID] = score
 		}
 	}
-	v.Observed.Originals = plan.Originals{OOMScoreAdj: c.Store.Scores(v.Facts.BootID), Subtree: c.Store.Subtree(v.Facts.BootID), FavorDynmods: c.Store.Changed(v.Facts.BootID, plan.FavorDynmods), Disks: diskOriginals(c.Store.Originals(v.Facts.BootID))}
+	v.Observed.Originals = plan.Originals{OOMScoreAdj: c.Store.Scores(v.Facts.BootID), Subtree: c.Store.Subtree(v.Facts.BootID), FavorDynmods: c.Store.Changed(v.Facts.BootID, plan.FavorDynmods.Target()), Disks: diskOriginals(c.Store.Originals(v.Facts.BootID))}
 	for id := range v.Observed.Originals.OOMScoreAdj {
 		if score, err := c.Host.Proc.ReadOOMScoreAdj(id); err == nil {
 			v.Observed.OOMScoreAdj[id] = score

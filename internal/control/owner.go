@@ -3,7 +3,6 @@ package control
 import (
 	"fmt"
 
-	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/policy"
 )
@@ -43,12 +42,4 @@ func looksAtOwners(v *View) bool {
 		}
 	}
 	return false
-}
-
-// withOwners adds the owners of files to the names of files of a hierarchy.
-func withOwners(v *View, names []string, version int) []string {
-	if !looksAtOwners(v) {
-		return names
-	}
-	return append(names[:len(names):len(names)], cgroup.OwnerFiles(version)...)
 }

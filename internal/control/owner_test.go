@@ -18,7 +18,7 @@ func TestOwnersOfAGroup(t *testing.T) {
 	file := func(name string) cgroup.File { return at(slice).File(cgroup.OwnerOf(name)) }
 	holds := func(when, name, want string) {
 		t.Helper()
-		got, err := m.kernel.Tree.Read(file(name))
+		got, err := cgroup.Owners{Tree: m.kernel.Tree}.Read(t.Context(), file(name).String())
 		if err != nil || got != want {
 			t.Errorf("%s: %s is owned by %q, want %q: %v", when, name, got, want, err)
 		}
@@ -34,7 +34,7 @@ func TestOwnersOfAGroup(t *testing.T) {
 	if reply := m.apply(limits + owned); len(reply.Plan.Steps) > 0 {
 		t.Errorf("applied twice: %v", reply.Plan.Steps)
 	}
-	m.must(m.kernel.Tree.Write(file("cgroup.procs"), "0:0 0644"))
+	m.must(cgroup.Owners{Tree: m.kernel.Tree}.Write(t.Context(), file("cgroup.procs").String(), "0:0 0644"))
 	if _, err := m.full(); err != nil {
 		t.Error(err)
 	}

@@ -400,7 +400,7 @@ func TestProbeOfADiskWeight(t *testing.T) {
 			t.Errorf("with BFQ: %s, %s: asked %s, measured %s: %s: %s", r.Key, r.How, r.Asked, r.Measured, r.Verdict, r.Reason)
 		}
 	}
-	if err := s.Host.Block.SetQueue(number, "scheduler", "none"); err != nil {
+	if err := (host.Queues{Block: s.Host.Block}).Write(t.Context(), number+"/scheduler", "none"); err != nil {
 		t.Fatal(err)
 	}
 	all := s.probed(ProbeOptions{Groups: []string{"g"}})

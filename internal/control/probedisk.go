@@ -444,7 +444,7 @@ func (p *prober) whyReadBack(b Verification) string {
 // noWeight says why no weight on a disk counts; "" when nothing is wrong with the disk.
 func (p *prober) noWeight(s policy.Setting) string {
 	d, _ := p.v.Facts.Device(s.Dev)
-	now, err := p.c.Host.Block.Queue(s.Dev, "scheduler")
+	now, err := host.Queues{Block: p.c.Host.Block}.Scheduler(s.Dev)
 	if at := strings.Index(now, "["); err == nil && at >= 0 {
 		now, _, _ = strings.Cut(now[at+1:], "]")
 	}

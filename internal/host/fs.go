@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"bulkhead/internal/change"
 )
 
 // ProcFS reads /proc.
@@ -13,7 +15,7 @@ type ProcFS struct{ root *Root }
 // Errors that callers branch on; the errors returned wrap them.
 var (
 	// ErrExited says that a process is gone, or that its pid belongs to another one now.
-	ErrExited = errors.New("process has exited")
+	ErrExited = change.Gone("process has exited")
 	// ErrHidden says that /proc is mounted with hidepid and that this process may not see all others.
 	ErrHidden = errors.New("processes of other users are hidden (/proc is mounted with hidepid)")
 )

@@ -1,10 +1,61 @@
 package host
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
+
+	"bulkhead/internal/change"
 )
+
+// KindScore is the kind of the oom_score_adj of a process. Its address is "PID@START": pid and
+// start time in clock ticks.
+const KindScore change.Kind = "oom_score_adj"
+
+// ScoreTarget is the oom_score_adj of the process.
+func (id ProcID) ScoreTarget() change.Target {
+	return change.Target{Kind: KindScore, Addr: fmt.Sprintf("%d@%d", id.PID, id.Start)}
+}
+
+// Scores reads and writes the oom_score_adj of processes. *Host is one source of them.
+type Scores struct {
+	Processes interface {
+		ReadOOMScoreAdj(ProcID) (int, error)
+		WriteOOMScoreAdj(ProcID, int) error
+	}
+}
+
+// Read gives a decimal number. The error matches ErrExited when the process is gone.
+func (s Scores) Read(_ context.Context, addr string) (string, error) {
+	var id ProcID
+	if _, err := fmt.Sscanf(addr, "%d@%d", &id.PID, &id.Start); err != nil {
+		return "", fmt.Errorf("read oom_score_adj of %q: %w", addr, err)
+	}
+	score, err := s.Processes.ReadOOMScoreAdj(id)
+	return strconv.Itoa(score), err
+}
+
+// Write sets the score. The error matches ErrExited when the process is gone.
+func (s Scores) Write(_ context.Context, addr, value string) error {
+	var id ProcID
+	score, err := strconv.Atoi(value)
+	if err == nil {
+		_, err = fmt.Sscanf(addr, "%d@%d", &id.PID, &id.Start)
+	}
+	if err != nil {
+		return fmt.Errorf("set oom_score_adj of %q to %q: %w", addr, value, err)
+	}
+	return s.Processes.WriteOOMScoreAdj(id, score)
+}
+
+// Same compares numbers.
+func (Scores) Same(want, got string) bool { return strings.TrimSpace(want) == strings.TrimSpace(got) }
+
+// Undo gives a process its old score back, unless it has exited.
+func (s Scores) Undo(ctx context.Context, c change.Change) (bool, error) {
+	return change.Restore(ctx, s, c)
+}
 
 // ReadOOMScoreAdj returns the oom_score_adj of a process, -1000 to 1000 (proc(5)).
 func (h ProcFS) ReadOOMScoreAdj(id ProcID) (int, error) {

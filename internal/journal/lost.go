@@ -124,8 +124,8 @@ func (b *bootState) forget(changes []Change) {
 		switch c.Op {
 		case OpMakeDir, OpRemoveDir:
 			delete(b.made, c.Dir)
-		case OpWrite, OpOOMScore:
-			b.originals = slices.DeleteFunc(b.originals, func(o Change) bool { return samePlace(o, c) })
+		case OpWrite, OpSet, OpOOMScore:
+			b.originals = slices.DeleteFunc(b.originals, func(o Change) bool { return sameValue(o, c) })
 		}
 	}
 }
@@ -136,7 +136,7 @@ func (b *bootState) complete(h *bootState) {
 	maps.Copy(b.made, h.made)
 	originals := slices.Clone(h.originals)
 	for _, c := range b.originals {
-		known := slices.ContainsFunc(h.originals, func(o Change) bool { return samePlace(o, c) })
+		known := slices.ContainsFunc(h.originals, func(o Change) bool { return sameValue(o, c) })
 		if !known && (c.Op == OpOOMScore || !b.made[c.Dir]) {
 			originals = append(originals, c)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 )
 
@@ -53,11 +54,12 @@ func (s *Store) Retain(r Retention) (dropped int, err error) {
 	return dropped, s.history.replace(data)
 }
 
-// spot is what a change is about: a file or a directory of a hierarchy, or a process.
+// spot is what a change is about: a value, a directory of a hierarchy, or where a process is.
 type spot struct {
 	dir       cgroup.Dir
 	file, key string
 	process   host.ProcID
+	target    change.Target
 }
 
 func spotOf(c Change) spot {
@@ -67,7 +69,7 @@ func spotOf(c Change) spot {
 	case OpMakeDir, OpRemoveDir:
 		return spot{dir: c.Dir}
 	}
-	return spot{dir: c.Dir, file: c.File + c.Unit, key: c.Key}
+	return spot{dir: c.Dir, file: c.File + c.Unit, key: c.Key, target: c.Target}
 }
 
 // tellers has the entries of a boot kept without which the others would tell something else of what is to be given back, as recall reads
@@ -126,7 +128,7 @@ func (b *bootState) holds(c Change) bool {
 		return len(b.process[c.PID]) > 0
 	}
 	for _, o := range b.originals {
-		if samePlace(o, c) {
+		if sameValue(o, c) {
 			return true
 		}
 	}

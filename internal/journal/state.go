@@ -229,12 +229,10 @@ func (b *bootState) done(c Change) {
 		b.made[c.Dir] = true
 	case OpRemoveDir:
 		delete(b.made, c.Dir)
-	case OpWrite:
+	case OpWrite, OpSet, OpOOMScore:
 		if !b.made[c.Dir] {
 			b.original(c)
 		}
-	case OpOOMScore:
-		b.original(c)
 	case OpMove:
 		b.moved(c)
 	}
@@ -242,7 +240,7 @@ func (b *bootState) done(c Change) {
 
 // original keeps the first value of a place, and the last one written, until the first is written back.
 func (b *bootState) original(c Change) {
-	i := slices.IndexFunc(b.originals, func(o Change) bool { return samePlace(o, c) })
+	i := slices.IndexFunc(b.originals, func(o Change) bool { return sameValue(o, c) })
 	switch {
 	case i < 0 && c.New != c.Old:
 		b.originals = append(b.originals, c)
@@ -253,11 +251,12 @@ func (b *bootState) original(c Change) {
 	}
 }
 
-func samePlace(a, b Change) bool {
+// sameValue says whether two changes set the same value.
+func sameValue(a, b Change) bool {
 	if a.Op == OpOOMScore || b.Op == OpOOMScore {
 		return a.Op == b.Op && a.PID == b.PID
 	}
-	return a.Dir == b.Dir && a.File == b.File && a.Key == b.Key
+	return a.Target == b.Target && a.Dir == b.Dir && a.File == b.File && a.Key == b.Key
 }
 
 // moved keeps where a process was before bulkhead first moved it, until it leaves our directories.

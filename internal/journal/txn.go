@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/systemd"
@@ -23,23 +24,26 @@ const (
 	OpKeep      = "keep"
 	OpRevert    = "revert"
 	OpNetwork   = "network"
+	OpSet       = "set" // of Target, by its actuator
 )
 
 // Change is one thing that a transaction does to the host, with what was there before.
 type Change struct {
 	// Seq orders the changes of a transaction: they are undone from the largest to the smallest.
 	// Changes with the same Seq keep the order in which they were handed in.
-	Seq   int         `json:"seq,omitempty"`
-	Op    string      `json:"op"`
-	Group string      `json:"group,omitempty"`
-	Dir   cgroup.Dir  `json:"dir,omitzero"` // of a move: where the process goes
-	File  string      `json:"file,omitempty"`
-	Key   string      `json:"key,omitempty"` // of a file with a line per device
-	PID   host.ProcID `json:"pid,omitzero"`
-	Comm  string      `json:"comm,omitempty"`
-	Old   string      `json:"old,omitempty"`  // the original value; of a move the path the process leaves
-	New   string      `json:"new,omitempty"`  // the value written
-	Undo  string      `json:"undo,omitempty"` // what to write to get the original back
+	Seq   int        `json:"seq,omitempty"`
+	Op    string     `json:"op"`
+	Group string     `json:"group,omitempty"`
+	Dir   cgroup.Dir `json:"dir,omitzero"` // of a move: where the process goes
+	File  string     `json:"file,omitempty"`
+	Key   string     `json:"key,omitempty"` // of a file with a line per device
+	// Target is, of OpSet, what is written; of the other writes At tells it.
+	Target change.Target `json:"target,omitzero"`
+	PID    host.ProcID   `json:"pid,omitzero"`
+	Comm   string        `json:"comm,omitempty"`
+	Old    string        `json:"old,omitempty"`  // the original value; of a move the path the process leaves
+	New    string        `json:"new,omitempty"`  // the value written
+	Undo   string        `json:"undo,omitempty"` // what to write to get the original back
 	// Unit is the systemd unit through which a directory is made, removed or written. Set are the properties that a
 	// write sets, Unset those that give back what was there.
 	Unit  string               `json:"unit,omitempty"`
@@ -50,6 +54,19 @@ type Change struct {
 	// Net is, of OpNetwork, the change, and NetUndo are those that take it back: with all that is needed, as the kernel showed it.
 	Net     *netshape.Change  `json:"net,omitempty"`
 	NetUndo []netshape.Change `json:"net_undo,omitempty"`
+}
+
+// At is the value that a change sets; the zero Target when it sets none.
+func (c Change) At() change.Target {
+	switch c.Op {
+	case OpSet:
+		return c.Target
+	case OpWrite:
+		return cgroup.File{Dir: c.Dir, Name: c.File, Key: c.Key}.Target()
+	case OpOOMScore:
+		return c.PID.ScoreTarget()
+	}
+	return change.Target{}
 }
 
 // Home is where the members of a group came from.
@@ -263,14 +280,12 @@ func (s *Store) Subtree(boot string) map[cgroup.Dir][]string {
 	return s.state.boot(boot).subtree()
 }
 
-// Changed says whether a file that bulkhead did not make holds, in this boot, something else than before bulkhead first
-// wrote it.
-func (s *Store) Changed(boot string, f cgroup.File) bool {
+// Changed says whether a value outside the directories that bulkhead made is, in this boot, another one than before
+// bulkhead first wrote it.
+func (s *Store) Changed(boot string, t change.Target) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.state.boot(boot).originals, func(c Change) bool {
-		return c.Op == OpWrite && c.Dir == f.Dir && c.File == f.Name && c.Key == f.Key
-	})
+	return slices.ContainsFunc(s.state.boot(boot).originals, func(c Change) bool { return c.At() == t })
 }
 
 // Homes says where released members go, in this boot: by process, and by group for processes that

@@ -124,7 +124,7 @@ func (r *renderer) steps() {
 		byGroup[s.Group] = append(byGroup[s.Group], i)
 	}
 	var parts []string
-	for _, op := range []Op{OpDropIn, OpMakeDir, OpKeep, OpWrite, OpNetwork, OpMove, OpOOMScore, OpRemoveDir, OpRevert} {
+	for _, op := range []Op{OpDropIn, OpMakeDir, OpKeep, OpWrite, OpSet, OpNetwork, OpMove, OpOOMScore, OpRemoveDir, OpRevert} {
 		if counts[op] > 0 {
 			part := fmt.Sprintf("%d %s", counts[op], op)
 			if op == OpMove {
@@ -208,6 +208,9 @@ func (r *renderer) step(steps []int) {
 		if s.Unit != "" {
 			r.wrapped(stepIndent, "by systemd: "+s.Unit+" "+assignments(s.Set))
 		}
+	case OpSet:
+		r.line("%s%s %s", title, s.Target.Kind, s.Target.Addr)
+		r.wrapped(stepIndent, cmp.Or(s.Old, "none")+" -> "+s.New)
 	case OpDropIn:
 		r.line("%s%s", title, s.Unit)
 		r.wrapped(stepIndent, cmp.Or(s.Old, "none")+" -> "+cmp.Or(s.New, "none"))
@@ -296,6 +299,8 @@ func undoOf(s Step) string {
 		case ownerCommands(s, "") != nil:
 			return "owner and mode of each file as they were"
 		}
+		return fmt.Sprintf("write %q", s.Undo)
+	case OpSet:
 		return fmt.Sprintf("write %q", s.Undo)
 	case OpKeep:
 		return "systemd forgets what is set from here on"

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
@@ -137,6 +138,7 @@ const (
 	OpWrite     Op = "write" // a knob file, or subtree_control
 	OpMove      Op = "move"  // a process into a directory, one per hierarchy
 	OpOOMScore  Op = "oom_score_adj"
+	OpSet       Op = "set" // the value of Target
 	// OpDropIn gives a unit a drop-in of ours with the lines of New, or takes it away; Undo are the lines before.
 	OpDropIn Op = "drop-in"
 	// OpKeep changes nothing: before the first property of a unit that bulkhead did not make it has what systemd was
@@ -155,8 +157,10 @@ type Step struct {
 	Key   string      `json:"key,omitempty"`  // OpWrite: device of a per-device file
 	PID   host.ProcID `json:"pid,omitzero"`   // OpMove, OpOOMScore
 	Comm  string      `json:"comm,omitempty"` // OpMove, OpOOMScore: for people
-	Old   string      `json:"old,omitempty"`  // value, or the cgroup path a process leaves
-	New   string      `json:"new,omitempty"`  // value to write
+	// Target is, of OpSet, what is written.
+	Target change.Target `json:"target,omitzero"`
+	Old    string        `json:"old,omitempty"` // value, or the cgroup path a process leaves
+	New    string        `json:"new,omitempty"` // value to write
 	// Undo is the value that gives back what was there; for OpMakeDir and OpRemoveDir the reverse
 	// op, for OpMove the path to go back to. An OpWrite without one needs none: it is the first of a
 	// new directory, which goes away with the undo of its OpMakeDir.

@@ -19,7 +19,7 @@ func queueOf(t *testing.T, number string) string {
 	t.Helper()
 	var all []string
 	for _, name := range []string{host.QueueScheduler, host.QueueWriteBack} {
-		text, err := host.New("/").Block.Queue(number, name)
+		text, err := host.Queues{Block: host.New("/").Block}.Read(t.Context(), number+"/"+name)
 		if err != nil {
 			t.Fatal(err)
 		}

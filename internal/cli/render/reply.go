@@ -138,7 +138,7 @@ func summary(r *control.Reply) string {
 			made++
 		case plan.OpRemoveDir:
 			removed++
-		case plan.OpWrite, plan.OpOOMScore:
+		case plan.OpWrite, plan.OpSet, plan.OpOOMScore:
 			values++
 		case plan.OpNetwork:
 			network++

@@ -1,0 +1,98 @@
+package apply
+
+import (
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
+	"bulkhead/internal/host"
+	"bulkhead/internal/journal"
+	"bulkhead/internal/plan"
+)
+
+// hasActuator says whether a change is a value that an actuator reads and writes. Knob files are none: controllers that
+// are handed down, units and the table of limits bear on them.
+func hasActuator(c journal.Change) bool {
+	kind := c.At().Kind
+	return kind != "" && kind != cgroup.KindFile
+}
+
+// prepareValue reads the original of a value and what the kernel changes with it.
+func (n *run) prepareValue(i int, c *journal.Change, fresh bool, handed handed) (
+	before []journal.Change, skip bool, err error,
+) {
+	switch {
+	case handed.brings(*c): // the file is not there yet, and has no original
+	case fresh && c.File == subtreeControl:
+		newSubtree(c, "")
+	case fresh:
+	case hasActuator(*c):
+		skip, err = n.prepareSet(c)
+	default:
+		before, skip, err = n.prepareWrite(i, c)
+	}
+	handed.note(*c)
+	return before, skip, err
+}
+
+// prepareSet reads the original of a value that has an actuator. A process that has exited needs nothing.
+func (n *run) prepareSet(c *journal.Change) (skip bool, err error) {
+	a, err := n.Actuators.Of(c.At())
+	if err != nil {
+		return false, err
+	}
+	got, err := a.Read(n.ctx, c.At().Addr)
+	if c.PID != (host.ProcID{}) && exited(err) {
+		return true, nil
+	}
+	c.Old, c.Undo = got, got
+	return false, err
+}
+
+// set writes a value by its actuator and reads it back.
+func (n *run) set(c journal.Change) error {
+	if n.members.skipped(c.PID) {
+		return nil
+	}
+	a, err := n.Actuators.Of(c.At())
+	if err == nil {
+		err = change.Set(n.ctx, a, c.At(), c.New)
+	}
+	if c.PID != (host.ProcID{}) && exited(err) {
+		n.skip(c.PID, c.Comm, gone)
+		return nil
+	}
+	return err
+}
+
+// unset has the actuator of a value give the original back.
+func (u *undoing) unset(c journal.Change) error {
+	a, err := u.Actuators.Of(c.At())
+	if err != nil {
+		return err
+	}
+	undone, err := a.Undo(u.ctx, change.Change{Target: c.At(), Old: c.Old, New: c.New, Undo: c.Undo})
+	if undone {
+		u.undone++
+	}
+	return err
+}
+
+// check reads a value once more.
+func (n *run) check(c journal.Change, want string) error {
+	if !hasActuator(c) {
+		return n.readBack(c, want)
+	}
+	a, err := n.Actuators.Of(c.At())
+	if err != nil {
+		return err
+	}
+	return change.Check(n.ctx, a, c.At(), want)
+}
+
+// isLasting says whether the value that a step sets is compared again when all steps are done. One that is optional, or
+// of a process, may be gone by then.
+func (a action) isLasting() bool {
+	if a.skip || a.step.Optional || a.step.File == subtreeControl {
+		return false
+	}
+	return a.step.Op == plan.OpWrite || a.step.Op == plan.OpSet
+}
