@@ -9,6 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"bulkhead/internal/bench/load"
+	"bulkhead/internal/bench/neighbour"
+	"bulkhead/internal/bench/process"
 	"bulkhead/internal/proof"
 	"bulkhead/internal/scenario"
 )
@@ -16,7 +19,7 @@ import (
 // trial is one arm of one round.
 type trial struct {
 	arm      scenario.Arm
-	outcomes map[string]outcome // by load
+	outcomes map[string]load.Outcome // by load
 	figures  map[string]float64
 	marks    []proof.Mark
 	groups   map[string][]proof.GroupSecond
@@ -37,7 +40,8 @@ func (r *run) measureAll(ctx context.Context) error {
 			if r.omitted[arm.Name] != "" {
 				continue
 			}
-			r.progress.arm(round*len(arms)+slices.IndexFunc(arms, func(a scenario.Arm) bool { return a.Name == arm.Name }), r.options.Rounds*len(arms))
+			r.progress.arm(round*len(arms)+slices.IndexFunc(arms,
+				func(a scenario.Arm) bool { return a.Name == arm.Name }), r.options.Rounds*len(arms))
 			r.progress.phase(fmt.Sprintf("round %d of %d: %s", round+1, r.options.Rounds, arm.Text))
 			t, err := r.measure(ctx, arm)
 			if err != nil {
@@ -45,11 +49,12 @@ func (r *run) measureAll(ctx context.Context) error {
 			}
 			trials[arm.Name] = t
 			if loads := r.scenario.LoadsOf(arm); len(loads) > 0 {
-				rates = append(rates, fmt.Sprintf("%s %s", arm.Name, proof.Number(t.outcomes[loads[0].Name].rate())))
+				rates = append(rates, fmt.Sprintf("%s %s", arm.Name, proof.Number(t.outcomes[loads[0].Name].Rate())))
 			}
 		}
 		r.rounds = append(r.rounds, trials)
-		r.progress.note(fmt.Sprintf("round %d of %d, transactions/s: %s", round+1, r.options.Rounds, strings.Join(rates, ", ")))
+		r.progress.note(fmt.Sprintf("round %d of %d, transactions/s: %s", round+1, r.options.Rounds,
+			strings.Join(rates, ", ")))
 	}
 	return r.govern(ctx, scenario.Arm{})
 }
@@ -83,29 +88,30 @@ func (r *run) apply(ctx context.Context, name string) error {
 	r.killed = nil // of groups that go, or that others may take the place of
 	if name == "" {
 		r.applied = ""
-		return r.product.releaseAll(ctx)
+		return r.system.releaseAll(ctx)
 	}
 	text, err := r.policyText(name)
 	if err != nil {
 		return err
 	}
-	if err := r.product.writePolicy(text); err != nil {
+	if err := r.system.writePolicy(text); err != nil {
 		return err
 	}
 	if !r.asked[name] {
 		r.asked[name], r.policies[name] = true, text
-		notes, err := r.product.notes(ctx)
+		notes, err := r.system.notes(ctx)
 		if err != nil {
 			return err
 		}
 		for _, n := range notes {
-			if text := strings.TrimPrefix(n.Group+" ", " ") + n.Key + ": " + n.Text; !slices.Contains(r.notes, text) { // policies have much in common
+			// policies have much in common
+			if text := strings.TrimPrefix(n.Group+" ", " ") + n.Key + ": " + n.Text; !slices.Contains(r.notes, text) {
 				r.notes = append(r.notes, text)
 			}
 		}
 	}
 	r.applied = name
-	return r.product.apply(ctx)
+	return r.system.apply(ctx)
 }
 
 // governed says whether a policy or a peer's groups are in force.
@@ -117,7 +123,7 @@ func (r *run) inside(group string) func([]string) []string {
 	case group == "" || !r.governed():
 		return nil
 	case r.applied != "":
-		return func(args []string) []string { return r.product.run(group, args) }
+		return func(args []string) []string { return r.system.run(group, args) }
 	}
 	return func(args []string) []string { return r.peer.wrap(group, args) }
 }
@@ -126,8 +132,8 @@ func (r *run) inside(group string) func([]string) []string {
 func (r *run) measure(ctx context.Context, arm scenario.Arm) (t *trial, err error) {
 	// One that starts inside its group is not there while the group is made: what it holds could not be charged anew.
 	for _, in := range r.databases {
-		if in.restarted || slices.Contains(arm.Restart, in.Name) {
-			if err := in.stop(); err != nil {
+		if in.Restarted || slices.Contains(arm.Restart, in.Name) {
+			if err := in.Stop(); err != nil {
 				return nil, err
 			}
 		}
@@ -139,36 +145,37 @@ func (r *run) measure(ctx context.Context, arm scenario.Arm) (t *trial, err erro
 		return nil, err
 	}
 	length := r.length()
-	herd := r.unleash(ctx, arm, length)
+	fleet := r.unleash(ctx, arm, length)
 	defer func() {
-		if hogErr := herd.stop(); hogErr != nil && err == nil {
+		if hogErr := fleet.Stop(); hogErr != nil && err == nil {
 			err = hogErr
 		}
 	}()
 	if len(arm.With) > 0 {
-		sleep(ctx, r.settle())
+		process.Sleep(ctx, r.settle())
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	var crowd crowd
-	s := r.sampler(arm, r.governed() || len(arm.Phases) > 0, func(group string) []int { return r.membersOf(group, herd, &crowd) })
-	s.changing, s.traffic, s.killed = len(arm.Phases) > 0, r.meter(arm), r.killed
+	s := r.sampler(arm, r.governed() || len(arm.Phases) > 0,
+		func(group string) []int { return r.membersOf(group, fleet, &crowd) })
+	s.Changing, s.Traffic, s.Killed = len(arm.Phases) > 0, r.meter(arm), r.killed
 	start := &beginning{at: time.Now(), seen: make(chan struct{})}
-	s.start(ctx)
-	t = &trial{arm: arm, outcomes: map[string]outcome{}, figures: map[string]float64{}}
+	s.Start(ctx)
+	t = &trial{arm: arm, outcomes: map[string]load.Outcome{}, figures: map[string]float64{}}
 	phased := make(chan error, 1)
 	phaseCtx, stopPhases := context.WithCancel(ctx)
 	go func() { phased <- r.phases(phaseCtx, arm, start, length, t) }()
 	loadErr := r.loadAll(ctx, arm, length, t, &crowd, start)
 	stopPhases()
 	phaseErr := <-phased
-	err = errors.Join(loadErr, phaseErr, s.stop())
+	err = errors.Join(loadErr, phaseErr, s.Stop())
 	if err != nil {
 		return nil, err
 	}
 	t.read(s, start.at, length)
-	r.killed = s.kills()
+	r.killed = s.Kills()
 	return t, nil
 }
 
@@ -209,19 +216,19 @@ func (c *crowd) of(group string) []int {
 }
 
 // membersOf are processes that should be in a group.
-func (r *run) membersOf(group string, h *herd, c *crowd) []int {
+func (r *run) membersOf(group string, h *neighbour.Fleet, c *crowd) []int {
 	var pids []int
 	for _, in := range r.databases {
-		if pid := in.pid(); in.Group == group && pid > 0 {
+		if pid := in.PID(); in.Group == group && pid > 0 {
 			pids = append(pids, pid)
 		}
 	}
 	for _, d := range r.drivers {
-		if d.Group == group && d.Flow == flowIn {
-			pids = append(pids, d.server.pid())
+		if d.Group == group && d.Flow == load.FlowIn {
+			pids = append(pids, d.Server.PID())
 		}
 	}
-	return append(append(pids, h.newest(group)...), c.of(group)...)
+	return append(append(pids, h.Newest(group)...), c.of(group)...)
 }
 
 // startAgain starts databases that died or that the arm wants to start inside their group.
@@ -230,10 +237,10 @@ func (r *run) startAgain(ctx context.Context, arm scenario.Arm) error {
 		inside := slices.Contains(arm.Restart, in.Name)
 		var wrap func(string, []string) []string
 		if inside && r.applied != "" && in.Group != "" {
-			wrap = func(user string, args []string) []string { return r.product.runAs(in.Group, user, args) }
+			wrap = func(user string, args []string) []string { return r.system.runAs(in.Group, user, args) }
 		}
-		in.restarted = inside
-		if err := in.start(ctx, wrap); err != nil {
+		in.Restarted = inside
+		if err := in.Start(ctx, wrap); err != nil {
 			return err
 		}
 	}
@@ -241,9 +248,9 @@ func (r *run) startAgain(ctx context.Context, arm scenario.Arm) error {
 }
 
 // unleash starts the neighbours of an arm.
-func (r *run) unleash(ctx context.Context, arm scenario.Arm, length time.Duration) *herd {
-	h := newHerd(r.nursery)
-	lasts := r.settle() + length + hogGrace
+func (r *run) unleash(ctx context.Context, arm scenario.Arm, length time.Duration) *neighbour.Fleet {
+	h := neighbour.NewFleet(r.supervisor)
+	lasts := r.settle() + length + neighbour.HogGrace
 	// The loudest last: it slows down what is started after it.
 	for _, loud := range []bool{false, true} {
 		for _, name := range arm.With {
@@ -253,13 +260,13 @@ func (r *run) unleash(ctx context.Context, arm scenario.Arm, length time.Duratio
 			}
 			wrap := r.inside(n.Group)
 			number := 0
-			h.keep(ctx, n, func() ([]string, error) {
+			h.Keep(ctx, n, func() ([]string, error) {
 				number++
-				work, err := freshDir(r.dir, "backup-"+n.Name, number)
+				work, err := neighbour.FreshDir(r.dir, "backup-"+n.Name, number)
 				if err != nil {
 					return nil, err
 				}
-				args := n.command(r.options.Binary, work, lasts)
+				args := n.Command(r.options.Binary, work, lasts)
 				if wrap != nil {
 					args = wrap(args)
 				}
@@ -271,7 +278,8 @@ func (r *run) unleash(ctx context.Context, arm scenario.Arm, length time.Duratio
 }
 
 // loadAll runs the loads of an arm side by side.
-func (r *run) loadAll(ctx context.Context, arm scenario.Arm, length time.Duration, t *trial, c *crowd, start *beginning) error {
+func (r *run) loadAll(ctx context.Context, arm scenario.Arm, length time.Duration, t *trial, c *crowd,
+	start *beginning) error {
 	var wait sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
@@ -285,9 +293,9 @@ func (r *run) loadAll(ctx context.Context, arm scenario.Arm, length time.Duratio
 			}
 		}
 		wait.Go(func() {
-			o, err := d.run(ctx, length, r.inside(l.Group), live, func(started *child) {
-				if l.Flow != flowIn {
-					c.add(l.Group, started.pid())
+			o, err := d.Run(ctx, length, r.inside(l.Group), live, func(started *process.Child) {
+				if l.Flow != load.FlowIn {
+					c.add(l.Group, started.PID())
 				}
 			})
 			mu.Lock()
@@ -303,7 +311,7 @@ func (r *run) loadAll(ctx context.Context, arm scenario.Arm, length time.Duratio
 	return errors.Join(errs...)
 }
 
-func (r *run) driver(name string) *driver {
+func (r *run) driver(name string) *load.Driver {
 	for _, d := range r.drivers {
 		if d.Name == name {
 			return d
@@ -329,7 +337,7 @@ func (r *run) phases(ctx context.Context, arm scenario.Arm, start *beginning, le
 	}
 	at := 0.0
 	for _, p := range arm.Phases {
-		sleep(ctx, time.Until(began.Add(time.Duration(at/whole*float64(length)))))
+		process.Sleep(ctx, time.Until(began.Add(time.Duration(at/whole*float64(length)))))
 		select {
 		case <-ctx.Done():
 			return nil

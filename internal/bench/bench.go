@@ -11,11 +11,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strings"
 	"syscall"
 	"time"
 
+	"bulkhead/internal/bench/database"
+	"bulkhead/internal/bench/load"
+	"bulkhead/internal/bench/neighbour"
+	"bulkhead/internal/bench/process"
+	"bulkhead/internal/bench/sampler"
 	"bulkhead/internal/host"
 	"bulkhead/internal/proof"
 	"bulkhead/internal/scenario"
@@ -29,8 +35,8 @@ type Options struct {
 	Smoke bool
 	// Dir is where the work directory is made, on a disk that the kernel can throttle; default /var/tmp.
 	Dir string
-	// DSN is databases that exist, to be loaded in place of those that the scenario would start, by name: a URL, or @ and the path of
-	// a file that holds it.
+	// DSN is databases that exist, to be loaded in place of those that the scenario would start, by name: a URL, or @
+	// and the path of a file that holds it.
 	DSN map[string]string
 	// Binary is the bulkhead to show; default the running program.
 	Binary string
@@ -76,34 +82,34 @@ func Estimate(s *scenario.Scenario, o Options) time.Duration {
 
 // run is one run of a scenario.
 type run struct {
-	scenario  *scenario.Scenario
-	options   Options
-	host      *host.Host
-	machine   machine
-	paths     programs
-	scale     map[string]float64
-	scaled    []proof.Scale
-	nursery   *nursery
-	far       *nursery // at the far end of the wire; nil without one
-	undo      cleanup
-	progress  *progress
-	dir       string
-	databases []*instance
-	existing  []*instance // those of the databases that the run did not make, known before it starts
-	drivers   []*driver
-	neighbour map[string]*neighbour
-	product   *product
-	applied   string // the policy in force
-	peer      *peer
-	killed    map[string]int64 // OOM kills of the groups that there are, before the next arm
-	sampler   func(arm scenario.Arm, governed bool, members func(string) []int) *sampler
-	rounds    []map[string]*trial // by arm
-	omitted   map[string]string
-	notes     []string
-	asked     map[string]bool
-	policies  map[string]string
-	started   time.Time
-	loadAvg   string
+	scenario   *scenario.Scenario
+	options    Options
+	host       *host.Host
+	machine    machine
+	paths      process.Programs
+	scale      map[string]float64
+	scaled     []proof.Scale
+	supervisor *process.Supervisor
+	far        *process.Supervisor // at the far end of the wire; nil without one
+	undo       cleanup
+	progress   *progress
+	dir        string
+	databases  []*database.Instance
+	existing   []*database.Instance // those of the databases that the run did not make, known before it starts
+	drivers    []*load.Driver
+	neighbour  map[string]*neighbour.Neighbour
+	system     *systemUnderTest
+	applied    string // the policy in force
+	peer       *peer
+	killed     map[string]int64 // OOM kills of the groups that there are, before the next arm
+	sampler    func(arm scenario.Arm, governed bool, members func(string) []int) *sampler.Sampler
+	rounds     []map[string]*trial // by arm
+	omitted    map[string]string
+	notes      []string
+	asked      map[string]bool
+	policies   map[string]string
+	started    time.Time
+	loadAvg    string
 }
 
 // Run carries out a scenario.
@@ -112,7 +118,8 @@ type run struct {
 // it starts, makes or applies is gone when it returns, after a failure, a signal or a panic too. A
 // result with Held false is not an error: the proof worked and its shape did not hold.
 func Run(ctx context.Context, s *scenario.Scenario, o Options) (result *proof.Result, err error) {
-	r := &run{scenario: s, options: o.withDefaults(s), host: host.New("/"), omitted: map[string]string{}, asked: map[string]bool{}, policies: map[string]string{}, started: time.Now()}
+	r := &run{scenario: s, options: o.withDefaults(s), host: host.New("/"), omitted: map[string]string{},
+		asked: map[string]bool{}, policies: map[string]string{}, started: time.Now()}
 	if err := r.require(ctx); err != nil {
 		return nil, r.hide(err)
 	}
@@ -152,7 +159,9 @@ func (r *run) full(err error) error {
 	if !errors.Is(err, syscall.ENOSPC) && !strings.Contains(err.Error(), "No space left on device") {
 		return err
 	}
-	return &RequirementError{Reason: fmt.Sprintf("the disk of %q is full: %v", r.machine.dir, err), Hint: "make room, or choose another place with --dir; needs: {disk: …} in the scenario says how much there must be"}
+	return &process.RequirementError{Reason: fmt.Sprintf("the disk of %q is full: %v", r.machine.dir, err),
+		Hint: "make room, or choose another place with --dir; needs: {disk: …} in the scenario says how much there " +
+			"must be"}
 }
 
 // value is a quantity of the machine or of the scale; NaN when there is none of the name.
@@ -163,7 +172,7 @@ func (r *run) value(name string) float64 {
 	if x, found := r.machine.quantity(name); found {
 		return x
 	}
-	return nan
+	return math.NaN()
 }
 
 // number is what an expression comes to as a whole number, or else when there is no expression.
@@ -181,17 +190,20 @@ func (r *run) number(e scenario.Expression, otherwise int) int {
 // require checks everything that can be checked without changing anything.
 func (r *run) require(ctx context.Context) (err error) {
 	if os.Geteuid() != 0 {
-		return &RequirementError{Reason: "it needs root: it makes control groups and starts servers as other users", Hint: "run it with sudo", Reach: EveryScenario}
+		return &process.RequirementError{
+			Reason: "it needs root: it makes control groups and starts servers as other users",
+			Hint:   "run it with sudo", Reach: process.EveryScenario,
+		}
 	}
 	for i, d := range r.scenario.Databases {
-		if r.scenario.Databases[i].DSN, err = secretDSN(cmp.Or(r.options.DSN[d.Name], d.DSN)); err != nil {
+		if r.scenario.Databases[i].DSN, err = database.SecretDSN(cmp.Or(r.options.DSN[d.Name], d.DSN)); err != nil {
 			return err
 		}
 	}
 	if err := r.spare(); err != nil {
 		return err
 	}
-	if r.paths, err = find(r.wanted()); err != nil {
+	if r.paths, err = process.Find(r.wanted()); err != nil {
 		return err
 	}
 	if r.options.Binary == "" {
@@ -199,7 +211,7 @@ func (r *run) require(ctx context.Context) (err error) {
 			return fmt.Errorf("find bulkhead's own program: %w", err)
 		}
 	}
-	var noDisk *RequirementError // is said when there is room at all
+	var noDisk *process.RequirementError // is said when there is room at all
 	if r.machine, err = lookAtMachine(r.options.Dir); err != nil && !errors.As(err, &noDisk) {
 		return err
 	}

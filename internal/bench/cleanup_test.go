@@ -20,7 +20,8 @@ func TestCleanupOrder(t *testing.T) {
 	if want := []string{"third", "second", "first"}; !slices.Equal(done, want) {
 		t.Errorf("done %v, want %v", done, want)
 	}
-	if err == nil || !strings.Contains(err.Error(), "second: no") || !strings.Contains(err.Error(), "third: panic: oh") {
+	if err == nil || !strings.Contains(err.Error(), "second: no") ||
+		!strings.Contains(err.Error(), "third: panic: oh") {
 		t.Errorf("error is %v, want both failures by name", err)
 	}
 	if err := c.run(); err != nil || len(done) != 3 {

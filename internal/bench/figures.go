@@ -6,16 +6,18 @@ import (
 	"strings"
 	"time"
 
+	"bulkhead/internal/bench/load"
+	"bulkhead/internal/bench/sampler"
 	"bulkhead/internal/proof"
 	"bulkhead/internal/scenario"
 )
 
 // read makes the figures of one trial, over the whole of it and over each of its phases.
-func (t *trial) read(s *sampler, began time.Time, length time.Duration) {
-	t.groups, t.host = s.series(began)
-	maps.Copy(t.figures, s.figures(began, began.Add(length)))
+func (t *trial) read(s *sampler.Sampler, began time.Time, length time.Duration) {
+	t.groups, t.host = s.Series(began)
+	maps.Copy(t.figures, s.Figures(began, began.Add(length)))
 	for name, o := range t.outcomes {
-		for figure, x := range loadFigures(o) {
+		for figure, x := range o.Figures() {
 			t.figures[name+"."+figure] = x
 		}
 	}
@@ -27,13 +29,13 @@ func (t *trial) read(s *sampler, began time.Time, length time.Duration) {
 		at := func(seconds float64) time.Time { return began.Add(time.Duration(seconds * float64(time.Second))) }
 		// The time in which a policy is put in force belongs to neither phase.
 		begin := min(m.Ready+0.25, end)
-		for figure, x := range s.figures(at(begin), at(end)) {
+		for figure, x := range s.Figures(at(begin), at(end)) {
 			t.figures[m.Name+"."+figure] = x
 		}
 		for name, o := range t.outcomes {
-			seconds := secondsOf(o.seconds, begin, end)
+			seconds := secondsOf(o.Seconds, begin, end)
 			t.figures[m.Name+"."+name+".tps"] = meanTPS(seconds)
-			t.figures[m.Name+"."+name+".holds_after"] = holdsAfter(secondsOf(o.seconds, m.At, end), m.At)
+			t.figures[m.Name+"."+name+".holds_after"] = holdsAfter(secondsOf(o.Seconds, m.At, end), m.At)
 		}
 	}
 }
@@ -50,18 +52,6 @@ func (t *trial) first(load string) {
 			}
 		}
 	}
-}
-
-func loadFigures(o outcome) map[string]float64 {
-	f := map[string]float64{
-		"tps": o.rate(), "transactions": float64(o.transactions), "mean": proof.Mean(o.histogram),
-		"p50": proof.Percentile(o.histogram, 50), "p95": proof.Percentile(o.histogram, 95),
-		"p99": proof.Percentile(o.histogram, 99), "p999": proof.Percentile(o.histogram, 99.9), "longest": proof.Percentile(o.histogram, 100),
-	}
-	if o.bytes > 0 {
-		f["bytes"] = o.bytes
-	}
-	return f
 }
 
 // secondsOf are the seconds that lie wholly in a span.
@@ -83,8 +73,8 @@ func meanTPS(seconds []proof.Second) float64 {
 	return sum / float64(len(seconds)) // NaN of none
 }
 
-// holdsAfter is how many seconds it took until the rate stayed within a fifth of what it was at the end: the median of the last
-// third. One that is not steady there either has not held in the whole phase.
+// holdsAfter is how many seconds it took until the rate stayed within a fifth of what it was at the end: the median of
+// the last third. One that is not steady there either has not held in the whole phase.
 func holdsAfter(seconds []proof.Second, from float64) float64 {
 	n := len(seconds)
 	if n < 4 {
@@ -114,13 +104,13 @@ func (r *run) hold(trials map[string]*trial) {
 	for _, t := range trials {
 		for name, o := range t.outcomes {
 			a, b := one.outcomes[name], two.outcomes[name]
-			solo := (a.rate() + b.rate()) / 2
+			solo := (a.Rate() + b.Rate()) / 2
 			if solo <= 0 {
 				continue
 			}
-			alone := (proof.Percentile(a.histogram, 95) + proof.Percentile(b.histogram, 95)) / 2
-			t.figures[name+".isolation"] = 100 * o.rate() / solo
-			t.figures[name+".impact"] = proof.Impact(proof.Percentile(o.histogram, 95), alone)
+			alone := (proof.Percentile(a.Histogram, 95) + proof.Percentile(b.Histogram, 95)) / 2
+			t.figures[name+".isolation"] = 100 * o.Rate() / solo
+			t.figures[name+".impact"] = proof.Impact(proof.Percentile(o.Histogram, 95), alone)
 			isolation, _ := perSecond(o, solo, math.NaN())
 			t.figures[name+".isol01"] = float64(proof.Distribute(isolation).P01)
 		}
@@ -128,8 +118,8 @@ func (r *run) hold(trials map[string]*trial) {
 }
 
 // perSecond is isolation and latency impact of every second, in percent.
-func perSecond(o outcome, solo, latency float64) (isolation, impact []float64) {
-	for _, s := range o.seconds {
+func perSecond(o load.Outcome, solo, latency float64) (isolation, impact []float64) {
+	for _, s := range o.Seconds {
 		isolation = append(isolation, 100*s.TPS/solo)
 		if x := proof.Impact(float64(s.Latency), latency); !math.IsNaN(x) {
 			impact = append(impact, x)
@@ -143,7 +133,7 @@ func soloLatency(trials map[string]*trial, control, load string) float64 {
 	var all []float64
 	for _, name := range []string{control, scenario.Again} {
 		if t := trials[name]; t != nil {
-			for _, s := range t.outcomes[load].seconds {
+			for _, s := range t.outcomes[load].Seconds {
 				all = append(all, float64(s.Latency))
 			}
 		}

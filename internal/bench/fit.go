@@ -2,20 +2,21 @@ package bench
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
+	"bulkhead/internal/bench/database"
+	"bulkhead/internal/bench/load"
+	"bulkhead/internal/bench/neighbour"
+	"bulkhead/internal/bench/process"
 	"bulkhead/internal/proof"
 	"bulkhead/internal/scenario"
 )
 
-var nan = math.NaN()
-
 // wanted is every program that the scenario starts beside bulkhead itself.
-func (r *run) wanted() []program {
+func (r *run) wanted() []process.Program {
 	s := r.scenario
-	var all []program
-	add := func(ps []program) {
+	var all []process.Program
+	add := func(ps []process.Program) {
 		for _, p := range ps {
 			if !slices.Contains(all, p) {
 				all = append(all, p)
@@ -24,15 +25,15 @@ func (r *run) wanted() []program {
 	}
 	for _, d := range s.Databases {
 		if d.DSN == "" {
-			add(engines[d.Engine].programs)
+			add(database.Engines[d.Engine].Programs)
 		}
 	}
 	for _, l := range s.Loads {
-		add(loaders[l.Program].programs)
+		add(load.Loaders[l.Program].Programs)
 	}
 	for _, n := range s.Neighbours {
 		d, _ := s.DatabaseNamed(n.On)
-		add(neighbourPrograms(n.Kind, d.Engine))
+		add(neighbour.Programs(n.Kind, d.Engine))
 	}
 	if peersWithGroups(s) {
 		add(libcgroup)
@@ -44,11 +45,11 @@ func (r *run) wanted() []program {
 		add(iproute2)
 	}
 	for i, name := range s.Needs.Programs {
-		p := program{name: name, pkg: name}
+		p := process.Program{Name: name, Package: name}
 		if i < len(s.Needs.Packages) {
-			p.pkg = s.Needs.Packages[i]
+			p.Package = s.Needs.Packages[i]
 		}
-		add([]program{p})
+		add([]process.Program{p})
 	}
 	return all
 }
@@ -65,7 +66,7 @@ func peersWithGroups(s *scenario.Scenario) bool {
 
 // PackagesOf are the Debian packages that a scenario needs.
 func PackagesOf(s *scenario.Scenario) []string {
-	return packagesOf((&run{scenario: s}).wanted())
+	return process.Packages((&run{scenario: s}).wanted())
 }
 
 // fit computes the quantities that are fitted to the machine.
@@ -74,7 +75,8 @@ func (r *run) fit() {
 	for _, q := range r.scenario.Scale {
 		x := q.Formula.Eval(r.value)
 		r.scale[q.Name] = x
-		r.scaled = append(r.scaled, proof.Scale{Name: q.Name, Formula: q.Formula.String(), Value: x, Unit: q.Unit, Document: q.Why})
+		r.scaled = append(r.scaled, proof.Scale{Name: q.Name, Formula: q.Formula.String(), Value: x, Unit: q.Unit,
+			Document: q.Why})
 	}
 }
 
@@ -84,7 +86,8 @@ func (r *run) leaveOut() {
 		for _, g := range r.scenario.Peers[arm.Peer].Groups {
 			for _, name := range controllersOf(g.Set) {
 				if !r.machine.v1(name) {
-					r.omitted[arm.Name] = fmt.Sprintf("the peer's files of controller %s are those of cgroup v1, which this host does not have", name)
+					r.omitted[arm.Name] = fmt.Sprintf("the peer's files of controller %s are those of cgroup v1, "+
+						"which this host does not have", name)
 				}
 			}
 		}
@@ -98,20 +101,25 @@ func (r *run) large() error {
 		if have >= want {
 			return nil
 		}
-		return &RequirementError{Reason: fmt.Sprintf("it needs %d %s, and there are %d", want, what+unit, have), Hint: hint, Reach: ThisScenario}
+		return &process.RequirementError{Reason: fmt.Sprintf("it needs %d %s, and there are %d", want, what+unit, have),
+			Hint: hint, Reach: process.ThisScenario}
 	}
 	for _, err := range []error{
 		short("CPUs", r.machine.cpus, n.CPUs, "", "run it on a larger machine, or in the lab (docs/lab.md)"),
-		short("NUMA nodes", max(len(r.machine.facts.Nodes), 1), n.NUMA, "", "run it in the lab, which has machines with two nodes (docs/lab.md)"),
-		short("MiB of memory", int(r.machine.available>>20), max(r.number(n.Memory, 64), 64), "", "end something, or run it on a larger machine"),
-		short("MiB free", int(r.machine.free>>20), max(r.number(n.Disk, 512), 512), fmt.Sprintf(" in %q", r.machine.dir), "make room, or choose another place with --dir"),
+		short("NUMA nodes", max(len(r.machine.facts.Nodes), 1), n.NUMA, "",
+			"run it in the lab, which has machines with two nodes (docs/lab.md)"),
+		short("MiB of memory", int(r.machine.available>>20), max(r.number(n.Memory, 64), 64), "",
+			"end something, or run it on a larger machine"),
+		short("MiB free", int(r.machine.free>>20), max(r.number(n.Disk, 512), 512),
+			fmt.Sprintf(" in %q", r.machine.dir), "make room, or choose another place with --dir"),
 	} {
 		if err != nil {
 			return err
 		}
 	}
 	if swap, err := r.host.MemInfo(); n.Swap && err == nil && swap["SwapTotal"] == 0 {
-		return &RequirementError{Reason: "it needs swap, and this machine has none", Hint: "run it in the lab, or make a swap file with mkswap(8) and swapon(8)", Reach: ThisScenario}
+		return &process.RequirementError{Reason: "it needs swap, and this machine has none",
+			Hint: "run it in the lab, or make a swap file with mkswap(8) and swapon(8)", Reach: process.ThisScenario}
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"bulkhead/internal/bench/process"
 	"bulkhead/internal/host"
 	"bulkhead/internal/proof"
 )
@@ -20,18 +21,19 @@ type machine struct {
 	free      int64       // bytes free in dir
 }
 
-// lookAtMachine reads the host, and finds the disk below dir: the kernel throttles whole block
-// devices only, so a file system without one cannot be shown: that is a RequirementError, beside all else that is known.
+// lookAtMachine reads the host, and finds the disk below dir: the kernel throttles whole block devices only, so a file
+// system without one cannot be shown: that is a RequirementError, beside all else that is known.
 func lookAtMachine(dir string) (machine, error) {
 	h := host.New("/")
 	facts, err := h.Facts()
 	if err != nil {
 		return machine{}, fmt.Errorf("look at the host: %w", err)
 	}
-	m := machine{facts: facts, cpus: len(facts.CPUs)}
-	if m.available, err = availableMemory(); err != nil {
-		return machine{}, err
+	memory, err := h.MemInfo()
+	if err != nil {
+		return machine{}, fmt.Errorf("read available memory: %w", err)
 	}
+	m := machine{facts: facts, cpus: len(facts.CPUs), available: memory["MemAvailable"]}
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
 		return machine{}, fmt.Errorf("find the disk of %q: %w", dir, err)
@@ -54,10 +56,12 @@ func lookAtMachine(dir string) (machine, error) {
 	}
 	m.free = int64(fs.Bavail) * fs.Bsize
 	if !ok {
-		return m, &RequirementError{
-			Reason: fmt.Sprintf("%q is on a file system of type %s, with no block device that the kernel could throttle", dir, mount.Type),
-			Hint:   "--dir DIR puts the work directory on another disk",
-			Reach:  EveryScenario,
+		return m, &process.RequirementError{
+			Reason: fmt.Sprintf("%q is on a file system of type %s, with no block device that the kernel could "+
+				"throttle",
+				dir, mount.Type),
+			Hint:  "--dir DIR puts the work directory on another disk",
+			Reach: process.EveryScenario,
 		}
 	}
 	return m, nil

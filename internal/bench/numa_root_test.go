@@ -14,8 +14,8 @@ import (
 	"bulkhead/internal/proof"
 )
 
-// The scenario numa on a machine with two nodes, such as the lab's: what each database holds is on the node that the policy
-// gives it. Throughput is another matter: in emulation no memory is nearer than other memory.
+// The scenario numa on a machine with two nodes, such as the lab's: what each database holds is on the node that the
+// policy gives it. Throughput is another matter: in emulation no memory is nearer than other memory.
 func TestNUMARoot(t *testing.T) {
 	needRoot(t)
 	facts, err := host.New("/").Facts()
@@ -23,14 +23,16 @@ func TestNUMARoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(facts.Nodes) < 2 {
-		t.Skipf("this machine has %d NUMA node; the lab's have two (make lab PKG=./internal/bench RUN=TestNUMA)", len(facts.Nodes))
+		t.Skipf("this machine has %d NUMA node; the lab's have two (make lab PKG=./internal/bench RUN=TestNUMA)",
+			len(facts.Nodes))
 	}
 	if judged := smokeRun(t, "numa", "10"); judged != 4 {
 		t.Errorf("%d of 4 databases have their memory on their node", judged)
 	}
 }
 
-// smokeRun is how many bounds of a scenario were judged in a smoke run with so many seconds an arm. They must hold, and it must leave nothing.
+// smokeRun is how many bounds of a scenario were judged in a smoke run with so many seconds an arm. They must hold, and
+// it must leave nothing.
 func smokeRun(t *testing.T, name, seconds string) (judged int) {
 	t.Helper()
 	dir := workArea(t)

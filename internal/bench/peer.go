@@ -9,24 +9,29 @@ import (
 	"strings"
 	"time"
 
+	"bulkhead/internal/bench/database"
+	"bulkhead/internal/bench/process"
 	"bulkhead/internal/scenario"
 )
 
-// peerPrefix begins the name of every group of a peer's arm, at the top of its hierarchies, where that peer's own would be.
+// peerPrefix begins the name of every group of a peer's arm, at the top of its hierarchies, where that peer's own would
+// be.
 const peerPrefix = "bulkhead-bench-peer-"
 
 // libcgroup is what a peer's arm is set up with: the documents' own commands.
-var libcgroup = []program{
-	{name: "cgcreate", pkg: "cgroup-tools"}, {name: "cgset", pkg: "cgroup-tools"}, {name: "cgexec", pkg: "cgroup-tools"},
-	{name: "cgclassify", pkg: "cgroup-tools"}, {name: "cgdelete", pkg: "cgroup-tools"}, {name: "lscgroup", pkg: "cgroup-tools"},
+var libcgroup = []process.Program{
+	{Name: "cgcreate", Package: "cgroup-tools"}, {Name: "cgset", Package: "cgroup-tools"},
+	{Name: "cgexec", Package: "cgroup-tools"},
+	{Name: "cgclassify", Package: "cgroup-tools"}, {Name: "cgdelete", Package: "cgroup-tools"},
+	{Name: "lscgroup", Package: "cgroup-tools"},
 }
 
 // peer is one that governs, or did.
 type peer struct {
-	paths   programs
-	nursery *nursery
-	groups  []peerGroup
-	undo    [][]string // commands that take its own back
+	paths      process.Programs
+	supervisor *process.Supervisor
+	groups     []peerGroup
+	undo       [][]string // commands that take its own back
 }
 
 type peerGroup struct {
@@ -55,8 +60,10 @@ func (p *peer) do(ctx context.Context, name string, args ...string) (string, err
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	var out, complaints bytes.Buffer
-	if err := p.nursery.run(ctx, spec{args: append([]string{p.paths[name]}, args...), stdout: &out, stderr: &complaints}); err != nil {
-		return "", fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, lastLines(complaints.String(), 5))
+	if err := p.supervisor.Run(ctx, process.Spec{Args: append([]string{p.paths[name]}, args...), Stdout: &out,
+		Stderr: &complaints}); err != nil {
+		return "", fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err,
+			process.LastLines(complaints.String(), 5))
 	}
 	return out.String(), nil
 }
@@ -64,7 +71,7 @@ func (p *peer) do(ctx context.Context, name string, args ...string) (string, err
 // governs says whether anything of a peer's is in force.
 func (p *peer) governs() bool { return len(p.groups)+len(p.undo) > 0 }
 
-// commands runs those of a peer, in the namespace of the nursery; what takes them back is known before the first.
+// commands runs those of a peer, in the namespace of the supervisor; what takes them back is known before the first.
 func (p *peer) commands(ctx context.Context, way scenario.Peer, fill func(scenario.Template) (string, error)) error {
 	lines := func(all []scenario.Template) (filled [][]string, err error) {
 		for _, t := range all {
@@ -92,7 +99,8 @@ func (p *peer) commands(ctx context.Context, way scenario.Peer, fill func(scenar
 }
 
 // apply makes the groups, writes their files and puts the databases in, and runs the peer's commands.
-func (p *peer) apply(ctx context.Context, way scenario.Peer, fill func(scenario.Template) (string, error), databases []*instance) error {
+func (p *peer) apply(ctx context.Context, way scenario.Peer, fill func(scenario.Template) (string, error),
+	databases []*database.Instance) error {
 	if err := p.commands(ctx, way, fill); err != nil {
 		return err
 	}
@@ -115,8 +123,8 @@ func (p *peer) apply(ctx context.Context, way scenario.Peer, fill func(scenario.
 			}
 		}
 		for _, in := range databases {
-			if in.Group == g.Name && in.pid() > 0 {
-				if _, err := p.do(ctx, "cgclassify", "-g", group.path(), strconv.Itoa(in.pid())); err != nil {
+			if in.Group == g.Name && in.PID() > 0 {
+				if _, err := p.do(ctx, "cgclassify", "-g", group.path(), strconv.Itoa(in.PID())); err != nil {
 					return err
 				}
 			}
@@ -148,7 +156,8 @@ func (p *peer) release(ctx context.Context) error {
 		return nil
 	}
 	for _, g := range slices.Backward(p.groups) {
-		_, _ = p.do(ctx, "cgdelete", "-g", g.path()) // while a process of it is still ending it leaves directories, and may say so
+		// while a process of it is still ending it leaves directories, and may say so
+		_, _ = p.do(ctx, "cgdelete", "-g", g.path())
 	}
 	for began := time.Now(); ; {
 		err := p.sweep(ctx)

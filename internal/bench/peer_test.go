@@ -3,13 +3,16 @@ package bench
 import (
 	"context"
 	"testing"
+
+	"bulkhead/internal/bench/process"
 )
 
 // A release that is cut off is done by the next one.
 func TestPeerReleasedAgain(t *testing.T) {
-	n := newNursery()
-	defer n.close()
-	p := &peer{paths: programs{"cgdelete": "/bin/true", "lscgroup": "/bin/true"}, nursery: n, groups: []peerGroup{{"a", []string{"cpu"}}, {"b", []string{"cpu"}}}}
+	n := process.NewSupervisor()
+	defer n.Close()
+	p := &peer{paths: process.Programs{"cgdelete": "/bin/true", "lscgroup": "/bin/true"}, supervisor: n,
+		groups: []peerGroup{{"a", []string{"cpu"}}, {"b", []string{"cpu"}}}}
 	cut, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := p.release(cut); err == nil || len(p.groups) != 2 {

@@ -3,39 +3,16 @@ package bench
 import (
 	"errors"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"bulkhead/internal/bench/process"
 	"bulkhead/internal/host"
 	"bulkhead/internal/proof"
 	"bulkhead/internal/scenario"
 )
-
-func TestFind(t *testing.T) {
-	dir := t.TempDir()
-	for _, name := range []string{"newname", "oldname"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Setenv("PATH", dir)
-	found, err := find([]program{{name: "newname", pkg: "a"}, {name: "newer", pkg: "b", older: "oldname"}})
-	if err != nil || found["newname"] != filepath.Join(dir, "newname") || found["newer"] != filepath.Join(dir, "oldname") {
-		t.Errorf("found %v, %v", found, err)
-	}
-	_, err = find([]program{{name: "newname", pkg: "a"}, {name: "absent1-x", pkg: "b"}, {name: "absent2-x", pkg: "b"}, {name: "absent3-x", pkg: "c"}})
-	var required *RequirementError
-	if !errors.As(err, &required) {
-		t.Fatalf("error is %v", err)
-	}
-	if !strings.Contains(required.Error(), "absent1-x, absent2-x, absent3-x") || required.Hint != "apt-get install --no-install-recommends b c" {
-		t.Errorf("it says %q, hint %q: want every program and each package once", required, required.Hint)
-	}
-}
 
 func demoScenario(t *testing.T) *scenario.Scenario {
 	t.Helper()
@@ -65,8 +42,10 @@ func TestFit(t *testing.T) {
 		machine machine
 		want    map[string]float64
 	}{
-		{machine{cpus: 2, available: 512 << 20}, map[string]float64{"hogs": 16, "threads": 4, "limit": 1, "memory_hog": 128, "memory_max": 64}},
-		{machine{cpus: 64, available: 1 << 40}, map[string]float64{"hogs": 512, "threads": 128, "limit": 32, "memory_hog": 1024, "memory_max": 256}},
+		{machine{cpus: 2, available: 512 << 20},
+			map[string]float64{"hogs": 16, "threads": 4, "limit": 1, "memory_hog": 128, "memory_max": 64}},
+		{machine{cpus: 64, available: 1 << 40},
+			map[string]float64{"hogs": 512, "threads": 128, "limit": 32, "memory_hog": 1024, "memory_max": 256}},
 	} {
 		r := &run{scenario: demoScenario(t), machine: tt.machine}
 		r.fit()
@@ -94,8 +73,9 @@ func TestLarge(t *testing.T) {
 		m, s := enough, demoScenario(t)
 		tt.change(&m, &s.Needs)
 		err := (&run{scenario: s, machine: m, host: host.New("/")}).large()
-		var required *RequirementError
-		if tt.want == "" && err != nil || tt.want != "" && (!errors.As(err, &required) || !strings.Contains(err.Error(), tt.want) || required.Hint == "") {
+		var required *process.RequirementError
+		if tt.want == "" && err != nil || tt.want != "" &&
+			(!errors.As(err, &required) || !strings.Contains(err.Error(), tt.want) || required.Hint == "") {
 			t.Errorf("%s: %v, want %q with a hint", name, err, tt.want)
 		}
 	}
@@ -107,7 +87,8 @@ func TestLeaveOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	facts := &host.Facts{Hierarchies: []host.Hierarchy{{ID: "0", Version: 2}}, Controllers: []host.Controller{{Name: "cpu", Hierarchy: "0"}}}
+	facts := &host.Facts{Hierarchies: []host.Hierarchy{{ID: "0", Version: 2}},
+		Controllers: []host.Controller{{Name: "cpu", Hierarchy: "0"}}}
 	r := &run{scenario: s, machine: machine{facts: facts}, omitted: map[string]string{}}
 	r.leaveOut()
 	if len(r.omitted) != 1 || !strings.Contains(r.omitted["slices"], "cpu are those of cgroup v1") {
@@ -126,39 +107,6 @@ func TestLeaveOut(t *testing.T) {
 	r.omitted = map[string]string{}
 	if r.leaveOut(); len(r.omitted) != 0 {
 		t.Errorf("on cgroup v1 left out %v", r.omitted)
-	}
-}
-
-func TestDSN(t *testing.T) {
-	for dsn, want := range map[string]string{
-		"mysql://me:pw@db.example/shop":      "",
-		"mysql://me@127.0.0.1:3307/shop":     "",
-		"postgresql://me@127.0.0.1:1/shop":   "begins with \"postgresql\", not with mysql or mariadb",
-		"mysql://me:geheim@/shop":            "names no host",
-		"mysql://db.example/shop":            "names no user or no database",
-		"mysql://me@db.example:99999/shop":   "has port \"99999\"",
-		"mysql://me:geheim@db.example:x/sho": "is not a URL",
-	} {
-		in := &instance{Database: scenario.Database{Name: "db", Engine: "mariadb", DSN: dsn}, engine: mariadb}
-		err := in.readDSN()
-		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", dsn, err, want)
-		}
-		if err != nil && strings.Contains(err.Error(), "geheim") {
-			t.Errorf("the error shows the password: %v", err)
-		}
-	}
-}
-
-func TestCleanVersion(t *testing.T) {
-	for in, want := range map[string]string{
-		"5.5.5-10.11.19-MariaDB-0+deb12u1": "10.11.19-MariaDB",
-		"11.8.2-MariaDB":                   "11.8.2-MariaDB",
-		"8.0.35":                           "8.0.35",
-	} {
-		if got := cleanVersion(in); got != want {
-			t.Errorf("version %q is read as %q, want %q", in, got, want)
-		}
 	}
 }
 

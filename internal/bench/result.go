@@ -15,12 +15,14 @@ import (
 func (r *run) result() *proof.Result {
 	s := r.scenario
 	result := &proof.Result{
-		Scenario: s.Name, Title: s.Title, Document: s.Document, Reports: s.Reports, Started: r.started.UTC().Truncate(time.Second),
-		Took: time.Since(r.started).Round(time.Second), Smoke: r.options.Smoke, Machine: r.machine.text(), Load: r.loadAvg, Versions: map[string]string{},
+		Scenario: s.Name, Title: s.Title, Document: s.Document, Reports: s.Reports,
+		Started: r.started.UTC().Truncate(time.Second),
+		Took:    time.Since(r.started).Round(time.Second), Smoke: r.options.Smoke, Machine: r.machine.text(),
+		Load: r.loadAvg, Versions: map[string]string{},
 		Scale: r.scaled, Rounds: r.options.Rounds, Seconds: r.options.Seconds, Policy: r.policies,
 	}
 	for _, in := range r.databases {
-		result.Versions[in.Name] = in.version
+		result.Versions[in.Name] = in.Version
 	}
 	for _, trials := range r.rounds {
 		r.hold(trials)
@@ -56,7 +58,8 @@ func (r *run) result() *proof.Result {
 
 // armResult puts the rounds of one arm together.
 func (r *run) armResult(arm scenario.Arm) proof.Arm {
-	a := proof.Arm{Name: arm.Name, Text: arm.Text, Policy: arm.Policy, Peer: arm.Peer, Figures: map[string]proof.Range{}, Omitted: r.omitted[arm.Name]}
+	a := proof.Arm{Name: arm.Name, Text: arm.Text, Policy: arm.Policy, Peer: arm.Peer,
+		Figures: map[string]proof.Range{}, Omitted: r.omitted[arm.Name]}
 	load := ""
 	if loads := r.scenario.LoadsOf(arm); len(loads) > 0 {
 		load = loads[0].Name
@@ -69,22 +72,25 @@ func (r *run) armResult(arm scenario.Arm) proof.Arm {
 		if t == nil {
 			continue
 		}
-		round := proof.Round{Seconds: t.outcomes[load].seconds, Phases: t.marks, Figures: map[string]proof.Figure{}, Groups: t.groups, Host: t.host}
+		round := proof.Round{Seconds: t.outcomes[load].Seconds, Phases: t.marks, Figures: map[string]proof.Figure{},
+			Groups: t.groups, Host: t.host}
 		for name, x := range t.figures {
 			all[name] = append(all[name], x)
 			round.Figures[name] = proof.Figure(x)
 		}
 		a.Rounds = append(a.Rounds, round)
-		histograms = append(histograms, t.outcomes[load].histogram)
+		histograms = append(histograms, t.outcomes[load].Histogram)
 		one, two := trials[r.scenario.Control], trials[scenario.Again]
 		if one != nil && two != nil {
-			solo := (one.outcomes[load].rate() + two.outcomes[load].rate()) / 2
+			solo := (one.outcomes[load].Rate() + two.outcomes[load].Rate()) / 2
 			i, l := perSecond(t.outcomes[load], solo, soloLatency(trials, r.scenario.Control, load))
 			isolation, impact = append(isolation, i...), append(impact, l...)
 		}
 	}
 	if n := len(histograms); n > 0 && len(proof.Merge(histograms...)) == 0 {
-		r.notes = append(r.notes, fmt.Sprintf("arm %q: its load ended no batch of requests, so there are no percentiles and no histogram", arm.Text))
+		r.notes = append(r.notes,
+			fmt.Sprintf("arm %q: its load ended no batch of requests, so there are no percentiles and no histogram",
+				arm.Text))
 	}
 	for name, xs := range all {
 		a.Figures[name] = proof.Over(xs)
@@ -97,7 +103,8 @@ func (r *run) armResult(arm scenario.Arm) proof.Arm {
 
 // find measures one shape in every round and judges it.
 func (r *run) find(s scenario.Shape) proof.Finding {
-	f := proof.Finding{What: s.What, Reports: s.Reports, Measure: s.Measure.String(), Unit: s.Unit, Least: proof.Figure(nan), Most: proof.Figure(nan)}
+	f := proof.Finding{What: s.What, Reports: s.Reports, Measure: s.Measure.String(), Unit: s.Unit,
+		Least: proof.Figure(math.NaN()), Most: proof.Figure(math.NaN())}
 	least, most := s.Least, s.Most
 	if r.options.Smoke {
 		least, most = s.Smoke, s.SmokeMax
@@ -105,7 +112,7 @@ func (r *run) find(s scenario.Shape) proof.Finding {
 	var measured []float64
 	bound := func(e scenario.Expression, trials map[string]*trial) float64 {
 		if e.Empty() {
-			return nan
+			return math.NaN()
 		}
 		return e.Eval(func(name string) float64 { return r.figure(name, trials) })
 	}
@@ -114,7 +121,8 @@ func (r *run) find(s scenario.Shape) proof.Finding {
 		measured = append(measured, bound(s.Measure, trials))
 		lows, highs = append(lows, bound(least, trials)), append(highs, bound(most, trials))
 	}
-	f.Measured, f.Least, f.Most = proof.Over(measured), proof.Figure(proof.Median(lows)), proof.Figure(proof.Median(highs))
+	f.Measured = proof.Over(measured)
+	f.Least, f.Most = proof.Figure(proof.Median(lows)), proof.Figure(proof.Median(highs))
 	if least.Empty() && most.Empty() || r.leftOut(s) {
 		f.Verdict = proof.NotJudged
 		return f
@@ -125,8 +133,8 @@ func (r *run) find(s scenario.Shape) proof.Finding {
 	return proof.Judge(f)
 }
 
-// noise is what the two runs of the control arm are of their mean, in percent, in terms of what a shape measures: the throughput of
-// its loads together, or a latency of the slowest. Nil where there is none.
+// noise is what the two runs of the control arm are of their mean, in percent, in terms of what a shape measures: the
+// throughput of its loads together, or a latency of the slowest. Nil where there is none.
 func (r *run) noise(s scenario.Shape) *proof.Range {
 	figure, loads := "tps", map[string]bool{}
 	for _, name := range s.Measure.Names() {

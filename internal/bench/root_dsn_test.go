@@ -24,6 +24,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	goredis "github.com/redis/go-redis/v9"
 
+	"bulkhead/internal/bench/database"
+	"bulkhead/internal/bench/process"
 	"bulkhead/internal/host"
 	"bulkhead/internal/scenario"
 )
@@ -31,44 +33,45 @@ import (
 // A password with what URLs, shells and files of settings make something of.
 const secret = `Ge"heim#1:/@%\x`
 
-// others are servers of somebody else: each with a password, and with tables or keys that bear the names load generators use.
+// others are servers of somebody else: each with a password, and with tables or keys that bear the names load
+// generators use.
 type others struct {
-	maria, postgres, redis *instance
+	maria, postgres, redis *database.Instance
 	sql                    *sql.DB
 	keys                   *goredis.Client
 }
 
 func startOthers(t *testing.T) *others {
 	t.Helper()
-	n := newNursery()
-	t.Cleanup(func() { _ = n.close() })
+	n := process.NewSupervisor()
+	t.Cleanup(func() { _ = n.Close() })
 	dir := workArea(t)
 	o := &others{}
 	for _, s := range []struct {
 		engine string
-		to     **instance
+		to     **database.Instance
 	}{{"mariadb", &o.maria}, {"postgresql", &o.postgres}, {"redis", &o.redis}} {
-		paths, err := find(engines[s.engine].programs)
+		paths, err := process.Find(database.Engines[s.engine].Programs)
 		if err != nil {
 			t.Fatal(err)
 		}
-		in, err := newInstance(scenario.Database{Name: s.engine, Engine: s.engine}, dir, 32, paths, n)
+		in, err := database.NewInstance(scenario.Database{Name: s.engine, Engine: s.engine}, dir, 32, paths, n)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := in.engine.install(t.Context(), in); err != nil {
+		if err := in.Kind.Install(t.Context(), in); err != nil {
 			t.Fatal(err)
 		}
 		if *s.to = in; s.engine == "postgresql" {
 			hba := "local all postgres trust\nlocal all app scram-sha-256\nhost all app 127.0.0.1/32 scram-sha-256\n"
-			if err := os.WriteFile(filepath.Join(in.datadir, "pg_hba.conf"), []byte(hba), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(in.DataDir, "pg_hba.conf"), []byte(hba), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := in.start(t.Context(), nil); err != nil {
+		if err := in.Start(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = in.stop() })
+		t.Cleanup(func() { _ = in.Stop() })
 	}
 	o.fill(t)
 	return o
@@ -78,7 +81,7 @@ func startOthers(t *testing.T) *others {
 func (o *others) fill(t *testing.T) {
 	t.Helper()
 	c := mysql.NewConfig()
-	c.Net, c.Addr, c.User = "unix", o.maria.socket, "root"
+	c.Net, c.Addr, c.User = "unix", o.maria.Socket, "root"
 	connector, err := mysql.NewConnector(c)
 	if err != nil {
 		t.Fatal(err)
@@ -97,8 +100,10 @@ func (o *others) fill(t *testing.T) {
 		}
 	}
 	o.pg(t, "postgres", "CREATE ROLE app LOGIN PASSWORD '"+secret+"'", "CREATE DATABASE shop OWNER app")
-	o.pg(t, "shop", "CREATE TABLE public.pgbench_accounts AS SELECT 7 AS precious", "ALTER TABLE pgbench_accounts OWNER TO app", "CREATE TABLE public.sbtest1 AS SELECT 7 AS precious")
-	o.keys = goredis.NewClient(&goredis.Options{Network: "unix", Addr: o.redis.socket, PoolSize: 1}) // logged in before there is a password
+	o.pg(t, "shop", "CREATE TABLE public.pgbench_accounts AS SELECT 7 AS precious",
+		"ALTER TABLE pgbench_accounts OWNER TO app", "CREATE TABLE public.sbtest1 AS SELECT 7 AS precious")
+	// logged in before there is a password
+	o.keys = goredis.NewClient(&goredis.Options{Network: "unix", Addr: o.redis.Socket, PoolSize: 1})
 	t.Cleanup(func() { _ = o.keys.Close() })
 	if err := errors.Join(
 		o.keys.MSet(t.Context(), "key:000000000001", "precious", "bulkhead", "precious").Err(),
@@ -112,7 +117,8 @@ func (o *others) fill(t *testing.T) {
 // pg runs statements as the server's owner and returns the rows of the last, each as one text.
 func (o *others) pg(t *testing.T, database string, statements ...string) (rows []string) {
 	t.Helper()
-	c, err := pgx.Connect(t.Context(), fmt.Sprintf("host=%s port=%d user=postgres database=%s", o.postgres.rundir, o.postgres.port, database))
+	c, err := pgx.Connect(t.Context(), fmt.Sprintf("host=%s port=%d user=postgres database=%s", o.postgres.RunDir,
+		o.postgres.Port, database))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,10 +139,15 @@ func (o *others) pg(t *testing.T, database string, statements ...string) (rows [
 // holds is all that is in the servers: databases, schemas, tables, keys, accounts.
 func (o *others) holds(t *testing.T) []string {
 	t.Helper()
-	found := append(o.pg(t, "shop", "SELECT datname FROM pg_database", "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast') UNION SELECT 'schema', nspname FROM pg_namespace WHERE nspname NOT LIKE 'pg_t%'"),
-		o.pg(t, "shop", "SELECT precious FROM public.pgbench_accounts UNION ALL SELECT precious FROM public.sbtest1")...)
+	found := append(o.pg(t, "shop", "SELECT datname FROM pg_database",
+		"SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname "+
+			"NOT IN ('pg_catalog', 'information_schema', 'pg_toast') UNION SELECT 'schema', nspname FROM "+
+			"pg_namespace WHERE nspname NOT LIKE 'pg_t%'"),
+		o.pg(t, "shop",
+			"SELECT precious FROM public.pgbench_accounts UNION ALL SELECT precious FROM public.sbtest1")...)
 	for _, s := range []string{
-		"SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables WHERE table_schema NOT IN ('information_schema', 'performance_schema', 'mysql', 'sys')",
+		"SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables WHERE table_schema NOT IN " +
+			"('information_schema', 'performance_schema', 'mysql', 'sys')",
 		"SHOW DATABASES", "SELECT CONCAT(user, '@', host) FROM mysql.user", "SELECT precious FROM shop.sbtest1",
 	} {
 		rows, err := o.sql.Query(s)
@@ -165,7 +176,7 @@ func (o *others) holds(t *testing.T) []string {
 // dsns are how to log in, over TCP or over sockets.
 func (o *others) dsns(sockets bool) map[string]string {
 	who := url.UserPassword("app", secret)
-	at := func(in *instance) string { return "127.0.0.1:" + strconv.Itoa(in.port) }
+	at := func(in *database.Instance) string { return "127.0.0.1:" + strconv.Itoa(in.Port) }
 	all := map[string]url.URL{
 		"maria": {Scheme: "mysql", User: who, Host: at(o.maria), Path: "/shop"},
 		"pg":    {Scheme: "postgresql", User: who, Host: at(o.postgres), Path: "/shop"},
@@ -173,9 +184,11 @@ func (o *others) dsns(sockets bool) map[string]string {
 	}
 	if sockets {
 		all = map[string]url.URL{
-			"maria": {Scheme: "mysql", User: who, Host: "localhost", Path: "/shop", RawQuery: "socket=" + o.maria.socket},
-			"pg":    {Scheme: "postgresql", User: who, Host: at(o.postgres), Path: "/shop", RawQuery: "host=" + o.postgres.rundir},
-			"cache": {Scheme: "unix", User: who, Path: o.redis.socket},
+			"maria": {Scheme: "mysql", User: who, Host: "localhost", Path: "/shop", RawQuery: "socket=" +
+				o.maria.Socket},
+			"pg": {Scheme: "postgresql", User: who, Host: at(o.postgres), Path: "/shop", RawQuery: "host=" +
+				o.postgres.RunDir},
+			"cache": {Scheme: "unix", User: who, Path: o.redis.Socket},
 		}
 	}
 	texts := map[string]string{}
@@ -215,7 +228,10 @@ policies:
 arms:
   held: {text: under the policy, policy: ours}
 shape:
-  - {what: all are loaded, measure: "min(min(held.sysbench.transactions, held.pgbench.transactions), min(held.pgsys.transactions, held.redis.transactions))", least: "10"}
+  - what: all are loaded
+    measure: "min(min(held.sysbench.transactions, held.pgbench.transactions),
+      min(held.pgsys.transactions, held.redis.transactions))"
+    least: "10"
 `
 
 // against starts the scenario on servers that exist; each DSN is in a file that only root reads.
@@ -265,8 +281,8 @@ func overheard(t *testing.T) (stop func() []string) {
 	return func() []string { close(done); return <-found }
 }
 
-// A scenario runs against servers that exist, over TCP and over sockets, shows their password to nobody, and leaves them as they
-// were: also when it is interrupted, and, after a kill, with the next run.
+// A scenario runs against servers that exist, over TCP and over sockets, shows their password to nobody, and leaves
+// them as they were: also when it is interrupted, and, after a kill, with the next run.
 func TestExistingRoot(t *testing.T) {
 	needRoot(t)
 	program := buildProgram(t)
@@ -298,7 +314,8 @@ func TestExistingRoot(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
 		r := o.against(t, program, dir, o.dsns(s == syscall.SIGINT))
 		r.await(t, "under the policy")
-		if now := o.holds(t); !slices.Contains(now, "mariadb bulkhead_bench.sbtest1") || !slices.Contains(now, "bulkhead_bench pgbench_accounts") {
+		if now := o.holds(t); !slices.Contains(now, "mariadb bulkhead_bench.sbtest1") ||
+			!slices.Contains(now, "bulkhead_bench pgbench_accounts") {
 			t.Errorf("in the middle of a run there are %q", now)
 		}
 		if err := r.cmd.Process.Signal(s); err != nil {
@@ -322,17 +339,18 @@ func TestExistingRoot(t *testing.T) {
 // taken lets a run meet another one, of another machine for instance: it ends, and takes nothing of the other's away.
 func (o *others) taken(t *testing.T) {
 	t.Helper()
-	for engine, dsn := range map[string]string{"mariadb": o.dsns(false)["maria"], "postgresql": o.dsns(false)["pg"], "redis": o.dsns(false)["cache"]} {
-		paths, err := find(engines[engine].programs)
+	for engine, dsn := range map[string]string{"mariadb": o.dsns(false)["maria"], "postgresql": o.dsns(false)["pg"],
+		"redis": o.dsns(false)["cache"]} {
+		paths, err := process.Find(database.Engines[engine].Programs)
 		if err != nil {
 			t.Fatal(err)
 		}
 		enter := func() (*run, error) {
-			in, err := newInstance(scenario.Database{Name: "db", Engine: engine, DSN: dsn}, "", 0, paths, nil)
+			in, err := database.NewInstance(scenario.Database{Name: "db", Engine: engine, DSN: dsn}, "", 0, paths, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := &run{existing: []*instance{in}, progress: newProgress(io.Discard, false)}
+			r := &run{existing: []*database.Instance{in}, progress: newProgress(io.Discard, false)}
 			return r, r.enter(t.Context(), "db")
 		}
 		one, err := enter()
@@ -340,13 +358,13 @@ func (o *others) taken(t *testing.T) {
 			t.Fatalf("%s: %v", engine, err)
 		}
 		if engine == "redis" {
-			if err := o.keys.Set(t.Context(), ownKeys+"of one", "x", 0).Err(); err != nil {
+			if err := o.keys.Set(t.Context(), database.OwnKeys+"of one", "x", 0).Err(); err != nil {
 				t.Fatal(err)
 			}
 		}
 		works := o.holds(t)
 		two, err := enter()
-		if !errors.Is(err, errTaken) {
+		if !errors.Is(err, database.ErrTaken) {
 			t.Errorf("%s: a second run enters: %v", engine, err)
 		}
 		if err := two.undo.run(); err != nil || !slices.Equal(works, o.holds(t)) {
@@ -386,18 +404,27 @@ func (r *running) silent(t *testing.T, out string) {
 // refusals are DSNs that fail: each ends with its reason before anything is started or changed.
 func (o *others) refusals(t *testing.T, program, dir string, same func(*testing.T, string)) {
 	t.Helper()
-	wrong := strings.NewReplacer(url.UserPassword("app", secret).String(), url.UserPassword("app", "wr"+secret).String())
+	wrong := strings.NewReplacer(url.UserPassword("app", secret).String(),
+		url.UserPassword("app", "wr"+secret).String())
 	good := o.dsns(false)
 	for _, tt := range []struct{ name, db, dsn, want, hint string }{
-		{"nobody listens", "maria", "mysql://app:x@127.0.0.1:1/shop", `database "maria" does not answer at 127.0.0.1:1`, "is it running"},
-		{"no such host", "cache", "redis://app:x@nowhere.invalid:1/0", "nowhere.invalid", "host in the DSN is not known"},
-		{"no such socket", "pg", "postgres://app:x@localhost/shop?host=/nowhere", "does not answer at /nowhere/.s.PGSQL.5432", "is it running"},
-		{"wrong password of MariaDB", "maria", wrong.Replace(good["maria"]), "Access denied for user 'app'", "user, password and database"},
-		{"wrong password of PostgreSQL", "pg", wrong.Replace(good["pg"]), "password authentication failed", "user, password and database"},
+		{"nobody listens", "maria", "mysql://app:x@127.0.0.1:1/shop", `database "maria" does not answer at 127.0.0.1:1`,
+			"is it running"},
+		{"no such host", "cache", "redis://app:x@nowhere.invalid:1/0", "nowhere.invalid",
+			"host in the DSN is not known"},
+		{"no such socket", "pg", "postgres://app:x@localhost/shop?host=/nowhere",
+			"does not answer at /nowhere/.s.PGSQL.5432", "is it running"},
+		{"wrong password of MariaDB", "maria", wrong.Replace(good["maria"]), "Access denied for user 'app'",
+			"user, password and database"},
+		{"wrong password of PostgreSQL", "pg", wrong.Replace(good["pg"]), "password authentication failed",
+			"user, password and database"},
 		{"wrong password of Redis", "cache", wrong.Replace(good["cache"]), "WRONGPASS", "user, password and database"},
-		{"unknown database of MariaDB", "maria", strings.Replace(good["maria"], "/shop", "/shoq", 1), "shoq", "the DSN"},
-		{"unknown database of PostgreSQL", "pg", strings.Replace(good["pg"], "/shop", "/shoq", 1), `database "shoq" does not exist`, "is there already"},
-		{"unknown database of Redis", "cache", strings.Replace(good["cache"], "/0", "/99", 1), "DB index is out of range", "user, password and database"},
+		{"unknown database of MariaDB", "maria", strings.Replace(good["maria"], "/shop", "/shoq", 1), "shoq",
+			"the DSN"},
+		{"unknown database of PostgreSQL", "pg", strings.Replace(good["pg"], "/shop", "/shoq", 1),
+			`database "shoq" does not exist`, "is there already"},
+		{"unknown database of Redis", "cache", strings.Replace(good["cache"], "/0", "/99", 1),
+			"DB index is out of range", "user, password and database"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dsns := o.dsns(false)
@@ -405,14 +432,17 @@ func (o *others) refusals(t *testing.T, program, dir string, same func(*testing.
 			r := o.against(t, program, dir, dsns)
 			err := r.end(t)
 			var exit *exec.ExitError
-			if text := r.all.String(); !errors.As(err, &exit) || !strings.Contains(text, tt.want) || !strings.Contains(text, "hint: ") || !strings.Contains(text, tt.hint) || strings.Contains(text, "starting") || strings.Contains(text, secret) {
+			if text := r.all.String(); !errors.As(err, &exit) || !strings.Contains(text, tt.want) ||
+				!strings.Contains(text, "hint: ") || !strings.Contains(text, tt.hint) ||
+				strings.Contains(text, "starting") || strings.Contains(text, secret) {
 				t.Errorf("it ended with %v and said\n%s\nwant %q and the hint %q", err, text, tt.want, tt.hint)
 			}
 			same(t, "refused")
 		})
 	}
 	t.Run("a place of somebody else's", func(t *testing.T) {
-		for _, s := range []string{"CREATE DATABASE bulkhead_bench", "CREATE TABLE bulkhead_bench.mine AS SELECT 7 AS precious"} {
+		for _, s := range []string{"CREATE DATABASE bulkhead_bench",
+			"CREATE TABLE bulkhead_bench.mine AS SELECT 7 AS precious"} {
 			if _, err := o.sql.Exec(s); err != nil {
 				t.Fatal(err)
 			}

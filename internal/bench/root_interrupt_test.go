@@ -20,6 +20,7 @@ import (
 	"text/template"
 	"time"
 
+	"bulkhead/internal/bench/process"
 	"bulkhead/internal/host"
 )
 
@@ -33,8 +34,9 @@ type ending struct {
 // swept is what a run says once it has taken away what others left.
 const swept = "starting"
 
-// A scenario that is interrupted at any moment leaves nothing behind, and one that is killed nothing that the next one does not
-// take away. INTERRUPTS is at how many moments of each engine's run, spread over the whole of it; without it there are a few.
+// A scenario that is interrupted at any moment leaves nothing behind, and one that is killed nothing that the next one
+// does not take away. INTERRUPTS is at how many moments of each engine's run, spread over the whole of it; without it
+// there are a few.
 func TestInterruptedAnywhereRoot(t *testing.T) {
 	needRoot(t)
 	program := buildProgram(t)
@@ -44,7 +46,7 @@ func TestInterruptedAnywhereRoot(t *testing.T) {
 	}
 	if moments == 0 {
 		last := "under the policy"
-		if lookPath("cgcreate") != "" {
+		if process.LookPath("cgcreate") != "" {
 			last = "under shares"
 		}
 		interrupts(t, program, "redis", []ending{
@@ -67,7 +69,8 @@ func TestInterruptedAnywhereRoot(t *testing.T) {
 			var all []ending
 			for i := range moments {
 				// Two thirds are interrupted; those that are killed are followed by one that is not.
-				e := ending{[]syscall.Signal{syscall.SIGINT, syscall.SIGKILL, syscall.SIGTERM}[i%3], "", time.Duration(i) * step}
+				e := ending{[]syscall.Signal{syscall.SIGINT, syscall.SIGKILL, syscall.SIGTERM}[i%3], "",
+					time.Duration(i) * step}
 				if i%3 == 2 {
 					e.word = swept
 				}
@@ -86,18 +89,21 @@ func interrupts(t *testing.T, program, engine string, endings []ending) {
 	// Should it fail below: what is left is released while the state is still there.
 	t.Cleanup(func() {
 		for _, work := range entriesOf(t, dir) {
-			if err := endMarked(context.Background(), work); err != nil {
+			if err := process.EndMarked(context.Background(), work); err != nil {
 				t.Error(err)
 			}
 		}
 		for _, state := range states(t, filepath.Join(dir, "*")) {
-			if out, err := exec.Command(program, "--state", state, "--socket", filepath.Join(dir, "none"), "release", "--all").CombinedOutput(); err != nil {
+			if out, err := exec.Command(program, "--state", state, "--socket", filepath.Join(dir, "none"), "release",
+				"--all").CombinedOutput(); err != nil {
 				t.Errorf("release: %v\n%s", err, out)
 			}
 		}
 	})
-	for i, e := range append(endings, ending{syscall.SIGINT, swept, 0}) { // the last one sweeps, if the one before was killed
-		r := startMarked(t, program, engine, filepath.Join(dir, strconv.Itoa(i%2))) // also what a run elsewhere left is taken away
+	// the last one sweeps, if the one before was killed
+	for i, e := range append(endings, ending{syscall.SIGINT, swept, 0}) {
+		// also what a run elsewhere left is taken away
+		r := startMarked(t, program, engine, filepath.Join(dir, strconv.Itoa(i%2)))
 		begun := time.Now()
 		if e.word != "" {
 			r.await(t, swept)
@@ -134,14 +140,16 @@ func interrupts(t *testing.T, program, engine string, endings []ending) {
 // startMarked starts the scenario of an engine.
 func startMarked(t *testing.T, program, engine, dir string) *running {
 	t.Helper()
-	load := map[string][2]string{"redis": {"redis-benchmark", "get"}, "postgresql": {"pgbench", "select-only"}, "mariadb": {"sysbench", "oltp_read_only"}}[engine]
+	load := map[string][2]string{"redis": {"redis-benchmark", "get"}, "postgresql": {"pgbench", "select-only"},
+		"mariadb": {"sysbench", "oltp_read_only"}}[engine]
 	text, err := template.ParseFiles(filepath.Join("testdata", "interrupted.yaml.tmpl"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var file bytes.Buffer
 	if err := text.Execute(&file, map[string]any{
-		"Engine": engine, "Program": load[0], "Script": load[1], "Peer": lookPath("cgcreate") != "", "Backup": engine == "postgresql",
+		"Engine": engine, "Program": load[0], "Script": load[1], "Peer": process.LookPath("cgcreate") != "",
+		"Backup": engine == "postgresql",
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -160,11 +168,14 @@ func (r *running) onlyItself(t *testing.T, dir string, before map[string]bool, k
 	t.Helper()
 	entries := entriesOf(t, dir)
 	if len(entries) != 1 {
-		t.Fatalf("after a run that was killed %v after %q, and the start of the next, there are %q", killed.after, killed.word, entries)
+		t.Fatalf("after a run that was killed %v after %q, and the start of the next, there are %q", killed.after,
+			killed.word, entries)
 	}
 	for _, what := range leftBehind(t, dir, before) {
-		if !strings.Contains(what, entries[0]) && what != pointer && !strings.HasPrefix(what, fmt.Sprintf("process %d ", r.cmd.Process.Pid)) {
-			t.Errorf("the run after one that was killed %v after %q did not take away %s", killed.after, killed.word, what)
+		if !strings.Contains(what, entries[0]) && what != pointer &&
+			!strings.HasPrefix(what, fmt.Sprintf("process %d ", r.cmd.Process.Pid)) {
+			t.Errorf("the run after one that was killed %v after %q did not take away %s", killed.after, killed.word,
+				what)
 		}
 	}
 }
@@ -219,8 +230,8 @@ func linkOf(path string) string {
 	return to
 }
 
-// snapshot is everything on the machine that a run could have made: groups of the bench's names in every hierarchy, mounts, loop
-// devices, named network namespaces, interfaces of its name, and shared memory without a process.
+// snapshot is everything on the machine that a run could have made: groups of the bench's names in every hierarchy,
+// mounts, loop devices, named network namespaces, interfaces of its name, and shared memory without a process.
 func snapshot(t *testing.T) map[string]bool {
 	t.Helper()
 	facts, err := host.New("/").Facts()
@@ -243,11 +254,13 @@ func snapshot(t *testing.T) map[string]bool {
 		}
 	}
 	for _, line := range linesOf(t, "/proc/self/mountinfo") {
-		if fields := strings.Fields(line); len(fields) > 4 && (strings.Contains(line, "nsfs") || strings.Contains(line, "bulkhead")) {
+		if fields := strings.Fields(line); len(fields) > 4 &&
+			(strings.Contains(line, "nsfs") || strings.Contains(line, "bulkhead")) {
 			there["mount "+fields[4]] = true
 		}
 	}
-	for _, pattern := range []string{"/sys/block/loop*/loop/backing_file", "/run/netns/" + benchRoot + "*", "/sys/class/net/" + benchRoot[:8] + "*", "/sys/class/net/bhbench*", "/run/" + benchRoot + "*"} {
+	for _, pattern := range []string{"/sys/block/loop*/loop/backing_file", "/run/netns/" + benchRoot + "*",
+		"/sys/class/net/" + benchRoot[:8] + "*", "/sys/class/net/bhbench*", "/run/" + benchRoot + "*"} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

@@ -22,6 +22,10 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/bench/database"
+	"bulkhead/internal/bench/load"
+	"bulkhead/internal/bench/neighbour"
+	"bulkhead/internal/bench/process"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/scenario"
@@ -36,18 +40,19 @@ func needRoot(t *testing.T) {
 
 func TestServerRoot(t *testing.T) {
 	needRoot(t)
-	n := newNursery()
-	defer n.close()
+	n := process.NewSupervisor()
+	defer n.Close()
 	for _, tt := range []struct{ engine, load, script string }{
-		{"mariadb", "sysbench", "oltp_read_only"}, {"postgresql", "pgbench", "select-only"}, {"postgresql", "sysbench", "oltp_read_only"}, {"redis", "redis-benchmark", "set"},
+		{"mariadb", "sysbench", "oltp_read_only"}, {"postgresql", "pgbench", "select-only"},
+		{"postgresql", "sysbench", "oltp_read_only"}, {"redis", "redis-benchmark", "set"},
 	} {
 		t.Run(tt.engine+" under "+tt.load, func(t *testing.T) { serverRoot(t, n, tt.engine, tt.load, tt.script) })
 	}
 }
 
 // serverRoot starts a server as another user, loads it, and stops it.
-func serverRoot(t *testing.T, n *nursery, engineName, load, script string) {
-	paths, err := find(slices.Concat(engines[engineName].programs, loaders[load].programs))
+func serverRoot(t *testing.T, n *process.Supervisor, engineName, loader, script string) {
+	paths, err := process.Find(slices.Concat(database.Engines[engineName].Programs, load.Loaders[loader].Programs))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,43 +62,46 @@ func serverRoot(t *testing.T, n *nursery, engineName, load, script string) {
 	}
 	defer os.RemoveAll(dir)
 	defer lock.Close()
-	in, err := newInstance(scenario.Database{Name: "db", Engine: engineName}, dir, 64, paths, n)
+	in, err := database.NewInstance(scenario.Database{Name: "db", Engine: engineName}, dir, 64, paths, n)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := in.engine.install(t.Context(), in); err != nil {
+	if err := in.Kind.Install(t.Context(), in); err != nil {
 		t.Fatal(err)
 	}
-	if err := in.start(t.Context(), nil); err != nil {
+	if err := in.Start(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	defer in.stop()
-	if !strings.HasSuffix(in.version, "-"+in.engine.title) {
-		t.Errorf("version is %q", in.version)
+	defer in.Stop()
+	if !strings.HasSuffix(in.Version, "-"+in.Kind.Title) {
+		t.Errorf("version is %q", in.Version)
 	}
-	info, err := os.Stat(filepath.Join("/proc", strconv.Itoa(in.pid())))
+	info, err := os.Stat(filepath.Join("/proc", strconv.Itoa(in.PID())))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if uid := info.Sys().(*syscall.Stat_t).Uid; uid == 0 {
 		t.Error("the server runs as root")
 	}
-	d := &driver{Load: scenario.Load{Name: "load", Program: load, Script: script}, in: in, program: loaders[load], path: paths[load], nursery: n, dir: dir, threads: 2, tables: 1, rows: 1000}
-	if err := d.prepare(t.Context()); err != nil {
+	d := &load.Driver{Load: scenario.Load{Name: "load", Program: loader, Script: script}, Database: in,
+		Loader: load.Loaders[loader], Path: paths[loader], Supervisor: n, Dir: dir, Threads: 2, Tables: 1, Rows: 1000}
+	if err := d.Prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	o, err := d.run(t.Context(), 3*time.Second, nil, func(float64) {}, nil)
+	o, err := d.Run(t.Context(), 3*time.Second, nil, func(float64) {}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if count := countOf(o); o.rate() < 10 || len(o.seconds) < 2 || load != "redis-benchmark" && count != o.transactions {
-		t.Errorf("%.1f transactions/s in %d seconds, %d in the histogram of %d", o.rate(), len(o.seconds), count, o.transactions)
+	if count := histogramCount(o); o.Rate() < 10 || len(o.Seconds) < 2 || loader != "redis-benchmark" &&
+		count != o.Transactions {
+		t.Errorf("%.1f transactions/s in %d seconds, %d in the histogram of %d", o.Rate(), len(o.Seconds), count,
+			o.Transactions)
 	}
-	pid := in.pid()
-	if err := in.stop(); err != nil {
+	pid := in.PID()
+	if err := in.Stop(); err != nil {
 		t.Error(err)
 	}
-	if _, err := in.greet(t.Context()); err == nil {
+	if _, err := in.Greet(t.Context()); err == nil {
 		t.Error("the server still answers")
 	}
 	if _, err := os.Stat(filepath.Join("/proc", strconv.Itoa(pid))); err == nil {
@@ -103,7 +111,9 @@ func serverRoot(t *testing.T, n *nursery, engineName, load, script string) {
 
 func TestHogDiskDirectRoot(t *testing.T) {
 	needRoot(t)
-	if err := Hog(t.Context(), "disk", HogOptions{For: 300 * time.Millisecond, Bytes: 4 << 20, Rate: 64 << 20, Dir: workArea(t)}); err != nil {
+	if err := neighbour.Hog(t.Context(), "disk",
+		neighbour.HogOptions{For: 300 * time.Millisecond, Bytes: 4 << 20, Rate: 64 << 20,
+			Dir: workArea(t)}); err != nil {
 		t.Errorf("direct writes: %v", err)
 	}
 }
@@ -294,15 +304,15 @@ func TestPeerInterruptedRoot(t *testing.T) {
 // Both ends of a wire are in namespaces of the run alone, which are gone with it.
 func TestWireRoot(t *testing.T) {
 	needRoot(t)
-	paths, err := find(iproute2)
+	paths, err := process.Find(iproute2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &run{scenario: &scenario.Scenario{Wire: true}, paths: paths}
-	if err := r.makeNurseries(); err != nil {
+	if err := r.makeSupervisors(); err != nil {
 		t.Fatal(err)
 	}
-	defer r.closeNurseries()
+	defer r.closeSupervisors()
 	if err := r.layWire(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -311,9 +321,10 @@ func TestWireRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := map[string]bool{own: true}
-	for name, n := range map[string]*nursery{nearNIC: r.nursery, farNIC: r.far} {
+	for name, n := range map[string]*process.Supervisor{load.NearNIC: r.supervisor, load.FarNIC: r.far} {
 		var out bytes.Buffer
-		if err := n.run(t.Context(), spec{args: []string{"sh", "-c", "readlink /proc/self/ns/net; ip -oneline link"}, stdout: &out}); err != nil {
+		if err := n.Run(t.Context(), process.Spec{Args: []string{"sh", "-c",
+			"readlink /proc/self/ns/net; ip -oneline link"}, Stdout: &out}); err != nil {
 			t.Fatal(err)
 		}
 		namespace, links, _ := strings.Cut(out.String(), "\n")
@@ -325,12 +336,12 @@ func TestWireRoot(t *testing.T) {
 			t.Errorf("links of %s:\n%s", name, links)
 		}
 	}
-	d := &driver{nursery: r.nursery, far: r.far, port: firstPort}
-	o, err := heartbeat.native(t.Context(), d, 200*time.Millisecond, func(float64) {})
-	if err != nil || o.transactions != 4 {
-		t.Errorf("%d beats over the wire, %v", o.transactions, err)
+	d := &load.Driver{Supervisor: r.supervisor, Far: r.far, Port: load.FirstPort}
+	o, err := load.Heartbeat.Native(t.Context(), d, 200*time.Millisecond, func(float64) {})
+	if err != nil || o.Transactions != 4 {
+		t.Errorf("%d beats over the wire, %v", o.Transactions, err)
 	}
-	if _, err := net.InterfaceByName(nearNIC); err == nil {
+	if _, err := net.InterfaceByName(load.NearNIC); err == nil {
 		t.Error("the wire is among the machine's interfaces")
 	}
 }
@@ -404,7 +415,8 @@ func namespaces(t *testing.T, pattern string) map[string]bool {
 func needing(t *testing.T, needs string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "needing.yaml")
-	text := "version: 1\nname: needing\ntitle: needs\nneeds: " + needs + "\nloads:\n  load: {program: fio, size: \"16\"}\narms:\n  alone: {text: alone}\n"
+	text := "version: 1\nname: needing\ntitle: needs\nneeds: " + needs +
+		"\nloads:\n  load: {program: fio, size: \"16\"}\narms:\n  alone: {text: alone}\n"
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -430,34 +442,42 @@ func TestOtherThanRoot(t *testing.T) {
 		cmd.Dir = "/"
 		out, err := cmd.CombinedOutput()
 		var exit *exec.ExitError
-		if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(out), "it needs root: ") || !strings.Contains(string(out), "hint: run it with sudo") || strings.Contains(string(out), "left out") {
+		if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(out), "it needs root: ") ||
+			!strings.Contains(string(out), "hint: run it with sudo") || strings.Contains(string(out), "left out") {
 			t.Errorf("%q ended with %v and said\n%s", args, err, out)
 		}
 	}
 }
 
-// In a mount namespace of its own a run finds a small tmpfs to work in, and a server that is not executable: each with what to do.
+// In a mount namespace of its own a run finds a small tmpfs to work in, and a server that is not executable: each with
+// what to do.
 func TestLackingRoot(t *testing.T) {
 	needRoot(t)
 	program := buildProgram(t)
 	dir := workArea(t)
-	server := lookPath("redis-server")
+	server := process.LookPath("redis-server")
 	scenario := filepath.Join(t.TempDir(), "cache.yaml")
-	text := "version: 1\nname: cache\ntitle: a cache\ndatabases:\n  db: {engine: redis}\nloads:\n  load: {program: redis-benchmark, on: db}\narms:\n  alone: {text: alone}\n"
+	text := "version: 1\nname: cache\ntitle: a cache\ndatabases:\n  db: {engine: redis}\nloads:\n" +
+		"  load: {program: redis-benchmark, on: db}\narms:\n  alone: {text: alone}\n"
 	if err := os.WriteFile(scenario, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct{ name, mount, want, hint string }{
-		{"a small tmpfs", "mount -t tmpfs -o size=16m tmpfs " + dir, "it needs 512 MiB free in", "make room, or choose another place with --dir"},
-		{"a large tmpfs", "mount -t tmpfs -o size=2g tmpfs " + dir, "is on a file system of type tmpfs, with no block device", "--dir DIR puts the work directory on another disk"},
-		{"no server", "mount --bind /dev/null " + server, "not installed: redis-server", "apt-get install --no-install-recommends redis-server"},
+		{"a small tmpfs", "mount -t tmpfs -o size=16m tmpfs " + dir, "it needs 512 MiB free in",
+			"make room, or choose another place with --dir"},
+		{"a large tmpfs", "mount -t tmpfs -o size=2g tmpfs " + dir,
+			"is on a file system of type tmpfs, with no block device",
+			"--dir DIR puts the work directory on another disk"},
+		{"no server", "mount --bind /dev/null " + server, "not installed: redis-server",
+			"apt-get install --no-install-recommends redis-server"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cmd := exec.Command("sh", "-c", tt.mount+` && exec "$@"`, "sh", program, "bench", scenario, "--dir", dir)
 			cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} // Go makes its mounts private
 			out, err := cmd.CombinedOutput()
 			var exit *exec.ExitError
-			if said := string(out); !errors.As(err, &exit) || !strings.Contains(said, tt.want) || !strings.Contains(said, "hint: "+tt.hint) || strings.Contains(said, "starting") {
+			if said := string(out); !errors.As(err, &exit) || !strings.Contains(said, tt.want) ||
+				!strings.Contains(said, "hint: "+tt.hint) || strings.Contains(said, "starting") {
 				t.Errorf("it ended with %v and said\n%s\nwant %q and the hint %q", err, said, tt.want, tt.hint)
 			}
 			nothingLeft(t, dir)
@@ -481,16 +501,19 @@ func TestDiskFullRoot(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	path := filepath.Join(t.TempDir(), "large.yaml")
-	text := "version: 1\nname: large\ntitle: larger than its disk\nloads:\n  load: {program: fio, size: \"700\"}\narms:\n  alone: {text: alone}\n"
+	text := "version: 1\nname: large\ntitle: larger than its disk\nloads:\n  load: {program: fio, size: \"700\"}\n" +
+		"arms:\n  alone: {text: alone}\n"
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	// The loop device goes with the mount (autoclear), and that with the namespace.
-	cmd := exec.Command("sh", "-c", `mount -o loop "$0" "$1" && shift && exec "$@"`, image, dir, program, "bench", path, "--dir", dir)
+	cmd := exec.Command("sh", "-c", `mount -o loop "$0" "$1" && shift && exec "$@"`, image, dir, program, "bench", path,
+		"--dir", dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
-	if said := string(out); !errors.As(err, &exit) || !strings.Contains(said, "the disk of \""+dir+"\" is full: ") || !strings.Contains(said, "no space left on device") || !strings.Contains(said, "hint: make room") {
+	if said := string(out); !errors.As(err, &exit) || !strings.Contains(said, "the disk of \""+dir+"\" is full: ") ||
+		!strings.Contains(said, "no space left on device") || !strings.Contains(said, "hint: make room") {
 		t.Errorf("it ended with %v and said\n%s", err, said)
 	}
 	nothingLeft(t, dir)
@@ -499,27 +522,28 @@ func TestDiskFullRoot(t *testing.T) {
 // A port that somebody took between being picked and being used is named.
 func TestPortInUseRoot(t *testing.T) {
 	needRoot(t)
-	n := newNursery()
-	defer n.close()
-	paths, err := find(redis.programs)
+	n := process.NewSupervisor()
+	defer n.Close()
+	paths, err := process.Find(database.Redis.Programs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, err := newInstance(scenario.Database{Name: "db", Engine: "redis"}, workArea(t), 16, paths, n)
+	in, err := database.NewInstance(scenario.Database{Name: "db", Engine: "redis"}, workArea(t), 16, paths, n)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := in.engine.install(t.Context(), in); err != nil {
+	if err := in.Kind.Install(t.Context(), in); err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(in.port)))
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(in.Port)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	err = in.start(t.Context(), nil)
-	var required *RequirementError
-	if !errors.As(err, &required) || !strings.Contains(err.Error(), "port "+strconv.Itoa(in.port)+", which was free, is another program's now") || required.Hint == "" {
+	err = in.Start(t.Context(), nil)
+	var required *process.RequirementError
+	if !errors.As(err, &required) || !strings.Contains(err.Error(),
+		"port "+strconv.Itoa(in.Port)+", which was free, is another program's now") || required.Hint == "" {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -540,11 +564,15 @@ func TestBadInputRoot(t *testing.T) {
 		args       []string
 	}{
 		{"a machine with too few CPUs", "it needs 4000 CPUs, and there are", []string{needing(t, `{cpus: 4000}`)}},
-		{"a machine with too little memory", "it needs 900000000 MiB of memory, and there are", []string{needing(t, `{memory: "900000000"}`)}},
+		{"a machine with too little memory", "it needs 900000000 MiB of memory, and there are",
+			[]string{needing(t, `{memory: "900000000"}`)}},
 		{"a machine with one node", "it needs 1000 NUMA nodes, and there are", []string{needing(t, `{numa: 1000}`)}},
 		{"a disk that is too small", "it needs 900000000 MiB free in", []string{needing(t, `{disk: "900000000"}`)}},
-		{"a program that is missing", "not installed: absent-x, absent-y\nhint: apt-get install --no-install-recommends absent", []string{needing(t, `{programs: [absent-x, absent-y], packages: [absent, absent]}`)}},
-		{"a DSN that fails", "does not answer at " + silent, []string{"demo", "--dsn", "db=mysql://root@" + silent + "/x"}},
+		{"a program that is missing",
+			"not installed: absent-x, absent-y\nhint: apt-get install --no-install-recommends absent",
+			[]string{needing(t, `{programs: [absent-x, absent-y], packages: [absent, absent]}`)}},
+		{"a DSN that fails", "does not answer at " + silent,
+			[]string{"demo", "--dsn", "db=mysql://root@" + silent + "/x"}},
 		{"a DSN that is none", "begins with", []string{"demo", "--dsn", "db=http://root@h/x"}},
 		{"no such directory", "find the disk", []string{"demo", "--dir", dir + "/absent"}},
 		{"a file system without a disk", "--dir DIR", []string{"demo", "--dir", "/dev/shm"}},
@@ -618,7 +646,8 @@ func TestDemoKilledRoot(t *testing.T) {
 	// Should it fail below: what is left is released while the state is still there.
 	t.Cleanup(func() {
 		for _, state := range states(t, dir) {
-			if out, err := exec.Command(program, "--state", state, "--socket", filepath.Join(dir, "none"), "release", "--all").CombinedOutput(); err != nil {
+			if out, err := exec.Command(program, "--state", state, "--socket", filepath.Join(dir, "none"), "release",
+				"--all").CombinedOutput(); err != nil {
 				t.Errorf("release: %v\n%s", err, out)
 			}
 		}
@@ -633,7 +662,7 @@ func TestDemoKilledRoot(t *testing.T) {
 		if ctx.Err() != nil {
 			t.Fatalf("the killed demo left %q running", processes)
 		}
-		sleep(ctx, 100*time.Millisecond)
+		process.Sleep(ctx, 100*time.Millisecond)
 	}
 	second := startBench(t, program, "demo", dir)
 	second.await(t, "filling")
@@ -671,10 +700,11 @@ func states(t *testing.T, dir string) []string {
 	return found
 }
 
-// A swap file is there while the run is, is taken away however little of it was made, and by the next run where that one was killed.
+// A swap file is there while the run is, is taken away however little of it was made, and by the next run where that
+// one was killed.
 func TestSwapRoot(t *testing.T) {
 	needRoot(t)
-	paths, err := find(swapPrograms)
+	paths, err := process.Find(swapPrograms)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -682,17 +712,19 @@ func TestSwapRoot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := newNursery()
-	defer n.close()
+	n := process.NewSupervisor()
+	defer n.Close()
 	begin := func(parent string) (*run, *os.File) {
 		dir, lock, err := newWorkDir(parent)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &run{scenario: &scenario.Scenario{Swap: size}, paths: paths, nursery: n, dir: dir, progress: newProgress(io.Discard, false)}, lock
+		return &run{scenario: &scenario.Scenario{Swap: size}, paths: paths, supervisor: n, dir: dir,
+			progress: newProgress(io.Discard, false)}, lock
 	}
 	on := func(dir string) bool {
-		return slices.ContainsFunc(linesOf(t, "/proc/swaps"), func(line string) bool { return strings.HasPrefix(line, filepath.Join(dir, swapName)+" ") })
+		return slices.ContainsFunc(linesOf(t, "/proc/swaps"),
+			func(line string) bool { return strings.HasPrefix(line, filepath.Join(dir, swapName)+" ") })
 	}
 	parent := workArea(t)
 	r, lock := begin(parent)
@@ -724,11 +756,18 @@ func TestSwapRoot(t *testing.T) {
 	defer os.RemoveAll(memory)
 	r, lock = begin(memory)
 	defer lock.Close()
-	var required *RequirementError
+	var required *process.RequirementError
 	if err := r.makeSwap(t.Context()); !errors.As(err, &required) || !strings.Contains(err.Error(), "swapon") {
 		t.Errorf("swap in memory: %v", err)
 	}
 	if err := r.undo.run(); err != nil {
 		t.Error(err)
 	}
+}
+
+func histogramCount(l load.Outcome) (n int64) {
+	for _, b := range l.Histogram {
+		n += b.Count
+	}
+	return n
 }

@@ -10,6 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"bulkhead/internal/bench/database"
+	"bulkhead/internal/bench/load"
+	"bulkhead/internal/bench/neighbour"
+	"bulkhead/internal/bench/process"
+	"bulkhead/internal/bench/sampler"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/proof"
 	"bulkhead/internal/scenario"
@@ -18,18 +23,20 @@ import (
 // setUp makes the work directory, starts and fills the databases, and makes neighbours and loads ready. What it makes
 // is on the undo stack as soon as it is there.
 func (r *run) setUp(ctx context.Context) error {
-	if err := r.makeNurseries(); err != nil {
+	if err := r.makeSupervisors(); err != nil {
 		return err
 	}
-	r.peer = &peer{paths: r.paths, nursery: r.nursery}
+	r.peer = &peer{paths: r.paths, supervisor: r.supervisor}
 	if err := r.makeDir(ctx); err != nil {
-		r.undo.add("end processes", func(context.Context) error { return r.closeNurseries() })
+		r.undo.add("end processes", func(context.Context) error { return r.closeSupervisors() })
 		return err
 	}
-	r.nursery.mark = r.dir
-	r.undo.add("end processes", func(ctx context.Context) error { return errors.Join(r.closeNurseries(), endMarked(ctx, r.dir)) })
+	r.supervisor.Mark = r.dir
+	r.undo.add("end processes", func(ctx context.Context) error {
+		return errors.Join(r.closeSupervisors(), process.EndMarked(ctx, r.dir))
+	})
 	if r.far != nil {
-		r.far.mark = r.dir
+		r.far.Mark = r.dir
 		if err := r.layWire(ctx); err != nil {
 			return err
 		}
@@ -37,7 +44,7 @@ func (r *run) setUp(ctx context.Context) error {
 	if err := r.makeSwap(ctx); err != nil {
 		return err
 	}
-	r.product = newProduct(r.options.Binary, r.dir, r.nursery)
+	r.system = newSystemUnderTest(r.options.Binary, r.dir, r.supervisor)
 	for _, d := range r.scenario.Databases {
 		if err := r.startDatabase(ctx, d); err != nil {
 			return err
@@ -51,43 +58,46 @@ func (r *run) setUp(ctx context.Context) error {
 	}
 	tree := cgroup.New(r.machine.facts.Hierarchies)
 	r.undo.add("close the meter", func(context.Context) error { return tree.Close() })
-	r.sampler = func(arm scenario.Arm, governed bool, members func(string) []int) *sampler {
-		return &sampler{
-			host: r.host, tree: tree, hierarchies: r.machine.facts.Hierarchies, groups: r.scenario.GroupsOf(arm), databases: r.databases,
-			members: members, governed: governed, nodes: r.nodes(),
+	r.sampler = func(arm scenario.Arm, governed bool, members func(string) []int) *sampler.Sampler {
+		return &sampler.Sampler{
+			Host: r.host, Tree: tree, Hierarchies: r.machine.facts.Hierarchies, Groups: r.scenario.GroupsOf(arm),
+			Databases: r.databases,
+			Members:   members, Governed: governed, Nodes: r.nodes(),
+			Prefixes: []string{"/" + benchRoot + "/", "/" + peerPrefix},
 		}
 	}
 	if len(r.scenario.Peers) > 0 {
 		r.undo.add("take the peer's groups away", r.peer.release)
 	}
-	r.undo.add("release the groups", r.product.releaseAll)
+	r.undo.add("release the groups", r.system.releaseAll)
 	about := Estimate(r.scenario, r.options)
 	r.progress.begin(about - setUpTime)
-	r.progress.note(fmt.Sprintf("%s: %s; %s of %d arms of %d s, about %s", r.scenario.Name, r.where(), proof.Plural(r.options.Rounds, "round"),
+	r.progress.note(fmt.Sprintf("%s: %s; %s of %d arms of %d s, about %s", r.scenario.Name, r.where(),
+		proof.Plural(r.options.Rounds, "round"),
 		len(r.scenario.Arms)+1, r.options.Seconds, proof.Clock(about-setUpTime)))
 	return nil
 }
 
-// makeNurseries makes what starts the run's programs: on a wire one for each end.
-func (r *run) makeNurseries() (err error) {
+// makeSupervisors makes what starts the run's programs: on a wire one for each end.
+func (r *run) makeSupervisors() (err error) {
 	if !r.scenario.Wire {
-		r.nursery = newNursery()
+		r.supervisor = process.NewSupervisor()
 		return nil
 	}
-	if r.nursery, err = newApart(); err != nil {
+	if r.supervisor, err = process.NewIsolated(); err != nil {
 		return err
 	}
-	if r.far, err = newApart(); err != nil {
-		return errors.Join(err, r.nursery.close())
+	if r.far, err = process.NewIsolated(); err != nil {
+		return errors.Join(err, r.supervisor.Close())
 	}
 	return nil
 }
 
-// closeNurseries ends all that the run started, and the namespaces with it.
-func (r *run) closeNurseries() error {
-	err := r.nursery.close()
+// closeSupervisors ends all that the run started, and the namespaces with it.
+func (r *run) closeSupervisors() error {
+	err := r.supervisor.Close()
 	if r.far != nil {
-		err = errors.Join(err, r.far.close())
+		err = errors.Join(err, r.far.Close())
 	}
 	return err
 }
@@ -99,7 +109,7 @@ func (r *run) where() string {
 	}
 	parts := make([]string, len(r.databases))
 	for i, in := range r.databases {
-		parts[i] = fmt.Sprintf("%s on port %d", in.version, in.port)
+		parts[i] = fmt.Sprintf("%s on port %d", in.Version, in.Port)
 	}
 	return strings.Join(parts, ", ")
 }
@@ -107,11 +117,12 @@ func (r *run) where() string {
 // makeDir makes the work directory, after taking away what a killed run left behind. The directory
 // stays when the groups could not be released: it holds the originals.
 func (r *run) makeDir(ctx context.Context) error {
-	if err := sweep(ctx, r.machine.dir, r.options.Binary, r.nursery); err != nil {
+	if err := sweep(ctx, r.machine.dir, r.options.Binary, r.supervisor); err != nil {
 		return err
 	}
-	// The run that was killed may have been of another scenario: whoever has libcgroup's programs may have had its groups.
-	if r.paths.addIfThere("lscgroup") && r.paths.addIfThere("cgdelete") {
+	// The run that was killed may have been of another scenario: whoever has libcgroup's programs may have had its
+	// groups.
+	if r.paths.AddIfThere("lscgroup") && r.paths.AddIfThere("cgdelete") {
 		if err := r.peer.sweep(ctx); err != nil {
 			return err
 		}
@@ -128,8 +139,9 @@ func (r *run) makeDir(ctx context.Context) error {
 	}
 	r.undo.add("remove the work directory", func(context.Context) error {
 		defer lock.Close()
-		if r.product != nil && r.product.unreleased {
-			return fmt.Errorf("kept %q: it holds the original settings; `%s --state %q release --all` gives them back", dir, r.options.Binary, r.product.state)
+		if r.system != nil && r.system.unreleased {
+			return fmt.Errorf("kept %q: it holds the original settings; `%s --state %q release --all` gives them back",
+				dir, r.options.Binary, r.system.state)
 		}
 		return errors.Join(os.RemoveAll(dir), unpoint())
 	})
@@ -144,20 +156,20 @@ func (r *run) startDatabase(ctx context.Context, d scenario.Database) error {
 	if d.DSN != "" {
 		return r.enter(ctx, d.Name)
 	}
-	r.progress.phase("starting " + engines[d.Engine].title + " " + d.Name)
-	in, err := newInstance(d, r.dir, r.number(d.Buffer, 0), r.paths, r.nursery)
+	r.progress.phase("starting " + database.Engines[d.Engine].Title + " " + d.Name)
+	in, err := database.NewInstance(d, r.dir, r.number(d.Buffer, 0), r.paths, r.supervisor)
 	if err != nil {
 		return err
 	}
-	if err := in.engine.install(ctx, in); err != nil {
-		return fmt.Errorf("install %s in %q: %w", in.engine.title, in.datadir, err)
+	if err := in.Kind.Install(ctx, in); err != nil {
+		return fmt.Errorf("install %s in %q: %w", in.Kind.Title, in.DataDir, err)
 	}
-	r.undo.add("stop "+in.engine.title, func(context.Context) error { return in.stop() })
+	r.undo.add("stop "+in.Kind.Title, func(context.Context) error { return in.Stop() })
 	r.databases = append(r.databases, in)
-	return in.start(ctx, nil)
+	return in.Start(ctx, nil)
 }
 
-func (r *run) database(name string) *instance {
+func (r *run) database(name string) *database.Instance {
 	for _, in := range r.databases {
 		if in.Name == name {
 			return in
@@ -168,16 +180,16 @@ func (r *run) database(name string) *instance {
 
 // makeNeighbours makes the neighbours ready and the files that they overwrite.
 func (r *run) makeNeighbours() error {
-	r.neighbour = map[string]*neighbour{}
+	r.neighbour = map[string]*neighbour.Neighbour{}
 	for _, s := range r.scenario.Neighbours {
-		n := &neighbour{
-			Neighbour: s, count: r.number(s.Count, 1), bytes: int64(r.number(s.Bytes, 128)) << 20,
-			rate: int64(r.number(s.Rate, 0)) << 20, block: int64(r.number(s.Block, 0)) << 10,
-			in: r.database(s.On), paths: r.paths,
+		n := &neighbour.Neighbour{
+			Neighbour: s, Count: r.number(s.Count, 1), Bytes: int64(r.number(s.Bytes, 128)) << 20,
+			Rate: int64(r.number(s.Rate, 0)) << 20, Block: int64(r.number(s.Block, 0)) << 10,
+			Database: r.database(s.On), Paths: r.paths,
 		}
 		if s.Kind == "disk" {
-			n.file = filepath.Join(r.dir, "neighbour-"+s.Name)
-			if err := prepareHogFile(n.file, max(n.bytes, hogBlock)); err != nil {
+			n.File = filepath.Join(r.dir, "neighbour-"+s.Name)
+			if err := neighbour.PrepareFile(n.File, max(n.Bytes, neighbour.HogBlock)); err != nil {
 				return err
 			}
 		}
@@ -189,18 +201,20 @@ func (r *run) makeNeighbours() error {
 // makeLoads fills the databases and reads them once, so that every arm finds them in memory.
 func (r *run) makeLoads(ctx context.Context) error {
 	for _, l := range r.scenario.Loads {
-		d := &driver{
-			Load: l, in: r.database(l.On), program: loaders[l.Program], nursery: r.nursery, dir: r.dir,
-			path: r.paths[l.Program], self: r.options.Binary,
-			threads: max(r.number(l.Threads, r.machine.cpus), 1), tables: r.number(l.Tables, 1), rows: r.number(l.Rows, 10_000),
-			far: r.far, rate: float64(r.number(l.Rate, 0)), size: r.number(l.Size, 256), jobs: r.number(l.Jobs, 1), depth: r.number(l.Depth, 1),
+		d := &load.Driver{
+			Load: l, Database: r.database(l.On), Loader: load.Loaders[l.Program], Supervisor: r.supervisor, Dir: r.dir,
+			Path: r.paths[l.Program], Self: r.options.Binary,
+			Threads: max(r.number(l.Threads, r.machine.cpus), 1), Tables: r.number(l.Tables, 1),
+			Rows: r.number(l.Rows, 10_000),
+			Far:  r.far, Rate: float64(r.number(l.Rate, 0)), Size: r.number(l.Size, 256), Jobs: r.number(l.Jobs, 1),
+			Depth: r.number(l.Depth, 1),
 		}
-		d.port = firstPort + len(r.drivers)
+		d.Port = load.FirstPort + len(r.drivers)
 		r.progress.phase("filling for " + l.Name)
-		if err := d.accounts(); err != nil {
+		if err := d.Accounts(); err != nil {
 			return err
 		}
-		if err := d.prepare(ctx); err != nil {
+		if err := d.Prepare(ctx); err != nil {
 			return err
 		}
 		r.drivers = append(r.drivers, d)
@@ -209,7 +223,7 @@ func (r *run) makeLoads(ctx context.Context) error {
 		}
 		r.progress.phase("warming up " + l.Name)
 		warm := min(3*time.Second, r.length())
-		if _, err := d.run(ctx, warm, nil, r.progress.rate, nil); err != nil {
+		if _, err := d.Run(ctx, warm, nil, r.progress.rate, nil); err != nil {
 			return fmt.Errorf("warm up load %q: %w", l.Name, err)
 		}
 	}
@@ -218,12 +232,12 @@ func (r *run) makeLoads(ctx context.Context) error {
 
 // texts are what policies and peers may say of the run.
 func (r *run) texts() map[string]string {
-	t := map[string]string{"disk": r.machine.dir, "disk.number": r.machine.disk.Number, "nic": nearNIC}
+	t := map[string]string{"disk": r.machine.dir, "disk.number": r.machine.disk.Number, "nic": load.NearNIC}
 	for _, d := range r.drivers {
-		t["port."+d.Name] = strconv.Itoa(d.port)
+		t["port."+d.Name] = strconv.Itoa(d.Port)
 	}
 	for _, in := range r.databases {
-		in.texts(t)
+		in.Texts(t)
 	}
 	return t
 }
@@ -239,7 +253,8 @@ func (r *run) policyText(name string) (string, error) {
 	} else {
 		head, rest, _ := strings.Cut(text, "\n")
 		// What the groups leave over is not enough to measure them: the run itself is outside of them.
-		text = fmt.Sprintf("%s\nhost: {root: %s, reserve: {cpu: %s}}\n%s", head, benchRoot, scenario.Figure(float64(r.machine.cpus)/40), rest)
+		text = fmt.Sprintf("%s\nhost: {root: %s, reserve: {cpu: %s}}\n%s", head, benchRoot,
+			scenario.Figure(float64(r.machine.cpus)/40), rest)
 	}
 	if !r.machine.facts.Systemd {
 		return text, nil

@@ -13,8 +13,9 @@ import (
 // groupHead is a group's name with its colon, and what follows on the line: a brace where the group is written in one.
 var groupHead = regexp.MustCompile(`^[^:]*:[ \t]*(\{[ \t]*)?`)
 
-// takenOut is a policy whose groups take processes out of systemd units. All that a run starts is a part of the unit that the
-// run itself is in, a service under a scheduler or in CI, and no limit would hold it there. Groups that already say so stay as they are.
+// takenOut is a policy whose groups take processes out of systemd units. All that a run starts is a part of the unit
+// that the run itself is in, a service under a scheduler or in CI, and no limit would hold it there. Groups that
+// already say so stay as they are.
 func takenOut(text string) (string, error) {
 	parsed, err := policy.Parse([]policy.Source{{Path: "policy", Text: text}})
 	if err != nil {
@@ -23,7 +24,10 @@ func takenOut(text string) (string, error) {
 	lines := strings.Split(text, "\n")
 	// From the last one up, so that what is before keeps its place.
 	groups := allGroups(parsed.Groups)
-	slices.SortFunc(groups, func(a, b *policy.Group) int { return cmp.Or(b.Pos.Line-a.Pos.Line, b.Pos.Column-a.Pos.Column) })
+	slices.SortFunc(groups, func(a, b *policy.Group) int {
+		return cmp.Or(b.Pos.Line-a.Pos.Line,
+			b.Pos.Column-a.Pos.Column)
+	})
 	for _, g := range groups {
 		if g.FromUnit {
 			continue
@@ -52,8 +56,8 @@ func allGroups(of []*policy.Group) (all []*policy.Group) {
 	return all
 }
 
-// indentOf is what the first line that says something begins with. A group without settings is an error in a policy, so below a
-// group's name that is one of its own.
+// indentOf is what the first line that says something begins with. A group without settings is an error in a policy, so
+// below a group's name that is one of its own.
 func indentOf(lines []string) string {
 	for _, l := range lines {
 		if said := strings.TrimLeft(l, " "); said != "" && said[0] != '#' {

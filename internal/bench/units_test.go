@@ -3,6 +3,7 @@ package bench
 import (
 	"testing"
 
+	"bulkhead/internal/bench/database"
 	"bulkhead/internal/host"
 	"bulkhead/internal/policy"
 )
@@ -59,9 +60,11 @@ groups:
 // So does the policy of the demo where systemd is PID 1.
 func TestDemoTakenOutOfUnits(t *testing.T) {
 	s := demoScenario(t)
-	r := &run{scenario: s, machine: machine{facts: &host.Facts{Systemd: true}, cpus: 2, available: 1 << 30, dir: "/var/tmp"}}
+	r := &run{scenario: s, machine: machine{facts: &host.Facts{Systemd: true}, cpus: 2, available: 1 << 30,
+		dir: "/var/tmp"}}
 	r.fit()
-	r.databases = []*instance{{Database: s.Databases[0], engine: mariadb, port: 3307, socket: "/x/mysqld.sock"}}
+	r.databases = []*database.Instance{{Database: s.Databases[0], Kind: database.MariaDB, Port: 3307,
+		Socket: "/x/mysqld.sock"}}
 	text, err := r.policyText("ours")
 	if err != nil {
 		t.Fatal(err)

@@ -8,40 +8,33 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-)
 
-// The wire: a veth pair between two network namespaces of the run. The near end is what policies and peers govern; all that the run
-// starts is there, bulkhead too, but the far ends of loads. Nothing leads from either namespace to the machine's interfaces.
-const (
-	nearNIC, farNIC   = "bhbench0", "bhbench1"
-	nearAddr, farAddr = "10.79.0.1", "10.79.0.2"
-	// firstPort is that of the first load; the namespaces are the run's own, so nobody else listens there.
-	firstPort = 5201
+	"bulkhead/internal/bench/load"
+	"bulkhead/internal/bench/process"
 )
-
-// flowIn is a load that sends from the far end to the near one.
-const flowIn = "in"
 
 // iproute2 is what the wire is laid with.
-var iproute2 = []program{{name: "ip", pkg: "iproute2"}, {name: "tc", pkg: "iproute2"}}
+var iproute2 = []process.Program{{Name: "ip", Package: "iproute2"}, {Name: "tc", Package: "iproute2"}}
 
-// layWire makes the veth pair and gives both ends their addresses. It goes with its namespaces, so there is nothing to take back.
+// layWire makes the veth pair and gives both ends their addresses. It goes with its namespaces, so there is nothing to
+// take back.
 func (r *run) layWire(ctx context.Context) error {
 	// The namespace has no name: the thread that is in it stands for it.
-	far := strconv.Itoa(r.far.apart)
+	far := strconv.Itoa(r.far.NamespaceThread)
 	for _, c := range []struct {
-		at   *nursery
+		at   *process.Supervisor
 		args []string
 	}{
-		{r.nursery, []string{"link", "add", nearNIC, "type", "veth", "peer", "name", farNIC, "netns", far}},
-		{r.nursery, []string{"address", "add", nearAddr + "/24", "dev", nearNIC}},
-		{r.far, []string{"address", "add", farAddr + "/24", "dev", farNIC}},
-		{r.nursery, []string{"link", "set", "lo", "up"}},
+		{r.supervisor, []string{"link", "add", load.NearNIC, "type", "veth", "peer", "name", load.FarNIC, "netns",
+			far}},
+		{r.supervisor, []string{"address", "add", load.NearAddr + "/24", "dev", load.NearNIC}},
+		{r.far, []string{"address", "add", load.FarAddr + "/24", "dev", load.FarNIC}},
+		{r.supervisor, []string{"link", "set", "lo", "up"}},
 		{r.far, []string{"link", "set", "lo", "up"}},
-		{r.far, []string{"link", "set", farNIC, "up"}},
-		{r.nursery, []string{"link", "set", nearNIC, "up"}},
+		{r.far, []string{"link", "set", load.FarNIC, "up"}},
+		{r.supervisor, []string{"link", "set", load.NearNIC, "up"}},
 	} {
-		ip := &peer{paths: r.paths, nursery: c.at}
+		ip := &peer{paths: r.paths, supervisor: c.at}
 		if _, err := ip.do(ctx, "ip", c.args...); err != nil {
 			return fmt.Errorf("lay the wire: %w", err)
 		}
@@ -65,13 +58,4 @@ func markedApart(dir string) (bool, error) {
 		return false, nil
 	}
 	return err == nil, err
-}
-
-// listener is the address at which the end of a load listens that its client asks.
-func (d *driver) listener() (addr, port string) {
-	addr = farAddr
-	if d.Flow == flowIn {
-		addr = nearAddr
-	}
-	return addr, strconv.Itoa(d.port)
 }

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"bulkhead/internal/bench/process"
 )
 
 // workPrefix begins the name of every work directory.
@@ -23,7 +25,8 @@ const workPrefix = "bulkhead-bench-"
 func lockMachine(name string) (io.Closer, error) {
 	l, err := net.Listen("unix", "@"+name)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, &RequirementError{Reason: "another proof is running on this machine", Hint: "wait until it has ended", Reach: EveryScenario}
+		return nil, &process.RequirementError{Reason: "another proof is running on this machine",
+			Hint: "wait until it has ended", Reach: process.EveryScenario}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("lock out other runs: %w", err)
@@ -66,8 +69,8 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// pointer is a link to the work directory of the run that goes on, for the next one, which may be told to work elsewhere. One
-// runs at a time. It is gone after a reboot, and so are the groups then.
+// pointer is a link to the work directory of the run that goes on, for the next one, which may be told to work
+// elsewhere. One runs at a time. It is gone after a reboot, and so are the groups then.
 const pointer = "/run/" + benchRoot
 
 // pointAt leaves the link. Without a /run that can be written to the next run looks only where it works itself.
@@ -90,9 +93,9 @@ func unpoint() error {
 	return nil
 }
 
-// sweep takes away what runs that were killed left below parent or where the last one worked: first the groups, by the originals
-// they kept, then the directory. One that still runs is an error: two of them would measure each other.
-func sweep(ctx context.Context, parent, binary string, n *nursery) error {
+// sweep takes away what runs that were killed left below parent or where the last one worked: first the groups, by the
+// originals they kept, then the directory. One that still runs is an error: two of them would measure each other.
+func sweep(ctx context.Context, parent, binary string, n *process.Supervisor) error {
 	left, err := filepath.Glob(filepath.Join(parent, workPrefix+"*"))
 	if err != nil {
 		return fmt.Errorf("look for leftovers in %q: %w", parent, err)
@@ -109,7 +112,7 @@ func sweep(ctx context.Context, parent, binary string, n *nursery) error {
 	return nil
 }
 
-func sweepOne(ctx context.Context, dir, binary string, n *nursery) (err error) {
+func sweepOne(ctx context.Context, dir, binary string, n *process.Supervisor) (err error) {
 	info, err := os.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -126,7 +129,7 @@ func sweepOne(ctx context.Context, dir, binary string, n *nursery) (err error) {
 		return err
 	}
 	defer lock.Close()
-	if err := endMarked(ctx, dir); err != nil {
+	if err := process.EndMarked(ctx, dir); err != nil {
 		return err
 	}
 	apart, err := markedApart(dir)
@@ -135,19 +138,19 @@ func sweepOne(ctx context.Context, dir, binary string, n *nursery) (err error) {
 	}
 	if apart {
 		// Its interfaces are gone with their namespaces: one of the same name here would be another one.
-		if n, err = newApart(); err != nil {
+		if n, err = process.NewIsolated(); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, n.close()) }()
+		defer func() { err = errors.Join(err, n.Close()) }()
 	}
-	p := newProduct(binary, dir, n)
+	p := newSystemUnderTest(binary, dir, n)
 	if _, err := os.Stat(p.state); err == nil {
 		if err := p.releaseAll(ctx); err != nil {
 			return err
 		}
 	}
-	swap := programs{}
-	if swap.addIfThere("swapon") && swap.addIfThere("swapoff") {
+	swap := process.Programs{}
+	if swap.AddIfThere("swapon") && swap.AddIfThere("swapoff") {
 		if err := takeSwap(ctx, filepath.Join(dir, swapName), swap, n); err != nil {
 			return err
 		}

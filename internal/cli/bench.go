@@ -12,6 +12,9 @@ import (
 	"golang.org/x/term"
 
 	"bulkhead/internal/bench"
+	"bulkhead/internal/bench/load"
+	"bulkhead/internal/bench/neighbour"
+	"bulkhead/internal/bench/process"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/control"
@@ -86,7 +89,7 @@ func runScenario(ctx context.Context, to *output, sc *scenario.Scenario, o bench
 	out string) (*proof.Result, error) {
 	o.Progress, o.Terminal = to.stderr, term.IsTerminal(int(os.Stderr.Fd()))
 	result, err := bench.Run(ctx, sc, o)
-	var required *bench.RequirementError
+	var required *process.RequirementError
 	if errors.As(err, &required) {
 		return nil, &control.Error{Code: control.CodeFailed, Err: err, Hint: required.Hint}
 	}
@@ -135,13 +138,13 @@ func benchListCmd(to *output) *cobra.Command {
 
 // benchForwardCmd stands between redis-benchmark and a Redis with a password.
 func benchForwardCmd() *cobra.Command {
-	var f bench.Forwarding
+	var f load.Forwarding
 	c := &cobra.Command{
 		Use:    "forward -- CMD…",
 		Short:  "log in to a Redis for the connections of a command",
 		Hidden: true,
 		Args:   cobra.MinimumNArgs(1),
-		RunE:   func(cmd *cobra.Command, args []string) error { return bench.Forward(cmd.Context(), f, args) },
+		RunE:   func(cmd *cobra.Command, args []string) error { return load.Forward(cmd.Context(), f, args) },
 	}
 	flags := c.Flags()
 	flags.StringVar(&f.Network, "network", "tcp", "how to reach the server")
@@ -153,13 +156,13 @@ func benchForwardCmd() *cobra.Command {
 
 // benchHogCmd is a neighbour that the scenarios start.
 func benchHogCmd() *cobra.Command {
-	var o bench.HogOptions
+	var o neighbour.HogOptions
 	c := &cobra.Command{
-		Use:    "hog " + strings.Join(bench.HogKinds(), "|"),
+		Use:    "hog " + strings.Join(neighbour.HogKinds(), "|"),
 		Short:  "take all of one resource, within bounds, for a while",
 		Hidden: true,
 		Args:   cobra.ExactArgs(1),
-		RunE:   func(cmd *cobra.Command, args []string) error { return bench.Hog(cmd.Context(), args[0], o) },
+		RunE:   func(cmd *cobra.Command, args []string) error { return neighbour.Hog(cmd.Context(), args[0], o) },
 	}
 	flags := c.Flags()
 	flags.DurationVar(&o.For, "for", 10*time.Second, "end after this long")

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"bulkhead/internal/bench"
+	"bulkhead/internal/bench/process"
 	"bulkhead/internal/control"
 	"bulkhead/internal/proof"
 	"bulkhead/internal/scenario"
@@ -71,9 +72,9 @@ func runScenarios(ctx context.Context, to *output, all []*scenario.Scenario, o b
 		if ctx.Err() != nil || errors.Is(err, bench.ErrInterrupted) {
 			return nil, cmp.Or(err, context.Cause(ctx))
 		}
-		var required *bench.RequirementError
+		var required *process.RequirementError
 		began := func(o proof.Outcome) bool { return o.LeftOut == "" }
-		if errors.As(err, &required) && required.Reach == bench.EveryScenario && !slices.ContainsFunc(outcomes, began) {
+		if errors.As(err, &required) && required.Reach == process.EveryScenario && !slices.ContainsFunc(outcomes, began) {
 			return nil, err
 		}
 		outcomes = append(outcomes, outcomeOf(sc.Name, result, err))
@@ -95,12 +96,12 @@ func tally(outcomes []proof.Outcome) (good, ran bool) {
 // another is a failure.
 func outcomeOf(name string, result *proof.Result, err error) proof.Outcome {
 	outcome := proof.Outcome{Scenario: name}
-	var required *bench.RequirementError
+	var required *process.RequirementError
 	var hinted *control.Error
 	switch {
 	case err == nil:
 		outcome.Result = result
-	case errors.As(err, &required) && required.Reach == bench.ThisScenario:
+	case errors.As(err, &required) && required.Reach == process.ThisScenario:
 		outcome.LeftOut = required.Error() + "; " + required.Hint
 	case errors.As(err, &hinted) && hinted.Hint != "":
 		outcome.Failed = hinted.Err.Error() + "; " + hinted.Hint

@@ -5,15 +5,15 @@ import (
 	"fmt"
 	"testing"
 
-	"bulkhead/internal/bench"
+	"bulkhead/internal/bench/process"
 	"bulkhead/internal/control"
 	"bulkhead/internal/proof"
 )
 
 // Only a scenario that the machine cannot run is left out.
 func TestOutcomeOf(t *testing.T) {
-	required := func(reach bench.Reach) error {
-		err := &bench.RequirementError{Reason: "no", Hint: "do", Reach: reach}
+	required := func(reach process.Reach) error {
+		err := &process.RequirementError{Reason: "no", Hint: "do", Reach: reach}
 		return &control.Error{Code: control.CodeFailed, Err: fmt.Errorf("run: %w", err), Hint: err.Hint}
 	}
 	result := &proof.Result{Scenario: "x"}
@@ -22,9 +22,9 @@ func TestOutcomeOf(t *testing.T) {
 		leftOut, failed string
 	}{
 		"it went well":             {nil, "", ""},
-		"the machine is too small": {required(bench.ThisScenario), "run the proof: no; do", ""},
-		"the disk is full":         {required(bench.ThisRun), "", "run: run the proof: no; do"},
-		"another proof runs":       {required(bench.EveryScenario), "", "run: run the proof: no; do"},
+		"the machine is too small": {required(process.ThisScenario), "run the proof: no; do", ""},
+		"the disk is full":         {required(process.ThisRun), "", "run: run the proof: no; do"},
+		"another proof runs":       {required(process.EveryScenario), "", "run: run the proof: no; do"},
 		"something else":           {errors.New("broken"), "", "broken"},
 	} {
 		got := outcomeOf("x", result, tt.err)

@@ -1,0 +1,52 @@
+package database
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"bulkhead/internal/bench/process"
+)
+
+// Redis starts Redis without persistence.
+var Redis = &Engine{
+	Title:    "Redis",
+	Programs: []process.Program{{Name: "redis-server", Package: "redis-server"}},
+	user:     "redis", port: 6379, end: syscall.SIGTERM,
+	Install: func(_ context.Context, in *Instance) error {
+		in.Socket = filepath.Join(in.RunDir, "redis.sock")
+		return nil
+	},
+	command: func(in *Instance) []string {
+		args := []string{
+			in.paths["redis-server"], "--port", strconv.Itoa(in.Port), "--bind", "127.0.0.1", "--unixsocket", in.Socket,
+			"--unixsocketperm", "700",
+			"--dir", in.DataDir, "--save", "", "--appendonly", "no", "--daemonize", "no", "--logfile", in.log,
+		}
+		if in.buffer > 0 {
+			args = append(args, "--maxmemory", fmt.Sprintf("%dmb", in.buffer))
+		}
+		return append(args, in.Options...)
+	},
+	greet: func(in *Instance, conn net.Conn) (version string, err error) {
+		if _, err := conn.Write([]byte("INFO server\r\nQUIT\r\n")); err != nil {
+			return "", err
+		}
+		lines := bufio.NewScanner(conn)
+		for lines.Scan() {
+			if v, found := strings.CutPrefix(lines.Text(), "redis_version:"); found {
+				return strings.TrimSpace(v) + "-Redis", nil
+			}
+			if strings.HasPrefix(lines.Text(), "-") {
+				return "", fmt.Errorf("it answers %q", lines.Text())
+			}
+		}
+		return "", errors.Join(errors.New("it does not tell its version"), lines.Err())
+	},
+}
