@@ -6,6 +6,8 @@ import (
 
 	"bulkhead/internal/host"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
+	"bulkhead/internal/policy/resolve"
 )
 
 // Every example is a sound policy, also on a host.
@@ -20,12 +22,12 @@ func TestExamplesAreSound(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := policy.Parse([]policy.Source{{Path: name, Text: string(text)}})
+		p, err := parse.Policy([]policy.Source{{Path: name, Text: string(text)}})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if _, problems := p.Resolve(facts, policy.Resolver{}); len(problems) > 0 {
+		if _, problems := resolve.Policy(p, facts, resolve.Resolver{}); len(problems) > 0 {
 			t.Errorf("%s: %v", name, problems)
 		}
 	}

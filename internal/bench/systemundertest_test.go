@@ -15,6 +15,7 @@ import (
 	"bulkhead/internal/bench/process"
 	"bulkhead/internal/host"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
 )
 
 // recorder is a program that writes down how it was called, and then does as the script says.
@@ -177,7 +178,7 @@ func TestDemoPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	parsed, err := policy.Parse([]policy.Source{{Path: "demo.yaml", Text: text}})
+	parsed, err := parse.Policy([]policy.Source{{Path: "demo.yaml", Text: text}})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
 )
 
 // groupHead is a group's name with its colon, and what follows on the line: a brace where the group is written in one.
@@ -17,7 +18,7 @@ var groupHead = regexp.MustCompile(`^[^:]*:[ \t]*(\{[ \t]*)?`)
 // that the run itself is in, a service under a scheduler or in CI, and no limit would hold it there. Groups that
 // already say so stay as they are.
 func takenOut(text string) (string, error) {
-	parsed, err := policy.Parse([]policy.Source{{Path: "policy", Text: text}})
+	parsed, err := parse.Policy([]policy.Source{{Path: "policy", Text: text}})
 	if err != nil {
 		return "", err
 	}

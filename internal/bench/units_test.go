@@ -6,6 +6,7 @@ import (
 	"bulkhead/internal/bench/database"
 	"bulkhead/internal/host"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
 )
 
 // Whatever way a group is written in, its processes come out of the unit that the run is in, and nothing else changes.
@@ -32,11 +33,11 @@ groups:
 	if err != nil {
 		t.Fatal(err)
 	}
-	was, err := policy.Parse([]policy.Source{{Path: "p", Text: text}})
+	was, err := parse.Policy([]policy.Source{{Path: "p", Text: text}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	is, err := policy.Parse([]policy.Source{{Path: "p", Text: got}})
+	is, err := parse.Policy([]policy.Source{{Path: "p", Text: got}})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, got)
 	}
@@ -69,7 +70,7 @@ func TestDemoTakenOutOfUnits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	parsed, err := policy.Parse([]policy.Source{{Path: "p", Text: text}})
+	parsed, err := parse.Policy([]policy.Source{{Path: "p", Text: text}})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}

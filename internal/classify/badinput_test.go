@@ -11,6 +11,7 @@ import (
 	"bulkhead/internal/engine"
 	"bulkhead/internal/host"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
 )
 
 // cut leaves of a command line what is read of one (host.MaxArgs).
@@ -130,7 +131,7 @@ func TestSlowExpressions(t *testing.T) {
 	}
 	for _, expr := range []string{`((a{100}){100}){100}`, `a{1001}`, `(?P<n>a)\k<n>`, `(?=a)b`, `(a)\1`} {
 		text := "version: 1\ngroups:\n  g: {match: [{cmdline: '" + expr + "'}]}\n"
-		if _, err := policy.Parse([]policy.Source{{Path: "p.yaml", Text: text}}); err == nil {
+		if _, err := parse.Policy([]policy.Source{{Path: "p.yaml", Text: text}}); err == nil {
 			t.Errorf("%s is taken", expr)
 		}
 	}

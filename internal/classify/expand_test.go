@@ -9,6 +9,7 @@ import (
 	"bulkhead/internal/engine"
 	"bulkhead/internal/host"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
 
 	"pgregory.net/rapid"
 )
@@ -26,7 +27,7 @@ func instance(kind, flavor string, pid, port int, datadir string) engine.Instanc
 // parsed reads a policy with the real parser.
 func parsed(t testing.TB, text string) *policy.Policy {
 	t.Helper()
-	p, err := policy.Parse([]policy.Source{{Path: "p.yaml", Text: text}})
+	p, err := parse.Policy([]policy.Source{{Path: "p.yaml", Text: text}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
-	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
 )
 
 func schemaCmd(to *output) *cobra.Command {
@@ -16,7 +16,7 @@ func schemaCmd(to *output) *cobra.Command {
 		Use:   "schema",
 		Short: "the JSON Schema of the policy file",
 		RunE: func(*cobra.Command, []string) error {
-			text, err := policy.Schema()
+			text, err := parse.Schema()
 			if err != nil {
 				return err
 			}

@@ -9,6 +9,8 @@ import (
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
+	"bulkhead/internal/policy/yamlform"
 )
 
 func applyCmd(s *session) *cobra.Command {
@@ -19,12 +21,12 @@ func applyCmd(s *session) *cobra.Command {
 		Use:   "apply",
 		Short: "put the policy in force, all or nothing",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			sources, err := policy.Read(s.policy)
+			sources, err := yamlform.Read(s.policy)
 			if err != nil {
 				return err
 			}
 			// A policy that cannot stand leaves no trace, not even a state directory.
-			if _, err := policy.Parse(sources); err != nil {
+			if _, err := parse.Policy(sources); err != nil {
 				return everyProblem(cmd.Context(), s, sources, err)
 			}
 			q := ch.request("apply")

@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"bulkhead/internal/cli/render"
-	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/yamlform"
 )
 
 func checkCmd(s *session) *cobra.Command {
@@ -14,7 +14,7 @@ func checkCmd(s *session) *cobra.Command {
 		Long: "check validates the policy and holds it against this host. It never looks at live use, and " +
 			"changes nothing.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			sources, err := policy.Read(s.policy)
+			sources, err := yamlform.Read(s.policy)
 			if err != nil {
 				return err
 			}

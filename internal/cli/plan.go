@@ -11,6 +11,7 @@ import (
 	"bulkhead/internal/control"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/yamlform"
 )
 
 func planCmd(s *session) *cobra.Command {
@@ -25,7 +26,7 @@ undo; limits that this host cannot hold; and each group's effective share of the
 			var sources []policy.Source
 			if !applied {
 				var err error
-				if sources, err = policy.Read(s.policy); err != nil {
+				if sources, err = yamlform.Read(s.policy); err != nil {
 					return err
 				}
 			}

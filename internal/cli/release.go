@@ -3,7 +3,7 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
-	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/yamlform"
 )
 
 func releaseCmd(s *session) *cobra.Command {
@@ -20,7 +20,7 @@ release --all gives the host back: processes go to where they came from, every d
 			q := ch.request("release")
 			q.Groups, q.All = args, all
 			// Needed only when no root group is recorded; whatever is wrong with it must not stand in the way.
-			q.Sources, _ = policy.Read(s.policy)
+			q.Sources, _ = yamlform.Read(s.policy)
 			return s.change(cmd, q)
 		},
 	}

@@ -15,6 +15,8 @@ import (
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/control"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
+	"bulkhead/internal/policy/yamlform"
 )
 
 // output is where a verb reads and writes, and in which form it answers.
@@ -153,9 +155,9 @@ func (s *session) probeArgs() []string { return []string{"--state", s.state, "pr
 
 // parsed reads the policy file, without the host.
 func (s *session) parsed() (*policy.Policy, error) {
-	sources, err := policy.Read(s.policy)
+	sources, err := yamlform.Read(s.policy)
 	if err != nil {
 		return nil, err
 	}
-	return policy.Parse(sources)
+	return parse.Policy(sources)
 }

@@ -14,6 +14,7 @@ import (
 	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/state"
 )
 
@@ -409,7 +410,7 @@ func (c *Controller) leaveOldRoot(s *state.Documents, v *View) error {
 	if s.Applied == nil {
 		return nil
 	}
-	old, err := policy.Parse(s.Applied.Sources)
+	old, err := parse.Policy(s.Applied.Sources)
 	if err != nil || old.Host.Root == v.Policy.Host.Root {
 		return nil //nolint:nilerr // an applied policy that no longer parses has no say here
 	}
@@ -441,7 +442,7 @@ func (c *Controller) set(ctx context.Context, r Request, reply *Reply) error {
 	now := c.now()
 	overrides := slices.Clone(s.Overrides)
 	for _, text := range r.Assign {
-		group, setting, err := policy.ParseAssignment(text, r.On)
+		group, setting, err := parse.ParseAssignment(text, r.On)
 		if err != nil {
 			return err
 		}
@@ -474,7 +475,7 @@ func (c *Controller) unset(ctx context.Context, r Request, reply *Reply) error {
 	}
 	overrides := slices.Clone(s.Overrides)
 	for _, text := range r.Assign {
-		group, key, err := policy.ParseTarget(text)
+		group, key, err := parse.ParseTarget(text)
 		if err != nil {
 			return err
 		}

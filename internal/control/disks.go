@@ -11,7 +11,7 @@ import (
 
 	"bulkhead/internal/engine"
 	"bulkhead/internal/host"
-	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/resolve"
 )
 
 // Disks is what `discover disks` shows.
@@ -257,7 +257,7 @@ func (d *Disks) Holds(l *host.Layer) []string {
 }
 
 // resolverOf is resolver for what is laid over a policy.
-func (c *Controller) resolverOf(v *View) policy.Resolver {
+func (c *Controller) resolverOf(v *View) resolve.Resolver {
 	r := c.resolver(v.Facts)
 	r.Host = &v.Policy.Host
 	return r

@@ -16,6 +16,7 @@ import (
 	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/resolve"
 )
 
 // Discovery is what `discover` shows.
@@ -320,8 +321,8 @@ func membersOf(v *View, group string) (l LimitStatus, any bool) {
 func (c *Controller) History() ([]journal.Entry, error) { return c.Store.History() }
 
 // resolver answers what policy.Resolve asks about paths on this host, beside facts.
-func (c *Controller) resolver(f *host.Facts) policy.Resolver {
-	r := policy.Resolver{EvalSymlinks: c.Host.Root.Evaluate, Storage: func() (*host.Storage, error) { return c.storage(f) }}
+func (c *Controller) resolver(f *host.Facts) resolve.Resolver {
+	r := resolve.Resolver{EvalSymlinks: c.Host.Root.Evaluate, Storage: func() (*host.Storage, error) { return c.storage(f) }}
 	if c.isHere() {
 		r.Interface = (&nics{c: c}).find
 	}

@@ -18,6 +18,7 @@ import (
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/yamlform"
 	"bulkhead/internal/systemd"
 )
 
@@ -114,7 +115,8 @@ func (c *Controller) rootTaken(ctx context.Context, v *View) error {
 			continue
 		}
 		at := cmp.Or(v.Policy.Host.RootPos, v.Policy.Host.Pos, policy.Pos{File: v.Policy.Sources[0].Path})
-		return policy.Problems{{Pos: at, Msg: fmt.Sprintf(takenText, v.Tree.Abs(d)), Hint: takenHint}}.Annotate(v.Policy.Sources)
+		taken := policy.Problem{Pos: at, Msg: fmt.Sprintf(takenText, v.Tree.Abs(d)), Hint: takenHint}
+		return yamlform.Annotate(policy.Problems{taken}, v.Policy.Sources)
 	}
 	return nil
 }

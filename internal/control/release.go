@@ -18,6 +18,7 @@ import (
 	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/state"
 )
 
@@ -210,7 +211,7 @@ func knows(s *state.Documents, group string) bool {
 	if s.Applied == nil {
 		return false
 	}
-	p, err := policy.Parse(s.Applied.Sources)
+	p, err := parse.Policy(s.Applied.Sources)
 	if err != nil {
 		return true // cannot be told; a release that was wanted is kept
 	}
@@ -267,14 +268,14 @@ func (c *Controller) releaseViews(
 }
 
 // defaultRoot is a variable for tests, which must not touch a root group of this name.
-var defaultRoot = policy.RootOf(nil)
+var defaultRoot = parse.RootOf(nil)
 
 // unrecorded names the root groups there may be when the state directory knows of none: it was lost, or another
 // one was meant. They are the default one and that of the policy file, if there is one.
 func unrecorded(sources []policy.Source) []string {
 	roots := []string{defaultRoot}
-	if len(sources) > 0 && policy.RootOf(sources) != policy.RootOf(nil) {
-		roots = append(roots, policy.RootOf(sources))
+	if len(sources) > 0 && parse.RootOf(sources) != parse.RootOf(nil) {
+		roots = append(roots, parse.RootOf(sources))
 	}
 	return roots
 }
@@ -284,7 +285,7 @@ func unrecorded(sources []policy.Source) []string {
 func (c *Controller) roots(f *host.Facts, s *state.Documents) []string {
 	found := map[string]bool{}
 	if s.Applied != nil {
-		if p, err := policy.Parse(s.Applied.Sources); err == nil {
+		if p, err := parse.Policy(s.Applied.Sources); err == nil {
 			found[p.Host.Root] = true
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
-	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/state"
 	"bulkhead/internal/watchdog"
 )
@@ -230,7 +230,7 @@ func (c *Controller) revert(ctx context.Context, t *state.Trial, why, by string,
 	l.overrides, l.released, l.facts, l.lenient, l.shares = living(b.Overrides, c.now()), released, facts, true, true
 	l.canary, l.lifted, l.conflicts = nil, b.Lifted, nil // what came since belongs to what is undone
 	if t.Verb == scheduleVerb {
-		p, err := policy.Parse(b.Applied.Sources)
+		p, err := parse.Policy(b.Applied.Sources)
 		if err != nil {
 			return err
 		}

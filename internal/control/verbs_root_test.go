@@ -19,6 +19,8 @@ import (
 	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
+	"bulkhead/internal/policy/yamlform"
 	"bulkhead/internal/testhost"
 )
 
@@ -96,7 +98,7 @@ func (s *site) of(controller string) host.Hierarchy {
 // table has for it on this machine.
 func (s *site) holds(when, limit string) {
 	s.t.Helper()
-	group, setting, err := policy.ParseAssignment(limit, "")
+	group, setting, err := parse.ParseAssignment(limit, "")
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -291,7 +293,7 @@ func TestApplyInACopy(t *testing.T) {
 	if _, err := fmt.Sscan(os.Getenv(envStep), &die); err != nil {
 		t.Fatal(err)
 	}
-	sources, err := policy.Read(os.Getenv(envText))
+	sources, err := yamlform.Read(os.Getenv(envText))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -457,7 +459,7 @@ func TestReleaseLeavesForeignGroups(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, setting, err := policy.ParseAssignment("g:cpu.limit=1", "")
+	_, setting, err := parse.ParseAssignment("g:cpu.limit=1", "")
 	if err != nil {
 		t.Fatal(err)
 	}

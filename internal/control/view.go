@@ -13,6 +13,9 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
+	"bulkhead/internal/policy/resolve"
+	"bulkhead/internal/policy/yamlform"
 	"bulkhead/internal/state"
 )
 
@@ -125,14 +128,14 @@ func (c *Controller) resolve(sources []policy.Source, f *host.Facts, m *memory) 
 		parsed = m.parsed
 	} else {
 		var err error
-		if parsed, err = policy.Parse(sources); err != nil {
-			if all := policy.ProblemsOn(sources, f, c.resolver(f)); len(all) > 0 {
+		if parsed, err = parse.Policy(sources); err != nil {
+			if all := resolve.ProblemsOn(sources, f, c.resolver(f)); len(all) > 0 {
 				err = all
 			}
 			return nil, nil, err
 		}
 	}
-	resolved, problems := parsed.Resolve(f, c.resolver(f))
+	resolved, problems := resolve.Policy(parsed, f, c.resolver(f))
 	if m != nil {
 		m.sources, m.parsed, m.facts, m.resolved, m.problems = sources, parsed, f, resolved, slices.Clone(problems)
 	}
@@ -209,13 +212,13 @@ func (c *Controller) classify(ctx context.Context, l look) (*View, error) {
 	}
 	if len(l.overrides)+len(v.Open) > 0 {
 		// The policy itself was held against the host by Resolve, before what is laid over it.
-		more, _ := policy.Check(v.Facts, v.Policy.Host, limitsOfGroups(groups))
+		more, _ := resolve.Check(v.Facts, v.Policy.Host, limitsOfGroups(groups))
 		problems = append(problems, more...)
 	}
 	v.Classified = classify.Classify(groups, v.rules)
 	problems = append(problems, v.Classified.Problems...)
 	if len(problems) > 0 {
-		v.Problems = problems.Annotate(l.sources)
+		v.Problems = yamlform.Annotate(problems, l.sources)
 		if !l.lenient || l.memory == nil && outside(v.Problems, l.sources) {
 			return v, v.Problems
 		}
@@ -318,13 +321,13 @@ func (c *Controller) layAll(v *View, groups []classify.Group, l look) ([]classif
 }
 
 // layOver puts an override over the settings of its group. That of a group that is not there now (its instance is down) waits.
-func layOver(groups []classify.Group, o state.Override, f *host.Facts, r policy.Resolver) policy.Problems {
-	_, s, err := policy.ParseAssignment(o.Text, o.On)
+func layOver(groups []classify.Group, o state.Override, f *host.Facts, r resolve.Resolver) policy.Problems {
+	_, s, err := parse.ParseAssignment(o.Text, o.On)
 	if err != nil {
 		return asProblems(err)
 	}
 	s.Layer, s.Split = layerOf(groups, o.Group, s.On)
-	settings, problems := policy.ResolveSetting(s, f, r)
+	settings, problems := resolve.Setting(s, f, r)
 	if len(problems) > 0 {
 		return problems
 	}
@@ -349,7 +352,7 @@ func layOver(groups []classify.Group, o state.Override, f *host.Facts, r policy.
 // overlap says what is wrong with an override that would take the place of limits which the policy has for something else.
 func overlap(g classify.Group, settings policy.Settings) *policy.Problem {
 	for _, s := range settings {
-		if p := policy.Overlaps(g.Path, g.Settings, s); p != nil {
+		if p := resolve.Overlaps(g.Path, g.Settings, s); p != nil {
 			return p
 		}
 	}
@@ -357,10 +360,10 @@ func overlap(g classify.Group, settings policy.Settings) *policy.Problem {
 }
 
 // limitsOfGroups lists what the groups ask for, for policy.Check.
-func limitsOfGroups(groups []classify.Group) []policy.Limits {
-	all := make([]policy.Limits, len(groups))
+func limitsOfGroups(groups []classify.Group) []resolve.Limits {
+	all := make([]resolve.Limits, len(groups))
 	for i, g := range groups {
-		all[i] = policy.Limits{Group: g.Path, Parent: g.Parent, Settings: g.Settings, Model: g.Model}
+		all[i] = resolve.Limits{Group: g.Path, Parent: g.Parent, Settings: g.Settings, Model: g.Model}
 	}
 	return all
 }

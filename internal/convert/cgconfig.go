@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/yamlform"
 )
 
 // Cgconfig imports files of libcgroup's cgconfig.conf, and the rules of cgrules.conf for their groups. The error is
@@ -297,10 +298,10 @@ func (im *cgImport) owner(to *group, o ownership, may, what string) {
 		return
 	}
 	if o.user != "" {
-		add("user", policy.Quote(o.user))
+		add("user", yamlform.Quote(o.user))
 	}
 	if o.group != "" {
-		add("unix_group", policy.Quote(o.group))
+		add("unix_group", yamlform.Quote(o.group))
 	}
 	add("may", "["+may+"]")
 	add("mode", quoted(o.mode))

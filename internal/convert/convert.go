@@ -14,6 +14,8 @@ import (
 	"unicode/utf8"
 
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
+	"bulkhead/internal/policy/yamlform"
 )
 
 // Result is what an import made of its files.
@@ -95,12 +97,12 @@ func (r *report) result(d *draft, sources []policy.Source) (*Result, error) {
 			last := &r.problems[mostProblems-1]
 			last.Hint = "this is the last problem that is told; there are more"
 		}
-		return nil, r.problems.Annotate(sources)
+		return nil, yamlform.Annotate(r.problems, sources)
 	}
 	text := d.text(sources)
 	for _, c := range d.schedules {
 		whole := text + "schedules: " + c.text + "\n"
-		if _, err := policy.Parse([]policy.Source{{Path: c.at.File, Text: whole}}); err != nil {
+		if _, err := parse.Policy([]policy.Source{{Path: c.at.File, Text: whole}}); err != nil {
 			r.leave(c.at, "", "schedules", "they do not fit the groups any more")
 			continue
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -102,7 +103,7 @@ func hold(t testing.TB, sources []policy.Source, r *Result, err error) {
 		}
 		return
 	}
-	if _, err := policy.Parse([]policy.Source{{Path: "policy.yaml", Text: r.Policy}}); err != nil && len(r.Policy) <= mostPolicy {
+	if _, err := parse.Policy([]policy.Source{{Path: "policy.yaml", Text: r.Policy}}); err != nil && len(r.Policy) <= mostPolicy {
 		t.Fatalf("the policy is not one: %v\n%s", err, r.Policy)
 	}
 	for _, remark := range append(r.Left, r.Changed...) {
@@ -167,7 +168,7 @@ func again(t testing.TB, r *Result) {
 	if len(r.Policy) > mostPolicy {
 		return
 	}
-	p, err := policy.Parse([]policy.Source{{Path: "policy.yaml", Text: r.Policy}})
+	p, err := parse.Policy([]policy.Source{{Path: "policy.yaml", Text: r.Policy}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +208,7 @@ func back(t failer, p *policy.Policy) {
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", format.name, err, textOf(x))
 		}
-		got, err := policy.Parse([]policy.Source{{Path: "policy.yaml", Text: r.Policy}})
+		got, err := parse.Policy([]policy.Source{{Path: "policy.yaml", Text: r.Policy}})
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", format.name, err, r.Policy)
 		}

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
+	"bulkhead/internal/policy/yamlform"
 )
 
 // draft is a policy that is being made.
@@ -156,7 +158,7 @@ func (d *draft) describe(g *group, at policy.Pos, from string) bool {
 
 // set adds a limit after the policy's own parser has read it. what is the line that it comes from.
 func (d *draft) set(g *group, key policy.Key, on, text string, at policy.Pos, what string) bool {
-	_, s, err := policy.ParseAssignment("g:"+string(key)+"="+text, on)
+	_, s, err := parse.ParseAssignment("g:"+string(key)+"="+text, on)
 	if err != nil {
 		var problems policy.Problems
 		if errors.As(err, &problems) {
@@ -173,7 +175,7 @@ func (d *draft) set(g *group, key policy.Key, on, text string, at policy.Pos, wh
 
 // supported says whether a policy can hold a limit already.
 func supported(key policy.Key, text string) bool {
-	_, _, err := policy.ParseAssignment("g:"+string(key)+"="+text, "")
+	_, _, err := parse.ParseAssignment("g:"+string(key)+"="+text, "")
 	return err == nil
 }
 
@@ -228,7 +230,7 @@ func (d *draft) text(sources []policy.Source) string {
 
 // group writes a group and those inside it.
 func (w *writer) group(g *group, depth int) {
-	name := policy.Quote(g.name)
+	name := yamlform.Quote(g.name)
 	if len(g.keys)+len(g.match)+len(g.owner)+len(g.settings)+len(g.children) == 0 {
 		w.line(depth, name+": {}", g.from)
 		return
@@ -313,7 +315,7 @@ func (w *writer) io(all []setting, depth int) {
 			lead = "  "
 		}
 		if on != "" {
-			line("on: "+policy.Quote(on), "")
+			line("on: "+yamlform.Quote(on), "")
 		}
 		if slices.ContainsFunc(all, func(s setting) bool { return s.on == on && s.even }) {
 			line("split: even", "")

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/yamlform"
 )
 
 // carriedAlong is one thing that an export carried along: `group a/b: {…}`, `host: {…}`.
@@ -38,7 +39,7 @@ func (in *input) exactGroup(c carriedAlong) (parent string, g *policy.Group) {
 	if i := strings.LastIndexByte(name, '/'); i >= 0 {
 		parent, name = name[:i], name[i+1:]
 	}
-	p := in.parseFlow(c.at, "version: 1\ngroups: {"+policy.Quote(name)+": "+c.text+"}\n")
+	p := in.parseFlow(c.at, "version: 1\ngroups: {"+yamlform.Quote(name)+": "+c.text+"}\n")
 	if p == nil || len(p.Groups) != 1 {
 		return "", nil
 	}

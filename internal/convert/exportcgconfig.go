@@ -8,6 +8,7 @@ import (
 
 	"bulkhead/internal/knob"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/resolve"
 )
 
 // ExportOptions say how a policy is exported.
@@ -213,7 +214,7 @@ func (s *cgWords) row(row *knob.Row, settings policy.Settings, written map[polic
 // withRole are the settings of a group with those of its role.
 func withRole(g *policy.Group) policy.Settings {
 	all := slices.Clone(g.Settings)
-	for _, set := range policy.RoleSettings(g) {
+	for _, set := range resolve.RoleSettings(g) {
 		if _, asked := g.Settings.Get(set.Key, ""); !asked && supported(set.Key, set.Value.String()) {
 			all = all.With(set)
 		}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
+	"bulkhead/internal/policy/yamlform"
 )
 
 // A flow is a value on one line, as YAML has it between { and }. An export carries each group as one, beside what its own
@@ -41,7 +43,7 @@ func quote(text string) string {
 	if text == "" {
 		return ""
 	}
-	return policy.Quote(text)
+	return yamlform.Quote(text)
 }
 
 // matchFlow is an entry of match, except or each.
@@ -329,7 +331,7 @@ func scheduleFlow(s policy.Schedule) string {
 	}
 	var set []raw
 	for _, of := range s.Set {
-		set = append(set, raw{key: policy.Quote(of.Group), text: groupFlow(&policy.Group{Settings: of.Settings})})
+		set = append(set, raw{key: yamlform.Quote(of.Group), text: groupFlow(&policy.Group{Settings: of.Settings})})
 	}
 	return flowOf(
 		raw{key: "name", text: quote(s.Name)}, raw{key: "when", text: quote(s.Windows.When.String())}, raw{key: "zone", text: quote(s.Zone)},
@@ -386,7 +388,7 @@ func diskGroupFlow(g policy.DiskGroup) string {
 // parseFlow reads a group, or a block at the top of the file, that an export carried along. It gives nil when somebody has
 // made it something that no policy has; the report says so.
 func (in *input) parseFlow(at policy.Pos, text string) *policy.Policy {
-	p, err := policy.Parse([]policy.Source{{Path: in.file, Text: text}})
+	p, err := parse.Policy([]policy.Source{{Path: in.file, Text: text}})
 	if err == nil {
 		return p
 	}

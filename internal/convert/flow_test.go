@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
 )
 
 // What an owner may do, within what, and who may read, are said again as they were read.
 func TestOwnersAreSaidAgain(t *testing.T) {
 	parse := func(agent, owner string) *policy.Policy {
 		t.Helper()
-		p, err := policy.Parse([]policy.Source{{Path: "p", Text: "version: 1\nagent: " + agent + "\ngroups:\n  g: {owner: " + owner + "}\n"}})
+		p, err := parse.Policy([]policy.Source{{Path: "p", Text: "version: 1\nagent: " + agent + "\ngroups:\n  g: {owner: " + owner + "}\n"}})
 		if err != nil {
 			t.Fatalf("%s: %v", owner, err)
 		}

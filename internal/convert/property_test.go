@@ -8,13 +8,15 @@ import (
 	"pgregory.net/rapid"
 
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
+	"bulkhead/internal/policy/yamlform"
 )
 
 // import(export(p)) is p, for any policy: libcgroup's form for either version of control groups, and systemd's.
 func TestImportOfAnExportIsTheSamePolicy(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := drawPolicy(t)
-		p, err := policy.Parse([]policy.Source{{Path: "policy.yaml", Text: text}})
+		p, err := parse.Policy([]policy.Source{{Path: "policy.yaml", Text: text}})
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
@@ -24,12 +26,12 @@ func TestImportOfAnExportIsTheSamePolicy(t *testing.T) {
 
 // The policies that the repository ships, too.
 func TestImportOfAnExportOfExamples(t *testing.T) {
-	for _, file := range []string{"../../examples/scylladb.yaml", "../policy/testdata/good/owner.yaml", "../policy/testdata/good/every-key.yaml", "../policy/testdata/good/network.yaml", "../policy/testdata/good/design.yaml"} {
-		sources, err := policy.Read(file)
+	for _, file := range []string{"../../examples/scylladb.yaml", "../policy/resolve/testdata/good/owner.yaml", "../policy/resolve/testdata/good/every-key.yaml", "../policy/resolve/testdata/good/network.yaml", "../policy/resolve/testdata/good/design.yaml"} {
+		sources, err := yamlform.Read(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := policy.Parse(sources)
+		p, err := parse.Policy(sources)
 		if err != nil {
 			t.Fatal(err)
 		}

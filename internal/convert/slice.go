@@ -9,6 +9,7 @@ import (
 
 	"bulkhead/internal/host"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/yamlform"
 	"bulkhead/internal/systemd"
 )
 
@@ -81,7 +82,7 @@ func (im *sliceImport) ofSlice(name string, at policy.Pos) *group {
 	}
 	g := im.draft.group(strings.ReplaceAll(strings.TrimSuffix(name, ".slice"), "/", "-"), at)
 	if g != nil {
-		g.keys = append(g.keys, raw{key: "slice", text: policy.Quote(name)})
+		g.keys = append(g.keys, raw{key: "slice", text: yamlform.Quote(name)})
 		im.bySlice[name] = g
 	}
 	return g

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
 )
 
 func TestSlice(t *testing.T) { fixtures(t, "slice", Slice) }
@@ -15,7 +16,7 @@ func TestScyllaRatio(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := policy.Parse([]policy.Source{{Path: "policy.yaml", Text: r.Policy}})
+		p, err := parse.Policy([]policy.Source{{Path: "policy.yaml", Text: r.Policy}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
 )
 
 // The account of engines and helpers names every engine, part, helper and rate option there is, and its examples
@@ -50,7 +51,7 @@ func TestDocumented(t *testing.T) {
 		t.Fatalf("%d examples", len(examples))
 	}
 	for _, e := range examples {
-		if _, err := policy.Parse([]policy.Source{{Path: "example", Text: e[1]}}); err != nil {
+		if _, err := parse.Policy([]policy.Source{{Path: "example", Text: e[1]}}); err != nil {
 			t.Errorf("an example is wrong:\n%s\n%v", e[1], err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"bulkhead/internal/host"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
 
 	"pgregory.net/rapid"
 )
@@ -155,7 +156,7 @@ func TestParts(t *testing.T) {
 	for _, kind := range HelperKinds() {
 		text += "      - {helper: " + kind + "}\n"
 	}
-	if _, err := policy.Parse([]policy.Source{{Path: "all", Text: text}}); err != nil {
+	if _, err := parse.Policy([]policy.Source{{Path: "all", Text: text}}); err != nil {
 		t.Error(err)
 	}
 	for i := range tools {

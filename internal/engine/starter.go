@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/yamlform"
 )
 
 // starterHelpers are commented examples of what usually runs beside an engine.
@@ -87,7 +87,7 @@ func writeTemplate(b *strings.Builder, engine string, of []Instance) {
 	each := "engine: " + engine
 	if user := commonUser(of); user != "" {
 		b.WriteString("  # \"user\" keeps out what others start under the same name; take it away for servers of other users\n")
-		each += ", user: " + policy.Quote(user)
+		each += ", user: " + yamlform.Quote(user)
 	}
 	fmt.Fprintf(b, "  %q:\n    role: database\n    each: {%s}\n", name, each)
 	if len(starterHelpers[engine]) == 0 {

@@ -7,12 +7,13 @@ import (
 
 	"bulkhead/internal/host"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
 )
 
 // parse reads a starter with the real parser.
-func parse(t *testing.T, text string) *policy.Policy {
+func parsed(t *testing.T, text string) *policy.Policy {
 	t.Helper()
-	p, err := policy.Parse([]policy.Source{{Path: "starter.yaml", Text: text}})
+	p, err := parse.Policy([]policy.Source{{Path: "starter.yaml", Text: text}})
 	if err != nil {
 		t.Fatalf("the starter is refused:\n%v\n%s", err, text)
 	}
@@ -36,7 +37,7 @@ func TestStarter(t *testing.T) {
 	procs, h := captured(t)
 	text := Starter(Recognise(procs, SourceOf(h)))
 	golden(t, "starter.golden.yaml", text)
-	p := parse(t, text)
+	p := parsed(t, text)
 	engines := []string{MySQL, PostgreSQL, Redis}
 	if len(p.Groups) != len(engines) {
 		t.Fatalf("%d groups for %d engines", len(p.Groups), len(engines))
@@ -56,7 +57,7 @@ func TestStarterHelpers(t *testing.T) {
 	procs, h := captured(t)
 	text := Starter(Recognise(procs, SourceOf(h)))
 	text = regexp.MustCompile(`(?m)^    # (groups:|  \w+: \{)`).ReplaceAllString(text, "    $1")
-	p := parse(t, text)
+	p := parsed(t, text)
 	for _, g := range p.Groups {
 		if len(g.Groups) != len(starterHelpers[g.Each.Engine]) || len(g.Groups) == 0 {
 			t.Errorf("group %s has %d helpers", g.Name, len(g.Groups))
@@ -87,7 +88,7 @@ func TestStarterUser(t *testing.T) {
 		for n, user := range test.users {
 			instances = append(instances, Instance{Engine: MySQL, Port: 3306 + n, User: user})
 		}
-		p := parse(t, Starter(instances))
+		p := parsed(t, Starter(instances))
 		if got := p.Groups[0].Each.User; got != test.want {
 			t.Errorf("users %q: each has user %q, want %q", test.users, got, test.want)
 		}
@@ -111,7 +112,7 @@ func TestStarterOddInstances(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			text := Starter(test.instances)
-			p := parse(t, text)
+			p := parsed(t, text)
 			if len(p.Groups) != len(test.groups) {
 				t.Fatalf("groups %v in\n%s", p.Groups, text)
 			}

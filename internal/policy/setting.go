@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -30,7 +31,7 @@ type Setting struct {
 	Pos     Pos
 	From    string // who asks: "group", "class standard", "role database", "override 3", "host.reserve", …
 
-	onPos Pos // where the target is written, for problems of the target
+	OnPos Pos // where the target is written, for problems of the target
 }
 
 // String is the setting as `set` takes it: "io.read.bandwidth=50MB/s on /data".
@@ -115,18 +116,18 @@ func (s *Setting) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &j); err != nil {
 		return err
 	}
-	l := limitOf(j.Key)
+	l := LimitOf(j.Key)
 	if l == nil {
 		return fmt.Errorf("read setting %q: unknown key", j.Key)
 	}
-	value, wrong := l.parse(j.Value)
+	value, wrong := l.Parse(j.Value)
 	if wrong != nil {
-		return fmt.Errorf("read setting %s %q: %s", j.Key, j.Value, wrong.msg)
+		return fmt.Errorf("read setting %s %q: %s", j.Key, j.Value, wrong.Msg)
 	}
 	*s = Setting{Key: j.Key, On: j.On, Dev: j.Dev, Layer: j.Layer, Why: j.Why, Split: j.Split, Parts: j.Parts, Via: j.Via, Lost: j.Lost, Value: value, Raw: j.Raw, From: j.From}
 	if j.Whole != "" {
-		if s.Whole, wrong = l.parse(j.Whole); wrong != nil {
-			return fmt.Errorf("read setting %s %q: %s", j.Key, j.Whole, wrong.msg)
+		if s.Whole, wrong = l.Parse(j.Whole); wrong != nil {
+			return fmt.Errorf("read setting %s %q: %s", j.Key, j.Whole, wrong.Msg)
 		}
 	}
 	if j.Pos != nil {
@@ -170,7 +171,7 @@ func (ss Settings) With(s Setting) Settings {
 		return o.Key == s.Key && o.place() == s.place()
 	})
 	next = append(next, s)
-	next.sort()
+	next.Sort()
 	return next
 }
 
@@ -178,7 +179,7 @@ func (ss Settings) With(s Setting) Settings {
 func (ss Settings) Equal(o Settings) bool { return slices.EqualFunc(ss, o, Setting.Equal) }
 
 // sort puts settings into the order of the keys, then of their places.
-func (ss Settings) sort() {
+func (ss Settings) Sort() {
 	slices.SortStableFunc(ss, func(a, b Setting) int {
 		return cmp.Or(cmp.Compare(keyRank(a.Key), keyRank(b.Key)), strings.Compare(a.place(), b.place()))
 	})
@@ -198,6 +199,54 @@ func (ss Settings) Over(weaker Settings) Settings {
 			merged = append(merged, s)
 		}
 	}
-	merged.sort()
+	merged.Sort()
 	return merged
+}
+
+// target is where the target of an io limit is written.
+func (s Setting) TargetPos() Pos { return cmp.Or(s.OnPos, s.Pos) }
+
+// Sort says how the packets of a group are told from others.
+type Sort string
+
+// The ways to tell packets apart; "" is SortAuto.
+const (
+	SortAuto  Sort = "auto"  // by the group's sockets where the kernel can, else by ports
+	SortPorts Sort = "ports" // by ports in both directions: holds connections, too, that were open before the group
+)
+
+var Sorts = []string{string(SortAuto), string(SortPorts)}
+
+// NetworkPart is how the limits of a group on one interface are put in force.
+type NetworkPart struct {
+	Replace bool   `json:"replace,omitempty"` // foreign qdiscs make room, and come back
+	Sort    Sort   `json:"by,omitempty"`
+	Ports   string `json:"ports,omitempty"` // "3306,33060": that the group's processes listen on, beside those found
+}
+
+// PortList is the ports of the part.
+func (n NetworkPart) PortList() []uint16 {
+	var all []uint16
+	for text := range strings.SplitSeq(n.Ports, ",") {
+		if port, err := strconv.ParseUint(text, 10, 16); err == nil {
+			all = append(all, uint16(port))
+		}
+	}
+	return all
+}
+
+// settle finishes the settings of one block: it says who asks for them, drops what `numa:` asks where
+// the same block names the CPUs or nodes itself, and puts the rest in order.
+func (ss Settings) Settle(who string) Settings {
+	short := func(s Setting) bool { return strings.HasPrefix(s.Raw, "numa ") }
+	settled := slices.DeleteFunc(slices.Clone(ss), func(s Setting) bool {
+		return short(s) && slices.ContainsFunc(ss, func(o Setting) bool {
+			return !short(o) && (o.Key == s.Key || (s.Key == KeyCPUNUMA && o.Key == KeyCPUCPUs))
+		})
+	})
+	for i := range settled {
+		settled[i].From = who
+	}
+	settled.Sort()
+	return settled
 }

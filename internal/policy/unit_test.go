@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"go.yaml.in/yaml/v4"
 	"pgregory.net/rapid"
 
 	"bulkhead/internal/host"
@@ -60,9 +59,9 @@ func TestValues(t *testing.T) {
 		{KeyMemorySwappiness, "0", Count(0)},
 	}
 	for _, test := range tests {
-		got, wrong := limitOf(test.key).parse(test.text)
+		got, wrong := LimitOf(test.key).Parse(test.text)
 		if wrong != nil {
-			t.Errorf("%s: %q: %s", test.key, test.text, wrong.msg)
+			t.Errorf("%s: %q: %s", test.key, test.text, wrong.Msg)
 		} else if !SameValue(got, test.want) {
 			t.Errorf("%s: %q is %T %s, want %T %s", test.key, test.text, got, got, test.want, test.want)
 		}
@@ -127,12 +126,12 @@ func TestFaults(t *testing.T) {
 		{KeyTasks, "99999999999999999999", "outside"},
 	}
 	for _, test := range tests {
-		got, wrong := limitOf(test.key).parse(test.text)
+		got, wrong := LimitOf(test.key).Parse(test.text)
 		switch {
 		case wrong == nil:
 			t.Errorf("%s: %.40q is taken for %s", test.key, test.text, got)
-		case !strings.Contains(wrong.msg+" "+wrong.hint, test.say):
-			t.Errorf("%s: %.40q: %q (hint %q) does not say %q", test.key, test.text, wrong.msg, wrong.hint, test.say)
+		case !strings.Contains(wrong.Msg+" "+wrong.Hint, test.say):
+			t.Errorf("%s: %.40q: %q (hint %q) does not say %q", test.key, test.text, wrong.Msg, wrong.Hint, test.say)
 		}
 	}
 }
@@ -172,19 +171,19 @@ func TestPercentOf(t *testing.T) {
 }
 
 // drawValue draws any value that a limit can have.
-func drawValue(t *rapid.T, l *limit) Value {
+func drawValue(t *rapid.T, l *Limit) Value {
 	if l.lift && rapid.IntRange(0, 9).Draw(t, "lifted") == 0 {
 		return Unlimited{}
 	}
 	lowest := int64(1)
-	if l.zero {
+	if l.Zero {
 		lowest = 0
 	}
 	from := func(low, high int64) int64 { return rapid.Int64Range(low, high).Draw(t, "n") }
-	sample, _ := l.unit.read(map[Key]string{KeyMemoryOOM: "kill", KeyCPUIdle: "true"}[l.key])
+	sample, _ := l.Unit.read(map[Key]string{KeyMemoryOOM: "kill", KeyCPUIdle: "true"}[l.Key])
 	if sample == nil {
 		for _, text := range []string{"1", "1GiB", "1MB/s", "1ms"} {
-			if v, wrong := l.unit.read(text); wrong == nil {
+			if v, wrong := l.Unit.read(text); wrong == nil {
 				sample = v
 				break
 			}
@@ -192,7 +191,7 @@ func drawValue(t *rapid.T, l *limit) Value {
 	}
 	switch sample.(type) {
 	case Bytes:
-		if l.key != KeyMemoryHuge && rapid.Bool().Draw(t, "percent") {
+		if l.Key != KeyMemoryHuge && rapid.Bool().Draw(t, "percent") {
 			return MemoryPercent(from(1, 100*One))
 		}
 		return Bytes(from(lowest, math.MaxInt64))
@@ -202,7 +201,7 @@ func drawValue(t *rapid.T, l *limit) Value {
 		return Cores(from(1, math.MaxInt64))
 	case Duration:
 		low, high := int64(1000), int64(1_000_000)
-		if l.zero {
+		if l.Zero {
 			low = 0
 		}
 		return Duration(time.Duration(from(low, high)) * time.Microsecond)
@@ -211,7 +210,7 @@ func drawValue(t *rapid.T, l *limit) Value {
 	case IOPS:
 		return IOPS(from(1, math.MaxInt32))
 	case Count:
-		switch l.key {
+		switch l.Key {
 		case KeyOOMScoreAdj:
 			return Count(from(-1000, 1000))
 		case KeyMemorySwappiness:
@@ -225,7 +224,7 @@ func drawValue(t *rapid.T, l *limit) Value {
 	case IDs:
 		return IDs{host.NewIDSet(rapid.SliceOfN(rapid.IntRange(0, 500), 1, 20).Draw(t, "ids")...)}
 	}
-	t.Fatalf("no way to draw a value of %s (%T)", l.key, sample)
+	t.Fatalf("no way to draw a value of %s (%T)", l.Key, sample)
 	return nil
 }
 
@@ -234,11 +233,11 @@ func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := &limits[rapid.IntRange(0, len(limits)-1).Draw(t, "key")]
 		want := drawValue(t, l)
-		got, wrong := l.parse(want.String())
+		got, wrong := l.Parse(want.String())
 		if wrong != nil || !SameValue(got, want) {
-			t.Fatalf("%s: %s reads back as %v (%+v)", l.key, want, got, wrong)
+			t.Fatalf("%s: %s reads back as %v (%+v)", l.Key, want, got, wrong)
 		}
-		s := Setting{Key: l.key, Value: want, On: "/data", Dev: "8:16", Raw: "x", From: "class c", Pos: Pos{"f", 1, 2}}
+		s := Setting{Key: l.Key, Value: want, On: "/data", Dev: "8:16", Raw: "x", From: "class c", Pos: Pos{"f", 1, 2}}
 		data, err := json.Marshal(s)
 		if err != nil {
 			t.Fatal(err)
@@ -315,21 +314,4 @@ func TestHugePageNames(t *testing.T) {
 			t.Errorf("%q is %d", bad, got)
 		}
 	}
-}
-
-// Quoted text reads back as itself, as a value and as a key, in a block and between braces.
-func TestQuote(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.OneOf(
-			rapid.String(),
-			rapid.SampledFrom([]string{"", "yes", "No", "null", "~", "3306", "0x1f", "1e3", "a: b", "#x", "it's", "a\nb", "-", "*", "<<", "mysql{port}", "a,b", "\u0085", "\ufeff", "\x7f"}),
-		).Draw(t, "text")
-		var got map[string][]map[string]string
-		if err := yaml.Unmarshal([]byte("k: [{"+Quote(text)+": "+Quote(text)+"}]\n"), &got); err != nil {
-			t.Fatalf("%s: %v", Quote(text), err)
-		}
-		if value, ok := got["k"][0][text]; !ok || value != text {
-			t.Fatalf("%q is written %s, which reads %q", text, Quote(text), got)
-		}
-	})
 }

@@ -110,7 +110,7 @@ func (v MemoryPercent) Of(total Bytes) Bytes { return Bytes(percentOf(int64(v), 
 func (v IOPercent) String() string { return millionths(int64(v)) + "%" }
 
 // of is the share of a ceiling, rounded down.
-func (v IOPercent) of(whole int64) int64 { return percentOf(int64(v), whole) }
+func (v IOPercent) Of(whole int64) int64 { return percentOf(int64(v), whole) }
 
 func percentOf(share, whole int64) int64 {
 	part := new(big.Int).Mul(big.NewInt(share), big.NewInt(whole))

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
+	"bulkhead/internal/policy/yamlform"
 )
 
 // The quantities of the machine that expressions may use.
@@ -42,7 +44,7 @@ func nodeOf(figure string) (number int, is bool) {
 const Again = "again"
 
 // check looks at the file as a whole.
-func (r *reader) check(i policy.Item) {
+func (r *reader) check(i yamlform.Item) {
 	s := r.s
 	for _, key := range []string{"version", "name", "arms"} {
 		if !i.Has(key) {
@@ -59,7 +61,7 @@ func (r *reader) check(i policy.Item) {
 	for name, item := range r.at {
 		// A name alone may stand for a text, so it is filled with one digit, which is good as a number too.
 		filled := fillForCheck(s.Policies[name])
-		_, err := policy.Parse([]policy.Source{{Path: item.Pos().File, Text: filled}})
+		_, err := parse.Policy([]policy.Source{{Path: item.Pos().File, Text: filled}})
 		var problems policy.Problems
 		errors.As(err, &problems)
 		item.Embed(filled, problems)
@@ -86,7 +88,7 @@ func fillForCheck(t Template) string {
 }
 
 // names wants every name once: expressions tell loads, groups and phases by it alone.
-func (r *reader) names(i policy.Item) {
+func (r *reader) names(i yamlform.Item) {
 	for _, l := range r.s.Loads {
 		if slices.Contains(r.s.Groups(), l.Name) && l.Group != l.Name {
 			i.Fail("give one of them another name", "%q is a load and a group", l.Name)
@@ -237,7 +239,7 @@ func (r *reader) example() string {
 }
 
 // whatNeedsWhat checks what goes together.
-func (r *reader) whatNeedsWhat(i policy.Item) {
+func (r *reader) whatNeedsWhat(i yamlform.Item) {
 	s := r.s
 	for _, d := range s.Databases {
 		if d.Engine == "" {
@@ -263,7 +265,7 @@ func (r *reader) whatNeedsWhat(i policy.Item) {
 }
 
 // loads checks that there is something to measure, and that programs fit what they load.
-func (r *reader) loads(i policy.Item) {
+func (r *reader) loads(i yamlform.Item) {
 	s := r.s
 	if len(s.Arms) > 0 && len(s.Loads) == 0 {
 		i.Fail("write at least one load", "there is no load, so nothing can be measured")

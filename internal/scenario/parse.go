@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/yamlform"
 )
 
 // What a scenario may ask of a run: it is a proof of minutes, not a load test of days.
@@ -21,8 +22,8 @@ const (
 // Parse reads a scenario. The error is policy.Problems, each with its place in the file.
 func Parse(s policy.Source) (*Scenario, error) {
 	into := &Scenario{Rounds: 3, Seconds: 6, Settle: 2 * time.Second, Policies: map[string]Template{}, Peers: map[string]Peer{}}
-	r := &reader{s: into, at: map[string]policy.Item{}}
-	err := policy.ReadForm(s, "a scenario", r.whole(), into, r.check)
+	r := &reader{s: into, at: map[string]yamlform.Item{}}
+	err := yamlform.ReadForm(s, "a scenario", r.whole(), into, r.check)
 	if err != nil {
 		return nil, hidePasswords(err)
 	}
@@ -53,13 +54,13 @@ func hidePasswords(err error) error {
 // reader reads one file.
 type reader struct {
 	s    *Scenario
-	uses []use                  // of names, which may stand before what they name
-	at   map[string]policy.Item // of policies, by name
+	uses []use                    // of names, which may stand before what they name
+	at   map[string]yamlform.Item // of policies, by name
 }
 
 // use is a name in the file that must be known.
 type use struct {
-	item policy.Item
+	item yamlform.Item
 	kind string // "database", "neighbour", …
 	name string
 }
@@ -69,24 +70,24 @@ var word = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_]*$`)
 
 // keys that read one kind of value; get says where it goes.
 
-func text[T any](name string, get func(*T) *string) policy.FormKey[T] {
-	return policy.FormKey[T]{Name: name, Read: func(i policy.Item, into *T) {
+func text[T any](name string, get func(*T) *string) yamlform.FormKey[T] {
+	return yamlform.FormKey[T]{Name: name, Read: func(i yamlform.Item, into *T) {
 		if t, ok := i.Text(); ok {
 			*get(into) = strings.TrimSpace(t)
 		}
 	}}
 }
 
-func oneOf[T any](name string, get func(*T) *string, words ...string) policy.FormKey[T] {
-	return policy.FormKey[T]{Name: name, Read: func(i policy.Item, into *T) { *get(into), _ = i.Word(words...) }}
+func oneOf[T any](name string, get func(*T) *string, words ...string) yamlform.FormKey[T] {
+	return yamlform.FormKey[T]{Name: name, Read: func(i yamlform.Item, into *T) { *get(into), _ = i.Word(words...) }}
 }
 
-func flag[T any](name string, get func(*T) *bool) policy.FormKey[T] {
-	return policy.FormKey[T]{Name: name, Read: func(i policy.Item, into *T) { *get(into), _ = i.Flag() }}
+func flag[T any](name string, get func(*T) *bool) yamlform.FormKey[T] {
+	return yamlform.FormKey[T]{Name: name, Read: func(i yamlform.Item, into *T) { *get(into), _ = i.Flag() }}
 }
 
-func whole[T any](name string, most int64, get func(*T) *int) policy.FormKey[T] {
-	return policy.FormKey[T]{Name: name, Read: func(i policy.Item, into *T) {
+func whole[T any](name string, most int64, get func(*T) *int) yamlform.FormKey[T] {
+	return yamlform.FormKey[T]{Name: name, Read: func(i yamlform.Item, into *T) {
 		if n, ok := i.Number(name, 1, most); ok {
 			*get(into) = int(n)
 		}
@@ -94,8 +95,8 @@ func whole[T any](name string, most int64, get func(*T) *int) policy.FormKey[T] 
 }
 
 // expression reads arithmetic over the machine and the scale.
-func expression[T any](r *reader, name string, get func(*T) *Expression) policy.FormKey[T] {
-	return policy.FormKey[T]{Name: name, Read: func(i policy.Item, into *T) {
+func expression[T any](r *reader, name string, get func(*T) *Expression) yamlform.FormKey[T] {
+	return yamlform.FormKey[T]{Name: name, Read: func(i yamlform.Item, into *T) {
 		if e, ok := r.expression(i); ok {
 			*get(into) = e
 			for _, n := range e.Names() {
@@ -105,7 +106,7 @@ func expression[T any](r *reader, name string, get func(*T) *Expression) policy.
 	}}
 }
 
-func (r *reader) expression(i policy.Item) (Expression, bool) {
+func (r *reader) expression(i yamlform.Item) (Expression, bool) {
 	t, ok := i.Text()
 	if !ok {
 		return Expression{}, false
@@ -119,8 +120,8 @@ func (r *reader) expression(i policy.Item) (Expression, bool) {
 }
 
 // refers reads a name of something else in the file.
-func refers[T any](r *reader, name, kind string, get func(*T) *string) policy.FormKey[T] {
-	return policy.FormKey[T]{Name: name, Read: func(i policy.Item, into *T) {
+func refers[T any](r *reader, name, kind string, get func(*T) *string) yamlform.FormKey[T] {
+	return yamlform.FormKey[T]{Name: name, Read: func(i yamlform.Item, into *T) {
 		if t, ok := i.Text(); ok {
 			*get(into) = t
 			r.uses = append(r.uses, use{i, kind, t})
@@ -129,8 +130,8 @@ func refers[T any](r *reader, name, kind string, get func(*T) *string) policy.Fo
 }
 
 // texts reads a list of texts; kind is what they name, or "".
-func texts[T any](r *reader, name, kind string, get func(*T) *[]string) policy.FormKey[T] {
-	return policy.FormKey[T]{Name: name, Read: func(i policy.Item, into *T) {
+func texts[T any](r *reader, name, kind string, get func(*T) *[]string) yamlform.FormKey[T] {
+	return yamlform.FormKey[T]{Name: name, Read: func(i yamlform.Item, into *T) {
 		list := []string{}
 		for _, item := range i.Items("write a list: [a, b]") {
 			if t, ok := item.Text(); ok {
@@ -145,8 +146,8 @@ func texts[T any](r *reader, name, kind string, get func(*T) *[]string) policy.F
 }
 
 // named reads a block of the writer's own names, each one T.
-func named[S, T any](name string, form policy.Form[T], put func(into *S, name string, t T)) policy.FormKey[S] {
-	return policy.FormKey[S]{Name: name, Read: func(i policy.Item, into *S) {
+func named[S, T any](name string, form yamlform.Form[T], put func(into *S, name string, t T)) yamlform.FormKey[S] {
+	return yamlform.FormKey[S]{Name: name, Read: func(i yamlform.Item, into *S) {
 		all := i.Named()
 		if len(all) > maxList {
 			i.Fail("", "%s: %d entries, more than %d", name, len(all), maxList)
@@ -165,8 +166,8 @@ func named[S, T any](name string, form policy.Form[T], put func(into *S, name st
 }
 
 // listed reads a list of Ts.
-func listed[S, T any](name string, form policy.Form[T], put func(into *S, t T)) policy.FormKey[S] {
-	return policy.FormKey[S]{Name: name, Read: func(i policy.Item, into *S) {
+func listed[S, T any](name string, form yamlform.Form[T], put func(into *S, t T)) yamlform.FormKey[S] {
+	return yamlform.FormKey[S]{Name: name, Read: func(i yamlform.Item, into *S) {
 		all := i.Items("write a list, each entry with a - before it")
 		if len(all) > maxList {
 			i.Fail("", "%s: %d entries, more than %d", name, len(all), maxList)
@@ -180,14 +181,14 @@ func listed[S, T any](name string, form policy.Form[T], put func(into *S, t T)) 
 	}}
 }
 
-func (r *reader) whole() policy.Form[Scenario] {
-	return policy.Form[Scenario]{Name: "the scenario", Keys: []policy.FormKey[Scenario]{
-		{Name: "version", Read: func(i policy.Item, _ *Scenario) {
+func (r *reader) whole() yamlform.Form[Scenario] {
+	return yamlform.Form[Scenario]{Name: "the scenario", Keys: []yamlform.FormKey[Scenario]{
+		{Name: "version", Read: func(i yamlform.Item, _ *Scenario) {
 			if n, ok := i.Number("the version", 0, 1<<31); ok && n != 1 {
 				i.Fail("this bulkhead reads version 1", "version %d is not known", n)
 			}
 		}},
-		{Name: "name", Read: func(i policy.Item, s *Scenario) {
+		{Name: "name", Read: func(i yamlform.Item, s *Scenario) {
 			t, ok := i.Text()
 			if s.Name = t; ok && !Name(t) {
 				i.Fail("use small letters, digits and -", "%q is no name for a scenario", t)
@@ -199,7 +200,7 @@ func (r *reader) whole() policy.Form[Scenario] {
 		whole("rounds", maxRounds, func(s *Scenario) *int { return &s.Rounds }),
 		whole("seconds", maxSeconds, func(s *Scenario) *int { return &s.Seconds }),
 		{Name: "scale", Read: r.scale},
-		{Name: "needs", Read: func(i policy.Item, s *Scenario) { r.needs().Read(i, "", &s.Needs) }},
+		{Name: "needs", Read: func(i yamlform.Item, s *Scenario) { r.needs().Read(i, "", &s.Needs) }},
 		flag("wire", func(s *Scenario) *bool { return &s.Wire }),
 		expression(r, "swap", func(s *Scenario) *Expression { return &s.Swap }),
 		named("databases", r.database(), func(s *Scenario, name string, d Database) { d.Name = name; s.Databases = append(s.Databases, d) }),
@@ -222,15 +223,15 @@ func Name(s string) bool {
 }
 
 // scale reads the quantities; one may use those above it.
-func (r *reader) scale(i policy.Item, s *Scenario) {
+func (r *reader) scale(i yamlform.Item, s *Scenario) {
 	for _, n := range i.Named() {
 		if !word.MatchString(n.Name) || machineQuantity(n.Name) {
 			n.Item.Fail("use letters, digits and _, and not the name of a quantity of the machine", "%q is no name for a quantity", n.Name)
 			continue
 		}
 		q := Quantity{Name: n.Name}
-		policy.Form[Quantity]{Name: "a quantity", Keys: []policy.FormKey[Quantity]{
-			{Name: "is", Read: func(i policy.Item, q *Quantity) {
+		yamlform.Form[Quantity]{Name: "a quantity", Keys: []yamlform.FormKey[Quantity]{
+			{Name: "is", Read: func(i yamlform.Item, q *Quantity) {
 				e, ok := r.expression(i)
 				if q.Formula = e; !ok {
 					return
@@ -260,8 +261,8 @@ func (r *reader) hasQuantity(name string) bool {
 	return false
 }
 
-func (r *reader) needs() policy.Form[Needs] {
-	return policy.Form[Needs]{Name: "needs", Keys: []policy.FormKey[Needs]{
+func (r *reader) needs() yamlform.Form[Needs] {
+	return yamlform.Form[Needs]{Name: "needs", Keys: []yamlform.FormKey[Needs]{
 		whole("cpus", 4096, func(n *Needs) *int { return &n.CPUs }),
 		whole("numa", 1024, func(n *Needs) *int { return &n.NUMA }),
 		expression(r, "memory", func(n *Needs) *Expression { return &n.Memory }),
@@ -272,8 +273,8 @@ func (r *reader) needs() policy.Form[Needs] {
 	}}
 }
 
-func (r *reader) database() policy.Form[Database] {
-	return policy.Form[Database]{Name: "a database", Keys: []policy.FormKey[Database]{
+func (r *reader) database() yamlform.Form[Database] {
+	return yamlform.Form[Database]{Name: "a database", Keys: []yamlform.FormKey[Database]{
 		oneOf("engine", func(d *Database) *string { return &d.Engine }, "mariadb", "postgresql", "redis"),
 		text("dsn", func(d *Database) *string { return &d.DSN }),
 		expression(r, "buffer", func(d *Database) *Expression { return &d.Buffer }),
@@ -282,8 +283,8 @@ func (r *reader) database() policy.Form[Database] {
 	}}
 }
 
-func (r *reader) load() policy.Form[Load] {
-	return policy.Form[Load]{Name: "a load", Keys: []policy.FormKey[Load]{
+func (r *reader) load() yamlform.Form[Load] {
+	return yamlform.Form[Load]{Name: "a load", Keys: []yamlform.FormKey[Load]{
 		oneOf("program", func(l *Load) *string { return &l.Program }, Programs()...),
 		refers(r, "on", "database", func(l *Load) *string { return &l.On }),
 		text("script", func(l *Load) *string { return &l.Script }),
@@ -302,12 +303,12 @@ func (r *reader) load() policy.Form[Load] {
 	}}
 }
 
-func (r *reader) neighbour() policy.Form[Neighbour] {
-	return policy.Form[Neighbour]{Name: "a neighbour", Keys: []policy.FormKey[Neighbour]{
+func (r *reader) neighbour() yamlform.Form[Neighbour] {
+	return yamlform.Form[Neighbour]{Name: "a neighbour", Keys: []yamlform.FormKey[Neighbour]{
 		oneOf("kind", func(n *Neighbour) *string { return &n.Kind }, "cpu", "memory", "disk", "backup", "query"),
 		refers(r, "on", "database", func(n *Neighbour) *string { return &n.On }),
 		expression(r, "count", func(n *Neighbour) *Expression { return &n.Count }),
-		{Name: "session", Read: func(i policy.Item, n *Neighbour) { w, _ := i.Word("own", "shared"); n.Shared = w == "shared" }},
+		{Name: "session", Read: func(i yamlform.Item, n *Neighbour) { w, _ := i.Word("own", "shared"); n.Shared = w == "shared" }},
 		expression(r, "bytes", func(n *Neighbour) *Expression { return &n.Bytes }),
 		expression(r, "rate", func(n *Neighbour) *Expression { return &n.Rate }),
 		expression(r, "block", func(n *Neighbour) *Expression { return &n.Block }),
@@ -319,13 +320,13 @@ func (r *reader) neighbour() policy.Form[Neighbour] {
 	}}
 }
 
-func (r *reader) arm() policy.Form[Arm] {
-	phase := policy.Form[Phase]{Name: "a phase", Keys: []policy.FormKey[Phase]{
+func (r *reader) arm() yamlform.Form[Arm] {
+	phase := yamlform.Form[Phase]{Name: "a phase", Keys: []yamlform.FormKey[Phase]{
 		text("name", func(p *Phase) *string { return &p.Name }),
 		expression(r, "share", func(p *Phase) *Expression { return &p.Share }),
 		refers(r, "policy", "policy or none", func(p *Phase) *string { return &p.Policy }),
 	}}
-	return policy.Form[Arm]{Name: "an arm", Keys: []policy.FormKey[Arm]{
+	return yamlform.Form[Arm]{Name: "an arm", Keys: []yamlform.FormKey[Arm]{
 		text("text", func(a *Arm) *string { return &a.Text }),
 		texts(r, "with", "neighbour", func(a *Arm) *[]string { return &a.With }),
 		texts(r, "loads", "load", func(a *Arm) *[]string { return &a.Loads }),
@@ -337,10 +338,10 @@ func (r *reader) arm() policy.Form[Arm] {
 	}}
 }
 
-func (r *reader) peer() policy.Form[Peer] {
-	return policy.Form[Peer]{Name: "a peer", Keys: []policy.FormKey[Peer]{
+func (r *reader) peer() yamlform.Form[Peer] {
+	return yamlform.Form[Peer]{Name: "a peer", Keys: []yamlform.FormKey[Peer]{
 		text("text", func(p *Peer) *string { return &p.Text }),
-		{Name: "groups", Read: func(i policy.Item, p *Peer) {
+		{Name: "groups", Read: func(i yamlform.Item, p *Peer) {
 			for _, n := range i.Named() {
 				g := PeerGroup{Name: n.Name}
 				for _, set := range n.Item.Named() {
@@ -357,8 +358,8 @@ func (r *reader) peer() policy.Form[Peer] {
 }
 
 // commands reads a list of commands of iproute2, the only programs that a peer may start by itself.
-func (r *reader) commands(name string, get func(*Peer) *[]Template) policy.FormKey[Peer] {
-	return policy.FormKey[Peer]{Name: name, Read: func(i policy.Item, p *Peer) {
+func (r *reader) commands(name string, get func(*Peer) *[]Template) yamlform.FormKey[Peer] {
+	return yamlform.FormKey[Peer]{Name: name, Read: func(i yamlform.Item, p *Peer) {
 		for _, item := range i.Items(`write a list: ["tc qdisc add …", …]`) {
 			t, ok := r.template(item)
 			if !ok {
@@ -373,7 +374,7 @@ func (r *reader) commands(name string, get func(*Peer) *[]Template) policy.FormK
 	}}
 }
 
-func (r *reader) template(i policy.Item) (Template, bool) {
+func (r *reader) template(i yamlform.Item) (Template, bool) {
 	t, ok := i.Text()
 	if !ok {
 		return Template{}, false
@@ -389,7 +390,7 @@ func (r *reader) template(i policy.Item) (Template, bool) {
 	return tpl, true
 }
 
-func (r *reader) policies(i policy.Item, s *Scenario) {
+func (r *reader) policies(i yamlform.Item, s *Scenario) {
 	for _, n := range i.Named() {
 		if tpl, ok := r.template(n.Item); ok {
 			s.Policies[n.Name], r.at[n.Name] = tpl, n.Item
@@ -397,9 +398,9 @@ func (r *reader) policies(i policy.Item, s *Scenario) {
 	}
 }
 
-func (r *reader) shape() policy.Form[Shape] {
-	bound := func(name string, get func(*Shape) *Expression) policy.FormKey[Shape] {
-		return policy.FormKey[Shape]{Name: name, Read: func(i policy.Item, into *Shape) {
+func (r *reader) shape() yamlform.Form[Shape] {
+	bound := func(name string, get func(*Shape) *Expression) yamlform.FormKey[Shape] {
+		return yamlform.FormKey[Shape]{Name: name, Read: func(i yamlform.Item, into *Shape) {
 			if e, ok := r.expression(i); ok {
 				*get(into), into.At = e, i.Pos()
 				for _, n := range e.Names() {
@@ -408,7 +409,7 @@ func (r *reader) shape() policy.Form[Shape] {
 			}
 		}}
 	}
-	return policy.Form[Shape]{Name: "a shape", Keys: []policy.FormKey[Shape]{
+	return yamlform.Form[Shape]{Name: "a shape", Keys: []yamlform.FormKey[Shape]{
 		text("what", func(s *Shape) *string { return &s.What }),
 		text("reports", func(s *Shape) *string { return &s.Reports }),
 		bound("measure", func(s *Shape) *Expression { return &s.Measure }),

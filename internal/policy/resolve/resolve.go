@@ -1,0 +1,320 @@
+// Package resolve fits a policy to one host: percentages become bytes, paths become devices, NUMA nodes become CPUs,
+// roles add their defaults. It reports what can never work there: limits above the host or above a parent's, limits on
+// devices that the kernel does not limit, and limits that contradict each other.
+//
+// It takes the host as values (host.Facts) and as the functions of a Resolver, and leaves what it is given alone. A
+// Resolver is called from the goroutine that called Policy, Setting or Check.
+package resolve
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"bulkhead/internal/host"
+	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
+	"bulkhead/internal/policy/yamlform"
+)
+
+// ProblemsOn returns every problem of a policy: of the text, and of what is sound of it on a host.
+func ProblemsOn(sources []policy.Source, f *host.Facts, with ...Resolver) policy.Problems {
+	p, r := parse.Sound(sources)
+	problems := r.Problems()
+	if p != nil {
+		_, onHost := Policy(p, f, with...)
+		problems = append(problems, onHost...)
+	}
+	return problems.InOrder(sources)
+}
+
+// schedules fits the settings of schedules to the host, and looks for what can never work while a window is open.
+func (r *resolution) schedules(p *policy.Policy, host policy.HostPart, all []Limits) []policy.Schedule {
+	var out []policy.Schedule
+	for _, s := range p.Schedules {
+		s.Set = slices.Clone(s.Set)
+		laid := slices.Clone(all)
+		for i, set := range s.Set {
+			set.Settings = r.settings(set.Settings, set.Group)
+			s.Set[i] = set
+			for j := range laid {
+				if laid[j].Group != set.Group {
+					continue
+				}
+				for _, one := range set.Settings {
+					if p := Overlaps(set.Group, laid[j].Settings, one); p != nil {
+						p.Hint = "name the target as the group does"
+						r.Add(*p)
+					}
+				}
+				laid[j].Settings = set.Settings.Over(laid[j].Settings)
+			}
+		}
+		r.check(host, laid)
+		out = append(out, s)
+	}
+	return out
+}
+
+// guard holds the guard against what this host counts.
+func (r *resolution) guard(g *policy.Guard) *policy.Guard {
+	if g == nil {
+		return nil
+	}
+	unified, _ := r.facts.Unified()
+	for _, one := range g.Groups {
+		if one.MemoryPressure != nil && !unified.Has("memory") {
+			r.Fail(one.PressurePos, "watch oom_kills or throughput_falls instead", "guard: this host does not count the memory pressure of group %s: that takes the memory controller on cgroup v2", one.Group)
+		}
+	}
+	return g
+}
+
+// Resolver answers what Facts alone cannot. Its zero value takes paths as they are written.
+type Resolver struct {
+	// EvalSymlinks gives a path without symbolic links, as filepath.EvalSymlinks does on the host.
+	// When it is nil, a path that does not exist goes unnoticed and links are not followed.
+	EvalSymlinks func(path string) (string, error)
+	// Storage gives what files lie on. It is asked at most once, and only when a limit names a target. When it is nil,
+	// the facts have to do, which do not know the devices of a btrfs and the cache of a bcache.
+	Storage func() (*host.Storage, error)
+	// Interface finds the network interface that a name, "default" or a network means. When it is nil, names are taken as they
+	// are written. An *ErrNoInterface says that there is none.
+	Interface func(on string) (policy.Interface, error)
+	// Host is the host part of the policy, for ResolveSetting; Resolve goes by the policy's own.
+	Host *policy.HostPart
+}
+
+// roleDefaults is the design's table of roles. Nothing else comes from a role.
+var roleDefaults = map[policy.Role]policy.Settings{
+	policy.RoleDatabase: {{Key: policy.KeyCPUWeight, Value: policy.Weight(1000)}, {Key: policy.KeyIOWeight, Value: policy.Weight(1000)}},
+	policy.RoleHelper:   {{Key: policy.KeyCPUWeight, Value: policy.Weight(10)}, {Key: policy.KeyIOWeight, Value: policy.Weight(10)}},
+	policy.RoleBatch:    {{Key: policy.KeyCPUWeight, Value: policy.Weight(1)}, {Key: policy.KeyCPUIdle, Value: policy.Flag(true)}, {Key: policy.KeyIOWeight, Value: policy.Weight(1)}},
+}
+
+// Resolve fits a policy to a host. The copy it returns has percentages as bytes, io limits for
+// devices, NUMA nodes as CPUs, and the defaults of roles; p is left alone. Problems are what can
+// never work on this host; the copy then holds what could be resolved.
+func Policy(p *policy.Policy, f *host.Facts, with ...Resolver) (*policy.Policy, policy.Problems) {
+	r := resolution{facts: f, Report: yamlform.NewReport(p.Sources)}
+	if len(with) > 0 {
+		r.Resolver = with[0]
+	}
+	r.Host = &p.Host
+	out := &policy.Policy{Version: p.Version, Host: p.Host, Agent: p.Agent, Sources: slices.Clone(p.Sources)}
+	out.Host.Reserve.Memory = r.reserve(p.Host.Reserve)
+	out.Host.IO = r.resolveCeilings(p.Host.IO)
+	out.Host.Network = r.resolveLinks(p.Host.Network)
+	for _, g := range p.Groups {
+		out.Groups = append(out.Groups, r.group(g))
+	}
+	spreadWeights(out.Groups)
+	var all []Limits
+	for _, g := range out.Groups {
+		all = limitsOf(g, all, "")
+	}
+	r.check(out.Host, all)
+	out.Notes = r.notes
+	out.Schedules = r.schedules(p, out.Host, all)
+	out.Guard = r.guard(p.Guard)
+	return out, r.Problems()
+}
+
+// ResolveSetting fits one setting, of an override, to a host: an io limit without a target becomes
+// one for each device. What it comes to beside other settings is Check's.
+func Setting(s policy.Setting, f *host.Facts, with Resolver) (policy.Settings, policy.Problems) {
+	r := resolution{Resolver: with, facts: f, Report: yamlform.NewReport(nil)}
+	return r.settings(policy.Settings{s}, ""), r.Problems()
+}
+
+// Limits is the resolved settings of one group, for Check.
+type Limits struct {
+	Group, Parent string // paths; the parent of a group at the top is ""
+	Settings      policy.Settings
+	Model         *policy.MemoryModel
+}
+
+// limits lists a group and those below it.
+func limitsOf(g *policy.Group, all []Limits, parent string) []Limits {
+	all = append(all, Limits{g.Path, parent, g.Settings, g.Model})
+	for _, child := range g.Groups {
+		all = limitsOf(child, all, g.Path)
+	}
+	return all
+}
+
+// resolution is one run of Resolve.
+type resolution struct {
+	Resolver
+	*yamlform.Report
+	facts *host.Facts
+	notes []policy.Note
+	disks *host.Storage // once it was asked for
+}
+
+// RoleSettings is what the role of a group asks. A weight and "idle" exclude each other in the kernel
+// (cpu.shares is EINVAL beside cpu.idle), so a group that asks for a weight is not made idle.
+func RoleSettings(g *policy.Group) policy.Settings {
+	defaults := roleDefaults[g.Role].Settle("role " + string(g.Role))
+	for i := range defaults {
+		defaults[i].Pos = g.Pos
+	}
+	if _, weighted := g.Settings.Get(policy.KeyCPUWeight, ""); weighted {
+		defaults = slices.DeleteFunc(defaults, func(s policy.Setting) bool { return s.Key == policy.KeyCPUIdle })
+	}
+	return defaults
+}
+
+func strength(s policy.Setting) int {
+	n := 0
+	if s.From == "group" {
+		n = 2
+	}
+	if s.On != "" {
+		n++
+	}
+	return n
+}
+
+func (r *resolution) note(at policy.Pos, group, format string, args ...any) {
+	n := policy.Note{Pos: at, Group: group, Text: fmt.Sprintf(format, args...)}
+	if len(r.notes) == 0 || r.notes[len(r.notes)-1] != n { // once for the several keys of one io entry
+		r.notes = append(r.notes, n)
+	}
+}
+
+// reserve resolves `host.reserve`, and checks that it leaves something.
+func (r *resolution) reserve(reserve policy.Reserve) policy.Value {
+	if reserve.CPU >= r.cores() {
+		r.Fail(cmp.Or(reserve.CPUPos, reserve.Pos), "", "host.reserve.cpu %s leaves nothing of the host's %s", reserve.CPU, plural(len(r.facts.CPUs), "CPU"))
+	}
+	memory := reserve.Memory
+	if share, ok := memory.(policy.MemoryPercent); ok {
+		memory = share.Of(r.memory())
+	}
+	if b, ok := memory.(policy.Bytes); ok && b >= r.memory() {
+		r.Fail(cmp.Or(reserve.MemoryPos, reserve.Pos), "", "host.reserve.memory %s leaves nothing of the host's %s", b, r.memory().Human())
+	}
+	return memory
+}
+
+func (r *resolution) cores() policy.Cores { return policy.Cores(len(r.facts.CPUs)) * policy.One }
+
+func (r *resolution) memory() policy.Bytes { return policy.Bytes(r.facts.MemTotal) }
+
+// group resolves a group and those below it.
+func (r *resolution) group(g *policy.Group) *policy.Group {
+	out := *g
+	out.Match = slices.Clone(g.Match)
+	for i := range out.Match {
+		out.Match[i].Except = slices.Clone(out.Match[i].Except)
+	}
+	if g.Each != nil {
+		each := *g.Each
+		out.Each = &each
+	}
+	if g.Slice != "" && !r.facts.Systemd {
+		r.Fail(g.SlicePos, "take the key out here, or keep this group in a file for the hosts that have systemd", "slice %s: PID 1 of this host is not systemd", g.Slice)
+	}
+	out.Settings = r.settings(g.Settings.Over(RoleSettings(g)), g.Path)
+	out.Groups = nil
+	for _, child := range g.Groups {
+		out.Groups = append(out.Groups, r.group(child))
+	}
+	return &out
+}
+
+// settings turns what was written into what the kernel can take.
+func (r *resolution) settings(ss policy.Settings, group string) policy.Settings {
+	var out policy.Settings
+	for _, s := range ss {
+		switch {
+		case s.Key == policy.KeyIOWeight:
+			out = append(out, r.resolveWeight(s, group)...)
+			continue
+		case strings.HasPrefix(string(s.Key), "io."):
+			out = append(out, r.resolveIO(s, group)...)
+			continue
+		case s.Key.OfNetwork():
+			out = append(out, r.resolveNetwork(s, group)...)
+			continue
+		case s.Key == policy.KeyCPUNUMA:
+			if _, ok := ss.Get(policy.KeyCPUCPUs, ""); ok {
+				r.note(s.Pos, group, "cpu.numa is not used: cpu.cpus says which CPUs")
+				continue
+			}
+			s = r.nodeCPUs(s)
+		}
+		if share, ok := s.Value.(policy.MemoryPercent); ok {
+			s.Value = share.Of(r.memory())
+		}
+		out = append(out, s)
+	}
+	out = r.oneEach(out)
+	out.Sort()
+	r.noteOneSided(out, group)
+	return out
+}
+
+// nodeCPUs turns NUMA nodes into their CPUs.
+func (r *resolution) nodeCPUs(s policy.Setting) policy.Setting {
+	s.Raw = cmp.Or(s.Raw, "numa "+s.Value.String())
+	s.Key = policy.KeyCPUCPUs
+	ids, ok := s.Value.(policy.IDs)
+	if !ok {
+		return s
+	}
+	var cpus host.IDSet
+	for _, n := range r.nodes(s.Pos, ids) {
+		if len(n.CPUs) == 0 {
+			r.Fail(s.Pos, "name the CPUs with cpu.cpus", "NUMA node %d has no CPUs", n.ID)
+		}
+		cpus = cpus.Union(n.CPUs)
+	}
+	s.Value = policy.IDs{IDSet: cpus}
+	return s
+}
+
+// nodes gives the nodes that a setting names, and reports those that do not exist.
+func (r *resolution) nodes(at policy.Pos, ids policy.IDs) []host.Node {
+	var nodes []host.Node
+	var all host.IDSet
+	for _, n := range r.facts.Nodes {
+		all = append(all, n.ID)
+		if ids.Contains(n.ID) {
+			nodes = append(nodes, n)
+		}
+	}
+	if missing := ids.Minus(all); len(missing) > 0 {
+		r.Fail(at, fmt.Sprintf("nodes here: %s", all), "NUMA node %s does not exist on this host", missing)
+	}
+	return nodes
+}
+
+// oneEach leaves one setting for each key and device. Of two, the group's own goes before its
+// class's, and an entry for the device before the default for all devices. Two that are equally
+// strong are a problem.
+func (r *resolution) oneEach(ss policy.Settings) policy.Settings {
+	var out policy.Settings
+	for _, s := range ss {
+		i := slices.IndexFunc(out, func(o policy.Setting) bool { return s.Dev != "" && o.Key == s.Key && o.Dev == s.Dev })
+		if i < 0 {
+			out = append(out, s)
+			continue
+		}
+		switch order := cmp.Compare(strength(s), strength(out[i])); {
+		case order > 0:
+			out[i] = s
+		case order == 0 && s.Key == policy.KeyIOWeight && policy.SameValue(s.Value, out[i].Value): // of two volumes that lie on one disk
+		case order == 0:
+			hint := "a limit is for a whole disk: keep one of them"
+			if s.Key.OfNetwork() {
+				hint = "a limit is for a whole interface: keep one of them"
+			}
+			r.Fail(s.Pos, hint, "%s: %s and %s are both on %s", s.Key, out[i].On, s.On, r.deviceName(s.Dev))
+			r.Also(out[i].Pos)
+		}
+	}
+	return out
+}

@@ -1,0 +1,216 @@
+package resolve
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"bulkhead/internal/host"
+	"bulkhead/internal/policy"
+)
+
+// spreadWeights gives the weights of roles to the disks on which some group asks for one: no disk gets another scheduler for a default.
+func spreadWeights(groups []*policy.Group) {
+	via := map[string]string{}
+	var order []string
+	policy.EachGroup(groups, func(g *policy.Group) {
+		for _, s := range g.Settings {
+			if s.Key == policy.KeyIOWeight && s.Dev != "" && via[s.Dev] == "" {
+				via[s.Dev] = s.Via
+				order = append(order, s.Dev)
+			}
+		}
+	})
+	if len(order) == 0 {
+		return
+	}
+	policy.EachGroup(groups, func(g *policy.Group) {
+		var kept policy.Settings
+		var defaults policy.Setting
+		for _, s := range g.Settings {
+			if s.Key == policy.KeyIOWeight && s.Dev == "" && strings.HasPrefix(s.From, "role ") {
+				defaults = s
+				continue
+			}
+			kept = append(kept, s)
+		}
+		if defaults.Key == "" {
+			return
+		}
+		for _, dev := range order {
+			if _, has := kept.Get(policy.KeyIOWeight, dev); !has {
+				one := defaults
+				one.Dev, one.Via = dev, via[dev]
+				kept = append(kept, one)
+			}
+		}
+		kept.Sort()
+		g.Settings = kept
+	})
+}
+
+// resolveWeight finds the disks that a weight is for, and what holds it there. A role's is left for spreadWeights.
+func (r *resolution) resolveWeight(s policy.Setting, group string) policy.Settings {
+	if strings.HasPrefix(s.From, "role ") {
+		return policy.Settings{s}
+	}
+	var disks []*host.Layer
+	if s.On == "" {
+		disks = r.allDisks(s)
+	} else {
+		disks = r.weighed(s)
+	}
+	var all policy.Settings
+	for _, l := range disks {
+		one := s
+		via, why, hint := r.weigh(l)
+		switch {
+		case via == "" && s.On == "":
+			r.note(s.Pos, group, "io.weight for all devices is not held on %s: %s", l.Name, why)
+			continue
+		case via == "":
+			r.Fail(s.TargetPos(), hint, "io.weight on %s: %s", s.On, why)
+			one.Lost = r.Last()
+			return policy.Settings{one}
+		}
+		one.Dev, one.Via, one.Why = l.Device.Number, via, why
+		if s.On != "" {
+			r.note(s.TargetPos(), group, "io.weight on %s is held at %s: %s", s.On, l, why)
+		}
+		all = append(all, one)
+	}
+	if len(all) == 0 {
+		if s.On == "" && disks != nil {
+			r.Fail(s.Pos, "", "io.weight: no disk of this host can be weighed: see the notes")
+		}
+		if s.Lost = r.Last(); s.On == "" {
+			return nil
+		}
+		return policy.Settings{s}
+	}
+	return all
+}
+
+// allDisks are all disks that requests go to: of a disk over several paths the multipath device.
+func (r *resolution) allDisks(s policy.Setting) []*host.Layer {
+	storage := r.storage(s)
+	if storage == nil {
+		return nil
+	}
+	disks := []*host.Layer{}
+	paths := map[string]bool{}
+	for _, d := range r.facts.Devices {
+		if d.Kind == host.Multipath {
+			for _, p := range d.Slaves {
+				paths[p] = true
+			}
+		}
+	}
+	for _, d := range r.facts.Devices {
+		if d.Size > 0 && (d.Kind == host.Disk && !paths[d.Number] || d.Kind == host.Multipath) {
+			disks = append(disks, storage.Of(d.Number))
+		}
+	}
+	return disks
+}
+
+// weighed are the disks of a target at which requests can be weighed: those at the bottom. nil after a problem.
+func (r *resolution) weighed(s policy.Setting) []*host.Layer {
+	l := r.layer(s)
+	if l == nil {
+		return nil
+	}
+	tops, ok := r.tops(s, l)
+	if !ok {
+		return nil
+	}
+	var disks []*host.Layer
+	for _, top := range tops {
+		below := []*host.Layer{top}
+		if top.Kind.Layered() && top.Kind != host.Multipath {
+			if s.Layer == policy.LayerTop {
+				r.Fail(s.TargetPos(), "leave `layer` out: the disks below are weighed", "io.weight on %s: neither iocost nor BFQ weighs at %s: it has no queue of requests", s.On, top)
+				return nil
+			}
+			below = top.Drives(auxiliary...)
+		}
+		for _, b := range below {
+			disk := r.whole(s, b)
+			if disk == nil {
+				return nil
+			}
+			if !slices.Contains(disks, disk) {
+				disks = append(disks, disk)
+			}
+		}
+	}
+	if len(disks) == 0 {
+		r.Fail(s.TargetPos(), r.disksHint(), "io.weight on %s: the disks below %s cannot be told", s.On, l)
+	}
+	return disks
+}
+
+// weigh chooses what holds weights on a disk, and says why; via is "" where nothing can.
+func (r *resolution) weigh(l *host.Layer) (via, why, hint string) {
+	d := l.Device
+	h, mounted := r.facts.HierarchyOf("blkio")
+	switch {
+	case !mounted:
+		return "", "there is no io controller on this host", ""
+	case d.Schedulers == nil:
+		return "", fmt.Sprintf("%s has no queue of requests, at which iocost or BFQ could weigh", l.Name), "name a disk"
+	}
+	iocost := h.Version == 2 && r.facts.IOCost
+	if model := r.modelOf(l); iocost && model != nil {
+		if d.Scheduler == host.BFQ {
+			return "", fmt.Sprintf("host.io has a model of %s, for iocost, and its scheduler is BFQ, which weighs too", l.Name),
+				"take the model out, or give the disk another scheduler"
+		}
+		return policy.ViaIOCost, "iocost weighs there, as host.io has a model of the disk", ""
+	}
+	if iocost && d.Cost.On() {
+		return policy.ViaIOCost, "iocost weighs there, which somebody has set up", ""
+	}
+	return r.byScheduler(d, h.Version, iocost)
+}
+
+// byScheduler is weigh where it is left to the disk's scheduler.
+func (r *resolution) byScheduler(d *host.Device, version int, iocost bool) (via, why, hint string) {
+	const limit = "limit the others instead: `read: {…}`, `write: {…}`"
+	switch {
+	case d.Scheduler == host.BFQ:
+		return policy.ViaBFQ, "its scheduler is BFQ, which weighs", ""
+	case r.facts.BFQ && iocost:
+		return policy.ViaBFQ, fmt.Sprintf("BFQ becomes its scheduler in place of %s and weighs, as host.io has no model of the disk for iocost", d.Scheduler), ""
+	case r.facts.BFQ:
+		return policy.ViaBFQ, fmt.Sprintf("BFQ becomes its scheduler in place of %s and weighs", d.Scheduler), ""
+	case version == 1 && slices.Contains(d.Schedulers, host.CFQ):
+		return policy.ViaCFQ, "the scheduler CFQ weighs", ""
+	case iocost:
+		return "", "this kernel has no BFQ, and host.io has no model of the disk for iocost",
+			"`bulkhead discover disks --measure PATH` prints a model for host.io, with which iocost can weigh"
+	case version == 1:
+		return "", "this kernel has neither BFQ nor CFQ, and iocost is of cgroup v2", limit
+	}
+	return "", "this kernel has neither iocost nor BFQ", limit
+}
+
+// modelOf is the model that the policy has of one disk.
+func (r *resolution) modelOf(l *host.Layer) *policy.Model {
+	if r.Host == nil || r.disks == nil {
+		return nil
+	}
+	for _, c := range r.Host.IO {
+		if c.Model == nil {
+			continue
+		}
+		of := r.layer(policy.Setting{Key: "host.io", On: c.On, Pos: c.Pos})
+		if of == nil {
+			continue // reported
+		}
+		if drives := of.Drives(auxiliary...); len(drives) == 1 && drives[0] == l {
+			return c.Model
+		}
+	}
+	return nil
+}
