@@ -172,7 +172,7 @@ func TestVerbsOnAFailingDisk(t *testing.T) {
 			if calls == 0 {
 				t.Fatal("it writes nothing down")
 			}
-			step := 5 // every call with FAULTS=all
+			step := 10 // every call with FAULTS=all
 			if os.Getenv("FAULTS") == "all" {
 				step = 1
 			}

@@ -83,7 +83,7 @@ func TestAnySequenceIsGivenBack(t *testing.T) {
 	checks := flag.Lookup("rapid.checks")
 	was := checks.Value.String()
 	defer func() { _ = checks.Value.Set(was) }()
-	if err := checks.Value.Set(cmp.Or(os.Getenv("SEQUENCES"), "15")); err != nil {
+	if err := checks.Value.Set(cmp.Or(os.Getenv("SEQUENCES"), "5")); err != nil {
 		t.Fatal(err)
 	}
 	rapid.Check(t, func(r *rapid.T) {

@@ -150,6 +150,7 @@ func TestMakerIsKilled(t *testing.T) {
 
 // A peer that goes: the maker is told first, and left alone when it takes the change back; else the watchdog does it within 10 s.
 func TestPeerGetsOutOfReach(t *testing.T) {
+	t.Parallel()
 	for _, obeys := range []bool{true, false} {
 		t.Run(fmt.Sprintf("obeys %t", obeys), func(t *testing.T) {
 			t.Parallel()
@@ -212,6 +213,7 @@ func TestPeerGetsOutOfReach(t *testing.T) {
 
 // A watchdog that ends before it has read an order that no pipe holds, or never reads it, does not keep its maker.
 func TestOrderIsNotRead(t *testing.T) {
+	t.Parallel()
 	big, err := json.Marshal(strings.Repeat("x", 1<<20))
 	if err != nil {
 		t.Fatal(err)
@@ -242,6 +244,7 @@ func TestOrderIsNotRead(t *testing.T) {
 // Looking for peers once more takes its time, in which the maker's signs of life are not listened to: it is not taken for dead then, and has
 // its time to obey.
 func TestSettlingIsNoSilence(t *testing.T) {
+	t.Parallel()
 	l := peer(t)
 	l.Close()
 	said, out := io.Pipe()
@@ -313,6 +316,7 @@ func TestDeadline(t *testing.T) {
 
 // A watchdog that was started alone does nothing while its maker is there, and its work when it has left, or was killed.
 func TestAloneItOutlivesItsMaker(t *testing.T) {
+	t.Parallel()
 	in, maker := io.Pipe()
 	said, out := io.Pipe()
 	tended := make(chan struct{})
