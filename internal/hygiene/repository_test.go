@@ -120,6 +120,9 @@ func TestMakefileTargets(t *testing.T) {
 			t.Errorf("target %q is not there or not documented", target)
 		}
 	}
+	if ci, err := os.ReadFile(filepath.Join(top, ".ci/run")); !bytes.Contains(ci, []byte("make lint")) {
+		t.Errorf(".ci/run does not run the linter: %v", err)
+	}
 	info, err := os.Stat(filepath.Join(top, ".ci/run"))
 	if err != nil || info.Mode()&0o111 == 0 {
 		t.Errorf(".ci/run cannot be run: %v", err)

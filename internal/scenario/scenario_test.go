@@ -70,8 +70,39 @@ func FuzzExpression(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		e, err := ParseExpression(text)
-		if err == nil {
-			e.Eval(func(string) float64 { return 1 })
+		if err != nil {
+			return
+		}
+		names := map[string]int{}
+		value := func(name string) float64 {
+			names[name]++
+			return float64(len(name))
+		}
+		is := e.Eval(value)
+		for name := range names {
+			if name == "" || !strings.Contains(text, name) {
+				t.Errorf("%q asks for %q, which is not in it", text, name)
+			}
+		}
+		// The same arithmetic in other words.
+		for _, c := range []struct {
+			text string
+			want float64
+		}{
+			{"(" + text + ")", is}, {" " + text + "  ", is}, {"0+(" + text + ")", 0 + is}, {"-(" + text + ")", -is},
+			{"(" + text + ")-(" + text + ")", is - is}, {"max(" + text + ", " + text + ")", is},
+		} {
+			if len(c.text) > maxExpression {
+				continue
+			}
+			e, err := ParseExpression(c.text)
+			if err != nil {
+				t.Errorf("%q is read, and %q is not: %v", text, c.text, err)
+				continue
+			}
+			if got := e.Eval(value); got != c.want && !(math.IsNaN(got) && math.IsNaN(c.want)) {
+				t.Errorf("%q is %v, and %q is %v, want %v", text, is, c.text, got, c.want)
+			}
 		}
 	})
 }

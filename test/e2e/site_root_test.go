@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -28,6 +29,10 @@ import (
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "bulkhead" {
 		os.Exit(cli.Main(os.Args[1:]))
+	}
+	if err := testhost.SetSurroundings(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 	os.Exit(m.Run())
 }

@@ -2,6 +2,7 @@
 package packaging
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -11,13 +12,21 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"bulkhead/internal/testhost"
 )
 
 // top is the repository as seen from here.
 const top = "../.."
 
 // TestMain gives the tests a directory to install into, which goes at the end.
-func TestMain(m *testing.M) { os.Exit(withDestdir(m)) }
+func TestMain(m *testing.M) {
+	if err := testhost.SetSurroundings(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(withDestdir(m))
+}
 
 const prefix = "/opt/bulkhead"
 
