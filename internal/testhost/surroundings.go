@@ -26,7 +26,8 @@ func SetSurroundings() error {
 			return fmt.Errorf("unset %s: %w", name, err)
 		}
 	}
-	for name, value := range map[string]string{"LC_ALL": "C", "PATH": os.Getenv("PATH") + ":/usr/local/sbin:/usr/sbin:/sbin"} {
+	path := os.Getenv("PATH") + ":/usr/local/sbin:/usr/sbin:/sbin"
+	for name, value := range map[string]string{"LC_ALL": "C", "PATH": path} {
 		if err := os.Setenv(name, value); err != nil {
 			return fmt.Errorf("set %s: %w", name, err)
 		}
