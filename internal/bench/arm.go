@@ -52,80 +52,11 @@ func (r *run) measureAll(ctx context.Context) error {
 				rates = append(rates, fmt.Sprintf("%s %s", arm.Name, proof.Number(t.outcomes[loads[0].Name].Rate())))
 			}
 		}
-		r.rounds = append(r.rounds, trials)
+		r.rounds.all = append(r.rounds.all, trials)
 		r.progress.note(fmt.Sprintf("round %d of %d, transactions/s: %s", round+1, r.options.Rounds,
 			strings.Join(rates, ", ")))
 	}
-	return r.govern(ctx, scenario.Arm{})
-}
-
-// govern makes the arm's policy or its peer's groups be in force, and nothing else.
-func (r *run) govern(ctx context.Context, arm scenario.Arm) error {
-	if r.peer.governs() {
-		r.killed = nil
-		if err := r.peer.release(ctx); err != nil {
-			return err
-		}
-	}
-	if arm.Peer != "" {
-		if err := r.apply(ctx, ""); err != nil {
-			return err
-		}
-		fill := func(t scenario.Template) (string, error) { return t.Fill(r.texts(), r.value) }
-		return r.peer.apply(ctx, r.scenario.Peers[arm.Peer], fill, r.databases)
-	}
-	return r.apply(ctx, arm.Policy)
-}
-
-// apply makes a policy be in force; "" and "none" release what is.
-func (r *run) apply(ctx context.Context, name string) error {
-	if name == "none" {
-		name = ""
-	}
-	if name == r.applied {
-		return nil
-	}
-	r.killed = nil // of groups that go, or that others may take the place of
-	if name == "" {
-		r.applied = ""
-		return r.system.releaseAll(ctx)
-	}
-	text, err := r.policyText(name)
-	if err != nil {
-		return err
-	}
-	if err := r.system.writePolicy(text); err != nil {
-		return err
-	}
-	if !r.asked[name] {
-		r.asked[name], r.policies[name] = true, text
-		notes, err := r.system.notes(ctx)
-		if err != nil {
-			return err
-		}
-		for _, n := range notes {
-			// policies have much in common
-			if text := strings.TrimPrefix(n.Group+" ", " ") + n.Key + ": " + n.Text; !slices.Contains(r.notes, text) {
-				r.notes = append(r.notes, text)
-			}
-		}
-	}
-	r.applied = name
-	return r.system.apply(ctx)
-}
-
-// governed says whether a policy or a peer's groups are in force.
-func (r *run) governed() bool { return r.applied != "" || r.peer.governs() }
-
-// inside makes a command start inside a group, where one governs.
-func (r *run) inside(group string) func([]string) []string {
-	switch {
-	case group == "" || !r.governed():
-		return nil
-	case r.applied != "":
-		return func(args []string) []string { return r.system.run(group, args) }
-	}
-	return func(args []string) []string { return r.peer.wrap(group, args) }
+	return r.governor.govern(ctx, scenario.Arm{})
 }
 
 // measure runs one arm.
@@ -138,13 +69,13 @@ func (r *run) measure(ctx context.Context, arm scenario.Arm) (t *trial, err erro
 			}
 		}
 	}
-	if err := r.govern(ctx, arm); err != nil {
+	if err := r.governor.govern(ctx, arm); err != nil {
 		return nil, err
 	}
 	if err := r.startAgain(ctx, arm); err != nil {
 		return nil, err
 	}
-	length := r.length()
+	length := r.options.length()
 	fleet := r.unleash(ctx, arm, length)
 	defer func() {
 		if hogErr := fleet.Stop(); hogErr != nil && err == nil {
@@ -152,15 +83,15 @@ func (r *run) measure(ctx context.Context, arm scenario.Arm) (t *trial, err erro
 		}
 	}()
 	if len(arm.With) > 0 {
-		process.Sleep(ctx, r.settle())
+		process.Sleep(ctx, r.options.settle())
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	var crowd crowd
-	s := r.sampler(arm, r.governed() || len(arm.Phases) > 0,
+	s := r.sampler(arm, r.governor.governed() || len(arm.Phases) > 0,
 		func(group string) []int { return r.membersOf(group, fleet, &crowd) })
-	s.Changing, s.Traffic, s.Killed = len(arm.Phases) > 0, r.meter(arm), r.killed
+	s.Changing, s.Traffic, s.Killed = len(arm.Phases) > 0, r.meter(arm), r.governor.killed
 	start := &beginning{at: time.Now(), seen: make(chan struct{})}
 	s.Start(ctx)
 	t = &trial{arm: arm, outcomes: map[string]load.Outcome{}, figures: map[string]float64{}}
@@ -175,7 +106,7 @@ func (r *run) measure(ctx context.Context, arm scenario.Arm) (t *trial, err erro
 		return nil, err
 	}
 	t.read(s, start.at, length)
-	r.killed = s.Kills()
+	r.governor.killed = s.Kills()
 	return t, nil
 }
 
@@ -236,8 +167,8 @@ func (r *run) startAgain(ctx context.Context, arm scenario.Arm) error {
 	for _, in := range r.databases {
 		inside := slices.Contains(arm.Restart, in.Name)
 		var wrap func(string, []string) []string
-		if inside && r.applied != "" && in.Group != "" {
-			wrap = func(user string, args []string) []string { return r.system.runAs(in.Group, user, args) }
+		if inside && r.governor.applied != "" && in.Group != "" {
+			wrap = func(user string, args []string) []string { return r.governor.system.runAs(in.Group, user, args) }
 		}
 		in.Restarted = inside
 		if err := in.Start(ctx, wrap); err != nil {
@@ -250,7 +181,7 @@ func (r *run) startAgain(ctx context.Context, arm scenario.Arm) error {
 // unleash starts the neighbours of an arm.
 func (r *run) unleash(ctx context.Context, arm scenario.Arm, length time.Duration) *neighbour.Fleet {
 	h := neighbour.NewFleet(r.supervisor)
-	lasts := r.settle() + length + neighbour.HogGrace
+	lasts := r.options.settle() + length + neighbour.HogGrace
 	// The loudest last: it slows down what is started after it.
 	for _, loud := range []bool{false, true} {
 		for _, name := range arm.With {
@@ -258,7 +189,7 @@ func (r *run) unleash(ctx context.Context, arm scenario.Arm, length time.Duratio
 			if (n.Kind == "cpu") != loud {
 				continue
 			}
-			wrap := r.inside(n.Group)
+			wrap := r.governor.inside(n.Group)
 			number := 0
 			h.Keep(ctx, n, func() ([]string, error) {
 				number++
@@ -293,7 +224,7 @@ func (r *run) loadAll(ctx context.Context, arm scenario.Arm, length time.Duratio
 			}
 		}
 		wait.Go(func() {
-			o, err := d.Run(ctx, length, r.inside(l.Group), live, func(started *process.Child) {
+			o, err := d.Run(ctx, length, r.governor.inside(l.Group), live, func(started *process.Child) {
 				if l.Flow != load.FlowIn {
 					c.add(l.Group, started.PID())
 				}
@@ -346,7 +277,7 @@ func (r *run) phases(ctx context.Context, arm scenario.Arm, start *beginning, le
 		r.progress.phase(fmt.Sprintf("%s, phase %s", arm.Text, p.Name))
 		mark := proof.Mark{At: time.Since(began).Seconds(), Name: p.Name}
 		if p.Policy != "" {
-			if err := r.apply(context.WithoutCancel(ctx), p.Policy); err != nil {
+			if err := r.governor.apply(context.WithoutCancel(ctx), p.Policy); err != nil {
 				return fmt.Errorf("phase %q: %w", p.Name, err)
 			}
 		}

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"strings"
 	"syscall"
@@ -56,10 +55,10 @@ const setUpTime = 8 * time.Second
 const settle = 2 * time.Second
 
 // length is that of one arm.
-func (r *run) length() time.Duration { return time.Duration(r.options.Seconds) * time.Second }
+func (o Options) length() time.Duration { return time.Duration(o.Seconds) * time.Second }
 
 // settle is how long the neighbours of an arm get before its load starts.
-func (r *run) settle() time.Duration { return min(settle, r.length()) }
+func (o Options) settle() time.Duration { return min(settle, o.length()) }
 
 func (o Options) withDefaults(s *scenario.Scenario) Options {
 	if o.Smoke {
@@ -82,13 +81,9 @@ func Estimate(s *scenario.Scenario, o Options) time.Duration {
 
 // run is one run of a scenario.
 type run struct {
-	scenario   *scenario.Scenario
+	fitted
 	options    Options
-	host       *host.Host
-	machine    machine
 	paths      process.Programs
-	scale      map[string]float64
-	scaled     []proof.Scale
 	supervisor *process.Supervisor
 	far        *process.Supervisor // at the far end of the wire; nil without one
 	undo       cleanup
@@ -98,18 +93,21 @@ type run struct {
 	existing   []*database.Instance // those of the databases that the run did not make, known before it starts
 	drivers    []*load.Driver
 	neighbour  map[string]*neighbour.Neighbour
-	system     *systemUnderTest
-	applied    string // the policy in force
-	peer       *peer
-	killed     map[string]int64 // OOM kills of the groups that there are, before the next arm
+	governor   governor // puts policies in force
 	sampler    func(arm scenario.Arm, governed bool, members func(string) []int) *sampler.Sampler
-	rounds     []map[string]*trial // by arm
-	omitted    map[string]string
-	notes      []string
-	asked      map[string]bool
-	policies   map[string]string
+	rounds     rounds
 	started    time.Time
 	loadAvg    string
+}
+
+func newRun(f fitted, o Options) *run {
+	r := &run{fitted: f, options: o, started: time.Now()}
+	r.rounds = rounds{fitted: &r.fitted, smoke: o.Smoke}
+	r.governor = governor{
+		fitted: &r.fitted, policies: map[string]string{}, texts: r.texts,
+		databases: func() []*database.Instance { return r.databases },
+	}
+	return r
 }
 
 // Run carries out a scenario.
@@ -118,8 +116,7 @@ type run struct {
 // it starts, makes or applies is gone when it returns, after a failure, a signal or a panic too. A
 // result with Held false is not an error: the proof worked and its shape did not hold.
 func Run(ctx context.Context, s *scenario.Scenario, o Options) (result *proof.Result, err error) {
-	r := &run{scenario: s, options: o.withDefaults(s), host: host.New("/"), omitted: map[string]string{},
-		asked: map[string]bool{}, policies: map[string]string{}, started: time.Now()}
+	r := newRun(fitted{scenario: s, host: host.New("/"), omitted: map[string]string{}}, o.withDefaults(s))
 	if err := r.require(ctx); err != nil {
 		return nil, r.hide(err)
 	}
@@ -133,7 +130,7 @@ func Run(ctx context.Context, s *scenario.Scenario, o Options) (result *proof.Re
 	defer stop()
 	defer func() {
 		r.progress.phase("cleaning up")
-		err = r.hide(errors.Join(err, r.undo.run()))
+		err = r.hide(errors.Join(err, r.undo.run(ctx)))
 		r.progress.close()
 	}()
 	if err := r.setUp(ctx); err != nil {
@@ -164,29 +161,6 @@ func (r *run) full(err error) error {
 			"must be"}
 }
 
-// value is a quantity of the machine or of the scale; NaN when there is none of the name.
-func (r *run) value(name string) float64 {
-	if x, found := r.scale[name]; found {
-		return x
-	}
-	if x, found := r.machine.quantity(name); found {
-		return x
-	}
-	return math.NaN()
-}
-
-// number is what an expression comes to as a whole number, or else when there is no expression.
-func (r *run) number(e scenario.Expression, otherwise int) int {
-	if e.Empty() {
-		return otherwise
-	}
-	x := e.Eval(r.value)
-	if x != x || x > 1<<40 || x < 0 {
-		return otherwise
-	}
-	return int(x)
-}
-
 // require checks everything that can be checked without changing anything.
 func (r *run) require(ctx context.Context) (err error) {
 	if os.Geteuid() != 0 {
@@ -203,7 +177,7 @@ func (r *run) require(ctx context.Context) (err error) {
 	if err := r.spare(); err != nil {
 		return err
 	}
-	if r.paths, err = process.Find(r.wanted()); err != nil {
+	if r.paths, err = process.Find(wanted(r.scenario)); err != nil {
 		return err
 	}
 	if r.options.Binary == "" {

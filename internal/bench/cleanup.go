@@ -25,22 +25,23 @@ func (c *cleanup) add(what string, do func(context.Context) error) {
 	c.undos = append(c.undos, undo{what, do})
 }
 
-// run takes everything back, each within a bound of its own, and goes on when one of them fails or
+// run takes everything back, whether ctx has ended or not, each within a bound of its own, and goes on when one of them fails or
 // panics. Running it again does nothing.
-func (c *cleanup) run() error {
+func (c *cleanup) run(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
 	var errs []error
 	for len(c.undos) > 0 {
 		last := c.undos[len(c.undos)-1]
 		c.undos = c.undos[:len(c.undos)-1]
-		if err := last.run(); err != nil {
+		if err := last.run(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", last.what, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (u undo) run() (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+func (u undo) run(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	defer func() {
 		if r := recover(); r != nil {

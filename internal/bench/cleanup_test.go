@@ -16,7 +16,7 @@ func TestCleanupOrder(t *testing.T) {
 	c.add("first", func(context.Context) error { done = append(done, "first"); return nil })
 	c.add("second", func(context.Context) error { done = append(done, "second"); return errors.New("no") })
 	c.add("third", func(context.Context) error { done = append(done, "third"); panic("oh") })
-	err := c.run()
+	err := c.run(t.Context())
 	if want := []string{"third", "second", "first"}; !slices.Equal(done, want) {
 		t.Errorf("done %v, want %v", done, want)
 	}
@@ -24,7 +24,7 @@ func TestCleanupOrder(t *testing.T) {
 		!strings.Contains(err.Error(), "third: panic: oh") {
 		t.Errorf("error is %v, want both failures by name", err)
 	}
-	if err := c.run(); err != nil || len(done) != 3 {
+	if err := c.run(t.Context()); err != nil || len(done) != 3 {
 		t.Errorf("a second run did %v, %v", done, err)
 	}
 }

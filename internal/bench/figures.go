@@ -95,28 +95,6 @@ func holdsAfter(seconds []proof.Second, from float64) float64 {
 	return max(0, seconds[held].At-1-from)
 }
 
-// hold holds every trial of a round against the control arm, which stood at both ends of it.
-func (r *run) hold(trials map[string]*trial) {
-	one, two := trials[r.scenario.Control], trials[scenario.Again]
-	if one == nil || two == nil {
-		return
-	}
-	for _, t := range trials {
-		for name, o := range t.outcomes {
-			a, b := one.outcomes[name], two.outcomes[name]
-			solo := (a.Rate() + b.Rate()) / 2
-			if solo <= 0 {
-				continue
-			}
-			alone := (proof.Percentile(a.Histogram, 95) + proof.Percentile(b.Histogram, 95)) / 2
-			t.figures[name+".isolation"] = 100 * o.Rate() / solo
-			t.figures[name+".impact"] = proof.Impact(proof.Percentile(o.Histogram, 95), alone)
-			isolation, _ := perSecond(o, solo, math.NaN())
-			t.figures[name+".isol01"] = float64(proof.Distribute(isolation).P01)
-		}
-	}
-}
-
 // perSecond is isolation and latency impact of every second, in percent.
 func perSecond(o load.Outcome, solo, latency float64) (isolation, impact []float64) {
 	for _, s := range o.Seconds {

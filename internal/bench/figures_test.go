@@ -63,7 +63,8 @@ func TestMeter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &run{scenario: s, system: newSystemUnderTest("bulkhead", t.TempDir(), nil)}
+	r := newRun(fitted{scenario: s}, Options{})
+	r.governor.system = newSystemUnderTest("bulkhead", t.TempDir(), nil)
 	for _, arm := range s.Arms {
 		want := arm.Name == "limited" || arm.Name == "switched"
 		if got := r.meter(arm) != nil; got != want {

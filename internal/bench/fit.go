@@ -2,19 +2,20 @@ package bench
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"bulkhead/internal/bench/database"
 	"bulkhead/internal/bench/load"
 	"bulkhead/internal/bench/neighbour"
 	"bulkhead/internal/bench/process"
+	"bulkhead/internal/host"
 	"bulkhead/internal/proof"
 	"bulkhead/internal/scenario"
 )
 
 // wanted is every program that the scenario starts beside bulkhead itself.
-func (r *run) wanted() []process.Program {
-	s := r.scenario
+func wanted(s *scenario.Scenario) []process.Program {
 	var all []process.Program
 	add := func(ps []process.Program) {
 		for _, p := range ps {
@@ -66,27 +67,60 @@ func peersWithGroups(s *scenario.Scenario) bool {
 
 // PackagesOf are the Debian packages that a scenario needs.
 func PackagesOf(s *scenario.Scenario) []string {
-	return process.Packages((&run{scenario: s}).wanted())
+	return process.Packages(wanted(s))
+}
+
+// fitted is a scenario fitted to the machine: what its quantities come to, and what of it cannot run here.
+type fitted struct {
+	scenario *scenario.Scenario
+	host     *host.Host
+	machine  machine
+	scale    map[string]float64
+	scaled   []proof.Scale
+	omitted  map[string]string // why an arm is left out, by its name
+}
+
+// value is a quantity of the machine or of the scale; NaN when there is none of the name.
+func (f *fitted) value(name string) float64 {
+	if x, found := f.scale[name]; found {
+		return x
+	}
+	if x, found := f.machine.quantity(name); found {
+		return x
+	}
+	return math.NaN()
+}
+
+// number is what an expression comes to as a whole number, or else when there is no expression.
+func (f *fitted) number(e scenario.Expression, otherwise int) int {
+	if e.Empty() {
+		return otherwise
+	}
+	x := e.Eval(f.value)
+	if x != x || x > 1<<40 || x < 0 {
+		return otherwise
+	}
+	return int(x)
 }
 
 // fit computes the quantities that are fitted to the machine.
-func (r *run) fit() {
-	r.scale = map[string]float64{}
-	for _, q := range r.scenario.Scale {
-		x := q.Formula.Eval(r.value)
-		r.scale[q.Name] = x
-		r.scaled = append(r.scaled, proof.Scale{Name: q.Name, Formula: q.Formula.String(), Value: x, Unit: q.Unit,
+func (f *fitted) fit() {
+	f.scale = map[string]float64{}
+	for _, q := range f.scenario.Scale {
+		x := q.Formula.Eval(f.value)
+		f.scale[q.Name] = x
+		f.scaled = append(f.scaled, proof.Scale{Name: q.Name, Formula: q.Formula.String(), Value: x, Unit: q.Unit,
 			Document: q.Why})
 	}
 }
 
 // leaveOut leaves out the arms of peers whose files this host does not have: the documents write those of cgroup v1.
-func (r *run) leaveOut() {
-	for _, arm := range r.scenario.Arms {
-		for _, g := range r.scenario.Peers[arm.Peer].Groups {
+func (f *fitted) leaveOut() {
+	for _, arm := range f.scenario.Arms {
+		for _, g := range f.scenario.Peers[arm.Peer].Groups {
 			for _, name := range controllersOf(g.Set) {
-				if !r.machine.v1(name) {
-					r.omitted[arm.Name] = fmt.Sprintf("the peer's files of controller %s are those of cgroup v1, "+
+				if !f.machine.v1(name) {
+					f.omitted[arm.Name] = fmt.Sprintf("the peer's files of controller %s are those of cgroup v1, "+
 						"which this host does not have", name)
 				}
 			}
@@ -95,8 +129,8 @@ func (r *run) leaveOut() {
 }
 
 // large says what the machine is too small for.
-func (r *run) large() error {
-	n := r.scenario.Needs
+func (f *fitted) large() error {
+	n := f.scenario.Needs
 	short := func(what string, have, want int, unit, hint string) error {
 		if have >= want {
 			return nil
@@ -105,19 +139,19 @@ func (r *run) large() error {
 			Hint: hint, Reach: process.ThisScenario}
 	}
 	for _, err := range []error{
-		short("CPUs", r.machine.cpus, n.CPUs, "", "run it on a larger machine, or in the lab (docs/lab.md)"),
-		short("NUMA nodes", max(len(r.machine.facts.Nodes), 1), n.NUMA, "",
+		short("CPUs", f.machine.cpus, n.CPUs, "", "run it on a larger machine, or in the lab (docs/lab.md)"),
+		short("NUMA nodes", max(len(f.machine.facts.Nodes), 1), n.NUMA, "",
 			"run it in the lab, which has machines with two nodes (docs/lab.md)"),
-		short("MiB of memory", int(r.machine.available>>20), max(r.number(n.Memory, 64), 64), "",
+		short("MiB of memory", int(f.machine.available>>20), max(f.number(n.Memory, 64), 64), "",
 			"end something, or run it on a larger machine"),
-		short("MiB free", int(r.machine.free>>20), max(r.number(n.Disk, 512), 512),
-			fmt.Sprintf(" in %q", r.machine.dir), "make room, or choose another place with --dir"),
+		short("MiB free", int(f.machine.free>>20), max(f.number(n.Disk, 512), 512),
+			fmt.Sprintf(" in %q", f.machine.dir), "make room, or choose another place with --dir"),
 	} {
 		if err != nil {
 			return err
 		}
 	}
-	if swap, err := r.host.MemInfo(); n.Swap && err == nil && swap["SwapTotal"] == 0 {
+	if swap, err := f.host.MemInfo(); n.Swap && err == nil && swap["SwapTotal"] == 0 {
 		return &process.RequirementError{Reason: "it needs swap, and this machine has none",
 			Hint: "run it in the lab, or make a swap file with mkswap(8) and swapon(8)", Reach: process.ThisScenario}
 	}
@@ -125,11 +159,11 @@ func (r *run) large() error {
 }
 
 // nodes are the NUMA nodes of the machine, where the scenario is about them.
-func (r *run) nodes() (numbers []int) {
-	if r.scenario.Needs.NUMA < 2 {
+func (f *fitted) nodes() (numbers []int) {
+	if f.scenario.Needs.NUMA < 2 {
 		return nil
 	}
-	for _, n := range r.machine.facts.Nodes {
+	for _, n := range f.machine.facts.Nodes {
 		numbers = append(numbers, n.ID)
 	}
 	return numbers

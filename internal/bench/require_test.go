@@ -47,7 +47,7 @@ func TestFit(t *testing.T) {
 		{machine{cpus: 64, available: 1 << 40},
 			map[string]float64{"hogs": 512, "threads": 128, "limit": 32, "memory_hog": 1024, "memory_max": 256}},
 	} {
-		r := &run{scenario: demoScenario(t), machine: tt.machine}
+		r := &fitted{scenario: demoScenario(t), machine: tt.machine}
 		r.fit()
 		for name, want := range tt.want {
 			if r.scale[name] != want {
@@ -72,7 +72,7 @@ func TestLarge(t *testing.T) {
 	} {
 		m, s := enough, demoScenario(t)
 		tt.change(&m, &s.Needs)
-		err := (&run{scenario: s, machine: m, host: host.New("/")}).large()
+		err := (&fitted{scenario: s, machine: m, host: host.New("/")}).large()
 		var required *process.RequirementError
 		if tt.want == "" && err != nil || tt.want != "" &&
 			(!errors.As(err, &required) || !strings.Contains(err.Error(), tt.want) || required.Hint == "") {
@@ -89,14 +89,14 @@ func TestLeaveOut(t *testing.T) {
 	}
 	facts := &host.Facts{Hierarchies: []host.Hierarchy{{ID: "0", Version: 2}},
 		Controllers: []host.Controller{{Name: "cpu", Hierarchy: "0"}}}
-	r := &run{scenario: s, machine: machine{facts: facts}, omitted: map[string]string{}}
+	r := &fitted{scenario: s, machine: machine{facts: facts}, omitted: map[string]string{}}
 	r.leaveOut()
 	if len(r.omitted) != 1 || !strings.Contains(r.omitted["slices"], "cpu are those of cgroup v1") {
 		t.Errorf("left out %v", r.omitted)
 	}
 	judged := 0
 	for _, shape := range s.Shape {
-		if f := r.find(shape); f.Verdict != proof.NotJudged {
+		if f := (&rounds{fitted: r}).find(shape); f.Verdict != proof.NotJudged {
 			judged++
 		}
 	}
@@ -113,9 +113,10 @@ func TestLeaveOut(t *testing.T) {
 // What a bound gives way to is in terms of what its shape measures.
 func TestNoise(t *testing.T) {
 	figures := func(x map[string]float64) *trial { return &trial{figures: x} }
-	r := &run{
-		scenario: &scenario.Scenario{Control: "alone", Loads: []scenario.Load{{Name: "a"}, {Name: "b"}}},
-		rounds: []map[string]*trial{{
+	r := &rounds{
+		fitted: &fitted{scenario: &scenario.Scenario{Control: "alone",
+			Loads: []scenario.Load{{Name: "a"}, {Name: "b"}}}},
+		all: []map[string]*trial{{
 			"alone":        figures(map[string]float64{"tps": 80, "p95": 9, "a.tps": 80, "b.tps": 40}),
 			scenario.Again: figures(map[string]float64{"tps": 120, "p95": 11, "a.tps": 120, "b.tps": 40}),
 		}},

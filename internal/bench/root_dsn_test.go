@@ -367,10 +367,10 @@ func (o *others) taken(t *testing.T) {
 		if !errors.Is(err, database.ErrTaken) {
 			t.Errorf("%s: a second run enters: %v", engine, err)
 		}
-		if err := two.undo.run(); err != nil || !slices.Equal(works, o.holds(t)) {
+		if err := two.undo.run(t.Context()); err != nil || !slices.Equal(works, o.holds(t)) {
 			t.Errorf("%s: the second run ends with %v and leaves\n%q\nof\n%q", engine, err, o.holds(t), works)
 		}
-		if err := one.undo.run(); err != nil {
+		if err := one.undo.run(t.Context()); err != nil {
 			t.Errorf("%s: %v", engine, err)
 		}
 	}

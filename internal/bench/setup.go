@@ -26,7 +26,7 @@ func (r *run) setUp(ctx context.Context) error {
 	if err := r.makeSupervisors(); err != nil {
 		return err
 	}
-	r.peer = &peer{paths: r.paths, supervisor: r.supervisor}
+	r.governor.peer = &peer{paths: r.paths, supervisor: r.supervisor}
 	if err := r.makeDir(ctx); err != nil {
 		r.undo.add("end processes", func(context.Context) error { return r.closeSupervisors() })
 		return err
@@ -44,7 +44,7 @@ func (r *run) setUp(ctx context.Context) error {
 	if err := r.makeSwap(ctx); err != nil {
 		return err
 	}
-	r.system = newSystemUnderTest(r.options.Binary, r.dir, r.supervisor)
+	r.governor.system = newSystemUnderTest(r.options.Binary, r.dir, r.supervisor)
 	for _, d := range r.scenario.Databases {
 		if err := r.startDatabase(ctx, d); err != nil {
 			return err
@@ -67,9 +67,9 @@ func (r *run) setUp(ctx context.Context) error {
 		}
 	}
 	if len(r.scenario.Peers) > 0 {
-		r.undo.add("take the peer's groups away", r.peer.release)
+		r.undo.add("take the peer's groups away", r.governor.peer.release)
 	}
-	r.undo.add("release the groups", r.system.releaseAll)
+	r.undo.add("release the groups", r.governor.system.releaseAll)
 	about := Estimate(r.scenario, r.options)
 	r.progress.begin(about - setUpTime)
 	r.progress.note(fmt.Sprintf("%s: %s; %s of %d arms of %d s, about %s", r.scenario.Name, r.where(),
@@ -123,7 +123,7 @@ func (r *run) makeDir(ctx context.Context) error {
 	// The run that was killed may have been of another scenario: whoever has libcgroup's programs may have had its
 	// groups.
 	if r.paths.AddIfThere("lscgroup") && r.paths.AddIfThere("cgdelete") {
-		if err := r.peer.sweep(ctx); err != nil {
+		if err := r.governor.peer.sweep(ctx); err != nil {
 			return err
 		}
 	}
@@ -139,9 +139,9 @@ func (r *run) makeDir(ctx context.Context) error {
 	}
 	r.undo.add("remove the work directory", func(context.Context) error {
 		defer lock.Close()
-		if r.system != nil && r.system.unreleased {
+		if r.governor.system != nil && r.governor.system.unreleased {
 			return fmt.Errorf("kept %q: it holds the original settings; `%s --state %q release --all` gives them back",
-				dir, r.options.Binary, r.system.state)
+				dir, r.options.Binary, r.governor.system.state)
 		}
 		return errors.Join(os.RemoveAll(dir), unpoint())
 	})
@@ -222,7 +222,7 @@ func (r *run) makeLoads(ctx context.Context) error {
 			continue // there is nothing to warm up
 		}
 		r.progress.phase("warming up " + l.Name)
-		warm := min(3*time.Second, r.length())
+		warm := min(3*time.Second, r.options.length())
 		if _, err := d.Run(ctx, warm, nil, r.progress.rate, nil); err != nil {
 			return fmt.Errorf("warm up load %q: %w", l.Name, err)
 		}
@@ -240,27 +240,4 @@ func (r *run) texts() map[string]string {
 		in.Texts(t)
 	}
 	return t
-}
-
-// policyText fills a policy in and gives it the run's own root group.
-func (r *run) policyText(name string) (string, error) {
-	text, err := r.scenario.Policies[name].Fill(r.texts(), r.value)
-	if err != nil {
-		return "", fmt.Errorf("make policy %q: %w", name, err)
-	}
-	if head, rest, found := strings.Cut(text, "\nhost: {"); found {
-		text = head + "\nhost: {root: " + benchRoot + ", " + rest
-	} else {
-		head, rest, _ := strings.Cut(text, "\n")
-		// What the groups leave over is not enough to measure them: the run itself is outside of them.
-		text = fmt.Sprintf("%s\nhost: {root: %s, reserve: {cpu: %s}}\n%s", head, benchRoot,
-			scenario.Figure(float64(r.machine.cpus)/40), rest)
-	}
-	if !r.machine.facts.Systemd {
-		return text, nil
-	}
-	if text, err = takenOut(text); err != nil {
-		return "", fmt.Errorf("make policy %q: %w", name, err)
-	}
-	return text, nil
 }

@@ -170,11 +170,12 @@ func TestSweepKeeps(t *testing.T) {
 // The policy of the demo is one that a person could have written, below a root group of the run's own.
 func TestDemoPolicy(t *testing.T) {
 	s := demoScenario(t)
-	r := &run{scenario: s, machine: machine{facts: &host.Facts{}, cpus: 2, available: 1 << 30, dir: "/var/tmp"}}
+	r := newRun(fitted{scenario: s,
+		machine: machine{facts: &host.Facts{}, cpus: 2, available: 1 << 30, dir: "/var/tmp"}}, Options{})
 	r.fit()
 	in := &database.Instance{Database: s.Databases[0], Kind: database.MariaDB, Port: 3307, Socket: "/x/mysqld.sock"}
 	r.databases = []*database.Instance{in}
-	text, err := r.policyText("ours")
+	text, err := r.governor.policyText("ours")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func (r *run) meter(arm scenario.Arm) *sampler.TrafficMeter {
 	}
 	for _, name := range names {
 		if strings.Contains(r.scenario.Policies[name].Text, "network:") {
-			return &sampler.TrafficMeter{Read: r.system.traffic}
+			return &sampler.TrafficMeter{Read: r.governor.system.traffic}
 		}
 	}
 	return nil

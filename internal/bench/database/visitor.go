@@ -74,7 +74,7 @@ func Visit(ctx context.Context, in *Instance) (v visitor, closes func() error, e
 			return nil, nil, in.refused(err)
 		}
 		return &tableVisitor{words: postgresWords, query: pgQuery(conn)},
-			func() error { return conn.Close(context.Background()) }, nil
+			func() error { return conn.Close(context.WithoutCancel(ctx)) }, nil
 	}
 	c := mysql.NewConfig()
 	c.Net, c.Addr, c.Logger = network, address, &mysql.NopLogger{}

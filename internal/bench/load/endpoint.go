@@ -1,8 +1,6 @@
 package load
 
-import (
-	"strconv"
-)
+import ()
 
 // The wire: a veth pair between two network namespaces of the run. The near end is what policies and peers govern; all
 // that the run starts is there, bulkhead too, but the far ends of loads. Nothing leads from either namespace to the
@@ -18,12 +16,3 @@ const (
 
 // FlowIn is a load that sends from the far end to the near one.
 const FlowIn = "in"
-
-// listener is the address at which the end of a load listens that its client asks.
-func (d *Driver) listener() (addr, port string) {
-	addr = FarAddr
-	if d.Flow == FlowIn {
-		addr = NearAddr
-	}
-	return addr, strconv.Itoa(d.Port)
-}

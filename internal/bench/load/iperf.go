@@ -143,3 +143,12 @@ func iperfLine(line string, sum bool) (from, to, mbit float64, ok bool) {
 	return from, to, kbit / 1000, errors.Join(err1, err2, err3) == nil && finite(from) && finite(kbit) && to > from &&
 		to < 1e6
 }
+
+// listener is the address at which the end of a load listens that its client asks.
+func (d *Driver) listener() (addr, port string) {
+	addr = FarAddr
+	if d.Flow == FlowIn {
+		addr = NearAddr
+	}
+	return addr, strconv.Itoa(d.Port)
+}

@@ -102,12 +102,6 @@ type loader struct {
 	complains bool
 }
 
-// Loaders are the load generators by the name that scenarios give them.
-var Loaders = map[string]*loader{
-	"sysbench": sysbench, "pgbench": pgbench, "redis-benchmark": redisBenchmark, "fio": fio, "iperf3": iperf3,
-	"heartbeat": Heartbeat,
-}
-
 // prepared is one name for what a load filled: loads that need the same fill it once.
 func (d *Driver) prepared() string { return fmt.Sprintf("%s %d %d", d.Program, d.Tables, d.Rows) }
 

@@ -61,12 +61,12 @@ groups:
 // So does the policy of the demo where systemd is PID 1.
 func TestDemoTakenOutOfUnits(t *testing.T) {
 	s := demoScenario(t)
-	r := &run{scenario: s, machine: machine{facts: &host.Facts{Systemd: true}, cpus: 2, available: 1 << 30,
-		dir: "/var/tmp"}}
+	r := newRun(fitted{scenario: s, machine: machine{facts: &host.Facts{Systemd: true}, cpus: 2, available: 1 << 30,
+		dir: "/var/tmp"}}, Options{})
 	r.fit()
 	r.databases = []*database.Instance{{Database: s.Databases[0], Kind: database.MariaDB, Port: 3307,
 		Socket: "/x/mysqld.sock"}}
-	text, err := r.policyText("ours")
+	text, err := r.governor.policyText("ours")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,105 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"bulkhead/internal/bench/database"
+	"bulkhead/internal/scenario"
+)
+
+// governor puts the policy or the peer of an arm in force, and nothing else.
+type governor struct {
+	*fitted
+	system    *systemUnderTest
+	peer      *peer
+	databases func() []*database.Instance
+	texts     func() map[string]string // what policies and peers may say of the run
+	applied   string                   // the policy in force
+	policies  map[string]string        // the texts of those that were in force
+	notes     []string                 // what bulkhead's plan says about their limits
+	killed    map[string]int64         // OOM kills of the groups that there are, before the next arm
+}
+
+// govern makes the arm's policy or its peer's groups be in force, and nothing else.
+func (g *governor) govern(ctx context.Context, arm scenario.Arm) error {
+	if g.peer.governs() {
+		g.killed = nil
+		if err := g.peer.release(ctx); err != nil {
+			return err
+		}
+	}
+	if arm.Peer != "" {
+		if err := g.apply(ctx, ""); err != nil {
+			return err
+		}
+		fill := func(t scenario.Template) (string, error) { return t.Fill(g.texts(), g.value) }
+		return g.peer.apply(ctx, g.scenario.Peers[arm.Peer], fill, g.databases())
+	}
+	return g.apply(ctx, arm.Policy)
+}
+
+// apply makes a policy be in force; "" and "none" release what is.
+func (g *governor) apply(ctx context.Context, name string) error {
+	if name == "none" {
+		name = ""
+	}
+	if name == g.applied {
+		return nil
+	}
+	g.killed = nil // of groups that go, or that others may take the place of
+	if name == "" {
+		g.applied = ""
+		return g.system.releaseAll(ctx)
+	}
+	text, err := g.policyText(name)
+	if err != nil {
+		return err
+	}
+	if err := g.system.writePolicy(text); err != nil {
+		return err
+	}
+	if _, asked := g.policies[name]; !asked {
+		g.policies[name] = text
+		notes, err := g.system.notes(ctx)
+		if err != nil {
+			return err
+		}
+		for _, n := range notes {
+			// policies have much in common
+			if text := strings.TrimPrefix(n.Group+" ", " ") + n.Key + ": " + n.Text; !slices.Contains(g.notes, text) {
+				g.notes = append(g.notes, text)
+			}
+		}
+	}
+	g.applied = name
+	return g.system.apply(ctx)
+}
+
+// governed says whether a policy or a peer's groups are in force.
+func (g *governor) governed() bool { return g.applied != "" || g.peer.governs() }
+
+// inside makes a command start inside a group, where one governs.
+func (g *governor) inside(group string) func([]string) []string {
+	switch {
+	case group == "" || !g.governed():
+		return nil
+	case g.applied != "":
+		return func(args []string) []string { return g.system.run(group, args) }
+	}
+	return func(args []string) []string { return g.peer.wrap(group, args) }
+}
+
+// policyText is the text of a policy as the run applies it.
+func (g *governor) policyText(name string) (string, error) {
+	text, err := g.scenario.Policies[name].Fill(g.texts(), g.value)
+	if err == nil {
+		text, err = runPolicy(text, g.machine.cpus, g.machine.facts.Systemd)
+	}
+	if err != nil {
+		return "", fmt.Errorf("make policy %q: %w", name, err)
+	}
+	return text, nil
+}
