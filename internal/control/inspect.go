@@ -44,11 +44,11 @@ func (c *Controller) Discover() (*Discovery, error) {
 	}, nil
 }
 
-// controls says whether a directory has the controller of a file. On v1 it has those of its hierarchy.
+// controls says whether a directory is known to have the controller of a file. On v1 it has those of its hierarchy.
 func controls(t *cgroup.Tree, d cgroup.Dir, file string) bool {
 	available, _, err := t.Subtree(d)
 	controller, _, _ := strings.Cut(file, ".")
-	return err != nil || slices.Contains(available, host.V1Name(controller))
+	return err == nil && slices.Contains(available, host.V1Name(controller))
 }
 
 // hasKnob answers whether a directory below the root of a hierarchy shows a file. A root directory
@@ -197,7 +197,7 @@ func (c *Controller) Explain(ctx context.Context, pid int, o ExplainOptions) (*E
 	}
 	if !e.Placed {
 		for _, n := range v.Plan.Notes {
-			if n.Group == e.Group && strings.HasPrefix(n.Text, fmt.Sprintf("process %d ", pid)) {
+			if n.Group == e.Group && n.PID == pid {
 				e.Reason = n.Text
 			}
 		}

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"syscall"
 	"testing"
 
 	"bulkhead/internal/cgroup"
@@ -25,6 +26,17 @@ func TestHasKnobLooksOnlyWhereTheControllerIs(t *testing.T) {
 	if got := has("unified", "cpu.weight"); got != knob.Unknown {
 		t.Errorf("cpu.weight, with no child that has the cpu controller: %v", got)
 	}
+	model.Intercept(func(o cgroupfake.Operation) error {
+		if o.Op == "read" && o.File.Name == "cgroup.controllers" {
+			return syscall.EIO
+		}
+		return nil
+	})
+	has = hasKnob(model.Tree)
+	if got := has("unified", "memory.max"); got != knob.Unknown {
+		t.Errorf("memory.max, where nothing tells which controllers the child has: %v", got)
+	}
+	model.Intercept(nil)
 	must(model.Enable(top, []string{"memory"}))
 	has = hasKnob(model.Tree)
 	for file, want := range map[string]knob.Verdict{"cpu.weight": knob.Unknown, "memory.max": knob.Yes, "memory.high": knob.No} {

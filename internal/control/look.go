@@ -434,3 +434,13 @@ func spoiler(err error) (group string, ok bool) {
 	// Without systemd no group gets any further.
 	return step.Step.Group, !errors.Is(err, systemd.ErrNoAnswer) && !errors.Is(err, systemd.ErrGone) && !errors.Is(err, systemd.ErrNotRunning) && !errors.Is(err, systemd.ErrDenied)
 }
+
+// inTime makes a refusal of a change that was undone because the memory of a group did not fall in time.
+func inTime(err error) error {
+	var use *apply.UseError
+	var step *apply.StepError
+	if !errors.As(err, &use) || !errors.As(err, &step) || len(step.Left) > 0 || step.Open {
+		return err
+	}
+	return fail(CodeRefused, use.Hint(), "%w", err)
+}

@@ -96,7 +96,7 @@ func (n *nics) find(on string) (policy.Interface, error) {
 
 // plain is an error that there is no such interface in words of the policy.
 func plain(err error) error {
-	if strings.Contains(err.Error(), "no route") {
+	if errors.Is(err, netshape.ErrNoRoute) {
 		return errors.New("no route leads there")
 	}
 	return errors.New("there is no such interface")
@@ -496,7 +496,7 @@ func (c *Controller) linksChanged(now time.Time) bool {
 	if v == nil || !c.isHere() || !c.net.shape.due(now, linksEvery) {
 		return false
 	}
-	if !writesNetwork(v.Policy) {
+	if !writesNetwork(c.memory.parsed, v.Overrides) {
 		c.net.shape.text = ""
 		return false
 	}
@@ -509,8 +509,17 @@ func (c *Controller) linksChanged(now time.Time) bool {
 }
 
 // writesNetwork says whether a policy has limits on interfaces, be they there now or not.
-func writesNetwork(p *policy.Policy) bool {
-	return slices.ContainsFunc(p.Sources, func(s policy.Source) bool { return strings.Contains(s.Text, "network") })
+func writesNetwork(p *policy.Policy, overrides []state.Override) bool {
+	is := func(key policy.Key) bool { return strings.HasPrefix(string(key), "network.") }
+	limits := func(all policy.Settings) bool {
+		return slices.ContainsFunc(all, func(s policy.Setting) bool { return is(s.Key) })
+	}
+	return len(p.Host.Network) > 0 ||
+		slices.ContainsFunc(overrides, func(o state.Override) bool { return is(o.Key) }) ||
+		slices.ContainsFunc(p.Groups, func(g *policy.Group) bool { return limits(g.Settings) }) ||
+		slices.ContainsFunc(p.Schedules, func(s policy.Schedule) bool {
+			return slices.ContainsFunc(s.Set, func(set policy.Scheduled) bool { return limits(set.Settings) })
+		})
 }
 
 // networkLimit says what the kernel holds of a limit on an interface.
@@ -541,7 +550,7 @@ func networkLimit(v *View, group string, s policy.Setting) LimitStatus {
 		l.OK, l.Reason = false, cmp.Or(l.Reason, "not as it should be: "+why)
 	}
 	for _, r := range v.Plan.Refusals {
-		if r.Group == group && strings.HasPrefix(r.Reason, "network on "+s.Dev) {
+		if r.Group == group && s.Dev != "" && r.Device == s.Dev {
 			l.OK, l.Reason = false, r.Reason
 		}
 	}

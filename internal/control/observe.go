@@ -42,17 +42,7 @@ func (c *Controller) observe(ctx context.Context, v *View, shares bool) error {
 			return err
 		}
 	}
-	for d := range o.Dirs {
-		if o.Foreign[d] = d.Path != "/" && !made[d] && !v.Layout.Theirs(d); o.Foreign[d] && v.Layout.Unit(d) != "" {
-			o.Foreign[d] = !c.ownsSlice(ctx, v.Facts, d) || !v.ours(d)
-		}
-	}
-	o.Made = map[cgroup.Dir]bool{}
-	for d := range o.Dirs {
-		if made[d] && v.Layout.Theirs(d) && systemd.TypeOf(v.Layout.Unit(d)) == "slice" {
-			o.Made[d] = c.ownsSlice(ctx, v.Facts, d)
-		}
-	}
+	c.observeOwners(ctx, v, made)
 	c.observeHomes(v)
 	c.observeScores(v)
 	if shares {
@@ -93,12 +83,6 @@ func observeHierarchy(v *View, h host.Hierarchy, names []string) error {
 	return nil
 }
 
-// What is said of a root group that bulkhead did not make, by check, plan and apply.
-const (
-	takenText = "%s already exists and bulkhead did not make it"
-	takenHint = "give host.root another name, or remove that directory if nobody needs it"
-)
-
 // rootTaken reports, as a problem of the policy, a root group of its name that bulkhead did not make: apply
 // refuses it. Who may not read the state directory cannot tell.
 func (c *Controller) rootTaken(ctx context.Context, v *View) error {
@@ -111,7 +95,12 @@ func (c *Controller) rootTaken(ctx context.Context, v *View) error {
 		if _, governed := files[h.ID]; !governed || made[d] {
 			continue
 		}
-		if there, err := v.Tree.Exists(d); err != nil || !there || c.ownsSlice(ctx, v.Facts, d) {
+		if there, err := v.Tree.Exists(d); err != nil || !there {
+			continue
+		}
+		if owned, err := c.ownsSlice(ctx, v.Facts, d); err != nil {
+			return errUnasked(err)
+		} else if owned {
 			continue
 		}
 		at := cmp.Or(v.Policy.Host.RootPos, v.Policy.Host.Pos, policy.Pos{File: v.Policy.Sources[0].Path})

@@ -328,6 +328,9 @@ func (c *Controller) releaseView(
 	if err := c.observe(ctx, v, false); err != nil {
 		return nil, "", err
 	}
+	if f.Systemd && v.Systemd == nil { // it has fallen silent meanwhile
+		v.Systemd = c.muteUnits()
+	}
 	if theirs = foreignRoot(v); theirs != "" && force {
 		clear(v.Observed.Foreign)
 	}
@@ -361,17 +364,6 @@ func (c *Controller) leftShaped(boot string, cause error) []plan.Note {
 	}
 	names := strings.Join(slices.Sorted(maps.Keys(record.Devices)), ", ")
 	return []plan.Note{{Group: plan.RootGroup, Text: fmt.Sprintf("limits on %s stay as they are: %v", names, cause), NotEnforced: true}}
-}
-
-// foreignRoot is where a root group of our name is that bulkhead did not make, in the first hierarchy that has
-// one; "" when none has.
-func foreignRoot(v *View) string {
-	for _, h := range v.Facts.Hierarchies {
-		if d := rootDir(v, h); v.Observed.Foreign[d] {
-			return v.Tree.Abs(d)
-		}
-	}
-	return ""
 }
 
 // groupsOf reads the group names back from the directories below our root.

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -110,4 +111,81 @@ func ScheduleStatuses(p *policy.Policy, skipped []state.Skipped, now time.Time) 
 		all = append(all, st)
 	}
 	return all
+}
+
+// due is what the agent's looks have done about ends of overrides and pins, and about windows of schedules. An end, or
+// a window that opens or closes, stays due until a look has put the host right.
+type due struct {
+	settled time.Time // ends up to here have been dealt with
+	// A look that failed is repeated after wait, at again.
+	again time.Time
+	wait  time.Duration
+
+	of         *policy.Policy // resolved; whose windows are in force
+	open       []string       // the schedules whose windows are in force
+	from, till time.Time      // open is right from one time to before the other, which may be zero: for ever
+}
+
+// maxDueWait bounds the time between two looks at what is due and fails.
+const maxDueWait = 30 * time.Second
+
+// any says whether an override or a pin has ended, or a window opened or closed, that no look has dealt with.
+func (d *due) any(s *journal.Store, p *policy.Policy, now time.Time) bool {
+	is := d.ended(s, now)
+	is = d.switched(p, now) || is
+	wait := d.again.Sub(now)
+	return is && (wait <= 0 || wait > maxDueWait) // the clock may have been set back
+}
+
+// dealtWith takes in what came of a look at all that was due at a time.
+func (d *due) dealtWith(p *policy.Policy, at time.Time, err error) {
+	var locked *journal.LockedError
+	switch {
+	case err == nil:
+		*d = due{settled: at}
+		d.take(p, at)
+	case !errors.As(err, &locked): // else the next look tries it
+		d.wait = min(max(2*d.wait, time.Second), maxDueWait)
+		d.again = at.Add(d.wait)
+	}
+}
+
+// ended says whether the end of an override or of a placing by hand has passed that no look has dealt with.
+func (d *due) ended(s *journal.Store, now time.Time) bool {
+	docs, err := state.Load(s, state.DocOverrides, state.DocPins)
+	if err != nil {
+		return false // loadState says so
+	}
+	passed := func(end time.Time) bool { return end.After(d.settled) && !now.Before(end) }
+	if slices.ContainsFunc(docs.Overrides, func(o state.Override) bool { return passed(o.Ends) }) ||
+		slices.ContainsFunc(docs.Pins, func(p state.Pin) bool { return passed(p.Ends) }) {
+		return true
+	}
+	d.settled = now
+	return false
+}
+
+// switched says whether other windows are open now than those in force, whichever way the clock went. p may be nil.
+func (d *due) switched(p *policy.Policy, now time.Time) bool {
+	if p == nil || len(p.Schedules) == 0 {
+		d.of = nil
+		return false
+	}
+	if d.of == p && !now.Before(d.from) && (d.till.IsZero() || now.Before(d.till)) {
+		return false
+	}
+	if d.of != nil && !slices.Equal(d.open, namesOf(p.Open(now))) {
+		return true
+	}
+	d.take(p, now)
+	return false
+}
+
+// take notes that the windows which are open at a time are in force.
+func (d *due) take(p *policy.Policy, at time.Time) {
+	if d.of = p; p == nil {
+		return
+	}
+	d.open, d.from = namesOf(p.Open(at)), at
+	d.till, _ = p.NextSwitch(at)
 }

@@ -161,13 +161,7 @@ func (c *Controller) enter(v *View, misplaced []classify.Placement, procs []host
 				done.Look = true
 				continue
 			}
-			list := make([]cgroup.Dir, 0, len(dirs))
-			for _, h := range v.Facts.Hierarchies {
-				if d, is := dirs[h.ID]; is && p.Process.Cgroups[h.ID] != d.Path {
-					list = append(list, d)
-				}
-			}
-			switch err := v.Tree.MoveAll(p.Process.ProcID, p.Process.Cgroups, list...); {
+			switch err := v.Tree.MoveAll(p.Process.ProcID, p.Process.Cgroups, v.notIn(p.Process, dirs)...); {
 			case errors.Is(err, cgroup.ErrExited):
 				done.Gone++
 			case err != nil:

@@ -571,21 +571,6 @@ func errUnasked(cause error) error {
 	return fail(CodeFailed, "`systemctl status` tells whether it answers; `bulkhead release` works without", "ask systemd, which owns the groups of this host: %w", cause)
 }
 
-// ownsSlice says whether a slice of our name is one that systemd made by itself, for a unit that starts in it. One
-// with a file is an administrator's.
-func (c *Controller) ownsSlice(ctx context.Context, f *host.Facts, d cgroup.Dir) bool {
-	unit := path.Base(d.Path)
-	if !f.Systemd || systemd.TypeOf(unit) == "" {
-		return false
-	}
-	m, err := c.manager(ctx, f)
-	if err != nil {
-		return false
-	}
-	u, err := m.Unit(ctx, unit)
-	return err == nil && (u.Transient || u.FragmentPath == "")
-}
-
 // rootDir is the directory of our root group in a hierarchy.
 func rootDir(v *View, h host.Hierarchy) cgroup.Dir {
 	return plan.RootDir(v.Facts, v.Policy.Host.Root, h)

@@ -109,7 +109,7 @@ type memory struct {
 	refused map[string]bool
 	barred  map[string]bar // by group
 	told    map[told]time.Time
-	// highs are the directories that have a memory.high, as the last full look has them, watches what was read of them, at highAt the last time.
+	// highs are the directories that have a memory.high, by the last full look; watches is what was read at highAt.
 	highs   map[cgroup.Dir]string
 	watches map[cgroup.Dir]*stallWatch
 	highAt  time.Time
@@ -286,8 +286,8 @@ func (c *Controller) readMore(groups []classify.Group, procs []host.Process) {
 	}
 }
 
-// layerOf is the layer of storage that a group's policy asks to limit on a target, and how devices share the limit: an override
-// of it goes there too.
+// layerOf is the layer of storage that a group's policy asks to limit on a target, and how devices share the limit.
+// An override of it goes there too.
 func layerOf(groups []classify.Group, group, on string) (policy.Layer, policy.Split) {
 	for _, g := range groups {
 		for _, s := range g.Settings {
@@ -320,7 +320,7 @@ func (c *Controller) layAll(v *View, groups []classify.Group, l look) ([]classif
 	return layLifted(groups, l.lifted, l.overrides), problems
 }
 
-// layOver puts an override over the settings of its group. That of a group that is not there now (its instance is down) waits.
+// layOver puts an override over the settings of its group. That of a group that is not there now waits.
 func layOver(groups []classify.Group, o state.Override, f *host.Facts, r resolve.Resolver) policy.Problems {
 	_, s, err := parse.ParseAssignment(o.Text, o.On)
 	if err != nil {
@@ -349,7 +349,7 @@ func layOver(groups []classify.Group, o state.Override, f *host.Facts, r resolve
 	return nil
 }
 
-// overlap says what is wrong with an override that would take the place of limits which the policy has for something else.
+// overlap says what is wrong with an override that would replace limits which the policy has for something else.
 func overlap(g classify.Group, settings policy.Settings) *policy.Problem {
 	for _, s := range settings {
 		if p := resolve.Overlaps(g.Path, g.Settings, s); p != nil {
@@ -426,4 +426,61 @@ func (c *Controller) current(ctx context.Context, l look) (*View, *state.Documen
 // errNotApplied says that there is no applied policy yet.
 func errNotApplied() error {
 	return fail(CodeFailed, "write a policy (`bulkhead discover --as-policy` prints a starter) and `bulkhead apply` it", "no policy is applied on this host")
+}
+
+// notIn lists those of the directories that a process is not in, in the order of the hierarchies.
+func (v *View) notIn(p host.Process, dirs map[string]cgroup.Dir) (list []cgroup.Dir) {
+	for _, h := range v.Facts.Hierarchies {
+		if d, is := dirs[h.ID]; is && p.Cgroups[h.ID] != d.Path {
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+// isReleased says whether a group or one above it was released.
+func isReleased(released map[string]bool, group string) bool {
+	for g, on := range released {
+		if on && covers([]string{g}, group) {
+			return true
+		}
+	}
+	return false
+}
+
+// numberOwners gives the owners of groups their numbers on this host.
+func (c *Controller) numberOwners(groups []classify.Group) (problems policy.Problems) {
+	number := func(name, what string, at policy.Pos, id func(string) (int, bool)) int {
+		if name == "" {
+			return 0
+		}
+		n, known := id(name)
+		if !known {
+			problems = append(problems, policy.Problem{Pos: at, Msg: fmt.Sprintf("owner: there is no %s %q on this host", what, name),
+				Hint: "names are looked up in /etc/passwd and /etc/group; write the number of one that only LDAP, SSSD or NIS knows"})
+		}
+		return n
+	}
+	for i := range groups {
+		for j := range groups[i].Owner {
+			o := &groups[i].Owner[j]
+			o.UID = number(o.User, "user", o.Pos, c.Host.Users.UserID)
+			o.GID = number(o.UnixGroup, "Unix group", o.Pos, c.Host.Users.GroupID)
+		}
+	}
+	return problems
+}
+
+// looksAtOwners says whether a look reads who owns the files of groups. The agent does so where the policy has owners; who
+// changes something also sees what an earlier policy left.
+func looksAtOwners(v *View) bool {
+	if !v.byAgent {
+		return true
+	}
+	for _, g := range v.Classified.Groups {
+		if len(g.Owner) > 0 {
+			return true
+		}
+	}
+	return false
 }

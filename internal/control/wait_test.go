@@ -3,6 +3,9 @@ package control
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +13,8 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/state"
+	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/systemdfake"
 )
 
 // A verb that waits for the lock of the state directory ends with its context.
@@ -132,4 +137,77 @@ func TestDueIsTriedAgain(t *testing.T) {
 		now = now.Add(time.Second)
 	}
 	m.tasks("once it works", "20")
+}
+
+// A command whose unit systemd does not start holds up no other verb, and ends with its context: it is where it was,
+// and nothing is recorded of it.
+func TestRunDoesNotHoldTheLock(t *testing.T) {
+	m := newMachine(t, "252.39")
+	m.start("/usr/bin/backup all")
+	m.apply(jobs)
+	agent := m.self
+	m.self = m.start("/usr/bin/bulkhead run jobs -- /usr/bin/report")
+	self := m.self
+	home := m.where(self)
+	name, err := systemd.RunName("bulkhead", "jobs", self.PID, self.Start)
+	m.must(err)
+	m.pid1.Stall(name, true)
+	m.patience = time.Minute
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- m.Enter(ctx, Entry{Group: "jobs", By: "test", Command: "report"}) }()
+	asked := func(c systemdfake.Call) bool {
+		return c.Method == "StartTransientUnit" && fmt.Sprint(c.Args[0]) == name
+	}
+	for begun := time.Now(); !slices.ContainsFunc(m.pid1.Calls(), asked); time.Sleep(time.Millisecond) {
+		if time.Since(begun) > 10*time.Second {
+			t.Fatal("systemd is not asked to start the command")
+		}
+	}
+	lock, err := m.lockWithin(t.Context(), 100*time.Millisecond, "apply", "somebody else")
+	if err != nil {
+		t.Fatalf("another verb while systemd starts the command: %v", err)
+	}
+	lock.Release()
+	stop()
+	select {
+	case err = <-ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("it does not end with its context")
+	}
+	if err == nil {
+		t.Error("no error")
+	}
+	m.self = agent
+	d, err := state.Load(m.Store, state.DocPins)
+	m.must(err)
+	if at := m.where(self); at != home || len(d.Pins) > 0 {
+		t.Errorf("it is in %s, not %s, with the pins %+v", at, home, d.Pins)
+	}
+}
+
+// That systemd cannot be asked whose a directory is does not make it somebody else's.
+func TestNobodyKnowsWhoseTheSliceIs(t *testing.T) {
+	m := newMachine(t, "252.39")
+	m.start("/usr/bin/backup all")
+	m.must(m.bySystemd().StartSlice(t.Context(), systemd.Transient{Name: "bulkhead.slice"}))
+	broken := errors.New("broken for a test")
+	m.pid1.Intercept(func(c systemdfake.Call) error {
+		if c.Method == "GetAll" && strings.HasSuffix(c.Path, "/bulkhead_2eslice") {
+			return broken
+		}
+		return nil
+	})
+	m.refresh()
+	_, err := m.Check(t.Context(), m.policy(jobs))
+	if err == nil || !strings.Contains(err.Error(), "ask systemd") {
+		t.Errorf("check: %v", err)
+	}
+	_, err = m.do(Request{Verb: "apply", Sources: m.policy(jobs)})
+	if err == nil || !strings.Contains(err.Error(), "ask systemd") || CodeOf(err) == CodeRefused {
+		t.Errorf("apply: %v", err)
+	}
+	m.pid1.Intercept(nil)
+	m.apply(jobs)
+	m.release()
 }

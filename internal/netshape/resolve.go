@@ -59,6 +59,9 @@ func network(on string) (prefix netip.Prefix, ok bool, err error) {
 	return prefix.Masked(), true, nil
 }
 
+// ErrNoRoute is an ErrNoDevice: no interface has a route to the network that was named.
+var ErrNoRoute = fmt.Errorf("%w: no route leads there", ErrNoDevice)
+
 // choose picks the interface of the most specific route that covers the network, of the lowest metric among equals. Without a network
 // it is the default route's, of IPv4 if there is one.
 func choose(routes []route, on string, prefix netip.Prefix) (int, error) {
@@ -77,7 +80,7 @@ func choose(routes []route, on string, prefix netip.Prefix) (int, error) {
 		return cmp.Or(family, cmp.Compare(b.to.Bits(), a.to.Bits()), cmp.Compare(a.metric, b.metric))
 	})
 	if len(fit) == 0 {
-		return 0, fmt.Errorf("find the interface for %s: %w: no route leads there; hint: name the interface", on, ErrNoDevice)
+		return 0, fmt.Errorf("find the interface for %s: %w; hint: name the interface", on, ErrNoRoute)
 	}
 	links := slices.Clone(fit[0].links)
 	for _, r := range fit[1:] {

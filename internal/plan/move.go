@@ -173,7 +173,9 @@ func (p *planner) mayMove(proc *host.Process, targets map[string]string, group s
 	if _, ours := p.d.layout.Group(cgroup.Dir{Hierarchy: h.ID, Path: to}); !ok || h.Version != 1 || !moves || !ours || to == p.where(proc, h.ID) {
 		return true
 	}
-	p.note(group, "", "process %d (%s) is not moved: it is real-time, and the kernel lets no such task into a v1 cpu group", proc.PID, proc.Comm)
+	p.notes = append(p.notes, Note{Group: group, PID: proc.PID, Text: fmt.Sprintf(
+		"process %d (%s) is not moved: it is real-time, and the kernel lets no such task into a v1 cpu group",
+		proc.PID, proc.Comm)})
 	return false
 }
 

@@ -128,11 +128,15 @@ func undoWords(undo []netshape.Change) string {
 
 // refuseOn refuses the groups that have limits on an interface: the others need not wait.
 func (p *planner) refuseOn(w netshape.Wanted, hint, format string, args ...any) {
+	before := len(p.refusals)
 	for _, g := range w.Groups {
 		p.refuse(g.Name, hint, format, args...)
 	}
 	if len(w.Groups) == 0 {
 		p.refuse(RootGroup, hint, format, args...)
+	}
+	for i := range p.refusals[before:] {
+		p.refusals[before+i].Device = w.Device
 	}
 }
 
@@ -147,7 +151,8 @@ func (p *planner) refuseShapes(err error, all []netshape.Wanted) {
 		var foreign *netshape.ForeignError
 		switch {
 		case errors.As(one, &problem) && problem.Group != "":
-			p.refuse(problem.Group, problem.Hint, "network on %s: %s", problem.Device, problem.Text)
+			w := netshape.Wanted{Device: problem.Device, Groups: []netshape.Group{{Name: problem.Group}}}
+			p.refuseOn(w, problem.Hint, "network on %s: %s", problem.Device, problem.Text)
 		case errors.As(one, &problem):
 			p.refuseOn(on(problem.Device), problem.Hint, "network on %s: %s", problem.Device, problem.Text)
 		case errors.As(one, &foreign):
@@ -394,7 +399,9 @@ func (p *planner) hidden(w netshape.Wanted, g netshape.Group) bool {
 	}
 	for _, above := range w.Groups {
 		if _, inside := below(above.Name, g.Name); inside && above.Name != g.Name && above.Cgroup != "" && above.Egress != (netshape.Share{}) {
-			p.refuse(g.Name, "give both `by: ports`, or neither", "network on %s: what leaves is told by ports, and %q above it by a program, which takes all of its packets for its own", w.Device, above.Name)
+			alone := netshape.Wanted{Device: w.Device, Groups: []netshape.Group{g}}
+			p.refuseOn(alone, "give both `by: ports`, or neither", "network on %s: what leaves is told by ports, "+
+				"and %q above it by a program, which takes all of its packets for its own", w.Device, above.Name)
 			return true
 		}
 	}

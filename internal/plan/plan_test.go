@@ -373,7 +373,10 @@ func TestRealtimeNote(t *testing.T) {
 	p := proc(10, 1, "corosync", in.Facts)
 	p.RT = true
 	in.member(p, "a")
-	wantNote(t, Make(in), Note{Group: "a", Text: "process 10 (corosync) is not moved: it is real-time, and the kernel lets no such task into a v1 cpu group"})
+	wantNote(t, Make(in), Note{
+		Group: "a", PID: 10,
+		Text: "process 10 (corosync) is not moved: it is real-time, and the kernel lets no such task into a v1 cpu group",
+	})
 }
 
 // Home is the process's own, an ancestor's, the group's, the root; each the nearest directory that is there.

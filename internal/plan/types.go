@@ -200,6 +200,7 @@ type Refusal struct {
 	Group  string `json:"group"`
 	Reason string `json:"reason"`
 	Hint   string `json:"hint,omitempty"`
+	Device string `json:"-"` // the interface that it is about
 }
 
 // Note is something a person should know: a limit that nothing holds here, a default, a reset.
@@ -207,6 +208,7 @@ type Note struct {
 	Group string     `json:"group,omitempty"`
 	Key   policy.Key `json:"key,omitempty"`
 	Text  string     `json:"text"`
+	PID   int        `json:"-"` // the process that stays where it is, when it is about one
 	// Groups are those that share a note which has no group of its own; the text names them too.
 	Groups []string `json:"groups,omitempty"`
 	// NotEnforced marks a limit that was asked for and that this host does not hold.

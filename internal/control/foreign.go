@@ -1,0 +1,68 @@
+package control
+
+import (
+	"context"
+	"path"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
+	"bulkhead/internal/systemd"
+)
+
+// What is said of a root group that bulkhead did not make, by check, plan and apply.
+const (
+	takenText = "%s already exists and bulkhead did not make it"
+	takenHint = "give host.root another name, or remove that directory if nobody needs it"
+)
+
+// foreignRoot is where a root group of our name is that bulkhead did not make, in the first hierarchy that has
+// one; "" when none has.
+func foreignRoot(v *View) string {
+	for _, h := range v.Facts.Hierarchies {
+		if d := rootDir(v, h); v.Observed.Foreign[d] {
+			return v.Tree.Abs(d)
+		}
+	}
+	return ""
+}
+
+// observeOwners tells the directories that somebody else made, and the slices that systemd made by itself.
+func (c *Controller) observeOwners(ctx context.Context, v *View, made map[cgroup.Dir]bool) {
+	o := &v.Observed
+	owns := func(d cgroup.Dir) bool {
+		if v.Systemd == nil || v.Systemd.Mute {
+			return false // only a release is planned then, and it leaves the directory to systemd
+		}
+		is, err := c.ownsSlice(ctx, v.Facts, d)
+		if err != nil {
+			v.unasked, v.Systemd = err, nil
+		}
+		return is
+	}
+	for d := range o.Dirs {
+		if o.Foreign[d] = d.Path != "/" && !made[d] && !v.Layout.Theirs(d); o.Foreign[d] && v.Layout.Unit(d) != "" {
+			o.Foreign[d] = !owns(d) || !v.ours(d)
+		}
+	}
+	o.Made = map[cgroup.Dir]bool{}
+	for d := range o.Dirs {
+		if made[d] && v.Layout.Theirs(d) && systemd.TypeOf(v.Layout.Unit(d)) == "slice" {
+			o.Made[d] = owns(d)
+		}
+	}
+}
+
+// ownsSlice says whether a slice of our name is one that systemd made by itself, for a unit that starts in it. One
+// with a file is an administrator's. An error says that systemd could not be asked.
+func (c *Controller) ownsSlice(ctx context.Context, f *host.Facts, d cgroup.Dir) (bool, error) {
+	unit := path.Base(d.Path)
+	if !f.Systemd || systemd.TypeOf(unit) == "" {
+		return false, nil
+	}
+	m, err := c.manager(ctx, f)
+	if err != nil {
+		return false, err
+	}
+	u, err := m.Unit(ctx, unit)
+	return err == nil && (u.Transient || u.FragmentPath == ""), err
+}
