@@ -15,8 +15,10 @@ import (
 	"testing"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/testhost"
 )
@@ -86,7 +88,13 @@ func newRunner(state string) (*Runner, error) {
 		return nil, err
 	}
 	tree := cgroup.New(facts.Hierarchies)
-	return &Runner{Files: tree, Dirs: tree, Members: tree, Processes: h.Proc, Journal: s, Boot: facts.BootID}, nil
+	return &Runner{
+		Files: tree, Dirs: tree, Members: tree, Processes: h.Proc, Journal: s, Boot: facts.BootID,
+		Actuators: change.Actuators{
+			cgroup.KindFile: knob.Files{Tree: tree}, cgroup.KindOwner: cgroup.Owners{Tree: tree},
+			host.KindScore: host.Scores{Processes: h.Proc},
+		},
+	}, nil
 }
 
 // site is a test's place on the real kernel: a root of its own with a home for its processes, in each

@@ -51,7 +51,7 @@ func (d *dials) Write(_ context.Context, addr, value string) error {
 	return nil
 }
 
-func (*dials) Same(want, got string) bool { return strings.EqualFold(want, got) }
+func (*dials) Same(_, want, got string) bool { return strings.EqualFold(want, got) }
 
 func (d *dials) Undo(ctx context.Context, c change.Change) (bool, error) {
 	return change.Restore(ctx, d, c)

@@ -13,6 +13,7 @@ import (
 	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/knob"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/systemd"
@@ -162,6 +163,7 @@ func TestReadBack(t *testing.T) {
 				}
 			} else {
 				r.Files = rounding{w, f, "77777"}
+				r.Actuators[cgroup.KindFile] = knob.Files{Tree: r.Files}
 			}
 			_, err := r.Run(soon(t), p, Options{})
 			if err == nil || !strings.Contains(err.Error(), `found "77777"`) || !strings.Contains(err.Error(), f.String()) {

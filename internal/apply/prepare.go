@@ -102,42 +102,41 @@ func (n *run) prepareMake(s plan.Step, made map[cgroup.Dir]bool, c *journal.Chan
 	return there, err
 }
 
-// prepareWrite reads what a write will replace, and what else the kernel changes with it.
-func (n *run) prepareWrite(i int, c *journal.Change) (before []journal.Change, skip bool, err error) {
-	if c.Unit != "" {
-		return nil, false, n.prepareUnitWrite(c)
-	}
+// prepareHandDown reads what a directory hands down now, and what its children hold of that.
+func (n *run) prepareHandDown(i int, c *journal.Change) (before []journal.Change, skip bool, err error) {
 	got, err := n.Files.Read(file(*c))
-	if errors.Is(err, cgroup.ErrNoKnob) && n.loadsBFQ(i) {
-		return nil, false, nil // its first value is the plan's
-	}
 	if err != nil {
 		return nil, false, err
 	}
-	if c.File == subtreeControl {
-		newSubtree(c, got)
-		if c.New == c.Old {
-			return nil, true, nil
-		}
-		before, err := n.prepareRestore(i)
-		return before, false, err
+	if newSubtree(c, got); c.New == c.Old {
+		return nil, true, nil
 	}
-	row := n.row(*c)
-	c.Old = row.old(got)
-	if undo := row.undo(got); undo != "" || !row.wide() {
-		c.Undo = undo // else that of the plan, which names by number what the empty list stands for
+	before, err = n.prepareRestore(i)
+	return before, false, err
+}
+
+// prepareFile reads what a write will replace, and what else the kernel changes with it.
+func (n *run) prepareFile(i int, c *journal.Change) (before []journal.Change, err error) {
+	wanted := c.Undo
+	_, err = n.prepareSet(c)
+	if errors.Is(err, cgroup.ErrNoKnob) && n.loadsBFQ(i) {
+		return nil, nil // its first value is the plan's
 	}
-	if row.Row == nil {
-		return nil, false, nil
+	row := knob.RowOf(file(*c))
+	if err != nil || row == nil {
+		return nil, err
+	}
+	if c.Undo == "" && row.Version == 2 && row.Controller == "cpuset" {
+		c.Undo = wanted // by number what the empty list stands for
 	}
 	for _, name := range row.Resets {
 		also, err := n.capture(i, c.Dir, name)
 		if err != nil && !errors.Is(err, cgroup.ErrNoKnob) {
-			return nil, false, err
+			return nil, err
 		}
 		before = append(before, also...)
 	}
-	return before, false, nil
+	return before, nil
 }
 
 // prepareRestore reads what the children of a directory hold in the files of controllers that are about to be
@@ -150,13 +149,14 @@ func (n *run) prepareRestore(i int) ([]journal.Change, error) {
 			Seq: seq(i, phaseBefore), Op: journal.OpWrite, Group: s.Group, Dir: r.Dir, File: r.Name, Key: r.Key,
 			Old: r.Value, Undo: r.Value,
 		}
-		got, err := n.Files.Read(r.File)
-		switch row := n.row(c); {
-		case errors.Is(err, cgroup.ErrGone):
+		_, err := n.prepareSet(&c)
+		if errors.Is(err, cgroup.ErrNoKnob) {
+			err, c.Old, c.Undo = nil, r.Value, r.Value
+		}
+		if errors.Is(err, cgroup.ErrGone) {
 			continue
-		case err == nil:
-			c.Old, c.Undo = row.old(got), row.undo(got)
-		case !errors.Is(err, cgroup.ErrNoKnob):
+		}
+		if err != nil {
 			return nil, err
 		}
 		c.New = c.Old
@@ -175,7 +175,7 @@ func (n *run) prepareRemove(i int, s plan.Step) (before []journal.Change, skip b
 		return nil, false, err
 	}
 	for _, name := range names {
-		if name != subtreeControl && rowFor(s.Dir.Hierarchy, name) == nil {
+		if name != subtreeControl && knob.RowOf(s.Dir.File(name)) == nil {
 			continue
 		}
 		also, err := n.capture(i, s.Dir, name)
@@ -207,11 +207,13 @@ func (n *run) capture(i int, d cgroup.Dir, name string) ([]journal.Change, error
 		}
 		return []journal.Change{c}, nil
 	}
-	row := n.row(c)
-	var keys []string
-	if row.Row == nil || !row.PerDevice {
-		keys = []string{""}
-	} else {
+	row := knob.RowOf(d.File(name))
+	if row == nil {
+		c.Old, c.New, c.Undo = got, got, got
+		return []journal.Change{c}, nil
+	}
+	keys := []string{""}
+	if row.PerDevice {
 		keys = row.Devices(got)
 	}
 	var changes []journal.Change
@@ -220,7 +222,8 @@ func (n *run) capture(i int, d cgroup.Dir, name string) ([]journal.Change, error
 		if key != "" {
 			value = row.Line(got, key)
 		}
-		c.Key, c.Old, c.New, c.Undo = key, row.old(value), row.old(value), row.undo(value)
+		value = row.Parse(value)
+		c.Key, c.Old, c.New, c.Undo = key, value, value, value
 		changes = append(changes, c)
 	}
 	return changes, nil
@@ -229,45 +232,6 @@ func (n *run) capture(i int, d cgroup.Dir, name string) ([]journal.Change, error
 // file is the knob file of a change.
 func file(c journal.Change) cgroup.File {
 	return cgroup.File{Dir: c.Dir, Name: c.File, Key: c.Key}
-}
-
-// knobRow is the row of a file; one that the table does not know is compared as text.
-type knobRow struct{ *knob.Row }
-
-func (r knobRow) same(want, got string) bool {
-	if r.Row == nil || r.Same == nil {
-		return want == got
-	}
-	return r.Same(want, got)
-}
-
-// wide says whether the file is a v2 cpuset list. The empty one stands for all that the directory above
-// has, and the kernel does not take it back while a process is inside (ENOSPC, validate_change in
-// kernel/cgroup/cpuset.c).
-func (r knobRow) wide() bool { return r.Row != nil && r.Version == 2 && r.Controller == "cpuset" }
-
-// old is a reading in the form in which values are written.
-func (r knobRow) old(got string) string {
-	if r.Row == nil {
-		return got
-	}
-	return r.Parse(got)
-}
-
-// undo is what to write to get a reading back.
-func (r knobRow) undo(got string) string {
-	if r.Row == nil {
-		return got
-	}
-	return r.Reset(got)
-}
-
-// row finds the row of a change's file: the one that the plan wants it by, else the table's.
-func (n *run) row(c journal.Change) knobRow {
-	if w, ok := n.wanted(file(c)); ok && w.Row != nil {
-		return knobRow{w.Row}
-	}
-	return knobRow{rowFor(c.Dir.Hierarchy, c.File)}
 }
 
 // wanted is what the plan wants a file to hold when it is done.

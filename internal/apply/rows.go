@@ -3,7 +3,6 @@ package apply
 import (
 	"slices"
 	"strings"
-	"sync"
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
@@ -13,40 +12,6 @@ import (
 
 // unified is the ID of the cgroup v2 hierarchy; every other one is v1.
 const unified = "unified"
-
-// table finds the rows of the knob table by version and file name. Rows with a file per page size
-// are under what comes before the size.
-var table = sync.OnceValue(func() map[int]map[string][]*knob.Row {
-	rows := map[int]map[string][]*knob.Row{1: {}, 2: {}}
-	for _, r := range knob.Table() {
-		prefix, _, _ := strings.Cut(r.File, "%s")
-		rows[r.Version][prefix] = append(rows[r.Version][prefix], r)
-	}
-	return rows
-})
-
-// rowFor finds the row of a file in a hierarchy, nil when the table has none.
-func rowFor(hierarchy, name string) *knob.Row {
-	version := 1
-	if hierarchy == unified {
-		version = 2
-	}
-	rows := table()[version]
-	for _, r := range rows[name] {
-		if !r.PerSize {
-			return r
-		}
-	}
-	controller, rest, _ := strings.Cut(name, ".")
-	for _, r := range rows[controller+"."] {
-		prefix, suffix, _ := strings.Cut(r.File, "%s")
-		size, ok := strings.CutSuffix(strings.TrimPrefix(name, prefix), suffix)
-		if ok && rest != "" && !strings.Contains(size, ".") {
-			return r
-		}
-	}
-	return knob.DiskRow(name)
-}
 
 // subtreeControl lists, on v2, the controllers that a directory hands to its children.
 const subtreeControl = "cgroup.subtree_control"
@@ -136,6 +101,6 @@ func (h handed) brings(c journal.Change) bool {
 	if c.Op != journal.OpWrite || c.File == subtreeControl || c.Dir.Path == "/" {
 		return false
 	}
-	row := rowFor(c.Dir.Hierarchy, c.File)
+	row := knob.RowOf(file(c))
 	return row != nil && h[c.Dir.Parent()][row.Controller]
 }

@@ -166,10 +166,13 @@ func (u *undoing) one(c journal.Change) error {
 		u.undone++
 		return err
 	case journal.OpWrite, journal.OpSet, journal.OpOOMScore:
-		if hasActuator(c) {
+		switch {
+		case hasActuator(c):
 			return u.unset(c)
+		case c.Unit != "":
+			return u.unsetProperties(c)
 		}
-		return u.unwrite(c)
+		return u.unhand(c)
 	case journal.OpMove:
 		return u.unmove(c)
 	case journal.OpNetwork:
@@ -178,48 +181,18 @@ func (u *undoing) one(c journal.Change) error {
 	return fmt.Errorf("undo %q: unknown operation", c.Op)
 }
 
-// unwrite gives a file its original value back.
-func (u *undoing) unwrite(c journal.Change) error {
-	if c.Unit != "" {
-		return u.unsetProperties(c)
-	}
+// unhand takes controllers away from the children of a directory again, or gives them back.
+func (u *undoing) unhand(c journal.Change) error {
 	got, err := u.Files.Read(file(c))
 	if errors.Is(err, cgroup.ErrGone) {
 		return nil // and what it held with it
 	}
-	if err != nil {
+	words := u.handBack(c, got)
+	if err != nil || words == "" {
 		return err
-	}
-	if c.File == subtreeControl {
-		words := u.handBack(c, got)
-		if words == "" {
-			return nil
-		}
-		u.undone++
-		return u.hand(c.Dir, words)
-	}
-	row := knobRow{rowFor(c.Dir.Hierarchy, c.File)}
-	if row.same(c.Undo, got) || row.same(c.Old, got) {
-		return nil
 	}
 	u.undone++
-	value := c.Undo
-	if row.wide() {
-		value = c.Old
-	}
-	err = u.Files.Write(file(c), value)
-	if value != c.Undo && errors.Is(err, cgroup.ErrInvalid) {
-		value = c.Undo
-		err = u.Files.Write(file(c), value)
-	}
-	if err != nil {
-		return err
-	}
-	got, err = u.Files.Read(file(c))
-	if err == nil && !row.same(value, got) {
-		err = fmt.Errorf("read back %q: wrote %q, found %q", file(c), value, got)
-	}
-	return err
+	return u.hand(c.Dir, words)
 }
 
 // handBack is what of a change of subtree_control still has to be taken back; what others changed

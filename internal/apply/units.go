@@ -9,6 +9,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/systemd"
 )
@@ -148,19 +149,14 @@ func settled(ctx context.Context, is func() error) error {
 // prepareUnitWrite is prepareWrite for a file that systemd writes. It may not be there yet: systemd hands a controller
 // down when the first property asks for it.
 func (n *run) prepareUnitWrite(c *journal.Change) error {
-	got, err := n.Files.Read(file(*c))
-	row := n.row(*c)
-	switch {
-	case errors.Is(err, cgroup.ErrNoKnob), errors.Is(err, cgroup.ErrGone):
-		if row.Row != nil {
+	_, err := n.prepareSet(c)
+	if errors.Is(err, cgroup.ErrNoKnob) || errors.Is(err, cgroup.ErrGone) {
+		err = nil
+		if row := knob.RowOf(file(*c)); row != nil {
 			c.Old, c.Undo = row.Default, row.Default
 		}
-		return nil
-	case err != nil:
-		return err
 	}
-	c.Old, c.Undo = row.old(got), row.undo(got)
-	return nil
+	return err
 }
 
 // writeUnit sets the properties of a write and waits until the kernel's file shows the value.
@@ -168,7 +164,7 @@ func (n *run) writeUnit(c journal.Change) error {
 	if err := n.units().Set(n.ctx, c.Unit, c.Set); err != nil {
 		return err
 	}
-	return settled(n.ctx, func() error { return n.readBack(c, c.New) })
+	return settled(n.ctx, func() error { return n.check(c, c.New) })
 }
 
 // prepareRevert reads what systemd holds of a unit, for the undo.

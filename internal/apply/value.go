@@ -8,11 +8,10 @@ import (
 	"bulkhead/internal/plan"
 )
 
-// hasActuator says whether a change is a value that an actuator reads and writes. Knob files are none: controllers that
-// are handed down, units and the table of limits bear on them.
+// hasActuator says whether a change is a value that an actuator reads and writes. Controllers that a directory hands down,
+// and files that systemd writes, are none.
 func hasActuator(c journal.Change) bool {
-	kind := c.At().Kind
-	return kind != "" && kind != cgroup.KindFile
+	return c.At().Kind != "" && c.File != subtreeControl && c.Unit == ""
 }
 
 // prepareValue reads the original of a value and what the kernel changes with it.
@@ -24,10 +23,14 @@ func (n *run) prepareValue(i int, c *journal.Change, fresh bool, handed handed) 
 	case fresh && c.File == subtreeControl:
 		newSubtree(c, "")
 	case fresh:
-	case hasActuator(*c):
-		skip, err = n.prepareSet(c)
+	case c.Unit != "":
+		err = n.prepareUnitWrite(c)
+	case c.File == subtreeControl:
+		before, skip, err = n.prepareHandDown(i, c)
+	case c.At().Kind == cgroup.KindFile:
+		before, err = n.prepareFile(i, c)
 	default:
-		before, skip, err = n.prepareWrite(i, c)
+		skip, err = n.prepareSet(c)
 	}
 	handed.note(*c)
 	return before, skip, err
@@ -43,7 +46,9 @@ func (n *run) prepareSet(c *journal.Change) (skip bool, err error) {
 	if c.PID != (host.ProcID{}) && exited(err) {
 		return true, nil
 	}
-	c.Old, c.Undo = got, got
+	if err == nil {
+		c.Old, c.Undo = got, got
+	}
 	return false, err
 }
 
@@ -78,9 +83,6 @@ func (u *undoing) unset(c journal.Change) error {
 
 // check reads a value once more.
 func (n *run) check(c journal.Change, want string) error {
-	if !hasActuator(c) {
-		return n.readBack(c, want)
-	}
 	a, err := n.Actuators.Of(c.At())
 	if err != nil {
 		return err

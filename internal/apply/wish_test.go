@@ -118,7 +118,7 @@ func (w *world) observe() plan.Observation {
 			if err != nil {
 				panic(err)
 			}
-			names = slices.DeleteFunc(names, func(name string) bool { return rowFor(h.ID, name) == nil })
+			names = slices.DeleteFunc(names, func(name string) bool { return knob.RowOf(cgroup.Dir{Hierarchy: h.ID}.File(name)) == nil })
 			if o.Dirs[d], err = w.ReadMany(d, names); err != nil {
 				panic(err)
 			}

@@ -18,6 +18,7 @@ import (
 	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
 )
 
@@ -180,7 +181,7 @@ func (w *world) runner(t testing.TB) *Runner {
 func (w *world) actuators() change.Actuators {
 	return change.Actuators{
 		cgroup.KindOwner: cgroup.Owners{Tree: w.Tree}, cgroup.KindOption: cgroup.MountOptions{Tree: w.Tree},
-		host.KindScore: host.Scores{Processes: w},
+		host.KindScore: host.Scores{Processes: w}, cgroup.KindFile: knob.Files{Tree: w},
 	}
 }
 

@@ -80,7 +80,7 @@ func (m MountOptions) Write(_ context.Context, addr, value string) error {
 }
 
 // Same compares two values.
-func (MountOptions) Same(want, got string) bool { return want == got }
+func (MountOptions) Same(_, want, got string) bool { return want == got }
 
 // Undo gives an option its old value back.
 func (m MountOptions) Undo(ctx context.Context, c change.Change) (bool, error) {

@@ -285,7 +285,7 @@ func (o Owners) Write(_ context.Context, addr, value string) error {
 }
 
 // Same is SameOwner.
-func (Owners) Same(want, got string) bool { return SameOwner(want, got) }
+func (Owners) Same(_, want, got string) bool { return SameOwner(want, got) }
 
 // Undo gives files their old owners back.
 func (o Owners) Undo(ctx context.Context, c change.Change) (bool, error) {

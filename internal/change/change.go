@@ -40,12 +40,12 @@ type Change struct {
 
 // Actuator reads and writes the targets of one kind.
 type Actuator interface {
-	// Read gives the value now. The error matches ErrGone when the target does not exist any more.
+	// Read gives the value now, in the form in which values are written. The error matches ErrGone when the target does not exist any more.
 	Read(ctx context.Context, addr string) (string, error)
 	// Write sets the value. It does not read it back.
 	Write(ctx context.Context, addr, value string) error
 	// Same compares a value as it was written with one as it was read.
-	Same(want, got string) bool
+	Same(addr, want, got string) bool
 	// Undo gives the old value back if the target differs from it. It does not assume that the change was made.
 	Undo(ctx context.Context, c Change) (undone bool, err error)
 }
@@ -83,7 +83,7 @@ func Set(ctx context.Context, a Actuator, t Target, value string) error {
 // Check reads a value and compares it with what it should be.
 func Check(ctx context.Context, a Actuator, t Target, want string) error {
 	got, err := a.Read(ctx, t.Addr)
-	if err == nil && !a.Same(want, got) {
+	if err == nil && !a.Same(t.Addr, want, got) {
 		err = fmt.Errorf("read back %s: wrote %q, found %q", t, want, got)
 	}
 	return err
@@ -98,7 +98,7 @@ func Restore(ctx context.Context, a Actuator, c Change) (undone bool, err error)
 		return false, nil
 	case err != nil:
 		return false, err
-	case a.Same(c.Undo, got) || a.Same(c.Old, got):
+	case a.Same(c.Addr, c.Undo, got) || a.Same(c.Addr, c.Old, got):
 		return false, nil
 	}
 	if err = Set(ctx, a, c.Target, c.Undo); errors.Is(err, ErrGone) {

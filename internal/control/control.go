@@ -23,6 +23,7 @@ import (
 	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
@@ -242,6 +243,7 @@ func (c *Controller) runner(ctx context.Context, v *View) *apply.Runner {
 	r := &apply.Runner{
 		Files: v.Tree, Dirs: v.Tree, Members: v.Tree, Processes: c.Host.Proc,
 		Actuators: change.Actuators{
+			cgroup.KindFile:  knob.Files{Tree: v.Tree},
 			cgroup.KindOwner: cgroup.Owners{Tree: v.Tree}, cgroup.KindOption: cgroup.MountOptions{Tree: v.Tree},
 			host.KindQueue: host.Queues{Block: c.Host.Block}, host.KindScore: host.Scores{Processes: c.Host.Proc},
 		},

@@ -50,7 +50,9 @@ func (s Scores) Write(_ context.Context, addr, value string) error {
 }
 
 // Same compares numbers.
-func (Scores) Same(want, got string) bool { return strings.TrimSpace(want) == strings.TrimSpace(got) }
+func (Scores) Same(_, want, got string) bool {
+	return strings.TrimSpace(want) == strings.TrimSpace(got)
+}
 
 // Undo gives a process its old score back, unless it has exited.
 func (s Scores) Undo(ctx context.Context, c change.Change) (bool, error) {

@@ -85,7 +85,9 @@ func (q Queues) Write(_ context.Context, addr, value string) error {
 }
 
 // Same compares single words.
-func (Queues) Same(want, got string) bool { return strings.TrimSpace(want) == strings.TrimSpace(got) }
+func (Queues) Same(_, want, got string) bool {
+	return strings.TrimSpace(want) == strings.TrimSpace(got)
+}
 
 // Undo gives an attribute its old value back.
 func (q Queues) Undo(ctx context.Context, c change.Change) (bool, error) {

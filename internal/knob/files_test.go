@@ -145,7 +145,7 @@ func (s *subject) run(t *testing.T) {
 				continue
 			}
 			for _, on := range s.instances(r) { // what a directory starts with, which no settings bring back
-				if err := s.tree.Write(s.file(r, on), r.Reset(original(before, s.file(r, on)))); err != nil {
+				if err := s.tree.Write(s.file(r, on), r.Parse(original(before, s.file(r, on)))); err != nil {
 					t.Errorf("give back: %v", err)
 				}
 			}

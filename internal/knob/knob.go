@@ -150,10 +150,6 @@ func (r *Row) Name(on string) string {
 // one device's line (see Line); "", no line, is no limit.
 func (r *Row) Parse(got string) string { return r.form.parse(strings.TrimSpace(got)) }
 
-// Reset gives the value to write to give back an original reading: "-1" for v1's giant number, "0" or
-// "1" for the lines of memory.oom_control, "0" for a device without a line.
-func (r *Row) Reset(got string) string { return r.Parse(got) }
-
 // Human is a file's value for people: "0.5 cores", "8 GiB", "unlimited".
 func (r *Row) Human(value string) string { return r.form.human(r.Parse(value)) }
 

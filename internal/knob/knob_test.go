@@ -272,14 +272,14 @@ func TestReadings(t *testing.T) {
 		if got := r.Parse(test.got); got != test.want {
 			t.Errorf("%s: Parse(%q) = %q, want %q", test.file, test.got, got, test.want)
 		}
-		if got := r.Reset(test.got); got != test.want {
-			t.Errorf("%s: Reset(%q) = %q, want %q", test.file, test.got, got, test.want)
-		}
 		if got := r.Human(test.got); got != test.human {
 			t.Errorf("%s: Human(%q) = %q, want %q", test.file, test.got, got, test.human)
 		}
 		if !r.Same(test.same, test.got) {
 			t.Errorf("%s: %q and the reading %q are not the same, want that they are", test.file, test.same, test.got)
+		}
+		if read := r.Parse(test.got); !r.Same(test.same, read) || r.Same(test.not_, read) {
+			t.Errorf("%s: the reading %q compares otherwise once it is %q", test.file, test.got, read)
 		}
 		if r.Same(test.not_, test.got) {
 			t.Errorf("%s: %q and the reading %q are the same, want that they are not", test.file, test.not_, test.got)

@@ -75,7 +75,7 @@ func (p *planner) lowerMemory(dir cgroup.Dir, c knob.Change) {
 		p.addWrite(step)
 		c.From = text
 	}
-	last.Old, last.Undo = c.From, c.Row.Reset(c.From)
+	last.Old, last.Undo = c.From, c.Row.Parse(c.From)
 	last.Reclaim, last.Final = &wait, finalReclaim
 	p.addWrite(last)
 }
@@ -94,7 +94,7 @@ func (p *planner) lowerByHigh(dir cgroup.Dir, c knob.Change) bool {
 	last := p.writeStep(dir, c.Row, c.On, c.From, c.To)
 	at, wait := held, Reclaim{Use: fileMemoryUseV2, To: to, Within: p.reclaimTime()}
 	write := func(text, reason string) Step {
-		step := Step{Op: OpWrite, Group: last.Group, Dir: dir, File: row.File, Setting: last.Setting, Old: at, Undo: row.Reset(at), New: text, Reason: reason}
+		step := Step{Op: OpWrite, Group: last.Group, Dir: dir, File: row.File, Setting: last.Setting, Old: at, Undo: row.Parse(at), New: text, Reason: reason}
 		at = text
 		return step
 	}

@@ -330,7 +330,7 @@ func (p *planner) restores(dir cgroup.Dir, pick func(*knob.Row) bool) []Restore 
 			if row.Inherits {
 				from = notKnown
 			}
-			changes = append(changes, knob.Change{Row: row, On: on, From: from, To: row.Reset(text)})
+			changes = append(changes, knob.Change{Row: row, On: on, From: from, To: row.Parse(text)})
 		}
 	}
 	var writes []Restore
@@ -377,7 +377,7 @@ func (p *planner) writeStep(dir cgroup.Dir, row *knob.Row, on, from, to string) 
 		step.Undo, step.Final = p.outerSet(dir, row), finalWide
 	}
 	if step.Undo != "" {
-		step.Undo = row.Reset(step.Undo)
+		step.Undo = row.Parse(step.Undo)
 	}
 	if !row.Loosens(from, to) || row.Risk == knob.RiskMigrate {
 		step.Risk = row.Risk

@@ -29,7 +29,7 @@ func Run(t *testing.T, c Case) {
 	if err != nil {
 		t.Fatalf("%s: %v", c.Target, err)
 	}
-	if !a.Same(old, old) {
+	if !a.Same(c.Target.Addr, old, old) {
 		t.Errorf("%s: %q is not the same as itself", c.Target, old)
 	}
 	undo := func(value string, want bool) {
@@ -44,7 +44,7 @@ func Run(t *testing.T, c Case) {
 	}
 	undo("what was never written", false)
 	for _, value := range c.Values {
-		if a.Same(value, old) {
+		if a.Same(c.Target.Addr, value, old) {
 			t.Errorf("%s: %q is what it holds already", c.Target, value)
 		}
 		if err := change.Set(ctx, a, c.Target, value); err != nil {
