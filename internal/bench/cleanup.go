@@ -25,8 +25,8 @@ func (c *cleanup) add(what string, do func(context.Context) error) {
 	c.undos = append(c.undos, undo{what, do})
 }
 
-// run takes everything back, whether ctx has ended or not, each within a bound of its own, and goes on when one of them fails or
-// panics. Running it again does nothing.
+// run takes everything back, whether ctx has ended or not, each within a bound of its own, and goes on when one of them
+// fails or panics. Running it again does nothing.
 func (c *cleanup) run(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	var errs []error

@@ -35,8 +35,9 @@ func edgeNow() (edge, error) {
 	return edge{time.Now(), time.Duration(u.Utime.Nano() + u.Stime.Nano())}, nil
 }
 
-// spinGap is how long a thread has to stand still for its return to count as the beginning of a period of a quota. Between two such
-// moments lie whole periods, so that what is measured between them is not one period's run time too much or too little.
+// spinGap is how long a thread has to stand still for its return to count as the beginning of a period of a quota.
+// Between two such moments lie whole periods, so that what is measured between them is not one period's run time too
+// much or too little.
 const spinGap = 2 * time.Millisecond
 
 func (s *Spin) run(ctx context.Context) (a Answer, err error) {
@@ -85,8 +86,8 @@ func (s *Spin) run(ctx context.Context) (a Answer, err error) {
 	return a, nil
 }
 
-// watcher takes the moments between which is measured: from the end of the warm-up to the end, or from one moment at which the thread had
-// stood still to another where these are far enough apart.
+// watcher takes the moments between which is measured: from the end of the warm-up to the end, or from one moment at
+// which the thread had stood still to another where these are far enough apart.
 type watcher struct {
 	warm         time.Time // when it is over
 	whole, sharp [2]edge

@@ -118,7 +118,7 @@ func (r *requests) all(ctx context.Context) (a Answer, err error) {
 	go func() { group.Wait(); close(ended) }()
 	bytes, ops := &meter{count: &r.bytes}, &meter{count: &r.ops}
 	a.Took = sample(ctx, begin, ended, r.Warm, bytes, ops)
-	a.Bytes, a.Ops = bytes.in(a.Took), ops.in(a.Took)
+	a.Bytes, a.Ops = bytes.samples.In(a.Took), ops.samples.In(a.Took)
 	cancel()
 	select {
 	case <-ended:
@@ -148,8 +148,8 @@ func (r *requests) one(buf []byte) error {
 	return err
 }
 
-// Dirty writes a file without a name through the page cache and leaves it open and unwritten on the disk: that is for others to
-// have done.
+// Dirty writes a file without a name through the page cache and leaves it open and unwritten on the disk: that is for
+// others to have done.
 type Dirty struct {
 	Dir   string `json:"dir"`
 	Bytes int64  `json:"bytes"`
@@ -173,8 +173,8 @@ func (d *Dirty) run(ctx context.Context, s *server) (a Answer, err error) {
 	return a, nil
 }
 
-// WriteBack has what a load's open file holds in the page cache written to the disk, by this process and not by the load: as the
-// kernel's own threads do it. It takes kernel 5.6.
+// WriteBack has what a load's open file holds in the page cache written to the disk, by this process and not by the
+// load: as the kernel's own threads do it. It takes kernel 5.6.
 func WriteBack(l *Load, file int) error {
 	pidfd, err := unix.PidfdOpen(l.ID.PID, 0)
 	if err != nil {

@@ -25,7 +25,8 @@ func (v Verdict) Fault() bool { return v == NotEnforced || v == TooTight }
 const (
 	Tolerance         = 0.05
 	ToleranceBuffered = 0.10 // through the page cache, in steady state; and of what is policed
-	// ToleranceShare is that of a share of a contended CPU, as a part of the whole, and ToleranceDisk of a contended disk.
+	// ToleranceShare is that of a share of a contended CPU, as a part of the whole, and ToleranceDisk of a contended
+	// disk.
 	ToleranceShare = 0.12
 	ToleranceDisk  = 0.25
 )
@@ -52,7 +53,8 @@ func (r Rate) Judge() Verdict {
 		return NotEnforced
 	case r.Measured >= low:
 		return Held
-	case r.InForce > 0 && r.InForce < low && r.Measured <= r.InForce*(1+tolerance)+r.Grain && r.Measured >= r.InForce*(1-2*tolerance)-r.Grain:
+	case r.InForce > 0 && r.InForce < low && r.Measured <= r.InForce*(1+tolerance)+r.Grain &&
+		r.Measured >= r.InForce*(1-2*tolerance)-r.Grain:
 		return TooTight
 	}
 	return NotReached
@@ -82,8 +84,8 @@ func (s Share) Judge() Verdict {
 // ShareOf is the part that a weight has beside another one.
 func ShareOf(weight, rival float64) float64 { return weight / (weight + rival) }
 
-// Rival is the weight of who competes with a group of so much, so that the parts tell whether weights count: a third or three times as
-// much, within the bounds.
+// Rival is the weight of who competes with a group of so much, so that the parts tell whether weights count: a third or
+// three times as much, within the bounds.
 func Rival(weight, low, high int64) int64 {
 	if weight/3 >= low {
 		return weight / 3

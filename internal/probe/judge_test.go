@@ -18,12 +18,14 @@ func TestRateIsJudgedFromAbove(t *testing.T) {
 		{"as asked", Rate{Asked: 100, InForce: 100, Measured: 99}, Held},
 		{"a little above", Rate{Asked: 100, InForce: 100, Measured: 104.9}, Held},
 		{"above", Rate{Asked: 100, InForce: 100, Measured: 106}, NotEnforced},
-		{"above, through the page cache", Rate{Asked: 100, InForce: 100, Measured: 106, Tolerance: ToleranceBuffered}, Held},
+		{"above, through the page cache", Rate{Asked: 100, InForce: 100, Measured: 106, Tolerance: ToleranceBuffered},
+			Held},
 		{"above by what one request makes", Rate{Asked: 100, InForce: 100, Measured: 106, Grain: 2}, Held},
 		{"a slow disk", Rate{Asked: 100, InForce: 100, Measured: 60}, NotReached},
 		{"a slow disk, the limit not known", Rate{Asked: 100, Measured: 50}, NotReached},
 		{"half of it is in force", Rate{Asked: 100, InForce: 50, Measured: 50}, TooTight},
-		{"half of it is in force, and the disk is slower still", Rate{Asked: 100, InForce: 50, Measured: 20}, NotReached},
+		{"half of it is in force, and the disk is slower still", Rate{Asked: 100, InForce: 50, Measured: 20},
+			NotReached},
 		{"lifted, and the disk is slow", Rate{Asked: 100, InForce: inf, Measured: 90}, NotReached},
 		{"lifted", Rate{Asked: 100, InForce: inf, Measured: 4000}, NotEnforced},
 		{"nothing came of it", Rate{Asked: 100, InForce: 100, Measured: math.NaN()}, NotMeasured},
@@ -49,8 +51,8 @@ func TestShareIsJudgedOnBothSides(t *testing.T) {
 	}
 }
 
-// What does not exceed the limit is never a fault as long as the kernel holds what was asked, and what exceeds it by more than the
-// tolerance always is one.
+// What does not exceed the limit is never a fault as long as the kernel holds what was asked, and what exceeds it by
+// more than the tolerance always is one.
 func TestRateProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		asked := rapid.Float64Range(1, 1e12).Draw(t, "asked")
@@ -74,7 +76,8 @@ func TestRivalTellsWeightsApart(t *testing.T) {
 				t.Fatalf("the rival of %d has %d", weight, rival)
 			}
 			if share := ShareOf(float64(weight), float64(rival)); math.Abs(share-0.5) <= ToleranceShare {
-				t.Fatalf("beside %d a weight of %d is %v of it, which is hard to tell from a half", rival, weight, share)
+				t.Fatalf("beside %d a weight of %d is %v of it, which is hard to tell from a half", rival, weight,
+					share)
 			}
 		}
 	}

@@ -59,7 +59,9 @@ func do(t *testing.T, l *Load, o Order) Answer {
 
 func TestLoads(t *testing.T) {
 	l := start(t)
-	if a := do(t, l, Order{Spin: &Spin{Threads: 2, Warm: 50 * time.Millisecond, Span: 200 * time.Millisecond}}); a.CPU < 20*time.Millisecond || a.Took < 100*time.Millisecond || len(a.May) == 0 || len(a.Ran) == 0 {
+	if a := do(t, l, Order{Spin: &Spin{Threads: 2, Warm: 50 * time.Millisecond,
+		Span: 200 * time.Millisecond}}); a.CPU < 20*time.Millisecond || a.Took < 100*time.Millisecond ||
+		len(a.May) == 0 || len(a.Ran) == 0 {
 		t.Errorf("two busy threads: %+v", a)
 	}
 	one := start(t) // its threads keep their CPUs
@@ -89,7 +91,8 @@ func TestDiskLoads(t *testing.T) {
 	dir := t.TempDir()
 	l := start(t)
 	for _, d := range []Disk{
-		{Write: true, Size: 64 << 10, Depth: 4}, {Write: true, Size: 4096, Depth: 8, Random: true}, {Write: true, Buffered: true, Size: 64 << 10, Depth: 4}, {Size: 64 << 10, Depth: 4},
+		{Write: true, Size: 64 << 10, Depth: 4}, {Write: true, Size: 4096, Depth: 8, Random: true},
+		{Write: true, Buffered: true, Size: 64 << 10, Depth: 4}, {Size: 64 << 10, Depth: 4},
 	} {
 		d.Dir, d.File, d.Most, d.Span = dir, 4<<20, 8<<20, 200*time.Millisecond
 		a, err := l.Do(t.Context(), Order{Disk: &d}, time.Second)
@@ -100,7 +103,8 @@ func TestDiskLoads(t *testing.T) {
 			t.Errorf("%+v: %+v, %v", d, a, err)
 		}
 	}
-	if _, err := l.Do(t.Context(), Order{Disk: &Disk{Device: "/dev/null", Write: true, Size: 4096, Depth: 1}}, 0); err == nil {
+	if _, err := l.Do(t.Context(), Order{Disk: &Disk{Device: "/dev/null", Write: true, Size: 4096, Depth: 1}},
+		0); err == nil {
 		t.Error("a device was written")
 	}
 	a, err := l.Do(t.Context(), Order{Dirty: &Dirty{Dir: dir, Bytes: 1 << 20}}, time.Second)
@@ -125,7 +129,8 @@ func TestTraffic(t *testing.T) {
 	go func() { ended <- Sink(ctx, listener) }()
 	l := start(t)
 	for _, send := range []bool{true, false} {
-		a := do(t, l, Order{Traffic: &Traffic{Peer: listener.Addr().String(), Send: send, Most: 1 << 30, Warm: 50 * time.Millisecond, Span: 200 * time.Millisecond}})
+		a := do(t, l, Order{Traffic: &Traffic{Peer: listener.Addr().String(), Send: send, Most: 1 << 30,
+			Warm: 50 * time.Millisecond, Span: 200 * time.Millisecond}})
 		if a.Bytes < 1<<20 || a.Took < 100*time.Millisecond || !strings.HasPrefix(a.Local, "127.0.0.1:") {
 			t.Errorf("sending is %t: %+v", send, a)
 		}
@@ -134,7 +139,8 @@ func TestTraffic(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if _, err := l.Do(t.Context(), Order{Traffic: &Traffic{Peer: listener.Addr().String(), Span: time.Second}}, time.Second); err == nil {
+	if _, err := l.Do(t.Context(), Order{Traffic: &Traffic{Peer: listener.Addr().String(), Span: time.Second}},
+		time.Second); err == nil {
 		t.Error("a peer that is gone was reached")
 	}
 }
@@ -145,7 +151,8 @@ func TestLoadEndsWithItsMaker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	maker, err := os.StartProcess(host.SelfExe, []string{"maker", "start-a-load"}, &os.ProcAttr{Files: []*os.File{nil, w, os.Stderr}})
+	maker, err := os.StartProcess(host.SelfExe, []string{"maker", "start-a-load"},
+		&os.ProcAttr{Files: []*os.File{nil, w, os.Stderr}})
 	w.Close()
 	if err != nil {
 		t.Fatal(err)

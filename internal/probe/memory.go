@@ -9,8 +9,8 @@ import (
 // Touch takes so many bytes of memory more.
 type Touch struct {
 	Bytes int64 `json:"bytes"`
-	// Hard keeps them: beyond a limit that ends in a kill. Else the kernel may take them back when it needs them (MADV_FREE, kernel 4.5),
-	// which is what it does at a limit instead of killing.
+	// Hard keeps them: beyond a limit that ends in a kill. Else the kernel may take them back when it needs them
+	// (MADV_FREE, kernel 4.5), which is what it does at a limit instead of killing.
 	Hard bool `json:"hard,omitempty"`
 }
 

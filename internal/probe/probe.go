@@ -1,9 +1,10 @@
-// Package probe measures what the kernel lets a process do: how much CPU it gets, how much memory it may touch, how fast it reads, writes,
-// sends and receives, how many tasks it may have. It owns the loads, which run in processes of their own that somebody else puts where they
-// belong, and the comparison of what was measured with what was asked. Of groups and policies it knows nothing.
+// Package probe measures what the kernel lets a process do: how much CPU it gets, how much memory it may touch, how
+// fast it reads, writes, sends and receives, how many tasks it may have. It owns the loads, which run in processes of
+// their own that somebody else puts where they belong, and the comparison of what was measured with what was asked. Of
+// groups and policies it knows nothing.
 //
-// A load is the running program once more, started with arguments that lead it to Serve. It is bounded in time, bytes, files and tasks by
-// its orders; it dies with the one that started it, and its files have no names.
+// A load is the running program once more, started with arguments that lead it to Serve. It is bounded in time, bytes,
+// files and tasks by its orders; it dies with the one that started it, and its files have no names.
 package probe
 
 import (
@@ -64,8 +65,9 @@ type Load struct {
 	answers chan Answer
 }
 
-// Start starts the program that runs now, with arguments that lead it to Serve. It does nothing before its first order: put it where it
-// belongs first. It is killed when the thread that called Start ends, which Go does to no idle one: so with this process.
+// Start starts the program that runs now, with arguments that lead it to Serve. It does nothing before its first order:
+// put it where it belongs first. It is killed when the thread that called Start ends, which Go does to no idle one: so
+// with this process.
 func Start(ctx context.Context, h *host.Host, args []string) (*Load, error) {
 	theirIn, in, err := os.Pipe()
 	if err != nil {
@@ -80,7 +82,8 @@ func Start(ctx context.Context, h *host.Host, args []string) (*Load, error) {
 	l := &Load{in: in, answers: make(chan Answer)}
 	// A session of its own: what ends a terminal's process group ends the one that cleans up, and that one ends this.
 	l.process, err = os.StartProcess(host.SelfExe, append([]string{"bulkhead"}, args...), &os.ProcAttr{
-		Dir: "/", Files: []*os.File{theirIn, theirOut, os.Stderr}, Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
+		Dir: "/", Files: []*os.File{theirIn, theirOut, os.Stderr},
+		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
 	})
 	theirIn.Close()
 	theirOut.Close()
@@ -118,7 +121,8 @@ func (l *Load) listen(out *os.File) {
 	}
 }
 
-// Do has an order done that takes so long, and gives its answer. The error is ErrEnded when the process was killed over it.
+// Do has an order done that takes so long, and gives its answer. The error is ErrEnded when the process was killed over
+// it.
 func (l *Load) Do(ctx context.Context, o Order, takes time.Duration) (Answer, error) {
 	if err := l.Begin(o); err != nil {
 		return Answer{}, err
@@ -179,7 +183,8 @@ func (l *Load) Close() {
 	}
 }
 
-// Serve is the load: it does what it reads from in, one order a line, and answers on out. It ends with in, whatever it is about.
+// Serve is the load: it does what it reads from in, one order a line, and answers on out. It ends with in, whatever it
+// is about.
 func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -50,8 +50,8 @@ func (f *Fork) run() (a Answer, err error) {
 	return a, nil
 }
 
-// fork makes a copy of this process that has this thread alone and sleeps until it is killed, with this process at the latest. Nothing
-// but system calls may follow in the copy.
+// fork makes a copy of this process that has this thread alone and sleeps until it is killed, with this process at the
+// latest. Nothing but system calls may follow in the copy.
 //
 //go:noinline
 //go:norace

@@ -49,7 +49,7 @@ func (t *Traffic) run(ctx context.Context) (a Answer, err error) {
 	go t.sum(ctx, arrived[:], &total, ended)
 	rate := &meter{count: &total}
 	a.Took = sample(ctx, begin, ended, t.Warm, rate)
-	a.Bytes = rate.in(a.Took)
+	a.Bytes = rate.samples.In(a.Took)
 	cancel()
 	group.Wait()
 	if total.Load() == 0 {
@@ -166,7 +166,8 @@ func serve(c net.Conn) {
 				return
 			case <-tick.C:
 			}
-			if _, err := c.Write(binary.BigEndian.AppendUint64(nil, uint64(count.Load()))); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			if _, err := c.Write(binary.BigEndian.AppendUint64(nil, uint64(count.Load()))); err != nil &&
+				!errors.Is(err, os.ErrDeadlineExceeded) {
 				tick.Stop()
 				<-ended
 				return

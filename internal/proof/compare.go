@@ -79,7 +79,8 @@ type Difference struct {
 	A      Range  `json:"a"`
 	B      Range  `json:"b"`
 	Change Figure `json:"change_percent"`
-	// Beyond is true when the rounds of the two do not overlap. Nil: one of them has no spread, being of one round or not measured.
+	// Beyond is true when the rounds of the two do not overlap. Nil: one of them has no spread, being of one round or
+	// not measured.
 	Beyond *bool `json:"beyond_the_spread"`
 }
 
@@ -104,7 +105,8 @@ func Compare(a, b *Result) (*Comparison, error) {
 					continue
 				}
 				c.Rows = append(c.Rows, Difference{
-					Arm: a.Arms[i].Text, Figure: figure, A: x, B: y, Change: Figure(100 * (float64(y.Median)/float64(x.Median) - 1)),
+					Arm: a.Arms[i].Text, Figure: figure, A: x, B: y,
+					Change: Figure(100 * (float64(y.Median)/float64(x.Median) - 1)),
 					Beyond: beyond(x, y, min(a.Rounds, b.Rounds)),
 				})
 			}
@@ -128,7 +130,8 @@ func beyond(x, y Range, rounds int) *bool {
 }
 
 func (r *Result) origin() string {
-	return fmt.Sprintf("%s, %s of %d s, %s", r.Started.Format("2006-01-02 15:04"), Plural(r.Rounds, "round"), r.Seconds, r.Machine)
+	return fmt.Sprintf("%s, %s of %d s, %s", r.Started.Format("2006-01-02 15:04"), Plural(r.Rounds, "round"), r.Seconds,
+		r.Machine)
 }
 
 // WriteText prints the comparison for people.
@@ -148,7 +151,8 @@ func (c *Comparison) WriteText(w io.Writer) error {
 		case *d.Beyond:
 			word = "beyond the spread"
 		}
-		rows = append(rows, []string{name, d.Figure, plain(float64(d.A.Median)), plain(float64(d.B.Median)), fmt.Sprintf("%s %%", signed(float64(d.Change))), word})
+		rows = append(rows, []string{name, d.Figure, plain(float64(d.A.Median)), plain(float64(d.B.Median)),
+			fmt.Sprintf("%s %%", signed(float64(d.Change))), word})
 	}
 	_, err := fmt.Fprintf(w, "%s\nA: %s\nB: %s\n\n%s", c.Scenario, c.A, c.B, table(rows, 2, 3, 4))
 	return err

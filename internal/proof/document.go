@@ -12,8 +12,8 @@ import (
 // documentPictures are the plots that a document shows of each scenario; the page has them all.
 var documentPictures = []string{"arms", "rate"}
 
-// WriteDocument writes several results as one Markdown file, and their pictures into a directory of its name beside it. how is
-// the command that made them.
+// WriteDocument writes several results as one Markdown file, and their pictures into a directory of its name beside it.
+// how is the command that made them.
 func WriteDocument(path, how string, all []Outcome) error {
 	dir := strings.TrimSuffix(path, filepath.Ext(path))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -21,7 +21,8 @@ func WriteDocument(path, how string, all []Outcome) error {
 	}
 	var b strings.Builder
 	b.WriteString("# Proof\n\n")
-	fmt.Fprintf(&b, "Made by `%s`; [bench.md](bench.md) says what the words mean. Nothing here was typed by hand.\n\n", how)
+	fmt.Fprintf(&b, "Made by `%s`; [bench.md](bench.md) says what the words mean. Nothing here was typed by hand.\n\n",
+		how)
 	writeOverview(&b, all)
 	for _, o := range all {
 		if o.Result == nil {
@@ -51,7 +52,8 @@ func writeOverview(b *strings.Builder, all []Outcome) {
 			continue
 		}
 		if ran == 0 {
-			fmt.Fprintf(b, "Machine: %s. Begun %s.\n", o.Result.Machine, o.Result.Started.Format("2006-01-02 15:04 MST"))
+			fmt.Fprintf(b, "Machine: %s. Begun %s.\n", o.Result.Machine,
+				o.Result.Started.Format("2006-01-02 15:04 MST"))
 		}
 		ran++
 		if !Quiet(o.Result.Control) {
@@ -65,10 +67,15 @@ func writeOverview(b *strings.Builder, all []Outcome) {
 		fmt.Fprintf(b, "Servers: %s.\n", strings.Join(slices.Sorted(maps.Keys(versions)), ", "))
 	}
 	if noisy > 0 {
-		fmt.Fprintf(b, "\n**The machine was not quiet.** In %d of %d scenarios the database alone differed from itself, within one round, by more than a tenth "+
-			"(column \"alone against alone\"). Figures of those scenarios say little; a limit that is a hard bound of the kernel suffers less than a comparison of throughputs.\n", noisy, ran)
+		fmt.Fprintf(b,
+			"\n**The machine was not quiet.** In %d of %d scenarios the database alone differed from itself, within "+
+				"one round, by more than a tenth "+
+				"(column \"alone against alone\"). Figures of those scenarios say little; a limit that is a hard "+
+				"bound "+
+				"of the kernel suffers less than a comparison of throughputs.\n", noisy, ran)
 	}
-	b.WriteString("\n| scenario | repeats | rounds | load before | alone against alone | result |\n| --- | --- | --- | --- | --- | --- |\n")
+	b.WriteString("\n| scenario | repeats | rounds | load before | alone against alone | result |\n" +
+		"| --- | --- | --- | --- | --- | --- |\n")
 	for _, o := range all {
 		switch {
 		case o.LeftOut != "":
@@ -91,7 +98,8 @@ func writeOverview(b *strings.Builder, all []Outcome) {
 				smoke = " (smoke)"
 			}
 			load, _, _ := strings.Cut(r.Load, " ")
-			fmt.Fprintf(b, "| [%s](#%s) | %s | %d of %d s | %s | %s – %s | %d of %d shapes hold%s |\n", r.Scenario, r.Scenario, cell(r.Document), r.Rounds, r.Seconds,
+			fmt.Fprintf(b, "| [%s](#%s) | %s | %d of %d s | %s | %s – %s | %d of %d shapes hold%s |\n", r.Scenario,
+				r.Scenario, cell(r.Document), r.Rounds, r.Seconds,
 				load, percent(float64(r.Control.Low)), percent(float64(r.Control.High)), held, judged, smoke)
 		}
 	}
@@ -117,15 +125,20 @@ func (r *Result) writeSection(b *strings.Builder, pictures string) {
 		}
 		fmt.Fprintf(b, " Scale: %s.", strings.Join(parts, ", "))
 	}
-	b.WriteString("\n\n| shape | document | measured | lowest – highest | wanted | verdict |\n| --- | --- | --- | --- | --- | --- |\n")
+	b.WriteString("\n\n| shape | document | measured | lowest – highest | wanted | verdict |\n" +
+		"| --- | --- | --- | --- | --- | --- |\n")
 	for _, f := range r.Shape {
-		fmt.Fprintf(b, "| %s | %s | %s | %s – %s | %s | %s |\n", cell(f.What), cell(f.Reports), f.measured(), f.text(f.Measured.Low), f.text(f.Measured.High), f.wanted(), f.Verdict)
+		fmt.Fprintf(b, "| %s | %s | %s | %s – %s | %s | %s |\n", cell(f.What), cell(f.Reports), f.measured(),
+			f.text(f.Measured.Low), f.text(f.Measured.High), f.wanted(), f.Verdict)
 	}
-	b.WriteString("\n| arm | per second | p50 | p95 | p99 | p99.9 | isolation | isol-01 |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	b.WriteString("\n| arm | per second | p50 | p95 | p99 | p99.9 | isolation | isol-01 |\n" +
+		"| --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for i := range r.Arms {
 		a := &r.Arms[i]
-		fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s | %s | %s |\n", cell(a.Text), Number(a.figureOf("tps")), milliseconds(a.figureOf("p50")), milliseconds(a.figureOf("p95")),
-			milliseconds(a.figureOf("p99")), milliseconds(a.figureOf("p999")), percent(a.figureOf("isolation")), percent(float64(a.Isolation.P01)))
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s | %s | %s |\n", cell(a.Text), Number(a.figureOf("tps")),
+			milliseconds(a.figureOf("p50")), milliseconds(a.figureOf("p95")),
+			milliseconds(a.figureOf("p99")), milliseconds(a.figureOf("p999")), percent(a.figureOf("isolation")),
+			percent(float64(a.Isolation.P01)))
 	}
 	r.writeRemarks(b)
 	for _, name := range documentPictures {

@@ -22,8 +22,8 @@ func Judge(f Finding) Finding {
 	return f
 }
 
-// allowed are the bounds that the noise gives, NaN where it gives none: a bound beyond being alone, of harm that is wanted for
-// instance, does not give way.
+// allowed are the bounds that the noise gives, NaN where it gives none: a bound beyond being alone, of harm that is
+// wanted for instance, does not give way.
 func (f Finding) allowed() (low, high float64) {
 	low, high = math.NaN(), math.NaN()
 	if f.Noise == nil {

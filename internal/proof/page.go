@@ -38,8 +38,9 @@ type answers struct {
 
 func (r *Result) view() view {
 	v := view{
-		Result: r, Noise: percent(float64(r.Control.Low)) + " to " + percent(float64(r.Control.High)), Quiet: Quiet(r.Control),
-		When: r.Started.Format("2006-01-02 15:04 MST"),
+		Result: r, Noise: percent(float64(r.Control.Low)) + " to " + percent(float64(r.Control.High)),
+		Quiet: Quiet(r.Control),
+		When:  r.Started.Format("2006-01-02 15:04 MST"),
 	}
 	for i := range r.Arms {
 		a := &r.Arms[i]
@@ -50,7 +51,8 @@ func (r *Result) view() view {
 		tps := a.Figures["tps"]
 		v.Rows = append(v.Rows, []string{
 			a.Text, Number(float64(tps.Median)), Number(float64(tps.Low)) + " – " + Number(float64(tps.High)),
-			milliseconds(a.figureOf("p50")), milliseconds(a.figureOf("p95")), milliseconds(a.figureOf("p99")), milliseconds(a.figureOf("p999")),
+			milliseconds(a.figureOf("p50")), milliseconds(a.figureOf("p95")), milliseconds(a.figureOf("p99")),
+			milliseconds(a.figureOf("p999")),
 			percent(a.figureOf("isolation")), percent(float64(a.Isolation.P01)), percent(float64(a.Impact.Mean)),
 		})
 		for _, who := range a.users() {
@@ -63,7 +65,9 @@ func (r *Result) view() view {
 		if a.Name != "again" && len(a.Histogram) > 0 {
 			table := answers{Arm: a.Text}
 			for _, p := range a.Responses {
-				table.Rows = append(table.Rows, []string{p.Range, fixed(p.Duration, 2) + " s", fixed(p.Percent, 1), Number(float64(p.Calls)), milliseconds(float64(p.Mean)), milliseconds(float64(p.Min)), milliseconds(float64(p.Max))})
+				table.Rows = append(table.Rows,
+					[]string{p.Range, fixed(p.Duration, 2) + " s", fixed(p.Percent, 1), Number(float64(p.Calls)),
+						milliseconds(float64(p.Mean)), milliseconds(float64(p.Min)), milliseconds(float64(p.Max))})
 			}
 			v.Answers = append(v.Answers, table)
 		}
@@ -103,28 +107,37 @@ var page = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <style>
 body { font-family: sans-serif; max-width: 70rem; margin: 1rem auto; padding: 0 1rem; color: #111; background: #fff }
-table { border-collapse: collapse; margin: 1rem 0; font-size: 0.9rem } td, th { border-bottom: 1px solid #ccc; padding: 0.25rem 0.7rem; text-align: right }
-td:first-child, th:first-child { text-align: left } .words td { text-align: left } pre { background: #f4f4f4; padding: 0.7rem; overflow-x: auto }
+table { border-collapse: collapse; margin: 1rem 0; font-size: 0.9rem }
+td, th { border-bottom: 1px solid #ccc; padding: 0.25rem 0.7rem; text-align: right }
+td:first-child, th:first-child { text-align: left } .words td { text-align: left }
+pre { background: #f4f4f4; padding: 0.7rem; overflow-x: auto }
 svg { width: 100%; height: auto; margin: 0.7rem 0 } .held { color: #006d3c } .not { color: #a40000; font-weight: bold }
 </style></head><body>
 <h1>{{.Scenario}}: {{.Title}}</h1>
 {{if .Document}}<p>Repeats {{.Document}}, which reports: {{.Reports}}</p>{{end}}
-<p>{{.When}}, {{.Rounds}} interleaved rounds of {{.Seconds}} s an arm{{if .Smoke}}, a smoke run: its figures say little{{end}}.<br>{{.Machine}}; load average before: {{.Load}}.{{range $name, $v := .Versions}}<br>{{$name}}: {{$v}}{{end}}</p>
+<p>{{.When}}, {{.Rounds}} interleaved rounds of {{.Seconds}} s an arm{{if .Smoke}}, a smoke run:
+its figures say little{{end}}.<br>{{.Machine}}; load average before: {{.Load}}.
+{{range $name, $v := .Versions}}<br>{{$name}}: {{$v}}{{end}}</p>
 {{with .Texts}}<p>Scale: {{range $i, $t := .}}{{if $i}}, {{end}}{{$t}}{{end}}.</p>{{end}}
 <p class="{{if .Held}}held{{else}}not{{end}}">{{if .Held}}The shape holds.{{else}}The shape does not hold.{{end}}</p>
-<table class="words"><tr><th>shape</th><th>document</th><th>measured</th><th>lowest – highest</th><th>wanted</th><th>verdict</th></tr>
+<table class="words">
+<tr><th>shape</th><th>document</th><th>measured</th><th>lowest – highest</th><th>wanted</th><th>verdict</th></tr>
 {{range .Findings}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
 {{end}}</table>
-<table><tr><th>arm</th><th>per second</th><th>lowest – highest</th><th>p50</th><th>p95</th><th>p99</th><th>p99.9</th><th>isolation</th><th>isol-01</th><th>latency impact</th></tr>
+<table>
+<tr><th>arm</th><th>per second</th><th>lowest – highest</th><th>p50</th><th>p95</th>
+<th>p99</th><th>p99.9</th><th>isolation</th><th>isol-01</th><th>latency impact</th></tr>
 {{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
 {{end}}</table>
-<p>Alone against alone, which is the noise: {{.Noise}}.{{if not .Quiet}} Something else was running: alone, the database differs that much from itself. Take the figures with care.{{end}}</p>
+<p>Alone against alone, which is the noise: {{.Noise}}.{{if not .Quiet}} Something else
+was running: alone, the database differs that much from itself. Take the figures with care.{{end}}</p>
 {{range .Plots}}{{.}}
 {{end}}
 {{if .Use}}<h2>What was used</h2><table>{{range .Use}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
 {{end}}</table>{{end}}
 <h2>Response times</h2>
-{{range .Answers}}<h3>{{.Arm}}</h3><table><tr><th>range</th><th>duration</th><th>%</th><th>calls</th><th>mean</th><th>min</th><th>max</th></tr>
+{{range .Answers}}<h3>{{.Arm}}</h3>
+<table><tr><th>range</th><th>duration</th><th>%</th><th>calls</th><th>mean</th><th>min</th><th>max</th></tr>
 {{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
 {{end}}</table>
 {{end}}

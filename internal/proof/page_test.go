@@ -19,7 +19,9 @@ func example() *Result {
 	arm := func(name, text string, rates ...float64) Arm {
 		a := Arm{Name: name, Text: text, Figures: map[string]Range{}, Histogram: []Bucket{{0.5, 90}, {20, 10}}}
 		for i, tps := range rates {
-			r := Round{Figures: map[string]Figure{"tps": Figure(tps)}, Groups: map[string][]GroupSecond{"mysql": {{At: 1, CPU: 1.5, Memory: 1 << 20, Swap: Figure(nan), Read: Figure(nan), Written: 5}}}}
+			r := Round{Figures: map[string]Figure{"tps": Figure(tps)},
+				Groups: map[string][]GroupSecond{"mysql": {{At: 1, CPU: 1.5, Memory: 1 << 20, Swap: Figure(nan),
+					Read: Figure(nan), Written: 5}}}}
 			for s := range 5 {
 				r.Seconds = append(r.Seconds, Second{At: float64(s + 1), TPS: tps + float64(s*i), Latency: Figure(nan)})
 			}
@@ -33,11 +35,15 @@ func example() *Result {
 	held := arm("held", "held <under> the policy", 90, 110, 100)
 	held.Rounds[0].Phases = []Mark{{At: 2, Name: "capped", Ready: 2.5}}
 	return &Result{
-		Scenario: "example", Title: "an <example>", Document: "E1", Reports: "a half", Started: time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC),
-		Took: time.Minute, Machine: "2 CPUs", Load: "0.1", Versions: map[string]string{"db": "1"}, Rounds: 3, Seconds: 5,
-		Scale: []Scale{{Name: "hogs", Formula: "8*cpus", Value: 16, Document: "16"}}, Control: Range{100, 97, 103},
-		Arms:   []Arm{arm("alone", "alone", 100, 104, 98), held, {Name: "theirs", Text: "theirs", Omitted: "no such controller"}},
-		Shape:  []Finding{{What: "it is kept", Measure: "held.isolation", Unit: "%", Measured: Range{98, 90, 101}, Least: 95, Most: Figure(nan), Verdict: Holds, Held: true}},
+		Scenario: "example", Title: "an <example>", Document: "E1", Reports: "a half",
+		Started: time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC),
+		Took:    time.Minute, Machine: "2 CPUs", Load: "0.1", Versions: map[string]string{"db": "1"}, Rounds: 3,
+		Seconds: 5,
+		Scale:   []Scale{{Name: "hogs", Formula: "8*cpus", Value: 16, Document: "16"}}, Control: Range{100, 97, 103},
+		Arms: []Arm{arm("alone", "alone", 100, 104, 98), held,
+			{Name: "theirs", Text: "theirs", Omitted: "no such controller"}},
+		Shape: []Finding{{What: "it is kept", Measure: "held.isolation", Unit: "%", Measured: Range{98, 90, 101},
+			Least: 95, Most: Figure(nan), Verdict: Holds, Held: true}},
 		Policy: map[string]string{"ours": "version: 1"}, Held: true,
 	}
 }
@@ -81,7 +87,8 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := b.String()
-	for _, want := range []string{"an &lt;example&gt;", "held &lt;under&gt; the policy", "<svg", "left out: no such controller", "TOTAL", "hogs = 8*cpus = 16 (document: 16)"} {
+	for _, want := range []string{"an &lt;example&gt;", "held &lt;under&gt; the policy", "<svg",
+		"left out: no such controller", "TOTAL", "hogs = 8*cpus = 16 (document: 16)"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -98,7 +105,8 @@ func TestWriteText(t *testing.T) {
 	if err := example().WriteText(&b); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"repeats E1: a half", "at least 95 %", "holds", "TOTAL", "The shape holds.", "left out: no such controller"} {
+	for _, want := range []string{"repeats E1: a half", "at least 95 %", "holds", "TOTAL", "The shape holds.",
+		"left out: no such controller"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the text lacks %q:\n%s", want, b.String())
 		}
@@ -112,14 +120,17 @@ func TestDocument(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "proof.md")
 	noisy := example()
 	noisy.Control.Low = 70
-	if err := WriteDocument(path, "bulkhead bench all", []Outcome{{Scenario: "example", Result: noisy}, {Scenario: "big", LeftOut: "it needs 64 CPUs"}}); err != nil {
+	if err := WriteDocument(path, "bulkhead bench all",
+		[]Outcome{{Scenario: "example", Result: noisy}, {Scenario: "big", LeftOut: "it needs 64 CPUs"}}); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"In 1 of 1 scenarios", "left out: it needs 64 CPUs", "| it is kept |  | 98 % | 90 % – 101 % | at least 95 % | holds |", "(proof/example-rate.svg)", "1 of 1 shapes hold"} {
+	for _, want := range []string{"In 1 of 1 scenarios", "left out: it needs 64 CPUs",
+		"| it is kept |  | 98 % | 90 % – 101 % | at least 95 % | holds |", "(proof/example-rate.svg)", "1 of 1 " +
+			"shapes hold"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the document lacks %q:\n%s", want, text)
 		}

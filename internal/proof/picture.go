@@ -16,7 +16,8 @@ func (r *Result) Pictures() map[string]string {
 	if r.hasFigure("isolation") {
 		pictures["isolation"] = r.barChart("isolation: of being alone in the same round", "isolation", "%")
 	}
-	for _, f := range []struct{ name, title, unit string }{{"cpu", "CPU", "cores"}, {"memory", "memory", "MiB"}, {"written", "written", "MiB/s"}} {
+	for _, f := range []struct{ name, title, unit string }{{"cpu", "CPU", "cores"}, {"memory", "memory", "MiB"},
+		{"written", "written", "MiB/s"}} {
 		if p := r.usePlot(f.name, f.title, f.unit); len(p.lines) > 0 {
 			pictures["use-"+f.name] = p.svg()
 		}
@@ -30,7 +31,8 @@ func (r *Result) hasFigure(name string) bool {
 
 // ratePlot is the rate over time: the median of the rounds, with the band from the lowest to the highest.
 func (r *Result) ratePlot() plot {
-	p := plot{title: "transactions in each second: median of the rounds, from the lowest to the highest", xTitle: "seconds since the load began", yTitle: "per second"}
+	p := plot{title: "transactions in each second: median of the rounds, from the lowest to the highest",
+		xTitle: "seconds since the load began", yTitle: "per second"}
 	for i := range r.Arms {
 		l := line{name: r.Arms[i].Text, colour: i, low: []float64{}, high: []float64{}}
 		seconds := map[int][]float64{}
@@ -59,7 +61,8 @@ func (r *Result) ratePlot() plot {
 
 // latencyPlot is which part of the answers took longer than so long: a latency curve up to the 99.9th percentile.
 func (r *Result) latencyPlot() plot {
-	p := plot{title: "latency: percent of the answers within so many milliseconds", xTitle: "milliseconds", yTitle: "percent", logX: true}
+	p := plot{title: "latency: percent of the answers within so many milliseconds", xTitle: "milliseconds",
+		yTitle: "percent", logX: true}
 	for i := range r.Arms {
 		l := line{name: r.Arms[i].Text, colour: i}
 		var total, seen int64
@@ -97,7 +100,8 @@ func (r *Result) barChart(title, figure, unit string) string {
 
 // usePlot is what groups and databases used over the last round, arm by arm.
 func (r *Result) usePlot(figure, title, unit string) plot {
-	p := plot{title: fmt.Sprintf("%s, %s, of groups and databases in the last round", title, unit), xTitle: "seconds since the load began", yTitle: unit}
+	p := plot{title: fmt.Sprintf("%s, %s, of groups and databases in the last round", title, unit),
+		xTitle: "seconds since the load began", yTitle: unit}
 	for i := range r.Arms {
 		a := &r.Arms[i]
 		if len(a.Rounds) == 0 || a.Name == "again" {
@@ -113,7 +117,8 @@ func (r *Result) usePlot(figure, title, unit string) plot {
 			l := line{name: a.Text + ": " + name, colour: len(p.lines)}
 			some := false
 			for _, s := range last.Groups[name] {
-				y := map[string]float64{"cpu": float64(s.CPU), "memory": float64(s.Memory) / (1 << 20), "written": float64(s.Written) / (1 << 20)}[figure]
+				y := map[string]float64{"cpu": float64(s.CPU), "memory": float64(s.Memory) / (1 << 20),
+					"written": float64(s.Written) / (1 << 20)}[figure]
 				l.x, l.y = append(l.x, s.At), append(l.y, y)
 				some = some || y > 0.01
 			}

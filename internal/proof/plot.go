@@ -87,20 +87,27 @@ func (p plot) svg() string {
 	}
 	y.high *= 1.05
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" font-family="sans-serif" font-size="12" role="img"><title>%s</title>`, width, height+22*float64((len(p.lines)+2)/3), html.EscapeString(p.title))
-	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" fill="#ffffff"/><text x="%.0f" y="18" font-size="14" font-weight="bold">%s</text>`, left, html.EscapeString(p.title))
+	fmt.Fprintf(&b,
+		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" font-family="sans-serif" font-size="12" `+
+			`role="img"><title>%s</title>`, width, height+22*float64((len(p.lines)+2)/3), html.EscapeString(p.title))
+	fmt.Fprintf(&b,
+		`<rect width="100%%" height="100%%" fill="#ffffff"/>`+
+			`<text x="%.0f" y="18" font-size="14" font-weight="bold">%s</text>`, left, html.EscapeString(p.title))
 	atX := func(v float64) float64 { return left + (p.place(v)-x.low)/(x.high-x.low)*(width-left-right) }
 	atY := func(v float64) float64 { return height - bottom - v/y.high*(height-top-bottom) }
 	p.axes(&b, x, y, atX, atY)
 	for _, m := range p.marks {
-		fmt.Fprintf(&b, `<line x1="%.1f" x2="%.1f" y1="%.0f" y2="%.0f" stroke="#444" stroke-dasharray="5 4"/><text x="%.1f" y="%.0f" fill="#444">%s</text>`,
+		fmt.Fprintf(&b,
+			`<line x1="%.1f" x2="%.1f" y1="%.0f" y2="%.0f" stroke="#444" stroke-dasharray="5 4"/>`+
+				`<text x="%.1f" y="%.0f" fill="#444">%s</text>`,
 			atX(m.At), atX(m.At), top, height-bottom, atX(m.At)+4, top+12, html.EscapeString(m.Name))
 	}
 	for i, l := range p.lines {
 		l.draw(&b, atX, atY)
 		column, row := float64(i%3), float64(i/3)
 		fmt.Fprintf(&b, `<rect x="%.0f" y="%.0f" width="14" height="4" fill="%s"/><text x="%.0f" y="%.0f">%s</text>`,
-			left+column*260, height+8+row*20, colour(l.colour), left+column*260+20, height+14+row*20, html.EscapeString(shorten(l.name, 38)))
+			left+column*260, height+8+row*20, colour(l.colour),
+			left+column*260+20, height+14+row*20, html.EscapeString(shorten(l.name, 38)))
 	}
 	b.WriteString("</svg>")
 	return b.String()
@@ -124,7 +131,9 @@ func (p plot) place(v float64) float64 {
 
 func (p plot) axes(b *strings.Builder, x, y span, atX, atY func(float64) float64) {
 	for v, d := 0.0, step(y.high, 5); v <= y.high; v += d {
-		fmt.Fprintf(b, `<line x1="%.0f" x2="%.0f" y1="%.1f" y2="%.1f" stroke="#ddd"/><text x="%.0f" y="%.1f" text-anchor="end">%s</text>`,
+		fmt.Fprintf(b,
+			`<line x1="%.0f" x2="%.0f" y1="%.1f" y2="%.1f" stroke="#ddd"/>`+
+				`<text x="%.0f" y="%.1f" text-anchor="end">%s</text>`,
 			left, width-right, atY(v), atY(v), left-6, atY(v)+4, plain(v))
 	}
 	tick := p.xTick
@@ -132,7 +141,9 @@ func (p plot) axes(b *strings.Builder, x, y span, atX, atY func(float64) float64
 		tick = plain
 	}
 	put := func(v float64) {
-		fmt.Fprintf(b, `<line x1="%.1f" x2="%.1f" y1="%.0f" y2="%.0f" stroke="#bbb"/><text x="%.1f" y="%.0f" text-anchor="middle">%s</text>`,
+		fmt.Fprintf(b,
+			`<line x1="%.1f" x2="%.1f" y1="%.0f" y2="%.0f" stroke="#bbb"/>`+
+				`<text x="%.1f" y="%.0f" text-anchor="middle">%s</text>`,
 			atX(v), atX(v), height-bottom, height-bottom+4, atX(v), height-bottom+18, html.EscapeString(tick(v)))
 	}
 	if p.logX {
@@ -140,13 +151,16 @@ func (p plot) axes(b *strings.Builder, x, y span, atX, atY func(float64) float64
 			put(math.Pow(10, e))
 		}
 	} else {
-		for v, d := math.Ceil(x.low/step(x.high-x.low, 8))*step(x.high-x.low, 8), step(x.high-x.low, 8); v <= x.high+1e-9; v += d {
+		for v, d := math.Ceil(x.low/step(x.high-x.low, 8))*step(x.high-x.low, 8), step(x.high-x.low,
+			8); v <= x.high+1e-9; v += d {
 			put(v)
 		}
 	}
 	fmt.Fprintf(b, `<path d="M%.0f %.0fV%.0fH%.0f" fill="none" stroke="#000"/>`, left, top, height-bottom, width-right)
-	fmt.Fprintf(b, `<text x="%.0f" y="%.0f" text-anchor="middle">%s</text>`, (left+width-right)/2, height-bottom+34, html.EscapeString(p.xTitle))
-	fmt.Fprintf(b, `<text transform="translate(14 %.0f) rotate(-90)" text-anchor="middle">%s</text>`, (top+height-bottom)/2, html.EscapeString(p.yTitle))
+	fmt.Fprintf(b, `<text x="%.0f" y="%.0f" text-anchor="middle">%s</text>`, (left+width-right)/2, height-bottom+34,
+		html.EscapeString(p.xTitle))
+	fmt.Fprintf(b, `<text transform="translate(14 %.0f) rotate(-90)" text-anchor="middle">%s</text>`,
+		(top+height-bottom)/2, html.EscapeString(p.yTitle))
 }
 
 // draw draws the curve, and the band around it.
@@ -159,7 +173,8 @@ func (l line) draw(b *strings.Builder, atX, atY func(float64) float64) {
 		for i := len(l.x) - 1; i >= 0; i-- {
 			fmt.Fprintf(&points, "%.1f,%.1f ", atX(l.x[i]), atY(l.low[i]))
 		}
-		fmt.Fprintf(b, `<polygon points="%s" fill="%s" fill-opacity="0.15"/>`, strings.TrimSpace(points.String()), colour(l.colour))
+		fmt.Fprintf(b, `<polygon points="%s" fill="%s" fill-opacity="0.15"/>`, strings.TrimSpace(points.String()),
+			colour(l.colour))
 	}
 	var path strings.Builder
 	verb := "M"
@@ -196,7 +211,10 @@ func bars(title, unit string, all []bar) string {
 	}
 	at := func(v float64) float64 { return names + v/whole*(width-names-110) }
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" font-family="sans-serif" font-size="12" role="img"><title>%s</title><rect width="100%%" height="100%%" fill="#ffffff"/><text x="8" y="18" font-size="14" font-weight="bold">%s</text>`,
+	fmt.Fprintf(&b,
+		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" font-family="sans-serif" font-size="12" `+
+			`role="img"><title>%s</title><rect width="100%%" height="100%%" fill="#ffffff"/>`+
+			`<text x="8" y="18" font-size="14" font-weight="bold">%s</text>`,
 		width, 34+row*float64(len(all)), html.EscapeString(title), html.EscapeString(title))
 	for i, x := range all {
 		y := 30 + row*float64(i)
@@ -206,9 +224,12 @@ func bars(title, unit string, all []bar) string {
 			fmt.Fprintf(&b, `<text x="%.0f" y="%.1f" fill="#777">not measured</text>`, names+4, y+15)
 			continue
 		}
-		fmt.Fprintf(&b, `<rect x="%.0f" y="%.1f" width="%.1f" height="20" fill="%s"/>`, names, y, math.Max(at(median)-names, 1), colour(i))
-		fmt.Fprintf(&b, `<path d="M%.1f %.1fH%.1fM%.1f %.1fv8M%.1f %.1fv8" stroke="#000" fill="none"/>`, at(low), y+10, at(high), at(low), y+6, at(high), y+6)
-		fmt.Fprintf(&b, `<text x="%.1f" y="%.1f">%s %s</text>`, at(high)+6, y+15, plain(median), html.EscapeString(unit))
+		fmt.Fprintf(&b, `<rect x="%.0f" y="%.1f" width="%.1f" height="20" fill="%s"/>`, names, y,
+			math.Max(at(median)-names, 1), colour(i))
+		fmt.Fprintf(&b, `<path d="M%.1f %.1fH%.1fM%.1f %.1fv8M%.1f %.1fv8" stroke="#000" fill="none"/>`, at(low), y+10,
+			at(high), at(low), y+6, at(high), y+6)
+		fmt.Fprintf(&b, `<text x="%.1f" y="%.1f">%s %s</text>`, at(high)+6, y+15, plain(median),
+			html.EscapeString(unit))
 	}
 	b.WriteString("</svg>")
 	return b.String()

@@ -1,5 +1,5 @@
-// Package proof owns what a run of a scenario found: the figures of every arm and round, what they say about the shape that was
-// wanted, and how a person reads them: as a table, as JSON, as a page with plots, and beside another run.
+// Package proof owns what a run of a scenario found: the figures of every arm and round, what they say about the shape
+// that was wanted, and how a person reads them: as a table, as JSON, as a page with plots, and beside another run.
 package proof
 
 import (
@@ -149,8 +149,8 @@ type Finding struct {
 	Measured Range  `json:"measured"`
 	Least    Figure `json:"least"`
 	Most     Figure `json:"most"`
-	// Noise is what the control arm's two runs of a round are of their mean, in percent, in the shape's own terms: throughput, or a
-	// latency. Nil: the bound does not give way to it.
+	// Noise is what the control arm's two runs of a round are of their mean, in percent, in the shape's own terms:
+	// throughput, or a latency. Nil: the bound does not give way to it.
 	Noise *Range `json:"noise_percent,omitempty"`
 	// Verdict is "holds", "does not hold", "holds within the noise", "not measured" or "not judged".
 	Verdict string `json:"verdict"`

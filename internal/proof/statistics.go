@@ -68,7 +68,8 @@ func Distribute(values []float64) Distribution {
 		squares += (x - mean) * (x - mean)
 	}
 	return Distribution{
-		Count: len(s), Min: at(0), P01: at(1), P05: at(5), P10: at(10), P25: at(25), P50: at(50), P75: at(75), P90: at(90),
+		Count: len(s), Min: at(0), P01: at(1), P05: at(5), P10: at(10), P25: at(25), P50: at(50), P75: at(75),
+		P90: at(90),
 		P95: at(95), P99: at(99), Max: at(100), Mean: Figure(mean), Stdev: Figure(math.Sqrt(squares / float64(len(s)))),
 	}
 }

@@ -52,7 +52,8 @@ func TestRespond(t *testing.T) {
 		calls, duration, share = calls+r.Calls, duration+r.Duration, share+r.Percent
 	}
 	total := rows[9]
-	if total.Range != "TOTAL" || calls != total.Calls || calls != 117 || math.Abs(duration-total.Duration) > 1e-9 || math.Abs(share-100) > 1e-9 {
+	if total.Range != "TOTAL" || calls != total.Calls || calls != 117 || math.Abs(duration-total.Duration) > 1e-9 ||
+		math.Abs(share-100) > 1e-9 {
 		t.Errorf("rows add up to %d calls, %v s, %v %%; the total is %+v", calls, duration, share, total)
 	}
 	if first := rows[0]; first.Range != "0 - 5 ms" || first.Calls != 110 || first.Min != 0.5 || first.Max != 5 {
@@ -74,7 +75,8 @@ func TestDistribute(t *testing.T) {
 		values = append(values, float64(i+1))
 	}
 	d := Distribute(append(values, nan))
-	if d.Count != 100 || d.Min != 1 || d.P01 != 1 || d.P05 != 5 || d.P50 != 50 || d.P99 != 99 || d.Max != 100 || d.Mean != 50.5 || math.Abs(float64(d.Stdev)-28.866) > 0.001 {
+	if d.Count != 100 || d.Min != 1 || d.P01 != 1 || d.P05 != 5 || d.P50 != 50 || d.P99 != 99 || d.Max != 100 ||
+		d.Mean != 50.5 || math.Abs(float64(d.Stdev)-28.866) > 0.001 {
 		t.Errorf("distribution is %+v", d)
 	}
 	if d := Distribute(nil); d.Count != 0 || !math.IsNaN(float64(d.P50)) || !math.IsNaN(float64(d.Mean)) {
@@ -90,15 +92,19 @@ func TestJudge(t *testing.T) {
 		noise   bool
 		want    string
 	}{
-		"above":               {Finding{Measured: Range{Median: 96}, Least: 95, Most: none, Unit: "%"}, false, Holds},
-		"below":               {Finding{Measured: Range{Median: 90}, Least: 95, Most: none, Unit: "%"}, false, DoesNotHold},
-		"below, in the noise": {Finding{Measured: Range{Median: 90}, Least: 95, Most: none, Unit: "%"}, true, HoldsNoise},
-		"below the noise":     {Finding{Measured: Range{Median: 80}, Least: 95, Most: none, Unit: "%"}, true, DoesNotHold},
-		"a ratio":             {Finding{Measured: Range{Median: 0.9}, Least: 0.95, Most: none}, true, HoldsNoise},
-		"most":                {Finding{Measured: Range{Median: 1.2}, Least: none, Most: 1.15}, true, DoesNotHold},
-		"most in the noise":   {Finding{Measured: Range{Median: 1.07}, Least: none, Most: 1.05}, true, HoldsNoise},
-		"harm is no noise":    {Finding{Measured: Range{Median: 60}, Least: none, Most: 50, Unit: "%"}, true, DoesNotHold},
-		"not measured":        {Finding{Measured: Range{Median: none}, Least: 1, Most: none}, true, NotMeasured},
+		"above": {Finding{Measured: Range{Median: 96}, Least: 95, Most: none, Unit: "%"}, false, Holds},
+		"below": {Finding{Measured: Range{Median: 90}, Least: 95, Most: none, Unit: "%"}, false,
+			DoesNotHold},
+		"below, in the noise": {Finding{Measured: Range{Median: 90}, Least: 95, Most: none, Unit: "%"}, true,
+			HoldsNoise},
+		"below the noise": {Finding{Measured: Range{Median: 80}, Least: 95, Most: none, Unit: "%"}, true,
+			DoesNotHold},
+		"a ratio":           {Finding{Measured: Range{Median: 0.9}, Least: 0.95, Most: none}, true, HoldsNoise},
+		"most":              {Finding{Measured: Range{Median: 1.2}, Least: none, Most: 1.15}, true, DoesNotHold},
+		"most in the noise": {Finding{Measured: Range{Median: 1.07}, Least: none, Most: 1.05}, true, HoldsNoise},
+		"harm is no noise": {Finding{Measured: Range{Median: 60}, Least: none, Most: 50, Unit: "%"}, true,
+			DoesNotHold},
+		"not measured": {Finding{Measured: Range{Median: none}, Least: 1, Most: none}, true, NotMeasured},
 	} {
 		if tt.noise {
 			tt.finding.Noise = control
@@ -115,12 +121,18 @@ func TestFindingInWords(t *testing.T) {
 		finding          Finding
 		measured, wanted string
 	}{
-		"a bound":                {Finding{Measured: Range{Median: 96}, Least: 95, Most: none, Unit: "%"}, "96 %", "at least 95 %"},
-		"noise that counts":      {Finding{Measured: Range{Median: 90}, Least: 95, Most: none, Unit: "%", Noise: &Range{Low: 72, High: 128}}, "90 %", "at least 95 %, or 72 % as alone"},
-		"noise above":            {Finding{Measured: Range{Median: 1.2}, Least: none, Most: 1.15, Noise: &Range{Low: 72, High: 128}}, "1.20", "at most 1.15, or 1.28 as alone"},
-		"noise within the bound": {Finding{Measured: Range{Median: 90}, Least: 95, Most: none, Unit: "%", Noise: &Range{Low: 98, High: 102}}, "90 %", "at least 95 %"},
-		"of many":                {Finding{Measured: Range{Median: 1000.4}, Least: none, Most: 1000, Unit: "ms"}, "1000.4 ms", "at most 1,000 ms"},
-		"hardly beyond":          {Finding{Measured: Range{Median: 1.00004}, Least: none, Most: 1}, "1.00004", "at most 1"},
+		"a bound": {Finding{Measured: Range{Median: 96}, Least: 95, Most: none, Unit: "%"}, "96 %",
+			"at least 95 %"},
+		"noise that counts": {Finding{Measured: Range{Median: 90}, Least: 95, Most: none, Unit: "%",
+			Noise: &Range{Low: 72, High: 128}}, "90 %", "at least 95 %, or 72 % as alone"},
+		"noise above": {Finding{Measured: Range{Median: 1.2}, Least: none, Most: 1.15,
+			Noise: &Range{Low: 72, High: 128}}, "1.20", "at most 1.15, or 1.28 as alone"},
+		"noise within the bound": {Finding{Measured: Range{Median: 90}, Least: 95, Most: none, Unit: "%",
+			Noise: &Range{Low: 98, High: 102}}, "90 %", "at least 95 %"},
+		"of many": {Finding{Measured: Range{Median: 1000.4}, Least: none, Most: 1000, Unit: "ms"},
+			"1000.4 ms", "at most 1,000 ms"},
+		"hardly beyond": {Finding{Measured: Range{Median: 1.00004}, Least: none, Most: 1}, "1.00004",
+			"at most 1"},
 	} {
 		f := Judge(tt.finding)
 		if f.measured() != tt.measured || f.wanted() != tt.wanted {

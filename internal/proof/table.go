@@ -83,7 +83,8 @@ func (a *Arm) figureOf(name string) float64 {
 }
 
 func (r *Result) writeArms(b *strings.Builder) {
-	rows := [][]string{{"arm", "per second", "min", "max", "p50", "p95", "p99", "p99.9", "isolation", "isol-01", "latency impact"}}
+	rows := [][]string{{"arm", "per second", "min", "max", "p50", "p95", "p99", "p99.9", "isolation", "isol-01",
+		"latency impact"}}
 	for i := range r.Arms {
 		a := &r.Arms[i]
 		if a.Omitted != "" {
@@ -91,17 +92,24 @@ func (r *Result) writeArms(b *strings.Builder) {
 			continue
 		}
 		rows = append(rows, []string{
-			a.Text, Number(a.figureOf("tps")), Number(float64(a.Figures["tps"].Low)), Number(float64(a.Figures["tps"].High)),
-			milliseconds(a.figureOf("p50")), milliseconds(a.figureOf("p95")), milliseconds(a.figureOf("p99")), milliseconds(a.figureOf("p999")),
+			a.Text, Number(a.figureOf("tps")), Number(float64(a.Figures["tps"].Low)),
+			Number(float64(a.Figures["tps"].High)),
+			milliseconds(a.figureOf("p50")), milliseconds(a.figureOf("p95")), milliseconds(a.figureOf("p99")),
+			milliseconds(a.figureOf("p999")),
 			percent(a.figureOf("isolation")), percent(float64(a.Isolation.P01)), percent(float64(a.Impact.Mean)),
 		})
 	}
 	b.WriteString(table(rows, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10))
-	fmt.Fprintf(b, "\nMedians of %s of %d s an arm. Isolation is the rate against being alone in the same round, isol-01 that\n"+
-		"of the worst second in a hundred, latency impact the mean rise of the latency of a second. Alone against\nalone, which is the noise: %s to %s.\n\n",
-		Plural(r.Rounds, "interleaved round"), r.Seconds, percent(float64(r.Control.Low)), percent(float64(r.Control.High)))
+	fmt.Fprintf(b,
+		"\nMedians of %s of %d s an arm. Isolation is the rate against being alone in the same round, isol-01 that\n"+
+			"of the worst second in a hundred, latency impact the mean rise of the latency of a second. "+
+			"Alone against\n"+
+			"alone, which is the noise: %s to %s.\n\n",
+		Plural(r.Rounds,
+			"interleaved round"), r.Seconds, percent(float64(r.Control.Low)), percent(float64(r.Control.High)))
 	if !Quiet(r.Control) {
-		b.WriteString("Something else was running: alone, the database differs that much from itself. Take the figures with care.\n\n")
+		b.WriteString("Something else was running: alone, the database differs that much from itself. Take the " +
+			"figures with care.\n\n")
 	}
 }
 
@@ -210,7 +218,9 @@ func (r *Result) writeResponses(b *strings.Builder) {
 			if p.Calls == 0 && p.Range != "TOTAL" {
 				continue
 			}
-			rows = append(rows, []string{p.Range, fixed(p.Duration, 2) + " s", fixed(p.Percent, 1), Number(float64(p.Calls)), milliseconds(float64(p.Mean)), milliseconds(float64(p.Min)), milliseconds(float64(p.Max))})
+			rows = append(rows, []string{p.Range, fixed(p.Duration, 2) + " s", fixed(p.Percent, 1),
+				Number(float64(p.Calls)), milliseconds(float64(p.Mean)),
+				milliseconds(float64(p.Min)), milliseconds(float64(p.Max))})
 		}
 		fmt.Fprintf(b, "%s:\n%s\n", a.Text, table(rows, 1, 2, 3, 4, 5, 6))
 	}
@@ -220,7 +230,8 @@ func (r *Result) writeResponses(b *strings.Builder) {
 func (r *Result) writeShape(b *strings.Builder) {
 	rows := [][]string{{"shape", "document", "measured", "min", "max", "wanted", "verdict"}}
 	for _, f := range r.Shape {
-		rows = append(rows, []string{f.What, f.Reports, f.measured(), f.text(f.Measured.Low), f.text(f.Measured.High), f.wanted(), f.Verdict})
+		rows = append(rows, []string{f.What, f.Reports, f.measured(), f.text(f.Measured.Low), f.text(f.Measured.High),
+			f.wanted(), f.Verdict})
 	}
 	b.WriteString(table(keepFilled(rows), 2, 3, 4) + "\n")
 }

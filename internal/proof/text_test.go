@@ -15,9 +15,11 @@ func TestText(t *testing.T) {
 	tests := []struct{ got, want string }{
 		{Number(0), "0"}, {Number(999.4), "999"}, {Number(999.5), "1,000"}, {Number(1234567), "1,234,567"},
 		{Number(-1234), "-1,234"}, {Number(-0.2), "0"}, {Number(nan), "-"},
-		{milliseconds(0.354), "0.35 ms"}, {milliseconds(9.994), "9.99 ms"}, {milliseconds(15.83), "15.8 ms"}, {milliseconds(nan), "-"},
+		{milliseconds(0.354), "0.35 ms"}, {milliseconds(9.994), "9.99 ms"}, {milliseconds(15.83), "15.8 ms"},
+		{milliseconds(nan), "-"},
 		{percent(98.76), "98.8 %"}, {percent(nan), "-"},
-		{BytesText(0), "0 B"}, {BytesText(1023), "1023 B"}, {BytesText(20 << 20), "20 MiB"}, {BytesText(3 << 29), "1.5 GiB"}, {BytesText(-2048), "-2 KiB"},
+		{BytesText(0), "0 B"}, {BytesText(1023), "1023 B"}, {BytesText(20 << 20), "20 MiB"},
+		{BytesText(3 << 29), "1.5 GiB"}, {BytesText(-2048), "-2 KiB"},
 		{Clock(0), "0:00"}, {Clock(65400 * time.Millisecond), "1:05"}, {Clock(time.Hour), "60:00"},
 	}
 	for _, tt := range tests {
@@ -85,7 +87,8 @@ func TestWrap(t *testing.T) {
 func TestUseOfNetwork(t *testing.T) {
 	over := func(x float64) Range { return Over([]float64{x}) }
 	result := &Result{Scenario: "x", Arms: []Arm{{Name: "limited", Text: "limited", Figures: map[string]Range{
-		"busy": over(1.25), "load": over(3.5), "blocked": over(2), "g.cpu": over(0.5), "g.sent": over(12 << 20), "g.wire_out": over(12.5e6), "g.drops": over(7),
+		"busy": over(1.25), "load": over(3.5), "blocked": over(2), "g.cpu": over(0.5), "g.sent": over(12 << 20),
+		"g.wire_out": over(12.5e6), "g.drops": over(7),
 	}}}}
 	var b bytes.Buffer
 	if err := result.WriteText(&b); err != nil {

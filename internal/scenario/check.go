@@ -22,7 +22,8 @@ func machineQuantity(name string) bool { return slices.Contains(machineQuantitie
 // each with the name of a phase behind the arm's.
 var (
 	loadFigures = []string{
-		"tps", "mean", "p50", "p95", "p99", "p999", "longest", "isolation", "isol01", "impact", "bytes", "transactions", "holds_after",
+		"tps", "mean", "p50", "p95", "p99", "p999", "longest", "isolation", "isol01", "impact", "bytes", "transactions",
+		"holds_after",
 	}
 	groupFigures = []string{
 		"cpu", "memory", "memory_peak", "swap", "oom_kills", "throttled", "read", "written", "read_ops", "write_ops",
@@ -32,8 +33,8 @@ var (
 	hostFigures = []string{"load", "blocked", "idle", "busy", "memory_free"}
 )
 
-// nodeOf gives the number of the NUMA node that a figure of a database is about: node0, node1, … are how much of its memory is
-// there, in percent.
+// nodeOf gives the number of the NUMA node that a figure of a database is about: node0, node1, … are how much of its
+// memory is there, in percent.
 func nodeOf(figure string) (number int, is bool) {
 	digits, is := strings.CutPrefix(figure, "node")
 	number, err := strconv.Atoi(digits)
@@ -48,7 +49,8 @@ func (r *reader) check(i yamlform.Item) {
 	s := r.s
 	for _, key := range []string{"version", "name", "arms"} {
 		if !i.Has(key) {
-			i.Fail("a scenario has version, name, databases, loads and arms; `bulkhead bench list` names those that come with it", "%s is missing", key)
+			i.Fail("a scenario has version, name, databases, loads and arms; `bulkhead bench list` names those that "+
+				"come with it", "%s is missing", key)
 		}
 	}
 	if s.Control == "" && len(s.Arms) > 0 {
@@ -199,7 +201,8 @@ func (r *reader) figure(u use) {
 		if slices.ContainsFunc(r.s.Loads, func(l Load) bool { return l.Name == rest[0] }) {
 			known = append(known, loadFigures...)
 		}
-		if slices.Contains(r.s.Groups(), rest[0]) || slices.ContainsFunc(r.s.Databases, func(d Database) bool { return d.Name == rest[0] }) {
+		if slices.Contains(r.s.Groups(), rest[0]) ||
+			slices.ContainsFunc(r.s.Databases, func(d Database) bool { return d.Name == rest[0] }) {
 			known = append(known, groupFigures...)
 		}
 		if r.node(u, rest[0], rest[1]) {
@@ -226,7 +229,8 @@ func (r *reader) node(u use, database, figure string) bool {
 		return false
 	}
 	if number >= r.s.Needs.NUMA || r.s.Needs.NUMA < 2 {
-		u.item.Fail(fmt.Sprintf("write needs: {numa: %d}", max(2, number+1)), "figure %q is of a machine with more NUMA nodes than the scenario needs", u.name)
+		u.item.Fail(fmt.Sprintf("write needs: {numa: %d}", max(2, number+1)),
+			"figure %q is of a machine with more NUMA nodes than the scenario needs", u.name)
 	}
 	return true
 }
@@ -249,7 +253,8 @@ func (r *reader) whatNeedsWhat(i yamlform.Item) {
 	r.loads(i)
 	for _, name := range slices.Sorted(maps.Keys(s.Peers)) {
 		if p := s.Peers[name]; len(p.Commands) > 0 && !s.Wire {
-			i.Fail("write wire: true: commands work on the run's own wire alone", "peer %q has commands, and there is no wire", name)
+			i.Fail("write wire: true: commands work on the run's own wire alone",
+				"peer %q has commands, and there is no wire", name)
 		}
 	}
 	for _, n := range s.Neighbours {
@@ -259,7 +264,8 @@ func (r *reader) whatNeedsWhat(i yamlform.Item) {
 	}
 	for _, x := range s.Shape {
 		if x.Measure.Empty() || x.Least.Empty() && x.Most.Empty() {
-			i.Fail("write measure: and least: or most:", "shape %q says not what to measure or not how much it must be", x.What)
+			i.Fail("write measure: and least: or most:", "shape %q says not what to measure or not how much it must be",
+				x.What)
 		}
 	}
 }
@@ -275,7 +281,8 @@ func (r *reader) loads(i yamlform.Item) {
 		case l.Program == "":
 			i.Fail("write program: and one of "+strings.Join(Programs(), ", "), "load %q has no program", l.Name)
 		case OnWire(l.Program) && !s.Wire:
-			i.Fail("write wire: true, and the run makes a network of its own", "load %q: %s needs a wire", l.Name, l.Program)
+			i.Fail("write wire: true, and the run makes a network of its own", "load %q: %s needs a wire", l.Name,
+				l.Program)
 		case l.Program == "iperf3" && l.Flow == "":
 			i.Fail("write flow: out or flow: in", "load %q says not which way it sends", l.Name)
 		case engineOf[l.Program] != nil && l.On == "":
@@ -283,7 +290,8 @@ func (r *reader) loads(i yamlform.Item) {
 		case engineOf[l.Program] != nil:
 			d, _ := s.DatabaseNamed(l.On)
 			if want := engineOf[l.Program]; d.Engine != "" && !slices.Contains(want, d.Engine) {
-				i.Fail("it is for "+strings.Join(want, " and "), "load %q: %s does not load %s", l.Name, l.Program, d.Engine)
+				i.Fail("it is for "+strings.Join(want, " and "), "load %q: %s does not load %s", l.Name, l.Program,
+					d.Engine)
 			}
 		}
 	}
@@ -291,7 +299,8 @@ func (r *reader) loads(i yamlform.Item) {
 
 // engineOf says which engines a load program speaks to; none needs no database.
 var engineOf = map[string][]string{
-	"sysbench": {"mariadb", "postgresql"}, "pgbench": {"postgresql"}, "redis-benchmark": {"redis"}, "fio": nil, "iperf3": nil, "heartbeat": nil,
+	"sysbench": {"mariadb", "postgresql"}, "pgbench": {"postgresql"}, "redis-benchmark": {"redis"}, "fio": nil,
+	"iperf3": nil, "heartbeat": nil,
 }
 
 // Programs names the programs that can be a load.

@@ -171,7 +171,8 @@ func (p *parser) factor() (node, error) {
 		return node{kind: '-', args: []node{{kind: 'n'}, n}}, err
 	}
 	start := p.at
-	for p.at < len(p.text) && (unicode.IsLetter(rune(p.text[p.at])) || unicode.IsDigit(rune(p.text[p.at])) || strings.IndexByte("._", p.text[p.at]) >= 0) {
+	for p.at < len(p.text) && (unicode.IsLetter(rune(p.text[p.at])) || unicode.IsDigit(rune(p.text[p.at])) ||
+		strings.IndexByte("._", p.text[p.at]) >= 0) {
 		p.at++
 	}
 	word := p.text[start:p.at]

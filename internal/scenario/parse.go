@@ -21,7 +21,8 @@ const (
 
 // Parse reads a scenario. The error is policy.Problems, each with its place in the file.
 func Parse(s policy.Source) (*Scenario, error) {
-	into := &Scenario{Rounds: 3, Seconds: 6, Settle: 2 * time.Second, Policies: map[string]Template{}, Peers: map[string]Peer{}}
+	into := &Scenario{Rounds: 3, Seconds: 6, Settle: 2 * time.Second, Policies: map[string]Template{},
+		Peers: map[string]Peer{}}
 	r := &reader{s: into, at: map[string]yamlform.Item{}}
 	err := yamlform.ReadForm(s, "a scenario", r.whole(), into, r.check)
 	if err != nil {
@@ -156,7 +157,8 @@ func named[S, T any](name string, form yamlform.Form[T], put func(into *S, name 
 		for _, n := range all {
 			var t T
 			if !word.MatchString(n.Name) {
-				n.Item.Fail("use letters, digits and _: expressions speak of it", "%q is no name for an entry of %s", n.Name, name)
+				n.Item.Fail("use letters, digits and _: expressions speak of it", "%q is no name for an entry of %s",
+					n.Name, name)
 				continue
 			}
 			form.Read(n.Item, "", &t)
@@ -203,9 +205,15 @@ func (r *reader) whole() yamlform.Form[Scenario] {
 		{Name: "needs", Read: func(i yamlform.Item, s *Scenario) { r.needs().Read(i, "", &s.Needs) }},
 		flag("wire", func(s *Scenario) *bool { return &s.Wire }),
 		expression(r, "swap", func(s *Scenario) *Expression { return &s.Swap }),
-		named("databases", r.database(), func(s *Scenario, name string, d Database) { d.Name = name; s.Databases = append(s.Databases, d) }),
-		named("loads", r.load(), func(s *Scenario, name string, l Load) { l.Name = name; s.Loads = append(s.Loads, l) }),
-		named("neighbours", r.neighbour(), func(s *Scenario, name string, n Neighbour) { n.Name = name; s.Neighbours = append(s.Neighbours, n) }),
+		named("databases", r.database(),
+			func(s *Scenario, name string, d Database) { d.Name = name; s.Databases = append(s.Databases, d) }),
+		named("loads", r.load(), func(s *Scenario, name string,
+			l Load) {
+			l.Name = name
+			s.Loads = append(s.Loads, l)
+		}),
+		named("neighbours", r.neighbour(),
+			func(s *Scenario, name string, n Neighbour) { n.Name = name; s.Neighbours = append(s.Neighbours, n) }),
 		{Name: "policies", Read: r.policies},
 		named("peers", r.peer(), func(s *Scenario, name string, p Peer) { s.Peers[name] = p }),
 		named("arms", r.arm(), func(s *Scenario, name string, a Arm) { a.Name = name; s.Arms = append(s.Arms, a) }),
@@ -226,7 +234,8 @@ func Name(s string) bool {
 func (r *reader) scale(i yamlform.Item, s *Scenario) {
 	for _, n := range i.Named() {
 		if !word.MatchString(n.Name) || machineQuantity(n.Name) {
-			n.Item.Fail("use letters, digits and _, and not the name of a quantity of the machine", "%q is no name for a quantity", n.Name)
+			n.Item.Fail("use letters, digits and _, and not the name of a quantity of the machine",
+				"%q is no name for a quantity", n.Name)
 			continue
 		}
 		q := Quantity{Name: n.Name}
@@ -238,7 +247,8 @@ func (r *reader) scale(i yamlform.Item, s *Scenario) {
 				}
 				for _, used := range e.Names() {
 					if !machineQuantity(used) && !r.hasQuantity(used) {
-						i.Fail("of the machine there are "+strings.Join(machineQuantities, ", ")+"; a quantity may use those above it", "quantity %q is not known here", used)
+						i.Fail("of the machine there are "+strings.Join(machineQuantities,
+							", ")+"; a quantity may use those above it", "quantity %q is not known here", used)
 					}
 				}
 			}},
@@ -308,7 +318,11 @@ func (r *reader) neighbour() yamlform.Form[Neighbour] {
 		oneOf("kind", func(n *Neighbour) *string { return &n.Kind }, "cpu", "memory", "disk", "backup", "query"),
 		refers(r, "on", "database", func(n *Neighbour) *string { return &n.On }),
 		expression(r, "count", func(n *Neighbour) *Expression { return &n.Count }),
-		{Name: "session", Read: func(i yamlform.Item, n *Neighbour) { w, _ := i.Word("own", "shared"); n.Shared = w == "shared" }},
+		{Name: "session", Read: func(i yamlform.Item, n *Neighbour) {
+			w,
+				_ := i.Word("own", "shared")
+			n.Shared = w == "shared"
+		}},
 		expression(r, "bytes", func(n *Neighbour) *Expression { return &n.Bytes }),
 		expression(r, "rate", func(n *Neighbour) *Expression { return &n.Rate }),
 		expression(r, "block", func(n *Neighbour) *Expression { return &n.Block }),
@@ -366,7 +380,8 @@ func (r *reader) commands(name string, get func(*Peer) *[]Template) yamlform.For
 				continue
 			}
 			if program, _, _ := strings.Cut(t.Text, " "); program != "tc" && program != "ip" {
-				item.Fail("write a command of tc or ip: it works on the run's own wire", "%q is neither tc nor ip", program)
+				item.Fail("write a command of tc or ip: it works on the run's own wire", "%q is neither tc nor ip",
+					program)
 				continue
 			}
 			*get(p) = append(*get(p), t)

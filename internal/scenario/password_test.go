@@ -15,8 +15,10 @@ func TestPasswordInMistake(t *testing.T) {
 		"db: {engine: mysql, dsn: 'mysql://app:ge/@heim@h/shop'}",
 		"db: {engine: mariadb, dsn: [mysql://app:geheim@h/shop]}",
 	} {
-		_, err := Parse(policy.Source{Path: "x.yaml", Text: "version: 1\nname: x\ndatabases:\n  " + line + "\narms: {}\n"})
-		if err == nil || strings.Contains(err.Error(), "heim") || !strings.Contains(err.Error(), "://app:xxxxxx") || !strings.Contains(err.Error(), "^") {
+		_, err := Parse(policy.Source{Path: "x.yaml", Text: "version: 1\nname: x\ndatabases:\n  " + line +
+			"\narms: {}\n"})
+		if err == nil || strings.Contains(err.Error(), "heim") || !strings.Contains(err.Error(), "://app:xxxxxx") ||
+			!strings.Contains(err.Error(), "^") {
 			t.Errorf("%s: %v", line, err)
 		}
 	}

@@ -21,8 +21,8 @@ type Scenario struct {
 	Settle   time.Duration
 	Scale    []Quantity
 	Needs    Needs
-	// Wire: the run makes two network namespaces with a veth pair between them and nothing else, and starts all but the far ends of
-	// its loads in the near one. Interfaces of the machine are out of its reach then.
+	// Wire: the run makes two network namespaces with a veth pair between them and nothing else, and starts all but the
+	// far ends of its loads in the near one. Interfaces of the machine are out of its reach then.
 	Wire bool
 	// Swap is the size of the swap file that the run makes, MiB.
 	Swap Expression
@@ -118,7 +118,8 @@ type Arm struct {
 	Policy string
 	Peer   string
 	Phases []Phase
-	// Restart names the databases that start anew inside their group for this arm, so that all their memory is charged to it.
+	// Restart names the databases that start anew inside their group for this arm, so that all their memory is charged
+	// to it.
 	Restart []string
 	// Dies names the database that the arm expects to be killed.
 	Dies string

@@ -20,8 +20,9 @@ func TestExpression(t *testing.T) {
 		return math.NaN()
 	}
 	for text, want := range map[string]float64{
-		"1": 1, "max(16, 8*cpus)": 16, "2+3*4": 14, "(2+3)*4": 20, "8-2-1": 5, "-cpus+3": 1, "held.mysql.cpu/cpus": 0.75,
-		"floor(cpus/3)": 0, "ceil(cpus/3)": 1, "abs(1-cpus)": 1, "min(cpus, 1.5, 9)": 1.5,
+		"1": 1, "max(16, 8*cpus)": 16, "2+3*4": 14, "(2+3)*4": 20, "8-2-1": 5, "-cpus+3": 1,
+		"held.mysql.cpu/cpus": 0.75,
+		"floor(cpus/3)":       0, "ceil(cpus/3)": 1, "abs(1-cpus)": 1, "min(cpus, 1.5, 9)": 1.5,
 	} {
 		e, err := ParseExpression(text)
 		if err != nil {
@@ -39,8 +40,9 @@ func TestExpression(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"": "ends where", "1 2": "cannot stand here", "sqrt(2)": "no function", "(1": "not closed", "max(1": "not closed",
-		"1..2": "not a number", "$": "neither a number", "max()": "neither", strings.Repeat("(", 501): "characters",
+		"": "ends where", "1 2": "cannot stand here", "sqrt(2)": "no function", "(1": "not closed",
+		"max(1": "not closed",
+		"1..2":  "not a number", "$": "neither a number", "max()": "neither", strings.Repeat("(", 501): "characters",
 	} {
 		if _, err := ParseExpression(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want one with %q", text, err, want)
@@ -51,8 +53,10 @@ func TestExpression(t *testing.T) {
 // A sum of products is what arithmetic says it is.
 func TestExpressionProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a, b, c := rapid.IntRange(0, 1000).Draw(t, "a"), rapid.IntRange(0, 1000).Draw(t, "b"), rapid.IntRange(1, 1000).Draw(t, "c")
-		text := strings.NewReplacer("a", Figure(float64(a)), "b", Figure(float64(b)), "c", Figure(float64(c))).Replace("a - b*(c+a)/c")
+		a, b, c := rapid.IntRange(0, 1000).Draw(t, "a"), rapid.IntRange(0, 1000).Draw(t, "b"), rapid.IntRange(1,
+			1000).Draw(t, "c")
+		text := strings.NewReplacer("a", Figure(float64(a)), "b", Figure(float64(b)), "c",
+			Figure(float64(c))).Replace("a - b*(c+a)/c")
 		e, err := ParseExpression(text)
 		if err != nil {
 			t.Fatal(err)
@@ -172,7 +176,8 @@ policies:
       reports: {cpu: {limit: ${cpus/2}}}
 arms:
   alone: {text: alone}
-  held: {text: held, with: [hog], policy: ours, phases: [{name: free, share: "1"}, {name: capped, share: "1", policy: ours}]}
+  held: {text: held, with: [hog], policy: ours,
+    phases: [{name: free, share: "1"}, {name: capped, share: "1", policy: ours}]}
 shape:
   - {what: it holds, measure: held.capped.load.tps/alone.tps, least: "0.9"}
 `
@@ -184,17 +189,21 @@ func TestProblems(t *testing.T) {
 	}
 	tests := []struct{ name, from, to, want string }{
 		{"version", "version: 1\nname", "version: 2\nname", "small.yaml:1:10: version 2 is not known"},
-		{"unknown key", "title:", "titel:", "small.yaml:3:1: unknown key \"titel\" in the scenario\n    titel: a small one\n    ^\nhint: did you mean title?"},
+		{"unknown key", "title:", "titel:",
+			"small.yaml:3:1: unknown key \"titel\" in the scenario\n    titel: a small one\n    ^\n" +
+				"hint: did you mean title?"},
 		{"engine", "mariadb", "mariadbx", "did you mean mariadb?"},
 		{"database", "on: db,", "on: dv,", "small.yaml:9:33: database \"dv\" is not in this scenario"},
 		{"neighbour", "with: [hog]", "with: [hug]", "neighbour \"hug\" is not in this scenario"},
 		{"policy of an arm", "with: [hog], policy: ours", "with: [hog], policy: theirs", "policy \"theirs\""},
 		{"expression", `"8*cpus"`, `"8*"`, "small.yaml:5:14: is: read expression"},
 		{"quantity", `"8*cpus"`, `"8*gpus"`, "quantity \"gpus\" is not known here"},
-		{"inside the policy", "cpu: {limit: ${cpus/2}}", "cpu: {limt: ${cpus/2}}", "small.yaml:17:23: in the policy: unknown key \"limt\""},
+		{"inside the policy", "cpu: {limit: ${cpus/2}}", "cpu: {limt: ${cpus/2}}",
+			"small.yaml:17:23: in the policy: unknown key \"limt\""},
 		{"value of a policy", "${port.db}", "${port.dv}", "value \"port.dv\""},
 		{"figure", "alone.tps", "alone.tpx", "figure \"tpx\" is not known"},
-		{"node that the machine need not have", "held.capped.load.tps", "held.capped.db.node0", "write needs: {numa: 2}"},
+		{"node that the machine need not have", "held.capped.load.tps", "held.capped.db.node0",
+			"write needs: {numa: 2}"},
 		{"figure of nobody", "held.capped.load.tps", "held.capped.lood.tps", "\"lood\" in"},
 		{"arm of a figure", "/alone.tps", "/alune.tps", "arm \"alune\""},
 		{"alias", "title: a small one", "title: &x a\ndocument: *x", "a scenario has no aliases"},
@@ -204,9 +213,12 @@ func TestProblems(t *testing.T) {
 		{"no way on the wire", "program: sysbench, on: db", "program: iperf3", "iperf3 needs a wire"},
 		{"port of what has none", "${port.db}", "${port.load}", "value \"port.load\""},
 		{"nic without a wire", "${port.db}", "${nic}", "value \"nic\""},
-		{"commands without a wire", "arms:", "peers: {p: {commands: [tc qdisc show]}}\narms:", "peer \"p\" has commands, and there is no wire"},
-		{"another command", "arms:", "wire: true\npeers: {p: {commands: [rm -r x]}}\narms:", "\"rm\" is neither tc nor ip"},
-		{"load on no wire", "program: sysbench, on: db, threads: \"2\"}", "program: iperf3}\nwire: true", "says not which way it sends"},
+		{"commands without a wire", "arms:", "peers: {p: {commands: [tc qdisc show]}}\narms:",
+			"peer \"p\" has commands, and there is no wire"},
+		{"another command", "arms:", "wire: true\npeers: {p: {commands: [rm -r x]}}\narms:",
+			"\"rm\" is neither tc nor ip"},
+		{"load on no wire", "program: sysbench, on: db, threads: \"2\"}", "program: iperf3}\nwire: true",
+			"says not which way it sends"},
 		{"arms missing", small[strings.Index(small, "arms:"):], "", "arms is missing"},
 		{"no name", "name: small", "name: Small Thing", "no name for a scenario"},
 		{"empty", small, "", "the file is empty"},
