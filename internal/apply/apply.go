@@ -10,6 +10,7 @@ package apply
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -99,6 +100,8 @@ type Options struct {
 	Revision int  // of the policy, for the history
 	Force    bool // do it in spite of refusals; needs a Reason
 	DryRun   bool // check and read, write nothing
+	// Docs are the documents that take effect with the plan.
+	Docs map[string]json.RawMessage
 	// Unrecorded leaves the run out of the history: the agent's placing of new processes.
 	Unrecorded bool
 }
@@ -278,7 +281,7 @@ func (n *run) anything() bool {
 func (n *run) begin() error {
 	n.txn = journal.Txn{
 		Boot: n.Boot, Verb: n.options.Verb, What: n.options.What, By: n.options.By, Reason: n.options.Reason, Revision: n.options.Revision,
-		Recorded: !n.options.Unrecorded, Homes: n.homes(),
+		Recorded: !n.options.Unrecorded, Homes: n.homes(), Docs: n.options.Docs,
 	}
 	var moves []journal.Change
 	for _, a := range n.actions {

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -163,9 +164,10 @@ type Reply struct {
 	// Guarded is until when the policy's guard watches it; zero: it does not.
 	Guarded time.Time `json:"guarded_until,omitzero"`
 
-	ran     bool           // a plan, which has its own entry in the history
-	leftOut []plan.Step    // optional steps that failed, as Notes says
-	frozen  []state.Freeze // by this verb: Held
+	ran     bool                       // a plan, which has its own entry in the history
+	docs    map[string]json.RawMessage // to be committed with the next plan
+	leftOut []plan.Step                // optional steps that failed, as Notes says
+	frozen  []state.Freeze             // by this verb: Held
 }
 
 // Do does a changing verb.
@@ -255,11 +257,14 @@ func (c *Controller) run(ctx context.Context, v *View, r Request, revision int, 
 	defer closeDoor(runner)
 	result, err := runner.Run(ctx, v.Plan, apply.Options{
 		Verb: r.Verb, What: r.what(), By: r.By, Reason: r.Reason, Revision: revision, Force: r.Force,
-		Unrecorded: onlyMoves(v.Plan) && r.By == "agent",
+		Unrecorded: onlyMoves(v.Plan) && r.By == "agent", Docs: reply.docs,
 	})
 	reply.Skipped, reply.Notes, reply.leftOut = result.Skipped, result.Notes, result.LeftOut
 	reply.ran = result.Txn != 0
 	err = inTime(err)
+	if err == nil && reply.ran {
+		reply.docs = nil // committed
+	}
 	if err == nil {
 		err = errors.Join(c.forgetUnits(v, result.LeftOut), c.settleNetwork(v, result.LeftOut))
 	}

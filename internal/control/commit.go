@@ -2,6 +2,7 @@ package control
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,37 +16,53 @@ import (
 // errInForce says that a change was made although an error follows.
 var errInForce = errors.New("the change is in force")
 
-// commit runs a plan together with the documents that belong to it: both or none. Either way the history says
-// so, in the entry of the plan, or in one of its own when nothing on the host had to change.
-func (c *Controller) commit(r Request, reply *Reply, docs map[string]any, run func() error) error {
-	n := state.Next{
-		Last: c.Store.LastEntry(), Docs: map[string]json.RawMessage{},
-		Entry: journal.Entry{Time: time.Now(), Verb: r.Verb, What: r.what(), By: r.By, Reason: r.Reason, Revision: reply.Revision},
+// commit runs a plan together with the documents that belong to it: both or none. The transaction of the plan has the
+// documents with it; when nothing on the host had to change they get one of their own, and an entry in the history.
+func (c *Controller) commit(r Request, reply *Reply, docs map[string]any, run func() error) (err error) {
+	if reply.docs, err = state.Encode(docs); err != nil {
+		return err
 	}
-	for name, doc := range docs {
-		var err error
-		if n.Docs[name], err = json.Marshal(doc); err != nil {
-			return fmt.Errorf("encode %s: %w", name, err)
-		}
+	err = run()
+	if err == nil && reply.docs != nil && !c.same(reply.docs) {
+		err = c.record(r, reply, "")
 	}
-	if err := c.Store.Save(state.DocNext, n); err != nil {
+	reply.docs = nil
+	if errors.Is(err, apply.ErrInForce) {
+		return fail(CodeFailed, "mend the disk below the state directory; the next change either records this one or undoes it first", "%w, but is not known to be recorded: %w", errInForce, err)
+	}
+	if unsettled := c.Store.Settle(); unsettled != nil {
+		return fail(CodeFailed, "free space below the state directory; the next change records it", "%w, but is not recorded yet: %w", errInForce, errors.Join(err, unsettled))
+	}
+	return err
+}
+
+// record commits the documents of a reply without a plan.
+func (c *Controller) record(r Request, reply *Reply, text string) error {
+	t := journal.Txn{
+		Verb: r.Verb, What: r.what(), By: r.By, Reason: r.Reason, Revision: reply.Revision, Recorded: true, Docs: reply.docs,
+	}
+	e, err := c.Store.Change(t, text)
+	switch {
+	case err != nil && reply.ran:
+		return fail(CodeFailed, "mend the disk below the state directory and do it again", "%w, but could not be recorded: %w", errInForce, err)
+	case err != nil:
 		return fail(CodeFailed, "nothing was changed; free space below the state directory, or give another one with --state", "record the change: %w", err)
 	}
-	switch err := run(); {
-	case errors.Is(err, apply.ErrInForce):
-		return fail(CodeFailed, "mend the disk below the state directory; the next change either records this one or undoes it first", "%w, but is not known to be recorded: %w", errInForce, err)
-	case err != nil:
-		return errors.Join(err, c.Store.Save(state.DocNext, state.Next{}))
-	}
-	if !reply.ran && !c.same(n.Docs) {
-		reply.Recorded = true
-		n.Entry.Outcome = journal.Committed
-		c.remember(n.Entry, reply)
-	}
-	if err := c.settle(n); err != nil {
-		return fail(CodeFailed, "free space below the state directory; the next change records it", "%w, but is not recorded yet: %w", errInForce, err)
-	}
+	reply.docs, reply.Recorded = nil, true
+	c.remember(e, reply)
 	return nil
+}
+
+// withhold does a part of a change that more follows: the documents take effect with the last one.
+func (r *Reply) withhold(more bool, part func() error) error {
+	if !more {
+		return part()
+	}
+	docs := r.docs
+	r.docs = nil
+	err := part()
+	r.docs = docs
+	return err
 }
 
 // same says whether documents are as they are kept already.
@@ -139,9 +156,10 @@ func (c *Controller) unfinished() (string, error) {
 	return begun(n.Entry.Verb, n.Entry.Time), nil
 }
 
-// leftBehind says whether a crash left anything of a change: one that is not done, or one that is done with documents that are not in place.
+// leftBehind says whether a crash left anything of a change: one that is not committed, or one that is, with documents
+// that are not in their places. Nobody may be changing anything meanwhile.
 func (c *Controller) leftBehind() (bool, error) {
-	if _, pending := c.Store.Pending(); pending {
+	if _, pending := c.Store.Pending(); pending || c.Store.Unsettled() {
 		return true, nil
 	}
 	d, err := state.Load(c.Store, state.DocNext)
@@ -149,6 +167,28 @@ func (c *Controller) leftBehind() (bool, error) {
 		return true, nil
 	}
 	return err == nil && len(d.Next.Docs) > 0, err
+}
+
+// takeOver finishes or undoes what a crash left of a change, unless somebody else has the lock and is about it. Done says
+// that there was something.
+func (c *Controller) takeOver(ctx context.Context, verb, who string) (done bool, err error) {
+	left := false
+	busy, err := c.Store.Quiet(func() (err error) {
+		left, err = c.leftBehind()
+		return err
+	})
+	if err != nil || busy != nil || !left {
+		return busy != nil, err
+	}
+	lock, err := c.lock(ctx, verb, who)
+	if locked := (*journal.LockedError)(nil); errors.As(err, &locked) { // whoever has it is about it, or does it first
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer lock.Release()
+	return true, c.recover(ctx, &Reply{})
 }
 
 func begun(verb string, at time.Time) string {

@@ -112,9 +112,8 @@ type diskCase struct {
 	changes, lifts bool
 }
 
-// A disk that is full, broken or read-only while a verb runs, at any call of it: the verb is done, or says what to do, and in both
-// cases nothing was changed that cannot be undone. When the disk is well again, a release by the next process gives the host back.
-func TestVerbsOnAFailingDisk(t *testing.T) {
+// diskCases are changes that write to the state directory.
+var diskCases = func() []diskCase {
 	const two = "groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50, cpu: {limit: 1}}\n  web: {match: [{exe: httpd}], tasks: 60}\n"
 	const other = "groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 70}\n"
 	const night = two + "schedules: [{name: night, when: \"0 22 * * *\", zone: UTC, for: 6h, set: {jobs: {tasks: 500}}}]\n"
@@ -143,7 +142,7 @@ func TestVerbsOnAFailingDisk(t *testing.T) {
 	look := func(m *machine, _, _ host.ProcID) error { _, err := m.full(); return err }
 	trial := Request{Verb: "apply", Reason: other, ConfirmWithin: time.Hour}
 	set, freeze := Request{Verb: "set", Assign: []string{"jobs:tasks=90", "web:tasks=30"}, For: time.Hour}, Request{Verb: "freeze", Groups: []string{"jobs"}, For: time.Hour}
-	for i, c := range []diskCase{
+	return []diskCase{
 		{"apply", nil, verb(Request{Verb: "apply", Reason: two}), false, true, false},
 		{"apply another", first, verb(Request{Verb: "apply", Reason: other}), false, true, false},
 		{"apply on trial", first, verb(trial), false, true, false},
@@ -166,7 +165,13 @@ func TestVerbsOnAFailingDisk(t *testing.T) {
 			m.run(idle.PID, 1, "/usr/bin/backup more")
 			return look(m, job, idle)
 		}, true, true, false},
-	} {
+	}
+}()
+
+// A disk that is full, broken or read-only while a verb runs, at any call of it: the verb is done, or says what to do, and in both
+// cases nothing was changed that cannot be undone. When the disk is well again, a release by the next process gives the host back.
+func TestVerbsOnAFailingDisk(t *testing.T) {
+	for i, c := range diskCases {
 		t.Run(c.name, func(t *testing.T) {
 			calls := failOnDisk(t, c, func(int) error { return nil })
 			if calls == 0 {

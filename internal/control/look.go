@@ -49,6 +49,11 @@ func (c *Controller) BecomeAgent() { c.Agent = c.self }
 func (c *Controller) Look(ctx context.Context, o LookOptions) (LookResult, error) {
 	o.Full = c.disksChanged(time.Now()) || o.Full
 	o.Full = c.linksChanged(time.Now()) || o.Full
+	if o.Full {
+		if _, err := c.takeOver(ctx, "look", "agent"); err != nil {
+			return LookResult{}, err
+		}
+	}
 	at := c.now()
 	due := c.due.any(c.Store, c.memory.resolved, at)
 	if !o.Changed && !o.Full && !due {

@@ -50,7 +50,7 @@ func (c *Controller) release(ctx context.Context, r Request, reply *Reply) error
 	left := views
 	run := func() error {
 		for len(left) > 0 {
-			err := c.releaseOne(ctx, left[0], s, groups, r, reply)
+			err := reply.withhold(len(left) > 1, func() error { return c.releaseOne(ctx, left[0], s, groups, r, reply) })
 			if err == nil || errors.Is(err, apply.ErrInForce) {
 				left = left[1:]
 			}
@@ -165,7 +165,7 @@ func (c *Controller) releaseOne(ctx context.Context, v *View, s *state.Documents
 		reply.Notes = append(reply.Notes, fmt.Sprintf("not done (thaw): %v", err))
 		reply.leftOut = append(reply.leftOut, plan.Step{Op: plan.OpWrite, Reason: "thaw"})
 	}
-	var part Reply
+	part := Reply{docs: reply.docs}
 	err := c.run(ctx, v, r, 0, &part)
 	if v.Systemd != nil && v.Systemd.Mute && !r.DryRun {
 		part.Notes = append(part.Notes, fmt.Sprintf("limits are lifted in the kernel's files only, because systemd could not be asked: %v", v.unasked))
@@ -181,7 +181,7 @@ func (c *Controller) releaseOne(ctx context.Context, v *View, s *state.Documents
 	reply.Plan.Steps = append(reply.Plan.Steps, part.Plan.Steps...)
 	reply.Plan.Notes = append(reply.Plan.Notes, part.Plan.Notes...)
 	reply.Changed = reply.Changed || part.Changed
-	reply.ran = reply.ran || part.ran
+	reply.ran, reply.docs = reply.ran || part.ran, part.docs
 	reply.Skipped = append(reply.Skipped, part.Skipped...)
 	reply.Notes = append(reply.Notes, part.Notes...)
 	reply.leftOut = append(reply.leftOut, part.leftOut...)

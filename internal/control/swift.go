@@ -152,7 +152,7 @@ func (c *Controller) bornOutside(v *View, fresh []host.Process, forks []Fork) bo
 // enter moves processes into their groups, parents first, while nobody changes anything.
 func (c *Controller) enter(v *View, misplaced []classify.Placement, procs []host.Process) (done SwiftResult) {
 	by, err := c.Store.Quiet(func() error {
-		if _, pending := c.Store.Pending(); pending || !c.memory.recorded.calm || c.memory.facts != v.Facts || !c.memory.recorded.same(c.stamp()) {
+		if _, pending := c.Store.Pending(); pending || c.Store.Unsettled() || !c.memory.recorded.calm || c.memory.facts != v.Facts || !c.memory.recorded.same(c.stamp()) {
 			return errNotSwift
 		}
 		for _, p := range parentsFirst(misplaced) {

@@ -184,17 +184,22 @@ func (c *Controller) confirm(_ context.Context, r Request, reply *Reply) error {
 		reply.Text = "would keep " + t.Named()
 		return nil
 	}
-	c.remember(journal.Entry{Time: c.now(), Verb: r.Verb, What: "the " + t.Verb + " of revision " + strconv.Itoa(t.Revision), By: r.By, Reason: r.Reason, Outcome: journal.Committed}, reply)
-	if err := c.endTrial(); err != nil {
+	r.of = "the " + t.Verb + " of revision " + strconv.Itoa(t.Revision)
+	if err := c.commit(r, reply, trialOver(map[string]any{}), func() error { return nil }); err != nil {
 		return fail(CodeFailed, "free space below the state directory and confirm again", "keep %s: %w", t.Named(), err)
 	}
+	reply.Recorded = false
 	reply.Text = "kept " + t.Named()
 	return nil
 }
 
 // endTrial forgets the change on trial: it stays.
 func (c *Controller) endTrial() error {
-	return errors.Join(c.Store.Save(state.DocTrial, state.Trial{}), c.Store.Save(state.DocBefore, state.Before{}), c.Store.Save(state.DocCanary, state.Canary{}))
+	docs, err := state.Encode(trialOver(map[string]any{}))
+	if err == nil {
+		_, err = c.Store.Change(journal.Txn{Docs: docs}, "")
+	}
+	return errors.Join(err, c.Store.Settle())
 }
 
 // trialOver is the documents once nothing is on trial.
@@ -252,11 +257,9 @@ func (c *Controller) revert(ctx context.Context, t *state.Trial, why, by string,
 	}
 	docs[state.DocWindows] = namesOf(v.Open)
 	return c.commit(r, reply, docs, func() error {
-		if err := c.runOthers(ctx, v, r, reply.Revision, reply); err != nil {
+		err := reply.withhold(len(b.Released) > 0, func() error { return c.runOthers(ctx, v, r, reply.Revision, reply) })
+		if err != nil || len(b.Released) == 0 {
 			return err
-		}
-		if len(b.Released) == 0 {
-			return nil
 		}
 		// The change governed them again.
 		return c.releaseNow(ctx, facts, s, slices.Sorted(maps.Keys(b.Released)), r, reply)
@@ -274,8 +277,9 @@ func (c *Controller) releaseNow(ctx context.Context, f *host.Facts, s *state.Doc
 	if err != nil {
 		return err
 	}
-	for _, v := range views {
-		if err := c.releaseOne(ctx, v, s, groups, r, reply); err != nil {
+	for i, v := range views {
+		err := reply.withhold(i < len(views)-1, func() error { return c.releaseOne(ctx, v, s, groups, r, reply) })
+		if err != nil {
 			return err
 		}
 	}
@@ -424,24 +428,8 @@ func (t *Tender) revert(ctx context.Context, why string) (over bool, err error) 
 
 // unsettled undoes a change that was cut off before it was on trial.
 func (t *Tender) unsettled(ctx context.Context) (over bool, err error) {
-	left := false
-	busy, err := t.c.Store.Quiet(func() (err error) {
-		left, err = t.c.leftBehind()
-		return err
-	})
-	if err != nil || busy != nil || !left {
-		return err == nil && busy == nil, err
-	}
-	lock, err := t.c.lockWithin(ctx, t.lockWait, "revert", byItself)
-	if err != nil {
-		var locked *journal.LockedError
-		if errors.As(err, &locked) { // whoever has it is about it, or undoes it first
-			return false, nil
-		}
-		return false, err
-	}
-	defer lock.Release()
-	return false, t.c.recover(ctx, &Reply{}) // and look again: it may have been done, and be on trial
+	again, err := t.c.takeOver(ctx, "revert", byItself)
+	return err == nil && !again, err // else look again: the change may have been done, and be on trial
 }
 
 // slack is how long past its time a watchdog may be before the agent does its work.

@@ -28,12 +28,19 @@ var documentName = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 func (s *Store) Save(name string, v any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.lock == nil {
+		return fmt.Errorf("save document %q: %w", name, ErrNotLocked)
+	}
+	if err := s.settle(); err != nil { // it would be written over later
+		return err
+	}
+	return s.save(name, v)
+}
+
+func (s *Store) save(name string, v any) error {
 	path, err := s.document(name)
 	if err != nil {
 		return err
-	}
-	if s.lock == nil {
-		return fmt.Errorf("save document %q: %w", path, ErrNotLocked)
 	}
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -58,6 +65,12 @@ func (s *Store) Load(name string, v any) (found bool, err error) {
 	}
 	damaged := func(why string) error {
 		return &Error{Op: "read document", Path: path, Err: fmt.Errorf("%w: %s", ErrDamaged, why), Hint: "move it away to go on without it"}
+	}
+	if raw, there := s.committed(name); there {
+		if err := json.Unmarshal(raw, v); err != nil {
+			return false, damaged(err.Error())
+		}
+		return true, nil
 	}
 	text, err := s.o.FS.ReadFile(path)
 	switch {

@@ -97,6 +97,10 @@ func (s *Store) History() ([]Entry, error) {
 	if !d.sound() {
 		s.warn(s.history.describe(d))
 	}
+	if e := s.lateEntry(); e != nil {
+		e.N = s.entries.n + 1
+		entries = append(entries, *e)
+	}
 	return entries, nil
 }
 
@@ -138,15 +142,24 @@ func (s *Store) record(e Entry) (int, error) {
 	return e.N, nil
 }
 
-// recordLate writes the entry that a crash between End and Record kept back.
-func (s *Store) recordLate() {
+// lateEntry is the entry that a crash between End and Record kept back; nil when none is missing.
+func (s *Store) lateEntry() *Entry {
 	l := s.state.last
 	if l == nil || !l.Txn.Recorded || l.Txn.ID <= s.entries.txn {
-		return
+		return nil
 	}
 	e := EntryOf(&l.Txn, l.Outcome, l.Note)
 	e.Time = l.Time
-	if _, err := s.record(e); err != nil {
+	return &e
+}
+
+// recordLate writes it.
+func (s *Store) recordLate() {
+	e := s.lateEntry()
+	if e == nil {
+		return
+	}
+	if _, err := s.record(*e); err != nil {
 		s.warn(fmt.Sprintf("record history: %v", err))
 	}
 }

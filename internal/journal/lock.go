@@ -72,6 +72,9 @@ func (s *Store) Lock(verb, who string) (*Lock, error) {
 		return nil, err
 	}
 	s.lock = &Lock{store: s, file: f}
+	if err := s.settle(); err != nil { // the next change says so
+		s.warn(fmt.Sprintf("put committed documents in their places: %v", err))
+	}
 	return s.lock, nil
 }
 

@@ -82,7 +82,8 @@ type state struct {
 	left    []Change // of the pending transaction
 	hasLeft bool
 	last    *ended
-	base    int64 // bytes of the log right after it was compacted
+	docs    map[string]json.RawMessage // of committed transactions, and maybe not in their places yet
+	base    int64                      // bytes of the log right after it was compacted
 
 	latest string            // boot of the last transaction, or of the snapshot
 	txns   map[uint64]string // boot of each transaction since the snapshot
@@ -181,7 +182,10 @@ func (s *state) add(r record) {
 			s.left, s.hasLeft = append(s.left, r.Changes...), true
 		}
 	case kindEnd:
-		if s.open(r.ID) {
+		switch {
+		case r.Outcome == settled:
+			s.docs = nil
+		case s.open(r.ID):
 			s.end(r)
 		}
 	}
@@ -218,6 +222,13 @@ func (s *state) end(r record) {
 	for _, c := range done {
 		b.done(c)
 	}
+	if r.Outcome == Committed && len(t.Docs) > 0 {
+		if s.docs == nil {
+			s.docs = map[string]json.RawMessage{}
+		}
+		maps.Copy(s.docs, t.Docs)
+	}
+	t.Docs = nil
 	s.last = &ended{Txn: t, Outcome: r.Outcome, Note: r.Note, Time: r.Time}
 	s.pending, s.left, s.hasLeft = nil, nil, false
 }

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -89,6 +90,8 @@ type Txn struct {
 	// Lock writes it.
 	Recorded bool     `json:"recorded,omitempty"`
 	Changes  []Change `json:"changes,omitempty"`
+	// Docs are documents that take effect with the transaction: once its end says that it is committed.
+	Docs map[string]json.RawMessage `json:"docs,omitempty"`
 	// Homes of the groups that this transaction moves processes into; those already known, and
 	// directories that bulkhead made, are left out when it is written.
 	Homes []Home `json:"homes,omitempty"`
@@ -114,10 +117,13 @@ func (s *Store) Begin(t Txn) (uint64, error) {
 	if p := s.state.pending; p != nil {
 		return 0, &Error{Op: "begin transaction in", Path: s.log.path, Err: fmt.Errorf("%w (%s, %s)", ErrPending, p.Verb, p.Time.Format(time.DateTime)), Hint: "`bulkhead rollback` undoes it"}
 	}
+	if err := s.settle(); err != nil {
+		return 0, err
+	}
 	s.compact(t.Boot)
 	t.ID, t.Time = s.state.next, s.o.Now()
 	t.Homes = s.state.newHomes(t.Boot, t.Homes)
-	sync := len(t.Changes) > 0 || len(t.Homes) > 0 || t.Recorded
+	sync := len(t.Changes) > 0 || len(t.Docs) > 0 || len(t.Homes) > 0 || t.Recorded
 	if err := s.append(sync, record{Kind: kindBegin, Txn: &t}); err != nil {
 		return 0, err
 	}
@@ -185,11 +191,15 @@ func (s *Store) Home(boot, group string, from map[string]string) error {
 	return s.append(true, record{Kind: kindHome, Boot: boot, Home: &homes[0]})
 }
 
-// append writes a record and, once it is in the log, makes it part of the state.
-func (s *Store) append(sync bool, r record) error {
-	data, err := line(r)
-	if err != nil {
-		return err
+// append writes records, all or none, and, once they are in the log, makes them part of the state.
+func (s *Store) append(sync bool, rs ...record) error {
+	var data []byte
+	for _, r := range rs {
+		text, err := line(r)
+		if err != nil {
+			return err
+		}
+		data = append(data, text...)
 	}
 	if s.log.size == 0 {
 		head, err := line(record{Kind: kindFormat, Version: formatVersion})
@@ -201,7 +211,9 @@ func (s *Store) append(sync bool, r record) error {
 	if err := s.log.append(data, sync); err != nil {
 		return err
 	}
-	s.state.add(r)
+	for _, r := range rs {
+		s.state.add(r)
+	}
 	return nil
 }
 

@@ -1,7 +1,9 @@
 package state
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -224,6 +226,18 @@ func Load(s *journal.Store, names ...string) (*Documents, error) {
 		}
 	}
 	return d, nil
+}
+
+// Encode gives documents as they are committed.
+func Encode(docs map[string]any) (map[string]json.RawMessage, error) {
+	encoded := map[string]json.RawMessage{}
+	for name, doc := range docs {
+		var err error
+		if encoded[name], err = json.Marshal(doc); err != nil {
+			return nil, fmt.Errorf("encode %s: %w", name, err)
+		}
+	}
+	return encoded, nil
 }
 
 // Prune drops what does not hold at a moment any more.
