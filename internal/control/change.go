@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"slices"
 	"strconv"
@@ -215,27 +214,6 @@ func (c *Controller) Do(ctx context.Context, r Request) (*Reply, error) {
 		}
 	}
 	return reply, do(ctx, r, reply)
-}
-
-// recover undoes a change that was cut off (a crash, kill -9) before anything else is done.
-func (c *Controller) recover(ctx context.Context, reply *Reply) error {
-	txn, pending := c.Store.Pending()
-	if !pending {
-		return c.finish(false, reply)
-	}
-	facts, err := c.Host.Facts()
-	if err != nil {
-		return fail(CodeFailed, "", "look at the host: %w", err)
-	}
-	v := &View{Facts: facts, Tree: c.tree(facts)}
-	runner := c.runner(ctx, v)
-	defer closeDoor(runner)
-	if _, _, err := runner.Recover(ctx); err != nil {
-		return fail(CodeFailed, "`bulkhead release --all` gives the host back", "undo the interrupted %s: %w", txn.Verb, err)
-	}
-	reply.Recovered = fmt.Sprintf("undid the %s that was interrupted at %s", txn.Verb, txn.Time.Local().Format(time.DateTime))
-	c.Log.Warn("undid an interrupted change", "verb", txn.Verb, "started", txn.Time)
-	return c.finish(true, reply)
 }
 
 // run does the plan of a view and fills in the reply.

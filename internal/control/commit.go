@@ -23,15 +23,18 @@ func (c *Controller) commit(r Request, reply *Reply, docs map[string]any, run fu
 		return err
 	}
 	err = run()
-	if err == nil && reply.docs != nil && !c.same(reply.docs) {
+	if err == nil && reply.docs != nil && !sameDocs(c.Store, reply.docs) {
 		err = c.record(r, reply, "")
 	}
 	reply.docs = nil
 	if errors.Is(err, apply.ErrInForce) {
-		return fail(CodeFailed, "mend the disk below the state directory; the next change either records this one or undoes it first", "%w, but is not known to be recorded: %w", errInForce, err)
+		return fail(CodeFailed,
+			"mend the disk below the state directory; the next change either records this one or undoes it first",
+			"%w, but is not known to be recorded: %w", errInForce, err)
 	}
 	if unsettled := c.Store.Settle(); unsettled != nil {
-		return fail(CodeFailed, "free space below the state directory; the next change records it", "%w, but is not recorded yet: %w", errInForce, errors.Join(err, unsettled))
+		return fail(CodeFailed, "free space below the state directory; the next change records it",
+			"%w, but is not recorded yet: %w", errInForce, errors.Join(err, unsettled))
 	}
 	return err
 }
@@ -44,9 +47,12 @@ func (c *Controller) record(r Request, reply *Reply, text string) error {
 	e, err := c.Store.Change(t, text)
 	switch {
 	case err != nil && reply.ran:
-		return fail(CodeFailed, "mend the disk below the state directory and do it again", "%w, but could not be recorded: %w", errInForce, err)
+		return fail(CodeFailed, "mend the disk below the state directory and do it again",
+			"%w, but could not be recorded: %w", errInForce, err)
 	case err != nil:
-		return fail(CodeFailed, "nothing was changed; free space below the state directory, or give another one with --state", "record the change: %w", err)
+		return fail(CodeFailed,
+			"nothing was changed; free space below the state directory, or give another one with --state",
+			"record the change: %w", err)
 	}
 	reply.docs, reply.Recorded = nil, true
 	c.remember(e, reply)
@@ -65,11 +71,11 @@ func (r *Reply) withhold(more bool, part func() error) error {
 	return err
 }
 
-// same says whether documents are as they are kept already.
-func (c *Controller) same(docs map[string]json.RawMessage) bool {
+// sameDocs says whether documents are as they are kept already.
+func sameDocs(s *journal.Store, docs map[string]json.RawMessage) bool {
 	for name, doc := range docs {
 		var kept json.RawMessage
-		if found, err := c.Store.Load(name, &kept); err != nil || !found || !bytes.Equal(kept, doc) {
+		if found, err := s.Load(name, &kept); err != nil || !found || !bytes.Equal(kept, doc) {
 			return false
 		}
 	}
@@ -84,14 +90,25 @@ func (c *Controller) remember(e journal.Entry, reply *Reply) {
 	}
 }
 
-// settle makes the documents of a plan that is done the ones in force.
-func (c *Controller) settle(n state.Next) error {
-	for name, doc := range n.Docs {
-		if err := c.Store.Save(name, doc); err != nil {
-			return err
-		}
+// recover undoes a change that was cut off (a crash, kill -9) before anything else is done.
+func (c *Controller) recover(ctx context.Context, reply *Reply) error {
+	txn, pending := c.Store.Pending()
+	if !pending {
+		return c.finish(false, reply)
 	}
-	return c.Store.Save(state.DocNext, state.Next{})
+	facts, err := c.Host.Facts()
+	if err != nil {
+		return fail(CodeFailed, "", "look at the host: %w", err)
+	}
+	v := &View{Facts: facts, Tree: c.tree(facts)}
+	runner := c.runner(ctx, v)
+	defer closeDoor(runner)
+	if _, _, err := runner.Recover(ctx); err != nil {
+		return fail(CodeFailed, "`bulkhead release --all` gives the host back", "undo the interrupted %s: %w", txn.Verb, err)
+	}
+	reply.Recovered = fmt.Sprintf("undid the %s that was interrupted at %s", txn.Verb, txn.Time.Local().Format(time.DateTime))
+	c.Log.Warn("undid an interrupted change", "verb", txn.Verb, "started", txn.Time)
+	return c.finish(true, reply)
 }
 
 // finish settles or drops what a crash left of a change. The interrupted plan, if there was one, is
@@ -115,7 +132,11 @@ func (c *Controller) finish(undone bool, reply *Reply) error {
 	switch {
 	case undone || n.Failed(last):
 	case n.Done(last):
-		return c.settle(n)
+		for name, doc := range n.Docs {
+			if err := c.Store.Save(name, doc); err != nil {
+				return err
+			}
+		}
 	case n.Entry.Verb != "": // killed before its first step
 		e := n.Entry
 		e.Time, e.Outcome, e.Text = time.Time{}, journal.Undone, journal.CutOff+"nothing had been changed yet"

@@ -50,7 +50,9 @@ func (c *Controller) release(ctx context.Context, r Request, reply *Reply) error
 	left := views
 	run := func() error {
 		for len(left) > 0 {
-			err := reply.withhold(len(left) > 1, func() error { return c.releaseOne(ctx, left[0], s, groups, r, reply) })
+			err := reply.withhold(len(left) > 1, func() error {
+				return c.releaseOne(ctx, left[0], s, groups, r, reply)
+			})
 			if err == nil || errors.Is(err, apply.ErrInForce) {
 				left = left[1:]
 			}

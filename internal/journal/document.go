@@ -38,7 +38,7 @@ func (s *Store) Save(name string, v any) error {
 }
 
 func (s *Store) save(name string, v any) error {
-	path, err := s.document(name)
+	path, err := documentPath(s.dir, name)
 	if err != nil {
 		return err
 	}
@@ -59,14 +59,17 @@ func (s *Store) save(name string, v any) error {
 // Load reads a document into v; found is false when there is none. The error of one that was
 // damaged, or that v cannot hold, is ErrDamaged.
 func (s *Store) Load(name string, v any) (found bool, err error) {
-	path, err := s.document(name)
+	path, err := documentPath(s.dir, name)
 	if err != nil {
 		return false, err
 	}
 	damaged := func(why string) error {
 		return &Error{Op: "read document", Path: path, Err: fmt.Errorf("%w: %s", ErrDamaged, why), Hint: "move it away to go on without it"}
 	}
-	if raw, there := s.committed(name); there {
+	s.mu.Lock()
+	raw, committed := s.state.docs[name]
+	s.mu.Unlock()
+	if committed {
 		if err := json.Unmarshal(raw, v); err != nil {
 			return false, damaged(err.Error())
 		}
@@ -99,7 +102,7 @@ func (s *Store) Load(name string, v any) (found bool, err error) {
 func (s *Store) SetAside(name string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	path, err := s.document(name)
+	path, err := documentPath(s.dir, name)
 	if err != nil {
 		return "", err
 	}
@@ -113,23 +116,14 @@ func (s *Store) SetAside(name string) (string, error) {
 	return aside, nil
 }
 
-// LoadVersion reads the sources of a revision; one that was never saved is fs.ErrNotExist.
-func (s *Store) LoadVersion(n int, sources any) error {
-	found, err := s.Load(VersionName(n), sources)
-	if err == nil && !found {
-		return fmt.Errorf("read revision %d: %w", n, fs.ErrNotExist)
-	}
-	return err
-}
-
 // VersionName is the document that keeps the sources of a revision.
 func VersionName(n int) string { return fmt.Sprintf("policy-%d", n) }
 
-func (s *Store) document(name string) (string, error) {
+func documentPath(dir, name string) (string, error) {
 	if !documentName.MatchString(name) {
 		return "", fmt.Errorf("no document can be called %q", name)
 	}
-	return filepath.Join(s.dir, name+".json"), nil
+	return filepath.Join(dir, name+".json"), nil
 }
 
 func checksum(data []byte) string {
@@ -156,7 +150,7 @@ func (s *Store) Versions() ([]int, error) {
 func (s *Store) DropVersion(n int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	path, err := s.document(VersionName(n))
+	path, err := documentPath(s.dir, VersionName(n))
 	if err != nil {
 		return err
 	}

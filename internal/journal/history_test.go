@@ -144,11 +144,11 @@ func TestDocuments(t *testing.T) {
 		t.Fatal(err)
 	}
 	var sources []string
-	if err := s.LoadVersion(3, &sources); err != nil || len(sources) != 1 {
+	if found, err := s.Load(VersionName(3), &sources); !found || err != nil || len(sources) != 1 {
 		t.Errorf("version 3: %v, %v", sources, err)
 	}
-	if err := s.LoadVersion(4, &sources); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("version 4: %v", err)
+	if found, err := s.Load(VersionName(4), &sources); found || err != nil {
+		t.Errorf("version 4: %t, %v", found, err)
 	}
 	for _, name := range []string{"", "../x", "a/b", "A", ".x", "lock file"} {
 		if err := s.Save(name, 1); err == nil {

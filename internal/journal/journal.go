@@ -162,7 +162,7 @@ func (s *Store) load(mend bool) error {
 		return err
 	}
 	damaged := !d.sound()
-	if err := s.recall(st, seen, damaged && !d.torn()); err != nil {
+	if err := recall(s.history, st, seen, damaged && !d.torn()); err != nil {
 		return err
 	}
 	s.log.adopt(d)
@@ -171,7 +171,7 @@ func (s *Store) load(mend bool) error {
 	if err != nil {
 		return err
 	}
-	end, err := s.lateEnd(st, seen)
+	end, err := lateEnd(s.history, st, seen)
 	if err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func (s *Store) load(mend bool) error {
 		}
 	}
 	if !damaged {
-		s.warnLost(st)
+		warnLost(s, st)
 	}
 	s.state, s.entries = st, seen
 	s.mended = mend && s.log.sealed == nil && s.history.sealed == nil

@@ -48,7 +48,7 @@ func (s *state) gap(boot string, seen counters) bool {
 }
 
 // recall completes a state, read from a log that maybe lacks records, by what the history tells.
-func (s *Store) recall(st *state, seen counters, damaged bool) error {
+func recall(history *logFile, st *state, seen counters, damaged bool) error {
 	st.next = max(st.next, seen.txn+1)
 	boot := st.newest(seen)
 	if boot == "" || !damaged && !st.lost[boot] && !st.gap(boot, seen) {
@@ -57,7 +57,7 @@ func (s *Store) recall(st *state, seen counters, damaged bool) error {
 	st.lost[boot] = true
 	h := newState().own(boot)
 	var told []Change
-	d, err := s.history.read(func(payload []byte) error {
+	d, err := history.read(func(payload []byte) error {
 		var e Entry
 		if err := json.Unmarshal(payload, &e); err != nil {
 			return fmt.Errorf("decode entry: %w", err)
@@ -82,13 +82,13 @@ func (s *Store) recall(st *state, seen counters, damaged bool) error {
 // lateEnd ends the pending transaction when the history, which comes after the journal, holds its end: the
 // record of it was damaged, and undoing what was done long ago would lift limits behind everybody's back. It
 // gives the line that the log lacks, nil when it lacks none.
-func (s *Store) lateEnd(st *state, seen counters) ([]byte, error) {
+func lateEnd(history *logFile, st *state, seen counters) ([]byte, error) {
 	p := st.pending
 	if p == nil || !p.Recorded || p.ID > seen.txn {
 		return nil, nil
 	}
 	var end *record
-	_, err := s.history.read(func(payload []byte) error {
+	_, err := history.read(func(payload []byte) error {
 		var e Entry
 		if err := json.Unmarshal(payload, &e); err != nil {
 			return fmt.Errorf("decode entry: %w", err)
@@ -170,7 +170,7 @@ func (b *bootState) empty() bool {
 }
 
 // warnLost says that records are missing, as long as there is something left to give back.
-func (s *Store) warnLost(st *state) {
+func warnLost(s *Store, st *state) {
 	for boot, lost := range st.lost {
 		if lost && (st.pending != nil || !st.boot(boot).empty()) {
 			s.warn(s.log.path + ": lacks records, which were damaged or removed; what the history tells is used in their place, until `bulkhead release --all` or a reboot")

@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -64,12 +63,4 @@ func (s *Store) Unsettled() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.state.docs) > 0
-}
-
-// committed is a document that is not in its place yet.
-func (s *Store) committed(name string) (json.RawMessage, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	raw, there := s.state.docs[name]
-	return raw, there
 }

@@ -154,13 +154,10 @@ func (s *Store) End(id uint64, outcome, note string) error {
 	if outcome != Committed && outcome != Undone && outcome != Failed {
 		return fmt.Errorf("end transaction %d: no outcome %q", id, outcome)
 	}
-	return s.within("end transaction", id, !s.isLight(), record{Kind: kindEnd, ID: id, Outcome: outcome, Note: note, Time: s.o.Now()})
-}
-
-func (s *Store) isLight() bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.light
+	light := s.light
+	s.mu.Unlock()
+	return s.within("end transaction", id, !light, record{Kind: kindEnd, ID: id, Outcome: outcome, Note: note, Time: s.o.Now()})
 }
 
 // within appends a record of the open transaction.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"slices"
 	"time"
@@ -331,5 +332,9 @@ func (d *Documents) Number(overrides []Override) Numbers {
 
 // Sources reads the sources of a revision; fs.ErrNotExist when none are kept.
 func Sources(s *journal.Store, revision int) (sources []policy.Source, err error) {
-	return sources, s.LoadVersion(revision, &sources)
+	found, err := s.Load(journal.VersionName(revision), &sources)
+	if err == nil && !found {
+		err = fmt.Errorf("read revision %d: %w", revision, fs.ErrNotExist)
+	}
+	return sources, err
 }
