@@ -24,7 +24,7 @@ func ceilingOf(c policy.Ceiling, key policy.Key) policy.Value {
 }
 
 // resolveCeilings finds the devices of each ceiling.
-func (r *resolution) resolveCeilings(all []policy.Ceiling) []policy.Ceiling {
+func (r diskLimits) resolveCeilings(all []policy.Ceiling) []policy.Ceiling {
 	resolved := slices.Clone(all)
 	for i := range resolved {
 		c := &resolved[i]
@@ -53,7 +53,7 @@ func within(some, others []*host.Layer) bool {
 }
 
 // ofCeiling turns a share of a ceiling into a limit; ok is false after a problem.
-func (r *resolution) ofCeiling(s policy.Setting, l *host.Layer) (policy.Setting, bool) {
+func (r diskLimits) ofCeiling(s policy.Setting, l *host.Layer) (policy.Setting, bool) {
 	share, is := s.Value.(policy.IOPercent)
 	if !is {
 		return s, true
@@ -132,7 +132,7 @@ func askedOf(c policy.Ceiling, ss policy.Settings, key policy.Key) (total int64,
 
 // checkCeilings holds limits against what their devices can do: one that is above it never acts and is an error, several
 // that come to more are worth a word.
-func (r *resolution) checkCeilings(h policy.HostPart, groups []Limits) {
+func (r checks) checkCeilings(h policy.HostPart, groups []Limits) {
 	for _, c := range h.IO {
 		for _, key := range ioKeys {
 			whole, known := amount(ceilingOf(c, key))

@@ -18,7 +18,7 @@ import (
 // Resolve has done it for the policy itself; it is needed again once overrides are laid over it.
 func Check(f *host.Facts, h policy.HostPart, groups []Limits) (policy.Problems, []policy.Note) {
 	r := resolution{facts: f, Report: yamlform.NewReport(nil)}
-	r.check(h, groups)
+	checks{&r}.check(h, groups)
 	return r.Problems(), r.notes
 }
 
@@ -76,7 +76,7 @@ func plural(n int, word string) string {
 }
 
 // check checks groups against the host, their parents and themselves.
-func (r *resolution) check(h policy.HostPart, groups []Limits) {
+func (r checks) check(h policy.HostPart, groups []Limits) {
 	allowed := map[string]bounds{"": r.reserveBounds(h)}
 	for _, g := range groups {
 		r.checkHost(g.Settings, g.Group)
@@ -91,7 +91,7 @@ func (r *resolution) check(h policy.HostPart, groups []Limits) {
 
 // reserveBounds is what `host.reserve` leaves to the groups. Without one nothing is bounded here:
 // what is above the host itself is found by checkHost.
-func (r *resolution) reserveBounds(h policy.HostPart) bounds {
+func (r checks) reserveBounds(h policy.HostPart) bounds {
 	b := make(bounds)
 	if left := r.cores() - h.Reserve.CPU; h.Reserve.CPU > 0 && left > 0 {
 		b[policy.KeyCPULimit] = bound{left, "host.reserve leaves", cmp.Or(h.Reserve.CPUPos, h.Reserve.Pos)}
@@ -103,7 +103,7 @@ func (r *resolution) reserveBounds(h policy.HostPart) bounds {
 }
 
 // checkWithin checks a group against what its parents leave it, and gives what it leaves its children.
-func (r *resolution) checkWithin(g Limits, within bounds) bounds {
+func (r checks) checkWithin(g Limits, within bounds) bounds {
 	inside := maps.Clone(within)
 	for _, key := range []policy.Key{policy.KeyCPULimit, policy.KeyMemoryMax, policy.KeyCPUCPUs, policy.KeyMemoryNUMA} {
 		s, ok := g.Settings.Get(key, "")
@@ -121,7 +121,7 @@ func (r *resolution) checkWithin(g Limits, within bounds) bounds {
 }
 
 // checkHost reports what is above the host, too small for it, or not there.
-func (r *resolution) checkHost(ss policy.Settings, group string) {
+func (r checks) checkHost(ss policy.Settings, group string) {
 	for _, s := range ss {
 		switch v := s.Value.(type) {
 		case policy.Cores:
@@ -145,7 +145,7 @@ func (r *resolution) checkHost(ss policy.Settings, group string) {
 	}
 }
 
-func (r *resolution) checkBytes(s policy.Setting, v policy.Bytes) {
+func (r checks) checkBytes(s policy.Setting, v policy.Bytes) {
 	switch s.Key {
 	case policy.KeyMemorySwap:
 		if int64(v) > r.facts.SwapTotal {
@@ -167,7 +167,7 @@ func (r *resolution) checkBytes(s policy.Setting, v policy.Bytes) {
 }
 
 // checkLeast reports sizes that the kernel, which counts pages, rounds to nothing.
-func (r *resolution) checkLeast(s policy.Setting, v policy.Bytes, group string) {
+func (r checks) checkLeast(s policy.Setting, v policy.Bytes, group string) {
 	page := policy.Bytes(cmp.Or(r.facts.PageSize, 4096))
 	if s.Key == policy.KeyMemoryHuge {
 		page = policy.Bytes(policy.HugePageSize(s.On))
@@ -180,7 +180,7 @@ func (r *resolution) checkLeast(s policy.Setting, v policy.Bytes, group string) 
 	}
 }
 
-func (r *resolution) checkIDs(s policy.Setting, v policy.IDs) {
+func (r checks) checkIDs(s policy.Setting, v policy.IDs) {
 	if s.Key == policy.KeyCPUCPUs {
 		if missing := v.Minus(r.facts.CPUs); len(missing) > 0 {
 			r.Fail(s.Pos, fmt.Sprintf("CPUs here: %s", r.facts.CPUs), "%s: CPU %s is not online on this host", s.Key, missing)
@@ -198,7 +198,7 @@ func (r *resolution) checkIDs(s policy.Setting, v policy.IDs) {
 }
 
 // checkTogether checks settings of one group against each other.
-func (r *resolution) checkTogether(ss policy.Settings, group string) {
+func (r checks) checkTogether(ss policy.Settings, group string) {
 	period := defaultPeriod
 	if s, ok := ss.Get(policy.KeyCPUPeriod, ""); ok {
 		period = time.Duration(s.Value.(policy.Duration))

@@ -15,7 +15,7 @@ import (
 //
 // The kernel keeps a line for each group and device, so groups never overwrite each other's limits; within one group oneEach sees to it. A
 // child's limit above the one of a group above it never acts.
-func (r *resolution) checkCollisions(groups []Limits) {
+func (r checks) checkCollisions(groups []Limits) {
 	above := make(map[string]Limits, len(groups))
 	for _, g := range groups {
 		above[g.Group] = g
@@ -29,7 +29,7 @@ func (r *resolution) checkCollisions(groups []Limits) {
 }
 
 // checkAbove holds an io limit against those of the groups above it.
-func (r *resolution) checkAbove(g Limits, s policy.Setting, above map[string]Limits) {
+func (r checks) checkAbove(g Limits, s policy.Setting, above map[string]Limits) {
 	for at, known := above[g.Parent]; known; at, known = above[at.Parent] {
 		outer, has := at.Settings.Get(s.Key, s.Dev)
 		if _, limited := amount(outer.Value); !has || !limited {
@@ -60,7 +60,7 @@ func (r *resolution) checkAbove(g Limits, s policy.Setting, above map[string]Lim
 
 // noteWholeDisks says where limits that groups have for different things come to one disk, as the kernel has none for a partition: each
 // counts all that its group does there.
-func (r *resolution) noteWholeDisks(groups []Limits) {
+func (r checks) noteWholeDisks(groups []Limits) {
 	type user struct {
 		group, on string
 		at        policy.Pos
@@ -133,7 +133,7 @@ var writesBack = []string{"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"}
 
 // noteBuffered says where on cgroup v2 buffered writes get past a limit, as the file system does not tell whose they are. On v1 they always do,
 // which the knob table says.
-func (r *resolution) noteBuffered(s policy.Setting, l *host.Layer, group string) {
+func (r diskLimits) noteBuffered(s policy.Setting, l *host.Layer, group string) {
 	h, ok := r.facts.HierarchyOf("blkio")
 	writes := s.Key == policy.KeyIOWriteBandwidth || s.Key == policy.KeyIOWriteIOPS
 	if _, limited := amount(s.Value); !ok || h.Version != 2 || !writes || !limited || l.Kind != host.Filesystem || slices.Contains(writesBack, l.Type) {

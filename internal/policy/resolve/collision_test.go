@@ -99,7 +99,7 @@ func TestBufferedWrites(t *testing.T) {
 		want bool
 	}{{"xfs", policy.KeyIOWriteIOPS, false}, {"vfat", policy.KeyIOWriteIOPS, true}, {"vfat", policy.KeyIOReadIOPS, false}, {"ocfs2", policy.KeyIOWriteBandwidth, true}} {
 		r := resolution{facts: facts, Report: yamlform.NewReport(nil)}
-		r.noteBuffered(policy.Setting{Key: test.key, On: "/x", Value: policy.IOPS(5)}, &host.Layer{Kind: host.Filesystem, Type: test.kind}, "g")
+		diskLimits{&r}.noteBuffered(policy.Setting{Key: test.key, On: "/x", Value: policy.IOPS(5)}, &host.Layer{Kind: host.Filesystem, Type: test.kind}, "g")
 		if (len(r.notes) == 1) != test.want {
 			t.Errorf("%s %s: %v", test.kind, test.key, r.notes)
 		}

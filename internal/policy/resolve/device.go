@@ -15,7 +15,7 @@ import (
 
 // resolveIO finds the devices of an io limit. Without a target it becomes one limit for each disk and
 // loop device. A target that has no device, after a problem, leaves a setting that says so.
-func (r *resolution) resolveIO(s policy.Setting, group string) policy.Settings {
+func (r diskLimits) resolveIO(s policy.Setting, group string) policy.Settings {
 	if s.On != "" {
 		var found policy.Settings
 		if l := r.layer(s); l != nil {
@@ -54,7 +54,7 @@ func (r *resolution) resolveIO(s policy.Setting, group string) policy.Settings {
 }
 
 // storage is what files lie on. nil after a problem.
-func (r *resolution) storage(s policy.Setting) *host.Storage {
+func (r diskLimits) storage(s policy.Setting) *host.Storage {
 	switch {
 	case r.disks != nil:
 	case r.Storage == nil:
@@ -71,7 +71,7 @@ func (r *resolution) storage(s policy.Setting) *host.Storage {
 }
 
 // layer finds the layer of storage that a target means: a device, or the filesystem that holds a path. nil after a problem.
-func (r *resolution) layer(s policy.Setting) *host.Layer {
+func (r diskLimits) layer(s policy.Setting) *host.Layer {
 	disks := r.storage(s)
 	if disks == nil {
 		return nil
@@ -114,7 +114,7 @@ func (r *resolution) layer(s policy.Setting) *host.Layer {
 }
 
 // diskGroup finds the layer of a target that stands for several devices; is says whether it is one.
-func (r *resolution) diskGroup(s policy.Setting, disks *host.Storage) (l *host.Layer, is bool) {
+func (r diskLimits) diskGroup(s policy.Setting, disks *host.Storage) (l *host.Layer, is bool) {
 	var err error
 	if name, asm := strings.CutPrefix(s.On, policy.ASMPrefix); asm {
 		l, err = disks.ASM(name, r.Host.Members(name))
@@ -150,7 +150,7 @@ func (r *resolution) byNumber(number string) *host.Device {
 }
 
 // byPath finds the block device of a path below /dev. The kernel writes "!" for a "/" in a name.
-func (r *resolution) byPath(p string) *host.Device {
+func (r diskLimits) byPath(p string) *host.Device {
 	name, ok := strings.CutPrefix(p, "/dev/")
 	if !ok {
 		return nil
@@ -165,7 +165,7 @@ func (r *resolution) byPath(p string) *host.Device {
 
 // mountOf finds the mount that holds a path: the longest mount point, and of those mounted over each
 // other the last.
-func (r *resolution) mountOf(p string) *host.Mount {
+func (r diskLimits) mountOf(p string) *host.Mount {
 	var best *host.Mount
 	for i, m := range r.facts.Mounts {
 		inside := m.Point == "/" || p == m.Point || strings.HasPrefix(p, m.Point+"/")
@@ -185,7 +185,7 @@ func (r *resolution) deviceName(number string) string {
 }
 
 // disksHint lists what can be limited here.
-func (r *resolution) disksHint() string {
+func (r diskLimits) disksHint() string {
 	var names []string
 	for _, d := range r.facts.Devices {
 		if d.Kind == host.Disk || (d.Kind == host.Loop && d.Backing != "") {

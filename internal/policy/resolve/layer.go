@@ -16,7 +16,7 @@ import (
 // device below a filesystem and the disks at the bottom hold direct IO within 5 % (measured on XFS on LUKS on LVM on md RAID 1, kernel
 // 6.12). The top is better: one number for one filesystem, which neither a skew between disks nor another disk in the
 // volume changes.
-func (r *resolution) limited(s policy.Setting, l *host.Layer, group string) policy.Settings {
+func (r diskLimits) limited(s policy.Setting, l *host.Layer, group string) policy.Settings {
 	tops, ok := r.tops(s, l)
 	if !ok {
 		return nil
@@ -37,7 +37,7 @@ func (r *resolution) limited(s policy.Setting, l *host.Layer, group string) poli
 }
 
 // tops are the devices right below a filesystem, or a device itself; false after a problem.
-func (r *resolution) tops(s policy.Setting, l *host.Layer) ([]*host.Layer, bool) {
+func (r diskLimits) tops(s policy.Setting, l *host.Layer) ([]*host.Layer, bool) {
 	if l.Kind != host.Filesystem && !isGroup(l) {
 		return []*host.Layer{l}, true
 	}
@@ -89,7 +89,7 @@ func withoutDisk(l *host.Layer) string {
 }
 
 // onTop puts a limit on one device, or on the whole disk of a partition.
-func (r *resolution) onTop(s policy.Setting, l, top *host.Layer, group string) policy.Settings {
+func (r diskLimits) onTop(s policy.Setting, l, top *host.Layer, group string) policy.Settings {
 	device := r.whole(s, top)
 	switch {
 	case device == nil:
@@ -107,7 +107,7 @@ func (r *resolution) onTop(s policy.Setting, l, top *host.Layer, group string) p
 
 // whole gives the device on which the kernel takes a limit for a device: the whole disk of a partition, else itself. nil
 // after a problem.
-func (r *resolution) whole(s policy.Setting, l *host.Layer) *host.Layer {
+func (r diskLimits) whole(s policy.Setting, l *host.Layer) *host.Layer {
 	device := l
 	if l.Kind == host.Partition {
 		device = l.Below[0].Layer
@@ -129,7 +129,7 @@ func (r *resolution) whole(s policy.Setting, l *host.Layer) *host.Layer {
 var auxiliary = []string{host.RolePath, host.RoleCache, host.RoleLog, host.RoleMetadata, host.RoleLower, host.RoleSnapshot}
 
 // onLeaves shares a limit over the disks that a layer is on in the end: evenly, which is where a split by use begins.
-func (r *resolution) onLeaves(s policy.Setting, l *host.Layer, tops int, group string) policy.Settings {
+func (r diskLimits) onLeaves(s policy.Setting, l *host.Layer, tops int, group string) policy.Settings {
 	leaves := l.Drives(auxiliary...)
 	if len(leaves) == 0 {
 		r.Fail(s.TargetPos(), r.disksHint(), "io.on %s: the disks below %s cannot be told", s.On, l)

@@ -8,7 +8,7 @@ import (
 )
 
 // checkModels holds what instances take by their models against the limits of their groups, and against the host where there is none.
-func (r *resolution) checkModels(groups []Limits) {
+func (r checks) checkModels(groups []Limits) {
 	type held struct {
 		policy.Setting
 		group string // whose limit it is
@@ -47,7 +47,7 @@ func (r *resolution) checkModels(groups []Limits) {
 // upMiB is a size in whole MiB that holds another.
 func upMiB(b policy.Bytes) policy.Bytes { return (b + 1<<20 - 1) >> 20 << 20 }
 
-func (r *resolution) checkMemoryModel(g Limits, limit policy.Setting, bounded bool) {
+func (r checks) checkMemoryModel(g Limits, limit policy.Setting, bounded bool) {
 	need, huge, words := g.Model.Need()
 	by := fmt.Sprintf("by its model %s takes %s (%s)", g.Group, need.Human(), words)
 	if g.Model.Huge {
@@ -78,7 +78,7 @@ func (r *resolution) checkMemoryModel(g Limits, limit policy.Setting, bounded bo
 }
 
 // checkHugeModel holds the part in huge pages against the group's limit of them.
-func (r *resolution) checkHugeModel(g Limits, huge policy.Bytes) {
+func (r checks) checkHugeModel(g Limits, huge policy.Bytes) {
 	if !g.Model.Huge {
 		return
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // nic finds the interface that a target means; ok is false after a problem.
-func (r *resolution) nic(on, what string, at policy.Pos) (policy.Interface, bool) {
+func (r interfaces) nic(on, what string, at policy.Pos) (policy.Interface, bool) {
 	if r.Interface == nil {
 		return policy.Interface{Name: on, Up: true}, true
 	}
@@ -30,7 +30,7 @@ func (r *resolution) nic(on, what string, at policy.Pos) (policy.Interface, bool
 }
 
 // resolveLinks finds the interfaces of host.network.
-func (r *resolution) resolveLinks(links []policy.NetworkLink) []policy.NetworkLink {
+func (r interfaces) resolveLinks(links []policy.NetworkLink) []policy.NetworkLink {
 	all := slices.Clone(links)
 	for i := range all {
 		nic, ok := r.nic(all[i].On, "host.network.on", cmp.Or(all[i].OnPos, all[i].Pos))
@@ -50,7 +50,7 @@ func (r *resolution) resolveLinks(links []policy.NetworkLink) []policy.NetworkLi
 }
 
 // resolveNetwork finds the interface of a limit and holds the limit against it.
-func (r *resolution) resolveNetwork(s policy.Setting, group string) policy.Settings {
+func (r interfaces) resolveNetwork(s policy.Setting, group string) policy.Settings {
 	nic, ok := r.nic(s.On, "network.on", s.TargetPos())
 	if !ok {
 		return nil
@@ -76,7 +76,7 @@ func (r *resolution) resolveNetwork(s policy.Setting, group string) policy.Setti
 }
 
 // carries is what the link of an interface does, and who says so.
-func (r *resolution) carries(nic policy.Interface) (link policy.BitRate, who string) {
+func (r interfaces) carries(nic policy.Interface) (link policy.BitRate, who string) {
 	if r.Host != nil {
 		for _, l := range r.Host.Network {
 			if dev, known := r.dev(l.On); l.Rate > 0 && known && dev == nic.Name {
@@ -91,7 +91,7 @@ func (r *resolution) carries(nic policy.Interface) (link policy.BitRate, who str
 const leastRate policy.BitRate = 64_000
 
 // dev is the name of the interface of a target, without a problem when there is none.
-func (r *resolution) dev(on string) (string, bool) {
+func (r interfaces) dev(on string) (string, bool) {
 	if r.Interface == nil {
 		return on, true
 	}
@@ -193,10 +193,10 @@ func firstOf(ss policy.Settings) policy.Setting {
 
 // checkShares holds the limits on interfaces against each other: a guarantee above a ceiling, guarantees that come to more than
 // what they are shares of, and more groups than there are numbers for classes.
-func (r *resolution) checkShares(h policy.HostPart, groups []Limits) {
+func (r checks) checkShares(h policy.HostPart, groups []Limits) {
 	t := shareTree{
 		parents: make(map[string]string), shares: make(map[string]map[netWay]netShare), below: make(map[string]map[netWay][]string),
-		links: func(dev string) policy.BitRate { return r.linkOf(h, dev) }, kept: h.Reserve.Network,
+		links: func(dev string) policy.BitRate { return interfaces{r.resolution}.linkOf(h, dev) }, kept: h.Reserve.Network,
 	}
 	count := 0
 	for _, g := range groups {
@@ -226,7 +226,7 @@ func (r *resolution) checkShares(h policy.HostPart, groups []Limits) {
 }
 
 // checkFloors holds guarantees against what they are shares of.
-func (r *resolution) checkFloors(t shareTree, at string, way netWay, floors []floor) {
+func (r checks) checkFloors(t shareTree, at string, way netWay, floors []floor) {
 	whole, what := rateOf(t.shares[at][way].most), at+" may use"
 	first, last := floors[0].s, floors[len(floors)-1]
 	if at == "" {
@@ -252,7 +252,7 @@ func (r *resolution) checkFloors(t shareTree, at string, way netWay, floors []fl
 }
 
 // linkOf is what the link of an interface carries; 0 is not known.
-func (r *resolution) linkOf(h policy.HostPart, dev string) policy.BitRate {
+func (r interfaces) linkOf(h policy.HostPart, dev string) policy.BitRate {
 	if rate := h.LinkRate(dev); rate > 0 {
 		return rate
 	}

@@ -51,7 +51,7 @@ func (r *resolution) schedules(p *policy.Policy, host policy.HostPart, all []Lim
 				laid[j].Settings = set.Settings.Over(laid[j].Settings)
 			}
 		}
-		r.check(host, laid)
+		checks{r}.check(host, laid)
 		out = append(out, s)
 	}
 	return out
@@ -104,8 +104,8 @@ func Policy(p *policy.Policy, f *host.Facts, with ...Resolver) (*policy.Policy, 
 	r.Host = &p.Host
 	out := &policy.Policy{Version: p.Version, Host: p.Host, Agent: p.Agent, Sources: slices.Clone(p.Sources)}
 	out.Host.Reserve.Memory = r.reserve(p.Host.Reserve)
-	out.Host.IO = r.resolveCeilings(p.Host.IO)
-	out.Host.Network = r.resolveLinks(p.Host.Network)
+	out.Host.IO = diskLimits{&r}.resolveCeilings(p.Host.IO)
+	out.Host.Network = interfaces{&r}.resolveLinks(p.Host.Network)
 	for _, g := range p.Groups {
 		out.Groups = append(out.Groups, r.group(g))
 	}
@@ -114,7 +114,7 @@ func Policy(p *policy.Policy, f *host.Facts, with ...Resolver) (*policy.Policy, 
 	for _, g := range out.Groups {
 		all = limitsOf(g, all, "")
 	}
-	r.check(out.Host, all)
+	checks{&r}.check(out.Host, all)
 	out.Notes = r.notes
 	out.Schedules = r.schedules(p, out.Host, all)
 	out.Guard = r.guard(p.Guard)
@@ -144,7 +144,8 @@ func limitsOf(g *policy.Group, all []Limits, parent string) []Limits {
 	return all
 }
 
-// resolution is one run of Resolve.
+// resolution is what one run knows of the policy and the host, and what it finds. Its parts are types of their own over
+// it: limits and weights on disks, limits on interfaces, and the checks of settings against each other.
 type resolution struct {
 	Resolver
 	*yamlform.Report
@@ -152,6 +153,13 @@ type resolution struct {
 	notes []policy.Note
 	disks *host.Storage // once it was asked for
 }
+
+type (
+	diskLimits struct{ *resolution }
+	weights    struct{ diskLimits }
+	interfaces struct{ *resolution }
+	checks     struct{ *resolution }
+)
 
 // RoleSettings is what the role of a group asks. A weight and "idle" exclude each other in the kernel
 // (cpu.shares is EINVAL beside cpu.idle), so a group that asks for a weight is not made idle.
@@ -231,13 +239,13 @@ func (r *resolution) settings(ss policy.Settings, group string) policy.Settings 
 	for _, s := range ss {
 		switch {
 		case s.Key == policy.KeyIOWeight:
-			out = append(out, r.resolveWeight(s, group)...)
+			out = append(out, weights{diskLimits{r}}.resolveWeight(s, group)...)
 			continue
 		case strings.HasPrefix(string(s.Key), "io."):
-			out = append(out, r.resolveIO(s, group)...)
+			out = append(out, diskLimits{r}.resolveIO(s, group)...)
 			continue
 		case s.Key.OfNetwork():
-			out = append(out, r.resolveNetwork(s, group)...)
+			out = append(out, interfaces{r}.resolveNetwork(s, group)...)
 			continue
 		case s.Key == policy.KeyCPUNUMA:
 			if _, ok := ss.Get(policy.KeyCPUCPUs, ""); ok {

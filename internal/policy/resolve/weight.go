@@ -50,7 +50,7 @@ func spreadWeights(groups []*policy.Group) {
 }
 
 // resolveWeight finds the disks that a weight is for, and what holds it there. A role's is left for spreadWeights.
-func (r *resolution) resolveWeight(s policy.Setting, group string) policy.Settings {
+func (r weights) resolveWeight(s policy.Setting, group string) policy.Settings {
 	if strings.HasPrefix(s.From, "role ") {
 		return policy.Settings{s}
 	}
@@ -92,7 +92,7 @@ func (r *resolution) resolveWeight(s policy.Setting, group string) policy.Settin
 }
 
 // allDisks are all disks that requests go to: of a disk over several paths the multipath device.
-func (r *resolution) allDisks(s policy.Setting) []*host.Layer {
+func (r weights) allDisks(s policy.Setting) []*host.Layer {
 	storage := r.storage(s)
 	if storage == nil {
 		return nil
@@ -115,7 +115,7 @@ func (r *resolution) allDisks(s policy.Setting) []*host.Layer {
 }
 
 // weighed are the disks of a target at which requests can be weighed: those at the bottom. nil after a problem.
-func (r *resolution) weighed(s policy.Setting) []*host.Layer {
+func (r weights) weighed(s policy.Setting) []*host.Layer {
 	l := r.layer(s)
 	if l == nil {
 		return nil
@@ -151,7 +151,7 @@ func (r *resolution) weighed(s policy.Setting) []*host.Layer {
 }
 
 // weigh chooses what holds weights on a disk, and says why; via is "" where nothing can.
-func (r *resolution) weigh(l *host.Layer) (via, why, hint string) {
+func (r weights) weigh(l *host.Layer) (via, why, hint string) {
 	d := l.Device
 	h, mounted := r.facts.HierarchyOf("blkio")
 	switch {
@@ -175,7 +175,7 @@ func (r *resolution) weigh(l *host.Layer) (via, why, hint string) {
 }
 
 // byScheduler is weigh where it is left to the disk's scheduler.
-func (r *resolution) byScheduler(d *host.Device, version int, iocost bool) (via, why, hint string) {
+func (r weights) byScheduler(d *host.Device, version int, iocost bool) (via, why, hint string) {
 	const limit = "limit the others instead: `read: {…}`, `write: {…}`"
 	switch {
 	case d.Scheduler == host.BFQ:
@@ -196,7 +196,7 @@ func (r *resolution) byScheduler(d *host.Device, version int, iocost bool) (via,
 }
 
 // modelOf is the model that the policy has of one disk.
-func (r *resolution) modelOf(l *host.Layer) *policy.Model {
+func (r weights) modelOf(l *host.Layer) *policy.Model {
 	if r.Host == nil || r.disks == nil {
 		return nil
 	}
