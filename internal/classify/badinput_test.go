@@ -137,8 +137,8 @@ func TestSlowExpressions(t *testing.T) {
 	}
 }
 
-// A process that takes another name is judged by that from the next look on: by what a rule asks for, and never as a part
-// of an instance that its executable is not of.
+// A process that takes another name is judged by that from the next look on: by what a rule asks for, and never as a
+// part of an instance that its executable is not of.
 func TestRenamed(t *testing.T) {
 	in := oracleHost("BX1")
 	text := `version: 1

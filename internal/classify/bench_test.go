@@ -15,14 +15,16 @@ func busyHost() (*policy.Policy, Input) {
 	var procs []host.Process
 	var instances []engine.Instance
 	for n := range 2000 {
-		p := proc(1000+n, fmt.Sprintf("/usr/bin/tool%d", n%40), fmt.Sprintf("tool%d", n%40), "--config", fmt.Sprintf("/etc/tool/%d.yaml", n), "--verbose", "--interval=30")
+		p := proc(1000+n, fmt.Sprintf("/usr/bin/tool%d", n%40), fmt.Sprintf("tool%d", n%40), "--config",
+			fmt.Sprintf("/etc/tool/%d.yaml", n), "--verbose", "--interval=30")
 		p.UID, p.PPID = 1000+n%30, 1000+n/2
 		p.Cgroups = map[string]string{"cpu": "/", "name=systemd": fmt.Sprintf("/system.slice/tool%d.service", n%40)}
 		procs = append(procs, p)
 	}
 	for n := range 50 {
 		instances = append(instances, engine.Instance{
-			Engine: engine.MySQL, Port: 3306 + n, Main: procs[n*40].ProcID, Members: []engine.Member{{ID: procs[n*40].ProcID, Part: "main"}},
+			Engine: engine.MySQL, Port: 3306 + n, Main: procs[n*40].ProcID,
+			Members: []engine.Member{{ID: procs[n*40].ProcID, Part: "main"}},
 		})
 	}
 	groups := []*policy.Group{{Name: "mysql{port}", Each: &policy.Match{Engine: "mysql"}, Groups: []*policy.Group{
@@ -30,7 +32,9 @@ func busyHost() (*policy.Policy, Input) {
 	}}}
 	for n := range 100 {
 		m := []policy.Match{
-			{Exe: fmt.Sprintf("tool%d", n)}, {User: fmt.Sprint(1000 + n)}, {Unit: fmt.Sprintf("tool%d.service", n), Ancestor: "cron"}, {Cmdline: fmt.Sprintf(`/etc/tool/%d\.yaml`, n)},
+			{Exe: fmt.Sprintf("tool%d", n)}, {User: fmt.Sprint(1000 + n)},
+			{Unit: fmt.Sprintf("tool%d.service", n), Ancestor: "cron"},
+			{Cmdline: fmt.Sprintf(`/etc/tool/%d\.yaml`, n)},
 		}[n%4]
 		groups = append(groups, group(fmt.Sprint("g", n), 100+n, m))
 	}

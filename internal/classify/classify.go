@@ -30,7 +30,8 @@ func Classify(groups []Group, in Input) Result {
 		c.problems = append(c.problems, x.problem())
 	}
 	notes = append(notes, c.rateNotes(groups)...)
-	return Result{Groups: groups, Placements: c.placements, Skips: c.skips, Problems: sortProblems(c.problems), Notes: notes}
+	return Result{Groups: groups, Placements: c.placements, Skips: c.skips, Problems: sortProblems(c.problems),
+		Notes: notes}
 }
 
 type classifier struct {
@@ -189,7 +190,8 @@ func (c *classifier) classifyAgent() {
 	if self := c.look.byPID[c.look.in.Self.PID]; exe == "" || self != nil && self.p.ProcID == c.look.in.Self {
 		return
 	}
-	s := &subject{p: &host.Process{Exe: exe, Comm: path.Base(exe), Args: []string{exe, agentVerb}, State: 'S', Threads: 1}}
+	s := &subject{p: &host.Process{Exe: exe, Comm: path.Base(exe), Args: []string{exe, agentVerb}, State: 'S',
+		Threads: 1}}
 	for _, r := range c.index.matching(c.look, s, nil) {
 		c.problems = append(c.problems, untouchableProblem(r, s, "bulkhead itself (its agent, when it runs)"))
 	}
@@ -203,7 +205,8 @@ func (c *classifier) knowRivals(groups []Group) (notes []policy.Note) {
 		for _, r := range g.Rivals {
 			c.rivals[r.Main] = g.Path
 			notes = append(notes, policy.Note{Pos: g.Pos, Group: g.Path, Text: fmt.Sprintf(
-				"%s of user %s (process %d) gets no group: %q is taken by %s", r, host.Printable(r.User), r.Main.PID, g.Path, g.Instance)})
+				"%s of user %s (process %d) gets no group: %q is taken by %s", r, host.Printable(r.User), r.Main.PID,
+				g.Path, g.Instance)})
 		}
 	}
 	return notes

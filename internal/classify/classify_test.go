@@ -82,7 +82,8 @@ func TestSpecificity(t *testing.T) {
 			}
 			result := Classify(mustExpand(t, in.Instances, gs...), in)
 			if got := placed(result)[100]; got != "strong" || len(result.Problems) > 0 {
-				t.Errorf("{%s} against {%s}: placed in %q, %v", text(&singles[strong]), text(&weak), got, result.Problems)
+				t.Errorf("{%s} against {%s}: placed in %q, %v", text(&singles[strong]), text(&weak), got,
+					result.Problems)
 			}
 		}
 	}
@@ -91,8 +92,10 @@ func TestSpecificity(t *testing.T) {
 // merge sets the keys of m in to.
 func merge(to *policy.Match, m policy.Match) {
 	for _, f := range []struct{ to, from *string }{
-		{&to.Engine, &m.Engine}, {&to.Port, &m.Port}, {&to.Helper, &m.Helper}, {&to.Part, &m.Part}, {&to.Exe, &m.Exe}, {&to.Cmdline, &m.Cmdline}, {&to.User, &m.User},
-		{&to.UnixGroup, &m.UnixGroup}, {&to.Unit, &m.Unit}, {&to.Cgroup, &m.Cgroup}, {&to.Ancestor, &m.Ancestor}, {&to.Env, &m.Env},
+		{&to.Engine, &m.Engine}, {&to.Port, &m.Port}, {&to.Helper, &m.Helper}, {&to.Part, &m.Part}, {&to.Exe, &m.Exe},
+		{&to.Cmdline, &m.Cmdline}, {&to.User, &m.User},
+		{&to.UnixGroup, &m.UnixGroup}, {&to.Unit, &m.Unit}, {&to.Cgroup, &m.Cgroup}, {&to.Ancestor, &m.Ancestor},
+		{&to.Env, &m.Env},
 	} {
 		if *f.from != "" {
 			*f.to = *f.from
@@ -168,10 +171,13 @@ func TestTies(t *testing.T) {
 	}{
 		{"two rules of one group", []*policy.Group{group("a", 1, byUser, policy.Match{User: "1005"})}, "a", nil},
 		{"the group inside wins", []*policy.Group{nested}, "a/b/c", nil},
-		{"a name that only starts alike is not inside", []*policy.Group{group("a", 1, byUser), group("ab", 5, byUser)}, "", []string{`"a" by {user: report} and "ab" by {user: report}`}},
+		{"a name that only starts alike is not inside", []*policy.Group{group("a", 1, byUser), group("ab", 5, byUser)},
+			"", []string{`"a" by {user: report} and "ab" by {user: report}`}},
 		{"a chain and a stranger", []*policy.Group{nested, group("x", 30, byUser)}, "", []string{`process 300 (psql)`}},
-		{"equal keys, other values", []*policy.Group{group("a", 1, policy.Match{Cmdline: "ps"}), group("b", 5, policy.Match{Cmdline: "ql"})}, "", []string{`{cmdline: 'ps'}`, `{cmdline: 'ql'}`}},
-		{"except ends the tie", []*policy.Group{group("a", 1, byUser), group("b", 5, policy.Match{User: "report", Except: []policy.Match{{Exe: "psql"}}})}, "a", nil},
+		{"equal keys, other values", []*policy.Group{group("a", 1, policy.Match{Cmdline: "ps"}),
+			group("b", 5, policy.Match{Cmdline: "ql"})}, "", []string{`{cmdline: 'ps'}`, `{cmdline: 'ql'}`}},
+		{"except ends the tie", []*policy.Group{group("a", 1, byUser),
+			group("b", 5, policy.Match{User: "report", Except: []policy.Match{{Exe: "psql"}}})}, "a", nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			result := Classify(mustExpand(t, nil, test.groups...), input(psql))
@@ -192,7 +198,8 @@ func TestTies(t *testing.T) {
 
 // A conflict is one problem at the first rule's place, with the other's, however many processes it has.
 func TestConflictPositions(t *testing.T) {
-	groups := mustExpand(t, nil, group("late", 40, policy.Match{User: "report"}), group("early", 20, policy.Match{User: "1005"}))
+	groups := mustExpand(t, nil, group("late", 40, policy.Match{User: "report"}),
+		group("early", 20, policy.Match{User: "1005"}))
 	result := Classify(groups, input(proc(302, "/b", "b"), proc(301, "/a", "a"), proc(303, "/c", "c")))
 	if len(result.Problems) != 1 || len(result.Placements) != 0 {
 		t.Fatalf("problems %v, placements %v", result.Problems, result.Placements)
@@ -201,7 +208,8 @@ func TestConflictPositions(t *testing.T) {
 	if p.Pos.Line != 21 || len(p.Also) != 1 || p.Also[0].Line != 41 {
 		t.Errorf("at line %d, also %v", p.Pos.Line, p.Also)
 	}
-	if want := `process 301 (a) and 2 more belongs equally well to "early" by {user: 1005} and "late" by {user: report}`; p.Msg != want {
+	if want := `process 301 (a) and 2 more belongs equally well to "early" by {user: 1005} and "late" by ` +
+		`{user: report}`; p.Msg != want {
 		t.Errorf("message\n%s\nwant\n%s", p.Msg, want)
 	}
 	if p.Hint == "" {
@@ -218,13 +226,15 @@ func hostProcesses() map[string]host.Process {
 	}
 	with := func(p host.Process, change func(*host.Process)) host.Process { change(&p); return p }
 	return map[string]host.Process{
-		"it is a kernel thread":                  with(base(400, "/x"), func(p *host.Process) { p.Kernel = true }),
-		"it is PID 1":                            base(1, "/sbin/init", "init"),
-		"it is bulkhead itself":                  with(base(999, "/usr/bin/bulkhead", "bulkhead", "agent"), func(p *host.Process) { p.Start = 1 }),
+		"it is a kernel thread": with(base(400, "/x"), func(p *host.Process) { p.Kernel = true }),
+		"it is PID 1":           base(1, "/sbin/init", "init"),
+		"it is bulkhead itself": with(base(999, "/usr/bin/bulkhead", "bulkhead", "agent"),
+			func(p *host.Process) { p.Start = 1 }),
 		"it has exited and waits for its parent": with(base(401, "/x"), func(p *host.Process) { p.State = 'Z' }),
 		"it is sshd":                             base(500, "/usr/sbin/sshd", "sshd: /usr/sbin/sshd -D"),
 		"it is a login shell of root":            base(403, "/usr/bin/bash", "-bash"),
-		"cgroup /docker/4f5e)":                   with(base(404, "/x", "x"), func(p *host.Process) { p.Cgroups = map[string]string{"cpu": "/", "memory": "/docker/4f5e"} }),
+		"cgroup /docker/4f5e)": with(base(404, "/x", "x"),
+			func(p *host.Process) { p.Cgroups = map[string]string{"cpu": "/", "memory": "/docker/4f5e"} }),
 	}
 }
 
@@ -243,7 +253,8 @@ func TestNeverMoved(t *testing.T) {
 				t.Errorf("%s: problems %v", reason, result.Problems)
 			}
 		}
-		if len(result.Placements) != 0 || len(result.Skips) != 1 || !strings.Contains(result.Skips[0].Reason, reason) || result.Skips[0].Group != "g" {
+		if len(result.Placements) != 0 || len(result.Skips) != 1 || !strings.Contains(result.Skips[0].Reason, reason) ||
+			result.Skips[0].Group != "g" {
 			t.Errorf("%s: placements %v, skips %+v", reason, result.Placements, result.Skips)
 		}
 		// A pin does not move them either.
@@ -263,9 +274,10 @@ func TestNoDodge(t *testing.T) {
 	with := func(p host.Process, change func(*host.Process)) host.Process { change(&p); return p }
 	groups := mustExpand(t, nil, group("g", 1, policy.Match{User: "report"}))
 	for name, p := range map[string]host.Process{
-		"a copy called sshd":            proc(10, "/tmp/sshd", "sshd"),
-		"sshd started by hand":          proc(10, "/usr/sbin/sshd", "sshd", "-p", "2222"),
-		"a pid namespace of its own":    with(proc(10, "/usr/bin/unshare", "unshare", "-Urpf"), func(p *host.Process) { p.ForeignNamespace = true }),
+		"a copy called sshd":   proc(10, "/tmp/sshd", "sshd"),
+		"sshd started by hand": proc(10, "/usr/sbin/sshd", "sshd", "-p", "2222"),
+		"a pid namespace of its own": with(proc(10, "/usr/bin/unshare", "unshare", "-Urpf"),
+			func(p *host.Process) { p.ForeignNamespace = true }),
 		"the first thread has ended":    with(proc(10, "", ""), func(p *host.Process) { p.State, p.Threads = 'Z', 2 }),
 		"a login shell of somebody":     proc(10, "/usr/bin/bash", "-bash"),
 		"a child of a copy called sshd": with(proc(10, "/tmp/sshd", "sshd"), func(p *host.Process) { p.PPID = 11 }),
@@ -283,11 +295,13 @@ func TestProtectedByParent(t *testing.T) {
 	sshd.UID = 0
 	shim := proc(30, "/usr/bin/conmon", "conmon")
 	shim.Cgroups = map[string]string{"memory": "/machine.slice/libpod-conmon-1.scope"}
-	session, shell, boxed, child := proc(21, "/usr/sbin/sshd", "sshd: anna@pts/0"), proc(22, "/usr/bin/bash", "-bash"), proc(31, "/x", "x"), proc(32, "/x", "x")
+	session, shell, boxed, child := proc(21, "/usr/sbin/sshd", "sshd: anna@pts/0"), proc(22, "/usr/bin/bash", "-bash"),
+		proc(31, "/x", "x"), proc(32, "/x", "x")
 	session.PPID, shell.PPID, boxed.PPID, child.PPID = 20, 21, 30, 31
 	boxed.ForeignNamespace, child.ForeignNamespace = true, true
 	in := input(sshd, session, shell, shim, boxed, child)
-	for pid, want := range map[int]string{20: "it is sshd", 21: "it is sshd", 22: "", 30: "cgroup /machine.slice/libpod-conmon-1.scope", 31: "another pid namespace", 32: "another pid namespace"} {
+	for pid, want := range map[int]string{20: "it is sshd", 21: "it is sshd", 22: "",
+		30: "cgroup /machine.slice/libpod-conmon-1.scope", 31: "another pid namespace", 32: "another pid namespace"} {
 		if got := Protected(pid, in); want == "" && got != "" || !strings.Contains(got, want) {
 			t.Errorf("process %d: %q, want %q", pid, got, want)
 		}
@@ -352,7 +366,8 @@ func TestOwnContainer(t *testing.T) {
 }
 
 func TestUntouchable(t *testing.T) {
-	procs := []host.Process{proc(1, "/usr/lib/systemd/systemd", "/sbin/init"), proc(999, "/usr/bin/bulkhead", "bulkhead", "agent")}
+	procs := []host.Process{proc(1, "/usr/lib/systemd/systemd", "/sbin/init"),
+		proc(999, "/usr/bin/bulkhead", "bulkhead", "agent")}
 	procs[1].Start = 1
 	for i := range procs {
 		procs[i].UID = 0
@@ -394,16 +409,20 @@ func TestUntouchableWithoutAgent(t *testing.T) {
 		{policy.Match{Cmdline: "agent$"}, nil, exe, "its agent, when it runs"},
 		{policy.Match{User: "root", Except: []policy.Match{{Exe: "bulkhead"}}}, nil, exe, ""},
 		{policy.Match{Exe: "bulkhead"}, nil, "", ""},
-		{policy.Match{User: "report"}, []host.Process{call(10, "--policy=x", "agent")}, exe, "bulkhead itself (process 10)"},
-		{policy.Match{User: "report"}, []host.Process{call(10, "--policy", "x", "--socket", "y", "agent")}, exe, "bulkhead itself (process 10)"},
+		{policy.Match{User: "report"}, []host.Process{call(10, "--policy=x", "agent")}, exe,
+			"bulkhead itself (process 10)"},
+		{policy.Match{User: "report"}, []host.Process{call(10, "--policy", "x", "--socket", "y", "agent")}, exe,
+			"bulkhead itself (process 10)"},
 		{policy.Match{User: "report"}, []host.Process{call(10, "check", "agent")}, exe, ""},
-		{policy.Match{Cmdline: "mariabackup"}, []host.Process{call(10, "run", "-g", "bk", "--", "mariabackup")}, exe, ""},
+		{policy.Match{Cmdline: "mariabackup"}, []host.Process{call(10, "run", "-g", "bk", "--", "mariabackup")}, exe,
+			""},
 		{policy.Match{Cmdline: "agent"}, []host.Process{proc(10, "/bin/other", "other", "agent")}, "", ""},
 	} {
 		in := input(test.procs...)
 		in.SelfExe = test.selfExe
 		problems := Classify(mustExpand(t, nil, group("g", 1, test.match)), in).Problems
-		if (test.want == "") != (len(problems) == 0) || test.want != "" && !strings.Contains(problems[0].Msg, test.want) {
+		if (test.want == "") != (len(problems) == 0) || test.want != "" && !strings.Contains(problems[0].Msg,
+			test.want) {
 			t.Errorf("{%s}: problems %v, want %q", text(&test.match), problems, test.want)
 		}
 	}
@@ -415,7 +434,8 @@ func TestLoadsOfProbesStay(t *testing.T) {
 	in := input(proc(10, exe, "bulkhead", "--state", "/s", "probe-load"), proc(11, "/bin/other", "other", "probe-load"))
 	in.SelfExe = exe
 	result := Classify(mustExpand(t, nil, group("g", 1, policy.Match{Cmdline: "probe-load"})), in)
-	if len(result.Placements) != 1 || result.Placements[0].Process.PID != 11 || !strings.Contains(Protected(10, in), "verify --probe") {
+	if len(result.Placements) != 1 || result.Placements[0].Process.PID != 11 || !strings.Contains(Protected(10, in),
+		"verify --probe") {
 		t.Errorf("placed: %+v; %q", result.Placements, Protected(10, in))
 	}
 }
@@ -424,7 +444,8 @@ func TestLoadsOfProbesStay(t *testing.T) {
 func TestConflictIsSkipped(t *testing.T) {
 	groups := mustExpand(t, nil, group("a", 1, policy.Match{User: "report"}), group("b", 5, policy.Match{User: "1005"}))
 	result := Classify(groups, input(proc(300, "/usr/bin/psql", "psql")))
-	if len(result.Skips) != 1 || !result.Skips[0].Ambiguous || result.Skips[0].Group != "a" || !strings.Contains(result.Skips[0].Reason, `"b"`) {
+	if len(result.Skips) != 1 || !result.Skips[0].Ambiguous || result.Skips[0].Group != "a" ||
+		!strings.Contains(result.Skips[0].Reason, `"b"`) {
 		t.Errorf("skips %+v", result.Skips)
 	}
 }
@@ -474,7 +495,8 @@ func TestExplainIsPrintable(t *testing.T) {
 	const evil = "\x1b[2J\n"
 	main := instance("mysql", "", 10, 3306, "/d"+evil)
 	p := proc(10, "/tmp/"+evil, "mysqld"+evil)
-	p.Comm, p.Cgroups, p.Env = evil, map[string]string{"cpu": "/" + evil, "name=systemd": "/" + evil + ".service"}, []string{"A=" + evil}
+	p.Comm, p.Cgroups, p.Env = evil, map[string]string{"cpu": "/" + evil, "name=systemd": "/" + evil + ".service"},
+		[]string{"A=" + evil}
 	in := input(p)
 	in.Instances = []engine.Instance{main}
 	var rules []policy.Match
@@ -497,7 +519,8 @@ func TestExplainIsPrintable(t *testing.T) {
 }
 
 func TestPins(t *testing.T) {
-	chain := []host.Process{proc(10, "/usr/bin/bash", "bash"), proc(11, "/usr/bin/make", "make"), proc(12, "/usr/bin/cc", "cc"), proc(13, "/usr/bin/psql", "psql")}
+	chain := []host.Process{proc(10, "/usr/bin/bash", "bash"), proc(11, "/usr/bin/make", "make"),
+		proc(12, "/usr/bin/cc", "cc"), proc(13, "/usr/bin/psql", "psql")}
 	for i := 1; i < len(chain); i++ {
 		chain[i].PPID = chain[i-1].PID
 	}
@@ -552,16 +575,20 @@ func TestNeeds(t *testing.T) {
 }
 
 func TestExplainGolden(t *testing.T) {
-	sessions := group("sessions", 10, policy.Match{Cmdline: `BXTST02.*LOCAL=NO`}, policy.Match{Cmdline: `ora_p[[:digit:]].{2}_BXTST02`, User: "oracle"})
+	sessions := group("sessions", 10, policy.Match{Cmdline: `BXTST02.*LOCAL=NO`},
+		policy.Match{Cmdline: `ora_p[[:digit:]].{2}_BXTST02`, User: "oracle"})
 	tpl := &policy.Group{
-		Name: "{engine}{port}", Each: &policy.Match{Engine: "postgresql", Pos: policy.Pos{File: "p.yaml", Line: 20, Column: 11}},
+		Name: "{engine}{port}", Each: &policy.Match{Engine: "postgresql",
+			Pos: policy.Pos{File: "p.yaml", Line: 20, Column: 11}},
 		Groups: []*policy.Group{group("wal", 22, policy.Match{Engine: "postgresql", Part: "walwriter"})},
 	}
 	gs := []*policy.Group{
 		{Name: "BX1", Groups: []*policy.Group{sessions}}, tpl,
 		group("reports", 30, policy.Match{User: "report", Except: []policy.Match{{Exe: "psql"}}},
-			policy.Match{Exe: "/opt/*/bin/report"}, policy.Match{UnixGroup: "dba"}, policy.Match{Unit: "cron"}, policy.Match{Cgroup: "/user.slice/"},
-			policy.Match{Ancestor: "crond", User: "report"}, policy.Match{Env: "REPORT=1"}, policy.Match{User: "nobody-here"}),
+			policy.Match{Exe: "/opt/*/bin/report"}, policy.Match{UnixGroup: "dba"}, policy.Match{Unit: "cron"},
+			policy.Match{Cgroup: "/user.slice/"},
+			policy.Match{Ancestor: "crond", User: "report"}, policy.Match{Env: "REPORT=1"},
+			policy.Match{User: "nobody-here"}),
 	}
 	instances := []engine.Instance{testInstance}
 	cron := proc(50, "/usr/sbin/crond", "crond")
@@ -625,7 +652,8 @@ func drawProcess(pid int) *rapid.Generator[host.Process] {
 		p.GID = rapid.SampledFrom([]int{0, 1005}).Draw(t, "gid")
 		p.Args = rapid.SliceOfN(rapid.SampledFrom([]string{"a", "-bash", "x y", ""}), 0, 3).Draw(t, "args")
 		p.State = rapid.SampledFrom([]byte("SSSZ")).Draw(t, "state")
-		p.Cgroups = map[string]string{"cpu": rapid.SampledFrom([]string{"/", "/s/u.service", "/docker/x"}).Draw(t, "cgroup")}
+		p.Cgroups = map[string]string{"cpu": rapid.SampledFrom([]string{"/", "/s/u.service", "/docker/x"}).Draw(t,
+			"cgroup")}
 		return p
 	})
 }
@@ -636,8 +664,10 @@ func drawMatch() *rapid.Generator[policy.Match] {
 			return rapid.SampledFrom(append(values, "", "")).Draw(t, name)
 		}
 		m := policy.Match{
-			Exe: maybe("exe", "a", "b", "/bin/*"), User: maybe("user", "report", "102", "root"), UnixGroup: maybe("unix_group", "report"),
-			Cmdline: maybe("cmdline", "a", "x y", "bash$"), Cgroup: maybe("cgroup", "/s/"), Ancestor: maybe("ancestor", "a", "c"),
+			Exe: maybe("exe", "a", "b", "/bin/*"), User: maybe("user", "report", "102", "root"),
+			UnixGroup: maybe("unix_group", "report"),
+			Cmdline:   maybe("cmdline", "a", "x y", "bash$"), Cgroup: maybe("cgroup", "/s/"),
+			Ancestor: maybe("ancestor", "a", "c"),
 		}
 		if rapid.Bool().Draw(t, "except") {
 			m.Except = []policy.Match{{Exe: "b"}}
@@ -763,7 +793,8 @@ func TestClassifyInvariants(t *testing.T) {
 				}
 			}
 			if best != p.Score {
-				t.Fatalf("process %d is placed with score %d, and a rule of %d matches it", p.Process.PID, p.Score, best)
+				t.Fatalf("process %d is placed with score %d, and a rule of %d matches it", p.Process.PID, p.Score,
+					best)
 			}
 		}
 		for _, s := range result.Skips {

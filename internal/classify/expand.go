@@ -58,7 +58,9 @@ func (e *expander) expand(groups []*policy.Group, parent string, inst *engine.In
 			continue
 		}
 		if key := keyNotForEach(g.Each); key != "" {
-			e.problem(g.Each.Pos, "each takes engine, port, socket, datadir, sid, instance, part, user and except; narrow the group with match",
+			e.problem(g.Each.Pos,
+				"each takes engine, port, socket, datadir, sid, instance, part, user and except; narrow the "+
+					"group with match",
 				"each cannot look at %s: it chooses instances, not processes", key)
 			continue
 		}
@@ -133,7 +135,8 @@ func (e *expander) group(g *policy.Group, parent string, inst *engine.Instance) 
 	}
 	made := Group{
 		Path: full, Parent: parent, Role: g.Role, Class: g.Class, Pos: g.Pos,
-		Settings: g.Settings, Inner: len(g.Groups) > 0, FromUnit: g.FromUnit, Adopt: g.Adopt, Slice: g.Slice, Owner: slices.Clone(g.Owner), Model: g.Model,
+		Settings: g.Settings, Inner: len(g.Groups) > 0, FromUnit: g.FromUnit, Adopt: g.Adopt, Slice: g.Slice,
+		Owner: slices.Clone(g.Owner), Model: g.Model,
 	}
 	if inst != nil {
 		made.Instance = inst.String()
@@ -157,8 +160,9 @@ func (e *expander) collision(g, other *Group) {
 		return "the one"
 	}
 	e.problems = append(e.problems, policy.Problem{
-		Pos:  g.Pos,
-		Msg:  fmt.Sprintf("two groups are called %q: %s at %s, and %s at %s", g.Path, what(other), other.Pos, what(g), g.Pos),
+		Pos: g.Pos,
+		Msg: fmt.Sprintf("two groups are called %q: %s at %s, and %s at %s", g.Path, what(other), other.Pos, what(g),
+			g.Pos),
 		Hint: "rename one; {port} or {instance} in a template's name makes it different for each instance",
 		Also: []policy.Pos{other.Pos},
 	})
@@ -193,9 +197,11 @@ func (e *expander) rules(made *Group, g *policy.Group, inst *engine.Instance) {
 func (e *expander) missing(pos policy.Pos, where, placeholder string, inst *engine.Instance) {
 	switch {
 	case inst == nil:
-		e.problem(pos, "placeholders are for templates: give the group an `each`", "%s uses {%s} outside of a template", where, placeholder)
+		e.problem(pos, "placeholders are for templates: give the group an `each`", "%s uses {%s} outside of a template",
+			where, placeholder)
 	case inst.Listening():
-		e.problem(pos, "{instance} is there for every instance", "%s uses {%s}, and %s has none", where, placeholder, inst)
+		e.problem(pos, "{instance} is there for every instance", "%s uses {%s}, and %s has none", where, placeholder,
+			inst)
 	}
 }
 
@@ -218,7 +224,8 @@ func (e *expander) checkPart(m policy.Match, outer string) {
 		kind = ""
 	}
 	if parts := engine.Parts(kind); m.Part != "" && len(parts) > 0 && !slices.Contains(parts, m.Part) {
-		e.problem(m.Pos, "the parts are "+strings.Join(parts, ", "), "%s has no part %q", cmp.Or(kind, "no engine here"), m.Part)
+		e.problem(m.Pos, "the parts are "+strings.Join(parts, ", "), "%s has no part %q",
+			cmp.Or(kind, "no engine here"), m.Part)
 	}
 	for _, x := range m.Except {
 		e.checkPart(x, kind)
@@ -318,7 +325,8 @@ func substituteMatch(m policy.Match, inst *engine.Instance) (filled policy.Match
 		text, none := substitute(*s, inst, quote)
 		*s, missing = text, cmp.Or(missing, none)
 	}
-	for _, s := range []*string{&m.Engine, &m.Port, &m.Socket, &m.DataDir, &m.SID, &m.Instance, &m.Part, &m.User, &m.UnixGroup, &m.Env} {
+	for _, s := range []*string{&m.Engine, &m.Port, &m.Socket, &m.DataDir, &m.SID, &m.Instance, &m.Part, &m.User,
+		&m.UnixGroup, &m.Env} {
 		fill(s, plainText)
 	}
 	for _, s := range []*string{&m.Exe, &m.Unit, &m.Cgroup, &m.Ancestor} {

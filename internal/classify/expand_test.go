@@ -17,7 +17,8 @@ import (
 // instance makes an instance of one process.
 func instance(kind, flavor string, pid, port int, datadir string) engine.Instance {
 	id := host.ProcID{PID: pid, Start: uint64(pid) * 10}
-	i := engine.Instance{Engine: kind, Flavor: flavor, Main: id, Port: port, DataDir: datadir, User: "mysql", Members: []engine.Member{{ID: id, Part: "main"}}}
+	i := engine.Instance{Engine: kind, Flavor: flavor, Main: id, Port: port, DataDir: datadir, User: "mysql",
+		Members: []engine.Member{{ID: id, Part: "main"}}}
 	if port != 0 {
 		i.Ports = []int{port}
 	}
@@ -113,7 +114,8 @@ reports
 			t.Errorf("group %s has instance %q", g.Path, g.Instance)
 		}
 	}
-	if groups[0].Instance != "mysql 3306 (/d[1])" || groups[0].Role != policy.RoleDatabase || groups[1].Parent != "mysql3306" || groups[1].Role != policy.RoleHelper {
+	if groups[0].Instance != "mysql 3306 (/d[1])" || groups[0].Role != policy.RoleDatabase ||
+		groups[1].Parent != "mysql3306" || groups[1].Role != policy.RoleHelper {
 		t.Errorf("groups %+v", groups[:2])
 	}
 }
@@ -136,13 +138,15 @@ groups:
 		vacuum := host.ProcID{PID: 100*(n+1) + 1, Start: uint64(100*(n+1)+1) * 10}
 		i.Members = append(i.Members, engine.Member{ID: vacuum, Part: "autovacuum"})
 		instances = append(instances, i)
-		procs = append(procs, proc(i.Main.PID, "/usr/bin/postgres", "postgres"), proc(vacuum.PID, "/usr/bin/postgres", "postgres: autovacuum launcher"))
+		procs = append(procs, proc(i.Main.PID, "/usr/bin/postgres", "postgres"),
+			proc(vacuum.PID, "/usr/bin/postgres", "postgres: autovacuum launcher"))
 	}
 	groups, problems := Expand(p, instances)
 	in := input(procs...)
 	in.Instances = instances
 	result := Classify(groups, in)
-	if got := fmt.Sprint(placed(result)); len(problems)+len(result.Problems) > 0 || got != "map[100:pg5432 101:pg5432/vacuum 200:pg5433 201:pg5433/vacuum]" {
+	if got := fmt.Sprint(placed(result)); len(problems)+len(result.Problems) > 0 ||
+		got != "map[100:pg5432 101:pg5432/vacuum 200:pg5433 201:pg5433/vacuum]" {
 		t.Errorf("placed %s, problems %v %v", got, problems, result.Problems)
 	}
 }
@@ -166,25 +170,51 @@ func TestExpandProblems(t *testing.T) {
 		problem   string   // "" for none
 	}{
 		{"no instance, no group", nil, []*policy.Group{tpl("mysql{port}", 1)}, nil, ""},
-		{"a template and a group of one name", []engine.Instance{mysql(3306)}, []*policy.Group{group("mysql3306", 9), tpl("mysql{port}", 1, group("in", 3))}, []string{"mysql3306"}, `two groups are called "mysql3306": the one at p.yaml:9:3, and the template's for mysql 3306 (/d3306) at p.yaml:1:3`},
-		{"two instances of one name", []engine.Instance{mysql(3306), mysql(3307)}, []*policy.Group{tpl("{engine}", 1)}, []string{"mysql"}, ""},
-		{"names that become one", []engine.Instance{mysql(3306)}, []*policy.Group{tpl("x{datadir}", 1), group("xd3306", 5)}, []string{"xd3306"}, `two groups are called "xd3306"`},
-		{"no port", []engine.Instance{socketOnly}, []*policy.Group{tpl("mysql{port}", 1)}, nil, `name "mysql{port}" uses {port}, and mysql /run/x.sock (/d) has none`},
-		{"no port, named otherwise", []engine.Instance{socketOnly}, []*policy.Group{tpl("{instance}", 1)}, []string{"mysql-x"}, ""},
-		{"no port in a match", []engine.Instance{socketOnly}, []*policy.Group{tpl("{instance}", 1, group("b", 5, policy.Match{Cmdline: "x.*{port}"}))}, []string{"mysql-x", "mysql-x/b"}, `a match of group "mysql-x/b" uses {port}`},
-		{"not listening yet", []engine.Instance{starting}, []*policy.Group{tpl("mysql{port}", 1, group("b", 5))}, nil, ""},
-		{"a reserved name", []engine.Instance{{Engine: "mysql", Port: 1, User: "b"}}, []*policy.Group{{Name: "y", Groups: []*policy.Group{{Name: "d{user}", Each: each}}}}, []string{"y"}, `"db" is reserved`},
-		{"a reserved name at the top", []engine.Instance{{Engine: "mysql", Port: 1, User: "b"}}, []*policy.Group{{Name: "d{user}", Each: each}}, nil, `"db" is reserved`},
-		{"a kernel file", []engine.Instance{{Engine: "mysql", Port: 1, User: "cpu.stat"}}, []*policy.Group{tpl("{user}", 1)}, nil, `"cpu.stat" is reserved`},
-		{"no name is left", []engine.Instance{{Engine: "mysql", Port: 1, User: "ü"}}, []*policy.Group{tpl("{user}", 1)}, nil, `gives ""`},
+		{"a template and a group of one name", []engine.Instance{mysql(3306)},
+			[]*policy.Group{group("mysql3306", 9), tpl("mysql{port}", 1, group("in", 3))}, []string{"mysql3306"},
+			`two groups are called "mysql3306": the one at p.yaml:9:3, and the template's for mysql 3306 (/d3306) ` +
+				`at p.yaml:1:3`},
+		{"two instances of one name", []engine.Instance{mysql(3306), mysql(3307)}, []*policy.Group{tpl("{engine}", 1)},
+			[]string{"mysql"}, ""},
+		{"names that become one", []engine.Instance{mysql(3306)},
+			[]*policy.Group{tpl("x{datadir}", 1), group("xd3306", 5)}, []string{"xd3306"},
+			`two groups are called "xd3306"`},
+		{"no port", []engine.Instance{socketOnly}, []*policy.Group{tpl("mysql{port}", 1)}, nil,
+			`name "mysql{port}" uses {port}, and mysql /run/x.sock (/d) has none`},
+		{"no port, named otherwise", []engine.Instance{socketOnly}, []*policy.Group{tpl("{instance}", 1)},
+			[]string{"mysql-x"}, ""},
+		{"no port in a match", []engine.Instance{socketOnly},
+			[]*policy.Group{tpl("{instance}", 1, group("b", 5, policy.Match{Cmdline: "x.*{port}"}))},
+			[]string{"mysql-x", "mysql-x/b"}, `a match of group "mysql-x/b" uses {port}`},
+		{"not listening yet", []engine.Instance{starting}, []*policy.Group{tpl("mysql{port}", 1, group("b", 5))}, nil,
+			""},
+		{"a reserved name", []engine.Instance{{Engine: "mysql", Port: 1, User: "b"}},
+			[]*policy.Group{{Name: "y", Groups: []*policy.Group{{Name: "d{user}", Each: each}}}}, []string{"y"},
+			`"db" is reserved`},
+		{"a reserved name at the top", []engine.Instance{{Engine: "mysql", Port: 1, User: "b"}},
+			[]*policy.Group{{Name: "d{user}", Each: each}}, nil, `"db" is reserved`},
+		{"a kernel file", []engine.Instance{{Engine: "mysql", Port: 1, User: "cpu.stat"}},
+			[]*policy.Group{tpl("{user}", 1)}, nil, `"cpu.stat" is reserved`},
+		{"no name is left", []engine.Instance{{Engine: "mysql", Port: 1, User: "ü"}}, []*policy.Group{tpl("{user}", 1)},
+			nil, `gives ""`},
 		{"outside of a template", nil, []*policy.Group{group("x{port}", 1)}, nil, "outside of a template"},
-		{"unknown part", nil, []*policy.Group{group("x", 1, policy.Match{Engine: "postgresql", Part: "walwritter"})}, []string{"x"}, `postgresql has no part "walwritter"`},
-		{"part of another engine", nil, []*policy.Group{tpl("m{port}", 1, group("x", 1, policy.Match{Engine: "mysql", Except: []policy.Match{{Engine: "mysql", Part: "walwriter"}}}))}, nil, `mysql has no part "walwriter"`},
-		{"each over processes", []engine.Instance{mysql(3306)}, []*policy.Group{{Name: "m{port}", Each: &policy.Match{Engine: "mysql", Exe: "mysqld"}}}, nil, "each cannot look at exe"},
-		{"each with an exception", []engine.Instance{mysql(3306), mysql(3307)}, []*policy.Group{{Name: "m{port}", Each: &policy.Match{Engine: "mysql", Except: []policy.Match{{Port: "3306"}}}}}, []string{"m3307"}, ""},
-		{"each of a user", []engine.Instance{mysql(3306)}, []*policy.Group{{Name: "m{port}", Each: &policy.Match{Engine: "mysql", User: "other"}}}, nil, ""},
-		{"a pattern that does not compile", nil, []*policy.Group{group("x", 1, policy.Match{Cmdline: "("})}, []string{"x"}, `read cmdline "("`},
-		{"a glob that does not compile", nil, []*policy.Group{group("x", 1, policy.Match{Cgroup: "/a["})}, []string{"x"}, `read cgroup "/a["`},
+		{"unknown part", nil, []*policy.Group{group("x", 1, policy.Match{Engine: "postgresql", Part: "walwritter"})},
+			[]string{"x"}, `postgresql has no part "walwritter"`},
+		{"part of another engine", nil, []*policy.Group{tpl("m{port}", 1,
+			group("x", 1, policy.Match{Engine: "mysql",
+				Except: []policy.Match{{Engine: "mysql", Part: "walwriter"}}}))}, nil, `mysql has no part "walwriter"`},
+		{"each over processes", []engine.Instance{mysql(3306)},
+			[]*policy.Group{{Name: "m{port}", Each: &policy.Match{Engine: "mysql", Exe: "mysqld"}}}, nil,
+			"each cannot look at exe"},
+		{"each with an exception", []engine.Instance{mysql(3306), mysql(3307)},
+			[]*policy.Group{{Name: "m{port}", Each: &policy.Match{Engine: "mysql",
+				Except: []policy.Match{{Port: "3306"}}}}}, []string{"m3307"}, ""},
+		{"each of a user", []engine.Instance{mysql(3306)},
+			[]*policy.Group{{Name: "m{port}", Each: &policy.Match{Engine: "mysql", User: "other"}}}, nil, ""},
+		{"a pattern that does not compile", nil, []*policy.Group{group("x", 1, policy.Match{Cmdline: "("})},
+			[]string{"x"}, `read cmdline "("`},
+		{"a glob that does not compile", nil, []*policy.Group{group("x", 1, policy.Match{Cgroup: "/a["})},
+			[]string{"x"}, `read cgroup "/a["`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			groups, problems := Expand(&policy.Policy{Groups: test.groups}, test.instances)
@@ -195,7 +225,8 @@ func TestExpandProblems(t *testing.T) {
 			if fmt.Sprint(got) != fmt.Sprint(test.want) {
 				t.Errorf("groups %v, want %v", got, test.want)
 			}
-			if test.problem == "" && len(problems) > 0 || test.problem != "" && (len(problems) != 1 || !strings.Contains(problems[0].Msg, test.problem)) {
+			if test.problem == "" && len(problems) > 0 || test.problem != "" &&
+				(len(problems) != 1 || !strings.Contains(problems[0].Msg, test.problem)) {
 				t.Errorf("problems %v, want %q", problems, test.problem)
 			}
 		})
@@ -208,7 +239,8 @@ func TestRivals(t *testing.T) {
 	each := &policy.Match{Engine: "mysql"}
 	g := group("mysql{port}", 1)
 	g.Each, g.Groups = each, []*policy.Group{group("backup", 5, policy.Match{Exe: "mysqldump"})}
-	real, fake, third := instance("mysql", "", 100, 3306, "/var/lib/mysql"), instance("mysql", "", 50, 3306, "/tmp/fake\x1b"), instance("mysql", "", 120, 3306, "/a")
+	real, fake, third := instance("mysql", "", 100, 3306, "/var/lib/mysql"),
+		instance("mysql", "", 50, 3306, "/tmp/fake\x1b"), instance("mysql", "", 120, 3306, "/a")
 	for name, test := range map[string]struct {
 		seen []*engine.Instance
 		want int // pid of the winner
@@ -236,11 +268,13 @@ func TestRivals(t *testing.T) {
 			if got, want := fmt.Sprint(placed(result)), fmt.Sprintf("map[%d:mysql3306]", test.want); got != want {
 				t.Errorf("%s: placed %s, want %s", name, got, want)
 			}
-			if len(result.Skips) != 2 || !result.Skips[0].Ambiguous || result.Skips[0].Group != "mysql3306" || len(result.Notes) != 2 {
+			if len(result.Skips) != 2 || !result.Skips[0].Ambiguous || result.Skips[0].Group != "mysql3306" ||
+				len(result.Notes) != 2 {
 				t.Errorf("%s: skips %+v, notes %+v", name, result.Skips, result.Notes)
 			}
 			for _, n := range result.Notes {
-				if !strings.Contains(n.Text, `gets no group: "mysql3306" is taken by mysql 3306`) || strings.Contains(n.Text, "\x1b") {
+				if !strings.Contains(n.Text, `gets no group: "mysql3306" is taken by mysql 3306`) ||
+					strings.Contains(n.Text, "\x1b") {
 					t.Errorf("%s: note %q", name, n.Text)
 				}
 			}
@@ -252,7 +286,8 @@ func TestRivals(t *testing.T) {
 func TestExpandSaysItOnce(t *testing.T) {
 	g := group("m{port}", 1, policy.Match{Cmdline: "("})
 	g.Each = &policy.Match{Engine: "mysql"}
-	_, problems := Expand(&policy.Policy{Groups: []*policy.Group{g}}, []engine.Instance{instance("mysql", "", 1, 3306, ""), instance("mysql", "", 2, 3307, "")})
+	_, problems := Expand(&policy.Policy{Groups: []*policy.Group{g}},
+		[]engine.Instance{instance("mysql", "", 1, 3306, ""), instance("mysql", "", 2, 3307, "")})
 	if len(problems) != 1 {
 		t.Errorf("problems %v", problems)
 	}
@@ -282,12 +317,13 @@ func TestPlaceholdersAreQuoted(t *testing.T) {
 
 func TestRuleText(t *testing.T) {
 	for want, m := range map[string]policy.Match{
-		"engine: mysql, port: 3306":                                     {Engine: "mysql", Port: "3306"},
-		"cmdline: 'it''s', user: oracle":                                {User: "oracle", Cmdline: "it's"},
-		"exe: '/opt/*/x', env: A=1":                                     {Exe: "/opt/*/x", Env: "A=1"},
-		"user: a, except: [{exe: psql}, {cmdline: 'x', unix_group: b}]": {User: "a", Except: []policy.Match{{Exe: "psql"}, {Cmdline: "x", UnixGroup: "b"}}},
-		"instance: 15/main":                                             {Instance: "15/main"},
-		"user: '-x'":                                                    {User: "-x"},
+		"engine: mysql, port: 3306":      {Engine: "mysql", Port: "3306"},
+		"cmdline: 'it''s', user: oracle": {User: "oracle", Cmdline: "it's"},
+		"exe: '/opt/*/x', env: A=1":      {Exe: "/opt/*/x", Env: "A=1"},
+		"user: a, except: [{exe: psql}, {cmdline: 'x', unix_group: b}]": {User: "a",
+			Except: []policy.Match{{Exe: "psql"}, {Cmdline: "x", UnixGroup: "b"}}},
+		"instance: 15/main": {Instance: "15/main"},
+		"user: '-x'":        {User: "-x"},
 	} {
 		if got := text(&m); got != want {
 			t.Errorf("got %s, want %s", got, want)

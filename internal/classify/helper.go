@@ -141,7 +141,8 @@ func (c *classifier) rateNotes(groups []Group) (notes []policy.Note) {
 				continue
 			}
 			n := policy.Note{Pos: limit.Pos, Group: p.Group, Text: fmt.Sprintf(
-				"%s limits itself (%s) and %s of group %q limits it too: the lower one holds", h.Tool, h.Rate.Given, limit.Key, g.Path)}
+				"%s limits itself (%s) and %s of group %q limits it too: the lower one holds", h.Tool, h.Rate.Given,
+				limit.Key, g.Path)}
 			if !slices.Contains(notes, n) {
 				notes = append(notes, n)
 			}
@@ -187,14 +188,18 @@ func (c *classifier) checkListeners(groups []Group) {
 		if level, inside, outside := c.divides(groups, claim); level != "" {
 			c.problems = append(c.problems, policy.Problem{
 				Pos: r.Match.Pos,
-				Msg: fmt.Sprintf("group %q of %s would take the listener (process %d), which also starts the sessions of %s: they would be born there",
+				Msg: fmt.Sprintf("group %q of %s would take the listener (process %d), which also starts the "+
+					"sessions of %s: they would be born there",
 					level, strings.Join(inside, ", "), p.PID, strings.Join(outside, ", ")),
-				Hint: "leave the listener out (`except: [{helper: listener}]`) and match the sessions, or give it a group of its own",
+				Hint: "leave the listener out (`except: [{helper: listener}]`) and match the sessions, or give it a " +
+					"group of its own",
 			})
-			c.skips = append(c.skips, Skip{Process: p, Group: r.Group, Ambiguous: true, Reason: "it is a listener of several instances, and the group is for one of them"})
+			c.skips = append(c.skips, Skip{Process: p, Group: r.Group, Ambiguous: true,
+				Reason: "it is a listener of several instances, and the group is for one of them"})
 			continue
 		}
-		c.placements = append(c.placements, Placement{Process: p, Group: r.Group, By: ByRule, Rule: r.Text, Pos: r.Match.Pos, Score: r.compiled.score})
+		c.placements = append(c.placements, Placement{Process: p, Group: r.Group, By: ByRule, Rule: r.Text,
+			Pos: r.Match.Pos, Score: r.compiled.score})
 	}
 	slices.SortStableFunc(c.placements, func(a, b Placement) int { return a.Process.PID - b.Process.PID })
 	slices.SortStableFunc(c.skips, func(a, b Skip) int { return a.Process.PID - b.Process.PID })
@@ -238,5 +243,8 @@ func (c *classifier) holds(groups []Group, group string, inst *engine.Instance) 
 	for _, m := range inst.Members {
 		members[m.ID] = true
 	}
-	return slices.ContainsFunc(c.placements, func(p Placement) bool { return within(p.Group) && members[p.Process.ProcID] })
+	return slices.ContainsFunc(c.placements, func(p Placement) bool {
+		return within(p.Group) &&
+			members[p.Process.ProcID]
+	})
 }

@@ -29,13 +29,16 @@ func oracleHost(sids ...string) Input {
 	procs := []host.Process{listener}
 	for n, sid := range sids {
 		pid := 3000 + 1000*n
-		for _, name := range []string{"pmon", "smon", "lgwr", "lg00", "ckpt", "dbw0", "lreg", "pxmn", "psp0", "p000", "p00f"} {
+		for _, name := range []string{"pmon", "smon", "lgwr", "lg00", "ckpt", "dbw0", "lreg", "pxmn", "psp0", "p000",
+			"p00f"} {
 			procs = append(procs, proc(pid, home+"oracle", "ora_"+name+"_"+sid))
 			pid++
 		}
-		session, young := proc(pid, home+"oracle", "oracle"+sid, "(LOCAL=NO)"), proc(pid+1, home+"oracle", "oracle"+sid+" (LOCAL=NO)")
+		session, young := proc(pid, home+"oracle", "oracle"+sid, "(LOCAL=NO)"),
+			proc(pid+1, home+"oracle", "oracle"+sid+" (LOCAL=NO)")
 		young.PPID = 2061
-		rman, channel := proc(pid+2, home+"rman", "rman", "target", "/"), proc(pid+3, home+"oracle", "oracle"+sid, "(DESCRIPTION=(LOCAL=YES)(ADDRESS=(PROTOCOL=beq)))")
+		rman, channel := proc(pid+2, home+"rman", "rman", "target", "/"),
+			proc(pid+3, home+"oracle", "oracle"+sid, "(DESCRIPTION=(LOCAL=YES)(ADDRESS=(PROTOCOL=beq)))")
 		channel.PPID = rman.PID
 		procs = append(procs, session, young, rman, channel)
 	}
@@ -101,14 +104,23 @@ func TestSharedListener(t *testing.T) {
 		group        string // where the listener goes
 		problem      string // part of the message
 	}{
-		{"among the patterns of one", "\n  BX1: {match: [{cmdline: 'BX1.*LOCAL=NO'}, {exe: tnslsnr}]}", []string{"BX1", "BX2"}, "",
-			`group "BX1" of oracle-BX1 would take the listener (process 2061), which also starts the sessions of oracle-BX2`},
-		{"in the template of one", "\n  \"{sid}\": {each: {engine: oracle}, groups: {net: {match: [{helper: listener}]}}}", []string{"BX1", "BX2"}, "", `group "BX1/net" of oracle-BX1`},
-		{"beside the sessions of one", bx1 + "      net: {match: [{exe: tnslsnr}]}\n", []string{"BX1", "BX2"}, "", `group "BX1" of oracle-BX1`},
-		{"below the instance of one", "\n  BX1: {match: [{engine: oracle, sid: BX1}], groups: {net: {match: [{helper: listener}]}}}", []string{"BX1", "BX2"}, "", `group "BX1" of oracle-BX1`},
+		{"among the patterns of one", "\n  BX1: {match: [{cmdline: 'BX1.*LOCAL=NO'}, {exe: tnslsnr}]}",
+			[]string{"BX1", "BX2"}, "",
+			`group "BX1" of oracle-BX1 would take the listener (process 2061), which also starts the sessions ` +
+				`of oracle-BX2`},
+		{"in the template of one",
+			"\n  \"{sid}\": {each: {engine: oracle}, groups: {net: {match: [{helper: listener}]}}}",
+			[]string{"BX1", "BX2"}, "", `group "BX1/net" of oracle-BX1`},
+		{"beside the sessions of one", bx1 + "      net: {match: [{exe: tnslsnr}]}\n", []string{"BX1", "BX2"}, "",
+			`group "BX1" of oracle-BX1`},
+		{"below the instance of one",
+			"\n  BX1: {match: [{engine: oracle, sid: BX1}], groups: {net: {match: [{helper: listener}]}}}",
+			[]string{"BX1", "BX2"}, "", `group "BX1" of oracle-BX1`},
 		{"a group of its own", bx1 + "  net: {match: [{helper: listener}]}\n", []string{"BX1", "BX2"}, "net", ""},
-		{"a group of all", "\n  oracle: {match: [{helper: listener}], groups: {\"{sid}\": {each: {engine: oracle}}}}", []string{"BX1", "BX2"}, "oracle", ""},
-		{"one instance", "\n  \"{sid}\": {each: {engine: oracle}, groups: {net: {match: [{helper: listener}]}}}", []string{"BX1"}, "BX1/net", ""},
+		{"a group of all", "\n  oracle: {match: [{helper: listener}], groups: {\"{sid}\": {each: {engine: oracle}}}}",
+			[]string{"BX1", "BX2"}, "oracle", ""},
+		{"one instance", "\n  \"{sid}\": {each: {engine: oracle}, groups: {net: {match: [{helper: listener}]}}}",
+			[]string{"BX1"}, "BX1/net", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			in := oracleHost(test.sids...)
@@ -142,7 +154,8 @@ func TestSharedListener(t *testing.T) {
 
 // serving gives an instance a helper.
 func serving(i *engine.Instance, p host.Process, sure bool, rate engine.Rate) {
-	i.Helpers = append(i.Helpers, engine.Helper{ID: p.ProcID, Kind: "backup", Tool: "pg_basebackup", Sure: sure, How: "--port", Rate: rate})
+	i.Helpers = append(i.Helpers, engine.Helper{ID: p.ProcID, Kind: "backup", Tool: "pg_basebackup", Sure: sure,
+		How: "--port", Rate: rate})
 }
 
 func TestHelperKey(t *testing.T) {
@@ -156,20 +169,27 @@ groups:
 `
 	exe := "/usr/lib/postgresql/15/bin/pg_basebackup"
 	a, b := instance(engine.PostgreSQL, "", 100, 5432, "/a"), instance(engine.PostgreSQL, "", 200, 5433, "/b")
-	first, second, open, loose := proc(10, exe, "pg_basebackup"), proc(11, exe, "pg_basebackup"), proc(12, exe, "pg_basebackup"), proc(13, exe, "pg_basebackup", "-h", "db9")
+	first, second, open, loose := proc(10, exe, "pg_basebackup"), proc(11, exe, "pg_basebackup"),
+		proc(12, exe, "pg_basebackup"), proc(13, exe, "pg_basebackup", "-h", "db9")
 	serving(&a, first, true, engine.Rate{})
 	serving(&b, second, true, engine.Rate{})
 	serving(&a, open, false, engine.Rate{})
 	serving(&b, open, false, engine.Rate{})
 	other := proc(14, "/usr/bin/mysqldump", "mysqldump")
-	in := input(first, second, open, loose, other, proc(100, "/x/postgres", "postgres"), proc(200, "/x/postgres", "postgres"))
+	in := input(first, second, open, loose, other, proc(100, "/x/postgres", "postgres"),
+		proc(200, "/x/postgres", "postgres"))
 	in.Instances = []engine.Instance{a, b}
 	for _, test := range []struct{ name, more, want string }{
 		{"each template takes its own", "", "map[10:pg5432/backup 11:pg5433/backup 100:pg5432 200:pg5433]"},
-		{"the others go where no instance is named", "  any: {match: [{helper: backup}]}\n", "map[10:pg5432/backup 11:pg5433/backup 12:any 13:any 14:any 100:pg5432 200:pg5433]"},
-		{"an engine is no instance", "  any: {match: [{engine: postgresql, helper: backup}]}\n", "map[10:pg5432/backup 11:pg5433/backup 12:any 13:any 100:pg5432 200:pg5433]"},
-		{"an instance by its port", "  any: {match: [{engine: postgresql, port: 5433, helper: backup, user: report}]}\n", "map[10:pg5432/backup 11:any 100:pg5432 200:pg5433]"},
-		{"another kind", "  any: {match: [{helper: agent}]}\n", "map[10:pg5432/backup 11:pg5433/backup 100:pg5432 200:pg5433]"},
+		{"the others go where no instance is named", "  any: {match: [{helper: backup}]}\n",
+			"map[10:pg5432/backup 11:pg5433/backup 12:any 13:any 14:any 100:pg5432 200:pg5433]"},
+		{"an engine is no instance", "  any: {match: [{engine: postgresql, helper: backup}]}\n",
+			"map[10:pg5432/backup 11:pg5433/backup 12:any 13:any 100:pg5432 200:pg5433]"},
+		{"an instance by its port",
+			"  any: {match: [{engine: postgresql, port: 5433, helper: backup, user: report}]}\n",
+			"map[10:pg5432/backup 11:any 100:pg5432 200:pg5433]"},
+		{"another kind", "  any: {match: [{helper: agent}]}\n",
+			"map[10:pg5432/backup 11:pg5433/backup 100:pg5432 200:pg5433]"},
 	} {
 		groups, problems := Expand(parsed(t, text+test.more), in.Instances)
 		r := Classify(groups, in)
@@ -179,7 +199,8 @@ groups:
 	}
 	groups, _ := Expand(parsed(t, text), in.Instances)
 	for pid, want := range map[int]string{
-		10:  `pg5433/backup: it is a helper (backup, pg_basebackup) of postgresql 5432 (/a): --port, not of postgresql 5433 (/b)`,
+		10: `pg5433/backup: it is a helper (backup, pg_basebackup) of postgresql 5432 (/a): --port, not of ` +
+			`postgresql 5433 (/b)`,
 		12:  `pg5432/backup: it is a helper (backup, pg_basebackup): --port, not of postgresql 5432 (/a)`,
 		13:  `pg5432/backup: it is a helper (backup, pg_basebackup) of no instance here, not of postgresql 5432 (/a)`,
 		14:  `pg5432/rest: it is a helper (backup, mysqldump) of no instance here, and no "exporter"`,
@@ -214,7 +235,8 @@ groups:
 	if len(problems)+len(r.Problems) > 0 {
 		t.Fatal(problems, r.Problems)
 	}
-	want := "oracle-BX1/backup: rman target /\noracle-BX1/backup: oracleBX1 (DESCRIPTION=(LOCAL=YES)(ADDRESS=(PROTOCOL=beq)))"
+	want := "oracle-BX1/backup: rman target /\noracle-BX1/backup: oracleBX1 " +
+		"(DESCRIPTION=(LOCAL=YES)(ADDRESS=(PROTOCOL=beq)))"
 	if got := where(t, r); !strings.Contains(got, want) || strings.Contains(got, "/local:") {
 		t.Errorf("placed\n%s", got)
 	}
@@ -234,7 +256,9 @@ groups:
 	for _, test := range []struct {
 		name, settings, given, want string
 	}{
-		{"both", "io: [{read: {bandwidth: 50MB/s}}]", "--max-rate=32M", `pg_basebackup limits itself (--max-rate=32M) and io.read.bandwidth of group "pg5432" limits it too: the lower one holds`},
+		{"both", "io: [{read: {bandwidth: 50MB/s}}]", "--max-rate=32M",
+			`pg_basebackup limits itself (--max-rate=32M) and io.read.bandwidth of group "pg5432" limits it too: the ` +
+				`lower one holds`},
 		{"the helper alone", "cpu: {limit: 1}", "--max-rate=32M", ""},
 		{"the group alone", "io: [{read: {bandwidth: 50MB/s}}]", "", ""},
 	} {
@@ -256,8 +280,10 @@ groups:
 		if got := strings.Join(notes, "\n"); got != test.want || len(problems)+len(r.Problems) > 0 {
 			t.Errorf("%s: notes %q, problems %v %v", test.name, got, problems, r.Problems)
 		}
-		if got := Service(in, 10); !strings.HasPrefix(got, "it is a helper (backup, pg_basebackup) of postgresql 5432 (/a): --port; ") ||
-			test.given != "" && !strings.Contains(got, "it limits itself (--max-rate=32M)") || test.given == "" && !strings.HasSuffix(got, "its own limit would be --max-rate") {
+		if got := Service(in, 10); !strings.HasPrefix(got,
+			"it is a helper (backup, pg_basebackup) of postgresql 5432 (/a): --port; ") ||
+			test.given != "" && !strings.Contains(got, "it limits itself (--max-rate=32M)") || test.given == "" &&
+			!strings.HasSuffix(got, "its own limit would be --max-rate") {
 			t.Errorf("%s: %s", test.name, got)
 		}
 	}
@@ -289,11 +315,13 @@ groups:
 		got = append(got, fmt.Sprintf("%d %d %s: %s", o.PID, o.Processes, o.What, o.Why))
 	}
 	want := []string{
-		"2061 1 helper (listener, tnslsnr) of oracle BX1 and oracle BX2: a listener may serve every instance here: no rule matches",
+		"2061 1 helper (listener, tnslsnr) of oracle BX1 and oracle BX2: a listener may serve every instance here: " +
+			"no rule matches",
 		"3013 1 helper (backup, rman) of oracle BX1: it started process 3014, a session: no rule matches",
 		"4000 12 oracle BX2, 12 of its 14 processes: no rule matches",
 		"4013 1 helper (backup, rman) of oracle BX2: it started process 4014, a session: no rule matches",
-		"9000 1 mysql 3306, 1 of its 1 processes: it runs in a container (cgroup /docker/" + strings.Repeat("a", 64) + ")",
+		"9000 1 mysql 3306, 1 of its 1 processes: it runs in a container (cgroup /docker/" + strings.Repeat("a", 64) +
+			")",
 		"9001 1 helper (backup, pg_dump) of no instance here: no rule matches",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {

@@ -11,8 +11,10 @@ import (
 
 // Programs that reach the host or hand out root's shells.
 var (
-	sshd   = []string{"sshd", "sshd-session", "sshd-auth", "dropbear"} // sshd-session since OpenSSH 9.8, sshd-auth since 10.0
-	logins = []string{"sshd", "sshd-session", "dropbear", "login", "su", "sudo", "runuser", "doas", "agetty", "getty", "sulogin"}
+	// sshd-session since OpenSSH 9.8, sshd-auth since 10.0
+	sshd   = []string{"sshd", "sshd-session", "sshd-auth", "dropbear"}
+	logins = []string{"sshd", "sshd-session", "dropbear", "login", "su", "sudo", "runuser", "doas", "agetty", "getty",
+		"sulogin"}
 	shells = []string{"bash", "sh", "dash", "zsh", "ksh", "ksh93", "mksh", "fish", "tcsh", "csh", "ash", "busybox"}
 )
 
@@ -59,7 +61,8 @@ func (l *look) sshd(s *subject) bool {
 func (l *look) foreignContainer(s *subject) string {
 	for parent := range l.chain(s) {
 		if c := parent.p.ContainerPath(); c != "" && c != l.own {
-			return fmt.Sprintf("it runs in a container (another pid namespace, started by process %d in cgroup %s)", parent.p.PID, host.Printable(c))
+			return fmt.Sprintf("it runs in a container (another pid namespace, started by process %d in cgroup %s)",
+				parent.p.PID, host.Printable(c))
 		}
 	}
 	return ""

@@ -42,8 +42,9 @@ func proc(pid int, exe string, args ...string) host.Process {
 // input is a look at the test host with these processes.
 func input(procs ...host.Process) Input {
 	return Input{
-		Processes: procs, UserID: lookupIn(uids), GroupID: lookupIn(gids), UserName: nameIn(uids), GroupName: nameIn(gids),
-		Self: host.ProcID{PID: 999, Start: 1},
+		Processes: procs, UserID: lookupIn(uids), GroupID: lookupIn(gids), UserName: nameIn(uids),
+		GroupName: nameIn(gids),
+		Self:      host.ProcID{PID: 999, Start: 1},
 	}
 }
 
@@ -68,7 +69,8 @@ func mustExpand(t testing.TB, instances []engine.Instance, groups ...*policy.Gro
 // The two patterns of the Oracle example, against the names that Oracle's processes have.
 func TestOraclePatterns(t *testing.T) {
 	groups := mustExpand(t, nil, &policy.Group{Name: "BX1", Groups: []*policy.Group{
-		group("sessions", 10, policy.Match{Cmdline: `BXTST02.*LOCAL=NO`}, policy.Match{Cmdline: `ora_p[[:digit:]].{2}_BXTST02`}),
+		group("sessions", 10, policy.Match{Cmdline: `BXTST02.*LOCAL=NO`},
+			policy.Match{Cmdline: `ora_p[[:digit:]].{2}_BXTST02`}),
 	}})
 	for line, want := range map[string]bool{
 		"oracleBXTST02 (LOCAL=NO)":  true,
@@ -101,8 +103,10 @@ func TestOraclePatterns(t *testing.T) {
 }
 
 var testInstance = engine.Instance{
-	Engine: engine.PostgreSQL, Main: host.ProcID{PID: 100, Start: 1000}, Port: 5432, Ports: []int{5432}, DataDir: "/pg", Cluster: "15/main", User: "postgres",
-	Members: []engine.Member{{ID: host.ProcID{PID: 100, Start: 1000}, Part: "main"}, {ID: host.ProcID{PID: 101, Start: 1010}, Part: "walwriter"}},
+	Engine: engine.PostgreSQL, Main: host.ProcID{PID: 100, Start: 1000}, Port: 5432, Ports: []int{5432}, DataDir: "/pg",
+	Cluster: "15/main", User: "postgres",
+	Members: []engine.Member{{ID: host.ProcID{PID: 100, Start: 1000}, Part: "main"},
+		{ID: host.ProcID{PID: 101, Start: 1010}, Part: "walwriter"}},
 }
 
 // Every key, against processes that have it and that do not.
@@ -110,16 +114,19 @@ func TestMatchKeys(t *testing.T) {
 	plain := proc(200, "/usr/bin/pg_dump", "pg_dump", "-h", "db 1", "shop")
 	plain.Groups = []int{7, gids["dba"]}
 	plain.Env = []string{"PGPORT=5432", "EMPTY=", "LANG=C"}
-	plain.Cgroups = map[string]string{"name=systemd": "/system.slice/system-cron.slice/cron@main.service/sub", "cpu": "/", "unified": "/user.slice/session-3.scope"}
+	plain.Cgroups = map[string]string{"name=systemd": "/system.slice/system-cron.slice/cron@main.service/sub",
+		"cpu": "/", "unified": "/user.slice/session-3.scope"}
 	plain.PPID = 199
 	parent := proc(199, "/usr/sbin/cron", "cron", "-f")
 	parent.PPID = 198
 	grandparent := proc(198, "/usr/lib/systemd/systemd", "systemd")
 	grandparent.PPID = 199 // pids are read one by one: a ring must not hang
-	main, walwriter := proc(100, "/usr/lib/postgresql/15/bin/postgres", "postgres", "-D", "/pg"), proc(101, "/usr/lib/postgresql/15/bin/postgres", "postgres: walwriter ")
+	main, walwriter := proc(100, "/usr/lib/postgresql/15/bin/postgres", "postgres", "-D", "/pg"),
+		proc(101, "/usr/lib/postgresql/15/bin/postgres", "postgres: walwriter ")
 	reused := walwriter // the same pid, started later: no member
 	reused.Start++
-	kernel := host.Process{ProcID: host.ProcID{PID: 30, Start: 3}, Kernel: true, Comm: "kworker/0:1", Args: []string{"kworker"}}
+	kernel := host.Process{ProcID: host.ProcID{PID: 30, Start: 3}, Kernel: true, Comm: "kworker/0:1",
+		Args: []string{"kworker"}}
 	silent := proc(201, "/usr/bin/pg_dump")
 	control := proc(202, "/usr/bin/psql", "psql", "-c", "select\n1\t;\x7f")
 
@@ -134,7 +141,8 @@ func TestMatchKeys(t *testing.T) {
 		{"exe path", plain, policy.Match{Exe: "/usr/bin/pg_dump"}, true},
 		{"exe glob", plain, policy.Match{Exe: "/usr/*/pg_*"}, true},
 		{"exe glob stays in its element", plain, policy.Match{Exe: "/*/pg_dump"}, false},
-		{"exe unreadable", host.Process{ProcID: host.ProcID{PID: 5}, Args: []string{"pg_dump"}}, policy.Match{Exe: "pg_dump"}, false},
+		{"exe unreadable", host.Process{ProcID: host.ProcID{PID: 5}, Args: []string{"pg_dump"}},
+			policy.Match{Exe: "pg_dump"}, false},
 		{"cmdline joined by single spaces", plain, policy.Match{Cmdline: `^pg_dump -h db 1 shop$`}, true},
 		{"cmdline unanchored", plain, policy.Match{Cmdline: `db \d`}, true},
 		{"cmdline without arguments", silent, policy.Match{Cmdline: `.*`}, false},
@@ -184,8 +192,10 @@ func TestMatchKeys(t *testing.T) {
 		{"part alone, of no instance", plain, policy.Match{Part: "main"}, false},
 		{"instance by cluster name", main, policy.Match{Instance: "15/main"}, true},
 		{"keys are AND", plain, policy.Match{Exe: "pg_dump", User: "oracle"}, false},
-		{"except takes out", plain, policy.Match{User: "report", Except: []policy.Match{{Exe: "psql"}, {Exe: "pg_dump"}}}, false},
-		{"except of something else", plain, policy.Match{User: "report", Except: []policy.Match{{Exe: "pg_dump", User: "oracle"}}}, true},
+		{"except takes out", plain, policy.Match{User: "report",
+			Except: []policy.Match{{Exe: "psql"}, {Exe: "pg_dump"}}}, false},
+		{"except of something else", plain, policy.Match{User: "report",
+			Except: []policy.Match{{Exe: "pg_dump", User: "oracle"}}}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			groups := mustExpand(t, nil, group("g", 1, test.match))
@@ -263,7 +273,8 @@ func FuzzCgroupPattern(f *testing.F) {
 		got := p.matches(name)
 		prefix, below := strings.CutSuffix(text, "/")
 		// The policy and the kernel only ever give paths like these.
-		clean := path.IsAbs(prefix) && path.Clean(prefix) == prefix && prefix != "/" && path.IsAbs(name) && path.Clean(name) == name
+		clean := path.IsAbs(prefix) && path.Clean(prefix) == prefix && prefix != "/" && path.IsAbs(name) &&
+			path.Clean(name) == name
 		if below && !p.glob && clean {
 			if want := name == prefix || strings.HasPrefix(name, text); got != want {
 				t.Errorf("%q on %q: %t", text, name, got)

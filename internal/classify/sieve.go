@@ -42,7 +42,8 @@ type Verdict int
 const (
 	No    Verdict = iota // no rule can match it
 	Maybe                // more has to be known
-	Yes                  // a rule matches as far as a sieve can tell; knowing more of the process itself changes nothing
+	// a rule matches as far as a sieve can tell; knowing more of the process itself changes nothing
+	Yes
 )
 
 // Executable says whether a rule may match a process of which what it runs is known, and nothing else.

@@ -15,9 +15,12 @@ func TestSieveRejectsNothingThatARuleMatches(t *testing.T) {
 		pick := func(name string, from ...string) string { return rapid.SampledFrom(from).Draw(t, name) }
 		match := func(of string) policy.Match {
 			return policy.Match{
-				Exe: pick(of+" exe", "", "", "mysqldump", "/usr/bin/*", "/opt/x"), Cmdline: pick(of+" cmdline", "", "", "^mysqldump", "all"),
-				User: pick(of+" user", "", "", "report", "oracle", "nobody-knows", "1234"), UnixGroup: pick(of+" group", "", "", "dba"),
-				Cgroup: pick(of+" cgroup", "", "", "/a/", "/b"), Unit: pick(of+" unit", "", "", "x.service"), Env: pick(of+" env", "", "", "", "A=1"),
+				Exe:       pick(of+" exe", "", "", "mysqldump", "/usr/bin/*", "/opt/x"),
+				Cmdline:   pick(of+" cmdline", "", "", "^mysqldump", "all"),
+				User:      pick(of+" user", "", "", "report", "oracle", "nobody-knows", "1234"),
+				UnixGroup: pick(of+" group", "", "", "dba"),
+				Cgroup:    pick(of+" cgroup", "", "", "/a/", "/b"), Unit: pick(of+" unit", "", "", "x.service"),
+				Env:      pick(of+" env", "", "", "", "A=1"),
 				Ancestor: pick(of+" ancestor", "", "", "", "cron"), Helper: pick(of+" helper", "", "", "", "backup"),
 			}
 		}
@@ -36,7 +39,8 @@ func TestSieveRejectsNothingThatARuleMatches(t *testing.T) {
 			t.Skip("no sound policy")
 		}
 		p := proc(20, pick("runs", "", "/usr/bin/mysqldump", "/opt/x", "/usr/bin/perl"), "mysqldump", "--all-databases")
-		p.UID, p.Cgroups = rapid.SampledFrom([]int{0, 1234, uids["report"], uids["oracle"]}).Draw(t, "uid"), map[string]string{"unified": pick("in", "/", "/a/c", "/b", "/x.service")}
+		p.UID, p.Cgroups = rapid.SampledFrom([]int{0, 1234, uids["report"], uids["oracle"]}).Draw(t, "uid"),
+			map[string]string{"unified": pick("in", "/", "/a/c", "/b", "/x.service")}
 		p.PPID, p.Env = 10, []string{"A=1"}
 		in := input(proc(10, "/usr/sbin/cron", "cron"), p)
 		matched := false
@@ -48,15 +52,18 @@ func TestSieveRejectsNothingThatARuleMatches(t *testing.T) {
 			matched = matched || a.Matched
 		}
 		s := NewSieve(made, in)
-		if known := (host.Process{ProcID: host.ProcID{PID: p.PID}, Exe: p.Exe, Args: p.Args}); matched && (s.Executable(p.Exe) == No || s.Program(&known) == No || s.Owner(&p) == No) {
-			t.Errorf("a rule matches, and it is rejected: executable %v, program %v, owner %v", s.Executable(p.Exe), s.Program(&known), s.Owner(&p))
+		if known := (host.Process{ProcID: host.ProcID{PID: p.PID}, Exe: p.Exe, Args: p.Args}); matched &&
+			(s.Executable(p.Exe) == No || s.Program(&known) == No || s.Owner(&p) == No) {
+			t.Errorf("a rule matches, and it is rejected: executable %v, program %v, owner %v", s.Executable(p.Exe),
+				s.Program(&known), s.Owner(&p))
 		}
 	})
 }
 
 func TestSieve(t *testing.T) {
 	groups := mustExpand(t, nil,
-		group("a", 10, policy.Match{Exe: "mysqldump"}), group("b", 20, policy.Match{User: "report", Except: []policy.Match{{Exe: "psql"}}, Exe: "/opt/*"}),
+		group("a", 10, policy.Match{Exe: "mysqldump"}),
+		group("b", 20, policy.Match{User: "report", Except: []policy.Match{{Exe: "psql"}}, Exe: "/opt/*"}),
 		group("c", 30, policy.Match{Engine: "mysql", Part: "main"}))
 	s := NewSieve(groups, input())
 	other := proc(20, "/opt/x", "x")

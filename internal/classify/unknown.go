@@ -38,7 +38,8 @@ func (u *unknown) match(g *policy.Group, m policy.Match) {
 		id        func(string) int
 	}{{"user", m.User, u.look.uid}, {"unix_group", m.UnixGroup, u.look.gid}} {
 		if name.text != "" && !strings.Contains(name.text, "{") && name.id(name.text) < 0 {
-			u.notes = append(u.notes, policy.Note{Pos: m.Pos, Group: g.Path, Text: fmt.Sprintf("%s %q is not known on this host", name.key, name.text)})
+			u.notes = append(u.notes, policy.Note{Pos: m.Pos, Group: g.Path,
+				Text: fmt.Sprintf("%s %q is not known on this host", name.key, name.text)})
 		}
 	}
 	for _, x := range m.Except {

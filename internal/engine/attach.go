@@ -79,7 +79,8 @@ func (t *Tracker) attach(s *scene, found []Instance) {
 	for i := range found {
 		for _, m := range found[i].Members {
 			if m.Part == PartSave {
-				found[i].Helpers = append(found[i].Helpers, Helper{ID: m.ID, Kind: HelperSave, Tool: "snapshot", Sure: true, How: "the server forked it"})
+				found[i].Helpers = append(found[i].Helpers,
+					Helper{ID: m.ID, Kind: HelperSave, Tool: "snapshot", Sure: true, How: "the server forked it"})
 			}
 		}
 		slices.SortStableFunc(found[i].Helpers, func(a, b Helper) int { return cmp.Compare(a.ID.PID, b.ID.PID) })
@@ -134,7 +135,8 @@ func (a *attacher) ask(h candidateHelper) attachment {
 		environment()
 	}
 	kept := attachment{args: h.p.Args, asked: 1, helper: Helper{
-		ID: h.p.ProcID, Kind: h.tool.kind, Tool: h.tool.name, Sure: v.sure, How: host.Printable(v.how), Rate: h.tool.rate.of(h.p, env),
+		ID: h.p.ProcID, Kind: h.tool.kind, Tool: h.tool.name, Sure: v.sure, How: host.Printable(v.how),
+		Rate: h.tool.rate.of(h.p, env),
 	}}
 	for _, i := range v.of {
 		kept.instances = append(kept.instances, a.found[i].Main)
@@ -252,7 +254,8 @@ func (pt point) fits(i *Instance) bool {
 func (a *attacher) startedBy(p *host.Process, all []int) verdict {
 	for parent := range a.ancestors(p) {
 		if i := a.member(parent.PID); i >= 0 && slices.Contains(all, i) {
-			return verdict{of: []int{i}, sure: true, how: fmt.Sprintf("process %d, of the instance, started it", parent.PID)}
+			return verdict{of: []int{i}, sure: true, how: fmt.Sprintf("process %d, of the instance, started it",
+				parent.PID)}
 		}
 	}
 	return verdict{}
@@ -281,7 +284,8 @@ func (a *attacher) connected(p *host.Process, all []int) verdict {
 	for _, c := range list[p.PID] {
 		for _, i := range all {
 			inst := &a.found[i]
-			if c.Port != 0 && (c.Port == inst.Port || slices.Contains(inst.Ports, c.Port)) || c.Port == 0 && c.Address == inst.Socket {
+			if c.Port != 0 && (c.Port == inst.Port || slices.Contains(inst.Ports, c.Port)) || c.Port == 0 &&
+				c.Address == inst.Socket {
 				how = "it is connected to " + c.Address
 				if !slices.Contains(some, i) {
 					some = append(some, i)
@@ -312,7 +316,10 @@ func (a *attacher) listens(p *host.Process, all []int) verdict {
 	var own, free []int
 	for _, i := range all {
 		switch at := a.registers(i); {
-		case slices.ContainsFunc(at, func(c host.Listener) bool { return slices.ContainsFunc(sockets[p.PID], sameEnd(c)) }):
+		case slices.ContainsFunc(at, func(c host.Listener) bool {
+			return slices.ContainsFunc(sockets[p.PID],
+				sameEnd(c))
+		}):
 			own = append(own, i)
 		case !slices.ContainsFunc(at, func(c host.Listener) bool { return c.Port != 0 && a.otherListener(p, c) }):
 			free = append(free, i)
@@ -369,7 +376,8 @@ func (a *attacher) fromParents(helpers []candidateHelper, known map[host.ProcID]
 			continue
 		}
 		for parent := range a.ancestors(h.p) {
-			if of, is := known[parent.ProcID]; is && of.helper.Sure && len(of.instances) == 1 && slices.Contains(kept.instances, of.instances[0]) {
+			if of, is := known[parent.ProcID]; is && of.helper.Sure && len(of.instances) == 1 &&
+				slices.Contains(kept.instances, of.instances[0]) {
 				kept.instances, kept.helper.Sure, kept.helper.Serves = of.instances, true, 1
 				kept.helper.How = fmt.Sprintf("process %d, its helper, started it", parent.PID)
 				known[h.p.ProcID] = kept

@@ -33,7 +33,8 @@ func crowd() ([]host.Process, fake) {
 		}
 	}
 	for n := range 10 {
-		main := add(1, "/usr/sbin/mysqld", "mysqld", fmt.Sprintf("/usr/sbin/mysqld --port=%d --datadir=/my/%d", 3306+n, n))
+		main := add(1, "/usr/sbin/mysqld", "mysqld", fmt.Sprintf("/usr/sbin/mysqld --port=%d --datadir=/my/%d", 3306+n,
+			n))
 		src.listeners[main] = listening(main, 3306+n)[main]
 	}
 	for n := range 5 {
@@ -44,15 +45,19 @@ func crowd() ([]host.Process, fake) {
 	for n := 0; len(procs) < size; n++ {
 		switch n % 8 {
 		case 0:
-			add(1, "/usr/bin/python3.11", "python3", fmt.Sprintf("/usr/bin/python3 -u /opt/app/worker.py --shard=%d", n))
+			add(1, "/usr/bin/python3.11", "python3", fmt.Sprintf("/usr/bin/python3 -u /opt/app/worker.py --shard=%d",
+				n))
 		case 1:
 			add(1, "/usr/bin/bash", "bash", "/bin/bash /usr/local/bin/job.sh")
 		case 2:
-			add(1, "/usr/lib/jvm/java-17-openjdk-amd64/bin/java", "java", fmt.Sprintf("java -Xmx2g -XX:+UseG1GC -Dname=app%d -jar /opt/app/app.jar --spring.profiles.active=live", n))
+			add(1, "/usr/lib/jvm/java-17-openjdk-amd64/bin/java", "java",
+				fmt.Sprintf("java -Xmx2g -XX:+UseG1GC -Dname=app%d -jar /opt/app/app.jar --spring.profiles.active=live",
+					n))
 		case 3:
 			add(1, "/usr/sbin/nginx", "nginx", "nginx: worker process")
 		default:
-			add(1, fmt.Sprintf("/usr/bin/tool%d", n%40), fmt.Sprintf("tool%d", n%40), fmt.Sprintf("/usr/bin/tool%d --config /etc/tool/%d.yaml --verbose", n%40, n))
+			add(1, fmt.Sprintf("/usr/bin/tool%d", n%40), fmt.Sprintf("tool%d", n%40),
+				fmt.Sprintf("/usr/bin/tool%d --config /etc/tool/%d.yaml --verbose", n%40, n))
 		}
 	}
 	return procs, src
@@ -104,7 +109,8 @@ func BenchmarkOracle(b *testing.B) {
 		}
 	}
 	tracker := Tracker{Keep: 1 << 30}
-	if found := tracker.Recognise(procs, src); len(found) != 10 || len(found[3].Members) != 405 || len(found[3].Helpers) != 20 {
+	if found := tracker.Recognise(procs, src); len(found) != 10 || len(found[3].Members) != 405 ||
+		len(found[3].Helpers) != 20 {
 		b.Fatalf("found %v", found)
 	}
 	b.ReportAllocs()

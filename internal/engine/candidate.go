@@ -2,8 +2,8 @@ package engine
 
 import "bulkhead/internal/host"
 
-// Ordinary says that an executable is no server's, no helper's and no interpreter's: a process that runs it is nothing to
-// this package, whatever its arguments are. Of one that cannot be read nobody knows.
+// Ordinary says that an executable is no server's, no helper's and no interpreter's: a process that runs it is nothing
+// to this package, whatever its arguments are. Of one that cannot be read nobody knows.
 func Ordinary(exe string) bool {
 	if exe == "" {
 		return false

@@ -9,8 +9,9 @@ import (
 func TestOrdinary(t *testing.T) {
 	for exe, want := range map[string]bool{
 		"": false, "/usr/bin/true": true, "/usr/bin/vim": true, "/opt/app/worker-7": true,
-		"/usr/sbin/mariadbd": false, "/usr/sbin/mysqld-8.0.36": false, "/usr/lib/postgresql/15/bin/postgres": false, "/usr/bin/redis-server": false,
-		"/usr/bin/mysqldump": false, "/usr/bin/perl": false, "/usr/bin/python3.11": false, "/usr/bin/dash": false,
+		"/usr/sbin/mariadbd": false, "/usr/sbin/mysqld-8.0.36": false, "/usr/lib/postgresql/15/bin/postgres": false,
+		"/usr/bin/redis-server": false,
+		"/usr/bin/mysqldump":    false, "/usr/bin/perl": false, "/usr/bin/python3.11": false, "/usr/bin/dash": false,
 	} {
 		if got := Ordinary(exe); got != want {
 			t.Errorf("%q: %t", exe, got)

@@ -25,7 +25,8 @@ const (
 )
 
 // cassandraConfigs are tried when neither an option nor the class path leads to the file.
-var cassandraConfigs = []string{"/etc/cassandra/cassandra.yaml", "/etc/cassandra/conf/cassandra.yaml", "/etc/cassandra/default.conf/cassandra.yaml"}
+var cassandraConfigs = []string{"/etc/cassandra/cassandra.yaml", "/etc/cassandra/conf/cassandra.yaml",
+	"/etc/cassandra/default.conf/cassandra.yaml"}
 
 // isCassandra asks for the main class as an argument of its own; what follows it are Cassandra's arguments.
 func isCassandra(p *host.Process) bool {

@@ -30,7 +30,8 @@ var clickhouseExecutables = []string{"clickhouse", "clickhouse-server", "clickho
 var clickhouseFiles = []string{"status", "uuid"}
 
 func isClickHouse(p *host.Process) bool {
-	if !isProgram(p, []string{"clickhouse-server", "clickhouse"}, clickhouseExecutables) || hasOption(p.Args, "--version", "-V", "--help", "-h") {
+	if !isProgram(p, []string{"clickhouse-server", "clickhouse"}, clickhouseExecutables) || hasOption(p.Args,
+		"--version", "-V", "--help", "-h") {
 		return false
 	}
 	return programName(p) == "clickhouse-server" || len(p.Args) > 1 && p.Args[1] == "server"
@@ -49,7 +50,8 @@ func inspectClickHouse(s *scene, p *host.Process, inst *Instance) (signals []str
 	config := parseClickHouseConfig(string(s.file(p.PID, inst.Config)))
 	inst.DataDir = cleanPath(firstOf(args["path"], config["path"], cwd))
 	if path.IsAbs(inst.DataDir) { // what was merged from config.d is written here
-		for name, value := range parseClickHouseConfig(string(s.file(p.PID, path.Join(inst.DataDir, "preprocessed_configs/config.xml")))) {
+		for name, value := range parseClickHouseConfig(string(s.file(p.PID,
+			path.Join(inst.DataDir, "preprocessed_configs/config.xml")))) {
 			config[name] = value
 		}
 	}

@@ -13,7 +13,8 @@ import (
 )
 
 func TestMatches(t *testing.T) {
-	maria := Instance{Engine: MySQL, Flavor: MariaDB, Port: 3306, Ports: []int{3306, 4567}, Socket: "/run/m.sock", DataDir: "/d/m"}
+	maria := Instance{Engine: MySQL, Flavor: MariaDB, Port: 3306, Ports: []int{3306, 4567}, Socket: "/run/m.sock",
+		DataDir: "/d/m"}
 	cluster := Instance{Engine: PostgreSQL, Port: 5432, Cluster: "15/main", DataDir: "/d/pg"}
 	offline := Instance{Engine: MySQL, Socket: "/run/orders.sock"}
 	oracle := Instance{Engine: Oracle, SID: "BX1"}
@@ -70,16 +71,19 @@ func TestName(t *testing.T) {
 		instance   Instance
 		name, text string
 	}{
-		{Instance{Engine: MySQL, Flavor: MariaDB, Port: 3306, DataDir: "/var/lib/mysql"}, "mysql3306", "mariadb 3306 (/var/lib/mysql)"},
+		{Instance{Engine: MySQL, Flavor: MariaDB, Port: 3306, DataDir: "/var/lib/mysql"}, "mysql3306",
+			"mariadb 3306 (/var/lib/mysql)"},
 		{Instance{Engine: PostgreSQL, Port: 5432}, "postgresql5432", "postgresql 5432"},
-		{Instance{Engine: MySQL, Socket: "/run/my orders.sock", DataDir: "/d"}, "mysql-my-orders", "mysql /run/my orders.sock (/d)"},
+		{Instance{Engine: MySQL, Socket: "/run/my orders.sock", DataDir: "/d"}, "mysql-my-orders",
+			"mysql /run/my orders.sock (/d)"},
 		{Instance{Engine: Redis, DataDir: "/srv/käse"}, "redis-k-se", "redis (/srv/käse)"},
 		{Instance{Engine: Redis, DataDir: "/"}, "redis", "redis (/)"},
 		{Instance{Engine: Redis, Socket: "/run/.hidden"}, "redis-hidden", "redis /run/.hidden"},
 		{Instance{Engine: PostgreSQL}, "postgresql", "postgresql"},
 		{Instance{Engine: Oracle, SID: "BXTST02"}, "oracle-BXTST02", "oracle BXTST02"},
 		{Instance{Engine: Oracle, Flavor: ASM, SID: "+ASM1"}, "oracle-ASM1", "asm +ASM1"},
-		{Instance{Engine: Redis, Port: 26379, Members: []Member{{Part: PartSentinel}}}, "sentinel26379", "redis sentinel 26379"},
+		{Instance{Engine: Redis, Port: 26379, Members: []Member{{Part: PartSentinel}}}, "sentinel26379",
+			"redis sentinel 26379"},
 	} {
 		if got := test.instance.Name(); got != test.name {
 			t.Errorf("%s is called %q, want %q", test.text, got, test.name)
@@ -109,7 +113,8 @@ func TestNameIsValid(t *testing.T) {
 
 func TestPlaceholders(t *testing.T) {
 	i := Instance{Engine: MySQL, Flavor: MariaDB, User: "mysql", Socket: "/run/a.sock", DataDir: "/d"}
-	want := map[string]string{"port": "", "sid": "", "socket": "/run/a.sock", "datadir": "/d", "engine": "mysql", "instance": "mysql-a", "user": "mysql"}
+	want := map[string]string{"port": "", "sid": "", "socket": "/run/a.sock", "datadir": "/d", "engine": "mysql",
+		"instance": "mysql-a", "user": "mysql"}
 	got := i.Placeholders()
 	for k, v := range want {
 		if got[k] != v {

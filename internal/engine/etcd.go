@@ -23,7 +23,8 @@ var etcdRecogniser = recogniser{
 const etcdPort = 2379
 
 func isEtcd(p *host.Process) bool {
-	if !isProgram(p, []string{"etcd"}, []string{"etcd"}) || hasOption(p.Args, "--version", "-version", "--help", "-help", "-h") {
+	if !isProgram(p, []string{"etcd"}, []string{"etcd"}) || hasOption(p.Args, "--version", "-version", "--help",
+		"-help", "-h") {
 		return false
 	}
 	return len(p.Args) < 2 || strings.HasPrefix(p.Args[1], "-") // "etcd gateway" and "etcd grpc-proxy" hold no data
@@ -35,7 +36,8 @@ func inspectEtcd(s *scene, p *host.Process, inst *Instance) (signals []string) {
 		signals = append(signals, "was given options")
 	}
 	for _, name := range []string{"name", "data-dir", "listen-client-urls", "advertise-client-urls", "config-file"} {
-		if value := s.env(p.PID)["ETCD_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_"))]; value != "" && opts[name] == "" {
+		if value := s.env(p.PID)["ETCD_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_"))]; value != "" &&
+			opts[name] == "" {
 			opts[name] = value
 			signals = append(signals, "has etcd's variables in its environment")
 		}

@@ -65,7 +65,8 @@ const (
 )
 
 // FilesOf finds where an instance keeps its files: what it was told, what its data directory shows, then what its
-// processes have open. What cannot be read is left out; the error says that open files could not be read, as it is without root.
+// processes have open. What cannot be read is left out; the error says that open files could not be read, as it is
+// without root.
 func FilesOf(inst Instance, procs []host.Process, src FileSource) ([]Files, error) {
 	at, found := slices.BinarySearchFunc(procs, inst.Main.PID, func(p host.Process, pid int) int { return p.PID - pid })
 	if !found || procs[at].ProcID != inst.Main {
@@ -83,7 +84,8 @@ func FilesOf(inst Instance, procs []host.Process, src FileSource) ([]Files, erro
 }
 
 var fileFinders = map[string]func(*fileLook){
-	MySQL: mysqlPlaces, PostgreSQL: postgresPlaces, MongoDB: mongoPlaces, ScyllaDB: scyllaPlaces, Cassandra: cassandraPlaces,
+	MySQL: mysqlPlaces, PostgreSQL: postgresPlaces, MongoDB: mongoPlaces, ScyllaDB: scyllaPlaces,
+	Cassandra: cassandraPlaces,
 	SQLServer: sqlserverPlaces, ClickHouse: clickhousePlaces, Etcd: etcdPlaces,
 }
 
@@ -153,7 +155,8 @@ func mysqlPlaces(l *fileLook) {
 		kind FileKind
 		name string
 	}{{FilesBinlog, "log_bin"}, {FilesRelay, "relay_log"}} {
-		if v := opts.value(log.name); v != "" && v != "0" && v != "1" && !strings.EqualFold(v, "off") && !strings.EqualFold(v, "on") {
+		if v := opts.value(log.name); v != "" && v != "0" && v != "1" && !strings.EqualFold(v, "off") &&
+			!strings.EqualFold(v, "on") {
 			l.add(log.kind, path.Dir(absoluteIn(dir, v)), log.name)
 		}
 	}
@@ -178,8 +181,9 @@ func told(value, name string) string {
 	return name
 }
 
-// mysqlTablespaces finds what lies outside of the data directory: databases and tables behind symbolic links, and tables
-// made with DATA DIRECTORY, whose place a file NAME.isl holds up to 5.7 and in MariaDB; 8.0 keeps it in its dictionary.
+// mysqlTablespaces finds what lies outside of the data directory: databases and tables behind symbolic links, and
+// tables made with DATA DIRECTORY, whose place a file NAME.isl holds up to 5.7 and in MariaDB; 8.0 keeps it in its
+// dictionary.
 func mysqlTablespaces(l *fileLook, dir string) {
 	schemas := 0
 	for _, e := range l.list(dir) {
@@ -291,11 +295,13 @@ func clickhousePlaces(l *fileLook) {
 func etcdPlaces(l *fileLook) {
 	opts := longOptions(l.p.Args, nil)
 	wal := firstOf(opts["wal-dir"], l.env(l.p.PID)["ETCD_WAL_DIR"])
-	l.add(FilesRedo, firstOf(absoluteIn(l.cwd(l.p.PID), wal), inDir(l.inst.DataDir, "member/wal")), told(wal, "wal-dir"))
+	l.add(FilesRedo, firstOf(absoluteIn(l.cwd(l.p.PID), wal), inDir(l.inst.DataDir, "member/wal")),
+		told(wal, "wal-dir"))
 }
 
-// openKinds tell by its path what an open file is for. The first that fits counts; a file that none fits is not looked at.
-// Sources are the engines' manuals on their files; Oracle's names are those of its own file management and of habit.
+// openKinds tell by its path what an open file is for. The first that fits counts; a file that none fits is not looked
+// at. Sources are the engines' manuals on their files; Oracle's names are those of its own file management and of
+// habit.
 var openKinds = map[string][]struct {
 	pattern *regexp.Regexp
 	kind    FileKind
@@ -321,13 +327,17 @@ var openKinds = map[string][]struct {
 		{regexp.MustCompile(`(?i)/temp[^/]*\.(dbf|ora)$|_temp_[^/]*\.tmp$|/tempfile/`), FilesTemp},
 		{regexp.MustCompile(`(?i)/redo[^/]*$|/onlinelog/|_\.log$`), FilesRedo},
 		{regexp.MustCompile(`(?i)\.(dbf|ora|bct)$|/datafile/`), FilesData},
-		{regexp.MustCompile(`^/dev/`), FilesData}, // disks of ASM, raw devices; what is no block device is left out later
+		// disks of ASM, raw devices; what is no block device is left out later
+		{regexp.MustCompile(`^/dev/`), FilesData},
 	},
-	MongoDB:    {{regexp.MustCompile(`/WiredTigerLog[^/]*$`), FilesRedo}, {regexp.MustCompile(`\.wt$`), FilesData}},
-	Redis:      {{regexp.MustCompile(`\.(aof|rdb)$`), FilesData}},
-	ScyllaDB:   {{regexp.MustCompile(`/CommitLog-[^/]*$`), FilesRedo}, {regexp.MustCompile(`-(Data|Index)\.db$`), FilesData}},
-	Cassandra:  {{regexp.MustCompile(`/CommitLog-[^/]*$`), FilesRedo}, {regexp.MustCompile(`-(Data|Index)\.db$`), FilesData}},
-	SQLServer:  {{regexp.MustCompile(`(?i)/temp[^/]*\.(mdf|ndf|ldf)$`), FilesTemp}, {regexp.MustCompile(`(?i)\.ldf$`), FilesRedo}, {regexp.MustCompile(`(?i)\.(mdf|ndf)$`), FilesData}},
+	MongoDB: {{regexp.MustCompile(`/WiredTigerLog[^/]*$`), FilesRedo}, {regexp.MustCompile(`\.wt$`), FilesData}},
+	Redis:   {{regexp.MustCompile(`\.(aof|rdb)$`), FilesData}},
+	ScyllaDB: {{regexp.MustCompile(`/CommitLog-[^/]*$`), FilesRedo},
+		{regexp.MustCompile(`-(Data|Index)\.db$`), FilesData}},
+	Cassandra: {{regexp.MustCompile(`/CommitLog-[^/]*$`), FilesRedo},
+		{regexp.MustCompile(`-(Data|Index)\.db$`), FilesData}},
+	SQLServer: {{regexp.MustCompile(`(?i)/temp[^/]*\.(mdf|ndf|ldf)$`), FilesTemp},
+		{regexp.MustCompile(`(?i)\.ldf$`), FilesRedo}, {regexp.MustCompile(`(?i)\.(mdf|ndf)$`), FilesData}},
 	ClickHouse: {{regexp.MustCompile(`\.c?mrk\d?$|\.bin$`), FilesData}},
 	Etcd:       {{regexp.MustCompile(`\.wal$`), FilesRedo}, {regexp.MustCompile(`/snap/db$`), FilesData}},
 }
@@ -394,7 +404,8 @@ func (l *fileLook) holders() []int {
 	pids := []int{l.p.PID}
 	for _, sessions := range []bool{false, true} {
 		for _, m := range l.inst.Members {
-			if is := slices.Contains([]string{"backends", "sessions", "local", "parallel", "shared"}, m.Part); is != sessions || len(pids) >= maxHolders || m.ID == l.inst.Main {
+			if is := slices.Contains([]string{"backends", "sessions", "local", "parallel", "shared"},
+				m.Part); is != sessions || len(pids) >= maxHolders || m.ID == l.inst.Main {
 				continue
 			}
 			pids = append(pids, m.ID.PID)

@@ -99,36 +99,46 @@ func TestConfiguredFiles(t *testing.T) {
 			"mysql", "mysqld --datadir=/var/lib/mysql", "/usr/sbin/mysqld", "/etc/my.cnf",
 			"[mysqld]\ninnodb_log_group_home_dir=/redo\ninnodb_undo_directory=undo\nlog-bin=ON\nrelay_log=/relay/r\ntmpdir=/t1:/t2\ninnodb_tmpdir=/t3\ninnodb-data-home-dir=/sys1\n",
 			Instance{Engine: MySQL, DataDir: data},
-			[]string{"data /var/lib/mysql", "data /sys1", "redo log /redo", "undo /var/lib/mysql/undo", "relay log /relay", "temporary /t1", "temporary /t2", "temporary /t3"},
+			[]string{"data /var/lib/mysql", "data /sys1", "redo log /redo", "undo /var/lib/mysql/undo",
+				"relay log /relay", "temporary /t1", "temporary /t2", "temporary /t3"},
 		},
 		{
-			"mysql without options", "mysqld", "/usr/sbin/mysqld", "/etc/my.cnf", "", Instance{Engine: MySQL, DataDir: data},
+			"mysql without options", "mysqld", "/usr/sbin/mysqld", "/etc/my.cnf", "",
+			Instance{Engine: MySQL, DataDir: data},
 			[]string{"data /var/lib/mysql", "redo log /var/lib/mysql", "temporary /tmp"},
 		},
 		{
 			"scylladb", "scylla", "/opt/scylladb/libexec/scylla", scyllaConfig,
-			"data_file_directories:\n    - /d1/data\n    - '/d2/data'\ncommitlog_directory: /fast/commitlog\nother:\n  - x\n",
+			"data_file_directories:\n    - /d1/data\n    - '/d2/data'\ncommitlog_directory: " +
+				"/fast/commitlog\nother:\n  - x\n",
 			Instance{Engine: ScyllaDB, DataDir: "/var/lib/scylla", Config: scyllaConfig},
 			[]string{"data /d1/data", "data /d2/data", "redo log /fast/commitlog"},
 		},
 		{
-			"cassandra", "java -Dcassandra.storagedir=/srv/c " + cassandraClass, "/usr/bin/java", "/etc/c.yaml", "data_file_directories: [/d1, \"/d2\"]\n",
+			"cassandra", "java -Dcassandra.storagedir=/srv/c " + cassandraClass, "/usr/bin/java", "/etc/c.yaml",
+			"data_file_directories: [/d1, \"/d2\"]\n",
 			Instance{Engine: Cassandra, DataDir: "/d1", Config: "/etc/c.yaml"},
 			[]string{"data /d1", "data /d2", "redo log /srv/c/commitlog"},
 		},
 		{
-			"sqlserver", "sqlservr", "/opt/mssql/bin/sqlservr", sqlserverConfig, "[filelocation]\ndefaultlogdir = /log\n",
-			Instance{Engine: SQLServer, DataDir: "/var/opt/mssql", Config: sqlserverConfig}, []string{"data /var/opt/mssql", "redo log /log"},
+			"sqlserver", "sqlservr", "/opt/mssql/bin/sqlservr", sqlserverConfig,
+			"[filelocation]\ndefaultlogdir = /log\n",
+			Instance{Engine: SQLServer, DataDir: "/var/opt/mssql", Config: sqlserverConfig},
+			[]string{"data /var/opt/mssql", "redo log /log"},
 		},
 		{
-			"clickhouse", "clickhouse-server", "/usr/bin/clickhouse", "/c.xml", "<clickhouse><tmp_path>/fast/tmp/</tmp_path></clickhouse>",
-			Instance{Engine: ClickHouse, DataDir: "/var/lib/clickhouse", Config: "/c.xml"}, []string{"data /var/lib/clickhouse", "temporary /fast/tmp"},
+			"clickhouse", "clickhouse-server", "/usr/bin/clickhouse", "/c.xml",
+			"<clickhouse><tmp_path>/fast/tmp/</tmp_path></clickhouse>",
+			Instance{Engine: ClickHouse, DataDir: "/var/lib/clickhouse", Config: "/c.xml"},
+			[]string{"data /var/lib/clickhouse", "temporary /fast/tmp"},
 		},
 		{
-			"etcd", "etcd --data-dir /e --wal-dir /w", "/usr/bin/etcd", "/none", "", Instance{Engine: Etcd, DataDir: "/e"}, []string{"data /e", "redo log /w"},
+			"etcd", "etcd --data-dir /e --wal-dir /w", "/usr/bin/etcd", "/none", "",
+			Instance{Engine: Etcd, DataDir: "/e"}, []string{"data /e", "redo log /w"},
 		},
 		{
-			"asm", "asm_pmon_+ASM", "/u01/bin/oracle", "/none", "", Instance{Engine: Oracle, Flavor: ASM, SID: "+ASM"}, nil,
+			"asm", "asm_pmon_+ASM", "/u01/bin/oracle", "/none", "", Instance{Engine: Oracle, Flavor: ASM, SID: "+ASM"},
+			nil,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -161,7 +171,8 @@ func (noLists) OpenFiles(int) ([]string, error)                     { return nil
 
 func TestFilesOfAnother(t *testing.T) {
 	inst := Instance{Engine: MySQL, Main: host.ProcID{PID: 100, Start: 7}}
-	if _, err := FilesOf(inst, []host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld")}, broken{}); err == nil {
+	if _, err := FilesOf(inst, []host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld")},
+		broken{}); err == nil {
 		t.Error("the files of a process with a reused number are told")
 	}
 }

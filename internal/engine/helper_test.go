@@ -16,13 +16,15 @@ func TestHelperOf(t *testing.T) {
 		{"/usr/bin/mariadb-dump", "mysqldump", "mysqldump shop", "backup mysqldump"},
 		{"", "mysqldump", "mysqldump shop", "backup mysqldump"}, // whose executable cannot be read
 		{"/usr/lib/postgresql/15/bin/pg_dump", "pg_dump", "pg_dump shop", "backup pg_dump"},
-		{"/usr/bin/prometheus-mysqld-exporter", "prometheus-mysq", "prometheus-mysqld-exporter", "exporter mysqld_exporter"},
+		{"/usr/bin/prometheus-mysqld-exporter", "prometheus-mysq", "prometheus-mysqld-exporter",
+			"exporter mysqld_exporter"},
 		{python, "barman", "/usr/bin/python3 /usr/bin/barman backup main", "backup barman"},
 		{python, "wal-e", "/usr/bin/python3 -u /usr/local/bin/wal-e backup-push /pg", "backup wal-e"},
 		{perl, "pt-archiver", "/usr/bin/perl /usr/bin/pt-archiver --source h=localhost", "tool pt-archiver"},
 		{perl, "pt-heartbeat", "perl -w /usr/bin/pt-heartbeat --update", "agent pt-heartbeat"},
 		{java, "java", "java -Xmx128m -cp /etc/cassandra org.apache.cassandra.tools.NodeTool compact", "tool nodetool"},
-		{java, "scylla-jmx", "/opt/scylladb/jmx/symlinks/scylla-jmx -jar /opt/scylladb/jmx/scylla-jmx-1.0.jar", "agent scylla-jmx"},
+		{java, "scylla-jmx", "/opt/scylladb/jmx/symlinks/scylla-jmx -jar /opt/scylladb/jmx/scylla-jmx-1.0.jar",
+			"agent scylla-jmx"},
 		{"/usr/bin/redis-cli", "redis-cli", "redis-cli --rdb /tmp/x.rdb", "backup redis-cli"},
 		{"/usr/bin/etcdctl", "etcdctl", "etcdctl snapshot save /tmp/x", "backup etcdctl"},
 		{"/usr/bin/etcdctl", "etcdctl", "etcdctl defrag", "tool etcdctl"},
@@ -100,30 +102,48 @@ func TestAttach(t *testing.T) {
 		{name: "nothing tells", exe: bin + "pg_dump", cmdline: "pg_dump shop", want: both},
 		{name: "port", exe: bin + "pg_dump", cmdline: "pg_dump -p 5433 shop", want: "postgresql5433"},
 		{name: "port, joined", exe: bin + "pg_dump", cmdline: "pg_dump -p5433 shop", want: "postgresql5433"},
-		{name: "port, long", exe: bin + "pg_dump", cmdline: "pg_dump --port=5432 --host 127.0.0.1", want: "postgresql5432"},
-		{name: "directory of the socket", exe: bin + "pg_dump", cmdline: "pg_dump -h /srv/b -p 5433", want: "postgresql5433"},
+		{name: "port, long", exe: bin + "pg_dump", cmdline: "pg_dump --port=5432 --host 127.0.0.1",
+			want: "postgresql5432"},
+		{name: "directory of the socket", exe: bin + "pg_dump", cmdline: "pg_dump -h /srv/b -p 5433",
+			want: "postgresql5433"},
 		{name: "another directory", exe: bin + "pg_dump", cmdline: "pg_dump -h /srv/c -p 5433", want: ""},
-		{name: "connection string", exe: bin + "pg_basebackup", cmdline: "pg_basebackup -D /b -d postgresql://x@localhost:5433/shop", want: "postgresql5433"},
+		{name: "connection string", exe: bin + "pg_basebackup",
+			cmdline: "pg_basebackup -D /b -d postgresql://x@localhost:5433/shop", want: "postgresql5433"},
 		{name: "port of nobody", exe: bin + "pg_dump", cmdline: "pg_dump -p 5499", want: ""},
 		{name: "another host", exe: bin + "pg_dump", cmdline: "pg_dump -h db9.example.com -p 5432", want: ""},
-		{name: "a name of this host", exe: bin + "pg_dump", cmdline: "pg_dump -h me.example.com -p 5433", connected: []any{5433}, want: "postgresql5433"},
-		{name: "environment", exe: bin + "pg_dump", cmdline: "pg_dump", env: []string{"PGPORT=5433"}, want: "postgresql5433"},
-		{name: "arguments before environment", exe: bin + "pg_dump", cmdline: "pg_dump -p 5432", env: []string{"PGPORT=5433"}, want: "postgresql5432"},
-		{name: "connected by TCP", exe: bin + "pg_dump", cmdline: "pg_dump", connected: []any{5433}, want: "postgresql5433"},
-		{name: "connected by a socket", exe: bin + "pg_dump", cmdline: "pg_dump", connected: []any{"/run/postgresql/.s.PGSQL.5432"}, want: "postgresql5432"},
+		{name: "a name of this host", exe: bin + "pg_dump", cmdline: "pg_dump -h me.example.com -p 5433",
+			connected: []any{5433}, want: "postgresql5433"},
+		{name: "environment", exe: bin + "pg_dump", cmdline: "pg_dump", env: []string{"PGPORT=5433"},
+			want: "postgresql5433"},
+		{name: "arguments before environment", exe: bin + "pg_dump", cmdline: "pg_dump -p 5432",
+			env: []string{"PGPORT=5433"}, want: "postgresql5432"},
+		{name: "connected by TCP", exe: bin + "pg_dump", cmdline: "pg_dump", connected: []any{5433},
+			want: "postgresql5433"},
+		{name: "connected by a socket", exe: bin + "pg_dump", cmdline: "pg_dump",
+			connected: []any{"/run/postgresql/.s.PGSQL.5432"}, want: "postgresql5432"},
 		{name: "connected to both", exe: bin + "pg_dump", cmdline: "pg_dump", connected: []any{5432, 5433}, want: both},
-		{name: "started by the archiver", exe: "/usr/bin/wal-g", cmdline: "wal-g wal-push /pg/x", ppid: 101, want: "postgresql5432"},
+		{name: "started by the archiver", exe: "/usr/bin/wal-g", cmdline: "wal-g wal-push /pg/x", ppid: 101,
+			want: "postgresql5432"},
 		{name: "its user", exe: bin + "pg_dump", cmdline: "pg_dump", uid: 28, want: "postgresql5433"},
-		{name: "stanza", exe: "/usr/bin/pgbackrest", cmdline: "pgbackrest --stanza=main backup", want: "postgresql5433"},
-		{name: "stanza of a file", exe: "/usr/bin/pgbackrest", cmdline: "pgbackrest --config=/etc/pgbackrest/own.conf --stanza=main backup", want: "postgresql5432"},
-		{name: "stanza of another host", exe: "/usr/bin/pgbackrest", cmdline: "pgbackrest --stanza=far backup", want: ""},
-		{name: "data directory", exe: "/usr/bin/pgbackrest", cmdline: "pgbackrest --pg1-path=/pg/a --process=1 backup:local", want: "postgresql5432"},
-		{name: "barman", exe: "/usr/bin/python3.11", cmdline: "python3 /usr/bin/barman backup first", want: "postgresql5432"},
-		{name: "barman for another host", exe: "/usr/bin/python3.11", cmdline: "python3 /usr/bin/barman backup far", want: ""},
-		{name: "wal-g with its directory", exe: "/usr/bin/wal-g", cmdline: "wal-g backup-push /pg/b", want: "postgresql5433"},
-		{name: "exporter", exe: "/usr/bin/postgres_exporter", cmdline: "postgres_exporter", env: []string{"DATA_SOURCE_NAME=user=x host=localhost port=5433"}, want: "postgresql5433"},
+		{name: "stanza", exe: "/usr/bin/pgbackrest", cmdline: "pgbackrest --stanza=main backup",
+			want: "postgresql5433"},
+		{name: "stanza of a file", exe: "/usr/bin/pgbackrest",
+			cmdline: "pgbackrest --config=/etc/pgbackrest/own.conf --stanza=main backup", want: "postgresql5432"},
+		{name: "stanza of another host", exe: "/usr/bin/pgbackrest", cmdline: "pgbackrest --stanza=far backup",
+			want: ""},
+		{name: "data directory", exe: "/usr/bin/pgbackrest",
+			cmdline: "pgbackrest --pg1-path=/pg/a --process=1 backup:local", want: "postgresql5432"},
+		{name: "barman", exe: "/usr/bin/python3.11", cmdline: "python3 /usr/bin/barman backup first",
+			want: "postgresql5432"},
+		{name: "barman for another host", exe: "/usr/bin/python3.11", cmdline: "python3 /usr/bin/barman backup far",
+			want: ""},
+		{name: "wal-g with its directory", exe: "/usr/bin/wal-g", cmdline: "wal-g backup-push /pg/b",
+			want: "postgresql5433"},
+		{name: "exporter", exe: "/usr/bin/postgres_exporter", cmdline: "postgres_exporter",
+			env: []string{"DATA_SOURCE_NAME=user=x host=localhost port=5433"}, want: "postgresql5433"},
 		{name: "exporter of both", exe: "/usr/bin/postgres_exporter", cmdline: "postgres_exporter",
-			env: []string{"DATA_SOURCE_NAME=postgresql://x:y@localhost:5432/a,postgresql://x:y@localhost:5433/a"}, want: both},
+			env:  []string{"DATA_SOURCE_NAME=postgresql://x:y@localhost:5432/a,postgresql://x:y@localhost:5433/a"},
+			want: both},
 		{name: "of another engine", exe: "/usr/bin/mysqldump", cmdline: "mysqldump", want: ""},
 	} {
 		procs, src := threeServers()
@@ -155,7 +175,8 @@ func TestAttachToTheOnlyOne(t *testing.T) {
 	far := process(301, 1, "/usr/bin/mysqldump", "mysqldump", "mysqldump -h db9 shop")
 	in := process(302, 1, "/usr/bin/mysqldump", "mysqldump", "mysqldump -P 3307 -h 127.0.0.1")
 	found := Recognise([]host.Process{server, inside, plain, far, in}, fake{})
-	if got := fmt.Sprint(serving(found, 300), "/", serving(found, 301), "/", serving(found, 302)); got != "mysql3306//" {
+	if got := fmt.Sprint(serving(found, 300), "/", serving(found, 301), "/",
+		serving(found, 302)); got != "mysql3306//" {
 		t.Errorf("they serve %q", got)
 	}
 }
@@ -192,14 +213,17 @@ func TestOracleWithoutExecutables(t *testing.T) {
 // A listener serves those that registered with it, and those that are registered nowhere.
 func TestListener(t *testing.T) {
 	procs, src := published(t, "testdata/published/oracle.txt")
-	other := process(2062, 1, "/u01/app/oracle/product/12.1.0/dbhome_1/bin/tnslsnr", "tnslsnr", "tnslsnr OTHER -inherit")
+	other := process(2062, 1, "/u01/app/oracle/product/12.1.0/dbhome_1/bin/tnslsnr", "tnslsnr",
+		"tnslsnr OTHER -inherit")
 	procs = append(procs, other)
 	src.listeners[2062] = listening(2062, 1522)[2062]
-	if found := Recognise(procs, src); serving(found, 2061) != "oracle-BXTST01 oracle-BXTST02" || serving(found, 2062) != "" {
+	if found := Recognise(procs, src); serving(found, 2061) != "oracle-BXTST01 oracle-BXTST02" || serving(found,
+		2062) != "" {
 		t.Errorf("they serve %q and %q", serving(found, 2061), serving(found, 2062))
 	}
 	src.connected[5031] = listening(5031, 1522)[5031]
-	if found := Recognise(procs, src); serving(found, 2061) != "oracle-BXTST01" || serving(found, 2062) != "oracle-BXTST02" {
+	if found := Recognise(procs, src); serving(found, 2061) != "oracle-BXTST01" || serving(found,
+		2062) != "oracle-BXTST02" {
 		t.Errorf("they serve %q and %q", serving(found, 2061), serving(found, 2062))
 	}
 	src.connected = nil
@@ -313,8 +337,10 @@ func TestParsePoints(t *testing.T) {
 }
 
 func TestYAMLScalars(t *testing.T) {
-	got := yamlScalars("a: 1\nb:\n  c: \"x: y\" # note\n  d:\n    e: 'f'\nlist:\n  - /one\n  - /two\nshort: [ /three, /four ]\n# g: h\nk:\nm: n # o\nurl: http://x:1\n")
-	want := map[string]string{"a": "1", "b.c": "x: y", "b.d.e": "f", "list": "/one", "short": "/three", "m": "n", "url": "http://x:1"}
+	got := yamlScalars("a: 1\nb:\n  c: \"x: y\" # note\n  d:\n    e: 'f'\nlist:\n  - /one\n  - /two\nshort: [ " +
+		"/three, /four ]\n# g: h\nk:\nm: n # o\nurl: http://x:1\n")
+	want := map[string]string{"a": "1", "b.c": "x: y", "b.d.e": "f", "list": "/one", "short": "/three", "m": "n",
+		"url": "http://x:1"}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -329,8 +355,12 @@ func FuzzTarget(f *testing.F) {
 		p := host.Process{Args: append([]string{"x"}, strings.Split(args, "\x00")...), Exe: "/x"}
 		src := fake{files: map[string]string{"/etc/pgbackrest.conf": text, "/etc/barman.conf": text}}
 		s := newScene(nil, src, func(*host.Process) (tracked, bool) { return tracked{}, false })
-		for _, d := range []*dialect{&mysqlDialect, &toolkitDialect, &pgDialect, &pgbackrestDialect, &walgDialect, &barmanDialect, &mongoDialect} {
-			target := s.targetOf(&p, d, func() map[string]string { return map[string]string{"MONGODB_URI": text, "PGPORT": text} })
+		for _, d := range []*dialect{&mysqlDialect, &toolkitDialect, &pgDialect, &pgbackrestDialect, &walgDialect,
+			&barmanDialect, &mongoDialect} {
+			target := s.targetOf(&p, d, func() map[string]string {
+				return map[string]string{"MONGODB_URI": text,
+					"PGPORT": text}
+			})
 			for _, pt := range target.points {
 				if pt.port < 0 || pt.port > 65535 {
 					t.Errorf("port %d", pt.port)

@@ -130,7 +130,8 @@ func startPostgreSQL(t *testing.T) *server {
 	data := filepath.Join(s.dir, "data")
 	s.must(t, initdb, "-D", data, "-A", "trust", "--no-sync")
 	s.socket = filepath.Join(s.dir, fmt.Sprintf(".s.PGSQL.%d", s.port))
-	s.start(t, daemon, "-D", data, "-p", strconv.Itoa(s.port), "-k", s.dir, "-c", "cluster_name=test/one", "-c", "listen_addresses=127.0.0.1", "-c", "shared_buffers=1MB")
+	s.start(t, daemon, "-D", data, "-p", strconv.Itoa(s.port), "-k", s.dir, "-c", "cluster_name=test/one", "-c",
+		"listen_addresses=127.0.0.1", "-c", "shared_buffers=1MB")
 	s.instanceName = "postgresql" + strconv.Itoa(s.port)
 	return s
 }
@@ -140,7 +141,8 @@ func startRedis(t *testing.T) *server {
 	s := newServer(t, "redis", pkg)
 	daemon := testhost.Program(t, pkg, "/usr/bin/redis-server", "/usr/bin/valkey-server")
 	s.socket = filepath.Join(s.dir, "r.sock")
-	s.start(t, daemon, "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir, "--unixsocket", s.socket, "--save", "")
+	s.start(t, daemon, "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir, "--unixsocket", s.socket,
+		"--save", "")
 	s.instanceName = "redis" + strconv.Itoa(s.port)
 	return s
 }
@@ -150,29 +152,37 @@ func startEtcd(t *testing.T) *server {
 	s := newServer(t, "nobody", pkg)
 	daemon := testhost.Program(t, pkg, "/usr/bin/etcd")
 	client, peer := fmt.Sprintf("http://127.0.0.1:%d", s.port), fmt.Sprintf("http://127.0.0.1:%d", testhost.FreePort(t))
-	s.start(t, daemon, "--name", "test", "--data-dir", filepath.Join(s.dir, "data"), "--listen-client-urls", client, "--advertise-client-urls", client,
-		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "test="+peer, "--log-level", "error")
+	s.start(t, daemon, "--name", "test", "--data-dir", filepath.Join(s.dir, "data"), "--listen-client-urls", client,
+		"--advertise-client-urls", client,
+		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "test="+peer,
+		"--log-level", "error")
 	s.instanceName = "etcd" + strconv.Itoa(s.port)
 	return s
 }
 
 // Real MariaDB, PostgreSQL, Redis and etcd servers, found by a look at the whole live host.
 func TestLiveServers(t *testing.T) {
-	servers := map[string]*server{MySQL: startMariaDB(t), PostgreSQL: startPostgreSQL(t), Redis: startRedis(t), Etcd: startEtcd(t)}
+	servers := map[string]*server{MySQL: startMariaDB(t), PostgreSQL: startPostgreSQL(t), Redis: startRedis(t),
+		Etcd: startEtcd(t)}
 	h := host.New("/")
 	for engine, s := range servers {
 		t.Run(engine, func(t *testing.T) {
 			i := waitForInstance(t, h, s)
-			if i.Engine != engine || i.Name() != s.instanceName || i.Port != s.port || !slices.Contains(i.Ports, s.port) {
-				t.Errorf("engine %q, name %q, port %d of %v; want %q %q %d", i.Engine, i.Name(), i.Port, i.Ports, engine, s.instanceName, s.port)
+			if i.Engine != engine || i.Name() != s.instanceName || i.Port != s.port || !slices.Contains(i.Ports,
+				s.port) {
+				t.Errorf("engine %q, name %q, port %d of %v; want %q %q %d", i.Engine, i.Name(), i.Port, i.Ports,
+					engine, s.instanceName, s.port)
 			}
-			if i.Socket != s.socket || !strings.HasPrefix(i.DataDir, s.dir) || i.User != s.account.Username || i.Container {
-				t.Errorf("socket %q, data directory %q, user %q, container %t", i.Socket, i.DataDir, i.User, i.Container)
+			if i.Socket != s.socket || !strings.HasPrefix(i.DataDir, s.dir) || i.User != s.account.Username ||
+				i.Container {
+				t.Errorf("socket %q, data directory %q, user %q, container %t", i.Socket, i.DataDir, i.User,
+					i.Container)
 			}
 			if len(i.Evidence) < 3 {
 				t.Errorf("evidence %q", i.Evidence)
 			}
-			if !i.Matches(policy.Match{Engine: engine, Port: strconv.Itoa(s.port), Socket: s.socket, DataDir: i.DataDir}) {
+			if !i.Matches(policy.Match{Engine: engine, Port: strconv.Itoa(s.port), Socket: s.socket,
+				DataDir: i.DataDir}) {
 				t.Error("the instance does not match its own keys")
 			}
 			checkEngine(t, i)
@@ -185,9 +195,10 @@ func TestLiveServers(t *testing.T) {
 func checkWork(t *testing.T, engine string, s *server) {
 	t.Helper()
 	names := map[string][]string{
-		MySQL:      {fmt.Sprintf("mysql://root@127.0.0.1:%d/", s.port), "mysql://root@localhost/?socket=" + s.socket},
-		PostgreSQL: {fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres", s.port), fmt.Sprintf("postgres:///postgres?user=postgres&host=%s&port=%d", s.dir, s.port)},
-		Redis:      {fmt.Sprintf("redis://127.0.0.1:%d", s.port), "unix://" + s.socket},
+		MySQL: {fmt.Sprintf("mysql://root@127.0.0.1:%d/", s.port), "mysql://root@localhost/?socket=" + s.socket},
+		PostgreSQL: {fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres", s.port),
+			fmt.Sprintf("postgres:///postgres?user=postgres&host=%s&port=%d", s.dir, s.port)},
+		Redis: {fmt.Sprintf("redis://127.0.0.1:%d", s.port), "unix://" + s.socket},
 	}
 	for _, dsn := range names[engine] {
 		db, err := dbstat.Parse(dsn)
@@ -241,7 +252,8 @@ func checkEngine(t *testing.T, i Instance) {
 	want := []string{PartMain}
 	switch i.Engine {
 	case MySQL:
-		if !strings.HasSuffix(i.Config, "my.cnf") || i.Version == "" || strings.Contains(i.Evidence[0], "mariadbd") && i.Flavor != MariaDB {
+		if !strings.HasSuffix(i.Config, "my.cnf") || i.Version == "" || strings.Contains(i.Evidence[0], "mariadbd") &&
+			i.Flavor != MariaDB {
 			t.Errorf("config %q, version %q, flavor %q", i.Config, i.Version, i.Flavor)
 		}
 	case PostgreSQL:
@@ -291,11 +303,16 @@ func TestLiveHelpers(t *testing.T) {
 	}
 	tcp := fmt.Sprint(second.port)
 	want := map[int]string{
-		first.helper(t, nil, dump, "--no-defaults", "-uroot", "--socket="+first.socket, "--all-databases"):                                 first.instanceName + " --socket=" + first.socket,
-		first.helper(t, []string{"MYSQL_UNIX_PORT=" + first.socket}, dump, "--no-defaults", "-uroot", "--all-databases"):                   first.instanceName + " MYSQL_UNIX_PORT of its environment",
-		second.helper(t, nil, dump, "--no-defaults", "-uroot", "-h", "127.0.0.1", "-P", tcp, "--all-databases"):                            second.instanceName + " --host=127.0.0.1 --port=" + tcp,
-		second.helper(t, nil, dump, "--all-databases"):                                                                                     second.instanceName + " it is connected to " + second.socket,
-		pg.helper(t, nil, base, "-h", pg.dir, "-p", strconv.Itoa(pg.port), "-D", "-", "-Ft", "-X", "none", "-c", "fast", "--max-rate=32k"): pg.instanceName + " --host=" + pg.dir + " --port=" + strconv.Itoa(pg.port),
+		first.helper(t, nil, dump, "--no-defaults", "-uroot", "--socket="+first.socket,
+			"--all-databases"): first.instanceName + " --socket=" + first.socket,
+		first.helper(t, []string{"MYSQL_UNIX_PORT=" + first.socket}, dump, "--no-defaults", "-uroot",
+			"--all-databases"): first.instanceName + " MYSQL_UNIX_PORT of its environment",
+		second.helper(t, nil, dump, "--no-defaults", "-uroot", "-h", "127.0.0.1", "-P", tcp,
+			"--all-databases"): second.instanceName + " --host=127.0.0.1 --port=" + tcp,
+		second.helper(t, nil, dump,
+			"--all-databases"): second.instanceName + " it is connected to " + second.socket,
+		pg.helper(t, nil, base, "-h", pg.dir, "-p", strconv.Itoa(pg.port), "-D", "-", "-Ft", "-X", "none", "-c", "fast",
+			"--max-rate=32k"): pg.instanceName + " --host=" + pg.dir + " --port=" + strconv.Itoa(pg.port),
 	}
 	h := host.New("/")
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {

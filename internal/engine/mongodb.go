@@ -29,7 +29,8 @@ const mongoPort = 27017
 var mongoFiles = []string{"mongod.lock", "WiredTiger", "storage.bson"}
 
 func isMongo(p *host.Process) bool {
-	return isProgram(p, []string{"mongod"}, []string{"mongod"}) && !hasOption(p.Args, "--version", "--help", "-h", "--shutdown", "--sysinfo", "--repair")
+	return isProgram(p, []string{"mongod"}, []string{"mongod"}) && !hasOption(p.Args, "--version", "--help", "-h",
+		"--shutdown", "--sysinfo", "--repair")
 }
 
 func inspectMongo(s *scene, p *host.Process, inst *Instance) (signals []string) {

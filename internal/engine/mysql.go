@@ -211,7 +211,8 @@ func mysqlArgs(args []string) map[string]string {
 	return opts
 }
 
-var mysqlShort = map[byte]string{'P': "port", 'h': "datadir", 'b': "basedir", 'u': "user", 'V': "version", '?': "help", 'I': "help"}
+var mysqlShort = map[byte]string{'P': "port", 'h': "datadir", 'b': "basedir", 'u': "user", 'V': "version", '?': "help",
+	'I': "help"}
 
 func mysqlOption(name string) string {
 	return strings.TrimPrefix(strings.ReplaceAll(name, "-", "_"), "loose_")

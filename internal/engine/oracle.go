@@ -167,7 +167,8 @@ func oraclePart(n oracleName) string {
 	switch first := n.name[0]; {
 	case first == 'p' && (digit || n.name[1] == 'z'): // P000, P00A, …; PZ99 for queries over the instances of a cluster
 		return "parallel"
-	case n.name == "lgwr" || strings.HasPrefix(n.name, "lg") && n.name[2] >= '0' && n.name[2] <= '9': // since 12.1 its workers LG00 to LGnn
+	case n.name == "lgwr" || strings.HasPrefix(n.name, "lg") && n.name[2] >= '0' &&
+		n.name[2] <= '9': // since 12.1 its workers LG00 to LGnn
 		return "lgwr"
 	case digit && (first == 's' || first == 'd'): // shared servers and their dispatchers
 		return "shared"
@@ -198,8 +199,9 @@ func (s *scene) attachRMAN(found []Instance) {
 				continue
 			}
 			inst.Helpers = append(inst.Helpers, Helper{
-				ID: m.ID, Kind: HelperBackup, Tool: "rman", Sure: true, Rate: s.helpers[at].tool.rate.of(s.helpers[at].p, nil),
-				How: fmt.Sprintf("process %d, an RMAN, started it", p.PPID),
+				ID: m.ID, Kind: HelperBackup, Tool: "rman", Sure: true,
+				Rate: s.helpers[at].tool.rate.of(s.helpers[at].p, nil),
+				How:  fmt.Sprintf("process %d, an RMAN, started it", p.PPID),
 			})
 		}
 	}

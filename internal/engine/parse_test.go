@@ -34,13 +34,16 @@ func TestMySQLArgs(t *testing.T) {
 
 func TestReadMySQLConfig(t *testing.T) {
 	files := map[string]string{
-		"/etc/my.cnf":                      "[mysqld]\nport=1\n",
-		"/etc/mysql/my.cnf":                "\ufeff\n[client-server]\nsocket=/cs\n[mysqld]\nport = 2\n!include extra.cnf\n!includedir /etc/mysql/conf.d\n",
-		"/etc/mysql/extra.cnf":             "[mysqldump]\nport=3\n[mariadb-10.11]\ndatadir=\"/with # hash\"\n",
-		"/etc/mysql/conf.d/50-server.cnf":  "[mysqld]\nport=4 # four\n;port=5\n skip_networking\n[mysqld-auto]\nport=9\n",
+		"/etc/my.cnf": "[mysqld]\nport=1\n",
+		"/etc/mysql/my.cnf": "\ufeff\n[client-server]\nsocket=/cs\n[mysqld]\nport = 2\n!include " +
+			"extra.cnf\n!includedir /etc/mysql/conf.d\n",
+		"/etc/mysql/extra.cnf": "[mysqldump]\nport=3\n[mariadb-10.11]\ndatadir=\"/with # hash\"\n",
+		"/etc/mysql/conf.d/50-server.cnf": "[mysqld]\nport=4 # four\n;port=5\n " +
+			"skip_networking\n[mysqld-auto]\nport=9\n",
 		"/etc/mysql/conf.d/zz-unknown.cnf": "[mysqld]\nport=6\n",
-		"/only.cnf":                        "[server]\nport='7'\n[mysqld@b]\nport=8\nbroken line without section end\n[mysqld\n",
-		"/loop.cnf":                        "!include /loop.cnf\n!include /loop.cnf\n[mysqld]\nport=5\n",
+		"/only.cnf": "[server]\nport='7'\n[mysqld@b]\nport=8\nbroken line without section " +
+			"end\n[mysqld\n",
+		"/loop.cnf": "!include /loop.cnf\n!include /loop.cnf\n[mysqld]\nport=5\n",
 	}
 	read := func(name string) []byte {
 		if text, ok := files[name]; ok {
@@ -52,10 +55,13 @@ func TestReadMySQLConfig(t *testing.T) {
 		name, args, path string
 		want             map[string]string
 	}{
-		{"usual files", "", "/etc/my.cnf", map[string]string{"port": "4", "socket": "/cs", "datadir": "/with # hash", "skip_networking": ""}},
+		{"usual files", "", "/etc/my.cnf", map[string]string{"port": "4", "socket": "/cs", "datadir": "/with # hash",
+			"skip_networking": ""}},
 		{"no defaults", "--no-defaults", "", map[string]string{}},
-		{"one file", "--defaults-file=/only.cnf", "/only.cnf", map[string]string{"port": "7", "broken line without section end": ""}},
-		{"group suffix", "--defaults-file=/only.cnf --defaults-group-suffix=@b", "/only.cnf", map[string]string{"port": "8", "broken line without section end": ""}},
+		{"one file", "--defaults-file=/only.cnf", "/only.cnf",
+			map[string]string{"port": "7", "broken line without section end": ""}},
+		{"group suffix", "--defaults-file=/only.cnf --defaults-group-suffix=@b", "/only.cnf",
+			map[string]string{"port": "8", "broken line without section end": ""}},
 		{"missing file", "--defaults-file=/missing", "", map[string]string{}},
 		{"loop", "--defaults-file=/loop.cnf", "/loop.cnf", map[string]string{"port": "5"}},
 	} {
@@ -102,7 +108,8 @@ func TestParsePostmasterPID(t *testing.T) {
 		want postmasterPID
 		pid  int
 	}{
-		{"15492\n/pg\n1795193659\n25432\n/run/pg\nlocalhost\n  9977947         4\nready   \n", postmasterPID{dataDir: "/pg", port: 25432, socketDir: "/run/pg"}, 15492},
+		{"15492\n/pg\n1795193659\n25432\n/run/pg\nlocalhost\n  9977947         4\nready   \n",
+			postmasterPID{dataDir: "/pg", port: 25432, socketDir: "/run/pg"}, 15492},
 		{"15492\n/pg/\n1795193659\n", postmasterPID{dataDir: "/pg"}, 15492}, // half written
 		{"7\nrelative\nx\n99999\n\n", postmasterPID{}, 7},
 		{"", postmasterPID{}, 0},
@@ -124,7 +131,8 @@ func TestParsePostgresConfig(t *testing.T) {
 	got := make(map[string]string)
 	parsePostgresConfig("# port = 1\nport = 5433\t# comment\nCluster_Name='it''s # one' # x\nlisten_addresses '*'\n"+
 		"data_directory = '/d'\r\nshared_buffers = 128MB\n= 3\n'x' = 4\nport\ninclude 'other.conf'\n", got)
-	want := map[string]string{"port": "5433", "cluster_name": "it's # one", "listen_addresses": "*", "data_directory": "/d", "shared_buffers": "128MB", "include": "other.conf"}
+	want := map[string]string{"port": "5433", "cluster_name": "it's # one", "listen_addresses": "*",
+		"data_directory": "/d", "shared_buffers": "128MB", "include": "other.conf"}
 	if !maps.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -132,7 +140,8 @@ func TestParsePostgresConfig(t *testing.T) {
 
 func TestPostgresArgs(t *testing.T) {
 	for line, want := range map[string]map[string]string{
-		"postgres -D /d -p 5433 -k /run":                       {"data_directory": "/d", "port": "5433", "unix_socket_directories": "/run"},
+		"postgres -D /d -p 5433 -k /run": {"data_directory": "/d", "port": "5433",
+			"unix_socket_directories": "/run"},
 		"postgres -D/d -p5433":                                 {"data_directory": "/d", "port": "5433"},
 		"postgres -c config_file=/e/p.conf -ccluster_name=a":   {"config_file": "/e/p.conf", "cluster_name": "a"},
 		"postgres --config-file=/e/p.conf --cluster_name=15/m": {"config_file": "/e/p.conf", "cluster_name": "15/m"},
@@ -226,28 +235,36 @@ func TestInspectRedis(t *testing.T) {
 		part  string
 	}{
 		{
-			name: "Valkey cluster node with its own file", args: []string{"/usr/bin/valkey-server 192.0.2.1:7000 [cluster]"}, exe: "/usr/bin/valkey-server",
-			files: map[string]string{"/d/nodes.conf": "", "/etc/valkey/valkey.conf": "port 7001\ndir /d\n", "/etc/redis/7000.conf": "# x\nport 7000\ndir \"/d\"\n"},
+			name: "Valkey cluster node with its own file",
+			args: []string{"/usr/bin/valkey-server 192.0.2.1:7000 [cluster]"}, exe: "/usr/bin/valkey-server",
+			files: map[string]string{"/d/nodes.conf": "", "/etc/valkey/valkey.conf": "port 7001\ndir /d\n",
+				"/etc/redis/7000.conf": "# x\nport 7000\ndir \"/d\"\n"},
 			where: []any{7000, 17000},
-			want:  Instance{Flavor: Valkey, Port: 7000, Ports: []int{7000, 17000}, DataDir: "/d", Config: "/etc/redis/7000.conf"}, part: PartMain,
+			want: Instance{Flavor: Valkey, Port: 7000, Ports: []int{7000, 17000}, DataDir: "/d",
+				Config: "/etc/redis/7000.conf"}, part: PartMain,
 		},
 		{
-			name: "title switched off", args: []string{"redis-server", "redis.conf", "--port", "6390", "--unixsocket", "/r.sock"}, exe: "/opt/redis-7.2.4/src/redis-server",
-			want: Instance{Version: "7.2.4", Port: 6390, Socket: "/r.sock", DataDir: "/d", Config: "/d/redis.conf"}, part: PartMain,
+			name: "title switched off", args: []string{"redis-server", "redis.conf", "--port", "6390", "--unixsocket",
+				"/r.sock"}, exe: "/opt/redis-7.2.4/src/redis-server",
+			want: Instance{Version: "7.2.4", Port: 6390, Socket: "/r.sock", DataDir: "/d", Config: "/d/redis.conf"},
+			part: PartMain,
 		},
 		{
-			name: "only a socket", args: []string{"redis-server /run/r.sock"}, exe: "/usr/bin/redis-server", where: []any{"/run/r.sock"},
-			want: Instance{Socket: "/run/r.sock", DataDir: "/d"}, part: PartMain,
+			name: "only a socket", args: []string{"redis-server /run/r.sock"}, exe: "/usr/bin/redis-server",
+			where: []any{"/run/r.sock"},
+			want:  Instance{Socket: "/run/r.sock", DataDir: "/d"}, part: PartMain,
 		},
 		{
-			name: "sentinel before its title", args: []string{"/usr/bin/redis-sentinel", "/etc/s.conf"}, exe: "/usr/bin/redis-check-rdb", where: []any{26379},
+			name: "sentinel before its title", args: []string{"/usr/bin/redis-sentinel", "/etc/s.conf"},
+			exe: "/usr/bin/redis-check-rdb", where: []any{26379},
 			want: Instance{Port: 26379, Ports: []int{26379}, DataDir: "/d", Config: "/etc/s.conf"}, part: PartSentinel,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := process(100, 1, test.exe, path.Base(test.exe), "")
 			p.Args = test.args
-			found := Recognise([]host.Process{p}, fake{cwd: map[int]string{100: "/d"}, files: test.files, listeners: listening(100, test.where...)})
+			found := Recognise([]host.Process{p}, fake{cwd: map[int]string{100: "/d"}, files: test.files,
+				listeners: listening(100, test.where...)})
 			if len(found) != 1 {
 				t.Fatalf("found %v", found)
 			}

@@ -207,7 +207,8 @@ func postgresArgs(args []string) map[string]string {
 // file comes after it and wins.
 func (s *scene) postgresConfig(p *host.Process, inst *Instance, args map[string]string, dir string) map[string]string {
 	config := make(map[string]string)
-	for _, name := range []string{absoluteIn(inst.DataDir, args["config_file"]), inDir(dir, "postgresql.conf"), inDir(inst.DataDir, "postgresql.conf")} {
+	for _, name := range []string{absoluteIn(inst.DataDir, args["config_file"]), inDir(dir, "postgresql.conf"),
+		inDir(inst.DataDir, "postgresql.conf")} {
 		if data := s.file(p.PID, name); data != nil {
 			inst.Config = name
 			parsePostgresConfig(string(data), config)
@@ -244,7 +245,8 @@ func parsePostgresConfig(text string, config map[string]string) {
 
 // postgresAlways are titles that every running server has, so that what stands before them is the
 // cluster's name.
-var postgresAlways = regexp.MustCompile(`^postgres: (.+): (?:checkpointer|background writer|walwriter|logger|startup)\b`)
+var postgresAlways = regexp.MustCompile(`^postgres: (.+): (?:checkpointer|background ` +
+	`writer|walwriter|logger|startup)\b`)
 
 func clusterFromTitles(children []*host.Process) string {
 	for _, c := range children {
@@ -289,7 +291,8 @@ func isPostgresBackend(text string) bool {
 			return true
 		}
 		address, port, ok := strings.Cut(word, "(")
-		if digits, closed := strings.CutSuffix(port, ")"); ok && closed && address != "" && digits != "" && strings.Trim(digits, "0123456789") == "" {
+		if digits, closed := strings.CutSuffix(port, ")"); ok && closed && address != "" && digits != "" &&
+			strings.Trim(digits, "0123456789") == "" {
 			return true
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"bulkhead/internal/host"
 )
 
-// published reads a process table of testdata/published. A line names one thing, an indented line below a process is one
-// argument of it; files as in a txtar archive follow.
+// published reads a process table of testdata/published. A line names one thing, an indented line below a process is
+// one argument of it; files as in a txtar archive follow.
 func published(t testing.TB, name string) ([]host.Process, fake) {
 	t.Helper()
 	text, err := os.ReadFile(name)

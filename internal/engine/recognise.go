@@ -323,13 +323,17 @@ func (s *scene) sort(p *host.Process, what program) {
 // withoutWatchers leaves out the processes that have forked one which looks like themselves.
 func (s *scene) withoutWatchers(r *recogniser, mains []*host.Process) []*host.Process {
 	return slices.DeleteFunc(slices.Clone(mains), func(p *host.Process) bool {
-		return slices.ContainsFunc(s.children[p.PID], func(c *host.Process) bool { return r.identity(c) && c.Exe == p.Exe })
+		return slices.ContainsFunc(s.children[p.PID], func(c *host.Process) bool {
+			return r.identity(c) &&
+				c.Exe == p.Exe
+		})
 	})
 }
 
 // process returns the process with a pid, nil when there is none.
 func (s *scene) process(pid int) *host.Process {
-	i, found := slices.BinarySearchFunc(s.sorted, pid, func(p *host.Process, pid int) int { return cmp.Compare(p.PID, pid) })
+	i, found := slices.BinarySearchFunc(s.sorted, pid,
+		func(p *host.Process, pid int) int { return cmp.Compare(p.PID, pid) })
 	if !found {
 		return nil
 	}

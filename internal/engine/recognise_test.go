@@ -67,8 +67,10 @@ func describe(instances []Instance, procs []host.Process) string {
 	var b strings.Builder
 	for _, i := range instances {
 		fmt.Fprintf(&b, "%s: %s\n", i.Name(), i)
-		fmt.Fprintf(&b, "  engine %q flavor %q version %q user %q container %t\n", i.Engine, i.Flavor, i.Version, i.User, i.Container)
-		fmt.Fprintf(&b, "  port %d of %v, socket %q\n  datadir %q\n  config %q cluster %q\n", i.Port, i.Ports, i.Socket, i.DataDir, i.Config, i.Cluster)
+		fmt.Fprintf(&b, "  engine %q flavor %q version %q user %q container %t\n", i.Engine, i.Flavor, i.Version,
+			i.User, i.Container)
+		fmt.Fprintf(&b, "  port %d of %v, socket %q\n  datadir %q\n  config %q cluster %q\n", i.Port, i.Ports, i.Socket,
+			i.DataDir, i.Config, i.Cluster)
 		for _, m := range i.Members {
 			fmt.Fprintf(&b, "  %-12s %d %.60s\n", m.Part, m.ID.PID, titles[m.ID])
 		}
@@ -77,7 +79,8 @@ func describe(instances []Instance, procs []host.Process) string {
 			if !h.Sure {
 				serves = "may serve it"
 			}
-			fmt.Fprintf(&b, "  %-12s %d %s %s: %s (%q, %q)\n", h.Kind, h.ID.PID, h.Tool, serves, h.How, h.Rate.Option, h.Rate.Given)
+			fmt.Fprintf(&b, "  %-12s %d %s %s: %s (%q, %q)\n", h.Kind, h.ID.PID, h.Tool, serves, h.How, h.Rate.Option,
+				h.Rate.Given)
 		}
 		for _, e := range i.Evidence {
 			fmt.Fprintf(&b, "  - %s\n", e)
@@ -213,7 +216,8 @@ func TestRecogniseNeedsBehaviour(t *testing.T) {
 		if got := Recognise([]host.Process{p}, fake{}); len(got) != 0 {
 			t.Errorf("%q is taken for %s: %q", title(&p), got[0], got[0].Evidence)
 		}
-		if got := Recognise([]host.Process{p}, fake{listeners: listening(100, 7777)}); len(got) != 1 || got[0].Port != 7777 {
+		if got := Recognise([]host.Process{p}, fake{listeners: listening(100, 7777)}); len(got) != 1 ||
+			got[0].Port != 7777 {
 			t.Errorf("%q that listens on 7777 is taken for %v", title(&p), got)
 		}
 	}
@@ -233,23 +237,28 @@ func TestRecogniseMySQL(t *testing.T) {
 				listeners: listening(100, 33060, 3306, "/var/run/mysqld/mysqlx.sock", "/var/run/mysqld/mysqld.sock"),
 				cwd:       map[int]string{100: "/var/lib/mysql"},
 				files: map[string]string{
-					"/etc/mysql/my.cnf":                    "!includedir /etc/mysql/conf.d/\n!includedir /etc/mysql/mysql.conf.d/\n",
-					"/etc/mysql/mysql.conf.d/mysqld.cnf":   "[mysqld]\nsocket = /var/run/mysqld/mysqld.sock\n# port = 4000\nuser = mysql\n",
+					"/etc/mysql/my.cnf": "!includedir /etc/mysql/conf.d/\n!includedir " +
+						"/etc/mysql/mysql.conf.d/\n",
+					"/etc/mysql/mysql.conf.d/mysqld.cnf": "[mysqld]\nsocket = /var/run/mysqld/mysqld.sock\n# port " +
+						"= 4000\nuser = mysql\n",
 					"/var/lib/mysql/auto.cnf":              "[auto]\n",
 					"/etc/mysql/conf.d/mysql.cnf":          "[mysql]\nport=9\n",
 					"/var/lib/mysql/mysql_upgrade_history": "{}",
 				},
 			},
-			want: Instance{Port: 3306, Ports: []int{3306, 33060}, Socket: "/var/run/mysqld/mysqld.sock", DataDir: "/var/lib/mysql", Config: "/etc/mysql/my.cnf"},
+			want: Instance{Port: 3306, Ports: []int{3306, 33060}, Socket: "/var/run/mysqld/mysqld.sock",
+				DataDir: "/var/lib/mysql", Config: "/etc/mysql/my.cnf"},
 		},
 		{
-			name:  "mysqld_multi, tarball",
-			procs: []host.Process{process(100, 1, "/opt/mysql-8.0.36-linux-glibc2.28-x86_64/bin/mysqld", "mysqld", "/opt/mysql/bin/mysqld --defaults-file=/etc/multi.cnf --defaults-group-suffix=2")},
+			name: "mysqld_multi, tarball",
+			procs: []host.Process{process(100, 1, "/opt/mysql-8.0.36-linux-glibc2.28-x86_64/bin/mysqld", "mysqld",
+				"/opt/mysql/bin/mysqld --defaults-file=/etc/multi.cnf --defaults-group-suffix=2")},
 			src: fake{
 				listeners: listening(100, 3307, 33062, "/data/2/my.sock"),
 				files:     map[string]string{"/etc/multi.cnf": "[mysqld1]\nport=3306\n[mysqld2]\nport=\"3307\"\ndatadir='/data/2'\nsocket=my.sock # relative\n[client]\nport=1\n"},
 			},
-			want: Instance{Version: "8.0.36", Port: 3307, Ports: []int{3307, 33062}, Socket: "/data/2/my.sock", DataDir: "/data/2", Config: "/etc/multi.cnf"},
+			want: Instance{Version: "8.0.36", Port: 3307, Ports: []int{3307, 33062}, Socket: "/data/2/my.sock",
+				DataDir: "/data/2", Config: "/etc/multi.cnf"},
 		},
 		{
 			name:  "what it listens on wins over what it was told",
@@ -258,22 +267,25 @@ func TestRecogniseMySQL(t *testing.T) {
 			want:  Instance{Port: 4406, Ports: []int{4406}, Socket: "/b.sock"},
 		},
 		{
-			name:  "Galera: the client port, not the lowest",
-			procs: []host.Process{process(100, 1, "/usr/sbin/mariadbd", "mariadbd", "/usr/sbin/mariadbd -P 5306 -h /data")},
-			src:   fake{listeners: listening(100, 4567, 5306)},
-			want:  Instance{Flavor: MariaDB, Port: 5306, Ports: []int{4567, 5306}, DataDir: "/data"},
+			name: "Galera: the client port, not the lowest",
+			procs: []host.Process{process(100, 1, "/usr/sbin/mariadbd", "mariadbd",
+				"/usr/sbin/mariadbd -P 5306 -h /data")},
+			src:  fake{listeners: listening(100, 4567, 5306)},
+			want: Instance{Flavor: MariaDB, Port: 5306, Ports: []int{4567, 5306}, DataDir: "/data"},
 		},
 		{
-			name:  "skip-networking: no port, whatever it was told",
-			procs: []host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --skip-networking --port 3306 --datadir /d/orders")},
-			src:   fake{listeners: listening(100, "/run/orders.sock")},
-			want:  Instance{Socket: "/run/orders.sock", DataDir: "/d/orders"},
+			name: "skip-networking: no port, whatever it was told",
+			procs: []host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld",
+				"mysqld --skip-networking --port 3306 --datadir /d/orders")},
+			src:  fake{listeners: listening(100, "/run/orders.sock")},
+			want: Instance{Socket: "/run/orders.sock", DataDir: "/d/orders"},
 		},
 		{
-			name:  "starting: believes its options",
-			procs: []host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --port=3310 --loose-socket=s.sock --datadir=/d")},
-			src:   fake{listeners: listening(100)},
-			want:  Instance{Port: 3310, DataDir: "/d", Socket: "/d/s.sock"},
+			name: "starting: believes its options",
+			procs: []host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld",
+				"mysqld --port=3310 --loose-socket=s.sock --datadir=/d")},
+			src:  fake{listeners: listening(100)},
+			want: Instance{Port: 3310, DataDir: "/d", Socket: "/d/s.sock"},
 		},
 		{
 			name:  "starting without a word about the port",
@@ -282,25 +294,29 @@ func TestRecogniseMySQL(t *testing.T) {
 			want:  Instance{Port: 3306, DataDir: "/d"},
 		},
 		{
-			name:  "starting with a word about the socket alone, as Debian's configuration has it",
-			procs: []host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --datadir=/d --socket=/d/s.sock")},
-			src:   fake{listeners: listening(100)},
-			want:  Instance{Port: 3306, Socket: "/d/s.sock", DataDir: "/d"},
+			name: "starting with a word about the socket alone, as Debian's configuration has it",
+			procs: []host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld",
+				"mysqld --datadir=/d --socket=/d/s.sock")},
+			src:  fake{listeners: listening(100)},
+			want: Instance{Port: 3306, Socket: "/d/s.sock", DataDir: "/d"},
 		},
 		{
 			name:  "starting without TCP",
 			procs: []host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --datadir=/d")},
-			src:   fake{listeners: listening(100), files: map[string]string{"/etc/my.cnf": "[mysqld]\nskip-networking\n"}},
-			want:  Instance{DataDir: "/d", Config: "/etc/my.cnf"},
+			src: fake{listeners: listening(100),
+				files: map[string]string{"/etc/my.cnf": "[mysqld]\nskip-networking\n"}},
+			want: Instance{DataDir: "/d", Config: "/etc/my.cnf"},
 		},
 		{
-			name:  "Percona Server by its base directory, include loop",
-			procs: []host.Process{process(100, 1, "/opt/percona-server-8.4.2-2/bin/mysqld", "mysqld", "mysqld --defaults-file=/etc/p.cnf")},
+			name: "Percona Server by its base directory, include loop",
+			procs: []host.Process{process(100, 1, "/opt/percona-server-8.4.2-2/bin/mysqld", "mysqld",
+				"mysqld --defaults-file=/etc/p.cnf")},
 			src: fake{
 				listeners: listening(100, 3306),
 				files:     map[string]string{"/etc/p.cnf": "!include /etc/p.cnf\n[mysqld-8.4]\ndatadir = /p\n"},
 			},
-			want: Instance{Flavor: Percona, Version: "8.4.2", Port: 3306, Ports: []int{3306}, DataDir: "/p", Config: "/etc/p.cnf"},
+			want: Instance{Flavor: Percona, Version: "8.4.2", Port: 3306, Ports: []int{3306}, DataDir: "/p",
+				Config: "/etc/p.cnf"},
 		},
 		{
 			name:  "debug build whose executable cannot be read",
@@ -397,13 +413,16 @@ func TestRecogniseImpossiblePorts(t *testing.T) {
 
 // What a server names itself cannot steer a terminal.
 func TestInstanceIsPrintable(t *testing.T) {
-	found := Recognise([]host.Process{process(100, 1, "/usr/sbin/mysqld\x1b[2J", "mysqld", "mysqld --port=3306 --datadir=/d\x1b[31m")}, fake{})
-	found = append(found, Recognise([]host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --port=3306 --datadir=/d\x1b[31m")}, fake{})...)
+	found := Recognise([]host.Process{process(100, 1, "/usr/sbin/mysqld\x1b[2J", "mysqld",
+		"mysqld --port=3306 --datadir=/d\x1b[31m")}, fake{})
+	found = append(found, Recognise([]host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld",
+		"mysqld --port=3306 --datadir=/d\x1b[31m")}, fake{})...)
 	if len(found) == 0 {
 		t.Fatal("nothing found")
 	}
 	for _, i := range found {
-		if text := i.String() + strings.Join(i.Evidence, ""); strings.Contains(text, "\x1b") || i.DataDir != "/d\x1b[31m" {
+		if text := i.String() + strings.Join(i.Evidence, ""); strings.Contains(text, "\x1b") ||
+			i.DataDir != "/d\x1b[31m" {
 			t.Errorf("%q", text)
 		}
 	}
@@ -502,9 +521,10 @@ func TestTrackerSeesChanges(t *testing.T) {
 	retitled := rd
 	retitled.Args = []string{"redis-server *:7001"}
 	for n, step := range []struct{ got, want string }{
-		{look(fake{}, rd), "redis7000[{{100 100} main}] "},                                    // starting: believed
-		{look(fake{listeners: listening(100, 7777)}, rd), "redis7777[{{100 100} main}] "},     // listens elsewhere
-		{look(fake{}, rd, save), "redis7777[{{100 100} main} {{101 101} save}] "},             // kept, with a new member
+		{look(fake{}, rd), "redis7000[{{100 100} main}] "},                                // starting: believed
+		{look(fake{listeners: listening(100, 7777)}, rd), "redis7777[{{100 100} main}] "}, // listens elsewhere
+		// kept, with a new member
+		{look(fake{}, rd, save), "redis7777[{{100 100} main} {{101 101} save}] "},
 		{look(fake{}, rd), "redis7777[{{100 100} main}] "},                                    // which has ended
 		{look(fake{}, rd, other), "mysql3306[{{200 200} main}] redis7777[{{100 100} main}] "}, // a new server
 		{look(fake{}, retitled), "redis7001[{{100 100} main}] "},                              // asked again

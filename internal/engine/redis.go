@@ -26,7 +26,8 @@ const redisPort = 6379
 
 var (
 	redisNames       = []string{"redis-server", "redis-sentinel", "valkey-server", "valkey-sentinel"}
-	redisExecutables = append([]string{"redis-check-rdb", "redis-check-aof", "valkey-check-rdb", "valkey-check-aof"}, redisNames...)
+	redisExecutables = append([]string{"redis-check-rdb", "redis-check-aof", "valkey-check-rdb", "valkey-check-aof"},
+		redisNames...)
 	// redisFiles are small files of a data directory: with an append-only file since 7.0, in a cluster.
 	redisFiles = []string{"appendonlydir/appendonly.aof.manifest", "nodes.conf"}
 	// redisConfigs are the files tried when the title hides which one was given.
@@ -91,7 +92,8 @@ type redisTitle struct {
 	mode string // "cluster", "sentinel" or ""
 }
 
-var redisTitlePattern = regexp.MustCompile(`^\S*(?:redis|valkey)-(?:server|sentinel) (\S+:\d+|/\S+|unixsocket:\S+)(?: \[(\w+)\])?$`)
+var redisTitlePattern = regexp.MustCompile(`^\S*(?:redis|valkey)-(?:server|sentinel) ` +
+	`(\S+:\d+|/\S+|unixsocket:\S+)(?: \[(\w+)\])?$`)
 
 // parseRedisTitle reads the default proc-title-template, "{title} {listen-addr} {server-mode}" (since
 // 2.6; the template since 6.2).
@@ -130,7 +132,8 @@ func parseRedisArgs(args []string) redisArgs {
 	}
 	rest := args[1:]
 	if slices.ContainsFunc(rest, func(s string) bool {
-		return s == "-v" || s == "--version" || s == "-h" || s == "--help" || s == "--test-memory" || s == "--check-system"
+		return s == "-v" || s == "--version" || s == "-h" || s == "--help" || s == "--test-memory" ||
+			s == "--check-system"
 	}) {
 		return a
 	}
@@ -160,7 +163,8 @@ func (s *scene) redisConfig(p *host.Process, inst *Instance, given string) {
 	candidates := redisConfigs
 	if inst.Port != 0 {
 		port := strconv.Itoa(inst.Port)
-		candidates = append(candidates[:len(candidates):len(candidates)], "/etc/redis/"+port+".conf", "/etc/redis/redis-"+port+".conf")
+		candidates = append(candidates[:len(candidates):len(candidates)], "/etc/redis/"+port+".conf",
+			"/etc/redis/redis-"+port+".conf")
 	}
 	if inst.DataDir != "" {
 		candidates = append(candidates[:len(candidates):len(candidates)], path.Join(inst.DataDir, "redis.conf"))

@@ -30,7 +30,8 @@ const (
 var scyllaExecutables = []string{"scylla", "scylla.bin", "ld.so"}
 
 func isScylla(p *host.Process) bool {
-	if !isProgram(p, []string{"scylla"}, scyllaExecutables) || path.Base(p.Exe) == "ld.so" && !strings.Contains(p.Exe, "scylla") {
+	if !isProgram(p, []string{"scylla"}, scyllaExecutables) || path.Base(p.Exe) == "ld.so" && !strings.Contains(p.Exe,
+		"scylla") {
 		return false
 	}
 	if verb := scyllaVerb(p); verb != "" && verb != "server" {

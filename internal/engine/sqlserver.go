@@ -26,7 +26,8 @@ const (
 )
 
 func isSQLServer(p *host.Process) bool {
-	return isProgram(p, []string{"sqlservr"}, []string{"sqlservr"}) && !hasOption(p.Args, "--setup", "--reset-sa-password", "--version", "--help", "-h")
+	return isProgram(p, []string{"sqlservr"}, []string{"sqlservr"}) && !hasOption(p.Args, "--setup",
+		"--reset-sa-password", "--version", "--help", "-h")
 }
 
 // watcher finds the parent that restarts a server and runs the same program.

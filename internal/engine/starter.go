@@ -18,9 +18,10 @@ var starterHelpers = map[string][]string{
 	MongoDB:    {starterBackup, starterExporter},
 	MySQL:      {starterBackup, starterExporter, starterTool},
 	Oracle:     {starterBackup},
-	PostgreSQL: {starterBackup, `vacuum: {role: helper, match: [{engine: postgresql, part: autovacuum}]}`, starterExporter},
-	Redis:      {starterExporter},
-	ScyllaDB:   {`agents: {role: helper, match: [{helper: agent}]}`, starterTool},
+	PostgreSQL: {starterBackup, `vacuum: {role: helper, match: [{engine: postgresql, part: autovacuum}]}`,
+		starterExporter},
+	Redis:    {starterExporter},
+	ScyllaDB: {`agents: {role: helper, match: [{helper: agent}]}`, starterTool},
 }
 
 const (
@@ -86,14 +87,16 @@ func writeTemplate(b *strings.Builder, engine string, of []Instance) {
 	}
 	each := "engine: " + engine
 	if user := commonUser(of); user != "" {
-		b.WriteString("  # \"user\" keeps out what others start under the same name; take it away for servers of other users\n")
+		b.WriteString("  # \"user\" keeps out what others start under the same name; take it away for servers of " +
+			"other users\n")
 		each += ", user: " + yamlform.Quote(user)
 	}
 	fmt.Fprintf(b, "  %q:\n    role: database\n    each: {%s}\n", name, each)
 	if len(starterHelpers[engine]) == 0 {
 		return
 	}
-	b.WriteString("    # groups:                    # helpers that share the instance's group; uncomment those you want\n")
+	b.WriteString("    # groups:                    # helpers that share the instance's group; uncomment " +
+		"those you want\n")
 	for _, h := range starterHelpers[engine] {
 		fmt.Fprintf(b, "    #   %s\n", h)
 	}

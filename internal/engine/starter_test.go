@@ -103,12 +103,16 @@ func TestStarterOddInstances(t *testing.T) {
 		mentions  string
 	}{
 		{"none", nil, nil, "No database was found"},
-		{"no port", []Instance{{Engine: MySQL, Port: 3306}, {Engine: MySQL, Socket: "/run/a.sock"}}, []string{"{instance}"}, "mysql-a"},
+		{"no port", []Instance{{Engine: MySQL, Port: 3306}, {Engine: MySQL, Socket: "/run/a.sock"}},
+			[]string{"{instance}"}, "mysql-a"},
 		{"only a container", []Instance{{Engine: Redis, Port: 6379, Container: true}}, nil, "in a container"},
-		{"Oracle with ASM", []Instance{{Engine: Oracle, SID: "BX1"}, {Engine: Oracle, Flavor: ASM, SID: "+ASM"}}, []string{"{instance}"}, "wait for ASM:  oracle-ASM"},
+		{"Oracle with ASM", []Instance{{Engine: Oracle, SID: "BX1"}, {Engine: Oracle, Flavor: ASM, SID: "+ASM"}},
+			[]string{"{instance}"}, "wait for ASM:  oracle-ASM"},
 		{"without helpers", []Instance{{Engine: SQLServer, Port: 1433}}, []string{"sqlserver{port}"}, "sqlserver1433"},
-		{"only a sentinel", []Instance{{Engine: Redis, Members: []Member{{host.ProcID{PID: 1}, PartSentinel}}}}, nil, "sentinel"},
-		{"line break in a path", []Instance{{Engine: PostgreSQL, Port: 1, DataDir: "/a\nversion: 2", User: "x\ny: z"}}, []string{"postgresql{port}"}, `\nversion`},
+		{"only a sentinel", []Instance{{Engine: Redis, Members: []Member{{host.ProcID{PID: 1}, PartSentinel}}}}, nil,
+			"sentinel"},
+		{"line break in a path", []Instance{{Engine: PostgreSQL, Port: 1, DataDir: "/a\nversion: 2", User: "x\ny: z"}},
+			[]string{"postgresql{port}"}, `\nversion`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			text := Starter(test.instances)

@@ -28,7 +28,8 @@ var (
 		short: map[string]string{"-P": "port", "-h": "host", "-S": "socket"},
 		port:  []string{"port"}, host: []string{"host"}, socket: []string{"socket"}, dataDir: []string{"datadir"},
 		config: []string{"defaults-file", "defaults-extra-file"},
-		env:    envDialect{port: []string{"MYSQL_TCP_PORT"}, socket: []string{"MYSQL_UNIX_PORT"}, host: []string{"MYSQL_HOST"}},
+		env: envDialect{port: []string{"MYSQL_TCP_PORT"}, socket: []string{"MYSQL_UNIX_PORT"},
+			host: []string{"MYSQL_HOST"}},
 	}
 	// goMySQLDialect is for programs that read options as Go's flag packages do.
 	goMySQLDialect = dialect{
@@ -50,12 +51,16 @@ var (
 	}
 	pgDialect = dialect{
 		short: map[string]string{"-p": "port", "-h": "host", "-d": "dbname"},
-		port:  []string{"port"}, host: []string{"host"}, dataDir: []string{"pgdata"}, uri: []string{"dbname", "connstr"},
-		env: envDialect{port: []string{"PGPORT"}, host: []string{"PGHOST"}, uri: []string{"DATA_SOURCE_NAME", "DATA_SOURCE_URI"}},
+		port:  []string{"port"}, host: []string{"host"}, dataDir: []string{"pgdata"},
+		uri: []string{"dbname", "connstr"},
+		env: envDialect{port: []string{"PGPORT"}, host: []string{"PGHOST"},
+			uri: []string{"DATA_SOURCE_NAME", "DATA_SOURCE_URI"}},
 	}
-	pgbackrestDialect = dialect{port: []string{"pg1-port"}, host: []string{"pg1-host"}, dataDir: []string{"pg1-path"}, more: pgbackrestStanza}
-	walgDialect       = dialect{
-		env: envDialect{port: []string{"PGPORT"}, host: []string{"PGHOST"}, dataDir: []string{"PGDATA"}, uri: []string{"MONGODB_URI", "WALG_MYSQL_DATASOURCE_NAME"}},
+	pgbackrestDialect = dialect{port: []string{"pg1-port"}, host: []string{"pg1-host"}, dataDir: []string{"pg1-path"},
+		more: pgbackrestStanza}
+	walgDialect = dialect{
+		env: envDialect{port: []string{"PGPORT"}, host: []string{"PGHOST"}, dataDir: []string{"PGDATA"},
+			uri: []string{"MONGODB_URI", "WALG_MYSQL_DATASOURCE_NAME"}},
 		more: func(_ *scene, p *host.Process, t *target) {
 			for _, arg := range operands(p.Args) {
 				if path.IsAbs(arg) && slices.Contains(p.Args, "backup-push") {
@@ -64,11 +69,16 @@ var (
 			}
 		},
 	}
-	barmanDialect     = dialect{more: barmanServer}
-	oracleDialect     = dialect{env: envDialect{sid: []string{"ORACLE_SID"}}}
-	mongoDialect      = dialect{short: map[string]string{"-h": "host"}, port: []string{"port"}, uri: []string{"uri", "mongodb.uri", "mongodb-uri", "host"}, env: envDialect{uri: []string{"MONGODB_URI", "PBM_MONGODB_URI"}}}
-	redisDialect      = dialect{short: map[string]string{"-p": "port", "-h": "host", "-s": "socket", "-u": "uri"}, port: []string{"port"}, host: []string{"host"}, socket: []string{"socket"}, uri: []string{"uri", "redis.addr"}, env: envDialect{uri: []string{"REDIS_ADDR"}}}
-	cqlDialect        = dialect{short: map[string]string{"-p": "port", "-h": "host"}, port: []string{"port"}, host: []string{"host"}}
+	barmanDialect = dialect{more: barmanServer}
+	oracleDialect = dialect{env: envDialect{sid: []string{"ORACLE_SID"}}}
+	mongoDialect  = dialect{short: map[string]string{"-h": "host"}, port: []string{"port"},
+		uri: []string{"uri", "mongodb.uri", "mongodb-uri", "host"},
+		env: envDialect{uri: []string{"MONGODB_URI", "PBM_MONGODB_URI"}}}
+	redisDialect = dialect{short: map[string]string{"-p": "port", "-h": "host", "-s": "socket", "-u": "uri"},
+		port: []string{"port"}, host: []string{"host"}, socket: []string{"socket"}, uri: []string{"uri", "redis.addr"},
+		env: envDialect{uri: []string{"REDIS_ADDR"}}}
+	cqlDialect = dialect{short: map[string]string{"-p": "port", "-h": "host"}, port: []string{"port"},
+		host: []string{"host"}}
 	clickhouseDialect = dialect{env: envDialect{port: []string{"CLICKHOUSE_PORT"}, host: []string{"CLICKHOUSE_HOST"}}}
 	etcdDialect       = dialect{uri: []string{"endpoints"}, env: envDialect{uri: []string{"ETCDCTL_ENDPOINTS"}}}
 )
@@ -355,7 +365,8 @@ func barmanServer(s *scene, p *host.Process, t *target) {
 }
 
 // mysqlClientSections are the sections of an option file in which a helper may find its server.
-var mysqlClientSections = []string{"client", "mysqldump", "mariabackup", "xtrabackup", "mysqld", "mariadbd", "mariadb", "server"}
+var mysqlClientSections = []string{"client", "mysqldump", "mariabackup", "xtrabackup", "mysqld", "mariadbd", "mariadb",
+	"server"}
 
 // fromOptionFile reads the address in a MySQL option file that a helper was given.
 func (t *target) fromOptionFile(text, said string) {

@@ -14,11 +14,12 @@ type amounts interface {
 	least(a, b string) string
 }
 
-// Budget says whether the row holds a budget of input and output on a device: one that several devices may share, so that
-// while it is shared anew some are lowered before others are raised.
+// Budget says whether the row holds a budget of input and output on a device: one that several devices may share, so
+// that while it is shared anew some are lowered before others are raised.
 func (r *Row) Budget() bool { return r.Controller == "blkio" && r.PerDevice && r.via == "" }
 
-// Amount is what the value of one device in the text of a budget's file allows of one key; limited is false when that is everything.
+// Amount is what the value of one device in the text of a budget's file allows of one key; limited is false when that
+// is everything.
 func (r *Row) Amount(key policy.Key, text, on string) (amount int64, limited bool) {
 	form, is := r.form.(amounts)
 	for n, k := range r.Keys {

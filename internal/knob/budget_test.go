@@ -59,7 +59,8 @@ func TestLeast(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := amount("0").Draw(t, "a"), amount("0").Draw(t, "b")
-		if c := v1.Least(a, b); c != a && c != b || v1.Loosens(a, c) && !v1.Same(a, c) || v1.Loosens(b, c) && !v1.Same(b, c) {
+		if c := v1.Least(a, b); c != a && c != b || v1.Loosens(a, c) && !v1.Same(a, c) || v1.Loosens(b, c) &&
+			!v1.Same(b, c) {
 			t.Fatalf("v1: %q of %q and %q", c, a, b)
 		}
 		form := ioMax{}

@@ -22,10 +22,14 @@ type gap struct {
 
 var gaps = []gap{
 	{policy.KeyMemoryMin, 1, "cgroup v1 has no memory.min", ""},
-	{policy.KeyMemoryLow, 1, "cgroup v1 has no memory.low; its memory.soft_limit_in_bytes only says whom to reclaim from first, and protects nothing", ""},
+	{policy.KeyMemoryLow, 1,
+		"cgroup v1 has no memory.low; its memory.soft_limit_in_bytes only says whom to reclaim from first, and " +
+			"protects nothing", ""},
 	{policy.KeyMemoryHigh, 1, "cgroup v1 has no memory.high; memory.max is what stops growth here", ""},
 	{policy.KeyMemorySwappiness, 2, "cgroup v2 has no memory.swappiness; vm.swappiness holds for every group", ""},
-	{policy.KeyCPURT, 2, "cgroup v2 has no real-time run time; real-time tasks are bounded for the whole host only (kernel.sched_rt_runtime_us)", ""},
+	{policy.KeyCPURT, 2,
+		"cgroup v2 has no real-time run time; real-time tasks are bounded for the whole host only " +
+			"(kernel.sched_rt_runtime_us)", ""},
 }
 
 // Capabilities says for every key what holds it on this host: the hierarchy and files, or why not and
@@ -102,7 +106,8 @@ func (c Capability) judge(rows []*Row, f *host.Facts, has func(hierarchy, file s
 }
 
 // present says whether a row's file is there, and else why not, or what it does not reach.
-func (r *Row) present(name, hierarchy string, f *host.Facts, has func(hierarchy, file string) Verdict) (Verdict, string) {
+func (r *Row) present(name, hierarchy string, f *host.Facts, has func(hierarchy, file string) Verdict) (Verdict,
+	string) {
 	kernel := f.Kernel
 	if !r.usable(kernel) {
 		return No, fmt.Sprintf("%s came with kernel %s, this is %s", name, r.Since, kernel)
@@ -119,7 +124,9 @@ func (r *Row) present(name, hierarchy string, f *host.Facts, has func(hierarchy,
 	case shown == No:
 		return No, "this kernel has no " + name
 	case kernel.Major > 0 && !atLeast(kernel, r.Nested):
-		return Unknown, fmt.Sprintf("kernels before %s refuse %s below another group, unless their distribution has changed that", r.Nested, name)
+		return Unknown,
+			fmt.Sprintf("kernels before %s refuse %s below another group, unless their distribution has changed that",
+				r.Nested, name)
 	case shown == Yes:
 		return Yes, r.reach(f)
 	case r.Option != "" && (r.OptionUntil == "" || kernel.Major == 0 || !atLeast(kernel, r.OptionUntil)):
@@ -171,7 +178,8 @@ func serving(key policy.Key, version int) []*Row {
 func explainOOMScore(f *host.Facts) Capability {
 	c := Capability{Key: policy.KeyOOMScoreAdj, Verdict: Yes, Files: []string{"/proc/PID/oom_score_adj"}}
 	if !f.SysResource {
-		c.Reason = "raising only: going below a process's lowest value so far takes CAP_SYS_RESOURCE, which bulkhead does not have here"
+		c.Reason = "raising only: going below a process's lowest value so far takes CAP_SYS_RESOURCE, which bulkhead " +
+			"does not have here"
 	}
 	return c
 }
@@ -223,7 +231,8 @@ func Caveats(f *host.Facts, s policy.Settings) []Caveat {
 			continue
 		}
 		text, lost := caveat(f, s, setting)
-		c := Caveat{Key: setting.Key, On: setting.On, Text: text, NotEnforced: lost, Partly: !lost && text != "" && partly(f, setting.Key)}
+		c := Caveat{Key: setting.Key, On: setting.On, Text: text, NotEnforced: lost, Partly: !lost && text != "" &&
+			partly(f, setting.Key)}
 		if text != "" && !told[c] {
 			told[c] = true
 			caveats = append(caveats, c)
@@ -232,7 +241,8 @@ func Caveats(f *host.Facts, s policy.Settings) []Caveat {
 	return caveats
 }
 
-// partly says whether nothing holds a part of what a key's limit is for: one on writing, where buffered writes escape it.
+// partly says whether nothing holds a part of what a key's limit is for: one on writing, where buffered writes escape
+// it.
 func partly(f *host.Facts, key policy.Key) bool {
 	h, ok := f.HierarchyOf("blkio")
 	return ok && slices.ContainsFunc(serving(key, h.Version), func(r *Row) bool {

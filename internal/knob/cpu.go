@@ -40,7 +40,8 @@ func cpuRows() []*Row {
 		needed: allOf(policy.KeyCPUBurst, policy.KeyCPULimit), Encode: encodeBurst,
 	}
 	idle := Row{
-		Controller: "cpu", File: "cpu.idle", Since: idleSince, Late: true, Keys: []policy.Key{policy.KeyCPUIdle}, Unit: "0 or 1",
+		Controller: "cpu", File: "cpu.idle", Since: idleSince, Late: true, Keys: []policy.Key{policy.KeyCPUIdle},
+		Unit:     "0 or 1",
 		Descends: true, Default: "0", Up: 10, Down: 11, Risk: RiskSlow, Instead: "cpu.weight 1",
 		bundle: bundleWeight, form: number{invert: true, unit: either("as weighed", "only when idle")},
 		needed: anyOf(policy.KeyCPUIdle), Encode: encodeIdle,
@@ -49,27 +50,34 @@ func cpuRows() []*Row {
 		on(1, "", idle, func(r *Row) { r.Resets = []string{"cpu.shares"} }),
 		on(2, "", idle, func(r *Row) { r.Resets, r.properties = []string{"cpu.weight"}, []string{"CPUWeight"} }),
 		{
-			Controller: "cpu", Version: 1, File: "cpu.shares", Keys: weightKeys, Unit: "weight × 1024 / 100", Descends: true, Default: defaultShares,
+			Controller: "cpu", Version: 1, File: "cpu.shares", Keys: weightKeys, Unit: "weight × 1024 / 100",
+			Descends: true, Default: defaultShares,
 			Up: 20, Down: 10, bundle: bundleWeight, form: number{unit: sharesWeight},
-			serves: weightKeys[:1], needed: anyOf(weightKeys...), Encode: encodeWeight(1), properties: []string{"CPUWeight", "CPUShares"},
+			serves: weightKeys[:1], needed: anyOf(weightKeys...), Encode: encodeWeight(1),
+			properties: []string{"CPUWeight", "CPUShares"},
 		},
 		{
-			Controller: "cpu", Version: 2, File: "cpu.weight", Since: "4.15", Keys: weightKeys, Unit: "weight", Descends: true, Default: defaultWeight,
+			Controller: "cpu", Version: 2, File: "cpu.weight", Since: "4.15", Keys: weightKeys, Unit: "weight",
+			Descends: true, Default: defaultWeight,
 			Up: 20, Down: 10, bundle: bundleWeight, form: weightV2{number{unit: weight}},
-			serves: weightKeys[:1], needed: anyOf(weightKeys...), Encode: encodeWeight(2), properties: []string{"CPUWeight"},
+			serves: weightKeys[:1], needed: anyOf(weightKeys...), Encode: encodeWeight(2),
+			properties: []string{"CPUWeight"},
 		},
 		{
-			Controller: "cpu", Version: 1, File: "cpu.cfs_period_us", Keys: limitKeys, Unit: "µs", Descends: true, Default: "100000",
-			Up: 31, Down: 32, bundle: bundleBandwidth, form: number{unit: microseconds, invert: true},
+			Controller: "cpu", Version: 1, File: "cpu.cfs_period_us", Keys: limitKeys, Unit: "µs", Descends: true,
+			Default: "100000",
+			Up:      31, Down: 32, bundle: bundleBandwidth, form: number{unit: microseconds, invert: true},
 			serves: limitKeys, needed: anyOf(policy.KeyCPULimit), Encode: encodePeriod, properties: quotaProperties,
 		},
 		{
-			Controller: "cpu", Version: 1, File: "cpu.cfs_quota_us", Keys: limitKeys, Unit: "µs in each period", Descends: true, Default: "-1",
+			Controller: "cpu", Version: 1, File: "cpu.cfs_quota_us", Keys: limitKeys, Unit: "µs in each period",
+			Descends: true, Default: "-1",
 			Up: 32, Down: 31, Risk: RiskSlow, bundle: bundleBandwidth, form: number{none: "-1", unit: quotaText},
 			serves: limitKeys, needed: anyOf(policy.KeyCPULimit), Encode: encodeQuota, properties: quotaProperties,
 		},
 		{
-			Controller: "cpu", Version: 2, File: "cpu.max", Since: "4.15", Keys: limitKeys, Unit: "µs in each period, period in µs", Descends: true, Default: "max 100000",
+			Controller: "cpu", Version: 2, File: "cpu.max", Since: "4.15", Keys: limitKeys,
+			Unit: "µs in each period, period in µs", Descends: true, Default: "max 100000",
 			Up: 31, Down: 31, Risk: RiskSlow, bundle: bundleBandwidth, form: cpuMax{},
 			// Kernels before 6.10 and some stable ones take the burst for nanoseconds when cpu.max is
 			// written, and so divide it by 1000 (fixed by "sched/core: Fix incorrect initialization of
@@ -80,8 +88,10 @@ func cpuRows() []*Row {
 		on(1, "cpu.cfs_burst_us", burst, nil),
 		on(2, "cpu.max.burst", burst, nil),
 		{
-			Controller: "cpu", Version: 1, File: "cpu.rt_runtime_us", Keys: []policy.Key{policy.KeyCPURT}, Unit: "µs in each second", Descends: true, Default: "0",
-			Option: "CONFIG_RT_GROUP_SCHED", Up: 34, Down: 34, Risk: RiskSlow, form: number{none: "-1", unit: realTimeText},
+			Controller: "cpu", Version: 1, File: "cpu.rt_runtime_us", Keys: []policy.Key{policy.KeyCPURT},
+			Unit: "µs in each second", Descends: true, Default: "0",
+			Option: "CONFIG_RT_GROUP_SCHED", Up: 34, Down: 34, Risk: RiskSlow,
+			form:   number{none: "-1", unit: realTimeText},
 			Covers: true, needed: anyOf(policy.KeyCPURT), Encode: encodeRT,
 		},
 	}
@@ -155,8 +165,9 @@ func bandwidthOf(s policy.Settings) (b bandwidth, set bool, err error) {
 		b.quota = minQuota
 	}
 	if b.quota < minQuota || b.period > maxPeriod {
-		return b, true, fmt.Errorf("encode cpu.limit %q: less than the kernel's smallest quota of 1 ms in a period of %s",
-			limit, microseconds(min(b.period, maxPeriod)))
+		return b, true,
+			fmt.Errorf("encode cpu.limit %q: less than the kernel's smallest quota of 1 ms in a period of %s",
+				limit, microseconds(min(b.period, maxPeriod)))
 	}
 	return b, true, nil
 }
@@ -188,7 +199,9 @@ func encodeBurst(in Input) (string, bool, error) {
 	}
 	burst := time.Duration(asked).Microseconds()
 	if burst > b.quota {
-		return "", true, fmt.Errorf("encode cpu.burst %q: the kernel takes no more than cpu.limit gives in one period, %s", asked, microseconds(b.quota))
+		return "", true,
+			fmt.Errorf("encode cpu.burst %q: the kernel takes no more than cpu.limit gives in one period, %s", asked,
+				microseconds(b.quota))
 	}
 	return plain(burst), true, nil
 }

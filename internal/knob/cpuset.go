@@ -9,13 +9,15 @@ import (
 
 func cpusetRows() []*Row {
 	cpus := Row{
-		Controller: "cpuset", File: "cpuset.cpus", Keys: []policy.Key{policy.KeyCPUCPUs, policy.KeyCPUNUMA}, Unit: "list of CPUs", Descends: true,
+		Controller: "cpuset", File: "cpuset.cpus", Keys: []policy.Key{policy.KeyCPUCPUs, policy.KeyCPUNUMA},
+		Unit: "list of CPUs", Descends: true,
 		Up: 1, Down: 61, Risk: RiskSlow, serves: []policy.Key{policy.KeyCPUCPUs, policy.KeyCPUNUMA},
 		needed: anyOf(policy.KeyCPUCPUs, policy.KeyCPUNUMA), Encode: encodeCPUs,
 	}
 	mems := Row{
-		Controller: "cpuset", File: "cpuset.mems", Keys: []policy.Key{policy.KeyMemoryNUMA}, Unit: "list of NUMA nodes", Descends: true,
-		Up: 2, Down: 60, needed: anyOf(policy.KeyMemoryNUMA), Encode: encodeMems,
+		Controller: "cpuset", File: "cpuset.mems", Keys: []policy.Key{policy.KeyMemoryNUMA}, Unit: "list of NUMA nodes",
+		Descends: true,
+		Up:       2, Down: 60, needed: anyOf(policy.KeyMemoryNUMA), Encode: encodeMems,
 	}
 	return []*Row{
 		on(1, "", cpus, func(r *Row) {

@@ -71,7 +71,8 @@ func knobsPage() string {
 			table = append(table, []string{code(string(key)), orDash(v1), orDash(v2)})
 		}
 	}
-	table = append(table, []string{code(string(policy.KeyOOMScoreAdj)), "`/proc/PID/oom_score_adj`, of each member", "the same"})
+	table = append(table, []string{code(string(policy.KeyOOMScoreAdj)), "`/proc/PID/oom_score_adj`, of each member",
+		"the same"})
 	writeTable(&b, table)
 
 	b.WriteString(docsFiles)
@@ -96,7 +97,8 @@ func knobsPage() string {
 	}
 	writeTable(&b, table)
 
-	b.WriteString("\n## What is used instead\n\nWhere the file is missing, `plan` and `status` say that the limit is not enforced, and what stands in for it:\n\n")
+	b.WriteString("\n## What is used instead\n\nWhere the file is missing, `plan` and `status` say that the limit is " +
+		"not enforced, and what stands in for it:\n\n")
 	table = [][]string{{"Key", "Missing", "Instead"}}
 	for _, g := range gaps {
 		table = append(table, []string{code(string(g.key)), g.reason, orNothing(g.instead)})
@@ -114,7 +116,8 @@ func knobsPage() string {
 			where = append(where, text)
 		}
 		if len(where) > 0 {
-			table = append(table, []string{code(string(r.serves[0])), fmt.Sprintf("%s on v%d %s", code(r.File), r.Version, strings.Join(where, "; ")), orNothing(r.Instead)})
+			table = append(table, []string{code(string(r.serves[0])),
+				fmt.Sprintf("%s on v%d %s", code(r.File), r.Version, strings.Join(where, "; ")), orNothing(r.Instead)})
 		}
 	}
 	table = append(table,
@@ -154,14 +157,16 @@ func docRow(r *Row) []string {
 	for _, file := range r.Resets {
 		resets = append(resets, code(file))
 	}
-	return []string{docName(r), r.Unit, value, fmt.Sprintf("%d, %d", r.Up, r.Down), map[bool]string{true: "yes", false: "no"}[r.Descends],
+	return []string{docName(r), r.Unit, value, fmt.Sprintf("%d, %d", r.Up, r.Down),
+		map[bool]string{true: "yes", false: "no"}[r.Descends],
 		orDash(strings.Join(resets, ", ")), orDash(string(r.Risk))}
 }
 
 func docReach(r *Row) []string {
 	texts := []string{r.Reach}
 	if r.Seed {
-		texts = append(texts, "written as soon as the directory is made, from the one above if need be: an empty set takes no process")
+		texts = append(texts,
+			"written as soon as the directory is made, from the one above if need be: an empty set takes no process")
 	}
 	if r.Covers {
 		texts = append(texts, "counts only as far as every group above has at least the sum of those below")
@@ -170,7 +175,8 @@ func docReach(r *Row) []string {
 		texts = append(texts, "kernels before "+r.Nested+" refuse it below another group")
 	}
 	if r.PerDevice && !r.Descends {
-		texts = append(texts, "holds the processes of that directory only: all members of a group with an io limit sit in one directory")
+		texts = append(texts,
+			"holds the processes of that directory only: all members of a group with an io limit sit in one directory")
 	}
 	return slices.DeleteFunc(texts, func(s string) bool { return s == "" })
 }

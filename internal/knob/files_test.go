@@ -25,12 +25,14 @@ type subject struct {
 func (s *subject) lives() []policy.Settings {
 	const gib = policy.Bytes(1 << 30)
 	disk := func(settings policy.Settings, read policy.Rate, write policy.IOPS) policy.Settings {
-		limits := ask(policy.KeyIOReadBandwidth, read, policy.KeyIOWriteBandwidth, 2*read, policy.KeyIOReadIOPS, 3*write, policy.KeyIOWriteIOPS, write)
+		limits := ask(policy.KeyIOReadBandwidth, read, policy.KeyIOWriteBandwidth, 2*read, policy.KeyIOReadIOPS,
+			3*write, policy.KeyIOWriteIOPS, write)
 		return append(settings, onDevice(limits, s.device)...)
 	}
 	huge := func(settings policy.Settings, pages int64) policy.Settings {
 		for _, size := range s.facts.HugePageSizes {
-			settings = append(settings, policy.Setting{Key: policy.KeyMemoryHuge, On: policy.HugePageName(size), Value: policy.Bytes(size*pages + min(pages, 1))})
+			settings = append(settings, policy.Setting{Key: policy.KeyMemoryHuge, On: policy.HugePageName(size),
+				Value: policy.Bytes(size*pages + min(pages, 1))})
 		}
 		return settings
 	}
@@ -40,14 +42,22 @@ func (s *subject) lives() []policy.Settings {
 	idle := policy.Flag(true)
 	return []policy.Settings{
 		nil,
-		disk(ask(policy.KeyCPUWeight, policy.Weight(1000), policy.KeyCPULimit, policy.Cores(500_000), policy.KeyCPUBurst, ms(50), policy.KeyCPUCPUs, one,
-			policy.KeyMemoryMax, gib, policy.KeyMemorySwap, gib, policy.KeyTasks, policy.Count(100), policy.KeyMemorySwappiness, policy.Count(10)), 10<<20, 500),
-		huge(ask(policy.KeyCPUWeight, policy.Weight(10), policy.KeyCPUIdle, idle, policy.KeyCPULimit, policy.Cores(500_000), policy.KeyCPUPeriod, ms(10), policy.KeyCPUBurst, ms(1),
-			policy.KeyCPUCPUs, last, policy.KeyMemoryMax, gib/4+1, policy.KeyMemorySwap, policy.Bytes(0), policy.KeyMemoryHigh, gib/8, policy.KeyMemoryOOM, policy.OOM("pause")), 3),
-		huge(disk(ask(policy.KeyCPULimit, policy.Cores(3_000), policy.KeyCPUCPUs, all, policy.KeyMemoryMax, 8*gib, policy.KeyMemorySwap, 8*gib, policy.KeyMemoryNUMA, ids("0"),
-			policy.KeyMemoryLow, gib, policy.KeyMemoryMin, gib/2, policy.KeyMemoryOOM, policy.OOM("kill-group"), policy.KeyTasks, policy.Count(8192)), 100<<20, 1<<31-1), 0),
-		ask(policy.KeyCPULimit, lift, policy.KeyMemoryMax, lift, policy.KeyTasks, lift, policy.KeyCPURT, policy.Duration(10*time.Millisecond), policy.KeyCPUWeight, policy.Weight(1)),
-		ask(policy.KeyCPULimit, policy.Cores(1_500_000), policy.KeyCPUPeriod, ms(50), policy.KeyCPUBurst, ms(75), policy.KeyMemoryMax, gib, policy.KeyCPUWeight, policy.Weight(10000)),
+		disk(ask(policy.KeyCPUWeight, policy.Weight(1000), policy.KeyCPULimit, policy.Cores(500_000),
+			policy.KeyCPUBurst, ms(50), policy.KeyCPUCPUs, one,
+			policy.KeyMemoryMax, gib, policy.KeyMemorySwap, gib, policy.KeyTasks, policy.Count(100),
+			policy.KeyMemorySwappiness, policy.Count(10)), 10<<20, 500),
+		huge(ask(policy.KeyCPUWeight, policy.Weight(10), policy.KeyCPUIdle, idle, policy.KeyCPULimit,
+			policy.Cores(500_000), policy.KeyCPUPeriod, ms(10), policy.KeyCPUBurst, ms(1),
+			policy.KeyCPUCPUs, last, policy.KeyMemoryMax, gib/4+1, policy.KeyMemorySwap, policy.Bytes(0),
+			policy.KeyMemoryHigh, gib/8, policy.KeyMemoryOOM, policy.OOM("pause")), 3),
+		huge(disk(ask(policy.KeyCPULimit, policy.Cores(3_000), policy.KeyCPUCPUs, all, policy.KeyMemoryMax, 8*gib,
+			policy.KeyMemorySwap, 8*gib, policy.KeyMemoryNUMA, ids("0"),
+			policy.KeyMemoryLow, gib, policy.KeyMemoryMin, gib/2, policy.KeyMemoryOOM, policy.OOM("kill-group"),
+			policy.KeyTasks, policy.Count(8192)), 100<<20, 1<<31-1), 0),
+		ask(policy.KeyCPULimit, lift, policy.KeyMemoryMax, lift, policy.KeyTasks, lift, policy.KeyCPURT,
+			policy.Duration(10*time.Millisecond), policy.KeyCPUWeight, policy.Weight(1)),
+		ask(policy.KeyCPULimit, policy.Cores(1_500_000), policy.KeyCPUPeriod, ms(50), policy.KeyCPUBurst, ms(75),
+			policy.KeyMemoryMax, gib, policy.KeyCPUWeight, policy.Weight(10000)),
 		nil,
 	}
 }
@@ -219,7 +229,8 @@ func original(observed string, f cgroup.File) string {
 func TestFilesOfTheModel(t *testing.T) {
 	for name, facts := range map[string]*host.Facts{
 		"v1": mounted(kernel("6.12"), "cpu,cpuacct", "cpuset", "memory", "blkio", "pids", "hugetlb"),
-		"v2": mounted(kernel("6.12"), "2:cpuset,cpu,blkio,memory,hugetlb,pids"), "hybrid": hybrid(), "centos7": centos7(),
+		"v2": mounted(kernel("6.12"), "2:cpuset,cpu,blkio,memory,hugetlb,pids"), "hybrid": hybrid(),
+		"centos7": centos7(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			facts.CPUs, facts.HugePageSizes = host.IDSet{0, 1}, []int64{2 << 20, 1 << 30}

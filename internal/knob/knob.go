@@ -70,9 +70,10 @@ type Row struct {
 
 	// Encode gives the value for a group. ok is false when the group's settings ask nothing of this
 	// file; an error names a value that the kernel would refuse.
-	Encode  func(in Input) (value string, ok bool, err error) `json:"-"`
-	Same    func(want, got string) bool                       `json:"-"` // equal up to the kernel's rounding
-	Loosens func(from, to string) bool                        `json:"-"` // going from one to the other raises what is allowed
+	Encode func(in Input) (value string, ok bool, err error) `json:"-"`
+	Same   func(want, got string) bool                       `json:"-"` // equal up to the kernel's rounding
+	// going from one to the other raises what is allowed
+	Loosens func(from, to string) bool `json:"-"`
 
 	// properties are those of systemd that write the file in a unit's directory, the better one first where they
 	// stand for the same. None: systemd leaves the file alone.
@@ -165,7 +166,8 @@ func (r *Row) HumanIn(value string, files map[string]string) string {
 		both, err := strconv.ParseInt(r.Parse(value), 10, 64)
 		alone, errAlone := strconv.ParseInt(strings.TrimSpace(memory), 10, 64)
 		if err == nil && errAlone == nil && both >= alone {
-			return fmt.Sprintf("%s of swap (%s with memory)", policy.Bytes(both-alone).Human(), policy.Bytes(both).Human())
+			return fmt.Sprintf("%s of swap (%s with memory)", policy.Bytes(both-alone).Human(),
+				policy.Bytes(both).Human())
 		}
 	}
 	return r.Human(value)
@@ -205,7 +207,8 @@ func (r *Row) Instances(s policy.Settings) []string {
 		if r.PerDevice {
 			place = setting.Dev
 		}
-		if place != "" && !seen[place] && limits(setting) && r.computedFrom(setting.Key) && (r.via == "" || r.via == setting.Via) {
+		if place != "" && !seen[place] && limits(setting) && r.computedFrom(setting.Key) &&
+			(r.via == "" || r.via == setting.Via) {
 			seen[place] = true
 			on = append(on, place)
 		}
@@ -215,7 +218,8 @@ func (r *Row) Instances(s policy.Settings) []string {
 
 // Asked says whether settings need the row, or may: of one whose device cannot be told now, what is in force stays.
 func (r *Row) Asked(s policy.Settings) bool {
-	return len(r.Instances(s)) > 0 || r.PerDevice && slices.ContainsFunc(s, func(one policy.Setting) bool { return one.Lost != "" && r.computedFrom(one.Key) })
+	return len(r.Instances(s)) > 0 || r.PerDevice && slices.ContainsFunc(s,
+		func(one policy.Setting) bool { return one.Lost != "" && r.computedFrom(one.Key) })
 }
 
 func (r *Row) computedFrom(key policy.Key) bool {
@@ -239,7 +243,8 @@ func RowsFor(f *host.Facts) []*Row {
 	var rows []*Row
 	for _, r := range table {
 		h, ok := f.Hierarchy(r.HierarchyID(f))
-		if ok && !h.ReadOnly && r.usable(f.Kernel) && !slices.Contains(h.Lacks, r.File) && weighs(f, r.via) && (r.File != FileClassID || SortsByNetCls(f)) {
+		if ok && !h.ReadOnly && r.usable(f.Kernel) && !slices.Contains(h.Lacks, r.File) && weighs(f, r.via) &&
+			(r.File != FileClassID || SortsByNetCls(f)) {
 			rows = append(rows, r)
 		}
 	}

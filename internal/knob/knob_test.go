@@ -87,13 +87,17 @@ func TestEncode(t *testing.T) {
 		{file: "cpu.shares", s: ask(policy.KeyCPUWeight, policy.Weight(1000)), want: "10240"},
 		{file: "cpu.shares", s: ask(policy.KeyCPUWeight, policy.Weight(10000)), want: "102400"},
 		{file: "cpu.shares", s: ask(policy.KeyCPUWeight, policy.Weight(50000)), want: "262144"},
-		{file: "cpu.shares", s: ask(policy.KeyCPUWeight, policy.Weight(10), policy.KeyCPUIdle, policy.Flag(false)), want: "102"},
-		{file: "cpu.shares", s: ask(policy.KeyCPUWeight, policy.Weight(10), policy.KeyCPUIdle, policy.Flag(true)), want: "3"},
-		{file: "cpu.shares", s: ask(policy.KeyCPUIdle, policy.Flag(true)), facts: kernel("3.10.0-1160.el7.x86_64"), want: "10"},
+		{file: "cpu.shares", s: ask(policy.KeyCPUWeight, policy.Weight(10), policy.KeyCPUIdle, policy.Flag(false)),
+			want: "102"},
+		{file: "cpu.shares", s: ask(policy.KeyCPUWeight, policy.Weight(10), policy.KeyCPUIdle, policy.Flag(true)),
+			want: "3"},
+		{file: "cpu.shares", s: ask(policy.KeyCPUIdle, policy.Flag(true)), facts: kernel("3.10.0-1160.el7.x86_64"),
+			want: "10"},
 		{file: "cpu.shares", s: ask(policy.KeyCPUIdle, policy.Flag(false)), want: "-"},
 		{file: "cpu.shares", s: ask(policy.KeyCPULimit, policy.Cores(1)), want: "-"},
 		{file: "cpu.weight", s: ask(policy.KeyCPUWeight, policy.Weight(10)), want: "10"},
-		{file: "cpu.weight", s: ask(policy.KeyCPUWeight, policy.Weight(10), policy.KeyCPUIdle, policy.Flag(true)), want: "1"},
+		{file: "cpu.weight", s: ask(policy.KeyCPUWeight, policy.Weight(10), policy.KeyCPUIdle, policy.Flag(true)),
+			want: "1"},
 		{file: "cpu.weight", s: ask(policy.KeyCPUIdle, policy.Flag(true)), facts: kernel("5.10"), want: "1"},
 		{file: "cpu.idle", s: ask(policy.KeyCPUIdle, policy.Flag(true)), want: "1"},
 		{file: "v2:cpu.idle", s: ask(policy.KeyCPUIdle, policy.Flag(false)), want: "0"},
@@ -101,25 +105,32 @@ func TestEncode(t *testing.T) {
 
 		{file: "cpu.cfs_quota_us", s: ask(policy.KeyCPULimit, policy.Cores(500_000)), want: "50000"},
 		{file: "cpu.cfs_quota_us", s: ask(policy.KeyCPULimit, policy.Cores(333_333)), want: "33333"},
-		{file: "cpu.cfs_quota_us", s: ask(policy.KeyCPULimit, policy.Cores(8_000_000), policy.KeyCPUPeriod, ms(10)), want: "80000"},
+		{file: "cpu.cfs_quota_us", s: ask(policy.KeyCPULimit, policy.Cores(8_000_000), policy.KeyCPUPeriod, ms(10)),
+			want: "80000"},
 		{file: "cpu.cfs_quota_us", s: ask(policy.KeyCPULimit, lift), want: "-1"},
 		{file: "cpu.cfs_quota_us", s: ask(policy.KeyCPULimit, policy.Cores(3_000)), want: "1000"},
 		{file: "cpu.cfs_period_us", s: ask(policy.KeyCPULimit, policy.Cores(3_000)), want: "333334"},
 		{file: "cpu.cfs_period_us", s: ask(policy.KeyCPULimit, policy.Cores(1_000)), want: "1000000"},
 		{file: "cpu.cfs_quota_us", s: ask(policy.KeyCPULimit, policy.Cores(999)), fails: `cpu.limit "0.000999"`},
-		{file: "cpu.cfs_quota_us", s: ask(policy.KeyCPULimit, policy.Cores(5_000), policy.KeyCPUPeriod, ms(100)), fails: "smallest quota"},
+		{file: "cpu.cfs_quota_us", s: ask(policy.KeyCPULimit, policy.Cores(5_000), policy.KeyCPUPeriod, ms(100)),
+			fails: "smallest quota"},
 		{file: "cpu.cfs_quota_us", s: ask(policy.KeyCPULimit, policy.Cores(0)), fails: "smallest quota"},
 		{file: "cpu.cfs_period_us", s: ask(policy.KeyCPULimit, policy.Cores(500_000)), want: "100000"},
 		{file: "cpu.cfs_period_us", s: ask(policy.KeyCPULimit, lift, policy.KeyCPUPeriod, ms(20)), want: "20000"},
 		{file: "cpu.cfs_period_us", s: ask(policy.KeyCPUPeriod, ms(20)), want: "-"},
-		{file: "cpu.cfs_period_us", s: ask(policy.KeyCPULimit, policy.Cores(500_000), policy.KeyCPUPeriod, ms(1001)), fails: `cpu.period "1001ms"`},
+		{file: "cpu.cfs_period_us", s: ask(policy.KeyCPULimit, policy.Cores(500_000), policy.KeyCPUPeriod, ms(1001)),
+			fails: `cpu.period "1001ms"`},
 		{file: "cpu.max", s: ask(policy.KeyCPULimit, policy.Cores(1_500_000)), want: "150000 100000"},
-		{file: "cpu.max", s: ask(policy.KeyCPULimit, policy.Cores(1_500_000), policy.KeyCPUPeriod, ms(10)), want: "15000 10000"},
+		{file: "cpu.max", s: ask(policy.KeyCPULimit, policy.Cores(1_500_000), policy.KeyCPUPeriod, ms(10)),
+			want: "15000 10000"},
 		{file: "cpu.max", s: ask(policy.KeyCPULimit, lift), want: "max 100000"},
 		{file: "cpu.max", s: ask(policy.KeyCPUPeriod, ms(10)), want: "-"},
-		{file: "cpu.cfs_burst_us", s: ask(policy.KeyCPULimit, policy.Cores(500_000), policy.KeyCPUBurst, ms(50)), want: "50000"},
-		{file: "cpu.cfs_burst_us", s: ask(policy.KeyCPULimit, policy.Cores(500_000), policy.KeyCPUBurst, ms(51)), fails: "no more than cpu.limit gives in one period, 50 ms"},
-		{file: "cpu.max.burst", s: ask(policy.KeyCPULimit, policy.Cores(500_000), policy.KeyCPUBurst, ms(20)), want: "20000"},
+		{file: "cpu.cfs_burst_us", s: ask(policy.KeyCPULimit, policy.Cores(500_000), policy.KeyCPUBurst, ms(50)),
+			want: "50000"},
+		{file: "cpu.cfs_burst_us", s: ask(policy.KeyCPULimit, policy.Cores(500_000), policy.KeyCPUBurst, ms(51)),
+			fails: "no more than cpu.limit gives in one period, 50 ms"},
+		{file: "cpu.max.burst", s: ask(policy.KeyCPULimit, policy.Cores(500_000), policy.KeyCPUBurst, ms(20)),
+			want: "20000"},
 		{file: "cpu.max.burst", s: ask(policy.KeyCPUBurst, ms(20)), want: "-"},
 		{file: "cpu.max.burst", s: ask(policy.KeyCPULimit, lift, policy.KeyCPUBurst, ms(20)), want: "-"},
 		{file: "cpu.rt_runtime_us", s: ask(policy.KeyCPURT, ms(100)), want: "100000"},
@@ -127,8 +138,10 @@ func TestEncode(t *testing.T) {
 
 		{file: "cpuset.cpus", s: ask(policy.KeyCPUCPUs, ids("3,0-1")), want: "0-1,3"},
 		{file: "cpuset.cpus", s: ask(policy.KeyCPUNUMA, ids("0-1")), facts: nodes, want: "0-1,4-5,8"},
-		{file: "v2:cpuset.cpus", s: ask(policy.KeyCPUNUMA, ids("0"), policy.KeyCPUCPUs, ids("8")), facts: nodes, want: "8"},
-		{file: "cpuset.cpus", s: ask(policy.KeyCPUNUMA, ids("0"), policy.KeyCPUCPUs, lift), facts: nodes, want: "0,4,8"},
+		{file: "v2:cpuset.cpus", s: ask(policy.KeyCPUNUMA, ids("0"), policy.KeyCPUCPUs, ids("8")), facts: nodes,
+			want: "8"},
+		{file: "cpuset.cpus", s: ask(policy.KeyCPUNUMA, ids("0"), policy.KeyCPUCPUs, lift), facts: nodes,
+			want: "0,4,8"},
 		{file: "v2:cpuset.cpus", s: ask(policy.KeyCPUCPUs, lift), want: ""},
 		{file: "cpuset.cpus", s: ask(policy.KeyCPUNUMA, ids("7")), facts: nodes, fails: "no node 7"},
 		{file: "cpuset.cpus", s: ask(policy.KeyCPUNUMA, ids("2")), facts: nodes, fails: "no CPU is online there"},
@@ -137,18 +150,24 @@ func TestEncode(t *testing.T) {
 
 		{file: "memory.limit_in_bytes", s: ask(policy.KeyMemoryMax, gib), want: "1073741824"},
 		{file: "memory.limit_in_bytes", s: ask(policy.KeyMemoryMax, policy.Bytes(10_000_000)), want: "9998336"},
-		{file: "memory.limit_in_bytes", s: ask(policy.KeyMemoryMax, policy.Bytes(10_000_000)), facts: big, want: "9961472"},
-		{file: "memory.limit_in_bytes", s: ask(policy.KeyMemoryMax, policy.Bytes(100)), fails: `memory.max "100B": less than one page of 4 KiB`},
+		{file: "memory.limit_in_bytes", s: ask(policy.KeyMemoryMax, policy.Bytes(10_000_000)), facts: big,
+			want: "9961472"},
+		{file: "memory.limit_in_bytes", s: ask(policy.KeyMemoryMax, policy.Bytes(100)),
+			fails: `memory.max "100B": less than one page of 4 KiB`},
 		{file: "memory.limit_in_bytes", s: ask(policy.KeyMemoryMax, lift), want: "-1"},
-		{file: "memory.memsw.limit_in_bytes", s: ask(policy.KeyMemoryMax, gib, policy.KeyMemorySwap, policy.Bytes(0)), want: "1073741824"},
-		{file: "memory.memsw.limit_in_bytes", s: ask(policy.KeyMemoryMax, gib, policy.KeyMemorySwap, 2*gib), want: "3221225472"},
+		{file: "memory.memsw.limit_in_bytes", s: ask(policy.KeyMemoryMax, gib, policy.KeyMemorySwap, policy.Bytes(0)),
+			want: "1073741824"},
+		{file: "memory.memsw.limit_in_bytes", s: ask(policy.KeyMemoryMax, gib, policy.KeyMemorySwap, 2*gib),
+			want: "3221225472"},
 		{file: "memory.memsw.limit_in_bytes", s: ask(policy.KeyMemoryMax, gib, policy.KeyMemorySwap, lift), want: "-1"},
 		{file: "memory.memsw.limit_in_bytes", s: ask(policy.KeyMemoryMax, lift, policy.KeyMemorySwap, gib), want: "-1"},
-		{file: "memory.memsw.limit_in_bytes", s: ask(policy.KeyMemoryMax, policy.Bytes(4095+4096), policy.KeyMemorySwap, policy.Bytes(4095)), want: "4096"},
+		{file: "memory.memsw.limit_in_bytes", s: ask(policy.KeyMemoryMax, policy.Bytes(4095+4096), policy.KeyMemorySwap,
+			policy.Bytes(4095)), want: "4096"},
 		{file: "memory.memsw.limit_in_bytes", s: ask(policy.KeyMemoryMax, gib), want: "-"},
 		{file: "memory.swappiness", s: ask(policy.KeyMemorySwappiness, policy.Count(10)), want: "10"},
 		{file: "memory.swappiness", s: ask(policy.KeyMemorySwappiness, policy.Count(200)), want: "200"},
-		{file: "memory.swappiness", s: ask(policy.KeyMemorySwappiness, policy.Count(101)), facts: kernel("5.4"), fails: "takes 0 to 100"},
+		{file: "memory.swappiness", s: ask(policy.KeyMemorySwappiness, policy.Count(101)), facts: kernel("5.4"),
+			fails: "takes 0 to 100"},
 		{file: "memory.oom_control", s: ask(policy.KeyMemoryOOM, policy.OOM("pause")), want: "1"},
 		{file: "memory.oom_control", s: ask(policy.KeyMemoryOOM, policy.OOM("kill-group")), want: "0"},
 		{file: "memory.oom.group", s: ask(policy.KeyMemoryOOM, policy.OOM("kill-group")), want: "1"},
@@ -164,23 +183,37 @@ func TestEncode(t *testing.T) {
 		{file: "pids.max", s: ask(policy.KeyTasks, policy.Count(8192)), want: "8192"},
 		{file: "v2:pids.max", s: ask(policy.KeyTasks, lift), want: "max"},
 		{file: "pids.max", s: ask(policy.KeyTasks, policy.Count(-1)), fails: "below zero"},
-		{file: "hugetlb.%s.limit_in_bytes", s: policy.Settings{{Key: policy.KeyMemoryHuge, On: "2MB", Value: gib + 1}}, on: "2MB", want: "1073741824"},
-		{file: "hugetlb.%s.max", s: policy.Settings{{Key: policy.KeyMemoryHuge, On: "1GB", Value: 3 * gib / 2}}, on: "1GB", want: "1073741824"},
-		{file: "hugetlb.%s.max", s: policy.Settings{{Key: policy.KeyMemoryHuge, On: "1GB", Value: gib / 2}}, on: "1GB", fails: "less than one page of 1 GiB"},
-		{file: "hugetlb.%s.max", s: policy.Settings{{Key: policy.KeyMemoryHuge, On: "1GB", Value: gib}}, on: "2MB", want: "-"},
-		{file: "hugetlb.%s.max", s: policy.Settings{{Key: policy.KeyMemoryHuge, On: "2MB", Value: lift}}, on: "2MB", want: "max"},
+		{file: "hugetlb.%s.limit_in_bytes", s: policy.Settings{{Key: policy.KeyMemoryHuge, On: "2MB", Value: gib + 1}},
+			on: "2MB", want: "1073741824"},
+		{file: "hugetlb.%s.max", s: policy.Settings{{Key: policy.KeyMemoryHuge, On: "1GB", Value: 3 * gib / 2}},
+			on: "1GB", want: "1073741824"},
+		{file: "hugetlb.%s.max", s: policy.Settings{{Key: policy.KeyMemoryHuge, On: "1GB", Value: gib / 2}}, on: "1GB",
+			fails: "less than one page of 1 GiB"},
+		{file: "hugetlb.%s.max", s: policy.Settings{{Key: policy.KeyMemoryHuge, On: "1GB", Value: gib}}, on: "2MB",
+			want: "-"},
+		{file: "hugetlb.%s.max", s: policy.Settings{{Key: policy.KeyMemoryHuge, On: "2MB", Value: lift}}, on: "2MB",
+			want: "max"},
 
-		{file: "blkio.throttle.read_bps_device", s: onDevice(ask(policy.KeyIOReadBandwidth, policy.Rate(10<<20)), "8:16"), on: "8:16", want: "10485760"},
-		{file: "blkio.throttle.write_iops_device", s: onDevice(ask(policy.KeyIOWriteIOPS, policy.IOPS(500)), "8:16"), on: "8:16", want: "500"},
-		{file: "blkio.throttle.write_iops_device", s: onDevice(ask(policy.KeyIOWriteIOPS, policy.IOPS(1<<32)), "8:16"), on: "8:16", want: "0"},
-		{file: "blkio.throttle.write_iops_device", s: onDevice(ask(policy.KeyIOWriteIOPS, lift), "8:16"), on: "8:16", want: "0"},
-		{file: "blkio.throttle.read_bps_device", s: onDevice(ask(policy.KeyIOReadBandwidth, policy.Rate(10)), "8:16"), on: "8:0", want: "-"},
-		{file: "blkio.throttle.read_bps_device", s: onDevice(ask(policy.KeyIOReadBandwidth, policy.Rate(0)), "8:16"), on: "8:16", fails: "above zero"},
-		{file: "io.max", s: onDevice(ask(policy.KeyIOWriteIOPS, policy.IOPS(500), policy.KeyIOReadBandwidth, policy.Rate(1000)), "8:16"), on: "8:16",
+		{file: "blkio.throttle.read_bps_device", s: onDevice(ask(policy.KeyIOReadBandwidth, policy.Rate(10<<20)),
+			"8:16"), on: "8:16", want: "10485760"},
+		{file: "blkio.throttle.write_iops_device", s: onDevice(ask(policy.KeyIOWriteIOPS, policy.IOPS(500)), "8:16"),
+			on: "8:16", want: "500"},
+		{file: "blkio.throttle.write_iops_device", s: onDevice(ask(policy.KeyIOWriteIOPS, policy.IOPS(1<<32)), "8:16"),
+			on: "8:16", want: "0"},
+		{file: "blkio.throttle.write_iops_device", s: onDevice(ask(policy.KeyIOWriteIOPS, lift), "8:16"), on: "8:16",
+			want: "0"},
+		{file: "blkio.throttle.read_bps_device", s: onDevice(ask(policy.KeyIOReadBandwidth, policy.Rate(10)), "8:16"),
+			on: "8:0", want: "-"},
+		{file: "blkio.throttle.read_bps_device", s: onDevice(ask(policy.KeyIOReadBandwidth, policy.Rate(0)), "8:16"),
+			on: "8:16", fails: "above zero"},
+		{file: "io.max", s: onDevice(ask(policy.KeyIOWriteIOPS, policy.IOPS(500), policy.KeyIOReadBandwidth,
+			policy.Rate(1000)), "8:16"), on: "8:16",
 			want: "rbps=1000 wbps=max riops=max wiops=500"},
-		{file: "io.max", s: onDevice(ask(policy.KeyIOReadIOPS, lift), "8:16"), on: "8:16", want: "rbps=max wbps=max riops=max wiops=max"},
+		{file: "io.max", s: onDevice(ask(policy.KeyIOReadIOPS, lift), "8:16"), on: "8:16",
+			want: "rbps=max wbps=max riops=max wiops=max"},
 		{file: "io.max", s: onDevice(ask(policy.KeyIOReadIOPS, policy.IOPS(5)), "8:16"), on: "8:0", want: "-"},
-		{file: "io.max", s: onDevice(ask(policy.KeyIOReadIOPS, policy.IOPS(-5)), "8:16"), on: "8:16", fails: "above zero"},
+		{file: "io.max", s: onDevice(ask(policy.KeyIOReadIOPS, policy.IOPS(-5)), "8:16"), on: "8:16",
+			fails: "above zero"},
 	}
 	covered := map[*Row]bool{}
 	for _, test := range tests {
@@ -205,7 +238,8 @@ func TestEncode(t *testing.T) {
 		}
 	}
 	for _, r := range table {
-		other := "v2:" + r.File // both versions share one encoder where they share the name; weights on disks: TestWeightOnADisk
+		// both versions share one encoder where they share the name; weights on disks: TestWeightOnADisk
+		other := "v2:" + r.File
 		if !covered[r] && !covered[row(t, r.File)] && r.Version == 2 && r.via == "" {
 			t.Errorf("no case for %s", other)
 		}
@@ -264,8 +298,10 @@ func TestReadings(t *testing.T) {
 		{"blkio.throttle.read_bps_device", "10485760", "10485760", "10 MiB/s", "10485760", "0"},
 		{"blkio.throttle.write_iops_device", "500", "500", "500 IOPS", "500", "0"},
 		{"io.max", "", "rbps=max wbps=max riops=max wiops=max", "unlimited", "", "rbps=1"},
-		{"io.max", "rbps=max wbps=10485760 riops=max wiops=500", "rbps=max wbps=10485760 riops=max wiops=500", "write 10 MiB/s, write 500 IOPS", "wiops=500 wbps=10485760", "wiops=500"},
-		{"io.max", "rbps=1024 wbps=1024 riops=5 wiops=max new=7", "rbps=1024 wbps=1024 riops=5 wiops=max", "read 1 KiB/s, read 5 IOPS, write 1 KiB/s", "riops=5 rbps=1024 wbps=1024", ""},
+		{"io.max", "rbps=max wbps=10485760 riops=max wiops=500", "rbps=max wbps=10485760 riops=max wiops=500",
+			"write 10 MiB/s, write 500 IOPS", "wiops=500 wbps=10485760", "wiops=500"},
+		{"io.max", "rbps=1024 wbps=1024 riops=5 wiops=max new=7", "rbps=1024 wbps=1024 riops=5 wiops=max",
+			"read 1 KiB/s, read 5 IOPS, write 1 KiB/s", "riops=5 rbps=1024 wbps=1024", ""},
 	}
 	for _, test := range tests {
 		r := row(t, test.file)
@@ -300,9 +336,12 @@ func TestHumanIn(t *testing.T) {
 		{"cpu.cfs_quota_us", "15000", nil, "15 ms in each period"},
 		{"cpu.cfs_quota_us", "15000", map[string]string{"cpu.cfs_period_us": "0"}, "15 ms in each period"},
 		{"pids.max", "max", files, "unlimited"},
-		{"memory.memsw.limit_in_bytes", "1073741824", map[string]string{"memory.limit_in_bytes": "536870912\n"}, "512 MiB of swap (1 GiB with memory)"},
-		{"memory.memsw.limit_in_bytes", "536870912", map[string]string{"memory.limit_in_bytes": "536870912\n"}, "0 B of swap (512 MiB with memory)"},
-		{"memory.memsw.limit_in_bytes", "9223372036854771712", map[string]string{"memory.limit_in_bytes": "536870912\n"}, "unlimited"},
+		{"memory.memsw.limit_in_bytes", "1073741824", map[string]string{"memory.limit_in_bytes": "536870912\n"},
+			"512 MiB of swap (1 GiB with memory)"},
+		{"memory.memsw.limit_in_bytes", "536870912", map[string]string{"memory.limit_in_bytes": "536870912\n"},
+			"0 B of swap (512 MiB with memory)"},
+		{"memory.memsw.limit_in_bytes", "9223372036854771712",
+			map[string]string{"memory.limit_in_bytes": "536870912\n"}, "unlimited"},
 	} {
 		if got := row(t, test.file).HumanIn(test.value, test.files); got != test.want {
 			t.Errorf("%s: HumanIn(%q, %v) = %q, want %q", test.file, test.value, test.files, got, test.want)
@@ -363,7 +402,8 @@ func TestTable(t *testing.T) {
 			t.Errorf("%s is in the table twice", id)
 		}
 		names[id] = true
-		if r.Controller == "" || r.Unit == "" || r.Up == 0 || r.Down == 0 || len(r.Keys) == 0 || r.Version != 1 && r.Version != 2 {
+		if r.Controller == "" || r.Unit == "" || r.Up == 0 || r.Down == 0 || len(r.Keys) == 0 || r.Version != 1 &&
+			r.Version != 2 {
 			t.Errorf("%s is incomplete: %+v", id, r)
 		}
 		if r.PerSize != strings.Contains(name, "%s") {
@@ -461,7 +501,8 @@ func TestInstances(t *testing.T) {
 		{"cpuset.cpus", ask(policy.KeyCPUNUMA, ids("0")), plain},
 		{"cpuset.mems", ask(policy.KeyCPUNUMA, ids("0")), nil},
 		{"memory.memsw.limit_in_bytes", ask(policy.KeyMemorySwap, policy.Bytes(0)), nil},
-		{"memory.memsw.limit_in_bytes", ask(policy.KeyMemorySwap, policy.Bytes(0), policy.KeyMemoryMax, policy.Bytes(1<<30)), plain},
+		{"memory.memsw.limit_in_bytes", ask(policy.KeyMemorySwap, policy.Bytes(0), policy.KeyMemoryMax,
+			policy.Bytes(1<<30)), plain},
 		{"memory.swap.max", ask(policy.KeyMemorySwap, policy.Bytes(0)), plain},
 	}
 	for _, test := range tests {
@@ -499,7 +540,9 @@ func TestEncodeReadsBack(t *testing.T) {
 		page := rapid.SampledFrom([]int64{4096, 16384, 65536}).Draw(t, "page")
 		r := table[rapid.IntRange(0, len(table)-1).Draw(t, "row")]
 		s := drawSettings(t, r)
-		in := Input{Settings: s, Facts: &host.Facts{Kernel: host.Version{Major: 6, Minor: 12}, Nodes: []host.Node{{ID: 0, CPUs: host.IDSet{0, 2}}, {ID: 1, CPUs: host.IDSet{1, 3}}}}, PageSize: page, Class: 0x7fff0020}
+		in := Input{Settings: s, Facts: &host.Facts{Kernel: host.Version{Major: 6, Minor: 12},
+			Nodes: []host.Node{{ID: 0, CPUs: host.IDSet{0, 2}}, {ID: 1, CPUs: host.IDSet{1, 3}}}}, PageSize: page,
+			Class: 0x7fff0020}
 		for _, in.On = range r.Instances(s) {
 			value, ok, err := r.Encode(in)
 			if err != nil {
@@ -608,8 +651,10 @@ func TestLoosensIsOneWay(t *testing.T) {
 // FuzzParse feeds every row what a kernel, or a torn read, may show.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
-		"", "\n", "max\n", "max 100000\n", "50000 100000", "-1", "9223372036854771712", "18446744073709551615", "0-3,8\n", "0-",
-		"oom_kill_disable 0\nunder_oom 0\noom_kill 0\n", "oom_kill_disable", "rbps=1 wbps=max riops=max wiops=max", "rbps", "8:16 1", "1 2 3", "a-b",
+		"", "\n", "max\n", "max 100000\n", "50000 100000", "-1", "9223372036854771712", "18446744073709551615",
+		"0-3,8\n", "0-",
+		"oom_kill_disable 0\nunder_oom 0\noom_kill 0\n", "oom_kill_disable", "rbps=1 wbps=max riops=max wiops=max",
+		"rbps", "8:16 1", "1 2 3", "a-b",
 	} {
 		f.Add(seed, seed)
 	}

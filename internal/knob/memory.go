@@ -30,25 +30,33 @@ func memoryRows() []*Row {
 	key := func(k policy.Key) []policy.Key { return []policy.Key{k} }
 	return append([]*Row{
 		{
-			Controller: "memory", Version: 1, File: "memory.memsw.limit_in_bytes", Keys: []policy.Key{policy.KeyMemorySwap, policy.KeyMemoryMax}, Unit: "bytes of memory and swap",
-			Descends: true, Default: "-1", Option: swapOption, OptionUntil: "6.1", Up: 40, Down: 44, Risk: RiskOOM, form: memoryV1,
+			Controller: "memory", Version: 1, File: "memory.memsw.limit_in_bytes",
+			Keys: []policy.Key{policy.KeyMemorySwap, policy.KeyMemoryMax}, Unit: "bytes of memory and swap",
+			Descends: true, Default: "-1", Option: swapOption, OptionUntil: "6.1", Up: 40, Down: 44, Risk: RiskOOM,
+			form:   memoryV1,
 			Reach:  "v1 limits memory and swap together: memory that a group does not use it may use as swap",
-			serves: key(policy.KeyMemorySwap), needed: allOf(policy.KeyMemorySwap, policy.KeyMemoryMax), Encode: encodeMemsw,
+			serves: key(policy.KeyMemorySwap), needed: allOf(policy.KeyMemorySwap, policy.KeyMemoryMax),
+			Encode: encodeMemsw,
 		},
 		{
-			Controller: "memory", Version: 1, File: "memory.limit_in_bytes", Keys: key(policy.KeyMemoryMax), Unit: "bytes", Descends: true, Default: "-1",
+			Controller: "memory", Version: 1, File: "memory.limit_in_bytes", Keys: key(policy.KeyMemoryMax),
+			Unit: "bytes", Descends: true, Default: "-1",
 			Up: 41, Down: 43, Risk: RiskOOM, form: memoryV1, Encode: encodeBytes(policy.KeyMemoryMax, "-1"),
 			properties: []string{"MemoryMax", "MemoryLimit"},
 		},
 		{
-			Controller: "memory", Version: 1, File: "memory.swappiness", Keys: key(policy.KeyMemorySwappiness), Unit: "0–100, 0–200 since 5.8", Inherits: true,
+			Controller: "memory", Version: 1, File: "memory.swappiness", Keys: key(policy.KeyMemorySwappiness),
+			Unit: "0–100, 0–200 since 5.8", Inherits: true,
 			Default: "60", Nested: nestedSince, Up: 45, Down: 45, form: number{unit: plain}, Encode: encodeSwappiness,
 			Reach: "each directory has a value of its own, copied from its parent when it is made",
 		},
 		{
-			Controller: "memory", Version: 1, File: "memory.oom_control", Keys: key(policy.KeyMemoryOOM), Unit: "1 pauses, 0 kills", Inherits: true, Descends: true,
-			Default: "0", Nested: nestedSince, Up: 46, Down: 46, form: oomControl{number{invert: true, unit: either("kill", "pause")}}, Encode: encodeOOM(policy.OOM("pause")),
-			Reach: "kill and pause only: cgroup v1 does not kill a group as a whole",
+			Controller: "memory", Version: 1, File: "memory.oom_control", Keys: key(policy.KeyMemoryOOM),
+			Unit: "1 pauses, 0 kills", Inherits: true, Descends: true,
+			Default: "0", Nested: nestedSince, Up: 46, Down: 46,
+			form:   oomControl{number{invert: true, unit: either("kill", "pause")}},
+			Encode: encodeOOM(policy.OOM("pause")),
+			Reach:  "kill and pause only: cgroup v1 does not kill a group as a whole",
 		},
 	}, memoryV2Rows()...)
 }
@@ -59,21 +67,28 @@ func memoryV2Rows() []*Row {
 		r.form = memoryV2
 		return &r
 	}
-	limit := row(Row{File: "memory.max", properties: []string{"MemoryMax"}, Since: "4.5", Default: "max", Up: 41, Down: 45, Risk: RiskOOM})
-	high := row(Row{File: "memory.high", properties: []string{"MemoryHigh"}, Since: "4.5", Default: "max", Up: 42, Down: 43, Risk: RiskSlow})
+	limit := row(Row{File: "memory.max", properties: []string{"MemoryMax"}, Since: "4.5", Default: "max", Up: 41,
+		Down: 45, Risk: RiskOOM})
+	high := row(Row{File: "memory.high", properties: []string{"MemoryHigh"}, Since: "4.5", Default: "max", Up: 42,
+		Down: 43, Risk: RiskSlow})
 	low := row(Row{File: "memory.low", properties: []string{"MemoryLow"}, Since: "4.5", Default: "0", Up: 43, Down: 42})
 	low.Covers = true
-	floor := row(Row{File: "memory.min", properties: []string{"MemoryMin"}, Since: "4.18", Late: true, Default: "0", Up: 44, Down: 41})
+	floor := row(Row{File: "memory.min", properties: []string{"MemoryMin"}, Since: "4.18", Late: true, Default: "0",
+		Up: 44, Down: 41})
 	floor.Covers = true
-	swap := row(Row{File: "memory.swap.max", properties: []string{"MemorySwapMax"}, Since: "4.5", Default: "max", Up: 40, Down: 44, Risk: RiskOOM, Option: swapOption, OptionUntil: "6.1"})
+	swap := row(Row{File: "memory.swap.max", properties: []string{"MemorySwapMax"}, Since: "4.5", Default: "max",
+		Up: 40, Down: 44, Risk: RiskOOM, Option: swapOption, OptionUntil: "6.1"})
 	for r, key := range map[*Row]policy.Key{
-		limit: policy.KeyMemoryMax, high: policy.KeyMemoryHigh, low: policy.KeyMemoryLow, floor: policy.KeyMemoryMin, swap: policy.KeyMemorySwap,
+		limit: policy.KeyMemoryMax, high: policy.KeyMemoryHigh, low: policy.KeyMemoryLow, floor: policy.KeyMemoryMin,
+		swap: policy.KeyMemorySwap,
 	} {
 		r.Keys = []policy.Key{key}
 		r.Encode = encodeBytes(key, r.Default)
 	}
-	group := row(Row{File: "memory.oom.group", Since: "4.19", Late: true, Keys: []policy.Key{policy.KeyMemoryOOM}, Default: "0", Up: 46, Down: 46})
-	group.Unit, group.form, group.Encode = "1 kills all, 0 one", number{invert: true, unit: either("kill", "kill-group")}, encodeOOM(policy.OOM("kill-group"))
+	group := row(Row{File: "memory.oom.group", Since: "4.19", Late: true, Keys: []policy.Key{policy.KeyMemoryOOM},
+		Default: "0", Up: 46, Down: 46})
+	group.Unit, group.form, group.Encode = "1 kills all, 0 one",
+		number{invert: true, unit: either("kill", "kill-group")}, encodeOOM(policy.OOM("kill-group"))
 	group.Instead = "kill"
 	group.Reach = "kill and kill-group only: cgroup v2 does not pause a group that is out of memory"
 	return []*Row{swap, limit, high, low, floor, group}

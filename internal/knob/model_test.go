@@ -80,7 +80,8 @@ func (m *model) check(file string) error {
 			return errInvalid
 		}
 	case "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.cfs_burst_us":
-		return m.checkBandwidth(bandwidth{m.number("cpu.cfs_quota_us"), m.number("cpu.cfs_period_us")}, m.number("cpu.cfs_burst_us"))
+		return m.checkBandwidth(bandwidth{m.number("cpu.cfs_quota_us"), m.number("cpu.cfs_period_us")},
+			m.number("cpu.cfs_burst_us"))
 	case "cpu.max", "cpu.max.burst":
 		b, ok := cpuMax{}.value(m.files["cpu.max"])
 		if !ok {

@@ -15,7 +15,8 @@ const FileClassID = "net_cls.classid"
 func networkRows() []*Row {
 	return []*Row{{
 		Controller: "net_cls", Version: 1, File: FileClassID, Keys: classKeys,
-		Unit: "class of traffic control, as major × 65536 + minor", Inherits: true, Default: "0", Up: 60, Down: 60, form: number{unit: classID},
+		Unit: "class of traffic control, as major × 65536 + minor", Inherits: true, Default: "0", Up: 60, Down: 60,
+		form:   number{unit: classID},
 		serves: []policy.Key{}, needed: wantsClass, Encode: encodeClass,
 	}}
 }
@@ -68,12 +69,14 @@ func encodeClass(in Input) (string, bool, error) {
 	return strconv.FormatUint(uint64(in.Class), 10), true, nil
 }
 
-// SortsByNetCls says whether packets are told apart by v1's net_cls: where BPF programs on cgroup2 directories cannot do it, as there is no such
-// hierarchy, as the kernel is older than 5.0, or as the kernel does not see whose a socket is.
+// SortsByNetCls says whether packets are told apart by v1's net_cls: where BPF programs on cgroup2 directories cannot
+// do it, as there is no such hierarchy, as the kernel is older than 5.0, or as the kernel does not see whose a socket
+// is.
 func SortsByNetCls(f *host.Facts) bool {
 	h, ok := f.HierarchyOf("net_cls")
 	if !ok || h.Version != 1 || h.ReadOnly {
 		return false
 	}
-	return !slices.ContainsFunc(f.Hierarchies, func(h host.Hierarchy) bool { return h.Version == 2 && !h.ReadOnly }) || !atLeast(f.Kernel, "5.0") || f.BlindedBy != ""
+	return !slices.ContainsFunc(f.Hierarchies, func(h host.Hierarchy) bool { return h.Version == 2 && !h.ReadOnly }) ||
+		!atLeast(f.Kernel, "5.0") || f.BlindedBy != ""
 }

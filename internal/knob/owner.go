@@ -7,8 +7,8 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// ownership are the rows of who owns the files of a group. They are no limits, and so not part of the table: their files are
-// the names of cgroup.OwnerFiles.
+// ownership are the rows of who owns the files of a group. They are no limits, and so not part of the table: their
+// files are the names of cgroup.OwnerFiles.
 var ownership = buildOwnership()
 
 func buildOwnership() (rows []*Row) {
@@ -18,7 +18,8 @@ func buildOwnership() (rows []*Row) {
 		}
 		form := owners{}
 		rows = append(rows, &Row{
-			File: file, Keys: []policy.Key{policy.KeyOwner}, Unit: "owner and mode", Descends: true, Up: 90 + i, Down: 90 + i,
+			File: file, Keys: []policy.Key{policy.KeyOwner}, Unit: "owner and mode", Descends: true, Up: 90 + i,
+			Down: 90 + i,
 			form: form, Same: form.same, Loosens: form.loosens, needed: func(policy.Settings) bool { return false },
 		})
 	}

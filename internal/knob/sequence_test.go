@@ -63,7 +63,8 @@ func TestSequence(t *testing.T) {
 		{
 			name:    "the same ratio in another period is lifted in between",
 			changes: []string{"cpu.cfs_quota_us 50000>5000", "cpu.cfs_period_us 100000>10000"},
-			raise:   []string{"cpu.cfs_quota_us 50000>-1", "cpu.cfs_period_us 100000>10000", "cpu.cfs_quota_us -1>5000"},
+			raise: []string{"cpu.cfs_quota_us 50000>-1", "cpu.cfs_period_us 100000>10000",
+				"cpu.cfs_quota_us -1>5000"},
 		},
 		{
 			name:    "a raise in a shorter period passes between the two ratios",
@@ -78,7 +79,8 @@ func TestSequence(t *testing.T) {
 		{
 			name:    "a raise in a longer period goes over a third quota",
 			changes: []string{"cpu.cfs_quota_us 50000>400000", "cpu.cfs_period_us 100000>200000"},
-			raise:   []string{"cpu.cfs_quota_us 50000>100000", "cpu.cfs_period_us 100000>200000", "cpu.cfs_quota_us 100000>400000"},
+			raise: []string{"cpu.cfs_quota_us 50000>100000", "cpu.cfs_period_us 100000>200000",
+				"cpu.cfs_quota_us 100000>400000"},
 		},
 		{
 			name:    "an unlimited quota leaves the period free",
@@ -152,8 +154,9 @@ func TestSequence(t *testing.T) {
 			lower:   []string{"pids.max 100>50"},
 		},
 		{
-			name:    "nothing to do",
-			changes: []string{"cpu.shares 1024>1024", "memory.limit_in_bytes -1>-1", "cpu.cfs_quota_us -1>-1", "cpu.cfs_burst_us 0>0"},
+			name: "nothing to do",
+			changes: []string{"cpu.shares 1024>1024", "memory.limit_in_bytes -1>-1", "cpu.cfs_quota_us -1>-1",
+				"cpu.cfs_burst_us 0>0"},
 		},
 		{
 			name:    "a file that was not read holds its default",
@@ -169,9 +172,11 @@ func TestSequence(t *testing.T) {
 		for range 2 { // in the order above, and in the other: it must not matter
 			raise, lower := Split(changes)
 			if !slices.Equal(texts(raise), test.raise) || !slices.Equal(texts(lower), test.lower) {
-				t.Errorf("%s:\n got raise %q\n     lower %q\nwant raise %q\n     lower %q", test.name, texts(raise), texts(lower), test.raise, test.lower)
+				t.Errorf("%s:\n got raise %q\n     lower %q\nwant raise %q\n     lower %q", test.name, texts(raise),
+					texts(lower), test.raise, test.lower)
 			}
-			if got, want := texts(Sequence(changes)), append(slices.Clone(test.raise), test.lower...); !slices.Equal(got, want) {
+			if got, want := texts(Sequence(changes)), append(slices.Clone(test.raise),
+				test.lower...); !slices.Equal(got, want) {
 				t.Errorf("%s: Sequence gave %q, want %q", test.name, got, want)
 			}
 			slices.Reverse(changes)
@@ -201,11 +206,14 @@ func drawState(t *rapid.T, version int) map[string]string {
 	weight := rapid.SampledFrom([]string{"10", "100", "1000"}).Draw(t, "weight")
 	if version == 2 {
 		state["cpu.max"], state["cpu.max.burst"] = b.String(), plain(burst)
-		state["cpu.idle"], state["cpu.weight"] = plain(int64(b2i(idle))), map[bool]string{true: "1", false: weight}[idle]
+		state["cpu.idle"], state["cpu.weight"] = plain(int64(b2i(idle))),
+			map[bool]string{true: "1", false: weight}[idle]
 		return state
 	}
-	state["cpu.cfs_quota_us"], state["cpu.cfs_period_us"], state["cpu.cfs_burst_us"] = plain(b.quota), plain(b.period), plain(burst)
-	state["cpu.idle"], state["cpu.shares"] = plain(int64(b2i(idle))), map[bool]string{true: idleShares, false: weight + "0"}[idle]
+	state["cpu.cfs_quota_us"], state["cpu.cfs_period_us"], state["cpu.cfs_burst_us"] = plain(b.quota), plain(b.period),
+		plain(burst)
+	state["cpu.idle"], state["cpu.shares"] = plain(int64(b2i(idle))),
+		map[bool]string{true: idleShares, false: weight + "0"}[idle]
 	limit := rapid.SampledFrom([]int64{-1, 0, 4096, 8192, 1 << 30}).Draw(t, "limit")
 	both := rapid.SampledFrom([]int64{-1, 4096, 8192, 1 << 30, 1 << 31}).Draw(t, "memsw")
 	if both >= 0 && (limit < 0 || limit > both) {
@@ -231,7 +239,8 @@ func (m *model) holds(state map[string]string) error {
 func (m *model) run(t *rapid.T, steps []Change) {
 	for _, c := range steps {
 		if !c.Row.Same(c.From, m.files[c.Row.File]) {
-			t.Fatalf("step %s is from %q, but the file holds %q; steps %q", c.Row.File, c.From, m.files[c.Row.File], texts(steps))
+			t.Fatalf("step %s is from %q, but the file holds %q; steps %q", c.Row.File, c.From, m.files[c.Row.File],
+				texts(steps))
 		}
 		if err := m.write(c.Row.File, c.To); err != nil {
 			t.Fatalf("%v; steps %q", err, texts(steps))
@@ -328,7 +337,8 @@ func drawTree(t *rapid.T, root *model, limits map[*model]bandwidth, sets map[*mo
 			effective = above
 		}
 		limits[m], sets[m] = effective, set
-		m.set(map[string]string{"cpu.cfs_quota_us": plain(b.quota), "cpu.cfs_period_us": plain(b.period), "cpuset.cpus": set.String()})
+		m.set(map[string]string{"cpu.cfs_quota_us": plain(b.quota), "cpu.cfs_period_us": plain(b.period),
+			"cpuset.cpus": set.String()})
 	}
 }
 

@@ -13,7 +13,8 @@ import (
 var table = build()
 
 func build() []*Row {
-	rows := slices.Concat(cpuRows(), cpusetRows(), memoryRows(), tasksRows(), hugeRows(), blkioRows(), ioWeightRows(), networkRows())
+	rows := slices.Concat(cpuRows(), cpusetRows(), memoryRows(), tasksRows(), hugeRows(), blkioRows(), ioWeightRows(),
+		networkRows())
 	for _, r := range rows {
 		r.Same, r.Loosens = r.form.same, r.form.loosens
 		if r.serves == nil {
@@ -28,8 +29,10 @@ func build() []*Row {
 
 func tasksRows() []*Row {
 	row := Row{
-		Controller: "pids", File: "pids.max", Keys: []policy.Key{policy.KeyTasks}, Unit: "processes and threads", Descends: true, Default: "max",
-		Up: 50, Down: 50, Risk: RiskSlow, form: number{none: "max", unit: func(n int64) string { return plain(n) + " tasks" }}, Encode: encodeTasks,
+		Controller: "pids", File: "pids.max", Keys: []policy.Key{policy.KeyTasks}, Unit: "processes and threads",
+		Descends: true, Default: "max",
+		Up: 50, Down: 50, Risk: RiskSlow, form: number{none: "max",
+			unit: func(n int64) string { return plain(n) + " tasks" }}, Encode: encodeTasks,
 		properties: []string{"TasksMax"},
 	}
 	return []*Row{
@@ -52,8 +55,10 @@ func encodeTasks(in Input) (string, bool, error) {
 func hugeRows() []*Row {
 	row := func(version int, file, since string, form number) *Row {
 		return &Row{
-			Controller: "hugetlb", Version: version, File: file, Since: since, Keys: []policy.Key{policy.KeyMemoryHuge}, Unit: "bytes", PerSize: true,
-			Descends: true, Default: form.none, Up: 47, Down: 47, Risk: RiskOOM, form: form, Encode: encodeHuge(form.none),
+			Controller: "hugetlb", Version: version, File: file, Since: since, Keys: []policy.Key{policy.KeyMemoryHuge},
+			Unit: "bytes", PerSize: true,
+			Descends: true, Default: form.none, Up: 47, Down: 47, Risk: RiskOOM, form: form,
+			Encode: encodeHuge(form.none),
 		}
 	}
 	return []*Row{
@@ -97,12 +102,16 @@ func blkioRows() []*Row {
 			unit = "operations per second"
 		}
 		r := &Row{
-			Controller: "blkio", Version: 1, File: "blkio.throttle." + file + "_device", Keys: keys[i : i+1], Unit: unit, PerDevice: true,
-			Default: "0", Up: 70, Down: 70, Risk: RiskSlow, form: number{none: "0", unit: limit.unit}, Encode: encodeThrottle(limit.key),
+			Controller: "blkio", Version: 1, File: "blkio.throttle." + file + "_device", Keys: keys[i : i+1],
+			Unit: unit, PerDevice: true,
+			Default: "0", Up: 70, Down: 70, Risk: RiskSlow, form: number{none: "0", unit: limit.unit},
+			Encode: encodeThrottle(limit.key),
 		}
-		r.properties = []string{limit.property} // those for operations are taken and written nowhere on v1 (measured on 252)
+		// those for operations are taken and written nowhere on v1 (measured on 252)
+		r.properties = []string{limit.property}
 		if limit.write {
-			r.Reach, r.Partly = "direct IO only; not enforced for buffered writes: the kernel's own threads write them back, and no v1 limit holds those", true
+			r.Reach, r.Partly = "direct IO only; not enforced for buffered writes: the kernel's own threads write "+
+				"them back, and no v1 limit holds those", true
 		}
 		rows = append(rows, r)
 	}
@@ -112,9 +121,13 @@ func blkioRows() []*Row {
 	}
 	return append(rows, &Row{
 		properties: properties,
-		Controller: "blkio", Version: 2, File: "io.max", Since: "4.5", Keys: keys, Unit: "bytes or operations per second", PerDevice: true,
-		Descends: true, Default: ioMax{}.parse(""), Up: 70, Down: 70, Risk: RiskSlow, form: ioMax{}, serves: keys, Encode: encodeIOMax,
-		Partly: true, Reach: "buffered writes are held only together with the memory controller on cgroup v2, on file systems with cgroup writeback (ext2, ext4, xfs, btrfs, f2fs)",
+		Controller: "blkio", Version: 2, File: "io.max", Since: "4.5", Keys: keys,
+		Unit: "bytes or operations per second", PerDevice: true,
+		Descends: true, Default: ioMax{}.parse(""), Up: 70, Down: 70, Risk: RiskSlow, form: ioMax{}, serves: keys,
+		Encode: encodeIOMax,
+		Partly: true,
+		Reach: "buffered writes are held only together with the memory controller on cgroup v2, on file systems " +
+			"with cgroup writeback (ext2, ext4, xfs, btrfs, f2fs)",
 	})
 }
 
@@ -160,7 +173,8 @@ func encodeIOMax(in Input) (string, bool, error) {
 			return "", true, err
 		}
 		if limited && value == "1" {
-			return "", true, fmt.Errorf("encode %s %q: the kernel takes 2 and more", limit.key, value) // tg_set_limit, block/blk-throttle.c
+			// tg_set_limit, block/blk-throttle.c
+			return "", true, fmt.Errorf("encode %s %q: the kernel takes 2 and more", limit.key, value)
 		}
 		if limited {
 			values[i] = value

@@ -22,7 +22,8 @@ const quotaStep = 100
 // directory, which text gives: the whole line of a plain file, one device's of a per-device file, "" for one that
 // is not known. devices are those that the file is to have a line for. ok is false when the file must be written
 // by ourselves: systemd does not know it on such a unit, or takes the property and writes nothing.
-func (r *Row) Properties(u Unit, devices []string, text func(file, device string) string) (set []systemd.Assignment, ok bool) {
+func (r *Row) Properties(u Unit, devices []string, text func(file, device string) string) (set []systemd.Assignment,
+	ok bool) {
 	if r.via != "" && !u.Version.AtLeast(bfqByProperty) {
 		return nil, false
 	}
@@ -46,7 +47,8 @@ func (r *Row) Properties(u Unit, devices []string, text func(file, device string
 		}
 		set = append(set, systemd.Assignment{Name: name, Text: value})
 	}
-	if r.bundle == bundleBandwidth && r.File != "cpu.cfs_burst_us" && !slices.ContainsFunc(set, func(a systemd.Assignment) bool { return a.Name == "CPUQuotaPeriodUSec" }) {
+	if r.bundle == bundleBandwidth && r.File != "cpu.cfs_burst_us" && !slices.ContainsFunc(set,
+		func(a systemd.Assignment) bool { return a.Name == "CPUQuotaPeriodUSec" }) {
 		// Before 242 every period is 100 ms.
 		if b := r.bandwidthIn(text); !b.unlimited() && b.period != defaultPeriod {
 			return nil, false
@@ -151,15 +153,16 @@ func (r *Row) bandwidthIn(text func(file, device string) string) bandwidth {
 		}
 		return b
 	}
-	b, ok := bandwidthFrom(strings.TrimSpace(text("cpu.cfs_quota_us", "")), strings.TrimSpace(text("cpu.cfs_period_us", "")))
+	b, ok := bandwidthFrom(strings.TrimSpace(text("cpu.cfs_quota_us", "")),
+		strings.TrimSpace(text("cpu.cfs_period_us", "")))
 	if !ok {
 		return bandwidth{quota: -1, period: defaultPeriod}
 	}
 	return b
 }
 
-// Settle rounds a value to what systemd keeps of it in a unit, so that a daemon-reload does not change it; other values it
-// gives back as they are. period is what cpu.cfs_period_us is to hold, for v1's quota.
+// Settle rounds a value to what systemd keeps of it in a unit, so that a daemon-reload does not change it; other values
+// it gives back as they are. period is what cpu.cfs_period_us is to hold, for v1's quota.
 func (r *Row) Settle(u Unit, value, period string) string {
 	if r.bundle != bundleBandwidth {
 		return r.settleWeight(u, value)

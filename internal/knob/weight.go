@@ -10,15 +10,20 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// ioWeightRows are the files that hold the weight of a group on a disk. Under systemd BFQ's on cgroup v2 goes by property: a daemon-reload writes
-// the default, with which BFQ forgets the weights for devices (bfq_io_set_weight_legacy; measured on 252). The others are written by file:
-// iocost keeps its lines (measured), and on v1 systemd knows no weight of BFQ's for a device, so the agent puts it back.
+// ioWeightRows are the files that hold the weight of a group on a disk. Under systemd BFQ's on cgroup v2 goes by
+// property: a daemon-reload writes the default, with which BFQ forgets the weights for devices
+// (bfq_io_set_weight_legacy; measured on 252). The others are written by file: iocost keeps its lines (measured), and
+// on v1 systemd knows no weight of BFQ's for a device, so the agent puts it back.
 func ioWeightRows() []*Row {
 	row := func(version int, file, since, via, none string, late bool) *Row {
 		return &Row{
-			Controller: "blkio", Version: version, File: file, Since: since, Late: late, Keys: []policy.Key{policy.KeyIOWeight}, Unit: "weight", PerDevice: true,
+			Controller: "blkio", Version: version, File: file, Since: since, Late: late,
+			Keys: []policy.Key{policy.KeyIOWeight}, Unit: "weight", PerDevice: true,
 			Descends: true, Default: none, Up: 75, Down: 75, Risk: RiskSlow, via: via,
-			form: diskWeight{number{none: none, unit: func(n int64) string { return "weight " + plain(n) + " of " + via }}}, Encode: encodeIOWeight(via, none),
+			form: diskWeight{number{none: none, unit: func(n int64) string {
+				return "weight " + plain(n) + " of " +
+					via
+			}}}, Encode: encodeIOWeight(via, none),
 		}
 	}
 	bfq := row(2, "io.bfq.weight", "5.4", policy.ViaBFQ, "default", true)
@@ -34,8 +39,8 @@ func ioWeightRows() []*Row {
 // bfqByProperty is the release of systemd from which IODeviceWeight= is BFQ's too.
 const bfqByProperty = 250
 
-// propertyWeight is the weight of which systemd makes one of BFQ's (BFQ_WEIGHT of core/cgroup.c: up to 100 as it is, above that the rest of v2's scale
-// squeezed into the rest of BFQ's).
+// propertyWeight is the weight of which systemd makes one of BFQ's (BFQ_WEIGHT of core/cgroup.c: up to 100 as it is,
+// above that the rest of v2's scale squeezed into the rest of BFQ's).
 func propertyWeight(bfq string) string {
 	n, err := strconv.ParseInt(bfq, 10, 64)
 	if err != nil {
@@ -57,7 +62,8 @@ func (f diskWeight) human(value string) string {
 	return f.number.human(value)
 }
 
-// weightsOf are the weights that a kernel's ways of holding them take: iocost has v2's own scale, BFQ and CFQ a tenth of it.
+// weightsOf are the weights that a kernel's ways of holding them take: iocost has v2's own scale, BFQ and CFQ a tenth
+// of it.
 var weightsOf = map[string]struct{ tenth, least, most int64 }{
 	policy.ViaIOCost: {1, 1, 10000},
 	policy.ViaBFQ:    {10, 1, 1000},  // BFQ_MIN_WEIGHT, BFQ_MAX_WEIGHT
@@ -86,7 +92,10 @@ func weighs(f *host.Facts, via string) bool {
 	case policy.ViaBFQ:
 		return f.BFQ
 	case policy.ViaCFQ:
-		return slices.ContainsFunc(f.Devices, func(d host.Device) bool { return slices.Contains(d.Schedulers, host.CFQ) })
+		return slices.ContainsFunc(f.Devices, func(d host.Device) bool {
+			return slices.Contains(d.Schedulers,
+				host.CFQ)
+		})
 	}
 	return true
 }
@@ -108,7 +117,8 @@ func explainIOWeight(f *host.Facts) Capability {
 		}
 	}
 	if f.BFQ {
-		c.Files, ways = append(c.Files, bfq), append(ways, "the scheduler BFQ, which takes the place of the one that a disk has")
+		c.Files, ways = append(c.Files, bfq), append(ways,
+			"the scheduler BFQ, which takes the place of the one that a disk has")
 	}
 	if h.Version == 1 && weighs(f, policy.ViaCFQ) {
 		c.Files, ways = append(c.Files, "blkio.weight_device"), append(ways, "the scheduler CFQ")
@@ -120,8 +130,9 @@ func explainIOWeight(f *host.Facts) Capability {
 	return c
 }
 
-// Disk files are not of any group: they decide whether, and how, the weights of groups count on a disk. They stand in the top directory of
-// the hierarchy that weighs, with a line for each device, and go back to what they were when no group asks for a weight any more.
+// Disk files are not of any group: they decide whether, and how, the weights of groups count on a disk. They stand in
+// the top directory of the hierarchy that weighs, with a line for each device, and go back to what they were when no
+// group asks for a weight any more.
 const (
 	CostQoS   = "io.cost.qos"
 	CostModel = "io.cost.model"
@@ -129,8 +140,10 @@ const (
 
 // diskRows are the rows of these files, for whoever compares what they hold.
 var diskRows = []*Row{
-	{Controller: "blkio", File: CostQoS, Since: "5.4", PerDevice: true, Default: "enable=0", form: parameters{"enable=0"}},
-	{Controller: "blkio", File: CostModel, Since: "5.4", PerDevice: true, Default: "ctrl=auto", form: parameters{"ctrl=auto"}},
+	{Controller: "blkio", File: CostQoS, Since: "5.4", PerDevice: true, Default: "enable=0",
+		form: parameters{"enable=0"}},
+	{Controller: "blkio", File: CostModel, Since: "5.4", PerDevice: true, Default: "ctrl=auto",
+		form: parameters{"ctrl=auto"}},
 	{Controller: "blkio", File: cgroup.QueueScheduler, PerDevice: true, form: word{}},
 	{Controller: "blkio", File: cgroup.QueueWriteBack, PerDevice: true, form: word{}},
 }
@@ -157,8 +170,8 @@ func (word) same(want, got string) bool { return strings.TrimSpace(want) == stri
 func (word) loosens(_, _ string) bool   { return false }
 func (word) human(value string) string  { return value }
 
-// parameters is a line of io.cost.qos or io.cost.model: "name=value" pairs. Where idle is among them, or nothing is there, the rest does not
-// count: the kernel shows what it has worked out itself.
+// parameters is a line of io.cost.qos or io.cost.model: "name=value" pairs. Where idle is among them, or nothing is
+// there, the rest does not count: the kernel shows what it has worked out itself.
 type parameters struct{ idle string }
 
 func (f parameters) parse(got string) string {

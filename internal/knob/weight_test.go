@@ -40,7 +40,8 @@ func TestWeightOnADisk(t *testing.T) {
 				continue
 			}
 			files = append(files, r.File)
-			if got, ok, err := r.Encode(Input{Settings: s, On: "8:0"}); r.File == test.file && (got != test.want || !ok || err != nil) {
+			if got, ok, err := r.Encode(Input{Settings: s, On: "8:0"}); r.File == test.file &&
+				(got != test.want || !ok || err != nil) {
 				t.Errorf("%s of %d by %s: %q, %t, %v, want %q", r.File, test.weight, test.via, got, ok, err, test.want)
 			}
 		}
@@ -74,7 +75,8 @@ func TestDiskRows(t *testing.T) {
 		{CostQoS, "enable=1 ctrl=auto rpct=0.00", "enable=1 ctrl=auto rpct=0.00", "enable=1", "enable=0"},
 		{CostModel, "", "ctrl=auto", "ctrl=auto", "ctrl=user model=linear rbps=1"},
 		{CostModel, "ctrl=auto model=linear rbps=5", "ctrl=auto", "ctrl=auto", "ctrl=user rbps=5"},
-		{CostModel, "ctrl=user model=linear rbps=5 rseqiops=6", "ctrl=user model=linear rbps=5 rseqiops=6", "ctrl=user model=linear rbps=5", "ctrl=user rbps=6"},
+		{CostModel, "ctrl=user model=linear rbps=5 rseqiops=6", "ctrl=user model=linear rbps=5 rseqiops=6",
+			"ctrl=user model=linear rbps=5", "ctrl=user rbps=6"},
 		{"queue.scheduler", "bfq\n", "bfq", "bfq", "none"},
 	} {
 		r := DiskRow(test.file)
@@ -82,7 +84,8 @@ func TestDiskRows(t *testing.T) {
 			t.Errorf("%s %q: %q, want %q", test.file, test.got, got, test.parsed)
 		}
 		if !r.Same(test.same, test.got) || r.Same(test.not, test.got) {
-			t.Errorf("%s %q: like %q %t, like %q %t", test.file, test.got, test.same, r.Same(test.same, test.got), test.not, r.Same(test.not, test.got))
+			t.Errorf("%s %q: like %q %t, like %q %t", test.file, test.got, test.same, r.Same(test.same, test.got),
+				test.not, r.Same(test.not, test.got))
 		}
 	}
 	if DiskRow("io.max") != nil {
@@ -102,7 +105,8 @@ func TestWeightByProperty(t *testing.T) {
 		if n, _ := strconv.Atoi(told); n > 100 && strconv.Itoa(100+(n-100)*900/9900) != bfq {
 			t.Errorf("systemd makes %d of %s, want %s", 100+(n-100)*900/9900, told, bfq)
 		}
-		if set, ok := row.Properties(Unit{Name: "a.slice", Version: systemd.Version{Number: 247}}, []string{"8:0"}, text); ok {
+		if set, ok := row.Properties(Unit{Name: "a.slice", Version: systemd.Version{Number: 247}}, []string{"8:0"},
+			text); ok {
 			t.Errorf("before 250: %v", set)
 		}
 	}

@@ -14,8 +14,8 @@ type Owner struct {
 	// have no more of a file than the kernel gives its owner.
 	Mode, Directory string
 	Pos             Pos
-	// Bounds are what may be set, and within what; nil is every limit. With them the agent alone sets limits for the owner,
-	// and the kernel's files of limits stay root's.
+	// Bounds are what may be set, and within what; nil is every limit. With them the agent alone sets limits for the
+	// owner, and the kernel's files of limits stay root's.
 	Bounds map[Key]Bound
 	// UID and GID are the numbers of User and UnixGroup on a host; who reads the host sets them.
 	UID, GID int
@@ -46,7 +46,8 @@ func (o Owner) String() string {
 // Right is something that an owner may do.
 type Right string
 
-// The rights. Run and move are one for the kernel: both write to the files through which processes come in. Freeze is the agent's alone.
+// The rights. Run and move are one for the kernel: both write to the files through which processes come in. Freeze is
+// the agent's alone.
 const (
 	MayRun    Right = "run"
 	MayMove   Right = "move"
@@ -62,9 +63,9 @@ func Permissions(mode string) (bits int, ok bool) {
 	return int(n), err == nil
 }
 
-// Bound is within what an owner may set a limit. Lowest and Highest are of the limit's own type and include their ends; nil is
-// no bound on that side, and Unlimited as Highest allows to lift the limit. For limits that are sets of CPUs or nodes, Highest is the
-// set that theirs is to be in.
+// Bound is within what an owner may set a limit. Lowest and Highest are of the limit's own type and include their ends;
+// nil is no bound on that side, and Unlimited as Highest allows to lift the limit. For limits that are sets of CPUs or
+// nodes, Highest is the set that theirs is to be in.
 type Bound struct{ Lowest, Highest Value }
 
 // String is how it is written.
@@ -81,7 +82,8 @@ func (b Bound) String() string {
 	return text(b.Lowest) + ".." + text(b.Highest)
 }
 
-// Allows says whether a value is within the bound. A value of another type is not: who compares percentages makes them bytes before.
+// Allows says whether a value is within the bound. A value of another type is not: who compares percentages makes them
+// bytes before.
 func (b Bound) Allows(v Value) bool {
 	if set, is := v.(IDs); is {
 		all, same := b.Highest.(IDs)

@@ -85,8 +85,8 @@ func (h HostPart) LinkRate(dev string) BitRate {
 	return 0
 }
 
-// Peers are the peers that the policy names, each once, of all interfaces that are there. Two entries may mean one interface, by its name and as
-// that of the default route.
+// Peers are the peers that the policy names, each once, of all interfaces that are there. Two entries may mean one
+// interface, by its name and as that of the default route.
 func (h HostPart) Peers() []string {
 	var peers []string
 	for _, l := range h.Network {

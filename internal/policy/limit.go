@@ -37,7 +37,8 @@ const (
 	KeyIOWriteIOPS      Key = "io.write.iops"      // IOPS
 )
 
-// The keys of limits on a network interface. They belong to one interface (Setting.On); no file of the kernel holds them.
+// The keys of limits on a network interface. They belong to one interface (Setting.On); no file of the kernel holds
+// them.
 const (
 	KeyNetworkEgressMin  Key = "network.egress.min"  // BitRate
 	KeyNetworkEgressMax  Key = "network.egress.max"  // BitRate
@@ -45,8 +46,8 @@ const (
 	KeyNetworkIngressMax Key = "network.ingress.max" // BitRate
 )
 
-// KeyOwner stands for the owners of a group among its limits, in steps and in what a directory should hold. It is no key of
-// the table: `set` does not take it.
+// KeyOwner stands for the owners of a group among its limits, in steps and in what a directory should hold. It is no
+// key of the table: `set` does not take it.
 const KeyOwner Key = "owner"
 
 // limit is one row of the table of limits: the file, `set`, the schema and the reference read it.
@@ -75,7 +76,8 @@ var limits = []Limit{
 	{Key: KeyCPUPeriod, Unit: durationUnit(lowestPeriod, highestPeriod),
 		Doc: "Interval over which cpu.limit is counted, 1ms to 1s; 100ms when not given."},
 	{Key: KeyCPUBurst, Unit: durationUnit(0, highestPeriod*1000), Zero: true,
-		Doc: "CPU time the group may save up in quiet periods and use above cpu.limit; at most cpu.limit times cpu.period."},
+		Doc: "CPU time the group may save up in quiet periods and use above cpu.limit; at most cpu.limit " +
+			"times cpu.period."},
 	{Key: KeyCPUIdle, Unit: flagUnit,
 		Doc: "Run only when no other group wants the CPU."},
 	{Key: KeyCPUCPUs, Unit: idsUnit, lift: true,
@@ -95,35 +97,45 @@ var limits = []Limit{
 	{Key: KeyMemorySwap, Unit: SizeUnit(true), Zero: true, lift: true,
 		Doc: "Most swap the group may use, beside memory.max; 0 is none."},
 	{Key: KeyMemorySwappiness, Unit: IntegerUnit[Count]("swappiness", 0, 200), Zero: true,
-		Doc: "How readily anonymous memory is swapped against page cache, 0 to 200 (cgroup v1; up to 100 before kernel 5.8)."},
+		Doc: "How readily anonymous memory is swapped against page cache, 0 to 200 (cgroup v1; up to 100 before " +
+			"kernel 5.8)."},
 	{Key: KeyMemoryHuge, Unit: SizeUnit(false), Zero: true, lift: true,
 		Doc: "Most memory in huge pages, for each page size: {2MiB: 1GiB}."},
 	{Key: KeyMemoryNUMA, Unit: idsUnit, lift: true,
 		Doc: "NUMA nodes whose memory the group may use."},
 	{Key: KeyMemoryOOM, Unit: oomUnit,
-		Doc: "What happens at memory.max: kill (one process), kill-group (all of the group), pause (wait until there is memory; cgroup v1)."},
+		Doc: "What happens at memory.max: kill (one process), kill-group (all of the group), pause (wait until there " +
+			"is memory; cgroup v1)."},
 	{Key: KeyOOMScoreAdj, Unit: IntegerUnit[Count]("oom_score_adj", -1000, 1000), Zero: true,
 		Doc: "oom_score_adj of each member process, -1000 (never killed) to 1000 (killed first); proc(5)."},
 	{Key: KeyTasks, Unit: IntegerUnit[Count]("tasks", 1, pidMaxLimit), lift: true,
 		Doc: "Most tasks in the group. The kernel counts threads."},
 	{Key: KeyIOWeight, Unit: IntegerUnit[Weight]("a weight", 1, 10000),
-		Doc: "Share of a disk against the sibling groups when all of them want it, 1 to 10000; iocost or the scheduler BFQ hold it."},
-	{Key: KeyIOReadBandwidth, Unit: RateUnit, lift: true, Doc: "Most bytes read in a second: 50MB/s, or a percentage of the ceiling that host.io names."},
-	{Key: KeyIOReadIOPS, Unit: iopsUnit, lift: true, Doc: "Most read operations in a second, or a percentage of the ceiling that host.io names."},
-	{Key: KeyIOWriteBandwidth, Unit: RateUnit, lift: true, Doc: "Most bytes written in a second: 50MB/s, or a percentage of the ceiling that host.io names."},
-	{Key: KeyIOWriteIOPS, Unit: iopsUnit, lift: true, Doc: "Most write operations in a second, or a percentage of the ceiling that host.io names."},
+		Doc: "Share of a disk against the sibling groups when all of them want it, 1 to 10000; iocost or the " +
+			"scheduler BFQ hold it."},
+	{Key: KeyIOReadBandwidth, Unit: RateUnit, lift: true,
+		Doc: "Most bytes read in a second: 50MB/s, or a percentage of the ceiling that host.io names."},
+	{Key: KeyIOReadIOPS, Unit: iopsUnit, lift: true,
+		Doc: "Most read operations in a second, or a percentage of the ceiling that host.io names."},
+	{Key: KeyIOWriteBandwidth, Unit: RateUnit, lift: true,
+		Doc: "Most bytes written in a second: 50MB/s, or a percentage of the ceiling that host.io names."},
+	{Key: KeyIOWriteIOPS, Unit: iopsUnit, lift: true,
+		Doc: "Most write operations in a second, or a percentage of the ceiling that host.io names."},
 }
 
 // networkLimits are the rows of limits on interfaces; see limits.
 var networkLimits = []Limit{
-	{Key: KeyNetworkEgressMin, Unit: BitRateUnit, Doc: "Bandwidth that is kept for what leaves the group, whenever it wants it. It is a share of the link, whose rate must be known."},
+	{Key: KeyNetworkEgressMin, Unit: BitRateUnit,
+		Doc: "Bandwidth that is kept for what leaves the group, whenever it wants it. It is a share of the link, " +
+			"whose rate must be known."},
 	{Key: KeyNetworkEgressMax, Unit: BitRateUnit, lift: true, Doc: "Most bandwidth of what leaves the group."},
-	{Key: KeyNetworkIngressMin, Unit: BitRateUnit, Doc: "Bandwidth that is kept for what arrives for the group. It needs the ports that the group listens on."},
+	{Key: KeyNetworkIngressMin, Unit: BitRateUnit,
+		Doc: "Bandwidth that is kept for what arrives for the group. It needs the ports that the group listens on."},
 	{Key: KeyNetworkIngressMax, Unit: BitRateUnit, lift: true, Doc: "Most bandwidth of what arrives for the group."},
 }
 
-// KnownKeys gives every key that a file of the kernel holds, in the order in which settings are kept and printed; behind them are
-// NetworkKeys.
+// KnownKeys gives every key that a file of the kernel holds, in the order in which settings are kept and printed;
+// behind them are NetworkKeys.
 func KnownKeys() []Key {
 	keys := make([]Key, len(limits))
 	for i := range limits {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// MemoryModel is what a person knows of the memory that one database instance of a group takes when it is busy: the values of its own
-// configuration, and a rule for what they come to.
+// MemoryModel is what a person knows of the memory that one database instance of a group takes when it is busy: the
+// values of its own configuration, and a rule for what they come to.
 type MemoryModel struct {
 	Values []ModelValue // in the order of the table
 	// Huge says that the engine's large part lies in huge pages, which memory.max does not count.
@@ -34,25 +34,34 @@ type ModelInput struct {
 }
 
 var ModelInputs = []ModelInput{
-	{Name: "buffer_pool", Engine: "mysql", Large: true, Doc: "innodb_buffer_pool_size; a tenth more is counted for what InnoDB keeps of each page."},
-	{Name: "per_connection", Engine: "mysql", Doc: "What one busy connection takes: thread stack, net, sort, join and read buffers, temporary tables."},
+	{Name: "buffer_pool", Engine: "mysql", Large: true,
+		Doc: "innodb_buffer_pool_size; a tenth more is counted for what InnoDB keeps of each page."},
+	{Name: "per_connection", Engine: "mysql",
+		Doc: "What one busy connection takes: thread stack, net, sort, join and read buffers, temporary tables."},
 	{Name: "shared_buffers", Engine: "postgresql", Large: true, Doc: "shared_buffers."},
-	{Name: "work_mem", Engine: "postgresql", Doc: "work_mem, times the sorts and hashes that one connection runs at a time; 10 MiB more are counted for each backend."},
-	{Name: "maintenance_work_mem", Engine: "postgresql", Doc: "maintenance_work_mem, or autovacuum_work_mem; counted for each of workers."},
+	{Name: "work_mem", Engine: "postgresql",
+		Doc: "work_mem, times the sorts and hashes that one connection runs at a time; 10 MiB more are counted for " +
+			"each backend."},
+	{Name: "maintenance_work_mem", Engine: "postgresql",
+		Doc: "maintenance_work_mem, or autovacuum_work_mem; counted for each of workers."},
 	{Name: "workers", Engine: "postgresql", Count: true, Doc: "autovacuum_max_workers; 3 when not given."},
 	{Name: "sga", Engine: "oracle", Large: true, Doc: "SGA_MAX_SIZE."},
 	{Name: "pga", Engine: "oracle", Doc: "PGA_AGGREGATE_LIMIT."},
 	{Name: "processes", Engine: "oracle", Count: true, Doc: "PROCESSES; 5 MiB are counted for each."},
-	{Name: "cache", Engine: "mongodb", Large: true, Doc: "storage.wiredTiger.engineConfig.cacheSizeGB; 1 MiB is counted for each connection."},
+	{Name: "cache", Engine: "mongodb", Large: true,
+		Doc: "storage.wiredTiger.engineConfig.cacheSizeGB; 1 MiB is counted for each connection."},
 	{Name: "maxmemory", Engine: "redis", Large: true, Doc: "maxmemory."},
-	{Name: "fork_copy", Engine: "redis", Count: true, Share: true, Doc: "Percentage of maxmemory that is copied while a child saves, 0 to 100; 100 when not given."},
-	{Name: "connections", Engine: "", Count: true, Doc: "Most connections at a time: max_connections, or as many as were ever used."},
+	{Name: "fork_copy", Engine: "redis", Count: true, Share: true,
+		Doc: "Percentage of maxmemory that is copied while a child saves, 0 to 100; 100 when not given."},
+	{Name: "connections", Engine: "", Count: true,
+		Doc: "Most connections at a time: max_connections, or as many as were ever used."},
 	{Name: "other", Engine: "", Doc: "What else the instance takes: plugins, JIT, page cache that it must not lose."},
 }
 
 // families are the engines that a family of models is for, as match entries name them.
 var families = map[string][]string{
-	"mysql": {"mysql", "mariadb", "percona"}, "postgresql": {"postgresql"}, "oracle": {"oracle"}, "mongodb": {"mongodb"}, "redis": {"redis", "valkey"},
+	"mysql": {"mysql", "mariadb", "percona"}, "postgresql": {"postgresql"}, "oracle": {"oracle"},
+	"mongodb": {"mongodb"}, "redis": {"redis", "valkey"},
 }
 
 // get is an input of the model; given says whether it is there.

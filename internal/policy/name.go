@@ -42,7 +42,8 @@ const (
 	ReservedRoot  = kernelNames + `|` + containerNames + `|` + unitNames
 )
 
-var kernelName, containerName, unitName = regexp.MustCompile(kernelNames), regexp.MustCompile(containerNames), regexp.MustCompile(unitNames)
+var kernelName, containerName, unitName = regexp.MustCompile(kernelNames), regexp.MustCompile(containerNames),
+	regexp.MustCompile(unitNames)
 
 // ReservedName says why no group can have a name of the right form; "" when one can.
 func ReservedName(name string) string {
@@ -57,7 +58,8 @@ func reservedAnywhere(name string) string {
 	case kernelName.MatchString(name):
 		return fmt.Sprintf("%q is reserved: the kernel has files of such names in every control group", name)
 	case containerName.MatchString(name):
-		return fmt.Sprintf("%q is reserved: processes below such a name count as those of a container, which are never moved", name)
+		return fmt.Sprintf("%q is reserved: processes below such a name count as those of a container, which "+
+			"are never moved", name)
 	}
 	return ""
 }

@@ -73,7 +73,8 @@ type AgentPart struct {
 	OnConflict OnConflict
 	// Read says who beside root may ask the agent for status and history; "" is ReadOwners.
 	Read Readers
-	// FastMoves asks for the kernel's faster way of moving processes (the mount option favordynmods of cgroup2, kernel 6.0).
+	// FastMoves asks for the kernel's faster way of moving processes (the mount option favordynmods of cgroup2, kernel
+	// 6.0).
 	FastMoves    bool
 	FastMovesPos Pos // where it is asked for
 }
@@ -133,21 +134,22 @@ type Group struct {
 	ClassPos, SlicePos Pos
 }
 
-// Match is one entry of `match:` (or `each:`): its keys AND, its Except take processes out again.
-// Strings may hold the placeholders of an enclosing template ({port}, {socket}, {datadir}, {sid}, {engine}, {instance}, {user}).
+// Match is one entry of `match:` (or `each:`): its keys AND, its Except take processes out again. Strings may hold the
+// placeholders of an enclosing template ({port}, {socket}, {datadir}, {sid}, {engine}, {instance}, {user}).
 type Match struct {
 	Engine, Port, Socket, DataDir, SID, Instance, Part string // engine and its instance
 	Helper                                             string // kind of a helper program of the instance
 	Exe                                                string // base name, or a path glob when it holds a "/"
-	Cmdline                                            string // RE2, unanchored, over the arguments joined by single spaces
-	User                                               string // name or number, effective
-	UnixGroup                                          string // name or number, effective or supplementary
-	Unit                                               string // systemd unit, from the cgroup path
-	Cgroup                                             string // glob over the path in any hierarchy, or a prefix ending at a "/"
-	Ancestor                                           string // exe base name, or path glob, of any ancestor
-	Env                                                string // NAME=VALUE or NAME
-	Except                                             []Match
-	Pos                                                Pos
+	// RE2, unanchored, over the arguments joined by single spaces
+	Cmdline   string
+	User      string // name or number, effective
+	UnixGroup string // name or number, effective or supplementary
+	Unit      string // systemd unit, from the cgroup path
+	Cgroup    string // glob over the path in any hierarchy, or a prefix ending at a "/"
+	Ancestor  string // exe base name, or path glob, of any ancestor
+	Env       string // NAME=VALUE or NAME
+	Except    []Match
+	Pos       Pos
 }
 
 // Note is something a person should know about a policy on this host that is not an error.
@@ -157,7 +159,8 @@ type Note struct {
 	Text  string `json:"text"`
 }
 
-// Guard is `guard:`: after every change the groups that it names are watched for a time, and a change that does one of them harm is undone.
+// Guard is `guard:`: after every change the groups that it names are watched for a time, and a change that does one of
+// them harm is undone.
 type Guard struct {
 	For    time.Duration // after each change
 	Window time.Duration // over which rates are taken
@@ -171,8 +174,8 @@ type Guarded struct {
 	Group string `json:"group"` // path
 	// OOMKills is how many processes the kernel may kill for want of memory; nil: not watched.
 	OOMKills *int64 `json:"oom_kills,omitempty"`
-	// MemoryPressure and Throttled are shares of a window, 0 to 1: of the time, in which all its tasks waited for memory, and of the CPU
-	// periods, in which its limit held it back. nil: not watched.
+	// MemoryPressure and Throttled are shares of a window, 0 to 1: of the time, in which all its tasks waited for
+	// memory, and of the CPU periods, in which its limit held it back. nil: not watched.
 	MemoryPressure *float64 `json:"memory_pressure,omitempty"`
 	Throttled      *float64 `json:"throttled,omitempty"`
 	// Throughput is by how much the group's work may fall, 0 to 1; nil: not watched.

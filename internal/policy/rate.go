@@ -70,18 +70,21 @@ func wrongBitUnit(text, number, name string, n *big.Rat) *Fault {
 	size := strings.TrimSuffix(name, "/s")
 	switch {
 	case name == "":
-		return Faultf(fmt.Sprintf("write %sMbit/s or %skbit/s", number, number), "%s has no unit: it could mean %sMbit/s or %skbit/s", text, number, number)
+		return Faultf(fmt.Sprintf("write %sMbit/s or %skbit/s", number, number),
+			"%s has no unit: it could mean %sMbit/s or %skbit/s", text, number, number)
 	case bitsPer(name) > 0:
 		return Faultf(fmt.Sprintf("write %s%s/s", number, name), "%s is an amount, not a rate", text)
 	case name == "%":
 		return Faultf("write a rate, such as 100Mbit/s", "%s: limits on networks are no percentages", text)
 	case strings.HasSuffix(name, "bps"):
 		prefix := strings.Replace(strings.ToUpper(strings.TrimSuffix(name, "bps")), "K", "k", 1)
-		return Faultf(fmt.Sprintf("write %s%sbit/s", number, prefix), "%s could mean bits or, as tc reads it, bytes a second", text)
+		return Faultf(fmt.Sprintf("write %s%sbit/s", number, prefix),
+			"%s could mean bits or, as tc reads it, bytes a second", text)
 	case bytesPer(size) > 0:
 		bits := new(big.Rat).Mul(n, new(big.Rat).SetInt64(8*bytesPer(size)))
 		if whole := new(big.Int).Quo(bits.Num(), bits.Denom()); whole.IsInt64() && whole.Sign() > 0 {
-			return Faultf(fmt.Sprintf("write %s, if bytes are meant", BitRate(whole.Int64())), "%s is in bytes; limits on networks are in bits, of which a byte has eight", text)
+			return Faultf(fmt.Sprintf("write %s, if bytes are meant", BitRate(whole.Int64())),
+				"%s is in bytes; limits on networks are in bits, of which a byte has eight", text)
 		}
 		return Faultf("", "%s is in bytes, and too much", text)
 	}
@@ -89,7 +92,8 @@ func wrongBitUnit(text, number, name string, n *big.Rat) *Fault {
 		if letter == "K" {
 			letter = "k"
 		}
-		return Faultf(fmt.Sprintf("write %s%sbit/s", number, letter), "%s: %q is no unit of a rate on a network", text, name)
+		return Faultf(fmt.Sprintf("write %s%sbit/s", number, letter), "%s: %q is no unit of a rate on a network", text,
+			name)
 	}
 	return Faultf("units are kbit/s, Mbit/s, Gbit/s", "%s: %q is no unit of a rate on a network", text, name)
 }

@@ -25,7 +25,8 @@ type Scheduled struct {
 	Pos      Pos
 }
 
-// Open gives the schedules whose windows are open at a time, in file order. Where two ask for the same of a group, the later one decides.
+// Open gives the schedules whose windows are open at a time, in file order. Where two ask for the same of a group, the
+// later one decides.
 func (p *Policy) Open(at time.Time) []Schedule {
 	var open []Schedule
 	for _, s := range p.Schedules {

@@ -17,12 +17,14 @@ type Setting struct {
 	Layer Layer  // io: which layer of the storage below the target is limited
 	Why   string // io: how the device was chosen, when there was a choice; set by Resolve
 	Split Split  // io: how those that share the limit share it
-	// Whole is the limit of which Value is an even part, when several devices share it, and Parts how many do; set by Resolve.
+	// Whole is the limit of which Value is an even part, when several devices share it, and Parts how many do; set by
+	// Resolve.
 	Whole Value
 	Parts int
 	// Via is what holds a weight on the device: ViaIOCost, ViaBFQ or ViaCFQ; set by Resolve.
 	Via string
-	// Lost says why the target was not found: Dev is empty then, and whoever has the limit in force leaves it as it is; set by Resolve.
+	// Lost says why the target was not found: Dev is empty then, and whoever has the limit in force leaves it as it is;
+	// set by Resolve.
 	Lost string
 	// Network is how a limit on an interface is put in force.
 	Network NetworkPart
@@ -64,7 +66,8 @@ const (
 
 // Equal says whether two settings ask for the same. Who asks, and where it is written, does not count.
 func (s Setting) Equal(o Setting) bool {
-	return s.Key == o.Key && s.place() == o.place() && SameValue(s.Value, o.Value) && s.Even() == o.Even() && s.Network == o.Network
+	return s.Key == o.Key && s.place() == o.place() && SameValue(s.Value, o.Value) && s.Even() == o.Even() &&
+		s.Network == o.Network
 }
 
 // Even says whether a limit is shared evenly, whatever is used.
@@ -94,7 +97,8 @@ type jsonSetting struct {
 
 // MarshalJSON writes the value in the units of the file: {"key":"cpu.limit","value":"1.5",…}.
 func (s Setting) MarshalJSON() ([]byte, error) {
-	j := jsonSetting{Key: s.Key, On: s.On, Dev: s.Dev, Layer: s.Layer, Why: s.Why, Split: s.Split, Parts: s.Parts, Via: s.Via, Lost: s.Lost, Raw: s.Raw, From: s.From}
+	j := jsonSetting{Key: s.Key, On: s.On, Dev: s.Dev, Layer: s.Layer, Why: s.Why, Split: s.Split, Parts: s.Parts,
+		Via: s.Via, Lost: s.Lost, Raw: s.Raw, From: s.From}
 	if s.Value != nil {
 		j.Value = s.Value.String()
 	}
@@ -124,7 +128,8 @@ func (s *Setting) UnmarshalJSON(data []byte) error {
 	if wrong != nil {
 		return fmt.Errorf("read setting %s %q: %s", j.Key, j.Value, wrong.Msg)
 	}
-	*s = Setting{Key: j.Key, On: j.On, Dev: j.Dev, Layer: j.Layer, Why: j.Why, Split: j.Split, Parts: j.Parts, Via: j.Via, Lost: j.Lost, Value: value, Raw: j.Raw, From: j.From}
+	*s = Setting{Key: j.Key, On: j.On, Dev: j.Dev, Layer: j.Layer, Why: j.Why, Split: j.Split, Parts: j.Parts,
+		Via: j.Via, Lost: j.Lost, Value: value, Raw: j.Raw, From: j.From}
 	if j.Whole != "" {
 		if s.Whole, wrong = l.Parse(j.Whole); wrong != nil {
 			return fmt.Errorf("read setting %s %q: %s", j.Key, j.Whole, wrong.Msg)

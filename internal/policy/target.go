@@ -23,13 +23,15 @@ var (
 func groupTarget(text string) (string, *Fault) {
 	if name, is := strings.CutPrefix(text, ASMPrefix); is {
 		if !ASMName.MatchString(name) {
-			return "", Faultf("write the name of the disk group, as in asm:DATA", "%q is not the name of an ASM disk group", name)
+			return "", Faultf("write the name of the disk group, as in asm:DATA",
+				"%q is not the name of an ASM disk group", name)
 		}
 		return ASMPrefix + strings.ToUpper(name), nil
 	}
 	name := strings.TrimPrefix(text, VGPrefix)
 	if !vgName.MatchString(name) {
-		return "", Faultf("write the name of the volume group, as in vg:vgdata", "%q is not the name of a volume group", name)
+		return "", Faultf("write the name of the volume group, as in vg:vgdata", "%q is not the name of a volume group",
+			name)
 	}
 	return text, nil
 }
@@ -78,12 +80,14 @@ func DiskTarget(text string) (string, *Fault) {
 	case strings.HasPrefix(text, "/"):
 		return path.Clean(text), nil
 	}
-	return "", Faultf(fmt.Sprintf("write a device (/dev/%s), its number (8:16), a path on it, vg:NAME or asm:NAME", path.Base(text)), "%q is not a device or an absolute path", text)
+	return "", Faultf(fmt.Sprintf("write a device (/dev/%s), its number (8:16), a path on it, vg:NAME or asm:NAME",
+		path.Base(text)), "%q is not a device or an absolute path", text)
 }
 
 const InterfacePattern = `^[^\s/]{1,15}$|^[0-9a-fA-F.:]+/[0-9]+$`
 
-// interfaceTarget checks what names an interface. The kernel's names have at most 15 bytes and hold no slash and no space.
+// interfaceTarget checks what names an interface. The kernel's names have at most 15 bytes and hold no slash and no
+// space.
 func InterfaceTarget(text string) (string, *Fault) {
 	const hint = "write the name of an interface, default, or a network such as 10.1.0.0/16"
 	if strings.Contains(text, "/") {

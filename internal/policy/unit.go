@@ -56,11 +56,13 @@ func decimal(text string) (*big.Rat, *Fault) {
 			plain = "0"
 		}
 		if octal, err := strconv.ParseInt(text, 8, 64); err == nil && strconv.FormatInt(octal, 10) != plain {
-			return nil, Faultf(fmt.Sprintf("write %s or %d", plain, octal), "%s could mean %s or, as YAML reads it, octal %d", text, plain, octal)
+			return nil, Faultf(fmt.Sprintf("write %s or %d", plain, octal),
+				"%s could mean %s or, as YAML reads it, octal %d", text, plain, octal)
 		}
 		return nil, Faultf("write "+plain, "%s has a leading zero", text)
 	case strings.Contains(text, ","):
-		return nil, Faultf("write "+strings.ReplaceAll(text, ",", ".")+" for a fraction, or leave the comma out", "%s has a comma, which could mark a fraction or thousands", text)
+		return nil, Faultf("write "+strings.ReplaceAll(text, ",", ".")+" for a fraction, or leave the comma out",
+			"%s has a comma, which could mark a fraction or thousands", text)
 	case !plainDecimal.MatchString(text):
 		return nil, Faultf("write plain digits, such as 16 or 1.5", "%s is not a plain decimal number", text)
 	}
@@ -140,7 +142,8 @@ func readPercent(n *big.Rat, text string) (Value, *Fault) {
 	return MemoryPercent(share), wrong
 }
 
-var SizeRateSchema = JSONSchema{"type": "string", "pattern": "^" + sizePattern + "/s$", "examples": []any{"50MB/s", "10MiB/s"}}
+var SizeRateSchema = JSONSchema{"type": "string", "pattern": "^" + sizePattern + "/s$",
+	"examples": []any{"50MB/s", "10MiB/s"}}
 
 // rateUnit reads "10MiB/s", "10MB/s", and a share of what the disk can do, "20%".
 var RateUnit = unit{
@@ -161,7 +164,8 @@ var RateUnit = unit{
 		case !perSecond && bytesPer(name) > 0:
 			return nil, Faultf(fmt.Sprintf("write %s%s/s", number, name), "%s is a size, not a rate", text)
 		case strings.HasSuffix(size, "bit") || strings.HasSuffix(name, "bps"):
-			return nil, Faultf("write bytes, such as 50MB/s", "%s is in bits, as networks are; disks are limited in bytes", text)
+			return nil, Faultf("write bytes, such as 50MB/s",
+				"%s is in bits, as networks are; disks are limited in bytes", text)
 		case bytesPer(size) == 0:
 			return nil, wrongByteUnit(text, number, size, "/s")
 		}
@@ -198,7 +202,8 @@ func wrongByteUnit(text, number, name, per string) *Fault {
 			"%s could mean %s%s%s (%s %s) or %s%s%s (%s %s)", text,
 			number, small, per, inBytes(number, small), plural, number, big, per, inBytes(number, big), plural)
 	}
-	return Faultf("units are B, kB, MB, GB, TB (powers of 1000) and KiB, MiB, GiB, TiB (powers of 1024)", "%s: unknown unit %q", text, name)
+	return Faultf("units are B, kB, MB, GB, TB (powers of 1000) and KiB, MiB, GiB, TiB (powers of 1024)",
+		"%s: unknown unit %q", text, name)
 }
 
 // inBytes is a size in bytes; the caller has checked the number.
@@ -218,7 +223,8 @@ var CoresUnit = unit{
 	read: func(text string) (Value, *Fault) {
 		number, name, ok := split(text)
 		if !ok {
-			return nil, Faultf("write a number of cores, such as 1.5, or a percentage of one core, such as 150%", "%q is not a number of cores", text)
+			return nil, Faultf("write a number of cores, such as 1.5, or a percentage of one core, such as 150%",
+				"%q is not a number of cores", text)
 		}
 		n, wrong := decimal(number)
 		if wrong != nil {
@@ -230,7 +236,8 @@ var CoresUnit = unit{
 		case "%":
 			factor = One / 100
 		default:
-			return nil, Faultf("write a number of cores, such as 1.5, or a percentage of one core, such as 150%", "%s: unknown unit %q", text, name)
+			return nil, Faultf("write a number of cores, such as 1.5, or a percentage of one core, such as 150%",
+				"%s: unknown unit %q", text, name)
 		}
 		cores, wrong := scaled(n, factor, text)
 		return Cores(cores), wrong
@@ -245,7 +252,8 @@ var durationUnits = []struct {
 // durationUnit reads "100ms" and "20us" between two bounds.
 func durationUnit(lowest, highest time.Duration) unit {
 	return unit{
-		schema: JSONSchema{"type": "string", "pattern": `^[0-9]+(\.[0-9]+)? ?(us|µs|ms|s)$`, "examples": []any{"100ms", "20us"}},
+		schema: JSONSchema{"type": "string", "pattern": `^[0-9]+(\.[0-9]+)? ?(us|µs|ms|s)$`,
+			"examples": []any{"100ms", "20us"}},
 		read: func(text string) (Value, *Fault) {
 			number, name, ok := split(text)
 			if !ok {
@@ -265,7 +273,8 @@ func durationUnit(lowest, highest time.Duration) unit {
 			case n.Sign() == 0 && name == "":
 				length = time.Second
 			case name == "":
-				return nil, Faultf(fmt.Sprintf("write %sus or %sms", number, number), "%s has no unit: it could mean %sus or %sms", text, number, number)
+				return nil, Faultf(fmt.Sprintf("write %sus or %sms", number, number),
+					"%s has no unit: it could mean %sus or %sms", text, number, number)
 			case length == 0:
 				return nil, Faultf("units are us, ms and s", "%s: unknown unit %q", text, name)
 			}
@@ -350,7 +359,8 @@ var oomUnit = unit{
 	schema: JSONSchema{"enum": oomWords},
 	read: func(text string) (Value, *Fault) {
 		if !slices.Contains(oomWords, text) {
-			return nil, Faultf("write kill (one process), kill-group (all of the group) or pause (wait until there is memory)", "%q is not known here", text)
+			return nil, Faultf("write kill (one process), kill-group (all of the group) or pause (wait until "+
+				"there is memory)", "%q is not known here", text)
 		}
 		return OOM(text), nil
 	},
@@ -363,7 +373,8 @@ var paddedID = regexp.MustCompile(`(^|[,-])\s*0[0-9]`)
 var idsUnit = unit{
 	schema: JSONSchema{"anyOf": []any{
 		JSONSchema{"type": "integer", "minimum": 0},
-		JSONSchema{"type": "string", "pattern": `^ *[0-9]+( *- *[0-9]+)?( *, *[0-9]+( *- *[0-9]+)?)* *$`, "examples": []any{"0-3,8"}},
+		JSONSchema{"type": "string", "pattern": `^ *[0-9]+( *- *[0-9]+)?( *, *[0-9]+( *- *[0-9]+)?)* *$`,
+			"examples": []any{"0-3,8"}},
 	}},
 	read: func(text string) (Value, *Fault) {
 		const hint = `write a list such as "0-3,8"`

@@ -141,12 +141,14 @@ func TestStrings(t *testing.T) {
 		value Value
 		want  string
 	}{
-		{Bytes(8 << 30), "8GiB"}, {Bytes(3 << 29), "1.5GiB"}, {Bytes(500_000_000), "500MB"}, {Bytes(0), "0"}, {Bytes(12345), "12345B"}, {Bytes(1 << 20), "1MiB"},
+		{Bytes(8 << 30), "8GiB"}, {Bytes(3 << 29), "1.5GiB"}, {Bytes(500_000_000), "500MB"}, {Bytes(0), "0"},
+		{Bytes(12345), "12345B"}, {Bytes(1 << 20), "1MiB"},
 		{Bytes(math.MaxInt64), "9223372036854775807B"},
 		{Rate(10 << 20), "10MiB/s"}, {Rate(50_000_000), "50MB/s"}, {Rate(1000), "1kB/s"},
 		{Cores(1_500_000), "1.5"}, {Cores(2_000_000), "2"}, {Cores(1), "0.000001"},
 		{MemoryPercent(4_000_000), "4%"}, {MemoryPercent(12_500_000), "12.5%"},
-		{Duration(100 * time.Millisecond), "100ms"}, {Duration(1500 * time.Microsecond), "1500us"}, {Duration(time.Second), "1s"}, {Duration(0), "0"},
+		{Duration(100 * time.Millisecond), "100ms"}, {Duration(1500 * time.Microsecond), "1500us"},
+		{Duration(time.Second), "1s"}, {Duration(0), "0"},
 		{IDs{host.NewIDSet(0, 1, 2, 3, 8)}, "0-3,8"}, {Unlimited{}, "max"}, {Flag(false), "false"},
 	}
 	for _, test := range tests {
@@ -154,7 +156,8 @@ func TestStrings(t *testing.T) {
 			t.Errorf("%T %#v prints %q, want %q", test.value, test.value, got, test.want)
 		}
 	}
-	for b, want := range map[Bytes]string{25_125_558_681: "23.4 GiB", 1 << 30: "1 GiB", 1023: "1023 B", 1536: "1.5 KiB"} {
+	for b, want := range map[Bytes]string{25_125_558_681: "23.4 GiB", 1 << 30: "1 GiB", 1023: "1023 B",
+		1536: "1.5 KiB"} {
 		if got := b.Human(); got != want {
 			t.Errorf("%d for people is %q, want %q", b, got, want)
 		}
@@ -295,7 +298,8 @@ func TestSettings(t *testing.T) {
 	if len(ss.All(KeyIOReadIOPS)) != 2 || !ss.Equal(ss.With(ss[0])) || ss.Equal(replaced) || ss.Equal(ss[1:]) {
 		t.Error("All or Equal is wrong")
 	}
-	if SameValue(Bytes(1), Rate(1)) || SameValue(nil, Bytes(1)) || !SameValue(nil, nil) || !SameValue(IDs{host.NewIDSet(1)}, IDs{host.NewIDSet(1)}) {
+	if SameValue(Bytes(1), Rate(1)) || SameValue(nil, Bytes(1)) || !SameValue(nil, nil) ||
+		!SameValue(IDs{host.NewIDSet(1)}, IDs{host.NewIDSet(1)}) {
 		t.Error("SameValue is wrong")
 	}
 }

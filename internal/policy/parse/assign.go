@@ -18,7 +18,9 @@ const argument = "argument"
 func ParseAssignment(text, on string) (group string, s policy.Setting, err error) {
 	target, value, found := strings.Cut(text, "=")
 	if !found {
-		return "", s, inArgument(text, len(text), policy.Faultf("write group:key=value; `unset group:key` takes an override back", "%q has no value", text))
+		return "", s,
+			inArgument(text, len(text), policy.Faultf("write group:key=value; `unset group:key` takes an override back",
+				"%q has no value", text))
 	}
 	group, key, err := parseTarget(text, target)
 	if err != nil {
@@ -27,7 +29,8 @@ func ParseAssignment(text, on string) (group string, s policy.Setting, err error
 	l := policy.LimitOf(key)
 	at := len(target) + 1
 	if value == "" {
-		return "", s, inArgument(text, at, policy.Faultf("`unset "+target+"` takes an override back", "%s has no value", target))
+		return "", s, inArgument(text, at, policy.Faultf("`unset "+target+"` takes an override back", "%s has no value",
+			target))
 	}
 	place, err := assignmentPlace(text, on, l)
 	if err != nil {
@@ -43,7 +46,8 @@ func ParseAssignment(text, on string) (group string, s policy.Setting, err error
 			return "", s, inArgument(text, at, policy.Faultf("", "%s: %s is less than one page of %s", key, b, size))
 		}
 	}
-	return group, policy.Setting{Key: key, On: place, Value: v, Raw: policy.Raw(value), Pos: policy.Pos{File: argument, Line: 1, Column: column(text, at)}, From: "set"}, nil
+	return group, policy.Setting{Key: key, On: place, Value: v, Raw: policy.Raw(value),
+		Pos: policy.Pos{File: argument, Line: 1, Column: column(text, at)}, From: "set"}, nil
 }
 
 // assignmentPlace reads --on for a key.
@@ -69,7 +73,9 @@ func assignmentPlace(text, on string, l *policy.Limit) (string, error) {
 		}
 		return policy.HugePageName(size), nil
 	case on != "":
-		return "", inArgument(text, 0, policy.Faultf("--on names the device of an io limit, the interface of one on the network, or the page size of memory.huge", "%s has no --on", l.Key))
+		return "", inArgument(text, 0,
+			policy.Faultf("--on names the device of an io limit, the interface of one on the network, or the page "+
+				"size of memory.huge", "%s has no --on", l.Key))
 	}
 	return "", nil
 }
@@ -77,7 +83,8 @@ func assignmentPlace(text, on string, l *policy.Limit) (string, error) {
 // networkPlace reads --on of a limit on an interface.
 func networkPlace(text, on string, l *policy.Limit) (string, error) {
 	if on == "" {
-		return "", inArgument(text, 0, policy.Faultf("add `--on eth0`, or `--on default`", "%s needs the interface", l.Key))
+		return "", inArgument(text, 0, policy.Faultf("add `--on eth0`, or `--on default`", "%s needs the interface",
+			l.Key))
 	}
 	target, wrong := policy.InterfaceTarget(on)
 	if wrong != nil {
@@ -89,7 +96,8 @@ func networkPlace(text, on string, l *policy.Limit) (string, error) {
 // ParseTarget reads an argument of `unset`, "mysql23761:cpu.limit". The error is Problems.
 func ParseTarget(text string) (group string, key policy.Key, err error) {
 	if target, _, found := strings.Cut(text, "="); found {
-		return "", "", inArgument(text, len(target), policy.Faultf("write group:key alone", "%q has a value, and unset takes none", text))
+		return "", "", inArgument(text, len(target), policy.Faultf("write group:key alone",
+			"%q has a value, and unset takes none", text))
 	}
 	return parseTarget(text, text)
 }
@@ -98,7 +106,8 @@ func ParseTarget(text string) (group string, key policy.Key, err error) {
 func parseTarget(text, target string) (group string, key policy.Key, err error) {
 	group, name, found := strings.Cut(target, ":")
 	if !found {
-		return "", "", inArgument(text, 0, policy.Faultf("write group:key, such as reports:cpu.limit", "%q names no group and key", target))
+		return "", "", inArgument(text, 0, policy.Faultf("write group:key, such as reports:cpu.limit",
+			"%q names no group and key", target))
 	}
 	for segment := range strings.SplitSeq(group, "/") {
 		if !policy.ValidName(segment) {

@@ -22,7 +22,8 @@ func readGroups(v yamlform.Item, form *yamlform.Form[policy.Group]) []*policy.Gr
 	for _, e := range v.Entries("") {
 		g := &policy.Group{Name: e.Name, Pos: e.Key.Pos()}
 		if e.Item.IsNull() {
-			e.Key.Fail(fmt.Sprintf("write `%s: {}` for a group without settings", g.Name), "group %q has nothing in it", g.Name)
+			e.Key.Fail(fmt.Sprintf("write `%s: {}` for a group without settings", g.Name), "group %q has nothing in it",
+				g.Name)
 			continue
 		}
 		form.Read(e.Item, "", g)
@@ -57,7 +58,8 @@ func checkGroup(g, parent *policy.Group, depth int, r *yamlform.Report) {
 	case depth > maxDepth:
 		fail("", "group %s is nested deeper than %d groups", g.Path, maxDepth)
 	case filled != g.Name && template == nil:
-		fail("add `each: {engine: …}` to the group, or write the name out", "%s has a value only in a group with `each`, or below one", policy.Placeholder.FindString(g.Name))
+		fail("add `each: {engine: …}` to the group, or write the name out",
+			"%s has a value only in a group with `each`, or below one", policy.Placeholder.FindString(g.Name))
 	}
 	if g.Each != nil {
 		checkTemplate(g, parent, fail)
@@ -65,11 +67,13 @@ func checkGroup(g, parent *policy.Group, depth int, r *yamlform.Report) {
 	switch {
 	case g.Slice == "":
 	case template != nil:
-		fail("take `slice` out: each instance has a group of its own", "group %s: one slice cannot be the group of several instances", g.Path)
+		fail("take `slice` out: each instance has a group of its own",
+			"group %s: one slice cannot be the group of several instances", g.Path)
 	case parent != nil:
 		fail("move the group to the top", "group %s: only a group at the top can be a slice of yours", g.Path)
 	case len(g.Groups) > 0:
-		fail("make them groups of their own", "group %s is a slice of yours, and bulkhead makes no slices in it", g.Path)
+		fail("make them groups of their own", "group %s is a slice of yours, and bulkhead makes no slices in it",
+			g.Path)
 	}
 	if g.Model != nil && template != nil {
 		if wrong := g.Model.CheckEngine(template.Engine); wrong != "" {
@@ -93,7 +97,8 @@ func checkTemplate(g, parent *policy.Group, fail func(hint, format string, args 
 	pinned := e.Port != "" || e.Socket != "" || e.DataDir != "" || e.SID != "" || e.Instance != ""
 	if own := []string{"{port}", "{socket}", "{datadir}", "{sid}", "{instance}"}; !pinned &&
 		!slices.ContainsFunc(own, func(p string) bool { return strings.Contains(g.Name, p) }) {
-		fail("put {port}, {socket}, {datadir}, {sid} or {instance} into the name", "all instances of %s would share the one name %q", e.Engine, g.Name)
+		fail("put {port}, {socket}, {datadir}, {sid} or {instance} into the name",
+			"all instances of %s would share the one name %q", e.Engine, g.Name)
 	}
 }
 
@@ -104,20 +109,25 @@ func groupForm() *yamlform.Form[policy.Group] {
 	*o = yamlform.Form[policy.Group]{
 		Name: "a group",
 		Elsewhere: map[string]string{
-			"weight": "write it below `cpu:`", "limit": "write it below `cpu:`", "dsn": "write it at the top of the file: `guard: {groups: {NAME: {dsn: …}}}`",
+			"weight": "write it below `cpu:`", "limit": "write it below `cpu:`",
+			"dsn":   "write it at the top of the file: `guard: {groups: {NAME: {dsn: …}}}`",
 			"guard": "write it at the top of the file: `guard: {groups: {NAME: {…}}}`",
 		},
 		Keys: []yamlform.FormKey[policy.Group]{
 			{
-				Name: "class", Doc: "Name of a class whose settings hold where the group has none of its own.", Schema: policy.JSONSchema{"type": "string", "pattern": policy.NamePattern},
-				Read: func(v yamlform.Item, g *policy.Group) { g.Class, _ = v.Text(); g.ClassPos = v.Pos() },
+				Name: "class", Doc: "Name of a class whose settings hold where the group has none of its own.",
+				Schema: policy.JSONSchema{"type": "string", "pattern": policy.NamePattern},
+				Read:   func(v yamlform.Item, g *policy.Group) { g.Class, _ = v.Text(); g.ClassPos = v.Pos() },
 			},
 			{
-				Name: "each", Doc: "Makes the group a template: one group for each running instance that matches.", Schema: policy.JSONSchema{"$ref": "#/$defs/each"},
-				Read: func(v yamlform.Item, g *policy.Group) { g.Each = readEach(v, each) },
+				Name: "each", Doc: "Makes the group a template: one group for each running instance that matches.",
+				Schema: policy.JSONSchema{"$ref": "#/$defs/each"},
+				Read:   func(v yamlform.Item, g *policy.Group) { g.Each = readEach(v, each) },
 			},
 			{
-				Name: "match", Doc: "Which processes belong to the group: the keys of an entry must all match, one entry is enough.", Schema: yamlform.ListOf(policy.JSONSchema{"$ref": "#/$defs/match"}),
+				Name: "match",
+				Doc: "Which processes belong to the group: the keys of an entry must all match, one " +
+					"entry is enough.", Schema: yamlform.ListOf(policy.JSONSchema{"$ref": "#/$defs/match"}),
 				Read: func(v yamlform.Item, g *policy.Group) { g.Match = readMatches(v, match) },
 			},
 			{
@@ -126,7 +136,10 @@ func groupForm() *yamlform.Form[policy.Group] {
 			},
 		},
 	}
-	o.Keys = append(o.Keys, settingFields(func(g *policy.Group) (*policy.Settings, *policy.Role) { return &g.Settings, &g.Role })...)
+	o.Keys = append(o.Keys, settingFields(func(g *policy.Group) (*policy.Settings, *policy.Role) {
+		return &g.Settings,
+			&g.Role
+	})...)
 	o.Keys = append(o.Keys,
 		memoryModelField(),
 		ownerField(func(g *policy.Group) *[]policy.Owner { return &g.Owner }),
@@ -139,9 +152,10 @@ func groupForm() *yamlform.Form[policy.Group] {
 func classForm() yamlform.Form[class] {
 	const ofGroup = "this belongs to a group, not to a class"
 	o := yamlform.Form[class]{
-		Name:      "a class",
-		Elsewhere: map[string]string{"match": ofGroup, "each": ofGroup, "groups": ofGroup, "class": ofGroup, "slice": ofGroup},
-		Keys:      settingFields(func(c *class) (*policy.Settings, *policy.Role) { return &c.settings, &c.role }),
+		Name: "a class",
+		Elsewhere: map[string]string{"match": ofGroup, "each": ofGroup, "groups": ofGroup, "class": ofGroup,
+			"slice": ofGroup},
+		Keys: settingFields(func(c *class) (*policy.Settings, *policy.Role) { return &c.settings, &c.role }),
 	}
 	o.Keys = append(o.Keys, ownerField(func(c *class) *[]policy.Owner { return &c.owner }))
 	return o
@@ -151,11 +165,13 @@ func classForm() yamlform.Form[class] {
 func unitFields() []yamlform.FormKey[policy.Group] {
 	return []yamlform.FormKey[policy.Group]{
 		{
-			Name: "slice", Doc: "A systemd slice of yours that is the group: it gets the group's limits and is never removed.",
+			Name:   "slice",
+			Doc:    "A systemd slice of yours that is the group: it gets the group's limits and is never removed.",
 			Schema: policy.JSONSchema{"type": "string", "pattern": `^[a-zA-Z0-9:_.\\-]+\.slice$`},
 			Read: func(v yamlform.Item, g *policy.Group) {
 				text, ok := v.Text()
-				if err := systemd.CheckName(text); ok && (err != nil || systemd.TypeOf(text) != "slice" || text == "-.slice") {
+				if err := systemd.CheckName(text); ok &&
+					(err != nil || systemd.TypeOf(text) != "slice" || text == "-.slice") {
 					v.Fail("write the name of a slice, such as scylla-helper.slice", "%s cannot be %q", v.Name(), text)
 					return
 				}
@@ -163,12 +179,16 @@ func unitFields() []yamlform.FormKey[policy.Group] {
 			},
 		},
 		{
-			Name: "adopt", Doc: "When a systemd unit that the group claims whole comes into the group's slice. Without it the unit stays in its own slice, and carries the group's limits by itself.",
+			Name: "adopt",
+			Doc: "When a systemd unit that the group claims whole comes into the group's slice. Without it the " +
+				"unit stays in its own slice, and carries the group's limits by itself.",
 			Schema: policy.JSONSchema{"enum": []string{policy.AdoptNextStart}},
 			Read:   func(v yamlform.Item, g *policy.Group) { g.Adopt, _ = v.Word(policy.AdoptNextStart) },
 		},
 		{
-			Name: "from_unit", Doc: "Whether processes may be taken out of a systemd unit of which the group claims only a part. They escape the unit's limits and its stop.",
+			Name: "from_unit",
+			Doc: "Whether processes may be taken out of a systemd unit of which the group claims only a part. " +
+				"They escape the unit's limits and its stop.",
 			Schema: policy.JSONSchema{"type": "boolean"},
 			Read: func(v yamlform.Item, g *policy.Group) {
 				text, ok := v.Word("true", "false")

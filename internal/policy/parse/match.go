@@ -26,7 +26,8 @@ type matchField struct {
 var (
 	engines = []string{"mysql", "mariadb", "percona", "postgresql", "redis", "valkey", "oracle", "asm", "mongodb",
 		"scylladb", "cassandra", "sqlserver", "clickhouse", "etcd"}
-	otherNames = map[string]string{"postgres": "postgresql", "mongo": "mongodb", "scylla": "scylladb", "mssql": "sqlserver"}
+	otherNames = map[string]string{"postgres": "postgresql", "mongo": "mongodb", "scylla": "scylladb",
+		"mssql": "sqlserver"}
 )
 
 // helperKinds are what a helper program may be to its instance; internal/engine says which program is what.
@@ -34,23 +35,42 @@ var helperKinds = []string{"agent", "backup", "exporter", "listener", "restore",
 
 // matchFields are the keys of a match entry.
 var matchFields = []matchField{
-	{name: "engine", doc: "Database engine of the instance.", of: func(m *policy.Match) *string { return &m.Engine }, each: true, check: checkEngine, schema: policy.JSONSchema{"enum": append(slices.Clone(engines), "{engine}")}},
-	{name: "port", doc: "TCP port the instance listens on.", of: func(m *policy.Match) *string { return &m.Port }, ofInstance: true, each: true, check: checkPort,
-		schema: policy.JSONSchema{"anyOf": []any{policy.JSONSchema{"type": "integer", "minimum": 1, "maximum": 65535}, policy.JSONSchema{"const": "{port}"}}}},
-	{name: "socket", doc: "Unix socket the instance listens on.", of: func(m *policy.Match) *string { return &m.Socket }, ofInstance: true, each: true, check: checkPath},
-	{name: "datadir", doc: "Data directory of the instance.", of: func(m *policy.Match) *string { return &m.DataDir }, ofInstance: true, each: true, check: checkPath},
-	{name: "sid", doc: "SID of the Oracle instance.", of: func(m *policy.Match) *string { return &m.SID }, ofInstance: true, each: true, check: checkSID},
-	{name: "instance", doc: "Name of the instance, such as PostgreSQL's 15/main.", of: func(m *policy.Match) *string { return &m.Instance }, ofInstance: true, each: true},
-	{name: "part", doc: "Part of the instance, such as PostgreSQL's backends or walwriter.", of: func(m *policy.Match) *string { return &m.Part }, ofInstance: true},
-	{name: "helper", doc: "Kind of helper program of the instance, such as backup.", of: func(m *policy.Match) *string { return &m.Helper }, check: checkHelper, schema: policy.JSONSchema{"enum": helperKinds}},
-	{name: "exe", doc: "Executable: a glob over its base name, or over its whole path when it holds a /.", of: func(m *policy.Match) *string { return &m.Exe }, check: checkExe},
-	{name: "cmdline", doc: "Regular expression (RE2, unanchored) over the arguments joined by single spaces.", of: func(m *policy.Match) *string { return &m.Cmdline }, check: checkRegexp, schema: policy.JSONSchema{"type": "string", "format": "regex", "minLength": 1}},
-	{name: "user", doc: "Effective user, by name or number.", of: func(m *policy.Match) *string { return &m.User }, each: true, check: checkAccount, schema: accountSchema},
-	{name: "unix_group", doc: "Effective or supplementary Unix group, by name or number.", of: func(m *policy.Match) *string { return &m.UnixGroup }, check: checkAccount, schema: accountSchema},
-	{name: "unit", doc: "systemd unit, such as mariadb.service or mysqld@*; a name without a type is a service.", of: func(m *policy.Match) *string { return &m.Unit }, check: checkUnit},
-	{name: "cgroup", doc: "Control group in any hierarchy: a glob over its path, or a prefix ending in /.", of: func(m *policy.Match) *string { return &m.Cgroup }, check: checkCgroup},
-	{name: "ancestor", doc: "Executable of any ancestor, written as for exe.", of: func(m *policy.Match) *string { return &m.Ancestor }, check: checkExe},
-	{name: "env", doc: "Environment variable: NAME, or NAME=VALUE.", of: func(m *policy.Match) *string { return &m.Env }, check: checkEnv},
+	{name: "engine", doc: "Database engine of the instance.", of: func(m *policy.Match) *string { return &m.Engine },
+		each: true, check: checkEngine, schema: policy.JSONSchema{"enum": append(slices.Clone(engines), "{engine}")}},
+	{name: "port", doc: "TCP port the instance listens on.", of: func(m *policy.Match) *string { return &m.Port },
+		ofInstance: true, each: true, check: checkPort,
+		schema: policy.JSONSchema{"anyOf": []any{policy.JSONSchema{"type": "integer", "minimum": 1, "maximum": 65535},
+			policy.JSONSchema{"const": "{port}"}}}},
+	{name: "socket", doc: "Unix socket the instance listens on.",
+		of: func(m *policy.Match) *string { return &m.Socket }, ofInstance: true, each: true, check: checkPath},
+	{name: "datadir", doc: "Data directory of the instance.", of: func(m *policy.Match) *string { return &m.DataDir },
+		ofInstance: true, each: true, check: checkPath},
+	{name: "sid", doc: "SID of the Oracle instance.", of: func(m *policy.Match) *string { return &m.SID },
+		ofInstance: true, each: true, check: checkSID},
+	{name: "instance", doc: "Name of the instance, such as PostgreSQL's 15/main.",
+		of: func(m *policy.Match) *string { return &m.Instance }, ofInstance: true, each: true},
+	{name: "part", doc: "Part of the instance, such as PostgreSQL's backends or walwriter.",
+		of: func(m *policy.Match) *string { return &m.Part }, ofInstance: true},
+	{name: "helper", doc: "Kind of helper program of the instance, such as backup.",
+		of: func(m *policy.Match) *string { return &m.Helper }, check: checkHelper,
+		schema: policy.JSONSchema{"enum": helperKinds}},
+	{name: "exe", doc: "Executable: a glob over its base name, or over its whole path when it holds a /.",
+		of: func(m *policy.Match) *string { return &m.Exe }, check: checkExe},
+	{name: "cmdline", doc: "Regular expression (RE2, unanchored) over the arguments joined by single spaces.",
+		of: func(m *policy.Match) *string { return &m.Cmdline }, check: checkRegexp,
+		schema: policy.JSONSchema{"type": "string", "format": "regex", "minLength": 1}},
+	{name: "user", doc: "Effective user, by name or number.", of: func(m *policy.Match) *string { return &m.User },
+		each: true, check: checkAccount, schema: accountSchema},
+	{name: "unix_group", doc: "Effective or supplementary Unix group, by name or number.",
+		of: func(m *policy.Match) *string { return &m.UnixGroup }, check: checkAccount, schema: accountSchema},
+	{name: "unit", doc: "systemd unit, such as mariadb.service or mysqld@*; a name without a type is a service.",
+		of: func(m *policy.Match) *string { return &m.Unit }, check: checkUnit},
+	{name: "cgroup", doc: "Control group in any hierarchy: a glob over its path, or a prefix ending in /.",
+		of: func(m *policy.Match) *string { return &m.Cgroup }, check: checkCgroup},
+	{name: "ancestor", doc: "Executable of any ancestor, written as for exe.",
+		of: func(m *policy.Match) *string { return &m.Ancestor }, check: checkExe},
+	{name: "env", doc: "Environment variable: NAME, or NAME=VALUE.",
+		of: func(m *policy.Match) *string { return &m.Env }, check: checkEnv},
 }
 
 var accountSchema = policy.JSONSchema{"type": []any{"string", "integer"}, "minLength": 1, "minimum": 0}
@@ -81,7 +101,8 @@ func fieldOf(f matchField) yamlform.FormKey[policy.Match] {
 
 // exceptForm is one entry of `except:`.
 func exceptForm() yamlform.Form[policy.Match] {
-	o := yamlform.Form[policy.Match]{Name: "an except entry", Elsewhere: map[string]string{"except": "exceptions have no exceptions; write a rule of a more specific group"}}
+	o := yamlform.Form[policy.Match]{Name: "an except entry",
+		Elsewhere: map[string]string{"except": "exceptions have no exceptions; write a rule of a more specific group"}}
 	for _, f := range matchFields {
 		o.Keys = append(o.Keys, fieldOf(f))
 	}
@@ -93,8 +114,9 @@ func matchForm() yamlform.Form[policy.Match] {
 	o, except := exceptForm(), exceptForm()
 	o.Name, o.Elsewhere = "a match entry", map[string]string{"group": "did you mean unix_group?"}
 	o.Keys = append(o.Keys, yamlform.FormKey[policy.Match]{
-		Name: "except", Doc: "Processes that the entry does not mean after all.", Schema: yamlform.ListOf(policy.JSONSchema{"$ref": "#/$defs/except"}),
-		Read: func(v yamlform.Item, m *policy.Match) { m.Except = readMatches(v, except) },
+		Name: "except", Doc: "Processes that the entry does not mean after all.",
+		Schema: yamlform.ListOf(policy.JSONSchema{"$ref": "#/$defs/except"}),
+		Read:   func(v yamlform.Item, m *policy.Match) { m.Except = readMatches(v, except) },
 	})
 	return o
 }
@@ -106,7 +128,8 @@ func eachForm() yamlform.Form[policy.Match] {
 		if f.each {
 			o.Keys = append(o.Keys, fieldOf(f))
 		} else {
-			o.Elsewhere[f.name] = "each picks instances, not processes: its keys are engine, port, socket, datadir, sid, instance and user"
+			o.Elsewhere[f.name] = "each picks instances, not processes: its keys are engine, port, socket, datadir, " +
+				"sid, instance and user"
 		}
 	}
 	return o
@@ -121,7 +144,8 @@ func readMatches(v yamlform.Item, o yamlform.Form[policy.Match]) []policy.Match 
 		all = append(all, m)
 		says := slices.ContainsFunc(matchFields, func(f matchField) bool { return *f.of(&m) != "" })
 		if !says && sound && !item.IsAlias() {
-			item.Fail("say which processes are meant: {exe: …}, {user: …}, {cmdline: …}", "%s without a key would match every process", o.Name)
+			item.Fail("say which processes are meant: {exe: …}, {user: …}, {cmdline: …}",
+				"%s without a key would match every process", o.Name)
 		}
 	}
 	return all
@@ -135,7 +159,8 @@ func readEach(v yamlform.Item, o yamlform.Form[policy.Match]) *policy.Match {
 	}
 	for _, f := range matchFields {
 		if found := policy.Placeholder.FindString(*f.of(m)); found != "" {
-			v.Fail("write the value out, or take the key out", "%s: each picks the instances that fill %s, so it cannot hold it", f.name, found)
+			v.Fail("write the value out, or take the key out",
+				"%s: each picks the instances that fill %s, so it cannot hold it", f.name, found)
 		}
 	}
 	return m
@@ -154,7 +179,8 @@ func checkMatches(entries []policy.Match, group string, inTemplate bool, engine 
 			found := policy.Placeholder.FindString(text)
 			switch {
 			case found != "" && !inTemplate:
-				fail(fmt.Sprintf("add `each: {engine: …}` to group %s, or write the value out", group), "%s: %s has a value only in a group with `each`, or below one", f.name, found)
+				fail(fmt.Sprintf("add `each: {engine: …}` to group %s, or write the value out", group),
+					"%s: %s has a value only in a group with `each`, or below one", f.name, found)
 			case text != "" && f.ofInstance && engine == "" && (f.name != "part" || !inTemplate):
 				hint := "add `engine:` beside it, one of " + yamlform.JoinWords(engines)
 				if f.name == "sid" {
@@ -174,14 +200,16 @@ func checkEngine(text string) *policy.Fault {
 	case otherNames[text] != "":
 		return policy.Faultf("write "+otherNames[text], "%s goes by another name here", text)
 	}
-	return policy.Faultf(yamlform.DidYouMean(text, engines, "engines are "+yamlform.JoinWords(engines)), "%q is not known", text)
+	return policy.Faultf(yamlform.DidYouMean(text, engines, "engines are "+yamlform.JoinWords(engines)),
+		"%q is not known", text)
 }
 
 func checkHelper(text string) *policy.Fault {
 	if slices.Contains(helperKinds, text) {
 		return nil
 	}
-	return policy.Faultf(yamlform.DidYouMean(text, helperKinds, "helpers are "+yamlform.JoinWords(helperKinds)), "%q is no kind of helper; a program is matched by exe", text)
+	return policy.Faultf(yamlform.DidYouMean(text, helperKinds, "helpers are "+yamlform.JoinWords(helperKinds)),
+		"%q is no kind of helper; a program is matched by exe", text)
 }
 
 // sidPattern is what Oracle takes: letters, digits and a few signs, with + before ASM's and - before MGMTDB's.
@@ -220,7 +248,8 @@ func checkExe(text string) *policy.Fault {
 	}
 	if strings.Contains(text, "/") {
 		if !strings.HasPrefix(text, "/") && !strings.HasPrefix(text, "*") && !strings.HasPrefix(text, "{") {
-			return policy.Faultf("write the base name alone, or the whole path from /", "%q is neither a base name nor an absolute path", text)
+			return policy.Faultf("write the base name alone, or the whole path from /",
+				"%q is neither a base name nor an absolute path", text)
 		}
 		return nil
 	}
@@ -237,7 +266,8 @@ func checkExe(text string) *policy.Fault {
 func checkRegexp(text string) *policy.Fault {
 	re, err := regexp.Compile(policy.Placeholder.ReplaceAllString(text, "x"))
 	if err != nil {
-		return policy.Faultf("the syntax is RE2's: https://github.com/google/re2/wiki/Syntax", "%s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+		return policy.Faultf("the syntax is RE2's: https://github.com/google/re2/wiki/Syntax", "%s",
+			strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 	}
 	// What matches each of these one-character command lines matches whatever holds a character.
 	for _, one := range []string{"a", "0", "/", "-", "ß", "_"} {
@@ -277,7 +307,8 @@ func checkCgroup(text string) *policy.Fault {
 	}
 	for element := range strings.SplitSeq(strings.TrimSuffix(text[1:], "/"), "/") {
 		if element == "" || element == "." || element == ".." {
-			return policy.Faultf("write it as /proc/PID/cgroup does", "%q matches nothing: no path of the kernel has an element %q", text, element)
+			return policy.Faultf("write it as /proc/PID/cgroup does",
+				"%q matches nothing: no path of the kernel has an element %q", text, element)
 		}
 	}
 	return nil

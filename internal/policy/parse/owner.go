@@ -19,8 +19,9 @@ func ownerField[T any](of func(*T) *[]policy.Owner) yamlform.FormKey[T] {
 	o := ownerForm()
 	one := o.Schema()
 	return yamlform.FormKey[T]{
-		Name: "owner", Doc: "Who beside root may do what with the group: one block, or a list of them.", Schema: policy.JSONSchema{"anyOf": []any{one, yamlform.ListOf(one)}},
-		Read: func(v yamlform.Item, into *T) { *of(into) = readOwners(v, o) },
+		Name: "owner", Doc: "Who beside root may do what with the group: one block, or a list of them.",
+		Schema: policy.JSONSchema{"anyOf": []any{one, yamlform.ListOf(one)}},
+		Read:   func(v yamlform.Item, into *T) { *of(into) = readOwners(v, o) },
 	}
 }
 
@@ -43,7 +44,8 @@ func ownerForm() yamlform.Form[policy.Owner] {
 	}
 	mode := func(name, doc string, of func(*policy.Owner) *string) yamlform.FormKey[policy.Owner] {
 		return yamlform.FormKey[policy.Owner]{
-			Name: name, Doc: doc, Schema: policy.JSONSchema{"type": "string", "pattern": modePattern, "examples": []any{"0664"}},
+			Name: name, Doc: doc, Schema: policy.JSONSchema{"type": "string", "pattern": modePattern,
+				"examples": []any{"0664"}},
 			Read: func(v yamlform.Item, o *policy.Owner) {
 				if text, ok := v.Text(); ok {
 					*of(o) = readMode(v, text)
@@ -54,10 +56,14 @@ func ownerForm() yamlform.Form[policy.Owner] {
 	return yamlform.Form[policy.Owner]{
 		Name: "owner",
 		Keys: []yamlform.FormKey[policy.Owner]{
-			account("user", "Unix user who owns the files, by name or number; root when not given.", func(o *policy.Owner) *string { return &o.User }),
-			account("unix_group", "Unix group that owns the files, by name or number; root when not given.", func(o *policy.Owner) *string { return &o.UnixGroup }),
+			account("user", "Unix user who owns the files, by name or number; root when not given.",
+				func(o *policy.Owner) *string { return &o.User }),
+			account("unix_group", "Unix group that owns the files, by name or number; root when not given.",
+				func(o *policy.Owner) *string { return &o.UnixGroup }),
 			{
-				Name: "may", Doc: "run and move: bring processes into the group; set: change its limits; freeze: stop it for a time.", Schema: yamlform.ListOf(policy.JSONSchema{"enum": policy.Rights}),
+				Name: "may",
+				Doc: "run and move: bring processes into the group; set: change its limits; freeze: stop " +
+					"it for a time.", Schema: yamlform.ListOf(policy.JSONSchema{"enum": policy.Rights}),
 				Read: func(v yamlform.Item, o *policy.Owner) {
 					for _, item := range v.Items("write a list: `may: [run, move]`") {
 						if word, ok := item.Word(policy.Rights...); ok && !slices.Contains(o.May, policy.Right(word)) {
@@ -66,8 +72,10 @@ func ownerForm() yamlform.Form[policy.Owner] {
 					}
 				},
 			},
-			mode("mode", "Permissions of the files in octal, in quotes.", func(o *policy.Owner) *string { return &o.Mode }),
-			mode("directory", "Permissions of the directory in octal, in quotes; where set is among may.", func(o *policy.Owner) *string { return &o.Directory }),
+			mode("mode", "Permissions of the files in octal, in quotes.",
+				func(o *policy.Owner) *string { return &o.Mode }),
+			mode("directory", "Permissions of the directory in octal, in quotes; where set is among may.",
+				func(o *policy.Owner) *string { return &o.Directory }),
 			boundsField(),
 		},
 	}
@@ -109,7 +117,8 @@ func readOwners(v yamlform.Item, o yamlform.Form[policy.Owner]) []policy.Owner {
 		}
 		switch {
 		case len(one.May) == 0:
-			item.Fail("add `may: [run, move, set, freeze]`, or some of these", "owner: nothing that %s may do is named", one)
+			item.Fail("add `may: [run, move, set, freeze]`, or some of these", "owner: nothing that %s may do is named",
+				one)
 		case one.Bounds != nil && !one.Has(policy.MaySet):
 			item.Fail("add set to may, or take bounds out", "owner.bounds goes with set")
 		case one.Directory != "" && !one.Sets():
@@ -129,9 +138,13 @@ func readOwners(v yamlform.Item, o yamlform.Form[policy.Owner]) []policy.Owner {
 // boundsField is `bounds:` of an owner.
 func boundsField() yamlform.FormKey[policy.Owner] {
 	return yamlform.FormKey[policy.Owner]{
-		Name: "bounds", Doc: "Which limits may be set, and within what: cpu.limit: 1..8. With it the agent sets them, and the kernel's files of limits stay root's.",
-		Schema: policy.JSONSchema{"type": "object", "propertyNames": policy.JSONSchema{"enum": boundKeys()}, "additionalProperties": policy.JSONSchema{"anyOf": []any{
-			policy.JSONSchema{"type": "string", "examples": []any{"1..8", "10GiB..40GiB", "..50MB/s"}}, policy.JSONSchema{"type": "integer"}}}},
+		Name: "bounds",
+		Doc: "Which limits may be set, and within what: cpu.limit: 1..8. With it the agent sets them, and the " +
+			"kernel's files of limits stay root's.",
+		Schema: policy.JSONSchema{"type": "object", "propertyNames": policy.JSONSchema{"enum": boundKeys()},
+			"additionalProperties": policy.JSONSchema{"anyOf": []any{
+				policy.JSONSchema{"type": "string", "examples": []any{"1..8", "10GiB..40GiB", "..50MB/s"}},
+				policy.JSONSchema{"type": "integer"}}}},
 		Read: func(v yamlform.Item, o *policy.Owner) {
 			o.Bounds = map[policy.Key]policy.Bound{}
 			for _, e := range v.Entries("owner.bounds.") {
@@ -186,7 +199,8 @@ func readBound(v yamlform.Item, l *policy.Limit) (b policy.Bound, ok bool) {
 		}
 		switch got.(type) {
 		case policy.MemoryPercent, policy.IOPercent:
-			v.Fail("write the amount itself: what a percentage is of may change", "%s: %s is a percentage", v.Name(), text)
+			v.Fail("write the amount itself: what a percentage is of may change", "%s: %s is a percentage", v.Name(),
+				text)
 			return nil, false
 		}
 		return got, true
@@ -210,7 +224,8 @@ func readBound(v yamlform.Item, l *policy.Limit) (b policy.Bound, ok bool) {
 	if !lowOK || !highOK {
 		return b, false
 	}
-	if b.Lowest == (policy.Unlimited{}) || b.Lowest != nil && b.Highest != nil && b.Highest != (policy.Unlimited{}) && !b.Allows(b.Lowest) {
+	if b.Lowest == (policy.Unlimited{}) || b.Lowest != nil && b.Highest != nil && b.Highest != (policy.Unlimited{}) &&
+		!b.Allows(b.Lowest) {
 		v.Fail("the lower one goes first", "%s: nothing is within %s", v.Name(), text)
 		return b, false
 	}

@@ -50,7 +50,8 @@ func (d *document) bounded(r *yamlform.Report) bool {
 		}
 		for _, m := range g.Match {
 			if matches++; matches == maxMatches+1 {
-				r.Fail(m.Pos, "one pattern can match many processes", "a policy has at most %d match entries", maxMatches)
+				r.Fail(m.Pos, "one pattern can match many processes", "a policy has at most %d match entries",
+					maxMatches)
 			}
 			matches += len(m.Except)
 		}
@@ -137,7 +138,8 @@ func Sound(sources []policy.Source) (*policy.Policy, *yamlform.Report) {
 		d := parseSource(s, i == 0, r)
 		all.add(d, r)
 		if i == 0 {
-			all.version, all.agent, all.schedules, all.guard, all.host = d.version, d.agent, d.schedules, d.guard, d.host
+			all.version, all.agent, all.schedules, all.guard, all.host = d.version, d.agent, d.schedules, d.guard,
+				d.host
 			all.host.Root = cmp.Or(d.host.Root, hostpart.DefaultRoot)
 		}
 	}
@@ -194,8 +196,10 @@ func twice(r *yamlform.Report, what, name string, at, other policy.Pos) {
 
 // mainForm is the main file.
 func mainForm() yamlform.Form[document] {
-	o, host, agent, schedule, guard := includedForm(), hostpart.Form(), hostpart.AgentForm(), scheduleForm(), guardForm()
-	o.Name, o.Elsewhere = "the policy", map[string]string{"reserve": "write it below `host:`", "root": "write it below `host:`"}
+	o, host, agent, schedule, guard := includedForm(), hostpart.Form(), hostpart.AgentForm(), scheduleForm(),
+		guardForm()
+	o.Name, o.Elsewhere = "the policy", map[string]string{"reserve": "write it below `host:`",
+		"root": "write it below `host:`"}
 	o.Keys = append(o.Keys,
 		yamlform.FormKey[document]{
 			Name: "host", Doc: "The host as a whole.", Schema: host.Schema(),
@@ -209,11 +213,13 @@ func mainForm() yamlform.Form[document] {
 			Read: func(v yamlform.Item, d *document) { agent.Read(v, "agent.", &d.agent) },
 		},
 		yamlform.FormKey[document]{
-			Name: "schedules", Doc: "Windows in which other settings hold.", Schema: yamlform.ListOf(schedulesSchema(schedule)),
-			Read: func(v yamlform.Item, d *document) { d.schedules = readSchedules(v, schedule) },
+			Name: "schedules", Doc: "Windows in which other settings hold.",
+			Schema: yamlform.ListOf(schedulesSchema(schedule)),
+			Read:   func(v yamlform.Item, d *document) { d.schedules = readSchedules(v, schedule) },
 		},
 		yamlform.FormKey[document]{
-			Name: "guard", Doc: "What must not happen to groups after a change, which is undone else.", Schema: guard.Schema(),
+			Name: "guard", Doc: "What must not happen to groups after a change, which is undone else.",
+			Schema: guard.Schema(),
 			Read: func(v yamlform.Item, d *document) {
 				d.guard = &policy.Guard{Pos: v.Pos()}
 				guard.Read(v, "guard.", d.guard)
@@ -244,7 +250,8 @@ func includedForm() yamlform.Form[document] {
 				},
 			},
 			{
-				Name: "include", Doc: "Files to read too: paths or globs, relative to this file.", Schema: yamlform.ListOf(policy.JSONSchema{"type": "string", "minLength": 1}),
+				Name: "include", Doc: "Files to read too: paths or globs, relative to this file.",
+				Schema: yamlform.ListOf(policy.JSONSchema{"type": "string", "minLength": 1}),
 				Read: func(v yamlform.Item, _ *document) { // followed by Read; here only its form counts
 					for _, item := range v.Items("write a list: [policy.d/*.yaml]") {
 						item.Text()
@@ -252,7 +259,8 @@ func includedForm() yamlform.Form[document] {
 				},
 			},
 			{
-				Name: "classes", Doc: "Named sets of settings that groups share.", Schema: yamlform.MapOf(policy.NamePattern, policy.JSONSchema{"$ref": "#/$defs/class"}),
+				Name: "classes", Doc: "Named sets of settings that groups share.",
+				Schema: yamlform.MapOf(policy.NamePattern, policy.JSONSchema{"$ref": "#/$defs/class"}),
 				Read: func(v yamlform.Item, d *document) {
 					for _, e := range v.Entries("") {
 						c := &class{name: e.Name, pos: e.Key.Pos()}

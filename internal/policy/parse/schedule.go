@@ -14,7 +14,8 @@ import (
 func readSchedules(v yamlform.Item, o yamlform.Form[policy.Schedule]) []policy.Schedule {
 	items := v.Items("write a list: `schedules: [{name: nightly, when: \"0 22 * * *\", for: 6h, set: {…}}]`")
 	if len(items) > maxSchedules {
-		items[maxSchedules].Fail("one schedule can set limits of many groups", "a policy has at most %d schedules", maxSchedules)
+		items[maxSchedules].Fail("one schedule can set limits of many groups", "a policy has at most %d schedules",
+			maxSchedules)
 		return nil
 	}
 	var all []policy.Schedule
@@ -54,7 +55,8 @@ func readSchedules(v yamlform.Item, o yamlform.Form[policy.Schedule]) []policy.S
 		if first, second, overlap := s.Windows.Overlap(); overlap {
 			const clock = "Mon 2 Jan 15:04"
 			item.FailAt(s.LengthPos, "shorten `for`, or let windows begin more seldom",
-				"schedule %s: a window is longer than its period: the one of %s would still be open when the next begins, %s", s.Name, first.Format(clock), second.Format(clock))
+				"schedule %s: a window is longer than its period: the one of %s would still be open when the "+
+					"next begins, %s", s.Name, first.Format(clock), second.Format(clock))
 			item.Also(s.WhenPos)
 			continue
 		}
@@ -68,11 +70,13 @@ func readSchedules(v yamlform.Item, o yamlform.Form[policy.Schedule]) []policy.S
 func scheduleForm() yamlform.Form[policy.Schedule] {
 	set := scheduledForm()
 	return yamlform.Form[policy.Schedule]{
-		Name:      "a schedule",
-		Elsewhere: map[string]string{"cron": "did you mean when?", "length": "did you mean for?", "groups": "did you mean set?"},
+		Name: "a schedule",
+		Elsewhere: map[string]string{"cron": "did you mean when?", "length": "did you mean for?",
+			"groups": "did you mean set?"},
 		Keys: []yamlform.FormKey[policy.Schedule]{
 			{
-				Name: "name", Doc: "What it is called in status and history.", Schema: policy.JSONSchema{"type": "string", "pattern": policy.NamePattern},
+				Name: "name", Doc: "What it is called in status and history.",
+				Schema: policy.JSONSchema{"type": "string", "pattern": policy.NamePattern},
 				Read: func(v yamlform.Item, s *policy.Schedule) {
 					if name, ok := v.Text(); ok && !policy.ValidName(name) {
 						v.Fail(policy.NameHint, "%q is not a name", name)
@@ -83,7 +87,8 @@ func scheduleForm() yamlform.Form[policy.Schedule] {
 			},
 			whenField(),
 			{
-				Name: "zone", Doc: "Time zone of when, by its IANA name; the host's own unless named.", Schema: policy.JSONSchema{"type": "string", "examples": []any{"Europe/Vienna"}},
+				Name: "zone", Doc: "Time zone of when, by its IANA name; the host's own unless named.",
+				Schema: policy.JSONSchema{"type": "string", "examples": []any{"Europe/Vienna"}},
 				Read: func(v yamlform.Item, s *policy.Schedule) {
 					text, ok := v.Text()
 					if !ok {
@@ -91,14 +96,16 @@ func scheduleForm() yamlform.Form[policy.Schedule] {
 					}
 					s.Zone = text
 					if _, err := calendar.LoadZone(text); err != nil {
-						v.Fail("write the name of a zone, such as Europe/Vienna or UTC", "schedules.zone: there is no time zone %q", text)
+						v.Fail("write the name of a zone, such as Europe/Vienna or UTC",
+							"schedules.zone: there is no time zone %q", text)
 					}
 				},
 			},
 			lengthField(),
 			{
 				Name: "except", Doc: "Days on which no window opens: dates, dates of every year, days of the week.",
-				Schema: yamlform.ListOf(policy.JSONSchema{"type": "string", "examples": []any{"2026-12-24", "12-24", "sun"}}),
+				Schema: yamlform.ListOf(policy.JSONSchema{"type": "string",
+					"examples": []any{"2026-12-24", "12-24", "sun"}}),
 				Read: func(v yamlform.Item, s *policy.Schedule) {
 					const hint = "write a list of days: [2026-12-24, 12-31, sun]"
 					for _, item := range v.Items(hint) {
@@ -115,7 +122,8 @@ func scheduleForm() yamlform.Form[policy.Schedule] {
 				},
 			},
 			{
-				Name: "set", Doc: "What holds while a window is open, by group.", Schema: yamlform.MapOf(policy.GroupPathPattern, set.Schema()),
+				Name: "set", Doc: "What holds while a window is open, by group.",
+				Schema: yamlform.MapOf(policy.GroupPathPattern, set.Schema()),
 				Read: func(v yamlform.Item, s *policy.Schedule) {
 					s.SetPos = v.Pos()
 					s.Set = readScheduled(v, set)
@@ -128,7 +136,8 @@ func scheduleForm() yamlform.Form[policy.Schedule] {
 // whenField is when windows open.
 func whenField() yamlform.FormKey[policy.Schedule] {
 	return yamlform.FormKey[policy.Schedule]{
-		Name: "when", Doc: "When windows open: minute, hour, day of the month, month and day of the week, as in crontab(5).",
+		Name:   "when",
+		Doc:    "When windows open: minute, hour, day of the month, month and day of the week, as in crontab(5).",
 		Schema: policy.JSONSchema{"type": "string", "examples": []any{"0 22 28-31 * *"}},
 		Read: func(v yamlform.Item, s *policy.Schedule) {
 			s.WhenPos = v.Pos()
@@ -138,7 +147,8 @@ func whenField() yamlform.FormKey[policy.Schedule] {
 			}
 			var err error
 			if s.Windows.When, err = calendar.ParseCron(text); err != nil {
-				v.Fail("write minute, hour, day of the month, month and day of the week: \"0 22 28-31 * *\"", "schedules.when: %v", err)
+				v.Fail("write minute, hour, day of the month, month and day of the week: \"0 22 28-31 * *\"",
+					"schedules.when: %v", err)
 			}
 		},
 	}
@@ -147,7 +157,8 @@ func whenField() yamlform.FormKey[policy.Schedule] {
 // lengthField is how long they stay open.
 func lengthField() yamlform.FormKey[policy.Schedule] {
 	return yamlform.FormKey[policy.Schedule]{
-		Name: "for", Doc: "How long a window stays open: 90m, 6h.", Schema: policy.JSONSchema{"type": "string", "examples": []any{"6h"}},
+		Name: "for", Doc: "How long a window stays open: 90m, 6h.",
+		Schema: policy.JSONSchema{"type": "string", "examples": []any{"6h"}},
 		Read: func(v yamlform.Item, s *policy.Schedule) {
 			s.LengthPos = v.Pos()
 			text, ok := v.Text()
@@ -159,7 +170,8 @@ func lengthField() yamlform.FormKey[policy.Schedule] {
 			case err != nil:
 				v.Fail("write hours and minutes: 6h, 90m, 1h30m", "schedules.for: %q is not a length of time", text)
 			case length < time.Minute || length%time.Minute != 0 || length > calendar.MaxLength:
-				v.Fail("write hours and minutes: 6h, 90m, 1h30m", "schedules.for: %s is not a number of minutes between one and those of a year", text)
+				v.Fail("write hours and minutes: 6h, 90m, 1h30m",
+					"schedules.for: %s is not a number of minutes between one and those of a year", text)
 			default:
 				s.Windows.Length = length
 			}
@@ -180,7 +192,8 @@ func readScheduled(v yamlform.Item, o yamlform.Form[policy.Scheduled]) []policy.
 	for _, e := range v.Entries("") {
 		s := policy.Scheduled{Group: e.Name, Pos: e.Key.Pos()}
 		if !policy.GroupPathRegexp.MatchString(s.Group) {
-			e.Key.Fail("write it as `bulkhead status` prints it: mysql3306 or mysql3306/backup", "%q is not the name of a group", s.Group)
+			e.Key.Fail("write it as `bulkhead status` prints it: mysql3306 or mysql3306/backup",
+				"%q is not the name of a group", s.Group)
 			continue
 		}
 		o.Read(e.Item, "", &s)
@@ -197,10 +210,14 @@ func readScheduled(v yamlform.Item, o yamlform.Form[policy.Scheduled]) []policy.
 func scheduledForm() yamlform.Form[policy.Scheduled] {
 	const ofGroup = "this belongs to the group itself: a schedule changes limits alone"
 	o := yamlform.Form[policy.Scheduled]{
-		Name:      "what a schedule sets",
-		Elsewhere: map[string]string{"role": ofGroup, "match": ofGroup, "each": ofGroup, "groups": ofGroup, "class": ofGroup, "slice": ofGroup, "owner": ofGroup, "adopt": ofGroup},
+		Name: "what a schedule sets",
+		Elsewhere: map[string]string{"role": ofGroup, "match": ofGroup, "each": ofGroup, "groups": ofGroup,
+			"class": ofGroup, "slice": ofGroup, "owner": ofGroup, "adopt": ofGroup},
 	}
-	for _, f := range settingFields(func(s *policy.Scheduled) (*policy.Settings, *policy.Role) { return &s.Settings, new(policy.Role) }) {
+	for _, f := range settingFields(func(s *policy.Scheduled) (*policy.Settings, *policy.Role) {
+		return &s.Settings,
+			new(policy.Role)
+	}) {
 		if f.Name != "role" {
 			o.Keys = append(o.Keys, f)
 		}

@@ -17,8 +17,10 @@ func Schema() ([]byte, error) {
 	each["required"] = []string{"engine"}
 	network := networkForm().Schema()
 	network["required"] = []string{"on"}
-	network["anyOf"] = []any{policy.JSONSchema{"required": []string{"egress"}}, policy.JSONSchema{"required": []string{"ingress"}}}
-	io["anyOf"] = []any{policy.JSONSchema{"required": []string{"read"}}, policy.JSONSchema{"required": []string{"write"}}}
+	network["anyOf"] = []any{policy.JSONSchema{"required": []string{"egress"}},
+		policy.JSONSchema{"required": []string{"ingress"}}}
+	io["anyOf"] = []any{policy.JSONSchema{"required": []string{"read"}},
+		policy.JSONSchema{"required": []string{"write"}}}
 	root := mainForm().Schema()
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	root["title"] = "bulkhead policy"

@@ -17,7 +17,8 @@ func settingFields[T any](get func(*T) (*policy.Settings, *policy.Role)) []yamlf
 	}
 	fields := []yamlform.FormKey[T]{
 		{
-			Name: "role", Doc: "What the group is for: database, helper or batch. It sets default weights and forbids nothing.",
+			Name:   "role",
+			Doc:    "What the group is for: database, helper or batch. It sets default weights and forbids nothing.",
 			Schema: policy.JSONSchema{"enum": roles},
 			Read: func(v yamlform.Item, into *T) {
 				_, role := get(into)
@@ -26,19 +27,23 @@ func settingFields[T any](get func(*T) (*policy.Settings, *policy.Role)) []yamlf
 			},
 		},
 		{
-			Name: "numa", Doc: "NUMA nodes whose CPUs and memory the group may use; cpu.numa, cpu.cpus and memory.numa go before it.",
+			Name: "numa",
+			Doc: "NUMA nodes whose CPUs and memory the group may use; cpu.numa, cpu.cpus and memory.numa " +
+				"go before it.",
 			Schema: policy.LimitOf(policy.KeyCPUNUMA).Schema(),
 			Read:   func(v yamlform.Item, into *T) { readNuma(v, func(s policy.Setting) { add(into, s) }) },
 		},
 		blockField("cpu", "CPU.", add),
 		blockField("memory", "Memory. A percentage is of MemTotal.", add, hugeField(add)),
 		{
-			Name: "io", Doc: "Disk bandwidth and operations, for each device.", Schema: yamlform.ListOf(policy.JSONSchema{"$ref": "#/$defs/io"}),
-			Read: func(v yamlform.Item, into *T) { readIo(v, io, func(s policy.Setting) { add(into, s) }) },
+			Name: "io", Doc: "Disk bandwidth and operations, for each device.",
+			Schema: yamlform.ListOf(policy.JSONSchema{"$ref": "#/$defs/io"}),
+			Read:   func(v yamlform.Item, into *T) { readIo(v, io, func(s policy.Setting) { add(into, s) }) },
 		},
 		{
-			Name: "network", Doc: "Bandwidth on network interfaces, in both directions.", Schema: yamlform.ListOf(policy.JSONSchema{"$ref": "#/$defs/network"}),
-			Read: func(v yamlform.Item, into *T) { readNetwork(v, network, func(s policy.Setting) { add(into, s) }) },
+			Name: "network", Doc: "Bandwidth on network interfaces, in both directions.",
+			Schema: yamlform.ListOf(policy.JSONSchema{"$ref": "#/$defs/network"}),
+			Read:   func(v yamlform.Item, into *T) { readNetwork(v, network, func(s policy.Setting) { add(into, s) }) },
 		},
 	}
 	for _, key := range []policy.Key{policy.KeyTasks, policy.KeyOOMScoreAdj} {
@@ -61,13 +66,16 @@ func limitField[T any](l *policy.Limit, add func(*T, policy.Setting)) yamlform.F
 
 // otherWords are what the kernel's files and other tools call a limit.
 var otherWords = map[string]map[string]string{
-	"cpu":    {"shares": "did you mean weight?", "quota": "did you mean limit?", "max": "did you mean limit?", "cores": "did you mean limit?", "mems": "did you mean memory.numa?"},
-	"memory": {"limit": "did you mean max?", "soft_limit": "did you mean high or low?", "hugepages": "did you mean huge?"},
+	"cpu": {"shares": "did you mean weight?", "quota": "did you mean limit?", "max": "did you mean limit?",
+		"cores": "did you mean limit?", "mems": "did you mean memory.numa?"},
+	"memory": {"limit": "did you mean max?", "soft_limit": "did you mean high or low?",
+		"hugepages": "did you mean huge?"},
 }
 
 // blockField is the field of a block of limits, "cpu" or "memory". special stands for the rows of the
 // table that are not written as one value.
-func blockField[T any](name, doc string, add func(*T, policy.Setting), special ...yamlform.FormKey[T]) yamlform.FormKey[T] {
+func blockField[T any](name, doc string, add func(*T, policy.Setting),
+	special ...yamlform.FormKey[T]) yamlform.FormKey[T] {
 	o := yamlform.Form[T]{Name: name, Elsewhere: otherWords[name]}
 	for _, l := range policy.Below(name) {
 		if i := slices.IndexFunc(special, func(f yamlform.FormKey[T]) bool { return f.Name == l.Name() }); i >= 0 {
@@ -154,11 +162,13 @@ func ioForm() yamlform.Form[ioItem] {
 		return f
 	}
 	return yamlform.Form[ioItem]{
-		Name:      "an io entry",
-		Elsewhere: map[string]string{"bandwidth": "write it below `read:` and `write:`", "iops": "write it below `read:` and `write:`"},
+		Name: "an io entry",
+		Elsewhere: map[string]string{"bandwidth": "write it below `read:` and `write:`",
+			"iops": "write it below `read:` and `write:`"},
 		Keys: []yamlform.FormKey[ioItem]{
 			{
-				Name: "on", Doc: "What is limited: a device (/dev/sdb or 8:16), a mount point, any path on it, a volume group (vg:NAME) or an ASM disk group (asm:NAME). Without it, every disk and loop device.",
+				Name: "on", Doc: "What is limited: a device (/dev/sdb or 8:16), a mount point, any path on it, a " +
+					"volume group (vg:NAME) or an ASM disk group (asm:NAME). Without it, every disk and loop device.",
 				Schema: policy.JSONSchema{"type": "string", "pattern": policy.TargetPattern},
 				Read: func(v yamlform.Item, i *ioItem) {
 					text, ok := v.Text()
@@ -176,7 +186,9 @@ func ioForm() yamlform.Form[ioItem] {
 			ioBlock("write", "Writes."),
 			limitField(policy.LimitOf(policy.KeyIOWeight), add),
 			{
-				Name: "split", Doc: "How several devices share the limit: by-use (the default) gives more to the one where more is read and written, as the agent sees it; even gives each as much.",
+				Name: "split",
+				Doc: "How several devices share the limit: by-use (the default) gives more to the one where more " +
+					"is read and written, as the agent sees it; even gives each as much.",
 				Schema: policy.JSONSchema{"enum": splits},
 				Read: func(v yamlform.Item, i *ioItem) {
 					word, _ := v.Word(splits...)
@@ -184,7 +196,9 @@ func ioForm() yamlform.Form[ioItem] {
 				},
 			},
 			{
-				Name: "layer", Doc: "Which layer is limited: top is the device that the filesystem is on, leaf the disks below, which share the limit. auto is top where a filesystem is on one device, else leaf.",
+				Name: "layer",
+				Doc: "Which layer is limited: top is the device that the filesystem is on, leaf the disks below, " +
+					"which share the limit. auto is top where a filesystem is on one device, else leaf.",
 				Schema: policy.JSONSchema{"enum": layers},
 				Read: func(v yamlform.Item, i *ioItem) {
 					word, _ := v.Word(layers...)
@@ -214,7 +228,8 @@ func readIo(v yamlform.Item, o yamlform.Form[ioItem], add func(policy.Setting)) 
 		}
 		seen[i.on] = item
 		if i.on == "" && i.layer != "" {
-			item.Fail("name what is limited with `on`", "io.layer has no target: without `on` every disk and loop device is limited")
+			item.Fail("name what is limited with `on`",
+				"io.layer has no target: without `on` every disk and loop device is limited")
 			continue
 		}
 		for _, s := range i.limits {

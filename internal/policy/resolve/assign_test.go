@@ -21,7 +21,8 @@ func TestParseAssignment(t *testing.T) {
 		{"reports:memory.max=8 GiB", "", "reports", "", policy.KeyMemoryMax, policy.Bytes(8 << 30)},
 		{"reports:memory.high=4%", "", "reports", "", policy.KeyMemoryHigh, policy.MemoryPercent(4 * policy.One)},
 		{"reports:memory.max=max", "", "reports", "", policy.KeyMemoryMax, policy.Unlimited{}},
-		{"reports:io.read.bandwidth=10MB/s", "/dev/sdb", "reports", "/dev/sdb", policy.KeyIOReadBandwidth, policy.Rate(10_000_000)},
+		{"reports:io.read.bandwidth=10MB/s", "/dev/sdb", "reports", "/dev/sdb", policy.KeyIOReadBandwidth,
+			policy.Rate(10_000_000)},
 		{"reports:io.write.iops=500", "/data/", "reports", "/data", policy.KeyIOWriteIOPS, policy.IOPS(500)},
 		{"reports:io.write.iops=500", "8:16", "reports", "8:16", policy.KeyIOWriteIOPS, policy.IOPS(500)},
 		{"reports:io.write.iops=500", "", "reports", "", policy.KeyIOWriteIOPS, policy.IOPS(500)},
@@ -50,7 +51,8 @@ func TestBadAssignments(t *testing.T) {
 		{"", ""}, {"reports", ""}, {"reports:cpu.limit", ""}, {"reports:cpu.limit=", ""}, {"cpu.limit=1", ""},
 		{"a b:cpu.limit=1", ""}, {"../x:cpu.limit=1", ""}, {":cpu.limit=1", ""}, {"a//b:cpu.limit=1", ""},
 		{"reports:cpu.limt=1", ""}, {"reports:limit=1", ""}, {"reports:=1", ""},
-		{"reports:memory.max=48G", ""}, {"reports:cpu.limit=0", ""}, {"reports:cpu.limit=-1", ""}, {"reports:tasks=many", ""},
+		{"reports:memory.max=48G", ""}, {"reports:cpu.limit=0", ""}, {"reports:cpu.limit=-1", ""},
+		{"reports:tasks=many", ""},
 		{"reports:io.read.iops=5", "sdb"}, {"reports:io.read.iops=5", "asm:1"}, {"reports:cpu.limit=1", "/dev/sdb"},
 		{"reports:memory.huge=1GiB", ""}, {"reports:memory.huge=1GiB", "3MiB"}, {"reports:memory.huge=1MiB", "2MiB"},
 		{"日本:cpu.limit=1", ""}, {"a\xff:cpu.limit=1", ""}, {"a:cpu.limit=\x1b[2J", ""},
@@ -85,7 +87,8 @@ func TestParseTarget(t *testing.T) {
 func FuzzAssignment(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"mysql23761:cpu.limit=8", ""}, {"a/b:memory.max=48G", ""}, {"a:io.read.bandwidth=10MiB/s", "/dev/sdb"},
-		{"a:memory.huge=1GiB", "2MiB"}, {"a:cpu.cpus=0-3,8", ""}, {"a:cpu.burst=20us", ""}, {"=:=", "0:0"}, {"a:memory.low=12.5%", ""},
+		{"a:memory.huge=1GiB", "2MiB"}, {"a:cpu.cpus=0-3,8", ""}, {"a:cpu.burst=20us", ""}, {"=:=", "0:0"},
+		{"a:memory.low=12.5%", ""},
 	} {
 		f.Add(seed[0], seed[1])
 	}

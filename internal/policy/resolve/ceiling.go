@@ -10,7 +10,8 @@ import (
 )
 
 // ioKeys are the limits that a ceiling bounds.
-var ioKeys = []policy.Key{policy.KeyIOReadBandwidth, policy.KeyIOReadIOPS, policy.KeyIOWriteBandwidth, policy.KeyIOWriteIOPS}
+var ioKeys = []policy.Key{policy.KeyIOReadBandwidth, policy.KeyIOReadIOPS, policy.KeyIOWriteBandwidth,
+	policy.KeyIOWriteIOPS}
 
 // ceilingOf is the part of a ceiling that bounds a limit; nil when it is not known.
 func ceilingOf(c policy.Ceiling, key policy.Key) policy.Value {
@@ -72,7 +73,8 @@ func (r diskLimits) ofCeiling(s policy.Setting, l *host.Layer) (policy.Setting, 
 			case !within(all, drives):
 				wider = c.On
 			case ceilingOf(c, s.Key) == nil:
-				r.Fail(s.Pos, "add the other one there", "%s: %s has nothing to be a share of: host.io does not name it for %s", s.Key, share, c.On)
+				r.Fail(s.Pos, "add the other one there",
+					"%s: %s has nothing to be a share of: host.io does not name it for %s", s.Key, share, c.On)
 				r.Also(c.Pos)
 				return s, false
 			default:
@@ -100,7 +102,8 @@ func (r diskLimits) ofCeiling(s policy.Setting, l *host.Layer) (policy.Setting, 
 	if wider != "" {
 		text += fmt.Sprintf("; host.io has %s, of which it is only a part", wider)
 	}
-	r.Fail(s.Pos, fmt.Sprintf("write a limit, or name the ceiling: `host: {io: [{on: %s, bandwidth: …, iops: …}]}`", what), "%s", text)
+	r.Fail(s.Pos, fmt.Sprintf("write a limit, or name the ceiling: `host: {io: [{on: %s, bandwidth: …, iops: …}]}`",
+		what), "%s", text)
 	return s, false
 }
 
@@ -130,8 +133,8 @@ func askedOf(c policy.Ceiling, ss policy.Settings, key policy.Key) (total int64,
 	return total, first, any
 }
 
-// checkCeilings holds limits against what their devices can do: one that is above it never acts and is an error, several
-// that come to more are worth a word.
+// checkCeilings holds limits against what their devices can do: one that is above it never acts and is an error,
+// several that come to more are worth a word.
 func (r checks) checkCeilings(h policy.HostPart, groups []Limits) {
 	for _, c := range h.IO {
 		for _, key := range ioKeys {
@@ -148,17 +151,23 @@ func (r checks) checkCeilings(h policy.HostPart, groups []Limits) {
 					continue
 				}
 				if total > whole {
-					r.Fail(first.Pos, "ask for less, or correct host.io", "%s %s of %s never acts: %s does no more than %s", key, likeValue(first.Value, total), g.Group, c.On, ceilingOf(c, key))
+					r.Fail(first.Pos, "ask for less, or correct host.io",
+						"%s %s of %s never acts: %s does no more than %s", key, likeValue(first.Value, total), g.Group,
+						c.On, ceilingOf(c, key))
 					r.Also(c.Pos)
 					continue
 				}
 				if !counted[g.Parent] {
 					sum += total
-					who = append(who, fmt.Sprintf("%s (%s, %s)", g.Group, likeValue(first.Value, total), place(first.Pos)))
+					who = append(who, fmt.Sprintf("%s (%s, %s)", g.Group, likeValue(first.Value, total),
+						place(first.Pos)))
 				}
 			}
 			if sum > whole && len(who) > 1 {
-				r.note(c.Pos, "", "%s: the limits on %s come to %s, and it does no more than %s: when all want theirs nobody gets it: %s", key, c.On, likeValue(ceilingOf(c, key), sum), ceilingOf(c, key), strings.Join(who, ", "))
+				r.note(c.Pos, "",
+					"%s: the limits on %s come to %s, and it does no more than %s: when all want theirs "+
+						"nobody gets it: %s", key, c.On, likeValue(ceilingOf(c, key), sum), ceilingOf(c, key),
+					strings.Join(who, ", "))
 			}
 		}
 	}
@@ -172,7 +181,8 @@ func likeValue(v policy.Value, n int64) policy.Value {
 	return policy.Rate(n)
 }
 
-// noteOneSided says where a budget has bandwidth alone, or operations alone: many small requests, or few large ones, get past it.
+// noteOneSided says where a budget has bandwidth alone, or operations alone: many small requests, or few large ones,
+// get past it.
 func (r *resolution) noteOneSided(ss policy.Settings, group string) {
 	type item struct{ on, from string }
 	done := make(map[item]bool)
@@ -186,13 +196,16 @@ func (r *resolution) noteOneSided(ss policy.Settings, group string) {
 		for _, d := range []struct {
 			what            string
 			bandwidth, iops policy.Key
-		}{{"reading", policy.KeyIOReadBandwidth, policy.KeyIOReadIOPS}, {"writing", policy.KeyIOWriteBandwidth, policy.KeyIOWriteIOPS}} {
+		}{{"reading", policy.KeyIOReadBandwidth, policy.KeyIOReadIOPS},
+			{"writing", policy.KeyIOWriteBandwidth, policy.KeyIOWriteIOPS}} {
 			bandwidth, iops := r.has(ss, d.bandwidth, s), r.has(ss, d.iops, s)
 			switch {
 			case bandwidth && !iops:
-				lacks = append(lacks, d.what+" has no iops, and many small requests can keep a disk busy within a bandwidth")
+				lacks = append(lacks,
+					d.what+" has no iops, and many small requests can keep a disk busy within a bandwidth")
 			case iops && !bandwidth:
-				lacks = append(lacks, d.what+" has no bandwidth, and few large requests can fill a disk within a number of operations")
+				lacks = append(lacks,
+					d.what+" has no bandwidth, and few large requests can fill a disk within a number of operations")
 			}
 		}
 		if len(lacks) > 0 {

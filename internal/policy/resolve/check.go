@@ -97,7 +97,8 @@ func (r checks) reserveBounds(h policy.HostPart) bounds {
 		b[policy.KeyCPULimit] = bound{left, "host.reserve leaves", cmp.Or(h.Reserve.CPUPos, h.Reserve.Pos)}
 	}
 	if m, ok := h.Reserve.Memory.(policy.Bytes); ok && m > 0 && m < r.memory() {
-		b[policy.KeyMemoryMax] = bound{r.memory() - m, "host.reserve leaves", cmp.Or(h.Reserve.MemoryPos, h.Reserve.Pos)}
+		b[policy.KeyMemoryMax] = bound{r.memory() - m, "host.reserve leaves",
+			cmp.Or(h.Reserve.MemoryPos, h.Reserve.Pos)}
 	}
 	return b
 }
@@ -138,8 +139,10 @@ func (r checks) checkHost(ss policy.Settings, group string) {
 		case policy.IDs:
 			r.checkIDs(s, v)
 		case policy.Count:
-			if most := min(r.facts.PIDMax, r.facts.ThreadsMax); s.Key == policy.KeyTasks && most > 0 && int64(v) > most {
-				r.Fail(s.Pos, "", "%s is above the host's %d (the smaller of kernel.pid_max and kernel.threads-max)", words(s), most)
+			if most := min(r.facts.PIDMax, r.facts.ThreadsMax); s.Key == policy.KeyTasks && most > 0 &&
+				int64(v) > most {
+				r.Fail(s.Pos, "", "%s is above the host's %d (the smaller of kernel.pid_max and kernel.threads-max)",
+					words(s), most)
 			}
 		}
 	}
@@ -158,7 +161,8 @@ func (r checks) checkBytes(s policy.Setting, v policy.Bytes) {
 			for i, have := range r.facts.HugePageSizes {
 				names[i] = policy.Bytes(have).String()
 			}
-			r.Fail(s.Pos, "page sizes here: "+cmp.Or(yamlform.JoinWords(names), "none"), "this kernel has no huge pages of %s", policy.Bytes(size))
+			r.Fail(s.Pos, "page sizes here: "+cmp.Or(yamlform.JoinWords(names), "none"),
+				"this kernel has no huge pages of %s", policy.Bytes(size))
 		}
 	}
 	if v > r.memory() {
@@ -174,7 +178,8 @@ func (r checks) checkLeast(s policy.Setting, v policy.Bytes, group string) {
 	}
 	switch {
 	case v > 0 && v < page:
-		r.Fail(s.Pos, "is the unit missing a letter? MiB, GiB", "%s is less than one page of memory, %s", words(s), page)
+		r.Fail(s.Pos, "is the unit missing a letter? MiB, GiB", "%s is less than one page of memory, %s", words(s),
+			page)
 	case s.Key == policy.KeyMemoryMax && v < smallMemory:
 		r.note(s.Pos, group, "%s is less than any program needs: its processes will be killed", words(s))
 	}
@@ -183,7 +188,8 @@ func (r checks) checkLeast(s policy.Setting, v policy.Bytes, group string) {
 func (r checks) checkIDs(s policy.Setting, v policy.IDs) {
 	if s.Key == policy.KeyCPUCPUs {
 		if missing := v.Minus(r.facts.CPUs); len(missing) > 0 {
-			r.Fail(s.Pos, fmt.Sprintf("CPUs here: %s", r.facts.CPUs), "%s: CPU %s is not online on this host", s.Key, missing)
+			r.Fail(s.Pos, fmt.Sprintf("CPUs here: %s", r.facts.CPUs), "%s: CPU %s is not online on this host", s.Key,
+				missing)
 		}
 		return
 	}
@@ -208,19 +214,26 @@ func (r checks) checkTogether(ss policy.Settings, group string) {
 	// A limit that no host has must not overflow here; checkHost reports it.
 	quota := time.Duration(min(cores, 1<<20*policy.One)) * (period / time.Microsecond) / policy.One * time.Microsecond
 	if limited && quota < leastQuota {
-		r.Fail(limit.Pos, "give cpu.period more, up to 1s", "%s of a period of %s is %s, and the kernel takes no less than %s", words(limit), policy.Duration(period), policy.Duration(quota), policy.Duration(leastQuota))
+		r.Fail(limit.Pos, "give cpu.period more, up to 1s",
+			"%s of a period of %s is %s, and the kernel takes no less than %s", words(limit), policy.Duration(period),
+			policy.Duration(quota), policy.Duration(leastQuota))
 	}
 	if burst, ok := ss.Get(policy.KeyCPUBurst, ""); ok && burst.Value.(policy.Duration) > 0 {
 		switch {
 		case !limited:
-			r.Fail(burst.Pos, "add cpu.limit, or write `burst: 0` to lift the one of a class", "cpu.burst has no cpu.limit to go above")
+			r.Fail(burst.Pos, "add cpu.limit, or write `burst: 0` to lift the one of a class",
+				"cpu.burst has no cpu.limit to go above")
 		case time.Duration(burst.Value.(policy.Duration)) > quota:
-			r.Fail(burst.Pos, fmt.Sprintf("the kernel takes at most cpu.limit times cpu.period: %s", policy.Duration(quota)), "%s is more than %s in %s", words(burst), words(limit), policy.Duration(period))
+			r.Fail(burst.Pos, fmt.Sprintf("the kernel takes at most cpu.limit times cpu.period: %s",
+				policy.Duration(quota)), "%s is more than %s in %s", words(burst), words(limit),
+				policy.Duration(period))
 		}
 	}
 	idle, _ := ss.Get(policy.KeyCPUIdle, "")
-	if weight, ok := ss.Get(policy.KeyCPUWeight, ""); ok && idle.Value == policy.Flag(true) && !strings.HasPrefix(weight.From, "role ") {
-		r.note(weight.Pos, group, "cpu.weight has no effect beside cpu.idle: an idle group has the least weight there is")
+	if weight, ok := ss.Get(policy.KeyCPUWeight, ""); ok && idle.Value == policy.Flag(true) &&
+		!strings.HasPrefix(weight.From, "role ") {
+		r.note(weight.Pos, group,
+			"cpu.weight has no effect beside cpu.idle: an idle group has the least weight there is")
 	}
 	top, _ := ss.Get(policy.KeyMemoryMax, "")
 	most, ok := top.Value.(policy.Bytes)

@@ -13,8 +13,8 @@ import (
 
 // checkCollisions looks for io limits of several groups that come to one device.
 //
-// The kernel keeps a line for each group and device, so groups never overwrite each other's limits; within one group oneEach sees to it. A
-// child's limit above the one of a group above it never acts.
+// The kernel keeps a line for each group and device, so groups never overwrite each other's limits; within one group
+// oneEach sees to it. A child's limit above the one of a group above it never acts.
 func (r checks) checkCollisions(groups []Limits) {
 	above := make(map[string]Limits, len(groups))
 	for _, g := range groups {
@@ -47,7 +47,8 @@ func (r checks) checkAbove(g Limits, s policy.Setting, above map[string]Limits) 
 		if n <= m {
 			return
 		}
-		text := fmt.Sprintf("%s %s of %s on %s never acts: %s, above it, has %s there", s.Key, mine, g.Group, where, at.Group, theirs)
+		text := fmt.Sprintf("%s %s of %s on %s never acts: %s, above it, has %s there", s.Key, mine, g.Group, where,
+			at.Group, theirs)
 		if s.On == "" || strings.HasPrefix(s.From, "class ") { // meant for many
 			r.note(s.Pos, g.Group, "%s (%s)", text, place(outer.Pos))
 			return
@@ -58,8 +59,8 @@ func (r checks) checkAbove(g Limits, s policy.Setting, above map[string]Limits) 
 	}
 }
 
-// noteWholeDisks says where limits that groups have for different things come to one disk, as the kernel has none for a partition: each
-// counts all that its group does there.
+// noteWholeDisks says where limits that groups have for different things come to one disk, as the kernel has none for a
+// partition: each counts all that its group does there.
 func (r checks) noteWholeDisks(groups []Limits) {
 	type user struct {
 		group, on string
@@ -70,7 +71,8 @@ func (r checks) noteWholeDisks(groups []Limits) {
 	for _, g := range groups {
 		for _, s := range g.Settings {
 			_, limited := amount(s.Value)
-			if !limited || s.On == "" || s.Dev == "" || slices.ContainsFunc(users[s.Dev], func(u user) bool { return u.group == g.Group }) {
+			if !limited || s.On == "" || s.Dev == "" || slices.ContainsFunc(users[s.Dev],
+				func(u user) bool { return u.group == g.Group }) {
 				continue
 			}
 			if users[s.Dev] == nil {
@@ -90,20 +92,24 @@ func (r checks) noteWholeDisks(groups []Limits) {
 		for _, u := range all {
 			words = append(words, fmt.Sprintf("%s for %s (%s)", u.group, u.on, place(u.at)))
 		}
-		r.note(all[0].at, "", "the disk %s has limits of %s: each counts all that its group reads and writes on that disk, not on its part of it alone", r.deviceName(dev), strings.Join(words, ", "))
+		r.note(all[0].at, "",
+			"the disk %s has limits of %s: each counts all that its group reads and writes on that disk, not on its "+
+				"part of it alone", r.deviceName(dev), strings.Join(words, ", "))
 	}
 }
 
 // place is where something is written, in short: "policy.yaml:12".
 func place(at policy.Pos) string { return fmt.Sprintf("%s:%d", path.Base(at.File), at.Line) }
 
-// Overlaps says what is wrong with an override of an io limit on a device for which the policy has one under another name: it would take that
-// one's place.
+// Overlaps says what is wrong with an override of an io limit on a device for which the policy has one under another
+// name: it would take that one's place.
 func Overlaps(group string, have policy.Settings, s policy.Setting) *policy.Problem {
 	for _, o := range have {
-		if o.Key == s.Key && o.Dev == s.Dev && s.Dev != "" && s.On != "" && o.On != "" && o.On != s.On && !strings.HasPrefix(o.From, "override ") {
+		if o.Key == s.Key && o.Dev == s.Dev && s.Dev != "" && s.On != "" && o.On != "" && o.On != s.On &&
+			!strings.HasPrefix(o.From, "override ") {
 			p := policy.Problem{
-				Pos: s.Pos, Msg: fmt.Sprintf("%s of %s on %s would take the place of the one on %s: both are on the device %s, and the kernel has one limit for it", s.Key, group, s.On, o.On, s.Dev),
+				Pos: s.Pos, Msg: fmt.Sprintf("%s of %s on %s would take the place of the one on %s: both are on the "+
+					"device %s, and the kernel has one limit for it", s.Key, group, s.On, o.On, s.Dev),
 				Hint: "address the limit as the policy does: `--on " + o.On + "`",
 			}
 			if o.Pos != (policy.Pos{}) {
@@ -119,25 +125,30 @@ func Overlaps(group string, have policy.Settings, s policy.Setting) *policy.Prob
 func instead(l *host.Layer) string {
 	const disk = "name the disk below it, if there is one"
 	return cmp.Or(map[host.FilesystemKind]string{
-		host.InMemory:  "memory.max bounds what it may take",
-		host.OnNetwork: "its server can limit it: the kernel itself sends and receives for it, so that `network:` of the group does not see it either",
-		host.OnPool:    "a file system on a ZFS volume (zvol) can be limited, and cpu.limit bounds what the group can ask for",
+		host.InMemory: "memory.max bounds what it may take",
+		host.OnNetwork: "its server can limit it: the kernel itself sends and receives for it, so that `network:` of " +
+			"the group does not see it either",
+		host.OnPool: "a file system on a ZFS volume (zvol) can be limited, and cpu.limit bounds what the " +
+			"group can ask for",
 		host.OnOthers:  "name the path of the file system that its upper directory is on",
 		host.OfProcess: "put the process that serves it into the group, and name the disk that it uses",
 	}[l.Filesystem], disk)
 }
 
-// writesBack are the file systems for which the kernel knows whose buffered writes it writes back (SB_I_CGROUPWB: ext4's driver also
-// serves ext2 and ext3).
+// writesBack are the file systems for which the kernel knows whose buffered writes it writes back (SB_I_CGROUPWB:
+// ext4's driver also serves ext2 and ext3).
 var writesBack = []string{"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"}
 
-// noteBuffered says where on cgroup v2 buffered writes get past a limit, as the file system does not tell whose they are. On v1 they always do,
-// which the knob table says.
+// noteBuffered says where on cgroup v2 buffered writes get past a limit, as the file system does not tell whose they
+// are. On v1 they always do, which the knob table says.
 func (r diskLimits) noteBuffered(s policy.Setting, l *host.Layer, group string) {
 	h, ok := r.facts.HierarchyOf("blkio")
 	writes := s.Key == policy.KeyIOWriteBandwidth || s.Key == policy.KeyIOWriteIOPS
-	if _, limited := amount(s.Value); !ok || h.Version != 2 || !writes || !limited || l.Kind != host.Filesystem || slices.Contains(writesBack, l.Type) {
+	if _, limited := amount(s.Value); !ok || h.Version != 2 || !writes || !limited || l.Kind != host.Filesystem ||
+		slices.Contains(writesBack, l.Type) {
 		return
 	}
-	r.note(s.TargetPos(), group, "io.on %s: a limit on writing holds direct IO alone there: %s does not tell the kernel whose buffered writes it writes back; ext4, XFS, btrfs and f2fs do", s.On, l.Type)
+	r.note(s.TargetPos(), group,
+		"io.on %s: a limit on writing holds direct IO alone there: %s does not tell the kernel whose buffered writes "+
+			"it writes back; ext4, XFS, btrfs and f2fs do", s.On, l.Type)
 }

@@ -70,7 +70,8 @@ func (r diskLimits) storage(s policy.Setting) *host.Storage {
 	return r.disks
 }
 
-// layer finds the layer of storage that a target means: a device, or the filesystem that holds a path. nil after a problem.
+// layer finds the layer of storage that a target means: a device, or the filesystem that holds a path. nil after a
+// problem.
 func (r diskLimits) layer(s policy.Setting) *host.Layer {
 	disks := r.storage(s)
 	if disks == nil {
@@ -91,7 +92,8 @@ func (r diskLimits) layer(s policy.Setting) *host.Layer {
 		var err error
 		if real, err = r.EvalSymlinks(s.On); err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
-				r.Fail(s.TargetPos(), "write an existing path, or the device", "io.on %s: there is no such path on this host", s.On)
+				r.Fail(s.TargetPos(), "write an existing path, or the device",
+					"io.on %s: there is no such path on this host", s.On)
 			} else {
 				r.Fail(s.TargetPos(), "", "io.on %s: %v", s.On, yamlform.Cause(err))
 			}
@@ -135,7 +137,8 @@ func (r diskLimits) diskGroup(s policy.Setting, disks *host.Storage) (l *host.La
 		hint = "`vgs` lists the volume groups, `vgchange -ay` makes their volumes active"
 	}
 	if wrong.Kind == host.DiskGroup {
-		how := fmt.Sprintf("name its disks: `host: {asm: [{group: %s, disks: [/dev/mapper/…]}]}`, or with `list: FILE` a file that holds what `asmcmd lsdsk -G %s --suppressheader` prints", wrong.Name, wrong.Name)
+		how := fmt.Sprintf("name its disks: `host: {asm: [{group: %s, disks: [/dev/mapper/…]}]}`, or with `list: "+
+			"FILE` a file that holds what `asmcmd lsdsk -G %s --suppressheader` prints", wrong.Name, wrong.Name)
 		hint = strings.TrimPrefix(hint+"; "+how, "; ")
 	}
 	r.Fail(s.TargetPos(), hint, "io.on %s: %v", s.On, err)

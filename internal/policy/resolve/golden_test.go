@@ -98,7 +98,8 @@ func dump(p *policy.Policy) string {
 	if p.Host.Weight != 0 {
 		weight = p.Host.Weight.String()
 	}
-	fmt.Fprintf(&b, "host root %s, weight %s, reserve cpu %s memory %v\n", p.Host.Root, weight, p.Host.Reserve.CPU, p.Host.Reserve.Memory)
+	fmt.Fprintf(&b, "host root %s, weight %s, reserve cpu %s memory %v\n", p.Host.Root, weight, p.Host.Reserve.CPU,
+		p.Host.Reserve.Memory)
 	settings := func(all policy.Settings) {
 		for _, s := range all {
 			fmt.Fprintf(&b, "  %s [%s]", s, s.Dev)
@@ -129,7 +130,8 @@ func dump(p *policy.Policy) string {
 		group(g)
 	}
 	for _, s := range p.Schedules {
-		fmt.Fprintf(&b, "schedule %s (%s) %q in %q for %s except %v\n", s.Name, s.Pos, s.Windows.When, s.Zone, s.Windows.Length, s.Windows.Except)
+		fmt.Fprintf(&b, "schedule %s (%s) %q in %q for %s except %v\n", s.Name, s.Pos, s.Windows.When, s.Zone,
+			s.Windows.Length, s.Windows.Except)
 		for _, set := range s.Set {
 			fmt.Fprintf(&b, " group %s (%s)\n", set.Group, set.Pos)
 			settings(set.Settings)

@@ -54,7 +54,8 @@ func testHost() *host.Facts {
 
 // testResolver knows the links and the paths of testHost.
 func testResolver() Resolver {
-	links := map[string]string{"/dev/disk/by-id/wwn-2": "/dev/sdb", "/link": "/data/elsewhere", "/dev/mapper/vg-mysql": "/dev/dm-0"}
+	links := map[string]string{"/dev/disk/by-id/wwn-2": "/dev/sdb", "/link": "/data/elsewhere",
+		"/dev/mapper/vg-mysql": "/dev/dm-0"}
 	return Resolver{EvalSymlinks: func(p string) (string, error) {
 		if to, ok := links[p]; ok {
 			return to, nil
@@ -85,5 +86,6 @@ func testInterface(on string) (policy.Interface, error) {
 	if i, ok := all[name]; ok {
 		return i, nil
 	}
-	return policy.Interface{}, &policy.ErrNoInterface{Err: errors.New("no such interface"), Others: slices.Sorted(maps.Keys(all))}
+	return policy.Interface{}, &policy.ErrNoInterface{Err: errors.New("no such interface"),
+		Others: slices.Sorted(maps.Keys(all))}
 }

@@ -9,13 +9,13 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// limited chooses the devices on which the kernel is to hold a limit for a layer of storage, and splits the limit when they
-// are several: the parts come to no more than what was asked for.
+// limited chooses the devices on which the kernel is to hold a limit for a layer of storage, and splits the limit when
+// they are several: the parts come to no more than what was asked for.
 //
-// A limit holds what is submitted to the device it is on, and partitions have none of their own (io.max: ENODEV, measured). Both the
-// device below a filesystem and the disks at the bottom hold direct IO within 5 % (measured on XFS on LUKS on LVM on md RAID 1, kernel
-// 6.12). The top is better: one number for one filesystem, which neither a skew between disks nor another disk in the
-// volume changes.
+// A limit holds what is submitted to the device it is on, and partitions have none of their own (io.max: ENODEV,
+// measured). Both the device below a filesystem and the disks at the bottom hold direct IO within 5 % (measured on XFS
+// on LUKS on LVM on md RAID 1, kernel 6.12). The top is better: one number for one filesystem, which neither a skew
+// between disks nor another disk in the volume changes.
 func (r diskLimits) limited(s policy.Setting, l *host.Layer, group string) policy.Settings {
 	tops, ok := r.tops(s, l)
 	if !ok {
@@ -25,7 +25,8 @@ func (r diskLimits) limited(s policy.Setting, l *host.Layer, group string) polic
 	leaf := s.Layer == policy.LayerLeaf
 	switch {
 	case s.Layer == policy.LayerTop && len(tops) > 1:
-		r.Fail(s.TargetPos(), "`layer: leaf` shares the limit over the disks", "io.on %s: %s is on %s: there is no one device at the top", s.On, l, names(tops))
+		r.Fail(s.TargetPos(), "`layer: leaf` shares the limit over the disks",
+			"io.on %s: %s is on %s: there is no one device at the top", s.On, l, names(tops))
 		return nil
 	case s.Layer == policy.LayerAuto || s.Layer == "":
 		leaf = len(tops) > 1
@@ -96,17 +97,19 @@ func (r diskLimits) onTop(s policy.Setting, l, top *host.Layer, group string) po
 		return nil
 	case device != top:
 		s.Why = fmt.Sprintf("at %s, the whole disk of %s: the kernel limits no partition alone", device, top.Name)
-		r.note(s.TargetPos(), group, "io.on %s: the limit is on the whole disk %s, not on partition %s alone", s.On, device.Name, top.Name)
+		r.note(s.TargetPos(), group, "io.on %s: the limit is on the whole disk %s, not on partition %s alone", s.On,
+			device.Name, top.Name)
 	case l != top && (device.Kind.Layered() || device.Kind == host.Loop):
 		s.Why = fmt.Sprintf("at %s, the top device: %s has it to itself", device, title(l))
-		r.note(s.TargetPos(), group, "io.on %s: the limit is on %s, the top device, which %s has to itself", s.On, device, title(l))
+		r.note(s.TargetPos(), group, "io.on %s: the limit is on %s, the top device, which %s has to itself", s.On,
+			device, title(l))
 	}
 	s.Dev = device.Device.Number
 	return policy.Settings{s}
 }
 
-// whole gives the device on which the kernel takes a limit for a device: the whole disk of a partition, else itself. nil
-// after a problem.
+// whole gives the device on which the kernel takes a limit for a device: the whole disk of a partition, else itself.
+// nil after a problem.
 func (r diskLimits) whole(s policy.Setting, l *host.Layer) *host.Layer {
 	device := l
 	if l.Kind == host.Partition {
@@ -114,19 +117,22 @@ func (r diskLimits) whole(s policy.Setting, l *host.Layer) *host.Layer {
 	}
 	switch {
 	case device.Device == nil && device != l:
-		r.Fail(s.TargetPos(), r.disksHint(), "io.on %s: the disk %s of partition %s is not there", s.On, device.Name, l.Name)
+		r.Fail(s.TargetPos(), r.disksHint(), "io.on %s: the disk %s of partition %s is not there", s.On, device.Name,
+			l.Name)
 	case device.Device == nil:
 		r.Fail(s.TargetPos(), r.disksHint(), "io.on %s: %s is not there: %s", s.On, device.Name, device.Trouble)
 	case device.Kind == host.Disk, device.Kind == host.Loop, device.Kind.Layered():
 		return device
 	default:
-		r.Fail(s.TargetPos(), r.disksHint(), "io.on %s: the kernel does not limit %s (neither a disk nor a loop device)", s.On, device.Name)
+		r.Fail(s.TargetPos(), r.disksHint(),
+			"io.on %s: the kernel does not limit %s (neither a disk nor a loop device)", s.On, device.Name)
 	}
 	return nil
 }
 
 // auxiliary are the links that the disks of a limit are not found by.
-var auxiliary = []string{host.RolePath, host.RoleCache, host.RoleLog, host.RoleMetadata, host.RoleLower, host.RoleSnapshot}
+var auxiliary = []string{host.RolePath, host.RoleCache, host.RoleLog, host.RoleMetadata, host.RoleLower,
+	host.RoleSnapshot}
 
 // onLeaves shares a limit over the disks that a layer is on in the end: evenly, which is where a split by use begins.
 func (r diskLimits) onLeaves(s policy.Setting, l *host.Layer, tops int, group string) policy.Settings {
@@ -151,7 +157,8 @@ func (r diskLimits) onLeaves(s policy.Setting, l *host.Layer, tops int, group st
 	n := int64(len(leaves))
 	part, left := share(s.Value, n)
 	if !left {
-		r.Fail(s.Pos, "ask for more, or name one of the disks", "%s: %s over %d disks is less than one for each", s.Key, s.Value, n)
+		r.Fail(s.Pos, "ask for more, or name one of the disks", "%s: %s over %d disks is less than one for each", s.Key,
+			s.Value, n)
 		return nil
 	}
 	r.note(s.TargetPos(), group, "%s", text)
@@ -192,7 +199,9 @@ func share(v policy.Value, n int64) (policy.Value, bool) {
 // mirrored says whether what is written to a layer goes to several disks each time.
 func mirrored(l *host.Layer) bool {
 	several := l.Kind == host.RAID && !strings.HasPrefix(l.Detail, "raid0") && !strings.HasPrefix(l.Detail, "linear") ||
-		l.Kind == host.Volume && l.Detail == "RAID" || l.Type == "btrfs" && (strings.Contains(l.Detail, "raid1") || strings.Contains(l.Detail, "raid5") || strings.Contains(l.Detail, "raid6"))
+		l.Kind == host.Volume && l.Detail == "RAID" || l.Type == "btrfs" &&
+		(strings.Contains(l.Detail, "raid1") || strings.Contains(l.Detail, "raid5") || strings.Contains(l.Detail,
+			"raid6"))
 	return several || slices.ContainsFunc(l.Below, func(b host.Link) bool { return mirrored(b.Layer) })
 }
 

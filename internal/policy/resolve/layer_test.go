@@ -33,13 +33,15 @@ func TestLayers(t *testing.T) {
 		says        string   // of the note or the problem
 	}{
 		// One filesystem on one device: the top, whatever lies below.
-		{"lvm-striped", "/pgdata", "", rate, []string{"253:0=50MB/s"}, "the limit is on vgdata/pgdata (dm-0, 253:0), the top device, which /pgdata has to itself"},
+		{"lvm-striped", "/pgdata", "", rate, []string{"253:0=50MB/s"},
+			"the limit is on vgdata/pgdata (dm-0, 253:0), the top device, which /pgdata has to itself"},
 		{"lvm-striped", "/pgdata", policy.LayerAuto, rate, []string{"253:0=50MB/s"}, "top device"},
 		{"lvm-striped", "/dev/dm-0", "", rate, []string{"253:0=50MB/s"}, ""},
 		{"lvm-striped", "253:0", policy.LayerTop, rate, []string{"253:0=50MB/s"}, ""},
 		{"crypt-on-lvm", "/var/lib/mysql", "", rate, []string{"253:1=50MB/s"}, "mysql_crypt"},
 		{"raid0", "/data", "", rate, []string{"9:0=50MB/s"}, "md0"},
-		{"raid-partitioned", "/", "", rate, []string{"9:0=50MB/s"}, "on the whole disk md0, not on partition md0p1 alone"},
+		{"raid-partitioned", "/", "", rate, []string{"9:0=50MB/s"},
+			"on the whole disk md0, not on partition md0p1 alone"},
 		{"partitions", "/srv", "", rate, []string{"8:16=50MB/s"}, "on the whole disk sdb"},
 		{"partitions", "/srv", policy.LayerTop, rate, []string{"8:16=50MB/s"}, "on the whole disk sdb"},
 		{"nvme-multipath", "/data", "", rate, []string{"259:2=50MB/s"}, ""},
@@ -47,30 +49,46 @@ func TestLayers(t *testing.T) {
 		{"bcache", "/data", "", rate, []string{"252:0=50MB/s"}, "bcache0"},
 		{"btrfs", "/home", "", rate, []string{"8:0=50MB/s"}, "on the whole disk sda"},
 		// The disks share it where they are asked for, or where there is no one device at the top.
-		{"lvm-striped", "/pgdata", policy.LayerLeaf, rate, []string{"8:16=12.5MB/s", "8:32=12.5MB/s", "8:48=12.5MB/s", "8:64=12.5MB/s"}, "the limit is on sdb, sdc, sdd and sde: the disks below it, as the policy asks"},
-		{"btrfs", "/db", "", rate, []string{"8:16=25MB/s", "8:32=25MB/s"}, "/db is on 2 devices, so its disks share the limit; a mirror writes everything more than once"},
-		{"bcachefs", "/mnt/test", "", rate, []string{"8:32=50MB/s"}, "the limit is on sdc"}, // two partitions of one disk
+		{"lvm-striped", "/pgdata", policy.LayerLeaf, rate,
+			[]string{"8:16=12.5MB/s", "8:32=12.5MB/s", "8:48=12.5MB/s", "8:64=12.5MB/s"},
+			"the limit is on sdb, sdc, sdd and sde: the disks below it, as the policy asks"},
+		{"btrfs", "/db", "", rate, []string{"8:16=25MB/s", "8:32=25MB/s"},
+			"/db is on 2 devices, so its disks share the limit; a mirror writes everything more than once"},
+		// two partitions of one disk
+		{"bcachefs", "/mnt/test", "", rate, []string{"8:32=50MB/s"}, "the limit is on sdc"},
 		{"lvm-thin", "/db/1", policy.LayerLeaf, rate, []string{"8:16=25MB/s", "8:32=25MB/s"}, "sdb and sdc"},
 		{"lvm-cache", "/data", policy.LayerLeaf, rate, []string{"8:0=50MB/s"}, ""},
-		{"crypt-on-lvm", "/var/lib/mysql", policy.LayerLeaf, rate, []string{"8:0=25MB/s", "8:16=25MB/s"}, "each time counts"},
+		{"crypt-on-lvm", "/var/lib/mysql", policy.LayerLeaf, rate, []string{"8:0=25MB/s", "8:16=25MB/s"},
+			"each time counts"},
 		{"multipath", "/u01", policy.LayerLeaf, rate, []string{"253:0=50MB/s"}, "mpatha"}, // not once for each path
 		{"loop-on-lvm", "/srv/db", policy.LayerLeaf, rate, []string{"8:16=50MB/s"}, "sdb"},
-		{"lvm-striped", "/pgdata", policy.LayerLeaf, policy.Unlimited{}, []string{"8:16=max", "8:32=max", "8:48=max", "8:64=max"}, ""},
-		{"lvm-striped", "/pgdata", policy.LayerLeaf, policy.IOPS(10), []string{"8:16=2", "8:32=2", "8:48=2", "8:64=2"}, ""}, // 8 of 10: never more
+		{"lvm-striped", "/pgdata", policy.LayerLeaf, policy.Unlimited{},
+			[]string{"8:16=max", "8:32=max", "8:48=max", "8:64=max"}, ""},
+		// 8 of 10: never more
+		{"lvm-striped", "/pgdata", policy.LayerLeaf, policy.IOPS(10), []string{"8:16=2", "8:32=2", "8:48=2", "8:64=2"},
+			""},
 		// A volume group: the one volume that it has, or the disks of several.
-		{"lvm-striped", "vg:vgdata", "", rate, []string{"253:0=50MB/s"}, "the limit is on vgdata/pgdata (dm-0, 253:0), the top device, which the volume group vgdata has to itself"},
-		{"lvm-striped", "vg:vgdata", policy.LayerLeaf, rate, []string{"8:16=12.5MB/s", "8:32=12.5MB/s", "8:48=12.5MB/s", "8:64=12.5MB/s"}, "sdb, sdc, sdd and sde"},
-		{"lvm-linear", "vg:vg-data", "", rate, []string{"8:16=25MB/s", "8:32=25MB/s"}, "the volume group vg-data is on 2 devices, so its disks share the limit"},
-		{"lvm-linear", "vg:vg-data", policy.LayerTop, rate, nil, "the volume group vg-data is on vg-data/my-sql and vg-data/binlog: there is no one device at the top"},
+		{"lvm-striped", "vg:vgdata", "", rate, []string{"253:0=50MB/s"},
+			"the limit is on vgdata/pgdata (dm-0, 253:0), the top device, which the volume group vgdata has to itself"},
+		{"lvm-striped", "vg:vgdata", policy.LayerLeaf, rate,
+			[]string{"8:16=12.5MB/s", "8:32=12.5MB/s", "8:48=12.5MB/s", "8:64=12.5MB/s"}, "sdb, sdc, sdd and sde"},
+		{"lvm-linear", "vg:vg-data", "", rate, []string{"8:16=25MB/s", "8:32=25MB/s"},
+			"the volume group vg-data is on 2 devices, so its disks share the limit"},
+		{"lvm-linear", "vg:vg-data", policy.LayerTop, rate, nil,
+			"the volume group vg-data is on vg-data/my-sql and vg-data/binlog: there is no one device at the top"},
 		{"lvm-linear", "vg:none", "", rate, nil, "here there are rhel, vg-data"},
 		// A disk group of ASM, by the names that the policy has.
-		{"multipath-asm", "asm:DATA", "", rate, []string{"253:0=25MB/s", "253:1=25MB/s"}, "the ASM disk group DATA is on 2 devices, so its disks share the limit"},
+		{"multipath-asm", "asm:DATA", "", rate, []string{"253:0=25MB/s", "253:1=25MB/s"},
+			"the ASM disk group DATA is on 2 devices, so its disks share the limit"},
 		{"multipath-asm", "asm:DATA", policy.LayerTop, rate, nil, "there is no one device at the top"},
-		{"multipath-asm", "asm:ONE", "", rate, []string{"253:2=50MB/s"}, "the top device, which the ASM disk group ONE has to itself"},
-		{"partitions", "asm:PART", "", rate, []string{"8:16=50MB/s"}, "the limit is on the whole disk sdb, not on partition sdb1 alone"},
+		{"multipath-asm", "asm:ONE", "", rate, []string{"253:2=50MB/s"},
+			"the top device, which the ASM disk group ONE has to itself"},
+		{"partitions", "asm:PART", "", rate, []string{"8:16=50MB/s"},
+			"the limit is on the whole disk sdb, not on partition sdb1 alone"},
 		{"multipath-asm", "asm:FRA", "", rate, nil, "name its disks: `host: {asm: [{group: FRA, disks:"},
 		// What cannot be.
-		{"btrfs", "/db", policy.LayerTop, rate, nil, "/db (btrfs) is on sdb and sdc: there is no one device at the top"},
+		{"btrfs", "/db", policy.LayerTop, rate, nil,
+			"/db (btrfs) is on sdb and sdc: there is no one device at the top"},
 		{"btrfs", "/db", "", few, nil, "1 over 2 disks is less than one for each"},
 		{"btrfs-degraded", "/lost", "", rate, nil, "its devices cannot be told"},
 		{"zfs", "/tank/mysql", "", rate, nil, "zfs reads and writes from threads of its own"},
@@ -90,13 +108,15 @@ func TestLayers(t *testing.T) {
 			}
 			facts := testHost()
 			facts.Devices, facts.Mounts = disks.Devices, disks.Mounts()
-			r := resolution{facts: facts, Report: yamlform.NewReport(nil), Resolver: Resolver{Host: asmHost, Storage: func() (*host.Storage, error) { return disks, nil }}}
+			r := resolution{facts: facts, Report: yamlform.NewReport(nil),
+				Resolver: Resolver{Host: asmHost, Storage: func() (*host.Storage, error) { return disks, nil }}}
 			key := policy.KeyIOReadBandwidth
 			if _, is := test.value.(policy.IOPS); is {
 				key = policy.KeyIOReadIOPS
 			}
 			var got []string
-			for _, s := range r.settings(policy.Settings{{Key: key, On: test.on, Layer: test.layer, Value: test.value}}, "g") {
+			for _, s := range r.settings(policy.Settings{{Key: key, On: test.on, Layer: test.layer, Value: test.value}},
+				"g") {
 				if s.Lost != "" && s.Dev == "" { // for those that have it in force
 					continue
 				}
@@ -132,18 +152,21 @@ func TestShare(t *testing.T) {
 
 func TestStorageThatFails(t *testing.T) {
 	broken := Resolver{Storage: func() (*host.Storage, error) { return nil, errors.New("read mounts: gone") }}
-	_, problems := Setting(policy.Setting{Key: policy.KeyIOReadIOPS, On: "/data", Value: policy.IOPS(5)}, testHost(), broken)
+	_, problems := Setting(policy.Setting{Key: policy.KeyIOReadIOPS, On: "/data", Value: policy.IOPS(5)}, testHost(),
+		broken)
 	if len(problems) != 1 || !strings.Contains(problems[0].Msg, "io.on /data: read mounts: gone") {
 		t.Errorf("got %v", problems)
 	}
 	// Nobody asks for it where no limit has a target.
-	if _, problems = Setting(policy.Setting{Key: policy.KeyIOReadIOPS, Value: policy.IOPS(5)}, testHost(), broken); len(problems) != 0 {
+	if _, problems = Setting(policy.Setting{Key: policy.KeyIOReadIOPS, Value: policy.IOPS(5)}, testHost(),
+		broken); len(problems) != 0 {
 		t.Errorf("without a target: %v", problems)
 	}
 }
 
 func TestLayerInJSON(t *testing.T) {
-	s := policy.Setting{Key: policy.KeyIOReadIOPS, On: "/db", Dev: "8:16", Layer: policy.LayerLeaf, Why: "at sdb: why", Value: policy.IOPS(5), Whole: policy.IOPS(10), Parts: 2, Split: policy.SplitEven, Raw: "1/2 of 10, on sdb"}
+	s := policy.Setting{Key: policy.KeyIOReadIOPS, On: "/db", Dev: "8:16", Layer: policy.LayerLeaf, Why: "at sdb: why",
+		Value: policy.IOPS(5), Whole: policy.IOPS(10), Parts: 2, Split: policy.SplitEven, Raw: "1/2 of 10, on sdb"}
 	text, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,8 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// checkModels holds what instances take by their models against the limits of their groups, and against the host where there is none.
+// checkModels holds what instances take by their models against the limits of their groups, and against the host where
+// there is none.
 func (r checks) checkModels(groups []Limits) {
 	type held struct {
 		policy.Setting
@@ -38,7 +39,8 @@ func (r checks) checkModels(groups []Limits) {
 	for _, g := range groups {
 		limit := most[g.Group]
 		if b, _ := limit.Value.(policy.Bytes); len(inside[g.Group]) > 1 && sums[g.Group] > b {
-			r.Fail(limit.Pos, fmt.Sprintf("raise memory.max to %s or more", upMiB(sums[g.Group])), "by their models %s take %s together, and %s of %s is less",
+			r.Fail(limit.Pos, fmt.Sprintf("raise memory.max to %s or more", upMiB(sums[g.Group])),
+				"by their models %s take %s together, and %s of %s is less",
 				strings.Join(inside[g.Group], " and "), sums[g.Group].Human(), sized(limit.Setting), g.Group)
 		}
 	}
@@ -60,10 +62,12 @@ func (r checks) checkMemoryModel(g Limits, limit policy.Setting, bounded bool) {
 		if at.File == "" {
 			at = g.Model.Pos
 		}
-		r.Fail(at, fmt.Sprintf("raise memory.max to %s or more, or have the engine take less", upMiB(need)), "%s, and %s is less: its processes would be killed", by, sized(limit))
+		r.Fail(at, fmt.Sprintf("raise memory.max to %s or more, or have the engine take less", upMiB(need)),
+			"%s, and %s is less: its processes would be killed", by, sized(limit))
 		r.Also(g.Model.Pos)
 	case bounded:
-		r.note(g.Model.Pos, g.Group, "%s of the %s of %s: %d %%", by, most.Human(), limit.Key, int64(need)*100/max(int64(most), 1))
+		r.note(g.Model.Pos, g.Group, "%s of the %s of %s: %d %%", by, most.Human(), limit.Key,
+			int64(need)*100/max(int64(most), 1))
 	case need > r.memory():
 		r.Fail(g.Model.Pos, "have the engine take less", "%s, and the host has %s", by, r.memory().Human())
 	default:
@@ -71,7 +75,9 @@ func (r checks) checkMemoryModel(g Limits, limit policy.Setting, bounded bool) {
 	}
 	if high, ok := g.Settings.Get(policy.KeyMemoryHigh, ""); ok {
 		if b, limited := high.Value.(policy.Bytes); limited && b < need {
-			r.note(high.Pos, g.Group, "%s is less than the %s that the group takes by its model: it will be slowed down", sized(high), need.Human())
+			r.note(high.Pos, g.Group,
+				"%s is less than the %s that the group takes by its model: it will be slowed down", sized(high),
+				need.Human())
 		}
 	}
 	r.checkHugeModel(g, huge)
@@ -95,7 +101,8 @@ func (r checks) checkHugeModel(g Limits, huge policy.Bytes) {
 		sum, last = sum+b, s
 	}
 	if last.Key != "" && sum < huge {
-		r.Fail(last.Pos, "raise memory.huge, or take `huge` out of the model", "memory.huge of %s is %s, and its model puts %s into huge pages", g.Group, sum.Human(), huge.Human())
+		r.Fail(last.Pos, "raise memory.huge, or take `huge` out of the model",
+			"memory.huge of %s is %s, and its model puts %s into huge pages", g.Group, sum.Human(), huge.Human())
 		r.Also(g.Model.Pos)
 	}
 }

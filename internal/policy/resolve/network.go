@@ -39,10 +39,15 @@ func (r interfaces) resolveLinks(links []policy.NetworkLink) []policy.NetworkLin
 		}
 		all[i].Dev = nic.Name
 		if nic.Rate > 0 && all[i].Rate > nic.Rate {
-			r.Fail(all[i].Pos, "write what it carries, or leave rate out", "host.network: %s of %s is above the %s that its link carries", all[i].Rate, nic.Name, nic.Rate)
+			r.Fail(all[i].Pos, "write what it carries, or leave rate out",
+				"host.network: %s of %s is above the %s that its link carries", all[i].Rate, nic.Name, nic.Rate)
 		}
-		if o := slices.IndexFunc(all[:i], func(l policy.NetworkLink) bool { return l.Dev == nic.Name && l.Rate > 0 && l.Rate != all[i].Rate }); o >= 0 && all[i].Rate > 0 {
-			r.Fail(all[i].Pos, "give the interface one rate", "host.network: %s and %s are both %s, with %s and %s", all[o].On, all[i].On, nic.Name, all[o].Rate, all[i].Rate)
+		if o := slices.IndexFunc(all[:i], func(l policy.NetworkLink) bool {
+			return l.Dev == nic.Name && l.Rate > 0 &&
+				l.Rate != all[i].Rate
+		}); o >= 0 && all[i].Rate > 0 {
+			r.Fail(all[i].Pos, "give the interface one rate", "host.network: %s and %s are both %s, with %s and %s",
+				all[o].On, all[i].On, nic.Name, all[o].Rate, all[i].Rate)
 			r.Also(all[o].Pos)
 		}
 	}
@@ -60,14 +65,17 @@ func (r interfaces) resolveNetwork(s policy.Setting, group string) policy.Settin
 	link, whose := r.carries(nic)
 	switch {
 	case limited && link > 0 && rate > link:
-		r.Fail(s.Pos, "leave it out for the whole link", "%s is above the %s that %s %s", words(s), link, nic.Name, whose)
+		r.Fail(s.Pos, "leave it out for the whole link", "%s is above the %s that %s %s", words(s), link, nic.Name,
+			whose)
 		return nil
 	case limited && rate < leastRate:
 		r.Fail(s.Pos, fmt.Sprintf("%s is the least", leastRate), "%s is too little to answer a connection", words(s))
 		return nil
 	case limited && nic.Control != "" && (r.Host == nil || r.Host.Reserve.Network == 0):
 		// A limit that is in force is not lifted because somebody logs in.
-		r.Fail(s.TargetPos(), "add `host: {reserve: {network: 1Mbit/s}}`, which traffic of no group keeps", "network.on %s: your way in leads through this interface (%s), and nothing is kept for it", s.On, nic.Control)
+		r.Fail(s.TargetPos(), "add `host: {reserve: {network: 1Mbit/s}}`, which traffic of no group keeps",
+			"network.on %s: your way in leads through this interface (%s), and nothing is kept for it", s.On,
+			nic.Control)
 	}
 	if !nic.Up {
 		r.note(s.TargetPos(), group, "network.on %s: the interface is down now", s.On)
@@ -178,8 +186,8 @@ type netShare struct{ least, most policy.Setting }
 
 func (s netShare) asked() bool { return s.least.Value != nil || s.most.Value != nil }
 
-// floor is what has to be kept free for a group: its guarantee, or those of the groups below it where they are more. The setting is its own
-// guarantee, or one of theirs.
+// floor is what has to be kept free for a group: its guarantee, or those of the groups below it where they are more.
+// The setting is its own guarantee, or one of theirs.
 type floor struct {
 	group string
 	s     policy.Setting
@@ -191,12 +199,14 @@ func firstOf(ss policy.Settings) policy.Setting {
 	return ss[slices.IndexFunc(ss, func(s policy.Setting) bool { return s.Key.OfNetwork() })]
 }
 
-// checkShares holds the limits on interfaces against each other: a guarantee above a ceiling, guarantees that come to more than
-// what they are shares of, and more groups than there are numbers for classes.
+// checkShares holds the limits on interfaces against each other: a guarantee above a ceiling, guarantees that come to
+// more than what they are shares of, and more groups than there are numbers for classes.
 func (r checks) checkShares(h policy.HostPart, groups []Limits) {
 	t := shareTree{
-		parents: make(map[string]string), shares: make(map[string]map[netWay]netShare), below: make(map[string]map[netWay][]string),
-		links: func(dev string) policy.BitRate { return interfaces{r.resolution}.linkOf(h, dev) }, kept: h.Reserve.Network,
+		parents: make(map[string]string), shares: make(map[string]map[netWay]netShare),
+		below: make(map[string]map[netWay][]string),
+		links: func(dev string) policy.BitRate { return interfaces{r.resolution}.linkOf(h, dev) },
+		kept:  h.Reserve.Network,
 	}
 	count := 0
 	for _, g := range groups {
@@ -206,7 +216,9 @@ func (r checks) checkShares(h policy.HostPart, groups []Limits) {
 			continue
 		}
 		if count++; count == maxShares+1 {
-			r.Fail(firstOf(g.Settings).Pos, "let groups share a limit by writing it to the group above them", "group %s is one too many: there are numbers for %d groups with limits on interfaces", g.Group, maxShares)
+			r.Fail(firstOf(g.Settings).Pos, "let groups share a limit by writing it to the group above them",
+				"group %s is one too many: there are numbers for %d groups with limits on interfaces", g.Group,
+				maxShares)
 		}
 		for way, s := range shares {
 			if rateOf(s.most) > 0 && rateOf(s.least) > rateOf(s.most) {
@@ -232,7 +244,8 @@ func (r checks) checkFloors(t shareTree, at string, way netWay, floors []floor) 
 	if at == "" {
 		whole, what = t.links(way.dev), "the link carries"
 		if whole == 0 && r.Interface != nil {
-			r.Fail(first.Pos, fmt.Sprintf("add `host: {network: [{on: %s, rate: 10Gbit/s}]}`", first.On), "%s is a share of the link, and %s does not say what its link carries", words(first), way.dev)
+			r.Fail(first.Pos, fmt.Sprintf("add `host: {network: [{on: %s, rate: 10Gbit/s}]}`", first.On),
+				"%s is a share of the link, and %s does not say what its link carries", words(first), way.dev)
 		}
 		if whole > t.kept && t.kept > 0 {
 			whole, what = whole-t.kept, "host.reserve leaves of the link"
@@ -245,7 +258,8 @@ func (r checks) checkFloors(t shareTree, at string, way netWay, floors []floor) 
 	if whole == 0 || sum <= whole {
 		return
 	}
-	r.Fail(last.s.Pos, "guarantee less", "guarantees of %s on %s come to %s with that of %s, and %s is what %s", way.direction, way.dev, sum, last.group, whole, what)
+	r.Fail(last.s.Pos, "guarantee less", "guarantees of %s on %s come to %s with that of %s, and %s is what %s",
+		way.direction, way.dev, sum, last.group, whole, what)
 	for _, f := range floors[:len(floors)-1] {
 		r.Also(f.s.Pos)
 	}

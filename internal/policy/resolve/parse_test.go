@@ -21,7 +21,8 @@ import (
 // what is shown of it is fit for a terminal, and that a policy resolves without a trace on itself.
 // One mistake in the text hides none of those that only the host shows.
 func TestProblemsOnShowsAll(t *testing.T) {
-	text := "version: 1\ngroups:\n  a: {match: [{exe: x}], cpu: {cpus: '900-901'}, memory: {maxx: 1GiB}}\n  b: {match: [{exe: y}], memory: {max: 900TiB}}\n"
+	text := "version: 1\ngroups:\n  a: {match: [{exe: x}], cpu: {cpus: '900-901'}, memory: {maxx: 1GiB}}\n  b: " +
+		"{match: [{exe: y}], memory: {max: 900TiB}}\n"
 	var got []string
 	for _, p := range ProblemsOn([]policy.Source{{Path: "main", Text: text}}, testHost(), testResolver()) {
 		got = append(got, fmt.Sprintf("%d:%d %s", p.Pos.Line, p.Pos.Column, p.Msg))
@@ -51,7 +52,8 @@ func FuzzParse(f *testing.F) {
 		p, err := parse.Policy([]policy.Source{{Path: "main", Text: text}})
 		checkProblems(t, text, err)
 		if err != nil {
-			checkProblems(t, text, ProblemsOn([]policy.Source{{Path: "main", Text: text}}, testHost(), testResolver()).OrNil())
+			checkProblems(t, text, ProblemsOn([]policy.Source{{Path: "main", Text: text}}, testHost(),
+				testResolver()).OrNil())
 			return
 		}
 		before := dump(p)
@@ -75,7 +77,8 @@ func checkProblems(t *testing.T, text string, err error) {
 	if !ok || len(problems) == 0 {
 		t.Fatalf("the error is %T", err)
 	}
-	if shown := err.Error(); !utf8.ValidString(shown) || strings.ContainsFunc(shown, func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || r == 0x7f || r == 0x202e }) {
+	if shown := err.Error(); !utf8.ValidString(shown) || strings.ContainsFunc(shown,
+		func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || r == 0x7f || r == 0x202e }) {
 		t.Fatalf("%q is not fit for a terminal", shown)
 	}
 	last := strings.Count(text, "\n") + 1
@@ -92,7 +95,8 @@ func checkResolved(t *testing.T, g Limits) {
 		_, percent := s.Value.(policy.MemoryPercent)
 		io := strings.HasPrefix(string(s.Key), "io.") && s.Key != policy.KeyIOWeight
 		switch {
-		case s.Value == nil, percent, s.From == "", policy.LimitOf(s.Key) == nil, s.Key == policy.KeyCPUNUMA, io && s.Dev == "" && s.Lost == "":
+		case s.Value == nil, percent, s.From == "", policy.LimitOf(s.Key) == nil, s.Key == policy.KeyCPUNUMA, io &&
+			s.Dev == "" && s.Lost == "":
 			t.Fatalf("group %s: %+v is not resolved", g.Group, s)
 		}
 		for _, o := range g.Settings[:i] {
@@ -195,7 +199,8 @@ func TestResolveSettingAndCheck(t *testing.T) {
 		}
 		return settings
 	}
-	if got := resolve("a:memory.max=25%", ""); len(got) != 1 || got[0].Value != policy.Bytes(4<<30) || got[0].Raw != "25%" {
+	if got := resolve("a:memory.max=25%", ""); len(got) != 1 || got[0].Value != policy.Bytes(4<<30) ||
+		got[0].Raw != "25%" {
 		t.Errorf("25%% is %v", got)
 	}
 	if got := resolve("a:io.write.iops=5", "/dev/disk/by-id/wwn-2"); len(got) != 1 || got[0].Dev != "8:16" {
@@ -204,14 +209,16 @@ func TestResolveSettingAndCheck(t *testing.T) {
 	if got := resolve("a:io.write.iops=5", ""); len(got) != 4 {
 		t.Errorf("on all devices: %v", got)
 	}
-	if got := resolve("a:cpu.numa=1", ""); len(got) != 1 || got[0].Key != policy.KeyCPUCPUs || !policy.SameValue(got[0].Value, policy.IDs{IDSet: host.NewIDSet(1, 3)}) {
+	if got := resolve("a:cpu.numa=1", ""); len(got) != 1 || got[0].Key != policy.KeyCPUCPUs ||
+		!policy.SameValue(got[0].Value, policy.IDs{IDSet: host.NewIDSet(1, 3)}) {
 		t.Errorf("node 1: %v", got)
 	}
 	_, s, err := parse.ParseAssignment("a:io.write.iops=5", "/tank")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, problems := Setting(s, facts, testResolver()); len(problems) != 1 || !strings.Contains(problems[0].Msg, "zfs") {
+	if _, problems := Setting(s, facts, testResolver()); len(problems) != 1 || !strings.Contains(problems[0].Msg,
+		"zfs") {
 		t.Errorf("on ZFS: %v", problems)
 	}
 	groups := []Limits{
@@ -238,12 +245,14 @@ func TestResolveSettingAndCheck(t *testing.T) {
 func TestOddNodes(t *testing.T) {
 	facts := testHost()
 	facts.Nodes = append(facts.Nodes, host.Node{ID: 2, MemTotal: 1 << 30}, host.Node{ID: 3, CPUs: host.NewIDSet(3)})
-	for numa, say := range map[string]string{"2": "NUMA node 2 has no CPUs", "3": "memory.numa: NUMA node 3 has no memory"} {
+	for numa, say := range map[string]string{"2": "NUMA node 2 has no CPUs",
+		"3": "memory.numa: NUMA node 3 has no memory"} {
 		p, err := parse.Policy([]policy.Source{{Path: "main", Text: "version: 1\ngroups: {a: {numa: " + numa + "}}\n"}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, problems := Policy(p, facts); len(problems) != 1 || problems[0].Msg != say || problems[0].Pos.String() != "main:2:20" {
+		if _, problems := Policy(p, facts); len(problems) != 1 || problems[0].Msg != say ||
+			problems[0].Pos.String() != "main:2:20" {
 			t.Errorf("numa %s: %v", numa, problems)
 		}
 	}

@@ -65,7 +65,9 @@ func (r *resolution) guard(g *policy.Guard) *policy.Guard {
 	unified, _ := r.facts.Unified()
 	for _, one := range g.Groups {
 		if one.MemoryPressure != nil && !unified.Has("memory") {
-			r.Fail(one.PressurePos, "watch oom_kills or throughput_falls instead", "guard: this host does not count the memory pressure of group %s: that takes the memory controller on cgroup v2", one.Group)
+			r.Fail(one.PressurePos, "watch oom_kills or throughput_falls instead",
+				"guard: this host does not count the memory pressure of group %s: that takes the memory controller "+
+					"on cgroup v2", one.Group)
 		}
 	}
 	return g
@@ -79,8 +81,8 @@ type Resolver struct {
 	// Storage gives what files lie on. It is asked at most once, and only when a limit names a target. When it is nil,
 	// the facts have to do, which do not know the devices of a btrfs and the cache of a bcache.
 	Storage func() (*host.Storage, error)
-	// Interface finds the network interface that a name, "default" or a network means. When it is nil, names are taken as they
-	// are written. An *ErrNoInterface says that there is none.
+	// Interface finds the network interface that a name, "default" or a network means. When it is nil, names are taken
+	// as they are written. An *ErrNoInterface says that there is none.
 	Interface func(on string) (policy.Interface, error)
 	// Host is the host part of the policy, for ResolveSetting; Resolve goes by the policy's own.
 	Host *policy.HostPart
@@ -88,9 +90,12 @@ type Resolver struct {
 
 // roleDefaults is the design's table of roles. Nothing else comes from a role.
 var roleDefaults = map[policy.Role]policy.Settings{
-	policy.RoleDatabase: {{Key: policy.KeyCPUWeight, Value: policy.Weight(1000)}, {Key: policy.KeyIOWeight, Value: policy.Weight(1000)}},
-	policy.RoleHelper:   {{Key: policy.KeyCPUWeight, Value: policy.Weight(10)}, {Key: policy.KeyIOWeight, Value: policy.Weight(10)}},
-	policy.RoleBatch:    {{Key: policy.KeyCPUWeight, Value: policy.Weight(1)}, {Key: policy.KeyCPUIdle, Value: policy.Flag(true)}, {Key: policy.KeyIOWeight, Value: policy.Weight(1)}},
+	policy.RoleDatabase: {{Key: policy.KeyCPUWeight, Value: policy.Weight(1000)},
+		{Key: policy.KeyIOWeight, Value: policy.Weight(1000)}},
+	policy.RoleHelper: {{Key: policy.KeyCPUWeight, Value: policy.Weight(10)},
+		{Key: policy.KeyIOWeight, Value: policy.Weight(10)}},
+	policy.RoleBatch: {{Key: policy.KeyCPUWeight, Value: policy.Weight(1)},
+		{Key: policy.KeyCPUIdle, Value: policy.Flag(true)}, {Key: policy.KeyIOWeight, Value: policy.Weight(1)}},
 }
 
 // Resolve fits a policy to a host. The copy it returns has percentages as bytes, io limits for
@@ -195,14 +200,16 @@ func (r *resolution) note(at policy.Pos, group, format string, args ...any) {
 // reserve resolves `host.reserve`, and checks that it leaves something.
 func (r *resolution) reserve(reserve policy.Reserve) policy.Value {
 	if reserve.CPU >= r.cores() {
-		r.Fail(cmp.Or(reserve.CPUPos, reserve.Pos), "", "host.reserve.cpu %s leaves nothing of the host's %s", reserve.CPU, plural(len(r.facts.CPUs), "CPU"))
+		r.Fail(cmp.Or(reserve.CPUPos, reserve.Pos), "", "host.reserve.cpu %s leaves nothing of the host's %s",
+			reserve.CPU, plural(len(r.facts.CPUs), "CPU"))
 	}
 	memory := reserve.Memory
 	if share, ok := memory.(policy.MemoryPercent); ok {
 		memory = share.Of(r.memory())
 	}
 	if b, ok := memory.(policy.Bytes); ok && b >= r.memory() {
-		r.Fail(cmp.Or(reserve.MemoryPos, reserve.Pos), "", "host.reserve.memory %s leaves nothing of the host's %s", b, r.memory().Human())
+		r.Fail(cmp.Or(reserve.MemoryPos, reserve.Pos), "", "host.reserve.memory %s leaves nothing of the host's %s", b,
+			r.memory().Human())
 	}
 	return memory
 }
@@ -223,7 +230,8 @@ func (r *resolution) group(g *policy.Group) *policy.Group {
 		out.Each = &each
 	}
 	if g.Slice != "" && !r.facts.Systemd {
-		r.Fail(g.SlicePos, "take the key out here, or keep this group in a file for the hosts that have systemd", "slice %s: PID 1 of this host is not systemd", g.Slice)
+		r.Fail(g.SlicePos, "take the key out here, or keep this group in a file for the hosts that have systemd",
+			"slice %s: PID 1 of this host is not systemd", g.Slice)
 	}
 	out.Settings = r.settings(g.Settings.Over(RoleSettings(g)), g.Path)
 	out.Groups = nil
@@ -306,7 +314,10 @@ func (r *resolution) nodes(at policy.Pos, ids policy.IDs) []host.Node {
 func (r *resolution) oneEach(ss policy.Settings) policy.Settings {
 	var out policy.Settings
 	for _, s := range ss {
-		i := slices.IndexFunc(out, func(o policy.Setting) bool { return s.Dev != "" && o.Key == s.Key && o.Dev == s.Dev })
+		i := slices.IndexFunc(out, func(o policy.Setting) bool {
+			return s.Dev != "" && o.Key == s.Key &&
+				o.Dev == s.Dev
+		})
 		if i < 0 {
 			out = append(out, s)
 			continue
@@ -314,7 +325,8 @@ func (r *resolution) oneEach(ss policy.Settings) policy.Settings {
 		switch order := cmp.Compare(strength(s), strength(out[i])); {
 		case order > 0:
 			out[i] = s
-		case order == 0 && s.Key == policy.KeyIOWeight && policy.SameValue(s.Value, out[i].Value): // of two volumes that lie on one disk
+		case order == 0 && s.Key == policy.KeyIOWeight && policy.SameValue(s.Value,
+			out[i].Value): // of two volumes that lie on one disk
 		case order == 0:
 			hint := "a limit is for a whole disk: keep one of them"
 			if s.Key.OfNetwork() {

@@ -9,7 +9,8 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// spreadWeights gives the weights of roles to the disks on which some group asks for one: no disk gets another scheduler for a default.
+// spreadWeights gives the weights of roles to the disks on which some group asks for one: no disk gets another
+// scheduler for a default.
 func spreadWeights(groups []*policy.Group) {
 	via := map[string]string{}
 	var order []string
@@ -129,7 +130,8 @@ func (r weights) weighed(s policy.Setting) []*host.Layer {
 		below := []*host.Layer{top}
 		if top.Kind.Layered() && top.Kind != host.Multipath {
 			if s.Layer == policy.LayerTop {
-				r.Fail(s.TargetPos(), "leave `layer` out: the disks below are weighed", "io.weight on %s: neither iocost nor BFQ weighs at %s: it has no queue of requests", s.On, top)
+				r.Fail(s.TargetPos(), "leave `layer` out: the disks below are weighed",
+					"io.weight on %s: neither iocost nor BFQ weighs at %s: it has no queue of requests", s.On, top)
 				return nil
 			}
 			below = top.Drives(auxiliary...)
@@ -163,7 +165,8 @@ func (r weights) weigh(l *host.Layer) (via, why, hint string) {
 	iocost := h.Version == 2 && r.facts.IOCost
 	if model := r.modelOf(l); iocost && model != nil {
 		if d.Scheduler == host.BFQ {
-			return "", fmt.Sprintf("host.io has a model of %s, for iocost, and its scheduler is BFQ, which weighs too", l.Name),
+			return "", fmt.Sprintf("host.io has a model of %s, for iocost, and its scheduler is BFQ, which weighs too",
+					l.Name),
 				"take the model out, or give the disk another scheduler"
 		}
 		return policy.ViaIOCost, "iocost weighs there, as host.io has a model of the disk", ""
@@ -181,7 +184,9 @@ func (r weights) byScheduler(d *host.Device, version int, iocost bool) (via, why
 	case d.Scheduler == host.BFQ:
 		return policy.ViaBFQ, "its scheduler is BFQ, which weighs", ""
 	case r.facts.BFQ && iocost:
-		return policy.ViaBFQ, fmt.Sprintf("BFQ becomes its scheduler in place of %s and weighs, as host.io has no model of the disk for iocost", d.Scheduler), ""
+		return policy.ViaBFQ,
+			fmt.Sprintf("BFQ becomes its scheduler in place of %s and weighs, as host.io has no model of the "+
+				"disk for iocost", d.Scheduler), ""
 	case r.facts.BFQ:
 		return policy.ViaBFQ, fmt.Sprintf("BFQ becomes its scheduler in place of %s and weighs", d.Scheduler), ""
 	case version == 1 && slices.Contains(d.Schedulers, host.CFQ):

@@ -35,7 +35,8 @@ func weighedHost(t *testing.T, fixture string, version int, change func(*host.Fa
 }
 
 func TestWeights(t *testing.T) {
-	const model = "model: {read: {bandwidth: 500MB/s, sequential: 50000, random: 20000}, write: {bandwidth: 400MB/s, sequential: 40000, random: 15000}}"
+	const model = "model: {read: {bandwidth: 500MB/s, sequential: 50000, random: 20000}, write: {bandwidth: 400MB/s, " +
+		"sequential: 40000, random: 15000}}"
 	without := func(f *host.Facts) { f.BFQ = false }
 	for _, test := range []struct {
 		name, fixture string
@@ -45,23 +46,30 @@ func TestWeights(t *testing.T) {
 		want          []string // "group device=weight by" of each
 		says          string
 	}{
-		{"striped volume", "lvm-striped", 2, "", "{on: 'vg:vgdata', weight: 500}", nil, []string{"8:16=500 bfq", "8:32=500 bfq", "8:48=500 bfq", "8:64=500 bfq"}, "BFQ becomes its scheduler in place of none"},
-		{"at the top", "lvm-striped", 2, "", "{on: 'vg:vgdata', weight: 500, layer: top}", nil, nil, "neither iocost nor BFQ weighs at"},
+		{"striped volume", "lvm-striped", 2, "", "{on: 'vg:vgdata', weight: 500}", nil,
+			[]string{"8:16=500 bfq", "8:32=500 bfq", "8:48=500 bfq", "8:64=500 bfq"},
+			"BFQ becomes its scheduler in place of none"},
+		{"at the top", "lvm-striped", 2, "", "{on: 'vg:vgdata', weight: 500, layer: top}", nil, nil,
+			"neither iocost nor BFQ weighs at"},
 		{"partition", "partitions", 2, "", "{on: /dev/sda, weight: 500}", nil, []string{"8:0=500 bfq"}, ""},
-		{"model", "partitions", 2, "io: [{on: /dev/sda, " + model + "}]", "{on: /dev/sda, weight: 500}", nil, []string{"8:0=500 iocost"}, "iocost weighs there, as host.io has a model"},
-		{"model beside BFQ", "partitions", 2, "io: [{on: /dev/sda, " + model + "}]", "{on: /dev/sda, weight: 500}", func(f *host.Facts) {
-			for i := range f.Devices {
-				f.Devices[i].Scheduler = host.BFQ
-			}
-		}, nil, "its scheduler is BFQ, which weighs too"},
-		{"model on v1", "partitions", 1, "io: [{on: /dev/sda, " + model + "}]", "{on: /dev/sda, weight: 500}", nil, []string{"8:0=500 bfq"}, ""},
+		{"model", "partitions", 2, "io: [{on: /dev/sda, " + model + "}]", "{on: /dev/sda, weight: 500}", nil,
+			[]string{"8:0=500 iocost"}, "iocost weighs there, as host.io has a model"},
+		{"model beside BFQ", "partitions", 2, "io: [{on: /dev/sda, " + model + "}]", "{on: /dev/sda, weight: 500}",
+			func(f *host.Facts) {
+				for i := range f.Devices {
+					f.Devices[i].Scheduler = host.BFQ
+				}
+			}, nil, "its scheduler is BFQ, which weighs too"},
+		{"model on v1", "partitions", 1, "io: [{on: /dev/sda, " + model + "}]", "{on: /dev/sda, weight: 500}", nil,
+			[]string{"8:0=500 bfq"}, ""},
 		{"iocost that somebody has set up", "partitions", 2, "", "{on: /dev/sda, weight: 500}", func(f *host.Facts) {
 			for i := range f.Devices {
 				f.Devices[i].Cost.QoS = "enable=1 ctrl=auto"
 			}
 		}, []string{"8:0=500 iocost"}, "which somebody has set up"},
 		{"no BFQ and no model", "partitions", 2, "", "{on: /dev/sda, weight: 500}", without, nil, "--measure"},
-		{"no BFQ on v1", "partitions", 1, "", "{on: /dev/sda, weight: 500}", without, nil, "this kernel has neither BFQ nor CFQ"},
+		{"no BFQ on v1", "partitions", 1, "", "{on: /dev/sda, weight: 500}", without, nil,
+			"this kernel has neither BFQ nor CFQ"},
 		{"CFQ", "partitions", 1, "", "{on: /dev/sda, weight: 500}", func(f *host.Facts) {
 			f.BFQ = false
 			for i := range f.Devices {
@@ -108,7 +116,9 @@ func TestWeights(t *testing.T) {
 func TestRolesWeights(t *testing.T) {
 	f, r := weighedHost(t, "partitions", 1, nil)
 	groups := func(io string) map[string][]string {
-		p, err := parse.Policy([]policy.Source{{Path: "main", Text: "version: 1\ngroups:\n  base:\n    role: database\n    match: [{user: a}]\n" + io + "  backup: {role: helper, match: [{user: b}]}\n  other: {match: [{user: c}]}\n"}})
+		p, err := parse.Policy([]policy.Source{{Path: "main",
+			Text: "version: 1\ngroups:\n  base:\n    role: database\n    match: [{user: a}]\n" + io +
+				"  backup: {role: helper, match: [{user: b}]}\n  other: {match: [{user: c}]}\n"}})
 		if err != nil {
 			t.Fatal(err)
 		}

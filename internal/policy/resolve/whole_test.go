@@ -26,7 +26,8 @@ guard: {groups: {a: {oom_kills: 0}}}
 	}
 	before, after := reflect.ValueOf(*p), reflect.ValueOf(*resolved)
 	for i := range before.NumField() {
-		if name := before.Type().Field(i).Name; name != "Notes" && (before.Field(i).IsZero() || after.Field(i).IsZero()) {
+		if name := before.Type().Field(i).Name; name != "Notes" &&
+			(before.Field(i).IsZero() || after.Field(i).IsZero()) {
 			t.Errorf("%s: parsed %v, resolved %v", name, before.Field(i), after.Field(i))
 		}
 	}

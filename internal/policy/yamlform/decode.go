@@ -38,7 +38,8 @@ func decode(s policy.Source) (*yaml.Node, policy.Problems) {
 		problems = append(problems, syntaxProblem(s, err))
 	default:
 		problems = append(problems, policy.Problem{
-			Pos: policy.Pos{File: s.Path, Line: second.Line, Column: second.Column}, Msg: "a second document starts here",
+			Pos:  policy.Pos{File: s.Path, Line: second.Line, Column: second.Column},
+			Msg:  "a second document starts here",
 			Hint: "a policy file is one document; put the other into a file of its own and `include:` it",
 		})
 	}
@@ -53,7 +54,8 @@ func decode(s policy.Source) (*yaml.Node, policy.Problems) {
 func firstAlias(s policy.Source, n *yaml.Node) *policy.Problem {
 	if n.Kind == yaml.AliasNode {
 		return &policy.Problem{
-			Pos: policy.Pos{File: s.Path, Line: n.Line, Column: n.Column}, Msg: fmt.Sprintf("alias *%s: a policy has no aliases", n.Value),
+			Pos:  policy.Pos{File: s.Path, Line: n.Line, Column: n.Column},
+			Msg:  fmt.Sprintf("alias *%s: a policy has no aliases", n.Value),
 			Hint: "give groups that share settings a class; put quotes around text that starts with a *",
 		}
 	}
@@ -73,17 +75,24 @@ var syntaxRules = []struct {
 }{
 	{"unknown anchor", "text that starts with * is a YAML alias", "put quotes around it", false},
 	{"found unexpected end of stream", "this quote is never closed", "close it with the same quote", true},
-	{"found unexpected document indicator", "this quote is not closed before the document ends", "close it with the same quote", true},
+	{"found unexpected document indicator", "this quote is not closed before the document ends",
+		"close it with the same quote", true},
 	{"cannot start any token", "a value cannot start with %s", "put quotes around it", false},
-	{"mapping values are not allowed", "a colon and a space cannot stand here", "put quotes around text that holds \": \", or check the indentation", false},
+	{"mapping values are not allowed", "a colon and a space cannot stand here",
+		"put quotes around text that holds \": \", or check the indentation", false},
 	{"expected ',' or '}'", "this { is not closed", "close it with }, and put commas between its entries", true},
 	{"expected ',' or ']'", "this [ is not closed", "close it with ], and put commas between its entries", true},
-	{"did not find expected key", "this line does not fit the ones above", "check the indentation: the keys of one block start in one column", false},
-	{"did not find expected '-' indicator", "this line does not fit the list above", "check the indentation: the entries of one list start with - in one column", false},
+	{"did not find expected key", "this line does not fit the ones above",
+		"check the indentation: the keys of one block start in one column", false},
+	{"did not find expected '-' indicator", "this line does not fit the list above",
+		"check the indentation: the entries of one list start with - in one column", false},
 	{"could not find expected ':'", "a colon is missing behind this key", "write `key: value`", true},
-	{"block sequence entries are not allowed", "a list entry cannot stand here", "start the list on a line of its own", false},
-	{"unknown escape character", "unknown escape in double quotes", "use single quotes for text with backslashes, such as regular expressions", false},
-	{"did not find expected node content", "a value or a closing bracket is missing here", "close every [ and {", false},
+	{"block sequence entries are not allowed", "a list entry cannot stand here", "start the list on a line of its own",
+		false},
+	{"unknown escape character", "unknown escape in double quotes",
+		"use single quotes for text with backslashes, such as regular expressions", false},
+	{"did not find expected node content", "a value or a closing bracket is missing here", "close every [ and {",
+		false},
 	{"exceeded max depth", "nested too deeply", "", false},
 }
 

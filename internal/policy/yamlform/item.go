@@ -1,10 +1,10 @@
 // Package yamlform reads YAML files as strictly as a configuration needs: every key is known, every value has one type,
 // and whatever is wrong is reported with its line, its column and what to do about it.
 //
-// A Form lists the keys of one block, each with its documentation, its JSON Schema and a function that reads it. An Item
-// is a value with its place; its methods (Text, Word, Number, Limit, Items, Entries, …) read it or report why they cannot.
-// Problems go to a Report, which bounds how many are listed and never quotes a file that the reader may not see. Read
-// collects a policy file with its includes; ReadForm reads one file of another kind.
+// A Form lists the keys of one block, each with its documentation, its JSON Schema and a function that reads it. An
+// Item is a value with its place; its methods (Text, Word, Number, Limit, Items, Entries, …) read it or report why they
+// cannot. Problems go to a Report, which bounds how many are listed and never quotes a file that the reader may not
+// see. Read collects a policy file with its includes; ReadForm reads one file of another kind.
 //
 // A Report and its items belong to one goroutine. Forms may be shared once they are made.
 package yamlform

@@ -9,5 +9,6 @@ func ListOf(items policy.JSONSchema) policy.JSONSchema {
 
 // mapOf is the schema of a mapping whose keys match a pattern.
 func MapOf(pattern string, values policy.JSONSchema) policy.JSONSchema {
-	return policy.JSONSchema{"type": "object", "propertyNames": policy.JSONSchema{"pattern": pattern}, "additionalProperties": values}
+	return policy.JSONSchema{"type": "object", "propertyNames": policy.JSONSchema{"pattern": pattern},
+		"additionalProperties": values}
 }

@@ -12,7 +12,8 @@ func TestQuote(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(
 			rapid.String(),
-			rapid.SampledFrom([]string{"", "yes", "No", "null", "~", "3306", "0x1f", "1e3", "a: b", "#x", "it's", "a\nb", "-", "*", "<<", "mysql{port}", "a,b", "\u0085", "\ufeff", "\x7f"}),
+			rapid.SampledFrom([]string{"", "yes", "No", "null", "~", "3306", "0x1f", "1e3", "a: b", "#x", "it's",
+				"a\nb", "-", "*", "<<", "mysql{port}", "a,b", "\u0085", "\ufeff", "\x7f"}),
 		).Draw(t, "text")
 		var got map[string][]map[string]string
 		if err := yaml.Unmarshal([]byte("k: [{"+Quote(text)+": "+Quote(text)+"}]\n"), &got); err != nil {

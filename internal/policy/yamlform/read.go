@@ -270,7 +270,8 @@ func includes(s policy.Source) []includeEntry {
 		}
 		for _, n := range root.Content[i+1].Content {
 			if n.Kind == yaml.ScalarNode && n.Value != "" {
-				entries = append(entries, includeEntry{n.Value, policy.Pos{File: s.Path, Line: n.Line, Column: n.Column}})
+				entries = append(entries, includeEntry{n.Value,
+					policy.Pos{File: s.Path, Line: n.Line, Column: n.Column}})
 			}
 		}
 	}

@@ -108,7 +108,8 @@ func TestReadRefuses(t *testing.T) {
 
 // Files that include each other in great number, or one the next without end, are refused in time.
 func TestReadMany(t *testing.T) {
-	files := map[string]string{"main.yaml": "version: 1\ninclude: ['d/*.yaml']\n", "deep.yaml": "include: [x/0.yaml]\n", "wide.yaml": "include: ['w/*']\n"}
+	files := map[string]string{"main.yaml": "version: 1\ninclude: ['d/*.yaml']\n", "deep.yaml": "include: [x/0.yaml]\n",
+		"wide.yaml": "include: ['w/*']\n"}
 	for i := range maxFiles + 5 {
 		files[fmt.Sprintf("w/%d.yaml", i)] = "groups: {}\n"
 	}
@@ -118,7 +119,8 @@ func TestReadMany(t *testing.T) {
 	}
 	tree(t, files)
 	start := time.Now()
-	for file, say := range map[string]string{"main.yaml": "include loops", "deep.yaml": "more than 16 deep", "wide.yaml": "more than 1000 files"} {
+	for file, say := range map[string]string{"main.yaml": "include loops", "deep.yaml": "more than 16 deep",
+		"wide.yaml": "more than 1000 files"} {
 		problems := refused(t, file)
 		if p := problems[0]; !strings.Contains(p.Msg, say) || p.Source == "" || len(problems) > maxIncludeProblems {
 			t.Errorf("%s: %d problems, the first %s", file, len(problems), p)
@@ -139,11 +141,13 @@ func TestReadSeesWhoElseCanWrite(t *testing.T) {
 		{"safe", func() error { return nil }, ""},
 		{"file for all", func() error { return os.Chmod("main.yaml", 0o666) }, `"main.yaml" has mode 0666`},
 		{"file for the group", func() error { return os.Chmod("main.yaml", 0o664) }, `"main.yaml" has mode 0664`},
-		{"include for all", func() error { return os.Chmod("policy.d/a.yaml", 0o646) }, `"policy.d/a.yaml" has mode 0646`},
+		{"include for all", func() error { return os.Chmod("policy.d/a.yaml", 0o646) },
+			`"policy.d/a.yaml" has mode 0646`},
 		{"directory for all", func() error { return os.Chmod("policy.d", 0o777) }, `"policy.d" has mode 0777`},
 		{"sticky directory", func() error { return os.Chmod("policy.d", 0o777|os.ModeSticky) }, ""},
 		{"target's directory", func() error {
-			return errors.Join(os.Mkdir("open", 0o777), os.Chmod("open", 0o777), os.Rename("policy.d/a.yaml", "open/a.yaml"),
+			return errors.Join(os.Mkdir("open", 0o777), os.Chmod("open", 0o777),
+				os.Rename("policy.d/a.yaml", "open/a.yaml"),
 				os.Symlink("../open/a.yaml", "policy.d/a.yaml"))
 		}, `open" has mode 0777`},
 		{"file of nobody's", func() error { return os.Chown("policy.d/a.yaml", nobody, 0) }, "is owned by user 65534"},
@@ -153,7 +157,8 @@ func TestReadSeesWhoElseCanWrite(t *testing.T) {
 		}, "is owned by user 65534"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			tree(t, map[string]string{"main.yaml": "version: 1\ninclude: [policy.d/*.yaml]\n", "policy.d/a.yaml": "groups: {}\n"})
+			tree(t, map[string]string{"main.yaml": "version: 1\ninclude: [policy.d/*.yaml]\n",
+				"policy.d/a.yaml": "groups: {}\n"})
 			if err := test.change(); errors.Is(err, fs.ErrPermission) {
 				t.Skip("only root can give files away")
 			} else if err != nil {
@@ -173,7 +178,8 @@ func TestReadSeesWhoElseCanWrite(t *testing.T) {
 			if os.Geteuid() != 0 {
 				return // who cannot change the host need not trust its policy
 			}
-			if _, err := Read("main.yaml"); (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
+			if _, err := Read("main.yaml"); (err == nil) != (test.says == "") || err != nil &&
+				!strings.Contains(err.Error(), test.says) {
 				t.Errorf("Read: %v, want %q", err, test.says)
 			}
 		})
@@ -187,7 +193,8 @@ func TestReadNeverWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 		started := time.Now()
-		if problems := refused(t, "main.yaml"); !strings.Contains(problems.Error(), "not a regular file") || problems[0].Pos.Line != 2 {
+		if problems := refused(t, "main.yaml"); !strings.Contains(problems.Error(), "not a regular file") ||
+			problems[0].Pos.Line != 2 {
 			t.Errorf("%s: %v", file, problems)
 		}
 		if took := time.Since(started); took > 5*time.Second {
@@ -198,7 +205,8 @@ func TestReadNeverWaits(t *testing.T) {
 
 func TestReadHidesWhatNotAllMayRead(t *testing.T) {
 	for name, secret := range map[string]string{
-		"keys": "secret:$y$hash:\n  root: x\n", "no YAML": "a: secret: [\n", "no block": "- secret\n", "no text": "secret\x00\n", "alias": "groups: *secret\n",
+		"keys": "secret:$y$hash:\n  root: x\n", "no YAML": "a: secret: [\n", "no block": "- secret\n",
+		"no text": "secret\x00\n", "alias": "groups: *secret\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			tree(t, map[string]string{"main.yaml": "version: 1\ninclude: [link.yaml]\n", "shadow": secret})
@@ -206,7 +214,8 @@ func TestReadHidesWhatNotAllMayRead(t *testing.T) {
 				t.Fatal(err)
 			}
 			err := readAll("main.yaml")
-			if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "its text is not shown") {
+			if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(),
+				"its text is not shown") {
 				t.Errorf("%v", err)
 			}
 			if err := os.Chmod("shadow", 0o644); err != nil {

@@ -58,7 +58,9 @@ func (r *Report) Add(p policy.Problem) {
 	r.count++
 	if r.hidden[p.Pos.File] {
 		p = policy.Problem{
-			Pos: policy.Pos{File: p.Pos.File}, Msg: "this is no valid policy, and its text is not shown: the include is a symbolic link to a file that not everybody may read",
+			Pos: policy.Pos{File: p.Pos.File},
+			Msg: "this is no valid policy, and its text is not shown: the include is a symbolic link to a file " +
+				"that not everybody may read",
 			Hint: "look at it with `bulkhead check --policy FILE`, or include the file itself",
 		}
 	}
@@ -71,7 +73,8 @@ func (r *Report) Add(p policy.Problem) {
 		return
 	}
 	if len(r.problems) == maxProblems {
-		p = policy.Problem{Pos: p.Pos, Msg: fmt.Sprintf("there are more than %d problems; the others are not listed", maxProblems)}
+		p = policy.Problem{Pos: p.Pos, Msg: fmt.Sprintf("there are more than %d problems; the others are not listed",
+			maxProblems)}
 	}
 	p.Source = cmp.Or(p.Source, r.lines.At(p.Pos))
 	if length := len(p.Source); length > longestLine || length > longLine && len(r.problems) > manyQuotes {
@@ -215,10 +218,12 @@ func CheckText(s policy.Source) *policy.Problem {
 		return &policy.Problem{Pos: policy.Pos{File: s.Path, Line: line, Column: column}, Msg: msg, Hint: hint}
 	}
 	if len(s.Text) > MaxFileSize {
-		return bad(0, fmt.Sprintf("the file is larger than %s", policy.Bytes(MaxFileSize)), "a policy is a short text; is this the right file?")
+		return bad(0, fmt.Sprintf("the file is larger than %s", policy.Bytes(MaxFileSize)),
+			"a policy is a short text; is this the right file?")
 	}
 	if strings.TrimSpace(s.Text) == "" {
-		return bad(0, "the file is empty", "a policy starts with `version: 1`; `bulkhead discover --as-policy` prints a starter policy")
+		return bad(0, "the file is empty",
+			"a policy starts with `version: 1`; `bulkhead discover --as-policy` prints a starter policy")
 	}
 	const binary = "a policy is a UTF-8 text file; is this the right file?"
 	for i, r := range s.Text {

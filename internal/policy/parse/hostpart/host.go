@@ -18,7 +18,9 @@ func Form() yamlform.Form[policy.HostPart] {
 		Name: "host",
 		Keys: []yamlform.FormKey[policy.HostPart]{
 			{
-				Name: "root", Doc: "Name of the root group; one that bulkhead did not make is refused.", Schema: policy.JSONSchema{"type": "string", "pattern": policy.NamePattern, "not": policy.JSONSchema{"pattern": policy.ReservedRoot}, "default": DefaultRoot},
+				Name: "root", Doc: "Name of the root group; one that bulkhead did not make is refused.",
+				Schema: policy.JSONSchema{"type": "string", "pattern": policy.NamePattern,
+					"not": policy.JSONSchema{"pattern": policy.ReservedRoot}, "default": DefaultRoot},
 				Read: func(v yamlform.Item, h *policy.HostPart) {
 					h.RootPos = v.Pos()
 					name, ok := v.Text()
@@ -31,7 +33,8 @@ func Form() yamlform.Form[policy.HostPart] {
 				},
 			},
 			{
-				Name: "weight", Doc: "CPU weight of the root group against the rest of the system, 1 to 10000.", Schema: policy.LimitOf(policy.KeyCPUWeight).Schema(),
+				Name: "weight", Doc: "CPU weight of the root group against the rest of the system, 1 to 10000.",
+				Schema: policy.LimitOf(policy.KeyCPUWeight).Schema(),
 				Read: func(v yamlform.Item, h *policy.HostPart) {
 					if n, ok := v.Number("a weight", 1, 10000); ok {
 						h.Weight = policy.Weight(n)
@@ -46,16 +49,20 @@ func Form() yamlform.Form[policy.HostPart] {
 				},
 			},
 			{
-				Name: "io", Doc: "Known ceilings of devices: io limits may be a percentage of them.", Schema: yamlform.ListOf(ceiling.Schema()),
-				Read: func(v yamlform.Item, h *policy.HostPart) { h.IO = readCeilings(v, ceiling) },
+				Name: "io", Doc: "Known ceilings of devices: io limits may be a percentage of them.",
+				Schema: yamlform.ListOf(ceiling.Schema()),
+				Read:   func(v yamlform.Item, h *policy.HostPart) { h.IO = readCeilings(v, ceiling) },
 			},
 			{
-				Name: "asm", Doc: "Disks of Oracle ASM disk groups, where their headers cannot tell.", Schema: yamlform.ListOf(diskGroup.Schema()),
-				Read: func(v yamlform.Item, h *policy.HostPart) { h.ASM = readDiskGroups(v, diskGroup) },
+				Name: "asm", Doc: "Disks of Oracle ASM disk groups, where their headers cannot tell.",
+				Schema: yamlform.ListOf(diskGroup.Schema()),
+				Read:   func(v yamlform.Item, h *policy.HostPart) { h.ASM = readDiskGroups(v, diskGroup) },
 			},
 			{
-				Name: "network", Doc: "What is known of interfaces: what their link carries, and whom they must keep reaching.", Schema: yamlform.ListOf(link.Schema()),
-				Read: func(v yamlform.Item, h *policy.HostPart) { h.Network = readNetworkLinks(v, link) },
+				Name:   "network",
+				Doc:    "What is known of interfaces: what their link carries, and whom they must keep reaching.",
+				Schema: yamlform.ListOf(link.Schema()),
+				Read:   func(v yamlform.Item, h *policy.HostPart) { h.Network = readNetworkLinks(v, link) },
 			},
 			reclaimField(),
 			historyField(),
@@ -97,7 +104,8 @@ func reserveForm() yamlform.Form[policy.Reserve] {
 func reserveNetworkField() yamlform.FormKey[policy.Reserve] {
 	l := &policy.Limit{Key: "host.reserve.network", Unit: policy.BitRateUnit, Zero: true}
 	return yamlform.FormKey[policy.Reserve]{
-		Name: "network", Doc: "Bandwidth of each limited interface that traffic of no group keeps: your own way in.", Schema: l.Schema(),
+		Name: "network", Doc: "Bandwidth of each limited interface that traffic of no group keeps: your own way in.",
+		Schema: l.Schema(),
 		Read: func(v yamlform.Item, r *policy.Reserve) {
 			r.NetworkPos = v.Pos()
 			if s, ok := v.Limit(l); ok {
@@ -113,21 +121,30 @@ func AgentForm() yamlform.Form[policy.AgentPart] {
 		Name: "agent",
 		Keys: []yamlform.FormKey[policy.AgentPart]{
 			{
-				Name: "on_conflict", Doc: "What to do when somebody else changes a limit: put it right, leave it, or leave it and call that an error.", Schema: policy.JSONSchema{"enum": []string{"enforce", "yield", "alert"}, "default": "enforce"},
+				Name: "on_conflict",
+				Doc: "What to do when somebody else changes a limit: put it right, leave it, or leave it and " +
+					"call that an error.", Schema: policy.JSONSchema{"enum": []string{"enforce", "yield", "alert"},
+					"default": "enforce"},
 				Read: func(v yamlform.Item, a *policy.AgentPart) {
-					word, _ := v.Word(string(policy.ConflictEnforce), string(policy.ConflictYield), string(policy.ConflictAlert))
+					word, _ := v.Word(string(policy.ConflictEnforce), string(policy.ConflictYield),
+						string(policy.ConflictAlert))
 					a.OnConflict = policy.OnConflict(word)
 				},
 			},
 			{
-				Name: "read", Doc: "Who beside root may ask the agent for status and history: nobody, who owns a group, or every user of this host.", Schema: policy.JSONSchema{"enum": []string{"root", "owners", "everyone"}, "default": "owners"},
+				Name: "read",
+				Doc: "Who beside root may ask the agent for status and history: nobody, who owns a group, or " +
+					"every user of this host.", Schema: policy.JSONSchema{"enum": []string{"root", "owners",
+					"everyone"}, "default": "owners"},
 				Read: func(v yamlform.Item, a *policy.AgentPart) {
 					word, _ := v.Word(string(policy.ReadRoot), string(policy.ReadOwners), string(policy.ReadEveryone))
 					a.Read = policy.Readers(word)
 				},
 			},
 			{
-				Name: "fast_moves", Doc: "Switch the kernel to faster moves of processes (favordynmods, kernel 6.0). Kernel 6.18 keeps a part of it until the next boot.",
+				Name: "fast_moves",
+				Doc: "Switch the kernel to faster moves of processes (favordynmods, kernel 6.0). Kernel 6.18 " +
+					"keeps a part of it until the next boot.",
 				Schema: policy.JSONSchema{"enum": []string{"off", "on"}, "default": "off"},
 				Read: func(v yamlform.Item, a *policy.AgentPart) {
 					// YAML 1.1 readers take off for false; this file is YAML 1.2, where it is a word.
@@ -148,7 +165,9 @@ const (
 // reclaimField is `host: {reclaim: 30s}`.
 func reclaimField() yamlform.FormKey[policy.HostPart] {
 	return yamlform.FormKey[policy.HostPart]{
-		Name: "reclaim", Doc: "How long the memory in use of a group may take to fall below a lower limit, 1s to 10m; else nothing is changed.",
+		Name: "reclaim",
+		Doc: "How long the memory in use of a group may take to fall below a lower limit, 1s to 10m; else " +
+			"nothing is changed.",
 		Schema: policy.JSONSchema{"type": "string", "default": "30s", "examples": []any{"30s", "2m"}},
 		Read: func(v yamlform.Item, h *policy.HostPart) {
 			const hint = "write seconds or minutes: 30s, 2m"
@@ -182,7 +201,8 @@ func historyField() yamlform.FormKey[policy.HostPart] {
 		Name: "host.history",
 		Keys: []yamlform.FormKey[policy.History]{
 			{
-				Name: "entries", Doc: "How many entries of the history are kept, at least 10; older ones go.", Schema: policy.JSONSchema{"type": "integer", "minimum": fewestEntries, "maximum": mostEntries},
+				Name: "entries", Doc: "How many entries of the history are kept, at least 10; older ones go.",
+				Schema: policy.JSONSchema{"type": "integer", "minimum": fewestEntries, "maximum": mostEntries},
 				Read: func(v yamlform.Item, h *policy.History) {
 					if n, ok := v.Number("a number of entries", fewestEntries, mostEntries); ok {
 						h.Entries = int(n)
@@ -190,7 +210,9 @@ func historyField() yamlform.FormKey[policy.HostPart] {
 				},
 			},
 			{
-				Name: "age", Doc: "How old an entry of the history may become, in days or hours: 400d, 48h; at least a day.", Schema: policy.JSONSchema{"type": "string", "pattern": `^[0-9]+(d|h)$`, "examples": []any{"400d"}},
+				Name:   "age",
+				Doc:    "How old an entry of the history may become, in days or hours: 400d, 48h; at least a day.",
+				Schema: policy.JSONSchema{"type": "string", "pattern": `^[0-9]+(d|h)$`, "examples": []any{"400d"}},
 				Read: func(v yamlform.Item, h *policy.History) {
 					text, ok := v.Text()
 					if !ok {
@@ -198,7 +220,8 @@ func historyField() yamlform.FormKey[policy.HostPart] {
 					}
 					age, ok := daysOrHours(text)
 					if !ok || age < shortestAge || age > longestAge {
-						v.Fail("write days or hours: 400d, 48h", "host.history.age: %q is no age between a day and a hundred years", text)
+						v.Fail("write days or hours: 400d, 48h",
+							"host.history.age: %q is no age between a day and a hundred years", text)
 						return
 					}
 					h.Age = age
@@ -207,7 +230,9 @@ func historyField() yamlform.FormKey[policy.HostPart] {
 		},
 	}
 	return yamlform.FormKey[policy.HostPart]{
-		Name: "history", Doc: "How much of the history is kept, and with it of earlier revisions; all of it, up to 8 MiB, unless named.", Schema: history.Schema(),
+		Name: "history",
+		Doc: "How much of the history is kept, and with it of earlier revisions; all of it, up to 8 MiB, " +
+			"unless named.", Schema: history.Schema(),
 		Read: func(v yamlform.Item, h *policy.HostPart) { history.Read(v, "host.history.", &h.History) },
 	}
 }
