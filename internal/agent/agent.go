@@ -51,9 +51,12 @@ type Agent struct {
 
 	feed   *feed // nil without events
 	stream source
-	late   []late
-	held   batch // what events told since the table was brought up to date
-	again  bool  // the last look left something undone
+	// An ended event source is opened again at reopenAt, reopenWait after its end; opened is when that was done last.
+	reopenAt, opened time.Time
+	reopenWait       time.Duration
+	late             []late
+	held             batch // what events told since the table was brought up to date
+	again            bool  // the last look left something undone
 	// locked says that somebody else held the lock at the last attempt, and lockedSince since when.
 	locked      bool
 	lockedSince time.Time
@@ -111,7 +114,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	defer server.close(ctx)
-	go server.serve()
+	server.serve()
 	a.listenEvents() // before the first look, so that nothing comes between
 	a.heedSystemd(ctx)
 	defer func() {
@@ -229,6 +232,7 @@ func (a *Agent) trouble() string {
 // to be moved: then nothing more is done before the next look at a fixed time.
 func (a *Agent) heed(full bool, why reason) (forks []control.Fork, idle bool) {
 	if a.feed == nil {
+		a.reopenEvents(time.Now())
 		return nil, false
 	}
 	b, lost, ended := a.feed.take()

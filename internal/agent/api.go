@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"bulkhead/internal/apply"
@@ -54,7 +54,7 @@ type wireError struct {
 type server struct {
 	agent *Agent
 	http  *http.Server
-	sock  net.Listener
+	socks []net.Listener // the public one, and root's own
 	alone *journal.AgentLock
 
 	turn chan struct{} // held by the verb that is done now
@@ -99,23 +99,23 @@ func (a *Agent) open() (*server, error) {
 	if err := os.MkdirAll(filepath.Dir(a.o.Socket), 0o755); err != nil {
 		return nil, fmt.Errorf("make the directory of the socket: %w", err)
 	}
-	if conn, err := net.DialTimeout("unix", a.o.Socket, time.Second); err == nil {
-		_ = conn.Close()
+	if conn, err := net.DialTimeout("unix", a.o.Socket, time.Second); err == nil || errors.Is(err, syscall.EAGAIN) {
+		if err == nil {
+			_ = conn.Close()
+		}
 		return nil, &control.Error{Code: control.CodeLocked, Err: fmt.Errorf("an agent already listens on %q", a.o.Socket), Hint: "stop that one first, or give another --socket and --state"}
 	}
-	if err := removeDead(a.o.Socket); err != nil {
+	sock, err := listenForRoot(a.o.Socket)
+	if err != nil {
 		return nil, err
 	}
-	sock, err := net.Listen("unix", a.o.Socket)
-	if err != nil {
-		return nil, fmt.Errorf("listen on %q: %w", a.o.Socket, err)
+	admits := func(who control.Caller) bool { owns, reads := a.control.Admits(who); return owns || reads }
+	s := &server{agent: a, socks: []net.Listener{newReception(sock, admits)}, turn: make(chan struct{}, 1)}
+	if own, err := listenForRoot(a.o.Socket + rootOnly); err == nil {
+		s.socks = append(s.socks, newReception(own, admits))
+	} else {
+		a.o.Log.Warn("root has no socket of its own, and waits among others", "err", err)
 	}
-	// Root alone may connect, until the policy says otherwise (letIn).
-	if err := os.Chmod(a.o.Socket, shut); err != nil {
-		_ = sock.Close()
-		return nil, fmt.Errorf("close the socket to others: %w", err)
-	}
-	s := &server{agent: a, sock: newReception(sock, func(who control.Caller) bool { owns, reads := a.control.Admits(who); return owns || reads }), turn: make(chan struct{}, 1)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/hello", s.hello)
 	mux.HandleFunc("POST /v1/do", s.do)
@@ -130,6 +130,25 @@ func (a *Agent) open() (*server, error) {
 		},
 	}
 	return s, nil
+}
+
+// rootOnly is what the name of the socket ends in that stays root's: nobody else can fill its queue.
+const rootOnly = ".root"
+
+// listenForRoot opens a socket to which root alone may connect. The public one may be opened to others (letIn).
+func listenForRoot(path string) (net.Listener, error) {
+	if err := removeDead(path); err != nil {
+		return nil, err
+	}
+	sock, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %q: %w", path, err)
+	}
+	if err := os.Chmod(path, shut); err != nil {
+		_ = sock.Close()
+		return nil, fmt.Errorf("close the socket to others: %w", err)
+	}
+	return sock, nil
 }
 
 // removeDead removes the socket that a dead agent left, and nothing else.
@@ -150,7 +169,11 @@ func removeDead(path string) error {
 	return nil
 }
 
-func (s *server) serve() { _ = s.http.Serve(s.sock) }
+func (s *server) serve() {
+	for _, sock := range s.socks {
+		go func() { _ = s.http.Serve(sock) }()
+	}
+}
 
 // close stops listening, which removes the socket, and lets what was asked come to its end.
 func (s *server) close(ctx context.Context) {
@@ -178,8 +201,8 @@ func (s *server) do(w http.ResponseWriter, r *http.Request) {
 	s.given = time.Time{} // what was known of the groups is old now
 	s.mu.Unlock()
 	s.agent.Changed(moved(reply))
-	if !who.root && err != nil {
-		who.user.rate.giveBack()
+	if !who.root && err == nil {
+		who.user.changes.Allow()
 	}
 	if reply != nil && !who.root {
 		if _, reads := s.agent.control.Admits(who.caller); !reads {
@@ -192,20 +215,30 @@ func (s *server) do(w http.ResponseWriter, r *http.Request) {
 // turnWait is how long a verb waits for those before it.
 const turnWait = 20 * time.Second
 
-// inTurn does one verb after the other, in the order in which they came; whoever waits too long learns from
-// the lock who holds it.
-func (s *server) inTurn(ctx context.Context, q control.Request) (*control.Reply, error) {
+// takeTurn waits for the verbs before this one, in the order in which they came. Whoever waits too long goes on without
+// a turn, and learns from the lock who holds it.
+func (s *server) takeTurn(ctx context.Context) (done func(), err error) {
 	late := time.NewTimer(turnWait)
 	defer late.Stop()
 	select {
 	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
-		if q.Verb == "apply" && !q.DryRun {
-			defer s.agent.herald.reloading()()
-		}
+		return func() { <-s.turn }, nil
 	case <-late.C:
+		return func() {}, nil
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, context.Cause(ctx)
+	}
+}
+
+// inTurn does a verb when it is its turn.
+func (s *server) inTurn(ctx context.Context, q control.Request) (*control.Reply, error) {
+	done, err := s.takeTurn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if q.Verb == "apply" && !q.DryRun {
+		defer s.agent.herald.reloading()()
 	}
 	return s.agent.control.Do(ctx, q)
 }
@@ -313,143 +346,4 @@ func (e *wireError) err() error {
 		return &apply.RefusedError{Refusals: e.Refusals}
 	}
 	return &control.Error{Code: e.Code, Err: errors.New(e.Message), Hint: e.Hint}
-}
-
-// Client talks to a running agent.
-type Client struct{ http *http.Client }
-
-func newClient(socket string) *Client {
-	return &Client{http: &http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true, // a connection of its own for each request tells the two errors apart
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", socket)
-		},
-	}}}
-}
-
-// Errors that callers branch on.
-var (
-	// ErrSilent says that an agent was not reached: it is stopped, hangs, or went away. It has done nothing.
-	ErrSilent = errors.New("the agent does not answer")
-	// ErrCut says that the agent went away over a request. It may have done it.
-	ErrCut = errors.New("the agent went away")
-)
-
-// helloTimeout is how long an agent may take to say that it lives, on a busy host too.
-const helloTimeout = 5 * time.Second
-
-// Dial gives a client when an agent answers on the socket, and nil when none listens there. An agent
-// of another state directory is an error: it would change something else than what was asked for.
-func Dial(ctx context.Context, socket, state string) (*Client, error) {
-	conn, err := net.DialTimeout("unix", socket, time.Second)
-	if err != nil {
-		return nil, nil //nolint:nilnil // no agent is no error
-	}
-	_ = conn.Close()
-	c := newClient(socket)
-	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
-	defer cancel()
-	a, err := c.ask(ctx, http.MethodGet, "/v1/hello", nil)
-	if err != nil {
-		return nil, fmt.Errorf("%w on %q: %w", ErrSilent, socket, errors.Unwrap(err))
-	}
-	if err := a.Error.err(); err != nil {
-		return nil, err
-	}
-	if !sameDir(a.State, state) {
-		return nil, &control.Error{
-			Code: control.CodeUsage, Err: fmt.Errorf("the agent on %q works on the state directory %q, not on %q", socket, a.State, state),
-			Hint: "give --socket and --state that belong together",
-		}
-	}
-	return c, nil
-}
-
-// sameDir says whether two names mean one directory. One that is not there yet is compared by name.
-func sameDir(a, b string) bool {
-	x, errX := os.Stat(a)
-	y, errY := os.Stat(b)
-	if errX == nil && errY == nil {
-		return os.SameFile(x, y)
-	}
-	return filepath.Clean(a) == filepath.Clean(b)
-}
-
-// Do has the agent do a changing verb.
-func (c *Client) Do(ctx context.Context, q control.Request) (*control.Reply, error) {
-	a, err := c.ask(ctx, http.MethodPost, "/v1/do", q)
-	if err != nil {
-		return nil, err
-	}
-	return a.Reply, a.Error.err()
-}
-
-// Status asks the agent for everything it knows.
-func (c *Client) Status(ctx context.Context) (*control.Status, error) {
-	a, err := c.ask(ctx, http.MethodGet, "/v1/status", nil)
-	if err != nil {
-		return nil, err
-	}
-	return a.Status, a.Error.err()
-}
-
-// History asks for everything that was changed.
-func (c *Client) History(ctx context.Context) ([]journal.Entry, error) {
-	a, err := c.ask(ctx, http.MethodGet, "/v1/history", nil)
-	if err != nil {
-		return nil, err
-	}
-	return a.History, a.Error.err()
-}
-
-// Enter asks to put this process into a group, with the program that it is about to become.
-func (c *Client) Enter(ctx context.Context, group, command string) error {
-	a, err := c.ask(ctx, http.MethodPost, "/v1/enter", entry{group, command})
-	if err != nil {
-		return err
-	}
-	return a.Error.err()
-}
-
-// Placed asks when and how the agent placed a process; nil when it has not seen it come.
-func (c *Client) Placed(ctx context.Context, pid int) (*control.PlacedAt, error) {
-	a, err := c.ask(ctx, http.MethodGet, fmt.Sprintf("/v1/placed/%d", pid), nil)
-	if err != nil {
-		return nil, err
-	}
-	return a.Placed, a.Error.err()
-}
-
-func (c *Client) ask(ctx context.Context, method, path string, body any) (*answer, error) {
-	text, err := json.Marshal(body)
-	if err != nil {
-		return nil, fmt.Errorf("ask the agent: %w", err)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, bytes.NewReader(text))
-	if err != nil {
-		return nil, fmt.Errorf("ask the agent: %w", err)
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return nil, lost(err)
-	}
-	defer resp.Body.Close()
-	var a answer
-	if err := json.NewDecoder(resp.Body).Decode(&a); err != nil {
-		return nil, lost(err)
-	}
-	return &a, nil
-}
-
-// lost says how a request was lost.
-func lost(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) && op.Op == "dial" {
-		return fmt.Errorf("%w: %w", ErrSilent, err)
-	}
-	return &control.Error{
-		Code: control.CodeFailed, Err: fmt.Errorf("%w: %w", ErrCut, err),
-		Hint: "`bulkhead status` shows what is in force; try again when it is back, or without it",
-	}
 }

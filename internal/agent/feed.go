@@ -334,6 +334,33 @@ func (a *Agent) deaf(why error) {
 	a.feed, a.stream = nil, nil
 	a.setSource(fmt.Sprintf("a look every %s (the events of the kernel ended: %v)", a.o.Every, why))
 	a.o.Log.Warn("process events ended; new processes are seen late", "every", a.o.Every, "err", why)
+	now := time.Now()
+	if now.Sub(a.opened) > maxReopenWait {
+		a.reopenWait = 0
+	}
+	a.reopenWait = min(max(2*a.reopenWait, minReopenWait), maxReopenWait)
+	a.reopenAt = now.Add(a.reopenWait)
+}
+
+// The time between the end of an event source and the attempt to open one again. It doubles with each that fails or
+// ends soon.
+const (
+	minReopenWait = time.Second
+	maxReopenWait = time.Minute
+)
+
+// reopenEvents opens an event source in place of one that ended, when it is time.
+func (a *Agent) reopenEvents(now time.Time) {
+	if a.reopenAt.IsZero() || now.Before(a.reopenAt) {
+		return
+	}
+	if a.listenEvents(); a.feed == nil {
+		a.reopenWait = min(2*a.reopenWait, maxReopenWait)
+		a.reopenAt = now.Add(a.reopenWait)
+		return
+	}
+	a.reopenAt, a.opened = time.Time{}, now
+	a.held.whole = true // what happened meanwhile, nobody told
 }
 
 // maxBurst is how much of a CPU the loop may use on end.

@@ -14,6 +14,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"bulkhead/internal/control"
 	"bulkhead/internal/host"
@@ -44,6 +45,12 @@ const (
 	changeEvery   = 10 * time.Second
 )
 
+// The same of requests for changes, also of those that are refused: each costs a look at the host.
+const (
+	requestsAtOnce = 60
+	requestEvery   = time.Second
+)
+
 // answerTime is how long a client may take to read an answer.
 const answerTime = 10 * time.Second
 
@@ -60,48 +67,39 @@ type visitor struct {
 
 // visits is what others than root do, by user.
 type visits struct {
-	conns int
-	busy  chan struct{} // held while something is changed
-	rate  rate
+	conns    int
+	busy     chan struct{} // held while something is changed
+	changes  *rate.Limiter // those that were made
+	requests *rate.Limiter // those that were refused, too
 }
 
-// rate allows some changes at once, and then one after the other.
-type rate struct {
-	left float64
-	at   time.Time
-}
-
-// take says whether a change is allowed now, and counts it.
-func (r *rate) take(now time.Time) bool {
-	if r.at.IsZero() {
-		r.left = changesAtOnce
-	} else {
-		r.left = min(changesAtOnce, r.left+now.Sub(r.at).Seconds()/changeEvery.Seconds())
+func newVisits() *visits {
+	return &visits{
+		busy:     make(chan struct{}, 1),
+		changes:  rate.NewLimiter(rate.Every(changeEvery), changesAtOnce),
+		requests: rate.NewLimiter(rate.Every(requestEvery), requestsAtOnce),
 	}
-	r.at = now
-	if r.left < 1 {
-		return false
-	}
-	r.left--
-	return true
 }
 
-// giveBack takes back that a change was counted: it was not made.
-func (r *rate) giveBack() { r.left = min(changesAtOnce, r.left+1) }
+// forgotten says that a user has asked for so little for so long that nothing has to be remembered.
+func (v *visits) forgotten() bool {
+	return v.conns == 0 && v.changes.Tokens() >= changesAtOnce && v.requests.Tokens() >= requestsAtOnce
+}
 
 // reception takes connections and turns away whom it cannot tell, and others than root who have too many.
 type reception struct {
 	net.Listener
 
-	admits func(control.Caller) bool
-	mu     sync.Mutex // guards what follows
-	users  map[int]*visits
+	admits   func(control.Caller) bool
+	refusals *rate.Limiter // bounds what connections cost that are not let in
+	mu       sync.Mutex    // guards what follows
+	users    map[int]*visits
 	// admitted and unknown are the connections of others than root.
 	admitted, unknown int
 }
 
 func newReception(l net.Listener, admits func(control.Caller) bool) *reception {
-	return &reception{Listener: l, admits: admits, users: map[int]*visits{}}
+	return &reception{Listener: l, admits: admits, refusals: rate.NewLimiter(200, 50), users: map[int]*visits{}}
 }
 
 // conn is a connection of a visitor.
@@ -130,6 +128,7 @@ func (r *reception) Accept() (net.Conn, error) {
 			return in, nil
 		}
 		_ = c.Close()
+		time.Sleep(r.refusals.Reserve().Delay())
 	}
 }
 
@@ -155,7 +154,7 @@ func (r *reception) count(c net.Conn, who control.Caller, admitted bool) *conn {
 	}
 	u := r.users[who.UID]
 	if u == nil {
-		u = &visits{busy: make(chan struct{}, 1)}
+		u = newVisits()
 	}
 	if u.conns >= each || *all >= most {
 		return nil
@@ -168,7 +167,7 @@ func (r *reception) count(c net.Conn, who control.Caller, admitted bool) *conn {
 		defer r.mu.Unlock()
 		u.conns--
 		*all--
-		if u.conns == 0 && time.Since(u.rate.at) > changesAtOnce*changeEvery { // else it is remembered how much was asked for
+		if u.forgotten() {
 			delete(r.users, who.UID)
 		}
 	}}
@@ -304,8 +303,18 @@ func (s *server) oneByOne(w http.ResponseWriter, r *http.Request, who visitor, n
 		write(w, answer{Error: &wireError{Code: control.CodeLocked, Message: fmt.Sprintf("other requests of uid %d are under way", who.caller.UID), Hint: "try again later"}})
 		return
 	}
-	if r.URL.Path == "/v1/do" && !who.user.rate.take(time.Now()) {
-		write(w, answer{Error: &wireError{Code: control.CodeRefused, Message: fmt.Sprintf("uid %d has asked for %d changes in a short time", who.caller.UID, changesAtOnce), Hint: fmt.Sprintf("one more is taken every %s", changeEvery)}})
+	most, every := 0, time.Duration(0)
+	switch {
+	case !who.user.requests.Allow():
+		most, every = requestsAtOnce, requestEvery
+	case r.URL.Path == "/v1/do" && who.user.changes.Tokens() < 1:
+		most, every = changesAtOnce, changeEvery
+	}
+	if most > 0 {
+		write(w, answer{Error: &wireError{
+			Code: control.CodeRefused, Hint: fmt.Sprintf("one more is taken every %s", every),
+			Message: fmt.Sprintf("uid %d has asked for %d changes in a short time", who.caller.UID, most),
+		}})
 		return
 	}
 	next.ServeHTTP(w, r)
@@ -344,6 +353,7 @@ func (s *server) name(who visitor, says string) string {
 type entry struct {
 	Group   string `json:"group"`
 	Command string `json:"command"`
+	By      string `json:"by,omitempty"` // of root: on behalf of whom
 }
 
 // enter puts the process at the other end into a group.
@@ -353,14 +363,17 @@ func (s *server) enter(w http.ResponseWriter, r *http.Request) {
 	if !read(w, r, &e) {
 		return
 	}
-	if who.root {
-		write(w, answer{Error: &wireError{Code: control.CodeUsage, Message: "root enters a group by itself: `bulkhead run`"}})
+	if who.pid <= 0 {
+		text := "the agent cannot see the process that asks: it is in another PID namespace"
+		write(w, answer{Error: &wireError{Code: control.CodeFailed, Message: text}})
 		return
 	}
-	into := control.Entry{Group: e.Group, Command: e.Command, By: s.name(who, ""), Caller: who.asker()}
+	into := control.Entry{
+		Group: e.Group, Command: e.Command, By: s.name(who, e.By), PID: who.pid, Caller: who.asker(), Turn: s.takeTurn,
+	}
 	err := s.agent.control.Enter(r.Context(), into)
 	if err == nil {
-		s.agent.Changed([]int{who.caller.PID})
+		s.agent.Changed([]int{who.pid})
 	}
 	write(w, answer{Error: onWire(err)})
 }

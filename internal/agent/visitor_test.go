@@ -51,26 +51,27 @@ func TestReceptionCounts(t *testing.T) {
 
 // A user may ask for some changes at once, and then for one after the other.
 func TestRateOfChanges(t *testing.T) {
-	var r rate
+	changes := newVisits().changes
 	now := time.Now()
+	take := func(at time.Time) bool { return changes.AllowN(at, 1) }
 	for i := range changesAtOnce {
-		if !r.take(now) {
+		if !take(now) {
 			t.Fatalf("change %d is too many", i)
 		}
 	}
-	if r.take(now) || r.take(now.Add(changeEvery/2)) {
+	if take(now) || take(now.Add(changeEvery/2)) {
 		t.Error("one more is allowed at once")
 	}
-	if later := now.Add(3 * changeEvery / 2); !r.take(later) || r.take(later) {
+	if later := now.Add(3 * changeEvery / 2); !take(later) || take(later) {
 		t.Error("not one more after a while")
 	}
 	later := now.Add(time.Hour)
 	for range changesAtOnce {
-		if !r.take(later) {
+		if !take(later) {
 			t.Fatal("after an hour not as many as at first")
 		}
 	}
-	if r.take(later) {
+	if take(later) {
 		t.Error("an hour counts for more than a full measure")
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"bulkhead/internal/agent"
 	"bulkhead/internal/cli/command"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/control"
@@ -104,21 +105,23 @@ func (r *run) become(ctx context.Context, group string, argv []string) error {
 	return r.cannotRun(argv[0], syscall.Exec(file, argv, os.Environ()))
 }
 
-// enter puts this process into a group; the agent does it for others than root.
+// enter puts this process into a group, by the agent where one runs. Without one only root can.
 func (r *run) enter(ctx context.Context, group, command string) error {
-	if os.Geteuid() != 0 {
-		running, err := r.agent(ctx)
-		switch {
-		case err != nil:
-			return r.notEntered(err)
-		case running == nil:
-			return r.notEntered(&control.Error{Code: control.CodeFailed, Err: errors.New("run needs root"),
-				Hint: ownerHint})
+	running, err := r.agent(ctx)
+	if err == nil && running != nil {
+		if err = running.Enter(ctx, group, command, who()); err == nil {
+			return nil
 		}
-		if err := running.Enter(ctx, group, command); err != nil {
-			return r.notEntered(err)
+		if errors.Is(err, agent.ErrSilent) && os.Geteuid() == 0 {
+			render.Printf(r.err, "warning: going on without the agent: %v\n", err)
+			err = nil
 		}
-		return nil
+	}
+	if err == nil && os.Geteuid() != 0 {
+		err = &control.Error{Code: control.CodeFailed, Err: errors.New("run needs root"), Hint: ownerHint}
+	}
+	if err != nil {
+		return r.notEntered(err)
 	}
 	c, err := r.open()
 	if err != nil {

@@ -1,0 +1,181 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"bulkhead/internal/control"
+	"bulkhead/internal/journal"
+)
+
+// Client talks to a running agent.
+type Client struct{ http *http.Client }
+
+func newClient(socket string) *Client {
+	return &Client{http: &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true, // a connection of its own for each request tells the two errors apart
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dial(ctx, socket)
+		},
+	}}}
+}
+
+// dial connects to a socket. While the queue of those who wait to be accepted is full, which connect(2) says by EAGAIN,
+// it tries again until ctx ends.
+func dial(ctx context.Context, socket string) (net.Conn, error) {
+	for {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		if !errors.Is(err, syscall.EAGAIN) {
+			return conn, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(5*time.Millisecond + rand.N(20*time.Millisecond)):
+		}
+	}
+}
+
+// Errors that callers branch on.
+var (
+	// ErrSilent says that an agent was not reached: it is stopped, hangs, or went away. It has done nothing.
+	ErrSilent = errors.New("the agent does not answer")
+	// ErrCut says that the agent went away over a request. It may have done it.
+	ErrCut = errors.New("the agent went away")
+)
+
+// helloTimeout is how long an agent may take to say that it lives, on a busy host too.
+const helloTimeout = 5 * time.Second
+
+// Dial gives a client when an agent answers on the socket, and nil when none listens there. An agent
+// of another state directory is an error: it would change something else than what was asked for.
+func Dial(ctx context.Context, socket, state string) (*Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	at := socket
+	conn, err := dial(ctx, socket+rootOnly)
+	if err == nil {
+		at = socket + rootOnly
+	} else if conn, err = dial(ctx, socket); err != nil {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ECONNREFUSED) {
+			return nil, nil //nolint:nilnil // no agent listens, or not for us
+		}
+		return nil, fmt.Errorf("%w on %q: %w", ErrSilent, socket, err)
+	}
+	_ = conn.Close()
+	c := newClient(at)
+	a, err := c.ask(ctx, http.MethodGet, "/v1/hello", nil)
+	if err != nil {
+		return nil, fmt.Errorf("%w on %q: %w", ErrSilent, socket, errors.Unwrap(err))
+	}
+	if err := a.Error.err(); err != nil {
+		return nil, err
+	}
+	if !sameDir(a.State, state) {
+		return nil, &control.Error{
+			Code: control.CodeUsage,
+			Err:  fmt.Errorf("the agent on %q works on the state directory %q, not on %q", socket, a.State, state),
+			Hint: "give --socket and --state that belong together",
+		}
+	}
+	return c, nil
+}
+
+// sameDir says whether two names mean one directory. One that is not there yet is compared by name.
+func sameDir(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	if errX == nil && errY == nil {
+		return os.SameFile(x, y)
+	}
+	return filepath.Clean(a) == filepath.Clean(b)
+}
+
+// Do has the agent do a changing verb.
+func (c *Client) Do(ctx context.Context, q control.Request) (*control.Reply, error) {
+	a, err := c.ask(ctx, http.MethodPost, "/v1/do", q)
+	if err != nil {
+		return nil, err
+	}
+	return a.Reply, a.Error.err()
+}
+
+// Status asks the agent for everything it knows.
+func (c *Client) Status(ctx context.Context) (*control.Status, error) {
+	a, err := c.ask(ctx, http.MethodGet, "/v1/status", nil)
+	if err != nil {
+		return nil, err
+	}
+	return a.Status, a.Error.err()
+}
+
+// History asks for everything that was changed.
+func (c *Client) History(ctx context.Context) ([]journal.Entry, error) {
+	a, err := c.ask(ctx, http.MethodGet, "/v1/history", nil)
+	if err != nil {
+		return nil, err
+	}
+	return a.History, a.Error.err()
+}
+
+// Enter asks to put this process into a group, with the program that it is about to become.
+func (c *Client) Enter(ctx context.Context, group, command, by string) error {
+	a, err := c.ask(ctx, http.MethodPost, "/v1/enter", entry{group, command, by})
+	if err != nil {
+		return err
+	}
+	return a.Error.err()
+}
+
+// Placed asks when and how the agent placed a process; nil when it has not seen it come.
+func (c *Client) Placed(ctx context.Context, pid int) (*control.PlacedAt, error) {
+	a, err := c.ask(ctx, http.MethodGet, fmt.Sprintf("/v1/placed/%d", pid), nil)
+	if err != nil {
+		return nil, err
+	}
+	return a.Placed, a.Error.err()
+}
+
+func (c *Client) ask(ctx context.Context, method, path string, body any) (*answer, error) {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return nil, fmt.Errorf("ask the agent: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, bytes.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("ask the agent: %w", err)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, lost(err)
+	}
+	defer resp.Body.Close()
+	var a answer
+	if err := json.NewDecoder(resp.Body).Decode(&a); err != nil {
+		return nil, lost(err)
+	}
+	return &a, nil
+}
+
+// lost says how a request was lost.
+func lost(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return fmt.Errorf("%w: %w", ErrSilent, err)
+	}
+	return &control.Error{
+		Code: control.CodeFailed, Err: fmt.Errorf("%w: %w", ErrCut, err),
+		Hint: "`bulkhead status` shows what is in force; try again when it is back, or without it",
+	}
+}
