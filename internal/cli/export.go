@@ -11,7 +11,8 @@ import (
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/control"
-	"bulkhead/internal/convert"
+	"bulkhead/internal/convert/libcgroup"
+	"bulkhead/internal/convert/unitfile"
 	"bulkhead/internal/policy"
 )
 
@@ -31,7 +32,7 @@ back the same policy.`,
 }
 
 func exportCgconfigCmd(s *session) *cobra.Command {
-	var o convert.ExportOptions
+	var o libcgroup.Options
 	c := &cobra.Command{
 		Use:   "cgconfig",
 		Short: "libcgroup's cgconfig.conf",
@@ -43,7 +44,7 @@ func exportCgconfigCmd(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			x := convert.ExportCgconfig(p, o)
+			x := libcgroup.Export(p, o)
 			if s.json {
 				x.Left = render.OrEmpty(x.Left)
 				return s.printJSON(x)
@@ -67,7 +68,7 @@ func exportSliceCmd(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			x := convert.ExportSlice(p)
+			x := unitfile.Export(p)
 			switch {
 			case into != "":
 				err = writeFiles(into, x.Files)

@@ -11,6 +11,10 @@ import (
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/convert"
+	"bulkhead/internal/convert/berx"
+	"bulkhead/internal/convert/inforce"
+	"bulkhead/internal/convert/libcgroup"
+	"bulkhead/internal/convert/unitfile"
 	"bulkhead/internal/policy"
 )
 
@@ -28,9 +32,9 @@ say where each line comes from. What could not be carried over, and why, is said
 	}
 	c.AddCommand(
 		importCgconfigCmd(s),
-		importFiles(s, "cgrules", "libcgroup's cgrules.conf and cgrules.d: which processes", conf, convert.Cgrules),
-		importFiles(s, "slice", "systemd's slices and services: unit files and drop-ins", unitFile, convert.Slice),
-		importFiles(s, "berx", "the JSON of the Oracle document's script", nil, convert.Berx),
+		importFiles(s, "cgrules", "libcgroup's cgrules.conf and cgrules.d: which processes", conf, libcgroup.ImportRules),
+		importFiles(s, "slice", "systemd's slices and services: unit files and drop-ins", unitFile, unitfile.Import),
+		importFiles(s, "berx", "the JSON of the Oracle document's script", nil, berx.Import),
 		importLimitsCmd(s),
 	)
 	return c
@@ -89,7 +93,7 @@ func importCgconfigCmd(s *session) *cobra.Command {
 			if err != nil {
 				return nil, err
 			}
-			return convert.Cgconfig(sources, more)
+			return libcgroup.Import(sources, more)
 		})
 	c.Flags().StringSliceVar(&rules, "rules", nil,
 		"a cgrules.conf whose rules become the groups' match: (`FILE`; may be given more than once)")
@@ -110,7 +114,7 @@ func importLimitsCmd(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return answerImport(&s.output, convert.Limits(groups, units))
+			return answerImport(&s.output, inforce.Import(groups, units))
 		},
 	}
 }

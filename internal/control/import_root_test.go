@@ -15,6 +15,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/convert"
+	"bulkhead/internal/convert/libcgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/testhost"
@@ -64,7 +65,7 @@ func (s *site) facts0() *host.Facts {
 // imported applies a cgconfig.conf as bulkhead reads it.
 func (s *site) imported(text string) *convert.Result {
 	s.t.Helper()
-	r, err := convert.Cgconfig([]policy.Source{{Path: "cgconfig.conf", Text: text}}, nil)
+	r, err := libcgroup.Import([]policy.Source{{Path: "cgconfig.conf", Text: text}}, nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -264,7 +265,7 @@ func TestImportedSampleIsThatOfLibcgroup(t *testing.T) {
 	onV1(t, s, "cpu")
 	const shipped = "/usr/share/doc/cgroup-tools/examples/cgconfig.conf"
 	if sample, err := os.ReadFile(shipped); err == nil { // the lab's machines have no documentation
-		if r, err := convert.Cgconfig([]policy.Source{{Path: shipped, Text: string(sample)}}, nil); err != nil || strings.Contains(r.Policy, "groups:") {
+		if r, err := libcgroup.Import([]policy.Source{{Path: shipped, Text: string(sample)}}, nil); err != nil || strings.Contains(r.Policy, "groups:") {
 			t.Errorf("as shipped it makes no group: %v, %v", r, err)
 		}
 		for line := range strings.Lines(sampleGroups) {

@@ -10,7 +10,8 @@ import (
 	"strings"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/convert"
+	"bulkhead/internal/convert/inforce"
+	"bulkhead/internal/convert/unitfile"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/policy"
@@ -19,7 +20,7 @@ import (
 
 // InForce gives the limits that hold on the host now and that bulkhead has not set: those of control groups, and those of
 // systemd's units by their properties, which systemd writes to the groups of units.
-func (c *Controller) InForce(ctx context.Context) (groups []convert.Live, units []convert.LiveUnit, err error) {
+func (c *Controller) InForce(ctx context.Context) (groups []inforce.Group, units []unitfile.LiveUnit, err error) {
 	facts, err := c.Host.Facts()
 	if err != nil {
 		return nil, nil, fail(CodeFailed, "", "look at the host: %w", err)
@@ -32,7 +33,7 @@ func (c *Controller) InForce(ctx context.Context) (groups []convert.Live, units 
 	if err != nil {
 		return nil, nil, fail(CodeFailed, "", "read the process table: %w", err)
 	}
-	l := liveLook{c: c, facts: facts, tree: c.tree(facts), made: made, byPath: map[string]*convert.Live{}}
+	l := liveLook{c: c, facts: facts, tree: c.tree(facts), made: made, byPath: map[string]*inforce.Group{}}
 	for _, h := range facts.Hierarchies {
 		if err := l.hierarchy(h); err != nil {
 			return nil, nil, err
@@ -80,7 +81,7 @@ type liveLook struct {
 	facts  *host.Facts
 	tree   *cgroup.Tree
 	made   map[cgroup.Dir]bool
-	byPath map[string]*convert.Live
+	byPath map[string]*inforce.Group
 }
 
 func (l *liveLook) hierarchy(h host.Hierarchy) error {
@@ -143,10 +144,10 @@ func (l *liveLook) dir(h host.Hierarchy, d cgroup.Dir, rows []*knob.Row) error {
 	if err != nil {
 		above = nil
 	}
-	live := cmp.Or(l.byPath[d.Path], &convert.Live{Path: d.Path})
+	live := cmp.Or(l.byPath[d.Path], &inforce.Group{Path: d.Path})
 	for _, name := range names {
 		if text := values[name]; limits(byName[name], text, above[name]) {
-			live.Files = append(live.Files, convert.LiveFile{Path: l.tree.Abs(d) + "/" + name, Name: name, Text: text})
+			live.Files = append(live.Files, inforce.File{Path: l.tree.Abs(d) + "/" + name, Name: name, Text: text})
 		}
 	}
 	if len(live.Owners) == 0 {
@@ -186,7 +187,7 @@ func (l *liveLook) owners(h host.Hierarchy, values map[string]string) (owners []
 }
 
 // liveUnits asks systemd for the limits of its slices and services.
-func liveUnits(ctx context.Context, m *systemd.Manager) (units []convert.LiveUnit, err error) {
+func liveUnits(ctx context.Context, m *systemd.Manager) (units []unitfile.LiveUnit, err error) {
 	all, err := m.Units(ctx)
 	if err != nil {
 		return nil, fail(CodeFailed, "", "ask systemd for its units: %w", err)
@@ -212,7 +213,7 @@ func liveUnits(ctx context.Context, m *systemd.Manager) (units []convert.LiveUni
 			return nil, fail(CodeFailed, "", "read the files of %s: %w", s.Name, err)
 		}
 		if lines := unitLines(u, said); len(lines) > 0 {
-			units = append(units, convert.LiveUnit{Name: s.Name, Lines: lines})
+			units = append(units, unitfile.LiveUnit{Name: s.Name, Lines: lines})
 		}
 	}
 	return units, nil

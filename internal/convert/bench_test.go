@@ -1,4 +1,4 @@
-package convert
+package convert_test
 
 import (
 	"fmt"
@@ -7,6 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/convert"
+	"bulkhead/internal/convert/berx"
+	"bulkhead/internal/convert/libcgroup"
+	"bulkhead/internal/convert/unitfile"
 	"bulkhead/internal/policy"
 )
 
@@ -24,27 +28,34 @@ var large = []struct {
 	name string
 	text func(size int) string
 	file string
-	do   func([]policy.Source) (*Result, error)
+	do   func([]policy.Source) (*convert.Result, error)
 }{
 	{"cgconfig", func(size int) string {
 		return lines(size, func(i int) string {
-			return fmt.Sprintf("group team%d/db%d {\n\tperm { task { uid = u%d; gid = dba; } admin { uid = root; gid = root; } }\n\tcpu { cpu.shares = %d; }\n\tmemory { memory.limit_in_bytes = %dM; }\n}\n", i/50, i, i, 100+i%2000, 1+i)
+			return fmt.Sprintf("group team%d/db%d {\n\tperm { task { uid = u%d; gid = dba; } admin { uid = root; gid "+
+				"= root; } }\n\tcpu { cpu.shares = %d; }\n\tmemory { memory.limit_in_bytes = %dM; }\n}\n", i/50, i, i,
+				100+i%2000, 1+i)
 		})
-	}, "cgconfig.conf", func(s []policy.Source) (*Result, error) { return Cgconfig(s, nil) }},
+	}, "cgconfig.conf", func(s []policy.Source) (*convert.Result, error) { return libcgroup.Import(s, nil) }},
 	{"cgrules", func(size int) string {
-		return lines(size, func(i int) string { return fmt.Sprintf("user%d:program%d\tcpu,memory\tteam%d/db%d\n", i, i%7, i/50, i) })
-	}, "cgrules.conf", Cgrules},
+		return lines(size,
+			func(i int) string { return fmt.Sprintf("user%d:program%d\tcpu,memory\tteam%d/db%d\n", i, i%7, i/50, i) })
+	}, "cgrules.conf", libcgroup.ImportRules},
 	{"slice", func(size int) string {
 		return "[Slice]\n" + lines(size, func(i int) string {
 			return fmt.Sprintf("# a comment %d\nCPUWeight=%d\nIOReadBandwidthMax=\n", i, 1+i%10000)
 		})
-	}, "a.slice", Slice},
+	}, "a.slice", unitfile.Import},
 	{"berx", func(size int) string {
 		text := lines(size, func(i int) string {
-			return fmt.Sprintf(`{"name": "BX%d", "diskgroup": "DATA", "subsystems": [{"subsystem": "blkio", "limits": [{"file": "blkio.throttle.read_bps_device", "limit": %d}]}], "processes": ["ora_p.*_BX%d$"]},`+"\n", i, 1<<20+i, i)
+			return fmt.Sprintf(
+				`{"name": "BX%d", "diskgroup": "DATA", "subsystems": [{"subsystem": "blkio", `+
+					`"limits": [{"file": "blkio.throttle.read_bps_device", "limit": %d}]}], `+
+					`"processes": ["ora_p.*_BX%d$"]},`+"\n", i, 1<<20+i, i)
 		})
-		return `{"base": "/sys/fs/cgroup", "myroot": "ORACLE", "subsystems": ["blkio"], "groups": [` + "\n" + strings.TrimSuffix(text, ",\n") + "]}\n"
-	}, "cgconfig.json", Berx},
+		return `{"base": "/sys/fs/cgroup", "myroot": "ORACLE", "subsystems": ["blkio"], "groups": [` + "\n" +
+			strings.TrimSuffix(text, ",\n") + "]}\n"
+	}, "cgconfig.json", berx.Import},
 }
 
 func BenchmarkImportOf10MB(b *testing.B) {
@@ -61,8 +72,8 @@ func BenchmarkImportOf10MB(b *testing.B) {
 	}
 }
 
-// The time that a file takes grows with its length: two megabytes need four times as much as half a one, and not sixteen
-// times. CPU time is measured, so that a busy machine changes little.
+// The time that a file takes grows with its length: two megabytes need four times as much as half a one, and not
+// sixteen times. CPU time is measured, so that a busy machine changes little.
 func TestTimeGrowsWithTheLength(t *testing.T) {
 	for _, l := range large {
 		took := func(size int) time.Duration {

@@ -1,9 +1,17 @@
-// Package convert carries what a host has today into a policy, and a policy back: libcgroup's cgconfig.conf and
-// cgrules.conf, systemd's slices, the JSON of the Oracle document's script, and the limits that are in force.
+// Package convert holds what the imports and exports of a policy share: the report of what could not be carried over,
+// the places in the files that are read, and the draft of the policy that comes out.
 //
-// An import reads its files strictly, as the policy's own parser does: everything wrong is reported at once, each with its
-// place. What is sound becomes the text of a policy whose comments say where each line comes from, and a report of what
-// could not be carried over and why. Everything is values in, values out, but for Read, which reads the files.
+// An import reads its files strictly, as the policy's own parser does: everything wrong is reported at once, each with
+// its place. What is sound becomes the text of a policy whose comments say where each line comes from. Each format has
+// a package below this one: libcgroup (cgconfig.conf and cgrules.conf), unitfile (systemd's slices and services), berx
+// (the JSON of the Oracle document's script) and inforce (the limits on a running host); kernelfile knows the files of
+// control groups.
+//
+//	sources, err := convert.Read([]string{"/etc/cgconfig.conf"}, nil)
+//	result, err := libcgroup.Import(sources, nil)
+//
+// Everything takes values and gives values, but for Read, which reads the files. A Report, a Draft and an Input belong
+// to one goroutine.
 package convert
 
 import (
@@ -13,9 +21,10 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/policy/yamlform"
+
+	"bulkhead/internal/policy"
 )
 
 // Result is what an import made of its files.
@@ -48,69 +57,78 @@ func (r Remark) String() string {
 // maxSize is the largest file that is read. A configuration of 10 MB has a hundred thousand groups.
 const maxSize = 64 << 20
 
+// NoKey is why a limit that a policy cannot hold is left out.
+const NoKey = "a policy has no key for it"
+
 // mostProblems is how many problems are reported. A file of another kind has one in each line.
 const mostProblems = 200
 
-// report gathers what an import has to say.
-type report struct {
-	problems policy.Problems
-	left     []Remark
+// Report gathers what an import has to say.
+type Report struct {
+	Problems policy.Problems
+	Left     []Remark
 	changed  []Remark
 	notes    []string
 }
 
-func (r *report) leave(at policy.Pos, instead, what, format string, args ...any) {
-	r.left = append(r.left, Remark{Pos: at, What: clean(what), Why: fmt.Sprintf(format, args...), Instead: instead})
+// Leave reports what was not carried over, and why; instead is what to do about it, or "".
+func (r *Report) Leave(at policy.Pos, instead, what, format string, args ...any) {
+	r.Left = append(r.Left, Remark{Pos: at, What: Clean(what), Why: fmt.Sprintf(format, args...), Instead: instead})
 }
 
-func (r *report) change(at policy.Pos, what, format string, args ...any) {
-	r.changed = append(r.changed, Remark{Pos: at, What: clean(what), Why: fmt.Sprintf(format, args...)})
+// Change reports what was carried over and is not quite the same.
+func (r *Report) Change(at policy.Pos, what, format string, args ...any) {
+	r.changed = append(r.changed, Remark{Pos: at, What: Clean(what), Why: fmt.Sprintf(format, args...)})
 }
 
-func (r *report) note(format string, args ...any) {
+// Note reports something about the files as a whole, once.
+func (r *Report) Note(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !slices.Contains(r.notes, text) {
 		r.notes = append(r.notes, text)
 	}
 }
 
-func (r *report) fail(at policy.Pos, hint, format string, args ...any) {
+// Fail reports a problem, once: whoever reads the files gets problems and no policy then.
+func (r *Report) Fail(at policy.Pos, hint, format string, args ...any) {
 	msg := fmt.Sprintf(format, args...)
-	known := slices.ContainsFunc(r.problems, func(p policy.Problem) bool { return p.Pos == at && p.Msg == msg }) // one value may be read for two limits
-	if len(r.problems) < mostProblems && !known {
-		r.problems = append(r.problems, policy.Problem{Pos: at, Msg: msg, Hint: hint})
+	// one value may be read for two limits
+	known := slices.ContainsFunc(r.Problems, func(p policy.Problem) bool { return p.Pos == at && p.Msg == msg })
+	if len(r.Problems) < mostProblems && !known {
+		r.Problems = append(r.Problems, policy.Problem{Pos: at, Msg: msg, Hint: hint})
 	}
 }
 
-// failWith is fail with another place that takes part.
-func (r *report) failWith(at, other policy.Pos, hint, format string, args ...any) {
-	before := len(r.problems)
-	r.fail(at, hint, format, args...)
-	if n := len(r.problems); n > before {
-		r.problems[n-1].Also = []policy.Pos{other}
+// FailWith is fail with another place that takes part.
+func (r *Report) FailWith(at, other policy.Pos, hint, format string, args ...any) {
+	before := len(r.Problems)
+	r.Fail(at, hint, format, args...)
+	if n := len(r.Problems); n > before {
+		r.Problems[n-1].Also = []policy.Pos{other}
 	}
 }
 
-// result gives the policy of a draft, or every problem.
-func (r *report) result(d *draft, sources []policy.Source) (*Result, error) {
-	if len(r.problems) > 0 {
-		if len(r.problems) == mostProblems {
-			last := &r.problems[mostProblems-1]
+// Result gives the policy of a draft, or every problem.
+func (r *Report) Result(d *Draft, sources []policy.Source) (*Result, error) {
+	if len(r.Problems) > 0 {
+		if len(r.Problems) == mostProblems {
+			last := &r.Problems[mostProblems-1]
 			last.Hint = "this is the last problem that is told; there are more"
 		}
-		return nil, yamlform.Annotate(r.problems, sources)
+		return nil, yamlform.Annotate(r.Problems, sources)
 	}
 	text := d.text(sources)
 	for _, c := range d.schedules {
-		whole := text + "schedules: " + c.text + "\n"
-		if _, err := parse.Policy([]policy.Source{{Path: c.at.File, Text: whole}}); err != nil {
-			r.leave(c.at, "", "schedules", "they do not fit the groups any more")
+		whole := text + "schedules: " + c.Text + "\n"
+		if _, err := parse.Policy([]policy.Source{{Path: c.At.File, Text: whole}}); err != nil {
+			r.Leave(c.At, "", "schedules", "they do not fit the groups any more")
 			continue
 		}
 		text = whole
 	}
-	res := &Result{Policy: text, Left: r.left, Changed: r.changed, Notes: r.notes}
+	res := &Result{Policy: text, Left: r.Left, Changed: r.changed, Notes: r.notes}
 	if len(res.Policy) > mostPolicy {
-		res.Notes = append(res.Notes, fmt.Sprintf("the policy has %s, and bulkhead reads files of at most %s: split it, and include: the parts",
+		res.Notes = append(res.Notes, fmt.Sprintf(
+			"the policy has %s, and bulkhead reads files of at most %s: split it, and include: the parts",
 			policy.Bytes(len(res.Policy)).Human(), policy.Bytes(mostPolicy).Human()))
 	}
 	return res, nil
@@ -119,57 +137,58 @@ func (r *report) result(d *draft, sources []policy.Source) (*Result, error) {
 // mostPolicy is the largest policy file that bulkhead reads.
 const mostPolicy = 4 << 20
 
-// input is one file that is being read, with the places in it.
-type input struct {
-	*report
-	file   string
-	body   string // without a byte-order mark
-	starts []int  // offsets of the lines
+// Input is one file that is being read, with the places in it.
+type Input struct {
+	*Report
+	File   string
+	Body   string // without a byte-order mark
+	Starts []int  // offsets of the lines
 }
 
-// open begins to read a file. ok is false when it is not text.
-func (r *report) open(s policy.Source) (in *input, ok bool) {
-	in = &input{report: r, file: s.Path, body: s.Text, starts: []int{0}}
+// Open begins to read a file. ok is false when it is not text.
+func (r *Report) Open(s policy.Source) (in *Input, ok bool) {
+	in = &Input{Report: r, File: s.Path, Body: s.Text, Starts: []int{0}}
 	if rest, marked := strings.CutPrefix(s.Text, "\ufeff"); marked {
-		in.body = rest
-		r.note("%s begins with a byte-order mark, which is skipped", s.Path)
+		in.Body = rest
+		r.Note("%s begins with a byte-order mark, which is skipped", s.Path)
 	}
 	for i := 0; ; {
-		next := strings.IndexByte(in.body[i:], '\n')
+		next := strings.IndexByte(in.Body[i:], '\n')
 		if next < 0 {
 			break
 		}
 		i += next + 1
-		in.starts = append(in.starts, i)
+		in.Starts = append(in.Starts, i)
 	}
 	return in, in.isText()
 }
 
 // isText refuses what is not text, at its first bad byte, and says when lines end as on another system.
-func (in *input) isText() bool {
+func (in *Input) isText() bool {
 	const hint = "this is not a text file; is it the right one?"
-	if len(in.body) > maxSize {
-		in.fail(policy.Pos{File: in.file, Line: 1, Column: 1}, hint, "the file is larger than %s", policy.Bytes(maxSize))
+	if len(in.Body) > maxSize {
+		in.Fail(policy.Pos{File: in.File, Line: 1, Column: 1}, hint, "the file is larger than %s",
+			policy.Bytes(maxSize))
 		return false
 	}
-	for i := 0; i < len(in.body); {
-		c := in.body[i]
+	for i := 0; i < len(in.Body); {
+		c := in.Body[i]
 		if c >= ' ' && c < 0x7f || c == '\t' || c == '\n' {
 			i++
 			continue
 		}
-		r, size := utf8.DecodeRuneInString(in.body[i:])
+		r, size := utf8.DecodeRuneInString(in.Body[i:])
 		switch {
 		case r == utf8.RuneError && size <= 1:
-			in.fail(in.at(i), hint, "byte 0x%02x is not UTF-8 text", c)
+			in.Fail(in.At(i), hint, "byte 0x%02x is not UTF-8 text", c)
 			return false
-		case c == '\r' && strings.HasPrefix(in.body[i:], "\r\n"):
-			in.note("%s ends its lines in CR LF; they are read as any others", in.file)
+		case c == '\r' && strings.HasPrefix(in.Body[i:], "\r\n"):
+			in.Note("%s ends its lines in CR LF; they are read as any others", in.File)
 		case c == '\r':
-			in.fail(in.at(i), "end lines in LF, or in CR LF", "a line ends in CR alone")
+			in.Fail(in.At(i), "end lines in LF, or in CR LF", "a line ends in CR alone")
 			return false
 		case unicode.IsControl(r) || r == 0xfeff || r == 0xfffe || r == 0xffff || r == 0x2028 || r == 0x2029:
-			in.fail(in.at(i), hint, "character U+%04X is not text", r)
+			in.Fail(in.At(i), hint, "character U+%04X is not text", r)
 			return false
 		}
 		i += size
@@ -177,27 +196,28 @@ func (in *input) isText() bool {
 	return true
 }
 
-// at is the place of a byte.
-func (in *input) at(offset int) policy.Pos {
-	for offset > 0 && offset < len(in.body) && !utf8.RuneStart(in.body[offset]) {
+// At is the place of a byte.
+func (in *Input) At(offset int) policy.Pos {
+	for offset > 0 && offset < len(in.Body) && !utf8.RuneStart(in.Body[offset]) {
 		offset-- // to the beginning of its character
 	}
-	line, found := slices.BinarySearch(in.starts, offset)
+	line, found := slices.BinarySearch(in.Starts, offset)
 	if !found {
 		line--
 	}
-	return policy.Pos{File: in.file, Line: line + 1, Column: utf8.RuneCountInString(in.body[in.starts[line]:offset]) + 1}
+	return policy.Pos{File: in.File, Line: line + 1,
+		Column: utf8.RuneCountInString(in.Body[in.Starts[line]:offset]) + 1}
 }
 
-// bad reports a problem at a byte.
-func (in *input) bad(offset int, hint, format string, args ...any) {
-	if len(in.problems) < mostProblems { // places of a file that is all wrong are dear
-		in.fail(in.at(offset), hint, format, args...)
+// Bad reports a problem at a byte.
+func (in *Input) Bad(offset int, hint, format string, args ...any) {
+	if len(in.Problems) < mostProblems { // places of a file that is all wrong are dear
+		in.Fail(in.At(offset), hint, format, args...)
 	}
 }
 
-// clean makes text fit for one line of a comment or a report.
-func clean(text string) string {
+// Clean makes text fit for one line of a comment or a report.
+func Clean(text string) string {
 	const most = 120
 	if isPlain(text) && len(text) <= most {
 		return text

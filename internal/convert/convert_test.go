@@ -1,4 +1,4 @@
-package convert
+package convert_test
 
 import (
 	"encoding/json"
@@ -9,10 +9,15 @@ import (
 	"strings"
 	"testing"
 
+	"bulkhead/internal/policy/parse"
+
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"bulkhead/internal/convert"
+	"bulkhead/internal/convert/berx"
+	"bulkhead/internal/convert/libcgroup"
+	"bulkhead/internal/convert/unitfile"
 	"bulkhead/internal/policy"
-	"bulkhead/internal/policy/parse"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -35,7 +40,7 @@ func archive(t testing.TB, file string) []policy.Source {
 }
 
 // fixtures runs an import on each fixture of a kind and holds what it gives to the golden file beside it.
-func fixtures(t *testing.T, kind string, do func([]policy.Source) (*Result, error)) {
+func fixtures(t *testing.T, kind string, do func([]policy.Source) (*convert.Result, error)) {
 	files, err := filepath.Glob(filepath.Join("testdata", kind, "*.txtar"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no fixtures of %s: %v", kind, err)
@@ -67,7 +72,7 @@ func golden(t *testing.T, file, got string) {
 }
 
 // told is all that an import says.
-func told(t testing.TB, r *Result, err error) string {
+func told(t testing.TB, r *convert.Result, err error) string {
 	if err != nil {
 		return err.Error() + "\n"
 	}
@@ -75,7 +80,7 @@ func told(t testing.TB, r *Result, err error) string {
 	b.WriteString(r.Policy)
 	for _, part := range []struct {
 		title string
-		all   []Remark
+		all   []convert.Remark
 	}{{"changed", r.Changed}, {"left", r.Left}} {
 		for _, remark := range part.all {
 			fmt.Fprintf(&b, "%s: %s\n", part.title, remark)
@@ -87,8 +92,9 @@ func told(t testing.TB, r *Result, err error) string {
 	return b.String()
 }
 
-// hold holds an import to what every import keeps: a policy that parses, or problems each of which has a place in the files.
-func hold(t testing.TB, sources []policy.Source, r *Result, err error) {
+// hold holds an import to what every import keeps: a policy that parses, or problems each of which has a place in the
+// files.
+func hold(t testing.TB, sources []policy.Source, r *convert.Result, err error) {
 	t.Helper()
 	if err != nil {
 		problems, ok := err.(policy.Problems)
@@ -103,7 +109,8 @@ func hold(t testing.TB, sources []policy.Source, r *Result, err error) {
 		}
 		return
 	}
-	if _, err := parse.Policy([]policy.Source{{Path: "policy.yaml", Text: r.Policy}}); err != nil && len(r.Policy) <= mostPolicy {
+	if _, err := parse.Policy([]policy.Source{{Path: "policy.yaml", Text: r.Policy}}); err != nil &&
+		len(r.Policy) <= 4<<20 {
 		t.Fatalf("the policy is not one: %v\n%s", err, r.Policy)
 	}
 	for _, remark := range append(r.Left, r.Changed...) {
@@ -134,14 +141,14 @@ func place(t testing.TB, sources []policy.Source, at policy.Pos) {
 }
 
 func TestCgconfig(t *testing.T) {
-	fixtures(t, "cgconfig", func(s []policy.Source) (*Result, error) { return Cgconfig(s, nil) })
+	fixtures(t, "cgconfig", func(s []policy.Source) (*convert.Result, error) { return libcgroup.Import(s, nil) })
 }
 
 func FuzzCgconfig(f *testing.F) {
 	seeds(f, "cgconfig")
 	f.Fuzz(func(t *testing.T, text string) {
 		sources := []policy.Source{{Path: "cgconfig.conf", Text: text}}
-		r, err := Cgconfig(sources, nil)
+		r, err := libcgroup.Import(sources, nil)
 		hold(t, sources, r, err)
 		if err == nil {
 			again(t, r)
@@ -163,9 +170,9 @@ func seeds(f *testing.F, kind string) {
 }
 
 // again exports an imported policy and holds an import of that to be the same policy.
-func again(t testing.TB, r *Result) {
+func again(t testing.TB, r *convert.Result) {
 	t.Helper()
-	if len(r.Policy) > mostPolicy {
+	if len(r.Policy) > 4<<20 {
 		return
 	}
 	p, err := parse.Policy([]policy.Source{{Path: "policy.yaml", Text: r.Policy}})
@@ -186,21 +193,21 @@ func back(t failer, p *policy.Policy) {
 	t.Helper()
 	for _, format := range []struct {
 		name string
-		do   func() (*Export, *Result, error)
+		do   func() (*convert.Export, *convert.Result, error)
 	}{
-		{"cgconfig 1", func() (*Export, *Result, error) {
-			x := ExportCgconfig(p, ExportOptions{})
-			r, err := Cgconfig(x.Files, nil)
+		{"cgconfig 1", func() (*convert.Export, *convert.Result, error) {
+			x := libcgroup.Export(p, libcgroup.Options{})
+			r, err := libcgroup.Import(x.Files, nil)
 			return x, r, err
 		}},
-		{"cgconfig 2", func() (*Export, *Result, error) {
-			x := ExportCgconfig(p, ExportOptions{Cgroup: 2})
-			r, err := Cgconfig(x.Files, nil)
+		{"cgconfig 2", func() (*convert.Export, *convert.Result, error) {
+			x := libcgroup.Export(p, libcgroup.Options{Cgroup: 2})
+			r, err := libcgroup.Import(x.Files, nil)
 			return x, r, err
 		}},
-		{"slice", func() (*Export, *Result, error) {
-			x := ExportSlice(p)
-			r, err := Slice(x.Files)
+		{"slice", func() (*convert.Export, *convert.Result, error) {
+			x := unitfile.Export(p)
+			r, err := unitfile.Import(x.Files)
 			return x, r, err
 		}},
 	} {
@@ -212,13 +219,14 @@ func back(t failer, p *policy.Policy) {
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", format.name, err, r.Policy)
 		}
-		if want, have := Flow(p), Flow(got); want != have {
-			t.Fatalf("%s gave\n%s\nfor\n%s\nexported as\n%s\nimported as\n%s", format.name, have, want, textOf(x), r.Policy)
+		if want, have := convert.Flow(p), convert.Flow(got); want != have {
+			t.Fatalf("%s gave\n%s\nfor\n%s\nexported as\n%s\nimported as\n%s", format.name, have, want, textOf(x),
+				r.Policy)
 		}
 	}
 }
 
-func textOf(x *Export) string {
+func textOf(x *convert.Export) string {
 	var b strings.Builder
 	for _, f := range x.Files {
 		fmt.Fprintf(&b, "-- %s --\n%s", f.Path, f.Text)
@@ -226,20 +234,20 @@ func textOf(x *Export) string {
 	return b.String()
 }
 
-func TestCgrules(t *testing.T) { fixtures(t, "cgrules", Cgrules) }
+func TestCgrules(t *testing.T) { fixtures(t, "cgrules", libcgroup.ImportRules) }
 
-func TestBerx(t *testing.T) { fixtures(t, "berx", Berx) }
+func TestBerx(t *testing.T) { fixtures(t, "berx", berx.Import) }
 
 // Groups and rules together: the first file is cgconfig.conf.
 func TestCgconfigWithRules(t *testing.T) {
-	fixtures(t, "cgboth", func(s []policy.Source) (*Result, error) { return Cgconfig(s[:1], s[1:]) })
+	fixtures(t, "cgboth", func(s []policy.Source) (*convert.Result, error) { return libcgroup.Import(s[:1], s[1:]) })
 }
 
 func FuzzCgrules(f *testing.F) {
 	seeds(f, "cgrules")
 	f.Fuzz(func(t *testing.T, text string) {
 		sources := []policy.Source{{Path: "cgrules.conf", Text: text}}
-		r, err := Cgrules(sources)
+		r, err := libcgroup.ImportRules(sources)
 		hold(t, sources, r, err)
 		if err == nil {
 			again(t, r)
@@ -251,7 +259,7 @@ func FuzzBerx(f *testing.F) {
 	seeds(f, "berx")
 	f.Fuzz(func(t *testing.T, text string) {
 		sources := []policy.Source{{Path: "cgconfig.json", Text: text}}
-		r, err := Berx(sources)
+		r, err := berx.Import(sources)
 		hold(t, sources, r, err)
 		if err == nil {
 			again(t, r)

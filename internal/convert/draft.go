@@ -8,38 +8,41 @@ import (
 	"slices"
 	"strings"
 
-	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/policy/yamlform"
+
+	"strconv"
+
+	"bulkhead/internal/policy"
 )
 
-// draft is a policy that is being made.
-type draft struct {
-	*report
-	head []string // comments at the top
-	top  []raw    // blocks beside groups: host
-	root group    // holds the groups at the top
+// Draft is a policy that is being made.
+type Draft struct {
+	*Report
+	Head []string // comments at the top
+	top  []Raw    // blocks beside groups: host
+	Root Group    // holds the groups at the top
 	// schedules is what an export carried along of them.
-	schedules []carriedAlong
+	schedules []CarriedAlong
 }
 
-// raw is a key whose value was written out already, as a flow or a scalar.
-type raw struct{ key, text, from string }
+// Raw is a key whose value was written out already, as a flow or a scalar.
+type Raw struct{ Key, Text, From string }
 
-// group is one group of a draft.
-type group struct {
-	name, path string
+// Group is one group of a draft.
+type Group struct {
+	name, Path string
 	pos        policy.Pos
-	from       string // what it was, for the comment; "" for one made to hold others
-	children   []*group
-	byName     map[string]*group // by the name that it had
-	taken      map[string]*group // by the name that it has
-	keys       []raw             // role, slice, adopt, from_unit, each: scalars and flows of the group itself
-	match      []raw
-	owner      []raw
-	settings   []setting
-	shares     *share // of the CPU, on v1's scale
-	asked      bool   // it was described, not only made to hold others
+	From       string // what it was, for the comment; "" for one made to hold others
+	Children   []*Group
+	byName     map[string]*Group // by the name that it had
+	taken      map[string]*Group // by the name that it has
+	Keys       []Raw             // role, slice, adopt, from_unit, each: scalars and flows of the group itself
+	Match      []Raw
+	Owner      []Raw
+	Settings   []setting
+	Shares     *Share // of the CPU, on v1's scale
+	Asked      bool   // it was described, not only made to hold others
 	described  policy.Pos
 }
 
@@ -48,10 +51,11 @@ type setting struct {
 	key      policy.Key
 	on, text string
 	from     string
-	even     bool // io: devices share it evenly
+	Even     bool // io: devices share it evenly
 }
 
-func newDraft(r *report) *draft { return &draft{report: r} }
+// NewDraft begins a policy; what is wrong with its sources goes to r.
+func NewDraft(r *Report) *Draft { return &Draft{Report: r} }
 
 // isGroupName says whether a policy takes a name.
 func isGroupName(name string) bool {
@@ -65,9 +69,11 @@ func isGroupName(name string) bool {
 	return name != "" && len(name) <= longestName
 }
 
-// isReserved says whether a name means something to the kernel or to others. No such name has a digit, but behind a dot or a dash.
+// isReserved says whether a name means something to the kernel or to others. No such name has a digit, but behind a dot
+// or a dash.
 func isReserved(name string) bool {
-	return (!strings.ContainsAny(name, "0123456789") || strings.ContainsAny(name, ".-")) && policy.ReservedName(name) != ""
+	return (!strings.ContainsAny(name, "0123456789") || strings.ContainsAny(name, ".-")) &&
+		policy.ReservedName(name) != ""
 }
 
 const (
@@ -96,20 +102,21 @@ func fitName(name string) string {
 	return fit
 }
 
-// group finds or makes a group by the path that it had, "a/b". nil when a policy cannot have it; the report says why.
-func (d *draft) group(name string, at policy.Pos) *group {
+// Group finds or makes a group by the path that it had, "a/b". nil when a policy cannot have it; the report says why.
+func (d *Draft) Group(name string, at policy.Pos) *Group {
 	elements := strings.FieldsFunc(name, func(r rune) bool { return r == '/' })
 	switch {
 	case len(elements) == 0:
 		return nil
 	case slices.Contains(elements, "..") || slices.Contains(elements, "."):
-		d.fail(at, "write the path from the top of the hierarchy", "%q is not the path of a group", clean(name))
+		d.Fail(at, "write the path from the top of the hierarchy", "%q is not the path of a group", Clean(name))
 		return nil
 	case len(elements) > deepest:
-		d.leave(at, "move it up, or merge it with the group above", "group "+name, "groups nest at most %d deep in a policy", deepest)
+		d.Leave(at, "move it up, or merge it with the group above", "group "+name,
+			"groups nest at most %d deep in a policy", deepest)
 		return nil
 	}
-	g := &d.root
+	g := &d.Root
 	for _, element := range elements {
 		next := g.byName[element]
 		if next == nil {
@@ -123,53 +130,55 @@ func (d *draft) group(name string, at policy.Pos) *group {
 }
 
 // child makes one group inside another.
-func (d *draft) child(parent *group, name string, at policy.Pos) *group {
-	c := &group{name: name, pos: at}
+func (d *Draft) child(parent *Group, name string, at policy.Pos) *Group {
+	c := &Group{name: name, pos: at}
 	if !isGroupName(name) || isReserved(name) {
 		c.name = fitName(name)
 		why := fmt.Sprintf("is called %s: a name of a policy has letters, digits, _ . and - only", c.name)
 		if policy.ReservedName(name) != "" {
 			why = fmt.Sprintf("is called %s: %s", c.name, policy.ReservedName(name))
 		}
-		d.change(at, "group "+name, "%s", why)
+		d.Change(at, "group "+name, "%s", why)
 	}
 	if parent.byName == nil {
-		parent.byName, parent.taken = map[string]*group{}, map[string]*group{}
+		parent.byName, parent.taken = map[string]*Group{}, map[string]*Group{}
 	}
 	if other := parent.taken[c.name]; other != nil {
-		d.failWith(at, other.pos, "rename one of them", "groups %q and %q would both be called %s", clean(name), clean(other.name), c.name)
+		d.FailWith(at, other.pos, "rename one of them", "groups %q and %q would both be called %s", Clean(name),
+			Clean(other.name), c.name)
 		return nil
 	}
-	c.path = strings.TrimPrefix(parent.path+"/"+c.name, "/")
+	c.Path = strings.TrimPrefix(parent.Path+"/"+c.name, "/")
 	parent.byName[name], parent.taken[c.name] = c, c
-	parent.children = append(parent.children, c)
+	parent.Children = append(parent.Children, c)
 	return c
 }
 
-// describe marks a group as described, once.
-func (d *draft) describe(g *group, at policy.Pos, from string) bool {
-	if g.asked {
-		d.failWith(at, g.described, "put both into one, or rename one", "group %q is described twice", g.path)
+// Describe marks a group as described, once.
+func (d *Draft) Describe(g *Group, at policy.Pos, from string) bool {
+	if g.Asked {
+		d.FailWith(at, g.described, "put both into one, or rename one", "group %q is described twice", g.Path)
 		return false
 	}
-	g.asked, g.described, g.from, g.pos = true, at, from, at
+	g.Asked, g.described, g.From, g.pos = true, at, from, at
 	return true
 }
 
-// set adds a limit after the policy's own parser has read it. what is the line that it comes from.
-func (d *draft) set(g *group, key policy.Key, on, text string, at policy.Pos, what string) bool {
+// Set adds a limit after the policy's own parser has read it. what is the line that it comes from.
+func (d *Draft) Set(g *Group, key policy.Key, on, text string, at policy.Pos, what string) bool {
 	_, s, err := parse.ParseAssignment("g:"+string(key)+"="+text, on)
 	if err != nil {
 		var problems policy.Problems
 		if errors.As(err, &problems) {
-			d.fail(at, problems[0].Hint, "%s: %s", clean(what), problems[0].Msg)
+			d.Fail(at, problems[0].Hint, "%s: %s", Clean(what), problems[0].Msg)
 		} else {
-			d.fail(at, "", "%v", err)
+			d.Fail(at, "", "%v", err)
 		}
 		return false
 	}
-	g.settings = slices.DeleteFunc(g.settings, func(o setting) bool { return o.key == key && o.on == s.On })
-	g.settings = append(g.settings, setting{key: key, on: s.On, text: cmp.Or(s.Raw, s.Value.String()), from: from(at, what)})
+	g.Settings = slices.DeleteFunc(g.Settings, func(o setting) bool { return o.key == key && o.on == s.On })
+	g.Settings = append(g.Settings, setting{key: key, on: s.On, text: cmp.Or(s.Raw, s.Value.String()),
+		from: From(at, what)})
 	return true
 }
 
@@ -179,15 +188,15 @@ func supported(key policy.Key, text string) bool {
 	return err == nil
 }
 
-// from is the comment behind a line: where it comes from, and what it was.
-func from(at policy.Pos, what string) string {
+// From is the comment behind a line: where it comes from, and what it was.
+func From(at policy.Pos, what string) string {
 	if at.Line == 0 { // a file of the kernel, or a unit: what begins with its name
 		if name := filepath.Base(at.File); strings.HasPrefix(what, name+" = ") {
 			what = strings.TrimPrefix(what, name+" ")
 		}
-		return clean(at.File + " " + what)
+		return Clean(at.File + " " + what)
 	}
-	return clean(fmt.Sprintf("%s:%d %s", filepath.Base(at.File), at.Line, what))
+	return Clean(fmt.Sprintf("%s:%d %s", filepath.Base(at.File), at.Line, what))
 }
 
 // writer writes a policy as text.
@@ -205,57 +214,57 @@ func (w *writer) line(depth int, text, comment string) {
 }
 
 // text is the policy.
-func (d *draft) text(sources []policy.Source) string {
+func (d *Draft) text(sources []policy.Source) string {
 	var w writer
 	size := 0
 	for _, s := range sources {
 		size += len(s.Text)
 	}
 	w.b.Grow(size)
-	for _, line := range d.head {
-		w.line(0, "# "+clean(line), "")
+	for _, line := range d.Head {
+		w.line(0, "# "+Clean(line), "")
 	}
 	w.line(0, "version: 1", "")
 	for _, r := range d.top {
-		w.line(0, r.key+": "+r.text, r.from)
+		w.line(0, r.Key+": "+r.Text, r.From)
 	}
-	if len(d.root.children) > 0 {
+	if len(d.Root.Children) > 0 {
 		w.line(0, "groups:", "")
 	}
-	for _, g := range d.root.children {
+	for _, g := range d.Root.Children {
 		w.group(g, 1)
 	}
 	return w.b.String()
 }
 
 // group writes a group and those inside it.
-func (w *writer) group(g *group, depth int) {
+func (w *writer) group(g *Group, depth int) {
 	name := yamlform.Quote(g.name)
-	if len(g.keys)+len(g.match)+len(g.owner)+len(g.settings)+len(g.children) == 0 {
-		w.line(depth, name+": {}", g.from)
+	if len(g.Keys)+len(g.Match)+len(g.Owner)+len(g.Settings)+len(g.Children) == 0 {
+		w.line(depth, name+": {}", g.From)
 		return
 	}
-	w.line(depth, name+":", g.from)
-	for _, r := range g.keys {
-		w.line(depth+1, r.key+": "+r.text, r.from)
+	w.line(depth, name+":", g.From)
+	for _, r := range g.Keys {
+		w.line(depth+1, r.Key+": "+r.Text, r.From)
 	}
-	w.list("match", g.match, depth+1)
-	w.list("owner", g.owner, depth+1)
-	w.settings(g.settings, depth+1)
-	if len(g.children) > 0 {
+	w.list("match", g.Match, depth+1)
+	w.list("owner", g.Owner, depth+1)
+	w.settings(g.Settings, depth+1)
+	if len(g.Children) > 0 {
 		w.line(depth+1, "groups:", "")
 	}
-	for _, c := range g.children {
+	for _, c := range g.Children {
 		w.group(c, depth+2)
 	}
 }
 
-func (w *writer) list(key string, all []raw, depth int) {
+func (w *writer) list(key string, all []Raw, depth int) {
 	if len(all) > 0 {
 		w.line(depth, key+":", "")
 	}
 	for _, r := range all {
-		w.line(depth+1, "- "+r.text, r.from)
+		w.line(depth+1, "- "+r.Text, r.From)
 	}
 }
 
@@ -264,7 +273,8 @@ func (w *writer) settings(all []setting, depth int) {
 	order := policy.KnownKeys()
 	rank := func(s setting) int { return slices.Index(order, s.key) }
 	all = slices.Clone(all)
-	slices.SortStableFunc(all, func(a, b setting) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), strings.Compare(a.on, b.on)) })
+	slices.SortStableFunc(all,
+		func(a, b setting) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), strings.Compare(a.on, b.on)) })
 	open, huge := "", false
 	var io []setting
 	for _, s := range all {
@@ -317,7 +327,7 @@ func (w *writer) io(all []setting, depth int) {
 		if on != "" {
 			line("on: "+yamlform.Quote(on), "")
 		}
-		if slices.ContainsFunc(all, func(s setting) bool { return s.on == on && s.even }) {
+		if slices.ContainsFunc(all, func(s setting) bool { return s.on == on && s.Even }) {
 			line("split: even", "")
 		}
 		block := ""
@@ -347,4 +357,12 @@ func value(s setting) string {
 		return "'" + s.text + "'"
 	}
 	return s.text
+}
+
+// IsDevice says whether text is the number of a block device, "8:16".
+func IsDevice(text string) bool {
+	major, minor, ok := strings.Cut(text, ":")
+	_, err1 := strconv.ParseUint(major, 10, 12)
+	_, err2 := strconv.ParseUint(minor, 10, 20)
+	return ok && err1 == nil && err2 == nil
 }

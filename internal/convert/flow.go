@@ -8,20 +8,21 @@ import (
 	"strings"
 	"time"
 
-	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/policy/yamlform"
+
+	"bulkhead/internal/policy"
 )
 
-// A flow is a value on one line, as YAML has it between { and }. An export carries each group as one, beside what its own
-// format has words for, so that an import of it can give back the very policy.
+// A flow is a value on one line, as YAML has it between { and }. An export carries each group as one, beside what its
+// own format has words for, so that an import of it can give back the very policy.
 
 // flowOf joins the keys of a mapping that have a value.
-func flowOf(pairs ...raw) string {
+func flowOf(pairs ...Raw) string {
 	var parts []string
 	for _, p := range pairs {
-		if p.text != "" {
-			parts = append(parts, p.key+": "+p.text)
+		if p.Text != "" {
+			parts = append(parts, p.Key+": "+p.Text)
 		}
 	}
 	return "{" + strings.Join(parts, ", ") + "}"
@@ -46,72 +47,77 @@ func quote(text string) string {
 	return yamlform.Quote(text)
 }
 
-// matchFlow is an entry of match, except or each.
-func matchFlow(m policy.Match) string {
+// MatchFlow is an entry of match, except or each.
+func MatchFlow(m policy.Match) string {
 	engine := m.Engine
 	return flowOf(
-		raw{key: "engine", text: quote(engine)}, raw{key: "port", text: quote(m.Port)}, raw{key: "socket", text: quote(m.Socket)},
-		raw{key: "datadir", text: quote(m.DataDir)}, raw{key: "sid", text: quote(m.SID)}, raw{key: "instance", text: quote(m.Instance)},
-		raw{key: "part", text: quote(m.Part)}, raw{key: "helper", text: quote(m.Helper)}, raw{key: "exe", text: quote(m.Exe)},
-		raw{key: "cmdline", text: quote(m.Cmdline)}, raw{key: "user", text: quote(m.User)}, raw{key: "unix_group", text: quote(m.UnixGroup)},
-		raw{key: "unit", text: quote(m.Unit)}, raw{key: "cgroup", text: quote(m.Cgroup)}, raw{key: "ancestor", text: quote(m.Ancestor)},
-		raw{key: "env", text: quote(m.Env)}, raw{key: "except", text: listOf(m.Except, matchFlow)},
+		Raw{Key: "engine", Text: quote(engine)}, Raw{Key: "port", Text: quote(m.Port)},
+		Raw{Key: "socket", Text: quote(m.Socket)},
+		Raw{Key: "datadir", Text: quote(m.DataDir)}, Raw{Key: "sid", Text: quote(m.SID)},
+		Raw{Key: "instance", Text: quote(m.Instance)},
+		Raw{Key: "part", Text: quote(m.Part)}, Raw{Key: "helper", Text: quote(m.Helper)},
+		Raw{Key: "exe", Text: quote(m.Exe)},
+		Raw{Key: "cmdline", Text: quote(m.Cmdline)}, Raw{Key: "user", Text: quote(m.User)},
+		Raw{Key: "unix_group", Text: quote(m.UnixGroup)},
+		Raw{Key: "unit", Text: quote(m.Unit)}, Raw{Key: "cgroup", Text: quote(m.Cgroup)},
+		Raw{Key: "ancestor", Text: quote(m.Ancestor)},
+		Raw{Key: "env", Text: quote(m.Env)}, Raw{Key: "except", Text: listOf(m.Except, MatchFlow)},
 	)
 }
 
-// groupFlow is a group without those inside it; a template has them, since they take their placeholders from it.
-func groupFlow(g *policy.Group) string {
+// GroupFlow is a group without those inside it; a template has them, since they take their placeholders from it.
+func GroupFlow(g *policy.Group) string {
 	pairs := groupKeys(g)
-	block, open := "", []raw(nil)
+	block, open := "", []Raw(nil)
 	flush := func() {
 		if len(open) > 0 {
-			pairs = append(pairs, raw{key: block, text: flowOf(open...)})
+			pairs = append(pairs, Raw{Key: block, Text: flowOf(open...)})
 			open = nil
 		}
 	}
-	var huge []raw
+	var huge []Raw
 	for _, s := range g.Settings {
 		of, name, nested := strings.Cut(string(s.Key), ".")
 		switch {
 		case of == "io" || of == "network":
 			continue
 		case s.Key == policy.KeyMemoryHuge:
-			huge = append(huge, raw{key: pageName(s.On), text: s.Value.String()})
+			huge = append(huge, Raw{Key: pageName(s.On), Text: s.Value.String()})
 			continue
 		case !nested:
 			flush()
-			pairs = append(pairs, raw{key: of, text: settingText(s)})
+			pairs = append(pairs, Raw{Key: of, Text: settingText(s)})
 			continue
 		case of != block:
 			flush()
 			block = of
 		}
 		if len(huge) > 0 && of == "memory" {
-			open = append(open, raw{key: "huge", text: flowOf(huge...)})
+			open = append(open, Raw{Key: "huge", Text: flowOf(huge...)})
 			huge = nil
 		}
-		open = append(open, raw{key: name, text: settingText(s)})
+		open = append(open, Raw{Key: name, Text: settingText(s)})
 	}
 	if len(huge) > 0 {
 		if block != "memory" {
 			flush()
 			block = "memory"
 		}
-		open = append(open, raw{key: "huge", text: flowOf(huge...)})
+		open = append(open, Raw{Key: "huge", Text: flowOf(huge...)})
 	}
 	flush()
-	pairs = append(pairs, raw{key: "io", text: ioFlow(g.Settings)}, raw{key: "network", text: networkFlow(g.Settings)})
+	pairs = append(pairs, Raw{Key: "io", Text: ioFlow(g.Settings)}, Raw{Key: "network", Text: networkFlow(g.Settings)})
 	if g.Each != nil {
-		pairs = append(pairs, raw{key: "groups", text: childrenFlow(g.Groups)})
+		pairs = append(pairs, Raw{Key: "groups", Text: childrenFlow(g.Groups)})
 	}
 	return flowOf(pairs...)
 }
 
 // childrenFlow are groups with all that lies inside them.
 func childrenFlow(groups []*policy.Group) string {
-	var pairs []raw
+	var pairs []Raw
 	for _, g := range groups {
-		text := groupFlow(g)
+		text := GroupFlow(g)
 		if g.Each == nil && len(g.Groups) > 0 {
 			inside := "groups: " + childrenFlow(g.Groups) + "}"
 			if text != "{}" {
@@ -119,7 +125,7 @@ func childrenFlow(groups []*policy.Group) string {
 			}
 			text = strings.TrimSuffix(text, "}") + inside
 		}
-		pairs = append(pairs, raw{key: quote(g.Name), text: text})
+		pairs = append(pairs, Raw{Key: quote(g.Name), Text: text})
 	}
 	if len(pairs) == 0 {
 		return ""
@@ -128,33 +134,35 @@ func childrenFlow(groups []*policy.Group) string {
 }
 
 // groupKeys are the keys of a group beside its limits.
-func groupKeys(g *policy.Group) []raw {
-	pairs := []raw{{key: "role", text: string(g.Role)}}
+func groupKeys(g *policy.Group) []Raw {
+	pairs := []Raw{{Key: "role", Text: string(g.Role)}}
 	if g.Each != nil {
-		pairs = append(pairs, raw{key: "each", text: matchFlow(*g.Each)})
+		pairs = append(pairs, Raw{Key: "each", Text: MatchFlow(*g.Each)})
 	}
 	if g.FromUnit {
-		pairs = append(pairs, raw{key: "from_unit", text: "true"})
+		pairs = append(pairs, Raw{Key: "from_unit", Text: "true"})
 	}
-	return append(pairs, raw{key: "slice", text: quote(g.Slice)}, raw{key: "adopt", text: g.Adopt},
-		raw{key: "match", text: listOf(g.Match, matchFlow)}, raw{key: "owner", text: listOf(g.Owner, ownerFlow)}, raw{key: "model", text: memoryModelFlow(g.Model)})
+	return append(pairs, Raw{Key: "slice", Text: quote(g.Slice)}, Raw{Key: "adopt", Text: g.Adopt},
+		Raw{Key: "match", Text: listOf(g.Match, MatchFlow)}, Raw{Key: "owner", Text: listOf(g.Owner, OwnerFlow)},
+		Raw{Key: "model", Text: memoryModelFlow(g.Model)})
 }
 
-// ownerFlow is an entry of owner.
-func ownerFlow(o policy.Owner) string {
+// OwnerFlow is an entry of owner.
+func OwnerFlow(o policy.Owner) string {
 	return flowOf(
-		raw{key: "user", text: quote(o.User)}, raw{key: "unix_group", text: quote(o.UnixGroup)},
-		raw{key: "may", text: listOf(o.May, func(r policy.Right) string { return string(r) })},
-		raw{key: "mode", text: quote(o.Mode)}, raw{key: "directory", text: quote(o.Directory)}, raw{key: "bounds", text: boundsFlow(o)},
+		Raw{Key: "user", Text: quote(o.User)}, Raw{Key: "unix_group", Text: quote(o.UnixGroup)},
+		Raw{Key: "may", Text: listOf(o.May, func(r policy.Right) string { return string(r) })},
+		Raw{Key: "mode", Text: quote(o.Mode)}, Raw{Key: "directory", Text: quote(o.Directory)},
+		Raw{Key: "bounds", Text: boundsFlow(o)},
 	)
 }
 
 // boundsFlow is what an owner may set, "" for everything.
 func boundsFlow(o policy.Owner) string {
-	var pairs []raw
+	var pairs []Raw
 	for _, key := range slices.Concat(policy.KnownKeys(), policy.NetworkKeys()) {
 		if b, bounded := o.Bounds[key]; bounded {
-			pairs = append(pairs, raw{key: string(key), text: quote(b.String())})
+			pairs = append(pairs, Raw{Key: string(key), Text: quote(b.String())})
 		}
 	}
 	if len(pairs) == 0 {
@@ -178,7 +186,8 @@ func settingText(s policy.Setting) string {
 // targetsOf gives the first setting of each target of a block, in the order of the targets.
 func targetsOf(all policy.Settings, block string) (first []policy.Setting) {
 	for _, s := range all {
-		if strings.HasPrefix(string(s.Key), block) && !slices.ContainsFunc(first, func(o policy.Setting) bool { return o.On == s.On }) {
+		if strings.HasPrefix(string(s.Key), block) && !slices.ContainsFunc(first,
+			func(o policy.Setting) bool { return o.On == s.On }) {
 			first = append(first, s)
 		}
 	}
@@ -188,7 +197,7 @@ func targetsOf(all policy.Settings, block string) (first []policy.Setting) {
 
 // pairFlow is two limits of one target as a block of their own.
 func pairFlow(all policy.Settings, on, name1 string, key1 policy.Key, name2 string, key2 policy.Key) string {
-	text := flowOf(raw{key: name1, text: limitText(all, key1, on)}, raw{key: name2, text: limitText(all, key2, on)})
+	text := flowOf(Raw{Key: name1, Text: limitText(all, key1, on)}, Raw{Key: name2, Text: limitText(all, key2, on)})
 	if text == "{}" {
 		return ""
 	}
@@ -206,10 +215,12 @@ func limitText(all policy.Settings, key policy.Key, on string) string {
 func ioFlow(all policy.Settings) string {
 	return listOf(targetsOf(all, "io."), func(s policy.Setting) string {
 		return flowOf(
-			raw{key: "on", text: quote(s.On)}, raw{key: "weight", text: limitText(all, policy.KeyIOWeight, s.On)},
-			raw{key: "read", text: pairFlow(all, s.On, "bandwidth", policy.KeyIOReadBandwidth, "iops", policy.KeyIOReadIOPS)},
-			raw{key: "write", text: pairFlow(all, s.On, "bandwidth", policy.KeyIOWriteBandwidth, "iops", policy.KeyIOWriteIOPS)},
-			raw{key: "layer", text: string(s.Layer)}, raw{key: "split", text: string(s.Split)},
+			Raw{Key: "on", Text: quote(s.On)}, Raw{Key: "weight", Text: limitText(all, policy.KeyIOWeight, s.On)},
+			Raw{Key: "read", Text: pairFlow(all, s.On, "bandwidth", policy.KeyIOReadBandwidth, "iops",
+				policy.KeyIOReadIOPS)},
+			Raw{Key: "write", Text: pairFlow(all, s.On, "bandwidth", policy.KeyIOWriteBandwidth, "iops",
+				policy.KeyIOWriteIOPS)},
+			Raw{Key: "layer", Text: string(s.Layer)}, Raw{Key: "split", Text: string(s.Split)},
 		)
 	})
 }
@@ -225,10 +236,13 @@ func networkFlow(all policy.Settings) string {
 			ports = "[" + strings.ReplaceAll(s.Network.Ports, ",", ", ") + "]"
 		}
 		return flowOf(
-			raw{key: "on", text: quote(s.On)},
-			raw{key: "egress", text: pairFlow(all, s.On, "min", policy.KeyNetworkEgressMin, "max", policy.KeyNetworkEgressMax)},
-			raw{key: "ingress", text: pairFlow(all, s.On, "min", policy.KeyNetworkIngressMin, "max", policy.KeyNetworkIngressMax)},
-			raw{key: "replace", text: replace}, raw{key: "ports", text: ports}, raw{key: "by", text: string(s.Network.Sort)},
+			Raw{Key: "on", Text: quote(s.On)},
+			Raw{Key: "egress", Text: pairFlow(all, s.On, "min", policy.KeyNetworkEgressMin, "max",
+				policy.KeyNetworkEgressMax)},
+			Raw{Key: "ingress", Text: pairFlow(all, s.On, "min", policy.KeyNetworkIngressMin, "max",
+				policy.KeyNetworkIngressMax)},
+			Raw{Key: "replace", Text: replace}, Raw{Key: "ports", Text: ports},
+			Raw{Key: "by", Text: string(s.Network.Sort)},
 		)
 	})
 }
@@ -236,20 +250,24 @@ func networkFlow(all policy.Settings) string {
 // hostFlow is the host block of a policy; "" when it says nothing.
 func hostFlow(h policy.HostPart) string {
 	root := h.Root
-	if root == defaultRoot {
+	if root == DefaultRoot {
 		root = ""
 	}
 	reserve := flowOf(
-		raw{key: "cpu", text: textIf(h.Reserve.CPU > 0, h.Reserve.CPU)}, raw{key: "memory", text: textIf(h.Reserve.Memory != nil, h.Reserve.Memory)},
-		raw{key: "network", text: textIf(h.Reserve.Network > 0, h.Reserve.Network)},
+		Raw{Key: "cpu", Text: textIf(h.Reserve.CPU > 0, h.Reserve.CPU)},
+		Raw{Key: "memory", Text: textIf(h.Reserve.Memory != nil, h.Reserve.Memory)},
+		Raw{Key: "network", Text: textIf(h.Reserve.Network > 0, h.Reserve.Network)},
 	)
 	if reserve == "{}" {
 		reserve = ""
 	}
 	text := flowOf(
-		raw{key: "root", text: quote(root)}, raw{key: "weight", text: textIf(h.Weight > 0, h.Weight)}, raw{key: "reserve", text: reserve},
-		raw{key: "io", text: listOf(h.IO, ceilingFlow)}, raw{key: "asm", text: listOf(h.ASM, diskGroupFlow)}, raw{key: "network", text: listOf(h.Network, linkFlow)},
-		raw{key: "reclaim", text: spanText(time.Duration(h.Reclaim))}, raw{key: "history", text: historyFlow(h.History)},
+		Raw{Key: "root", Text: quote(root)}, Raw{Key: "weight", Text: textIf(h.Weight > 0, h.Weight)},
+		Raw{Key: "reserve", Text: reserve},
+		Raw{Key: "io", Text: listOf(h.IO, ceilingFlow)}, Raw{Key: "asm", Text: listOf(h.ASM, diskGroupFlow)},
+		Raw{Key: "network", Text: listOf(h.Network, linkFlow)},
+		Raw{Key: "reclaim", Text: spanText(time.Duration(h.Reclaim))},
+		Raw{Key: "history", Text: historyFlow(h.History)},
 	)
 	if text == "{}" {
 		return ""
@@ -271,7 +289,8 @@ func agentFlow(a policy.AgentPart) string {
 	if a.Read == policy.ReadOwners {
 		read = "" // as without it
 	}
-	if text := flowOf(raw{key: "on_conflict", text: conflict}, raw{key: "read", text: read}, raw{key: "fast_moves", text: fast}); text != "{}" {
+	if text := flowOf(Raw{Key: "on_conflict", Text: conflict}, Raw{Key: "read", Text: read},
+		Raw{Key: "fast_moves", Text: fast}); text != "{}" {
 		return text
 	}
 	return ""
@@ -293,7 +312,7 @@ func historyFlow(h policy.History) string {
 	if h.Age > 0 {
 		age = strconv.Itoa(int(h.Age/time.Hour)) + "h"
 	}
-	if text := flowOf(raw{key: "entries", text: entries}, raw{key: "age", text: age}); text != "{}" {
+	if text := flowOf(Raw{Key: "entries", Text: entries}, Raw{Key: "age", Text: age}); text != "{}" {
 		return text
 	}
 	return ""
@@ -304,13 +323,13 @@ func memoryModelFlow(m *policy.MemoryModel) string {
 	if m == nil {
 		return ""
 	}
-	var pairs []raw
+	var pairs []Raw
 	names, values := m.Inputs()
 	for i := range names {
-		pairs = append(pairs, raw{key: names[i], text: values[i]})
+		pairs = append(pairs, Raw{Key: names[i], Text: values[i]})
 	}
 	if m.Huge {
-		pairs = append(pairs, raw{key: "huge", text: "true"})
+		pairs = append(pairs, Raw{Key: "huge", Text: "true"})
 	}
 	return flowOf(pairs...)
 }
@@ -329,22 +348,25 @@ func scheduleFlow(s policy.Schedule) string {
 	for i, day := range s.Windows.Except {
 		days[i] = day.String()
 	}
-	var set []raw
+	var set []Raw
 	for _, of := range s.Set {
-		set = append(set, raw{key: yamlform.Quote(of.Group), text: groupFlow(&policy.Group{Settings: of.Settings})})
+		set = append(set, Raw{Key: yamlform.Quote(of.Group), Text: GroupFlow(&policy.Group{Settings: of.Settings})})
 	}
 	return flowOf(
-		raw{key: "name", text: quote(s.Name)}, raw{key: "when", text: quote(s.Windows.When.String())}, raw{key: "zone", text: quote(s.Zone)},
-		raw{key: "for", text: s.Windows.Length.String()}, raw{key: "except", text: listOf(days, quote)}, raw{key: "set", text: flowOf(set...)},
+		Raw{Key: "name", Text: quote(s.Name)}, Raw{Key: "when", Text: quote(s.Windows.When.String())},
+		Raw{Key: "zone", Text: quote(s.Zone)},
+		Raw{Key: "for", Text: s.Windows.Length.String()}, Raw{Key: "except", Text: listOf(days, quote)},
+		Raw{Key: "set", Text: flowOf(set...)},
 	)
 }
 
 func linkFlow(l policy.NetworkLink) string {
-	return flowOf(raw{key: "on", text: quote(l.On)}, raw{key: "rate", text: textIf(l.Rate > 0, l.Rate)}, raw{key: "peer", text: quote(l.Peer)})
+	return flowOf(Raw{Key: "on", Text: quote(l.On)}, Raw{Key: "rate", Text: textIf(l.Rate > 0, l.Rate)},
+		Raw{Key: "peer", Text: quote(l.Peer)})
 }
 
-// defaultRoot is the name of bulkhead's root group when the policy names none.
-const defaultRoot = "bulkhead"
+// DefaultRoot is the name of bulkhead's root group when the policy names none.
+const DefaultRoot = "bulkhead"
 
 // Flow is a whole policy in one form whatever file it came from: two policies that ask for the same give the same text.
 func Flow(p *policy.Policy) string {
@@ -356,7 +378,7 @@ func Flow(p *policy.Policy) string {
 	var walk func(groups []*policy.Group)
 	walk = func(groups []*policy.Group) {
 		for _, g := range groups {
-			b.WriteString(g.Path + ": " + groupFlow(g) + "\n")
+			b.WriteString(g.Path + ": " + GroupFlow(g) + "\n")
 			if g.Each == nil {
 				walk(g.Groups)
 			}
@@ -368,7 +390,8 @@ func Flow(p *policy.Policy) string {
 }
 
 func ceilingFlow(c policy.Ceiling) string {
-	return flowOf(raw{key: "on", text: quote(c.On)}, raw{key: "bandwidth", text: textIf(c.Bandwidth > 0, c.Bandwidth)}, raw{key: "iops", text: textIf(c.IOPS > 0, c.IOPS)}, raw{key: "model", text: modelFlow(c.Model)})
+	return flowOf(Raw{Key: "on", Text: quote(c.On)}, Raw{Key: "bandwidth", Text: textIf(c.Bandwidth > 0, c.Bandwidth)},
+		Raw{Key: "iops", Text: textIf(c.IOPS > 0, c.IOPS)}, Raw{Key: "model", Text: modelFlow(c.Model)})
 }
 
 func modelFlow(m *policy.Model) string {
@@ -376,19 +399,21 @@ func modelFlow(m *policy.Model) string {
 		return ""
 	}
 	rates := func(r policy.ModelRates) string {
-		return flowOf(raw{key: "bandwidth", text: r.Bandwidth.String()}, raw{key: "sequential", text: r.Sequential.String()}, raw{key: "random", text: r.Random.String()})
+		return flowOf(Raw{Key: "bandwidth", Text: r.Bandwidth.String()},
+			Raw{Key: "sequential", Text: r.Sequential.String()}, Raw{Key: "random", Text: r.Random.String()})
 	}
-	return flowOf(raw{key: "read", text: rates(m.Read)}, raw{key: "write", text: rates(m.Write)})
+	return flowOf(Raw{Key: "read", Text: rates(m.Read)}, Raw{Key: "write", Text: rates(m.Write)})
 }
 
 func diskGroupFlow(g policy.DiskGroup) string {
-	return flowOf(raw{key: "group", text: quote(g.Name)}, raw{key: "disks", text: listOf(g.Disks, quote)}, raw{key: "list", text: quote(g.File)})
+	return flowOf(Raw{Key: "group", Text: quote(g.Name)}, Raw{Key: "disks", Text: listOf(g.Disks, quote)},
+		Raw{Key: "list", Text: quote(g.File)})
 }
 
-// parseFlow reads a group, or a block at the top of the file, that an export carried along. It gives nil when somebody has
-// made it something that no policy has; the report says so.
-func (in *input) parseFlow(at policy.Pos, text string) *policy.Policy {
-	p, err := parse.Policy([]policy.Source{{Path: in.file, Text: text}})
+// parseFlow reads a group, or a block at the top of the file, that an export carried along. It gives nil when somebody
+// has made it something that no policy has; the report says so.
+func (in *Input) parseFlow(at policy.Pos, text string) *policy.Policy {
+	p, err := parse.Policy([]policy.Source{{Path: in.File, Text: text}})
 	if err == nil {
 		return p
 	}
@@ -397,6 +422,7 @@ func (in *input) parseFlow(at policy.Pos, text string) *policy.Policy {
 	if errors.As(err, &problems) {
 		msg = problems[0].Msg
 	}
-	in.fail(at, "take the line out, and the rest is imported as if bulkhead had not written it", "what an export of bulkhead says here is no part of a policy: %s", msg)
+	in.Fail(at, "take the line out, and the rest is imported as if bulkhead had not written it",
+		"what an export of bulkhead says here is no part of a policy: %s", msg)
 	return nil
 }

@@ -1,15 +1,16 @@
-package convert
+package convert_test
 
 import (
 	"fmt"
 	"strings"
 	"testing"
 
+	"bulkhead/internal/policy/parse"
+	"bulkhead/internal/policy/yamlform"
+
 	"pgregory.net/rapid"
 
 	"bulkhead/internal/policy"
-	"bulkhead/internal/policy/parse"
-	"bulkhead/internal/policy/yamlform"
 )
 
 // import(export(p)) is p, for any policy: libcgroup's form for either version of control groups, and systemd's.
@@ -26,7 +27,9 @@ func TestImportOfAnExportIsTheSamePolicy(t *testing.T) {
 
 // The policies that the repository ships, too.
 func TestImportOfAnExportOfExamples(t *testing.T) {
-	for _, file := range []string{"../../examples/scylladb.yaml", "../policy/resolve/testdata/good/owner.yaml", "../policy/resolve/testdata/good/every-key.yaml", "../policy/resolve/testdata/good/network.yaml", "../policy/resolve/testdata/good/design.yaml"} {
+	for _, file := range []string{"../../examples/scylladb.yaml", "../policy/resolve/testdata/good/owner.yaml",
+		"../policy/resolve/testdata/good/every-key.yaml", "../policy/resolve/testdata/good/network.yaml",
+		"../policy/resolve/testdata/good/design.yaml"} {
 		sources, err := yamlform.Read(file)
 		if err != nil {
 			t.Fatal(err)
@@ -43,7 +46,8 @@ func drawPolicy(t *rapid.T) string {
 	var b strings.Builder
 	b.WriteString("version: 1\n")
 	if rapid.Bool().Draw(t, "host") {
-		fmt.Fprintf(&b, "host: {root: %s, weight: %d, reserve: {cpu: 0.5, memory: %s}}\n", drawOne(t, "root", "bulkhead", "shop", "a-b"), rapid.IntRange(1, 10000).Draw(t, "weight"),
+		fmt.Fprintf(&b, "host: {root: %s, weight: %d, reserve: {cpu: 0.5, memory: %s}}\n",
+			drawOne(t, "root", "bulkhead", "shop", "a-b"), rapid.IntRange(1, 10000).Draw(t, "weight"),
 			drawOne(t, "kept", "1GiB", "5%"))
 	}
 	if rapid.Bool().Draw(t, "agent") {
@@ -52,13 +56,15 @@ func drawPolicy(t *rapid.T) string {
 	b.WriteString("groups:\n")
 	for i := range rapid.IntRange(1, 4).Draw(t, "groups") {
 		if rapid.IntRange(0, 5).Draw(t, "kind") == 0 {
-			fmt.Fprintf(&b, "  't%d-{port}':\n    each: {engine: mysql}\n    role: database\n    groups:\n      backup: {role: helper, match: [{exe: dump, cmdline: '--port={port}'}]}\n", i)
+			fmt.Fprintf(&b, "  't%d-{port}':\n    each: {engine: mysql}\n    role: database\n    groups:\n      "+
+				"backup: {role: helper, match: [{exe: dump, cmdline: '--port={port}'}]}\n", i)
 			continue
 		}
 		drawGroup(t, &b, fmt.Sprintf("%s%d", drawOne(t, "name", "g", "my-db.", "A_b"), i), 1)
 	}
 	if rapid.Bool().Draw(t, "schedule") {
-		b.WriteString("  last: {}\nschedules:\n  - {name: month-end, when: '0 22 28-31 * *', zone: Europe/Vienna, for: 6h, except: [12-24, sun], set: {last: {cpu: {limit: 2.5}, memory: {max: 4%}}}}\n")
+		b.WriteString("  last: {}\nschedules:\n  - {name: month-end, when: '0 22 28-31 * *', zone: Europe/Vienna, " +
+			"for: 6h, except: [12-24, sun], set: {last: {cpu: {limit: 2.5}, memory: {max: 4%}}}}\n")
 	}
 	return b.String()
 }
@@ -72,17 +78,30 @@ func drawGroup(t *rapid.T, b *strings.Builder, name string, depth int) {
 		}
 	}
 	fmt.Fprintf(b, "%srole: %s\n", pad, drawOne(t, "role", "database", "helper", "batch"))
-	line("match: [{user: %s, except: [{exe: psql}]}, {cmdline: '%s'}, {unit: %s}]", drawOne(t, "user", "mysql", "'1001'", "o'x"[:1]), drawOne(t, "pattern", "a b: {c}", "x # y", `ora_p[[:digit:]].{2}_B\\`, "it''s"), drawOne(t, "unit", "mariadb", "pg@15-main.service", "x.service"))
-	line("owner: [{user: oracle, unix_group: dba, may: [%s], mode: '0664'}%s]", drawOne(t, "may", "run", "run, move", "move"), drawOne(t, "admin", "", ", {may: [set], directory: '0775'}"))
-	line("cpu: {weight: %d, limit: %s, period: %s, burst: 1ms, cpus: '0-3,8'%s}", rapid.IntRange(1, 10000).Draw(t, "weight"), drawOne(t, "limit", "1.5", "250%", "0.123457", "max"), drawOne(t, "period", "100ms", "33333us", "10ms"), drawOne(t, "rt", "", ", rt: 10ms", ", numa: 0"))
-	line("memory: {min: 1MiB, low: %s, high: %s, max: %s, swap: %s, swappiness: 10, oom: %s, numa: 0-1, huge: {2MiB: 1GiB, 1GiB: 0}}",
-		drawOne(t, "low", "4%", "512MiB", "0"), drawOne(t, "high", "5000001B", "max"), drawOne(t, "max", "8GiB", "12.5%", "max"), drawOne(t, "swap", "0", "1GiB", "max"), drawOne(t, "oom", "kill", "kill-group", "pause"))
+	line("match: [{user: %s, except: [{exe: psql}]}, {cmdline: '%s'}, {unit: %s}]",
+		drawOne(t, "user", "mysql", "'1001'", "o'x"[:1]),
+		drawOne(t, "pattern", "a b: {c}", "x # y", `ora_p[[:digit:]].{2}_B\\`, "it''s"),
+		drawOne(t, "unit", "mariadb", "pg@15-main.service", "x.service"))
+	line("owner: [{user: oracle, unix_group: dba, may: [%s], mode: '0664'}%s]",
+		drawOne(t, "may", "run", "run, move", "move"), drawOne(t, "admin", "", ", {may: [set], directory: '0775'}"))
+	line("cpu: {weight: %d, limit: %s, period: %s, burst: 1ms, cpus: '0-3,8'%s}",
+		rapid.IntRange(1, 10000).Draw(t, "weight"), drawOne(t, "limit", "1.5", "250%", "0.123457", "max"),
+		drawOne(t, "period", "100ms", "33333us", "10ms"), drawOne(t, "rt", "", ", rt: 10ms", ", numa: 0"))
+	line("memory: {min: 1MiB, low: %s, high: %s, max: %s, swap: %s, swappiness: 10, oom: %s, numa: 0-1, huge: {2MiB: "+
+		"1GiB, 1GiB: 0}}",
+		drawOne(t, "low", "4%", "512MiB", "0"), drawOne(t, "high", "5000001B", "max"),
+		drawOne(t, "max", "8GiB", "12.5%", "max"), drawOne(t, "swap", "0", "1GiB", "max"),
+		drawOne(t, "oom", "kill", "kill-group", "pause"))
 	line("tasks: %s", drawOne(t, "tasks", "4096", "max"))
 	line("oom_score_adj: %d", rapid.IntRange(-1000, 1000).Draw(t, "score"))
-	line("io: [{on: %s%s, read: {bandwidth: %s, iops: 5000}, write: {iops: max}%s}, {read: {bandwidth: 1MB/s}, weight: 7}]", drawOne(t, "on", "/dev/sda", "'8:16'", "'/srv/my data'", "asm:DATA", "vg:a"), drawOne(t, "io weight", "", ", weight: 50"), drawOne(t, "rate", "50MB/s", "1048577B/s", "20%"), drawOne(t, "split", "", ", split: even", ", layer: leaf"))
+	line("io: [{on: %s%s, read: {bandwidth: %s, iops: 5000}, write: {iops: max}%s}, {read: {bandwidth: "+
+		"1MB/s}, weight: 7}]", drawOne(t, "on", "/dev/sda", "'8:16'", "'/srv/my data'", "asm:DATA", "vg:a"),
+		drawOne(t, "io weight", "", ", weight: 50"), drawOne(t, "rate", "50MB/s", "1048577B/s", "20%"),
+		drawOne(t, "split", "", ", split: even", ", layer: leaf"))
 	line("network: [{on: eth0, egress: {min: 1Mbit/s, max: 2Mbit/s}, ports: [3306, 33060], replace: true}]")
 	if depth == 1 && rapid.IntRange(0, 4).Draw(t, "slice") == 0 {
-		fmt.Fprintf(b, "%sslice: %s.slice\n%sadopt: next-start\n%sfrom_unit: true\n", pad, strings.ReplaceAll(name, ".", "_"), pad, pad)
+		fmt.Fprintf(b, "%sslice: %s.slice\n%sadopt: next-start\n%sfrom_unit: true\n", pad,
+			strings.ReplaceAll(name, ".", "_"), pad, pad)
 		return
 	}
 	if depth < 3 && rapid.Bool().Draw(t, "inside") {

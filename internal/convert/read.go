@@ -13,8 +13,8 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// Read reads files. A directory stands for the files in it that wanted picks by name, and for those in directories below it,
-// in the order of their names; nil picks all. The error is policy.Problems: every file that cannot be read.
+// Read reads files. A directory stands for the files in it that wanted picks by name, and for those in directories
+// below it, in the order of their names; nil picks all. The error is policy.Problems: every file that cannot be read.
 func Read(paths []string, wanted func(name string) bool) ([]policy.Source, error) {
 	r := reader{wanted: wanted}
 	for _, path := range paths {
@@ -38,7 +38,8 @@ func (r *reader) fail(path string, err error) {
 	if errors.As(err, &at) {
 		err = at.Err
 	}
-	r.problems = append(r.problems, policy.Problem{Pos: policy.Pos{File: path}, Msg: fmt.Sprintf("read %q: %v", path, err)})
+	r.problems = append(r.problems, policy.Problem{Pos: policy.Pos{File: path},
+		Msg: fmt.Sprintf("read %q: %v", path, err)})
 }
 
 var (

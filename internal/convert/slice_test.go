@@ -1,18 +1,19 @@
-package convert
+package convert_test
 
 import (
 	"testing"
 
+	"bulkhead/internal/convert/unitfile"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
 )
 
-func TestSlice(t *testing.T) { fixtures(t, "slice", Slice) }
+func TestSlice(t *testing.T) { fixtures(t, "slice", unitfile.Import) }
 
 // With shares alone or on both scales, the two slices of the ScyllaDB document stay 100:1.
 func TestScyllaRatio(t *testing.T) {
 	for _, name := range []string{"scylladb", "scylladb-v1"} {
-		r, err := Slice(archive(t, "testdata/slice/"+name+".txtar"))
+		r, err := unitfile.Import(archive(t, "testdata/slice/"+name+".txtar"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -26,7 +27,8 @@ func TestScyllaRatio(t *testing.T) {
 				weights[g.Slice] = s.Value.(policy.Weight)
 			}
 		}
-		if server, helper := weights["scylla-server.slice"], weights["scylla-helper.slice"]; helper == 0 || server != 100*helper {
+		if server, helper := weights["scylla-server.slice"], weights["scylla-helper.slice"]; helper == 0 ||
+			server != 100*helper {
 			t.Errorf("%s: %d to %d", name, server, helper)
 		}
 	}
@@ -37,7 +39,7 @@ func FuzzSlice(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, name := range []string{"a-b.slice", "a-b.slice.d/x.conf", "a.service"} {
 			sources := []policy.Source{{Path: name, Text: text}}
-			r, err := Slice(sources)
+			r, err := unitfile.Import(sources)
 			hold(t, sources, r, err)
 			if err == nil {
 				again(t, r)

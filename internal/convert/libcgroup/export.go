@@ -1,4 +1,4 @@
-package convert
+package libcgroup
 
 import (
 	"cmp"
@@ -6,62 +6,35 @@ import (
 	"slices"
 	"strings"
 
+	"bulkhead/internal/convert"
+	"bulkhead/internal/convert/kernelfile"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/policy"
-	"bulkhead/internal/policy/resolve"
 )
 
-// ExportOptions say how a policy is exported.
-type ExportOptions struct {
+// Options say how a policy is exported.
+type Options struct {
 	// Cgroup is the version of control groups whose files are written; 0 is 1.
 	Cgroup int
 }
 
-// Export is a policy in another format.
-type Export struct {
-	Files []policy.Source `json:"files"`
-	// Left is what the format has no words for.
-	Left []Remark `json:"left"`
-}
-
-// ExportCgconfig writes a policy as libcgroup's cgconfig.conf. What that has no words for goes along in comments, so that
+// Export writes a policy as libcgroup's cgconfig.conf. What that has no words for goes along in comments, so that
 // an import gives back the same policy.
-func ExportCgconfig(p *policy.Policy, o ExportOptions) *Export {
+func Export(p *policy.Policy, o Options) *convert.Export {
 	x := &cgExport{version: cmp.Or(o.Cgroup, 1)}
 	x.line("# Made by bulkhead export cgconfig. Lines that begin with #bulkhead are for its import.")
-	for _, top := range topBlocks(p) {
-		x.line("%s%s: %s", exactMark, top.key, top.text)
+	for _, top := range convert.TopBlocks(p) {
+		x.line("%s%s: %s", exactMark, top.Key, top.Text)
 	}
 	for _, g := range p.Groups {
 		x.group(g)
 	}
-	x.schedules(p)
-	return &Export{Files: []policy.Source{{Path: "cgconfig.conf", Text: x.b.String()}}, Left: x.left}
-}
-
-// topBlocks are the blocks of a policy beside its groups.
-func topBlocks(p *policy.Policy) (all []raw) {
-	if text := hostFlow(p.Host); text != "" {
-		all = append(all, raw{key: "host", text: text})
-	}
-	if text := agentFlow(p.Agent); text != "" {
-		all = append(all, raw{key: "agent", text: text})
-	}
-	if text := listOf(p.Schedules, scheduleFlow); text != "" {
-		all = append(all, raw{key: "schedules", text: text})
-	}
-	return all
-}
-
-// schedules says that neither format has anything like a schedule.
-func (r *report) schedules(p *policy.Policy) {
-	for _, s := range p.Schedules {
-		r.leave(s.Pos, "", "schedule "+s.Name, "limits that change with the time have no form there")
-	}
+	x.Schedules(p)
+	return &convert.Export{Files: []policy.Source{{Path: "cgconfig.conf", Text: x.b.String()}}, Left: x.Left}
 }
 
 type cgExport struct {
-	report
+	convert.Report
 	version int
 	b       strings.Builder
 }
@@ -70,15 +43,17 @@ func (x *cgExport) line(format string, args ...any) { fmt.Fprintf(&x.b, format+"
 
 func (x *cgExport) group(g *policy.Group) {
 	x.line("")
-	x.line("%sgroup %s: %s", exactMark, g.Path, groupFlow(g))
+	x.line("%sgroup %s: %s", exactMark, g.Path, convert.GroupFlow(g))
 	if g.Each != nil {
-		x.leave(g.Pos, "", "group "+g.Path, "it has a name only while an instance runs, and libcgroup has no such groups")
+		x.Leave(g.Pos, "", "group "+g.Path,
+			"it has a name only while an instance runs, and libcgroup has no such groups")
 		return
 	}
 	s := cgSections(g, x.version)
-	x.left = append(x.left, s.left...)
+	x.Left = append(x.Left, s.left...)
 	for _, m := range g.Match {
-		x.leave(m.Pos, "cgrules.conf places by user and program", "group "+g.Path, "libcgroup keeps in another file which processes belong to it: %s", matchFlow(m))
+		x.Leave(m.Pos, "cgrules.conf places by user and program", "group "+g.Path,
+			"libcgroup keeps in another file which processes belong to it: %s", convert.MatchFlow(m))
 	}
 	if len(s.files) > 0 || len(s.task)+len(s.admin) > 0 {
 		x.section(g, s)
@@ -99,7 +74,7 @@ func (x *cgExport) section(g *policy.Group, s cgWords) {
 	}
 	var order []string
 	for _, f := range s.files {
-		if of, _, _ := strings.Cut(f.file, "."); !slices.Contains(order, of) {
+		if of, _, _ := strings.Cut(f.File, "."); !slices.Contains(order, of) {
 			order = append(order, of)
 		}
 	}
@@ -109,8 +84,8 @@ func (x *cgExport) section(g *policy.Group, s cgWords) {
 	for _, controller := range order {
 		x.line("\t%s {", controller)
 		for _, f := range s.files {
-			if strings.HasPrefix(f.file, controller+".") {
-				x.line("\t\t%s = \"%s\";", f.file, f.text)
+			if strings.HasPrefix(f.File, controller+".") {
+				x.line("\t\t%s = \"%s\";", f.File, f.Text)
 			}
 		}
 		x.line("\t}")
@@ -118,13 +93,13 @@ func (x *cgExport) section(g *policy.Group, s cgWords) {
 	x.line("}")
 }
 
-func (x *cgExport) perm(who string, pairs []raw) {
+func (x *cgExport) perm(who string, pairs []convert.Raw) {
 	if len(pairs) == 0 {
 		pairs = rootPerm
 	}
 	x.line("\t\t%s {", who)
 	for _, p := range pairs {
-		x.line("\t\t\t%s = %s;", p.key, cgQuote(p.text))
+		x.line("\t\t\t%s = %s;", p.Key, cgQuote(p.Text))
 	}
 	x.line("\t\t}")
 }
@@ -143,25 +118,26 @@ func cgQuote(text string) string {
 
 // cgWords is what libcgroup can say of a group.
 type cgWords struct {
-	files       []param
-	task, admin []raw
-	left        []Remark
+	files       []kernelfile.Param
+	task, admin []convert.Raw
+	left        []convert.Remark
 }
 
 // cgSections gives the files of a group in the kernel's words, by the table of knobs.
 func cgSections(g *policy.Group, version int) (s cgWords) {
 	var settings policy.Settings
-	for _, set := range withRole(g) {
+	for _, set := range convert.WithRole(g) {
 		_, asked := g.Settings.Get(set.Key, set.On)
 		switch set.Value.(type) {
 		case policy.MemoryPercent, policy.IOPercent:
-			s.leave(g, set, "the kernel's files have no percentages, and what they are of is another thing on each host")
+			s.leave(g, set, "the kernel's files have no percentages, and what they are of is another "+
+				"thing on each host")
 			continue
 		}
 		if set.Key == policy.KeyIOWeight && !asked {
 			continue // libcgroup refuses a whole file over a parameter that the kernel's scheduler lacks
 		}
-		if isDevice(set.On) {
+		if convert.IsDevice(set.On) {
 			set.Dev = set.On
 		}
 		settings = append(settings, set)
@@ -175,7 +151,9 @@ func cgSections(g *policy.Group, version int) (s cgWords) {
 	s.task, s.admin = permsOf(g.Owner)
 	for _, o := range g.Owner {
 		if o.Bounds != nil || o.Has(policy.MayFreeze) {
-			s.left = append(s.left, Remark{Pos: o.Pos, What: "group " + g.Path + ": owner: freeze, and set within bounds", Why: "libcgroup knows owners of files alone"})
+			s.left = append(s.left, convert.Remark{Pos: o.Pos,
+				What: "group " + g.Path + ": owner: freeze, and set within bounds",
+				Why:  "libcgroup knows owners of files alone"})
 		}
 	}
 	for _, set := range settings {
@@ -194,7 +172,7 @@ func cgSections(g *policy.Group, version int) (s cgWords) {
 }
 
 func (s *cgWords) leave(g *policy.Group, set policy.Setting, why string) {
-	s.left = append(s.left, Remark{Pos: set.Pos, What: "group " + g.Path + ": " + set.String(), Why: why})
+	s.left = append(s.left, convert.Remark{Pos: set.Pos, What: "group " + g.Path + ": " + set.String(), Why: why})
 }
 
 // row adds what one file, or each device's line in it, would hold.
@@ -211,23 +189,12 @@ func (s *cgWords) row(row *knob.Row, settings policy.Settings, written map[polic
 	}
 }
 
-// withRole are the settings of a group with those of its role.
-func withRole(g *policy.Group) policy.Settings {
-	all := slices.Clone(g.Settings)
-	for _, set := range resolve.RoleSettings(g) {
-		if _, asked := g.Settings.Get(set.Key, ""); !asked && supported(set.Key, set.Value.String()) {
-			all = all.With(set)
-		}
-	}
-	return all
-}
-
 // permsOf are the owners of a group as a perm section has them.
-func permsOf(owners []policy.Owner) (task, admin []raw) {
-	pairs := func(o policy.Owner, directory bool) (all []raw) {
+func permsOf(owners []policy.Owner) (task, admin []convert.Raw) {
+	pairs := func(o policy.Owner, directory bool) (all []convert.Raw) {
 		add := func(key, text string) {
 			if text != "" {
-				all = append(all, raw{key: key, text: text})
+				all = append(all, convert.Raw{Key: key, Text: text})
 			}
 		}
 		add("uid", cmp.Or(o.User, "root"))
@@ -254,12 +221,12 @@ func (s *cgWords) add(row *knob.Row, on, text string) {
 	name := row.Name(on)
 	if row.PerDevice {
 		text = on + " " + text
-		if i := slices.IndexFunc(s.files, func(f param) bool { return f.file == name }); i >= 0 {
-			s.files[i].text += "\n" + text
+		if i := slices.IndexFunc(s.files, func(f kernelfile.Param) bool { return f.File == name }); i >= 0 {
+			s.files[i].Text += "\n" + text
 			return
 		}
 	}
-	s.files = append(s.files, param{file: name, text: text})
+	s.files = append(s.files, kernelfile.Param{File: name, Text: text})
 }
 
 // says whether a file says the same of a group.
@@ -268,7 +235,8 @@ func (s cgWords) says(said cgSaid) bool {
 		return false
 	}
 	for _, f := range s.files {
-		if !slices.ContainsFunc(said.files, func(o param) bool { return o.file == f.file && strings.TrimSpace(o.text) == f.text }) {
+		if !slices.ContainsFunc(said.files,
+			func(o kernelfile.Param) bool { return o.File == f.File && strings.TrimSpace(o.Text) == f.Text }) {
 			return false
 		}
 	}
@@ -280,14 +248,15 @@ func (s cgWords) owns(perm *cgPerm) bool {
 	if perm == nil {
 		return len(s.task)+len(s.admin) == 0
 	}
-	same := func(want []raw, got []cgPair) bool {
+	same := func(want []convert.Raw, got []cgPair) bool {
 		if len(want) == 0 {
 			want = rootPerm
 		}
-		return slices.EqualFunc(want, got, func(a raw, b cgPair) bool { return a.key == b.name.text && a.text == b.value.text })
+		return slices.EqualFunc(want, got,
+			func(a convert.Raw, b cgPair) bool { return a.Key == b.name.text && a.Text == b.value.text })
 	}
 	return same(s.task, perm.task) && same(s.admin, perm.admin)
 }
 
 // rootPerm is what a perm section says where nobody but root is meant.
-var rootPerm = []raw{{key: "uid", text: "root"}, {key: "gid", text: "root"}}
+var rootPerm = []convert.Raw{{Key: "uid", Text: "root"}, {Key: "gid", Text: "root"}}

@@ -1,4 +1,4 @@
-package convert
+package unitfile
 
 import (
 	"cmp"
@@ -7,25 +7,26 @@ import (
 	"slices"
 	"strings"
 
+	"bulkhead/internal/convert"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
 )
 
-// ExportSlice writes a policy as unit files and drop-ins of systemd, for a host without bulkhead. What systemd has no
+// Export writes a policy as unit files and drop-ins of systemd, for a host without bulkhead. What systemd has no
 // setting for goes along in a section that it does not read, so that an import gives back the same policy.
-func ExportSlice(p *policy.Policy) *Export {
-	x := &sliceExport{policy: p, root: cmp.Or(p.Host.Root, defaultRoot), dropIns: map[string]policy.Pos{}}
+func Export(p *policy.Policy) *convert.Export {
+	x := &sliceExport{policy: p, root: cmp.Or(p.Host.Root, convert.DefaultRoot), dropIns: map[string]policy.Pos{}}
 	x.top(p)
 	for _, g := range p.Groups {
 		x.group(g)
 	}
-	x.schedules(p)
-	return &Export{Files: x.files, Left: x.left}
+	x.Schedules(p)
+	return &convert.Export{Files: x.files, Left: x.Left}
 }
 
 type sliceExport struct {
-	report
+	convert.Report
 	policy  *policy.Policy
 	root    string
 	files   []policy.Source
@@ -46,12 +47,12 @@ func (x *sliceExport) file(name string, lines ...string) {
 func (x *sliceExport) top(p *policy.Policy) {
 	name, err := systemd.SliceName(x.root, "")
 	if err != nil {
-		x.leave(policy.Pos{}, "", "host.root "+x.root, "%v", err)
+		x.Leave(policy.Pos{}, "", "host.root "+x.root, "%v", err)
 		return
 	}
 	own := []string{"[" + ownSection + "]", "Root=" + x.root}
-	for _, block := range topBlocks(p) {
-		own = append(own, strings.ToUpper(block.key[:1])+block.key[1:]+"="+block.text)
+	for _, block := range convert.TopBlocks(p) {
+		own = append(own, strings.ToUpper(block.Key[:1])+block.Key[1:]+"="+block.Text)
 	}
 	for _, g := range p.Groups {
 		own = append(own, x.templates(g)...)
@@ -59,13 +60,15 @@ func (x *sliceExport) top(p *policy.Policy) {
 	if order := pathsOf(p.Groups); len(order) > 0 {
 		own = append(own, "Order="+strings.Join(order, " "))
 	}
-	lines := []string{"[Unit]", "Description=All groups of the policy that bulkhead exported", "Before=slices.target", "", "[Slice]"}
+	lines := []string{"[Unit]", "Description=All groups of the policy that bulkhead exported", "Before=slices.target",
+		"", "[Slice]"}
 	lines = append(lines, accountingLines()...)
 	if p.Host.Weight > 0 {
 		lines = append(lines, "CPUWeight="+p.Host.Weight.String())
 	}
 	if h := p.Host; h.Reserve.CPU > 0 || h.Reserve.Memory != nil {
-		x.leave(h.Reserve.Pos, "limit this slice by hand", "host.reserve", "what is left for the groups depends on the host")
+		x.Leave(h.Reserve.Pos, "limit this slice by hand", "host.reserve",
+			"what is left for the groups depends on the host")
 	}
 	x.file(name, append(append(lines, ""), own...)...)
 }
@@ -81,8 +84,8 @@ func pathsOf(groups []*policy.Group) (all []string) {
 // templates gives the lines that carry along groups without a name of their own.
 func (x *sliceExport) templates(g *policy.Group) (lines []string) {
 	if g.Each != nil {
-		x.leave(g.Pos, "", "group "+g.Path, "it has a name only while an instance runs, and so no slice")
-		return []string{"Template=group " + g.Path + ": " + groupFlow(g)}
+		x.Leave(g.Pos, "", "group "+g.Path, "it has a name only while an instance runs, and so no slice")
+		return []string{"Template=group " + g.Path + ": " + convert.GroupFlow(g)}
 	}
 	for _, inner := range g.Groups {
 		lines = append(lines, x.templates(inner)...)
@@ -107,14 +110,14 @@ func (x *sliceExport) group(g *policy.Group) {
 		name, err = g.Slice, nil
 	}
 	if err != nil {
-		x.leave(g.Pos, "give the groups shorter names", "group "+g.Path, "%v", err)
+		x.Leave(g.Pos, "give the groups shorter names", "group "+g.Path, "%v", err)
 		return
 	}
 	s := sliceLines(g)
-	x.left = append(x.left, s.left...)
+	x.Left = append(x.Left, s.left...)
 	lines := []string{"[Slice]"}
 	lines = append(append(lines, accountingLines()...), s.lines...)
-	lines = append(lines, "", "["+ownSection+"]", "Group=group "+g.Path+": "+groupFlow(g))
+	lines = append(lines, "", "["+ownSection+"]", "Group=group "+g.Path+": "+convert.GroupFlow(g))
 	file := path.Join(name+".d", "50-bulkhead.conf") // an administrator's slice keeps its file, if it has one
 	if g.Slice == "" {
 		file = name
@@ -143,13 +146,15 @@ func (x *sliceExport) place(g *policy.Group, m policy.Match, slice string) {
 	if systemd.TypeOf(unit) == "" && unit != "" {
 		unit += ".service"
 	}
-	if matchFlow(m) != matchFlow(policy.Match{Unit: m.Unit}) || m.Unit == "" || strings.ContainsAny(unit, "*?[\\") || systemd.CheckName(unit) != nil ||
+	if convert.MatchFlow(m) != convert.MatchFlow(policy.Match{Unit: m.Unit}) || m.Unit == "" ||
+		strings.ContainsAny(unit, "*?[\\") || systemd.CheckName(unit) != nil ||
 		systemd.TypeOf(unit) != "service" {
-		x.leave(m.Pos, "start it with systemd-run --slice="+slice, "group "+g.Path, "systemd places units, and no processes by %s", matchFlow(m))
+		x.Leave(m.Pos, "start it with systemd-run --slice="+slice, "group "+g.Path,
+			"systemd places units, and no processes by %s", convert.MatchFlow(m))
 		return
 	}
 	if first, twice := x.dropIns[unit]; twice {
-		x.leave(m.Pos, "", "group "+g.Path, "%s is in the slice of line %d already", unit, first.Line)
+		x.Leave(m.Pos, "", "group "+g.Path, "%s is in the slice of line %d already", unit, first.Line)
 		return
 	}
 	x.dropIns[unit] = m.Pos
@@ -159,21 +164,23 @@ func (x *sliceExport) place(g *policy.Group, m policy.Match, slice string) {
 // unitLines are the limits of a group as a unit file has them.
 type unitLines struct {
 	lines []string
-	left  []Remark
+	left  []convert.Remark
 }
 
 // percentSettings are the settings of systemd that take a percentage of the memory.
 var percentSettings = map[policy.Key]string{
-	policy.KeyMemoryMin: "MemoryMin", policy.KeyMemoryLow: "MemoryLow", policy.KeyMemoryHigh: "MemoryHigh", policy.KeyMemoryMax: "MemoryMax", policy.KeyMemorySwap: "MemorySwapMax",
+	policy.KeyMemoryMin: "MemoryMin", policy.KeyMemoryLow: "MemoryLow", policy.KeyMemoryHigh: "MemoryHigh",
+	policy.KeyMemoryMax: "MemoryMax", policy.KeyMemorySwap: "MemorySwapMax",
 }
 
 // sliceLines gives the limits of a group, by the tables of knobs and of systemd's properties.
 func sliceLines(g *policy.Group) (s unitLines) {
 	leave := func(set policy.Setting, format string, args ...any) {
-		s.left = append(s.left, Remark{Pos: set.Pos, What: "group " + g.Path + ": " + set.String(), Why: fmt.Sprintf(format, args...)})
+		s.left = append(s.left, convert.Remark{Pos: set.Pos, What: "group " + g.Path + ": " + set.String(),
+			Why: fmt.Sprintf(format, args...)})
 	}
 	var files policy.Settings
-	for _, set := range withRole(g) {
+	for _, set := range convert.WithRole(g) {
 		name, percent := percentSettings[set.Key]
 		share, isShare := set.Value.(policy.MemoryPercent)
 		switch {
@@ -199,7 +206,8 @@ func sliceLines(g *policy.Group) (s unitLines) {
 	}
 	for _, set := range files {
 		_, lifted := set.Value.(policy.Unlimited)
-		if !held[set.Key] && !lifted && set.Value != policy.Value(policy.Flag(false)) && set.Value != policy.Value(policy.OOM("kill")) {
+		if !held[set.Key] && !lifted && set.Value != policy.Value(policy.Flag(false)) &&
+			set.Value != policy.Value(policy.OOM("kill")) {
 			leave(set, "a slice of systemd has no setting for it")
 		}
 	}
@@ -254,7 +262,7 @@ func fileText(settings policy.Settings, file string) string {
 // deviceLine is a limit of a device as a unit file has it; "" when it has none.
 func deviceLine(set policy.Setting) string {
 	target := set.On
-	if isDevice(target) {
+	if convert.IsDevice(target) {
 		target = "/dev/block/" + target
 	}
 	number := ""
@@ -287,7 +295,7 @@ func (im *sliceImport) exported(u *unitFile) {
 		if a.section != ownSection {
 			continue
 		}
-		in := &input{report: im.report, file: a.at.File, starts: []int{0}}
+		in := &convert.Input{Report: im.Report, File: a.at.File, Starts: []int{0}}
 		im.done[u.name] = true
 		switch a.name {
 		case "Root": // holds the others, and is no group
@@ -296,41 +304,42 @@ func (im *sliceImport) exported(u *unitFile) {
 				im.rank[name] = i
 			}
 		case "Host", "Agent", "Schedules":
-			in.top(im.draft, carriedAlong{strings.ToLower(a.name), a.value, a.at})
+			in.Top(im.Draft, convert.CarriedAlong{Key: strings.ToLower(a.name), Text: a.value, At: a.at})
 		case "Template", "Group":
 			im.exportedGroup(in, u, a)
 		default:
-			im.fail(a.at, "known here: Group, Template, Order, Root, Host, Agent and Schedules", "%s= is nothing that an export carries along", clean(a.name))
+			im.Fail(a.at, "known here: Group, Template, Order, Root, Host, Agent and Schedules",
+				"%s= is nothing that an export carries along", convert.Clean(a.name))
 		}
 	}
 }
 
-func (im *sliceImport) exportedGroup(in *input, u *unitFile, a assignment) {
+func (im *sliceImport) exportedGroup(in *convert.Input, u *unitFile, a assignment) {
 	key, flow, ok := cutKey(a.value)
 	if !ok {
-		im.fail(a.at, "", "%s=: %q is nothing that an export carries along", a.name, clean(a.value))
+		im.Fail(a.at, "", "%s=: %q is nothing that an export carries along", a.name, convert.Clean(a.value))
 		return
 	}
-	parent, g := in.exactGroup(carriedAlong{key, flow, a.at})
+	parent, g := in.ExactGroup(convert.CarriedAlong{Key: key, Text: flow, At: a.at})
 	switch {
 	case g == nil:
 		return
 	case g.Each != nil:
-		im.template(parent, g, a.at)
+		im.Template(parent, g, a.at)
 		return
 	}
 	name := strings.TrimPrefix(parent+"/"+g.Name, "/")
-	to := im.draft.group(name, a.at)
-	if to == nil || !im.describe(to, a.at, from(a.at, u.name)) {
+	to := im.Draft.Group(name, a.at)
+	if to == nil || !im.Describe(to, a.at, convert.From(a.at, u.name)) {
 		return
 	}
 	im.bySlice[u.name] = to
 	if sliceLines(g).says(u) {
-		im.take(to, g, a.at)
+		im.Take(to, g, a.at)
 		return
 	}
 	im.limits(to, u, "Slice")
-	im.complement(to, g, a.at)
+	im.Complement(to, g, a.at)
 }
 
 // cutKey splits "group a/b: {…}".

@@ -1,15 +1,18 @@
-package convert
+package libcgroup
 
 import (
 	"strings"
+
+	"bulkhead/internal/convert"
 )
 
-// The grammar is libcgroup's (cgconfig.conf(5) and its parser, 2.0.2 to 3.2): sections group, template, mount, namespace,
-// default and systemd in any order, words of letters, digits and _-/.,%@\ or in double quotes, comments that start a line.
+// The grammar is libcgroup's (cgconfig.conf(5) and its parser, 2.0.2 to 3.2): sections group, template, mount,
+// namespace, default and systemd in any order, words of letters, digits and _-/.,%@\ or in double quotes, comments that
+// start a line.
 
 // cgFile is one cgconfig.conf as parsed.
 type cgFile struct {
-	*input
+	*convert.Input
 	groups, templates []*cgGroup
 	mounts, names     []cgPair // names are those of the namespace section
 	units             [][]cgPair
@@ -62,7 +65,8 @@ type cgToken struct {
 }
 
 var cgKeywords = map[string]bool{
-	"mount": true, "task": true, "admin": true, "perm": true, "group": true, "namespace": true, "default": true, "template": true, "systemd": true,
+	"mount": true, "task": true, "admin": true, "perm": true, "group": true, "namespace": true, "default": true,
+	"template": true, "systemd": true,
 }
 
 // cgParser reads the tokens of one file.
@@ -74,8 +78,8 @@ type cgParser struct {
 }
 
 // parseCgconfig reads a file; its problems are in the report.
-func parseCgconfig(in *input) *cgFile {
-	p := &cgParser{cgFile: &cgFile{input: in}, fresh: true}
+func parseCgconfig(in *convert.Input) *cgFile {
+	p := &cgParser{cgFile: &cgFile{Input: in}, fresh: true}
 	p.advance()
 	for p.token.kind != cgEnd {
 		p.section()
@@ -84,17 +88,18 @@ func parseCgconfig(in *input) *cgFile {
 }
 
 func isWordByte(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("_-/.,%@\\", c) >= 0
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("_-/.,%@\\",
+		c) >= 0
 }
 
 // advance reads the next token.
 func (p *cgParser) advance() {
-	for p.next < len(p.body) {
-		switch c := p.body[p.next]; {
+	for p.next < len(p.Body) {
+		switch c := p.Body[p.next]; {
 		case c == '\n':
 			p.fresh = true
 		case c == ' ' || c == '\t' || c == '\r':
-		case p.fresh && (c == '#' || c == '*' && (p.next == 0 || p.body[p.next-1] == '\n')):
+		case p.fresh && (c == '#' || c == '*' && (p.next == 0 || p.Body[p.next-1] == '\n')):
 			p.comment()
 			continue
 		default:
@@ -104,7 +109,7 @@ func (p *cgParser) advance() {
 		}
 		p.next++
 	}
-	p.token = cgToken{kind: cgEnd, offset: len(p.body)}
+	p.token = cgToken{kind: cgEnd, offset: len(p.Body)}
 }
 
 // exactMark begins a comment in which an export says what libcgroup has no word for.
@@ -113,12 +118,12 @@ const exactMark = "#bulkhead "
 // comment skips the rest of the line.
 func (p *cgParser) comment() {
 	start := p.next
-	end := strings.IndexByte(p.body[start:], '\n')
+	end := strings.IndexByte(p.Body[start:], '\n')
 	if end < 0 {
-		end = len(p.body) - start
+		end = len(p.Body) - start
 	}
 	p.next = start + end
-	line := strings.TrimRight(p.body[start:p.next], "\r")
+	line := strings.TrimRight(p.Body[start:p.next], "\r")
 	if rest, ours := strings.CutPrefix(line, exactMark); ours {
 		if key, text, ok := strings.Cut(rest, ": "); ok {
 			p.exact = append(p.exact, cgPair{cgWord{key, start}, cgWord{text, start + len(exactMark) + len(key) + 2}})
@@ -132,31 +137,31 @@ func (p *cgParser) read(c byte) {
 	switch {
 	case strings.IndexByte("{}=;", c) >= 0:
 		p.next++
-		p.token = cgToken{cgSign, p.body[start:p.next], start}
+		p.token = cgToken{cgSign, p.Body[start:p.next], start}
 	case c == '"':
-		end := strings.IndexByte(p.body[start+1:], '"')
+		end := strings.IndexByte(p.Body[start+1:], '"')
 		if end < 0 {
-			p.bad(start, "close it with the same quote", "this quote is never closed")
-			p.next = len(p.body)
+			p.Bad(start, "close it with the same quote", "this quote is never closed")
+			p.next = len(p.Body)
 			p.token = cgToken{kind: cgEnd, offset: start}
 			return
 		}
 		p.next = start + end + 2
-		p.token = cgToken{cgID, p.body[start+1 : p.next-1], start}
+		p.token = cgToken{cgID, p.Body[start+1 : p.next-1], start}
 	case isWordByte(c):
-		for p.next < len(p.body) && isWordByte(p.body[p.next]) {
+		for p.next < len(p.Body) && isWordByte(p.Body[p.next]) {
 			p.next++
 		}
-		p.token = cgToken{cgID, p.body[start:p.next], start}
+		p.token = cgToken{cgID, p.Body[start:p.next], start}
 		if cgKeywords[p.token.text] {
 			p.token.kind = cgKeyword
 		}
 	default:
 		p.next++
-		for p.next < len(p.body) && p.body[p.next]&0xc0 == 0x80 { // the rest of a character
+		for p.next < len(p.Body) && p.Body[p.next]&0xc0 == 0x80 { // the rest of a character
 			p.next++
 		}
-		p.token = cgToken{cgOther, p.body[start:p.next], start}
+		p.token = cgToken{cgOther, p.Body[start:p.next], start}
 	}
 }
 
@@ -168,11 +173,12 @@ func (p *cgParser) isWord(word string) bool { return p.token.kind == cgKeyword &
 func (p *cgParser) unexpected(wanted, hint string) {
 	switch {
 	case p.token.kind == cgEnd:
-		p.bad(len(p.body), hint, "the file ends where %s should be", wanted)
+		p.Bad(len(p.Body), hint, "the file ends where %s should be", wanted)
 	case p.token.kind == cgOther && p.token.text == "#":
-		p.bad(p.token.offset, "put the comment on a line of its own", "a comment cannot follow something else on its line: libcgroup takes it for a part of that")
+		p.Bad(p.token.offset, "put the comment on a line of its own",
+			"a comment cannot follow something else on its line: libcgroup takes it for a part of that")
 	default:
-		p.bad(p.token.offset, hint, "%q stands where %s should be", clean(p.token.text), wanted)
+		p.Bad(p.token.offset, hint, "%q stands where %s should be", convert.Clean(p.token.text), wanted)
 	}
 }
 
@@ -182,11 +188,11 @@ func (p *cgParser) section() {
 	if start.kind != cgKeyword || start.text == "task" || start.text == "admin" || start.text == "perm" {
 		switch {
 		case p.is("}"):
-			p.bad(start.offset, "take it out, or open what it should close", "this } closes nothing")
+			p.Bad(start.offset, "take it out, or open what it should close", "this } closes nothing")
 			p.advance()
 			return
 		case start.kind == cgKeyword:
-			p.bad(start.offset, "write it inside a group", "%q cannot stand outside of a group", start.text)
+			p.Bad(start.offset, "write it inside a group", "%q cannot stand outside of a group", start.text)
 		default:
 			p.unexpected("a section", "sections are group, template, mount, namespace, default and systemd")
 		}
@@ -279,7 +285,8 @@ func (p *cgParser) block(start cgToken, entry func() bool, wanted string) {
 
 // unclosed reports a block without its }, with the place where it began.
 func (p *cgParser) unclosed(start cgToken) {
-	p.failWith(p.at(p.token.offset), p.at(start.offset), "", "a } is missing before this: %s of line %d is still open", start.text, p.at(start.offset).Line)
+	p.FailWith(p.At(p.token.offset), p.At(start.offset), "", "a } is missing before this: %s of line %d is still open",
+		start.text, p.At(start.offset).Line)
 }
 
 // skipEntry goes on behind the next ; or block, or at the } of this one.
@@ -306,7 +313,8 @@ func (p *cgParser) skipEntry() {
 func (p *cgParser) group(start cgToken) {
 	g := &cgGroup{name: cgWord{p.token.text, p.token.offset}}
 	if p.token.kind != cgID && !p.isWord("default") {
-		p.unexpected("the name of a "+start.text, "put a name that is a word of the grammar, or that has other characters, in double quotes")
+		p.unexpected("the name of a "+start.text,
+			"put a name that is a word of the grammar, or that has other characters, in double quotes")
 		if p.token.kind != cgKeyword {
 			p.skipToSection()
 			return
@@ -328,7 +336,7 @@ func (p *cgParser) groupEntry(g *cgGroup) bool {
 		at := p.token.offset
 		perm := p.perm()
 		if g.perm != nil {
-			p.failWith(p.at(at), p.at(g.perm.offset), "keep one of them", "perm is here twice")
+			p.FailWith(p.At(at), p.At(g.perm.offset), "keep one of them", "perm is here twice")
 			return true
 		}
 		g.perm = perm
@@ -353,25 +361,26 @@ func (p *cgParser) pairs(start cgToken) (all []cgPair) {
 		pair := cgPair{name: cgWord{p.token.text, p.token.offset}}
 		p.advance()
 		if !p.is("=") {
-			p.unexpected("a = behind "+clean(pair.name.text), "")
+			p.unexpected("a = behind "+convert.Clean(pair.name.text), "")
 			p.skipEntry()
 			return true
 		}
 		p.advance()
 		if p.token.kind != cgID && p.token.kind != cgKeyword || p.token.kind == cgKeyword && p.token.text == "group" {
-			p.unexpected("the value of "+clean(pair.name.text), "put a value with blanks or other characters in double quotes")
+			p.unexpected("the value of "+convert.Clean(pair.name.text),
+				"put a value with blanks or other characters in double quotes")
 			p.skipEntry()
 			return true
 		}
 		if p.token.kind == cgKeyword {
-			p.bad(p.token.offset, "put it in double quotes", "%q is a word of the grammar, and no value", p.token.text)
+			p.Bad(p.token.offset, "put it in double quotes", "%q is a word of the grammar, and no value", p.token.text)
 		}
 		pair.value = cgWord{p.token.text, p.token.offset}
 		p.advance()
 		if p.is(";") {
 			p.advance()
 		} else {
-			p.unexpected("a ; behind the value of "+clean(pair.name.text), "")
+			p.unexpected("a ; behind the value of "+convert.Clean(pair.name.text), "")
 			if p.token.kind == cgOther {
 				p.skipEntry()
 			}

@@ -1,24 +1,26 @@
-package convert
+package libcgroup
 
 import (
 	"regexp"
 	"slices"
 	"strings"
 
+	"bulkhead/internal/convert"
+	"bulkhead/internal/convert/kernelfile"
 	"bulkhead/internal/policy"
 )
 
-// Cgrules imports libcgroup's cgrules.conf: groups that match, without limits. With its cgconfig.conf at hand Cgconfig makes
-// one policy of both. The error is policy.Problems.
-func Cgrules(sources []policy.Source) (*Result, error) {
-	r := &report{}
-	d := newDraft(r)
-	d.head = append(d.head, "Made by bulkhead import cgrules; a comment says which line each match comes from.")
-	d.readRules(sources, nil)
-	if len(d.root.children) == 0 && len(r.problems) == 0 {
-		r.note("there is no rule in what was read")
+// ImportRules imports libcgroup's cgrules.conf: groups that match, without limits. With its cgconfig.conf at hand
+// Cgconfig makes one policy of both. The error is policy.Problems.
+func ImportRules(sources []policy.Source) (*convert.Result, error) {
+	r := &convert.Report{}
+	d := convert.NewDraft(r)
+	d.Head = append(d.Head, "Made by bulkhead import cgrules; a comment says which line each match comes from.")
+	readRules(d, sources, nil)
+	if len(d.Root.Children) == 0 && len(r.Problems) == 0 {
+		r.Note("there is no rule in what was read")
 	}
-	return r.result(d, sources)
+	return r.Result(d, sources)
 }
 
 // rule is one line of cgrules.conf with those that continue it.
@@ -40,29 +42,29 @@ type ruleField struct {
 	quoted bool
 }
 
-// rules reads one file. Its grammar is that of cgrules.conf(5): fields between blanks, of which the first and the third may
-// stand in double quotes; a # begins a comment anywhere.
-func (in *input) rules() (all []rule) {
-	for i, start := range in.starts {
-		end := len(in.body)
-		if i+1 < len(in.starts) {
-			end = in.starts[i+1] - 1
+// rules reads one file. Its grammar is that of cgrules.conf(5): fields between blanks, of which the first and the third
+// may stand in double quotes; a # begins a comment anywhere.
+func readRuleLines(in *convert.Input) (all []rule) {
+	for i, start := range in.Starts {
+		end := len(in.Body)
+		if i+1 < len(in.Starts) {
+			end = in.Starts[i+1] - 1
 		}
-		line, _, _ := strings.Cut(strings.TrimSuffix(in.body[start:end], "\r"), "#")
-		fields, ok := in.fields(start, line)
+		line, _, _ := strings.Cut(strings.TrimSuffix(in.Body[start:end], "\r"), "#")
+		fields, ok := fieldsOf(in, start, line)
 		if !ok || len(fields) == 0 {
 			continue
 		}
-		r, ok := in.rule(fields)
+		r, ok := ruleOf(in, fields)
 		if !ok {
 			continue
 		}
-		r.what = clean(line)
+		r.what = convert.Clean(line)
 		switch {
 		case r.user != "%":
 			all = append(all, r)
 		case len(all) == 0:
-			in.bad(fields[0].offset, "begin with a user, @group or *", "%% continues the rule above, and there is none")
+			in.Bad(fields[0].offset, "begin with a user, @group or *", "%% continues the rule above, and there is none")
 		default:
 			last := &all[len(all)-1]
 			last.more = append(last.more, r)
@@ -72,7 +74,7 @@ func (in *input) rules() (all []rule) {
 }
 
 // fields splits a line. A quote may begin inside a field, as in user:"a program".
-func (in *input) fields(start int, line string) (fields []ruleField, ok bool) {
+func fieldsOf(in *convert.Input, start int, line string) (fields []ruleField, ok bool) {
 	for i := 0; i < len(line); {
 		if line[i] == ' ' || line[i] == '\t' {
 			i++
@@ -91,7 +93,7 @@ func (in *input) fields(start int, line string) (fields []ruleField, ok bool) {
 			}
 			end := strings.IndexByte(line[i+1:], '"')
 			if end < 0 {
-				in.bad(start+i, "close it with the same quote", "this quote is never closed")
+				in.Bad(start+i, "close it with the same quote", "this quote is never closed")
 				return nil, false
 			}
 			f.text, f.quoted = f.text+line[i+1:i+1+end], true
@@ -106,36 +108,39 @@ func (in *input) fields(start int, line string) (fields []ruleField, ok bool) {
 var ruleOptions = []string{"ignore", "ignore_rt"}
 
 // rule reads the fields of one line.
-func (in *input) rule(fields []ruleField) (r rule, ok bool) {
+func ruleOf(in *convert.Input, fields []ruleField) (r rule, ok bool) {
 	if len(fields) < 3 {
-		in.bad(fields[0].offset, "write USER CONTROLLERS GROUP, or USER:PROGRAM CONTROLLERS GROUP", "this rule has %d of three fields", len(fields))
+		in.Bad(fields[0].offset, "write USER CONTROLLERS GROUP, or USER:PROGRAM CONTROLLERS GROUP",
+			"this rule has %d of three fields", len(fields))
 		return r, false
 	}
 	if len(fields) > 4 {
-		in.bad(fields[4].offset, "put a name with blanks in double quotes", "%q is one field too many", clean(fields[4].text))
+		in.Bad(fields[4].offset, "put a name with blanks in double quotes", "%q is one field too many",
+			convert.Clean(fields[4].text))
 		return r, false
 	}
-	r.at = in.at(fields[0].offset)
+	r.at = in.At(fields[0].offset)
 	r.user, r.process, _ = strings.Cut(fields[0].text, ":")
 	r.destination = fields[2].text
 	switch {
 	case r.user == "" || r.user == "@":
-		in.bad(fields[0].offset, "write a user, @group or *", "this rule names nobody")
+		in.Bad(fields[0].offset, "write a user, @group or *", "this rule names nobody")
 		return r, false
 	case r.user != "*" && r.user != "%" && strings.ContainsAny(strings.TrimPrefix(r.user, "@"), "*%/ ,{"):
-		in.bad(fields[0].offset, "write a user, @group or *", "%q is not a user", clean(r.user))
+		in.Bad(fields[0].offset, "write a user, @group or *", "%q is not a user", convert.Clean(r.user))
 		return r, false
 	}
 	for name := range strings.SplitSeq(fields[1].text, ",") {
-		if name != "*" && !strings.HasPrefix(name, "name=") && !slices.Contains(controllers, name) {
-			in.unknownController(ruleWord(name, fields[1].offset))
+		if name != "*" && !strings.HasPrefix(name, "name=") && !slices.Contains(kernelfile.Controllers, name) {
+			kernelfile.UnknownController(in, name, fields[1].offset)
 		}
 		r.controllers = append(r.controllers, name)
 	}
 	if len(fields) == 4 {
 		for option := range strings.SplitSeq(fields[3].text, ",") {
 			if !slices.Contains(ruleOptions, option) {
-				in.bad(fields[3].offset, "options are ignore and ignore_rt", "there is no option %q", clean(option))
+				in.Bad(fields[3].offset, "options are ignore and ignore_rt", "there is no option %q",
+					convert.Clean(option))
 			}
 			r.ignore = r.ignore || option == "ignore"
 		}
@@ -143,18 +148,16 @@ func (in *input) rule(fields []ruleField) (r rule, ok bool) {
 	return r, true
 }
 
-func ruleWord(text string, offset int) cgWord { return cgWord{text, offset} }
-
-// readRules puts what rules match into the groups that they name. im holds the groups and templates of a cgconfig.conf; nil
-// without one.
-func (d *draft) readRules(sources []policy.Source, im *cgImport) {
-	p := placer{draft: d, cg: im, byUser: map[string][]*placed{}}
+// readRules puts what rules match into the groups that they name. im holds the groups and templates of a cgconfig.conf;
+// nil without one.
+func readRules(d *convert.Draft, sources []policy.Source, im *cgImport) {
+	p := placer{Draft: d, cg: im, byUser: map[string][]*placed{}}
 	for _, s := range sources {
-		in, ok := d.open(s)
+		in, ok := d.Open(s)
 		if !ok {
 			continue
 		}
-		for _, r := range in.rules() {
+		for _, r := range readRuleLines(in) {
 			p.place(r)
 		}
 	}
@@ -162,7 +165,7 @@ func (d *draft) readRules(sources []policy.Source, im *cgImport) {
 
 // placer turns rules, of which the first that fits counts, into matches, of which the most specific does.
 type placer struct {
-	*draft
+	*convert.Draft
 	cg     *cgImport
 	byUser map[string][]*placed
 	all    []*placed // of @groups and of everybody
@@ -194,11 +197,12 @@ func (p *placer) place(r rule) {
 		return
 	}
 	if placeholder.MatchString(m.Exe) {
-		p.leave(r.at, "", r.what, "a policy takes %s for a property of an instance", placeholder.FindString(m.Exe))
+		p.Leave(r.at, "", r.what, "a policy takes %s for a property of an instance", placeholder.FindString(m.Exe))
 		return
 	}
 	if isEmpty(m) || strings.Trim(m.Exe, "*?") == "" && m.Exe != "" {
-		p.leave(r.at, "what no rule matches stays where it is; give the other groups more weight", r.what, "a policy has no rule for every process")
+		p.Leave(r.at, "what no rule matches stays where it is; give the other groups more weight", r.what,
+			"a policy has no rule for every process")
 		p.destination(r, m)
 		return
 	}
@@ -206,20 +210,23 @@ func (p *placer) place(r rule) {
 	if to == nil {
 		return
 	}
-	entry.group = to.path
+	entry.group = to.Path
 	for _, next := range r.more {
-		if other := p.expand(next.destination, m); strings.Trim(other, "/") != strings.Trim(p.expand(r.destination, m), "/") {
-			p.leave(next.at, "limit the one group in both respects", next.what, "a process is in one group, here %s, and not in another one for %s", to.path, strings.Join(next.controllers, ","))
+		if other := p.expand(next.destination, m); strings.Trim(other, "/") != strings.Trim(p.expand(r.destination, m),
+			"/") {
+			p.Leave(next.at, "limit the one group in both respects", next.what,
+				"a process is in one group, here %s, and not in another one for %s", to.Path,
+				strings.Join(next.controllers, ","))
 		}
 	}
-	m, reached := p.without(m, before, to.path)
+	m, reached := p.without(m, before, to.Path)
 	if !reached {
-		p.leave(r.at, "", r.what, "no process gets here: a rule above takes all that it matches")
+		p.Leave(r.at, "", r.what, "no process gets here: a rule above takes all that it matches")
 		return
 	}
-	entryText := raw{key: "match", text: matchFlow(m), from: from(r.at, r.what)}
-	if !slices.ContainsFunc(to.match, func(o raw) bool { return o.text == entryText.text }) {
-		to.match = append(to.match, entryText)
+	entryText := convert.Raw{Key: "match", Text: convert.MatchFlow(m), From: convert.From(r.at, r.what)}
+	if !slices.ContainsFunc(to.Match, func(o convert.Raw) bool { return o.Text == entryText.Text }) {
+		to.Match = append(to.Match, entryText)
 	}
 }
 
@@ -309,8 +316,8 @@ func sharesProgram(a, b string) bool {
 	return a == b
 }
 
-// without takes out of a match what rules above it take, where a policy would not see that by itself: they are less specific,
-// or as specific. reached is false when nothing is left.
+// without takes out of a match what rules above it take, where a policy would not see that by itself: they are less
+// specific, or as specific. reached is false when nothing is left.
 func (p *placer) without(m policy.Match, before []*placed, group string) (policy.Match, bool) {
 	for _, b := range before {
 		narrower := specific(b.match) > specific(m) && b.group != ""
@@ -325,10 +332,12 @@ func (p *placer) without(m policy.Match, before []*placed, group string) (policy
 			except.User = "" // the entry says it already
 		}
 		if len(m.Except) == mostExceptions {
-			p.note("some rules overlap with more than %d above them; what they take is not all written down as except:, and `bulkhead explain` shows who is claimed twice", mostExceptions)
+			p.Note("some rules overlap with more than %d above them; what they take is not all written down as "+
+				"except:, and `bulkhead explain` shows who is claimed twice", mostExceptions)
 			break
 		}
-		if !slices.ContainsFunc(m.Except, func(o policy.Match) bool { return matchFlow(o) == matchFlow(except) }) {
+		if !slices.ContainsFunc(m.Except,
+			func(o policy.Match) bool { return convert.MatchFlow(o) == convert.MatchFlow(except) }) {
 			m.Except = append(m.Except, except)
 		}
 	}
@@ -354,7 +363,8 @@ func isEmpty(m policy.Match) bool { return m.User == "" && m.UnixGroup == "" && 
 
 // covers says whether a match takes every process that another one takes.
 func covers(a, b policy.Match) bool {
-	return (a.User == "" || a.User == b.User) && (a.UnixGroup == "" || a.UnixGroup == b.UnixGroup) && (a.Exe == "" || a.Exe == b.Exe)
+	return (a.User == "" || a.User == b.User) && (a.UnixGroup == "" || a.UnixGroup == b.UnixGroup) && (a.Exe == "" ||
+		a.Exe == b.Exe)
 }
 
 // ruleTemplates are what stands for a property of a process in a destination.
@@ -381,9 +391,9 @@ func programName(exe string) string {
 	return exe[strings.LastIndexByte(exe, '/')+1:]
 }
 
-// destination gives the group of a rule; nil when there can be none. One that would be made while processes start becomes the
-// group above it.
-func (p *placer) destination(r rule, m policy.Match) *group {
+// destination gives the group of a rule; nil when there can be none. One that would be made while processes start
+// becomes the group above it.
+func (p *placer) destination(r rule, m policy.Match) *convert.Group {
 	name := strings.Trim(p.expand(r.destination, m), "/")
 	open := ruleTemplates.FindString(strings.ReplaceAll(r.destination, `\%`, ""))
 	if left := ruleTemplates.FindStringIndex(name); left != nil && open != "" {
@@ -392,33 +402,35 @@ func (p *placer) destination(r rule, m policy.Match) *group {
 			above = name[:i]
 		}
 		if above == "" {
-			p.leave(r.at, "write a rule and a group for each", r.what, "a policy makes no group for each %s", name[left[0]:left[1]])
+			p.Leave(r.at, "write a rule and a group for each", r.what, "a policy makes no group for each %s",
+				name[left[0]:left[1]])
 			return nil
 		}
-		p.leave(r.at, "write a rule and a group for each that needs one", r.what, "a policy makes no group for each %s: they share %s", name[left[0]:left[1]], above)
+		p.Leave(r.at, "write a rule and a group for each that needs one", r.what,
+			"a policy makes no group for each %s: they share %s", name[left[0]:left[1]], above)
 		name = above
 	}
 	if name == "" || name == "." {
-		p.leave(r.at, "what no rule matches stays where it is", r.what, "it leads to the root of the hierarchy")
+		p.Leave(r.at, "what no rule matches stays where it is", r.what, "it leads to the root of the hierarchy")
 		return nil
 	}
-	g := p.draft.group(name, r.at)
-	if g != nil && !g.asked && p.cg != nil {
+	g := p.Draft.Group(name, r.at)
+	if g != nil && !g.Asked && p.cg != nil {
 		p.cg.fromTemplate(r.destination, g)
 	}
 	return g
 }
 
 // fromTemplate gives a group the limits of the template that its rule names.
-func (im *cgImport) fromTemplate(destination string, to *group) {
+func (im *cgImport) fromTemplate(destination string, to *convert.Group) {
 	for _, f := range im.parsed {
 		for _, t := range f.templates {
 			if strings.Trim(t.name.text, "/") != strings.Trim(destination, "/") || !strings.Contains(destination, "%") {
 				continue
 			}
-			at := f.at(t.name.offset)
+			at := f.At(t.name.offset)
 			im.used[t] = true
-			im.describe(to, at, from(at, "template "+t.name.text))
+			im.Describe(to, at, convert.From(at, "template "+t.name.text))
 			im.owners(f, t, to)
 			im.fill(f, t, to, im.check(f, t))
 			return

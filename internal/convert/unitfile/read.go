@@ -1,4 +1,4 @@
-package convert
+package unitfile
 
 import (
 	"path"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"bulkhead/internal/convert"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
 )
@@ -39,7 +40,7 @@ func unitOf(file string) (name string, dropIn, ok bool) {
 }
 
 // units reads the files of an import and gives each unit once: its own file before its drop-ins, these by name.
-func (r *report) units(sources []policy.Source) []*unitFile {
+func units(r *convert.Report, sources []policy.Source) []*unitFile {
 	order := slices.Clone(sources)
 	slices.SortStableFunc(order, func(a, b policy.Source) int {
 		_, dropA, _ := unitOf(a.Path)
@@ -64,7 +65,7 @@ func (r *report) units(sources []policy.Source) []*unitFile {
 		at := policy.Pos{File: s.Path, Line: 1, Column: 1}
 		name, dropIn, ok := unitOf(s.Path)
 		if !ok {
-			r.fail(at, "name it as systemd would find it: NAME.slice, NAME.service, or NAME.slice.d/50-x.conf",
+			r.Fail(at, "name it as systemd would find it: NAME.slice, NAME.service, or NAME.slice.d/50-x.conf",
 				"%q is not the name of a unit's file", path.Base(s.Path))
 			continue
 		}
@@ -74,11 +75,11 @@ func (r *report) units(sources []policy.Source) []*unitFile {
 			byName[name] = u
 			all = append(all, u)
 		} else if !dropIn {
-			r.failWith(at, u.at, "keep one of them: systemd reads the one in /etc", "unit %s has two files", name)
+			r.FailWith(at, u.at, "keep one of them: systemd reads the one in /etc", "unit %s has two files", name)
 			continue
 		}
-		if in, ok := r.open(s); ok {
-			p := unitParser{input: in, unit: u, files: files, chain: []string{filepath.Clean(s.Path)}}
+		if in, ok := r.Open(s); ok {
+			p := unitParser{Input: in, unit: u, files: files, chain: []string{filepath.Clean(s.Path)}}
 			p.parse()
 		}
 	}
@@ -87,7 +88,7 @@ func (r *report) units(sources []policy.Source) []*unitFile {
 
 // unitParser reads one file of a unit.
 type unitParser struct {
-	*input
+	*convert.Input
 	unit    *unitFile
 	section string
 	files   map[string]policy.Source // that were given, for .include
@@ -95,7 +96,7 @@ type unitParser struct {
 }
 
 func (p *unitParser) parse() {
-	for offset, line := range systemd.UnitLines(p.body) {
+	for offset, line := range systemd.UnitLines(p.Body) {
 		p.line(offset, line)
 	}
 }
@@ -105,7 +106,7 @@ func (p *unitParser) line(offset int, text string) {
 	switch {
 	case strings.HasPrefix(text, "["):
 		if !strings.HasSuffix(text, "]") {
-			p.bad(offset, "write [Slice]", "%q is no section", clean(text))
+			p.Bad(offset, "write [Slice]", "%q is no section", convert.Clean(text))
 			return
 		}
 		p.section = text[1 : len(text)-1]
@@ -117,13 +118,13 @@ func (p *unitParser) line(offset int, text string) {
 	name, value, ok := systemd.UnitAssignment(text)
 	switch {
 	case !ok:
-		p.bad(offset, "write NAME=VALUE, or begin a comment with #", "%q assigns nothing", clean(text))
+		p.Bad(offset, "write NAME=VALUE, or begin a comment with #", "%q assigns nothing", convert.Clean(text))
 	case p.section == "":
-		p.bad(offset, "begin with [Unit], [Slice] or [Service]", "%s= stands in no section", clean(name))
+		p.Bad(offset, "begin with [Unit], [Slice] or [Service]", "%s= stands in no section", convert.Clean(name))
 	case name == "" || strings.ContainsAny(name, " \t"):
-		p.bad(offset, "write NAME=VALUE", "%q is not the name of a setting", clean(name))
+		p.Bad(offset, "write NAME=VALUE", "%q is not the name of a setting", convert.Clean(name))
 	default:
-		p.unit.lines = append(p.unit.lines, assignment{p.section, name, value, p.at(offset)})
+		p.unit.lines = append(p.unit.lines, assignment{p.section, name, value, p.At(offset)})
 	}
 }
 
@@ -131,24 +132,24 @@ func (p *unitParser) line(offset int, text string) {
 func (p *unitParser) include(offset int, name string) {
 	file := filepath.Clean(name)
 	if !filepath.IsAbs(file) {
-		file = filepath.Join(filepath.Dir(p.file), file)
+		file = filepath.Join(filepath.Dir(p.File), file)
 	}
 	s, given := p.files[file]
 	switch {
 	case slices.Contains(p.chain, file):
 		loop := append(slices.Clone(p.chain[slices.Index(p.chain, file):]), file)
-		p.bad(offset, "take one of them out", ".include loops: %s", strings.Join(loop, " includes "))
+		p.Bad(offset, "take one of them out", ".include loops: %s", strings.Join(loop, " includes "))
 	case !given:
-		p.bad(offset, "give it to import too, or write a drop-in instead: systemd 253 no longer has .include",
-			".include %q: it is not among the files that are imported", clean(name))
+		p.Bad(offset, "give it to import too, or write a drop-in instead: systemd 253 no longer has .include",
+			".include %q: it is not among the files that are imported", convert.Clean(name))
 	case len(p.chain) > 16:
-		p.bad(offset, "", "files include each other too deep")
+		p.Bad(offset, "", "files include each other too deep")
 	default:
-		in, ok := p.open(s)
+		in, ok := p.Open(s)
 		if !ok {
 			return
 		}
-		inner := unitParser{input: in, unit: p.unit, files: p.files, chain: append(slices.Clone(p.chain), file)}
+		inner := unitParser{Input: in, unit: p.unit, files: p.files, chain: append(slices.Clone(p.chain), file)}
 		inner.parse()
 	}
 }

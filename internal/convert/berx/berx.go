@@ -1,4 +1,5 @@
-package convert
+// Package berx reads the JSON configuration of the Oracle document's script, which made control groups from cron.
+package berx
 
 import (
 	"encoding/json"
@@ -9,30 +10,32 @@ import (
 	"strconv"
 	"strings"
 
+	"bulkhead/internal/convert"
+	"bulkhead/internal/convert/kernelfile"
 	"bulkhead/internal/policy"
 )
 
-// Berx imports the JSON of the Oracle document's script: groups of processes by patterns over the command line, with limits
-// that are shared by the disks of an ASM disk group. The error is policy.Problems.
-func Berx(sources []policy.Source) (*Result, error) {
-	r := &report{}
-	d := newDraft(r)
-	d.head = append(d.head, "Made by bulkhead import berx; a comment says which line each setting comes from.")
+// Import imports the JSON of the Oracle document's script: groups of processes by patterns over the command line, with
+// limits that are shared by the disks of an ASM disk group. The error is policy.Problems.
+func Import(sources []policy.Source) (*convert.Result, error) {
+	r := &convert.Report{}
+	d := convert.NewDraft(r)
+	d.Head = append(d.Head, "Made by bulkhead import berx; a comment says which line each setting comes from.")
 	for _, s := range sources {
-		if in, ok := r.open(s); ok {
-			im := berxImport{draft: d, in: in}
+		if in, ok := r.Open(s); ok {
+			im := berxImport{Draft: d, in: in}
 			im.file()
 		}
 	}
-	if len(d.root.children) == 0 && len(r.problems) == 0 {
-		r.note("there is no group in what was read")
+	if len(d.Root.Children) == 0 && len(r.Problems) == 0 {
+		r.Note("there is no group in what was read")
 	}
-	return r.result(d, sources)
+	return r.Result(d, sources)
 }
 
 type berxImport struct {
-	*draft
-	in *input
+	*convert.Draft
+	in *convert.Input
 }
 
 // jsonValue is a value with its place: a string, a json.Number, a bool, nil, a list or an object.
@@ -48,15 +51,15 @@ type jsonMember struct {
 }
 
 // parseJSON reads a whole file, and keeps where everything stands.
-func (in *input) parseJSON() (v jsonValue, ok bool) {
-	d := json.NewDecoder(strings.NewReader(in.body))
+func parseJSON(in *convert.Input) (v jsonValue, ok bool) {
+	d := json.NewDecoder(strings.NewReader(in.Body))
 	d.UseNumber()
-	v, err := in.jsonValue(d, 0)
+	v, err := readJSON(in, d, 0)
 	if err == nil {
 		if _, err = d.Token(); errors.Is(err, io.EOF) {
 			return v, true
 		}
-		in.bad(in.skipBlanks(int(d.InputOffset())), "take it out", "something follows the end of the object")
+		in.Bad(skipBlanks(in, int(d.InputOffset())), "take it out", "something follows the end of the object")
 		return v, false
 	}
 	var syntax *json.SyntaxError
@@ -65,15 +68,16 @@ func (in *input) parseJSON() (v jsonValue, ok bool) {
 		at = max(int(syntax.Offset)-1, 0)
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		in.bad(len(in.body), "close every { and [", "the file ends inside of a value")
+		in.Bad(len(in.Body), "close every { and [", "the file ends inside of a value")
 		return v, false
 	}
-	in.bad(min(at, len(in.body)), "check braces, commas and quotes", "not valid JSON: %s", strings.TrimPrefix(err.Error(), "json: "))
+	in.Bad(min(at, len(in.Body)), "check braces, commas and quotes", "not valid JSON: %s",
+		strings.TrimPrefix(err.Error(), "json: "))
 	return v, false
 }
 
-func (in *input) skipBlanks(at int) int {
-	for at < len(in.body) && strings.IndexByte(" \t\r\n,:", in.body[at]) >= 0 {
+func skipBlanks(in *convert.Input, at int) int {
+	for at < len(in.Body) && strings.IndexByte(" \t\r\n,:", in.Body[at]) >= 0 {
 		at++
 	}
 	return at
@@ -83,8 +87,8 @@ const deepestJSON = 32
 
 var errDeep = errors.New("nested too deeply")
 
-func (in *input) jsonValue(d *json.Decoder, depth int) (v jsonValue, err error) {
-	v.offset = in.skipBlanks(int(d.InputOffset()))
+func readJSON(in *convert.Input, d *json.Decoder, depth int) (v jsonValue, err error) {
+	v.offset = skipBlanks(in, int(d.InputOffset()))
 	t, err := d.Token()
 	if err != nil {
 		return v, err
@@ -99,7 +103,7 @@ func (in *input) jsonValue(d *json.Decoder, depth int) (v jsonValue, err error) 
 	case delim == '[':
 		list := []jsonValue{}
 		for d.More() {
-			item, err := in.jsonValue(d, depth+1)
+			item, err := readJSON(in, d, depth+1)
 			if err != nil {
 				return v, err
 			}
@@ -109,17 +113,18 @@ func (in *input) jsonValue(d *json.Decoder, depth int) (v jsonValue, err error) 
 	default:
 		members := []jsonMember{}
 		for d.More() {
-			m := jsonMember{offset: in.skipBlanks(int(d.InputOffset()))}
+			m := jsonMember{offset: skipBlanks(in, int(d.InputOffset()))}
 			name, err := d.Token()
 			if err != nil {
 				return v, err
 			}
 			m.name, _ = name.(string)
-			if m.value, err = in.jsonValue(d, depth+1); err != nil {
+			if m.value, err = readJSON(in, d, depth+1); err != nil {
 				return v, err
 			}
 			if i := slices.IndexFunc(members, func(o jsonMember) bool { return o.name == m.name }); i >= 0 {
-				in.failWith(in.at(m.offset), in.at(members[i].offset), "keep one of them", "key %q is here twice", clean(m.name))
+				in.FailWith(in.At(m.offset), in.At(members[i].offset), "keep one of them", "key %q is here twice",
+					convert.Clean(m.name))
 				continue
 			}
 			members = append(members, m)
@@ -134,13 +139,14 @@ func (in *input) jsonValue(d *json.Decoder, depth int) (v jsonValue, err error) 
 func (im *berxImport) object(v jsonValue, what string, known ...string) map[string]jsonValue {
 	members, ok := v.value.([]jsonMember)
 	if !ok {
-		im.in.bad(v.offset, "", "%s is to be an object", what)
+		im.in.Bad(v.offset, "", "%s is to be an object", what)
 		return nil
 	}
 	all := map[string]jsonValue{}
 	for _, m := range members {
 		if !slices.Contains(known, m.name) {
-			im.in.bad(m.offset, "known here: "+strings.Join(known, ", "), "unknown key %q in %s", clean(m.name), what)
+			im.in.Bad(m.offset, "known here: "+strings.Join(known, ", "), "unknown key %q in %s", convert.Clean(m.name),
+				what)
 			continue
 		}
 		all[m.name] = m.value
@@ -153,7 +159,7 @@ func (im *berxImport) list(all map[string]jsonValue, name string) []jsonValue {
 	v, there := all[name]
 	list, ok := v.value.([]jsonValue)
 	if there && !ok {
-		im.in.bad(v.offset, "", "%s is to be a list", name)
+		im.in.Bad(v.offset, "", "%s is to be a list", name)
 	}
 	return list
 }
@@ -162,13 +168,13 @@ func (im *berxImport) list(all map[string]jsonValue, name string) []jsonValue {
 func (im *berxImport) text(v jsonValue, what string) string {
 	text, ok := v.value.(string)
 	if !ok {
-		im.in.bad(v.offset, "", "%s is to be text", what)
+		im.in.Bad(v.offset, "", "%s is to be text", what)
 	}
 	return text
 }
 
 func (im *berxImport) file() {
-	v, ok := im.in.parseJSON()
+	v, ok := parseJSON(im.in)
 	if !ok {
 		return
 	}
@@ -179,15 +185,17 @@ func (im *berxImport) file() {
 	}
 	if v, there := top["myroot"]; there {
 		root = im.text(v, "myroot")
-		im.change(im.in.at(v.offset), "myroot "+root, "groups are below host.root; those that the script has made in %s are not touched: stop its cron jobs, then remove them", strings.TrimSuffix(base, "/")+"/*/"+root)
+		im.Change(im.in.At(v.offset), "myroot "+root,
+			"groups are below host.root; those that the script has made in %s are not touched: stop its cron jobs, "+
+				"then remove them", strings.TrimSuffix(base, "/")+"/*/"+root)
 	}
 	for _, v := range im.list(top, "subsystems") {
-		if name := im.text(v, "a subsystem"); !slices.Contains(controllers, name) {
-			im.in.unknownController(cgWord{name, v.offset})
+		if name := im.text(v, "a subsystem"); !slices.Contains(kernelfile.Controllers, name) {
+			kernelfile.UnknownController(im.in, name, v.offset)
 		}
 	}
 	if _, there := top["groups"]; !there && top != nil {
-		im.in.bad(v.offset, "", "the configuration has no groups")
+		im.in.Bad(v.offset, "", "the configuration has no groups")
 	}
 	for _, g := range im.list(top, "groups") {
 		im.one(g)
@@ -199,18 +207,18 @@ func (im *berxImport) one(v jsonValue) {
 	name, there := all["name"]
 	if !there {
 		if all != nil {
-			im.in.bad(v.offset, "", "this group has no name")
+			im.in.Bad(v.offset, "", "this group has no name")
 		}
 		return
 	}
-	at := im.in.at(name.offset)
+	at := im.in.At(name.offset)
 	text := im.text(name, "name")
 	if strings.Trim(text, "/") == "" {
-		im.in.bad(name.offset, "", "the name of this group is empty")
+		im.in.Bad(name.offset, "", "the name of this group is empty")
 		return
 	}
-	g := im.draft.group(text, at)
-	if g == nil || !im.describe(g, at, from(at, "group "+text)) {
+	g := im.Draft.Group(text, at)
+	if g == nil || !im.Describe(g, at, convert.From(at, "group "+text)) {
 		return
 	}
 	disks := ""
@@ -227,13 +235,13 @@ func (im *berxImport) one(v jsonValue) {
 	}
 }
 
-func (im *berxImport) subsystem(g *group, v jsonValue, disks string) {
+func (im *berxImport) subsystem(g *convert.Group, v jsonValue, disks string) {
 	all := im.object(v, "a subsystem of a group", "subsystem", "limits")
 	name := ""
 	if v, there := all["subsystem"]; there {
 		name = im.text(v, "subsystem")
-		if !slices.Contains(controllers, name) {
-			im.in.unknownController(cgWord{name, v.offset})
+		if !slices.Contains(kernelfile.Controllers, name) {
+			kernelfile.UnknownController(im.in, name, v.offset)
 			return
 		}
 	}
@@ -243,13 +251,13 @@ func (im *berxImport) subsystem(g *group, v jsonValue, disks string) {
 }
 
 // limit reads one limit. Those of disks are for the disk group as a whole, and the script gives each disk as much.
-func (im *berxImport) limit(g *group, controller string, v jsonValue, disks string) {
+func (im *berxImport) limit(g *convert.Group, controller string, v jsonValue, disks string) {
 	all := im.object(v, "a limit", "file", "limit")
 	file, ok1 := all["file"]
 	limit, ok2 := all["limit"]
 	if !ok1 || !ok2 {
 		if all != nil {
-			im.in.bad(v.offset, "", "a limit has a file and a limit")
+			im.in.Bad(v.offset, "", "a limit has a file and a limit")
 		}
 		return
 	}
@@ -261,19 +269,20 @@ func (im *berxImport) limit(g *group, controller string, v jsonValue, disks stri
 	case string:
 		number = n
 	default:
-		im.in.bad(limit.offset, "", "limit is to be a number")
+		im.in.Bad(limit.offset, "", "limit is to be a number")
 		return
 	}
 	of, _, _ := strings.Cut(name, ".")
-	f := param{name, number, im.in.at(limit.offset)}
+	f := kernelfile.Param{File: name, Text: number, At: im.in.At(limit.offset)}
 	switch {
-	case !known(name):
-		im.in.bad(file.offset, parametersOf(controller), "controller %s has no file %q", clean(controller), clean(name))
+	case !kernelfile.Known(name):
+		im.in.Bad(file.offset, kernelfile.ParametersOf(controller), "controller %s has no file %q",
+			convert.Clean(controller), convert.Clean(name))
 	case of != controller:
-		im.in.bad(file.offset, "", "%s is a file of %s, not of %s", name, of, clean(controller))
+		im.in.Bad(file.offset, "", "%s is a file of %s, not of %s", name, of, convert.Clean(controller))
 	case !strings.HasSuffix(name, "_device"):
-		p := params{draft: im.draft, g: g, all: []param{f}}
-		p.carry()
+		p := kernelfile.Params{Draft: im.Draft, G: g, All: []kernelfile.Param{f}}
+		p.Carry()
 	default:
 		im.ofDisks(g, f, disks)
 	}
@@ -284,24 +293,27 @@ var berxLimits = map[string]struct {
 	key  policy.Key
 	unit string
 }{
-	"blkio.throttle.read_bps_device": {policy.KeyIOReadBandwidth, "B/s"}, "blkio.throttle.write_bps_device": {policy.KeyIOWriteBandwidth, "B/s"},
-	"blkio.throttle.read_iops_device": {policy.KeyIOReadIOPS, ""}, "blkio.throttle.write_iops_device": {policy.KeyIOWriteIOPS, ""},
+	"blkio.throttle.read_bps_device":   {policy.KeyIOReadBandwidth, "B/s"},
+	"blkio.throttle.write_bps_device":  {policy.KeyIOWriteBandwidth, "B/s"},
+	"blkio.throttle.read_iops_device":  {policy.KeyIOReadIOPS, ""},
+	"blkio.throttle.write_iops_device": {policy.KeyIOWriteIOPS, ""},
 }
 
-func (im *berxImport) ofDisks(g *group, f param, disks string) {
-	to, fine := berxLimits[f.file]
-	n, err := strconv.ParseInt(f.text, 10, 64)
+func (im *berxImport) ofDisks(g *convert.Group, f kernelfile.Param, disks string) {
+	to, fine := berxLimits[f.File]
+	n, err := strconv.ParseInt(f.Text, 10, 64)
 	switch {
 	case !fine:
-		(&params{draft: im.draft, g: g}).leaveFile(f)
+		(&kernelfile.Params{Draft: im.Draft, G: g}).LeaveFile(f)
 	case err != nil || n < 0:
-		im.fail(f.at, "write bytes, or operations, a second as a whole number", "%s: %q is not a limit", f.file, clean(f.text))
+		im.Fail(f.At, "write bytes, or operations, a second as a whole number", "%s: %q is not a limit", f.File,
+			convert.Clean(f.Text))
 	case n == 0: // no limit
 	case disks == "":
-		im.fail(f.at, "add diskgroup to the group", "%s: the group names no disk group that it is for", f.file)
+		im.Fail(f.At, "add diskgroup to the group", "%s: the group names no disk group that it is for", f.File)
 	default:
-		if im.set(g, to.key, disks, strconv.FormatInt(n, 10)+to.unit, f.at, f.what()) {
-			g.settings[len(g.settings)-1].even = true // as the script divides it
+		if im.Set(g, to.key, disks, strconv.FormatInt(n, 10)+to.unit, f.At, f.What()) {
+			g.Settings[len(g.Settings)-1].Even = true // as the script divides it
 		}
 	}
 }
@@ -318,20 +330,21 @@ func matchesAll(pattern string) bool {
 }
 
 // process reads a pattern over the command line.
-func (im *berxImport) process(g *group, v jsonValue) {
+func (im *berxImport) process(g *convert.Group, v jsonValue) {
 	pattern := im.text(v, "a pattern of processes")
 	if pattern == "" {
 		return
 	}
-	at := im.in.at(v.offset)
+	at := im.in.At(v.offset)
 	if _, err := regexp.Compile(pattern); err != nil {
-		im.in.bad(v.offset, "the syntax is RE2's: https://github.com/google/re2/wiki/Syntax", "%s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+		im.in.Bad(v.offset, "the syntax is RE2's: https://github.com/google/re2/wiki/Syntax", "%s",
+			strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 		return
 	}
-	text := matchFlow(policy.Match{Cmdline: pattern})
+	text := convert.MatchFlow(policy.Match{Cmdline: pattern})
 	if strings.TrimSpace(pattern) == "" || matchesAll(pattern) {
-		im.in.bad(v.offset, "say what the command line holds", "%q would match every process", clean(pattern))
+		im.in.Bad(v.offset, "say what the command line holds", "%q would match every process", convert.Clean(pattern))
 		return
 	}
-	g.match = append(g.match, raw{key: "match", text: text, from: from(at, "")})
+	g.Match = append(g.Match, convert.Raw{Key: "match", Text: text, From: convert.From(at, "")})
 }

@@ -1,0 +1,411 @@
+// Package libcgroup reads and writes the files of libcgroup: the groups of cgconfig.conf(5) and the rules of
+// cgrules.conf(5).
+//
+// Import makes a policy of groups and rules, ImportRules of rules alone, and Export writes a policy as cgconfig.conf.
+// What that has no words for goes along in comments, so that an import of an export is the same policy.
+package libcgroup
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"bulkhead/internal/convert"
+	"bulkhead/internal/convert/kernelfile"
+	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/yamlform"
+)
+
+// Import imports files of libcgroup's cgconfig.conf, and the rules of cgrules.conf for their groups. The error is
+// policy.Problems.
+func Import(files, rules []policy.Source) (*convert.Result, error) {
+	r := &convert.Report{}
+	d := convert.NewDraft(r)
+	d.Head = append(d.Head, "Made by bulkhead import cgconfig; a comment says which line each setting comes from.")
+	im := &cgImport{Draft: d, rules: len(rules) > 0, used: map[*cgGroup]bool{}, byName: map[string]policy.Pos{},
+		said: map[*convert.Group]cgSaid{}}
+	for _, s := range files {
+		if in, ok := r.Open(s); ok {
+			im.parsed = append(im.parsed, parseCgconfig(in))
+		}
+	}
+	im.place()
+	for _, f := range im.parsed {
+		im.restore(f)
+	}
+	d.SettleWeights(&d.Root)
+	sources := slices.Concat(files, rules)
+	if len(rules) > 0 {
+		readRules(d, rules, im)
+		d.SettleWeights(&d.Root)
+	}
+	im.unused()
+	if len(d.Root.Children) == 0 && len(r.Problems) == 0 {
+		r.Note("there is no group in what was read")
+	}
+	return r.Result(d, sources)
+}
+
+// cgImport turns parsed files into a draft.
+type cgImport struct {
+	*convert.Draft
+	parsed   []*cgFile
+	defaults *cgPerm
+	defIn    *cgFile
+	byName   map[string]policy.Pos
+	said     map[*convert.Group]cgSaid
+	rules    bool // are read with it
+	used     map[*cgGroup]bool
+}
+
+// cgSaid is what a file says of a group.
+type cgSaid struct {
+	files []kernelfile.Param
+	perm  *cgPerm
+}
+
+func (im *cgImport) place() {
+	for _, f := range im.parsed {
+		if f.defaults != nil { // of this file and those after it, as cgconfigparser(8) has it
+			im.defaults, im.defIn = f.defaults, f
+		}
+		im.sections(f)
+		for _, g := range f.groups {
+			im.group(f, g)
+		}
+	}
+}
+
+// sections reports the sections that describe no group.
+func (im *cgImport) sections(f *cgFile) {
+	mounted := map[string]cgPair{}
+	for _, m := range f.mounts {
+		for name := range strings.SplitSeq(m.name.text, ",") {
+			im.mount(f, m, name, mounted)
+		}
+	}
+	for _, n := range f.names {
+		if !slices.Contains(kernelfile.Controllers, n.name.text) {
+			kernelfile.UnknownController(f.Input, n.name.text, n.name.offset)
+		}
+		im.Leave(f.At(n.name.offset), "with systemd: a slice of that name", "namespace "+n.name.text+" = "+n.value.text,
+			"groups of this file lie below %s there, and below host.root here", path.Join("/", n.value.text))
+	}
+	if len(f.names) > 0 && len(f.mounts) > 0 {
+		f.Bad(f.names[0].name.offset, "take one of them out",
+			"mount and namespace cannot both be in one file: libcgroup refuses it")
+	}
+	for _, t := range f.templates {
+		im.check(f, t)
+	}
+	for _, u := range f.units {
+		var words []string
+		for _, pair := range u {
+			words = append(words, pair.name.text+"="+pair.value.text)
+		}
+		if len(u) > 0 {
+			im.Leave(f.At(u[0].name.offset), "name a slice of yours with slice: NAME in a group",
+				"systemd "+strings.Join(words, " "),
+				"bulkhead makes a slice for each group by itself where systemd is PID 1")
+		}
+	}
+}
+
+// unused reports the templates that no rule has made a group of.
+func (im *cgImport) unused() {
+	for _, f := range im.parsed {
+		for _, t := range f.templates {
+			instead := "write a group for each"
+			if !im.rules {
+				instead = "import the rules with it (--rules cgrules.conf), or " + instead
+			}
+			if !im.used[t] {
+				im.Leave(f.At(t.name.offset), instead, "template "+t.name.text,
+					"a template makes groups while processes start, and a policy names its groups")
+			}
+		}
+	}
+}
+
+// mountOptions are what may stand beside a controller in a mount section.
+var mountOptions = []string{"nodev", "nosuid", "noexec"}
+
+func (im *cgImport) mount(f *cgFile, m cgPair, name string, seen map[string]cgPair) {
+	first, twice := seen[name]
+	switch {
+	case slices.Contains(mountOptions, name):
+		return
+	case strings.HasPrefix(name, "name="):
+		im.Leave(f.At(m.name.offset), "", "mount "+m.name.text, "a hierarchy without controllers limits nothing")
+	case !slices.Contains(kernelfile.Controllers, name):
+		kernelfile.UnknownController(f.Input, name, m.name.offset)
+	case twice:
+		im.FailWith(f.At(m.name.offset), f.At(first.name.offset), "keep one of them", "%s is mounted twice", name)
+	}
+	seen[name] = m
+	im.Note("mount sections are not carried over: bulkhead takes controllers where they are mounted, and `bulkhead " +
+		"discover` says which are missing")
+}
+
+// group places one group with its limits and owners.
+func (im *cgImport) group(f *cgFile, g *cgGroup) {
+	at, name := f.At(g.name.offset), strings.Trim(g.name.text, "/")
+	all := im.check(f, g)
+	if name == "." || name == "" {
+		im.Leave(at, "", "group "+g.name.text,
+			"it is the root of the hierarchy, and bulkhead governs its own groups only")
+		return
+	}
+	clean := path.Clean(name)
+	if first, twice := im.byName[clean]; twice {
+		im.FailWith(at, first, "put both into one section, or rename one", "group %q is here twice", name)
+		return
+	}
+	im.byName[clean] = at
+	to := im.Draft.Group(clean, at)
+	if to == nil {
+		return
+	}
+	im.Describe(to, at, convert.From(at, "group "+name))
+	im.owners(f, g, to)
+	im.fill(f, g, to, all)
+	im.said[to] = cgSaid{all, g.perm}
+}
+
+// fill gives a group the limits of its sections.
+func (im *cgImport) fill(f *cgFile, g *cgGroup, to *convert.Group, all []kernelfile.Param) {
+	p := kernelfile.Params{Draft: im.Draft, G: to, All: all}
+	p.Carry()
+	for _, s := range g.sections {
+		name := s.controller.text
+		why, whole := kernelfile.WholeControllers[name]
+		switch {
+		case strings.HasPrefix(name, "name="):
+			im.Leave(f.At(s.controller.offset), "", name, "a hierarchy without controllers limits nothing")
+		case whole && len(s.pairs) == 0 && name != "cpuacct":
+			im.Leave(f.At(s.controller.offset), why[1], name+" {}", "%s", why[0])
+		}
+	}
+}
+
+// check holds the sections of a group to what controllers there are and which files they have, and gives the files.
+func (im *cgImport) check(f *cgFile, g *cgGroup) (all []kernelfile.Param) {
+	seen := map[string]cgSection{}
+	for _, s := range g.sections {
+		name := s.controller.text
+		if first, twice := seen[name]; twice {
+			im.FailWith(f.At(s.controller.offset), f.At(first.controller.offset), "put both into one",
+				"controller %s is here twice", name)
+		}
+		seen[name] = s
+		switch {
+		case strings.HasPrefix(name, "name="):
+		case !slices.Contains(kernelfile.Controllers, name):
+			kernelfile.UnknownController(f.Input, s.controller.text, s.controller.offset)
+		default:
+			all = append(all, im.files(f, name, s.pairs)...)
+		}
+	}
+	return all
+}
+
+// files gives the parameters of one controller, those with several lines as one.
+func (im *cgImport) files(f *cgFile, controller string, pairs []cgPair) (all []kernelfile.Param) {
+	for _, pair := range pairs {
+		at := f.At(pair.name.offset)
+		file := pair.name.text
+		of, _, _ := strings.Cut(file, ".")
+		switch {
+		case !kernelfile.Known(file):
+			f.Bad(pair.name.offset, kernelfile.ParametersOf(controller), "controller %s has no parameter %q",
+				controller, convert.Clean(file))
+			continue
+		case of != controller && of != "cgroup" && strings.Contains(file, "."):
+			f.Bad(pair.name.offset, fmt.Sprintf("write it below `%s {`", of), "%s is a parameter of %s, not of %s",
+				file, of, controller)
+			continue
+		}
+		i := slices.IndexFunc(all, func(p kernelfile.Param) bool { return p.File == file })
+		switch {
+		case i < 0:
+			all = append(all, kernelfile.Param{File: file, Text: pair.value.text, At: at})
+		case perLine(file):
+			all[i].Text += "\n" + pair.value.text
+		default:
+			im.FailWith(at, all[i].At, "keep one of them", "%s is here twice", file)
+		}
+	}
+	return all
+}
+
+// perLine says whether a file takes a line for each device, one after the other.
+func perLine(file string) bool {
+	return strings.HasSuffix(file, "_device") || file == "io.max" || file == "io.weight" || file == "io.latency" ||
+		strings.HasPrefix(file, "devices.")
+}
+
+// ownership is who owns files of a group, and with which mode.
+type ownership struct {
+	user, group, mode, dir string
+	at                     policy.Pos
+}
+
+// owners turns perm into owner: the task files for who may move processes in, the others for who may set limits.
+func (im *cgImport) owners(f *cgFile, g *cgGroup, to *convert.Group) {
+	var task, admin ownership
+	if g.perm != nil {
+		task, admin = im.ownership(f, g.perm.task, false), im.ownership(f, g.perm.admin, true)
+		for name, pairs := range map[string][]cgPair{"task": g.perm.task, "admin": g.perm.admin} {
+			if len(pairs) == 0 {
+				f.Bad(g.perm.offset, "libcgroup takes both or none", "perm has no %s", name)
+			}
+		}
+	}
+	if im.defaults != nil {
+		task.under(im.ownership(im.defIn, im.defaults.task, false))
+		admin.under(im.ownership(im.defIn, im.defaults.admin, true))
+	}
+	im.owner(to, task, "run, move", "perm task")
+	im.owner(to, admin, "set", "perm admin")
+}
+
+// under takes over what is not said.
+func (o *ownership) under(other ownership) {
+	for _, field := range []struct{ mine, theirs *string }{{&o.user, &other.user}, {&o.group, &other.group},
+		{&o.mode, &other.mode}, {&o.dir, &other.dir}} {
+		if *field.mine == "" {
+			*field.mine = *field.theirs
+		}
+	}
+	if o.at == (policy.Pos{}) {
+		o.at = other.at
+	}
+}
+
+// owner writes an entry of owner:, unless it is what every group has anyway.
+func (im *cgImport) owner(to *convert.Group, o ownership, may, what string) {
+	var parts []string
+	add := func(key, text string) {
+		if text != "" {
+			parts = append(parts, key+": "+text)
+		}
+	}
+	root := func(name string) bool { return name == "" || name == "root" || name == "0" }
+	if o.mode == "" && o.dir == "" && root(o.user) && root(o.group) {
+		return
+	}
+	if o.user != "" {
+		add("user", yamlform.Quote(o.user))
+	}
+	if o.group != "" {
+		add("unix_group", yamlform.Quote(o.group))
+	}
+	add("may", "["+may+"]")
+	add("mode", quoted(o.mode))
+	add("directory", quoted(o.dir))
+	to.Owner = append(to.Owner, convert.Raw{Key: "owner", Text: "{" + strings.Join(parts, ", ") + "}",
+		From: convert.From(o.at, what)})
+}
+
+func quoted(mode string) string {
+	if mode == "" {
+		return ""
+	}
+	return "'" + mode + "'"
+}
+
+// ownership reads task { … } or admin { … }.
+func (im *cgImport) ownership(f *cgFile, pairs []cgPair, directory bool) (o ownership) {
+	seen := map[string]cgPair{}
+	for i, pair := range pairs {
+		if i == 0 {
+			o.at = f.At(pair.name.offset)
+		}
+		if first, twice := seen[pair.name.text]; twice {
+			im.FailWith(f.At(pair.name.offset), f.At(first.name.offset), "keep one of them", "%s is here twice",
+				pair.name.text)
+		}
+		seen[pair.name.text] = pair
+		switch name := pair.name.text; {
+		case name == "uid":
+			o.user = account(f.Input, pair)
+		case name == "gid":
+			o.group = account(f.Input, pair)
+		case name == "fperm":
+			o.mode = mode(f.Input, pair)
+		case name == "dperm" && directory:
+			o.dir = mode(f.Input, pair)
+		default:
+			f.Bad(pair.name.offset, "known here: uid, gid, fperm, and dperm in admin", "there is no %q in perm",
+				convert.Clean(name))
+		}
+	}
+	return o
+}
+
+func account(in *convert.Input, pair cgPair) string {
+	name := pair.value.text
+	if name == "" || strings.TrimSpace(name) == "" || strings.ContainsAny(name, " \t:/,{") || strings.HasPrefix(name,
+		"-") {
+		in.Bad(pair.value.offset, "write one name or number", "%s: %q is not a user or group", pair.name.text,
+			convert.Clean(name))
+	}
+	return name
+}
+
+// mode reads permissions in octal.
+func mode(in *convert.Input, pair cgPair) string {
+	n, err := strconv.ParseUint(pair.value.text, 8, 32)
+	owner := n >> 6 & 7
+	switch {
+	case err != nil || n > 0o777:
+		in.Bad(pair.value.offset, "write permissions in octal, such as 664", "%s: %q is not a mode", pair.name.text,
+			convert.Clean(pair.value.text))
+		return ""
+	case (n>>3&7|n&7)&^owner != 0:
+		in.Bad(pair.value.offset, "libcgroup takes the owner's permissions for the most that the others can have",
+			"%s: %s gives others more than the owner", pair.name.text, pair.value.text)
+		return ""
+	}
+	return fmt.Sprintf("0%03o", n)
+}
+
+// restore takes over what an export carried along in comments.
+func (im *cgImport) restore(f *cgFile) {
+	rank := map[string]int{}
+	defer func() { convert.Reorder(&im.Root, rank) }()
+	for i, e := range f.exact {
+		c := convert.CarriedAlong{Key: e.name.text, Text: e.value.text, At: f.At(e.name.offset)}
+		rank[strings.TrimPrefix(c.Key, "group ")] = i
+		if f.Top(im.Draft, c) {
+			continue
+		}
+		parent, g := f.ExactGroup(c)
+		switch {
+		case g == nil:
+		case g.Each != nil:
+			im.Template(parent, g, c.At)
+		default:
+			im.restoreGroup(strings.TrimPrefix(parent+"/"+g.Name, "/"), g, c.At)
+		}
+	}
+}
+
+func (im *cgImport) restoreGroup(name string, g *policy.Group, at policy.Pos) {
+	to := im.Draft.Group(name, at)
+	if to == nil {
+		return
+	}
+	said, there := im.said[to]
+	if sections := cgSections(g, 1); !there && len(sections.files) == 0 || there && (sections.says(said) ||
+		cgSections(g, 2).says(said)) {
+		im.Take(to, g, at)
+	} else if there {
+		im.Complement(to, g, at)
+	} else {
+		im.Change(at, "group "+name, "has no section any more, and so no limits")
+		im.Complement(to, g, at)
+	}
+}

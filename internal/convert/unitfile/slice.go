@@ -1,0 +1,203 @@
+// Package unitfile reads and writes policies as units of systemd: slices, and services that have limits or a slice.
+//
+// Import makes a policy of unit files and drop-ins, InForce adds the limits that running units have to a draft, and
+// Export writes a policy as files for /etc/systemd/system. What systemd has no setting for goes along in a section that
+// it does not read, so that an import of an export is the same policy.
+package unitfile
+
+import (
+	"slices"
+	"strings"
+
+	"bulkhead/internal/policy/yamlform"
+
+	"bulkhead/internal/convert"
+	"bulkhead/internal/policy"
+	"bulkhead/internal/systemd"
+)
+
+// Import imports unit files and drop-ins of slices, and of services that have limits or a slice. The error is
+// policy.Problems.
+func Import(sources []policy.Source) (*convert.Result, error) {
+	r := &convert.Report{}
+	d := convert.NewDraft(r)
+	d.Head = append(d.Head, "Made by bulkhead import slice; a comment says which line each setting comes from.")
+	im := newSliceImport(d)
+	all := units(r, sources)
+	for _, u := range all {
+		im.exported(u)
+	}
+	for _, u := range all {
+		if systemd.TypeOf(u.name) == "slice" {
+			im.slice(u)
+		}
+	}
+	for _, u := range all {
+		if systemd.TypeOf(u.name) != "slice" {
+			im.member(u)
+		}
+	}
+	convert.Reorder(&d.Root, im.rank)
+	compareShares(d, im.both)
+	d.SettleWeights(&d.Root)
+	if len(d.Root.Children) == 0 && len(r.Problems) == 0 {
+		r.Note("there is no slice, and no service with limits, in what was read")
+	}
+	return r.Result(d, sources)
+}
+
+type sliceImport struct {
+	*convert.Draft
+	bySlice map[string]*convert.Group // groups by the slice that they are
+	done    map[string]bool           // slices of an export's own
+	rank    map[string]int
+	both    []twoWeights
+}
+
+func newSliceImport(d *convert.Draft) *sliceImport {
+	return &sliceImport{Draft: d, bySlice: map[string]*convert.Group{}, done: map[string]bool{}, rank: map[string]int{}}
+}
+
+// twoWeights is a unit that has a weight on both scales.
+type twoWeights struct {
+	unit           string
+	weight, shares int64
+	at             policy.Pos
+	what           string
+}
+
+// slice makes the group of a slice.
+func (im *sliceImport) slice(u *unitFile) {
+	if im.done[u.name] {
+		return
+	}
+	if u.name == "-.slice" || systemd.CheckName(u.name) != nil {
+		im.Leave(u.at, "", u.name, "it holds every unit of the host, and bulkhead governs its own groups only")
+		return
+	}
+	g := im.ofSlice(u.name, u.at)
+	if g == nil || !im.Describe(g, u.at, convert.From(u.at, u.name)) {
+		return
+	}
+	im.limits(g, u, "Slice")
+}
+
+// ofSlice finds or makes the group that a slice is.
+func (im *sliceImport) ofSlice(name string, at policy.Pos) *convert.Group {
+	if g := im.bySlice[name]; g != nil {
+		return g
+	}
+	g := im.Draft.Group(strings.ReplaceAll(strings.TrimSuffix(name, ".slice"), "/", "-"), at)
+	if g != nil {
+		g.Keys = append(g.Keys, convert.Raw{Key: "slice", Text: yamlform.Quote(name)})
+		im.bySlice[name] = g
+	}
+	return g
+}
+
+// member places a unit that is no slice: by its own limits where it has some, else into the group of its slice.
+func (im *sliceImport) member(u *unitFile) {
+	section := map[string]string{"service": "Service", "scope": "Scope", "socket": "Socket", "mount": "Mount",
+		"swap": "Swap"}[systemd.TypeOf(u.name)]
+	if section == "" {
+		im.Leave(u.at, "", u.name, "a unit of this type has no processes")
+		return
+	}
+	own := &convert.Group{}
+	count := len(im.Left)
+	im.limits(own, u, section)
+	entry := convert.Raw{Key: "match", Text: convert.MatchFlow(policy.Match{Unit: unitPattern(u.name)}),
+		From: convert.From(u.at, u.name)}
+	slice, placed := u.last("Slice")
+	limited := len(own.Settings) > 0 || own.Shares != nil
+	switch {
+	case !limited && !placed:
+		if len(im.Left) == count {
+			im.Leave(u.at, "", u.name, "it has neither limits nor a Slice=")
+		}
+		return
+	case placed && (systemd.CheckName(slice.value) != nil || systemd.TypeOf(slice.value) != "slice"):
+		im.Fail(slice.at, "write the name of a slice, such as scylla-server.slice", "Slice= cannot be %q",
+			convert.Clean(slice.value))
+		return
+	}
+	if !limited {
+		if g := im.ofSlice(slice.value, slice.at); g != nil {
+			im.claim(g, entry, u.name)
+		}
+		return
+	}
+	g := im.Draft.Group(strings.TrimSuffix(u.name, "."+systemd.TypeOf(u.name)), u.at)
+	if g == nil || !im.Describe(g, u.at, convert.From(u.at, u.name)) {
+		return
+	}
+	g.Settings, g.Shares = own.Settings, own.Shares
+	im.claim(g, entry, u.name)
+	if placed {
+		im.ofSlice(slice.value, slice.at)
+		im.Leave(slice.at, "", slice.what(), "%s has limits of its own, and so is a group of its own beside %s", u.name,
+			slice.value)
+	}
+}
+
+// claim adds a unit to what a group matches.
+func (im *sliceImport) claim(g *convert.Group, entry convert.Raw, unit string) {
+	short := convert.MatchFlow(policy.Match{Unit: strings.TrimSuffix(unitPattern(unit), ".service")})
+	if !slices.ContainsFunc(g.Match, func(m convert.Raw) bool { return m.Text == entry.Text || m.Text == short }) {
+		g.Match = append(g.Match, entry)
+	}
+}
+
+// unitPattern is a unit's name as match takes it: of a template all its instances.
+func unitPattern(name string) string {
+	if before, after, ok := strings.Cut(name, "@."); ok {
+		return before + "@*." + after
+	}
+	return name
+}
+
+// LiveUnit is a unit of systemd with the properties that limit it, as a unit file has them: "MemoryMax=1073741824".
+type LiveUnit struct {
+	Name  string
+	Lines []string
+}
+
+// InForce adds the limits that units have to a draft.
+func InForce(d *convert.Draft, all []LiveUnit) {
+	im := newSliceImport(d)
+	for _, u := range all {
+		im.liveUnit(u)
+	}
+	compareShares(d, im.both)
+}
+
+// liveUnit reads the properties of a unit as if they stood in its file.
+func (im *sliceImport) liveUnit(l LiveUnit) {
+	section := "Slice"
+	if systemd.TypeOf(l.Name) != "slice" {
+		section = "Service"
+	}
+	u := &unitFile{name: l.Name, at: policy.Pos{File: l.Name}}
+	for _, line := range l.Lines {
+		if name, value, ok := strings.Cut(line, "="); ok && value != "" {
+			u.lines = append(u.lines, assignment{section, name, value, policy.Pos{File: l.Name}})
+		}
+	}
+	own := &convert.Group{}
+	im.limits(own, u, section)
+	if len(own.Settings) == 0 && own.Shares == nil {
+		return
+	}
+	if section == "Slice" {
+		if g := im.ofSlice(l.Name, u.at); g != nil {
+			g.Settings, g.Shares, g.From = own.Settings, own.Shares, convert.From(u.at, "")
+		}
+		return
+	}
+	g := im.Draft.Group(strings.TrimSuffix(l.Name, "."+systemd.TypeOf(l.Name)), u.at)
+	if g == nil || !im.Describe(g, u.at, convert.From(u.at, "")) {
+		return
+	}
+	g.Settings, g.Shares = slices.Clone(own.Settings), own.Shares
+	im.claim(g, convert.Raw{Key: "match", Text: convert.MatchFlow(policy.Match{Unit: l.Name})}, l.Name)
+}
