@@ -184,7 +184,7 @@ type Guarded struct {
 	DSN string `json:"dsn,omitempty"`
 	Pos Pos    `json:"-"`
 
-	PressurePos Pos
+	PressurePos Pos `json:"-"`
 }
 
 // Of gives what is watched of a group; the zero value when nothing is.
