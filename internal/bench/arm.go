@@ -40,9 +40,9 @@ func (r *run) measureAll(ctx context.Context) error {
 			if r.omitted[arm.Name] != "" {
 				continue
 			}
-			r.progress.arm(round*len(arms)+slices.IndexFunc(arms,
+			r.progress.Arm(round*len(arms)+slices.IndexFunc(arms,
 				func(a scenario.Arm) bool { return a.Name == arm.Name }), r.options.Rounds*len(arms))
-			r.progress.phase(fmt.Sprintf("round %d of %d: %s", round+1, r.options.Rounds, arm.Text))
+			r.progress.Phase(fmt.Sprintf("round %d of %d: %s", round+1, r.options.Rounds, arm.Text))
 			t, err := r.measure(ctx, arm)
 			if err != nil {
 				return fmt.Errorf("arm %q: %w", arm.Text, err)
@@ -53,7 +53,7 @@ func (r *run) measureAll(ctx context.Context) error {
 			}
 		}
 		r.rounds.all = append(r.rounds.all, trials)
-		r.progress.note(fmt.Sprintf("round %d of %d, transactions/s: %s", round+1, r.options.Rounds,
+		r.progress.Note(fmt.Sprintf("round %d of %d, transactions/s: %s", round+1, r.options.Rounds,
 			strings.Join(rates, ", ")))
 	}
 	return r.governor.govern(ctx, scenario.Arm{})
@@ -220,7 +220,7 @@ func (r *run) loadAll(ctx context.Context, arm scenario.Arm, length time.Duratio
 		if i == 0 {
 			live = func(tps float64) {
 				start.second()
-				r.progress.rate(tps)
+				r.progress.Rate(tps)
 			}
 		}
 		wait.Go(func() {
@@ -274,7 +274,7 @@ func (r *run) phases(ctx context.Context, arm scenario.Arm, start *beginning, le
 			return nil
 		default:
 		}
-		r.progress.phase(fmt.Sprintf("%s, phase %s", arm.Text, p.Name))
+		r.progress.Phase(fmt.Sprintf("%s, phase %s", arm.Text, p.Name))
 		mark := proof.Mark{At: time.Since(began).Seconds(), Name: p.Name}
 		if p.Policy != "" {
 			if err := r.governor.apply(context.WithoutCancel(ctx), p.Policy); err != nil {

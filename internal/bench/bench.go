@@ -20,6 +20,7 @@ import (
 	"bulkhead/internal/bench/load"
 	"bulkhead/internal/bench/neighbour"
 	"bulkhead/internal/bench/process"
+	"bulkhead/internal/bench/progress"
 	"bulkhead/internal/bench/sampler"
 	"bulkhead/internal/host"
 	"bulkhead/internal/proof"
@@ -86,8 +87,8 @@ type run struct {
 	paths      process.Programs
 	supervisor *process.Supervisor
 	far        *process.Supervisor // at the far end of the wire; nil without one
-	undo       cleanup
-	progress   *progress
+	undo       process.Cleanup
+	progress   *progress.Progress
 	dir        string
 	databases  []*database.Instance
 	existing   []*database.Instance // those of the databases that the run did not make, known before it starts
@@ -124,14 +125,14 @@ func Run(ctx context.Context, s *scenario.Scenario, o Options) (result *proof.Re
 	if err != nil {
 		return nil, err
 	}
-	r.undo.add("let other proofs run", func(context.Context) error { return lock.Close() })
-	r.progress = newProgress(r.options.Progress, r.options.Terminal)
-	ctx, stop := untilSignal(ctx, func() { r.progress.note("cleaning up, please wait") })
+	r.undo.Add("let other proofs run", func(context.Context) error { return lock.Close() })
+	r.progress = progress.New(r.options.Progress, r.options.Terminal)
+	ctx, stop := process.UntilSignal(ctx, func() { r.progress.Note("cleaning up, please wait") })
 	defer stop()
 	defer func() {
-		r.progress.phase("cleaning up")
-		err = r.hide(errors.Join(err, r.undo.run(ctx)))
-		r.progress.close()
+		r.progress.Phase("cleaning up")
+		err = r.hide(errors.Join(err, r.undo.Run(ctx)))
+		r.progress.Close()
 	}()
 	if err := r.setUp(ctx); err != nil {
 		return nil, interruption(ctx, r.full(err))
@@ -145,10 +146,10 @@ func Run(ctx context.Context, s *scenario.Scenario, o Options) (result *proof.Re
 // interruption names what ended the context instead of the failure that it caused.
 func interruption(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
-	if cause == nil || errors.Is(cause, ErrInterrupted) {
+	if cause == nil || errors.Is(cause, process.ErrInterrupted) {
 		return cmp.Or(cause, err)
 	}
-	return fmt.Errorf("%w: %w", ErrInterrupted, cause)
+	return fmt.Errorf("%w: %w", process.ErrInterrupted, cause)
 }
 
 // full says what to do when the work directory's disk is full, which programs say in their own words.

@@ -99,7 +99,7 @@ func (r *run) enter(ctx context.Context, name string) error {
 	in := r.existing[slices.IndexFunc(r.existing, func(in *database.Instance) bool { return in.Name == name })]
 	in.Supervisor = r.supervisor
 	r.databases = append(r.databases, in)
-	r.progress.phase("logging in to " + in.Kind.Title + " " + name)
+	r.progress.Phase("logging in to " + in.Kind.Title + " " + name)
 	v, closes, err := database.Visit(ctx, in)
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func (r *run) enter(ctx context.Context, name string) error {
 		return errors.Join(fmt.Errorf("database %q at %s: %w; wait until it has ended", name, in.Where(), err),
 			closes())
 	}
-	r.undo.add("take "+database.OwnPlace+" out of "+name, func(ctx context.Context) error {
+	r.undo.Add("take "+database.OwnPlace+" out of "+name, func(ctx context.Context) error {
 		// Over a new connection: the server may have ended one that was quiet for so long.
 		again, closeAgain, err := database.Visit(ctx, in)
 		if err != nil {

@@ -26,6 +26,7 @@ import (
 
 	"bulkhead/internal/bench/database"
 	"bulkhead/internal/bench/process"
+	"bulkhead/internal/bench/progress"
 	"bulkhead/internal/host"
 	"bulkhead/internal/scenario"
 )
@@ -350,7 +351,7 @@ func (o *others) taken(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := &run{existing: []*database.Instance{in}, progress: newProgress(io.Discard, false)}
+			r := &run{existing: []*database.Instance{in}, progress: progress.New(io.Discard, false)}
 			return r, r.enter(t.Context(), "db")
 		}
 		one, err := enter()
@@ -367,10 +368,10 @@ func (o *others) taken(t *testing.T) {
 		if !errors.Is(err, database.ErrTaken) {
 			t.Errorf("%s: a second run enters: %v", engine, err)
 		}
-		if err := two.undo.run(t.Context()); err != nil || !slices.Equal(works, o.holds(t)) {
+		if err := two.undo.Run(t.Context()); err != nil || !slices.Equal(works, o.holds(t)) {
 			t.Errorf("%s: the second run ends with %v and leaves\n%q\nof\n%q", engine, err, o.holds(t), works)
 		}
-		if err := one.undo.run(t.Context()); err != nil {
+		if err := one.undo.Run(t.Context()); err != nil {
 			t.Errorf("%s: %v", engine, err)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"bulkhead/internal/bench/load"
 	"bulkhead/internal/bench/neighbour"
 	"bulkhead/internal/bench/process"
+	"bulkhead/internal/bench/progress"
 	"bulkhead/internal/scenario"
 )
 
@@ -121,7 +122,7 @@ func TestSwapRoot(t *testing.T) {
 			t.Fatal(err)
 		}
 		return &run{fitted: fitted{scenario: &scenario.Scenario{Swap: size}}, paths: paths, supervisor: n, dir: dir,
-			progress: newProgress(io.Discard, false)}, lock
+			progress: progress.New(io.Discard, false)}, lock
 	}
 	on := func(dir string) bool {
 		return slices.ContainsFunc(linesOf(t, "/proc/swaps"),
@@ -135,7 +136,7 @@ func TestSwapRoot(t *testing.T) {
 	if !on(r.dir) {
 		t.Error("there is no swap in the file")
 	}
-	if err := r.undo.run(t.Context()); err != nil || on(r.dir) {
+	if err := r.undo.Run(t.Context()); err != nil || on(r.dir) {
 		t.Errorf("taken back: %v", err)
 	}
 	// Killed: the undo is never run, and the lock is free.
@@ -161,7 +162,7 @@ func TestSwapRoot(t *testing.T) {
 	if err := r.makeSwap(t.Context()); !errors.As(err, &required) || !strings.Contains(err.Error(), "swapon") {
 		t.Errorf("swap in memory: %v", err)
 	}
-	if err := r.undo.run(t.Context()); err != nil {
+	if err := r.undo.Run(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

@@ -28,11 +28,11 @@ func (r *run) setUp(ctx context.Context) error {
 	}
 	r.governor.peer = &peer{paths: r.paths, supervisor: r.supervisor}
 	if err := r.makeDir(ctx); err != nil {
-		r.undo.add("end processes", func(context.Context) error { return r.closeSupervisors() })
+		r.undo.Add("end processes", func(context.Context) error { return r.closeSupervisors() })
 		return err
 	}
 	r.supervisor.Mark = r.dir
-	r.undo.add("end processes", func(ctx context.Context) error {
+	r.undo.Add("end processes", func(ctx context.Context) error {
 		return errors.Join(r.closeSupervisors(), process.EndMarked(ctx, r.dir))
 	})
 	if r.far != nil {
@@ -57,7 +57,7 @@ func (r *run) setUp(ctx context.Context) error {
 		return err
 	}
 	tree := cgroup.New(r.machine.facts.Hierarchies)
-	r.undo.add("close the meter", func(context.Context) error { return tree.Close() })
+	r.undo.Add("close the meter", func(context.Context) error { return tree.Close() })
 	r.sampler = func(arm scenario.Arm, governed bool, members func(string) []int) *sampler.Sampler {
 		return &sampler.Sampler{
 			Host: r.host, Tree: tree, Hierarchies: r.machine.facts.Hierarchies, Groups: r.scenario.GroupsOf(arm),
@@ -67,12 +67,12 @@ func (r *run) setUp(ctx context.Context) error {
 		}
 	}
 	if len(r.scenario.Peers) > 0 {
-		r.undo.add("take the peer's groups away", r.governor.peer.release)
+		r.undo.Add("take the peer's groups away", r.governor.peer.release)
 	}
-	r.undo.add("release the groups", r.governor.system.releaseAll)
+	r.undo.Add("release the groups", r.governor.system.releaseAll)
 	about := Estimate(r.scenario, r.options)
-	r.progress.begin(about - setUpTime)
-	r.progress.note(fmt.Sprintf("%s: %s; %s of %d arms of %d s, about %s", r.scenario.Name, r.where(),
+	r.progress.Begin(about - setUpTime)
+	r.progress.Note(fmt.Sprintf("%s: %s; %s of %d arms of %d s, about %s", r.scenario.Name, r.where(),
 		proof.Plural(r.options.Rounds, "round"),
 		len(r.scenario.Arms)+1, r.options.Seconds, proof.Clock(about-setUpTime)))
 	return nil
@@ -137,7 +137,7 @@ func (r *run) makeDir(ctx context.Context) error {
 			return errors.Join(err, lock.Close(), os.RemoveAll(dir))
 		}
 	}
-	r.undo.add("remove the work directory", func(context.Context) error {
+	r.undo.Add("remove the work directory", func(context.Context) error {
 		defer lock.Close()
 		if r.governor.system != nil && r.governor.system.unreleased {
 			return fmt.Errorf("kept %q: it holds the original settings; `%s --state %q release --all` gives them back",
@@ -156,7 +156,7 @@ func (r *run) startDatabase(ctx context.Context, d scenario.Database) error {
 	if d.DSN != "" {
 		return r.enter(ctx, d.Name)
 	}
-	r.progress.phase("starting " + database.Engines[d.Engine].Title + " " + d.Name)
+	r.progress.Phase("starting " + database.Engines[d.Engine].Title + " " + d.Name)
 	in, err := database.NewInstance(d, r.dir, r.number(d.Buffer, 0), r.paths, r.supervisor)
 	if err != nil {
 		return err
@@ -164,7 +164,7 @@ func (r *run) startDatabase(ctx context.Context, d scenario.Database) error {
 	if err := in.Kind.Install(ctx, in); err != nil {
 		return fmt.Errorf("install %s in %q: %w", in.Kind.Title, in.DataDir, err)
 	}
-	r.undo.add("stop "+in.Kind.Title, func(context.Context) error { return in.Stop() })
+	r.undo.Add("stop "+in.Kind.Title, func(context.Context) error { return in.Stop() })
 	r.databases = append(r.databases, in)
 	return in.Start(ctx, nil)
 }
@@ -210,7 +210,7 @@ func (r *run) makeLoads(ctx context.Context) error {
 			Depth: r.number(l.Depth, 1),
 		}
 		d.Port = load.FirstPort + len(r.drivers)
-		r.progress.phase("filling for " + l.Name)
+		r.progress.Phase("filling for " + l.Name)
 		if err := d.Accounts(); err != nil {
 			return err
 		}
@@ -221,9 +221,9 @@ func (r *run) makeLoads(ctx context.Context) error {
 		if scenario.OnWire(l.Program) {
 			continue // there is nothing to warm up
 		}
-		r.progress.phase("warming up " + l.Name)
+		r.progress.Phase("warming up " + l.Name)
 		warm := min(3*time.Second, r.options.length())
-		if _, err := d.Run(ctx, warm, nil, r.progress.rate, nil); err != nil {
+		if _, err := d.Run(ctx, warm, nil, r.progress.Rate, nil); err != nil {
 			return fmt.Errorf("warm up load %q: %w", l.Name, err)
 		}
 	}

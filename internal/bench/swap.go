@@ -29,12 +29,12 @@ func (r *run) makeSwap(ctx context.Context) error {
 	if size <= 0 {
 		return nil
 	}
-	r.progress.phase("making swap")
+	r.progress.Phase("making swap")
 	file := filepath.Join(r.dir, swapName)
 	if err := neighbour.PrepareFile(file, size); err != nil {
 		return err
 	}
-	r.undo.add("take the swap file away",
+	r.undo.Add("take the swap file away",
 		func(ctx context.Context) error { return takeSwap(ctx, file, r.paths, r.supervisor) })
 	for _, args := range [][]string{{"mkswap", file}, {"swapon", "--priority", "100", file}} {
 		var said bytes.Buffer

@@ -69,7 +69,7 @@ func runScenarios(ctx context.Context, to *output, all []*scenario.Scenario, o b
 	out string) (outcomes []proof.Outcome, err error) {
 	for _, sc := range all {
 		result, err := runScenario(ctx, to, sc, o, out)
-		if ctx.Err() != nil || errors.Is(err, bench.ErrInterrupted) {
+		if ctx.Err() != nil || errors.Is(err, process.ErrInterrupted) {
 			return nil, cmp.Or(err, context.Cause(ctx))
 		}
 		var required *process.RequirementError

@@ -1,7 +1,5 @@
 package load
 
-import ()
-
 // The wire: a veth pair between two network namespaces of the run. The near end is what policies and peers govern; all
 // that the run starts is there, bulkhead too, but the far ends of loads. Nothing leads from either namespace to the
 // machine's interfaces.

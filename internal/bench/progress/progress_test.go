@@ -1,4 +1,4 @@
-package bench
+package progress
 
 import (
 	"bytes"
@@ -11,15 +11,15 @@ import (
 func TestProgressLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		p := newProgress(&out, false)
-		p.begin(90 * time.Second)
-		p.phase("alone")
+		p := New(&out, false)
+		p.Begin(90 * time.Second)
+		p.Phase("alone")
 		for range 12 {
 			time.Sleep(time.Second)
-			p.rate(4321)
+			p.Rate(4321)
 		}
-		p.note("round 1")
-		p.close()
+		p.Note("round 1")
+		p.Close()
 		want := `0:00 of about 1:30  alone
 0:05 of about 1:30  alone: 4,321 transactions/s
 0:10 of about 1:30  alone: 4,321 transactions/s
@@ -34,11 +34,11 @@ round 1
 func TestProgressTerminal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		p := newProgress(&out, true)
-		p.phase("filling")
+		p := New(&out, true)
+		p.Phase("filling")
 		time.Sleep(1500 * time.Millisecond)
-		p.note("a note")
-		p.close()
+		p.Note("a note")
+		p.Close()
 		got := out.String()
 		if strings.Count(got, "\n") != 1 {
 			t.Errorf("progress is %q: only the note may end a line", got)

@@ -1,4 +1,4 @@
-package bench
+package process
 
 import (
 	"context"
@@ -11,12 +11,12 @@ import (
 )
 
 func TestCleanupOrder(t *testing.T) {
-	var c cleanup
+	var c Cleanup
 	var done []string
-	c.add("first", func(context.Context) error { done = append(done, "first"); return nil })
-	c.add("second", func(context.Context) error { done = append(done, "second"); return errors.New("no") })
-	c.add("third", func(context.Context) error { done = append(done, "third"); panic("oh") })
-	err := c.run(t.Context())
+	c.Add("first", func(context.Context) error { done = append(done, "first"); return nil })
+	c.Add("second", func(context.Context) error { done = append(done, "second"); return errors.New("no") })
+	c.Add("third", func(context.Context) error { done = append(done, "third"); panic("oh") })
+	err := c.Run(t.Context())
 	if want := []string{"third", "second", "first"}; !slices.Equal(done, want) {
 		t.Errorf("done %v, want %v", done, want)
 	}
@@ -24,14 +24,14 @@ func TestCleanupOrder(t *testing.T) {
 		!strings.Contains(err.Error(), "third: panic: oh") {
 		t.Errorf("error is %v, want both failures by name", err)
 	}
-	if err := c.run(t.Context()); err != nil || len(done) != 3 {
+	if err := c.Run(t.Context()); err != nil || len(done) != 3 {
 		t.Errorf("a second run did %v, %v", done, err)
 	}
 }
 
 func TestUntilSignal(t *testing.T) {
 	again := make(chan struct{}, 8)
-	ctx, stop := untilSignal(t.Context(), func() { again <- struct{}{} })
+	ctx, stop := UntilSignal(t.Context(), func() { again <- struct{}{} })
 	if err := syscall.Kill(syscall.Getpid(), syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,6 @@
-package bench
+// Package progress shows how far a proof is: on a terminal in one line that is rewritten, elsewhere in lines every few
+// seconds. A [Progress] is safe for concurrent use.
+package progress
 
 import (
 	"fmt"
@@ -10,9 +12,9 @@ import (
 	"bulkhead/internal/proof"
 )
 
-// progress says what happens while it happens. On a terminal one line is rewritten every second;
+// Progress says what happens while it happens. On a terminal one line is rewritten every second;
 // elsewhere a new line comes at each phase and every five seconds. Notes stay. It is safe for concurrent use.
-type progress struct {
+type Progress struct {
 	out      io.Writer
 	terminal bool
 	every    time.Duration
@@ -30,8 +32,9 @@ type progress struct {
 	arms    int
 }
 
-func newProgress(out io.Writer, terminal bool) *progress {
-	p := &progress{
+// New begins to show progress; Close ends it.
+func New(out io.Writer, terminal bool) *Progress {
+	p := &Progress{
 		out: out, terminal: terminal, every: 5 * time.Second,
 		quit: make(chan struct{}), gone: make(chan struct{}), started: time.Now(), tps: -1,
 	}
@@ -42,7 +45,7 @@ func newProgress(out io.Writer, terminal bool) *progress {
 	return p
 }
 
-func (p *progress) tick() {
+func (p *Progress) tick() {
 	defer close(p.gone)
 	t := time.NewTicker(time.Second)
 	defer t.Stop()
@@ -60,30 +63,30 @@ func (p *progress) tick() {
 	}
 }
 
-// begin says how long the run will take.
-func (p *progress) begin(about time.Duration) {
+// Begin says how long the run will take.
+func (p *Progress) Begin(about time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.about = time.Since(p.started) + about
 }
 
-// phase says what happens from now on.
-func (p *progress) phase(text string) {
+// Phase says what happens from now on.
+func (p *Progress) Phase(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.current, p.tps = text, -1
 	p.print()
 }
 
-// arm says how many arms are done, and of how many.
-func (p *progress) arm(done, of int) {
+// Arm says how many arms are done, and of how many.
+func (p *Progress) Arm(done, of int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.done, p.arms = done, of
 }
 
 // bar shows how far it is.
-func (p *progress) bar() string {
+func (p *Progress) bar() string {
 	const width = 20
 	if p.arms == 0 {
 		return ""
@@ -92,15 +95,15 @@ func (p *progress) bar() string {
 	return "[" + strings.Repeat("#", full) + strings.Repeat(".", width-full) + "]  "
 }
 
-// rate says how many transactions the load did in the last second.
-func (p *progress) rate(tps float64) {
+// Rate says how many transactions the load did in the last second.
+func (p *Progress) Rate(tps float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.tps = tps
 }
 
-// note prints a line that stays.
-func (p *progress) note(text string) {
+// Note prints a line that stays.
+func (p *Progress) Note(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.erase()
@@ -110,8 +113,8 @@ func (p *progress) note(text string) {
 	}
 }
 
-// close ends it and leaves a clean line.
-func (p *progress) close() {
+// Close ends it and leaves a clean line.
+func (p *Progress) Close() {
 	close(p.quit)
 	<-p.gone
 	p.mu.Lock()
@@ -121,7 +124,7 @@ func (p *progress) close() {
 
 // print writes the current line. The caller holds the lock. A progress that cannot be written is no
 // reason to stop: the answer goes elsewhere.
-func (p *progress) print() {
+func (p *Progress) print() {
 	line := proof.Clock(time.Since(p.started))
 	if p.about > 0 {
 		line += " of about " + proof.Clock(p.about)
@@ -141,7 +144,7 @@ func (p *progress) print() {
 }
 
 // erase clears the terminal's line: carriage return, then "erase to the end" (ECMA-48).
-func (p *progress) erase() {
+func (p *Progress) erase() {
 	if p.drawn {
 		fmt.Fprint(p.out, "\r\x1b[K")
 		p.drawn = false

@@ -1,4 +1,4 @@
-package bench
+package process
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// cleanup is a stack of things to take back, the newest first.
-type cleanup struct {
+// Cleanup is a stack of things to take back, the newest first.
+type Cleanup struct {
 	undos []undo
 }
 
@@ -20,14 +20,14 @@ type undo struct {
 	do   func(context.Context) error
 }
 
-// add puts one more thing to take back on the stack.
-func (c *cleanup) add(what string, do func(context.Context) error) {
+// Add puts one more thing to take back on the stack.
+func (c *Cleanup) Add(what string, do func(context.Context) error) {
 	c.undos = append(c.undos, undo{what, do})
 }
 
-// run takes everything back, whether ctx has ended or not, each within a bound of its own, and goes on when one of them
+// Run takes everything back, whether ctx has ended or not, each within a bound of its own, and goes on when one of them
 // fails or panics. Running it again does nothing.
-func (c *cleanup) run(ctx context.Context) error {
+func (c *Cleanup) Run(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	var errs []error
 	for len(c.undos) > 0 {
@@ -54,10 +54,10 @@ func (u undo) run(ctx context.Context) (err error) {
 // ErrInterrupted is the cause of a context that a signal ended.
 var ErrInterrupted = errors.New("interrupted")
 
-// untilSignal returns a context that the signals which end a program end instead, so that the
+// UntilSignal returns a context that the signals which end a program end instead, so that the
 // program lives on to clean up. Every further one is answered by again, and does nothing else: that
 // holds for a reader of our output that went away (SIGPIPE) too. Call stop when all is cleaned up.
-func untilSignal(parent context.Context, again func()) (ctx context.Context, stop func()) {
+func UntilSignal(parent context.Context, again func()) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
