@@ -77,9 +77,10 @@ type Runner struct {
 	Units     Units     // nil where systemd does not own the tree, or cannot be asked
 	UnitFiles UnitFiles // the same
 	Network   Network   // nil where no plan has to do with interfaces
-	// Guard is called before the first change of an interface, with what takes all of them back, and the function that it gives when
-	// the plan is done, or undone; nil calls nothing. An error of the first keeps the plan from being run, one of the second undoes it, and then
-	// it is called once more. Stop, with a reason, keeps further steps from being done.
+	// Guard is called before the first change of an interface. It gets what takes all these changes back, and gives a
+	// function that is called when the plan is done or undone. An error of Guard keeps the plan from being run. An
+	// error of that function undoes the plan; the function is then called once more. Stop, with a reason, ends the run
+	// before its next step. nil guards nothing.
 	Guard   func(g Guarded, stop context.CancelCauseFunc) (settle func(failed bool) error, err error)
 	Journal *journal.Store
 	Boot    string       // boot ID of the running kernel
@@ -201,7 +202,7 @@ func (r *Runner) Run(ctx context.Context, p plan.Plan, o Options) (Result, error
 		return Result{}, fmt.Errorf("run plan: %w", journal.ErrPending)
 	}
 	n := &run{Runner: r, ctx: ctx, plan: p, options: o}
-	if err := n.prepare(); err != nil {
+	if err := (&preparer{n}).prepare(); err != nil {
 		return Result{}, fmt.Errorf("look before the first change: %w", err)
 	}
 	if o.DryRun || !n.anything() {
@@ -228,7 +229,8 @@ func (r *Runner) Run(ctx context.Context, p plan.Plan, o Options) (Result, error
 	}
 	switch err := r.Journal.End(n.result.Txn, journal.Committed, ""); {
 	case errors.Is(err, journal.ErrUncertain):
-		// Undone now, and found to be done by the next process, it would be lost to both. In force, that one settles or undoes it.
+		// The next process may find in the journal that the plan was done. Undoing it now would leave neither with
+		// what it believes, so it stays in force, and that process keeps or undoes it.
 		return n.result, fmt.Errorf("%w: %w", ErrInForce, err)
 	case err != nil:
 		// Not known to be done means not done: a later Recover would undo it behind everybody's back.
@@ -280,7 +282,8 @@ func (n *run) anything() bool {
 // begin puts the originals on disk. Nothing has been changed before it returns.
 func (n *run) begin() error {
 	n.txn = journal.Txn{
-		Boot: n.Boot, Verb: n.options.Verb, What: n.options.What, By: n.options.By, Reason: n.options.Reason, Revision: n.options.Revision,
+		Boot: n.Boot, Verb: n.options.Verb, What: n.options.What, By: n.options.By,
+		Reason: n.options.Reason, Revision: n.options.Revision,
 		Recorded: !n.options.Unrecorded, Homes: n.homes(), Docs: n.options.Docs,
 	}
 	var moves []journal.Change
@@ -390,8 +393,8 @@ func (n *run) leaveOut(s plan.Step, cause error) {
 	}
 }
 
-// noLongerThere says whether what a step was about went between look and step, and nothing is left to do: the directory, the unit, or
-// the file that was seen there, which goes when systemd takes a controller away.
+// noLongerThere says whether a step failed because its target vanished after the plan was made, so that nothing is
+// left to do: a directory, a unit, or a file that was there, which systemd removes when it takes a controller away.
 func noLongerThere(s plan.Step, cause error) bool {
 	return errors.Is(cause, change.ErrGone) || s.Op != plan.OpDropIn && errors.Is(cause, systemd.ErrNoUnit) ||
 		s.Op == plan.OpWrite && s.Old != "" && errors.Is(cause, cgroup.ErrNoKnob)

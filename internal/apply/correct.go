@@ -8,9 +8,9 @@ import (
 	"bulkhead/internal/plan"
 )
 
-// Correct does writes of which every one leaves a host that is as right as before, such as the parts of a limit that several
-// devices share: it writes and reads back, and stops at what fails. Nothing of it is in the journal or in the history. The files are
-// ones of which the journal has the originals since their first write, and a release lifts whatever they hold.
+// Correct does writes that the journal and the history leave out, each of which leaves a valid state: the parts of a
+// limit that several devices share. It reads every write back and stops at the first failure. The journal has the
+// originals of these files since their first write, and a release lifts whatever they hold.
 func (r *Runner) Correct(ctx context.Context, p plan.Plan) (done int, err error) {
 	if _, pending := r.Journal.Pending(); pending {
 		return 0, fmt.Errorf("correct limits: %w", journal.ErrPending)
@@ -21,7 +21,7 @@ func (r *Runner) Correct(ctx context.Context, p plan.Plan) (done int, err error)
 			return 0, fmt.Errorf("correct limits: %s of %q is no correction", s.Op, s.Dir)
 		}
 	}
-	if err := n.prepare(); err != nil {
+	if err := (&preparer{n}).prepare(); err != nil {
 		return 0, fmt.Errorf("correct limits: %w", err)
 	}
 	for i, a := range n.actions {

@@ -10,7 +10,7 @@ import (
 
 // captureOwners reads what of a directory somebody beside root owns, as changes that only undoing needs: the kernel
 // forgets it with the directory.
-func (n *run) captureOwners(i int, s plan.Step) (before []journal.Change) {
+func (n *preparer) captureOwners(i int, s plan.Step) (before []journal.Change) {
 	owners := n.Actuators[cgroup.KindOwner]
 	if owners == nil {
 		return nil

@@ -14,7 +14,7 @@ import (
 )
 
 // prepareOther prepares what concerns no directory alone.
-func (n *run) prepareOther(s plan.Step, c *journal.Change) (skip bool, err error) {
+func (n *preparer) prepareOther(s plan.Step, c *journal.Change) (skip bool, err error) {
 	switch s.Op {
 	case plan.OpMove:
 		n.members.expect(s)
@@ -40,8 +40,11 @@ const (
 
 func seq(i, phase int) int { return i*phases + phase + 1 }
 
+// preparer turns the steps of a run into actions with the originals that undoing needs. It changes nothing.
+type preparer struct{ *run }
+
 // prepare reads the original of every step fresh from the kernel. Nothing is changed.
-func (n *run) prepare() error {
+func (n *preparer) prepare() error {
 	made := n.Journal.Made(n.Boot)
 	fresh := map[cgroup.Dir]bool{} // made by this very plan: no originals in there
 	handed := handed{}
@@ -81,16 +84,15 @@ func (n *run) prepare() error {
 }
 
 // loadsBFQ says whether the file of a step comes with BFQ's module, and a step before has the kernel load that.
-func (n *run) loadsBFQ(i int) bool {
-	return strings.Contains(n.plan.Steps[i].File, ".bfq.") && slices.ContainsFunc(n.plan.Steps[:i], func(s plan.Step) bool {
-		return s.File == cgroup.QueueScheduler && s.New == host.BFQ
-	})
+func (n *preparer) loadsBFQ(i int) bool {
+	before := func(s plan.Step) bool { return s.File == cgroup.QueueScheduler && s.New == host.BFQ }
+	return strings.Contains(n.plan.Steps[i].File, ".bfq.") && slices.ContainsFunc(n.plan.Steps[:i], before)
 }
 
 // prepareMake accepts a directory that is there already only if bulkhead made it.
 //
 // A slice that systemd made by itself, for a unit that starts in it, is taken over, and stays when that is undone.
-func (n *run) prepareMake(s plan.Step, made map[cgroup.Dir]bool, c *journal.Change) (skip bool, err error) {
+func (n *preparer) prepareMake(s plan.Step, made map[cgroup.Dir]bool, c *journal.Change) (skip bool, err error) {
 	there, err := n.Dirs.Exists(s.Dir)
 	if err == nil && there && s.Unit != "" {
 		c.Old = overtaken
@@ -103,7 +105,7 @@ func (n *run) prepareMake(s plan.Step, made map[cgroup.Dir]bool, c *journal.Chan
 }
 
 // prepareHandDown reads what a directory hands down now, and what its children hold of that.
-func (n *run) prepareHandDown(i int, c *journal.Change) (before []journal.Change, skip bool, err error) {
+func (n *preparer) prepareHandDown(i int, c *journal.Change) (before []journal.Change, skip bool, err error) {
 	got, err := n.Files.Read(file(*c))
 	if err != nil {
 		return nil, false, err
@@ -116,7 +118,7 @@ func (n *run) prepareHandDown(i int, c *journal.Change) (before []journal.Change
 }
 
 // prepareFile reads what a write will replace, and what else the kernel changes with it.
-func (n *run) prepareFile(i int, c *journal.Change) (before []journal.Change, err error) {
+func (n *preparer) prepareFile(i int, c *journal.Change) (before []journal.Change, err error) {
 	wanted := c.Undo
 	_, err = n.prepareSet(c)
 	if errors.Is(err, cgroup.ErrNoKnob) && n.loadsBFQ(i) {
@@ -141,7 +143,7 @@ func (n *run) prepareFile(i int, c *journal.Change) (before []journal.Change, er
 
 // prepareRestore reads what the children of a directory hold in the files of controllers that are about to be
 // taken away: the kernel forgets it. The plan says which files, in the order in which an undo writes them.
-func (n *run) prepareRestore(i int) ([]journal.Change, error) {
+func (n *preparer) prepareRestore(i int) ([]journal.Change, error) {
 	s := n.plan.Steps[i]
 	var before []journal.Change
 	for _, r := range slices.Backward(s.Restore) { // undone last to first
@@ -166,7 +168,7 @@ func (n *run) prepareRestore(i int) ([]journal.Change, error) {
 }
 
 // prepareRemove reads every knob of a directory: the kernel forgets them with it.
-func (n *run) prepareRemove(i int, s plan.Step) (before []journal.Change, skip bool, err error) {
+func (n *preparer) prepareRemove(i int, s plan.Step) (before []journal.Change, skip bool, err error) {
 	names, err := n.Dirs.Files(s.Dir)
 	if errors.Is(err, cgroup.ErrGone) {
 		return nil, true, nil
@@ -193,7 +195,7 @@ func (n *run) prepareRemove(i int, s plan.Step) (before []journal.Change, skip b
 }
 
 // capture reads a file that a step changes without writing to it, as changes that only undoing needs.
-func (n *run) capture(i int, d cgroup.Dir, name string) ([]journal.Change, error) {
+func (n *preparer) capture(i int, d cgroup.Dir, name string) ([]journal.Change, error) {
 	got, err := n.Files.Read(d.File(name))
 	if err != nil {
 		return nil, err

@@ -29,7 +29,8 @@ func (e *UseError) Error() string {
 
 // Hint says what can be done about it.
 func (e *UseError) Hint() string {
-	return "raise memory.max, give the group's programs less (a smaller buffer pool or cache), allow swap, or give it more time with host.reclaim"
+	return "raise memory.max, give the group's programs less (a smaller buffer pool or cache), allow swap, " +
+		"or give it more time with host.reclaim"
 }
 
 // How often a write that waits for memory is tried, and how often the log hears of it.
@@ -39,8 +40,11 @@ const (
 	reclaimTell  = 5 * time.Second
 )
 
+// reclaimer does the writes of a run that wait for memory to be reclaimed.
+type reclaimer struct{ *run }
+
 // lower does a write that takes memory from a group, as soon as little enough is in use.
-func (n *run) lower(s plan.Step, c journal.Change) error {
+func (n *reclaimer) lower(s plan.Step, c journal.Change) error {
 	if n.reclaims == nil {
 		n.reclaims = map[cgroup.Dir]time.Time{}
 	}
@@ -61,7 +65,8 @@ func (n *run) lower(s plan.Step, c journal.Change) error {
 		}
 		if time.Since(told) >= reclaimTell {
 			told = time.Now()
-			n.log().Info("waiting for memory to be reclaimed", "group", s.Group, "in_use", policy.Bytes(now).Human(), "to", policy.Bytes(s.Reclaim.To).Human(),
+			n.log().Info("waiting for memory to be reclaimed", "group", s.Group,
+				"in_use", policy.Bytes(now).Human(), "to", policy.Bytes(s.Reclaim.To).Human(),
 				"left", (s.Reclaim.Within - time.Since(begun)).Round(time.Second))
 		}
 		if err := n.rest(pause); err != nil {
@@ -77,7 +82,7 @@ func (n *run) lower(s plan.Step, c journal.Change) error {
 }
 
 // tryLower writes once, unless too much is in use, which it gives.
-func (n *run) tryLower(s plan.Step, c journal.Change) (now int64, done bool, err error) {
+func (n *reclaimer) tryLower(s plan.Step, c journal.Change) (now int64, done bool, err error) {
 	if s.Reclaim.Below > 0 {
 		if now, err = n.inUse(s); err != nil || now > s.Reclaim.Below {
 			return now, false, err
@@ -92,7 +97,7 @@ func (n *run) tryLower(s plan.Step, c journal.Change) (now int64, done bool, err
 }
 
 // inUse reads what a directory is charged with.
-func (n *run) inUse(s plan.Step) (int64, error) {
+func (n *reclaimer) inUse(s plan.Step) (int64, error) {
 	text, err := n.Files.Read(s.Dir.File(s.Reclaim.Use))
 	if err != nil {
 		return 0, err
@@ -105,7 +110,7 @@ func (n *run) inUse(s plan.Step) (int64, error) {
 }
 
 // rest waits a little, unless the run is stopped.
-func (n *run) rest(pause time.Duration) error {
+func (n *reclaimer) rest(pause time.Duration) error {
 	t := time.NewTimer(pause)
 	defer t.Stop()
 	select {

@@ -38,7 +38,7 @@ func (n *run) step(a action) error {
 		err = n.remove(c)
 	case plan.OpWrite, plan.OpSet, plan.OpOOMScore:
 		if a.step.Reclaim != nil {
-			err = n.lower(a.step, c)
+			err = (&reclaimer{n}).lower(a.step, c)
 		} else {
 			err = n.write(c)
 		}
@@ -270,7 +270,8 @@ func (n *run) moveAbove(s plan.Step, err error) error {
 
 // refusesProcess says whether a directory does not take a process, and another one may.
 func refusesProcess(err error) bool {
-	return errors.Is(err, cgroup.ErrGone) || errors.Is(err, cgroup.ErrBusy) || errors.Is(err, cgroup.ErrInvalid) || errors.Is(err, cgroup.ErrRealtime)
+	return errors.Is(err, cgroup.ErrGone) || errors.Is(err, cgroup.ErrBusy) || errors.Is(err, cgroup.ErrInvalid) ||
+		errors.Is(err, cgroup.ErrRealtime)
 }
 
 // moveBack takes a process out of the hierarchies it has entered so far.

@@ -14,9 +14,9 @@ import (
 	"bulkhead/internal/journal"
 )
 
-// Recover undoes the transaction that a crash cut off; done is false when there is none. A
-// transaction of an earlier boot is closed with what it changed left alone, which went with that boot, but for what systemd
-// keeps in files. A crash in here is recovered from by calling it again.
+// Recover undoes the transaction that a crash cut off; done is false when there is none. Of a transaction of an
+// earlier boot it takes back only what systemd keeps in files: the rest went with that boot. After a crash in here,
+// call it again.
 func (r *Runner) Recover(ctx context.Context) (result Result, done bool, err error) {
 	t, pending := r.Journal.Pending()
 	if !pending {
@@ -31,7 +31,8 @@ func (r *Runner) Recover(ctx context.Context) (result Result, done bool, err err
 		})
 	}
 	if t.Boot != r.Boot && len(changes) == 0 {
-		err := r.close(t, &result, journal.Undone, journal.CutOff+"the host has been booted since, so nothing was left to undo")
+		const booted = "the host has been booted since, so nothing was left to undo"
+		err := r.close(t, &result, journal.Undone, journal.CutOff+booted)
 		return result, err == nil, err
 	}
 	u := undoing{Runner: r, txn: *t, ctx: ctx}
@@ -230,15 +231,18 @@ func (u *undoing) unmove(c journal.Change) error {
 		return err
 	}
 	p.Cgroups[c.Dir.Hierarchy] = home.Path // where the plan's move before this one, if any, had put it
-	u.astray = slices.DeleteFunc(u.astray, func(s journal.Change) bool { return s.PID == c.PID && s.Dir.Hierarchy == c.Dir.Hierarchy })
+	u.astray = slices.DeleteFunc(u.astray, func(s journal.Change) bool {
+		return s.PID == c.PID && s.Dir.Hierarchy == c.Dir.Hierarchy
+	})
 	if at != home {
 		u.astray = append(u.astray, c)
 	}
 	return nil
 }
 
-// bringHome tries places again that did not take their process back: a cpuset that was made anew takes nobody until it has CPUs, and
-// gets them only once the one above it has them again. Who is not taken now either stays in the nearest place above.
+// bringHome tries to move processes home again whose home refused them: a cpuset that was made anew takes nobody until
+// it has CPUs, which it gets only once the one above it has them. A process that is refused again stays in the nearest
+// group above.
 func (u *undoing) bringHome(left []journal.Change, errs []error) ([]journal.Change, []error) {
 	for _, c := range u.astray {
 		if _, err := u.place(cgroup.Dir{Hierarchy: c.Dir.Hierarchy, Path: c.Old}, c.PID); err != nil {

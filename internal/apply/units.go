@@ -18,12 +18,13 @@ import (
 type Units interface {
 	// Make starts a slice or a keeper of ours. One that runs already is fine.
 	Make(ctx context.Context, unit string, d cgroup.Dir) error
-	// Stop ends a unit of ours; one that is not there is fine. A slice in which others run is ErrBusy. A scope is waited for.
+	// Stop ends a unit of ours; one that is not there is fine. A slice in which others run is ErrBusy. It waits for a
+	// scope.
 	Stop(ctx context.Context, unit string) error
 	Set(ctx context.Context, unit string, set []systemd.Assignment) error
 }
 
-// UnitFiles is what systemd keeps in files about a unit because of bulkhead. What is written there counts once systemd has
+// UnitFiles reads and writes what systemd keeps in files about units because of bulkhead. It counts once systemd has
 // read it (Reload), which costs the same for one unit and for all.
 type UnitFiles interface {
 	Overrides(unit string) ([]systemd.Override, error)
@@ -107,8 +108,8 @@ func (r *Runner) removeUnit(ctx context.Context, unit string, d cgroup.Dir) erro
 	})
 }
 
-// isScope says whether a unit is a command's of `run`. Its directory is not made or stopped by a plan: it is there as long as
-// the command, or what that started, and goes with the last of them.
+// isScope says whether a unit is the scope of a command of `run`. No plan makes or stops its directory: it lasts as
+// long as the command, or what that started.
 func isScope(unit string) bool { return systemd.TypeOf(unit) == "scope" }
 
 // emptyScope sends home who was born into the scope of a command since the plan was made.
@@ -148,7 +149,7 @@ func settled(ctx context.Context, is func() error) error {
 
 // prepareUnitWrite is prepareWrite for a file that systemd writes. It may not be there yet: systemd hands a controller
 // down when the first property asks for it.
-func (n *run) prepareUnitWrite(c *journal.Change) error {
+func (n *preparer) prepareUnitWrite(c *journal.Change) error {
 	_, err := n.prepareSet(c)
 	if errors.Is(err, cgroup.ErrNoKnob) || errors.Is(err, cgroup.ErrGone) {
 		err = nil
@@ -168,7 +169,7 @@ func (n *run) writeUnit(c journal.Change) error {
 }
 
 // prepareRevert reads what systemd holds of a unit, for the undo.
-func (n *run) prepareRevert(c *journal.Change) error {
+func (n *preparer) prepareRevert(c *journal.Change) error {
 	var err error
 	c.Overrides, err = n.unitFiles().Overrides(c.Unit)
 	return err
@@ -187,7 +188,8 @@ func (n *run) revert(s plan.Step) error {
 		}
 		isOne := func(o systemd.Override) bool { return slices.Contains(s.Settings, o.Setting()) }
 		others := slices.DeleteFunc(now, isOne)
-		want = slices.Concat(others, slices.DeleteFunc(slices.Clone(want), func(o systemd.Override) bool { return !isOne(o) }))
+		other := func(o systemd.Override) bool { return !isOne(o) }
+		want = slices.Concat(others, slices.DeleteFunc(slices.Clone(want), other))
 	}
 	return n.unitFiles().WriteOverrides(s.Unit, want)
 }
@@ -195,8 +197,8 @@ func (n *run) revert(s plan.Step) error {
 // isUnitFile says whether a step writes files that systemd has to read.
 func isUnitFile(s plan.Step) bool { return s.Op == plan.OpRevert || s.Op == plan.OpDropIn }
 
-// reloadAfter has systemd read what the steps up to this one have written, unless the next one writes more of it: one reload
-// for all units.
+// reloadAfter has systemd read what the steps up to this one have written, unless the next step writes more: one
+// reload for all units.
 func (n *run) reloadAfter(i int) error {
 	writes := func(i int) bool { return i >= 0 && i < len(n.actions) && isUnitFile(n.actions[i].step) }
 	if !writes(i) || writes(i+1) {
@@ -214,8 +216,8 @@ func (n *run) reloadAfter(i int) error {
 	return n.unitFiles().Reload(n.ctx, units...)
 }
 
-// reload has systemd read what undoing has written. It does so also when nothing was to be written: whoever was cut off before
-// may have come as far as the files.
+// reload has systemd read what undoing has written. It does so also when nothing was written: a recovery that was cut
+// off before may have written the files already.
 func (u *undoing) reload(undone []journal.Change) error {
 	var units []string
 	for _, c := range undone {
@@ -237,7 +239,8 @@ func (u *undoing) unsetProperties(c journal.Change) error {
 	}
 	u.undone++
 	err := u.units().Set(u.ctx, c.Unit, c.Unset)
-	// One that was masked, or whose file is refused, took no property in the first place; what it had before has its record.
+	// A unit that was masked, or whose file is refused, took no property in the first place. What it had before is
+	// recorded.
 	if errors.Is(err, systemd.ErrNoUnit) || errors.Is(err, systemd.ErrMasked) || errors.Is(err, systemd.ErrBadSetting) {
 		return nil
 	}

@@ -8,14 +8,14 @@ import (
 	"bulkhead/internal/plan"
 )
 
-// hasActuator says whether a change is a value that an actuator reads and writes. Controllers that a directory hands down,
-// and files that systemd writes, are none.
+// hasActuator says whether an actuator reads and writes the value of a change. Controllers that a directory hands
+// down, and files that systemd writes, have none.
 func hasActuator(c journal.Change) bool {
 	return c.At().Kind != "" && c.File != subtreeControl && c.Unit == ""
 }
 
 // prepareValue reads the original of a value and what the kernel changes with it.
-func (n *run) prepareValue(i int, c *journal.Change, fresh bool, handed handed) (
+func (n *preparer) prepareValue(i int, c *journal.Change, fresh bool, handed handed) (
 	before []journal.Change, skip bool, err error,
 ) {
 	switch {
@@ -37,7 +37,7 @@ func (n *run) prepareValue(i int, c *journal.Change, fresh bool, handed handed) 
 }
 
 // prepareSet reads the original of a value that has an actuator. A process that has exited needs nothing.
-func (n *run) prepareSet(c *journal.Change) (skip bool, err error) {
+func (n *preparer) prepareSet(c *journal.Change) (skip bool, err error) {
 	a, err := n.Actuators.Of(c.At())
 	if err != nil {
 		return false, err
