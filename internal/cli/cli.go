@@ -135,8 +135,9 @@ Start here:
 	}
 	flags := root.PersistentFlags()
 	flags.StringVar(&s.policy, "policy", control.DefaultPolicy, "the policy `file`")
-	flags.StringVar(&s.state, "state", control.DefaultState, "the state `directory`")
-	flags.StringVar(&s.socket, "socket", agent.DefaultSocket, "the agent's `socket`")
+	s.state, s.socket = control.DefaultState, agent.DefaultSocket
+	flags.Var((*pathFlag)(&s.state), "state", "the state `directory`")
+	flags.Var((*pathFlag)(&s.socket), "socket", "the agent's `socket`")
 	flags.BoolVar(&s.json, "json", false, "print JSON")
 	addGroup(root, groupLook, "Look:", discoverCmd(s), checkCmd(s), planCmd(s), statusCmd(s), explainCmd(s),
 		verifyCmd(s), historyCmd(s), scheduleCmd(s))

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"log/slog"
+	"os"
 	"os/signal"
 	"syscall"
 	"time"
@@ -21,6 +22,11 @@ func watchdogCmd(s *session) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// Whatever ends the one that makes the change must not end this.
 			signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)
+			// Whoever starts this has made the state directory: one that is not there is another one.
+			if _, err := os.Stat(s.state); err != nil {
+				watchdog.Refuse(s.stdout, err)
+				return err
+			}
 			if trial != "" {
 				return watchTrial(cmd.Context(), s, trial)
 			}
@@ -47,6 +53,7 @@ func watchdogCmd(s *session) *cobra.Command {
 func watchTrial(ctx context.Context, s *session, id string) error {
 	c, err := s.open()
 	if err != nil {
+		watchdog.Refuse(s.stdout, err)
 		return err
 	}
 	defer c.Close()

@@ -254,6 +254,12 @@ func Outlive(ctx context.Context, in io.Reader, out io.Writer, tend func(context
 	return tend(ctx)
 }
 
+// Refuse tells on out, before anything is changed, that the watchdog cannot do what it is for.
+func Refuse(out io.Writer, why error) {
+	line := lineUndo + strings.ReplaceAll(why.Error(), "\n", "; ") + "\n"
+	_, _ = io.WriteString(out, line) // a maker that is gone does not hear it
+}
+
 // Watch is the watchdog: it reads its order and what follows from in, says what it thinks on out, and calls undo, once, when the change
 // has to be taken back and its maker cannot or does not. stuck is the maker's process when it lives and does not react, else 0.
 func Watch(ctx context.Context, in io.Reader, out io.Writer, undo func(ctx context.Context, o Order, why string, stuck int) error) error {
