@@ -46,9 +46,6 @@ type Options struct {
 	Terminal bool
 }
 
-// benchRoot is the root group of every policy that a run applies: it must not meet a real one.
-const benchRoot = "bulkhead-bench"
-
 // setUpTime is about how long it takes until everything runs and is filled.
 const setUpTime = 8 * time.Second
 

@@ -55,6 +55,10 @@ func wanted(s *scenario.Scenario) []process.Program {
 	return all
 }
 
+// swapPrograms make a swap file, and put it on and off.
+var swapPrograms = []process.Program{{Name: "mkswap", Package: "util-linux"}, {Name: "swapon", Package: "mount"},
+	{Name: "swapoff", Package: "mount"}}
+
 // peersWithGroups says whether any peer makes groups.
 func peersWithGroups(s *scenario.Scenario) bool {
 	for _, p := range s.Peers {

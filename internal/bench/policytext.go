@@ -12,6 +12,9 @@ import (
 	"bulkhead/internal/scenario"
 )
 
+// benchRoot is the root group of every policy that a run applies: it must not meet a real one.
+const benchRoot = "bulkhead-bench"
+
 // groupHead is a group's name with its colon, and what follows on the line: a brace where the group is written in one.
 var groupHead = regexp.MustCompile(`^[^:]*:[ \t]*(\{[ \t]*)?`)
 

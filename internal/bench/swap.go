@@ -18,10 +18,6 @@ import (
 // swapName is the swap file in the work directory.
 const swapName = "swap"
 
-// swapPrograms make a swap file, and put it on and off.
-var swapPrograms = []process.Program{{Name: "mkswap", Package: "util-linux"}, {Name: "swapon", Package: "mount"},
-	{Name: "swapoff", Package: "mount"}}
-
 // makeSwap makes the run's swap file and puts it on, before swap that is there already: what a scenario swaps goes into
 // it.
 func (r *run) makeSwap(ctx context.Context) error {

@@ -122,8 +122,8 @@ func (r *requests) all(ctx context.Context) (a Answer, err error) {
 	cancel()
 	select {
 	case <-ended:
-	case <-time.After(patience / 2):
-		return a, fmt.Errorf("the disk has not answered for %s", patience/2)
+	case <-time.After(answerTimeout / 2):
+		return a, fmt.Errorf("the disk has not answered for %s", answerTimeout/2)
 	}
 	return a, err
 }

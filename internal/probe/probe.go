@@ -21,36 +21,10 @@ import (
 	"bulkhead/internal/host"
 )
 
-// Order is one load; exactly one part of it is set.
-type Order struct {
-	Spin    *Spin    `json:"spin,omitempty"`
-	Touch   *Touch   `json:"touch,omitempty"`
-	Disk    *Disk    `json:"disk,omitempty"`
-	Dirty   *Dirty   `json:"dirty,omitempty"`
-	Fork    *Fork    `json:"fork,omitempty"`
-	Traffic *Traffic `json:"traffic,omitempty"`
-}
-
-// Answer is what came of an order.
-type Answer struct {
-	Error string        `json:"error,omitempty"`
-	Took  time.Duration `json:"took,omitempty"` // of what was measured
-	CPU   time.Duration `json:"cpu,omitempty"`  // Spin: run time of all threads
-	Ran   []int         `json:"ran,omitempty"`  // Spin: CPUs on which it ran
-	May   []int         `json:"may,omitempty"`  // Spin: CPUs on which it may run
-	Bytes int64         `json:"bytes,omitempty"`
-	Ops   int64         `json:"ops,omitempty"`
-	Count int           `json:"count,omitempty"` // Fork: tasks, itself counted
-	// Refused says that the kernel refused the next task.
-	Refused bool   `json:"refused,omitempty"`
-	File    int    `json:"file,omitempty"`  // Dirty: the number of the open file
-	Local   string `json:"local,omitempty"` // Traffic: the address of its own
-}
-
 // How long a load may take beyond what it was told before it counts as stuck, and how long its end is waited for.
 const (
-	patience = 8 * time.Second
-	endTime  = 3 * time.Second
+	answerTimeout = 8 * time.Second
+	endTime       = 3 * time.Second
 )
 
 // ErrEnded says that the load's process ended instead of answering: it was killed.
@@ -93,7 +67,7 @@ func Start(ctx context.Context, h *host.Host, args []string) (*Load, error) {
 		return nil, fmt.Errorf("start a load: %w", err)
 	}
 	go l.listen(out)
-	if _, err := l.wait(ctx, patience); err != nil { // it says that it is there
+	if _, err := l.wait(ctx, answerTimeout); err != nil { // it says that it is there
 		l.Close()
 		return nil, fmt.Errorf("start a load: %w", err)
 	}
@@ -127,7 +101,7 @@ func (l *Load) Do(ctx context.Context, o Order, takes time.Duration) (Answer, er
 	if err := l.Begin(o); err != nil {
 		return Answer{}, err
 	}
-	return l.wait(ctx, takes+patience)
+	return l.wait(ctx, takes+answerTimeout)
 }
 
 // Begin gives an order and does not wait: Wait does.
@@ -144,7 +118,7 @@ func (l *Load) Begin(o Order) error {
 
 // Wait waits for the answer to an order that was begun and takes so long.
 func (l *Load) Wait(ctx context.Context, takes time.Duration) (Answer, error) {
-	return l.wait(ctx, takes+patience)
+	return l.wait(ctx, takes+answerTimeout)
 }
 
 func (l *Load) wait(ctx context.Context, within time.Duration) (Answer, error) {

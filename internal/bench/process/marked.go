@@ -16,9 +16,9 @@ import (
 // and of what those start.
 const markName = "BULKHEAD_BENCH"
 
-// patience is for what has got its signal to end by itself: a server that is killed outright leaves shared memory
+// endGrace is for what has got its signal to end by itself: a server that is killed outright leaves shared memory
 // behind.
-const patience = 3 * time.Second
+const endGrace = 3 * time.Second
 
 // EndMarked waits for what still runs of a run, which it knows by the mark in its environment, and kills what does not
 // end: grandchildren of a server that was being installed, or hogs whose parent was killed just now. A process that
@@ -37,7 +37,7 @@ func EndMarked(ctx context.Context, dir string) error {
 				continue
 			}
 			left = append(left, fmt.Sprintf("%d (%s)", p.PID, p.Comm))
-			if time.Since(begun) < patience {
+			if time.Since(begun) < endGrace {
 				continue
 			}
 			// ESRCH: it ended just now.
