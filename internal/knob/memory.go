@@ -67,23 +67,10 @@ func memoryV2Rows() []*Row {
 		r.form = memoryV2
 		return &r
 	}
-	limit := row(Row{File: "memory.max", properties: []string{"MemoryMax"}, Since: "4.5", Default: "max", Up: 41,
-		Down: 45, Risk: RiskOOM})
-	high := row(Row{File: "memory.high", properties: []string{"MemoryHigh"}, Since: "4.5", Default: "max", Up: 42,
-		Down: 43, Risk: RiskSlow})
-	low := row(Row{File: "memory.low", properties: []string{"MemoryLow"}, Since: "4.5", Default: "0", Up: 43, Down: 42})
-	low.Covers = true
-	floor := row(Row{File: "memory.min", properties: []string{"MemoryMin"}, Since: "4.18", Late: true, Default: "0",
-		Up: 44, Down: 41})
-	floor.Covers = true
-	swap := row(Row{File: "memory.swap.max", properties: []string{"MemorySwapMax"}, Since: "4.5", Default: "max",
-		Up: 40, Down: 44, Risk: RiskOOM, Option: swapOption, OptionUntil: "6.1"})
-	for r, key := range map[*Row]policy.Key{
-		limit: policy.KeyMemoryMax, high: policy.KeyMemoryHigh, low: policy.KeyMemoryLow, floor: policy.KeyMemoryMin,
-		swap: policy.KeyMemorySwap,
-	} {
-		r.Keys = []policy.Key{key}
-		r.Encode = encodeBytes(key, r.Default)
+	// size is a file that holds the bytes of one limit.
+	size := func(key policy.Key, r Row) *Row {
+		r.Keys, r.Encode = []policy.Key{key}, encodeBytes(key, r.Default)
+		return row(r)
 	}
 	group := row(Row{File: "memory.oom.group", Since: "4.19", Late: true, Keys: []policy.Key{policy.KeyMemoryOOM},
 		Default: "0", Up: 46, Down: 46})
@@ -91,7 +78,19 @@ func memoryV2Rows() []*Row {
 		number{invert: true, unit: either("kill", "kill-group")}, encodeOOM(policy.OOM("kill-group"))
 	group.Instead = "kill"
 	group.Reach = "kill and kill-group only: cgroup v2 does not pause a group that is out of memory"
-	return []*Row{swap, limit, high, low, floor, group}
+	return []*Row{
+		size(policy.KeyMemorySwap, Row{File: "memory.swap.max", properties: []string{"MemorySwapMax"}, Since: "4.5",
+			Default: "max", Up: 40, Down: 44, Risk: RiskOOM, Option: swapOption, OptionUntil: "6.1"}),
+		size(policy.KeyMemoryMax, Row{File: "memory.max", properties: []string{"MemoryMax"}, Since: "4.5",
+			Default: "max", Up: 41, Down: 45, Risk: RiskOOM}),
+		size(policy.KeyMemoryHigh, Row{File: "memory.high", properties: []string{"MemoryHigh"}, Since: "4.5",
+			Default: "max", Up: 42, Down: 43, Risk: RiskSlow}),
+		size(policy.KeyMemoryLow, Row{File: "memory.low", properties: []string{"MemoryLow"}, Since: "4.5",
+			Default: "0", Up: 43, Down: 42, Covers: true}),
+		size(policy.KeyMemoryMin, Row{File: "memory.min", properties: []string{"MemoryMin"}, Since: "4.18", Late: true,
+			Default: "0", Up: 44, Down: 41, Covers: true}),
+		group,
+	}
 }
 
 // encodeBytes gives an amount of memory rounded down to a page, as the kernel does. none is what "max"
