@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"sync"
 	"time"
 
@@ -37,6 +38,8 @@ type Options struct {
 	// events opens the source of process events, and traces the one that stands in for it; tests have others. Default the kernel's
 	// connector, and BPF programs.
 	events, traces func() (source, error)
+	// peer says who is at the other end of a connection; tests have others. Default the kernel's word.
+	peer func(net.Conn) (*control.Caller, error)
 }
 
 // Agent is a running agent.
@@ -89,6 +92,9 @@ func New(c *control.Controller, o Options) *Agent {
 	}
 	if o.events == nil {
 		o.events = func() (source, error) { return host.OpenProcEvents(host.ProcEventOptions{Lazy: lazily}) }
+	}
+	if o.peer == nil {
+		o.peer = peer
 	}
 	if o.traces == nil {
 		o.traces = func() (source, error) { return host.OpenProcTrace(host.ProcEventOptions{Lazy: lazily}) }

@@ -110,9 +110,14 @@ func (a *Agent) open() (*server, error) {
 		return nil, err
 	}
 	admits := func(who control.Caller) bool { owns, reads := a.control.Admits(who); return owns || reads }
-	s := &server{agent: a, socks: []net.Listener{newReception(sock, admits)}, turn: make(chan struct{}, 1)}
+	receive := func(l net.Listener) net.Listener {
+		r := newReception(l, admits)
+		r.peer = a.o.peer
+		return r
+	}
+	s := &server{agent: a, socks: []net.Listener{receive(sock)}, turn: make(chan struct{}, 1)}
 	if own, err := listenForRoot(a.o.Socket + rootOnly); err == nil {
-		s.socks = append(s.socks, newReception(own, admits))
+		s.socks = append(s.socks, receive(own))
 	} else {
 		a.o.Log.Warn("root has no socket of its own, and waits among others", "err", err)
 	}

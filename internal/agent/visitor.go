@@ -91,6 +91,7 @@ type reception struct {
 	net.Listener
 
 	admits   func(control.Caller) bool
+	peer     func(net.Conn) (*control.Caller, error)
 	refusals *rate.Limiter // bounds what connections cost that are not let in
 	mu       sync.Mutex    // guards what follows
 	users    map[int]*visits
@@ -99,7 +100,9 @@ type reception struct {
 }
 
 func newReception(l net.Listener, admits func(control.Caller) bool) *reception {
-	return &reception{Listener: l, admits: admits, refusals: rate.NewLimiter(200, 50), users: map[int]*visits{}}
+	return &reception{
+		Listener: l, admits: admits, peer: peer, refusals: rate.NewLimiter(200, 50), users: map[int]*visits{},
+	}
 }
 
 // conn is a connection of a visitor.
@@ -134,7 +137,7 @@ func (r *reception) Accept() (net.Conn, error) {
 
 // receive counts a connection in; nil: it is not let in.
 func (r *reception) receive(c net.Conn) *conn {
-	who, err := peer(c)
+	who, err := r.peer(c)
 	if err != nil {
 		return nil
 	}

@@ -153,6 +153,8 @@ type Options struct {
 	// Check, which need none.
 	NoState bool
 	Root    string // root of /proc and /sys, default "/"
+	// Tree holds the cgroup hierarchies that Root names, for tests: a model of the kernel. Default those of the kernel.
+	Tree *cgroup.Tree
 	Log     *slog.Logger
 	// Watchdog are the arguments with which this program becomes a watchdog (internal/watchdog); nil does without, for tests.
 	Watchdog []string
@@ -180,6 +182,13 @@ func Open(o Options) (*Controller, error) {
 			return nil, &Error{Code: CodeFailed, Err: err, Hint: "give another state directory with --state, or mend this one"}
 		}
 		c.Store = store
+	}
+	if o.Tree != nil {
+		f, err := c.Host.Facts()
+		if err != nil {
+			return nil, err
+		}
+		c.opened, c.mounted = o.Tree, f.Hierarchies
 	}
 	procs, err := c.Host.Proc.Processes(host.ProcessOptions{PIDs: []int{os.Getpid()}})
 	if err == nil && len(procs) == 1 {
