@@ -74,7 +74,8 @@ func runScenarios(ctx context.Context, to *output, all []*scenario.Scenario, o b
 		}
 		var required *process.RequirementError
 		began := func(o proof.Outcome) bool { return o.LeftOut == "" }
-		if errors.As(err, &required) && required.Reach == process.EveryScenario && !slices.ContainsFunc(outcomes, began) {
+		if errors.As(err, &required) && required.Reach == process.EveryScenario && !slices.ContainsFunc(outcomes,
+			began) {
 			return nil, err
 		}
 		outcomes = append(outcomes, outcomeOf(sc.Name, result, err))

@@ -32,7 +32,8 @@ say where each line comes from. What could not be carried over, and why, is said
 	}
 	c.AddCommand(
 		importCgconfigCmd(s),
-		importFiles(s, "cgrules", "libcgroup's cgrules.conf and cgrules.d: which processes", conf, libcgroup.ImportRules),
+		importFiles(s, "cgrules", "libcgroup's cgrules.conf and cgrules.d: which processes", conf,
+			libcgroup.ImportRules),
 		importFiles(s, "slice", "systemd's slices and services: unit files and drop-ins", unitFile, unitfile.Import),
 		importFiles(s, "berx", "the JSON of the Oracle document's script", nil, berx.Import),
 		importLimitsCmd(s),
