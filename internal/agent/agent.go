@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/control"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procevents"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/metrics"
 )
 
@@ -45,7 +46,7 @@ type Options struct {
 // Agent is a running agent.
 type Agent struct {
 	control *control.Controller
-	scanner *host.Scanner
+	scanner *procfs.Scanner
 	o       Options
 
 	sampler metrics.TaskSampler
@@ -91,13 +92,13 @@ func New(c *control.Controller, o Options) *Agent {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.events == nil {
-		o.events = func() (source, error) { return host.OpenProcEvents(host.ProcEventOptions{Lazy: lazily}) }
+		o.events = func() (source, error) { return procevents.Open(procevents.Options{Lazy: lazily}) }
 	}
 	if o.peer == nil {
 		o.peer = peer
 	}
 	if o.traces == nil {
-		o.traces = func() (source, error) { return host.OpenProcTrace(host.ProcEventOptions{Lazy: lazily}) }
+		o.traces = func() (source, error) { return procevents.OpenTrace(procevents.Options{Lazy: lazily}) }
 	}
 	a := &Agent{held: newBatch(), control: c, scanner: c.Host.Proc.NewScanner(), o: o, wake: make(chan struct{}, 1)}
 	c.BecomeAgent()
@@ -165,7 +166,7 @@ func (a *Agent) look(ctx context.Context, full bool, why reason) {
 	a.mu.Unlock()
 	procs, changed, err := a.processes(full)
 	var done control.LookResult
-	if err == nil || errors.Is(err, host.ErrHidden) { // what can be seen is still governed
+	if err == nil || errors.Is(err, procfs.ErrHidden) { // what can be seen is still governed
 		var lookErr error
 		done, lookErr = a.control.Look(ctx, control.LookOptions{Processes: procs, Changed: changed || a.again, Full: full, Forks: forks})
 		err = errors.Join(err, a.unlessLocked(lookErr))
@@ -296,9 +297,9 @@ func (a *Agent) heed(full bool, why reason) (forks []control.Fork, idle bool) {
 }
 
 // find gives a process as it is now: the table has not heard of what events told since the last look.
-func (a *Agent) find(pid int) (host.Process, bool) {
+func (a *Agent) find(pid int) (procfs.Process, bool) {
 	if pid <= 0 {
-		return host.Process{}, false
+		return procfs.Process{}, false
 	}
 	_, changed := a.held.seen[pid]
 	if p, known := a.scanner.Find(pid); known && !changed {
@@ -306,7 +307,7 @@ func (a *Agent) find(pid int) (host.Process, bool) {
 	}
 	procs, err := a.scanner.Glance([]int{pid})
 	if err != nil || len(procs) == 0 {
-		return host.Process{}, false
+		return procfs.Process{}, false
 	}
 	return procs[0], true
 }
@@ -336,7 +337,7 @@ const statEvery = 10
 
 // processes brings the process table up to date: by what events told where there are any, else by a look at
 // what is new.
-func (a *Agent) processes(full bool) (procs []host.Process, changed bool, err error) {
+func (a *Agent) processes(full bool) (procs []procfs.Process, changed bool, err error) {
 	held := a.held
 	a.held = newBatch()
 	if full && a.feed != nil && !held.whole {

@@ -21,6 +21,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/control"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/testhost"
 )
@@ -144,7 +145,7 @@ func (s *site) quota(group string) string {
 // group is where a process is in the cpu hierarchy, below the site's root.
 func (s *site) group(pid int) string {
 	s.t.Helper()
-	procs, err := host.New("/").Proc.Processes(host.ProcessOptions{PIDs: []int{pid}})
+	procs, err := host.New("/").Proc.Processes(procfs.Options{PIDs: []int{pid}})
 	if err != nil || len(procs) != 1 {
 		s.t.Fatalf("process %d: %v %v", pid, procs, err)
 	}
@@ -260,7 +261,7 @@ func TestEndsOverridesAndFreezesOnTime(t *testing.T) {
 	}
 
 	frozen := func() bool {
-		procs, err := host.New("/").Proc.Processes(host.ProcessOptions{PIDs: []int{id.PID}})
+		procs, err := host.New("/").Proc.Processes(procfs.Options{PIDs: []int{id.PID}})
 		if err != nil || len(procs) != 1 {
 			t.Fatal(err)
 		}

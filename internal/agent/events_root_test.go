@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procevents"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/testhost"
 )
 
@@ -22,7 +24,7 @@ var byEvents = Options{Every: time.Hour, Full: time.Hour}
 // outside lists the processes with an argument that are not in a group of the site.
 func (s *site) outside(argument, group string) (outside []int, all int) {
 	s.t.Helper()
-	procs, err := host.New("/").Proc.Processes(host.ProcessOptions{})
+	procs, err := host.New("/").Proc.Processes(procfs.Options{})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -166,7 +168,7 @@ func TestALossIsAnsweredByALookAtAll(t *testing.T) {
 	s := newSite(t)
 	argument, rule := mark(63006)
 	o := byEvents
-	o.events = func() (source, error) { return host.OpenProcEvents(host.ProcEventOptions{Buffer: 1, Lazy: lazily}) }
+	o.events = func() (source, error) { return procevents.Open(procevents.Options{Buffer: 1, Lazy: lazily}) }
 	s.startWith(o)
 	s.apply("groups:\n  a: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 2}}\n")
 	started := 0
@@ -203,7 +205,7 @@ func TestChurnWithLosses(t *testing.T) {
 	brief, briefRule := fmt.Sprintf("%d-brief", os.Getpid()), fmt.Sprintf("^sh -c .* %d-brief$", os.Getpid())
 	stranger := fmt.Sprintf("%d-stranger", os.Getpid())
 	o := byEvents
-	o.events = func() (source, error) { return host.OpenProcEvents(host.ProcEventOptions{Buffer: 1, Lazy: lazily}) }
+	o.events = func() (source, error) { return procevents.Open(procevents.Options{Buffer: 1, Lazy: lazily}) }
 	s.startWith(o)
 	s.apply("groups:\n  a: {match: [{cmdline: '" + longRule + "'}], cpu: {limit: 2}}\n  b: {match: [{cmdline: '" + briefRule + "'}], cpu: {limit: 2}}\n")
 
@@ -263,7 +265,7 @@ func TestChurnWithLosses(t *testing.T) {
 // inside gives the processes in a group's directory of the cpu controller, by pid.
 func (s *site) inside(group string) []int {
 	s.t.Helper()
-	procs, err := host.New("/").Proc.Processes(host.ProcessOptions{})
+	procs, err := host.New("/").Proc.Processes(procfs.Options{})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -286,7 +288,7 @@ func pidsOf(all []*exec.Cmd) []int {
 	return pids
 }
 
-func noEvents() (source, error) { return nil, fmt.Errorf("%w: for a test", host.ErrNoProcEvents) }
+func noEvents() (source, error) { return nil, fmt.Errorf("%w: for a test", procevents.ErrUnavailable) }
 
 // Without a connector the tracepoints tell as much: of programs that start, and of a storm of forks that starts outside.
 func TestPlacesByTracepoints(t *testing.T) {
@@ -339,7 +341,7 @@ func TestWithoutEventsTheLookEverySecondStays(t *testing.T) {
 func TestForksAreReadSoonAfterAMove(t *testing.T) {
 	s := newSite(t)
 	argument, rule := mark(63009)
-	events := &scripted{reads: make(chan []host.ProcEvent), within: make(chan time.Duration, 100)}
+	events := &scripted{reads: make(chan []procevents.Event), within: make(chan time.Duration, 100)}
 	t.Cleanup(func() { close(events.reads) })
 	o := Options{Every: time.Hour, Full: time.Hour}
 	o.events = func() (source, error) { return events, nil }
@@ -351,7 +353,7 @@ func TestForksAreReadSoonAfterAMove(t *testing.T) {
 		for len(events.within) > 0 {
 			<-events.within
 		}
-		events.reads <- []host.ProcEvent{{Kind: host.ProcExec, PID: id.PID, Time: 1}}
+		events.reads <- []procevents.Event{{Kind: procevents.Exec, PID: id.PID, Time: 1}}
 		soon(t, "it to be placed "+way, func() bool { return s.group(id.PID) == "a" })
 		select {
 		case d := <-events.within:
@@ -367,7 +369,7 @@ func TestForksAreReadSoonAfterAMove(t *testing.T) {
 func TestEventsThatEndAreReplacedByLooks(t *testing.T) {
 	s := newSite(t)
 	argument, rule := mark(63008)
-	events := &scripted{reads: make(chan []host.ProcEvent)}
+	events := &scripted{reads: make(chan []procevents.Event)}
 	o := Options{Every: every, Full: time.Hour}
 	o.events = func() (source, error) { return events, nil }
 	s.startWith(o)

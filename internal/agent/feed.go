@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"bulkhead/internal/control"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procevents"
 )
 
 const (
@@ -74,7 +74,7 @@ func newBatch() batch {
 
 // source is where events come from. *host.ProcEventStream is one.
 type source interface {
-	Read(to []host.ProcEvent) (events []host.ProcEvent, lost int, err error)
+	Read(to []procevents.Event) (events []procevents.Event, lost int, err error)
 	// Within has a Read, also one that waits, take what there is no later than that from now.
 	Within(d time.Duration)
 	Close() error
@@ -89,7 +89,7 @@ const (
 
 // read notes events until the source ends.
 func (f *feed) read(from source) {
-	var events []host.ProcEvent
+	var events []procevents.Event
 	var asked []int
 	for {
 		var lost int
@@ -115,7 +115,7 @@ func (f *feed) call() {
 }
 
 // note takes events in and says whether they are for now. Asked are the processes of which the sieve is to say so.
-func (f *feed) note(events []host.ProcEvent, lost int, err error, asked []int) (urgent bool, _ []int) {
+func (f *feed) note(events []procevents.Event, lost int, err error, asked []int) (urgent bool, _ []int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err != nil && !errors.Is(err, os.ErrClosed) {
@@ -167,11 +167,11 @@ func (f *feed) sift(asked []int) (urgent bool) {
 }
 
 // add takes one event in. It is for now, or the sieve is to be asked.
-func (b *batch) add(e host.ProcEvent, f *feed) (urgent, ask bool) {
+func (b *batch) add(e procevents.Event, f *feed) (urgent, ask bool) {
 	f.order++
 	b.events++
 	switch e.Kind {
-	case host.ProcExit:
+	case procevents.Exit:
 		delete(b.seen, e.PID)
 		delete(b.want, e.PID)
 		delete(b.execs, e.PID)
@@ -180,7 +180,7 @@ func (b *batch) add(e host.ProcEvent, f *feed) (urgent, ask bool) {
 		delete(f.hot, e.PID)
 		b.gone[e.PID] = struct{}{}
 		return false, false
-	case host.ProcFork:
+	case procevents.Fork:
 		b.forks = append(b.forks, numbered{control.Fork{Parent: e.Parent, Child: e.PID}, f.order})
 		if _, is := f.title[e.Parent]; is {
 			b.late = append(b.late, e.PID)
@@ -192,7 +192,7 @@ func (b *batch) add(e host.ProcEvent, f *feed) (urgent, ask bool) {
 		if urgent = hot; hot {
 			f.hot[e.PID] = since
 		}
-	case host.ProcExec:
+	case procevents.Exec:
 		b.execs[e.PID] = f.order
 		urgent = f.isKin(e.PID)
 		ask = !urgent

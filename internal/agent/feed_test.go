@@ -9,21 +9,21 @@ import (
 	"time"
 
 	"bulkhead/internal/control"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procevents"
 )
 
 // hear does with events what the reader does.
-func (f *feed) hear(events []host.ProcEvent, lost int, err error) bool {
+func (f *feed) hear(events []procevents.Event, lost int, err error) bool {
 	urgent, asked := f.note(events, lost, err, nil)
 	return f.sift(asked) || urgent
 }
 
-func forkOf(parent, child int) host.ProcEvent {
-	return host.ProcEvent{Kind: host.ProcFork, PID: child, Parent: parent}
+func forkOf(parent, child int) procevents.Event {
+	return procevents.Event{Kind: procevents.Fork, PID: child, Parent: parent}
 }
 
-func eventOf(kind host.ProcEventKind, pid int) host.ProcEvent {
-	return host.ProcEvent{Kind: kind, PID: pid}
+func eventOf(kind procevents.Kind, pid int) procevents.Event {
+	return procevents.Event{Kind: kind, PID: pid}
 }
 
 func TestFeed(t *testing.T) {
@@ -31,7 +31,7 @@ func TestFeed(t *testing.T) {
 		name       string
 		hot        []int
 		servers    []int
-		events     []host.ProcEvent
+		events     []procevents.Event
 		lost       int
 		urgent     bool
 		whole      bool
@@ -40,19 +40,19 @@ func TestFeed(t *testing.T) {
 		heirs      []control.Fork
 	}{
 		{name: "nothing"},
-		{name: "a program starts", events: []host.ProcEvent{forkOf(5, 10), eventOf(host.ProcExec, 10)}, urgent: true, seen: []int{10}, heirs: []control.Fork{{Parent: 5, Child: 10}}},
-		{name: "a fork alone can wait", events: []host.ProcEvent{forkOf(5, 10)}, seen: []int{10}, heirs: []control.Fork{{Parent: 5, Child: 10}}},
-		{name: "a fork of one that was just moved cannot", hot: []int{5}, events: []host.ProcEvent{forkOf(5, 10)}, urgent: true, seen: []int{10}, heirs: []control.Fork{{Parent: 5, Child: 10}}},
-		{name: "nor a fork of its child", hot: []int{5}, events: []host.ProcEvent{forkOf(5, 10), eventOf(host.ProcExit, 10), forkOf(10, 11)}, urgent: true, seen: []int{11}, gone: []int{10},
+		{name: "a program starts", events: []procevents.Event{forkOf(5, 10), eventOf(procevents.Exec, 10)}, urgent: true, seen: []int{10}, heirs: []control.Fork{{Parent: 5, Child: 10}}},
+		{name: "a fork alone can wait", events: []procevents.Event{forkOf(5, 10)}, seen: []int{10}, heirs: []control.Fork{{Parent: 5, Child: 10}}},
+		{name: "a fork of one that was just moved cannot", hot: []int{5}, events: []procevents.Event{forkOf(5, 10)}, urgent: true, seen: []int{10}, heirs: []control.Fork{{Parent: 5, Child: 10}}},
+		{name: "nor a fork of its child", hot: []int{5}, events: []procevents.Event{forkOf(5, 10), eventOf(procevents.Exit, 10), forkOf(10, 11)}, urgent: true, seen: []int{11}, gone: []int{10},
 			heirs: []control.Fork{{Parent: 5, Child: 10}, {Parent: 10, Child: 11}}},
-		{name: "another user", events: []host.ProcEvent{eventOf(host.ProcUID, 10)}, urgent: true, seen: []int{10}},
-		{name: "another group", events: []host.ProcEvent{eventOf(host.ProcGID, 10)}, urgent: true, seen: []int{10}},
-		{name: "another name", events: []host.ProcEvent{eventOf(host.ProcComm, 10)}, urgent: true, seen: []int{10}},
-		{name: "an end can wait", events: []host.ProcEvent{eventOf(host.ProcExit, 10)}, gone: []int{10}},
-		{name: "come and gone", events: []host.ProcEvent{forkOf(5, 10), eventOf(host.ProcExec, 10), eventOf(host.ProcExit, 10)}, gone: []int{10}, heirs: []control.Fork{{Parent: 5, Child: 10}}},
-		{name: "a number given again", events: []host.ProcEvent{eventOf(host.ProcExit, 10), forkOf(5, 10)}, seen: []int{10}, heirs: []control.Fork{{Parent: 5, Child: 10}}},
-		{name: "what a parent forked as another program is no heir", events: []host.ProcEvent{forkOf(10, 11), eventOf(host.ProcExec, 10), forkOf(10, 12)}, urgent: true, seen: []int{10, 11, 12}, heirs: []control.Fork{{Parent: 10, Child: 12}}},
-		{name: "the child of a server writes a title", servers: []int{5}, events: []host.ProcEvent{forkOf(5, 10), forkOf(6, 11)}, seen: []int{10, 11}, late: []int{10},
+		{name: "another user", events: []procevents.Event{eventOf(procevents.UID, 10)}, urgent: true, seen: []int{10}},
+		{name: "another group", events: []procevents.Event{eventOf(procevents.GID, 10)}, urgent: true, seen: []int{10}},
+		{name: "another name", events: []procevents.Event{eventOf(procevents.Comm, 10)}, urgent: true, seen: []int{10}},
+		{name: "an end can wait", events: []procevents.Event{eventOf(procevents.Exit, 10)}, gone: []int{10}},
+		{name: "come and gone", events: []procevents.Event{forkOf(5, 10), eventOf(procevents.Exec, 10), eventOf(procevents.Exit, 10)}, gone: []int{10}, heirs: []control.Fork{{Parent: 5, Child: 10}}},
+		{name: "a number given again", events: []procevents.Event{eventOf(procevents.Exit, 10), forkOf(5, 10)}, seen: []int{10}, heirs: []control.Fork{{Parent: 5, Child: 10}}},
+		{name: "what a parent forked as another program is no heir", events: []procevents.Event{forkOf(10, 11), eventOf(procevents.Exec, 10), forkOf(10, 12)}, urgent: true, seen: []int{10, 11, 12}, heirs: []control.Fork{{Parent: 10, Child: 12}}},
+		{name: "the child of a server writes a title", servers: []int{5}, events: []procevents.Event{forkOf(5, 10), forkOf(6, 11)}, seen: []int{10, 11}, late: []int{10},
 			heirs: []control.Fork{{Parent: 5, Child: 10}, {Parent: 6, Child: 11}}},
 		{name: "a loss", lost: 3, urgent: true, whole: true},
 	}
@@ -82,7 +82,7 @@ func TestFeedCoolsDown(t *testing.T) {
 	f := newFeed()
 	f.mind([]int{5}, nil, nil, nil, time.Unix(100, 0))
 	f.mind(nil, []int{}, []int{}, nil, time.Unix(100, 0).Add(restless+1))
-	if f.hear([]host.ProcEvent{forkOf(5, 10)}, 0, nil) || len(f.hot) != 0 {
+	if f.hear([]procevents.Event{forkOf(5, 10)}, 0, nil) || len(f.hot) != 0 {
 		t.Error("a process that was moved long ago still counts")
 	}
 }
@@ -93,21 +93,21 @@ type picky map[int]bool
 func (p picky) Concerns(pid int) bool { return p[pid] }
 
 func TestFeedAsksTheSieve(t *testing.T) {
-	exec := func(pid int) host.ProcEvent { return eventOf(host.ProcExec, pid) }
+	exec := func(pid int) procevents.Event { return eventOf(procevents.Exec, pid) }
 	tests := []struct {
 		name   string
-		events []host.ProcEvent
+		events []procevents.Event
 		want   []int // to be read at once
 	}{
-		{"a stranger", []host.ProcEvent{forkOf(1, 10), exec(10)}, nil},
-		{"one that matters", []host.ProcEvent{forkOf(1, 11), exec(11)}, []int{11}},
-		{"one that matters, among strangers", []host.ProcEvent{exec(10), exec(11), eventOf(host.ProcUID, 12)}, []int{11}},
-		{"one that matters and is gone", []host.ProcEvent{exec(11), eventOf(host.ProcExit, 11)}, nil},
-		{"a server", []host.ProcEvent{exec(50)}, []int{50}},
-		{"what a server has started before", []host.ProcEvent{exec(51)}, []int{51}},
-		{"what a server starts", []host.ProcEvent{forkOf(50, 60), exec(60)}, []int{60}},
-		{"what that starts", []host.ProcEvent{forkOf(51, 60), forkOf(60, 61), exec(61)}, []int{61}},
-		{"a number that a server's child had", []host.ProcEvent{forkOf(50, 60), eventOf(host.ProcExit, 60), forkOf(1, 60), exec(60)}, nil},
+		{"a stranger", []procevents.Event{forkOf(1, 10), exec(10)}, nil},
+		{"one that matters", []procevents.Event{forkOf(1, 11), exec(11)}, []int{11}},
+		{"one that matters, among strangers", []procevents.Event{exec(10), exec(11), eventOf(procevents.UID, 12)}, []int{11}},
+		{"one that matters and is gone", []procevents.Event{exec(11), eventOf(procevents.Exit, 11)}, nil},
+		{"a server", []procevents.Event{exec(50)}, []int{50}},
+		{"what a server has started before", []procevents.Event{exec(51)}, []int{51}},
+		{"what a server starts", []procevents.Event{forkOf(50, 60), exec(60)}, []int{60}},
+		{"what that starts", []procevents.Event{forkOf(51, 60), forkOf(60, 61), exec(61)}, []int{61}},
+		{"a number that a server's child had", []procevents.Event{forkOf(50, 60), eventOf(procevents.Exit, 60), forkOf(1, 60), exec(60)}, nil},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestFeedAsksTheSieve(t *testing.T) {
 // What a process forked between its exec and the end of its move was born outside, maybe.
 func TestFeedCallsForWhatWasForkedOnTheWay(t *testing.T) {
 	f := newFeed()
-	f.hear([]host.ProcEvent{forkOf(5, 10), forkOf(10, 11), forkOf(6, 12)}, 0, nil)
+	f.hear([]procevents.Event{forkOf(5, 10), forkOf(10, 11), forkOf(6, 12)}, 0, nil)
 	f.mind([]int{5}, nil, nil, nil, time.Unix(100, 0))
 	select {
 	case <-f.wake:
@@ -143,11 +143,11 @@ func TestFeedCallsForWhatWasForkedOnTheWay(t *testing.T) {
 func TestFeedOfACrowd(t *testing.T) {
 	f := newFeed()
 	for pid := range crowd {
-		if f.hear([]host.ProcEvent{forkOf(5, 100+pid)}, 0, nil) {
+		if f.hear([]procevents.Event{forkOf(5, 100+pid)}, 0, nil) {
 			t.Fatalf("urgent after %d forks", pid+1)
 		}
 	}
-	if !f.hear([]host.ProcEvent{forkOf(5, 99)}, 0, nil) {
+	if !f.hear([]procevents.Event{forkOf(5, 99)}, 0, nil) {
 		t.Error("a crowd is not urgent")
 	}
 	if b, lost, _ := f.take(); !b.whole || lost != 0 {
@@ -188,12 +188,12 @@ func TestBatchMerge(t *testing.T) {
 
 // scripted is a source of events that a test writes.
 type scripted struct {
-	reads  chan []host.ProcEvent
+	reads  chan []procevents.Event
 	closed bool
 	within chan time.Duration // what was asked for; nil: of no interest
 }
 
-func (s *scripted) Read([]host.ProcEvent) ([]host.ProcEvent, int, error) {
+func (s *scripted) Read([]procevents.Event) ([]procevents.Event, int, error) {
 	events, more := <-s.reads
 	if !more {
 		return nil, 0, fmt.Errorf("read process events: %w", errors.ErrUnsupported)
@@ -211,11 +211,11 @@ func (s *scripted) Within(d time.Duration) {
 func (s *scripted) Close() error { s.closed = true; return nil }
 
 func TestFeedReads(t *testing.T) {
-	s := &scripted{reads: make(chan []host.ProcEvent)}
+	s := &scripted{reads: make(chan []procevents.Event)}
 	f := newFeed()
 	done := make(chan struct{})
 	go func() { f.read(s); close(done) }()
-	s.reads <- []host.ProcEvent{eventOf(host.ProcExec, 10)}
+	s.reads <- []procevents.Event{eventOf(procevents.Exec, 10)}
 	<-f.wake
 	if b, _, ended := f.take(); ended != nil || len(b.seen) != 1 {
 		t.Errorf("%+v, %v", b, ended)

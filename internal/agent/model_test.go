@@ -18,7 +18,9 @@ import (
 	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/control"
 	"bulkhead/internal/host"
-	"bulkhead/internal/host/hosttest"
+	"bulkhead/internal/linux/linuxtest"
+	"bulkhead/internal/linux/procevents"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 )
 
@@ -41,12 +43,12 @@ type modelSite struct {
 
 // modelEvents is a source of process events.
 type modelEvents struct {
-	next chan []host.ProcEvent
+	next chan []procevents.Event
 	end  chan struct{}
 	once sync.Once
 }
 
-func (e *modelEvents) Read(to []host.ProcEvent) ([]host.ProcEvent, int, error) {
+func (e *modelEvents) Read(to []procevents.Event) ([]procevents.Event, int, error) {
 	select {
 	case events := <-e.next:
 		return append(to, events...), 0, nil
@@ -64,7 +66,7 @@ func (e *modelEvents) Close() error {
 
 func newModelSite(t *testing.T) *modelSite {
 	t.Helper()
-	s := &modelSite{t: t, root: hosttest.Unpack(t, hosttest.Text(t, "hybrid")), state: t.TempDir()}
+	s := &modelSite{t: t, root: linuxtest.Unpack(t, linuxtest.Text(t, "hybrid")), state: t.TempDir()}
 	dir, err := os.MkdirTemp("", "bh") // the path of a socket is short (unix(7))
 	s.must(err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -118,7 +120,7 @@ func (s *modelSite) start(command string) int {
 	s.alive = append(s.alive, id.PID)
 	s.mu.Unlock()
 	if s.events != nil {
-		s.events.next <- []host.ProcEvent{{Kind: host.ProcExec, PID: id.PID}}
+		s.events.next <- []procevents.Event{{Kind: procevents.Exec, PID: id.PID}}
 	}
 	return id.PID
 }
@@ -139,7 +141,7 @@ func (s *modelSite) refresh() {
 			f := strings.SplitN(strings.TrimSpace(line), ":", 3)
 			id := f[1]
 			if id == "" {
-				id = host.UnifiedID
+				id = procfs.UnifiedID
 			}
 			fmt.Fprintf(&b, "%s:%s:%s\n", f[0], f[1], groups[id])
 		}
@@ -165,7 +167,7 @@ func (s *modelSite) run(events *modelEvents) {
 		if uid < 0 {
 			return nil, errors.New("nobody knows")
 		}
-		return &control.Caller{Identity: host.Identity{UID: uid}, PID: os.Getpid()}, nil
+		return &control.Caller{Identity: procfs.Identity{UID: uid}, PID: os.Getpid()}, nil
 	}
 	a := New(c, o)
 	ctx, cancel := context.WithCancel(s.t.Context())
@@ -330,7 +332,7 @@ func TestModelIsAlone(t *testing.T) {
 // Events place what starts at once, and without their source the looks go on.
 func TestModelEvents(t *testing.T) {
 	s := newModelSite(t)
-	events := &modelEvents{next: make(chan []host.ProcEvent), end: make(chan struct{})}
+	events := &modelEvents{next: make(chan []procevents.Event), end: make(chan struct{})}
 	s.run(events)
 	s.apply(jobs)
 	pid := s.start("/usr/bin/backup all")

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procevents"
 )
 
 func TestPlacings(t *testing.T) {
@@ -72,7 +72,7 @@ func TestPlacingsClock(t *testing.T) {
 		t.Errorf("the clock reads %d, then %d", first, second)
 	}
 	f := newFeed()
-	f.note([]host.ProcEvent{{Kind: host.ProcExec, PID: 10, Time: 77}, {Kind: host.ProcExec, PID: 11, Time: 78}, {Kind: host.ProcExit, PID: 11, Time: 79}}, 0, nil, nil)
+	f.note([]procevents.Event{{Kind: procevents.Exec, PID: 10, Time: 77}, {Kind: procevents.Exec, PID: 11, Time: 78}, {Kind: procevents.Exit, PID: 11, Time: 79}}, 0, nil, nil)
 	if b, _, _ := f.take(); len(b.came) != 1 || b.came[10] != 77 {
 		t.Errorf("came %v", b.came)
 	}

@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procevents"
 )
 
 // An event source that ended is opened again, at growing intervals while that fails. All processes are looked at then.
@@ -25,7 +25,7 @@ func TestEventsThatEndAreOpenedAgain(t *testing.T) {
 			if broken {
 				return nil, errors.New("broken for a test")
 			}
-			stream = &scripted{reads: make(chan []host.ProcEvent), within: make(chan time.Duration, 100)}
+			stream = &scripted{reads: make(chan []procevents.Event), within: make(chan time.Duration, 100)}
 			return stream, nil
 		}
 		o := Options{Every: time.Second, Log: slog.New(slog.DiscardHandler), events: open, traces: open}

@@ -18,6 +18,7 @@ import (
 
 	"bulkhead/internal/control"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // The modes of the socket: for root alone, and where the policy lets others in, who are told apart by what the kernel says of them.
@@ -198,7 +199,7 @@ func peer(c net.Conn) (*control.Caller, error) {
 	}); ctl != nil || err != nil {
 		return nil, errors.Join(ctl, err)
 	}
-	who := &control.Caller{Identity: host.Identity{UID: int(cred.Uid)}, PID: int(cred.Pid)}
+	who := &control.Caller{Identity: procfs.Identity{UID: int(cred.Uid)}, PID: int(cred.Pid)}
 	if noGroups == nil {
 		who.Groups = append(groups, int(cred.Gid))
 	} else if now, err := host.New("/").Proc.Groups(who.PID); err == nil {
@@ -250,7 +251,7 @@ func visitorOf(r *http.Request) visitor {
 	if c, known := r.Context().Value(peerKey{}).(*conn); known {
 		return c.visitor
 	}
-	return visitor{caller: control.Caller{Identity: host.Identity{UID: -1}}, user: &visits{}}
+	return visitor{caller: control.Caller{Identity: procfs.Identity{UID: -1}}, user: &visits{}}
 }
 
 // asker is the caller that a request of the visitor is for; nil is root.

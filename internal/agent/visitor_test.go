@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"bulkhead/internal/control"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // Whom the policy admits is not kept out by whom it does not, and nobody takes all connections.
@@ -17,7 +17,7 @@ func TestReceptionCounts(t *testing.T) {
 	enter := func(uid int, admitted bool) *conn {
 		a, b := net.Pipe()
 		t.Cleanup(func() { _ = a.Close(); _ = b.Close() })
-		return r.count(a, control.Caller{Identity: host.Identity{UID: uid}}, admitted)
+		return r.count(a, control.Caller{Identity: procfs.Identity{UID: uid}}, admitted)
 	}
 	in := 0
 	for uid := 1; uid <= 100; uid++ {

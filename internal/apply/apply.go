@@ -19,8 +19,8 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
-	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/systemd"
@@ -48,14 +48,14 @@ type Dirs interface {
 type Members interface {
 	Procs(cgroup.Dir) ([]int, error)
 	// Move checks the start time just before, unless it is 0.
-	Move(cgroup.Dir, host.ProcID) error
+	Move(cgroup.Dir, procfs.ID) error
 }
 
 // Processes looks at processes. *host.Host is one.
 type Processes interface {
-	Alive(host.ProcID) bool
+	Alive(procfs.ID) bool
 	// Processes reads what /proc says of the processes asked for, where they are among it.
-	Processes(host.ProcessOptions) ([]host.Process, error)
+	Processes(procfs.Options) ([]procfs.Process, error)
 }
 
 // Network looks at interfaces and changes what is on them. *netshape.Kernel is one.
@@ -311,7 +311,7 @@ func (n *run) begin() error {
 // homes is where the processes that are about to be moved come from, by group.
 func (n *run) homes() []journal.Home {
 	type key struct {
-		id    host.ProcID
+		id    procfs.ID
 		group string
 	}
 	from := map[key]map[string]string{}
@@ -458,5 +458,5 @@ func (r *Runner) log() *slog.Logger {
 
 // exited says whether an error means that the process is gone.
 func exited(err error) bool {
-	return errors.Is(err, cgroup.ErrExited) || errors.Is(err, host.ErrExited)
+	return errors.Is(err, cgroup.ErrExited) || errors.Is(err, procfs.ErrExited)
 }

@@ -19,6 +19,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/testhost"
 )
@@ -92,7 +93,7 @@ func newRunner(state string) (*Runner, error) {
 		Files: tree, Dirs: tree, Members: tree, Processes: h.Proc, Journal: s, Boot: facts.BootID,
 		Actuators: change.Actuators{
 			cgroup.KindFile: knob.Files{Tree: tree}, cgroup.KindOwner: cgroup.Owners{Tree: tree},
-			host.KindScore: host.Scores{Processes: h.Proc},
+			procfs.KindScore: procfs.Scores{Processes: h.Proc},
 		},
 	}, nil
 }
@@ -103,7 +104,7 @@ type site struct {
 	tree  *cgroup.Tree
 	root  string // "/bulkhead-test-4711-1"
 	state string
-	procs []host.ProcID
+	procs []procfs.ID
 	ids   []string // of the hierarchies
 }
 
@@ -156,7 +157,7 @@ func (s *site) must(t *testing.T, err error) {
 // build starts a plan.
 func (s *site) build(t *testing.T) *builder {
 	return &builder{procs: s.procs, where: func(pid int) map[string]string {
-		procs, err := host.New("/").Proc.Processes(host.ProcessOptions{PIDs: []int{pid}})
+		procs, err := host.New("/").Proc.Processes(procfs.Options{PIDs: []int{pid}})
 		if err != nil || len(procs) != 1 {
 			t.Fatalf("look at process %d: %v, %v", pid, procs, err)
 		}

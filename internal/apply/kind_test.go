@@ -16,8 +16,8 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
 	"bulkhead/internal/change/conformance"
-	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/plan"
 )
 
@@ -240,11 +240,11 @@ func TestOlderJournals(t *testing.T) {
 			disks := &dials{values: map[string]string{"8:16/scheduler": "mq-deadline"}}
 			runner := func() *Runner {
 				r := w.runner(t)
-				r.Actuators[host.KindQueue] = disks
+				r.Actuators[blockdev.KindQueue] = disks
 				return r
 			}
 			known := w.actuators()
-			known[host.KindQueue] = disks
+			known[blockdev.KindQueue] = disks
 			values := func() (all []string) {
 				for _, f := range []cgroup.File{user, top.File(cgroup.FavorDynmods), scheduler} {
 					got, err := known[f.Target().Kind].Read(t.Context(), f.Target().Addr)
@@ -298,7 +298,7 @@ func TestFilesOfTheRootAreGivenBack(t *testing.T) {
 	b.mkdir("unified", "/bulkhead")
 	w.FailMatch("mkdir", "unified:/bulkhead", syscall.ENOSPC)
 	r := w.runner(t)
-	r.Actuators[host.KindQueue] = disks
+	r.Actuators[blockdev.KindQueue] = disks
 	if _, err := r.Run(soon(t), b.plan(), Options{}); err == nil {
 		t.Error("the last step cannot be done, and nothing is said")
 	}

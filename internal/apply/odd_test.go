@@ -14,6 +14,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/systemd"
@@ -48,7 +49,7 @@ func TestProcessExitsBetweenLookAndMove(t *testing.T) {
 				}
 			}
 			if when == "after its last move" {
-				r.Members = afterMove{w, func(d cgroup.Dir, id host.ProcID) {
+				r.Members = afterMove{w, func(d cgroup.Dir, id procfs.ID) {
 					if id == victim && d.Hierarchy == "blkio" {
 						w.Exit(victim.PID)
 					}
@@ -68,10 +69,10 @@ func TestProcessExitsBetweenLookAndMove(t *testing.T) {
 // afterMove calls a function after each move.
 type afterMove struct {
 	*world
-	then func(cgroup.Dir, host.ProcID)
+	then func(cgroup.Dir, procfs.ID)
 }
 
-func (a afterMove) Move(d cgroup.Dir, id host.ProcID) error {
+func (a afterMove) Move(d cgroup.Dir, id procfs.ID) error {
 	err := a.world.Move(d, id)
 	a.then(d, id)
 	return err
@@ -448,7 +449,7 @@ func TestForksBeforeUndo(t *testing.T) {
 		p := w.first()
 		r := w.runner(t)
 		last := len(p.Steps) - 1
-		var child host.ProcID
+		var child procfs.ID
 		r.AfterStep = func(i int, _ plan.Step) {
 			if i != last-1 {
 				return

@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/plan"
 )
 
@@ -85,7 +85,7 @@ func (n *preparer) prepare() error {
 
 // loadsBFQ says whether the file of a step comes with BFQ's module, and a step before has the kernel load that.
 func (n *preparer) loadsBFQ(i int) bool {
-	before := func(s plan.Step) bool { return s.File == cgroup.QueueScheduler && s.New == host.BFQ }
+	before := func(s plan.Step) bool { return s.File == cgroup.QueueScheduler && s.New == blockdev.BFQ }
 	return strings.Contains(n.plan.Steps[i].File, ".bfq.") && slices.ContainsFunc(n.plan.Steps[:i], before)
 }
 

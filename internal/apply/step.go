@@ -9,8 +9,8 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
-	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 )
 
@@ -195,25 +195,25 @@ const gone = "has exited"
 
 // membership is how far each process of the plan has got.
 type membership struct {
-	left   map[host.ProcID]int // moves that are still to do
-	moved  map[host.ProcID][]plan.Step
-	reason map[host.ProcID]string // of those that are skipped
+	left   map[procfs.ID]int // moves that are still to do
+	moved  map[procfs.ID][]plan.Step
+	reason map[procfs.ID]string // of those that are skipped
 }
 
 // expect counts a move that is to come.
 func (m *membership) expect(s plan.Step) {
 	if m.left == nil {
-		m.left, m.moved, m.reason = map[host.ProcID]int{}, map[host.ProcID][]plan.Step{}, map[host.ProcID]string{}
+		m.left, m.moved, m.reason = map[procfs.ID]int{}, map[procfs.ID][]plan.Step{}, map[procfs.ID]string{}
 	}
 	m.left[s.PID]++
 }
 
-func (m *membership) skipped(id host.ProcID) bool { return m.reason[id] != "" }
+func (m *membership) skipped(id procfs.ID) bool { return m.reason[id] != "" }
 
 // skip leaves the rest of a process's steps out.
-func (n *run) skip(id host.ProcID, comm, reason string) {
+func (n *run) skip(id procfs.ID, comm, reason string) {
 	if n.members.reason == nil {
-		n.members.reason = map[host.ProcID]string{}
+		n.members.reason = map[procfs.ID]string{}
 	}
 	n.members.reason[id] = reason
 	n.result.Skipped = append(n.result.Skipped, fmt.Sprintf("process %d (%s) %s", id.PID, comm, reason))
@@ -275,7 +275,7 @@ func refusesProcess(err error) bool {
 }
 
 // moveBack takes a process out of the hierarchies it has entered so far.
-func (n *run) moveBack(id host.ProcID) error {
+func (n *run) moveBack(id procfs.ID) error {
 	u := takeBack(n)
 	for _, s := range slices.Backward(n.members.moved[id]) {
 		if _, err := u.place(cgroup.Dir{Hierarchy: s.Dir.Hierarchy, Path: s.Old}, id); err != nil {

@@ -10,8 +10,8 @@ import (
 	"slices"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/linux/procfs"
 )
 
 // Recover undoes the transaction that a crash cut off; done is false when there is none. Of a transaction of an
@@ -76,8 +76,8 @@ type undoing struct {
 	undone int
 
 	changes []journal.Change
-	where   map[int]host.Process // the moved ones, when it was first asked for
-	astray  []journal.Change     // moves whose place did not take the process back yet
+	where   map[int]procfs.Process // the moved ones, when it was first asked for
+	astray  []journal.Change       // moves whose place did not take the process back yet
 	homes   *homes
 }
 
@@ -262,11 +262,11 @@ func (u *undoing) locate() error {
 			pids = append(pids, c.PID.PID)
 		}
 	}
-	procs, err := u.Processes.Processes(host.ProcessOptions{PIDs: pids})
+	procs, err := u.Processes.Processes(procfs.Options{PIDs: pids})
 	if err != nil {
 		return fmt.Errorf("look where the processes are: %w", err)
 	}
-	u.where = make(map[int]host.Process, len(procs))
+	u.where = make(map[int]procfs.Process, len(procs))
 	for _, p := range procs {
 		p.Cgroups = maps.Clone(p.Cgroups) // processes of the same groups share one
 		u.where[p.PID] = p
@@ -276,7 +276,7 @@ func (u *undoing) locate() error {
 
 // place puts a process into a directory, or into the nearest one above that is there and takes it.
 // It says which one that was. A process that has exited is fine.
-func (u *undoing) place(d cgroup.Dir, id host.ProcID) (cgroup.Dir, error) {
+func (u *undoing) place(d cgroup.Dir, id procfs.ID) (cgroup.Dir, error) {
 	for {
 		err := u.Members.Move(d, id)
 		switch {
@@ -350,7 +350,7 @@ func (u *undoing) leaving(c journal.Change) ([]journal.Change, error) {
 	for i, pid := range pids {
 		home := u.homes.of(pid, c.Group, c.Dir.Hierarchy)
 		moves[i] = journal.Change{
-			Op: journal.OpMove, Group: c.Group, PID: host.ProcID{PID: pid}, Old: c.Dir.Path,
+			Op: journal.OpMove, Group: c.Group, PID: procfs.ID{PID: pid}, Old: c.Dir.Path,
 			Dir: cgroup.Dir{Hierarchy: c.Dir.Hierarchy, Path: home},
 		}
 	}
@@ -367,7 +367,7 @@ type homes struct {
 func (u *undoing) findHomes() *homes {
 	known, group := u.Journal.Homes(u.Boot)
 	h := &homes{process: map[int]map[string]string{}, group: group}
-	add := func(id host.ProcID, hierarchy, from string) {
+	add := func(id procfs.ID, hierarchy, from string) {
 		if h.process[id.PID] == nil {
 			h.process[id.PID] = map[string]string{}
 		}

@@ -3,8 +3,8 @@ package apply
 import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
-	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 )
 
@@ -43,7 +43,7 @@ func (n *preparer) prepareSet(c *journal.Change) (skip bool, err error) {
 		return false, err
 	}
 	got, err := a.Read(n.ctx, c.At().Addr)
-	if c.PID != (host.ProcID{}) && exited(err) {
+	if c.PID != (procfs.ID{}) && exited(err) {
 		return true, nil
 	}
 	if err == nil {
@@ -61,7 +61,7 @@ func (n *run) set(c journal.Change) error {
 	if err == nil {
 		err = change.Set(n.ctx, a, c.At(), c.New)
 	}
-	if c.PID != (host.ProcID{}) && exited(err) {
+	if c.PID != (procfs.ID{}) && exited(err) {
 		n.skip(c.PID, c.Comm, gone)
 		return nil
 	}

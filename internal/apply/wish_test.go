@@ -16,6 +16,9 @@ import (
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/blockdev"
+	"bulkhead/internal/linux/idset"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 )
@@ -72,12 +75,12 @@ func (w *world) input(wi wish) plan.Input {
 func (w *world) facts() *host.Facts {
 	f := &host.Facts{
 		Kernel:   host.Version{Major: 6, Minor: 18, Text: "6.18.0"},
-		MemTotal: 16 << 30, PageSize: 4096, CPUs: host.NewIDSet(0, 1),
-		Nodes:       []host.Node{{ID: 0, CPUs: host.NewIDSet(0, 1), MemTotal: 16 << 30}},
+		MemTotal: 16 << 30, PageSize: 4096, CPUs: idset.New(0, 1),
+		Nodes:       []host.Node{{ID: 0, CPUs: idset.New(0, 1), MemTotal: 16 << 30}},
 		Hierarchies: w.Hierarchies(), PIDMax: 32768, ThreadsMax: 120000, SysResource: true,
-		Devices: []host.Device{
-			{Number: "8:0", Name: "sda", Kind: host.Disk, Disk: "8:0"},
-			{Number: "8:16", Name: "sdb", Kind: host.Disk, Disk: "8:16"},
+		Devices: []blockdev.Device{
+			{Number: "8:0", Name: "sda", Kind: blockdev.Disk, Disk: "8:0"},
+			{Number: "8:16", Name: "sdb", Kind: blockdev.Disk, Disk: "8:16"},
 		},
 	}
 	for _, h := range f.Hierarchies {
@@ -88,16 +91,16 @@ func (w *world) facts() *host.Facts {
 	return f
 }
 
-func (w *world) process(id host.ProcID) host.Process {
-	return host.Process{ProcID: id, PPID: 1, Comm: "mysqld", State: 'S', Threads: 1, Cgroups: w.Membership(id.PID)}
+func (w *world) process(id procfs.ID) procfs.Process {
+	return procfs.Process{ID: id, PPID: 1, Comm: "mysqld", State: 'S', Threads: 1, Cgroups: w.Membership(id.PID)}
 }
 
 // observe reads the model as package control reads a host.
 func (w *world) observe() plan.Observation {
 	o := plan.Observation{
 		Dirs: map[cgroup.Dir]map[string]string{}, Subtree: map[cgroup.Dir]plan.Subtree{}, OOMScoreAdj: w.scores,
-		Homes:     plan.Homes{Process: map[host.ProcID]map[string]string{}},
-		Originals: plan.Originals{OOMScoreAdj: map[host.ProcID]int{}, Subtree: map[cgroup.Dir][]string{}},
+		Homes:     plan.Homes{Process: map[procfs.ID]map[string]string{}},
+		Originals: plan.Originals{OOMScoreAdj: map[procfs.ID]int{}, Subtree: map[cgroup.Dir][]string{}},
 	}
 	for i, id := range w.procs {
 		o.Processes = append(o.Processes, w.process(id))
@@ -176,7 +179,7 @@ func limits(kinds ...string) map[string]policy.Value {
 			"memory": {"memory.max": policy.Bytes(1 << 30), "memory.high": policy.Bytes(1 << 29)},
 			"io":     {"io.read.bandwidth@8:16": policy.Rate(10 << 20), "io.write.iops@8:0": policy.IOPS(500)},
 			"tasks":  {"tasks": policy.Count(100)},
-			"cpus":   {"cpu.cpus": policy.IDs{IDSet: host.NewIDSet(0)}},
+			"cpus":   {"cpu.cpus": policy.IDs{Set: idset.New(0)}},
 		}[kind])
 	}
 	return all

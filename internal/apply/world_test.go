@@ -19,6 +19,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 )
 
@@ -37,8 +38,8 @@ func v1Hierarchy(controller string) host.Hierarchy {
 // world is a modelled host with its processes' oom_score_adj and a state directory.
 type world struct {
 	*cgroupfake.Kernel
-	scores map[host.ProcID]int
-	procs  []host.ProcID
+	scores map[procfs.ID]int
+	procs  []procfs.ID
 	dir    string // of the journal
 	calls  int    // writes of oom_score_adj, for faults
 	fail   func(call int) error
@@ -48,7 +49,7 @@ type world struct {
 // newWorld has three processes in a home of their own, "/user", and one in the root.
 func newWorld(t testing.TB, hierarchies []host.Hierarchy) *world {
 	t.Helper()
-	w := &world{Kernel: cgroupfake.New(hierarchies, cgroupfake.Options{}), scores: map[host.ProcID]int{}, dir: t.TempDir()}
+	w := &world{Kernel: cgroupfake.New(hierarchies, cgroupfake.Options{}), scores: map[procfs.ID]int{}, dir: t.TempDir()}
 	for i := range 4 {
 		w.procs = append(w.procs, w.Spawn())
 		w.scores[w.procs[i]] = i
@@ -74,16 +75,16 @@ func (w *world) must(t testing.TB, err error) {
 	}
 }
 
-func (w *world) ReadOOMScoreAdj(id host.ProcID) (int, error) {
+func (w *world) ReadOOMScoreAdj(id procfs.ID) (int, error) {
 	if !w.Alive(id) {
-		return 0, fmt.Errorf("read oom_score_adj of process %d: %w", id.PID, host.ErrExited)
+		return 0, fmt.Errorf("read oom_score_adj of process %d: %w", id.PID, procfs.ErrExited)
 	}
 	return w.scores[id], nil
 }
 
-func (w *world) WriteOOMScoreAdj(id host.ProcID, score int) error {
+func (w *world) WriteOOMScoreAdj(id procfs.ID, score int) error {
 	if !w.Alive(id) {
-		return fmt.Errorf("write oom_score_adj of process %d: %w", id.PID, host.ErrExited)
+		return fmt.Errorf("write oom_score_adj of process %d: %w", id.PID, procfs.ErrExited)
 	}
 	w.calls++
 	if w.fail != nil {
@@ -97,8 +98,8 @@ func (w *world) WriteOOMScoreAdj(id host.ProcID, score int) error {
 
 // Processes hides the model's method of that name, which only names them. As in package host, processes of
 // the same groups share one map.
-func (w *world) Processes(o host.ProcessOptions) ([]host.Process, error) {
-	var found []host.Process
+func (w *world) Processes(o procfs.Options) ([]procfs.Process, error) {
+	var found []procfs.Process
 	shared := map[string]map[string]string{}
 	for _, id := range w.Kernel.Processes() {
 		if !slices.Contains(o.PIDs, id.PID) {
@@ -108,7 +109,7 @@ func (w *world) Processes(o host.ProcessOptions) ([]host.Process, error) {
 		if shared[fmt.Sprint(at)] == nil {
 			shared[fmt.Sprint(at)] = at
 		}
-		found = append(found, host.Process{ProcID: id, Cgroups: shared[fmt.Sprint(at)]})
+		found = append(found, procfs.Process{ID: id, Cgroups: shared[fmt.Sprint(at)]})
 	}
 	return found, nil
 }
@@ -181,7 +182,7 @@ func (w *world) runner(t testing.TB) *Runner {
 func (w *world) actuators() change.Actuators {
 	return change.Actuators{
 		cgroup.KindOwner: cgroup.Owners{Tree: w.Tree}, cgroup.KindOption: cgroup.MountOptions{Tree: w.Tree},
-		host.KindScore: host.Scores{Processes: w}, cgroup.KindFile: knob.Files{Tree: w},
+		procfs.KindScore: procfs.Scores{Processes: w}, cgroup.KindFile: knob.Files{Tree: w},
 	}
 }
 
@@ -225,7 +226,7 @@ func located(dump string) []string {
 
 // builder makes plans step by step, with the reasons and undos that package plan would give.
 type builder struct {
-	procs []host.ProcID
+	procs []procfs.ID
 	where func(pid int) map[string]string // hierarchy → path
 	steps []plan.Step
 }

@@ -7,6 +7,8 @@ import (
 
 	"bulkhead/internal/bench/process"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/blockdev"
+	"bulkhead/internal/linux/mountinfo"
 	"bulkhead/internal/proof"
 )
 
@@ -16,9 +18,9 @@ type machine struct {
 	cpus      int
 	available int64 // memory that could be allocated, bytes
 	dir       string
-	mount     host.Mount
-	disk      host.Device // the whole disk that dir lies on
-	free      int64       // bytes free in dir
+	mount     mountinfo.Mount
+	disk      blockdev.Device // the whole disk that dir lies on
+	free      int64           // bytes free in dir
 }
 
 // lookAtMachine reads the host, and finds the disk below dir: the kernel throttles whole block devices only, so a file
@@ -38,7 +40,7 @@ func lookAtMachine(dir string) (machine, error) {
 	if err != nil {
 		return machine{}, fmt.Errorf("find the disk of %q: %w", dir, err)
 	}
-	if m.dir, err = h.Root.Evaluate(absolute); err != nil {
+	if m.dir, err = h.Root.EvalSymlinks(absolute); err != nil {
 		return machine{}, fmt.Errorf("find the disk of %q: %w", dir, err)
 	}
 	mount, ok := facts.Mounts.Of(m.dir)

@@ -28,6 +28,7 @@ import (
 	"bulkhead/internal/bench/process"
 	"bulkhead/internal/bench/progress"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/scenario"
 )
 
@@ -261,7 +262,7 @@ func overheard(t *testing.T) (stop func() []string) {
 	go func() {
 		seen := map[string]bool{}
 		for {
-			all, _ := h.Proc.Processes(host.ProcessOptions{}) // one that ends meanwhile says nothing any more
+			all, _ := h.Proc.Processes(procfs.Options{}) // one that ends meanwhile says nothing any more
 			for _, p := range all {
 				if line := strings.Join(p.Args, " "); strings.Contains(line, secret) {
 					seen[line] = true

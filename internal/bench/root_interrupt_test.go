@@ -22,6 +22,7 @@ import (
 
 	"bulkhead/internal/bench/process"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // ending is how one run of a chain of runs ends before its time.
@@ -206,7 +207,7 @@ func leftBehind(t *testing.T, dir string, before map[string]bool) []string {
 // processesOf are processes that speak of a directory, have it in their environment, or work or hold a file in it.
 func processesOf(t *testing.T, dir string) (found []string) {
 	t.Helper()
-	all, err := host.New("/").Proc.Processes(host.ProcessOptions{Env: true})
+	all, err := host.New("/").Proc.Processes(procfs.Options{Env: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,7 @@ import (
 	"bulkhead/internal/bench/process"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/scenario"
 )
 
@@ -148,7 +149,7 @@ func left(t *testing.T, dir string) (groups, entries, processes []string) {
 	for _, e := range list {
 		entries = append(entries, e.Name())
 	}
-	all, err := h.Proc.Processes(host.ProcessOptions{})
+	all, err := h.Proc.Processes(procfs.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,22 +5,22 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change/conformance"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // Owners and mount options on the model keep what every kind of change promises.
 func TestActuators(t *testing.T) {
 	k := model()
-	group := dir(host.UnifiedID, "/a b[1]") // a name with what addresses use themselves
+	group := dir(procfs.UnifiedID, "/a b[1]") // a name with what addresses use themselves
 	must(t, k.Make(group))
 	owners := cgroup.Owners{Tree: k.Tree}
 	for _, name := range []string{cgroup.OwnerOf("cgroup.procs"), cgroup.OwnedDir} {
 		conformance.Run(t, conformance.Case{
 			Actuator: owners, Target: group.File(name).Target(), Values: []string{"5:6 0600", "0:7 -"}, Refused: "root",
-			Gone: dir(host.UnifiedID, "/gone").File(name).String(),
+			Gone: dir(procfs.UnifiedID, "/gone").File(name).String(),
 		})
 	}
-	option := dir(host.UnifiedID, "/").File(cgroup.FavorDynmods).Target()
+	option := dir(procfs.UnifiedID, "/").File(cgroup.FavorDynmods).Target()
 	conformance.Run(t, conformance.Case{
 		Actuator: cgroup.MountOptions{Tree: k.Tree}, Target: option, Values: []string{"on"}, Refused: "max",
 	})
@@ -31,7 +31,7 @@ func TestParseFile(t *testing.T) {
 	for _, f := range []cgroup.File{
 		dir("cpu", "/").File("cpu.shares"), dir("name=systemd", "/a:b/c d").File("tasks"),
 		{Dir: dir("blkio", "/x[1]"), Name: "blkio.weight_device", Key: "8:16"},
-		dir(host.UnifiedID, "/a").File(cgroup.OwnedRest),
+		dir(procfs.UnifiedID, "/a").File(cgroup.OwnedRest),
 	} {
 		if got, ok := cgroup.ParseFile(f.String()); !ok || got != f {
 			t.Errorf("%q is read as %+v, %t", f, got, ok)

@@ -11,20 +11,21 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/testhost"
 )
 
 // reused is the live host, on which the process with a number has just followed on another one.
 type reused struct {
-	host.ProcFS
-	before host.ProcID
+	procfs.FS
+	before procfs.ID
 }
 
-func (r reused) Hold(id host.ProcID) (host.Hold, error) {
+func (r reused) Hold(id procfs.ID) (procfs.Hold, error) {
 	if id != r.before {
-		return r.ProcFS.Hold(id)
+		return r.FS.Hold(id)
 	}
-	return host.Hold{Same: func() bool { return false }, Close: func() {}}, nil
+	return procfs.Hold{Same: func() bool { return false }, Close: func() {}}, nil
 }
 
 func TestMovePutsAStrangerBackOnTheKernel(t *testing.T) {
@@ -37,14 +38,14 @@ func TestMovePutsAStrangerBackOnTheKernel(t *testing.T) {
 	id := testhost.Spawn(t, "sleep", "600")
 	where := func() string {
 		t.Helper()
-		procs, err := host.New("/").Proc.Processes(host.ProcessOptions{PIDs: []int{id.PID}})
+		procs, err := host.New("/").Proc.Processes(procfs.Options{PIDs: []int{id.PID}})
 		if err != nil || len(procs) != 1 {
 			t.Fatal(procs, err)
 		}
 		return procs[0].Cgroups[group.Hierarchy]
 	}
 	home := where()
-	before := host.ProcID{PID: id.PID, Start: id.Start - 1}
+	before := procfs.ID{PID: id.PID, Start: id.Start - 1}
 	tree := cgroup.NewWith(testhost.Hierarchies(t), cgroup.Options{Processes: reused{host.New("/").Proc, before}})
 	defer tree.Close()
 	if err := tree.Move(group, before); !errors.Is(err, cgroup.ErrExited) || tree.Mistaken() != 1 || where() != home {
@@ -80,8 +81,8 @@ func TestHold(t *testing.T) {
 	if hold.Same() {
 		t.Error("it is gone, and still the same")
 	}
-	for _, wrong := range []host.ProcID{id, {PID: os.Getpid(), Start: 1}} {
-		if _, err := h.Proc.Hold(wrong); !errors.Is(err, host.ErrExited) {
+	for _, wrong := range []procfs.ID{id, {PID: os.Getpid(), Start: 1}} {
+		if _, err := h.Proc.Hold(wrong); !errors.Is(err, procfs.ErrExited) {
 			t.Errorf("hold %v: %v", wrong, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 var apart = []host.Hierarchy{
@@ -22,7 +23,7 @@ func TestMovePutsAStrangerBack(t *testing.T) {
 		must(t, k.Make(dir("cpu", "/a")), k.Make(dir("pids", "/a")))
 		p := k.Spawn()
 		writes := 0
-		var stranger host.ProcID
+		var stranger procfs.ID
 		k.Intercept(func(o cgroupfake.Operation) error {
 			if o.Op == "write" {
 				if writes++; writes == at {

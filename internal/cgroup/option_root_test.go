@@ -14,6 +14,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/testhost"
 )
 
@@ -40,8 +41,8 @@ func TestFastMovesOnTheKernel(t *testing.T) {
 	must(t, err)
 	tree := cgroup.New(facts.Hierarchies)
 	t.Cleanup(func() { tree.Close() }) // after the option is off again
-	options, option := cgroup.MountOptions{Tree: tree}, dir(host.UnifiedID, "/").File(cgroup.FavorDynmods).String()
-	h, mounted := facts.Hierarchy(host.UnifiedID)
+	options, option := cgroup.MountOptions{Tree: tree}, dir(procfs.UnifiedID, "/").File(cgroup.FavorDynmods).String()
+	h, mounted := facts.Hierarchy(procfs.UnifiedID)
 	if !mounted {
 		if _, err := options.Read(t.Context(), option); !errors.Is(err, cgroup.ErrNoHierarchy) {
 			t.Errorf("without a cgroup2: %v", err)
@@ -96,9 +97,9 @@ func measureFastMoves(t *testing.T, tree *cgroup.Tree, options cgroup.MountOptio
 		for range 10 {
 			time.Sleep(50 * time.Millisecond) // the kernel's quiet while
 			start := time.Now()
-			must(t, tree.Move(group, host.ProcID{PID: sleeper.Process.Pid}))
+			must(t, tree.Move(group, procfs.ID{PID: sleeper.Process.Pid}))
 			times = append(times, time.Since(start).Seconds())
-			must(t, tree.Move(home, host.ProcID{PID: sleeper.Process.Pid}))
+			must(t, tree.Move(home, procfs.ID{PID: sleeper.Process.Pid}))
 		}
 		slices.Sort(times)
 		return times[len(times)/2]

@@ -8,20 +8,20 @@ import (
 	"strings"
 	"syscall"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // Processes is what Move must know about a process beyond its pid.
 // *host.Host has it.
 type Processes interface {
 	// Alive says whether the process still runs and its pid is still its own.
-	Alive(id host.ProcID) bool
+	Alive(id procfs.ID) bool
 	// Tasks gives the threads of a process.
-	Tasks(pid int) ([]host.Task, error)
+	Tasks(pid int) ([]procfs.Task, error)
 	// Hold watches whether a process keeps its number. Errors: host.ErrExited.
-	Hold(id host.ProcID) (host.Hold, error)
+	Hold(id procfs.ID) (procfs.Hold, error)
 	// Birthplace gives the process that has a number now, and the groups that it was born in.
-	Birthplace(pid int) (host.ProcID, map[string]string, error)
+	Birthplace(pid int) (procfs.ID, map[string]string, error)
 }
 
 // Procs gives the processes directly in d, sorted, each once. A process outside our pid namespace,
@@ -66,11 +66,11 @@ func parsePIDs(text string) ([]int, error) {
 // a real-time thread cannot enter a v1 cpu group without a real-time budget: ErrRealtime, and nothing moved.
 // Other refusals: ErrInvalid (an unseeded cpuset, a kernel thread), ErrBusy (v2: the group has controllers
 // enabled for its children), ErrGone.
-func (t *Tree) Move(d Dir, id host.ProcID) error { return t.MoveAll(id, nil, d) }
+func (t *Tree) Move(d Dir, id procfs.ID) error { return t.MoveAll(id, nil, d) }
 
 // MoveAll puts a process into one directory of each of several hierarchies, or into none: after a refusal it goes
 // back to where it was, as from says by hierarchy. Errors are those of Move, with that of going back.
-func (t *Tree) MoveAll(id host.ProcID, from map[string]string, dirs ...Dir) error {
+func (t *Tree) MoveAll(id procfs.ID, from map[string]string, dirs ...Dir) error {
 	if len(dirs) == 0 {
 		return nil
 	}
@@ -81,7 +81,7 @@ func (t *Tree) MoveAll(id host.ProcID, from map[string]string, dirs ...Dir) erro
 	same := func() bool { return true }
 	if id.Start != 0 {
 		hold, err := t.options.Processes.Hold(id)
-		if errors.Is(err, host.ErrExited) {
+		if errors.Is(err, procfs.ErrExited) {
 			return &Error{Op: moveOp(id), Path: t.Abs(dirs[0]), Kind: ErrExited}
 		}
 		if err != nil {
@@ -112,7 +112,7 @@ func (t *Tree) MoveAll(id host.ProcID, from map[string]string, dirs ...Dir) erro
 	return nil
 }
 
-func moveOp(id host.ProcID) string { return fmt.Sprintf("move process %d into", id.PID) }
+func moveOp(id procfs.ID) string { return fmt.Sprintf("move process %d into", id.PID) }
 
 // Mistaken counts the processes that were moved because they had just been given the number of another one. Each was
 // put back.
@@ -120,9 +120,9 @@ func (t *Tree) Mistaken() int64 { return t.mistaken.Load() }
 
 // expel takes the process that has the number by now out of the directories again, to where it was born. Nothing is
 // to be done when nobody has the number, or when it is in none of them: then the process that was meant exited first.
-func (t *Tree) expel(meant host.ProcID, dirs []Dir) error {
+func (t *Tree) expel(meant procfs.ID, dirs []Dir) error {
 	stranger, born, err := t.options.Processes.Birthplace(meant.PID)
-	if stranger == (host.ProcID{}) || stranger == meant {
+	if stranger == (procfs.ID{}) || stranger == meant {
 		return nil
 	}
 	counted := false
@@ -154,7 +154,7 @@ func (t *Tree) expel(meant host.ProcID, dirs []Dir) error {
 }
 
 // enter writes the number of a process to a directory.
-func (t *Tree) enter(d Dir, id host.ProcID) error {
+func (t *Tree) enter(d Dir, id procfs.ID) error {
 	err := t.writeEntry(d, id.PID)
 	var e *Error
 	if !errors.As(err, &e) {
@@ -172,7 +172,7 @@ func (t *Tree) enter(d Dir, id host.ProcID) error {
 // realtime says whether a thread of the process has a real-time policy; no when it cannot be read.
 func (t *Tree) realtime(pid int) bool {
 	tasks, err := t.options.Processes.Tasks(pid)
-	return err == nil && slices.ContainsFunc(tasks, func(task host.Task) bool { return task.RT })
+	return err == nil && slices.ContainsFunc(tasks, func(task procfs.Task) bool { return task.RT })
 }
 
 func moveHint(no syscall.Errno) string {

@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/metrics"
 )
 
@@ -22,7 +23,7 @@ func hierarchies() []host.Hierarchy {
 	for _, name := range []string{"cpuset", "memory", "blkio", "freezer"} {
 		list = append(list, host.Hierarchy{ID: name, Version: 1, Controllers: []string{name}, Mount: "/sys/fs/cgroup/" + name, Root: "/"})
 	}
-	return append(list, host.Hierarchy{ID: host.UnifiedID, Version: 2, Controllers: []string{"pids", "hugetlb"}, Mount: "/sys/fs/cgroup/unified", Root: "/"})
+	return append(list, host.Hierarchy{ID: procfs.UnifiedID, Version: 2, Controllers: []string{"pids", "hugetlb"}, Mount: "/sys/fs/cgroup/unified", Root: "/"})
 }
 
 func model() *cgroupfake.Kernel { return cgroupfake.New(hierarchies(), cgroupfake.Options{}) }
@@ -43,7 +44,7 @@ func TestErrorsSayWhatAndWhy(t *testing.T) {
 	k := model()
 	a, cpuset := dir("cpu", "/a"), dir("cpuset", "/a")
 	must(t, k.Make(a), k.Make(cpuset), k.Make(cpuset.Child("b")), k.Make(dir("memory", "/a")), k.Make(dir("blkio", "/a")))
-	must(t, k.Make(dir(host.UnifiedID, "/a")))
+	must(t, k.Make(dir(procfs.UnifiedID, "/a")))
 	must(t, k.Write(cpuset.File("cpuset.cpus"), "0"))
 	p := k.Spawn()
 	readErr := func(_ string, err error) error { return err }
@@ -70,7 +71,7 @@ func TestErrorsSayWhatAndWhy(t *testing.T) {
 		{k.Remove(cpuset), `remove "/sys/fs/cgroup/cpuset/a": busy: device or resource busy`, "remove its 1 child groups first", cgroup.ErrBusy},
 		{k.Remove(dir("cpu", "/")), `remove "/sys/fs/cgroup/cpu": busy`, "root", cgroup.ErrBusy},
 		{k.Make(dir("net_cls", "/a")), `make "net_cls:/a": no such hierarchy`, "", cgroup.ErrNoHierarchy},
-		{k.Enable(dir(host.UnifiedID, "/a"), []string{"pids"}),
+		{k.Enable(dir(procfs.UnifiedID, "/a"), []string{"pids"}),
 			`write "/sys/fs/cgroup/unified/a/cgroup.subtree_control" value "+pids": no such knob`, "enable it in the parent first", cgroup.ErrNoKnob},
 	} {
 		switch {
@@ -187,7 +188,7 @@ func TestMoveHoldsTheStartTime(t *testing.T) {
 	}
 	must(t, k.Move(a, reused))
 	k.Exit(reused.PID)
-	if err := k.Move(a, host.ProcID{PID: reused.PID}); !errors.Is(err, cgroup.ErrExited) || !errors.Is(err, syscall.ESRCH) {
+	if err := k.Move(a, procfs.ID{PID: reused.PID}); !errors.Is(err, cgroup.ErrExited) || !errors.Is(err, syscall.ESRCH) {
 		t.Errorf("moving a process that exited, by number only: %v", err)
 	}
 }
@@ -271,7 +272,7 @@ func TestGroupThatVanishes(t *testing.T) {
 
 // TestFreezeLetsGoWhenATaskCannotStop: on both versions, nothing is left half stopped.
 func TestFreezeLetsGoWhenATaskCannotStop(t *testing.T) {
-	for _, id := range []string{"freezer", host.UnifiedID} {
+	for _, id := range []string{"freezer", procfs.UnifiedID} {
 		k := model()
 		a := dir(id, "/a")
 		must(t, k.Make(a))
@@ -295,7 +296,7 @@ func TestFreezeLetsGoWhenATaskCannotStop(t *testing.T) {
 
 func TestReadManyLeavesOutWhatTheKernelLacks(t *testing.T) {
 	k := model()
-	top := dir(host.UnifiedID, "/")
+	top := dir(procfs.UnifiedID, "/")
 	k.FailMatch("read", "unified:/io.pressure", syscall.EOPNOTSUPP) // PSI switched off
 	values, err := k.ReadMany(top, []string{"cpu.pressure", "io.pressure", "memory.max"})
 	if must(t, err); len(values) != 1 || values["cpu.pressure"] == "" {

@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/change"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/blockdev"
 )
 
 // Dir is a directory of one hierarchy. Path starts with "/" and is relative to the mount.
@@ -60,7 +60,7 @@ func (f File) Target() change.Target {
 	attribute, queue := strings.CutPrefix(f.Name, queuePrefix)
 	switch {
 	case queue && f.Path == "/" && f.Key != "":
-		return host.QueueTarget(f.Key, attribute)
+		return blockdev.QueueTarget(f.Key, attribute)
 	case f.Name == FavorDynmods && f.Path == "/":
 		return change.Target{Kind: KindOption, Addr: f.String()}
 	case strings.HasPrefix(f.Name, ownerPrefix):
@@ -87,8 +87,8 @@ const queuePrefix = "queue."
 
 // The attributes of a disk's queue as steps and records name them, with the disk as key.
 const (
-	QueueScheduler = queuePrefix + host.QueueScheduler
-	QueueWriteBack = queuePrefix + host.QueueWriteBack
+	QueueScheduler = queuePrefix + blockdev.QueueScheduler
+	QueueWriteBack = queuePrefix + blockdev.QueueWriteBack
 )
 
 // String gives "cpu:/bulkhead/db/cpu.shares", with the key in brackets if there is one.

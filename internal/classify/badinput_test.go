@@ -9,14 +9,14 @@ import (
 	"unicode/utf8"
 
 	"bulkhead/internal/engine"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
 )
 
 // cut leaves of a command line what is read of one (host.MaxArgs).
 func cut(args []string) []string {
-	left := host.MaxArgs
+	left := procfs.MaxArgs
 	for i, arg := range args {
 		if len(arg) >= left {
 			return append(append([]string(nil), args[:i]...), arg[:left])
@@ -71,7 +71,7 @@ groups:
 	}
 	for name, args := range badCommandLines() {
 		start := time.Now()
-		procs := []host.Process{proc(50, "/usr/sbin/mysqld", "mysqld", "--port=3306"), proc(51, "/usr/sbin/mysqld", "mysqld", "--port=3307")}
+		procs := []procfs.Process{proc(50, "/usr/sbin/mysqld", "mysqld", "--port=3306"), proc(51, "/usr/sbin/mysqld", "mysqld", "--port=3307")}
 		for n, exe := range exes {
 			procs = append(procs, proc(100+n, exe, cut(args)...))
 		}
@@ -119,7 +119,7 @@ func TestSlowExpressions(t *testing.T) {
 	for _, expr := range []string{`^(a+)+$`, `^(a|aa)+$`, `(a*)*b`, `(.*)(.*)(.*)(.*)(.*)z$`, `(x+x+)+y`, `^(([a-z])+.)+[A-Z]([a-z])+$`} {
 		groups := mustExpand(t, nil, group("g", 1, policy.Match{Cmdline: expr}))
 		start := time.Now()
-		for _, size := range []int{32, host.MaxArgs} { // 32 would do for an engine that goes back
+		for _, size := range []int{32, procfs.MaxArgs} { // 32 would do for an engine that goes back
 			r := Classify(groups, input(proc(10, "/x", strings.Repeat("a", size)+"!")))
 			if got := fmt.Sprint(placed(r)); got != "map[]" {
 				t.Errorf("%s matches %d bytes: %s", expr, size, got)
@@ -146,8 +146,8 @@ groups:
   "{sid}": {each: {engine: oracle}}
   named: {match: [{cmdline: '^innocent'}]}
 `
-	look := func(change func(p *host.Process)) map[int]string {
-		procs := append([]host.Process(nil), in.Processes...)
+	look := func(change func(p *procfs.Process)) map[int]string {
+		procs := append([]procfs.Process(nil), in.Processes...)
 		procs = append(procs, proc(9000, "/home/x/worker", "worker"))
 		change(&procs[len(procs)-1])
 		again := input(procs...)
@@ -159,16 +159,16 @@ groups:
 		return placed(Classify(groups, again))
 	}
 	for name, test := range map[string]struct {
-		change func(p *host.Process)
+		change func(p *procfs.Process)
 		want   string
 	}{
-		"as it was":             {func(*host.Process) {}, ""},
-		"another title":         {func(p *host.Process) { p.Args = []string{"innocent"} }, "named"},
-		"a title of Oracle":     {func(p *host.Process) { p.Args, p.Comm = []string{"ora_p000_BX1"}, "oracle" }, ""},
-		"a copy of Oracle":      {func(p *host.Process) { p.Args, p.Exe = []string{"ora_p000_BX1"}, "/home/x/oracle" }, ""},
-		"a title no more":       {func(p *host.Process) { p.Args = nil }, ""},
-		"a zombie of that name": {func(p *host.Process) { p.State, p.Args, p.Exe = 'Z', nil, "" }, ""},
-		"in a namespace of its own": {func(p *host.Process) {
+		"as it was":             {func(*procfs.Process) {}, ""},
+		"another title":         {func(p *procfs.Process) { p.Args = []string{"innocent"} }, "named"},
+		"a title of Oracle":     {func(p *procfs.Process) { p.Args, p.Comm = []string{"ora_p000_BX1"}, "oracle" }, ""},
+		"a copy of Oracle":      {func(p *procfs.Process) { p.Args, p.Exe = []string{"ora_p000_BX1"}, "/home/x/oracle" }, ""},
+		"a title no more":       {func(p *procfs.Process) { p.Args = nil }, ""},
+		"a zombie of that name": {func(p *procfs.Process) { p.State, p.Args, p.Exe = 'Z', nil, "" }, ""},
+		"in a namespace of its own": {func(p *procfs.Process) {
 			p.Args, p.Exe, p.ForeignNamespace = []string{"innocent"}, "/home/x/worker", true
 		}, "named"},
 	} {

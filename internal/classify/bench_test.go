@@ -5,14 +5,14 @@ import (
 	"testing"
 
 	"bulkhead/internal/engine"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 )
 
 // busyHost is 2,000 processes, 50 of them database servers, and a policy that makes 200 groups of every
 // kind of rule, with a quarter of them patterns over the command line.
 func busyHost() (*policy.Policy, Input) {
-	var procs []host.Process
+	var procs []procfs.Process
 	var instances []engine.Instance
 	for n := range 2000 {
 		p := proc(1000+n, fmt.Sprintf("/usr/bin/tool%d", n%40), fmt.Sprintf("tool%d", n%40), "--config",
@@ -23,8 +23,8 @@ func busyHost() (*policy.Policy, Input) {
 	}
 	for n := range 50 {
 		instances = append(instances, engine.Instance{
-			Engine: engine.MySQL, Port: 3306 + n, Main: procs[n*40].ProcID,
-			Members: []engine.Member{{ID: procs[n*40].ProcID, Part: "main"}},
+			Engine: engine.MySQL, Port: 3306 + n, Main: procs[n*40].ID,
+			Members: []engine.Member{{ID: procs[n*40].ID, Part: "main"}},
 		})
 	}
 	groups := []*policy.Group{{Name: "mysql{port}", Each: &policy.Match{Engine: "mysql"}, Groups: []*policy.Group{

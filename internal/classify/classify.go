@@ -7,8 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/terminal"
 )
 
 // Classify places every process that a rule or a pin claims. The order of the processes, of the groups
@@ -43,7 +44,7 @@ type classifier struct {
 	skips      []Skip
 	problems   policy.Problems
 	conflicts  map[string]*conflict
-	rivals     map[host.ProcID]string // main process of an instance without a group → group that it would have made
+	rivals     map[procfs.ID]string // main process of an instance without a group → group that it would have made
 	listeners  []listenerClaim
 }
 
@@ -132,11 +133,11 @@ func (l *look) pinned(s *subject, groups map[string]bool) (group, from string, o
 	if len(l.in.Pins) == 0 {
 		return "", "", false
 	}
-	if g, ok := l.in.Pins[s.p.ProcID]; ok && groups[g] {
+	if g, ok := l.in.Pins[s.p.ID]; ok && groups[g] {
 		return g, "placed by run or move", true
 	}
 	for p := range l.chain(s) {
-		if g, ok := l.in.Pins[p.p.ProcID]; ok && groups[g] && !l.in.Alone[p.p.ProcID] {
+		if g, ok := l.in.Pins[p.p.ID]; ok && groups[g] && !l.in.Alone[p.p.ID] {
 			return g, fmt.Sprintf("descends from process %d, which run or move placed", p.p.PID), true
 		}
 	}
@@ -147,8 +148,8 @@ func (l *look) pinned(s *subject, groups map[string]bool) (group, from string, o
 func (c *classifier) untouchable(s *subject) string {
 	switch {
 	case s.p.PID == 1:
-		return "PID 1 (" + host.Printable(cmp.Or(strings.TrimPrefix(path.Base(s.p.Exe), "."), s.p.Comm)) + ")"
-	case s.p.ProcID == c.look.in.Self, c.isAgent(s.p):
+		return "PID 1 (" + terminal.Printable(cmp.Or(strings.TrimPrefix(path.Base(s.p.Exe), "."), s.p.Comm)) + ")"
+	case s.p.ID == c.look.in.Self, c.isAgent(s.p):
 		return fmt.Sprintf("bulkhead itself (process %d)", s.p.PID)
 	}
 	return ""
@@ -156,10 +157,10 @@ func (c *classifier) untouchable(s *subject) string {
 
 // isAgent recognises an agent by its executable and its verb. Other processes of that executable are
 // calls that soon end, and `bulkhead run` about to become what it runs: these may look like anything.
-func (c *classifier) isAgent(p *host.Process) bool { return c.look.verb(p) == agentVerb }
+func (c *classifier) isAgent(p *procfs.Process) bool { return c.look.verb(p) == agentVerb }
 
 // verb is that of a call of bulkhead, "" of another program's.
-func (l *look) verb(p *host.Process) string {
+func (l *look) verb(p *procfs.Process) string {
 	if l.in.SelfExe == "" || p.Exe != l.in.SelfExe || len(p.Args) == 0 {
 		return ""
 	}
@@ -187,10 +188,10 @@ const (
 // become wrong by starting it. Where it sits and who starts it is not known.
 func (c *classifier) classifyAgent() {
 	exe := c.look.in.SelfExe
-	if self := c.look.byPID[c.look.in.Self.PID]; exe == "" || self != nil && self.p.ProcID == c.look.in.Self {
+	if self := c.look.byPID[c.look.in.Self.PID]; exe == "" || self != nil && self.p.ID == c.look.in.Self {
 		return
 	}
-	s := &subject{p: &host.Process{Exe: exe, Comm: path.Base(exe), Args: []string{exe, agentVerb}, State: 'S',
+	s := &subject{p: &procfs.Process{Exe: exe, Comm: path.Base(exe), Args: []string{exe, agentVerb}, State: 'S',
 		Threads: 1}}
 	for _, r := range c.index.matching(c.look, s, nil) {
 		c.problems = append(c.problems, untouchableProblem(r, s, "bulkhead itself (its agent, when it runs)"))
@@ -199,13 +200,13 @@ func (c *classifier) classifyAgent() {
 
 // knowRivals notes the instances that get no group because another one has the name.
 func (c *classifier) knowRivals(groups []Group) (notes []policy.Note) {
-	c.rivals = make(map[host.ProcID]string)
+	c.rivals = make(map[procfs.ID]string)
 	for i := range groups {
 		g := &groups[i]
 		for _, r := range g.Rivals {
 			c.rivals[r.Main] = g.Path
 			notes = append(notes, policy.Note{Pos: g.Pos, Group: g.Path, Text: fmt.Sprintf(
-				"%s of user %s (process %d) gets no group: %q is taken by %s", r, host.Printable(r.User), r.Main.PID,
+				"%s of user %s (process %d) gets no group: %q is taken by %s", r, terminal.Printable(r.User), r.Main.PID,
 				g.Path, g.Instance)})
 		}
 	}
@@ -226,7 +227,7 @@ func (c *classifier) skipRival(s *subject, protected string) {
 func untouchableProblem(r *Rule, s *subject, what string) policy.Problem {
 	hint := "match something narrower"
 	if s.p.Exe != "" {
-		hint = fmt.Sprintf("add `except: [{exe: %s}]`, or match something narrower", host.Printable(path.Base(s.p.Exe)))
+		hint = fmt.Sprintf("add `except: [{exe: %s}]`, or match something narrower", terminal.Printable(path.Base(s.p.Exe)))
 	}
 	return policy.Problem{
 		Pos:  r.Match.Pos,
@@ -238,7 +239,7 @@ func untouchableProblem(r *Rule, s *subject, what string) policy.Problem {
 // conflict collects the processes that the same equally specific rules claim.
 type conflict struct {
 	rules     []*Rule
-	processes []*host.Process // by pid
+	processes []*procfs.Process // by pid
 }
 
 func (c *classifier) conflict(rules []*Rule, s *subject) {
@@ -255,7 +256,7 @@ func (c *classifier) conflict(rules []*Rule, s *subject) {
 }
 
 func (x *conflict) problem() policy.Problem {
-	who := fmt.Sprintf("process %d (%s)", x.processes[0].PID, host.Printable(x.processes[0].Comm))
+	who := fmt.Sprintf("process %d (%s)", x.processes[0].PID, terminal.Printable(x.processes[0].Comm))
 	if more := len(x.processes) - 1; more > 0 {
 		who = fmt.Sprintf("%s and %d more", who, more)
 	}
@@ -277,15 +278,15 @@ func (x *conflict) problem() policy.Problem {
 
 // index keeps rules by a key that a process must have exactly, so that few are tried on each process.
 type index struct {
-	byServer map[host.ProcID][]*Rule // main process of the instance
-	byExe    map[string][]*Rule      // base name
+	byServer map[procfs.ID][]*Rule // main process of the instance
+	byExe    map[string][]*Rule    // base name
 	byUser   map[int][]*Rule
 	others   []*Rule
 }
 
 func newIndex(l *look, groups []Group) *index {
 	x := &index{
-		byServer: make(map[host.ProcID][]*Rule),
+		byServer: make(map[procfs.ID][]*Rule),
 		byExe:    make(map[string][]*Rule),
 		byUser:   make(map[int][]*Rule),
 	}

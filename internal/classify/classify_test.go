@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"bulkhead/internal/engine"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 
 	"pgregory.net/rapid"
@@ -30,9 +30,9 @@ func placed(r Result) map[int]string {
 }
 
 // subjectOfAll has a value for every key.
-func subjectOfAll() (host.Process, host.Process) {
+func subjectOfAll() (procfs.Process, procfs.Process) {
 	p := proc(100, "/usr/lib/postgresql/15/bin/postgres", "postgres:", "app")
-	p.ProcID = testInstance.Main
+	p.ID = testInstance.Main
 	p.PPID = 50
 	p.Cgroups = map[string]string{"name=systemd": "/system.slice/pg.service"}
 	p.Env = []string{"A=1"}
@@ -61,7 +61,7 @@ func TestSpecificity(t *testing.T) {
 	p, parent := subjectOfAll()
 	in := input(p, parent)
 	both := testInstance
-	both.Helpers = []engine.Helper{{ID: p.ProcID, Kind: "backup", Sure: true}}
+	both.Helpers = []engine.Helper{{ID: p.ID, Kind: "backup", Sure: true}}
 	in.Instances = []engine.Instance{both}
 	for strong := range singles {
 		// All less specific keys together in one rule.
@@ -218,23 +218,23 @@ func TestConflictPositions(t *testing.T) {
 }
 
 // hostProcesses are processes that are never moved, by the reason that is given.
-func hostProcesses() map[string]host.Process {
-	base := func(pid int, exe string, args ...string) host.Process {
+func hostProcesses() map[string]procfs.Process {
+	base := func(pid int, exe string, args ...string) procfs.Process {
 		p := proc(pid, exe, args...)
 		p.UID, p.GID = 0, 0
 		return p
 	}
-	with := func(p host.Process, change func(*host.Process)) host.Process { change(&p); return p }
-	return map[string]host.Process{
-		"it is a kernel thread": with(base(400, "/x"), func(p *host.Process) { p.Kernel = true }),
+	with := func(p procfs.Process, change func(*procfs.Process)) procfs.Process { change(&p); return p }
+	return map[string]procfs.Process{
+		"it is a kernel thread": with(base(400, "/x"), func(p *procfs.Process) { p.Kernel = true }),
 		"it is PID 1":           base(1, "/sbin/init", "init"),
 		"it is bulkhead itself": with(base(999, "/usr/bin/bulkhead", "bulkhead", "agent"),
-			func(p *host.Process) { p.Start = 1 }),
-		"it has exited and waits for its parent": with(base(401, "/x"), func(p *host.Process) { p.State = 'Z' }),
+			func(p *procfs.Process) { p.Start = 1 }),
+		"it has exited and waits for its parent": with(base(401, "/x"), func(p *procfs.Process) { p.State = 'Z' }),
 		"it is sshd":                             base(500, "/usr/sbin/sshd", "sshd: /usr/sbin/sshd -D"),
 		"it is a login shell of root":            base(403, "/usr/bin/bash", "-bash"),
 		"cgroup /docker/4f5e)": with(base(404, "/x", "x"),
-			func(p *host.Process) { p.Cgroups = map[string]string{"cpu": "/", "memory": "/docker/4f5e"} }),
+			func(p *procfs.Process) { p.Cgroups = map[string]string{"cpu": "/", "memory": "/docker/4f5e"} }),
 	}
 }
 
@@ -262,7 +262,7 @@ func TestNeverMoved(t *testing.T) {
 		if got := Protected(p.PID, in); !strings.Contains(got, reason) {
 			t.Errorf("%s: protected since %q", reason, got)
 		}
-		in.Pins = map[host.ProcID]string{p.ProcID: "g"}
+		in.Pins = map[procfs.ID]string{p.ID: "g"}
 		if result := Classify(groups, in); len(result.Placements) != 0 || len(result.Skips) != 1 {
 			t.Errorf("%s: pinned, placements %v, skips %+v", reason, result.Placements, result.Skips)
 		}
@@ -271,16 +271,16 @@ func TestNeverMoved(t *testing.T) {
 
 // What anybody can do to look like one of them does not help.
 func TestNoDodge(t *testing.T) {
-	with := func(p host.Process, change func(*host.Process)) host.Process { change(&p); return p }
+	with := func(p procfs.Process, change func(*procfs.Process)) procfs.Process { change(&p); return p }
 	groups := mustExpand(t, nil, group("g", 1, policy.Match{User: "report"}))
-	for name, p := range map[string]host.Process{
+	for name, p := range map[string]procfs.Process{
 		"a copy called sshd":   proc(10, "/tmp/sshd", "sshd"),
 		"sshd started by hand": proc(10, "/usr/sbin/sshd", "sshd", "-p", "2222"),
 		"a pid namespace of its own": with(proc(10, "/usr/bin/unshare", "unshare", "-Urpf"),
-			func(p *host.Process) { p.ForeignNamespace = true }),
-		"the first thread has ended":    with(proc(10, "", ""), func(p *host.Process) { p.State, p.Threads = 'Z', 2 }),
+			func(p *procfs.Process) { p.ForeignNamespace = true }),
+		"the first thread has ended":    with(proc(10, "", ""), func(p *procfs.Process) { p.State, p.Threads = 'Z', 2 }),
 		"a login shell of somebody":     proc(10, "/usr/bin/bash", "-bash"),
-		"a child of a copy called sshd": with(proc(10, "/tmp/sshd", "sshd"), func(p *host.Process) { p.PPID = 11 }),
+		"a child of a copy called sshd": with(proc(10, "/tmp/sshd", "sshd"), func(p *procfs.Process) { p.PPID = 11 }),
 	} {
 		other := proc(11, "/tmp/sshd", "sshd")
 		if got := placed(Classify(groups, input(p, other))); got[10] != "g" {
@@ -350,7 +350,7 @@ func TestRootLoginShells(t *testing.T) {
 
 // Where bulkhead itself runs in a container, its neighbours there are no strangers.
 func TestOwnContainer(t *testing.T) {
-	inside := func(pid int, where string) host.Process {
+	inside := func(pid int, where string) procfs.Process {
 		p := proc(pid, "/usr/bin/psql", "psql")
 		p.Cgroups = map[string]string{"memory": where}
 		return p
@@ -358,7 +358,7 @@ func TestOwnContainer(t *testing.T) {
 	self := inside(999, "/docker/own")
 	self.Exe, self.UID = "/usr/bin/bulkhead", 0
 	in := input(self, inside(10, "/docker/own"), inside(11, "/docker/other"))
-	in.Self = self.ProcID
+	in.Self = self.ID
 	result := Classify(mustExpand(t, nil, group("g", 1, policy.Match{Exe: "psql"})), in)
 	if got := placed(result); got[10] != "g" || got[11] != "" || len(result.Skips) != 1 {
 		t.Errorf("placed %v, skipped %v", got, result.Skips)
@@ -366,7 +366,7 @@ func TestOwnContainer(t *testing.T) {
 }
 
 func TestUntouchable(t *testing.T) {
-	procs := []host.Process{proc(1, "/usr/lib/systemd/systemd", "/sbin/init"),
+	procs := []procfs.Process{proc(1, "/usr/lib/systemd/systemd", "/sbin/init"),
 		proc(999, "/usr/bin/bulkhead", "bulkhead", "agent")}
 	procs[1].Start = 1
 	for i := range procs {
@@ -394,12 +394,12 @@ func TestUntouchable(t *testing.T) {
 // for a moment is no reason.
 func TestUntouchableWithoutAgent(t *testing.T) {
 	const exe = "/usr/local/bin/bulkhead"
-	call := func(pid int, args ...string) host.Process {
+	call := func(pid int, args ...string) procfs.Process {
 		return proc(pid, exe, append([]string{"bulkhead"}, args...)...)
 	}
 	for _, test := range []struct {
 		match   policy.Match
-		procs   []host.Process
+		procs   []procfs.Process
 		selfExe string
 		want    string
 	}{
@@ -409,14 +409,14 @@ func TestUntouchableWithoutAgent(t *testing.T) {
 		{policy.Match{Cmdline: "agent$"}, nil, exe, "its agent, when it runs"},
 		{policy.Match{User: "root", Except: []policy.Match{{Exe: "bulkhead"}}}, nil, exe, ""},
 		{policy.Match{Exe: "bulkhead"}, nil, "", ""},
-		{policy.Match{User: "report"}, []host.Process{call(10, "--policy=x", "agent")}, exe,
+		{policy.Match{User: "report"}, []procfs.Process{call(10, "--policy=x", "agent")}, exe,
 			"bulkhead itself (process 10)"},
-		{policy.Match{User: "report"}, []host.Process{call(10, "--policy", "x", "--socket", "y", "agent")}, exe,
+		{policy.Match{User: "report"}, []procfs.Process{call(10, "--policy", "x", "--socket", "y", "agent")}, exe,
 			"bulkhead itself (process 10)"},
-		{policy.Match{User: "report"}, []host.Process{call(10, "check", "agent")}, exe, ""},
-		{policy.Match{Cmdline: "mariabackup"}, []host.Process{call(10, "run", "-g", "bk", "--", "mariabackup")}, exe,
+		{policy.Match{User: "report"}, []procfs.Process{call(10, "check", "agent")}, exe, ""},
+		{policy.Match{Cmdline: "mariabackup"}, []procfs.Process{call(10, "run", "-g", "bk", "--", "mariabackup")}, exe,
 			""},
-		{policy.Match{Cmdline: "agent"}, []host.Process{proc(10, "/bin/other", "other", "agent")}, "", ""},
+		{policy.Match{Cmdline: "agent"}, []procfs.Process{proc(10, "/bin/other", "other", "agent")}, "", ""},
 	} {
 		in := input(test.procs...)
 		in.SelfExe = test.selfExe
@@ -519,16 +519,16 @@ func TestExplainIsPrintable(t *testing.T) {
 }
 
 func TestPins(t *testing.T) {
-	chain := []host.Process{proc(10, "/usr/bin/bash", "bash"), proc(11, "/usr/bin/make", "make"),
+	chain := []procfs.Process{proc(10, "/usr/bin/bash", "bash"), proc(11, "/usr/bin/make", "make"),
 		proc(12, "/usr/bin/cc", "cc"), proc(13, "/usr/bin/psql", "psql")}
 	for i := 1; i < len(chain); i++ {
 		chain[i].PPID = chain[i-1].PID
 	}
 	groups := mustExpand(t, nil, group("a", 1, policy.Match{Exe: "psql"}), group("b", 2), group("c", 3))
 	in := input(chain...)
-	in.Pins = map[host.ProcID]string{
-		chain[1].ProcID:     "b",
-		chain[2].ProcID:     "c",
+	in.Pins = map[procfs.ID]string{
+		chain[1].ID:         "b",
+		chain[2].ID:         "c",
 		{PID: 10, Start: 1}: "a", // of a process that had this pid before
 	}
 	result := Classify(groups, in)
@@ -541,13 +541,13 @@ func TestPins(t *testing.T) {
 		}
 	}
 	// A process moved alone takes nobody along.
-	in.Alone = map[host.ProcID]bool{chain[1].ProcID: true, chain[2].ProcID: true}
+	in.Alone = map[procfs.ID]bool{chain[1].ID: true, chain[2].ID: true}
 	if got := fmt.Sprint(placed(Classify(groups, in))); got != "map[11:b 12:c 13:a]" {
 		t.Errorf("moved without descendants: placed %s", got)
 	}
 	in.Alone = nil
 	// A pin to a group that is gone leaves the process to the rules.
-	in.Pins = map[host.ProcID]string{chain[1].ProcID: "gone"}
+	in.Pins = map[procfs.ID]string{chain[1].ID: "gone"}
 	if got := fmt.Sprint(placed(Classify(groups, in))); got != "map[13:a]" {
 		t.Errorf("with a stale pin: %s", got)
 	}
@@ -603,7 +603,7 @@ func TestExplainGolden(t *testing.T) {
 	shell.UID = 0
 	in := input(cron, psql, report, wal, shell)
 	in.Instances = instances
-	in.Pins = map[host.ProcID]string{psql.ProcID: "reports"}
+	in.Pins = map[procfs.ID]string{psql.ID: "reports"}
 	groups := mustExpand(t, instances, gs...)
 
 	var b strings.Builder
@@ -643,8 +643,8 @@ func TestExplainGolden(t *testing.T) {
 }
 
 // drawProcess and drawMatch make small worlds in which rules often match.
-func drawProcess(pid int) *rapid.Generator[host.Process] {
-	return rapid.Custom(func(t *rapid.T) host.Process {
+func drawProcess(pid int) *rapid.Generator[procfs.Process] {
+	return rapid.Custom(func(t *rapid.T) procfs.Process {
 		exe := rapid.SampledFrom([]string{"/bin/a", "/bin/b", "/opt/c", ""}).Draw(t, "exe")
 		p := proc(pid, exe)
 		p.PPID = rapid.IntRange(0, 12).Draw(t, "ppid")
@@ -689,14 +689,14 @@ func drawWorld(t *rapid.T) ([]*policy.Group, Input) {
 		}
 		groups = append(groups, g)
 	}
-	var procs []host.Process
+	var procs []procfs.Process
 	for pid := range rapid.IntRange(1, 10).Draw(t, "processes") {
 		procs = append(procs, drawProcess(pid+1).Draw(t, "process"))
 	}
 	in := input(procs...)
-	in.Self = host.ProcID{PID: 3, Start: 30}
+	in.Self = procfs.ID{PID: 3, Start: 30}
 	if rapid.Bool().Draw(t, "pinned") {
-		in.Pins = map[host.ProcID]string{{PID: 2, Start: 20}: "g0"}
+		in.Pins = map[procfs.ID]string{{PID: 2, Start: 20}: "g0"}
 	}
 	return groups, in
 }
@@ -770,12 +770,12 @@ func TestClassifyInvariants(t *testing.T) {
 		groups := expandAny(t, policyGroups)
 		result := Classify(groups, in)
 		l := newLook(in)
-		seen := make(map[host.ProcID]bool)
+		seen := make(map[procfs.ID]bool)
 		for _, p := range result.Placements {
-			if seen[p.Process.ProcID] {
+			if seen[p.Process.ID] {
 				t.Fatalf("process %d is placed twice", p.Process.PID)
 			}
-			seen[p.Process.ProcID] = true
+			seen[p.Process.ID] = true
 			if why := l.protected(l.byPID[p.Process.PID]); why != "" {
 				t.Fatalf("process %d is placed though %s", p.Process.PID, why)
 			}
@@ -798,7 +798,7 @@ func TestClassifyInvariants(t *testing.T) {
 			}
 		}
 		for _, s := range result.Skips {
-			if seen[s.Process.ProcID] {
+			if seen[s.Process.ID] {
 				t.Fatalf("process %d is placed and skipped", s.Process.PID)
 			}
 		}

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"bulkhead/internal/engine"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // policies returns the policies of the documentation, in order.
@@ -31,11 +31,11 @@ func policies(t *testing.T) []string {
 func TestDocumentedExamples(t *testing.T) {
 	docs := policies(t)
 	mysqld := instance(engine.MySQL, "", 100, 3306, "/d")
-	dump := engine.Helper{ID: host.ProcID{PID: 20, Start: proc(20, "", "").Start}, Kind: engine.HelperBackup,
+	dump := engine.Helper{ID: procfs.ID{PID: 20, Start: proc(20, "", "").Start}, Kind: engine.HelperBackup,
 		Tool: "mysqldump", Sure: true, How: "--port=3307"}
 	instances := []engine.Instance{mysqld, instance(engine.MySQL, "", 101, 3307, "/e"),
 		instance(engine.PostgreSQL, "", 102, 5432, "/pg")}
-	owned := func(p host.Process, uid int) host.Process { p.UID = uid; return p }
+	owned := func(p procfs.Process, uid int) procfs.Process { p.UID = uid; return p }
 	instances[1].Helpers = []engine.Helper{dump}
 	init, self := owned(proc(1, "/sbin/init", "init"), 0), owned(proc(999, "/usr/bin/bulkhead", "bulkhead"), 0)
 	cron := owned(proc(10, "/usr/sbin/cron", "cron"), 0)
@@ -44,20 +44,20 @@ func TestDocumentedExamples(t *testing.T) {
 
 	for _, test := range []struct {
 		doc   string
-		procs []host.Process
+		procs []procfs.Process
 		want  string
 	}{
-		{docs[0], []host.Process{proc(100, "/usr/sbin/mysqld", "mysqld"),
+		{docs[0], []procfs.Process{proc(100, "/usr/sbin/mysqld", "mysqld"),
 			proc(20, "/usr/bin/mysqldump", "mysqldump", "-P", "3307")}, "map[20:mysql3307/backup 100:mysql3306]"},
-		{docs[1], []host.Process{init, self, cron, job}, "map[11:nightly]"},
-		{docs[2], []host.Process{
+		{docs[1], []procfs.Process{init, self, cron, job}, "map[11:nightly]"},
+		{docs[2], []procfs.Process{
 			proc(21, "/o", "oracleBXTST02 (LOCAL=NO)"), proc(22, "/o", "ora_p000_BXTST02"),
 			proc(23, "/o", "ora_p00f_BXTST02"),
 			proc(24, "/o", "ora_lgwr_BXTST02"), proc(25, "/o", "ora_pmon_BXTST02"),
 			proc(26, "/o", "oracleBXTST03 (LOCAL=NO)"),
 			proc(27, "/o", "oracleBXTST02 (LOCAL=YES)"), proc(28, "/usr/bin/grep", "grep", "BXTST02.*LOCAL=NO"),
 		}, "map[21:BX1/sessions 22:BX1/sessions 23:BX1/sessions 28:BX1/sessions]"},
-		{docs[3], []host.Process{
+		{docs[3], []procfs.Process{
 			owned(proc(100, "/usr/sbin/mysqld", "mysqld"), uids["mysql"]),
 			owned(proc(31, "/usr/bin/mysqldump", "mysqldump"), uids["mysql"]),
 			proc(32, "/usr/bin/mysqldump", "mysqldump"), owned(proc(33, "/usr/bin/bash", "bash"), uids["mysql"]),

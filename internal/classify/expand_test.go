@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"bulkhead/internal/engine"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
 
@@ -16,7 +16,7 @@ import (
 
 // instance makes an instance of one process.
 func instance(kind, flavor string, pid, port int, datadir string) engine.Instance {
-	id := host.ProcID{PID: pid, Start: uint64(pid) * 10}
+	id := procfs.ID{PID: pid, Start: uint64(pid) * 10}
 	i := engine.Instance{Engine: kind, Flavor: flavor, Main: id, Port: port, DataDir: datadir, User: "mysql",
 		Members: []engine.Member{{ID: id, Part: "main"}}}
 	if port != 0 {
@@ -132,10 +132,10 @@ groups:
       vacuum: {match: [{engine: postgresql, part: autovacuum}]}
 `)
 	var instances []engine.Instance
-	var procs []host.Process
+	var procs []procfs.Process
 	for n := range 2 {
 		i := instance(engine.PostgreSQL, "", 100*(n+1), 5432+n, fmt.Sprint("/pg", n))
-		vacuum := host.ProcID{PID: 100*(n+1) + 1, Start: uint64(100*(n+1)+1) * 10}
+		vacuum := procfs.ID{PID: 100*(n+1) + 1, Start: uint64(100*(n+1)+1) * 10}
 		i.Members = append(i.Members, engine.Member{ID: vacuum, Part: "autovacuum"})
 		instances = append(instances, i)
 		procs = append(procs, proc(i.Main.PID, "/usr/bin/postgres", "postgres"),
@@ -251,7 +251,7 @@ func TestRivals(t *testing.T) {
 	} {
 		for _, order := range [][]*engine.Instance{{&real, &fake, &third}, {&third, &fake, &real}} {
 			var instances []engine.Instance
-			var procs []host.Process
+			var procs []procfs.Process
 			for _, i := range order {
 				inst := *i
 				inst.Seen = slices.Contains(test.seen, i)

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"bulkhead/internal/engine"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 )
 
@@ -44,10 +44,10 @@ type Rule struct {
 
 // Input is one look at the host.
 type Input struct {
-	Processes []host.Process
+	Processes []procfs.Process
 	Instances []engine.Instance
 	// Self is the process that classifies, the agent: no rule may match it.
-	Self host.ProcID
+	Self procfs.ID
 	// SelfExe is the path of bulkhead's own executable, "" when unknown. No rule may match its agent,
 	// whether one runs or not.
 	SelfExe string
@@ -59,14 +59,14 @@ type Input struct {
 	GroupName func(gid int) string
 	// Pins are the processes that run and move placed. They and their descendants stay in that group,
 	// apart from a descendant with a pin of its own. A pin to a group that is not there counts for nothing.
-	Pins map[host.ProcID]string
+	Pins map[procfs.ID]string
 	// Alone are the pins that descendants do not take over: a process moved by hand without its tree.
-	Alone map[host.ProcID]bool
+	Alone map[procfs.ID]bool
 }
 
 // Placement says that a process belongs to a group, and why.
 type Placement struct {
-	Process host.Process
+	Process procfs.Process
 	Group   string
 	By      string // ByRule or ByPin
 	Rule    string // Rule.Text of the winner; for a pin, where it comes from
@@ -83,7 +83,7 @@ const (
 // Skip says that rules matched a process which they do not move: because it is never moved (design,
 // safety 4), or because two equally specific ones claim it. Either way it stays in the group it is in.
 type Skip struct {
-	Process host.Process
+	Process procfs.Process
 	Group   string // of several, the first in the policy
 	Reason  string
 	// Ambiguous marks a process that might be moved, if it were clear where to: two rules claim it, or

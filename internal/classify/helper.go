@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/engine"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 )
 
@@ -239,12 +239,12 @@ func (c *classifier) holds(groups []Group, group string, inst *engine.Instance) 
 			}
 		}
 	}
-	members := make(map[host.ProcID]bool, len(inst.Members))
+	members := make(map[procfs.ID]bool, len(inst.Members))
 	for _, m := range inst.Members {
 		members[m.ID] = true
 	}
 	return slices.ContainsFunc(c.placements, func(p Placement) bool {
 		return within(p.Group) &&
-			members[p.Process.ProcID]
+			members[p.Process.ID]
 	})
 }

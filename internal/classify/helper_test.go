@@ -9,24 +9,25 @@ import (
 	"testing"
 
 	"bulkhead/internal/engine"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/linux/sockets"
 )
 
 // nothing is a source that knows of nothing.
 type nothing struct{}
 
-func (nothing) Listeners([]int) (map[int][]host.Listener, error)   { return nil, nil }
-func (nothing) Connections([]int) (map[int][]host.Listener, error) { return nil, nil }
-func (nothing) Cwd(int) (string, error)                            { return "", fs.ErrNotExist }
-func (nothing) Environ(int) ([]string, error)                      { return nil, fs.ErrNotExist }
-func (nothing) ProcRootFile(int, string, int64) ([]byte, error)    { return nil, fs.ErrNotExist }
-func (nothing) UserName(int) string                                { return "" }
+func (nothing) Listeners([]int) (map[int][]sockets.Listener, error)   { return nil, nil }
+func (nothing) Connections([]int) (map[int][]sockets.Listener, error) { return nil, nil }
+func (nothing) Cwd(int) (string, error)                               { return "", fs.ErrNotExist }
+func (nothing) Environ(int) ([]string, error)                         { return nil, fs.ErrNotExist }
+func (nothing) ReadRootFile(int, string, int64) ([]byte, error)       { return nil, fs.ErrNotExist }
+func (nothing) UserName(int) string                                   { return "" }
 
 // oracleHost is the case of the Oracle document: instances behind one listener.
 func oracleHost(sids ...string) Input {
 	const home = "/u01/app/oracle/product/12.1.0/dbhome_1/bin/"
 	listener := proc(2061, home+"tnslsnr", home+"tnslsnr", "LISTENER", "-inherit")
-	procs := []host.Process{listener}
+	procs := []procfs.Process{listener}
 	for n, sid := range sids {
 		pid := 3000 + 1000*n
 		for _, name := range []string{"pmon", "smon", "lgwr", "lg00", "ckpt", "dbw0", "lreg", "pxmn", "psp0", "p000",
@@ -153,8 +154,8 @@ func TestSharedListener(t *testing.T) {
 }
 
 // serving gives an instance a helper.
-func serving(i *engine.Instance, p host.Process, sure bool, rate engine.Rate) {
-	i.Helpers = append(i.Helpers, engine.Helper{ID: p.ProcID, Kind: "backup", Tool: "pg_basebackup", Sure: sure,
+func serving(i *engine.Instance, p procfs.Process, sure bool, rate engine.Rate) {
+	i.Helpers = append(i.Helpers, engine.Helper{ID: p.ID, Kind: "backup", Tool: "pg_basebackup", Sure: sure,
 		How: "--port", Rate: rate})
 }
 
@@ -263,7 +264,7 @@ groups:
 		{"the group alone", "io: [{read: {bandwidth: 50MB/s}}]", "", ""},
 	} {
 		i := instance(engine.PostgreSQL, "", 100, 5432, "/a")
-		var procs []host.Process
+		var procs []procfs.Process
 		for n := range 2 {
 			p := proc(10+n, exe, "pg_basebackup")
 			serving(&i, p, true, engine.Rate{Option: "--max-rate", Given: test.given})
@@ -311,7 +312,7 @@ groups:
 	r := Classify(groups, in)
 	inside := placed(r)
 	var got []string
-	for _, o := range Orphans(in, r.Skips, func(id host.ProcID) bool { return inside[id.PID] != "" }) {
+	for _, o := range Orphans(in, r.Skips, func(id procfs.ID) bool { return inside[id.PID] != "" }) {
 		got = append(got, fmt.Sprintf("%d %d %s: %s", o.PID, o.Processes, o.What, o.Why))
 	}
 	want := []string{

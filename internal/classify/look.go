@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/engine"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // look is one Input made ready: processes by pid, membership of instances, names looked up once.
@@ -23,7 +23,7 @@ type look struct {
 
 // subject is one process with what rules ask about it, computed once and only when asked.
 type subject struct {
-	p        *host.Process
+	p        *procfs.Process
 	instance *engine.Instance // nil for a process of none
 	part     string
 	helps    []help      // the instances that it serves as a helper, or may serve
@@ -56,19 +56,19 @@ func newLook(in Input) *look {
 	})
 	for i := range in.Instances {
 		for _, m := range in.Instances[i].Members {
-			if s := l.byPID[m.ID.PID]; s != nil && s.p.ProcID == m.ID {
+			if s := l.byPID[m.ID.PID]; s != nil && s.p.ID == m.ID {
 				s.instance, s.part = &in.Instances[i], m.Part
 			}
 		}
 	}
 	for i := range in.Instances {
 		for _, h := range in.Instances[i].Helpers {
-			if s := l.byPID[h.ID.PID]; s != nil && s.p.ProcID == h.ID {
+			if s := l.byPID[h.ID.PID]; s != nil && s.p.ID == h.ID {
 				s.helps = append(s.helps, help{&in.Instances[i], h})
 			}
 		}
 	}
-	if self := l.byPID[in.Self.PID]; self != nil && self.p.ProcID == in.Self {
+	if self := l.byPID[in.Self.PID]; self != nil && self.p.ID == in.Self {
 		l.own = self.p.ContainerPath()
 	}
 	return l
@@ -157,7 +157,7 @@ func (s *subject) unitName() string {
 
 // unit finds the systemd unit of a process: the last service, scope or slice in its path in systemd's
 // own hierarchy, name=systemd or else cgroup2.
-func unit(p *host.Process) string {
+func unit(p *procfs.Process) string {
 	for _, hierarchy := range []string{"name=systemd", "unified"} {
 		path := p.Cgroups[hierarchy]
 		for path != "" {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // clause is one thing that a rule asks of a process.
@@ -76,7 +76,7 @@ func (c *compiled) tryInstance(s *subject) clause {
 	return holds
 }
 
-func (c *compiled) tryCredentials(l *look, p *host.Process) clause {
+func (c *compiled) tryCredentials(l *look, p *procfs.Process) clause {
 	m := &c.match
 	switch {
 	case m.Exe != "" && !c.exe.matches(p.Exe):
@@ -103,7 +103,7 @@ func (c *compiled) cmdlineMatches(s *subject) bool {
 	return line != "" && (c.literal == "" || strings.Contains(line, c.literal)) && c.cmdline.MatchString(line)
 }
 
-func (c *compiled) inCgroup(p *host.Process) bool {
+func (c *compiled) inCgroup(p *procfs.Process) bool {
 	for _, where := range p.Cgroups {
 		if c.cgroup.matches(where) {
 			return true
@@ -112,12 +112,12 @@ func (c *compiled) inCgroup(p *host.Process) bool {
 	return false
 }
 
-func inGroup(p *host.Process, gid int) bool {
+func inGroup(p *procfs.Process, gid int) bool {
 	return gid >= 0 && (p.GID == gid || slices.Contains(p.Groups, gid))
 }
 
 // hasEnv looks for NAME=VALUE, or for NAME with any value.
-func hasEnv(p *host.Process, want string) bool {
+func hasEnv(p *procfs.Process, want string) bool {
 	if strings.Contains(want, "=") {
 		return slices.Contains(p.Env, want)
 	}
@@ -177,7 +177,7 @@ func (c *compiled) whyInstance(l *look, s *subject, failed clause) string {
 	return compare(key+" of its instance", have, keyValue(&c.match, key))
 }
 
-func (c *compiled) whyCredentials(l *look, p *host.Process, failed clause) string {
+func (c *compiled) whyCredentials(l *look, p *procfs.Process, failed clause) string {
 	m := &c.match
 	switch {
 	case failed == clauseExe && p.Exe == "":
@@ -235,7 +235,7 @@ func (p pattern) shown(name string) string {
 	return path.Base(name)
 }
 
-func cgroupList(p *host.Process) string {
+func cgroupList(p *procfs.Process) string {
 	var all []string
 	for _, c := range p.Cgroups {
 		all = append(all, fmt.Sprintf("%q", c))

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/engine"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // Orphan is a database or a helper that is in no group.
@@ -21,22 +21,22 @@ type Orphan struct {
 
 // Orphans lists the instances of which processes are in no group, and the helpers that are in none, by pid.
 // governed says whether a process is in one.
-func Orphans(in Input, skips []Skip, governed func(host.ProcID) bool) []Orphan {
+func Orphans(in Input, skips []Skip, governed func(procfs.ID) bool) []Orphan {
 	l := newLook(in)
-	reasons := make(map[host.ProcID]string, len(skips))
+	reasons := make(map[procfs.ID]string, len(skips))
 	for _, s := range skips {
-		reasons[s.Process.ProcID] = fmt.Sprintf("a rule of %s matches, but %s", s.Group, s.Reason)
+		reasons[s.Process.ID] = fmt.Sprintf("a rule of %s matches, but %s", s.Group, s.Reason)
 	}
 	why := func(s *subject) string {
 		if reason := l.protected(s); reason != "" {
 			return reason
 		}
-		return cmp.Or(reasons[s.p.ProcID], "no rule matches")
+		return cmp.Or(reasons[s.p.ID], "no rule matches")
 	}
 	var all []Orphan
 	counted := make(map[*engine.Instance]int) // index in all
 	for _, s := range l.subjects {
-		if governed(s.p.ProcID) {
+		if governed(s.p.ID) {
 			continue
 		}
 		switch {
@@ -47,7 +47,7 @@ func Orphans(in Input, skips []Skip, governed func(host.ProcID) bool) []Orphan {
 				counted[s.instance] = at
 				all = append(all, Orphan{PID: s.p.PID, Why: why(s)})
 			}
-			if o := &all[at]; s.p.ProcID == s.instance.Main {
+			if o := &all[at]; s.p.ID == s.instance.Main {
 				o.PID, o.Why = s.p.PID, why(s)
 			}
 			all[at].Processes++

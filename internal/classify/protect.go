@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/terminal"
 )
 
 // Programs that reach the host or hand out root's shells.
@@ -26,7 +26,7 @@ func (l *look) protected(s *subject) string {
 		return "it is a kernel thread"
 	case p.PID == 1:
 		return "it is PID 1"
-	case p.ProcID == l.in.Self:
+	case p.ID == l.in.Self:
 		return "it is bulkhead itself"
 	case l.verb(p) == loadVerb:
 		return "it is a load of `verify --probe`, which puts it where it belongs"
@@ -38,7 +38,7 @@ func (l *look) protected(s *subject) string {
 		return "it is a login shell of root"
 	}
 	if c := p.ContainerPath(); c != "" && c != l.own {
-		return "it runs in a container (cgroup " + host.Printable(c) + ")"
+		return "it runs in a container (cgroup " + terminal.Printable(c) + ")"
 	}
 	if p.ForeignNamespace {
 		return l.foreignContainer(s)
@@ -62,7 +62,7 @@ func (l *look) foreignContainer(s *subject) string {
 	for parent := range l.chain(s) {
 		if c := parent.p.ContainerPath(); c != "" && c != l.own {
 			return fmt.Sprintf("it runs in a container (another pid namespace, started by process %d in cgroup %s)",
-				parent.p.PID, host.Printable(c))
+				parent.p.PID, terminal.Printable(c))
 		}
 	}
 	return ""

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/engine"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 )
 
@@ -17,8 +17,8 @@ import (
 type compiled struct {
 	match    policy.Match
 	score    int
-	server   *host.ProcID // the instance of the enclosing template: its main process
-	instance bool         // asks which instance, without a server
+	server   *procfs.ID // the instance of the enclosing template: its main process
+	instance bool       // asks which instance, without a server
 	exe      pattern
 	ancestor pattern
 	unit     pattern

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"bulkhead/internal/engine"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 )
 
@@ -32,19 +32,19 @@ func nameIn(m map[string]int) func(int) string {
 }
 
 // proc makes a process of user report from its executable and its arguments.
-func proc(pid int, exe string, args ...string) host.Process {
-	return host.Process{
-		ProcID: host.ProcID{PID: pid, Start: uint64(pid) * 10}, PPID: 1, State: 'S', Exe: exe,
+func proc(pid int, exe string, args ...string) procfs.Process {
+	return procfs.Process{
+		ID: procfs.ID{PID: pid, Start: uint64(pid) * 10}, PPID: 1, State: 'S', Exe: exe,
 		Comm: exe[strings.LastIndexByte(exe, '/')+1:], Args: args, UID: uids["report"], GID: gids["report"],
 	}
 }
 
 // input is a look at the test host with these processes.
-func input(procs ...host.Process) Input {
+func input(procs ...procfs.Process) Input {
 	return Input{
 		Processes: procs, UserID: lookupIn(uids), GroupID: lookupIn(gids), UserName: nameIn(uids),
 		GroupName: nameIn(gids),
-		Self:      host.ProcID{PID: 999, Start: 1},
+		Self:      procfs.ID{PID: 999, Start: 1},
 	}
 }
 
@@ -103,10 +103,10 @@ func TestOraclePatterns(t *testing.T) {
 }
 
 var testInstance = engine.Instance{
-	Engine: engine.PostgreSQL, Main: host.ProcID{PID: 100, Start: 1000}, Port: 5432, Ports: []int{5432}, DataDir: "/pg",
+	Engine: engine.PostgreSQL, Main: procfs.ID{PID: 100, Start: 1000}, Port: 5432, Ports: []int{5432}, DataDir: "/pg",
 	Cluster: "15/main", User: "postgres",
-	Members: []engine.Member{{ID: host.ProcID{PID: 100, Start: 1000}, Part: "main"},
-		{ID: host.ProcID{PID: 101, Start: 1010}, Part: "walwriter"}},
+	Members: []engine.Member{{ID: procfs.ID{PID: 100, Start: 1000}, Part: "main"},
+		{ID: procfs.ID{PID: 101, Start: 1010}, Part: "walwriter"}},
 }
 
 // Every key, against processes that have it and that do not.
@@ -125,14 +125,14 @@ func TestMatchKeys(t *testing.T) {
 		proc(101, "/usr/lib/postgresql/15/bin/postgres", "postgres: walwriter ")
 	reused := walwriter // the same pid, started later: no member
 	reused.Start++
-	kernel := host.Process{ProcID: host.ProcID{PID: 30, Start: 3}, Kernel: true, Comm: "kworker/0:1",
+	kernel := procfs.Process{ID: procfs.ID{PID: 30, Start: 3}, Kernel: true, Comm: "kworker/0:1",
 		Args: []string{"kworker"}}
 	silent := proc(201, "/usr/bin/pg_dump")
 	control := proc(202, "/usr/bin/psql", "psql", "-c", "select\n1\t;\x7f")
 
 	for _, test := range []struct {
 		name  string
-		p     host.Process
+		p     procfs.Process
 		match policy.Match
 		want  bool
 	}{
@@ -141,7 +141,7 @@ func TestMatchKeys(t *testing.T) {
 		{"exe path", plain, policy.Match{Exe: "/usr/bin/pg_dump"}, true},
 		{"exe glob", plain, policy.Match{Exe: "/usr/*/pg_*"}, true},
 		{"exe glob stays in its element", plain, policy.Match{Exe: "/*/pg_dump"}, false},
-		{"exe unreadable", host.Process{ProcID: host.ProcID{PID: 5}, Args: []string{"pg_dump"}},
+		{"exe unreadable", procfs.Process{ID: procfs.ID{PID: 5}, Args: []string{"pg_dump"}},
 			policy.Match{Exe: "pg_dump"}, false},
 		{"cmdline joined by single spaces", plain, policy.Match{Cmdline: `^pg_dump -h db 1 shop$`}, true},
 		{"cmdline unanchored", plain, policy.Match{Cmdline: `db \d`}, true},
@@ -213,10 +213,10 @@ func TestMatchKeys(t *testing.T) {
 			result := Classify(groups, in)
 			found := false
 			for _, p := range result.Placements {
-				found = found || p.Process.ProcID == test.p.ProcID
+				found = found || p.Process.ID == test.p.ID
 			}
 			for _, s := range result.Skips {
-				found = found || s.Process.ProcID == test.p.ProcID
+				found = found || s.Process.ID == test.p.ID
 			}
 			if found != test.want {
 				t.Errorf("{%s}: Classify says %t and Explain %t", last.Rule.Text, found, last.Matched)

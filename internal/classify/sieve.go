@@ -2,7 +2,7 @@ package classify
 
 import (
 	"bulkhead/internal/engine"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // Sieve tells cheaply of most processes that no rule can match them, without their ancestors, their environment or what
@@ -62,7 +62,7 @@ func (s *Sieve) Executable(exe string) Verdict {
 }
 
 // Program says it of one of which the arguments are known too.
-func (s *Sieve) Program(p *host.Process) Verdict {
+func (s *Sieve) Program(p *procfs.Process) Verdict {
 	verdict := No
 	subj := subject{p: p}
 	for _, c := range s.rules {
@@ -78,7 +78,7 @@ func (s *Sieve) Program(p *host.Process) Verdict {
 }
 
 // Owner says it of one of which user, groups and control groups are known too.
-func (s *Sieve) Owner(p *host.Process) Verdict {
+func (s *Sieve) Owner(p *procfs.Process) Verdict {
 	subj := subject{p: p}
 	for _, c := range s.rules {
 		if c.may(s.look, &subj, true) {
@@ -119,7 +119,7 @@ func (c *compiled) may(l *look, s *subject, owner bool) bool {
 }
 
 // helps says whether a process is a helper by itself, whomever it serves.
-func helps(p *host.Process) bool {
+func helps(p *procfs.Process) bool {
 	_, _, _, is := engine.HelperOf(p)
 	return is
 }

@@ -5,7 +5,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 )
 
@@ -52,7 +52,7 @@ func TestSieveRejectsNothingThatARuleMatches(t *testing.T) {
 			matched = matched || a.Matched
 		}
 		s := NewSieve(made, in)
-		if known := (host.Process{ProcID: host.ProcID{PID: p.PID}, Exe: p.Exe, Args: p.Args}); matched &&
+		if known := (procfs.Process{ID: procfs.ID{PID: p.PID}, Exe: p.Exe, Args: p.Args}); matched &&
 			(s.Executable(p.Exe) == No || s.Program(&known) == No || s.Owner(&p) == No) {
 			t.Errorf("a rule matches, and it is rejected: executable %v, program %v, owner %v", s.Executable(p.Exe),
 				s.Program(&known), s.Owner(&p))
@@ -69,7 +69,7 @@ func TestSieve(t *testing.T) {
 	other := proc(20, "/opt/x", "x")
 	other.UID = 1
 	for _, test := range []struct {
-		p                          host.Process
+		p                          procfs.Process
 		executable, program, owner Verdict
 	}{
 		{proc(20, "/usr/bin/true", "true"), No, No, No},

@@ -12,7 +12,7 @@ import (
 	"bulkhead/internal/agent"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/control"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 func agentCmd(s *session) *cobra.Command {
@@ -48,7 +48,7 @@ It tells systemd when everything is in force, and others by --ready-fd: a line i
 			// Events come one by one. With one thread at work at a time none is woken to help, which costs more than
 			// the work.
 			runtime.GOMAXPROCS(1)
-			if err := host.SetNiceness(niceness); err != nil {
+			if err := procfs.SetNiceness(niceness); err != nil {
 				log.Warn("the agent stays as patient as other processes", "err", err)
 			}
 			return agent.New(c, o).Run(cmd.Context())

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/testhost"
 )
@@ -42,7 +42,7 @@ func BenchmarkPassNothingToDo(b *testing.B) {
 		}
 	}()
 	for b.Loop() { // a full look as the agent takes it
-		processes, err := c.Host.Proc.Processes(host.ProcessOptions{})
+		processes, err := c.Host.Proc.Processes(procfs.Options{})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -12,14 +12,16 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
+	"bulkhead/internal/terminal"
 )
 
 // Caller is who asks an agent and is not root: the process at the other end of its socket, as the kernel vouches for it (unix(7), SO_PEERCRED),
 // with the Unix groups that the process is in.
 type Caller struct {
-	host.Identity
+	procfs.Identity
 
 	PID int
 }
@@ -87,7 +89,7 @@ func (r Request) validateCaller() error {
 	switch {
 	case words > mostWords || len(r.Reason)+len(r.On)+len(strings.Join(r.Assign, ""))+len(strings.Join(r.Groups, ""))+len(r.Group) > mostText:
 		return fail(CodeRefused, "ask for less at once", "%s: the history keeps what owners ask for, up to %d groups, limits and processes and %d bytes", r.Verb, mostWords, mostText)
-	case host.Printable(r.Reason) != r.Reason:
+	case terminal.Printable(r.Reason) != r.Reason:
 		return fail(CodeUsage, "give one line of text", "--reason holds control characters")
 	case r.Verb == "freeze" && r.For > longestOwnFreeze:
 		return fail(CodeRefused, "root may stop it for longer", "an owner stops a group for at most %s", longestOwnFreeze)
@@ -214,13 +216,13 @@ func setByRoot(overrides []state.Override, group string, key policy.Key) error {
 
 // mayTake refuses to move processes that are not the caller's alone, or that are in a group out of which the caller may not bring
 // them: root put them under its limits.
-func (c *Caller) mayTake(v *View, h *host.Host, procs ...host.Process) error {
+func (c *Caller) mayTake(v *View, h *host.Host, procs ...procfs.Process) error {
 	if c == nil {
 		return nil
 	}
 	for _, p := range procs {
 		whose, err := h.Proc.Identity(p.PID)
-		if errors.Is(err, host.ErrExited) || err == nil && !h.Proc.Alive(p.ProcID) {
+		if errors.Is(err, procfs.ErrExited) || err == nil && !h.Proc.Alive(p.ID) {
 			return fail(CodeUsage, "", "process %d (%s) has ended", p.PID, p.Comm)
 		}
 		if err != nil {
@@ -239,7 +241,7 @@ func (c *Caller) mayTake(v *View, h *host.Host, procs ...host.Process) error {
 }
 
 // groupsAround are the groups whose directories hold a process, in any hierarchy, and the one that it belongs to.
-func groupsAround(v *View, p host.Process) []string {
+func groupsAround(v *View, p procfs.Process) []string {
 	var groups []string
 	add := func(group string) {
 		if group != "" && !slices.Contains(groups, group) {
@@ -252,7 +254,7 @@ func groupsAround(v *View, p host.Process) []string {
 		}
 	}
 	for _, m := range v.Members {
-		if m.Process.ProcID == p.ProcID {
+		if m.Process.ID == p.ID {
 			add(m.Group)
 		}
 	}
@@ -312,7 +314,7 @@ func (c *Controller) mayUnset(
 }
 
 // mayTakeBack refuses an owner to let processes go that are not its own.
-func (c *Controller) mayTakeBack(ctx context.Context, r Request, procs []host.Process) error {
+func (c *Controller) mayTakeBack(ctx context.Context, r Request, procs []procfs.Process) error {
 	if r.Caller == nil {
 		return nil
 	}

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // by gives a process to a user, with these user ids as /proc/PID/status has them: real, effective, saved, filesystem.
-func (m *machine) by(id host.ProcID, uids string) host.ProcID {
+func (m *machine) by(id procfs.ID, uids string) procfs.ID {
 	m.t.Helper()
 	file := filepath.Join(m.proc, strconv.Itoa(id.PID), "status")
 	text, err := os.ReadFile(file)
@@ -31,7 +31,7 @@ const shopOwner = 54321
 
 // shop is a caller who owns one of three groups.
 func shop(groups ...int) *Caller {
-	return &Caller{Identity: host.Identity{UID: shopOwner, Groups: groups, Sole: true}}
+	return &Caller{Identity: procfs.Identity{UID: shopOwner, Groups: groups, Sole: true}}
 }
 
 const owned = `groups:
@@ -138,7 +138,7 @@ func TestOwnersMoveTheirOwn(t *testing.T) {
 	dropped := m.by(m.start("/usr/bin/report"), "0 54321 0 54321") // a daemon of root's that acts for the user
 	held := m.by(m.start("/usr/bin/strictd"), "54321 54321 54321 54321")
 	m.apply(owned)
-	asks := func(group string, id host.ProcID, wrong string) {
+	asks := func(group string, id procfs.ID, wrong string) {
 		t.Helper()
 		_, err := m.do(Request{Verb: "move", Group: group, PIDs: []int{id.PID}, Caller: shop(54330)})
 		if wrong == "" && err != nil || wrong != "" && (err == nil || !strings.Contains(err.Error(), wrong)) {
@@ -156,7 +156,7 @@ func TestOwnersMoveTheirOwn(t *testing.T) {
 	if _, err := m.do(Request{Verb: "move", Group: "strict", PIDs: []int{theirs.PID}}); err != nil {
 		t.Fatal(err)
 	}
-	back := func(id host.ProcID) error {
+	back := func(id procfs.ID) error {
 		_, err := m.do(Request{Verb: "move-back", PIDs: []int{id.PID}, Caller: shop()})
 		return err
 	}
@@ -172,7 +172,7 @@ func TestOwnersRun(t *testing.T) {
 	m := newMachine(t, "252")
 	m.start("/usr/bin/shopd")
 	m.apply(owned)
-	enter := func(group, uids string) (host.ProcID, error) {
+	enter := func(group, uids string) (procfs.ID, error) {
 		p := m.by(m.start("/usr/bin/report"), uids)
 		who := shop()
 		who.PID = p.PID

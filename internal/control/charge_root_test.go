@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/pagemap"
 	"bulkhead/internal/testhost"
 )
 
@@ -27,7 +27,7 @@ func TestExplainFindsWhatIsChargedElsewhere(t *testing.T) {
 		t.Fatal("the process died")
 	}
 	e, err := s.Explain(t.Context(), p.ID.PID, ExplainOptions{Exact: true})
-	if _, missing := os.Stat("/proc/kpagecgroup"); missing != nil && errors.Is(err, host.ErrNoCharges) {
+	if _, missing := os.Stat("/proc/kpagecgroup"); missing != nil && errors.Is(err, pagemap.ErrNoCharges) {
 		t.Skipf("this kernel was built without it: %v", err)
 	}
 	if err != nil {

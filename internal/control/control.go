@@ -24,6 +24,8 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/blockdev"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
@@ -104,11 +106,11 @@ type Controller struct {
 	Store *journal.Store // nil with NoState
 	Log   *slog.Logger
 	// Agent is the agent's identity when the caller is the agent, else the zero value.
-	Agent host.ProcID
+	Agent procfs.ID
 	// LockWait is how long a changing verb waits for another one to finish. Zero: 5 s.
 	LockWait time.Duration
 
-	self host.ProcID
+	self procfs.ID
 	exe  string // of this program, "" when it cannot be told
 	// scratch is the journal of a release that the state directory cannot take.
 	scratch *journal.Store
@@ -125,7 +127,7 @@ type Controller struct {
 	disks    struct { // what storage has found
 		sync.Mutex
 		facts   *host.Facts // with which
-		storage *host.Storage
+		storage *blockdev.Storage
 	}
 	bus     sync.Mutex
 	systemd *systemd.Manager // guarded by bus
@@ -155,7 +157,7 @@ type Options struct {
 	Root    string // root of /proc and /sys, default "/"
 	// Tree holds the cgroup hierarchies that Root names, for tests: a model of the kernel. Default those of the kernel.
 	Tree *cgroup.Tree
-	Log     *slog.Logger
+	Log  *slog.Logger
 	// Watchdog are the arguments with which this program becomes a watchdog (internal/watchdog); nil does without, for tests.
 	Watchdog []string
 	// Probe are the arguments with which this program becomes a load (internal/probe); nil measures nothing.
@@ -190,9 +192,9 @@ func Open(o Options) (*Controller, error) {
 		}
 		c.opened, c.mounted = o.Tree, f.Hierarchies
 	}
-	procs, err := c.Host.Proc.Processes(host.ProcessOptions{PIDs: []int{os.Getpid()}})
+	procs, err := c.Host.Proc.Processes(procfs.Options{PIDs: []int{os.Getpid()}})
 	if err == nil && len(procs) == 1 {
-		c.self, c.exe = procs[0].ProcID, procs[0].Exe
+		c.self, c.exe = procs[0].ID, procs[0].Exe
 	}
 	return c, nil
 }
@@ -254,7 +256,7 @@ func (c *Controller) runner(ctx context.Context, v *View) *apply.Runner {
 		Actuators: change.Actuators{
 			cgroup.KindFile:  knob.Files{Tree: v.Tree},
 			cgroup.KindOwner: cgroup.Owners{Tree: v.Tree}, cgroup.KindOption: cgroup.MountOptions{Tree: v.Tree},
-			host.KindQueue: host.Queues{Block: c.Host.Block}, host.KindScore: host.Scores{Processes: c.Host.Proc},
+			blockdev.KindQueue: blockdev.Queues{Block: c.Host.Block}, procfs.KindScore: procfs.Scores{Processes: c.Host.Proc},
 		},
 		Journal: store, Boot: v.Facts.BootID, Log: c.Log, AfterStep: c.afterStep,
 	}

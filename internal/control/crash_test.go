@@ -7,13 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/linux/procfs"
 )
 
 // killedAt does something, is killed before a write to the state directory, given by its number, and leaves the next
 // process to the caller. It says how many writes there were, and whether the kill came.
-func (m *machine) killedAt(c diskCase, write int, job, idle host.ProcID) (calls int, died bool) {
+func (m *machine) killedAt(c diskCase, write int, job, idle procfs.ID) (calls int, died bool) {
 	m.t.Helper()
 	disk := &faultyFS{}
 	m.onDisk(disk)
@@ -68,10 +68,10 @@ func (m *machine) agree(when string) {
 // status at once, for the agent with its first look, and for rollback, which undoes the change that status calls
 // interrupted, and no other.
 func TestKilledBetweenAnyTwoWrites(t *testing.T) {
-	again := diskCase{"apply after a release", func(m *machine, _, _ host.ProcID) {
+	again := diskCase{"apply after a release", func(m *machine, _, _ procfs.ID) {
 		m.apply(fifty)
 		m.release()
-	}, func(m *machine, _, _ host.ProcID) error {
+	}, func(m *machine, _, _ procfs.ID) error {
 		_, err := m.do(Request{Verb: "apply", Sources: m.policy(twenty)})
 		return err
 	}, false, true, false}
@@ -115,7 +115,7 @@ func TestKilledBetweenAnyTwoWrites(t *testing.T) {
 }
 
 // takenOver has somebody take over from a process that was killed.
-func (m *machine) takenOver(c diskCase, next, before string, entries int, job, idle host.ProcID) {
+func (m *machine) takenOver(c diskCase, next, before string, entries int, job, idle procfs.ID) {
 	m.t.Helper()
 	m.refresh()
 	pending := ""

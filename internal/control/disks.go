@@ -10,13 +10,14 @@ import (
 	"strings"
 
 	"bulkhead/internal/engine"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/blockdev"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy/resolve"
 )
 
 // Disks is what `discover disks` shows.
 type Disks struct {
-	Storage   *host.Storage
+	Storage   *blockdev.Storage
 	Databases []DatabaseFiles
 	// IOVersion is the version of the control groups that hold io limits here, 0 for none.
 	IOVersion int
@@ -40,7 +41,7 @@ type WrittenKind struct {
 // PlacedFiles is one kind of files with the storage that holds it.
 type PlacedFiles struct {
 	engine.Files
-	Place   host.Place // without a Layer when the place was not found
+	Place   blockdev.Place // without a Layer when the place was not found
 	Trouble string
 }
 
@@ -50,8 +51,8 @@ func (c *Controller) Disks() (*Disks, error) {
 	if err != nil {
 		return nil, fail(CodeFailed, "", "look at the storage: %w", err)
 	}
-	procs, err := c.Host.Proc.Processes(host.ProcessOptions{})
-	if err != nil && !errors.Is(err, host.ErrHidden) {
+	procs, err := c.Host.Proc.Processes(procfs.Options{})
+	if err != nil && !errors.Is(err, procfs.ErrHidden) {
 		return nil, fail(CodeFailed, "", "read the process table: %w", err)
 	}
 	d := &Disks{Storage: storage}
@@ -65,7 +66,7 @@ func (c *Controller) Disks() (*Disks, error) {
 			continue // holds no data
 		}
 		files, err := engine.FilesOf(inst, procs, engine.SourceOf(c.Host))
-		if errors.Is(err, host.ErrExited) && files == nil {
+		if errors.Is(err, procfs.ErrExited) && files == nil {
 			continue
 		}
 		db := DatabaseFiles{Instance: inst, Files: placeFiles(storage, inst.Main.PID, files)}
@@ -81,7 +82,7 @@ func (c *Controller) Disks() (*Disks, error) {
 }
 
 // writtenKinds sorts files that a server writes by the kind of the place that they lie in: the deepest one counts.
-func writtenKinds(places []PlacedFiles, open []host.WrittenFile) []WrittenKind {
+func writtenKinds(places []PlacedFiles, open []procfs.WrittenFile) []WrittenKind {
 	var kinds []WrittenKind
 	for _, f := range open {
 		best := -1
@@ -109,7 +110,7 @@ func writtenKinds(places []PlacedFiles, open []host.WrittenFile) []WrittenKind {
 }
 
 // Measure measures what a device, or the disks below a path, can do. Begin is told before the first request what will be done.
-func (c *Controller) Measure(ctx context.Context, target string, begin func(what string) error) (*host.Measured, error) {
+func (c *Controller) Measure(ctx context.Context, target string, begin func(what string) error) (*blockdev.Measured, error) {
 	target, err := filepath.Abs(target)
 	if err != nil {
 		return nil, fail(CodeUsage, "", "measure: %w", err)
@@ -118,13 +119,13 @@ func (c *Controller) Measure(ctx context.Context, target string, begin func(what
 	if err != nil {
 		return nil, fail(CodeFailed, "", "look at the storage: %w", err)
 	}
-	m, err := storage.Measure(ctx, target, host.MeasureOptions{Begin: begin})
+	m, err := storage.Measure(ctx, target, blockdev.MeasureOptions{Begin: begin})
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fail(CodeUsage, "name an existing directory, or a device", "%w", err)
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fail(CodeFailed, "a device takes root; a path, somebody who may write there", "%w", err)
-	case errors.Is(err, host.ErrNoMeasure):
+	case errors.Is(err, blockdev.ErrNoMeasure):
 		return nil, fail(CodeFailed, "`bulkhead discover disks` shows what is on which disk", "%w", err)
 	case err != nil:
 		return nil, fail(CodeFailed, "", "%w", err)
@@ -134,7 +135,7 @@ func (c *Controller) Measure(ctx context.Context, target string, begin func(what
 
 // placeFiles finds the storage of each place. Open files of a kind are told of where nothing else of that kind lies on the
 // same storage: they are what the configuration does not say.
-func placeFiles(s *host.Storage, pid int, files []engine.Files) []PlacedFiles {
+func placeFiles(s *blockdev.Storage, pid int, files []engine.Files) []PlacedFiles {
 	var placed []PlacedFiles
 	for _, f := range files {
 		p := PlacedFiles{Files: f}
@@ -200,14 +201,14 @@ func rank(kind engine.FileKind) int {
 
 // Roots are the filesystems worth drawing, in the order of their mounts: those on devices, pools and the network, and whatever a
 // database keeps files on. A read-only image, such as of a program package, counts only in the last case.
-func (d *Disks) Roots() []*host.Layer {
-	var roots []*host.Layer
-	add := func(l *host.Layer) {
+func (d *Disks) Roots() []*blockdev.Layer {
+	var roots []*blockdev.Layer
+	add := func(l *blockdev.Layer) {
 		if !slices.Contains(roots, l) {
 			roots = append(roots, l)
 		}
 	}
-	held := map[*host.Layer]bool{}
+	held := map[*blockdev.Layer]bool{}
 	for _, db := range d.Databases {
 		for _, f := range db.Files {
 			if f.Place.Layer != nil {
@@ -218,11 +219,11 @@ func (d *Disks) Roots() []*host.Layer {
 	for _, m := range d.Storage.Mounts() {
 		l := d.Storage.On(m)
 		switch l.Filesystem {
-		case host.OnDevice:
+		case blockdev.OnDevice:
 			if l.Type != "squashfs" && l.Type != "erofs" && l.Type != "iso9660" {
 				add(l)
 			}
-		case host.OnNetwork, host.OnPool, host.OnUnknown:
+		case blockdev.OnNetwork, blockdev.OnPool, blockdev.OnUnknown:
 			add(l)
 		}
 		if held[l] {
@@ -240,7 +241,7 @@ func (d *Disks) Roots() []*host.Layer {
 }
 
 // Holds names what databases keep on a layer: "mysql3306: data, redo log".
-func (d *Disks) Holds(l *host.Layer) []string {
+func (d *Disks) Holds(l *blockdev.Layer) []string {
 	var all []string
 	for _, db := range d.Databases {
 		var kinds []string

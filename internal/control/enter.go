@@ -11,11 +11,12 @@ import (
 
 	"bulkhead/internal/apply"
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/terminal"
 )
 
 // runWait is how long a command waits for its turn to enter a group: as long as a large apply may take, since a
@@ -85,8 +86,8 @@ type entering struct {
 	Entry
 
 	v        *View
-	revision int          // of the policy that v was made with
-	self     host.Process // as it was before
+	revision int            // of the policy that v was made with
+	self     procfs.Process // as it was before
 }
 
 // whileLocked does a part of an entry when it is its turn, with the lock held.
@@ -148,7 +149,7 @@ func (n *entering) record() error {
 	}
 	// What a caller has started already is not the caller's to take along.
 	pins := append(s.Pins, state.Pin{
-		Process: n.self.ProcID, Boot: n.v.Facts.BootID, Group: n.Group, By: "run by " + n.By, Home: n.self.Cgroups,
+		Process: n.self.ID, Boot: n.v.Facts.BootID, Group: n.Group, By: "run by " + n.By, Home: n.self.Cgroups,
 		Alone: n.Caller != nil,
 	})
 	if err = n.Store.Home(n.v.Facts.BootID, n.Group, n.self.Cgroups); err == nil {
@@ -164,7 +165,7 @@ func (n *entering) record() error {
 func (n *entering) unpin() error {
 	d, err := state.Load(n.Store, state.DocPins)
 	if err == nil {
-		pins := slices.DeleteFunc(d.Pins, func(p state.Pin) bool { return p.Process == n.self.ProcID })
+		pins := slices.DeleteFunc(d.Pins, func(p state.Pin) bool { return p.Process == n.self.ID })
 		err = n.Store.Save(state.DocPins, pins)
 	}
 	return err
@@ -172,13 +173,13 @@ func (n *entering) unpin() error {
 
 // join moves the process into directories of the group, unless the group takes no new member any more, and gives it the
 // group's oom_score_adj. The caller holds the lock.
-func (n *entering) join(ctx context.Context, now host.Process, dirs map[string]cgroup.Dir) error {
+func (n *entering) join(ctx context.Context, now procfs.Process, dirs map[string]cgroup.Dir) error {
 	s, err := n.loadState(n.v.Facts.BootID, time.Now())
 	if err == nil {
 		err = open(n.v, s, n.Group)
 	}
 	if err == nil {
-		err = n.v.Tree.MoveAll(now.ProcID, now.Cgroups, n.v.notIn(now, dirs)...)
+		err = n.v.Tree.MoveAll(now.ID, now.Cgroups, n.v.notIn(now, dirs)...)
 	}
 	if err == nil {
 		n.takeScore(ctx)
@@ -190,10 +191,10 @@ func (n *entering) join(ctx context.Context, now host.Process, dirs map[string]c
 // the same, and told nobody in time.
 func (n *entering) leave(ctx context.Context, cause error) error {
 	err := cause
-	if now, failed := n.process(); failed == nil && now.ProcID == n.self.ProcID {
+	if now, failed := n.process(); failed == nil && now.ID == n.self.ID {
 		for _, h := range n.v.Facts.Hierarchies {
 			if home, known := n.self.Cgroups[h.ID]; known && now.Cgroups[h.ID] != home {
-				err = errors.Join(err, n.v.Tree.Move(cgroup.Dir{Hierarchy: h.ID, Path: home}, n.self.ProcID))
+				err = errors.Join(err, n.v.Tree.Move(cgroup.Dir{Hierarchy: h.ID, Path: home}, n.self.ID))
 			}
 		}
 	}
@@ -212,7 +213,7 @@ func (n *entering) leave(ctx context.Context, cause error) error {
 
 // besides is where a command goes that its scope does not bring it to: the group's directories that are not systemd's,
 // and back where it was in those hierarchies of v1 in which systemd moved it and the group holds nothing (devices).
-func (n *entering) besides(now host.Process) map[string]cgroup.Dir {
+func (n *entering) besides(now procfs.Process) map[string]cgroup.Dir {
 	dirs := n.v.Layout.Place(&now, n.Group)
 	member := n.v.Layout.Member(n.Group)
 	for _, h := range n.v.Facts.Hierarchies {
@@ -226,7 +227,7 @@ func (n *entering) besides(now host.Process) map[string]cgroup.Dir {
 
 // startUnit makes the unit of a command around the process that is about to become it, and gives the process as it is
 // in there.
-func (n *entering) startUnit(ctx context.Context) (now host.Process, err error) {
+func (n *entering) startUnit(ctx context.Context) (now procfs.Process, err error) {
 	m, err := n.manager(ctx, n.v.Facts)
 	if err != nil {
 		return now, err
@@ -240,7 +241,7 @@ func (n *entering) startUnit(ctx context.Context) (now host.Process, err error) 
 	if err != nil {
 		return now, err
 	}
-	command := cmp.Or(host.Printable(n.Command), n.self.Comm)
+	command := cmp.Or(terminal.Printable(n.Command), n.self.Comm)
 	if err := m.StartRun(ctx, systemd.Transient{
 		Name: name, Slice: slice, PIDs: []int{n.self.PID}, Properties: accounting,
 		Description: fmt.Sprintf("bulkhead run %s -- %s", n.Group, command),
@@ -251,7 +252,7 @@ func (n *entering) startUnit(ctx context.Context) (now host.Process, err error) 
 	switch {
 	case err != nil:
 		return now, err
-	case now.ProcID != n.self.ProcID:
+	case now.ID != n.self.ID:
 		return now, errors.New("the process has ended")
 	case !n.v.Layout.InRun(&now, n.Group):
 		return now, errors.New("systemd started the scope, and the process is not in it")
@@ -280,14 +281,14 @@ func open(v *View, s *state.Documents, group string) error {
 }
 
 // process is the process that enters, as /proc shows it.
-func (n *entering) process() (host.Process, error) {
+func (n *entering) process() (procfs.Process, error) {
 	pid := cmp.Or(n.PID, n.Controller.self.PID)
 	if n.Caller != nil {
 		pid = n.Caller.PID
 	}
-	procs, err := n.Host.Proc.Processes(host.ProcessOptions{PIDs: []int{pid}})
+	procs, err := n.Host.Proc.Processes(procfs.Options{PIDs: []int{pid}})
 	if err != nil || len(procs) != 1 {
-		return host.Process{}, fail(CodeFailed, "is /proc mounted?", "look at the process that enters: %w", err)
+		return procfs.Process{}, fail(CodeFailed, "is /proc mounted?", "look at the process that enters: %w", err)
 	}
 	return procs[0], nil
 }
@@ -300,10 +301,10 @@ func (n *entering) takeScore(ctx context.Context) {
 			continue
 		}
 		score, _ := s.Value.(policy.Count)
-		now, err := n.Host.Proc.ReadOOMScoreAdj(n.self.ProcID)
+		now, err := n.Host.Proc.ReadOOMScoreAdj(n.self.ID)
 		if old := strconv.Itoa(now); err == nil && now != int(score) {
 			_, err = n.runner(ctx, n.v).Run(ctx, plan.Plan{Steps: []plan.Step{{
-				Op: plan.OpOOMScore, Group: n.Group, PID: n.self.ProcID, Comm: n.self.Comm, Reason: "run",
+				Op: plan.OpOOMScore, Group: n.Group, PID: n.self.ID, Comm: n.self.Comm, Reason: "run",
 				Setting: policy.KeyOOMScoreAdj, Old: old, New: strconv.Itoa(int(score)), Undo: old,
 			}}}, apply.Options{Verb: "run", By: n.By, Unrecorded: true})
 		}

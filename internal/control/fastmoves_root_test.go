@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/testhost"
 )
@@ -24,9 +24,9 @@ func TestFastMovesThroughTheVerbs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, mounted := facts.Hierarchy(host.UnifiedID)
+	_, mounted := facts.Hierarchy(procfs.UnifiedID)
 	has := mounted && facts.Kernel.AtLeast(6, 0)
-	option := cgroup.File{Dir: cgroup.Dir{Hierarchy: host.UnifiedID, Path: "/"}, Name: cgroup.FavorDynmods}
+	option := cgroup.File{Dir: cgroup.Dir{Hierarchy: procfs.UnifiedID, Path: "/"}, Name: cgroup.FavorDynmods}
 	holds := func(when, want string) {
 		t.Helper()
 		if !has {

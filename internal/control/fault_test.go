@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"bulkhead/internal/atomicfile"
-	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/linux/procfs"
 )
 
 // faultyFS is the real file system, which fails where a test says: at a call by its number, or from there on.
@@ -105,8 +105,8 @@ func (m *machine) onDisk(files atomicfile.FS) {
 // diskCase is something that is done, and what was done before it.
 type diskCase struct {
 	name   string
-	before func(m *machine, job, idle host.ProcID)
-	do     func(m *machine, job, idle host.ProcID) error
+	before func(m *machine, job, idle procfs.ID)
+	do     func(m *machine, job, idle procfs.ID) error
 	agent  bool // nobody asked for it: it is tried again, and tells nobody but the log
 	// changes says that it changes limits when it is done, and lifts that it takes those of jobs away whatever the disk does.
 	changes, lifts bool
@@ -117,8 +117,8 @@ var diskCases = func() []diskCase {
 	const two = "groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50, cpu: {limit: 1}}\n  web: {match: [{exe: httpd}], tasks: 60}\n"
 	const other = "groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 70}\n"
 	const night = two + "schedules: [{name: night, when: \"0 22 * * *\", zone: UTC, for: 6h, set: {jobs: {tasks: 500}}}]\n"
-	verb := func(q Request) func(*machine, host.ProcID, host.ProcID) error {
-		return func(m *machine, job, _ host.ProcID) error {
+	verb := func(q Request) func(*machine, procfs.ID, procfs.ID) error {
+		return func(m *machine, job, _ procfs.ID) error {
 			switch q.Verb {
 			case "apply":
 				q.Sources = m.policy(q.Reason)
@@ -129,9 +129,9 @@ var diskCases = func() []diskCase {
 			return err
 		}
 	}
-	first := func(m *machine, _, _ host.ProcID) { m.apply(two) }
-	after := func(q Request) func(*machine, host.ProcID, host.ProcID) {
-		return func(m *machine, job, idle host.ProcID) {
+	first := func(m *machine, _, _ procfs.ID) { m.apply(two) }
+	after := func(q Request) func(*machine, procfs.ID, procfs.ID) {
+		return func(m *machine, job, idle procfs.ID) {
 			m.apply(two)
 			m.must(verb(q)(m, job, idle))
 		}
@@ -139,7 +139,7 @@ var diskCases = func() []diskCase {
 	at := func(hour int) func() time.Time {
 		return func() time.Time { return time.Date(2026, 11, 23, hour, 0, 0, 0, time.UTC) }
 	}
-	look := func(m *machine, _, _ host.ProcID) error { _, err := m.full(); return err }
+	look := func(m *machine, _, _ procfs.ID) error { _, err := m.full(); return err }
 	trial := Request{Verb: "apply", Reason: other, ConfirmWithin: time.Hour}
 	set, freeze := Request{Verb: "set", Assign: []string{"jobs:tasks=90", "web:tasks=30"}, For: time.Hour}, Request{Verb: "freeze", Groups: []string{"jobs"}, For: time.Hour}
 	return []diskCase{
@@ -155,13 +155,13 @@ var diskCases = func() []diskCase {
 		{"release a group", first, verb(Request{Verb: "release", Groups: []string{"jobs"}}), false, true, true},
 		{"release everything", first, verb(Request{Verb: "release", All: true}), false, true, true},
 		{"rollback", after(Request{Verb: "apply", Reason: other}), verb(Request{Verb: "rollback", To: 1}), false, true, false},
-		{"a window opens", func(m *machine, _, _ host.ProcID) { m.clock = at(12); m.apply(night); m.clock = at(23) }, look, true, true, false},
-		{"an override ends", func(m *machine, job, idle host.ProcID) {
+		{"a window opens", func(m *machine, _, _ procfs.ID) { m.clock = at(12); m.apply(night); m.clock = at(23) }, look, true, true, false},
+		{"an override ends", func(m *machine, job, idle procfs.ID) {
 			m.clock = at(12)
 			after(set)(m, job, idle)
 			m.clock = at(14)
 		}, look, true, true, false},
-		{"a process becomes another", first, func(m *machine, job, idle host.ProcID) error {
+		{"a process becomes another", first, func(m *machine, job, idle procfs.ID) error {
 			m.run(idle.PID, 1, "/usr/bin/backup more")
 			return look(m, job, idle)
 		}, true, true, false},
@@ -200,7 +200,7 @@ func TestVerbsOnAFailingDisk(t *testing.T) {
 }
 
 // holds is every limit there is, and where processes are.
-func (m *machine) holds(all ...host.ProcID) string {
+func (m *machine) holds(all ...procfs.ID) string {
 	var b strings.Builder
 	for line := range strings.Lines(m.kernel.Dump()) {
 		if !strings.Contains(line, "processes = ") { // keepers come and go

@@ -12,7 +12,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/engine"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/state"
 )
@@ -70,12 +70,12 @@ func (c *Controller) inherit(v *View, forks []Fork, now time.Time) {
 			continue
 		}
 		m.movers[f.Child] = mover{parent.group, parent.from, now} // alive or not: it may have forked too
-		i, alive := slices.BinarySearchFunc(v.Observed.Processes, f.Child, func(p host.Process, pid int) int { return p.PID - pid })
+		i, alive := slices.BinarySearchFunc(v.Observed.Processes, f.Child, func(p procfs.Process, pid int) int { return p.PID - pid })
 		if !alive {
 			continue
 		}
 		p := v.Observed.Processes[i]
-		if !stayedBehind(p, v.Layout.Place(&p, parent.group), parent.from) || v.expel[p.ProcID] || protected()(p.PID) != "" {
+		if !stayedBehind(p, v.Layout.Place(&p, parent.group), parent.from) || v.expel[p.ID] || protected()(p.PID) != "" {
 			continue
 		}
 		v.Classified.Placements = append(v.Classified.Placements, classify.Placement{
@@ -85,7 +85,7 @@ func (c *Controller) inherit(v *View, forks []Fork, now time.Time) {
 }
 
 // stayedBehind says whether a process is not in all the directories, and else where its parent was.
-func stayedBehind(p host.Process, dirs map[string]cgroup.Dir, from map[string]string) bool {
+func stayedBehind(p procfs.Process, dirs map[string]cgroup.Dir, from map[string]string) bool {
 	behind := false
 	for hierarchy, d := range dirs {
 		switch p.Cgroups[hierarchy] {
@@ -111,8 +111,8 @@ func ungoverned(v *View, p classify.Placement) bool {
 
 // withAncestors adds to processes their ancestors and one more, in order of pid. Served says that one of them is
 // the main process of an instance: then what it is to the instance only a whole look tells.
-func withAncestors(fresh []host.Process, more int, instances []engine.Instance, table func(pid int) (host.Process, bool)) (procs []host.Process, served bool) {
-	some := make(map[int]host.Process, 2*len(fresh))
+func withAncestors(fresh []procfs.Process, more int, instances []engine.Instance, table func(pid int) (procfs.Process, bool)) (procs []procfs.Process, served bool) {
+	some := make(map[int]procfs.Process, 2*len(fresh))
 	for _, p := range fresh {
 		some[p.PID] = p
 	}
@@ -132,12 +132,12 @@ func withAncestors(fresh []host.Process, more int, instances []engine.Instance, 
 		}
 	}
 	for i := range instances {
-		if p, there := some[instances[i].Main.PID]; there && p.ProcID == instances[i].Main {
+		if p, there := some[instances[i].Main.PID]; there && p.ID == instances[i].Main {
 			return nil, true
 		}
 	}
 	add(more)
-	return slices.SortedFunc(maps.Values(some), func(a, b host.Process) int { return a.PID - b.PID }), false
+	return slices.SortedFunc(maps.Values(some), func(a, b procfs.Process) int { return a.PID - b.PID }), false
 }
 
 // place puts processes that have just come into their groups, and reads no knob: it plans with what the last

@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
@@ -93,7 +94,7 @@ func holdsInstance(v *View, group string) bool {
 			continue
 		}
 		for _, i := range v.Instances {
-			if i.Main == p.Process.ProcID {
+			if i.Main == p.Process.ID {
 				return true
 			}
 		}
@@ -123,17 +124,17 @@ func (c *Controller) outside(v *View, group string) error {
 	if err != nil {
 		return err
 	}
-	byPID := map[int]host.Process{}
+	byPID := map[int]procfs.Process{}
 	for _, p := range v.Observed.Processes {
 		byPID[p.PID] = p
 	}
-	placed := map[host.ProcID]string{}
+	placed := map[procfs.ID]string{}
 	for _, p := range v.Members {
-		placed[p.Process.ProcID] = p.Group
+		placed[p.Process.ID] = p.Group
 	}
 	p, known := byPID[c.self.PID]
 	for known {
-		in, member := placed[p.ProcID]
+		in, member := placed[p.ID]
 		if member && covers([]string{group}, in) || atOrBelow(p.Cgroups[dir.Hierarchy], dir.Path) {
 			return fail(CodeRefused, "run it from outside", "you are inside group %q: process %d (%s) would stop too", group, p.PID, p.Comm)
 		}
@@ -256,7 +257,7 @@ func refuseFrozen(s *state.Documents, group string) error {
 
 // mayLeave refuses to take processes by hand out of a group that is stopped: the v1 freezer would go on to hold
 // them, in a group that nothing shows as frozen.
-func (c *Controller) mayLeave(f *host.Facts, s *state.Documents, procs ...host.Process) error {
+func (c *Controller) mayLeave(f *host.Facts, s *state.Documents, procs ...procfs.Process) error {
 	roots := c.roots(f, s)
 	for _, p := range procs {
 		for hierarchy, at := range p.Cgroups {
@@ -358,7 +359,7 @@ func (c *Controller) freezeState() (*host.Facts, *state.Documents, error) {
 
 // ownName is who ends a freeze that is over.
 func (c *Controller) ownName() string {
-	if c.Agent != (host.ProcID{}) {
+	if c.Agent != (procfs.ID{}) {
 		return "agent"
 	}
 	return "bulkhead"

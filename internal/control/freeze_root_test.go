@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/state"
 	"bulkhead/internal/testhost"
 )
@@ -62,7 +62,7 @@ func TestFreezeAndThaw(t *testing.T) {
 }
 
 // frozen says whether the kernel holds a process, through whatever this machine freezes by.
-func (s *site) frozen(id host.ProcID) bool {
+func (s *site) frozen(id procfs.ID) bool {
 	s.t.Helper()
 	h := s.of("cpu")
 	if h.Version == 1 {
@@ -80,7 +80,7 @@ func (s *site) frozen(id host.ProcID) bool {
 }
 
 // nested applies a policy of two groups, one in the other, with a process each.
-func (s *site) nested() (outer, inner host.ProcID) {
+func (s *site) nested() (outer, inner procfs.ID) {
 	s.t.Helper()
 	outer, m1 := marked(s.t, 70071)
 	inner, m2 := marked(s.t, 70072)
@@ -165,22 +165,22 @@ func TestFreezeFromInside(t *testing.T) {
 	s.apply("groups:\n  g: {match: [{cmdline: '" + m + "'}], cpu: {limit: 1}}\n  all: {match: [{exe: /nonexistent/x}], cpu: {limit: 1}}\n")
 	parent := testhost.Spawn(t, "sh", "-c", "sleep 3600; :")
 	s.must(Request{Verb: "move", Group: "all", PIDs: []int{parent.PID}})
-	var child host.ProcID
+	var child procfs.ID
 	testhost.WaitFor(t, "the child", func() bool {
-		procs, err := s.Host.Proc.Processes(host.ProcessOptions{})
+		procs, err := s.Host.Proc.Processes(procfs.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		i := slices.IndexFunc(procs, func(p host.Process) bool { return p.PPID == parent.PID && p.Comm == "sleep" })
+		i := slices.IndexFunc(procs, func(p procfs.Process) bool { return p.PPID == parent.PID && p.Comm == "sleep" })
 		if i >= 0 {
-			child = procs[i].ProcID
+			child = procs[i].ID
 		}
 		return i >= 0
 	})
 	really := s.self
 	for _, c := range []struct {
 		group string
-		self  host.ProcID
+		self  procfs.ID
 	}{{"g", self}, {"all", parent}, {"all", child}} {
 		s.Controller.self = c.self
 		if err := s.Outside(t.Context(), []string{c.group}); CodeOf(err) != CodeRefused {
@@ -201,7 +201,7 @@ func TestFreezeFromInside(t *testing.T) {
 }
 
 // frozenGroup applies a policy of one group g with a process.
-func (s *site) frozenGroup(number int) host.ProcID {
+func (s *site) frozenGroup(number int) procfs.ID {
 	s.t.Helper()
 	p, m := marked(s.t, number)
 	s.apply("groups:\n  g: {match: [{cmdline: '" + m + "'}], cpu: {limit: 1}}\n")
@@ -348,15 +348,15 @@ func TestFreezeStopsAForkStorm(t *testing.T) {
 	name := "storm-" + s.root
 	// A rule that names no process yet: the storm begins when its group is there, and no agent places it.
 	s.apply("groups:\n  g: {match: [{cmdline: '^" + name + "'}], cpu: {limit: 2}}\n")
-	storm := func() []host.ProcID {
-		procs, err := s.Host.Proc.Processes(host.ProcessOptions{})
+	storm := func() []procfs.ID {
+		procs, err := s.Host.Proc.Processes(procfs.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		var ids []host.ProcID
+		var ids []procfs.ID
 		for _, p := range procs {
 			if len(p.Args) > 0 && p.Args[0] == name && p.State != 'Z' {
-				ids = append(ids, p.ProcID)
+				ids = append(ids, p.ID)
 			}
 		}
 		return ids

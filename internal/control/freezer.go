@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/apply"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/state"
 )
@@ -141,7 +142,7 @@ func intoFreezer(v *View, group string, dir cgroup.Dir) plan.Plan {
 			continue
 		}
 		p.Steps = append(p.Steps, plan.Step{
-			Op: plan.OpMove, Group: group, Dir: dir, PID: m.Process.ProcID, Comm: m.Process.Comm,
+			Op: plan.OpMove, Group: group, Dir: dir, PID: m.Process.ID, Comm: m.Process.Comm,
 			Old: m.Process.Cgroups[dir.Hierarchy], Reason: "freeze",
 		})
 	}
@@ -245,7 +246,7 @@ func (w *waking) emptyFreezer(ctx context.Context, top cgroup.Dir, o apply.Optio
 		return errThaw
 	}
 	// By /proc, not by cgroup.procs: on v1 that leaves out processes while others fork beside them.
-	procs, err := w.Host.Proc.Processes(host.ProcessOptions{})
+	procs, err := w.Host.Proc.Processes(procfs.Options{})
 	if err != nil {
 		return errors.Join(errThaw, fail(CodeFailed, "", "read the process table: %w", err))
 	}
@@ -274,26 +275,26 @@ func (w *waking) concerns(d cgroup.Dir) bool {
 }
 
 // leave sends the processes in a directory of the freezer away.
-func (w *waking) leave(d cgroup.Dir, procs []host.Process) []plan.Step {
+func (w *waking) leave(d cgroup.Dir, procs []procfs.Process) []plan.Step {
 	var steps []plan.Step
 	for _, p := range procs {
 		if p.Cgroups[d.Hierarchy] != d.Path {
 			continue
 		}
-		to := w.home(p.ProcID, d)
+		to := w.home(p.ID, d)
 		if f, stopped := frozenAbove(w.stay, w.name(d)); stopped {
 			to = path.Join(w.root, f.Group)
 		}
 		steps = append(steps, plan.Step{
 			Op: plan.OpMove, Group: w.name(d), Dir: cgroup.Dir{Hierarchy: d.Hierarchy, Path: to},
-			PID: p.ProcID, Comm: p.Comm, Old: d.Path, Reason: "thaw", Optional: true,
+			PID: p.ID, Comm: p.Comm, Old: d.Path, Reason: "thaw", Optional: true,
 		})
 	}
 	return steps
 }
 
 // home is where a process, or else its group, came from, or the nearest directory above that is still there.
-func (w *waking) home(id host.ProcID, d cgroup.Dir) string {
+func (w *waking) home(id procfs.ID, d cgroup.Dir) string {
 	process, group := w.Store.Homes(w.Facts.BootID)
 	at := cmp.Or(process[id][d.Hierarchy], group[w.name(d)][d.Hierarchy], "/")
 	for ; at != "/"; at = path.Dir(at) {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
@@ -135,7 +135,7 @@ func sourced(v *View, one policy.Guarded) error {
 		missing, hint = "oom_kills", "give the group a memory limit: without one the kernel counts no kills for it"
 	case one.Throttled != nil && !asks("cpu"):
 		missing, hint = "throttled", "give the group a cpu.limit: without one nothing holds it back"
-	case one.MemoryPressure != nil && member[host.UnifiedID].Path == "":
+	case one.MemoryPressure != nil && member[procfs.UnifiedID].Path == "":
 		missing, hint = "memory_pressure", "the group has no directory in cgroup v2, where pressure is counted: "+
 			"watch oom_kills or throughput_falls instead"
 	case one.Throughput != nil && one.DSN == "" && !asks("cpu") && !asks("blkio") && !asks("cpuacct"):

@@ -17,6 +17,7 @@ import (
 	"bulkhead/internal/convert"
 	"bulkhead/internal/convert/libcgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/testhost"
 )
@@ -48,7 +49,7 @@ func (s *site) study() string {
         cpuset.mems=%q;
     }
 }
-`, i, 54320+i, facts.CPUs, host.NewIDSet(nodes...))
+`, i, 54320+i, facts.CPUs, idset.New(nodes...))
 	}
 	return b.String()
 }

@@ -14,6 +14,7 @@ import (
 	"bulkhead/internal/convert/unitfile"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
 )
@@ -29,7 +30,7 @@ func (c *Controller) InForce(ctx context.Context) (groups []inforce.Group, units
 	if c.Store != nil {
 		made = c.Store.Made(facts.BootID)
 	}
-	procs, err := c.Host.Proc.Processes(host.ProcessOptions{})
+	procs, err := c.Host.Proc.Processes(procfs.Options{})
 	if err != nil {
 		return nil, nil, fail(CodeFailed, "", "read the process table: %w", err)
 	}
@@ -53,7 +54,7 @@ func (c *Controller) InForce(ctx context.Context) (groups []inforce.Group, units
 }
 
 // whoIsIn names the programs in a group: "2 processes now: mysqld, mysqldump".
-func whoIsIn(procs []host.Process, path string) string {
+func whoIsIn(procs []procfs.Process, path string) string {
 	count, names := 0, []string(nil)
 	for _, p := range procs {
 		for _, at := range p.Cgroups {

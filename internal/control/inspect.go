@@ -14,6 +14,8 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/blockdev"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/resolve"
@@ -32,7 +34,7 @@ func (c *Controller) Discover() (*Discovery, error) {
 	if err != nil {
 		return nil, fail(CodeFailed, "", "look at the host: %w", err)
 	}
-	procs, err := c.Host.Proc.Processes(host.ProcessOptions{})
+	procs, err := c.Host.Proc.Processes(procfs.Options{})
 	if err != nil {
 		return nil, fail(CodeFailed, "", "read the process table: %w", err)
 	}
@@ -123,7 +125,7 @@ func (c *Controller) PlanFor(ctx context.Context, sources []policy.Source, at ti
 
 // Explanation is why a process is where it is.
 type Explanation struct {
-	Process  host.Process       `json:"process"`
+	Process  procfs.Process     `json:"process"`
 	Group    string             `json:"group,omitempty"`
 	By       string             `json:"by,omitempty"`
 	Placed   bool               `json:"placed"`
@@ -171,7 +173,7 @@ func (c *Controller) Explain(ctx context.Context, pid int, o ExplainOptions) (*E
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(v.Observed.Processes, func(p host.Process) bool { return p.PID == pid })
+	i := slices.IndexFunc(v.Observed.Processes, func(p procfs.Process) bool { return p.PID == pid })
 	if i < 0 {
 		return nil, fail(CodeUsage, "", "no process %d", pid)
 	}
@@ -322,7 +324,7 @@ func (c *Controller) History() ([]journal.Entry, error) { return c.Store.History
 
 // resolver answers what policy.Resolve asks about paths on this host, beside facts.
 func (c *Controller) resolver(f *host.Facts) resolve.Resolver {
-	r := resolve.Resolver{EvalSymlinks: c.Host.Root.Evaluate, Storage: func() (*host.Storage, error) { return c.storage(f) }}
+	r := resolve.Resolver{EvalSymlinks: c.Host.Root.EvalSymlinks, Storage: func() (*blockdev.Storage, error) { return c.storage(f) }}
 	if c.isHere() {
 		r.Interface = (&nics{c: c}).find
 	}

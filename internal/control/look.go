@@ -12,6 +12,8 @@ import (
 	"bulkhead/internal/apply"
 	"bulkhead/internal/change"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/blockdev"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
@@ -19,7 +21,7 @@ import (
 
 // LookOptions is what the agent knows when it looks.
 type LookOptions struct {
-	Processes []host.Process
+	Processes []procfs.Process
 	Changed   bool // processes came or went since the look before
 	Full      bool // read every limit too
 	// Forks are those that events told of since the look before, in their order; without those of a parent
@@ -106,10 +108,10 @@ func (c *Controller) Look(ctx context.Context, o LookOptions) (LookResult, error
 // inherited counts the members that are in place, were none at the last look, and were not moved; of the first look none.
 func (m *memory) inherited(v *View, moved []int) (count int) {
 	before := m.members
-	m.members = make(map[host.ProcID]struct{}, len(v.Classified.Placements))
+	m.members = make(map[procfs.ID]struct{}, len(v.Classified.Placements))
 	for _, p := range v.Classified.Placements {
-		m.members[p.Process.ProcID] = struct{}{}
-		if _, known := before[p.Process.ProcID]; !known && before != nil && !slices.Contains(moved, p.Process.PID) && placed(p.Process, v.Layout.Place(&p.Process, p.Group)) {
+		m.members[p.Process.ID] = struct{}{}
+		if _, known := before[p.Process.ID]; !known && before != nil && !slices.Contains(moved, p.Process.PID) && placed(p.Process, v.Layout.Place(&p.Process, p.Group)) {
 			count++
 		}
 	}
@@ -137,7 +139,7 @@ func (c *Controller) facts(fresh bool) (*host.Facts, error) {
 
 // storage is what files lie on, for io limits that name a target. It is as old as the facts: an agent's looks read both
 // anew together.
-func (c *Controller) storage(f *host.Facts) (*host.Storage, error) {
+func (c *Controller) storage(f *host.Facts) (*blockdev.Storage, error) {
 	c.disks.Lock()
 	defer c.disks.Unlock()
 	if c.disks.facts == f && c.disks.storage != nil {

@@ -17,8 +17,9 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/host"
-	"bulkhead/internal/host/hosttest"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/linux/linuxtest"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
@@ -35,7 +36,7 @@ type machine struct {
 	proc   string // its /proc
 
 	mu    sync.Mutex
-	alive map[int]host.ProcID
+	alive map[int]procfs.ID
 	moved bool // since /proc/PID/cgroup was written
 	// byPID1 says that it is systemd who changes the kernel's model.
 	byPID1 bool
@@ -43,8 +44,8 @@ type machine struct {
 
 func newMachine(t *testing.T, version string) *machine {
 	t.Helper()
-	root := hosttest.Unpack(t, hosttest.Text(t, "debian12"))
-	m := &machine{t: t, proc: filepath.Join(root, "proc"), alive: map[int]host.ProcID{}}
+	root := linuxtest.Unpack(t, linuxtest.Text(t, "debian12"))
+	m := &machine{t: t, proc: filepath.Join(root, "proc"), alive: map[int]procfs.ID{}}
 	entries, err := os.ReadDir(m.proc)
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +81,7 @@ func (m *machine) must(err error) {
 }
 
 // at is a directory.
-func at(dir string) cgroup.Dir { return cgroup.Dir{Hierarchy: host.UnifiedID, Path: dir} }
+func at(dir string) cgroup.Dir { return cgroup.Dir{Hierarchy: procfs.UnifiedID, Path: dir} }
 
 // notice keeps /proc up to date: what a write to cgroup.procs has moved is in there before anything else is done.
 func (m *machine) notice(o cgroupfake.Operation) error {
@@ -101,7 +102,7 @@ func (m *machine) refresh() {
 }
 
 // start makes a process in no unit.
-func (m *machine) start(command string) host.ProcID {
+func (m *machine) start(command string) procfs.ID {
 	m.t.Helper()
 	pid := (*machineKernel)(m).Spawn()
 	m.run(pid, 1, command)
@@ -179,11 +180,11 @@ func (k *machineKernel) End(pid int) {
 
 func (k *machineKernel) GroupOf(pid int) string {
 	where := k.kernel.Membership(pid)
-	return where[host.UnifiedID]
+	return where[procfs.UnifiedID]
 }
 
 // service starts a service of an administrator's with limits of its own, and gives its main process.
-func (m *machine) service(unit, command string, lines ...string) host.ProcID {
+func (m *machine) service(unit, command string, lines ...string) procfs.ID {
 	m.t.Helper()
 	text := "[Service]\nExecStart=/bin/sleep infinity\n" + strings.Join(lines, "\n") + "\n"
 	m.must(os.WriteFile(filepath.Join(m.pid1.Root(), "etc/systemd/system", unit), []byte(text), 0o644))
@@ -236,7 +237,7 @@ func (m *machine) release(groups ...string) *Reply {
 func (m *machine) full() (LookResult, error) {
 	m.t.Helper()
 	m.refresh()
-	procs, err := m.Host.Proc.Processes(host.ProcessOptions{})
+	procs, err := m.Host.Proc.Processes(procfs.Options{})
 	m.must(err)
 	return m.Look(context.Background(), LookOptions{Processes: procs, Changed: true, Full: true})
 }
@@ -250,7 +251,7 @@ func (m *machine) reads(when, dir, file, want string) {
 }
 
 // where is the directory of a process.
-func (m *machine) where(id host.ProcID) string { return (*machineKernel)(m).GroupOf(id.PID) }
+func (m *machine) where(id procfs.ID) string { return (*machineKernel)(m).GroupOf(id.PID) }
 
 // state is all that the kernel and systemd hold, as text: every group, every file of a unit but the agent's records.
 func (m *machine) state() string {
@@ -305,7 +306,7 @@ func TestVerbsOnTheModels(t *testing.T) {
 }
 
 // command has `run` start a command in a group, as a process in no unit does that then becomes it.
-func (m *machine) command(group, command string) (host.ProcID, error) {
+func (m *machine) command(group, command string) (procfs.ID, error) {
 	m.t.Helper()
 	agent := m.self
 	defer func() { m.self = agent }()

@@ -17,6 +17,8 @@ import (
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/linux/sockets"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
@@ -105,7 +107,7 @@ func plain(err error) error {
 // waysIn finds the interfaces that carry a control connection: of sshd's to somebody elsewhere, or that of who calls us.
 func (c *Controller) waysIn(k *netshape.Kernel) map[string]string {
 	ways := map[string]string{}
-	add := func(local, remote host.Address) {
+	add := func(local, remote sockets.Address) {
 		if local.Addr().IsLoopback() {
 			return
 		}
@@ -114,12 +116,12 @@ func (c *Controller) waysIn(k *netshape.Kernel) map[string]string {
 			ways[name] = "a connection of sshd with " + remote.Addr().String()
 		}
 	}
-	if local, remote, ok := host.ParseSSHConnection(os.Getenv("SSH_CONNECTION")); ok {
+	if local, remote, ok := sockets.ParseSSHConnection(os.Getenv("SSH_CONNECTION")); ok {
 		add(local, remote)
 	}
 	sockets, err := k.Sockets()
-	procs, err2 := c.Host.Proc.Processes(host.ProcessOptions{})
-	if err != nil || err2 != nil && !errors.Is(err2, host.ErrHidden) {
+	procs, err2 := c.Host.Proc.Processes(procfs.Options{})
+	if err != nil || err2 != nil && !errors.Is(err2, procfs.ErrHidden) {
 		return ways
 	}
 	held := map[uint32]bool{}

@@ -15,6 +15,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
@@ -239,7 +240,7 @@ func (c *Controller) observeHomes(v *View) {
 	process = maps.Clone(process)
 	for id, home := range v.homes {
 		if process == nil {
-			process = map[host.ProcID]map[string]string{}
+			process = map[procfs.ID]map[string]string{}
 		}
 		process[id] = home
 	}
@@ -271,7 +272,7 @@ func (c *Controller) observeHomes(v *View) {
 // observeScores reads the oom_score_adj of members whose group asks for one, and of every process whose
 // own bulkhead has changed.
 func (c *Controller) observeScores(v *View) {
-	v.Observed.OOMScoreAdj = map[host.ProcID]int{}
+	v.Observed.OOMScoreAdj = map[procfs.ID]int{}
 	wanted := map[string]bool{}
 	for _, g := range v.Classified.Groups {
 		_, wanted[g.Path] = g.Settings.Get(policy.KeyOOMScoreAdj, "")
@@ -281,8 +282,8 @@ func (c *Controller) observeScores(v *View) {
 			continue
 		}
 		// One that exits meanwhile is left out, and so gets no step.
-		if score, err := c.Host.Proc.ReadOOMScoreAdj(p.Process.ProcID); err == nil {
-			v.Observed.OOMScoreAdj[p.Process.ProcID] = score
+		if score, err := c.Host.Proc.ReadOOMScoreAdj(p.Process.ID); err == nil {
+			v.Observed.OOMScoreAdj[p.Process.ID] = score
 		}
 	}
 	v.Observed.Originals = plan.Originals{OOMScoreAdj: c.Store.Scores(v.Facts.BootID), Subtree: c.Store.Subtree(v.Facts.BootID), FavorDynmods: c.Store.Changed(v.Facts.BootID, plan.FavorDynmods.Target()), Disks: diskOriginals(c.Store.Originals(v.Facts.BootID))}
@@ -311,20 +312,20 @@ func diskOriginals(all []journal.Change) map[cgroup.File]string {
 }
 
 // descendants lists the processes that have one of the given ones above them.
-func descendants(all []host.Process, of map[host.ProcID]int) []host.ProcID {
+func descendants(all []procfs.Process, of map[procfs.ID]int) []procfs.ID {
 	if len(of) == 0 {
 		return nil
 	}
-	byPID := make(map[int]*host.Process, len(all))
+	byPID := make(map[int]*procfs.Process, len(all))
 	for i := range all {
 		byPID[all[i].PID] = &all[i]
 	}
-	var found []host.ProcID
+	var found []procfs.ID
 	for _, p := range all {
 		// A table read while processes come and go may hold a loop: no chain is longer than the table.
 		for parent, left := byPID[p.PPID], len(all); parent != nil && left > 0; parent, left = byPID[parent.PPID], left-1 {
-			if _, ok := of[parent.ProcID]; ok {
-				found = append(found, p.ProcID)
+			if _, ok := of[parent.ID]; ok {
+				found = append(found, p.ID)
 				break
 			}
 		}
@@ -400,7 +401,7 @@ func (c *Controller) sliceTasks(v *View, h host.Hierarchy, at cgroup.Dir) int {
 }
 
 // runnable counts the threads of a process that run or want to. Its own state is that of the first one.
-func (c *Controller) runnable(p *host.Process) (tasks int) {
+func (c *Controller) runnable(p *procfs.Process) (tasks int) {
 	const running = 'R'
 	if p.Threads <= 1 {
 		if p.State == running {
@@ -533,7 +534,7 @@ func (c *Controller) observeNodes(v *View) bool {
 func (c *Controller) observeMemory(v *View) {
 	o := &v.Observed
 	o.Pinned, o.Current = map[cgroup.Dir]int64{}, map[cgroup.Dir]int64{}
-	o.Held, o.HeldShared = map[host.ProcID]int64{}, map[host.ProcID]int64{}
+	o.Held, o.HeldShared = map[procfs.ID]int64{}, map[procfs.ID]int64{}
 	if h, ok := v.Facts.HierarchyOf("memory"); ok {
 		for d := range o.Dirs {
 			if d.Hierarchy != h.ID {
@@ -553,8 +554,8 @@ func (c *Controller) observeMemory(v *View) {
 	}
 	for _, p := range v.Members {
 		if m, err := c.Host.Proc.Memory(p.Process.PID); err == nil {
-			o.Held[p.Process.ProcID] = m.Anon + m.Shmem
-			o.HeldShared[p.Process.ProcID] = m.Shmem
+			o.Held[p.Process.ID] = m.Anon + m.Shmem
+			o.HeldShared[p.Process.ID] = m.Shmem
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/testhost"
 )
@@ -44,14 +45,14 @@ func newOracleHome(t testing.TB) *oracleHome {
 func (o *oracleHome) bin(name string) string { return filepath.Join(o.dir, "bin", name) }
 
 // background starts one process of an instance.
-func (o *oracleHome) background(name, sid string) host.ProcID {
+func (o *oracleHome) background(name, sid string) procfs.ID {
 	o.t.Helper()
 	return testhost.SpawnAs(o.t, "ora_"+name+"_"+sid, o.bin("oracle"), "infinity")
 }
 
 // parent starts a program that starts sessions and waits: as the listener does, forked twice so that init is their
 // parent, or as children.
-func (o *oracleHome) parent(program string, orphans bool, titles ...string) host.ProcID {
+func (o *oracleHome) parent(program string, orphans bool, titles ...string) procfs.ID {
 	o.t.Helper()
 	script := ""
 	for _, title := range titles {
@@ -65,14 +66,14 @@ func (o *oracleHome) parent(program string, orphans bool, titles ...string) host
 }
 
 // sessions waits until so many sessions of an instance are there.
-func (o *oracleHome) sessions(h *host.Host, title string, want int) []host.Process {
+func (o *oracleHome) sessions(h *host.Host, title string, want int) []procfs.Process {
 	o.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		procs, err := h.Proc.Processes(host.ProcessOptions{})
+		procs, err := h.Proc.Processes(procfs.Options{})
 		if err != nil {
 			o.t.Fatal(err)
 		}
-		var found []host.Process
+		var found []procfs.Process
 		for _, p := range procs {
 			if p.Exe == o.bin("oracle") && len(p.Args) > 0 && p.Args[0] == title {
 				found = append(found, p)
@@ -93,7 +94,7 @@ func (o *oracleHome) sessions(h *host.Host, title string, want int) []host.Proce
 func TestOracleDocument(t *testing.T) {
 	const remote = "oracle%s (LOCAL=NO)"
 	s, o := newSite(t), newOracleHome(t)
-	place := make(map[host.ProcID]string) // group, "" for none
+	place := make(map[procfs.ID]string) // group, "" for none
 	for sid, group := range map[string]string{"BXTST01": "BX1/sessions", "BXTST02": "BX2/sessions"} {
 		for _, name := range []string{"pmon", "lgwr", "lg00", "ckpt", "dbw0", "smon"} {
 			place[o.background(name, sid)] = ""
@@ -106,10 +107,10 @@ func TestOracleDocument(t *testing.T) {
 		if p.PPID == listener.PID {
 			t.Errorf("the parent of session %d is the listener", p.PID)
 		}
-		place[p.ProcID] = "BX1/sessions"
+		place[p.ID] = "BX1/sessions"
 	}
 	for _, p := range o.sessions(s.Host, fmt.Sprintf(remote, "BXTST02"), 2) {
-		place[p.ProcID] = "BX2/sessions"
+		place[p.ID] = "BX2/sessions"
 	}
 	// exe keeps out what another copy of this test runs under the same names.
 	text := fmt.Sprintf(`groups:
@@ -144,7 +145,7 @@ func TestOracleDocument(t *testing.T) {
 
 	o.parent("tnslsnr", true, fmt.Sprintf(remote, "BXTST01"))
 	for _, p := range o.sessions(s.Host, fmt.Sprintf(remote, "BXTST01"), 2) {
-		place[p.ProcID] = "BX1/sessions"
+		place[p.ID] = "BX1/sessions"
 	}
 	if _, err := s.Look(context.Background(), LookOptions{Full: true, Changed: true}); err != nil {
 		t.Fatal(err)
@@ -156,7 +157,7 @@ func TestOracleDocument(t *testing.T) {
 	stranger := testhost.Spawn(t, "sleep", "600")
 	sieve := s.Sieve()
 	for _, p := range o.sessions(s.Host, fmt.Sprintf(remote, "BXTST02"), 3) {
-		if _, known := place[p.ProcID]; !known && !sieve.Concerns(p.PID) {
+		if _, known := place[p.ID]; !known && !sieve.Concerns(p.PID) {
 			t.Errorf("session %d concerns no group", p.PID)
 		}
 	}
@@ -184,7 +185,7 @@ func TestHelperOfOracle(t *testing.T) {
 	s.apply(fmt.Sprintf(`groups:
   backups: {role: helper, match: [{engine: oracle, sid: BHTEST, helper: backup, exe: '%s/bin/*'}], cpu: {limit: 0.5}}
 `, o.dir))
-	for _, id := range []host.ProcID{rman, channel.ProcID} {
+	for _, id := range []procfs.ID{rman, channel.ID} {
 		if got := s.where("cpu", id); got != s.at("", "backups").Path {
 			t.Errorf("process %d is in %q", id.PID, got)
 		}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"bulkhead/internal/classify"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
@@ -37,8 +37,8 @@ func (c *Controller) move(ctx context.Context, r Request, reply *Reply) error {
 		if reason := classify.Protected(p.PID, v.rules); reason != "" {
 			return fail(CodeRefused, "", "move process %d (%s): %s", p.PID, p.Comm, reason)
 		}
-		pins = slices.DeleteFunc(pins, func(pin state.Pin) bool { return pin.Process == p.ProcID })
-		pin := state.Pin{Process: p.ProcID, Boot: v.Facts.BootID, Group: r.Group, By: "move by " + r.By, Alone: !r.Tree || r.Caller != nil}
+		pins = slices.DeleteFunc(pins, func(pin state.Pin) bool { return pin.Process == p.ID })
+		pin := state.Pin{Process: p.ID, Boot: v.Facts.BootID, Group: r.Group, By: "move by " + r.By, Alone: !r.Tree || r.Caller != nil}
 		if r.For > 0 {
 			pin.Ends = time.Now().Add(r.For)
 		}
@@ -50,7 +50,7 @@ func (c *Controller) move(ctx context.Context, r Request, reply *Reply) error {
 // fits refuses to put processes into a group whose memory limit, or that of a group above it, is below what
 // they hold and cannot give back: what they hold stays charged where it is, but the next they ask for ends
 // in an OOM kill.
-func (c *Controller) fits(v *View, group string, procs []host.Process, force bool) error {
+func (c *Controller) fits(v *View, group string, procs []procfs.Process, force bool) error {
 	if force {
 		return nil
 	}
@@ -78,7 +78,7 @@ func (c *Controller) moveBack(ctx context.Context, r Request, reply *Reply) erro
 	if err != nil {
 		return err
 	}
-	procs, err := c.Host.Proc.Processes(host.ProcessOptions{PIDs: r.PIDs})
+	procs, err := c.Host.Proc.Processes(procfs.Options{PIDs: r.PIDs})
 	if err != nil {
 		return fail(CodeFailed, "", "read the process table: %w", err)
 	}
@@ -87,15 +87,15 @@ func (c *Controller) moveBack(ctx context.Context, r Request, reply *Reply) erro
 	}
 	pins := slices.Clone(s.Pins)
 	for _, pid := range r.PIDs {
-		i := slices.IndexFunc(procs, func(p host.Process) bool { return p.PID == pid })
+		i := slices.IndexFunc(procs, func(p procfs.Process) bool { return p.PID == pid })
 		before := len(pins)
-		pins = slices.DeleteFunc(pins, func(p state.Pin) bool { return i >= 0 && p.Process == procs[i].ProcID })
+		pins = slices.DeleteFunc(pins, func(p state.Pin) bool { return i >= 0 && p.Process == procs[i].ID })
 		if len(pins) < before {
 			continue
 		}
 		// One that no rule claims, and that only stays where it was born, can be sent back too.
 		p, ok := c.resident(ctx, pid, s)
-		if !ok || i < 0 || p != procs[i].ProcID {
+		if !ok || i < 0 || p != procs[i].ID {
 			return fail(CodeUsage, "only processes placed by `move` or `run`, and those that no rule claims, can go back", "process %d was not placed by hand", pid)
 		}
 		s.Ended = append(s.Ended, state.Pin{Process: p})
@@ -104,27 +104,27 @@ func (c *Controller) moveBack(ctx context.Context, r Request, reply *Reply) erro
 }
 
 // resident finds a process that is in a group without being claimed.
-func (c *Controller) resident(ctx context.Context, pid int, s *state.Documents) (host.ProcID, bool) {
+func (c *Controller) resident(ctx context.Context, pid int, s *state.Documents) (procfs.ID, bool) {
 	if s.Applied == nil {
-		return host.ProcID{}, false
+		return procfs.ID{}, false
 	}
 	l := lookOver(s, s.Applied.Sources)
 	l.lenient = true
 	v, err := c.classify(ctx, l)
 	if err != nil {
-		return host.ProcID{}, false
+		return procfs.ID{}, false
 	}
 	for _, m := range v.Members {
 		if m.Process.PID == pid && m.By == byResidence {
-			return m.Process.ProcID, true
+			return m.Process.ID, true
 		}
 	}
-	return host.ProcID{}, false
+	return procfs.ID{}, false
 }
 
 // repin records a new list of pins and makes the host follow. Nothing is done when one of the processes named
 // could not be moved.
-func (c *Controller) repin(ctx context.Context, r Request, reply *Reply, s *state.Documents, pins []state.Pin, named ...host.Process) error {
+func (c *Controller) repin(ctx context.Context, r Request, reply *Reply, s *state.Documents, pins []state.Pin, named ...procfs.Process) error {
 	if s.Applied == nil {
 		return errNotApplied()
 	}
@@ -156,11 +156,11 @@ func (c *Controller) repin(ctx context.Context, r Request, reply *Reply, s *stat
 }
 
 // movable says why a plan leaves a process where it is although it is to be in a group.
-func movable(v *View, p host.Process, group string) error {
+func movable(v *View, p procfs.Process, group string) error {
 	if unit := v.Layout.Stuck(&p, group); unit != "" {
 		return fail(CodeRefused, "nothing was moved", "move process %d (%s): it is the main process of %s, which would take its end for the unit's", p.PID, p.Comm, unit)
 	}
-	if placed(p, v.Layout.Place(&p, group)) || slices.ContainsFunc(v.Plan.Steps, func(s plan.Step) bool { return s.Op == plan.OpMove && s.PID == p.ProcID }) {
+	if placed(p, v.Layout.Place(&p, group)) || slices.ContainsFunc(v.Plan.Steps, func(s plan.Step) bool { return s.Op == plan.OpMove && s.PID == p.ID }) {
 		return nil
 	}
 	why := "the group is not in force on this host"
@@ -173,17 +173,17 @@ func movable(v *View, p host.Process, group string) error {
 }
 
 // chosen finds the processes a person named, with all their descendants if asked.
-func chosen(all []host.Process, pids []int, tree bool) ([]host.Process, error) {
-	children := map[int][]host.Process{}
-	byPID := map[int]host.Process{}
+func chosen(all []procfs.Process, pids []int, tree bool) ([]procfs.Process, error) {
+	children := map[int][]procfs.Process{}
+	byPID := map[int]procfs.Process{}
 	for _, p := range all {
 		byPID[p.PID] = p
 		children[p.PPID] = append(children[p.PPID], p)
 	}
-	var found []host.Process
+	var found []procfs.Process
 	seen := map[int]bool{}
-	var add func(p host.Process)
-	add = func(p host.Process) {
+	var add func(p procfs.Process)
+	add = func(p procfs.Process) {
 		if seen[p.PID] {
 			return
 		}

@@ -21,7 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/blockdev"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/probe"
 	"bulkhead/internal/testhost"
@@ -209,7 +210,7 @@ type planted struct {
 func TestProbeFindsPlantedFaults(t *testing.T) {
 	var firstNumber, secondNumber string // of devices
 	var mark string
-	var member host.ProcID
+	var member procfs.ID
 	oneDisk := func(t *testing.T, _ *site) string {
 		first, number := testhost.LoopDevice(t, 64<<20)
 		firstNumber = number
@@ -400,7 +401,7 @@ func TestProbeOfADiskWeight(t *testing.T) {
 			t.Errorf("with BFQ: %s, %s: asked %s, measured %s: %s: %s", r.Key, r.How, r.Asked, r.Measured, r.Verdict, r.Reason)
 		}
 	}
-	if err := (host.Queues{Block: s.Host.Block}).Write(t.Context(), number+"/scheduler", "none"); err != nil {
+	if err := (blockdev.Queues{Block: s.Host.Block}).Write(t.Context(), number+"/scheduler", "none"); err != nil {
 		t.Fatal(err)
 	}
 	all := s.probed(ProbeOptions{Groups: []string{"g"}})
@@ -446,7 +447,7 @@ func TestProbeThatIsKilled(t *testing.T) {
 			_, mark := marked(t, 70205)
 			text := "groups:\n  g: {match: [{cmdline: '" + mark + "'}], cpu: {limit: 0.3}}\n"
 			s.apply(text)
-			cmd := exec.Command(host.SelfExe, "be-a-prober", s.state)
+			cmd := exec.Command(procfs.SelfExe, "be-a-prober", s.state)
 			out, err := cmd.StdoutPipe()
 			if err != nil {
 				t.Fatal(err)

@@ -16,7 +16,8 @@ import (
 	"time"
 
 	"bulkhead/internal/classify"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/blockdev"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/probe"
@@ -247,7 +248,7 @@ func (p *prober) disk(ctx context.Context, group string, t *diskTarget, d probe.
 			return sum, 0, err
 		}
 		defer f.Close()
-		orders[0].Device = host.DescriptorPath(os.Getpid(), int(f.Fd()))
+		orders[0].Device = procfs.DescriptorPath(os.Getpid(), int(f.Fd()))
 	default:
 		orders = nil
 		for _, path := range t.paths {
@@ -444,7 +445,7 @@ func (p *prober) whyReadBack(b Verification) string {
 // noWeight says why no weight on a disk counts; "" when nothing is wrong with the disk.
 func (p *prober) noWeight(s policy.Setting) string {
 	d, _ := p.v.Facts.Device(s.Dev)
-	now, err := host.Queues{Block: p.c.Host.Block}.Scheduler(s.Dev)
+	now, err := blockdev.Queues{Block: p.c.Host.Block}.Scheduler(s.Dev)
 	if at := strings.Index(now, "["); err == nil && at >= 0 {
 		now, _, _ = strings.Cut(now[at+1:], "]")
 	}

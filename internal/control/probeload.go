@@ -12,8 +12,8 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
-	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/plan"
@@ -106,10 +106,10 @@ func (p *prober) cpuSet(g classify.Group) (policy.Setting, bool) {
 // cpusSeen judges on which CPUs a load might run, and ran.
 func (p *prober) cpusSeen(group string, s policy.Setting, a probe.Answer, err error) Probed {
 	r := p.result(group, s, "alone")
-	var asked host.IDSet
+	var asked idset.Set
 	for _, w := range wantedFor(p.v, group, s) {
 		if strings.HasPrefix(w.File, "cpuset.cpus") {
-			asked, _ = host.ParseIDSet(w.Value)
+			asked, _ = idset.Parse(w.Value)
 		}
 	}
 	if err == nil && len(asked) == 0 {
@@ -118,11 +118,11 @@ func (p *prober) cpusSeen(group string, s policy.Setting, a probe.Answer, err er
 	if err != nil {
 		return r.failed(err)
 	}
-	r.Measured, r.Verdict = "may run on "+host.IDSet(a.May).String()+", ran on "+host.IDSet(a.Ran).String(), probe.Held
+	r.Measured, r.Verdict = "may run on "+idset.Set(a.May).String()+", ran on "+idset.Set(a.Ran).String(), probe.Held
 	if more := probe.Wider(asked, append(slices.Clone(a.May), a.Ran...)); len(more) > 0 {
 		slices.Sort(more)
 		r.Verdict = probe.NotEnforced
-		r.Reason = fmt.Sprintf("CPU %s is open to it, too; %s", host.IDSet(slices.Compact(more)), p.why(group, s, false))
+		r.Reason = fmt.Sprintf("CPU %s is open to it, too; %s", idset.Set(slices.Compact(more)), p.why(group, s, false))
 	}
 	return r
 }
@@ -256,7 +256,7 @@ func (p *prober) oneCPU(group string) int {
 	if h, ok := p.v.Facts.HierarchyOf("cpuset"); ok {
 		if own, ok := p.v.Layout.Own(group)[h.ID]; ok {
 			text, err := p.v.Tree.Read(own.File("cpuset.cpus"))
-			if set, err2 := host.ParseIDSet(text); err == nil && err2 == nil && len(set) > 0 {
+			if set, err2 := idset.Parse(text); err == nil && err2 == nil && len(set) > 0 {
 				cpus = set
 			}
 		}

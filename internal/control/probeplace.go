@@ -16,6 +16,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 )
 
@@ -286,7 +287,7 @@ func (c *Controller) sweepProbes(t *cgroup.Tree, root string, all bool) error {
 }
 
 // probeMaker says which process made a directory for a probe.
-func probeMaker(dir string) (maker host.ProcID, ours bool) {
+func probeMaker(dir string) (maker procfs.ID, ours bool) {
 	for element := range strings.SplitSeq(dir, "/") {
 		rest, is := strings.CutPrefix(element, probePrefix)
 		words := strings.Split(rest, "-")
@@ -296,19 +297,19 @@ func probeMaker(dir string) (maker host.ProcID, ours bool) {
 		pid, err := strconv.Atoi(words[0])
 		start, err2 := strconv.ParseUint(words[1], 10, 64)
 		if err == nil && err2 == nil {
-			return host.ProcID{PID: pid, Start: start}, true
+			return procfs.ID{PID: pid, Start: start}, true
 		}
 	}
 	return maker, false
 }
 
 // endLoads kills the loads in a directory of a probe that is under way.
-func (c *Controller) endLoads(t *cgroup.Tree, d cgroup.Dir, maker host.ProcID) {
+func (c *Controller) endLoads(t *cgroup.Tree, d cgroup.Dir, maker procfs.ID) {
 	pids, err := t.Procs(d)
 	if err != nil || len(pids) == 0 || !c.Host.Proc.Alive(maker) {
 		return
 	}
-	procs, err := c.Host.Proc.Processes(host.ProcessOptions{PIDs: pids})
+	procs, err := c.Host.Proc.Processes(procfs.Options{PIDs: pids})
 	if err != nil {
 		return
 	}

@@ -16,6 +16,7 @@ import (
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
@@ -318,7 +319,7 @@ func (c *Controller) releaseView(
 ) (v *View, theirs string, err error) {
 	v = &View{Facts: f, Tree: c.tree(f), Released: s.Released, homes: homesOf(s.Pins, s.Ended), releasing: true}
 	v.Policy = &policy.Policy{Version: 1, Host: policy.HostPart{Root: root}}
-	procs, err := c.Host.Proc.Processes(host.ProcessOptions{})
+	procs, err := c.Host.Proc.Processes(procfs.Options{})
 	if err != nil {
 		return nil, "", fail(CodeFailed, "", "read the process table: %w", err)
 	}

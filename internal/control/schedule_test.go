@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 )
 
@@ -31,7 +31,7 @@ func (m *machine) atTime(text string) {
 // quick is the agent's look each second, when no process has come or gone.
 func (m *machine) quick() LookResult {
 	m.t.Helper()
-	procs, err := m.Host.Proc.Processes(host.ProcessOptions{})
+	procs, err := m.Host.Proc.Processes(procfs.Options{})
 	m.must(err)
 	done, err := m.Look(context.Background(), LookOptions{Processes: procs})
 	m.must(err)

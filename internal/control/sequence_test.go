@@ -14,8 +14,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 )
 
@@ -109,7 +109,7 @@ func TestAnySequenceIsGivenBack(t *testing.T) {
 		look := func() {
 			m.surviving(func() {
 				m.refresh()
-				procs, err := m.Host.Proc.Processes(host.ProcessOptions{})
+				procs, err := m.Host.Proc.Processes(procfs.Options{})
 				m.must(err)
 				_, _ = m.Look(context.Background(), LookOptions{Processes: procs, Changed: true, Full: rapid.Bool().Draw(r, "full")})
 				_ = m.MindTrial(context.Background())

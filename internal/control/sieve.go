@@ -4,7 +4,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/engine"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // Sieve holds a process that an event told of against the rules and engines that the last look knew, and reads no more of
@@ -13,7 +13,7 @@ import (
 type Sieve struct {
 	rules     *classify.Sieve
 	instances []engine.Instance
-	peek      *host.Peeker
+	peek      *procfs.Peeker
 }
 
 // Sieve makes one of what the last look knew, nil when there was none. The processes of an instance, and what these start,
@@ -37,7 +37,7 @@ func (s *Sieve) Concerns(pid int) bool {
 	if verdict == classify.Yes || verdict == classify.No && engine.Ordinary(exe) {
 		return verdict == classify.Yes
 	}
-	p, err := s.peek.Peek(pid, func(p *host.Process) bool {
+	p, err := s.peek.Peek(pid, func(p *procfs.Process) bool {
 		if verdict = s.rules.Program(p); p.Exe == "" || engine.MayServe(p) || engine.Joins(p, s.instances) {
 			verdict = classify.Yes
 		}

@@ -12,7 +12,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
@@ -192,11 +192,11 @@ func (c *Controller) Status(ctx context.Context) (*Status, error) {
 		st.Groups = append(st.Groups, c.groupStatus(v, s, g.Path))
 	}
 	c.addTraffic(ctx, v, st)
-	inside := make(map[host.ProcID]bool, len(v.Members))
+	inside := make(map[procfs.ID]bool, len(v.Members))
 	for _, m := range v.Members {
-		inside[m.Process.ProcID] = true
+		inside[m.Process.ID] = true
 	}
-	st.Orphans = classify.Orphans(v.rules, v.Classified.Skips, func(id host.ProcID) bool { return inside[id] })
+	st.Orphans = classify.Orphans(v.rules, v.Classified.Skips, func(id procfs.ID) bool { return inside[id] })
 	return st, nil
 }
 
@@ -258,7 +258,7 @@ func (c *Controller) groupStatus(v *View, s *state.Documents, name string) Group
 }
 
 // placed says whether a process is in all the directories.
-func placed(p host.Process, dirs map[string]cgroup.Dir) bool {
+func placed(p procfs.Process, dirs map[string]cgroup.Dir) bool {
 	for hierarchy, d := range dirs {
 		if p.Cgroups[hierarchy] != d.Path {
 			return false
@@ -361,7 +361,7 @@ func scoresOf(v *View, group string, s policy.Setting) (inForce string, ok bool)
 	want, _ := s.Value.(policy.Count)
 	low, high, members := 0, 0, 0
 	for _, p := range v.Members {
-		score, known := v.Observed.OOMScoreAdj[p.Process.ProcID]
+		score, known := v.Observed.OOMScoreAdj[p.Process.ID]
 		if p.Group != group || !known {
 			continue
 		}
@@ -380,7 +380,7 @@ func scoresOf(v *View, group string, s policy.Setting) (inForce string, ok bool)
 }
 
 // addTasks counts a member's threads and their states.
-func (c *Controller) addTasks(t *metrics.TaskStates, p host.Process) {
+func (c *Controller) addTasks(t *metrics.TaskStates, p procfs.Process) {
 	tasks, err := c.Host.Proc.Tasks(p.PID)
 	if err != nil {
 		return // exited meanwhile
@@ -433,7 +433,7 @@ func (c *Controller) largest(v *View, group string) int64 {
 
 // sumMemory adds up the members' own figures, where no cgroup counts them.
 func (c *Controller) sumMemory(v *View, group string) metrics.Memory {
-	var sum host.Memory
+	var sum procfs.Memory
 	for _, p := range v.Members {
 		if !covers([]string{group}, p.Group) {
 			continue

@@ -10,7 +10,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/engine"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
 )
@@ -77,7 +77,7 @@ var errNotSwift = errors.New("only a look at the whole can tell")
 // the short way only for a process that comes from where the group's first member came from, so that the journal knows
 // already where it goes back to; and only while the state directory is as it was at that look. Forks are as in
 // LookOptions; find gives other processes as they are now.
-func (c *Controller) Swift(fresh []host.Process, forks []Fork, find func(pid int) (host.Process, bool)) SwiftResult {
+func (c *Controller) Swift(fresh []procfs.Process, forks []Fork, find func(pid int) (procfs.Process, bool)) SwiftResult {
 	v := c.memory.view
 	if v == nil || len(fresh) > glances || c.bornOutside(v, fresh, forks) {
 		return SwiftResult{Look: true}
@@ -114,7 +114,7 @@ func (c *Controller) Swift(fresh []host.Process, forks []Fork, find func(pid int
 
 // outOfPlace gives those fresh processes that are not where their group wants them. Whole says that a unit came to a group
 // with one, which only a look at the whole can put in force.
-func outOfPlace(v *View, procs []host.Process, isFresh map[int]bool) (misplaced []classify.Placement, whole bool) {
+func outOfPlace(v *View, procs []procfs.Process, isFresh map[int]bool) (misplaced []classify.Placement, whole bool) {
 	in := v.rules
 	in.Processes = procs
 	for _, p := range classify.Classify(v.Classified.Groups, in).Placements {
@@ -132,7 +132,7 @@ func outOfPlace(v *View, procs []host.Process, isFresh map[int]bool) (misplaced 
 }
 
 // bornOutside says whether the child of a process that is on its way into a group, or was a moment ago, was born outside.
-func (c *Controller) bornOutside(v *View, fresh []host.Process, forks []Fork) bool {
+func (c *Controller) bornOutside(v *View, fresh []procfs.Process, forks []Fork) bool {
 	for _, f := range forks {
 		parent, moving := c.memory.movers[f.Parent]
 		if !moving {
@@ -150,7 +150,7 @@ func (c *Controller) bornOutside(v *View, fresh []host.Process, forks []Fork) bo
 }
 
 // enter moves processes into their groups, parents first, while nobody changes anything.
-func (c *Controller) enter(v *View, misplaced []classify.Placement, procs []host.Process) (done SwiftResult) {
+func (c *Controller) enter(v *View, misplaced []classify.Placement, procs []procfs.Process) (done SwiftResult) {
 	by, err := c.Store.Quiet(func() error {
 		if _, pending := c.Store.Pending(); pending || c.Store.Unsettled() || !c.memory.recorded.calm || c.memory.facts != v.Facts || !c.memory.recorded.same(c.stamp()) {
 			return errNotSwift
@@ -161,7 +161,7 @@ func (c *Controller) enter(v *View, misplaced []classify.Placement, procs []host
 				done.Look = true
 				continue
 			}
-			switch err := v.Tree.MoveAll(p.Process.ProcID, p.Process.Cgroups, v.notIn(p.Process, dirs)...); {
+			switch err := v.Tree.MoveAll(p.Process.ID, p.Process.Cgroups, v.notIn(p.Process, dirs)...); {
 			case errors.Is(err, cgroup.ErrExited):
 				done.Gone++
 			case err != nil:
@@ -182,7 +182,7 @@ func (c *Controller) enter(v *View, misplaced []classify.Placement, procs []host
 
 // isPlain says that all there is to do about a process is to move it: a rule places it, it is in no directory of ours,
 // and it comes from the group's home, as do its ancestors.
-func (c *Controller) isPlain(v *View, p classify.Placement, dirs map[string]cgroup.Dir, procs []host.Process) bool {
+func (c *Controller) isPlain(v *View, p classify.Placement, dirs map[string]cgroup.Dir, procs []procfs.Process) bool {
 	if p.By != classify.ByRule || p.Process.RT || p.Process.Kernel || len(dirs) == 0 || isReleased(c.memory.refused, p.Group) {
 		return false
 	}
@@ -208,8 +208,8 @@ func (c *Controller) isPlain(v *View, p classify.Placement, dirs map[string]cgro
 }
 
 // parentOf finds the parent of a process among others, which are in the order of their numbers; nil when it is not there.
-func parentOf(procs []host.Process, p *host.Process) *host.Process {
-	i, found := slices.BinarySearchFunc(procs, p.PPID, func(p host.Process, pid int) int { return p.PID - pid })
+func parentOf(procs []procfs.Process, p *procfs.Process) *procfs.Process {
+	i, found := slices.BinarySearchFunc(procs, p.PPID, func(p procfs.Process, pid int) int { return p.PID - pid })
 	if !found {
 		return nil
 	}

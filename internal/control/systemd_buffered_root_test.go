@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/testhost"
@@ -24,7 +24,7 @@ const spareDisk = "/mnt/vdc1"
 
 // bufferedWriter is a shell that writes a file through the page cache once it is told to.
 type bufferedWriter struct {
-	host.ProcID
+	procfs.ID
 	t              *testing.T
 	start, written string // files
 }
@@ -35,7 +35,7 @@ func newBufferedWriter(t *testing.T, mark string) *bufferedWriter {
 	file := filepath.Join(spareDisk, filepath.Base(t.Name())+mark)
 	t.Cleanup(func() { _ = os.Remove(file) })
 	w := &bufferedWriter{t: t, start: filepath.Join(dir, "start"), written: filepath.Join(dir, "written")}
-	w.ProcID = testhost.Spawn(t, "sh", "-c", fmt.Sprintf("until [ -e %s ]; do sleep 0.02; done; dd if=/dev/zero of=%s bs=64k count=%d && : >%s; sleep 1000",
+	w.ID = testhost.Spawn(t, "sh", "-c", fmt.Sprintf("until [ -e %s ]; do sleep 0.02; done; dd if=/dev/zero of=%s bs=64k count=%d && : >%s; sleep 1000",
 		w.start, file, bufferedBytes>>16, w.written), mark)
 	return w
 }
@@ -107,7 +107,7 @@ func TestBufferedWritesAreHeldOnV2Alone(t *testing.T) {
 	}
 	mark := fmt.Sprintf("83002.%d", os.Getpid())
 	w := newBufferedWriter(t, mark)
-	loose(t, s, w.ProcID)
+	loose(t, s, w.ID)
 	sources := s.sources(fmt.Sprintf("groups:\n  dumps: {role: helper, match: [{cmdline: ' %s$'}], io: [{on: %s, write: {bandwidth: 1MiB/s}}]}\n",
 		strings.ReplaceAll(mark, ".", `\.`), spareDisk))
 	v, err := s.PlanFor(t.Context(), sources, time.Time{})

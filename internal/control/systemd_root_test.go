@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/testhost"
@@ -149,7 +149,7 @@ func (s *unitSite) sleeper(n int) (program, rule string) {
 func (s *unitSite) full() LookResult {
 	s.t.Helper()
 	s.BecomeAgent()
-	procs, err := s.Host.Proc.Processes(host.ProcessOptions{})
+	procs, err := s.Host.Proc.Processes(procfs.Options{})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -492,7 +492,7 @@ func TestUnitsKillAfterEveryStep(t *testing.T) {
 }
 
 // loose takes a process out of the unit of the tests, as a login session's are in none.
-func loose(t *testing.T, s *unitSite, p host.ProcID) {
+func loose(t *testing.T, s *unitSite, p procfs.ID) {
 	t.Helper()
 	scope := fmt.Sprintf("%s-session%d.scope", strings.ReplaceAll(s.root, "-", ""), p.PID)
 	if err := s.systemd.StartScope(t.Context(), systemd.Transient{Name: scope, Slice: "user.slice", PIDs: []int{p.PID}}); err != nil {
@@ -514,21 +514,21 @@ func (s *unitSite) unitsOf(group string) (slice, keeper string) {
 }
 
 // findProcess waits for a process of a service.
-func (s *unitSite) findProcess(rule, mark string) host.ProcID {
+func (s *unitSite) findProcess(rule, mark string) procfs.ID {
 	s.t.Helper()
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		procs, err := s.Host.Proc.Processes(host.ProcessOptions{})
+		procs, err := s.Host.Proc.Processes(procfs.Options{})
 		if err != nil {
 			s.t.Fatal(err)
 		}
 		for _, p := range procs {
 			if slices.Equal(p.Args, []string{"sleep", mark}) {
-				return p.ProcID
+				return p.ID
 			}
 		}
 	}
 	s.t.Fatalf("no process %s", rule)
-	return host.ProcID{}
+	return procfs.ID{}
 }
 
 func kill(pid int) error {
@@ -561,7 +561,7 @@ func TestEnterInACopy(t *testing.T) {
 // ran is a command that was started by `run`.
 type ran struct {
 	*os.Process
-	id    host.ProcID
+	id    procfs.ID
 	born  []string // lines of /proc/self/cgroup, as its first instruction saw them
 	stdin *os.File
 }
@@ -589,11 +589,11 @@ func (s *unitSite) command(group, script string) *ran {
 	for lines.Scan() && lines.Text() != "" {
 		r.born = append(r.born, lines.Text())
 	}
-	procs, err := s.Host.Proc.Processes(host.ProcessOptions{PIDs: []int{p.Pid}})
+	procs, err := s.Host.Proc.Processes(procfs.Options{PIDs: []int{p.Pid}})
 	if err != nil || len(procs) != 1 {
 		s.t.Fatalf("the command did not start: %v, %v", r.born, err)
 	}
-	r.id = procs[0].ProcID
+	r.id = procs[0].ID
 	return r
 }
 
@@ -682,7 +682,7 @@ func TestRunIsAUnitOfItsOwn(t *testing.T) {
 	lastUnit := check("before release", last)
 	s.must(Request{Verb: "release", All: true})
 	now := s.ownCgroups()
-	for _, id := range []host.ProcID{child, last.id} {
+	for _, id := range []procfs.ID{child, last.id} {
 		if !s.Host.Proc.Alive(id) {
 			t.Errorf("release ended process %d", id.PID)
 		}
@@ -727,7 +727,7 @@ func (s *unitSite) hierarchyOf(line string) (string, bool) {
 // ownCgroups is where this process is.
 func (s *unitSite) ownCgroups() map[string]string {
 	s.t.Helper()
-	procs, err := s.Host.Proc.Processes(host.ProcessOptions{PIDs: []int{os.Getpid()}})
+	procs, err := s.Host.Proc.Processes(procfs.Options{PIDs: []int{os.Getpid()}})
 	if err != nil || len(procs) != 1 {
 		s.t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
@@ -123,7 +123,7 @@ func (r *race) fill(at cgroup.Dir) {
 // places are the directories of those that run.
 func (r *race) places(hierarchy string) (all []string) {
 	r.t.Helper()
-	procs, err := r.Host.Proc.Processes(host.ProcessOptions{PIDs: slices.Collect(maps.Values(r.pids))})
+	procs, err := r.Host.Proc.Processes(procfs.Options{PIDs: slices.Collect(maps.Values(r.pids))})
 	if err != nil {
 		r.t.Fatal(err)
 	}

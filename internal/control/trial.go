@@ -13,6 +13,7 @@ import (
 
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/state"
 	"bulkhead/internal/watchdog"
@@ -158,12 +159,12 @@ func (c *Controller) startTrialDog(ctx context.Context, t *state.Trial) (*watchd
 	if err != nil {
 		return nil, err
 	}
-	procs, err := c.Host.Proc.Processes(host.ProcessOptions{PIDs: []int{dog.PID()}})
+	procs, err := c.Host.Proc.Processes(procfs.Options{PIDs: []int{dog.PID()}})
 	if err != nil || len(procs) != 1 {
 		dog.Leave()
 		return nil, errors.Join(errors.New("the watchdog is gone"), err)
 	}
-	t.Watchdog = procs[0].ProcID
+	t.Watchdog = procs[0].ID
 	return dog, nil
 }
 
@@ -441,7 +442,7 @@ func (c *Controller) MindTrial(ctx context.Context) error {
 	if err != nil || t == nil {
 		return err
 	}
-	alive := t.Watchdog != (host.ProcID{}) && c.Host.Proc.Alive(t.Watchdog)
+	alive := t.Watchdog != (procfs.ID{}) && c.Host.Proc.Alive(t.Watchdog)
 	if !alive && len(c.watchdog) > 0 {
 		return c.replaceDog(ctx, t)
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/testhost"
 )
@@ -125,7 +125,7 @@ func TestOneDamagedRecord(t *testing.T) {
 				t.Errorf("record %d of %d: %s still has the root group", i, records, h.ID)
 			}
 		}
-		for _, id := range []host.ProcID{p, q} {
+		for _, id := range []procfs.ID{p, q} {
 			if score, err := s.Host.Proc.ReadOOMScoreAdj(id); err != nil || score != 0 {
 				t.Errorf("record %d of %d: oom_score_adj %d, %v", i, records, score, err)
 			}

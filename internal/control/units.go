@@ -15,6 +15,7 @@ import (
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
@@ -57,11 +58,11 @@ func (c *Controller) observeUnits(ctx context.Context, v *View) {
 	s := &plan.Systemd{
 		Version: m.Version(), Governed: plan.Govern(v.Policy.Host.Root, v.Classified, v.Observed.Processes),
 		Kept: map[string]plan.Kept{}, Adopted: map[string]string{},
-		Keepers: plan.Keepers(v.Policy.Host.Root, v.Observed.Processes), Pinned: map[host.ProcID]bool{},
+		Keepers: plan.Keepers(v.Policy.Host.Root, v.Observed.Processes), Pinned: map[procfs.ID]bool{},
 	}
 	for _, p := range v.Classified.Placements {
 		if p.By == classify.ByPin {
-			s.Pinned[p.Process.ProcID] = true
+			s.Pinned[p.Process.ID] = true
 		}
 	}
 	if c.Store != nil {

@@ -17,6 +17,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
@@ -124,15 +125,15 @@ func (s *site) holds(when, limit string) {
 }
 
 // where is the path of a process in the hierarchy of a controller.
-func (s *site) where(controller string, id host.ProcID) string {
+func (s *site) where(controller string, id procfs.ID) string {
 	s.t.Helper()
 	return s.whereIn(s.of(controller).ID, id)
 }
 
 // whereIn is the path of a process in a hierarchy.
-func (s *site) whereIn(hierarchy string, id host.ProcID) string {
+func (s *site) whereIn(hierarchy string, id procfs.ID) string {
 	s.t.Helper()
-	procs, err := s.Host.Proc.Processes(host.ProcessOptions{PIDs: []int{id.PID}})
+	procs, err := s.Host.Proc.Processes(procfs.Options{PIDs: []int{id.PID}})
 	if err != nil || len(procs) != 1 {
 		s.t.Fatalf("process %d: %v, %v", id.PID, procs, err)
 	}
@@ -140,7 +141,7 @@ func (s *site) whereIn(hierarchy string, id host.ProcID) string {
 }
 
 // marked starts a sleeping process that a rule can find by its command line.
-func marked(t testing.TB, seconds int) (host.ProcID, string) {
+func marked(t testing.TB, seconds int) (procfs.ID, string) {
 	t.Helper()
 	mark := fmt.Sprintf("%d.%d", seconds, os.Getpid())
 	return testhost.Spawn(t, "sleep", mark), "^sleep " + strings.ReplaceAll(mark, ".", "[.]") + "$"
@@ -241,7 +242,7 @@ func TestKillAfterEveryStepThenRollback(t *testing.T) {
 		t.Fatal(err)
 	}
 	steps, least := len(v.Plan.Steps), 40
-	if s.of("cpu").ID == host.UnifiedID {
+	if s.of("cpu").ID == procfs.UnifiedID {
 		least = 25 // one directory for each group, not one in each hierarchy
 	}
 	if steps < least {
@@ -369,7 +370,7 @@ func TestLookGoesOnBesideTrouble(t *testing.T) {
 `, m1, both, both, fine))
 	torn, placed := testhost.Spawn(t, "sleep", both), testhost.Spawn(t, "sleep", fine)
 	home := s.where("cpu", torn)
-	procs, err := s.Host.Proc.Processes(host.ProcessOptions{})
+	procs, err := s.Host.Proc.Processes(procfs.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -396,7 +397,7 @@ func TestPlacesIntoAGroupThatIsGone(t *testing.T) {
 	s.apply("groups:\n  g: {match: [{cmdline: '^sleep " + argument + "$'}], cpu: {limit: 1}}\n")
 	look := func(full bool) LookResult {
 		t.Helper()
-		procs, err := s.Host.Proc.Processes(host.ProcessOptions{})
+		procs, err := s.Host.Proc.Processes(procfs.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/testhost"
 )
@@ -97,7 +97,7 @@ func TestMoveWithoutItsTree(t *testing.T) {
 	parent := testhost.Spawn(t, "sh", "-c", "sleep 70081 & sleep 70082; wait")
 	children := func() (pids []int) {
 		testhost.WaitFor(t, "two children", func() bool {
-			all, err := s.Host.Proc.Processes(host.ProcessOptions{})
+			all, err := s.Host.Proc.Processes(procfs.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

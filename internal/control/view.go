@@ -7,10 +7,12 @@ import (
 	"slices"
 	"time"
 
+	"bulkhead/internal/host"
+
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/engine"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
@@ -49,8 +51,8 @@ type View struct {
 	byAgent   bool     // made for one of its looks
 	unasked   error    // why systemd could not be asked
 	stale     []string // units whose records are of no use any more
-	expel     map[host.ProcID]bool
-	homes     map[host.ProcID]map[string]string // of commands of `run`
+	expel     map[procfs.ID]bool
+	homes     map[procfs.ID]map[string]string // of commands of `run`
 
 	conflicts []state.Conflict
 	left      map[cgroup.File]string // what of it stays, with what was wanted
@@ -70,7 +72,7 @@ type look struct {
 	pins      []state.Pin
 	ended     []state.Pin // whose processes leave their groups unless a rule keeps them
 	// processes is the process table, when the caller has one; else it is read.
-	processes []host.Process
+	processes []procfs.Process
 	// at is the time whose windows hold; zero is now.
 	at time.Time
 	// shares asks for the competitors of the root group, which effective shares need.
@@ -102,7 +104,7 @@ type memory struct {
 	// uses it, which writes no limit.
 	observed *plan.Observation
 	movers   map[int]mover
-	members  map[host.ProcID]struct{} // at the last look that classified
+	members  map[procfs.ID]struct{}   // at the last look that classified
 	governed map[string]plan.Governed // units at the last full look
 	recorded recorded
 	// refused are the groups that the last look at every limit could not put in force.
@@ -191,7 +193,7 @@ func (c *Controller) classify(ctx context.Context, l look) (*View, error) {
 	v.Policy = resolved
 	procs := l.processes
 	if procs == nil {
-		if procs, err = c.Host.Proc.Processes(host.ProcessOptions{}); err != nil {
+		if procs, err = c.Host.Proc.Processes(procfs.Options{}); err != nil {
 			return nil, fail(CodeFailed, "", "read the process table: %w", err)
 		}
 	}
@@ -226,7 +228,7 @@ func (c *Controller) classify(ctx context.Context, l look) (*View, error) {
 	v.Observed.Processes = procs
 	c.observeUnits(ctx, v)
 	v.Layout = plan.NewLayout(v.Facts, v.Policy.Host, v.Classified.Groups, v.Systemd)
-	v.expel = map[host.ProcID]bool{}
+	v.expel = map[procfs.ID]bool{}
 	for _, p := range l.ended {
 		v.expel[p.Process] = true
 	}
@@ -251,16 +253,16 @@ const byResidence = "residence"
 
 // members lists who is in a group or belongs to one, by pid.
 func members(v *View) []classify.Placement {
-	known := map[host.ProcID]bool{}
+	known := map[procfs.ID]bool{}
 	for _, p := range v.Classified.Placements {
-		known[p.Process.ProcID] = true
+		known[p.Process.ID] = true
 	}
 	for _, s := range v.Classified.Skips {
-		known[s.Process.ProcID] = true
+		known[s.Process.ID] = true
 	}
 	all := slices.Clone(v.Classified.Placements)
 	for _, p := range v.Observed.Processes {
-		if known[p.ProcID] || v.expel[p.ProcID] {
+		if known[p.ID] || v.expel[p.ID] {
 			continue
 		}
 		if group, ok := v.Layout.Resident(&p); ok {
@@ -273,7 +275,7 @@ func members(v *View) []classify.Placement {
 
 // readMore fills in what some rule of these groups asks for and a look does not read of every process. What cannot be read of
 // one matches no such rule; that is what Explain says.
-func (c *Controller) readMore(groups []classify.Group, procs []host.Process) {
+func (c *Controller) readMore(groups []classify.Group, procs []procfs.Process) {
 	env, ids := classify.NeedsEnv(groups), classify.NeedsGroups(groups)
 	for i := range procs {
 		p := &procs[i]
@@ -368,8 +370,8 @@ func limitsOfGroups(groups []classify.Group) []resolve.Limits {
 	return all
 }
 
-func pinsOf(pins []state.Pin) map[host.ProcID]string {
-	m := make(map[host.ProcID]string, len(pins))
+func pinsOf(pins []state.Pin) map[procfs.ID]string {
+	m := make(map[procfs.ID]string, len(pins))
 	for _, p := range pins {
 		m[p.Process] = p.Group
 	}
@@ -377,8 +379,8 @@ func pinsOf(pins []state.Pin) map[host.ProcID]string {
 }
 
 // homesOf is where commands of `run` were called from.
-func homesOf(lists ...[]state.Pin) map[host.ProcID]map[string]string {
-	homes := map[host.ProcID]map[string]string{}
+func homesOf(lists ...[]state.Pin) map[procfs.ID]map[string]string {
+	homes := map[procfs.ID]map[string]string{}
 	for _, pins := range lists {
 		for _, p := range pins {
 			if p.Home != nil {
@@ -390,8 +392,8 @@ func homesOf(lists ...[]state.Pin) map[host.ProcID]map[string]string {
 }
 
 // aloneOf is the pins that descendants do not take over.
-func aloneOf(pins []state.Pin) map[host.ProcID]bool {
-	m := map[host.ProcID]bool{}
+func aloneOf(pins []state.Pin) map[procfs.ID]bool {
+	m := map[procfs.ID]bool{}
 	for _, p := range pins {
 		if p.Alone {
 			m[p.Process] = true
@@ -429,7 +431,7 @@ func errNotApplied() error {
 }
 
 // notIn lists those of the directories that a process is not in, in the order of the hierarchies.
-func (v *View) notIn(p host.Process, dirs map[string]cgroup.Dir) (list []cgroup.Dir) {
+func (v *View) notIn(p procfs.Process, dirs map[string]cgroup.Dir) (list []cgroup.Dir) {
 	for _, h := range v.Facts.Hierarchies {
 		if d, is := dirs[h.ID]; is && p.Cgroups[h.ID] != d.Path {
 			list = append(list, d)

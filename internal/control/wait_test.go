@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"bulkhead/internal/cgroup/cgroupfake"
-	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/systemdfake"
@@ -35,7 +35,7 @@ func TestWaitForLockEndsWithContext(t *testing.T) {
 // quickLook is the agent's look between two full ones, when no process has come or gone.
 func (m *machine) quickLook() error {
 	m.t.Helper()
-	procs, err := m.Host.Proc.Processes(host.ProcessOptions{})
+	procs, err := m.Host.Proc.Processes(procfs.Options{})
 	m.must(err)
 	_, err = m.Look(m.t.Context(), LookOptions{Processes: procs})
 	return err

@@ -7,12 +7,14 @@ import (
 	"slices"
 	"strings"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/linux/sockets"
+	"bulkhead/internal/terminal"
 )
 
 // candidateHelper is a process that runs a helper program.
 type candidateHelper struct {
-	p    *host.Process
+	p    *procfs.Process
 	tool *tool
 }
 
@@ -21,7 +23,7 @@ func compareHelperPID(h candidateHelper, pid int) int { return cmp.Compare(h.p.P
 // attachment is what is known of a helper: whom it serves.
 type attachment struct {
 	helper    Helper
-	instances []host.ProcID // by main process
+	instances []procfs.ID // by main process
 	args      []string
 	asked     int // how often the source was asked
 	left      int // looks it still serves
@@ -39,15 +41,15 @@ const freshLooks = 4
 // user. Where two instances are left it is in the lists of both, and Sure in none.
 func (t *Tracker) attach(s *scene, found []Instance) {
 	a := attacher{scene: s, found: found}
-	old, known := t.helpers, make(map[host.ProcID]attachment, len(s.helpers))
-	now := make([]host.ProcID, len(found))
+	old, known := t.helpers, make(map[procfs.ID]attachment, len(s.helpers))
+	now := make([]procfs.ID, len(found))
 	for i := range found {
 		now[i] = found[i].Main
 	}
 	same := slices.Equal(now, t.instances) // else one that was the only one may be so no more
 	t.instances = now
 	for _, h := range s.helpers {
-		kept, is := old[h.p.ProcID]
+		kept, is := old[h.p.ID]
 		switch {
 		case !is || !slices.Equal(kept.args, h.p.Args):
 			kept = a.ask(h)
@@ -59,16 +61,16 @@ func (t *Tracker) attach(s *scene, found []Instance) {
 			kept.asked = before.asked + 1
 		default:
 			kept.left--
-			known[h.p.ProcID] = kept
+			known[h.p.ID] = kept
 			continue
 		}
 		kept.left = cmp.Or(t.Keep, keepLooks)
-		known[h.p.ProcID] = kept
+		known[h.p.ID] = kept
 	}
 	a.fromParents(s.helpers, known)
 	t.helpers = known
 	for _, h := range s.helpers {
-		kept := known[h.p.ProcID]
+		kept := known[h.p.ID]
 		for _, main := range kept.instances {
 			if i := a.indexOf(main); i >= 0 {
 				found[i].Helpers = append(found[i].Helpers, kept.helper)
@@ -94,7 +96,7 @@ type attacher struct {
 	members map[int]int // pid → index of its instance; nil until asked for
 }
 
-func (a *attacher) indexOf(main host.ProcID) int {
+func (a *attacher) indexOf(main procfs.ID) int {
 	return slices.IndexFunc(a.found, func(i Instance) bool { return i.Main == main })
 }
 
@@ -135,7 +137,7 @@ func (a *attacher) ask(h candidateHelper) attachment {
 		environment()
 	}
 	kept := attachment{args: h.p.Args, asked: 1, helper: Helper{
-		ID: h.p.ProcID, Kind: h.tool.kind, Tool: h.tool.name, Sure: v.sure, How: host.Printable(v.how),
+		ID: h.p.ID, Kind: h.tool.kind, Tool: h.tool.name, Sure: v.sure, How: terminal.Printable(v.how),
 		Rate: h.tool.rate.of(h.p, env),
 	}}
 	for _, i := range v.of {
@@ -170,7 +172,7 @@ func (a *attacher) decide(h candidateHelper, env func() map[string]string) verdi
 	if v.sure || left == nil {
 		return v
 	}
-	for _, step := range []func(*host.Process, []int) verdict{a.startedBy, a.connected} {
+	for _, step := range []func(*procfs.Process, []int) verdict{a.startedBy, a.connected} {
 		if v := step(h.p, left); v.sure {
 			return v
 		}
@@ -188,7 +190,7 @@ func (a *attacher) decide(h candidateHelper, env func() map[string]string) verdi
 }
 
 // told narrows the instances down by what the helper was told. None left: it serves none of this host.
-func (a *attacher) told(p *host.Process, t *target, all []int) (left []int, v verdict) {
+func (a *attacher) told(p *procfs.Process, t *target, all []int) (left []int, v verdict) {
 	which := func(fits func(*Instance) bool) (some []int) {
 		for _, i := range all {
 			if fits(&a.found[i]) {
@@ -251,7 +253,7 @@ func (pt point) fits(i *Instance) bool {
 }
 
 // startedBy looks for a process of an instance among the ancestors: an archive_command, a hook.
-func (a *attacher) startedBy(p *host.Process, all []int) verdict {
+func (a *attacher) startedBy(p *procfs.Process, all []int) verdict {
 	for parent := range a.ancestors(p) {
 		if i := a.member(parent.PID); i >= 0 && slices.Contains(all, i) {
 			return verdict{of: []int{i}, sure: true, how: fmt.Sprintf("process %d, of the instance, started it",
@@ -262,7 +264,7 @@ func (a *attacher) startedBy(p *host.Process, all []int) verdict {
 }
 
 // startedSession looks for a session of an Oracle instance that a helper started for itself.
-func (a *attacher) startedSession(p *host.Process, all []int) verdict {
+func (a *attacher) startedSession(p *procfs.Process, all []int) verdict {
 	for _, i := range all {
 		if a.found[i].Engine != Oracle {
 			continue
@@ -277,7 +279,7 @@ func (a *attacher) startedSession(p *host.Process, all []int) verdict {
 }
 
 // connected asks the kernel which instance a helper talks to.
-func (a *attacher) connected(p *host.Process, all []int) verdict {
+func (a *attacher) connected(p *procfs.Process, all []int) verdict {
 	list, _ := a.src.Connections([]int{p.PID}) // nothing known is nothing found
 	var some []int
 	how := ""
@@ -297,7 +299,7 @@ func (a *attacher) connected(p *host.Process, all []int) verdict {
 }
 
 // sameUser takes the one instance that runs as the helper's user.
-func (a *attacher) sameUser(p *host.Process, all []int) verdict {
+func (a *attacher) sameUser(p *procfs.Process, all []int) verdict {
 	user := a.userName(p.UID)
 	var some []int
 	for _, i := range all {
@@ -311,17 +313,17 @@ func (a *attacher) sameUser(p *host.Process, all []int) verdict {
 // listens finds the instances that an Oracle listener serves: those that are connected to it, to register, and those
 // that are connected to none here. A listener that was told of an instance by its configuration alone cannot be
 // told from one that serves it not.
-func (a *attacher) listens(p *host.Process, all []int) verdict {
-	sockets, _ := a.src.Listeners([]int{p.PID})
+func (a *attacher) listens(p *procfs.Process, all []int) verdict {
+	listening, _ := a.src.Listeners([]int{p.PID})
 	var own, free []int
 	for _, i := range all {
 		switch at := a.registers(i); {
-		case slices.ContainsFunc(at, func(c host.Listener) bool {
-			return slices.ContainsFunc(sockets[p.PID],
+		case slices.ContainsFunc(at, func(c sockets.Listener) bool {
+			return slices.ContainsFunc(listening[p.PID],
 				sameEnd(c))
 		}):
 			own = append(own, i)
-		case !slices.ContainsFunc(at, func(c host.Listener) bool { return c.Port != 0 && a.otherListener(p, c) }):
+		case !slices.ContainsFunc(at, func(c sockets.Listener) bool { return c.Port != 0 && a.otherListener(p, c) }):
 			free = append(free, i)
 		}
 	}
@@ -333,14 +335,14 @@ func (a *attacher) listens(p *host.Process, all []int) verdict {
 	return verdict{of: served, sure: true, how: how, passing: true}
 }
 
-func sameEnd(c host.Listener) func(host.Listener) bool {
-	return func(l host.Listener) bool {
+func sameEnd(c sockets.Listener) func(sockets.Listener) bool {
+	return func(l sockets.Listener) bool {
 		return c.Port != 0 && c.Port == l.Port || c.Port == 0 && c.Address != "" && c.Address == l.Address
 	}
 }
 
 // registers returns what the processes of an instance that register it (LREG, before 12.1 PMON) are connected to.
-func (a *attacher) registers(i int) (all []host.Listener) {
+func (a *attacher) registers(i int) (all []sockets.Listener) {
 	pids := []int{a.found[i].Main.PID}
 	for _, m := range a.found[i].Members {
 		if p := a.process(m.ID.PID); p != nil && m.Part == "background" && oracleProcess(p).name == "lreg" {
@@ -355,7 +357,7 @@ func (a *attacher) registers(i int) (all []host.Listener) {
 }
 
 // otherListener says whether another listener of this host is at the end of a connection.
-func (a *attacher) otherListener(than *host.Process, c host.Listener) bool {
+func (a *attacher) otherListener(than *procfs.Process, c sockets.Listener) bool {
 	for _, h := range a.helpers {
 		if h.tool.kind != HelperListener || h.p.PID == than.PID {
 			continue
@@ -369,18 +371,18 @@ func (a *attacher) otherListener(than *host.Process, c host.Listener) bool {
 
 // fromParents gives helpers that nothing attached to the instance of the helper that started them: a worker process, a
 // compressing copy.
-func (a *attacher) fromParents(helpers []candidateHelper, known map[host.ProcID]attachment) {
+func (a *attacher) fromParents(helpers []candidateHelper, known map[procfs.ID]attachment) {
 	for _, h := range helpers {
-		kept := known[h.p.ProcID]
+		kept := known[h.p.ID]
 		if kept.helper.Sure || len(kept.instances) == 0 {
 			continue
 		}
 		for parent := range a.ancestors(h.p) {
-			if of, is := known[parent.ProcID]; is && of.helper.Sure && len(of.instances) == 1 &&
+			if of, is := known[parent.ID]; is && of.helper.Sure && len(of.instances) == 1 &&
 				slices.Contains(kept.instances, of.instances[0]) {
 				kept.instances, kept.helper.Sure, kept.helper.Serves = of.instances, true, 1
 				kept.helper.How = fmt.Sprintf("process %d, its helper, started it", parent.PID)
-				known[h.p.ProcID] = kept
+				known[h.p.ID] = kept
 				break
 			}
 		}

@@ -4,15 +4,16 @@ import (
 	"fmt"
 	"testing"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/linux/sockets"
 )
 
 // crowd is 20,000 processes as a large host has them: kernel threads, services, scripts in several
 // languages, shells, and 35 database servers with 4,000 children.
-func crowd() ([]host.Process, fake) {
+func crowd() ([]procfs.Process, fake) {
 	const size = 20000
-	src := fake{listeners: make(map[int][]host.Listener)}
-	var procs []host.Process
+	src := fake{listeners: make(map[int][]sockets.Listener)}
+	var procs []procfs.Process
 	add := func(ppid int, exe, comm, cmdline string) int {
 		p := process(100+len(procs), ppid, exe, comm, cmdline)
 		p.UID = 1000 + len(procs)%7
@@ -90,7 +91,7 @@ func BenchmarkFirstLook(b *testing.B) {
 // BenchmarkOracle is a look at 10 Oracle instances with 400 sessions each and 200 backups that are attached.
 func BenchmarkOracle(b *testing.B) {
 	const home = "/u01/app/oracle/product/19.0.0/dbhome_1/bin/"
-	var procs []host.Process
+	var procs []procfs.Process
 	src := fake{env: make(map[int][]string)}
 	add := func(exe, args string) int {
 		p := process(100+len(procs), 1, exe, "oracle", args)

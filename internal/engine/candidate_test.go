@@ -3,7 +3,7 @@ package engine
 import (
 	"testing"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 func TestOrdinary(t *testing.T) {
@@ -30,7 +30,7 @@ func TestMayServe(t *testing.T) {
 		{"/usr/bin/vim", []string{"mysqld"}, false},
 		{"", []string{"anything"}, true},
 	} {
-		if got := MayServe(&host.Process{Exe: test.exe, Args: test.args}); got != test.want {
+		if got := MayServe(&procfs.Process{Exe: test.exe, Args: test.args}); got != test.want {
 			t.Errorf("%q %q: %t", test.exe, test.args, got)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // Cassandra: a Java virtual machine whose main class is CassandraDaemon. Never seen on a real one.
@@ -29,12 +29,12 @@ var cassandraConfigs = []string{"/etc/cassandra/cassandra.yaml", "/etc/cassandra
 	"/etc/cassandra/default.conf/cassandra.yaml"}
 
 // isCassandra asks for the main class as an argument of its own; what follows it are Cassandra's arguments.
-func isCassandra(p *host.Process) bool {
+func isCassandra(p *procfs.Process) bool {
 	return path.Base(p.Exe) == "java" && slices.Contains(p.Args[1:], cassandraClass) ||
 		p.Exe == "" && programName(p) == "java" && slices.Contains(p.Args[1:], cassandraClass)
 }
 
-func inspectCassandra(s *scene, p *host.Process, inst *Instance) (signals []string) {
+func inspectCassandra(s *scene, p *procfs.Process, inst *Instance) (signals []string) {
 	props, classpath := javaOptions(p.Args)
 	var dirs []string
 	for dir := range strings.SplitSeq(classpath, ":") {

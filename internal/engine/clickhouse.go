@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // ClickHouse: one binary for server, client and tools. A server that was not told otherwise forks: the parent
@@ -29,7 +29,7 @@ var clickhouseExecutables = []string{"clickhouse", "clickhouse-server", "clickho
 // clickhouseFiles are small files of a data directory: the server's pid and start, its identity.
 var clickhouseFiles = []string{"status", "uuid"}
 
-func isClickHouse(p *host.Process) bool {
+func isClickHouse(p *procfs.Process) bool {
 	if !isProgram(p, []string{"clickhouse-server", "clickhouse"}, clickhouseExecutables) || hasOption(p.Args,
 		"--version", "-V", "--help", "-h") {
 		return false
@@ -37,9 +37,9 @@ func isClickHouse(p *host.Process) bool {
 	return programName(p) == "clickhouse-server" || len(p.Args) > 1 && p.Args[1] == "server"
 }
 
-func isClickHouseWatchdog(p *host.Process) bool { return programName(p) == "clickhouse-watchdog" }
+func isClickHouseWatchdog(p *procfs.Process) bool { return programName(p) == "clickhouse-watchdog" }
 
-func inspectClickHouse(s *scene, p *host.Process, inst *Instance) (signals []string) {
+func inspectClickHouse(s *scene, p *procfs.Process, inst *Instance) (signals []string) {
 	args := longOptions(p.Args, map[string]string{"-C": "config-file"})
 	cwd := s.cwd(p.PID)
 	told := firstOf(args["config-file"], args["config"])

@@ -15,8 +15,9 @@ import (
 	"strconv"
 	"strings"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/terminal"
 )
 
 // The engines recognised here, as a policy's `engine:` names them.
@@ -46,7 +47,7 @@ type Instance struct {
 	Engine  string // one of Known
 	Flavor  string // "mariadb", "percona", "valkey", "asm"; "" for the plain one
 	Version string // as far as it can be told without asking the server; "" if not
-	Main    host.ProcID
+	Main    procfs.ID
 	User    string // name, or number when it has none
 	Port    int    // the main TCP port it listens on; 0 when it listens on none
 	Ports   []int  // every TCP port it listens on, ascending; nil when that could not be read
@@ -68,7 +69,7 @@ type Instance struct {
 
 // Member is a process of an instance and its part ("main", "backends", "walwriter", …).
 type Member struct {
-	ID   host.ProcID
+	ID   procfs.ID
 	Part string
 }
 
@@ -123,7 +124,7 @@ func (i Instance) Sentinel() bool {
 }
 
 // Part returns the part of a process in the instance.
-func (i Instance) Part(id host.ProcID) (string, bool) {
+func (i Instance) Part(id procfs.ID) (string, bool) {
 	for _, m := range i.Members {
 		if m.ID == id {
 			return m.Part, true
@@ -174,7 +175,7 @@ func (i Instance) String() string {
 	if i.DataDir != "" {
 		s += " (" + i.DataDir + ")"
 	}
-	return host.Printable(s)
+	return terminal.Printable(s)
 }
 
 // Placeholders returns what a template's placeholders stand for on this instance. What it does not

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
 
@@ -19,7 +19,7 @@ func TestMatches(t *testing.T) {
 	offline := Instance{Engine: MySQL, Socket: "/run/orders.sock"}
 	oracle := Instance{Engine: Oracle, SID: "BX1"}
 	asm := Instance{Engine: Oracle, Flavor: ASM, SID: "+ASM1"}
-	sentinel := Instance{Engine: Redis, Port: 26379, Members: []Member{{host.ProcID{PID: 1}, PartSentinel}}}
+	sentinel := Instance{Engine: Redis, Port: 26379, Members: []Member{{procfs.ID{PID: 1}, PartSentinel}}}
 	for _, test := range []struct {
 		instance Instance
 		match    policy.Match

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // etcd: one process, etcd. Every option may also be a variable of its environment (ETCD_DATA_DIR), as Debian's
@@ -22,7 +22,7 @@ var etcdRecogniser = recogniser{
 
 const etcdPort = 2379
 
-func isEtcd(p *host.Process) bool {
+func isEtcd(p *procfs.Process) bool {
 	if !isProgram(p, []string{"etcd"}, []string{"etcd"}) || hasOption(p.Args, "--version", "-version", "--help",
 		"-help", "-h") {
 		return false
@@ -30,7 +30,7 @@ func isEtcd(p *host.Process) bool {
 	return len(p.Args) < 2 || strings.HasPrefix(p.Args[1], "-") // "etcd gateway" and "etcd grpc-proxy" hold no data
 }
 
-func inspectEtcd(s *scene, p *host.Process, inst *Instance) (signals []string) {
+func inspectEtcd(s *scene, p *procfs.Process, inst *Instance) (signals []string) {
 	opts := longOptions(p.Args, nil)
 	if len(opts) > 0 {
 		signals = append(signals, "was given options")

@@ -8,6 +8,9 @@ import (
 	"strings"
 
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/linux/sockets"
+	"bulkhead/internal/linux/users"
 )
 
 // Files is one kind of an instance's files and a place where it keeps them.
@@ -43,16 +46,16 @@ type FileSource interface {
 // SourceOf returns the readers of a host.
 func SourceOf(h *host.Host) FileSource {
 	return struct {
-		host.ProcFS
-		host.SocketFS
-		*host.Users
+		procfs.FS
+		sockets.Tables
+		*users.Names
 	}{h.Proc, h.Sockets, h.Users}
 }
 
 // FileLister lists directories and open files.
 type FileLister interface {
-	// ProcRootDir returns at most max entries of a directory as the process sees it.
-	ProcRootDir(pid int, dir string, max int) ([]fs.DirEntry, error)
+	// ReadRootDir returns at most max entries of a directory as the process sees it.
+	ReadRootDir(pid int, dir string, max int) ([]fs.DirEntry, error)
 	// OpenFiles returns the paths of the files and devices that a process has open.
 	OpenFiles(pid int) ([]string, error)
 }
@@ -67,10 +70,10 @@ const (
 // FilesOf finds where an instance keeps its files: what it was told, what its data directory shows, then what its
 // processes have open. What cannot be read is left out; the error says that open files could not be read, as it is
 // without root.
-func FilesOf(inst Instance, procs []host.Process, src FileSource) ([]Files, error) {
-	at, found := slices.BinarySearchFunc(procs, inst.Main.PID, func(p host.Process, pid int) int { return p.PID - pid })
-	if !found || procs[at].ProcID != inst.Main {
-		return nil, host.ErrExited
+func FilesOf(inst Instance, procs []procfs.Process, src FileSource) ([]Files, error) {
+	at, found := slices.BinarySearchFunc(procs, inst.Main.PID, func(p procfs.Process, pid int) int { return p.PID - pid })
+	if !found || procs[at].ID != inst.Main {
+		return nil, procfs.ErrExited
 	}
 	l := &fileLook{scene: &scene{src: src}, src: src, p: &procs[at], inst: &inst}
 	if inst.Flavor != ASM && !inst.Sentinel() {
@@ -92,7 +95,7 @@ var fileFinders = map[string]func(*fileLook){
 type fileLook struct {
 	*scene
 	src   FileLister
-	p     *host.Process
+	p     *procfs.Process
 	inst  *Instance
 	found []Files
 }
@@ -113,7 +116,7 @@ func (l *fileLook) list(dir string) []fs.DirEntry {
 	if !path.IsAbs(dir) {
 		return nil
 	}
-	entries, err := l.src.ProcRootDir(l.p.PID, dir, maxEntries)
+	entries, err := l.src.ReadRootDir(l.p.PID, dir, maxEntries)
 	if err != nil {
 		return nil
 	}

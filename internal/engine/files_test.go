@@ -9,15 +9,16 @@ import (
 
 	"bulkhead/internal/host"
 	"bulkhead/internal/host/hosttest"
+	"bulkhead/internal/linux/procfs"
 )
 
-func (broken) ProcRootDir(int, string, int) ([]fs.DirEntry, error) { return nil, errBroken }
+func (broken) ReadRootDir(int, string, int) ([]fs.DirEntry, error) { return nil, errBroken }
 func (broken) OpenFiles(int) ([]string, error)                     { return nil, errBroken }
 
 // filesIn lists the files of every instance of a host, one a line.
 func filesIn(t *testing.T, h *host.Host) map[string][]string {
 	t.Helper()
-	procs, err := h.Proc.Processes(host.ProcessOptions{})
+	procs, err := h.Proc.Processes(procfs.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,12 +144,12 @@ func TestConfiguredFiles(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := process(100, 1, test.exe, "x", test.cmdline)
-			test.inst.Main = p.ProcID
+			test.inst.Main = p.ID
 			src := struct {
 				fake
 				noLists
 			}{fake{files: map[string]string{test.config: test.text}}, noLists{}}
-			files, err := FilesOf(test.inst, []host.Process{p}, src)
+			files, err := FilesOf(test.inst, []procfs.Process{p}, src)
 			if err == nil {
 				t.Error("nobody says that open files could not be read")
 			}
@@ -166,12 +167,12 @@ func TestConfiguredFiles(t *testing.T) {
 // noLists lists nothing.
 type noLists struct{}
 
-func (noLists) ProcRootDir(int, string, int) ([]fs.DirEntry, error) { return nil, errBroken }
+func (noLists) ReadRootDir(int, string, int) ([]fs.DirEntry, error) { return nil, errBroken }
 func (noLists) OpenFiles(int) ([]string, error)                     { return nil, errBroken }
 
 func TestFilesOfAnother(t *testing.T) {
-	inst := Instance{Engine: MySQL, Main: host.ProcID{PID: 100, Start: 7}}
-	if _, err := FilesOf(inst, []host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld")},
+	inst := Instance{Engine: MySQL, Main: procfs.ID{PID: 100, Start: 7}}
+	if _, err := FilesOf(inst, []procfs.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld")},
 		broken{}); err == nil {
 		t.Error("the files of a process with a reused number are told")
 	}

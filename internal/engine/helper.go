@@ -5,7 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/terminal"
 )
 
 // The kinds of helpers, as a policy's `helper:` names them.
@@ -26,9 +27,9 @@ func HelperKinds() []string {
 
 // Helper is a program that serves an instance.
 type Helper struct {
-	ID   host.ProcID `json:"id"`
-	Kind string      `json:"kind"` // one of HelperKinds
-	Tool string      `json:"tool"` // "pg_basebackup"
+	ID   procfs.ID `json:"id"`
+	Kind string    `json:"kind"` // one of HelperKinds
+	Tool string    `json:"tool"` // "pg_basebackup"
 	// Sure says that it serves this instance. Else it may, and nothing tells which of several: it is in the
 	// lists of all of them.
 	Sure bool `json:"sure"`
@@ -214,7 +215,7 @@ func interpreter(name string) bool {
 }
 
 // toolOf returns the helper program that a process runs, nil when it runs none.
-func toolOf(p *host.Process, what program) *tool {
+func toolOf(p *procfs.Process, what program) *tool {
 	if what.script {
 		return scriptOf(p)
 	}
@@ -229,7 +230,7 @@ func toolOf(p *host.Process, what program) *tool {
 
 // scriptOf looks at the file that an interpreter was given: its first argument that is no option. A Java virtual
 // machine has many options; its main class or archive is looked for among all of them.
-func scriptOf(p *host.Process) *tool {
+func scriptOf(p *procfs.Process) *tool {
 	java := strings.HasPrefix(programName(p), "java") || strings.HasPrefix(path.Base(p.Exe), "java")
 	for i, arg := range p.Args {
 		if i == 0 && !java {
@@ -255,7 +256,7 @@ func scriptOf(p *host.Process) *tool {
 // toolkitTool is a tool of Percona Toolkit under its own name.
 func toolkitTool(name string) *tool {
 	t := toolkit
-	t.name = host.Printable(name[:min(len(name), 40)]) // it is whatever a script is called
+	t.name = terminal.Printable(name[:min(len(name), 40)]) // it is whatever a script is called
 	if slices.Contains(toolkitAgents, name) {
 		t.kind, t.rate = HelperAgent, rateOption{}
 	}
@@ -264,7 +265,7 @@ func toolkitTool(name string) *tool {
 
 // HelperOf says what helper a process is by itself, whomever it serves: its kind, its program and the engines that
 // this may serve (nil for none in particular). ok is false for a process that is none.
-func HelperOf(p *host.Process) (kind, name string, engines []string, ok bool) {
+func HelperOf(p *procfs.Process) (kind, name string, engines []string, ok bool) {
 	t := toolOf(p, programOf(p))
 	if t == nil {
 		return "", "", nil, false
@@ -274,7 +275,7 @@ func HelperOf(p *host.Process) (kind, name string, engines []string, ok bool) {
 
 // Joins says whether a process that has just come may belong to one of the instances although none of their
 // processes started it: a helper program, or a process of an engine whose processes are known by name.
-func Joins(p *host.Process, instances []Instance) bool {
+func Joins(p *procfs.Process, instances []Instance) bool {
 	what := programOf(p)
 	of := func(engines []string) bool {
 		return slices.ContainsFunc(instances, func(i Instance) bool { return slices.Contains(engines, i.Engine) })
@@ -287,7 +288,7 @@ func Joins(p *host.Process, instances []Instance) bool {
 }
 
 // of finds how a helper was told to go slower.
-func (r rateOption) of(p *host.Process, env map[string]string) Rate {
+func (r rateOption) of(p *procfs.Process, env map[string]string) Rate {
 	rate := Rate{Option: r.text}
 	for i, arg := range p.Args {
 		name, value, joined := strings.Cut(arg, "=")
@@ -307,6 +308,6 @@ func (r rateOption) of(p *host.Process, env map[string]string) Rate {
 			rate.Given = name + "=" + value
 		}
 	}
-	rate.Given = host.Printable(rate.Given[:min(len(rate.Given), 80)])
+	rate.Given = terminal.Printable(rate.Given[:min(len(rate.Given), 80)])
 	return rate
 }

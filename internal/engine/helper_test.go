@@ -6,7 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/linux/sockets"
 )
 
 func TestHelperOf(t *testing.T) {
@@ -68,14 +69,14 @@ func serving(found []Instance, pid int) string {
 }
 
 // three servers: two of one engine, so that a helper must be told apart, and one whose user is another's.
-func threeServers() ([]host.Process, fake) {
+func threeServers() ([]procfs.Process, fake) {
 	pg := "/usr/lib/postgresql/15/bin/postgres"
 	a, b := process(100, 1, pg, "postgres", pg+" -D /pg/a"), process(200, 1, pg, "postgres", pg+" -D /pg/b")
 	b.UID = 28
 	archiver := process(101, 100, pg, "postgres", "")
 	archiver.Args = []string{"postgres: archiver "}
 	src := fake{
-		listeners: map[int][]host.Listener{
+		listeners: map[int][]sockets.Listener{
 			100: listening(100, 5432, "/run/postgresql/.s.PGSQL.5432")[100],
 			200: listening(200, 5433, "/srv/b/.s.PGSQL.5433")[200],
 		},
@@ -86,7 +87,7 @@ func threeServers() ([]host.Process, fake) {
 			"/etc/barman.d/far.conf":   "[far]\nconninfo = host=db9 port=5432\n",
 		},
 	}
-	return []host.Process{a, archiver, b}, src
+	return []procfs.Process{a, archiver, b}, src
 }
 
 func TestAttach(t *testing.T) {
@@ -174,7 +175,7 @@ func TestAttachToTheOnlyOne(t *testing.T) {
 	plain := process(300, 1, "/usr/bin/mysqldump", "mysqldump", "mysqldump shop")
 	far := process(301, 1, "/usr/bin/mysqldump", "mysqldump", "mysqldump -h db9 shop")
 	in := process(302, 1, "/usr/bin/mysqldump", "mysqldump", "mysqldump -P 3307 -h 127.0.0.1")
-	found := Recognise([]host.Process{server, inside, plain, far, in}, fake{})
+	found := Recognise([]procfs.Process{server, inside, plain, far, in}, fake{})
 	if got := fmt.Sprint(serving(found, 300), "/", serving(found, 301), "/",
 		serving(found, 302)); got != "mysql3306//" {
 		t.Errorf("they serve %q", got)
@@ -280,7 +281,7 @@ func TestTrackerHelpers(t *testing.T) {
 		}
 	}
 	// The instance of a known helper ends: whoever has its port now is another one.
-	procs = slices.DeleteFunc(procs, func(p host.Process) bool { return p.PID == 200 })
+	procs = slices.DeleteFunc(procs, func(p procfs.Process) bool { return p.PID == 200 })
 	if got := serving(tracker.Recognise(procs, src), 300); got != "" {
 		t.Errorf("serves %q", got)
 	}
@@ -352,9 +353,9 @@ func FuzzTarget(f *testing.F) {
 	f.Add("--port=1\x00--dbname\x00host=a port=b,host=", "a(b)c@unix(")
 	f.Add("h=1,P=2,S=/\x00-F", "[section\nname = value\nport=1")
 	f.Fuzz(func(t *testing.T, args, text string) {
-		p := host.Process{Args: append([]string{"x"}, strings.Split(args, "\x00")...), Exe: "/x"}
+		p := procfs.Process{Args: append([]string{"x"}, strings.Split(args, "\x00")...), Exe: "/x"}
 		src := fake{files: map[string]string{"/etc/pgbackrest.conf": text, "/etc/barman.conf": text}}
-		s := newScene(nil, src, func(*host.Process) (tracked, bool) { return tracked{}, false })
+		s := newScene(nil, src, func(*procfs.Process) (tracked, bool) { return tracked{}, false })
 		for _, d := range []*dialect{&mysqlDialect, &toolkitDialect, &pgDialect, &pgbackrestDialect, &walgDialect,
 			&barmanDialect, &mongoDialect} {
 			target := s.targetOf(&p, d, func() map[string]string {

@@ -18,6 +18,7 @@ import (
 
 	"bulkhead/internal/dbstat"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/testhost"
 )
@@ -227,7 +228,7 @@ func checkWork(t *testing.T, engine string, s *server) {
 func waitForInstance(t *testing.T, h *host.Host, s *server) Instance {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		procs, err := h.Proc.Processes(host.ProcessOptions{})
+		procs, err := h.Proc.Processes(procfs.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -316,7 +317,7 @@ func TestLiveHelpers(t *testing.T) {
 	}
 	h := host.New("/")
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		procs, err := h.Proc.Processes(host.ProcessOptions{})
+		procs, err := h.Proc.Processes(procfs.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

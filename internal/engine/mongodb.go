@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // MongoDB: one process, mongod. Its data directory is given by option or configuration file; it works in "/".
@@ -21,19 +21,19 @@ var mongoRecogniser = recogniser{
 }
 
 // alone is for engines whose instances are one process.
-func alone(*scene, *host.Process, *Instance) []Member { return nil }
+func alone(*scene, *procfs.Process, *Instance) []Member { return nil }
 
 const mongoPort = 27017
 
 // mongoFiles are small files of a data directory: the lock with the pid, WiredTiger's version, the storage engine.
 var mongoFiles = []string{"mongod.lock", "WiredTiger", "storage.bson"}
 
-func isMongo(p *host.Process) bool {
+func isMongo(p *procfs.Process) bool {
 	return isProgram(p, []string{"mongod"}, []string{"mongod"}) && !hasOption(p.Args, "--version", "--help", "-h",
 		"--shutdown", "--sysinfo", "--repair")
 }
 
-func inspectMongo(s *scene, p *host.Process, inst *Instance) (signals []string) {
+func inspectMongo(s *scene, p *procfs.Process, inst *Instance) (signals []string) {
 	args := longOptions(p.Args, map[string]string{"-f": "config"})
 	config := map[string]string{}
 	if name := absoluteIn(s.cwd(p.PID), args["config"]); name != "" {

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // MySQL, MariaDB and Percona Server: one process, named mysqld or mariadbd, that works in its data
@@ -37,7 +37,7 @@ var (
 	mysqlUpgradeFiles = []string{"mariadb_upgrade_info", "mysql_upgrade_info"}
 )
 
-func isMySQL(p *host.Process) bool {
+func isMySQL(p *procfs.Process) bool {
 	if !isProgram(p, mysqlPrograms, mysqlPrograms) {
 		return false
 	}
@@ -45,7 +45,7 @@ func isMySQL(p *host.Process) bool {
 	return !slices.ContainsFunc(mysqlOneShot, func(name string) bool { _, ok := args[name]; return ok })
 }
 
-func inspectMySQL(s *scene, p *host.Process, inst *Instance) (signals []string) {
+func inspectMySQL(s *scene, p *procfs.Process, inst *Instance) (signals []string) {
 	opts := s.mysqlOptions(p)
 	inst.Config = opts.files.path
 	for _, name := range mysqlServing {
@@ -81,9 +81,9 @@ func inspectMySQL(s *scene, p *host.Process, inst *Instance) (signals []string) 
 	return signals
 }
 
-func mysqlMembers(s *scene, p *host.Process, _ *Instance) []Member {
+func mysqlMembers(s *scene, p *procfs.Process, _ *Instance) []Member {
 	if parent := s.process(p.PPID); parent != nil && isMySQLSafe(parent) {
-		return []Member{{parent.ProcID, PartSupervisor}}
+		return []Member{{parent.ID, PartSupervisor}}
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ type mysqlOptions struct {
 	files mysqlConfig
 }
 
-func (s *scene) mysqlOptions(p *host.Process) mysqlOptions {
+func (s *scene) mysqlOptions(p *procfs.Process) mysqlOptions {
 	args := mysqlArgs(p.Args)
 	return mysqlOptions{args, readMySQLConfig(func(name string) []byte { return s.file(p.PID, name) }, args)}
 }
@@ -116,7 +116,7 @@ func (o mysqlOptions) offline() bool {
 }
 
 // isMySQLSafe recognises the supervising shell script, which is an argument of its interpreter.
-func isMySQLSafe(p *host.Process) bool {
+func isMySQLSafe(p *procfs.Process) bool {
 	for _, arg := range p.Args[:min(2, len(p.Args))] {
 		switch path.Base(arg) {
 		case "mysqld_safe", "mariadbd-safe":
@@ -128,7 +128,7 @@ func isMySQLSafe(p *host.Process) bool {
 
 // mysqlRelease tells flavour and version from paths (/opt/mysql-8.0.36/bin/mysqld) and from the file that
 // the upgrade of the system tables leaves.
-func (s *scene) mysqlRelease(p *host.Process, datadir string, opts mysqlOptions) (flavor, version string) {
+func (s *scene) mysqlRelease(p *procfs.Process, datadir string, opts mysqlOptions) (flavor, version string) {
 	upgraded, basedir := "", opts.value("basedir")
 	for _, name := range mysqlUpgradeFiles {
 		if upgraded == "" && datadir != "" {

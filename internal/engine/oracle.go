@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // Oracle: many processes of one executable, each with its name and the SID in its first argument. None is
@@ -20,7 +20,7 @@ var oracleRecogniser = recogniser{
 	parts:       []string{PartMain, "background", "jobs", "lgwr", "local", "parallel", "sessions", "shared"},
 	executables: oracleExecutables,
 	identity:    isPmon,
-	belongs:     func(p *host.Process) bool { return oracleProcess(p).sid != "" },
+	belongs:     func(p *procfs.Process) bool { return oracleProcess(p).sid != "" },
 	inspect:     inspectOracle,
 	members:     oracleMembers,
 }
@@ -42,7 +42,7 @@ const maxOracleName = 512
 // look, so it uses no expressions: a background process is "ora_pmon_BXTST02", a dedicated server process
 // "oracleBXTST02 (LOCAL=NO)" when the listener started it, and "oracleBXTST02 (DESCRIPTION=(LOCAL=YES)…" when a client
 // on this host did for itself (bequeath).
-func oracleProcess(p *host.Process) oracleName {
+func oracleProcess(p *procfs.Process) oracleName {
 	if len(p.Args) == 0 {
 		return oracleName{}
 	}
@@ -88,9 +88,9 @@ func oracleBackground(text string) (oracleName, bool) {
 	return oracleName{}, false
 }
 
-func isPmon(p *host.Process) bool { return oracleProcess(p).name == "pmon" }
+func isPmon(p *procfs.Process) bool { return oracleProcess(p).name == "pmon" }
 
-func inspectOracle(s *scene, p *host.Process, inst *Instance) (signals []string) {
+func inspectOracle(s *scene, p *procfs.Process, inst *Instance) (signals []string) {
 	name := oracleProcess(p)
 	inst.SID, inst.Seen = name.sid, true
 	switch name.kind {
@@ -114,7 +114,7 @@ func inspectOracle(s *scene, p *host.Process, inst *Instance) (signals []string)
 
 // oracleOf returns the other processes of an instance: of its SID, its Oracle home and its container. Anybody
 // may give a process such a name, and nobody else can run it from that file.
-func (s *scene) oracleOf(pmon *host.Process, sid string) (own []oracleMember) {
+func (s *scene) oracleOf(pmon *procfs.Process, sid string) (own []oracleMember) {
 	if s.oracle == nil {
 		s.oracle = make(map[string][]oracleMember)
 		for _, p := range s.loose[Oracle] {
@@ -134,7 +134,7 @@ func (s *scene) oracleOf(pmon *host.Process, sid string) (own []oracleMember) {
 }
 
 // sameContainer says whether two processes may be of one instance: neither is of a container, or both of one.
-func sameContainer(a, b *host.Process) bool {
+func sameContainer(a, b *procfs.Process) bool {
 	if !a.ForeignNamespace && !b.ForeignNamespace {
 		return true
 	}
@@ -143,13 +143,13 @@ func sameContainer(a, b *host.Process) bool {
 
 // oracleMember is a process with its name.
 type oracleMember struct {
-	p    *host.Process
+	p    *procfs.Process
 	name oracleName
 }
 
-func oracleMembers(s *scene, p *host.Process, inst *Instance) (members []Member) {
+func oracleMembers(s *scene, p *procfs.Process, inst *Instance) (members []Member) {
 	for _, o := range s.oracleOf(p, inst.SID) {
-		members = append(members, Member{o.p.ProcID, oraclePart(o.name)})
+		members = append(members, Member{o.p.ID, oraclePart(o.name)})
 	}
 	return members
 }

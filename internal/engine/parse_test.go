@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 func TestMySQLArgs(t *testing.T) {
@@ -192,7 +192,7 @@ func TestPostgresPart(t *testing.T) {
 			if cluster != "" {
 				shown = "postgres: " + cluster + ": " + text
 			}
-			p := &host.Process{Args: []string{shown + " ", "", "", ""}}
+			p := &procfs.Process{Args: []string{shown + " ", "", "", ""}}
 			if got := postgresPart(p, cluster); got != want {
 				t.Errorf("%q with cluster %q is part %q, want %q", shown, cluster, got, want)
 			}
@@ -263,7 +263,7 @@ func TestInspectRedis(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			p := process(100, 1, test.exe, path.Base(test.exe), "")
 			p.Args = test.args
-			found := Recognise([]host.Process{p}, fake{cwd: map[int]string{100: "/d"}, files: test.files,
+			found := Recognise([]procfs.Process{p}, fake{cwd: map[int]string{100: "/d"}, files: test.files,
 				listeners: listening(100, test.where...)})
 			if len(found) != 1 {
 				t.Fatalf("found %v", found)
@@ -305,8 +305,8 @@ func FuzzParsePostgres(f *testing.F) {
 			t.Errorf("pid %d port %d", pid, file.port)
 		}
 		parsePostgresConfig(text, make(map[string]string))
-		p := &host.Process{Args: []string{"postgres: " + text}}
-		if part := postgresPart(p, clusterFromTitles([]*host.Process{p})); !slices.Contains(Parts(PostgreSQL), part) {
+		p := &procfs.Process{Args: []string{"postgres: " + text}}
+		if part := postgresPart(p, clusterFromTitles([]*procfs.Process{p})); !slices.Contains(Parts(PostgreSQL), part) {
 			t.Errorf("part %q", part)
 		}
 	})
@@ -320,7 +320,7 @@ func FuzzRecognise(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line, program string) {
 		p := process(100, 100, "/usr/bin/"+program, program, "")
 		p.Args = strings.Split(line, "\x00")
-		for _, i := range Recognise([]host.Process{p}, fake{}) {
+		for _, i := range Recognise([]procfs.Process{p}, fake{}) {
 			if i.Port < 0 || i.Port >= 1<<16 || len(i.Evidence) < 2 {
 				t.Errorf("%q gives port %d, evidence %q", p.Args, i.Port, i.Evidence)
 			}

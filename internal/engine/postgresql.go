@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // PostgreSQL: the postmaster, started as postgres or postmaster, works in its data directory; every
@@ -28,7 +28,7 @@ const postgresPort = 5432
 
 var postgresPrograms = []string{"postgres", "postmaster"}
 
-func isPostmaster(p *host.Process) bool {
+func isPostmaster(p *procfs.Process) bool {
 	if !isProgram(p, postgresPrograms, postgresPrograms) || strings.HasPrefix(p.Args[0], "postgres: ") {
 		return false
 	}
@@ -41,7 +41,7 @@ func isPostmaster(p *host.Process) bool {
 	return true
 }
 
-func inspectPostgres(s *scene, p *host.Process, inst *Instance) (signals []string) {
+func inspectPostgres(s *scene, p *procfs.Process, inst *Instance) (signals []string) {
 	args := postgresArgs(p.Args)
 	cwd := s.cwd(p.PID)
 	dir := absoluteIn(cwd, args["data_directory"])
@@ -79,11 +79,11 @@ func inspectPostgres(s *scene, p *host.Process, inst *Instance) (signals []strin
 }
 
 // postgresMembers also learns the cluster's name, which the children show.
-func postgresMembers(s *scene, p *host.Process, inst *Instance) (members []Member) {
+func postgresMembers(s *scene, p *procfs.Process, inst *Instance) (members []Member) {
 	children := s.postgresChildren(p)
 	inst.Cluster = firstOf(clusterFromTitles(children), inst.Cluster)
 	for _, c := range children {
-		members = append(members, Member{c.ProcID, postgresPart(c, inst.Cluster)})
+		members = append(members, Member{c.ID, postgresPart(c, inst.Cluster)})
 	}
 	return members
 }
@@ -100,8 +100,8 @@ func firstOf(texts ...string) string {
 
 // postgresChildren returns the server's own children: those with a title, and those that were forked
 // just now and still look like the postmaster. A shell of an archive_command is a grandchild.
-func (s *scene) postgresChildren(p *host.Process) []*host.Process {
-	var own []*host.Process
+func (s *scene) postgresChildren(p *procfs.Process) []*procfs.Process {
+	var own []*procfs.Process
 	for _, c := range s.children[p.PID] {
 		if c.State == 'Z' || c.Kernel || len(c.Args) == 0 || (c.Exe != "" && p.Exe != "" && c.Exe != p.Exe) {
 			continue
@@ -131,7 +131,7 @@ func (f postmasterPID) socket() string {
 
 // postmasterPID reads the file of this very process. In a container the file holds the pid that the
 // process has there, so it is not compared.
-func (s *scene) postmasterPID(p *host.Process, dirs ...string) (postmasterPID, bool) {
+func (s *scene) postmasterPID(p *procfs.Process, dirs ...string) (postmasterPID, bool) {
 	for _, dir := range dirs {
 		if dir == "" {
 			continue
@@ -205,7 +205,7 @@ func postgresArgs(args []string) map[string]string {
 
 // postgresConfig finds the configuration file and returns the few settings that matter here. ALTER SYSTEM's
 // file comes after it and wins.
-func (s *scene) postgresConfig(p *host.Process, inst *Instance, args map[string]string, dir string) map[string]string {
+func (s *scene) postgresConfig(p *procfs.Process, inst *Instance, args map[string]string, dir string) map[string]string {
 	config := make(map[string]string)
 	for _, name := range []string{absoluteIn(inst.DataDir, args["config_file"]), inDir(dir, "postgresql.conf"),
 		inDir(inst.DataDir, "postgresql.conf")} {
@@ -248,7 +248,7 @@ func parsePostgresConfig(text string, config map[string]string) {
 var postgresAlways = regexp.MustCompile(`^postgres: (.+): (?:checkpointer|background ` +
 	`writer|walwriter|logger|startup)\b`)
 
-func clusterFromTitles(children []*host.Process) string {
+func clusterFromTitles(children []*procfs.Process) string {
 	for _, c := range children {
 		// Most are sessions, whose titles have no second colon: the expression is not tried on thousands.
 		if len(c.Args) == 0 || strings.Count(c.Args[0], ": ") < 2 {
@@ -301,7 +301,7 @@ func isPostgresBackend(text string) bool {
 
 // postgresPart returns the part of a child. A title that is no session's and not known belongs to a
 // background worker of an extension.
-func postgresPart(p *host.Process, cluster string) string {
+func postgresPart(p *procfs.Process, cluster string) string {
 	text, titled := strings.CutPrefix(title(p), "postgres: ")
 	if !titled {
 		return "starting"

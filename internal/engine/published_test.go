@@ -7,22 +7,23 @@ import (
 	"strings"
 	"testing"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/linux/sockets"
 )
 
 // published reads a process table of testdata/published. A line names one thing, an indented line below a process is
 // one argument of it; files as in a txtar archive follow.
-func published(t testing.TB, name string) ([]host.Process, fake) {
+func published(t testing.TB, name string) ([]procfs.Process, fake) {
 	t.Helper()
 	text, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	src := fake{
-		listeners: make(map[int][]host.Listener), connected: make(map[int][]host.Listener), cwd: make(map[int]string),
+		listeners: make(map[int][]sockets.Listener), connected: make(map[int][]sockets.Listener), cwd: make(map[int]string),
 		env: make(map[int][]string), files: make(map[string]string),
 	}
-	var procs []host.Process
+	var procs []procfs.Process
 	file := ""
 	for line := range strings.Lines(string(text)) {
 		if rest, ok := strings.CutPrefix(line, "-- /"); ok {

@@ -8,7 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/linux/sockets"
+	"bulkhead/internal/terminal"
 )
 
 // Source answers what the process table alone does not say. SourceOf gives that of a host.
@@ -20,9 +22,9 @@ type Source interface {
 // SocketSource tells of the sockets of processes.
 type SocketSource interface {
 	// Listeners returns the listening sockets of the processes, by pid.
-	Listeners(pids []int) (map[int][]host.Listener, error)
+	Listeners(pids []int) (map[int][]sockets.Listener, error)
 	// Connections returns the sockets of this host that the processes are connected to, by pid.
-	Connections(pids []int) (map[int][]host.Listener, error)
+	Connections(pids []int) (map[int][]sockets.Listener, error)
 }
 
 // ProcessSource tells what a process was started with and where.
@@ -31,8 +33,8 @@ type ProcessSource interface {
 	Cwd(pid int) (string, error)
 	// Environ returns the environment a process was started with, as NAME=VALUE.
 	Environ(pid int) ([]string, error)
-	// ProcRootFile returns a file of at most max bytes as the process sees it (/proc/PID/root).
-	ProcRootFile(pid int, path string, max int64) ([]byte, error)
+	// ReadRootFile returns a file of at most max bytes as the process sees it (/proc/PID/root).
+	ReadRootFile(pid int, path string, max int64) ([]byte, error)
 	// UserName returns the name of a user.
 	UserName(uid int) string
 }
@@ -48,19 +50,19 @@ type recogniser struct {
 	// asked for its identity.
 	executables []string
 	// identity says whether a process is the server program, by its executable and by its name.
-	identity func(p *host.Process) bool
+	identity func(p *procfs.Process) bool
 	// forked says that of two processes which look the same, parent and child, the child is the server and
 	// the parent watches it. Else the child is a fork that has not written its title yet.
 	forked bool
 	// belongs says that a process may be a member by its own name, whoever its parent is; nil for the engines
 	// whose members descend from the server.
-	belongs func(p *host.Process) bool
+	belongs func(p *procfs.Process) bool
 	// inspect fills in the instance, which has its main member already, and returns how the process behaves
 	// like a server; no signal: it is none.
-	inspect func(s *scene, p *host.Process, inst *Instance) (signals []string)
+	inspect func(s *scene, p *procfs.Process, inst *Instance) (signals []string)
 	// members returns the instance's other processes, by the process table alone, and sets what only they
 	// show.
-	members func(s *scene, p *host.Process, inst *Instance) []Member
+	members func(s *scene, p *procfs.Process, inst *Instance) []Member
 }
 
 var recognisers = []*recogniser{
@@ -98,7 +100,7 @@ type program struct {
 
 // programOf looks the executable of a process up. Where it cannot be read, the kernel's name for the process
 // stands in, which is cut off after 15 bytes.
-func programOf(p *host.Process) program {
+func programOf(p *procfs.Process) program {
 	if p.Kernel || len(p.Args) == 0 || p.State == 'Z' || p.State == 'X' {
 		return program{}
 	}
@@ -123,7 +125,7 @@ func programOf(p *host.Process) program {
 
 // Recognise finds the database servers among the processes, sorted by engine, port and data directory.
 // A source that fails gives less evidence; a server that shows too little of it is not reported.
-func Recognise(procs []host.Process, src Source) []Instance {
+func Recognise(procs []procfs.Process, src Source) []Instance {
 	return new(Tracker).Recognise(procs, src)
 }
 
@@ -135,9 +137,9 @@ type Tracker struct {
 	// Keep is for how many further looks an answer serves; 0 is 30.
 	Keep int
 
-	known     map[host.ProcID]tracked
-	helpers   map[host.ProcID]attachment
-	instances []host.ProcID // of the look before, that helpers were attached to
+	known     map[procfs.ID]tracked
+	helpers   map[procfs.ID]attachment
+	instances []procfs.ID // of the look before, that helpers were attached to
 }
 
 // tracked is an instance as inspected, with its main member only.
@@ -148,9 +150,9 @@ type tracked struct {
 }
 
 // Recognise does what the function Recognise does.
-func (t *Tracker) Recognise(procs []host.Process, src Source) []Instance {
+func (t *Tracker) Recognise(procs []procfs.Process, src Source) []Instance {
 	s := newScene(procs, src, t.reusable)
-	known := make(map[host.ProcID]tracked)
+	known := make(map[procfs.ID]tracked)
 	var found []Instance
 	for _, r := range recognisers {
 		for _, p := range s.mains[r] {
@@ -164,7 +166,7 @@ func (t *Tracker) Recognise(procs []host.Process, src Source) []Instance {
 			if !ok {
 				continue
 			}
-			known[p.ProcID] = kept
+			known[p.ID] = kept
 			inst := kept.inst
 			inst.Members = append(slices.Clone(inst.Members), r.members(s, p, &inst)...)
 			found = append(found, inst)
@@ -184,19 +186,19 @@ const keepLooks = 30
 
 // reusable returns what is known of a server. One that was not seen listening is asked about again: it
 // is just starting.
-func (t *Tracker) reusable(p *host.Process) (tracked, bool) {
-	k, ok := t.known[p.ProcID]
+func (t *Tracker) reusable(p *procfs.Process) (tracked, bool) {
+	k, ok := t.known[p.ID]
 	return k, ok && k.left > 0 && k.inst.Seen && slices.Equal(k.args, p.Args)
 }
 
 // inspect asks the source about a candidate; false when it is no server.
-func (s *scene) inspect(r *recogniser, p *host.Process) (tracked, bool) {
+func (s *scene) inspect(r *recogniser, p *procfs.Process) (tracked, bool) {
 	inst := Instance{
 		Engine:    r.engine,
-		Main:      p.ProcID,
+		Main:      p.ID,
 		User:      s.userName(p.UID),
 		Container: p.ForeignNamespace && s.inContainer(p),
-		Members:   []Member{{p.ProcID, PartMain}},
+		Members:   []Member{{p.ID, PartMain}},
 	}
 	signals := r.inspect(s, p, &inst)
 	if len(signals) == 0 {
@@ -204,14 +206,14 @@ func (s *scene) inspect(r *recogniser, p *host.Process) (tracked, bool) {
 	}
 	inst.Evidence = append([]string{identityEvidence(p)}, signals...)
 	for i, line := range inst.Evidence {
-		inst.Evidence[i] = host.Printable(line)
+		inst.Evidence[i] = terminal.Printable(line)
 	}
 	return tracked{inst: inst, args: p.Args}, true
 }
 
 // inContainer says whether a container engine made a control group of the process or of an ancestor. A
 // pid namespace of its own is no container yet: anybody may make one.
-func (s *scene) inContainer(p *host.Process) bool {
+func (s *scene) inContainer(p *procfs.Process) bool {
 	if p.ContainerPath() != "" {
 		return true
 	}
@@ -223,7 +225,7 @@ func (s *scene) inContainer(p *host.Process) bool {
 	return false
 }
 
-func identityEvidence(p *host.Process) string {
+func identityEvidence(p *procfs.Process) string {
 	if p.Exe == "" {
 		return fmt.Sprintf("runs as %q", programName(p))
 	}
@@ -233,26 +235,26 @@ func identityEvidence(p *host.Process) string {
 // scene is the process table with what a source says about the candidates.
 type scene struct {
 	src      Source
-	sorted   []*host.Process         // by pid
-	children map[int][]*host.Process // of the candidates, in order of pid
-	mains    map[*recogniser][]*host.Process
-	loose    map[string][]*host.Process // by engine: what belongs to an instance by its own name
-	oracle   map[string][]oracleMember  // by SID; nil until asked for
-	helpers  []candidateHelper          // by pid
+	sorted   []*procfs.Process         // by pid
+	children map[int][]*procfs.Process // of the candidates, in order of pid
+	mains    map[*recogniser][]*procfs.Process
+	loose    map[string][]*procfs.Process // by engine: what belongs to an instance by its own name
+	oracle   map[string][]oracleMember    // by SID; nil until asked for
+	helpers  []candidateHelper            // by pid
 	// listeners of the candidates; nil when they could not be read.
-	listeners map[int][]host.Listener
+	listeners map[int][]sockets.Listener
 	claimed   map[int]bool // ports that a server will listen on, as far as can be guessed
 }
 
 // newScene sorts the processes out, and asks the source for the listeners of the candidates that are not
 // known.
-func newScene(procs []host.Process, src Source, known func(*host.Process) (tracked, bool)) *scene {
+func newScene(procs []procfs.Process, src Source, known func(*procfs.Process) (tracked, bool)) *scene {
 	s := &scene{
 		src:      src,
-		sorted:   make([]*host.Process, len(procs)),
-		children: make(map[int][]*host.Process),
-		mains:    make(map[*recogniser][]*host.Process),
-		loose:    make(map[string][]*host.Process),
+		sorted:   make([]*procfs.Process, len(procs)),
+		children: make(map[int][]*procfs.Process),
+		mains:    make(map[*recogniser][]*procfs.Process),
+		loose:    make(map[string][]*procfs.Process),
 		claimed:  make(map[int]bool),
 	}
 	inOrder := true
@@ -261,7 +263,7 @@ func newScene(procs []host.Process, src Source, known func(*host.Process) (track
 		inOrder = inOrder && (i == 0 || procs[i-1].PID <= procs[i].PID)
 	}
 	if !inOrder {
-		slices.SortFunc(s.sorted, func(a, b *host.Process) int { return cmp.Compare(a.PID, b.PID) })
+		slices.SortFunc(s.sorted, func(a, b *procfs.Process) int { return cmp.Compare(a.PID, b.PID) })
 	}
 	for _, p := range s.sorted {
 		s.sort(p, programOf(p))
@@ -298,7 +300,7 @@ func newScene(procs []host.Process, src Source, known func(*host.Process) (track
 
 // sort notes what a process is for the look: a server, a member by its own name, a helper. A process forked by a
 // server that has not retitled itself yet still looks like its parent and is none.
-func (s *scene) sort(p *host.Process, what program) {
+func (s *scene) sort(p *procfs.Process, what program) {
 	if r := what.server; r != nil {
 		switch {
 		case r.identity(p):
@@ -321,9 +323,9 @@ func (s *scene) sort(p *host.Process, what program) {
 }
 
 // withoutWatchers leaves out the processes that have forked one which looks like themselves.
-func (s *scene) withoutWatchers(r *recogniser, mains []*host.Process) []*host.Process {
-	return slices.DeleteFunc(slices.Clone(mains), func(p *host.Process) bool {
-		return slices.ContainsFunc(s.children[p.PID], func(c *host.Process) bool {
+func (s *scene) withoutWatchers(r *recogniser, mains []*procfs.Process) []*procfs.Process {
+	return slices.DeleteFunc(slices.Clone(mains), func(p *procfs.Process) bool {
+		return slices.ContainsFunc(s.children[p.PID], func(c *procfs.Process) bool {
 			return r.identity(c) &&
 				c.Exe == p.Exe
 		})
@@ -331,9 +333,9 @@ func (s *scene) withoutWatchers(r *recogniser, mains []*host.Process) []*host.Pr
 }
 
 // process returns the process with a pid, nil when there is none.
-func (s *scene) process(pid int) *host.Process {
+func (s *scene) process(pid int) *procfs.Process {
 	i, found := slices.BinarySearchFunc(s.sorted, pid,
-		func(p *host.Process, pid int) int { return cmp.Compare(p.PID, pid) })
+		func(p *procfs.Process, pid int) int { return cmp.Compare(p.PID, pid) })
 	if !found {
 		return nil
 	}
@@ -342,8 +344,8 @@ func (s *scene) process(pid int) *host.Process {
 
 // ancestors yields the ancestors of a process, nearest first. Pids are read one after the other while
 // processes come and go, so the chain may close into a ring.
-func (s *scene) ancestors(p *host.Process) func(yield func(*host.Process) bool) {
-	return func(yield func(*host.Process) bool) {
+func (s *scene) ancestors(p *procfs.Process) func(yield func(*procfs.Process) bool) {
+	return func(yield func(*procfs.Process) bool) {
 		seen := map[int]bool{p.PID: true}
 		for p = s.process(p.PPID); p != nil && !seen[p.PID]; p = s.process(p.PPID) {
 			seen[p.PID] = true
@@ -372,7 +374,7 @@ func (s *scene) file(pid int, name string) []byte {
 	if !path.IsAbs(name) {
 		return nil
 	}
-	data, err := s.src.ProcRootFile(pid, path.Clean(name), maxConfig)
+	data, err := s.src.ReadRootFile(pid, path.Clean(name), maxConfig)
 	if err != nil {
 		return nil
 	}
@@ -433,7 +435,7 @@ func (s *scene) listen(inst *Instance, told endpoints, usual int) (signals []str
 // claim says whether nobody listens on a port or will, and from then on somebody will.
 func (s *scene) claim(port int) bool {
 	for _, list := range s.listeners {
-		if slices.ContainsFunc(list, func(l host.Listener) bool { return l.Port == port }) {
+		if slices.ContainsFunc(list, func(l sockets.Listener) bool { return l.Port == port }) {
 			return false
 		}
 	}
@@ -457,7 +459,7 @@ func preferred[T comparable](list []T, none T, wishes ...T) T {
 
 // programName is the base name of what a process calls itself: of its first argument, up to a blank
 // when it wrote a title there ("/usr/bin/redis-server *:6379").
-func programName(p *host.Process) string {
+func programName(p *procfs.Process) string {
 	if len(p.Args) == 0 {
 		return ""
 	}
@@ -468,7 +470,7 @@ func programName(p *host.Process) string {
 // isProgram says whether a process is one of the programs by its name and by its executable. An
 // executable that cannot be read is replaced by the kernel's name for the process, which a script
 // named like a server has too: then the interpreter is the first argument and the names differ.
-func isProgram(p *host.Process, names, executables []string) bool {
+func isProgram(p *procfs.Process, names, executables []string) bool {
 	name := baseProgram(programName(p))
 	if !slices.Contains(names, name) {
 		return false
@@ -491,7 +493,7 @@ func baseProgram(name string) string {
 
 // title returns what a process that wrote a title shows: its arguments in one line, without the
 // padding.
-func title(p *host.Process) string {
+func title(p *procfs.Process) string {
 	return strings.TrimRight(strings.Join(p.Args, " "), " \x00")
 }
 

@@ -13,6 +13,8 @@ import (
 
 	"bulkhead/internal/host"
 	"bulkhead/internal/host/hosttest"
+	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/linux/sockets"
 
 	"pgregory.net/rapid"
 )
@@ -38,20 +40,20 @@ func golden(t *testing.T, name, got string) {
 }
 
 // captured returns the fixture with real servers.
-func captured(t testing.TB) ([]host.Process, *host.Host) {
+func captured(t testing.TB) ([]procfs.Process, *host.Host) {
 	t.Helper()
 	return fixture(t, "testdata/debian12.txtar")
 }
 
 // fixture returns a captured host.
-func fixture(t testing.TB, name string) ([]host.Process, *host.Host) {
+func fixture(t testing.TB, name string) ([]procfs.Process, *host.Host) {
 	t.Helper()
 	text, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := hosttest.FromArchive(t, string(text))
-	procs, err := h.Proc.Processes(host.ProcessOptions{})
+	procs, err := h.Proc.Processes(procfs.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,10 +61,10 @@ func fixture(t testing.TB, name string) ([]host.Process, *host.Host) {
 }
 
 // describe writes every field of the instances for a person to check.
-func describe(instances []Instance, procs []host.Process) string {
-	titles := make(map[host.ProcID]string)
+func describe(instances []Instance, procs []procfs.Process) string {
+	titles := make(map[procfs.ID]string)
 	for i := range procs {
-		titles[procs[i].ProcID] = title(&procs[i])
+		titles[procs[i].ID] = title(&procs[i])
 	}
 	var b strings.Builder
 	for _, i := range instances {
@@ -104,12 +106,12 @@ type broken struct{}
 
 var errBroken = errors.New("permission denied")
 
-func (broken) Listeners([]int) (map[int][]host.Listener, error)   { return nil, errBroken }
-func (broken) Connections([]int) (map[int][]host.Listener, error) { return nil, errBroken }
-func (broken) Environ(int) ([]string, error)                      { return nil, errBroken }
-func (broken) Cwd(int) (string, error)                            { return "", errBroken }
-func (broken) ProcRootFile(int, string, int64) ([]byte, error)    { return nil, errBroken }
-func (broken) UserName(int) string                                { return "" }
+func (broken) Listeners([]int) (map[int][]sockets.Listener, error)   { return nil, errBroken }
+func (broken) Connections([]int) (map[int][]sockets.Listener, error) { return nil, errBroken }
+func (broken) Environ(int) ([]string, error)                         { return nil, errBroken }
+func (broken) Cwd(int) (string, error)                               { return "", errBroken }
+func (broken) ReadRootFile(int, string, int64) ([]byte, error)       { return nil, errBroken }
+func (broken) UserName(int) string                                   { return "" }
 
 func TestRecogniseWithoutSource(t *testing.T) {
 	procs, _ := captured(t)
@@ -118,18 +120,18 @@ func TestRecogniseWithoutSource(t *testing.T) {
 
 // fake answers from tables; what is not there does not exist.
 type fake struct {
-	listeners map[int][]host.Listener
-	connected map[int][]host.Listener
+	listeners map[int][]sockets.Listener
+	connected map[int][]sockets.Listener
 	cwd       map[int]string
 	env       map[int][]string
 	files     map[string]string
 }
 
-func (f fake) Connections([]int) (map[int][]host.Listener, error) { return f.connected, nil }
-func (f fake) Environ(pid int) ([]string, error)                  { return f.env[pid], nil }
+func (f fake) Connections([]int) (map[int][]sockets.Listener, error) { return f.connected, nil }
+func (f fake) Environ(pid int) ([]string, error)                     { return f.env[pid], nil }
 
-func (f fake) Listeners([]int) (map[int][]host.Listener, error) { return f.listeners, nil }
-func (f fake) UserName(uid int) string                          { return map[int]string{27: "mysql"}[uid] }
+func (f fake) Listeners([]int) (map[int][]sockets.Listener, error) { return f.listeners, nil }
+func (f fake) UserName(uid int) string                             { return map[int]string{27: "mysql"}[uid] }
 
 func (f fake) Cwd(pid int) (string, error) {
 	if dir, ok := f.cwd[pid]; ok {
@@ -138,7 +140,7 @@ func (f fake) Cwd(pid int) (string, error) {
 	return "", fs.ErrNotExist
 }
 
-func (f fake) ProcRootFile(_ int, name string, limit int64) ([]byte, error) {
+func (f fake) ReadRootFile(_ int, name string, limit int64) ([]byte, error) {
 	if text, ok := f.files[name]; ok && int64(len(text)) <= limit {
 		return []byte(text), nil
 	}
@@ -146,25 +148,25 @@ func (f fake) ProcRootFile(_ int, name string, limit int64) ([]byte, error) {
 }
 
 // process makes a process from its executable and its command line, one argument per blank.
-func process(pid, ppid int, exe, comm, cmdline string) host.Process {
-	return host.Process{
-		ProcID: host.ProcID{PID: pid, Start: uint64(pid)}, PPID: ppid, Exe: exe, Comm: comm, State: 'S',
+func process(pid, ppid int, exe, comm, cmdline string) procfs.Process {
+	return procfs.Process{
+		ID: procfs.ID{PID: pid, Start: uint64(pid)}, PPID: ppid, Exe: exe, Comm: comm, State: 'S',
 		Args: strings.Fields(cmdline), UID: 27,
 	}
 }
 
 // listening says that a process listens on addresses: a port or a path.
-func listening(pid int, where ...any) map[int][]host.Listener {
-	var list []host.Listener
+func listening(pid int, where ...any) map[int][]sockets.Listener {
+	var list []sockets.Listener
 	for _, w := range where {
 		switch w := w.(type) {
 		case int:
-			list = append(list, host.Listener{Network: "tcp", Address: fmt.Sprintf("0.0.0.0:%d", w), Port: w})
+			list = append(list, sockets.Listener{Network: "tcp", Address: fmt.Sprintf("0.0.0.0:%d", w), Port: w})
 		case string:
-			list = append(list, host.Listener{Network: "unix", Address: w})
+			list = append(list, sockets.Listener{Network: "unix", Address: w})
 		}
 	}
-	return map[int][]host.Listener{pid: list}
+	return map[int][]sockets.Listener{pid: list}
 }
 
 // One signal is none: each of these shows a server's name, executable or directory, and is no server.
@@ -175,7 +177,7 @@ func TestRecogniseNoInstance(t *testing.T) {
 		// Whatever it is, it even listens on a database's port.
 		listeners: listening(100, 3306, 5432, 6379),
 	}
-	for _, p := range []host.Process{
+	for _, p := range []procfs.Process{
 		process(100, 1, "/usr/bin/vim.basic", "vim", "vim mysqld"),
 		process(100, 1, "/usr/bin/bash", "postgres", "/bin/bash /usr/local/bin/postgres -D /var/lib/mysql"),
 		process(100, 1, "/usr/bin/python3.11", "mysqld", "python3 /opt/fake/mysqld --port=3306"),
@@ -199,7 +201,7 @@ func TestRecogniseNoInstance(t *testing.T) {
 		process(100, 1, "/usr/bin/sleep", "mysqld", "mysqld 1000"),
 		process(100, 1, "/usr/bin/mysqld_exporter", "mysqld_exporter", "mysqld_exporter --port=3306"),
 	} {
-		if got := Recognise([]host.Process{p}, src); len(got) != 0 {
+		if got := Recognise([]procfs.Process{p}, src); len(got) != 0 {
 			t.Errorf("%q is taken for %s: %q", title(&p), got[0], got[0].Evidence)
 		}
 	}
@@ -207,16 +209,16 @@ func TestRecogniseNoInstance(t *testing.T) {
 
 // A program of the right name and executable that does nothing a server does.
 func TestRecogniseNeedsBehaviour(t *testing.T) {
-	for _, p := range []host.Process{
+	for _, p := range []procfs.Process{
 		process(100, 1, "/usr/sbin/mysqld", "mysqld", "/usr/sbin/mysqld"),
 		process(100, 1, "/usr/lib/postgresql/15/bin/postgres", "postgres", "postgres"),
 		process(100, 1, "/usr/bin/redis-server", "redis-server", "redis-server"),
 		process(100, 1, "/usr/bin/redis-server", "redis-server", "redis-server --version"),
 	} {
-		if got := Recognise([]host.Process{p}, fake{}); len(got) != 0 {
+		if got := Recognise([]procfs.Process{p}, fake{}); len(got) != 0 {
 			t.Errorf("%q is taken for %s: %q", title(&p), got[0], got[0].Evidence)
 		}
-		if got := Recognise([]host.Process{p}, fake{listeners: listening(100, 7777)}); len(got) != 1 ||
+		if got := Recognise([]procfs.Process{p}, fake{listeners: listening(100, 7777)}); len(got) != 1 ||
 			got[0].Port != 7777 {
 			t.Errorf("%q that listens on 7777 is taken for %v", title(&p), got)
 		}
@@ -226,13 +228,13 @@ func TestRecogniseNeedsBehaviour(t *testing.T) {
 func TestRecogniseMySQL(t *testing.T) {
 	for _, test := range []struct {
 		name  string
-		procs []host.Process
+		procs []procfs.Process
 		src   fake
 		want  Instance // compared without Main, User, Members, Evidence
 	}{
 		{
 			name:  "bare mysqld under systemd, configuration from files",
-			procs: []host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld", "/usr/sbin/mysqld")},
+			procs: []procfs.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld", "/usr/sbin/mysqld")},
 			src: fake{
 				listeners: listening(100, 33060, 3306, "/var/run/mysqld/mysqlx.sock", "/var/run/mysqld/mysqld.sock"),
 				cwd:       map[int]string{100: "/var/lib/mysql"},
@@ -251,7 +253,7 @@ func TestRecogniseMySQL(t *testing.T) {
 		},
 		{
 			name: "mysqld_multi, tarball",
-			procs: []host.Process{process(100, 1, "/opt/mysql-8.0.36-linux-glibc2.28-x86_64/bin/mysqld", "mysqld",
+			procs: []procfs.Process{process(100, 1, "/opt/mysql-8.0.36-linux-glibc2.28-x86_64/bin/mysqld", "mysqld",
 				"/opt/mysql/bin/mysqld --defaults-file=/etc/multi.cnf --defaults-group-suffix=2")},
 			src: fake{
 				listeners: listening(100, 3307, 33062, "/data/2/my.sock"),
@@ -262,54 +264,54 @@ func TestRecogniseMySQL(t *testing.T) {
 		},
 		{
 			name:  "what it listens on wins over what it was told",
-			procs: []host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --port=3306 --socket=/a.sock")},
+			procs: []procfs.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --port=3306 --socket=/a.sock")},
 			src:   fake{listeners: listening(100, 4406, "/b.sock")},
 			want:  Instance{Port: 4406, Ports: []int{4406}, Socket: "/b.sock"},
 		},
 		{
 			name: "Galera: the client port, not the lowest",
-			procs: []host.Process{process(100, 1, "/usr/sbin/mariadbd", "mariadbd",
+			procs: []procfs.Process{process(100, 1, "/usr/sbin/mariadbd", "mariadbd",
 				"/usr/sbin/mariadbd -P 5306 -h /data")},
 			src:  fake{listeners: listening(100, 4567, 5306)},
 			want: Instance{Flavor: MariaDB, Port: 5306, Ports: []int{4567, 5306}, DataDir: "/data"},
 		},
 		{
 			name: "skip-networking: no port, whatever it was told",
-			procs: []host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld",
+			procs: []procfs.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld",
 				"mysqld --skip-networking --port 3306 --datadir /d/orders")},
 			src:  fake{listeners: listening(100, "/run/orders.sock")},
 			want: Instance{Socket: "/run/orders.sock", DataDir: "/d/orders"},
 		},
 		{
 			name: "starting: believes its options",
-			procs: []host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld",
+			procs: []procfs.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld",
 				"mysqld --port=3310 --loose-socket=s.sock --datadir=/d")},
 			src:  fake{listeners: listening(100)},
 			want: Instance{Port: 3310, DataDir: "/d", Socket: "/d/s.sock"},
 		},
 		{
 			name:  "starting without a word about the port",
-			procs: []host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --datadir=/d")},
+			procs: []procfs.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --datadir=/d")},
 			src:   fake{listeners: listening(100)},
 			want:  Instance{Port: 3306, DataDir: "/d"},
 		},
 		{
 			name: "starting with a word about the socket alone, as Debian's configuration has it",
-			procs: []host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld",
+			procs: []procfs.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld",
 				"mysqld --datadir=/d --socket=/d/s.sock")},
 			src:  fake{listeners: listening(100)},
 			want: Instance{Port: 3306, Socket: "/d/s.sock", DataDir: "/d"},
 		},
 		{
 			name:  "starting without TCP",
-			procs: []host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --datadir=/d")},
+			procs: []procfs.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --datadir=/d")},
 			src: fake{listeners: listening(100),
 				files: map[string]string{"/etc/my.cnf": "[mysqld]\nskip-networking\n"}},
 			want: Instance{DataDir: "/d", Config: "/etc/my.cnf"},
 		},
 		{
 			name: "Percona Server by its base directory, include loop",
-			procs: []host.Process{process(100, 1, "/opt/percona-server-8.4.2-2/bin/mysqld", "mysqld",
+			procs: []procfs.Process{process(100, 1, "/opt/percona-server-8.4.2-2/bin/mysqld", "mysqld",
 				"mysqld --defaults-file=/etc/p.cnf")},
 			src: fake{
 				listeners: listening(100, 3306),
@@ -320,7 +322,7 @@ func TestRecogniseMySQL(t *testing.T) {
 		},
 		{
 			name:  "debug build whose executable cannot be read",
-			procs: []host.Process{process(100, 1, "", "mysqld-debug", "/usr/sbin/mysqld-debug --port=3306")},
+			procs: []procfs.Process{process(100, 1, "", "mysqld-debug", "/usr/sbin/mysqld-debug --port=3306")},
 			want:  Instance{Port: 3306},
 		},
 	} {
@@ -343,14 +345,14 @@ func TestRecogniseMySQL(t *testing.T) {
 
 // withoutProcess prints an instance without what the test table leaves out.
 func withoutProcess(i Instance) string {
-	i.Main, i.User, i.Members, i.Evidence, i.Seen = host.ProcID{}, "", nil, nil, false
+	i.Main, i.User, i.Members, i.Evidence, i.Seen = procfs.ID{}, "", nil, nil, false
 	type plain Instance // without its String method
 	return fmt.Sprintf("%+v", plain(i))
 }
 
 // Two servers that have just been started cannot both get the usual port, and one that listens keeps it.
 func TestRecogniseClaimsUsualPortOnce(t *testing.T) {
-	procs := []host.Process{
+	procs := []procfs.Process{
 		process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --datadir=/a"),
 		process(101, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --datadir=/b"),
 	}
@@ -377,7 +379,7 @@ func TestRecogniseContainer(t *testing.T) {
 		// In the container it is process 1.
 		files: map[string]string{"/var/lib/postgresql/data/postmaster.pid": "1\n/var/lib/postgresql/data\n1700000000\n5432\n/var/run/postgresql\n*\n"},
 	}
-	found := Recognise([]host.Process{p}, src)
+	found := Recognise([]procfs.Process{p}, src)
 	if len(found) != 1 || !found[0].Container || found[0].Port != 5432 {
 		t.Fatalf("found %+v", found)
 	}
@@ -387,7 +389,7 @@ func TestRecogniseContainer(t *testing.T) {
 func TestRecogniseOwnNamespace(t *testing.T) {
 	p := process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --port=3306")
 	p.ForeignNamespace = true
-	if found := Recognise([]host.Process{p}, fake{}); len(found) != 1 || found[0].Container {
+	if found := Recognise([]procfs.Process{p}, fake{}); len(found) != 1 || found[0].Container {
 		t.Fatalf("found %+v", found)
 	}
 }
@@ -395,7 +397,7 @@ func TestRecogniseOwnNamespace(t *testing.T) {
 // A port that there cannot be is none.
 func TestRecogniseImpossiblePorts(t *testing.T) {
 	for _, port := range []string{"65536", "99999999", "-1"} {
-		found := Recognise([]host.Process{
+		found := Recognise([]procfs.Process{
 			process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --socket=/s --port="+port),
 			process(200, 1, "/usr/bin/postgres", "postgres", "postgres -D /pg -p "+port),
 			process(300, 1, "/usr/bin/redis-server", "redis-server", "redis-server --dir /r --port "+port),
@@ -413,9 +415,9 @@ func TestRecogniseImpossiblePorts(t *testing.T) {
 
 // What a server names itself cannot steer a terminal.
 func TestInstanceIsPrintable(t *testing.T) {
-	found := Recognise([]host.Process{process(100, 1, "/usr/sbin/mysqld\x1b[2J", "mysqld",
+	found := Recognise([]procfs.Process{process(100, 1, "/usr/sbin/mysqld\x1b[2J", "mysqld",
 		"mysqld --port=3306 --datadir=/d\x1b[31m")}, fake{})
-	found = append(found, Recognise([]host.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld",
+	found = append(found, Recognise([]procfs.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld",
 		"mysqld --port=3306 --datadir=/d\x1b[31m")}, fake{})...)
 	if len(found) == 0 {
 		t.Fatal("nothing found")
@@ -432,7 +434,7 @@ func TestInstanceIsPrintable(t *testing.T) {
 func TestRecogniseFreshFork(t *testing.T) {
 	pg := "/usr/lib/postgresql/15/bin/postgres"
 	rd := "/usr/bin/redis-check-rdb"
-	procs := []host.Process{
+	procs := []procfs.Process{
 		process(100, 1, pg, "postgres", pg+" -D /pg"),
 		process(101, 100, pg, "postgres", pg+" -D /pg"),
 		process(200, 1, rd, "redis-server", "redis-server --port 6380"),
@@ -467,12 +469,12 @@ type counting struct {
 	asked int
 }
 
-func (c *counting) Listeners(pids []int) (map[int][]host.Listener, error) {
+func (c *counting) Listeners(pids []int) (map[int][]sockets.Listener, error) {
 	c.asked += len(pids)
 	return c.Source.Listeners(pids)
 }
 
-func (c *counting) Connections(pids []int) (map[int][]host.Listener, error) {
+func (c *counting) Connections(pids []int) (map[int][]sockets.Listener, error) {
 	c.asked += len(pids)
 	return c.Source.Connections(pids)
 }
@@ -481,9 +483,9 @@ func (c *counting) Environ(pid int) ([]string, error) { c.asked++; return c.Sour
 
 func (c *counting) Cwd(pid int) (string, error) { c.asked++; return c.Source.Cwd(pid) }
 
-func (c *counting) ProcRootFile(pid int, name string, limit int64) ([]byte, error) {
+func (c *counting) ReadRootFile(pid int, name string, limit int64) ([]byte, error) {
 	c.asked++
-	return c.Source.ProcRootFile(pid, name, limit)
+	return c.Source.ReadRootFile(pid, name, limit)
 }
 
 // A tracker says what a single look says, and asks nothing twice while nothing changes.
@@ -506,7 +508,7 @@ func TestTracker(t *testing.T) {
 
 func TestTrackerSeesChanges(t *testing.T) {
 	var tracker Tracker
-	look := func(src Source, procs ...host.Process) string {
+	look := func(src Source, procs ...procfs.Process) string {
 		var b strings.Builder
 		for _, i := range tracker.Recognise(procs, src) {
 			fmt.Fprint(&b, i.Name(), i.Members, " ")
@@ -546,12 +548,12 @@ func TestTrackerLearnsClusterName(t *testing.T) {
 	wal := process(101, 100, pg, "postgres", "")
 	wal.Args = []string{"postgres: late: walwriter "}
 	src := fake{listeners: listening(100, 5432)}
-	tracker.Recognise([]host.Process{main}, src)
-	i := tracker.Recognise([]host.Process{main, wal}, fake{})[0]
-	if part, ok := i.Part(wal.ProcID); i.Cluster != "late" || part != "walwriter" || !ok {
+	tracker.Recognise([]procfs.Process{main}, src)
+	i := tracker.Recognise([]procfs.Process{main, wal}, fake{})[0]
+	if part, ok := i.Part(wal.ID); i.Cluster != "late" || part != "walwriter" || !ok {
 		t.Errorf("cluster %q, part %q", i.Cluster, part)
 	}
-	if _, ok := i.Part(host.ProcID{PID: 101, Start: 1}); ok {
+	if _, ok := i.Part(procfs.ID{PID: 101, Start: 1}); ok {
 		t.Error("a reused pid is a member")
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // Redis and Valkey: one process that writes its address over its command line ("redis-server *:6379") and
@@ -34,9 +34,9 @@ var (
 	redisConfigs = []string{"/etc/redis/redis.conf", "/etc/redis.conf", "/etc/valkey/valkey.conf"}
 )
 
-func isRedis(p *host.Process) bool { return isProgram(p, redisNames, redisExecutables) }
+func isRedis(p *procfs.Process) bool { return isProgram(p, redisNames, redisExecutables) }
 
-func inspectRedis(s *scene, p *host.Process, inst *Instance) (signals []string) {
+func inspectRedis(s *scene, p *procfs.Process, inst *Instance) (signals []string) {
 	if strings.HasPrefix(programName(p), Valkey) || strings.HasPrefix(path.Base(p.Exe), Valkey) {
 		inst.Flavor = Valkey
 	}
@@ -65,10 +65,10 @@ func inspectRedis(s *scene, p *host.Process, inst *Instance) (signals []string) 
 	return signals
 }
 
-func redisMembers(s *scene, p *host.Process, inst *Instance) (members []Member) {
+func redisMembers(s *scene, p *procfs.Process, inst *Instance) (members []Member) {
 	for _, c := range s.children[p.PID] {
 		if !inst.Sentinel() && c.State != 'Z' && len(c.Args) > 0 && isRedisSave(c, p) {
-			members = append(members, Member{c.ProcID, PartSave})
+			members = append(members, Member{c.ID, PartSave})
 		}
 	}
 	return members
@@ -80,7 +80,7 @@ var redisSave = regexp.MustCompile(`^(?:redis|valkey)-(?:rdb|aof|module)-`)
 
 // isRedisSave says whether a child is a fork of the server: by its title, or by looking like its parent
 // for the instant before it has one.
-func isRedisSave(c, server *host.Process) bool {
+func isRedisSave(c, server *procfs.Process) bool {
 	if c.Exe != "" && server.Exe != "" && c.Exe != server.Exe {
 		return false
 	}
@@ -155,7 +155,7 @@ func parseRedisArgs(args []string) redisArgs {
 
 // redisConfig finds the configuration file. The title hides it, so a usual file counts only when its
 // port and its directory are this server's.
-func (s *scene) redisConfig(p *host.Process, inst *Instance, given string) {
+func (s *scene) redisConfig(p *procfs.Process, inst *Instance, given string) {
 	if given != "" {
 		inst.Config = absoluteIn(inst.DataDir, given)
 		return

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // ScyllaDB: one process, scylla, with a thread per CPU. Its package brings its own libraries: the file that
@@ -29,7 +29,7 @@ const (
 
 var scyllaExecutables = []string{"scylla", "scylla.bin", "ld.so"}
 
-func isScylla(p *host.Process) bool {
+func isScylla(p *procfs.Process) bool {
 	if !isProgram(p, []string{"scylla"}, scyllaExecutables) || path.Base(p.Exe) == "ld.so" && !strings.Contains(p.Exe,
 		"scylla") {
 		return false
@@ -41,7 +41,7 @@ func isScylla(p *host.Process) bool {
 }
 
 // scyllaVerb is the first argument when it is no option: "sstable", "nodetool", … ("server" is meant without).
-func scyllaVerb(p *host.Process) string {
+func scyllaVerb(p *procfs.Process) string {
 	args := p.Args
 	if len(args) > 1 && path.Base(args[1]) == "scylla.bin" {
 		args = args[1:]
@@ -52,7 +52,7 @@ func scyllaVerb(p *host.Process) string {
 	return args[1]
 }
 
-func inspectScylla(s *scene, p *host.Process, inst *Instance) (signals []string) {
+func inspectScylla(s *scene, p *procfs.Process, inst *Instance) (signals []string) {
 	args := longOptions(p.Args, map[string]string{"-W": "workdir"})
 	inst.Config = absoluteIn(s.cwd(p.PID), args["options-file"])
 	for _, name := range slices.Compact([]string{inst.Config, scyllaConfig}) {
@@ -83,7 +83,7 @@ func inspectScylla(s *scene, p *host.Process, inst *Instance) (signals []string)
 }
 
 // inUnit says whether a path of a process leads through a systemd unit.
-func inUnit(p *host.Process, unit string) bool {
+func inUnit(p *procfs.Process, unit string) bool {
 	for _, where := range p.Cgroups {
 		if slices.Contains(strings.Split(where, "/"), unit) {
 			return true

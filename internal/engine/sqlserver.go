@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"strings"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // SQL Server: two processes of one program. The parent watches and restarts; the child, which looks the same,
@@ -25,22 +25,22 @@ const (
 	sqlserverData   = "/var/opt/mssql"
 )
 
-func isSQLServer(p *host.Process) bool {
+func isSQLServer(p *procfs.Process) bool {
 	return isProgram(p, []string{"sqlservr"}, []string{"sqlservr"}) && !hasOption(p.Args, "--setup",
 		"--reset-sa-password", "--version", "--help", "-h")
 }
 
 // watcher finds the parent that restarts a server and runs the same program.
-func watcher(is func(*host.Process) bool) func(*scene, *host.Process, *Instance) []Member {
-	return func(s *scene, p *host.Process, _ *Instance) []Member {
+func watcher(is func(*procfs.Process) bool) func(*scene, *procfs.Process, *Instance) []Member {
+	return func(s *scene, p *procfs.Process, _ *Instance) []Member {
 		if parent := s.process(p.PPID); parent != nil && parent.Exe == p.Exe && is(parent) {
-			return []Member{{parent.ProcID, PartSupervisor}}
+			return []Member{{parent.ID, PartSupervisor}}
 		}
 		return nil
 	}
 }
 
-func inspectSQLServer(s *scene, p *host.Process, inst *Instance) (signals []string) {
+func inspectSQLServer(s *scene, p *procfs.Process, inst *Instance) (signals []string) {
 	config := map[string]string{}
 	if data := s.file(p.PID, sqlserverConfig); data != nil {
 		inst.Config, config = sqlserverConfig, parseINI(string(data))

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
 )
@@ -109,7 +109,7 @@ func TestStarterOddInstances(t *testing.T) {
 		{"Oracle with ASM", []Instance{{Engine: Oracle, SID: "BX1"}, {Engine: Oracle, Flavor: ASM, SID: "+ASM"}},
 			[]string{"{instance}"}, "wait for ASM:  oracle-ASM"},
 		{"without helpers", []Instance{{Engine: SQLServer, Port: 1433}}, []string{"sqlserver{port}"}, "sqlserver1433"},
-		{"only a sentinel", []Instance{{Engine: Redis, Members: []Member{{host.ProcID{PID: 1}, PartSentinel}}}}, nil,
+		{"only a sentinel", []Instance{{Engine: Redis, Members: []Member{{procfs.ID{PID: 1}, PartSentinel}}}}, nil,
 			"sentinel"},
 		{"line break in a path", []Instance{{Engine: PostgreSQL, Port: 1, DataDir: "/a\nversion: 2", User: "x\ny: z"}},
 			[]string{"postgresql{port}"}, `\nversion`},

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // dialect is how a family of helpers is told which server to serve.
@@ -18,7 +18,7 @@ type dialect struct {
 	uri                                 []string          // options with an address of one of many forms
 	env                                 envDialect
 	// more finds what options and variables do not say; nil for nothing.
-	more func(s *scene, p *host.Process, t *target)
+	more func(s *scene, p *procfs.Process, t *target)
 }
 
 type envDialect struct{ port, host, socket, dataDir, sid, uri []string }
@@ -41,7 +41,7 @@ var (
 	toolkitDialect = dialect{
 		short: map[string]string{"-P": "port", "-h": "host", "-S": "socket", "-F": "defaults-file"},
 		port:  []string{"port"}, host: []string{"host"}, socket: []string{"socket"}, config: []string{"defaults-file"},
-		more: func(_ *scene, p *host.Process, t *target) {
+		more: func(_ *scene, p *procfs.Process, t *target) {
 			for _, arg := range operands(p.Args) {
 				if pt, ok := parsePairs(strings.Split(arg, ","), "h", "P", "S"); ok {
 					t.add(pt, arg)
@@ -61,7 +61,7 @@ var (
 	walgDialect = dialect{
 		env: envDialect{port: []string{"PGPORT"}, host: []string{"PGHOST"}, dataDir: []string{"PGDATA"},
 			uri: []string{"MONGODB_URI", "WALG_MYSQL_DATASOURCE_NAME"}},
-		more: func(_ *scene, p *host.Process, t *target) {
+		more: func(_ *scene, p *procfs.Process, t *target) {
 			for _, arg := range operands(p.Args) {
 				if path.IsAbs(arg) && slices.Contains(p.Args, "backup-push") {
 					t.dataDir, t.saidDir = path.Clean(arg), arg
@@ -130,7 +130,7 @@ func localHost(name string) bool {
 }
 
 // targetOf reads what a helper was told: by its command line, else by its environment.
-func (s *scene) targetOf(p *host.Process, d *dialect, env func() map[string]string) target {
+func (s *scene) targetOf(p *procfs.Process, d *dialect, env func() map[string]string) target {
 	var t target
 	if d == nil {
 		return t
@@ -319,7 +319,7 @@ func parsePairs(words []string, hostName, portName, socketName string) (point, b
 var pgbackrestConfigs = []string{"/etc/pgbackrest/pgbackrest.conf", "/etc/pgbackrest.conf"}
 
 // pgbackrestStanza looks the data directory of a stanza up in the configuration.
-func pgbackrestStanza(s *scene, p *host.Process, t *target) {
+func pgbackrestStanza(s *scene, p *procfs.Process, t *target) {
 	opts := longOptions(p.Args, nil)
 	stanza := opts["stanza"]
 	if stanza == "" || t.dataDir != "" {
@@ -345,7 +345,7 @@ func pgbackrestStanza(s *scene, p *host.Process, t *target) {
 }
 
 // barmanServer looks the connection of a server up in Barman's configuration.
-func barmanServer(s *scene, p *host.Process, t *target) {
+func barmanServer(s *scene, p *procfs.Process, t *target) {
 	for _, server := range operands(p.Args) {
 		if strings.ContainsAny(server, "/ ") {
 			continue

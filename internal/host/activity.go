@@ -6,6 +6,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"bulkhead/internal/linux/procfs"
+
+	"bulkhead/internal/linux/sysroot"
 )
 
 // Activity is what the machine as a whole did since it booted, and what it does now.
@@ -16,12 +20,9 @@ type Activity struct {
 	Load    float64       // average over a minute
 }
 
-// tick is a hundredth of a second, what /proc counts in: USER_HZ is 100 on every Linux that matters (time(7)).
-const tick = 10 * time.Millisecond
-
 // Activity reads /proc/stat and /proc/loadavg.
 func (h *Host) Activity() (Activity, error) {
-	text, err := h.Root.readFile("/proc/stat")
+	text, err := h.Root.ReadFile("/proc/stat")
 	if err != nil {
 		return Activity{}, err
 	}
@@ -45,7 +46,7 @@ func (h *Host) Activity() (Activity, error) {
 func parseActivity(text []byte) (Activity, error) {
 	var a Activity
 	seen := false
-	err := lines("/proc/stat", text, func(line string) error {
+	err := sysroot.Lines("/proc/stat", text, func(line string) error {
 		fields := strings.Fields(line)
 		switch {
 		case len(fields) >= 5 && fields[0] == "cpu":
@@ -56,9 +57,9 @@ func parseActivity(text []byte) (Activity, error) {
 					return fmt.Errorf("%q is not a count", f)
 				}
 				if i == 3 || i == 4 { // idle, iowait
-					a.Idle += time.Duration(n) * tick
+					a.Idle += time.Duration(n) * procfs.Tick
 				} else {
-					a.Busy += time.Duration(n) * tick
+					a.Busy += time.Duration(n) * procfs.Tick
 				}
 			}
 		case len(fields) == 2 && fields[0] == "procs_blocked":

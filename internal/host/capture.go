@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"bulkhead/internal/linux/procfs"
 )
 
 // Capture writes a txtar archive of every file that Facts and Processes read, as a fixture for tests
@@ -14,7 +16,7 @@ func (h *Host) Capture(w io.Writer) error {
 	if _, err := recorder.Facts(); err != nil {
 		return fmt.Errorf("capture host: %w", err)
 	}
-	if _, err := recorder.Proc.Processes(ProcessOptions{}); err != nil && !errors.Is(err, ErrHidden) {
+	if _, err := recorder.Proc.Processes(procfs.Options{}); err != nil && !errors.Is(err, procfs.ErrHidden) {
 		return fmt.Errorf("capture host: %w", err)
 	}
 	if _, err := io.WriteString(w, recorder.Root.Archive()); err != nil {

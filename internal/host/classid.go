@@ -7,6 +7,9 @@ import (
 	"strings"
 	"sync"
 
+	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/linux/sockets"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -58,15 +61,15 @@ func (h *Host) classedBelow(dir string, left *int) string {
 	if *left--; *left < 0 {
 		return ""
 	}
-	classes, err := h.Root.readText(path.Join(dir, "net_cls.classid"))
-	priorities, err2 := h.Root.readText(path.Join(dir, "net_prio.ifpriomap"))
+	classes, err := h.Root.ReadText(path.Join(dir, "net_cls.classid"))
+	priorities, err2 := h.Root.ReadText(path.Join(dir, "net_prio.ifpriomap"))
 	if err != nil && err2 != nil { // no directory of theirs
 		return ""
 	}
 	if classes != "" && classes != "0" || prioritised(priorities) {
 		return dir
 	}
-	names, err := h.Root.readDir(dir)
+	names, err := h.Root.ReadDir(dir)
 	if err != nil {
 		return ""
 	}
@@ -112,7 +115,7 @@ func seesOwnSocket(mount string) (sees, known bool) {
 		return false, false
 	}
 	var st, top unix.Stat_t
-	group, err := ownSocketGroup()
+	group, err := sockets.OwnSocketGroup()
 	if err != nil || unix.Stat(path.Join(mount, own), &st) != nil || unix.Stat(mount, &top) != nil {
 		return false, false
 	}
@@ -125,9 +128,9 @@ func ownGroup() string {
 	if err != nil {
 		return ""
 	}
-	paths, err := parseCgroup(text)
+	paths, err := procfs.ParseCgroup(text)
 	if err != nil {
 		return ""
 	}
-	return paths[UnifiedID]
+	return paths[procfs.UnifiedID]
 }

@@ -3,6 +3,11 @@ package host
 import (
 	"fmt"
 	"strings"
+
+	"bulkhead/internal/linux/blockdev"
+	"bulkhead/internal/linux/idset"
+	"bulkhead/internal/linux/mountinfo"
+	"bulkhead/internal/linux/procfs"
 )
 
 // Facts is one look at the machine.
@@ -15,15 +20,15 @@ type Facts struct {
 	SwapTotal int64 // bytes
 	PageSize  int64 // bytes
 
-	CPUs  IDSet  // online CPUs
-	Nodes []Node // NUMA nodes by ID; at least one: a machine without NUMA is one node 0
+	CPUs  idset.Set // online CPUs
+	Nodes []Node    // NUMA nodes by ID; at least one: a machine without NUMA is one node 0
 
 	HugePageSizes []int64 // bytes, from /sys/kernel/mm/hugepages, ascending
 
-	Mounts      Mounts
-	Hierarchies []Hierarchy  // every mounted cgroup hierarchy, by ID
-	Controllers []Controller // by name
-	Devices     []Device     // block devices by number
+	Mounts      mountinfo.Mounts
+	Hierarchies []Hierarchy       // every mounted cgroup hierarchy, by ID
+	Controllers []Controller      // by name
+	Devices     []blockdev.Device // block devices by number
 
 	IOCost bool // there is iocost, to weigh the requests of groups on cgroup v2
 	BFQ    bool // there is the scheduler BFQ, loaded or to be had as a module
@@ -69,7 +74,7 @@ func (f *Facts) HierarchyOf(controller string) (Hierarchy, bool) {
 }
 
 // Unified returns the cgroup2 hierarchy.
-func (f *Facts) Unified() (Hierarchy, bool) { return f.Hierarchy(UnifiedID) }
+func (f *Facts) Unified() (Hierarchy, bool) { return f.Hierarchy(procfs.UnifiedID) }
 
 // Controller returns what is known of a controller, by its v1 name.
 func (f *Facts) Controller(name string) (Controller, bool) {
@@ -77,7 +82,7 @@ func (f *Facts) Controller(name string) (Controller, bool) {
 }
 
 // Storage gives what the facts alone tell of storage.
-func (f *Facts) Storage() *Storage { return NewStorage(f.Devices, f.Mounts) }
+func (f *Facts) Storage() *blockdev.Storage { return blockdev.NewStorage(f.Devices, f.Mounts) }
 
 // Node returns the NUMA node of that number.
 func (f *Facts) Node(id int) (Node, bool) {
@@ -85,8 +90,8 @@ func (f *Facts) Node(id int) (Node, bool) {
 }
 
 // Device returns the block device of that number, "8:16".
-func (f *Facts) Device(number string) (Device, bool) {
-	return find(f.Devices, func(d Device) bool { return d.Number == number })
+func (f *Facts) Device(number string) (blockdev.Device, bool) {
+	return find(f.Devices, func(d blockdev.Device) bool { return d.Number == number })
 }
 
 func (h *Host) deviceFacts(f *Facts) (err error) {
@@ -105,23 +110,23 @@ func find[T any](list []T, is func(T) bool) (T, bool) {
 }
 
 func (h *Host) kernelFacts(f *Facts) error {
-	release, err := h.Root.readText("/proc/sys/kernel/osrelease")
+	release, err := h.Root.ReadText("/proc/sys/kernel/osrelease")
 	if err != nil {
 		return err
 	}
 	if f.Kernel, err = ParseVersion(release); err != nil {
 		return err
 	}
-	if f.Hostname, err = h.Root.readText("/proc/sys/kernel/hostname"); err != nil {
+	if f.Hostname, err = h.Root.ReadText("/proc/sys/kernel/hostname"); err != nil {
 		return err
 	}
-	if f.BootID, err = h.Root.readText("/proc/sys/kernel/random/boot_id"); err != nil {
+	if f.BootID, err = h.Root.ReadText("/proc/sys/kernel/random/boot_id"); err != nil {
 		return err
 	}
-	if f.PIDMax, err = h.Root.readInt("/proc/sys/kernel/pid_max"); err != nil {
+	if f.PIDMax, err = h.Root.ReadInt("/proc/sys/kernel/pid_max"); err != nil {
 		return err
 	}
-	f.ThreadsMax, err = h.Root.readInt("/proc/sys/kernel/threads-max")
+	f.ThreadsMax, err = h.Root.ReadInt("/proc/sys/kernel/threads-max")
 	return err
 }
 
@@ -129,16 +134,16 @@ func (h *Host) kernelFacts(f *Facts) error {
 const capSysResource = 24
 
 func (h *Host) privilegeFacts(f *Facts) error {
-	self, err := h.Proc.selfStatus()
+	self, err := h.Proc.SelfStatus()
 	if err != nil {
 		return err
 	}
-	f.SysResource = self.capEffective>>capSysResource&1 == 1
-	init, err := h.Root.readText("/proc/1/comm")
+	f.SysResource = self.CapEffective>>capSysResource&1 == 1
+	init, err := h.Root.ReadText("/proc/1/comm")
 	if err != nil {
 		return err
 	}
 	// The name may be another one ("init" after a re-execution by hand); sd_booted(3) asks for the directory.
-	f.Systemd = strings.HasPrefix(init, "systemd") || h.Root.exists("/run/systemd/system")
+	f.Systemd = strings.HasPrefix(init, "systemd") || h.Root.Exists("/run/systemd/system")
 	return nil
 }

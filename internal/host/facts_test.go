@@ -14,6 +14,10 @@ import (
 
 	"bulkhead/internal/host"
 	"bulkhead/internal/host/hosttest"
+	"bulkhead/internal/linux/blockdev"
+	"bulkhead/internal/linux/idset"
+	"bulkhead/internal/linux/linuxtest"
+	"bulkhead/internal/linux/procfs"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -58,18 +62,8 @@ func golden(t *testing.T, name string, value any) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got.Bytes(), want) {
-		t.Errorf("differs from %s (go test -update writes it anew):\n%s", file, firstDifference(got.String(), string(want)))
+		t.Errorf("differs from %s (go test -update writes it anew):\n%s", file, linuxtest.FirstDifference(got.String(), string(want)))
 	}
-}
-
-func firstDifference(got, want string) string {
-	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
-	for i := range min(len(g), len(w)) {
-		if g[i] != w[i] {
-			return "got  " + g[i] + "\nwant " + w[i]
-		}
-	}
-	return "one is longer"
 }
 
 func TestFactsOfFixtures(t *testing.T) {
@@ -152,7 +146,7 @@ func TestMountHints(t *testing.T) {
 }
 
 func TestMountHintWithNoHierarchyAtAll(t *testing.T) {
-	dir := hosttest.Unpack(t, hosttest.Text(t, "hybrid"))
+	dir := linuxtest.Unpack(t, linuxtest.Text(t, "hybrid"))
 	file := filepath.Join(dir, "proc/self/mountinfo")
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -207,7 +201,7 @@ func TestInterleavedNodes(t *testing.T) {
 
 func TestWithoutNUMA(t *testing.T) {
 	f := facts(t, "container")
-	want := []host.Node{{ID: 0, CPUs: host.IDSet{0, 1, 3}, MemTotal: 32768000 << 10}}
+	want := []host.Node{{ID: 0, CPUs: idset.Set{0, 1, 3}, MemTotal: 32768000 << 10}}
 	if !reflect.DeepEqual(f.Nodes, want) {
 		t.Errorf("nodes are %v, want %v", f.Nodes, want)
 	}
@@ -216,19 +210,19 @@ func TestWithoutNUMA(t *testing.T) {
 func TestDeviceKinds(t *testing.T) {
 	tests := []struct {
 		fixture, number string
-		want            host.DeviceKind
+		want            blockdev.DeviceKind
 		disk            string
 		slaves          []string
 	}{
-		{"hybrid", "254:0", host.Disk, "254:0", nil},
-		{"hybrid", "253:0", host.Other, "253:0", nil}, // zram
-		{"hybrid", "7:0", host.Loop, "7:0", nil},
-		{"centos7", "8:2", host.Partition, "8:0", nil},
-		{"centos7", "11:0", host.Other, "11:0", nil}, // optical
-		{"centos7", "253:0", host.Volume, "253:0", []string{"8:2"}},
-		{"debian12", "259:0", host.Disk, "259:0", nil},
-		{"debian12", "259:2", host.Partition, "259:0", nil},
-		{"debian12", "9:0", host.RAID, "9:0", []string{"8:0", "8:16"}},
+		{"hybrid", "254:0", blockdev.Disk, "254:0", nil},
+		{"hybrid", "253:0", blockdev.Other, "253:0", nil}, // zram
+		{"hybrid", "7:0", blockdev.Loop, "7:0", nil},
+		{"centos7", "8:2", blockdev.Partition, "8:0", nil},
+		{"centos7", "11:0", blockdev.Other, "11:0", nil}, // optical
+		{"centos7", "253:0", blockdev.Volume, "253:0", []string{"8:2"}},
+		{"debian12", "259:0", blockdev.Disk, "259:0", nil},
+		{"debian12", "259:2", blockdev.Partition, "259:0", nil},
+		{"debian12", "9:0", blockdev.RAID, "9:0", []string{"8:0", "8:16"}},
 	}
 	for _, test := range tests {
 		d, found := facts(t, test.fixture).Device(test.number)
@@ -264,7 +258,7 @@ func TestMissingFilesAreNamed(t *testing.T) {
 	for _, name := range []string{
 		"proc/meminfo", "proc/self/mountinfo", "proc/sys/kernel/osrelease", "sys/devices/system/cpu/online", "proc/1/comm",
 	} {
-		dir := hosttest.Unpack(t, hosttest.Text(t, "hybrid"))
+		dir := linuxtest.Unpack(t, linuxtest.Text(t, "hybrid"))
 		if err := os.Remove(filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -287,7 +281,7 @@ func TestGarbledFilesAreErrors(t *testing.T) {
 		"proc/self/status":                      "Name: x\n",
 		"proc/self/smaps":                       "",
 	} {
-		dir := hosttest.Unpack(t, hosttest.Text(t, "hybrid"))
+		dir := linuxtest.Unpack(t, linuxtest.Text(t, "hybrid"))
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -337,7 +331,7 @@ func TestFactsOfThisMachine(t *testing.T) {
 
 // TestLacks: a v1 hierarchy whose top directory can be seen and has no real-time budget.
 func TestLacks(t *testing.T) {
-	root := hosttest.Unpack(t, hosttest.Text(t, "hybrid"))
+	root := linuxtest.Unpack(t, linuxtest.Text(t, "hybrid"))
 	for name, text := range map[string]string{
 		"proc/self/mountinfo": "30 20 0:26 / /c/cpu rw - cgroup cgroup rw,cpu\n31 20 0:27 / /c/memory rw - cgroup cgroup rw,memory\n",
 		"proc/cgroups":        "cpu\t2\t1\t1\nmemory\t3\t1\t1\n",
@@ -417,7 +411,7 @@ func TestBlindedBy(t *testing.T) {
 		{"no cgroup2", "5.10.0", "x/net_cls.classid", "65537", "", ""},
 		{"a new kernel", "5.15.0", "x/net_cls.classid", "65537", "", v2},
 	} {
-		root := hosttest.Unpack(t, hosttest.Text(t, "hybrid"))
+		root := linuxtest.Unpack(t, linuxtest.Text(t, "hybrid"))
 		files := map[string]string{
 			"proc/self/mountinfo":              "30 20 0:26 / /" + mount + " rw - cgroup cgroup rw,net_cls,net_prio\n" + test.v2,
 			"c/unified/cgroup.controllers":     "\n",
@@ -447,5 +441,17 @@ func TestBlindedBy(t *testing.T) {
 		if f.BlindedBy != test.want {
 			t.Errorf("%s: %q, want %q", test.name, f.BlindedBy, test.want)
 		}
+	}
+}
+
+func TestProcessesOfFixtures(t *testing.T) {
+	for _, name := range []string{"hybrid", "centos7", "debian12"} {
+		t.Run(name, func(t *testing.T) {
+			list, err := hosttest.Load(t, name).Proc.Processes(procfs.Options{Env: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name+".processes.golden", list)
+		})
 	}
 }

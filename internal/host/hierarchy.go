@@ -9,10 +9,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-)
 
-// UnifiedID is the Hierarchy.ID of cgroup2.
-const UnifiedID = "unified"
+	"bulkhead/internal/linux/mountinfo"
+	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/linux/sysroot"
+)
 
 // Hierarchy is one mounted cgroup hierarchy.
 type Hierarchy struct {
@@ -76,19 +77,9 @@ func V1Names(controllers []string) []string {
 	return names
 }
 
-// hierarchyID makes the ID of a v1 hierarchy from its controllers and its name.
-func hierarchyID(controllers []string, name string) string {
-	if len(controllers) == 0 {
-		return name
-	}
-	sorted := slices.Clone(controllers)
-	slices.Sort(sorted)
-	return strings.Join(sorted, ",")
-}
-
 func (h *Host) cgroupFacts(f *Facts) error {
 	var err error
-	if f.Mounts, err = readMounts(h.Root); err != nil {
+	if f.Mounts, err = mountinfo.Read(h.Root); err != nil {
 		return err
 	}
 	known, err := h.kernelControllers()
@@ -101,7 +92,7 @@ func (h *Host) cgroupFacts(f *Facts) error {
 			f.Hierarchies[i].Lacks = h.lacks(f.Hierarchies[i])
 			continue
 		}
-		offered, err := h.Root.readText(path.Join(f.Hierarchies[i].Mount, "cgroup.controllers"))
+		offered, err := h.Root.ReadText(path.Join(f.Hierarchies[i].Mount, "cgroup.controllers"))
 		if err != nil {
 			return err
 		}
@@ -127,7 +118,7 @@ func (h *Host) lacks(of Hierarchy) (files []string) {
 	if len(optional) == 0 {
 		return nil
 	}
-	names, err := h.Root.readDir(of.Mount)
+	names, err := h.Root.ReadDir(of.Mount)
 	if err != nil || !slices.Contains(names, "tasks") { // every v1 directory has that one
 		return nil
 	}
@@ -142,7 +133,7 @@ type kernelController struct {
 }
 
 func (h *Host) kernelControllers() ([]kernelController, error) {
-	text, err := h.Root.readFile("/proc/cgroups")
+	text, err := h.Root.ReadFile("/proc/cgroups")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // built without CONFIG_PROC_CGROUPS or without cgroups
 	}
@@ -155,7 +146,7 @@ func (h *Host) kernelControllers() ([]kernelController, error) {
 // parseControllers reads "cpu	1	2	1": name, hierarchy, number of groups, enabled.
 func parseControllers(text []byte) ([]kernelController, error) {
 	var list []kernelController
-	err := lines("cgroups", text, func(line string) error {
+	err := sysroot.Lines("cgroups", text, func(line string) error {
 		fields := strings.Fields(line)
 		if len(fields) == 0 || strings.HasPrefix(line, "#") {
 			return nil
@@ -176,7 +167,7 @@ func parseControllers(text []byte) ([]kernelController, error) {
 // hierarchies returns every mounted cgroup hierarchy once, by ID. Of several mounts of the same one
 // (bind mounts, containers) it takes a visible one, if it can the whole tree, writable, with the
 // shortest path.
-func hierarchies(mounts Mounts, known []kernelController) []Hierarchy {
+func hierarchies(mounts mountinfo.Mounts, known []kernelController) []Hierarchy {
 	var list []Hierarchy
 	for _, m := range mounts {
 		if hierarchy, is := asHierarchy(m, known); is && mounts.Visible(m) {
@@ -206,7 +197,7 @@ func first(a, b bool) int {
 	return 1
 }
 
-func asHierarchy(m Mount, known []kernelController) (Hierarchy, bool) {
+func asHierarchy(m mountinfo.Mount, known []kernelController) (Hierarchy, bool) {
 	h := Hierarchy{
 		Version:  1,
 		Mount:    m.Point,
@@ -216,7 +207,7 @@ func asHierarchy(m Mount, known []kernelController) (Hierarchy, bool) {
 	}
 	switch m.Type {
 	case "cgroup2":
-		h.Version, h.ID = 2, UnifiedID
+		h.Version, h.ID = 2, procfs.UnifiedID
 		return h, true
 	case "cgroup":
 		name := ""
@@ -229,7 +220,7 @@ func asHierarchy(m Mount, known []kernelController) (Hierarchy, bool) {
 			}
 		}
 		slices.Sort(h.Controllers)
-		h.ID = hierarchyID(h.Controllers, name)
+		h.ID = procfs.HierarchyID(h.Controllers, name)
 		return h, h.ID != ""
 	}
 	return Hierarchy{}, false
@@ -241,7 +232,7 @@ func isController(name string, known []kernelController) bool {
 }
 
 // placeControllers says for every controller of the kernel which hierarchy holds it, by name.
-func placeControllers(known []kernelController, list []Hierarchy, mounts Mounts) []Controller {
+func placeControllers(known []kernelController, list []Hierarchy, mounts mountinfo.Mounts) []Controller {
 	enabled := map[string]bool{}
 	for _, k := range known {
 		enabled[k.name] = k.enabled
@@ -265,7 +256,7 @@ func placeControllers(known []kernelController, list []Hierarchy, mounts Mounts)
 }
 
 // mountHint is the command that mounts a controller as a v1 hierarchy where this host keeps its others.
-func mountHint(controller string, list []Hierarchy, mounts Mounts) string {
+func mountHint(controller string, list []Hierarchy, mounts mountinfo.Mounts) string {
 	const usual = "/sys/fs/cgroup"
 	base, prepare := usual, ""
 	top, _ := mounts.Of(usual)

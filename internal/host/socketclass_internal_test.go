@@ -4,6 +4,8 @@ import (
 	"path"
 	"testing"
 
+	"bulkhead/internal/linux/sockets"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -25,7 +27,7 @@ func TestOwnSocketGroup(t *testing.T) {
 	if err := unix.Stat(path.Join(unified.Mount, own), &st); err != nil {
 		t.Skip("the own directory is not below the mount: " + err.Error())
 	}
-	got, err := ownSocketGroup()
+	got, err := sockets.OwnSocketGroup()
 	if err != nil || got != st.Ino {
 		t.Errorf("a socket lies in %d (%v), we in %s, %d", got, err, own, st.Ino)
 	}

@@ -6,18 +6,22 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+
+	"bulkhead/internal/linux/idset"
+	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/linux/sysroot"
 )
 
 // Node is a NUMA node.
 type Node struct {
 	ID       int
-	CPUs     IDSet // online CPUs of the node; empty for a node of memory alone
-	MemTotal int64 // bytes
+	CPUs     idset.Set // online CPUs of the node; empty for a node of memory alone
+	MemTotal int64     // bytes
 }
 
 // MemInfo returns /proc/meminfo: amounts of memory in bytes, the HugePages_ counters as counts.
 func (h *Host) MemInfo() (map[string]int64, error) {
-	text, err := h.Root.readFile("/proc/meminfo")
+	text, err := h.Root.ReadFile("/proc/meminfo")
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +31,7 @@ func (h *Host) MemInfo() (map[string]int64, error) {
 // parseMemInfo reads "MemTotal:  24684092 kB". The lines of a node's meminfo begin with "Node 0 ".
 func parseMemInfo(text []byte) (map[string]int64, error) {
 	info := make(map[string]int64, 64)
-	err := lines("meminfo", text, func(line string) error {
+	err := sysroot.Lines("meminfo", text, func(line string) error {
 		name, rest, found := strings.Cut(line, ":")
 		if !found {
 			return nil
@@ -35,7 +39,7 @@ func parseMemInfo(text []byte) (map[string]int64, error) {
 		if fields := strings.Fields(name); len(fields) > 0 {
 			name = fields[len(fields)-1]
 		}
-		n, err := parseAmount(rest)
+		n, err := procfs.ParseAmount(rest)
 		if err != nil {
 			return err
 		}
@@ -54,7 +58,7 @@ func (h *Host) memoryFacts(f *Facts) error {
 		return errors.New("parse /proc/meminfo: no MemTotal")
 	}
 	f.SwapTotal = info["SwapTotal"]
-	if f.PageSize, err = h.Proc.pageSize(); err != nil {
+	if f.PageSize, err = h.Proc.PageSize(); err != nil {
 		return err
 	}
 	f.HugePageSizes, err = h.hugePageSizes()
@@ -62,7 +66,7 @@ func (h *Host) memoryFacts(f *Facts) error {
 }
 
 func (h *Host) hugePageSizes() ([]int64, error) {
-	names, err := h.Root.readDir("/sys/kernel/mm/hugepages")
+	names, err := h.Root.ReadDir("/sys/kernel/mm/hugepages")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // built without CONFIG_HUGETLBFS
 	}
@@ -75,7 +79,7 @@ func (h *Host) hugePageSizes() ([]int64, error) {
 		if !found {
 			continue
 		}
-		size, err := parseAmount(strings.Replace(digits, "kB", " kB", 1))
+		size, err := procfs.ParseAmount(strings.Replace(digits, "kB", " kB", 1))
 		if err != nil {
 			return nil, fmt.Errorf("parse /sys/kernel/mm/hugepages/%s: %w", name, err)
 		}
@@ -115,7 +119,7 @@ func (h *Host) node(dir string, id int) (Node, error) {
 	if err != nil {
 		return Node{}, err
 	}
-	text, err := h.Root.readFile(dir + "/meminfo")
+	text, err := h.Root.ReadFile(dir + "/meminfo")
 	if err != nil {
 		return Node{}, err
 	}
@@ -126,12 +130,12 @@ func (h *Host) node(dir string, id int) (Node, error) {
 	return Node{ID: id, CPUs: cpus, MemTotal: info["MemTotal"]}, nil
 }
 
-func (h *Host) readIDSet(name string) (IDSet, error) {
-	text, err := h.Root.readText(name)
+func (h *Host) readIDSet(name string) (idset.Set, error) {
+	text, err := h.Root.ReadText(name)
 	if err != nil {
 		return nil, err
 	}
-	set, err := ParseIDSet(text)
+	set, err := idset.Parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
@@ -140,7 +144,7 @@ func (h *Host) readIDSet(name string) (IDSet, error) {
 
 // LoadAverage returns the load over 1, 5 and 15 minutes as /proc/loadavg prints it: "0.10 0.25 0.31".
 func (h *Host) LoadAverage() (string, error) {
-	text, err := h.Root.readText("/proc/loadavg")
+	text, err := h.Root.ReadText("/proc/loadavg")
 	if err != nil {
 		return "", err
 	}

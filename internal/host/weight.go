@@ -6,25 +6,27 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"bulkhead/internal/linux/blockdev"
 )
 
 // weightFacts looks for what can weigh the requests of groups: iocost, whose files are in the root of cgroup2, and BFQ.
 func (h *Host) weightFacts(f *Facts) error {
 	if u, ok := f.Unified(); ok && u.Has("blkio") {
-		qos, err := h.Root.readFile(path.Join(u.Mount, "io.cost.qos"))
+		qos, err := h.Root.ReadFile(path.Join(u.Mount, "io.cost.qos"))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		f.IOCost = err == nil
-		model, err := h.Root.readFile(path.Join(u.Mount, "io.cost.model"))
+		model, err := h.Root.ReadFile(path.Join(u.Mount, "io.cost.model"))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		for i := range f.Devices {
-			f.Devices[i].Cost = IOCost{QoS: deviceLine(qos, f.Devices[i].Number), Model: deviceLine(model, f.Devices[i].Number)}
+			f.Devices[i].Cost = blockdev.IOCost{QoS: deviceLine(qos, f.Devices[i].Number), Model: deviceLine(model, f.Devices[i].Number)}
 		}
 	}
-	f.BFQ = slices.ContainsFunc(f.Devices, func(d Device) bool { return slices.Contains(d.Schedulers, BFQ) }) || h.hasModule(f.Kernel.Text, "/bfq.ko")
+	f.BFQ = slices.ContainsFunc(f.Devices, func(d blockdev.Device) bool { return slices.Contains(d.Schedulers, blockdev.BFQ) }) || h.hasModule(f.Kernel.Text, "/bfq.ko")
 	return nil
 }
 
@@ -41,7 +43,7 @@ func deviceLine(text []byte, number string) string {
 // hasModule says whether a kernel has a module to load, compressed or not: writing a scheduler's name loads it
 // (elevator_get of block/elevator.c).
 func (h *Host) hasModule(release, name string) bool {
-	text, err := h.Root.readFile(path.Join("/lib/modules", release, "modules.dep"))
+	text, err := h.Root.ReadFile(path.Join("/lib/modules", release, "modules.dep"))
 	if err != nil {
 		return false
 	}

@@ -29,7 +29,7 @@ import (
 	"time"
 
 	"bulkhead/internal/atomicfile"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // Names of files in the state directory.
@@ -62,7 +62,7 @@ type Options struct {
 	Now func() time.Time
 	// Alive says whether a process still runs. When set, compaction forgets the homes and the
 	// originals of processes that have exited.
-	Alive func(host.ProcID) bool
+	Alive func(procfs.ID) bool
 	// CompactAt is the size of journal.log, in bytes, at which it is rewritten; 0 is 1 MiB.
 	CompactAt int64
 	// HistoryFull is the size of history.log, in bytes, at which its older half is dropped; 0 is 8 MiB.

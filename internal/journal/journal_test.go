@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 const boot = "11111111-1111-4111-8111-111111111111"
@@ -30,11 +30,11 @@ func write(d cgroup.Dir, file, from, to string) Change {
 }
 
 func move(pid int, d cgroup.Dir, from string) Change {
-	return Change{Op: OpMove, Dir: d, PID: host.ProcID{PID: pid, Start: uint64(pid) * 10}, Comm: "mysqld", Old: from}
+	return Change{Op: OpMove, Dir: d, PID: procfs.ID{PID: pid, Start: uint64(pid) * 10}, Comm: "mysqld", Old: from}
 }
 
 func score(pid int, from, to string) Change {
-	return Change{Op: OpOOMScore, PID: host.ProcID{PID: pid, Start: uint64(pid) * 10}, Old: from, New: to, Undo: from}
+	return Change{Op: OpOOMScore, PID: procfs.ID{PID: pid, Start: uint64(pid) * 10}, Old: from, New: to, Undo: from}
 }
 
 // clock is the time of records in tests; it advances a second with every look.
@@ -496,7 +496,7 @@ func TestTwoStoresSeeEachOther(t *testing.T) {
 func TestCompaction(t *testing.T) {
 	dir := t.TempDir()
 	alive := map[int]bool{1: true}
-	o := Options{CompactAt: 2000, Now: clock(), Alive: func(id host.ProcID) bool { return alive[id.PID] }}
+	o := Options{CompactAt: 2000, Now: clock(), Alive: func(id procfs.ID) bool { return alive[id.PID] }}
 	s := locked(t, dir, o)
 	id, err := s.Begin(Txn{Boot: "past", Changes: []Change{mkdir(cpu("/old"))}})
 	if err == nil {

@@ -6,7 +6,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // Retain drops the entries that are more than those to be kept, the oldest first, and says how many. Entries stay that tell, should the journal
@@ -58,7 +58,7 @@ func (s *Store) Retain(r Retention) (dropped int, err error) {
 type spot struct {
 	dir       cgroup.Dir
 	file, key string
-	process   host.ProcID
+	process   procfs.ID
 	target    change.Target
 }
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // formatVersion of journal.log; a larger one is refused.
@@ -61,7 +61,7 @@ type snapshot struct {
 }
 
 type processHome struct {
-	PID  host.ProcID       `json:"pid"`
+	PID  procfs.ID         `json:"pid"`
 	From map[string]string `json:"from"`
 }
 
@@ -95,7 +95,7 @@ type state struct {
 type bootState struct {
 	made      map[cgroup.Dir]bool
 	originals []Change // at most one per place
-	process   map[host.ProcID]map[string]string
+	process   map[procfs.ID]map[string]string
 	homes     []Home // in the order of their first use, at most one per source and group
 	pairs     map[string]bool
 }
@@ -109,7 +109,7 @@ func (s *state) boot(id string) *bootState {
 	if b := s.boots[id]; b != nil {
 		return b
 	}
-	return &bootState{made: map[cgroup.Dir]bool{}, process: map[host.ProcID]map[string]string{}, pairs: map[string]bool{}}
+	return &bootState{made: map[cgroup.Dir]bool{}, process: map[procfs.ID]map[string]string{}, pairs: map[string]bool{}}
 }
 
 // own is boot for writing.
@@ -360,8 +360,8 @@ func (b *bootState) subtree() map[cgroup.Dir][]string {
 	return enabled
 }
 
-func (b *bootState) scores() map[host.ProcID]int {
-	scores := map[host.ProcID]int{}
+func (b *bootState) scores() map[procfs.ID]int {
+	scores := map[procfs.ID]int{}
 	for _, c := range b.originals {
 		if c.Op != OpOOMScore {
 			continue
@@ -374,14 +374,14 @@ func (b *bootState) scores() map[host.ProcID]int {
 }
 
 // only gives the state without other boots and, if alive is set, without processes that exited.
-func (s *state) only(boot string, alive func(host.ProcID) bool) *state {
+func (s *state) only(boot string, alive func(procfs.ID) bool) *state {
 	next := newState()
 	next.restore(boot, s.snapshot(boot).State)
 	if alive == nil {
 		return next
 	}
 	b := next.own(boot)
-	maps.DeleteFunc(b.process, func(id host.ProcID, _ map[string]string) bool { return !alive(id) })
+	maps.DeleteFunc(b.process, func(id procfs.ID, _ map[string]string) bool { return !alive(id) })
 	b.originals = slices.DeleteFunc(b.originals, func(c Change) bool { return c.Op == OpOOMScore && !alive(c.PID) })
 	return next
 }
@@ -393,7 +393,7 @@ func (s *state) snapshot(boot string) record {
 	snap.Made = slices.SortedFunc(maps.Keys(b.made), func(a, b cgroup.Dir) int {
 		return cmp.Or(cmp.Compare(a.Hierarchy, b.Hierarchy), cmp.Compare(a.Path, b.Path))
 	})
-	for _, id := range slices.SortedFunc(maps.Keys(b.process), func(a, b host.ProcID) int {
+	for _, id := range slices.SortedFunc(maps.Keys(b.process), func(a, b procfs.ID) int {
 		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Start, b.Start))
 	}) {
 		snap.Processes = append(snap.Processes, processHome{id, maps.Clone(b.process[id])})

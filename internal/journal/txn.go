@@ -9,7 +9,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/systemd"
 )
@@ -40,7 +40,7 @@ type Change struct {
 	Key   string     `json:"key,omitempty"` // of a file with a line per device
 	// Target is, of OpSet, what is written; of the other writes At tells it.
 	Target change.Target `json:"target,omitzero"`
-	PID    host.ProcID   `json:"pid,omitzero"`
+	PID    procfs.ID     `json:"pid,omitzero"`
 	Comm   string        `json:"comm,omitempty"`
 	Old    string        `json:"old,omitempty"`  // the original value; of a move the path the process leaves
 	New    string        `json:"new,omitempty"`  // the value written
@@ -275,7 +275,7 @@ func (s *Store) Originals(boot string) []Change {
 }
 
 // Scores is the oom_score_adj that processes had before bulkhead first changed it in this boot.
-func (s *Store) Scores(boot string) map[host.ProcID]int {
+func (s *Store) Scores(boot string) map[procfs.ID]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state.boot(boot).scores()
@@ -299,11 +299,11 @@ func (s *Store) Changed(boot string, t change.Target) bool {
 
 // Homes says where released members go, in this boot: by process, and by group for processes that
 // were born inside. Both map on to hierarchy ID → path. The maps are the caller's own.
-func (s *Store) Homes(boot string) (process map[host.ProcID]map[string]string, group map[string]map[string]string) {
+func (s *Store) Homes(boot string) (process map[procfs.ID]map[string]string, group map[string]map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.state.boot(boot)
-	process = make(map[host.ProcID]map[string]string, len(b.process))
+	process = make(map[procfs.ID]map[string]string, len(b.process))
 	for id, from := range b.process {
 		process[id] = maps.Clone(from)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // Files is the actuator of knob files, cgroup.KindFile. It reads a value in the form in which it is written, and compares
@@ -90,7 +90,7 @@ var byName = sync.OnceValue(func() map[int]map[string][]*Row {
 // RowOf finds the row of a file, nil when the table has none.
 func RowOf(f cgroup.File) *Row {
 	version := 1
-	if f.Hierarchy == host.UnifiedID {
+	if f.Hierarchy == procfs.UnifiedID {
 		version = 2
 	}
 	rows := byName()[version]

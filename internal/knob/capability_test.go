@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 )
 
@@ -43,7 +45,7 @@ func mounted(f *host.Facts, mounts ...string) *host.Facts {
 		h := host.Hierarchy{ID: mount, Version: 1, Controllers: strings.Split(mount, ","), Mount: "/sys/fs/cgroup/" +
 			mount, Root: "/"}
 		if names, ok := strings.CutPrefix(mount, "2:"); ok {
-			h = host.Hierarchy{ID: host.UnifiedID, Version: 2, Controllers: strings.Split(names, ","),
+			h = host.Hierarchy{ID: procfs.UnifiedID, Version: 2, Controllers: strings.Split(names, ","),
 				Mount: "/sys/fs/cgroup/unified", Root: "/"}
 		}
 		if strings.HasPrefix(mount, "name=") {
@@ -60,7 +62,7 @@ func mounted(f *host.Facts, mounts ...string) *host.Facts {
 // hybrid is the machine that the facts of this project were measured on.
 func hybrid() *host.Facts {
 	f := kernel("6.18.44")
-	f.MemTotal, f.CPUs, f.HugePageSizes = 25276510208, host.IDSet{0, 1}, []int64{2 << 20, 1 << 30}
+	f.MemTotal, f.CPUs, f.HugePageSizes = 25276510208, idset.Set{0, 1}, []int64{2 << 20, 1 << 30}
 	f.Nodes = []host.Node{{ID: 0, CPUs: f.CPUs, MemTotal: f.MemTotal}}
 	return mounted(f, "cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "name=systemd",
 		"2:hugetlb")

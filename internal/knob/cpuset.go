@@ -3,7 +3,7 @@ package knob
 import (
 	"fmt"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/policy"
 )
 
@@ -44,14 +44,14 @@ func cpusetRows() []*Row {
 func encodeCPUs(in Input) (string, bool, error) {
 	cpus, limited, setCPUs := get[policy.IDs](in.Settings, policy.KeyCPUCPUs, "")
 	if limited {
-		return cpus.IDSet.String(), true, nil
+		return cpus.Set.String(), true, nil
 	}
 	nodes, limited, setNodes := get[policy.IDs](in.Settings, policy.KeyCPUNUMA, "")
 	if !limited {
 		return "", setCPUs || setNodes, nil
 	}
-	var union host.IDSet
-	for _, id := range nodes.IDSet {
+	var union idset.Set
+	for _, id := range nodes.Set {
 		if in.Facts == nil {
 			return "", true, fmt.Errorf("encode cpu.numa %q: the host's nodes are not known", nodes)
 		}
@@ -69,5 +69,5 @@ func encodeCPUs(in Input) (string, bool, error) {
 
 func encodeMems(in Input) (string, bool, error) {
 	nodes, _, set := get[policy.IDs](in.Settings, policy.KeyMemoryNUMA, "")
-	return nodes.IDSet.String(), set, nil
+	return nodes.Set.String(), set, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/testhost"
 )
 
@@ -59,7 +60,7 @@ func TestSplitOnTheKernel(t *testing.T) {
 		newModel(1, a)
 		newModel(1, a)
 		newModel(1, root)
-		drawTree(t, root, map[*model]bandwidth{}, map[*model]host.IDSet{})
+		drawTree(t, root, map[*model]bandwidth{}, map[*model]idset.Set{})
 		targets := root.each()
 		write := func(dir cgroup.Dir, changes []Change) {
 			for _, c := range changes {

@@ -9,6 +9,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/policy"
 )
 
@@ -36,9 +37,9 @@ func (s *subject) lives() []policy.Settings {
 		}
 		return settings
 	}
-	all := policy.IDs{IDSet: s.facts.CPUs}
-	one := policy.IDs{IDSet: s.facts.CPUs[:1]}
-	last := policy.IDs{IDSet: s.facts.CPUs[len(s.facts.CPUs)-1:]}
+	all := policy.IDs{Set: s.facts.CPUs}
+	one := policy.IDs{Set: s.facts.CPUs[:1]}
+	last := policy.IDs{Set: s.facts.CPUs[len(s.facts.CPUs)-1:]}
 	idle := policy.Flag(true)
 	return []policy.Settings{
 		nil,
@@ -233,7 +234,7 @@ func TestFilesOfTheModel(t *testing.T) {
 		"centos7": centos7(),
 	} {
 		t.Run(name, func(t *testing.T) {
-			facts.CPUs, facts.HugePageSizes = host.IDSet{0, 1}, []int64{2 << 20, 1 << 30}
+			facts.CPUs, facts.HugePageSizes = idset.Set{0, 1}, []int64{2 << 20, 1 << 30}
 			k := cgroupfake.New(facts.Hierarchies, cgroupfake.Options{Kernel: facts.Kernel})
 			s := subject{tree: k.Tree, facts: facts, root: "knob", device: "8:16"}
 			s.run(t)

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/policy"
 )
 
@@ -158,7 +158,7 @@ type idList struct {
 }
 
 func (f idList) parse(got string) string {
-	ids, err := host.ParseIDSet(got)
+	ids, err := idset.Parse(got)
 	if err != nil {
 		return got
 	}
@@ -171,8 +171,8 @@ func (f idList) same(want, got string) bool {
 
 // loosens is true when something is added, even when something else is taken away.
 func (f idList) loosens(from, to string) bool {
-	a, errA := host.ParseIDSet(strings.TrimSpace(from))
-	b, errB := host.ParseIDSet(strings.TrimSpace(to))
+	a, errA := idset.Parse(strings.TrimSpace(from))
+	b, errB := idset.Parse(strings.TrimSpace(to))
 	if errA != nil || errB != nil {
 		return false
 	}
@@ -184,8 +184,8 @@ func (f idList) loosens(from, to string) bool {
 
 // union gives the list that holds both; ok is false when one holds the other already.
 func (f idList) union(x, y string) (both string, ok bool) {
-	a, errA := host.ParseIDSet(x)
-	b, errB := host.ParseIDSet(y)
+	a, errA := idset.Parse(x)
+	b, errB := idset.Parse(y)
 	if errA != nil || errB != nil || len(a.Minus(b)) == 0 || len(b.Minus(a)) == 0 {
 		return "", false
 	}
@@ -193,7 +193,7 @@ func (f idList) union(x, y string) (both string, ok bool) {
 }
 
 func (f idList) human(value string) string {
-	ids, err := host.ParseIDSet(value)
+	ids, err := idset.Parse(value)
 	switch {
 	case err != nil:
 		return value

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/policy"
 )
 
@@ -46,11 +47,11 @@ func onDevice(s policy.Settings, device string) policy.Settings {
 }
 
 func ids(text string) policy.IDs {
-	set, err := host.ParseIDSet(text)
+	set, err := idset.Parse(text)
 	if err != nil {
 		panic(err)
 	}
-	return policy.IDs{IDSet: set}
+	return policy.IDs{Set: set}
 }
 
 func ms(n int) policy.Duration { return policy.Duration(time.Duration(n) * time.Millisecond) }
@@ -68,7 +69,7 @@ func kernel(release string) *host.Facts {
 func TestEncode(t *testing.T) {
 	const gib = policy.Bytes(1 << 30)
 	nodes := kernel("6.1")
-	nodes.Nodes = []host.Node{{ID: 0, CPUs: host.IDSet{0, 4, 8}}, {ID: 1, CPUs: host.IDSet{1, 5}}, {ID: 2}}
+	nodes.Nodes = []host.Node{{ID: 0, CPUs: idset.Set{0, 4, 8}}, {ID: 1, CPUs: idset.Set{1, 5}}, {ID: 2}}
 	big := kernel("6.1")
 	big.PageSize = 65536
 
@@ -541,7 +542,7 @@ func TestEncodeReadsBack(t *testing.T) {
 		r := table[rapid.IntRange(0, len(table)-1).Draw(t, "row")]
 		s := drawSettings(t, r)
 		in := Input{Settings: s, Facts: &host.Facts{Kernel: host.Version{Major: 6, Minor: 12},
-			Nodes: []host.Node{{ID: 0, CPUs: host.IDSet{0, 2}}, {ID: 1, CPUs: host.IDSet{1, 3}}}}, PageSize: page,
+			Nodes: []host.Node{{ID: 0, CPUs: idset.Set{0, 2}}, {ID: 1, CPUs: idset.Set{1, 3}}}}, PageSize: page,
 			Class: 0x7fff0020}
 		for _, in.On = range r.Instances(s) {
 			value, ok, err := r.Encode(in)
@@ -606,7 +607,7 @@ func drawValue(t *rapid.T, key policy.Key) policy.Value {
 	case policy.KeyCPUIdle:
 		return policy.Flag(n%2 == 0)
 	case policy.KeyCPUCPUs, policy.KeyCPUNUMA, policy.KeyMemoryNUMA:
-		return policy.IDs{IDSet: host.NewIDSet(int(n%2), int(n/2%4))}
+		return policy.IDs{Set: idset.New(int(n%2), int(n/2%4))}
 	case policy.KeyMemorySwappiness, policy.KeyTasks:
 		return policy.Count(n % 250)
 	case policy.KeyMemoryOOM:

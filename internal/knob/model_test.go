@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
 )
 
 // model is a directory of a cgroup tree with the kernel's checks between files, and between a
@@ -139,8 +139,8 @@ func ratio(b bandwidth) int64 { return b.quota << 20 / b.period }
 
 // checkSet is the subset rule of a v1 cpuset: EACCES above, EBUSY below.
 func (m *model) checkSet(file string) error {
-	set := func(m *model) host.IDSet {
-		ids, err := host.ParseIDSet(m.files[file])
+	set := func(m *model) idset.Set {
+		ids, err := idset.Parse(m.files[file])
 		if err != nil {
 			panic(err)
 		}

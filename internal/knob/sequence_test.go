@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
 )
 
 // write is a change for a table: "cpu.shares 1024>10240".
@@ -316,13 +316,13 @@ func TestSequenceNeverLeavesTheRange(t *testing.T) {
 
 // drawTree draws a tree of v1 directories in a valid state: each CPU limit is at most the one above,
 // each cpuset part of the one above.
-func drawTree(t *rapid.T, root *model, limits map[*model]bandwidth, sets map[*model]host.IDSet) {
+func drawTree(t *rapid.T, root *model, limits map[*model]bandwidth, sets map[*model]idset.Set) {
 	for _, m := range root.each() {
 		b := bandwidth{drawNumber(t, "quota", someQuotas), drawNumber(t, "period", somePeriods)}
 		above := bandwidth{quota: -1, period: 1}
-		set := host.NewIDSet(rapid.SliceOfN(rapid.IntRange(0, 7), 1, 8).Draw(t, "set")...)
+		set := idset.New(rapid.SliceOfN(rapid.IntRange(0, 7), 1, 8).Draw(t, "set")...)
 		if m.parent == nil {
-			b.quota, set = -1, host.NewIDSet(0, 1, 2, 3, 4, 5, 6, 7)
+			b.quota, set = -1, idset.New(0, 1, 2, 3, 4, 5, 6, 7)
 		} else {
 			above = limits[m.parent]
 			if set = set.Intersect(sets[m.parent]); len(set) == 0 {
@@ -355,8 +355,8 @@ func TestSplitIsAccepted(t *testing.T) {
 			return root
 		}
 		root, target := build(), build()
-		drawTree(t, root, map[*model]bandwidth{}, map[*model]host.IDSet{})
-		drawTree(t, target, map[*model]bandwidth{}, map[*model]host.IDSet{})
+		drawTree(t, root, map[*model]bandwidth{}, map[*model]idset.Set{})
+		drawTree(t, target, map[*model]bandwidth{}, map[*model]idset.Set{})
 		dirs, targets := root.each(), target.each()
 		lowers := make([][]Change, len(dirs))
 		for i, m := range dirs {

@@ -7,6 +7,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/policy"
 )
 
@@ -92,9 +93,9 @@ func weighs(f *host.Facts, via string) bool {
 	case policy.ViaBFQ:
 		return f.BFQ
 	case policy.ViaCFQ:
-		return slices.ContainsFunc(f.Devices, func(d host.Device) bool {
+		return slices.ContainsFunc(f.Devices, func(d blockdev.Device) bool {
 			return slices.Contains(d.Schedulers,
-				host.CFQ)
+				blockdev.CFQ)
 		})
 	}
 	return true

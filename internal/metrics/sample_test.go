@@ -13,6 +13,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // The table has a row for each figure of a Usage and no other, under the name that it has in the JSON of status.
@@ -135,10 +136,10 @@ func TestDeltaOfAGroupMadeAnew(t *testing.T) {
 // Only the files of the fields that are asked for are read.
 func TestReadOfSomeFields(t *testing.T) {
 	k := cgroupfake.New([]host.Hierarchy{
-		{ID: host.UnifiedID, Version: 2, Controllers: []string{"memory", "pids"}, Mount: "/sys/fs/cgroup/unified",
+		{ID: procfs.UnifiedID, Version: 2, Controllers: []string{"memory", "pids"}, Mount: "/sys/fs/cgroup/unified",
 			Root: "/"},
 	}, cgroupfake.Options{})
-	top := cgroup.Dir{Hierarchy: host.UnifiedID, Path: "/"}
+	top := cgroup.Dir{Hierarchy: procfs.UnifiedID, Path: "/"}
 	a := top.Child("a")
 	if err := errors.Join(k.Enable(top, []string{"memory", "pids"}), k.Make(a)); err != nil {
 		t.Fatal(err)
@@ -161,10 +162,10 @@ func TestReadOfSomeFields(t *testing.T) {
 
 func TestReadPutsHugePagesTogether(t *testing.T) {
 	k := cgroupfake.New([]host.Hierarchy{
-		{ID: host.UnifiedID, Version: 2, Controllers: []string{"pids", "hugetlb"}, Mount: "/sys/fs/cgroup/unified",
+		{ID: procfs.UnifiedID, Version: 2, Controllers: []string{"pids", "hugetlb"}, Mount: "/sys/fs/cgroup/unified",
 			Root: "/"},
 	}, cgroupfake.Options{})
-	top := cgroup.Dir{Hierarchy: host.UnifiedID, Path: "/"}
+	top := cgroup.Dir{Hierarchy: procfs.UnifiedID, Path: "/"}
 	if err := errors.Join(k.Enable(top, []string{"hugetlb", "pids"}), k.Make(top.Child("a"))); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/policy"
 )
 
@@ -332,7 +333,7 @@ func (d *desired) seedDir(dir cgroup.Dir, row *knob.Row, outer string) string {
 	i := slices.IndexFunc(values, func(v value) bool { return v.row == row })
 	if i < 0 {
 		d.values[dir] = append(values, value{row: row, file: row.File, text: outer,
-			setting: policy.Setting{Key: row.Keys[0], Value: policy.IDs{IDSet: idSet(outer)}, From: fromAbove}})
+			setting: policy.Setting{Key: row.Keys[0], Value: policy.IDs{Set: idSet(outer)}, From: fromAbove}})
 		return outer
 	}
 	asked := idSet(values[i].text)
@@ -365,7 +366,7 @@ func rootSet(f *host.Facts, h host.Hierarchy, row *knob.Row, o *Observation) str
 			nodes = append(nodes, n.ID)
 		}
 	}
-	return host.NewIDSet(nodes...).String()
+	return idset.New(nodes...).String()
 }
 
 // follow settles the rows that a new directory copies from the one above it, at that moment and never
@@ -416,7 +417,7 @@ func (d *desired) widen(h host.Hierarchy, o *Observation) {
 		if !isWide(row) {
 			continue
 		}
-		finals := map[string]host.IDSet{"/": idSet(rootSet(d.facts, h, row, o))}
+		finals := map[string]idset.Set{"/": idSet(rootSet(d.facts, h, row, o))}
 		for _, dir := range d.layout.dirs {
 			if dir.Hierarchy != h.ID {
 				continue

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/policy"
 )
 
@@ -19,7 +19,7 @@ import (
 var DiskFiles = []string{knob.CostQoS, knob.CostModel, cgroup.QueueScheduler, cgroup.QueueWriteBack}
 
 // diskNow is what a file holds of a disk.
-func diskNow(d *host.Device, file string) string {
+func diskNow(d *blockdev.Device, file string) string {
 	switch file {
 	case knob.CostQoS:
 		return d.Cost.QoS
@@ -76,9 +76,9 @@ func (p *planner) diskWishes() map[cgroup.File]diskWish {
 				wish(knob.CostModel, model.Parameters(), "the model of the disk that host.io has, for iocost")
 				wish(knob.CostQoS, "enable=1", "iocost weighs requests to the disk")
 			case s.Via == policy.ViaBFQ:
-				wish(cgroup.QueueScheduler, host.BFQ, "the scheduler BFQ weighs requests to the disk")
+				wish(cgroup.QueueScheduler, blockdev.BFQ, "the scheduler BFQ weighs requests to the disk")
 			case s.Via == policy.ViaCFQ:
-				wish(cgroup.QueueScheduler, host.CFQ, "the scheduler CFQ weighs requests to the disk")
+				wish(cgroup.QueueScheduler, blockdev.CFQ, "the scheduler CFQ weighs requests to the disk")
 			default:
 				continue
 			}
@@ -142,7 +142,7 @@ func (p *planner) diskStep(dir cgroup.Dir, f cgroup.File, group, from, to, why s
 // diskFile says what a file of a disk is called, and where it is.
 func diskFile(s Step, name string) (where string, is bool) {
 	if rest, queue := strings.CutPrefix(s.File, "queue."); queue && s.Dir.Path == "/" {
-		return fmt.Sprintf("%s (%s)", host.QueuePath(s.Key, rest), name), true
+		return fmt.Sprintf("%s (%s)", blockdev.QueuePath(s.Key, rest), name), true
 	}
 	return "", false
 }

@@ -9,6 +9,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/policy"
 )
 
@@ -48,18 +49,18 @@ func TestDisksAreMadeToWeigh(t *testing.T) {
 	for name, test := range map[string]struct {
 		facts  *host.Facts
 		via    string
-		change func(*host.Device)
+		change func(*blockdev.Device)
 		want   []string
 	}{
 		"BFQ on v1": {diskHost(v1("blkio"), v1("cpu")), policy.ViaBFQ, nil,
 			[]string{"queue.wbt_lat_usec 8:0 75000 -> 0", "queue.scheduler 8:0 mq-deadline -> bfq", "blkio.bfq.weight_device 8:0  -> 50"}},
 		"BFQ on v2": {unified(), policy.ViaBFQ, nil,
 			[]string{"queue.wbt_lat_usec 8:0 75000 -> 0", "queue.scheduler 8:0 mq-deadline -> bfq", "io.bfq.weight 8:0  -> 50"}},
-		"BFQ is there": {unified(), policy.ViaBFQ, func(d *host.Device) { d.Scheduler, d.WriteBack = "bfq", "0" }, []string{"io.bfq.weight 8:0  -> 50"}},
+		"BFQ is there": {unified(), policy.ViaBFQ, func(d *blockdev.Device) { d.Scheduler, d.WriteBack = "bfq", "0" }, []string{"io.bfq.weight 8:0  -> 50"}},
 		"iocost": {unified(), policy.ViaIOCost, nil,
 			[]string{"queue.wbt_lat_usec 8:0 75000 -> 0", "io.cost.model 8:0 ctrl=auto -> " + params, "io.cost.qos 8:0 enable=0 -> enable=1", "io.weight 8:0  -> 500"}},
-		"iocost, another model": {unified(), policy.ViaIOCost, func(d *host.Device) {
-			d.WriteBack, d.Cost = "0", host.IOCost{QoS: "enable=1 ctrl=auto rpct=0.00", Model: "ctrl=user model=linear rbps=1 rseqiops=1 rrandiops=1 wbps=1 wseqiops=1 wrandiops=1"}
+		"iocost, another model": {unified(), policy.ViaIOCost, func(d *blockdev.Device) {
+			d.WriteBack, d.Cost = "0", blockdev.IOCost{QoS: "enable=1 ctrl=auto rpct=0.00", Model: "ctrl=user model=linear rbps=1 rseqiops=1 rrandiops=1 wbps=1 wseqiops=1 wrandiops=1"}
 		}, []string{"io.cost.model 8:0 ctrl=user model=linear rbps=1 rseqiops=1 rrandiops=1 wbps=1 wseqiops=1 wrandiops=1 -> " + params, "io.weight 8:0  -> 500"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -162,8 +163,8 @@ func TestLostTargetKeepsItsLimit(t *testing.T) {
 // systemd would put a limit on a volume on the disk below it, so that one is written by file, beside those that go by property.
 func TestLimitsThatSystemdMovesDown(t *testing.T) {
 	f := systemdHosts["unified"]()
-	f.Devices = append(f.Devices, host.Device{Number: "253:0", Name: "dm-0", Kind: host.Volume, Disk: "253:0", Slaves: []string{"8:0"}},
-		host.Device{Number: "9:0", Name: "md0", Kind: host.RAID, Disk: "9:0", Slaves: []string{"8:0", "8:16"}})
+	f.Devices = append(f.Devices, blockdev.Device{Number: "253:0", Name: "dm-0", Kind: blockdev.Volume, Disk: "253:0", Slaves: []string{"8:0"}},
+		blockdev.Device{Number: "9:0", Name: "md0", Kind: blockdev.RAID, Disk: "9:0", Slaves: []string{"8:0", "8:16"}})
 	rate := func(dev string) policy.Setting {
 		return policy.Setting{Key: policy.KeyIOReadBandwidth, On: "/x" + dev, Dev: dev, Value: policy.Rate(5000)}
 	}

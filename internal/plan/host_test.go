@@ -11,6 +11,9 @@ import (
 	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/blockdev"
+	"bulkhead/internal/linux/idset"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/policy"
 )
@@ -21,13 +24,13 @@ func factsWith(hierarchies ...host.Hierarchy) *host.Facts {
 	f := &host.Facts{
 		Kernel:   host.Version{Major: 6, Minor: 18, Text: "6.18.0"},
 		MemTotal: 16 << 30, SwapTotal: 4 << 30, PageSize: 4096,
-		CPUs:          host.NewIDSet(0, 1, 2, 3),
-		Nodes:         []host.Node{{ID: 0, CPUs: host.NewIDSet(0, 1), MemTotal: 8 << 30}, {ID: 1, CPUs: host.NewIDSet(2, 3), MemTotal: 8 << 30}},
+		CPUs:          idset.New(0, 1, 2, 3),
+		Nodes:         []host.Node{{ID: 0, CPUs: idset.New(0, 1), MemTotal: 8 << 30}, {ID: 1, CPUs: idset.New(2, 3), MemTotal: 8 << 30}},
 		HugePageSizes: []int64{2 << 20},
 		Hierarchies:   hierarchies,
-		Devices: []host.Device{
-			{Number: "8:0", Name: "sda", Kind: host.Disk, Disk: "8:0"},
-			{Number: "8:16", Name: "sdb", Kind: host.Disk, Disk: "8:16"},
+		Devices: []blockdev.Device{
+			{Number: "8:0", Name: "sda", Kind: blockdev.Disk, Disk: "8:0"},
+			{Number: "8:16", Name: "sdb", Kind: blockdev.Disk, Disk: "8:16"},
 		},
 		PIDMax: 32768, ThreadsMax: 120000, SysResource: true,
 	}
@@ -102,30 +105,30 @@ type sim struct {
 	kernel    *cgroupfake.Kernel
 	parents   map[int]int
 	comms     map[int]string
-	scores    map[host.ProcID]int
+	scores    map[procfs.ID]int
 	homes     Homes
 	originals Originals
 }
 
 func newSim(f *host.Facts) *sim {
 	return &sim{
-		facts: f, parents: map[int]int{}, comms: map[int]string{}, scores: map[host.ProcID]int{},
-		homes:     Homes{Process: map[host.ProcID]map[string]string{}, Group: map[string]map[string]string{}},
-		originals: Originals{OOMScoreAdj: map[host.ProcID]int{}, Subtree: map[cgroup.Dir][]string{}},
-		kernel:    cgroupfake.New(f.Hierarchies, cgroupfake.Options{CPUs: f.CPUs, Nodes: host.NewIDSet(0, 1), MemTotal: f.MemTotal}),
+		facts: f, parents: map[int]int{}, comms: map[int]string{}, scores: map[procfs.ID]int{},
+		homes:     Homes{Process: map[procfs.ID]map[string]string{}, Group: map[string]map[string]string{}},
+		originals: Originals{OOMScoreAdj: map[procfs.ID]int{}, Subtree: map[cgroup.Dir][]string{}},
+		kernel:    cgroupfake.New(f.Hierarchies, cgroupfake.Options{CPUs: f.CPUs, Nodes: idset.New(0, 1), MemTotal: f.MemTotal}),
 	}
 }
 
 // spawn starts a process, a child of parent unless that is 0.
-func (s *sim) spawn(comm string, parent int) host.ProcID {
+func (s *sim) spawn(comm string, parent int) procfs.ID {
 	id := s.kernel.Spawn()
 	s.parents[id.PID], s.comms[id.PID] = max(parent, 1), comm
 	return id
 }
 
-func (s *sim) process(id host.ProcID) host.Process {
-	return host.Process{
-		ProcID: id, PPID: s.parents[id.PID], Comm: s.comms[id.PID], State: 'S', Threads: 1,
+func (s *sim) process(id procfs.ID) procfs.Process {
+	return procfs.Process{
+		ID: id, PPID: s.parents[id.PID], Comm: s.comms[id.PID], State: 'S', Threads: 1,
 		Cgroups: s.kernel.Membership(id.PID),
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 )
 
@@ -251,6 +251,6 @@ func (p *planner) sumHeld() map[string]int64 {
 	return sums
 }
 
-func (p *planner) sharedPart(id host.ProcID) int64 {
+func (p *planner) sharedPart(id procfs.ID) int64 {
 	return min(p.o.HeldShared[id], p.o.Held[id])
 }

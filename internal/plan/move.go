@@ -6,41 +6,41 @@ import (
 	"strings"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 )
 
 // where is the path of a process in a hierarchy, moves planned so far included.
-func (p *planner) where(proc *host.Process, hierarchy string) string {
-	if to, ok := p.at[proc.ProcID][hierarchy]; ok {
+func (p *planner) where(proc *procfs.Process, hierarchy string) string {
+	if to, ok := p.at[proc.ID][hierarchy]; ok {
 		return to
 	}
 	return proc.Cgroups[hierarchy]
 }
 
 // gone says whether a process has exited and only waits for its parent; the kernel moves no such one.
-func gone(proc *host.Process) bool {
+func gone(proc *procfs.Process) bool {
 	return proc.State == 'X' || proc.State == 'Z' && proc.Threads <= 1
 }
 
 // move plans one move in one hierarchy.
-func (p *planner) move(proc *host.Process, hierarchy, to, group, why string) {
+func (p *planner) move(proc *procfs.Process, hierarchy, to, group, why string) {
 	from := p.where(proc, hierarchy)
 	if from == to {
 		return
 	}
 	step := Step{
 		Op: OpMove, Group: group, Dir: cgroup.Dir{Hierarchy: hierarchy, Path: to},
-		PID: proc.ProcID, Comm: proc.Comm, Old: from, Undo: from, Reason: why,
+		PID: proc.ID, Comm: proc.Comm, Old: from, Undo: from, Reason: why,
 	}
 	if p.chargesMemory(hierarchy) {
 		step.Final = "memory it has charged already stays charged to " + from
 	}
 	p.steps = append(p.steps, step)
-	if p.at[proc.ProcID] == nil {
-		p.at[proc.ProcID] = make(map[string]string)
+	if p.at[proc.ID] == nil {
+		p.at[proc.ID] = make(map[string]string)
 	}
-	p.at[proc.ProcID][hierarchy] = to
+	p.at[proc.ID][hierarchy] = to
 }
 
 // moveMembers places processes in their groups and sends those home that are in our tree and belong
@@ -64,11 +64,11 @@ func (p *planner) moveMembers() {
 
 // parentsFirst gives the processes so that a parent comes before its children: what a parent forks
 // between the two moves is then born in the right place.
-func (p *planner) parentsFirst() []*host.Process {
-	ordered := make([]*host.Process, 0, len(p.table))
+func (p *planner) parentsFirst() []*procfs.Process {
+	ordered := make([]*procfs.Process, 0, len(p.table))
 	done := make(map[int]bool, len(p.table))
-	var visit func(proc *host.Process)
-	visit = func(proc *host.Process) {
+	var visit func(proc *procfs.Process)
+	visit = func(proc *procfs.Process) {
 		if done[proc.PID] {
 			return
 		}
@@ -85,8 +85,8 @@ func (p *planner) parentsFirst() []*host.Process {
 }
 
 // targets says where a process is to go, by hierarchy; hierarchies that are not named are left alone.
-func (p *planner) targets(proc *host.Process) (targets map[string]string, group, why string) {
-	placed, isPlaced := p.placed[proc.ProcID]
+func (p *planner) targets(proc *procfs.Process) (targets map[string]string, group, why string) {
+	placed, isPlaced := p.placed[proc.ID]
 	inReleased := isPlaced && isReleased(p.in.Released, placed.group)
 	if isPlaced && !p.in.NoMoves && !inReleased {
 		if member := p.d.layout.Member(placed.group); len(member) > 0 {
@@ -97,13 +97,13 @@ func (p *planner) targets(proc *host.Process) (targets map[string]string, group,
 			return targets, placed.group, placed.why
 		}
 	}
-	_, isSkipped := p.skipped[proc.ProcID]
+	_, isSkipped := p.skipped[proc.ID]
 	return p.homeward(proc, inReleased || isSkipped)
 }
 
 // into gives the directories of a group, and home where the group has none but the process is in our tree.
 // Hierarchies of which nothing was observed are not looked at: v1's freezer belongs to freeze and thaw.
-func (p *planner) into(proc *host.Process, member map[string]cgroup.Dir, group string) map[string]string {
+func (p *planner) into(proc *procfs.Process, member map[string]cgroup.Dir, group string) map[string]string {
 	stays := len(p.d.layout.owned) > 0 && (p.d.layout.staysInUnit(proc, group) || p.d.layout.InRun(proc, group))
 	targets := make(map[string]string, len(member))
 	for _, h := range p.in.Facts.Hierarchies {
@@ -125,7 +125,7 @@ func (p *planner) into(proc *host.Process, member map[string]cgroup.Dir, group s
 // homeward sends a process home from the directories of ours in which it should not be: from those that
 // go away, and, unless it stays, from those that hold nobody by themselves and from all when it is expelled. What sits in a
 // directory that others made is theirs.
-func (p *planner) homeward(proc *host.Process, stays bool) (targets map[string]string, group, why string) {
+func (p *planner) homeward(proc *procfs.Process, stays bool) (targets map[string]string, group, why string) {
 	for _, h := range p.in.Facts.Hierarchies {
 		dir := cgroup.Dir{Hierarchy: h.ID, Path: p.where(proc, h.ID)}
 		owner, ours := p.d.layout.Group(dir)
@@ -154,7 +154,7 @@ func (p *planner) homeward(proc *host.Process, stays bool) (targets map[string]s
 }
 
 // inUnit says whether a process sits, in a hierarchy of systemd's, in a unit that is not ours.
-func (p *planner) inUnit(proc *host.Process, hierarchy string) bool {
+func (p *planner) inUnit(proc *procfs.Process, hierarchy string) bool {
 	if !p.d.layout.owned[hierarchy] {
 		return false
 	}
@@ -164,7 +164,7 @@ func (p *planner) inUnit(proc *host.Process, hierarchy string) bool {
 
 // mayMove says whether the kernel lets a process go where it should. A real-time task cannot enter a v1
 // cpu group (EINVAL; measured on 6.18), and then it goes into no hierarchy at all.
-func (p *planner) mayMove(proc *host.Process, targets map[string]string, group string) bool {
+func (p *planner) mayMove(proc *procfs.Process, targets map[string]string, group string) bool {
 	if !proc.RT {
 		return true
 	}
@@ -182,9 +182,9 @@ func (p *planner) mayMove(proc *host.Process, targets map[string]string, group s
 // home is where a process of ours goes when it leaves: to its own home, else that of its nearest
 // ancestor that has one, else that of the group, else the root. A home that is gone is replaced by the nearest
 // directory above it that is there.
-func (p *planner) home(proc *host.Process, hierarchy, group string) string {
-	own := func(proc *host.Process) (string, bool) {
-		path, ok := p.o.Homes.Process[proc.ProcID][hierarchy]
+func (p *planner) home(proc *procfs.Process, hierarchy, group string) string {
+	own := func(proc *procfs.Process) (string, bool) {
+		path, ok := p.o.Homes.Process[proc.ID][hierarchy]
 		if !ok {
 			return "", false
 		}
@@ -226,12 +226,12 @@ func (p *planner) living(hierarchy, path string) (string, bool) {
 func (p *planner) scoreMembers() {
 	for i := range p.table {
 		proc := &p.table[i]
-		placed, ok := p.placed[proc.ProcID]
+		placed, ok := p.placed[proc.ID]
 		if gone(proc) || ok && isReleased(p.in.Released, placed.group) {
 			continue
 		}
 		setting, asked := p.scoreSetting(placed.group)
-		now, known := p.o.OOMScoreAdj[proc.ProcID]
+		now, known := p.o.OOMScoreAdj[proc.ID]
 		if ok && asked {
 			if want, isCount := setting.Value.(policy.Count); isCount && known && int(want) != now {
 				p.score(proc, placed.group, now, int(want), reason(setting))
@@ -246,17 +246,17 @@ func (p *planner) scoreMembers() {
 
 // originalScore is the oom_score_adj that a process had before bulkhead: its own, or the one of its nearest
 // ancestor that bulkhead has scored, as long as it still has the score which that one gave it by fork(2).
-func (p *planner) originalScore(proc *host.Process) (score int, changed bool) {
-	if score, changed = p.o.Originals.OOMScoreAdj[proc.ProcID]; changed {
+func (p *planner) originalScore(proc *procfs.Process) (score int, changed bool) {
+	if score, changed = p.o.Originals.OOMScoreAdj[proc.ID]; changed {
 		return score, true
 	}
-	now, known := p.o.OOMScoreAdj[proc.ProcID]
+	now, known := p.o.OOMScoreAdj[proc.ID]
 	if !known {
 		return 0, false
 	}
 	for parent := range p.ancestors(proc) {
-		if score, changed := p.o.Originals.OOMScoreAdj[parent.ProcID]; changed {
-			theirs, known := p.o.OOMScoreAdj[parent.ProcID]
+		if score, changed := p.o.Originals.OOMScoreAdj[parent.ID]; changed {
+			theirs, known := p.o.OOMScoreAdj[parent.ID]
 			return score, known && theirs == now
 		}
 	}
@@ -273,14 +273,14 @@ func (p *planner) scoreSetting(group string) (policy.Setting, bool) {
 
 // score plans one oom_score_adj. Without CAP_SYS_RESOURCE the kernel refuses a value below the lowest
 // that a privileged process ever set, 0 for nearly all (proc(5)); that is said, and not tried.
-func (p *planner) score(proc *host.Process, group string, from, to int, why string) {
+func (p *planner) score(proc *procfs.Process, group string, from, to int, why string) {
 	if to < from && to < 0 && !p.in.Facts.SysResource {
 		p.notes = append(p.notes, Note{Group: group, Key: policy.KeyOOMScoreAdj, NotEnforced: true,
 			Text: fmt.Sprintf("oom_score_adj %d of process %d (%s) stays %d: lowering it below 0 takes CAP_SYS_RESOURCE", to, proc.PID, proc.Comm, from)})
 		return
 	}
 	p.steps = append(p.steps, Step{
-		Op: OpOOMScore, Group: group, PID: proc.ProcID, Comm: proc.Comm,
+		Op: OpOOMScore, Group: group, PID: proc.ID, Comm: proc.Comm,
 		Old: fmt.Sprint(from), New: fmt.Sprint(to), Undo: fmt.Sprint(from), Reason: why, Setting: policy.KeyOOMScoreAdj,
 	})
 }

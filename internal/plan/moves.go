@@ -5,10 +5,11 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // FavorDynmods is where the kernel's way of moving processes is switched, for all hierarchies: an option of the cgroup2 one.
-var FavorDynmods = cgroup.File{Dir: cgroup.Dir{Hierarchy: host.UnifiedID, Path: "/"}, Name: cgroup.FavorDynmods}
+var FavorDynmods = cgroup.File{Dir: cgroup.Dir{Hierarchy: procfs.UnifiedID, Path: "/"}, Name: cgroup.FavorDynmods}
 
 // sinceFast is the kernel that brought the option, and sinceStays the first one that says it cannot wholly take it back
 // (measured on 6.18: "per threadgroup rwsem mechanism can't be disabled", and moves stay fast).
@@ -21,7 +22,7 @@ const staysFast = "this kernel takes the mount option back, and moves stay fast 
 
 // switchMoves switches the kernel to faster moves where the policy asks for it, and back where it no longer does.
 func (p *planner) switchMoves() {
-	h, mounted := p.in.Facts.Hierarchy(host.UnifiedID)
+	h, mounted := p.in.Facts.Hierarchy(procfs.UnifiedID)
 	on := mounted && slices.Contains(h.Options, cgroup.FavorDynmods)
 	switch want := p.in.Agent.FastMoves; {
 	case want && on:
@@ -44,7 +45,7 @@ func (p *planner) switchMoves() {
 
 // switchMovesBack takes the option away if bulkhead has set it.
 func (p *planner) switchMovesBack() {
-	h, mounted := p.in.Facts.Hierarchy(host.UnifiedID)
+	h, mounted := p.in.Facts.Hierarchy(procfs.UnifiedID)
 	released := p.in.Release == nil || slices.Contains(p.in.Release, RootGroup)
 	if !mounted || !released || !p.o.Originals.FavorDynmods || !slices.Contains(h.Options, cgroup.FavorDynmods) {
 		return

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/policy"
 )
 
@@ -72,7 +72,7 @@ func processes(n int) string {
 }
 
 // leaving are the nodes that a directory has now and will not have in the end.
-func (p *planner) leaving(s Step) host.IDSet {
+func (p *planner) leaving(s Step) idset.Set {
 	for _, row := range p.d.rows[s.Dir.Hierarchy] {
 		if row.File != FileMems {
 			continue

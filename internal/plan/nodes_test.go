@@ -7,13 +7,14 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/policy"
 )
 
 // A change of nodes says what becomes of the memory on those that go, and is refused unless it was asked for.
 func TestNodesUnderMemory(t *testing.T) {
 	on := func(nodes ...int) policy.Settings {
-		return settings("group", "memory.numa", policy.IDs{IDSet: host.NewIDSet(nodes...)})
+		return settings("group", "memory.numa", policy.IDs{Set: idset.New(nodes...)})
 	}
 	for name, c := range map[string]struct {
 		h       host.Hierarchy

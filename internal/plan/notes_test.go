@@ -7,6 +7,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/policy"
 )
 
@@ -34,7 +35,7 @@ func TestAffinityOfStrangers(t *testing.T) {
 		"cgroup v1":      {legacyHost(), func(*Input) {}, false},
 		"no group's CPU": {unifiedHost(), func(in *Input) { in.Classified.Groups[0].Settings = nil }, false},
 	} {
-		in := input(c.facts, group("a", settings("group", "cpu.cpus", policy.IDs{IDSet: host.NewIDSet(0, 1)})))
+		in := input(c.facts, group("a", settings("group", "cpu.cpus", policy.IDs{Set: idset.New(0, 1)})))
 		in.Facts.Kernel = host.Version{Major: 6, Minor: 1}
 		in.Observed.Subtree = map[cgroup.Dir]Subtree{}
 		c.change(&in)

@@ -9,6 +9,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 )
 
@@ -92,7 +93,7 @@ func ownerCommands(s Step, dir string) []string {
 	where, but := path.Join(dir, file), ""
 	if s.File == cgroup.OwnedRest {
 		but = " but " + strings.Join(cgroup.MemberFiles(2), " and ")
-		if s.Dir.Hierarchy != host.UnifiedID {
+		if s.Dir.Hierarchy != procfs.UnifiedID {
 			but = " but " + cgroup.MemberFiles(1)[0]
 		}
 	}

@@ -8,8 +8,8 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
-	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 )
 
@@ -117,11 +117,11 @@ type planner struct {
 	in         *Input
 	o          *Observation
 	d          *desired
-	table      []host.Process          // every process known, by pid
-	byPID      map[int]*host.Process   // of table
-	placed     map[host.ProcID]placing // by classification, else by where it is
-	skipped    map[host.ProcID]string  // reason
-	at         map[host.ProcID]map[string]string
+	table      []procfs.Process        // every process known, by pid
+	byPID      map[int]*procfs.Process // of table
+	placed     map[procfs.ID]placing   // by classification, else by where it is
+	skipped    map[procfs.ID]string    // reason
+	at         map[procfs.ID]map[string]string
 	isNew      map[cgroup.Dir]bool
 	ours       map[string][]cgroup.Dir // hierarchy ID → observed directories of ours, parents first
 	obsolete   []cgroup.Dir            // parents first
@@ -147,9 +147,9 @@ func newPlanner(in *Input) *planner {
 		in:         in,
 		o:          &in.Observed,
 		d:          newDesired(in),
-		placed:     make(map[host.ProcID]placing, len(in.Classified.Placements)),
-		skipped:    make(map[host.ProcID]string, len(in.Classified.Skips)),
-		at:         make(map[host.ProcID]map[string]string),
+		placed:     make(map[procfs.ID]placing, len(in.Classified.Placements)),
+		skipped:    make(map[procfs.ID]string, len(in.Classified.Skips)),
+		at:         make(map[procfs.ID]map[string]string),
 		isNew:      make(map[cgroup.Dir]bool),
 		isObsolete: make(map[cgroup.Dir]bool),
 		dropped:    make(map[cgroup.Dir][]string),
@@ -163,13 +163,13 @@ func newPlanner(in *Input) *planner {
 
 // knowProcesses puts the process table and the classification together.
 func (p *planner) knowProcesses() {
-	seen := make(map[host.ProcID]bool, len(p.o.Processes))
-	add := func(proc host.Process) {
+	seen := make(map[procfs.ID]bool, len(p.o.Processes))
+	add := func(proc procfs.Process) {
 		if IsKeeper(p.in.Host.Root, &proc) {
 			return // systemd's, and gone with its unit
 		}
-		if !seen[proc.ProcID] {
-			seen[proc.ProcID] = true
+		if !seen[proc.ID] {
+			seen[proc.ID] = true
 			p.table = append(p.table, proc)
 		}
 	}
@@ -185,16 +185,16 @@ func (p *planner) knowProcesses() {
 		case classify.ByRule:
 			why = "matches " + pl.Rule
 		}
-		p.placed[pl.Process.ProcID] = placing{group: pl.Group, why: why}
+		p.placed[pl.Process.ID] = placing{group: pl.Group, why: why}
 	}
 	for _, s := range p.in.Classified.Skips {
 		add(s.Process)
 		if !s.Ambiguous { // one that two rules claim is like one that none claims
-			p.skipped[s.Process.ProcID] = s.Reason
+			p.skipped[s.Process.ID] = s.Reason
 		}
 	}
-	slices.SortFunc(p.table, func(a, b host.Process) int { return a.PID - b.PID })
-	p.byPID = make(map[int]*host.Process, len(p.table))
+	slices.SortFunc(p.table, func(a, b procfs.Process) int { return a.PID - b.PID })
+	p.byPID = make(map[int]*procfs.Process, len(p.table))
 	for i := range p.table {
 		p.byPID[p.table[i].PID] = &p.table[i]
 	}

@@ -10,18 +10,20 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 )
 
 // member adds a placement of a process to an input.
-func (in *Input) member(p host.Process, group string) {
+func (in *Input) member(p procfs.Process, group string) {
 	in.Observed.Processes = append(in.Observed.Processes, p)
 	in.Classified.Placements = append(in.Classified.Placements, classify.Placement{Process: p, Group: group, By: classify.ByRule, Rule: "exe: " + p.Comm})
 }
 
 // proc is a process outside every group of ours.
-func proc(pid, ppid int, comm string, f *host.Facts) host.Process {
-	p := host.Process{ProcID: host.ProcID{PID: pid, Start: uint64(pid)}, PPID: ppid, Comm: comm, State: 'S', Threads: 1, Cgroups: map[string]string{}}
+func proc(pid, ppid int, comm string, f *host.Facts) procfs.Process {
+	p := procfs.Process{ID: procfs.ID{PID: pid, Start: uint64(pid)}, PPID: ppid, Comm: comm, State: 'S', Threads: 1, Cgroups: map[string]string{}}
 	for _, h := range f.Hierarchies {
 		p.Cgroups[h.ID] = "/"
 	}
@@ -49,7 +51,7 @@ func (in *Input) inPlace() {
 	for dir, enabled := range d.enabled {
 		in.Observed.Subtree[dir] = Subtree{Enabled: enabled}
 	}
-	for _, ps := range []*[]host.Process{&in.Observed.Processes} {
+	for _, ps := range []*[]procfs.Process{&in.Observed.Processes} {
 		for i := range *ps {
 			in.enter(d, &(*ps)[i])
 		}
@@ -59,9 +61,9 @@ func (in *Input) inPlace() {
 	}
 }
 
-func (in *Input) enter(d *desired, p *host.Process) {
+func (in *Input) enter(d *desired, p *procfs.Process) {
 	for _, pl := range in.Classified.Placements {
-		if pl.Process.ProcID == p.ProcID {
+		if pl.Process.ID == p.ID {
 			for h, dir := range d.layout.Member(pl.Group) {
 				p.Cgroups[h] = dir.Path
 			}
@@ -120,7 +122,7 @@ func TestEmptyPolicyHasNoTree(t *testing.T) {
 // process together.
 func TestOrderOfANewTree(t *testing.T) {
 	f := factsWith(v1("cpu"), v1("cpuset"))
-	in := input(f, group("a", settings("group", "cpu.weight", policy.Weight(10), "cpu.cpus", policy.IDs{IDSet: host.NewIDSet(0)})))
+	in := input(f, group("a", settings("group", "cpu.weight", policy.Weight(10), "cpu.cpus", policy.IDs{Set: idset.New(0)})))
 	in.member(proc(12, 30, "child", f), "a")
 	in.member(proc(30, 1, "parent", f), "a")
 	wantSteps(t, Make(in),
@@ -136,7 +138,7 @@ func TestOrderOfANewTree(t *testing.T) {
 // Two groups swap their CPUs: each has both sets for a moment, neither ever has none.
 func TestSwapCPUSets(t *testing.T) {
 	ids := func(n ...int) policy.Settings {
-		return settings("group", "cpu.cpus", policy.IDs{IDSet: host.NewIDSet(n...)})
+		return settings("group", "cpu.cpus", policy.IDs{Set: idset.New(n...)})
 	}
 	in := input(factsWith(v1("cpuset")), group("a", ids(0, 1)), group("b", ids(2, 3)))
 	in.inPlace()
@@ -220,7 +222,7 @@ func TestLeafBecomesInnerAndBack(t *testing.T) {
 
 	in = input(f, withChild.Groups...)
 	in.Classified.Placements = placements
-	in.Observed.Processes = []host.Process{placements[0].Process}
+	in.Observed.Processes = []procfs.Process{placements[0].Process}
 	in.inPlace()
 	in.Classified.Groups = alone.Groups
 	p := Make(in)
@@ -314,9 +316,9 @@ func (in *Input) hold(bytes, shared int64) {
 	p := proc(100+len(in.Observed.Processes), 1, "mysqld", in.Facts)
 	in.member(p, "a")
 	if in.Observed.Held == nil {
-		in.Observed.Held, in.Observed.HeldShared = map[host.ProcID]int64{}, map[host.ProcID]int64{}
+		in.Observed.Held, in.Observed.HeldShared = map[procfs.ID]int64{}, map[procfs.ID]int64{}
 	}
-	in.Observed.Held[p.ProcID], in.Observed.HeldShared[p.ProcID] = bytes, shared
+	in.Observed.Held[p.ID], in.Observed.HeldShared[p.ID] = bytes, shared
 }
 
 // A limit that is in force already is no reason to refuse anything, whatever the group holds.
@@ -332,7 +334,7 @@ func TestLimitInForceIsNotRefused(t *testing.T) {
 
 // Who is moved where: members, strays, real-time tasks, the dead, protected ones.
 func TestWhoMoves(t *testing.T) {
-	inside := func(p host.Process) host.Process {
+	inside := func(p procfs.Process) procfs.Process {
 		p.Cgroups = map[string]string{"cpu": "/bulkhead/a"}
 		return p
 	}
@@ -349,7 +351,7 @@ func TestWhoMoves(t *testing.T) {
 		"real-time goes home": {func(in *Input) {
 			p := inside(proc(10, 1, "p", f))
 			p.RT = true
-			in.Observed.Processes, in.Expel = append(in.Observed.Processes, p), map[host.ProcID]bool{p.ProcID: true}
+			in.Observed.Processes, in.Expel = append(in.Observed.Processes, p), map[procfs.ID]bool{p.ID: true}
 		}, []string{"move cpu:/ p"}},
 		"outsider": {func(in *Input) { in.Observed.Processes = append(in.Observed.Processes, proc(10, 1, "p", f)) }, nil},
 		"protected inside": {func(in *Input) {
@@ -381,7 +383,7 @@ func TestRealtimeNote(t *testing.T) {
 
 // Home is the process's own, an ancestor's, the group's, the root; each the nearest directory that is there.
 func TestHomes(t *testing.T) {
-	id := func(pid int) host.ProcID { return host.ProcID{PID: pid, Start: uint64(pid)} }
+	id := func(pid int) procfs.ID { return procfs.ID{PID: pid, Start: uint64(pid)} }
 	at := func(path string) map[string]string { return map[string]string{"cpu": path} }
 	there := func(paths ...string) map[cgroup.Dir]bool {
 		m := map[cgroup.Dir]bool{}
@@ -395,23 +397,23 @@ func TestHomes(t *testing.T) {
 		existing map[cgroup.Dir]bool
 		want     string
 	}{
-		"own":              {Homes{Process: map[host.ProcID]map[string]string{id(11): at("/user/1"), id(10): at("/parent")}}, nil, "/user/1"},
-		"own, partly gone": {Homes{Process: map[host.ProcID]map[string]string{id(11): at("/user/1/x")}}, there("/user"), "/user"},
-		"own, all gone":    {Homes{Process: map[host.ProcID]map[string]string{id(11): at("/user/1/x")}}, there(), "/"},
-		"parent's":         {Homes{Process: map[host.ProcID]map[string]string{id(10): at("/parent")}}, nil, "/parent"},
+		"own":              {Homes{Process: map[procfs.ID]map[string]string{id(11): at("/user/1"), id(10): at("/parent")}}, nil, "/user/1"},
+		"own, partly gone": {Homes{Process: map[procfs.ID]map[string]string{id(11): at("/user/1/x")}}, there("/user"), "/user"},
+		"own, all gone":    {Homes{Process: map[procfs.ID]map[string]string{id(11): at("/user/1/x")}}, there(), "/"},
+		"parent's":         {Homes{Process: map[procfs.ID]map[string]string{id(10): at("/parent")}}, nil, "/parent"},
 		"group's":          {Homes{Group: map[string]map[string]string{"a": at("/system")}}, nil, "/system"},
 		"group above's":    {Homes{Group: map[string]map[string]string{"": at("/no"), "a": at("/system")}}, nil, "/system"},
 		"none":             {Homes{}, nil, "/"},
-		"in our own tree":  {Homes{Process: map[host.ProcID]map[string]string{id(11): at("/bulkhead/b")}, Group: map[string]map[string]string{"a": at("/system")}}, nil, "/system"},
-		"other start time": {Homes{Process: map[host.ProcID]map[string]string{{PID: 11, Start: 5}: at("/user/1")}}, nil, "/"},
+		"in our own tree":  {Homes{Process: map[procfs.ID]map[string]string{id(11): at("/bulkhead/b")}, Group: map[string]map[string]string{"a": at("/system")}}, nil, "/system"},
+		"other start time": {Homes{Process: map[procfs.ID]map[string]string{{PID: 11, Start: 5}: at("/user/1")}}, nil, "/"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := input(cpuOnly(), group("a", nil))
 			in.inPlace()
 			p := proc(11, 10, "p", in.Facts)
 			p.Cgroups["cpu"] = "/bulkhead/a"
-			in.Observed.Processes = []host.Process{proc(10, 11, "parent", in.Facts), p} // a loop of parents, as pid reuse makes
-			in.Expel = map[host.ProcID]bool{p.ProcID: true}
+			in.Observed.Processes = []procfs.Process{proc(10, 11, "parent", in.Facts), p} // a loop of parents, as pid reuse makes
+			in.Expel = map[procfs.ID]bool{p.ID: true}
 			in.Observed.Homes, in.Observed.Existing = test.homes, test.existing
 			plan := Make(in)
 			if len(plan.Steps) != 1 || plan.Steps[0].Dir.Path != test.want {
@@ -445,9 +447,9 @@ func TestOOMScore(t *testing.T) {
 			in.member(p, "a")
 			in.inPlace()
 			if test.known {
-				in.Observed.OOMScoreAdj = map[host.ProcID]int{p.ProcID: test.now}
+				in.Observed.OOMScoreAdj = map[procfs.ID]int{p.ID: test.now}
 			}
-			in.Observed.Originals.OOMScoreAdj = map[host.ProcID]int{p.ProcID: test.original}
+			in.Observed.Originals.OOMScoreAdj = map[procfs.ID]int{p.ID: test.original}
 			plan := Make(in)
 			wantSteps(t, plan, test.want...)
 			if refused := slices.ContainsFunc(plan.Notes, func(n Note) bool { return n.NotEnforced }); refused != !test.privileged {
@@ -463,7 +465,7 @@ func TestNoMovesKeepsFullDirectories(t *testing.T) {
 	p := proc(10, 1, "p", in.Facts)
 	p.Cgroups["cpu"] = "/bulkhead/b/x"
 	in.inPlace()
-	in.Observed.Processes = []host.Process{p}
+	in.Observed.Processes = []procfs.Process{p}
 	in.Classified, in.NoMoves = groupsOf(group("a", nil)), true
 	plan := Make(in)
 	wantSteps(t, plan, "rmdir cpu:/bulkhead/b/db")
@@ -502,7 +504,7 @@ func TestReleaseOrder(t *testing.T) {
 		group("a/x", settings("group", "memory.max", policy.Bytes(1<<29))))
 	in.member(proc(10, 1, "p", f), "a")
 	in.inPlace()
-	in.Observed.Originals.OOMScoreAdj = map[host.ProcID]int{{PID: 10, Start: 10}: 7}
+	in.Observed.Originals.OOMScoreAdj = map[procfs.ID]int{{PID: 10, Start: 10}: 7}
 	in.Classified = classify.Result{}
 	in.Release = []string{RootGroup}
 	p := Make(in)
@@ -583,7 +585,7 @@ func TestThreadedByHand(t *testing.T) {
 	in := input(f, group("a", nil), group("a/x", settings("group", "tasks", policy.Count(50))))
 	in.member(proc(10, 1, "mysqld", f), "a")
 	in.inPlace()
-	for _, p := range []*host.Process{&in.Observed.Processes[0], &in.Classified.Placements[0].Process} {
+	for _, p := range []*procfs.Process{&in.Observed.Processes[0], &in.Classified.Placements[0].Process} {
 		p.Cgroups = map[string]string{"unified": "/bulkhead/a"}
 	}
 	wantSteps(t, Make(in), "move unified:/ mysqld", "move unified:/bulkhead/a/db mysqld")

@@ -11,7 +11,9 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/terminal"
 )
 
 // MakeRelease plans the emergency exit for the groups of in.Release and everything below them: it works
@@ -128,9 +130,9 @@ func (r *releaser) tellForeign() {
 		}
 		who := ""
 		if inside := r.inside(dir); len(inside) > 0 {
-			who = fmt.Sprintf(", and process %d (%s) sits in it", inside[0].PID, host.Printable(inside[0].Comm))
+			who = fmt.Sprintf(", and process %d (%s) sits in it", inside[0].PID, terminal.Printable(inside[0].Comm))
 			if more := len(inside) - 1; more > 0 {
-				who = fmt.Sprintf(", and process %d (%s) and %d more sit in it", inside[0].PID, host.Printable(inside[0].Comm), more)
+				who = fmt.Sprintf(", and process %d (%s) and %d more sit in it", inside[0].PID, terminal.Printable(inside[0].Comm), more)
 			}
 		}
 		r.note(r.groupOf(dir), "", "%s is kept, and with it the directories above it: bulkhead did not make it%s; remove it and release again", dir, who)
@@ -138,8 +140,8 @@ func (r *releaser) tellForeign() {
 }
 
 // inside gives the processes in a directory or below it, by pid.
-func (r *releaser) inside(dir cgroup.Dir) []*host.Process {
-	var found []*host.Process
+func (r *releaser) inside(dir cgroup.Dir) []*procfs.Process {
+	var found []*procfs.Process
 	for i := range r.table {
 		if _, in := below(dir.Path, r.where(&r.table[i], dir.Hierarchy)); in && !gone(&r.table[i]) {
 			found = append(found, &r.table[i])
@@ -303,14 +305,14 @@ func (r *releaser) sendHome() {
 }
 
 // memberOf says whether a process belongs to a released group, and to which.
-func (r *releaser) memberOf(proc *host.Process) (group string, member bool) {
+func (r *releaser) memberOf(proc *procfs.Process) (group string, member bool) {
 	for _, h := range r.in.Facts.Hierarchies {
 		dir := cgroup.Dir{Hierarchy: h.ID, Path: r.where(proc, h.ID)}
 		if r.inScope[dir] {
 			return r.groupOf(dir), true
 		}
 	}
-	placed, ok := r.placed[proc.ProcID]
+	placed, ok := r.placed[proc.ID]
 	return placed.group, ok && r.covers(placed.group)
 }
 
@@ -323,11 +325,11 @@ func (r *releaser) giveScoresBack() {
 		if !changed || gone(proc) || !member {
 			continue
 		}
-		now, known := r.o.OOMScoreAdj[proc.ProcID]
+		now, known := r.o.OOMScoreAdj[proc.ID]
 		if known && now == original {
 			continue
 		}
-		step := Step{Op: OpOOMScore, Group: group, PID: proc.ProcID, Comm: proc.Comm, New: strconv.Itoa(original), Reason: whyReleased}
+		step := Step{Op: OpOOMScore, Group: group, PID: proc.ID, Comm: proc.Comm, New: strconv.Itoa(original), Reason: whyReleased}
 		if known {
 			step.Old, step.Undo = strconv.Itoa(now), strconv.Itoa(now)
 		}
@@ -337,13 +339,13 @@ func (r *releaser) giveScoresBack() {
 
 // formerGroup is the released group of a process before it was sent home. A release of everything covers
 // those that have left on their own, too.
-func (r *releaser) formerGroup(proc *host.Process) (string, bool) {
+func (r *releaser) formerGroup(proc *procfs.Process) (string, bool) {
 	for _, h := range r.in.Facts.Hierarchies {
 		if dir := (cgroup.Dir{Hierarchy: h.ID, Path: proc.Cgroups[h.ID]}); r.inScope[dir] {
 			return r.groupOf(dir), true
 		}
 	}
-	placed := r.placed[proc.ProcID]
+	placed := r.placed[proc.ID]
 	return placed.group, r.covers(RootGroup) || placed.group != "" && r.covers(placed.group)
 }
 

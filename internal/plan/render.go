@@ -11,7 +11,9 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/terminal"
 )
 
 // RenderOptions say how to print a plan. The zero value prints directories as "hierarchy:/path" and
@@ -77,7 +79,7 @@ func rowsByFile(f *host.Facts) map[cgroup.File]*knob.Row {
 // line prints one line. Names of processes and directories are whatever somebody chose: they must not
 // end the line or steer the terminal.
 func (r *renderer) line(format string, args ...any) {
-	text := strings.TrimRight(host.Printable(fmt.Sprintf(format, args...)), " ")
+	text := strings.TrimRight(terminal.Printable(fmt.Sprintf(format, args...)), " ")
 	r.b.WriteString(text + "\n")
 }
 
@@ -109,7 +111,7 @@ func (r *renderer) heading(text string) {
 // steps prints the steps of each group in the order in which the groups first appear.
 func (r *renderer) steps() {
 	counts := make(map[Op]int)
-	moved := make(map[host.ProcID]bool) // one process takes a step in each hierarchy
+	moved := make(map[procfs.ID]bool) // one process takes a step in each hierarchy
 	var groups []string
 	byGroup := make(map[string][]int)
 	for i, s := range r.plan.Steps {

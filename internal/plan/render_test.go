@@ -10,7 +10,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 )
 
@@ -72,7 +72,7 @@ func TestRenderGolden(t *testing.T) {
 			in.Observed.Pinned = map[cgroup.Dir]int64{root: 4 << 30}
 			in.Classified.Groups = in.Classified.Groups[:2]
 			in.Classified.Groups[0].Settings = in.Classified.Groups[0].Settings.With(settings("override 3", "memory.max", policy.Bytes(3<<30))[0]).With(settings("group", "oom_score_adj", policy.Count(-500))[0])
-			in.Observed.OOMScoreAdj = map[host.ProcID]int{in.Classified.Placements[0].Process.ProcID: 0}
+			in.Observed.OOMScoreAdj = map[procfs.ID]int{in.Classified.Placements[0].Process.ID: 0}
 			return in
 		},
 		"nothing": func() Input {

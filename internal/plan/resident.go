@@ -2,14 +2,14 @@ package plan
 
 import (
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // Resident gives the group in whose directories a process sits. Where these are of several groups, it is
 // the innermost of the first one's line: a process of a group without io limits sits in blkio in a
 // group above it, and one that was born while its parent moved sits in two groups. ok is false for a
 // process that is in no directory of a group of the layout.
-func (l Layout) Resident(proc *host.Process) (group string, ok bool) {
+func (l Layout) Resident(proc *procfs.Process) (group string, ok bool) {
 	for _, h := range l.hierarchies {
 		owner, ours := l.Group(cgroup.Dir{Hierarchy: h.ID, Path: proc.Cgroups[h.ID]})
 		if _, lives := l.own[owner]; !ours || !lives || owner == RootGroup {
@@ -33,27 +33,27 @@ func (l Layout) Resident(proc *host.Process) (group string, ok bool) {
 func (p *planner) knowResidents() {
 	for i := range p.table {
 		proc := &p.table[i]
-		_, isPlaced := p.placed[proc.ProcID]
-		_, isSkipped := p.skipped[proc.ProcID]
+		_, isPlaced := p.placed[proc.ID]
+		_, isSkipped := p.skipped[proc.ID]
 		if isPlaced || isSkipped || p.expelled(proc) {
 			continue
 		}
 		if group, ok := p.d.layout.Resident(proc); ok {
-			p.placed[proc.ProcID] = placing{group: group, why: "no rule matches it, and it stays in its group", resident: true}
+			p.placed[proc.ID] = placing{group: group, why: "no rule matches it, and it stays in its group", resident: true}
 		}
 	}
 }
 
 // expelled says whether the process, or an ancestor with nothing claimed between, was sent back.
-func (p *planner) expelled(proc *host.Process) bool {
-	if len(p.in.Expel) == 0 || p.in.Expel[proc.ProcID] {
+func (p *planner) expelled(proc *procfs.Process) bool {
+	if len(p.in.Expel) == 0 || p.in.Expel[proc.ID] {
 		return len(p.in.Expel) > 0
 	}
 	for parent := range p.ancestors(proc) {
-		if p.in.Expel[parent.ProcID] {
+		if p.in.Expel[parent.ID] {
 			return true
 		}
-		if placed, ok := p.placed[parent.ProcID]; ok && !placed.resident {
+		if placed, ok := p.placed[parent.ID]; ok && !placed.resident {
 			return false
 		}
 	}
@@ -62,7 +62,7 @@ func (p *planner) expelled(proc *host.Process) bool {
 
 // dropElsewhere takes out of the targets of a resident what would move it from where others put it: only
 // from a directory of ours, or from home, is it brought into the rest of its group.
-func (p *planner) dropElsewhere(proc *host.Process, group string, targets map[string]string) {
+func (p *planner) dropElsewhere(proc *procfs.Process, group string, targets map[string]string) {
 	for h := range targets {
 		dir := cgroup.Dir{Hierarchy: h, Path: p.where(proc, h)}
 		_, ours := p.d.layout.Group(dir)
@@ -84,8 +84,8 @@ func (p *planner) isForeign(dir cgroup.Dir) bool {
 
 // ancestors yields the processes above one, nearest first. Pids are read while processes come and go, so
 // the chain may close into a ring.
-func (p *planner) ancestors(proc *host.Process) func(yield func(*host.Process) bool) {
-	return func(yield func(*host.Process) bool) {
+func (p *planner) ancestors(proc *procfs.Process) func(yield func(*procfs.Process) bool) {
+	return func(yield func(*procfs.Process) bool) {
 		seen := map[int]bool{proc.PID: true}
 		for at := p.byPID[proc.PPID]; at != nil && !seen[at.PID]; at = p.byPID[at.PPID] {
 			seen[at.PID] = true

@@ -7,12 +7,13 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 )
 
 // born is a process that no rule claims in a directory of a group, in every hierarchy: a child of a member
 // that has run another program, or a member that now looks otherwise.
-func born(pid, ppid int, comm, group string, f *host.Facts) host.Process {
+func born(pid, ppid int, comm, group string, f *host.Facts) procfs.Process {
 	p := proc(pid, ppid, comm, f)
 	for h := range p.Cgroups {
 		p.Cgroups[h] = "/bulkhead/" + group
@@ -61,7 +62,7 @@ func TestNoEscapeByExec(t *testing.T) {
 func TestResidents(t *testing.T) {
 	f := factsWith(v1("cpu"), v1("memory"))
 	both := settings("group", "cpu.weight", policy.Weight(10), "memory.max", policy.Bytes(1<<30))
-	at := func(cpu, memory string) host.Process {
+	at := func(cpu, memory string) procfs.Process {
 		p := proc(10, 1, "p", f)
 		p.Cgroups = map[string]string{"cpu": cpu, "memory": memory}
 		return p
@@ -70,7 +71,7 @@ func TestResidents(t *testing.T) {
 	child.Cgroups = map[string]string{"cpu": "/bulkhead/a", "memory": "/bulkhead/a"}
 	theirs := cgroup.Dir{Hierarchy: "cpu", Path: "/bulkhead/a/theirs"}
 	for name, test := range map[string]struct {
-		p       host.Process
+		p       procfs.Process
 		prepare func(*Input)
 		want    []string
 	}{
@@ -90,15 +91,15 @@ func TestResidents(t *testing.T) {
 			in.Observed.Processes[0].ForeignNamespace = true
 		}, []string{"move memory:/bulkhead/a p"}},
 		"sent back by hand": {at("/bulkhead/a", "/bulkhead/a"), func(in *Input) {
-			in.Expel = map[host.ProcID]bool{{PID: 10, Start: 10}: true}
+			in.Expel = map[procfs.ID]bool{{PID: 10, Start: 10}: true}
 			in.Observed.Processes = append(in.Observed.Processes, child)
 		}, []string{"move cpu:/ p", "move memory:/ p", "move cpu:/ child", "move memory:/ child"}},
 		"sent back, but a child is claimed": {at("/bulkhead/a", "/bulkhead/a"), func(in *Input) {
-			in.Expel = map[host.ProcID]bool{{PID: 10, Start: 10}: true}
+			in.Expel = map[procfs.ID]bool{{PID: 10, Start: 10}: true}
 			in.member(child, "a")
 		}, []string{"move cpu:/ p", "move memory:/ p"}},
 		"expelled, and claimed by a rule": {at("/bulkhead/a", "/bulkhead/a"), func(in *Input) {
-			in.Expel = map[host.ProcID]bool{{PID: 10, Start: 10}: true}
+			in.Expel = map[procfs.ID]bool{{PID: 10, Start: 10}: true}
 			in.Classified.Placements = []classify.Placement{{Process: in.Observed.Processes[0], Group: "a"}}
 		}, nil},
 		"claimed by two rules": {at("/bulkhead/a", "/"), func(in *Input) {
@@ -114,7 +115,7 @@ func TestResidents(t *testing.T) {
 					in.Observed.Dirs[dir] = map[string]string{}
 				}
 			}
-			in.Observed.Processes = []host.Process{test.p}
+			in.Observed.Processes = []procfs.Process{test.p}
 			if test.prepare != nil {
 				test.prepare(&in)
 			}
@@ -128,9 +129,9 @@ func TestResidentsKeepTheScore(t *testing.T) {
 	in := input(cpuOnly(), group("a", settings("group", "oom_score_adj", policy.Count(500))))
 	p := born(10, 1, "p", "a", in.Facts)
 	in.inPlace()
-	in.Observed.Processes = []host.Process{p}
-	in.Observed.OOMScoreAdj = map[host.ProcID]int{p.ProcID: 500}
-	in.Observed.Originals.OOMScoreAdj = map[host.ProcID]int{p.ProcID: 0}
+	in.Observed.Processes = []procfs.Process{p}
+	in.Observed.OOMScoreAdj = map[procfs.ID]int{p.ID: 500}
+	in.Observed.Originals.OOMScoreAdj = map[procfs.ID]int{p.ID: 0}
 	wantSteps(t, Make(in))
 }
 
@@ -144,9 +145,9 @@ func TestInheritedScoresGoBack(t *testing.T) {
 	in.member(proc(12, 11, "grandchild", in.Facts), "a")
 	in.member(proc(13, 10, "own", in.Facts), "a")
 	in.inPlace()
-	id := func(pid int) host.ProcID { return host.ProcID{PID: pid, Start: uint64(pid)} }
-	in.Observed.OOMScoreAdj = map[host.ProcID]int{id(10): 500, id(11): 500, id(12): 500, id(13): -17}
-	in.Observed.Originals.OOMScoreAdj = map[host.ProcID]int{id(10): 3}
+	id := func(pid int) procfs.ID { return procfs.ID{PID: pid, Start: uint64(pid)} }
+	in.Observed.OOMScoreAdj = map[procfs.ID]int{id(10): 500, id(11): 500, id(12): 500, id(13): -17}
+	in.Observed.Originals.OOMScoreAdj = map[procfs.ID]int{id(10): 3}
 	want := []string{"oom_score_adj main 3", "oom_score_adj child 3", "oom_score_adj grandchild 3"}
 
 	release := in
@@ -173,7 +174,7 @@ func TestReleaseLeavesForeignMembers(t *testing.T) {
 	in.Observed.Foreign = map[cgroup.Dir]bool{theirs: true}
 	p := proc(10, 1, "p", in.Facts)
 	p.Cgroups = map[string]string{"cpu": theirs.Path, "memory": "/bulkhead/a"}
-	in.Observed.Processes = []host.Process{p}
+	in.Observed.Processes = []procfs.Process{p}
 	in.Release = []string{RootGroup}
 	made := Make(in)
 	var moves []string

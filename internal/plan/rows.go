@@ -7,6 +7,7 @@ import (
 
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/idset"
 )
 
 // Kernel files that a plan must know by name, because a rule binds directories to each other and not
@@ -73,8 +74,8 @@ func number(text string) int64 {
 }
 
 // idSet reads a cpuset list; a text that is none is the empty set.
-func idSet(text string) host.IDSet {
-	set, err := host.ParseIDSet(text)
+func idSet(text string) idset.Set {
+	set, err := idset.Parse(text)
 	if err != nil {
 		return nil
 	}

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/policy"
 )
 
@@ -32,7 +32,7 @@ func TestSharesMatchTheMeasurement(t *testing.T) {
 		measured, computed float64
 	}{{100, 49, 50}, {10000, 98, 99.01}} {
 		in := input(cpuOnly(), group("mysql", nil))
-		in.Facts.CPUs = host.NewIDSet(0, 1)
+		in.Facts.CPUs = idset.New(0, 1)
 		in.Host.Weight = test.weight
 		in.Observed.Siblings = []Sibling{{Dir: cgroup.Dir{Hierarchy: "cpu", Path: "/"}, Tasks: 1}} // one session
 		s := shareOf(t, Make(in), "mysql")
@@ -84,7 +84,7 @@ func TestShares(t *testing.T) {
 		},
 		"its CPUs are a cap": {
 			prepare: func(in *Input) {
-				in.Classified.Groups[0].Settings = cpu("cpu.weight", policy.Weight(300), "cpu.cpus", policy.IDs{IDSet: host.NewIDSet(3)})
+				in.Classified.Groups[0].Settings = cpu("cpu.weight", policy.Weight(300), "cpu.cpus", policy.IDs{Set: idset.New(3)})
 			},
 			want:  map[string]float64{"": 2, "a": 1},
 			limit: map[string]float64{"a": 1, "a/x": 1},

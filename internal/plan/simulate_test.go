@@ -14,6 +14,8 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 )
 
@@ -51,7 +53,7 @@ func drawWish(t *rapid.T, processes int, label string) wish {
 // drawSettings draws up to five limits of one group.
 func drawSettings(t *rapid.T, label string) policy.Settings {
 	pick := func(values ...policy.Value) policy.Value { return rapid.SampledFrom(values).Draw(t, label) }
-	ids := func(n ...int) policy.Value { return policy.IDs{IDSet: host.NewIDSet(n...)} }
+	ids := func(n ...int) policy.Value { return policy.IDs{Set: idset.New(n...)} }
 	size := func() policy.Value {
 		return pick(policy.Bytes(256<<20), policy.Bytes(1<<30), policy.Bytes(3<<30), policy.Unlimited{})
 	}
@@ -96,7 +98,7 @@ func drawSettings(t *rapid.T, label string) policy.Settings {
 }
 
 // input gives what a plan for this wish starts from.
-func (s *sim) input(w wish, processes []host.ProcID) Input {
+func (s *sim) input(w wish, processes []procfs.ID) Input {
 	in := Input{Facts: s.facts, Host: w.host, Classified: classify.Result{Groups: w.groups}, Observed: s.observe()}
 	for i, id := range processes {
 		if g := w.members[i]; g != "" {
@@ -116,7 +118,7 @@ func (s *sim) run(t *rapid.T, p Plan) {
 }
 
 // check holds the host against the plan: values, directories, membership, and that nothing is left to do.
-func (s *sim) check(t *rapid.T, w wish, p Plan, processes []host.ProcID) {
+func (s *sim) check(t *rapid.T, w wish, p Plan, processes []procfs.ID) {
 	for _, want := range p.Want {
 		got, err := s.kernel.Read(cgroup.File{Dir: want.Dir, Name: want.File, Key: want.Key})
 		if err != nil || !want.Row.Same(want.Value, got) {
@@ -228,7 +230,7 @@ func withoutParts(dump string) string {
 
 // residents gives the group of the wish that each process sits in which the wish does not claim: of the
 // first hierarchy that knows one, or one further in of the same line.
-func (s *sim) residents(w wish, processes []host.ProcID) map[int]string {
+func (s *sim) residents(w wish, processes []procfs.ID) map[int]string {
 	stays := map[int]string{}
 	for i, id := range processes {
 		if w.members[i] != "" {
@@ -254,8 +256,8 @@ func (w wish) claimed() wish {
 }
 
 // populate starts the processes: a chain of three and two alone.
-func (s *sim) populate() []host.ProcID {
-	var ids []host.ProcID
+func (s *sim) populate() []procfs.ID {
+	var ids []procfs.ID
 	for i := range simProcesses {
 		parent := 0
 		if i == 1 || i == 2 {
@@ -268,7 +270,7 @@ func (s *sim) populate() []host.ProcID {
 
 // drift lets somebody else meddle: processes moved about in our tree, limits changed, groups made in it. What
 // the kernel refuses does not happen.
-func (s *sim) drift(t *rapid.T, p Plan, processes []host.ProcID) {
+func (s *sim) drift(t *rapid.T, p Plan, processes []procfs.ID) {
 	var dirs []cgroup.Dir
 	for _, h := range s.facts.Hierarchies {
 		below, _ := s.kernel.Walk(cgroup.Dir{Hierarchy: h.ID, Path: "/bulkhead"})
@@ -313,7 +315,7 @@ func (s *sim) undoHalf(t *rapid.T, p Plan, n int) {
 
 // releaseOne releases the first group, which must leave none of its directories and no member in our
 // tree, and must then stay lifted.
-func (s *sim) releaseOne(t *rapid.T, w wish, processes []host.ProcID) {
+func (s *sim) releaseOne(t *rapid.T, w wish, processes []procfs.ID) {
 	if len(w.groups) == 0 {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
@@ -33,7 +34,7 @@ type Input struct {
 	// Expel names processes that must leave the group they are in unless a rule or a pin claims them:
 	// those whose pin was taken back or has run out. Their descendants leave with them, down to one that
 	// is claimed. Any other process that nothing claims stays in the group it is in.
-	Expel map[host.ProcID]bool
+	Expel map[procfs.ID]bool
 	// AskNodes refuses a change of NUMA nodes under memory that is there.
 	AskNodes bool
 	// Leave holds what was wanted of files that keep what somebody else wrote there, as long as it is still wanted.
@@ -67,17 +68,17 @@ type Observation struct {
 	OnNodes  map[string]map[int]int64
 	Migrates map[cgroup.Dir]bool
 	// Processes is the process table the classification was made from, by pid.
-	Processes []host.Process
+	Processes []procfs.Process
 	// Held is the anonymous and shared memory of each process placed in a group, bytes.
-	Held map[host.ProcID]int64
+	Held map[procfs.ID]int64
 	// HeldShared is the shared part of Held, bytes. Processes of one group mostly map the same
 	// segment (PostgreSQL's shared_buffers), so a group counts its largest, not the sum. A process
 	// that is missing here counts with all of Held.
-	HeldShared map[host.ProcID]int64
+	HeldShared map[procfs.ID]int64
 	// OOMScoreAdj now: of processes placed in a group that asks for one or that sit in its directories
 	// (Layout.Resident), of those in Originals.OOMScoreAdj, and of all their descendants, which have
 	// inherited it.
-	OOMScoreAdj map[host.ProcID]int
+	OOMScoreAdj map[procfs.ID]int
 	// Siblings of our root in the hierarchy of the cpu controller, for shares.
 	Siblings []Sibling
 	// Beside is what lies in each directory above a unit, or an administrator's slice, that carries a group's limits outside our
@@ -99,7 +100,7 @@ type Observation struct {
 
 // Originals are the values from the journal that no directory of ours holds.
 type Originals struct {
-	OOMScoreAdj map[host.ProcID]int // of processes whose oom_score_adj bulkhead changed
+	OOMScoreAdj map[procfs.ID]int // of processes whose oom_score_adj bulkhead changed
 	// Subtree holds, per v2 directory above our root, the controllers that bulkhead enabled in its
 	// cgroup.subtree_control (v1 names). A release of everything takes them away again.
 	Subtree map[cgroup.Dir][]string
@@ -124,8 +125,8 @@ type Sibling struct {
 
 // Homes says where members came from.
 type Homes struct {
-	Process map[host.ProcID]map[string]string // hierarchy ID → path
-	Group   map[string]map[string]string      // group → hierarchy ID → path
+	Process map[procfs.ID]map[string]string // hierarchy ID → path
+	Group   map[string]map[string]string    // group → hierarchy ID → path
 }
 
 // Op is what a step does.
@@ -150,13 +151,13 @@ const (
 
 // Step is one thing to do to the host.
 type Step struct {
-	Op    Op          `json:"op"`
-	Group string      `json:"group"`
-	Dir   cgroup.Dir  `json:"dir"`
-	File  string      `json:"file,omitempty"` // OpWrite
-	Key   string      `json:"key,omitempty"`  // OpWrite: device of a per-device file
-	PID   host.ProcID `json:"pid,omitzero"`   // OpMove, OpOOMScore
-	Comm  string      `json:"comm,omitempty"` // OpMove, OpOOMScore: for people
+	Op    Op         `json:"op"`
+	Group string     `json:"group"`
+	Dir   cgroup.Dir `json:"dir"`
+	File  string     `json:"file,omitempty"` // OpWrite
+	Key   string     `json:"key,omitempty"`  // OpWrite: device of a per-device file
+	PID   procfs.ID  `json:"pid,omitzero"`   // OpMove, OpOOMScore
+	Comm  string     `json:"comm,omitempty"` // OpMove, OpOOMScore: for people
 	// Target is, of OpSet, what is written.
 	Target change.Target `json:"target,omitzero"`
 	Old    string        `json:"old,omitempty"` // value, or the cgroup path a process leaves

@@ -11,8 +11,10 @@ import (
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/terminal"
 )
 
 // Systemd is what a plan has to know of the systemd that owns the host's cgroup tree.
@@ -28,7 +30,7 @@ type Systemd struct {
 	// Keepers are the directories of keepers whose process lives.
 	Keepers map[string]bool
 	// Pinned are the processes that somebody placed by hand: these are taken out of their units without further asking.
-	Pinned map[host.ProcID]bool
+	Pinned map[procfs.ID]bool
 	// Kept are the units that bulkhead has set properties of, and what systemd was told of them before.
 	Kept map[string]Kept
 	// Set are the settings that systemd holds of a unit because of bulkhead, by unit: "MemoryMax".
@@ -86,13 +88,13 @@ func Tracks(f *host.Facts, h host.Hierarchy) bool {
 }
 
 // UnitPath is where systemd has a process: its path in the hierarchy by which it knows units.
-func UnitPath(p *host.Process) string {
-	return cmp.Or(p.Cgroups[tracker], p.Cgroups[host.UnifiedID])
+func UnitPath(p *procfs.Process) string {
+	return cmp.Or(p.Cgroups[tracker], p.Cgroups[procfs.UnifiedID])
 }
 
 // UnitDir gives the directory and the name of the service or scope in which systemd has a process. Processes of our
 // own tree, commands of `run` among them, and of users' sessions are loose: nobody loses a limit or an end when they are moved.
-func UnitDir(root string, p *host.Process) (dir, unit string, ok bool) {
+func UnitDir(root string, p *procfs.Process) (dir, unit string, ok bool) {
 	at := UnitPath(p)
 	if strings.HasPrefix(at, "/user.slice/") {
 		return "", "", false
@@ -136,11 +138,11 @@ func RunDir(root, dir string) string {
 // else is claimed there that no process of the unit has started. What these start is the unit's, whoever claims it, and so is what
 // nobody claims and came later: a database runs commands of its own, and systemd some beside it (ExecStartPost=). Of a unit that
 // several claim, or one claims in part, only those processes are moved whose group says from_unit.
-func Govern(root string, classified classify.Result, processes []host.Process) map[string]Governed {
-	group := make(map[host.ProcID]string, len(classified.Placements))
+func Govern(root string, classified classify.Result, processes []procfs.Process) map[string]Governed {
+	group := make(map[procfs.ID]string, len(classified.Placements))
 	for i := range classified.Placements {
 		p := &classified.Placements[i]
-		group[p.Process.ProcID] = p.Group
+		group[p.Process.ID] = p.Group
 	}
 	dirs := make(map[int]string, len(processes))
 	for i := range processes {
@@ -156,9 +158,9 @@ func Govern(root string, classified classify.Result, processes []host.Process) m
 			continue // in none, or started by one in it
 		}
 		if claims[dir] == nil {
-			claims[dir] = &claim{oldest: p.ProcID}
+			claims[dir] = &claim{oldest: p.ID}
 		}
-		claims[dir].add(p.ProcID, group[p.ProcID])
+		claims[dir].add(p.ID, group[p.ID])
 	}
 	theirs := map[string]string{}
 	for _, g := range classified.Groups {
@@ -182,11 +184,11 @@ func Govern(root string, classified classify.Result, processes []host.Process) m
 // claim is what the processes of a unit tell that no other of its processes has started.
 type claim struct {
 	group  string // that holds all that are claimed
-	oldest host.ProcID
+	oldest procfs.ID
 	torn   bool // no group but the root does
 }
 
-func (c *claim) add(id host.ProcID, group string) {
+func (c *claim) add(id procfs.ID, group string) {
 	if id.Start < c.oldest.Start || id.Start == c.oldest.Start && id.PID < c.oldest.PID {
 		c.oldest = id
 	}
@@ -389,7 +391,7 @@ func (l Layout) Outside(group, hierarchy string) []cgroup.Dir {
 }
 
 // IsKeeper says whether a process is the one that holds a keeper's unit.
-func IsKeeper(root string, p *host.Process) bool { return IsKeeperDir(root, UnitPath(p)) }
+func IsKeeper(root string, p *procfs.Process) bool { return IsKeeperDir(root, UnitPath(p)) }
 
 // IsKeeperDir says whether a directory is that of a keeper's own process: the unit's, or since systemd 254 one in it.
 func IsKeeperDir(root, dir string) bool {
@@ -405,7 +407,7 @@ func IsKeeperDir(root, dir string) bool {
 // A command of `run` stays in its scope, in the group's slice, wherever the slice's limits reach it. Where a limit holds
 // only what sits in the very directory (v1's blkio.throttle) it is with the group's others; systemd has it in the scope by
 // another hierarchy.
-func (l Layout) Place(p *host.Process, group string) map[string]cgroup.Dir {
+func (l Layout) Place(p *procfs.Process, group string) map[string]cgroup.Dir {
 	member := l.member[group]
 	if len(l.owned) == 0 || len(member) == 0 {
 		return member
@@ -424,7 +426,7 @@ func (l Layout) Place(p *host.Process, group string) map[string]cgroup.Dir {
 }
 
 // InRun says whether a process is in the scope of a command of `run` in the slice of its group.
-func (l Layout) InRun(p *host.Process, group string) bool {
+func (l Layout) InRun(p *procfs.Process, group string) bool {
 	dir := RunDir(l.root, UnitPath(p))
 	return dir != "" && l.inSlice(group, dir)
 }
@@ -459,7 +461,7 @@ func (l Layout) holdsRun(d cgroup.Dir) bool {
 func (l Layout) SliceName(group string) (name string, ok bool) { return l.sliceName(group) }
 
 // staysInUnit says whether a process of a group is left in the unit that it is in.
-func (l Layout) staysInUnit(p *host.Process, group string) bool {
+func (l Layout) staysInUnit(p *procfs.Process, group string) bool {
 	dir, unit, ok := UnitDir(l.root, p)
 	if !ok {
 		return false
@@ -472,12 +474,12 @@ func (l Layout) staysInUnit(p *host.Process, group string) bool {
 		return false // nobody but its processes holds a scope together
 	}
 	main := l.systemd.Main[unit]
-	return !l.fromUnit[group] && !l.systemd.Pinned[p.ProcID] || main == 0 || main == p.PID
+	return !l.fromUnit[group] && !l.systemd.Pinned[p.ID] || main == 0 || main == p.PID
 }
 
 // Stuck says which unit keeps a process out of its group, "" for none: it is its main process, or a part of a service
 // out of which the group takes nobody.
-func (l Layout) Stuck(p *host.Process, group string) string {
+func (l Layout) Stuck(p *procfs.Process, group string) string {
 	dir, unit, ok := UnitDir(l.root, p)
 	if g := l.systemd.Governed[dir]; len(l.owned) == 0 || !ok || g.Group == group && g.Unit != "" || !l.staysInUnit(p, group) {
 		return ""
@@ -486,7 +488,7 @@ func (l Layout) Stuck(p *host.Process, group string) string {
 }
 
 // Keepers lists the directories of keepers whose process lives.
-func Keepers(root string, processes []host.Process) map[string]bool {
+func Keepers(root string, processes []procfs.Process) map[string]bool {
 	keepers := map[string]bool{}
 	for i := range processes {
 		if !IsKeeper(root, &processes[i]) || gone(&processes[i]) {
@@ -576,7 +578,7 @@ func (d *desired) noteStuck(in *Input) (loose map[string]int) {
 		p := &in.Classified.Placements[i]
 		switch unit := d.layout.Stuck(&p.Process, p.Group); {
 		case unit != "":
-			stuck[p.Group] = append(stuck[p.Group], fmt.Sprintf("process %d (%s) of %s", p.Process.PID, host.Printable(p.Process.Comm), unit))
+			stuck[p.Group] = append(stuck[p.Group], fmt.Sprintf("process %d (%s) of %s", p.Process.PID, terminal.Printable(p.Process.Comm), unit))
 		case !d.layout.staysInUnit(&p.Process, p.Group):
 			loose[p.Group]++
 		}

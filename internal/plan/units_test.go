@@ -10,6 +10,8 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
 )
@@ -36,7 +38,7 @@ func ofSystemd(hierarchies ...host.Hierarchy) *host.Facts {
 }
 
 // inUnit is a process of a unit: in systemd's own hierarchies in its directory, elsewhere at the top.
-func inUnit(pid int, comm, dir string, f *host.Facts) host.Process {
+func inUnit(pid int, comm, dir string, f *host.Facts) procfs.Process {
 	p := proc(pid, 1, comm, f)
 	for _, h := range f.Hierarchies {
 		if owned(f, h) {
@@ -52,7 +54,7 @@ func (in *Input) asked(version int) {
 	l := NewLayout(in.Facts, in.Host, in.Classified.Groups, in.Systemd)
 	pid := 9000
 	for _, d := range l.dirs {
-		if path.Base(d.Path) == Members && (d.Hierarchy == tracker || d.Hierarchy == host.UnifiedID && len(in.Facts.Hierarchies) == 1) {
+		if path.Base(d.Path) == Members && (d.Hierarchy == tracker || d.Hierarchy == procfs.UnifiedID && len(in.Facts.Hierarchies) == 1) {
 			pid++
 			in.Observed.Processes = append(in.Observed.Processes, inUnit(pid, "sleep", path.Dir(d.Path), in.Facts))
 		}
@@ -131,7 +133,7 @@ func TestNothingToDoUnderSystemd(t *testing.T) {
 				in := input(f,
 					group("a", settings("group", "cpu.weight", policy.Weight(10), "cpu.limit", policy.Cores(1333333), "memory.max", policy.Bytes(1<<30), "tasks", policy.Count(9))),
 					group("a/x", settings("group", "io.read.bandwidth@8:0", policy.Rate(1<<20))),
-					group("b", settings("group", "cpu.cpus", policy.IDs{IDSet: host.NewIDSet(1, 2)})))
+					group("b", settings("group", "cpu.cpus", policy.IDs{Set: idset.New(1, 2)})))
 				in.member(inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "a")
 				in.member(inUnit(11, "postgres", "/bulkhead.slice/bulkhead-b.slice/postgresql.service", f), "b")
 				in.member(proc(12, 1, "backup", f), "a/x")
@@ -145,19 +147,19 @@ func TestNothingToDoUnderSystemd(t *testing.T) {
 
 // inPlaceUnderSystemd is inPlace, with processes that stay in their units left there.
 func (in *Input) inPlaceUnderSystemd() {
-	at := map[host.ProcID]map[string]string{}
+	at := map[procfs.ID]map[string]string{}
 	for _, p := range in.Observed.Processes {
-		at[p.ProcID] = maps.Clone(p.Cgroups)
+		at[p.ID] = maps.Clone(p.Cgroups)
 	}
 	in.inPlace()
 	l := NewLayout(in.Facts, in.Host, in.Classified.Groups, in.Systemd)
-	settle := func(p *host.Process, group string) {
-		placed := host.Process{Cgroups: at[p.ProcID]}
+	settle := func(p *procfs.Process, group string) {
+		placed := procfs.Process{Cgroups: at[p.ID]}
 		for h := range p.Cgroups {
 			if d, moves := l.Place(&placed, group)[h]; moves {
 				p.Cgroups[h] = d.Path
 			} else {
-				p.Cgroups[h] = at[p.ProcID][h]
+				p.Cgroups[h] = at[p.ID][h]
 			}
 		}
 	}
@@ -166,7 +168,7 @@ func (in *Input) inPlaceUnderSystemd() {
 		pl.Process.Cgroups = maps.Clone(pl.Process.Cgroups)
 		settle(&pl.Process, pl.Group)
 		for j := range in.Observed.Processes {
-			if in.Observed.Processes[j].ProcID == pl.Process.ProcID {
+			if in.Observed.Processes[j].ID == pl.Process.ID {
 				in.Observed.Processes[j].Cgroups = pl.Process.Cgroups
 			}
 		}
@@ -468,7 +470,7 @@ func TestKeeperIsWoken(t *testing.T) {
 	in.asked(252)
 	in.inPlaceUnderSystemd()
 	wantSteps(t, Make(in))
-	in.Systemd.Keepers = Keepers("", slices.DeleteFunc(slices.Clone(in.Observed.Processes), func(p host.Process) bool { return p.Comm == "sleep" }))
+	in.Systemd.Keepers = Keepers("", slices.DeleteFunc(slices.Clone(in.Observed.Processes), func(p procfs.Process) bool { return p.Comm == "sleep" }))
 	wantSteps(t, Make(in), "mkdir name=systemd:/bulkhead.slice/bulkhead-a.slice/bulkhead-a.service")
 }
 

@@ -10,6 +10,8 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/blockdev"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
 )
@@ -232,7 +234,7 @@ func (p *planner) told(dir cgroup.Dir, row *knob.Row) (devices []string, now str
 // keeps the controller. What a device lies on may change; so it goes by what it is, but for md, of which one with a single disk is broken.
 func (d *desired) movesDown(device string) bool {
 	dev, known := d.facts.Device(device)
-	return known && dev.Kind.Layered() && (dev.Kind != host.RAID || len(dev.Slaves) == 1)
+	return known && dev.Kind.Layered() && (dev.Kind != blockdev.RAID || len(dev.Slaves) == 1)
 }
 
 // keptOf is the record of a unit, if there is one.
@@ -394,7 +396,7 @@ func sliceLine(slice string) string {
 
 // runsElsewhere says whether a unit that no group claims runs something, and will do so.
 func (p *planner) runsElsewhere(unit string) bool {
-	return !p.in.Systemd.Between[unit] && slices.ContainsFunc(p.table, func(proc host.Process) bool {
+	return !p.in.Systemd.Between[unit] && slices.ContainsFunc(p.table, func(proc procfs.Process) bool {
 		_, name, ok := UnitDir(p.in.Host.Root, &proc)
 		return ok && name == unit
 	})
@@ -450,7 +452,7 @@ func (p *planner) isForsaken(unit string, k Kept) bool {
 		}
 	}
 	for i := range p.table {
-		if at, _, ok := UnitDir(p.in.Host.Root, &p.table[i]); ok && at == k.Dir && p.placed[p.table[i].ProcID].group == k.Group {
+		if at, _, ok := UnitDir(p.in.Host.Root, &p.table[i]); ok && at == k.Dir && p.placed[p.table[i].ID].group == k.Group {
 			return false // a part of it is the group's still
 		}
 	}
@@ -466,7 +468,7 @@ func Tracker(f *host.Facts) string {
 			return h.ID
 		}
 	}
-	return host.UnifiedID
+	return procfs.UnifiedID
 }
 
 // revertUnits has systemd forget what bulkhead set of some of the units it has a record of.

@@ -87,7 +87,7 @@ func (b Bound) String() string {
 func (b Bound) Allows(v Value) bool {
 	if set, is := v.(IDs); is {
 		all, same := b.Highest.(IDs)
-		return same && set.Subset(all.IDSet)
+		return same && set.Subset(all.Set)
 	}
 	if v == (Unlimited{}) {
 		return b.Highest == (Unlimited{})

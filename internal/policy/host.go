@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/blockdev"
 )
 
 // Ceiling is what a device, or several together, can do at most in each direction, as the policy knows it.
@@ -47,12 +47,12 @@ const (
 // DiskGroup says which disks an Oracle ASM disk group has, for a host on which their headers cannot tell.
 type DiskGroup struct {
 	Name string
-	host.Members
+	blockdev.Members
 	Pos Pos
 }
 
 // members says how the disks of an ASM disk group are found.
-func (h *HostPart) Members(group string) host.Members {
+func (h *HostPart) Members(group string) blockdev.Members {
 	if h != nil {
 		for _, g := range h.ASM {
 			if g.Name == group {
@@ -60,7 +60,7 @@ func (h *HostPart) Members(group string) host.Members {
 			}
 		}
 	}
-	return host.Members{}
+	return blockdev.Members{}
 }
 
 // NetworkLink is what the policy says of an interface.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
 )
 
 // fault is what is wrong with one piece of text; its reader adds the place.
@@ -381,8 +381,8 @@ var idsUnit = unit{
 		if len(text) > 4096 {
 			return nil, Faultf(hint, "the list is too long")
 		}
-		ids, err := host.ParseIDSet(text)
-		if list := (*host.ListError)(nil); errors.As(err, &list) {
+		ids, err := idset.Parse(text)
+		if list := (*idset.ListError)(nil); errors.As(err, &list) {
 			return nil, Faultf(hint, "%q: %s", text, list.Problem)
 		}
 		switch {

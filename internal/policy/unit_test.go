@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
+	"bulkhead/internal/linux/idset"
 
-	"bulkhead/internal/host"
+	"pgregory.net/rapid"
 )
 
 func TestValues(t *testing.T) {
@@ -51,7 +51,7 @@ func TestValues(t *testing.T) {
 		{KeyCPUBurst, "1.5ms", Duration(1500 * time.Microsecond)},
 		{KeyCPUBurst, "0", Duration(0)},
 		{KeyCPUIdle, "true", Flag(true)},
-		{KeyCPUCPUs, "0-3,8", IDs{host.NewIDSet(0, 1, 2, 3, 8)}},
+		{KeyCPUCPUs, "0-3,8", IDs{idset.New(0, 1, 2, 3, 8)}},
 		{KeyCPUCPUs, "max", Unlimited{}},
 		{KeyMemoryOOM, "pause", OOM("pause")},
 		{KeyOOMScoreAdj, "-1000", Count(-1000)},
@@ -149,7 +149,7 @@ func TestStrings(t *testing.T) {
 		{MemoryPercent(4_000_000), "4%"}, {MemoryPercent(12_500_000), "12.5%"},
 		{Duration(100 * time.Millisecond), "100ms"}, {Duration(1500 * time.Microsecond), "1500us"},
 		{Duration(time.Second), "1s"}, {Duration(0), "0"},
-		{IDs{host.NewIDSet(0, 1, 2, 3, 8)}, "0-3,8"}, {Unlimited{}, "max"}, {Flag(false), "false"},
+		{IDs{idset.New(0, 1, 2, 3, 8)}, "0-3,8"}, {Unlimited{}, "max"}, {Flag(false), "false"},
 	}
 	for _, test := range tests {
 		if got := test.value.String(); got != test.want {
@@ -225,7 +225,7 @@ func drawValue(t *rapid.T, l *Limit) Value {
 	case OOM:
 		return OOM(rapid.SampledFrom(oomWords).Draw(t, "oom"))
 	case IDs:
-		return IDs{host.NewIDSet(rapid.SliceOfN(rapid.IntRange(0, 500), 1, 20).Draw(t, "ids")...)}
+		return IDs{idset.New(rapid.SliceOfN(rapid.IntRange(0, 500), 1, 20).Draw(t, "ids")...)}
 	}
 	t.Fatalf("no way to draw a value of %s (%T)", l.Key, sample)
 	return nil
@@ -299,7 +299,7 @@ func TestSettings(t *testing.T) {
 		t.Error("All or Equal is wrong")
 	}
 	if SameValue(Bytes(1), Rate(1)) || SameValue(nil, Bytes(1)) || !SameValue(nil, nil) ||
-		!SameValue(IDs{host.NewIDSet(1)}, IDs{host.NewIDSet(1)}) {
+		!SameValue(IDs{idset.New(1)}, IDs{idset.New(1)}) {
 		t.Error("SameValue is wrong")
 	}
 }

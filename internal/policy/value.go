@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
 )
 
 // Value is a typed limit. Its String is what a person may write in the file for it.
@@ -35,7 +35,7 @@ type (
 	// OOM is "kill", "kill-group" or "pause".
 	OOM string
 	// IDs is a set of CPUs or nodes; it prints as "0-3,8".
-	IDs struct{ host.IDSet }
+	IDs struct{ idset.Set }
 	// Unlimited is written "max" and lifts what a class asks.
 	Unlimited struct{}
 	// MemoryPercent is a share of MemTotal in millionths of one percent; Resolve turns it into Bytes.

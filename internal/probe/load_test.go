@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // TestMain makes this binary a load, or somebody who starts one and is killed over it.
@@ -151,7 +152,7 @@ func TestLoadEndsWithItsMaker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	maker, err := os.StartProcess(host.SelfExe, []string{"maker", "start-a-load"},
+	maker, err := os.StartProcess(procfs.SelfExe, []string{"maker", "start-a-load"},
 		&os.ProcAttr{Files: []*os.File{nil, w, os.Stderr}})
 	w.Close()
 	if err != nil {
@@ -167,7 +168,7 @@ func TestLoadEndsWithItsMaker(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := host.New("/")
-	procs, err := h.Proc.Processes(host.ProcessOptions{PIDs: []int{pid}})
+	procs, err := h.Proc.Processes(procfs.Options{PIDs: []int{pid}})
 	if err != nil || len(procs) != 1 {
 		t.Fatalf("the load: %v, %v", procs, err)
 	}
@@ -175,7 +176,7 @@ func TestLoadEndsWithItsMaker(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = maker.Wait()
-	for end := time.Now().Add(5 * time.Second); h.Proc.Alive(procs[0].ProcID); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Second); h.Proc.Alive(procs[0].ID); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the load outlives the one that started it by 5 s")
 		}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // How long a load may take beyond what it was told before it counts as stuck, and how long its end is waited for.
@@ -32,7 +33,7 @@ var ErrEnded = errors.New("the load's process ended")
 
 // Load is a running process that does as it is ordered.
 type Load struct {
-	ID host.ProcID
+	ID procfs.ID
 
 	process *os.Process
 	in      *os.File
@@ -55,7 +56,7 @@ func Start(ctx context.Context, h *host.Host, args []string) (*Load, error) {
 	}
 	l := &Load{in: in, answers: make(chan Answer)}
 	// A session of its own: what ends a terminal's process group ends the one that cleans up, and that one ends this.
-	l.process, err = os.StartProcess(host.SelfExe, append([]string{"bulkhead"}, args...), &os.ProcAttr{
+	l.process, err = os.StartProcess(procfs.SelfExe, append([]string{"bulkhead"}, args...), &os.ProcAttr{
 		Dir: "/", Files: []*os.File{theirIn, theirOut, os.Stderr},
 		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
 	})
@@ -71,7 +72,7 @@ func Start(ctx context.Context, h *host.Host, args []string) (*Load, error) {
 		l.Close()
 		return nil, fmt.Errorf("start a load: %w", err)
 	}
-	procs, err := h.Proc.Processes(host.ProcessOptions{PIDs: []int{l.process.Pid}})
+	procs, err := h.Proc.Processes(procfs.Options{PIDs: []int{l.process.Pid}})
 	if err == nil && len(procs) != 1 {
 		err = ErrEnded
 	}
@@ -79,7 +80,7 @@ func Start(ctx context.Context, h *host.Host, args []string) (*Load, error) {
 		l.Close()
 		return nil, fmt.Errorf("start a load: look at process %d: %w", l.process.Pid, err)
 	}
-	l.ID = procs[0].ProcID
+	l.ID = procs[0].ID
 	return l, nil
 }
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 )
 
@@ -61,12 +61,12 @@ type Numbers struct {
 // Pin holds a process in a group against the rules, because `run` started it there or `move` put
 // it there.
 type Pin struct {
-	Process host.ProcID `json:"process"`
-	Boot    string      `json:"boot"`
-	Group   string      `json:"group"`
-	By      string      `json:"by"`              // "run" or "move", with the user
-	Alone   bool        `json:"alone,omitempty"` // descendants do not follow
-	Ends    time.Time   `json:"ends,omitzero"`
+	Process procfs.ID `json:"process"`
+	Boot    string    `json:"boot"`
+	Group   string    `json:"group"`
+	By      string    `json:"by"`              // "run" or "move", with the user
+	Alone   bool      `json:"alone,omitempty"` // descendants do not follow
+	Ends    time.Time `json:"ends,omitzero"`
 	// Home is, of a command of `run`, where it was called from, by hierarchy: there it goes back to.
 	Home map[string]string `json:"home,omitempty"`
 }

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
@@ -63,7 +63,7 @@ type Documents struct {
 type Moment struct {
 	Boot  string // boot ID of the running kernel
 	Now   time.Time
-	Alive func(host.ProcID) bool
+	Alive func(procfs.ID) bool
 }
 
 // Document is a row of the table of documents.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 )
 
@@ -55,7 +55,7 @@ func TestTable(t *testing.T) {
 		if err := json.Unmarshal([]byte(samples[row.Name]), row.Content(&d)); err != nil {
 			t.Fatalf("%s: %v", row.Name, err)
 		}
-		moment := Moment{Boot: "a", Now: time.Now(), Alive: func(host.ProcID) bool { return true }}
+		moment := Moment{Boot: "a", Now: time.Now(), Alive: func(procfs.ID) bool { return true }}
 		size := func() int { return reflect.Indirect(reflect.ValueOf(row.Content(d.Prune(moment)))).Len() }
 		if row.Name == DocNetwork {
 			size = func() int { return len(d.Prune(moment).Network.Slots) }

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 )
 
@@ -27,7 +27,7 @@ type Trial struct {
 	// Owner is the user id of the owner of a group who made it; 0 is root, or a schedule.
 	Owner int `json:"owner,omitempty"`
 	// Watchdog is the process that undoes it in time, the agent alive or not.
-	Watchdog host.ProcID `json:"watchdog,omitzero"`
+	Watchdog procfs.ID `json:"watchdog,omitzero"`
 }
 
 // Before is what was in force before a change on trial.

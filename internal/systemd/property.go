@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
 )
 
 // Infinity is how D-Bus writes "no limit", and for a weight "not set".
@@ -89,7 +89,7 @@ func (r *Row) encode(text string) (any, error) {
 		if text == "" {
 			return []byte{}, nil
 		}
-		set, err := host.ParseIDSet(text)
+		set, err := idset.Parse(text)
 		if err != nil {
 			return nil, err
 		}
@@ -156,7 +156,7 @@ func (r *Row) encodeDevices(text string) ([]DeviceValue, error) {
 // maxID bounds the bit sets: more CPUs than any kernel is built for.
 const maxID = 1<<16 - 1
 
-func encodeSet(set host.IDSet) ([]byte, error) {
+func encodeSet(set idset.Set) ([]byte, error) {
 	if len(set) == 0 {
 		return []byte{}, nil
 	}
@@ -213,7 +213,7 @@ func (r *Row) decodeNumber(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-func decodeSet(bits []byte) host.IDSet {
+func decodeSet(bits []byte) idset.Set {
 	var ids []int
 	for i, b := range bits {
 		for bit := range 8 {
@@ -222,7 +222,7 @@ func decodeSet(bits []byte) host.IDSet {
 			}
 		}
 	}
-	return host.NewIDSet(ids...)
+	return idset.New(ids...)
 }
 
 // Lines gives what a unit file says for a value, for a drop-in: "MemoryHigh=104857600". A list is reset first.

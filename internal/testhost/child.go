@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // childVariable makes a test binary the helper process that its value describes.
@@ -40,7 +40,7 @@ func init() {
 
 // child is a running copy of the test binary. It reads a command a line and answers each with one.
 type child struct {
-	ID host.ProcID
+	ID procfs.ID
 
 	t        testing.TB
 	commands io.Writer

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // sessions are the processes started here that have not been waited for; each leads a session.
@@ -41,13 +42,13 @@ func (s *sessions) session(pid int) bool {
 
 // Spawn starts a program, found in PATH, in a session of its own, with stdin from and output to
 // /dev/null. It and its process group are killed at the end of the test.
-func Spawn(t testing.TB, name string, args ...string) host.ProcID {
+func Spawn(t testing.TB, name string, args ...string) procfs.ID {
 	t.Helper()
 	return SpawnAs(t, name, name, args...)
 }
 
 // SpawnAs is Spawn with an argv[0] of its own: a process that looks like another program.
-func SpawnAs(t testing.TB, argv0, name string, args ...string) host.ProcID {
+func SpawnAs(t testing.TB, argv0, name string, args ...string) procfs.ID {
 	t.Helper()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -58,13 +59,13 @@ func SpawnAs(t testing.TB, argv0, name string, args ...string) host.ProcID {
 }
 
 // Spin starts a process that burns one CPU.
-func Spin(t testing.TB) host.ProcID {
+func Spin(t testing.TB) procfs.ID {
 	t.Helper()
 	return Spawn(t, "sh", "-c", "while :; do :; done")
 }
 
 // start starts a program; stderr is the test's.
-func start(t testing.TB, program string, argv, env []string, stdin, stdout *os.File) host.ProcID {
+func start(t testing.TB, program string, argv, env []string, stdin, stdout *os.File) procfs.ID {
 	t.Helper()
 	p, err := os.StartProcess(program, argv, &os.ProcAttr{
 		Env:   env,
@@ -101,17 +102,17 @@ func stop(t testing.TB, p *os.Process) {
 }
 
 // Identify gives the number and start time of a running process.
-func Identify(t testing.TB, pid int) host.ProcID {
+func Identify(t testing.TB, pid int) procfs.ID {
 	t.Helper()
-	list, err := host.New("/").Proc.Processes(host.ProcessOptions{PIDs: []int{pid}})
+	list, err := host.New("/").Proc.Processes(procfs.Options{PIDs: []int{pid}})
 	if err != nil || len(list) != 1 {
 		t.Fatalf("look at process %d: not there (%v)", pid, err)
 	}
-	return list[0].ProcID
+	return list[0].ID
 }
 
 // Kill ends a process that Spawn started and returns when it is gone or a zombie.
-func Kill(t testing.TB, id host.ProcID) {
+func Kill(t testing.TB, id procfs.ID) {
 	t.Helper()
 	if !spawned.session(id.PID) {
 		t.Fatalf("process %d was not started by this test", id.PID)

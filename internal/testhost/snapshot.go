@@ -12,6 +12,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // knobFiles matches the files whose content is somebody's decision and not a counter.
@@ -30,7 +31,7 @@ var knobFiles = regexp.MustCompile(`^(` + strings.Join([]string{
 // Snapshot is the state of the groups at and below a test root as text: every directory of every hierarchy,
 // the value of each knob, and the groups in which the given processes are, wherever that is. Two equal
 // texts are two equal states. It works on a live tree and on a model of one.
-func Snapshot(t testing.TB, tree *cgroup.Tree, root string, processes ...host.ProcID) string {
+func Snapshot(t testing.TB, tree *cgroup.Tree, root string, processes ...procfs.ID) string {
 	t.Helper()
 	var b strings.Builder
 	hierarchies := tree.Hierarchies()
@@ -80,7 +81,7 @@ func knobs(t testing.TB, b *strings.Builder, tree *cgroup.Tree, d cgroup.Dir) {
 }
 
 // members writes where the processes are in one hierarchy.
-func members(t testing.TB, b *strings.Builder, tree *cgroup.Tree, h host.Hierarchy, processes []host.ProcID) {
+func members(t testing.TB, b *strings.Builder, tree *cgroup.Tree, h host.Hierarchy, processes []procfs.ID) {
 	t.Helper()
 	if len(processes) == 0 {
 		return

@@ -23,6 +23,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // RequireRoot fails the test when it does not run as root.
@@ -184,7 +185,7 @@ func empty(tree *cgroup.Tree, d cgroup.Dir) {
 			_ = unix.Kill(pid, unix.SIGKILL)
 			continue
 		}
-		_ = tree.Move(cgroup.Dir{Hierarchy: d.Hierarchy, Path: "/"}, host.ProcID{PID: pid})
+		_ = tree.Move(cgroup.Dir{Hierarchy: d.Hierarchy, Path: "/"}, procfs.ID{PID: pid})
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/testhost"
 )
 
@@ -58,12 +59,12 @@ func freezing(t *testing.T) string {
 			return h.ID
 		}
 	}
-	return host.UnifiedID
+	return procfs.UnifiedID
 }
 
 func TestRootIsRemovedWithEverythingInside(t *testing.T) {
 	var root string
-	var hog, stray, frozen host.ProcID
+	var hog, stray, frozen procfs.ID
 	dirs := make(map[string]cgroup.Dir)
 	t.Run("use", func(t *testing.T) {
 		stray = testhost.Spawn(t, "sleep", "600")
@@ -89,7 +90,7 @@ func TestRootIsRemovedWithEverythingInside(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		list, err := host.New("/").Proc.Processes(host.ProcessOptions{PIDs: []int{frozen.PID}})
+		list, err := host.New("/").Proc.Processes(procfs.Options{PIDs: []int{frozen.PID}})
 		if err != nil || len(list) != 1 || list[0].Args[0] != "pretender" {
 			t.Errorf("argv[0] is not pretender: %v %v", list, err)
 		}
@@ -100,7 +101,7 @@ func TestRootIsRemovedWithEverythingInside(t *testing.T) {
 			t.Errorf("%s: %s is left (%v)", id, d, err)
 		}
 	}
-	for _, id := range []host.ProcID{hog, stray, frozen} {
+	for _, id := range []procfs.ID{hog, stray, frozen} {
 		if host.New("/").Proc.Alive(id) {
 			t.Errorf("process %d is left", id.PID)
 		}

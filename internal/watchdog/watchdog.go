@@ -20,7 +20,7 @@ import (
 	"syscall"
 	"time"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // Order is what a watchdog is told first.
@@ -87,7 +87,7 @@ func Start(ctx context.Context, args []string, o Order) (*Dog, error) {
 	}
 	d := &Dog{in: ours.w, lines: make(chan string, 4), bitten: make(chan struct{}), stop: make(chan struct{})}
 	// A session of its own: what ends a terminal, or its process group, leaves it alone.
-	d.process, err = os.StartProcess(host.SelfExe, append([]string{"bulkhead"}, args...), &os.ProcAttr{
+	d.process, err = os.StartProcess(procfs.SelfExe, append([]string{"bulkhead"}, args...), &os.ProcAttr{
 		Dir: "/", Files: []*os.File{theirs.r, theirs.w, log}, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	theirs.close() // as long as an end is open here, nobody is told that the watchdog is gone

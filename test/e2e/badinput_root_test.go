@@ -14,12 +14,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/testhost"
 )
 
 // marked starts a sleeping process that a rule can find by its command line.
-func marked(t testing.TB, seconds int) (host.ProcID, string) {
+func marked(t testing.TB, seconds int) (procfs.ID, string) {
 	t.Helper()
 	mark := fmt.Sprintf("%d.%d", seconds, os.Getpid())
 	return testhost.Spawn(t, "sleep", mark), "^sleep " + strings.ReplaceAll(mark, ".", "[.]") + "$"

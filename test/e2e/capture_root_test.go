@@ -12,14 +12,15 @@ import (
 
 	"bulkhead/internal/host"
 	"bulkhead/internal/host/hosttest"
+	"bulkhead/internal/linux/blockdev"
 )
 
 // layersOf is every layer of storage that leads from a mount to a disk, a line each.
-func layersOf(s *host.Storage) string {
+func layersOf(s *blockdev.Storage) string {
 	var b strings.Builder
-	seen := map[*host.Layer]bool{}
-	var walk func(l *host.Layer)
-	walk = func(l *host.Layer) {
+	seen := map[*blockdev.Layer]bool{}
+	var walk func(l *blockdev.Layer)
+	walk = func(l *blockdev.Layer) {
 		if seen[l] {
 			return
 		}

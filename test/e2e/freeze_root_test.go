@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // freezeSite is a site with one group that holds a process.
-func freezeSite(t *testing.T, seconds int) (*site, host.ProcID) {
+func freezeSite(t *testing.T, seconds int) (*site, procfs.ID) {
 	t.Helper()
 	s := newSite(t)
 	id, rule := marked(t, seconds)
@@ -22,7 +22,7 @@ func freezeSite(t *testing.T, seconds int) (*site, host.ProcID) {
 }
 
 // frozen says whether the kernel holds a process, in whichever hierarchy this machine freezes.
-func (s *site) frozen(id host.ProcID) bool {
+func (s *site) frozen(id procfs.ID) bool {
 	s.t.Helper()
 	for hierarchy, group := range s.inside(id.PID) {
 		is, err := s.tree.Frozen(s.at(hierarchy, group))
@@ -34,7 +34,7 @@ func (s *site) frozen(id host.ProcID) bool {
 }
 
 // hold starts a freeze that no agent ends, and waits until it is in force.
-func (s *site) hold(id host.ProcID, span string) *background {
+func (s *site) hold(id procfs.ID, span string) *background {
 	s.t.Helper()
 	b := s.start("freeze", "batch", "--for", span, "--reason", "held")
 	s.t.Cleanup(func() {

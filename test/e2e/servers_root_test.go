@@ -19,6 +19,7 @@ import (
 
 	"bulkhead/internal/control"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/testhost"
 )
 
@@ -177,13 +178,13 @@ func redis(t *testing.T) *database {
 }
 
 // processes are the main process and its children.
-func (d *database) processes() []host.Process {
+func (d *database) processes() []procfs.Process {
 	d.t.Helper()
-	all, err := host.New("/").Proc.Processes(host.ProcessOptions{})
+	all, err := host.New("/").Proc.Processes(procfs.Options{})
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	return slices.DeleteFunc(all, func(p host.Process) bool { return p.PID != d.process.Pid && p.PPID != d.process.Pid })
+	return slices.DeleteFunc(all, func(p procfs.Process) bool { return p.PID != d.process.Pid && p.PPID != d.process.Pid })
 }
 
 func (d *database) family() []int {
@@ -195,11 +196,11 @@ func (d *database) family() []int {
 }
 
 // ids are the processes for a snapshot.
-func ids(all ...*database) []host.ProcID {
-	var found []host.ProcID
+func ids(all ...*database) []procfs.ID {
+	var found []procfs.ID
 	for _, d := range all {
 		for _, p := range d.processes() {
-			found = append(found, p.ProcID)
+			found = append(found, p.ID)
 		}
 	}
 	return found

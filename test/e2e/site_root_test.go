@@ -22,6 +22,7 @@ import (
 	"bulkhead/internal/cli"
 	"bulkhead/internal/control"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/testhost"
 )
 
@@ -241,13 +242,13 @@ func (s *site) agent(args ...string) *background {
 	return b
 }
 
-func (s *site) snapshot(processes ...host.ProcID) string {
+func (s *site) snapshot(processes ...procfs.ID) string {
 	s.t.Helper()
 	return testhost.Snapshot(s.t, s.tree, s.root, processes...)
 }
 
 // same holds the site to an earlier snapshot.
-func (s *site) same(what, before string, processes ...host.ProcID) {
+func (s *site) same(what, before string, processes ...procfs.ID) {
 	s.t.Helper()
 	if now := s.snapshot(processes...); now != before {
 		s.t.Errorf("%s:\n%s\nbefore:\n%s", what, now, before)
@@ -271,7 +272,7 @@ func (s *site) read(hierarchy, group, file string) string {
 // where is the directory of a process in each hierarchy.
 func where(t testing.TB, pid int) map[string]string {
 	t.Helper()
-	procs, err := host.New("/").Proc.Processes(host.ProcessOptions{PIDs: []int{pid}})
+	procs, err := host.New("/").Proc.Processes(procfs.Options{PIDs: []int{pid}})
 	if err != nil || len(procs) != 1 {
 		t.Fatalf("process %d: %v, %v", pid, procs, err)
 	}

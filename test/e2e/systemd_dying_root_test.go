@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 )
 
@@ -48,7 +48,7 @@ func TestDiskThatDiesUnderLoad(t *testing.T) {
 		t.Cleanup(func() { _ = b.Process.Kill() })
 	}
 	soon(t, "the loads to be inside", func() bool {
-		return !slices.ContainsFunc(loads, func(b *background) bool { return !strings.Contains(where(t, b.Process.Pid)[host.UnifiedID], "load") })
+		return !slices.ContainsFunc(loads, func(b *background) bool { return !strings.Contains(where(t, b.Process.Pid)[procfs.UnifiedID], "load") })
 	})
 	at := s.groupDir("load", loads[1].Process.Pid)
 	limits := func() string {

@@ -18,6 +18,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/testhost"
 )
@@ -174,9 +175,9 @@ func span() (lead, window time.Duration) {
 // groupDir is the directory that has the limits of a group at the top, by a process inside, on cgroup v2.
 func (s *site) groupDir(group string, pid int) cgroup.Dir {
 	s.t.Helper()
-	for p := where(s.t, pid)[host.UnifiedID]; p != "/" && p != ""; p = filepath.Dir(p) {
+	for p := where(s.t, pid)[procfs.UnifiedID]; p != "/" && p != ""; p = filepath.Dir(p) {
 		if base := filepath.Base(p); base == group || strings.HasSuffix(base, "-"+group+".slice") {
-			return cgroup.Dir{Hierarchy: host.UnifiedID, Path: p}
+			return cgroup.Dir{Hierarchy: procfs.UnifiedID, Path: p}
 		}
 	}
 	s.t.Fatalf("process %d is in %v", pid, where(s.t, pid))

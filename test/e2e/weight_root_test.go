@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/testhost"
 )
 
@@ -18,8 +19,8 @@ import (
 func queueOf(t *testing.T, number string) string {
 	t.Helper()
 	var all []string
-	for _, name := range []string{host.QueueScheduler, host.QueueWriteBack} {
-		text, err := host.Queues{Block: host.New("/").Block}.Read(t.Context(), number+"/"+name)
+	for _, name := range []string{blockdev.QueueScheduler, blockdev.QueueWriteBack} {
+		text, err := blockdev.Queues{Block: host.New("/").Block}.Read(t.Context(), number+"/"+name)
 		if err != nil {
 			t.Fatal(err)
 		}

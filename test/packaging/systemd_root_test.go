@@ -20,6 +20,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/testhost"
 )
@@ -342,7 +343,7 @@ func (m *machine) placed(pid int) {
 	m.t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		at := ""
-		procs, err := host.New("/").Proc.Processes(host.ProcessOptions{PIDs: []int{pid}})
+		procs, err := host.New("/").Proc.Processes(procfs.Options{PIDs: []int{pid}})
 		if err != nil || len(procs) != 1 {
 			m.t.Fatalf("the report has ended: %v", err)
 		}

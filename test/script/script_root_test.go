@@ -20,6 +20,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/testhost"
 )
 
@@ -42,7 +43,7 @@ type site struct {
 	t         *testing.T
 	root      string
 	tree      *cgroup.Tree
-	processes []host.ProcID
+	processes []procfs.ID
 	snapshots map[string]string
 }
 
@@ -110,7 +111,7 @@ func (s *site) isIn(args []string) error {
 	if err != nil {
 		return err
 	}
-	procs, err := host.New("/").Proc.Processes(host.ProcessOptions{PIDs: []int{pid}})
+	procs, err := host.New("/").Proc.Processes(procfs.Options{PIDs: []int{pid}})
 	if err != nil || len(procs) != 1 {
 		return fmt.Errorf("process %d is not there: %v", pid, err)
 	}

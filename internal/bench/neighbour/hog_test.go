@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 func TestHogEnds(t *testing.T) {
@@ -49,7 +50,7 @@ func TestHogCancelled(t *testing.T) {
 
 func TestHogPrograms(t *testing.T) {
 	children := func() (n int) {
-		all, err := host.New("/").Proc.Processes(host.ProcessOptions{})
+		all, err := host.New("/").Proc.Processes(procfs.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

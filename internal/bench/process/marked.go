@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // markName is the variable that holds the work directory of the run in the environment of everything that it starts,
@@ -27,13 +28,13 @@ func EndMarked(ctx context.Context, dir string) error {
 	h := host.New("/")
 	begun := time.Now()
 	for {
-		all, err := h.Proc.Processes(host.ProcessOptions{Env: true})
-		if err != nil && !errors.Is(err, host.ErrHidden) {
+		all, err := h.Proc.Processes(procfs.Options{Env: true})
+		if err != nil && !errors.Is(err, procfs.ErrHidden) {
 			return fmt.Errorf("look for processes of the run: %w", err)
 		}
 		var left []string
 		for _, p := range all {
-			if !slices.Contains(p.Env, markName+"="+dir) || !h.Proc.Alive(p.ProcID) {
+			if !slices.Contains(p.Env, markName+"="+dir) || !h.Proc.Alive(p.ID) {
 				continue
 			}
 			left = append(left, fmt.Sprintf("%d (%s)", p.PID, p.Comm))

@@ -15,6 +15,8 @@ import (
 	"bulkhead/internal/bench/database"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/pagemap"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/proof"
 )
@@ -23,7 +25,7 @@ import (
 type reading struct {
 	at       time.Time
 	groups   map[string]metrics.Sample
-	database map[string]host.ProcessUse
+	database map[string]procfs.ProcessUse
 	activity host.Activity
 	free     int64 // bytes of memory that could be allocated
 }
@@ -100,7 +102,7 @@ func (s *Sampler) Stop() error {
 func (s *Sampler) read() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := reading{at: time.Now(), groups: map[string]metrics.Sample{}, database: map[string]host.ProcessUse{}}
+	r := reading{at: time.Now(), groups: map[string]metrics.Sample{}, database: map[string]procfs.ProcessUse{}}
 	var err error
 	if r.activity, err = s.Host.Activity(); err != nil {
 		s.errs = append(s.errs, err)
@@ -133,7 +135,7 @@ func (s *Sampler) readNodes() {
 	s.where = map[string]map[int]int64{}
 	for _, in := range s.Databases {
 		if pid := in.PID(); pid > 0 {
-			nodes, err := host.MemoryByNode(s.Host.Proc, pid)
+			nodes, err := pagemap.ByNode(s.Host.Proc, pid)
 			if err != nil {
 				s.errs = append(s.errs, err)
 			}
@@ -193,7 +195,7 @@ func (s *Sampler) find(name string) bool {
 	if len(pids) == 0 {
 		return false
 	}
-	processes, err := s.Host.Proc.Processes(host.ProcessOptions{PIDs: pids})
+	processes, err := s.Host.Proc.Processes(procfs.Options{PIDs: pids})
 	if err != nil {
 		return false
 	}
@@ -280,7 +282,7 @@ func groupFigures(before, after metrics.Sample, idleCores float64) map[string]fl
 }
 
 // databaseFigures are the same of one server's process, which is there without any group too.
-func databaseFigures(before, after host.ProcessUse, span time.Duration) map[string]float64 {
+func databaseFigures(before, after procfs.ProcessUse, span time.Duration) map[string]float64 {
 	return map[string]float64{
 		"cpu":     (after.CPU - before.CPU).Seconds() / span.Seconds(),
 		"memory":  float64(after.Resident),

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"syscall"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
 )
 
 // cpusetFiles are those of the cpuset controller. v2's effective sets are never empty: a group without
@@ -51,7 +51,7 @@ func exclusive(name string) *file {
 	return f
 }
 
-func (k *Kernel) everything(name string) host.IDSet {
+func (k *Kernel) everything(name string) idset.Set {
 	if name == "cpuset.cpus" {
 		return k.options.CPUs
 	}
@@ -59,12 +59,12 @@ func (k *Kernel) everything(name string) host.IDSet {
 }
 
 // own is the set that a group keeps.
-func own(g *group, name string) host.IDSet {
-	set, _ := host.ParseIDSet(g.values[name])
+func own(g *group, name string) idset.Set {
+	set, _ := idset.Parse(g.values[name])
 	return set
 }
 
-func (k *Kernel) effective(g *group, name string) host.IDSet {
+func (k *Kernel) effective(g *group, name string) idset.Set {
 	if g.root() {
 		return k.everything(name)
 	}
@@ -82,7 +82,7 @@ func (k *Kernel) writeCPUSet(g *group, name, text string) error {
 	if g.root() {
 		return syscall.EACCES
 	}
-	set, err := host.ParseIDSet(strings.TrimSpace(text))
+	set, err := idset.Parse(strings.TrimSpace(text))
 	if err != nil {
 		return syscall.EINVAL
 	}

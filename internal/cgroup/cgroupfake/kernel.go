@@ -23,12 +23,13 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
 )
 
 // Options describe the modelled machine. The zero value is a two-CPU machine with one NUMA node,
 // 4 KiB pages, huge pages of 2 MiB and 1 GiB, the disks 8:0 and 8:16, a loop device 7:0 and the newest kernel.
 type Options struct {
-	CPUs, Nodes   host.IDSet
+	CPUs, Nodes   idset.Set
 	MemTotal      int64 // bytes; 0 is 16 GiB
 	PageSize      int64 // bytes
 	HugePageSizes []int64
@@ -60,10 +61,10 @@ type Kernel struct {
 // New makes a model with these hierarchies mounted and nothing but their roots in them.
 func New(hierarchies []host.Hierarchy, o Options) *Kernel {
 	if o.CPUs == nil {
-		o.CPUs = host.IDSet{0, 1}
+		o.CPUs = idset.Set{0, 1}
 	}
 	if o.Nodes == nil {
-		o.Nodes = host.IDSet{0}
+		o.Nodes = idset.Set{0}
 	}
 	if o.HugePageSizes == nil {
 		o.HugePageSizes = []int64{2 << 20, 1 << 30}

@@ -13,6 +13,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/metrics"
 )
 
@@ -23,7 +24,7 @@ func v1(controllers ...string) host.Hierarchy {
 
 var (
 	legacy  = []host.Hierarchy{v1("cpu", "cpuacct"), v1("cpuset"), v1("memory"), v1("blkio"), v1("pids"), v1("hugetlb"), v1("freezer")}
-	unified = []host.Hierarchy{{ID: host.UnifiedID, Version: 2, Mount: "/sys/fs/cgroup", Root: "/",
+	unified = []host.Hierarchy{{ID: procfs.UnifiedID, Version: 2, Mount: "/sys/fs/cgroup", Root: "/",
 		Controllers: []string{"blkio", "cpu", "cpuset", "hugetlb", "memory", "pids"}}}
 )
 
@@ -213,21 +214,21 @@ func TestFailNthFailsOneChange(t *testing.T) {
 
 func TestVanishSendsProcessesUp(t *testing.T) {
 	k := New(unified, Options{})
-	a := dir(host.UnifiedID, "/a")
+	a := dir(procfs.UnifiedID, "/a")
 	before := k.Dump()
 	must(t, k.Make(a), k.Make(a.Child("b")))
 	p := k.Spawn()
 	must(t, k.Move(a.Child("b"), p))
 	k.Vanish(a)
-	if got := k.Membership(p.PID)[host.UnifiedID]; got != "/" {
+	if got := k.Membership(p.PID)[procfs.UnifiedID]; got != "/" {
 		t.Errorf("the process is in %q", got)
 	}
 	k.Exit(p.PID)
 	if after := k.Dump(); after != before {
 		t.Errorf("left over:\n%s", after)
 	}
-	k.Vanish(dir(host.UnifiedID, "/absent"))
-	k.Vanish(dir(host.UnifiedID, "/"))
+	k.Vanish(dir(procfs.UnifiedID, "/absent"))
+	k.Vanish(dir(procfs.UnifiedID, "/"))
 	if len(k.Processes()) != 0 || k.Dump() != before {
 		t.Error("vanishing what cannot vanish changed something")
 	}
@@ -261,7 +262,7 @@ func TestMemoryLimitTakesCacheBeforeItKills(t *testing.T) {
 		k := New(hierarchies, Options{})
 		id, limit := "memory", "memory.limit_in_bytes"
 		if hierarchies[0].Version == 2 {
-			id, limit = host.UnifiedID, "memory.max"
+			id, limit = procfs.UnifiedID, "memory.max"
 			must(t, k.Enable(dir(id, "/"), []string{"memory"}))
 		}
 		a := dir(id, "/a")

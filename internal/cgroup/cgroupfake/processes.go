@@ -9,12 +9,12 @@ import (
 	"syscall"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // process is a thread group of the model.
 type process struct {
-	id      host.ProcID
+	id      procfs.ID
 	threads []*thread
 	kernel  bool
 	stuck   bool
@@ -38,10 +38,10 @@ type charge struct {
 }
 
 // Spawn adds a process to the root group of every hierarchy.
-func (k *Kernel) Spawn() host.ProcID { return k.spawn(nil, false).id }
+func (k *Kernel) Spawn() procfs.ID { return k.spawn(nil, false).id }
 
 // SpawnKernelThread adds a kernel thread bound to a CPU, which cannot be moved.
-func (k *Kernel) SpawnKernelThread() host.ProcID { return k.spawn(nil, true).id }
+func (k *Kernel) SpawnKernelThread() procfs.ID { return k.spawn(nil, true).id }
 
 func (k *Kernel) spawn(parent *process, kernel bool) *process {
 	k.mu.Lock()
@@ -51,7 +51,7 @@ func (k *Kernel) spawn(parent *process, kernel bool) *process {
 
 func (k *Kernel) add(parent *process, kernel bool) *process {
 	k.clock++
-	p := &process{id: host.ProcID{PID: k.nextPID, Start: k.clock}, kernel: kernel}
+	p := &process{id: procfs.ID{PID: k.nextPID, Start: k.clock}, kernel: kernel}
 	groups := maps.Clone(k.roots)
 	if parent != nil {
 		groups = maps.Clone(parent.threads[0].groups)
@@ -64,15 +64,15 @@ func (k *Kernel) add(parent *process, kernel bool) *process {
 }
 
 // Fork adds a child that starts in its parent's groups; EAGAIN where pids.max is reached.
-func (k *Kernel) Fork(pid int) (host.ProcID, error) {
+func (k *Kernel) Fork(pid int) (procfs.ID, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	p := k.processes[pid]
 	if p == nil {
-		return host.ProcID{}, syscall.ESRCH
+		return procfs.ID{}, syscall.ESRCH
 	}
 	if err := k.mayFork(p.threads[0]); err != nil {
-		return host.ProcID{}, err
+		return procfs.ID{}, err
 	}
 	return k.add(p, false).id, nil
 }
@@ -165,7 +165,7 @@ func (k *Kernel) exit(pid int) {
 }
 
 // Reuse gives the number of a process that exited to a new one, in the root groups.
-func (k *Kernel) Reuse(pid int) host.ProcID {
+func (k *Kernel) Reuse(pid int) procfs.ID {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	next := k.nextPID
@@ -176,7 +176,7 @@ func (k *Kernel) Reuse(pid int) host.ProcID {
 }
 
 // Alive says whether the process runs under that start time.
-func (k *Kernel) Alive(id host.ProcID) bool {
+func (k *Kernel) Alive(id procfs.ID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	p := k.processes[id.PID]
@@ -184,38 +184,38 @@ func (k *Kernel) Alive(id host.ProcID) bool {
 }
 
 // Tasks gives the threads of a process.
-func (p *processTable) Tasks(pid int) ([]host.Task, error) {
+func (p *processTable) Tasks(pid int) ([]procfs.Task, error) {
 	p.k.mu.Lock()
 	defer p.k.mu.Unlock()
 	process := p.k.processes[pid]
 	if process == nil {
 		return nil, syscall.ESRCH
 	}
-	var tasks []host.Task
+	var tasks []procfs.Task
 	for _, t := range process.threads {
-		tasks = append(tasks, host.Task{TID: t.tid, State: 'S', RT: t.realtime})
+		tasks = append(tasks, procfs.Task{TID: t.tid, State: 'S', RT: t.realtime})
 	}
 	return tasks, nil
 }
 
 // Alive is Kernel.Alive.
-func (p *processTable) Alive(id host.ProcID) bool { return p.k.Alive(id) }
+func (p *processTable) Alive(id procfs.ID) bool { return p.k.Alive(id) }
 
 // Hold watches a number by the start time that belongs to it.
-func (p *processTable) Hold(id host.ProcID) (host.Hold, error) {
+func (p *processTable) Hold(id procfs.ID) (procfs.Hold, error) {
 	if !p.k.Alive(id) {
-		return host.Hold{}, host.ErrExited
+		return procfs.Hold{}, procfs.ErrExited
 	}
-	return host.Hold{Same: func() bool { return p.k.Alive(id) }, Close: func() {}}, nil
+	return procfs.Hold{Same: func() bool { return p.k.Alive(id) }, Close: func() {}}, nil
 }
 
 // Birthplace gives the process that has a number, and the groups that Reuse made it in.
-func (p *processTable) Birthplace(pid int) (host.ProcID, map[string]string, error) {
+func (p *processTable) Birthplace(pid int) (procfs.ID, map[string]string, error) {
 	p.k.mu.Lock()
 	defer p.k.mu.Unlock()
 	process := p.k.processes[pid]
 	if process == nil {
-		return host.ProcID{}, nil, host.ErrExited
+		return procfs.ID{}, nil, procfs.ErrExited
 	}
 	groups := make(map[string]string, len(process.born))
 	for id, g := range process.born {
@@ -243,10 +243,10 @@ func (k *Kernel) Membership(pid int) map[string]string {
 }
 
 // Processes gives the running processes, by number.
-func (k *Kernel) Processes() []host.ProcID {
+func (k *Kernel) Processes() []procfs.ID {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var ids []host.ProcID
+	var ids []procfs.ID
 	for _, pid := range slices.Sorted(maps.Keys(k.processes)) {
 		ids = append(ids, k.processes[pid].id)
 	}

@@ -16,6 +16,8 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
+	"bulkhead/internal/linux/procfs"
 )
 
 // Subject is what a case works on.
@@ -25,7 +27,7 @@ type Subject struct {
 	// yet, and removed afterwards by whoever made the subject.
 	Root string
 	// CPUs and Nodes are those online.
-	CPUs, Nodes host.IDSet
+	CPUs, Nodes idset.Set
 	// Device is the number of a whole disk that may be limited.
 	Device string
 	// Absent is the number of no device.
@@ -36,7 +38,7 @@ type Subject struct {
 
 // Process is one process that a case may do anything to.
 type Process interface {
-	ID() host.ProcID
+	ID() procfs.ID
 	// Exit ends it.
 	Exit()
 	// Touch has it take bytes of anonymous memory; false when the kernel killed it over that.

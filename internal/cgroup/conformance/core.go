@@ -5,7 +5,7 @@ import (
 	"syscall"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // coreCases are about directories and processes, the same on both versions.
@@ -99,11 +99,11 @@ func moving(b *bench) {
 	members(top.Child("b"), p.ID().PID)
 	b.fails(b.Tree.Move(top.Child("absent"), p.ID()), cgroup.ErrGone, syscall.ENOENT)
 	for _, pid := range []int{0, -1} {
-		b.fails(b.Tree.Move(top.Child("a"), host.ProcID{PID: pid}), cgroup.ErrInvalid, 0)
+		b.fails(b.Tree.Move(top.Child("a"), procfs.ID{PID: pid}), cgroup.ErrInvalid, 0)
 	}
 	p.Exit()
 	b.fails(b.Tree.Move(top.Child("a"), p.ID()), cgroup.ErrExited, 0)
-	b.fails(b.Tree.Move(top.Child("a"), host.ProcID{PID: 1<<22 + 1}), cgroup.ErrExited, syscall.ESRCH)
+	b.fails(b.Tree.Move(top.Child("a"), procfs.ID{PID: 1<<22 + 1}), cgroup.ErrExited, syscall.ESRCH)
 	b.must(b.Tree.Remove(top.Child("b")))
 }
 

@@ -8,6 +8,8 @@ import (
 	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/cgroup/conformance"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
+	"bulkhead/internal/linux/procfs"
 )
 
 // Hosts that the model runs as, by the hierarchies they have.
@@ -17,10 +19,10 @@ var (
 	legacy = []host.Hierarchy{
 		v1("cpu", "cpuacct"), v1("cpuset"), v1("memory"), v1("blkio"), v1("pids"), v1("freezer"), v1("hugetlb"), v1("net_cls", "net_prio"),
 	}
-	unified = []host.Hierarchy{{ID: host.UnifiedID, Version: 2, Controllers: everything, Mount: "/sys/fs/cgroup", Root: "/"}}
+	unified = []host.Hierarchy{{ID: procfs.UnifiedID, Version: 2, Controllers: everything, Mount: "/sys/fs/cgroup", Root: "/"}}
 	hybrid  = []host.Hierarchy{
 		v1("cpu"), v1("cpuacct"), v1("cpuset"), v1("memory"), v1("blkio"), v1("pids"), v1("freezer"),
-		{ID: host.UnifiedID, Version: 2, Controllers: []string{"hugetlb"}, Mount: "/sys/fs/cgroup/unified", Root: "/"},
+		{ID: procfs.UnifiedID, Version: 2, Controllers: []string{"hugetlb"}, Mount: "/sys/fs/cgroup/unified", Root: "/"},
 	}
 )
 
@@ -32,11 +34,11 @@ func v1(controllers ...string) host.Hierarchy {
 // modelled is a process of the model.
 type modelled struct {
 	k  *cgroupfake.Kernel
-	id host.ProcID
+	id procfs.ID
 }
 
-func (p modelled) ID() host.ProcID { return p.id }
-func (p modelled) Exit()           { p.k.Exit(p.id.PID) }
+func (p modelled) ID() procfs.ID { return p.id }
+func (p modelled) Exit()         { p.k.Exit(p.id.PID) }
 func (p modelled) Touch(bytes int64) bool {
 	return p.k.Charge(p.id.PID, cgroupfake.Anonymous, bytes) == nil
 }
@@ -53,7 +55,7 @@ func model(hierarchies []host.Hierarchy, kernel host.Version) func(*testing.T) c
 	return func(*testing.T) conformance.Subject {
 		k := cgroupfake.New(hierarchies, cgroupfake.Options{Kernel: kernel})
 		return conformance.Subject{
-			Tree: k.Tree, Root: "conformance", CPUs: host.IDSet{0, 1}, Nodes: host.IDSet{0}, Device: "7:0", Absent: "7:99",
+			Tree: k.Tree, Root: "conformance", CPUs: idset.Set{0, 1}, Nodes: idset.Set{0}, Device: "7:0", Absent: "7:99",
 			Spawn: func(testing.TB) conformance.Process { return modelled{k, k.Spawn()} },
 		}
 	}

@@ -16,6 +16,8 @@ import (
 	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/cgroup/conformance"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/testhost"
 )
 
@@ -25,8 +27,8 @@ type real struct {
 	*testhost.MemoryHolder
 }
 
-func (p real) ID() host.ProcID { return p.MemoryHolder.ID }
-func (p real) Exit()           { testhost.Kill(p.t, p.ID()) }
+func (p real) ID() procfs.ID { return p.MemoryHolder.ID }
+func (p real) Exit()         { testhost.Kill(p.t, p.ID()) }
 
 func (p real) Realtime() error {
 	tid := p.ID().PID
@@ -86,12 +88,12 @@ func TestKernel(t *testing.T) {
 	fmt.Fprintf(os.Stderr, "conformance: kernel %s has no hierarchy for these, which ran on the model only: %q\n", f.Kernel.Text, uncovered)
 }
 
-func nodes(f *host.Facts) host.IDSet {
+func nodes(f *host.Facts) idset.Set {
 	var ids []int
 	for _, node := range f.Nodes {
 		ids = append(ids, node.ID)
 	}
-	return host.NewIDSet(ids...)
+	return idset.New(ids...)
 }
 
 // TestModelHasTheKernelsFiles holds the model of this very machine against it: every file that the model

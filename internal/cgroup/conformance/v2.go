@@ -6,7 +6,7 @@ import (
 	"syscall"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/metrics"
 )
 
@@ -250,7 +250,7 @@ func ioMax(b *bench) {
 	if got, err := b.Tree.Read(keyed); got != "rbps=max wbps=4096 riops=max wiops=max" || err != nil {
 		b.Errorf("read %s: %q, %v", keyed, got, err)
 	}
-	_, enabled, err := b.Tree.Subtree(cgroup.Dir{Hierarchy: host.UnifiedID, Path: "/"})
+	_, enabled, err := b.Tree.Subtree(cgroup.Dir{Hierarchy: procfs.UnifiedID, Path: "/"})
 	if b.must(err); !slices.Contains(enabled, "blkio") {
 		b.Errorf("io is not listed as blkio: %q", enabled)
 	}

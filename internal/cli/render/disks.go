@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/control"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/policy"
 )
 
@@ -107,8 +107,8 @@ func filesystemOf(f control.PlacedFiles) string {
 }
 
 // auxiliary are the roles of layers that take part in reading and writing and do not hold the files.
-var auxiliary = []string{host.RolePath, host.RoleCache, host.RoleLog, host.RoleMetadata, host.RoleLower,
-	host.RoleSnapshot}
+var auxiliary = []string{blockdev.RolePath, blockdev.RoleCache, blockdev.RoleLog, blockdev.RoleMetadata, blockdev.RoleLower,
+	blockdev.RoleSnapshot}
 
 // landing names the disks in the end, or why there is none.
 func landing(f control.PlacedFiles) string {
@@ -118,7 +118,7 @@ func landing(f control.PlacedFiles) string {
 	return landingOf(f.Place.Layer)
 }
 
-func landingOf(l *host.Layer) string {
+func landingOf(l *blockdev.Layer) string {
 	drives := l.Drives(auxiliary...)
 	if len(drives) == 0 {
 		return noDrive(l)
@@ -126,10 +126,10 @@ func landingOf(l *host.Layer) string {
 	var names []string
 	for _, d := range drives {
 		name := d.Name
-		if d.Kind == host.Missing {
+		if d.Kind == blockdev.Missing {
 			name += " (not there)"
 		}
-		if d.Kind == host.Other && d.Detail != "" {
+		if d.Kind == blockdev.Other && d.Detail != "" {
 			name += " (" + d.Detail + ")"
 		}
 		names = append(names, name)
@@ -142,22 +142,22 @@ func landingOf(l *host.Layer) string {
 }
 
 // noDrive says why a filesystem is on no disk of this host.
-func noDrive(l *host.Layer) string {
+func noDrive(l *blockdev.Layer) string {
 	for _, b := range l.Below {
-		if b.Role == "" && b.Kind != host.Pool {
+		if b.Role == "" && b.Kind != blockdev.Pool {
 			return noDrive(b.Layer)
 		}
 	}
 	switch l.Filesystem {
-	case host.InMemory:
+	case blockdev.InMemory:
 		return "none: in memory"
-	case host.OnNetwork:
+	case blockdev.OnNetwork:
 		return "none: " + l.Source + " on the network"
-	case host.OfProcess:
+	case blockdev.OfProcess:
 		return "none: a process serves it"
-	case host.OfKernel:
+	case blockdev.OfKernel:
 		return "none: the kernel makes it up"
-	case host.OnPool:
+	case blockdev.OnPool:
 		return "not told: ZFS"
 	}
 	return "not told"
@@ -166,7 +166,7 @@ func noDrive(l *host.Layer) string {
 // sharing names the disks that more than one database keeps files on, with what they keep there.
 func sharing(d *control.Disks) []string {
 	type use struct {
-		drive *host.Layer
+		drive *blockdev.Layer
 		who   []string
 		what  map[string][]string
 	}
@@ -217,7 +217,7 @@ func sharing(d *control.Disks) []string {
 }
 
 // Measured prints what the disks below target can do, and how a policy would say it.
-func Measured(out io.Writer, m *host.Measured, target string) {
+func Measured(out io.Writer, m *blockdev.Measured, target string) {
 	written := func(n int64, text string) string {
 		if n == 0 {
 			return "not measured"
@@ -233,7 +233,7 @@ func Measured(out io.Writer, m *host.Measured, target string) {
 	g.print(out)
 	Printf(out, "by %s: %s in %.1f s\n(%s, beside whatever else used the disks; a cache in them makes it "+
 		"look better)\n\n",
-		m.What, policy.Bytes(m.Bytes).Human(), m.Took.Seconds(), host.MeasuredAs)
+		m.What, policy.Bytes(m.Bytes).Human(), m.Took.Seconds(), blockdev.MeasuredAs)
 	bandwidth, iops := max(m.ReadBandwidth, m.WriteBandwidth), max(m.ReadOps, m.WriteOps)
 	Printf(out, "for a policy, if it is to go by this:\n  host: {io: [{on: %s, bandwidth: %s, iops: %d}]}\n",
 		cmp.Or(target, "/"), bare(bandwidth), max(iops, 1))

@@ -10,15 +10,15 @@ import (
 	"time"
 
 	"bulkhead/internal/control"
-	"bulkhead/internal/host"
-	"bulkhead/internal/host/hosttest"
+	"bulkhead/internal/linux/blockdev"
+	"bulkhead/internal/linux/linuxtest"
 )
 
 // disksOf looks at the storage of a fixture.
 func disksOf(t *testing.T, fixture string) *control.Disks {
 	t.Helper()
 	c, err := control.Open(control.Options{NoState: true,
-		Root: hosttest.Unpack(t, hosttest.Text(t, "storage/"+fixture))})
+		Root: linuxtest.Unpack(t, linuxtest.Text(t, "storage/"+fixture))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestDisksJSON(t *testing.T) {
 }
 
 func TestPrintMeasured(t *testing.T) {
-	both := host.Measured{What: "writes and reads of a temporary file of up to 512 MiB in /data, for up to 8s",
+	both := blockdev.Measured{What: "writes and reads of a temporary file of up to 512 MiB in /data, for up to 8s",
 		ReadBandwidth: 512_345_678, ReadOps: 81230, WriteBandwidth: 480_000_000, WriteOps: 40110, Bytes: 1 << 30,
 		Took: 8100 * time.Millisecond}
 	text := printed(func(out io.Writer) { Measured(out, &both, "/data") })
@@ -92,7 +92,7 @@ func TestPrintMeasured(t *testing.T) {
 			t.Errorf("lacks %q:\n%s", want, text)
 		}
 	}
-	slow := host.Measured{What: "reads of sdb", ReadBandwidth: 900_000, ReadOps: 3, Took: time.Second}
+	slow := blockdev.Measured{What: "reads of sdb", ReadBandwidth: 900_000, ReadOps: 3, Took: time.Second}
 	text = printed(func(out io.Writer) { Measured(out, &slow, "/dev/sdb") })
 	for _, want := range []string{"900 kB/s  not measured", "bandwidth: 900kB/s, iops: 3"} {
 		if !strings.Contains(text, want) {

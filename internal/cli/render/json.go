@@ -9,6 +9,8 @@ import (
 	"bulkhead/internal/engine"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/blockdev"
+	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/policy"
 )
 
@@ -27,16 +29,16 @@ type hostJSON struct {
 	Hostname    string     `json:"hostname"`
 	Kernel      string     `json:"kernel"`
 	Systemd     bool       `json:"systemd"`
-	CPUs        host.IDSet `json:"cpus"` // "0-3,8"
+	CPUs        idset.Set  `json:"cpus"` // "0-3,8"
 	MemoryBytes int64      `json:"memory_bytes"`
 	SwapBytes   int64      `json:"swap_bytes"`
 	Nodes       []nodeJSON `json:"numa_nodes"`
 }
 
 type nodeJSON struct {
-	ID          int        `json:"id"`
-	CPUs        host.IDSet `json:"cpus"`
-	MemoryBytes int64      `json:"memory_bytes"`
+	ID          int       `json:"id"`
+	CPUs        idset.Set `json:"cpus"`
+	MemoryBytes int64     `json:"memory_bytes"`
 }
 
 type hierarchyJSON struct {
@@ -53,17 +55,17 @@ type controllerJSON struct {
 }
 
 type diskJSON struct {
-	Name       string          `json:"name"`
-	Number     string          `json:"number"` // "8:16"
-	Kind       host.DeviceKind `json:"kind"`
-	SizeBytes  int64           `json:"size_bytes"`
-	Rotational bool            `json:"rotational"`
-	Scheduler  string          `json:"scheduler"`
-	Backing    string          `json:"backing,omitempty"` // file of a loop device
-	Below      []string        `json:"below,omitempty"`   // numbers of the devices under it
-	Model      string          `json:"model,omitempty"`   // of a disk
-	Mapper     string          `json:"mapper,omitempty"`  // its name below /dev/mapper
-	Whole      string          `json:"whole_disk"`        // of a partition; else its own number
+	Name       string              `json:"name"`
+	Number     string              `json:"number"` // "8:16"
+	Kind       blockdev.DeviceKind `json:"kind"`
+	SizeBytes  int64               `json:"size_bytes"`
+	Rotational bool                `json:"rotational"`
+	Scheduler  string              `json:"scheduler"`
+	Backing    string              `json:"backing,omitempty"` // file of a loop device
+	Below      []string            `json:"below,omitempty"`   // numbers of the devices under it
+	Model      string              `json:"model,omitempty"`   // of a disk
+	Mapper     string              `json:"mapper,omitempty"`  // its name below /dev/mapper
+	Whole      string              `json:"whole_disk"`        // of a partition; else its own number
 }
 
 type instanceJSON struct {
@@ -117,7 +119,7 @@ func DiscoveryView(d *control.Discovery) discoveryJSON {
 				ReadOnly: h.ReadOnly}
 		}),
 		NotMounted: []controllerJSON{},
-		Disks: list(f.Devices, func(d host.Device) diskJSON {
+		Disks: list(f.Devices, func(d blockdev.Device) diskJSON {
 			return diskJSON{
 				Name: d.Name, Number: d.Number, Kind: d.Kind, SizeBytes: d.Size, Rotational: d.Rotational,
 				Scheduler: d.Scheduler,
@@ -241,15 +243,15 @@ type belowJSON struct {
 
 // DisksView is the JSON of discover disks.
 func DisksView(d *control.Disks) disksJSON {
-	id := func(l *host.Layer) string { return l.ID }
+	id := func(l *blockdev.Layer) string { return l.ID }
 	v := disksJSON{Filesystems: list(d.Roots(), id), Unused: list(d.Storage.Unused(), id), Layers: []layerJSON{}}
 	v.Databases = list(d.Databases, func(db control.DatabaseFiles) landingsJSON {
 		return landingsJSON{Name: db.Instance.Name(), Engine: db.Instance.Engine, PID: db.Instance.Main.PID,
 			Trouble: db.Trouble, Written: db.Written, Files: list(db.Files, landingView)}
 	})
-	seen := map[*host.Layer]bool{}
-	var add func(l *host.Layer)
-	add = func(l *host.Layer) {
+	seen := map[*blockdev.Layer]bool{}
+	var add func(l *blockdev.Layer)
+	add = func(l *blockdev.Layer) {
 		if seen[l] {
 			return
 		}
@@ -270,17 +272,17 @@ func landingView(f control.PlacedFiles) landingJSON {
 		Drives: []string{}, Elsewhere: f.Place.Elsewhere, Trouble: f.Trouble}
 	if f.Place.Layer != nil {
 		l.Layer = f.Place.Layer.ID
-		l.Drives = list(f.Place.Layer.Drives(auxiliary...), func(d *host.Layer) string { return d.ID })
+		l.Drives = list(f.Place.Layer.Drives(auxiliary...), func(d *blockdev.Layer) string { return d.ID })
 	}
 	return l
 }
 
-func layerView(l *host.Layer) layerJSON {
+func layerView(l *blockdev.Layer) layerJSON {
 	v := layerJSON{
 		ID: l.ID, Kind: string(l.Kind), Name: l.Name, Type: l.Type, On: string(l.Filesystem), Mount: l.Point,
 		Source: l.Source, Detail: l.Detail,
 		Model: l.Model, Serial: l.Serial, WWID: l.WWID, Trouble: l.Trouble,
-		Below: list(l.Below, func(b host.Link) belowJSON { return belowJSON{Layer: b.ID, Role: b.Role} }),
+		Below: list(l.Below, func(b blockdev.Link) belowJSON { return belowJSON{Layer: b.ID, Role: b.Role} }),
 	}
 	if d := l.Device; d != nil {
 		v.Number, v.SizeBytes, v.Rotational, v.Scheduler = d.Number, d.Size, &d.Rotational, d.Scheduler

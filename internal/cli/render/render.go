@@ -16,7 +16,7 @@ import (
 
 	"unicode/utf8"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/terminal"
 )
 
 // table begins a table with its headings.
@@ -40,7 +40,7 @@ func (g grid) print(w io.Writer) {
 	widths := make([]int, len(g[0]))
 	for _, row := range g {
 		for i, cell := range row {
-			row[i] = strings.TrimSuffix(host.Printable(cell), ", ")
+			row[i] = strings.TrimSuffix(terminal.Printable(cell), ", ")
 			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"bulkhead/internal/classify"
 	"bulkhead/internal/control"
 	"bulkhead/internal/engine"
-	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/probe"
@@ -121,7 +121,7 @@ func TestOrphansText(t *testing.T) {
 }
 
 func TestInstancesText(t *testing.T) {
-	id := func(pid int) host.ProcID { return host.ProcID{PID: pid} }
+	id := func(pid int) procfs.ID { return procfs.ID{PID: pid} }
 	golden(t, "instances", printed(func(out io.Writer) {
 		printInstances(out, []engine.Instance{
 			{
@@ -188,7 +188,7 @@ func TestProbedText(t *testing.T) {
 
 func TestExplainText(t *testing.T) {
 	e := &control.Explanation{
-		Process: host.Process{ProcID: host.ProcID{PID: 4711}, Comm: "mariadbd"}, Group: "mysql3306",
+		Process: procfs.Process{ID: procfs.ID{PID: 4711}, Comm: "mariadbd"}, Group: "mysql3306",
 		By: classify.ByRule, Placed: true,
 		Helper: "it is a helper (backup, mariabackup) of mysql 3306 (/d): --port=3306; its own limit " +
 			"would be --throttle",
@@ -248,8 +248,8 @@ func TestHistoryText(t *testing.T) {
 				{Op: journal.OpWrite, Dir: dir, File: "cpu.shares", New: "102"},
 				{Op: journal.OpWrite, Dir: cgroup.Dir{Hierarchy: "blkio", Path: "/bulkhead/a"},
 					File: "blkio.throttle.read_bps_device", Key: "8:0", Old: "0", New: "10485760"},
-				{Op: journal.OpMove, Dir: dir, PID: host.ProcID{PID: 4711}, Comm: "mariadbd", Old: "/"},
-				{Op: journal.OpOOMScore, PID: host.ProcID{PID: 4711}, Comm: "mariadbd", Old: "0", New: "500"},
+				{Op: journal.OpMove, Dir: dir, PID: procfs.ID{PID: 4711}, Comm: "mariadbd", Old: "/"},
+				{Op: journal.OpOOMScore, PID: procfs.ID{PID: 4711}, Comm: "mariadbd", Old: "0", New: "500"},
 			}},
 		{N: 2, Time: at(1), Verb: "release", By: "ann (sudo)", Outcome: journal.Undone, Changes: []journal.Change{
 			{Op: journal.OpWrite, Dir: dir, File: "cpu.shares", Old: "102", New: "102"}, // for the undo of the next one
@@ -271,8 +271,8 @@ func TestReplyText(t *testing.T) {
 	steps := []plan.Step{
 		{Op: plan.OpMakeDir, Dir: dir}, {Op: plan.OpWrite, Dir: dir}, {Op: plan.OpWrite, Dir: dir},
 		{Op: plan.OpRemoveDir, Dir: dir},
-		{Op: plan.OpMove, PID: host.ProcID{PID: 1}}, {Op: plan.OpMove, PID: host.ProcID{PID: 1}},
-		{Op: plan.OpOOMScore, PID: host.ProcID{PID: 1}},
+		{Op: plan.OpMove, PID: procfs.ID{PID: 1}}, {Op: plan.OpMove, PID: procfs.ID{PID: 1}},
+		{Op: plan.OpOOMScore, PID: procfs.ID{PID: 1}},
 	}
 	notes := []plan.Note{
 		{Group: "a", Key: "memory.low", Text: "cgroup v1 has none", NotEnforced: true},

@@ -9,6 +9,7 @@ import (
 
 	"bulkhead/internal/control"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 )
@@ -131,7 +132,7 @@ func onlyNotEnforced(notes []plan.Note) []plan.Note {
 
 // summary counts what a plan did, in one line.
 func summary(r *control.Reply) string {
-	made, removed, values, network, moved := 0, 0, 0, 0, map[host.ProcID]bool{}
+	made, removed, values, network, moved := 0, 0, 0, 0, map[procfs.ID]bool{}
 	for _, s := range r.Plan.Steps {
 		switch s.Op {
 		case plan.OpMakeDir:

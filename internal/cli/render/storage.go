@@ -6,22 +6,22 @@ import (
 	"strings"
 
 	"bulkhead/internal/control"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/policy"
 )
 
 // printStorage draws each filesystem with what it lies on, then the devices on which nothing lies.
 func printStorage(out io.Writer, d *control.Disks) {
 	t := &tree{rows: grid{{"STORAGE", "NUMBER", "KIND", "SIZE", "ROTATES", "SCHEDULER", "REMARK"}},
-		seen: map[*host.Layer]bool{}, holds: d.Holds}
+		seen: map[*blockdev.Layer]bool{}, holds: d.Holds}
 	for _, l := range d.Roots() {
 		t.draw(l, "", "", "")
 	}
 	t.rows.print(out)
 	// The caption is for those that nothing above has shown.
-	var rest []*host.Layer
+	var rest []*blockdev.Layer
 	for _, l := range d.Storage.Unused() {
-		if !t.seen[l] && l.Device.Size > 0 && (l.Kind != host.Other || l.Detail != "memory") {
+		if !t.seen[l] && l.Device.Size > 0 && (l.Kind != blockdev.Other || l.Detail != "memory") {
 			rest = append(rest, l)
 		}
 	}
@@ -39,13 +39,13 @@ func printStorage(out io.Writer, d *control.Disks) {
 // tree draws layers as rows of a table, each below the one that lies on it.
 type tree struct {
 	rows  grid
-	seen  map[*host.Layer]bool
-	holds func(*host.Layer) []string
+	seen  map[*blockdev.Layer]bool
+	holds func(*blockdev.Layer) []string
 }
 
 // draw adds a layer and all below it. before is what stands before its own row, after what stands before the rows
 // below.
-func (t *tree) draw(l *host.Layer, before, after, role string) {
+func (t *tree) draw(l *blockdev.Layer, before, after, role string) {
 	name := l.Name
 	if role != "" {
 		name = role + ": " + name
@@ -59,7 +59,7 @@ func (t *tree) draw(l *host.Layer, before, after, role string) {
 	row := []string{before + name, "", kindOf(l), "", "", "", ""}
 	if d := l.Device; d != nil {
 		row[1], row[3] = d.Number, policy.Bytes(d.Size).Human()
-		if l.Kind == host.Disk || l.Kind == host.Multipath {
+		if l.Kind == blockdev.Disk || l.Kind == blockdev.Multipath {
 			row[4], row[5] = yesNo(d.Rotational), d.Scheduler
 		}
 	}
@@ -77,7 +77,7 @@ func (t *tree) draw(l *host.Layer, before, after, role string) {
 	}
 }
 
-func (t *tree) remarks(l *host.Layer) []string {
+func (t *tree) remarks(l *blockdev.Layer) []string {
 	var remarks []string
 	for _, r := range append([]string{l.Model, l.Serial, l.WWID}, t.holds(l)...) {
 		if r != "" {
@@ -85,10 +85,10 @@ func (t *tree) remarks(l *host.Layer) []string {
 		}
 	}
 	switch {
-	case l.Kind == host.Filesystem && l.Filesystem == host.OnNetwork:
+	case l.Kind == blockdev.Filesystem && l.Filesystem == blockdev.OnNetwork:
 		remarks = append(remarks, "on the network: "+l.Source)
-	case l.Kind == host.Filesystem && l.Filesystem != host.OnDevice && l.Filesystem != host.OnOthers &&
-		l.Filesystem != host.OnUnknown && len(l.Below) == 0:
+	case l.Kind == blockdev.Filesystem && l.Filesystem != blockdev.OnDevice && l.Filesystem != blockdev.OnOthers &&
+		l.Filesystem != blockdev.OnUnknown && len(l.Below) == 0:
 		remarks = append(remarks, strings.TrimPrefix(noDrive(l), "none: "))
 	}
 	if l.Trouble != "" {
@@ -98,30 +98,30 @@ func (t *tree) remarks(l *host.Layer) []string {
 }
 
 // kindOf says in a DBA's words what a layer is.
-func kindOf(l *host.Layer) string {
+func kindOf(l *blockdev.Layer) string {
 	kind := string(l.Kind)
 	switch l.Kind {
-	case host.Filesystem:
+	case blockdev.Filesystem:
 		kind = l.Type
-	case host.Volume:
+	case blockdev.Volume:
 		kind = "LVM volume"
-	case host.Crypt:
+	case blockdev.Crypt:
 		kind = "encrypted"
-	case host.Multipath:
+	case blockdev.Multipath:
 		kind = fmt.Sprintf("multipath, %s", Count(len(l.Below), "path", "paths"))
-	case host.Mapper:
+	case blockdev.Mapper:
 		kind = "device mapper"
-	case host.RAID:
+	case blockdev.RAID:
 		if l.Detail == "" {
 			kind = "md"
 		} else {
 			kind = ""
 		}
-	case host.Loop:
+	case blockdev.Loop:
 		kind = "loop device"
-	case host.Pool:
+	case blockdev.Pool:
 		kind = "ZFS pool"
-	case host.Other, host.Stacked:
+	case blockdev.Other, blockdev.Stacked:
 		if l.Detail != "" {
 			kind = ""
 		}

@@ -10,10 +10,10 @@ import (
 	"unicode"
 	"unicode/utf16"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/terminal"
 )
 
-// Printf writes like fmt.Fprintf, with every argument that is text escaped by host.Printable: a line break in the name
+// Printf writes like fmt.Fprintf, with every argument that is text escaped by terminal.Printable: a line break in the name
 // of a process, an argument, a file or a reason begins no line, a tab no column, and a direction mark turns nothing
 // around. The format itself is ours and stays as it is. args is changed.
 func Printf(out io.Writer, format string, args ...any) {
@@ -48,12 +48,12 @@ func escape(args []any) {
 		err, fails := a.(error)
 		switch {
 		case fails:
-			args[i] = host.Printable(err.Error())
+			args[i] = terminal.Printable(err.Error())
 		case v.IsValid() && (v.CanInt() || v.CanUint() || v.CanFloat()):
 		case says:
-			args[i] = host.Printable(text.String())
+			args[i] = terminal.Printable(text.String())
 		case v.Kind() == reflect.String:
-			args[i] = host.Printable(v.String())
+			args[i] = terminal.Printable(v.String())
 		}
 	}
 }
@@ -96,10 +96,10 @@ func (w printable) Write(p []byte) (int, error) {
 	for {
 		at := bytes.IndexAny(rest, "\n\t")
 		if at < 0 {
-			clean.WriteString(host.Printable(string(rest)))
+			clean.WriteString(terminal.Printable(string(rest)))
 			break
 		}
-		clean.WriteString(host.Printable(string(rest[:at])))
+		clean.WriteString(terminal.Printable(string(rest[:at])))
 		clean.WriteByte(rest[at])
 		rest = rest[at+1:]
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"bulkhead/internal/convert"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/policy"
 )
 
@@ -231,7 +231,7 @@ func (p *Params) cpuRTPeriod(f Param) {
 // ids reads a list of CPUs or nodes.
 func ids(key policy.Key) func(*Params, Param) {
 	return func(p *Params, f Param) {
-		set, err := host.ParseIDSet(strings.TrimSpace(f.Text))
+		set, err := idset.Parse(strings.TrimSpace(f.Text))
 		if err != nil {
 			p.Fail(f.At, `write a list such as "0-3,8"`, "%s: %q is not a list of numbers", f.File,
 				convert.Clean(f.Text))

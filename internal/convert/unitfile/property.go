@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/convert"
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
 )
@@ -449,10 +449,10 @@ func decimalBytes(text string) (int64, bool) {
 // sets reads the lists of CPUs and nodes, which add up.
 func (im *sliceImport) sets(g *convert.Group, u *unitFile) {
 	for _, p := range setProperties {
-		var all host.IDSet
+		var all idset.Set
 		list := u.all(p.name)
 		for _, a := range list {
-			set, err := host.ParseIDSet(
+			set, err := idset.Parse(
 				strings.Join(strings.FieldsFunc(a.value,
 					func(r rune) bool { return r == ' ' || r == ',' || r == '\t' }), ","))
 			if err != nil {

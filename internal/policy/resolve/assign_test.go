@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
 )
@@ -29,7 +29,7 @@ func TestParseAssignment(t *testing.T) {
 		{"reports:memory.huge=1GiB", "2MiB", "reports", "2MB", policy.KeyMemoryHuge, policy.Bytes(1 << 30)},
 		{"reports:tasks=100", "", "reports", "", policy.KeyTasks, policy.Count(100)},
 		{"reports:oom_score_adj=-5", "", "reports", "", policy.KeyOOMScoreAdj, policy.Count(-5)},
-		{"reports:cpu.cpus=0-1", "", "reports", "", policy.KeyCPUCPUs, policy.IDs{IDSet: host.NewIDSet(0, 1)}},
+		{"reports:cpu.cpus=0-1", "", "reports", "", policy.KeyCPUCPUs, policy.IDs{Set: idset.New(0, 1)}},
 		{"reports:cpu.idle=true", "", "reports", "", policy.KeyCPUIdle, policy.Flag(true)},
 	}
 	for _, test := range tests {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/policy"
 )
 
@@ -49,12 +49,12 @@ func (r diskLimits) resolveCeilings(all []policy.Ceiling) []policy.Ceiling {
 }
 
 // within says whether all of some layers are among others.
-func within(some, others []*host.Layer) bool {
-	return !slices.ContainsFunc(some, func(l *host.Layer) bool { return !slices.Contains(others, l) })
+func within(some, others []*blockdev.Layer) bool {
+	return !slices.ContainsFunc(some, func(l *blockdev.Layer) bool { return !slices.Contains(others, l) })
 }
 
 // ofCeiling turns a share of a ceiling into a limit; ok is false after a problem.
-func (r diskLimits) ofCeiling(s policy.Setting, l *host.Layer) (policy.Setting, bool) {
+func (r diskLimits) ofCeiling(s policy.Setting, l *blockdev.Layer) (policy.Setting, bool) {
 	share, is := s.Value.(policy.IOPercent)
 	if !is {
 		return s, true

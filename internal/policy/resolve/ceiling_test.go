@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"bulkhead/internal/host"
 	"bulkhead/internal/host/hosttest"
+	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
 )
@@ -25,7 +25,7 @@ func on(t *testing.T, fixture, text string) (*policy.Policy, policy.Problems) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Policy(p, facts, Resolver{Storage: func() (*host.Storage, error) { return disks, nil }})
+	return Policy(p, facts, Resolver{Storage: func() (*blockdev.Storage, error) { return disks, nil }})
 }
 
 func TestCeilings(t *testing.T) {

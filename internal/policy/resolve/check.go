@@ -40,7 +40,7 @@ func exceeds(v, bound policy.Value) bool {
 	case policy.Bytes:
 		return v > bound.(policy.Bytes)
 	case policy.IDs:
-		return !v.Subset(bound.(policy.IDs).IDSet)
+		return !v.Subset(bound.(policy.IDs).Set)
 	}
 	return false
 }

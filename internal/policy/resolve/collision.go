@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/policy"
 )
 
@@ -85,7 +85,7 @@ func (r checks) noteWholeDisks(groups []Limits) {
 		all := users[dev]
 		d := r.byNumber(dev)
 		differs := slices.ContainsFunc(all, func(u user) bool { return u.on != all[0].on })
-		if d == nil || d.Kind != host.Disk && d.Kind != host.RAID || !differs {
+		if d == nil || d.Kind != blockdev.Disk && d.Kind != blockdev.RAID || !differs {
 			continue
 		}
 		var words []string
@@ -122,16 +122,16 @@ func Overlaps(group string, have policy.Settings, s policy.Setting) *policy.Prob
 }
 
 // instead says what helps where no disk can be limited for a filesystem.
-func instead(l *host.Layer) string {
+func instead(l *blockdev.Layer) string {
 	const disk = "name the disk below it, if there is one"
-	return cmp.Or(map[host.FilesystemKind]string{
-		host.InMemory: "memory.max bounds what it may take",
-		host.OnNetwork: "its server can limit it: the kernel itself sends and receives for it, so that `network:` of " +
+	return cmp.Or(map[blockdev.FilesystemKind]string{
+		blockdev.InMemory: "memory.max bounds what it may take",
+		blockdev.OnNetwork: "its server can limit it: the kernel itself sends and receives for it, so that `network:` of " +
 			"the group does not see it either",
-		host.OnPool: "a file system on a ZFS volume (zvol) can be limited, and cpu.limit bounds what the " +
+		blockdev.OnPool: "a file system on a ZFS volume (zvol) can be limited, and cpu.limit bounds what the " +
 			"group can ask for",
-		host.OnOthers:  "name the path of the file system that its upper directory is on",
-		host.OfProcess: "put the process that serves it into the group, and name the disk that it uses",
+		blockdev.OnOthers:  "name the path of the file system that its upper directory is on",
+		blockdev.OfProcess: "put the process that serves it into the group, and name the disk that it uses",
 	}[l.Filesystem], disk)
 }
 
@@ -141,10 +141,10 @@ var writesBack = []string{"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"}
 
 // noteBuffered says where on cgroup v2 buffered writes get past a limit, as the file system does not tell whose they
 // are. On v1 they always do, which the knob table says.
-func (r diskLimits) noteBuffered(s policy.Setting, l *host.Layer, group string) {
+func (r diskLimits) noteBuffered(s policy.Setting, l *blockdev.Layer, group string) {
 	h, ok := r.facts.HierarchyOf("blkio")
 	writes := s.Key == policy.KeyIOWriteBandwidth || s.Key == policy.KeyIOWriteIOPS
-	if _, limited := amount(s.Value); !ok || h.Version != 2 || !writes || !limited || l.Kind != host.Filesystem ||
+	if _, limited := amount(s.Value); !ok || h.Version != 2 || !writes || !limited || l.Kind != blockdev.Filesystem ||
 		slices.Contains(writesBack, l.Type) {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/yamlform"
 )
@@ -98,12 +99,12 @@ func TestOverlaps(t *testing.T) {
 
 // What no limit can hold comes with what helps.
 func TestInstead(t *testing.T) {
-	for kind, want := range map[host.FilesystemKind]string{
-		host.InMemory: "memory.max", host.OnNetwork: "server", host.OnPool: "zvol", host.OnOthers: "upper directory",
-		host.OfProcess: "process that serves it",
-		host.OfKernel:  "name the disk", host.OnUnknown: "name the disk",
+	for kind, want := range map[blockdev.FilesystemKind]string{
+		blockdev.InMemory: "memory.max", blockdev.OnNetwork: "server", blockdev.OnPool: "zvol", blockdev.OnOthers: "upper directory",
+		blockdev.OfProcess: "process that serves it",
+		blockdev.OfKernel:  "name the disk", blockdev.OnUnknown: "name the disk",
 	} {
-		if got := instead(&host.Layer{Kind: host.Filesystem, Filesystem: kind}); !strings.Contains(got, want) {
+		if got := instead(&blockdev.Layer{Kind: blockdev.Filesystem, Filesystem: kind}); !strings.Contains(got, want) {
 			t.Errorf("%s: %q", kind, got)
 		}
 	}
@@ -121,7 +122,7 @@ func TestBufferedWrites(t *testing.T) {
 		{"vfat", policy.KeyIOReadIOPS, false}, {"ocfs2", policy.KeyIOWriteBandwidth, true}} {
 		r := resolution{facts: facts, Report: yamlform.NewReport(nil)}
 		diskLimits{&r}.noteBuffered(policy.Setting{Key: test.key, On: "/x", Value: policy.IOPS(5)},
-			&host.Layer{Kind: host.Filesystem, Type: test.kind}, "g")
+			&blockdev.Layer{Kind: blockdev.Filesystem, Type: test.kind}, "g")
 		if (len(r.notes) == 1) != test.want {
 			t.Errorf("%s %s: %v", test.kind, test.key, r.notes)
 		}

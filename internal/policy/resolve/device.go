@@ -8,7 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/blockdev"
+	"bulkhead/internal/linux/mountinfo"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/yamlform"
 )
@@ -31,7 +32,7 @@ func (r diskLimits) resolveIO(s policy.Setting, group string) policy.Settings {
 	}
 	var all policy.Settings
 	for _, d := range r.facts.Devices {
-		if (d.Kind == host.Disk && d.Size > 0) || (d.Kind == host.Loop && d.Backing != "") {
+		if (d.Kind == blockdev.Disk && d.Size > 0) || (d.Kind == blockdev.Loop && d.Backing != "") {
 			one := s
 			if _, share := s.Value.(policy.IOPercent); share {
 				disks := r.storage(s)
@@ -54,7 +55,7 @@ func (r diskLimits) resolveIO(s policy.Setting, group string) policy.Settings {
 }
 
 // storage is what files lie on. nil after a problem.
-func (r diskLimits) storage(s policy.Setting) *host.Storage {
+func (r diskLimits) storage(s policy.Setting) *blockdev.Storage {
 	switch {
 	case r.disks != nil:
 	case r.Storage == nil:
@@ -72,7 +73,7 @@ func (r diskLimits) storage(s policy.Setting) *host.Storage {
 
 // layer finds the layer of storage that a target means: a device, or the filesystem that holds a path. nil after a
 // problem.
-func (r diskLimits) layer(s policy.Setting) *host.Layer {
+func (r diskLimits) layer(s policy.Setting) *blockdev.Layer {
 	disks := r.storage(s)
 	if disks == nil {
 		return nil
@@ -116,7 +117,7 @@ func (r diskLimits) layer(s policy.Setting) *host.Layer {
 }
 
 // diskGroup finds the layer of a target that stands for several devices; is says whether it is one.
-func (r diskLimits) diskGroup(s policy.Setting, disks *host.Storage) (l *host.Layer, is bool) {
+func (r diskLimits) diskGroup(s policy.Setting, disks *blockdev.Storage) (l *blockdev.Layer, is bool) {
 	var err error
 	if name, asm := strings.CutPrefix(s.On, policy.ASMPrefix); asm {
 		l, err = disks.ASM(name, r.Host.Members(name))
@@ -125,7 +126,7 @@ func (r diskLimits) diskGroup(s policy.Setting, disks *host.Storage) (l *host.La
 	} else {
 		return nil, false
 	}
-	var wrong *host.GroupError
+	var wrong *blockdev.GroupError
 	if !errors.As(err, &wrong) {
 		return l, true
 	}
@@ -133,10 +134,10 @@ func (r diskLimits) diskGroup(s policy.Setting, disks *host.Storage) (l *host.La
 	switch {
 	case len(wrong.Known) > 0:
 		hint = "here there are " + yamlform.JoinWords(wrong.Known)
-	case wrong.Kind == host.VolumeGroup:
+	case wrong.Kind == blockdev.VolumeGroup:
 		hint = "`vgs` lists the volume groups, `vgchange -ay` makes their volumes active"
 	}
-	if wrong.Kind == host.DiskGroup {
+	if wrong.Kind == blockdev.DiskGroup {
 		how := fmt.Sprintf("name its disks: `host: {asm: [{group: %s, disks: [/dev/mapper/…]}]}`, or with `list: "+
 			"FILE` a file that holds what `asmcmd lsdsk -G %s --suppressheader` prints", wrong.Name, wrong.Name)
 		hint = strings.TrimPrefix(hint+"; "+how, "; ")
@@ -145,15 +146,15 @@ func (r diskLimits) diskGroup(s policy.Setting, disks *host.Storage) (l *host.La
 	return nil, true
 }
 
-func (r *resolution) byNumber(number string) *host.Device {
-	if i := slices.IndexFunc(r.facts.Devices, func(d host.Device) bool { return d.Number == number }); i >= 0 {
+func (r *resolution) byNumber(number string) *blockdev.Device {
+	if i := slices.IndexFunc(r.facts.Devices, func(d blockdev.Device) bool { return d.Number == number }); i >= 0 {
 		return &r.facts.Devices[i]
 	}
 	return nil
 }
 
 // byPath finds the block device of a path below /dev. The kernel writes "!" for a "/" in a name.
-func (r diskLimits) byPath(p string) *host.Device {
+func (r diskLimits) byPath(p string) *blockdev.Device {
 	name, ok := strings.CutPrefix(p, "/dev/")
 	if !ok {
 		return nil
@@ -168,8 +169,8 @@ func (r diskLimits) byPath(p string) *host.Device {
 
 // mountOf finds the mount that holds a path: the longest mount point, and of those mounted over each
 // other the last.
-func (r diskLimits) mountOf(p string) *host.Mount {
-	var best *host.Mount
+func (r diskLimits) mountOf(p string) *mountinfo.Mount {
+	var best *mountinfo.Mount
 	for i, m := range r.facts.Mounts {
 		inside := m.Point == "/" || p == m.Point || strings.HasPrefix(p, m.Point+"/")
 		if inside && (best == nil || len(m.Point) >= len(best.Point)) {
@@ -191,7 +192,7 @@ func (r *resolution) deviceName(number string) string {
 func (r diskLimits) disksHint() string {
 	var names []string
 	for _, d := range r.facts.Devices {
-		if d.Kind == host.Disk || (d.Kind == host.Loop && d.Backing != "") {
+		if d.Kind == blockdev.Disk || (d.Kind == blockdev.Loop && d.Backing != "") {
 			names = append(names, path.Join("/dev", strings.ReplaceAll(d.Name, "!", "/")))
 		}
 	}

@@ -9,6 +9,9 @@ import (
 	"strings"
 
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/blockdev"
+	"bulkhead/internal/linux/idset"
+	"bulkhead/internal/linux/mountinfo"
 	"bulkhead/internal/policy"
 )
 
@@ -16,26 +19,26 @@ import (
 func testHost() *host.Facts {
 	return &host.Facts{
 		Kernel: host.Version{Major: 6, Minor: 1}, MemTotal: 16 << 30, SwapTotal: 2 << 30, PageSize: 4096,
-		CPUs: host.NewIDSet(0, 1, 2, 3),
+		CPUs: idset.New(0, 1, 2, 3),
 		Nodes: []host.Node{
-			{ID: 0, CPUs: host.NewIDSet(0, 2), MemTotal: 8 << 30},
-			{ID: 1, CPUs: host.NewIDSet(1, 3), MemTotal: 8 << 30},
+			{ID: 0, CPUs: idset.New(0, 2), MemTotal: 8 << 30},
+			{ID: 1, CPUs: idset.New(1, 3), MemTotal: 8 << 30},
 		},
 		HugePageSizes: []int64{2 << 20},
 		PIDMax:        32768, ThreadsMax: 60000,
-		Devices: []host.Device{
-			{Number: "7:0", Name: "loop0", Kind: host.Loop, Disk: "7:0", Backing: "/img", Size: 1 << 30},
-			{Number: "7:1", Name: "loop1", Kind: host.Loop, Disk: "7:1"},
-			{Number: "8:0", Name: "sda", Kind: host.Disk, Disk: "8:0", Size: 1 << 40},
-			{Number: "8:1", Name: "sda1", Kind: host.Partition, Disk: "8:0", Size: 1 << 39},
-			{Number: "8:2", Name: "sda2", Kind: host.Partition, Disk: "8:0", Size: 1 << 39},
-			{Number: "8:16", Name: "sdb", Kind: host.Disk, Disk: "8:16", Size: 1 << 40},
-			{Number: "9:0", Name: "md0", Kind: host.RAID, Disk: "9:0", Slaves: []string{"8:2", "8:16"}},
-			{Number: "11:0", Name: "sr0", Kind: host.Other, Disk: "11:0"},
-			{Number: "104:0", Name: "cciss!c0d0", Kind: host.Disk, Disk: "104:0", Size: 1 << 30},
-			{Number: "253:0", Name: "dm-0", Kind: host.Volume, Disk: "253:0", Slaves: []string{"9:0"}},
+		Devices: []blockdev.Device{
+			{Number: "7:0", Name: "loop0", Kind: blockdev.Loop, Disk: "7:0", Backing: "/img", Size: 1 << 30},
+			{Number: "7:1", Name: "loop1", Kind: blockdev.Loop, Disk: "7:1"},
+			{Number: "8:0", Name: "sda", Kind: blockdev.Disk, Disk: "8:0", Size: 1 << 40},
+			{Number: "8:1", Name: "sda1", Kind: blockdev.Partition, Disk: "8:0", Size: 1 << 39},
+			{Number: "8:2", Name: "sda2", Kind: blockdev.Partition, Disk: "8:0", Size: 1 << 39},
+			{Number: "8:16", Name: "sdb", Kind: blockdev.Disk, Disk: "8:16", Size: 1 << 40},
+			{Number: "9:0", Name: "md0", Kind: blockdev.RAID, Disk: "9:0", Slaves: []string{"8:2", "8:16"}},
+			{Number: "11:0", Name: "sr0", Kind: blockdev.Other, Disk: "11:0"},
+			{Number: "104:0", Name: "cciss!c0d0", Kind: blockdev.Disk, Disk: "104:0", Size: 1 << 30},
+			{Number: "253:0", Name: "dm-0", Kind: blockdev.Volume, Disk: "253:0", Slaves: []string{"9:0"}},
 		},
-		Mounts: []host.Mount{
+		Mounts: []mountinfo.Mount{
 			{Dev: "0:1", Point: "/", Type: "rootfs", Source: "rootfs"},
 			{Dev: "8:1", Point: "/", Type: "ext4", Source: "/dev/sda1"}, // over the one before
 			{Dev: "0:5", Point: "/dev", Type: "devtmpfs", Source: "udev"},

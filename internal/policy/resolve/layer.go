@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/policy"
 )
 
@@ -16,7 +16,7 @@ import (
 // measured). Both the device below a filesystem and the disks at the bottom hold direct IO within 5 % (measured on XFS
 // on LUKS on LVM on md RAID 1, kernel 6.12). The top is better: one number for one filesystem, which neither a skew
 // between disks nor another disk in the volume changes.
-func (r diskLimits) limited(s policy.Setting, l *host.Layer, group string) policy.Settings {
+func (r diskLimits) limited(s policy.Setting, l *blockdev.Layer, group string) policy.Settings {
 	tops, ok := r.tops(s, l)
 	if !ok {
 		return nil
@@ -38,21 +38,21 @@ func (r diskLimits) limited(s policy.Setting, l *host.Layer, group string) polic
 }
 
 // tops are the devices right below a filesystem, or a device itself; false after a problem.
-func (r diskLimits) tops(s policy.Setting, l *host.Layer) ([]*host.Layer, bool) {
-	if l.Kind != host.Filesystem && !isGroup(l) {
-		return []*host.Layer{l}, true
+func (r diskLimits) tops(s policy.Setting, l *blockdev.Layer) ([]*blockdev.Layer, bool) {
+	if l.Kind != blockdev.Filesystem && !isGroup(l) {
+		return []*blockdev.Layer{l}, true
 	}
-	var tops []*host.Layer
+	var tops []*blockdev.Layer
 	for _, b := range l.Below {
-		if b.Role == "" && (b.Device != nil || b.Kind == host.Missing) {
+		if b.Role == "" && (b.Device != nil || b.Kind == blockdev.Missing) {
 			tops = append(tops, b.Layer)
 		}
 	}
-	if len(tops) > 0 && (isGroup(l) || l.Filesystem == host.OnDevice || l.Filesystem == host.OnUnknown) {
+	if len(tops) > 0 && (isGroup(l) || l.Filesystem == blockdev.OnDevice || l.Filesystem == blockdev.OnUnknown) {
 		return tops, true
 	}
 	why := withoutDisk(l)
-	if l.Filesystem == host.OnDevice && l.Trouble != "" {
+	if l.Filesystem == blockdev.OnDevice && l.Trouble != "" {
 		why = l.Trouble
 	}
 	r.Fail(s.TargetPos(), instead(l), "io.on %s: a limit here holds nothing: %s", s.On, why)
@@ -60,37 +60,39 @@ func (r diskLimits) tops(s policy.Setting, l *host.Layer) ([]*host.Layer, bool) 
 }
 
 // isGroup says whether a layer stands for several devices that no device joins.
-func isGroup(l *host.Layer) bool { return l.Kind == host.VolumeGroup || l.Kind == host.DiskGroup }
+func isGroup(l *blockdev.Layer) bool {
+	return l.Kind == blockdev.VolumeGroup || l.Kind == blockdev.DiskGroup
+}
 
 // title names what a target is, for messages.
-func title(l *host.Layer) string {
-	if l.Kind == host.Filesystem {
+func title(l *blockdev.Layer) string {
+	if l.Kind == blockdev.Filesystem {
 		return l.Point
 	}
 	return l.String()
 }
 
 // withoutDisk says why no disk can be limited for a filesystem.
-func withoutDisk(l *host.Layer) string {
+func withoutDisk(l *blockdev.Layer) string {
 	switch l.Filesystem {
-	case host.InMemory:
+	case blockdev.InMemory:
 		return l.Type + " lives in memory"
-	case host.OfKernel:
+	case blockdev.OfKernel:
 		return l.Type + " holds no files, the kernel makes them up"
-	case host.OnNetwork:
+	case blockdev.OnNetwork:
 		return l.Type + " is on the network, its input and output pass no disk of this host"
-	case host.OnPool:
+	case blockdev.OnPool:
 		return l.Type + " reads and writes from threads of its own, which are in no group"
-	case host.OnOthers:
+	case blockdev.OnOthers:
 		return l.Type + " lies on other file systems"
-	case host.OfProcess:
+	case blockdev.OfProcess:
 		return l.Type + " is served by another process"
 	}
 	return fmt.Sprintf("%s (%s) has no block device", l.Type, strings.TrimPrefix(l.ID, "fs "))
 }
 
 // onTop puts a limit on one device, or on the whole disk of a partition.
-func (r diskLimits) onTop(s policy.Setting, l, top *host.Layer, group string) policy.Settings {
+func (r diskLimits) onTop(s policy.Setting, l, top *blockdev.Layer, group string) policy.Settings {
 	device := r.whole(s, top)
 	switch {
 	case device == nil:
@@ -99,7 +101,7 @@ func (r diskLimits) onTop(s policy.Setting, l, top *host.Layer, group string) po
 		s.Why = fmt.Sprintf("at %s, the whole disk of %s: the kernel limits no partition alone", device, top.Name)
 		r.note(s.TargetPos(), group, "io.on %s: the limit is on the whole disk %s, not on partition %s alone", s.On,
 			device.Name, top.Name)
-	case l != top && (device.Kind.Layered() || device.Kind == host.Loop):
+	case l != top && (device.Kind.Layered() || device.Kind == blockdev.Loop):
 		s.Why = fmt.Sprintf("at %s, the top device: %s has it to itself", device, title(l))
 		r.note(s.TargetPos(), group, "io.on %s: the limit is on %s, the top device, which %s has to itself", s.On,
 			device, title(l))
@@ -110,9 +112,9 @@ func (r diskLimits) onTop(s policy.Setting, l, top *host.Layer, group string) po
 
 // whole gives the device on which the kernel takes a limit for a device: the whole disk of a partition, else itself.
 // nil after a problem.
-func (r diskLimits) whole(s policy.Setting, l *host.Layer) *host.Layer {
+func (r diskLimits) whole(s policy.Setting, l *blockdev.Layer) *blockdev.Layer {
 	device := l
-	if l.Kind == host.Partition {
+	if l.Kind == blockdev.Partition {
 		device = l.Below[0].Layer
 	}
 	switch {
@@ -121,7 +123,7 @@ func (r diskLimits) whole(s policy.Setting, l *host.Layer) *host.Layer {
 			l.Name)
 	case device.Device == nil:
 		r.Fail(s.TargetPos(), r.disksHint(), "io.on %s: %s is not there: %s", s.On, device.Name, device.Trouble)
-	case device.Kind == host.Disk, device.Kind == host.Loop, device.Kind.Layered():
+	case device.Kind == blockdev.Disk, device.Kind == blockdev.Loop, device.Kind.Layered():
 		return device
 	default:
 		r.Fail(s.TargetPos(), r.disksHint(),
@@ -131,11 +133,11 @@ func (r diskLimits) whole(s policy.Setting, l *host.Layer) *host.Layer {
 }
 
 // auxiliary are the links that the disks of a limit are not found by.
-var auxiliary = []string{host.RolePath, host.RoleCache, host.RoleLog, host.RoleMetadata, host.RoleLower,
-	host.RoleSnapshot}
+var auxiliary = []string{blockdev.RolePath, blockdev.RoleCache, blockdev.RoleLog, blockdev.RoleMetadata, blockdev.RoleLower,
+	blockdev.RoleSnapshot}
 
 // onLeaves shares a limit over the disks that a layer is on in the end: evenly, which is where a split by use begins.
-func (r diskLimits) onLeaves(s policy.Setting, l *host.Layer, tops int, group string) policy.Settings {
+func (r diskLimits) onLeaves(s policy.Setting, l *blockdev.Layer, tops int, group string) policy.Settings {
 	leaves := l.Drives(auxiliary...)
 	if len(leaves) == 0 {
 		r.Fail(s.TargetPos(), r.disksHint(), "io.on %s: the disks below %s cannot be told", s.On, l)
@@ -162,7 +164,7 @@ func (r diskLimits) onLeaves(s policy.Setting, l *host.Layer, tops int, group st
 		return nil
 	}
 	r.note(s.TargetPos(), group, "%s", text)
-	if l.Kind == host.DiskGroup && l.Trouble != "" {
+	if l.Kind == blockdev.DiskGroup && l.Trouble != "" {
 		r.note(s.TargetPos(), group, "io.on %s: %s", s.On, l.Trouble)
 	}
 	var all policy.Settings
@@ -197,16 +199,16 @@ func share(v policy.Value, n int64) (policy.Value, bool) {
 }
 
 // mirrored says whether what is written to a layer goes to several disks each time.
-func mirrored(l *host.Layer) bool {
-	several := l.Kind == host.RAID && !strings.HasPrefix(l.Detail, "raid0") && !strings.HasPrefix(l.Detail, "linear") ||
-		l.Kind == host.Volume && l.Detail == "RAID" || l.Type == "btrfs" &&
+func mirrored(l *blockdev.Layer) bool {
+	several := l.Kind == blockdev.RAID && !strings.HasPrefix(l.Detail, "raid0") && !strings.HasPrefix(l.Detail, "linear") ||
+		l.Kind == blockdev.Volume && l.Detail == "RAID" || l.Type == "btrfs" &&
 		(strings.Contains(l.Detail, "raid1") || strings.Contains(l.Detail, "raid5") || strings.Contains(l.Detail,
 			"raid6"))
-	return several || slices.ContainsFunc(l.Below, func(b host.Link) bool { return mirrored(b.Layer) })
+	return several || slices.ContainsFunc(l.Below, func(b blockdev.Link) bool { return mirrored(b.Layer) })
 }
 
 // names lists layers: "sda, sdb and sdc".
-func names(layers []*host.Layer) string {
+func names(layers []*blockdev.Layer) string {
 	var all []string
 	for _, l := range layers {
 		all = append(all, l.Name)

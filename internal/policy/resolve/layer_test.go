@@ -10,17 +10,17 @@ import (
 
 	"pgregory.net/rapid"
 
-	"bulkhead/internal/host"
 	"bulkhead/internal/host/hosttest"
+	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/yamlform"
 )
 
 // asmHost names disks of disk groups.
 var asmHost = &policy.HostPart{ASM: []policy.DiskGroup{
-	{Name: "DATA", Members: host.Members{Disks: []string{"/dev/mapper/asm_data01", "/dev/dm-1"}}},
-	{Name: "ONE", Members: host.Members{Disks: []string{"/dev/mapper/asm_data03"}}},
-	{Name: "PART", Members: host.Members{Disks: []string{"/dev/sdb1"}}},
+	{Name: "DATA", Members: blockdev.Members{Disks: []string{"/dev/mapper/asm_data01", "/dev/dm-1"}}},
+	{Name: "ONE", Members: blockdev.Members{Disks: []string{"/dev/mapper/asm_data03"}}},
+	{Name: "PART", Members: blockdev.Members{Disks: []string{"/dev/sdb1"}}},
 }}
 
 func TestLayers(t *testing.T) {
@@ -109,7 +109,7 @@ func TestLayers(t *testing.T) {
 			facts := testHost()
 			facts.Devices, facts.Mounts = disks.Devices, disks.Mounts()
 			r := resolution{facts: facts, Report: yamlform.NewReport(nil),
-				Resolver: Resolver{Host: asmHost, Storage: func() (*host.Storage, error) { return disks, nil }}}
+				Resolver: Resolver{Host: asmHost, Storage: func() (*blockdev.Storage, error) { return disks, nil }}}
 			key := policy.KeyIOReadBandwidth
 			if _, is := test.value.(policy.IOPS); is {
 				key = policy.KeyIOReadIOPS
@@ -151,7 +151,7 @@ func TestShare(t *testing.T) {
 }
 
 func TestStorageThatFails(t *testing.T) {
-	broken := Resolver{Storage: func() (*host.Storage, error) { return nil, errors.New("read mounts: gone") }}
+	broken := Resolver{Storage: func() (*blockdev.Storage, error) { return nil, errors.New("read mounts: gone") }}
 	_, problems := Setting(policy.Setting{Key: policy.KeyIOReadIOPS, On: "/data", Value: policy.IOPS(5)}, testHost(),
 		broken)
 	if len(problems) != 1 || !strings.Contains(problems[0].Msg, "io.on /data: read mounts: gone") {

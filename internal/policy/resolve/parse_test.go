@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/policy/yamlform"
@@ -210,7 +211,7 @@ func TestResolveSettingAndCheck(t *testing.T) {
 		t.Errorf("on all devices: %v", got)
 	}
 	if got := resolve("a:cpu.numa=1", ""); len(got) != 1 || got[0].Key != policy.KeyCPUCPUs ||
-		!policy.SameValue(got[0].Value, policy.IDs{IDSet: host.NewIDSet(1, 3)}) {
+		!policy.SameValue(got[0].Value, policy.IDs{Set: idset.New(1, 3)}) {
 		t.Errorf("node 1: %v", got)
 	}
 	_, s, err := parse.ParseAssignment("a:io.write.iops=5", "/tank")
@@ -244,7 +245,7 @@ func TestResolveSettingAndCheck(t *testing.T) {
 // Nodes without CPUs or without memory, as hot-plugged memory and some virtual machines make them.
 func TestOddNodes(t *testing.T) {
 	facts := testHost()
-	facts.Nodes = append(facts.Nodes, host.Node{ID: 2, MemTotal: 1 << 30}, host.Node{ID: 3, CPUs: host.NewIDSet(3)})
+	facts.Nodes = append(facts.Nodes, host.Node{ID: 2, MemTotal: 1 << 30}, host.Node{ID: 3, CPUs: idset.New(3)})
 	for numa, say := range map[string]string{"2": "NUMA node 2 has no CPUs",
 		"3": "memory.numa: NUMA node 3 has no memory"} {
 		p, err := parse.Policy([]policy.Source{{Path: "main", Text: "version: 1\ngroups: {a: {numa: " + numa + "}}\n"}})

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/blockdev"
+	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/policy/yamlform"
@@ -80,7 +82,7 @@ type Resolver struct {
 	EvalSymlinks func(path string) (string, error)
 	// Storage gives what files lie on. It is asked at most once, and only when a limit names a target. When it is nil,
 	// the facts have to do, which do not know the devices of a btrfs and the cache of a bcache.
-	Storage func() (*host.Storage, error)
+	Storage func() (*blockdev.Storage, error)
 	// Interface finds the network interface that a name, "default" or a network means. When it is nil, names are taken
 	// as they are written. An *ErrNoInterface says that there is none.
 	Interface func(on string) (policy.Interface, error)
@@ -156,7 +158,7 @@ type resolution struct {
 	*yamlform.Report
 	facts *host.Facts
 	notes []policy.Note
-	disks *host.Storage // once it was asked for
+	disks *blockdev.Storage // once it was asked for
 }
 
 type (
@@ -281,21 +283,21 @@ func (r *resolution) nodeCPUs(s policy.Setting) policy.Setting {
 	if !ok {
 		return s
 	}
-	var cpus host.IDSet
+	var cpus idset.Set
 	for _, n := range r.nodes(s.Pos, ids) {
 		if len(n.CPUs) == 0 {
 			r.Fail(s.Pos, "name the CPUs with cpu.cpus", "NUMA node %d has no CPUs", n.ID)
 		}
 		cpus = cpus.Union(n.CPUs)
 	}
-	s.Value = policy.IDs{IDSet: cpus}
+	s.Value = policy.IDs{Set: cpus}
 	return s
 }
 
 // nodes gives the nodes that a setting names, and reports those that do not exist.
 func (r *resolution) nodes(at policy.Pos, ids policy.IDs) []host.Node {
 	var nodes []host.Node
-	var all host.IDSet
+	var all idset.Set
 	for _, n := range r.facts.Nodes {
 		all = append(all, n.ID)
 		if ids.Contains(n.ID) {

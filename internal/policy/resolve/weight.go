@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/policy"
 )
 
@@ -55,7 +55,7 @@ func (r weights) resolveWeight(s policy.Setting, group string) policy.Settings {
 	if strings.HasPrefix(s.From, "role ") {
 		return policy.Settings{s}
 	}
-	var disks []*host.Layer
+	var disks []*blockdev.Layer
 	if s.On == "" {
 		disks = r.allDisks(s)
 	} else {
@@ -93,22 +93,22 @@ func (r weights) resolveWeight(s policy.Setting, group string) policy.Settings {
 }
 
 // allDisks are all disks that requests go to: of a disk over several paths the multipath device.
-func (r weights) allDisks(s policy.Setting) []*host.Layer {
+func (r weights) allDisks(s policy.Setting) []*blockdev.Layer {
 	storage := r.storage(s)
 	if storage == nil {
 		return nil
 	}
-	disks := []*host.Layer{}
+	disks := []*blockdev.Layer{}
 	paths := map[string]bool{}
 	for _, d := range r.facts.Devices {
-		if d.Kind == host.Multipath {
+		if d.Kind == blockdev.Multipath {
 			for _, p := range d.Slaves {
 				paths[p] = true
 			}
 		}
 	}
 	for _, d := range r.facts.Devices {
-		if d.Size > 0 && (d.Kind == host.Disk && !paths[d.Number] || d.Kind == host.Multipath) {
+		if d.Size > 0 && (d.Kind == blockdev.Disk && !paths[d.Number] || d.Kind == blockdev.Multipath) {
 			disks = append(disks, storage.Of(d.Number))
 		}
 	}
@@ -116,7 +116,7 @@ func (r weights) allDisks(s policy.Setting) []*host.Layer {
 }
 
 // weighed are the disks of a target at which requests can be weighed: those at the bottom. nil after a problem.
-func (r weights) weighed(s policy.Setting) []*host.Layer {
+func (r weights) weighed(s policy.Setting) []*blockdev.Layer {
 	l := r.layer(s)
 	if l == nil {
 		return nil
@@ -125,10 +125,10 @@ func (r weights) weighed(s policy.Setting) []*host.Layer {
 	if !ok {
 		return nil
 	}
-	var disks []*host.Layer
+	var disks []*blockdev.Layer
 	for _, top := range tops {
-		below := []*host.Layer{top}
-		if top.Kind.Layered() && top.Kind != host.Multipath {
+		below := []*blockdev.Layer{top}
+		if top.Kind.Layered() && top.Kind != blockdev.Multipath {
 			if s.Layer == policy.LayerTop {
 				r.Fail(s.TargetPos(), "leave `layer` out: the disks below are weighed",
 					"io.weight on %s: neither iocost nor BFQ weighs at %s: it has no queue of requests", s.On, top)
@@ -153,7 +153,7 @@ func (r weights) weighed(s policy.Setting) []*host.Layer {
 }
 
 // weigh chooses what holds weights on a disk, and says why; via is "" where nothing can.
-func (r weights) weigh(l *host.Layer) (via, why, hint string) {
+func (r weights) weigh(l *blockdev.Layer) (via, why, hint string) {
 	d := l.Device
 	h, mounted := r.facts.HierarchyOf("blkio")
 	switch {
@@ -164,7 +164,7 @@ func (r weights) weigh(l *host.Layer) (via, why, hint string) {
 	}
 	iocost := h.Version == 2 && r.facts.IOCost
 	if model := r.modelOf(l); iocost && model != nil {
-		if d.Scheduler == host.BFQ {
+		if d.Scheduler == blockdev.BFQ {
 			return "", fmt.Sprintf("host.io has a model of %s, for iocost, and its scheduler is BFQ, which weighs too",
 					l.Name),
 				"take the model out, or give the disk another scheduler"
@@ -178,10 +178,10 @@ func (r weights) weigh(l *host.Layer) (via, why, hint string) {
 }
 
 // byScheduler is weigh where it is left to the disk's scheduler.
-func (r weights) byScheduler(d *host.Device, version int, iocost bool) (via, why, hint string) {
+func (r weights) byScheduler(d *blockdev.Device, version int, iocost bool) (via, why, hint string) {
 	const limit = "limit the others instead: `read: {…}`, `write: {…}`"
 	switch {
-	case d.Scheduler == host.BFQ:
+	case d.Scheduler == blockdev.BFQ:
 		return policy.ViaBFQ, "its scheduler is BFQ, which weighs", ""
 	case r.facts.BFQ && iocost:
 		return policy.ViaBFQ,
@@ -189,7 +189,7 @@ func (r weights) byScheduler(d *host.Device, version int, iocost bool) (via, why
 				"disk for iocost", d.Scheduler), ""
 	case r.facts.BFQ:
 		return policy.ViaBFQ, fmt.Sprintf("BFQ becomes its scheduler in place of %s and weighs", d.Scheduler), ""
-	case version == 1 && slices.Contains(d.Schedulers, host.CFQ):
+	case version == 1 && slices.Contains(d.Schedulers, blockdev.CFQ):
 		return policy.ViaCFQ, "the scheduler CFQ weighs", ""
 	case iocost:
 		return "", "this kernel has no BFQ, and host.io has no model of the disk for iocost",
@@ -201,7 +201,7 @@ func (r weights) byScheduler(d *host.Device, version int, iocost bool) (via, why
 }
 
 // modelOf is the model that the policy has of one disk.
-func (r weights) modelOf(l *host.Layer) *policy.Model {
+func (r weights) modelOf(l *blockdev.Layer) *policy.Model {
 	if r.Host == nil || r.disks == nil {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 
 	"bulkhead/internal/host"
 	"bulkhead/internal/host/hosttest"
+	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
 )
@@ -23,7 +24,7 @@ func weighedHost(t *testing.T, fixture string, version int, change func(*host.Fa
 	f.Hierarchies = []host.Hierarchy{{ID: "x", Version: version, Controllers: []string{"blkio"}}}
 	f.Devices, f.Mounts, f.BFQ, f.IOCost = disks.Devices, disks.Mounts(), true, version == 2
 	for i := range f.Devices {
-		if d := &f.Devices[i]; d.Kind == host.Disk {
+		if d := &f.Devices[i]; d.Kind == blockdev.Disk {
 			d.Scheduler, d.Schedulers = "none", []string{"none", "bfq"}
 		}
 	}
@@ -31,7 +32,7 @@ func weighedHost(t *testing.T, fixture string, version int, change func(*host.Fa
 		change(f)
 	}
 	disks.Devices = f.Devices
-	return f, Resolver{Storage: func() (*host.Storage, error) { return disks, nil }}
+	return f, Resolver{Storage: func() (*blockdev.Storage, error) { return disks, nil }}
 }
 
 func TestWeights(t *testing.T) {
@@ -57,7 +58,7 @@ func TestWeights(t *testing.T) {
 		{"model beside BFQ", "partitions", 2, "io: [{on: /dev/sda, " + model + "}]", "{on: /dev/sda, weight: 500}",
 			func(f *host.Facts) {
 				for i := range f.Devices {
-					f.Devices[i].Scheduler = host.BFQ
+					f.Devices[i].Scheduler = blockdev.BFQ
 				}
 			}, nil, "its scheduler is BFQ, which weighs too"},
 		{"model on v1", "partitions", 1, "io: [{on: /dev/sda, " + model + "}]", "{on: /dev/sda, weight: 500}", nil,

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/systemd"
 )
 
@@ -206,7 +206,7 @@ func number(r *systemd.Row, text string) (uint64, error) {
 func bits(lists []string) []byte {
 	set := []byte{}
 	for _, list := range lists {
-		ids, _ := host.ParseIDSet(list)
+		ids, _ := idset.Parse(list)
 		for _, id := range ids {
 			for len(set) <= id/8 {
 				set = append(set, 0)

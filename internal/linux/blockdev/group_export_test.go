@@ -1,0 +1,4 @@
+package blockdev
+
+// ASMGroup reads the start of a disk.
+var ASMGroup = asmGroup

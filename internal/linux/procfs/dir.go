@@ -1,0 +1,191 @@
+package procfs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"bulkhead/internal/linux/sysroot"
+
+	"golang.org/x/sys/unix"
+)
+
+// procDir is the directory of one process. On the live machine it is held open: it belongs to this
+// process for good, so that files read one after the other never mix two owners of a reused pid.
+type Dir struct {
+	h   FS
+	pid int
+	fd  int // -1 in a captured host and while recording one
+}
+
+// openProc opens the directory of a process. The error matches ErrExited when there is none.
+func (h FS) OpenProc(pid int) (Dir, error) {
+	d := Dir{h: h, pid: pid, fd: -1}
+	var err error
+	if h.Root.Live() && !h.Root.Recorded() {
+		d.fd, err = openat(unix.AT_FDCWD, d.path(""), unix.O_PATH|unix.O_DIRECTORY)
+	} else if !h.Root.Exists(d.path("")) {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return Dir{}, d.Failed(err)
+	}
+	return d, nil
+}
+
+func (d Dir) Close() {
+	if d.fd >= 0 {
+		closeFD(d.fd) // nothing was written through it
+	}
+}
+
+func (d Dir) path(name string) string {
+	if name == "" {
+		return "/proc/" + strconv.Itoa(d.pid)
+	}
+	return "/proc/" + strconv.Itoa(d.pid) + "/" + name
+}
+
+// failed says which process an error is about, and makes it match ErrExited when the process is gone.
+func (d Dir) Failed(err error) error {
+	if sysroot.IsGone(err) && !d.Alive() {
+		return fmt.Errorf("read process %d: %w", d.pid, ErrExited)
+	}
+	return fmt.Errorf("read process %d: %w", d.pid, err)
+}
+
+// alive says whether the process is still there, a zombie included.
+func (d Dir) Alive() bool {
+	if d.fd >= 0 {
+		return unix.Faccessat(d.fd, "stat", unix.F_OK, 0) == nil
+	}
+	return d.h.Root.Exists(d.path("stat"))
+}
+
+// read returns the first limit bytes of a file of the process, in buf if it has the room.
+func (d Dir) Read(buf []byte, name string, limit int) ([]byte, error) {
+	if d.fd < 0 {
+		return d.h.Root.ReadSome(d.path(name), int64(limit))
+	}
+	fd, err := d.openFile(name, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer closeFD(fd)
+	if name == "stat" && limit >= cap(buf) && cap(buf) > maxStat {
+		n, err := readOnce(fd, buf[:cap(buf)])
+		return buf[:n], err
+	}
+	return readAll(fd, buf[:0], limit, isWholePiece(name) || strings.HasPrefix(name, "fdinfo/"))
+}
+
+// maxStat is more than /proc/PID/stat has: 52 numbers and a name.
+const maxStat = 1200
+
+// isWholePiece says that a file of a process comes in one piece.
+func isWholePiece(name string) bool { return name == "stat" || name == "status" || name == "cgroup" }
+
+// readAll reads a file to its end without allocating when buf is large enough. With once a reading that does not fill
+// the room is the whole: so it is with files of a process that the kernel writes in one piece (single_open in
+// fs/proc/base.c), and that spares the call that finds the end.
+func readAll(fd int, buf []byte, limit int, once bool) ([]byte, error) {
+	for {
+		if len(buf) == cap(buf) {
+			buf = slices.Grow(buf, max(4096, cap(buf)))
+		}
+		n, err := Retry(func() (int, error) { return unix.Read(fd, buf[len(buf):cap(buf)]) })
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			return buf, nil
+		}
+		if buf = buf[:len(buf)+n]; len(buf) >= limit {
+			return buf[:limit], nil
+		}
+		if once && len(buf) < cap(buf) {
+			return buf, nil
+		}
+	}
+}
+
+func (d Dir) openFile(name string, flags int) (int, error) {
+	if isWholePiece(name) || name == "cmdline" {
+		return openat(d.fd, name, flags)
+	}
+	return Retry(func() (int, error) { return unix.Openat(d.fd, name, flags|unix.O_CLOEXEC, 0) }) // of some even that waits
+}
+
+// link returns the text of a symbolic link of the process.
+func (d Dir) Link(name string) (string, error) {
+	if d.fd < 0 {
+		return d.h.Root.Readlink(d.path(name))
+	}
+	var buf [unix.PathMax]byte
+	n, err := readlinkat(d.fd, name, buf[:])
+	if err != nil {
+		return "", err
+	}
+	return string(buf[:n]), nil
+}
+
+// list returns the names in a directory of the process.
+func (d Dir) list(name string) ([]string, error) {
+	if d.fd < 0 {
+		return d.h.Root.ReadDir(d.path(name))
+	}
+	fd, err := d.openFile(name, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), d.path(name))
+	defer f.Close()
+	return f.Readdirnames(-1)
+}
+
+func (d Dir) environ() ([]string, error) {
+	text, err := d.Read(nil, "environ", sysroot.MaxPseudoFile)
+	if sysroot.IsGone(err) && d.Alive() {
+		return nil, nil // a captured host comes without, and the memory of a zombie is gone: ESRCH on newer kernels (seen on 6.18)
+	}
+	return parseEnviron(text), err
+}
+
+// write replaces what a file of the process holds, with a single write(2) as the kernel wants it.
+func (d Dir) write(name, value string) error {
+	if d.fd < 0 {
+		return d.h.Root.Inside(d.path(name), true, func(tree *os.Root, name string) error {
+			f, err := tree.OpenFile(name, os.O_WRONLY|os.O_TRUNC, 0)
+			if err != nil {
+				return err
+			}
+			_, err = f.WriteString(value + "\n")
+			return errors.Join(err, f.Close())
+		})
+	}
+	fd, err := d.openFile(name, unix.O_WRONLY)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	n, err := unix.Write(fd, []byte(value))
+	if err == nil && n != len(value) {
+		err = io.ErrShortWrite
+	}
+	return err
+}
+
+// retry repeats a system call that a signal interrupted; Go's own scheduler sends such signals.
+func Retry(call func() (int, error)) (int, error) {
+	for {
+		n, err := call()
+		if !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
+}

@@ -1,0 +1,427 @@
+package procfs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+
+	"bulkhead/internal/linux/sysroot"
+
+	"golang.org/x/sys/unix"
+)
+
+// MaxArgs is how much of a command line is read, in bytes. Linux allows 2 MiB and more; nothing that
+// tells programs apart stands so far behind.
+const MaxArgs = 128 << 10
+
+// ProcID names a process beyond doubt: a pid may be reused, a pid with its start time is not.
+type ID struct {
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"` // field 22 of /proc/PID/stat, clock ticks since boot
+}
+
+// Process is one process (thread group) as /proc shows it.
+type Process struct {
+	ID
+	PPID   int
+	Comm   string   // field 2 of stat, at most 15 bytes
+	State  byte     // field 3 of stat
+	Kernel bool     // a kernel thread (PF_KTHREAD)
+	Exe    string   // /proc/PID/exe without " (deleted)"; "" when unreadable
+	Args   []string // none for a kernel thread, for a zombie and in the midst of execve(2)
+	UID    int      // effective
+	GID    int      // effective
+	// Groups are the supplementary ones. On a live host a Scanner leaves them out, and Host.Groups has them.
+	Groups  []int
+	Threads int
+	RT      bool // scheduling policy of the main thread is FIFO, RR or DEADLINE
+	// Cgroups maps Hierarchy.ID to the path inside that hierarchy, "/" first. Processes of one group
+	// share one map: do not write to it.
+	Cgroups map[string]string
+	// PIDNamespace differs from the reader's own: a container's process.
+	ForeignNamespace bool
+	// Env holds NAME=VALUE pairs; read only when asked for.
+	Env []string
+	// ArgsTruncated says that Args is the first MaxArgs bytes of a longer command line.
+	ArgsTruncated bool
+}
+
+// ProcessOptions says what to read.
+type Options struct {
+	Env  bool  // read the environment too
+	PIDs []int // only these; nil is every process
+}
+
+// Processes returns the processes there are, by pid. One that exits meanwhile is left out. When
+// hidepid hides processes of other users from this one, it returns those it sees together with an
+// error that matches ErrHidden.
+func (h FS) Processes(o Options) ([]Process, error) {
+	var hidden error
+	pids := slices.Clone(o.PIDs)
+	if o.PIDs == nil {
+		var err error
+		if pids, err = listPIDs(h.Root, nil); err != nil {
+			return nil, fmt.Errorf("list processes: %w", err)
+		}
+		hidden = h.hidden()
+		if hidden != nil && !errors.Is(hidden, ErrHidden) {
+			return nil, hidden
+		}
+	}
+	slices.Sort(pids)
+	pids = slices.Compact(pids)
+	reader := newProcReader(h, o.Env)
+	list := make([]Process, 0, len(pids))
+	for _, pid := range pids {
+		p, _, err := reader.read(pid)
+		if errors.Is(err, ErrExited) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, p)
+	}
+	return list, hidden
+}
+
+// procReader reads processes one after the other into the same buffers.
+type procReader struct {
+	h       FS
+	env     bool
+	lean    bool // no supplementary groups: status, which has them, costs a third of all the rest
+	buf     []byte
+	cgroups map[string]map[string]string // by the text of the cgroup file
+	self    string                       // our own pid namespace, "" until asked for
+	home    inode                        // the same as a file, none until asked for
+}
+
+// inode names a file.
+type inode struct{ dev, ino uint64 }
+
+func newProcReader(h FS, env bool) *procReader {
+	return &procReader{h: h, env: env, buf: make([]byte, 0, 16<<10), cgroups: map[string]map[string]string{}}
+}
+
+// read reads one process. The error matches ErrExited when it is gone.
+func (r *procReader) read(pid int) (Process, stat, error) {
+	dir, err := r.h.OpenProc(pid)
+	if err != nil {
+		return Process{}, stat{}, err
+	}
+	defer dir.Close()
+	s, err := r.stat(dir)
+	if err != nil {
+		return Process{}, stat{}, err
+	}
+	p := Process{
+		ID:      ID{PID: pid, Start: s.start},
+		PPID:    s.ppid,
+		Comm:    s.comm,
+		State:   s.state,
+		Kernel:  s.kernel,
+		Threads: s.threads,
+		RT:      s.realtime,
+	}
+	for _, part := range []func(Dir, *Process) error{r.owner, r.program, r.cgroup, r.environ} {
+		if err := part(dir, &p); err != nil {
+			return Process{}, stat{}, dir.Failed(err)
+		}
+	}
+	return p, s, nil
+}
+
+// stat reads the stat of a process whose directory is open.
+func (r *procReader) stat(dir Dir) (stat, error) {
+	text, err := dir.Read(r.buf, "stat", sysroot.MaxPseudoFile)
+	if err != nil {
+		return stat{}, dir.Failed(err)
+	}
+	r.buf = text[:0]
+	s, err := parseStat(text)
+	if err != nil {
+		return stat{}, dir.Failed(err)
+	}
+	return s, nil
+}
+
+func (r *procReader) owner(dir Dir, p *Process) error {
+	if r.lean && r.ownerOfDirectory(dir, p) {
+		return nil
+	}
+	text, err := dir.Read(r.buf, "status", sysroot.MaxPseudoFile)
+	if err != nil {
+		return err
+	}
+	r.buf = text[:0]
+	s, err := parseStatus(text)
+	if err != nil {
+		return err
+	}
+	p.UID, p.GID, p.Groups = s.uid, s.gid, s.groups
+	p.ForeignNamespace = s.namespaces > 1
+	if s.namespaces == 0 && !p.Kernel {
+		p.ForeignNamespace = r.foreign(dir)
+	}
+	return nil
+}
+
+// ownerOfDirectory reads who owns the directory of a process: the effective user and group, also of one that is not
+// dumpable (task_dump_owner in fs/proc/base.c, pid_getattr before 4.11), and the namespace as a file. It says whether
+// that could be had.
+func (r *procReader) ownerOfDirectory(dir Dir, p *Process) bool {
+	var own, space unix.Stat_t
+	if dir.fd < 0 || unix.Fstat(dir.fd, &own) != nil || !r.atHome() {
+		return false
+	}
+	if !p.Kernel {
+		if unix.Fstatat(dir.fd, "ns/pid", &space, 0) != nil {
+			return false
+		}
+		p.ForeignNamespace = inode{space.Dev, space.Ino} != r.home
+	}
+	p.UID, p.GID = int(own.Uid), int(own.Gid)
+	return true
+}
+
+// atHome says whether our own pid namespace is known as a file.
+func (r *procReader) atHome() bool {
+	var st unix.Stat_t
+	if r.home == (inode{}) && unix.Stat("/proc/self/ns/pid", &st) == nil {
+		r.home = inode{st.Dev, st.Ino}
+	}
+	return r.home != inode{}
+}
+
+// foreign compares the links, for kernels before 4.1. Without the right to read them the answer is no.
+func (r *procReader) foreign(dir Dir) bool {
+	if r.self == "" {
+		r.self, _ = r.h.Root.Readlink("/proc/self/ns/pid")
+	}
+	theirs, err := dir.Link("ns/pid")
+	return err == nil && r.self != "" && theirs != r.self
+}
+
+func (r *procReader) program(dir Dir, p *Process) error {
+	if p.Kernel {
+		return nil
+	}
+	exe, err := dir.Link("exe")
+	switch {
+	case err == nil:
+		p.Exe = strings.TrimSuffix(exe, " (deleted)")
+	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission):
+		return err
+	}
+	text, err := dir.Read(r.buf, "cmdline", MaxArgs+1)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r.buf = text[:0]
+	if p.ArgsTruncated = len(text) > MaxArgs; p.ArgsTruncated {
+		text = text[:MaxArgs]
+	}
+	p.Args = parseArgs(text)
+	return nil
+}
+
+func (r *procReader) cgroup(dir Dir, p *Process) error {
+	text, err := dir.Read(r.buf, "cgroup", sysroot.MaxPseudoFile)
+	if errors.Is(err, fs.ErrNotExist) && dir.Alive() {
+		return nil // built without cgroups
+	}
+	if err != nil {
+		return err
+	}
+	r.buf = text[:0]
+	paths, found := r.cgroups[string(text)]
+	if !found {
+		if paths, err = ParseCgroup(text); err != nil {
+			return err
+		}
+		if len(r.cgroups) >= maxCgroupTexts {
+			clear(r.cgroups)
+		}
+		r.cgroups[string(text)] = paths
+	}
+	p.Cgroups = paths
+	return nil
+}
+
+// maxCgroupTexts bounds the memory of a scanner that lives for months beside short-lived groups.
+const maxCgroupTexts = 4096
+
+func (r *procReader) environ(dir Dir, p *Process) error {
+	if !r.env || p.Kernel {
+		return nil
+	}
+	env, err := dir.environ()
+	if errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	p.Env = env
+	return err
+}
+
+// Alive says whether the process runs: its pid is still its own, and it is no zombie.
+func (h FS) Alive(id ID) bool {
+	s, err := h.statOf(id.PID)
+	return err == nil && s.start == id.Start && !s.dead()
+}
+
+// statOf reads the stat of a process, and nothing else.
+func (h FS) statOf(pid int) (stat, error) {
+	d := Dir{h: h, pid: pid, fd: -1}
+	if !h.Root.Live() || h.Root.Recorded() {
+		text, err := d.Read(nil, "stat", sysroot.MaxPseudoFile)
+		if err != nil {
+			return stat{}, d.Failed(err)
+		}
+		return parseStat(text)
+	}
+	fd, err := openat(unix.AT_FDCWD, d.path("stat"), unix.O_RDONLY)
+	if err != nil {
+		return stat{}, d.Failed(err)
+	}
+	defer closeFD(fd)
+	var room [2 * maxStat]byte
+	n, err := readOnce(fd, room[:])
+	if err != nil {
+		return stat{}, d.Failed(err)
+	}
+	return parseStat(room[:n])
+}
+
+// Cwd returns the working directory of a process.
+func (h FS) Cwd(pid int) (string, error) {
+	dir, err := h.OpenProc(pid)
+	if err != nil {
+		return "", err
+	}
+	defer dir.Close()
+	cwd, err := dir.Link("cwd")
+	if err != nil {
+		return "", dir.Failed(err)
+	}
+	return strings.TrimSuffix(cwd, " (deleted)"), nil
+}
+
+// Environ returns the environment a process was started with, as NAME=VALUE.
+func (h FS) Environ(pid int) ([]string, error) {
+	dir, err := h.OpenProc(pid)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	env, err := dir.environ()
+	if err != nil {
+		return nil, dir.Failed(err)
+	}
+	return env, nil
+}
+
+// Groups returns the supplementary groups of a process, not nil when there are none. Errors: ErrExited.
+func (h FS) Groups(pid int) ([]int, error) {
+	dir, err := h.OpenProc(pid)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	var p Process
+	if err := newProcReader(h, false).owner(dir, &p); err != nil {
+		return nil, dir.Failed(err)
+	}
+	return append([]int{}, p.Groups...), nil
+}
+
+// Identity is whose a process is.
+type Identity struct {
+	UID    int   // effective
+	Groups []int // the effective one and the supplementary ones
+	// Sole says that the process has no other user: its real, saved and filesystem user ids are the same.
+	Sole bool
+}
+
+// Identity reads whose a process is. Errors: ErrExited.
+func (h FS) Identity(pid int) (Identity, error) {
+	dir, err := h.OpenProc(pid)
+	if err != nil {
+		return Identity{}, err
+	}
+	defer dir.Close()
+	text, err := dir.Read(nil, "status", sysroot.MaxPseudoFile)
+	if err != nil {
+		return Identity{}, dir.Failed(err)
+	}
+	s, err := parseStatus(text)
+	if err != nil {
+		return Identity{}, err
+	}
+	return Identity{UID: s.uid, Groups: append([]int{s.gid}, s.groups...), Sole: !s.mixed}, nil
+}
+
+// Task is one thread of a process.
+type Task struct {
+	TID   int
+	State byte // field 3 of stat
+	RT    bool // scheduling policy is FIFO, RR or DEADLINE
+}
+
+// TaskState is the state of a thread, field 3 of its stat. Errors: ErrExited.
+func (h FS) TaskState(tid int) (byte, error) {
+	dir, err := h.OpenProc(tid)
+	if err != nil {
+		return 0, err
+	}
+	defer dir.Close()
+	text, err := dir.Read(nil, "stat", sysroot.MaxPseudoFile)
+	if err != nil {
+		return 0, dir.Failed(err)
+	}
+	s, err := parseStat(text)
+	if err != nil {
+		return 0, dir.Failed(err)
+	}
+	return s.state, nil
+}
+
+// Tasks returns the threads of a process by number, its main thread included.
+func (h FS) Tasks(pid int) ([]Task, error) {
+	dir, err := h.OpenProc(pid)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, err := dir.list("task")
+	if err != nil {
+		return nil, dir.Failed(err)
+	}
+	tasks := make([]Task, 0, len(names))
+	var buf []byte
+	for _, name := range names {
+		tid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		buf, err = dir.Read(buf, "task/"+name+"/stat", sysroot.MaxPseudoFile)
+		if sysroot.IsGone(err) {
+			continue
+		}
+		if err != nil {
+			return nil, dir.Failed(err)
+		}
+		s, err := parseStat(buf)
+		if err != nil {
+			return nil, dir.Failed(err)
+		}
+		tasks = append(tasks, Task{TID: tid, State: s.state, RT: s.realtime})
+	}
+	slices.SortFunc(tasks, func(a, b Task) int { return a.TID - b.TID })
+	return tasks, nil
+}

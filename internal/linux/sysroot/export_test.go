@@ -1,0 +1,4 @@
+package sysroot
+
+// MaskSecrets is for the fuzz test, which needs fixtures.
+var MaskSecrets = maskSecrets

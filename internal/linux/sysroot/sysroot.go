@@ -1,0 +1,287 @@
+// Package sysroot reads files below a directory as if that were the root of the file system: "/" of this machine, or
+// the top of a captured host. Symbolic links, absolute ones included, are followed inside it, and nothing outside is
+// read.
+//
+// An FS is safe for concurrent use. WithTimeout bounds what a dead disk or server may hold up; Record keeps all that is
+// read, for a fixture. The readers of one kernel area each (procfs, blockdev, sockets, …) are values over an FS.
+package sysroot
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// maxPseudoFile bounds what is read of one file of /proc or /sys. A mountinfo of 10,000 mounts has 2 MB.
+const MaxPseudoFile = 64 << 20
+
+// maxLinks is how many symbolic links one path may go through, as in path_resolution(7).
+const maxLinks = 40
+
+// Root reads files below a directory as if it were the root of the file system: "/" of this machine, or the top of a
+// captured one. It is safe for concurrent use.
+type FS struct {
+	root  string
+	live  bool // root is "/": paths need no care, and process directories are held open by descriptor
+	Tree  func() (*os.Root, error)
+	waits waits
+	// seen, when not nil, is told about everything that was read (see Record).
+	seen *recording
+}
+
+// NewRoot returns the files below root. Nothing outside it is ever read: symbolic links, absolute ones included, are
+// followed inside it.
+func New(root string) *FS {
+	root = filepath.Clean(root)
+	r := &FS{root: root, live: root == "/"}
+	r.Tree = sync.OnceValues(func() (*os.Root, error) { return os.OpenRoot(root) })
+	return r
+}
+
+// Live says whether these are the files of this machine: the root is "/".
+func (r *FS) Live() bool { return r.live }
+
+// Recorded says whether all that is read is kept for an archive.
+func (r *FS) Recorded() bool { return r.seen != nil }
+
+// Record returns a root of the same directory that keeps what is read through it, for Archive.
+func (r *FS) Record() *FS {
+	to := New(r.root)
+	to.seen = &recording{files: map[string]string{}}
+	return to
+}
+
+// Archive returns what was read so far as a txtar archive.
+func (r *FS) Archive() string { return r.seen.archive() }
+
+// readFile returns the whole of a file. The size that stat(2) gives for a pseudo-file says nothing.
+func (h *FS) ReadFile(name string) ([]byte, error) { return h.ReadSome(name, MaxPseudoFile) }
+
+// readSome returns the first limit bytes of a file.
+func (h *FS) ReadSome(name string, limit int64) ([]byte, error) {
+	f, err := h.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, limit))
+	if err != nil {
+		return nil, err
+	}
+	h.seen.file(name, data)
+	return data, nil
+}
+
+func (h *FS) Open(name string) (f *os.File, err error) {
+	if h.live {
+		return os.Open(name)
+	}
+	err = h.Inside(name, true, func(tree *os.Root, name string) error {
+		f, err = tree.Open(name)
+		return err
+	})
+	return f, err
+}
+
+// inside does something with a file of a captured host, by its path below the root. With follow a
+// symbolic link at the end of the path is followed too.
+func (h *FS) Inside(name string, follow bool, do func(tree *os.Root, name string) error) error {
+	tree, err := h.Tree()
+	if err != nil {
+		return err
+	}
+	// os.Root follows links by itself but for absolute ones, which are rare.
+	err = do(tree, strings.TrimPrefix(path.Clean(name), "/"))
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	last := ""
+	if !follow {
+		name, last = path.Split(name)
+	}
+	real, err := Resolve(tree, name)
+	if err != nil {
+		return err
+	}
+	return do(tree, path.Join(real, last))
+}
+
+// readText returns a file without its trailing newline and blanks.
+func (h *FS) ReadText(name string) (string, error) {
+	data, err := h.ReadFile(name)
+	return string(bytes.TrimSpace(data)), err
+}
+
+// readInt returns a file that holds one decimal number.
+func (h *FS) ReadInt(name string) (int64, error) {
+	text, err := h.ReadText(name)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("parse %s: %q is not a number", name, text)
+	}
+	return n, nil
+}
+
+// readLink returns the text of a symbolic link.
+func (h *FS) Readlink(name string) (string, error) {
+	target, err := h.linkText(name)
+	if err == nil {
+		h.seen.link(name, target)
+	}
+	return target, err
+}
+
+func (h *FS) linkText(name string) (target string, err error) {
+	if h.live {
+		return os.Readlink(name)
+	}
+	err = h.Inside(name, false, func(tree *os.Root, name string) error {
+		target, err = tree.Readlink(name)
+		return err
+	})
+	return target, err
+}
+
+// readDir returns the names in a directory, in no particular order.
+func (h *FS) ReadDir(name string) ([]string, error) {
+	f, err := h.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	names, err := f.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	h.seen.dir(name, names)
+	return names, nil
+}
+
+// exists says whether there is something of that name, a dangling symbolic link included.
+func (h *FS) Exists(name string) bool {
+	info, err := h.Lstat(name)
+	if err != nil {
+		return false
+	}
+	h.seen.entry(name, !info.Mode().IsRegular())
+	return true
+}
+
+func (h *FS) Lstat(name string) (info fs.FileInfo, err error) {
+	if h.live {
+		return os.Lstat(name)
+	}
+	err = h.Inside(name, false, func(tree *os.Root, name string) error {
+		info, err = tree.Lstat(name)
+		return err
+	})
+	return info, err
+}
+
+// Evaluate returns the real path behind a path: every symbolic link in it followed, below the root. A path of which a
+// part does not exist gives an error that matches fs.ErrNotExist, and one whose file system does not answer
+// ErrNoAnswer, after some seconds.
+func (h *FS) EvalSymlinks(name string) (string, error) {
+	if !path.IsAbs(name) {
+		return "", fmt.Errorf("evaluate path %q: it is not absolute", name)
+	}
+	tree, err := h.Tree()
+	if err != nil {
+		return "", fmt.Errorf("evaluate path %q: %w", name, err)
+	}
+	inside, err := WithTimeout(h, name, func() (string, error) { return Resolve(tree, name) })
+	if err != nil {
+		return "", fmt.Errorf("evaluate path %q: %w", name, Cause(err))
+	}
+	return path.Join("/", inside), nil
+}
+
+// resolve follows every symbolic link of name as if tree were the root of the file system, and
+// returns the path relative to tree, which has no link in it any more. os.Root alone refuses
+// absolute links; it still guards every step, so that a change in between cannot lead outside. The
+// error is a *fs.PathError.
+func Resolve(tree *os.Root, name string) (string, error) {
+	pending := strings.Split(name, "/")
+	done := "."
+	for links := 0; len(pending) > 0; {
+		part := pending[0]
+		pending = pending[1:]
+		switch part {
+		case "", ".":
+			continue
+		case "..":
+			done = path.Dir(done) // "." stays "."
+			continue
+		}
+		next := path.Join(done, part)
+		info, err := tree.Lstat(next)
+		if err != nil {
+			return "", &fs.PathError{Op: "open", Path: name, Err: Cause(err)}
+		}
+		if info.Mode()&fs.ModeSymlink == 0 {
+			done = next
+			continue
+		}
+		if links++; links > maxLinks {
+			return "", &fs.PathError{Op: "open", Path: name, Err: syscall.ELOOP}
+		}
+		target, err := tree.Readlink(next)
+		if err != nil {
+			return "", &fs.PathError{Op: "open", Path: name, Err: Cause(err)}
+		}
+		if path.IsAbs(target) {
+			done = "."
+		}
+		pending = append(strings.Split(target, "/"), pending...)
+	}
+	return done, nil
+}
+
+// cause strips the path of the step from an error, so that the whole path can be put there instead.
+func Cause(err error) error {
+	var step *fs.PathError
+	if errors.As(err, &step) {
+		return step.Err
+	}
+	return err
+}
+
+// isGone says whether err means that a process went away: its directory is not there, or it was
+// opened before and the process behind it has exited.
+func IsGone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH)
+}
+
+// lines calls each with every line of text, without the newline, until it returns an error, which
+// is wrapped with what was parsed and the line's number.
+func Lines(what string, text []byte, each func(line string) error) error {
+	number := 0
+	for line := range strings.Lines(string(text)) {
+		number++
+		if err := each(strings.TrimSuffix(line, "\n")); err != nil {
+			return fmt.Errorf("parse %s: line %d: %w", what, number, err)
+		}
+	}
+	return nil
+}
+
+// readOptional reads a file that not every device has; it is "" then.
+func (h *FS) ReadOptional(name string) (string, error) {
+	text, err := h.ReadText(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return text, err
+}
