@@ -14,4 +14,4 @@ import (
 // set (a parent-death signal, a timer slack, …) are on the first one.
 func init() { runtime.LockOSThread() }
 
-func main() { os.Exit(cli.Main(os.Args[1:])) }
+func main() { os.Exit(cli.Main(os.Args[1:], os.Exit)) }

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -35,8 +36,8 @@ type exit struct{ code int }
 
 func (e exit) Error() string { return "exit " + strconv.Itoa(e.code) }
 
-// Main runs the command line and gives the exit code.
-func Main(args []string) int {
+// Main runs the command line and gives the exit code. It calls end when a verb does not end by itself after a signal.
+func Main(args []string, end func(code int)) int {
 	// A signal that was ignored when we started stays ignored, also for the command that run becomes:
 	// asking for it would undo that.
 	ends := slices.DeleteFunc([]os.Signal{syscall.SIGINT, syscall.SIGTERM}, signal.Ignored)
@@ -45,7 +46,30 @@ func Main(args []string) int {
 		ctx, stop = signal.NotifyContext(ctx, ends...)
 	}
 	defer stop()
+	defer context.AfterFunc(ctx, func() {
+		stop() // the next signal ends this process at once
+		if onlyReads(args) {
+			time.Sleep(graceTime)
+			render.Println(os.Stderr, "bulkhead: interrupted")
+			end(int(control.CodeFailed))
+		}
+	})()
 	return runVerb(ctx, args, os.Stdin, os.Stdout, os.Stderr)
+}
+
+// graceTime is how long a verb that changes nothing may take to end by itself after a signal, wherever it waits.
+const graceTime = 800 * time.Millisecond
+
+// onlyReads says whether a command line is of a verb that leaves nothing to undo or to clean up.
+func onlyReads(args []string) bool {
+	c, _, err := rootCmd(&session{}).Find(args)
+	if err != nil || !c.HasParent() {
+		return err == nil
+	}
+	for c.Parent().HasParent() {
+		c = c.Parent()
+	}
+	return c.GroupID == groupLook && c.Name() != "verify" // whose probes have loads to end
 }
 
 // runVerb is Main with its surroundings given, for tests.

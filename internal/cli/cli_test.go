@@ -87,3 +87,15 @@ func TestExitCodeOfVerify(t *testing.T) {
 		}
 	}
 }
+
+// A signal ends the verbs that change nothing wherever they wait; the others undo or clean up first.
+func TestOnlyReads(t *testing.T) {
+	for line, want := range map[string]bool{
+		"status --watch": true, "--state /x check": true, "discover disks": true, "explain 1": true, "history": true,
+		"apply": false, "verify --probe": false, "release --all": false, "run a -- status": false, "agent": false,
+	} {
+		if got := onlyReads(strings.Fields(line)); got != want {
+			t.Errorf("%s: %t", line, got)
+		}
+	}
+}

@@ -27,13 +27,22 @@ func (c *Controller) manager(ctx context.Context, f *host.Facts) (*systemd.Manag
 	if !f.Systemd {
 		return nil, nil //nolint:nilnil // there is none to connect to
 	}
-	c.bus.Lock() // not mu: a systemd that hangs must not hold up who does not ask it
+	c.bus.Lock()
+	m := c.systemd
+	c.bus.Unlock()
+	if m != nil {
+		return m, nil
+	}
+	// Nothing is held meanwhile: a systemd that hangs holds up only who asks it, and that one until ctx ends.
+	m, err := systemd.Connect(ctx, systemd.Options{Root: c.root, Timeout: c.patience, JobTimeout: c.patience})
+	if err != nil {
+		return nil, err
+	}
+	c.bus.Lock()
 	defer c.bus.Unlock()
-	if c.systemd == nil {
-		m, err := systemd.Connect(ctx, systemd.Options{Root: c.root, Timeout: c.patience, JobTimeout: c.patience})
-		if err != nil {
-			return nil, err
-		}
+	if c.systemd != nil { // somebody else was faster
+		m.Close()
+	} else {
 		c.systemd = m
 	}
 	return c.systemd, nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"bulkhead/internal/cgroup/cgroupfake"
+	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/state"
@@ -210,4 +211,32 @@ func TestNobodyKnowsWhoseTheSliceIs(t *testing.T) {
 	m.pid1.Intercept(nil)
 	m.apply(jobs)
 	m.release()
+}
+
+// A systemd that does not answer holds up who asks it until that one's context ends, and nobody else.
+func TestBusThatHangs(t *testing.T) {
+	m := newMachine(t, "252.39")
+	m.patience = time.Minute
+	m.pid1.Hang(true)
+	m.pid1.Drop()
+	facts := &host.Facts{Systemd: true}
+	first, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { _, err := m.manager(first, facts); ended <- err }()
+	time.Sleep(100 * time.Millisecond) // it is on its way
+	second, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	begun := time.Now()
+	if _, err := m.manager(second, facts); err == nil || time.Since(begun) > 10*time.Second {
+		t.Errorf("the second one: after %s: %v", time.Since(begun), err)
+	}
+	stop()
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("the first one: no error")
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the first one does not end with its context")
+	}
 }

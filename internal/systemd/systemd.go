@@ -128,19 +128,10 @@ func (m *Manager) Close() {
 
 // connected gives a live link, a new one when the old one was lost: a daemon-reexec drops every private connection.
 func (m *Manager) connected(ctx context.Context) (*link, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	const op = "connect to systemd"
-	if m.shut {
-		return nil, failed(op, "", dbus.ErrClosed)
+	if l, err := usable(m, nil); l != nil || err != nil {
+		return l, err
 	}
-	if m.link != nil {
-		if m.link.Connected() {
-			return m.link, nil
-		}
-		m.link.close()
-		m.link = nil
-	}
+	const op = "connect to systemd" // nothing is locked meanwhile: it may take its time
 	ctx, cancel := context.WithTimeout(ctx, m.options.Timeout)
 	defer cancel()
 	l := &link{}
@@ -168,8 +159,27 @@ func (m *Manager) connected(ctx context.Context) (*link, error) {
 		}
 		return nil, failed(op, "", err)
 	}
-	m.link = l
-	return l, nil
+	return usable(m, l)
+}
+
+// usable gives the live link, and makes a new one the link when there is none. It gives nil when there is neither.
+func usable(m *Manager, made *link) (*link, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.link != nil && !m.link.Connected() {
+		m.link.close()
+		m.link = nil
+	}
+	switch {
+	case made != nil && (m.shut || m.link != nil):
+		made.close()
+	case made != nil:
+		m.link = made
+	}
+	if m.shut {
+		return nil, failed("connect to systemd", "", dbus.ErrClosed)
+	}
+	return m.link, nil
 }
 
 // dial opens one connection that lives as long as life.

@@ -29,7 +29,7 @@ import (
 // TestMain makes this binary the program itself when it is called by that name.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "bulkhead" {
-		os.Exit(cli.Main(os.Args[1:]))
+		os.Exit(cli.Main(os.Args[1:], os.Exit))
 	}
 	if err := testhost.SetSurroundings(); err != nil {
 		fmt.Fprintln(os.Stderr, err)

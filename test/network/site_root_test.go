@@ -38,7 +38,7 @@ import (
 func TestMain(m *testing.M) {
 	switch filepath.Base(os.Args[0]) {
 	case "bulkhead":
-		os.Exit(cli.Main(os.Args[1:]))
+		os.Exit(cli.Main(os.Args[1:], os.Exit))
 	case "traffic", "sshd":
 		if err := end(os.Args[1], os.Args[2], os.Args[3]); err != nil {
 			fmt.Fprintln(os.Stderr, os.Args, err)

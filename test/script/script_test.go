@@ -22,7 +22,7 @@ import (
 // TestMain lets the scripts find this binary in PATH as bulkhead.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"bulkhead": func() { os.Exit(cli.Main(os.Args[1:])) },
+		"bulkhead": func() { os.Exit(cli.Main(os.Args[1:], os.Exit)) },
 	})
 }
 
