@@ -47,7 +47,7 @@ func (wi wish) releaseOf(w *world) plan.Plan {
 }
 
 func (w *world) input(wi wish) plan.Input {
-	in := plan.Input{Facts: w.facts(), Observed: w.observe()}
+	in := plan.Input{Facts: w.facts(), Host: policy.HostPart{Root: "bulkhead", Weight: 10000}, Observed: w.observe()}
 	for _, name := range slices.Sorted(maps.Keys(wi.groups)) {
 		parent := path.Dir(name)
 		if parent == "." {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"runtime"
 	"slices"
 	"strconv"
@@ -104,7 +105,7 @@ func (o Ownership) holds(now Ownership) bool {
 	return o.UID == now.UID && o.GID == now.GID && o.masked(now.Mode) == now.Mode
 }
 
-// listing is what OwnedRest reads as: "name uid:gid mode" of each file, joined by ", ".
+// parseListing reads what OwnedRest reads as: "name uid:gid mode" of each file, joined by ", ".
 func parseListing(text string) (all map[string]Ownership, ok bool) {
 	all = map[string]Ownership{}
 	for entry := range strings.SplitSeq(text, ", ") {
@@ -116,6 +117,39 @@ func parseListing(text string) (all map[string]Ownership, ok bool) {
 		all[name] = o
 	}
 	return all, true
+}
+
+// Unowned is what the owners in a text, of one file or a listing, would be if nobody had been given the files: root, and
+// the modes that the kernel gives them.
+func Unowned(text string) string {
+	if o, ok := parseOwnership(text); ok {
+		return Ownership{Mode: o.Mode & 0o755}.String()
+	}
+	all, ok := parseListing(text)
+	if !ok {
+		return text
+	}
+	for name, o := range all {
+		owner := o.Mode & 0o600
+		mode := owner | (owner&0o400)>>3 | (owner&0o400)>>6
+		if name == worldWritable {
+			mode = o.Mode & 0o222
+		}
+		all[name] = Ownership{Mode: mode}
+	}
+	return listing(all)
+}
+
+// worldWritable is the one file of a cgroup v1 directory that everybody may write to on some kernels, and its owner alone
+// on others (kernel/cgroup/cgroup-v1.c; seen as 0200 on 6.18).
+const worldWritable = "cgroup.event_control"
+
+func listing(all map[string]Ownership) string {
+	entries := make([]string, 0, len(all))
+	for _, file := range slices.Sorted(maps.Keys(all)) {
+		entries = append(entries, file+" "+all[file].String())
+	}
+	return strings.Join(entries, ", ")
 }
 
 // SameOwner says whether a group's files are owned as asked, for both forms of a value: one owner for all, or a listing.
@@ -221,7 +255,7 @@ func (o Owners) read(d Dir, dir Directory, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	entries := make([]string, 0, len(files))
+	all := make(map[string]Ownership, len(files))
 	for _, file := range files {
 		owner, err := known.Owner(file)
 		switch {
@@ -232,9 +266,9 @@ func (o Owners) read(d Dir, dir Directory, name string) (string, error) {
 		case name != OwnedRest:
 			return owner.String(), nil
 		}
-		entries = append(entries, file+" "+owner.String())
+		all[file] = owner
 	}
-	return strings.Join(entries, ", "), nil
+	return listing(all), nil
 }
 
 var errNoOwner = errors.New(`an owner is written as "UID:GID MODE"`)

@@ -180,7 +180,7 @@ func TestOwnersRun(t *testing.T) {
 	}
 	p, err := enter("shop", "54321 54321 54321 54321")
 	m.must(err)
-	if at := m.where(p); !strings.HasPrefix(at, "/bulkhead.slice/bulkhead-shop.slice/") {
+	if at := m.where(p); !strings.HasPrefix(at, "/bulkhead.shop.slice/") {
 		t.Errorf("it is in %s", at)
 	}
 	if _, err := enter("team", "54321 54321 54321 54321"); err == nil || CodeOf(err) != CodeRefused {

@@ -62,9 +62,6 @@ func (c *Controller) applyCanary(ctx context.Context, r Request, reply *Reply) e
 	if err != nil {
 		return err
 	}
-	if err := c.leaveOldRoot(s, next); err != nil {
-		return err
-	}
 	if err := c.refusals(next.Plan, r.Force); err != nil {
 		return err
 	}

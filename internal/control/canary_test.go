@@ -16,8 +16,8 @@ func flock(first, second string) string {
 
 func (m *machine) limits(when, one, two string) {
 	m.t.Helper()
-	m.reads(when, "/bulkhead.slice/bulkhead-one.slice", "memory.max", one)
-	m.reads(when, "/bulkhead.slice/bulkhead-two.slice", "memory.max", two)
+	m.reads(when, "/bulkhead.one.slice", "memory.max", one)
+	m.reads(when, "/bulkhead.two.slice", "memory.max", two)
 }
 
 const gib, gib2, gib4 = "1073741824", "2147483648", "4294967296"

@@ -257,8 +257,10 @@ func impossible(v *View) error {
 	if v.Facts.Systemd && v.Systemd == nil {
 		return errUnasked(v.unasked)
 	}
-	if theirs := foreignRoot(v); theirs != "" {
-		return fail(CodeRefused, takenHint, takenText, theirs)
+	for _, d := range v.Layout.Dirs() {
+		if d.Parent().Path == "/" && v.Observed.Foreign[d] {
+			return fail(CodeRefused, hintTaken(v, d), "%s already exists and bulkhead did not make it", v.Tree.Abs(d))
+		}
 	}
 	return nil
 }
@@ -293,16 +295,13 @@ func (c *Controller) applySources(ctx context.Context, r Request, reply *Reply, 
 	}
 	// A group that was released is governed again by apply; freezes and overrides stay.
 	l := lookOver(s, sources)
-	l.released, l.lifted, l.skipped, l.conflicts, l.facts, l.shares, l.canary = nil, nil, nil, nil, facts, true, nil
+	l.released, l.lifted, l.skipped, l.conflicts, l.facts, l.shares, l.canary, l.root = nil, nil, nil, nil, facts, true, nil, ""
 	l.askNodes = r.Verb == "apply" && !r.Migrate
 	v, err := c.view(ctx, l)
 	if err != nil {
 		return err
 	}
-	if err := c.leaveOldRoot(s, v); err != nil {
-		return err
-	}
-	same := s.Applied != nil && slices.Equal(s.Applied.Sources, sources) && len(s.Released)+len(s.Lifted)+len(s.Skipped) == 0
+	same := s.Applied != nil && s.Applied.Root() == "" && slices.Equal(s.Applied.Sources, sources) && len(s.Released)+len(s.Lifted)+len(s.Skipped) == 0
 	revision, err := c.revision(s, same)
 	if err != nil {
 		return err
@@ -325,7 +324,7 @@ func (c *Controller) applySources(ctx context.Context, r Request, reply *Reply, 
 	}
 	// The sources are kept under their number together with the rest: one that is there was in force.
 	docs := map[string]any{
-		state.DocApplied:              state.Applied{Revision: revision, Sources: sources, At: time.Now(), By: r.By, Reason: r.Reason, Like: r.To},
+		state.DocApplied:              state.Applied{Revision: revision, Sources: sources, At: time.Now(), By: r.By, Reason: r.Reason, Like: r.To, Flat: true},
 		state.DocReleased:             map[string]bool{},
 		state.DocSkipped:              []state.Skipped{},
 		state.DocWindows:              namesOf(v.Open),
@@ -385,24 +384,6 @@ func (c *Controller) kept(revision int) (bool, error) {
 		return true, nil
 	}
 	return err == nil, err
-}
-
-// leaveOldRoot refuses a new host.root while groups of the old one are still there: they would be
-// left behind without anybody to lift them.
-func (c *Controller) leaveOldRoot(s *state.Documents, v *View) error {
-	if s.Applied == nil {
-		return nil
-	}
-	old, err := parse.Policy(s.Applied.Sources)
-	if err != nil || old.Host.Root == v.Policy.Host.Root {
-		return nil //nolint:nilerr // an applied policy that no longer parses has no say here
-	}
-	for d := range c.Store.Made(v.Facts.BootID) {
-		if h, ok := v.Facts.Hierarchy(d.Hierarchy); ok && d == plan.RootDir(v.Facts, old.Host.Root, h) {
-			return fail(CodeRefused, "`bulkhead release --all` first", "host.root changes from %q to %q while groups below %q are still there", old.Host.Root, v.Policy.Host.Root, old.Host.Root)
-		}
-	}
-	return nil
 }
 
 // overridesInForce are those that are laid over the policy, for people.

@@ -9,7 +9,7 @@ import (
 	"bulkhead/internal/systemd"
 )
 
-const jobsSlice = "/bulkhead.slice/bulkhead-jobs.slice"
+const jobsSlice = "/bulkhead.jobs.slice"
 
 // governed is a machine with an agent that has looked once, a clock that stands, and a group of 50 tasks and 1 GiB.
 func governed(t *testing.T, mode string) (m *machine, at *time.Time) {
@@ -188,12 +188,12 @@ func TestForeignWriterBySystemd(t *testing.T) {
 	m, _ := governed(t, "yield")
 	set, err := systemd.Encode([]systemd.Assignment{{Name: "TasksMax", Text: "123"}})
 	m.must(err)
-	m.must(m.bySystemd().SetProperties(t.Context(), "bulkhead-jobs.slice", systemd.Runtime, set...))
+	m.must(m.bySystemd().SetProperties(t.Context(), "bulkhead.jobs.slice", systemd.Runtime, set...))
 	m.reads("set", jobsSlice, "pids.max", "123")
 	if _, err := m.full(); err != nil {
 		t.Fatal(err)
 	}
-	if c := m.conflicts(); len(c) != 1 || !strings.Contains(c[0].By, "systemd, which holds TasksMax=123 for bulkhead-jobs.slice") {
+	if c := m.conflicts(); len(c) != 1 || !strings.Contains(c[0].By, "systemd, which holds TasksMax=123 for bulkhead.jobs.slice") {
 		t.Errorf("told of %+v", c)
 	}
 }

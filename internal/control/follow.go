@@ -105,7 +105,7 @@ func ungoverned(v *View, p classify.Placement) bool {
 	if v.Systemd == nil {
 		return false
 	}
-	dir, _, ok := plan.UnitDir(v.Policy.Host.Root, &p.Process)
+	dir, _, ok := v.Names.UnitDir(&p.Process)
 	return ok && v.Systemd.Governed[dir].Group != p.Group
 }
 
@@ -164,7 +164,7 @@ func (c *Controller) place(ctx context.Context, v *View, s *state.Documents) (do
 	}
 	w := c.narrow(v)
 	w.Plan = plan.Make(plan.Input{
-		Facts: w.Facts, Host: w.Policy.Host, Agent: w.Policy.Agent, Classified: w.Classified, Observed: w.Observed, Released: w.Released, Expel: w.expel, Systemd: w.Systemd,
+		Facts: w.Facts, Host: w.Policy.Host, Former: w.Names.Former, Agent: w.Policy.Agent, Classified: w.Classified, Observed: w.Observed, Released: w.Released, Expel: w.expel, Systemd: w.Systemd,
 	})
 	if len(w.Plan.Refusals) > 0 || slices.ContainsFunc(w.Plan.Steps, func(s plan.Step) bool { return s.Op == plan.OpMakeDir }) {
 		return done, false, nil

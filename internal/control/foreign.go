@@ -6,24 +6,16 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/plan"
 	"bulkhead/internal/systemd"
 )
 
-// What is said of a root group that bulkhead did not make, by check, plan and apply.
-const (
-	takenText = "%s already exists and bulkhead did not make it"
-	takenHint = "give host.root another name, or remove that directory if nobody needs it"
-)
-
-// foreignRoot is where a root group of our name is that bulkhead did not make, in the first hierarchy that has
-// one; "" when none has.
-func foreignRoot(v *View) string {
-	for _, h := range v.Facts.Hierarchies {
-		if d := rootDir(v, h); v.Observed.Foreign[d] {
-			return v.Tree.Abs(d)
-		}
+// hintTaken is what to do about a directory with the name of a group of ours that bulkhead did not make.
+func hintTaken(v *View, d cgroup.Dir) string {
+	if group, _ := v.Layout.Group(d); group == plan.RootGroup {
+		return "give host.root another name, or remove that directory if nobody needs it"
 	}
-	return ""
+	return "give the group another name, or remove that directory if nobody needs it"
 }
 
 // observeOwners tells the directories that somebody else made, and the slices that systemd made by itself.

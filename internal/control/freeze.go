@@ -183,12 +183,11 @@ func (c *Controller) thaw(ctx context.Context, r Request, reply *Reply) error {
 func (c *Controller) thawGroups(ctx context.Context, f *host.Facts, s *state.Documents, r Request, reply *Reply) error {
 	stay := slices.DeleteFunc(slices.Clone(s.Freezes), func(fr state.Freeze) bool { return slices.Contains(r.Groups, fr.Group) })
 	were := wereFrozen(s.Freezes, r.Groups)
-	for _, root := range c.roots(f, s) {
-		v := &View{Facts: f, Tree: c.tree(f), Policy: &policy.Policy{Host: policy.HostPart{Root: root}}}
-		v.Layout = plan.NewLayout(f, v.Policy.Host, nil, nil)
-		if err := c.wake(ctx, v, r, r.Groups, stay); err != nil {
-			return err
-		}
+	v := &View{Facts: f, Tree: c.tree(f), Names: c.names(f, s)}
+	v.Policy = &policy.Policy{Host: policy.HostPart{Root: v.Names.Root}}
+	v.Layout = plan.NewLayout(f, v.Policy.Host, v.Names, nil, nil)
+	if err := c.wake(ctx, v, r, r.Groups, stay); err != nil {
+		return err
 	}
 	if err := c.Store.Save(state.DocFreezes, stay); err != nil {
 		return fail(CodeFailed, "", "record the thaw: %w", err)
@@ -258,19 +257,14 @@ func refuseFrozen(s *state.Documents, group string) error {
 // mayLeave refuses to take processes by hand out of a group that is stopped: the v1 freezer would go on to hold
 // them, in a group that nothing shows as frozen.
 func (c *Controller) mayLeave(f *host.Facts, s *state.Documents, procs ...procfs.Process) error {
-	roots := c.roots(f, s)
+	layout := plan.NewLayout(f, policy.HostPart{}, c.names(f, s), nil, nil)
 	for _, p := range procs {
 		for hierarchy, at := range p.Cgroups {
 			h, _ := f.Hierarchy(hierarchy)
 			if !inPlace(f, h) && (h.Version != 1 || !h.Has("freezer")) {
 				continue
 			}
-			group, ours := "", false
-			for _, root := range roots {
-				if g, in := plan.NewLayout(f, policy.HostPart{Root: root}, nil, nil).Group(cgroup.Dir{Hierarchy: hierarchy, Path: at}); in {
-					group, ours = g, true
-				}
-			}
+			group, ours := layout.Group(cgroup.Dir{Hierarchy: hierarchy, Path: at})
 			if !ours {
 				continue
 			}

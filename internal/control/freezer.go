@@ -70,7 +70,7 @@ func halt(v *View, group string, dir cgroup.Dir) error {
 
 // freezerDir is the directory through which a group can be frozen.
 func (c *Controller) freezerDir(v *View, group string) (cgroup.Dir, error) {
-	at := "/" + path.Join(v.Policy.Host.Root, group)
+	at := v.Names.Dir(group)
 	if u, ok := v.Facts.Unified(); ok && inPlace(v.Facts, u) {
 		d := cgroup.Dir{Hierarchy: u.ID, Path: at}
 		if own, known := v.Layout.Own(group)[u.ID]; known {
@@ -153,16 +153,22 @@ func intoFreezer(v *View, group string, dir cgroup.Dir) plan.Plan {
 // the freezes that stay holds, of a group among them, below or above them, stays stopped. An error does not
 // keep the others from going.
 func (c *Controller) wake(ctx context.Context, v *View, r Request, groups []string, stay []state.Freeze) error {
-	w := waking{Controller: c, View: v, groups: groups, stay: stay, root: "/" + v.Policy.Host.Root}
+	w := waking{Controller: c, View: v, groups: groups, stay: stay}
 	var errs []error
 	for _, h := range v.Facts.Hierarchies {
-		top := rootDir(v, h)
-		switch {
-		case inPlace(v.Facts, h):
-			_, err := w.letGo(top)
+		here := inPlace(v.Facts, h)
+		if !here && (h.Version != 1 || !h.Has("freezer")) {
+			continue
+		}
+		tops, err := topsOf(v.Tree, v.Names, h.ID)
+		errs = append(errs, err)
+		for _, top := range tops {
+			if here {
+				_, err = w.letGo(top)
+			} else {
+				err = w.emptyFreezer(ctx, top, asked(r))
+			}
 			errs = append(errs, err)
-		case h.Version == 1 && h.Has("freezer"):
-			errs = append(errs, w.emptyFreezer(ctx, top, asked(r)))
 		}
 	}
 	return errors.Join(errs...)
@@ -174,15 +180,12 @@ type waking struct {
 	*View
 	groups []string       // to let go
 	stay   []state.Freeze // in force beside it
-	root   string
 }
 
 // name is the group of a directory; "" is the root group.
 func (w *waking) name(d cgroup.Dir) string {
-	if name, ok := w.Layout.Group(d); ok && w.Facts.Systemd {
-		return name
-	}
-	return strings.TrimPrefix(strings.TrimPrefix(d.Path, w.root), "/")
+	name, _ := w.Layout.Group(d)
+	return name
 }
 
 // holds says whether a directory has a freeze of its own that stays.
@@ -283,7 +286,7 @@ func (w *waking) leave(d cgroup.Dir, procs []procfs.Process) []plan.Step {
 		}
 		to := w.home(p.ID, d)
 		if f, stopped := frozenAbove(w.stay, w.name(d)); stopped {
-			to = path.Join(w.root, f.Group)
+			to = w.Names.Dir(f.Group)
 		}
 		steps = append(steps, plan.Step{
 			Op: plan.OpMove, Group: w.name(d), Dir: cgroup.Dir{Hierarchy: d.Hierarchy, Path: to},

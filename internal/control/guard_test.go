@@ -145,7 +145,7 @@ func TestGuardSeesAKill(t *testing.T) {
 	_, err = m.do(Request{Verb: "set", Assign: []string{"app:memory.max=64MiB"}})
 	m.must(err)
 	m.tended()
-	const dir, file = "/bulkhead.slice/bulkhead-app.slice", "memory.max"
+	const dir, file = "/bulkhead.app.slice", "memory.max"
 	m.reads("set", dir, file, "67108864")
 	if m.kernel.Charge(p.PID, cgroupfake.Anonymous, 128<<20) == nil {
 		t.Fatal("the kernel kills nobody")

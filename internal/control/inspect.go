@@ -90,7 +90,7 @@ func hasKnob(t *cgroup.Tree) func(hierarchy, file string) knob.Verdict {
 func (c *Controller) Check(ctx context.Context, sources []policy.Source) (*View, error) {
 	v, err := c.classify(ctx, look{sources: sources})
 	if err == nil {
-		err = c.rootTaken(ctx, v)
+		err = c.nameTaken(ctx, v)
 	}
 	if err != nil {
 		return v, err
@@ -99,7 +99,7 @@ func (c *Controller) Check(ctx context.Context, sources []policy.Source) (*View,
 	v.Policy.Notes = append(v.Policy.Notes, classify.UnknownNames(v.Policy, v.rules)...)
 	said := v.Classified
 	said.Notes = nil // they are among the policy's, with their places
-	v.Plan = plan.Make(plan.Input{Facts: v.Facts, Host: v.Policy.Host, Agent: v.Policy.Agent, Classified: said, Observed: v.Observed})
+	v.Plan = plan.Make(plan.Input{Facts: v.Facts, Host: v.Policy.Host, Agent: v.Policy.Agent, Former: v.Names.Former, Classified: said, Observed: v.Observed})
 	return v, nil
 }
 
@@ -115,12 +115,12 @@ func (c *Controller) PlanFor(ctx context.Context, sources []policy.Source, at ti
 		return nil, err
 	}
 	l := lookOver(s, sources)
-	l.released, l.facts, l.shares, l.at, l.askNodes = nil, facts, true, at, true
+	l.released, l.facts, l.shares, l.at, l.askNodes, l.root = nil, facts, true, at, true, ""
 	v, err := c.view(ctx, l)
 	if err != nil {
 		return nil, err
 	}
-	return v, c.rootTaken(ctx, v)
+	return v, c.nameTaken(ctx, v)
 }
 
 // Explanation is why a process is where it is.

@@ -3,7 +3,6 @@ package control
 import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/metrics"
-	"bulkhead/internal/plan"
 )
 
 // SampleTasks counts the runnable and blocked tasks of each group of the last look, those of its children with them;
@@ -34,7 +33,7 @@ func runsOf(v *View, group, hierarchy string) []cgroup.Dir {
 	}
 	var dirs []cgroup.Dir
 	for _, name := range names {
-		if d := own.Child(name); plan.RunDir(v.Policy.Host.Root, d.Path) == d.Path {
+		if d := own.Child(name); v.Names.RunDir(d.Path) == d.Path {
 			dirs = append(dirs, d)
 		}
 	}

@@ -17,7 +17,7 @@ func TestCorrectionsAreTold(t *testing.T) {
 	var log bytes.Buffer
 	c := &Controller{Log: slog.New(slog.NewTextHandler(&log, nil))}
 	dir := func(op plan.Op, hierarchy string) plan.Step {
-		return plan.Step{Op: op, Group: "g", Dir: cgroup.Dir{Hierarchy: hierarchy, Path: "/bulkhead/g"}, Reason: "the group's limits"}
+		return plan.Step{Op: op, Group: "g", Dir: cgroup.Dir{Hierarchy: hierarchy, Path: "/bulkhead.g"}, Reason: "the group's limits"}
 	}
 	makes := plan.Plan{Steps: []plan.Step{dir(plan.OpMakeDir, "cpu"), dir(plan.OpMakeDir, "memory"), {Op: plan.OpMove, Group: "g"}}}
 	removes := plan.Plan{Steps: []plan.Step{dir(plan.OpRemoveDir, "cpu")}}
@@ -30,7 +30,7 @@ func TestCorrectionsAreTold(t *testing.T) {
 		after  time.Duration
 		want   string // what is told, "" for nothing
 	}{
-		{"a directory in two hierarchies", makes, nil, 0, `level=INFO msg="put right" do=mkdir group=g dir=/bulkhead/g why="the group's limits"`},
+		{"a directory in two hierarchies", makes, nil, 0, `level=INFO msg="put right" do=mkdir group=g dir=/bulkhead.g why="the group's limits"`},
 		{"again", makes, nil, 0, ""},
 		{"and away", removes, nil, 0, "do=rmdir"},
 		{"and back", makes, nil, 0, "do=mkdir"},

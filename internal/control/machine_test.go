@@ -284,7 +284,7 @@ func TestVerbsOnTheModels(t *testing.T) {
 		m.apply(text)
 		m.reads("applied", "/system.slice/db.service", "memory.max", "1073741824")
 		m.reads("applied", "/system.slice/db.service", "pids.max", "321")
-		members := "/bulkhead.slice/bulkhead-jobs.slice/bulkhead-jobs.service/members"
+		members := "/bulkhead.jobs.slice/bulkhead.jobs.service/members"
 		if at := m.where(job); at != members {
 			t.Errorf("the job is in %s", at)
 		}
@@ -326,9 +326,9 @@ func TestRunIsAScope(t *testing.T) {
 			m.apply(jobs)
 			p, err := m.command("jobs", "/usr/bin/report --month 11")
 			m.must(err)
-			name, err := systemd.RunName("bulkhead", "jobs", p.PID, p.Start)
+			name, err := systemd.RunName("", "jobs", p.PID, p.Start)
 			m.must(err)
-			scope := "/bulkhead.slice/bulkhead-jobs.slice/" + name
+			scope := "/bulkhead.jobs.slice/" + name
 			if at, u := m.where(p), m.unit(name); at != scope || !u.Active() || u.ControlGroup != scope {
 				t.Fatalf("it is in %s, the unit is %+v", at, u)
 			}
@@ -352,7 +352,7 @@ func TestRunIsAScope(t *testing.T) {
 			if _, err := m.do(Request{Verb: "move", Group: "other", PIDs: []int{p.PID}}); err != nil {
 				t.Fatal(err)
 			}
-			if at := m.where(p); at != "/bulkhead.slice/bulkhead-other.slice/bulkhead-other.service/members" {
+			if at := m.where(p); at != "/bulkhead.other.slice/bulkhead.other.service/members" {
 				t.Errorf("moved, it is in %s", at)
 			}
 			if u := m.unit(name); u.LoadState != systemd.LoadNotFound {
@@ -408,7 +408,7 @@ func (m *machine) leftNothing() {
 	all, err := m.bySystemd().Units(context.Background())
 	m.must(err)
 	for _, u := range all {
-		if _, ours := systemd.GroupOf("bulkhead", u.Name); ours {
+		if _, ours := systemd.GroupOf("", u.Name); ours {
 			m.t.Errorf("left behind: %s, %s", u.Name, u.ActiveState)
 		}
 	}
@@ -430,7 +430,7 @@ func TestRunOfAGroupThatIsNoMore(t *testing.T) {
 	if at := m.where(p); at != "/" {
 		t.Errorf("it is in %s", at)
 	}
-	if left := m.kernel.Dump(); strings.Contains(left, "bulkhead-jobs") {
+	if left := m.kernel.Dump(); strings.Contains(left, "bulkhead.jobs") {
 		t.Errorf("left behind:\n%s", left)
 	}
 }

@@ -39,7 +39,7 @@ func (c *Controller) observe(ctx context.Context, v *View, shares bool) error {
 		if err := observeHierarchy(v, h, names); err != nil {
 			return err
 		}
-		if err := observeUnitDirs(v, made, rootDir(v, h), names); err != nil {
+		if err := observeUnitDirs(v, made, h, names); err != nil {
 			return err
 		}
 	}
@@ -52,29 +52,30 @@ func (c *Controller) observe(ctx context.Context, v *View, shares bool) error {
 	return nil
 }
 
-// observeHierarchy reads our tree in one hierarchy, and what our root gets from those above it.
+// observeHierarchy reads our directories in one hierarchy, and what they get from the top of it.
 func observeHierarchy(v *View, h host.Hierarchy, names []string) error {
-	o, top := &v.Observed, rootDir(v, h)
-	there, err := v.Tree.Exists(top)
+	o, root := &v.Observed, cgroup.Dir{Hierarchy: h.ID, Path: "/"}
+	tops, err := topsOf(v.Tree, v.Names, h.ID)
 	if err != nil {
 		return fail(CodeFailed, "", "look at our groups: %w", err)
 	}
 	if h.Version == 2 {
-		if err := observeSubtrees(v.Tree, o, top); err != nil {
+		if err := observeSubtrees(v.Tree, o, root); err != nil {
 			return err
 		}
 	}
 	if slices.Contains(h.Controllers, "cpuset") && h.Version == 1 {
-		root := cgroup.Dir{Hierarchy: h.ID, Path: "/"}
 		if o.Dirs[root], err = v.Tree.ReadMany(root, names); err != nil {
 			return fail(CodeFailed, "", "look at the CPUs and nodes of the host: %w", err)
 		}
 	}
-	if !there {
-		return nil
+	for _, top := range tops {
+		if err := observeDirs(v.Tree, o, top, v.Names, names, h.Version); err != nil {
+			return err
+		}
 	}
-	if err := observeDirs(v.Tree, o, top, v.Policy.Host.Root, names, h.Version); err != nil || !looksAtOwners(v) {
-		return err
+	if !looksAtOwners(v) {
+		return nil
 	}
 	for d, values := range o.Dirs {
 		if d.Hierarchy == h.ID {
@@ -84,16 +85,28 @@ func observeHierarchy(v *View, h host.Hierarchy, names []string) error {
 	return nil
 }
 
-// rootTaken reports, as a problem of the policy, a root group of its name that bulkhead did not make: apply
-// refuses it. Who may not read the state directory cannot tell.
-func (c *Controller) rootTaken(ctx context.Context, v *View) error {
+// topsOf lists our directories at the top of a hierarchy: root groups and outermost groups.
+func topsOf(t *cgroup.Tree, names plan.Names, hierarchy string) ([]cgroup.Dir, error) {
+	root := cgroup.Dir{Hierarchy: hierarchy, Path: "/"}
+	children, err := t.Children(root)
+	var tops []cgroup.Dir
+	for _, name := range children {
+		if names.IsTop(name) {
+			tops = append(tops, root.Child(name))
+		}
+	}
+	return tops, err
+}
+
+// nameTaken reports, as a problem of the policy, a directory with the name of a root group or an outermost group that
+// bulkhead did not make: apply refuses it. Who may not read the state directory cannot tell.
+func (c *Controller) nameTaken(ctx context.Context, v *View) error {
 	if c.Store == nil {
 		return nil
 	}
-	made, files := c.Store.Made(v.Facts.BootID), filesByHierarchy(v.Facts)
-	for _, h := range v.Facts.Hierarchies {
-		d := rootDir(v, h)
-		if _, governed := files[h.ID]; !governed || made[d] {
+	made := c.Store.Made(v.Facts.BootID)
+	for _, d := range v.Layout.Dirs() {
+		if d.Parent().Path != "/" || made[d] || v.Layout.Theirs(d) {
 			continue
 		}
 		if there, err := v.Tree.Exists(d); err != nil || !there {
@@ -105,7 +118,7 @@ func (c *Controller) rootTaken(ctx context.Context, v *View) error {
 			continue
 		}
 		at := cmp.Or(v.Policy.Host.RootPos, v.Policy.Host.Pos, policy.Pos{File: v.Policy.Sources[0].Path})
-		taken := policy.Problem{Pos: at, Msg: fmt.Sprintf(takenText, v.Tree.Abs(d)), Hint: takenHint}
+		taken := policy.Problem{Pos: at, Msg: v.Tree.Abs(d) + " already exists and bulkhead did not make it", Hint: hintTaken(v, d)}
 		return yamlform.Annotate(policy.Problems{taken}, v.Policy.Sources)
 	}
 	return nil
@@ -139,32 +152,32 @@ func filesByHierarchy(f *host.Facts) map[string][]string {
 
 // observeUnitDirs reads the directories outside our root that carry limits of ours: those of governed units, and what
 // is ours in a slice of an administrator's.
-func observeUnitDirs(v *View, made map[cgroup.Dir]bool, top cgroup.Dir, names []string) error {
+func observeUnitDirs(v *View, made map[cgroup.Dir]bool, h host.Hierarchy, names []string) error {
 	if v.Systemd == nil {
 		return nil
 	}
 	paths := map[string]bool{}
 	for _, d := range v.Layout.Dirs() {
-		if d.Hierarchy == top.Hierarchy {
+		if d.Hierarchy == h.ID {
 			paths[d.Path] = true
 		}
 	}
 	for d := range made {
-		if d.Hierarchy == top.Hierarchy && plan.IsAnchor(v.Policy.Host.Root, d.Path) {
+		if d.Hierarchy == h.ID && v.Names.IsAnchor(d.Path) {
 			paths[d.Path] = true
 		}
 	}
 	for unit, k := range v.Systemd.Kept {
 		paths[k.Dir] = true
 		if systemd.TypeOf(unit) == "slice" {
-			if keeper, err := systemd.KeeperName(v.Policy.Host.Root, k.Group); err == nil {
+			if keeper, err := systemd.KeeperName(v.Names.Root, k.Group); err == nil {
 				paths[path.Join(k.Dir, keeper)], paths[path.Join(k.Dir, keeper, plan.Members)] = true, true
 			}
 		}
 	}
 	for at := range paths {
-		d := cgroup.Dir{Hierarchy: top.Hierarchy, Path: at}
-		if _, done := v.Observed.Dirs[d]; done || at == top.Path || strings.HasPrefix(at, top.Path+"/") {
+		d := cgroup.Dir{Hierarchy: h.ID, Path: at}
+		if _, done := v.Observed.Dirs[d]; done || v.Names.IsTop(strings.SplitN(at, "/", 3)[1]) {
 			continue
 		}
 		values, err := v.Tree.ReadMany(d, names)
@@ -182,20 +195,20 @@ func observeUnitDirs(v *View, made map[cgroup.Dir]bool, top cgroup.Dir, names []
 // ours says whether a directory of our tree is one that we would make, by its name.
 func (v *View) ours(d cgroup.Dir) bool {
 	unit := v.Layout.Unit(d)
-	if _, ok := systemd.GroupOf(v.Policy.Host.Root, unit); !ok {
+	if _, ok := v.Names.GroupOfUnit(unit); !ok {
 		return false
 	}
-	return systemd.TypeOf(unit) != "scope" || systemd.IsRun(v.Policy.Host.Root, unit)
+	return systemd.TypeOf(unit) != "scope" || v.Names.IsRun(unit)
 }
 
 // observeDirs reads every directory of our tree in one hierarchy.
-func observeDirs(t *cgroup.Tree, o *plan.Observation, top cgroup.Dir, root string, names []string, version int) error {
+func observeDirs(t *cgroup.Tree, o *plan.Observation, top cgroup.Dir, ours plan.Names, names []string, version int) error {
 	dirs, err := t.Walk(top)
-	if err != nil {
+	if err != nil && !errors.Is(err, cgroup.ErrGone) {
 		return fail(CodeFailed, "", "look at our groups: %w", err)
 	}
 	for _, d := range dirs {
-		if path.Base(d.Path) == systemd.KeeperSubgroup && plan.IsKeeperDir(root, d.Path) {
+		if path.Base(d.Path) == systemd.KeeperSubgroup && ours.IsKeeperDir(d.Path) {
 			continue // where a keeper's own process is; it goes with the unit
 		}
 		values, err := t.ReadMany(d, names)
@@ -333,7 +346,7 @@ func descendants(all []procfs.Process, of map[procfs.ID]int) []procfs.ID {
 	return found
 }
 
-// observeSiblings reads who competes with our root group for CPU.
+// observeSiblings reads who competes with our groups for CPU.
 func (c *Controller) observeSiblings(v *View) {
 	h, ok := v.Facts.HierarchyOf("cpu")
 	if !ok {
@@ -389,7 +402,7 @@ func (c *Controller) sliceTasks(v *View, h host.Hierarchy, at cgroup.Dir) int {
 	tasks := 0
 	for i := range v.Observed.Processes {
 		p := &v.Observed.Processes[i]
-		dir, _, unit := plan.UnitDir(v.Policy.Host.Root, p)
+		dir, _, unit := v.Names.UnitDir(p)
 		_, governed := v.Systemd.Governed[dir]
 		above := p.Cgroups[h.ID]
 		if h.Version == 1 && unit && !governed && strings.HasPrefix(dir, at.Path+"/") &&
@@ -421,7 +434,7 @@ func (c *Controller) runnable(p *procfs.Process) (tasks int) {
 	return tasks
 }
 
-// besides reads the weights in a directory, our root group left out, and what has no process and gets none by itself: a mount
+// besides reads the weights in a directory, what is ours left out, and what has no process and gets none by itself: a mount
 // for one, which is a unit too. systemd brings what is at the top under the cpu controller once one of it has a weight, and on
 // cgroup v2 the units of a slice, too; they count from the beginning.
 func besides(v *View, h host.Hierarchy, at cgroup.Dir) (all []plan.Sibling) {
@@ -445,7 +458,7 @@ func besides(v *View, h host.Hierarchy, at cgroup.Dir) (all []plan.Sibling) {
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		d := at.Child(name)
-		if d == rootDir(v, h) || v.Systemd != nil && (plan.IsAnchor(v.Policy.Host.Root, d.Path) || idleUnit(v.Tree, units.Child(name))) {
+		if at.Path == "/" && v.Names.IsTop(name) || v.Systemd != nil && (v.Names.IsAnchor(d.Path) || idleUnit(v.Tree, units.Child(name))) {
 			continue
 		}
 		values, err := v.Tree.ReadMany(d, []string{file, "cpu.idle"})
@@ -493,7 +506,7 @@ func (c *Controller) plan(v *View) error {
 
 // input is what a plan for a view is made from.
 func (v *View) input() plan.Input {
-	return plan.Input{Facts: v.Facts, Host: v.Policy.Host, Agent: v.Policy.Agent, Classified: v.Classified, Observed: v.Observed, Released: v.Released, Expel: v.expel, Systemd: v.Systemd, Network: v.Network, Leave: v.left, AskNodes: v.askNodes}
+	return plan.Input{Facts: v.Facts, Host: v.Policy.Host, Former: v.Names.Former, Agent: v.Policy.Agent, Classified: v.Classified, Observed: v.Observed, Released: v.Released, Expel: v.expel, Systemd: v.Systemd, Network: v.Network, Leave: v.left, AskNodes: v.askNodes}
 }
 
 // touchesMemory says whether a plan changes a limit of memory, or has a unit's own one come back.

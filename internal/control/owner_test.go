@@ -13,7 +13,7 @@ import (
 func TestOwnersOfAGroup(t *testing.T) {
 	m := newMachine(t, "252")
 	const limits, owned = "groups:\n  shop: {cpu: {limit: 1}, ", "owner: [{user: 54321, unix_group: 54330, may: [run, move], mode: '0664'}, {unix_group: 54330, may: [set], directory: '0775'}]}\n"
-	const slice = "/bulkhead.slice/bulkhead-shop.slice"
+	const slice = "/bulkhead.shop.slice"
 	m.apply(limits + owned)
 	file := func(name string) cgroup.File { return at(slice).File(cgroup.OwnerOf(name)) }
 	holds := func(when, name, want string) {

@@ -126,11 +126,11 @@ func (c *Controller) Probe(ctx context.Context, o ProbeOptions) ([]Probed, error
 			return nil, err
 		}
 	}
-	if err := c.sweepProbes(v.Tree, v.Policy.Host.Root, false); err != nil {
+	if err := c.sweepProbes(v.Tree, v.Names, false); err != nil {
 		return nil, fail(CodeFailed, "", "remove what an earlier probe left: %w", err)
 	}
 	defer func() { // what a load that was slow to end kept
-		if err := c.sweepProbes(v.Tree, v.Policy.Host.Root, false); err != nil {
+		if err := c.sweepProbes(v.Tree, v.Names, false); err != nil {
 			c.Log.Warn("what the probe made is removed by the next one", "err", err)
 		}
 	}()

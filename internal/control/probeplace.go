@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -260,15 +259,20 @@ func (p *prober) otherDevices(group string, d cgroup.Dir, row *knob.Row) (names 
 
 // sweepProbes removes the directories that probes left below our root, this process's own and those whose process is gone; with all those of a probe under way,
 // whose loads it kills.
-func (c *Controller) sweepProbes(t *cgroup.Tree, root string, all bool) error {
+func (c *Controller) sweepProbes(t *cgroup.Tree, names plan.Names, all bool) error {
 	var failed []error
 	for _, h := range t.Hierarchies() {
-		dirs, err := t.Walk(cgroup.Dir{Hierarchy: h.ID, Path: "/" + cmp.Or(root, plan.DefaultRoot)})
-		if errors.Is(err, cgroup.ErrGone) {
-			continue
-		}
+		tops, err := topsOf(t, names, h.ID)
 		if err != nil {
 			return err
+		}
+		var dirs []cgroup.Dir
+		for _, top := range tops {
+			below, err := t.Walk(top)
+			if err != nil && !errors.Is(err, cgroup.ErrGone) {
+				return err
+			}
+			dirs = append(dirs, below...)
 		}
 		for _, d := range slices.Backward(dirs) {
 			maker, ours := probeMaker(d.Path)
@@ -326,9 +330,8 @@ func (c *Controller) sweepBeforeChange(verb string) {
 	if err != nil {
 		return
 	}
-	for _, root := range c.roots(facts, c.stateOrNone(facts.BootID)) {
-		if err := c.sweepProbes(c.tree(facts), path.Clean(root), verb == "release"); err != nil {
-			c.Log.Warn("remove what a probe left", "err", err)
-		}
+	names := c.names(facts, c.stateOrNone(facts.BootID))
+	if err := c.sweepProbes(c.tree(facts), names, verb == "release"); err != nil {
+		c.Log.Warn("remove what a probe left", "err", err)
 	}
 }

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"bulkhead/internal/apply"
+	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
@@ -36,39 +38,32 @@ func (c *Controller) release(ctx context.Context, r Request, reply *Reply) error
 	if r.All {
 		groups = []string{""}
 	}
-	views, err := c.releaseViews(ctx, facts, s, groups, r)
+	v, err := c.releaseView(ctx, facts, s, groups, r)
 	if err != nil {
 		return err
 	}
-	if views == nil && r.All {
-		reply.Text = fmt.Sprintf("nothing to do: no applied policy is known in %s, and this host has no root group %s",
-			c.Store.Dir(), strings.Join(unrecorded(r.Sources), " or "))
+	if v == nil && r.All {
+		reply.Text = fmt.Sprintf("nothing to do: no applied policy is known in %s, and this host has no directory %s", c.Store.Dir(), unrecorded(r.Sources))
 		return nil
 	}
-	if err := known(groups, views, s); err != nil {
+	if err := known(groups, v, s); err != nil {
 		return err
 	}
-	left := views
+	began := false
 	run := func() error {
-		for len(left) > 0 {
-			err := reply.withhold(len(left) > 1, func() error {
-				return c.releaseOne(ctx, left[0], s, groups, r, reply)
-			})
-			if err == nil || errors.Is(err, apply.ErrInForce) {
-				left = left[1:]
-			}
-			if err != nil {
-				return err
-			}
+		if v == nil || began {
+			return nil
 		}
-		return nil
+		err := c.releaseGroups(ctx, v, s, groups, r, reply)
+		began = err == nil || errors.Is(err, apply.ErrInForce)
+		return err
 	}
 	if r.DryRun {
 		return run()
 	}
 	err = c.commit(r, reply, without(s, groups), run)
 	if cannotRecord(err) {
-		if len(left) == len(views) {
+		if !began {
 			*reply = Reply{Recovered: reply.Recovered}
 		}
 		return c.releaseUnrecorded(run, err, reply)
@@ -91,9 +86,9 @@ func (c *Controller) stateOrNone(boot string) *state.Documents {
 }
 
 // known refuses the name of a group that is neither on the host nor in the applied policy.
-func known(groups []string, views []*View, s *state.Documents) error {
+func known(groups []string, v *View, s *state.Documents) error {
 	there := map[string]bool{"": true}
-	for _, v := range views {
+	if v != nil {
 		for _, g := range v.Classified.Groups {
 			there[g.Path] = true
 		}
@@ -161,8 +156,8 @@ func stillHeld(reply *Reply) error {
 	return fail(CodeFailed, "the rest is released; `bulkhead release` again tries what is left", "release is not complete: %s", strings.Join(reply.Notes, "; "))
 }
 
-// releaseOne gives one root group's part back.
-func (c *Controller) releaseOne(ctx context.Context, v *View, s *state.Documents, groups []string, r Request, reply *Reply) error {
+// releaseGroups gives what is ours back.
+func (c *Controller) releaseGroups(ctx context.Context, v *View, s *state.Documents, groups []string, r Request, reply *Reply) error {
 	if err := c.thawAll(ctx, v, s, groups, r); err != nil {
 		// Limits are lifted all the same; that somebody still stands still fails the release at its end.
 		reply.Notes = append(reply.Notes, fmt.Sprintf("not done (thaw): %v", err))
@@ -240,123 +235,122 @@ func covers(groups []string, group string) bool {
 	return false
 }
 
-// releaseViews makes a view of each of our root groups; nil when none is recorded and none is there.
-func (c *Controller) releaseViews(
-	ctx context.Context, f *host.Facts, s *state.Documents, groups []string, r Request,
-) ([]*View, error) {
-	roots := c.roots(f, s)
-	recorded := len(roots) > 0
-	if !recorded {
-		roots = unrecorded(r.Sources)
-	}
-	var views []*View
-	var foreign []string
-	for i, root := range roots {
-		v, theirs, err := c.releaseView(ctx, f, s, root, groups, r.Force, i == 0)
-		if err != nil {
-			return nil, err
-		}
-		if theirs != "" {
-			foreign = append(foreign, theirs)
-		}
-		if recorded || theirs != "" {
-			views = append(views, v)
-		}
-	}
-	if len(foreign) > 0 && !r.Force {
-		return nil, fail(CodeRefused, fmt.Sprintf("--state names the directory that it was applied with; if the records were lost and it is bulkhead's, `bulkhead release %s --force --reason TEXT` takes it as such", r.what()),
-			"the records in %s know nothing of %s: nothing was released", c.Store.Dir(), strings.Join(foreign, " and "))
-	}
-	return views, nil
+// usualRoots are where groups may lie when the state directory knows of none, which was lost, or another one was meant:
+// at the top, below the root group of earlier versions, or below that of the policy file. A variable for tests, which
+// must not touch a stranger's.
+var usualRoots = []string{"", state.FormerRoot}
+
+func unrecorded(sources []policy.Source) plan.Names {
+	return plan.Names{Root: parse.RootOf(sources), Former: usualRoots}
 }
 
-// defaultRoot is a variable for tests, which must not touch a root group of this name.
-var defaultRoot = parse.RootOf(nil)
-
-// unrecorded names the root groups there may be when the state directory knows of none: it was lost, or another
-// one was meant. They are the default one and that of the policy file, if there is one.
-func unrecorded(sources []policy.Source) []string {
-	roots := []string{defaultRoot}
-	if len(sources) > 0 && parse.RootOf(sources) != parse.RootOf(nil) {
-		roots = append(roots, parse.RootOf(sources))
-	}
-	return roots
-}
-
-// roots names our root groups: that of the applied policy, and every other one the journal says we
-// made in this boot.
-func (c *Controller) roots(f *host.Facts, s *state.Documents) []string {
-	found := map[string]bool{}
+// names tells what is ours on this host: as the applied policy lays it out, and what the journal says we made otherwise.
+func (c *Controller) names(f *host.Facts, s *state.Documents) plan.Names {
+	n := plan.Names{Root: s.Applied.Root(), Former: c.madeRoots(f)}
 	if s.Applied != nil {
-		if p, err := parse.Policy(s.Applied.Sources); err == nil {
-			found[p.Host.Root] = true
+		if p, err := parse.Policy(s.Applied.Sources); err == nil && p.Host.Root != "" {
+			n.Root = p.Host.Root
 		}
 	}
+	return n
+}
+
+// madeRoots names the root groups that the journal says we made in this boot; "" stands for groups without one.
+func (c *Controller) madeRoots(f *host.Facts) []string {
 	var kept map[string]plan.Kept
-	if records, err := c.unitRecords(); err != nil {
-		c.Log.Warn("looking for root groups without the record of units", "err", err)
-	} else {
-		kept = records.Units
+	if f.Systemd {
+		records, err := c.unitRecords()
+		if err != nil {
+			c.Log.Warn("looking for root groups without the record of units", "err", err)
+		} else {
+			kept = records.Units
+		}
 	}
+	found := map[string]bool{}
 	for d := range c.Store.Made(f.BootID) {
 		if root, ok := rootOver(d, kept); ok {
 			found[root] = true
 		}
 	}
-	roots := make([]string, 0, len(found))
-	for root := range found {
-		roots = append(roots, root)
-	}
-	slices.Sort(roots)
-	return roots
+	return slices.Sorted(maps.Keys(found))
 }
 
-// releaseView makes a view whose groups are the directories that are there, with the processes in
-// them, and the plan that lifts the named ones. Theirs is the root group if nothing says that it is ours: it
-// is somebody else's, or the records were lost. With force it is taken as ours, and everything below it.
-func (c *Controller) releaseView(
-	ctx context.Context, f *host.Facts, s *state.Documents, root string, groups []string, force, network bool,
-) (v *View, theirs string, err error) {
-	v = &View{Facts: f, Tree: c.tree(f), Released: s.Released, homes: homesOf(s.Pins, s.Ended), releasing: true}
-	v.Policy = &policy.Policy{Version: 1, Host: policy.HostPart{Root: root}}
+// releaseView makes a view whose groups are the directories that are there, with the processes in them, and the plan
+// that lifts the named ones; nil when nothing is recorded and nothing is there. What is there and not recorded is
+// refused, or with force taken as ours.
+func (c *Controller) releaseView(ctx context.Context, f *host.Facts, s *state.Documents, groups []string, r Request) (*View, error) {
+	v := &View{Facts: f, Tree: c.tree(f), Released: s.Released, homes: homesOf(s.Pins, s.Ended), releasing: true, Names: c.names(f, s)}
+	recorded := s.Applied != nil || len(v.Names.Former) > 0
+	if !recorded {
+		v.Names = unrecorded(r.Sources)
+	}
+	v.Policy = &policy.Policy{Version: 1, Host: policy.HostPart{Root: v.Names.Root}}
 	procs, err := c.Host.Proc.Processes(procfs.Options{})
 	if err != nil {
-		return nil, "", fail(CodeFailed, "", "read the process table: %w", err)
+		return nil, fail(CodeFailed, "", "read the process table: %w", err)
 	}
 	v.Observed.Processes = procs
 	if c.observeUnits(ctx, v); f.Systemd && v.Systemd == nil {
 		v.Systemd = c.muteUnits()
 	}
-	v.Layout = plan.NewLayout(f, v.Policy.Host, nil, v.Systemd)
+	v.Layout = plan.NewLayout(f, v.Policy.Host, v.Names, nil, v.Systemd)
 	if err := c.observe(ctx, v, false); err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	if f.Systemd && v.Systemd == nil { // it has fallen silent meanwhile
 		v.Systemd = c.muteUnits()
 	}
-	if theirs = foreignRoot(v); theirs != "" && force {
+	ours, theirs := tops(v)
+	switch {
+	case len(ours)+len(theirs) == 0 && !recorded:
+		return nil, nil //nolint:nilnil // nothing to release is no error
+	case len(theirs) > 0 && r.Force:
 		clear(v.Observed.Foreign)
+	case len(theirs) > 0 && len(ours) == 0:
+		return nil, fail(CodeRefused, fmt.Sprintf("--state names the directory that it was applied with; if the records were lost and it is bulkhead's, `bulkhead release %s --force --reason TEXT` takes it as such", r.what()),
+			"the records in %s know nothing of %s: nothing was released", c.Store.Dir(), strings.Join(theirs, " and "))
 	}
 	v.Classified.Groups = groupsOf(v)
 	var shaped []plan.Note
-	if err := c.observeNetwork(v, slices.Contains(groups, "")); err != nil || !network {
-		v.Network = nil // interfaces belong to the first of several root groups
-		if err != nil && !slices.Contains(groups, "") {
-			return nil, "", err
+	if err := c.observeNetwork(v, slices.Contains(groups, "")); err != nil {
+		v.Network = nil
+		if !slices.Contains(groups, "") {
+			return nil, err
 		}
-		if err != nil {
-			c.Log.Warn("releasing without the network", "err", err)
-			shaped = c.leftShaped(f.BootID, err)
-		}
+		c.Log.Warn("releasing without the network", "err", err)
+		shaped = c.leftShaped(f.BootID, err)
 	}
-	in := plan.Input{Facts: f, Host: v.Policy.Host, Classified: v.Classified, Observed: v.Observed, Release: groups, Systemd: v.Systemd, Network: v.Network, Insist: force}
+	in := plan.Input{
+		Facts: f, Host: v.Policy.Host, Former: v.Names.Former, Classified: v.Classified, Observed: v.Observed,
+		Release: groups, Systemd: v.Systemd, Network: v.Network, Insist: r.Force,
+	}
 	if v.Plan = plan.Make(in); touchesMemory(v.Plan) && v.Systemd != nil {
 		c.observeMemory(v)
 		in.Observed = v.Observed
 		v.Plan = plan.Make(in)
 	}
 	v.Plan.Notes = append(v.Plan.Notes, shaped...)
-	return v, theirs, nil
+	return v, nil
+}
+
+// tops lists the directories at the top of hierarchies with a name of ours, those that we made and those that we did
+// not, each directory once for all hierarchies.
+func tops(v *View) (ours, theirs []string) {
+	for _, d := range slices.SortedFunc(maps.Keys(v.Observed.Dirs), func(a, b cgroup.Dir) int {
+		return cmp.Or(strings.Compare(a.Path, b.Path), strings.Compare(a.Hierarchy, b.Hierarchy))
+	}) {
+		if _, named := v.Layout.Group(d); !named || d.Parent().Path != "/" {
+			continue
+		}
+		to := &ours
+		if v.Observed.Foreign[d] {
+			to = &theirs
+		}
+		if len(*to) == 0 || path.Base((*to)[len(*to)-1]) != path.Base(d.Path) {
+			*to = append(*to, v.Tree.Abs(d))
+		}
+	}
+	return ours, theirs
 }
 
 // leftShaped says which interfaces a release leaves as they are, since they could not be looked at.

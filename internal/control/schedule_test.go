@@ -40,7 +40,7 @@ func (m *machine) quick() LookResult {
 
 func (m *machine) tasks(when, want string) {
 	m.t.Helper()
-	m.reads(when, "/bulkhead.slice/bulkhead-jobs.slice", "pids.max", want)
+	m.reads(when, "/bulkhead.jobs.slice", "pids.max", want)
 }
 
 // switchesTold are the history's entries of schedules.

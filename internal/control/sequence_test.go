@@ -143,7 +143,7 @@ func TestAnySequenceIsGivenBack(t *testing.T) {
 				look()
 			},
 			"": func(r *rapid.T) {
-				const dir = "/bulkhead.slice/bulkhead-jobs.slice"
+				const dir = "/bulkhead.jobs.slice"
 				if there, _ := m.kernel.Exists(at(dir)); there {
 					if got, err := m.kernel.Read(at(dir).File("pids.max")); err == nil && !slices.Contains(asked, got) {
 						r.Fatalf("the limit is %q, and was never asked for: %q", got, asked)

@@ -13,7 +13,7 @@ func TestGuardClosesAWindow(t *testing.T) {
 	const text = "groups:\n  app: {role: helper, match: [{exe: backup}], memory: {max: 1GiB}}\n" +
 		"schedules: [{name: night, when: \"0 22 * * *\", zone: UTC, for: 6h, set: {app: {memory: {max: 64MiB}}}}]\n" +
 		"guard: {for: 1h, groups: {app: {oom_kills: 0}}}\n"
-	const dir, file = "/bulkhead.slice/bulkhead-app.slice", "memory.max"
+	const dir, file = "/bulkhead.app.slice", "memory.max"
 	m := newMachine(t, "252.39")
 	p := m.start("/usr/bin/backup all")
 	m.atTime("23 12:00")

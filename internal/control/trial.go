@@ -235,6 +235,7 @@ func (c *Controller) revert(ctx context.Context, t *state.Trial, why, by string,
 	l := lookOver(s, b.Applied.Sources)
 	l.overrides, l.released, l.facts, l.lenient, l.shares = living(b.Overrides, c.now()), released, facts, true, true
 	l.canary, l.lifted, l.conflicts = nil, b.Lifted, nil // what came since belongs to what is undone
+	l.root = b.Applied.Root()
 	if t.Verb == scheduleVerb {
 		p, err := parse.Policy(b.Applied.Sources)
 		if err != nil {
@@ -274,13 +275,12 @@ func withoutKey(docs map[string]any, key string) map[string]any {
 
 // releaseNow lifts groups, as a part of another change.
 func (c *Controller) releaseNow(ctx context.Context, f *host.Facts, s *state.Documents, groups []string, r Request, reply *Reply) error {
-	views, err := c.releaseViews(ctx, f, s, groups, r)
+	v, err := c.releaseView(ctx, f, s, groups, r)
 	if err != nil {
 		return err
 	}
-	for i, v := range views {
-		err := reply.withhold(i < len(views)-1, func() error { return c.releaseOne(ctx, v, s, groups, r, reply) })
-		if err != nil {
+	if v != nil {
+		if err := c.releaseGroups(ctx, v, s, groups, r, reply); err != nil {
 			return err
 		}
 	}

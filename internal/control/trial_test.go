@@ -190,7 +190,7 @@ func TestOverdueChangeIsUndoneByTheNextVerb(t *testing.T) {
 		t.Errorf("set says %q", reply.Recovered)
 	}
 	m.tasks("undone", "50")
-	m.reads("set", "/bulkhead.slice/bulkhead-jobs.slice", "cpu.max", "100000 100000")
+	m.reads("set", "/bulkhead.jobs.slice", "cpu.max", "100000 100000")
 }
 
 // Whoever jumps with the clock cannot make a change stay.
@@ -220,7 +220,7 @@ func TestReleaseWhileAChangeIsOnTrial(t *testing.T) {
 	m.release("jobs")
 	m.atTime("23 12:01")
 	m.tended()
-	m.reads("undone", "/bulkhead.slice/bulkhead-web.slice", "pids.max", "60")
+	m.reads("undone", "/bulkhead.web.slice", "pids.max", "60")
 	if at := m.where(job); strings.Contains(at, "bulkhead") {
 		t.Errorf("the released job is in %s", at)
 	}

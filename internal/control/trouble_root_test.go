@@ -142,8 +142,8 @@ func TestOneDamagedRecord(t *testing.T) {
 func TestReleaseWithoutAnyRecord(t *testing.T) {
 	s := newSite(t)
 	p, m := marked(t, 70109)
-	none, usual := s.root+"-none", defaultRoot
-	t.Cleanup(func() { defaultRoot = usual })
+	none, usual := s.root+"-none", usualRoots
+	t.Cleanup(func() { usualRoots = usual })
 	all := Request{Verb: "release", All: true}
 	forced := Request{Verb: "release", All: true, Force: true, Reason: "test"}
 	for name, c := range map[string]struct {
@@ -158,7 +158,7 @@ func TestReleaseWithoutAnyRecord(t *testing.T) {
 		s.state = t.TempDir()
 		s.reopen()
 		s.apply("groups:\n  g: {match: [{cmdline: '" + m + "'}], cpu: {limit: 1}}\n")
-		defaultRoot, s.state = c.root, t.TempDir()
+		usualRoots, s.state = []string{c.root}, t.TempDir()
 		s.reopen()
 		all.Sources, forced.Sources = c.sources, c.sources
 		_, err := s.try(all)
@@ -175,11 +175,11 @@ func TestReleaseWithoutAnyRecord(t *testing.T) {
 			t.Errorf("%s: forced, yet the process is in %s", name, got)
 		}
 	}
-	defaultRoot, s.state = none, t.TempDir()
+	usualRoots, s.state = []string{none}, t.TempDir()
 	s.reopen()
 	all.Sources = s.sources("")
 	r := s.must(all)
-	if want := "nothing to do: no applied policy is known in " + s.state + ", and this host has no root group " + none + " or " + s.root; r.Text != want || r.Changed {
+	if want := "nothing to do: no applied policy is known in " + s.state + ", and this host has no directory " + s.root + " or " + none; r.Text != want || r.Changed {
 		t.Errorf("nothing there: %q, want %q", r.Text, want)
 	}
 }

@@ -65,9 +65,9 @@ func (c *Controller) observeUnits(ctx context.Context, v *View) {
 		}
 	}
 	s := &plan.Systemd{
-		Version: m.Version(), Governed: plan.Govern(v.Policy.Host.Root, v.Classified, v.Observed.Processes),
+		Version: m.Version(), Governed: v.Names.Govern(v.Classified, v.Observed.Processes),
 		Kept: map[string]plan.Kept{}, Adopted: map[string]string{},
-		Keepers: plan.Keepers(v.Policy.Host.Root, v.Observed.Processes), Pinned: map[procfs.ID]bool{},
+		Keepers: v.Names.Keepers(v.Observed.Processes), Pinned: map[procfs.ID]bool{},
 	}
 	for _, p := range v.Classified.Placements {
 		if p.By == classify.ByPin {
@@ -232,7 +232,7 @@ func between(v *View, s *plan.Systemd, ask unitFunc) (map[string]bool, error) {
 	runs, nameless := map[string]bool{}, map[string]bool{}
 	for i := range v.Observed.Processes {
 		p := &v.Observed.Processes[i]
-		if _, unit, ok := plan.UnitDir(v.Policy.Host.Root, p); ok {
+		if _, unit, ok := v.Names.UnitDir(p); ok {
 			runs[unit], exes[p.PID] = true, path.Base(p.Exe)
 			nameless[unit] = nameless[unit] || young[p.PID]
 		}
@@ -285,7 +285,7 @@ func mainProcesses(v *View, s *plan.Systemd, ask unitFunc) (map[string]int, erro
 	}
 	for i := range v.Classified.Placements {
 		p := &v.Classified.Placements[i]
-		dir, unit, ok := plan.UnitDir(v.Policy.Host.Root, &p.Process)
+		dir, unit, ok := v.Names.UnitDir(&p.Process)
 		if _, done := mains[unit]; !ok || done || !takes[p.Group] && p.By != classify.ByPin || s.Governed[dir].Group == p.Group {
 			continue
 		}
@@ -581,17 +581,12 @@ func errUnasked(cause error) error {
 	return fail(CodeFailed, "`systemctl status` tells whether it answers; `bulkhead release` works without", "ask systemd, which owns the groups of this host: %w", cause)
 }
 
-// rootDir is the directory of our root group in a hierarchy.
-func rootDir(v *View, h host.Hierarchy) cgroup.Dir {
-	return plan.RootDir(v.Facts, v.Policy.Host.Root, h)
-}
-
 // rootOver reads the name of the root group back from a directory that bulkhead made: from the root group's own, or from a
 // keeper's, which may be in a slice of an administrator's. Other directories tell nothing: with an empty slice beside a unit of
 // system.slice that slice would count as ours.
 func rootOver(d cgroup.Dir, kept map[string]plan.Kept) (root string, ok bool) {
 	names := strings.Split(strings.TrimPrefix(d.Path, "/"), "/")
-	if top := names[0]; len(names) == 1 {
+	if top := names[0]; len(names) == 1 || isOutermost(top) {
 		for _, k := range kept {
 			if k.Dir == d.Path {
 				return "", false // an administrator's slice that was not there yet
@@ -600,6 +595,9 @@ func rootOver(d cgroup.Dir, kept map[string]plan.Kept) (root string, ok bool) {
 		return rootOf(top), true
 	}
 	for _, name := range names {
+		if isOutermost(name) && systemd.TypeOf(name) == "service" {
+			return "", true
+		}
 		if prefix, _, keeper := strings.Cut(name, "-"); keeper && systemd.TypeOf(name) == "service" {
 			root, err := systemd.Unescape(prefix)
 			return root, err == nil
@@ -608,8 +606,17 @@ func rootOver(d cgroup.Dir, kept map[string]plan.Kept) (root string, ok bool) {
 	return "", false
 }
 
-// rootOf reads the name of a root group back from its directory's.
+// isOutermost says whether a name at the top of a hierarchy is that of an outermost group. The slice of the root group of
+// earlier versions begins as they do.
+func isOutermost(name string) bool {
+	return strings.HasPrefix(name, systemd.TopPrefix) && name != state.FormerRoot+".slice"
+}
+
+// rootOf reads the name of a root group back from its directory's; "" for an outermost group that has none above it.
 func rootOf(top string) string {
+	if isOutermost(top) {
+		return ""
+	}
 	if root, ok := strings.CutSuffix(top, ".slice"); ok {
 		if name, err := systemd.Unescape(root); err == nil {
 			return name

@@ -32,19 +32,24 @@ func TestSettingsOfAPlan(t *testing.T) {
 // No directory that bulkhead made makes a slice of others' its root group.
 func TestRootOverADirectory(t *testing.T) {
 	kept := map[string]plan.Kept{"db.slice": {Dir: "/db.slice"}}
+	const none = "none"
 	for at, want := range map[string]string{
 		"/bulkhead":                           "bulkhead",
-		"/bulkhead/db1/db":                    "",
+		"/bulkhead/db1/db":                    none,
+		"/bulkhead.db1":                       "",
+		"/bulkhead.db1/db":                    "",
+		"/bulkhead.a.slice":                   "",
+		"/scylla.slice/bulkhead.s.service":    "",
 		"/bulkhead.slice":                     "bulkhead",
 		`/my\x2droot.slice`:                   "my-root",
-		"/bulkhead.slice/bulkhead-a.slice":    "",
-		"/system.slice/system-bulkhead.slice": "",
-		"/scylla.slice/scylla-helper.slice":   "",
+		"/bulkhead.slice/bulkhead-a.slice":    none,
+		"/system.slice/system-bulkhead.slice": none,
+		"/scylla.slice/scylla-helper.slice":   none,
 		`/scylla.slice/scylla-helper.slice/my\x2droot-scylla\x2dhelper.service/members`: "my-root",
 		"/bulkhead.slice/bulkhead-a.slice/bulkhead-a.service":                           "bulkhead",
-		"/db.slice": "",
+		"/db.slice": none,
 	} {
-		if got, ok := rootOver(cgroup.Dir{Hierarchy: "unified", Path: at}, kept); got != want || ok != (want != "") {
+		if got, ok := rootOver(cgroup.Dir{Hierarchy: "unified", Path: at}, kept); ok != (want != none) || ok && got != want {
 			t.Errorf("%s: %q, %v; want %q", at, got, ok, want)
 		}
 	}

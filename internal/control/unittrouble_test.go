@@ -55,7 +55,7 @@ func (m *machine) mask(unit string) (unmask func()) {
 const (
 	appAndJobs = "groups:\n  app: {role: database, match: [{exe: mysqld}], memory: {max: 1GiB}}\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50}\n"
 	dbDir      = "/system.slice/db.service"
-	jobsDir    = "/bulkhead.slice/bulkhead-jobs.slice"
+	jobsDir    = "/bulkhead.jobs.slice"
 )
 
 // What systemd does not do ends a verb with an error that says what to do, and nothing of it is half done.
@@ -67,14 +67,14 @@ func TestBadInputFromSystemd(t *testing.T) {
 	}{
 		"systemd does not answer": {func(m *machine) { m.pid1.Hang(true); m.pid1.Drop() }, "does not answer", "systemctl status"},
 		"systemd is away":         {func(m *machine) { m.pid1.Away(true) }, "systemd", "systemctl status"},
-		"a job times out":         {func(m *machine) { m.pid1.Stall("bulkhead-jobs.slice", true) }, "timeout", "list-jobs"},
+		"a job times out":         {func(m *machine) { m.pid1.Stall("bulkhead.jobs.slice", true) }, "timeout", "list-jobs"},
 		"a masked service":        {func(m *machine) { m.mask("db.service") }, "masked", "systemctl unmask"},
-		"a masked slice":          {func(m *machine) { m.mask("bulkhead-jobs.slice") }, "masked", "unmask"},
+		"a masked slice":          {func(m *machine) { m.mask("bulkhead.jobs.slice") }, "masked", "unmask"},
 		"an unknown property":     {func(m *machine) { m.refuse("SetUnitProperties", "no such thing") }, "no such thing", ""},
 		"a container's rights":    {func(m *machine) { m.pid1.Intercept(func(systemdfake.Call) error { return systemdfake.ErrDenied }) }, "not permitted", "run as root"},
 		"a slice of our name": {func(m *machine) {
-			m.file("bulkhead.slice", "[Slice]\nTasksMax=7\n")
-			m.must(m.bySystemd().Start(m.t.Context(), "bulkhead.slice"))
+			m.file("bulkhead.jobs.slice", "[Slice]\nTasksMax=7\n")
+			m.must(m.bySystemd().Start(m.t.Context(), "bulkhead.jobs.slice"))
 		}, "bulkhead did not make it", "host.root"},
 		"a bad setting in file": {func(m *machine) { m.file("db.service", "[Service]\nTasksMax=321\n") }, "bad setting", "systemd-analyze"},
 	} {
@@ -136,7 +136,7 @@ func TestOddNames(t *testing.T) {
 		text := strings.NewReplacer("app:", `"a-b.c_d":`, "jobs:", `"0-9":`).Replace(appAndJobs)
 		m.apply(text)
 		m.reads(unit, "/system.slice/"+unit, "memory.max", "1073741824")
-		m.reads(unit, `/bulkhead.slice/bulkhead-0\x2d9.slice`, "pids.max", "50")
+		m.reads(unit, `/bulkhead.0\x2d9.slice`, "pids.max", "50")
 		if again := m.apply(text); again.Changed {
 			t.Errorf("%s: a second apply changes %+v", unit, again.Plan.Steps)
 		}
@@ -211,8 +211,8 @@ func TestLastMemberAndKeeper(t *testing.T) {
 	m := newMachine(t, "")
 	job, more := m.start("/usr/bin/backup all"), m.start("/usr/bin/backup more")
 	m.apply(jobs)
-	members := jobsDir + "/bulkhead-jobs.service/members"
-	keeper := m.unit("bulkhead-jobs.service").MainPID
+	members := jobsDir + "/bulkhead.jobs.service/members"
+	keeper := m.unit("bulkhead.jobs.service").MainPID
 	m.pid1.Kill(keeper)
 	if !m.kernel.Alive(job) {
 		t.Fatal("a killed keeper cost a member its life")
@@ -220,7 +220,7 @@ func TestLastMemberAndKeeper(t *testing.T) {
 	if _, err := m.full(); err != nil {
 		t.Errorf("a look: %v", err)
 	}
-	if u := m.unit("bulkhead-jobs.service"); !u.Active() || u.MainPID == keeper {
+	if u := m.unit("bulkhead.jobs.service"); !u.Active() || u.MainPID == keeper {
 		t.Errorf("the keeper is %s", u.ActiveState)
 	}
 	for _, p := range []int{job.PID, more.PID} {

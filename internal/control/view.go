@@ -26,6 +26,7 @@ type View struct {
 	Facts      *host.Facts
 	Tree       *cgroup.Tree
 	Policy     *policy.Policy // resolved
+	Names      plan.Names     // of what is ours on this host
 	Instances  []engine.Instance
 	Classified classify.Result
 	Systemd    *plan.Systemd // nil without systemd, or when it could not be asked
@@ -71,6 +72,8 @@ type look struct {
 	canary    *state.Canary // whose settings take the place of its group's
 	pins      []state.Pin
 	ended     []state.Pin // whose processes leave their groups unless a rule keeps them
+	// root is the root group that the groups are below, though the policy names none: an earlier version applied it.
+	root string
 	// processes is the process table, when the caller has one; else it is read.
 	processes []procfs.Process
 	// at is the time whose windows hold; zero is now.
@@ -191,6 +194,14 @@ func (c *Controller) classify(ctx context.Context, l look) (*View, error) {
 		return nil, err
 	}
 	v.Policy = resolved
+	if l.root != "" && resolved.Host.Root == "" {
+		old := *resolved
+		old.Host.Root = l.root
+		v.Policy = &old
+	}
+	if v.Names = (plan.Names{Root: v.Policy.Host.Root}); c.Store != nil {
+		v.Names.Former = c.madeRoots(v.Facts)
+	}
 	procs := l.processes
 	if procs == nil {
 		if procs, err = c.Host.Proc.Processes(procfs.Options{}); err != nil {
@@ -227,7 +238,7 @@ func (c *Controller) classify(ctx context.Context, l look) (*View, error) {
 	}
 	v.Observed.Processes = procs
 	c.observeUnits(ctx, v)
-	v.Layout = plan.NewLayout(v.Facts, v.Policy.Host, v.Classified.Groups, v.Systemd)
+	v.Layout = plan.NewLayout(v.Facts, v.Policy.Host, v.Names, v.Classified.Groups, v.Systemd)
 	v.expel = map[procfs.ID]bool{}
 	for _, p := range l.ended {
 		v.expel[p.Process] = true

@@ -249,10 +249,6 @@ func networkFlow(all policy.Settings) string {
 
 // hostFlow is the host block of a policy; "" when it says nothing.
 func hostFlow(h policy.HostPart) string {
-	root := h.Root
-	if root == DefaultRoot {
-		root = ""
-	}
 	reserve := flowOf(
 		Raw{Key: "cpu", Text: textIf(h.Reserve.CPU > 0, h.Reserve.CPU)},
 		Raw{Key: "memory", Text: textIf(h.Reserve.Memory != nil, h.Reserve.Memory)},
@@ -262,7 +258,7 @@ func hostFlow(h policy.HostPart) string {
 		reserve = ""
 	}
 	text := flowOf(
-		Raw{Key: "root", Text: quote(root)}, Raw{Key: "weight", Text: textIf(h.Weight > 0, h.Weight)},
+		Raw{Key: "root", Text: quote(h.Root)}, Raw{Key: "weight", Text: textIf(h.Weight > 0, h.Weight)},
 		Raw{Key: "reserve", Text: reserve},
 		Raw{Key: "io", Text: listOf(h.IO, ceilingFlow)}, Raw{Key: "asm", Text: listOf(h.ASM, diskGroupFlow)},
 		Raw{Key: "network", Text: listOf(h.Network, linkFlow)},
@@ -364,9 +360,6 @@ func linkFlow(l policy.NetworkLink) string {
 	return flowOf(Raw{Key: "on", Text: quote(l.On)}, Raw{Key: "rate", Text: textIf(l.Rate > 0, l.Rate)},
 		Raw{Key: "peer", Text: quote(l.Peer)})
 }
-
-// DefaultRoot is the name of bulkhead's root group when the policy names none.
-const DefaultRoot = "bulkhead"
 
 // Flow is a whole policy in one form whatever file it came from: two policies that ask for the same give the same text.
 func Flow(p *policy.Policy) string {

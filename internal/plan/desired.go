@@ -12,9 +12,6 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// DefaultHostWeight is the weight of our root group when the policy names none: the largest there is.
-const DefaultHostWeight policy.Weight = 10000
-
 // Who asks for a limit that no group wrote.
 const (
 	fromHostWeight  = "host.weight"
@@ -22,52 +19,6 @@ const (
 	fromAbove       = "the group above"
 	fromBelow       = "the groups below"
 )
-
-// rootSettings are the limits of our root group: its weight against the rest of the host, and what
-// host.reserve leaves of CPU, memory and tasks.
-func rootSettings(f *host.Facts, h policy.HostPart) policy.Settings {
-	weight := h.Weight
-	if weight == 0 {
-		weight = DefaultHostWeight
-	}
-	settings := policy.Settings{{Key: policy.KeyCPUWeight, Value: weight, From: fromHostWeight, Pos: h.Pos}}
-	reserve := func(key policy.Key, v policy.Value) {
-		settings = append(settings, policy.Setting{Key: key, Value: v, From: fromHostReserve, Pos: h.Reserve.Pos})
-	}
-	if h.Reserve.CPU > 0 {
-		if left := policy.Cores(len(f.CPUs))*policy.One - h.Reserve.CPU; left > 0 {
-			reserve(policy.KeyCPULimit, left)
-		}
-	}
-	memory := reservedMemory(f, h)
-	if left := policy.Bytes(f.MemTotal) - memory; memory > 0 && left > 0 {
-		reserve(policy.KeyMemoryMax, left)
-	}
-	if h.Reserve.CPU > 0 || memory > 0 {
-		reserve(policy.KeyTasks, tasksCap(f))
-	}
-	return settings
-}
-
-func reservedMemory(f *host.Facts, h policy.HostPart) policy.Bytes {
-	switch v := h.Reserve.Memory.(type) {
-	case policy.Bytes:
-		return v
-	case policy.MemoryPercent:
-		return v.Of(policy.Bytes(f.MemTotal))
-	}
-	return 0
-}
-
-// tasksCap is what our root group may have of the host's tasks: all but a tenth, and all but 1000
-// where a tenth is less, so that root can still log in and start something.
-func tasksCap(f *host.Facts) policy.Count {
-	most := f.PIDMax
-	if f.ThreadsMax > 0 && (most == 0 || f.ThreadsMax < most) {
-		most = f.ThreadsMax
-	}
-	return policy.Count(max(most-max(most/10, 1000), most/2, 1))
-}
 
 // value is what one knob file, or one line of it, should hold.
 type value struct {
@@ -118,8 +69,7 @@ func newDesired(in *Input) *desired {
 			d.rows[id] = slices.DeleteFunc(rows, func(r *knob.Row) bool { return r.File == knob.FileClassID })
 		}
 	}
-	d.layout = newLayout(in.Facts, in.Host.Root, d.forest, in.Systemd)
-	d.holdBack(in)
+	d.layout = newLayout(in.Facts, Names{Root: in.Host.Root, Former: in.Former}, d.forest, in.Systemd)
 	d.shareDevices()
 	for _, h := range d.layout.hierarchies {
 		rows := d.rows[h.ID]
@@ -253,7 +203,14 @@ func (d *desired) shareRealtime(hierarchy string) {
 			}
 		}
 	}
-	d.giveRealtime(d.forest.nodes[0], hierarchy, sums[RootGroup], asks, sums)
+	root := d.forest.nodes[0]
+	if d.layout.has(RootGroup) {
+		d.giveRealtime(root, hierarchy, sums[RootGroup], asks, sums)
+		return
+	}
+	for _, n := range root.children {
+		d.giveRealtime(n, hierarchy, sums[n.path], asks, sums)
+	}
 }
 
 // giveRealtime writes run time microseconds to n and splits them below it.

@@ -157,11 +157,7 @@ func (s *sim) observe() Observation {
 		if slices.Contains(h.Controllers, "memory") || slices.Contains(h.Controllers, "cpuset") {
 			o.Dirs[root] = must(s.kernel.ReadMany(root, names))
 		}
-		dirs, err := s.kernel.Walk(root.Child("bulkhead"))
-		if err != nil {
-			continue
-		}
-		for _, dir := range dirs {
+		for _, dir := range s.ours(h.ID) {
 			o.Dirs[dir] = must(s.kernel.ReadMany(dir, names))
 			if h.Version == 2 {
 				s.observeSubtree(&o, dir)
@@ -173,6 +169,19 @@ func (s *sim) observe() Observation {
 		o.Processes = append(o.Processes, s.process(id))
 	}
 	return o
+}
+
+// simNames knows our directories whatever root group they were made with.
+var simNames = Names{Former: []string{"", "bulkhead", "ora"}}
+
+// ours gives our directories in a hierarchy, parents before children.
+func (s *sim) ours(hierarchy string) (dirs []cgroup.Dir) {
+	for _, dir := range must(s.kernel.Walk(cgroup.Dir{Hierarchy: hierarchy, Path: "/"})) {
+		if _, ours := simNames.groupOf(dir.Path); ours {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
 }
 
 func (s *sim) observeSubtree(o *Observation, dir cgroup.Dir) {
@@ -228,7 +237,7 @@ func (s *sim) do(step Step) error {
 }
 
 func (s *sim) keepSubtree(step Step) {
-	if _, ours := below("/bulkhead", step.Dir.Path); ours {
+	if _, ours := simNames.groupOf(step.Dir.Path); ours {
 		return
 	}
 	for word := range strings.FieldsSeq(step.New) {
@@ -239,7 +248,7 @@ func (s *sim) keepSubtree(step Step) {
 }
 
 func (s *sim) keepHome(step Step) {
-	if _, ours := below("/bulkhead", step.Old); ours {
+	if _, ours := simNames.groupOf(step.Old); ours {
 		return
 	}
 	if s.homes.Process[step.PID] == nil {

@@ -13,13 +13,11 @@ import (
 	"bulkhead/internal/systemd"
 )
 
-// DefaultRoot names our root group when the policy does not.
-const DefaultRoot = "bulkhead"
-
 // Leaf is the directory of an inner group's own processes. The name is reserved: no group has it.
 const Leaf = "db"
 
-// RootGroup is the group path of our root group, which holds every other group and no process.
+// RootGroup is the group path of what lies above all groups: our root group, where the policy asks for one, else the
+// top of each hierarchy. It holds no process.
 const RootGroup = ""
 
 // Layout is the shape of our tree: which directories there are in each hierarchy, and in which of
@@ -33,7 +31,7 @@ const RootGroup = ""
 // 10 MiB/s group reads at full speed). There the processes of a group sit in the directory of
 // the nearest group, itself or above it, that has a limit; a group without one is not in it at all.
 type Layout struct {
-	root        string // name of the root group
+	names       Names
 	hierarchies []host.Hierarchy
 	dirs        []cgroup.Dir
 	owner       map[cgroup.Dir]string
@@ -55,17 +53,14 @@ type Layout struct {
 
 // NewLayout gives the tree for these groups on this host. groups hold parents before children, as
 // classify gives them; released ones must be left out. Without groups there is no tree.
-// s is nil without systemd.
-func NewLayout(f *host.Facts, hostPart policy.HostPart, groups []classify.Group, s *Systemd) Layout {
-	return newLayout(f, hostPart.Root, newForest(f, hostPart, groups), s)
+// names holds the names that directories and units of ours have or had; s is nil without systemd.
+func NewLayout(f *host.Facts, hostPart policy.HostPart, names Names, groups []classify.Group, s *Systemd) Layout {
+	return newLayout(f, names, newForest(f, hostPart, groups), s)
 }
 
-func newLayout(f *host.Facts, root string, t *forest, s *Systemd) Layout {
-	if root == "" {
-		root = DefaultRoot
-	}
+func newLayout(f *host.Facts, names Names, t *forest, s *Systemd) Layout {
 	l := Layout{
-		root:   root,
+		names:  names,
 		owner:  make(map[cgroup.Dir]string),
 		own:    make(map[string]map[string]cgroup.Dir, len(t.nodes)),
 		member: make(map[string]map[string]cgroup.Dir, len(t.nodes)),
@@ -139,7 +134,7 @@ func (l *Layout) lay(f *host.Facts, h host.Hierarchy, t *forest, asked map[strin
 func (l *Layout) layTree(hierarchy string, t *forest, asked map[string]asking, everyone bool) {
 	above, below := t.spread(asked)
 	for _, n := range t.nodes {
-		if !everyone && !asked[n.path].any && !above[n.path] && !below[n.path] {
+		if !l.has(n.path) || !everyone && !asked[n.path].any && !above[n.path] && !below[n.path] {
 			continue
 		}
 		dir := l.addDir(hierarchy, n.path, "")
@@ -157,7 +152,7 @@ func (l *Layout) layTree(hierarchy string, t *forest, asked map[string]asking, e
 func (l *Layout) layFlat(hierarchy string, t *forest, asked map[string]asking) {
 	_, below := t.spread(asked)
 	for _, n := range t.nodes {
-		if asked[n.path].any || below[n.path] {
+		if l.has(n.path) && (asked[n.path].any || below[n.path]) {
 			l.addDir(hierarchy, n.path, "")
 		}
 		for m := n; m != nil && m.path != RootGroup; m = m.parent {
@@ -171,7 +166,7 @@ func (l *Layout) layFlat(hierarchy string, t *forest, asked map[string]asking) {
 
 // addDir adds the directory of a group, or its leaf.
 func (l *Layout) addDir(hierarchy, group, leaf string) cgroup.Dir {
-	d := cgroup.Dir{Hierarchy: hierarchy, Path: path.Join("/", l.root, group, leaf)}
+	d := cgroup.Dir{Hierarchy: hierarchy, Path: path.Join(l.names.Dir(group), leaf)}
 	l.dirs = append(l.dirs, d)
 	l.owner[d] = group
 	if leaf == "" {
@@ -193,16 +188,11 @@ func (l Layout) Dirs() []cgroup.Dir { return l.dirs }
 // Hierarchies gives the hierarchies that the layout needs, in the order of the facts.
 func (l Layout) Hierarchies() []host.Hierarchy { return l.hierarchies }
 
-// Root is the directory of our root group in a hierarchy, whether the layout needs it there or not.
-func (l Layout) Root(hierarchy string) cgroup.Dir {
-	if l.owned[hierarchy] {
-		slice, err := groupSlice(l.root, RootGroup)
-		if err == nil {
-			return cgroup.Dir{Hierarchy: hierarchy, Path: slice}
-		}
-	}
-	return cgroup.Dir{Hierarchy: hierarchy, Path: "/" + l.root}
-}
+// has says whether a group has directories: each has, but for what lies above all where there is no root group.
+func (l Layout) has(group string) bool { return group != RootGroup || l.names.Root != "" }
+
+// Names tells what is ours by its name.
+func (l Layout) Names() Names { return l.names }
 
 // Holds says whether a directory is part of the layout.
 func (l Layout) Holds(d cgroup.Dir) bool {
@@ -210,11 +200,11 @@ func (l Layout) Holds(d cgroup.Dir) bool {
 	return ok
 }
 
-// Group gives the group that a directory below our root belongs to, by its path alone: a leaf "db"
-// belongs to the group above it. ok is false outside our tree.
+// Group gives the group that a directory of ours belongs to, by its path alone: a leaf "db" belongs to the group above
+// it. ok is false for all other directories.
 func (l Layout) Group(d cgroup.Dir) (group string, ok bool) {
 	if l.owned[d.Hierarchy] {
-		if IsAnchor(l.root, d.Path) {
+		if l.names.IsAnchor(d.Path) {
 			return RootGroup, true
 		}
 		for slice, group := range l.slices {
@@ -222,19 +212,9 @@ func (l Layout) Group(d cgroup.Dir) (group string, ok bool) {
 				return group, true
 			}
 		}
-		return sliceGroup(l.root, d.Path)
+		return l.names.groupOfSlice(d.Path)
 	}
-	rest, ok := below("/"+l.root, d.Path)
-	if !ok {
-		return "", false
-	}
-	if path.Base(rest) == Leaf {
-		rest = path.Dir(rest)
-	}
-	if rest == "." {
-		rest = RootGroup
-	}
-	return rest, true
+	return l.names.groupOf(d.Path)
 }
 
 // below gives the part of p that lies below the directory top, "" for top itself.

@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/systemd"
 )
 
 func TestLayout(t *testing.T) {
@@ -58,7 +60,7 @@ func TestLayout(t *testing.T) {
 			for _, path := range slices.Sorted(maps.Keys(test.groups)) {
 				in.Classified.Groups = append(in.Classified.Groups, group(path, test.groups[path]))
 			}
-			l := NewLayout(f, policy.HostPart{}, groupsOf(in.Classified.Groups...).Groups, nil)
+			l := NewLayout(f, nested, Names{Root: nested.Root}, groupsOf(in.Classified.Groups...).Groups, nil)
 			if got := shorten(l.Dirs(), "cpu", "cpuacct", "cpu,cpuacct"); test.host != "v2" && got != test.dirs {
 				t.Errorf("directories %q, want %q", got, test.dirs)
 			}
@@ -95,10 +97,11 @@ func shorten(dirs []cgroup.Dir, without ...string) string {
 }
 
 func TestGroupOfADirectory(t *testing.T) {
-	l := NewLayout(cpuOnly(), policy.HostPart{Root: "dbs"}, nil, nil)
+	l := NewLayout(cpuOnly(), policy.HostPart{}, Names{Root: "dbs", Former: []string{"", "old"}}, nil, nil)
 	for path, want := range map[string]string{
 		"/dbs": "", "/dbs/db": "", "/dbs/a": "a", "/dbs/a/db": "a", "/dbs/a/x": "a/x", "/dbs/a/x/db": "a/x",
 		"/": "outside", "/dbsx": "outside", "/x/dbs": "outside", "/bulkhead": "outside",
+		"/bulkhead.a": "a", "/bulkhead.a/db": "a", "/bulkhead.a/x/db": "a/x", "/bulkhead.": "outside", "/old": "", "/old/a": "a",
 	} {
 		got, ok := l.Group(cgroup.Dir{Hierarchy: "cpu", Path: path})
 		if !ok {
@@ -116,12 +119,13 @@ func TestRootSettings(t *testing.T) {
 		host policy.HostPart
 		want string
 	}{
-		"nothing":   {policy.HostPart{}, "cpu.weight=10000"},
-		"weight":    {policy.HostPart{Weight: 300}, "cpu.weight=300"},
-		"cpu":       {policy.HostPart{Reserve: policy.Reserve{CPU: policy.One / 2}}, "cpu.weight=10000 cpu.limit=3.5 tasks=29492"},
-		"memory":    {policy.HostPart{Reserve: policy.Reserve{Memory: policy.Bytes(1 << 30)}}, "cpu.weight=10000 memory.max=15GiB tasks=29492"},
-		"percent":   {policy.HostPart{Reserve: policy.Reserve{Memory: policy.MemoryPercent(25 * policy.One)}}, "cpu.weight=10000 memory.max=12GiB tasks=29492"},
-		"all taken": {policy.HostPart{Reserve: policy.Reserve{CPU: 9 * policy.One, Memory: policy.Bytes(99 << 30)}}, "cpu.weight=10000 tasks=29492"},
+		"no root":   {policy.HostPart{Reserve: policy.Reserve{CPU: policy.One / 2}}, ""},
+		"nothing":   {policy.HostPart{Root: "ora"}, ""},
+		"weight":    {policy.HostPart{Root: "ora", Weight: 300}, "cpu.weight=300"},
+		"cpu":       {policy.HostPart{Root: "ora", Reserve: policy.Reserve{CPU: policy.One / 2}}, "cpu.limit=3.5 tasks=29492"},
+		"memory":    {policy.HostPart{Root: "ora", Reserve: policy.Reserve{Memory: policy.Bytes(1 << 30)}}, "memory.max=15GiB tasks=29492"},
+		"percent":   {policy.HostPart{Root: "ora", Reserve: policy.Reserve{Memory: policy.MemoryPercent(25 * policy.One)}}, "memory.max=12GiB tasks=29492"},
+		"all taken": {policy.HostPart{Root: "ora", Reserve: policy.Reserve{CPU: 9 * policy.One, Memory: policy.Bytes(99 << 30)}}, "tasks=29492"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
@@ -140,5 +144,40 @@ func TestRootSettings(t *testing.T) {
 		if got := tasksCap(f); int64(got) != test.want {
 			t.Errorf("of %d pids and %d threads our root group gets %d, want %d", test.pids, test.threads, got, test.want)
 		}
+	}
+}
+
+// Without a root group outermost groups stand side by side at the top of each hierarchy, with nothing of ours above them.
+func TestFlatLayout(t *testing.T) {
+	weight := settings("role database", "cpu.weight", policy.Weight(1000))
+	groups := groupsOf(group("a", weight), group("a/x", nil), group("b", settings("group", "tasks", policy.Count(50)))).Groups
+	for name, test := range map[string]struct {
+		facts   *host.Facts
+		systemd *Systemd
+		want    string
+	}{
+		"v1": {factsWith(v1("cpu"), v1("cpuacct"), v1("pids")), nil, "cpu:/bulkhead.a cpu:/bulkhead.a/db cpu:/bulkhead.a/x " +
+			"cpuacct:/bulkhead.a cpuacct:/bulkhead.a/db cpuacct:/bulkhead.a/x cpuacct:/bulkhead.b pids:/bulkhead.b"},
+		"v2": {unifiedHost(), nil, "unified:/bulkhead.a unified:/bulkhead.a/db unified:/bulkhead.a/x unified:/bulkhead.b"},
+		"systemd": {systemdHosts["unified"](), &Systemd{Version: systemd.Version{Number: 252}}, "unified:/bulkhead.a.slice " +
+			"unified:/bulkhead.a.slice/bulkhead.a-x.slice unified:/bulkhead.a.slice/bulkhead.a-x.slice/bulkhead.a-x.service " +
+			"unified:/bulkhead.a.slice/bulkhead.a-x.slice/bulkhead.a-x.service/members " +
+			"unified:/bulkhead.a.slice/bulkhead.a.service unified:/bulkhead.a.slice/bulkhead.a.service/members " +
+			"unified:/bulkhead.b.slice unified:/bulkhead.b.slice/bulkhead.b.service unified:/bulkhead.b.slice/bulkhead.b.service/members"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := NewLayout(test.facts, policy.HostPart{}, Names{}, groups, test.systemd)
+			var got []string
+			for _, d := range l.Dirs() {
+				got = append(got, d.String())
+				if group, ok := l.Group(d); !ok || group == RootGroup {
+					t.Errorf("%s belongs to %q, %v", d, group, ok)
+				}
+			}
+			slices.Sort(got)
+			if all := strings.Join(got, " "); all != test.want {
+				t.Errorf("directories\n%s\nwant\n%s", all, test.want)
+			}
+		})
 	}
 }

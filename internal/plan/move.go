@@ -158,7 +158,7 @@ func (p *planner) inUnit(proc *procfs.Process, hierarchy string) bool {
 	if !p.d.layout.owned[hierarchy] {
 		return false
 	}
-	_, _, is := UnitDir(p.d.layout.root, proc)
+	_, _, is := p.d.layout.names.UnitDir(proc)
 	return is
 }
 

@@ -13,8 +13,7 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// own says who owns the files of each directory: as the policy asks, and where it no longer asks, as our root group's are,
-// which nobody but root ever owns. Who may bring processes in owns the files for that where the group's processes are, and who
+// own says who owns the files of each directory: as the policy asks, and where it no longer asks, root. Who may bring processes in owns the files for that where the group's processes are, and who
 // may set limits the others.
 func (d *desired) own(h host.Hierarchy, o *Observation) {
 	for _, dir := range d.layout.dirs {
@@ -32,7 +31,7 @@ func (d *desired) own(h host.Hierarchy, o *Observation) {
 			}
 			continue
 		}
-		values := d.disown(dir, h, o)
+		values := disown(o.Dirs[dir], h.Version)
 		for _, owner := range n.owner {
 			for _, v := range ownerValues(owner, h.Version) {
 				values = append(slices.DeleteFunc(values, func(old value) bool { return old.file == v.file }), v)
@@ -68,13 +67,14 @@ type ownerWords policy.Owner
 
 func (o ownerWords) String() string { return policy.Owner(o).String() }
 
-// disown gives what a directory holds that was owned, with the owners of our root group's files.
-func (d *desired) disown(dir cgroup.Dir, h host.Hierarchy, o *Observation) (values []value) {
-	have, top := o.Dirs[dir], o.Dirs[d.layout.Root(h.ID)]
-	for _, file := range cgroup.OwnerFiles(h.Version) {
-		now, theirs := have[file], top[file]
-		if now != "" && theirs != "" && !cgroup.SameOwner(theirs, now) {
-			values = append(values, value{row: knob.Ownership(file), file: file, text: theirs, setting: policy.Setting{Key: policy.KeyOwner, Value: ownerWords{}, From: "no owner is asked for any more"}})
+// disown gives the files of a directory that somebody owns back to root.
+func disown(have map[string]string, version int) (values []value) {
+	for _, file := range cgroup.OwnerFiles(version) {
+		if now, unowned := have[file], cgroup.Unowned(have[file]); now != "" && !cgroup.SameOwner(unowned, now) {
+			values = append(values, value{
+				row: knob.Ownership(file), file: file, text: unowned,
+				setting: policy.Setting{Key: policy.KeyOwner, Value: ownerWords{}, From: "no owner is asked for any more"},
+			})
 		}
 	}
 	return values
@@ -88,7 +88,7 @@ func ownerCommands(s Step, dir string) []string {
 	}
 	owner, mode, single := strings.Cut(s.New, " ")
 	if !single || strings.Contains(s.New, ", ") {
-		return []string{"owners and modes of " + path.Join(dir, file) + " as the root group's are"}
+		return []string{"owners and modes of " + path.Join(dir, file) + " as the kernel made them"}
 	}
 	where, but := path.Join(dir, file), ""
 	if s.File == cgroup.OwnedRest {

@@ -45,6 +45,7 @@ func Make(in Input) Plan {
 	}
 	result := Plan{Want: p.d.wanted(), Shares: shares(p.d, &in.Observed)}
 	p.checkReserve()
+	p.noteReserve(result.Shares)
 	p.checkForeign()
 	if len(p.foreign) == 0 {
 		p.switchMoves()
@@ -165,7 +166,7 @@ func newPlanner(in *Input) *planner {
 func (p *planner) knowProcesses() {
 	seen := make(map[procfs.ID]bool, len(p.o.Processes))
 	add := func(proc procfs.Process) {
-		if IsKeeper(p.in.Host.Root, &proc) {
+		if p.d.layout.names.IsKeeper(&proc) {
 			return // systemd's, and gone with its unit
 		}
 		if !seen[proc.ID] {
@@ -253,28 +254,18 @@ func (p *planner) isReleasedDir(dir cgroup.Dir) bool {
 	return ok && group != RootGroup && isReleased(p.in.Released, group)
 }
 
-// checkReserve refuses a reserve that leaves nothing for the groups.
-func (p *planner) checkReserve() {
-	reserve := p.in.Host.Reserve
-	if have := policy.Cores(len(p.in.Facts.CPUs)) * policy.One; reserve.CPU > 0 && reserve.CPU >= have {
-		p.refuse(RootGroup, "raise the number of CPUs or lower host.reserve",
-			"host.reserve keeps %s of the host's %s cores, and leaves none for the groups", reserve.CPU, have)
-	}
-	if kept, have := reservedMemory(p.in.Facts, p.in.Host), policy.Bytes(p.in.Facts.MemTotal); kept > 0 && kept >= have {
-		p.refuse(RootGroup, "lower host.reserve",
-			"host.reserve keeps %s of the host's %s of memory, and leaves none for the groups", kept.Human(), have.Human())
-	}
-}
-
-// checkForeign refuses a root group that somebody else made.
+// checkForeign refuses a root group, or an outermost group, whose directory somebody else made.
 func (p *planner) checkForeign() {
-	for _, h := range p.in.Facts.Hierarchies {
-		root := p.d.layout.Root(h.ID)
-		if p.o.Foreign[root] {
-			p.foreign = append(p.foreign, root)
-			p.refuse(RootGroup, "choose another name with host.root, or remove that group",
-				"there is a group %q in the %s hierarchy that bulkhead did not make", root.Path, h.ID)
+	for _, dir := range p.d.layout.dirs {
+		if !p.o.Foreign[dir] || dir.Parent().Path != "/" {
+			continue
 		}
+		group, hint := p.d.layout.owner[dir], "choose another name for the group, or remove that directory if nobody needs it"
+		if group == RootGroup {
+			hint = "choose another name with host.root, or remove that directory if nobody needs it"
+		}
+		p.foreign = append(p.foreign, dir)
+		p.refuse(group, hint, "there is a group %q in the %s hierarchy that bulkhead did not make", dir.Path, dir.Hierarchy)
 	}
 }
 

@@ -30,9 +30,12 @@ func proc(pid, ppid int, comm string, f *host.Facts) procfs.Process {
 	return p
 }
 
+// input has a root group of the largest weight; flat tests and TestAnyStateToAnyState do without one.
 func input(f *host.Facts, groups ...classify.Group) Input {
-	return Input{Facts: f, Classified: groupsOf(groups...), Observed: Observation{Dirs: map[cgroup.Dir]map[string]string{}}}
+	return Input{Facts: f, Host: nested, Classified: groupsOf(groups...), Observed: Observation{Dirs: map[cgroup.Dir]map[string]string{}}}
 }
+
+var nested = policy.HostPart{Root: "bulkhead", Weight: 10000}
 
 // inPlace fills the observation with a host on which everything is as wanted.
 func (in *Input) inPlace() {

@@ -40,7 +40,7 @@ func (d *desired) protectGroups(hierarchy string, asks map[string]value) {
 		need := below[n.path]
 		if asked {
 			need = number(ask.text)
-		} else if need > 0 {
+		} else if need > 0 && d.layout.has(n.path) {
 			v := anyOf(asks)
 			v.setting = policy.Setting{Key: v.setting.Key, Value: policy.Bytes(need), From: fromBelow}
 			d.setValue(d.layout.own[n.path][hierarchy], v, need)

@@ -32,12 +32,13 @@ func MakeRelease(in Input) Plan {
 	in.Classified.Groups = nil // nothing of our tree is wanted
 	r := releaser{planner: newPlanner(&in)}
 	for _, h := range in.Facts.Hierarchies {
-		root := r.d.layout.Root(h.ID)
-		if r.o.Foreign[root] {
-			r.note(RootGroup, "", "%s is left alone: bulkhead did not make it", root)
-			continue
-		}
 		for _, dir := range r.ours[h.ID] {
+			if top := outermost(dir); r.o.Foreign[top] {
+				if dir == top {
+					r.note(RootGroup, "", "%s is left alone: bulkhead did not make it", top)
+				}
+				continue
+			}
 			if r.covers(r.groupOf(dir)) || r.isIdleAnchor(dir) {
 				r.scope = append(r.scope, dir)
 			}
@@ -79,6 +80,12 @@ type releaser struct {
 	inScope map[cgroup.Dir]bool
 }
 
+// outermost is the directory at the top of the hierarchy in which a directory lies, which may be it.
+func outermost(dir cgroup.Dir) cgroup.Dir {
+	name, _, _ := strings.Cut(strings.TrimPrefix(dir.Path, "/"), "/")
+	return cgroup.Dir{Hierarchy: dir.Hierarchy, Path: "/" + name}
+}
+
 // covers says whether the group is one to release, or below one.
 func (r *releaser) covers(group string) bool {
 	for _, g := range r.in.Release {
@@ -97,11 +104,11 @@ func (r *releaser) isMute(dir cgroup.Dir) bool {
 // isIdleAnchor says whether a directory is that of a slice which holds controllers beside units, when none of them waits any
 // more to start elsewhere.
 func (r *releaser) isIdleAnchor(dir cgroup.Dir) bool {
-	if r.in.Systemd == nil || !r.d.layout.owned[dir.Hierarchy] || !IsAnchor(r.d.layout.root, dir.Path) {
+	if r.in.Systemd == nil || !r.d.layout.owned[dir.Hierarchy] || !r.d.layout.names.IsAnchor(dir.Path) {
 		return false
 	}
 	for unit, k := range r.in.Systemd.Kept {
-		if anchorOf(r.d.layout.root, k.Dir) == dir.Path && r.in.Systemd.Adopted[unit] != "" && !r.covers(k.Group) {
+		if r.d.layout.names.anchor(k.Dir) == dir.Path && r.in.Systemd.Adopted[unit] != "" && !r.covers(k.Group) {
 			return false
 		}
 	}
@@ -238,7 +245,7 @@ func (r *releaser) leaveUnits() {
 	r.revertUnits(func(_ string, k Kept) bool { return r.covers(k.Group) }, whyReleased)
 	units := make([]string, 0, len(r.in.Systemd.Adopted))
 	for unit, slice := range r.in.Systemd.Adopted {
-		group, ours := systemd.GroupOf(r.d.layout.root, slice)
+		group, ours := r.d.layout.names.GroupOfUnit(slice)
 		if ours && r.covers(group) || !ours && r.covers(RootGroup) {
 			units = append(units, unit)
 		}
@@ -246,7 +253,7 @@ func (r *releaser) leaveUnits() {
 	slices.Sort(units)
 	for _, unit := range units {
 		slice := r.in.Systemd.Adopted[unit]
-		group, _ := systemd.GroupOf(r.d.layout.root, slice)
+		group, _ := r.d.layout.names.GroupOfUnit(slice)
 		r.dropIn(unit, group, slice, "", whyReleased)
 	}
 	r.liftUnits()

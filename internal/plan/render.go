@@ -23,7 +23,7 @@ type RenderOptions struct {
 	Facts *host.Facts
 	// Path gives the absolute path of a directory; nil takes the mount points of Facts.
 	Path func(cgroup.Dir) string
-	// Root is the name of our root group; "" is DefaultRoot.
+	// Root is the name of our root group; "" when there is none.
 	Root string
 }
 
@@ -146,12 +146,15 @@ func (r *renderer) steps() {
 	}
 }
 
-// groupTitle names a group; our root group by its own name.
+// groupTitle names a group; our root group by its own name, and what concerns no group as the host.
 func (r *renderer) groupTitle(group string) string {
-	if group == RootGroup {
-		return cmp.Or(r.options.Root, DefaultRoot) + " (the root group)"
+	switch {
+	case group != RootGroup:
+		return group
+	case r.options.Root != "":
+		return r.options.Root + " (the root group)"
 	}
-	return group
+	return "the host"
 }
 
 // run counts how many of the steps can be told together: directories made or removed for one reason, and the
@@ -248,7 +251,7 @@ func (r *renderer) shares() {
 			limit = fmt.Sprintf("%.4g cores", s.Limit)
 		}
 		table = append(table, []string{
-			cmp.Or(s.Group, cmp.Or(r.options.Root, DefaultRoot)), r.askedCPU(s.Group), limit,
+			cmp.Or(s.Group, r.options.Root), r.askedCPU(s.Group), limit,
 			fmt.Sprintf("%.2f cores", s.Guaranteed), fmt.Sprintf("%.1f", s.Percent),
 		})
 	}

@@ -37,7 +37,7 @@ func golden(t *testing.T, name, text string) {
 // theHost is two instances with a backup, and a batch group, on any host.
 func theHost(in *Input) {
 	role := func(role string, pairs ...any) policy.Settings { return settings("role "+role, pairs...) }
-	in.Host = policy.HostPart{Reserve: policy.Reserve{CPU: policy.One / 2, Memory: policy.Bytes(1 << 30)}, Pos: policy.Pos{File: "/etc/bulkhead/policy.yaml", Line: 3}}
+	in.Host = policy.HostPart{Root: "bulkhead", Weight: 10000, Reserve: policy.Reserve{CPU: policy.One / 2, Memory: policy.Bytes(1 << 30)}, Pos: policy.Pos{File: "/etc/bulkhead/policy.yaml", Line: 3}}
 	database := role("database", "cpu.weight", policy.Weight(1000)).With(
 		policy.Setting{Key: "memory.max", Value: policy.Bytes(6 << 30), Raw: "37.5%", From: "class standard", Pos: policy.Pos{File: "/etc/bulkhead/policy.yaml", Line: 8}})
 	in.Classified = groupsOf(
@@ -97,7 +97,7 @@ func TestRenderGolden(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := make()
-			text := Render(Make(in), RenderOptions{Facts: in.Facts})
+			text := Render(Make(in), RenderOptions{Facts: in.Facts, Root: in.Host.Root})
 			for line := range strings.Lines(text) {
 				if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > renderWidth {
 					t.Errorf("a line is %d wide: %s", n, line)

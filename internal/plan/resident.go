@@ -16,7 +16,7 @@ func (l Layout) Resident(proc *procfs.Process) (group string, ok bool) {
 			continue
 		}
 		if l.owned[h.ID] {
-			if _, _, inUnit := UnitDir(l.root, proc); inUnit || IsKeeperDir(l.root, proc.Cgroups[h.ID]) {
+			if _, _, inUnit := l.names.UnitDir(proc); inUnit || l.names.IsKeeperDir(proc.Cgroups[h.ID]) {
 				continue
 			}
 		}

@@ -23,10 +23,10 @@ const (
 //
 // The kernel shares the CPU between siblings by weight, level by level, so the part of group G of n CPUs is
 //
-//	n × Π over the levels from our root group down to G of  weight / Σ weights of the siblings, itself included
+//	n × Π over the levels from the top of the hierarchy down to G of  weight / Σ weights of the siblings, itself included
 //
-// The siblings of our root group are the host's other groups and, each as one of weight 1024 (100 on v2),
-// what runs directly in the hierarchy's root; with nothing beside it one such competitor is assumed.
+// At the top, outermost groups (or our root group) compete with the host's other groups and, each as one of weight 1024
+// (100 on v2), with what runs directly in the hierarchy's root; with nothing beside them one such competitor is assumed.
 // The own processes of an inner group are one sibling of weight 1024 beside its children. A group with cpu.idle
 // counts 3 where the default is 1024, whatever its weight.
 //
@@ -45,14 +45,18 @@ func shares(d *desired, o *Observation) []Share {
 	if !ok || cores == 0 || len(d.forest.nodes) == 1 {
 		return nil
 	}
-	if _, ok := d.layout.own[RootGroup][h.ID]; !ok {
+	if !slices.ContainsFunc(d.layout.hierarchies, func(l host.Hierarchy) bool { return l.ID == h.ID }) {
 		return nil
 	}
 	s := sharer{d: d, o: o, hierarchy: h}
 	rivals, against := rivalsOf(o.Siblings, h)
 	root := d.forest.nodes[0]
-	all := append([]contender{s.contender(root, cores)}, rivals...)
-	s.walk(root, divide(cores, all)[0], cores)
+	if d.layout.has(RootGroup) {
+		all := append([]contender{s.contender(root, cores)}, rivals...)
+		s.walk(root, divide(cores, all)[0], cores)
+	} else {
+		s.split(root, cores, cores, cores, rivals)
+	}
 	for i := range s.out {
 		s.out[i].Against = cmp.Or(s.out[i].Against, against)
 		s.standOutside(&s.out[i], cores)
@@ -131,7 +135,7 @@ func (s *sharer) level(at, next cgroup.Dir) []contender {
 			all = append(all, contender{weight: s.asked(d, weightDefault), most: inf})
 		}
 	}
-	if at.Path == "/" {
+	if at.Path == "/" && s.d.layout.has(RootGroup) {
 		all = append(all, s.contender(s.d.forest.nodes[0], float64(len(s.d.facts.CPUs))))
 	}
 	return all
@@ -205,7 +209,7 @@ func divide(cores float64, all []contender) []float64 {
 	}
 }
 
-// rivalsOf gives the competitors of our root group, and says who they are.
+// rivalsOf gives the competitors of what is ours at the top of the hierarchy, and says who they are.
 func rivalsOf(siblings []Sibling, h host.Hierarchy) (rivals []contender, against string) {
 	groups, tasks := 0, 0
 	for _, s := range siblings {
@@ -240,7 +244,7 @@ func rivalsOf(siblings []Sibling, h host.Hierarchy) (rivals []contender, against
 	for range tasks {
 		rivals = append(rivals, contender{weight: weightDefault, most: inf})
 	}
-	return rivals, strings.Join(who, " and ") + " beside bulkhead's root group"
+	return rivals, strings.Join(who, " and ") + " beside bulkhead's groups"
 }
 
 const inf = 1e18 // cores: no cap
@@ -309,7 +313,19 @@ func (s *sharer) walk(n *node, cores, whole float64) {
 		share.Limit = most
 	}
 	s.out = append(s.out, share)
-	own := s.d.layout.own[n.path][s.hierarchy.ID]
+	if n.path == RootGroup { // our root group holds no process
+		s.split(n, cores, most, whole, nil)
+		return
+	}
+	s.split(n, cores, most, whole, []contender{{weight: weightDefault, most: most}})
+}
+
+// split gives the children of a group their parts of its cores. others are who competes with them there.
+func (s *sharer) split(n *node, cores, most, whole float64, others []contender) {
+	own, ok := s.d.layout.own[n.path][s.hierarchy.ID]
+	if !ok {
+		own = cgroup.Dir{Hierarchy: s.hierarchy.ID, Path: "/"}
+	}
 	var children []*node
 	var all []contender
 	for _, c := range n.children {
@@ -324,10 +340,7 @@ func (s *sharer) walk(n *node, cores, whole float64) {
 		}
 		children, all = append(children, c), append(all, with)
 	}
-	if n.path != RootGroup { // our root group holds no process
-		all = append(all, contender{weight: weightDefault, most: most})
-	}
-	for i, part := range divide(cores, all)[:len(children)] {
+	for i, part := range divide(cores, append(all, others...))[:len(children)] {
 		s.walk(children[i], part, whole)
 	}
 }

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"math"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -63,17 +64,17 @@ func TestShares(t *testing.T) {
 	}{
 		"nobody beside": {
 			want:    map[string]float64{"": 2, "a": 2 * 3072 / sum, "a/x": 2 * 3072 / sum / 3, "b": 2 * 1024 / sum, "idle": 2 * 3 / sum},
-			against: "one assumed competitor beside bulkhead's root group",
+			against: "one assumed competitor beside bulkhead's groups",
 		},
 		"beside tasks and groups": {
 			prepare: func(in *Input) { in.Observed.Siblings = beside(2, 1024, 3) },
 			want:    map[string]float64{"": 4 * 1024.0 / (4*1024 + 3)},
-			against: "2 other groups and 2 competitors directly in the root beside bulkhead's root group",
+			against: "2 other groups and 2 competitors directly in the root beside bulkhead's groups",
 		},
 		"one of each": {
 			prepare: func(in *Input) { in.Observed.Siblings = beside(1, 2048) },
 			want:    map[string]float64{"": 1},
-			against: "1 other group and 1 competitor directly in the root beside bulkhead's root group",
+			against: "1 other group and 1 competitor directly in the root beside bulkhead's groups",
 		},
 		"a limit leaves the rest to the siblings": {
 			prepare: func(in *Input) {
@@ -158,6 +159,9 @@ func TestSharesAddUp(t *testing.T) {
 				t.Fatalf("%+v", s)
 			}
 			got[s.Group] = s.Guaranteed
+			if w.host.Root == "" {
+				got[RootGroup] = 4
+			}
 			if s.Group != RootGroup {
 				below[parentGroup(s.Group)] += s.Guaranteed
 			}
@@ -168,4 +172,65 @@ func TestSharesAddUp(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Outermost groups compete with what is outside all groups and with each other, by their own weights.
+func TestSharesWithoutARootGroup(t *testing.T) {
+	in := input(factsWith(v1("cpu")),
+		group("db", settings("role database", "cpu.weight", policy.Weight(1000))),
+		group("batch", settings("role batch", "cpu.idle", policy.Flag(true))),
+	)
+	in.Host = policy.HostPart{}
+	in.Observed.Siblings = []Sibling{{Dir: cgroup.Dir{Hierarchy: "cpu", Path: "/"}, Tasks: 2}}
+	const sum = 10240 + 3 + 2*1024
+	p := Make(in)
+	for g, want := range map[string]float64{"db": 4 * 10240.0 / sum, "batch": 4 * 3.0 / sum} {
+		if got := shareOf(t, p, g).Guaranteed; !near(got, want, 1e-9) {
+			t.Errorf("%s can count on %v cores, want %v", g, got, want)
+		}
+	}
+	if len(p.Shares) != 2 {
+		t.Errorf("shares of %+v, want of the two groups alone", p.Shares)
+	}
+}
+
+// Without a root group limits that leave the reserve, or weights, keep it; a plan says when neither does.
+func TestReserveWithoutARootGroup(t *testing.T) {
+	limit := func(cores float64, size policy.Bytes) policy.Settings {
+		return settings("group", "cpu.weight", policy.Weight(1000), "cpu.limit", policy.Cores(cores*1e6), "memory.max", size)
+	}
+	weight := func(w policy.Weight) policy.Settings { return settings("group", "cpu.weight", w) }
+	idle := settings("role batch", "cpu.idle", policy.Flag(true), "memory.max", policy.Bytes(1<<30))
+	half := policy.Reserve{CPU: policy.One / 2}
+	memory := policy.Reserve{Memory: policy.Bytes(2 << 30)}
+	for name, test := range map[string]struct {
+		reserve policy.Reserve
+		a, b    policy.Settings
+		want    string // of the note, "" for none
+	}{
+		"nothing asked":          {policy.Reserve{}, weight(10000), weight(10000), ""},
+		"limits leave it":        {half, limit(2, 1<<30), limit(1.5, 1<<30), ""},
+		"limits do not":          {half, limit(2, 1<<30), limit(2, 1<<30), "gets 0.19"},
+		"idle needs no limit":    {half, limit(3.5, 1<<30), idle, ""},
+		"small weights leave it": {half, weight(100), weight(100), ""},
+		"large weights do not":   {half, weight(1000), weight(1000), "gets 0.19"},
+		"memory left":            {memory, limit(1, 8<<30), limit(1, 6<<30), ""},
+		"memory taken":           {memory, limit(1, 8<<30), limit(1, 8<<30), "come to more together"},
+		"memory without a limit": {memory, limit(1, 8<<30), weight(1), "b without a limit"},
+		"idle takes memory, too": {memory, limit(1, 14<<30), idle, "come to more together"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := input(legacyHost(), group("a", test.a), group("b", test.b))
+			in.Host = policy.HostPart{Reserve: test.reserve}
+			var got []string
+			for _, n := range Make(in).Notes {
+				if strings.Contains(n.Text, "host.reserve") {
+					got = append(got, n.Text)
+				}
+			}
+			if (len(got) == 0) != (test.want == "") || !strings.Contains(strings.Join(got, "\n"), test.want) || len(got) > 1 {
+				t.Errorf("notes %q, want one with %q", got, test.want)
+			}
+		})
+	}
 }

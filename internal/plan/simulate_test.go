@@ -3,7 +3,6 @@ package plan
 import (
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -31,6 +30,10 @@ var groupPool = []string{"a", "a/x", "a/x/p", "a/y", "b", "b/x", "c"}
 
 func drawWish(t *rapid.T, processes int, label string) wish {
 	w := wish{members: map[int]string{}}
+	w.host.Root = rapid.SampledFrom([]string{"", "bulkhead", "ora"}).Draw(t, label+" root")
+	if w.host.Root != "" && rapid.Bool().Draw(t, label+" weight") {
+		w.host.Weight = 300
+	}
 	if rapid.Bool().Draw(t, label+" reserve") {
 		w.host.Reserve = policy.Reserve{CPU: policy.One / 2, Memory: policy.Bytes(1 << 30)}
 	}
@@ -99,7 +102,7 @@ func drawSettings(t *rapid.T, label string) policy.Settings {
 
 // input gives what a plan for this wish starts from.
 func (s *sim) input(w wish, processes []procfs.ID) Input {
-	in := Input{Facts: s.facts, Host: w.host, Classified: classify.Result{Groups: w.groups}, Observed: s.observe()}
+	in := Input{Facts: s.facts, Host: w.host, Former: simNames.Former, Classified: classify.Result{Groups: w.groups}, Observed: s.observe()}
 	for i, id := range processes {
 		if g := w.members[i]; g != "" {
 			in.Classified.Placements = append(in.Classified.Placements, classify.Placement{Process: s.process(id), Group: g, Rule: "rule of " + g})
@@ -125,9 +128,9 @@ func (s *sim) check(t *rapid.T, w wish, p Plan, processes []procfs.ID) {
 			t.Fatalf("%s/%s %s holds %q, %v; want %q", want.Dir, want.File, want.Key, got, err, want.Value)
 		}
 	}
-	l := NewLayout(s.facts, w.host, w.groups, nil)
+	l := NewLayout(s.facts, w.host, Names{Root: w.host.Root}, w.groups, nil)
 	for _, h := range s.facts.Hierarchies {
-		have, _ := s.kernel.Walk(cgroup.Dir{Hierarchy: h.ID, Path: "/bulkhead"})
+		have := s.ours(h.ID)
 		want := slices.DeleteFunc(slices.Clone(l.Dirs()), func(d cgroup.Dir) bool { return d.Hierarchy != h.ID })
 		slices.SortFunc(have, byPath)
 		slices.SortFunc(want, byPath)
@@ -199,7 +202,7 @@ func transition(t *rapid.T, facts *host.Facts) {
 		}
 	}
 	direct.run(t, Make(direct.input(second.claimed(), directProcesses)))
-	here, there := s.canonicalDump("/bulkhead"), direct.canonicalDump("/bulkhead")
+	here, there := s.dumpOurs(), direct.dumpOurs()
 	if slices.ContainsFunc(p.Notes, func(n Note) bool { return strings.Contains(n.Text, "is split by use") }) {
 		here, there = withoutParts(here), withoutParts(there) // parts that fit stay as they are
 	}
@@ -237,8 +240,8 @@ func (s *sim) residents(w wish, processes []procfs.ID) map[int]string {
 			continue
 		}
 		at := s.kernel.Membership(id.PID)
-		for _, h := range NewLayout(s.facts, w.host, w.groups, nil).Hierarchies() {
-			name := strings.TrimSuffix(strings.TrimPrefix(at[h.ID], "/bulkhead/"), "/db")
+		for _, h := range NewLayout(s.facts, w.host, Names{Root: w.host.Root}, w.groups, nil).Hierarchies() {
+			name, _ := simNames.groupOf(at[h.ID])
 			known := slices.ContainsFunc(w.groups, func(g classify.Group) bool { return g.Path == name })
 			if known && (stays[i] == "" || strings.HasPrefix(name, stays[i]+"/")) {
 				stays[i] = name
@@ -253,6 +256,20 @@ func (w wish) claimed() wish {
 	w.members = maps.Clone(w.members)
 	maps.Copy(w.members, w.stays)
 	return w
+}
+
+// dumpOurs is what our directories hold.
+func (s *sim) dumpOurs() (text string) {
+	tops := map[string]bool{}
+	for _, h := range s.facts.Hierarchies {
+		for _, dir := range s.ours(h.ID) {
+			tops[outermost(dir).Path] = true
+		}
+	}
+	for _, top := range slices.Sorted(maps.Keys(tops)) {
+		text += s.canonicalDump(top)
+	}
+	return text
 }
 
 // populate starts the processes: a chain of three and two alone.
@@ -273,18 +290,17 @@ func (s *sim) populate() []procfs.ID {
 func (s *sim) drift(t *rapid.T, p Plan, processes []procfs.ID) {
 	var dirs []cgroup.Dir
 	for _, h := range s.facts.Hierarchies {
-		below, _ := s.kernel.Walk(cgroup.Dir{Hierarchy: h.ID, Path: "/bulkhead"})
-		dirs = append(dirs, below...)
+		dirs = append(dirs, s.ours(h.ID)...)
 	}
 	if len(dirs) == 0 {
 		return
 	}
 	for i := range rapid.IntRange(0, 4).Draw(t, "meddling") {
 		dir := rapid.SampledFrom(dirs).Draw(t, fmt.Sprintf("where %d", i))
-		switch rapid.IntRange(0, 2).Draw(t, fmt.Sprintf("how %d", i)) {
-		case 0:
+		switch how := rapid.IntRange(0, 2).Draw(t, fmt.Sprintf("how %d", i)); {
+		case how == 0:
 			_ = s.kernel.Move(dir, rapid.SampledFrom(processes).Draw(t, "whom"))
-		case 1:
+		case how == 1 && len(p.Want) > 0:
 			w := rapid.SampledFrom(p.Want).Draw(t, "what")
 			_ = s.kernel.Write(cgroup.File{Dir: dir, Name: w.File, Key: w.Key}, w.Value)
 		default:
@@ -324,8 +340,10 @@ func (s *sim) releaseOne(t *rapid.T, w wish, processes []procfs.ID) {
 	in.Release = []string{g}
 	s.run(t, Make(in))
 	for _, h := range s.facts.Hierarchies {
-		if dirs, _ := s.kernel.Walk(cgroup.Dir{Hierarchy: h.ID, Path: path.Join("/bulkhead", g)}); len(dirs) > 0 {
-			t.Fatalf("released group %s still has %v", g, dirs)
+		for _, dir := range s.ours(h.ID) {
+			if group, _ := simNames.groupOf(dir.Path); group == g || parentGroup(group) == g {
+				t.Fatalf("released group %s still has %v", g, dir)
+			}
 		}
 	}
 	in = s.input(w, processes)

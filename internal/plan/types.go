@@ -24,6 +24,8 @@ type Input struct {
 	Classified classify.Result
 	Observed   Observation
 	Released   map[string]bool // groups that were released and stay so until apply
+	// Former are the names of root groups whose groups are brought over: Names.Former.
+	Former []string
 	// Systemd is what is known of the systemd that owns the tree; nil without one, or when it could not be asked.
 	Systemd *Systemd
 	// Release, when set, plans the way back: lift every limit, send members home, remove directories.

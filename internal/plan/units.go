@@ -92,53 +92,11 @@ func UnitPath(p *procfs.Process) string {
 	return cmp.Or(p.Cgroups[tracker], p.Cgroups[procfs.UnifiedID])
 }
 
-// UnitDir gives the directory and the name of the service or scope in which systemd has a process. Processes of our
-// own tree, commands of `run` among them, and of users' sessions are loose: nobody loses a limit or an end when they are moved.
-func UnitDir(root string, p *procfs.Process) (dir, unit string, ok bool) {
-	at := UnitPath(p)
-	if strings.HasPrefix(at, "/user.slice/") {
-		return "", "", false
-	}
-	rest := strings.TrimPrefix(at, "/")
-	for rest != "" {
-		var name string
-		name, rest, _ = strings.Cut(rest, "/")
-		dir += "/" + name
-		if kind := systemd.TypeOf(name); kind != "service" && kind != "scope" {
-			continue
-		}
-		if name == "init.scope" || isKeeper(root, name) || isRun(root, name) {
-			return "", "", false
-		}
-		return dir, name, true
-	}
-	return "", "", false
-}
-
-// isKeeper says whether a unit keeps the loose processes of a group.
-func isKeeper(root, unit string) bool {
-	group, ok := systemd.GroupOf(cmp.Or(root, DefaultRoot), unit)
-	return ok && group != RootGroup && systemd.TypeOf(unit) == "service"
-}
-
-// isRun says whether a unit is the scope that `run` made around a command.
-func isRun(root, unit string) bool { return systemd.IsRun(cmp.Or(root, DefaultRoot), unit) }
-
-// RunDir gives the directory of the scope of `run` in which a path lies, which may be it; "" when it is in none.
-func RunDir(root, dir string) string {
-	for at := dir; at != "/" && at != "." && at != ""; at = path.Dir(at) {
-		if isRun(root, path.Base(at)) {
-			return at
-		}
-	}
-	return ""
-}
-
 // Govern finds the units that one group claims: their oldest process belongs to it, and so does, or to groups below it, whatever
 // else is claimed there that no process of the unit has started. What these start is the unit's, whoever claims it, and so is what
 // nobody claims and came later: a database runs commands of its own, and systemd some beside it (ExecStartPost=). Of a unit that
 // several claim, or one claims in part, only those processes are moved whose group says from_unit.
-func Govern(root string, classified classify.Result, processes []procfs.Process) map[string]Governed {
+func (n Names) Govern(classified classify.Result, processes []procfs.Process) map[string]Governed {
 	group := make(map[procfs.ID]string, len(classified.Placements))
 	for i := range classified.Placements {
 		p := &classified.Placements[i]
@@ -146,7 +104,7 @@ func Govern(root string, classified classify.Result, processes []procfs.Process)
 	}
 	dirs := make(map[int]string, len(processes))
 	for i := range processes {
-		if dir, _, ok := UnitDir(root, &processes[i]); ok && !gone(&processes[i]) {
+		if dir, _, ok := n.UnitDir(&processes[i]); ok && !gone(&processes[i]) {
 			dirs[processes[i].PID] = dir
 		}
 	}
@@ -171,7 +129,7 @@ func Govern(root string, classified classify.Result, processes []procfs.Process)
 		if c.torn || group[c.oldest] == "" {
 			continue
 		}
-		slice, err := groupSlice(root, c.group)
+		slice, err := n.slice(c.group)
 		if name := theirs[c.group]; name != "" {
 			slice, err = systemd.SliceDir(name)
 		}
@@ -212,56 +170,16 @@ func common(a, b string) string {
 	}
 }
 
-// groupSlice is the directory of a group's slice.
-func groupSlice(root, group string) (string, error) {
-	name, err := systemd.SliceName(cmp.Or(root, DefaultRoot), group)
-	if err != nil {
-		return "", err
-	}
-	return systemd.SliceDir(name)
-}
-
-// RootDir is the directory of our root group in a hierarchy.
-func RootDir(f *host.Facts, root string, h host.Hierarchy) cgroup.Dir {
-	root = cmp.Or(root, DefaultRoot)
-	if owned(f, h) {
-		if slice, err := groupSlice(root, RootGroup); err == nil {
-			return cgroup.Dir{Hierarchy: h.ID, Path: slice}
-		}
-	}
-	return cgroup.Dir{Hierarchy: h.ID, Path: "/" + root}
-}
-
-// sliceGroup gives the group that a directory below our root slice belongs to. What others made in a slice of ours
-// belongs to the slice's group.
-func sliceGroup(root, dir string) (group string, ok bool) {
-	top, err := groupSlice(root, RootGroup)
-	if err != nil {
-		return "", false
-	}
-	rest, ok := below(top, dir)
-	if !ok {
-		return "", false
-	}
-	for rest != "" {
-		var name string
-		name, rest, _ = strings.Cut(rest, "/")
-		inner, is := systemd.GroupOf(cmp.Or(root, DefaultRoot), name)
-		if !is || systemd.TypeOf(name) != "slice" {
-			break
-		}
-		group = inner
-	}
-	return group, true
-}
-
 // layUnits lays a hierarchy that systemd owns: a slice for each group, and in it a service whose sub-group holds the
 // group's loose processes. In a flat one, where a limit holds nothing below its directory, that sub-group carries the
 // limits.
 // Without members nobody is moved in this hierarchy, and systemd makes the rest by itself.
 func (l *Layout) layUnits(h host.Hierarchy, t *forest, members bool) error {
 	for _, n := range t.nodes {
-		slice, err := groupSlice(l.root, n.path)
+		if !l.has(n.path) {
+			continue
+		}
+		slice, err := l.names.slice(n.path)
 		if theirs, ok := t.slices[n.path]; ok {
 			slice, err = systemd.SliceDir(theirs)
 			l.slices[slice] = n.path
@@ -273,7 +191,7 @@ func (l *Layout) layUnits(h host.Hierarchy, t *forest, members bool) error {
 		if n.path == RootGroup {
 			continue
 		}
-		keeper, err := systemd.KeeperName(l.root, n.path)
+		keeper, err := systemd.KeeperName(l.names.Root, n.path)
 		if err != nil {
 			return err
 		}
@@ -327,28 +245,13 @@ func (l *Layout) layGoverned(h host.Hierarchy) {
 		if _, there := l.own[g.Group]; !there {
 			continue
 		}
-		if at := anchorOf(l.root, dir); h.Version == 2 && !g.Inside && at != "" && (l.adopts[g.Group] || l.systemd.Adopted[g.Unit] != "") {
+		if at := l.names.anchor(dir); h.Version == 2 && !g.Inside && at != "" && (l.adopts[g.Group] || l.systemd.Adopted[g.Unit] != "") {
 			if d := (cgroup.Dir{Hierarchy: hierarchy, Path: at}); !l.anchors[d] {
 				l.anchors[l.put(hierarchy, RootGroup, at)] = true
 			}
 		}
 		l.governed[l.put(hierarchy, g.Group, dir)] = g
 	}
-}
-
-// anchorOf is the directory of the slice that holds controllers beside a unit, "" for one at the top.
-func anchorOf(root, unit string) string {
-	above := path.Dir(unit)
-	name, ok := strings.CutSuffix(path.Base(above), ".slice")
-	if !ok {
-		return ""
-	}
-	return path.Join(above, name+"-"+systemd.Escape(cmp.Or(root, DefaultRoot))+".slice")
-}
-
-// IsAnchor says whether a directory is that of a slice of ours beside a unit that is to start elsewhere.
-func IsAnchor(root, dir string) bool {
-	return path.Dir(dir) != "/" && anchorOf(root, path.Join(path.Dir(dir), "x")) == dir
 }
 
 // Unit names the unit that systemd makes a directory for, "" for one that is ours alone.
@@ -390,17 +293,6 @@ func (l Layout) Outside(group, hierarchy string) []cgroup.Dir {
 	return dirs
 }
 
-// IsKeeper says whether a process is the one that holds a keeper's unit.
-func IsKeeper(root string, p *procfs.Process) bool { return IsKeeperDir(root, UnitPath(p)) }
-
-// IsKeeperDir says whether a directory is that of a keeper's own process: the unit's, or since systemd 254 one in it.
-func IsKeeperDir(root, dir string) bool {
-	if path.Base(dir) == systemd.KeeperSubgroup {
-		dir = path.Dir(dir)
-	}
-	return isKeeper(root, path.Base(dir))
-}
-
 // Place gives the directories in which a process of a group is to sit: the group's own, without those of hierarchies
 // in which it stays in its unit, because that carries the limits or because it is not to be taken out of it.
 //
@@ -427,7 +319,7 @@ func (l Layout) Place(p *procfs.Process, group string) map[string]cgroup.Dir {
 
 // InRun says whether a process is in the scope of a command of `run` in the slice of its group.
 func (l Layout) InRun(p *procfs.Process, group string) bool {
-	dir := RunDir(l.root, UnitPath(p))
+	dir := l.names.RunDir(UnitPath(p))
 	return dir != "" && l.inSlice(group, dir)
 }
 
@@ -449,7 +341,7 @@ func (l Layout) reaches(group, hierarchy, dir string) bool {
 // holdsRun says whether a directory is that of a command of `run` whose group is there: it comes with the command and
 // goes with it.
 func (l Layout) holdsRun(d cgroup.Dir) bool {
-	if !l.owned[d.Hierarchy] || !isRun(l.root, path.Base(d.Path)) {
+	if !l.owned[d.Hierarchy] || !l.names.IsRun(path.Base(d.Path)) {
 		return false
 	}
 	group, ours := l.Group(d)
@@ -462,7 +354,7 @@ func (l Layout) SliceName(group string) (name string, ok bool) { return l.sliceN
 
 // staysInUnit says whether a process of a group is left in the unit that it is in.
 func (l Layout) staysInUnit(p *procfs.Process, group string) bool {
-	dir, unit, ok := UnitDir(l.root, p)
+	dir, unit, ok := l.names.UnitDir(p)
 	if !ok {
 		return false
 	}
@@ -480,27 +372,11 @@ func (l Layout) staysInUnit(p *procfs.Process, group string) bool {
 // Stuck says which unit keeps a process out of its group, "" for none: it is its main process, or a part of a service
 // out of which the group takes nobody.
 func (l Layout) Stuck(p *procfs.Process, group string) string {
-	dir, unit, ok := UnitDir(l.root, p)
+	dir, unit, ok := l.names.UnitDir(p)
 	if g := l.systemd.Governed[dir]; len(l.owned) == 0 || !ok || g.Group == group && g.Unit != "" || !l.staysInUnit(p, group) {
 		return ""
 	}
 	return unit
-}
-
-// Keepers lists the directories of keepers whose process lives.
-func Keepers(root string, processes []procfs.Process) map[string]bool {
-	keepers := map[string]bool{}
-	for i := range processes {
-		if !IsKeeper(root, &processes[i]) || gone(&processes[i]) {
-			continue
-		}
-		dir := UnitPath(&processes[i])
-		if path.Base(dir) == systemd.KeeperSubgroup {
-			dir = path.Dir(dir)
-		}
-		keepers[dir] = true
-	}
-	return keepers
 }
 
 // noteUnits says what the limits of a group do not hold because its processes sit in several units.

@@ -50,8 +50,8 @@ func inUnit(pid int, comm, dir string, f *host.Facts) procfs.Process {
 
 // asked puts into an input what systemd says of it: the units that are governed, and a process for each keeper.
 func (in *Input) asked(version int) {
-	in.Systemd = &Systemd{Version: systemd.Version{Number: version}, Governed: Govern("", in.Classified, in.Observed.Processes)}
-	l := NewLayout(in.Facts, in.Host, in.Classified.Groups, in.Systemd)
+	in.Systemd = &Systemd{Version: systemd.Version{Number: version}, Governed: (Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes)}
+	l := NewLayout(in.Facts, in.Host, Names{Root: in.Host.Root}, in.Classified.Groups, in.Systemd)
 	pid := 9000
 	for _, d := range l.dirs {
 		if path.Base(d.Path) == Members && (d.Hierarchy == tracker || d.Hierarchy == procfs.UnifiedID && len(in.Facts.Hierarchies) == 1) {
@@ -59,7 +59,7 @@ func (in *Input) asked(version int) {
 			in.Observed.Processes = append(in.Observed.Processes, inUnit(pid, "sleep", path.Dir(d.Path), in.Facts))
 		}
 	}
-	in.Systemd.Keepers = Keepers("", in.Observed.Processes)
+	in.Systemd.Keepers = (Names{Root: "bulkhead"}).Keepers(in.Observed.Processes)
 }
 
 func TestUnitDir(t *testing.T) {
@@ -77,7 +77,7 @@ func TestUnitDir(t *testing.T) {
 		"/":           "",
 	} {
 		p := inUnit(10, "x", at, systemdHosts["unified"]())
-		if dir, _, ok := UnitDir("", &p); dir != want || ok != (want != "") {
+		if dir, _, ok := (Names{Root: "bulkhead"}).UnitDir(&p); dir != want || ok != (want != "") {
 			t.Errorf("%s: %q, %v; want %q", at, dir, ok, want)
 		}
 	}
@@ -116,7 +116,7 @@ func TestGovern(t *testing.T) {
 			zombie := inUnit(99, "mysqld", dir, f)
 			zombie.State = 'Z'
 			in.Observed.Processes = append(in.Observed.Processes, zombie)
-			got := Govern("", in.Classified, in.Observed.Processes)
+			got := (Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes)
 			if g, ok := got[dir]; g.Group != test.want || ok != (test.want != "") {
 				t.Errorf("%+v, want %q", got, test.want)
 			}
@@ -152,7 +152,7 @@ func (in *Input) inPlaceUnderSystemd() {
 		at[p.ID] = maps.Clone(p.Cgroups)
 	}
 	in.inPlace()
-	l := NewLayout(in.Facts, in.Host, in.Classified.Groups, in.Systemd)
+	l := NewLayout(in.Facts, in.Host, Names{Root: in.Host.Root}, in.Classified.Groups, in.Systemd)
 	settle := func(p *procfs.Process, group string) {
 		placed := procfs.Process{Cgroups: at[p.ID]}
 		for h := range p.Cgroups {
@@ -184,7 +184,7 @@ func TestFirstPlanUnderSystemd(t *testing.T) {
 	in.member(inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "a")
 	in.member(inUnit(11, "backup", "/user.slice/user-0.slice/session-1.scope", f), "a")
 	in.Observed.Dirs[cgroup.Dir{Hierarchy: "unified", Path: "/system.slice/mariadb.service"}] = map[string]string{"memory.max": "max", "pids.max": "4915"}
-	in.Systemd = &Systemd{Version: systemd.Version{Number: 252}, Governed: Govern("", in.Classified, in.Observed.Processes)}
+	in.Systemd = &Systemd{Version: systemd.Version{Number: 252}, Governed: (Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes)}
 	const slice = "unified:/bulkhead.slice/bulkhead-a.slice"
 	p := Make(in)
 	wantSteps(t, p,
@@ -234,7 +234,7 @@ func TestFromUnit(t *testing.T) {
 			in.member(inUnit(10, "cron", dir, f), "a")
 			in.member(inUnit(11, "mysqldump", dir, f), "a")
 			in.Observed.Processes = append(in.Observed.Processes, inUnit(5, "other", dir, f))
-			in.Systemd = &Systemd{Version: systemd.Version{Number: 252}, Main: map[string]int{"cron.service": 10}, Governed: Govern("", in.Classified, in.Observed.Processes)}
+			in.Systemd = &Systemd{Version: systemd.Version{Number: 252}, Main: map[string]int{"cron.service": 10}, Governed: (Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes)}
 			var moved []string
 			p := Make(in)
 			for _, s := range p.Steps {
@@ -262,7 +262,7 @@ func TestAdopt(t *testing.T) {
 		if running {
 			in.member(inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "a")
 		}
-		in.Systemd = &Systemd{Version: systemd.Version{Number: 252}, Adopted: now, Governed: Govern("", in.Classified, in.Observed.Processes)}
+		in.Systemd = &Systemd{Version: systemd.Version{Number: 252}, Adopted: now, Governed: (Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes)}
 		return Make(in)
 	}
 	ours := map[string]string{"mariadb.service": "bulkhead-a.slice"}
@@ -411,7 +411,7 @@ func TestAnchorOfAnAdoptedUnit(t *testing.T) {
 			}
 		}
 	}
-	if IsAnchor("", "/system-bulkhead.slice") || IsAnchor("", "/system.slice/system-other.slice") || !IsAnchor("", "/system.slice/system-bulkhead.slice") {
+	if (Names{Root: "bulkhead"}).IsAnchor("/system-bulkhead.slice") || (Names{Root: "bulkhead"}).IsAnchor("/system.slice/system-other.slice") || !(Names{Root: "bulkhead"}).IsAnchor("/system.slice/system-bulkhead.slice") {
 		t.Error("an anchor is known by its name in its place")
 	}
 }
@@ -470,7 +470,7 @@ func TestKeeperIsWoken(t *testing.T) {
 	in.asked(252)
 	in.inPlaceUnderSystemd()
 	wantSteps(t, Make(in))
-	in.Systemd.Keepers = Keepers("", slices.DeleteFunc(slices.Clone(in.Observed.Processes), func(p procfs.Process) bool { return p.Comm == "sleep" }))
+	in.Systemd.Keepers = (Names{Root: "bulkhead"}).Keepers(slices.DeleteFunc(slices.Clone(in.Observed.Processes), func(p procfs.Process) bool { return p.Comm == "sleep" }))
 	wantSteps(t, Make(in), "mkdir name=systemd:/bulkhead.slice/bulkhead-a.slice/bulkhead-a.service")
 }
 
@@ -602,51 +602,6 @@ func TestSharesOfAnAdministratorsSlices(t *testing.T) {
 	}
 }
 
-// While a database is in another slice the root group's default weight does not work against it.
-func TestRootIsHeldBackBesideDatabases(t *testing.T) {
-	for name, test := range map[string]struct {
-		dirs   []string // of a database's services
-		weight policy.Weight
-		want   string
-	}{
-		"outside":             {[]string{"/system.slice/mariadb.service"}, 0, "10"},
-		"one in, one outside": {[]string{"/system.slice/mariadb.service", "/bulkhead.slice/bulkhead-b.slice/postgresql.service"}, 0, "100"},
-		"in":                  {[]string{"/bulkhead.slice/bulkhead-a.slice/mariadb.service"}, 0, "10000"},
-		"insisted":            {[]string{"/system.slice/mariadb.service"}, 5000, "5000"},
-		// c has a slice of an administrator's.
-		"in theirs":           {[]string{"", "", "/db.slice/db-c.slice/c.service"}, 0, "10"},
-		"loose in theirs":     {[]string{"", "", "/"}, 0, "10"},
-		"in theirs, and ours": {[]string{"/bulkhead.slice/bulkhead-a.slice/mariadb.service", "", "/db.slice/db-c.slice/c.service"}, 0, "100"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := systemdHosts["unified"]()
-			theirs := group("c", settings("group", "cpu.weight", policy.Weight(300)))
-			theirs.Slice = "db-c.slice"
-			in := input(f, group("a", settings("group", "cpu.weight", policy.Weight(300))), group("b", nil), theirs)
-			for i := range in.Classified.Groups {
-				in.Classified.Groups[i].Role = policy.RoleDatabase
-			}
-			in.Host.Weight = test.weight
-			for i, dir := range test.dirs {
-				if dir != "" {
-					in.member(inUnit(10+i, "mysqld", dir, f), []string{"a", "b", "c"}[i])
-				}
-			}
-			in.asked(252)
-			p := Make(in)
-			for _, w := range p.Want {
-				if w.Dir.Path == "/bulkhead.slice" && w.File == "cpu.weight" && w.Value != test.want {
-					t.Errorf("weight %s, want %s", w.Value, test.want)
-				}
-			}
-			said := slices.ContainsFunc(p.Notes, func(n Note) bool { return strings.Contains(n.Text, "held back") })
-			if said != (test.weight == 0 && test.want != "10000") {
-				t.Errorf("notes %+v", p.Notes)
-			}
-		})
-	}
-}
-
 // A command of `run` stays in its scope wherever the limits of the slice that it lies in reach it.
 func TestCommandsOfRun(t *testing.T) {
 	const slice = "/bulkhead.slice/bulkhead-a.slice"
@@ -671,7 +626,7 @@ func TestCommandsOfRun(t *testing.T) {
 				in.Classified.Placements = append(in.Classified.Placements, classify.Placement{Process: in.Observed.Processes[len(in.Observed.Processes)-2], Group: group, By: classify.ByPin})
 			}
 			in := here("memory.max", policy.Bytes(1<<30), "tasks", policy.Count(9))
-			if got := Govern("", in.Classified, in.Observed.Processes); len(got) > 0 {
+			if got := (Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes); len(got) > 0 {
 				t.Errorf("it counts as a unit of others: %+v", got)
 			}
 			place(&in, "a")

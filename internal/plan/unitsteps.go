@@ -54,78 +54,6 @@ func (d *desired) governUnits(h host.Hierarchy) {
 	}
 }
 
-// Weights of our root group while databases are in slices that are not its own: as much as any other slice when there
-// are databases in it too, else as much as what helps them.
-const (
-	besideWeight policy.Weight = 100
-	helperWeight policy.Weight = 10
-)
-
-// holdBack keeps the default weight of our root group from working against the databases that it is for: one whose service is
-// in system.slice shares that slice's weight of 100, and a backup in a root group of weight 10000 would leave it nothing.
-func (d *desired) holdBack(in *Input) {
-	if in.Systemd == nil || in.Host.Weight != 0 || len(d.forest.nodes) == 1 {
-		return
-	}
-	b := d.databases(in)
-	if len(b.outside) == 0 {
-		return
-	}
-	weight, how := helperWeight, "host.weight insists"
-	if b.ours {
-		weight = besideWeight
-	}
-	if b.adoptable {
-		how = "`adopt: next-start` brings it in, and host.weight insists"
-	}
-	root := d.forest.nodes[0]
-	setting, _ := root.settings.Get(policy.KeyCPUWeight, "")
-	setting.Value, setting.From = weight, "databases beside it"
-	root.settings = root.settings.With(setting)
-	d.notes = append(d.notes, Note{Key: policy.KeyCPUWeight, Text: fmt.Sprintf(
-		"the root group's weight is held back to %s while %s runs in another slice, which it would starve; %s", weight, some(b.outside), how)})
-}
-
-// databasesAt says where the databases of the groups are.
-type databasesAt struct {
-	outside   []string // units, and slices of an administrator's, that are not in our root group
-	adoptable bool     // all of them could come into it
-	ours      bool     // there are some in our root group, too
-}
-
-func (d *desired) databases(in *Input) databasesAt {
-	database := map[string]bool{}
-	for _, g := range in.Classified.Groups {
-		database[g.Path] = g.Role == policy.RoleDatabase && d.forest.byPath[g.Path] != nil
-	}
-	at := databasesAt{adoptable: true}
-	for dir, g := range in.Systemd.Governed {
-		if !database[g.Group] {
-			continue
-		}
-		if _, ours := sliceGroup(d.layout.root, dir); ours {
-			at.ours = true
-			continue
-		}
-		at.outside, at.adoptable = append(at.outside, g.Unit), at.adoptable && !g.Inside
-	}
-	for i := range in.Classified.Placements {
-		p := &in.Classified.Placements[i]
-		if _, _, inUnit := UnitDir(d.layout.root, &p.Process); inUnit || !database[p.Group] {
-			continue // its unit is counted, or nothing of its group's holds it
-		}
-		slice := d.forest.slices[p.Group]
-		switch {
-		case slice == "":
-			at.ours = true
-		case !slices.Contains(at.outside, slice):
-			at.outside, at.adoptable = append(at.outside, slice), false
-		}
-	}
-	slices.Sort(at.outside)
-	return at
-}
-
 // anchorWeight is any weight but the default, which would ask for no controller. Nobody is in such a slice.
 const anchorWeight = "99"
 
@@ -267,7 +195,7 @@ func (p *planner) keepUnits(first int) {
 // wakeKeeper starts a keeper again whose process has ended. The group's processes are not touched by either.
 func (p *planner) wakeKeeper(dir cgroup.Dir) {
 	unit := p.d.layout.Unit(dir)
-	if dir.Hierarchy != p.tracker() || !isKeeper(p.d.layout.root, unit) || p.in.Systemd.Keepers[dir.Path] {
+	if dir.Hierarchy != p.tracker() || !p.d.layout.names.isKeeper(unit) || p.in.Systemd.Keepers[dir.Path] {
 		return
 	}
 	p.steps = append(p.steps, Step{Op: OpMakeDir, Group: p.d.layout.owner[dir], Dir: dir, Unit: unit, Undo: string(OpRemoveDir),
@@ -397,7 +325,7 @@ func sliceLine(slice string) string {
 // runsElsewhere says whether a unit that no group claims runs something, and will do so.
 func (p *planner) runsElsewhere(unit string) bool {
 	return !p.in.Systemd.Between[unit] && slices.ContainsFunc(p.table, func(proc procfs.Process) bool {
-		_, name, ok := UnitDir(p.in.Host.Root, &proc)
+		_, name, ok := p.d.layout.names.UnitDir(&proc)
 		return ok && name == unit
 	})
 }
@@ -452,7 +380,7 @@ func (p *planner) isForsaken(unit string, k Kept) bool {
 		}
 	}
 	for i := range p.table {
-		if at, _, ok := UnitDir(p.in.Host.Root, &p.table[i]); ok && at == k.Dir && p.placed[p.table[i].ID].group == k.Group {
+		if at, _, ok := p.d.layout.names.UnitDir(&p.table[i]); ok && at == k.Dir && p.placed[p.table[i].ID].group == k.Group {
 			return false // a part of it is the group's still
 		}
 	}

@@ -17,6 +17,21 @@ type Applied struct {
 	Reason   string          `json:"reason,omitempty"`
 	// Like is the revision that a rollback went back to and this one repeats; 0 for one of its own.
 	Like int `json:"like,omitempty"`
+	// Flat says that a policy without a root group was applied without one. Earlier versions put the groups of such a
+	// policy below a root group "bulkhead"; there they stay until the next apply.
+	Flat bool `json:"flat,omitempty"`
+}
+
+// FormerRoot is the root group that earlier versions made when a policy named none.
+const FormerRoot = "bulkhead"
+
+// Root is the root group that the groups of a policy without one are below: FormerRoot when an earlier version applied
+// it, else "".
+func (a *Applied) Root() string {
+	if a == nil || a.Flat {
+		return ""
+	}
+	return FormerRoot
 }
 
 // Override is a change laid over the policy by `set`, until its end or `unset`.

@@ -63,9 +63,15 @@ func Unescape(name string) (string, error) {
 	return b.String(), nil
 }
 
-// SliceName names the slice of a group: "bulkhead" and "mysql23761/backup" give "bulkhead-mysql23761-backup.slice".
-// systemd nests slices by the dashes in their names, so a dash inside a name is escaped. The group "" is the
-// root's own slice.
+// TopPrefix begins the names of outermost groups that stand side by side at the top of a hierarchy. It tells that
+// bulkhead made them.
+const TopPrefix = "bulkhead."
+
+// SliceName names the slice of a group. Below a root group, "ora" and "mysql23761/backup" give
+// "ora-mysql23761-backup.slice", and the group "" is the root group's own slice. Without a root group (root is "")
+// outermost groups are top-level slices: "mysql23761/backup" gives "bulkhead.mysql23761-backup.slice" in
+// "bulkhead.mysql23761.slice", and the group "" has none.
+// systemd nests slices by the dashes in their names, so a dash inside a name is escaped.
 func SliceName(root, group string) (string, error) { return groupUnit(root, group, "slice") }
 
 // KeeperName names the service that keeps the delegated directory of a group's loose processes. Only a group
@@ -106,8 +112,11 @@ func IsRun(root, unit string) bool {
 }
 
 func groupUnit(root, group, suffix string) (string, error) {
-	parts := []string{root}
-	if group != "" {
+	var parts []string
+	if root != "" {
+		parts = append(parts, root)
+	}
+	if group != "" || root == "" {
 		parts = append(parts, strings.Split(group, "/")...)
 	}
 	for i, part := range parts {
@@ -115,6 +124,9 @@ func groupUnit(root, group, suffix string) (string, error) {
 			return "", fmt.Errorf("name %s of group %q under %q: empty name", suffix, group, root)
 		}
 		parts[i] = Escape(part)
+	}
+	if root == "" {
+		parts[0] = TopPrefix + parts[0]
 	}
 	name := strings.Join(parts, "-") + "." + suffix
 	if len(name) > nameMax {
@@ -125,11 +137,16 @@ func groupUnit(root, group, suffix string) (string, error) {
 }
 
 // GroupOf is the inverse of SliceName, KeeperName and ScopeName (whose tag it gives as the last name): the group
-// that a unit below root stands for, "" for the root's own. ok is false for a unit that none of them would give.
+// that a unit below root stands for, "" for the root group's own. ok is false for a unit that none of them would give.
 func GroupOf(root, unit string) (group string, ok bool) {
 	prefix, suffix, found := cutSuffix(unit)
 	if !found || suffix != "slice" && suffix != "service" && suffix != "scope" {
 		return "", false
+	}
+	if root == "" {
+		if prefix, found = strings.CutPrefix(prefix, TopPrefix); !found {
+			return "", false
+		}
 	}
 	parts := strings.Split(prefix, "-")
 	for i, part := range parts {
@@ -139,10 +156,13 @@ func GroupOf(root, unit string) (group string, ok bool) {
 		}
 		parts[i] = text
 	}
-	if parts[0] != root {
-		return "", false
+	if root != "" {
+		if parts[0] != root {
+			return "", false
+		}
+		parts = parts[1:]
 	}
-	group = strings.Join(parts[1:], "/")
+	group = strings.Join(parts, "/")
 	again, err := groupUnit(root, group, suffix)
 	return group, err == nil && again == unit
 }

@@ -2,6 +2,7 @@ package systemd
 
 import (
 	"os/exec"
+	"path"
 	"strings"
 	"testing"
 
@@ -79,6 +80,9 @@ func TestGroupUnits(t *testing.T) {
 		{"bulkhead", "reports", "bulkhead-reports.slice", "/bulkhead.slice/bulkhead-reports.slice", "bulkhead.slice"},
 		{"bulkhead", "mysql23761/backup", "bulkhead-mysql23761-backup.slice", "/bulkhead.slice/bulkhead-mysql23761.slice/bulkhead-mysql23761-backup.slice", "bulkhead-mysql23761.slice"},
 		{"bulkhead", "scylla-helper", `bulkhead-scylla\x2dhelper.slice`, `/bulkhead.slice/bulkhead-scylla\x2dhelper.slice`, "bulkhead.slice"},
+		{"", "reports", "bulkhead.reports.slice", "/bulkhead.reports.slice", "-.slice"},
+		{"", "mysql23761/backup", "bulkhead.mysql23761-backup.slice", "/bulkhead.mysql23761.slice/bulkhead.mysql23761-backup.slice", "bulkhead.mysql23761.slice"},
+		{"", "scylla-helper", `bulkhead.scylla\x2dhelper.slice`, `/bulkhead.scylla\x2dhelper.slice`, "-.slice"},
 		{"my-root", "a_b.c", `my\x2droot-a_b.c.slice`, `/my\x2droot.slice/my\x2droot-a_b.c.slice`, `my\x2droot.slice`},
 	} {
 		slice, err := SliceName(c.root, c.group)
@@ -108,6 +112,14 @@ func TestGroupUnits(t *testing.T) {
 			t.Errorf("GroupOf(%q) = %q, want none", unit, group)
 		}
 	}
+	if name, err := SliceName("", ""); err == nil {
+		t.Errorf("without a root group there is the slice %q above all groups", name)
+	}
+	for _, unit := range []string{"bulkhead.slice", "bulkhead.service", "bulkhead-a.slice", "bulkhead..slice", "other.a.slice"} {
+		if group, ok := GroupOf("", unit); ok {
+			t.Errorf("GroupOf(%q) without a root group = %q, want none", unit, group)
+		}
+	}
 	if dir, err := SliceDir("-.slice"); dir != "/" || err != nil {
 		t.Errorf("the root slice lies in %q, %v", dir, err)
 	}
@@ -118,7 +130,7 @@ func TestGroupUnitsRoundTrip(t *testing.T) {
 	name := rapid.StringMatching(`[a-zA-Z0-9][a-zA-Z0-9_.-]{0,12}`)
 	groups := rapid.SliceOfN(name, 1, 4)
 	rapid.Check(t, func(t *rapid.T) {
-		root, group := name.Draw(t, "root"), strings.Join(groups.Draw(t, "group"), "/")
+		root, group := rapid.OneOf(rapid.Just(""), name).Draw(t, "root"), strings.Join(groups.Draw(t, "group"), "/")
 		slice, err1 := SliceName(root, group)
 		keeper, err2 := KeeperName(root, group)
 		scope, err3 := ScopeName(root, group, "run-1")
@@ -134,7 +146,7 @@ func TestGroupUnitsRoundTrip(t *testing.T) {
 			}
 		}
 		dir, err := SliceDir(slice)
-		if err != nil || strings.Count(dir, "/") != strings.Count(group, "/")+2 {
+		if err != nil || strings.Count(dir, "/") != len(strings.Split(path.Join(root, group), "/")) {
 			t.Errorf("%q lies in %q, %v", slice, dir, err)
 		}
 	})

@@ -16,7 +16,7 @@ import (
 // Export writes a policy as unit files and drop-ins of systemd, for a host without bulkhead. What systemd has no
 // setting for goes along in a section that it does not read, so that an import gives back the same policy.
 func Export(p *policy.Policy) *convert.Export {
-	x := &sliceExport{policy: p, root: cmp.Or(p.Host.Root, convert.DefaultRoot), dropIns: map[string]policy.Pos{}}
+	x := &sliceExport{policy: p, root: p.Host.Root, dropIns: map[string]policy.Pos{}}
 	x.top(p)
 	for _, g := range p.Groups {
 		x.group(g)
@@ -43,9 +43,10 @@ func (x *sliceExport) file(name string, lines ...string) {
 	x.files = append(x.files, policy.Source{Path: name, Text: strings.Join(lines, "\n") + "\n"})
 }
 
-// top writes the slice that holds all others, and what stands in the policy beside the groups.
+// top writes the slice that holds all others, where the policy has a root group, else one that holds nothing. It carries
+// what stands in the policy beside the groups.
 func (x *sliceExport) top(p *policy.Policy) {
-	name, err := systemd.SliceName(x.root, "")
+	name, err := systemd.SliceName(cmp.Or(x.root, "bulkhead"), "")
 	if err != nil {
 		x.Leave(policy.Pos{}, "", "host.root "+x.root, "%v", err)
 		return
@@ -60,14 +61,14 @@ func (x *sliceExport) top(p *policy.Policy) {
 	if order := pathsOf(p.Groups); len(order) > 0 {
 		own = append(own, "Order="+strings.Join(order, " "))
 	}
-	lines := []string{"[Unit]", "Description=All groups of the policy that bulkhead exported", "Before=slices.target",
-		"", "[Slice]"}
+	lines := []string{"[Unit]", "Description=What the policy that bulkhead exported has beside its groups",
+		"Before=slices.target", "", "[Slice]"}
 	lines = append(lines, accountingLines()...)
 	if p.Host.Weight > 0 {
 		lines = append(lines, "CPUWeight="+p.Host.Weight.String())
 	}
 	if h := p.Host; h.Reserve.CPU > 0 || h.Reserve.Memory != nil {
-		x.Leave(h.Reserve.Pos, "limit this slice by hand", "host.reserve",
+		x.Leave(h.Reserve.Pos, "limit the slices by hand", "host.reserve",
 			"what is left for the groups depends on the host")
 	}
 	x.file(name, append(append(lines, ""), own...)...)

@@ -140,7 +140,6 @@ func Sound(sources []policy.Source) (*policy.Policy, *yamlform.Report) {
 		if i == 0 {
 			all.version, all.agent, all.schedules, all.guard, all.host = d.version, d.agent, d.schedules, d.guard,
 				d.host
-			all.host.Root = cmp.Or(d.host.Root, hostpart.DefaultRoot)
 		}
 	}
 	if !all.bounded(r) {
@@ -159,11 +158,11 @@ func Sound(sources []policy.Source) (*policy.Policy, *yamlform.Report) {
 // one when it asks for none that can be.
 func RootOf(sources []policy.Source) string {
 	if len(sources) == 0 {
-		return hostpart.DefaultRoot
+		return ""
 	}
 	d := parseSource(sources[0], true, yamlform.NewReport(sources))
 	if !policy.ValidName(d.host.Root) || policy.ReservedRootName(d.host.Root) != "" {
-		return hostpart.DefaultRoot
+		return ""
 	}
 	return d.host.Root
 }

@@ -110,6 +110,11 @@ func Policy(p *policy.Policy, f *host.Facts, with ...Resolver) (*policy.Policy, 
 	}
 	r.Host = &p.Host
 	out := &policy.Policy{Version: p.Version, Host: p.Host, Agent: p.Agent, Sources: slices.Clone(p.Sources)}
+	if h := p.Host; h.Weight > 0 && h.Root == "" { // not in parse: an older policy that was applied so is still read
+		r.Fail(h.Pos, "outermost groups stand beside the rest of the host, each with its own cpu.weight; "+
+			"`root: NAME` puts a group above them all, for those who want one",
+			"host.weight is the weight of host.root, and there is none")
+	}
 	out.Host.Reserve.Memory = r.reserve(p.Host.Reserve)
 	out.Host.IO = diskLimits{&r}.resolveCeilings(p.Host.IO)
 	out.Host.Network = interfaces{&r}.resolveLinks(p.Host.Network)

@@ -18,9 +18,12 @@ func Form() yamlform.Form[policy.HostPart] {
 		Name: "host",
 		Keys: []yamlform.FormKey[policy.HostPart]{
 			{
-				Name: "root", Doc: "Name of the root group; one that bulkhead did not make is refused.",
-				Schema: policy.JSONSchema{"type": "string", "pattern": policy.NamePattern,
-					"not": policy.JSONSchema{"pattern": policy.ReservedRoot}, "default": DefaultRoot},
+				Name: "root",
+				Doc: "Name of a root group of bulkhead's own above all groups, for those who want one. Without it outermost " +
+					"groups stand side by side at the top of each hierarchy. One that bulkhead did not make is refused.",
+				Schema: policy.JSONSchema{
+					"type": "string", "pattern": policy.NamePattern, "not": policy.JSONSchema{"pattern": policy.ReservedRoot},
+				},
 				Read: func(v yamlform.Item, h *policy.HostPart) {
 					h.RootPos = v.Pos()
 					name, ok := v.Text()
@@ -33,7 +36,7 @@ func Form() yamlform.Form[policy.HostPart] {
 				},
 			},
 			{
-				Name: "weight", Doc: "CPU weight of the root group against the rest of the system, 1 to 10000.",
+				Name: "weight", Doc: "CPU weight of the root group against the rest of the system, 1 to 10000; needs root.",
 				Schema: policy.LimitOf(policy.KeyCPUWeight).Schema(),
 				Read: func(v yamlform.Item, h *policy.HostPart) {
 					if n, ok := v.Number("a weight", 1, 10000); ok {
@@ -253,6 +256,3 @@ func daysOrHours(text string) (time.Duration, bool) {
 	}
 	return 0, false
 }
-
-// The default of `host.root`. That of `host.weight` depends on where the databases are, so plan has it.
-const DefaultRoot = "bulkhead"
