@@ -75,7 +75,7 @@ func TestBadInputFromSystemd(t *testing.T) {
 		"a slice of our name": {func(m *machine) {
 			m.file("bulkhead.jobs.slice", "[Slice]\nTasksMax=7\n")
 			m.must(m.bySystemd().Start(m.t.Context(), "bulkhead.jobs.slice"))
-		}, "bulkhead did not make it", "host.root"},
+		}, "bulkhead did not make it", "give the group another name"},
 		"a bad setting in file": {func(m *machine) { m.file("db.service", "[Service]\nTasksMax=321\n") }, "bad setting", "systemd-analyze"},
 	} {
 		t.Run(name, func(t *testing.T) {

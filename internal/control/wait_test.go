@@ -150,7 +150,7 @@ func TestRunDoesNotHoldTheLock(t *testing.T) {
 	m.self = m.start("/usr/bin/bulkhead run jobs -- /usr/bin/report")
 	self := m.self
 	home := m.where(self)
-	name, err := systemd.RunName("bulkhead", "jobs", self.PID, self.Start)
+	name, err := systemd.RunName("", "jobs", self.PID, self.Start)
 	m.must(err)
 	m.pid1.Stall(name, true)
 	m.patience = time.Minute
@@ -191,10 +191,10 @@ func TestRunDoesNotHoldTheLock(t *testing.T) {
 func TestNobodyKnowsWhoseTheSliceIs(t *testing.T) {
 	m := newMachine(t, "252.39")
 	m.start("/usr/bin/backup all")
-	m.must(m.bySystemd().StartSlice(t.Context(), systemd.Transient{Name: "bulkhead.slice"}))
+	m.must(m.bySystemd().StartSlice(t.Context(), systemd.Transient{Name: "bulkhead.jobs.slice"}))
 	broken := errors.New("broken for a test")
 	m.pid1.Intercept(func(c systemdfake.Call) error {
-		if c.Method == "GetAll" && strings.HasSuffix(c.Path, "/bulkhead_2eslice") {
+		if c.Method == "GetAll" && strings.HasSuffix(c.Path, "/bulkhead_2ejobs_2eslice") {
 			return broken
 		}
 		return nil

@@ -11,7 +11,7 @@ import (
 // Fitted to a host, a policy still has each part that the file has.
 func TestResolveLeavesNoPartOut(t *testing.T) {
 	p, err := parse.Policy([]policy.Source{{Path: "p.yaml", Text: `version: 1
-host: {weight: 9000}
+host: {root: ora, weight: 9000}
 agent: {fast_moves: on}
 groups: {a: {cpu: {limit: 1}}}
 schedules: [{name: s, when: "0 1 * * *", for: 1h, set: {a: {cpu: {limit: 2}}}}]
