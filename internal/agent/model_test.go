@@ -215,7 +215,7 @@ func (s *modelSite) apply(groups string) {
 
 // tasks is the limit on tasks that is in force for a group, "" for none.
 func (s *modelSite) tasks(group string) string {
-	dir := cgroup.Dir{Hierarchy: "pids", Path: "/bulkhead/" + group}
+	dir := cgroup.Dir{Hierarchy: "pids", Path: "/bulkhead." + group}
 	text, err := s.kernel.Tree.Read(dir.File("pids.max"))
 	if err != nil {
 		return ""
@@ -241,9 +241,9 @@ func TestModelVerbsAndLooks(t *testing.T) {
 		t.Fatalf("the limit in force is %q, want 50", got)
 	}
 	pid := s.start("/usr/bin/backup all")
-	in := func() bool { return s.kernel.Membership(pid)["pids"] == "/bulkhead/jobs" }
+	in := func() bool { return s.kernel.Membership(pid)["pids"] == "/bulkhead.jobs" }
 	s.until("the process to be placed", in)
-	s.kernel.Set(cgroup.File{Dir: cgroup.Dir{Hierarchy: "pids", Path: "/bulkhead/jobs"}, Name: "pids.max"}, "max")
+	s.kernel.Set(cgroup.File{Dir: cgroup.Dir{Hierarchy: "pids", Path: "/bulkhead.jobs"}, Name: "pids.max"}, "max")
 	s.until("the limit to be put back", func() bool { return s.tasks("jobs") == "50" })
 	s.until("status to tell of it", func() bool { return s.status().Agent.Repaired > 0 && s.status().Agent.Moved > 0 })
 	if st := s.status(); !st.Agent.Running || st.Agent.PID != os.Getpid() ||
@@ -336,7 +336,7 @@ func TestModelEvents(t *testing.T) {
 	s.run(events)
 	s.apply(jobs)
 	pid := s.start("/usr/bin/backup all")
-	s.until("the process to be placed", func() bool { return s.kernel.Membership(pid)["pids"] == "/bulkhead/jobs" })
+	s.until("the process to be placed", func() bool { return s.kernel.Membership(pid)["pids"] == "/bulkhead.jobs" })
 	s.until("its event to be counted", func() bool { return s.status().Agent.Events > 0 })
 	_ = events.Close()
 	s.until("the end of the events to be told", func() bool {
@@ -344,7 +344,7 @@ func TestModelEvents(t *testing.T) {
 	})
 	s.events = nil
 	late := s.start("/usr/bin/backup more")
-	s.until("one that no event tells of", func() bool { return s.kernel.Membership(late)["pids"] == "/bulkhead/jobs" })
+	s.until("one that no event tells of", func() bool { return s.kernel.Membership(late)["pids"] == "/bulkhead.jobs" })
 }
 
 // Others than root: the socket opens with the policy, and owners change what is theirs, each change in its turn and not

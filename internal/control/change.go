@@ -406,7 +406,7 @@ func (c *Controller) set(ctx context.Context, r Request, reply *Reply) error {
 	now := c.now()
 	overrides := slices.Clone(s.Overrides)
 	for _, text := range r.Assign {
-		group, setting, err := parse.ParseAssignment(text, r.On)
+		group, setting, err := parse.Assignment(text, r.On)
 		if err != nil {
 			return err
 		}
@@ -439,7 +439,7 @@ func (c *Controller) unset(ctx context.Context, r Request, reply *Reply) error {
 	}
 	overrides := slices.Clone(s.Overrides)
 	for _, text := range r.Assign {
-		group, key, err := parse.ParseTarget(text)
+		group, key, err := parse.Target(text)
 		if err != nil {
 			return err
 		}

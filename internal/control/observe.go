@@ -458,7 +458,7 @@ func besides(v *View, h host.Hierarchy, at cgroup.Dir) (all []plan.Sibling) {
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		d := at.Child(name)
-		if at.Path == "/" && v.Names.IsTop(name) || v.Systemd != nil && (v.Names.IsAnchor(d.Path) || idleUnit(v.Tree, units.Child(name))) {
+		if !v.isRival(d, units.Child(name)) {
 			continue
 		}
 		values, err := v.Tree.ReadMany(d, []string{file, "cpu.idle"})
@@ -472,6 +472,15 @@ func besides(v *View, h host.Hierarchy, at cgroup.Dir) (all []plan.Sibling) {
 		all = append(all, sibling)
 	}
 	return all
+}
+
+// isRival says whether a directory competes with our groups: it is none of ours, and no unit in which nobody is. unit is
+// where systemd keeps who is in it.
+func (v *View) isRival(d, unit cgroup.Dir) bool {
+	if d.Parent().Path == "/" && v.Names.IsTop(path.Base(d.Path)) {
+		return false
+	}
+	return v.Systemd == nil || !v.Names.IsAnchor(d.Path) && !idleUnit(v.Tree, unit)
 }
 
 // idleUnit says whether a unit that is no slice holds neither a process nor a group.

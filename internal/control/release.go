@@ -310,19 +310,27 @@ func (c *Controller) releaseView(ctx context.Context, f *host.Facts, s *state.Do
 		return nil, fail(CodeRefused, fmt.Sprintf("--state names the directory that it was applied with; if the records were lost and it is bulkhead's, `bulkhead release %s --force --reason TEXT` takes it as such", r.what()),
 			"the records in %s know nothing of %s: nothing was released", c.Store.Dir(), strings.Join(theirs, " and "))
 	}
+	if err := c.planRelease(ctx, v, groups, r.Force); err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+// planRelease plans the release of groups from what is there.
+func (c *Controller) planRelease(ctx context.Context, v *View, groups []string, force bool) error {
 	v.Classified.Groups = groupsOf(v)
 	var shaped []plan.Note
 	if err := c.observeNetwork(v, slices.Contains(groups, "")); err != nil {
 		v.Network = nil
 		if !slices.Contains(groups, "") {
-			return nil, err
+			return err
 		}
 		c.Log.Warn("releasing without the network", "err", err)
-		shaped = c.leftShaped(f.BootID, err)
+		shaped = c.leftShaped(v.Facts.BootID, err)
 	}
 	in := plan.Input{
-		Facts: f, Host: v.Policy.Host, Former: v.Names.Former, Classified: v.Classified, Observed: v.Observed,
-		Release: groups, Systemd: v.Systemd, Network: v.Network, Insist: r.Force,
+		Facts: v.Facts, Host: v.Policy.Host, Former: v.Names.Former, Classified: v.Classified, Observed: v.Observed,
+		Release: groups, Systemd: v.Systemd, Network: v.Network, Insist: force,
 	}
 	if v.Plan = plan.Make(in); touchesMemory(v.Plan) && v.Systemd != nil {
 		c.observeMemory(v)
@@ -330,7 +338,7 @@ func (c *Controller) releaseView(ctx context.Context, f *host.Facts, s *state.Do
 		v.Plan = plan.Make(in)
 	}
 	v.Plan.Notes = append(v.Plan.Notes, shaped...)
-	return v, nil
+	return nil
 }
 
 // tops lists the directories at the top of hierarchies with a name of ours, those that we made and those that we did

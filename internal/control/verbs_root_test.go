@@ -99,7 +99,7 @@ func (s *site) of(controller string) host.Hierarchy {
 // table has for it on this machine.
 func (s *site) holds(when, limit string) {
 	s.t.Helper()
-	group, setting, err := parse.ParseAssignment(limit, "")
+	group, setting, err := parse.Assignment(limit, "")
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -460,7 +460,7 @@ func TestReleaseLeavesForeignGroups(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, setting, err := parse.ParseAssignment("g:cpu.limit=1", "")
+	_, setting, err := parse.Assignment("g:cpu.limit=1", "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -193,15 +193,7 @@ func (c *Controller) classify(ctx context.Context, l look) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.Policy = resolved
-	if l.root != "" && resolved.Host.Root == "" {
-		old := *resolved
-		old.Host.Root = l.root
-		v.Policy = &old
-	}
-	if v.Names = (plan.Names{Root: v.Policy.Host.Root}); c.Store != nil {
-		v.Names.Former = c.madeRoots(v.Facts)
-	}
+	c.layOut(v, resolved, l.root)
 	procs := l.processes
 	if procs == nil {
 		if procs, err = c.Host.Proc.Processes(procfs.Options{}); err != nil {
@@ -250,6 +242,20 @@ func (c *Controller) classify(ctx context.Context, l look) (*View, error) {
 	}
 	v.Members = members(v)
 	return v, nil
+}
+
+// layOut takes over a policy and tells where its groups lie: below root, where an earlier version applied a policy
+// that names no root group.
+func (c *Controller) layOut(v *View, resolved *policy.Policy, root string) {
+	v.Policy = resolved
+	if root != "" && resolved.Host.Root == "" {
+		former := *resolved
+		former.Host.Root = root
+		v.Policy = &former
+	}
+	if v.Names = (plan.Names{Root: v.Policy.Host.Root}); c.Store != nil {
+		v.Names.Former = c.madeRoots(v.Facts)
+	}
 }
 
 // outside says whether a problem lies outside the policy files: in an override, which was never sound.
@@ -335,7 +341,7 @@ func (c *Controller) layAll(v *View, groups []classify.Group, l look) ([]classif
 
 // layOver puts an override over the settings of its group. That of a group that is not there now waits.
 func layOver(groups []classify.Group, o state.Override, f *host.Facts, r resolve.Resolver) policy.Problems {
-	_, s, err := parse.ParseAssignment(o.Text, o.On)
+	_, s, err := parse.Assignment(o.Text, o.On)
 	if err != nil {
 		return asProblems(err)
 	}

@@ -166,7 +166,7 @@ func (d *Draft) Describe(g *Group, at policy.Pos, from string) bool {
 
 // Set adds a limit after the policy's own parser has read it. what is the line that it comes from.
 func (d *Draft) Set(g *Group, key policy.Key, on, text string, at policy.Pos, what string) bool {
-	_, s, err := parse.ParseAssignment("g:"+string(key)+"="+text, on)
+	_, s, err := parse.Assignment("g:"+string(key)+"="+text, on)
 	if err != nil {
 		var problems policy.Problems
 		if errors.As(err, &problems) {
@@ -184,7 +184,7 @@ func (d *Draft) Set(g *Group, key policy.Key, on, text string, at policy.Pos, wh
 
 // supported says whether a policy can hold a limit already.
 func supported(key policy.Key, text string) bool {
-	_, _, err := parse.ParseAssignment("g:"+string(key)+"="+text, "")
+	_, _, err := parse.Assignment("g:"+string(key)+"="+text, "")
 	return err == nil
 }
 

@@ -55,6 +55,7 @@ const (
 	MayFreeze Right = "freeze"
 )
 
+// Rights are all rights, as a policy writes them.
 var Rights = []string{string(MayRun), string(MayMove), string(MaySet), string(MayFreeze)}
 
 // Permissions are Mode or Directory as a number; ok is false when it is not said.

@@ -51,7 +51,7 @@ type DiskGroup struct {
 	Pos Pos
 }
 
-// members says how the disks of an ASM disk group are found.
+// Members says how the disks of an ASM disk group are found.
 func (h *HostPart) Members(group string) blockdev.Members {
 	if h != nil {
 		for _, g := range h.ASM {

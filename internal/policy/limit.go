@@ -50,7 +50,7 @@ const (
 // key of the table: `set` does not take it.
 const KeyOwner Key = "owner"
 
-// limit is one row of the table of limits: the file, `set`, the schema and the reference read it.
+// Limit is one row of the table of limits: the file, `set`, the schema and the reference read it.
 type Limit struct {
 	Key  Key
 	Unit unit
@@ -152,7 +152,7 @@ func NetworkKeys() []Key {
 // OfNetwork says whether a key is that of a limit on an interface.
 func (k Key) OfNetwork() bool { return strings.HasPrefix(string(k), "network.") }
 
-// limitOf finds the row of a key; nil when there is none.
+// LimitOf finds the row of a key; nil when there is none.
 func LimitOf(key Key) *Limit {
 	if i := keyRank(key); i < len(limits) {
 		return &limits[i]
@@ -171,7 +171,7 @@ func keyRank(key Key) int {
 	return len(limits) + max(slices.Index(NetworkKeys(), key), 0)
 }
 
-// below gives the limits of one block of the file, such as "cpu" or "io.read".
+// Below gives the limits of one block of the file, such as "cpu" or "io.read".
 func Below(block string) []*Limit {
 	var found []*Limit
 	for i := range limits {
@@ -182,12 +182,12 @@ func Below(block string) []*Limit {
 	return found
 }
 
-// name is the last part of the key: how it is written inside its block.
+// Name is the last part of the key: how it is written inside its block.
 func (l *Limit) Name() string {
 	return string(l.Key[strings.LastIndexByte(string(l.Key), '.')+1:])
 }
 
-// parse reads a value of the limit.
+// Parse reads a value of the limit.
 func (l *Limit) Parse(text string) (Value, *Fault) {
 	if text == (Unlimited{}).String() {
 		if l.lift {
@@ -222,7 +222,7 @@ func (l *Limit) noLimitHint() string {
 	return "leave the key out for no limit"
 }
 
-// bare is what a value is called that must stand without quotes in YAML: "a number"; "" when quotes do no harm.
+// Unquoted is what a value is called that must stand without quotes in YAML: "a number"; "" when quotes do no harm.
 func (l *Limit) Unquoted(text string) string {
 	_, wrong := l.Unit.read(text)
 	switch {
@@ -272,7 +272,7 @@ func isZero(v Value) bool {
 	return false
 }
 
-// raw keeps what was written when it says more than the value: a percentage.
+// Raw keeps what was written when it says more than the value: a percentage.
 func Raw(text string) string {
 	if strings.HasSuffix(text, "%") {
 		return strings.ReplaceAll(text, " ", "")

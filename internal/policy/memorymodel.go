@@ -23,7 +23,7 @@ type ModelValue struct {
 	Pos   Pos
 }
 
-// modelInput is a row of the table of inputs.
+// ModelInput is a row of the table of inputs.
 type ModelInput struct {
 	Name   string
 	Engine string // the family it belongs to; "" for all
@@ -33,6 +33,7 @@ type ModelInput struct {
 	Doc    string
 }
 
+// ModelInputs is the table of what a memory model is made from, by engine.
 var ModelInputs = []ModelInput{
 	{Name: "buffer_pool", Engine: "mysql", Large: true,
 		Doc: "innodb_buffer_pool_size; a tenth more is counted for what InnoDB keeps of each page."},
@@ -64,7 +65,7 @@ var families = map[string][]string{
 	"mongodb": {"mongodb"}, "redis": {"redis", "valkey"},
 }
 
-// get is an input of the model; given says whether it is there.
+// Get is an input of the model; given says whether it is there.
 func (m *MemoryModel) Get(name string) (value int64, given bool) {
 	i := slices.IndexFunc(m.Values, func(v ModelValue) bool { return v.Name == name })
 	if i < 0 {
@@ -73,7 +74,7 @@ func (m *MemoryModel) Get(name string) (value int64, given bool) {
 	return m.Values[i].Value, true
 }
 
-// large is the part by which the model tells its engine; nil when there is none.
+// Large is the part by which the model tells its engine; nil when there is none.
 func (m *MemoryModel) Large() *ModelInput {
 	for i := range ModelInputs {
 		if _, given := m.Get(ModelInputs[i].Name); given && ModelInputs[i].Large {
@@ -143,7 +144,7 @@ func (m *MemoryModel) parts() []modelPart {
 	return parts
 }
 
-// need is what memory.max has to hold, what huge pages have to, and how that comes about.
+// Need is what memory.max has to hold, what huge pages have to, and how that comes about.
 func (m *MemoryModel) Need() (need, huge Bytes, words string) {
 	parts := m.parts()
 	if m.Huge {
@@ -157,11 +158,12 @@ func (m *MemoryModel) Need() (need, huge Bytes, words string) {
 	return need, huge, strings.Join(texts, " + ")
 }
 
+// InputRank is the place of an input in the table, -1 for one that is not there.
 func InputRank(name string) int {
 	return slices.IndexFunc(ModelInputs, func(in ModelInput) bool { return in.Name == name })
 }
 
-// checkEngine says what is wrong with a model in a template of another engine's instances; "" when nothing is.
+// CheckEngine says what is wrong with a model in a template of another engine's instances; "" when nothing is.
 func (m *MemoryModel) CheckEngine(engine string) string {
 	large := m.Large()
 	if slices.Contains(families[large.Engine], engine) {

@@ -18,11 +18,13 @@ const (
 )
 
 var (
-	nameRegexp  = regexp.MustCompile(NamePattern)
+	nameRegexp = regexp.MustCompile(NamePattern)
+	// Braces match a placeholder of any name, and Placeholder one that there is.
 	Braces      = regexp.MustCompile(`\{[a-z]+\}`)
 	Placeholder = regexp.MustCompile(`\{(port|socket|datadir|sid|engine|instance|user)\}`)
 )
 
+// ValidName says whether a text is a name that a group or a root group may have.
 func ValidName(name string) bool { return len(name) <= maxName && nameRegexp.MatchString(name) }
 
 // Names that make no directory, or one that means something to somebody else. They are whole names, or
@@ -64,7 +66,7 @@ func reservedAnywhere(name string) string {
 	return ""
 }
 
-// reservedRootName is ReservedName for the root group, which stands beside systemd's units.
+// ReservedRootName is ReservedName for the root group, which stands beside systemd's units.
 func ReservedRootName(name string) string {
 	if unitName.MatchString(name) {
 		return fmt.Sprintf("%q is reserved: it is the name of a systemd unit", name)
@@ -72,7 +74,8 @@ func ReservedRootName(name string) string {
 	return reservedAnywhere(name)
 }
 
-// groupPathPattern is the path of a group.
+// GroupPathPattern is the path of a group.
 const GroupPathPattern = `^[a-z0-9A-Z][a-zA-Z0-9_.-]*(/[a-z0-9A-Z][a-zA-Z0-9_.-]*)*$`
 
+// GroupPathRegexp matches GroupPathPattern.
 var GroupPathRegexp = regexp.MustCompile(GroupPathPattern)

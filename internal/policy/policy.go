@@ -202,7 +202,7 @@ func (g *Guard) Of(group string) (Guarded, bool) {
 // AdoptNextStart has a unit that a group claims whole start in the group's slice from its next start on.
 const AdoptNextStart = "next-start"
 
-// eachGroup calls do for every group, parents first.
+// EachGroup calls do for every group, parents first.
 func EachGroup(groups []*Group, do func(*Group)) {
 	for _, g := range groups {
 		do(g)

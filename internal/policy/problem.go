@@ -137,7 +137,7 @@ func cells(r rune) int {
 	return 1
 }
 
-// inOrder sorts problems by file (in the order of the sources), line and column.
+// InOrder sorts problems by file (in the order of the sources), line and column.
 func (ps Problems) InOrder(sources []Source) Problems {
 	rank := make(map[string]int, len(sources))
 	for i, s := range sources {

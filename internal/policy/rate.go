@@ -44,7 +44,7 @@ func bitsPer(name string) int64 {
 	return 0
 }
 
-// bitRateUnit reads "100Mbit/s".
+// BitRateUnit reads "100Mbit/s".
 var BitRateUnit = unit{
 	schema: JSONSchema{"type": "string", "pattern": bitRatePattern, "examples": []any{"100Mbit/s", "2.5Gbit/s"}},
 	read: func(text string) (Value, *Fault) {

@@ -183,7 +183,7 @@ func (ss Settings) With(s Setting) Settings {
 // Equal says whether two lists ask for the same, whoever asks.
 func (ss Settings) Equal(o Settings) bool { return slices.EqualFunc(ss, o, Setting.Equal) }
 
-// sort puts settings into the order of the keys, then of their places.
+// Sort puts settings into the order of the keys, then of their places.
 func (ss Settings) Sort() {
 	slices.SortStableFunc(ss, func(a, b Setting) int {
 		return cmp.Or(cmp.Compare(keyRank(a.Key), keyRank(b.Key)), strings.Compare(a.place(), b.place()))
@@ -208,7 +208,7 @@ func (ss Settings) Over(weaker Settings) Settings {
 	return merged
 }
 
-// target is where the target of an io limit is written.
+// TargetPos is where the target of an io limit is written.
 func (s Setting) TargetPos() Pos { return cmp.Or(s.OnPos, s.Pos) }
 
 // Sort says how the packets of a group are told from others.
@@ -220,6 +220,7 @@ const (
 	SortPorts Sort = "ports" // by ports in both directions: holds connections, too, that were open before the group
 )
 
+// Sorts are all ways to tell packets apart, as a policy writes them.
 var Sorts = []string{string(SortAuto), string(SortPorts)}
 
 // NetworkPart is how the limits of a group on one interface are put in force.
@@ -240,7 +241,7 @@ func (n NetworkPart) PortList() []uint16 {
 	return all
 }
 
-// settle finishes the settings of one block: it says who asks for them, drops what `numa:` asks where
+// Settle finishes the settings of one block: it says who asks for them, drops what `numa:` asks where
 // the same block names the CPUs or nodes itself, and puts the rest in order.
 func (ss Settings) Settle(who string) Settings {
 	short := func(s Setting) bool { return strings.HasPrefix(s.Raw, "numa ") }

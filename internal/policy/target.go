@@ -15,6 +15,7 @@ const (
 )
 
 var (
+	// ASMName is the name of an ASM disk group.
 	ASMName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_$#]{0,29}$`) // as CREATE DISKGROUP takes it
 	vgName  = regexp.MustCompile(`^[a-zA-Z0-9+_.][a-zA-Z0-9+_.-]{0,127}$`)
 )
@@ -36,7 +37,7 @@ func groupTarget(text string) (string, *Fault) {
 	return text, nil
 }
 
-// pageSize reads the size of a huge page. The kernel writes 2MB for 2 MiB, and pages come in powers
+// PageSize reads the size of a huge page. The kernel writes 2MB for 2 MiB, and pages come in powers
 // of two only, so here both spellings are binary.
 func PageSize(text string) (int64, *Fault) {
 	const hint = "page sizes are written as 2MiB and 1GiB; `bulkhead discover` lists those of this kernel"
@@ -64,11 +65,13 @@ func PageSize(text string) (int64, *Fault) {
 	return size, nil
 }
 
+// TargetPattern is what an io limit is on, other than a name that is found on the host: a path, a device number, a volume
+// group or an ASM disk group.
 const TargetPattern = `^(/.*|[0-9]+:[0-9]+|vg:.+|asm:.+)$`
 
 var deviceNumber = regexp.MustCompile(`^[0-9]{1,6}:[0-9]{1,8}$`)
 
-// ioTarget checks and cleans what an io limit is on.
+// DiskTarget checks and cleans what an io limit is on.
 func DiskTarget(text string) (string, *Fault) {
 	switch {
 	case Placeholder.MatchString(text):
@@ -84,9 +87,10 @@ func DiskTarget(text string) (string, *Fault) {
 		path.Base(text)), "%q is not a device or an absolute path", text)
 }
 
+// InterfacePattern is what a network limit is on: the name of an interface, or a network in CIDR form.
 const InterfacePattern = `^[^\s/]{1,15}$|^[0-9a-fA-F.:]+/[0-9]+$`
 
-// interfaceTarget checks what names an interface. The kernel's names have at most 15 bytes and hold no slash and no
+// InterfaceTarget checks what names an interface. The kernel's names have at most 15 bytes and hold no slash and no
 // space.
 func InterfaceTarget(text string) (string, *Fault) {
 	const hint = "write the name of an interface, default, or a network such as 10.1.0.0/16"

@@ -14,9 +14,10 @@ import (
 	"bulkhead/internal/linux/idset"
 )
 
-// fault is what is wrong with one piece of text; its reader adds the place.
+// Fault is what is wrong with one piece of text; its reader adds the place.
 type Fault struct{ Msg, Hint string }
 
+// Faultf makes a Fault; the format is of its message.
 func Faultf(hint, format string, args ...any) *Fault {
 	return &Fault{Msg: fmt.Sprintf(format, args...), Hint: hint}
 }
@@ -101,7 +102,7 @@ func bytesPer(name string) int64 {
 
 const sizePattern = `[0-9]+(\.[0-9]+)? ?([kKMGTP]?B|[KMGTP]iB)`
 
-// sizeUnit reads "8GiB" and "8GB"; with percent also "4%" of MemTotal.
+// SizeUnit reads "8GiB" and "8GB"; with percent also "4%" of MemTotal.
 func SizeUnit(percent bool) unit {
 	pattern, examples := "^"+sizePattern+"$", []any{"8GiB", "512MB"}
 	if percent {
@@ -142,10 +143,11 @@ func readPercent(n *big.Rat, text string) (Value, *Fault) {
 	return MemoryPercent(share), wrong
 }
 
+// SizeRateSchema is a rate in bytes a second, such as 50MB/s.
 var SizeRateSchema = JSONSchema{"type": "string", "pattern": "^" + sizePattern + "/s$",
 	"examples": []any{"50MB/s", "10MiB/s"}}
 
-// rateUnit reads "10MiB/s", "10MB/s", and a share of what the disk can do, "20%".
+// RateUnit reads "10MiB/s", "10MB/s", and a share of what the disk can do, "20%".
 var RateUnit = unit{
 	schema: JSONSchema{"anyOf": []any{SizeRateSchema, PercentSchema}},
 	read: func(text string) (Value, *Fault) {
@@ -213,7 +215,7 @@ func inBytes(number, name string) string {
 	return new(big.Int).Quo(product.Num(), product.Denom()).String()
 }
 
-// coresUnit reads cores as a number, "1.5", or as a percentage of one core, "150%".
+// CoresUnit reads cores as a number, "1.5", or as a percentage of one core, "150%".
 var CoresUnit = unit{
 	number: true,
 	schema: JSONSchema{"anyOf": []any{
@@ -294,7 +296,7 @@ func durationUnit(lowest, highest time.Duration) unit {
 	}
 }
 
-// integer reads a whole number between two bounds.
+// Integer reads a whole number between two bounds.
 func Integer(text, what string, lowest, highest int64) (int64, *Fault) {
 	digits, negative := strings.CutPrefix(text, "-")
 	if !negative || lowest >= 0 {
@@ -324,7 +326,7 @@ func Integer(text, what string, lowest, highest int64) (int64, *Fault) {
 	return whole.Int64(), nil
 }
 
-// integerUnit is a whole number of some type between two bounds.
+// IntegerUnit is a whole number of some type between two bounds.
 func IntegerUnit[T interface {
 	~int64
 	Value
@@ -425,4 +427,5 @@ var iopsUnit = func() unit {
 	}
 }()
 
+// PercentSchema is a percentage.
 var PercentSchema = JSONSchema{"type": "string", "pattern": `^[0-9]+(\.[0-9]+)? ?%$`, "examples": []any{"20%"}}

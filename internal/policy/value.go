@@ -109,7 +109,7 @@ func (v MemoryPercent) Of(total Bytes) Bytes { return Bytes(percentOf(int64(v), 
 // String is the percentage: "20%".
 func (v IOPercent) String() string { return millionths(int64(v)) + "%" }
 
-// of is the share of a ceiling, rounded down.
+// Of is the share of a ceiling, rounded down.
 func (v IOPercent) Of(whole int64) int64 { return percentOf(int64(v), whole) }
 
 func percentOf(share, whole int64) int64 {

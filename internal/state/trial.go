@@ -89,7 +89,7 @@ type Watch struct {
 	Groups  map[string]Baseline `json:"groups"`
 }
 
-// Before is one group before a change.
+// Baseline is one group before a change.
 type Baseline struct {
 	Kills int64 `json:"oom_kills"` // so far
 	// Work in a second; nil when nothing is known of it, and then no fall is seen.

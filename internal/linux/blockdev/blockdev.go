@@ -82,13 +82,13 @@ const (
 	sectorSize   = 512              // of the size file, whatever the disk's own is
 )
 
-// BlockFS reads block devices.
+// FS reads block devices.
 type FS struct {
 	root *sysroot.FS
 	proc procfs.FS
 }
 
-// NewBlockFS reads the /sys/block below root.
+// New reads the /sys/block below root.
 func New(root *sysroot.FS) FS { return FS{root, procfs.New(root)} }
 
 // Devices returns the block devices by number, without loop devices that nobody uses. There are none where /sys is

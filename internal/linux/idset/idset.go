@@ -13,7 +13,7 @@ import (
 // 8192 today; the bound here keeps a typing error from making a set of millions.
 const MaxID = 65535
 
-// IDSet is a set of small non-negative numbers — CPUs or NUMA nodes — as a sorted slice without
+// Set is a set of small non-negative numbers — CPUs or NUMA nodes — as a sorted slice without
 // repeats. Its text form is the kernel's list format, "0-3,8" (cpuset(7)); the empty set is "".
 type Set []int
 
@@ -28,7 +28,7 @@ func (e *ListError) Error() string {
 	return fmt.Sprintf("parse list %q: at %d: %s", e.Text, e.Offset+1, e.Problem)
 }
 
-// NewIDSet returns the set of the given numbers, in any order and with repeats. It panics on a
+// New returns the set of the given numbers, in any order and with repeats. It panics on a
 // negative number.
 func New(ids ...int) Set {
 	s := slices.Clone(ids)
@@ -40,7 +40,7 @@ func New(ids ...int) Set {
 	return s
 }
 
-// ParseIDSet reads the kernel's list format: numbers and ascending ranges joined by commas, in any
+// Parse reads the kernel's list format: numbers and ascending ranges joined by commas, in any
 // order, with blanks around them. Only blanks give the empty set. The error is a *ListError.
 func Parse(text string) (Set, error) {
 	if strings.Trim(text, listBlanks) == "" {

@@ -37,7 +37,7 @@ func (mounts Mounts) Of(name string) (Mount, bool) {
 	return best, found
 }
 
-// readMounts returns what this process sees mounted.
+// Read returns what this process sees mounted.
 func Read(root *sysroot.FS) (Mounts, error) {
 	text, err := root.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -46,7 +46,7 @@ func Read(root *sysroot.FS) (Mounts, error) {
 	return Parse(text)
 }
 
-// parseMountInfo reads /proc/PID/mountinfo (proc(5)).
+// Parse reads /proc/PID/mountinfo (proc(5)).
 func Parse(text []byte) (Mounts, error) {
 	var mounts Mounts
 	err := sysroot.Lines("mountinfo", text, func(line string) error {
@@ -93,7 +93,7 @@ func parseMount(line string) (Mount, error) {
 	return m, nil
 }
 
-// unescape decodes the \040 that the kernel writes for blank, tab, newline, backslash and '#'.
+// Unescape decodes the \040 that the kernel writes for blank, tab, newline, backslash and '#'.
 func Unescape(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s

@@ -232,7 +232,7 @@ func (r *chargeReader) ofHugePage(frame uint64) (uint64, error) {
 	return 0, nil
 }
 
-// MemoryByNode gives how much memory of its own a process has on each NUMA node, in bytes by the node's number, as
+// ByNode gives how much memory of its own a process has on each NUMA node, in bytes by the node's number, as
 // /proc/PID/numa_maps tells (numa(7)): heap, stacks, anonymous and shared memory, huge pages; not the pages of
 // programs, libraries and other files, which every process that reads them shares. Pages that the process itself has
 // not touched are not counted. Reading walks its page tables: of a process of hundreds of GiB that takes seconds, in

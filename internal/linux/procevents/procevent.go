@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// ProcEventKind is what happened to a process; the bits are the kernel's (linux/cn_proc.h), so kinds can
+// Kind is what happened to a process; the bits are the kernel's (linux/cn_proc.h), so kinds can
 // be joined to a set.
 type Kind uint32
 
@@ -45,7 +45,7 @@ func (k Kind) String() string {
 	return strings.Join(names, "|")
 }
 
-// ProcEvent is one thing that happened to a process (thread group).
+// Event is one thing that happened to a process (thread group).
 type Event struct {
 	Kind   Kind
 	PID    int

@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoProcEvents says that this kernel, or this process's place in it, has no process events. The text of
+// ErrUnavailable says that this kernel, or this process's place in it, has no process events. The text of
 // the error that wraps it says which, for people.
 var ErrUnavailable = errors.New("no process events")
 
-// ProcEventOptions says what to listen to. Zero values are the defaults.
+// Options says what to listen to. Zero values are the defaults.
 type Options struct {
 	// Kinds is what is wanted; 0 is everything. A kernel of 6.6 or later then sends nothing else
 	// (struct proc_input); an older one sends all, and the rest is dropped here. With less than everything
@@ -49,7 +49,7 @@ const (
 	ignore = 2 // PROC_CN_MCAST_IGNORE
 )
 
-// ProcEventStream is a subscription to the kernel's process connector (netlink, linux/cn_proc.h). Read is
+// Connector is a subscription to the kernel's process connector (netlink, linux/cn_proc.h). Read is
 // for one goroutine; Close may be called from another one.
 type Connector struct {
 	file  *os.File
@@ -66,7 +66,7 @@ type Connector struct {
 
 var subscriptions atomic.Uint32 // numbers them in this process
 
-// OpenProcEvents subscribes to the events of every process on the machine. It works in the first user, pid
+// Open subscribes to the events of every process on the machine. It works in the first user, pid
 // and network namespace alone, and takes CAP_NET_ADMIN before 6.6. Errors: ErrNoProcEvents.
 func Open(o Options) (*Connector, error) {
 	if o.Buffer <= 0 {

@@ -37,7 +37,7 @@ const (
 // firstPIDNamespace is the pid namespace of the machine itself (PROC_PID_INIT_INO of linux/proc_ns.h).
 const firstPIDNamespace = "pid:[4026531836]"
 
-// ProcTrace is where events come from on a kernel without a process connector: small BPF programs on the tracepoints
+// Trace is where events come from on a kernel without a process connector: small BPF programs on the tracepoints
 // of fork, exec, exit and change of name. Read is for one goroutine; Close may be called from another one. The
 // programs end with the process.
 type Trace struct {
@@ -52,7 +52,7 @@ type Trace struct {
 	soon   summons     // when it does
 }
 
-// OpenProcTrace makes one. It takes a kernel of 5.8, CAP_BPF and CAP_PERFMON or CAP_SYS_ADMIN, tracefs where it is
+// OpenTrace makes one. It takes a kernel of 5.8, CAP_BPF and CAP_PERFMON or CAP_SYS_ADMIN, tracefs where it is
 // usually mounted or CAP_SYS_ADMIN to mount it unseen, and the first pid namespace: the numbers of the tracepoints
 // are that one's. A change of user alone makes no event here. Kinds and Timeout of the options do not count. Errors:
 // ErrNoProcEvents.

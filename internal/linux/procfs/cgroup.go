@@ -9,7 +9,7 @@ import (
 	"bulkhead/internal/linux/sysroot"
 )
 
-// parseCgroup reads /proc/PID/cgroup (cgroups(7)): "4:memory:/user.slice", "1:name=systemd:/",
+// ParseCgroup reads /proc/PID/cgroup (cgroups(7)): "4:memory:/user.slice", "1:name=systemd:/",
 // "0::/" for cgroup2. It gives the path by Hierarchy.ID.
 func ParseCgroup(text []byte) (map[string]string, error) {
 	paths := make(map[string]string, bytes.Count(text, []byte{'\n'}))
@@ -43,7 +43,7 @@ func lineID(number, list string) string {
 // UnifiedID is the Hierarchy.ID of cgroup2.
 const UnifiedID = "unified"
 
-// hierarchyID makes the ID of a v1 hierarchy from its controllers and its name.
+// HierarchyID makes the ID of a v1 hierarchy from its controllers and its name.
 func HierarchyID(controllers []string, name string) string {
 	if len(controllers) == 0 {
 		return name

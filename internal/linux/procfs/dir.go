@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// procDir is the directory of one process. On the live machine it is held open: it belongs to this
+// Dir is the directory of one process. On the live machine it is held open: it belongs to this
 // process for good, so that files read one after the other never mix two owners of a reused pid.
 type Dir struct {
 	h   FS
@@ -23,7 +23,7 @@ type Dir struct {
 	fd  int // -1 in a captured host and while recording one
 }
 
-// openProc opens the directory of a process. The error matches ErrExited when there is none.
+// OpenProc opens the directory of a process. The error matches ErrExited when there is none.
 func (h FS) OpenProc(pid int) (Dir, error) {
 	d := Dir{h: h, pid: pid, fd: -1}
 	var err error
@@ -38,6 +38,7 @@ func (h FS) OpenProc(pid int) (Dir, error) {
 	return d, nil
 }
 
+// Close lets go of the directory.
 func (d Dir) Close() {
 	if d.fd >= 0 {
 		closeFD(d.fd) // nothing was written through it
@@ -51,7 +52,7 @@ func (d Dir) path(name string) string {
 	return "/proc/" + strconv.Itoa(d.pid) + "/" + name
 }
 
-// failed says which process an error is about, and makes it match ErrExited when the process is gone.
+// Failed says which process an error is about, and makes it match ErrExited when the process is gone.
 func (d Dir) Failed(err error) error {
 	if sysroot.IsGone(err) && !d.Alive() {
 		return fmt.Errorf("read process %d: %w", d.pid, ErrExited)
@@ -59,7 +60,7 @@ func (d Dir) Failed(err error) error {
 	return fmt.Errorf("read process %d: %w", d.pid, err)
 }
 
-// alive says whether the process is still there, a zombie included.
+// Alive says whether the process is still there, a zombie included.
 func (d Dir) Alive() bool {
 	if d.fd >= 0 {
 		return unix.Faccessat(d.fd, "stat", unix.F_OK, 0) == nil
@@ -121,7 +122,7 @@ func (d Dir) openFile(name string, flags int) (int, error) {
 	return Retry(func() (int, error) { return unix.Openat(d.fd, name, flags|unix.O_CLOEXEC, 0) }) // of some even that waits
 }
 
-// link returns the text of a symbolic link of the process.
+// Link returns the text of a symbolic link of the process.
 func (d Dir) Link(name string) (string, error) {
 	if d.fd < 0 {
 		return d.h.Root.Readlink(d.path(name))
@@ -180,7 +181,7 @@ func (d Dir) write(name, value string) error {
 	return err
 }
 
-// retry repeats a system call that a signal interrupted; Go's own scheduler sends such signals.
+// Retry repeats a system call that a signal interrupted; Go's own scheduler sends such signals.
 func Retry(call func() (int, error)) (int, error) {
 	for {
 		n, err := call()

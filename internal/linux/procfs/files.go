@@ -52,7 +52,7 @@ func (d Dir) fileLinks() ([]string, error) {
 	return targets, nil
 }
 
-// sockets returns the inode numbers of the sockets a process has open.
+// Sockets returns the inode numbers of the sockets a process has open.
 func (d Dir) Sockets() ([]string, error) {
 	targets, err := d.fileLinks()
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 // FS reads /proc.
 type FS struct{ Root *sysroot.FS }
 
-// NewProcFS reads the /proc below root.
+// New reads the /proc below root.
 func New(root *sysroot.FS) FS { return FS{root} }
 
 // Errors that callers branch on; the errors returned wrap them.
@@ -68,7 +68,7 @@ func hidesProcesses(options []string) bool {
 	return false
 }
 
-// pageSize takes the page size from the first mapping of this process in smaps, so that a captured
+// PageSize takes the page size from the first mapping of this process in smaps, so that a captured
 // host has its own: getpagesize(2) would answer for the reader. The first mapping is the program's.
 func (h FS) PageSize() (int64, error) {
 	const firstMapping = 2048
@@ -84,6 +84,7 @@ func (h FS) PageSize() (int64, error) {
 	return 0, errors.New("parse /proc/self/smaps: no KernelPageSize")
 }
 
+// SelfStatus reads /proc/self/status.
 func (h FS) SelfStatus() (status, error) {
 	text, err := h.Root.ReadFile("/proc/self/status")
 	if err != nil {
@@ -98,7 +99,7 @@ const SelfExe = "/proc/self/exe"
 // DescriptorPath opens, for others too, the file that a process has open under a number, also one without a name.
 func DescriptorPath(pid, fd int) string { return fmt.Sprintf("/proc/%d/fd/%d", pid, fd) }
 
-// parseAmount reads "  24684092 kB" (1024 bytes each) or a bare number.
+// ParseAmount reads "  24684092 kB" (1024 bytes each) or a bare number.
 func ParseAmount(text string) (int64, error) {
 	digits, kilo := strings.CutSuffix(strings.TrimSpace(text), " kB")
 	n, err := strconv.ParseInt(digits, 10, 64)

@@ -93,7 +93,7 @@ func (h FS) WriteOOMScoreAdj(id ID, score int) error {
 	return dir.Check(id)
 }
 
-// openID opens the directory of a process after making sure it is the one meant.
+// OpenID opens the directory of a process after making sure it is the one meant.
 func (h FS) OpenID(id ID) (Dir, error) {
 	dir, err := h.OpenProc(id.PID)
 	if err != nil {
@@ -106,6 +106,7 @@ func (h FS) OpenID(id ID) (Dir, error) {
 	return dir, nil
 }
 
+// Check says whether the directory is that of the process named, and not of a later one with its pid.
 func (d Dir) Check(id ID) error {
 	s, err := newProcReader(d.h, false).stat(d)
 	if err == nil && s.start != id.Start {

@@ -17,7 +17,7 @@ import (
 // tells programs apart stands so far behind.
 const MaxArgs = 128 << 10
 
-// ProcID names a process beyond doubt: a pid may be reused, a pid with its start time is not.
+// ID names a process beyond doubt: a pid may be reused, a pid with its start time is not.
 type ID struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"` // field 22 of /proc/PID/stat, clock ticks since boot
@@ -49,7 +49,7 @@ type Process struct {
 	ArgsTruncated bool
 }
 
-// ProcessOptions says what to read.
+// Options says what to read.
 type Options struct {
 	Env  bool  // read the environment too
 	PIDs []int // only these; nil is every process

@@ -151,7 +151,7 @@ func socketName(raw []byte) string {
 	return string(name)
 }
 
-// ownSocketGroup makes a socket that listens on loopback for as long as it takes to ask the kernel for its cgroup2
+// OwnSocketGroup makes a socket that listens on loopback for as long as it takes to ask the kernel for its cgroup2
 // directory, by inode.
 func OwnSocketGroup() (uint64, error) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")

@@ -26,13 +26,13 @@ type Listener struct {
 	Port    int    // 0 for unix
 }
 
-// SocketFS reads sockets.
+// Tables reads sockets.
 type Tables struct {
 	root *sysroot.FS
 	proc procfs.FS
 }
 
-// NewSocketFS reads the tables of sockets below root.
+// New reads the tables of sockets below root.
 func New(root *sysroot.FS) Tables { return Tables{root, procfs.New(root)} }
 
 // Listeners returns the listening sockets of each process, TCP by port first. A process without any

@@ -21,13 +21,13 @@ import (
 	"syscall"
 )
 
-// maxPseudoFile bounds what is read of one file of /proc or /sys. A mountinfo of 10,000 mounts has 2 MB.
+// MaxPseudoFile bounds what is read of one file of /proc or /sys. A mountinfo of 10,000 mounts has 2 MB.
 const MaxPseudoFile = 64 << 20
 
 // maxLinks is how many symbolic links one path may go through, as in path_resolution(7).
 const maxLinks = 40
 
-// Root reads files below a directory as if it were the root of the file system: "/" of this machine, or the top of a
+// FS reads files below a directory as if it were the root of the file system: "/" of this machine, or the top of a
 // captured one. It is safe for concurrent use.
 type FS struct {
 	root  string
@@ -38,7 +38,7 @@ type FS struct {
 	seen *recording
 }
 
-// NewRoot returns the files below root. Nothing outside it is ever read: symbolic links, absolute ones included, are
+// New returns the files below root. Nothing outside it is ever read: symbolic links, absolute ones included, are
 // followed inside it.
 func New(root string) *FS {
 	root = filepath.Clean(root)
@@ -63,12 +63,12 @@ func (r *FS) Record() *FS {
 // Archive returns what was read so far as a txtar archive.
 func (r *FS) Archive() string { return r.seen.archive() }
 
-// readFile returns the whole of a file. The size that stat(2) gives for a pseudo-file says nothing.
-func (h *FS) ReadFile(name string) ([]byte, error) { return h.ReadSome(name, MaxPseudoFile) }
+// ReadFile returns the whole of a file. The size that stat(2) gives for a pseudo-file says nothing.
+func (r *FS) ReadFile(name string) ([]byte, error) { return r.ReadSome(name, MaxPseudoFile) }
 
-// readSome returns the first limit bytes of a file.
-func (h *FS) ReadSome(name string, limit int64) ([]byte, error) {
-	f, err := h.Open(name)
+// ReadSome returns the first limit bytes of a file.
+func (r *FS) ReadSome(name string, limit int64) ([]byte, error) {
+	f, err := r.Open(name)
 	if err != nil {
 		return nil, err
 	}
@@ -77,25 +77,26 @@ func (h *FS) ReadSome(name string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.seen.file(name, data)
+	r.seen.file(name, data)
 	return data, nil
 }
 
-func (h *FS) Open(name string) (f *os.File, err error) {
-	if h.live {
+// Open opens a file for reading.
+func (r *FS) Open(name string) (f *os.File, err error) {
+	if r.live {
 		return os.Open(name)
 	}
-	err = h.Inside(name, true, func(tree *os.Root, name string) error {
+	err = r.Inside(name, true, func(tree *os.Root, name string) error {
 		f, err = tree.Open(name)
 		return err
 	})
 	return f, err
 }
 
-// inside does something with a file of a captured host, by its path below the root. With follow a
+// Inside does something with a file of a captured host, by its path below the root. With follow a
 // symbolic link at the end of the path is followed too.
-func (h *FS) Inside(name string, follow bool, do func(tree *os.Root, name string) error) error {
-	tree, err := h.Tree()
+func (r *FS) Inside(name string, follow bool, do func(tree *os.Root, name string) error) error {
+	tree, err := r.Tree()
 	if err != nil {
 		return err
 	}
@@ -115,15 +116,15 @@ func (h *FS) Inside(name string, follow bool, do func(tree *os.Root, name string
 	return do(tree, path.Join(real, last))
 }
 
-// readText returns a file without its trailing newline and blanks.
-func (h *FS) ReadText(name string) (string, error) {
-	data, err := h.ReadFile(name)
+// ReadText returns a file without its trailing newline and blanks.
+func (r *FS) ReadText(name string) (string, error) {
+	data, err := r.ReadFile(name)
 	return string(bytes.TrimSpace(data)), err
 }
 
-// readInt returns a file that holds one decimal number.
-func (h *FS) ReadInt(name string) (int64, error) {
-	text, err := h.ReadText(name)
+// ReadInt returns a file that holds one decimal number.
+func (r *FS) ReadInt(name string) (int64, error) {
+	text, err := r.ReadText(name)
 	if err != nil {
 		return 0, err
 	}
@@ -134,29 +135,29 @@ func (h *FS) ReadInt(name string) (int64, error) {
 	return n, nil
 }
 
-// readLink returns the text of a symbolic link.
-func (h *FS) Readlink(name string) (string, error) {
-	target, err := h.linkText(name)
+// Readlink returns the text of a symbolic link.
+func (r *FS) Readlink(name string) (string, error) {
+	target, err := r.linkText(name)
 	if err == nil {
-		h.seen.link(name, target)
+		r.seen.link(name, target)
 	}
 	return target, err
 }
 
-func (h *FS) linkText(name string) (target string, err error) {
-	if h.live {
+func (r *FS) linkText(name string) (target string, err error) {
+	if r.live {
 		return os.Readlink(name)
 	}
-	err = h.Inside(name, false, func(tree *os.Root, name string) error {
+	err = r.Inside(name, false, func(tree *os.Root, name string) error {
 		target, err = tree.Readlink(name)
 		return err
 	})
 	return target, err
 }
 
-// readDir returns the names in a directory, in no particular order.
-func (h *FS) ReadDir(name string) ([]string, error) {
-	f, err := h.Open(name)
+// ReadDir returns the names in a directory, in no particular order.
+func (r *FS) ReadDir(name string) ([]string, error) {
+	f, err := r.Open(name)
 	if err != nil {
 		return nil, err
 	}
@@ -165,50 +166,51 @@ func (h *FS) ReadDir(name string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.seen.dir(name, names)
+	r.seen.dir(name, names)
 	return names, nil
 }
 
-// exists says whether there is something of that name, a dangling symbolic link included.
-func (h *FS) Exists(name string) bool {
-	info, err := h.Lstat(name)
+// Exists says whether there is something of that name, a dangling symbolic link included.
+func (r *FS) Exists(name string) bool {
+	info, err := r.Lstat(name)
 	if err != nil {
 		return false
 	}
-	h.seen.entry(name, !info.Mode().IsRegular())
+	r.seen.entry(name, !info.Mode().IsRegular())
 	return true
 }
 
-func (h *FS) Lstat(name string) (info fs.FileInfo, err error) {
-	if h.live {
+// Lstat describes a file; a symbolic link is not followed.
+func (r *FS) Lstat(name string) (info fs.FileInfo, err error) {
+	if r.live {
 		return os.Lstat(name)
 	}
-	err = h.Inside(name, false, func(tree *os.Root, name string) error {
+	err = r.Inside(name, false, func(tree *os.Root, name string) error {
 		info, err = tree.Lstat(name)
 		return err
 	})
 	return info, err
 }
 
-// Evaluate returns the real path behind a path: every symbolic link in it followed, below the root. A path of which a
+// EvalSymlinks returns the real path behind a path: every symbolic link in it followed, below the root. A path of which a
 // part does not exist gives an error that matches fs.ErrNotExist, and one whose file system does not answer
 // ErrNoAnswer, after some seconds.
-func (h *FS) EvalSymlinks(name string) (string, error) {
+func (r *FS) EvalSymlinks(name string) (string, error) {
 	if !path.IsAbs(name) {
 		return "", fmt.Errorf("evaluate path %q: it is not absolute", name)
 	}
-	tree, err := h.Tree()
+	tree, err := r.Tree()
 	if err != nil {
 		return "", fmt.Errorf("evaluate path %q: %w", name, err)
 	}
-	inside, err := WithTimeout(h, name, func() (string, error) { return Resolve(tree, name) })
+	inside, err := WithTimeout(r, name, func() (string, error) { return Resolve(tree, name) })
 	if err != nil {
 		return "", fmt.Errorf("evaluate path %q: %w", name, Cause(err))
 	}
 	return path.Join("/", inside), nil
 }
 
-// resolve follows every symbolic link of name as if tree were the root of the file system, and
+// Resolve follows every symbolic link of name as if tree were the root of the file system, and
 // returns the path relative to tree, which has no link in it any more. os.Root alone refuses
 // absolute links; it still guards every step, so that a change in between cannot lead outside. The
 // error is a *fs.PathError.
@@ -249,7 +251,7 @@ func Resolve(tree *os.Root, name string) (string, error) {
 	return done, nil
 }
 
-// cause strips the path of the step from an error, so that the whole path can be put there instead.
+// Cause strips the path of the step from an error, so that the whole path can be put there instead.
 func Cause(err error) error {
 	var step *fs.PathError
 	if errors.As(err, &step) {
@@ -258,13 +260,13 @@ func Cause(err error) error {
 	return err
 }
 
-// isGone says whether err means that a process went away: its directory is not there, or it was
+// IsGone says whether err means that a process went away: its directory is not there, or it was
 // opened before and the process behind it has exited.
 func IsGone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH)
 }
 
-// lines calls each with every line of text, without the newline, until it returns an error, which
+// Lines calls each with every line of text, without the newline, until it returns an error, which
 // is wrapped with what was parsed and the line's number.
 func Lines(what string, text []byte, each func(line string) error) error {
 	number := 0
@@ -277,9 +279,9 @@ func Lines(what string, text []byte, each func(line string) error) error {
 	return nil
 }
 
-// readOptional reads a file that not every device has; it is "" then.
-func (h *FS) ReadOptional(name string) (string, error) {
-	text, err := h.ReadText(name)
+// ReadOptional reads a file that not every device has; it is "" then.
+func (r *FS) ReadOptional(name string) (string, error) {
+	text, err := r.ReadText(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}

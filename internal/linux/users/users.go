@@ -16,7 +16,7 @@ import (
 // enough that a new user is known soon.
 const userNamesLive = 10 * time.Second
 
-// Users maps users and groups to their names and back. /etc/passwd and /etc/group below the root
+// Names maps users and groups to their names and back. /etc/passwd and /etc/group below the root
 // come first; on the live machine the system is asked for others (which a build without cgo answers
 // from the same files).
 type Names struct {
@@ -33,6 +33,7 @@ type names struct {
 	byName map[string]int // -1: nobody has it
 }
 
+// New reads the accounts in the files below root.
 func New(root *sysroot.FS) *Names { return &Names{root: root} }
 
 // UserName returns the name of a user, or the number when it has none.

@@ -12,10 +12,10 @@ import (
 // argument is the file name of a Pos inside a command-line argument.
 const argument = "argument"
 
-// ParseAssignment reads an argument of `set`, "mysql23761:cpu.limit=8". on is the value of --on: the
+// Assignment reads an argument of `set`, "mysql23761:cpu.limit=8". on is the value of --on: the
 // target of an io limit, as in `io: [{on: …}]`, or the page size of memory.huge. The error is
 // Problems, in the words of the file, with columns of the argument.
-func ParseAssignment(text, on string) (group string, s policy.Setting, err error) {
+func Assignment(text, on string) (group string, s policy.Setting, err error) {
 	target, value, found := strings.Cut(text, "=")
 	if !found {
 		return "", s,
@@ -93,8 +93,8 @@ func networkPlace(text, on string, l *policy.Limit) (string, error) {
 	return target, nil
 }
 
-// ParseTarget reads an argument of `unset`, "mysql23761:cpu.limit". The error is Problems.
-func ParseTarget(text string) (group string, key policy.Key, err error) {
+// Target reads an argument of `unset`, "mysql23761:cpu.limit". The error is Problems.
+func Target(text string) (group string, key policy.Key, err error) {
 	if target, _, found := strings.Cut(text, "="); found {
 		return "", "", inArgument(text, len(target), policy.Faultf("write group:key alone",
 			"%q has a value, and unset takes none", text))

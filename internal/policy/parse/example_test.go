@@ -34,8 +34,8 @@ func ExamplePolicy_problems() {
 	// hint: write 48GB or 48GiB
 }
 
-func ExampleParseAssignment() {
-	group, s, err := parse.ParseAssignment("reports:io.read.bandwidth=50MB/s", "/data")
+func ExampleAssignment() {
+	group, s, err := parse.Assignment("reports:io.read.bandwidth=50MB/s", "/data")
 	fmt.Println(group, s, err)
 	// Output: reports io.read.bandwidth=50MB/s on /data <nil>
 }

@@ -1,5 +1,5 @@
 // Package parse turns the text of a policy into a policy.Policy, without knowing any host. It also reads the arguments
-// of `set` and `unset` (ParseAssignment, ParseTarget) and makes the JSON Schema of the file.
+// of `set` and `unset` (Assignment, Target) and makes the JSON Schema of the file.
 //
 // Each block of the file is a yamlform.Form; the forms of the `host:` and `agent:` blocks are in hostpart. What two
 // places of a file say together (classes, schedules, the guard) is settled once all files are read.
@@ -116,7 +116,7 @@ const (
 	maxSchedules = 500
 )
 
-// Parse reads a policy from its sources; the first is the main file, the others are what it includes. It is pure. The
+// Policy reads a policy from its sources; the first is the main file, the others are what it includes. It is pure. The
 // error is Problems: everything wrong in every file, in file order.
 func Policy(sources []policy.Source) (*policy.Policy, error) {
 	p, r := Sound(sources)
@@ -126,7 +126,7 @@ func Policy(sources []policy.Source) (*policy.Policy, error) {
 	return p, nil
 }
 
-// parse returns what is sound of a policy, nil when nothing can be, and the report on its text.
+// Sound returns what is sound of a policy, nil when nothing can be, and the report on its text.
 func Sound(sources []policy.Source) (*policy.Policy, *yamlform.Report) {
 	r := yamlform.NewReport(sources)
 	if len(sources) == 0 {

@@ -33,7 +33,7 @@ func TestParseAssignment(t *testing.T) {
 		{"reports:cpu.idle=true", "", "reports", "", policy.KeyCPUIdle, policy.Flag(true)},
 	}
 	for _, test := range tests {
-		group, s, err := parse.ParseAssignment(test.text, test.on)
+		group, s, err := parse.Assignment(test.text, test.on)
 		if err != nil {
 			t.Errorf("%s: %v", test.text, err)
 			continue
@@ -57,7 +57,7 @@ func TestBadAssignments(t *testing.T) {
 		{"reports:memory.huge=1GiB", ""}, {"reports:memory.huge=1GiB", "3MiB"}, {"reports:memory.huge=1MiB", "2MiB"},
 		{"日本:cpu.limit=1", ""}, {"a\xff:cpu.limit=1", ""}, {"a:cpu.limit=\x1b[2J", ""},
 	} {
-		_, _, err := parse.ParseAssignment(test[0], test[1])
+		_, _, err := parse.Assignment(test[0], test[1])
 		if err == nil {
 			t.Errorf("set %q --on %q is taken", test[0], test[1])
 			continue
@@ -65,7 +65,7 @@ func TestBadAssignments(t *testing.T) {
 		fmt.Fprintf(&b, "set %q --on %q\n%s\n\n", test[0], test[1], err)
 	}
 	for _, text := range []string{"reports", "reports:cpu.limt", "reports:cpu.limit=1", ""} {
-		_, _, err := parse.ParseTarget(text)
+		_, _, err := parse.Target(text)
 		if err == nil {
 			t.Errorf("unset %q is taken", text)
 			continue
@@ -76,7 +76,7 @@ func TestBadAssignments(t *testing.T) {
 }
 
 func TestParseTarget(t *testing.T) {
-	group, key, err := parse.ParseTarget("mysql23761/backup:io.read.bandwidth")
+	group, key, err := parse.Target("mysql23761/backup:io.read.bandwidth")
 	if group != "mysql23761/backup" || key != policy.KeyIOReadBandwidth || err != nil {
 		t.Error(group, key, err)
 	}
@@ -93,7 +93,7 @@ func FuzzAssignment(f *testing.F) {
 		f.Add(seed[0], seed[1])
 	}
 	f.Fuzz(func(t *testing.T, text, on string) {
-		group, s, err := parse.ParseAssignment(text, on)
+		group, s, err := parse.Assignment(text, on)
 		if err != nil {
 			if problems, ok := err.(policy.Problems); !ok || len(problems) != 1 || problems[0].Msg == "" {
 				t.Fatalf("%T %v", err, err)
@@ -101,11 +101,11 @@ func FuzzAssignment(f *testing.F) {
 			return
 		}
 		again := group + ":" + string(s.Key) + "=" + s.Value.String()
-		g, back, err := parse.ParseAssignment(again, on)
+		g, back, err := parse.Assignment(again, on)
 		if err != nil || g != group || !back.Equal(s) {
 			t.Fatalf("%q means %v, which is written %q and means %v, %v", text, s, again, back, err)
 		}
-		if _, _, err := parse.ParseTarget(group + ":" + string(s.Key)); err != nil {
+		if _, _, err := parse.Target(group + ":" + string(s.Key)); err != nil {
 			t.Fatal(err)
 		}
 		Setting(s, testHost(), testResolver())

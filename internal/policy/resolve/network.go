@@ -205,7 +205,7 @@ func (r checks) checkShares(h policy.HostPart, groups []Limits) {
 	t := shareTree{
 		parents: make(map[string]string), shares: make(map[string]map[netWay]netShare),
 		below: make(map[string]map[netWay][]string),
-		links: func(dev string) policy.BitRate { return interfaces{r.resolution}.linkOf(h, dev) },
+		links: func(dev string) policy.BitRate { return interfaces(r).linkOf(h, dev) },
 		kept:  h.Reserve.Network,
 	}
 	count := 0

@@ -190,7 +190,7 @@ func TestResolveSettingAndCheck(t *testing.T) {
 	facts := testHost()
 	resolve := func(text, on string) policy.Settings {
 		t.Helper()
-		_, s, err := parse.ParseAssignment(text, on)
+		_, s, err := parse.Assignment(text, on)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -214,7 +214,7 @@ func TestResolveSettingAndCheck(t *testing.T) {
 		!policy.SameValue(got[0].Value, policy.IDs{Set: idset.New(1, 3)}) {
 		t.Errorf("node 1: %v", got)
 	}
-	_, s, err := parse.ParseAssignment("a:io.write.iops=5", "/tank")
+	_, s, err := parse.Assignment("a:io.write.iops=5", "/tank")
 	if err != nil {
 		t.Fatal(err)
 	}

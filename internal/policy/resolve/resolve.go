@@ -100,7 +100,7 @@ var roleDefaults = map[policy.Role]policy.Settings{
 		{Key: policy.KeyCPUIdle, Value: policy.Flag(true)}, {Key: policy.KeyIOWeight, Value: policy.Weight(1)}},
 }
 
-// Resolve fits a policy to a host. The copy it returns has percentages as bytes, io limits for
+// Policy fits a policy to a host. The copy it returns has percentages as bytes, io limits for
 // devices, NUMA nodes as CPUs, and the defaults of roles; p is left alone. Problems are what can
 // never work on this host; the copy then holds what could be resolved.
 func Policy(p *policy.Policy, f *host.Facts, with ...Resolver) (*policy.Policy, policy.Problems) {
@@ -133,7 +133,7 @@ func Policy(p *policy.Policy, f *host.Facts, with ...Resolver) (*policy.Policy, 
 	return out, r.Problems()
 }
 
-// ResolveSetting fits one setting, of an override, to a host: an io limit without a target becomes
+// Setting fits one setting, of an override, to a host: an io limit without a target becomes
 // one for each device. What it comes to beside other settings is Check's.
 func Setting(s policy.Setting, f *host.Facts, with Resolver) (policy.Settings, policy.Problems) {
 	r := resolution{Resolver: with, facts: f, Report: yamlform.NewReport(nil)}

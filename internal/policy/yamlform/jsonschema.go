@@ -2,12 +2,12 @@ package yamlform
 
 import "bulkhead/internal/policy"
 
-// listOf is the schema of a list.
+// ListOf is the schema of a list.
 func ListOf(items policy.JSONSchema) policy.JSONSchema {
 	return policy.JSONSchema{"type": "array", "items": items}
 }
 
-// mapOf is the schema of a mapping whose keys match a pattern.
+// MapOf is the schema of a mapping whose keys match a pattern.
 func MapOf(pattern string, values policy.JSONSchema) policy.JSONSchema {
 	return policy.JSONSchema{"type": "object", "propertyNames": policy.JSONSchema{"pattern": pattern},
 		"additionalProperties": values}

@@ -212,7 +212,7 @@ func openRegular(path string) (*os.File, fs.FileInfo, error) {
 	switch err := syscall.Statfs(path, &on); {
 	case err != nil:
 		return nil, nil, err
-	case !info.Mode().IsRegular() || slices.Contains(kernelFilesystems, int64(on.Type)):
+	case !info.Mode().IsRegular() || slices.Contains(kernelFilesystems, on.Type):
 		return nil, nil, errNotRegular
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
@@ -244,7 +244,7 @@ func readLimited(f *os.File) (string, error) {
 	return string(data), err
 }
 
-// bare takes the path off an error that the message names already.
+// Cause takes the path off an error that the message names already.
 func Cause(err error) error {
 	if perr := (*fs.PathError)(nil); errors.As(err, &perr) {
 		return perr.Err

@@ -119,10 +119,10 @@ func (r *Report) Problems() policy.Problems {
 	return r.problems.InOrder(r.sources)
 }
 
-// lines gives the source lines of files by name, for problems. Files that are not text are left out.
+// Lines gives the source lines of files by name, for problems. Files that are not text are left out.
 type Lines map[string][]string
 
-// of is the source line of a place, "" when it is not known.
+// At is the source line of a place, "" when it is not known.
 func (l Lines) At(at policy.Pos) string {
 	if file := l[at.File]; at.Line >= 1 && at.Line <= len(file) {
 		return file[at.Line-1]
@@ -130,7 +130,7 @@ func (l Lines) At(at policy.Pos) string {
 	return ""
 }
 
-// inside moves a place behind the last line, where a parser notices that something is missing, to the
+// Inside moves a place behind the last line, where a parser notices that something is missing, to the
 // end of the last line that holds anything.
 func (l Lines) Inside(at policy.Pos) policy.Pos {
 	for file := l[at.File]; at.Line > 1 && (at.Line > len(file) || strings.TrimSpace(file[at.Line-1]) == ""); {
@@ -140,6 +140,7 @@ func (l Lines) Inside(at policy.Pos) policy.Pos {
 	return at
 }
 
+// NewLines splits sources into lines. Those that may not be shown, or are no text, have none.
 func NewLines(sources []policy.Source) Lines {
 	all := make(Lines, len(sources))
 	for _, s := range sources {
@@ -150,7 +151,7 @@ func NewLines(sources []policy.Source) Lines {
 	return all
 }
 
-// didYouMean is a hint for a misspelt word: the known one that is meant most likely, or else another hint.
+// DidYouMean is a hint for a misspelt word: the known one that is meant most likely, or else another hint.
 func DidYouMean(word string, known []string, or string) string {
 	if len(known) <= manyWords {
 		if near := nearest(word, known); near != "" {
@@ -199,7 +200,7 @@ func distance(a, b string) int {
 	return last[len(b)]
 }
 
-// joinSome lists names for a hint, and not more than a line of them.
+// JoinSome lists names for a hint, and not more than a line of them.
 func JoinSome(names []string) string {
 	const most = 12
 	if len(names) > most {
@@ -208,7 +209,7 @@ func JoinSome(names []string) string {
 	return JoinWords(names)
 }
 
-// checkText refuses what is not a text file, at its first bad byte. It goes before the YAML library,
+// CheckText refuses what is not a text file, at its first bad byte. It goes before the YAML library,
 // which gives no position for these.
 func CheckText(s policy.Source) *policy.Problem {
 	bad := func(offset int, msg, hint string) *policy.Problem {
@@ -242,7 +243,7 @@ func CheckText(s policy.Source) *policy.Problem {
 	return nil
 }
 
-// maxFileSize is the largest policy file that is read. A thousand groups of a dozen settings are about half a megabyte.
+// MaxFileSize is the largest policy file that is read. A thousand groups of a dozen settings are about half a megabyte.
 const MaxFileSize = 4 << 20
 
 // Annotate gives the problems found elsewhere (in groups made from the policy, on processes) their

@@ -296,7 +296,7 @@ func readNetworkLinks(v yamlform.Item, o yamlform.Form[policy.NetworkLink]) []po
 	return all
 }
 
-// networkTarget reads what names an interface.
+// NetworkTarget reads what names an interface.
 func NetworkTarget(v yamlform.Item) (string, bool) {
 	text, ok := v.Text()
 	if !ok {

@@ -11,7 +11,7 @@ import (
 	"bulkhead/internal/policy/yamlform"
 )
 
-// hostForm is `host:`.
+// Form is `host:`.
 func Form() yamlform.Form[policy.HostPart] {
 	reserve, diskGroup, ceiling, link := reserveForm(), diskGroupForm(), ceilingForm(), linkForm()
 	return yamlform.Form[policy.HostPart]{
@@ -118,7 +118,7 @@ func reserveNetworkField() yamlform.FormKey[policy.Reserve] {
 	}
 }
 
-// agentForm is `agent:`.
+// AgentForm is `agent:`.
 func AgentForm() yamlform.Form[policy.AgentPart] {
 	return yamlform.Form[policy.AgentPart]{
 		Name: "agent",
