@@ -19,8 +19,9 @@ const (
 
 var (
 	nameRegexp = regexp.MustCompile(NamePattern)
-	// Braces match a placeholder of any name, and Placeholder one that there is.
-	Braces      = regexp.MustCompile(`\{[a-z]+\}`)
+	// Braces matches a placeholder of any name.
+	Braces = regexp.MustCompile(`\{[a-z]+\}`)
+	// Placeholder matches a placeholder that there is.
 	Placeholder = regexp.MustCompile(`\{(port|socket|datadir|sid|engine|instance|user)\}`)
 )
 

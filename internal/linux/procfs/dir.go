@@ -68,7 +68,7 @@ func (d Dir) Alive() bool {
 	return d.h.Root.Exists(d.path("stat"))
 }
 
-// read returns the first limit bytes of a file of the process, in buf if it has the room.
+// Read returns the first limit bytes of a file of the process, in buf if it has the room.
 func (d Dir) Read(buf []byte, name string, limit int) ([]byte, error) {
 	if d.fd < 0 {
 		return d.h.Root.ReadSome(d.path(name), int64(limit))
