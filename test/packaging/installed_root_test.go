@@ -133,7 +133,7 @@ func (p *plain) held(group string, pid int, limits map[string]string) error {
 		}
 	}
 	for _, h := range p.tree.Hierarchies() {
-		d := cgroup.Dir{Hierarchy: h.ID, Path: "/bulkhead/" + group}
+		d := cgroup.Dir{Hierarchy: h.ID, Path: "/bulkhead." + group}
 		for file, want := range limits {
 			controller, _, _ := strings.Cut(file, ".")
 			if !h.Has(controller) || (h.Version == 2) != strings.HasSuffix(file, "max") && controller != "pids" {
@@ -235,7 +235,7 @@ func TestInitInstalledAfterReboot(t *testing.T) {
 	p.do(program, "release", "--all", "--reason", "the end")
 	p.service("stop")
 	for _, h := range p.tree.Hierarchies() {
-		if there, err := p.tree.Exists(cgroup.Dir{Hierarchy: h.ID, Path: "/bulkhead"}); err != nil || there {
+		if there, err := p.tree.Exists(cgroup.Dir{Hierarchy: h.ID, Path: "/bulkhead.reports"}); err != nil || there {
 			t.Errorf("after the release %s has a root group: %v", h.ID, err)
 		}
 	}

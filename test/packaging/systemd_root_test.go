@@ -38,7 +38,7 @@ type machine struct {
 const (
 	agentUnit = "bulkhead.service"
 	mariadb   = "mariadb.service"
-	keeper    = "bulkhead-reports.service"
+	keeper    = "bulkhead.reports.service"
 	program   = "/usr/local/bin/bulkhead"
 	policyAt  = "/etc/bulkhead/policy.yaml"
 	// recordAt outlives the reboot.
@@ -235,10 +235,9 @@ func (m *machine) report(with *testing.T) int {
 
 // Directories of the groups.
 const (
-	rootSlice     = "/bulkhead.slice"
-	reportsSlice  = rootSlice + "/bulkhead-reports.slice"
+	reportsSlice  = "/bulkhead.reports.slice"
 	reportsInside = reportsSlice + "/" + keeper + "/members"
-	postgresSlice = rootSlice + "/bulkhead-postgresql5432.slice"
+	postgresSlice = "/bulkhead.postgresql5432.slice"
 )
 
 // limit is a value that the kernel is to hold, in a file of either version. One that is not exact is a part of it.
@@ -277,7 +276,7 @@ func (m *machine) limits() (units, rest []limit) {
 		cpu(databases, "200000"), memory(databases, "805306368"), tasks(postgresql),
 		{dir: databases, controller: "cpu", file1: "cpu.shares", value1: "10240", file2: "cpu.weight", value2: "1000"},
 	}
-	rest = []limit{cpu(rootSlice, "350000"), cpu(reportsSlice, "150000"), memory(reportsSlice, "268435456"), disks}
+	rest = []limit{cpu(reportsSlice, "150000"), memory(reportsSlice, "268435456"), disks}
 	if strings.HasPrefix(postgresql, postgresSlice+"/") {
 		rest = append(rest, tasks(postgresSlice))
 	}
@@ -654,8 +653,14 @@ func (m *machine) isAs(before record) {
 		}
 	}
 	for _, h := range m.tree.Hierarchies() {
-		if there, err := m.tree.Exists(cgroup.Dir{Hierarchy: h.ID, Path: rootSlice}); err != nil || there {
-			m.t.Errorf("%s is there in %s (%v)", rootSlice, h.ID, err)
+		names, err := m.tree.Children(cgroup.Dir{Hierarchy: h.ID, Path: "/"})
+		if err != nil {
+			m.t.Error(err)
+		}
+		for _, name := range names {
+			if strings.HasPrefix(name, systemd.TopPrefix) {
+				m.t.Errorf("%s is there in %s", name, h.ID)
+			}
 		}
 	}
 	if err := os.Remove(recordAt); err != nil {
