@@ -40,7 +40,10 @@ func TestVerifySeesEveryKindOfDifference(t *testing.T) {
 	s := newSite(t)
 	p, m := marked(t, 70071)
 	q, n := marked(t, 70072)
-	s.apply("groups:\n  g: {match: [{cmdline: '" + m + "'}, {cmdline: '" + n + "'}], cpu: {limit: 1}, oom_score_adj: 300, tasks: 50}\n")
+	sources := s.sources("groups:\n  g: {match: [{cmdline: '" + m + "'}, {cmdline: '" + n + "'}], cpu: {limit: 1}, " +
+		"oom_score_adj: 300, tasks: 50}\n")
+	sources[0].Text = strings.Replace(sources[0].Text, "host: {", "host: {weight: 200, ", 1)
+	s.must(Request{Verb: "apply", Sources: sources})
 	if bad := s.broken(); len(bad) > 0 {
 		t.Fatalf("after apply these are not enforced: %q", bad)
 	}
@@ -66,7 +69,7 @@ func TestVerifySeesEveryKindOfDifference(t *testing.T) {
 		if bad := s.broken(); !slices.Equal(bad, []string{tt.want}) {
 			t.Errorf("%s was changed: verify calls %q not enforced, want %q", tt.what, bad, tt.want)
 		}
-		s.must(Request{Verb: "apply", Sources: s.sources("groups:\n  g: {match: [{cmdline: '" + m + "'}, {cmdline: '" + n + "'}], cpu: {limit: 1}, oom_score_adj: 300, tasks: 50}\n")})
+		s.must(Request{Verb: "apply", Sources: sources})
 		if bad := s.broken(); len(bad) > 0 {
 			t.Fatalf("%s was changed and put right: %q", tt.what, bad)
 		}
