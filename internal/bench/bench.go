@@ -118,7 +118,7 @@ func Run(ctx context.Context, s *scenario.Scenario, o Options) (result *proof.Re
 	if err := r.require(ctx); err != nil {
 		return nil, r.hide(err)
 	}
-	lock, err := lockMachine(benchRoot)
+	lock, err := lockMachine(benchName)
 	if err != nil {
 		return nil, err
 	}

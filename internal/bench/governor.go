@@ -95,8 +95,8 @@ func (g *governor) inside(group string) func([]string) []string {
 // policyText is the text of a policy as the run applies it.
 func (g *governor) policyText(name string) (string, error) {
 	text, err := g.scenario.Policies[name].Fill(g.texts(), g.value)
-	if err == nil {
-		text, err = runPolicy(text, g.machine.cpus, g.machine.facts.Systemd)
+	if err == nil && g.machine.facts.Systemd {
+		text, err = takenOut(text)
 	}
 	if err != nil {
 		return "", fmt.Errorf("make policy %q: %w", name, err)

@@ -9,31 +9,13 @@ import (
 
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
-	"bulkhead/internal/scenario"
 )
 
-// benchRoot is the root group of every policy that a run applies: it must not meet a real one.
-const benchRoot = "bulkhead-bench"
+// benchName names the lock of a run, the link to what it left, and what it makes beside groups.
+const benchName = "bulkhead-bench"
 
 // groupHead is a group's name with its colon, and what follows on the line: a brace where the group is written in one.
 var groupHead = regexp.MustCompile(`^[^:]*:[ \t]*(\{[ \t]*)?`)
-
-// runPolicy is a scenario's policy as a run applies it: below the run's own root group, with a reserve small enough for
-// the groups to be measured, and on a host with systemd with groups that take processes out of units.
-func runPolicy(text string, cpus int, systemd bool) (string, error) {
-	if head, rest, found := strings.Cut(text, "\nhost: {"); found {
-		text = head + "\nhost: {root: " + benchRoot + ", " + rest
-	} else {
-		head, rest, _ := strings.Cut(text, "\n")
-		// What the groups leave over is not enough to measure them: the run itself is outside of them.
-		text = fmt.Sprintf("%s\nhost: {root: %s, reserve: {cpu: %s}}\n%s", head, benchRoot,
-			scenario.Figure(float64(cpus)/40), rest)
-	}
-	if !systemd {
-		return text, nil
-	}
-	return takenOut(text)
-}
 
 // takenOut is a policy whose groups take processes out of systemd units. All that a run starts is a part of the unit
 // that the run itself is in, a service under a scheduler or in CI, and no limit would hold it there. Groups that

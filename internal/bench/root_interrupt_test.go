@@ -23,6 +23,7 @@ import (
 	"bulkhead/internal/bench/process"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/systemd"
 )
 
 // ending is how one run of a chain of runs ends before its time.
@@ -242,7 +243,8 @@ func snapshot(t *testing.T) map[string]bool {
 	there := map[string]bool{}
 	for _, h := range facts.Hierarchies {
 		err := filepath.WalkDir(h.Mount, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), benchRoot) {
+			if err == nil && d.IsDir() &&
+				(strings.HasPrefix(d.Name(), benchName) || strings.HasPrefix(d.Name(), systemd.TopPrefix)) {
 				there["group "+path] = true
 			}
 			if errors.Is(err, fs.ErrNotExist) {
@@ -260,8 +262,8 @@ func snapshot(t *testing.T) map[string]bool {
 			there["mount "+fields[4]] = true
 		}
 	}
-	for _, pattern := range []string{"/sys/block/loop*/loop/backing_file", "/run/netns/" + benchRoot + "*",
-		"/sys/class/net/" + benchRoot[:8] + "*", "/sys/class/net/bhbench*", "/run/" + benchRoot + "*"} {
+	for _, pattern := range []string{"/sys/block/loop*/loop/backing_file", "/run/netns/" + benchName + "*",
+		"/sys/class/net/" + benchName[:8] + "*", "/sys/class/net/bhbench*", "/run/" + benchName + "*"} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

@@ -25,6 +25,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/scenario"
+	"bulkhead/internal/systemd"
 )
 
 func needRoot(t *testing.T) {
@@ -68,7 +69,7 @@ func startProgram(t *testing.T, dir string, cmd *exec.Cmd) *running {
 	t.Helper()
 	// A proof that somebody runs beside the tests is waited for; one goes on at a time.
 	for began := time.Now(); time.Since(began) < 2*time.Minute; time.Sleep(100 * time.Millisecond) {
-		if lock, err := lockMachine(benchRoot); err == nil {
+		if lock, err := lockMachine(benchName); err == nil {
 			lock.Close()
 			break
 		}
@@ -134,12 +135,14 @@ func left(t *testing.T, dir string) (groups, entries, processes []string) {
 	tree := cgroup.New(facts.Hierarchies)
 	defer tree.Close()
 	for _, hierarchy := range facts.Hierarchies {
-		there, err := tree.Exists(cgroup.Dir{Hierarchy: hierarchy.ID, Path: "/" + benchRoot})
+		names, err := tree.Children(cgroup.Dir{Hierarchy: hierarchy.ID, Path: "/"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if there {
-			groups = append(groups, hierarchy.ID)
+		for _, name := range names {
+			if name == benchName || strings.HasPrefix(name, systemd.TopPrefix) {
+				groups = append(groups, hierarchy.ID+":"+name)
+			}
 		}
 	}
 	list, err := os.ReadDir(dir)

@@ -71,7 +71,7 @@ func lockDir(dir string) (*os.File, error) {
 
 // pointer is a link to the work directory of the run that goes on, for the next one, which may be told to work
 // elsewhere. One runs at a time. It is gone after a reboot, and so are the groups then.
-const pointer = "/run/" + benchRoot
+const pointer = "/run/" + benchName
 
 // pointAt leaves the link. Without a /run that can be written to the next run looks only where it works itself.
 func pointAt(dir string) error {
