@@ -2,9 +2,13 @@ package journal
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"bulkhead/internal/cgroup"
@@ -121,6 +125,9 @@ func (s *Store) Begin(t Txn) (uint64, error) {
 		return 0, err
 	}
 	s.compact(t.Boot)
+	if err := s.checkRoom(t); err != nil {
+		return 0, err
+	}
 	t.ID, t.Time = s.state.next, s.o.Now()
 	t.Homes = s.state.newHomes(t.Boot, t.Homes)
 	sync := len(t.Changes) > 0 || len(t.Docs) > 0 || len(t.Homes) > 0 || t.Recorded
@@ -129,6 +136,29 @@ func (s *Store) Begin(t Txn) (uint64, error) {
 	}
 	s.light = !sync
 	return t.ID, nil
+}
+
+// checkRoom says whether the state directory takes what is written once a transaction with documents is committed: the
+// documents, each beside the one that it replaces, its end and its entry in the history. Without room nothing is begun.
+func (s *Store) checkRoom(t Txn) error {
+	if len(t.Docs) == 0 {
+		return nil
+	}
+	const block = 4096 // of most file systems; a file takes a whole number of them
+	need := 4 * block
+	for _, doc := range t.Docs {
+		need += (len(doc)/block + 2) * block
+	}
+	path := filepath.Join(s.dir, "room")
+	f, err := s.o.FS.Open(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err == nil {
+		_, err = f.Write(make([]byte, need))
+		err = errors.Join(err, f.Close(), s.o.FS.Remove(path))
+	}
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) { // of anything else the writes themselves tell
+		return fileError("find room in", path, err)
+	}
+	return nil
 }
 
 // Moves adds processes to the open transaction, before they are moved. It is not synced: a move
