@@ -7,6 +7,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
 )
 
@@ -57,4 +58,16 @@ func (c *Controller) ownsSlice(ctx context.Context, f *host.Facts, d cgroup.Dir)
 	}
 	u, err := m.Unit(ctx, unit)
 	return err == nil && (u.Transient || u.FragmentPath == ""), err
+}
+
+// layOut takes over a policy and tells where its groups lie: below root, where an earlier version applied a policy
+// that names no root group. former are the root groups of trees that are there.
+func (v *View) layOut(resolved *policy.Policy, root string, former []string) {
+	v.Policy = resolved
+	if root != "" && resolved.Host.Root == "" {
+		below := *resolved
+		below.Host.Root = root
+		v.Policy = &below
+	}
+	v.Names = plan.Names{Root: v.Policy.Host.Root, Former: former}
 }

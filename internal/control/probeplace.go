@@ -330,7 +330,7 @@ func (c *Controller) sweepBeforeChange(verb string) {
 	if err != nil {
 		return
 	}
-	names := c.names(facts, c.stateOrNone(facts.BootID))
+	names := treeNames(c.stateOrNone(facts.BootID), c.madeRoots(facts))
 	if err := c.sweepProbes(c.tree(facts), names, verb == "release"); err != nil {
 		c.Log.Warn("remove what a probe left", "err", err)
 	}

@@ -244,9 +244,9 @@ func unrecorded(sources []policy.Source) plan.Names {
 	return plan.Names{Root: parse.RootOf(sources), Former: usualRoots}
 }
 
-// names tells what is ours on this host: as the applied policy lays it out, and what the journal says we made otherwise.
-func (c *Controller) names(f *host.Facts, s *state.Documents) plan.Names {
-	n := plan.Names{Root: s.Applied.Root(), Former: c.madeRoots(f)}
+// treeNames tells what is ours on this host: as the applied policy lays it out, and what the journal says we made otherwise.
+func treeNames(s *state.Documents, made []string) plan.Names {
+	n := plan.Names{Root: s.Applied.Root(), Former: made}
 	if s.Applied != nil {
 		if p, err := parse.Policy(s.Applied.Sources); err == nil && p.Host.Root != "" {
 			n.Root = p.Host.Root
@@ -279,7 +279,7 @@ func (c *Controller) madeRoots(f *host.Facts) []string {
 // that lifts the named ones; nil when nothing is recorded and nothing is there. What is there and not recorded is
 // refused, or with force taken as ours.
 func (c *Controller) releaseView(ctx context.Context, f *host.Facts, s *state.Documents, groups []string, r Request) (*View, error) {
-	v := &View{Facts: f, Tree: c.tree(f), Released: s.Released, homes: homesOf(s.Pins, s.Ended), releasing: true, Names: c.names(f, s)}
+	v := &View{Facts: f, Tree: c.tree(f), Released: s.Released, homes: homesOf(s.Pins, s.Ended), releasing: true, Names: treeNames(s, c.madeRoots(f))}
 	recorded := s.Applied != nil || len(v.Names.Former) > 0
 	if !recorded {
 		v.Names = unrecorded(r.Sources)

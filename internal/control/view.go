@@ -193,7 +193,11 @@ func (c *Controller) classify(ctx context.Context, l look) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.layOut(v, resolved, l.root)
+	var former []string
+	if c.Store != nil {
+		former = c.madeRoots(v.Facts)
+	}
+	v.layOut(resolved, l.root, former)
 	procs := l.processes
 	if procs == nil {
 		if procs, err = c.Host.Proc.Processes(procfs.Options{}); err != nil {
@@ -242,20 +246,6 @@ func (c *Controller) classify(ctx context.Context, l look) (*View, error) {
 	}
 	v.Members = members(v)
 	return v, nil
-}
-
-// layOut takes over a policy and tells where its groups lie: below root, where an earlier version applied a policy
-// that names no root group.
-func (c *Controller) layOut(v *View, resolved *policy.Policy, root string) {
-	v.Policy = resolved
-	if root != "" && resolved.Host.Root == "" {
-		former := *resolved
-		former.Host.Root = root
-		v.Policy = &former
-	}
-	if v.Names = (plan.Names{Root: v.Policy.Host.Root}); c.Store != nil {
-		v.Names.Former = c.madeRoots(v.Facts)
-	}
 }
 
 // outside says whether a problem lies outside the policy files: in an override, which was never sound.

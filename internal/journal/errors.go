@@ -43,7 +43,8 @@ func fileError(op, path string, err error) error {
 func fileHint(path string, err error) string {
 	switch {
 	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
-		return fmt.Sprintf("free space below %q, or give another state directory with --state, and try again", filepath.Dir(path))
+		return fmt.Sprintf("free space below %q, or give another state directory with --state, and try again",
+			filepath.Dir(path))
 	case errors.Is(err, syscall.EROFS):
 		return "the file system is read-only: remount it, or give another state directory with --state"
 	case errors.Is(err, fs.ErrPermission):

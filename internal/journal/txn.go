@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"bulkhead/internal/atomicfile"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
 	"bulkhead/internal/linux/procfs"
@@ -125,7 +126,7 @@ func (s *Store) Begin(t Txn) (uint64, error) {
 		return 0, err
 	}
 	s.compact(t.Boot)
-	if err := s.checkRoom(t); err != nil {
+	if err := checkRoom(s.o.FS, s.dir, t.Docs); err != nil {
 		return 0, err
 	}
 	t.ID, t.Time = s.state.next, s.o.Now()
@@ -140,20 +141,20 @@ func (s *Store) Begin(t Txn) (uint64, error) {
 
 // checkRoom says whether the state directory takes what is written once a transaction with documents is committed: the
 // documents, each beside the one that it replaces, its end and its entry in the history. Without room nothing is begun.
-func (s *Store) checkRoom(t Txn) error {
-	if len(t.Docs) == 0 {
+func checkRoom(files atomicfile.FS, dir string, docs map[string]json.RawMessage) error {
+	if len(docs) == 0 {
 		return nil
 	}
 	const block = 4096 // of most file systems; a file takes a whole number of them
 	need := 4 * block
-	for _, doc := range t.Docs {
+	for _, doc := range docs {
 		need += (len(doc)/block + 2) * block
 	}
-	path := filepath.Join(s.dir, "room")
-	f, err := s.o.FS.Open(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	path := filepath.Join(dir, "room")
+	f, err := files.Open(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err == nil {
 		_, err = f.Write(make([]byte, need))
-		err = errors.Join(err, f.Close(), s.o.FS.Remove(path))
+		err = errors.Join(err, f.Close(), files.Remove(path))
 	}
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) { // of anything else the writes themselves tell
 		return fileError("find room in", path, err)

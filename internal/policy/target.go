@@ -65,8 +65,8 @@ func PageSize(text string) (int64, *Fault) {
 	return size, nil
 }
 
-// TargetPattern is what an io limit is on, other than a name that is found on the host: a path, a device number, a volume
-// group or an ASM disk group.
+// TargetPattern is what an io limit is on, other than a name that is found on the host: a path, a device number, a
+// volume group or an ASM disk group.
 const TargetPattern = `^(/.*|[0-9]+:[0-9]+|vg:.+|asm:.+)$`
 
 var deviceNumber = regexp.MustCompile(`^[0-9]{1,6}:[0-9]{1,8}$`)

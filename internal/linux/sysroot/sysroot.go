@@ -192,8 +192,8 @@ func (r *FS) Lstat(name string) (info fs.FileInfo, err error) {
 	return info, err
 }
 
-// EvalSymlinks returns the real path behind a path: every symbolic link in it followed, below the root. A path of which a
-// part does not exist gives an error that matches fs.ErrNotExist, and one whose file system does not answer
+// EvalSymlinks returns the real path behind a path: every symbolic link in it followed, below the root. A path of
+// which a part does not exist gives an error that matches fs.ErrNotExist, and one whose file system does not answer
 // ErrNoAnswer, after some seconds.
 func (r *FS) EvalSymlinks(name string) (string, error) {
 	if !path.IsAbs(name) {

@@ -30,8 +30,8 @@ type waits struct {
 	open map[string]bool
 }
 
-// WithTimeout does something that looks at files of any file system, and waits for it only so long. What runs into its time
-// goes on by itself, and its result is thrown away. Captured hosts answer always.
+// WithTimeout does something that looks at files of any file system, and waits for it only so long. What runs into its
+// time goes on by itself, and its result is thrown away. Captured hosts answer always.
 func WithTimeout[T any](h *FS, what string, do func() (T, error)) (T, error) {
 	if !h.live {
 		return do()
