@@ -191,9 +191,6 @@ func (l Layout) Hierarchies() []host.Hierarchy { return l.hierarchies }
 // has says whether a group has directories: each has, but for what lies above all where there is no root group.
 func (l Layout) has(group string) bool { return group != RootGroup || l.names.Root != "" }
 
-// Names tells what is ours by its name.
-func (l Layout) Names() Names { return l.names }
-
 // Holds says whether a directory is part of the layout.
 func (l Layout) Holds(d cgroup.Dir) bool {
 	_, ok := l.owner[d]

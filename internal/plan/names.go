@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"bulkhead/internal/cgroup"
-	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/systemd"
 )
@@ -135,18 +133,6 @@ func (n Names) Dir(group string) string {
 		return ""
 	}
 	return "/" + systemd.TopPrefix + group
-}
-
-// RootDir is the directory of our root group in a hierarchy; ok is false when there is none.
-func (n Names) RootDir(f *host.Facts, h host.Hierarchy) (dir cgroup.Dir, ok bool) {
-	if n.Root == "" {
-		return cgroup.Dir{}, false
-	}
-	dir = cgroup.Dir{Hierarchy: h.ID, Path: n.Dir(RootGroup)}
-	if slice, err := n.slice(RootGroup); err == nil && owned(f, h) {
-		dir.Path = slice
-	}
-	return dir, true
 }
 
 // IsTop says whether a directory at the top of a hierarchy, by its name, is one of ours: a root group or an outermost
