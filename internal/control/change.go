@@ -347,7 +347,7 @@ func (c *Controller) revision(s *state.Documents, same bool) (int, error) {
 	if same {
 		return s.Applied.Revision, nil
 	}
-	entries, err := c.Store.History()
+	entries, err := c.Store.Heads()
 	if err != nil {
 		return 0, fail(CodeFailed, "", "number the revision: %w", err)
 	}

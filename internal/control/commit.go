@@ -149,7 +149,7 @@ func (c *Controller) finish(undone bool, reply *Reply) error {
 
 // lastEntry is the newest entry of the history; the zero value of an empty one.
 func (c *Controller) lastEntry() (journal.Entry, error) {
-	entries, err := c.Store.History()
+	entries, err := c.Store.Heads()
 	if err != nil {
 		return journal.Entry{}, fail(CodeFailed, "", "read the history: %w", err)
 	}

@@ -21,7 +21,7 @@ func (c *Controller) retain(h policy.History) error {
 	if _, err := c.Store.Retain(journal.Retention{Entries: h.Entries, Age: h.Age}); err != nil {
 		return fmt.Errorf("shorten the history: %w", err)
 	}
-	entries, err := c.Store.History()
+	entries, err := c.Store.Heads()
 	if err != nil {
 		return err
 	}

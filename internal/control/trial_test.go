@@ -301,12 +301,13 @@ func TestChangeWithoutItsDocumentsIsUndone(t *testing.T) {
 		m.atTime("23 12:00")
 		m.apply(fifty)
 		m.apply(twenty)
-		last := m.Store.LastEntry()
+		last, err := m.lastEntry()
+		m.must(err)
 		m.onTrial(Request{Verb: "set", Assign: []string{"jobs:tasks=7"}}, time.Minute)
 		trial, err := m.trial()
 		m.must(err)
 		dog := m.NewTender(trial.ID)
-		m.cutOff(last, state.DocTrial, state.DocBefore, state.DocOverrides)
+		m.cutOff(last.N, state.DocTrial, state.DocBefore, state.DocOverrides)
 		if by == "rollback" {
 			reply, err := m.do(Request{Verb: "rollback"})
 			if err != nil || !strings.HasPrefix(reply.Text, "undid the set by test") {

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Entry is one line of history: who did what to the host, when and why.
+// Entry is one line of history: who did what to the host, when and why. Changes and what follows them are the bulk of
+// a long history; what is asked for at every start stands before them.
 type Entry struct {
 	N        int       `json:"n"` // counts from 1
 	Time     time.Time `json:"time"`
@@ -50,13 +51,9 @@ type counters struct {
 }
 
 func (c *counters) use(payload []byte) error {
-	var e struct {
-		N    int    `json:"n"`
-		Txn  uint64 `json:"txn"`
-		Boot string `json:"boot"`
-	}
-	if err := json.Unmarshal(payload, &e); err != nil {
-		return fmt.Errorf("decode entry: %w", err)
+	e, err := decodeHead(payload)
+	if err != nil {
+		return err
 	}
 	c.n = max(c.n, e.N)
 	c.took(e.Boot, e.Txn)
@@ -77,19 +74,62 @@ func (c *counters) took(boot string, txn uint64) {
 	c.last[boot] = max(c.last[boot], txn)
 }
 
+// decodeEntry reads a whole entry.
+func decodeEntry(payload []byte) (e Entry, err error) {
+	if err = json.Unmarshal(payload, &e); err != nil {
+		err = fmt.Errorf("decode entry: %w", err)
+	}
+	return e, err
+}
+
+// decodeHead reads an entry as far as its Changes, without these and Text: a history of 7 MiB takes 15 ms, not 80
+// (BenchmarkOpen).
+func decodeHead(payload []byte) (e Entry, err error) {
+	d := json.NewDecoder(bytes.NewReader(payload))
+	fields := map[string]any{
+		"n": &e.N, "time": &e.Time, "verb": &e.Verb, "what": &e.What, "by": &e.By, "reason": &e.Reason, "boot": &e.Boot,
+		"outcome": &e.Outcome, "revision": &e.Revision, "txn": &e.Txn,
+	}
+	if start, err := d.Token(); err != nil || start != json.Delim('{') {
+		return e, fmt.Errorf("decode entry: it is no JSON object")
+	}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return e, fmt.Errorf("decode entry: %w", err)
+		}
+		key, _ := name.(string)
+		if key == "changes" {
+			break
+		}
+		into := fields[key]
+		if into == nil {
+			into = new(json.RawMessage)
+		}
+		if err := d.Decode(into); err != nil {
+			return e, fmt.Errorf("decode entry: %w", err)
+		}
+	}
+	return e, nil
+}
+
 // History gives every entry, oldest first. Entries that cannot be read are left out and mentioned
 // in Warnings.
-func (s *Store) History() ([]Entry, error) {
+func (s *Store) History() ([]Entry, error) { return readEntries(s, decodeEntry) }
+
+// Heads is History without Changes and Text.
+func (s *Store) Heads() ([]Entry, error) { return readEntries(s, decodeHead) }
+
+func readEntries(s *Store, decode func(payload []byte) (Entry, error)) ([]Entry, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var entries []Entry
 	d, err := s.history.read(func(payload []byte) error {
-		var e Entry
-		if err := json.Unmarshal(payload, &e); err != nil {
-			return fmt.Errorf("decode entry: %w", err)
+		e, err := decode(payload)
+		if err == nil {
+			entries = append(entries, e)
 		}
-		entries = append(entries, e)
-		return nil
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -102,13 +142,6 @@ func (s *Store) History() ([]Entry, error) {
 		entries = append(entries, *e)
 	}
 	return entries, nil
-}
-
-// LastEntry is the number of the newest entry, as far as this store knows: all of it while it holds the lock.
-func (s *Store) LastEntry() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.entries.n
 }
 
 // Record adds an entry to the history and returns its number when it is on disk. N is filled in,

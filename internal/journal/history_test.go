@@ -36,6 +36,41 @@ func TestHistory(t *testing.T) {
 	if got[1].N != 2 || !got[1].Time.Equal(now.Add(time.Hour)) {
 		t.Errorf("second %+v", got[1])
 	}
+	heads, err := s.Heads()
+	if err != nil || len(heads) != 2 {
+		t.Fatalf("heads %v, %v", heads, err)
+	}
+	e.Changes, e.Text = nil, ""
+	if fmt.Sprint(heads[0]) != fmt.Sprint(e) || heads[1].N != 2 || heads[1].Verb != "release" {
+		t.Errorf("heads %+v\nwant  %+v", heads, e)
+	}
+}
+
+// BenchmarkOpen opens a state directory with no history and with one as long as it gets, as every verb does first.
+func BenchmarkOpen(b *testing.B) {
+	for name, mib := range map[string]int{"fresh": 0, "7MiB": 7} {
+		b.Run(name, func(b *testing.B) {
+			dir := b.TempDir()
+			s := locked(b, dir, Options{})
+			for i := 0; s.history.size < int64(mib)<<20; i++ {
+				e := Entry{Verb: "apply", By: "root", Boot: boot, Outcome: Committed, Revision: i + 1}
+				for j := range 40 {
+					e.Changes = append(e.Changes, write(cpu(fmt.Sprint("/b", j)), "cpu.shares", "1", "2"))
+				}
+				if _, err := s.Record(e); err != nil {
+					b.Fatal(err)
+				}
+			}
+			s.Close()
+			for b.Loop() {
+				s, err := Open(dir, Options{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				s.Close()
+			}
+		})
+	}
 }
 
 func TestDamagedHistory(t *testing.T) {

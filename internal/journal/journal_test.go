@@ -43,7 +43,7 @@ func clock() func() time.Time {
 	return func() time.Time { t = t.Add(time.Second); return t }
 }
 
-func open(t *testing.T, dir string, o Options) *Store {
+func open(t testing.TB, dir string, o Options) *Store {
 	t.Helper()
 	if o.Now == nil {
 		o.Now = clock()
@@ -56,7 +56,7 @@ func open(t *testing.T, dir string, o Options) *Store {
 	return s
 }
 
-func locked(t *testing.T, dir string, o Options) *Store {
+func locked(t testing.TB, dir string, o Options) *Store {
 	t.Helper()
 	s := open(t, dir, o)
 	if _, err := s.Lock("test", "root"); err != nil {

@@ -2,8 +2,6 @@ package journal
 
 import (
 	"cmp"
-	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -58,9 +56,9 @@ func recall(history *logFile, st *state, seen counters, damaged bool) error {
 	h := newState().own(boot)
 	var told []Change
 	d, err := history.read(func(payload []byte) error {
-		var e Entry
-		if err := json.Unmarshal(payload, &e); err != nil {
-			return fmt.Errorf("decode entry: %w", err)
+		e, err := decodeEntry(payload)
+		if err != nil {
+			return err
 		}
 		if e.Boot == boot && e.Txn != 0 && e.Outcome != Undone {
 			h.replay(e.Changes)
@@ -89,9 +87,9 @@ func lateEnd(history *logFile, st *state, seen counters) ([]byte, error) {
 	}
 	var end *record
 	_, err := history.read(func(payload []byte) error {
-		var e Entry
-		if err := json.Unmarshal(payload, &e); err != nil {
-			return fmt.Errorf("decode entry: %w", err)
+		e, err := decodeEntry(payload)
+		if err != nil {
+			return err
 		}
 		if e.Txn == p.ID && e.Boot == p.Boot {
 			end = &record{Kind: kindEnd, ID: p.ID, Outcome: e.Outcome, Note: e.Text, Time: e.Time}

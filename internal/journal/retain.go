@@ -23,9 +23,9 @@ func (s *Store) Retain(r Retention) (dropped int, err error) {
 	var lines [][]byte
 	var all []Entry
 	d, err := s.history.read(func(payload []byte) error {
-		var e Entry
-		if err := json.Unmarshal(payload, &e); err != nil {
-			return fmt.Errorf("decode entry: %w", err)
+		e, err := decodeEntry(payload)
+		if err != nil {
+			return err
 		}
 		text, err := line(json.RawMessage(payload))
 		lines, all = append(lines, text), append(all, e)
