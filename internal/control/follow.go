@@ -173,15 +173,7 @@ func (c *Controller) place(ctx context.Context, v *View, s *state.Documents) (do
 	if len(w.Plan.Steps) == 0 { // a zombie, or a task that the kernel does not let in
 		return done, true, nil
 	}
-	for _, step := range w.Plan.Steps {
-		if step.Op == plan.OpMove {
-			done.Moved = append(done.Moved, step.PID.PID)
-		} else {
-			done.Repaired++
-		}
-	}
-	slices.Sort(done.Moved)
-	done.Moved = slices.Compact(done.Moved)
+	done = puts(w.Plan, c.memory.members)
 	err = c.run(ctx, w, Request{Verb: "look", By: "agent"}, s.Applied.Revision, &Reply{})
 	switch {
 	case errors.Is(err, context.Canceled):

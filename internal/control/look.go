@@ -229,7 +229,7 @@ func (c *Controller) carryOut(ctx context.Context, v *View, s *state.Documents, 
 		r.Verb = scheduleVerb
 	}
 	if len(v.Plan.Steps) > 0 {
-		done = puts(v.Plan)
+		done = puts(v.Plan, c.memory.members)
 		run := func() error { return c.runOthers(ctx, v, r, s.Applied.Revision, reply) }
 		var guarded bool
 		if guarded, err = c.openGuarded(ctx, v, s, r, reply, run); !guarded && err == nil {
@@ -309,17 +309,23 @@ func (c *Controller) tell(p plan.Plan, failed error, now time.Time) {
 	}
 }
 
-// puts is what a plan puts right.
-func puts(p plan.Plan) (done LookResult) {
+// puts is what a plan puts right. A process that was no member at the last look is given its score with its group;
+// nobody had changed that.
+func puts(p plan.Plan, members map[procfs.ID]struct{}) (done LookResult) {
 	for _, step := range p.Steps {
 		switch step.Op {
 		case plan.OpMove:
 			done.Moved = append(done.Moved, step.PID.PID)
-		case plan.OpWrite, plan.OpSet, plan.OpOOMScore:
+		case plan.OpOOMScore:
+			if _, member := members[step.PID]; member {
+				done.Repaired++
+			}
+		case plan.OpWrite, plan.OpSet:
 			done.Repaired++
 		case plan.OpMakeDir, plan.OpRemoveDir:
 		}
 	}
+	slices.Sort(done.Moved)
 	done.Moved = slices.Compact(done.Moved)
 	return done
 }
