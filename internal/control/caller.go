@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -12,6 +11,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
@@ -157,9 +157,11 @@ func anyMaySet(owners []policy.Owner, s policy.Setting, f *host.Facts) bool {
 	})
 }
 
-// mayName refuses paths that the policy does not name for the group: root would tell whether they exist, and whoever owns one could take it away.
+// mayName refuses paths but the nodes of devices that the kernel lists and those that the policy names for the group:
+// root would tell whether they exist, and whoever owns one could take it away. /dev/shm is for everybody to write to.
 func (c *Caller) mayName(v *View, group string, s policy.Setting) error {
-	if !strings.HasPrefix(s.On, "/") || strings.HasPrefix(s.On, "/dev/") && path.Clean(s.On) == s.On {
+	node := func(d blockdev.Device) bool { return "/dev/"+strings.ReplaceAll(d.Name, "!", "/") == s.On }
+	if !strings.HasPrefix(s.On, "/") || slices.ContainsFunc(v.Facts.Devices, node) {
 		return nil
 	}
 	for _, g := range v.Classified.Groups {

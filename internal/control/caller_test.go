@@ -8,7 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/classify"
+	"bulkhead/internal/host"
+	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/policy"
 )
 
 // by gives a process to a user, with these user ids as /proc/PID/status has them: real, effective, saved, filesystem.
@@ -39,6 +43,22 @@ const owned = `groups:
   team: {match: [{exe: teamd}], cpu: {limit: 1}, tasks: 100, owner: {unix_group: 54330, may: [set]}}
   strict: {match: [{exe: strictd}], cpu: {limit: 1}}
 `
+
+// Whether an owner may name a path does not depend on what is there: it would learn of files that it cannot see.
+func TestOwnersNameDevicesOfTheKernel(t *testing.T) {
+	v := &View{Facts: &host.Facts{Devices: []blockdev.Device{{Name: "sdb"}, {Name: "cciss!c0d0"}}}}
+	v.Classified.Groups = []classify.Group{{Path: "shop", Settings: policy.Settings{{On: "/srv/shop"}}}}
+	for on, may := range map[string]bool{
+		"/dev/sdb": true, "/dev/cciss/c0d0": true, "8:16": true, "eth0": true, "/srv/shop": true,
+		"/dev/sdc": false, "/dev/shm/link": false, "/dev/null": false, "/dev/./sdb": false, "/root/.bashrc": false,
+		"/dev/../etc/shadow": false,
+	} {
+		err := shop().mayName(v, "shop", policy.Setting{On: on})
+		if want := "uid 54321 may not name the path " + on; err == nil != may || err != nil && err.Error() != want {
+			t.Errorf("%s: %v", on, err)
+		}
+	}
+}
 
 // What an owner may and may not do, by the policy in force.
 func TestOwnersAsk(t *testing.T) {
