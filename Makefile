@@ -81,7 +81,7 @@ $(GOLANGCI):
 
 .PHONY: unit
 unit: ## every test that needs neither root nor a server; properties are checked 25 times, and every fuzz target with its seeds
-	RAPID_CHECKS=25 $(IN_MEMORY) go test -p 4 ./...
+	GOGC=400 RAPID_CHECKS=25 $(IN_MEMORY) go test -p 4 -parallel 4 ./...
 
 .PHONY: fuzz
 fuzz: ## every fuzz target, for some seconds

@@ -169,9 +169,17 @@ const MaxLength = 366 * 24 * time.Hour
 // Overlap finds two windows of which the second would begin, on the wall clock, before the first one ends; ok is false when there are
 // none. The days left out do not count: they change from year to year.
 func (w Windows) Overlap() (first, second time.Time, ok bool) {
-	at, found := w.When.next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))
+	begin := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	end := begin.AddDate(29, 0, 0) // then dates and days of the week come as they came before
+	switch f := strings.Fields(w.When.text); {
+	case f[2] == "*" && f[3] == "*":
+		end = begin.AddDate(0, 0, 14) // every week is like the one before
+	case f[4] == "*":
+		end = begin.AddDate(5, 0, 0) // a leap year comes every four years
+	}
+	at, found := w.When.next(begin)
 	for range 1500 { // a day of each year, or each minute of a day
-		if !found {
+		if !found || at.After(end) {
 			break
 		}
 		var next time.Time

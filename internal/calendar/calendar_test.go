@@ -212,6 +212,10 @@ func TestOverlap(t *testing.T) {
 		{"0,50 * * * *", 11 * time.Minute, true},
 		{"* * * * *", time.Minute, false},
 		{"0 0 29 2 *", 366 * 24 * time.Hour, false},
+		{"0 0 * * fri", 7 * 24 * time.Hour, false},
+		{"0 0 * * fri", 7*24*time.Hour + time.Minute, true},
+		{"0 0 * * fri,tue", 3*24*time.Hour + time.Minute, true}, // three days from Tuesday to Friday
+		{"0 0 * * mon,fri", 3 * 24 * time.Hour, false},
 	} {
 		first, second, got := (Windows{When: cron(t, test.when), Zone: time.UTC, Length: test.length}).Overlap()
 		if got != test.want || got && !second.Before(first.Add(test.length)) {

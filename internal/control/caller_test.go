@@ -62,6 +62,7 @@ func TestOwnersNameDevicesOfTheKernel(t *testing.T) {
 
 // What an owner may and may not do, by the policy in force.
 func TestOwnersAsk(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name  string
 		q     Request

@@ -23,6 +23,7 @@ func (m *machine) limits(when, one, two string) {
 const gib, gib2, gib4 = "1073741824", "2147483648", "4294967296"
 
 func TestCanaryGoesFirst(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, "252.39")
 	m.start("/usr/bin/backup all")
 	m.start("/usr/bin/httpd")
@@ -68,6 +69,7 @@ func TestCanaryGoesFirst(t *testing.T) {
 
 // A canary that does badly is undone, and the others never heard of it.
 func TestCanaryThatDoesBadly(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{"killed", "rollback", "refused"} {
 		m := newMachine(t, "252.39")
 		p := m.start("/usr/bin/backup all")

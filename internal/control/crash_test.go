@@ -68,6 +68,7 @@ func (m *machine) agree(when string) {
 // status at once, for the agent with its first look, and for rollback, which undoes the change that status calls
 // interrupted, and no other.
 func TestKilledBetweenAnyTwoWrites(t *testing.T) {
+	t.Parallel()
 	again := diskCase{"apply after a release", func(m *machine, _, _ procfs.ID) {
 		m.apply(fifty)
 		m.release()

@@ -45,6 +45,7 @@ func (m *machine) fill() {
 // A document whose bytes have changed, whose content makes no sense, or that is gone blocks neither apply nor
 // release: it is put aside, and a release gives all of it back.
 func TestDamagedDocumentBlocksNothing(t *testing.T) {
+	t.Parallel()
 	for _, name := range documentNames() {
 		for how, spoil := range map[string]func(m *machine, file string){
 			"flipped": func(m *machine, file string) {
@@ -159,6 +160,7 @@ func (m *machine) within(d time.Duration, what string, do func()) {
 // Whatever lies in the state directory: no verb hangs or takes memory without bound, apply works, and a release gives all
 // of the host back.
 func TestWhateverLiesInTheStateDirectory(t *testing.T) {
+	t.Parallel()
 	names := []string{"journal.log", "history.log", "lock"}
 	for _, name := range documentNames() {
 		names = append(names, name+".json")

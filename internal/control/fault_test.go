@@ -171,6 +171,7 @@ var diskCases = func() []diskCase {
 // A disk that is full, broken or read-only while a verb runs, at any call of it: the verb is done, or says what to do, and in both
 // cases nothing was changed that cannot be undone. When the disk is well again, a release by the next process gives the host back.
 func TestVerbsOnAFailingDisk(t *testing.T) {
+	t.Parallel()
 	for i, c := range diskCases {
 		t.Run(c.name, func(t *testing.T) {
 			calls := failOnDisk(t, c, func(int) error { return nil })

@@ -115,6 +115,7 @@ func TestReleaseSaysWhichInterfacesStay(t *testing.T) {
 
 // A watchdog that finds its change undone leaves everything as it is, also while somebody else has the lock.
 func TestBiteWhileSomebodyElseChanges(t *testing.T) {
+	t.Parallel()
 	state := t.TempDir()
 	other, err := journal.Open(state, journal.Options{})
 	if err != nil {

@@ -45,6 +45,7 @@ func (m *machine) onTrial(r Request, within time.Duration) *Reply {
 
 // Nobody confirms: what was before is in force again, to the bit, whatever it was.
 func TestUnconfirmedChangeIsUndone(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		before func(m *machine)
 		change func(m *machine) Request

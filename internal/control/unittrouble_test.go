@@ -60,6 +60,7 @@ const (
 
 // What systemd does not do ends a verb with an error that says what to do, and nothing of it is half done.
 func TestBadInputFromSystemd(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		spoil func(m *machine)
 		// words of the error, and of its hint

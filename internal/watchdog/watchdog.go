@@ -283,7 +283,7 @@ func Watch(ctx context.Context, in io.Reader, out io.Writer, undo func(ctx conte
 		}
 		go w.follow(ctx, peer)
 	}
-	go w.hear(lines)
+	go w.hear(ctx, lines)
 	w.say(lineReady)
 	why, alive := w.wait(ctx)
 	if why == "" {
@@ -306,14 +306,18 @@ type watch struct {
 func (w *watch) say(line string) { _, _ = io.WriteString(w.out, line+"\n") } // who is not there does not hear it
 
 // hear passes on the maker's lines; the channel closes with it.
-func (w *watch) hear(lines *bufio.Reader) {
+func (w *watch) hear(ctx context.Context, lines *bufio.Reader) {
 	defer close(w.heard)
 	for {
 		line, err := lines.ReadString('\n')
 		if err != nil {
 			return
 		}
-		w.heard <- strings.TrimSpace(line)
+		select {
+		case w.heard <- strings.TrimSpace(line):
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

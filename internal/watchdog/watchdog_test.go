@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -153,61 +154,68 @@ func TestPeerGetsOutOfReach(t *testing.T) {
 	t.Parallel()
 	for _, obeys := range []bool{true, false} {
 		t.Run(fmt.Sprintf("obeys %t", obeys), func(t *testing.T) {
-			t.Parallel()
-			// Its own mark: the environment is that of all.
 			l := peer(t)
-			in, maker := io.Pipe()
-			said, out := io.Pipe()
-			undone := make(chan string, 1)
-			ended := make(chan error, 1)
-			go func() {
-				err := Watch(context.Background(), in, out, func(_ context.Context, _ Order, why string, stuck int) error {
-					undone <- fmt.Sprint(why, stuck != 0)
-					return nil
-				})
-				out.Close()
-				ended <- err
-			}()
-			lines := bufio.NewScanner(said)
-			order, _ := json.Marshal(Order{Peers: []string{l.Addr().String()}, Undo: json.RawMessage(`1`)})
-			go maker.Write(append(order, '\n'))
-			if lines.Scan(); lines.Text() != lineReady {
-				t.Fatalf("it says %q", lines.Text())
-			}
-			stop := make(chan struct{})
-			defer close(stop)
-			go func() {
-				for {
-					select {
-					case <-stop:
-						return
-					case <-time.After(signEvery):
-						io.WriteString(maker, lineAlive+"\n")
-					}
-				}
-			}()
-			l.Close()
-			begin := time.Now()
-			if lines.Scan(); !strings.HasPrefix(lines.Text(), lineUndo) {
-				t.Fatalf("it says %q", lines.Text())
-			}
-			if obeys {
-				io.WriteString(maker, lineDone+"\n")
-				if err := <-ended; err != nil {
-					t.Error(err)
-				}
-				if len(undone) > 0 {
-					t.Errorf("it took the change back as well: %s", <-undone)
-				}
-				return
-			}
-			if why := <-undone; !strings.Contains(why, "out of reachtrue") {
-				t.Errorf("taken back since %q", why)
-			}
-			if took := time.Since(begin); took > 9*time.Second {
-				t.Errorf("it took %s", took)
-			}
+			synctest.Test(t, func(t *testing.T) { peerIsLost(t, l, obeys) })
 		})
+	}
+}
+
+func peerIsLost(t *testing.T, l net.Listener, obeys bool) {
+	t.Helper()
+	in, maker := io.Pipe()
+	said, out := io.Pipe()
+	undone := make(chan string, 1)
+	ended := make(chan error, 1)
+	go func() {
+		err := Watch(context.Background(), in, out, func(_ context.Context, _ Order, why string, stuck int) error {
+			undone <- fmt.Sprint(why, stuck != 0)
+			return nil
+		})
+		out.Close()
+		ended <- err
+	}()
+	lines := bufio.NewScanner(said)
+	order, _ := json.Marshal(Order{Peers: []string{l.Addr().String()}, Undo: json.RawMessage(`1`)})
+	go maker.Write(append(order, '\n'))
+	if lines.Scan(); lines.Text() != lineReady {
+		t.Fatalf("it says %q", lines.Text())
+	}
+	stop := make(chan struct{})
+	defer close(stop)
+	defer in.Close()
+	go func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(signEvery):
+				io.WriteString(maker, lineAlive+"\n")
+			}
+		}
+	}()
+	l.Close()
+	begin := time.Now()
+	if lines.Scan(); !strings.HasPrefix(lines.Text(), lineUndo) {
+		t.Fatalf("it says %q", lines.Text())
+	}
+	if obeys {
+		io.WriteString(maker, lineDone+"\n")
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if len(undone) > 0 {
+			t.Errorf("it took the change back as well: %s", <-undone)
+		}
+		return
+	}
+	if why := <-undone; !strings.Contains(why, "out of reachtrue") {
+		t.Errorf("taken back since %q", why)
+	}
+	if took := time.Since(begin); took < patience || took > 9*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 
@@ -244,11 +252,15 @@ func TestOrderIsNotRead(t *testing.T) {
 // Looking for peers once more takes its time, in which the maker's signs of life are not listened to: it is not taken for dead then, and has
 // its time to obey.
 func TestSettlingIsNoSilence(t *testing.T) {
-	t.Parallel()
 	l := peer(t)
 	l.Close()
+	synctest.Test(t, func(t *testing.T) { settles(t, l.Addr().String()) })
+}
+
+func settles(t *testing.T, lost string) {
+	t.Helper()
 	said, out := io.Pipe()
-	w := &watch{order: Order{Peers: []string{l.Addr().String()}}, out: out, heard: make(chan string), lost: make(chan string, 1)}
+	w := &watch{order: Order{Peers: []string{lost}}, out: out, heard: make(chan string), lost: make(chan string, 1)}
 	type verdict struct {
 		why   string
 		alive bool
