@@ -135,6 +135,9 @@ var spoilers = []struct {
 	{"link outside", instead(func(file string) error { return os.Symlink("/etc/passwd", file) })},
 	{"dangling link", instead(func(file string) error { return os.Symlink("/nowhere/at/all", file) })},
 	{"sparse", func(file string) error { return os.Truncate(file, 1<<30) }},
+	{"device", instead(func(file string) error {
+		return unix.Mknod(file, unix.S_IFCHR|0o600, int(unix.Mkdev(5, 0))) // /dev/tty, reads of which wait
+	})},
 	{"other owner", func(file string) error { return os.Chown(file, 65534, 65534) }},
 }
 
@@ -167,8 +170,8 @@ func TestWhateverLiesInTheStateDirectory(t *testing.T) {
 	}
 	for i, how := range spoilers {
 		t.Run(how.name, func(t *testing.T) {
-			if how.name == "other owner" && os.Geteuid() != 0 {
-				t.Skip("only root gives files away")
+			if (how.name == "other owner" || how.name == "device") && os.Geteuid() != 0 {
+				t.Skip("only root gives files away and makes devices")
 			}
 			m := newMachine(t, "252.39")
 			m.service("db.service", "/usr/sbin/mysqld", "TasksMax=321", "MemoryMax=2147483648")
@@ -196,17 +199,25 @@ func (m *machine) spoilAndRelease(name string, spoil func(file string) error, be
 	}
 	var was, is runtime.MemStats
 	runtime.ReadMemStats(&was)
-	for _, r := range []Request{{}, {Verb: "apply", Sources: m.policy(appAndJobs)}, {Verb: "release", All: true}} {
+	for _, r := range []Request{
+		{Verb: "status"}, {Verb: "agent"}, {Verb: "apply", Sources: m.policy(appAndJobs)}, {Verb: "release", All: true},
+	} {
 		if _, err := os.Lstat(file); err == nil && r.Verb != "apply" {
 			m.must(m.Controller.Close())
 			m.must(spoil(file))
 		}
 		m.within(30*time.Second, r.Verb+" with "+name, func() {
 			m.reopened(-1)
-			if r.Verb == "" {
+			switch r.Verb {
+			case "status":
 				_, _ = m.Status(m.t.Context()) // it may say that a document is damaged
-			} else if reply, err := m.do(r); err != nil {
-				m.t.Errorf("%s: %s: %v, %+v", name, r.Verb, err, reply)
+			case "agent":
+				m.BecomeAgent()
+				_, _ = m.full() // so may its first look
+			default:
+				if reply, err := m.do(r); err != nil {
+					m.t.Errorf("%s: %s: %v, %+v", name, r.Verb, err, reply)
+				}
 			}
 		})
 		if r.Verb == "apply" {
