@@ -37,7 +37,7 @@ func TestAnySequenceOnTheRealKernel(t *testing.T) {
 func anySequence(t *testing.T, r *rand.Rand) {
 	s := newSite(t)
 	a, ruleA := marked(t, 600)
-	b, ruleB := marked(t, 600)
+	b, ruleB := marked(t, 601)
 	policies := []string{
 		"groups:\n  a: {match: [{cmdline: '" + ruleA + "'}], cpu: {limit: 1}}\n",
 		"groups:\n  a: {match: [{cmdline: '" + ruleA + "'}], cpu: {limit: 0.5}, tasks: 50}\n  b: {match: [{cmdline: '" + ruleB + "'}], memory: {max: 512MiB}}\n",

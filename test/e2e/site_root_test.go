@@ -186,22 +186,7 @@ type background struct {
 // start starts a command; it is killed at the end of the test.
 func (s *site) start(args ...string) *background {
 	s.t.Helper()
-	file, err := os.CreateTemp(s.dir, "stderr-")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	b := &background{Cmd: s.command(args...), t: s.t, err: file, done: make(chan struct{})}
-	b.Stdout, b.Stderr = file, file
-	if err := b.Start(); err != nil {
-		s.t.Fatal(err)
-	}
-	go func() { _ = b.Cmd.Wait(); close(b.done) }()
-	s.t.Cleanup(func() {
-		_ = b.Process.Kill()
-		<-b.done
-		_ = file.Close()
-	})
-	return b
+	return s.startCommand(s.command(args...))
 }
 
 // said is what a command printed so far.
@@ -233,6 +218,9 @@ func (s *site) agent(args ...string) *background {
 	s.t.Helper()
 	b := s.start(append([]string{"agent", "--every", "100ms", "--full", "1s"}, args...)...)
 	soon(s.t, "the agent to listen", func() bool {
+		if b.ended() {
+			s.t.Fatalf("the agent ended:\n%s", b.said())
+		}
 		c, err := net.Dial("unix", s.socket)
 		if err == nil {
 			_ = c.Close()
