@@ -119,7 +119,7 @@ func (c *Controller) waysIn(k *netshape.Kernel) map[string]string {
 	if local, remote, ok := sockets.ParseSSHConnection(os.Getenv("SSH_CONNECTION")); ok {
 		add(local, remote)
 	}
-	sockets, err := k.Sockets()
+	open, err := sockets.TCP()
 	procs, err2 := c.Host.Proc.Processes(procfs.Options{})
 	if err != nil || err2 != nil && !errors.Is(err2, procfs.ErrHidden) {
 		return ways
@@ -134,7 +134,7 @@ func (c *Controller) waysIn(k *netshape.Kernel) map[string]string {
 			held[inode] = true
 		}
 	}
-	for _, s := range sockets {
+	for _, s := range open {
 		if held[s.Inode] && !s.Listening {
 			add(s.Local, s.Remote)
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"bulkhead/internal/linux/sockets"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/plan"
@@ -134,13 +135,12 @@ func isPortOf(v *View, group string, port int) bool {
 
 // outsiders finds, for each group with a share that its sockets are told by, the sockets of its members that were made
 // outside of it.
-func (c *Controller) outsiders(v *View) map[string][]netshape.Socket {
-	found := map[string][]netshape.Socket{}
+func (c *Controller) outsiders(v *View) map[string][]sockets.TCPSocket {
+	found := map[string][]sockets.TCPSocket{}
 	if v.Network == nil {
 		return found
 	}
-	var sockets []netshape.Socket
-	err := c.withNetwork(func(k *netshape.Kernel) (err error) { sockets, err = k.Sockets(); return err })
+	made, err := sockets.TCP()
 	if err != nil {
 		c.Log.Debug("sockets that were opened before their processes came into a group", "err", err)
 		return found
@@ -148,7 +148,7 @@ func (c *Controller) outsiders(v *View) map[string][]netshape.Socket {
 	for _, w := range v.Plan.Network {
 		for _, g := range w.Groups {
 			if g.Cgroup != "" && found[g.Name] == nil {
-				found[g.Name] = c.outsideOf(v, g.Name, sockets)
+				found[g.Name] = c.outsideOf(v, g.Name, made)
 			}
 		}
 	}
@@ -156,7 +156,7 @@ func (c *Controller) outsiders(v *View) map[string][]netshape.Socket {
 }
 
 // outsideOf picks the sockets of a group's members, and of those below it, that were made outside of the group.
-func (c *Controller) outsideOf(v *View, group string, sockets []netshape.Socket) []netshape.Socket {
+func (c *Controller) outsideOf(v *View, group string, made []sockets.TCPSocket) []sockets.TCPSocket {
 	held := map[uint32]bool{}
 	for _, m := range v.Members {
 		if !covers([]string{group}, m.Group) {
@@ -177,7 +177,7 @@ func (c *Controller) outsideOf(v *View, group string, sockets []netshape.Socket)
 			}
 		}
 	}
-	return netshape.Outside(sockets, func(inode uint32) bool { return held[inode] }, inside...)
+	return sockets.MadeOutside(made, func(inode uint32) bool { return held[inode] }, inside...)
 }
 
 // OutsideHint says what helps sockets that were opened before their process came into the group.
@@ -211,8 +211,8 @@ func (c *Controller) socketsOf(v *View, pid int, group string) []OutsideSocket {
 	if err != nil {
 		return nil
 	}
-	for name, sockets := range c.outsiders(v) {
-		for _, s := range sockets {
+	for name, made := range c.outsiders(v) {
+		for _, s := range made {
 			if !covers([]string{name}, group) || !slices.Contains(inodes, s.Inode) {
 				continue
 			}

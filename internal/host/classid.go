@@ -115,7 +115,7 @@ func seesOwnSocket(mount string) (sees, known bool) {
 		return false, false
 	}
 	var st, top unix.Stat_t
-	group, err := sockets.OwnSocketGroup()
+	group, err := sockets.OwnGroup()
 	if err != nil || unix.Stat(path.Join(mount, own), &st) != nil || unix.Stat(mount, &top) != nil {
 		return false, false
 	}

@@ -27,7 +27,7 @@ func TestOwnSocketGroup(t *testing.T) {
 	if err := unix.Stat(path.Join(unified.Mount, own), &st); err != nil {
 		t.Skip("the own directory is not below the mount: " + err.Error())
 	}
-	got, err := sockets.OwnSocketGroup()
+	got, err := sockets.OwnGroup()
 	if err != nil || got != st.Ino {
 		t.Errorf("a socket lies in %d (%v), we in %s, %d", got, err, own, st.Ino)
 	}

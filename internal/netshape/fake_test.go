@@ -1,6 +1,7 @@
 package netshape
 
 import (
+	"bulkhead/internal/linux/nlattr"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -47,11 +48,11 @@ func showTimes(r Record) Record {
 		return r
 	}
 	var a attributes
-	for _, attr := range parse(r.Options) {
-		if slices.Contains(timesOf[r.Kind], attr.kind) {
-			attr.value = nl.Uint32Attr(shownTime(binary.NativeEndian.Uint32(attr.value)))
+	for kind, value := range nlattr.All(r.Options) {
+		if slices.Contains(timesOf[r.Kind], kind) {
+			value = nl.Uint32Attr(shownTime(binary.NativeEndian.Uint32(value)))
 		}
-		a.add(attr.kind, attr.value)
+		a.add(kind, value)
 	}
 	r.Options = a
 	return r

@@ -1,6 +1,7 @@
 package netshape
 
 import (
+	"bulkhead/internal/linux/nlattr"
 	"encoding/binary"
 	"fmt"
 
@@ -122,7 +123,7 @@ func parseFilter(r Record, nic func(index int) string) (Filter, bool) {
 		f.NetCls = true
 		return f, true
 	}
-	sel, ok := find(r.Options, nl.TCA_U32_SEL)
+	sel, ok := nlattr.Find(r.Options, nl.TCA_U32_SEL)
 	if r.Kind != "u32" || !ok || len(sel) < nl.SizeofTcU32Sel || len(sel) < nl.SizeofTcU32Sel+int(sel[2])*nl.SizeofTcU32Key {
 		return f, false
 	}
@@ -145,9 +146,9 @@ func parseFilter(r Record, nic func(index int) string) (Filter, bool) {
 			return f, false
 		}
 	}
-	class, _ := find32(r.Options, nl.TCA_U32_CLASSID)
+	class, _ := nlattr.Uint32(r.Options, nl.TCA_U32_CLASSID)
 	f.Class = Handle(class)
-	if _, acts := find(r.Options, nl.TCA_U32_ACT); acts {
+	if _, acts := nlattr.Find(r.Options, nl.TCA_U32_ACT); acts {
 		index, ok := redirectOf(r)
 		f.Redirect = nic(index)
 		return f, ok && f.Redirect != ""
@@ -176,14 +177,14 @@ var actionsOf = map[string]int{"u32": nl.TCA_U32_ACT, "flower": nl.TCA_FLOWER_AC
 
 // redirectOf finds where the first action of a filter sends packets.
 func redirectOf(r Record) (index int, ok bool) {
-	act, _ := find(r.Options, actionsOf[r.Kind])
-	first, ok := find(act, firstAction)
+	act, _ := nlattr.Find(r.Options, actionsOf[r.Kind])
+	first, ok := nlattr.Find(act, firstAction)
 	if !ok {
 		return 0, false
 	}
-	kind, _ := find(first, nl.TCA_ACT_KIND)
-	options, _ := find(first, nl.TCA_ACT_OPTIONS)
-	parms, ok := find(options, nl.TCA_MIRRED_PARMS)
+	kind, _ := nlattr.Find(first, nl.TCA_ACT_KIND)
+	options, _ := nlattr.Find(first, nl.TCA_ACT_OPTIONS)
+	parms, ok := nlattr.Find(options, nl.TCA_MIRRED_PARMS)
 	if !ok || unix.ByteSliceToString(kind) != "mirred" || len(parms) < mirredSize {
 		return 0, false
 	}

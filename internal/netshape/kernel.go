@@ -1,6 +1,7 @@
 package netshape
 
 import (
+	"bulkhead/internal/linux/nlattr"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -33,7 +34,6 @@ type Options struct {
 type Kernel struct {
 	links *netlink.Handle
 	tc    *nl.SocketHandle
-	diag  *nl.SocketHandle // nil where the kernel has no sock_diag
 }
 
 // Open connects to the kernel. Close frees what it holds, and changes nothing: all that was made stays.
@@ -52,20 +52,13 @@ func Open(o Options) (*Kernel, error) {
 		return nil, fmt.Errorf("open rtnetlink: %w", err)
 	}
 	_ = socket.SetExtAck(true) // kernel 4.12: the reason of a refusal in words
-	k := &Kernel{links: links, tc: &nl.SocketHandle{Socket: socket}}
-	if diag, err := nl.GetNetlinkSocketAt(at, netns.None(), unix.NETLINK_SOCK_DIAG); err == nil {
-		k.diag = &nl.SocketHandle{Socket: diag}
-	}
-	return k, nil
+	return &Kernel{links: links, tc: &nl.SocketHandle{Socket: socket}}, nil
 }
 
 // Close frees the sockets.
 func (k *Kernel) Close() error {
 	k.links.Close()
 	k.tc.Close()
-	if k.diag != nil {
-		k.diag.Close()
-	}
 	return nil
 }
 
@@ -225,17 +218,17 @@ func records(messages [][]byte, index int) ([]Record, error) {
 			continue // before 4.20 or without a filter, the kernel lists all
 		}
 		r := Record{Handle: Handle(head.Handle), Parent: Handle(head.Parent), Info: head.Info}
-		for _, a := range parse(m[head.Len():]) {
-			switch a.kind {
+		for kind, value := range nlattr.All(m[head.Len():]) {
+			switch kind {
 			case nl.TCA_KIND:
-				r.Kind = unix.ByteSliceToString(a.value)
+				r.Kind = unix.ByteSliceToString(value)
 			case nl.TCA_OPTIONS:
-				r.Options = slices.Clone(a.value)
+				r.Options = slices.Clone(value)
 			case nl.TCA_STATS2:
-				r.Stats = parseStats(a.value)
+				r.Stats = parseStats(value)
 			case nl.TCA_CHAIN:
-				if len(a.value) >= 4 {
-					r.Chain = binary.NativeEndian.Uint32(a.value)
+				if len(value) >= 4 {
+					r.Chain = binary.NativeEndian.Uint32(value)
 				}
 			}
 		}
@@ -249,13 +242,13 @@ const tcaStatsPkt64 = 8
 
 func parseStats(data []byte) Stats {
 	var s Stats
-	if basic, ok := find(data, nl.TCA_STATS_BASIC); ok && len(basic) >= 12 {
+	if basic, ok := nlattr.Find(data, nl.TCA_STATS_BASIC); ok && len(basic) >= 12 {
 		s.Bytes, s.Packets = binary.NativeEndian.Uint64(basic), uint64(binary.NativeEndian.Uint32(basic[8:]))
 	}
-	if packets, ok := find(data, tcaStatsPkt64); ok && len(packets) >= 8 {
+	if packets, ok := nlattr.Find(data, tcaStatsPkt64); ok && len(packets) >= 8 {
 		s.Packets = binary.NativeEndian.Uint64(packets)
 	}
-	if q, ok := find(data, nl.TCA_STATS_QUEUE); ok && len(q) >= 20 {
+	if q, ok := nlattr.Find(data, nl.TCA_STATS_QUEUE); ok && len(q) >= 20 {
 		s.Backlog, s.Drops = uint64(binary.NativeEndian.Uint32(q[4:])), uint64(binary.NativeEndian.Uint32(q[8:]))
 		s.Overlimits = uint64(binary.NativeEndian.Uint32(q[16:]))
 	}

@@ -1,6 +1,7 @@
 package netshape
 
 import (
+	"bulkhead/internal/linux/nlattr"
 	"encoding/binary"
 	"math"
 	"slices"
@@ -32,46 +33,6 @@ func (a *attributes) add(kind int, data []byte) {
 	*a = append(*a, nl.NewRtAttr(kind, data).Serialize()...)
 }
 
-// attribute is one of a list.
-type attribute struct {
-	kind  int
-	value []byte
-}
-
-// parse reads a list of attributes up to the first that makes no sense. The kernel marks nested ones and byte order in the kind's upper
-// bits. (The library's own reader panics on a last one without padding.)
-func parse(data []byte) []attribute {
-	const head, align = 4, 4
-	var all []attribute
-	for len(data) >= head {
-		length := int(binary.NativeEndian.Uint16(data))
-		if length < head || length > len(data) {
-			break
-		}
-		all = append(all, attribute{int(binary.NativeEndian.Uint16(data[2:]) & nl.NLA_TYPE_MASK), data[head:length:length]})
-		data = data[min((length+align-1)/align*align, len(data)):]
-	}
-	return all
-}
-
-// find gives the data of the first attribute of a kind.
-func find(data []byte, kind int) ([]byte, bool) {
-	for _, a := range parse(data) {
-		if a.kind == kind {
-			return a.value, true
-		}
-	}
-	return nil, false
-}
-
-func find32(data []byte, kind int) (uint32, bool) {
-	value, ok := find(data, kind)
-	if !ok || len(value) < 4 {
-		return 0, false
-	}
-	return binary.NativeEndian.Uint32(value), true
-}
-
 // htbOptions are those of our root qdisc: what no class takes goes to class 2, and where that is not there past all classes.
 // queue is how many packets may wait there.
 func htbOptions(queue uint32) []byte {
@@ -91,7 +52,7 @@ func settable(r Record) Record {
 	if len(timesOf[r.Kind]) > 0 {
 		return exactTimes(r)
 	}
-	glob, ok := find(r.Options, nl.TCA_HTB_INIT)
+	glob, ok := nlattr.Find(r.Options, nl.TCA_HTB_INIT)
 	if r.Kind != "htb" || !ok || len(glob) < nl.SizeofTcHtbGlob {
 		return r
 	}
@@ -102,7 +63,7 @@ func settable(r Record) Record {
 	set.DirectPkts = 0
 	var a attributes
 	a.add(nl.TCA_HTB_INIT, set.Serialize())
-	if queue, ok := find32(r.Options, nl.TCA_HTB_DIRECT_QLEN); ok {
+	if queue, ok := nlattr.Uint32(r.Options, nl.TCA_HTB_DIRECT_QLEN); ok {
 		a.add(nl.TCA_HTB_DIRECT_QLEN, nl.Uint32Attr(queue))
 	}
 	r.Options = a
@@ -115,18 +76,17 @@ var flagsOf = map[string]int{"u32": 11, "flower": nl.TCA_FLOWER_FLAGS, "matchall
 // skipFlags are TCA_CLS_FLAGS_SKIP_HW and SKIP_SW.
 const skipFlags = 3
 
-func cutFlags(r Record, kind int) Record {
+func cutFlags(r Record, flagsKind int) Record {
 	var a attributes
-	for _, attr := range parse(r.Options) {
-		value := attr.value
-		if attr.kind == kind && len(value) >= 4 {
+	for kind, value := range nlattr.All(r.Options) {
+		if kind == flagsKind && len(value) >= 4 {
 			flags := binary.NativeEndian.Uint32(value) & skipFlags
 			if flags == 0 {
 				continue
 			}
 			value = nl.Uint32Attr(flags)
 		}
-		a.add(attr.kind, value)
+		a.add(kind, value)
 	}
 	r.Options = a
 	return r
@@ -148,9 +108,9 @@ func tableless(r Record) Record {
 		return r
 	}
 	var a attributes
-	for _, attr := range parse(r.Options) {
-		if attr.kind != u32HashKind {
-			a.add(attr.kind, attr.value)
+	for kind, value := range nlattr.All(r.Options) {
+		if kind != u32HashKind {
+			a.add(kind, value)
 		}
 	}
 	r.Handle, r.Options = r.Handle&u32Place, a
@@ -184,16 +144,16 @@ type htbClass struct {
 }
 
 func parseHTBClass(options []byte) (htbClass, bool) {
-	parms, ok := find(options, nl.TCA_HTB_PARMS)
+	parms, ok := nlattr.Find(options, nl.TCA_HTB_PARMS)
 	if !ok || len(parms) < nl.SizeofTcHtbCopt {
 		return htbClass{}, false
 	}
 	copt := nl.DeserializeTcHtbCopt(append([]byte(nil), parms...))
 	c := htbClass{rate: uint64(copt.Rate.Rate), ceil: uint64(copt.Ceil.Rate), buffer: copt.Buffer, cbuffer: copt.Cbuffer, quantum: copt.Quantum}
-	if v, ok := find(options, nl.TCA_HTB_RATE64); ok && len(v) >= 8 {
+	if v, ok := nlattr.Find(options, nl.TCA_HTB_RATE64); ok && len(v) >= 8 {
 		c.rate = binary.NativeEndian.Uint64(v)
 	}
-	if v, ok := find(options, nl.TCA_HTB_CEIL64); ok && len(v) >= 8 {
+	if v, ok := nlattr.Find(options, nl.TCA_HTB_CEIL64); ok && len(v) >= 8 {
 		c.ceil = binary.NativeEndian.Uint64(v)
 	}
 	return c, true
@@ -243,9 +203,9 @@ func alterable(r Record) Record {
 		return r
 	}
 	var a attributes
-	for _, attr := range parse(r.Options) {
-		if attr.kind != nl.TCA_FQ_CODEL_FLOWS {
-			a.add(attr.kind, attr.value)
+	for kind, value := range nlattr.All(r.Options) {
+		if kind != nl.TCA_FQ_CODEL_FLOWS {
+			a.add(kind, value)
 		}
 	}
 	r.Options = a
@@ -261,11 +221,11 @@ var timesOf = map[string][]int{
 
 func exactTimes(r Record) Record {
 	var a attributes
-	for _, attr := range parse(r.Options) {
-		if slices.Contains(timesOf[r.Kind], attr.kind) && len(attr.value) >= 4 {
-			attr.value = nl.Uint32Attr(roundedUp(binary.NativeEndian.Uint32(attr.value)))
+	for kind, value := range nlattr.All(r.Options) {
+		if slices.Contains(timesOf[r.Kind], kind) && len(value) >= 4 {
+			value = nl.Uint32Attr(roundedUp(binary.NativeEndian.Uint32(value)))
 		}
-		a.add(attr.kind, attr.value)
+		a.add(kind, value)
 	}
 	r.Options = a
 	return r
@@ -284,8 +244,8 @@ func leafSame(kind string, ceil Rate, r Record) bool {
 	}
 	switch want := leafOptions(kind, ceil); kind {
 	case "fq_codel":
-		has, ok := find32(r.Options, nl.TCA_FQ_CODEL_TARGET)
-		target, _ := find32(want, nl.TCA_FQ_CODEL_TARGET)
+		has, ok := nlattr.Uint32(r.Options, nl.TCA_FQ_CODEL_TARGET)
+		target, _ := nlattr.Uint32(want, nl.TCA_FQ_CODEL_TARGET)
 		return ok && max(has, target)-min(has, target) <= 2 // the kernel counts in 1024 ns
 	case byteQueue:
 		return len(r.Options) >= 4 && binary.NativeEndian.Uint32(r.Options) == binary.NativeEndian.Uint32(want)

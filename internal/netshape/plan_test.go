@@ -1,6 +1,7 @@
 package netshape
 
 import (
+	"bulkhead/internal/linux/nlattr"
 	"errors"
 	"fmt"
 	"slices"
@@ -175,10 +176,10 @@ func TestUndoOfAChangedQueue(t *testing.T) {
 			continue
 		}
 		found = true
-		if _, has := find(s.Undo[0].Record.Options, nl.TCA_FQ_CODEL_FLOWS); has {
+		if _, has := nlattr.Find(s.Undo[0].Record.Options, nl.TCA_FQ_CODEL_FLOWS); has {
 			t.Error("its undo sets the number of flows")
 		}
-		if target, ok := find32(s.Undo[0].Record.Options, nl.TCA_FQ_CODEL_TARGET); !ok || target != 5120 {
+		if target, ok := nlattr.Uint32(s.Undo[0].Record.Options, nl.TCA_FQ_CODEL_TARGET); !ok || target != 5120 {
 			t.Errorf("its undo sets a target of %d", target)
 		}
 	}

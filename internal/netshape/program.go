@@ -219,3 +219,17 @@ func openCgroup(path string) (*os.File, error) {
 	}
 	return dir, nil
 }
+
+// CgroupID is what the kernel calls a cgroup2 directory by beside its sockets: its inode (kernel 5.5, 64 bit).
+func CgroupID(path string) (uint64, error) {
+	dir, err := openCgroup(path)
+	if err != nil {
+		return 0, err
+	}
+	defer dir.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
+		return 0, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return st.Ino, nil
+}

@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"bulkhead/internal/linux/sockets"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/testhost"
 )
@@ -433,17 +434,15 @@ func TestSocketsOpenedBeforeAMove(t *testing.T) {
 	defer inside.stop()
 	inside.count()
 
-	all, err := p.k.Sockets()
-	if err != nil {
-		t.Fatal(err)
-	}
-	hostSide := func(s netshape.Socket) bool { return s.Local.Addr().String() == hostAddr }
-	of := make(map[uint32]netshape.Socket)
+	var all []sockets.TCPSocket
+	p.host.must("list sockets", func() (err error) { all, err = sockets.TCP(); return err })
+	hostSide := func(s sockets.TCPSocket) bool { return s.Local.Addr().String() == hostAddr }
+	of := make(map[uint32]sockets.TCPSocket)
 	for _, s := range all {
 		of[s.Inode] = s
 	}
 	var listening, accepted int
-	outside := netshape.Outside(all, func(inode uint32) bool { return hostSide(of[inode]) }, id)
+	outside := sockets.MadeOutside(all, func(inode uint32) bool { return hostSide(of[inode]) }, id)
 	for _, s := range outside {
 		if s.Local.Port() != 3306 {
 			t.Errorf("outside: %+v", s)
@@ -466,7 +465,7 @@ func TestSocketsOpenedBeforeAMove(t *testing.T) {
 	if within != 1 {
 		t.Errorf("%d sockets are inside of the group, want one: %+v", within, all)
 	}
-	if nobody := netshape.Outside(all, func(uint32) bool { return false }, id); len(nobody) != 0 {
+	if nobody := sockets.MadeOutside(all, func(uint32) bool { return false }, id); len(nobody) != 0 {
 		t.Errorf("of nobody's sockets %+v are outside", nobody)
 	}
 }

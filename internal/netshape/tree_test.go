@@ -1,6 +1,7 @@
 package netshape
 
 import (
+	"bulkhead/internal/linux/nlattr"
 	"fmt"
 	"slices"
 	"strings"
@@ -191,7 +192,7 @@ func TestLeafOptions(t *testing.T) {
 		}
 	}
 	r := Record{Kind: "fq_codel", Options: leafOptions("fq_codel", Mbit)}
-	if target, ok := find32(r.Options, 1); !ok || target != 25600 { // two frames at 1 Mbit/s
+	if target, ok := nlattr.Uint32(r.Options, 1); !ok || target != 25600 { // two frames at 1 Mbit/s
 		t.Errorf("fq_codel's target: %d", target)
 	}
 	if !leafSame("fq_codel", Mbit, r) || leafSame("fq_codel", Gbit, r) {

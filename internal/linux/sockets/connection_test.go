@@ -84,7 +84,7 @@ func TestParseConnections(t *testing.T) {
 	}
 }
 
-func FuzzParseUnixDiag(f *testing.F) {
+func FuzzParseDiag(f *testing.F) {
 	message := make([]byte, netlinkHeader+diagMsgSize+8+12)
 	binary.NativeEndian.PutUint32(message, uint32(len(message)))
 	binary.NativeEndian.PutUint16(message[4:], diagByFamily)
@@ -101,7 +101,25 @@ func FuzzParseUnixDiag(f *testing.F) {
 	}
 	f.Add(message)
 	f.Add([]byte{})
+	tcp := make([]byte, netlinkHeader+inetMsgSize+12)
+	binary.NativeEndian.PutUint32(tcp, uint32(len(tcp)))
+	binary.NativeEndian.PutUint16(tcp[4:], diagByFamily)
+	tcp[netlinkHeader+inetInode] = 7
+	binary.NativeEndian.PutUint16(tcp[netlinkHeader+inetMsgSize:], 12)
+	binary.NativeEndian.PutUint16(tcp[netlinkHeader+inetMsgSize+2:], inetCgroupID)
+	tcp[len(tcp)-8] = 9
+	if got, err := parseTCPDiag(tcp, nil); err != nil || len(got) != 1 || got[0].Inode != 7 || got[0].Cgroup&0xff != 9 {
+		f.Fatalf("got %+v, %v", got, err)
+	}
+	f.Add(tcp)
 	f.Fuzz(func(t *testing.T, text []byte) {
+		if all, err := parseTCPDiag(text, nil); err == nil {
+			for _, s := range all {
+				if s.Inode == 0 {
+					t.Errorf("nobody holds %+v", s)
+				}
+			}
+		}
 		for inode, name := range parseUnixDiag(text) {
 			if inode == "" || name == "" {
 				t.Errorf("%q %q", inode, name)

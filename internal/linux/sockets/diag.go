@@ -3,10 +3,9 @@ package sockets
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"net"
 
+	"bulkhead/internal/linux/nlattr"
 	"bulkhead/internal/linux/procfs"
 
 	"golang.org/x/sys/unix"
@@ -28,14 +27,6 @@ const (
 	maxDiag = 64 << 20
 )
 
-// What linux/inet_diag.h defines.
-const (
-	inetReqSize  = 56 // struct inet_diag_req_v2
-	inetMsgSize  = 72 // struct inet_diag_msg
-	inetListen   = 1 << 10
-	inetCgroupID = 21 // INET_DIAG_CGROUP_ID, kernel 5.8
-)
-
 // askUnixSockets returns the kernel's messages about all Unix sockets of this network namespace, one behind the
 // other.
 func askUnixSockets() ([]byte, error) {
@@ -47,6 +38,7 @@ func askUnixSockets() ([]byte, error) {
 }
 
 // askDiag asks sock_diag(7), and gives its messages one behind the other. Without NLM_F_DUMP among the flags it is one.
+// The namespace is that of the calling thread. An errno of the kernel's is returned as it is, beside what came before.
 func askDiag(flags uint16, body []byte) ([]byte, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
@@ -73,20 +65,31 @@ func askDiag(flags uint16, body []byte) ([]byte, error) {
 			return all, err
 		}
 		all = append(all, buf[:n]...)
-		if n < netlinkHeader || flags&unix.NLM_F_DUMP == 0 || diagEnds(buf[:n]) {
+		ends, err := diagEnds(buf[:n])
+		if err != nil {
+			return all, err
+		}
+		if n < netlinkHeader || flags&unix.NLM_F_DUMP == 0 || ends {
 			break
 		}
 	}
 	return all, nil
 }
 
-// diagEnds says whether a datagram holds the last message of an answer, or an error.
-func diagEnds(datagram []byte) bool {
-	ends := false
-	eachMessage(datagram, func(kind uint16, _ []byte) {
-		ends = ends || kind == unix.NLMSG_DONE || kind == unix.NLMSG_ERROR
+// diagEnds says whether a datagram holds the last message of an answer; the errno that it ends with is the error.
+func diagEnds(datagram []byte) (ends bool, err error) {
+	eachMessage(datagram, func(kind uint16, body []byte) {
+		if kind != unix.NLMSG_DONE && kind != unix.NLMSG_ERROR {
+			return
+		}
+		ends = true
+		if len(body) >= 4 {
+			if errno := int32(binary.NativeEndian.Uint32(body)); errno < 0 {
+				err = unix.Errno(-errno)
+			}
+		}
 	})
-	return ends
+	return ends, err
 }
 
 // eachMessage calls do for each netlink message (linux/netlink.h): a header with length and type, a body, and
@@ -102,18 +105,6 @@ func eachMessage(text []byte, do func(kind uint16, body []byte)) {
 	}
 }
 
-// eachAttribute calls do for each netlink attribute, padded to four bytes like messages.
-func eachAttribute(text []byte, do func(kind uint16, value []byte)) {
-	for len(text) >= 4 {
-		size := int(binary.NativeEndian.Uint16(text))
-		if size < 4 || size > len(text) {
-			return
-		}
-		do(binary.NativeEndian.Uint16(text[2:]), text[4:size])
-		text = text[min((size+3)&^3, len(text)):]
-	}
-}
-
 // parseUnixDiag returns the path at the other end of each socket whose other end has one, by inode.
 func parseUnixDiag(answer []byte) map[string]string {
 	names, peers := map[uint32]string{}, map[uint32]uint32{}
@@ -122,16 +113,12 @@ func parseUnixDiag(answer []byte) map[string]string {
 			return
 		}
 		inode := binary.NativeEndian.Uint32(body[4:])
-		eachAttribute(body[diagMsgSize:], func(kind uint16, value []byte) {
-			switch kind {
-			case diagName:
-				names[inode] = socketName(value)
-			case diagPeer:
-				if len(value) >= 4 {
-					peers[inode] = binary.NativeEndian.Uint32(value)
-				}
-			}
-		})
+		if name, ok := nlattr.Find(body[diagMsgSize:], diagName); ok {
+			names[inode] = socketName(name)
+		}
+		if peer, ok := nlattr.Uint32(body[diagMsgSize:], diagPeer); ok {
+			peers[inode] = peer
+		}
 	})
 	found := make(map[string]string)
 	for inode, peer := range peers {
@@ -149,38 +136,4 @@ func socketName(raw []byte) string {
 	}
 	name, _, _ := bytes.Cut(raw, []byte{0})
 	return string(name)
-}
-
-// OwnSocketGroup makes a socket that listens on loopback for as long as it takes to ask the kernel for its cgroup2
-// directory, by inode.
-func OwnSocketGroup() (uint64, error) {
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	body := make([]byte, inetReqSize)
-	body[0], body[1] = unix.AF_INET, unix.IPPROTO_TCP
-	binary.NativeEndian.PutUint32(body[4:], inetListen)
-	binary.BigEndian.PutUint16(body[8:], uint16(l.Addr().(*net.TCPAddr).Port))
-	copy(body[12:], net.IPv4(127, 0, 0, 1).To4())
-	copy(body[48:], bytes.Repeat([]byte{0xff}, 8)) // INET_DIAG_NOCOOKIE
-	answer, err := askDiag(0, body)
-	if err != nil {
-		return 0, err
-	}
-	var group uint64
-	eachMessage(answer, func(kind uint16, body []byte) {
-		if kind == diagByFamily && len(body) >= inetMsgSize {
-			eachAttribute(body[inetMsgSize:], func(kind uint16, value []byte) {
-				if kind == inetCgroupID && len(value) >= 8 {
-					group = binary.NativeEndian.Uint64(value)
-				}
-			})
-		}
-	})
-	if group == 0 {
-		return 0, errors.New("the kernel does not tell the group of a socket")
-	}
-	return group, nil
 }
