@@ -204,7 +204,7 @@ func fileOwner(t *cgroup.Tree, step plan.Step) int {
 }
 
 // heed finds what others changed, and decides which of it stays: it plans anew without that. Trouble is what on_conflict: alert calls an error.
-func (c *Controller) heed(ctx context.Context, v *View, s *state.Documents) (trouble, err error) {
+func (c *Controller) heed(ctx context.Context, v *View, s *state.Documents) (trouble error) {
 	now := c.now()
 	records, changed := v.review(s.Conflicts, now)
 	for _, f := range c.foreign(ctx, v) {
@@ -238,10 +238,10 @@ func (c *Controller) heed(ctx context.Context, v *View, s *state.Documents) (tro
 			}
 		}
 	}
-	if !v.leave(now) {
-		return trouble, nil
+	if v.leave(now) {
+		v.plan()
 	}
-	return trouble, c.plan(v)
+	return trouble
 }
 
 func then(c state.Conflict) string {

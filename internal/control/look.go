@@ -196,10 +196,7 @@ func (c *Controller) putRight(ctx context.Context, l look) (LookResult, error) {
 	if v.Systemd != nil {
 		c.memory.governed = v.Systemd.Governed
 	}
-	conflicts, err := c.heed(ctx, v, s)
-	if err != nil {
-		return LookResult{}, err
-	}
+	conflicts := c.heed(ctx, v, s)
 	c.memory.highs, c.memory.settled = highsOf(v.Plan), nil
 	trouble := errors.Join(troubles(v), conflicts)
 	c.memory.refused = map[string]bool{}
@@ -208,15 +205,11 @@ func (c *Controller) putRight(ctx context.Context, l look) (LookResult, error) {
 	}
 	if err := c.refusals(v.Plan, false); err != nil {
 		trouble = errors.Join(trouble, err)
-		if err := c.leaveOut(v); err != nil {
+		if err := v.leaveOut(); err != nil {
 			return LookResult{}, errors.Join(trouble, err)
 		}
 	}
-	barred, err := c.leaveBarred(v, s)
-	trouble = errors.Join(trouble, barred)
-	if err != nil {
-		return LookResult{}, errors.Join(trouble, err)
-	}
+	trouble = errors.Join(trouble, c.leaveBarred(v, s))
 	done, err := c.carryOut(ctx, v, s, &reply)
 	return done, errors.Join(trouble, err)
 }
@@ -353,7 +346,7 @@ func troubles(v *View) error {
 
 // leaveOut plans again without the groups that are refused, so that they do not hold up the others. They
 // stay as they are.
-func (c *Controller) leaveOut(v *View) error {
+func (v *View) leaveOut() error {
 	groups := make([]string, len(v.Plan.Refusals))
 	for i, r := range v.Plan.Refusals {
 		groups[i] = r.Group
@@ -361,11 +354,12 @@ func (c *Controller) leaveOut(v *View) error {
 	if slices.Contains(groups, "") {
 		return fail(CodeRefused, "", "nothing is put right until the refusal of the root group is settled")
 	}
-	return c.planWithout(v, groups...)
+	v.planWithout(groups...)
+	return nil
 }
 
 // planWithout plans again as if groups were released: they stay as they are.
-func (c *Controller) planWithout(v *View, groups ...string) error {
+func (v *View) planWithout(groups ...string) {
 	released := maps.Clone(v.Released)
 	if released == nil {
 		released = map[string]bool{}
@@ -374,7 +368,7 @@ func (c *Controller) planWithout(v *View, groups ...string) error {
 		released[g] = true
 	}
 	v.Released = released
-	return c.plan(v)
+	v.plan()
 }
 
 // bar keeps a group whose unit systemd refused out of the looks for a while: a job that runs into its time, and all that is
@@ -389,7 +383,7 @@ type bar struct {
 const barTime = 5 * time.Minute
 
 // leaveBarred plans without the groups that are barred, and says which and why.
-func (c *Controller) leaveBarred(v *View, s *state.Documents) (said, err error) {
+func (c *Controller) leaveBarred(v *View, s *state.Documents) (said error) {
 	var groups []string
 	for g, b := range c.memory.barred {
 		if b.revision != s.Applied.Revision || time.Now().After(b.until) {
@@ -399,9 +393,10 @@ func (c *Controller) leaveBarred(v *View, s *state.Documents) (said, err error) 
 		groups, said = append(groups, g), errors.Join(said, errLeftOut(g, b.cause))
 	}
 	if len(groups) == 0 {
-		return nil, nil
+		return nil
 	}
-	return said, c.planWithout(v, groups...)
+	v.planWithout(groups...)
+	return said
 }
 
 func errLeftOut(group string, cause error) error {
@@ -427,9 +422,7 @@ func (c *Controller) runOthers(ctx context.Context, v *View, r Request, revision
 			}
 			c.memory.barred[group] = bar{revision, time.Now().Add(barTime), err}
 		}
-		if err := c.planWithout(v, group); err != nil {
-			return errors.Join(trouble, err)
-		}
+		v.planWithout(group)
 	}
 }
 

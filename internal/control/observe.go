@@ -16,7 +16,6 @@ import (
 	"bulkhead/internal/journal"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
-	"bulkhead/internal/metrics"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/yamlform"
@@ -496,89 +495,15 @@ func idleUnit(t *cgroup.Tree, d cgroup.Dir) bool {
 	return err == nil && len(procs) == 0
 }
 
-// plan makes the plan, reading what cannot be reclaimed only where a memory limit is about to change:
-// memory.stat is the dearest file of a group.
-func (c *Controller) plan(v *View) error {
-	in := v.input()
-	v.Plan = plan.Make(in)
-	nodes := c.observeNodes(v)
-	if !touchesMemory(v.Plan) && !nodes {
-		return nil
-	}
-	if touchesMemory(v.Plan) {
-		c.observeMemory(v)
-	}
-	in.Observed = v.Observed
-	v.Plan = plan.Make(in)
-	return nil
-}
+// plan makes the plan of a view.
+func (v *View) plan() { v.Plan = plan.Make(v.input()) }
 
 // input is what a plan for a view is made from.
 func (v *View) input() plan.Input {
-	return plan.Input{Facts: v.Facts, Host: v.Policy.Host, Former: v.Names.Former, Agent: v.Policy.Agent, Classified: v.Classified, Observed: v.Observed, Released: v.Released, Expel: v.expel, Systemd: v.Systemd, Network: v.Network, Leave: v.left, AskNodes: v.askNodes}
-}
-
-// touchesMemory says whether a plan changes a limit of memory, or has a unit's own one come back.
-func touchesMemory(p plan.Plan) bool {
-	return slices.ContainsFunc(p.Steps, func(s plan.Step) bool {
-		return s.Op == plan.OpWrite && strings.HasPrefix(s.File, "memory.") || s.Op == plan.OpRevert && (len(s.Settings) == 0 || slices.Contains(s.Settings, "MemoryMax"))
-	})
-}
-
-// observeNodes reads on which NUMA nodes the memory of groups is whose nodes a plan changes. It says whether there are any.
-func (c *Controller) observeNodes(v *View) bool {
-	changed := plan.ChangesNodes(v.Plan)
-	if len(changed) == 0 {
-		return false
-	}
-	o := &v.Observed
-	o.OnNodes, o.Migrates = map[string]map[int]int64{}, map[cgroup.Dir]bool{}
-	h, counts := v.Facts.HierarchyOf("memory")
-	for group, dir := range changed {
-		if text, err := v.Tree.Read(dir.File("cpuset.memory_migrate")); err == nil {
-			o.Migrates[dir] = text == "1"
-		}
-		if !counts {
-			continue
-		}
-		own, there := v.Layout.Own(group)[h.ID]
-		if !there {
-			continue
-		}
-		if text, err := v.Tree.Read(own.File("memory.numa_stat")); err == nil {
-			o.OnNodes[group] = plan.NodeBytes(text, h.Version, v.Facts.PageSize)
-		}
-	}
-	return true
-}
-
-// observeMemory reads what the groups and their members hold.
-func (c *Controller) observeMemory(v *View) {
-	o := &v.Observed
-	o.Pinned, o.Current = map[cgroup.Dir]int64{}, map[cgroup.Dir]int64{}
-	o.Held, o.HeldShared = map[procfs.ID]int64{}, map[procfs.ID]int64{}
-	if h, ok := v.Facts.HierarchyOf("memory"); ok {
-		for d := range o.Dirs {
-			if d.Hierarchy != h.ID {
-				continue
-			}
-			u, err := metrics.Read(v.Tree, d)
-			if err != nil {
-				continue // gone meanwhile: the plan's own steps will say so
-			}
-			if pinned := u.Memory.Pinned(); pinned != nil {
-				o.Pinned[d] = *pinned
-			}
-			if u.Memory.Current != nil {
-				o.Current[d] = *u.Memory.Current
-			}
-		}
-	}
-	for _, p := range v.Members {
-		if m, err := c.Host.Proc.Memory(p.Process.PID); err == nil {
-			o.Held[p.Process.ID] = m.Anon + m.Shmem
-			o.HeldShared[p.Process.ID] = m.Shmem
-		}
+	return plan.Input{
+		Facts: v.Facts, Host: v.Policy.Host, Former: v.Names.Former, Agent: v.Policy.Agent, Classified: v.Classified,
+		Observed: v.Observed, Memory: v.inUse(), Released: v.Released, Expel: v.expel, Systemd: v.Systemd,
+		Network: v.Network, Leave: v.left, AskNodes: v.askNodes,
 	}
 }
 

@@ -279,7 +279,7 @@ func (c *Controller) madeRoots(f *host.Facts) []string {
 // that lifts the named ones; nil when nothing is recorded and nothing is there. What is there and not recorded is
 // refused, or with force taken as ours.
 func (c *Controller) releaseView(ctx context.Context, f *host.Facts, s *state.Documents, groups []string, r Request) (*View, error) {
-	v := &View{Facts: f, Tree: c.tree(f), Released: s.Released, homes: homesOf(s.Pins, s.Ended), releasing: true, Names: treeNames(s, c.madeRoots(f))}
+	v := &View{Facts: f, Tree: c.tree(f), procs: c.Host.Proc, Released: s.Released, homes: homesOf(s.Pins, s.Ended), releasing: true, Names: treeNames(s, c.madeRoots(f))}
 	recorded := s.Applied != nil || len(v.Names.Former) > 0
 	if !recorded {
 		v.Names = unrecorded(r.Sources)
@@ -328,15 +328,10 @@ func (c *Controller) planRelease(ctx context.Context, v *View, groups []string, 
 		c.Log.Warn("releasing without the network", "err", err)
 		shaped = c.leftShaped(v.Facts.BootID, err)
 	}
-	in := plan.Input{
+	v.Plan = plan.Make(plan.Input{
 		Facts: v.Facts, Host: v.Policy.Host, Former: v.Names.Former, Classified: v.Classified, Observed: v.Observed,
-		Release: groups, Systemd: v.Systemd, Network: v.Network, Insist: force,
-	}
-	if v.Plan = plan.Make(in); touchesMemory(v.Plan) && v.Systemd != nil {
-		c.observeMemory(v)
-		in.Observed = v.Observed
-		v.Plan = plan.Make(in)
-	}
+		Memory: v.inUse(), Release: groups, Systemd: v.Systemd, Network: v.Network, Insist: force,
+	})
 	v.Plan.Notes = append(v.Plan.Notes, shaped...)
 	return nil
 }

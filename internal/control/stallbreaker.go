@@ -132,7 +132,7 @@ func (c *Controller) liftHigh(ctx context.Context, group, why string) error {
 		return err
 	}
 	if c.refusals(v.Plan, false) != nil {
-		if err := c.leaveOut(v); err != nil {
+		if err := v.leaveOut(); err != nil {
 			return err
 		}
 	}

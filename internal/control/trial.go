@@ -253,7 +253,7 @@ func (c *Controller) revert(ctx context.Context, t *state.Trial, why, by string,
 			stays := fmt.Sprintf("group %q stays as it is: %s", refusal.Group, refusal.Reason)
 			reply.Notes, r.Reason = append(reply.Notes, stays), strings.TrimPrefix(r.Reason+"; "+stays, "; ")
 		}
-		if err := c.leaveOut(v); err != nil {
+		if err := v.leaveOut(); err != nil {
 			return err
 		}
 	}

@@ -58,6 +58,8 @@ type View struct {
 	conflicts []state.Conflict
 	left      map[cgroup.File]string // what of it stays, with what was wanted
 
+	procs procfs.FS // of the host
+
 	rules classify.Input // what Classified was made from, for explain
 }
 
@@ -163,9 +165,7 @@ func (c *Controller) view(ctx context.Context, l look) (*View, error) {
 		}
 		c.Log.Warn("interfaces are left as they are", "err", err)
 	}
-	if err := c.plan(v); err != nil {
-		return nil, err
-	}
+	v.plan()
 	for _, id := range slices.Sorted(maps.Keys(v.unlaid)) {
 		v.Plan.Notes = append(v.Plan.Notes, v.unlaid[id])
 	}
@@ -188,7 +188,7 @@ func (c *Controller) classify(ctx context.Context, l look) (*View, error) {
 		}
 		v.Facts = facts
 	}
-	v.Tree = c.tree(v.Facts)
+	v.Tree, v.procs = c.tree(v.Facts), c.Host.Proc
 	resolved, problems, err := c.resolve(l.sources, v.Facts, l.memory)
 	if err != nil {
 		return nil, err

@@ -137,8 +137,7 @@ func (s *sim) process(id procfs.ID) procfs.Process {
 func (s *sim) observe() Observation {
 	o := Observation{
 		Dirs: map[cgroup.Dir]map[string]string{}, Subtree: map[cgroup.Dir]Subtree{},
-		Pinned: map[cgroup.Dir]int64{}, Current: map[cgroup.Dir]int64{}, OOMScoreAdj: maps.Clone(s.scores),
-		Homes: s.homes, Originals: s.originals,
+		OOMScoreAdj: maps.Clone(s.scores), Homes: s.homes, Originals: s.originals,
 	}
 	rows := rowsByHierarchy(s.facts)
 	for _, h := range s.facts.Hierarchies {
@@ -162,7 +161,6 @@ func (s *sim) observe() Observation {
 			if h.Version == 2 {
 				s.observeSubtree(&o, dir)
 			}
-			s.observeMemory(&o, dir)
 		}
 	}
 	for _, id := range s.kernel.Processes() {
@@ -192,15 +190,42 @@ func (s *sim) observeSubtree(o *Observation, dir cgroup.Dir) {
 	o.Subtree[dir] = Subtree{Available: available, Enabled: enabled}
 }
 
-func (s *sim) observeMemory(o *Observation, dir cgroup.Dir) {
-	usage, err := metrics.Read(s.kernel.Tree, dir)
+// modelMemory is what the model has charged.
+type modelMemory struct {
+	noMemory
+	kernel *cgroupfake.Kernel
+}
+
+func (m modelMemory) Charged(dir cgroup.Dir) (current, pinned int64) {
+	usage, err := metrics.Read(m.kernel.Tree, dir)
 	if err != nil || usage.Memory.Current == nil {
-		return
+		return 0, 0
 	}
-	o.Current[dir] = *usage.Memory.Current
 	if usage.Memory.Anonymous != nil && usage.Memory.Shared != nil {
-		o.Pinned[dir] = *usage.Memory.Anonymous + *usage.Memory.Shared
+		pinned = *usage.Memory.Anonymous + *usage.Memory.Shared
 	}
+	return *usage.Memory.Current, pinned
+}
+
+// memoryInUse is what a test says is in use.
+type memoryInUse struct {
+	current, pinned  map[cgroup.Dir]int64
+	held, heldShared map[procfs.ID]int64
+	onNodes          map[string]map[int]int64
+	migrates         map[cgroup.Dir]bool
+}
+
+func (m *memoryInUse) Charged(d cgroup.Dir) (current, pinned int64) { return m.current[d], m.pinned[d] }
+func (m *memoryInUse) Held(id procfs.ID) (all, shared int64)        { return m.held[id], m.heldShared[id] }
+func (m *memoryInUse) OnNodes(group string) map[int]int64           { return m.onNodes[group] }
+func (m *memoryInUse) Migrates(d cgroup.Dir) bool                   { return m.migrates[d] }
+
+// inUse is what is in use for a plan, to be changed.
+func (in *Input) inUse() *memoryInUse {
+	if in.Memory == nil {
+		in.Memory = &memoryInUse{held: map[procfs.ID]int64{}, heldShared: map[procfs.ID]int64{}}
+	}
+	return in.Memory.(*memoryInUse)
 }
 
 func must[T any](v T, err error) T {

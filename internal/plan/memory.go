@@ -7,7 +7,6 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/knob"
-	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 )
 
@@ -56,7 +55,7 @@ const finalReclaim = "memory that is reclaimed or swapped out comes back only wh
 func (p *planner) lowerMemory(dir cgroup.Dir, c knob.Change) {
 	p.checkMemory(dir, c)
 	to := number(c.To)
-	if to < 0 || p.o.Current[dir] <= to || p.isNew[dir] {
+	if to < 0 || p.charged(dir) <= to || p.isNew[dir] {
 		p.addWrite(p.writeStep(dir, c.Row, c.On, c.From, c.To))
 		return
 	}
@@ -107,7 +106,7 @@ func (p *planner) lowerByHigh(dir cgroup.Dir, c knob.Change) bool {
 		before := number(at)
 		step := write(text, last.Reason+"; memory.high first, above which nobody is killed, and memory.max when there is no more in use")
 		step.Risk = knob.RiskSlow
-		if before >= 0 && before <= p.o.Current[dir] { // one that reclaims already
+		if before >= 0 && before <= p.charged(dir) { // one that reclaims already
 			w := wait
 			w.Below, w.Push = before+room, step.Old
 			step.Reclaim = &w
@@ -146,6 +145,12 @@ func reclaimRoom(limit int64) int64 {
 	return max(min(max(limit/64, 1<<20), 16<<20, limit/4), 0)
 }
 
+// charged is the memory that a directory and those below it are charged now.
+func (p *planner) charged(dir cgroup.Dir) int64 {
+	current, _ := p.in.Memory.Charged(dir)
+	return current
+}
+
 // reclaimTime is how long the memory of one directory may take to fall.
 func (p *planner) reclaimTime() time.Duration {
 	return cmp.Or(time.Duration(p.in.Host.Reclaim), DefaultReclaim)
@@ -153,7 +158,7 @@ func (p *planner) reclaimTime() time.Duration {
 
 // descent gives the values on the way from what is in use to a limit, falling and without the last one; nothing where nothing has to go.
 func (p *planner) descent(dir cgroup.Dir, from string, to int64) []string {
-	now := p.o.Current[dir]
+	now := p.charged(dir)
 	if now <= to {
 		return nil
 	}
@@ -176,7 +181,7 @@ func (p *planner) descent(dir cgroup.Dir, from string, to int64) []string {
 // lowerMemsw lowers v1's limit of memory and swap together, which the kernel refuses as it does the other while more is in use.
 func (p *planner) lowerMemsw(dir cgroup.Dir, c knob.Change) {
 	step := p.writeStep(dir, c.Row, c.On, c.From, c.To)
-	if to := number(c.To); to >= 0 && !p.isNew[dir] && p.o.Current[dir] > 0 {
+	if to := number(c.To); to >= 0 && !p.isNew[dir] && p.charged(dir) > 0 {
 		step.Reclaim = &Reclaim{Use: fileMemswUse, To: to, Within: p.reclaimTime()}
 	}
 	p.addWrite(step)
@@ -198,7 +203,8 @@ func (p *planner) checkMemory(dir cgroup.Dir, c knob.Change) {
 	if swap > 0 {
 		with = " plus " + policy.Bytes(swap).Human() + " of swap"
 	}
-	if pinned := policy.Bytes(p.o.Pinned[dir]); pinned > room {
+	if _, n := p.in.Memory.Charged(dir); policy.Bytes(n) > room {
+		pinned := policy.Bytes(n)
 		p.refuse(group, hint, "memory.max %s%s is below the %s in %s that cannot be reclaimed (anonymous, shared and locked memory)",
 			policy.Bytes(limit).Human(), with, pinned.Human(), dir)
 		return
@@ -236,8 +242,9 @@ func (p *planner) heldBy(group string) int64 {
 func (p *planner) sumHeld() map[string]int64 {
 	private, shared := make(map[string]int64), make(map[string]int64)
 	for id, pl := range p.placed {
-		part := p.sharedPart(id)
-		private[pl.group] += p.o.Held[id] - part
+		all, part := p.in.Memory.Held(id)
+		part = min(part, all)
+		private[pl.group] += all - part
 		shared[pl.group] = max(shared[pl.group], part)
 	}
 	sums := make(map[string]int64, len(p.d.forest.nodes))
@@ -249,8 +256,4 @@ func (p *planner) sumHeld() map[string]int64 {
 		}
 	}
 	return sums
-}
-
-func (p *planner) sharedPart(id procfs.ID) int64 {
-	return min(p.o.HeldShared[id], p.o.Held[id])
 }

@@ -28,7 +28,7 @@ func lowering(h host.Hierarchy, use int64, high policy.Value) (Plan, cgroup.Dir)
 	if _, asked := in.Observed.Dirs[dir]["memory.high"]; h.Version == 2 && !asked {
 		in.Observed.Dirs[dir]["memory.high"] = "max"
 	}
-	in.Observed.Current = map[cgroup.Dir]int64{dir: use}
+	in.inUse().current = map[cgroup.Dir]int64{dir: use}
 	in.Classified = groupsOf(group("a", with(2<<30)))
 	return Make(in), dir
 }
@@ -113,7 +113,7 @@ func TestMemswWaits(t *testing.T) {
 	}
 	in := input(factsWith(v1("memory")), limited(4<<30))
 	in.inPlace()
-	in.Observed.Current = map[cgroup.Dir]int64{{Hierarchy: "memory", Path: "/bulkhead/a"}: 1 << 30}
+	in.inUse().current = map[cgroup.Dir]int64{{Hierarchy: "memory", Path: "/bulkhead/a"}: 1 << 30}
 	in.Classified = groupsOf(limited(2 << 30))
 	for _, s := range Make(in).Steps {
 		if s.File == fileMemsw {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"bulkhead/internal/cgroup"
 	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/policy"
 )
@@ -33,7 +32,7 @@ func (p *planner) checkNodes() {
 		}
 		asked[s.Group] = true
 		bytes, known := int64(0), false
-		for node, n := range p.o.OnNodes[s.Group] {
+		for node, n := range p.in.Memory.OnNodes(s.Group) {
 			known = true
 			if leaving.Contains(node) {
 				bytes += n
@@ -47,7 +46,7 @@ func (p *planner) checkNodes() {
 			what = fmt.Sprintf("%s of it are on node %s", policy.Bytes(bytes).Human(), leaving)
 		}
 		h, _ := p.in.Facts.Hierarchy(s.Dir.Hierarchy)
-		if moves := h.Version == 2 || p.o.Migrates[s.Dir]; moves {
+		if moves := h.Version == 2 || p.in.Memory.Migrates(s.Dir); moves {
 			took := ""
 			if known {
 				took = fmt.Sprintf(", in about %s at 1 GiB a second,", max(time.Duration(float64(bytes)/migrateSpeed*float64(time.Second)), time.Second).Round(time.Second))
@@ -100,17 +99,6 @@ func (p *planner) membersBelow(group string) (n int) {
 		}
 	}
 	return n
-}
-
-// ChangesNodes lists the groups whose nodes a plan changes, with the directories.
-func ChangesNodes(p Plan) map[string]cgroup.Dir {
-	groups := map[string]cgroup.Dir{}
-	for _, s := range p.Steps {
-		if s.Op == OpWrite && s.File == FileMems && s.Old != "" {
-			groups[s.Group] = s.Dir
-		}
-	}
-	return groups
 }
 
 // NodeBytes reads memory.numa_stat: bytes by node. On cgroup v1 they are pages, of the group and those below it ("hierarchical_total=5 N0=3 N1=2"); on

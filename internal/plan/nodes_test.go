@@ -40,9 +40,9 @@ func TestNodesUnderMemory(t *testing.T) {
 			}
 			in.inPlace()
 			in.Classified.Groups = groupsOf(group("a", on(c.to...))).Groups
-			in.Observed.OnNodes = map[string]map[int]int64{"a": c.bytes}
+			in.inUse().onNodes = map[string]map[int]int64{"a": c.bytes}
 			dir := cgroup.Dir{Hierarchy: c.h.ID, Path: "/bulkhead/a"}
-			in.Observed.Migrates = map[cgroup.Dir]bool{dir: c.migrate}
+			in.inUse().migrates = map[cgroup.Dir]bool{dir: c.migrate}
 			note := ""
 			for _, n := range Make(in).Notes {
 				if n.Key == policy.KeyMemoryNUMA && strings.Contains(n.Text, "node 0") {
@@ -62,9 +62,6 @@ func TestNodesUnderMemory(t *testing.T) {
 			}
 			if note == "" {
 				t.Error("without asking it says nothing")
-			}
-			if groups := ChangesNodes(p); groups["a"] != dir {
-				t.Errorf("the plan changes the nodes of %v", groups)
 			}
 		})
 	}

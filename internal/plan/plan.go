@@ -144,6 +144,9 @@ type placing struct {
 }
 
 func newPlanner(in *Input) *planner {
+	if in.Memory == nil {
+		in.Memory = noMemory{}
+	}
 	p := &planner{
 		in:         in,
 		o:          &in.Observed,

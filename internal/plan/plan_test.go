@@ -279,18 +279,18 @@ func TestRefusals(t *testing.T) {
 			in.Observed.Foreign = map[cgroup.Dir]bool{{Hierarchy: "memory", Path: "/bulkhead"}: true}
 		}, `there is a group "/bulkhead" in the memory hierarchy that bulkhead did not make`},
 		"systemd":      {func(in *Input) { in.Facts.Systemd = true }, "systemd owns the cgroup tree of this host, and could not be asked"},
-		"pinned above": {func(in *Input) { in.Observed.Pinned = map[cgroup.Dir]int64{dir: 3 << 30} }, "memory.max 2 GiB is below the 3 GiB in memory:/bulkhead/a that cannot be reclaimed"},
+		"pinned above": {func(in *Input) { in.inUse().pinned = map[cgroup.Dir]int64{dir: 3 << 30} }, "memory.max 2 GiB is below the 3 GiB in memory:/bulkhead/a that cannot be reclaimed"},
 		"pinned but swap": {func(in *Input) {
-			in.Observed.Pinned = map[cgroup.Dir]int64{dir: 3 << 30}
+			in.inUse().pinned = map[cgroup.Dir]int64{dir: 3 << 30}
 			in.Classified = groupsOf(limited(2<<30, 1<<30))
 		}, ""},
 		"more swap than is": {func(in *Input) {
-			in.Observed.Pinned = map[cgroup.Dir]int64{dir: 7 << 30}
+			in.inUse().pinned = map[cgroup.Dir]int64{dir: 7 << 30}
 			in.Classified = groupsOf(limited(2<<30, 20<<30))
 		}, "memory.max 2 GiB plus 4 GiB of swap is below the 7 GiB"},
 		"held above":        {func(in *Input) { in.hold(3<<30, 0) }, "below the 3 GiB of anonymous and shared memory that the group's processes hold"},
 		"shared held once":  {func(in *Input) { in.hold(1<<30, 1<<30); in.hold(1<<30, 1<<30); in.hold(1<<30, 1<<30) }, ""},
-		"enough":            {func(in *Input) { in.hold(1<<30, 0); in.Observed.Pinned = map[cgroup.Dir]int64{dir: 1 << 30} }, ""},
+		"enough":            {func(in *Input) { in.hold(1<<30, 0); in.inUse().pinned = map[cgroup.Dir]int64{dir: 1 << 30} }, ""},
 		"reserve too large": {func(in *Input) { in.Host.Reserve.CPU = 4 * policy.One }, "host.reserve keeps 4 of the host's 4 cores"},
 		"reserve all":       {func(in *Input) { in.Host.Reserve.Memory = policy.Bytes(16 << 30) }, "host.reserve keeps 16 GiB of the host's 16 GiB"},
 	} {
@@ -318,10 +318,7 @@ func TestRefusals(t *testing.T) {
 func (in *Input) hold(bytes, shared int64) {
 	p := proc(100+len(in.Observed.Processes), 1, "mysqld", in.Facts)
 	in.member(p, "a")
-	if in.Observed.Held == nil {
-		in.Observed.Held, in.Observed.HeldShared = map[procfs.ID]int64{}, map[procfs.ID]int64{}
-	}
-	in.Observed.Held[p.ID], in.Observed.HeldShared[p.ID] = bytes, shared
+	in.inUse().held[p.ID], in.inUse().heldShared[p.ID] = bytes, shared
 }
 
 // A limit that is in force already is no reason to refuse anything, whatever the group holds.
@@ -329,7 +326,7 @@ func TestLimitInForceIsNotRefused(t *testing.T) {
 	in := input(factsWith(v1("memory")), group("a", settings("group", "memory.max", policy.Bytes(2<<30))))
 	in.hold(5<<30, 0)
 	in.inPlace()
-	in.Observed.Pinned = map[cgroup.Dir]int64{{Hierarchy: "memory", Path: "/bulkhead/a"}: 5 << 30}
+	in.inUse().pinned = map[cgroup.Dir]int64{{Hierarchy: "memory", Path: "/bulkhead/a"}: 5 << 30}
 	if p := Make(in); len(p.Refusals)+len(p.Steps) > 0 {
 		t.Errorf("refusals %+v, steps %v", p.Refusals, brief(p))
 	}

@@ -68,8 +68,8 @@ func TestRenderGolden(t *testing.T) {
 			theHost(&in)
 			in.inPlace()
 			root := cgroup.Dir{Hierarchy: "memory", Path: "/bulkhead/mysql3306"}
-			in.Observed.Current = map[cgroup.Dir]int64{root: 5 << 30}
-			in.Observed.Pinned = map[cgroup.Dir]int64{root: 4 << 30}
+			in.inUse().current = map[cgroup.Dir]int64{root: 5 << 30}
+			in.inUse().pinned = map[cgroup.Dir]int64{root: 4 << 30}
 			in.Classified.Groups = in.Classified.Groups[:2]
 			in.Classified.Groups[0].Settings = in.Classified.Groups[0].Settings.With(settings("override 3", "memory.max", policy.Bytes(3<<30))[0]).With(settings("group", "oom_score_adj", policy.Count(-500))[0])
 			in.Observed.OOMScoreAdj = map[procfs.ID]int{in.Classified.Placements[0].Process.ID: 0}

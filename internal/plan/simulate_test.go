@@ -102,7 +102,7 @@ func drawSettings(t *rapid.T, label string) policy.Settings {
 
 // input gives what a plan for this wish starts from.
 func (s *sim) input(w wish, processes []procfs.ID) Input {
-	in := Input{Facts: s.facts, Host: w.host, Former: simNames.Former, Classified: classify.Result{Groups: w.groups}, Observed: s.observe()}
+	in := Input{Facts: s.facts, Host: w.host, Former: simNames.Former, Classified: classify.Result{Groups: w.groups}, Observed: s.observe(), Memory: modelMemory{kernel: s.kernel}}
 	for i, id := range processes {
 		if g := w.members[i]; g != "" {
 			in.Classified.Placements = append(in.Classified.Placements, classify.Placement{Process: s.process(id), Group: g, Rule: "rule of " + g})

@@ -23,6 +23,7 @@ type Input struct {
 	Agent      policy.AgentPart
 	Classified classify.Result
 	Observed   Observation
+	Memory     Memory          // nil: nothing is in use
 	Released   map[string]bool // groups that were released and stay so until apply
 	// Former are the names of root groups whose groups are brought over: Names.Former.
 	Former []string
@@ -52,6 +53,29 @@ type Input struct {
 	NoMoves bool
 }
 
+// Memory tells how much memory is in use, bytes. A plan asks only where it lowers a limit or changes nodes: of all that
+// is read these figures are the dearest. What cannot be read is 0.
+type Memory interface {
+	// Charged is what a directory and those below it are charged, and how much of it cannot be reclaimed: anonymous,
+	// shared and unevictable.
+	Charged(d cgroup.Dir) (current, pinned int64)
+	// Held is the anonymous and shared memory of a process, and the shared part of it. Processes of one group mostly map
+	// the same segment (PostgreSQL's shared_buffers), so a group counts its largest, not the sum.
+	Held(id procfs.ID) (all, shared int64)
+	// OnNodes is how much memory a group has on which NUMA node; nil when that is not known.
+	OnNodes(group string) map[int]int64
+	// Migrates says whether a v1 cpuset takes memory along to its new nodes (cpuset.memory_migrate).
+	Migrates(d cgroup.Dir) bool
+}
+
+// noMemory is in use where nobody can be asked.
+type noMemory struct{}
+
+func (noMemory) Charged(cgroup.Dir) (current, pinned int64) { return 0, 0 }
+func (noMemory) Held(procfs.ID) (all, shared int64)         { return 0, 0 }
+func (noMemory) OnNodes(string) map[int]int64               { return nil }
+func (noMemory) Migrates(cgroup.Dir) bool                   { return false }
+
 // Observation is what the kernel says now about our tree and the processes.
 type Observation struct {
 	// Dirs holds every directory below (and including) our root in each hierarchy, with the files
@@ -61,22 +85,8 @@ type Observation struct {
 	// Subtree holds cgroup.controllers and cgroup.subtree_control of every v2 directory of Dirs and
 	// of each of its ancestors up to "/", in the v1 names of the controllers ("blkio" for io).
 	Subtree map[cgroup.Dir]Subtree
-	// Pinned is the memory that cannot be reclaimed in a directory and below it: anonymous, shared
-	// and unevictable, bytes.
-	Pinned map[cgroup.Dir]int64
-	// Current is the memory charged now to a directory and what lies below it, bytes.
-	Current map[cgroup.Dir]int64
-	// OnNodes is how much memory each group has on which NUMA node, bytes; Migrates the v1 cpusets that move it (cpuset.memory_migrate).
-	OnNodes  map[string]map[int]int64
-	Migrates map[cgroup.Dir]bool
 	// Processes is the process table the classification was made from, by pid.
 	Processes []procfs.Process
-	// Held is the anonymous and shared memory of each process placed in a group, bytes.
-	Held map[procfs.ID]int64
-	// HeldShared is the shared part of Held, bytes. Processes of one group mostly map the same
-	// segment (PostgreSQL's shared_buffers), so a group counts its largest, not the sum. A process
-	// that is missing here counts with all of Held.
-	HeldShared map[procfs.ID]int64
 	// OOMScoreAdj now: of processes placed in a group that asks for one or that sit in its directories
 	// (Layout.Resident), of those in Originals.OOMScoreAdj, and of all their descendants, which have
 	// inherited it.

@@ -433,7 +433,7 @@ func (p *planner) ownMemory(unit string, k Kept, settings []string) (dir cgroup.
 	for _, h := range p.in.Facts.Hierarchies {
 		dir = cgroup.Dir{Hierarchy: h.ID, Path: k.Dir}
 		text, seen := p.o.Dirs[dir]
-		if !seen || p.o.Current[dir] <= own {
+		if !seen || p.charged(dir) <= own {
 			continue
 		}
 		for _, row := range p.d.rows[h.ID] {
@@ -457,17 +457,20 @@ func (p *planner) backToOwnMemory(unit string, k Kept, settings []string) {
 // would kill stays what it is, until the unit uses less.
 func (p *planner) holdOwnMemory(unit string, k Kept) []string {
 	dir, c, lowers := p.ownMemory(unit, k, k.Ours)
+	if !lowers || p.in.Insist {
+		return k.Ours
+	}
 	own := p.in.Systemd.Own[unit]
+	current, pinned := p.in.Memory.Charged(dir)
 	switch {
-	case !lowers || p.in.Insist:
-	case p.o.Pinned[dir] > own:
+	case pinned > own:
 		p.notes = append(p.notes, Note{Group: k.Group, Key: policy.KeyMemoryMax, NotEnforced: true, Text: fmt.Sprintf(
 			"%s keeps the memory limit that it has: its own MemoryMax=%s is below the %s in it that cannot be reclaimed, and would have it killed; release again once it uses less or was restarted, or with --force --reason",
-			unit, policy.Bytes(own).Human(), policy.Bytes(p.o.Pinned[dir]).Human())})
+			unit, policy.Bytes(own).Human(), policy.Bytes(pinned).Human())})
 		return slices.DeleteFunc(slices.Clone(k.Ours), func(s string) bool { return s == settingMemoryMax })
 	default:
 		p.notes = append(p.notes, Note{Group: k.Group, Key: policy.KeyMemoryMax, Text: fmt.Sprintf(
-			"%s goes back to its own MemoryMax=%s in steps, as it uses %s", unit, policy.Bytes(own).Human(), policy.Bytes(p.o.Current[dir]).Human())})
+			"%s goes back to its own MemoryMax=%s in steps, as it uses %s", unit, policy.Bytes(own).Human(), policy.Bytes(current).Human())})
 		for _, text := range append(p.descent(dir, c.From, number(c.To)), c.To) {
 			step := p.writeStep(dir, c.Row, c.On, c.From, text)
 			step.Group, step.Risk, step.Reason = k.Group, knob.RiskSlow, "the unit's own limit, in steps, so that the kernel can reclaim between them"
