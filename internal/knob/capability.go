@@ -254,7 +254,8 @@ func partly(f *host.Facts, key policy.Key) bool {
 func caveat(f *host.Facts, s policy.Settings, setting policy.Setting) (text string, lost bool) {
 	c := explain(setting.Key, f, nil)
 	if setting.Key == policy.KeyIOWeight && setting.Dev == "" && c.Verdict == Yes {
-		return "no entry of the policy asks for a weight on a disk", true
+		return "without `on` it changes no disk, and none weighs by itself: `on: DISK` chooses one, and plan then " +
+			"says what changes there", false
 	}
 	if setting.Key == policy.KeyIOWeight && c.Verdict == Yes {
 		return "", false

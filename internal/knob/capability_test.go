@@ -285,7 +285,7 @@ func TestCaveats(t *testing.T) {
 		{"io.weight", debian12(), ask(policy.KeyIOWeight, policy.Weight(10)),
 			[]string{"!io.weight: this kernel has neither BFQ nor CFQ"}},
 		{"io.weight of a role", bfqHost(), ask(policy.KeyIOWeight, policy.Weight(10)),
-			[]string{"!io.weight: no entry of the policy asks for a weight on a disk"}},
+			[]string{"io.weight: without `on` it changes no disk"}},
 		{"io.weight on a disk", bfqHost(), onDevice(ask(policy.KeyIOWeight, policy.Weight(10)), "8:0"), nil},
 	}
 	for _, test := range tests {

@@ -55,7 +55,7 @@ func (p *planner) weighDisks() {
 	}
 }
 
-// diskWishes is what the groups' weights need of the disks.
+// diskWishes is what the groups' weights need of the disks. One that names no disk takes them as they are.
 func (p *planner) diskWishes() map[cgroup.File]diskWish {
 	wishes, top := map[cgroup.File]diskWish{}, p.disksAt()
 	for _, n := range p.d.forest.nodes {
@@ -67,7 +67,7 @@ func (p *planner) diskWishes() map[cgroup.File]diskWish {
 				}
 			}
 			d, known := p.in.Facts.Device(s.Dev)
-			if !known {
+			if !known || s.On == "" {
 				continue
 			}
 			model := p.modelOf(s.Dev)

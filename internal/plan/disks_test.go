@@ -76,6 +76,20 @@ func TestDisksAreMadeToWeigh(t *testing.T) {
 	}
 }
 
+// A weight that names no disk takes those that weigh as they are, also with write-back throttling and without a model.
+func TestDisksStayAsTheyAre(t *testing.T) {
+	for via, file := range map[string]string{
+		policy.ViaBFQ: "io.bfq.weight 8:0  -> 50", policy.ViaIOCost: "io.weight 8:0  -> 500",
+	} {
+		in := input(diskHost(v2("blkio", "cpu", "memory")), group("a", policy.Settings{
+			{Key: policy.KeyIOWeight, Dev: "8:0", Via: via, Value: policy.Weight(500), From: "group"}}))
+		in.Host.IO = []policy.Ceiling{{On: "/dev/sda", Devices: []string{"8:0"}, Model: &policy.Model{}}}
+		if got := diskSteps(Make(in)); !slices.Equal(got, []string{file}) {
+			t.Errorf("%s: %q, want %s", via, got, file)
+		}
+	}
+}
+
 // What was changed of a disk goes back when nobody asks any more, with the last weight gone, and with a release of everything; while a target
 // cannot be found everything stays.
 func TestDisksAreGivenBack(t *testing.T) {

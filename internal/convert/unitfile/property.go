@@ -351,7 +351,7 @@ func (im *sliceImport) tasksMax(g *convert.Group, _ *unitFile, a assignment) {
 
 func (im *sliceImport) ioWeight(g *convert.Group, u *unitFile, a assignment) {
 	if n, ok := im.integer(a, 1, convert.MaxWeight); ok {
-		im.Set(g, policy.KeyIOWeight, "", strconv.FormatInt(n, 10), a.at, a.what())
+		im.diskWeight(g, n, a)
 	}
 	if older, both := u.last("BlockIOWeight"); both {
 		im.Change(older.at, older.what(), "gives way to %s, the newer one", a.what())
@@ -363,7 +363,15 @@ func (im *sliceImport) blockIOWeight(g *convert.Group, u *unitFile, a assignment
 		return
 	}
 	if n, ok := im.integer(a, 10, 1000); ok { // 500 is what every unit has, and 100 on the newer scale
-		im.Set(g, policy.KeyIOWeight, "", strconv.FormatInt(max((n*100+250)/500, 1), 10), a.at, a.what())
+		im.diskWeight(g, max((n*100+250)/500, 1), a)
+	}
+}
+
+// diskWeight takes a weight over as systemd means it: it makes no disk weigh.
+func (im *sliceImport) diskWeight(g *convert.Group, n int64, a assignment) {
+	if im.Set(g, policy.KeyIOWeight, "", strconv.FormatInt(n, 10), a.at, a.what()) {
+		im.Change(a.at, a.what(), "holds on disks that weigh already (BFQ, iocost) and changes none, as in systemd; "+
+			"`on: DISK` beside it has plan choose what weighs there")
 	}
 }
 

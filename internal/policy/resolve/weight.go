@@ -9,39 +9,39 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// spreadWeights gives the weights of roles to the disks on which some group asks for one: no disk gets another
-// scheduler for a default.
+// spreadWeights gives the weights of roles, and those for all devices, to the disks on which some group asks for one by
+// name: no disk gets another scheduler for a default. A role's holds, too, where a weight for all devices found a disk
+// that weighs already.
 func spreadWeights(groups []*policy.Group) {
-	via := map[string]string{}
-	var order []string
+	var asked policy.Settings // one for each disk, one that names it before one that found it
 	policy.EachGroup(groups, func(g *policy.Group) {
-		for _, s := range g.Settings {
-			if s.Key == policy.KeyIOWeight && s.Dev != "" && via[s.Dev] == "" {
-				via[s.Dev] = s.Via
-				order = append(order, s.Dev)
+		for _, s := range g.Settings.All(policy.KeyIOWeight) {
+			at := slices.IndexFunc(asked, func(o policy.Setting) bool { return o.Dev == s.Dev })
+			switch {
+			case s.Dev == "":
+			case at < 0:
+				asked = append(asked, s)
+			case asked[at].On == "":
+				asked[at] = s
 			}
 		}
 	})
-	if len(order) == 0 {
+	if len(asked) == 0 {
 		return
 	}
 	policy.EachGroup(groups, func(g *policy.Group) {
-		var kept policy.Settings
-		var defaults policy.Setting
-		for _, s := range g.Settings {
-			if s.Key == policy.KeyIOWeight && s.Dev == "" && strings.HasPrefix(s.From, "role ") {
-				defaults = s
-				continue
-			}
-			kept = append(kept, s)
-		}
-		if defaults.Key == "" {
+		i := slices.IndexFunc(g.Settings, func(s policy.Setting) bool {
+			return s.Key == policy.KeyIOWeight && s.On == "" && s.Dev == ""
+		})
+		if i < 0 {
 			return
 		}
-		for _, dev := range order {
-			if _, has := kept.Get(policy.KeyIOWeight, dev); !has {
+		defaults := g.Settings[i]
+		kept := slices.Delete(slices.Clone(g.Settings), i, i+1)
+		for _, of := range asked {
+			if _, has := kept.Get(policy.KeyIOWeight, of.Dev); !has && (of.On != "" || isRoles(defaults)) {
 				one := defaults
-				one.Dev, one.Via = dev, via[dev]
+				one.Dev, one.Via, one.On = of.Dev, of.Via, of.On
 				kept = append(kept, one)
 			}
 		}
@@ -50,44 +50,57 @@ func spreadWeights(groups []*policy.Group) {
 	})
 }
 
+func isRoles(s policy.Setting) bool { return strings.HasPrefix(s.From, "role ") }
+
 // resolveWeight finds the disks that a weight is for, and what holds it there. A role's is left for spreadWeights.
 func (r weights) resolveWeight(s policy.Setting, group string) policy.Settings {
-	if strings.HasPrefix(s.From, "role ") {
+	switch {
+	case isRoles(s):
 		return policy.Settings{s}
-	}
-	var disks []*blockdev.Layer
-	if s.On == "" {
-		disks = r.allDisks(s)
-	} else {
-		disks = r.weighed(s)
+	case s.On == "":
+		return r.weighing(s, group)
 	}
 	var all policy.Settings
-	for _, l := range disks {
+	for _, l := range r.weighed(s) {
 		one := s
 		via, why, hint := r.weigh(l)
-		switch {
-		case via == "" && s.On == "":
-			r.note(s.Pos, group, "io.weight for all devices is not held on %s: %s", l.Name, why)
-			continue
-		case via == "":
+		if via == "" {
 			r.Fail(s.TargetPos(), hint, "io.weight on %s: %s", s.On, why)
 			one.Lost = r.Last()
 			return policy.Settings{one}
 		}
 		one.Dev, one.Via, one.Why = l.Device.Number, via, why
-		if s.On != "" {
-			r.note(s.TargetPos(), group, "io.weight on %s is held at %s: %s", s.On, l, why)
-		}
+		r.note(s.TargetPos(), group, "io.weight on %s is held at %s: %s", s.On, l, why)
 		all = append(all, one)
 	}
 	if len(all) == 0 {
-		if s.On == "" && disks != nil {
-			r.Fail(s.Pos, "", "io.weight: no disk of this host can be weighed: see the notes")
-		}
-		if s.Lost = r.Last(); s.On == "" {
-			return nil
-		}
+		s.Lost = r.Last()
 		return policy.Settings{s}
+	}
+	return all
+}
+
+// weighing gives a weight that names no disk to those that weigh already, whoever made them. It changes no disk, and
+// what is left of it, without a device, is for spreadWeights.
+func (r weights) weighing(s policy.Setting, group string) policy.Settings {
+	all := policy.Settings{s}
+	var others []string
+	for _, l := range r.allDisks(s) {
+		via, why, _ := r.weigh(l)
+		d := l.Device
+		switch {
+		case via == policy.ViaIOCost && d.Cost.On(), via == policy.ViaBFQ && d.Scheduler == blockdev.BFQ,
+			via == policy.ViaCFQ && d.Scheduler == blockdev.CFQ:
+			one := s
+			one.Dev, one.Via, one.Why = d.Number, via, why
+			all = append(all, one)
+		case via != "":
+			others = append(others, l.Name)
+		}
+	}
+	if len(others) > 0 && len(all) > 1 { // where none weighs, the table of limits says so
+		r.note(s.Pos, group, "io.weight without `on` changes no disk, and is not held on %s: `on: DISK` chooses one, "+
+			"and plan then says what changes there", strings.Join(others, ", "))
 	}
 	return all
 }
@@ -98,7 +111,7 @@ func (r weights) allDisks(s policy.Setting) []*blockdev.Layer {
 	if storage == nil {
 		return nil
 	}
-	disks := []*blockdev.Layer{}
+	var disks []*blockdev.Layer
 	paths := map[string]bool{}
 	for _, d := range r.facts.Devices {
 		if d.Kind == blockdev.Multipath {

@@ -82,6 +82,16 @@ func TestWeights(t *testing.T) {
 				f.Devices[i].Schedulers = nil
 			}
 		}, nil, "has no queue of requests"},
+		{"no disk is named", "partitions", 2, "io: [{on: /dev/sda, " + model + "}]", "{weight: 500}", nil,
+			[]string{}, ""},
+		{"no disk is named, and one weighs", "lvm-striped", 1, "", "{weight: 500}", func(f *host.Facts) {
+			sdb := slices.IndexFunc(f.Devices, func(d blockdev.Device) bool { return d.Number == "8:16" })
+			f.Devices[sdb].Scheduler = blockdev.BFQ
+		}, []string{"8:16=500 bfq"}, "changes no disk, and is not held on sda, sdc, sdd, sde"},
+		{"no disk is named, and somebody uses iocost", "partitions", 2, "", "{weight: 500}", func(f *host.Facts) {
+			f.Devices[0].Cost.QoS = "enable=1 ctrl=auto"
+		}, []string{"8:0=500 iocost"}, ""},
+		{"no disk is named, nothing can weigh", "partitions", 2, "", "{weight: 500}", without, []string{}, ""},
 		{"network", "network", 2, "", "{on: /nfs, weight: 500}", nil, nil, "is on the network"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -140,5 +150,13 @@ func TestRolesWeights(t *testing.T) {
 	}
 	if got := fmt.Sprint(groups("    io: [{on: /dev/sda, weight: 700}]\n")); got != "map[backup:[8:0=10 bfq] base:[8:0=700 bfq]]" {
 		t.Errorf("on sda: %s", got)
+	}
+	if got := fmt.Sprint(groups("    io: [{weight: 700}]\n")); got != "map[backup:[=10 ] base:[=700 ]]" {
+		t.Errorf("without `on`: %s", got)
+	}
+	if got := fmt.Sprint(groups("    io: [{weight: 700}]\n  c:\n" +
+		"    match: [{user: d}]\n    io: [{on: /dev/sda, weight: 9}]\n")); got !=
+		"map[backup:[8:0=10 bfq] base:[8:0=700 bfq] c:[8:0=9 bfq]]" {
+		t.Errorf("another names sda: %s", got)
 	}
 }
