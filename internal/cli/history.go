@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -29,7 +28,7 @@ func historyCmd(s *session) *cobra.Command {
 
 // readHistory reads what was changed; who may not read the state directory asks the agent.
 func readHistory(ctx context.Context, s *session) ([]journal.Entry, error) {
-	if os.Geteuid() != 0 {
+	if euid() != 0 {
 		if running, err := s.agent(ctx); err != nil {
 			return nil, err
 		} else if running != nil {

@@ -84,7 +84,7 @@ func (r *run) again(group string, argv []string) []string {
 
 // become enters the group, takes on the identity and replaces this process by the command.
 func (r *run) become(ctx context.Context, group string, argv []string) error {
-	if os.Geteuid() != 0 && (r.user != "" || r.unixGroup != "") {
+	if euid() != 0 && (r.user != "" || r.unixGroup != "") {
 		return needRoot("run --user and --unix-group")
 	}
 	id, err := command.As(r.user, r.unixGroup)
@@ -112,12 +112,12 @@ func (r *run) enter(ctx context.Context, group, command string) error {
 		if err = running.Enter(ctx, group, command, who()); err == nil {
 			return nil
 		}
-		if errors.Is(err, agent.ErrSilent) && os.Geteuid() == 0 {
+		if errors.Is(err, agent.ErrSilent) && euid() == 0 {
 			render.Printf(r.err, "warning: going on without the agent: %v\n", err)
 			err = nil
 		}
 	}
-	if err == nil && os.Geteuid() != 0 {
+	if err == nil && euid() != 0 {
 		err = &control.Error{Code: control.CodeFailed, Err: errors.New("run needs root"), Hint: ownerHint}
 	}
 	if err != nil {

@@ -51,13 +51,16 @@ type session struct {
 // tests.
 var atSteps = func(*control.Options) {}
 
+// euid is who runs this program: root, but for tests.
+var euid = os.Geteuid
+
 // open opens the controller and says what is wrong with the state directory.
 func (s *session) open() (*control.Controller, error) {
 	o := control.Options{State: s.state, Log: s.logger(slog.LevelWarn), Watchdog: s.watchdogArgs(),
 		Probe: s.probeArgs()}
 	atSteps(&o)
 	c, err := control.Open(o)
-	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
+	if errors.Is(err, fs.ErrPermission) && euid() != 0 {
 		return nil, &control.Error{Code: control.CodeFailed, Err: err, Hint: "only root may read it: run it with sudo"}
 	}
 	if err != nil {
@@ -71,7 +74,7 @@ func (s *session) open() (*control.Controller, error) {
 
 // look opens the controller for a verb that needs only the host, and so runs for everybody.
 func (s *session) look() (*control.Controller, error) {
-	if os.Geteuid() == 0 {
+	if euid() == 0 {
 		return s.open()
 	}
 	render.Println(s.err, "not root: what other users' processes run and listen on stays hidden, so "+
@@ -89,7 +92,7 @@ const ownerHint = "run it with sudo; where the agent runs, an `owner` that the p
 
 // needRoot refuses early, with a word about it, what only root can do.
 func needRoot(verb string) error {
-	if os.Geteuid() == 0 {
+	if euid() == 0 {
 		return nil
 	}
 	return &control.Error{Code: control.CodeFailed, Err: fmt.Errorf("%s needs root", verb), Hint: "run it with sudo"}
@@ -102,7 +105,7 @@ func (s *session) do(ctx context.Context, q control.Request) (*control.Reply, bo
 	if err != nil {
 		return nil, false, err
 	}
-	if running == nil && os.Geteuid() != 0 {
+	if running == nil && euid() != 0 {
 		return nil, false, &control.Error{Code: control.CodeFailed, Err: fmt.Errorf("%s needs root", q.Verb),
 			Hint: ownerHint}
 	}
@@ -110,7 +113,7 @@ func (s *session) do(ctx context.Context, q control.Request) (*control.Reply, bo
 		reply, err := running.Do(ctx, q)
 		// The emergency exit is the same done twice, so it goes on without an agent that died over it.
 		again := errors.Is(err, agent.ErrSilent) || q.Verb == "release" && errors.Is(err, agent.ErrCut)
-		if !again || ctx.Err() != nil || os.Geteuid() != 0 {
+		if !again || ctx.Err() != nil || euid() != 0 {
 			return reply, true, err
 		}
 		render.Println(s.err, "warning: going on without the agent:", err)
