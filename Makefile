@@ -42,14 +42,15 @@ test: ## install what is missing and run everything but the linter: the whole pr
 .PHONY: test-long
 # What is shorter in `make test`, and how long it is here: property checks (25; 2,000 under the race detector), random
 # sequences of changes (5; 500, and 50 on the real kernel), failing calls of the disk (every tenth; every one), inputs
-# of fuzz targets (3,000; 100,000), moments at which proofs end (INTERRUPTS), and what SPAN, CHURN, KILLS and PROBES say
-# in scripts/test-root.
+# of fuzz targets (3,000; 100,000), moments at which proofs end (INTERRUPTS), churn beside the agent (20 s; CHURN), and
+# what SPAN, KILLS and PROBES say in scripts/test-root. Only here (LONG=1): the demo interrupted and killed, and a run in a
+# peer's arm (another scenario is, at six moments, in `make test`); a MariaDB of 1 GiB that is lowered (512 MiB).
 test-long: ## the same and the linter, harder: race detector, 80 times the property checks, all failures of the disk, 500 random sequences, long fuzzing, the full demo, the lab
 	@scripts/steps deps build lint race
 	@$(MAKE) --no-print-directory fuzz FUZZ_INPUTS=100000
 	SEQUENCES=500 go test -count 1 -timeout 60m -run TestAnySequenceIsGivenBack ./internal/control
 	FAULTS=all go test -count 1 -timeout 30m -run TestVerbsOnAFailingDisk ./internal/control
-	@CHURN=10m SPAN=10s TIMEOUT=30m KILLS=all PROBES=20 SEQUENCES=50 INTERRUPTS=20 scripts/steps test-root demo lab-all
+	@LONG=1 CHURN=10m SPAN=10s TIMEOUT=30m KILLS=all PROBES=20 SEQUENCES=50 INTERRUPTS=20 scripts/steps test-root demo lab-all
 
 .PHONY: build
 build: ## build ./bulkhead, one static binary

@@ -298,7 +298,7 @@ func TestExistingRoot(t *testing.T) {
 		}
 		nothingLeft(t, dir)
 	}
-	for _, sockets := range []bool{false, true} {
+	whole := func(sockets bool) {
 		t.Run(fmt.Sprintf("sockets %t", sockets), func(t *testing.T) {
 			stop := overheard(t)
 			out := t.TempDir()
@@ -313,6 +313,7 @@ func TestExistingRoot(t *testing.T) {
 			same(t, "after a whole run")
 		})
 	}
+	whole(false)
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
 		r := o.against(t, program, dir, o.dsns(s == syscall.SIGINT))
 		r.await(t, "under the policy")
@@ -328,11 +329,7 @@ func TestExistingRoot(t *testing.T) {
 			same(t, "interrupted")
 		}
 	}
-	r := o.against(t, program, dir, o.dsns(true))
-	if err := r.end(t); err != nil {
-		t.Errorf("after a kill it ended with %v:\n%s", err, r.all)
-	}
-	same(t, "killed, and run again")
+	whole(true) // after a kill
 	o.taken(t)
 	same(t, "met by another run")
 	o.refusals(t, program, dir, same)

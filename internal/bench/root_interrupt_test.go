@@ -29,8 +29,9 @@ import (
 // ending is how one run of a chain of runs ends before its time.
 type ending struct {
 	signal syscall.Signal
-	word   string        // of its progress; "" is its start
-	after  time.Duration // since then
+	word   string           // of its progress; "" is its start
+	after  time.Duration    // since then
+	more   []syscall.Signal // that follow, as of somebody in a hurry
 }
 
 // swept is what a run says once it has taken away what others left.
@@ -52,11 +53,11 @@ func TestInterruptedAnywhereRoot(t *testing.T) {
 			last = "under shares"
 		}
 		interrupts(t, program, "redis", []ending{
-			{syscall.SIGINT, "", 20 * time.Millisecond},
-			{syscall.SIGKILL, "under the policy", 1700 * time.Millisecond}, // the server was started in its group
-			{syscall.SIGINT, swept, 500 * time.Millisecond},
-			{syscall.SIGKILL, last, 500 * time.Millisecond},
-			{syscall.SIGINT, last, 1200 * time.Millisecond},
+			{syscall.SIGINT, "", 20 * time.Millisecond, nil},
+			{syscall.SIGKILL, "under the policy", 1700 * time.Millisecond, nil}, // the server was started in its group
+			{syscall.SIGTERM, swept, 500 * time.Millisecond, nil},
+			{syscall.SIGKILL, last, 500 * time.Millisecond, nil},
+			{syscall.SIGINT, last, 1200 * time.Millisecond, []syscall.Signal{syscall.SIGINT, syscall.SIGHUP}},
 		})
 		return
 	}
@@ -72,7 +73,7 @@ func TestInterruptedAnywhereRoot(t *testing.T) {
 			for i := range moments {
 				// Two thirds are interrupted; those that are killed are followed by one that is not.
 				e := ending{[]syscall.Signal{syscall.SIGINT, syscall.SIGKILL, syscall.SIGTERM}[i%3], "",
-					time.Duration(i) * step}
+					time.Duration(i) * step, nil}
 				if i%3 == 2 {
 					e.word = swept
 				}
@@ -103,7 +104,7 @@ func interrupts(t *testing.T, program, engine string, endings []ending) {
 		}
 	})
 	// the last one sweeps, if the one before was killed
-	for i, e := range append(endings, ending{syscall.SIGINT, swept, 0}) {
+	for i, e := range append(endings, ending{syscall.SIGINT, swept, 0, nil}) {
 		// also what a run elsewhere left is taken away
 		r := startMarked(t, program, engine, filepath.Join(dir, strconv.Itoa(i%2)))
 		begun := time.Now()
@@ -121,8 +122,17 @@ func interrupts(t *testing.T, program, engine string, endings []ending) {
 		if err := r.cmd.Process.Signal(e.signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			t.Fatal(err)
 		}
-		_ = r.end(t)
+		for _, s := range e.more {
+			time.Sleep(50 * time.Millisecond)
+			_ = r.cmd.Process.Signal(s)
+		}
+		err := r.end(t)
 		what := fmt.Sprintf("%s: %v %v after %q", engine, e.signal, e.after, e.word)
+		var exit *exec.ExitError
+		if e.more != nil &&
+			(!errors.As(err, &exit) || exit.ExitCode() < 1 || !strings.Contains(r.all.String(), "interrupted")) {
+			t.Errorf("%s ended with %v, want an exit code above 0 and not a signal, and said\n%s", what, err, r.all)
+		}
 		if e.signal == syscall.SIGKILL {
 			gone := time.Now().Add(10 * time.Second)
 			for left := processesOf(t, dir); len(left) > 0; left = processesOf(t, dir) {

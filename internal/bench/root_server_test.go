@@ -25,12 +25,15 @@ import (
 func TestServerRoot(t *testing.T) {
 	needRoot(t)
 	n := process.NewSupervisor()
-	defer n.Close()
+	t.Cleanup(func() { _ = n.Close() })
 	for _, tt := range []struct{ engine, load, script string }{
 		{"mariadb", "sysbench", "oltp_read_only"}, {"postgresql", "pgbench", "select-only"},
 		{"postgresql", "sysbench", "oltp_read_only"}, {"redis", "redis-benchmark", "set"},
 	} {
-		t.Run(tt.engine+" under "+tt.load, func(t *testing.T) { serverRoot(t, n, tt.engine, tt.load, tt.script) })
+		t.Run(tt.engine+" under "+tt.load, func(t *testing.T) {
+			t.Parallel()
+			serverRoot(t, n, tt.engine, tt.load, tt.script)
+		})
 	}
 }
 

@@ -52,6 +52,9 @@ func buildProgram(t *testing.T) string {
 		}
 		return program
 	}
+	if program := os.Getenv("BULKHEAD_PROGRAM"); program != "" { // scripts/test-root makes it once for all
+		return program
+	}
 	program := filepath.Join(t.TempDir(), "bulkhead")
 	if out, err := exec.Command("go", "build", "-o", program, "bulkhead/cmd/bulkhead").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
@@ -352,8 +355,17 @@ func nothingLeft(t *testing.T, dir string) {
 	}
 }
 
+// onlyLong leaves a test to `make test-long` whose like with another scenario TestInterruptedAnywhereRoot has.
+func onlyLong(t *testing.T) {
+	t.Helper()
+	if os.Getenv("LONG") == "" {
+		t.Skip("TestInterruptedAnywhereRoot has the like of it; `make test-long` has this one, too (LONG=1)")
+	}
+}
+
 func TestDemoInterruptedRoot(t *testing.T) {
 	needRoot(t)
+	onlyLong(t)
 	program := buildProgram(t)
 	for _, tt := range []struct {
 		at      string
@@ -388,6 +400,7 @@ func TestDemoInterruptedRoot(t *testing.T) {
 // A demo that is killed takes its processes with it; what it could not undo, the next one does.
 func TestDemoKilledRoot(t *testing.T) {
 	needRoot(t)
+	onlyLong(t)
 	program := buildProgram(t)
 	dir := workArea(t)
 	first := startBench(t, program, "demo", dir)

@@ -36,6 +36,7 @@ func peersLeft(t *testing.T) (groups []string) {
 // A run in a peer's arm takes that one's groups away when it is interrupted; when it is killed, the next one does.
 func TestPeerInterruptedRoot(t *testing.T) {
 	needRoot(t)
+	onlyLong(t)
 	program := buildProgram(t)
 	dir := workArea(t)
 	const arm = "by libcgroup" // of io-iops

@@ -235,6 +235,7 @@ func TestFreezeIsEndedByWhoBeganIt(t *testing.T) {
 
 // Nobody ended a freeze: the command that held it was killed, and there is no agent.
 func TestOverdueFreezeEndsWithTheNextChange(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	p := s.frozenGroup(70075)
 	overdue := func() bool {

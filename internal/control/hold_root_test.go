@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -49,8 +50,10 @@ func within(t *testing.T, what string, asked, percent float64, measure func() fl
 // TestIOLimitsHold: 10 MiB/s and 500 IOPS on a loop device with direct IO, within 5 %, for a process of
 // the group and for one in a child group, which cgroup v1 does not give by itself.
 func TestIOLimitsHold(t *testing.T) {
+	t.Parallel()
 	for _, place := range []struct{ name, group string }{{"the group itself", "g"}, {"a child group", "g/child"}} {
 		t.Run(place.name, func(t *testing.T) {
+			t.Parallel()
 			s := newSite(t)
 			dev, _ := testhost.LoopDevice(t, 256<<20)
 			policy := func(limit string) string {
@@ -65,11 +68,24 @@ func TestIOLimitsHold(t *testing.T) {
 			s.apply(policy("bandwidth: 10MiB/s"))
 			writer, reader := testhost.DirectWriter(t, dev), testhost.DirectReader(t, dev)
 			s.must(Request{Verb: "move", Group: place.group, PIDs: []int{writer.ID.PID, reader.ID.PID}})
-			within(t, "write bytes/s", 10<<20, 5, func() float64 { return writer.Sequential(3 * time.Second).Bytes })
-			within(t, "read bytes/s", 10<<20, 5, func() float64 { return reader.Sequential(3 * time.Second).Bytes })
+			var both sync.WaitGroup // writing and reading have budgets of their own
+			both.Go(func() {
+				within(t, "write bytes/s", 10<<20, 5,
+					func() float64 { return writer.Sequential(3 * time.Second).Bytes })
+			})
+			both.Go(func() {
+				within(t, "read bytes/s", 10<<20, 5,
+					func() float64 { return reader.Sequential(3 * time.Second).Bytes })
+			})
+			both.Wait()
 			s.apply(policy("iops: 500"))
-			within(t, "write IOPS", 500, 5, func() float64 { return writer.Random(3 * time.Second).Ops })
-			within(t, "read IOPS", 500, 5, func() float64 { return reader.Random(3 * time.Second).Ops })
+			both.Go(func() {
+				within(t, "write IOPS", 500, 5, func() float64 { return writer.Random(3 * time.Second).Ops })
+			})
+			both.Go(func() {
+				within(t, "read IOPS", 500, 5, func() float64 { return reader.Random(3 * time.Second).Ops })
+			})
+			both.Wait()
 			s.must(Request{Verb: "release", Groups: []string{"g"}})
 			if free := writer.Sequential(time.Second).Bytes; free < 20<<20 {
 				t.Errorf("released, yet the writer gets only %.0f bytes/s: the device itself may be that slow, and then the figures above show nothing", free)
@@ -81,6 +97,7 @@ func TestIOLimitsHold(t *testing.T) {
 // TestSplitBudgetHolds: a child with a limit of its own takes its part out of the parent's budget, and never
 // gets more than its own.
 func TestSplitBudgetHolds(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	dev, _ := testhost.LoopDevice(t, 256<<20)
 	s.apply(fmt.Sprintf(`groups:
@@ -149,6 +166,7 @@ func TestCPULimitHolds(t *testing.T) {
 // TestMemoryLimitKillsTheHogAndNothingElse: the kernel's own witness, oom_kill of memory.oom_control on
 // cgroup v1 and of memory.events on v2, counts one kill in the hog's group and none beside it.
 func TestMemoryLimitKillsTheHogAndNothingElse(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.apply(`groups:
   hog: {match: [{exe: /nonexistent/x}], memory: {max: 64MiB, swap: 0}}
@@ -204,6 +222,7 @@ func TestMemoryLimitBelowUseIsRefused(t *testing.T) {
 // neighbour reads twice of what the root group may hold; what another neighbour read goes. The same for a
 // group whose own processes sit beside child groups. cgroup v1 has no such protection, and the plan says so.
 func TestMemoryProtectionHolds(t *testing.T) {
+	t.Parallel()
 	const rule = "match: [{exe: /nonexistent/x}]"
 	for _, place := range []struct{ name, kept string }{
 		{"a leaf", ""},
@@ -305,6 +324,7 @@ func TestMoveIntoTooSmallAGroupIsRefused(t *testing.T) {
 
 // TestTasksLimitHolds: a fork bomb ends at its own limit.
 func TestTasksLimitHolds(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.apply("groups:\n  g: {match: [{exe: /nonexistent/x}], tasks: 20}\n")
 	bomb := testhost.Spawn(t, "sh", "-c", "sleep 1; for i in $(seq 100); do sleep 60 & done; wait")

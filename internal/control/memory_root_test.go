@@ -70,6 +70,7 @@ func (s *site) reclaiming(within string) string {
 // TestMemoryIsLoweredUnderLoad: a group that holds 100 MiB and reads a file larger than its limit again and again is lowered from 400 MiB to 220 MiB
 // without an OOM kill; to 60 MiB it is refused, also when forced, in the time it has, and nothing is half done.
 func TestMemoryIsLoweredUnderLoad(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	file := uncached(t, 500<<20)
 	sources := s.sources("")
@@ -134,6 +135,7 @@ func (s *site) unsqueezed(when string) {
 
 // A fall of memory that takes a while is watched: the limit is in force only when it is there.
 func TestMemoryWaitsForWhoLetsGo(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	sources := s.sources("")
 	sources[0].Text = s.reclaiming("30s")
@@ -164,6 +166,7 @@ func TestMemoryWaitsForWhoLetsGo(t *testing.T) {
 
 // A group that gets nowhere at its memory.high, as nothing of it can be reclaimed, is let go.
 func TestStuckAtHighOnTheKernel(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	if s.of("memory").Version != 2 {
 		t.Skip("memory.high is of cgroup v2")

@@ -441,6 +441,7 @@ func TestProbeInside(t *testing.T) {
 
 // TestProbeThatIsKilled: its loads die with it, and what it made in the kernel goes with the next probe, apply or release.
 func TestProbeThatIsKilled(t *testing.T) {
+	t.Parallel()
 	for _, next := range []string{"probe", "apply", "release"} {
 		t.Run(next, func(t *testing.T) {
 			s := probeSite(t)

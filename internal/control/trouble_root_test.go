@@ -84,6 +84,7 @@ func TestReleaseWithoutAJournal(t *testing.T) {
 // One damaged record of the journal, an old one too, closes neither way out, and status says that records are
 // missing until there is nothing left to give back.
 func TestOneDamagedRecord(t *testing.T) {
+	t.Parallel()
 	p, m := marked(t, 70107)
 	q, n := marked(t, 70108)
 	group := func(name, mark string) string {

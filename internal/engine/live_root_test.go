@@ -163,6 +163,7 @@ func startEtcd(t *testing.T) *server {
 
 // Real MariaDB, PostgreSQL, Redis and etcd servers, found by a look at the whole live host.
 func TestLiveServers(t *testing.T) {
+	t.Parallel()
 	servers := map[string]*server{MySQL: startMariaDB(t), PostgreSQL: startPostgreSQL(t), Redis: startRedis(t),
 		Etcd: startEtcd(t)}
 	h := host.New("/")
@@ -295,6 +296,7 @@ func (s *server) helper(t *testing.T, env []string, name string, args ...string)
 // Real helpers of two servers of one engine, each told in another way which of them it serves, and one told by nothing
 // but the file in its home directory, which only its connection shows.
 func TestLiveHelpers(t *testing.T) {
+	t.Parallel()
 	first, second, pg := startMariaDB(t), startMariaDB(t), startPostgreSQL(t)
 	dump := testhost.Program(t, "mariadb-client", "/usr/bin/mariadb-dump", "/usr/bin/mysqldump")
 	base := testhost.Program(t, "postgresql-client", "/usr/lib/postgresql/*/bin/pg_basebackup")

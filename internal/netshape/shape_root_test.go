@@ -15,6 +15,7 @@ import (
 var twoWays = []int{1, 32}
 
 func TestEgressIsHeldPerGroup(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	dirs := groups(t, "a", "b")
 	w := netshape.Wanted{Device: device, Leaf: leaf(), Groups: []netshape.Group{
@@ -29,8 +30,10 @@ func TestEgressIsHeldPerGroup(t *testing.T) {
 	limited, free := p.peer.sink(peerAddr, 0), p.peer.sink(peerAddr, 0)
 	for _, connections := range twoWays {
 		stop := p.host.send(dirs[0], limited.address, connections)
+		goodput := make(chan float64, 1)
+		go func() { goodput <- rates(t, limited.bytes.Load)[0] }()
 		holds(t, fmt.Sprintf("on the wire, %d connections", connections), 100, 5, p.classBytes(1))
-		t.Logf("goodput: %.1f Mbit/s", rates(t, limited.bytes.Load)[0])
+		t.Logf("goodput: %.1f Mbit/s", <-goodput)
 		stop()
 	}
 	for _, dir := range []string{dirs[1], ""} {
@@ -47,6 +50,7 @@ func TestEgressIsHeldPerGroup(t *testing.T) {
 }
 
 func TestIngressIsHeldPerPort(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	limited, free := p.host.sink(hostAddr, 3306), p.host.sink(hostAddr, 3307)
 	w := netshape.Wanted{Device: device, Leaf: leaf(), Groups: []netshape.Group{
@@ -56,8 +60,10 @@ func TestIngressIsHeldPerPort(t *testing.T) {
 	p.shape(w)
 	for _, connections := range twoWays {
 		stop := p.peer.send("", limited.address, connections)
+		goodput := make(chan float64, 1)
+		go func() { goodput <- rates(t, limited.bytes.Load)[0] }()
 		holds(t, fmt.Sprintf("on the wire, %d connections", connections), 50, 5, p.nicBytes(1))
-		t.Logf("goodput: %.1f Mbit/s", rates(t, limited.bytes.Load)[0])
+		t.Logf("goodput: %.1f Mbit/s", <-goodput)
 		stop()
 	}
 	stop := p.peer.send("", free.address, 1)
@@ -73,6 +79,7 @@ func TestIngressIsHeldPerPort(t *testing.T) {
 
 // IPv6 has filters of its own.
 func TestIPv6IsSortedToo(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	to, from := p.host.sink(hostAddr6, 3306), p.host.source(hostAddr6, 3307)
 	p.shape(netshape.Wanted{Device: device, Leaf: leaf(), Groups: []netshape.Group{
@@ -87,6 +94,7 @@ func TestIPv6IsSortedToo(t *testing.T) {
 
 // Where no program can sort, the port that a group's packets come from does.
 func TestEgressIsSortedByPort(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	limited, free := p.host.source(hostAddr, 3306), p.host.source(hostAddr, 3307)
 	p.shape(netshape.Wanted{Device: device, Leaf: leaf(), Groups: []netshape.Group{
@@ -104,6 +112,7 @@ func TestEgressIsSortedByPort(t *testing.T) {
 
 // Both get at least what they were promised, together all there is, and one alone gets all.
 func TestGuarantees(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	dirs := groups(t, "a", "b")
 	p.shape(netshape.Wanted{Device: device, LinkRate: 100 * mbit, Leaf: leaf(), Groups: []netshape.Group{
@@ -124,6 +133,7 @@ func TestGuarantees(t *testing.T) {
 
 // The group nearest to the socket counts, within those above it: a program runs for all directories below its own, too.
 func TestNestedGroups(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	dirs := groups(t, "a", "a/b", "a/c")
 	p.shape(netshape.Wanted{Device: device, Leaf: leaf(), Groups: []netshape.Group{
@@ -142,6 +152,7 @@ func TestNestedGroups(t *testing.T) {
 
 // An administrator changes a rate under load: it holds at once, and nothing is regrafted.
 func TestRateChangesInPlace(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	dirs := groups(t, "a")
 	w := netshape.Wanted{Device: device, Leaf: leaf(), Groups: []netshape.Group{
@@ -160,6 +171,7 @@ func TestRateChangesInPlace(t *testing.T) {
 
 // Where no port is known, a program drops what comes beyond the rate, at this interface alone: rougher than a queue.
 func TestIngressIsPoliced(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	dirs := groups(t, "a")
 	limited, free := p.peer.source(peerAddr, 3306), p.peer.source(sparePeer, 3306)

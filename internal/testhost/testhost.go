@@ -59,6 +59,8 @@ var roots struct {
 	sync.Mutex
 	next atomic.Int64
 	used []string // names of the roots not cleaned up yet
+	// enabled are the controllers that were on at the top of cgroup2 before the first of these.
+	enabled map[string][]string
 }
 
 // Root gives a name for a cgroup root that nobody else has: "bulkhead-test-<pid>-<n>". Nothing is made.
@@ -85,7 +87,10 @@ func Root(t testing.TB) string {
 		}
 	}
 	roots.Lock()
-	roots.used = append(roots.used, name)
+	if len(roots.used) > 0 { // tests run side by side
+		enabled = roots.enabled
+	}
+	roots.enabled, roots.used = enabled, append(roots.used, name)
 	roots.Unlock()
 	t.Cleanup(func() {
 		defer tree.Close()

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -18,10 +19,13 @@ import (
 	"bulkhead/internal/testhost"
 )
 
-// marked starts a sleeping process that a rule can find by its command line.
+// marks counts what marked started.
+var marks atomic.Int64
+
+// marked starts a sleeping process that a rule of its own can find by its command line.
 func marked(t testing.TB, seconds int) (procfs.ID, string) {
 	t.Helper()
-	mark := fmt.Sprintf("%d.%d", seconds, os.Getpid())
+	mark := fmt.Sprintf("%d.%d%04d", seconds, os.Getpid(), marks.Add(1))
 	return testhost.Spawn(t, "sleep", mark), "^sleep " + strings.ReplaceAll(mark, ".", "[.]") + "$"
 }
 
@@ -313,6 +317,7 @@ func TestRealTimeThread(t *testing.T) {
 
 // A second change waits a little and is then turned away, with the name of the first.
 func TestTwoAppliesAtOnce(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	_, rule := marked(t, 60006)
 	s.write(many(rule))
@@ -415,6 +420,7 @@ func TestAgentKilledAndStartedAgain(t *testing.T) {
 
 // The emergency exit works while the agent is there and does not answer.
 func TestReleaseBesideAStoppedAgent(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	id, rule := marked(t, 60010)
 	before := s.snapshot(id)

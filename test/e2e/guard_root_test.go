@@ -54,6 +54,7 @@ func (s *site) cores(group string) string {
 // A CPU limit that starves a loaded database is undone within 10 s of the guard's window, told by the database or by the kernel, with an agent
 // that has watched it and without; a limit that does no harm stays. How much may fall is far above what other work on the machine takes.
 func TestGuardUndoesABadChange(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name         string
 		dsn, byAgent bool

@@ -19,6 +19,7 @@ import (
 // Whatever comes after whatever on the real kernel: applies, sets that end, changes that wait to be confirmed, agents that are killed, verbs that are
 // killed at any step; a release gives the host back as it was. SEQUENCES says how many there are, SEED which (the log names it).
 func TestAnySequenceOnTheRealKernel(t *testing.T) {
+	t.Parallel()
 	testhost.RequireRoot(t)
 	count, err := strconv.Atoi(cmp.Or(os.Getenv("SEQUENCES"), "3"))
 	if err != nil {
@@ -30,7 +31,10 @@ func TestAnySequenceOnTheRealKernel(t *testing.T) {
 	}
 	for i := range count {
 		seed := first + uint64(i)
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { anySequence(t, rand.New(rand.NewPCG(seed, 0))) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			anySequence(t, rand.New(rand.NewPCG(seed, 0)))
+		})
 	}
 }
 

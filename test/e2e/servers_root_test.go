@@ -142,7 +142,8 @@ func postgresql(t *testing.T) *database {
 	data := filepath.Join(d.dir, "data")
 	d.must(initdb, "-D", data, "-A", "trust", "--no-sync")
 	d.program = testhost.Program(t, pkg, filepath.Join(filepath.Dir(initdb), "postgres"))
-	d.args = []string{"-D", data, "-p", strconv.Itoa(d.port), "-k", d.dir, "-c", "listen_addresses=127.0.0.1", "-c", "shared_buffers=16MB"}
+	d.args = []string{"-D", data, "-p", strconv.Itoa(d.port), "-k", d.dir, "-c", "listen_addresses=127.0.0.1", "-c", "shared_buffers=16MB",
+		"-c", "autovacuum_naptime=1d"} // no worker comes and goes
 	d.children = 5 // checkpointer, writers, autovacuum and logical replication launchers
 	return d
 }
@@ -152,7 +153,7 @@ func (d *database) session() int {
 	d.t.Helper()
 	before := d.family()
 	psql := testhost.Program(d.t, "postgresql-client", filepath.Join(filepath.Dir(d.program), "psql"), "/usr/bin/psql")
-	cmd := d.command(psql, "-h", d.dir, "-p", strconv.Itoa(d.port), "-U", "postgres", "-c", "select pg_sleep(120)", "postgres")
+	cmd := d.command(psql, "-h", d.dir, "-p", strconv.Itoa(d.port), "-U", "postgres", "-c", "select pg_sleep(3600)", "postgres")
 	if err := cmd.Start(); err != nil {
 		d.t.Fatal(err)
 	}
@@ -267,9 +268,9 @@ groups:
 			return !slices.ContainsFunc(s.status().Groups, func(g control.GroupStatus) bool { return g.Group == red.name })
 		})
 		red.start()
-		soon(t, "the agent to place it", func() bool { return s.inside(red.process.Pid)["memory"] == red.name })
-		s.allInside(t, []*database{red})
-		if a := s.status().Agent; a.Moved == 0 || a.Error != "" {
+		soon(t, "the agent to place it", func() bool { return len(s.outside(red)) == 0 })
+		soon(t, "the agent to tell so", func() bool { return s.status().Agent.Moved > 0 })
+		if a := s.status().Agent; a.Error != "" {
 			t.Errorf("agent: %+v", a)
 		}
 	})
@@ -360,19 +361,27 @@ func (s *site) discovers(t *testing.T, all []*database) {
 func (s *site) allInside(t *testing.T, all []*database) {
 	t.Helper()
 	for _, d := range all {
-		family := d.processes()
-		if len(family) <= d.children {
-			t.Errorf("%s has only %d processes", d.name, len(family))
+		if n := len(d.processes()); n <= d.children {
+			t.Errorf("%s has only %d processes", d.name, n)
 		}
-		for _, p := range family {
-			in := s.inside(p.PID)
-			for _, hierarchy := range []string{"cpu", "cpuacct", "memory", "pids"} {
-				if in[hierarchy] != d.name {
-					t.Errorf("process %d (%s) of %s is in %q of %s", p.PID, p.Comm, d.name, in[hierarchy], hierarchy)
-				}
+		for _, line := range s.outside(d) {
+			t.Error(line)
+		}
+	}
+}
+
+// outside names the processes of a server that are not in its group, in each hierarchy that the policy needs.
+func (s *site) outside(d *database) (lines []string) {
+	for _, p := range d.processes() {
+		in := s.inside(p.PID)
+		for _, hierarchy := range []string{"cpu", "cpuacct", "memory", "pids"} {
+			if in[hierarchy] != d.name {
+				lines = append(lines, fmt.Sprintf("process %d (%s) of %s is in %q of %s", p.PID, p.Comm, d.name,
+					in[hierarchy], hierarchy))
 			}
 		}
 	}
+	return lines
 }
 
 // plausible gives each server some work and holds the figures of status to it.
@@ -393,8 +402,11 @@ func (s *site) plausible(t *testing.T, maria, postgres, red *database) {
 		t.Fatalf("redis answered %q, %v", answer[:n], err)
 	}
 	psql := testhost.Program(t, "postgresql-client", filepath.Join(filepath.Dir(postgres.program), "psql"), "/usr/bin/psql")
+	before := postgres.family()
 	postgres.must(psql, "-h", postgres.dir, "-p", strconv.Itoa(postgres.port), "-U", "postgres", "-c",
 		"create table t as select g, md5(g::text) from generate_series(1,100000) g; select count(*) from t a join t b using (md5)", "postgres")
+	// psql does not wait for its backend.
+	soon(t, "the session to end", func() bool { return slices.Equal(postgres.family(), before) })
 	byName := map[string]control.GroupStatus{}
 	for _, g := range s.status().Groups {
 		byName[g.Group] = g

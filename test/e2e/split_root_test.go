@@ -96,6 +96,7 @@ func sum(limits map[string]int64) (total int64) {
 // come, with no more than 50 MB/s on the way; and again four when it goes. Shared by use it follows what is read, and a release
 // takes it all away.
 func TestLimitFollowsDisksAndUse(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	const limit = 50_000_000
 	group := "BH" + strconv.Itoa(os.Getpid())

@@ -38,7 +38,7 @@ func (s *site) contend(device, first, second string) float64 {
 		g := testhost.DirectReader(s.t, device)
 		s.must("move", group, strconv.Itoa(g.ID.PID))
 		go func() {
-			rates[i] = g.Sequential(6 * time.Second).Bytes
+			rates[i] = g.Sequential(3 * time.Second).Bytes
 			done <- true
 		}()
 	}

@@ -262,6 +262,7 @@ func (s *site) noStall(h, aside *heartbeat, what string) {
 // The first set-up and the release, killed at every step: these give the interface another qdisc, in which the kernel drops packets for
 // a moment. The connection survives, and every state is gone on from.
 func TestFirstApplyAndReleaseKilledAtEveryStep(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	h := s.heartbeat(hostAddr)
 	before := s.shown()

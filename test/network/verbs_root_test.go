@@ -19,6 +19,7 @@ import (
 // Limits in both directions, held for real traffic: by the group's sockets, by the port that it listens on, and policed where no port is
 // known. They stay when the agent is killed, change in place, and go with their group.
 func TestShares(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	const in, out = netshape.Slot(1), netshape.Slot(2)
 	s.write("", "  in: {network: [{on: up0, ingress: "+rate(50)+"}]}\n"+
@@ -82,6 +83,7 @@ func TestShares(t *testing.T) {
 
 // Two groups with guarantees get them under full load, and a lone one gets all.
 func TestGuaranteesThroughTheVerbs(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.write("network: [{on: up0, rate: "+rate(100)+"}], reserve: {network: "+rate(5)+"}",
 		"  large: {network: [{on: up0, egress: {min: "+rate(70)+"}}]}\n  small: {network: [{on: up0, egress: {min: "+rate(20)+"}}]}\n")
@@ -164,6 +166,7 @@ func records(s *site) string {
 
 // What cannot be is said with its place, before anything is changed; interfaces that go, and come under another name, hold up nobody.
 func TestBadInterfaces(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	for _, c := range []struct{ group, want string }{
 		{"{on: nosuch0, egress: 10Mbit/s}", "policy.yaml:4:22: network.on nosuch0: there is no such interface"},

@@ -29,6 +29,9 @@ import (
 func TestRoot(t *testing.T) {
 	testhost.RequireRoot(t)
 	each(t, "root", func(t *testing.T, file string) {
+		if filepath.Base(file) != "probe.txtar" { // which measures; the others mostly wait
+			t.Parallel()
+		}
 		s := &site{t: t, root: testhost.Root(t), tree: testhost.Tree(t), snapshots: map[string]string{}}
 		run(t, file, s.root, map[string]func(*testscript.TestScript, bool, []string){
 			"spawn": s.spawn, "in": s.in, "knob": s.knob, "tweak": s.tweak, "gone": s.gone,
