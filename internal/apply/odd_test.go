@@ -15,6 +15,7 @@ import (
 	"bulkhead/internal/journal"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/linux/tc"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/systemd"
@@ -696,8 +697,8 @@ func (s *shaper) Look(string, []string) (netshape.State, error) { return netshap
 // end us. And it can stop a change that is under way.
 func TestGuard(t *testing.T) {
 	p := plan.Plan{Steps: []plan.Step{
-		{Op: plan.OpNetwork, Reason: "first", Net: &netshape.Change{Device: "eth0", Verb: netshape.Add, What: netshape.ClassOf}},
-		{Op: plan.OpNetwork, Reason: "second", Net: &netshape.Change{Device: "eth0", Verb: netshape.Add, What: netshape.ClassOf}},
+		{Op: plan.OpNetwork, Reason: "first", Net: &netshape.Change{Device: "eth0", Verb: tc.Add, What: netshape.ClassOf}},
+		{Op: plan.OpNetwork, Reason: "second", Net: &netshape.Change{Device: "eth0", Verb: tc.Add, What: netshape.ClassOf}},
 	}}
 	lost := errors.New("its peer is out of reach")
 	for _, c := range []struct {

@@ -19,6 +19,7 @@ import (
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/linux/sockets"
+	"bulkhead/internal/linux/tc"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
@@ -78,7 +79,7 @@ func (n *nics) find(on string) (policy.Interface, error) {
 	err := n.c.withNetwork(func(k *netshape.Kernel) error {
 		link, err := k.Resolve(on)
 		if err != nil {
-			if errors.Is(err, netshape.ErrNoDevice) {
+			if errors.Is(err, tc.ErrNoDevice) {
 				others, _ := k.Interfaces()
 				err = &policy.ErrNoInterface{Err: plain(err), Others: others}
 			}
@@ -87,7 +88,7 @@ func (n *nics) find(on string) (policy.Interface, error) {
 		if n.ways == nil {
 			n.ways = n.c.waysIn(k)
 		}
-		n.known[on] = policy.Interface{Name: link.Name, Rate: policy.BitRate(k.Carries(link)), Up: link.Up, Control: n.ways[link.Name]}
+		n.known[on] = policy.Interface{Name: link.Name, Rate: policy.BitRate(k.Speed(link)), Up: link.Up, Control: n.ways[link.Name]}
 		return nil
 	})
 	if err != nil {
@@ -98,7 +99,7 @@ func (n *nics) find(on string) (policy.Interface, error) {
 
 // plain is an error that there is no such interface in words of the policy.
 func plain(err error) error {
-	if errors.Is(err, netshape.ErrNoRoute) {
+	if errors.Is(err, tc.ErrNoRoute) {
 		return errors.New("no route leads there")
 	}
 	return errors.New("there is no such interface")
@@ -111,7 +112,7 @@ func (c *Controller) waysIn(k *netshape.Kernel) map[string]string {
 		if local.Addr().IsLoopback() {
 			return
 		}
-		names, _ := k.Ways(local.Addr())
+		names, _ := k.LinksFrom(local.Addr())
 		for _, name := range names {
 			ways[name] = "a connection of sshd with " + remote.Addr().String()
 		}
@@ -227,11 +228,11 @@ func (c *Controller) devices(k *netshape.Kernel, v *View, record state.Network, 
 		}
 	}
 	for name, d := range record.Devices {
-		link, err := k.Named(d.Index)
+		link, err := k.LinkByIndex(d.Index)
 		switch {
 		case err == nil:
 			names[link.Name] = true
-		case errors.Is(err, netshape.ErrNoDevice):
+		case errors.Is(err, tc.ErrNoDevice):
 			c.Log.Debug("a governed interface is gone", "interface", name)
 		default:
 			return nil, err
@@ -252,7 +253,7 @@ func (c *Controller) devices(k *netshape.Kernel, v *View, record state.Network, 
 // observeDevice looks at one interface.
 func (c *Controller) observeDevice(k *netshape.Kernel, v *View, n *plan.Network, record state.Network, name string, everything bool) error {
 	s, err := k.Look(name, n.Directories)
-	if errors.Is(err, netshape.ErrNoDevice) {
+	if errors.Is(err, tc.ErrNoDevice) {
 		return nil // it went in this moment; the next look sees it
 	}
 	if err != nil {
@@ -273,9 +274,9 @@ func (c *Controller) observeDevice(k *netshape.Kernel, v *View, n *plan.Network,
 	if everything && !d.Governed {
 		return nil
 	}
-	d.Link = netshape.Rate(v.Policy.Host.LinkRate(name))
+	d.Link = tc.Rate(v.Policy.Host.LinkRate(name))
 	if d.Link == 0 {
-		d.Link = k.Carries(s.Device.Link)
+		d.Link = k.Speed(s.Device.Link)
 	}
 	n.Devices = append(n.Devices, d)
 	return nil
@@ -543,7 +544,7 @@ func networkLimit(v *View, group string, s policy.Setting) LimitStatus {
 		if strings.HasSuffix(string(s.Key), ".min") {
 			has = held.Min
 		}
-		l.InForce, l.OK = policy.BitRate(has).String(), has.BytesPerSecond() == netshape.Rate(rate).BytesPerSecond() || has > netshape.Rate(rate) && strings.HasSuffix(string(s.Key), ".min")
+		l.InForce, l.OK = policy.BitRate(has).String(), has.BytesPerSecond() == tc.Rate(rate).BytesPerSecond() || has > tc.Rate(rate) && strings.HasSuffix(string(s.Key), ".min")
 		if held.Policed {
 			l.File += ", policed"
 		}

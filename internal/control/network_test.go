@@ -8,6 +8,7 @@ import (
 	"bulkhead/internal/apply"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/linux/tc"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/state"
@@ -25,11 +26,11 @@ func TestForcedPastTheKernelKeepsOriginals(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lock.Release()
-	original := &netshape.Foreign{Egress: []netshape.Change{{Verb: netshape.Replace, What: netshape.Qdisc, Device: "eth0", Index: 2}}}
+	original := &netshape.Foreign{Egress: []netshape.Change{{Verb: tc.Replace, What: netshape.Qdisc, Device: "eth0", Index: 2}}}
 	if err := c.Store.Save(state.DocNetwork, state.Network{Boot: "b", Devices: map[string]state.Interface{"eth0": {Index: 2, Original: original}}}); err != nil {
 		t.Fatal(err)
 	}
-	state := netshape.State{Device: netshape.Device{Link: netshape.Link{Name: "eth0", Index: 2}}}
+	state := netshape.State{Device: tc.Device{Link: tc.Link{Name: "eth0", Index: 2}}}
 	v := &View{Facts: &host.Facts{BootID: "b"}, Network: &plan.Network{Devices: []plan.NetDevice{{State: state, Governed: true, Original: original}}}}
 	v.Plan.Refusals = []plan.Refusal{{Group: "a", Reason: "network on eth0: this kernel has no IFB"}}
 	if err := c.settleNetwork(v, nil); err != nil {

@@ -545,7 +545,7 @@ func (p *prober) goesThrough(local, device string) (through bool) {
 		return true // cannot be told
 	}
 	err := p.c.withNetwork(func(k *netshape.Kernel) error {
-		names, err := k.Ways(from)
+		names, err := k.LinksFrom(from)
 		through = slices.Contains(names, device) || len(names) == 0
 		return err
 	})

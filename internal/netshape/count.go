@@ -1,6 +1,7 @@
 package netshape
 
 import (
+	"bulkhead/internal/linux/tc"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -66,7 +67,7 @@ func counter(c Change) error {
 		return err
 	}
 	defer dir.Close()
-	if c.Verb == Delete {
+	if c.Verb == tc.Delete {
 		return detach(dir, c.Program, c.attach())
 	}
 	m, err := newMap(&ebpf.MapSpec{Name: c.Program.Name, Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: countSize, MaxEntries: 1})
@@ -174,7 +175,7 @@ func planCounters(want []string, have []Program) []Step {
 				continue
 			}
 			if wanted[p] = true; !at[p] {
-				steps = append(steps, Step{Do: Change{Verb: Add, What: Counter, Program: &p}, Undo: []Change{{Verb: Delete, What: Counter, Program: &p}},
+				steps = append(steps, Step{Do: Change{Verb: tc.Add, What: Counter, Program: &p}, Undo: []Change{{Verb: tc.Delete, What: Counter, Program: &p}},
 					Why: "counts the group's traffic; beside other programs", phase: sortPackets})
 			}
 		}
@@ -184,7 +185,7 @@ func planCounters(want []string, have []Program) []Step {
 			wanted[key] = false // once is enough
 			continue
 		}
-		steps = append(steps, Step{Do: Change{Verb: Delete, What: Counter, Program: &h}, Undo: []Change{{Verb: Add, What: Counter, Program: &Program{Cgroup: h.Cgroup, Name: h.Name}}},
+		steps = append(steps, Step{Do: Change{Verb: tc.Delete, What: Counter, Program: &h}, Undo: []Change{{Verb: tc.Add, What: Counter, Program: &Program{Cgroup: h.Cgroup, Name: h.Name}}},
 			Why: "nobody asks for the group's traffic", phase: unsort})
 	}
 	return steps

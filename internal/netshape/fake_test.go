@@ -2,6 +2,7 @@ package netshape
 
 import (
 	"bulkhead/internal/linux/nlattr"
+	"bulkhead/internal/linux/tc"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -17,16 +18,16 @@ type fake struct {
 	nextID int
 }
 
-func newFake(foreign ...Record) *fake {
+func newFake(foreign ...tc.Record) *fake {
 	f := &fake{nextID: 10}
-	f.state.Device.Link = Link{Name: "eth0", Index: 2, MTU: 1500, TxQueue: 1000, Up: true}
+	f.state.Device.Link = tc.Link{Name: "eth0", Index: 2, MTU: 1500, TxQueue: 1000, Up: true}
 	f.state.Device.Qdiscs = slices.Clone(foreign)
 	return f
 }
 
 func (f *fake) look() State {
 	s := f.state
-	clone := func(d Device) Device {
+	clone := func(d tc.Device) tc.Device {
 		d.Qdiscs, d.Classes, d.Filters = slices.Clone(d.Qdiscs), slices.Clone(d.Classes), slices.Clone(d.Filters)
 		for i := range d.Qdiscs {
 			d.Qdiscs[i] = showTimes(d.Qdiscs[i])
@@ -40,22 +41,6 @@ func (f *fake) look() State {
 	}
 	s.Programs, s.Policers = slices.Clone(s.Programs), slices.Clone(s.Policers)
 	return s
-}
-
-// showTimes rounds CoDel's times as the kernel does.
-func showTimes(r Record) Record {
-	if len(timesOf[r.Kind]) == 0 {
-		return r
-	}
-	var a attributes
-	for kind, value := range nlattr.All(r.Options) {
-		if slices.Contains(timesOf[r.Kind], kind) {
-			value = nl.Uint32Attr(shownTime(binary.NativeEndian.Uint32(value)))
-		}
-		a.add(kind, value)
-	}
-	r.Options = a
-	return r
 }
 
 func shownTime(written uint32) uint32 { return uint32(uint64(written) * 1000 / 1024 * 1024 / 1000) }
@@ -89,7 +74,7 @@ func (f *fake) change(c Change) error {
 	d := &f.state.Device
 	if c.Device != d.Name {
 		if d = f.state.NIC; d == nil || d.Name != c.Device {
-			return ErrNoDevice
+			return tc.ErrNoDevice
 		}
 	}
 	switch c.What {
@@ -102,18 +87,18 @@ func (f *fake) change(c Change) error {
 }
 
 func (f *fake) redirected() bool {
-	return slices.ContainsFunc(f.state.Device.Filters, func(r Record) bool { return f.state.ownFilter(r) })
+	return slices.ContainsFunc(f.state.Device.Filters, func(r tc.Record) bool { return f.state.ownFilter(r) })
 }
 
 func (f *fake) nic(c Change) error {
 	switch {
-	case c.Verb == Add && f.state.NIC != nil:
+	case c.Verb == tc.Add && f.state.NIC != nil:
 		return errors.New("file exists")
-	case c.Verb == Add:
+	case c.Verb == tc.Add:
 		f.nextID++
-		f.state.NIC = &Device{Link: Link{Name: c.Device, Index: f.nextID, Kind: "ifb", TxQueue: 1000, Up: true}}
+		f.state.NIC = &tc.Device{Link: tc.Link{Name: c.Device, Index: f.nextID, Kind: "ifb", TxQueue: 1000, Up: true}}
 	case f.state.NIC == nil:
-		return ErrNoDevice
+		return tc.ErrNoDevice
 	case f.redirected():
 		return errors.New("the host would be cut off: packets are still redirected there")
 	default:
@@ -123,7 +108,7 @@ func (f *fake) nic(c Change) error {
 }
 
 func (f *fake) program(all *[]Program, c Change) error {
-	if c.Verb == Add {
+	if c.Verb == tc.Add {
 		f.nextID++
 		p := *c.Program
 		p.ID = uint32(f.nextID)
@@ -136,7 +121,7 @@ func (f *fake) program(all *[]Program, c Change) error {
 	switch {
 	case i < 0:
 		return errors.New("no such program")
-	case c.Verb == Alter:
+	case c.Verb == tc.Alter:
 		(*all)[i].Rate = c.Program.Rate
 	default:
 		*all = slices.Delete(*all, i, i+1)
@@ -144,88 +129,88 @@ func (f *fake) program(all *[]Program, c Change) error {
 	return nil
 }
 
-func index(all []Record, h Handle) int {
-	return slices.IndexFunc(all, func(r Record) bool { return r.Handle == h })
+func index(all []tc.Record, h tc.Handle) int {
+	return slices.IndexFunc(all, func(r tc.Record) bool { return r.Handle == h })
 }
 
-func (f *fake) qdisc(d *Device, c Change) error {
+func (f *fake) qdisc(d *tc.Device, c Change) error {
 	r := c.Record
 	r.Options = slices.Clone(r.Options)
-	i := slices.IndexFunc(d.Qdiscs, func(q Record) bool { return q.Parent == r.Parent && q.made() })
-	if r.Parent != atRoot && r.Parent != atIngress && index(d.Classes, r.Parent) < 0 && !r.Parent.foreignBand() {
+	i := slices.IndexFunc(d.Qdiscs, func(q tc.Record) bool { return q.Parent == r.Parent && q.Made() })
+	if r.Parent != tc.AtRoot && r.Parent != tc.AtIngress && index(d.Classes, r.Parent) < 0 && !foreignBand(r.Parent) {
 		return errors.New("no such parent")
 	}
 	switch {
-	case c.Verb == Delete && (i < 0 || d.Qdiscs[i].Handle != r.Handle):
+	case c.Verb == tc.Delete && (i < 0 || d.Qdiscs[i].Handle != r.Handle):
 		return errors.New("no such qdisc")
-	case c.Verb == Delete || c.Verb == Replace && i >= 0:
+	case c.Verb == tc.Delete || c.Verb == tc.Replace && i >= 0:
 		f.dropQdisc(d, d.Qdiscs[i])
-	case c.Verb == Alter && (i < 0 || d.Qdiscs[i].Kind != r.Kind || d.Qdiscs[i].Handle != r.Handle):
+	case c.Verb == tc.Alter && (i < 0 || d.Qdiscs[i].Kind != r.Kind || d.Qdiscs[i].Handle != r.Handle):
 		return errors.New("no such qdisc")
-	case c.Verb == Alter:
+	case c.Verb == tc.Alter:
 		d.Qdiscs[i] = r
 		return nil
 	case i >= 0:
 		return errors.New("file exists")
 	}
-	if c.Verb != Delete {
+	if c.Verb != tc.Delete {
 		d.Qdiscs = append(d.Qdiscs, r)
 	}
 	return nil
 }
 
 // foreignBand is a class of a qdisc that has them by itself, such as prio.
-func (h Handle) foreignBand() bool { return !h.ours() && h&0xffff != 0 }
+func foreignBand(h tc.Handle) bool { return !ours(h) && h&0xffff != 0 }
 
-func (f *fake) dropQdisc(d *Device, q Record) {
-	d.Qdiscs = slices.DeleteFunc(d.Qdiscs, func(o Record) bool { return o.Handle == q.Handle })
-	on := func(h Handle) bool { return h>>16 == q.Handle>>16 }
+func (f *fake) dropQdisc(d *tc.Device, q tc.Record) {
+	d.Qdiscs = slices.DeleteFunc(d.Qdiscs, func(o tc.Record) bool { return o.Handle == q.Handle })
+	on := func(h tc.Handle) bool { return h>>16 == q.Handle>>16 }
 	for _, c := range slices.Clone(d.Classes) {
 		if on(c.Handle) {
 			f.dropClass(d, c)
 		}
 	}
 	for _, o := range slices.Clone(d.Qdiscs) {
-		if o.Parent != atRoot && o.Parent != atIngress && on(o.Parent) {
+		if o.Parent != tc.AtRoot && o.Parent != tc.AtIngress && on(o.Parent) {
 			f.dropQdisc(d, o)
 		}
 	}
-	d.Filters = slices.DeleteFunc(d.Filters, func(r Record) bool { return on(r.Parent) })
+	d.Filters = slices.DeleteFunc(d.Filters, func(r tc.Record) bool { return on(r.Parent) })
 }
 
-func (f *fake) dropClass(d *Device, c Record) {
-	d.Classes = slices.DeleteFunc(d.Classes, func(o Record) bool { return o.Handle == c.Handle })
-	d.Qdiscs = slices.DeleteFunc(d.Qdiscs, func(q Record) bool { return q.Parent == c.Handle })
+func (f *fake) dropClass(d *tc.Device, c tc.Record) {
+	d.Classes = slices.DeleteFunc(d.Classes, func(o tc.Record) bool { return o.Handle == c.Handle })
+	d.Qdiscs = slices.DeleteFunc(d.Qdiscs, func(q tc.Record) bool { return q.Parent == c.Handle })
 }
 
-func (f *fake) class(d *Device, c Change) error {
+func (f *fake) class(d *tc.Device, c Change) error {
 	r := c.Record
 	i := index(d.Classes, r.Handle)
 	root := index(d.Qdiscs, r.Handle>>16<<16) >= 0
 	top := r.Parent&0xffff == 0
 	switch {
-	case !root, c.Verb == Add && !top && index(d.Classes, r.Parent) < 0:
+	case !root, c.Verb == tc.Add && !top && index(d.Classes, r.Parent) < 0:
 		return errors.New("no such parent")
-	case c.Verb == Add && i >= 0:
+	case c.Verb == tc.Add && i >= 0:
 		return errors.New("file exists")
-	case c.Verb != Add && i < 0:
+	case c.Verb != tc.Add && i < 0:
 		return errors.New("no such class")
 	}
 	if top {
-		r.Parent = atRoot
+		r.Parent = tc.AtRoot
 	}
 	switch {
-	case c.Verb == Add:
+	case c.Verb == tc.Add:
 		d.Classes = append(d.Classes, r)
 		if !top { // an inner class has no queue
-			d.Qdiscs = slices.DeleteFunc(d.Qdiscs, func(q Record) bool { return q.Parent == r.Parent })
+			d.Qdiscs = slices.DeleteFunc(d.Qdiscs, func(q tc.Record) bool { return q.Parent == r.Parent })
 		}
-	case c.Verb == Alter && d.Classes[i].Parent != r.Parent:
+	case c.Verb == tc.Alter && d.Classes[i].Parent != r.Parent:
 		return errors.New("invalid argument")
-	case c.Verb == Alter:
+	case c.Verb == tc.Alter:
 		d.Classes[i] = r
-	case slices.ContainsFunc(d.Classes, func(o Record) bool { return o.Parent == r.Handle }),
-		slices.ContainsFunc(d.Filters, func(o Record) bool { p, _ := parseFilter(o, f.state.nic); return p.Class == r.Handle }):
+	case slices.ContainsFunc(d.Classes, func(o tc.Record) bool { return o.Parent == r.Handle }),
+		slices.ContainsFunc(d.Filters, func(o tc.Record) bool { p, _ := tc.ParseFilter(o, f.state.nic); return p.Class == r.Handle }):
 		return errors.New("device or resource busy")
 	default:
 		f.dropClass(d, d.Classes[i])
@@ -233,14 +218,14 @@ func (f *fake) class(d *Device, c Change) error {
 	return nil
 }
 
-func (f *fake) filter(d *Device, c Change) error {
+func (f *fake) filter(d *tc.Device, c Change) error {
 	r := c.Record
-	i := slices.IndexFunc(d.Filters, func(o Record) bool { return o.Parent == r.Parent && o.Info>>16 == r.Info>>16 })
-	if c.Verb == Delete {
+	i := slices.IndexFunc(d.Filters, func(o tc.Record) bool { return o.Parent == r.Parent && o.Info>>16 == r.Info>>16 })
+	if c.Verb == tc.Delete {
 		if i < 0 {
 			return errors.New("no such filter")
 		}
-		d.Filters = slices.DeleteFunc(d.Filters, func(o Record) bool { return o.Parent == r.Parent && o.Info>>16 == r.Info>>16 })
+		d.Filters = slices.DeleteFunc(d.Filters, func(o tc.Record) bool { return o.Parent == r.Parent && o.Info>>16 == r.Info>>16 })
 		return nil
 	}
 	if i >= 0 {
@@ -253,17 +238,37 @@ func (f *fake) filter(d *Device, c Change) error {
 		nic := 0
 		if c.Filter.Redirect != "" {
 			if f.state.NIC == nil || f.state.NIC.Name != c.Filter.Redirect {
-				return ErrNoDevice
+				return tc.ErrNoDevice
 			}
 			nic = f.state.NIC.Index
 		}
-		r.Options = c.Filter.options(nic)
+		r.Options = c.Filter.Options(nic)
 	}
 	if r.Kind == "u32" { // the kernel lists the head and the table first
-		d.Filters = append(d.Filters, Record{Kind: r.Kind, Parent: r.Parent, Info: r.Info},
-			Record{Kind: r.Kind, Parent: r.Parent, Info: r.Info, Handle: 0x80000000})
+		d.Filters = append(d.Filters, tc.Record{Kind: r.Kind, Parent: r.Parent, Info: r.Info},
+			tc.Record{Kind: r.Kind, Parent: r.Parent, Info: r.Info, Handle: 0x80000000})
 		r.Handle = 0x80000800
 	}
 	d.Filters = append(d.Filters, r)
 	return nil
+}
+
+// showTimes rounds CoDel's times as the kernel does.
+func showTimes(r tc.Record) tc.Record {
+	times := map[string][]int{
+		"fq_codel": {nl.TCA_FQ_CODEL_TARGET, nl.TCA_FQ_CODEL_INTERVAL, nl.TCA_FQ_CODEL_CE_THRESHOLD},
+		"codel":    {1, 3, 5},
+	}[r.Kind]
+	if len(times) == 0 {
+		return r
+	}
+	var a []byte
+	for kind, value := range nlattr.All(r.Options) {
+		if slices.Contains(times, kind) {
+			value = nl.Uint32Attr(shownTime(binary.NativeEndian.Uint32(value)))
+		}
+		a = append(a, nl.NewRtAttr(kind, value).Serialize()...)
+	}
+	r.Options = a
+	return r
 }

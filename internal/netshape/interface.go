@@ -1,27 +1,21 @@
 package netshape
 
 import (
-	"encoding/binary"
+	"bulkhead/internal/linux/tc"
 	"fmt"
-	"net/netip"
-	"runtime"
 	"slices"
 	"strings"
-	"unsafe"
-
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
 
 // Interfaces names the interfaces of the namespace, without our virtual NICs.
 func (k *Kernel) Interfaces() ([]string, error) {
-	list, err := k.linkList()
+	links, err := k.Links()
 	if err != nil {
-		return nil, fmt.Errorf("list interfaces: %w", err)
+		return nil, err
 	}
 	var names []string
-	for _, l := range list {
-		if link := linkOf(l); !link.ours() {
+	for _, link := range links {
+		if !ourNIC(link) {
 			names = append(names, link.Name)
 		}
 	}
@@ -29,104 +23,14 @@ func (k *Kernel) Interfaces() ([]string, error) {
 	return names, nil
 }
 
-// Layout of struct ethtool_cmd and struct ifreq (include/uapi/linux/ethtool.h, if.h).
-const (
-	ethtoolGetSettings = 0x1
-	ethtoolSize        = 44
-	ethtoolSpeed       = 12
-	ethtoolSpeedHigh   = 28
-)
-
-type ifreq struct {
-	name [unix.IFNAMSIZ]byte
-	data unsafe.Pointer
-	_    [16]byte
-}
-
-// Carries is the rate of a link as its driver says it; 0 when it does not, or only pretends to: a veth pair says 10 Gbit/s, whatever it
-// carries.
-func (k *Kernel) Carries(l Link) Rate {
-	if !slices.Contains([]string{"", "bond", "team", "vlan"}, l.Kind) {
-		return 0
-	}
-	buf := make([]byte, ethtoolSize)
-	binary.NativeEndian.PutUint32(buf, ethtoolGetSettings)
-	r := ifreq{data: unsafe.Pointer(&buf[0])}
-	copy(r.name[:unix.IFNAMSIZ-1], l.Name)
-	// Any socket of the namespace does.
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(k.tc.Socket.GetFd()), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&r)))
-	runtime.KeepAlive(buf)
-	if errno != 0 {
-		return 0
-	}
-	speed := uint32(binary.NativeEndian.Uint16(buf[ethtoolSpeed:])) | uint32(binary.NativeEndian.Uint16(buf[ethtoolSpeedHigh:]))<<16
-	if speed == 0 || speed == 1<<32-1 || speed == 1<<16-1 {
-		return 0
-	}
-	return Rate(speed) * Mbit
-}
-
-// Ways names the interfaces through which what is sent from an address of this namespace leaves: the one that has the address, and
-// those below it where it is a VLAN, a bond or a bridge.
-func (k *Kernel) Ways(from netip.Addr) ([]string, error) {
-	addresses, err := whole(func() ([]netlink.Addr, error) { return k.links.AddrList(nil, netlink.FAMILY_ALL) })
-	if err != nil {
-		return nil, fmt.Errorf("list addresses: %w", err)
-	}
-	links, err := k.linkList()
-	if err != nil {
-		return nil, fmt.Errorf("list interfaces: %w", err)
-	}
-	var names []string
-	for _, a := range addresses {
-		if ip, ok := netip.AddrFromSlice(a.IP); ok && ip.Unmap() == from.Unmap() {
-			names = below(links, a.LinkIndex, names)
-		}
-	}
-	return names, nil
-}
-
-// below adds an interface, and those that it lies on.
-func below(links []netlink.Link, index int, names []string) []string {
-	for _, l := range links {
-		if a := l.Attrs(); a.Index == index && !slices.Contains(names, a.Name) {
-			names = append(names, a.Name)
-			if l.Type() == "vlan" || l.Type() == "macvlan" {
-				names = below(links, a.ParentIndex, names)
-			}
-		}
-	}
-	for _, l := range links {
-		if a := l.Attrs(); a.MasterIndex == index && index != 0 && !slices.Contains(names, a.Name) {
-			names = below(links, a.Index, names)
-		}
-	}
-	return names
-}
-
-// Named gives the interface of an index; ErrNoDevice when there is none.
-func (k *Kernel) Named(index int) (Link, error) {
-	list, err := k.linkList()
-	if err != nil {
-		return Link{}, fmt.Errorf("list interfaces: %w", err)
-	}
-	for _, l := range list {
-		if l.Attrs().Index == index {
-			return linkOf(l), nil
-		}
-	}
-	return Link{}, fmt.Errorf("look at interface %d: %w", index, ErrNoDevice)
-}
-
 // Shape describes which interfaces there are, to be compared.
 func (k *Kernel) Shape() (string, error) {
-	list, err := k.linkList()
+	links, err := k.Links()
 	if err != nil {
-		return "", fmt.Errorf("list interfaces: %w", err)
+		return "", err
 	}
 	var text strings.Builder
-	for _, l := range list {
-		link := linkOf(l)
+	for _, link := range links {
 		fmt.Fprintf(&text, "%d %s %t\n", link.Index, link.Name, link.Up)
 	}
 	return text.String(), nil
@@ -134,14 +38,14 @@ func (k *Kernel) Shape() (string, error) {
 
 // Governed says whether something of ours is on the interface.
 func (s *State) Governed() bool {
-	_, has := s.Device.root()
+	_, has := rootOf(&s.Device)
 	return has || s.NIC != nil || len(s.Policers) > 0
 }
 
 // Held is what the kernel holds for a group on an interface: its class, and how many packets it dropped.
 type Held struct {
 	Share
-	Stats
+	tc.Stats
 	Policed bool
 }
 
@@ -159,11 +63,11 @@ func (s *State) Held(slot Slot, d Direction) (h Held, ok bool) {
 		}
 	}
 	for _, r := range device.Classes {
-		class, known := parseHTBClass(r.Options)
+		rate, ceil, known := tc.ParseHTBClass(r.Options)
 		if !known || r.Handle != slot.Class() && r.Handle != slot.inner() {
 			continue
 		}
-		if share := (Share{Min: Rate(8 * class.rate), Max: Rate(8 * class.ceil)}); !ok || r.Handle == slot.inner() {
+		if share := (Share{Min: rate, Max: ceil}); !ok || r.Handle == slot.inner() {
 			h.Share = share // that around all of the group is what it was asked
 		}
 		ok = true
@@ -174,6 +78,6 @@ func (s *State) Held(slot Slot, d Direction) (h Held, ok bool) {
 	return h, ok
 }
 
-func (s *State) hasInner(d *Device, slot Slot) bool {
-	return slices.ContainsFunc(d.Classes, func(r Record) bool { return r.Handle == slot.inner() })
+func (s *State) hasInner(d *tc.Device, slot Slot) bool {
+	return slices.ContainsFunc(d.Classes, func(r tc.Record) bool { return r.Handle == slot.inner() })
 }

@@ -26,6 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/linux/tc"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/testhost"
 )
@@ -45,14 +46,14 @@ func TestMain(m *testing.M) {
 	if testing.Short() {
 		unit = 0.1
 	}
-	mbit = netshape.Rate(unit * float64(netshape.Mbit))
+	mbit = tc.Rate(unit * float64(tc.Mbit))
 	os.Exit(m.Run())
 }
 
 // unit is what the tests call 1 Mbit/s. An emulated machine carries 100 Mbit/s in all, and runs short tests: there it is a tenth.
 var (
 	unit = 1.0
-	mbit netshape.Rate
+	mbit tc.Rate
 )
 
 // end opens its connections when it is told to, says so, and sends or takes until its stdin closes. Each further line it answers with how
@@ -483,11 +484,11 @@ func rates(t testing.TB, counters ...func() uint64) []float64 {
 }
 
 func (p *pair) classBytes(slot netshape.Slot) func() uint64 {
-	return func() uint64 { d := p.look().Device; return d.ClassStats()[slot].Bytes }
+	return func() uint64 { d := p.look().Device; return netshape.ClassStats(&d)[slot].Bytes }
 }
 
 func (p *pair) nicBytes(slot netshape.Slot) func() uint64 {
-	return func() uint64 { return p.look().NIC.ClassStats()[slot].Bytes }
+	return func() uint64 { return netshape.ClassStats(p.look().NIC)[slot].Bytes }
 }
 
 // busyTries is how often a rate is measured that comes out too low: a machine that is busy with other things sends less than it may. One
@@ -615,7 +616,7 @@ var leaf = sync.OnceValue(func() string { return netshape.Probe().Leaf() })
 // past its classes.
 func shown(s netshape.State) []string {
 	var all []string
-	add := func(d netshape.Device) {
+	add := func(d tc.Device) {
 		all = append(all, d.Name)
 		for _, r := range d.Qdiscs {
 			if len(r.Options) >= 24 && r.Kind == "htb" {

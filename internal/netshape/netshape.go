@@ -6,41 +6,12 @@
 // plan goes on from, up or down: traffic that no group claims passes at every point in between.
 package netshape
 
-import (
-	"fmt"
-	"strconv"
-)
-
-// Rate is in bits per second. 0 is no rate.
-type Rate uint64
-
-// The units of a Rate.
-const (
-	Kbit Rate = 1000
-	Mbit      = 1000 * Kbit
-	Gbit      = 1000 * Mbit
-)
-
-// BytesPerSecond is the rate as HTB counts it.
-func (r Rate) BytesPerSecond() uint64 { return uint64(r) / 8 }
-
-// String gives "100Mbit/s".
-func (r Rate) String() string {
-	for _, u := range []struct {
-		size Rate
-		name string
-	}{{Gbit, "G"}, {Mbit, "M"}, {Kbit, "k"}} {
-		if r >= u.size {
-			return strconv.FormatFloat(float64(r)/float64(u.size), 'f', -1, 64) + u.name + "bit/s"
-		}
-	}
-	return fmt.Sprintf("%dbit/s", uint64(r))
-}
+import "bulkhead/internal/linux/tc"
 
 // Share is what a group gets of an interface in one direction. The zero value asks for nothing.
 type Share struct {
-	Min Rate `json:"min,omitempty"` // guaranteed whenever it is asked for
-	Max Rate `json:"max,omitempty"` // never exceeded; 0 is the whole link
+	Min tc.Rate `json:"min,omitempty"` // guaranteed whenever it is asked for
+	Max tc.Rate `json:"max,omitempty"` // never exceeded; 0 is the whole link
 }
 
 func (s Share) asked() bool { return s != Share{} }
@@ -69,9 +40,9 @@ type Group struct {
 type Wanted struct {
 	Device string `json:"device,omitempty"`
 	// LinkRate is what the link carries: a guarantee is a share of it. 0 is unknown.
-	LinkRate Rate `json:"link_rate,omitempty"`
+	LinkRate tc.Rate `json:"link_rate,omitempty"`
 	// Reserve is what the traffic of no group keeps of LinkRate, if that is known.
-	Reserve Rate    `json:"reserve,omitempty"`
+	Reserve tc.Rate `json:"reserve,omitempty"`
 	Groups  []Group `json:"groups,omitempty"`
 	// Replace allows to take over an interface that has foreign qdiscs.
 	Replace bool `json:"replace,omitempty"`

@@ -1,9 +1,11 @@
 package netshape
 
 import (
+	"bulkhead/internal/linux/tc"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,61 +44,32 @@ const (
 	polPrefix  = "bp"
 )
 
-// Handles with a meaning of their own (include/uapi/linux/pkt_sched.h).
-const (
-	atRoot        Handle = 0xffffffff
-	atIngress     Handle = 0xfffffff1
-	ingressHandle Handle = 0xffff0000
-)
-
-// Handle is a qdisc's or class's number, major and minor.
-type Handle uint32
-
-// String gives it as tc prints it.
-func (h Handle) String() string {
-	switch {
-	case h == atRoot:
-		return "root"
-	case h == atIngress:
-		return "ingress"
-	case h&0xffff == 0:
-		return fmt.Sprintf("%x:", uint32(h>>16))
-	}
-	return fmt.Sprintf("%x:%x", uint32(h>>16), uint32(h&0xffff))
-}
-
-func handle(major, minor uint16) Handle { return Handle(major)<<16 | Handle(minor) }
-
-// ours says whether a number of a qdisc or class lies in our range.
-func (h Handle) ours() bool {
-	major := h >> 16
-	return major == rootMajor || major >= leafMajor && major <= leafMajor+maxSlot
-}
-
 // Slot is a group's number, from 1 to maxSlot. It is the same on every interface, so one program sorts for all of them.
 type Slot uint16
 
 // Class holds the group's own traffic. It is also the group's net_cls class id.
-func (s Slot) Class() Handle { return handle(rootMajor, uint16(s)*slotStep) }
+func (s Slot) Class() tc.Handle { return tc.MakeHandle(rootMajor, uint16(s)*slotStep) }
 
 // inner is the class above the group's own and its children's.
-func (s Slot) inner() Handle { return handle(rootMajor, uint16(s)*slotStep+innerStep) }
+func (s Slot) inner() tc.Handle { return tc.MakeHandle(rootMajor, uint16(s)*slotStep+innerStep) }
 
-func (s Slot) leaf() Handle { return handle(leafMajor+uint16(s), 0) }
+func (s Slot) leaf() tc.Handle { return tc.MakeHandle(leafMajor+uint16(s), 0) }
 
 // program is the name of the BPF program that sorts into the slot's class.
 func (s Slot) program() string { return programName(s.Class()) }
 
-func programName(class Handle) string { return fmt.Sprintf("%s%04x", progPrefix, uint32(class&0xffff)) }
+func programName(class tc.Handle) string {
+	return fmt.Sprintf("%s%04x", progPrefix, uint32(class&0xffff))
+}
 
 // programClass is the class that a program of ours sorts into.
-func programClass(name string) (Handle, bool) {
+func programClass(name string) (tc.Handle, bool) {
 	text, ok := strings.CutPrefix(name, progPrefix)
 	if !ok || len(text) != 4 {
 		return 0, false
 	}
 	minor, err := strconv.ParseUint(text, 16, 16)
-	return handle(rootMajor, uint16(minor)), err == nil
+	return tc.MakeHandle(rootMajor, uint16(minor)), err == nil
 }
 
 // policerName is that of the program that polices what arrives for a slot at an interface: 15 bytes, as long as the kernel takes.
@@ -152,10 +125,28 @@ func (c Change) Slot() Slot {
 		h = class
 	case c.What == FilterOf && c.Filter != nil:
 		h = c.Filter.Class
-	case c.What == Qdisc && h.ours() && h>>16 != rootMajor:
+	case c.What == Qdisc && ours(h) && h>>16 != rootMajor:
 		return Slot(h>>16 - leafMajor)
 	case c.What != ClassOf:
 		return 0
 	}
 	return Slot(h & 0xffff / slotStep)
+}
+
+// ours says whether a number of a qdisc or class lies in our range.
+func ours(h tc.Handle) bool {
+	major := h >> 16
+	return major == rootMajor || major >= leafMajor && major <= leafMajor+maxSlot
+}
+
+// ClassStats are the counters of each group's own class, by slot.
+func ClassStats(d *tc.Device) map[Slot]tc.Stats {
+	all := make(map[Slot]tc.Stats)
+	for _, c := range d.Classes {
+		minor := c.Handle & 0xffff
+		if c.Kind == "htb" && c.Handle>>16 == rootMajor && minor >= slotStep && minor%slotStep == 0 && minor <= math.MaxUint16 {
+			all[Slot(minor/slotStep)] = c.Stats
+		}
+	}
+	return all
 }

@@ -1,6 +1,7 @@
 package netshape
 
 import (
+	"bulkhead/internal/linux/tc"
 	"errors"
 	"fmt"
 	"testing"
@@ -18,8 +19,8 @@ func TestNumbers(t *testing.T) {
 		{Slot(maxSlot).inner().String(), "7fff:fff0"},
 		{Slot(maxSlot).leaf().String(), "77ff:"},
 		{nicName(2147483647), "bhifb2147483647"},
-		{atRoot.String(), "root"},
-		{atIngress.String(), "ingress"},
+		{tc.AtRoot.String(), "root"},
+		{tc.AtIngress.String(), "ingress"},
 	} {
 		if c.got != c.want {
 			t.Errorf("got %s, want %s", c.got, c.want)
@@ -28,9 +29,9 @@ func TestNumbers(t *testing.T) {
 	if len(nicName(2147483647)) > 15 || len(Slot(maxSlot).program()) > 15 {
 		t.Error("a name is longer than the kernel takes")
 	}
-	for h, ours := range map[Handle]bool{0x7fff0000: true, 0x70000000: true, 0x77ff0000: true, 0x78000000: false, 0x80010000: false, 0x10000: false, ingressHandle: false, atRoot: false} {
-		if h.ours() != ours {
-			t.Errorf("%s ours: %v", h, h.ours())
+	for h, want := range map[tc.Handle]bool{0x7fff0000: true, 0x70000000: true, 0x77ff0000: true, 0x78000000: false, 0x80010000: false, 0x10000: false, tc.IngressHandle: false, tc.AtRoot: false} {
+		if ours(h) != want {
+			t.Errorf("%s ours: %v", h, ours(h))
 		}
 	}
 	for s := Slot(1); s <= maxSlot; s++ {

@@ -1,6 +1,7 @@
 package netshape
 
 import (
+	"bulkhead/internal/linux/tc"
 	"cmp"
 	"errors"
 	"fmt"
@@ -25,17 +26,17 @@ func (p *planner) step(at phase, why string, do Change, undo ...Change) {
 }
 
 // change is one about a device.
-func change(d *Device, verb Verb, what What, r Record) Change {
+func change(d *tc.Device, verb tc.Verb, what What, r tc.Record) Change {
 	return Change{Verb: verb, What: what, Device: d.Name, Index: d.Index, Record: r}
 }
 
 // tree brings the qdisc, the classes and the filters that sort into them in line, on the interface or on its virtual NIC.
-func (p *planner) tree(d *Device, want []Class, filters []Filter, foreign []Change) {
-	_, has := d.root()
+func (p *planner) tree(d *tc.Device, want []Class, filters []tc.Filter, foreign []Change) {
+	_, has := rootOf(d)
 	if has {
 		p.removeClasses(d, want)
 	}
-	p.filters(d, handle(rootMajor, 0), filters, unsort, sortPackets)
+	p.filters(d, tc.MakeHandle(rootMajor, 0), filters, unsort, sortPackets)
 	switch {
 	case has && len(want) == 0 && !p.w.Keep:
 		p.removeRoot(d)
@@ -48,27 +49,27 @@ func (p *planner) tree(d *Device, want []Class, filters []Filter, foreign []Chan
 }
 
 // queue is how many packets may wait that no class takes. An interface without a queue of its own says 0.
-func queue(d *Device) uint32 { return uint32(max(d.TxQueue, 1000)) }
+func queue(d *tc.Device) uint32 { return uint32(max(d.TxQueue, 1000)) }
 
-func (p *planner) makeRoot(d *Device, foreign []Change) {
-	r := Record{Kind: "htb", Handle: handle(rootMajor, 0), Parent: atRoot, Options: htbOptions(queue(d))}
-	undo, why := []Change{change(d, Delete, Qdisc, r)}, "one qdisc holds the classes of the interface; what no class takes passes it first"
+func (p *planner) makeRoot(d *tc.Device, foreign []Change) {
+	r := tc.Record{Kind: "htb", Handle: tc.MakeHandle(rootMajor, 0), Parent: tc.AtRoot, Options: tc.HTBOptions(restMinor, queue(d))}
+	undo, why := []Change{change(d, tc.Delete, Qdisc, r)}, "one qdisc holds the classes of the interface; what no class takes passes it first"
 	if len(foreign) > 0 {
 		undo, why = foreign, "takes the place of "+foreign[0].Record.String()+", as the policy says"
 	}
-	p.step(makeRoot, why, change(d, Replace, Qdisc, r), undo...)
+	p.step(makeRoot, why, change(d, tc.Replace, Qdisc, r), undo...)
 }
 
-func (p *planner) removeRoot(d *Device) {
-	r, _ := d.root()
-	back := change(d, Replace, Qdisc, Record{Kind: "htb", Handle: r.Handle, Parent: atRoot, Options: htbOptions(queue(d))})
+func (p *planner) removeRoot(d *tc.Device) {
+	r, _ := rootOf(d)
+	back := change(d, tc.Replace, Qdisc, tc.Record{Kind: "htb", Handle: r.Handle, Parent: tc.AtRoot, Options: tc.HTBOptions(restMinor, queue(d))})
 	if d.Index != p.s.Device.Index || p.w.Original == nil || len(p.w.Original.Egress) == 0 {
-		p.step(removeQdiscs, "no class is left; the kernel puts its own back", change(d, Delete, Qdisc, r), back)
+		p.step(removeQdiscs, "no class is left; the kernel puts its own back", change(d, tc.Delete, Qdisc, r), back)
 		return
 	}
 	for i, c := range p.w.Original.Egress {
 		c.Index = d.Index
-		undo := []Change{{Verb: Delete, What: c.What, Device: c.Device, Index: c.Index, Record: c.Record}}
+		undo := []Change{{Verb: tc.Delete, What: c.What, Device: c.Device, Index: c.Index, Record: c.Record}}
 		if i == 0 {
 			undo = []Change{back}
 		}
@@ -78,11 +79,11 @@ func (p *planner) removeRoot(d *Device) {
 
 // removeClasses removes what is not wanted, and what is wanted elsewhere: the kernel cannot give a class another parent. The deepest go
 // first; a class takes its queue along.
-func (p *planner) removeClasses(d *Device, want []Class) {
-	var gone []Record
+func (p *planner) removeClasses(d *tc.Device, want []Class) {
+	var gone []tc.Record
 	for _, r := range d.Classes {
 		i := slices.IndexFunc(want, func(c Class) bool { return c.ID == r.Handle })
-		if r.Kind == "htb" && r.Handle.ours() && (i < 0 || want[i].Parent != r.above()) {
+		if r.Kind == "htb" && ours(r.Handle) && (i < 0 || want[i].Parent != r.ParentHandle()) {
 			gone = append(gone, r)
 		}
 	}
@@ -90,72 +91,56 @@ func (p *planner) removeClasses(d *Device, want []Class) {
 	for grew := true; grew; {
 		grew = false
 		for _, r := range d.Classes {
-			in := func(h Handle) bool { return slices.ContainsFunc(gone, func(g Record) bool { return g.Handle == h }) }
+			in := func(h tc.Handle) bool {
+				return slices.ContainsFunc(gone, func(g tc.Record) bool { return g.Handle == h })
+			}
 			if in(r.Parent) && !in(r.Handle) {
 				gone, grew = append(gone, r), true
 			}
 		}
 	}
-	slices.SortStableFunc(gone, func(a, b Record) int { return cmp.Compare(d.depth(b), d.depth(a)) })
+	slices.SortStableFunc(gone, func(a, b tc.Record) int { return cmp.Compare(depth(d, b), depth(d, a)) })
 	for _, r := range gone {
-		r.Parent = r.above()
-		undo := []Change{change(d, Add, ClassOf, r)}
+		r.Parent = r.ParentHandle()
+		undo := []Change{change(d, tc.Add, ClassOf, r)}
 		for _, q := range d.Qdiscs {
-			if q.Parent == r.Handle && q.made() {
-				undo = append(undo, change(d, Add, Qdisc, settable(q)))
+			if q.Parent == r.Handle && q.Made() {
+				undo = append(undo, change(d, tc.Add, Qdisc, tc.Writable(q)))
 			}
 		}
-		p.step(removeClasses, "no group needs it there", change(d, Delete, ClassOf, r), undo...)
-	}
-}
-
-// above is the parent of a class: the kernel says "root" for one directly below the qdisc.
-func (r Record) above() Handle {
-	if r.Parent == atRoot {
-		return r.Handle >> 16 << 16
-	}
-	return r.Parent
-}
-
-func (d *Device) depth(r Record) int {
-	for n := 0; ; n++ {
-		i := slices.IndexFunc(d.Classes, func(c Record) bool { return c.Handle == r.Parent })
-		if i < 0 || n > len(d.Classes) {
-			return n
-		}
-		r = d.Classes[i]
+		p.step(removeClasses, "no group needs it there", change(d, tc.Delete, ClassOf, r), undo...)
 	}
 }
 
 // class adds or changes one class and its queue.
-func (p *planner) class(d *Device, c Class) {
-	r := Record{Kind: "htb", Handle: c.ID, Parent: c.Parent, Options: c.options()}
+func (p *planner) class(d *tc.Device, c Class) {
+	r := tc.Record{Kind: "htb", Handle: c.ID, Parent: c.Parent, Options: c.htb().Options()}
 	why := fmt.Sprintf("%s of group %q: %s guaranteed, %s at most", p.direction(d), c.Group, c.Rate, c.Ceil)
 	if c.Group == "" {
 		why = fmt.Sprintf("guarantees are shares of %s", c.Ceil)
 	}
-	i := slices.IndexFunc(d.Classes, func(h Record) bool { return h.Handle == c.ID && h.above() == c.Parent })
+	i := slices.IndexFunc(d.Classes, func(h tc.Record) bool { return h.Handle == c.ID && h.ParentHandle() == c.Parent })
 	kept := i >= 0 && !p.removed(d, c.ID)
 	switch {
 	case !kept:
-		p.step(makeClasses, why, change(d, Add, ClassOf, r), change(d, Delete, ClassOf, r))
-	case !c.same(d.Classes[i].Options):
+		p.step(makeClasses, why, change(d, tc.Add, ClassOf, r), change(d, tc.Delete, ClassOf, r))
+	case !c.htb().Same(d.Classes[i].Options, !c.Inner):
 		old := d.Classes[i]
 		old.Parent = c.Parent
-		p.step(makeClasses, why, change(d, Alter, ClassOf, r), change(d, Alter, ClassOf, old))
+		p.step(makeClasses, why, change(d, tc.Alter, ClassOf, r), change(d, tc.Alter, ClassOf, old))
 	}
 	if !c.Inner {
 		p.leaf(d, c, kept)
 	}
 }
 
-func (p *planner) removed(d *Device, id Handle) bool {
+func (p *planner) removed(d *tc.Device, id tc.Handle) bool {
 	return slices.ContainsFunc(p.steps, func(s Step) bool {
 		return s.phase == removeClasses && s.Do.Device == d.Name && s.Do.Record.Handle == id
 	})
 }
 
-func (p *planner) direction(d *Device) Direction {
+func (p *planner) direction(d *tc.Device) Direction {
 	if d.Name == p.s.Device.Name {
 		return Egress
 	}
@@ -163,21 +148,21 @@ func (p *planner) direction(d *Device) Direction {
 }
 
 // leaf gives a class the wanted queue.
-func (p *planner) leaf(d *Device, c Class, kept bool) {
-	kind := cmp.Or(p.w.Leaf, byteQueue)
-	major := handle(leafMajor, 0)
+func (p *planner) leaf(d *tc.Device, c Class, kept bool) {
+	kind := cmp.Or(p.w.Leaf, tc.ByteQueue)
+	major := tc.MakeHandle(leafMajor, 0)
 	if minor := c.ID & 0xffff; minor != restMinor {
 		major = Slot(minor / slotStep).leaf()
 	}
-	r := Record{Kind: kind, Handle: major, Parent: c.ID, Options: leafOptions(kind, c.Ceil)}
-	i := slices.IndexFunc(d.Qdiscs, func(q Record) bool { return q.Parent == c.ID && q.made() })
+	r := tc.Record{Kind: kind, Handle: major, Parent: c.ID, Options: tc.LeafOptions(kind, c.Ceil)}
+	i := slices.IndexFunc(d.Qdiscs, func(q tc.Record) bool { return q.Parent == c.ID && q.Made() })
 	switch {
 	case !kept || i < 0:
-		p.step(makeLeaves, "its queue", change(d, Replace, Qdisc, r), change(d, Delete, Qdisc, r))
+		p.step(makeLeaves, "its queue", change(d, tc.Replace, Qdisc, r), change(d, tc.Delete, Qdisc, r))
 	case d.Qdiscs[i].Handle != major || d.Qdiscs[i].Kind != kind:
-		p.step(makeLeaves, fmt.Sprintf("its queue; somebody put %s there", d.Qdiscs[i]), change(d, Replace, Qdisc, r), change(d, Replace, Qdisc, settable(d.Qdiscs[i])))
-	case !leafSame(kind, c.Ceil, d.Qdiscs[i]):
-		p.step(makeLeaves, "its queue, for the new rate", change(d, Alter, Qdisc, r), change(d, Alter, Qdisc, alterable(d.Qdiscs[i])))
+		p.step(makeLeaves, fmt.Sprintf("its queue; somebody put %s there", d.Qdiscs[i]), change(d, tc.Replace, Qdisc, r), change(d, tc.Replace, Qdisc, tc.Writable(d.Qdiscs[i])))
+	case !tc.LeafSame(kind, c.Ceil, d.Qdiscs[i]):
+		p.step(makeLeaves, "its queue, for the new rate", change(d, tc.Alter, Qdisc, r), change(d, tc.Alter, Qdisc, tc.Changeable(d.Qdiscs[i])))
 	}
 }
 
@@ -193,13 +178,13 @@ func (g Group) sorting() string {
 }
 
 // egressFilters are those on the interface's own qdisc, for groups that no program sorts.
-func (p *planner) egressFilters(classes []Class) ([]Filter, error) {
-	var all []Filter
+func (p *planner) egressFilters(classes []Class) ([]tc.Filter, error) {
+	var all []tc.Filter
 	for _, g := range p.groupsOf(classes) {
 		switch g.sorting() {
 		case "net_cls":
-			if !slices.ContainsFunc(all, func(f Filter) bool { return f.NetCls }) {
-				all = append(all, Filter{Protocol: protoAll, NetCls: true})
+			if !slices.ContainsFunc(all, func(f tc.Filter) bool { return f.NetCls }) {
+				all = append(all, tc.Filter{Protocol: tc.ProtoAll, NetCls: true})
 			}
 		case "ports":
 			all = append(all, portFilters(g, true, "")...)
@@ -249,11 +234,11 @@ func (p *planner) groupsOf(classes []Class) []Group {
 	return all
 }
 
-func portFilters(g Group, source bool, redirect string) []Filter {
-	var all []Filter
+func portFilters(g Group, source bool, redirect string) []tc.Filter {
+	var all []tc.Filter
 	for _, port := range g.Ports {
-		for _, protocol := range []uint16{protoIPv4, protoIPv6} {
-			f := Filter{Protocol: protocol, Port: port, Source: source, Class: g.Slot.Class(), Redirect: redirect}
+		for _, protocol := range []uint16{tc.ProtoIPv4, tc.ProtoIPv6} {
+			f := tc.Filter{Protocol: protocol, Port: port, Source: source, Class: g.Slot.Class(), Redirect: redirect}
 			if redirect != "" {
 				f.Class = 0
 			}
@@ -264,27 +249,27 @@ func portFilters(g Group, source bool, redirect string) []Filter {
 }
 
 // filters brings those below one parent in line. A filter that is there twice stays once.
-func (p *planner) filters(d *Device, parent Handle, want []Filter, down, up phase) {
-	used, have := make(map[uint16]bool), make(map[Filter]bool)
+func (p *planner) filters(d *tc.Device, parent tc.Handle, want []tc.Filter, down, up phase) {
+	used, have := make(map[uint16]bool), make(map[tc.Filter]bool)
 	for _, r := range d.Filters {
-		if r.Parent != parent || !r.real() {
+		if r.Parent != parent || !r.Real() {
 			continue
 		}
-		f, known := parseFilter(r, p.s.nic)
+		f, known := tc.ParseFilter(r, p.s.nic)
 		// A class that goes, if only to come back elsewhere, is busy while a filter leads there.
-		keep := known && r.inRange() && slices.Contains(want, f) && !have[f] && !p.removed(d, f.Class)
-		if theirs := parent == ingressHandle && !p.s.ownFilter(r) || parent != ingressHandle && !r.inRange(); keep || theirs {
-			used[r.pref()] = true
+		keep := known && inRange(r) && slices.Contains(want, f) && !have[f] && !p.removed(d, f.Class)
+		if theirs := parent == tc.IngressHandle && !p.s.ownFilter(r) || parent != tc.IngressHandle && !inRange(r); keep || theirs {
+			used[r.Pref()] = true
 			have[f] = have[f] || keep
 			continue
 		}
-		remove := change(d, Delete, FilterOf, r)
+		remove := change(d, tc.Delete, FilterOf, r)
 		if known {
 			remove.Filter = &f
 		}
 		back := remove
-		back.Verb, back.Record = Add, settable(r)
-		if to, redirects := redirectOf(r); redirects && to == 0 {
+		back.Verb, back.Record = tc.Add, tc.Writable(r)
+		if to, redirects := tc.RedirectOf(r); redirects && to == 0 {
 			p.step(down, "the virtual NIC that it leads to is gone: what it takes is dropped", remove)
 			continue
 		}
@@ -293,11 +278,9 @@ func (p *planner) filters(d *Device, parent Handle, want []Filter, down, up phas
 	p.addFilters(d, parent, want, used, have, up)
 }
 
-func (r Record) inRange() bool { return r.pref() >= prefBase && r.pref() <= prefLast }
-
 // addFilters adds what is not there yet, each with a preference of its own. Ports come before net_cls: a group that is told by its ports may lie in
 // one that is told by its class.
-func (p *planner) addFilters(d *Device, parent Handle, want []Filter, used map[uint16]bool, have map[Filter]bool, up phase) {
+func (p *planner) addFilters(d *tc.Device, parent tc.Handle, want []tc.Filter, used map[uint16]bool, have map[tc.Filter]bool, up phase) {
 	pref := uint16(prefBase)
 	for _, f := range want {
 		if have[f] {
@@ -311,18 +294,18 @@ func (p *planner) addFilters(d *Device, parent Handle, want []Filter, used map[u
 			at = prefLast
 		}
 		used[at], have[f] = true, true
-		add := change(d, Add, FilterOf, Record{Kind: f.kind(), Parent: parent, Info: filterInfo(at, f.Protocol)})
+		add := change(d, tc.Add, FilterOf, tc.Record{Kind: f.Kind(), Parent: parent, Info: tc.FilterInfo(at, f.Protocol)})
 		if f.NetCls {
 			add.Record.Handle = 1
 		}
 		add.Filter = &f
 		remove := add
-		remove.Verb = Delete
+		remove.Verb = tc.Delete
 		p.step(up, "sorts packets by "+by(f), add, remove)
 	}
 }
 
-func by(f Filter) string {
+func by(f tc.Filter) string {
 	if f.NetCls {
 		return "net_cls"
 	}
@@ -332,7 +315,7 @@ func by(f Filter) string {
 // policers attaches the programs that drop what arrives beyond a rate, changes their rate where they are, and takes old ones off.
 func (p *planner) policers() {
 	d := &p.s.Device
-	about := func(verb Verb, program Program) Change {
+	about := func(verb tc.Verb, program Program) Change {
 		return Change{Verb: verb, What: Policer, Device: d.Name, Index: d.Index, Program: &program}
 	}
 	kept := make(map[string]bool)
@@ -343,14 +326,14 @@ func (p *planner) policers() {
 		if i < 0 || kept[has.Cgroup] {
 			back := has
 			back.ID = 0
-			p.step(unsort, "the group has no limit of this kind", about(Delete, has), about(Add, back))
+			p.step(unsort, "the group has no limit of this kind", about(tc.Delete, has), about(tc.Add, back))
 			continue
 		}
 		kept[has.Cgroup] = true
 		if want := p.w.Groups[i].Ingress.Max; want != has.Rate {
 			now := has
 			now.Rate = want
-			p.step(sortPackets, fmt.Sprintf("ingress of group %q: %s at most", p.w.Groups[i].Name, want), about(Alter, now), about(Alter, has))
+			p.step(sortPackets, fmt.Sprintf("ingress of group %q: %s at most", p.w.Groups[i].Name, want), about(tc.Alter, now), about(tc.Alter, has))
 		}
 	}
 	for _, g := range p.w.Groups {
@@ -363,7 +346,7 @@ func (p *planner) policers() {
 			}
 			program := Program{Cgroup: dir, Name: policerName(g.Slot, d.Index), Rate: g.Ingress.Max}
 			why := fmt.Sprintf("ingress of group %q: %s at most. No port is known, so this drops instead of queueing: of many connections some starve", g.Name, g.Ingress.Max)
-			p.step(sortPackets, why, about(Add, program), about(Delete, program))
+			p.step(sortPackets, why, about(tc.Add, program), about(tc.Delete, program))
 		}
 	}
 }
@@ -371,23 +354,23 @@ func (p *planner) policers() {
 // ingress shapes what arrives: a virtual NIC with a tree of its own, and redirects to it by port.
 func (p *planner) ingress(classes []Class, foreign []Change) {
 	d := &p.s.Device
-	nic := Device{Link: Link{Name: nicName(d.Index), TxQueue: 1000}}
+	nic := tc.Device{Link: tc.Link{Name: nicName(d.Index), TxQueue: 1000}}
 	if p.s.NIC != nil {
 		nic = *p.s.NIC
 	}
-	var redirects, sorters []Filter
+	var redirects, sorters []tc.Filter
 	for _, g := range p.groupsOf(classes) {
 		redirects = append(redirects, portFilters(g, false, nic.Name)...)
 		sorters = append(sorters, portFilters(g, false, "")...)
 	}
-	p.filters(d, ingressHandle, redirects, unredirect, redirect)
+	p.filters(d, tc.IngressHandle, redirects, unredirect, redirect)
 	p.tree(&nic, classes, sorters, nil)
 
-	made := Change{Verb: Add, What: NIC, Device: nic.Name, For: d.Name}
-	gone := Change{Verb: Delete, What: NIC, Device: nic.Name, Index: nic.Index, For: d.Name}
-	hook := change(d, Add, Qdisc, Record{Kind: "ingress", Handle: ingressHandle, Parent: atIngress})
+	made := Change{Verb: tc.Add, What: NIC, Device: nic.Name, For: d.Name}
+	gone := Change{Verb: tc.Delete, What: NIC, Device: nic.Name, Index: nic.Index, For: d.Name}
+	hook := change(d, tc.Add, Qdisc, tc.Record{Kind: "ingress", Handle: tc.IngressHandle, Parent: tc.AtIngress})
 	unhook := hook
-	unhook.Verb = Delete
+	unhook.Verb = tc.Delete
 	q, has, ours := p.s.ingress()
 	switch {
 	case len(classes) == 0 && p.w.Keep:
@@ -406,7 +389,7 @@ func (p *planner) ingress(classes []Class, foreign []Change) {
 		p.step(makeNIC, "what arrives can only be shaped where it leaves: from a virtual NIC", made, gone)
 	}
 	if has && !ours {
-		p.step(makeIngress, "makes room for ours, as the policy says", change(d, Delete, Qdisc, q), foreign...)
+		p.step(makeIngress, "makes room for ours, as the policy says", change(d, tc.Delete, Qdisc, q), foreign...)
 		has = false
 	}
 	if !has {
@@ -421,7 +404,19 @@ func (p *planner) originalIngress() {
 	for _, c := range p.w.Original.Ingress {
 		c.Index = p.s.Device.Index
 		undo := c
-		undo.Verb = Delete
+		undo.Verb = tc.Delete
 		p.step(removeQdiscs, "as it was before bulkhead", c, undo)
 	}
 }
+
+func depth(d *tc.Device, r tc.Record) int {
+	for n := 0; ; n++ {
+		i := slices.IndexFunc(d.Classes, func(c tc.Record) bool { return c.Handle == r.Parent })
+		if i < 0 || n > len(d.Classes) {
+			return n
+		}
+		r = d.Classes[i]
+	}
+}
+
+func inRange(r tc.Record) bool { return r.Pref() >= prefBase && r.Pref() <= prefLast }

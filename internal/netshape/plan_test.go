@@ -2,6 +2,7 @@ package netshape
 
 import (
 	"bulkhead/internal/linux/nlattr"
+	"bulkhead/internal/linux/tc"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,7 +16,7 @@ import (
 
 // drawWanted gives something that can be asked for.
 func drawWanted(t *rapid.T, label string) Wanted {
-	w := Wanted{Device: "eth0", LinkRate: 10 * Gbit, Leaf: rapid.SampledFrom([]string{"", "fq_codel", "fq"}).Draw(t, label+" leaf")}
+	w := Wanted{Device: "eth0", LinkRate: 10 * tc.Gbit, Leaf: rapid.SampledFrom([]string{"", "fq_codel", "fq"}).Draw(t, label+" leaf")}
 	names := []string{"a", "a/b", "a/c", "d", "d/e"}
 	for i, name := range names {
 		parent := name[:max(strings.LastIndexByte(name, '/'), 0)]
@@ -27,9 +28,9 @@ func drawWanted(t *rapid.T, label string) Wanted {
 			g.Parent = ""
 		}
 		share := func(d string) Share {
-			s := Share{Max: Rate(rapid.IntRange(0, 3).Draw(t, label+d+name)) * 500 * Mbit}
+			s := Share{Max: tc.Rate(rapid.IntRange(0, 3).Draw(t, label+d+name)) * 500 * tc.Mbit}
 			if rapid.Bool().Draw(t, label+d+"min "+name) {
-				s.Min = 10 * Mbit
+				s.Min = 10 * tc.Mbit
 			}
 			return s
 		}
@@ -93,17 +94,17 @@ func TestPlanFromAnywhere(t *testing.T) {
 // summary is what a state holds, without the kernel's own numbers.
 func summary(s State) string {
 	var all []string
-	devices := []Device{s.Device}
+	devices := []tc.Device{s.Device}
 	if s.NIC != nil {
 		devices = append(devices, *s.NIC)
 	}
 	for _, d := range devices {
 		for _, r := range slices.Concat(d.Qdiscs, d.Classes) {
-			all = append(all, fmt.Sprintf("%s %s %s %x", d.Name, r, r.above(), r.Options))
+			all = append(all, fmt.Sprintf("%s %s %s %x", d.Name, r, r.ParentHandle(), r.Options))
 		}
 		for _, r := range d.Filters {
-			if f, _ := parseFilter(r, s.nic); r.real() {
-				all = append(all, fmt.Sprintf("%s %s %s %d", d.Name, f, r.Parent, r.pref()))
+			if f, _ := tc.ParseFilter(r, s.nic); r.Real() {
+				all = append(all, fmt.Sprintf("%s %s %s %d", d.Name, f, r.Parent, r.Pref()))
 			}
 		}
 	}
@@ -150,7 +151,7 @@ func TestUndo(t *testing.T) {
 // What fq_codel takes only when it is made is not written back when a change of it is undone.
 func TestUndoOfAChangedQueue(t *testing.T) {
 	f := newFake()
-	w := Wanted{Device: "eth0", Leaf: "fq_codel", Groups: []Group{{Name: "a", Slot: 1, Egress: Share{Max: 5 * Mbit}, Ports: []uint16{1}}}}
+	w := Wanted{Device: "eth0", Leaf: "fq_codel", Groups: []Group{{Name: "a", Slot: 1, Egress: Share{Max: 5 * tc.Mbit}, Ports: []uint16{1}}}}
 	up, err := Plan(w, f.look())
 	if err == nil {
 		err = f.run(up)
@@ -160,19 +161,18 @@ func TestUndoOfAChangedQueue(t *testing.T) {
 	}
 	for i, q := range f.state.Device.Qdiscs {
 		if q.Kind == "fq_codel" {
-			var shown attributes
-			shown.add(nl.TCA_FQ_CODEL_FLOWS, nl.Uint32Attr(1024))
+			shown := nl.NewRtAttr(nl.TCA_FQ_CODEL_FLOWS, nl.Uint32Attr(1024)).Serialize()
 			f.state.Device.Qdiscs[i].Options = append(shown, q.Options...)
 		}
 	}
-	w.Groups[0].Egress.Max = 4 * Mbit
+	w.Groups[0].Egress.Max = 4 * tc.Mbit
 	steps, err := Plan(w, f.look())
 	if err != nil {
 		t.Fatal(err)
 	}
 	found := false
 	for _, s := range steps {
-		if s.Do.What != Qdisc || s.Do.Verb != Alter {
+		if s.Do.What != Qdisc || s.Do.Verb != tc.Alter {
 			continue
 		}
 		found = true
@@ -188,19 +188,10 @@ func TestUndoOfAChangedQueue(t *testing.T) {
 	}
 }
 
-// What CoDel shows of a time, written back, is shown the same.
-func TestTimesOfCoDel(t *testing.T) {
-	for us := range uint32(200_000) {
-		if shown := shownTime(us); shownTime(roundedUp(shown)) != shown {
-			t.Fatalf("%d us is shown as %d, which written as %d is shown as %d", us, shown, roundedUp(shown), shownTime(roundedUp(shown)))
-		}
-	}
-}
-
 func TestPlanOrder(t *testing.T) {
 	f := newFake()
 	w := Wanted{Device: "eth0", Groups: []Group{
-		{Name: "a", Slot: 1, Egress: Share{Max: 100 * Mbit}, Ingress: Share{Max: 50 * Mbit}, Cgroup: "/c/a", Ports: []uint16{3306}},
+		{Name: "a", Slot: 1, Egress: Share{Max: 100 * tc.Mbit}, Ingress: Share{Max: 50 * tc.Mbit}, Cgroup: "/c/a", Ports: []uint16{3306}},
 	}}
 	up, err := Plan(w, f.look())
 	if err != nil {
@@ -279,14 +270,14 @@ func equal(t *testing.T, steps []Step, want []string) {
 // A change of a rate changes the class where it is, and nothing else.
 func TestPlanChangesInPlace(t *testing.T) {
 	f := newFake()
-	w := Wanted{Device: "eth0", Leaf: "fq", Groups: []Group{{Name: "a", Slot: 1, Egress: Share{Max: 100 * Mbit}, Cgroup: "/c/a"}}}
+	w := Wanted{Device: "eth0", Leaf: "fq", Groups: []Group{{Name: "a", Slot: 1, Egress: Share{Max: 100 * tc.Mbit}, Cgroup: "/c/a"}}}
 	steps, _ := Plan(w, f.look())
 	if err := f.run(steps); err != nil {
 		t.Fatal(err)
 	}
-	w.Groups[0].Egress.Max = 200 * Mbit
+	w.Groups[0].Egress.Max = 200 * tc.Mbit
 	steps, err := Plan(w, f.look())
-	if err != nil || len(steps) != 1 || steps[0].Do.Verb != Alter || steps[0].Do.What != ClassOf {
+	if err != nil || len(steps) != 1 || steps[0].Do.Verb != tc.Alter || steps[0].Do.What != ClassOf {
 		t.Errorf("%v %v", steps, err)
 	}
 }
@@ -294,18 +285,18 @@ func TestPlanChangesInPlace(t *testing.T) {
 // A filter that a run left behind twice goes, and one that leads nowhere known.
 func TestPlanTidiesFilters(t *testing.T) {
 	f := newFake()
-	w := Wanted{Device: "eth0", Groups: []Group{{Name: "a", Slot: 1, Egress: Share{Max: 100 * Mbit}, Ports: []uint16{3306}}}}
+	w := Wanted{Device: "eth0", Groups: []Group{{Name: "a", Slot: 1, Egress: Share{Max: 100 * tc.Mbit}, Ports: []uint16{3306}}}}
 	steps, _ := Plan(w, f.look())
 	if err := f.run(steps); err != nil {
 		t.Fatal(err)
 	}
-	root := handle(rootMajor, 0)
-	for i, extra := range []Filter{
-		{Protocol: protoIPv4, Port: 3306, Source: true, Class: Slot(1).Class()},
-		{Protocol: protoIPv4, Port: 99, Source: true, Class: Slot(1).Class()},
+	root := tc.MakeHandle(rootMajor, 0)
+	for i, extra := range []tc.Filter{
+		{Protocol: tc.ProtoIPv4, Port: 3306, Source: true, Class: Slot(1).Class()},
+		{Protocol: tc.ProtoIPv4, Port: 99, Source: true, Class: Slot(1).Class()},
 	} {
-		err := f.do(Change{Verb: Add, What: FilterOf, Device: "eth0", Filter: &extra,
-			Record: Record{Kind: "u32", Parent: root, Info: filterInfo(prefBase+10+uint16(i), extra.Protocol)}})
+		err := f.do(Change{Verb: tc.Add, What: FilterOf, Device: "eth0", Filter: &extra,
+			Record: tc.Record{Kind: "u32", Parent: root, Info: tc.FilterInfo(prefBase+10+uint16(i), extra.Protocol)}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -322,8 +313,8 @@ func TestPlanTidiesFilters(t *testing.T) {
 
 func TestPlanRefusesOnePortOfTwo(t *testing.T) {
 	w := Wanted{Device: "eth0", Groups: []Group{
-		{Name: "a", Slot: 1, Ingress: Share{Max: Mbit}, Ports: []uint16{3306}},
-		{Name: "b", Slot: 2, Egress: Share{Max: Mbit}, Ports: []uint16{3306}},
+		{Name: "a", Slot: 1, Ingress: Share{Max: tc.Mbit}, Ports: []uint16{3306}},
+		{Name: "b", Slot: 2, Egress: Share{Max: tc.Mbit}, Ports: []uint16{3306}},
 	}}
 	if _, err := Plan(w, newFake().look()); err == nil || !strings.Contains(err.Error(), `port 3306 is also that of group "a"`) {
 		t.Error(err)
@@ -331,10 +322,10 @@ func TestPlanRefusesOnePortOfTwo(t *testing.T) {
 }
 
 func TestForeign(t *testing.T) {
-	tbf := Record{Kind: "tbf", Handle: 0x10000, Parent: atRoot, Options: []byte{1, 2, 3, 4}}
-	clsact := Record{Kind: "clsact", Handle: ingressHandle, Parent: atIngress}
-	own := Record{Kind: "fq_codel", Handle: 0, Parent: atRoot} // the kernel's
-	both := Wanted{Device: "eth0", Groups: []Group{{Name: "a", Slot: 1, Egress: Share{Max: Mbit}, Ingress: Share{Max: Mbit}, Ports: []uint16{1}}}}
+	tbf := tc.Record{Kind: "tbf", Handle: 0x10000, Parent: tc.AtRoot, Options: []byte{1, 2, 3, 4}}
+	clsact := tc.Record{Kind: "clsact", Handle: tc.IngressHandle, Parent: tc.AtIngress}
+	own := tc.Record{Kind: "fq_codel", Handle: 0, Parent: tc.AtRoot} // the kernel's
+	both := Wanted{Device: "eth0", Groups: []Group{{Name: "a", Slot: 1, Egress: Share{Max: tc.Mbit}, Ingress: Share{Max: tc.Mbit}, Ports: []uint16{1}}}}
 
 	var foreign *ForeignError
 	_, err := Plan(both, newFake(tbf, clsact).look())
@@ -393,14 +384,14 @@ func TestForeign(t *testing.T) {
 
 // A foreign tree comes back parents first, without what makes itself.
 func TestForeignTree(t *testing.T) {
-	d := Device{Link: Link{Name: "eth0", Index: 2},
-		Qdiscs: []Record{{Kind: "fq", Handle: 0x20000, Parent: 0x10011}, {Kind: "htb", Handle: 0x10000, Parent: atRoot}},
-		Classes: []Record{{Kind: "htb", Handle: 0x10011, Parent: 0x10001}, {Kind: "htb", Handle: 0x10001, Parent: atRoot},
+	d := tc.Device{Link: tc.Link{Name: "eth0", Index: 2},
+		Qdiscs: []tc.Record{{Kind: "fq", Handle: 0x20000, Parent: 0x10011}, {Kind: "htb", Handle: 0x10000, Parent: tc.AtRoot}},
+		Classes: []tc.Record{{Kind: "htb", Handle: 0x10011, Parent: 0x10001}, {Kind: "htb", Handle: 0x10001, Parent: tc.AtRoot},
 			{Kind: "fq", Handle: 0x20001, Parent: 0x20000}},
-		Filters: []Record{
-			{Kind: "u32", Parent: 0x10000, Info: filterInfo(49152, protoIPv4)},
-			{Kind: "u32", Handle: 0x80000000, Parent: 0x10000, Info: filterInfo(49152, protoIPv4)},
-			{Kind: "u32", Handle: 0x80000800, Parent: 0x10000, Info: filterInfo(49152, protoIPv4)},
+		Filters: []tc.Record{
+			{Kind: "u32", Parent: 0x10000, Info: tc.FilterInfo(49152, tc.ProtoIPv4)},
+			{Kind: "u32", Handle: 0x80000000, Parent: 0x10000, Info: tc.FilterInfo(49152, tc.ProtoIPv4)},
+			{Kind: "u32", Handle: 0x80000800, Parent: 0x10000, Info: tc.FilterInfo(49152, tc.ProtoIPv4)},
 		}}
 	s := State{Device: d}
 	got, err := s.Foreign(Wanted{Replace: true, Groups: []Group{{Egress: Share{Max: 1}}}})
@@ -420,8 +411,8 @@ func TestForeignTree(t *testing.T) {
 
 // What could not be put back is not taken away, whatever the policy allows.
 func TestForeignThatCannotComeBack(t *testing.T) {
-	f := newFake(Record{Kind: "clsact", Handle: ingressHandle, Parent: atIngress})
-	f.state.Device.Filters = []Record{{Kind: "bpf", Handle: 1, Parent: ingressHandle | 0xfff2, Info: filterInfo(1, protoAll)}}
+	f := newFake(tc.Record{Kind: "clsact", Handle: tc.IngressHandle, Parent: tc.AtIngress})
+	f.state.Device.Filters = []tc.Record{{Kind: "bpf", Handle: 1, Parent: tc.IngressHandle | 0xfff2, Info: tc.FilterInfo(1, tc.ProtoAll)}}
 	s := f.look()
 	_, err := s.Foreign(Wanted{Replace: true, Groups: []Group{{Ingress: Share{Max: 1}}}})
 	if err == nil || !strings.Contains(err.Error(), "filter bpf 1 on eth0 at ffff:fff2 could not be put back") {
@@ -433,8 +424,8 @@ func TestForeignThatCannotComeBack(t *testing.T) {
 func TestPlanPolices(t *testing.T) {
 	f := newFake()
 	w := Wanted{Device: "eth0", Groups: []Group{
-		{Name: "a", Slot: 1, Ingress: Share{Max: 50 * Mbit}, Cgroup: "/c/a"},
-		{Name: "a/b", Parent: "a", Slot: 2, Ingress: Share{Max: 20 * Mbit}, Cgroup: "/c/a/b"},
+		{Name: "a", Slot: 1, Ingress: Share{Max: 50 * tc.Mbit}, Cgroup: "/c/a"},
+		{Name: "a/b", Parent: "a", Slot: 2, Ingress: Share{Max: 20 * tc.Mbit}, Cgroup: "/c/a/b"},
 	}}
 	for _, want := range [][]string{
 		{
@@ -454,10 +445,10 @@ func TestPlanPolices(t *testing.T) {
 		}
 		equal(t, steps, want)
 		switch n := len(w.Groups); {
-		case n > 0 && w.Groups[0].Ingress.Max == 40*Mbit:
+		case n > 0 && w.Groups[0].Ingress.Max == 40*tc.Mbit:
 			w.Groups = w.Groups[:n-1]
 		case n > 0:
-			w.Groups[0].Ingress.Max = 40 * Mbit
+			w.Groups[0].Ingress.Max = 40 * tc.Mbit
 		}
 	}
 }
@@ -465,7 +456,7 @@ func TestPlanPolices(t *testing.T) {
 // Somebody took the virtual NIC away: what was led there is dropped, so those filters go first, and then all is made anew.
 func TestPlanHealsALostNIC(t *testing.T) {
 	f := newFake()
-	w := Wanted{Device: "eth0", Groups: []Group{{Name: "a", Slot: 1, Ingress: Share{Max: Mbit}, Ports: []uint16{3306}}}}
+	w := Wanted{Device: "eth0", Groups: []Group{{Name: "a", Slot: 1, Ingress: Share{Max: tc.Mbit}, Ports: []uint16{3306}}}}
 	steps, err := Plan(w, f.look())
 	if err == nil {
 		err = f.run(steps)
@@ -476,8 +467,8 @@ func TestPlanHealsALostNIC(t *testing.T) {
 	lose := func() {
 		f.state.NIC = nil
 		for i, r := range f.state.Device.Filters {
-			if r.real() { // the kernel then shows no interface
-				f.state.Device.Filters[i].Options = Filter{Protocol: r.protocol(), Port: 3306, Redirect: "gone"}.options(0)
+			if r.Real() { // the kernel then shows no interface
+				f.state.Device.Filters[i].Options = tc.Filter{Protocol: r.Protocol(), Port: 3306, Redirect: "gone"}.Options(0)
 			}
 		}
 	}
@@ -488,7 +479,7 @@ func TestPlanHealsALostNIC(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range 2 {
-			if do := steps[i].Do; do.Verb != Delete || do.What != FilterOf {
+			if do := steps[i].Do; do.Verb != tc.Delete || do.What != FilterOf {
 				t.Errorf("step %d is %s", i+1, do)
 			}
 		}

@@ -1,6 +1,7 @@
 package netshape
 
 import (
+	"bulkhead/internal/linux/tc"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -23,7 +24,7 @@ type bucket struct {
 	// Cost of a byte, ns << costShift.
 	Cost uint64
 	// Rate is what the others were computed from; the program does not look at it.
-	Rate Rate
+	Rate tc.Rate
 }
 
 // Offsets in bucket.
@@ -43,7 +44,7 @@ const (
 )
 
 // bucketFor gives the bucket of a rate, full.
-func bucketFor(r Rate) bucket {
+func bucketFor(r tc.Rate) bucket {
 	rate := max(r.BytesPerSecond(), 1)
 	high, low := bits.Mul64(1e9, 1<<costShift)
 	cost, _ := bits.Div64(high, low, rate)
@@ -100,9 +101,9 @@ func policer(c Change, index int) error {
 	}
 	defer dir.Close()
 	switch c.Verb {
-	case Delete:
+	case tc.Delete:
 		return detach(dir, c.Program, ebpf.AttachCGroupInetIngress)
-	case Alter:
+	case tc.Alter:
 		return setRate(dir, c.Program)
 	}
 	m, err := newMap(&ebpf.MapSpec{Name: c.Program.Name, Type: ebpf.Array, KeySize: 4, ValueSize: bucketSize, MaxEntries: 1})
@@ -146,8 +147,8 @@ func setRate(dir *os.File, want *Program) error {
 }
 
 // policedRate reads the rate of an attached policer.
-func policedRate(p Program) (Rate, error) {
-	var r Rate
+func policedRate(p Program) (tc.Rate, error) {
+	var r tc.Rate
 	err := withBucket(p, func(_ *ebpf.Map, b bucket) error {
 		r = b.Rate
 		return nil

@@ -1,16 +1,19 @@
 package netshape
 
-import "testing"
+import (
+	"bulkhead/internal/linux/tc"
+	"testing"
+)
 
 func TestBucket(t *testing.T) {
 	for _, c := range []struct {
-		rate        Rate
+		rate        tc.Rate
 		depth, cost uint64
 	}{
-		{64 * Kbit, 32_768_000_000, 131_072_000_000}, // 256 KiB
-		{50 * Mbit, 200_000_000, 167_772_160},        // 160 ns a byte; 1.25 MB
-		{Gbit, 200_000_000, 8_388_608},               // 8 ns
-		{100 * Gbit, 200_000_000, 83_886},            // 0.08 ns
+		{64 * tc.Kbit, 32_768_000_000, 131_072_000_000}, // 256 KiB
+		{50 * tc.Mbit, 200_000_000, 167_772_160},        // 160 ns a byte; 1.25 MB
+		{tc.Gbit, 200_000_000, 8_388_608},               // 8 ns
+		{100 * tc.Gbit, 200_000_000, 83_886},            // 0.08 ns
 	} {
 		b := bucketFor(c.rate)
 		if b.Depth != c.depth || b.Cost != c.cost {

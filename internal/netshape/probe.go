@@ -1,6 +1,7 @@
 package netshape
 
 import (
+	"bulkhead/internal/linux/tc"
 	"errors"
 	"fmt"
 	"os"
@@ -79,30 +80,30 @@ type trial struct {
 const probeDevice = "lo"
 
 func trials() []trial {
-	leaf := handle(rootMajor, slotStep)
-	nic := Change{Verb: Add, What: NIC, Device: nicPrefix, For: probeDevice}
-	qdisc := func(verb Verb, kind string, h, parent Handle, options []byte) Change {
-		return Change{Verb: verb, What: Qdisc, Device: probeDevice, Record: Record{Kind: kind, Handle: h, Parent: parent, Options: options}}
+	leaf := tc.MakeHandle(rootMajor, slotStep)
+	nic := Change{Verb: tc.Add, What: NIC, Device: nicPrefix, For: probeDevice}
+	qdisc := func(verb tc.Verb, kind string, h, parent tc.Handle, options []byte) Change {
+		return Change{Verb: verb, What: Qdisc, Device: probeDevice, Record: tc.Record{Kind: kind, Handle: h, Parent: parent, Options: options}}
 	}
-	filter := func(parent Handle, f Filter) Change {
-		r := Record{Kind: f.kind(), Parent: parent, Info: filterInfo(prefBase, f.Protocol)}
+	filter := func(parent tc.Handle, f tc.Filter) Change {
+		r := tc.Record{Kind: f.Kind(), Parent: parent, Info: tc.FilterInfo(prefBase, f.Protocol)}
 		if f.NetCls {
-			r.Handle, r.Info = 1, filterInfo(prefLast, f.Protocol)
+			r.Handle, r.Info = 1, tc.FilterInfo(prefLast, f.Protocol)
 		}
-		return Change{Verb: Add, What: FilterOf, Device: probeDevice, Record: r, Filter: &f}
+		return Change{Verb: tc.Add, What: FilterOf, Device: probeDevice, Record: r, Filter: &f}
 	}
-	c := Class{ID: leaf, Parent: handle(rootMajor, 0), Rate: Gbit, Ceil: Gbit, Burst: burst(Gbit), Cburst: burst(Gbit), Quantum: quantum(Gbit)}
-	class := Change{Verb: Add, What: ClassOf, Device: probeDevice, Record: Record{Kind: "htb", Handle: c.ID, Parent: c.Parent, Options: c.options()}}
+	c := Class{ID: leaf, Parent: tc.MakeHandle(rootMajor, 0), Rate: tc.Gbit, Ceil: tc.Gbit, Burst: burst(tc.Gbit), Cburst: burst(tc.Gbit), Quantum: quantum(tc.Gbit)}
+	class := Change{Verb: tc.Add, What: ClassOf, Device: probeDevice, Record: tc.Record{Kind: "htb", Handle: c.ID, Parent: c.Parent, Options: c.htb().Options()}}
 	return []trial{
-		{HasHTB, "shares what leaves", []Change{qdisc(Replace, "htb", handle(rootMajor, 0), atRoot, htbOptions(1000)), class}},
-		{byteQueue, "queue of a class", []Change{qdisc(Replace, byteQueue, Slot(1).leaf(), leaf, leafOptions(byteQueue, Gbit))}},
-		{"fq_codel", "better queue of a class", []Change{qdisc(Replace, "fq_codel", Slot(2).leaf(), leaf, leafOptions("fq_codel", Gbit))}},
-		{"fq", "better queue of a class", []Change{qdisc(Replace, "fq", Slot(3).leaf(), leaf, nil)}},
-		{"cls_u32", "sorts by port", []Change{filter(handle(rootMajor, 0), Filter{Protocol: protoIPv4, Port: 1, Class: leaf})}},
-		{HasNetCls, "sorts by net_cls", []Change{filter(handle(rootMajor, 0), Filter{Protocol: protoAll, NetCls: true})}},
+		{HasHTB, "shares what leaves", []Change{qdisc(tc.Replace, "htb", tc.MakeHandle(rootMajor, 0), tc.AtRoot, tc.HTBOptions(restMinor, 1000)), class}},
+		{tc.ByteQueue, "queue of a class", []Change{qdisc(tc.Replace, tc.ByteQueue, Slot(1).leaf(), leaf, tc.LeafOptions(tc.ByteQueue, tc.Gbit))}},
+		{"fq_codel", "better queue of a class", []Change{qdisc(tc.Replace, "fq_codel", Slot(2).leaf(), leaf, tc.LeafOptions("fq_codel", tc.Gbit))}},
+		{"fq", "better queue of a class", []Change{qdisc(tc.Replace, "fq", Slot(3).leaf(), leaf, nil)}},
+		{"cls_u32", "sorts by port", []Change{filter(tc.MakeHandle(rootMajor, 0), tc.Filter{Protocol: tc.ProtoIPv4, Port: 1, Class: leaf})}},
+		{HasNetCls, "sorts by net_cls", []Change{filter(tc.MakeHandle(rootMajor, 0), tc.Filter{Protocol: tc.ProtoAll, NetCls: true})}},
 		{HasIFB, "shares what arrives", []Change{nic}},
-		{"ingress", "hook for what arrives", []Change{qdisc(Add, "ingress", ingressHandle, atIngress, nil)}},
-		{HasMirred, "leads what arrives to the virtual NIC", []Change{filter(ingressHandle, Filter{Protocol: protoIPv4, Port: 1, Redirect: nicPrefix})}},
+		{"ingress", "hook for what arrives", []Change{qdisc(tc.Add, "ingress", tc.IngressHandle, tc.AtIngress, nil)}},
+		{HasMirred, "leads what arrives to the virtual NIC", []Change{filter(tc.IngressHandle, tc.Filter{Protocol: tc.ProtoIPv4, Port: 1, Redirect: nicPrefix})}},
 	}
 }
 

@@ -1,6 +1,7 @@
 package netshape
 
 import (
+	"bulkhead/internal/linux/tc"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -29,7 +30,7 @@ const allowMulti = 2
 // first and those above after it, so what is sorted already stays: the group nearest to the socket wins. A socket's own priority is
 // copied to each packet before this, so nothing lingers. It is overwritten: SO_PRIORITY and the priority of a TOS have no effect in a
 // group that has a share.
-func sorterProgram(class Handle) asm.Instructions {
+func sorterProgram(class tc.Handle) asm.Instructions {
 	return asm.Instructions{
 		asm.LoadMem(asm.R2, asm.R1, priorityOffset, asm.Word),
 		asm.RSh.Imm(asm.R2, 16),
@@ -68,7 +69,7 @@ func pastMemlock(load func()) {
 	load()
 }
 
-func loadSorter(class Handle) (*ebpf.Program, error) {
+func loadSorter(class tc.Handle) (*ebpf.Program, error) {
 	p, err := newProgram(&ebpf.ProgramSpec{
 		Name: programName(class), Type: ebpf.CGroupSKB, AttachType: ebpf.AttachCGroupInetEgress,
 		License: "Apache-2.0", Instructions: sorterProgram(class),
@@ -86,7 +87,7 @@ func sorter(c Change) error {
 		return err
 	}
 	defer dir.Close()
-	if c.Verb == Delete {
+	if c.Verb == tc.Delete {
 		return detach(dir, c.Program, ebpf.AttachCGroupInetEgress)
 	}
 	class, ok := programClass(c.Program.Name)

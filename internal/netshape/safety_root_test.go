@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/linux/sockets"
+	"bulkhead/internal/linux/tc"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/testhost"
 )
@@ -472,7 +473,7 @@ func TestSocketsOpenedBeforeAMove(t *testing.T) {
 
 func TestBadInterfaces(t *testing.T) {
 	p := newPair(t)
-	if _, err := p.k.Look("nowhere0", nil); !errors.Is(err, netshape.ErrNoDevice) {
+	if _, err := p.k.Look("nowhere0", nil); !errors.Is(err, tc.ErrNoDevice) {
 		t.Errorf("one that is not there: %v", err)
 	}
 	dirs := groups(t, "a")
@@ -491,11 +492,11 @@ func TestBadInterfaces(t *testing.T) {
 		})
 	}
 	rename(device, "away0")
-	if err := p.k.Run(steps); !errors.Is(err, netshape.ErrNoDevice) {
+	if err := p.k.Run(steps); !errors.Is(err, tc.ErrNoDevice) {
 		t.Errorf("one that was renamed: %v", err)
 	}
 	rename("spare0", device) // another one under the name
-	if err := p.k.Run(steps); !errors.Is(err, netshape.ErrNoDevice) || !strings.Contains(err.Error(), "is another one than before") {
+	if err := p.k.Run(steps); !errors.Is(err, tc.ErrNoDevice) || !strings.Contains(err.Error(), "is another one than before") {
 		t.Errorf("another one under the name: %v", err)
 	}
 	rename(device, "spare0")
@@ -546,7 +547,7 @@ func TestLostVirtualNIC(t *testing.T) {
 	}
 	lose()
 	steps := p.shape(w, dirs...)
-	if len(steps) == 0 || steps[0].Do.Verb != netshape.Delete || steps[0].Do.What != netshape.FilterOf {
+	if len(steps) == 0 || steps[0].Do.Verb != tc.Delete || steps[0].Do.What != netshape.FilterOf {
 		t.Errorf("the first step is not the filters that lead nowhere: %v", steps)
 	}
 	stop := p.peer.send("", at.address, 1)
@@ -610,20 +611,20 @@ func TestResolve(t *testing.T) {
 			return netlink.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: dst, Scope: unix.RT_SCOPE_LINK})
 		})
 	}
-	if _, err := p.k.Resolve(netshape.Default); !errors.Is(err, netshape.ErrNoDevice) {
+	if _, err := p.k.Resolve(tc.Default); !errors.Is(err, tc.ErrNoDevice) {
 		t.Errorf("no default route: %v", err)
 	}
 	route("0.0.0.0/0", device)
 	route("10.99.0.0/16", "spare0")
 	for on, want := range map[string]string{
-		device: device, "lo": "lo", netshape.Default: device, "10.77.0.0/24": device, "10.99.3.0/24": "spare0", "10.98.0.0/16": device,
+		device: device, "lo": "lo", tc.Default: device, "10.77.0.0/24": device, "10.99.3.0/24": "spare0", "10.98.0.0/16": device,
 	} {
 		if l, err := p.k.Resolve(on); err != nil || l.Name != want {
 			t.Errorf("%s: %s %v, want %s", on, l.Name, err, want)
 		}
 	}
 	for _, on := range []string{"nowhere0", "fd00::/8"} {
-		if l, err := p.k.Resolve(on); !errors.Is(err, netshape.ErrNoDevice) {
+		if l, err := p.k.Resolve(on); !errors.Is(err, tc.ErrNoDevice) {
 			t.Errorf("%s: %s %v", on, l.Name, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/linux/tc"
 	"bulkhead/internal/netshape"
 )
 
@@ -162,7 +163,7 @@ func TestRateChangesInPlace(t *testing.T) {
 	p.host.send(dirs[0], p.peer.sink(peerAddr, 0).address, 4)
 	w.Groups[0].Egress.Max = 30 * mbit
 	for _, s := range p.shape(w, dirs...) {
-		if s.Do.Verb != netshape.Alter {
+		if s.Do.Verb != tc.Alter {
 			t.Errorf("not a change in place: %s", s.Do)
 		}
 	}
@@ -202,7 +203,7 @@ func TestIngressIsPoliced(t *testing.T) {
 	got.stop()
 
 	w.Groups[0].Ingress.Max = 20 * mbit
-	if steps := p.shape(w, dirs...); len(steps) != 1 || steps[0].Do.Verb != netshape.Alter {
+	if steps := p.shape(w, dirs...); len(steps) != 1 || steps[0].Do.Verb != tc.Alter {
 		t.Errorf("a new rate takes %v", steps)
 	}
 	got = p.host.take(dirs[0], limited, 4)

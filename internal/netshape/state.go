@@ -1,75 +1,27 @@
 package netshape
 
 import (
-	"bytes"
+	"bulkhead/internal/linux/tc"
 	"fmt"
 	"slices"
 	"strings"
 )
 
-// Record is one qdisc, class or filter as the kernel shows it. It can be written back as it is.
-type Record struct {
-	Kind    string `json:"kind,omitempty"` // "htb", "u32", …
-	Handle  Handle `json:"handle,omitempty"`
-	Parent  Handle `json:"parent,omitempty"`
-	Info    uint32 `json:"info,omitempty"`    // of a filter: preference and protocol
-	Chain   uint32 `json:"chain,omitempty"`   // of a filter
-	Options []byte `json:"options,omitempty"` // TCA_OPTIONS as the kernel encodes it
-	Stats   Stats  `json:"-"`
-}
-
-// Stats are the kernel's counters of a qdisc or class.
-type Stats struct {
-	Bytes, Packets, Drops, Overlimits uint64
-	Backlog                           uint64 // bytes that wait now
-}
-
-// A filter's protocol is in network order in the lower half of its info.
-func (r Record) protocol() uint16 { return uint16(r.Info)<<8 | uint16(r.Info)>>8 }
-func (r Record) pref() uint16     { return uint16(r.Info >> 16) }
-
-func filterInfo(pref, protocol uint16) uint32 {
-	return uint32(pref)<<16 | uint32(protocol<<8|protocol>>8)
-}
-
-// String gives "htb 7fff:".
-func (r Record) String() string { return r.Kind + " " + r.Handle.String() }
-
-// Link is what rtnetlink says of an interface.
-type Link struct {
-	Name     string
-	Index    int
-	Kind     string // "bond", "vlan", "ifb", …; "" for hardware and loopback
-	Alias    string
-	MTU      int
-	TxQueue  int // packets
-	TxQueues int
-	Up       bool
-}
-
-// Device is an interface with its traffic control.
-type Device struct {
-	Link
-	Qdiscs  []Record
-	Classes []Record
-	Filters []Record // those of the root qdisc and of the ingress hook
-}
-
 // Program is a BPF program on a cgroup2 directory.
 type Program struct {
-	Cgroup string `json:"cgroup,omitempty"` // absolute path of the directory
-	Name   string `json:"name,omitempty"`
-	ID     uint32 `json:"id,omitempty"`   // the kernel's; 0 when it is to be made
-	Rate   Rate   `json:"rate,omitempty"` // of one that polices
+	Cgroup string  `json:"cgroup,omitempty"` // absolute path of the directory
+	Name   string  `json:"name,omitempty"`
+	ID     uint32  `json:"id,omitempty"`   // the kernel's; 0 when it is to be made
+	Rate   tc.Rate `json:"rate,omitempty"` // of one that polices
 }
 
 // State is what the kernel has on and for one interface.
 type State struct {
-	Device   Device
-	NIC      *Device   // our virtual NIC for it, if it is there
-	Programs []Program // those of ours on the directories that were looked at
-	Policers []Program // the same, of those that police what arrives at this interface
-	Counters []Program // the same, of those that count
+	Device   tc.Device
+	NIC      *tc.Device // our virtual NIC for it, if it is there
+	Programs []Program  // those of ours on the directories that were looked at
+	Policers []Program  // the same, of those that police what arrives at this interface
+	Counters []Program  // the same, of those that count
 }
 
 // Foreign is what stood on an interface before bulkhead: enough to put it back as far as the kernel shows it.
@@ -91,68 +43,30 @@ func (e *ForeignError) Error() string {
 		e.Device, strings.Join(e.Found, ", "))
 }
 
-func (r Record) atIngress() bool { return r.Kind == "ingress" || r.Kind == "clsact" }
-
-// made says that somebody, and not the kernel by itself, gave the interface this qdisc: the kernel's own have the handle 0.
-func (r Record) made() bool { return r.Handle>>16 != 0 }
-
-// root is our qdisc at the root of a device.
-func (d *Device) root() (Record, bool) {
-	for _, q := range d.Qdiscs {
-		if q.Parent == atRoot && q.Kind == "htb" && q.Handle == handle(rootMajor, 0) {
-			return q, true
-		}
-	}
-	return Record{}, false
-}
-
-// foreignEgress gives the qdiscs in the way of ours.
-func (d *Device) foreignEgress() []Record {
-	if _, ok := d.root(); ok {
-		return nil
-	}
-	return d.pick(func(q Record) bool { return q.made() && !q.atIngress() })
-}
-
-func (d *Device) pick(want func(Record) bool) []Record {
-	var all []Record
-	for _, q := range d.Qdiscs {
-		if want(q) {
-			all = append(all, q)
-		}
-	}
-	return all
-}
-
 // ingress gives the qdisc of the ingress hook, and whether it is ours. It bears no number of its own: it is ours when our virtual NIC is
 // there (made before it, removed after it) or something of ours is in it, and nobody else's filter is.
-func (s *State) ingress() (q Record, has, ours bool) {
+func (s *State) ingress() (q tc.Record, has, ours bool) {
 	for _, q := range s.Device.Qdiscs {
-		if !q.atIngress() {
+		if !q.AtIngress() {
 			continue
 		}
 		known, strange := s.NIC != nil, q.Kind != "ingress"
 		for _, f := range s.Device.Filters {
-			if f.onIngress() && f.real() {
+			if f.OnIngress() && f.Real() {
 				known, strange = known || s.ownFilter(f), strange || !s.ownFilter(f)
 			}
 		}
 		return q, true, known && !strange
 	}
-	return Record{}, false, false
+	return tc.Record{}, false, false
 }
-
-func (r Record) onIngress() bool { return r.Parent>>16 == ingressHandle>>16 }
 
 // ownFilter says whether a filter of the ingress hook is ours: it leads to our virtual NIC. Whoever wrote such a one, it has to go
 // before the NIC does. One in our range that leads nowhere is ours, too: somebody took the NIC away, and the kernel drops what it takes.
-func (s *State) ownFilter(r Record) bool {
-	index, ok := redirectOf(r)
-	return ok && (s.nic(index) != "" || index == 0 && r.inRange())
+func (s *State) ownFilter(r tc.Record) bool {
+	index, ok := tc.RedirectOf(r)
+	return ok && (s.nic(index) != "" || index == 0 && inRange(r))
 }
-
-// real says whether a record is a filter: the kernel also lists the head of each preference, and u32's tables.
-func (r Record) real() bool { return r.Handle != 0 && (r.Kind != "u32" || r.Handle&0xfffff != 0) }
 
 // nic names our virtual NIC by its index; "" is another one.
 func (s *State) nic(index int) string {
@@ -162,26 +76,20 @@ func (s *State) nic(index int) string {
 	return ""
 }
 
-// actsOneWay says whether a filter has an action that could not be put back. Of "police" the kernel wants the table of its rates (ENOMEM without) and does not
-// show it; "mirred" comes back under its number, which one of ours may have by then, and so would lead where ours does (seen on 6.1).
-func (r Record) actsOneWay() bool {
-	return bytes.Contains(r.Options, []byte("police\x00")) || bytes.Contains(r.Options, []byte("mirred\x00"))
-}
-
 // Foreign describes what has to give way to the wanted state, for the journal; nil is nothing. It is an error when that is not allowed.
 func (s *State) Foreign(w Wanted) (*Foreign, error) {
 	var f Foreign
 	var found []string
 	if w.wants(Egress) {
-		qdiscs := s.Device.foreignEgress()
+		qdiscs := foreignEgress(&s.Device)
 		for _, q := range qdiscs {
 			found = append(found, fmt.Sprintf("qdisc %s at %s", q, q.Parent))
 		}
-		f.Egress = s.Device.restore(qdiscs, func(r Record) bool { return !r.onIngress() })
+		f.Egress = restore(&s.Device, qdiscs, func(r tc.Record) bool { return !r.OnIngress() })
 	}
 	if q, has, ours := s.ingress(); w.wants(Ingress) && has && !ours {
 		found = append(found, "qdisc "+q.String())
-		f.Ingress = s.Device.restore([]Record{q}, Record.onIngress)
+		f.Ingress = restore(&s.Device, []tc.Record{q}, tc.Record.OnIngress)
 	}
 	switch {
 	case len(found) == 0:
@@ -190,65 +98,62 @@ func (s *State) Foreign(w Wanted) (*Foreign, error) {
 		return nil, &ForeignError{Device: s.Device.Name, Found: found}
 	}
 	for _, c := range slices.Concat(f.Egress, f.Ingress) {
-		if slices.Contains(oneWay, c.Record.Kind) || c.Record.actsOneWay() {
+		if c.Record.OneWay() {
 			return nil, &Problem{Device: s.Device.Name, Text: fmt.Sprintf("%s could not be put back as it is", c),
 				Hint: "take it away yourself, or leave this interface alone"}
 		}
 	}
-	if pref, ok := s.Device.hashed(func(r Record) bool { return r.onIngress() && len(f.Ingress) > 0 || !r.onIngress() && len(f.Egress) > 0 }); ok {
+	if pref, ok := s.Device.HashTables(func(r tc.Record) bool {
+		return r.OnIngress() && len(f.Ingress) > 0 || !r.OnIngress() && len(f.Egress) > 0
+	}); ok {
 		return nil, &Problem{Device: s.Device.Name, Text: fmt.Sprintf("the hash tables of its u32 filters of preference %d could not be put back", pref),
 			Hint: "take them away yourself, or leave this interface alone"}
 	}
 	return &f, nil
 }
 
-// hashed finds a preference of u32 filters that has a hash table beside the one that each has by itself: the kernel does not show in which
-// order such tables came, and filters lead from one to another.
-func (d *Device) hashed(on func(Record) bool) (pref uint16, ok bool) {
-	type place struct {
-		parent      Handle
-		info, chain uint32
-	}
-	tables := make(map[place]int)
-	for _, f := range d.Filters {
-		if f.Kind == "u32" && f.Handle != 0 && !f.real() && on(f) {
-			at := place{f.Parent, f.Info, f.Chain}
-			if tables[at]++; tables[at] > 1 {
-				return f.pref(), true
-			}
+// rootOf is our qdisc at the root of a device.
+func rootOf(d *tc.Device) (tc.Record, bool) {
+	for _, q := range d.Qdiscs {
+		if q.Parent == tc.AtRoot && q.Kind == "htb" && q.Handle == tc.MakeHandle(rootMajor, 0) {
+			return q, true
 		}
 	}
-	return 0, false
+	return tc.Record{}, false
 }
 
-// oneWay are kinds whose options cannot be written back as they are shown: a filter's BPF program has to be handed over open, and so
-// do the schedules of these qdiscs.
-var oneWay = []string{"bpf", "taprio", "mqprio", "etf"}
+// foreignEgress gives the qdiscs in the way of ours.
+func foreignEgress(d *tc.Device) []tc.Record {
+	if _, ok := rootOf(d); ok {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(d.Qdiscs), func(q tc.Record) bool { return !q.Made() || q.AtIngress() })
+}
 
 // restore gives the changes that bring qdiscs back, with their classes and filters, parents first.
-func (d *Device) restore(qdiscs []Record, on func(Record) bool) []Change {
+func restore(d *tc.Device, qdiscs []tc.Record, on func(tc.Record) bool) []Change {
 	if len(qdiscs) == 0 {
 		return nil
 	}
-	change := func(verb Verb, what What, r Record) Change { return change(d, verb, what, r) }
+	change := func(verb tc.Verb, what What, r tc.Record) Change { return change(d, verb, what, r) }
 	var changes []Change
-	var classes, done = slices.Clone(d.Classes), map[Handle]bool{atRoot: true, atIngress: true}
+	var classes, done = slices.Clone(d.Classes), map[tc.Handle]bool{tc.AtRoot: true, tc.AtIngress: true}
 	for left := slices.Clone(qdiscs); len(left) > 0; {
 		before := len(left) + len(classes)
-		left = slices.DeleteFunc(left, func(q Record) bool {
+		left = slices.DeleteFunc(left, func(q tc.Record) bool {
 			if !done[q.Parent] {
 				return false
 			}
-			verb := Add
-			if q.Parent == atRoot {
-				verb = Replace
+			verb := tc.Add
+			if q.Parent == tc.AtRoot {
+				verb = tc.Replace
 			}
-			changes, done[q.Handle] = append(changes, change(verb, Qdisc, settable(q))), true
+			changes, done[q.Handle] = append(changes, change(verb, Qdisc, tc.Writable(q))), true
 			return true
 		})
-		classes = slices.DeleteFunc(classes, func(c Record) bool {
+		classes = slices.DeleteFunc(classes, func(c tc.Record) bool {
 			parent := c.Parent
-			if parent == atRoot { // the kernel shows a class directly below the root qdisc so
+			if parent == tc.AtRoot { // the kernel shows a class directly below the root qdisc so
 				parent = c.Handle >> 16 << 16
 			}
 			if !done[parent] {
@@ -258,7 +163,7 @@ func (d *Device) restore(qdiscs []Record, on func(Record) bool) []Change {
 			if done[c.Handle] = true; c.Kind != "htb" && c.Kind != "hfsc" && c.Kind != "drr" && c.Kind != "qfq" {
 				return true // the classes of other kinds come with their qdisc
 			}
-			changes = append(changes, change(Add, ClassOf, c))
+			changes = append(changes, change(tc.Add, ClassOf, c))
 			return true
 		})
 		if len(left)+len(classes) == before {
@@ -266,8 +171,8 @@ func (d *Device) restore(qdiscs []Record, on func(Record) bool) []Change {
 		}
 	}
 	for _, f := range d.Filters {
-		if on(f) && f.real() {
-			changes = append(changes, change(Add, FilterOf, settable(f)))
+		if on(f) && f.Real() {
+			changes = append(changes, change(tc.Add, FilterOf, tc.Writable(f)))
 		}
 	}
 	return changes

@@ -1,16 +1,8 @@
 package netshape
 
-import "fmt"
-
-// Verb is what a change does.
-type Verb string
-
-// The verbs. Replace is for a root qdisc alone: it takes the place of whatever is there.
-const (
-	Add     Verb = "add"
-	Alter   Verb = "change"
-	Replace Verb = "replace"
-	Delete  Verb = "delete"
+import (
+	"bulkhead/internal/linux/tc"
+	"fmt"
 )
 
 // What is the kind of object that a change is about.
@@ -29,21 +21,21 @@ const (
 
 // Change is one request to the kernel. It holds all that is needed to make it, so that a journal can keep it.
 type Change struct {
-	Verb   Verb   `json:"verb,omitempty"`
-	What   What   `json:"what,omitempty"`
-	Device string `json:"device,omitempty"`
+	Verb   tc.Verb `json:"verb,omitempty"`
+	What   What    `json:"what,omitempty"`
+	Device string  `json:"device,omitempty"`
 	// Index is that of Device when it was looked at; 0 when it was not there yet. An interface of another index is another one.
-	Index   int      `json:"index,omitempty"`
-	Record  Record   `json:"record,omitzero"`
-	Filter  *Filter  `json:"filter,omitempty"` // of a filter of ours: its options are encoded when the virtual NIC is there
-	For     string   `json:"for,omitempty"`    // of a virtual NIC: the interface it serves
-	Program *Program `json:"program,omitempty"`
+	Index   int        `json:"index,omitempty"`
+	Record  tc.Record  `json:"record,omitzero"`
+	Filter  *tc.Filter `json:"filter,omitempty"` // of a filter of ours: its options are encoded when the virtual NIC is there
+	For     string     `json:"for,omitempty"`    // of a virtual NIC: the interface it serves
+	Program *Program   `json:"program,omitempty"`
 }
 
 // Regrafts says that the change gives an interface another root or ingress qdisc. The kernel switches the interface's queues off
 // meanwhile (dev_deactivate): until every CPU has passed a grace period, what is sent there is dropped.
 func (c Change) Regrafts() bool {
-	return c.What == Qdisc && (c.Record.Parent == atRoot || c.Record.Parent == atIngress)
+	return c.What == Qdisc && c.Record.AtHook()
 }
 
 // String gives "add class 7fff:20 to eth0".
@@ -60,9 +52,9 @@ func (c Change) String() string {
 		return fmt.Sprintf("%s program that polices what arrives at %s for %q to %s", c.Verb, c.Device, c.Program.Cgroup, c.Program.Rate)
 	case FilterOf:
 		if c.Filter != nil {
-			return fmt.Sprintf("%s filter %d on %s at %s: %s", c.Verb, c.Record.pref(), c.Device, c.Record.Parent, c.Filter)
+			return fmt.Sprintf("%s filter %d on %s at %s: %s", c.Verb, c.Record.Pref(), c.Device, c.Record.Parent, c.Filter)
 		}
-		return fmt.Sprintf("%s filter %s %d on %s at %s", c.Verb, c.Record.Kind, c.Record.pref(), c.Device, c.Record.Parent)
+		return fmt.Sprintf("%s filter %s %d on %s at %s", c.Verb, c.Record.Kind, c.Record.Pref(), c.Device, c.Record.Parent)
 	case ClassOf:
 		return fmt.Sprintf("%s class %s on %s below %s", c.Verb, c.Record.Handle, c.Device, c.Record.Parent)
 	}

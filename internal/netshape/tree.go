@@ -1,6 +1,7 @@
 package netshape
 
 import (
+	"bulkhead/internal/linux/tc"
 	"cmp"
 	"errors"
 	"fmt"
@@ -10,9 +11,9 @@ import (
 
 // Class is one HTB class as it shall be.
 type Class struct {
-	ID, Parent Handle
+	ID, Parent tc.Handle
 	Group      string // "" for the link itself and for the traffic of no group
-	Rate, Ceil Rate
+	Rate, Ceil tc.Rate
 	// Burst and Cburst are how many bytes may pass at once at Rate and at Ceil; Quantum is how many a class sends in its turn when
 	// classes share what is left. All in bytes.
 	Burst, Cburst, Quantum uint32
@@ -20,10 +21,8 @@ type Class struct {
 }
 
 const (
-	// frame is an Ethernet frame with a VLAN tag, rounded up.
-	frame = 1600
 	// floorRate is what a class without a guarantee gets in any case: HTB knows no rate of 0.
-	floorRate = 64 * Kbit
+	floorRate = 64 * tc.Kbit
 	// burstTime is how long a class may send at full speed after a pause. It covers a late timer: HTB forgets what was not
 	// sent within it, and the default of one frame loses most of a fast rate (and is 0 above 13 Gbit/s).
 	burstTimeMs = 10
@@ -34,12 +33,12 @@ const (
 )
 
 // burst is the bytes of burstTimeMs and one frame.
-func burst(r Rate) uint32 {
-	return uint32(min(r.BytesPerSecond()*burstTimeMs/1000+frame, math.MaxUint32))
+func burst(r tc.Rate) uint32 {
+	return uint32(min(r.BytesPerSecond()*burstTimeMs/1000+tc.Frame, math.MaxUint32))
 }
 
-func quantum(r Rate) uint32 {
-	return uint32(min(max(r.BytesPerSecond()*quantumTimeMs/1000, frame), maxQuantum))
+func quantum(r tc.Rate) uint32 {
+	return uint32(min(max(r.BytesPerSecond()*quantumTimeMs/1000, tc.Frame), maxQuantum))
 }
 
 // Problem is one thing that cannot be asked for.
@@ -159,10 +158,10 @@ func (t *tree) check(g Group, s Share) {
 }
 
 // floor is what must be kept free for a group: its guarantee, or its children's if they are more.
-func (t *tree) floor(g Group) Rate { return max(g.share(t.d).Min, t.sum(g.Name)) }
+func (t *tree) floor(g Group) tc.Rate { return max(g.share(t.d).Min, t.sum(g.Name)) }
 
-func (t *tree) sum(parent string) Rate {
-	var sum Rate
+func (t *tree) sum(parent string) tc.Rate {
+	var sum tc.Rate
 	for _, c := range t.children[parent] {
 		sum += t.floor(c)
 	}
@@ -181,7 +180,7 @@ func (t *tree) top() {
 	reserve := min(t.w.Reserve, link)
 	if !guaranteed && reserve == 0 {
 		for _, g := range t.children[""] {
-			t.add(g, handle(rootMajor, 0), g.share(t.d).Max, g.share(t.d).Max)
+			t.add(g, tc.MakeHandle(rootMajor, 0), g.share(t.d).Max, g.share(t.d).Max)
 		}
 		return
 	}
@@ -197,16 +196,16 @@ func (t *tree) top() {
 	if t.d == Ingress { // what belongs to no group does not come through here
 		link -= reserve
 	}
-	root := handle(rootMajor, linkMinor)
-	t.class(Class{ID: root, Parent: handle(rootMajor, 0), Rate: link, Ceil: link, Inner: true})
-	t.class(Class{ID: handle(rootMajor, restMinor), Parent: root, Rate: max(link-sum, link/100, reserve, floorRate), Ceil: link})
+	root := tc.MakeHandle(rootMajor, linkMinor)
+	t.class(Class{ID: root, Parent: tc.MakeHandle(rootMajor, 0), Rate: link, Ceil: link, Inner: true})
+	t.class(Class{ID: tc.MakeHandle(rootMajor, restMinor), Parent: root, Rate: max(link-sum, link/100, reserve, floorRate), Ceil: link})
 	for _, g := range t.children[""] {
 		t.add(g, root, t.floor(g), link)
 	}
 }
 
 // add makes the class of a group below parent, and those of its children.
-func (t *tree) add(g Group, parent Handle, rate, ceil Rate) {
+func (t *tree) add(g Group, parent tc.Handle, rate, ceil tc.Rate) {
 	if limit := g.share(t.d).Max; limit != 0 {
 		ceil = min(ceil, limit)
 	}
@@ -247,4 +246,9 @@ func (t *tree) class(c Class) {
 	}
 	c.Burst, c.Cburst, c.Quantum = burst(c.Rate), burst(c.Ceil), quantum(c.Rate)
 	t.classes = append(t.classes, c)
+}
+
+// htb is the class as the kernel takes it.
+func (c Class) htb() tc.HTBClass {
+	return tc.HTBClass{Rate: c.Rate, Ceil: c.Ceil, Burst: c.Burst, Cburst: c.Cburst, Quantum: c.Quantum}
 }

@@ -1,7 +1,7 @@
 package netshape
 
 import (
-	"bulkhead/internal/linux/nlattr"
+	"bulkhead/internal/linux/tc"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,7 +14,7 @@ func show(c Class) string {
 }
 
 func TestClasses(t *testing.T) {
-	egress := func(name, parent string, slot Slot, min, max Rate) Group {
+	egress := func(name, parent string, slot Slot, min, max tc.Rate) Group {
 		return Group{Name: name, Parent: parent, Slot: slot, Egress: Share{min, max}, Cgroup: "/c/" + name}
 	}
 	for _, c := range []struct {
@@ -23,31 +23,31 @@ func TestClasses(t *testing.T) {
 		want []string
 	}{
 		{"nothing", Wanted{}, nil},
-		{"a ceiling alone leaves the rest of the traffic without a class", Wanted{Groups: []Group{egress("a", "", 1, 0, 100*Mbit)}},
+		{"a ceiling alone leaves the rest of the traffic without a class", Wanted{Groups: []Group{egress("a", "", 1, 0, 100*tc.Mbit)}},
 			[]string{"7fff:20 < 7fff: a 100Mbit/s..100Mbit/s"}},
-		{"guarantees", Wanted{LinkRate: 100 * Mbit, Groups: []Group{egress("a", "", 1, 70*Mbit, 0), egress("b", "", 2, 20*Mbit, 50*Mbit)}},
+		{"guarantees", Wanted{LinkRate: 100 * tc.Mbit, Groups: []Group{egress("a", "", 1, 70*tc.Mbit, 0), egress("b", "", 2, 20*tc.Mbit, 50*tc.Mbit)}},
 			[]string{
 				"7fff:1 < 7fff:  100Mbit/s..100Mbit/s",
 				"7fff:2 < 7fff:1  10Mbit/s..100Mbit/s",
 				"7fff:20 < 7fff:1 a 70Mbit/s..100Mbit/s",
 				"7fff:40 < 7fff:1 b 20Mbit/s..50Mbit/s",
 			}},
-		{"all of the link given away leaves the rest a hundredth", Wanted{LinkRate: Gbit, Groups: []Group{egress("a", "", 1, Gbit, 0)}},
+		{"all of the link given away leaves the rest a hundredth", Wanted{LinkRate: tc.Gbit, Groups: []Group{egress("a", "", 1, tc.Gbit, 0)}},
 			[]string{"7fff:1 < 7fff:  1Gbit/s..1Gbit/s", "7fff:2 < 7fff:1  10Mbit/s..1Gbit/s", "7fff:20 < 7fff:1 a 1Gbit/s..1Gbit/s"}},
-		{"nested", Wanted{Groups: []Group{egress("a", "", 1, 0, 100*Mbit), egress("a/b", "a", 2, 10*Mbit, 30*Mbit), egress("a/c", "a", 3, 20*Mbit, 0)}},
+		{"nested", Wanted{Groups: []Group{egress("a", "", 1, 0, 100*tc.Mbit), egress("a/b", "a", 2, 10*tc.Mbit, 30*tc.Mbit), egress("a/c", "a", 3, 20*tc.Mbit, 0)}},
 			[]string{
 				"7fff:30 < 7fff: a 100Mbit/s..100Mbit/s",
 				"7fff:20 < 7fff:30 a 70Mbit/s..100Mbit/s",
 				"7fff:40 < 7fff:30 a/b 10Mbit/s..30Mbit/s",
 				"7fff:60 < 7fff:30 a/c 20Mbit/s..100Mbit/s",
 			}},
-		{"one without a share between two", Wanted{Groups: []Group{egress("a", "", 1, 0, 100*Mbit), egress("a/b", "a", 2, 0, 0), egress("a/b/c", "a/b", 3, 0, 10*Mbit)}},
+		{"one without a share between two", Wanted{Groups: []Group{egress("a", "", 1, 0, 100*tc.Mbit), egress("a/b", "a", 2, 0, 0), egress("a/b/c", "a/b", 3, 0, 10*tc.Mbit)}},
 			[]string{
 				"7fff:30 < 7fff: a 100Mbit/s..100Mbit/s",
 				"7fff:20 < 7fff:30 a 100Mbit/s..100Mbit/s",
 				"7fff:60 < 7fff:30 a/b/c 64kbit/s..10Mbit/s",
 			}},
-		{"a parent guarantees what its children need", Wanted{LinkRate: 100 * Mbit, Groups: []Group{egress("a", "", 1, 0, 50*Mbit), egress("a/b", "a", 2, 40*Mbit, 0), egress("z", "", 3, 10*Mbit, 0)}},
+		{"a parent guarantees what its children need", Wanted{LinkRate: 100 * tc.Mbit, Groups: []Group{egress("a", "", 1, 0, 50*tc.Mbit), egress("a/b", "a", 2, 40*tc.Mbit, 0), egress("z", "", 3, 10*tc.Mbit, 0)}},
 			[]string{
 				"7fff:1 < 7fff:  100Mbit/s..100Mbit/s",
 				"7fff:2 < 7fff:1  50Mbit/s..100Mbit/s",
@@ -75,26 +75,28 @@ func TestClasses(t *testing.T) {
 }
 
 func TestClassesRefuse(t *testing.T) {
-	group := func(min, max Rate) Group { return Group{Name: "a", Slot: 1, Egress: Share{min, max}, Cgroup: "/c/a"} }
+	group := func(min, max tc.Rate) Group {
+		return Group{Name: "a", Slot: 1, Egress: Share{min, max}, Cgroup: "/c/a"}
+	}
 	for _, c := range []struct {
 		name string
 		w    Wanted
 		want string
 	}{
-		{"too little", Wanted{Groups: []Group{group(0, 8*Kbit)}}, `shape eth0 for group "a": egress max 8kbit/s is too little to answer a connection; hint: 64kbit/s is the least`},
-		{"min above max", Wanted{LinkRate: Gbit, Groups: []Group{group(3*Mbit, 2*Mbit)}}, `egress min 3Mbit/s is above its max 2Mbit/s`},
-		{"above the link", Wanted{LinkRate: Gbit, Groups: []Group{group(0, 10*Gbit)}}, `egress max 10Gbit/s is above the link's 1Gbit/s`},
-		{"min above the link", Wanted{LinkRate: Gbit, Groups: []Group{group(2*Gbit, 0)}}, `egress min 2Gbit/s is above the link's 1Gbit/s`},
-		{"a guarantee of what", Wanted{Groups: []Group{group(Mbit, 0)}}, `has a guarantee, and nobody knows what the link carries`},
-		{"too many guarantees", Wanted{LinkRate: Gbit, Groups: []Group{group(600*Mbit, 0), {Name: "b", Slot: 2, Egress: Share{Min: 600 * Mbit}, Cgroup: "/c/b"}}},
+		{"too little", Wanted{Groups: []Group{group(0, 8*tc.Kbit)}}, `shape eth0 for group "a": egress max 8kbit/s is too little to answer a connection; hint: 64kbit/s is the least`},
+		{"min above max", Wanted{LinkRate: tc.Gbit, Groups: []Group{group(3*tc.Mbit, 2*tc.Mbit)}}, `egress min 3Mbit/s is above its max 2Mbit/s`},
+		{"above the link", Wanted{LinkRate: tc.Gbit, Groups: []Group{group(0, 10*tc.Gbit)}}, `egress max 10Gbit/s is above the link's 1Gbit/s`},
+		{"min above the link", Wanted{LinkRate: tc.Gbit, Groups: []Group{group(2*tc.Gbit, 0)}}, `egress min 2Gbit/s is above the link's 1Gbit/s`},
+		{"a guarantee of what", Wanted{Groups: []Group{group(tc.Mbit, 0)}}, `has a guarantee, and nobody knows what the link carries`},
+		{"too many guarantees", Wanted{LinkRate: tc.Gbit, Groups: []Group{group(600*tc.Mbit, 0), {Name: "b", Slot: 2, Egress: Share{Min: 600 * tc.Mbit}, Cgroup: "/c/b"}}},
 			`shape eth0: egress guarantees add up to 1.2Gbit/s, the link carries 1Gbit/s`},
-		{"too many for the parent", Wanted{Groups: []Group{group(0, 10*Mbit), {Name: "b", Parent: "a", Slot: 2, Egress: Share{Min: 11 * Mbit}, Cgroup: "/c/b"}}},
+		{"too many for the parent", Wanted{Groups: []Group{group(0, 10*tc.Mbit), {Name: "b", Parent: "a", Slot: 2, Egress: Share{Min: 11 * tc.Mbit}, Cgroup: "/c/b"}}},
 			`egress has 10Mbit/s, its children's guarantees add up to 11Mbit/s`},
-		{"one slot", Wanted{Groups: []Group{group(0, Mbit), {Name: "b", Slot: 1, Egress: Share{Max: Mbit}, Cgroup: "/c/b"}}}, `has no number of its own (1, other group: "a")`},
-		{"no slot", Wanted{Groups: []Group{{Name: "a", Egress: Share{Max: Mbit}, Cgroup: "/c"}}}, `has no number of its own`},
-		{"twice", Wanted{Groups: []Group{group(0, Mbit), group(0, Mbit)}}, `is there twice`},
-		{"a circle", Wanted{Groups: []Group{{Name: "a", Parent: "b", Slot: 1, Egress: Share{Max: Mbit}, Cgroup: "/c"}, {Name: "b", Parent: "c"}, {Name: "c", Parent: "b"}}}, `has itself above it`},
-		{"nothing to tell it by", Wanted{Groups: []Group{{Name: "a", Slot: 1, Egress: Share{Max: Mbit}}}}, `can be sorted neither by a cgroup2 directory nor by net_cls nor by ports`},
+		{"one slot", Wanted{Groups: []Group{group(0, tc.Mbit), {Name: "b", Slot: 1, Egress: Share{Max: tc.Mbit}, Cgroup: "/c/b"}}}, `has no number of its own (1, other group: "a")`},
+		{"no slot", Wanted{Groups: []Group{{Name: "a", Egress: Share{Max: tc.Mbit}, Cgroup: "/c"}}}, `has no number of its own`},
+		{"twice", Wanted{Groups: []Group{group(0, tc.Mbit), group(0, tc.Mbit)}}, `is there twice`},
+		{"a circle", Wanted{Groups: []Group{{Name: "a", Parent: "b", Slot: 1, Egress: Share{Max: tc.Mbit}, Cgroup: "/c"}, {Name: "b", Parent: "c"}, {Name: "c", Parent: "b"}}}, `has itself above it`},
+		{"nothing to tell it by", Wanted{Groups: []Group{{Name: "a", Slot: 1, Egress: Share{Max: tc.Mbit}}}}, `can be sorted neither by a cgroup2 directory nor by net_cls nor by ports`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.w.Device = "eth0"
@@ -105,9 +107,9 @@ func TestClassesRefuse(t *testing.T) {
 		})
 	}
 	for want, g := range map[string]Group{
-		"ingress is sorted by the ports that the group listens on or by its cgroup2 directory, and neither is known": {Name: "a", Slot: 1, Ingress: Share{Max: Mbit}},
-		"ingress min needs a class":         {Name: "a", Slot: 1, Ingress: Share{Min: Mbit, Max: Mbit}, Cgroup: "/c"},
-		"ingress max 1kbit/s is too little": {Name: "a", Slot: 1, Ingress: Share{Max: Kbit}, Cgroup: "/c"},
+		"ingress is sorted by the ports that the group listens on or by its cgroup2 directory, and neither is known": {Name: "a", Slot: 1, Ingress: Share{Max: tc.Mbit}},
+		"ingress min needs a class":         {Name: "a", Slot: 1, Ingress: Share{Min: tc.Mbit, Max: tc.Mbit}, Cgroup: "/c"},
+		"ingress max 1kbit/s is too little": {Name: "a", Slot: 1, Ingress: Share{Max: tc.Kbit}, Cgroup: "/c"},
 	} {
 		if _, err := Classes(Wanted{Device: "eth0", Groups: []Group{g}}, Ingress); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
@@ -120,7 +122,7 @@ func TestClassesNestAsDeepAsTheKernel(t *testing.T) {
 	parent := ""
 	for i := range 10 {
 		name := fmt.Sprintf("g%d", i)
-		w.Groups = append(w.Groups, Group{Name: name, Parent: parent, Slot: Slot(i + 1), Egress: Share{Max: Gbit}, Cgroup: "/c/" + name})
+		w.Groups = append(w.Groups, Group{Name: name, Parent: parent, Slot: Slot(i + 1), Egress: Share{Max: tc.Gbit}, Cgroup: "/c/" + name})
 		parent = name
 	}
 	if _, err := Classes(w, Egress); err == nil || !strings.Contains(err.Error(), "nested deeper") {
@@ -132,78 +134,25 @@ func TestClassesNestAsDeepAsTheKernel(t *testing.T) {
 	}
 }
 
-// The figures are what one computes by hand: 10 ms of the rate and a frame; 5 ms of it; ticks of 64 ns.
 func TestBurstsAndQuanta(t *testing.T) {
 	for _, c := range []struct {
-		rate           Rate
+		rate           tc.Rate
 		burst, quantum uint32
-		ticks          uint32
 	}{
-		{64 * Kbit, 80 + 1600, 1600, 3281250},                  // 210 ms
-		{Mbit, 1250 + 1600, 1600, 356250},                      // 22.8 ms
-		{100 * Mbit, 125_000 + 1600, 62_500, 158250},           // 10.128 ms
-		{Gbit, 1_250_000 + 1600, 625_000, 156450},              // 10.0128 ms
-		{10 * Gbit, 12_500_000 + 1600, 6_250_000, 156270},      //
-		{40 * Gbit, 50_000_000 + 1600, 16_777_216, 156255},     // the library's default is 0 from 13 Gbit/s on
-		{100 * Gbit, 125_000_000 + 1600, 16_777_216, 156252},   // 10.000128 ms
-		{1000 * Gbit, 1250_000_000 + 1600, 16_777_216, 156250}, //
+		{64 * tc.Kbit, 80 + 1600, 1600},                   // 210 ms
+		{tc.Mbit, 1250 + 1600, 1600},                      // 22.8 ms
+		{100 * tc.Mbit, 125_000 + 1600, 62_500},           // 10.128 ms
+		{tc.Gbit, 1_250_000 + 1600, 625_000},              // 10.0128 ms
+		{10 * tc.Gbit, 12_500_000 + 1600, 6_250_000},      //
+		{40 * tc.Gbit, 50_000_000 + 1600, 16_777_216},     // the library's default is 0 from 13 Gbit/s on
+		{100 * tc.Gbit, 125_000_000 + 1600, 16_777_216},   // 10.000128 ms
+		{1000 * tc.Gbit, 1250_000_000 + 1600, 16_777_216}, //
 	} {
 		if got := burst(c.rate); got != c.burst {
 			t.Errorf("burst at %s: %d, want %d", c.rate, got, c.burst)
 		}
 		if got := quantum(c.rate); got != c.quantum {
 			t.Errorf("quantum at %s: %d, want %d", c.rate, got, c.quantum)
-		}
-		if got := ticks(c.burst, c.rate); got != c.ticks {
-			t.Errorf("ticks at %s: %d, want %d", c.rate, got, c.ticks)
-		}
-		class := Class{Rate: c.rate, Ceil: c.rate, Burst: c.burst, Cburst: c.burst, Quantum: c.quantum}
-		has, ok := parseHTBClass(class.options())
-		if !ok || has.rate != c.rate.BytesPerSecond() || has.ceil != c.rate.BytesPerSecond() || has.buffer != c.ticks || has.cbuffer != c.ticks || has.quantum != c.quantum {
-			t.Errorf("%s there and back: %+v", c.rate, has)
-		}
-		if !class.same(class.options()) {
-			t.Errorf("a class at %s is not the same as itself", c.rate)
-		}
-		other := class
-		other.Ceil += Mbit
-		if other.same(class.options()) {
-			t.Errorf("a class at %s is the same as one with another ceiling", c.rate)
-		}
-	}
-}
-
-func TestLeafOptions(t *testing.T) {
-	for _, c := range []struct {
-		kind string
-		ceil Rate
-		want uint32
-	}{
-		{byteQueue, Mbit, 128 << 10},
-		{byteQueue, 100 * Mbit, 2_500_000},
-		{byteQueue, 100 * Gbit, 64 << 20},
-	} {
-		r := Record{Kind: c.kind, Options: leafOptions(c.kind, c.ceil)}
-		if got := uint32(r.Options[0]) | uint32(r.Options[1])<<8 | uint32(r.Options[2])<<16 | uint32(r.Options[3])<<24; got != c.want {
-			t.Errorf("%s at %s: %d, want %d", c.kind, c.ceil, got, c.want)
-		}
-		if !leafSame(c.kind, c.ceil, r) || leafSame(c.kind, 50*Mbit, r) || leafSame("fq", c.ceil, r) {
-			t.Errorf("%s at %s is not told from others", c.kind, c.ceil)
-		}
-	}
-	r := Record{Kind: "fq_codel", Options: leafOptions("fq_codel", Mbit)}
-	if target, ok := nlattr.Uint32(r.Options, 1); !ok || target != 25600 { // two frames at 1 Mbit/s
-		t.Errorf("fq_codel's target: %d", target)
-	}
-	if !leafSame("fq_codel", Mbit, r) || leafSame("fq_codel", Gbit, r) {
-		t.Error("fq_codel at 1 Mbit/s is not told from others")
-	}
-}
-
-func TestRateString(t *testing.T) {
-	for r, want := range map[Rate]string{0: "0bit/s", 999: "999bit/s", 64 * Kbit: "64kbit/s", 1500 * Kbit: "1.5Mbit/s", 100 * Gbit: "100Gbit/s"} {
-		if got := r.String(); got != want {
-			t.Errorf("got %s, want %s", got, want)
 		}
 	}
 }

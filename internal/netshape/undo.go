@@ -1,6 +1,7 @@
 package netshape
 
 import (
+	"bulkhead/internal/linux/tc"
 	"errors"
 	"io/fs"
 	"slices"
@@ -21,7 +22,7 @@ func (k *Kernel) Undo(c Change, undo []Change) (undone bool, err error) {
 	}
 	for _, u := range undo {
 		there, err := k.inEffect(u)
-		if err == nil && (!there || u.Verb == Alter) {
+		if err == nil && (!there || u.Verb == tc.Alter) {
 			undone = true
 			err = k.Do(u)
 		}
@@ -34,7 +35,7 @@ func (k *Kernel) Undo(c Change, undo []Change) (undone bool, err error) {
 
 // gone forgives that what a change is about is not there any more.
 func gone(err error) error {
-	if errors.Is(err, ErrNoDevice) || errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, tc.ErrNoDevice) || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return err
@@ -43,7 +44,7 @@ func gone(err error) error {
 // inEffect says whether what a change would bring about is so. A change in place counts as such when its object is there.
 func (k *Kernel) inEffect(c Change) (bool, error) {
 	there, err := k.there(c)
-	if c.Verb == Delete {
+	if c.Verb == tc.Delete {
 		there = !there
 	}
 	return there && err == nil, err
@@ -53,45 +54,26 @@ func (k *Kernel) inEffect(c Change) (bool, error) {
 func (k *Kernel) there(c Change) (bool, error) {
 	switch c.What {
 	case NIC:
-		l, err := k.link(c.Device)
-		if errors.Is(err, ErrNoDevice) {
+		l, err := k.Link(c.Device)
+		if errors.Is(err, tc.ErrNoDevice) {
 			return false, nil
 		}
-		return err == nil && l.ours(), err
+		return err == nil && ourNIC(l), err
 	case Sorter, Policer, Counter:
 		return programThere(c)
 	}
 	l, err := k.at(c)
 	if err != nil {
-		if c.Index == 0 && errors.Is(err, ErrNoDevice) { // a virtual NIC that was not made
+		if c.Index == 0 && errors.Is(err, tc.ErrNoDevice) { // a virtual NIC that was not made
 			return false, nil
 		}
 		return false, err
 	}
-	d, err := k.device(l)
+	d, err := k.Device(l, noFilters)
 	if err != nil {
 		return false, err
 	}
-	return d.has(c), nil
-}
-
-// has says whether an object of traffic control is on the device.
-func (d *Device) has(c Change) bool {
-	switch c.What {
-	case Qdisc:
-		return slices.ContainsFunc(d.Qdiscs, func(r Record) bool {
-			return r.Handle == c.Record.Handle && r.Parent == c.Record.Parent && r.Kind == c.Record.Kind
-		})
-	case ClassOf:
-		return slices.ContainsFunc(d.Classes, func(r Record) bool { return r.Handle == c.Record.Handle })
-	case FilterOf:
-		return slices.ContainsFunc(d.Filters, func(r Record) bool {
-			// One of ours has its preference to itself; others may have several of one, told apart by their handles.
-			return r.real() && r.Parent == c.Record.Parent && r.Info == c.Record.Info && r.Chain == c.Record.Chain && r.Kind == c.Record.Kind &&
-				(c.Filter != nil || settable(r).Handle == settable(c.Record).Handle)
-		})
-	}
-	return false
+	return has(&d, c), nil
 }
 
 func programThere(c Change) (bool, error) {
@@ -105,4 +87,23 @@ func programThere(c Change) (bool, error) {
 	defer dir.Close()
 	all, err := query(dir, c.attach())
 	return slices.ContainsFunc(all, func(p Program) bool { return p.Name == c.Program.Name }), err
+}
+
+// has says whether an object of traffic control is on the device.
+func has(d *tc.Device, c Change) bool {
+	switch c.What {
+	case Qdisc:
+		return slices.ContainsFunc(d.Qdiscs, func(r tc.Record) bool {
+			return r.Handle == c.Record.Handle && r.Parent == c.Record.Parent && r.Kind == c.Record.Kind
+		})
+	case ClassOf:
+		return slices.ContainsFunc(d.Classes, func(r tc.Record) bool { return r.Handle == c.Record.Handle })
+	case FilterOf:
+		return slices.ContainsFunc(d.Filters, func(r tc.Record) bool {
+			// One of ours has its preference to itself; others may have several of one, told apart by their handles.
+			return r.Real() && r.Parent == c.Record.Parent && r.Info == c.Record.Info && r.Chain == c.Record.Chain && r.Kind == c.Record.Kind &&
+				(c.Filter != nil || tc.Writable(r).Handle == tc.Writable(c.Record).Handle)
+		})
+	}
+	return false
 }

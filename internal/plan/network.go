@@ -13,6 +13,7 @@ import (
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/tc"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/policy"
 )
@@ -43,7 +44,7 @@ type Network struct {
 type NetDevice struct {
 	State netshape.State
 	// Link is what it carries, 0 when nobody knows.
-	Link     netshape.Rate
+	Link     tc.Rate
 	Governed bool              // has our qdiscs, or had a foreign one replaced
 	Original *netshape.Foreign // what was there before bulkhead
 }
@@ -220,7 +221,7 @@ func (p *planner) wantedOf(d NetDevice, groups []classify.Group, slots map[strin
 	name := d.State.Device.Name
 	w := netshape.Wanted{
 		Device: name, LinkRate: d.Link, Original: d.Original, Leaf: p.in.Network.Has.Leaf(),
-		Reserve: netshape.Rate(p.in.Host.Reserve.Network),
+		Reserve: tc.Rate(p.in.Host.Reserve.Network),
 	}
 	parents := make(map[string]string)
 	for _, g := range groups {
@@ -305,10 +306,10 @@ func (p *planner) shareOn(device string, g classify.Group, slot netshape.Slot) *
 		if !s.Key.OfNetwork() || s.Dev != device || !limited {
 			continue
 		}
-		*map[policy.Key]*netshape.Rate{
+		*map[policy.Key]*tc.Rate{
 			policy.KeyNetworkEgressMin: &one.Egress.Min, policy.KeyNetworkEgressMax: &one.Egress.Max,
 			policy.KeyNetworkIngressMin: &one.Ingress.Min, policy.KeyNetworkIngressMax: &one.Ingress.Max,
-		}[s.Key] = netshape.Rate(rate)
+		}[s.Key] = tc.Rate(rate)
 		one.Ports = append(one.Ports, s.Network.PortList()...)
 		byPorts = byPorts || s.Network.Sort == policy.SortPorts
 	}

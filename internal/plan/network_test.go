@@ -11,6 +11,7 @@ import (
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/tc"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/policy"
 )
@@ -37,7 +38,7 @@ func network(lacks ...string) *Network {
 		}
 		n.Has = append(n.Has, c)
 	}
-	n.Devices = []NetDevice{{State: netshape.State{Device: netshape.Device{Link: netshape.Link{Name: "eth0", Index: 2, Up: true}}}}}
+	n.Devices = []NetDevice{{State: netshape.State{Device: tc.Device{Link: tc.Link{Name: "eth0", Index: 2, Up: true}}}}}
 	return n
 }
 
@@ -222,12 +223,12 @@ func TestLimitsOnTwoInterfaces(t *testing.T) {
 		below.Parent, below.Settings[0].On, below.Settings[0].Dev = "a", "eth1", "eth1"
 		i := input(f, a, below)
 		i.Network = network()
-		i.Network.Devices = append(i.Network.Devices, NetDevice{State: netshape.State{Device: netshape.Device{Link: netshape.Link{Name: "eth1", Index: 3, Up: true}}}})
+		i.Network.Devices = append(i.Network.Devices, NetDevice{State: netshape.State{Device: tc.Device{Link: tc.Link{Name: "eth1", Index: 3, Up: true}}}})
 		p := Make(i)
 		if len(p.Network) != 2 || len(p.Network[0].Groups) != 2 || len(p.Network[1].Groups) != 1 {
 			t.Fatalf("%s: %+v\n%s", name, p.Network, told(p))
 		}
-		if got := p.Network[0].Groups[1]; got.Name != "a/b" || got.Parent != "a" || got.Egress.Max != 100*netshape.Mbit {
+		if got := p.Network[0].Groups[1]; got.Name != "a/b" || got.Parent != "a" || got.Egress.Max != 100*tc.Mbit {
 			t.Errorf("%s: on eth0 it has %+v", name, got)
 		}
 		if got := told(p); !strings.Contains(got, "a/b: add class 7fff:40") && strings.Count(got, "7fff:40") < 2 {
@@ -264,7 +265,7 @@ func TestNetworkRefusals(t *testing.T) {
 	const mbit = policy.BitRate(1e6)
 	i := input(unifiedHost(), onLink("a", policy.KeyNetworkEgressMax, 100*mbit), group("b", nil))
 	i.Network = network()
-	i.Network.Devices[0].State.Device.Qdiscs = []netshape.Record{{Kind: "tbf", Handle: 0x420000, Parent: 0xffffffff}}
+	i.Network.Devices[0].State.Device.Qdiscs = []tc.Record{{Kind: "tbf", Handle: 0x420000, Parent: 0xffffffff}}
 	p := Make(i)
 	if got := told(p); len(p.Refusals) != 1 || p.Refusals[0].Group != "a" || !strings.Contains(got, "is left alone: qdisc tbf 42: at root") || !strings.Contains(got, "`replace: true`") {
 		t.Error(got)
@@ -276,8 +277,8 @@ func TestNetworkRefusals(t *testing.T) {
 	// One that is left out and was in force stays as it was.
 	i.Network.Devices[0].State.Device.Qdiscs = nil
 	i.Network.Slots = map[string]netshape.Slot{"a": 7}
-	i.Network.Was = map[string]netshape.Wanted{"eth0": {Groups: []netshape.Group{{Name: "a", Slot: 7, Egress: netshape.Share{Max: 30 * netshape.Mbit}, Ports: []uint16{1}}}}}
-	if p := Make(i); len(p.Network[0].Groups) != 1 || p.Network[0].Groups[0].Egress.Max != 30*netshape.Mbit || p.Slots["a"] != 7 {
+	i.Network.Was = map[string]netshape.Wanted{"eth0": {Groups: []netshape.Group{{Name: "a", Slot: 7, Egress: netshape.Share{Max: 30 * tc.Mbit}, Ports: []uint16{1}}}}}
+	if p := Make(i); len(p.Network[0].Groups) != 1 || p.Network[0].Groups[0].Egress.Max != 30*tc.Mbit || p.Slots["a"] != 7 {
 		t.Errorf("left out: %+v", p.Network)
 	}
 	var groups []classify.Group
@@ -293,7 +294,7 @@ func TestNetworkRefusals(t *testing.T) {
 
 // A release of one group leaves the others as they were put in force; one of everything takes all away, the record lost or not.
 func TestNetworkRelease(t *testing.T) {
-	const mbit = netshape.Mbit
+	const mbit = tc.Mbit
 	n := network()
 	n.Slots = map[string]netshape.Slot{"a": 1, "b": 2}
 	was := netshape.Wanted{Device: "eth0", Keep: true, Groups: []netshape.Group{

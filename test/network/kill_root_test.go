@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"bulkhead/internal/linux/tc"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/plan"
 )
@@ -116,7 +117,7 @@ func (h *heartbeat) stop() {
 func (s *site) shown() string {
 	state := s.look(device, s.programDirs()...)
 	var b strings.Builder
-	add := func(d netshape.Device) {
+	add := func(d tc.Device) {
 		for _, r := range d.Qdiscs {
 			if len(r.Options) >= 24 && r.Kind == "htb" {
 				clear(r.Options[20:24]) // packets that passed it

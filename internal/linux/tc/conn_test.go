@@ -1,4 +1,4 @@
-package netshape
+package tc
 
 import (
 	"errors"
@@ -15,7 +15,10 @@ func TestWhole(t *testing.T) {
 		fails int
 		err   error
 		want  error
-	}{{0, nil, nil}, {2, netlink.ErrDumpInterrupted, nil}, {dumpTries, netlink.ErrDumpInterrupted, netlink.ErrDumpInterrupted}, {1, other, other}} {
+	}{
+		{0, nil, nil}, {2, netlink.ErrDumpInterrupted, nil}, {1, other, other},
+		{dumpTries, netlink.ErrDumpInterrupted, netlink.ErrDumpInterrupted},
+	} {
 		calls := 0
 		all, err := whole(func() ([]int, error) {
 			if calls++; calls <= c.fails {

@@ -1,4 +1,4 @@
-package netshape
+package tc
 
 import (
 	"bulkhead/internal/linux/nlattr"
@@ -11,9 +11,9 @@ import (
 
 // Protocols of a filter (include/uapi/linux/if_ether.h).
 const (
-	protoAll  uint16 = 0x0003
-	protoIPv4 uint16 = 0x0800
-	protoIPv6 uint16 = 0x86dd
+	ProtoAll  uint16 = 0x0003
+	ProtoIPv4 uint16 = 0x0800
+	ProtoIPv6 uint16 = 0x86dd
 )
 
 // Filter is one filter of ours: what it takes and where that goes.
@@ -26,7 +26,7 @@ type Filter struct {
 	Redirect string `json:"redirect,omitempty"` // sends out through this virtual NIC
 }
 
-func (f Filter) kind() string {
+func (f Filter) Kind() string {
 	if f.NetCls {
 		return "cgroup"
 	}
@@ -39,7 +39,7 @@ func (f Filter) String() string {
 		return "net_cls class ids"
 	}
 	family, way := "IPv4", "to"
-	if f.Protocol == protoIPv6 {
+	if f.Protocol == ProtoIPv6 {
 		family = "IPv6"
 	}
 	if f.Source {
@@ -63,8 +63,8 @@ const (
 	ipv6HeaderLen = 40
 )
 
-// keys are 32-bit words of the packet, from the start of its network header. An IPv4 header with options, a later fragment, and
-// an IPv6 packet with extension headers match nothing: they pass unsorted.
+// keys are 32-bit words of the packet, from the start of its network header. An IPv4 header with options, a later
+// fragment, and an IPv6 packet with extension headers match nothing: they pass unsorted.
 func (f Filter) keys() []nl.TcU32Key {
 	port := func(off int32) nl.TcU32Key {
 		if f.Source {
@@ -72,7 +72,7 @@ func (f Filter) keys() []nl.TcU32Key {
 		}
 		return u32Key(0x0000ffff, uint32(f.Port), off)
 	}
-	if f.Protocol == protoIPv6 {
+	if f.Protocol == ProtoIPv6 {
 		return []nl.TcU32Key{u32Key(0x0000ff00, protocolTCP<<8, 4), port(ipv6HeaderLen)}
 	}
 	return []nl.TcU32Key{
@@ -94,8 +94,8 @@ func bigEndian(v uint32) uint32 {
 	return binary.NativeEndian.Uint32(b[:])
 }
 
-// options encodes the filter; nic is the index of what it redirects to.
-func (f Filter) options(nic int) []byte {
+// Options encodes the filter; nic is the index of what it redirects to.
+func (f Filter) Options(nic int) []byte {
 	var a attributes
 	if f.NetCls {
 		return a
@@ -116,15 +116,17 @@ func (f Filter) options(nic int) []byte {
 	return a
 }
 
-// parseFilter gives back what options encoded. nic names the virtual NIC of an index. False is a filter that is none of ours.
-func parseFilter(r Record, nic func(index int) string) (Filter, bool) {
-	f := Filter{Protocol: r.protocol()}
+// ParseFilter gives back what options encoded. nic names the virtual NIC of an index. False is a filter that is none
+// of ours.
+func ParseFilter(r Record, nic func(index int) string) (Filter, bool) {
+	f := Filter{Protocol: r.Protocol()}
 	if r.Kind == "cgroup" {
 		f.NetCls = true
 		return f, true
 	}
 	sel, ok := nlattr.Find(r.Options, nl.TCA_U32_SEL)
-	if r.Kind != "u32" || !ok || len(sel) < nl.SizeofTcU32Sel || len(sel) < nl.SizeofTcU32Sel+int(sel[2])*nl.SizeofTcU32Key {
+	if r.Kind != "u32" || !ok || len(sel) < nl.SizeofTcU32Sel ||
+		len(sel) < nl.SizeofTcU32Sel+int(sel[2])*nl.SizeofTcU32Key {
 		return f, false
 	}
 	keys := nl.DeserializeTcU32Sel(append([]byte(nil), sel...)).Keys
@@ -149,14 +151,15 @@ func parseFilter(r Record, nic func(index int) string) (Filter, bool) {
 	class, _ := nlattr.Uint32(r.Options, nl.TCA_U32_CLASSID)
 	f.Class = Handle(class)
 	if _, acts := nlattr.Find(r.Options, nl.TCA_U32_ACT); acts {
-		index, ok := redirectOf(r)
+		index, ok := RedirectOf(r)
 		f.Redirect = nic(index)
 		return f, ok && f.Redirect != ""
 	}
 	return f, true
 }
 
-// struct tc_mirred: index, capabilities, action, two counts, what it does, and where to. The library counts two bytes too many.
+// struct tc_mirred: index, capabilities, action, two counts, what it does, and where to. The library counts two bytes
+// too many.
 const (
 	mirredSize    = 28
 	mirredAction  = 8
@@ -173,10 +176,12 @@ func redirectTo(nic int) []byte {
 }
 
 // actionsOf is the attribute that holds the actions of a filter, by its kind.
-var actionsOf = map[string]int{"u32": nl.TCA_U32_ACT, "flower": nl.TCA_FLOWER_ACT, "matchall": nl.TCA_MATCHALL_ACT, "bpf": nl.TCA_BPF_ACT}
+var actionsOf = map[string]int{
+	"u32": nl.TCA_U32_ACT, "flower": nl.TCA_FLOWER_ACT, "matchall": nl.TCA_MATCHALL_ACT, "bpf": nl.TCA_BPF_ACT,
+}
 
-// redirectOf finds where the first action of a filter sends packets.
-func redirectOf(r Record) (index int, ok bool) {
+// RedirectOf finds where the first action of a filter sends packets.
+func RedirectOf(r Record) (index int, ok bool) {
 	act, _ := nlattr.Find(r.Options, actionsOf[r.Kind])
 	first, ok := nlattr.Find(act, firstAction)
 	if !ok {

@@ -1,4 +1,4 @@
-package netshape
+package tc
 
 import (
 	"cmp"
@@ -23,15 +23,16 @@ type route struct {
 // Default is the word for the interface of the default route.
 const Default = "default"
 
-// Resolve finds the interface that is meant: by its name, by "default", the default route's, or by a network such as "10.1.0.0/16",
-// the one through which that is reached. One name may mean another interface tomorrow, so it is asked on every pass.
-func (k *Kernel) Resolve(on string) (Link, error) {
+// Resolve finds the interface that is meant: by its name, by "default", the default route's, or by a network such as
+// "10.1.0.0/16", the one through which that is reached. One name may mean another interface tomorrow, so it is asked
+// on every pass.
+func (k *Conn) Resolve(on string) (Link, error) {
 	prefix, isNetwork, err := network(on)
 	if err != nil {
 		return Link{}, err
 	}
 	if !isNetwork && on != Default {
-		return k.link(on)
+		return k.Link(on)
 	}
 	routes, err := k.routes()
 	if err != nil {
@@ -54,16 +55,14 @@ func network(on string) (prefix netip.Prefix, ok bool, err error) {
 		return prefix, false, nil
 	}
 	if prefix, err = netip.ParsePrefix(on); err != nil {
-		return prefix, false, fmt.Errorf("find the interface for %q: not a network; hint: write one as 10.1.0.0/16, an interface by its name", on)
+		return prefix, false, fmt.Errorf("find the interface for %q: not a network; "+
+			"hint: write one as 10.1.0.0/16, an interface by its name", on)
 	}
 	return prefix.Masked(), true, nil
 }
 
-// ErrNoRoute is an ErrNoDevice: no interface has a route to the network that was named.
-var ErrNoRoute = fmt.Errorf("%w: no route leads there", ErrNoDevice)
-
-// choose picks the interface of the most specific route that covers the network, of the lowest metric among equals. Without a network
-// it is the default route's, of IPv4 if there is one.
+// choose picks the interface of the most specific route that covers the network, of the lowest metric among equals.
+// Without a network it is the default route's, of IPv4 if there is one.
 func choose(routes []route, on string, prefix netip.Prefix) (int, error) {
 	var fit []route
 	for _, r := range routes {
@@ -90,13 +89,13 @@ func choose(routes []route, on string, prefix netip.Prefix) (int, error) {
 	}
 	slices.Sort(links)
 	if links = slices.Compact(links); len(links) != 1 {
-		return 0, fmt.Errorf("find the interface for %s: its route leaves through %d interfaces (%s); hint: name one, or the bond below them",
-			on, len(links), strings.Trim(fmt.Sprint(links), "[]"))
+		return 0, fmt.Errorf("find the interface for %s: its route leaves through %d interfaces (%s); "+
+			"hint: name one, or the bond below them", on, len(links), strings.Trim(fmt.Sprint(links), "[]"))
 	}
 	return links[0], nil
 }
 
-func (k *Kernel) routes() ([]route, error) {
+func (k *Conn) routes() ([]route, error) {
 	var all []route
 	for family, any := range map[int]netip.Prefix{
 		unix.AF_INET:  netip.PrefixFrom(netip.IPv4Unspecified(), 0),
@@ -143,4 +142,42 @@ func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
 		addr = v4
 	}
 	return netip.PrefixFrom(addr, bits), ok
+}
+
+// LinksFrom names the interfaces through which what is sent from an address of this namespace leaves: the one that
+// has the address, and those below it where it is a VLAN, a bond or a bridge.
+func (k *Conn) LinksFrom(from netip.Addr) ([]string, error) {
+	addresses, err := whole(func() ([]netlink.Addr, error) { return k.links.AddrList(nil, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	links, err := k.linkList()
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	var names []string
+	for _, a := range addresses {
+		if ip, ok := netip.AddrFromSlice(a.IP); ok && ip.Unmap() == from.Unmap() {
+			names = below(links, a.LinkIndex, names)
+		}
+	}
+	return names, nil
+}
+
+// below adds an interface, and those that it lies on.
+func below(links []netlink.Link, index int, names []string) []string {
+	for _, l := range links {
+		if a := l.Attrs(); a.Index == index && !slices.Contains(names, a.Name) {
+			names = append(names, a.Name)
+			if l.Type() == "vlan" || l.Type() == "macvlan" {
+				names = below(links, a.ParentIndex, names)
+			}
+		}
+	}
+	for _, l := range links {
+		if a := l.Attrs(); a.MasterIndex == index && index != 0 && !slices.Contains(names, a.Name) {
+			names = below(links, a.Index, names)
+		}
+	}
+	return names
 }
