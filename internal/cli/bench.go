@@ -101,7 +101,7 @@ func runScenario(ctx context.Context, to *output, sc *scenario.Scenario, o bench
 
 // printProof answers with the result; a shape that does not hold is exit code 1.
 func printProof(to *output, result *proof.Result) error {
-	print := func() error { return result.WriteText(to.out) }
+	print := func() error { return result.WriteText(to.text) }
 	if to.json {
 		print = func() error { return to.printJSON(result) }
 	}

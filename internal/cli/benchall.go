@@ -47,7 +47,7 @@ failed, if its shape did not hold, or if none ran.`,
 			if to.json {
 				err = to.printJSON(outcomes)
 			} else {
-				err = proof.WriteOutcomes(to.out, outcomes)
+				err = proof.WriteOutcomes(to.text, outcomes)
 			}
 			if err != nil {
 				return fmt.Errorf("print the results: %w", err)
@@ -151,7 +151,7 @@ how much B differs from A, and whether that is more than the rounds of each diff
 			if to.json {
 				return to.printJSON(c)
 			}
-			return c.WriteText(to.out)
+			return c.WriteText(to.text)
 		},
 	}
 }

@@ -74,8 +74,8 @@ func onlyReads(args []string) bool {
 
 // runVerb is Main with its surroundings given, for tests.
 func runVerb(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) int {
-	s := &session{output: output{in: in, out: render.Printable(out), err: render.Printable(errw), stdout: out,
-		stderr: errw}}
+	s := &session{output: output{in: in, out: render.Printable(out, render.Width(out)),
+		err: render.Printable(errw, render.Width(errw)), text: render.Printable(out, 0), stdout: out, stderr: errw}}
 	root := rootCmd(s)
 	root.SetArgs(args)
 	root.SetIn(in)

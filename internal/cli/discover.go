@@ -49,7 +49,7 @@ func discoverCmd(s *session) *cobra.Command {
 			case err != nil:
 				return err
 			case asPolicy:
-				_, err = io.WriteString(s.out, engine.Starter(d.Instances))
+				_, err = io.WriteString(s.text, engine.Starter(d.Instances))
 				return err
 			}
 			return s.print(render.DiscoveryView(d), func() { render.Discovery(s.out, d) })

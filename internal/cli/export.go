@@ -49,7 +49,7 @@ func exportCgconfigCmd(s *session) *cobra.Command {
 				x.Left = render.OrEmpty(x.Left)
 				return s.printJSON(x)
 			}
-			_, err = io.WriteString(s.out, x.Files[0].Text)
+			_, err = io.WriteString(s.text, x.Files[0].Text)
 			render.Remarks(s.err, "what cgconfig.conf has no words for", x.Left)
 			return err
 		},
@@ -78,10 +78,10 @@ func exportSliceCmd(s *session) *cobra.Command {
 			default:
 				for i, f := range x.Files {
 					if i > 0 {
-						render.Println(s.out)
+						render.Println(s.text)
 					}
-					render.Printf(s.out, "# %s\n", f.Path)
-					if _, err = io.WriteString(s.out, f.Text); err != nil {
+					render.Printf(s.text, "# %s\n", f.Path)
+					if _, err = io.WriteString(s.text, f.Text); err != nil {
 						return err
 					}
 				}

@@ -123,7 +123,7 @@ func importLimitsCmd(s *session) *cobra.Command {
 // answerImport answers with what an import made.
 func answerImport(o *output, r *convert.Result) error {
 	if !o.json {
-		return render.Import(o.out, o.err, r)
+		return render.Import(o.text, o.err, r)
 	}
 	r.Left, r.Changed = render.OrEmpty(r.Left), render.OrEmpty(r.Changed)
 	return o.printJSON(r)

@@ -23,7 +23,8 @@ import (
 type output struct {
 	json           bool
 	in             io.Reader
-	out, err       io.Writer // for people: what others chose is escaped
+	out, err       io.Writer // for people: what others chose is escaped, and long lines are wrapped
+	text           io.Writer // for text whose lines mean something, such as a policy: escaped, never wrapped
 	stdout, stderr io.Writer // for programs, and for what steers the terminal itself
 }
 
@@ -84,7 +85,7 @@ func (s *session) look() (*control.Controller, error) {
 
 // logger writes for people on stderr.
 func (s *session) logger(level slog.Level) *slog.Logger {
-	return slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: level}))
+	return slog.New(slog.NewTextHandler(render.Printable(s.stderr, 0), &slog.HandlerOptions{Level: level}))
 }
 
 // ownerHint says how others than root get something done.

@@ -21,7 +21,7 @@ func Discovery(out io.Writer, d *control.Discovery) {
 		f.Hostname, f.Kernel.Text, len(f.CPUs), len(f.Nodes), policy.Bytes(f.MemTotal).Human(),
 		policy.Bytes(f.SwapTotal).Human())
 	printCapabilities(out, d.Capabilities)
-	w := table(out, "cgroup hierarchy", "version", "controllers", "mounted at")
+	w := newTable(out, "cgroup hierarchy", "version", "controllers", "mounted at")
 	for _, h := range f.Hierarchies {
 		where := h.Mount
 		if h.ReadOnly {
@@ -29,16 +29,16 @@ func Discovery(out io.Writer, d *control.Discovery) {
 		}
 		Printf(w, "%s\tv%d\t%s\t%s\n", h.ID, h.Version, dash(strings.Join(controllerNames(h), " ")), where)
 	}
-	flush(w)
+	w.flush()
 	printNotMounted(out, f)
-	w = table(out, "disk", "number", "kind", "size", "rotates", "scheduler", "on")
+	w = newTable(out, "disk", "number", "kind", "size", "rotates", "scheduler", "on")
 	for _, dev := range f.Devices {
 		on := cmp.Or(dev.Backing, strings.Join(dev.Slaves, " "))
 		Printf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
 			dev.Name, dev.Number, dev.Kind, policy.Bytes(dev.Size).Human(), yesNo(dev.Rotational), dash(dev.Scheduler),
 			dash(on))
 	}
-	flush(w)
+	w.flush()
 	printInstances(out, d.Instances)
 }
 
@@ -78,7 +78,7 @@ func printNotMounted(out io.Writer, f *host.Facts) {
 
 // printCapabilities prints what this kernel can hold and by what.
 func printCapabilities(out io.Writer, all []knob.Capability) {
-	w := table(out, "limit", "held here", "by", "remark")
+	w := newTable(out, "limit", "held here", "by", "remark")
 	for _, c := range all {
 		by := strings.Join(c.Files, " ")
 		if by != "" && c.Hierarchy != "" {
@@ -90,7 +90,7 @@ func printCapabilities(out io.Writer, all []knob.Capability) {
 		}
 		Printf(w, "%s\t%s\t%s\t%s\n", c.Key, c.Verdict, dash(by), remark)
 	}
-	flush(w)
+	w.flush()
 }
 
 func printInstances(out io.Writer, all []engine.Instance) {
@@ -100,7 +100,7 @@ func printInstances(out io.Writer, all []engine.Instance) {
 		return
 	}
 	helpers := false
-	w := table(out, "instance", "engine", "version", "pid", "user", "port", "socket", "data directory", "config")
+	w := newTable(out, "instance", "engine", "version", "pid", "user", "port", "socket", "data directory", "config")
 	for _, i := range all {
 		name := i.Engine
 		if i.Flavor != "" {
@@ -109,7 +109,7 @@ func printInstances(out io.Writer, all []engine.Instance) {
 		Printf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", i.Name(), name, dash(i.Version), i.Main.PID, i.User,
 			dashZero(i.Port), dash(i.Socket), dash(i.DataDir), dash(i.Config))
 	}
-	flush(w)
+	w.flush()
 	for _, i := range all {
 		Printf(out, "%s: recognised by %s; processes: %s\n", i.Name(), strings.Join(i.Evidence, ", "), parts(i))
 		if i.Container {
@@ -121,7 +121,7 @@ func printInstances(out io.Writer, all []engine.Instance) {
 		return
 	}
 	Println(out)
-	w = table(out, "helper", "pid", "program", "serves", "known by", "its own limit")
+	w = newTable(out, "helper", "pid", "program", "serves", "known by", "its own limit")
 	for _, i := range all {
 		for _, h := range i.Helpers {
 			serves := i.Name()
@@ -132,7 +132,7 @@ func printInstances(out io.Writer, all []engine.Instance) {
 				dash(cmp.Or(h.Rate.Given, h.Rate.Option)))
 		}
 	}
-	flush(w)
+	w.flush()
 }
 
 // parts counts the processes of each part: "main 1, backends 12".

@@ -34,7 +34,7 @@ func TestDisksText(t *testing.T) {
 	for _, fixture := range []string{"dbhost", "nested", "multipath", "nvme-multipath", "lvm-thin", "zfs", "network",
 		"vanished", "ring", "loop-on-lvm", "bcache", "overlay"} {
 		t.Run(fixture, func(t *testing.T) {
-			text := printed(func(out io.Writer) { Disks(printable{out}, disksOf(t, fixture)) })
+			text := printed(func(out io.Writer) { Disks(Printable(out, 0), disksOf(t, fixture)) })
 			golden(t, "disks-"+fixture, text)
 			for line := range strings.Lines(text) {
 				if strings.TrimRight(line, " \n") != strings.TrimSuffix(line, "\n") {

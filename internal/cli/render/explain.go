@@ -29,11 +29,11 @@ func Explanation(out io.Writer, e *control.Explanation) {
 		Println(out, e.Helper)
 	}
 	printCharges(out, e)
-	w := table(out, "rule of group", "rule", "matches", "score", "why")
+	w := newTable(out, "rule of group", "rule", "matches", "score", "why")
 	for _, t := range e.Attempts {
 		Printf(w, "%s\t%s\t%s\t%d\t%s\n", dash(t.Rule.Group), t.Rule.Text, yesNo(t.Matched), t.Score, t.Why)
 	}
-	flush(w)
+	w.flush()
 	for _, level := range e.Levels {
 		Printf(out, "limits of group %s\n", level.Group)
 		if !printLimits(out, level.Limits) {
@@ -68,7 +68,7 @@ func printCharges(out io.Writer, e *control.Explanation) {
 		return
 	}
 	Println(out)
-	w := table(out, "memory", "charged to", "")
+	w := newTable(out, "memory", "charged to", "")
 	for _, c := range e.Charges {
 		what := "elsewhere: the limits of its group do not see it"
 		switch {
@@ -79,7 +79,7 @@ func printCharges(out io.Writer, e *control.Explanation) {
 		}
 		Printf(w, "%s\t%s\t%s\n", policy.Bytes(c.Bytes).Human(), dash(c.Dir), what)
 	}
-	flush(w)
+	w.flush()
 }
 
 // unplaced says why a member is not where it belongs.

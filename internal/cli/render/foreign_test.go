@@ -79,7 +79,7 @@ func TestForeignText(t *testing.T) {
 			"import":   func(w io.Writer) { Remarks(w, "left", filled[[]convert.Remark](on)) },
 			"error":    func(w io.Writer) { Error(w, &control.Error{Err: errText(evil)}) },
 			"log": func(w io.Writer) {
-				slog.New(slog.NewTextHandler(Printable(w), nil)).Warn(evil, "process", evil)
+				slog.New(slog.NewTextHandler(Printable(w, 0), nil)).Warn(evil, "process", evil)
 			},
 		} {
 			var out bytes.Buffer

@@ -104,12 +104,12 @@ func printLimits(out io.Writer, all []control.LimitStatus) bool {
 	if len(all) == 0 {
 		return false
 	}
-	w := table(out, "  limit", "asked", "from", "in force", "file", "state")
+	w := newTable(out, "  limit", "asked", "from", "in force", "file", "state")
 	for _, l := range all {
 		Printf(w, "  %s\t%s\t%s\t%s\t%s\t%s\n", limitName(l), l.Asked, l.From, dash(l.InForce), dash(l.File),
 			verdict(l))
 	}
-	_ = w.Flush()
+	w.end()
 	for _, l := range all {
 		if l.Reason != "" {
 			Printf(out, "    %s: %s\n", limitName(l), l.Reason)

@@ -1,41 +1,39 @@
 package render
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"bulkhead/internal/journal"
 )
 
-// History prints a table and, if asked, below each of its lines what was changed.
+// History prints a table with the reason below each of its rows and, if asked, what was changed.
 func History(out io.Writer, entries []journal.Entry, long bool) {
 	if len(entries) == 0 {
 		Println(out, "nothing was changed yet")
 		return
 	}
-	var text bytes.Buffer
-	w := tabwriter.NewWriter(&text, 0, 8, 2, ' ', 0)
-	_, _ = io.WriteString(w, "NO.\tWHEN\tWHAT\tREVISION\tWHO\tOUTCOME\tCHANGES\tWHY\n")
+	w := newTable(out, "no.", "when", "what", "rev", "who", "outcome", "changes")
 	for _, e := range entries {
 		outcome := e.Outcome
 		if outcome == journal.Committed {
 			outcome = "done"
 		}
-		Printf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", e.N, e.Time.Local().Format(time.DateTime),
+		Printf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%d\n", e.N, e.Time.Local().Format(time.DateTime),
 			oneLine(strings.TrimSpace(e.Verb+" "+shortened(e.What))), dashZero(e.Revision), oneLine(dash(e.By)),
-			dash(outcome), len(changesMade(e.Changes)), oneLine(dash(why(e))))
+			dash(outcome), len(changesMade(e.Changes)))
 	}
-	_ = w.Flush()
-	lines := strings.SplitAfter(text.String(), "\n")
-	_, _ = io.WriteString(out, lines[0])
+	rows := w.rows()
+	_, _ = io.WriteString(out, rows[0])
 	for i, e := range entries {
-		_, _ = io.WriteString(out, lines[i+1])
+		_, _ = io.WriteString(out, rows[i+1])
+		if reason := why(e); reason != "" {
+			Printf(out, "     %s\n", oneLine(reason))
+		}
 		if !long {
 			continue
 		}

@@ -9,53 +9,8 @@ package render
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"strconv"
-	"strings"
-	"text/tabwriter"
-
-	"unicode/utf8"
-
-	"bulkhead/internal/terminal"
 )
-
-// table begins a table with its headings.
-func table(out io.Writer, headings ...string) *tabwriter.Writer {
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	_, _ = io.WriteString(w, strings.ToUpper(strings.Join(headings, "\t"))+"\n")
-	return w
-}
-
-// flush ends a table with an empty line.
-func flush(w *tabwriter.Writer) {
-	Println(w)
-	_ = w.Flush()
-}
-
-// grid is a table whose cells may hold a drawing, so that columns are as wide as what a terminal shows.
-type grid [][]string
-
-// print writes the table and an empty line, without blanks at the ends of lines.
-func (g grid) print(w io.Writer) {
-	widths := make([]int, len(g[0]))
-	for _, row := range g {
-		for i, cell := range row {
-			row[i] = strings.TrimSuffix(terminal.Printable(cell), ", ")
-			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
-		}
-	}
-	for _, row := range g {
-		var b strings.Builder
-		for i, cell := range row {
-			b.WriteString(cell)
-			b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2))
-		}
-		Println(w, strings.TrimRight(b.String(), " "))
-	}
-	Println(w)
-}
-
-// The JSON of `discover disks`.
 
 func dash(s string) string { return cmp.Or(s, "-") }
 

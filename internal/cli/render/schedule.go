@@ -39,7 +39,7 @@ func Schedules(out io.Writer, file string, p *policy.Policy, all []scheduled) {
 		Printf(out, "%s has no schedules\n", file)
 		return
 	}
-	w := table(out, "schedule", "when", "zone", "for", "except", "now", "next", "sets")
+	w := newTable(out, "schedule", "when", "zone", "for", "except", "now", "next", "sets")
 	for i, s := range all {
 		state, next := "closed", "opens "
 		if s.Open {
@@ -49,7 +49,7 @@ func Schedules(out io.Writer, file string, p *policy.Policy, all []scheduled) {
 			dash(strings.Join(s.Except, ", ")), state,
 			next+moment(s.Next, p.Schedules[i].Windows.Zone), strings.Join(s.Sets, ", "))
 	}
-	flush(w)
+	w.flush()
 }
 
 // sets is what a schedule asks, as `set` takes it.
@@ -92,7 +92,7 @@ func Switches(out io.Writer, lines []switched, days int) {
 		Printf(out, "nothing switches in %s\n", Count(days, "day", "days"))
 		return
 	}
-	w := table(out, "at", "schedule", "what", "from then on")
+	w := newTable(out, "at", "schedule", "what", "from then on")
 	for _, l := range lines {
 		what := "ends"
 		if l.Opens {
@@ -100,7 +100,7 @@ func Switches(out io.Writer, lines []switched, days int) {
 		}
 		Printf(w, "%s\t%s\t%s\t%s\n", moment(l.At, l.zone), l.Schedule, what, strings.Join(l.Holds, ", "))
 	}
-	flush(w)
+	w.flush()
 }
 
 // holds is what the policy asks, at a time, of everything that a schedule is about.

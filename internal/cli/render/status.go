@@ -122,11 +122,11 @@ func Orphans(out io.Writer, all []classify.Orphan) {
 		Println(out, "every database and helper that bulkhead knows is in a group")
 		return
 	}
-	w := table(out, "pid", "what", "in no group because")
+	w := newTable(out, "pid", "what", "in no group because")
 	for _, o := range all {
 		Printf(w, "%d\t%s\t%s\n", o.PID, o.What, o.Why)
 	}
-	flush(w)
+	w.flush()
 }
 
 // saidOf says whether a note is the reason of a limit that is listed.

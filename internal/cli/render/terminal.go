@@ -5,10 +5,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"reflect"
+	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf16"
+	"unicode/utf8"
+
+	"golang.org/x/term"
 
 	"bulkhead/internal/terminal"
 )
@@ -84,23 +90,43 @@ func JSON(out io.Writer, v any) error {
 }
 
 // Printable gives a writer for people that escapes what Printf does, except for line breaks and tabs: it is for text of
-// several lines, such as a policy. Each Write must end between two characters, as those of package fmt do.
-func Printable(w io.Writer) io.Writer { return printable{w} }
+// several lines, such as a policy. Each Write must end between two characters, as those of package fmt do. Lines longer
+// than width columns go on in the next one, between two words and behind the line's own indent; 0 leaves them as they
+// are. Several goroutines may write at once.
+func Printable(w io.Writer, width int) io.Writer { return &printable{to: w, width: width} }
 
-type printable struct{ to io.Writer }
+type printable struct {
+	to    io.Writer
+	width int
+	mu    sync.Mutex
+	line
+}
 
-func (w printable) Write(p []byte) (int, error) {
+// line is what stands in a line already.
+type line struct {
+	column, indent int  // all of it, and the blanks at its beginning
+	text           bool // it has more than blanks
+}
+
+// Write implements io.Writer.
+func (w *printable) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	var clean bytes.Buffer
 	clean.Grow(len(p))
 	rest := p
 	for {
 		at := bytes.IndexAny(rest, "\n\t")
 		if at < 0 {
-			clean.WriteString(terminal.Printable(string(rest)))
+			w.add(&clean, terminal.Printable(string(rest)))
 			break
 		}
-		clean.WriteString(terminal.Printable(string(rest[:at])))
+		w.add(&clean, terminal.Printable(string(rest[:at])))
 		clean.WriteByte(rest[at])
+		w.column++
+		if rest[at] == '\n' {
+			w.line = line{}
+		}
 		rest = rest[at+1:]
 	}
 	if _, err := w.to.Write(clean.Bytes()); err != nil {
@@ -108,3 +134,45 @@ func (w printable) Write(p []byte) (int, error) {
 	}
 	return len(p), nil
 }
+
+// add appends a part of a line, word by word.
+func (w *printable) add(to *bytes.Buffer, part string) {
+	for part != "" {
+		blanks := len(part) - len(strings.TrimLeft(part, " "))
+		end := len(part)
+		if i := strings.IndexByte(part[blanks:], ' '); i >= 0 {
+			end = blanks + i
+		}
+		word, length := part[:end], utf8.RuneCountInString(part[:end])
+		part = part[end:]
+		switch {
+		case !w.text && blanks == end:
+			w.indent += blanks
+		case !w.text:
+			w.indent, w.text = w.indent+blanks, true
+		case w.width > 0 && blanks > 0 && blanks < end && w.column+length > w.width:
+			w.column = min(w.indent+2, w.width/2)
+			to.WriteString("\n" + strings.Repeat(" ", w.column))
+			word, length = word[blanks:], length-blanks
+		}
+		to.WriteString(word)
+		w.column += length
+	}
+}
+
+// Width is how many columns a writer for people has: what the environment's COLUMNS says, else those of the terminal
+// that it is; 0 where lines have no end, as in a file or a pipe.
+func Width(w io.Writer) int {
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
+		return max(n, narrowest)
+	}
+	if f, ok := w.(*os.File); ok {
+		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
+			return max(n, narrowest)
+		}
+	}
+	return 0
+}
+
+// narrowest is the fewest columns that answers are made for.
+const narrowest = 40

@@ -13,7 +13,7 @@ import (
 // Verified prints each limit as it was read back from the kernel.
 func Verified(out io.Writer, all []control.Verification) {
 	bad := 0
-	w := table(out, "group", "limit", "asked", "in force", "file", "verdict")
+	w := newTable(out, "group", "limit", "asked", "in force", "file", "verdict")
 	for _, v := range all {
 		if !v.OK {
 			bad++
@@ -21,7 +21,7 @@ func Verified(out io.Writer, all []control.Verification) {
 		Printf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", groupName(v.Group), limitName(v.LimitStatus),
 			v.Asked, dash(v.InForce), dash(v.File), verdict(v.LimitStatus))
 	}
-	flush(w)
+	w.flush()
 	for _, v := range all {
 		if v.Reason != "" {
 			Printf(out, "%s %s: %s\n", groupName(v.Group), limitName(v.LimitStatus), v.Reason)
@@ -62,7 +62,7 @@ func Probed(out io.Writer, all []control.Probed) {
 			measured++
 		}
 	}
-	w := table(out, "group", "limit", "how", "asked", "measured", "difference", "verdict")
+	w := newTable(out, "group", "limit", "how", "asked", "measured", "difference", "verdict")
 	for _, r := range all {
 		difference := math.NaN()
 		if r.Difference != nil {
@@ -71,7 +71,7 @@ func Probed(out io.Writer, all []control.Probed) {
 		Printf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", groupName(r.Group), keyName(r.Key, r.On), r.How,
 			r.Asked, dash(r.Measured), probe.Percent(difference), r.Verdict)
 	}
-	flush(w)
+	w.flush()
 	for _, r := range all {
 		if r.Reason != "" {
 			Printf(out, "%s %s, %s: %s\n", groupName(r.Group), keyName(r.Key, r.On), r.How, r.Reason)

@@ -1,0 +1,131 @@
+package render
+
+import (
+	"bytes"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"bulkhead/internal/terminal"
+)
+
+// table collects rows, by Printf: each a line whose cells end at tabs.
+type table struct {
+	bytes.Buffer
+	to io.Writer
+}
+
+// newTable begins a table with its headings.
+func newTable(to io.Writer, headings ...string) *table {
+	t := &table{to: to}
+	_, _ = t.WriteString(strings.ToUpper(strings.Join(headings, "\t")) + "\n")
+	return t
+}
+
+// end writes the table.
+func (t *table) end() {
+	for _, row := range t.rows() {
+		_, _ = io.WriteString(t.to, row)
+	}
+}
+
+// flush writes the table and an empty line.
+func (t *table) flush() {
+	t.end()
+	Println(t.to)
+}
+
+// rows gives each row as it is written, in one line or several.
+func (t *table) rows() []string {
+	var g grid
+	for line := range strings.Lines(t.String()) {
+		g = append(g, strings.Split(strings.TrimSuffix(line, "\n"), "\t"))
+	}
+	return g.rows(t.to)
+}
+
+// grid is a table: cells of rows that have equally many. Columns are as wide as what a terminal shows of them.
+type grid [][]string
+
+// print writes the table and an empty line.
+func (g grid) print(to io.Writer) {
+	for _, row := range g.rows(to) {
+		_, _ = io.WriteString(to, row)
+	}
+	Println(to)
+}
+
+// rows lays the rows out for a writer, without blanks at the ends of lines. Where its lines are too short for them, the
+// cells of the widest columns take several.
+func (g grid) rows(to io.Writer) []string {
+	widths := make([]int, len(g[0]))
+	for _, row := range g {
+		for i, cell := range row {
+			row[i] = strings.TrimSuffix(terminal.Printable(cell), ", ")
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+		}
+	}
+	if w, ok := to.(*printable); ok && w.width > 0 {
+		fit(widths, w.width)
+	}
+	rows := make([]string, 0, len(g))
+	for _, row := range g {
+		var b strings.Builder
+		rest := slices.Clone(row)
+		for again := true; again; {
+			var line strings.Builder
+			again = false
+			for i := range rest {
+				cell, more := cut(rest[i], widths[i])
+				rest[i], again = more, again || more != ""
+				line.WriteString(cell)
+				line.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+gap))
+			}
+			b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+		}
+		rows = append(rows, b.String())
+	}
+	return rows
+}
+
+// gap is how many blanks are between two columns.
+const gap = 2
+
+// fit takes from the widest columns what is too much for a line. None gets narrower than a few letters.
+func fit(widths []int, line int) {
+	const least = 6
+	total := gap * (len(widths) - 1)
+	for _, w := range widths {
+		total += w
+	}
+	for ; total > line; total-- {
+		widest := 0
+		for i, w := range widths {
+			if w >= widths[widest] {
+				widest = i
+			}
+		}
+		if widths[widest] <= least {
+			return
+		}
+		widths[widest]--
+	}
+}
+
+// cut divides a text behind what fits into a width: between two words, or within one behind a sign, or anywhere.
+func cut(text string, width int) (line, rest string) {
+	letters := []rune(text)
+	if len(letters) <= width {
+		return text, ""
+	}
+	indent := len(text) - len(strings.TrimLeft(text, " "))
+	if at := strings.LastIndex(string(letters[:width+1]), " "); at > indent {
+		return strings.TrimRight(text[:at], " "), strings.TrimLeft(text[at:], " ")
+	}
+	line = string(letters[:width])
+	if at := strings.LastIndexAny(line, "._/,=:;-"); at > 0 && at < len(line)-1 {
+		line = line[:at+1]
+	}
+	return line, text[len(line):]
+}
