@@ -59,8 +59,9 @@ type Agent struct {
 	reopenAt, opened time.Time
 	reopenWait       time.Duration
 	late             []late
-	held             batch // what events told since the table was brought up to date
-	again            bool  // the last look left something undone
+	arguments        func(exe string) bool // says whose arguments matter; nil: everybody's
+	held             batch                 // what events told since the table was brought up to date
+	again            bool                  // the last look left something undone
 	// locked says that somebody else held the lock at the last attempt, and lockedSince since when.
 	locked      bool
 	lockedSince time.Time
@@ -271,11 +272,15 @@ func (a *Agent) heed(full bool, why reason) (forks []control.Fork, idle bool) {
 	if full || why != becauseEvent || a.held.whole {
 		return forks, false
 	}
-	fresh, err := a.scanner.Glance(b.wantPIDs())
+	if len(b.want) > control.MostSwift {
+		return forks, false
+	}
+	fresh, held, err := a.scanner.GlanceHeld(b.wantPIDs(), a.arguments)
+	defer held.Close()
 	if err != nil {
 		return forks, false
 	}
-	done := a.control.Swift(fresh, forks, a.find)
+	done := a.control.Swift(fresh, held, forks, a.find)
 	if done.Gone > 0 {
 		a.mu.Lock()
 		a.status.Gone += int64(done.Gone)
@@ -319,7 +324,7 @@ func (a *Agent) mind(done control.LookResult) {
 	}
 	var s sieve
 	if made := a.control.Sieve(); made != nil {
-		s = made
+		s, a.arguments = made, made.Arguments
 	}
 	var kin []int
 	if done.Servers != nil {

@@ -68,7 +68,7 @@ func (m *rootMount) Open(dir string) (Directory, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &openDir{file: f, fixture: m.fixture}, nil
+	return &openDir{file: f, fixture: m.fixture, procs: -1}, nil
 }
 
 // openDir asks the kernel to keep the path inside the root with openat2(2), of kernel 5.6: one call whatever
@@ -109,6 +109,7 @@ func (m *rootMount) Close() error { return errors.Join(m.top.Close(), m.root.Clo
 type openDir struct {
 	file    *os.File
 	fixture bool
+	procs   int // cgroup.procs, open since the first write to it; -1: not open
 }
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 8<<10); return &b }}
@@ -150,6 +151,9 @@ func (d *openDir) ReadFile(name string) ([]byte, error) {
 // WriteFile never creates: a missing controller must read as ENOENT, not as EACCES. EINTR is retried,
 // because a signal (Go's own preemption is one) ends the kernel's reclaim loop of a v1 memory limit with it.
 func (d *openDir) WriteFile(name string, data []byte) error {
+	if name == procsFile && !d.fixture {
+		return d.writeProcs(data)
+	}
 	flags := unix.O_WRONLY
 	if d.fixture {
 		flags |= unix.O_TRUNC
@@ -164,6 +168,17 @@ func (d *openDir) WriteFile(name string, data []byte) error {
 		return reclaiming(func() error { return writeAll(fd, data) })
 	}
 	return writeAll(fd, data)
+}
+
+// writeProcs keeps cgroup.procs open: a directory that is kept takes one process after the other.
+func (d *openDir) writeProcs(data []byte) (err error) {
+	if d.procs < 0 {
+		if d.procs, err = d.openat(procsFile, unix.O_WRONLY); err != nil {
+			d.procs = -1
+			return err
+		}
+	}
+	return writeAll(d.procs, data)
 }
 
 // writeAll writes with one write(2), again when a signal came before anything was written.
@@ -209,4 +224,10 @@ func (d *openDir) Childless() bool {
 	return err == nil && stat.Nlink == 2
 }
 
-func (d *openDir) Close() error { return d.file.Close() }
+func (d *openDir) Close() error {
+	if d.procs >= 0 {
+		_ = unix.Close(d.procs) // write(2) has told what there was to tell
+		d.procs = -1
+	}
+	return d.file.Close()
+}

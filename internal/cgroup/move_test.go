@@ -33,7 +33,7 @@ func TestMovePutsAStrangerBack(t *testing.T) {
 			}
 			return nil
 		})
-		err := k.MoveAll(p, map[string]string{"cpu": "/", "pids": "/"}, dir("cpu", "/a"), dir("pids", "/a"))
+		err := k.MoveAll(p, nil, map[string]string{"cpu": "/", "pids": "/"}, dir("cpu", "/a"), dir("pids", "/a"))
 		if !errors.Is(err, cgroup.ErrExited) {
 			t.Errorf("at write %d: %v", at, err)
 		}
@@ -76,27 +76,27 @@ func TestMoveAllOrNone(t *testing.T) {
 			t.Errorf("it is in %v, want cpu %s, pids %s", got, cpu, pids)
 		}
 	}
-	if err := k.MoveAll(p, from, dir("cpu", "/a"), dir("pids", "/absent")); !errors.Is(err, cgroup.ErrGone) {
+	if err := k.MoveAll(p, nil, from, dir("cpu", "/a"), dir("pids", "/absent")); !errors.Is(err, cgroup.ErrGone) {
 		t.Errorf("into a directory that is not there: %v", err)
 	}
 	in("/home", "/")
 	// The way back fails too: both are told.
 	k.FailMatch("write", "cpu:/home/*", syscall.EACCES)
-	if err := k.MoveAll(p, from, dir("cpu", "/a"), dir("pids", "/absent")); !errors.Is(err, cgroup.ErrGone) || !errors.Is(err, syscall.EACCES) {
+	if err := k.MoveAll(p, nil, from, dir("cpu", "/a"), dir("pids", "/absent")); !errors.Is(err, cgroup.ErrGone) || !errors.Is(err, syscall.EACCES) {
 		t.Errorf("no way back: %v", err)
 	}
 	in("/a", "/")
 	k.Intercept(nil)
-	must(t, k.MoveAll(p, from, dir("cpu", "/b"), dir("pids", "/a")))
+	must(t, k.MoveAll(p, nil, from, dir("cpu", "/b"), dir("pids", "/a")))
 	in("/b", "/a")
-	must(t, k.MoveAll(p, from))
+	must(t, k.MoveAll(p, nil, from))
 	// A thread that cannot enter keeps the whole process out.
 	if err := k.SetRealtime(p.PID, true); err == nil {
 		t.Error("real-time inside a v1 cpu group")
 	}
 	q := k.Spawn()
 	must(t, k.SetRealtime(q.PID, true))
-	if err := k.MoveAll(q, map[string]string{"cpu": "/", "pids": "/"}, dir("pids", "/a"), dir("cpu", "/a")); !errors.Is(err, cgroup.ErrRealtime) {
+	if err := k.MoveAll(q, nil, map[string]string{"cpu": "/", "pids": "/"}, dir("pids", "/a"), dir("cpu", "/a")); !errors.Is(err, cgroup.ErrRealtime) {
 		t.Errorf("a real-time thread: %v", err)
 	}
 	if got := k.Membership(q.PID); got["cpu"] != "/" || got["pids"] != "/" {

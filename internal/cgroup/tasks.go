@@ -66,20 +66,22 @@ func parsePIDs(text string) ([]int, error) {
 // a real-time thread cannot enter a v1 cpu group without a real-time budget: ErrRealtime, and nothing moved.
 // Other refusals: ErrInvalid (an unseeded cpuset, a kernel thread), ErrBusy (v2: the group has controllers
 // enabled for its children), ErrGone.
-func (t *Tree) Move(d Dir, id procfs.ID) error { return t.MoveAll(id, nil, d) }
+func (t *Tree) Move(d Dir, id procfs.ID) error { return t.MoveAll(id, nil, nil, d) }
 
 // MoveAll puts a process into one directory of each of several hierarchies, or into none: after a refusal it goes
-// back to where it was, as from says by hierarchy. Errors are those of Move, with that of going back.
-func (t *Tree) MoveAll(id procfs.ID, from map[string]string, dirs ...Dir) error {
+// back to where it was, as from says by hierarchy. Same says that until now nobody else can have had the number of the
+// process, for a caller who watches it already; nil has it watched here. Errors are those of Move, with that of going
+// back.
+func (t *Tree) MoveAll(id procfs.ID, same func() bool, from map[string]string, dirs ...Dir) error {
 	if len(dirs) == 0 {
 		return nil
 	}
-	if id.PID <= 0 {
-		// The kernel would take 0 for the writer itself.
+	switch {
+	case id.PID <= 0: // the kernel would take 0 for the writer itself
 		return &Error{Op: moveOp(id), Path: t.Abs(dirs[0]), Kind: ErrInvalid, Cause: errors.New("not a process number")}
-	}
-	same := func() bool { return true }
-	if id.Start != 0 {
+	case id.Start == 0:
+		same = func() bool { return true }
+	case same == nil:
 		hold, err := t.options.Processes.Hold(id)
 		if errors.Is(err, procfs.ErrExited) {
 			return &Error{Op: moveOp(id), Path: t.Abs(dirs[0]), Kind: ErrExited}
@@ -92,12 +94,16 @@ func (t *Tree) MoveAll(id procfs.ID, from map[string]string, dirs ...Dir) error 
 	}
 	for i, d := range dirs {
 		err := t.enter(d, id)
-		if err == nil && !same() {
-			err = errors.Join(&Error{Op: moveOp(id), Path: t.Abs(d), Kind: ErrExited}, t.expel(id, dirs[:i+1]))
-			return err
-		}
-		if err == nil {
+		if err == nil && i < len(dirs)-1 {
 			continue
+		}
+		switch alive := same(); {
+		case err == nil && alive:
+			return nil
+		case err == nil:
+			return errors.Join(&Error{Op: moveOp(id), Path: t.Abs(d), Kind: ErrExited}, t.expel(id, dirs))
+		case !alive && i > 0:
+			return errors.Join(err, t.expel(id, dirs[:i]))
 		}
 		for _, done := range slices.Backward(dirs[:i]) {
 			// One that exits on the way back is nowhere, and one without a known place stays.

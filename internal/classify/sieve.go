@@ -1,6 +1,9 @@
 package classify
 
 import (
+	"path"
+	"slices"
+
 	"bulkhead/internal/engine"
 	"bulkhead/internal/linux/procfs"
 )
@@ -15,7 +18,7 @@ type Sieve struct {
 
 // NewSieve makes a sieve of the rules of these groups. Of the input only the users and groups of the host count.
 func NewSieve(groups []Group, in Input) *Sieve {
-	s := &Sieve{look: newLook(Input{UserID: in.UserID, GroupID: in.GroupID})}
+	s := &Sieve{look: newLook(Input{UserID: in.UserID, GroupID: in.GroupID, SelfExe: in.SelfExe})}
 	for g := range groups {
 		for i := range groups[g].Rules {
 			c := groups[g].Rules[i].compiled
@@ -86,6 +89,22 @@ func (s *Sieve) Owner(p *procfs.Process) Verdict {
 		}
 	}
 	return No
+}
+
+// Arguments says whether the arguments of a process may decide which rule it meets, or whether it is never moved, by
+// what it runs.
+func (s *Sieve) Arguments(exe string) bool {
+	return exe == s.look.in.SelfExe || slices.Contains(shells, path.Base(exe)) ||
+		slices.ContainsFunc(s.rules, func(c *compiled) bool { return c.asksArguments(exe) })
+}
+
+// asksArguments says whether a match, or what it leaves out, looks at the arguments of a process that runs this.
+func (c *compiled) asksArguments(exe string) bool {
+	if c.match.Exe != "" && !c.exe.matches(exe) {
+		return false
+	}
+	return c.cmdline != nil || c.match.Helper != "" ||
+		slices.ContainsFunc(c.except, func(x *compiled) bool { return x.asksArguments(exe) })
 }
 
 // asksOwner says whether a match looks at the user, the groups or the control groups of a process.

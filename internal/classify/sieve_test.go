@@ -9,6 +9,57 @@ import (
 	"bulkhead/internal/policy"
 )
 
+// A process whose arguments do not matter, as the sieve has it, is placed without them as Classify places it with them;
+// whatever the rules and the process.
+func TestClassifierPlacesAsClassifyDoes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pick := func(name string, from ...string) string { return rapid.SampledFrom(from).Draw(t, name) }
+		match := func(of string) policy.Match {
+			return policy.Match{
+				Exe:     pick(of+" exe", "x", "x", "/opt/*", "bash", "/usr/bin/perl"),
+				Cmdline: pick(of+" cmdline", "", "", "all"), User: pick(of+" user", "", "", "report"),
+				Ancestor: pick(of+" ancestor", "", "", "cron"),
+			}
+		}
+		var groups []*policy.Group
+		for _, name := range []string{"one", "two"} {
+			m := match(name)
+			if pick(name+" except", "no", "yes") == "yes" {
+				m.Except = []policy.Match{{Cmdline: "data"}}
+			}
+			groups = append(groups, group(name, 10, m))
+		}
+		made, problems := Expand(&policy.Policy{Groups: groups}, nil)
+		if len(problems) > 0 {
+			t.Skip("no sound policy")
+		}
+		runs, title := pick("runs", "/opt/x", "/usr/bin/bash", "/usr/bin/perl"), pick("title", "-x", "x")
+		p := proc(20, runs, title, "--all-databases")
+		p.UID, p.PPID = rapid.SampledFrom([]int{0, uids["report"]}).Draw(t, "uid"), 10
+		cron := proc(10, "/usr/sbin/cron", "cron")
+		in := input(cron, p)
+		if pick("pinned", "no", "yes") == "yes" {
+			in.Pins = map[procfs.ID]string{cron.ID: "one"}
+		}
+		var want []Placement
+		for _, placed := range Classify(made, in).Placements {
+			if placed.Process.PID == p.PID {
+				want = append(want, placed)
+			}
+		}
+		if !NewSieve(made, in).Arguments(p.Exe) {
+			p.Args = nil
+		}
+		again := NewClassifier(made, in)
+		for range 2 {
+			got := again.Placements([]procfs.Process{cron, p}, func(pid int) bool { return pid == p.PID })
+			if len(got) != len(want) || len(got) > 0 && (got[0].Group != want[0].Group || got[0].By != want[0].By) {
+				t.Fatalf("%+v, want %+v", got, want)
+			}
+		}
+	})
+}
+
 // What a rule matches passes the sieve, at each step; whatever the rules and the process.
 func TestSieveRejectsNothingThatARuleMatches(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -3,7 +3,6 @@ package cli
 import (
 	"log/slog"
 	"os"
-	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,7 +11,6 @@ import (
 	"bulkhead/internal/agent"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/control"
-	"bulkhead/internal/linux/procfs"
 )
 
 func agentCmd(s *session) *cobra.Command {
@@ -45,12 +43,7 @@ It tells systemd when everything is in force, and others by --ready-fd: a line i
 			if o.Ready, err = readyOn(cmd, readyFD); err != nil {
 				return err
 			}
-			// Events come one by one. With one thread at work at a time none is woken to help, which costs more than
-			// the work.
-			runtime.GOMAXPROCS(1)
-			if err := procfs.SetNiceness(niceness); err != nil {
-				log.Warn("the agent stays as patient as other processes", "err", err)
-			}
+			agent.Tune(log)
 			return agent.New(c, o).Run(cmd.Context())
 		},
 	}
@@ -59,9 +52,6 @@ It tells systemd when everything is in force, and others by --ready-fd: a line i
 	c.Flags().IntVar(&readyFD, "ready-fd", 0, "a file `descriptor` to tell that everything is in force (3 or more)")
 	return c
 }
-
-// niceness is the agent's: those that it is to hold must not keep it from holding them.
-const niceness = -10
 
 // readyOn gives what tells on an inherited descriptor that the agent is ready, as s6 and others want it; nil for none.
 func readyOn(cmd *cobra.Command, fd int) (func(), error) {

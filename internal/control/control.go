@@ -210,6 +210,9 @@ func (c *Controller) Close() error {
 	if c.Store == nil {
 		return nil
 	}
+	if c.memory.lock != nil {
+		c.memory.lock.Close()
+	}
 	return c.Store.Close()
 }
 

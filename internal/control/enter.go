@@ -179,7 +179,7 @@ func (n *entering) join(ctx context.Context, now procfs.Process, dirs map[string
 		err = open(n.v, s, n.Group)
 	}
 	if err == nil {
-		err = n.v.Tree.MoveAll(now.ID, now.Cgroups, n.v.notIn(now, dirs)...)
+		err = n.v.Tree.MoveAll(now.ID, nil, now.Cgroups, n.v.notIn(now, dirs)...)
 	}
 	if err == nil {
 		n.takeScore(ctx)

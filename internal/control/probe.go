@@ -332,7 +332,7 @@ func (p *prober) start(ctx context.Context, pl *place) (*probe.Load, error) {
 	}
 	// Where memory is short it goes first. A kernel that does not let us say so is no reason not to measure.
 	_ = p.c.Host.Proc.WriteOOMScoreAdj(l.ID, 1000)
-	if err := p.v.Tree.MoveAll(l.ID, nil, pl.into...); err != nil {
+	if err := p.v.Tree.MoveAll(l.ID, nil, nil, pl.into...); err != nil {
 		l.Close()
 		return nil, fmt.Errorf("put the load into the group: %w", err)
 	}

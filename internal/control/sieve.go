@@ -49,6 +49,11 @@ func (s *Sieve) Concerns(pid int) bool {
 	return err == nil && verdict == classify.Yes
 }
 
+// Arguments says whether more than what a process runs has to be known of its program: a no is certain.
+func (s *Sieve) Arguments(exe string) bool {
+	return !engine.Ordinary(exe) || s.rules.Arguments(exe)
+}
+
 // Mistaken counts the moves of a process that had just got another one's number.
 func (c *Controller) Mistaken() int64 {
 	c.mu.Lock()

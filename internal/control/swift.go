@@ -10,13 +10,14 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/engine"
+	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
 )
 
-// glances is how many processes are held against the last look one by one; more are worth a whole look.
-const glances = 200
+// MostSwift is how many processes are held against the last look one by one; more are worth a whole look.
+const MostSwift = 200
 
 // SwiftResult is what was done about processes that have just come.
 type SwiftResult struct {
@@ -30,6 +31,8 @@ type SwiftResult struct {
 type recorded struct {
 	calm  bool // a policy is applied, nothing is frozen or refused
 	files [len(documents)]version
+	// checked says that the documents were still so when the lock was shared last: they are until somebody takes it.
+	checked bool
 	// homes are where the first members of groups came from, as far as asked for. They hold as long as the files do.
 	homes map[string]map[string]string
 }
@@ -76,10 +79,12 @@ var errNotSwift = errors.New("only a look at the whole can tell")
 // those that clearly belong into a group at once: without a plan, a transaction or a look at any other process. It takes
 // the short way only for a process that comes from where the group's first member came from, so that the journal knows
 // already where it goes back to; and only while the state directory is as it was at that look. Forks are as in
-// LookOptions; find gives other processes as they are now.
-func (c *Controller) Swift(fresh []procfs.Process, forks []Fork, find func(pid int) (procfs.Process, bool)) SwiftResult {
+// LookOptions; find gives other processes as they are now, and held watches the fresh ones.
+func (c *Controller) Swift(
+	fresh []procfs.Process, held procfs.Held, forks []Fork, find func(pid int) (procfs.Process, bool),
+) SwiftResult {
 	v := c.memory.view
-	if v == nil || len(fresh) > glances || c.bornOutside(v, fresh, forks) {
+	if v == nil || len(fresh) > MostSwift || c.bornOutside(v, fresh, forks) {
 		return SwiftResult{Look: true}
 	}
 	isFresh := make(map[int]bool, len(fresh))
@@ -103,22 +108,25 @@ func (c *Controller) Swift(fresh []procfs.Process, forks []Fork, find func(pid i
 		}
 	}
 	c.readMore(v.Classified.Groups, procs)
-	misplaced, whole := outOfPlace(v, procs, isFresh)
+	if m := &c.memory; m.classified != v {
+		m.classifier, m.classified = classify.NewClassifier(v.Classified.Groups, v.rules), v
+	}
+	misplaced, whole := outOfPlace(v, c.memory.classifier, procs, isFresh)
 	if whole || len(misplaced) == 0 {
 		return SwiftResult{Look: whole}
 	}
-	done := c.enter(v, misplaced, procs)
+	done := c.enter(v, misplaced, procs, held)
 	done.Look = done.Look || c.bornOutside(v, fresh, forks) // what they forked on the way
 	return done
 }
 
 // outOfPlace gives those fresh processes that are not where their group wants them. Whole says that a unit came to a group
 // with one, which only a look at the whole can put in force.
-func outOfPlace(v *View, procs []procfs.Process, isFresh map[int]bool) (misplaced []classify.Placement, whole bool) {
-	in := v.rules
-	in.Processes = procs
-	for _, p := range classify.Classify(v.Classified.Groups, in).Placements {
-		if !isFresh[p.Process.PID] || isReleased(v.Released, p.Group) {
+func outOfPlace(
+	v *View, by *classify.Classifier, procs []procfs.Process, isFresh map[int]bool,
+) (misplaced []classify.Placement, whole bool) {
+	for _, p := range by.Placements(procs, func(pid int) bool { return isFresh[pid] }) {
+		if isReleased(v.Released, p.Group) {
 			continue
 		}
 		if ungoverned(v, p) {
@@ -150,10 +158,22 @@ func (c *Controller) bornOutside(v *View, fresh []procfs.Process, forks []Fork) 
 }
 
 // enter moves processes into their groups, parents first, while nobody changes anything.
-func (c *Controller) enter(v *View, misplaced []classify.Placement, procs []procfs.Process) (done SwiftResult) {
-	by, err := c.Store.Quiet(func() error {
-		if _, pending := c.Store.Pending(); pending || c.Store.Unsettled() || !c.memory.recorded.calm || c.memory.facts != v.Facts || !c.memory.recorded.same(c.stamp()) {
+func (c *Controller) enter(
+	v *View, misplaced []classify.Placement, procs []procfs.Process, held procfs.Held,
+) (done SwiftResult) {
+	r := &c.memory.recorded
+	if c.memory.lock == nil {
+		c.memory.lock = journal.NewSharedLock(c.Store)
+	}
+	by, err := c.memory.lock.Quiet(func(same bool) error {
+		if !r.calm || c.memory.facts != v.Facts {
 			return errNotSwift
+		}
+		if !same || !r.checked {
+			_, pending := c.Store.Pending()
+			if r.checked = !pending && !c.Store.Unsettled() && r.same(c.stamp()); !r.checked {
+				return errNotSwift
+			}
 		}
 		for _, p := range parentsFirst(misplaced) {
 			dirs := v.Layout.Place(&p.Process, p.Group)
@@ -161,7 +181,8 @@ func (c *Controller) enter(v *View, misplaced []classify.Placement, procs []proc
 				done.Look = true
 				continue
 			}
-			switch err := v.Tree.MoveAll(p.Process.ID, p.Process.Cgroups, v.notIn(p.Process, dirs)...); {
+			same := func() bool { return held.Same(p.Process.PID) }
+			switch err := v.Tree.MoveAll(p.Process.ID, same, p.Process.Cgroups, v.notIn(p.Process, dirs)...); {
 			case errors.Is(err, cgroup.ErrExited):
 				done.Gone++
 			case err != nil:

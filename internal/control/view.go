@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"bulkhead/internal/host"
+	"bulkhead/internal/journal"
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
@@ -105,6 +106,9 @@ type memory struct {
 	resolved *policy.Policy
 	problems policy.Problems
 	view     *View // of the last look
+	// classifier places what comes until the next look, by the rules of classified.
+	classifier *classify.Classifier
+	classified *View
 	// observed is what the last full look saw of the groups, nil when it may have changed since. Only place
 	// uses it, which writes no limit.
 	observed *plan.Observation
@@ -112,6 +116,7 @@ type memory struct {
 	members  map[procfs.ID]struct{}   // at the last look that classified
 	governed map[string]plan.Governed // units at the last full look
 	recorded recorded
+	lock     *journal.SharedLock // for the short way into a group; nil until it is taken
 	// refused are the groups that the last look at every limit could not put in force.
 	refused map[string]bool
 	barred  map[string]bar // by group

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -54,4 +55,61 @@ func (s *Store) refresh() error {
 		return nil
 	}
 	return s.load(false)
+}
+
+// SharedLock is Quiet for who looks many times a second: the lock's file stays open, and what was read stays read until
+// somebody takes the lock. It is not safe for concurrent use.
+type SharedLock struct {
+	store *Store
+	fd    int         // of the lock's file; -1: not open
+	seen  unix.Stat_t // the file when it was shared last; zero: not known
+}
+
+// NewSharedLock makes one. Nothing is opened yet.
+func NewSharedLock(s *Store) *SharedLock { return &SharedLock{store: s, fd: -1} }
+
+// racyTime is how old a change of the lock's file has to be before another one is sure to give it another time: the
+// clock of a file system may stand still for 10 ms.
+const racyTime = 50 * time.Millisecond
+
+// Quiet is that of the store. Same says that nobody has taken the lock since the look before, so that what lies in the
+// state directory is the same: whoever takes the lock writes to its file.
+func (k *SharedLock) Quiet(look func(same bool) error) (by *Holder, err error) {
+	var now unix.Stat_t
+	if !k.take(filepath.Join(k.store.dir, lockName), &now) {
+		k.Close()
+		return k.store.Quiet(func() error { return look(false) })
+	}
+	defer unix.Flock(k.fd, unix.LOCK_UN) //nolint:errcheck // it was taken
+	now.Atim = unix.Timespec{}           // who reads who holds it changes that
+	same := k.seen == now
+	if k.seen = (unix.Stat_t{}); !same {
+		if err := k.store.refresh(); err != nil {
+			return nil, err
+		}
+	}
+	if time.Since(time.Unix(now.Mtim.Unix())) > racyTime {
+		k.seen = now
+	}
+	return nil, look(same)
+}
+
+// take shares the lock by the file that is kept open, which is to be the one at path, and gives its state. False: that
+// cannot be done, or somebody holds the lock.
+func (k *SharedLock) take(path string, now *unix.Stat_t) bool {
+	if k.fd < 0 {
+		k.fd, _ = unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		k.seen = unix.Stat_t{}
+	}
+	var own unix.Stat_t
+	return k.fd >= 0 && share(k.fd) == nil && unix.Fstat(k.fd, &own) == nil && unix.Lstat(path, now) == nil &&
+		own.Dev == now.Dev && own.Ino == now.Ino
+}
+
+// Close lets go of the file, and of the lock with it. A later Quiet opens it again.
+func (k *SharedLock) Close() {
+	if k.fd >= 0 {
+		_ = unix.Close(k.fd)
+		k.fd = -1
+	}
 }

@@ -63,7 +63,7 @@ func (d Dir) Failed(err error) error {
 // Alive says whether the process is still there, a zombie included.
 func (d Dir) Alive() bool {
 	if d.fd >= 0 {
-		return unix.Faccessat(d.fd, "stat", unix.F_OK, 0) == nil
+		return exists(d.fd, "stat")
 	}
 	return d.h.Root.Exists(d.path("stat"))
 }
@@ -82,7 +82,7 @@ func (d Dir) Read(buf []byte, name string, limit int) ([]byte, error) {
 		n, err := readOnce(fd, buf[:cap(buf)])
 		return buf[:n], err
 	}
-	return readAll(fd, buf[:0], limit, isWholePiece(name) || strings.HasPrefix(name, "fdinfo/"))
+	return readAll(fd, buf[:0], limit, isWholePiece(name) || name == "cmdline" || strings.HasPrefix(name, "fdinfo/"))
 }
 
 // maxStat is more than /proc/PID/stat has: 52 numbers and a name.

@@ -159,3 +159,20 @@ func TestLiveProcRootFile(t *testing.T) {
 		}
 	}
 }
+
+// Who is held is told apart from whoever comes after it, by then without a number to go by.
+func TestLiveHeld(t *testing.T) {
+	cmd := exec.Command("sleep", "600")
+	startCommand(t, cmd)
+	pid := cmd.Process.Pid
+	list, held, err := host.New("/").Proc.NewScanner().GlanceHeld([]int{pid}, func(string) bool { return false })
+	defer held.Close()
+	if err != nil || len(list) != 1 || list[0].Comm != "sleep" || list[0].Args != nil || !held.Same(pid) {
+		t.Fatalf("%+v, %v, the same: %t", list, err, held.Same(pid))
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	if held.Same(pid) {
+		t.Error("it is gone, and the same")
+	}
+}

@@ -52,7 +52,7 @@ func (k *Peeker) Peek(pid int, more func(*Process) bool) (Process, error) {
 	}
 	defer dir.Close()
 	p := Process{ID: ID{PID: pid}}
-	if err := k.reader.program(dir, &p); err != nil {
+	if err := k.reader.program(dir, &p, nil); err != nil {
 		return Process{}, dir.Failed(err)
 	}
 	if !more(&p) {

@@ -96,11 +96,7 @@ type procReader struct {
 	buf     []byte
 	cgroups map[string]map[string]string // by the text of the cgroup file
 	self    string                       // our own pid namespace, "" until asked for
-	home    inode                        // the same as a file, none until asked for
 }
-
-// inode names a file.
-type inode struct{ dev, ino uint64 }
 
 func newProcReader(h FS, env bool) *procReader {
 	return &procReader{h: h, env: env, buf: make([]byte, 0, 16<<10), cgroups: map[string]map[string]string{}}
@@ -113,12 +109,18 @@ func (r *procReader) read(pid int) (Process, stat, error) {
 		return Process{}, stat{}, err
 	}
 	defer dir.Close()
+	return r.readOpen(dir, nil)
+}
+
+// readOpen reads a process whose directory is open. Arguments says by the executable whether they are read; nil is
+// always.
+func (r *procReader) readOpen(dir Dir, arguments func(exe string) bool) (Process, stat, error) {
 	s, err := r.stat(dir)
 	if err != nil {
 		return Process{}, stat{}, err
 	}
 	p := Process{
-		ID:      ID{PID: pid, Start: s.start},
+		ID:      ID{PID: dir.pid, Start: s.start},
 		PPID:    s.ppid,
 		Comm:    s.comm,
 		State:   s.state,
@@ -126,10 +128,18 @@ func (r *procReader) read(pid int) (Process, stat, error) {
 		Threads: s.threads,
 		RT:      s.realtime,
 	}
-	for _, part := range []func(Dir, *Process) error{r.owner, r.program, r.cgroup, r.environ} {
-		if err := part(dir, &p); err != nil {
-			return Process{}, stat{}, dir.Failed(err)
-		}
+	err = r.owner(dir, &p)
+	if err == nil {
+		err = r.program(dir, &p, arguments)
+	}
+	if err == nil {
+		err = r.cgroup(dir, &p)
+	}
+	if err == nil {
+		err = r.environ(dir, &p)
+	}
+	if err != nil {
+		return Process{}, stat{}, dir.Failed(err)
 	}
 	return p, s, nil
 }
@@ -163,49 +173,42 @@ func (r *procReader) owner(dir Dir, p *Process) error {
 	}
 	p.UID, p.GID, p.Groups = s.uid, s.gid, s.groups
 	p.ForeignNamespace = s.namespaces > 1
-	if s.namespaces == 0 && !p.Kernel {
-		p.ForeignNamespace = r.foreign(dir)
+	if s.namespaces == 0 && !p.Kernel { // before 4.1
+		p.ForeignNamespace, _ = r.foreign(dir)
 	}
 	return nil
 }
 
 // ownerOfDirectory reads who owns the directory of a process: the effective user and group, also of one that is not
-// dumpable (task_dump_owner in fs/proc/base.c, pid_getattr before 4.11), and the namespace as a file. It says whether
-// that could be had.
+// dumpable (task_dump_owner in fs/proc/base.c, pid_getattr before 4.11), and the link to its pid namespace. It says
+// whether that could be had.
 func (r *procReader) ownerOfDirectory(dir Dir, p *Process) bool {
-	var own, space unix.Stat_t
-	if dir.fd < 0 || unix.Fstat(dir.fd, &own) != nil || !r.atHome() {
+	var own unix.Stat_t
+	if dir.fd < 0 || fstat(dir.fd, &own) != nil {
 		return false
 	}
 	if !p.Kernel {
-		if unix.Fstatat(dir.fd, "ns/pid", &space, 0) != nil {
+		foreign, known := r.foreign(dir)
+		if !known {
 			return false
 		}
-		p.ForeignNamespace = inode{space.Dev, space.Ino} != r.home
+		p.ForeignNamespace = foreign
 	}
 	p.UID, p.GID = int(own.Uid), int(own.Gid)
 	return true
 }
 
-// atHome says whether our own pid namespace is known as a file.
-func (r *procReader) atHome() bool {
-	var st unix.Stat_t
-	if r.home == (inode{}) && unix.Stat("/proc/self/ns/pid", &st) == nil {
-		r.home = inode{st.Dev, st.Ino}
-	}
-	return r.home != inode{}
-}
-
-// foreign compares the links, for kernels before 4.1. Without the right to read them the answer is no.
-func (r *procReader) foreign(dir Dir) bool {
+// foreign compares the links to the pid namespaces. Known is false without the right to read them.
+func (r *procReader) foreign(dir Dir) (foreign, known bool) {
 	if r.self == "" {
 		r.self, _ = r.h.Root.Readlink("/proc/self/ns/pid")
 	}
 	theirs, err := dir.Link("ns/pid")
-	return err == nil && r.self != "" && theirs != r.self
+	known = err == nil && r.self != ""
+	return known && theirs != r.self, known
 }
 
-func (r *procReader) program(dir Dir, p *Process) error {
+func (r *procReader) program(dir Dir, p *Process, arguments func(exe string) bool) error {
 	if p.Kernel {
 		return nil
 	}
@@ -215,6 +218,9 @@ func (r *procReader) program(dir Dir, p *Process) error {
 		p.Exe = strings.TrimSuffix(exe, " (deleted)")
 	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission):
 		return err
+	}
+	if arguments != nil && p.Exe != "" && !arguments(p.Exe) {
+		return nil
 	}
 	text, err := dir.Read(r.buf, "cmdline", MaxArgs+1)
 	if errors.Is(err, fs.ErrPermission) {

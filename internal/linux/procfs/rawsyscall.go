@@ -48,6 +48,22 @@ func readOnce(fd int, buf []byte) (int, error) {
 	}
 }
 
+// fstat is fstat(2).
+func fstat(fd int, st *unix.Stat_t) error {
+	if _, _, errno := unix.RawSyscall(unix.SYS_FSTAT, uintptr(fd), uintptr(unsafe.Pointer(st)), 0); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// exists asks by faccessat(2) whether there is something below an open directory; false also when that cannot be told.
+func exists(dir int, name string) bool {
+	var room [64]byte
+	path := append(append(room[:0], name...), 0)
+	_, _, errno := unix.RawSyscall(unix.SYS_FACCESSAT, uintptr(dir), uintptr(unsafe.Pointer(&path[0])), unix.F_OK)
+	return errno == 0
+}
+
 // readlinkat is readlinkat(2) of a short path without a NUL.
 func readlinkat(dir int, name string, buf []byte) (int, error) {
 	var room [64]byte

@@ -107,10 +107,7 @@ func (s *Scanner) Look(full bool) (procs []Process, changed bool, err error) {
 		}
 		s.fulls++
 	}
-	if s.reader == nil {
-		s.reader = newProcReader(s.h, s.Env)
-		s.reader.lean = true
-	}
+	s.makeReader()
 	changed, err = s.update(full)
 	if err != nil {
 		return nil, false, err
@@ -370,22 +367,55 @@ func same(a, b *Process) bool {
 // Glance reads these processes and leaves the table as it is, for a first idea of what events tell of; those
 // that are gone are left out. It is followed by a Follow or a Look, which takes them into the table.
 func (s *Scanner) Glance(pids []int) ([]Process, error) {
+	list, held, err := s.GlanceHeld(pids, nil)
+	held.Close()
+	return list, err
+}
+
+// Held are processes whose directories are open, so that it can be told whether they still have their numbers.
+type Held []Dir
+
+// Same says that until now nobody else can have had the number of a process: what was done by it was done to this one.
+func (h Held) Same(pid int) bool {
+	i := slices.IndexFunc(h, func(d Dir) bool { return d.pid == pid })
+	return i >= 0 && h[i].Alive()
+}
+
+// Close lets go of them.
+func (h Held) Close() {
+	for _, d := range h {
+		d.Close()
+	}
+}
+
+// GlanceHeld is Glance that holds the processes, and reads the arguments only of those executables for which they
+// matter. The caller closes what it holds, also after an error.
+func (s *Scanner) GlanceHeld(pids []int, arguments func(exe string) bool) (list []Process, held Held, err error) {
+	s.makeReader()
+	list = make([]Process, 0, len(pids))
+	for _, pid := range pids {
+		dir, err := s.h.OpenProc(pid)
+		var p Process
+		if err == nil {
+			held = append(held, dir)
+			p, _, err = s.reader.readOpen(dir, arguments)
+		}
+		switch {
+		case errors.Is(err, ErrExited):
+		case err != nil:
+			return nil, held, err
+		default:
+			list = append(list, p)
+		}
+	}
+	return list, held, nil
+}
+
+func (s *Scanner) makeReader() {
 	if s.reader == nil {
 		s.reader = newProcReader(s.h, s.Env)
 		s.reader.lean = true
 	}
-	list := make([]Process, 0, len(pids))
-	for _, pid := range pids {
-		p, _, err := s.reader.read(pid)
-		if errors.Is(err, ErrExited) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, p)
-	}
-	return list, nil
 }
 
 // Find returns a process as the table has it.

@@ -387,3 +387,23 @@ func TestScannerGlance(t *testing.T) {
 		t.Errorf("the table has %t %q", found, p.Args)
 	}
 }
+
+// What is held is the same process until it is gone, also when another one gets its number, and arguments that do not
+// matter are not read.
+func TestScannerGlanceHeld(t *testing.T) {
+	s := newScanned(t, settled)
+	asked := ""
+	list, held, err := s.GlanceHeld([]int{900, 77777}, func(exe string) bool { asked = exe; return false })
+	defer held.Close()
+	if err != nil || len(list) != 1 || list[0].PID != 900 || list[0].Args != nil || asked != list[0].Exe {
+		t.Fatalf("%+v, %v, asked about %q", list, err, asked)
+	}
+	if !held.Same(900) || held.Same(77777) {
+		t.Errorf("900 is there: %t, 77777: %t", held.Same(900), held.Same(77777))
+	}
+	if list, again, err := s.GlanceHeld([]int{900}, nil); err != nil || len(list) != 1 || list[0].Args == nil {
+		t.Errorf("%+v, %v", list, err)
+	} else {
+		again.Close()
+	}
+}

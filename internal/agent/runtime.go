@@ -1,0 +1,27 @@
+package agent
+
+import (
+	"log/slog"
+	"runtime"
+	"time"
+
+	"bulkhead/internal/linux/procfs"
+)
+
+// timerSlack is how much later than asked the kernel may wake the agent's threads. Go's monitor thread sleeps 20 µs
+// again and again for as long as another thread waits in the kernel, as each first move of a process does, for up to 20
+// ms: with the default slack that is a fifth of the CPU time of a placed start.
+const timerSlack = 5 * time.Millisecond
+
+// niceness is the agent's: those that it is to hold must not keep it from holding them.
+const niceness = -10
+
+// Tune sets up Go's runtime and the scheduling of this process for a program that mostly waits and then does little. It
+// is for the process, not for an Agent: main calls it once. Events come one by one: with one thread at work at a time
+// none is woken to help, which costs more than the work.
+func Tune(log *slog.Logger) {
+	runtime.GOMAXPROCS(1)
+	if err := procfs.SetScheduling(niceness, timerSlack); err != nil {
+		log.Warn("the agent stays as patient as other processes", "err", err)
+	}
+}
