@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 )
 
 // Units makes, ends and limits the units of systemd through which directories are made and written.
@@ -110,7 +111,7 @@ func (r *Runner) removeUnit(ctx context.Context, unit string, d cgroup.Dir) erro
 
 // isScope says whether a unit is the scope of a command of `run`. No plan makes or stops its directory: it lasts as
 // long as the command, or what that started.
-func isScope(unit string) bool { return systemd.TypeOf(unit) == "scope" }
+func isScope(unit string) bool { return unitname.TypeOf(unit) == "scope" }
 
 // emptyScope sends home who was born into the scope of a command since the plan was made.
 func (n *run) emptyScope(c journal.Change) error {

@@ -23,7 +23,7 @@ import (
 	"bulkhead/internal/bench/process"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
-	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 )
 
 // ending is how one run of a chain of runs ends before its time.
@@ -254,7 +254,7 @@ func snapshot(t *testing.T) map[string]bool {
 	for _, h := range facts.Hierarchies {
 		err := filepath.WalkDir(h.Mount, func(path string, d fs.DirEntry, err error) error {
 			if err == nil && d.IsDir() &&
-				(strings.HasPrefix(d.Name(), benchName) || strings.HasPrefix(d.Name(), systemd.TopPrefix)) {
+				(strings.HasPrefix(d.Name(), benchName) || strings.HasPrefix(d.Name(), unitname.TopPrefix)) {
 				there["group "+path] = true
 			}
 			if errors.Is(err, fs.ErrNotExist) {

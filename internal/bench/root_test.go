@@ -25,7 +25,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/scenario"
-	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 )
 
 func needRoot(t *testing.T) {
@@ -143,7 +143,7 @@ func left(t *testing.T, dir string) (groups, entries, processes []string) {
 			t.Fatal(err)
 		}
 		for _, name := range names {
-			if name == benchName || strings.HasPrefix(name, systemd.TopPrefix) {
+			if name == benchName || strings.HasPrefix(name, unitname.TopPrefix) {
 				groups = append(groups, hierarchy.ID+":"+name)
 			}
 		}

@@ -18,7 +18,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/proof"
 	"bulkhead/internal/scenario"
-	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 )
 
 // setUp makes the work directory, starts and fills the databases, and makes neighbours and loads ready. What it makes
@@ -64,7 +64,7 @@ func (r *run) setUp(ctx context.Context) error {
 			Host: r.host, Tree: tree, Hierarchies: r.machine.facts.Hierarchies, Groups: r.scenario.GroupsOf(arm),
 			Databases: r.databases,
 			Members:   members, Governed: governed, Nodes: r.nodes(),
-			Prefixes: []string{"/" + systemd.TopPrefix, "/" + benchName + "/", "/" + peerPrefix},
+			Prefixes: []string{"/" + unitname.TopPrefix, "/" + benchName + "/", "/" + peerPrefix},
 		}
 	}
 	if len(r.scenario.Peers) > 0 {

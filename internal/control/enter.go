@@ -16,6 +16,7 @@ import (
 	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 	"bulkhead/internal/terminal"
 )
 
@@ -233,7 +234,7 @@ func (n *entering) startUnit(ctx context.Context) (now procfs.Process, err error
 		return now, err
 	}
 	slice, there := n.v.Layout.SliceName(n.Group)
-	name, err := systemd.RunName(n.v.Policy.Host.Root, n.Group, n.self.PID, n.self.Start)
+	name, err := unitname.RunName(n.v.Policy.Host.Root, n.Group, n.self.PID, n.self.Start)
 	if err != nil || !there {
 		return now, errors.Join(err, fmt.Errorf("group %q has no slice", n.Group))
 	}

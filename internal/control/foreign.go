@@ -8,7 +8,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
-	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 )
 
 // hintTaken is what to do about a directory with the name of a group of ours that bulkhead did not make.
@@ -39,7 +39,7 @@ func (c *Controller) observeOwners(ctx context.Context, v *View, made map[cgroup
 	}
 	o.Made = map[cgroup.Dir]bool{}
 	for d := range o.Dirs {
-		if made[d] && v.Layout.Theirs(d) && systemd.TypeOf(v.Layout.Unit(d)) == "slice" {
+		if made[d] && v.Layout.Theirs(d) && unitname.TypeOf(v.Layout.Unit(d)) == "slice" {
 			o.Made[d] = owns(d)
 		}
 	}
@@ -49,7 +49,7 @@ func (c *Controller) observeOwners(ctx context.Context, v *View, made map[cgroup
 // with a file is an administrator's. An error says that systemd could not be asked.
 func (c *Controller) ownsSlice(ctx context.Context, f *host.Facts, d cgroup.Dir) (bool, error) {
 	unit := path.Base(d.Path)
-	if !f.Systemd || systemd.TypeOf(unit) == "" {
+	if !f.Systemd || unitname.TypeOf(unit) == "" {
 		return false, nil
 	}
 	m, err := c.manager(ctx, f)

@@ -17,6 +17,7 @@ import (
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 )
 
 // InForce gives the limits that hold on the host now and that bulkhead has not set: those of control groups, and those of
@@ -113,7 +114,7 @@ func (l *liveLook) hierarchy(h host.Hierarchy) error {
 // ofUnit says whether systemd owns a directory: it is a unit's, or lies in one.
 func ofUnit(path string) bool {
 	for element := range strings.SplitSeq(path, "/") {
-		if systemd.TypeOf(element) != "" {
+		if unitname.TypeOf(element) != "" {
 			return true
 		}
 	}
@@ -194,7 +195,7 @@ func liveUnits(ctx context.Context, m *systemd.Manager) (units []unitfile.LiveUn
 		return nil, fail(CodeFailed, "", "ask systemd for its units: %w", err)
 	}
 	for _, s := range all {
-		kind := systemd.TypeOf(s.Name)
+		kind := unitname.TypeOf(s.Name)
 		if s.LoadState != "loaded" || s.ActiveState != "active" || kind != "slice" && kind != "service" || s.Name == "-.slice" {
 			continue
 		}

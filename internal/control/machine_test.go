@@ -24,6 +24,7 @@ import (
 	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/systemdfake"
+	"bulkhead/internal/systemd/unitname"
 )
 
 // machine is a host with systemd that is nowhere but in memory: the model of PID 1 over the model of the kernel, on cgroup
@@ -331,7 +332,7 @@ func TestRunIsAScope(t *testing.T) {
 			m.apply(jobs)
 			p, err := m.command("jobs", "/usr/bin/report --month 11")
 			m.must(err)
-			name, err := systemd.RunName("", "jobs", p.PID, p.Start)
+			name, err := unitname.RunName("", "jobs", p.PID, p.Start)
 			m.must(err)
 			scope := "/bulkhead.jobs.slice/" + name
 			if at, u := m.where(p), m.unit(name); at != scope || !u.Active() || u.ControlGroup != scope {
@@ -413,7 +414,7 @@ func (m *machine) leftNothing() {
 	all, err := m.bySystemd().Units(context.Background())
 	m.must(err)
 	for _, u := range all {
-		if _, ours := systemd.GroupOf("", u.Name); ours {
+		if _, ours := unitname.GroupOf("", u.Name); ours {
 			m.t.Errorf("left behind: %s, %s", u.Name, u.ActiveState)
 		}
 	}

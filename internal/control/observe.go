@@ -20,6 +20,7 @@ import (
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/yamlform"
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 )
 
 // observe fills in what the kernel says now about our tree and about the members.
@@ -168,8 +169,8 @@ func observeUnitDirs(v *View, made map[cgroup.Dir]bool, h host.Hierarchy, names 
 	}
 	for unit, k := range v.Systemd.Kept {
 		paths[k.Dir] = true
-		if systemd.TypeOf(unit) == "slice" {
-			if keeper, err := systemd.KeeperName(v.Names.Root, k.Group); err == nil {
+		if unitname.TypeOf(unit) == "slice" {
+			if keeper, err := unitname.KeeperName(v.Names.Root, k.Group); err == nil {
 				paths[path.Join(k.Dir, keeper)], paths[path.Join(k.Dir, keeper, plan.Members)] = true, true
 			}
 		}
@@ -197,7 +198,7 @@ func (v *View) ours(d cgroup.Dir) bool {
 	if _, ok := v.Names.GroupOfUnit(unit); !ok {
 		return false
 	}
-	return systemd.TypeOf(unit) != "scope" || v.Names.IsRun(unit)
+	return unitname.TypeOf(unit) != "scope" || v.Names.IsRun(unit)
 }
 
 // observeDirs reads every directory of our tree in one hierarchy.
@@ -484,7 +485,7 @@ func (v *View) isRival(d, unit cgroup.Dir) bool {
 
 // idleUnit says whether a unit that is no slice holds neither a process nor a group.
 func idleUnit(t *cgroup.Tree, d cgroup.Dir) bool {
-	if kind := systemd.TypeOf(path.Base(d.Path)); kind == "" || kind == "slice" {
+	if kind := unitname.TypeOf(path.Base(d.Path)); kind == "" || kind == "slice" {
 		return false
 	}
 	children, err := t.Children(d)

@@ -21,6 +21,7 @@ import (
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 	"bulkhead/internal/testhost"
 )
 
@@ -45,7 +46,7 @@ func newUnitSite(t *testing.T) *unitSite {
 		t.Fatal(err)
 	}
 	s.systemd = m
-	name, err := systemd.SliceName(s.root, "")
+	name, err := unitname.SliceName(s.root, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +190,7 @@ func (s *unitSite) ourUnits() []string {
 	}
 	var ours []string
 	for _, u := range all {
-		if _, ok := systemd.GroupOf(s.root, u.Name); ok && u.ActiveState == "active" {
+		if _, ok := unitname.GroupOf(s.root, u.Name); ok && u.ActiveState == "active" {
 			ours = append(ours, u.Name)
 		}
 	}
@@ -359,7 +360,7 @@ func TestAdoptedUnitMovesAtItsNextStart(t *testing.T) {
 		s.reads("reloaded before its restart", home, "cpu.shares", "cpu.weight", "1000") // its role's
 	}
 	s.restart(unit)
-	slice, _ := systemd.SliceName(s.root, "app")
+	slice, _ := unitname.SliceName(s.root, "app")
 	inside := path.Join(s.slice, slice)
 	if got := s.unit(unit).ControlGroup; got != path.Join(inside, unit) {
 		t.Errorf("after its restart it is in %s", got)
@@ -431,7 +432,7 @@ func TestSliceOfAnAdministrator(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := s.stateOf(name)
-	dir, err := systemd.SliceDir(name)
+	dir, err := unitname.SliceDir(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -503,11 +504,11 @@ func loose(t *testing.T, s *unitSite, p procfs.ID) {
 // unitsOf names the slice of a group, and the keeper of its loose processes.
 func (s *unitSite) unitsOf(group string) (slice, keeper string) {
 	s.t.Helper()
-	slice, err := systemd.SliceName(s.root, group)
+	slice, err := unitname.SliceName(s.root, group)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if keeper, err = systemd.KeeperName(s.root, group); err != nil {
+	if keeper, err = unitname.KeeperName(s.root, group); err != nil {
 		s.t.Fatal(err)
 	}
 	return slice, keeper
@@ -621,7 +622,7 @@ func TestRunIsAUnitOfItsOwn(t *testing.T) {
 	group := path.Join(s.slice, slice)
 	check := func(when string, r *ran) string {
 		t.Helper()
-		unit, err := systemd.RunName(s.root, "jobs", r.id.PID, r.id.Start)
+		unit, err := unitname.RunName(s.root, "jobs", r.id.PID, r.id.Start)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,7 +20,7 @@ import (
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
-	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 	"bulkhead/internal/testhost"
 )
 
@@ -343,7 +343,7 @@ func (r *race) besideAll() string {
 	for at, all := range v.Observed.Beside {
 		fmt.Fprintf(&b, "beside in %s:\n", at)
 		for _, sibling := range all {
-			fmt.Fprintf(&b, "  %+v %s\n", sibling, systemd.TypeOf(sibling.Dir.Path))
+			fmt.Fprintf(&b, "  %+v %s\n", sibling, unitname.TypeOf(sibling.Dir.Path))
 		}
 	}
 	return b.String()

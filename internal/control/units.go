@@ -19,6 +19,7 @@ import (
 	"bulkhead/internal/plan"
 	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 )
 
 // manager gives the connection to systemd, the same one as long as it lasts; nil without an error where systemd does not
@@ -138,7 +139,7 @@ func (c *Controller) findStale(v *View, s *plan.Systemd, m *systemd.Manager, ask
 			continue
 		}
 		u, err := ask(unit)
-		if err != nil || u.Active() || u.LoadState != systemd.LoadNotFound && (systemd.TypeOf(unit) != "slice" || u.FragmentPath != "") {
+		if err != nil || u.Active() || u.LoadState != systemd.LoadNotFound && (unitname.TypeOf(unit) != "slice" || u.FragmentPath != "") {
 			continue
 		}
 		if left, err := m.Overrides(unit); err == nil && len(left) == 0 && len(k.Overrides) == 0 {
@@ -240,7 +241,7 @@ func between(v *View, s *plan.Systemd, ask unitFunc) (map[string]bool, error) {
 	units := slices.Concat(slices.Collect(maps.Keys(s.Kept)), slices.Collect(maps.Keys(s.Adopted)))
 	found := map[string]bool{}
 	for _, unit := range units {
-		if _, done := found[unit]; done || claimed[unit] || systemd.TypeOf(unit) != "service" {
+		if _, done := found[unit]; done || claimed[unit] || unitname.TypeOf(unit) != "service" {
 			continue
 		}
 		u, err := ask(unit)
@@ -426,7 +427,7 @@ func (u units) Make(ctx context.Context, unit string, d cgroup.Dir) error {
 	if err != nil {
 		return err
 	}
-	accounting, err := systemd.Encode(systemd.Accounting(u.Version(), systemd.TypeOf(unit)))
+	accounting, err := systemd.Encode(systemd.Accounting(u.Version(), unitname.TypeOf(unit)))
 	if err != nil {
 		return err
 	}
@@ -441,7 +442,7 @@ func (u units) Make(ctx context.Context, unit string, d cgroup.Dir) error {
 		return u.Start(ctx, unit) // an administrator's slice, or a keeper whose process has ended
 	}
 	t := systemd.Transient{Name: unit, Description: "bulkhead group", Properties: accounting}
-	if systemd.TypeOf(unit) == "slice" {
+	if unitname.TypeOf(unit) == "slice" {
 		return u.StartSlice(ctx, t)
 	}
 	program := keeperPrograms[0]
@@ -509,7 +510,7 @@ func (u units) endScope(ctx context.Context, unit string) error {
 
 // Stop ends a unit of ours; see apply.Units.
 func (u units) Stop(ctx context.Context, unit string) error {
-	if systemd.TypeOf(unit) == "scope" {
+	if unitname.TypeOf(unit) == "scope" {
 		return u.endScope(ctx, unit)
 	}
 	now, err := u.Unit(ctx, unit)
@@ -595,11 +596,11 @@ func rootOver(d cgroup.Dir, kept map[string]plan.Kept) (root string, ok bool) {
 		return rootOf(top), true
 	}
 	for _, name := range names {
-		if isOutermost(name) && systemd.TypeOf(name) == "service" {
+		if isOutermost(name) && unitname.TypeOf(name) == "service" {
 			return "", true
 		}
-		if prefix, _, keeper := strings.Cut(name, "-"); keeper && systemd.TypeOf(name) == "service" {
-			root, err := systemd.Unescape(prefix)
+		if prefix, _, keeper := strings.Cut(name, "-"); keeper && unitname.TypeOf(name) == "service" {
+			root, err := unitname.Unescape(prefix)
 			return root, err == nil
 		}
 	}
@@ -609,7 +610,7 @@ func rootOver(d cgroup.Dir, kept map[string]plan.Kept) (root string, ok bool) {
 // isOutermost says whether a name at the top of a hierarchy is that of an outermost group. The slice of the root group of
 // earlier versions begins as they do.
 func isOutermost(name string) bool {
-	return strings.HasPrefix(name, systemd.TopPrefix) && name != state.FormerRoot+".slice"
+	return strings.HasPrefix(name, unitname.TopPrefix) && name != state.FormerRoot+".slice"
 }
 
 // rootOf reads the name of a root group back from its directory's; "" for an outermost group that has none above it.
@@ -618,7 +619,7 @@ func rootOf(top string) string {
 		return ""
 	}
 	if root, ok := strings.CutSuffix(top, ".slice"); ok {
-		if name, err := systemd.Unescape(root); err == nil {
+		if name, err := unitname.Unescape(root); err == nil {
 			return name
 		}
 	}

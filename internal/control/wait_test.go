@@ -16,6 +16,7 @@ import (
 	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/systemdfake"
+	"bulkhead/internal/systemd/unitname"
 )
 
 // A verb that waits for the lock of the state directory ends with its context.
@@ -150,7 +151,7 @@ func TestRunDoesNotHoldTheLock(t *testing.T) {
 	m.self = m.start("/usr/bin/bulkhead run jobs -- /usr/bin/report")
 	self := m.self
 	home := m.where(self)
-	name, err := systemd.RunName("", "jobs", self.PID, self.Start)
+	name, err := unitname.RunName("", "jobs", self.PID, self.Start)
 	m.must(err)
 	m.pid1.Stall(name, true)
 	m.patience = time.Minute

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 )
 
 // Unit is a systemd unit whose directory holds files of this table.
@@ -29,13 +30,13 @@ func (r *Row) Properties(u Unit, devices []string, text func(file, device string
 	}
 	for _, name := range r.properties {
 		row, known := systemd.RowOf(name)
-		if !known || !row.Known(u.Version, systemd.TypeOf(u.Name)) {
+		if !known || !row.Known(u.Version, unitname.TypeOf(u.Name)) {
 			continue // an older name for it may follow
 		}
 		if r.File == "cpu.idle" && !u.Version.AtLeast(row.IdleSince) {
 			return nil, false
 		}
-		if route, _ := row.Route(u.Version, systemd.TypeOf(u.Name), r.Version); route != systemd.ByProperty {
+		if route, _ := row.Route(u.Version, unitname.TypeOf(u.Name), r.Version); route != systemd.ByProperty {
 			return nil, false
 		}
 		if slices.ContainsFunc(set, func(a systemd.Assignment) bool { return a.Name == row.Stronger }) {

@@ -1,12 +1,13 @@
 package netshape
 
 import (
-	"bulkhead/internal/linux/tc"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"strings"
+
+	"bulkhead/internal/linux/tc"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"

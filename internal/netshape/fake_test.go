@@ -1,12 +1,13 @@
 package netshape
 
 import (
-	"bulkhead/internal/linux/nlattr"
-	"bulkhead/internal/linux/tc"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
+
+	"bulkhead/internal/linux/nlattr"
+	"bulkhead/internal/linux/tc"
 
 	"github.com/vishvananda/netlink/nl"
 )

@@ -1,10 +1,11 @@
 package netshape
 
 import (
-	"bulkhead/internal/linux/tc"
 	"fmt"
 	"slices"
 	"strings"
+
+	"bulkhead/internal/linux/tc"
 )
 
 // Interfaces names the interfaces of the namespace, without our virtual NICs.

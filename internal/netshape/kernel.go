@@ -1,12 +1,13 @@
 package netshape
 
 import (
-	"bulkhead/internal/linux/tc"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"strings"
+
+	"bulkhead/internal/linux/tc"
 
 	"golang.org/x/sys/unix"
 )

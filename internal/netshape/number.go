@@ -1,7 +1,6 @@
 package netshape
 
 import (
-	"bulkhead/internal/linux/tc"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"bulkhead/internal/linux/tc"
 )
 
 // The one range of everything that bulkhead names in the kernel's traffic control (docs/network.md says the same):

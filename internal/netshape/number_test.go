@@ -1,10 +1,11 @@
 package netshape
 
 import (
-	"bulkhead/internal/linux/tc"
 	"errors"
 	"fmt"
 	"testing"
+
+	"bulkhead/internal/linux/tc"
 
 	"pgregory.net/rapid"
 )

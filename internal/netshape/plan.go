@@ -1,11 +1,12 @@
 package netshape
 
 import (
-	"bulkhead/internal/linux/tc"
 	"cmp"
 	"errors"
 	"fmt"
 	"slices"
+
+	"bulkhead/internal/linux/tc"
 )
 
 // planner collects the steps from a state to what is wanted.

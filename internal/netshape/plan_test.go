@@ -1,16 +1,16 @@
 package netshape
 
 import (
-	"bulkhead/internal/linux/nlattr"
-	"bulkhead/internal/linux/tc"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/vishvananda/netlink/nl"
+	"bulkhead/internal/linux/nlattr"
+	"bulkhead/internal/linux/tc"
 
+	"github.com/vishvananda/netlink/nl"
 	"pgregory.net/rapid"
 )
 

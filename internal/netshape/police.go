@@ -1,11 +1,12 @@
 package netshape
 
 import (
-	"bulkhead/internal/linux/tc"
 	"errors"
 	"fmt"
 	"math/bits"
 	"os"
+
+	"bulkhead/internal/linux/tc"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"

@@ -1,8 +1,9 @@
 package netshape
 
 import (
-	"bulkhead/internal/linux/tc"
 	"testing"
+
+	"bulkhead/internal/linux/tc"
 )
 
 func TestBucket(t *testing.T) {

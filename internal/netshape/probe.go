@@ -1,11 +1,12 @@
 package netshape
 
 import (
-	"bulkhead/internal/linux/tc"
 	"errors"
 	"fmt"
 	"os"
 	"runtime"
+
+	"bulkhead/internal/linux/tc"
 
 	"golang.org/x/sys/unix"
 )

@@ -1,13 +1,14 @@
 package netshape
 
 import (
-	"bulkhead/internal/linux/tc"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"strings"
 	"sync"
+
+	"bulkhead/internal/linux/tc"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"

@@ -1,11 +1,12 @@
 package netshape
 
 import (
-	"bulkhead/internal/linux/tc"
 	"cmp"
 	"errors"
 	"maps"
 	"slices"
+
+	"bulkhead/internal/linux/tc"
 )
 
 // Host is all that several interfaces shall do, and what the kernel has.

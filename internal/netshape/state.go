@@ -1,10 +1,11 @@
 package netshape
 
 import (
-	"bulkhead/internal/linux/tc"
 	"fmt"
 	"slices"
 	"strings"
+
+	"bulkhead/internal/linux/tc"
 )
 
 // Program is a BPF program on a cgroup2 directory.

@@ -1,8 +1,9 @@
 package netshape
 
 import (
-	"bulkhead/internal/linux/tc"
 	"fmt"
+
+	"bulkhead/internal/linux/tc"
 )
 
 // What is the kind of object that a change is about.

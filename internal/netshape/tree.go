@@ -1,12 +1,13 @@
 package netshape
 
 import (
-	"bulkhead/internal/linux/tc"
 	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+
+	"bulkhead/internal/linux/tc"
 )
 
 // Class is one HTB class as it shall be.

@@ -1,11 +1,12 @@
 package netshape
 
 import (
-	"bulkhead/internal/linux/tc"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+
+	"bulkhead/internal/linux/tc"
 )
 
 // show gives a class in a line.

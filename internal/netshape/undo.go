@@ -1,10 +1,11 @@
 package netshape
 
 import (
-	"bulkhead/internal/linux/tc"
 	"errors"
 	"io/fs"
 	"slices"
+
+	"bulkhead/internal/linux/tc"
 )
 
 // Undo takes a change back, by the changes that its step names. It assumes nothing about whether the change was made, nor about how far

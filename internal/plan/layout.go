@@ -10,7 +10,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/policy"
-	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 )
 
 // Leaf is the directory of an inner group's own processes. The name is reserved: no group has it.
@@ -92,7 +92,7 @@ func (l *Layout) know(f *host.Facts, s *Systemd) {
 	if s != nil {
 		l.systemd, l.answers = *s, !s.Mute
 		for unit, k := range s.Kept { // one that the policy no longer has, too
-			if systemd.TypeOf(unit) == "slice" {
+			if unitname.TypeOf(unit) == "slice" {
 				l.slices[k.Dir] = k.Group
 			}
 		}

@@ -8,6 +8,7 @@ import (
 
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 )
 
 // Names tells the directories and units of our groups from all others by their names. The zero value is the default:
@@ -37,7 +38,7 @@ func (n Names) each(yield func(root string) bool) {
 func (n Names) String() string {
 	var all []string
 	for root := range n.each {
-		if name := cmp.Or(root, systemd.TopPrefix+"*"); !slices.Contains(all, name) {
+		if name := cmp.Or(root, unitname.TopPrefix+"*"); !slices.Contains(all, name) {
 			all = append(all, name)
 		}
 	}
@@ -47,7 +48,7 @@ func (n Names) String() string {
 // GroupOfUnit gives the group that a unit of ours stands for, as systemd.GroupOf.
 func (n Names) GroupOfUnit(unit string) (group string, ok bool) {
 	for root := range n.each {
-		if group, ok = systemd.GroupOf(root, unit); ok {
+		if group, ok = unitname.GroupOf(root, unit); ok {
 			return group, true
 		}
 	}
@@ -57,13 +58,13 @@ func (n Names) GroupOfUnit(unit string) (group string, ok bool) {
 // isKeeper says whether a unit keeps the loose processes of a group.
 func (n Names) isKeeper(unit string) bool {
 	group, ok := n.GroupOfUnit(unit)
-	return ok && group != RootGroup && systemd.TypeOf(unit) == "service"
+	return ok && group != RootGroup && unitname.TypeOf(unit) == "service"
 }
 
 // IsRun says whether a unit is the scope that `run` made around a command.
 func (n Names) IsRun(unit string) bool {
 	for root := range n.each {
-		if systemd.IsRun(root, unit) {
+		if unitname.IsRun(root, unit) {
 			return true
 		}
 	}
@@ -93,7 +94,7 @@ func (n Names) UnitDir(p *procfs.Process) (dir, unit string, ok bool) {
 		var name string
 		name, rest, _ = strings.Cut(rest, "/")
 		dir += "/" + name
-		if kind := systemd.TypeOf(name); kind != "service" && kind != "scope" {
+		if kind := unitname.TypeOf(name); kind != "service" && kind != "scope" {
 			continue
 		}
 		if name == "init.scope" || n.isKeeper(name) || n.IsRun(name) {
@@ -117,11 +118,11 @@ func (n Names) IsKeeperDir(dir string) bool {
 
 // slice is the directory of a group's slice.
 func (n Names) slice(group string) (string, error) {
-	name, err := systemd.SliceName(n.Root, group)
+	name, err := unitname.SliceName(n.Root, group)
 	if err != nil {
 		return "", err
 	}
-	return systemd.SliceDir(name)
+	return unitname.SliceDir(name)
 }
 
 // Dir is where a group lies in a hierarchy that systemd leaves alone; "" for a root group that is not there.
@@ -132,17 +133,17 @@ func (n Names) Dir(group string) string {
 	case group == RootGroup:
 		return ""
 	}
-	return "/" + systemd.TopPrefix + group
+	return "/" + unitname.TopPrefix + group
 }
 
 // IsTop says whether a directory at the top of a hierarchy, by its name, is one of ours: a root group or an outermost
 // group.
 func (n Names) IsTop(name string) bool {
 	for root := range n.each {
-		if root == "" && strings.HasPrefix(name, systemd.TopPrefix) {
+		if root == "" && strings.HasPrefix(name, unitname.TopPrefix) {
 			return true
 		}
-		if group, ok := systemd.GroupOf(root, name); name == root && root != "" || ok && group == RootGroup {
+		if group, ok := unitname.GroupOf(root, name); name == root && root != "" || ok && group == RootGroup {
 			return true
 		}
 	}
@@ -154,7 +155,7 @@ func (n Names) groupOf(dir string) (group string, ok bool) {
 	for root := range n.each {
 		if root != "" {
 			group, ok = below("/"+root, dir)
-		} else if group, ok = strings.CutPrefix(dir, "/"+systemd.TopPrefix); group == "" {
+		} else if group, ok = strings.CutPrefix(dir, "/"+unitname.TopPrefix); group == "" {
 			ok = false
 		}
 		if !ok {
@@ -176,7 +177,7 @@ func (n Names) groupOf(dir string) (group string, ok bool) {
 func (n Names) groupOfSlice(dir string) (group string, ok bool) {
 	for name := range strings.SplitSeq(strings.TrimPrefix(dir, "/"), "/") {
 		inner, ours := n.GroupOfUnit(name)
-		if !ours || systemd.TypeOf(name) != "slice" {
+		if !ours || unitname.TypeOf(name) != "slice" {
 			break
 		}
 		group, ok = inner, true
@@ -191,7 +192,7 @@ func (n Names) anchor(unit string) string {
 	if !ok {
 		return ""
 	}
-	return path.Join(above, name+"-"+systemd.Escape(cmp.Or(n.Root, programName))+".slice")
+	return path.Join(above, name+"-"+unitname.Escape(cmp.Or(n.Root, programName))+".slice")
 }
 
 // programName names what is ours alone where there is no root group to name it after.

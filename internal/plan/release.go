@@ -12,7 +12,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
-	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 	"bulkhead/internal/terminal"
 )
 
@@ -98,7 +98,7 @@ func (r *releaser) covers(group string) bool {
 
 // isMute says whether a directory is that of a unit which systemd cannot be asked to end: it stays, for a release that can.
 func (r *releaser) isMute(dir cgroup.Dir) bool {
-	return r.in.Systemd != nil && r.in.Systemd.Mute && r.d.layout.owned[dir.Hierarchy] && systemd.TypeOf(path.Base(dir.Path)) != ""
+	return r.in.Systemd != nil && r.in.Systemd.Mute && r.d.layout.owned[dir.Hierarchy] && unitname.TypeOf(path.Base(dir.Path)) != ""
 }
 
 // isIdleAnchor says whether a directory is that of a slice which holds controllers beside units, when none of them waits any
@@ -271,7 +271,7 @@ func (r *releaser) liftUnits() {
 			var changes []knob.Change
 			for _, row := range r.d.rows[h.ID] {
 				// memory.oom.group of a service is systemd's own, by OOMPolicy=.
-				if row.File == "memory.oom.group" && systemd.TypeOf(unit) != "slice" || row.Inherits {
+				if row.File == "memory.oom.group" && unitname.TypeOf(unit) != "slice" || row.Inherits {
 					continue
 				}
 				byProperty := r.byProperty(dir, row)

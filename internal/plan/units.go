@@ -14,6 +14,7 @@ import (
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 	"bulkhead/internal/terminal"
 )
 
@@ -131,7 +132,7 @@ func (n Names) Govern(classified classify.Result, processes []procfs.Process) ma
 		}
 		slice, err := n.slice(c.group)
 		if name := theirs[c.group]; name != "" {
-			slice, err = systemd.SliceDir(name)
+			slice, err = unitname.SliceDir(name)
 		}
 		_, inside := below(slice, dir)
 		governed[dir] = Governed{Unit: path.Base(dir), Group: c.group, Inside: err == nil && inside}
@@ -181,7 +182,7 @@ func (l *Layout) layUnits(h host.Hierarchy, t *forest, members bool) error {
 		}
 		slice, err := l.names.slice(n.path)
 		if theirs, ok := t.slices[n.path]; ok {
-			slice, err = systemd.SliceDir(theirs)
+			slice, err = unitname.SliceDir(theirs)
 			l.slices[slice] = n.path
 		}
 		if err != nil {
@@ -191,7 +192,7 @@ func (l *Layout) layUnits(h host.Hierarchy, t *forest, members bool) error {
 		if n.path == RootGroup {
 			continue
 		}
-		keeper, err := systemd.KeeperName(l.names.Root, n.path)
+		keeper, err := unitname.KeeperName(l.names.Root, n.path)
 		if err != nil {
 			return err
 		}
@@ -259,7 +260,7 @@ func (l Layout) Unit(d cgroup.Dir) string {
 	if !l.owned[d.Hierarchy] || !l.answers {
 		return ""
 	}
-	if name := path.Base(d.Path); slices.Contains([]string{"slice", "service", "scope"}, systemd.TypeOf(name)) {
+	if name := path.Base(d.Path); slices.Contains([]string{"slice", "service", "scope"}, unitname.TypeOf(name)) {
 		return name
 	}
 	return ""
@@ -362,7 +363,7 @@ func (l Layout) staysInUnit(p *procfs.Process, group string) bool {
 	if _, within := below(g.Group, group); governed && (g.Group == group || !within) {
 		return true
 	}
-	if systemd.TypeOf(unit) == "scope" {
+	if unitname.TypeOf(unit) == "scope" {
 		return false // nobody but its processes holds a scope together
 	}
 	main := l.systemd.Main[unit]

@@ -14,6 +14,7 @@ import (
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 )
 
 // governUnits gives the units that a group claims the group's limits, and rounds what goes by property to what systemd
@@ -277,7 +278,7 @@ func (p *planner) adopt() {
 	for _, g := range p.in.Systemd.Governed {
 		seen[g.Unit] = true
 		slice, ok := p.d.layout.sliceName(g.Group)
-		if ok && p.d.layout.adopts[g.Group] && systemd.TypeOf(g.Unit) == "service" {
+		if ok && p.d.layout.adopts[g.Group] && unitname.TypeOf(g.Unit) == "service" {
 			want[g.Unit], groups[g.Unit] = slice, g.Group
 		}
 	}
@@ -356,7 +357,7 @@ func (p *planner) awaited(dir cgroup.Dir) bool {
 		return false
 	}
 	for _, slice := range p.in.Systemd.Adopted {
-		if at, err := systemd.SliceDir(slice); err == nil {
+		if at, err := unitname.SliceDir(slice); err == nil {
 			if _, leads := below(dir.Path, at); leads {
 				return true
 			}
@@ -371,7 +372,7 @@ func (p *planner) isForsaken(unit string, k Kept) bool {
 	if isReleased(p.in.Released, k.Group) {
 		return false
 	}
-	if systemd.TypeOf(unit) == "slice" {
+	if unitname.TypeOf(unit) == "slice" {
 		return !p.d.layout.Holds(cgroup.Dir{Hierarchy: p.tracker(), Path: k.Dir})
 	}
 	for _, g := range p.d.layout.governed {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"bulkhead/internal/systemd/unitname"
+
 	api "github.com/coreos/go-systemd/v22/dbus"
 	"github.com/godbus/dbus/v5"
 )
@@ -50,7 +52,7 @@ func (m *Manager) job(ctx context.Context, op, unit string, start func(context.C
 	}
 	timer := time.NewTimer(m.options.JobTimeout)
 	defer timer.Stop()
-	ask := m.ticker()
+	ask := jobTicker(m.options.JobTimeout)
 	defer ask.Stop()
 	var result Result
 	for result == "" {
@@ -62,7 +64,7 @@ func (m *Manager) job(ctx context.Context, op, unit string, start func(context.C
 		case <-on.calls.Context().Done():
 			return failed(op, unit, dbus.ErrClosed)
 		case <-ask.C:
-			if m.hasJob(ctx, on, id) {
+			if on.hasJob(ctx, m.options.Timeout, id) {
 				Progress(ctx)
 			}
 		case <-timer.C:
@@ -76,7 +78,7 @@ func (m *Manager) job(ctx context.Context, op, unit string, start func(context.C
 	}
 	e := &Error{Op: op, Unit: unit, Kind: ErrJob, Result: result, Hint: resultHints[result]}
 	if result == ResultTimeout {
-		m.cancelJob(ctx, on, id)
+		on.cancelJob(ctx, m.options.Timeout, id)
 		e.Cause = ctx.Err()
 	}
 	return e
@@ -85,14 +87,14 @@ func (m *Manager) job(ctx context.Context, op, unit string, start func(context.C
 // jobLook is how often a job that is waited for is looked at.
 const jobLook = 5 * time.Second
 
-// ticker ticks while something is waited for.
-func (m *Manager) ticker() *time.Ticker {
-	return time.NewTicker(max(min(m.options.JobTimeout/10, jobLook), time.Millisecond))
+// jobTicker ticks while something is waited for.
+func jobTicker(timeout time.Duration) *time.Ticker {
+	return time.NewTicker(max(min(timeout/10, jobLook), time.Millisecond))
 }
 
 // hasJob says whether systemd answers, and is still about a job.
-func (m *Manager) hasJob(ctx context.Context, l *link, id int) bool {
-	ctx, cancel := context.WithTimeout(ctx, min(m.options.Timeout, jobLook))
+func (l *link) hasJob(ctx context.Context, timeout time.Duration, id int) bool {
+	ctx, cancel := context.WithTimeout(ctx, min(timeout, jobLook))
 	defer cancel()
 	return l.calls.Object(busName, managerPath).CallWithContext(ctx, managerIface+".GetJob", 0, uint32(id)).Err == nil
 }
@@ -114,8 +116,8 @@ func Progress(ctx context.Context) {
 	}
 }
 
-func (m *Manager) cancelJob(ctx context.Context, l *link, id int) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.options.Timeout)
+func (l *link) cancelJob(ctx context.Context, timeout time.Duration, id int) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	// A job that has ended meanwhile is no such job.
 	_ = l.calls.Object(busName, managerPath).CallWithContext(ctx, managerIface+".CancelJob", 0, uint32(id)).Err
@@ -131,8 +133,8 @@ func (m *Manager) Start(ctx context.Context, unit string) error {
 // Stop stops a unit. A slice in which units still run is refused with ErrBusy: systemd would stop, and so kill, them
 // all (each requires its slice; measured on 252).
 func (m *Manager) Stop(ctx context.Context, unit string) error {
-	if TypeOf(unit) == "slice" {
-		busy, err := m.runningIn(ctx, unit)
+	if unitname.TypeOf(unit) == "slice" {
+		busy, err := runningIn(ctx, m, unit)
 		if err != nil {
 			return err
 		}
@@ -147,7 +149,7 @@ func (m *Manager) Stop(ctx context.Context, unit string) error {
 
 // runningIn lists the units that lie in a slice and are active, or about to be: stopping the slice would take their start
 // out of the queue.
-func (m *Manager) runningIn(ctx context.Context, slice string) ([]string, error) {
+func runningIn(ctx context.Context, m *Manager, slice string) ([]string, error) {
 	u, err := m.Unit(ctx, slice)
 	if err != nil {
 		return nil, err
@@ -177,7 +179,7 @@ func (m *Manager) Reload(ctx context.Context) error {
 	go func() {
 		ended <- m.callFor(ctx, m.options.JobTimeout, "reload systemd", "", func(ctx context.Context, l *link) error { return l.ReloadContext(ctx) })
 	}()
-	tick := m.ticker()
+	tick := jobTicker(m.options.JobTimeout)
 	defer tick.Stop()
 	for {
 		select {
@@ -286,7 +288,7 @@ type Transient struct {
 
 // StartSlice makes a slice and starts it. One that exists already is ErrExists: set its properties instead.
 func (m *Manager) StartSlice(ctx context.Context, t Transient) error {
-	if TypeOf(t.Name) != "slice" || t.Slice != "" || len(t.Exec)+len(t.PIDs) > 0 {
+	if unitname.TypeOf(t.Name) != "slice" || t.Slice != "" || len(t.Exec)+len(t.PIDs) > 0 {
 		return &Error{Op: "start", Unit: t.Name, Kind: ErrInvalid, Cause: fmt.Errorf("not the description of a slice")}
 	}
 	return m.startTransient(ctx, t, nil)
@@ -294,7 +296,7 @@ func (m *Manager) StartSlice(ctx context.Context, t Transient) error {
 
 // StartScope makes a scope around processes that run already. It is gone when the last of them ends.
 func (m *Manager) StartScope(ctx context.Context, t Transient) error {
-	if TypeOf(t.Name) != "scope" || len(t.Exec) > 0 {
+	if unitname.TypeOf(t.Name) != "scope" || len(t.Exec) > 0 {
 		return &Error{Op: "start", Unit: t.Name, Kind: ErrInvalid, Cause: fmt.Errorf("not the description of a scope")}
 	}
 	if len(t.PIDs) == 0 {
@@ -307,7 +309,7 @@ func (m *Manager) StartScope(ctx context.Context, t Transient) error {
 // those that systemd gives any scope (DefaultTasksMax=), the kernel's OOM killer ends whom it chose and nobody beside
 // (DefaultOOMPolicy=), and nothing of the unit stays after the command, however that ended.
 func (m *Manager) StartRun(ctx context.Context, t Transient) error {
-	if TypeOf(t.Name) != "scope" || len(t.Exec) > 0 || len(t.PIDs) != 1 || t.Slice == "" {
+	if unitname.TypeOf(t.Name) != "scope" || len(t.Exec) > 0 || len(t.PIDs) != 1 || t.Slice == "" {
 		return &Error{Op: "start", Unit: t.Name, Kind: ErrInvalid, Cause: fmt.Errorf("the scope of a command has a slice and one process")}
 	}
 	var more []Property
@@ -325,7 +327,7 @@ func (m *Manager) StartRun(ctx context.Context, t Transient) error {
 
 // StartService starts a command as a service; a failed one is collected by itself from 236 on.
 func (m *Manager) StartService(ctx context.Context, t Transient) error {
-	if TypeOf(t.Name) != "service" || len(t.Exec) == 0 || !strings.HasPrefix(t.Exec[0], "/") || len(t.PIDs) > 0 {
+	if unitname.TypeOf(t.Name) != "service" || len(t.Exec) == 0 || !strings.HasPrefix(t.Exec[0], "/") || len(t.PIDs) > 0 {
 		return &Error{Op: "start", Unit: t.Name, Kind: ErrInvalid, Cause: fmt.Errorf("not the description of a service: it has an absolute path to run and no processes")}
 	}
 	var more []Property
@@ -340,7 +342,7 @@ func (m *Manager) StartService(ctx context.Context, t Transient) error {
 // It is not started again by systemd, so that its end is seen (UnitOf its process, ActiveState "failed"); Start does
 // that, as often as needed, and the processes stay where they are.
 func (m *Manager) StartKeeper(ctx context.Context, t Transient) error {
-	if TypeOf(t.Name) != "service" || len(t.Exec) == 0 || t.Slice == "" {
+	if unitname.TypeOf(t.Name) != "service" || len(t.Exec) == 0 || t.Slice == "" {
 		return &Error{Op: "start", Unit: t.Name, Kind: ErrInvalid, Cause: fmt.Errorf("a keeper is a service with a slice and something to run")}
 	}
 	t.Delegate = true

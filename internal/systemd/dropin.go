@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/atomicfile"
+	"bulkhead/internal/systemd/unitname"
 )
 
 const (
@@ -21,6 +22,10 @@ const (
 	dropInFile = "50-bulkhead.conf"
 	dropInMark = "# Written by bulkhead. `bulkhead release` takes it away."
 )
+
+// Files are the files of units below a root directory: they are read and written without systemd, which hears of
+// changes at its next reload. It is safe for concurrent use as far as different units are concerned.
+type Files struct{ root string }
 
 // DropIn is the part of a unit's settings that only a file can hold: Slice= for its next start, OOMPolicy=.
 type DropIn struct {
@@ -48,8 +53,8 @@ func (m *Manager) ChangeDropIns(ctx context.Context, want ...DropIn) error {
 }
 
 // WriteDropIn is ChangeDropIns without the reload, for one drop-in of several: changed says that ReloadUnits is to follow.
-func (m *Manager) WriteDropIn(d DropIn) (changed bool, err error) {
-	path, text, err := m.dropIn(d)
+func (f Files) WriteDropIn(d DropIn) (changed bool, err error) {
+	path, text, err := f.dropIn(d)
 	if err != nil {
 		return false, err
 	}
@@ -127,13 +132,13 @@ func Lasting(overrides []Override) []Override {
 }
 
 // Overrides lists those files of a unit. Read before the first SetProperties they are the original.
-func (m *Manager) Overrides(unit string) ([]Override, error) {
-	if err := CheckName(unit); err != nil {
+func (f Files) Overrides(unit string) ([]Override, error) {
+	if err := unitname.CheckName(unit); err != nil {
 		return nil, &Error{Op: "list overrides of", Unit: unit, Kind: ErrInvalid, Cause: err}
 	}
 	var list []Override
 	for _, dir := range controlDirs {
-		paths, err := filepath.Glob(filepath.Join("/", m.options.Root, dir, globEscape(unit)+".d", "*.conf"))
+		paths, err := filepath.Glob(filepath.Join("/", f.root, dir, globEscape(unit)+".d", "*.conf"))
 		if err != nil {
 			return nil, &Error{Op: "list overrides of", Unit: unit, Cause: err}
 		}
@@ -170,8 +175,8 @@ func (m *Manager) RestoreOverrides(ctx context.Context, unit string, want []Over
 
 // WriteOverrides is RestoreOverrides without the reload, for one unit of several: changed says that ReloadUnits is to
 // follow.
-func (m *Manager) WriteOverrides(unit string, want []Override) (changed bool, err error) {
-	changes, err := m.overrideChanges(unit, want)
+func (f Files) WriteOverrides(unit string, want []Override) (changed bool, err error) {
+	changes, err := f.overrideChanges(unit, want)
 	if err != nil {
 		return false, err
 	}
@@ -227,8 +232,8 @@ const (
 )
 
 // overrideChanges is what makes a unit's overrides be these.
-func (m *Manager) overrideChanges(unit string, want []Override) (changes []fileChange, err error) {
-	now, err := m.Overrides(unit)
+func (f Files) overrideChanges(unit string, want []Override) (changes []fileChange, err error) {
+	now, err := f.Overrides(unit)
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +242,7 @@ func (m *Manager) overrideChanges(unit string, want []Override) (changes []fileC
 		if !slices.ContainsFunc(controlDirs, func(c string) bool { return filepath.Join(c, unit+".d")+"/" == dir }) || !strings.HasSuffix(name, ".conf") {
 			return nil, &Error{Op: "restore overrides of", Unit: unit, Kind: ErrInvalid, Cause: fmt.Errorf("%q is no override of it", o.Path)}
 		}
-		c := fileChange{path: filepath.Join("/", m.options.Root, o.Path), after: append([]byte{}, o.Text...)}
+		c := fileChange{path: filepath.Join("/", f.root, o.Path), after: append([]byte{}, o.Text...)}
 		for _, n := range now {
 			if n.Path == o.Path {
 				c.before = append([]byte{}, n.Text...)
@@ -247,25 +252,25 @@ func (m *Manager) overrideChanges(unit string, want []Override) (changes []fileC
 	}
 	for _, n := range now {
 		if !slices.ContainsFunc(want, func(o Override) bool { return o.Path == n.Path }) {
-			changes = append(changes, fileChange{filepath.Join("/", m.options.Root, n.Path), append([]byte{}, n.Text...), nil})
+			changes = append(changes, fileChange{filepath.Join("/", f.root, n.Path), append([]byte{}, n.Text...), nil})
 		}
 	}
 	return changes, nil
 }
 
 // dropIn gives the path and the text of a drop-in, nil for one that goes.
-func (m *Manager) dropIn(d DropIn) (path string, text []byte, err error) {
+func (f Files) dropIn(d DropIn) (path string, text []byte, err error) {
 	invalid := func(format string, args ...any) error {
 		return &Error{Op: "write drop-in of", Unit: d.Unit, Kind: ErrInvalid, Cause: fmt.Errorf(format, args...)}
 	}
-	if err := CheckName(d.Unit); err != nil {
+	if err := unitname.CheckName(d.Unit); err != nil {
 		return "", nil, &Error{Op: "write drop-in of", Unit: d.Unit, Kind: ErrInvalid, Cause: err}
 	}
-	section := map[string]string{"service": "Service", "slice": "Slice", "scope": "Scope", "socket": "Socket", "mount": "Mount", "swap": "Swap"}[TypeOf(d.Unit)]
+	section := map[string]string{"service": "Service", "slice": "Slice", "scope": "Scope", "socket": "Socket", "mount": "Mount", "swap": "Swap"}[unitname.TypeOf(d.Unit)]
 	if section == "" {
-		return "", nil, invalid("a %s has no limits", TypeOf(d.Unit))
+		return "", nil, invalid("a %s has no limits", unitname.TypeOf(d.Unit))
 	}
-	path = filepath.Join("/", m.options.Root, unitDir, d.Unit+".d", dropInFile)
+	path = filepath.Join("/", f.root, unitDir, d.Unit+".d", dropInFile)
 	if len(d.Lines) == 0 {
 		return path, nil, nil
 	}
@@ -278,8 +283,8 @@ func (m *Manager) dropIn(d DropIn) (path string, text []byte, err error) {
 }
 
 // DropIns lists the drop-ins of ours, by unit.
-func (m *Manager) DropIns() ([]DropIn, error) {
-	paths, err := filepath.Glob(filepath.Join("/", m.options.Root, unitDir, "*.d", dropInFile))
+func (f Files) DropIns() ([]DropIn, error) {
+	paths, err := filepath.Glob(filepath.Join("/", f.root, unitDir, "*.d", dropInFile))
 	if err != nil {
 		return nil, err
 	}

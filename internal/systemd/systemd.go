@@ -17,6 +17,8 @@ import (
 	"sync"
 	"time"
 
+	"bulkhead/internal/systemd/unitname"
+
 	api "github.com/coreos/go-systemd/v22/dbus"
 	"github.com/godbus/dbus/v5"
 )
@@ -48,6 +50,7 @@ type Options struct {
 
 // Manager talks to systemd. It is safe for concurrent use.
 type Manager struct {
+	Files
 	options Options
 	version Version
 
@@ -85,7 +88,7 @@ func Connect(ctx context.Context, o Options) (*Manager, error) {
 	if !Running(o.Root) {
 		return nil, &Error{Op: "connect to systemd", Kind: ErrNotRunning, Cause: fmt.Errorf("%q is not there", filepath.Join("/", o.Root, bootedDir)), Hint: hints[ErrNotRunning]}
 	}
-	m := &Manager{options: o}
+	m := &Manager{Files: Files{o.Root}, options: o}
 	l, err := m.connected(ctx)
 	if err != nil {
 		return nil, err
@@ -212,7 +215,7 @@ func exists(path string) bool {
 func escapeAddress(path string) string {
 	var b strings.Builder
 	for i := range len(path) {
-		if c := path[i]; strings.IndexByte(alphanumeric+`-_/.\*`, c) < 0 {
+		if c := path[i]; strings.IndexByte(unitname.Alphanumeric+`-_/.\*`, c) < 0 {
 			fmt.Fprintf(&b, "%%%02x", c)
 		} else {
 			b.WriteByte(c)
@@ -247,7 +250,7 @@ func (m *Manager) callFor(ctx context.Context, limit time.Duration, op, unit str
 
 // checked is call for a unit's name that was checked first.
 func (m *Manager) checked(ctx context.Context, op, unit string, f func(context.Context, *link) error) error {
-	if err := CheckName(unit); err != nil {
+	if err := unitname.CheckName(unit); err != nil {
 		return &Error{Op: op, Unit: unit, Kind: ErrInvalid, Cause: err}
 	}
 	return m.call(ctx, op, unit, f)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"bulkhead/internal/systemd/unitname"
+
 	"github.com/godbus/dbus/v5"
 )
 
@@ -125,7 +127,7 @@ func (m *Manager) Unit(ctx context.Context, name string) (*Unit, error) {
 	err := m.checked(ctx, "look up", name, func(ctx context.Context, l *link) error {
 		var all map[string]dbus.Variant
 		// The interface "" is every one of the object's, those of its type included.
-		err := l.calls.Object(busName, dbus.ObjectPath(ObjectPath(name))).
+		err := l.calls.Object(busName, dbus.ObjectPath(unitname.ObjectPath(name))).
 			CallWithContext(ctx, "org.freedesktop.DBus.Properties.GetAll", 0, "").Store(&all)
 		p = make(map[string]any, len(all))
 		for key, v := range all {
@@ -148,7 +150,7 @@ func (m *Manager) UnitOf(ctx context.Context, pid int) (*Unit, error) {
 	var name string
 	err := m.call(ctx, "look up unit of process", "", func(ctx context.Context, l *link) error {
 		path, err := l.GetUnitByPID(ctx, uint32(pid))
-		name, _ = UnitOfObject(string(path))
+		name, _ = unitname.UnitOfObject(string(path))
 		return err
 	})
 	if err != nil {

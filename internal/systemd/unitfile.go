@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"bulkhead/internal/systemd/unitname"
 )
 
 // searchDirs are where unit files and drop-ins lie, the strongest first (systemd.unit(5), "Unit File Search Path"),
@@ -26,8 +28,8 @@ type FileSetting struct {
 
 // FileSettings gives what the files of a unit say, in the order in which the last one counts: its own file, then the
 // drop-ins by name, whatever directory they are in. Overrides stand for the properties that were set over D-Bus.
-func (m *Manager) FileSettings(unit string, overrides []Override) ([]FileSetting, error) {
-	if err := CheckName(unit); err != nil {
+func (f Files) FileSettings(unit string, overrides []Override) ([]FileSetting, error) {
+	if err := unitname.CheckName(unit); err != nil {
 		return nil, &Error{Op: "read files of", Unit: unit, Kind: ErrInvalid, Cause: err}
 	}
 	var all []FileSetting
@@ -37,7 +39,7 @@ func (m *Manager) FileSettings(unit string, overrides []Override) ([]FileSetting
 	}
 	for _, name := range names {
 		for _, dir := range searchDirs {
-			text, err := os.ReadFile(filepath.Join("/", m.options.Root, dir, name))
+			text, err := os.ReadFile(filepath.Join("/", f.root, dir, name))
 			if err == nil {
 				all = append(all, parseSettings(string(text), path.Join(dir, name))...)
 				break
@@ -50,17 +52,17 @@ func (m *Manager) FileSettings(unit string, overrides []Override) ([]FileSetting
 	dropIns := map[string]FileSetting{} // by name; Value is the text
 	for _, name := range dropInNames(unit) {
 		for _, dir := range searchDirs {
-			files, _ := os.ReadDir(filepath.Join("/", m.options.Root, dir, name+".d")) // most are not there
-			for _, f := range files {
-				at := path.Join(dir, name+".d", f.Name())
-				if _, stronger := dropIns[f.Name()]; stronger || !strings.HasSuffix(f.Name(), ".conf") {
+			files, _ := os.ReadDir(filepath.Join("/", f.root, dir, name+".d")) // most are not there
+			for _, e := range files {
+				at := path.Join(dir, name+".d", e.Name())
+				if _, stronger := dropIns[e.Name()]; stronger || !strings.HasSuffix(e.Name(), ".conf") {
 					continue
 				}
-				text, err := os.ReadFile(filepath.Join("/", m.options.Root, at))
+				text, err := os.ReadFile(filepath.Join("/", f.root, at))
 				if err != nil {
 					continue // gone since, or a link to nowhere
 				}
-				dropIns[f.Name()] = FileSetting{Value: string(text), File: at}
+				dropIns[e.Name()] = FileSetting{Value: string(text), File: at}
 			}
 		}
 	}
@@ -80,8 +82,8 @@ func (m *Manager) FileSettings(unit string, overrides []Override) ([]FileSetting
 
 // Later gives those settings of a unit's drop-ins that win over a property of the same name at each daemon-reload,
 // because the name of their file sorts after the one that systemd keeps the property in (measured on 252).
-func (m *Manager) Later(unit string) ([]FileSetting, error) {
-	all, err := m.FileSettings(unit, nil)
+func (f Files) Later(unit string) ([]FileSetting, error) {
+	all, err := f.FileSettings(unit, nil)
 	return slices.DeleteFunc(all, func(s FileSetting) bool {
 		return !strings.HasSuffix(path.Dir(s.File), ".d") || path.Base(s.File) <= "50-"+s.Setting+".conf"
 	}), err
@@ -90,13 +92,13 @@ func (m *Manager) Later(unit string) ([]FileSetting, error) {
 // templateOf is the template of an instance: "a@.service" of "a@b.service".
 func templateOf(unit string) (string, bool) {
 	before, _, ok := strings.Cut(unit, "@")
-	return before + "@." + TypeOf(unit), ok
+	return before + "@." + unitname.TypeOf(unit), ok
 }
 
 // dropInNames are the names whose directories hold drop-ins of a unit, the nearest first (systemd.unit(5)).
 func dropInNames(unit string) []string {
 	names := []string{unit}
-	prefix, suffix, _ := cutSuffix(unit)
+	prefix, suffix, _ := unitname.CutSuffix(unit)
 	if template, ok := templateOf(unit); ok {
 		names = append(names, template)
 		prefix, _, _ = strings.Cut(unit, "@")

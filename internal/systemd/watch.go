@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"bulkhead/internal/systemd/unitname"
+
 	"github.com/godbus/dbus/v5"
 )
 
@@ -226,7 +228,7 @@ func (w *watcher) hear(s *dbus.Signal) {
 	case managerIface + ".JobRemoved":
 		w.named(JobRemoved, text(2))
 	case "org.freedesktop.DBus.Properties.PropertiesChanged":
-		unit, _ := UnitOfObject(string(s.Path))
+		unit, _ := unitname.UnitOfObject(string(s.Path))
 		w.named(UnitChanged, unit)
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 	"bulkhead/internal/testhost"
 )
 
@@ -658,7 +659,7 @@ func (m *machine) isAs(before record) {
 			m.t.Error(err)
 		}
 		for _, name := range names {
-			if strings.HasPrefix(name, systemd.TopPrefix) {
+			if strings.HasPrefix(name, unitname.TopPrefix) {
 				m.t.Errorf("%s is there in %s", name, h.ID)
 			}
 		}

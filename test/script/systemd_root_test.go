@@ -17,6 +17,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 	"bulkhead/internal/testhost"
 )
 
@@ -168,7 +169,7 @@ func (s *site) main(ts *testscript.TestScript, _ bool, args []string) {
 func (s *site) units(ts *testscript.TestScript, neg bool, _ []string) {
 	out, err := exec.Command("systemctl", "list-units", "--all", "--plain", "--no-legend", "--no-pager").Output()
 	ts.Check(err)
-	prefix := systemd.Escape(s.root)
+	prefix := unitname.Escape(s.root)
 	var ours []string
 	for line := range strings.Lines(string(out)) {
 		if fields := strings.Fields(line); len(fields) > 2 && strings.HasPrefix(fields[0], prefix) && fields[2] == "active" {

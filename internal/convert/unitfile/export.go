@@ -11,6 +11,7 @@ import (
 	"bulkhead/internal/knob"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 )
 
 // Export writes a policy as unit files and drop-ins of systemd, for a host without bulkhead. What systemd has no
@@ -46,7 +47,7 @@ func (x *sliceExport) file(name string, lines ...string) {
 // top writes the slice that holds all others, where the policy has a root group, else one that holds nothing. It carries
 // what stands in the policy beside the groups.
 func (x *sliceExport) top(p *policy.Policy) {
-	name, err := systemd.SliceName(cmp.Or(x.root, "bulkhead"), "")
+	name, err := unitname.SliceName(cmp.Or(x.root, "bulkhead"), "")
 	if err != nil {
 		x.Leave(policy.Pos{}, "", "host.root "+x.root, "%v", err)
 		return
@@ -106,7 +107,7 @@ func (x *sliceExport) group(g *policy.Group) {
 	if g.Each != nil {
 		return
 	}
-	name, err := systemd.SliceName(x.root, g.Path)
+	name, err := unitname.SliceName(x.root, g.Path)
 	if g.Slice != "" {
 		name, err = g.Slice, nil
 	}
@@ -144,12 +145,12 @@ func description(g *policy.Group) string {
 // place brings a unit into a group's slice where the group matches the whole unit; systemd places nothing else.
 func (x *sliceExport) place(g *policy.Group, m policy.Match, slice string) {
 	unit := m.Unit
-	if systemd.TypeOf(unit) == "" && unit != "" {
+	if unitname.TypeOf(unit) == "" && unit != "" {
 		unit += ".service"
 	}
 	if convert.MatchFlow(m) != convert.MatchFlow(policy.Match{Unit: m.Unit}) || m.Unit == "" ||
-		strings.ContainsAny(unit, "*?[\\") || systemd.CheckName(unit) != nil ||
-		systemd.TypeOf(unit) != "service" {
+		strings.ContainsAny(unit, "*?[\\") || unitname.CheckName(unit) != nil ||
+		unitname.TypeOf(unit) != "service" {
 		x.Leave(m.Pos, "start it with systemd-run --slice="+slice, "group "+g.Path,
 			"systemd places units, and no processes by %s", convert.MatchFlow(m))
 		return

@@ -11,6 +11,7 @@ import (
 	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 )
 
 // property reads one setting of a unit into a group.
@@ -214,7 +215,7 @@ func (im *sliceImport) cpuShares(g *convert.Group, u *unitFile, a assignment) {
 func compareShares(d *convert.Draft, all []twoWeights) {
 	first := map[string]twoWeights{}
 	for _, two := range all {
-		parent, err := systemd.ParentSlice(two.unit)
+		parent, err := unitname.ParentSlice(two.unit)
 		if err != nil {
 			parent = "system.slice"
 		}

@@ -9,6 +9,7 @@ import (
 	"bulkhead/internal/convert"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 )
 
 // A unit as its files say it: systemd.syntax(7), with what systemd.unit(5) says of drop-ins.
@@ -34,9 +35,9 @@ func unitOf(file string) (name string, dropIn, ok bool) {
 	if path.Ext(name) == ".conf" {
 		dir := path.Base(path.Dir(filepath.ToSlash(file)))
 		name, ok = strings.CutSuffix(dir, ".d")
-		return name, true, ok && systemd.TypeOf(name) != ""
+		return name, true, ok && unitname.TypeOf(name) != ""
 	}
-	return name, false, systemd.TypeOf(name) != ""
+	return name, false, unitname.TypeOf(name) != ""
 }
 
 // units reads the files of an import and gives each unit once: its own file before its drop-ins, these by name.

@@ -9,11 +9,10 @@ import (
 	"slices"
 	"strings"
 
-	"bulkhead/internal/policy/yamlform"
-
 	"bulkhead/internal/convert"
 	"bulkhead/internal/policy"
-	"bulkhead/internal/systemd"
+	"bulkhead/internal/policy/yamlform"
+	"bulkhead/internal/systemd/unitname"
 )
 
 // Import imports unit files and drop-ins of slices, and of services that have limits or a slice. The error is
@@ -28,12 +27,12 @@ func Import(sources []policy.Source) (*convert.Result, error) {
 		im.exported(u)
 	}
 	for _, u := range all {
-		if systemd.TypeOf(u.name) == "slice" {
+		if unitname.TypeOf(u.name) == "slice" {
 			im.slice(u)
 		}
 	}
 	for _, u := range all {
-		if systemd.TypeOf(u.name) != "slice" {
+		if unitname.TypeOf(u.name) != "slice" {
 			im.member(u)
 		}
 	}
@@ -71,7 +70,7 @@ func (im *sliceImport) slice(u *unitFile) {
 	if im.done[u.name] {
 		return
 	}
-	if u.name == "-.slice" || systemd.CheckName(u.name) != nil {
+	if u.name == "-.slice" || unitname.CheckName(u.name) != nil {
 		im.Leave(u.at, "", u.name, "it holds every unit of the host, and bulkhead governs its own groups only")
 		return
 	}
@@ -98,7 +97,7 @@ func (im *sliceImport) ofSlice(name string, at policy.Pos) *convert.Group {
 // member places a unit that is no slice: by its own limits where it has some, else into the group of its slice.
 func (im *sliceImport) member(u *unitFile) {
 	section := map[string]string{"service": "Service", "scope": "Scope", "socket": "Socket", "mount": "Mount",
-		"swap": "Swap"}[systemd.TypeOf(u.name)]
+		"swap": "Swap"}[unitname.TypeOf(u.name)]
 	if section == "" {
 		im.Leave(u.at, "", u.name, "a unit of this type has no processes")
 		return
@@ -116,7 +115,7 @@ func (im *sliceImport) member(u *unitFile) {
 			im.Leave(u.at, "", u.name, "it has neither limits nor a Slice=")
 		}
 		return
-	case placed && (systemd.CheckName(slice.value) != nil || systemd.TypeOf(slice.value) != "slice"):
+	case placed && (unitname.CheckName(slice.value) != nil || unitname.TypeOf(slice.value) != "slice"):
 		im.Fail(slice.at, "write the name of a slice, such as scylla-server.slice", "Slice= cannot be %q",
 			convert.Clean(slice.value))
 		return
@@ -127,7 +126,7 @@ func (im *sliceImport) member(u *unitFile) {
 		}
 		return
 	}
-	g := im.Draft.Group(strings.TrimSuffix(u.name, "."+systemd.TypeOf(u.name)), u.at)
+	g := im.Draft.Group(strings.TrimSuffix(u.name, "."+unitname.TypeOf(u.name)), u.at)
 	if g == nil || !im.Describe(g, u.at, convert.From(u.at, u.name)) {
 		return
 	}
@@ -174,7 +173,7 @@ func InForce(d *convert.Draft, all []LiveUnit) {
 // liveUnit reads the properties of a unit as if they stood in its file.
 func (im *sliceImport) liveUnit(l LiveUnit) {
 	section := "Slice"
-	if systemd.TypeOf(l.Name) != "slice" {
+	if unitname.TypeOf(l.Name) != "slice" {
 		section = "Service"
 	}
 	u := &unitFile{name: l.Name, at: policy.Pos{File: l.Name}}
@@ -194,7 +193,7 @@ func (im *sliceImport) liveUnit(l LiveUnit) {
 		}
 		return
 	}
-	g := im.Draft.Group(strings.TrimSuffix(l.Name, "."+systemd.TypeOf(l.Name)), u.at)
+	g := im.Draft.Group(strings.TrimSuffix(l.Name, "."+unitname.TypeOf(l.Name)), u.at)
 	if g == nil || !im.Describe(g, u.at, convert.From(u.at, "")) {
 		return
 	}

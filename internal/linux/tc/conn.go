@@ -1,12 +1,13 @@
 package tc
 
 import (
-	"bulkhead/internal/linux/nlattr"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
+
+	"bulkhead/internal/linux/nlattr"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"

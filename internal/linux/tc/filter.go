@@ -1,9 +1,10 @@
 package tc
 
 import (
-	"bulkhead/internal/linux/nlattr"
 	"encoding/binary"
 	"fmt"
+
+	"bulkhead/internal/linux/nlattr"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"

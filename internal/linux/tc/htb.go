@@ -1,8 +1,9 @@
 package tc
 
 import (
-	"bulkhead/internal/linux/nlattr"
 	"math"
+
+	"bulkhead/internal/linux/nlattr"
 
 	"github.com/vishvananda/netlink/nl"
 )

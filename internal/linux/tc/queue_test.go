@@ -1,9 +1,10 @@
 package tc
 
 import (
-	"bulkhead/internal/linux/nlattr"
 	"encoding/binary"
 	"testing"
+
+	"bulkhead/internal/linux/nlattr"
 )
 
 func TestLeafOptions(t *testing.T) {

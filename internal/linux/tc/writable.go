@@ -1,9 +1,10 @@
 package tc
 
 import (
-	"bulkhead/internal/linux/nlattr"
 	"encoding/binary"
 	"slices"
+
+	"bulkhead/internal/linux/nlattr"
 
 	"github.com/vishvananda/netlink/nl"
 )

@@ -7,7 +7,7 @@ import (
 
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/yamlform"
-	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 )
 
 // maxDepth is how deep groups nest.
@@ -170,8 +170,8 @@ func unitFields() []yamlform.FormKey[policy.Group] {
 			Schema: policy.JSONSchema{"type": "string", "pattern": `^[a-zA-Z0-9:_.\\-]+\.slice$`},
 			Read: func(v yamlform.Item, g *policy.Group) {
 				text, ok := v.Text()
-				if err := systemd.CheckName(text); ok &&
-					(err != nil || systemd.TypeOf(text) != "slice" || text == "-.slice") {
+				if err := unitname.CheckName(text); ok &&
+					(err != nil || unitname.TypeOf(text) != "slice" || text == "-.slice") {
 					v.Fail("write the name of a slice, such as scylla-helper.slice", "%s cannot be %q", v.Name(), text)
 					return
 				}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 )
 
 // Subject is what a case works on.
@@ -177,7 +178,7 @@ func (b *bench) service(name string) string {
 // slice names a slice of the case's and starts it.
 func (b *bench) slice(group string, properties ...systemd.Property) string {
 	b.Helper()
-	name, err := systemd.SliceName(b.Name, group)
+	name, err := unitname.SliceName(b.Name, group)
 	b.must(err, b.StartSlice(b.ctx, systemd.Transient{Name: name, Properties: properties}))
 	return name
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 )
 
 var propertyCases = []testCase{
@@ -166,7 +167,7 @@ func sliceWaits(b *bench) {
 		b.Errorf("drop-ins %v lack %v", mine, want)
 	}
 	b.must(b.Stop(b.ctx, name), b.Start(b.ctx, name))
-	dir, err := systemd.SliceDir(slice)
+	dir, err := unitname.SliceDir(slice)
 	if b.must(err); b.unit(name).ControlGroup != dir+"/"+name {
 		b.Errorf("after the restart: %+v", b.unit(name))
 	}

@@ -18,6 +18,7 @@ import (
 
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/conformance"
+	"bulkhead/internal/systemd/unitname"
 	"bulkhead/internal/testhost"
 )
 
@@ -126,7 +127,7 @@ func sweep(t *testing.T, name string) {
 				continue
 			}
 			left++
-			if full, err := m.Unit(ctx, u.Name); err == nil && full.ControlGroup != "" && systemd.TypeOf(u.Name) != "slice" {
+			if full, err := m.Unit(ctx, u.Name); err == nil && full.ControlGroup != "" && unitname.TypeOf(u.Name) != "slice" {
 				killAll(full.ControlGroup)
 			}
 			if err := m.Stop(ctx, u.Name); err != nil && !errors.Is(err, systemd.ErrBusy) && !errors.Is(err, systemd.ErrNoUnit) {

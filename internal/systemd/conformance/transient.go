@@ -1,11 +1,11 @@
 package conformance
 
 import (
+	"slices"
 	"strings"
 
-	"slices"
-
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 )
 
 var transientCases = []testCase{
@@ -18,12 +18,12 @@ func aSlice(b *bench) {
 	limit := systemd.Property{Name: "MemoryMax", Value: mib(128)}
 	name := b.slice("a-b/c.d", limit)
 	u := b.unit(name)
-	dir, err := systemd.SliceDir(name)
+	dir, err := unitname.SliceDir(name)
 	b.must(err)
 	if u.ControlGroup != dir || !u.Active() || !u.Transient {
 		b.Errorf("%+v, want it in %q", u, dir)
 	}
-	parent, err := systemd.ParentSlice(name)
+	parent, err := unitname.ParentSlice(name)
 	if b.must(err); u.Slice != parent || !b.unit(parent).Active() {
 		b.Errorf("it lies in %q, want %q, and that active", u.Slice, parent)
 	}
@@ -48,7 +48,7 @@ func aSlice(b *bench) {
 func busySlice(b *bench) {
 	name := b.slice("a")
 	pid := b.Spawn(b.T)
-	scope, err := systemd.ScopeName(b.Name, "a", "run1")
+	scope, err := unitname.ScopeName(b.Name, "a", "run1")
 	b.must(err, b.StartScope(b.ctx, systemd.Transient{Name: scope, Slice: name, PIDs: []int{pid}}))
 	b.fails(b.Stop(b.ctx, name), systemd.ErrBusy)
 	b.fails(b.Stop(b.ctx, b.Name+".slice"), systemd.ErrBusy) // the slice above is no better
@@ -62,7 +62,7 @@ func busySlice(b *bench) {
 
 func aKeeper(b *bench) {
 	slice := b.slice("db")
-	keeper, err := systemd.KeeperName(b.Name, "db")
+	keeper, err := unitname.KeeperName(b.Name, "db")
 	b.must(err)
 	description := systemd.Transient{Name: keeper, Slice: slice, Exec: b.Sleep}
 	b.must(b.StartKeeper(b.ctx, description))
@@ -113,7 +113,7 @@ func handsDown(b *bench) {
 		return
 	}
 	slice := b.slice("db")
-	keeper, err := systemd.KeeperName(b.Name, "db")
+	keeper, err := unitname.KeeperName(b.Name, "db")
 	b.must(err, b.StartKeeper(b.ctx, systemd.Transient{Name: keeper, Slice: slice, Exec: b.Sleep}))
 	u := b.unit(keeper)
 	members := u.ControlGroup + "/members"
@@ -141,7 +141,7 @@ func handsDown(b *bench) {
 
 func attachRules(b *bench) {
 	slice := b.slice("db")
-	keeper, err := systemd.KeeperName(b.Name, "db")
+	keeper, err := unitname.KeeperName(b.Name, "db")
 	b.must(err, b.StartKeeper(b.ctx, systemd.Transient{Name: keeper, Slice: slice, Exec: b.Sleep}))
 	pid := b.Spawn(b.T)
 	if err := b.Attach(b.ctx, keeper, "/absent", pid); err == nil {
@@ -157,7 +157,7 @@ func attachRules(b *bench) {
 func aScope(b *bench) {
 	slice := b.slice("reports")
 	pid := b.Spawn(b.T)
-	name, err := systemd.ScopeName(b.Name, "reports", "run-1")
+	name, err := unitname.ScopeName(b.Name, "reports", "run-1")
 	b.must(err, b.StartScope(b.ctx, systemd.Transient{Name: name, Slice: slice, PIDs: []int{pid}, Delegate: true}))
 	u := b.unit(name)
 	if !u.Active() || u.Slice != slice || !u.Delegate || b.Host.GroupOf(pid) != u.ControlGroup {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 )
 
 var unitCases = []testCase{
@@ -79,11 +80,11 @@ func aService(b *bench) {
 func oddNames(b *bench) {
 	texts := []string{"odd name", "a-b/c", "ünïcode", "50%", `back\slash`, "at@home", "plus+minus"}
 	for _, text := range texts {
-		b.write(b.Name+systemd.Escape(text)+".service", "[Service]", "ExecStart="+strings.Join(b.Sleep, " "))
+		b.write(b.Name+unitname.Escape(text)+".service", "[Service]", "ExecStart="+strings.Join(b.Sleep, " "))
 	}
 	b.must(b.Reload(b.ctx))
 	for _, text := range texts {
-		name := b.Name + systemd.Escape(text) + ".service"
+		name := b.Name + unitname.Escape(text) + ".service"
 		b.must(b.Start(b.ctx, name))
 		u := b.unit(name)
 		if u.Name != name || !u.Active() {

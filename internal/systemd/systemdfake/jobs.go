@@ -11,7 +11,7 @@ import (
 
 	"github.com/godbus/dbus/v5"
 
-	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 )
 
 // startTransient makes a unit from properties. The file it is kept in is written first, so that a reload finds it.
@@ -29,10 +29,10 @@ func (m *Manager) startTransient(name string, list []pair) ([]any, func(), *dbus
 		return nil, nil, err
 	}
 	delete(files, "PIDs")
-	if systemd.TypeOf(name) == "service" && files["ExecStart"] == nil {
+	if unitname.TypeOf(name) == "service" && files["ExecStart"] == nil {
 		return nil, nil, fail("org.freedesktop.systemd1.BadUnitSetting", "Unit %s has a bad unit file setting.", name)
 	}
-	if systemd.TypeOf(name) == "scope" && len(pids) == 0 {
+	if unitname.TypeOf(name) == "scope" && len(pids) == 0 {
 		return nil, nil, fail("org.freedesktop.DBus.Error.FileNotFound",
 			"Unit %s failed to load properly, please adjust/correct and reload service manager: No such file or directory", name)
 	}
@@ -53,7 +53,7 @@ func (m *Manager) pidsOf(name string, lines []string) ([]int, *dbus.Error) {
 	if lines == nil {
 		return nil, nil
 	}
-	if systemd.TypeOf(name) != "scope" {
+	if unitname.TypeOf(name) != "scope" {
 		return nil, readOnly("PIDs")
 	}
 	var pids []int
@@ -129,7 +129,7 @@ func (m *Manager) activate(u *unit, pids []int) (result string, wait time.Durati
 			return "dependency", 0
 		}
 	}
-	kind := systemd.TypeOf(u.name)
+	kind := unitname.TypeOf(u.name)
 	if kind == "slice" {
 		m.startParents(u.name)
 		return "done", 0

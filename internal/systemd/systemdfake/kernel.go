@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 )
 
 // Kernel is a model of the kernel in which the units' directories and processes are, for tests of what works on both. It is
@@ -42,7 +43,7 @@ func (m *Manager) mirror(u *unit) {
 		if m.options.Cgroups == 1 {
 			file = r.V1
 		}
-		kind := systemd.TypeOf(u.name)
+		kind := unitname.TypeOf(u.name)
 		// A list of devices has a line for each, which the model of the kernel takes one at a time.
 		if file == "" || !r.Known(m.version, kind) || r.Name == "OOMPolicy" || r.Form == systemd.FormFlag || r.Form == systemd.FormDevices {
 			continue
@@ -109,7 +110,7 @@ func (m *Manager) unitAt(group string) (unit, sub string) {
 	for _, name := range slices.Sorted(maps.Keys(m.units)) {
 		u := m.units[name]
 		rest, in := strings.CutPrefix(group, u.group)
-		if u.group == "" || u.group == "/" || !in || rest != "" && rest[0] != '/' || systemd.TypeOf(name) == "slice" {
+		if u.group == "" || u.group == "/" || !in || rest != "" && rest[0] != '/' || unitname.TypeOf(name) == "slice" {
 			continue
 		}
 		return name, rest

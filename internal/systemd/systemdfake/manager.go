@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 )
 
 // Options describe the modelled host. The zero value is systemd 252 on cgroup v2.
@@ -307,12 +308,12 @@ func (m *Manager) requiredBy(name string) []string {
 
 // sliceOf is where a unit goes at its next start.
 func (m *Manager) sliceOf(u *unit) string {
-	switch systemd.TypeOf(u.name) {
+	switch unitname.TypeOf(u.name) {
 	case "slice":
 		if u.name == "-.slice" {
 			return ""
 		}
-		parent, _ := systemd.ParentSlice(u.name)
+		parent, _ := unitname.ParentSlice(u.name)
 		return parent
 	case "service", "scope":
 		if s := u.settings.last("Slice"); s != "" {
@@ -325,11 +326,11 @@ func (m *Manager) sliceOf(u *unit) string {
 
 // groupFor is the directory a unit gets at its next start.
 func (m *Manager) groupFor(u *unit) string {
-	if systemd.TypeOf(u.name) == "slice" {
-		dir, _ := systemd.SliceDir(u.name)
+	if unitname.TypeOf(u.name) == "slice" {
+		dir, _ := unitname.SliceDir(u.name)
 		return dir
 	}
-	dir, _ := systemd.SliceDir(m.sliceOf(u))
+	dir, _ := unitname.SliceDir(m.sliceOf(u))
 	return path.Join(dir, u.name)
 }
 
@@ -338,7 +339,7 @@ func (m *Manager) startParents(slice string) {
 	var chain []string
 	for s := slice; s != "" && s != "-.slice"; {
 		chain = append(chain, s)
-		s, _ = systemd.ParentSlice(s)
+		s, _ = unitname.ParentSlice(s)
 	}
 	for _, s := range slices.Backward(chain) {
 		u := m.units[s]
@@ -370,7 +371,7 @@ func (m *Manager) realize(u *unit) {
 		if m.options.Cgroups == 1 {
 			file = r.V1
 		}
-		kind := systemd.TypeOf(u.name)
+		kind := unitname.TypeOf(u.name)
 		if file == "" || !r.Known(m.version, kind) || r.Name == "OOMPolicy" {
 			continue
 		}
@@ -399,7 +400,7 @@ func (m *Manager) exited(u *unit, pid int) (after []func()) {
 // collect unloads what nobody needs any more: an empty scope, an ended transient unit, a unit without a file.
 func (m *Manager) collect(u *unit) (after []func()) {
 	empty := len(m.members(u.name)) == 0
-	if systemd.TypeOf(u.name) == "scope" && empty && u.active == "active" {
+	if unitname.TypeOf(u.name) == "scope" && empty && u.active == "active" {
 		u.active, u.sub = "inactive", "dead"
 	}
 	if u.active != "inactive" && u.active != "failed" || !empty {

@@ -13,6 +13,7 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 )
 
 const (
@@ -26,7 +27,7 @@ type Call struct {
 	Args                    []any
 }
 
-func objectPath(unit string) dbus.ObjectPath { return dbus.ObjectPath(systemd.ObjectPath(unit)) }
+func objectPath(unit string) dbus.ObjectPath { return dbus.ObjectPath(unitname.ObjectPath(unit)) }
 
 // fail makes an error reply in systemd's words.
 func fail(name, format string, args ...any) *dbus.Error {
@@ -102,11 +103,11 @@ func (m *Manager) property(call Call) ([]any, func(), *dbus.Error) {
 		}
 		return []any{dbus.MakeVariant(state)}, nil, nil
 	}
-	name, ok := systemd.UnitOfObject(call.Path)
+	name, ok := unitname.UnitOfObject(call.Path)
 	if !ok || call.Method != "GetAll" {
 		return nil, nil, fail("org.freedesktop.DBus.Error.UnknownMethod", "Unknown method %s.", call.Method)
 	}
-	if systemd.CheckName(name) != nil {
+	if unitname.CheckName(name) != nil {
 		return nil, nil, invalid("Unit name %s is neither a valid invocation ID nor unit name.", name)
 	}
 	u := m.units[name]
@@ -118,7 +119,7 @@ func (m *Manager) property(call Call) ([]any, func(), *dbus.Error) {
 
 // properties are those of a unit on all its interfaces.
 func (m *Manager) properties(u *unit) map[string]dbus.Variant {
-	kind := systemd.TypeOf(u.name)
+	kind := unitname.TypeOf(u.name)
 	p := map[string]any{
 		"Id": u.name, "LoadState": u.load, "ActiveState": u.active, "SubState": u.sub, "FragmentPath": u.fragment,
 		"DropInPaths": append([]string{}, u.dropIns...), "Transient": m.isTransient(u), "NeedDaemonReload": u.stamp != m.stampOf(u.name) && m.units[u.name] != nil,
@@ -205,7 +206,7 @@ func (m *Manager) method(call Call) ([]any, func(), *dbus.Error) {
 	case "SetUnitProperties":
 		return nil, nil, m.setUnit(text(0), call.Args[1].(bool), pairs(call.Args[2]))
 	case "StartUnit", "StopUnit", "StartTransientUnit", "ResetFailedUnit":
-		if systemd.CheckName(text(0)) != nil {
+		if unitname.CheckName(text(0)) != nil {
 			return nil, nil, invalid("Unit name %s is not valid.", text(0))
 		}
 		switch call.Method {
@@ -318,7 +319,7 @@ func (m *Manager) place(pid int, unit, sub string) {
 }
 
 func (m *Manager) setUnit(name string, runtime bool, list []pair) *dbus.Error {
-	if systemd.CheckName(name) != nil {
+	if unitname.CheckName(name) != nil {
 		return invalid("Unit name %s is not valid.", name)
 	}
 	u := m.units[name]
@@ -366,7 +367,7 @@ func must(err error) {
 }
 
 func section(name string) string {
-	kind := systemd.TypeOf(name)
+	kind := unitname.TypeOf(name)
 	return strings.ToUpper(kind[:1]) + kind[1:]
 }
 
@@ -400,7 +401,7 @@ func (m *Manager) encode(u *unit, list []pair, atStart bool) (map[string][]strin
 			continue
 		}
 		r, ok := systemd.RowOf(p.name)
-		if !ok || !r.Known(m.version, systemd.TypeOf(u.name)) || r.StartOnly && !atStart {
+		if !ok || !r.Known(m.version, unitname.TypeOf(u.name)) || r.StartOnly && !atStart {
 			return nil, readOnly(p.name)
 		}
 		if list, ok := p.value.([][]any); ok && r.Form == systemd.FormDevices {
@@ -497,7 +498,7 @@ func startOnly(p pair) (lines []string, ok bool, err *dbus.Error) {
 	case string:
 		switch p.name {
 		case "Slice":
-			if systemd.TypeOf(v) != "slice" {
+			if unitname.TypeOf(v) != "slice" {
 				return nil, false, invalid("Invalid unit name '%s'", v)
 			}
 			return []string{"Slice=" + v}, true, nil

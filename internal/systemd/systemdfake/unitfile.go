@@ -12,6 +12,7 @@ import (
 
 	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitname"
 )
 
 const (
@@ -89,7 +90,7 @@ func (m *Manager) read(u *unit) {
 			break
 		}
 	}
-	kind := systemd.TypeOf(u.name)
+	kind := unitname.TypeOf(u.name)
 	if u.load == "not-found" && kind == "slice" {
 		u.load = "loaded" // a slice needs no file
 	}

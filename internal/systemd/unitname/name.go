@@ -1,4 +1,7 @@
-package systemd
+// Package unitname makes and reads names of systemd's units (systemd.unit(5)): escaping, the slice, scope or service
+// that stands for a group of a policy, the directory and the parent of a slice, the object path of a unit on D-Bus.
+// It asks nobody; all functions are pure.
+package unitname
 
 import (
 	"encoding/hex"
@@ -8,9 +11,10 @@ import (
 )
 
 const (
-	// digits and letters, and what a unit name may hold beside them. The '@' is for instances only.
-	alphanumeric = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	nameBytes    = alphanumeric + `:-_.\`
+	// Alphanumeric are the characters that need no escaping.
+	Alphanumeric = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	// nameBytes are what a unit name may hold. The '@' is for instances only.
+	nameBytes = Alphanumeric + `:-_.\`
 	// nameMax is the longest unit name, suffix included (UNIT_NAME_MAX of 256 holds a final zero).
 	nameMax = 255
 
@@ -91,11 +95,13 @@ func ScopeName(root, group, tag string) (string, error) {
 	return groupUnit(root, path.Join(group, tag), "scope")
 }
 
-// runTag begins the tag of a scope that `run` makes. No group's slice or keeper is mistaken for one: those are no scopes.
+// runTag begins the tag of a scope that `run` makes. No group's slice or keeper is mistaken for one: those are no
+// scopes.
 const runTag = "run."
 
 // RunName names the scope of a command that `run` starts in a group, after the process that becomes the command: pid
-// and start time make it another one than any before in this boot. A group whose name leaves no room is left out of it.
+// and start time make it another one than any before in this boot. A group whose name leaves no room is left out of
+// it.
 func RunName(root, group string, pid int, start uint64) (string, error) {
 	tag := fmt.Sprintf("%s%d.%d", runTag, pid, start)
 	name, err := ScopeName(root, group, tag)
@@ -136,10 +142,10 @@ func groupUnit(root, group, suffix string) (string, error) {
 	return name, nil
 }
 
-// GroupOf is the inverse of SliceName, KeeperName and ScopeName (whose tag it gives as the last name): the group
-// that a unit below root stands for, "" for the root group's own. ok is false for a unit that none of them would give.
+// GroupOf is the inverse of SliceName, KeeperName and ScopeName (whose tag it gives as the last name): the group that
+// a unit below root stands for, "" for the root group's own. ok is false for a unit that none of them would give.
 func GroupOf(root, unit string) (group string, ok bool) {
-	prefix, suffix, found := cutSuffix(unit)
+	prefix, suffix, found := CutSuffix(unit)
 	if !found || suffix != "slice" && suffix != "service" && suffix != "scope" {
 		return "", false
 	}
@@ -170,7 +176,7 @@ func GroupOf(root, unit string) (group string, ok bool) {
 // SliceDir gives the directory that systemd makes for a slice, below the mount of a hierarchy:
 // "/a.slice/a-b.slice" for "a-b.slice", "/" for "-.slice". What a unit's ControlGroup says goes before this.
 func SliceDir(slice string) (string, error) {
-	prefix, suffix, ok := cutSuffix(slice)
+	prefix, suffix, ok := CutSuffix(slice)
 	if !ok || suffix != "slice" {
 		return "", fmt.Errorf("find directory of %q: not a slice", slice)
 	}
@@ -203,7 +209,7 @@ func ParentSlice(slice string) (string, error) {
 // CheckName says what is wrong with a unit's name, nil when it may be asked for. A template ("a@.service") is a
 // name, and not that of a unit.
 func CheckName(unit string) error {
-	prefix, suffix, ok := cutSuffix(unit)
+	prefix, suffix, ok := CutSuffix(unit)
 	before, instance, at := strings.Cut(prefix, "@")
 	switch {
 	case unit == "":
@@ -231,11 +237,12 @@ func CheckName(unit string) error {
 
 // TypeOf gives the type in a unit's name: "service"; "" when it has none.
 func TypeOf(unit string) string {
-	_, suffix, _ := cutSuffix(unit)
+	_, suffix, _ := CutSuffix(unit)
 	return suffix
 }
 
-func cutSuffix(unit string) (prefix, suffix string, ok bool) {
+// CutSuffix cuts the type off the name of a unit: "db" and "slice" of "db.slice".
+func CutSuffix(unit string) (prefix, suffix string, ok bool) {
 	dot := strings.LastIndexByte(unit, '.')
 	if dot < 1 {
 		return unit, "", false
@@ -257,7 +264,7 @@ func ObjectPath(unit string) string {
 		b.WriteByte('_')
 	}
 	for i := range len(unit) {
-		if c := unit[i]; strings.IndexByte(alphanumeric, c) < 0 || i == 0 && c <= '9' {
+		if c := unit[i]; strings.IndexByte(Alphanumeric, c) < 0 || i == 0 && c <= '9' {
 			fmt.Fprintf(&b, "_%02x", c)
 		} else {
 			b.WriteByte(c)
