@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"bulkhead/internal/control"
 	"bulkhead/internal/probe"
+	"bulkhead/internal/verify"
 )
 
 // Every verb says in one line what it does, and which flags it takes.
@@ -71,9 +71,9 @@ func TestAnswersAndErrorsAreApart(t *testing.T) {
 
 // A limit that is not enforced is exit code 4, as text and as JSON.
 func TestExitCodeOfVerify(t *testing.T) {
-	verified := []control.Verification{{Group: "a", LimitStatus: control.LimitStatus{Key: "cpu.limit", OK: true}},
+	verified := []verify.Reading{{Group: "a", Limit: verify.Limit{Key: "cpu.limit", OK: true}},
 		{Group: "a"}}
-	probed := []control.Probed{{Group: "a", How: "alone", Verdict: probe.Held},
+	probed := []verify.Result{{Group: "a", How: "alone", Verdict: probe.Held},
 		{Group: "a", How: "alone", Verdict: probe.NotEnforced}}
 	for _, json := range []bool{false, true} {
 		o := &output{json: json, out: io.Discard, stdout: io.Discard}

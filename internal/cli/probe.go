@@ -15,6 +15,7 @@ import (
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/control"
 	"bulkhead/internal/probe"
+	"bulkhead/internal/verify"
 )
 
 // errDryRun ends a probe before its first load.
@@ -34,9 +35,9 @@ func measure(ctx context.Context, s *session, groups []string, o verifyFlags) er
 		return err
 	}
 	defer c.Close()
-	all, err := c.Probe(ctx, control.ProbeOptions{
+	all, err := c.Probe(ctx, verify.Options{
 		Groups: groups, Inside: o.inside, Destructive: o.destructive, Peer: o.peer, Span: o.span, Agent: running != nil,
-		Begin: func(pl control.ProbePlan) error {
+		Begin: func(pl verify.Plan) error {
 			if o.dryRun && s.json {
 				pl.Loads, pl.Left = render.OrEmpty(pl.Loads), render.OrEmpty(pl.Left)
 				if err := s.printJSON(pl); err != nil {

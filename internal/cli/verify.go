@@ -9,6 +9,7 @@ import (
 
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/control"
+	"bulkhead/internal/verify"
 )
 
 // verifyFlags are the flags of verify.
@@ -75,14 +76,14 @@ Exit code 4: a limit is not enforced.`,
 }
 
 // answerVerified answers with the limits that were read back; one that is not in force is exit code 4.
-func answerVerified(o *output, all []control.Verification) error {
-	bad := slices.ContainsFunc(all, func(v control.Verification) bool { return !v.OK })
+func answerVerified(o *output, all []verify.Reading) error {
+	bad := slices.ContainsFunc(all, func(v verify.Reading) bool { return !v.OK })
 	return o.verdict(render.OrEmpty(all), bad, func() { render.Verified(o.out, all) })
 }
 
 // answerProbed answers with what was measured; a limit that is not enforced is exit code 4.
-func answerProbed(o *output, all []control.Probed) error {
-	bad := slices.ContainsFunc(all, func(r control.Probed) bool { return r.Verdict.Fault() })
+func answerProbed(o *output, all []verify.Result) error {
+	bad := slices.ContainsFunc(all, func(r verify.Result) bool { return r.Verdict.Fault() })
 	return o.verdict(render.OrEmpty(all), bad, func() { render.Probed(o.out, all) })
 }
 

@@ -53,7 +53,7 @@ func (c *Controller) inherit(v *View, forks []Fork, now time.Time) {
 	claimed := map[int]bool{}
 	for _, p := range v.Classified.Placements {
 		claimed[p.Process.PID] = true
-		if !isReleased(v.Released, p.Group) && !placed(p.Process, v.Layout.Place(&p.Process, p.Group)) {
+		if !isReleased(v.Released, p.Group) && !v.Layout.Placed(&p.Process, p.Group) {
 			m.movers[p.Process.PID] = mover{p.Group, p.Process.Cgroups, now}
 		}
 	}
@@ -197,7 +197,7 @@ func (c *Controller) narrow(v *View) *View {
 	wanted := map[int]bool{}
 	w := *v
 	for _, p := range v.Classified.Placements {
-		if isReleased(v.Released, p.Group) || placed(p.Process, v.Layout.Place(&p.Process, p.Group)) {
+		if isReleased(v.Released, p.Group) || v.Layout.Placed(&p.Process, p.Group) {
 			continue
 		}
 		for i, there := byPID[p.Process.PID]; there && !wanted[i]; i, there = byPID[v.Observed.Processes[i].PPID] {

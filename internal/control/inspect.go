@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/resolve"
+	"bulkhead/internal/verify"
 )
 
 // Discovery is what `discover` shows.
@@ -156,8 +156,8 @@ type PlacedAt struct {
 
 // LevelLimits is what one level of the tree, from the group up to our root, holds the process to.
 type LevelLimits struct {
-	Group  string        `json:"group"` // "" is our root group
-	Limits []LimitStatus `json:"limits"`
+	Group  string         `json:"group"` // "" is our root group
+	Limits []verify.Limit `json:"limits"`
 }
 
 // ExplainOptions of Explain.
@@ -190,7 +190,7 @@ func (c *Controller) Explain(ctx context.Context, pid int, o ExplainOptions) (*E
 	for _, p := range v.Members {
 		if p.Process.PID == pid {
 			e.Group, e.By = p.Group, p.By
-			e.Placed = placed(p.Process, v.Layout.Place(&p.Process, p.Group))
+			e.Placed = v.Layout.Placed(&p.Process, p.Group)
 		}
 	}
 	if e.Group == "" {
@@ -206,7 +206,7 @@ func (c *Controller) Explain(ctx context.Context, pid int, o ExplainOptions) (*E
 	}
 	e.Sockets = c.socketsOf(v, pid, e.Group)
 	for at := e.Group; at != "."; at = filepath.Dir(at) {
-		e.Levels = append(e.Levels, LevelLimits{Group: at, Limits: limitsOf(v, at)})
+		e.Levels = append(e.Levels, LevelLimits{Group: at, Limits: verifiable(v).Limits(at)})
 	}
 	if o.Watch <= 0 || !e.Placed {
 		return e, nil
@@ -234,89 +234,6 @@ func whyNot(v *View, pid int) string {
 		}
 	}
 	return "no rule matches"
-}
-
-// Verification is one limit read back from the kernel.
-type Verification struct {
-	Group string `json:"group"` // "" is the root group, with what host.weight and host.reserve ask
-	LimitStatus
-}
-
-// keyMembers stands for the membership of a group among what is verified: a limit holds nobody who is outside.
-const keyMembers policy.Key = "members"
-
-// Verify reads every limit of the groups (all of them when none is named) back and compares. It starts nothing. What differs
-// is read once more when no change is under way: in the middle of one a new group has no limits yet.
-func (c *Controller) Verify(ctx context.Context, groups []string) ([]Verification, error) {
-	all, err := c.readBack(ctx, groups)
-	if err != nil || !slices.ContainsFunc(all, func(v Verification) bool { return !v.OK }) {
-		return all, err
-	}
-	lock, err := c.lock(ctx, "verify", "")
-	if err != nil { // not root, or a change that takes long: then it is as it was read
-		return all, nil
-	}
-	defer lock.Release()
-	return c.readBack(ctx, groups)
-}
-
-// readBack is Verify at one moment.
-func (c *Controller) readBack(ctx context.Context, groups []string) ([]Verification, error) {
-	v, s, err := c.current(ctx, look{})
-	if err != nil {
-		return nil, err
-	}
-	for _, g := range groups {
-		if !hasGroup(v, g) {
-			return nil, errNoGroup(v, g)
-		}
-	}
-	var all []Verification
-	if len(groups) == 0 && !s.Released[""] {
-		for _, w := range v.Plan.Want {
-			l := limitOf(v, plan.RootGroup, w.Setting)
-			if w.Group == plan.RootGroup && !slices.ContainsFunc(all, func(o Verification) bool { return o.Key == l.Key }) {
-				all = append(all, Verification{Group: plan.RootGroup, LimitStatus: l})
-			}
-		}
-	}
-	for _, g := range v.Classified.Groups {
-		if len(groups) > 0 && !covers(groups, g.Path) || isReleased(s.Released, g.Path) {
-			continue
-		}
-		for _, l := range limitsOf(v, g.Path) {
-			if !l.Default {
-				all = append(all, Verification{Group: g.Path, LimitStatus: l})
-			}
-		}
-		if l, any := membersOf(v, g.Path); any {
-			all = append(all, Verification{Group: g.Path, LimitStatus: l})
-		}
-	}
-	return all, nil
-}
-
-// membersOf says whether all members of a group are in its directories.
-func membersOf(v *View, group string) (l LimitStatus, any bool) {
-	all, outside := 0, []string(nil)
-	for _, p := range v.Members {
-		if p.Group != group {
-			continue
-		}
-		all++
-		if !placed(p.Process, v.Layout.Place(&p.Process, group)) {
-			outside = append(outside, fmt.Sprintf("process %d (%s)", p.Process.PID, p.Process.Comm))
-		}
-	}
-	l = LimitStatus{Key: keyMembers, Asked: fmt.Sprintf("%d inside", all), InForce: fmt.Sprintf("%d inside", all-len(outside)), From: "rules", OK: len(outside) == 0}
-	if !l.OK {
-		const most = 5
-		l.Reason = "outside: " + strings.Join(outside[:min(most, len(outside))], ", ")
-		if more := len(outside) - most; more > 0 {
-			l.Reason += fmt.Sprintf(" and %d more", more)
-		}
-	}
-	return l, all > 0
 }
 
 // History lists what was done, the oldest first.

@@ -111,7 +111,7 @@ func (m *memory) inherited(v *View, moved []int) (count int) {
 	m.members = make(map[procfs.ID]struct{}, len(v.Classified.Placements))
 	for _, p := range v.Classified.Placements {
 		m.members[p.Process.ID] = struct{}{}
-		if _, known := before[p.Process.ID]; !known && before != nil && !slices.Contains(moved, p.Process.PID) && placed(p.Process, v.Layout.Place(&p.Process, p.Group)) {
+		if _, known := before[p.Process.ID]; !known && before != nil && !slices.Contains(moved, p.Process.PID) && v.Layout.Placed(&p.Process, p.Group) {
 			count++
 		}
 	}
@@ -159,7 +159,7 @@ func settled(v *View) bool {
 		if isReleased(v.Released, p.Group) {
 			continue
 		}
-		if !placed(p.Process, v.Layout.Place(&p.Process, p.Group)) {
+		if !v.Layout.Placed(&p.Process, p.Group) {
 			return false
 		}
 	}

@@ -25,6 +25,7 @@ import (
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/systemdfake"
 	"bulkhead/internal/systemd/unitname"
+	"bulkhead/internal/verify"
 )
 
 // machine is a host with systemd that is nowhere but in memory: the model of PID 1 over the model of the kernel, on cgroup
@@ -351,7 +352,7 @@ func TestRunIsAScope(t *testing.T) {
 			check("started")
 			m.must(m.bySystemd().Reload(t.Context()))
 			check("reloaded")
-			if all, err := m.Verify(t.Context(), nil); err != nil || slices.ContainsFunc(all, func(v Verification) bool { return !v.OK }) {
+			if all, err := m.Verify(t.Context(), nil); err != nil || slices.ContainsFunc(all, func(v verify.Reading) bool { return !v.OK }) {
 				t.Errorf("verify: %+v, %v", all, err)
 			}
 			// Moved by hand it goes where it is sent, and its unit ends.

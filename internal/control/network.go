@@ -1,7 +1,6 @@
 package control
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -523,72 +522,6 @@ func writesNetwork(p *policy.Policy, overrides []state.Override) bool {
 		slices.ContainsFunc(p.Schedules, func(s policy.Schedule) bool {
 			return slices.ContainsFunc(s.Set, func(set policy.Scheduled) bool { return limits(set.Settings) })
 		})
-}
-
-// networkLimit says what the kernel holds of a limit on an interface.
-func networkLimit(v *View, group string, s policy.Setting) LimitStatus {
-	l := LimitStatus{Key: s.Key, On: s.On, Asked: s.Value.String(), From: s.From, File: s.Dev}
-	if s.On != s.Dev && s.Dev != "" {
-		l.On = s.On + " (" + s.Dev + ")"
-	}
-	rate, limited := s.Value.(policy.BitRate)
-	if !limited {
-		l.OK, l.InForce = true, "no limit"
-		return l
-	}
-	held, ok := heldFor(v, group, s)
-	if !ok {
-		l.Reason = "nothing on the interface holds it"
-	} else {
-		has := held.Max
-		if strings.HasSuffix(string(s.Key), ".min") {
-			has = held.Min
-		}
-		l.InForce, l.OK = policy.BitRate(has).String(), has.BytesPerSecond() == tc.Rate(rate).BytesPerSecond() || has > tc.Rate(rate) && strings.HasSuffix(string(s.Key), ".min")
-		if held.Policed {
-			l.File += ", policed"
-		}
-	}
-	if why := networkDrift(v, group, s); why != "" {
-		l.OK, l.Reason = false, cmp.Or(l.Reason, "not as it should be: "+why)
-	}
-	for _, r := range v.Plan.Refusals {
-		if r.Group == group && s.Dev != "" && r.Device == s.Dev {
-			l.OK, l.Reason = false, r.Reason
-		}
-	}
-	return l
-}
-
-// networkDrift says what is not as the policy has it of what holds a limit on an interface.
-func networkDrift(v *View, group string, s policy.Setting) string {
-	for _, step := range v.Plan.Steps {
-		switch {
-		case step.Op == plan.OpNetwork && (step.Group == group || step.Group == plan.RootGroup && (step.Net.Device == s.Dev || step.Net.For == s.Dev)):
-			return step.Net.String() + " would put it right"
-		case step.Op == plan.OpWrite && step.File == knob.FileClassID && covers([]string{group}, step.Group) && strings.HasPrefix(string(s.Key), "network.egress"):
-			return fmt.Sprintf("%s of %s is %s, and packets are told by %s", step.File, step.Dir, knob.ClassID(step.Old), knob.ClassID(step.New))
-		}
-	}
-	return ""
-}
-
-// heldFor is what the kernel holds for a group in the direction of a limit.
-func heldFor(v *View, group string, s policy.Setting) (held netshape.Held, ok bool) {
-	if v.Network == nil {
-		return held, false
-	}
-	slot, numbered := v.Network.Slots[group]
-	direction := netshape.Egress
-	if strings.HasPrefix(string(s.Key), "network.ingress") {
-		direction = netshape.Ingress
-	}
-	for _, d := range v.Network.Devices {
-		if d.State.Device.Name == s.Dev && numbered {
-			return d.State.Held(slot, direction)
-		}
-	}
-	return held, false
 }
 
 // closeDoor closes what a runner opened.

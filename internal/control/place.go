@@ -160,7 +160,7 @@ func movable(v *View, p procfs.Process, group string) error {
 	if unit := v.Layout.Stuck(&p, group); unit != "" {
 		return fail(CodeRefused, "nothing was moved", "move process %d (%s): it is the main process of %s, which would take its end for the unit's", p.PID, p.Comm, unit)
 	}
-	if placed(p, v.Layout.Place(&p, group)) || slices.ContainsFunc(v.Plan.Steps, func(s plan.Step) bool { return s.Op == plan.OpMove && s.PID == p.ID }) {
+	if v.Layout.Placed(&p, group) || slices.ContainsFunc(v.Plan.Steps, func(s plan.Step) bool { return s.Op == plan.OpMove && s.PID == p.ID }) {
 		return nil
 	}
 	why := "the group is not in force on this host"

@@ -26,6 +26,7 @@ import (
 	"bulkhead/internal/policy"
 	"bulkhead/internal/probe"
 	"bulkhead/internal/testhost"
+	"bulkhead/internal/verify"
 )
 
 // init makes this binary a load, or a program that probes and is killed over it.
@@ -54,7 +55,7 @@ func init() {
 	case "be-a-prober":
 		c, err := Open(Options{State: os.Args[2], Probe: []string{"be-a-load", os.Args[2]}})
 		if err == nil {
-			_, err = c.Probe(context.Background(), ProbeOptions{Span: MostProbeSpan, Begin: func(ProbePlan) error { fmt.Println("begun"); return nil }})
+			_, err = c.Probe(context.Background(), verify.Options{Span: verify.MostSpan, Begin: func(verify.Plan) error { fmt.Println("begun"); return nil }})
 		}
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -69,7 +70,7 @@ func probeSite(t *testing.T) *site {
 }
 
 // probed measures, with short spans, and sees that nothing is left behind.
-func (s *site) probed(o ProbeOptions) []Probed {
+func (s *site) probed(o verify.Options) []verify.Result {
 	s.t.Helper()
 	if o.Span == 0 {
 		o.Span = 700 * time.Millisecond
@@ -97,7 +98,7 @@ func (s *site) probeDirs() (found []cgroup.Dir) {
 			s.t.Fatal(err)
 		}
 		for _, d := range dirs {
-			if _, ours := probeMaker(d.Path); ours {
+			if _, ours := verify.Maker(d.Path); ours {
 				found = append(found, d)
 			}
 		}
@@ -106,14 +107,14 @@ func (s *site) probeDirs() (found []cgroup.Dir) {
 }
 
 // faulty fails the test unless a probe finds a fault in a limit, measured in that way, for a reason with these words; and none elsewhere.
-func (s *site) faulty(all []Probed, key policy.Key, how, reason string) {
+func (s *site) faulty(all []verify.Result, key policy.Key, how, reason string) {
 	s.t.Helper()
 	found := false
 	for _, r := range all {
 		if !r.Verdict.Fault() {
 			continue
 		}
-		if r.Key != key && r.Key != keyMembers { // one who is outside makes a difference of its own
+		if r.Key != key && r.Key != verify.KeyMembers { // one who is outside makes a difference of its own
 			s.t.Errorf("%s, %s, is called %s beside what was planted: %s", r.Key, r.How, r.Verdict, r.Reason)
 		}
 		found = found || r.Key == key && r.How == how && strings.Contains(r.Reason, reason)
@@ -147,7 +148,7 @@ func TestProbeFindsNothingOnAHealthyHost(t *testing.T) {
 	}
 	for i := range rounds {
 		measured := 0
-		for _, r := range s.probed(ProbeOptions{}) {
+		for _, r := range s.probed(verify.Options{}) {
 			if r.Verdict.Fault() {
 				t.Errorf("round %d: %s, %s: asked %s, measured %s: %s: %s", i+1, r.Key, r.How, r.Asked, r.Measured, r.Verdict, r.Reason)
 			}
@@ -172,8 +173,8 @@ func TestProbeSaysFirst(t *testing.T) {
 	_, mark := marked(t, 70202)
 	s.apply(healthy(mark, dev))
 	dry := errors.New("dry")
-	var said ProbePlan
-	_, err := s.Probe(t.Context(), ProbeOptions{Begin: func(pl ProbePlan) error { said = pl; return dry }})
+	var said verify.Plan
+	_, err := s.Probe(t.Context(), verify.Options{Begin: func(pl verify.Plan) error { said = pl; return dry }})
 	if !errors.Is(err, dry) {
 		t.Fatalf("a dry run ended with %v", err)
 	}
@@ -260,7 +261,7 @@ func TestProbeFindsPlantedFaults(t *testing.T) {
 				if err := testhost.Tree(t).Move(cgroup.Dir{Hierarchy: s.of("pids").ID, Path: "/"}, member); err != nil {
 					t.Fatal(err)
 				}
-			}, keyMembers, "read back", "outside: process",
+			}, verify.KeyMembers, "read back", "outside: process",
 		},
 		{
 			"a memory limit lifted", simple("memory: {max: 48MiB}"),
@@ -283,7 +284,7 @@ func TestProbeFindsPlantedFaults(t *testing.T) {
 			member, mark = marked(t, 70203)
 			s.apply(f.policy(t, s))
 			f.plant(t, s)
-			s.faulty(s.probed(ProbeOptions{}), f.key, f.how, f.reason)
+			s.faulty(s.probed(verify.Options{}), f.key, f.how, f.reason)
 		})
 	}
 }
@@ -341,7 +342,7 @@ func TestProbeOfBufferedWrites(t *testing.T) {
 	s := probeSite(t)
 	dir := mounted(t)
 	s.apply("groups:\n  g: {match: [{exe: /nonexistent/x}], io: [{on: " + dir + ", read: {bandwidth: 10MiB/s}, write: {bandwidth: 10MiB/s, iops: 400}}]}\n")
-	all := s.probed(ProbeOptions{})
+	all := s.probed(verify.Options{})
 	v1 := s.of("blkio").Version == 1
 	if v1 {
 		s.faulty(all, policy.KeyIOWriteBandwidth, "buffered", "not enforced for buffered writes")
@@ -369,9 +370,9 @@ func TestProbeOfAHalvedBudget(t *testing.T) {
 			"groups:\n  g: {match: [{exe: /nonexistent/x}], io: [{on: asm:DATA, split: %s, read: {bandwidth: 20MiB/s}}]}\n", s.root, one, two, split)}}
 	}
 	s.must(Request{Verb: "apply", Sources: sources("by-use")})
-	s.faulty(s.probed(ProbeOptions{}), policy.KeyIOReadBandwidth, "direct, one device alone", "the limit is halved")
+	s.faulty(s.probed(verify.Options{}), policy.KeyIOReadBandwidth, "direct, one device alone", "the limit is halved")
 	s.must(Request{Verb: "apply", Sources: sources("even")})
-	for _, r := range s.probed(ProbeOptions{}) {
+	for _, r := range s.probed(verify.Options{}) {
 		if r.Verdict.Fault() {
 			t.Errorf("shared evenly, as asked: %s, %s: %s: %s", r.Key, r.How, r.Verdict, r.Reason)
 		}
@@ -384,7 +385,7 @@ func TestProbeOfAHalvedBudget(t *testing.T) {
 		}
 		s.writeIO(fmt.Sprintf("%d:%d", unix.Major(stat.Rdev), unix.Minor(stat.Rdev)), strconv.Itoa(5<<20))
 	}
-	s.faulty(s.probed(ProbeOptions{}), policy.KeyIOReadBandwidth, "direct", "")
+	s.faulty(s.probed(verify.Options{}), policy.KeyIOReadBandwidth, "direct", "")
 }
 
 // TestProbeOfADiskWeight: a weight counts as long as the disk has a scheduler that honours it.
@@ -396,7 +397,7 @@ func TestProbeOfADiskWeight(t *testing.T) {
 	}
 	dev, number := testhost.LoopDevice(t, 64<<20)
 	s.apply("groups:\n  g: {match: [{exe: /nonexistent/x}], io: [{on: " + dev + ", weight: 1000}]}\n  h: {match: [{exe: /nonexistent/y}], io: [{on: " + dev + ", weight: 50}]}\n")
-	for _, r := range s.probed(ProbeOptions{Groups: []string{"g"}, Span: time.Second}) {
+	for _, r := range s.probed(verify.Options{Groups: []string{"g"}, Span: time.Second}) {
 		if r.Verdict.Fault() {
 			t.Errorf("with BFQ: %s, %s: asked %s, measured %s: %s: %s", r.Key, r.How, r.Asked, r.Measured, r.Verdict, r.Reason)
 		}
@@ -404,9 +405,9 @@ func TestProbeOfADiskWeight(t *testing.T) {
 	if err := (blockdev.Queues{Block: s.Host.Block}).Write(t.Context(), number+"/scheduler", "none"); err != nil {
 		t.Fatal(err)
 	}
-	all := s.probed(ProbeOptions{Groups: []string{"g"}})
+	all := s.probed(verify.Options{Groups: []string{"g"}})
 	s.faulty(all, policy.KeyIOWeight, "read back", "")
-	if !slices.ContainsFunc(all, func(r Probed) bool { return strings.Contains(r.Reason, "none") }) {
+	if !slices.ContainsFunc(all, func(r verify.Result) bool { return strings.Contains(r.Reason, "none") }) {
 		t.Error("nothing says that the scheduler is none")
 	}
 }
@@ -418,7 +419,7 @@ func TestProbeInside(t *testing.T) {
 	member, mark := marked(t, 70204)
 	s.apply(healthy(mark, dev))
 	var inside []policy.Key
-	for _, r := range s.probed(ProbeOptions{Groups: []string{"g"}, Inside: true, Destructive: true}) {
+	for _, r := range s.probed(verify.Options{Groups: []string{"g"}, Inside: true, Destructive: true}) {
 		if r.Verdict.Fault() {
 			t.Errorf("%s, %s: asked %s, measured %s: %s: %s", r.Key, r.How, r.Asked, r.Measured, r.Verdict, r.Reason)
 		}
@@ -480,7 +481,7 @@ func TestProbeThatIsKilled(t *testing.T) {
 			}
 			switch next {
 			case "probe":
-				s.probed(ProbeOptions{})
+				s.probed(verify.Options{})
 			case "apply":
 				s.apply(text)
 			case "release":
@@ -502,7 +503,7 @@ func TestReleaseEndsAProbe(t *testing.T) {
 	other.reopen()
 	ended := make(chan error)
 	go func() {
-		_, err := s.Probe(t.Context(), ProbeOptions{Span: MostProbeSpan})
+		_, err := s.Probe(t.Context(), verify.Options{Span: verify.MostSpan})
 		ended <- err
 	}()
 	testhost.WaitFor(t, "a load in its place", func() bool {

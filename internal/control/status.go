@@ -6,8 +6,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"bulkhead/internal/cgroup"
@@ -17,6 +15,7 @@ import (
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
+	"bulkhead/internal/verify"
 )
 
 // Status is what `status` shows. Field names are stable (--json).
@@ -104,16 +103,16 @@ func (p *Placement) Share(share float64) time.Duration {
 
 // GroupStatus is one group with what it was asked, what is in force and what it uses.
 type GroupStatus struct {
-	Group    string        `json:"group"`
-	Role     policy.Role   `json:"role,omitempty"`
-	Instance string        `json:"instance,omitempty"`
-	Frozen   string        `json:"frozen_until,omitempty"`
-	Overdue  bool          `json:"overdue,omitempty"` // the freeze has ended and is still in force
-	Released bool          `json:"released,omitempty"`
-	Members  []Member      `json:"members"`
-	Limits   []LimitStatus `json:"limits"`
-	Share    plan.Share    `json:"share"`
-	Usage    metrics.Usage `json:"usage"`
+	Group    string         `json:"group"`
+	Role     policy.Role    `json:"role,omitempty"`
+	Instance string         `json:"instance,omitempty"`
+	Frozen   string         `json:"frozen_until,omitempty"`
+	Overdue  bool           `json:"overdue,omitempty"` // the freeze has ended and is still in force
+	Released bool           `json:"released,omitempty"`
+	Members  []Member       `json:"members"`
+	Limits   []verify.Limit `json:"limits"`
+	Share    plan.Share     `json:"share"`
+	Usage    metrics.Usage  `json:"usage"`
 	// MemorySource says where the memory figures are from: "cgroup", or "processes" where no limit needs
 	// the memory controller and they are sums over the members, shared pages counted once per member.
 	MemorySource string `json:"memory_source"`
@@ -135,20 +134,6 @@ type Member struct {
 	// Placed is false when it belongs to the group and is not in its directories (yet).
 	Placed bool   `json:"placed"`
 	By     string `json:"by"` // the rule or pin that claims it
-}
-
-// LimitStatus is one limit: what was asked, what the kernel file says.
-type LimitStatus struct {
-	Key     policy.Key `json:"key"`
-	On      string     `json:"on,omitempty"`
-	Asked   string     `json:"asked"`
-	From    string     `json:"from"`
-	File    string     `json:"file,omitempty"`
-	InForce string     `json:"in_force,omitempty"` // in the words of the policy
-	OK      bool       `json:"ok"`
-	// Default marks a role's default that this host does not hold: nobody asked for it, nothing is wrong.
-	Default bool   `json:"default_not_held,omitempty"`
-	Reason  string `json:"reason,omitempty"` // why not, or how far it reaches
 }
 
 // Status looks at everything that is governed. Agent facts are filled in by the caller that has them.
@@ -227,7 +212,7 @@ func (c *Controller) changing() (pending, underWay string) {
 
 // groupStatus is the status of one group.
 func (c *Controller) groupStatus(v *View, s *state.Documents, name string) GroupStatus {
-	g := GroupStatus{Group: name, Released: isReleased(s.Released, name), Members: []Member{}, Limits: []LimitStatus{}}
+	g := GroupStatus{Group: name, Released: isReleased(s.Released, name), Members: []Member{}, Limits: []verify.Limit{}}
 	for _, group := range v.Classified.Groups {
 		if group.Path == name {
 			g.Role, g.Instance = group.Role, group.Instance
@@ -243,140 +228,18 @@ func (c *Controller) groupStatus(v *View, s *state.Documents, name string) Group
 			g.Share = sh
 		}
 	}
-	g.Limits = append(g.Limits, limitsOf(v, name)...)
+	g.Limits = append(g.Limits, verifiable(v).Limits(name)...)
 	for _, p := range v.Members {
 		if p.Group != name {
 			continue
 		}
 		g.Members = append(g.Members, Member{
-			PID: p.Process.PID, Comm: p.Process.Comm, User: c.Host.Users.UserName(p.Process.UID), Placed: placed(p.Process, v.Layout.Place(&p.Process, name)), By: p.Rule,
+			PID: p.Process.PID, Comm: p.Process.Comm, User: c.Host.Users.UserName(p.Process.UID), Placed: v.Layout.Placed(&p.Process, name), By: p.Rule,
 		})
 		c.addTasks(&g.Tasks, p.Process)
 	}
 	c.addUsage(v, &g)
 	return g
-}
-
-// placed says whether a process is in all the directories.
-func placed(p procfs.Process, dirs map[string]cgroup.Dir) bool {
-	for hierarchy, d := range dirs {
-		if p.Cgroups[hierarchy] != d.Path {
-			return false
-		}
-	}
-	return true
-}
-
-// limitsOf compares each limit asked with what the kernel holds.
-func limitsOf(v *View, name string) []LimitStatus {
-	var limits []LimitStatus
-	for _, g := range v.Classified.Groups {
-		if g.Path != name {
-			continue
-		}
-		for _, s := range g.Settings {
-			limits = append(limits, limitOf(v, name, s))
-		}
-	}
-	return limits
-}
-
-// wantedFor finds the values of a group that a setting decides: those made for it, else those it takes
-// part in (cpu.period in the file of cpu.limit).
-func wantedFor(v *View, group string, s policy.Setting) []plan.Wanted {
-	var own, shared []plan.Wanted
-	for _, w := range v.Plan.Want {
-		if w.Group != group || w.Setting.Dev != s.Dev || !slices.Contains(w.Row.Keys, s.Key) {
-			continue
-		}
-		if w.Setting.Key == s.Key {
-			own = append(own, w)
-		}
-		shared = append(shared, w)
-	}
-	if len(own) > 0 {
-		return own
-	}
-	return shared
-}
-
-func limitOf(v *View, group string, s policy.Setting) LimitStatus {
-	if s.Key.OfNetwork() {
-		return networkLimit(v, group, s)
-	}
-	l := LimitStatus{Key: s.Key, On: s.On, Asked: s.Value.String(), From: s.From}
-	if s.Raw != "" {
-		if size, ok := s.Value.(policy.Bytes); ok {
-			l.Asked = size.Human()
-		}
-		l.Asked = s.Raw + " = " + l.Asked
-	}
-	if _, on, found := strings.Cut(s.Raw, ", on "); found && s.Parts > 1 && !s.Even() {
-		l.Asked = fmt.Sprintf("by use, of %s, on %s", s.Whole, on)
-	}
-	l.OK, l.InForce = true, "the kernel's own default" // unless a file is to hold something else
-	for _, w := range wantedFor(v, group, s) {
-		values, there := v.Observed.Dirs[w.Dir]
-		got := w.Row.Line(values[w.File], w.Key)
-		if l.File != w.File { // else it is the group's leaf, which has a part of it
-			l.File, l.InForce = w.File, w.Row.HumanIn(got, values)
-		}
-		switch {
-		case !there:
-			l.OK, l.InForce, l.Reason = false, "", "the group has no directory yet"
-		case got == "" || !w.Row.Same(w.Value, got):
-			l.OK, l.Reason = false, v.conflictOf(fileOf(w))
-		}
-	}
-	if s.Key == policy.KeyOOMScoreAdj {
-		l.File = "/proc/PID/oom_score_adj"
-		l.InForce, l.OK = scoresOf(v, group, s)
-	}
-	if s.Lost != "" {
-		l.OK, l.InForce, l.Reason = false, "as it was", s.Lost
-		return l
-	}
-	l.noted(v, group)
-	l.Default = !l.OK && l.File == "" && strings.HasPrefix(s.From, "role ")
-	return l
-}
-
-// noted takes in what the plan notes of the limit.
-func (l *LimitStatus) noted(v *View, group string) {
-	for _, n := range v.Plan.Notes {
-		if n.About(group, l.Key) && n.Fragile && l.Reason == "" {
-			l.Reason = n.Text // it holds now
-		}
-		if n.About(group, l.Key) && (l.File == "" || n.NotEnforced || n.Partly) {
-			l.Reason = n.Text
-			if n.NotEnforced || l.File == "" {
-				l.OK, l.InForce = false, ""
-			}
-		}
-	}
-}
-
-// scoresOf says which oom_score_adj the members of a group have, and whether it is the one asked for.
-func scoresOf(v *View, group string, s policy.Setting) (inForce string, ok bool) {
-	want, _ := s.Value.(policy.Count)
-	low, high, members := 0, 0, 0
-	for _, p := range v.Members {
-		score, known := v.Observed.OOMScoreAdj[p.Process.ID]
-		if p.Group != group || !known {
-			continue
-		}
-		if members == 0 {
-			low, high = score, score
-		}
-		low, high, members = min(low, score), max(high, score), members+1
-	}
-	switch {
-	case members == 0:
-		return "no process has it yet", true
-	case low != high:
-		return fmt.Sprintf("%d to %d", low, high), false
-	}
-	return strconv.Itoa(low), low == int(want)
 }
 
 // addTasks counts a member's threads and their states.

@@ -132,7 +132,7 @@ func outOfPlace(
 		if ungoverned(v, p) {
 			return nil, true
 		}
-		if !placed(p.Process, v.Layout.Place(&p.Process, p.Group)) {
+		if !v.Layout.Placed(&p.Process, p.Group) {
 			misplaced = append(misplaced, p)
 		}
 	}
@@ -148,7 +148,7 @@ func (c *Controller) bornOutside(v *View, fresh []procfs.Process, forks []Fork) 
 		}
 		inside := false
 		for i := range fresh {
-			inside = inside || fresh[i].PID == f.Child && placed(fresh[i], v.Layout.Place(&fresh[i], parent.group))
+			inside = inside || fresh[i].PID == f.Child && v.Layout.Placed(&fresh[i], parent.group)
 		}
 		if !inside {
 			return true

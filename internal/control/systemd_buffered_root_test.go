@@ -17,6 +17,7 @@ import (
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/testhost"
+	"bulkhead/internal/verify"
 )
 
 // The spare disk of the lab's machines: a partition with ext4, which has cgroup writeback.
@@ -118,7 +119,7 @@ func TestBufferedWritesAreHeldOnV2Alone(t *testing.T) {
 	s.must(Request{Verb: "apply", Sources: sources})
 	took := w.write()
 	group := s.groupStatusOf("dumps")
-	i := slices.IndexFunc(group.Limits, func(l LimitStatus) bool { return l.Key == policy.KeyIOWriteBandwidth })
+	i := slices.IndexFunc(group.Limits, func(l verify.Limit) bool { return l.Key == policy.KeyIOWriteBandwidth })
 	if i < 0 || !group.Limits[i].OK {
 		t.Fatalf("the limit is not in force: %+v", group.Limits)
 	}

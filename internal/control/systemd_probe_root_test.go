@@ -13,12 +13,13 @@ import (
 	"bulkhead/internal/policy"
 	"bulkhead/internal/probe"
 	"bulkhead/internal/testhost"
+	"bulkhead/internal/verify"
 )
 
 // cpuRow is what a probe says of the limit on CPU time that it measured.
-func cpuRow(t *testing.T, all []Probed) Probed {
+func cpuRow(t *testing.T, all []verify.Result) verify.Result {
 	t.Helper()
-	i := slices.IndexFunc(all, func(r Probed) bool { return r.Key == policy.KeyCPULimit && r.How == "alone" })
+	i := slices.IndexFunc(all, func(r verify.Result) bool { return r.Key == policy.KeyCPULimit && r.How == "alone" })
 	if i < 0 {
 		t.Fatal("the limit on CPU time was not measured")
 	}
@@ -37,14 +38,14 @@ func TestProbeUnderSystemd(t *testing.T) {
 	s.apply(fmt.Sprintf("groups:\n  app: {match: [{cmdline: '%s'}], cpu: {limit: 0.4}}\n  jobs: {match: [{cmdline: '^sleep %s$'}], cpu: {limit: 0.3}}\n",
 		rule, strings.ReplaceAll(mark, ".", "[.]")))
 	for _, group := range []string{"app", "jobs"} {
-		if r := cpuRow(t, s.probed(ProbeOptions{Groups: []string{group}})); r.Verdict != probe.NotMeasured || !strings.Contains(r.Reason, "--inside") {
+		if r := cpuRow(t, s.probed(verify.Options{Groups: []string{group}})); r.Verdict != probe.NotMeasured || !strings.Contains(r.Reason, "--inside") {
 			t.Errorf("%s, beside a unit: %s: %s", group, r.Verdict, r.Reason)
 		}
-		all := s.probed(ProbeOptions{Groups: []string{group}, Inside: true})
+		all := s.probed(verify.Options{Groups: []string{group}, Inside: true})
 		if r := cpuRow(t, all); r.Verdict != probe.Held && r.Verdict != probe.NotReached {
 			t.Errorf("%s, inside: %s, measured %s: %s", group, r.Verdict, r.Measured, r.Reason)
 		}
-		if slices.ContainsFunc(all, func(r Probed) bool { return r.Verdict.Fault() }) {
+		if slices.ContainsFunc(all, func(r verify.Result) bool { return r.Verdict.Fault() }) {
 			t.Errorf("%s: something is called wrong: %+v", group, all)
 		}
 	}
@@ -61,7 +62,7 @@ func TestProbeUnderSystemd(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.reload(1)
-	if r := cpuRow(t, s.probed(ProbeOptions{Groups: []string{"app"}, Inside: true})); r.Verdict != probe.NotEnforced || !strings.Contains(r.Reason, "daemon-reload") {
+	if r := cpuRow(t, s.probed(verify.Options{Groups: []string{"app"}, Inside: true})); r.Verdict != probe.NotEnforced || !strings.Contains(r.Reason, "daemon-reload") {
 		t.Errorf("after a daemon-reload that takes the limit away: %s, measured %s: %s", r.Verdict, r.Measured, r.Reason)
 	}
 }

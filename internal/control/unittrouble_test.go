@@ -15,6 +15,7 @@ import (
 	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/systemdfake"
+	"bulkhead/internal/verify"
 )
 
 // said says whether one of the notes holds all of the words.
@@ -426,7 +427,7 @@ func TestDropInThatSortsLater(t *testing.T) {
 	}
 	all, err := m.Verify(t.Context(), nil)
 	m.must(err)
-	if !slices.ContainsFunc(all, func(v Verification) bool { return v.OK && strings.Contains(v.Reason, "override.conf") }) {
+	if !slices.ContainsFunc(all, func(v verify.Reading) bool { return v.OK && strings.Contains(v.Reason, "override.conf") }) {
 		t.Errorf("verify says %+v", all)
 	}
 	m.must(m.bySystemd().Reload(t.Context()))

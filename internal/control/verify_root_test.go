@@ -85,7 +85,7 @@ func TestVerifyOfWhatSeveralLack(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, group := range []string{"a", "b"} {
-		for _, l := range limitsOf(v, group) {
+		for _, l := range verifiable(v).Limits(group) {
 			if l.Key == policy.KeyIOWeight && l.OK {
 				t.Errorf("%s: io.weight, which is not built, is %q and ok", group, l.InForce)
 			}

@@ -95,3 +95,13 @@ func (p *planner) ancestors(proc *procfs.Process) func(yield func(*procfs.Proces
 		}
 	}
 }
+
+// Placed says whether a process of a group is in the directories in which it is to sit (Place).
+func (l Layout) Placed(p *procfs.Process, group string) bool {
+	for hierarchy, d := range l.Place(p, group) {
+		if p.Cgroups[hierarchy] != d.Path {
+			return false
+		}
+	}
+	return true
+}

@@ -350,9 +350,6 @@ func (l Layout) holdsRun(d cgroup.Dir) bool {
 	return ours && there && group != RootGroup
 }
 
-// SliceName names the slice of a group; ok is false for one that is not there.
-func (l Layout) SliceName(group string) (name string, ok bool) { return l.sliceName(group) }
-
 // staysInUnit says whether a process of a group is left in the unit that it is in.
 func (l Layout) staysInUnit(p *procfs.Process, group string) bool {
 	dir, unit, ok := l.names.UnitDir(p)

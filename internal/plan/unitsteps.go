@@ -277,7 +277,7 @@ func (p *planner) adopt() {
 	seen := map[string]bool{}
 	for _, g := range p.in.Systemd.Governed {
 		seen[g.Unit] = true
-		slice, ok := p.d.layout.sliceName(g.Group)
+		slice, ok := p.d.layout.SliceName(g.Group)
 		if ok && p.d.layout.adopts[g.Group] && unitname.TypeOf(g.Unit) == "service" {
 			want[g.Unit], groups[g.Unit] = slice, g.Group
 		}
@@ -331,8 +331,8 @@ func (p *planner) runsElsewhere(unit string) bool {
 	})
 }
 
-// sliceName names the slice of a group that is there.
-func (l Layout) sliceName(group string) (string, bool) {
+// SliceName names the slice of a group that is there.
+func (l Layout) SliceName(group string) (name string, ok bool) {
 	for hierarchy, d := range l.own[group] {
 		if l.owned[hierarchy] {
 			return d.Path[strings.LastIndexByte(d.Path, '/')+1:], true

@@ -175,7 +175,7 @@ func (d *Dirty) run(ctx context.Context, s *server) (a Answer, err error) {
 
 // WriteBack has what a load's open file holds in the page cache written to the disk, by this process and not by the
 // load: as the kernel's own threads do it. It takes kernel 5.6.
-func WriteBack(l *Load, file int) error {
+func (l *Load) WriteBack(file int) error {
 	pidfd, err := unix.PidfdOpen(l.ID.PID, 0)
 	if err != nil {
 		return fmt.Errorf("write back the load's file: %w", err)

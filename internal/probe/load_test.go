@@ -30,9 +30,10 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
-		_ = l.Begin(Order{Fork: &Fork{Tasks: 40}})
-		_, _ = l.Wait(context.Background(), time.Second)
-		_ = l.Begin(Order{Spin: &Spin{Threads: 1, Span: time.Minute}})
+		_, _ = l.Do(context.Background(), Order{Fork: &Fork{Tasks: 40}}, time.Second)
+		ctx, stop := context.WithTimeout(context.Background(), time.Millisecond) // it has its order and is about it
+		_, _ = l.Do(ctx, Order{Spin: &Spin{Threads: 1, Span: time.Minute}}, time.Minute)
+		stop()
 		fmt.Println(l.ID.PID)
 		select {}
 	}
@@ -110,7 +111,7 @@ func TestDiskLoads(t *testing.T) {
 	}
 	a, err := l.Do(t.Context(), Order{Dirty: &Dirty{Dir: dir, Bytes: 1 << 20}}, time.Second)
 	if err == nil {
-		err = WriteBack(l, a.File)
+		err = l.WriteBack(a.File)
 	}
 	if err != nil || a.Bytes != 1<<20 {
 		t.Errorf("1 MiB through the page cache: %+v, %v", a, err)
@@ -182,14 +183,16 @@ func TestLoadEndsWithItsMaker(t *testing.T) {
 		}
 	}
 	l := start(t)
-	if err := l.Begin(Order{Spin: &Spin{Threads: 1, Span: time.Minute}}); err != nil {
-		t.Fatal(err)
-	}
+	spinning := make(chan error)
+	go func() {
+		_, err := l.Do(t.Context(), Order{Spin: &Spin{Threads: 1, Span: time.Minute}}, time.Minute)
+		spinning <- err
+	}()
 	l.Close()
 	if h.Proc.Alive(l.ID) {
 		t.Error("a load that was ended lives")
 	}
-	if _, err := l.Wait(t.Context(), time.Second); !errors.Is(err, ErrEnded) {
+	if err := <-spinning; !errors.Is(err, ErrEnded) {
 		t.Errorf("a load that was ended answers: %v", err)
 	}
 }

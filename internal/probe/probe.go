@@ -99,26 +99,13 @@ func (l *Load) listen(out *os.File) {
 // Do has an order done that takes so long, and gives its answer. The error is ErrEnded when the process was killed over
 // it.
 func (l *Load) Do(ctx context.Context, o Order, takes time.Duration) (Answer, error) {
-	if err := l.Begin(o); err != nil {
-		return Answer{}, err
-	}
-	return l.wait(ctx, takes+answerTimeout)
-}
-
-// Begin gives an order and does not wait: Wait does.
-func (l *Load) Begin(o Order) error {
 	line, err := json.Marshal(o)
 	if err != nil {
-		return err
+		return Answer{}, err
 	}
 	if _, err := l.in.Write(append(line, '\n')); err != nil {
-		return ErrEnded
+		return Answer{}, ErrEnded
 	}
-	return nil
-}
-
-// Wait waits for the answer to an order that was begun and takes so long.
-func (l *Load) Wait(ctx context.Context, takes time.Duration) (Answer, error) {
 	return l.wait(ctx, takes+answerTimeout)
 }
 

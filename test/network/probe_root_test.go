@@ -14,13 +14,13 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 
-	"bulkhead/internal/control"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/probe"
+	"bulkhead/internal/verify"
 )
 
 // probed measures a group against a peer on the other side of the interface.
-func (s *site) probed(code int, peer, group string) (all []control.Probed) {
+func (s *site) probed(code int, peer, group string) (all []verify.Result) {
 	s.t.Helper()
 	r := s.exits(code, nil, "verify", "--probe", "--inside", "--peer", peer, "--span", "1s", "--json", group)
 	if err := json.Unmarshal([]byte(r.out), &all); err != nil {
@@ -33,8 +33,8 @@ func (s *site) probed(code int, peer, group string) (all []control.Probed) {
 }
 
 // verdict finds the row of a limit; "" when there is none.
-func verdict(all []control.Probed, key policy.Key, how string) probe.Verdict {
-	i := slices.IndexFunc(all, func(p control.Probed) bool { return p.Key == key && p.How == how })
+func verdict(all []verify.Result, key policy.Key, how string) probe.Verdict {
+	i := slices.IndexFunc(all, func(p verify.Result) bool { return p.Key == key && p.How == how })
 	if i < 0 {
 		return ""
 	}
@@ -70,7 +70,7 @@ func TestProbeOfTraffic(t *testing.T) {
 	if got := verdict(all, policy.KeyNetworkEgressMax, "sent"); got != probe.NotEnforced {
 		t.Errorf("without the program that tells its traffic what leaves is %q", got)
 	}
-	if !slices.ContainsFunc(all, func(p control.Probed) bool { return p.How == "sent" && strings.Contains(p.Reason, "program") }) {
+	if !slices.ContainsFunc(all, func(p verify.Result) bool { return p.How == "sent" && strings.Contains(p.Reason, "program") }) {
 		t.Error("nothing says that the program is gone")
 	}
 	s.must("apply")

@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/control"
 	"bulkhead/internal/convert"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/verify"
 )
 
 // evil is what somebody may call a process, a file or a reason.
@@ -73,9 +74,9 @@ func TestForeignText(t *testing.T) {
 				r := filled[control.Reply](on)
 				Reply(w, w, &r, control.Request{Verb: "apply"})
 			},
-			"verify":   func(w io.Writer) { Verified(w, filled[[]control.Verification](on)) },
-			"probe":    func(w io.Writer) { Probed(w, filled[[]control.Probed](on)) },
-			"measured": func(w io.Writer) { ProbePlan(w, filled[control.ProbePlan](on), on) },
+			"verify":   func(w io.Writer) { Verified(w, filled[[]verify.Reading](on)) },
+			"probe":    func(w io.Writer) { Probed(w, filled[[]verify.Result](on)) },
+			"measured": func(w io.Writer) { ProbePlan(w, filled[verify.Plan](on), on) },
 			"import":   func(w io.Writer) { Remarks(w, "left", filled[[]convert.Remark](on)) },
 			"error":    func(w io.Writer) { Error(w, &control.Error{Err: errText(evil)}) },
 			"log": func(w io.Writer) {

@@ -10,6 +10,7 @@ import (
 	"bulkhead/internal/control"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/verify"
 )
 
 // printTraffic prints what a group sends and receives.
@@ -99,8 +100,8 @@ func printGroup(out io.Writer, g control.GroupStatus) {
 
 // printLimits prints what was asked and what is in force as a table, with what there is to say about a
 // limit below it. It says whether there was any.
-func printLimits(out io.Writer, all []control.LimitStatus) bool {
-	all = slices.DeleteFunc(slices.Clone(all), func(l control.LimitStatus) bool { return l.Default })
+func printLimits(out io.Writer, all []verify.Limit) bool {
+	all = slices.DeleteFunc(slices.Clone(all), func(l verify.Limit) bool { return l.Default })
 	if len(all) == 0 {
 		return false
 	}
@@ -119,7 +120,7 @@ func printLimits(out io.Writer, all []control.LimitStatus) bool {
 }
 
 // limitName is a limit with the device it is for.
-func limitName(l control.LimitStatus) string { return keyName(l.Key, l.On) }
+func limitName(l verify.Limit) string { return keyName(l.Key, l.On) }
 
 func keyName(key policy.Key, on string) string {
 	if on == "" {
@@ -134,7 +135,7 @@ func groupName(group string) string {
 }
 
 // verdict is what is said on a limit in one or two words.
-func verdict(l control.LimitStatus) string {
+func verdict(l verify.Limit) string {
 	switch {
 	case l.OK:
 		return "ok"

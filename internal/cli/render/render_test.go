@@ -23,6 +23,7 @@ import (
 	"bulkhead/internal/probe"
 	"bulkhead/internal/proof"
 	"bulkhead/internal/state"
+	"bulkhead/internal/verify"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -79,7 +80,7 @@ func TestStatusText(t *testing.T) {
 				Frozen: "2026-03-01 13:00:00", MemorySource: "cgroup",
 				Members: []control.Member{{PID: 4711, Comm: "mariadbd", User: "mysql", Placed: true},
 					{PID: 4712, Comm: "late", User: "mysql"}},
-				Limits: []control.LimitStatus{
+				Limits: []verify.Limit{
 					{Key: "cpu.limit", Asked: "4", From: "override 2", File: "cpu.cfs_quota_us", InForce: "4 cores",
 						OK: true},
 					{Key: "tasks", Asked: "500", From: "class standard", File: "pids.max", InForce: "400 tasks"},
@@ -144,10 +145,10 @@ func TestInstancesText(t *testing.T) {
 }
 
 func TestVerifyText(t *testing.T) {
-	all := []control.Verification{
-		{Group: "a", LimitStatus: control.LimitStatus{Key: "cpu.limit", Asked: "50% = 0.5", File: "cpu.cfs_quota_us",
+	all := []verify.Reading{
+		{Group: "a", Limit: verify.Limit{Key: "cpu.limit", Asked: "50% = 0.5", File: "cpu.cfs_quota_us",
 			InForce: "0.5 cores", OK: true}},
-		{Group: "a", LimitStatus: control.LimitStatus{Key: "memory.low", Asked: "1GiB",
+		{Group: "a", Limit: verify.Limit{Key: "memory.low", Asked: "1GiB",
 			Reason: "cgroup v1 has no memory.low"}},
 	}
 	golden(t, "verify", printed(func(out io.Writer) { Verified(out, all) }))
@@ -159,7 +160,7 @@ func TestVerifyText(t *testing.T) {
 
 func TestProbedText(t *testing.T) {
 	part := func(d float64) *float64 { return &d }
-	all := []control.Probed{
+	all := []verify.Result{
 		{Group: "a", Key: "cpu.limit", How: "alone", Asked: "0.5", Measured: "0.497 cores", Difference: part(-0.006),
 			Verdict: probe.Held},
 		{Group: "a", Key: "io.write.bandwidth", On: "/data", Device: "sdb", How: "buffered", Asked: "50MB/s",
@@ -168,15 +169,15 @@ func TestProbedText(t *testing.T) {
 			Reason: "no probe for it"},
 	}
 	golden(t, "probed", printed(func(out io.Writer) {
-		ProbePlan(out, control.ProbePlan{
-			Loads: []control.ProbeLoad{
+		ProbePlan(out, verify.Plan{
+			Loads: []verify.Measurement{
 				{Group: "a", Key: "cpu.limit", What: "2 threads burn CPU", Where: "beside",
 					Takes: 2300 * time.Millisecond},
 				{Group: "a", Key: "io.write.bandwidth", On: "/data", Device: "/dev/sdb", What: "4 MiB are written",
 					Where: "inside", Takes: time.Second, Bytes: 4 << 20},
 			},
 			Takes: 3300 * time.Millisecond, Bytes: 4 << 20,
-			Left: []control.ProbeLeft{{Group: "a", Key: "memory.low", Why: "no probe for it"}},
+			Left: []verify.Unmeasured{{Group: "a", Key: "memory.low", Why: "no probe for it"}},
 		}, true)
 		Probed(out, all)
 	}))
@@ -201,7 +202,7 @@ func TestExplainText(t *testing.T) {
 				Why: `user is "mysql", not "report"`},
 		},
 		Levels: []control.LevelLimits{
-			{Group: "mysql3306", Limits: []control.LimitStatus{{Key: "tasks", Asked: "500", From: "group",
+			{Group: "mysql3306", Limits: []verify.Limit{{Key: "tasks", Asked: "500", From: "group",
 				File: "pids.max", InForce: "500 tasks", OK: true}}},
 			{Group: "all"},
 		},
@@ -368,7 +369,7 @@ func TestJSONNames(t *testing.T) {
 	}
 	for _, v := range []any{
 		discoveryJSON{}, explanationJSON{}, CheckView{}, plan.Plan{}, control.Reply{}, control.Status{},
-		control.Verification{},
+		verify.Reading{},
 		journal.Entry{}, problemsJSON{}, ScenarioView{}, proof.Result{}, proof.Comparison{}, proof.Outcome{},
 	} {
 		walk(reflect.TypeOf(v).String(), reflect.TypeOf(v))

@@ -13,6 +13,7 @@ import (
 	"bulkhead/internal/control"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/state"
+	"bulkhead/internal/verify"
 )
 
 // Status prints the state of the policy and of every group.
@@ -133,7 +134,7 @@ func Orphans(out io.Writer, all []classify.Orphan) {
 func saidOf(groups []control.GroupStatus, n plan.Note) bool {
 	return slices.ContainsFunc(groups, func(g control.GroupStatus) bool {
 		return g.Group == n.Group && slices.ContainsFunc(g.Limits,
-			func(l control.LimitStatus) bool { return l.Key == n.Key && l.Reason == n.Text })
+			func(l verify.Limit) bool { return l.Key == n.Key && l.Reason == n.Text })
 	})
 }
 

@@ -5,33 +5,33 @@ import (
 	"math"
 	"time"
 
-	"bulkhead/internal/control"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/probe"
+	"bulkhead/internal/verify"
 )
 
 // Verified prints each limit as it was read back from the kernel.
-func Verified(out io.Writer, all []control.Verification) {
+func Verified(out io.Writer, all []verify.Reading) {
 	bad := 0
 	w := newTable(out, "group", "limit", "asked", "in force", "file", "verdict")
 	for _, v := range all {
 		if !v.OK {
 			bad++
 		}
-		Printf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", groupName(v.Group), limitName(v.LimitStatus),
-			v.Asked, dash(v.InForce), dash(v.File), verdict(v.LimitStatus))
+		Printf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", groupName(v.Group), limitName(v.Limit),
+			v.Asked, dash(v.InForce), dash(v.File), verdict(v.Limit))
 	}
 	w.flush()
 	for _, v := range all {
 		if v.Reason != "" {
-			Printf(out, "%s %s: %s\n", groupName(v.Group), limitName(v.LimitStatus), v.Reason)
+			Printf(out, "%s %s: %s\n", groupName(v.Group), limitName(v.Limit), v.Reason)
 		}
 	}
 	Printf(out, "%s read back, %d not enforced\n", Count(len(all), "limit", "limits"), bad)
 }
 
 // ProbePlan prints what a probe measures, for how long and with how much.
-func ProbePlan(out io.Writer, pl control.ProbePlan, dryRun bool) {
+func ProbePlan(out io.Writer, pl verify.Plan, dryRun bool) {
 	Printf(out, "%s, about %s in all; at most %s read, written and sent\n",
 		Count(len(pl.Loads), "measurement", "measurements"), pl.Takes.Round(time.Second/10),
 		policy.Bytes(pl.Bytes).Human())
@@ -52,7 +52,7 @@ func ProbePlan(out io.Writer, pl control.ProbePlan, dryRun bool) {
 }
 
 // Probed prints what each limit was measured to enforce.
-func Probed(out io.Writer, all []control.Probed) {
+func Probed(out io.Writer, all []verify.Result) {
 	faults, measured := 0, 0
 	for _, r := range all {
 		if r.Verdict.Fault() {

@@ -1,0 +1,129 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/classify"
+	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/netshape"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/probe"
+	"bulkhead/internal/verify"
+)
+
+// verifiable is what the limits of a view are compared with.
+func verifiable(v *View) *verify.Snapshot {
+	return &verify.Snapshot{
+		Facts: v.Facts, Tree: v.Tree, Layout: v.Layout, Groups: v.Classified.Groups, Members: v.Members,
+		Plan: v.Plan, Observed: v.Observed, Network: v.Network, Conflict: v.conflictOf,
+	}
+}
+
+// Verify reads every limit of the groups (all of them when none is named) back and compares. It starts nothing. What
+// differs is read once more when no change is under way: in the middle of one a new group has no limits yet.
+func (c *Controller) Verify(ctx context.Context, groups []string) ([]verify.Reading, error) {
+	all, err := c.readBack(ctx, groups)
+	if err != nil || !slices.ContainsFunc(all, func(r verify.Reading) bool { return !r.OK }) {
+		return all, err
+	}
+	lock, err := c.lock(ctx, "verify", "")
+	if err != nil { // not root, or a change that takes long: then it is as it was read
+		return all, nil
+	}
+	defer lock.Release()
+	return c.readBack(ctx, groups)
+}
+
+// readBack is Verify at one moment.
+func (c *Controller) readBack(ctx context.Context, groups []string) ([]verify.Reading, error) {
+	v, s, err := c.current(ctx, look{})
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range groups {
+		if !hasGroup(v, g) {
+			return nil, errNoGroup(v, g)
+		}
+	}
+	return verifiable(v).ReadBack(groupsToVerify(v, s.Released, groups), len(groups) == 0 && !s.Released[""]), nil
+}
+
+// groupsToVerify are the groups that are not released: the named ones with those below them, or all.
+func groupsToVerify(v *View, released map[string]bool, names []string) []classify.Group {
+	return slices.DeleteFunc(slices.Clone(v.Classified.Groups), func(g classify.Group) bool {
+		return len(names) > 0 && !covers(names, g.Path) || isReleased(released, g.Path)
+	})
+}
+
+// Probe measures what the kernel enforces of the limits of groups, with short loads of its own. What differs when it is
+// read back is among the results, measured or not.
+func (c *Controller) Probe(ctx context.Context, o verify.Options) ([]verify.Result, error) {
+	if err := o.Check(); err != nil {
+		return nil, fail(CodeUsage, "", "%w", err)
+	}
+	back, err := c.Verify(ctx, o.Groups)
+	if err != nil {
+		return nil, err
+	}
+	v, s, err := c.current(ctx, look{})
+	if err != nil {
+		return nil, err
+	}
+	p := verify.Prober{
+		Host: c.Host, Self: c.self, Log: c.Log, Start: c.startLoad,
+		Ways: func(from netip.Addr) (names []string, err error) {
+			err = c.withNetwork(func(k *netshape.Kernel) error {
+				names, err = k.LinksFrom(from)
+				return err
+			})
+			return names, err
+		},
+		Sweep: func() error { return c.sweepProbes(v.Tree, v.Names, false) },
+	}
+	return p.Probe(ctx, verifiable(v), groupsToVerify(v, s.Released, o.Groups), back, o)
+}
+
+// startLoad starts this program as a load, which enters the group, if any, as `run` does.
+func (c *Controller) startLoad(ctx context.Context, group string) (verify.Load, procfs.ID, error) {
+	if len(c.probe) == 0 {
+		return nil, procfs.ID{}, errors.New("there is nothing to start loads with")
+	}
+	args := slices.Clone(c.probe)
+	if group != "" {
+		args = append(args, "--enter", group)
+	}
+	l, err := probe.Start(ctx, c.Host, args)
+	if err != nil {
+		return nil, procfs.ID{}, err
+	}
+	return l, l.ID, nil
+}
+
+// sweepProbes removes the directories that probes left below ours.
+func (c *Controller) sweepProbes(t *cgroup.Tree, names plan.Names, all bool) error {
+	var tops []cgroup.Dir
+	for _, h := range t.Hierarchies() {
+		more, err := topsOf(t, names, h.ID)
+		if err != nil {
+			return err
+		}
+		tops = append(tops, more...)
+	}
+	return verify.Sweeper{Tree: t, Proc: c.Host.Proc, Self: c.self}.Sweep(tops, all)
+}
+
+// sweepBeforeChange does so before a verb that makes or gives back groups. A release also ends probes that run.
+func (c *Controller) sweepBeforeChange(verb string) {
+	facts, err := c.Host.Facts()
+	if err != nil {
+		return
+	}
+	names := treeNames(c.stateOrNone(facts.BootID), c.madeRoots(facts))
+	if err := c.sweepProbes(c.tree(facts), names, verb == "release"); err != nil {
+		c.Log.Warn("remove what a probe left", "err", err)
+	}
+}

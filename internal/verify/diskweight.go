@@ -1,0 +1,127 @@
+package verify
+
+import (
+	"bulkhead/internal/classify"
+	"bulkhead/internal/linux/blockdev"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
+	"bulkhead/internal/probe"
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// weight measures which part of a contended disk a group's weight gives it, beside a rival of another weight.
+func (p diskProbes) weight(g classify.Group, s policy.Setting) *Measurement {
+	wants := p.snap.wanted(g.Path, s)
+	i := slices.IndexFunc(wants, func(w plan.Wanted) bool {
+		return w.Row.PerDevice && strings.Contains(w.File, "weight")
+	})
+	d, ok := p.snap.Facts.Device(s.Dev)
+	switch {
+	case i < 0 || !ok:
+		return nil
+	case p.o.Inside:
+		p.leave(g.Path, s, "a weight is measured beside the group, against a rival of ours, not inside")
+		return nil
+	}
+	w := wants[i]
+	l := &Measurement{
+		Key: s.Key, On: p.snap.Limit(g.Path, s).On, Device: d.Name, Takes: warmUp + 2*p.o.Span, Bytes: 8 * mostBytes,
+	}
+	l.What = fmt.Sprintf("two processes contend for reads of %s, one with the group's weight and one with another",
+		d.Name)
+	l.run = func(ctx context.Context) []Result {
+		r := p.result(g.Path, s, "contended")
+		broken := p.noWeight(s)
+		share, took, err := p.contend(ctx, g.Path, w, "/dev/"+d.Name, broken != "")
+		if err != nil {
+			return []Result{r.failed(err)}
+		}
+		r = r.shared(share, took, p.why(g.Path, s))
+		switch {
+		case broken != "":
+			r.Verdict, r.Reason = probe.NotEnforced, broken
+		case r.Reason == whyUnknown: // two loads that wait for the CPU contend for no disk
+			r.Verdict = probe.NotMeasured
+			r.Reason = "what holds weights is in its place, and the two loads did not keep the disk busy all the time"
+		}
+		return []Result{r}
+	}
+	return l
+}
+
+// contend has two loads read a device.
+func (p diskProbes) contend(ctx context.Context, group string, w plan.Wanted, device string, broken bool) (
+	share probe.Share, took time.Duration, err error,
+) {
+	weight := number(w.Row.Parse(w.Value))
+	rival := max(1, int64(weight)/10)
+	if weight < 10 {
+		rival = int64(weight) * 10
+	}
+	how := recipe{controllers: []string{"blkio"}}
+	if broken { // then the kernel takes no weight
+		how.without = []string{w.File}
+	}
+	ours, err := p.places.beside(group, how)
+	if err != nil {
+		return share, 0, err
+	}
+	defer ours.close()
+	how.values = map[string]string{w.File: w.Key + " " + strconv.FormatInt(rival, 10)}
+	theirs, err := p.places.beside(group, how)
+	if err != nil {
+		return share, 0, err
+	}
+	defer theirs.close()
+	d := probe.Disk{Device: device, Size: 256 << 10, Depth: 4, Most: 4 * mostBytes, Warm: warmUp, Span: 2 * p.o.Span}
+	orders := []probe.Order{{Disk: &d}, {Disk: &d}}
+	answers, err := p.loads.together(ctx, []*place{ours, theirs}, orders, warmUp+2*p.o.Span)
+	if err != nil {
+		return share, 0, err
+	}
+	// What ran out of bytes first left the other one alone: rates, not bytes, are compared.
+	var rates [2]float64
+	for i, a := range answers {
+		rates[i], took = float64(a.Bytes)/a.Took.Seconds(), max(took, a.Took)
+	}
+	return probe.Share{
+		Asked: probe.ShareOf(weight, float64(rival)), Measured: probe.ShareOf(rates[0], rates[1]),
+		Tolerance: probe.ToleranceDisk,
+	}, took, nil
+}
+
+// whyDiffers explains what a kernel's file holds instead of what was asked.
+func (p *run) whyDiffers(b Reading) string {
+	for _, g := range p.snap.Groups {
+		for _, s := range g.Settings {
+			if s.Key == policy.KeyIOWeight && s.Key == b.Key && g.Path == b.Group &&
+				p.snap.Limit(g.Path, s).On == b.On {
+				return cmp.Or(p.noWeight(s), p.snap.whyDiffers(b))
+			}
+		}
+	}
+	return p.snap.whyDiffers(b)
+}
+
+// noWeight says why no weight on a disk counts; "" when nothing is wrong with the disk.
+func (p *run) noWeight(s policy.Setting) string {
+	d, _ := p.snap.Facts.Device(s.Dev)
+	now, err := blockdev.Queues{Block: p.Host.Block}.Scheduler(s.Dev)
+	if at := strings.Index(now, "["); err == nil && at >= 0 {
+		now, _, _ = strings.Cut(now[at+1:], "]")
+	}
+	switch {
+	case s.Via == policy.ViaIOCost && !d.Cost.On():
+		return "iocost is off on " + d.Name + ", so nothing honours weights there"
+	case s.Via == policy.ViaBFQ && now != "bfq":
+		return fmt.Sprintf("the scheduler of %s is %s, which honours no weight: bfq does", d.Name,
+			cmp.Or(now, "not known"))
+	}
+	return ""
+}

@@ -1,0 +1,208 @@
+package verify
+
+import (
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/classify"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Limit is one limit: what was asked, what the kernel file says.
+type Limit struct {
+	Key     policy.Key `json:"key"`
+	On      string     `json:"on,omitempty"`
+	Asked   string     `json:"asked"`
+	From    string     `json:"from"`
+	File    string     `json:"file,omitempty"`
+	InForce string     `json:"in_force,omitempty"` // in the words of the policy
+	OK      bool       `json:"ok"`
+	// Default marks a role's default that this host does not hold: nobody asked for it, nothing is wrong.
+	Default bool   `json:"default_not_held,omitempty"`
+	Reason  string `json:"reason,omitempty"` // why not, or how far it reaches
+}
+
+// Reading is one limit read back from the kernel.
+type Reading struct {
+	Group string `json:"group"` // "" is the root group, with what host.weight and host.reserve ask
+	Limit
+}
+
+// KeyMembers stands for the membership of a group among what is verified: a limit holds nobody who is outside.
+const KeyMembers policy.Key = "members"
+
+// ReadBack compares the limits of groups, and the places of their members, with what was seen. With root, it begins
+// with the limits of the root group.
+func (v *Snapshot) ReadBack(groups []classify.Group, root bool) []Reading {
+	var all []Reading
+	for _, w := range v.Plan.Want {
+		if !root || w.Group != plan.RootGroup {
+			continue
+		}
+		l := v.Limit(plan.RootGroup, w.Setting)
+		if !slices.ContainsFunc(all, func(o Reading) bool { return o.Key == l.Key }) {
+			all = append(all, Reading{Group: plan.RootGroup, Limit: l})
+		}
+	}
+	for _, g := range groups {
+		for _, l := range v.Limits(g.Path) {
+			if !l.Default {
+				all = append(all, Reading{Group: g.Path, Limit: l})
+			}
+		}
+		if l, any := v.members(g.Path); any {
+			all = append(all, Reading{Group: g.Path, Limit: l})
+		}
+	}
+	return all
+}
+
+// members says whether all members of a group are in its directories.
+func (v *Snapshot) members(group string) (l Limit, any bool) {
+	all, outside := 0, []string(nil)
+	for _, p := range v.Members {
+		if p.Group != group {
+			continue
+		}
+		all++
+		if !v.Layout.Placed(&p.Process, group) {
+			outside = append(outside, fmt.Sprintf("process %d (%s)", p.Process.PID, p.Process.Comm))
+		}
+	}
+	l = Limit{
+		Key: KeyMembers, Asked: fmt.Sprintf("%d inside", all), InForce: fmt.Sprintf("%d inside", all-len(outside)),
+		From: "rules", OK: len(outside) == 0,
+	}
+	if !l.OK {
+		const most = 5
+		l.Reason = "outside: " + strings.Join(outside[:min(most, len(outside))], ", ")
+		if more := len(outside) - most; more > 0 {
+			l.Reason += fmt.Sprintf(" and %d more", more)
+		}
+	}
+	return l, all > 0
+}
+
+// Limits compares each limit of a group with what the kernel holds.
+func (v *Snapshot) Limits(name string) []Limit {
+	var limits []Limit
+	for _, g := range v.Groups {
+		if g.Path != name {
+			continue
+		}
+		for _, s := range g.Settings {
+			limits = append(limits, v.Limit(name, s))
+		}
+	}
+	return limits
+}
+
+// Limit compares one limit of a group with what the kernel holds.
+func (v *Snapshot) Limit(group string, s policy.Setting) Limit {
+	if s.Key.OfNetwork() {
+		return v.networkLimit(group, s)
+	}
+	l := Limit{Key: s.Key, On: s.On, Asked: s.Value.String(), From: s.From}
+	if s.Raw != "" {
+		if size, ok := s.Value.(policy.Bytes); ok {
+			l.Asked = size.Human()
+		}
+		l.Asked = s.Raw + " = " + l.Asked
+	}
+	if _, on, found := strings.Cut(s.Raw, ", on "); found && s.Parts > 1 && !s.Even() {
+		l.Asked = fmt.Sprintf("by use, of %s, on %s", s.Whole, on)
+	}
+	l.OK, l.InForce = true, "the kernel's own default" // unless a file is to hold something else
+	for _, w := range v.wanted(group, s) {
+		values, there := v.Observed.Dirs[w.Dir]
+		got := w.Row.Line(values[w.File], w.Key)
+		if l.File != w.File { // else it is the group's leaf, which has a part of it
+			l.File, l.InForce = w.File, w.Row.HumanIn(got, values)
+		}
+		switch {
+		case !there:
+			l.OK, l.InForce, l.Reason = false, "", "the group has no directory yet"
+		case got == "" || !w.Row.Same(w.Value, got):
+			l.OK, l.Reason = false, v.conflict(w)
+		}
+	}
+	if s.Key == policy.KeyOOMScoreAdj {
+		l.File = "/proc/PID/oom_score_adj"
+		l.InForce, l.OK = v.scores(group, s)
+	}
+	if s.Lost != "" {
+		l.OK, l.InForce, l.Reason = false, "as it was", s.Lost
+		return l
+	}
+	v.annotate(&l, group)
+	l.Default = !l.OK && l.File == "" && strings.HasPrefix(s.From, "role ")
+	return l
+}
+
+// annotate adds what the plan notes about a limit.
+func (v *Snapshot) annotate(l *Limit, group string) {
+	for _, n := range v.Plan.Notes {
+		if n.About(group, l.Key) && n.Fragile && l.Reason == "" {
+			l.Reason = n.Text // it holds now
+		}
+		if n.About(group, l.Key) && (l.File == "" || n.NotEnforced || n.Partly) {
+			l.Reason = n.Text
+			if n.NotEnforced || l.File == "" {
+				l.OK, l.InForce = false, ""
+			}
+		}
+	}
+}
+
+// scores says which oom_score_adj the members of a group have, and whether it is the one asked for.
+func (v *Snapshot) scores(group string, s policy.Setting) (inForce string, ok bool) {
+	want, _ := s.Value.(policy.Count)
+	low, high, members := 0, 0, 0
+	for _, p := range v.Members {
+		score, known := v.Observed.OOMScoreAdj[p.Process.ID]
+		if p.Group != group || !known {
+			continue
+		}
+		if members == 0 {
+			low, high = score, score
+		}
+		low, high, members = min(low, score), max(high, score), members+1
+	}
+	switch {
+	case members == 0:
+		return "no process has it yet", true
+	case low != high:
+		return fmt.Sprintf("%d to %d", low, high), false
+	}
+	return strconv.Itoa(low), low == int(want)
+}
+
+// wanted finds the values of a group that a setting decides: those made for it, else those it takes
+// part in (cpu.period in the file of cpu.limit).
+func (v *Snapshot) wanted(group string, s policy.Setting) []plan.Wanted {
+	var own, shared []plan.Wanted
+	for _, w := range v.Plan.Want {
+		if w.Group != group || w.Setting.Dev != s.Dev || !slices.Contains(w.Row.Keys, s.Key) {
+			continue
+		}
+		if w.Setting.Key == s.Key {
+			own = append(own, w)
+		}
+		shared = append(shared, w)
+	}
+	if len(own) > 0 {
+		return own
+	}
+	return shared
+}
+
+// conflict says who else wrote to the file of a value; "" when nothing is known.
+func (v *Snapshot) conflict(w plan.Wanted) string {
+	if v.Conflict == nil {
+		return ""
+	}
+	return v.Conflict(cgroup.File{Dir: w.Dir, Name: w.File, Key: w.Key})
+}

@@ -1,0 +1,84 @@
+package verify
+
+import (
+	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/tc"
+	"bulkhead/internal/netshape"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
+	"cmp"
+	"fmt"
+	"strings"
+)
+
+// networkLimit says what the kernel holds of a limit on an interface.
+func (v *Snapshot) networkLimit(group string, s policy.Setting) Limit {
+	l := Limit{Key: s.Key, On: s.On, Asked: s.Value.String(), From: s.From, File: s.Dev}
+	if s.On != s.Dev && s.Dev != "" {
+		l.On = s.On + " (" + s.Dev + ")"
+	}
+	rate, limited := s.Value.(policy.BitRate)
+	if !limited {
+		l.OK, l.InForce = true, "no limit"
+		return l
+	}
+	held, ok := v.held(group, s)
+	if !ok {
+		l.Reason = "nothing on the interface holds it"
+	} else {
+		has := held.Max
+		if strings.HasSuffix(string(s.Key), ".min") {
+			has = held.Min
+		}
+		asked := tc.Rate(rate)
+		l.InForce = policy.BitRate(has).String()
+		l.OK = has.BytesPerSecond() == asked.BytesPerSecond() || has > asked && strings.HasSuffix(string(s.Key), ".min")
+		if held.Policed {
+			l.File += ", policed"
+		}
+	}
+	if why := v.networkDrift(group, s); why != "" {
+		l.OK, l.Reason = false, cmp.Or(l.Reason, "not as it should be: "+why)
+	}
+	for _, r := range v.Plan.Refusals {
+		if r.Group == group && s.Dev != "" && r.Device == s.Dev {
+			l.OK, l.Reason = false, r.Reason
+		}
+	}
+	return l
+}
+
+// networkDrift says what is not as the policy has it of what holds a limit on an interface.
+func (v *Snapshot) networkDrift(group string, s policy.Setting) string {
+	for _, step := range v.Plan.Steps {
+		switch {
+		case step.Op == plan.OpNetwork && (step.Group == group ||
+			step.Group == plan.RootGroup && (step.Net.Device == s.Dev || step.Net.For == s.Dev)):
+			return step.Net.String() + " would put it right"
+		case step.Op == plan.OpWrite && step.File == knob.FileClassID &&
+			strings.HasPrefix(string(s.Key), "network.egress") &&
+			(group == plan.RootGroup || step.Group == group || strings.HasPrefix(step.Group, group+"/")):
+			return fmt.Sprintf("%s of %s is %s, and packets are told by %s", step.File, step.Dir,
+				knob.ClassID(step.Old), knob.ClassID(step.New))
+		}
+	}
+	return ""
+}
+
+// held is what the kernel holds for a group in the direction of a limit.
+func (v *Snapshot) held(group string, s policy.Setting) (held netshape.Held, ok bool) {
+	if v.Network == nil {
+		return held, false
+	}
+	slot, numbered := v.Network.Slots[group]
+	direction := netshape.Egress
+	if strings.HasPrefix(string(s.Key), "network.ingress") {
+		direction = netshape.Ingress
+	}
+	for _, d := range v.Network.Devices {
+		if d.State.Device.Name == s.Dev && numbered {
+			return d.State.Held(slot, direction)
+		}
+	}
+	return held, false
+}

@@ -1,0 +1,186 @@
+package verify
+
+import (
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
+	"bulkhead/internal/knob"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// whyUnknown is the reason of what is not enforced while everything looks as it should.
+const whyUnknown = "no reason could be found: the kernel's files hold what was asked, " +
+	"and it was measured more than once"
+
+// daemonReload is what to say of a file of a unit's directory that does not hold what was written to it.
+const daemonReload = "; systemd owns this directory, and a daemon-reload takes back what is written to it " +
+	"by hand: a limit has to be a property of the unit"
+
+// why looks for the reason why a limit is not held as asked: what differs in the kernel's files, a limit on another
+// device, members below the directory that carries it.
+func (v *Snapshot) why(group string, s policy.Setting, buffered bool) string {
+	var found []string
+	l := v.Limit(group, s)
+	if !l.OK {
+		found = append(found, cmp.Or(l.Reason, v.whyDiffers(Reading{group, l})))
+	}
+	for _, w := range v.wanted(group, s) {
+		if others := v.strayLimits(group, w.Dir, w.Row); len(others) > 0 {
+			on := strings.Join(others, ", ")
+			found = append(found, w.File+" has a limit on "+on+", which the policy does not ask for: the wrong device")
+		}
+		if below := v.residence(group, w.Dir); below != w.Dir && !w.Row.Descends {
+			found = append(found, fmt.Sprintf("its processes sit in %s, below %s which carries the limit, "+
+				"and %s of cgroup v1 holds only those of the very directory",
+				v.Tree.Abs(below), v.Tree.Abs(w.Dir), w.File))
+		}
+		if w.Row.Reach != "" && buffered && len(found) == 0 {
+			found = append(found, w.File+": "+w.Row.Reach)
+		}
+	}
+	if len(found) == 0 {
+		return whyUnknown
+	}
+	return strings.Join(slices.Compact(found), "; ")
+}
+
+// whyDiffers explains a limit that the kernel's file does not hold.
+func (v *Snapshot) whyDiffers(b Reading) string {
+	text := fmt.Sprintf("the kernel holds %s", cmp.Or(b.InForce, "nothing"))
+	if b.File != "" {
+		text += " (" + b.File + ")"
+	}
+	text += ": somebody has changed it since"
+	if v.ofUnit(b.Group) {
+		text += daemonReload
+	}
+	return text + "; the agent, or `bulkhead apply`, puts it right"
+}
+
+// ofUnit says whether the directory that carries a group's limits is a unit's.
+func (v *Snapshot) ofUnit(group string) bool {
+	for _, d := range v.Layout.Own(group) {
+		if v.Layout.Unit(d) != "" {
+			return true
+		}
+	}
+	return slices.ContainsFunc(v.Facts.Hierarchies, func(h host.Hierarchy) bool {
+		return len(v.Layout.Outside(group, h.ID)) > 0
+	})
+}
+
+// strayLimits names the devices that a directory has a limit for and the group has none on.
+func (v *Snapshot) strayLimits(group string, d cgroup.Dir, row *knob.Row) (names []string) {
+	if !row.PerDevice {
+		return nil
+	}
+	text, err := v.Tree.Read(d.File(row.File))
+	if err != nil {
+		return nil
+	}
+	for _, number := range cgroup.Devices(text) {
+		asked := slices.ContainsFunc(v.Plan.Want, func(w plan.Wanted) bool {
+			return w.Dir == d && w.File == row.File && w.Key == number
+		})
+		if asked {
+			continue
+		}
+		name := number
+		if device, ok := v.Facts.Device(number); ok {
+			name += " (" + device.Name + ")"
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// inForce sums up what the kernel's files hold of settings that share a limit; 0 is not known.
+func (v *Snapshot) inForce(group string, all policy.Settings) (sum float64) {
+	for _, s := range all {
+		for _, w := range v.wanted(group, s) {
+			text, err := v.Tree.Read(w.Dir.File(w.File))
+			if err != nil || w.Setting.Key != s.Key && !w.Row.PerDevice {
+				continue
+			}
+			n := amount(w.Row, s.Key, w.Row.Line(text, w.Key))
+			if n == 0 {
+				return 0
+			}
+			sum += n
+			break
+		}
+	}
+	return sum
+}
+
+// asked sums up what the kernel's files ought to hold of settings that share a limit.
+func (v *Snapshot) asked(group string, all policy.Settings) (sum float64) {
+	for _, s := range all {
+		for _, w := range v.wanted(group, s) {
+			sum += amount(w.Row, s.Key, w.Value)
+			break
+		}
+	}
+	return sum
+}
+
+// coresInForce is the CPU limit that the kernel's files hold; 0 is not known.
+func (v *Snapshot) coresInForce(group string) float64 {
+	h, ok := v.Facts.HierarchyOf("cpu")
+	own, ok2 := v.Layout.Own(group)[h.ID]
+	if !ok || !ok2 {
+		return 0
+	}
+	files, err := v.Tree.ReadMany(own, []string{"cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.max"})
+	if err != nil {
+		return 0
+	}
+	quota, period := files["cpu.cfs_quota_us"], files["cpu.cfs_period_us"]
+	if h.Version == 2 {
+		quota, period, _ = strings.Cut(files["cpu.max"], " ")
+	}
+	each := number(period)
+	if each <= 0 || math.IsInf(each, 1) {
+		return 0
+	}
+	return number(quota) / each
+}
+
+// amount reads a limit from the text of a file: +Inf is none, 0 not known.
+func amount(row *knob.Row, key policy.Key, text string) float64 {
+	if row.File == "io.max" {
+		fields := map[policy.Key]string{
+			policy.KeyIOReadBandwidth: "rbps", policy.KeyIOWriteBandwidth: "wbps",
+			policy.KeyIOReadIOPS: "riops", policy.KeyIOWriteIOPS: "wiops",
+		}
+		for field := range strings.FieldsSeq(text) {
+			if name, value, _ := strings.Cut(field, "="); name == fields[key] {
+				return number(value)
+			}
+		}
+		return math.Inf(1)
+	}
+	text = row.Parse(text)
+	if row.PerDevice && (text == "" || text == "0") {
+		return math.Inf(1)
+	}
+	return number(text)
+}
+
+// number reads an amount from a file of the kernel: +Inf is no limit, 0 not known.
+func number(text string) float64 {
+	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	switch {
+	case strings.TrimSpace(text) == "max" || err == nil && (n < 0 || n >= math.MaxInt64/2):
+		return math.Inf(1)
+	case err != nil:
+		return 0
+	}
+	return float64(n)
+}
