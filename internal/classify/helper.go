@@ -68,7 +68,7 @@ func (c *compiled) whyHelper(l *look, s *subject, failed clause) string {
 	what := s.describeHelp()
 	switch {
 	case s.helperOf().kind == "":
-		return "it is no helper program that is known"
+		return "it is not a known helper program"
 	case failed == clauseHelper:
 		return fmt.Sprintf("%s, and no %q", what, c.match.Helper)
 	case failed == clauseServer:

@@ -205,7 +205,7 @@ groups:
 		12:  `pg5432/backup: it is a helper (backup, pg_basebackup): --port, not of postgresql 5432 (/a)`,
 		13:  `pg5432/backup: it is a helper (backup, pg_basebackup) of no instance here, not of postgresql 5432 (/a)`,
 		14:  `pg5432/rest: it is a helper (backup, mysqldump) of no instance here, and no "exporter"`,
-		100: `pg5432/backup: it is no helper program that is known`,
+		100: `pg5432/backup: it is not a known helper program`,
 	} {
 		attempts, err := Explain(groups, in, pid)
 		if err != nil {

@@ -157,7 +157,7 @@ func (c *compiled) why(l *look, s *subject, failed clause) string {
 	case clauseExcept:
 		return "taken out by except: {" + text(&c.excepted(l, s).match) + "}"
 	}
-	all := "every key holds: " + strings.Join(keyNames(m), ", ")
+	all := "all keys match: " + strings.Join(keyNames(m), ", ")
 	if m.Helper != "" {
 		all += " (" + s.describeHelp() + ")"
 	}

@@ -48,7 +48,7 @@ func applyCmd(s *session) *cobra.Command {
 	ch.flags(c)
 	ch.onTrial(c)
 	c.Flags().StringVar(&canary, "canary", "", "what it asks of this `group` first; the rest when that did it no harm")
-	usage.SpanFlag(c, &watched, "canary-for", 0, "how long the canary is watched (a minute unless named)")
+	usage.SpanFlag(c, &watched, "canary-for", 0, "how long the canary is watched (default 1m)")
 	ch.migration(c)
 	return c
 }

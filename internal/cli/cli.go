@@ -100,8 +100,8 @@ func (o *output) report(err error) int {
 				render.Error(o.err, err)
 			}
 		}
-		// Without our name before it, so that an editor finds file:line:column.
-		_, _ = io.WriteString(o.err, err.Error())
+		// Without our name before it, so that an editor finds file:line:column, and with source lines as they are.
+		_, _ = io.WriteString(render.Printable(o.stderr, 0), err.Error())
 		render.Printf(o.err, "\nbulkhead: %s; nothing was changed\n",
 			render.Count(len(problems), "problem", "problems"))
 		return int(control.CodeUsage)
@@ -164,7 +164,7 @@ Start here:
 	flags.Var((*pathFlag)(&s.socket), "socket", "the agent's `socket`")
 	flags.BoolVar(&s.json, "json", false, "print JSON")
 	addGroup(root, groupLook, "Look:", discoverCmd(s), checkCmd(s), planCmd(s), statusCmd(s), explainCmd(s),
-		verifyCmd(s), historyCmd(s), scheduleCmd(s))
+		verifyCmd(s), notesCmd(s), historyCmd(s), scheduleCmd(s))
 	addGroup(root, groupChange, "Change:", applyCmd(s), setCmd(s), unsetCmd(s), runCmd(s), moveCmd(s), freezeCmd(s),
 		thawCmd(s), confirmCmd(s))
 	addGroup(root, groupBack, "Back:", rollbackCmd(s), releaseCmd(s))

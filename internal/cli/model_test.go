@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/txtar"
 
@@ -34,6 +35,7 @@ var update = flag.Bool("update", false, "write the transcripts anew")
 //	                             < FILE is stdin, > FILE takes stdout, which for a .json has to be that
 //	start DB /usr/bin/mariadbd   a process: $DB is its id
 //	become DB /usr/bin/backup    the process calls itself something else
+//	columns 80                   from here on answers go to a terminal of that width, and no line is longer
 //	as 1000                      from here on who types is not root
 //	write pids/bulkhead.a/pids.max 7   somebody else writes a limit
 func TestTranscripts(t *testing.T) {
@@ -49,6 +51,7 @@ func TestTranscripts(t *testing.T) {
 	t.Cleanup(func() { atSteps, euid, time.Local = was, who, zone })
 	time.Local = time.UTC
 	t.Setenv("SUDO_USER", "ann")
+	t.Setenv("COLUMNS", "")
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			archive, err := txtar.ParseFile(file)
@@ -56,6 +59,7 @@ func TestTranscripts(t *testing.T) {
 				t.Fatal(err)
 			}
 			euid = func() int { return 0 }
+			t.Setenv("COLUMNS", "")
 			want := string(archive.Comment)
 			got := newModel(t, archive.Files).play(want)
 			if got == want {
@@ -183,6 +187,9 @@ func (m *model) play(transcript string) string {
 			uid, err := strconv.Atoi(rest)
 			m.must(err)
 			euid = func() int { return uid }
+		case "columns":
+			b.WriteString(line)
+			m.t.Setenv("COLUMNS", rest)
 		case "start", "become":
 			b.WriteString(line)
 			name, command, _ := strings.Cut(rest, " ")
@@ -205,6 +212,19 @@ func (m *model) play(transcript string) string {
 		}
 	}
 	return b.String()
+}
+
+// fits holds an answer to the width of the terminal.
+func (m *model) fits(command, text string) {
+	width, err := strconv.Atoi(os.Getenv("COLUMNS"))
+	if err != nil {
+		return
+	}
+	for line := range strings.Lines(text) {
+		if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > width {
+			m.t.Errorf("%s: a line of %d columns: %s", command, n, line)
+		}
+	}
 }
 
 // quoted is a word of a command line.
@@ -233,6 +253,7 @@ func (m *model) bulkhead(b *strings.Builder, line string) {
 		into, args = args[n-1], args[:n-2]
 	}
 	code := runVerb(m.t.Context(), args, strings.NewReader(in), &out, &errw)
+	m.fits(line, out.String()+errw.String())
 	if into != "" {
 		m.must(os.WriteFile(into, out.Bytes(), 0o600))
 		if filepath.Ext(into) == ".json" && !json.Valid(out.Bytes()) {

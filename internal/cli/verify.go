@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -31,7 +32,7 @@ for a few seconds each, in directories beside those of the group that hold the s
 processes keep their budget. --inside puts them into the group itself. --dry-run says what would be done, and does
 nothing.
 
-Exit code 4: a limit is not enforced.`,
+Exit code 4: a limit is not enforced; 7: everything is released; 8: a change was interrupted.`,
 		Example: `  bulkhead verify
   bulkhead verify --probe --dry-run mysql3306
   bulkhead verify --probe mysql3306
@@ -59,7 +60,12 @@ Exit code 4: a limit is not enforced.`,
 			if err != nil {
 				return err
 			}
-			return answerVerified(&s.output, all)
+			st, err := c.Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			err = answerVerified(&s.output, all)
+			return cmp.Or(st.InForce(), err)
 		},
 	}
 	f := c.Flags()

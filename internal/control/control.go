@@ -48,6 +48,10 @@ const (
 	CodeVerify  Code = 4
 	CodeRefused Code = 5
 	CodeLocked  Code = 6
+	// What keeps limits from being in force although none differs: for monitoring.
+	CodeReleased    Code = 7 // everything was released
+	CodeInterrupted Code = 8 // a change was cut off
+	CodeUnplaced    Code = 9 // nobody places new processes
 )
 
 // Error is an error with the exit code it ends in and what to do next.

@@ -168,7 +168,7 @@ func (c *Controller) Status(ctx context.Context) (*Status, error) {
 	st.Schedules = ScheduleStatuses(v.Policy, s.Skipped, c.now())
 	for g := range s.Released {
 		if g == "" {
-			g = "everything"
+			g = everything
 		}
 		st.Released = append(st.Released, g)
 	}
@@ -184,6 +184,9 @@ func (c *Controller) Status(ctx context.Context) (*Status, error) {
 	st.Orphans = classify.Orphans(v.rules, v.Classified.Skips, func(id procfs.ID) bool { return inside[id] })
 	return st, nil
 }
+
+// everything is what is released when no group is named.
+const everything = "everything"
 
 // changing says what became of a change that has no end: it was cut off, or somebody is about it right now.
 func (c *Controller) changing() (pending, underWay string) {

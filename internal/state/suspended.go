@@ -82,5 +82,5 @@ func (c Conflict) String() string {
 	}
 	return fmt.Sprintf("%s %s: %s of %s held %q instead of %q at %s%s, by %s; %s",
 		cmp.Or(c.Group, "(root group)"), key, c.File, c.Dir, c.Found, c.Wanted,
-		c.Last.Local().Format(time.DateTime), times, cmp.Or(c.By, "nobody knows whom"), what)
+		c.Last.Local().Format(time.DateTime), times, cmp.Or(c.By, "an unknown process"), what)
 }

@@ -13,13 +13,15 @@ import (
 
 // Limit is one limit: what was asked, what the kernel file says.
 type Limit struct {
-	Key     policy.Key `json:"key"`
-	On      string     `json:"on,omitempty"`
-	Asked   string     `json:"asked"`
-	From    string     `json:"from"`
-	File    string     `json:"file,omitempty"`
-	InForce string     `json:"in_force,omitempty"` // in the words of the policy
-	OK      bool       `json:"ok"`
+	Key   policy.Key `json:"key"`
+	On    string     `json:"on,omitempty"`
+	Asked string     `json:"asked"`
+	// AskedAs is Asked in the unit of InForce, where a file is to hold it.
+	AskedAs string `json:"asked_as,omitempty"`
+	From    string `json:"from"`
+	File    string `json:"file,omitempty"`
+	InForce string `json:"in_force,omitempty"` // in the words of the policy
+	OK      bool   `json:"ok"`
 	// Default marks a role's default that this host does not hold: nobody asked for it, nothing is wrong.
 	Default bool   `json:"default_not_held,omitempty"`
 	Reason  string `json:"reason,omitempty"` // why not, or how far it reaches
@@ -120,7 +122,7 @@ func (v *Snapshot) Limit(group string, s policy.Setting) Limit {
 		values, there := v.Observed.Dirs[w.Dir]
 		got := w.Row.Line(values[w.File], w.Key)
 		if l.File != w.File { // else it is the group's leaf, which has a part of it
-			l.File, l.InForce = w.File, w.Row.HumanIn(got, values)
+			l.File, l.InForce, l.AskedAs = w.File, w.Row.HumanIn(got, values), w.Row.HumanIn(w.Value, values)
 		}
 		switch {
 		case !there:

@@ -122,7 +122,7 @@ func TestMariaDB(t *testing.T) {
 	if g := s.status(group).Traffic; g == nil || g.Outside == 0 || len(g.OutsidePorts) != 1 || g.OutsidePorts[0] != port {
 		t.Errorf("its listener was open before the group: %+v", g)
 	}
-	s.exits(0, []string{"opened before their process came into the group", "`by: ports`"}, "status")
+	s.exits(0, []string{"opened before their process came into the group", "`by: ports`"}, "status", group)
 	pid := s.status(group).Members[0].PID
 	s.exits(0, []string{"listening; what it accepts is outside, too", "`by: ports` in the network entry holds it"}, "explain", strconv.Itoa(pid))
 

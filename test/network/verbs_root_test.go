@@ -221,7 +221,7 @@ func TestBadInterfaces(t *testing.T) {
 		_, held := state.Held(1, netshape.Egress)
 		return !held
 	})
-	s.exits(0, []string{"there is no such interface"}, "status")
+	s.exits(0, []string{"there is no such interface"}, "status", "a")
 	rename("other0", device)
 	soon(t, "the limit to come back with the name", func() bool {
 		state := s.look(device)
@@ -235,7 +235,7 @@ func TestBadInterfaces(t *testing.T) {
 		}
 		return err
 	})
-	s.exits(0, []string{"there is no such interface"}, "status")
+	s.exits(0, []string{"there is no such interface"}, "status", "a")
 	s.veth(device, "down0", hostAddr, peerAddr)
 	soon(t, "the limit on a new interface of that name", func() bool {
 		state := s.look(device)

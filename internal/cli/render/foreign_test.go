@@ -59,7 +59,8 @@ func filled[T any](on bool) T {
 func TestForeignText(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		for name, print := range map[string]func(io.Writer){
-			"status":  func(w io.Writer) { Status(w, ptrTo(filled[control.Status](on))) },
+			"status":  func(w io.Writer) { Status(w, ptrTo(filled[control.Status](on)), nil, 0) },
+			"groups":  func(w io.Writer) { StatusOf(w, filled[control.Status](on).Groups) },
 			"orphans": func(w io.Writer) { Orphans(w, filled[control.Status](on).Orphans) },
 			"explain": func(w io.Writer) { Explanation(w, ptrTo(filled[control.Explanation](on))) },
 			"history": func(w io.Writer) { History(w, filled[[]journal.Entry](on), true) },

@@ -68,22 +68,19 @@ func printOutside(out io.Writer, sockets []control.OutsideSocket) {
 }
 
 func printGroup(out io.Writer, g control.GroupStatus) {
-	Printf(out, "\n%s", g.Group)
+	Printf(out, "%s", g.Group)
 	for _, word := range []string{string(g.Role), g.Instance} {
 		if word != "" {
 			Printf(out, "  %s", word)
 		}
 	}
-	switch {
-	case g.Overdue:
-		Printf(out, "  FROZEN, OVERDUE: it was to end at %s; `bulkhead thaw %s` ends it", g.Frozen, g.Group)
-	case g.Frozen != "":
-		Printf(out, "  FROZEN until %s or `bulkhead thaw`", g.Frozen)
-	}
 	if g.Released {
 		Printf(out, "  RELEASED")
 	}
 	Println(out)
+	if g.Frozen != "" {
+		Println(out, " ", frozenText(g))
+	}
 	if g.Released {
 		Println(out, "  its limits are lifted until the next apply")
 	} else {
@@ -105,10 +102,10 @@ func printLimits(out io.Writer, all []verify.Limit) bool {
 	if len(all) == 0 {
 		return false
 	}
-	w := newTable(out, "  limit", "asked", "from", "in force", "file", "state")
+	w := newTable(out, "  limit", "asked", "in force", "state", "from", "file")
 	for _, l := range all {
-		Printf(w, "  %s\t%s\t%s\t%s\t%s\t%s\n", limitName(l), l.Asked, l.From, dash(l.InForce), dash(l.File),
-			verdict(l))
+		Printf(w, "  %s\t%s\t%s\t%s\t%s\t%s\n", limitName(l), asked(l), dash(l.InForce), verdict(l), l.From,
+			dash(l.File))
 	}
 	w.end()
 	for _, l := range all {
@@ -117,6 +114,26 @@ func printLimits(out io.Writer, all []verify.Limit) bool {
 		}
 	}
 	return true
+}
+
+// asked is what was asked in the unit of what is in force, behind the policy's own words where it has others.
+func asked(l verify.Limit) string {
+	if l.AskedAs == "" {
+		return l.Asked
+	}
+	if raw, _, found := strings.Cut(l.Asked, " = "); found {
+		return raw + " = " + l.AskedAs
+	}
+	return l.AskedAs
+}
+
+// frozenText says until when a group is frozen.
+func frozenText(g control.GroupStatus) string {
+	if g.Overdue {
+		return fmt.Sprintf("FROZEN, OVERDUE: %s was to go on at %s; `bulkhead thaw %s` ends it", g.Group, g.Frozen,
+			g.Group)
+	}
+	return fmt.Sprintf("FROZEN: %s until %s or `bulkhead thaw %s`", g.Group, g.Frozen, g.Group)
 }
 
 // limitName is a limit with the device it is for.
@@ -158,9 +175,9 @@ func printUsage(out io.Writer, g control.GroupStatus) {
 		Printf(out, ", throttled in %d of %d periods for %s", *u.CPU.ThrottledPeriods, *n,
 			seconds(u.CPU.Throttled))
 	}
-	Printf(out, "; guaranteed %.2f cores (%.0f %% of the host)", g.Share.Guaranteed, g.Share.Percent)
+	Printf(out, "\n  cpu guaranteed: %.2f cores (%.0f %% of the host)", g.Share.Guaranteed, g.Share.Percent)
 	if g.Share.Limit > 0 {
-		Printf(out, ", at most %.2f", g.Share.Limit)
+		Printf(out, "; limit: %.2f cores", g.Share.Limit)
 	}
 	m := u.Memory
 	Printf(out, "\n  memory: anonymous %s, file %s, shared %s, huge pages %s, swap %s", human(m.Anonymous),

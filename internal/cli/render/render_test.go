@@ -104,10 +104,10 @@ func TestStatusText(t *testing.T) {
 			{Group: "batch", Role: "batch", MemorySource: "processes"},
 		},
 	}
-	golden(t, "status", printed(func(out io.Writer) { Status(out, st) }))
+	golden(t, "status", printed(func(out io.Writer) { Status(out, st, nil, 0); StatusOf(out, st.Groups) }))
 	st = &control.Status{Revision: 1, AppliedAt: at(0), AppliedBy: "root", Load: "0.00 0.00 0.00",
 		Released: []string{"everything", "reports"}}
-	golden(t, "status-released", printed(func(out io.Writer) { Status(out, st) }))
+	golden(t, "status-released", printed(func(out io.Writer) { Status(out, st, nil, 0); StatusOf(out, st.Groups) }))
 }
 
 func TestOrphansText(t *testing.T) {
@@ -195,9 +195,9 @@ func TestExplainText(t *testing.T) {
 			"would be --throttle",
 		Attempts: []classify.Attempt{
 			{Rule: classify.Rule{Group: "mysql3306", Text: "user: mysql"}, Matched: true, Score: 64,
-				Why: "every key holds: user"},
+				Why: "all keys match: user"},
 			{Rule: classify.Rule{Group: "mysql3306", Text: "engine: mysql"}, Matched: true, Score: 4096,
-				Why: "every key holds: engine"},
+				Why: "all keys match: engine"},
 			{Rule: classify.Rule{Group: "reports", Text: "user: report"}, Score: 64,
 				Why: `user is "mysql", not "report"`},
 		},
@@ -314,13 +314,13 @@ func TestReplyText(t *testing.T) {
 		"undone": {control.Reply{Changed: true, Recovered: "undid the apply"}, control.Request{Verb: "rollback"},
 			"undid the apply\n"},
 		"comment": {control.Reply{Recorded: true, Revision: 7}, control.Request{Verb: "apply"},
-			"recorded as revision 7; nothing on the host differs\n"},
+			"recorded as revision 7; no change was needed on the host\n"},
 		"unset": {control.Reply{Recorded: true, Revision: 7}, control.Request{Verb: "unset"},
-			"recorded; nothing on the host differs\n"},
+			"recorded; no change was needed on the host\n"},
 		"back": {control.Reply{Plan: plan.Plan{Steps: steps[1:2]}, Revision: 4, Like: 1},
 			control.Request{Verb: "rollback"}, "done: 1 value written; revision 4, which repeats revision 1\n"},
 		"back, no": {control.Reply{Recorded: true, Revision: 4, Like: 1}, control.Request{Verb: "rollback"},
-			"recorded as revision 4, which repeats revision 1; nothing on the host differs\n"},
+			"recorded as revision 4, which repeats revision 1; no change was needed on the host\n"},
 		"both": {control.Reply{Changed: true, Recovered: "undid the apply", Text: "frozen until then"},
 			control.Request{Verb: "freeze"}, "undid the apply\nfrozen until then\n"},
 		"undone 2": {control.Reply{Changed: true, Recovered: "undid the apply", Text: "undid the apply"},

@@ -87,11 +87,11 @@ func printTrial(out io.Writer, r *control.Reply, q control.Request) {
 func recorded(r *control.Reply, q control.Request) string {
 	switch {
 	case q.Verb == "apply" || q.Verb == "rollback":
-		return "recorded as " + revision(r) + "; nothing on the host differs"
+		return "recorded as " + revision(r) + "; no change was needed on the host"
 	case q.Verb == "set" && len(onlyNotEnforced(concerning(r.Plan.Notes, q))) > 0:
 		return "recorded; there is nothing to write"
 	}
-	return "recorded; nothing on the host differs"
+	return "recorded; no change was needed on the host"
 }
 
 // revision names the revision in force, and after a rollback the one that it repeats.
@@ -174,6 +174,18 @@ func Check(out io.Writer, file string, c CheckView) {
 	Printf(out, "%s: sound; %s on this host\n", file, Count(c.Groups, "group", "groups"))
 	for _, n := range c.Remarks {
 		Printf(out, "note: %s: %s\n", n.Pos, n.Text)
+	}
+	hard := slices.DeleteFunc(slices.Clone(c.Notes), func(n plan.Note) bool { return !n.NotEnforced && !n.Partly })
+	printNotes(out, hard)
+	if rest := len(c.Notes) - len(hard); rest > 0 {
+		Printf(out, "%s more on this host: `bulkhead notes`\n", Count(rest, "remark", "remarks"))
+	}
+}
+
+// Notes prints all that is to know of a policy on this host.
+func Notes(out io.Writer, c CheckView) {
+	if len(c.Notes) == 0 {
+		Println(out, "no remarks: this host holds all of the policy")
 	}
 	printNotes(out, c.Notes)
 }

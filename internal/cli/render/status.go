@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -11,13 +12,32 @@ import (
 
 	"bulkhead/internal/classify"
 	"bulkhead/internal/control"
-	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
-	"bulkhead/internal/verify"
 )
 
-// Status prints the state of the policy and of every group.
-func Status(out io.Writer, st *control.Status) {
+// Status prints the state of the policy and a line for each group. Where an earlier one is given, which was taken some
+// time before, the CPU used is that since then.
+func Status(out io.Writer, st, before *control.Status, since time.Duration) {
+	printPolicy(out, st)
+	printGroups(out, st, before, since)
+	if n := len(onlyNotEnforced(st.Notes)); n > 0 {
+		Printf(out, "%s on what this host does not hold: `bulkhead notes`\n", Count(n, "remark", "remarks"))
+	}
+}
+
+// StatusOf prints all that is known of groups.
+func StatusOf(out io.Writer, groups []control.GroupStatus) {
+	for i, g := range groups {
+		if i > 0 {
+			Println(out)
+		}
+		printGroup(out, g)
+	}
+}
+
+// printPolicy prints what holds for all groups.
+func printPolicy(out io.Writer, st *control.Status) {
 	Printf(out, "policy revision %d, applied %s by %s; load average %s\n", st.Revision,
 		st.AppliedAt.Local().Format(time.DateTime), st.AppliedBy, st.Load)
 	if ag := st.Agent; ag.Running {
@@ -69,21 +89,135 @@ func Status(out io.Writer, st *control.Status) {
 	for _, s := range st.Schedules {
 		Println(out, scheduleText(s))
 	}
+	for _, g := range st.Groups {
+		if g.Frozen != "" {
+			Println(out, frozenText(g))
+		}
+	}
 	switch {
 	case slices.Contains(st.Released, "everything"):
 		Println(out, "RELEASED: nothing is governed until the next apply")
 	case len(st.Released) > 0:
 		Printf(out, "RELEASED until the next apply: %s\n", strings.Join(st.Released, ", "))
 	}
+}
+
+// printGroups prints the table of groups: what each uses, what it can count on, and its limit.
+func printGroups(out io.Writer, st, before *control.Status, since time.Duration) {
+	Println(out)
+	if len(st.Groups) == 0 {
+		Println(out, "no group: nothing that runs here matches the policy")
+		return
+	}
+	w := newTable(out, "", "", "cpu", "", "", "memory", "", "", "")
+	_, _ = w.WriteString("GROUP\tPROCS\tUSED\tGUAR.\tLIMIT\tUSED\tGUAR.\tLIMIT\tSTATE\n")
 	for _, g := range st.Groups {
-		printGroup(out, g)
+		Printf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Group, len(g.Members),
+			cpuUsed(g, before, since), figure(g.Share.Guaranteed), figure(g.Share.Limit), memoryUsed(g),
+			memoryLimit(g, policy.KeyMemoryMin, policy.KeyMemoryLow),
+			memoryLimit(g, policy.KeyMemoryMax), groupState(g))
 	}
-	// What is said below the limits of a group is not said again.
-	if rest := slices.DeleteFunc(onlyNotEnforced(st.Notes),
-		func(n plan.Note) bool { return saidOf(st.Groups, n) }); len(rest) > 0 {
-		Println(out)
-		printNotes(out, rest)
+	w.end()
+	Println(out, "GUAR. is what a group gets when all want everything; CPU in cores, or the time used so far")
+	Println(out, "`bulkhead status GROUP` shows each limit and process")
+}
+
+// figure is a number of cores, or that there is none.
+func figure(cores float64) string {
+	if cores == 0 {
+		return "-"
 	}
+	return fmt.Sprintf("%.2f", cores)
+}
+
+// cpuUsed is how many cores a group used since an earlier status, or the CPU time that it has used so far.
+func cpuUsed(g control.GroupStatus, before *control.Status, since time.Duration) string {
+	total := func(g control.GroupStatus) (time.Duration, bool) {
+		c := g.Usage.CPU
+		if c.User == nil || c.System == nil {
+			return 0, false
+		}
+		return time.Duration(*c.User+*c.System) * time.Microsecond, true
+	}
+	now, known := total(g)
+	if !known {
+		return "-"
+	}
+	if before != nil && since > 0 {
+		for _, old := range before.Groups {
+			if then, ok := total(old); ok && old.Group == g.Group && then <= now {
+				return fmt.Sprintf("%.2f", float64(now-then)/float64(since))
+			}
+		}
+	}
+	switch {
+	case now < time.Minute:
+		return fmt.Sprintf("%.1fs", now.Seconds())
+	case now < time.Hour:
+		return fmt.Sprintf("%.1fm", now.Minutes())
+	}
+	return fmt.Sprintf("%.1fh", now.Hours())
+}
+
+// memoryUsed is what is charged to a group, or what its processes use where nothing is.
+func memoryUsed(g control.GroupStatus) string {
+	m := g.Usage.Memory
+	switch {
+	case m.Current != nil:
+		return policy.Bytes(*m.Current).Human()
+	case m.Anonymous == nil:
+		return "-"
+	}
+	sum := *m.Anonymous
+	for _, n := range []*int64{m.File, m.Shared} {
+		if n != nil {
+			sum += *n
+		}
+	}
+	return policy.Bytes(sum).Human()
+}
+
+// memoryLimit is what the kernel holds of the first of the limits that it has.
+func memoryLimit(g control.GroupStatus, keys ...policy.Key) string {
+	for _, key := range keys {
+		for _, l := range g.Limits {
+			if l.Key == key && l.InForce != "" && !g.Released {
+				return l.InForce
+			}
+		}
+	}
+	return "-"
+}
+
+// groupState says in a few words what is wrong with a group, or ok.
+func groupState(g control.GroupStatus) string {
+	if g.Released {
+		return "RELEASED"
+	}
+	counts := map[string]int{}
+	for _, l := range g.Limits {
+		if !l.Default {
+			counts[verdict(l)]++
+		}
+	}
+	for _, m := range g.Members {
+		if !m.Placed {
+			counts["NOT PLACED YET"]++
+		}
+	}
+	var words []string
+	switch {
+	case g.Overdue:
+		words = append(words, "FROZEN, OVERDUE")
+	case g.Frozen != "":
+		words = append(words, "FROZEN")
+	}
+	for _, word := range []string{"DIFFERS", "NOT ENFORCED", "NOT PLACED YET"} {
+		if n := counts[word]; n > 0 {
+			words = append(words, fmt.Sprintf("%d %s", n, word))
+		}
+	}
+	return cmp.Or(strings.Join(words, ", "), "ok")
 }
 
 // printOver prints what is laid over the policy, and what is not although somebody has set it.
@@ -128,14 +262,6 @@ func Orphans(out io.Writer, all []classify.Orphan) {
 		Printf(w, "%d\t%s\t%s\n", o.PID, o.What, o.Why)
 	}
 	w.flush()
-}
-
-// saidOf says whether a note is the reason of a limit that is listed.
-func saidOf(groups []control.GroupStatus, n plan.Note) bool {
-	return slices.ContainsFunc(groups, func(g control.GroupStatus) bool {
-		return g.Group == n.Group && slices.ContainsFunc(g.Limits,
-			func(l verify.Limit) bool { return l.Key == n.Key && l.Reason == n.Text })
-	})
 }
 
 // scheduleText says a schedule in one line of status.

@@ -151,9 +151,9 @@ func (w *printable) add(to *bytes.Buffer, part string) {
 		case !w.text:
 			w.indent, w.text = w.indent+blanks, true
 		case w.width > 0 && blanks > 0 && blanks < end && w.column+length > w.width:
-			w.column = min(w.indent+2, w.width/2)
-			to.WriteString("\n" + strings.Repeat(" ", w.column))
 			word, length = word[blanks:], length-blanks
+			w.column = max(0, min(w.indent+2, w.width/2, w.width-length)) // a path stays whole, to be copied
+			to.WriteString("\n" + strings.Repeat(" ", w.column))
 		}
 		to.WriteString(word)
 		w.column += length
@@ -172,6 +172,12 @@ func Width(w io.Writer) int {
 		}
 	}
 	return 0
+}
+
+// IsTerminal says whether a writer is a terminal, whose screen can be cleared.
+func IsTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // narrowest is the fewest columns that answers are made for.

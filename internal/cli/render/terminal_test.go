@@ -29,7 +29,7 @@ func TestWrapped(t *testing.T) {
 		_, _ = io.WriteString(w, part)
 	}
 	if want := "  memory: anonymous 3 GiB, file 1 MiB,\n    shared 0 B, huge pages -\nshort\n" +
-		"note:\n  aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n  b\n"; out.String() != want {
+		"note:\naaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n  b\n"; out.String() != want {
 		t.Errorf("%s\nwant:\n%s", out.String(), want)
 	}
 }

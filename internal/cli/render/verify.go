@@ -19,7 +19,7 @@ func Verified(out io.Writer, all []verify.Reading) {
 			bad++
 		}
 		Printf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", groupName(v.Group), limitName(v.Limit),
-			v.Asked, dash(v.InForce), dash(v.File), verdict(v.Limit))
+			asked(v.Limit), dash(v.InForce), dash(v.File), verdict(v.Limit))
 	}
 	w.flush()
 	for _, v := range all {
