@@ -65,6 +65,9 @@ func completionCmd(to *output) *cobra.Command {
 	return c
 }
 
+// versionText is the version with what this program was built by and for.
+func versionText() string { return Version + " (" + runtime.Version() + ", " + runtime.GOARCH + ")" }
+
 func versionCmd(to *output) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
@@ -74,7 +77,7 @@ func versionCmd(to *output) *cobra.Command {
 				return to.printJSON(map[string]string{"version": Version, "go": runtime.Version(),
 					"arch": runtime.GOARCH})
 			}
-			render.Printf(to.out, "bulkhead %s (%s, %s)\n", Version, runtime.Version(), runtime.GOARCH)
+			render.Printf(to.out, "bulkhead %s\n", versionText())
 			return nil
 		},
 	}

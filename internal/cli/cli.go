@@ -154,7 +154,7 @@ Start here:
   bulkhead plan                   what would apply do, file by file
   bulkhead apply                  do it, all or nothing
   bulkhead release --all          the emergency exit: give the host back`,
-		SilenceErrors: true, SilenceUsage: true,
+		SilenceErrors: true, SilenceUsage: true, Version: versionText(),
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
 	flags := root.PersistentFlags()
@@ -174,6 +174,8 @@ Start here:
 	root.SetHelpCommand(helpCmd())
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetUsageTemplate(usage.Template)
+	root.Flags().Bool("version", false, "the version of this program")
+	root.SetVersionTemplate("bulkhead {{.Version}}\n")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &usage.Error{Command: c.CommandPath(), Err: usage.FlagError(err)}
 	})
