@@ -2,7 +2,8 @@ package cli
 
 import (
 	"context"
-	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,14 +40,17 @@ are not placed.`,
 					return err
 				}
 				if o.check {
-					return answerHealth(s, st)
+					if err = st.Healthy(); err == nil {
+						render.Healthy(s.out, st)
+					}
+					return err
 				}
-				if err := st.Only(groups); err != nil {
+				if err := only(st, groups); err != nil {
 					return err
 				}
 				now := time.Now()
 				if o.watch && !s.json {
-					clearScreen(s)
+					render.Clear(s.out, s.stdout)
 				}
 				err = s.print(st, func() {
 					switch {
@@ -77,22 +81,21 @@ are not placed.`,
 	return c
 }
 
-// clearScreen begins a terminal's screen anew; elsewhere a line with the time stands before each status.
-func clearScreen(s *session) {
-	if render.IsTerminal(s.stdout) {
-		_, _ = io.WriteString(s.stdout, "\x1b[H\x1b[2J")
-		return
+// only keeps the named groups and those below them, all of them when none is named.
+func only(st *control.Status, names []string) error {
+	var known, kept []string
+	st.Groups = slices.DeleteFunc(st.Groups, func(g control.GroupStatus) bool {
+		known = append(known, g.Group)
+		return len(names) > 0 && !slices.ContainsFunc(names, func(n string) bool {
+			return g.Group == n || strings.HasPrefix(g.Group, n+"/")
+		})
+	})
+	for _, g := range st.Groups {
+		kept = append(kept, g.Group)
 	}
-	render.Printf(s.out, "\n--- %s\n", time.Now().Format(time.DateTime))
-}
-
-// answerHealth says in one line whether all is well.
-func answerHealth(s *session, st *control.Status) error {
-	if err := st.Healthy(); err != nil {
-		return err
+	if i := slices.IndexFunc(names, func(n string) bool { return !slices.Contains(kept, n) }); i >= 0 {
+		return control.NoGroup(names[i], known)
 	}
-	render.Printf(s.out, "ok: revision %d, %s, every limit in force, agent running\n", st.Revision,
-		render.Count(len(st.Groups), "group", "groups"))
 	return nil
 }
 

@@ -505,11 +505,11 @@ func errNoGroup(v *View, name string) error {
 	for _, g := range v.Classified.Groups {
 		names = append(names, g.Path)
 	}
-	return noGroup(name, names)
+	return NoGroup(name, names)
 }
 
-// noGroup is the error for a name that none of the groups has.
-func noGroup(name string, names []string) error {
+// NoGroup is the error for a name that none of the groups has.
+func NoGroup(name string, names []string) error {
 	slices.Sort(names)
 	hint := "the applied policy has no group now"
 	if len(names) > 0 {

@@ -36,20 +36,3 @@ func (st *Status) Healthy() error {
 	}
 	return nil
 }
-
-// Only keeps the named groups and those below them, all of them when none is named.
-func (st *Status) Only(names []string) error {
-	var known []string
-	for _, g := range st.Groups {
-		known = append(known, g.Group)
-	}
-	for _, n := range names {
-		if !slices.Contains(known, n) {
-			return noGroup(n, known)
-		}
-	}
-	st.Groups = slices.DeleteFunc(st.Groups, func(g GroupStatus) bool {
-		return len(names) > 0 && !covers(names, g.Group)
-	})
-	return nil
-}

@@ -26,6 +26,12 @@ func Status(out io.Writer, st, before *control.Status, since time.Duration) {
 	}
 }
 
+// Healthy prints that nothing is wrong.
+func Healthy(out io.Writer, st *control.Status) {
+	Printf(out, "ok: revision %d, %s, every limit in force, agent running\n", st.Revision,
+		Count(len(st.Groups), "group", "groups"))
+}
+
 // StatusOf prints all that is known of groups.
 func StatusOf(out io.Writer, groups []control.GroupStatus) {
 	for i, g := range groups {

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -174,10 +175,13 @@ func Width(w io.Writer) int {
 	return 0
 }
 
-// IsTerminal says whether a writer is a terminal, whose screen can be cleared.
-func IsTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
+// Clear begins the screen anew of a terminal, to which out writes; elsewhere it writes a line with the time.
+func Clear(out, terminal io.Writer) {
+	if f, ok := terminal.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		_, _ = io.WriteString(terminal, "\x1b[H\x1b[2J")
+		return
+	}
+	Printf(out, "\n--- %s\n", time.Now().Format(time.DateTime))
 }
 
 // narrowest is the fewest columns that answers are made for.
