@@ -410,3 +410,40 @@ func TestModelVisitors(t *testing.T) {
 		t.Errorf("the last change is by %q, want the owner", by)
 	}
 }
+
+// What is refused costs a look at the host, too: who asks for too much too often is turned away without one, and root is
+// answered meanwhile.
+func TestModelRefusedRequestsAreCounted(t *testing.T) {
+	s := newModelSite(t)
+	s.run(nil)
+	s.apply("  jobs:\n    {role: helper, match: [{exe: backup}], tasks: 50,\n" +
+		"     owner: {user: 4242, may: [set], bounds: {tasks: 10..60}}}\n")
+	const more = 15
+	set := func() error {
+		q := control.Request{Verb: "set", Assign: []string{"jobs:tasks=61"}, For: time.Hour}
+		_, err := s.client.Do(t.Context(), q)
+		if err == nil {
+			t.Fatal("it sets what is out of its bounds")
+		}
+		return err
+	}
+	s.uid.Store(4242)
+	began, looked, turned := time.Now(), 0, 0
+	for range requestsAtOnce + more {
+		if strings.Contains(set().Error(), "in a short time") {
+			turned++
+		} else {
+			looked++
+		}
+	}
+	if most := requestsAtOnce + 1 + int(time.Since(began)/requestEvery); looked > most || turned == 0 {
+		t.Errorf("%d requests were looked at and %d turned away, want at most %d", looked, turned, most)
+	}
+	s.uid.Store(0)
+	if _, err := s.client.Status(t.Context()); err != nil {
+		t.Errorf("root is turned away: %v", err)
+	}
+	if s.tasks("jobs") != "50" {
+		t.Errorf("in force is %q", s.tasks("jobs"))
+	}
+}
