@@ -36,8 +36,8 @@ type Options struct {
 	// Ready is called once, when everything that the applied policy asks for is in force, or was tried for a while.
 	Ready func()
 	Log   *slog.Logger
-	// events opens the source of process events, and traces the one that stands in for it; tests have others. Default the kernel's
-	// connector, and BPF programs.
+	// events opens the source of process events, and traces the one that stands in for it; tests have others. Default
+	// the kernel's connector, and BPF programs.
 	events, traces func() (source, error)
 	// peer says who is at the other end of a connection; tests have others. Default the kernel's word.
 	peer func(net.Conn) (*control.Caller, error)
@@ -49,11 +49,11 @@ type Agent struct {
 	scanner *procfs.Scanner
 	o       Options
 
-	sampler metrics.TaskSampler
-	sampled time.Time
-	herald  *herald
+	sampler  metrics.TaskSampler
+	sampled  time.Time
+	notifier *notifier
 
-	feed   *feed // nil without events
+	queue  *eventQueue // nil without events
 	stream source
 	// An ended event source is opened again at reopenAt, reopenWait after its end; opened is when that was done last.
 	reopenAt, opened time.Time
@@ -65,9 +65,9 @@ type Agent struct {
 	// locked says that somebody else held the lock at the last attempt, and lockedSince since when.
 	locked      bool
 	lockedSince time.Time
-	// placings keeps how long processes wait for their groups.
-	placings placings
-	fulls    int // full looks so far, while events arrive
+	// placements keeps how long processes wait for their groups.
+	placements placements
+	fulls      int // full looks so far, while events arrive
 
 	mu     sync.Mutex // guards what follows
 	status control.AgentStatus
@@ -103,8 +103,8 @@ func New(c *control.Controller, o Options) *Agent {
 	}
 	a := &Agent{held: newBatch(), control: c, scanner: c.Host.Proc.NewScanner(), o: o, wake: make(chan struct{}, 1)}
 	c.BecomeAgent()
-	a.herald = newHerald(o, time.Now())
-	a.placings.resident = func(pid int) int64 {
+	a.notifier = newNotifier(o, time.Now())
+	a.placements.resident = func(pid int) int64 {
 		m, err := c.Host.Proc.Memory(pid)
 		if err != nil {
 			return 0 // it is gone
@@ -124,7 +124,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer server.close(ctx)
 	server.serve()
 	a.listenEvents() // before the first look, so that nothing comes between
-	a.heedSystemd(ctx)
+	a.watchSystemd(ctx)
 	defer func() {
 		if a.stream != nil {
 			_ = a.stream.Close()
@@ -154,7 +154,7 @@ func (a *Agent) Changed(pids []int) {
 // look looks once and puts right what differs. An error is kept for status and tried again on the
 // next look; the limits that are there stay in force.
 func (a *Agent) look(ctx context.Context, full bool, why reason) {
-	forks, idle := a.heed(full, why)
+	forks, idle := a.takeEvents(full, why)
 	if idle {
 		return
 	}
@@ -173,9 +173,9 @@ func (a *Agent) look(ctx context.Context, full bool, why reason) {
 		err = errors.Join(err, a.unlessLocked(lookErr))
 	}
 	a.again = done.Retry
-	a.placings.moved(done.Moved, howLook)
+	a.placements.moved(done.Moved, howLook)
 	if !a.again { // what is not moved now stays where it is
-		a.placings.forget()
+		a.placements.forget()
 	}
 	// Whatever went wrong: a freeze ends on time.
 	err = errors.Join(err, a.unlessLocked(a.control.ThawDue(ctx, time.Now())))
@@ -236,14 +236,14 @@ func (a *Agent) trouble() string {
 	return a.status.Error
 }
 
-// heed takes in what events told. Idle says that an event asked for the look and that nothing it told of may have
+// takeEvents takes in what events told. Idle says that an event asked for the look and that nothing it told of may have
 // to be moved: then nothing more is done before the next look at a fixed time.
-func (a *Agent) heed(full bool, why reason) (forks []control.Fork, idle bool) {
-	if a.feed == nil {
+func (a *Agent) takeEvents(full bool, why reason) (forks []control.Fork, idle bool) {
+	if a.queue == nil {
 		a.reopenEvents(time.Now())
 		return nil, false
 	}
-	b, lost, ended := a.feed.take()
+	b, lost, ended := a.queue.take()
 	now := time.Now()
 	again, left := retitled(a.late, now)
 	a.late = left
@@ -257,30 +257,30 @@ func (a *Agent) heed(full bool, why reason) (forks []control.Fork, idle bool) {
 	a.status.Events += b.events
 	a.status.Lost = lost
 	a.mu.Unlock()
-	forks = b.heirs()
+	forks = b.forksBeforeExec()
 	for _, pid := range again {
 		if _, gone := b.gone[pid]; !gone {
 			b.seen[pid], b.want[pid] = struct{}{}, struct{}{}
 		}
 	}
 	a.held.merge(b)
-	a.placings.came(b)
+	a.placements.came(b)
 	if ended != nil {
-		a.deaf(ended)
+		a.eventsEnded(ended)
 		return forks, false
 	}
 	if full || why != becauseEvent || a.held.whole {
 		return forks, false
 	}
-	if len(b.want) > control.MostSwift {
+	if len(b.want) > control.MostFastPath {
 		return forks, false
 	}
-	fresh, held, err := a.scanner.GlanceHeld(b.wantPIDs(), a.arguments)
+	fresh, held, err := a.scanner.ReadHeld(b.wantPIDs(), a.arguments)
 	defer held.Close()
 	if err != nil {
 		return forks, false
 	}
-	done := a.control.Swift(fresh, held, forks, a.find)
+	done := a.control.FastPath(fresh, held, forks, a.find)
 	if done.Gone > 0 {
 		a.mu.Lock()
 		a.status.Gone += int64(done.Gone)
@@ -288,15 +288,15 @@ func (a *Agent) heed(full bool, why reason) (forks []control.Fork, idle bool) {
 	}
 	if len(done.Moved) > 0 {
 		a.scanner.Recheck(done.Moved...)
-		a.feed.mind(done.Moved, nil, nil, nil, now)
+		a.queue.mind(done.Moved, nil, nil, nil, now)
 		a.stream.Within(eagerly)
-		a.placings.moved(done.Moved, howSwift)
+		a.placements.moved(done.Moved, howFastPath)
 		a.mu.Lock()
 		a.status.Moved += int64(len(done.Moved))
 		a.mu.Unlock()
 	}
 	if !done.Look {
-		a.placings.forget()
+		a.placements.forget()
 	}
 	return forks, !done.Look
 }
@@ -310,27 +310,27 @@ func (a *Agent) find(pid int) (procfs.Process, bool) {
 	if p, known := a.scanner.Find(pid); known && !changed {
 		return p, true
 	}
-	procs, err := a.scanner.Glance([]int{pid})
+	procs, err := a.scanner.ReadSome([]int{pid})
 	if err != nil || len(procs) == 0 {
 		return procfs.Process{}, false
 	}
 	return procs[0], true
 }
 
-// mind has the feed know what a look has found.
+// mind tells the queue what a look has found.
 func (a *Agent) mind(done control.LookResult) {
-	if a.feed == nil {
+	if a.queue == nil {
 		return
 	}
-	var s sieve
-	if made := a.control.Sieve(); made != nil {
+	var s prefilter
+	if made := a.control.Prefilter(); made != nil {
 		s, a.arguments = made, made.Arguments
 	}
 	var kin []int
 	if done.Servers != nil {
 		kin = a.scanner.Below(done.Servers)
 	}
-	a.feed.mind(done.Moved, done.Servers, kin, s, time.Now())
+	a.queue.mind(done.Moved, done.Servers, kin, s, time.Now())
 	if len(done.Moved) > 0 {
 		a.stream.Within(eagerly)
 	}
@@ -345,14 +345,14 @@ const statEvery = 10
 func (a *Agent) processes(full bool) (procs []procfs.Process, changed bool, err error) {
 	held := a.held
 	a.held = newBatch()
-	if full && a.feed != nil && !held.whole {
+	if full && a.queue != nil && !held.whole {
 		a.fulls++
 		if a.fulls%statEvery != 1 {
 			full = false
 			a.scanner.Recheck(a.scanner.Turn()...)
 		}
 	}
-	if full || held.whole || a.feed == nil {
+	if full || held.whole || a.queue == nil {
 		a.scanner.Recheck(held.seenPIDs()...)
 		return a.scanner.Look(full || held.whole)
 	}
@@ -388,7 +388,7 @@ func (a *Agent) Fill(st *control.Status) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	st.Agent = a.status
-	st.Agent.Mistaken, st.Agent.Placement = a.control.Mistaken(), a.placings.figures()
+	st.Agent.Mistaken, st.Agent.Placement = a.control.Mistaken(), a.placements.figures()
 	for i, g := range st.Groups {
 		if load, known := a.loads[g.Group]; known {
 			st.Groups[i].Load = &load

@@ -111,7 +111,7 @@ func (a *Agent) open() (*server, error) {
 	}
 	admits := func(who control.Caller) bool { owns, reads := a.control.Admits(who); return owns || reads }
 	receive := func(l net.Listener) net.Listener {
-		r := newReception(l, admits)
+		r := newLimitListener(l, admits)
 		r.peer = a.o.peer
 		return r
 	}
@@ -195,7 +195,7 @@ func (s *server) hello(w http.ResponseWriter, _ *http.Request) {
 
 // do takes a changing verb.
 func (s *server) do(w http.ResponseWriter, r *http.Request) {
-	who := visitorOf(r)
+	who := peerOf(r)
 	var q control.Request
 	if !read(w, r, &q) {
 		return
@@ -243,7 +243,7 @@ func (s *server) inTurn(ctx context.Context, q control.Request) (*control.Reply,
 	}
 	defer done()
 	if q.Verb == "apply" && !q.DryRun {
-		defer s.agent.herald.reloading()()
+		defer s.agent.notifier.reloading()()
 	}
 	return s.agent.control.Do(ctx, q)
 }
@@ -302,7 +302,7 @@ func (s *server) placed(w http.ResponseWriter, r *http.Request) {
 		write(w, answer{Error: onWire(&control.Error{Code: control.CodeUsage, Err: fmt.Errorf("%q is not a process id", r.PathValue("pid"))})})
 		return
 	}
-	write(w, answer{Placed: s.agent.placings.recall(pid)})
+	write(w, answer{Placed: s.agent.placements.recall(pid)})
 }
 
 func write(w http.ResponseWriter, a answer) { send(w, encode(a)) }

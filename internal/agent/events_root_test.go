@@ -190,8 +190,8 @@ func TestALossIsAnsweredByALookAtAll(t *testing.T) {
 	t.Logf("%d of at least %d events lost over %d starts, %d looks", a.Lost, a.Lost+a.Events, started, a.Looks)
 }
 
-// Five hundred starts a second, for as long as CHURN says (20 s unless it does), with a buffer for events that is far too small: what
-// comes out at the end is what a fresh look at /proc would say.
+// Five hundred starts a second, for as long as CHURN says (20 s unless it does), with a buffer for events that is far
+// too small: what comes out at the end is what a fresh look at /proc would say.
 func TestChurnWithLosses(t *testing.T) {
 	d := 20 * time.Second
 	if text := os.Getenv("CHURN"); text != "" {
@@ -290,7 +290,8 @@ func pidsOf(all []*exec.Cmd) []int {
 
 func noEvents() (source, error) { return nil, fmt.Errorf("%w: for a test", procevents.ErrUnavailable) }
 
-// Without a connector the tracepoints tell as much: of programs that start, and of a storm of forks that starts outside.
+// Without a connector the tracepoints tell as much: of programs that start, and of a storm of forks that starts
+// outside.
 func TestPlacesByTracepoints(t *testing.T) {
 	const children = 200
 	s := newSite(t)

@@ -53,8 +53,8 @@ func flood(t *testing.T, socket string) (stop func()) {
 	return stop
 }
 
-// Connections of another user neither hide the agent from root nor slow root down: status and release take at most twice
-// what they take beside the same processes that connect to nobody.
+// Connections of another user neither hide the agent from root nor slow root down: status and release take at most
+// twice what they take beside the same processes that connect to nobody.
 func TestFloodOfConnections(t *testing.T) {
 	const rounds, asks = 3, 7
 	s := newSite(t)

@@ -10,7 +10,7 @@ import (
 
 // loop looks when something happened, and at fixed times, and has looked called after each.
 func (a *Agent) loop(ctx context.Context, looked func()) {
-	t := newTimers(a.o.Every, a.herald.beat)
+	t := newTimers(a.o.Every, a.notifier.beat)
 	defer t.stop()
 	full := time.Time{}
 	rest := budget{left: maxBurst, at: time.Now()}
@@ -19,13 +19,13 @@ func (a *Agent) loop(ctx context.Context, looked func()) {
 		if why == becauseChange {
 			full = time.Time{}
 		}
-		whole := now.Sub(full) >= a.o.Full || why == becauseTick && !a.herald.isReady()
+		whole := now.Sub(full) >= a.o.Full || why == becauseTick && !a.notifier.isReady()
 		if whole {
 			full = now
 		}
 		before := cpuTime()
 		a.locked = false
-		a.look(a.herald.during(ctx, now), whole, why)
+		a.look(a.notifier.during(ctx, now), whole, why)
 		looked()
 		if whole && a.locked {
 			full = time.Time{}
@@ -37,7 +37,7 @@ func (a *Agent) loop(ctx context.Context, looked func()) {
 		}
 		a.watchHigh(ctx)
 		if whole && ctx.Err() == nil {
-			a.herald.looked(a.control.Standing(), a.trouble(), time.Now())
+			a.notifier.looked(a.control.Standing(), a.trouble(), time.Now())
 		}
 		if a.locked {
 			t.retry.Reset(lockRetry)
@@ -49,7 +49,7 @@ func (a *Agent) loop(ctx context.Context, looked func()) {
 		a.sampleLoads(now)
 		why = a.wait(ctx, t)
 	}
-	a.herald.stopping()
+	a.notifier.stopping()
 }
 
 // timers are what the loop waits for beside events.
@@ -90,8 +90,8 @@ func (t *timers) stop() {
 // lockRetry is the time between two attempts to take the lock of the state directory. The loop never waits for it.
 const lockRetry = 100 * time.Millisecond
 
-// lockPatience is for how long it is no trouble that somebody else holds the lock.
-const lockPatience = 5 * time.Second
+// lockTrouble is for how long it is no trouble that somebody else holds the lock.
+const lockTrouble = 5 * time.Second
 
 // unlessLocked drops the error of what the loop could not do because somebody else holds the lock. It is tried again
 // soon. A lock that is held for long is trouble.
@@ -103,7 +103,7 @@ func (a *Agent) unlessLocked(err error) error {
 	if a.locked = true; a.lockedSince.IsZero() {
 		a.lockedSince = time.Now()
 	}
-	if time.Since(a.lockedSince) < lockPatience {
+	if time.Since(a.lockedSince) < lockTrouble {
 		return nil
 	}
 	return err
@@ -124,10 +124,10 @@ const (
 func (a *Agent) wait(ctx context.Context, t *timers) reason {
 	for {
 		var woken <-chan struct{} // not before the rest is over
-		if a.feed != nil && !t.resting {
-			woken = a.feed.wake
+		if a.queue != nil && !t.resting {
+			woken = a.queue.wake
 		}
-		a.herald.alive(time.Now())
+		a.notifier.alive(time.Now())
 		select {
 		case <-ctx.Done():
 			return becauseEnd

@@ -411,8 +411,8 @@ func TestModelVisitors(t *testing.T) {
 	}
 }
 
-// What is refused costs a look at the host, too: who asks for too much too often is turned away without one, and root is
-// answered meanwhile.
+// What is refused costs a look at the host, too: who asks for too much too often is turned away without one, and root
+// is answered meanwhile.
 func TestModelRefusedRequestsAreCounted(t *testing.T) {
 	s := newModelSite(t)
 	s.run(nil)

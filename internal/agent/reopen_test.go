@@ -35,7 +35,7 @@ func TestEventsThatEndAreOpenedAgain(t *testing.T) {
 		synctest.Wait()
 		broken = true
 		for range 30 {
-			a.heed(false, becauseRetry)
+			a.takeEvents(false, becauseRetry)
 			time.Sleep(time.Second)
 		}
 		if opened < 1+2*3 || opened > 1+2*5 || !strings.HasPrefix(a.status.Source, "a look every 1s") {
@@ -44,10 +44,10 @@ func TestEventsThatEndAreOpenedAgain(t *testing.T) {
 		a.held = newBatch()
 		broken = false
 		for range 40 {
-			a.heed(false, becauseRetry)
+			a.takeEvents(false, becauseRetry)
 			time.Sleep(time.Second)
 		}
-		if a.feed == nil || a.status.Source != "events of the kernel" || !a.held.whole {
+		if a.queue == nil || a.status.Source != "events of the kernel" || !a.held.whole {
 			t.Errorf("not opened again: %s, everything is looked at: %t", a.status.Source, a.held.whole)
 		}
 		close(stream.reads)

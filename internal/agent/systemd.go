@@ -6,9 +6,9 @@ import (
 	"bulkhead/internal/systemd"
 )
 
-// heedSystemd asks for a full look when systemd has read its files again: it then writes every limit that it knows
+// watchSystemd asks for a full look when systemd has read its files again: it then writes every limit that it knows
 // anew, over what others put into the kernel's files. It also does when it may have missed one.
-func (a *Agent) heedSystemd(ctx context.Context) {
+func (a *Agent) watchSystemd(ctx context.Context) {
 	if !systemd.Running("") {
 		return
 	}

@@ -155,13 +155,13 @@ func TestOracleDocument(t *testing.T) {
 	// An event about a session alone tells that it may have to be moved, one about a stranger that it need not.
 	o.parent("tnslsnr", true, fmt.Sprintf(remote, "BXTST02"))
 	stranger := testhost.Spawn(t, "sleep", "600")
-	sieve := s.Sieve()
+	prefilter := s.Prefilter()
 	for _, p := range o.sessions(s.Host, fmt.Sprintf(remote, "BXTST02"), 3) {
-		if _, known := place[p.ID]; !known && !sieve.Concerns(p.PID) {
+		if _, known := place[p.ID]; !known && !prefilter.Concerns(p.PID) {
 			t.Errorf("session %d concerns no group", p.PID)
 		}
 	}
-	if sieve.Concerns(stranger.PID) {
+	if prefilter.Concerns(stranger.PID) {
 		t.Error("a stranger concerns a group")
 	}
 

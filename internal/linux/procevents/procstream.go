@@ -60,7 +60,7 @@ type Connector struct {
 	in    *datagrams
 	queue []procMessage // scratch
 	ended atomic.Bool
-	bell  *bell // nil: everything wakes the reader
+	wakes *wakeSocket // nil: everything wakes the reader
 	lazy  time.Duration
 }
 
@@ -75,31 +75,32 @@ func Open(o Options) (*Connector, error) {
 	if o.Timeout <= 0 {
 		o.Timeout = procConfirm
 	}
-	var rings *bell
+	var wakes *wakeSocket
 	if o.Lazy > 0 {
-		rings, _ = openBell() // without one every event wakes the reader
+		wakes, _ = openWakeSocket() // without one every event wakes the reader
 	}
 	s, err := openStream(o)
 	if err != nil {
-		if rings != nil {
-			_ = rings.file.Close()
+		if wakes != nil {
+			_ = wakes.file.Close()
 		}
 		return nil, err
 	}
-	s.bell, s.lazy = rings, o.Lazy
+	s.wakes, s.lazy = wakes, o.Lazy
 	return s, nil
 }
 
 // Within has a Read, also one that waits, take what there is no later than that from now, forks and exits too; of
 // several that are still to come, the first and the last count. It may be called from any goroutine.
 func (s *Connector) Within(d time.Duration) {
-	if s.bell != nil {
-		s.bell.within(d)
+	if s.wakes != nil {
+		s.wakes.within(d)
 	}
 }
 
-// openStream opens a stream without a bell. It is in the runtime's poller also where nobody waits for it: the fork that
-// comes before an exec wakes a thread, and the exec finds it awake (without, placing took twice as long, on 6.18).
+// openStream opens a stream without a wake socket. It is in the runtime's poller also where nobody waits for it: the
+// fork that comes before an exec wakes a thread, and the exec finds it awake (without, placing took twice as long, on
+// 6.18).
 func openStream(o Options) (*Connector, error) {
 	fd, err := procSocket(o.Buffer)
 	if err != nil {
@@ -250,7 +251,7 @@ func (s *Connector) Read(to []Event) (events []Event, lost int, err error) {
 // receive waits for datagrams and takes the messages out of those that the kernel sent. An overrun (ENOBUFS)
 // and what cannot be read count as one lost message each; the socket goes on after both.
 func (s *Connector) receive() (messages []procMessage, lost int, err error) {
-	if s.bell != nil {
+	if s.wakes != nil {
 		return s.drain()
 	}
 	var n int
@@ -288,9 +289,9 @@ func (s *Connector) parse(n int) (lost int) {
 	return lost
 }
 
-// drain waits for the bell and then takes everything that there is, up to a bound.
+// drain waits for the wake socket and then takes everything that there is, up to a bound.
 func (s *Connector) drain() (messages []procMessage, lost int, err error) {
-	rung, err := s.bell.wait(s.lazy)
+	woken, err := s.wakes.wait(s.lazy)
 	switch {
 	case err != nil && s.ended.Load():
 		return nil, 0, os.ErrClosed
@@ -305,7 +306,7 @@ func (s *Connector) drain() (messages []procMessage, lost int, err error) {
 		full = n == procBatch
 		lost += s.parse(n)
 	}
-	for round := 0; round < drainRounds && (full || s.late(rung)); round++ {
+	for round := 0; round < drainRounds && (full || s.late(woken)); round++ {
 		if control := s.conn.Control(take); control != nil {
 			return nil, 0, os.ErrClosed
 		}
@@ -322,10 +323,10 @@ func (s *Connector) drain() (messages []procMessage, lost int, err error) {
 // drainRounds bounds how much is taken on end: what remains is taken at the next Read.
 const drainRounds = 64
 
-// late says whether the bell has rung for a message that is not there yet: another CPU is just delivering it.
-func (s *Connector) late(rung []procMessage) bool {
-	for i := range rung {
-		m := &rung[i]
+// late says whether the wake socket has woken for a message that is not there yet: another CPU is just delivering it.
+func (s *Connector) late(woken []procMessage) bool {
+	for i := range woken {
+		m := &woken[i]
 		if m.what != 0 && !s.seq.seen(m) && !slices.ContainsFunc(s.queue, func(q procMessage) bool { return q.cpu == m.cpu && int32(q.seq-m.seq) >= 0 }) {
 			return true
 		}
@@ -340,8 +341,8 @@ func (s *Connector) Close() error {
 	}
 	// Before 6.6 the kernel counts listeners by these messages alone, and works for nobody without it.
 	_ = s.send(procRequest(binary.NativeEndian, ignore, 0, 0))
-	if s.bell != nil {
-		_ = s.bell.file.Close()
+	if s.wakes != nil {
+		_ = s.wakes.file.Close()
 	}
 	return s.file.Close()
 }

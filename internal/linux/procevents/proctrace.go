@@ -48,8 +48,8 @@ type Trace struct {
 	parts  []interface{ Close() error }
 	ended  atomic.Bool
 	lazy   time.Duration
-	hurry  *time.Timer // has Read return
-	soon   summons     // when it does
+	timer  *time.Timer // has Read return
+	soon   deadlines   // when it does
 }
 
 // OpenTrace makes one. It takes a kernel of 5.8, CAP_BPF and CAP_PERFMON or CAP_SYS_ADMIN, tracefs where it is
@@ -87,8 +87,8 @@ func (t *Trace) open(o Options) error {
 		return fmt.Errorf("read a BPF ring: %w", err)
 	}
 	t.lazy = o.Lazy
-	t.hurry = time.AfterFunc(time.Hour, t.summon)
-	t.hurry.Stop()
+	t.timer = time.AfterFunc(time.Hour, t.interrupt)
+	t.timer.Stop()
 	return withTracefs(func() error {
 		for _, p := range tracePoints {
 			if err := t.attach(p, ring, o.Lazy > 0); err != nil {
@@ -324,13 +324,13 @@ func traceSubject(kind Kind, fields map[string]traceField) (asm.Instructions, er
 // Within has a Read, also one that waits, take what there is no later than that from now, forks, exits and names too;
 // of several that are still to come, the first and the last count. It may be called from any goroutine.
 func (t *Trace) Within(d time.Duration) {
-	t.soon.add(time.Now().Add(d), func(first time.Time) { t.hurry.Reset(time.Until(first)) })
+	t.soon.add(time.Now().Add(d), func(first time.Time) { t.timer.Reset(time.Until(first)) })
 }
 
-// summon has Read return.
-func (t *Trace) summon() {
+// interrupt has Read return.
+func (t *Trace) interrupt() {
 	_ = t.reader.Flush() // of a closed one nobody waits
-	t.soon.heed(time.Now(), func(next time.Time) { t.hurry.Reset(time.Until(next)) })
+	t.soon.passed(time.Now(), func(next time.Time) { t.timer.Reset(time.Until(next)) })
 }
 
 // Read waits for events and appends them to to[:0], in their order. It returns none when there were none for a while.
@@ -417,7 +417,7 @@ func (t *Trace) Close() error {
 	}
 	var errs []error
 	if t.reader != nil {
-		t.hurry.Stop()
+		t.timer.Stop()
 		errs = append(errs, t.reader.Close())
 	}
 	for i := len(t.parts) - 1; i >= 0; i-- {

@@ -165,7 +165,7 @@ func TestLiveHeld(t *testing.T) {
 	cmd := exec.Command("sleep", "600")
 	startCommand(t, cmd)
 	pid := cmd.Process.Pid
-	list, held, err := host.New("/").Proc.NewScanner().GlanceHeld([]int{pid}, func(string) bool { return false })
+	list, held, err := host.New("/").Proc.NewScanner().ReadHeld([]int{pid}, func(string) bool { return false })
 	defer held.Close()
 	if err != nil || len(list) != 1 || list[0].Comm != "sleep" || list[0].Args != nil || !held.Same(pid) {
 		t.Fatalf("%+v, %v, the same: %t", list, err, held.Same(pid))

@@ -364,10 +364,10 @@ func same(a, b *Process) bool {
 		a.ForeignNamespace == b.ForeignNamespace && maps.Equal(a.Cgroups, b.Cgroups) && slices.Equal(a.Env, b.Env)
 }
 
-// Glance reads these processes and leaves the table as it is, for a first idea of what events tell of; those
+// ReadSome reads these processes and leaves the table as it is, for a first idea of what events tell of; those
 // that are gone are left out. It is followed by a Follow or a Look, which takes them into the table.
-func (s *Scanner) Glance(pids []int) ([]Process, error) {
-	list, held, err := s.GlanceHeld(pids, nil)
+func (s *Scanner) ReadSome(pids []int) ([]Process, error) {
+	list, held, err := s.ReadHeld(pids, nil)
 	held.Close()
 	return list, err
 }
@@ -388,9 +388,9 @@ func (h Held) Close() {
 	}
 }
 
-// GlanceHeld is Glance that holds the processes, and reads the arguments only of those executables for which they
+// ReadHeld is ReadSome that holds the processes, and reads the arguments only of those executables for which they
 // matter. The caller closes what it holds, also after an error.
-func (s *Scanner) GlanceHeld(pids []int, arguments func(exe string) bool) (list []Process, held Held, err error) {
+func (s *Scanner) ReadHeld(pids []int, arguments func(exe string) bool) (list []Process, held Held, err error) {
 	s.makeReader()
 	list = make([]Process, 0, len(pids))
 	for _, pid := range pids {

@@ -369,18 +369,18 @@ func TestScannerNamesTheYoung(t *testing.T) {
 	}
 }
 
-func TestScannerGlance(t *testing.T) {
+func TestScannerReadSome(t *testing.T) {
 	s := newScanned(t, settled)
-	list, err := s.Glance([]int{900, 77777})
+	list, err := s.ReadSome([]int{900, 77777})
 	if err != nil || len(list) != 1 || list[0].PID != 900 {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	if _, found := s.Find(900); found {
-		t.Error("a glance fills the table")
+		t.Error("reading some fills the table")
 	}
 	s.look(true, true)
 	s.edit(900, "cmdline", "postgres", "different")
-	if list, err = s.Glance([]int{900}); err != nil || !strings.Contains(list[0].Args[0], "different") {
+	if list, err = s.ReadSome([]int{900}); err != nil || !strings.Contains(list[0].Args[0], "different") {
 		t.Errorf("%+v, %v", list, err)
 	}
 	if p, found := s.Find(900); !found || strings.Contains(p.Args[0], "different") {
@@ -390,10 +390,10 @@ func TestScannerGlance(t *testing.T) {
 
 // What is held is the same process until it is gone, also when another one gets its number, and arguments that do not
 // matter are not read.
-func TestScannerGlanceHeld(t *testing.T) {
+func TestScannerReadHeld(t *testing.T) {
 	s := newScanned(t, settled)
 	asked := ""
-	list, held, err := s.GlanceHeld([]int{900, 77777}, func(exe string) bool { asked = exe; return false })
+	list, held, err := s.ReadHeld([]int{900, 77777}, func(exe string) bool { asked = exe; return false })
 	defer held.Close()
 	if err != nil || len(list) != 1 || list[0].PID != 900 || list[0].Args != nil || asked != list[0].Exe {
 		t.Fatalf("%+v, %v, asked about %q", list, err, asked)
@@ -401,7 +401,7 @@ func TestScannerGlanceHeld(t *testing.T) {
 	if !held.Same(900) || held.Same(77777) {
 		t.Errorf("900 is there: %t, 77777: %t", held.Same(900), held.Same(77777))
 	}
-	if list, again, err := s.GlanceHeld([]int{900}, nil); err != nil || len(list) != 1 || list[0].Args == nil {
+	if list, again, err := s.ReadHeld([]int{900}, nil); err != nil || len(list) != 1 || list[0].Args == nil {
 		t.Errorf("%+v, %v", list, err)
 	} else {
 		again.Close()

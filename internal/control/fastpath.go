@@ -16,11 +16,11 @@ import (
 	"bulkhead/internal/state"
 )
 
-// MostSwift is how many processes are held against the last look one by one; more are worth a whole look.
-const MostSwift = 200
+// MostFastPath is how many processes are held against the last look one by one; more are worth a whole look.
+const MostFastPath = 200
 
-// SwiftResult is what was done about processes that have just come.
-type SwiftResult struct {
+// FastPathResult is what was done about processes that have just come.
+type FastPathResult struct {
 	Moved []int // pids; they are in their groups
 	Gone  int   // processes that exited before they could be moved
 	// Look says that something is left that only a look at the whole can decide or do.
@@ -40,8 +40,8 @@ type recorded struct {
 // documents are those that the short way depends on.
 var documents = [...]string{state.DocApplied, state.DocOverrides, state.DocReleased, state.DocPins, state.DocFreezes}
 
-// version tells one writing of a document from the next: each is written anew and renamed. The zero version is a document
-// that is not there.
+// version tells one writing of a document from the next: each is written anew and renamed. The zero version is a
+// document that is not there.
 type version struct {
 	device, inode uint64
 	size          int64
@@ -72,38 +72,38 @@ func (m *memory) remember(r recorded, s *state.Documents) {
 // same says that no document was written between two stamps.
 func (r recorded) same(o recorded) bool { return r.files == o.files }
 
-// errNotSwift says that the short way is not open now.
-var errNotSwift = errors.New("only a look at the whole can tell")
+// errNoFastPath says that only a look at the whole can tell where a process belongs.
+var errNoFastPath = errors.New("only a look at the whole can tell")
 
-// Swift holds processes that have just come or changed against what the last look knew of groups and instances, and moves
-// those that clearly belong into a group at once: without a plan, a transaction or a look at any other process. It takes
-// the short way only for a process that comes from where the group's first member came from, so that the journal knows
-// already where it goes back to; and only while the state directory is as it was at that look. Forks are as in
-// LookOptions; find gives other processes as they are now, and held watches the fresh ones.
-func (c *Controller) Swift(
+// FastPath holds processes that have just come or changed against what the last look knew of groups and instances, and
+// moves those that clearly belong into a group at once: without a plan, a transaction or a look at any other process.
+// It takes the short way only for a process that comes from where the group's first member came from, so that the
+// journal knows already where it goes back to; and only while the state directory is as it was at that look. Forks are
+// as in LookOptions; find gives other processes as they are now, and held watches the fresh ones.
+func (c *Controller) FastPath(
 	fresh []procfs.Process, held procfs.Held, forks []Fork, find func(pid int) (procfs.Process, bool),
-) SwiftResult {
+) FastPathResult {
 	v := c.memory.view
-	if v == nil || len(fresh) > MostSwift || c.bornOutside(v, fresh, forks) {
-		return SwiftResult{Look: true}
+	if v == nil || len(fresh) > MostFastPath || c.bornOutside(v, fresh, forks) {
+		return FastPathResult{Look: true}
 	}
 	isFresh := make(map[int]bool, len(fresh))
 	server := false
 	for i := range fresh {
 		isFresh[fresh[i].PID] = true
 		if engine.Joins(&fresh[i], v.Instances) {
-			return SwiftResult{Look: true}
+			return FastPathResult{Look: true}
 		}
 		server = server || engine.MayServe(&fresh[i])
 	}
 	procs, served := withAncestors(fresh, c.Agent.PID, v.Instances, find)
 	if served {
-		return SwiftResult{Look: true}
+		return FastPathResult{Look: true}
 	}
 	if server {
 		for _, inst := range engine.Recognise(procs, engine.SourceOf(c.Host)) {
 			if isFresh[inst.Main.PID] {
-				return SwiftResult{Look: true}
+				return FastPathResult{Look: true}
 			}
 		}
 	}
@@ -113,15 +113,15 @@ func (c *Controller) Swift(
 	}
 	misplaced, whole := outOfPlace(v, c.memory.classifier, procs, isFresh)
 	if whole || len(misplaced) == 0 {
-		return SwiftResult{Look: whole}
+		return FastPathResult{Look: whole}
 	}
 	done := c.enter(v, misplaced, procs, held)
 	done.Look = done.Look || c.bornOutside(v, fresh, forks) // what they forked on the way
 	return done
 }
 
-// outOfPlace gives those fresh processes that are not where their group wants them. Whole says that a unit came to a group
-// with one, which only a look at the whole can put in force.
+// outOfPlace gives those fresh processes that are not where their group wants them. Whole says that a unit came to a
+// group with one, which only a look at the whole can put in force.
 func outOfPlace(
 	v *View, by *classify.Classifier, procs []procfs.Process, isFresh map[int]bool,
 ) (misplaced []classify.Placement, whole bool) {
@@ -139,7 +139,8 @@ func outOfPlace(
 	return misplaced, false
 }
 
-// bornOutside says whether the child of a process that is on its way into a group, or was a moment ago, was born outside.
+// bornOutside says whether the child of a process that is on its way into a group, or was a moment ago, was born
+// outside.
 func (c *Controller) bornOutside(v *View, fresh []procfs.Process, forks []Fork) bool {
 	for _, f := range forks {
 		parent, moving := c.memory.movers[f.Parent]
@@ -160,19 +161,19 @@ func (c *Controller) bornOutside(v *View, fresh []procfs.Process, forks []Fork) 
 // enter moves processes into their groups, parents first, while nobody changes anything.
 func (c *Controller) enter(
 	v *View, misplaced []classify.Placement, procs []procfs.Process, held procfs.Held,
-) (done SwiftResult) {
+) (done FastPathResult) {
 	r := &c.memory.recorded
 	if c.memory.lock == nil {
 		c.memory.lock = journal.NewSharedLock(c.Store)
 	}
 	by, err := c.memory.lock.Quiet(func(same bool) error {
 		if !r.calm || c.memory.facts != v.Facts {
-			return errNotSwift
+			return errNoFastPath
 		}
 		if !same || !r.checked {
 			_, pending := c.Store.Pending()
 			if r.checked = !pending && !c.Store.Unsettled() && r.same(c.stamp()); !r.checked {
-				return errNotSwift
+				return errNoFastPath
 			}
 		}
 		for _, p := range parentsFirst(misplaced) {
@@ -228,7 +229,8 @@ func (c *Controller) isPlain(v *View, p classify.Placement, dirs map[string]cgro
 	return true
 }
 
-// parentOf finds the parent of a process among others, which are in the order of their numbers; nil when it is not there.
+// parentOf finds the parent of a process among others, which are in the order of their numbers; nil when it is not
+// there.
 func parentOf(procs []procfs.Process, p *procfs.Process) *procfs.Process {
 	i, found := slices.BinarySearchFunc(procs, p.PPID, func(p procfs.Process, pid int) int { return p.PID - pid })
 	if !found {

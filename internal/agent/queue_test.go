@@ -13,9 +13,9 @@ import (
 )
 
 // hear does with events what the reader does.
-func (f *feed) hear(events []procevents.Event, lost int, err error) bool {
+func (f *eventQueue) hear(events []procevents.Event, lost int, err error) bool {
 	urgent, asked := f.note(events, lost, err, nil)
-	return f.sift(asked) || urgent
+	return f.filter(asked) || urgent
 }
 
 func forkOf(parent, child int) procevents.Event {
@@ -28,37 +28,37 @@ func eventOf(kind procevents.Kind, pid int) procevents.Event {
 
 func TestFeed(t *testing.T) {
 	tests := []struct {
-		name       string
-		hot        []int
-		servers    []int
-		events     []procevents.Event
-		lost       int
-		urgent     bool
-		whole      bool
-		seen, gone []int
-		late       []int
-		heirs      []control.Fork
+		name            string
+		hot             []int
+		servers         []int
+		events          []procevents.Event
+		lost            int
+		urgent          bool
+		whole           bool
+		seen, gone      []int
+		late            []int
+		forksBeforeExec []control.Fork
 	}{
 		{name: "nothing"},
-		{name: "a program starts", events: []procevents.Event{forkOf(5, 10), eventOf(procevents.Exec, 10)}, urgent: true, seen: []int{10}, heirs: []control.Fork{{Parent: 5, Child: 10}}},
-		{name: "a fork alone can wait", events: []procevents.Event{forkOf(5, 10)}, seen: []int{10}, heirs: []control.Fork{{Parent: 5, Child: 10}}},
-		{name: "a fork of one that was just moved cannot", hot: []int{5}, events: []procevents.Event{forkOf(5, 10)}, urgent: true, seen: []int{10}, heirs: []control.Fork{{Parent: 5, Child: 10}}},
+		{name: "a program starts", events: []procevents.Event{forkOf(5, 10), eventOf(procevents.Exec, 10)}, urgent: true, seen: []int{10}, forksBeforeExec: []control.Fork{{Parent: 5, Child: 10}}},
+		{name: "a fork alone can wait", events: []procevents.Event{forkOf(5, 10)}, seen: []int{10}, forksBeforeExec: []control.Fork{{Parent: 5, Child: 10}}},
+		{name: "a fork of one that was just moved cannot", hot: []int{5}, events: []procevents.Event{forkOf(5, 10)}, urgent: true, seen: []int{10}, forksBeforeExec: []control.Fork{{Parent: 5, Child: 10}}},
 		{name: "nor a fork of its child", hot: []int{5}, events: []procevents.Event{forkOf(5, 10), eventOf(procevents.Exit, 10), forkOf(10, 11)}, urgent: true, seen: []int{11}, gone: []int{10},
-			heirs: []control.Fork{{Parent: 5, Child: 10}, {Parent: 10, Child: 11}}},
+			forksBeforeExec: []control.Fork{{Parent: 5, Child: 10}, {Parent: 10, Child: 11}}},
 		{name: "another user", events: []procevents.Event{eventOf(procevents.UID, 10)}, urgent: true, seen: []int{10}},
 		{name: "another group", events: []procevents.Event{eventOf(procevents.GID, 10)}, urgent: true, seen: []int{10}},
 		{name: "another name", events: []procevents.Event{eventOf(procevents.Comm, 10)}, urgent: true, seen: []int{10}},
 		{name: "an end can wait", events: []procevents.Event{eventOf(procevents.Exit, 10)}, gone: []int{10}},
-		{name: "come and gone", events: []procevents.Event{forkOf(5, 10), eventOf(procevents.Exec, 10), eventOf(procevents.Exit, 10)}, gone: []int{10}, heirs: []control.Fork{{Parent: 5, Child: 10}}},
-		{name: "a number given again", events: []procevents.Event{eventOf(procevents.Exit, 10), forkOf(5, 10)}, seen: []int{10}, heirs: []control.Fork{{Parent: 5, Child: 10}}},
-		{name: "what a parent forked as another program is no heir", events: []procevents.Event{forkOf(10, 11), eventOf(procevents.Exec, 10), forkOf(10, 12)}, urgent: true, seen: []int{10, 11, 12}, heirs: []control.Fork{{Parent: 10, Child: 12}}},
+		{name: "come and gone", events: []procevents.Event{forkOf(5, 10), eventOf(procevents.Exec, 10), eventOf(procevents.Exit, 10)}, gone: []int{10}, forksBeforeExec: []control.Fork{{Parent: 5, Child: 10}}},
+		{name: "a number given again", events: []procevents.Event{eventOf(procevents.Exit, 10), forkOf(5, 10)}, seen: []int{10}, forksBeforeExec: []control.Fork{{Parent: 5, Child: 10}}},
+		{name: "what a parent forked as another program is no heir", events: []procevents.Event{forkOf(10, 11), eventOf(procevents.Exec, 10), forkOf(10, 12)}, urgent: true, seen: []int{10, 11, 12}, forksBeforeExec: []control.Fork{{Parent: 10, Child: 12}}},
 		{name: "the child of a server writes a title", servers: []int{5}, events: []procevents.Event{forkOf(5, 10), forkOf(6, 11)}, seen: []int{10, 11}, late: []int{10},
-			heirs: []control.Fork{{Parent: 5, Child: 10}, {Parent: 6, Child: 11}}},
+			forksBeforeExec: []control.Fork{{Parent: 5, Child: 10}, {Parent: 6, Child: 11}}},
 		{name: "a loss", lost: 3, urgent: true, whole: true},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			f := newFeed()
+			f := newEventQueue()
 			f.mind(test.hot, test.servers, []int{}, nil, time.Unix(100, 0))
 			if got := f.hear(test.events, test.lost, nil); got != test.urgent {
 				t.Errorf("urgent %t", got)
@@ -68,8 +68,8 @@ func TestFeed(t *testing.T) {
 				t.Errorf("lost %d, ended %v, whole %t, %d events", lost, ended, b.whole, b.events)
 			}
 			seen, gone := slices.Sorted(slices.Values(b.seenPIDs())), slices.Sorted(slices.Values(b.gonePIDs()))
-			if !slices.Equal(seen, test.seen) || !slices.Equal(gone, test.gone) || !slices.Equal(b.late, test.late) || !slices.Equal(b.heirs(), test.heirs) {
-				t.Errorf("seen %v, gone %v, late %v, heirs %v", seen, gone, b.late, b.heirs())
+			if !slices.Equal(seen, test.seen) || !slices.Equal(gone, test.gone) || !slices.Equal(b.late, test.late) || !slices.Equal(b.forksBeforeExec(), test.forksBeforeExec) {
+				t.Errorf("seen %v, gone %v, late %v, forksBeforeExec %v", seen, gone, b.late, b.forksBeforeExec())
 			}
 			if b, _, _ = f.take(); len(b.seen)+len(b.gone)+len(b.forks) != 0 || b.whole {
 				t.Errorf("it comes again: %+v", b)
@@ -79,15 +79,15 @@ func TestFeed(t *testing.T) {
 }
 
 func TestFeedCoolsDown(t *testing.T) {
-	f := newFeed()
+	f := newEventQueue()
 	f.mind([]int{5}, nil, nil, nil, time.Unix(100, 0))
-	f.mind(nil, []int{}, []int{}, nil, time.Unix(100, 0).Add(restless+1))
+	f.mind(nil, []int{}, []int{}, nil, time.Unix(100, 0).Add(hotTime+1))
 	if f.hear([]procevents.Event{forkOf(5, 10)}, 0, nil) || len(f.hot) != 0 {
 		t.Error("a process that was moved long ago still counts")
 	}
 }
 
-// picky is a sieve that lets some processes through.
+// picky is a prefilter that lets some processes through.
 type picky map[int]bool
 
 func (p picky) Concerns(pid int) bool { return p[pid] }
@@ -111,7 +111,7 @@ func TestFeedAsksTheSieve(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			f := newFeed()
+			f := newEventQueue()
 			f.mind(nil, []int{50}, []int{51}, picky{11: true}, time.Unix(100, 0))
 			if got := f.hear(test.events, 0, nil); got != (test.want != nil) {
 				t.Errorf("urgent %t", got)
@@ -126,7 +126,7 @@ func TestFeedAsksTheSieve(t *testing.T) {
 
 // What a process forked between its exec and the end of its move was born outside, maybe.
 func TestFeedCallsForWhatWasForkedOnTheWay(t *testing.T) {
-	f := newFeed()
+	f := newEventQueue()
 	f.hear([]procevents.Event{forkOf(5, 10), forkOf(10, 11), forkOf(6, 12)}, 0, nil)
 	f.mind([]int{5}, nil, nil, nil, time.Unix(100, 0))
 	select {
@@ -141,14 +141,14 @@ func TestFeedCallsForWhatWasForkedOnTheWay(t *testing.T) {
 }
 
 func TestFeedOfACrowd(t *testing.T) {
-	f := newFeed()
-	for pid := range crowd {
+	f := newEventQueue()
+	for pid := range maxWaiting {
 		if f.hear([]procevents.Event{forkOf(5, 100+pid)}, 0, nil) {
 			t.Fatalf("urgent after %d forks", pid+1)
 		}
 	}
 	if !f.hear([]procevents.Event{forkOf(5, 99)}, 0, nil) {
-		t.Error("a crowd is not urgent")
+		t.Error("a maxWaiting is not urgent")
 	}
 	if b, lost, _ := f.take(); !b.whole || lost != 0 {
 		t.Errorf("whole %t, lost %d", b.whole, lost)
@@ -178,11 +178,11 @@ func TestBatchMerge(t *testing.T) {
 		t.Error("a loss is forgotten")
 	}
 	crowded := newBatch()
-	for pid := range crowd + 1 {
+	for pid := range maxWaiting + 1 {
 		crowded.merge(batch{seen: set(pid + 1)})
 	}
 	if !crowded.whole {
-		t.Error("a crowd is read one by one")
+		t.Error("a maxWaiting is read one by one")
 	}
 }
 
@@ -212,7 +212,7 @@ func (s *scripted) Close() error { s.closed = true; return nil }
 
 func TestFeedReads(t *testing.T) {
 	s := &scripted{reads: make(chan []procevents.Event)}
-	f := newFeed()
+	f := newEventQueue()
 	done := make(chan struct{})
 	go func() { f.read(s); close(done) }()
 	s.reads <- []procevents.Event{eventOf(procevents.Exec, 10)}
@@ -226,7 +226,7 @@ func TestFeedReads(t *testing.T) {
 	if b, _, ended := f.take(); !errors.Is(ended, errors.ErrUnsupported) || !b.whole {
 		t.Errorf("ended with %v, whole %t", ended, b.whole)
 	}
-	f = newFeed()
+	f = newEventQueue()
 	if f.hear(nil, 0, os.ErrClosed) {
 		t.Error("our own close is urgent")
 	}

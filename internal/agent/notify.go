@@ -9,15 +9,15 @@ import (
 	"bulkhead/internal/systemd"
 )
 
-// startPatience is for how long the agent tries to put everything in force before it is ready all the same: what
+// startTimeout is for how long the agent tries to put everything in force before it is ready all the same: what
 // cannot be put in force must not keep a database that is ordered after the agent from starting.
-const startPatience = 10 * time.Second
+const startTimeout = 10 * time.Second
 
-// herald tells whoever started the agent how it does: systemd by sd_notify(3), others by Options.Ready. The loop
+// notifier tells whoever started the agent how it does: systemd by sd_notify(3), others by Options.Ready. The loop
 // calls it, so that an agent whose loop is stuck is silent and the watchdog sees it.
-type herald struct {
+type notifier struct {
 	begun    time.Time
-	patience time.Duration // for startPatience
+	patience time.Duration // for startTimeout
 	beat     time.Duration // between two signs of life; 0: nobody listens for them
 	beaten   time.Time
 	ready    func()
@@ -28,8 +28,8 @@ type herald struct {
 	said   string
 }
 
-func newHerald(o Options, now time.Time) *herald {
-	h := &herald{begun: now, patience: startPatience, ready: o.Ready, log: o.Log}
+func newNotifier(o Options, now time.Time) *notifier {
+	h := &notifier{begun: now, patience: startTimeout, ready: o.Ready, log: o.Log}
 	patience, err := systemd.Patience()
 	if err != nil {
 		o.Log.Warn("the watchdog is not served", "err", err)
@@ -38,13 +38,13 @@ func newHerald(o Options, now time.Time) *herald {
 	return h
 }
 
-// longLook bounds for how long one look is given signs of life while it waits for systemd: two of its jobs at their longest,
-// and what undoes them.
+// longLook bounds for how long one look is given signs of life while it waits for systemd: two of its jobs at their
+// longest, and what undoes them.
 const longLook = 5 * time.Minute
 
-// during is the context of a look: a job of systemd's may take longer (100 s) than the watchdog waits (60 s). Each step that is
-// done, and systemd's word that it is about the job, is a sign of life; a PID 1 that says nothing is none.
-func (h *herald) during(ctx context.Context, begun time.Time) context.Context {
+// during is the context of a look: a job of systemd's may take longer (100 s) than the watchdog waits (60 s). Each step
+// that is done, and systemd's word that it is about the job, is a sign of life; a PID 1 that says nothing is none.
+func (h *notifier) during(ctx context.Context, begun time.Time) context.Context {
 	return systemd.WithProgress(ctx, func() {
 		if now := time.Now(); now.Sub(begun) < longLook {
 			h.alive(now)
@@ -53,7 +53,7 @@ func (h *herald) during(ctx context.Context, begun time.Time) context.Context {
 }
 
 // alive gives a sign of life when it is time for one.
-func (h *herald) alive(now time.Time) {
+func (h *notifier) alive(now time.Time) {
 	if h.beat > 0 && now.Sub(h.beaten) >= h.beat/2 {
 		h.beaten = now
 		h.tell(systemd.Alive)
@@ -61,7 +61,7 @@ func (h *herald) alive(now time.Time) {
 }
 
 // looked takes the outcome of a full look: standing is what is enforced, trouble what is not in force.
-func (h *herald) looked(standing, trouble string, now time.Time) {
+func (h *notifier) looked(standing, trouble string, now time.Time) {
 	text := "enforcing " + standing
 	if trouble != "" {
 		text += "; not everything is in force: " + trouble
@@ -84,14 +84,14 @@ func (h *herald) looked(standing, trouble string, now time.Time) {
 }
 
 // isReady says whether it was ready once.
-func (h *herald) isReady() bool {
+func (h *notifier) isReady() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.isOpen
 }
 
 // reloading says that a policy is being applied; the result ends it.
-func (h *herald) reloading() (done func()) {
+func (h *notifier) reloading() (done func()) {
 	if !h.isReady() {
 		return func() {}
 	}
@@ -99,9 +99,9 @@ func (h *herald) reloading() (done func()) {
 	return func() { h.tell(systemd.Ready) }
 }
 
-func (h *herald) stopping() { h.tell(systemd.Stopping, systemd.Saying("every limit stays in force")) }
+func (h *notifier) stopping() { h.tell(systemd.Stopping, systemd.Saying("every limit stays in force")) }
 
-func (h *herald) tell(words ...string) {
+func (h *notifier) tell(words ...string) {
 	if err := systemd.Notify(words...); err != nil {
 		h.log.Debug("nobody heard", "err", err)
 	}

@@ -7,7 +7,7 @@ import (
 
 func TestSummons(t *testing.T) {
 	at := func(ms int) time.Time { return time.Unix(100, 0).Add(time.Duration(ms) * time.Millisecond) }
-	var s summons
+	var s deadlines
 	wants := func(what string, want time.Time) {
 		t.Helper()
 		if err := s.until(at(1000), func(got time.Time) error {
@@ -20,19 +20,19 @@ func TestSummons(t *testing.T) {
 		}
 	}
 	add := func(ms int) { s.add(at(ms), func(time.Time) {}) }
-	heed := func(ms int) { s.heed(at(ms), func(time.Time) {}) }
+	passed := func(ms int) { s.passed(at(ms), func(time.Time) {}) }
 	wants("nobody asked", at(1000))
 	add(20)
 	add(30)
 	add(40)
 	wants("asked three times", at(20))
-	heed(10)
+	passed(10)
 	wants("read before", at(20))
-	heed(25)
+	passed(25)
 	wants("the first was heeded", at(40))
 	add(35)
 	wants("an earlier one came", at(35))
-	heed(50)
+	passed(50)
 	wants("all were heeded", at(1000))
 	add(5)
 	wants("one is over already", at(5))

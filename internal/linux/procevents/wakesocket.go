@@ -11,33 +11,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bell is a second socket of the process connector. A filter in the kernel lets through only what is for now: another
-// program, user, group or name. It wakes the reader, who then takes everything that waits in the first socket; forks
-// and exits, most of all events, wake nobody by themselves.
-type bell struct {
-	file *os.File
-	conn syscall.RawConn
-	in   *datagrams
-	rung []procMessage // scratch
-	soon summons       // a wait ends then at the latest
+// wakeSocket is a second socket of the process connector. A filter in the kernel lets through only what is for now:
+// another program, user, group or name. It wakes the reader, who then takes everything that waits in the first socket;
+// forks and exits, most of all events, wake nobody by themselves.
+type wakeSocket struct {
+	file  *os.File
+	conn  syscall.RawConn
+	in    *datagrams
+	woken []procMessage // scratch
+	soon  deadlines     // a wait ends then at the latest
 }
 
-// bellKinds are for now.
-const bellKinds = Exec | UID | GID | Comm
+// wakeKinds are for now.
+const wakeKinds = Exec | UID | GID | Comm
 
-// openBell opens one. It has to be bound before the first socket is: the kernel gives a message to the socket that was
-// bound last first, and who is woken by the bell should find the message there.
-func openBell() (*bell, error) {
-	fd, err := procSocket(bellBuffer)
+// openWakeSocket opens one. It has to be bound before the first socket is: the kernel gives a message to the socket
+// that was bound last first, and who is woken by the wake socket should find the message there.
+func openWakeSocket() (*wakeSocket, error) {
+	fd, err := procSocket(wakeBuffer)
 	if err != nil {
 		return nil, err
 	}
-	program := bellFilter(binary.NativeEndian, bellKinds)
+	program := wakeFilter(binary.NativeEndian, wakeKinds)
 	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}); err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("filter process events: %w", err)
 	}
-	b := &bell{file: os.NewFile(uintptr(fd), "process connector"), in: newDatagrams()}
+	b := &wakeSocket{file: os.NewFile(uintptr(fd), "process connector"), in: newDatagrams()}
 	if b.conn, err = b.file.SyscallConn(); err != nil {
 		_ = b.file.Close()
 		return nil, err
@@ -45,12 +45,12 @@ func openBell() (*bell, error) {
 	return b, nil
 }
 
-// bellBuffer is small: a bell that rings already need not ring more.
-const bellBuffer = 64 << 10
+// wakeBuffer is small: one message that waits wakes the reader, and more need not.
+const wakeBuffer = 64 << 10
 
-// bellFilter is the program (classic BPF, Documentation/networking/filter.rst): the kind of event stands behind the two
+// wakeFilter is the program (classic BPF, Documentation/networking/filter.rst): the kind of event stands behind the two
 // headers, and the machine loads it as if it were in network order.
-func bellFilter(order binary.ByteOrder, kinds Kind) []unix.SockFilter {
+func wakeFilter(order binary.ByteOrder, kinds Kind) []unix.SockFilter {
 	const load, equal, give = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_RET | unix.BPF_K
 	var bits []uint32
 	for kind := Kind(1); kind != 0; kind <<= 1 {
@@ -68,37 +68,37 @@ func bellFilter(order binary.ByteOrder, kinds Kind) []unix.SockFilter {
 }
 
 // within has a wait end no later than that from now, also one that has begun, and the next one where none has.
-func (b *bell) within(d time.Duration) {
+func (b *wakeSocket) within(d time.Duration) {
 	b.soon.add(time.Now().Add(d), func(first time.Time) { _ = b.file.SetReadDeadline(first) }) // of a closed one nobody waits
 }
 
-// wait returns when it rings, or after a while, with the messages that it rang for.
-func (b *bell) wait(while time.Duration) ([]procMessage, error) {
+// wait returns when a message comes, or after a while, with the messages that came.
+func (b *wakeSocket) wait(while time.Duration) ([]procMessage, error) {
 	if err := b.soon.until(time.Now().Add(while), b.file.SetReadDeadline); err != nil {
 		return nil, err
 	}
-	defer func() { b.soon.heed(time.Now(), func(time.Time) {}) }() // the next wait asks
+	defer func() { b.soon.passed(time.Now(), func(time.Time) {}) }() // the next wait asks
 	var n int
 	var got error
 	err := b.conn.Read(func(fd uintptr) bool {
 		n, got = b.in.receive(int(fd))
 		return !errors.Is(got, unix.EAGAIN)
 	})
-	b.rung = b.rung[:0]
+	b.woken = b.woken[:0]
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, nil
 	case err != nil:
 		return nil, err
-	case got != nil: // an overrun: it has rung
+	case got != nil: // an overrun: it has woken
 		return nil, nil // the first socket tells of it
 	}
 	for i := range n {
 		if data, _ := b.in.datagram(i); b.in.fromKernel(i) {
-			b.rung, _ = parseProcMessages(binary.NativeEndian, data, b.rung) // the first socket counts what cannot be read
+			b.woken, _ = parseProcMessages(binary.NativeEndian, data, b.woken) // the first socket counts what cannot be read
 		}
 	}
-	return b.rung, nil
+	return b.woken, nil
 }
 
 // seen says whether a message was taken from the first socket.

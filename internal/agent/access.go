@@ -21,14 +21,15 @@ import (
 	"bulkhead/internal/linux/procfs"
 )
 
-// The modes of the socket: for root alone, and where the policy lets others in, who are told apart by what the kernel says of them.
+// The modes of the socket: for root alone, and where the policy lets others in, who are told apart by what the kernel
+// says of them.
 const (
 	shut     = 0o600
 	unlocked = 0o666
 )
 
-// How many connections others than root may have at a time, so that they cannot use up the agent's descriptors: each user whom the policy
-// admits and all of those, and the others, who get no more than an answer that says no.
+// How many connections others than root may have at a time, so that they cannot use up the agent's descriptors: each
+// user whom the policy admits and all of those, and the others, who get no more than an answer that says no.
 const (
 	connsOfUser    = 64
 	connsAdmitted  = 256
@@ -36,11 +37,12 @@ const (
 	connsUnknown   = 32
 )
 
-// ownTurn is how long what a user asks for waits for what the same user asked for before: as long as commands wait for each other
-// that cron starts at once.
+// ownTurn is how long what a user asks for waits for what the same user asked for before: as long as commands wait for
+// each other that cron starts at once.
 const ownTurn = time.Minute
 
-// How many changes a user may ask for at once, and how soon the next one after those: the history has an entry for each, and room for so many.
+// How many changes a user may ask for at once, and how soon the next one after those: the history has an entry for
+// each, and room for so many.
 const (
 	changesAtOnce = 20
 	changeEvery   = 10 * time.Second
@@ -58,24 +60,24 @@ const answerTime = 10 * time.Second
 // peerKey is the context key of the connection.
 type peerKey struct{}
 
-// visitor is the process at the other end of a connection.
-type visitor struct {
+// connPeer is the process at the other end of a connection.
+type connPeer struct {
 	root   bool
 	pid    int
 	caller control.Caller // not root
-	user   *visits
+	user   *userQuota
 }
 
-// visits is what others than root do, by user.
-type visits struct {
+// userQuota is what others than root do, by user.
+type userQuota struct {
 	conns    int
 	busy     chan struct{} // held while something is changed
 	changes  *rate.Limiter // those that were made
 	requests *rate.Limiter // those that were refused, too
 }
 
-func newVisits() *visits {
-	return &visits{
+func newUserQuota() *userQuota {
+	return &userQuota{
 		busy:     make(chan struct{}, 1),
 		changes:  rate.NewLimiter(rate.Every(changeEvery), changesAtOnce),
 		requests: rate.NewLimiter(rate.Every(requestEvery), requestsAtOnce),
@@ -83,46 +85,46 @@ func newVisits() *visits {
 }
 
 // forgotten says that a user has asked for so little for so long that nothing has to be remembered.
-func (v *visits) forgotten() bool {
+func (v *userQuota) forgotten() bool {
 	return v.conns == 0 && v.changes.Tokens() >= changesAtOnce && v.requests.Tokens() >= requestsAtOnce
 }
 
-// reception takes connections and turns away whom it cannot tell, and others than root who have too many.
-type reception struct {
+// limitListener takes connections and turns away whom it cannot tell, and others than root who have too many.
+type limitListener struct {
 	net.Listener
 
 	admits   func(control.Caller) bool
 	peer     func(net.Conn) (*control.Caller, error)
 	refusals *rate.Limiter // bounds what connections cost that are not let in
 	mu       sync.Mutex    // guards what follows
-	users    map[int]*visits
+	users    map[int]*userQuota
 	// admitted and unknown are the connections of others than root.
 	admitted, unknown int
 }
 
-func newReception(l net.Listener, admits func(control.Caller) bool) *reception {
-	return &reception{
-		Listener: l, admits: admits, peer: peer, refusals: rate.NewLimiter(200, 50), users: map[int]*visits{},
+func newLimitListener(l net.Listener, admits func(control.Caller) bool) *limitListener {
+	return &limitListener{
+		Listener: l, admits: admits, peer: peer, refusals: rate.NewLimiter(200, 50), users: map[int]*userQuota{},
 	}
 }
 
-// conn is a connection of a visitor.
+// conn is a connection that was let in.
 type conn struct {
 	net.Conn
 
-	visitor visitor
-	once    sync.Once
-	leave   func()
+	connPeer connPeer
+	once     sync.Once
+	leave    func()
 }
 
-// Close counts the visitor out.
+// Close closes the connection, which then counts no more for its user.
 func (c *conn) Close() error {
 	c.once.Do(c.leave)
 	return c.Conn.Close()
 }
 
 // Accept gives the next connection that is let in.
-func (r *reception) Accept() (net.Conn, error) {
+func (r *limitListener) Accept() (net.Conn, error) {
 	for {
 		c, err := r.Listener.Accept()
 		if err != nil {
@@ -137,19 +139,19 @@ func (r *reception) Accept() (net.Conn, error) {
 }
 
 // receive counts a connection in; nil: it is not let in.
-func (r *reception) receive(c net.Conn) *conn {
+func (r *limitListener) receive(c net.Conn) *conn {
 	who, err := r.peer(c)
 	if err != nil {
 		return nil
 	}
 	if who.UID == 0 {
-		return &conn{Conn: c, visitor: visitor{root: true, pid: who.PID}, leave: func() {}}
+		return &conn{Conn: c, connPeer: connPeer{root: true, pid: who.PID}, leave: func() {}}
 	}
 	return r.count(c, *who, r.admits(*who))
 }
 
 // count counts a connection of somebody else than root in; nil: there are too many.
-func (r *reception) count(c net.Conn, who control.Caller, admitted bool) *conn {
+func (r *limitListener) count(c net.Conn, who control.Caller, admitted bool) *conn {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all, most, each := &r.admitted, connsAdmitted, connsOfUser
@@ -158,7 +160,7 @@ func (r *reception) count(c net.Conn, who control.Caller, admitted bool) *conn {
 	}
 	u := r.users[who.UID]
 	if u == nil {
-		u = newVisits()
+		u = newUserQuota()
 	}
 	if u.conns >= each || *all >= most {
 		return nil
@@ -166,7 +168,7 @@ func (r *reception) count(c net.Conn, who control.Caller, admitted bool) *conn {
 	r.users[who.UID] = u
 	u.conns++
 	*all++
-	return &conn{Conn: c, visitor: visitor{pid: who.PID, caller: who, user: u}, leave: func() {
+	return &conn{Conn: c, connPeer: connPeer{pid: who.PID, caller: who, user: u}, leave: func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		u.conns--
@@ -177,9 +179,10 @@ func (r *reception) count(c net.Conn, who control.Caller, admitted bool) *conn {
 	}}
 }
 
-// peer is who is at the other end, as the kernel has known it since the connection was made (unix(7), SO_PEERCRED; SO_PEERGROUPS since
-// 4.13): what that process has become since then, and whoever it gave the connection to, counts for nothing. Before 4.13 only those groups count that it
-// has beside its own one, which a set-group-ID program does not change.
+// peer is who is at the other end, as the kernel has known it since the connection was made (unix(7), SO_PEERCRED;
+// SO_PEERGROUPS since 4.13): what that process has become since then, and whoever it gave the connection to, counts for
+// nothing. Before 4.13 only those groups count that it has beside its own one, which a set-group-ID program does not
+// change.
 func peer(c net.Conn) (*control.Caller, error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
@@ -246,27 +249,27 @@ func (s *server) letIn() {
 	s.open = open
 }
 
-// visitorOf is who sent a request; somebody without any right when that is not known.
-func visitorOf(r *http.Request) visitor {
+// peerOf is who sent a request; somebody without any right when that is not known.
+func peerOf(r *http.Request) connPeer {
 	if c, known := r.Context().Value(peerKey{}).(*conn); known {
-		return c.visitor
+		return c.connPeer
 	}
-	return visitor{caller: control.Caller{Identity: procfs.Identity{UID: -1}}, user: &visits{}}
+	return connPeer{caller: control.Caller{Identity: procfs.Identity{UID: -1}}, user: &userQuota{}}
 }
 
-// asker is the caller that a request of the visitor is for; nil is root.
-func (v visitor) asker() *control.Caller {
+// asker is the caller whose rights a request has; nil is root.
+func (v connPeer) asker() *control.Caller {
 	if v.root {
 		return nil
 	}
 	return &v.caller
 }
 
-// admit turns away whom the policy in force does not let in, before anything is read of what they ask, whatever mode somebody gave
-// the socket, and sees to it that a user changes one thing at a time, and not too many.
+// admit turns away whom the policy in force does not let in, before anything is read of what they ask, whatever mode
+// somebody gave the socket, and sees to it that a user changes one thing at a time, and not too many.
 func (s *server) admit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who := visitorOf(r)
+		who := peerOf(r)
 		if who.root {
 			next.ServeHTTP(w, r)
 			return
@@ -287,9 +290,9 @@ func (s *server) admit(next http.Handler) http.Handler {
 	})
 }
 
-// oneByOne takes what a user asks for in its turn. It is read before that, so that nothing waits for a client with the turn taken, and one that goes away
-// meanwhile is noticed.
-func (s *server) oneByOne(w http.ResponseWriter, r *http.Request, who visitor, next http.Handler) {
+// oneByOne takes what a user asks for in its turn. It is read before that, so that nothing waits for a client with the
+// turn taken, and one that goes away meanwhile is noticed.
+func (s *server) oneByOne(w http.ResponseWriter, r *http.Request, who connPeer, next http.Handler) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxOthers))
 	if err != nil {
 		write(w, answer{Error: unreadable(err)})
@@ -338,7 +341,7 @@ func unreadable(err error) *wireError {
 }
 
 // name is who asks, for the history: root may say who it is on behalf of.
-func (s *server) name(who visitor, says string) string {
+func (s *server) name(who connPeer, says string) string {
 	uid := 0
 	switch {
 	case !who.root:
@@ -362,7 +365,7 @@ type entry struct {
 
 // enter puts the process at the other end into a group.
 func (s *server) enter(w http.ResponseWriter, r *http.Request) {
-	who := visitorOf(r)
+	who := peerOf(r)
 	var e entry
 	if !read(w, r, &e) {
 		return

@@ -15,12 +15,12 @@ import (
 	"bulkhead/internal/linux/sysroot"
 )
 
-// With a bell a program that starts is read at once, with the fork before it; its exit alone wakes nobody, until
+// With a wake socket a program that starts is read at once, with the fork before it; its exit alone wakes nobody, until
 // somebody asks for what there is of one who waits.
 func TestLazyProcEvents(t *testing.T) {
 	s := openEvents(t, Options{Lazy: time.Hour})
-	if s.bell == nil {
-		t.Fatal("no bell")
+	if s.wakes == nil {
+		t.Fatal("no wakeSocket")
 	}
 	cmd := exec.Command("sleep", "600")
 	if err := cmd.Start(); err != nil {

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// summons are the times at which a reader is asked to read, whatever it waits for: the first that is to come, and the
+// deadlines are the times at which a reader is asked to read, whatever it waits for: the first that is to come, and the
 // one asked for last. A time between those two is not kept: a reading that was asked for then comes at the last.
-type summons struct {
+type deadlines struct {
 	mu    sync.Mutex
 	first time.Time // zero: none is to come
 	last  time.Time
 }
 
 // add asks for a reading, and calls set with the time of the first that is to come.
-func (s *summons) add(at time.Time, set func(first time.Time)) {
+func (s *deadlines) add(at time.Time, set func(first time.Time)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last = at
@@ -25,7 +25,7 @@ func (s *summons) add(at time.Time, set func(first time.Time)) {
 }
 
 // until calls set with the time until which a reader may wait: that of the first, also one that is over, or end.
-func (s *summons) until(end time.Time, set func(time.Time) error) error {
+func (s *deadlines) until(end time.Time, set func(time.Time) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.first.IsZero() && s.first.Before(end) {
@@ -34,8 +34,8 @@ func (s *summons) until(end time.Time, set func(time.Time) error) error {
 	return set(end)
 }
 
-// heed forgets those that a reading now has done, and calls set with the time of the next one, if there is one.
-func (s *summons) heed(now time.Time, set func(next time.Time)) {
+// passed forgets those that a reading now has done, and calls set with the time of the next one, if there is one.
+func (s *deadlines) passed(now time.Time, set func(next time.Time)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.first.IsZero() || now.Before(s.first) {

@@ -10,14 +10,14 @@ import (
 
 func TestPlacings(t *testing.T) {
 	now := int64(time.Hour)
-	p := placings{now: func() int64 { return now }}
+	p := placements{now: func() int64 { return now }}
 	if p.figures() != nil {
 		t.Error("figures of nobody")
 	}
 	ago := func(d time.Duration) int64 { return now - int64(d) }
 	p.came(batch{came: map[int]int64{1: ago(50 * time.Microsecond), 2: ago(2 * time.Millisecond), 3: ago(5 * time.Second), 4: ago(time.Millisecond), 6: 0}})
 	p.came(batch{gone: map[int]struct{}{4: {}}})
-	p.moved([]int{1, 2, 3, 4, 5, 6}, howSwift) // 4 has exited, of 5 nobody told, of 6 not when
+	p.moved([]int{1, 2, 3, 4, 5, 6}, howFastPath) // 4 has exited, of 5 nobody told, of 6 not when
 	f := p.figures()
 	if f == nil || f.Count != 3 || f.Slowest != 5*time.Second {
 		t.Fatalf("figures %+v", f)
@@ -40,7 +40,7 @@ func TestPlacings(t *testing.T) {
 	if p.figures().Count != 3 {
 		t.Error("one that nobody waited for is counted")
 	}
-	if w := p.recall(2); w == nil || w.Took != 2*time.Millisecond || w.How != howSwift || time.Since(w.At) > time.Minute {
+	if w := p.recall(2); w == nil || w.Took != 2*time.Millisecond || w.How != howFastPath || time.Since(w.At) > time.Minute {
 		t.Errorf("2 was placed %+v", w)
 	}
 	if w := p.recall(5); w != nil {
@@ -51,11 +51,11 @@ func TestPlacings(t *testing.T) {
 		t.Error("what has exited is remembered")
 	}
 	// Only so many are remembered, and one that was placed again is not among the oldest.
-	for pid := 100; pid < 100+recentPlacings; pid++ {
+	for pid := 100; pid < 100+recentPlacements; pid++ {
 		p.came(batch{came: map[int]int64{pid: ago(0), 1: ago(0)}})
 		p.moved([]int{pid, 1}, howLook)
 	}
-	if len(p.order) > recentPlacings || len(p.recent) > recentPlacings || p.recall(1) == nil || p.recall(3) != nil {
+	if len(p.order) > recentPlacements || len(p.recent) > recentPlacements || p.recall(1) == nil || p.recall(3) != nil {
 		t.Errorf("%d are remembered, in an order of %d", len(p.recent), len(p.order))
 	}
 	f = p.figures()
@@ -66,12 +66,12 @@ func TestPlacings(t *testing.T) {
 
 // An event's time is on the clock that the histogram reads.
 func TestPlacingsClock(t *testing.T) {
-	var p placings
+	var p placements
 	first := p.clock()
 	if second := p.clock(); first <= 0 || second < first {
 		t.Errorf("the clock reads %d, then %d", first, second)
 	}
-	f := newFeed()
+	f := newEventQueue()
 	f.note([]procevents.Event{{Kind: procevents.Exec, PID: 10, Time: 77}, {Kind: procevents.Exec, PID: 11, Time: 78}, {Kind: procevents.Exit, PID: 11, Time: 79}}, 0, nil, nil)
 	if b, _, _ := f.take(); len(b.came) != 1 || b.came[10] != 77 {
 		t.Errorf("came %v", b.came)
@@ -82,7 +82,7 @@ func TestPlacingsClock(t *testing.T) {
 func TestPlacingsWeigh(t *testing.T) {
 	now := int64(time.Hour)
 	asked := 0
-	p := placings{now: func() int64 { return now }, resident: func(int) int64 { asked++; return 5 << 20 }}
+	p := placements{now: func() int64 { return now }, resident: func(int) int64 { asked++; return 5 << 20 }}
 	b := newBatch()
 	b.came[10], b.came[11] = now-int64(time.Millisecond), now-int64(time.Second)
 	p.came(b)

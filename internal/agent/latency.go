@@ -15,11 +15,11 @@ var bounds = []time.Duration{
 	30 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond, time.Second, 0,
 }
 
-// recentPlacings is how many processes the agent remembers the placing of.
-const recentPlacings = 4096
+// recentPlacements is of how many processes the agent remembers when they were placed.
+const recentPlacements = 4096
 
-// placings keeps how long processes wait for their groups. Only the loop uses it, but for recall and figures.
-type placings struct {
+// placements keeps how long processes wait for their groups. Only the loop uses it, but for recall and figures.
+type placements struct {
 	since map[int]int64 // of processes that events told of and that no look has decided on, ns of CLOCK_MONOTONIC
 	now   func() int64  // nil is the kernel's clock
 	// resident gives what a process has in memory, bytes; nil is not known.
@@ -32,7 +32,7 @@ type placings struct {
 }
 
 // came takes in what events told.
-func (p *placings) came(b batch) {
+func (p *placements) came(b batch) {
 	p.mu.Lock()
 	for pid := range b.gone {
 		delete(p.since, pid)
@@ -48,7 +48,7 @@ func (p *placings) came(b batch) {
 }
 
 // forget drops those that stay where they are.
-func (p *placings) forget() { clear(p.since) }
+func (p *placements) forget() { clear(p.since) }
 
 // kept says when a process was placed.
 type kept struct {
@@ -58,15 +58,15 @@ type kept struct {
 
 // The ways into a group.
 const (
-	howSwift = "as the kernel told of it"
-	howLook  = "by a look at the whole"
+	howFastPath = "as the kernel told of it"
+	howLook     = "by a look at the whole"
 )
 
 // young is for how long a process has not enough memory to ask how much.
 const young = 20 * time.Millisecond
 
 // weigh gives what those of the processes have in memory that had the time to get some.
-func (p *placings) weigh(pids []int, now int64) map[int]int64 {
+func (p *placements) weigh(pids []int, now int64) map[int]int64 {
 	held := map[int]int64{}
 	for _, pid := range pids {
 		if at, told := p.since[pid]; p.resident != nil && told && time.Duration(now-at) >= young {
@@ -77,7 +77,7 @@ func (p *placings) weigh(pids []int, now int64) map[int]int64 {
 }
 
 // moved counts those that are in their groups now.
-func (p *placings) moved(pids []int, how string) {
+func (p *placements) moved(pids []int, how string) {
 	if len(pids) == 0 {
 		return
 	}
@@ -111,11 +111,11 @@ func (p *placings) moved(pids []int, how string) {
 }
 
 // keep remembers a placing in place of the oldest one. The caller holds mu.
-func (p *placings) keep(pid int, at control.PlacedAt) {
+func (p *placements) keep(pid int, at control.PlacedAt) {
 	if p.recent == nil {
 		p.recent = map[int]control.PlacedAt{}
 	}
-	if len(p.order) >= recentPlacings {
+	if len(p.order) >= recentPlacements {
 		if oldest := p.order[0]; p.recent[oldest.pid].At.Equal(oldest.at) {
 			delete(p.recent, oldest.pid)
 		}
@@ -126,7 +126,7 @@ func (p *placings) keep(pid int, at control.PlacedAt) {
 }
 
 // recall gives the placing of a process; nil when it is not known.
-func (p *placings) recall(pid int) *control.PlacedAt {
+func (p *placements) recall(pid int) *control.PlacedAt {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if at, known := p.recent[pid]; known {
@@ -135,7 +135,7 @@ func (p *placings) recall(pid int) *control.PlacedAt {
 	return nil
 }
 
-func (p *placings) clock() int64 {
+func (p *placements) clock() int64 {
 	if p.now != nil {
 		return p.now()
 	}
@@ -147,7 +147,7 @@ func (p *placings) clock() int64 {
 }
 
 // figures are a copy for status; nil while nobody was placed.
-func (p *placings) figures() *control.Placement {
+func (p *placements) figures() *control.Placement {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.total.Count == 0 {

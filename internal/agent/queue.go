@@ -15,35 +15,35 @@ import (
 )
 
 const (
-	// crowd is how many processes may wait to be read; when more have come, reading /proc as a whole is as
+	// maxWaiting is how many processes may wait to be read; when more have come, reading /proc as a whole is as
 	// cheap and forgets nobody.
-	crowd = 2000
-	// restless is how long the forks of a process that was just moved are looked at as they are read: what it forked on the
-	// way may have been born outside.
-	restless = time.Second
+	maxWaiting = 2000
+	// hotTime is how long the forks of a process that was just moved are looked at as they are read: what it forked on
+	// the way may have been born outside.
+	hotTime = time.Second
 	// titleTime is when the child of a database server is looked at again: it writes its title over its
 	// arguments some time after fork(2), and no event tells (PostgreSQL's ps_status.c).
 	titleTime = 150 * time.Millisecond
 )
 
-// feed collects process events until the loop takes them. Its reader only notes what happened: it must be
+// eventQueue collects process events until the loop takes them. Its reader only notes what happened: it must be
 // faster than the kernel.
-type feed struct {
+type eventQueue struct {
 	wake chan struct{} // somebody may be in the wrong place
 
-	mu    sync.Mutex
-	batch batch
-	order int               // counts events
-	hot   map[int]time.Time // processes whose forks matter at once, and since when
-	title map[int]struct{}  // processes whose forks write titles
-	kin   map[int]struct{}  // what those have forked, and so on
-	sieve sieve             // nil lets everything through
-	lost  int64
-	ended error // why the reader ended
+	mu        sync.Mutex
+	batch     batch
+	order     int               // counts events
+	hot       map[int]time.Time // processes whose forks matter at once, and since when
+	title     map[int]struct{}  // processes whose forks write titles
+	kin       map[int]struct{}  // what those have forked, and so on
+	prefilter prefilter         // nil lets everything through
+	lost      int64
+	ended     error // why the reader ended
 }
 
-// sieve tells which processes may have to be moved. *control.Sieve is one.
-type sieve interface{ Concerns(pid int) bool }
+// prefilter tells which processes may have to be moved. *control.Prefilter is one.
+type prefilter interface{ Concerns(pid int) bool }
 
 // batch is what happened since the loop last took it.
 type batch struct {
@@ -64,8 +64,8 @@ type numbered struct {
 	order int
 }
 
-func newFeed() *feed {
-	return &feed{wake: make(chan struct{}, 1), batch: newBatch(), hot: map[int]time.Time{}, kin: map[int]struct{}{}}
+func newEventQueue() *eventQueue {
+	return &eventQueue{wake: make(chan struct{}, 1), batch: newBatch(), hot: map[int]time.Time{}, kin: map[int]struct{}{}}
 }
 
 func newBatch() batch {
@@ -81,14 +81,14 @@ type source interface {
 }
 
 const (
-	// lazily is how long forks and exits of others may wait: they wake nobody by themselves. Eagerly is how long after a move
-	// they are taken: what a process forked on the way may have been born outside.
+	// lazily is how long forks and exits of others may wait: they wake nobody by themselves. Eagerly is how long after
+	// a move they are taken: what a process forked on the way may have been born outside.
 	lazily  = 250 * time.Millisecond
 	eagerly = 20 * time.Millisecond
 )
 
 // read notes events until the source ends.
-func (f *feed) read(from source) {
+func (f *eventQueue) read(from source) {
 	var events []procevents.Event
 	var asked []int
 	for {
@@ -97,7 +97,7 @@ func (f *feed) read(from source) {
 		events, lost, err = from.Read(events)
 		var urgent bool
 		urgent, asked = f.note(events, lost, err, asked[:0])
-		if f.sift(asked) || urgent {
+		if f.filter(asked) || urgent {
 			f.call()
 		}
 		if err != nil {
@@ -107,15 +107,15 @@ func (f *feed) read(from source) {
 }
 
 // call wakes the loop.
-func (f *feed) call() {
+func (f *eventQueue) call() {
 	select {
 	case f.wake <- struct{}{}:
 	default:
 	}
 }
 
-// note takes events in and says whether they are for now. Asked are the processes of which the sieve is to say so.
-func (f *feed) note(events []procevents.Event, lost int, err error, asked []int) (urgent bool, _ []int) {
+// note takes events in and says whether they are for now. Asked are the processes of which the prefilter is to say so.
+func (f *eventQueue) note(events []procevents.Event, lost int, err error, asked []int) (urgent bool, _ []int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err != nil && !errors.Is(err, os.ErrClosed) {
@@ -133,20 +133,20 @@ func (f *feed) note(events []procevents.Event, lost int, err error, asked []int)
 			asked = append(asked, e.PID)
 		}
 	}
-	if len(f.batch.seen) > crowd {
+	if len(f.batch.seen) > maxWaiting {
 		f.batch.whole, urgent = true, true
 	}
 	// One that came and went with the same reading is nobody's concern.
 	return urgent, slices.DeleteFunc(asked, func(pid int) bool { _, gone := f.batch.gone[pid]; return gone })
 }
 
-// sift asks the sieve about processes, outside of the lock: it reads them.
-func (f *feed) sift(asked []int) (urgent bool) {
+// filter asks the prefilter about processes, outside of the lock: it reads them.
+func (f *eventQueue) filter(asked []int) (urgent bool) {
 	if len(asked) == 0 {
 		return false
 	}
 	f.mu.Lock()
-	s := f.sieve
+	s := f.prefilter
 	f.mu.Unlock()
 	var concern []int
 	for _, pid := range asked {
@@ -166,8 +166,8 @@ func (f *feed) sift(asked []int) (urgent bool) {
 	return urgent
 }
 
-// add takes one event in. It is for now, or the sieve is to be asked.
-func (b *batch) add(e procevents.Event, f *feed) (urgent, ask bool) {
+// add takes one event in. It is for now, or the prefilter is to be asked.
+func (b *batch) add(e procevents.Event, f *eventQueue) (urgent, ask bool) {
 	f.order++
 	b.events++
 	switch e.Kind {
@@ -210,14 +210,14 @@ func (b *batch) add(e procevents.Event, f *feed) (urgent, ask bool) {
 
 // isKin says whether a process is the main one of a server or descends from one: what it is to the server only a whole
 // look tells.
-func (f *feed) isKin(pid int) bool {
+func (f *eventQueue) isKin(pid int) bool {
 	_, kin := f.kin[pid]
 	_, main := f.title[pid]
 	return kin || main
 }
 
 // take gives what happened since it was called last.
-func (f *feed) take() (batch, int64, error) {
+func (f *eventQueue) take() (batch, int64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	b := f.batch
@@ -225,9 +225,9 @@ func (f *feed) take() (batch, int64, error) {
 	return b, f.lost, f.ended
 }
 
-// mind says which processes were just moved, so that their forks matter at once; which are servers, whose children write
-// titles, and what descends from them; and how others are told apart. nil leaves what was said before.
-func (f *feed) mind(moved, servers, kin []int, s sieve, now time.Time) {
+// mind says which processes were just moved, so that their forks matter at once; which are servers, whose children
+// write titles, and what descends from them; and how others are told apart. nil leaves what was said before.
+func (f *eventQueue) mind(moved, servers, kin []int, s prefilter, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, pid := range moved {
@@ -235,13 +235,13 @@ func (f *feed) mind(moved, servers, kin []int, s sieve, now time.Time) {
 	}
 	if servers != nil {
 		f.title = setOf(servers)
-		maps.DeleteFunc(f.hot, func(_ int, since time.Time) bool { return now.Sub(since) > restless })
+		maps.DeleteFunc(f.hot, func(_ int, since time.Time) bool { return now.Sub(since) > hotTime })
 	}
 	if kin != nil {
 		f.kin = setOf(kin)
 	}
 	if s != nil {
-		f.sieve = s
+		f.prefilter = s
 	}
 	// What was forked since the events were taken, before anybody knew that it matters.
 	for _, n := range f.batch.forks {
@@ -278,7 +278,7 @@ func (b *batch) merge(next batch) {
 		delete(b.gone, pid)
 		b.seen[pid] = struct{}{}
 	}
-	b.whole = b.whole || next.whole || len(b.seen) > crowd
+	b.whole = b.whole || next.whole || len(b.seen) > maxWaiting
 }
 
 // seenPIDs are the processes to be read, and gonePIDs those that are gone.
@@ -286,8 +286,8 @@ func (b *batch) seenPIDs() []int { return slices.Collect(maps.Keys(b.seen)) }
 func (b *batch) gonePIDs() []int { return slices.Collect(maps.Keys(b.gone)) }
 func (b *batch) wantPIDs() []int { return slices.Collect(maps.Keys(b.want)) }
 
-// heirs are the forks after which the parent has not become another program.
-func (b *batch) heirs() []control.Fork {
+// forksBeforeExec are the forks after which the parent has not become another program.
+func (b *batch) forksBeforeExec() []control.Fork {
 	var forks []control.Fork
 	for _, n := range b.forks {
 		if b.execs[n.Parent] < n.order {
@@ -297,8 +297,8 @@ func (b *batch) heirs() []control.Fork {
 	return forks
 }
 
-// listenEvents subscribes to process events: to the kernel's connector, else by programs of our own. Without them the look at fixed
-// times stays, and status says why.
+// listenEvents subscribes to process events: to the kernel's connector, else by programs of our own. Without them the
+// look at fixed times stays, and status says why.
 func (a *Agent) listenEvents() {
 	stream, err := a.o.events()
 	name := "events of the kernel"
@@ -316,10 +316,10 @@ func (a *Agent) listenEvents() {
 		a.o.Log.Warn("new processes are seen late", "every", a.o.Every, "err", err)
 		return
 	}
-	a.feed, a.stream = newFeed(), stream
-	a.feed.mind(nil, []int{}, []int{}, nil, time.Time{})
+	a.queue, a.stream = newEventQueue(), stream
+	a.queue.mind(nil, []int{}, []int{}, nil, time.Time{})
 	a.setSource(name)
-	go a.feed.read(stream)
+	go a.queue.read(stream)
 }
 
 func (a *Agent) setSource(text string) {
@@ -328,10 +328,10 @@ func (a *Agent) setSource(text string) {
 	a.status.Source = text
 }
 
-// deaf gives events up when their source has ended.
-func (a *Agent) deaf(why error) {
+// eventsEnded gives events up when their source has ended.
+func (a *Agent) eventsEnded(why error) {
 	_ = a.stream.Close()
-	a.feed, a.stream = nil, nil
+	a.queue, a.stream = nil, nil
 	a.setSource(fmt.Sprintf("a look every %s (the events of the kernel ended: %v)", a.o.Every, why))
 	a.o.Log.Warn("process events ended; new processes are seen late", "every", a.o.Every, "err", why)
 	now := time.Now()
@@ -354,7 +354,7 @@ func (a *Agent) reopenEvents(now time.Time) {
 	if a.reopenAt.IsZero() || now.Before(a.reopenAt) {
 		return
 	}
-	if a.listenEvents(); a.feed == nil {
+	if a.listenEvents(); a.queue == nil {
 		a.reopenWait = min(2*a.reopenWait, maxReopenWait)
 		a.reopenAt = now.Add(a.reopenWait)
 		return

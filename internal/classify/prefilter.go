@@ -8,24 +8,25 @@ import (
 	"bulkhead/internal/linux/procfs"
 )
 
-// Sieve tells cheaply of most processes that no rule can match them, without their ancestors, their environment or what
-// instances there are. It never says so of one that a rule may match. Rules about the processes of an instance
-// are left out: who belongs to one is not for a rule to say. Its methods do not change it.
-type Sieve struct {
+// Prefilter tells cheaply of most processes that no rule can match them, without their ancestors, their environment or
+// what instances there are. It never says so of one that a rule may match. Rules about the processes of an instance are
+// left out: who belongs to one is not for a rule to say. Its methods do not change it.
+type Prefilter struct {
 	look  *look
 	rules []*compiled
 }
 
-// NewSieve makes a sieve of the rules of these groups. Of the input only the users and groups of the host count.
-func NewSieve(groups []Group, in Input) *Sieve {
-	s := &Sieve{look: newLook(Input{UserID: in.UserID, GroupID: in.GroupID, SelfExe: in.SelfExe})}
+// NewPrefilter makes a prefilter of the rules of these groups. Of the input only the users and groups of the host
+// count.
+func NewPrefilter(groups []Group, in Input) *Prefilter {
+	s := &Prefilter{look: newLook(Input{UserID: in.UserID, GroupID: in.GroupID, SelfExe: in.SelfExe})}
 	for g := range groups {
 		for i := range groups[g].Rules {
 			c := groups[g].Rules[i].compiled
 			if c.match.Helper == "" && (c.server != nil || c.instance || c.match.Part != "") {
 				continue
 			}
-			// Names are looked up now: later the sieve only reads.
+			// Names are looked up now: later the prefilter only reads.
 			if c.match.User != "" {
 				s.look.uid(c.match.User)
 			}
@@ -38,19 +39,19 @@ func NewSieve(groups []Group, in Input) *Sieve {
 	return s
 }
 
-// Verdict is what a sieve says of a process by what is known of it so far.
+// Verdict is what a prefilter says of a process by what is known of it so far.
 type Verdict int
 
 // The verdicts.
 const (
 	No    Verdict = iota // no rule can match it
 	Maybe                // more has to be known
-	// a rule matches as far as a sieve can tell; knowing more of the process itself changes nothing
+	// a rule matches as far as a prefilter can tell; knowing more of the process itself changes nothing
 	Yes
 )
 
 // Executable says whether a rule may match a process of which what it runs is known, and nothing else.
-func (s *Sieve) Executable(exe string) Verdict {
+func (s *Prefilter) Executable(exe string) Verdict {
 	verdict := No
 	for _, c := range s.rules {
 		switch {
@@ -65,7 +66,7 @@ func (s *Sieve) Executable(exe string) Verdict {
 }
 
 // Program says it of one of which the arguments are known too.
-func (s *Sieve) Program(p *procfs.Process) Verdict {
+func (s *Prefilter) Program(p *procfs.Process) Verdict {
 	verdict := No
 	subj := subject{p: p}
 	for _, c := range s.rules {
@@ -81,7 +82,7 @@ func (s *Sieve) Program(p *procfs.Process) Verdict {
 }
 
 // Owner says it of one of which user, groups and control groups are known too.
-func (s *Sieve) Owner(p *procfs.Process) Verdict {
+func (s *Prefilter) Owner(p *procfs.Process) Verdict {
 	subj := subject{p: p}
 	for _, c := range s.rules {
 		if c.may(s.look, &subj, true) {
@@ -93,7 +94,7 @@ func (s *Sieve) Owner(p *procfs.Process) Verdict {
 
 // Arguments says whether the arguments of a process may decide which rule it meets, or whether it is never moved, by
 // what it runs.
-func (s *Sieve) Arguments(exe string) bool {
+func (s *Prefilter) Arguments(exe string) bool {
 	return exe == s.look.in.SelfExe || slices.Contains(shells, path.Base(exe)) ||
 		slices.ContainsFunc(s.rules, func(c *compiled) bool { return c.asksArguments(exe) })
 }

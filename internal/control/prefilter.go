@@ -7,28 +7,28 @@ import (
 	"bulkhead/internal/linux/procfs"
 )
 
-// Sieve holds a process that an event told of against the rules and engines that the last look knew, and reads no more of
-// it than that takes: most of what starts on a host concerns no group. It is for one goroutine, which may be another than
-// the controller's.
-type Sieve struct {
-	rules     *classify.Sieve
+// Prefilter holds a process that an event told of against the rules and engines that the last look knew, and reads no
+// more of it than that takes: most of what starts on a host concerns no group. It is for one goroutine, which may be
+// another than the controller's.
+type Prefilter struct {
+	rules     *classify.Prefilter
 	instances []engine.Instance
 	peek      *procfs.Peeker
 }
 
-// Sieve makes one of what the last look knew, nil when there was none. The processes of an instance, and what these start,
-// are not its business: whoever asks knows them by their ancestors.
-func (c *Controller) Sieve() *Sieve {
+// Prefilter makes one of what the last look knew, nil when there was none. The processes of an instance, and what these
+// start, are not its business: whoever asks knows them by their ancestors.
+func (c *Controller) Prefilter() *Prefilter {
 	v := c.memory.view
 	if v == nil {
 		return nil
 	}
-	return &Sieve{rules: classify.NewSieve(v.Classified.Groups, v.rules), instances: v.Instances, peek: c.Host.Proc.NewPeeker()}
+	return &Prefilter{rules: classify.NewPrefilter(v.Classified.Groups, v.rules), instances: v.Instances, peek: c.Host.Proc.NewPeeker()}
 }
 
-// Concerns says whether a process may have to be moved, or may be a server. A no is certain as far as the process itself
-// is asked; one that has exited concerns nobody.
-func (s *Sieve) Concerns(pid int) bool {
+// Concerns says whether a process may have to be moved, or may be a server. A no is certain as far as the process
+// itself is asked; one that has exited concerns nobody.
+func (s *Prefilter) Concerns(pid int) bool {
 	exe, err := s.peek.Executable(pid)
 	if err != nil {
 		return false
@@ -50,7 +50,7 @@ func (s *Sieve) Concerns(pid int) bool {
 }
 
 // Arguments says whether more than what a process runs has to be known of its program: a no is certain.
-func (s *Sieve) Arguments(exe string) bool {
+func (s *Prefilter) Arguments(exe string) bool {
 	return !engine.Ordinary(exe) || s.rules.Arguments(exe)
 }
 

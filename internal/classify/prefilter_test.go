@@ -9,8 +9,8 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// A process whose arguments do not matter, as the sieve has it, is placed without them as Classify places it with them;
-// whatever the rules and the process.
+// A process whose arguments do not matter, as the prefilter has it, is placed without them as Classify places it with
+// them; whatever the rules and the process.
 func TestClassifierPlacesAsClassifyDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pick := func(name string, from ...string) string { return rapid.SampledFrom(from).Draw(t, name) }
@@ -47,7 +47,7 @@ func TestClassifierPlacesAsClassifyDoes(t *testing.T) {
 				want = append(want, placed)
 			}
 		}
-		if !NewSieve(made, in).Arguments(p.Exe) {
+		if !NewPrefilter(made, in).Arguments(p.Exe) {
 			p.Args = nil
 		}
 		again := NewClassifier(made, in)
@@ -60,8 +60,8 @@ func TestClassifierPlacesAsClassifyDoes(t *testing.T) {
 	})
 }
 
-// What a rule matches passes the sieve, at each step; whatever the rules and the process.
-func TestSieveRejectsNothingThatARuleMatches(t *testing.T) {
+// What a rule matches passes the prefilter, at each step; whatever the rules and the process.
+func TestPrefilterRejectsNothingThatARuleMatches(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pick := func(name string, from ...string) string { return rapid.SampledFrom(from).Draw(t, name) }
 		match := func(of string) policy.Match {
@@ -102,7 +102,7 @@ func TestSieveRejectsNothingThatARuleMatches(t *testing.T) {
 		for _, a := range attempts {
 			matched = matched || a.Matched
 		}
-		s := NewSieve(made, in)
+		s := NewPrefilter(made, in)
 		if known := (procfs.Process{ID: procfs.ID{PID: p.PID}, Exe: p.Exe, Args: p.Args}); matched &&
 			(s.Executable(p.Exe) == No || s.Program(&known) == No || s.Owner(&p) == No) {
 			t.Errorf("a rule matches, and it is rejected: executable %v, program %v, owner %v", s.Executable(p.Exe),
@@ -111,12 +111,12 @@ func TestSieveRejectsNothingThatARuleMatches(t *testing.T) {
 	})
 }
 
-func TestSieve(t *testing.T) {
+func TestPrefilter(t *testing.T) {
 	groups := mustExpand(t, nil,
 		group("a", 10, policy.Match{Exe: "mysqldump"}),
 		group("b", 20, policy.Match{User: "report", Except: []policy.Match{{Exe: "psql"}}, Exe: "/opt/*"}),
 		group("c", 30, policy.Match{Engine: "mysql", Part: "main"}))
-	s := NewSieve(groups, input())
+	s := NewPrefilter(groups, input())
 	other := proc(20, "/opt/x", "x")
 	other.UID = 1
 	for _, test := range []struct {
@@ -126,7 +126,7 @@ func TestSieve(t *testing.T) {
 		{proc(20, "/usr/bin/true", "true"), No, No, No},
 		{proc(20, "/usr/bin/mysqldump", "mysqldump"), Yes, Yes, Yes},
 		{proc(20, "/opt/x", "x"), Maybe, Maybe, Yes},
-		{proc(20, "/opt/psql", "psql"), Maybe, Maybe, Yes}, // except takes it out, which a sieve does not look at
+		{proc(20, "/opt/psql", "psql"), Maybe, Maybe, Yes}, // except takes it out, which a prefilter does not look at
 		{other, Maybe, Maybe, No},
 		{proc(20, "", "x"), Maybe, Yes, Yes},
 	} {

@@ -12,8 +12,8 @@ import (
 )
 
 // Whom the policy admits is not kept out by whom it does not, and nobody takes all connections.
-func TestReceptionCounts(t *testing.T) {
-	r := newReception(nil, nil)
+func TestLimitListenerCounts(t *testing.T) {
+	r := newLimitListener(nil, nil)
 	enter := func(uid int, admitted bool) *conn {
 		a, b := net.Pipe()
 		t.Cleanup(func() { _ = a.Close(); _ = b.Close() })
@@ -39,7 +39,7 @@ func TestReceptionCounts(t *testing.T) {
 	if len(own) != connsOfUser {
 		t.Errorf("%d connections of one user, want %d", len(own), connsOfUser)
 	}
-	if own[0].visitor.user != own[1].visitor.user {
+	if own[0].connPeer.user != own[1].connPeer.user {
 		t.Error("two connections of a user do not wait for each other")
 	}
 	_ = own[0].Close()
@@ -51,7 +51,7 @@ func TestReceptionCounts(t *testing.T) {
 
 // A user may ask for some changes at once, and then for one after the other.
 func TestRateOfChanges(t *testing.T) {
-	changes := newVisits().changes
+	changes := newUserQuota().changes
 	now := time.Now()
 	take := func(at time.Time) bool { return changes.AllowN(at, 1) }
 	for i := range changesAtOnce {
