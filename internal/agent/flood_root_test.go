@@ -59,7 +59,8 @@ func TestFloodOfConnections(t *testing.T) {
 	const rounds, asks = 3, 7
 	s := newSite(t)
 	s.start(time.Hour)
-	const groups = "groups:\n  a: {match: [{exe: no-such-program}], owner: {user: 4123472, may: [run]}, cpu: {limit: 1}}\n"
+	const groups = "groups:\n  a: {match: [{exe: no-such-program}], cpu: {limit: 1}, " +
+		"owner: {user: 4123472, may: [run]}}\n"
 	s.apply(groups)
 	soon(t, "the socket to be open to others", func() bool {
 		info, err := os.Stat(s.socket)
