@@ -118,7 +118,11 @@ func (v *Snapshot) Limit(group string, s policy.Setting) Limit {
 		l.Asked = fmt.Sprintf("by use, of %s, on %s", s.Whole, on)
 	}
 	l.OK, l.InForce = true, "the kernel's own default" // unless a file is to hold something else
-	for _, w := range v.wanted(group, s) {
+	wanted := v.wanted(group, s)
+	if s.Key == policy.KeyIOWeight && s.Dev == "" && len(wanted) == 0 { // it names no disk, and none weighs by itself
+		l.OK, l.InForce = false, ""
+	}
+	for _, w := range wanted {
 		values, there := v.Observed.Dirs[w.Dir]
 		got := w.Row.Line(values[w.File], w.Key)
 		if l.File != w.File { // else it is the group's leaf, which has a part of it

@@ -288,6 +288,10 @@ func TestReadBack(t *testing.T) {
 	if l := m.Limit("g", m.Groups[0].Settings[0]); l.OK || !strings.Contains(l.Reason, "no directory") {
 		t.Errorf("without its directory: %+v", l)
 	}
+	weight := policy.Setting{Key: policy.KeyIOWeight, Value: policy.Weight(50), From: "role helper"}
+	if l := m.Limit("g", weight); l.OK || !l.Default || l.InForce != "" {
+		t.Errorf("a role's weight that no disk holds: %+v", l)
+	}
 	score := policy.Setting{Key: policy.KeyOOMScoreAdj, Value: policy.Count(300)}
 	if l := m.Limit("g", score); !l.OK || l.InForce != "no process has it yet" {
 		t.Errorf("a score of nobody: %+v", l)
