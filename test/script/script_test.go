@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -21,9 +22,20 @@ import (
 
 // TestMain lets the scripts find this binary in PATH as bulkhead.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){
+	testscript.Main(interruptible{m}, map[string]func(){
 		"bulkhead": func() { os.Exit(cli.Main(os.Args[1:], os.Exit)) },
 	})
+}
+
+// interruptible are tests whose scripts can end what they leave in the background: that is by SIGINT, which what is
+// started in the background of a shell ignores, and its children with it.
+type interruptible struct{ *testing.M }
+
+func (m interruptible) Run() int {
+	if signal.Ignored(os.Interrupt) {
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt) // a signal that is asked for is not ignored by children
+	}
+	return m.M.Run()
 }
 
 // The scripts that everybody can run. None of them changes the host, and each is held to that.
