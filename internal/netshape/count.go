@@ -133,20 +133,7 @@ func Counted(path string) (out, in Traffic, ok bool, err error) {
 }
 
 func counted(p Program) (t Traffic, err error) {
-	program, err := ebpf.NewProgramFromID(ebpf.ProgramID(p.ID))
-	if err != nil {
-		return t, err
-	}
-	defer program.Close()
-	info, err := program.Info()
-	if err != nil {
-		return t, err
-	}
-	ids, _ := info.MapIDs()
-	if len(ids) != 1 {
-		return t, errNoBucket
-	}
-	m, err := ebpf.NewMapFromID(ids[0])
+	m, err := mapOf(p)
 	if err != nil {
 		return t, err
 	}

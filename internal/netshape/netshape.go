@@ -1,9 +1,9 @@
-// Package netshape shares network interfaces between groups, in both directions, and is the only door to the kernel's traffic
-// control (rtnetlink: qdiscs, classes, filters, virtual NICs) and to the BPF programs on cgroup2 directories that sort packets.
+// Package netshape shares network interfaces between groups, in both directions. It owns the model (groups → classes), the
+// numbers and names of all that it makes, the planner, the executor, and the BPF programs on cgroup2 directories.
 //
-// It owns the model (groups → classes), one range of numbers and names for everything it makes, a pure planner (what is wanted and
-// what the kernel has → ordered steps, each with its undo) and the executor. A step that is interrupted leaves a state that the next
-// plan goes on from, up or down: traffic that no group claims passes at every point in between.
+// [PlanHost] is pure: what is wanted and what the kernel has become ordered steps, each with its undo. A [Kernel] reads and
+// carries them out, through package tc. A plan that is interrupted leaves a state that the next plan goes on from, up or
+// down; traffic that no group claims passes at every point in between.
 package netshape
 
 import "bulkhead/internal/linux/tc"

@@ -161,20 +161,7 @@ var errNoBucket = errors.New("it has no map of the expected kind")
 
 // withBucket opens the map of an attached policer.
 func withBucket(p Program, f func(*ebpf.Map, bucket) error) error {
-	program, err := ebpf.NewProgramFromID(ebpf.ProgramID(p.ID))
-	if err != nil {
-		return err
-	}
-	defer program.Close()
-	info, err := program.Info()
-	if err != nil {
-		return err
-	}
-	ids, _ := info.MapIDs()
-	if len(ids) != 1 {
-		return errNoBucket
-	}
-	m, err := ebpf.NewMapFromID(ids[0])
+	m, err := mapOf(p)
 	if err != nil {
 		return err
 	}
@@ -187,4 +174,22 @@ func withBucket(p Program, f func(*ebpf.Map, bucket) error) error {
 		return err
 	}
 	return f(m, b)
+}
+
+// mapOf opens the one map that an attached program has.
+func mapOf(p Program) (*ebpf.Map, error) {
+	program, err := ebpf.NewProgramFromID(ebpf.ProgramID(p.ID))
+	if err != nil {
+		return nil, err
+	}
+	defer program.Close()
+	info, err := program.Info()
+	if err != nil {
+		return nil, err
+	}
+	ids, _ := info.MapIDs()
+	if len(ids) != 1 {
+		return nil, errNoBucket
+	}
+	return ebpf.NewMapFromID(ids[0])
 }

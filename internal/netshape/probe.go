@@ -33,13 +33,18 @@ type Capability struct {
 type Capabilities []Capability
 
 // Has says whether a piece is there.
-func (c Capabilities) Has(name string) bool {
+func (c Capabilities) Has(name string) bool { return c.found(name) == Yes }
+
+// Lacks says whether a piece was tried and is not there.
+func (c Capabilities) Lacks(name string) bool { return c.found(name) == No }
+
+func (c Capabilities) found(name string) Verdict {
 	for _, one := range c {
 		if one.Name == name {
-			return one.Verdict == Yes
+			return one.Verdict
 		}
 	}
-	return false
+	return Unknown
 }
 
 // Leaf is the best queue for a class that the kernel has, for Wanted.Leaf.
@@ -156,14 +161,4 @@ func verdict(err error) (Verdict, string) {
 		return Unknown, err.Error()
 	}
 	return No, err.Error()
-}
-
-// Lacks says whether a piece was tried and is not there.
-func (c Capabilities) Lacks(name string) bool {
-	for _, one := range c {
-		if one.Name == name {
-			return one.Verdict == No
-		}
-	}
-	return false
 }
