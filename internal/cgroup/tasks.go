@@ -105,17 +105,22 @@ func (t *Tree) MoveAll(id procfs.ID, same func() bool, from map[string]string, d
 		case !alive && i > 0:
 			return errors.Join(err, t.expel(id, dirs[:i]))
 		}
-		for _, done := range slices.Backward(dirs[:i]) {
-			// One that exits on the way back is nowhere, and one without a known place stays.
-			if back, known := from[done.Hierarchy]; known && same() {
-				if undo := t.enter(Dir{Hierarchy: done.Hierarchy, Path: back}, id); undo != nil && !errors.Is(undo, ErrExited) {
-					err = errors.Join(err, undo)
-				}
-			}
-		}
-		return err
+		return errors.Join(err, goBack(t, id, same, from, dirs[:i]))
 	}
 	return nil
+}
+
+// goBack puts a process out of directories that it has entered, the last first, to where from says it was. One that
+// exits on the way is nowhere, and one without a known place stays.
+func goBack(t *Tree, id procfs.ID, same func() bool, from map[string]string, entered []Dir) (err error) {
+	for _, d := range slices.Backward(entered) {
+		if back, known := from[d.Hierarchy]; known && same() {
+			if undo := t.enter(Dir{Hierarchy: d.Hierarchy, Path: back}, id); !errors.Is(undo, ErrExited) {
+				err = errors.Join(err, undo)
+			}
+		}
+	}
+	return err
 }
 
 func moveOp(id procfs.ID) string { return fmt.Sprintf("move process %d into", id.PID) }

@@ -107,16 +107,7 @@ func (v *Snapshot) Limit(group string, s policy.Setting) Limit {
 	if s.Key.OfNetwork() {
 		return v.networkLimit(group, s)
 	}
-	l := Limit{Key: s.Key, On: s.On, Asked: s.Value.String(), From: s.From}
-	if s.Raw != "" {
-		if size, ok := s.Value.(policy.Bytes); ok {
-			l.Asked = size.Human()
-		}
-		l.Asked = s.Raw + " = " + l.Asked
-	}
-	if _, on, found := strings.Cut(s.Raw, ", on "); found && s.Parts > 1 && !s.Even() {
-		l.Asked = fmt.Sprintf("by use, of %s, on %s", s.Whole, on)
-	}
+	l := Limit{Key: s.Key, On: s.On, Asked: asked(s), From: s.From}
 	l.OK, l.InForce = true, "the kernel's own default" // unless a file is to hold something else
 	wanted := v.wanted(group, s)
 	if s.Key == policy.KeyIOWeight && s.Dev == "" && len(wanted) == 0 { // it names no disk, and none weighs by itself
@@ -146,6 +137,21 @@ func (v *Snapshot) Limit(group string, s policy.Setting) Limit {
 	v.annotate(&l, group)
 	l.Default = !l.OK && l.File == "" && strings.HasPrefix(s.From, "role ")
 	return l
+}
+
+// asked is what the policy asks for, in its words and in what they come to on this host.
+func asked(s policy.Setting) string {
+	if _, on, found := strings.Cut(s.Raw, ", on "); found && s.Parts > 1 && !s.Even() {
+		return fmt.Sprintf("by use, of %s, on %s", s.Whole, on)
+	}
+	value := s.Value.String()
+	if s.Raw == "" {
+		return value
+	}
+	if size, ok := s.Value.(policy.Bytes); ok {
+		value = size.Human()
+	}
+	return s.Raw + " = " + value
 }
 
 // annotate adds what the plan notes about a limit.

@@ -27,6 +27,7 @@ type Filter struct {
 	Redirect string `json:"redirect,omitempty"` // sends out through this virtual NIC
 }
 
+// Kind is the name that the kernel has for a filter of this sort: u32 or cgroup.
 func (f Filter) Kind() string {
 	if f.NetCls {
 		return "cgroup"

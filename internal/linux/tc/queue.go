@@ -9,8 +9,10 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
+// ByteQueue is the kernel's name of a queue that is bounded in bytes (tc-bfifo(8)).
+const ByteQueue = "bfifo"
+
 const (
-	ByteQueue   = "bfifo"
 	leafQueueMs = 200 // of the ceiling, for a byte queue
 	minQueue    = 128 << 10
 	maxQueue    = 64 << 20
