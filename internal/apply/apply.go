@@ -26,13 +26,10 @@ import (
 	"bulkhead/internal/systemd"
 )
 
-// Files reads and writes knob files, and cgroup.subtree_control by the v1 names of controllers.
-// *cgroup.Tree is one.
+// Files reads and writes files of groups. *cgroup.Tree is one.
 type Files interface {
 	Read(cgroup.File) (string, error)
 	Write(cgroup.File, string) error
-	Enable(parent cgroup.Dir, controllers []string) error
-	Disable(parent cgroup.Dir, controllers []string) error
 }
 
 // Dirs makes and removes cgroup directories. *cgroup.Tree is one.
@@ -70,13 +67,12 @@ type Network interface {
 // Runner runs plans on one host. The caller holds the lock of the journal. It runs one plan at a time.
 type Runner struct {
 	Files     Files
-	Actuators change.Actuators // of everything but knob files, directories, members, units and interfaces
+	Actuators change.Actuators // of everything but directories, members, properties of units and interfaces
 	Dirs      Dirs
 	Members   Members
 	Processes Processes
-	Units     Units     // nil where systemd does not own the tree, or cannot be asked
-	UnitFiles UnitFiles // the same
-	Network   Network   // nil where no plan has to do with interfaces
+	Units     Units   // nil where systemd does not own the tree, or cannot be asked
+	Network   Network // nil where no plan has to do with interfaces
 	// Guard is called before the first change of an interface. It gets what takes all these changes back, and gives a
 	// function that is called when the plan is done or undone. An error of Guard keeps the plan from being run. An
 	// error of that function undoes the plan; the function is then called once more. Stop, with a reason, ends the run

@@ -93,7 +93,7 @@ func newRunner(state string) (*Runner, error) {
 		Files: tree, Dirs: tree, Members: tree, Processes: h.Proc, Journal: s, Boot: facts.BootID,
 		Actuators: change.Actuators{
 			cgroup.KindFile: knob.Files{Tree: tree}, cgroup.KindOwner: cgroup.Owners{Tree: tree},
-			procfs.KindScore: procfs.Scores{Processes: h.Proc},
+			procfs.KindScore: procfs.Scores{Processes: h.Proc}, cgroup.KindControllers: cgroup.Controllers{Tree: tree},
 		},
 	}, nil
 }
@@ -183,8 +183,8 @@ func (s *site) first(t *testing.T) plan.Plan {
 	b.write("memory", top+"/a", "memory.limit_in_bytes", "1073741824")
 	b.write("memory", top+"/a/x", "memory.swappiness", "7")
 	if s.has("unified") {
-		b.write("unified", s.root, subtreeControl, "+hugetlb")
-		b.write("unified", top, subtreeControl, "+hugetlb")
+		b.write("unified", s.root, cgroup.SubtreeControl, "+hugetlb")
+		b.write("unified", top, cgroup.SubtreeControl, "+hugetlb")
 		b.write("unified", top+"/a", "hugetlb.2MB.max", "4194304")
 	}
 	for i, path := range []string{top + "/a/db", top + "/a/x"} {
@@ -233,7 +233,7 @@ func (s *site) release(t *testing.T) plan.Plan {
 		}
 	}
 	if s.has("unified") {
-		b.write("unified", s.root, subtreeControl, "-hugetlb")
+		b.write("unified", s.root, cgroup.SubtreeControl, "-hugetlb")
 	}
 	return b.plan()
 }

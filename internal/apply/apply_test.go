@@ -327,7 +327,7 @@ func TestNothingToDo(t *testing.T) {
 	for name, p := range map[string]plan.Plan{
 		"no steps": {},
 		"controllers that are on already": {Steps: []plan.Step{
-			{Op: plan.OpWrite, Dir: cgroup.Dir{Hierarchy: "unified", Path: "/"}, File: subtreeControl, New: "-cpu"},
+			{Op: plan.OpWrite, Dir: at("/"), File: cgroup.SubtreeControl, New: "-cpu"},
 		}},
 	} {
 		result, err := r.Run(soon(t), p, Options{Verb: "apply"})

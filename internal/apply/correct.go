@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"bulkhead/internal/cgroup"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
 )
@@ -17,7 +18,7 @@ func (r *Runner) Correct(ctx context.Context, p plan.Plan) (done int, err error)
 	}
 	n := &run{Runner: r, ctx: ctx, plan: p}
 	for _, s := range p.Steps {
-		if s.Op != plan.OpWrite || s.File == subtreeControl {
+		if s.Op != plan.OpWrite || s.File == cgroup.SubtreeControl {
 			return 0, fmt.Errorf("correct limits: %s of %q is no correction", s.Op, s.Dir)
 		}
 	}

@@ -147,7 +147,7 @@ func TestNewKindIsAnActuator(t *testing.T) {
 		}
 		var originals []string
 		for _, c := range r.Journal.Originals(boot) {
-			if c.Op == journal.OpSet {
+			if c.Kind == kindDial {
 				originals = append(originals, c.Target.Addr+" "+c.Old)
 			}
 		}
@@ -293,7 +293,7 @@ func TestFilesOfTheRootAreGivenBack(t *testing.T) {
 	w := newWorld(t, v2)
 	disks := &dials{values: map[string]string{"8:16/scheduler": "mq-deadline"}}
 	b := w.build()
-	b.write("unified", "/", subtreeControl, "+io")
+	b.write("unified", "/", cgroup.SubtreeControl, "+io")
 	b.write("unified", "/", cgroup.QueueScheduler+"@8:16", "bfq")
 	b.mkdir("unified", "/bulkhead")
 	w.FailMatch("mkdir", "unified:/bulkhead", syscall.ENOSPC)

@@ -8,6 +8,7 @@ import (
 
 	"bulkhead/internal/journal"
 	"bulkhead/internal/netshape"
+	"bulkhead/internal/netshape/request"
 	"bulkhead/internal/plan"
 )
 
@@ -40,7 +41,11 @@ func (n *run) shape(c journal.Change) error {
 	if err != nil {
 		return err
 	}
-	return k.Do(*c.Net)
+	do, _, err := request.Parse(c.Change)
+	if err != nil {
+		return err
+	}
+	return k.Do(do)
 }
 
 // unshape takes one back.
@@ -49,7 +54,11 @@ func (u *undoing) unshape(c journal.Change) error {
 	if err != nil {
 		return err
 	}
-	undone, err := k.Undo(*c.Net, c.NetUndo)
+	do, undo, err := request.Parse(c.Change)
+	if err != nil {
+		return err
+	}
+	undone, err := k.Undo(do, undo)
 	if undone {
 		u.undone++
 	}

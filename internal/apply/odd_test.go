@@ -11,6 +11,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/cgroup/cgroupfake"
+	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/knob"
@@ -200,7 +201,8 @@ func TestUndoInSecondPass(t *testing.T) {
 	w := newWorld(t, v1)
 	d := cgroup.Dir{Hierarchy: "memory", Path: "/user"}
 	value := func(file string) journal.Change {
-		return journal.Change{Op: journal.OpWrite, Dir: d, File: file, Old: "1073741824", Undo: "1073741824"}
+		c := change.Change{Target: d.File(file).Target(), Old: "1073741824", Undo: "1073741824"}
+		return journal.Change{Change: c}
 	}
 	u := undoing{Runner: w.runner(t), ctx: t.Context()}
 	// The last one is undone first, and refused: memsw below an unlimited limit.
@@ -254,11 +256,11 @@ func TestUndoOfWideCPUSet(t *testing.T) {
 func TestReadBackOfControllers(t *testing.T) {
 	w := newWorld(t, v2)
 	r := w.runner(t)
-	r.Files = deaf{w}
+	r.Actuators[cgroup.KindControllers] = cgroup.Controllers{Tree: deaf{w}}
 	w.must(t, w.Enable(cgroup.Dir{Hierarchy: "unified", Path: "/"}, []string{"pids"}))
 	for _, words := range []string{"+cpu", "-pids"} {
 		b := w.build()
-		b.write("unified", "/", subtreeControl, words)
+		b.write("unified", "/", cgroup.SubtreeControl, words)
 		if _, err := r.Run(soon(t), b.plan(), Options{}); err == nil || !strings.Contains(err.Error(), "read back") {
 			t.Errorf("%s: %v", words, err)
 		}
@@ -573,7 +575,7 @@ func TestSubtreeControlOfOthers(t *testing.T) {
 	w.must(t, w.Enable(top, []string{"pids"}))
 	r := w.runner(t)
 	b := w.build()
-	b.write("unified", "/", subtreeControl, "+cpu +io +pids")
+	b.write("unified", "/", cgroup.SubtreeControl, "+cpu +io +pids")
 	b.mkdir("unified", "/bulkhead")
 	b.score(0, 500)
 	w.fail = func(int) error {

@@ -20,8 +20,9 @@ func (n *preparer) captureOwners(i int, s plan.Step) (before []journal.Change) {
 		version = 2
 	}
 	for _, name := range cgroup.OwnerFiles(version) {
-		c := journal.Change{Seq: seq(i, phaseBefore), Op: journal.OpWrite, Group: s.Group, Dir: s.Dir, File: name}
-		text, err := owners.Read(n.ctx, c.At().Addr)
+		c := journal.Change{Seq: seq(i, phaseBefore), Group: s.Group}
+		c.Target = s.Dir.File(name).Target()
+		text, err := owners.Read(n.ctx, c.Addr)
 		if err != nil {
 			continue // gone, or where owners are not known
 		}

@@ -13,23 +13,6 @@ import (
 	"bulkhead/internal/plan"
 )
 
-// prepareOther prepares what concerns no directory alone.
-func (n *preparer) prepareOther(s plan.Step, c *journal.Change) (skip bool, err error) {
-	switch s.Op {
-	case plan.OpMove:
-		n.members.expect(s)
-		return false, nil
-	case plan.OpKeep, plan.OpRevert:
-		return false, n.prepareRevert(c)
-	case plan.OpDropIn, plan.OpNetwork:
-		return false, nil
-	}
-	return false, fmt.Errorf("unknown operation %q", s.Op)
-}
-
-// overtaken marks, as the old value of a directory that is made, one that systemd had made already.
-const overtaken = "there"
-
 // Phases of a step, for the order of changes: undone last to first.
 const (
 	phaseBefore = iota // values that the step makes the kernel change or forget
@@ -50,24 +33,27 @@ func (n *preparer) prepare() error {
 	handed := handed{}
 	for i, s := range n.plan.Steps {
 		a := action{step: s}
-		change := journal.Change{
-			Seq: seq(i, phaseStep), Op: string(s.Op), Group: s.Group, Dir: s.Dir, File: s.File, Key: s.Key,
-			Target: s.Target, PID: s.PID, Comm: s.Comm, Old: s.Old, New: s.New, Undo: s.Undo,
-			Unit: s.Unit, Set: s.Set, Unset: s.Unset, Net: s.Net, NetUndo: s.NetUndo,
+		change := journal.Change{Seq: seq(i, phaseStep), Group: s.Group, Name: s.Comm, Unit: s.Unit}
+		change.Change = changeOf(s)
+		if s.Op == plan.OpKeep || s.Op == plan.OpRevert || s.Op == plan.OpDropIn {
+			change.Unit = ""
 		}
 		var before []journal.Change
 		var err error
-		switch s.Op {
-		case plan.OpMakeDir:
+		switch {
+		case s.Op == plan.OpMakeDir:
 			a.skip, err = n.prepareMake(s, made, &change)
 			fresh[s.Dir] = !a.skip && change.Old == ""
-		case plan.OpRemoveDir:
+		case s.Op == plan.OpRemoveDir:
 			before, a.skip, err = n.prepareRemove(i, s)
 			delete(fresh, s.Dir)
-		case plan.OpWrite, plan.OpSet, plan.OpOOMScore:
+		case s.Op == plan.OpMove:
+			n.members.expect(s)
+		case s.Op == plan.OpKeep:
+			_, err = n.prepareSet(&change)
+			change.New = change.Old
+		case isValue(change):
 			before, a.skip, err = n.prepareValue(i, &change, fresh[s.Dir], handed)
-		default:
-			a.skip, err = n.prepareOther(s, &change)
 		}
 		if err != nil && s.Optional {
 			n.leaveOut(s, err)
@@ -95,7 +81,7 @@ func (n *preparer) loadsBFQ(i int) bool {
 func (n *preparer) prepareMake(s plan.Step, made map[cgroup.Dir]bool, c *journal.Change) (skip bool, err error) {
 	there, err := n.Dirs.Exists(s.Dir)
 	if err == nil && there && s.Unit != "" {
-		c.Old = overtaken
+		c.Old = cgroup.There
 		return false, nil
 	}
 	if err == nil && there && !made[s.Dir] {
@@ -106,11 +92,11 @@ func (n *preparer) prepareMake(s plan.Step, made map[cgroup.Dir]bool, c *journal
 
 // prepareHandDown reads what a directory hands down now, and what its children hold of that.
 func (n *preparer) prepareHandDown(i int, c *journal.Change) (before []journal.Change, skip bool, err error) {
-	got, err := n.Files.Read(file(*c))
+	got, err := n.read(*c)
 	if err != nil {
 		return nil, false, err
 	}
-	if newSubtree(c, got); c.New == c.Old {
+	if cgroup.Handed(&c.Change, got); c.New == c.Old {
 		return nil, true, nil
 	}
 	before, err = n.prepareRestore(i)
@@ -132,7 +118,7 @@ func (n *preparer) prepareFile(i int, c *journal.Change) (before []journal.Chang
 		c.Undo = wanted // by number what the empty list stands for
 	}
 	for _, name := range row.Resets {
-		also, err := n.capture(i, c.Dir, name)
+		also, err := n.capture(i, file(*c).Dir, name)
 		if err != nil && !errors.Is(err, cgroup.ErrNoKnob) {
 			return nil, err
 		}
@@ -147,10 +133,8 @@ func (n *preparer) prepareRestore(i int) ([]journal.Change, error) {
 	s := n.plan.Steps[i]
 	var before []journal.Change
 	for _, r := range slices.Backward(s.Restore) { // undone last to first
-		c := journal.Change{
-			Seq: seq(i, phaseBefore), Op: journal.OpWrite, Group: s.Group, Dir: r.Dir, File: r.Name, Key: r.Key,
-			Old: r.Value, Undo: r.Value,
-		}
+		c := journal.Change{Seq: seq(i, phaseBefore), Group: s.Group}
+		c.Target, c.Old, c.Undo = r.Target(), r.Value, r.Value
 		_, err := n.prepareSet(&c)
 		if errors.Is(err, cgroup.ErrNoKnob) {
 			err, c.Old, c.Undo = nil, r.Value, r.Value
@@ -177,7 +161,7 @@ func (n *preparer) prepareRemove(i int, s plan.Step) (before []journal.Change, s
 		return nil, false, err
 	}
 	for _, name := range names {
-		if name != subtreeControl && knob.RowOf(s.Dir.File(name)) == nil {
+		if name != cgroup.SubtreeControl && knob.RowOf(s.Dir.File(name)) == nil {
 			continue
 		}
 		also, err := n.capture(i, s.Dir, name)
@@ -200,12 +184,12 @@ func (n *preparer) capture(i int, d cgroup.Dir, name string) ([]journal.Change, 
 	if err != nil {
 		return nil, err
 	}
-	c := journal.Change{Seq: seq(i, phaseBefore), Op: journal.OpWrite, Group: n.plan.Steps[i].Group, Dir: d, File: name}
-	if name == subtreeControl {
-		c.Old = subtree(got)
-		c.New, c.Undo = c.Old, signed("+", c.Old)
-		if c.Old == "" {
-			return nil, nil
+	c := journal.Change{Seq: seq(i, phaseBefore), Group: n.plan.Steps[i].Group}
+	c.Target = d.File(name).Target()
+	if c.Kind == cgroup.KindControllers {
+		list, err := n.read(c)
+		if c.Change = cgroup.Hands(c.Target, list); list == "" || err != nil {
+			return nil, err
 		}
 		return []journal.Change{c}, nil
 	}
@@ -225,7 +209,8 @@ func (n *preparer) capture(i int, d cgroup.Dir, name string) ([]journal.Change, 
 			value = row.Line(got, key)
 		}
 		value = row.Parse(value)
-		c.Key, c.Old, c.New, c.Undo = key, value, value, value
+		c.Target = cgroup.File{Dir: d, Name: name, Key: key}.Target()
+		c.Old, c.New, c.Undo = value, value, value
 		changes = append(changes, c)
 	}
 	return changes, nil
@@ -233,7 +218,14 @@ func (n *preparer) capture(i int, d cgroup.Dir, name string) ([]journal.Change, 
 
 // file is the knob file of a change.
 func file(c journal.Change) cgroup.File {
-	return cgroup.File{Dir: c.Dir, Name: c.File, Key: c.Key}
+	f, _ := cgroup.FileOf(c.Target)
+	return f
+}
+
+// dir is the directory that a change makes or removes.
+func dir(c journal.Change) cgroup.Dir {
+	d, _ := cgroup.DirOf(c.Target)
+	return d
 }
 
 // wanted is what the plan wants a file to hold when it is done.

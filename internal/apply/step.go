@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,6 +12,7 @@ import (
 	"bulkhead/internal/change"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/netshape/request"
 	"bulkhead/internal/plan"
 )
 
@@ -23,29 +25,24 @@ func (n *run) step(a action) error {
 	if a.skip {
 		return nil
 	}
-	c := a.changes[len(a.changes)-1]
+	c := a.own()
 	var err error
-	switch a.step.Op {
-	case plan.OpMakeDir:
+	switch {
+	case c.Kind == cgroup.KindDir && c.New != "":
 		err = n.make(c)
-	case plan.OpKeep:
-		return nil // its change is in the journal
-	case plan.OpRevert:
-		err = n.revert(a.step)
-	case plan.OpDropIn:
-		err = n.unitFiles().WriteDropIn(c.Unit, c.New)
-	case plan.OpRemoveDir:
+	case c.Kind == cgroup.KindDir:
 		err = n.remove(c)
-	case plan.OpWrite, plan.OpSet, plan.OpOOMScore:
-		if a.step.Reclaim != nil {
-			err = (&reclaimer{n}).lower(a.step, c)
-		} else {
-			err = n.write(c)
-		}
-	case plan.OpMove:
+	case c.Kind == cgroup.KindMembership:
 		return n.move(a.step)
-	case plan.OpNetwork:
+	case c.Kind == request.Kind:
 		err = n.shape(c)
+	case a.step.Op == plan.OpKeep:
+		return nil // its change is in the journal
+	case n.members.skipped(a.step.PID):
+	case a.step.Reclaim != nil:
+		err = (&reclaimer{n}).lower(a.step, c)
+	default:
+		err = n.write(c)
 	}
 	if err == nil {
 		n.result.Steps++
@@ -54,10 +51,11 @@ func (n *run) step(a action) error {
 }
 
 func (n *run) make(c journal.Change) error {
+	d := dir(c)
 	if c.Unit != "" {
-		return n.makeUnit(n.ctx, c.Unit, c.Dir)
+		return n.makeUnit(n.ctx, c.Unit, d)
 	}
-	err := n.Dirs.Make(c.Dir)
+	err := n.Dirs.Make(d)
 	if errors.Is(err, cgroup.ErrExists) {
 		// Somebody else made it since the look a moment ago: no undo may remove it.
 		n.actions[n.tried-1].changes = nil
@@ -66,41 +64,12 @@ func (n *run) make(c journal.Change) error {
 	return err
 }
 
-// write writes a value, or changes what a directory hands to its children, and reads it back.
+// write writes a value and reads it back.
 func (n *run) write(c journal.Change) error {
-	if c.File == subtreeControl {
-		return n.hand(c.Dir, signedDifference(c.New, c.Old))
-	}
 	if c.Unit != "" {
 		return n.writeUnit(c)
 	}
 	return n.set(c)
-}
-
-// hand changes subtree_control by words such as "+cpu -memory" and checks the result.
-func (r *Runner) hand(d cgroup.Dir, words string) error {
-	on, off := toggles(words)
-	if len(off) > 0 {
-		if err := r.Files.Disable(d, off); err != nil {
-			return err
-		}
-	}
-	if len(on) > 0 {
-		if err := r.Files.Enable(d, on); err != nil {
-			return err
-		}
-	}
-	got, err := r.Files.Read(d.File(subtreeControl))
-	if err != nil {
-		return err
-	}
-	enabled := strings.Fields(subtree(got))
-	missing := slices.ContainsFunc(on, func(name string) bool { return !slices.Contains(enabled, name) })
-	kept := slices.ContainsFunc(off, func(name string) bool { return slices.Contains(enabled, name) })
-	if missing || kept {
-		return fmt.Errorf("read back %q: wrote %q, found %q", d.File(subtreeControl), words, got)
-	}
-	return nil
 }
 
 // verify reads every value once more when all steps are done: a later write may have changed an
@@ -112,12 +81,15 @@ func (n *run) verify() error {
 		if a.step.Op == plan.OpRemoveDir {
 			maps.DeleteFunc(last, func(_ change.Target, at int) bool { return n.actions[at].step.Dir == a.step.Dir })
 		} else if a.isLasting() {
-			last[a.changes[len(a.changes)-1].At()] = i
+			last[a.own().Target] = i
 		}
 	}
 	for _, i := range slices.Sorted(maps.Values(last)) {
-		c := n.actions[i].changes[len(n.actions[i].changes)-1]
-		want := c.New
+		c := n.actions[i].own()
+		want := cmp.Or(c.Do, c.New)
+		if c.Unit != "" {
+			want = c.New
+		}
 		if w, ok := n.wanted(file(c)); ok {
 			want = w.Value
 		}
@@ -131,9 +103,10 @@ func (n *run) verify() error {
 // remove removes a directory. Processes that were born into it since the plan was made go home first;
 // the journal hears of them before they move.
 func (n *run) remove(c journal.Change) error {
+	d := dir(c)
 	for _, kept := range n.kept {
-		if kept.Hierarchy == c.Dir.Hierarchy && strings.HasPrefix(kept.Path, c.Dir.Path+"/") {
-			return fmt.Errorf("remove %q: %q in it is still there", c.Dir, kept.Path)
+		if kept.Hierarchy == d.Hierarchy && strings.HasPrefix(kept.Path, d.Path+"/") {
+			return fmt.Errorf("remove %q: %q in it is still there", d, kept.Path)
 		}
 	}
 	if isScope(c.Unit) {
@@ -142,11 +115,11 @@ func (n *run) remove(c journal.Change) error {
 		}
 	}
 	if c.Unit != "" {
-		return n.removeUnit(n.ctx, c.Unit, c.Dir)
+		return n.removeUnit(n.ctx, c.Unit, d)
 	}
 	u := takeBack(n)
 	for try := 1; ; try++ {
-		busy := n.Dirs.Remove(c.Dir)
+		busy := n.Dirs.Remove(d)
 		if errors.Is(busy, cgroup.ErrGone) {
 			return nil
 		}
@@ -258,7 +231,7 @@ func (n *run) moveAbove(s plan.Step, err error) error {
 	for d := s.Dir; d.Path != "/" && refusesProcess(err); {
 		d = d.Parent()
 		c := n.actions[n.tried-1].changes[0]
-		c.Dir = d
+		c.New = d.Path
 		if err := n.Journal.Moves(n.txn.ID, []journal.Change{c}); err != nil {
 			return err
 		}

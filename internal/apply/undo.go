@@ -10,8 +10,10 @@ import (
 	"slices"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/netshape/request"
 )
 
 // Recover undoes the transaction that a crash cut off; done is false when there is none. Of a transaction of an
@@ -25,10 +27,7 @@ func (r *Runner) Recover(ctx context.Context) (result Result, done bool, err err
 	result.Txn = t.ID
 	changes := t.Changes
 	if t.Boot != r.Boot {
-		// What systemd was told outlives a boot, and nothing else does.
-		changes = slices.DeleteFunc(slices.Clone(changes), func(c journal.Change) bool {
-			return c.Op != journal.OpKeep && c.Op != journal.OpRevert && c.Op != journal.OpDropIn
-		})
+		changes = r.lastingBoots(changes)
 	}
 	if t.Boot != r.Boot && len(changes) == 0 {
 		const booted = "the host has been booted since, so nothing was left to undo"
@@ -51,6 +50,17 @@ func (r *Runner) Recover(ctx context.Context) (result Result, done bool, err err
 	}
 	err = r.close(t, &result, journal.Failed, journal.CutOff+"could not undo: "+failure.Error())
 	return result, false, errors.Join(fmt.Errorf("undo interrupted %s: %w", t.Verb, failure), err)
+}
+
+// lastingBoots gives those of changes of an earlier boot that have not ended with it.
+func (r *Runner) lastingBoots(changes []journal.Change) (left []journal.Change) {
+	for _, c := range changes {
+		if a, lasts := r.Actuators[c.Kind].(change.Lasting); lasts {
+			c.Change = a.AfterBoot(c.Change)
+			left = append(left, c)
+		}
+	}
+	return left
 }
 
 // close ends a recovered transaction and adds it to the history.
@@ -133,84 +143,46 @@ func lasting(changes []journal.Change) []journal.Change {
 	handed := handed{}
 	return slices.DeleteFunc(sorted, func(c journal.Change) bool {
 		handed.note(c)
-		switch c.Op {
-		case journal.OpMakeDir:
-			fresh[c.Dir] = c.Old != overtaken
-		case journal.OpRemoveDir:
-			fresh[c.Dir] = false
+		if d, is := cgroup.DirOf(c.Target); is {
+			fresh[d] = c.Old == "" && c.New != ""
 		}
-		return c.Op == journal.OpWrite && c.File != subtreeControl && (fresh[c.Dir] || handed.brings(c))
+		f, is := cgroup.FileOf(c.Target)
+		return is && c.Kind != cgroup.KindControllers && (fresh[f.Dir] || handed.brings(c))
 	})
 }
 
 // one takes one change back, if it was made.
 func (u *undoing) one(c journal.Change) error {
-	switch c.Op {
-	case journal.OpMakeDir:
+	switch {
+	case c.Kind == cgroup.KindDir && c.New != "":
 		return u.unmake(c)
-	case journal.OpKeep, journal.OpRevert:
-		return u.unrevert(c)
-	case journal.OpDropIn:
-		return u.undropIn(c)
-	case journal.OpRemoveDir:
-		if isScope(c.Unit) {
-			return nil // the agent puts who was in it into the group again
-		}
-		if c.Unit != "" {
-			u.undone++
-			return u.makeUnit(u.ctx, c.Unit, c.Dir)
-		}
-		err := u.Dirs.Make(c.Dir)
-		if errors.Is(err, cgroup.ErrExists) {
-			return nil
-		}
-		u.undone++
-		return err
-	case journal.OpWrite, journal.OpSet, journal.OpOOMScore:
-		switch {
-		case hasActuator(c):
-			return u.unset(c)
-		case c.Unit != "":
-			return u.unsetProperties(c)
-		}
-		return u.unhand(c)
-	case journal.OpMove:
+	case c.Kind == cgroup.KindDir:
+		return u.makeAgain(c)
+	case c.Kind == cgroup.KindMembership:
 		return u.unmove(c)
-	case journal.OpNetwork:
+	case c.Kind == request.Kind:
 		return u.unshape(c)
+	case c.Unit != "":
+		return u.unsetProperties(c)
 	}
-	return fmt.Errorf("undo %q: unknown operation", c.Op)
+	return u.unset(c)
 }
 
-// unhand takes controllers away from the children of a directory again, or gives them back.
-func (u *undoing) unhand(c journal.Change) error {
-	got, err := u.Files.Read(file(c))
-	if errors.Is(err, cgroup.ErrGone) {
-		return nil // and what it held with it
+// makeAgain makes a directory that was removed.
+func (u *undoing) makeAgain(c journal.Change) error {
+	if isScope(c.Unit) {
+		return nil // the agent puts who was in it into the group again
 	}
-	words := u.handBack(c, got)
-	if err != nil || words == "" {
-		return err
+	if c.Unit != "" {
+		u.undone++
+		return u.makeUnit(u.ctx, c.Unit, dir(c))
+	}
+	err := u.Dirs.Make(dir(c))
+	if errors.Is(err, cgroup.ErrExists) {
+		return nil
 	}
 	u.undone++
-	return u.hand(c.Dir, words)
-}
-
-// handBack is what of a change of subtree_control still has to be taken back; what others changed
-// there since stays.
-func (u *undoing) handBack(c journal.Change, got string) string {
-	on, off := toggles(c.Undo)
-	now, _ := toggles(subtree(got))
-	on = slices.DeleteFunc(on, func(name string) bool { return slices.Contains(now, name) })
-	off = slices.DeleteFunc(off, func(name string) bool { return !slices.Contains(now, name) })
-	var words string
-	for _, name := range off {
-		words += " -" + name
-	}
-	for _, name := range on {
-		words += " +" + name
-	}
-	return words
+	return err
 }
 
 // unmove sends a process back, unless it has left the place it was moved to.
@@ -220,24 +192,28 @@ func (u *undoing) unmove(c journal.Change) error {
 			return err
 		}
 	}
-	p, running := u.where[c.PID.PID]
-	if !running || c.PID.Start != 0 && p.Start != c.PID.Start || p.Cgroups[c.Dir.Hierarchy] != c.Dir.Path {
+	id, home := moved(c)
+	p, running := u.where[id.PID]
+	if !running || id.Start != 0 && p.Start != id.Start || p.Cgroups[home.Hierarchy] != c.New {
 		return nil
 	}
 	u.undone++
-	home := cgroup.Dir{Hierarchy: c.Dir.Hierarchy, Path: c.Old}
-	at, err := u.place(home, c.PID)
+	at, err := u.place(home, id)
 	if err != nil {
 		return err
 	}
-	p.Cgroups[c.Dir.Hierarchy] = home.Path // where the plan's move before this one, if any, had put it
-	u.astray = slices.DeleteFunc(u.astray, func(s journal.Change) bool {
-		return s.PID == c.PID && s.Dir.Hierarchy == c.Dir.Hierarchy
-	})
+	p.Cgroups[home.Hierarchy] = home.Path // where the plan's move before this one, if any, had put it
+	u.astray = slices.DeleteFunc(u.astray, func(s journal.Change) bool { return s.Target == c.Target })
 	if at != home {
 		u.astray = append(u.astray, c)
 	}
 	return nil
+}
+
+// moved is the process of a move, and where it was.
+func moved(c journal.Change) (id procfs.ID, from cgroup.Dir) {
+	id, hierarchy, _ := cgroup.Member(c.Target)
+	return id, cgroup.Dir{Hierarchy: hierarchy, Path: c.Old}
 }
 
 // bringHome tries to move processes home again whose home refused them: a cpuset that was made anew takes nobody until
@@ -245,7 +221,8 @@ func (u *undoing) unmove(c journal.Change) error {
 // group above.
 func (u *undoing) bringHome(left []journal.Change, errs []error) ([]journal.Change, []error) {
 	for _, c := range u.astray {
-		if _, err := u.place(cgroup.Dir{Hierarchy: c.Dir.Hierarchy, Path: c.Old}, c.PID); err != nil {
+		id, home := moved(c)
+		if _, err := u.place(home, id); err != nil {
 			left, errs = append(left, c), append(errs, err)
 		}
 	}
@@ -258,8 +235,8 @@ func (u *undoing) bringHome(left []journal.Change, errs []error) ([]journal.Chan
 func (u *undoing) locate() error {
 	pids := []int{} // nil would be every process
 	for _, c := range u.changes {
-		if c.Op == journal.OpMove {
-			pids = append(pids, c.PID.PID)
+		if id, _, is := cgroup.Member(c.Target); is {
+			pids = append(pids, id.PID)
 		}
 	}
 	procs, err := u.Processes.Processes(procfs.Options{PIDs: pids})
@@ -293,16 +270,17 @@ func (u *undoing) place(d cgroup.Dir, id procfs.ID) (cgroup.Dir, error) {
 
 // unmake removes a directory; whoever is in it goes home first.
 func (u *undoing) unmake(c journal.Change) error {
-	if c.Old == overtaken {
+	if c.Old != "" { // systemd had made it already
 		return nil
 	}
+	d := dir(c)
 	if c.Unit != "" {
-		there, err := u.Dirs.Exists(c.Dir)
+		there, err := u.Dirs.Exists(d)
 		if err != nil || !there {
 			return err
 		}
 		u.undone++
-		return u.removeUnit(u.ctx, c.Unit, c.Dir)
+		return u.removeUnit(u.ctx, c.Unit, d)
 	}
 	for try := 1; ; try++ {
 		late, err := u.leaving(c)
@@ -315,7 +293,7 @@ func (u *undoing) unmake(c journal.Change) error {
 		if err != nil {
 			return err
 		}
-		err = u.Dirs.Remove(c.Dir)
+		err = u.Dirs.Remove(d)
 		if errors.Is(err, cgroup.ErrGone) {
 			return nil
 		}
@@ -329,7 +307,8 @@ func (u *undoing) unmake(c journal.Change) error {
 // evacuate does the moves that leaving gave.
 func (u *undoing) evacuate(moves []journal.Change) error {
 	for _, m := range moves {
-		if _, err := u.place(m.Dir, m.PID); err != nil {
+		id, from := moved(m)
+		if _, err := u.place(cgroup.Dir{Hierarchy: from.Hierarchy, Path: m.New}, id); err != nil {
 			return err
 		}
 	}
@@ -339,7 +318,8 @@ func (u *undoing) evacuate(moves []journal.Change) error {
 // leaving is the moves that take everybody in a directory home. Start times are not known here:
 // the pids were read a moment ago from the directory itself.
 func (u *undoing) leaving(c journal.Change) ([]journal.Change, error) {
-	pids, err := u.Members.Procs(c.Dir)
+	d := dir(c)
+	pids, err := u.Members.Procs(d)
 	if err != nil || len(pids) == 0 {
 		return nil, err
 	}
@@ -348,11 +328,9 @@ func (u *undoing) leaving(c journal.Change) ([]journal.Change, error) {
 	}
 	moves := make([]journal.Change, len(pids))
 	for i, pid := range pids {
-		home := u.homes.of(pid, c.Group, c.Dir.Hierarchy)
-		moves[i] = journal.Change{
-			Op: journal.OpMove, Group: c.Group, PID: procfs.ID{PID: pid}, Old: c.Dir.Path,
-			Dir: cgroup.Dir{Hierarchy: c.Dir.Hierarchy, Path: home},
-		}
+		moves[i].Group = c.Group
+		moves[i].Target = cgroup.Membership(procfs.ID{PID: pid}, d.Hierarchy)
+		moves[i].Old, moves[i].New = d.Path, u.homes.of(pid, c.Group, d.Hierarchy)
 	}
 	return moves, nil
 }
@@ -385,8 +363,11 @@ func (u *undoing) findHomes() *homes {
 	}
 	made := u.Journal.Made(u.Boot)
 	for _, c := range u.txn.Changes {
-		if c.Op == journal.OpMove && c.Old != "" && !made[cgroup.Dir{Hierarchy: c.Dir.Hierarchy, Path: c.Old}] {
-			add(c.PID, c.Dir.Hierarchy, c.Old)
+		if c.Kind != cgroup.KindMembership || c.Old == "" {
+			continue
+		}
+		if id, from := moved(c); !made[from] {
+			add(id, from.Hierarchy, from.Path)
 		}
 	}
 	return h

@@ -13,6 +13,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitfiles"
 )
 
 // manager is a systemd over the model of the kernel: as much of one as plans see.
@@ -49,7 +50,9 @@ func (m *manager) dirOf(unit string) cgroup.Dir {
 func (m *manager) runner(t *testing.T) *Runner {
 	t.Helper()
 	r := m.world.runner(t)
-	r.Units, r.UnitFiles = managed{m}, managed{m}
+	r.Units = managed{m}
+	r.Actuators[unitfiles.KindDropIn] = unitfiles.DropIns{Files: managed{m}}
+	r.Actuators[unitfiles.KindOverrides] = unitfiles.Overrides{Files: managed{m}}
 	return r
 }
 
@@ -105,6 +108,8 @@ func (u managed) WriteOverrides(unit string, want []systemd.Override) error {
 	u.m.overrides[unit] = slices.Clone(want)
 	return u.m.fail["WriteOverrides"]
 }
+
+func (u managed) DropInLines(unit string) (string, error) { return u.m.dropIns[unit], nil }
 
 func (u managed) WriteDropIn(unit, line string) error {
 	if err := u.m.fail["WriteDropIn"]; err != nil {

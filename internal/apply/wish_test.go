@@ -217,7 +217,7 @@ func TestWishes(t *testing.T) {
 	restores, enabledAt, wroteAt := 0, -1, -1
 	for i, s := range p.Steps {
 		switch {
-		case s.File == subtreeControl:
+		case s.File == cgroup.SubtreeControl:
 			restores += len(s.Restore)
 			if s.Dir == a.Parent() && strings.Contains(s.New, "+cpu") {
 				enabledAt = i

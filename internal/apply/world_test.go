@@ -21,6 +21,7 @@ import (
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/systemd/unitfiles"
 )
 
 const boot = "11111111-1111-4111-8111-111111111111"
@@ -181,7 +182,10 @@ func (w *world) runner(t testing.TB) *Runner {
 // actuators are those of the modelled host.
 func (w *world) actuators() change.Actuators {
 	return change.Actuators{
-		cgroup.KindOwner: cgroup.Owners{Tree: w.Tree}, cgroup.KindOption: cgroup.MountOptions{Tree: w.Tree},
+		cgroup.KindControllers:  cgroup.Controllers{Tree: w},
+		unitfiles.KindDropIn:    unitfiles.DropIns{Files: unitfiles.Mute{}},
+		unitfiles.KindOverrides: unitfiles.Overrides{Files: unitfiles.Mute{}},
+		cgroup.KindOwner:        cgroup.Owners{Tree: w.Tree}, cgroup.KindOption: cgroup.MountOptions{Tree: w.Tree},
 		procfs.KindScore: procfs.Scores{Processes: w}, cgroup.KindFile: knob.Files{Tree: w},
 	}
 }
@@ -271,12 +275,12 @@ func group(path string) string {
 func (w *world) first() plan.Plan {
 	b := w.build()
 	if w.v2() {
-		b.write("unified", "/", subtreeControl, "+cpu +cpuset +io +memory +pids")
+		b.write("unified", "/", cgroup.SubtreeControl, "+cpu +cpuset +io +memory +pids")
 		for _, path := range []string{"/bulkhead", "/bulkhead/a", "/bulkhead/a/db", "/bulkhead/a/x"} {
 			b.mkdir("unified", path)
 		}
-		b.write("unified", "/bulkhead", subtreeControl, "+cpu +cpuset +io +memory +pids")
-		b.write("unified", "/bulkhead/a", subtreeControl, "+cpu +io +memory")
+		b.write("unified", "/bulkhead", cgroup.SubtreeControl, "+cpu +cpuset +io +memory +pids")
+		b.write("unified", "/bulkhead/a", cgroup.SubtreeControl, "+cpu +io +memory")
 		b.write("unified", "/bulkhead", "cpu.weight", "10000")
 		b.write("unified", "/bulkhead/a", "cpu.max", "150000 100000")
 		b.write("unified", "/bulkhead/a", "memory.max", "1073741824")
@@ -321,7 +325,7 @@ func (w *world) second() plan.Plan {
 		b.write("unified", "/bulkhead/a", "memory.max", "536870912")
 		b.write("unified", "/bulkhead/a", "io.max@8:16", "rbps=max wbps=max riops=500 wiops=max")
 		b.write("unified", "/bulkhead/a", "io.max@8:0", "rbps=1048576 wbps=max riops=max wiops=max")
-		b.write("unified", "/bulkhead/a", subtreeControl, "+cpuset -io")
+		b.write("unified", "/bulkhead/a", cgroup.SubtreeControl, "+cpuset -io")
 		b.write("unified", "/bulkhead/a/x", "cpu.idle", "0")
 		b.write("unified", "/bulkhead/a/x", "cpu.weight", "7")
 	} else {
@@ -350,7 +354,7 @@ func (w *world) second() plan.Plan {
 // third limits what needs controllers that the groups of first, with processes inside, do not have yet.
 func (w *world) third() plan.Plan {
 	b := w.build()
-	b.write("unified", "/bulkhead/a", subtreeControl, "+cpuset +pids")
+	b.write("unified", "/bulkhead/a", cgroup.SubtreeControl, "+cpuset +pids")
 	b.write("unified", "/bulkhead/a/x", "pids.max", "50")
 	b.write("unified", "/bulkhead/a/db", "cpuset.cpus", "0")
 	b.write("unified", "/bulkhead/a", "pids.max", "70")
@@ -381,7 +385,7 @@ func (w *world) release() plan.Plan {
 		}
 	}
 	if w.v2() {
-		b.write("unified", "/", subtreeControl, "-cpu -cpuset -io -memory -pids")
+		b.write("unified", "/", cgroup.SubtreeControl, "-cpu -cpuset -io -memory -pids")
 	}
 	return b.plan()
 }
@@ -435,7 +439,7 @@ func state(s *journal.Store) string {
 		lines = append(lines, fmt.Sprintf("home of group %s %v", g, from))
 	}
 	for _, c := range s.Originals(boot) {
-		lines = append(lines, fmt.Sprintf("original %v %s %s %q", c.PID, c.Dir, c.File, c.Old))
+		lines = append(lines, fmt.Sprintf("original %s %q", c.Target, c.Old))
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")

@@ -186,3 +186,27 @@ func SyncDir(fsys FS, dir string) error {
 	defer d.Close()
 	return d.Sync()
 }
+
+// Room says whether a directory takes some files, each beside the one that it replaces, and two records: an error of a
+// full disk or quota when it does not. Of anything else the writes themselves tell. The path is of a file that is there
+// only meanwhile. Without files it does not look.
+func Room[T ~[]byte](files FS, dir string, texts ...T) (path string, err error) {
+	const block = 4096 // of most file systems; a file takes a whole number of them
+	need := 4 * block
+	for _, text := range texts {
+		need += (len(text)/block + 2) * block
+	}
+	path = filepath.Join(dir, "room")
+	if len(texts) == 0 {
+		return path, nil
+	}
+	f, err := files.Open(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err == nil {
+		_, err = f.Write(make([]byte, need))
+		err = errors.Join(err, f.Close(), files.Remove(path))
+	}
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return path, err
+	}
+	return path, nil
+}

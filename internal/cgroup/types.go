@@ -14,6 +14,7 @@ import (
 
 	"bulkhead/internal/change"
 	"bulkhead/internal/linux/blockdev"
+	"bulkhead/internal/linux/procfs"
 )
 
 // Dir is a directory of one hierarchy. Path starts with "/" and is relative to the mount.
@@ -51,8 +52,71 @@ type File struct {
 	Key  string `json:"key,omitempty"`
 }
 
-// KindFile is the kind of a knob file. Its address is File.String.
-const KindFile change.Kind = "cgroup file"
+// Kinds of this package. The address of a file, and of what a directory of v2 hands to its children, is File.String; of
+// a directory it is Dir.String, and of a membership the process and the hierarchy: "4711@88123 cpu". A directory has
+// the value There or none, a membership the path of a directory; controllers are a list of v1 names, and what is
+// written has a sign before each: "+cpu -memory".
+const (
+	KindFile        change.Kind = "cgroup file"
+	KindDir         change.Kind = "directory"
+	KindMembership  change.Kind = "membership"
+	KindControllers change.Kind = "controllers"
+)
+
+// SubtreeControl lists, on v2, the controllers that a directory hands to its children.
+const SubtreeControl = "cgroup.subtree_control"
+
+// There is the value of a directory that exists.
+const There = "there"
+
+// Target is the directory as something to make or remove.
+func (d Dir) Target() change.Target { return change.Target{Kind: KindDir, Addr: d.String()} }
+
+// ParseDir is the inverse of Dir.String.
+func ParseDir(text string) (d Dir, ok bool) {
+	d.Hierarchy, d.Path, ok = strings.Cut(text, ":")
+	return d, ok && strings.HasPrefix(d.Path, "/")
+}
+
+// Membership is where a process is in a hierarchy.
+func Membership(id procfs.ID, hierarchy string) change.Target {
+	return change.Target{Kind: KindMembership, Addr: id.Text() + " " + hierarchy}
+}
+
+// Member is the inverse of Membership.
+func Member(t change.Target) (id procfs.ID, hierarchy string, ok bool) {
+	if t.Kind != KindMembership {
+		return id, "", false
+	}
+	who, hierarchy, ok := strings.Cut(t.Addr, " ")
+	id, err := procfs.ParseID(who)
+	return id, hierarchy, ok && err == nil
+}
+
+// FileOf is the file of a target that goes with its directory: a knob file, its owner, or what hands controllers down.
+func FileOf(t change.Target) (f File, ok bool) {
+	switch t.Kind {
+	case KindFile, KindOwner, KindControllers, KindOption:
+		return ParseFile(t.Addr)
+	}
+	return f, false
+}
+
+// DiskFile is FileOf for what belongs to a disk; attributes of its queue stand in the directory at.
+func DiskFile(t change.Target, at Dir) (f File, ok bool) {
+	if number, name, is := strings.Cut(t.Addr, "/"); is && t.Kind == blockdev.KindQueue {
+		return File{Dir: at, Name: queuePrefix + name, Key: number}, true
+	}
+	return FileOf(t)
+}
+
+// DirOf is the directory of a target of kind KindDir.
+func DirOf(t change.Target) (d Dir, ok bool) {
+	if t.Kind != KindDir {
+		return d, false
+	}
+	return ParseDir(t.Addr)
+}
 
 // Target says how a file is written that a step or record names. Disks and mounts have attributes which they name like
 // files of a hierarchy's top directory; owners have names beside the files of a group.
@@ -65,6 +129,8 @@ func (f File) Target() change.Target {
 		return change.Target{Kind: KindOption, Addr: f.String()}
 	case strings.HasPrefix(f.Name, ownerPrefix):
 		return change.Target{Kind: KindOwner, Addr: f.String()}
+	case f.Name == SubtreeControl:
+		return change.Target{Kind: KindControllers, Addr: f.String()}
 	}
 	return change.Target{Kind: KindFile, Addr: f.String()}
 }

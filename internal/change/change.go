@@ -34,8 +34,10 @@ func (t Target) String() string { return fmt.Sprintf("%s %q", t.Kind, t.Addr) }
 // Change is a Target with its value before and after.
 type Change struct {
 	Target
-	Old, New string
-	Undo     string // what to write to have Old again
+	Old  string `json:"old,omitempty"`
+	New  string `json:"new,omitempty"`
+	Do   string `json:"do,omitempty"`   // what to write to have New; "" is New itself
+	Undo string `json:"undo,omitempty"` // what to write to have Old again
 }
 
 // Actuator reads and writes the targets of one kind.
@@ -48,6 +50,22 @@ type Actuator interface {
 	Same(addr, want, got string) bool
 	// Undo gives the old value back if the target differs from it. It does not assume that the change was made.
 	Undo(ctx context.Context, c Change) (undone bool, err error)
+}
+
+// Loaded is implemented by actuators whose values count only once a Loader has read them: files of systemd's. Several
+// in a row are read once.
+type Loaded interface{ Loader() Loader }
+
+// Loader reads what was written about some addresses.
+type Loader interface {
+	Reload(ctx context.Context, addrs ...string) error
+}
+
+// Lasting is implemented by actuators whose values outlive a boot: a line of a file, a drop-in. The changes of other
+// kinds end with the boot that they were made in, and are not undone after it.
+type Lasting interface {
+	// AfterBoot is the change as it is to be undone in a later boot.
+	AfterBoot(c Change) Change
 }
 
 // Actuators are those of a host, by kind.

@@ -29,6 +29,7 @@ import (
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitfiles"
 )
 
 // DefaultPolicy and DefaultState are where the policy and the state live unless said otherwise.
@@ -261,15 +262,19 @@ func (c *Controller) runner(ctx context.Context, v *View) *apply.Runner {
 	r := &apply.Runner{
 		Files: v.Tree, Dirs: v.Tree, Members: v.Tree, Processes: c.Host.Proc,
 		Actuators: change.Actuators{
-			cgroup.KindFile:  knob.Files{Tree: v.Tree},
+			cgroup.KindFile: knob.Files{Tree: v.Tree}, cgroup.KindControllers: cgroup.Controllers{Tree: v.Tree},
 			cgroup.KindOwner: cgroup.Owners{Tree: v.Tree}, cgroup.KindOption: cgroup.MountOptions{Tree: v.Tree},
 			blockdev.KindQueue: blockdev.Queues{Block: c.Host.Block}, procfs.KindScore: procfs.Scores{Processes: c.Host.Proc},
+			unitfiles.KindDropIn:    unitfiles.DropIns{Files: unitfiles.Mute{}},
+			unitfiles.KindOverrides: unitfiles.Overrides{Files: unitfiles.Mute{}},
 		},
 		Journal: store, Boot: v.Facts.BootID, Log: c.Log, AfterStep: c.afterStep,
 	}
 	if m, err := c.manager(ctx, v.Facts); m != nil && err == nil && (v.Systemd == nil || !v.Systemd.Mute) {
 		u := units{m, v.Tree, v.Facts}
-		r.Units, r.UnitFiles = u, u
+		r.Units = u
+		r.Actuators[unitfiles.KindDropIn] = unitfiles.DropIns{Files: unitfiles.Files{Manager: m}}
+		r.Actuators[unitfiles.KindOverrides] = unitfiles.Overrides{Files: unitfiles.Files{Manager: m}}
 	}
 	if c.isHere() {
 		r.Network, r.Guard = &door{}, c.guard(ctx, peersOf(v), v.releasing)

@@ -299,7 +299,7 @@ func (c *Controller) observeScores(v *View) {
 			v.Observed.OOMScoreAdj[p.Process.ID] = score
 		}
 	}
-	v.Observed.Originals = plan.Originals{OOMScoreAdj: c.Store.Scores(v.Facts.BootID), Subtree: c.Store.Subtree(v.Facts.BootID), FavorDynmods: c.Store.Changed(v.Facts.BootID, plan.FavorDynmods.Target()), Disks: diskOriginals(c.Store.Originals(v.Facts.BootID))}
+	v.Observed.Originals = plan.Originals{OOMScoreAdj: c.Store.Scores(v.Facts.BootID), Subtree: c.Store.Subtree(v.Facts.BootID), FavorDynmods: c.Store.Changed(v.Facts.BootID, plan.FavorDynmods.Target()), Disks: diskOriginals(v.Facts, c.Store.Originals(v.Facts.BootID))}
 	for id := range v.Observed.Originals.OOMScoreAdj {
 		if score, err := c.Host.Proc.ReadOOMScoreAdj(id); err == nil {
 			v.Observed.OOMScoreAdj[id] = score
@@ -314,11 +314,11 @@ func (c *Controller) observeScores(v *View) {
 }
 
 // diskOriginals picks what was changed of disks.
-func diskOriginals(all []journal.Change) map[cgroup.File]string {
+func diskOriginals(facts *host.Facts, all []journal.Change) map[cgroup.File]string {
 	disks := map[cgroup.File]string{}
 	for _, c := range all {
-		if c.Op == journal.OpWrite && slices.Contains(plan.DiskFiles, c.File) {
-			disks[cgroup.File{Dir: c.Dir, Name: c.File, Key: c.Key}] = c.Old
+		if f, is := cgroup.DiskFile(c.Target, plan.DisksAt(facts)); is && slices.Contains(plan.DiskFiles, f.Name) {
+			disks[f] = c.Old
 		}
 	}
 	return disks

@@ -550,27 +550,6 @@ func (u units) Set(ctx context.Context, unit string, set []systemd.Assignment) e
 	return u.SetProperties(ctx, unit, lifetime, properties...)
 }
 
-// WriteOverrides gives a unit its properties; see apply.UnitFiles.
-func (u units) WriteOverrides(unit string, want []systemd.Override) error {
-	_, err := u.Manager.WriteOverrides(unit, want)
-	return err
-}
-
-// WriteDropIn gives a unit our drop-in; see apply.UnitFiles.
-func (u units) WriteDropIn(unit, line string) error {
-	d := systemd.DropIn{Unit: unit}
-	if line != "" {
-		d.Lines = []string{line}
-	}
-	_, err := u.Manager.WriteDropIn(d)
-	return err
-}
-
-// Reload has systemd read what was written; see apply.UnitFiles.
-func (u units) Reload(ctx context.Context, units ...string) error {
-	return u.ReloadUnits(ctx, units...)
-}
-
 // unasked is why systemd could not be asked, as the error of a verb.
 func errUnasked(cause error) error {
 	if errors.Is(cause, journal.ErrDamaged) {

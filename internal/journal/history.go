@@ -200,7 +200,7 @@ func (s *Store) recordLate() {
 // EntryOf is the history entry of a transaction. Writes whose old and new value are the same are left
 // out: they are in a transaction only to be undone, because another change takes the value with it.
 func EntryOf(t *Txn, outcome, note string) Entry {
-	changes := slices.DeleteFunc(slices.Clone(t.Changes), func(c Change) bool { return (c.Op == OpWrite || c.Op == OpSet) && c.Old == c.New })
+	changes := slices.DeleteFunc(slices.Clone(t.Changes), func(c Change) bool { return c.isValue() && c.Old == c.New })
 	return Entry{
 		Verb: t.Verb, What: t.What, By: t.By, Reason: t.Reason, Boot: t.Boot, Outcome: outcome,
 		Revision: t.Revision, Txn: t.ID, Changes: changes, Text: note,

@@ -22,21 +22,6 @@ const boot = "11111111-1111-4111-8111-111111111111"
 
 func cpu(path string) cgroup.Dir { return cgroup.Dir{Hierarchy: "cpu", Path: path} }
 
-func mkdir(d cgroup.Dir) Change { return Change{Op: OpMakeDir, Dir: d} }
-func rmdir(d cgroup.Dir) Change { return Change{Op: OpRemoveDir, Dir: d} }
-
-func write(d cgroup.Dir, file, from, to string) Change {
-	return Change{Op: OpWrite, Dir: d, File: file, Old: from, New: to, Undo: from}
-}
-
-func move(pid int, d cgroup.Dir, from string) Change {
-	return Change{Op: OpMove, Dir: d, PID: procfs.ID{PID: pid, Start: uint64(pid) * 10}, Comm: "mysqld", Old: from}
-}
-
-func score(pid int, from, to string) Change {
-	return Change{Op: OpOOMScore, PID: procfs.ID{PID: pid, Start: uint64(pid) * 10}, Old: from, New: to, Undo: from}
-}
-
 // clock is the time of records in tests; it advances a second with every look.
 func clock() func() time.Time {
 	t := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -112,8 +97,7 @@ func summary(s *Store, boot string) string {
 }
 
 func place(c Change) string {
-	text, _ := json.Marshal([]any{c.Op == OpOOMScore, c.PID, c.Dir, c.File, c.Key})
-	return string(text)
+	return c.Target.String()
 }
 
 func TestStateIsWhatWasCommitted(t *testing.T) {
@@ -151,7 +135,7 @@ func TestStateIsWhatWasCommitted(t *testing.T) {
 				commit(t, s, write(cpu("/x"), "cpu.shares", "5", "6"), score(7, "0", "500"))
 			},
 			originals: []Change{
-				{Op: OpWrite, Dir: cpu("/x"), File: "cpu.shares", Old: "1024", New: "6", Undo: "1024"},
+				write(cpu("/x"), "cpu.shares", "1024", "6"),
 				score(7, "0", "500"),
 			},
 		},
@@ -165,21 +149,24 @@ func TestStateIsWhatWasCommitted(t *testing.T) {
 		{
 			name: "devices of one file are places of their own",
 			do: func(t *testing.T, s *Store) {
-				c, d := write(cpu("/x"), "io.max", "a", "b"), write(cpu("/x"), "io.max", "c", "d")
-				c.Key, d.Key = "8:0", "8:16"
+				f := cpu("/x").File("io.max")
+				f.Key = "8:0"
+				c := writeLine(f, "a", "b")
+				f.Key = "8:16"
+				d := writeLine(f, "c", "d")
 				commit(t, s, c, d)
 				c.Old, c.New = c.New, c.Old
 				commit(t, s, c)
 			},
-			originals: []Change{{Op: OpWrite, Dir: cpu("/x"), File: "io.max", Key: "8:16", Old: "c", New: "d", Undo: "c"}},
+			originals: []Change{writeLine(cgroup.File{Dir: cpu("/x"), Name: "io.max", Key: "8:16"}, "c", "d")},
 		},
 		{
 			name: "controllers handed on",
 			do: func(t *testing.T, s *Store) {
-				commit(t, s, write(subtreeRoot, subtreeControl, "pids", "cpu pids"))
-				commit(t, s, write(subtreeRoot, subtreeControl, "cpu pids", "cpu memory pids"))
+				commit(t, s, write(subtreeRoot, cgroup.SubtreeControl, "pids", "cpu pids"))
+				commit(t, s, write(subtreeRoot, cgroup.SubtreeControl, "cpu pids", "cpu memory pids"))
 			},
-			originals: []Change{{Op: OpWrite, Dir: subtreeRoot, File: subtreeControl, Old: "pids", New: "cpu memory pids", Undo: "pids"}},
+			originals: []Change{write(subtreeRoot, cgroup.SubtreeControl, "pids", "cpu memory pids")},
 			subtree:   map[cgroup.Dir][]string{subtreeRoot: {"cpu", "memory"}},
 		},
 		{

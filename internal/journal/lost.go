@@ -109,8 +109,7 @@ func (b *bootState) replay(changes []Change) {
 	slices.SortStableFunc(changes, func(a, b Change) int { return cmp.Compare(a.Seq, b.Seq) })
 	for _, c := range changes {
 		b.done(c)
-		from := cgroup.Dir{Hierarchy: c.Dir.Hierarchy, Path: c.Old}
-		if c.Op == OpMove && c.Old != "" && b.made[c.Dir] && !b.made[from] {
+		if _, from, to, is := c.move(); is && c.Old != "" && b.made[to] && !b.made[from] {
 			b.addHome(Home{Group: c.Group, From: map[string]string{from.Hierarchy: from.Path}})
 		}
 	}
@@ -119,11 +118,10 @@ func (b *bootState) replay(changes []Change) {
 // forget drops what is known of the directories and places of changes.
 func (b *bootState) forget(changes []Change) {
 	for _, c := range changes {
-		switch c.Op {
-		case OpMakeDir, OpRemoveDir:
-			delete(b.made, c.Dir)
-		case OpWrite, OpSet, OpOOMScore:
-			b.originals = slices.DeleteFunc(b.originals, func(o Change) bool { return sameValue(o, c) })
+		if d, is := cgroup.DirOf(c.Target); is {
+			delete(b.made, d)
+		} else if c.isValue() {
+			b.originals = slices.DeleteFunc(b.originals, func(o Change) bool { return o.Target == c.Target })
 		}
 	}
 }
@@ -134,8 +132,8 @@ func (b *bootState) complete(h *bootState) {
 	maps.Copy(b.made, h.made)
 	originals := slices.Clone(h.originals)
 	for _, c := range b.originals {
-		known := slices.ContainsFunc(h.originals, func(o Change) bool { return sameValue(o, c) })
-		if !known && (c.Op == OpOOMScore || !b.made[c.Dir]) {
+		known := slices.ContainsFunc(h.originals, func(o Change) bool { return o.Target == c.Target })
+		if !known && !b.made[c.in()] {
 			originals = append(originals, c)
 		}
 	}

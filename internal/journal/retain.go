@@ -3,10 +3,10 @@ package journal
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
-	"bulkhead/internal/linux/procfs"
 )
 
 // Retain drops the entries that are more than those to be kept, the oldest first, and says how many. Entries stay that tell, should the journal
@@ -54,36 +54,26 @@ func (s *Store) Retain(r Retention) (dropped int, err error) {
 	return dropped, s.history.replace(data)
 }
 
-// spot is what a change is about: a value, a directory of a hierarchy, or where a process is.
-type spot struct {
-	dir       cgroup.Dir
-	file, key string
-	process   procfs.ID
-	target    change.Target
-}
-
-func spotOf(c Change) spot {
-	switch c.Op {
-	case OpMove, OpOOMScore:
-		return spot{process: c.PID, file: c.Op}
-	case OpMakeDir, OpRemoveDir:
-		return spot{dir: c.Dir}
+// spotOf is what a change is about: a value, a directory, or a process, wherever it is.
+func spotOf(c Change) change.Target {
+	if id, _, _, is := c.move(); is {
+		return cgroup.Membership(id, "")
 	}
-	return spot{dir: c.Dir, file: c.File + c.Unit, key: c.Key, target: c.Target}
+	return c.Target
 }
 
 // tellers has the entries of a boot kept without which the others would tell something else of what is to be given back, as recall reads
 // them: of each place the first entry since it was as before bulkhead, for it has the original, and the last one.
 func tellers(all []Entry, boot string, keep []bool) {
 	replayed := newState().own(boot)
-	started, last := map[spot]int{}, map[spot]int{}
-	first := make([]map[spot]int, len(all)) // by entry and place, the entry since which bulkhead has it
+	started, last := map[change.Target]int{}, map[change.Target]int{}
+	first := make([]map[change.Target]int, len(all)) // by entry and place, the entry since which bulkhead has it
 	for i, e := range all {
 		if e.Boot != boot || e.Txn == 0 || e.Outcome == Undone {
 			continue
 		}
 		replayed.replay(e.Changes)
-		first[i] = map[spot]int{}
+		first[i] = map[change.Target]int{}
 		for _, c := range e.Changes {
 			p := spotOf(c)
 			if _, has := started[p]; !has {
@@ -121,16 +111,11 @@ func tellers(all []Entry, boot string, keep []bool) {
 
 // holds says whether what a change is about is not as it was before bulkhead.
 func (b *bootState) holds(c Change) bool {
-	switch c.Op {
-	case OpMakeDir, OpRemoveDir:
-		return b.made[c.Dir]
-	case OpMove:
-		return len(b.process[c.PID]) > 0
+	if d, is := cgroup.DirOf(c.Target); is {
+		return b.made[d]
 	}
-	for _, o := range b.originals {
-		if sameValue(o, c) {
-			return true
-		}
+	if id, _, _, is := c.move(); is {
+		return len(b.process[id]) > 0
 	}
-	return false
+	return slices.ContainsFunc(b.originals, func(o Change) bool { return o.Target == c.Target })
 }

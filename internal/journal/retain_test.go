@@ -73,7 +73,7 @@ func TestRetainedHistoryTellsOriginals(t *testing.T) {
 				value := rapid.SampledFrom([]string{"1", "2", "3"}).Draw(t, "value")
 				old := cmp.Or(values[file], "1")
 				values[file] = value
-				changes = append(changes, Change{Seq: len(changes) + 1, Op: OpWrite, Dir: cpu("/a"), File: file, Old: old, New: value, Undo: old})
+				changes = append(changes, write(cpu("/a"), file, old, value))
 			}
 			id, err := s.Begin(Txn{Boot: boot, Verb: "set", Recorded: true, Changes: changes})
 			if err == nil {
@@ -110,7 +110,7 @@ func TestRetainedHistoryTellsOriginals(t *testing.T) {
 // originalsOf is what is to be given back, as text.
 func originalsOf(s *Store) (all []string) {
 	for _, c := range s.Originals(boot) {
-		all = append(all, c.File+" "+c.Old)
+		all = append(all, c.Addr+" "+c.Old)
 	}
 	slices.Sort(all)
 	return all

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,9 +15,6 @@ import (
 
 // formatVersion of journal.log; a larger one is refused.
 const formatVersion = 1
-
-// subtreeControl is the v2 file whose changes hold lists of controllers.
-const subtreeControl = "cgroup.subtree_control"
 
 // Kinds of record in journal.log.
 const (
@@ -235,23 +231,22 @@ func (s *state) end(r record) {
 
 // done takes in a change that was made.
 func (b *bootState) done(c Change) {
-	switch c.Op {
-	case OpMakeDir:
-		b.made[c.Dir] = true
-	case OpRemoveDir:
-		delete(b.made, c.Dir)
-	case OpWrite, OpSet, OpOOMScore:
-		if !b.made[c.Dir] {
-			b.original(c)
-		}
-	case OpMove:
+	d, isDir := cgroup.DirOf(c.Target)
+	switch {
+	case isDir && c.New != "":
+		b.made[d] = true
+	case isDir:
+		delete(b.made, d)
+	case c.Kind == cgroup.KindMembership:
 		b.moved(c)
+	case c.isValue() && !b.made[c.in()]:
+		b.original(c)
 	}
 }
 
 // original keeps the first value of a place, and the last one written, until the first is written back.
 func (b *bootState) original(c Change) {
-	i := slices.IndexFunc(b.originals, func(o Change) bool { return sameValue(o, c) })
+	i := slices.IndexFunc(b.originals, func(o Change) bool { return o.Target == c.Target })
 	switch {
 	case i < 0 && c.New != c.Old:
 		b.originals = append(b.originals, c)
@@ -262,32 +257,25 @@ func (b *bootState) original(c Change) {
 	}
 }
 
-// sameValue says whether two changes set the same value.
-func sameValue(a, b Change) bool {
-	if a.Op == OpOOMScore || b.Op == OpOOMScore {
-		return a.Op == b.Op && a.PID == b.PID
-	}
-	return a.Target == b.Target && a.Dir == b.Dir && a.File == b.File && a.Key == b.Key
-}
-
 // moved keeps where a process was before bulkhead first moved it, until it leaves our directories.
 func (b *bootState) moved(c Change) {
-	home := b.process[c.PID]
-	if !b.made[c.Dir] {
-		delete(home, c.Dir.Hierarchy)
+	id, from, to, ok := c.move()
+	home := b.process[id]
+	if !b.made[to] {
+		delete(home, to.Hierarchy)
 		if len(home) == 0 {
-			delete(b.process, c.PID)
+			delete(b.process, id)
 		}
 		return
 	}
-	if home[c.Dir.Hierarchy] != "" || c.Old == "" || b.made[cgroup.Dir{Hierarchy: c.Dir.Hierarchy, Path: c.Old}] {
+	if !ok || home[to.Hierarchy] != "" || c.Old == "" || b.made[from] {
 		return
 	}
 	if home == nil {
 		home = map[string]string{}
-		b.process[c.PID] = home
+		b.process[id] = home
 	}
-	home[c.Dir.Hierarchy] = c.Old
+	home[to.Hierarchy] = c.Old
 }
 
 func (b *bootState) addHome(h Home) {
@@ -343,36 +331,6 @@ func (b *bootState) groupHomes() map[string]map[string]string {
 	return group
 }
 
-// subtree gives what a directory hands on to its children because of bulkhead.
-func (b *bootState) subtree() map[cgroup.Dir][]string {
-	enabled := map[cgroup.Dir][]string{}
-	for _, c := range b.originals {
-		if c.File != subtreeControl {
-			continue
-		}
-		before := strings.Fields(c.Old)
-		for _, name := range strings.Fields(c.New) {
-			if !slices.Contains(before, name) {
-				enabled[c.Dir] = append(enabled[c.Dir], name)
-			}
-		}
-	}
-	return enabled
-}
-
-func (b *bootState) scores() map[procfs.ID]int {
-	scores := map[procfs.ID]int{}
-	for _, c := range b.originals {
-		if c.Op != OpOOMScore {
-			continue
-		}
-		if n, err := strconv.Atoi(c.Old); err == nil {
-			scores[c.PID] = n
-		}
-	}
-	return scores
-}
-
 // only gives the state without other boots and, if alive is set, without processes that exited.
 func (s *state) only(boot string, alive func(procfs.ID) bool) *state {
 	next := newState()
@@ -382,7 +340,10 @@ func (s *state) only(boot string, alive func(procfs.ID) bool) *state {
 	}
 	b := next.own(boot)
 	maps.DeleteFunc(b.process, func(id procfs.ID, _ map[string]string) bool { return !alive(id) })
-	b.originals = slices.DeleteFunc(b.originals, func(c Change) bool { return c.Op == OpOOMScore && !alive(c.PID) })
+	b.originals = slices.DeleteFunc(b.originals, func(c Change) bool {
+		id, is := c.scored()
+		return is && !alive(id)
+	})
 	return next
 }
 

@@ -2,78 +2,18 @@ package journal
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
-	"syscall"
+	"strconv"
+	"strings"
 	"time"
 
 	"bulkhead/internal/atomicfile"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
 	"bulkhead/internal/linux/procfs"
-	"bulkhead/internal/netshape"
-	"bulkhead/internal/systemd"
 )
-
-// Operations of a Change; the strings are those of plan.Op.
-const (
-	OpMakeDir   = "mkdir"
-	OpRemoveDir = "rmdir"
-	OpWrite     = "write"
-	OpMove      = "move"
-	OpOOMScore  = "oom_score_adj"
-	OpDropIn    = "drop-in" // Old, New and Undo are its lines
-	OpKeep      = "keep"
-	OpRevert    = "revert"
-	OpNetwork   = "network"
-	OpSet       = "set" // of Target, by its actuator
-)
-
-// Change is one thing that a transaction does to the host, with what was there before.
-type Change struct {
-	// Seq orders the changes of a transaction: they are undone from the largest to the smallest.
-	// Changes with the same Seq keep the order in which they were handed in.
-	Seq   int        `json:"seq,omitempty"`
-	Op    string     `json:"op"`
-	Group string     `json:"group,omitempty"`
-	Dir   cgroup.Dir `json:"dir,omitzero"` // of a move: where the process goes
-	File  string     `json:"file,omitempty"`
-	Key   string     `json:"key,omitempty"` // of a file with a line per device
-	// Target is, of OpSet, what is written; of the other writes At tells it.
-	Target change.Target `json:"target,omitzero"`
-	PID    procfs.ID     `json:"pid,omitzero"`
-	Comm   string        `json:"comm,omitempty"`
-	Old    string        `json:"old,omitempty"`  // the original value; of a move the path the process leaves
-	New    string        `json:"new,omitempty"`  // the value written
-	Undo   string        `json:"undo,omitempty"` // what to write to get the original back
-	// Unit is the systemd unit through which a directory is made, removed or written. Set are the properties that a
-	// write sets, Unset those that give back what was there.
-	Unit  string               `json:"unit,omitempty"`
-	Set   []systemd.Assignment `json:"set,omitempty"`
-	Unset []systemd.Assignment `json:"unset,omitempty"`
-	// Overrides are, of OpKeep and OpRevert, what systemd was told of the unit before, which the undo gives back.
-	Overrides []systemd.Override `json:"overrides,omitempty"`
-	// Net is, of OpNetwork, the change, and NetUndo are those that take it back: with all that is needed, as the kernel showed it.
-	Net     *netshape.Change  `json:"net,omitempty"`
-	NetUndo []netshape.Change `json:"net_undo,omitempty"`
-}
-
-// At is the value that a change sets; the zero Target when it sets none.
-func (c Change) At() change.Target {
-	switch c.Op {
-	case OpSet:
-		return c.Target
-	case OpWrite:
-		return cgroup.File{Dir: c.Dir, Name: c.File, Key: c.Key}.Target()
-	case OpOOMScore:
-		return c.PID.ScoreTarget()
-	}
-	return change.Target{}
-}
 
 // Home is where the members of a group came from.
 type Home struct {
@@ -126,8 +66,8 @@ func (s *Store) Begin(t Txn) (uint64, error) {
 		return 0, err
 	}
 	s.compact(t.Boot)
-	if err := checkRoom(s.o.FS, s.dir, t.Docs); err != nil {
-		return 0, err
+	if path, err := atomicfile.Room(s.o.FS, s.dir, slices.Collect(maps.Values(t.Docs))...); err != nil {
+		return 0, fileError("find room in", path, err)
 	}
 	t.ID, t.Time = s.state.next, s.o.Now()
 	t.Homes = s.state.newHomes(t.Boot, t.Homes)
@@ -137,29 +77,6 @@ func (s *Store) Begin(t Txn) (uint64, error) {
 	}
 	s.light = !sync
 	return t.ID, nil
-}
-
-// checkRoom says whether the state directory takes what is written once a transaction with documents is committed: the
-// documents, each beside the one that it replaces, its end and its entry in the history. Without room nothing is begun.
-func checkRoom(files atomicfile.FS, dir string, docs map[string]json.RawMessage) error {
-	if len(docs) == 0 {
-		return nil
-	}
-	const block = 4096 // of most file systems; a file takes a whole number of them
-	need := 4 * block
-	for _, doc := range docs {
-		need += (len(doc)/block + 2) * block
-	}
-	path := filepath.Join(dir, "room")
-	f, err := files.Open(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err == nil {
-		_, err = f.Write(make([]byte, need))
-		err = errors.Join(err, f.Close(), files.Remove(path))
-	}
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) { // of anything else the writes themselves tell
-		return fileError("find room in", path, err)
-	}
-	return nil
 }
 
 // Moves adds processes to the open transaction, before they are moved. It is not synced: a move
@@ -289,8 +206,8 @@ func (s *Store) Made(boot string) map[cgroup.Dir]bool {
 	made := maps.Clone(s.state.boot(boot).made)
 	if p := s.state.pending; p != nil && p.Boot == boot {
 		for _, c := range p.Changes {
-			if c.Op == OpMakeDir {
-				made[c.Dir] = true
+			if d, is := cgroup.DirOf(c.Target); is && c.New != "" {
+				made[d] = true
 			}
 		}
 	}
@@ -309,7 +226,15 @@ func (s *Store) Originals(boot string) []Change {
 func (s *Store) Scores(boot string) map[procfs.ID]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.state.boot(boot).scores()
+	scores := map[procfs.ID]int{}
+	for _, c := range s.state.boot(boot).originals {
+		if id, is := c.scored(); is {
+			if n, err := strconv.Atoi(c.Old); err == nil {
+				scores[id] = n
+			}
+		}
+	}
+	return scores
 }
 
 // Subtree is the controllers that bulkhead added to cgroup.subtree_control in this boot, outside the
@@ -317,7 +242,19 @@ func (s *Store) Scores(boot string) map[procfs.ID]int {
 func (s *Store) Subtree(boot string) map[cgroup.Dir][]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.state.boot(boot).subtree()
+	enabled := map[cgroup.Dir][]string{}
+	for _, c := range s.state.boot(boot).originals {
+		if c.Kind != cgroup.KindControllers {
+			continue
+		}
+		before := strings.Fields(c.Old)
+		for _, name := range strings.Fields(c.New) {
+			if !slices.Contains(before, name) {
+				enabled[c.in()] = append(enabled[c.in()], name)
+			}
+		}
+	}
+	return enabled
 }
 
 // Changed says whether a value outside the directories that bulkhead made is, in this boot, another one than before
@@ -325,7 +262,7 @@ func (s *Store) Subtree(boot string) map[cgroup.Dir][]string {
 func (s *Store) Changed(boot string, t change.Target) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.state.boot(boot).originals, func(c Change) bool { return c.At() == t })
+	return slices.ContainsFunc(s.state.boot(boot).originals, func(c Change) bool { return c.Target == t })
 }
 
 // Homes says where released members go, in this boot: by process, and by group for processes that

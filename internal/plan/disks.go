@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/policy"
@@ -100,9 +101,11 @@ func (p *planner) modelOf(dev string) *policy.Model {
 	return nil
 }
 
-// disksAt is the directory in which the files of disks stand: the top of the hierarchy that limits them.
-func (p *planner) disksAt() cgroup.Dir {
-	h, _ := p.in.Facts.HierarchyOf("blkio")
+func (p *planner) disksAt() cgroup.Dir { return DisksAt(p.in.Facts) }
+
+// DisksAt is the directory in which the files of disks stand: the top of the hierarchy that limits them.
+func DisksAt(f *host.Facts) cgroup.Dir {
+	h, _ := f.HierarchyOf("blkio")
 	return cgroup.Dir{Hierarchy: h.ID, Path: "/"}
 }
 

@@ -1,6 +1,7 @@
 package systemd
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -54,4 +55,27 @@ func Accounting(v Version, unitType string) []Assignment {
 		}
 	}
 	return list
+}
+
+// Assigned encodes properties as a value to write; Assignments decodes.
+func Assigned(set []Assignment) string {
+	if len(set) == 0 {
+		return ""
+	}
+	text, err := json.Marshal(set)
+	if err != nil {
+		panic(err) // strings
+	}
+	return string(text)
+}
+
+// Assignments is the inverse of Assigned.
+func Assignments(value string) (set []Assignment, err error) {
+	if value == "" {
+		return nil, nil
+	}
+	if err = json.Unmarshal([]byte(value), &set); err != nil {
+		err = fmt.Errorf("decode properties %q: %w", value, err)
+	}
+	return set, err
 }

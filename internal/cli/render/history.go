@@ -64,26 +64,15 @@ func shortened(what string) string {
 
 // changesMade leaves out the values that are recorded only so that a removed directory can be made again.
 func changesMade(all []journal.Change) []journal.Change {
-	return slices.DeleteFunc(slices.Clone(all),
-		func(ch journal.Change) bool {
-			return (ch.Op == journal.OpWrite || ch.Op == journal.OpSet) && ch.Old == ch.New
-		})
+	return slices.DeleteFunc(slices.Clone(all), func(ch journal.Change) bool { return ch.Old == ch.New })
 }
 
 // changeText is one change in one line, with the value before and after it.
 func changeText(ch journal.Change) string {
-	at := ch.Dir.Hierarchy + ":" + ch.Dir.Path
-	switch ch.Op {
-	case journal.OpMove:
-		return fmt.Sprintf("move process %d (%s): %s:%s -> %s", ch.PID.PID, ch.Comm, ch.Dir.Hierarchy, ch.Old,
-			ch.Dir.Path)
-	case journal.OpOOMScore:
-		return fmt.Sprintf("oom_score_adj of process %d (%s): %s -> %s", ch.PID.PID, ch.Comm, ch.Old, ch.New)
-	case journal.OpSet:
-		return fmt.Sprintf("set %s: %s -> %s", ch.Target, ch.Old, ch.New)
-	case journal.OpWrite:
-		return fmt.Sprintf("write %s/%s: %s -> %s", at, strings.TrimSpace(ch.File+" "+ch.Key), cmp.Or(ch.Old, "new"),
-			ch.New)
+	what := string(ch.Kind) + " " + ch.Addr
+	if ch.Name != "" {
+		what += " (" + ch.Name + ")"
 	}
-	return ch.Op + " " + at
+	return fmt.Sprintf("%s: %s -> %s", what, shortened(cmp.Or(ch.Old, "none")),
+		shortened(cmp.Or(ch.New, "none")))
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/control"
 	"bulkhead/internal/engine"
@@ -242,19 +243,24 @@ func TestExplainText(t *testing.T) {
 
 func TestHistoryText(t *testing.T) {
 	dir := cgroup.Dir{Hierarchy: "cpu", Path: "/bulkhead/a"}
+	read := cgroup.Dir{Hierarchy: "blkio", Path: "/bulkhead/a"}.File("blkio.throttle.read_bps_device")
+	read.Key = "8:0"
+	id := procfs.ID{PID: 4711, Start: 88123}
+	moved := change.Change{Target: cgroup.Membership(id, "cpu"), Old: "/", New: dir.Path}
+	made := func(c change.Change) journal.Change { return journal.Change{Change: c} }
 	entries := []journal.Entry{
 		{N: 1, Time: at(0), Verb: "apply", By: "root", Reason: "first", Outcome: journal.Committed, Revision: 1,
 			Changes: []journal.Change{
-				{Op: journal.OpMakeDir, Dir: dir},
-				{Op: journal.OpWrite, Dir: dir, File: "cpu.shares", New: "102"},
-				{Op: journal.OpWrite, Dir: cgroup.Dir{Hierarchy: "blkio", Path: "/bulkhead/a"},
-					File: "blkio.throttle.read_bps_device", Key: "8:0", Old: "0", New: "10485760"},
-				{Op: journal.OpMove, Dir: dir, PID: procfs.ID{PID: 4711}, Comm: "mariadbd", Old: "/"},
-				{Op: journal.OpOOMScore, PID: procfs.ID{PID: 4711}, Comm: "mariadbd", Old: "0", New: "500"},
+				made(change.Change{Target: dir.Target(), New: cgroup.There}),
+				made(change.Change{Target: dir.File("cpu.shares").Target(), New: "102"}),
+				made(change.Change{Target: read.Target(), Old: "0", New: "10485760"}),
+				{Name: "mariadbd", Change: moved},
+				{Name: "mariadbd", Change: change.Change{Target: id.ScoreTarget(), Old: "0", New: "500"}},
 			}},
 		{N: 2, Time: at(1), Verb: "release", By: "ann (sudo)", Outcome: journal.Undone, Changes: []journal.Change{
-			{Op: journal.OpWrite, Dir: dir, File: "cpu.shares", Old: "102", New: "102"}, // for the undo of the next one
-			{Op: journal.OpRemoveDir, Dir: dir},
+			// For the undo of the next one.
+			made(change.Change{Target: dir.File("cpu.shares").Target(), Old: "102", New: "102"}),
+			made(change.Change{Target: dir.Target(), Old: cgroup.There}),
 		}},
 		{N: 3, Time: at(2), Verb: "thaw", By: "agent", Outcome: journal.Committed, Text: "running again"},
 		{N: 4, Time: at(3), Verb: "freeze", What: "a --for 10m0s", By: "root", Reason: "a snapshot",

@@ -2,6 +2,7 @@ package procfs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,14 +11,11 @@ import (
 	"bulkhead/internal/linux/sysroot"
 )
 
-// KindScore is the kind of the oom_score_adj of a process. Its address is "PID@START": pid and
-// start time in clock ticks.
+// KindScore is the kind of the oom_score_adj of a process. Its address is ID.Text.
 const KindScore change.Kind = "oom_score_adj"
 
 // ScoreTarget is the oom_score_adj of the process.
-func (id ID) ScoreTarget() change.Target {
-	return change.Target{Kind: KindScore, Addr: fmt.Sprintf("%d@%d", id.PID, id.Start)}
-}
+func (id ID) ScoreTarget() change.Target { return change.Target{Kind: KindScore, Addr: id.Text()} }
 
 // Scores reads and writes the oom_score_adj of processes. *Host is one source of them.
 type Scores struct {
@@ -29,9 +27,9 @@ type Scores struct {
 
 // Read gives a decimal number. The error matches ErrExited when the process is gone.
 func (s Scores) Read(_ context.Context, addr string) (string, error) {
-	var id ID
-	if _, err := fmt.Sscanf(addr, "%d@%d", &id.PID, &id.Start); err != nil {
-		return "", fmt.Errorf("read oom_score_adj of %q: %w", addr, err)
+	id, err := ParseID(addr)
+	if err != nil {
+		return "", fmt.Errorf("read oom_score_adj: %w", err)
 	}
 	score, err := s.Processes.ReadOOMScoreAdj(id)
 	return strconv.Itoa(score), err
@@ -39,13 +37,10 @@ func (s Scores) Read(_ context.Context, addr string) (string, error) {
 
 // Write sets the score. The error matches ErrExited when the process is gone.
 func (s Scores) Write(_ context.Context, addr, value string) error {
-	var id ID
-	score, err := strconv.Atoi(value)
-	if err == nil {
-		_, err = fmt.Sscanf(addr, "%d@%d", &id.PID, &id.Start)
-	}
-	if err != nil {
-		return fmt.Errorf("set oom_score_adj of %q to %q: %w", addr, value, err)
+	id, err := ParseID(addr)
+	score, err2 := strconv.Atoi(value)
+	if err = errors.Join(err, err2); err != nil {
+		return fmt.Errorf("set oom_score_adj: %w", err)
 	}
 	return s.Processes.WriteOOMScoreAdj(id, score)
 }

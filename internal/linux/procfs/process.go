@@ -23,6 +23,17 @@ type ID struct {
 	Start uint64 `json:"start"` // field 22 of /proc/PID/stat, clock ticks since boot
 }
 
+// Text is the process in the address of a change.Target: "4711@88123".
+func (id ID) Text() string { return strconv.Itoa(id.PID) + "@" + strconv.FormatUint(id.Start, 10) }
+
+// ParseID is the inverse of ID.Text.
+func ParseID(text string) (id ID, err error) {
+	if _, err = fmt.Sscanf(text, "%d@%d", &id.PID, &id.Start); err != nil {
+		err = fmt.Errorf("%q is no process with its start time: %w", text, err)
+	}
+	return id, err
+}
+
 // Process is one process (thread group) as /proc shows it.
 type Process struct {
 	ID
