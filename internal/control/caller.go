@@ -14,6 +14,7 @@ import (
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/snapshot"
 	"bulkhead/internal/state"
 	"bulkhead/internal/terminal"
 )
@@ -130,7 +131,7 @@ func (c *Caller) maySet(v *View, group string, s policy.Setting) error {
 		return err
 	}
 	owners := c.rights(v, group, policy.MaySet)
-	if anyMaySet(owners, s, v.Facts) {
+	if snapshot.MaySet(owners, s, v.Facts) {
 		return nil
 	}
 	var bounds []string
@@ -143,18 +144,6 @@ func (c *Caller) maySet(v *View, group string, s policy.Setting) error {
 		return fail(CodeRefused, "its `owner` has bounds for what may be set; root may set anything", "uid %d may not set %s of group %q", c.UID, s.Key, group)
 	}
 	return fail(CodeRefused, fmt.Sprintf("uid %d may set it within %s", c.UID, bounds[0]), "%s:%s=%s is out of bounds", group, s.Key, s.Value)
-}
-
-// anyMaySet says whether any of these owners may set a limit to a value.
-func anyMaySet(owners []policy.Owner, s policy.Setting, f *host.Facts) bool {
-	value := s.Value
-	if share, is := value.(policy.MemoryPercent); is {
-		value = share.Of(policy.Bytes(f.MemTotal))
-	}
-	return slices.ContainsFunc(owners, func(o policy.Owner) bool {
-		b, bounded := o.Bounds[s.Key]
-		return o.Has(policy.MaySet) && (o.Bounds == nil || bounded && b.Allows(value))
-	})
 }
 
 // mayName refuses paths but the nodes of devices that the kernel lists and those that the policy names for the group:

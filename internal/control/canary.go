@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"bulkhead/internal/classify"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
 )
@@ -21,29 +20,6 @@ const (
 	canaryFalls    = 0.5 // of its throughput
 	canaryPressure = 0.5 // of the time
 )
-
-// expand gives the groups of a view's policy; a canary and the groups below it have what the policy asks that they go before.
-func (c *Controller) expand(v *View, canary *state.Canary) ([]classify.Group, policy.Problems) {
-	groups, problems := classify.Expand(v.Policy, v.Instances)
-	if canary == nil {
-		return groups, problems
-	}
-	next, more, err := c.resolve(canary.Sources, v.Facts, nil)
-	if err != nil {
-		return groups, append(problems, asProblems(err)...)
-	}
-	problems = append(problems, more...)
-	theirs, more := classify.Expand(next, v.Instances)
-	problems = append(problems, more...)
-	for i := range groups {
-		for _, g := range theirs {
-			if g.Path == groups[i].Path && covers([]string{canary.Group}, g.Path) {
-				groups[i].Settings = g.Settings
-			}
-		}
-	}
-	return groups, problems
-}
 
 // applyCanary puts what a policy asks of one group in force, and leaves the rest to the tender of the trial.
 func (c *Controller) applyCanary(ctx context.Context, r Request, reply *Reply) error {

@@ -255,7 +255,7 @@ func impossible(v *View) error {
 		return nil
 	}
 	if v.Facts.Systemd && v.Systemd == nil {
-		return errUnasked(v.unasked)
+		return errUnasked(v.Unasked)
 	}
 	for _, d := range v.Layout.Dirs() {
 		if d.Parent().Path == "/" && v.Observed.Foreign[d] {
@@ -307,7 +307,7 @@ func (c *Controller) applySources(ctx context.Context, r Request, reply *Reply, 
 		return err
 	}
 	reply.Revision, reply.Like = revision, r.To
-	reply.Overrides = v.overridesInForce(s.Overrides)
+	reply.Overrides = v.InForce(s.Overrides)
 	run := func() error {
 		err := c.run(ctx, v, r, revision, reply)
 		if err == nil && !r.DryRun {
@@ -384,17 +384,6 @@ func (c *Controller) kept(revision int) (bool, error) {
 		return true, nil
 	}
 	return err == nil, err
-}
-
-// overridesInForce are those that are laid over the policy, for people.
-func (v *View) overridesInForce(all []state.Override) []string {
-	var texts []string
-	for _, o := range all {
-		if _, not := v.unlaid[o.ID]; !not {
-			texts = append(texts, o.Describe())
-		}
-	}
-	return texts
 }
 
 // set lays overrides over the policy, all of them or none.
@@ -476,7 +465,7 @@ func (c *Controller) lay(ctx context.Context, r Request, reply *Reply, s *state.
 	}
 	reply.Problems = v.Problems
 	reply.Revision = s.Applied.Revision
-	reply.Overrides = v.overridesInForce(overrides)
+	reply.Overrides = v.InForce(overrides)
 	if r.DryRun {
 		return c.run(ctx, v, r, reply.Revision, reply)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"bulkhead/internal/apply"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/snapshot"
 	"bulkhead/internal/state"
 )
 
@@ -100,7 +101,7 @@ func (c *Controller) recover(ctx context.Context, reply *Reply) error {
 	if err != nil {
 		return fail(CodeFailed, "", "look at the host: %w", err)
 	}
-	v := &View{Facts: facts, Tree: c.tree(facts)}
+	v := &View{Snapshot: &snapshot.Snapshot{Facts: facts, Tree: c.tree(facts)}}
 	runner := c.runner(ctx, v)
 	defer closeDoor(runner)
 	if _, _, err := runner.Recover(ctx); err != nil {

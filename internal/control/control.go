@@ -2,8 +2,8 @@
 // classification, plan, apply, history. The command line calls it directly when no agent runs, the
 // agent calls it for its looks and for what comes over its socket, so both do the same thing.
 //
-// It owns the documents in the state directory (the applied policy, overrides, releases, pins,
-// freezes) and the observation of the kernel that a plan is made from.
+// It owns the documents in the state directory (the applied policy, overrides, releases, pins, freezes); what a plan is
+// made from comes from a snapshot (internal/snapshot).
 package control
 
 import (
@@ -28,6 +28,7 @@ import (
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/snapshot"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/unitfiles"
 )
@@ -129,10 +130,9 @@ type Controller struct {
 	clock func() time.Time
 	// patience is that with systemd, in tests; 0 is the usual one.
 	patience time.Duration
-	disks    struct { // what storage has found
-		sync.Mutex
-		facts   *host.Facts // with which
-		storage *blockdev.Storage
+	reads    struct { // how snapshots are taken
+		once   sync.Once
+		reader *snapshot.Reader
 	}
 	bus     sync.Mutex
 	systemd *systemd.Manager // guarded by bus
@@ -147,10 +147,7 @@ type Controller struct {
 	recent   recentSamples
 	tender   *Tender // of a change on trial, where no watchdog is
 	entrance entrance
-	net      struct { // of interfaces
-		pieces pieces
-		shape  shape
-	}
+	links    shape // of interfaces
 }
 
 // Options says where things are.

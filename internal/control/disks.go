@@ -12,7 +12,6 @@ import (
 	"bulkhead/internal/engine"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/procfs"
-	"bulkhead/internal/policy/resolve"
 )
 
 // Disks is what `discover disks` shows.
@@ -255,11 +254,4 @@ func (d *Disks) Holds(l *blockdev.Layer) []string {
 		}
 	}
 	return all
-}
-
-// resolverOf is resolver for what is laid over a policy.
-func (c *Controller) resolverOf(v *View) resolve.Resolver {
-	r := c.resolver(v.Facts)
-	r.Host = &v.Policy.Host
-	return r
 }

@@ -270,7 +270,7 @@ func open(v *View, s *state.Documents, group string) error {
 		return err
 	}
 	if v.Facts.Systemd && v.Systemd == nil {
-		return errUnasked(v.unasked)
+		return errUnasked(v.Unasked)
 	}
 	for _, d := range v.Layout.Member(group) {
 		if there, err := v.Tree.Exists(d); err != nil || !there {

@@ -107,9 +107,9 @@ func (c *Controller) FastPath(
 			}
 		}
 	}
-	c.readMore(v.Classified.Groups, procs)
+	c.reader().ReadMore(v.Classified.Groups, procs)
 	if m := &c.memory; m.classified != v {
-		m.classifier, m.classified = classify.NewClassifier(v.Classified.Groups, v.rules), v
+		m.classifier, m.classified = classify.NewClassifier(v.Classified.Groups, v.Rules), v
 	}
 	misplaced, whole := outOfPlace(v, c.memory.classifier, procs, isFresh)
 	if whole || len(misplaced) == 0 {
@@ -167,7 +167,7 @@ func (c *Controller) enter(
 		c.memory.lock = journal.NewSharedLock(c.Store)
 	}
 	by, err := c.memory.lock.Quiet(func(same bool) error {
-		if !r.calm || c.memory.facts != v.Facts {
+		if !r.calm || c.memory.Facts != v.Facts {
 			return errNoFastPath
 		}
 		if !same || !r.checked {

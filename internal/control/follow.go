@@ -63,7 +63,8 @@ func (c *Controller) inherit(v *View, forks []Fork, now time.Time) {
 	for _, s := range v.Classified.Skips {
 		claimed[s.Process.PID] = true
 	}
-	protected := sync.OnceValue(func() func(int) string { return classify.Protector(v.rules) })
+	var heirs []classify.Placement
+	protected := sync.OnceValue(func() func(int) string { return classify.Protector(v.Rules) })
 	for _, f := range forks {
 		parent, moving := m.movers[f.Parent]
 		if !moving || claimed[f.Child] {
@@ -75,13 +76,24 @@ func (c *Controller) inherit(v *View, forks []Fork, now time.Time) {
 			continue
 		}
 		p := v.Observed.Processes[i]
-		if !stayedBehind(p, v.Layout.Place(&p, parent.group), parent.from) || v.expel[p.ID] || protected()(p.PID) != "" {
+		if !stayedBehind(p, v.Layout.Place(&p, parent.group), parent.from) || v.Expel[p.ID] || protected()(p.PID) != "" {
 			continue
 		}
-		v.Classified.Placements = append(v.Classified.Placements, classify.Placement{
+		heirs = append(heirs, classify.Placement{
 			Process: p, Group: parent.group, By: byInheritance, Rule: "its parent was on its way there when it forked",
 		})
 	}
+	v.Snapshot = v.With(heirs...)
+}
+
+// misplaced lists the members of groups that are not released and that are not in their directories.
+func misplaced(v *View) (all []procfs.ID) {
+	for _, p := range v.Classified.Placements {
+		if !isReleased(v.Released, p.Group) && !v.Layout.Placed(&p.Process, p.Group) {
+			all = append(all, p.Process.ID)
+		}
+	}
+	return all
 }
 
 // stayedBehind says whether a process is not in all the directories, and else where its parent was.
@@ -144,7 +156,7 @@ func withAncestors(fresh []procfs.Process, more int, instances []engine.Instance
 // full look saw, and leaves all but the moves to the next one. Where a group has no directory yet, or anything
 // has changed since, ok is false and nothing was done: then the host must be looked at as a whole.
 func (c *Controller) place(ctx context.Context, v *View, s *state.Documents) (done LookResult, ok bool, err error) {
-	if c.memory.observed == nil || c.memory.facts != v.Facts {
+	if c.memory.observed == nil || c.memory.Facts != v.Facts {
 		return done, false, nil
 	}
 	lock, err := c.lockWithin(ctx, 0, "look", "agent")
@@ -162,10 +174,8 @@ func (c *Controller) place(ctx context.Context, v *View, s *state.Documents) (do
 	if !reflect.DeepEqual(now, s) {
 		return done, false, nil
 	}
-	w := c.narrow(v)
-	w.Plan = plan.Make(plan.Input{
-		Facts: w.Facts, Host: w.Policy.Host, Former: w.Names.Former, Agent: w.Policy.Agent, Classified: w.Classified, Observed: w.Observed, Released: w.Released, Expel: w.expel, Systemd: w.Systemd,
-	})
+	w := &View{Snapshot: c.reader().Narrow(v.Snapshot, misplaced(v), *c.memory.observed), Released: v.Released}
+	w.plan()
 	if len(w.Plan.Refusals) > 0 || slices.ContainsFunc(w.Plan.Steps, func(s plan.Step) bool { return s.Op == plan.OpMakeDir }) {
 		return done, false, nil
 	}
@@ -185,38 +195,4 @@ func (c *Controller) place(ctx context.Context, v *View, s *state.Documents) (do
 		c.memory.observed, done.Retry = nil, true
 	}
 	return done, true, err
-}
-
-// narrow makes of a view one of those processes alone that are not in their place, and of their ancestors, over
-// what the last full look saw of the groups.
-func (c *Controller) narrow(v *View) *View {
-	byPID := make(map[int]int, len(v.Observed.Processes))
-	for i := range v.Observed.Processes {
-		byPID[v.Observed.Processes[i].PID] = i
-	}
-	wanted := map[int]bool{}
-	w := *v
-	for _, p := range v.Classified.Placements {
-		if isReleased(v.Released, p.Group) || v.Layout.Placed(&p.Process, p.Group) {
-			continue
-		}
-		for i, there := byPID[p.Process.PID]; there && !wanted[i]; i, there = byPID[v.Observed.Processes[i].PPID] {
-			wanted[i] = true
-		}
-	}
-	w.Observed = *c.memory.observed
-	w.Observed.Processes = nil
-	pids := map[int]bool{}
-	for i := range v.Observed.Processes {
-		if wanted[i] {
-			w.Observed.Processes = append(w.Observed.Processes, v.Observed.Processes[i])
-			pids[v.Observed.Processes[i].PID] = true
-		}
-	}
-	w.Classified.Placements = slices.DeleteFunc(slices.Clone(v.Classified.Placements), func(p classify.Placement) bool { return !pids[p.Process.PID] })
-	w.Classified.Skips = slices.DeleteFunc(slices.Clone(v.Classified.Skips), func(s classify.Skip) bool { return !pids[s.Process.PID] })
-	w.Members = members(&w)
-	c.observeHomes(&w)
-	c.observeScores(&w)
-	return &w
 }

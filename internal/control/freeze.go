@@ -15,6 +15,7 @@ import (
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/snapshot"
 	"bulkhead/internal/state"
 )
 
@@ -183,9 +184,12 @@ func (c *Controller) thaw(ctx context.Context, r Request, reply *Reply) error {
 func (c *Controller) thawGroups(ctx context.Context, f *host.Facts, s *state.Documents, r Request, reply *Reply) error {
 	stay := slices.DeleteFunc(slices.Clone(s.Freezes), func(fr state.Freeze) bool { return slices.Contains(r.Groups, fr.Group) })
 	were := wereFrozen(s.Freezes, r.Groups)
-	v := &View{Facts: f, Tree: c.tree(f), Names: treeNames(s, c.madeRoots(f))}
-	v.Policy = &policy.Policy{Host: policy.HostPart{Root: v.Names.Root}}
-	v.Layout = plan.NewLayout(f, v.Policy.Host, v.Names, nil, nil)
+	names := treeNames(s, c.reader().Roots(f))
+	host := policy.HostPart{Root: names.Root}
+	v := &View{Snapshot: &snapshot.Snapshot{
+		Facts: f, Tree: c.tree(f), Names: names, Policy: &policy.Policy{Host: host},
+		Layout: plan.NewLayout(f, host, names, nil, nil),
+	}}
 	if err := c.wake(ctx, v, r, r.Groups, stay); err != nil {
 		return err
 	}
@@ -257,7 +261,7 @@ func refuseFrozen(s *state.Documents, group string) error {
 // mayLeave refuses to take processes by hand out of a group that is stopped: the v1 freezer would go on to hold
 // them, in a group that nothing shows as frozen.
 func (c *Controller) mayLeave(f *host.Facts, s *state.Documents, procs ...procfs.Process) error {
-	layout := plan.NewLayout(f, policy.HostPart{}, treeNames(s, c.madeRoots(f)), nil, nil)
+	layout := plan.NewLayout(f, policy.HostPart{}, treeNames(s, c.reader().Roots(f)), nil, nil)
 	for _, p := range procs {
 		for hierarchy, at := range p.Cgroups {
 			h, _ := f.Hierarchy(hierarchy)

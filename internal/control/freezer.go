@@ -14,6 +14,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/snapshot"
 	"bulkhead/internal/state"
 )
 
@@ -100,7 +101,7 @@ func (c *Controller) freezerDir(v *View, group string) (cgroup.Dir, error) {
 // freezing there moves nobody.
 func inPlace(f *host.Facts, h host.Hierarchy) bool {
 	if h.Version == 1 {
-		_, ours := filesByHierarchy(f)[h.ID]
+		_, ours := snapshot.FilesOf(f)[h.ID]
 		return ours && h.Has("freezer")
 	}
 	cpu, _ := f.HierarchyOf("cpu")
@@ -160,7 +161,7 @@ func (c *Controller) wake(ctx context.Context, v *View, r Request, groups []stri
 		if !here && (h.Version != 1 || !h.Has("freezer")) {
 			continue
 		}
-		tops, err := topsOf(v.Tree, v.Names, h.ID)
+		tops, err := snapshot.TopsOf(v.Tree, v.Names, h.ID)
 		errs = append(errs, err)
 		for _, top := range tops {
 			if here {

@@ -13,11 +13,9 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/knob"
-	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
-	"bulkhead/internal/policy/resolve"
 	"bulkhead/internal/verify"
 )
 
@@ -96,7 +94,7 @@ func (c *Controller) Check(ctx context.Context, sources []policy.Source) (*View,
 		return v, err
 	}
 	v.Policy.Notes = append(v.Policy.Notes, v.Classified.Notes...)
-	v.Policy.Notes = append(v.Policy.Notes, classify.UnknownNames(v.Policy, v.rules)...)
+	v.Policy.Notes = append(v.Policy.Notes, classify.UnknownNames(v.Policy, v.Rules)...)
 	said := v.Classified
 	said.Notes = nil // they are among the policy's, with their places
 	v.Plan = plan.Make(plan.Input{Facts: v.Facts, Host: v.Policy.Host, Agent: v.Policy.Agent, Former: v.Names.Former, Classified: said, Observed: v.Observed})
@@ -178,10 +176,10 @@ func (c *Controller) Explain(ctx context.Context, pid int, o ExplainOptions) (*E
 		return nil, fail(CodeUsage, "", "no process %d", pid)
 	}
 	e := &Explanation{Process: v.Observed.Processes[i]}
-	if e.Attempts, err = classify.Explain(v.Classified.Groups, v.rules, pid); err != nil {
+	if e.Attempts, err = classify.Explain(v.Classified.Groups, v.Rules, pid); err != nil {
 		return nil, fail(CodeFailed, "", "explain process %d: %w", pid, err)
 	}
-	e.Helper = classify.Service(v.rules, pid)
+	e.Helper = classify.Service(v.Rules, pid)
 	if o.Exact {
 		if e.Charges, err = c.charges(ctx, v, &e.Process); err != nil {
 			return nil, err
@@ -222,7 +220,7 @@ func (c *Controller) Explain(ctx context.Context, pid int, o ExplainOptions) (*E
 
 // whyNot says why a process is in no group.
 func whyNot(v *View, pid int) string {
-	if reason := classify.Protected(pid, v.rules); reason != "" {
+	if reason := classify.Protected(pid, v.Rules); reason != "" {
 		return "it is never moved: " + reason
 	}
 	for _, s := range v.Classified.Skips {
@@ -238,12 +236,3 @@ func whyNot(v *View, pid int) string {
 
 // History lists what was done, the oldest first.
 func (c *Controller) History() ([]journal.Entry, error) { return c.Store.History() }
-
-// resolver answers what policy.Resolve asks about paths on this host, beside facts.
-func (c *Controller) resolver(f *host.Facts) resolve.Resolver {
-	r := resolve.Resolver{EvalSymlinks: c.Host.Root.EvalSymlinks, Storage: func() (*blockdev.Storage, error) { return c.storage(f) }}
-	if c.isHere() {
-		r.Interface = (&nics{c: c}).find
-	}
-	return r
-}

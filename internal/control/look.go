@@ -12,7 +12,6 @@ import (
 	"bulkhead/internal/apply"
 	"bulkhead/internal/change"
 	"bulkhead/internal/host"
-	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/state"
@@ -57,7 +56,7 @@ func (c *Controller) Look(ctx context.Context, o LookOptions) (LookResult, error
 		}
 	}
 	at := c.now()
-	due := c.due.any(c.Store, c.memory.resolved, at)
+	due := c.due.any(c.Store, c.memory.Resolved, at)
 	if !o.Changed && !o.Full && !due {
 		return LookResult{}, nil
 	}
@@ -72,7 +71,7 @@ func (c *Controller) Look(ctx context.Context, o LookOptions) (LookResult, error
 	}
 	c.memory.remember(stamp, s)
 	if s.Rests() {
-		c.due.dealtWith(c.memory.resolved, at, nil)
+		c.due.dealtWith(c.memory.Resolved, at, nil)
 		c.entrance.shut()
 		return LookResult{}, nil
 	}
@@ -86,8 +85,8 @@ func (c *Controller) Look(ctx context.Context, o LookOptions) (LookResult, error
 	switch {
 	case o.Full || due || !c.memory.sameUnits(v):
 		done, err = c.putRight(ctx, l)
-		c.due.dealtWith(c.memory.resolved, at, err)
-	case settled(v):
+		c.due.dealtWith(c.memory.Resolved, at, err)
+	case len(misplaced(v)) == 0:
 		err = troubles(v)
 	default:
 		var ok bool
@@ -135,35 +134,6 @@ func (c *Controller) facts(fresh bool) (*host.Facts, error) {
 	}
 	c.known = f
 	return f, nil
-}
-
-// storage is what files lie on, for io limits that name a target. It is as old as the facts: an agent's looks read both
-// anew together.
-func (c *Controller) storage(f *host.Facts) (*blockdev.Storage, error) {
-	c.disks.Lock()
-	defer c.disks.Unlock()
-	if c.disks.facts == f && c.disks.storage != nil {
-		return c.disks.storage, nil
-	}
-	storage, err := c.Host.Block.Storage()
-	if err != nil {
-		return nil, err
-	}
-	c.disks.facts, c.disks.storage = f, storage
-	return storage, nil
-}
-
-// settled says whether every member is in its directories and every group has been seen before.
-func settled(v *View) bool {
-	for _, p := range v.Classified.Placements {
-		if isReleased(v.Released, p.Group) {
-			continue
-		}
-		if !v.Layout.Placed(&p.Process, p.Group) {
-			return false
-		}
-	}
-	return true
 }
 
 // putRight looks again under the lock, plans, and does it. It does not wait for the lock: whoever holds it changes the

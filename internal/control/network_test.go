@@ -3,7 +3,6 @@ package control
 import (
 	"errors"
 	"testing"
-	"time"
 
 	"bulkhead/internal/apply"
 	"bulkhead/internal/host"
@@ -11,6 +10,7 @@ import (
 	"bulkhead/internal/linux/tc"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/snapshot"
 	"bulkhead/internal/state"
 )
 
@@ -30,13 +30,15 @@ func TestForcedPastTheKernelKeepsOriginals(t *testing.T) {
 	if err := c.Store.Save(state.DocNetwork, state.Network{Boot: "b", Devices: map[string]state.Interface{"eth0": {Index: 2, Original: original}}}); err != nil {
 		t.Fatal(err)
 	}
-	state := netshape.State{Device: tc.Device{Link: tc.Link{Name: "eth0", Index: 2}}}
-	v := &View{Facts: &host.Facts{BootID: "b"}, Network: &plan.Network{Devices: []plan.NetDevice{{State: state, Governed: true, Original: original}}}}
+	device := netshape.State{Device: tc.Device{Link: tc.Link{Name: "eth0", Index: 2}}}
+	v := &View{Snapshot: &snapshot.Snapshot{Facts: &host.Facts{BootID: "b"}, Network: &plan.Network{
+		Devices: []plan.NetDevice{{State: device, Governed: true, Original: original}},
+	}}}
 	v.Plan.Refusals = []plan.Refusal{{Group: "a", Reason: "network on eth0: this kernel has no IFB"}}
 	if err := c.settleNetwork(v, nil); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := c.networkRecord("b"); err != nil || r.Devices["eth0"].Original == nil {
+	if r, err := state.NetworkRecord(c.Store, "b"); err != nil || r.Devices["eth0"].Original == nil {
 		t.Errorf("the record says %+v, %v", r, err)
 	}
 }
@@ -56,37 +58,6 @@ func TestReleaseNeedsNoWatchdog(t *testing.T) {
 		if releasing && settle(false) != nil {
 			t.Error("it is not settled")
 		}
-	}
-}
-
-// A piece of the kernel that was missing is looked for again, and one that is there is not.
-func TestMissingPiecesAreTriedAgain(t *testing.T) {
-	var p pieces
-	tried, begin := 0, time.Now()
-	at := func(after time.Duration, mirred netshape.Verdict) bool {
-		has := p.known(begin.Add(after), []string{netshape.HasHTB, netshape.HasIFB, netshape.HasMirred, netshape.HasProgram}, func() netshape.Capabilities {
-			tried++
-			all := netshape.Capabilities{{Name: netshape.HasMirred, Verdict: mirred}}
-			for _, name := range []string{netshape.HasHTB, netshape.HasIFB, netshape.HasProgram} {
-				all = append(all, netshape.Capability{Name: name, Verdict: netshape.Yes})
-			}
-			return all
-		})
-		return has.Has(netshape.HasMirred)
-	}
-	if at(0, netshape.No) || at(probeEvery-1, netshape.Yes) || tried != 1 {
-		t.Errorf("tried %d times at first", tried)
-	}
-	if !at(probeEvery, netshape.Yes) || !at(time.Hour, netshape.No) || tried != 2 {
-		t.Errorf("tried %d times in all", tried)
-	}
-	// Only what is needed counts as missing.
-	probe := func() netshape.Capabilities { tried++; return p.has }
-	if p.known(begin.Add(time.Hour), []string{netshape.HasHTB}, probe); tried != 2 {
-		t.Error("what is not needed was tried again")
-	}
-	if p.known(begin.Add(time.Hour), []string{netshape.HasNetCls}, probe); tried != 3 {
-		t.Error("what is needed was not tried again")
 	}
 }
 

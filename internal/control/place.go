@@ -10,6 +10,7 @@ import (
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/snapshot"
 	"bulkhead/internal/state"
 )
 
@@ -34,7 +35,7 @@ func (c *Controller) move(ctx context.Context, r Request, reply *Reply) error {
 	}
 	pins := slices.Clone(s.Pins)
 	for _, p := range procs {
-		if reason := classify.Protected(p.PID, v.rules); reason != "" {
+		if reason := classify.Protected(p.PID, v.Rules); reason != "" {
 			return fail(CodeRefused, "", "move process %d (%s): %s", p.PID, p.Comm, reason)
 		}
 		pins = slices.DeleteFunc(pins, func(pin state.Pin) bool { return pin.Process == p.ID })
@@ -115,7 +116,7 @@ func (c *Controller) resident(ctx context.Context, pid int, s *state.Documents) 
 		return procfs.ID{}, false
 	}
 	for _, m := range v.Members {
-		if m.Process.PID == pid && m.By == byResidence {
+		if m.Process.PID == pid && m.By == snapshot.ByResidence {
 			return m.Process.ID, true
 		}
 	}

@@ -23,7 +23,7 @@ func (c *Controller) Prefilter() *Prefilter {
 	if v == nil {
 		return nil
 	}
-	return &Prefilter{rules: classify.NewPrefilter(v.Classified.Groups, v.rules), instances: v.Instances, peek: c.Host.Proc.NewPeeker()}
+	return &Prefilter{rules: classify.NewPrefilter(v.Classified.Groups, v.Rules), instances: v.Instances, peek: c.Host.Proc.NewPeeker()}
 }
 
 // Concerns says whether a process may have to be moved, or may be a server. A no is certain as far as the process

@@ -15,13 +15,12 @@ import (
 
 	"bulkhead/internal/apply"
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
-	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
+	"bulkhead/internal/snapshot"
 	"bulkhead/internal/state"
 )
 
@@ -166,7 +165,7 @@ func (c *Controller) releaseGroups(ctx context.Context, v *View, s *state.Docume
 	part := Reply{docs: reply.docs}
 	err := c.run(ctx, v, r, 0, &part)
 	if v.Systemd != nil && v.Systemd.Mute && !r.DryRun {
-		part.Notes = append(part.Notes, fmt.Sprintf("limits are lifted in the kernel's files only, because systemd could not be asked: %v", v.unasked))
+		part.Notes = append(part.Notes, fmt.Sprintf("limits are lifted in the kernel's files only, because systemd could not be asked: %v", v.Unasked))
 		part.leftOut = append(part.leftOut, plan.Step{Op: plan.OpRevert, Reason: "systemd could not be asked"})
 	}
 	for _, n := range v.Plan.Notes {
@@ -255,73 +254,46 @@ func treeNames(s *state.Documents, made []string) plan.Names {
 	return n
 }
 
-// madeRoots names the root groups that the journal says we made in this boot; "" stands for groups without one.
-func (c *Controller) madeRoots(f *host.Facts) []string {
-	var kept map[string]plan.Kept
-	if f.Systemd {
-		records, err := c.unitRecords()
-		if err != nil {
-			c.Log.Warn("looking for root groups without the record of units", "err", err)
-		} else {
-			kept = records.Units
-		}
-	}
-	found := map[string]bool{}
-	for d := range c.Store.Made(f.BootID) {
-		if root, ok := rootOver(d, kept); ok {
-			found[root] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(found))
-}
-
 // releaseView makes a view whose groups are the directories that are there, with the processes in them, and the plan
 // that lifts the named ones; nil when nothing is recorded and nothing is there. What is there and not recorded is
 // refused, or with force taken as ours.
 func (c *Controller) releaseView(ctx context.Context, f *host.Facts, s *state.Documents, groups []string, r Request) (*View, error) {
-	v := &View{Facts: f, Tree: c.tree(f), procs: c.Host.Proc, Released: s.Released, homes: homesOf(s.Pins, s.Ended), releasing: true, Names: treeNames(s, c.madeRoots(f))}
-	recorded := s.Applied != nil || len(v.Names.Former) > 0
-	if !recorded {
-		v.Names = unrecorded(r.Sources)
-	}
-	v.Policy = &policy.Policy{Version: 1, Host: policy.HostPart{Root: v.Names.Root}}
-	procs, err := c.Host.Proc.Processes(procfs.Options{})
+	recorded := s.Applied != nil
+	there, err := c.reader().Existing(ctx, snapshot.ExistingOptions{
+		Facts: f, Pins: s.Pins, Ended: s.Ended,
+		Names: func(made []string) plan.Names {
+			if recorded = recorded || len(made) > 0; !recorded {
+				return unrecorded(r.Sources)
+			}
+			return treeNames(s, made)
+		},
+	})
 	if err != nil {
-		return nil, fail(CodeFailed, "", "read the process table: %w", err)
-	}
-	v.Observed.Processes = procs
-	if c.observeUnits(ctx, v); f.Systemd && v.Systemd == nil {
-		v.Systemd = c.muteUnits()
-	}
-	v.Layout = plan.NewLayout(f, v.Policy.Host, v.Names, nil, v.Systemd)
-	if err := c.observe(ctx, v, false); err != nil {
 		return nil, err
 	}
-	if f.Systemd && v.Systemd == nil { // it has fallen silent meanwhile
-		v.Systemd = c.muteUnits()
-	}
+	v := &View{Snapshot: there, Released: s.Released, releasing: true}
 	ours, theirs := tops(v)
 	switch {
 	case len(ours)+len(theirs) == 0 && !recorded:
 		return nil, nil //nolint:nilnil // nothing to release is no error
 	case len(theirs) > 0 && r.Force:
-		clear(v.Observed.Foreign)
+		v.Snapshot = there.Owned()
 	case len(theirs) > 0 && len(ours) == 0:
 		return nil, fail(CodeRefused, fmt.Sprintf("--state names the directory that it was applied with; if the records were lost and it is bulkhead's, `bulkhead release %s --force --reason TEXT` takes it as such", r.what()),
 			"the records in %s know nothing of %s: nothing was released", c.Store.Dir(), strings.Join(theirs, " and "))
 	}
-	if err := c.planRelease(ctx, v, groups, r.Force); err != nil {
+	if err := c.planRelease(v, groups, r.Force); err != nil {
 		return nil, err
 	}
 	return v, nil
 }
 
 // planRelease plans the release of groups from what is there.
-func (c *Controller) planRelease(ctx context.Context, v *View, groups []string, force bool) error {
-	v.Classified.Groups = groupsOf(v)
+func (c *Controller) planRelease(v *View, groups []string, force bool) error {
 	var shaped []plan.Note
-	if err := c.observeNetwork(v, slices.Contains(groups, "")); err != nil {
-		v.Network = nil
+	if there, err := c.reader().Interfaces(v.Snapshot, slices.Contains(groups, "")); err == nil {
+		v.Snapshot = there
+	} else {
 		if !slices.Contains(groups, "") {
 			return err
 		}
@@ -330,7 +302,7 @@ func (c *Controller) planRelease(ctx context.Context, v *View, groups []string, 
 	}
 	v.Plan = plan.Make(plan.Input{
 		Facts: v.Facts, Host: v.Policy.Host, Former: v.Names.Former, Classified: v.Classified, Observed: v.Observed,
-		Memory: v.inUse(), Release: groups, Systemd: v.Systemd, Network: v.Network, Insist: force,
+		Memory: v.MemoryInUse(), Release: groups, Systemd: v.Systemd, Network: v.Network, Insist: force,
 	})
 	v.Plan.Notes = append(v.Plan.Notes, shaped...)
 	return nil
@@ -358,40 +330,10 @@ func tops(v *View) (ours, theirs []string) {
 
 // leftShaped says which interfaces a release leaves as they are, since they could not be looked at.
 func (c *Controller) leftShaped(boot string, cause error) []plan.Note {
-	record, err := c.networkRecord(boot)
+	record, err := state.NetworkRecord(c.Store, boot)
 	if err != nil || len(record.Devices) == 0 {
 		return nil // a host without limits on interfaces is released where nobody may look at them
 	}
 	names := strings.Join(slices.Sorted(maps.Keys(record.Devices)), ", ")
 	return []plan.Note{{Group: plan.RootGroup, Text: fmt.Sprintf("limits on %s stay as they are: %v", names, cause), NotEnforced: true}}
-}
-
-// groupsOf reads the group names back from the directories below our root.
-func groupsOf(v *View) []classify.Group {
-	names := map[string]bool{}
-	for d := range v.Observed.Dirs {
-		if name, ok := v.Layout.Group(d); ok && name != plan.RootGroup {
-			names[name] = true
-		}
-	}
-	if v.Systemd != nil {
-		for _, k := range v.Systemd.Kept {
-			names[k.Group] = true
-		}
-	}
-	var groups []classify.Group
-	for name := range names {
-		parent := path.Dir(name)
-		if parent == "." {
-			parent = ""
-		}
-		groups = append(groups, classify.Group{Path: name, Parent: parent})
-	}
-	slices.SortFunc(groups, func(a, b classify.Group) int { return strings.Compare(a.Path, b.Path) })
-	for i, g := range groups {
-		for _, other := range groups {
-			groups[i].Inner = groups[i].Inner || other.Parent == g.Path
-		}
-	}
-	return groups
 }

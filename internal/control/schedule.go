@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"bulkhead/internal/classify"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/snapshot"
 	"bulkhead/internal/state"
 )
 
@@ -38,26 +38,6 @@ func (c *Controller) or(at time.Time) time.Time {
 		return c.now()
 	}
 	return at
-}
-
-// layWindows lays what open windows ask over the settings of their groups, the later schedule over the earlier one. A group that
-// is not there now (its instance is down) waits.
-func layWindows(groups []classify.Group, open []policy.Schedule) ([]classify.Group, policy.Problems) {
-	var problems policy.Problems
-	for _, s := range open {
-		for _, set := range s.Set {
-			i := slices.IndexFunc(groups, func(g classify.Group) bool { return g.Path == set.Group })
-			if i < 0 {
-				continue
-			}
-			if p := overlap(groups[i], set.Settings); p != nil {
-				problems = append(problems, *p)
-				continue
-			}
-			groups[i].Settings = set.Settings.Over(groups[i].Settings)
-		}
-	}
-	return groups, problems
 }
 
 func namesOf(open []policy.Schedule) []string {
@@ -104,7 +84,7 @@ func ScheduleStatuses(p *policy.Policy, skipped []state.Skipped, now time.Time) 
 		if open {
 			st.Since = since
 		}
-		if k := isSkipped(skipped, s.Name, now); k != nil && open {
+		if k := snapshot.SkippedAt(skipped, s.Name, now); k != nil && open {
 			st.Skipped = k.Why
 		}
 		st.Next, _ = s.Next(now)

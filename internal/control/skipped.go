@@ -9,20 +9,6 @@ import (
 	"bulkhead/internal/state"
 )
 
-// openNow gives the schedules whose windows are open at a time and count.
-func openNow(p *policy.Policy, skipped []state.Skipped, at time.Time) []policy.Schedule {
-	return slices.DeleteFunc(p.Open(at), func(s policy.Schedule) bool { return isSkipped(skipped, s.Name, at) != nil })
-}
-
-// isSkipped gives why a window does not count; nil: it does.
-func isSkipped(skipped []state.Skipped, schedule string, at time.Time) *state.Skipped {
-	i := slices.IndexFunc(skipped, func(k state.Skipped) bool { return k.Schedule == schedule && at.Before(k.Until) })
-	if i < 0 {
-		return nil
-	}
-	return &skipped[i]
-}
-
 // opened are the names of schedules that are open and were not told to be.
 func opened(told, open []string) []string {
 	return slices.DeleteFunc(slices.Clone(open), func(name string) bool { return slices.Contains(told, name) })

@@ -153,23 +153,3 @@ func highOf(groups []classify.Group, group string) (text string, asked bool) {
 	}
 	return "", false
 }
-
-// layLifted takes the memory.high of groups away that were lifted. One that `set` asked for since then holds.
-func layLifted(groups []classify.Group, lifted []state.Lifted, overrides []state.Override) []classify.Group {
-	for _, l := range lifted {
-		if slices.ContainsFunc(overrides,
-			func(o state.Override) bool {
-				return o.Group == l.Group && o.Key == policy.KeyMemoryHigh &&
-					o.At.After(l.At)
-			}) {
-			continue
-		}
-		for i := range groups {
-			if set, asked := groups[i].Settings.Get(policy.KeyMemoryHigh, ""); asked && groups[i].Path == l.Group {
-				set.Value, set.Raw, set.From = policy.Unlimited{}, "", "lifted at "+l.At.Local().Format(time.DateTime)
-				groups[i].Settings = groups[i].Settings.With(set)
-			}
-		}
-	}
-	return groups
-}

@@ -160,9 +160,9 @@ func (c *Controller) Status(ctx context.Context) (*Status, error) {
 		}
 	}
 	st.Load, _ = c.Host.LoadAverage()
-	st.Overrides = v.overridesInForce(s.Overrides)
-	for _, id := range slices.Sorted(maps.Keys(v.unlaid)) {
-		st.Unlaid = append(st.Unlaid, v.unlaid[id].Text)
+	st.Overrides = v.InForce(s.Overrides)
+	for _, id := range slices.Sorted(maps.Keys(v.Unlaid)) {
+		st.Unlaid = append(st.Unlaid, v.Unlaid[id].Text)
 	}
 	st.Lifted, st.Conflicts = s.Lifted, s.Conflicts
 	st.Schedules = ScheduleStatuses(v.Policy, s.Skipped, c.now())
@@ -181,7 +181,7 @@ func (c *Controller) Status(ctx context.Context) (*Status, error) {
 	for _, m := range v.Members {
 		inside[m.Process.ID] = true
 	}
-	st.Orphans = classify.Orphans(v.rules, v.Classified.Skips, func(id procfs.ID) bool { return inside[id] })
+	st.Orphans = classify.Orphans(v.Rules, v.Classified.Skips, func(id procfs.ID) bool { return inside[id] })
 	return st, nil
 }
 

@@ -20,6 +20,7 @@ import (
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/snapshot"
 	"bulkhead/internal/systemd/unitname"
 	"bulkhead/internal/testhost"
 )
@@ -102,7 +103,7 @@ func (r *race) fill(at cgroup.Dir) {
 	taken := r.places(at.Hierarchy)
 	for _, name := range names {
 		d := at.Child(name)
-		if d.Path == r.slice || (plan.Names{Root: r.root}).IsAnchor(d.Path) || idleUnit(tree, d) ||
+		if d.Path == r.slice || (plan.Names{Root: r.root}).IsAnchor(d.Path) || snapshot.IdleUnit(tree, d) ||
 			slices.ContainsFunc(taken, func(at string) bool { return at == d.Path || strings.HasPrefix(at, d.Path+"/") }) {
 			continue
 		}

@@ -39,7 +39,7 @@ func (c *Controller) sampleTraffic(v *View) (*traffic, error) {
 	}
 	t := &traffic{at: time.Now(), groups: map[string]metrics.Traffic{}}
 	states := map[string]netshape.State{}
-	err := c.withNetwork(func(k *netshape.Kernel) error {
+	err := netshape.With(func(k *netshape.Kernel) error {
 		for _, w := range v.Plan.Network {
 			s, err := k.Look(w.Device, nil)
 			if err == nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path"
 	"slices"
@@ -12,10 +11,8 @@ import (
 	"time"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
-	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
@@ -49,273 +46,23 @@ func (c *Controller) manager(ctx context.Context, f *host.Facts) (*systemd.Manag
 	return c.systemd, nil
 }
 
-// observeUnits asks systemd and its files what a plan has to know of units. Without an answer v.Systemd stays nil, and
-// nothing but a release is planned.
-func (c *Controller) observeUnits(ctx context.Context, v *View) {
-	m, err := c.manager(ctx, v.Facts)
-	if err != nil {
-		v.unasked = err
-		return
-	}
-	if m == nil {
-		return
-	}
-	if v.releasing { // by the files alone it would not be seen that nobody is there to take what is asked
-		if v.unasked = m.Ping(ctx); v.unasked != nil {
-			return
-		}
-	}
-	s := &plan.Systemd{
-		Version: m.Version(), Governed: v.Names.Govern(v.Classified, v.Observed.Processes),
-		Kept: map[string]plan.Kept{}, Adopted: map[string]string{},
-		Keepers: v.Names.Keepers(v.Observed.Processes), Pinned: map[procfs.ID]bool{},
-	}
-	for _, p := range v.Classified.Placements {
-		if p.By == classify.ByPin {
-			s.Pinned[p.Process.ID] = true
-		}
-	}
-	if c.Store != nil {
-		kept, err := c.unitRecords()
-		if err != nil {
-			v.unasked = err
-			return
-		}
-		s.Kept = kept.Prune(state.Moment{Boot: v.Facts.BootID}).Units
-	}
-	ask := askOnce(ctx, m)
-	c.findStale(v, s, m, ask)
-	dropIns, err := m.DropIns()
-	if err != nil {
-		v.unasked = err
-		return
-	}
-	for _, d := range dropIns {
-		for _, line := range d.Lines {
-			if slice, ok := strings.CutPrefix(line, "Slice="); ok {
-				s.Adopted[d.Unit] = slice
-			}
-		}
-	}
-	if s.Main, err = mainProcesses(v, s, ask); err != nil {
-		v.unasked = err
-		return
-	}
-	if s.Between, err = between(v, s, ask); err != nil {
-		v.unasked = err
-		return
-	}
-	s.Set = c.settingsOf(s, m)
-	s.Later, s.Own = c.filesOf(v, s, m)
-	v.Systemd = s
-}
-
-// unitFunc says what systemd knows of a unit.
-type unitFunc func(unit string) (*systemd.Unit, error)
-
-// askOnce asks systemd once for each unit, so that all of a look goes by one answer.
-func askOnce(ctx context.Context, m *systemd.Manager) unitFunc {
-	known := map[string]*systemd.Unit{}
-	return func(unit string) (*systemd.Unit, error) {
-		if u, asked := known[unit]; asked {
-			return u, nil
-		}
-		u, err := m.Unit(ctx, unit)
-		if err == nil {
-			known[unit] = u
-		}
-		return u, err
-	}
-}
-
-// findStale takes records of units out that are gone, with nothing of ours left in systemd's files: commands that ended, and
-// other units without a file.
-func (c *Controller) findStale(v *View, s *plan.Systemd, m *systemd.Manager, ask unitFunc) {
-	for unit, k := range s.Kept {
-		if slices.ContainsFunc(v.Facts.Hierarchies, func(h host.Hierarchy) bool {
-			there, err := v.Tree.Exists(cgroup.Dir{Hierarchy: h.ID, Path: k.Dir})
-			return there && err == nil && k.Dir != ""
-		}) {
-			continue
-		}
-		u, err := ask(unit)
-		if err != nil || u.Active() || u.LoadState != systemd.LoadNotFound && (unitname.TypeOf(unit) != "slice" || u.FragmentPath != "") {
-			continue
-		}
-		if left, err := m.Overrides(unit); err == nil && len(left) == 0 && len(k.Overrides) == 0 {
-			delete(s.Kept, unit)
-			v.stale = append(v.stale, unit)
-		}
-	}
-}
-
 // dropStale forgets them for good. It needs the lock.
 func (c *Controller) dropStale(v *View) error {
-	if len(v.stale) == 0 || c.scratch != nil {
+	if len(v.Stale) == 0 || c.scratch != nil {
 		return nil
 	}
-	records, err := c.unitRecords()
+	kept, err := state.UnitRecords(c.Store)
 	if err != nil {
 		return err
 	}
-	kept := records.Units
-	for _, unit := range v.stale {
+	before := len(kept)
+	for _, unit := range v.Stale {
 		delete(kept, unit)
 	}
-	v.stale = nil
+	if len(kept) == before {
+		return nil // dropped already, with an earlier plan of this pass
+	}
 	return state.Save(c.Store, state.DocUnits, kept)
-}
-
-// filesOf reads what the files of the units say that carry limits: drop-ins that win over a property, and memory limits of
-// their own.
-func (c *Controller) filesOf(v *View, s *plan.Systemd, m *systemd.Manager) (later map[string][]systemd.FileSetting, own map[string]int64) {
-	later, own = map[string][]systemd.FileSetting{}, map[string]int64{}
-	units := map[string]bool{}
-	for _, g := range s.Governed {
-		units[g.Unit] = true
-	}
-	for _, g := range v.Classified.Groups {
-		if g.Slice != "" {
-			units[g.Slice] = true
-		}
-	}
-	for unit := range units {
-		found, err := m.Later(unit)
-		if err != nil {
-			c.Log.Warn("look at the files of a unit", "unit", unit, "err", err)
-		}
-		if len(found) > 0 {
-			later[unit] = found
-		}
-	}
-	for unit, k := range s.Kept {
-		if !slices.Contains(k.Ours, "MemoryMax") {
-			continue
-		}
-		all, err := m.FileSettings(unit, k.Overrides)
-		if err != nil {
-			c.Log.Warn("look at the files of a unit", "unit", unit, "err", err)
-			continue
-		}
-		for _, name := range []string{"MemoryLimit", "MemoryMax"} { // the younger one wins where both are
-			for _, f := range all {
-				if f.Setting != name {
-					continue
-				}
-				if n, limited := systemd.ParseBytes(f.Value, v.Facts.MemTotal); limited {
-					own[unit] = n
-				} else {
-					delete(own, unit)
-				}
-			}
-		}
-	}
-	return later, own
-}
-
-// executors are the programs of systemd's that a service is before it becomes its own; the second since 255.
-var executors = []string{"systemd", "systemd-executor"}
-
-// between asks, for each unit that carries limits of ours or is adopted and is claimed by nobody now, whether it is on its way
-// up or down: then who is in it says nothing of whose it is (ExecStartPre=, a server that has not been started yet), and its
-// group has its directories until it is there. Nor does
-// it as long as a server in it does not listen, and so has no name yet, or when the policy does not fit the host.
-func between(v *View, s *plan.Systemd, ask unitFunc) (map[string]bool, error) {
-	claimed := map[string]bool{}
-	for _, g := range s.Governed {
-		claimed[g.Unit] = true
-	}
-	young := map[int]bool{}
-	for i := range v.Instances {
-		young[v.Instances[i].Main.PID] = !v.Instances[i].Listening() || len(v.Problems) > 0
-	}
-	exes := map[int]string{}
-	runs, nameless := map[string]bool{}, map[string]bool{}
-	for i := range v.Observed.Processes {
-		p := &v.Observed.Processes[i]
-		if _, unit, ok := v.Names.UnitDir(p); ok {
-			runs[unit], exes[p.PID] = true, path.Base(p.Exe)
-			nameless[unit] = nameless[unit] || young[p.PID]
-		}
-	}
-	units := slices.Concat(slices.Collect(maps.Keys(s.Kept)), slices.Collect(maps.Keys(s.Adopted)))
-	found := map[string]bool{}
-	for _, unit := range units {
-		if _, done := found[unit]; done || claimed[unit] || unitname.TypeOf(unit) != "service" {
-			continue
-		}
-		u, err := ask(unit)
-		if err != nil {
-			return nil, err
-		}
-		found[unit] = nameless[unit] || isBetween(u, exes, runs[unit])
-	}
-	return found, nil
-}
-
-// isBetween says whether a unit is on its way up or down, or has a main process that the table of processes, by their
-// executables, does not show as what it is to be. Runs says that the table shows a process in it; without one it has ended,
-// unless it is about to start, again for instance.
-func isBetween(u *systemd.Unit, exes map[int]string, runs bool) bool {
-	if !runs {
-		return u.Queued || u.ActiveState == "activating" || u.ActiveState == "deactivating"
-	}
-	exe, seen := exes[u.MainPID]
-	return u.ActiveState != "active" && u.ActiveState != "reloading" || u.MainPID != 0 && (!seen || slices.Contains(executors, exe))
-}
-
-// muteUnits is what can be known without systemd: the record of the units that bulkhead has set properties of.
-func (c *Controller) muteUnits() *plan.Systemd {
-	s := &plan.Systemd{Mute: true, Kept: map[string]plan.Kept{}}
-	kept, err := c.unitRecords()
-	if err != nil {
-		c.Log.Warn("releasing without the record of units", "err", err)
-		return s
-	}
-	s.Kept = kept.Units
-	return s
-}
-
-// mainProcesses asks for the main process of each service that a group which takes processes out of units claims in
-// part.
-func mainProcesses(v *View, s *plan.Systemd, ask unitFunc) (map[string]int, error) {
-	mains := map[string]int{}
-	takes := map[string]bool{}
-	for _, g := range v.Classified.Groups {
-		takes[g.Path] = g.FromUnit
-	}
-	for i := range v.Classified.Placements {
-		p := &v.Classified.Placements[i]
-		dir, unit, ok := v.Names.UnitDir(&p.Process)
-		if _, done := mains[unit]; !ok || done || !takes[p.Group] && p.By != classify.ByPin || s.Governed[dir].Group == p.Group {
-			continue
-		}
-		u, err := ask(unit)
-		if err != nil {
-			return nil, err
-		}
-		mains[unit] = u.MainPID
-	}
-	return mains, nil
-}
-
-// settingsOf lists, for each unit that bulkhead has set properties of, the names of those properties.
-func (c *Controller) settingsOf(s *plan.Systemd, m *systemd.Manager) map[string][]string {
-	set := map[string][]string{}
-	for unit, k := range s.Kept {
-		now, err := m.Overrides(unit)
-		if err != nil {
-			c.Log.Warn("look at what systemd holds of a unit", "unit", unit, "err", err)
-			continue
-		}
-		for _, o := range now {
-			same := func(was systemd.Override) bool { return was.Path == o.Path && string(was.Text) == string(o.Text) }
-			if slices.Contains(k.Ours, o.Setting()) && !slices.ContainsFunc(k.Overrides, same) {
-				set[unit] = append(set[unit], o.Setting())
-			}
-		}
-	}
-	return set
 }
 
 // settings are those that a plan sets, by unit, as unit files name them.
@@ -338,25 +85,15 @@ func settings(p plan.Plan) map[string][]string {
 	return all
 }
 
-// unitRecords reads what systemd was told of units before bulkhead first set a property of them.
-func (c *Controller) unitRecords() (*state.Documents, error) {
-	d, err := state.Load(c.Store, state.DocUnits)
-	if err == nil && d.Units == nil {
-		d.Units = map[string]plan.Kept{}
-	}
-	return d, err
-}
-
 // keepUnits writes down what systemd has been told of the units that a plan is about to change first.
 func (c *Controller) keepUnits(ctx context.Context, v *View) error {
 	if v.Systemd == nil || v.Systemd.Mute || c.scratch != nil {
 		return nil
 	}
-	records, err := c.unitRecords()
+	kept, err := state.UnitRecords(c.Store)
 	if err != nil {
 		return err
 	}
-	kept := records.Units
 	m, err := c.manager(ctx, v.Facts)
 	if err != nil {
 		return err
@@ -391,11 +128,10 @@ func (c *Controller) forgetUnits(v *View, leftOut []plan.Step) error {
 	if v.Systemd == nil || c.scratch != nil || !slices.ContainsFunc(v.Plan.Steps, func(s plan.Step) bool { return s.Op == plan.OpRevert }) {
 		return nil
 	}
-	records, err := c.unitRecords()
+	kept, err := state.UnitRecords(c.Store)
 	if err != nil {
 		return err
 	}
-	kept := records.Units
 	for _, s := range v.Plan.Steps {
 		failed := slices.ContainsFunc(leftOut, func(l plan.Step) bool { return l.Op == s.Op && l.Unit == s.Unit })
 		again := slices.ContainsFunc(v.Plan.Steps, func(o plan.Step) bool { return o.Op == plan.OpKeep && o.Unit == s.Unit })
@@ -559,50 +295,6 @@ func errUnasked(cause error) error {
 		cause = errors.New("no answer")
 	}
 	return fail(CodeFailed, "`systemctl status` tells whether it answers; `bulkhead release` works without", "ask systemd, which owns the groups of this host: %w", cause)
-}
-
-// rootOver reads the name of the root group back from a directory that bulkhead made: from the root group's own, or from a
-// keeper's, which may be in a slice of an administrator's. Other directories tell nothing: with an empty slice beside a unit of
-// system.slice that slice would count as ours.
-func rootOver(d cgroup.Dir, kept map[string]plan.Kept) (root string, ok bool) {
-	names := strings.Split(strings.TrimPrefix(d.Path, "/"), "/")
-	if top := names[0]; len(names) == 1 || isOutermost(top) {
-		for _, k := range kept {
-			if k.Dir == d.Path {
-				return "", false // an administrator's slice that was not there yet
-			}
-		}
-		return rootOf(top), true
-	}
-	for _, name := range names {
-		if isOutermost(name) && unitname.TypeOf(name) == "service" {
-			return "", true
-		}
-		if prefix, _, keeper := strings.Cut(name, "-"); keeper && unitname.TypeOf(name) == "service" {
-			root, err := unitname.Unescape(prefix)
-			return root, err == nil
-		}
-	}
-	return "", false
-}
-
-// isOutermost says whether a name at the top of a hierarchy is that of an outermost group. The slice of the root group of
-// earlier versions begins as they do.
-func isOutermost(name string) bool {
-	return strings.HasPrefix(name, unitname.TopPrefix) && name != state.FormerRoot+".slice"
-}
-
-// rootOf reads the name of a root group back from its directory's; "" for an outermost group that has none above it.
-func rootOf(top string) string {
-	if isOutermost(top) {
-		return ""
-	}
-	if root, ok := strings.CutSuffix(top, ".slice"); ok {
-		if name, err := unitname.Unescape(root); err == nil {
-			return name
-		}
-	}
-	return top
 }
 
 // outsideSlice names the units of a group that are not in its slice, "" for none.

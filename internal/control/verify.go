@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/probe"
+	"bulkhead/internal/snapshot"
 	"bulkhead/internal/verify"
 )
 
@@ -76,7 +77,7 @@ func (c *Controller) Probe(ctx context.Context, o verify.Options) ([]verify.Resu
 	p := verify.Prober{
 		Host: c.Host, Self: c.self, Log: c.Log, Start: c.startLoad,
 		Ways: func(from netip.Addr) (names []string, err error) {
-			err = c.withNetwork(func(k *netshape.Kernel) error {
+			err = netshape.With(func(k *netshape.Kernel) error {
 				names, err = k.LinksFrom(from)
 				return err
 			})
@@ -107,7 +108,7 @@ func (c *Controller) startLoad(ctx context.Context, group string) (verify.Load, 
 func (c *Controller) sweepProbes(t *cgroup.Tree, names plan.Names, all bool) error {
 	var tops []cgroup.Dir
 	for _, h := range t.Hierarchies() {
-		more, err := topsOf(t, names, h.ID)
+		more, err := snapshot.TopsOf(t, names, h.ID)
 		if err != nil {
 			return err
 		}
@@ -122,7 +123,7 @@ func (c *Controller) sweepBeforeChange(verb string) {
 	if err != nil {
 		return
 	}
-	names := treeNames(c.stateOrNone(facts.BootID), c.madeRoots(facts))
+	names := treeNames(c.stateOrNone(facts.BootID), c.reader().Roots(facts))
 	if err := c.sweepProbes(c.tree(facts), names, verb == "release"); err != nil {
 		c.Log.Warn("remove what a probe left", "err", err)
 	}

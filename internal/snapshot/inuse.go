@@ -1,4 +1,4 @@
-package control
+package snapshot
 
 import (
 	"bulkhead/internal/cgroup"
@@ -9,14 +9,14 @@ import (
 
 // memoryInUse reads what a plan asks of memory in use, each figure once. It is for one goroutine.
 type memoryInUse struct {
-	v       *View
+	v       *Snapshot
 	procs   procfs.FS
 	charged map[cgroup.Dir]charged
 }
 
-// inUse tells what is in use now, for one plan.
-func (v *View) inUse() *memoryInUse {
-	return &memoryInUse{v: v, procs: v.procs, charged: map[cgroup.Dir]charged{}}
+// MemoryInUse reads what groups and processes use at the time that a plan asks; it is for one plan.
+func (s *Snapshot) MemoryInUse() plan.Memory {
+	return &memoryInUse{v: s, procs: s.procs, charged: map[cgroup.Dir]charged{}}
 }
 
 type charged struct{ current, pinned int64 }
