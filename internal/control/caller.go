@@ -275,7 +275,7 @@ func (c *Controller) mayThaw(ctx context.Context, r Request, s *state.Documents)
 	if r.Caller == nil {
 		return nil
 	}
-	v, _, err := c.current(ctx, look{})
+	v, _, err := c.membership(ctx)
 	if err != nil {
 		return err
 	}
@@ -294,7 +294,7 @@ func (c *Controller) mayUnset(
 	if r.Caller == nil {
 		return nil
 	}
-	v, _, err := c.current(ctx, look{})
+	v, _, err := c.membership(ctx)
 	if err != nil {
 		return err
 	}
@@ -309,7 +309,7 @@ func (c *Controller) mayTakeBack(ctx context.Context, r Request, procs []procfs.
 	if r.Caller == nil {
 		return nil
 	}
-	v, _, err := c.current(ctx, look{})
+	v, _, err := c.membership(ctx)
 	if err != nil {
 		return err
 	}

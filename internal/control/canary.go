@@ -38,13 +38,14 @@ func (c *Controller) applyCanary(ctx context.Context, r Request, reply *Reply) e
 	if err != nil {
 		return err
 	}
-	if err := c.refusals(next.Plan, r.Force); err != nil {
+	if err := refusals(next.Plan, r.Force); err != nil {
 		return err
 	}
 	l := lookOver(s, s.Applied.Sources)
 	canary := state.Canary{Group: r.Canary, Sources: r.Sources, By: r.By, Reason: r.Reason, Force: r.Force, ConfirmWithin: r.ConfirmWithin, Migrate: r.Migrate}
 	l.askNodes = !r.Migrate
-	l.canary, l.facts, l.lenient = &canary, facts, true
+	l.canary, l.lenient = &canary, true
+	l.goBy(next)
 	v, err := c.view(ctx, l)
 	if err != nil {
 		return err

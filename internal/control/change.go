@@ -224,7 +224,7 @@ func (c *Controller) run(ctx context.Context, v *View, r Request, revision int, 
 	}
 	reply.Changed = len(v.Plan.Steps) > 0
 	if r.DryRun {
-		return c.refusals(v.Plan, r.Force)
+		return refusals(v.Plan, r.Force)
 	}
 	err := errors.Join(c.dropStale(v), c.keepUnits(ctx, v), c.keepNetwork(v))
 	if err != nil && !c.releaseAnyway(r, err) {
@@ -272,7 +272,7 @@ func onlyMoves(p plan.Plan) bool {
 }
 
 // refusals is the error a plan ends in without --force.
-func (c *Controller) refusals(p plan.Plan, force bool) error {
+func refusals(p plan.Plan, force bool) error {
 	if len(p.Refusals) == 0 || force {
 		return nil
 	}
@@ -364,7 +364,7 @@ func (c *Controller) revision(s *state.Documents, same bool) (int, error) {
 		last = max(last, e.Revision)
 	}
 	for next := last + 1; ; next++ { // what was applied and the history may be lost, and its revisions still there
-		kept, err := c.kept(next)
+		kept, err := kept(c.Store, next)
 		if err != nil {
 			return 0, fail(CodeFailed, "", "number the revision: %w", err)
 		}
@@ -375,8 +375,8 @@ func (c *Controller) revision(s *state.Documents, same bool) (int, error) {
 }
 
 // kept says whether the sources of a revision are there, sound or damaged.
-func (c *Controller) kept(revision int) (bool, error) {
-	_, err := state.Sources(c.Store, revision)
+func kept(store *journal.Store, revision int) (bool, error) {
+	_, err := state.Sources(store, revision)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return false, nil
@@ -388,7 +388,7 @@ func (c *Controller) kept(revision int) (bool, error) {
 
 // set lays overrides over the policy, all of them or none.
 func (c *Controller) set(ctx context.Context, r Request, reply *Reply) error {
-	v, s, err := c.current(ctx, look{})
+	v, s, err := c.membership(ctx)
 	if err != nil {
 		return err
 	}
@@ -417,7 +417,7 @@ func (c *Controller) set(ctx context.Context, r Request, reply *Reply) error {
 		overrides = slices.DeleteFunc(overrides, o.SameLimit)
 		overrides = append(overrides, o)
 	}
-	return c.lay(ctx, r, reply, s, overrides)
+	return c.lay(ctx, r, reply, s, overrides, v)
 }
 
 // unset takes overrides away.
@@ -442,11 +442,14 @@ func (c *Controller) unset(ctx context.Context, r Request, reply *Reply) error {
 		}
 		overrides = kept
 	}
-	return c.lay(ctx, r, reply, s, overrides)
+	return c.lay(ctx, r, reply, s, overrides, nil)
 }
 
-// lay puts a new list of overrides in force and records it.
-func (c *Controller) lay(ctx context.Context, r Request, reply *Reply, s *state.Documents, overrides []state.Override) error {
+// lay puts a new list of overrides in force and records it. It goes by the facts and processes of seen, when the caller
+// has looked already.
+func (c *Controller) lay(
+	ctx context.Context, r Request, reply *Reply, s *state.Documents, overrides []state.Override, seen *View,
+) error {
 	if s.Applied == nil {
 		return errNotApplied()
 	}
@@ -459,6 +462,7 @@ func (c *Controller) lay(ctx context.Context, r Request, reply *Reply, s *state.
 	l := lookOver(s, s.Applied.Sources)
 	l.overrides, l.shares, l.lenient = overrides, true, true
 	l.askNodes = r.Verb == "set" && !r.Migrate
+	l.goBy(seen)
 	v, err := c.view(ctx, l)
 	if err != nil {
 		return err

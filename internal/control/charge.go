@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
 	"bulkhead/internal/linux/pagemap"
 	"bulkhead/internal/linux/procfs"
 )
@@ -23,12 +24,12 @@ type Charge struct {
 
 // charges says where the memory of a process is charged, the most first. The kernel charges a page to the group that its first user
 // sat in then, and leaves it there when that one moves.
-func (c *Controller) charges(ctx context.Context, v *View, p *procfs.Process) ([]Charge, error) {
+func charges(ctx context.Context, machine *host.Host, v *View, p *procfs.Process) ([]Charge, error) {
 	h, ok := v.Facts.HierarchyOf("memory")
 	if !ok {
 		return nil, fail(CodeFailed, "`bulkhead discover` shows which controllers this kernel has", "this kernel has no memory controller, so no group is charged with memory")
 	}
-	bytes, err := pagemap.Charges(ctx, c.Host.Proc, p.ID)
+	bytes, err := pagemap.Charges(ctx, machine.Proc, p.ID)
 	if err != nil {
 		return nil, fail(CodeFailed, "explain without --exact gives an upper bound", "find where the memory of process %d is charged: %w", p.PID, err)
 	}

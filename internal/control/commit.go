@@ -126,7 +126,7 @@ func (c *Controller) finish(undone bool, reply *Reply) error {
 	if len(n.Docs) == 0 {
 		return nil
 	}
-	last, err := c.lastEntry()
+	last, err := lastEntry(c.Store)
 	if err != nil {
 		return err
 	}
@@ -149,8 +149,8 @@ func (c *Controller) finish(undone bool, reply *Reply) error {
 }
 
 // lastEntry is the newest entry of the history; the zero value of an empty one.
-func (c *Controller) lastEntry() (journal.Entry, error) {
-	entries, err := c.Store.Heads()
+func lastEntry(store *journal.Store) (journal.Entry, error) {
+	entries, err := store.Heads()
 	if err != nil {
 		return journal.Entry{}, fail(CodeFailed, "", "read the history: %w", err)
 	}
@@ -171,7 +171,7 @@ func (c *Controller) unfinished() (string, error) {
 		return "", nil //nolint:nilerr // a damaged one is put aside by the next change, with a warning
 	}
 	n := d.Next
-	last, err := c.lastEntry()
+	last, err := lastEntry(c.Store)
 	if err != nil || last.N > n.Last {
 		return "", err
 	}
@@ -180,11 +180,11 @@ func (c *Controller) unfinished() (string, error) {
 
 // leftBehind says whether a crash left anything of a change: one that is not committed, or one that is, with documents
 // that are not in their places. Nobody may be changing anything meanwhile.
-func (c *Controller) leftBehind() (bool, error) {
-	if _, pending := c.Store.Pending(); pending || c.Store.Unsettled() {
+func leftBehind(store *journal.Store) (bool, error) {
+	if _, pending := store.Pending(); pending || store.Unsettled() {
 		return true, nil
 	}
-	d, err := state.Load(c.Store, state.DocNext)
+	d, err := state.Load(store, state.DocNext)
 	if errors.Is(err, journal.ErrDamaged) {
 		return true, nil
 	}
@@ -196,7 +196,7 @@ func (c *Controller) leftBehind() (bool, error) {
 func (c *Controller) takeOver(ctx context.Context, verb, who string) (done bool, err error) {
 	left := false
 	busy, err := c.Store.Quiet(func() (err error) {
-		left, err = c.leftBehind()
+		left, err = leftBehind(c.Store)
 		return err
 	})
 	if err != nil || busy != nil || !left {

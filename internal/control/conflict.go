@@ -47,7 +47,7 @@ type standing struct {
 }
 
 // settleLook remembers what is in force once a full look is done; without a plan nothing is known.
-func (c *Controller) settleLook(v *View, leftOut []plan.Step) {
+func (m *memory) settleLook(v *View, leftOut []plan.Step) {
 	s := &standing{values: make(map[cgroup.File]string, len(v.Plan.Want)), dirs: map[cgroup.Dir]uint64{}}
 	for _, w := range v.Plan.Want {
 		if f := fileOf(w); v.left[f] == "" {
@@ -60,7 +60,7 @@ func (c *Controller) settleLook(v *View, leftOut []plan.Step) {
 	for _, d := range v.Layout.Dirs() {
 		s.dirs[d] = inode(v.Tree, d)
 	}
-	c.memory.settled = s
+	m.settled = s
 }
 
 func fileOf(w plan.Wanted) cgroup.File { return cgroup.File{Dir: w.Dir, Name: w.File, Key: w.Key} }

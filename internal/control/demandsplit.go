@@ -69,7 +69,7 @@ func (c *Controller) shift(ctx context.Context, last *View, use map[cgroup.Dir]m
 	if err != nil {
 		return 0, err
 	}
-	_ = c.leaveBarred(v, s) // the look has said why
+	_ = c.memory.leaveBarred(v, s) // the look has said why
 	in := v.input()
 	in.Use, in.NoMoves = use, true
 	p := plan.Make(in)
@@ -77,7 +77,7 @@ func (c *Controller) shift(ctx context.Context, last *View, use map[cgroup.Dir]m
 		return 0, nil
 	}
 	done, err := c.runner(ctx, v).Correct(ctx, p)
-	c.rereadWritten(v, p.Steps[:done])
+	c.memory.rereadWritten(v, p.Steps[:done])
 	for _, step := range p.Steps[:done] {
 		c.Log.Debug("shared a limit anew by use", "group", step.Group, "file", step.Dir.File(step.File), "device",
 			step.Key, "from", step.Old, "to", step.New)
@@ -90,15 +90,15 @@ func (c *Controller) shift(ctx context.Context, last *View, use map[cgroup.Dir]m
 }
 
 // rereadWritten brings what is remembered of the groups up to date.
-func (c *Controller) rereadWritten(v *View, steps []plan.Step) {
-	o := c.memory.observed
+func (m *memory) rereadWritten(v *View, steps []plan.Step) {
+	o := m.observed
 	if o == nil {
 		return
 	}
 	for _, step := range steps {
 		text, err := v.Tree.Read(cgroup.File{Dir: step.Dir, Name: step.File})
 		if err != nil {
-			c.memory.observed = nil
+			m.observed = nil
 			return
 		}
 		files := maps.Clone(o.Dirs[step.Dir])

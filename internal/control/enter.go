@@ -44,7 +44,7 @@ type Entry struct {
 // The look at the host is taken before the lock, since many commands may start at once, as cron's do; it is taken again
 // when what is applied changed meanwhile.
 func (c *Controller) Enter(ctx context.Context, e Entry) error {
-	v, before, err := c.current(ctx, look{})
+	v, before, err := c.membership(ctx)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (n *entering) refresh(ctx context.Context) error {
 	if s.Applied != nil && mended.Recovered == "" && s.Applied.Revision == n.revision {
 		return nil
 	}
-	v, s, err := n.current(ctx, look{})
+	v, s, err := n.membership(ctx)
 	if err == nil {
 		n.v, n.revision = v, s.Applied.Revision
 	}

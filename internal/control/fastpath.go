@@ -84,7 +84,7 @@ func (c *Controller) FastPath(
 	fresh []procfs.Process, held procfs.Held, forks []Fork, find func(pid int) (procfs.Process, bool),
 ) FastPathResult {
 	v := c.memory.view
-	if v == nil || len(fresh) > MostFastPath || c.bornOutside(v, fresh, forks) {
+	if v == nil || len(fresh) > MostFastPath || c.memory.bornOutside(v, fresh, forks) {
 		return FastPathResult{Look: true}
 	}
 	isFresh := make(map[int]bool, len(fresh))
@@ -116,7 +116,7 @@ func (c *Controller) FastPath(
 		return FastPathResult{Look: whole}
 	}
 	done := c.enter(v, misplaced, procs, held)
-	done.Look = done.Look || c.bornOutside(v, fresh, forks) // what they forked on the way
+	done.Look = done.Look || c.memory.bornOutside(v, fresh, forks) // what they forked on the way
 	return done
 }
 
@@ -141,9 +141,9 @@ func outOfPlace(
 
 // bornOutside says whether the child of a process that is on its way into a group, or was a moment ago, was born
 // outside.
-func (c *Controller) bornOutside(v *View, fresh []procfs.Process, forks []Fork) bool {
+func (m *memory) bornOutside(v *View, fresh []procfs.Process, forks []Fork) bool {
 	for _, f := range forks {
-		parent, moving := c.memory.movers[f.Parent]
+		parent, moving := m.movers[f.Parent]
 		if !moving {
 			continue
 		}

@@ -37,8 +37,7 @@ type mover struct {
 // inherit places what a process forked while it was on its way into a group: had the move been faster, it
 // would have been born inside. It goes by events, which say who forked whom when; a process that a rule, a pin
 // or a protection has a say about is left to them.
-func (c *Controller) inherit(v *View, forks []Fork, now time.Time) {
-	m := &c.memory
+func (m *memory) inherit(v *View, forks []Fork, now time.Time) {
 	if m.movers == nil {
 		m.movers = map[int]mover{}
 	}

@@ -37,7 +37,7 @@ func (c *Controller) freeze(ctx context.Context, r Request, reply *Reply) error 
 		if err := errors.Join(refuseReleased(s, group), r.Caller.may(v, group, policy.MayFreeze), r.Caller.mayRefreeze(s.Freezes, group)); err != nil {
 			return err
 		}
-		if err := errors.Join(c.mayFreeze(v, group, r.Force), c.outside(v, group)); err != nil {
+		if err := errors.Join(mayFreeze(v, group, r.Force), c.outside(v, group)); err != nil {
 			return err
 		}
 	}
@@ -76,7 +76,7 @@ func (c *Controller) takeBack(ctx context.Context, v *View, r Request, before []
 
 // mayFreeze refuses to stop a database: its clients hang, its replicas fall behind, a cluster throws
 // it out.
-func (c *Controller) mayFreeze(v *View, group string, force bool) error {
+func mayFreeze(v *View, group string, force bool) error {
 	for _, g := range v.Classified.Groups {
 		if !covers([]string{group}, g.Path) || force {
 			continue
@@ -121,7 +121,7 @@ func (c *Controller) Outside(ctx context.Context, groups []string) error {
 // outside refuses to stop this process or one of its ancestors: stopped with the lock held, bulkhead could
 // never let anything go again. No --force gets past it.
 func (c *Controller) outside(v *View, group string) error {
-	dir, err := c.freezerDir(v, group)
+	dir, err := freezerDir(v, group)
 	if err != nil {
 		return err
 	}

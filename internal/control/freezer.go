@@ -25,7 +25,7 @@ import (
 
 // stop freezes one group.
 func (c *Controller) stop(ctx context.Context, v *View, group string, r Request, reply *Reply) error {
-	dir, err := c.freezerDir(v, group)
+	dir, err := freezerDir(v, group)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func halt(v *View, group string, dir cgroup.Dir) error {
 }
 
 // freezerDir is the directory through which a group can be frozen.
-func (c *Controller) freezerDir(v *View, group string) (cgroup.Dir, error) {
+func freezerDir(v *View, group string) (cgroup.Dir, error) {
 	at := v.Names.Dir(group)
 	if u, ok := v.Facts.Unified(); ok && inPlace(v.Facts, u) {
 		d := cgroup.Dir{Hierarchy: u.ID, Path: at}

@@ -181,7 +181,7 @@ func (c *Controller) Explain(ctx context.Context, pid int, o ExplainOptions) (*E
 	}
 	e.Helper = classify.Service(v.Rules, pid)
 	if o.Exact {
-		if e.Charges, err = c.charges(ctx, v, &e.Process); err != nil {
+		if e.Charges, err = charges(ctx, c.Host, v, &e.Process); err != nil {
 			return nil, err
 		}
 	}

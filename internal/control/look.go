@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"bulkhead/internal/apply"
 	"bulkhead/internal/change"
 	"bulkhead/internal/host"
+	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/state"
@@ -77,24 +79,9 @@ func (c *Controller) Look(ctx context.Context, o LookOptions) (LookResult, error
 	}
 	l := lookOver(s, s.Applied.Sources)
 	l.processes, l.facts, l.memory, l.lenient, l.forks = o.Processes, facts, &c.memory, true, o.Forks
-	v, err := c.classify(ctx, l)
-	if err != nil {
-		return LookResult{}, err
-	}
-	var done LookResult
-	switch {
-	case o.Full || due || !c.memory.sameUnits(v):
-		done, err = c.putRight(ctx, l)
-		c.due.dealtWith(c.memory.Resolved, at, err)
-	case len(misplaced(v)) == 0:
-		err = troubles(v)
-	default:
-		var ok bool
-		if done, ok, err = c.place(ctx, v, s); !ok {
-			done, err = c.putRight(ctx, l)
-		} else {
-			err = errors.Join(troubles(v), err)
-		}
+	v, done, err := c.lookAt(ctx, l, s, o.Full || due, at)
+	if v == nil {
+		return done, err
 	}
 	done.Inherited = c.memory.inherited(v, done.Moved)
 	done.Servers = make([]int, 0, len(v.Instances))
@@ -104,7 +91,46 @@ func (c *Controller) Look(ctx context.Context, o LookOptions) (LookResult, error
 	return done, err
 }
 
-// inherited counts the members that are in place, were none at the last look, and were not moved; of the first look none.
+// lookAt looks at members, or at every limit too, and puts right what differs. The view is nil when nothing was looked
+// at.
+func (c *Controller) lookAt(
+	ctx context.Context, l look, s *state.Documents, whole bool, at time.Time,
+) (v *View, done LookResult, err error) {
+	if whole {
+		v, done, err = c.putRight(ctx, l, nil, nil)
+		c.due.dealtWith(c.memory.Resolved, at, err)
+	}
+	if v == nil { // a look at members alone will do, or is all there can be while somebody else is about a change
+		var locked *journal.LockedError
+		if err != nil && !errors.As(err, &locked) {
+			return nil, done, err
+		}
+		members, wrong := c.classify(ctx, l)
+		if wrong != nil {
+			return nil, LookResult{}, wrong
+		}
+		v = members
+	}
+	switch {
+	case whole:
+	case !c.memory.sameUnits(v):
+		_, done, err = c.putRight(ctx, l, v, s)
+		c.due.dealtWith(c.memory.Resolved, at, err)
+	case len(misplaced(v)) == 0:
+		err = troubles(v)
+	default:
+		var ok bool
+		if done, ok, err = c.place(ctx, v, s); !ok {
+			_, done, err = c.putRight(ctx, l, v, s)
+		} else {
+			err = errors.Join(troubles(v), err)
+		}
+	}
+	return v, done, err
+}
+
+// inherited counts the members that are in place, were none at the last look, and were not moved; of the first look
+// none.
 func (m *memory) inherited(v *View, moved []int) (count int) {
 	before := m.members
 	m.members = make(map[procfs.ID]struct{}, len(v.Classified.Placements))
@@ -136,33 +162,45 @@ func (c *Controller) facts(fresh bool) (*host.Facts, error) {
 	return f, nil
 }
 
-// putRight looks again under the lock, plans, and does it. It does not wait for the lock: whoever holds it changes the
-// host, and the next look sees the result.
-func (c *Controller) putRight(ctx context.Context, l look) (LookResult, error) {
+// putRight looks at every limit under the lock, plans, and does it. It does not wait for the lock: whoever holds it
+// changes the host, and the next look sees the result. It goes on from seen, which may be nil, as long as the documents
+// that it was made from, before, are what they were. The view is nil when nothing was looked at.
+func (c *Controller) putRight(
+	ctx context.Context, l look, seen *View, before *state.Documents,
+) (v *View, done LookResult, err error) {
 	lock, err := c.lockWithin(ctx, 0, "look", "agent")
 	if err != nil {
-		return LookResult{Retry: true}, err
+		return nil, LookResult{Retry: true}, err
 	}
 	defer lock.Release()
 	var reply Reply
 	if err := c.recover(ctx, &reply); err != nil {
-		return LookResult{}, err
+		return nil, LookResult{}, err
 	}
 	s, err := c.loadState(l.facts.BootID, c.now())
 	if err != nil {
-		return LookResult{}, err
+		return nil, LookResult{}, err
 	}
 	if s.Rests() || c.goingDown(ctx, l.facts) {
-		return LookResult{}, nil
+		return nil, LookResult{}, nil
 	}
-	before := l
-	l = lookOver(s, s.Applied.Sources)
-	l.processes, l.facts, l.memory, l.lenient, l.forks = before.processes, before.facts, before.memory, true, before.forks
 	c.memory.observed = nil
-	v, err := c.view(ctx, l)
-	if err != nil {
-		return LookResult{}, err
+	if v = seen; v != nil && reply.Recovered == "" && reflect.DeepEqual(s, before) {
+		err = c.observe(ctx, v, l)
+	} else {
+		now := lookOver(s, s.Applied.Sources)
+		now.processes, now.facts, now.memory, now.lenient, now.forks = l.processes, l.facts, l.memory, true, l.forks
+		v, err = c.view(ctx, now)
 	}
+	if err != nil {
+		return nil, LookResult{}, err
+	}
+	done, err = c.settle(ctx, v, s, &reply)
+	return v, done, err
+}
+
+// settle brings the host to what a view plans, but for what is refused, barred, or left to others.
+func (c *Controller) settle(ctx context.Context, v *View, s *state.Documents, reply *Reply) (LookResult, error) {
 	if v.Systemd != nil {
 		c.memory.governed = v.Systemd.Governed
 	}
@@ -173,14 +211,14 @@ func (c *Controller) putRight(ctx context.Context, l look) (LookResult, error) {
 	for _, r := range v.Plan.Refusals {
 		c.memory.refused[r.Group] = true
 	}
-	if err := c.refusals(v.Plan, false); err != nil {
+	if err := refusals(v.Plan, false); err != nil {
 		trouble = errors.Join(trouble, err)
 		if err := v.leaveOut(); err != nil {
 			return LookResult{}, errors.Join(trouble, err)
 		}
 	}
-	trouble = errors.Join(trouble, c.leaveBarred(v, s))
-	done, err := c.carryOut(ctx, v, s, &reply)
+	trouble = errors.Join(trouble, c.memory.leaveBarred(v, s))
+	done, err := c.carryOut(ctx, v, s, reply)
 	return done, errors.Join(trouble, err)
 }
 
@@ -201,7 +239,7 @@ func (c *Controller) carryOut(ctx context.Context, v *View, s *state.Documents, 
 		c.tell(v.Plan, err, time.Now())
 	}
 	if err == nil {
-		c.settleLook(v, reply.leftOut)
+		c.memory.settleLook(v, reply.leftOut)
 		c.retainDue(v)
 	}
 	if err == nil && r.Reason != "" {
@@ -353,11 +391,11 @@ type bar struct {
 const barTime = 5 * time.Minute
 
 // leaveBarred plans without the groups that are barred, and says which and why.
-func (c *Controller) leaveBarred(v *View, s *state.Documents) (said error) {
+func (m *memory) leaveBarred(v *View, s *state.Documents) (said error) {
 	var groups []string
-	for g, b := range c.memory.barred {
+	for g, b := range m.barred {
 		if b.revision != s.Applied.Revision || time.Now().After(b.until) {
-			delete(c.memory.barred, g)
+			delete(m.barred, g)
 			continue
 		}
 		groups, said = append(groups, g), errors.Join(said, errLeftOut(g, b.cause))

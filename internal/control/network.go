@@ -11,6 +11,7 @@ import (
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/snapshot"
 	"bulkhead/internal/state"
 )
 
@@ -168,7 +169,10 @@ func (c *Controller) linksChanged(now time.Time) bool {
 		return false
 	}
 	var text string
-	if err := netshape.With(func(k *netshape.Kernel) (err error) { text, err = k.Shape(); return err }); err != nil {
+	if err := snapshot.WithNetwork(func(k *netshape.Kernel) (err error) {
+		text, err = k.Shape()
+		return err
+	}); err != nil {
 		c.Log.Debug("which interfaces there are could not be told", "err", err)
 		return false
 	}

@@ -69,7 +69,7 @@ func TestReleaseSaysWhichInterfacesStay(t *testing.T) {
 	}
 	defer c.Close()
 	cause := errors.New("operation not permitted")
-	if notes := c.leftShaped("b", cause); len(notes) > 0 {
+	if notes := leftShaped(c.Store, "b", cause); len(notes) > 0 {
 		t.Errorf("of none: %+v", notes)
 	}
 	lock, err := c.lock(t.Context(), "apply", "test")
@@ -80,7 +80,7 @@ func TestReleaseSaysWhichInterfacesStay(t *testing.T) {
 	if err := c.Store.Save(state.DocNetwork, state.Network{Boot: "b", Devices: map[string]state.Interface{"eth1": {}, "eth0": {}}}); err != nil {
 		t.Fatal(err)
 	}
-	if notes := c.leftShaped("b", cause); len(notes) != 1 || !notes[0].NotEnforced || notes[0].Text != "limits on eth0, eth1 stay as they are: operation not permitted" {
+	if notes := leftShaped(c.Store, "b", cause); len(notes) != 1 || !notes[0].NotEnforced || notes[0].Text != "limits on eth0, eth1 stay as they are: operation not permitted" {
 		t.Errorf("of two: %+v", notes)
 	}
 }

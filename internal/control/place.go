@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"bulkhead/internal/classify"
+	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
@@ -16,7 +17,7 @@ import (
 
 // move places running processes by hand and holds them there against the rules.
 func (c *Controller) move(ctx context.Context, r Request, reply *Reply) error {
-	v, s, err := c.current(ctx, look{})
+	v, s, err := c.membership(ctx)
 	if err != nil {
 		return err
 	}
@@ -30,7 +31,7 @@ func (c *Controller) move(ctx context.Context, r Request, reply *Reply) error {
 	if err := errors.Join(refuseReleased(s, r.Group), r.Caller.may(v, r.Group, policy.MayMove), r.Caller.mayTake(v, c.Host, procs...), c.mayLeave(v.Facts, s, procs...)); err != nil {
 		return err
 	}
-	if err := c.fits(v, r.Group, procs, r.Force); err != nil {
+	if err := fits(c.Host, v, r.Group, procs, r.Force); err != nil {
 		return err
 	}
 	pins := slices.Clone(s.Pins)
@@ -51,13 +52,13 @@ func (c *Controller) move(ctx context.Context, r Request, reply *Reply) error {
 // fits refuses to put processes into a group whose memory limit, or that of a group above it, is below what
 // they hold and cannot give back: what they hold stays charged where it is, but the next they ask for ends
 // in an OOM kill.
-func (c *Controller) fits(v *View, group string, procs []procfs.Process, force bool) error {
+func fits(h *host.Host, v *View, group string, procs []procfs.Process, force bool) error {
 	if force {
 		return nil
 	}
 	var held policy.Bytes
 	for _, p := range procs {
-		if m, err := c.Host.Proc.Memory(p.PID); err == nil {
+		if m, err := h.Proc.Memory(p.PID); err == nil {
 			held += policy.Bytes(m.Anon + m.Shmem)
 		}
 	}
@@ -124,8 +125,10 @@ func (c *Controller) resident(ctx context.Context, pid int, s *state.Documents) 
 }
 
 // repin records a new list of pins and makes the host follow. Nothing is done when one of the processes named
-// could not be moved.
-func (c *Controller) repin(ctx context.Context, r Request, reply *Reply, s *state.Documents, pins []state.Pin, named ...procfs.Process) error {
+// could not be moved. The process table is read anew: what was forked since comes along.
+func (c *Controller) repin(
+	ctx context.Context, r Request, reply *Reply, s *state.Documents, pins []state.Pin, named ...procfs.Process,
+) error {
 	if s.Applied == nil {
 		return errNotApplied()
 	}

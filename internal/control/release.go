@@ -298,7 +298,7 @@ func (c *Controller) planRelease(v *View, groups []string, force bool) error {
 			return err
 		}
 		c.Log.Warn("releasing without the network", "err", err)
-		shaped = c.leftShaped(v.Facts.BootID, err)
+		shaped = leftShaped(c.Store, v.Facts.BootID, err)
 	}
 	v.Plan = plan.Make(plan.Input{
 		Facts: v.Facts, Host: v.Policy.Host, Former: v.Names.Former, Classified: v.Classified, Observed: v.Observed,
@@ -329,8 +329,8 @@ func tops(v *View) (ours, theirs []string) {
 }
 
 // leftShaped says which interfaces a release leaves as they are, since they could not be looked at.
-func (c *Controller) leftShaped(boot string, cause error) []plan.Note {
-	record, err := state.NetworkRecord(c.Store, boot)
+func leftShaped(store *journal.Store, boot string, cause error) []plan.Note {
+	record, err := state.NetworkRecord(store, boot)
 	if err != nil || len(record.Devices) == 0 {
 		return nil // a host without limits on interfaces is released where nobody may look at them
 	}

@@ -46,12 +46,12 @@ func (c *Controller) retain(h policy.History) error {
 		}
 		needed[last] = true
 	}
-	return c.dropVersions(needed)
+	return dropVersions(c.Store, needed)
 }
 
 // dropVersions forgets the sources of all revisions but those needed, once it is written down which went.
-func (c *Controller) dropVersions(needed map[int]bool) error {
-	all, err := c.Store.Versions()
+func dropVersions(store *journal.Store, needed map[int]bool) error {
+	all, err := store.Versions()
 	if err != nil {
 		return err
 	}
@@ -64,15 +64,15 @@ func (c *Controller) dropVersions(needed map[int]bool) error {
 	if len(gone) == 0 {
 		return nil
 	}
-	d, err := state.Load(c.Store, state.DocGone)
+	d, err := state.Load(store, state.DocGone)
 	if err != nil {
 		return err
 	}
-	if err := c.Store.Save(state.DocGone, max(d.Gone, gone[len(gone)-1])); err != nil {
+	if err := store.Save(state.DocGone, max(d.Gone, gone[len(gone)-1])); err != nil {
 		return err
 	}
 	for _, n := range gone {
-		if err := c.Store.DropVersion(n); err != nil {
+		if err := store.DropVersion(n); err != nil {
 			return err
 		}
 	}
@@ -80,8 +80,8 @@ func (c *Controller) dropVersions(needed map[int]bool) error {
 }
 
 // isGone says whether a revision may have been in force and was dropped since.
-func (c *Controller) isGone(revision int, entries []journal.Entry) bool {
-	d, err := state.Load(c.Store, state.DocGone)
+func isGone(store *journal.Store, revision int, entries []journal.Entry) bool {
+	d, err := state.Load(store, state.DocGone)
 	if err != nil || revision < 1 || revision > d.Gone {
 		return false
 	}

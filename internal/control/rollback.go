@@ -85,7 +85,7 @@ func (c *Controller) sourcesOf(s *state.Documents, entries []journal.Entry, revi
 	if err != nil {
 		return nil, fail(CodeFailed, "", "go back to revision %d: %w", revision, err)
 	}
-	if !was && c.isGone(revision, entries) {
+	if !was && isGone(c.Store, revision, entries) {
 		return nil, fail(CodeUsage, c.revisionsHint(s, entries), "go back to revision %d: it is gone, as host.history keeps no more", revision)
 	}
 	if !was {
@@ -154,7 +154,7 @@ func (c *Controller) revisionBefore(s *state.Documents, entries []journal.Entry)
 // wasInForce says whether a revision ever was. Its sources are there only then; those that an older version of
 // this program kept of an apply that was undone have entries which say so.
 func (c *Controller) wasInForce(entries []journal.Entry, revision int) (bool, error) {
-	kept, err := c.kept(revision)
+	kept, err := kept(c.Store, revision)
 	if err != nil || !kept {
 		return false, err
 	}

@@ -117,7 +117,7 @@ func (c *Controller) liftHigh(ctx context.Context, group, why string) error {
 	}
 	l := lookOver(s, s.Applied.Sources)
 	l.facts, l.lenient = facts, true
-	v, err := c.view(ctx, l)
+	v, err := c.classify(ctx, l)
 	if err != nil {
 		return err
 	}
@@ -128,10 +128,11 @@ func (c *Controller) liftHigh(ctx context.Context, group, why string) error {
 	lifted := append(slices.Clone(s.Lifted),
 		state.Lifted{Group: group, High: high, At: c.now(), Why: why, Revision: s.Applied.Revision})
 	l.lifted = lifted
+	l.goBy(v)
 	if v, err = c.view(ctx, l); err != nil {
 		return err
 	}
-	if c.refusals(v.Plan, false) != nil {
+	if refusals(v.Plan, false) != nil {
 		if err := v.leaveOut(); err != nil {
 			return err
 		}

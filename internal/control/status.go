@@ -10,6 +10,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
+	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/plan"
@@ -239,15 +240,15 @@ func (c *Controller) groupStatus(v *View, s *state.Documents, name string) Group
 		g.Members = append(g.Members, Member{
 			PID: p.Process.PID, Comm: p.Process.Comm, User: c.Host.Users.UserName(p.Process.UID), Placed: v.Layout.Placed(&p.Process, name), By: p.Rule,
 		})
-		c.addTasks(&g.Tasks, p.Process)
+		addTasks(c.Host, &g.Tasks, p.Process)
 	}
 	c.addUsage(v, &g)
 	return g
 }
 
 // addTasks counts a member's threads and their states.
-func (c *Controller) addTasks(t *metrics.TaskStates, p procfs.Process) {
-	tasks, err := c.Host.Proc.Tasks(p.PID)
+func addTasks(h *host.Host, t *metrics.TaskStates, p procfs.Process) {
+	tasks, err := h.Proc.Tasks(p.PID)
 	if err != nil {
 		return // exited meanwhile
 	}
@@ -263,9 +264,9 @@ func (c *Controller) addUsage(v *View, g *GroupStatus) {
 	g.MemorySource = "cgroup"
 	if g.Usage.Memory.Current == nil {
 		g.MemorySource = "processes"
-		g.Usage.Memory = c.sumMemory(v, g.Group)
+		g.Usage.Memory = sumMemory(c.Host, v, g.Group)
 	} else if anonymous := g.Usage.Memory.Anonymous; anonymous != nil {
-		g.ChargedElsewhere = max(0, c.largest(v, g.Group)-*anonymous)
+		g.ChargedElsewhere = max(0, largest(c.Host, v, g.Group)-*anonymous)
 	}
 }
 
@@ -284,13 +285,13 @@ func countedIn(v *View, group string) (g metrics.Group) {
 
 // largest is the anonymous memory of the member that has most, bytes. Sums would count what forked processes share
 // more than once.
-func (c *Controller) largest(v *View, group string) int64 {
+func largest(h *host.Host, v *View, group string) int64 {
 	var most int64
 	for _, p := range v.Members {
 		if !covers([]string{group}, p.Group) {
 			continue
 		}
-		if m, err := c.Host.Proc.Memory(p.Process.PID); err == nil {
+		if m, err := h.Proc.Memory(p.Process.PID); err == nil {
 			most = max(most, m.Anon)
 		}
 	}
@@ -298,13 +299,13 @@ func (c *Controller) largest(v *View, group string) int64 {
 }
 
 // sumMemory adds up the members' own figures, where no cgroup counts them.
-func (c *Controller) sumMemory(v *View, group string) metrics.Memory {
+func sumMemory(h *host.Host, v *View, group string) metrics.Memory {
 	var sum procfs.Memory
 	for _, p := range v.Members {
 		if !covers([]string{group}, p.Group) {
 			continue
 		}
-		m, err := c.Host.Proc.Memory(p.Process.PID)
+		m, err := h.Proc.Memory(p.Process.PID)
 		if err != nil {
 			continue // exited meanwhile
 		}

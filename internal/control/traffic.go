@@ -7,10 +7,12 @@ import (
 	"strings"
 	"time"
 
+	"bulkhead/internal/host"
 	"bulkhead/internal/linux/sockets"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/snapshot"
 )
 
 // GroupTraffic is what a group sends and receives.
@@ -33,13 +35,13 @@ type traffic struct {
 }
 
 // sampleTraffic reads the counters of all groups; nil when no interface is governed.
-func (c *Controller) sampleTraffic(v *View) (*traffic, error) {
+func sampleTraffic(v *View) (*traffic, error) {
 	if v.Network == nil || len(v.Plan.Network) == 0 {
 		return nil, nil
 	}
 	t := &traffic{at: time.Now(), groups: map[string]metrics.Traffic{}}
 	states := map[string]netshape.State{}
-	err := netshape.With(func(k *netshape.Kernel) error {
+	err := snapshot.WithNetwork(func(k *netshape.Kernel) error {
 		for _, w := range v.Plan.Network {
 			s, err := k.Look(w.Device, nil)
 			if err == nil {
@@ -97,7 +99,7 @@ func trafficOf(v *View, group string, states map[string]netshape.State) (t metri
 
 // addTraffic fills in what groups send and receive.
 func (c *Controller) addTraffic(ctx context.Context, v *View, st *Status) {
-	before, err := c.sampleTraffic(v)
+	before, err := sampleTraffic(v)
 	if err != nil {
 		c.Log.Warn("count the traffic of groups", "err", err)
 	}
@@ -107,7 +109,7 @@ func (c *Controller) addTraffic(ctx context.Context, v *View, st *Status) {
 	if sleep(ctx, time.Until(before.at.Add(ratePeriod))) != nil {
 		return
 	}
-	now, err := c.sampleTraffic(v)
+	now, err := sampleTraffic(v)
 	if err != nil || now == nil {
 		return
 	}
@@ -148,7 +150,7 @@ func (c *Controller) outsiders(v *View) map[string][]sockets.TCPSocket {
 	for _, w := range v.Plan.Network {
 		for _, g := range w.Groups {
 			if g.Cgroup != "" && found[g.Name] == nil {
-				found[g.Name] = c.outsideOf(v, g.Name, made)
+				found[g.Name] = outsideOf(c.Host, v, g.Name, made)
 			}
 		}
 	}
@@ -156,13 +158,13 @@ func (c *Controller) outsiders(v *View) map[string][]sockets.TCPSocket {
 }
 
 // outsideOf picks the sockets of a group's members, and of those below it, that were made outside of the group.
-func (c *Controller) outsideOf(v *View, group string, made []sockets.TCPSocket) []sockets.TCPSocket {
+func outsideOf(h *host.Host, v *View, group string, made []sockets.TCPSocket) []sockets.TCPSocket {
 	held := map[uint32]bool{}
 	for _, m := range v.Members {
 		if !covers([]string{group}, m.Group) {
 			continue
 		}
-		inodes, _ := c.Host.Proc.SocketInodes(m.Process.PID)
+		inodes, _ := h.Proc.SocketInodes(m.Process.PID)
 		for _, inode := range inodes {
 			held[inode] = true
 		}

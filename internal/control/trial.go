@@ -248,7 +248,7 @@ func (c *Controller) revert(ctx context.Context, t *state.Trial, why, by string,
 	if err != nil {
 		return err
 	}
-	if c.refusals(v.Plan, false) != nil {
+	if refusals(v.Plan, false) != nil {
 		for _, refusal := range v.Plan.Refusals {
 			stays := fmt.Sprintf("group %q stays as it is: %s", refusal.Group, refusal.Reason)
 			reply.Notes, r.Reason = append(reply.Notes, stays), strings.TrimPrefix(r.Reason+"; "+stays, "; ")

@@ -302,7 +302,7 @@ func TestChangeWithoutItsDocumentsIsUndone(t *testing.T) {
 		m.atTime("23 12:00")
 		m.apply(fifty)
 		m.apply(twenty)
-		last, err := m.lastEntry()
+		last, err := lastEntry(m.Store)
 		m.must(err)
 		m.onTrial(Request{Verb: "set", Assign: []string{"jobs:tasks=7"}}, time.Minute)
 		trial, err := m.trial()

@@ -77,7 +77,7 @@ func (c *Controller) Probe(ctx context.Context, o verify.Options) ([]verify.Resu
 	p := verify.Prober{
 		Host: c.Host, Self: c.self, Log: c.Log, Start: c.startLoad,
 		Ways: func(from netip.Addr) (names []string, err error) {
-			err = netshape.With(func(k *netshape.Kernel) error {
+			err = snapshot.WithNetwork(func(k *netshape.Kernel) error {
 				names, err = k.LinksFrom(from)
 				return err
 			})

@@ -63,6 +63,13 @@ type look struct {
 	forks []Fork
 }
 
+// goBy has a look go by the facts and processes that an earlier one of the same pass has read; v may be nil.
+func (l *look) goBy(v *View) {
+	if v != nil {
+		l.facts, l.processes = v.Facts, v.Observed.Processes
+	}
+}
+
 // memory is what one look leaves to the next. It is for one goroutine.
 type memory struct {
 	snapshot.Cache
@@ -153,7 +160,7 @@ func (c *Controller) classify(ctx context.Context, l look) (*View, error) {
 	if l.memory != nil {
 		l.memory.view = v
 		c.entrance.open(v)
-		c.inherit(v, l.forks, time.Now())
+		c.memory.inherit(v, l.forks, time.Now())
 	}
 	return v, nil
 }
@@ -172,6 +179,23 @@ func (v *View) input() plan.Input {
 
 // current looks at the host through the applied policy with everything laid over it.
 func (c *Controller) current(ctx context.Context, l look) (*View, *state.Documents, error) {
+	v, s, err := c.belonging(ctx, &l)
+	if err != nil {
+		return nil, s, err
+	}
+	if err := c.observe(ctx, v, l); err != nil {
+		return nil, s, err
+	}
+	return v, s, nil
+}
+
+// membership is current for who needs to know groups and their members alone: no limit is read, and nothing is planned.
+func (c *Controller) membership(ctx context.Context) (*View, *state.Documents, error) {
+	return c.belonging(ctx, &look{})
+}
+
+// belonging fills in what is applied and recorded, and looks who belongs where.
+func (c *Controller) belonging(ctx context.Context, l *look) (*View, *state.Documents, error) {
 	if l.facts == nil {
 		facts, err := c.Host.Facts()
 		if err != nil {
@@ -187,10 +211,13 @@ func (c *Controller) current(ctx context.Context, l look) (*View, *state.Documen
 		return nil, s, errNotApplied()
 	}
 	facts, shares, at := l.facts, l.shares, l.at
-	l = lookOver(s, s.Applied.Sources)
+	*l = lookOver(s, s.Applied.Sources)
 	l.facts, l.shares, l.at, l.lenient = facts, shares, at, true
-	v, err := c.view(ctx, l)
-	return v, s, err
+	v, err := c.classify(ctx, *l)
+	if err != nil {
+		return nil, s, err
+	}
+	return v, s, nil
 }
 
 // errNotApplied says that there is no applied policy yet.

@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/apply"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/netshape"
+	"bulkhead/internal/snapshot"
 	"bulkhead/internal/watchdog"
 )
 
@@ -85,7 +86,7 @@ func (c *Controller) Bite(ctx context.Context, o watchdog.Order, why string, stu
 		return nil
 	}
 	c.Log.Error("the journal does not help; taking back what was done to interfaces alone", "err", err)
-	return netshape.With(func(k *netshape.Kernel) error {
+	return snapshot.WithNetwork(func(k *netshape.Kernel) error {
 		var failed []error
 		for _, u := range slices.Backward(g.Undo) {
 			if _, err := k.Undo(u.Change, u.Undo); err != nil {

@@ -148,16 +148,6 @@ type Options struct {
 // Kernel reads and changes what bulkhead has on the interfaces of one network namespace.
 type Kernel struct{ *tc.Conn }
 
-// With connects to the kernel for as long as f takes.
-func With(f func(k *Kernel) error) error {
-	k, err := Open(Options{})
-	if err != nil {
-		return err
-	}
-	defer k.Close()
-	return f(k)
-}
-
 // Open connects to the kernel. Close frees what it holds, and changes nothing: all that was made stays.
 func Open(o Options) (*Kernel, error) {
 	conn, err := tc.Dial(o.Namespace)

@@ -42,7 +42,7 @@ func (n *nics) find(on string) (policy.Interface, error) {
 	if i, ok := n.known[on]; ok {
 		return i, n.wrong[on]
 	}
-	err := netshape.With(func(k *netshape.Kernel) error {
+	err := WithNetwork(func(k *netshape.Kernel) error {
 		link, err := k.Resolve(on)
 		if err != nil {
 			if errors.Is(err, tc.ErrNoDevice) {
@@ -63,6 +63,16 @@ func (n *nics) find(on string) (policy.Interface, error) {
 		n.known[on], n.wrong[on] = policy.Interface{}, err
 	}
 	return n.known[on], err
+}
+
+// WithNetwork connects to the kernel's traffic control for as long as f takes.
+func WithNetwork(f func(k *netshape.Kernel) error) error {
+	k, err := netshape.Open(netshape.Options{})
+	if err != nil {
+		return err
+	}
+	defer k.Close()
+	return f(k)
 }
 
 // plain is an error that there is no such interface in words of the policy.
@@ -140,7 +150,7 @@ func (r *Reader) observeNetwork(v *Snapshot, releasing, everything bool) error {
 		n.Has = r.probeNetwork(v.Facts)
 	}
 	n.Directories = directories(v, record)
-	err = netshape.With(func(k *netshape.Kernel) error {
+	err = WithNetwork(func(k *netshape.Kernel) error {
 		names, err := r.devices(k, v, record, everything)
 		for _, name := range names {
 			if err == nil {
