@@ -31,7 +31,8 @@ func Classify(groups []Group, in Input) Result {
 		c.problems = append(c.problems, x.problem())
 	}
 	notes = append(notes, c.rateNotes(groups)...)
-	return Result{Groups: groups, Placements: c.placements, Skips: c.skips, Problems: sortProblems(c.problems),
+	return Result{Groups: c.sessionGroups(groups),
+		Placements: c.placements, Skips: c.skips, Problems: sortProblems(c.problems),
 		Notes: notes}
 }
 
@@ -46,6 +47,7 @@ type classifier struct {
 	conflicts  map[string]*conflict
 	rivals     map[procfs.ID]string // main process of an instance without a group → group that it would have made
 	listeners  []listenerClaim
+	sessions   map[string]bool // groups of sessions to be made
 }
 
 func (c *classifier) classify(s *subject) {
@@ -66,7 +68,9 @@ func (c *classifier) classify(s *subject) {
 		return
 	}
 	if len(c.matched) == 0 {
-		c.skipRival(s, reason)
+		if !c.skipRival(s, reason) && reason == "" {
+			c.gather(s)
+		}
 		return
 	}
 	top := best(c.matched)
@@ -213,15 +217,17 @@ func (c *classifier) knowRivals(groups []Group) (notes []policy.Note) {
 	return notes
 }
 
-// skipRival says why a process of a rival instance has no group.
-func (c *classifier) skipRival(s *subject, protected string) {
+// skipRival says why a process of a rival instance has no group; false when it is of none.
+func (c *classifier) skipRival(s *subject, protected string) bool {
 	if s.instance == nil || protected != "" {
-		return
+		return false
 	}
-	if group, ok := c.rivals[s.instance.Main]; ok {
+	group, ok := c.rivals[s.instance.Main]
+	if ok {
 		c.skips = append(c.skips, Skip{Process: *s.p, Group: group, Ambiguous: true,
 			Reason: fmt.Sprintf("it belongs to %s, a second instance of that name", s.instance)})
 	}
+	return ok
 }
 
 func untouchableProblem(r *Rule, s *subject, what string) policy.Problem {

@@ -62,6 +62,9 @@ type Input struct {
 	Pins map[procfs.ID]string
 	// Alone are the pins that descendants do not take over: a process moved by hand without its tree.
 	Alone map[procfs.ID]bool
+	// Settled, when set, has processes that nothing claims gathered by session, below the group Others: those of
+	// which it says no.
+	Settled Settled
 }
 
 // Placement says that a process belongs to a group, and why.

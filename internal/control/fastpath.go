@@ -129,7 +129,7 @@ func outOfPlace(
 		if isReleased(v.Released, p.Group) {
 			continue
 		}
-		if ungoverned(v, p) {
+		if ungoverned(v, p) || p.By == classify.ByOthers && len(v.Layout.Own(p.Group)) == 0 { // of a new session
 			return nil, true
 		}
 		if !v.Layout.Placed(&p.Process, p.Group) {
@@ -205,7 +205,8 @@ func (c *Controller) enter(
 // isPlain says that all there is to do about a process is to move it: a rule places it, it is in no directory of ours,
 // and it comes from the group's home, as do its ancestors.
 func (c *Controller) isPlain(v *View, p classify.Placement, dirs map[string]cgroup.Dir, procs []procfs.Process) bool {
-	if p.By != classify.ByRule || p.Process.RT || p.Process.Kernel || len(dirs) == 0 || isReleased(c.memory.refused, p.Group) {
+	if p.By != classify.ByRule && p.By != classify.ByOthers ||
+		p.Process.RT || p.Process.Kernel || len(dirs) == 0 || isReleased(c.memory.refused, p.Group) {
 		return false
 	}
 	for _, g := range v.Classified.Groups {

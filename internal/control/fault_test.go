@@ -117,6 +117,7 @@ var diskCases = func() []diskCase {
 	const two = "groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50, cpu: {limit: 1}}\n  web: {match: [{exe: httpd}], tasks: 60}\n"
 	const other = "groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 70}\n"
 	const night = two + "schedules: [{name: night, when: \"0 22 * * *\", zone: UTC, for: 6h, set: {jobs: {tasks: 500}}}]\n"
+	const others = "host: {others: {weight: 10}}\n" + two
 	verb := func(q Request) func(*machine, procfs.ID, procfs.ID) error {
 		return func(m *machine, job, _ procfs.ID) error {
 			switch q.Verb {
@@ -145,6 +146,7 @@ var diskCases = func() []diskCase {
 	return []diskCase{
 		{"apply", nil, verb(Request{Verb: "apply", Reason: two}), false, true, false},
 		{"apply another", first, verb(Request{Verb: "apply", Reason: other}), false, true, false},
+		{"apply with others", nil, verb(Request{Verb: "apply", Reason: others}), false, true, false},
 		{"apply on trial", first, verb(trial), false, true, false},
 		{"confirm", after(trial), verb(Request{Verb: "confirm"}), false, false, false},
 		{"set for a time", first, verb(set), false, true, false},

@@ -14,6 +14,7 @@ type Prefilter struct {
 	rules     *classify.Prefilter
 	instances []engine.Instance
 	peek      *procfs.Peeker
+	stray     func(p *procfs.Process) bool // is to be gathered by host.others; nil gathers nobody
 }
 
 // Prefilter makes one of what the last look knew, nil when there was none. The processes of an instance, and what these
@@ -23,7 +24,15 @@ func (c *Controller) Prefilter() *Prefilter {
 	if v == nil {
 		return nil
 	}
-	return &Prefilter{rules: classify.NewPrefilter(v.Classified.Groups, v.Rules), instances: v.Instances, peek: c.Host.Proc.NewPeeker()}
+	var stray func(p *procfs.Process) bool
+	if settled := v.Rules.Settled; settled != nil {
+		stray = func(p *procfs.Process) bool {
+			_, inside := v.Layout.Resident(p)
+			return !inside && !settled(p)
+		}
+	}
+	return &Prefilter{stray: stray,
+		rules: classify.NewPrefilter(v.Classified.Groups, v.Rules), instances: v.Instances, peek: c.Host.Proc.NewPeeker()}
 }
 
 // Concerns says whether a process may have to be moved, or may be a server. A no is certain as far as the process
@@ -34,24 +43,24 @@ func (s *Prefilter) Concerns(pid int) bool {
 		return false
 	}
 	verdict := s.rules.Executable(exe)
-	if verdict == classify.Yes || verdict == classify.No && engine.Ordinary(exe) {
+	if verdict == classify.Yes || verdict == classify.No && engine.Ordinary(exe) && s.stray == nil {
 		return verdict == classify.Yes
 	}
 	p, err := s.peek.Peek(pid, func(p *procfs.Process) bool {
 		if verdict = s.rules.Program(p); p.Exe == "" || engine.MayServe(p) || engine.Joins(p, s.instances) {
 			verdict = classify.Yes
 		}
-		return verdict == classify.Maybe
+		return verdict == classify.Maybe || verdict == classify.No && s.stray != nil
 	})
 	if err == nil && verdict == classify.Maybe {
 		verdict = s.rules.Owner(&p)
 	}
-	return err == nil && verdict == classify.Yes
+	return err == nil && (verdict == classify.Yes || s.stray != nil && s.stray(&p))
 }
 
 // Arguments says whether more than what a process runs has to be known of its program: a no is certain.
 func (s *Prefilter) Arguments(exe string) bool {
-	return !engine.Ordinary(exe) || s.rules.Arguments(exe)
+	return s.stray != nil || !engine.Ordinary(exe) || s.rules.Arguments(exe)
 }
 
 // Mistaken counts the moves of a process that had just got another one's number.

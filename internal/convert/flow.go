@@ -259,7 +259,7 @@ func hostFlow(h policy.HostPart) string {
 	}
 	text := flowOf(
 		Raw{Key: "root", Text: quote(h.Root)}, Raw{Key: "weight", Text: textIf(h.Weight > 0, h.Weight)},
-		Raw{Key: "reserve", Text: reserve},
+		Raw{Key: "others", Text: othersFlow(h.Others)}, Raw{Key: "reserve", Text: reserve},
 		Raw{Key: "io", Text: listOf(h.IO, ceilingFlow)}, Raw{Key: "asm", Text: listOf(h.ASM, diskGroupFlow)},
 		Raw{Key: "network", Text: listOf(h.Network, linkFlow)},
 		Raw{Key: "reclaim", Text: spanText(time.Duration(h.Reclaim))},
@@ -269,6 +269,18 @@ func hostFlow(h policy.HostPart) string {
 		return ""
 	}
 	return text
+}
+
+// othersFlow is the limits of processes that match no rule, "" when there are none.
+func othersFlow(all policy.Settings) string {
+	pairs := make([]Raw, len(all))
+	for i, s := range all {
+		pairs[i] = Raw{Key: policy.LimitOf(s.Key).Name(), Text: s.Value.String()}
+	}
+	if len(pairs) == 0 {
+		return ""
+	}
+	return flowOf(pairs...)
 }
 
 // agentFlow is the block "agent", "" when it says nothing.

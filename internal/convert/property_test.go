@@ -46,7 +46,8 @@ func drawPolicy(t *rapid.T) string {
 	var b strings.Builder
 	b.WriteString("version: 1\n")
 	if rapid.Bool().Draw(t, "host") {
-		fmt.Fprintf(&b, "host: {root: %s, weight: %d, reserve: {cpu: 0.5, memory: %s}}\n",
+		fmt.Fprintf(&b, "host: {root: %s, weight: %d, others: {weight: 10, limit: 1.5}, "+
+			"reserve: {cpu: 0.5, memory: %s}}\n",
 			drawOne(t, "root", "bulkhead", "shop", "a-b"), rapid.IntRange(1, 10000).Draw(t, "weight"),
 			drawOne(t, "kept", "1GiB", "5%"))
 	}

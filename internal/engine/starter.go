@@ -45,6 +45,9 @@ func Starter(instances []Instance) string {
 #   memory: {max: 8GiB}            # more than the instance uses now, or apply refuses
 #   io: [{write: {bandwidth: 200MB/s, iops: 5000}}]
 #   tasks: 4096
+#
+# What matches no rule competes with the databases process by process. This gathers it by session:
+# host: {others: {weight: 10}}     # plan lists whom
 version: 1
 `)
 	served := 0

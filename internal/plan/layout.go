@@ -205,7 +205,7 @@ func (l Layout) Group(d cgroup.Dir) (group string, ok bool) {
 			return RootGroup, true
 		}
 		for slice, group := range l.slices {
-			if _, inside := below(slice, d.Path); inside {
+			if rest, inside := below(slice, d.Path); inside && (rest == "" || !classify.IsOthers(group)) {
 				return group, true
 			}
 		}

@@ -46,6 +46,7 @@ func Make(in Input) Plan {
 	result := Plan{Want: p.d.wanted(), Shares: shares(p.d, &in.Observed)}
 	p.checkReserve()
 	p.noteReserve(result.Shares)
+	noteOthers(p, result.Shares)
 	p.checkForeign()
 	if len(p.foreign) == 0 {
 		p.switchMoves()

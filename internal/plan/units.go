@@ -189,7 +189,7 @@ func (l *Layout) layUnits(h host.Hierarchy, t *forest, members bool) error {
 			return err
 		}
 		l.own[n.path][h.ID] = l.put(h.ID, n.path, slice)
-		if n.path == RootGroup {
+		if n.path == RootGroup || classify.IsOthers(n.path) { // nobody is brought there
 			continue
 		}
 		keeper, err := unitname.KeeperName(l.names.Root, n.path)

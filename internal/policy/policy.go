@@ -48,8 +48,9 @@ type Policy struct {
 
 // HostPart is the `host:` block.
 type HostPart struct {
-	Root    string // name of bulkhead's root group; default "bulkhead"
-	Weight  Weight // 0: not named
+	Root    string   // name of bulkhead's root group; default "bulkhead"
+	Weight  Weight   // 0: not named
+	Others  Settings // of the CPU, for processes that match no rule; nil leaves these alone
 	Reserve Reserve
 	IO      []Ceiling
 	ASM     []DiskGroup
@@ -59,6 +60,8 @@ type HostPart struct {
 	Reclaim Duration
 	Pos     Pos
 	RootPos Pos // of Root, zero when it is the default
+
+	OthersPos Pos
 }
 
 // History is how much of the history is kept; a zero value sets no bound.

@@ -80,6 +80,7 @@ func (r *Reader) Members(ctx context.Context, o Options) (*Snapshot, error) {
 // classify lays everything over the groups of the policy, and tells which process belongs to which.
 func (r *Reader) classify(s *Snapshot, procs []procfs.Process) policy.Problems {
 	groups, problems := r.expand(s, s.options.Canary)
+	groups = append(groups, classify.OthersGroups(s.Policy.Host, s.Facts.Systemd)...)
 	groups, more := r.layAll(s, groups)
 	problems = append(problems, more...)
 	r.ReadMore(groups, procs)
@@ -87,7 +88,7 @@ func (r *Reader) classify(s *Snapshot, procs []procfs.Process) policy.Problems {
 	s.Rules = classify.Input{
 		Processes: procs, Instances: s.Instances, Self: s.options.Self, SelfExe: r.Exe,
 		UserID: users.UserID, GroupID: users.GroupID, UserName: users.UserName, GroupName: users.GroupName,
-		Pins: pinsOf(s.options.Pins), Alone: aloneOf(s.options.Pins),
+		Pins: pinsOf(s.options.Pins), Alone: aloneOf(s.options.Pins), Settled: s.Names.Settled(s.Facts, s.Policy.Host),
 	}
 	if len(s.Overrides)+len(s.Open) > 0 {
 		// The policy itself was held against the host by Resolve, before what is laid over it.

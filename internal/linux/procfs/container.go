@@ -22,9 +22,8 @@ func (p *Process) ContainerPath() string {
 	return found
 }
 
-// isContainer recognises one element of a cgroup path: of Docker, Kubernetes with containerd or CRI-O,
-// LXC, Podman and systemd-nspawn or libvirt, or the bare 256-bit id that these give a container below a
-// parent group somebody chose.
+// isContainer recognises one element of a cgroup path: of Docker, Kubernetes with containerd or CRI-O, LXC, Podman and
+// systemd-nspawn or libvirt, or the bare 256-bit id that these give a container below a parent group somebody chose.
 func isContainer(name string) bool {
 	switch name {
 	case "docker", "kubepods", "kubepods.slice", "lxc", "libpod_parent", "machine.slice", "machine":

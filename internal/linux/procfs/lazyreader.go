@@ -20,18 +20,18 @@ func (h FS) NewPeeker() *Peeker { return &Peeker{reader: newProcReader(h, false)
 func (k *Peeker) Executable(pid int) (string, error) {
 	h := k.reader.h
 	d := Dir{h: h, pid: pid, fd: -1}
-	if !h.Root.Live() {
-		exe, err := d.Link("exe")
-		if err != nil {
-			return "", k.unreadable(d, err)
-		}
-		return strings.TrimSuffix(exe, " (deleted)"), nil
+	var exe string
+	var err error
+	if h.Root.Live() {
+		n, failed := readlinkat(unix.AT_FDCWD, d.path("exe"), k.text[:])
+		exe, err = string(k.text[:max(n, 0)]), failed
+	} else {
+		exe, err = d.Link("exe")
 	}
-	n, err := readlinkat(unix.AT_FDCWD, d.path("exe"), k.text[:])
 	if err != nil {
 		return "", k.unreadable(d, err)
 	}
-	return strings.TrimSuffix(string(k.text[:n]), " (deleted)"), nil
+	return strings.TrimSuffix(exe, " (deleted)"), nil
 }
 
 // unreadable tells a process that is gone from one whose executable is not to be had.
@@ -58,10 +58,8 @@ func (k *Peeker) Peek(pid int, more func(*Process) bool) (Process, error) {
 	if !more(&p) {
 		return p, nil
 	}
-	for _, part := range []func(Dir, *Process) error{k.reader.owner, k.reader.cgroup} {
-		if err := part(dir, &p); err != nil {
-			return Process{}, dir.Failed(err)
-		}
+	if err := errors.Join(k.reader.owner(dir, &p), k.reader.cgroup(dir, &p)); err != nil {
+		return Process{}, dir.Failed(err)
 	}
 	return p, nil
 }

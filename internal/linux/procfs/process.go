@@ -37,14 +37,15 @@ func ParseID(text string) (id ID, err error) {
 // Process is one process (thread group) as /proc shows it.
 type Process struct {
 	ID
-	PPID   int
-	Comm   string   // field 2 of stat, at most 15 bytes
-	State  byte     // field 3 of stat
-	Kernel bool     // a kernel thread (PF_KTHREAD)
-	Exe    string   // /proc/PID/exe without " (deleted)"; "" when unreadable
-	Args   []string // none for a kernel thread, for a zombie and in the midst of execve(2)
-	UID    int      // effective
-	GID    int      // effective
+	PPID    int
+	Session int      // field 6 of stat: the process that began it (setsid(2)), which may be gone
+	Comm    string   // field 2 of stat, at most 15 bytes
+	State   byte     // field 3 of stat
+	Kernel  bool     // a kernel thread (PF_KTHREAD)
+	Exe     string   // /proc/PID/exe without " (deleted)"; "" when unreadable
+	Args    []string // none for a kernel thread, for a zombie and in the midst of execve(2)
+	UID     int      // effective
+	GID     int      // effective
 	// Groups are the supplementary ones. On a live host a Scanner leaves them out, and Host.Groups has them.
 	Groups  []int
 	Threads int
@@ -66,9 +67,8 @@ type Options struct {
 	PIDs []int // only these; nil is every process
 }
 
-// Processes returns the processes there are, by pid. One that exits meanwhile is left out. When
-// hidepid hides processes of other users from this one, it returns those it sees together with an
-// error that matches ErrHidden.
+// Processes returns the processes there are, by pid. One that exits meanwhile is left out. When hidepid hides processes
+// of other users from this one, it returns those it sees together with an error that matches ErrHidden.
 func (h FS) Processes(o Options) ([]Process, error) {
 	var hidden error
 	pids := slices.Clone(o.PIDs)
@@ -133,6 +133,7 @@ func (r *procReader) readOpen(dir Dir, arguments func(exe string) bool) (Process
 	p := Process{
 		ID:      ID{PID: dir.pid, Start: s.start},
 		PPID:    s.ppid,
+		Session: s.session,
 		Comm:    s.comm,
 		State:   s.state,
 		Kernel:  s.kernel,

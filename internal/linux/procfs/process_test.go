@@ -41,17 +41,18 @@ func TestAwkwardProcesses(t *testing.T) {
 	scope := map[string]string{"unified": "/user.slice/user-1000.slice/session-2.scope"}
 	want := map[int]procfs.Process{
 		// a name with parentheses that looks like the fields behind it, an empty argument, a replaced file
-		1301: {ID: procfs.ID{PID: 1301, Start: 2200}, PPID: 1, Comm: "Web (1) R 0 0", State: 'S',
+		1301: {ID: procfs.ID{PID: 1301, Start: 2200}, PPID: 1, Session: 1301, Comm: "Web (1) R 0 0", State: 'S',
 			Exe: "/opt/web (1)/web", Args: []string{"/opt/web (1)/web", "", "--name", "a b"},
 			UID: 1000, GID: 1000, Groups: []int{1000}, Threads: 21, Cgroups: scope},
 		// a zombie
-		1400: {ID: procfs.ID{PID: 1400, Start: 2300}, PPID: 1301, Comm: "sh", State: 'Z',
+		1400: {ID: procfs.ID{PID: 1400, Start: 2300}, PPID: 1301, Session: 1400, Comm: "sh", State: 'Z',
 			UID: 1000, GID: 1000, Groups: []int{1000}, Threads: 1, Cgroups: scope},
 		// a kernel thread with a real-time policy
-		19: {ID: procfs.ID{PID: 19, Start: 9}, PPID: 2, Comm: "migration/0", State: 'S', Kernel: true, RT: true,
+		19: {ID: procfs.ID{PID: 19, Start: 9}, PPID: 2, Session: 19, Comm: "migration/0",
+			State: 'S', Kernel: true, RT: true,
 			Threads: 1, Cgroups: map[string]string{"unified": "/"}},
 		// real-time of a program
-		2100: {ID: procfs.ID{PID: 2100, Start: 3400}, PPID: 1, Comm: "audio", State: 'S', RT: true,
+		2100: {ID: procfs.ID{PID: 2100, Start: 3400}, PPID: 1, Session: 2100, Comm: "audio", State: 'S', RT: true,
 			Exe: "/usr/bin/audio", Args: []string{"/usr/bin/audio"},
 			UID: 1000, GID: 1000, Groups: []int{29, 1000}, Threads: 4, Cgroups: scope},
 	}

@@ -24,8 +24,7 @@ const (
 	wholeEvery = 32
 )
 
-// Scanner looks at the process table again and again and reads only what may be new. It is not safe
-// for concurrent use.
+// Scanner looks at the process table again and again and reads only what may be new. It is not safe for concurrent use.
 type Scanner struct {
 	// Env makes it read environments too; set it before the first look.
 	Env bool
@@ -82,13 +81,12 @@ func (s *Scanner) Close() {
 // Look returns the processes there are, by pid, and whether anything that tells processes apart
 // differs from the look before: State and Threads alone do not count.
 //
-// A quick look first asks the kernel whether any task came or went since the look before; while none did it
-// costs that one read. Else it lists /proc and reads processes whose pid is new, those that were younger than two
-// seconds when they were read last, and those given to Recheck; to it a pid that was reused in the
-// meantime is still the old process. A full look also reads the stat of all, and the rest of those
-// that executed another program, changed their name or are others under an old pid; one in 32
-// of the processes, in turn, is read from end to end, so that a change of user, title or cgroup that
-// no stat shows is seen after 32 full looks at the latest.
+// A quick look first asks the kernel whether any task came or went since the look before; while none did it costs that
+// one read. Else it lists /proc and reads processes whose pid is new, those that were younger than two seconds when
+// they were read last, and those given to Recheck; to it a pid that was reused in the meantime is still the old
+// process. A full look also reads the stat of all, and the rest of those that executed another program, changed their
+// name or are others under an old pid; one in 32 of the processes, in turn, is read from end to end, so that a change
+// of user, title or cgroup that no stat shows is seen after 32 full looks at the latest.
 //
 // The slice is the caller's to keep and to read, not to change. Like Processes, a full look returns
 // what it sees beside an error that matches ErrHidden when processes are hidden from it.
@@ -208,8 +206,7 @@ type forks struct {
 	last  uint64 // the number last given to one
 }
 
-// countForks reads forks from /proc/loadavg (proc(5)), without an allocation; ok is false when that cannot
-// be told.
+// countForks reads forks from /proc/loadavg (proc(5)), without an allocation; ok is false when that cannot be told.
 func (s *Scanner) countForks() (f forks, ok bool) {
 	if !s.h.Root.Live() {
 		return f, false
@@ -311,7 +308,7 @@ func (s *Scanner) look(pid int, before *Process, m mark, full bool, now uint64) 
 		}
 		if st.start == before.Start && st.image == m.image && st.comm == before.Comm {
 			p := *before
-			p.PPID, p.State, p.Threads, p.RT = st.ppid, st.state, st.threads, st.realtime
+			p.PPID, p.Session, p.State, p.Threads, p.RT = st.ppid, st.session, st.state, st.threads, st.realtime
 			return p, m, nil
 		}
 	}
@@ -358,7 +355,7 @@ func ticksSinceBoot(live bool) uint64 {
 
 // same compares all but State and Threads.
 func same(a, b *Process) bool {
-	return a.ID == b.ID && a.PPID == b.PPID && a.Comm == b.Comm && a.Kernel == b.Kernel &&
+	return a.ID == b.ID && a.PPID == b.PPID && a.Session == b.Session && a.Comm == b.Comm && a.Kernel == b.Kernel &&
 		a.Exe == b.Exe && slices.Equal(a.Args, b.Args) && a.ArgsTruncated == b.ArgsTruncated &&
 		a.UID == b.UID && a.GID == b.GID && a.RT == b.RT &&
 		a.ForeignNamespace == b.ForeignNamespace && maps.Equal(a.Cgroups, b.Cgroups) && slices.Equal(a.Env, b.Env)

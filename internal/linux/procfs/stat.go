@@ -12,6 +12,7 @@ import (
 // stat is what is used of /proc/PID/stat (proc(5)).
 type stat struct {
 	pid, ppid int
+	session   int
 	comm      string
 	state     byte
 	kernel    bool // PF_KTHREAD
@@ -30,6 +31,7 @@ func (s stat) dead() bool { return (s.state == 'Z' || s.state == 'X') && s.threa
 const (
 	statState      = 3
 	statPPID       = 4
+	statSession    = 6
 	statFlags      = 9
 	statThreads    = 20
 	statStart      = 22
@@ -87,6 +89,9 @@ func (s *stat) set(number int, field []byte) error {
 		return nil
 	}
 	switch number {
+	case statSession:
+		s.session, _ = strconv.Atoi(string(field)) // -1 while it exits
+		return nil
 	case statPPID, statFlags, statThreads, statStart, statPolicy:
 	default:
 		return nil

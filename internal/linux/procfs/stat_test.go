@@ -32,7 +32,8 @@ func TestParseStat(t *testing.T) {
 	whole := "77 (a) S 1 (b\n)) " + strings.Join(fields, " ") + "\n"
 	s, err := parseStat([]byte(whole))
 	s.image = 0
-	want := stat{pid: 77, ppid: 4, comm: "a) S 1 (b\n)", state: 'R', kernel: true, threads: 20, start: 22, realtime: true}
+	want := stat{pid: 77, ppid: 4, session: 6,
+		comm: "a) S 1 (b\n)", state: 'R', kernel: true, threads: 20, start: 22, realtime: true}
 	if err != nil || s != want {
 		t.Errorf("got %+v, %v, want %+v", s, err, want)
 	}

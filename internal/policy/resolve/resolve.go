@@ -115,6 +115,11 @@ func Policy(p *policy.Policy, f *host.Facts, with ...Resolver) (*policy.Policy, 
 			"`root: NAME` puts a group above them all, for those who want one",
 			"host.weight is the weight of host.root, and there is none")
 	}
+	for _, g := range p.Groups {
+		if p.Host.Others != nil && (g.Name == "others" || strings.HasPrefix(g.Name, "others.")) {
+			r.Fail(g.Pos, "choose another name for the group", "groups called others are those that host.others makes")
+		}
+	}
 	out.Host.Reserve.Memory = r.reserve(p.Host.Reserve)
 	out.Host.IO = diskLimits{&r}.resolveCeilings(p.Host.IO)
 	out.Host.Network = interfaces{&r}.resolveLinks(p.Host.Network)

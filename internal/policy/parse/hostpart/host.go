@@ -44,6 +44,7 @@ func Form() yamlform.Form[policy.HostPart] {
 					}
 				},
 			},
+			othersField(),
 			{
 				Name: "reserve", Doc: "What root, sshd and the agent keep.", Schema: reserve.Schema(),
 				Read: func(v yamlform.Item, h *policy.HostPart) {
