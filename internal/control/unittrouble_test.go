@@ -67,13 +67,17 @@ func TestBadInputFromSystemd(t *testing.T) {
 		// words of the error, and of its hint
 		text, hint string
 	}{
-		"systemd does not answer": {func(m *machine) { m.pid1.Hang(true); m.pid1.Drop() }, "does not answer", "systemctl status"},
-		"systemd is away":         {func(m *machine) { m.pid1.Away(true) }, "systemd", "systemctl status"},
-		"a job times out":         {func(m *machine) { m.pid1.Stall("bulkhead.jobs.slice", true) }, "timeout", "list-jobs"},
-		"a masked service":        {func(m *machine) { m.mask("db.service") }, "masked", "systemctl unmask"},
-		"a masked slice":          {func(m *machine) { m.mask("bulkhead.jobs.slice") }, "masked", "unmask"},
-		"an unknown property":     {func(m *machine) { m.refuse("SetUnitProperties", "no such thing") }, "no such thing", ""},
-		"a container's rights":    {func(m *machine) { m.pid1.Intercept(func(systemdfake.Call) error { return systemdfake.ErrDenied }) }, "not permitted", "run as root"},
+		"systemd does not answer": {func(m *machine) {
+			m.bySystemd().Close()
+			m.systemd = nil
+			m.pid1.Hang(true)
+		}, "does not answer", "systemctl status"},
+		"systemd is away":      {func(m *machine) { m.pid1.Away(true) }, "systemd", "systemctl status"},
+		"a job times out":      {func(m *machine) { m.pid1.Stall("bulkhead.jobs.slice", true) }, "timeout", "list-jobs"},
+		"a masked service":     {func(m *machine) { m.mask("db.service") }, "masked", "systemctl unmask"},
+		"a masked slice":       {func(m *machine) { m.mask("bulkhead.jobs.slice") }, "masked", "unmask"},
+		"an unknown property":  {func(m *machine) { m.refuse("SetUnitProperties", "no such thing") }, "no such thing", ""},
+		"a container's rights": {func(m *machine) { m.pid1.Intercept(func(systemdfake.Call) error { return systemdfake.ErrDenied }) }, "not permitted", "run as root"},
 		"a slice of our name": {func(m *machine) {
 			m.file("bulkhead.jobs.slice", "[Slice]\nTasksMax=7\n")
 			m.must(m.bySystemd().Start(m.t.Context(), "bulkhead.jobs.slice"))
