@@ -3,6 +3,7 @@ package journal
 import (
 	"bulkhead/internal/cgroup"
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -149,5 +150,21 @@ func TestLossesEndWithTheBoot(t *testing.T) {
 	s.Close()
 	if s := open(t, dir, Options{}); len(s.Made(later)) != 1 || len(s.Warnings()) > 0 {
 		t.Errorf("made %v, warnings %q", s.Made(later), s.Warnings())
+	}
+}
+
+// A log of an older format says from its first new record on that an older version cannot read it.
+func TestOlderLogSaysItsFormat(t *testing.T) {
+	dir := t.TempDir()
+	head, _ := line(record{Kind: kindFormat, Version: formatVersion - 1})
+	if err := os.WriteFile(filepath.Join(dir, logName), head, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := locked(t, dir, Options{})
+	commit(t, s, write(cpu("/b"), "cpu.shares", "1", "2"))
+	commit(t, s, write(cpu("/b"), "cpu.shares", "2", "3"))
+	text, err := os.ReadFile(filepath.Join(dir, logName))
+	if got := strings.Count(string(text), fmt.Sprintf(`"version":%d`, formatVersion)); err != nil || got != 1 {
+		t.Errorf("%d records of the format, %v:\n%s", got, err, text)
 	}
 }

@@ -13,12 +13,12 @@ import (
 	"bulkhead/internal/linux/procfs"
 )
 
-// formatVersion of journal.log; a larger one is refused.
-const formatVersion = 1
+// formatVersion of journal.log; a larger one is refused. From 2 on a change is a target with its values.
+const formatVersion = 2
 
 // Kinds of record in journal.log.
 const (
-	kindFormat = "format" // Version; the first record
+	kindFormat = "format" // Version; the first record, and where a newer version goes on with an older log
 	kindState  = "state"  // State: everything before is summed up here
 	kindBegin  = "begin"  // Txn
 	kindMoves  = "moves"  // ID, Changes

@@ -138,6 +138,9 @@ func (s *Store) Home(boot, group string, from map[string]string) error {
 
 // append writes records, all or none, and, once they are in the log, makes them part of the state.
 func (s *Store) append(sync bool, rs ...record) error {
+	if s.log.size == 0 || s.state.version < formatVersion {
+		rs = append([]record{{Kind: kindFormat, Version: formatVersion}}, rs...)
+	}
 	var data []byte
 	for _, r := range rs {
 		text, err := line(r)
@@ -145,13 +148,6 @@ func (s *Store) append(sync bool, rs ...record) error {
 			return err
 		}
 		data = append(data, text...)
-	}
-	if s.log.size == 0 {
-		head, err := line(record{Kind: kindFormat, Version: formatVersion})
-		if err != nil {
-			return err
-		}
-		data = append(head, data...)
 	}
 	if err := s.log.append(data, sync); err != nil {
 		return err
@@ -181,7 +177,7 @@ func (s *Store) compact(boot string) {
 		s.warn(fmt.Sprintf("compact journal: %v", err))
 		return
 	}
-	next.base = int64(len(data))
+	next.base, next.version = int64(len(data)), formatVersion
 	s.state = next
 }
 
