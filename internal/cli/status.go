@@ -57,7 +57,7 @@ are not placed.`,
 					case o.orphans:
 						render.Orphans(s.out, st.Orphans)
 					case len(groups) > 0:
-						render.StatusOf(s.out, st.Groups)
+						render.StatusOf(s.out, st)
 					default:
 						render.Status(s.out, st, before, now.Sub(at))
 					}

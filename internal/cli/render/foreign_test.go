@@ -60,7 +60,7 @@ func TestForeignText(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		for name, print := range map[string]func(io.Writer){
 			"status":  func(w io.Writer) { Status(w, ptrTo(filled[control.Status](on)), nil, 0) },
-			"groups":  func(w io.Writer) { StatusOf(w, filled[control.Status](on).Groups) },
+			"groups":  func(w io.Writer) { StatusOf(w, ptrTo(filled[control.Status](on))) },
 			"orphans": func(w io.Writer) { Orphans(w, filled[control.Status](on).Orphans) },
 			"explain": func(w io.Writer) { Explanation(w, ptrTo(filled[control.Explanation](on))) },
 			"history": func(w io.Writer) { History(w, filled[[]journal.Entry](on), true) },

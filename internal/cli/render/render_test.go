@@ -105,10 +105,10 @@ func TestStatusText(t *testing.T) {
 			{Group: "batch", Role: "batch", MemorySource: "processes"},
 		},
 	}
-	golden(t, "status", printed(func(out io.Writer) { Status(out, st, nil, 0); StatusOf(out, st.Groups) }))
+	golden(t, "status", printed(func(out io.Writer) { Status(out, st, nil, 0); StatusOf(out, st) }))
 	st = &control.Status{Revision: 1, AppliedAt: at(0), AppliedBy: "root", Load: "0.00 0.00 0.00",
 		Released: []string{"everything", "reports"}}
-	golden(t, "status-released", printed(func(out io.Writer) { Status(out, st, nil, 0); StatusOf(out, st.Groups) }))
+	golden(t, "status-released", printed(func(out io.Writer) { Status(out, st, nil, 0); StatusOf(out, st) }))
 }
 
 func TestOrphansText(t *testing.T) {

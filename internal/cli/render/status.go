@@ -32,13 +32,20 @@ func Healthy(out io.Writer, st *control.Status) {
 		Count(len(st.Groups), "group", "groups"))
 }
 
-// StatusOf prints all that is known of groups.
-func StatusOf(out io.Writer, groups []control.GroupStatus) {
-	for i, g := range groups {
+// StatusOf prints all that is known of groups, and what is wrong with the policy, for which a limit may be missing.
+func StatusOf(out io.Writer, st *control.Status) {
+	for i, g := range st.Groups {
 		if i > 0 {
 			Println(out)
 		}
 		printGroup(out, g)
+	}
+	printProblems(out, st)
+}
+
+func printProblems(out io.Writer, st *control.Status) {
+	for _, p := range st.Problems {
+		Printf(out, "PROBLEM: %s\n", p)
 	}
 }
 
@@ -82,9 +89,7 @@ func printPolicy(out io.Writer, st *control.Status) {
 		Printf(out, "DIFFERS from the policy: %s away; `bulkhead plan --applied` shows them\n",
 			Count(st.Differs, "step", "steps"))
 	}
-	for _, p := range st.Problems {
-		Printf(out, "PROBLEM: %s\n", p)
-	}
+	printProblems(out, st)
 	printOver(out, st)
 	for _, c := range st.Conflicts {
 		Println(out, "CHANGED BY SOMEBODY ELSE:", c)
