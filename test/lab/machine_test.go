@@ -63,9 +63,9 @@ func boot(t *testing.T, m Mode, img image, payload, log string) []byte {
 	t.Helper()
 	console, silent := bootOnce(t, m, img, payload, log)
 	if silent {
-		t.Logf("the machine said nothing for %v and is started anew; it ended with\n%s", silence, tail(console))
+		t.Logf("the machine was stuck, or silent for %v, and is started anew; it ended with\n%s", silence, tail(console))
 		if console, silent = bootOnce(t, m, img, payload, log); silent {
-			t.Errorf("the machine said nothing for %v again", silence)
+			t.Errorf("the machine was stuck, or silent for %v, again", silence)
 		}
 	}
 	return console
