@@ -53,12 +53,13 @@ func (m Mode) append() string {
 	return strings.Join(words, " ")
 }
 
-// silence is how long a machine's console may say nothing in a short run. A test that hangs is ended before that by the timeout of its
-// package, which guest sets, so this is a machine that hangs.
+// silence is how long a machine's console may say nothing in a short run. A test that hangs is ended before that by the
+// timeout of its package, which guest sets, so this is a machine that hangs.
 const silence = 16 * time.Minute
 
-// boot runs a machine until it powers itself off and gives what its console said, which the file log shows on the way. One that falls
-// silent is killed and, the first time, started anew: emulated machines lock up now and then.
+// boot runs a machine until it powers itself off and gives what its console said, which the file log shows on the way.
+// One that falls silent or gets stuck is killed and, the first time, started anew: emulated machines lock up now and
+// then.
 func boot(t *testing.T, m Mode, img image, payload, log string) []byte {
 	t.Helper()
 	console, silent := bootOnce(t, m, img, payload, log)
