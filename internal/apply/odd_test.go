@@ -695,8 +695,8 @@ func (s *shaper) Undo(netshape.Change, []netshape.Change) (bool, error) { s.undo
 
 func (s *shaper) Look(string, []string) (netshape.State, error) { return netshape.State{}, nil }
 
-// Who guards a change of interfaces is told how it ended, once, and after the undo when it may not stay: a watchdog that is not told would
-// end us. And it can stop a change that is under way.
+// Who guards a change of interfaces is told how it ended, once, and after the undo when it may not stay: a watchdog
+// that is not told would end us. And it can stop a change that is under way.
 func TestGuard(t *testing.T) {
 	p := plan.Plan{Steps: []plan.Step{
 		{Op: plan.OpNetwork, Reason: "first", Net: &netshape.Change{Device: "eth0", Verb: tc.Add, What: netshape.ClassOf}},

@@ -274,7 +274,8 @@ func wayBack(t *testing.T, rt *rapid.T, hierarchies []host.Hierarchy) {
 	comesBack(t, rt.Fatalf, w, p, killed, rapid.IntRange(1, 3*len(p.Steps)+1).Draw(rt, "at change"))
 }
 
-// A cpuset that goes is narrowed first, with the one above it: made anew it takes nobody until both have their CPUs again.
+// A cpuset that goes is narrowed first, with the one above it: made anew it takes nobody until both have their CPUs
+// again.
 func TestNarrowedCpusetTakesItsProcessesBack(t *testing.T) {
 	from := wish{groups: map[string]map[string]policy.Value{"a": limits(), "a/x": limits(), "a/x/p": limits("memory", "cpus")}, members: map[int]string{0: "a", 2: "a", 3: "a"}}
 	to := wish{groups: map[string]map[string]policy.Value{"a": limits("io", "cpus")}, members: map[int]string{1: "a"}}
@@ -290,7 +291,8 @@ func TestNarrowedCpusetTakesItsProcessesBack(t *testing.T) {
 	}
 }
 
-// comesBack carries out a plan that is killed or fails at a change, the first being 1, and sees that the host is then as before.
+// comesBack carries out a plan that is killed or fails at a change, the first being 1, and sees that the host is then
+// as before.
 func comesBack(t *testing.T, fail func(string, ...any), w *world, p plan.Plan, killed bool, at int) {
 	t.Helper()
 	before, hit := w.dump(), false

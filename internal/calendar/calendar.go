@@ -1,9 +1,10 @@
-// Package calendar says when the windows of a schedule are open: a cron expression for their beginnings on the wall clock of a time
-// zone, a length, and days on which none begins. It is pure: it knows no clock and changes nothing.
+// Package calendar says when the windows of a schedule are open: a cron expression for their beginnings on the wall
+// clock of a time zone, a length, and days on which none begins. It is pure: it knows no clock and changes nothing.
 //
-// A window lasts for its length of real time, whatever the wall clock does meanwhile. When clocks go forward, a beginning that the wall
-// clock jumps over comes at the jump. When they go back, a wall-clock time that comes twice begins a window once, the first time, unless
-// the expression names every hour (*, */2): such a schedule goes by, hour for hour, as cron(8) of Debian does it.
+// A window lasts for its length of real time, whatever the wall clock does meanwhile. When clocks go forward, a
+// beginning that the wall clock jumps over comes at the jump. When they go back, a wall-clock time that comes twice
+// begins a window once, the first time, unless the expression names every hour (*, */2): such a schedule goes by, hour
+// for hour, as cron(8) of Debian does it.
 package calendar
 
 import (
@@ -26,8 +27,8 @@ type Cron struct {
 
 func (c Cron) String() string { return c.text }
 
-// ParseCron reads five fields. Where the day of the month and that of the week are both given, either is enough (crontab(5)). The error
-// says what is wrong with the text.
+// ParseCron reads five fields. Where the day of the month and that of the week are both given, either is enough
+// (crontab(5)). The error says what is wrong with the text.
 func ParseCron(text string) (Cron, error) {
 	fields := strings.Fields(text)
 	switch {
@@ -106,7 +107,8 @@ func number(i int, text string) (int, error) {
 	return n, nil
 }
 
-// next is the next beginning at or after a time of a wall clock that never changes. Found is false when none comes for years.
+// next is the next beginning at or after a time of a wall clock that never changes. Found is false when none comes for
+// years.
 func (c Cron) next(wall time.Time) (time.Time, bool) {
 	at, err := gronx.NextTickAfter(strings.ToUpper(c.text), wall, true)
 	return at, err == nil && !at.Before(wall)
@@ -166,8 +168,8 @@ type Windows struct {
 // MaxLength is the longest that a window may be.
 const MaxLength = 366 * 24 * time.Hour
 
-// Overlap finds two windows of which the second would begin, on the wall clock, before the first one ends; ok is false when there are
-// none. The days left out do not count: they change from year to year.
+// Overlap finds two windows of which the second would begin, on the wall clock, before the first one ends; ok is false
+// when there are none. The days left out do not count: they change from year to year.
 func (w Windows) Overlap() (first, second time.Time, ok bool) {
 	begin := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	end := begin.AddDate(29, 0, 0) // then dates and days of the week come as they came before
@@ -220,8 +222,8 @@ func (w Windows) Next(after time.Time) (start time.Time, ok bool) {
 	return start, false
 }
 
-// aroundJump is how far a wall clock can be off what it says some time before or after: a zone that changed its date by a day is the most
-// there was (Pacific/Apia, 2011).
+// aroundJump is how far a wall clock can be off what it says some time before or after: a zone that changed its date by
+// a day is the most there was (Pacific/Apia, 2011).
 const aroundJump = 26 * time.Hour
 
 // starts are the beginnings of windows from one time to another, both included, in order.
@@ -256,8 +258,8 @@ func jumps(t time.Time, zone *time.Location) bool {
 	return !start.IsZero() && t.Sub(start) < aroundJump || !end.IsZero() && end.Sub(t) < aroundJump
 }
 
-// instants are the moments at which the wall clock shows a time: one, two when it goes back over it, and the moment of the jump when it
-// goes forward over it.
+// instants are the moments at which the wall clock shows a time: one, two when it goes back over it, and the moment of
+// the jump when it goes forward over it.
 func (w Windows) instants(wall time.Time) []time.Time {
 	var all []time.Time
 	var before time.Time // as if the clock had not jumped

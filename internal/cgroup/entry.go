@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// maxEntries bounds how many directories are kept open, and entryLife for how long one is used: a directory of v1 may get
-	// another name, and an open one does not tell.
+	// maxEntries bounds how many directories are kept open, and entryLife for how long one is used: a directory of v1
+	// may get another name, and an open one does not tell.
 	maxEntries = 256
 	entryLife  = 5 * time.Second
 
 	procsFile = "cgroup.procs"
 )
 
-// entries are directories that processes were moved into, kept open for the next one: finding a directory costs more than
-// the write. One that was removed meanwhile refuses, also when another one has its name.
+// entries are directories that processes were moved into, kept open for the next one: finding a directory costs more
+// than the write. One that was removed meanwhile refuses, also when another one has its name.
 type entries struct {
 	mu   sync.Mutex // also held while a process is moved: the kernel moves one at a time
 	open map[Dir]entry

@@ -12,9 +12,9 @@ import (
 	"bulkhead/internal/host"
 )
 
-// FavorDynmods is a mount option of cgroup2 (kernel 6.0, Documentation/admin-guide/cgroup-v2.rst): "on" or "off". It makes
-// moves of processes fast, in every hierarchy, and fork and exit a little dearer. Kernel 6.18 cannot wholly take it back
-// before a reboot.
+// FavorDynmods is a mount option of cgroup2 (kernel 6.0, Documentation/admin-guide/cgroup-v2.rst): "on" or "off". It
+// makes moves of processes fast, in every hierarchy, and fork and exit a little dearer. Kernel 6.18 cannot wholly take
+// it back before a reboot.
 const FavorDynmods = "favordynmods"
 
 // KindOption is the kind of a mount option of a hierarchy. Its address is the option as a file of the hierarchy's top

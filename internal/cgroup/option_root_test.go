@@ -31,8 +31,8 @@ func mountLine(t *testing.T) string {
 	return ""
 }
 
-// Switching the option on and off again leaves all others as they were. Kernel 6.18 keeps moves fast until the next boot, so outside of the
-// lab this runs only when FAST=1 asks for it.
+// Switching the option on and off again leaves all others as they were. Kernel 6.18 keeps moves fast until the next
+// boot, so outside of the lab this runs only when FAST=1 asks for it.
 func TestFastMovesOnTheKernel(t *testing.T) {
 	if os.Getenv("BULKHEAD_LAB") == "" && os.Getenv("FAST") != "1" {
 		t.Skip("it would leave this kernel with fast moves until it is booted again; FAST=1 runs it, as the lab does")
@@ -82,8 +82,8 @@ func TestFastMovesOnTheKernel(t *testing.T) {
 	measureFastMoves(t, tree, options, option)
 }
 
-// measureFastMoves logs what the option gains a move after a quiet while, and what it costs fork and exit, in pairs, with one arm
-// against itself beside it. It asserts nothing: how much that is, is the machine's.
+// measureFastMoves logs what the option gains a move after a quiet while, and what it costs fork and exit, in pairs,
+// with one arm against itself beside it. It asserts nothing: how much that is, is the machine's.
 func measureFastMoves(t *testing.T, tree *cgroup.Tree, options cgroup.MountOptions, option string) {
 	t.Helper()
 	root := testhost.Root(t)

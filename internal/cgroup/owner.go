@@ -16,8 +16,8 @@ import (
 	"bulkhead/internal/change"
 )
 
-// KindOwner is the kind of owner and mode of a file of a group. Its address is the file with ownerPrefix before its name,
-// as File.String writes it: "cpu:/bulkhead/db/owner:tasks". A value is "54321:54322 0664".
+// KindOwner is the kind of owner and mode of a file of a group. Its address is the file with ownerPrefix before its
+// name, as File.String writes it: "cpu:/bulkhead/db/owner:tasks". A value is "54321:54322 0664".
 const KindOwner change.Kind = "owner"
 
 // ownerPrefix begins the names of owners beside the names of files.
@@ -26,7 +26,8 @@ const ownerPrefix = "owner:"
 // Owners reads and writes who owns the files of groups, and with which mode.
 type Owners struct{ Tree *Tree }
 
-// OwnedDir and OwnedRest stand for the directory itself and for all its files but those through which processes come in.
+// OwnedDir and OwnedRest stand for the directory itself and for all its files but those through which processes come
+// in.
 const (
 	OwnedDir  = ownerPrefix + "."
 	OwnedRest = ownerPrefix + "*"
@@ -38,8 +39,8 @@ func OwnerOf(name string) string { return ownerPrefix + name }
 // Owned is the inverse of OwnerOf.
 func Owned(name string) (file string, ok bool) { return strings.CutPrefix(name, ownerPrefix) }
 
-// MemberFiles are the files through which processes come in. libcgroup counts tasks alone among them on cgroup v1; on v2
-// they are what cgroups(7), "Delegating a hierarchy", names.
+// MemberFiles are the files through which processes come in. libcgroup counts tasks alone among them on cgroup v1; on
+// v2 they are what cgroups(7), "Delegating a hierarchy", names.
 func MemberFiles(version int) []string {
 	if version == 1 {
 		return []string{"tasks"}
@@ -90,8 +91,8 @@ func parseOwnership(text string) (o Ownership, ok bool) {
 	return o, ok && two && err1 == nil && err2 == nil && err3 == nil && o.UID >= 0 && o.GID >= 0
 }
 
-// masked is the mode that a file gets: others have no more than the kernel has given its owner, so that a file that nobody
-// can write to does not become writable by chmod.
+// masked is the mode that a file gets: others have no more than the kernel has given its owner, so that a file that
+// nobody can write to does not become writable by chmod.
 func (o Ownership) masked(now int) int {
 	if o.Mode == Keep {
 		return now
@@ -119,8 +120,8 @@ func parseListing(text string) (all map[string]Ownership, ok bool) {
 	return all, true
 }
 
-// Unowned is what the owners in a text, of one file or a listing, would be if nobody had been given the files: root, and
-// the modes that the kernel gives them.
+// Unowned is what the owners in a text, of one file or a listing, would be if nobody had been given the files: root,
+// and the modes that the kernel gives them.
 func Unowned(text string) string {
 	if o, ok := parseOwnership(text); ok {
 		return Ownership{Mode: o.Mode & 0o755}.String()
@@ -140,8 +141,8 @@ func Unowned(text string) string {
 	return listing(all)
 }
 
-// worldWritable is the one file of a cgroup v1 directory that everybody may write to on some kernels, and its owner alone
-// on others (kernel/cgroup/cgroup-v1.c; seen as 0200 on 6.18).
+// worldWritable is the one file of a cgroup v1 directory that everybody may write to on some kernels, and its owner
+// alone on others (kernel/cgroup/cgroup-v1.c; seen as 0200 on 6.18).
 const worldWritable = "cgroup.event_control"
 
 func listing(all map[string]Ownership) string {
@@ -152,7 +153,8 @@ func listing(all map[string]Ownership) string {
 	return strings.Join(entries, ", ")
 }
 
-// SameOwner says whether a group's files are owned as asked, for both forms of a value: one owner for all, or a listing.
+// SameOwner says whether a group's files are owned as asked, for both forms of a value: one owner for all, or a
+// listing.
 func SameOwner(want, got string) bool {
 	if want == got {
 		return true

@@ -60,12 +60,12 @@ func parsePIDs(text string) ([]int, error) {
 	return slices.Compact(pids), nil
 }
 
-// Move puts a whole process, all its threads, into d. A process that exited, or whose pid belongs to
-// another process by now (a Start that is not 0 is compared before the write, and the number watched until after it),
-// gives ErrExited; a process that got the number in between and was moved instead is put back where it was born. A process with
-// a real-time thread cannot enter a v1 cpu group without a real-time budget: ErrRealtime, and nothing moved.
-// Other refusals: ErrInvalid (an unseeded cpuset, a kernel thread), ErrBusy (v2: the group has controllers
-// enabled for its children), ErrGone.
+// Move puts a whole process, all its threads, into d. A process that exited, or whose pid belongs to another process by
+// now (a Start that is not 0 is compared before the write, and the number watched until after it), gives ErrExited; a
+// process that got the number in between and was moved instead is put back where it was born. A process with a
+// real-time thread cannot enter a v1 cpu group without a real-time budget: ErrRealtime, and nothing moved. Other
+// refusals: ErrInvalid (an unseeded cpuset, a kernel thread), ErrBusy (v2: the group has controllers enabled for its
+// children), ErrGone.
 func (t *Tree) Move(d Dir, id procfs.ID) error { return t.MoveAll(id, nil, nil, d) }
 
 // MoveAll puts a process into one directory of each of several hierarchies, or into none: after a refusal it goes

@@ -42,7 +42,8 @@ type Change struct {
 
 // Actuator reads and writes the targets of one kind.
 type Actuator interface {
-	// Read gives the value now, in the form in which values are written. The error matches ErrGone when the target does not exist any more.
+	// Read gives the value now, in the form in which values are written. The error matches ErrGone when the target does
+	// not exist any more.
 	Read(ctx context.Context, addr string) (string, error)
 	// Write sets the value. It does not read it back.
 	Write(ctx context.Context, addr, value string) error

@@ -19,16 +19,16 @@ import (
 	"bulkhead/internal/terminal"
 )
 
-// Caller is who asks an agent and is not root: the process at the other end of its socket, as the kernel vouches for it (unix(7), SO_PEERCRED),
-// with the Unix groups that the process is in.
+// Caller is who asks an agent and is not root: the process at the other end of its socket, as the kernel vouches for it
+// (unix(7), SO_PEERCRED), with the Unix groups that the process is in.
 type Caller struct {
 	procfs.Identity
 
 	PID int
 }
 
-// is says whether an owner of a group is the caller: by user, or by one of its Unix groups. Root's own user and group are no
-// owner, and neither is a name that this host does not know.
+// is says whether an owner of a group is the caller: by user, or by one of its Unix groups. Root's own user and group
+// are no owner, and neither is a name that this host does not know.
 func (c *Caller) is(o policy.Owner) bool {
 	return o.UID != 0 && c.UID == o.UID || o.GID != 0 && slices.Contains(c.Groups, o.GID)
 }
@@ -59,8 +59,8 @@ func (c *Controller) OpenToOthers() bool {
 	return a != nil && (len(a.owners) > 0 || a.readers == policy.ReadEveryone)
 }
 
-// Admits says whether a caller owns any group, and whether it may read what is in force, as of the agent's last look. What an
-// owner may do is decided anew, by the policy in force, when it is asked for.
+// Admits says whether a caller owns any group, and whether it may read what is in force, as of the agent's last look.
+// What an owner may do is decided anew, by the policy in force, when it is asked for.
 func (c *Controller) Admits(who Caller) (owns, reads bool) {
 	a := c.entrance.now.Load()
 	if a == nil {
@@ -80,8 +80,9 @@ const (
 	longestOwnFreeze = 24 * time.Hour
 )
 
-// validateCaller says what an owner cannot ask for at all: verbs that are about the whole host, what keeps others from changing
-// it, and what gets past a refusal. Only a freeze may be forced: whoever may stop a database of its own knows that it is one.
+// validateCaller says what an owner cannot ask for at all: verbs that are about the whole host, what keeps others from
+// changing it, and what gets past a refusal. Only a freeze may be forced: whoever may stop a database of its own knows
+// that it is one.
 func (r Request) validateCaller() error {
 	if r.Caller == nil {
 		return nil
@@ -205,8 +206,8 @@ func setByRoot(overrides []state.Override, group string, key policy.Key) error {
 	return nil
 }
 
-// mayTake refuses to move processes that are not the caller's alone, or that are in a group out of which the caller may not bring
-// them: root put them under its limits.
+// mayTake refuses to move processes that are not the caller's alone, or that are in a group out of which the caller may
+// not bring them: root put them under its limits.
 func (c *Caller) mayTake(v *View, h *host.Host, procs ...procfs.Process) error {
 	if c == nil {
 		return nil

@@ -36,10 +36,12 @@ type Request struct {
 	PIDs    []int           `json:"pids,omitempty"`    // move, move-back
 	Tree    bool            `json:"tree,omitempty"`    // move: with descendants
 	To      int             `json:"to,omitempty"`      // rollback: a revision; 0 is the one before
-	// ConfirmWithin is for how long an apply, set, unset or rollback waits to be confirmed before it is undone; 0: it stays.
+	// ConfirmWithin is for how long an apply, set, unset or rollback waits to be confirmed before it is undone; 0: it
+	// stays.
 	ConfirmWithin time.Duration `json:"confirm_within,omitempty"`
 
-	// Canary is the group that an apply goes before the others with, and CanaryFor how long it is watched; 0 is a minute.
+	// Canary is the group that an apply goes before the others with, and CanaryFor how long it is watched; 0 is a
+	// minute.
 	Canary    string        `json:"canary,omitempty"`
 	CanaryFor time.Duration `json:"canary_for,omitempty"`
 	Migrate   bool          `json:"migrate,omitempty"` // apply, set: NUMA nodes may change under memory that is there

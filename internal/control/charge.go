@@ -22,8 +22,8 @@ type Charge struct {
 	Bytes int64  `json:"bytes"`
 }
 
-// charges says where the memory of a process is charged, the most first. The kernel charges a page to the group that its first user
-// sat in then, and leaves it there when that one moves.
+// charges says where the memory of a process is charged, the most first. The kernel charges a page to the group that
+// its first user sat in then, and leaves it there when that one moves.
 func charges(ctx context.Context, machine *host.Host, v *View, p *procfs.Process) ([]Charge, error) {
 	h, ok := v.Facts.HierarchyOf("memory")
 	if !ok {
@@ -63,7 +63,8 @@ func charges(ctx context.Context, machine *host.Host, v *View, p *procfs.Process
 	return all, nil
 }
 
-// chargedTo is the directory that is charged for who sits in another: on cgroup v2 the nearest one that has the controller.
+// chargedTo is the directory that is charged for who sits in another: on cgroup v2 the nearest one that has the
+// controller.
 func chargedTo(t *cgroup.Tree, d cgroup.Dir) cgroup.Dir {
 	for ; d.Path != "/"; d = d.Parent() {
 		if _, err := t.Read(d.File("memory.stat")); err == nil || !errors.Is(err, cgroup.ErrNoKnob) {

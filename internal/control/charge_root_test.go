@@ -12,8 +12,8 @@ import (
 	"bulkhead/internal/testhost"
 )
 
-// TestExplainFindsWhatIsChargedElsewhere: memory that a process had before it was moved stays where it was, what it asks for later is
-// its group's.
+// TestExplainFindsWhatIsChargedElsewhere: memory that a process had before it was moved stays where it was, what it
+// asks for later is its group's.
 func TestExplainFindsWhatIsChargedElsewhere(t *testing.T) {
 	s := newSite(t)
 	s.apply("groups:\n  g: {match: [{exe: /nonexistent/x}], memory: {max: 1GiB}}\n")

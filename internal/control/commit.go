@@ -191,8 +191,8 @@ func leftBehind(store *journal.Store) (bool, error) {
 	return err == nil && len(d.Next.Docs) > 0, err
 }
 
-// takeOver finishes or undoes what a crash left of a change, unless somebody else has the lock and is about it. Done says
-// that there was something.
+// takeOver finishes or undoes what a crash left of a change, unless somebody else has the lock and is about it. Done
+// says that there was something.
 func (c *Controller) takeOver(ctx context.Context, verb, who string) (done bool, err error) {
 	left := false
 	busy, err := c.Store.Quiet(func() (err error) {

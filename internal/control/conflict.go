@@ -20,8 +20,8 @@ import (
 	"bulkhead/internal/systemd"
 )
 
-// Putting right what somebody else changes stops to be a fight: after conflictsAtOnce times a value is left for a while, twice as long
-// each time. One that was left alone for conflictsForget begins anew.
+// Putting right what somebody else changes stops to be a fight: after conflictsAtOnce times a value is left for a
+// while, twice as long each time. One that was left alone for conflictsForget begins anew.
 const (
 	conflictsAtOnce = 2
 	conflictsRest   = time.Minute
@@ -77,7 +77,8 @@ func inode(t *cgroup.Tree, d cgroup.Dir) uint64 {
 	return 0
 }
 
-// foreign finds what a plan would put right and what was in force at the last full look, for the same wish: somebody else has changed it.
+// foreign finds what a plan would put right and what was in force at the last full look, for the same wish: somebody
+// else has changed it.
 func (c *Controller) foreign(ctx context.Context, v *View) (found []state.Conflict) {
 	before := c.memory.settled
 	if before == nil {
@@ -141,8 +142,9 @@ var writers = []struct{ comm, name string }{
 	{"tuned", "TuneD"}, {"cgrulesengd", "libcgroup's cgrulesengd"}, {"libvirtd", "libvirt"}, {"kubelet", "the kubelet"}, {"slurmd", "Slurm"}, {"ksmtuned", "ksmtuned"},
 }
 
-// whoChanged says who may have changed a value: systemd, where it holds another one than bulkhead gave it, else an owner of the file who is not
-// root, else a program that runs and is known to write control groups. The audit log, which would know, is not read.
+// whoChanged says who may have changed a value: systemd, where it holds another one than bulkhead gave it, else an
+// owner of the file who is not root, else a program that runs and is known to write control groups. The audit log,
+// which would know, is not read.
 func (c *Controller) whoChanged(ctx context.Context, v *View, step plan.Step) string {
 	if by := c.bySystemd(ctx, v, step); by != "" {
 		return by
@@ -203,7 +205,8 @@ func fileOwner(t *cgroup.Tree, step plan.Step) int {
 	return int(st.Uid)
 }
 
-// heed finds what others changed, and decides which of it stays: it plans anew without that. Trouble is what on_conflict: alert calls an error.
+// heed finds what others changed, and decides which of it stays: it plans anew without that. Trouble is what
+// on_conflict: alert calls an error.
 func (c *Controller) heed(ctx context.Context, v *View, s *state.Documents) (trouble error) {
 	now := c.now()
 	records, changed := v.review(s.Conflicts, now)
@@ -254,7 +257,8 @@ func then(c state.Conflict) string {
 	return "it is put right"
 }
 
-// review brings the records up to date: those go whose wish is another one, or whose value is right again and was so for long.
+// review brings the records up to date: those go whose wish is another one, or whose value is right again and was so
+// for long.
 func (v *View) review(records []state.Conflict, now time.Time) (kept []state.Conflict, changed bool) {
 	wants := make(map[cgroup.File]string, len(v.Plan.Want))
 	for _, w := range v.Plan.Want {

@@ -41,7 +41,8 @@ func (m *machine) conflicts() []state.Conflict {
 	return st.Conflicts
 }
 
-// A value that somebody else changes is put right and told of; one that is changed again and again is left longer and longer.
+// A value that somebody else changes is put right and told of; one that is changed again and again is left longer and
+// longer.
 func TestForeignWriterIsPutRight(t *testing.T) {
 	m, now := governed(t, "enforce")
 	if c := m.conflicts(); len(c) > 0 {

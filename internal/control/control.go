@@ -160,7 +160,8 @@ type Options struct {
 	// Tree holds the cgroup hierarchies that Root names, for tests: a model of the kernel. Default those of the kernel.
 	Tree *cgroup.Tree
 	Log  *slog.Logger
-	// Watchdog are the arguments with which this program becomes a watchdog (internal/watchdog); nil does without, for tests.
+	// Watchdog are the arguments with which this program becomes a watchdog (internal/watchdog); nil does without, for
+	// tests.
 	Watchdog []string
 	// Probe are the arguments with which this program becomes a load (internal/probe); nil measures nothing.
 	Probe []string

@@ -160,8 +160,8 @@ func (m *machine) within(d time.Duration, what string, do func()) {
 	}
 }
 
-// Whatever lies in the state directory: no verb hangs or takes memory without bound, apply works, and a release gives all
-// of the host back.
+// Whatever lies in the state directory: no verb hangs or takes memory without bound, apply works, and a release gives
+// all of the host back.
 func TestWhateverLiesInTheStateDirectory(t *testing.T) {
 	t.Parallel()
 	names := []string{"journal.log", "history.log", "lock"}

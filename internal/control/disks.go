@@ -108,7 +108,8 @@ func writtenKinds(places []PlacedFiles, open []procfs.WrittenFile) []WrittenKind
 	return kinds
 }
 
-// Measure measures what a device, or the disks below a path, can do. Begin is told before the first request what will be done.
+// Measure measures what a device, or the disks below a path, can do. Begin is told before the first request what will
+// be done.
 func (c *Controller) Measure(ctx context.Context, target string, begin func(what string) error) (*blockdev.Measured, error) {
 	target, err := filepath.Abs(target)
 	if err != nil {
@@ -132,8 +133,8 @@ func (c *Controller) Measure(ctx context.Context, target string, begin func(what
 	return m, nil
 }
 
-// placeFiles finds the storage of each place. Open files of a kind are told of where nothing else of that kind lies on the
-// same storage: they are what the configuration does not say.
+// placeFiles finds the storage of each place. Open files of a kind are told of where nothing else of that kind lies on
+// the same storage: they are what the configuration does not say.
 func placeFiles(s *blockdev.Storage, pid int, files []engine.Files) []PlacedFiles {
 	var placed []PlacedFiles
 	for _, f := range files {
@@ -198,8 +199,8 @@ func rank(kind engine.FileKind) int {
 	}, kind)
 }
 
-// Roots are the filesystems worth drawing, in the order of their mounts: those on devices, pools and the network, and whatever a
-// database keeps files on. A read-only image, such as of a program package, counts only in the last case.
+// Roots are the filesystems worth drawing, in the order of their mounts: those on devices, pools and the network, and
+// whatever a database keeps files on. A read-only image, such as of a program package, counts only in the last case.
 func (d *Disks) Roots() []*blockdev.Layer {
 	var roots []*blockdev.Layer
 	add := func(l *blockdev.Layer) {

@@ -22,7 +22,8 @@ const (
 	benchFiles     = 100
 )
 
-// servers starts processes that look like MySQL servers with their data files open for writing. They are copies of the test binary.
+// servers starts processes that look like MySQL servers with their data files open for writing. They are copies of the
+// test binary.
 func servers(b *testing.B) {
 	b.Helper()
 	self, err := os.Executable()
@@ -70,8 +71,8 @@ func servers(b *testing.B) {
 	}
 }
 
-// BenchmarkDataFiles finds what each open data file of 50 instances lies on, down to the disks: what `discover disks` does. The bound, of the
-// median of CPU time, is "in the order of 150 ms": three times that.
+// BenchmarkDataFiles finds what each open data file of 50 instances lies on, down to the disks: what `discover disks`
+// does. The bound, of the median of CPU time, is "in the order of 150 ms": three times that.
 func BenchmarkDataFiles(b *testing.B) {
 	servers(b)
 	c := &Controller{Host: host.New("/")}
@@ -122,8 +123,8 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkDisksUnchanged is what the agent does at a look, with limits on disks, to see that no disk has come or gone: one file, and a directory for each
-// device that may lie on others. No file of a database is looked at.
+// BenchmarkDisksUnchanged is what the agent does at a look, with limits on disks, to see that no disk has come or gone:
+// one file, and a directory for each device that may lie on others. No file of a database is looked at.
 func BenchmarkDisksUnchanged(b *testing.B) {
 	h := host.New("/")
 	for b.Loop() {

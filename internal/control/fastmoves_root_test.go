@@ -13,8 +13,8 @@ import (
 	"bulkhead/internal/testhost"
 )
 
-// From the policy to the mount option and back. Kernel 6.18 keeps moves fast until the next boot, so outside of the lab this runs only
-// when FAST=1 asks for it.
+// From the policy to the mount option and back. Kernel 6.18 keeps moves fast until the next boot, so outside of the lab
+// this runs only when FAST=1 asks for it.
 func TestFastMovesThroughTheVerbs(t *testing.T) {
 	if os.Getenv("BULKHEAD_LAB") == "" && os.Getenv("FAST") != "1" {
 		t.Skip("it would leave this kernel with fast moves until it is booted again; FAST=1 runs it, as the lab does")

@@ -108,7 +108,8 @@ type diskCase struct {
 	before func(m *machine, job, idle procfs.ID)
 	do     func(m *machine, job, idle procfs.ID) error
 	agent  bool // nobody asked for it: it is tried again, and tells nobody but the log
-	// changes says that it changes limits when it is done, and lifts that it takes those of jobs away whatever the disk does.
+	// changes says that it changes limits when it is done, and lifts that it takes those of jobs away whatever the disk
+	// does.
 	changes, lifts bool
 }
 
@@ -170,8 +171,9 @@ var diskCases = func() []diskCase {
 	}
 }()
 
-// A disk that is full, broken or read-only while a verb runs, at any call of it: the verb is done, or says what to do, and in both
-// cases nothing was changed that cannot be undone. When the disk is well again, a release by the next process gives the host back.
+// A disk that is full, broken or read-only while a verb runs, at any call of it: the verb is done, or says what to do,
+// and in both cases nothing was changed that cannot be undone. When the disk is well again, a release by the next
+// process gives the host back.
 func TestVerbsOnAFailingDisk(t *testing.T) {
 	t.Parallel()
 	for i, c := range diskCases {
@@ -223,7 +225,8 @@ func errIf(fails bool, err error) error {
 	return nil
 }
 
-// failOnDisk does something on a disk that fails, and then gives the host back on one that is well. It gives the number of calls.
+// failOnDisk does something on a disk that fails, and then gives the host back on one that is well. It gives the number
+// of calls.
 func failOnDisk(t *testing.T, c diskCase, fail func(call int) error) int {
 	t.Helper()
 	m := newMachine(t, "252.39")

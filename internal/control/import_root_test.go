@@ -22,8 +22,8 @@ import (
 	"bulkhead/internal/testhost"
 )
 
-// study is the cgconfig.conf of the Red Hat study (internal/convert/testdata/cgconfig/redhat.txtar) on this machine: without its
-// mounts, its users by numbers, with the CPUs and nodes that there are.
+// study is the cgconfig.conf of the Red Hat study (internal/convert/testdata/cgconfig/redhat.txtar) on this machine:
+// without its mounts, its users by numbers, with the CPUs and nodes that there are.
 func (s *site) study() string {
 	s.t.Helper()
 	facts := s.facts0()
@@ -149,8 +149,8 @@ func stat(t *testing.T, file string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// compare holds every group that libcgroup's parser made to the one that bulkhead made: files, owners, modes and values. apart
-// are values that are known to differ, by file.
+// compare holds every group that libcgroup's parser made to the one that bulkhead made: files, owners, modes and
+// values. apart are values that are known to differ, by file.
 func (s *site) compare(t *testing.T, theirs string, groups []string, apart map[string]string) {
 	t.Helper()
 	compared := 0
@@ -227,7 +227,8 @@ func (s *site) snapshotOf(group string) string {
 	return strings.Join(lines, "\n")
 }
 
-// sampleGroups are the groups that stand as comments in the sample of libcgroup 2.0.2, with numbers for Unix groups that no machine has.
+// sampleGroups are the groups that stand as comments in the sample of libcgroup 2.0.2, with numbers for Unix groups
+// that no machine has.
 const sampleGroups = `group daemons/www {
 	perm {
 		task {

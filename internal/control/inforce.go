@@ -20,8 +20,8 @@ import (
 	"bulkhead/internal/systemd/unitname"
 )
 
-// InForce gives the limits that hold on the host now and that bulkhead has not set: those of control groups, and those of
-// systemd's units by their properties, which systemd writes to the groups of units.
+// InForce gives the limits that hold on the host now and that bulkhead has not set: those of control groups, and those
+// of systemd's units by their properties, which systemd writes to the groups of units.
 func (c *Controller) InForce(ctx context.Context) (groups []inforce.Group, units []unitfile.LiveUnit, err error) {
 	facts, err := c.Host.Facts()
 	if err != nil {
@@ -221,8 +221,8 @@ func liveUnits(ctx context.Context, m *systemd.Manager) (units []unitfile.LiveUn
 	return units, nil
 }
 
-// unitLines gives the properties of a unit as its file would have them. A limit of tasks and a policy for the OOM killer count
-// where the unit itself asks for them: systemd has a default for both.
+// unitLines gives the properties of a unit as its file would have them. A limit of tasks and a policy for the OOM
+// killer count where the unit itself asks for them: systemd has a default for both.
 func unitLines(u *systemd.Unit, said []systemd.FileSetting) (lines []string) {
 	asked := func(setting string) bool {
 		return slices.ContainsFunc(said, func(s systemd.FileSetting) bool { return s.Setting == setting })

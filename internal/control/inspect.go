@@ -147,8 +147,8 @@ type PlacedAt struct {
 	At   time.Time     `json:"at"`
 	Took time.Duration `json:"took_ns"` // from its exec, or its change of user, group or name
 	How  string        `json:"how"`
-	// Resident is how much it had in memory then, bytes: at most so much stays charged where it was. 0 is not known: of a process
-	// that was placed as it started.
+	// Resident is how much it had in memory then, bytes: at most so much stays charged where it was. 0 is not known: of
+	// a process that was placed as it started.
 	Resident int64 `json:"resident,omitempty"`
 }
 
@@ -164,8 +164,8 @@ type ExplainOptions struct {
 	Exact bool          // find where every page of the process is charged
 }
 
-// Explain says why a process is where it is, which limits reach it, and which of them bite now: those that do while the levels
-// are watched.
+// Explain says why a process is where it is, which limits reach it, and which of them bite now: those that do while the
+// levels are watched.
 func (c *Controller) Explain(ctx context.Context, pid int, o ExplainOptions) (*Explanation, error) {
 	v, _, err := c.current(ctx, look{})
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"bulkhead/internal/state"
 )
 
-// A host whose policy an earlier version applied keeps its root group until the next apply, which brings every group over
-// in one change that can be undone.
+// A host whose policy an earlier version applied keeps its root group until the next apply, which brings every group
+// over in one change that can be undone.
 func TestFormerLayoutIsBroughtOver(t *testing.T) {
 	const (
 		groups = "groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50, memory: {max: 1GiB}}\n"

@@ -266,8 +266,8 @@ type told struct {
 	failed                bool
 }
 
-// tell logs what a look did to groups and units: whoever changed them behind bulkhead's back finds out here. Moves are counted
-// by status; a directory counts once for all hierarchies.
+// tell logs what a look did to groups and units: whoever changed them behind bulkhead's back finds out here. Moves are
+// counted by status; a directory counts once for all hierarchies.
 func (c *Controller) tell(p plan.Plan, failed error, now time.Time) {
 	for t, at := range c.memory.told {
 		if now.Sub(at) >= tellAgain {
@@ -331,7 +331,8 @@ func puts(p plan.Plan, members map[procfs.ID]struct{}) (done LookResult) {
 	return done
 }
 
-// goingDown says that the host takes its units away one after the other; whoever made them again would only be in its way.
+// goingDown says that the host takes its units away one after the other; whoever made them again would only be in its
+// way.
 func (c *Controller) goingDown(ctx context.Context, f *host.Facts) bool {
 	m, err := c.manager(ctx, f)
 	if err != nil || m == nil {
@@ -379,8 +380,8 @@ func (v *View) planWithout(groups ...string) {
 	v.plan()
 }
 
-// bar keeps a group whose unit systemd refused out of the looks for a while: a job that runs into its time, and all that is
-// undone then, again and again, would be more harm than good.
+// bar keeps a group whose unit systemd refused out of the looks for a while: a job that runs into its time, and all
+// that is undone then, again and again, would be more harm than good.
 type bar struct {
 	revision int
 	until    time.Time
@@ -411,8 +412,8 @@ func errLeftOut(group string, cause error) error {
 	return fail(CodeFailed, "", "group %q is left out, the others go on: %w", group, cause)
 }
 
-// runOthers runs a plan, and when systemd refuses a unit of one group it runs that of the others: what was done is undone then,
-// and that group stays as it is. Of those that own names nobody is left out.
+// runOthers runs a plan, and when systemd refuses a unit of one group it runs that of the others: what was done is
+// undone then, and that group stays as it is. Of those that own names nobody is left out.
 func (c *Controller) runOthers(ctx context.Context, v *View, r Request, revision int, reply *Reply, own ...string) (trouble error) {
 	for {
 		err := c.run(ctx, v, r, revision, reply)

@@ -28,8 +28,8 @@ import (
 	"bulkhead/internal/verify"
 )
 
-// machine is a host with systemd that is nowhere but in memory: the model of PID 1 over the model of the kernel, on cgroup
-// v2, and /proc as files. The verbs run on it as they are.
+// machine is a host with systemd that is nowhere but in memory: the model of PID 1 over the model of the kernel, on
+// cgroup v2, and /proc as files. The verbs run on it as they are.
 type machine struct {
 	*Controller
 	t      *testing.T

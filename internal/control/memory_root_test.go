@@ -67,8 +67,9 @@ func (s *site) reclaiming(within string) string {
 	return fmt.Sprintf("version: 1\nhost: {root: %s, reclaim: %s}\ngroups:\n  g: {match: [{exe: /nonexistent/x}], memory: {max: 400MiB%s}}\n", s.root, within, swap)
 }
 
-// TestMemoryIsLoweredUnderLoad: a group that holds 100 MiB and reads a file larger than its limit again and again is lowered from 400 MiB to 220 MiB
-// without an OOM kill; to 60 MiB it is refused, also when forced, in the time it has, and nothing is half done.
+// TestMemoryIsLoweredUnderLoad: a group that holds 100 MiB and reads a file larger than its limit again and again is
+// lowered from 400 MiB to 220 MiB without an OOM kill; to 60 MiB it is refused, also when forced, in the time it has,
+// and nothing is half done.
 func TestMemoryIsLoweredUnderLoad(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -14,7 +14,8 @@ import (
 	"bulkhead/internal/state"
 )
 
-// A plan that leaves interfaces as they are, forced past what the kernel lacks for them, does not forget what was on them before.
+// A plan that leaves interfaces as they are, forced past what the kernel lacks for them, does not forget what was on
+// them before.
 func TestForcedPastTheKernelKeepsOriginals(t *testing.T) {
 	c, err := Open(Options{State: t.TempDir()})
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"bulkhead/internal/testhost"
 )
 
-// On a machine with two NUMA nodes a group with memory on one of them gets the other one only when that is asked for; on cgroup v2 its pages
-// move then, on v1 they stay.
+// On a machine with two NUMA nodes a group with memory on one of them gets the other one only when that is asked for;
+// on cgroup v2 its pages move then, on v1 they stay.
 func TestNodesNeedAsking(t *testing.T) {
 	s := newSite(t)
 	if facts, err := s.Host.Facts(); err != nil {

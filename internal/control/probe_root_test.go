@@ -106,7 +106,8 @@ func (s *site) probeDirs() (found []cgroup.Dir) {
 	return found
 }
 
-// faulty fails the test unless a probe finds a fault in a limit, measured in that way, for a reason with these words; and none elsewhere.
+// faulty fails the test unless a probe finds a fault in a limit, measured in that way, for a reason with these words;
+// and none elsewhere.
 func (s *site) faulty(all []verify.Result, key policy.Key, how, reason string) {
 	s.t.Helper()
 	found := false
@@ -124,7 +125,8 @@ func (s *site) faulty(all []verify.Result, key policy.Key, how, reason string) {
 	}
 }
 
-// healthy is a policy of limits that hold, on this machine with cgroup v1 too: direct and buffered reads, not buffered writes.
+// healthy is a policy of limits that hold, on this machine with cgroup v1 too: direct and buffered reads, not buffered
+// writes.
 func healthy(mark, dev string) string {
 	return fmt.Sprintf(`groups:
   g:
@@ -245,7 +247,8 @@ func TestProbeFindsPlantedFaults(t *testing.T) {
 			}, policy.KeyIOReadBandwidth, "direct", "its processes sit in",
 		},
 		{
-			// What a daemon-reload leaves of a limit that was written to a unit's file by hand; a real one is for the lab.
+			// What a daemon-reload leaves of a limit that was written to a unit's file by hand; a real one is for the
+			// lab.
 			"a limit undone", simple("cpu: {limit: 0.3}"),
 			func(_ *testing.T, s *site) { s.tamper("cpu", "cpu.cfs_quota_us", "-1", "cpu.max", "max") },
 			policy.KeyCPULimit, "alone", "the kernel holds unlimited",
@@ -337,7 +340,8 @@ func mounted(t *testing.T) (dir string) {
 	return dir
 }
 
-// TestProbeOfBufferedWrites: on cgroup v1 what goes through the page cache is held by nothing, and direct IO is; on v2 both are.
+// TestProbeOfBufferedWrites: on cgroup v1 what goes through the page cache is held by nothing, and direct IO is; on v2
+// both are.
 func TestProbeOfBufferedWrites(t *testing.T) {
 	s := probeSite(t)
 	dir := mounted(t)
@@ -440,7 +444,8 @@ func TestProbeInside(t *testing.T) {
 	}
 }
 
-// TestProbeThatIsKilled: its loads die with it, and what it made in the kernel goes with the next probe, apply or release.
+// TestProbeThatIsKilled: its loads die with it, and what it made in the kernel goes with the next probe, apply or
+// release.
 func TestProbeThatIsKilled(t *testing.T) {
 	t.Parallel()
 	for _, next := range []string{"probe", "apply", "release"} {

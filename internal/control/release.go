@@ -243,7 +243,8 @@ func unrecorded(sources []policy.Source) plan.Names {
 	return plan.Names{Root: parse.RootOf(sources), Former: usualRoots}
 }
 
-// treeNames tells what is ours on this host: as the applied policy lays it out, and what the journal says we made otherwise.
+// treeNames tells what is ours on this host: as the applied policy lays it out, and what the journal says we made
+// otherwise.
 func treeNames(s *state.Documents, made []string) plan.Names {
 	n := plan.Names{Root: s.Applied.Root(), Former: made}
 	if s.Applied != nil {

@@ -12,8 +12,9 @@ import (
 // retainEvery is how often the agent shortens the history.
 const retainEvery = time.Hour
 
-// retain shortens the history to what host.history keeps, and drops the sources of revisions that nothing tells of any more. What is in force, what
-// it goes back to without a number, and what a change on trial is undone to stays. That it cannot be done undoes nothing.
+// retain shortens the history to what host.history keeps, and drops the sources of revisions that nothing tells of any
+// more. What is in force, what it goes back to without a number, and what a change on trial is undone to stays. That it
+// cannot be done undoes nothing.
 func (c *Controller) retain(h policy.History) error {
 	if h == (policy.History{}) {
 		return nil

@@ -15,7 +15,8 @@ func numbered(n int) string {
 	return fmt.Sprintf("host: {history: {entries: 10}}\ngroups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: %d}\n", 50+n)
 }
 
-// Revisions go with the history, but for those that somebody may still need; a rollback to one that went says so, and no number comes twice.
+// Revisions go with the history, but for those that somebody may still need; a rollback to one that went says so, and
+// no number comes twice.
 func TestRevisionsGoWithTheHistory(t *testing.T) {
 	m := newMachine(t, "252.39")
 	m.start("/usr/bin/backup all")

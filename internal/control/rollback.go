@@ -62,7 +62,8 @@ func (c *Controller) rollback(ctx context.Context, r Request, reply *Reply) erro
 	return c.applySources(ctx, r, reply, sources)
 }
 
-// wouldUndo says what a rollback without a revision undoes before anything else: an interrupted change, or the one on trial.
+// wouldUndo says what a rollback without a revision undoes before anything else: an interrupted change, or the one on
+// trial.
 func (c *Controller) wouldUndo(r Request, reply *Reply) error {
 	text, err := c.unfinished()
 	if err != nil || r.To > 0 {

@@ -64,7 +64,8 @@ func switches(told, open []string) string {
 	return strings.Join(all, "; ")
 }
 
-// tellWindows has the history say what switched, unless the plan that it took has an entry of its own, and remembers it.
+// tellWindows has the history say what switched, unless the plan that it took has an entry of its own, and remembers
+// it.
 func (c *Controller) tellWindows(r Request, reply *Reply, revision int, open []string) error {
 	if !reply.ran {
 		c.remember(journal.Entry{Time: c.now(), Verb: r.Verb, By: r.By, Reason: r.Reason, Revision: revision, Outcome: journal.Committed}, reply)

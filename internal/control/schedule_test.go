@@ -103,7 +103,8 @@ func TestWindowsOpenAndClose(t *testing.T) {
 	}
 }
 
-// What a person sets goes before a window; and a window that opened or closed while no agent ran is made good by the first look.
+// What a person sets goes before a window; and a window that opened or closed while no agent ran is made good by the
+// first look.
 func TestWindowsBesideOverridesAndWithoutAnAgent(t *testing.T) {
 	m := newMachine(t, "252.39")
 	m.start("/usr/bin/backup all")

@@ -22,7 +22,8 @@ import (
 // killed is what a controller dies of in the midst of a plan.
 type killed struct{}
 
-// reopened is the controller of the next process that works on the same state directory, the one before killed or ended.
+// reopened is the controller of the next process that works on the same state directory, the one before killed or
+// ended.
 func (m *machine) reopened(killAt int) {
 	m.t.Helper()
 	dir := m.Store.Dir()
@@ -77,8 +78,9 @@ var sequencePolicies = []string{
 	"groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 80}\n  web: {role: helper, match: [{exe: httpd}], tasks: 60}\n",
 }
 
-// Whatever comes after whatever: applies, sets, windows, ends of overrides, changes that wait to be confirmed, kills at any step, restarts, clocks that
-// jump and reboots; a release gives the host back as it was, and no limit was ever one that nobody had asked for.
+// Whatever comes after whatever: applies, sets, windows, ends of overrides, changes that wait to be confirmed, kills at
+// any step, restarts, clocks that jump and reboots; a release gives the host back as it was, and no limit was ever one
+// that nobody had asked for.
 func TestAnySequenceIsGivenBack(t *testing.T) {
 	checks := flag.Lookup("rapid.checks")
 	was := checks.Value.String()

@@ -17,8 +17,8 @@ func opened(told, open []string) []string {
 // scheduleVerb is what the history calls a change that a window makes.
 const scheduleVerb = "schedule"
 
-// openGuarded puts windows that have opened in force under the policy's guard, when it has one that can watch and nothing else is on trial; done is false when they are
-// to be put in force without.
+// openGuarded puts windows that have opened in force under the policy's guard, when it has one that can watch and
+// nothing else is on trial; done is false when they are to be put in force without.
 func (c *Controller) openGuarded(ctx context.Context, v *View, s *state.Documents, r Request, reply *Reply, run func() error) (done bool, err error) {
 	watch := guardOf(v)
 	if watch == nil || len(opened(s.Windows, namesOf(v.Open))) == 0 {
@@ -35,7 +35,8 @@ func (c *Controller) openGuarded(ctx context.Context, v *View, s *state.Document
 	return true, c.standTrial(ctx, v, r, reply, s, map[string]any{state.DocWindows: namesOf(v.Open)}, watch, run)
 }
 
-// closeGuarded ends the trial of windows when none of them is open any more: what is undone by the clock need not be by the guard.
+// closeGuarded ends the trial of windows when none of them is open any more: what is undone by the clock need not be by
+// the guard.
 func (c *Controller) closeGuarded(told, open []string) error {
 	if len(opened(open, told)) == 0 {
 		return nil

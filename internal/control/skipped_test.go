@@ -8,7 +8,8 @@ import (
 	"bulkhead/internal/state"
 )
 
-// A window that does harm is undone by the guard until it closes; the next one counts again, and an apply makes this one count.
+// A window that does harm is undone by the guard until it closes; the next one counts again, and an apply makes this
+// one count.
 func TestGuardClosesAWindow(t *testing.T) {
 	const text = "groups:\n  app: {role: helper, match: [{exe: backup}], memory: {max: 1GiB}}\n" +
 		"schedules: [{name: night, when: \"0 22 * * *\", zone: UTC, for: 6h, set: {app: {memory: {max: 64MiB}}}}]\n" +

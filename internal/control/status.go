@@ -75,8 +75,8 @@ type AgentStatus struct {
 	Error     string     `json:"error,omitempty"`              // of the last look
 }
 
-// Placement is how long it took from a process's exec, or from its change of user, group or name, until it was in its group.
-// Only those count of which an event told.
+// Placement is how long it took from a process's exec, or from its change of user, group or name, until it was in its
+// group. Only those count of which an event told.
 type Placement struct {
 	Count   int64         `json:"count"`
 	Slowest time.Duration `json:"slowest_ns"`
@@ -90,8 +90,8 @@ type PlacedWithin struct {
 	Count int64         `json:"count"`
 }
 
-// Share gives the smallest bound within which a share of them (0 to 1) was placed: an upper limit of that quantile. It is
-// the slowest one where no bound is.
+// Share gives the smallest bound within which a share of them (0 to 1) was placed: an upper limit of that quantile. It
+// is the slowest one where no bound is.
 func (p *Placement) Share(share float64) time.Duration {
 	need, seen := int64(math.Ceil(share*float64(p.Count))), int64(0)
 	for _, w := range p.Within {

@@ -41,8 +41,8 @@ func newBufferedWriter(t *testing.T, mark string) *bufferedWriter {
 	return w
 }
 
-// write has it write, and gives the time until all of it is on the disk. Who asks for the data to be written back is the test:
-// the writer only dirties pages, as a dump or a copy does.
+// write has it write, and gives the time until all of it is on the disk. Who asks for the data to be written back is
+// the test: the writer only dirties pages, as a dump or a copy does.
 func (w *bufferedWriter) write() time.Duration {
 	w.t.Helper()
 	disk, err := os.Open(spareDisk)
@@ -89,13 +89,15 @@ func (w *bufferedWriter) sectors() int64 {
 	return n
 }
 
-// What is written, and how fast it may be: little, as an emulated machine on a busy host wrote 6 MB/s into the page cache.
+// What is written, and how fast it may be: little, as an emulated machine on a busy host wrote 6 MB/s into the page
+// cache.
 const (
 	bufferedBytes = 6 << 20
 	bufferedRate  = 1 << 20 // a second
 )
 
-// A limit on writing holds what goes through the page cache on cgroup v2. On v1 nothing does: plan says so, and it runs past.
+// A limit on writing holds what goes through the page cache on cgroup v2. On v1 nothing does: plan says so, and it runs
+// past.
 func TestBufferedWritesAreHeldOnV2Alone(t *testing.T) {
 	s := newUnitSite(t)
 	if os.Getenv("BULKHEAD_LAB") != "1" {
@@ -140,8 +142,8 @@ func TestBufferedWritesAreHeldOnV2Alone(t *testing.T) {
 	if strings.Contains(section, "io.write") {
 		t.Errorf("plan calls it not enforced:\n%s", text)
 	}
-	// The throttle lets a slice of 100 ms through at first. ext4 writes more than the data, and what the machine takes without a
-	// limit it may take beside it.
+	// The throttle lets a slice of 100 ms through at first. ext4 writes more than the data, and what the machine takes
+	// without a limit it may take beside it.
 	if took < limited*9/10 || took > limited*5/4+free {
 		t.Errorf("buffered writes took %v, the limit asks for %v, and without one they took %v", took, limited, free)
 	}

@@ -26,8 +26,8 @@ func cpuRow(t *testing.T, all []verify.Result) verify.Result {
 	return all[i]
 }
 
-// Under systemd a load is put inside: into the unit that carries the group's limits, or as a scope in the group's slice. A limit that a
-// daemon-reload takes away is found, and the reload named.
+// Under systemd a load is put inside: into the unit that carries the group's limits, or as a scope in the group's
+// slice. A limit that a daemon-reload takes away is found, and the reload named.
 func TestProbeUnderSystemd(t *testing.T) {
 	s := newUnitSite(t)
 	s.Controller.probe = []string{"be-a-load", s.state}

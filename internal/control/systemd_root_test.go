@@ -411,8 +411,8 @@ func TestPartOfAUnitNeedsAsking(t *testing.T) {
 	}
 }
 
-// An administrator's slice gets a group's limits, takes a command in, and is itself again after release (the case of the
-// ScyllaDB documents).
+// An administrator's slice gets a group's limits, takes a command in, and is itself again after release (the case of
+// the ScyllaDB documents).
 func TestSliceOfAnAdministrator(t *testing.T) {
 	s := newUnitSite(t)
 	name := strings.ReplaceAll(s.root, "-", "") + "-helper.slice"
@@ -610,8 +610,8 @@ func (s *unitSite) gone(when, unit string) {
 	s.t.Errorf("%s: %s is still %s, %s", when, unit, u.LoadState, u.ActiveState)
 }
 
-// A command of `run` is a unit of its own in the group's slice from its first instruction on: the group's limits hold it,
-// the agent leaves it there, reloads do, it ends with the command, and release sends the command back.
+// A command of `run` is a unit of its own in the group's slice from its first instruction on: the group's limits hold
+// it, the agent leaves it there, reloads do, it ends with the command, and release sends the command back.
 func TestRunIsAUnitOfItsOwn(t *testing.T) {
 	s := newUnitSite(t)
 	p, rule := marked(t, 81010)

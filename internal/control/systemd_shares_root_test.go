@@ -32,13 +32,15 @@ type race struct {
 	pids map[string]int // who runs: a group, or the directory of a hog
 }
 
-// A hog that is in no unit at all, and on cgroup v1 one in a unit without a weight, count only while they want to run. So they always do.
+// A hog that is in no unit at all, and on cgroup v1 one in a unit without a weight, count only while they want to run.
+// So they always do.
 const (
 	noUnit = "a hog of no unit"
 	noDir  = "a hog of system.slice"
 )
 
-// enter binds a process to the CPU. But in the seconds that are measured it is stopped, as an emulated machine has little to spare.
+// enter binds a process to the CPU. But in the seconds that are measured it is stopped, as an emulated machine has
+// little to spare.
 func (r *race) enter(who string, pid int) {
 	r.t.Helper()
 	r.bind(who, pid)
@@ -67,8 +69,8 @@ func (r *race) signal(who string, pid int, signal unix.Signal) {
 // busy is a shell that burns a CPU, with a mark that a rule finds.
 const busy = "while :; do :; done"
 
-// hog starts one that burns the CPU in a directory of the cpu controller's hierarchy, or where cgroup v2 takes no process there, an
-// empty slice for one, in a directory of its own below.
+// hog starts one that burns the CPU in a directory of the cpu controller's hierarchy, or where cgroup v2 takes no
+// process there, an empty slice for one, in a directory of its own below.
 func (r *race) hog(d cgroup.Dir) {
 	r.t.Helper()
 	tree := testhost.Tree(r.t)
@@ -91,8 +93,8 @@ func (r *race) hog(d cgroup.Dir) {
 	r.enter(d.Path, p.PID)
 }
 
-// fill puts a hog into each unit of a directory that counts and has none yet: shares are what is left when everybody wants all
-// there is.
+// fill puts a hog into each unit of a directory that counts and has none yet: shares are what is left when everybody
+// wants all there is.
 func (r *race) fill(at cgroup.Dir) {
 	r.t.Helper()
 	tree := testhost.Tree(r.t)
@@ -134,9 +136,10 @@ func (r *race) places(hierarchy string) (all []string) {
 	return all
 }
 
-// run has all of them run until what each got of the CPU, in per cent of what they got together, is good, for 20 seconds at most:
-// the scheduler gives a process later what it got less before, so what is measured over a longer time comes closer. It goes by the
-// kernel's own clock of each process, so that a host which gives the emulator less time takes it from all of them alike.
+// run has all of them run until what each got of the CPU, in per cent of what they got together, is good, for 20
+// seconds at most: the scheduler gives a process later what it got less before, so what is measured over a longer time
+// comes closer. It goes by the kernel's own clock of each process, so that a host which gives the emulator less time
+// takes it from all of them alike.
 func (r *race) run(good func(parts map[string]float64) bool) (parts map[string]float64, took time.Duration) {
 	r.t.Helper()
 	for who, pid := range r.pids {
@@ -199,8 +202,8 @@ func (r *race) signalAll(signal unix.Signal) {
 	}
 }
 
-// A database that sits in system.slice until its restart, a job in a group, hogs everywhere else: plan says before what status says
-// after, and a CPU on which all of them run busy loops is shared like that.
+// A database that sits in system.slice until its restart, a job in a group, hogs everywhere else: plan says before what
+// status says after, and a CPU on which all of them run busy loops is shared like that.
 func TestSharesOverTheRealTree(t *testing.T) {
 	s := newUnitSite(t)
 	if os.Getenv("BULKHEAD_LAB") != "1" {
@@ -276,7 +279,8 @@ func (s *unitSite) planned(sources []policy.Source) map[string]plan.Share {
 	})
 }
 
-// median asks some times for the shares and takes those in the middle: daemons that run for a moment count in some of them.
+// median asks some times for the shares and takes those in the middle: daemons that run for a moment count in some of
+// them.
 func median(ask func() map[string]plan.Share) map[string]plan.Share {
 	var all []map[string]plan.Share
 	for range 9 {
@@ -286,10 +290,10 @@ func median(ask func() map[string]plan.Share) map[string]plan.Share {
 	return all[len(all)/2]
 }
 
-// How far the measured part of the CPU may be from the printed one, in per cent of the printed one and of the CPU. A loop of
-// weight 10 beside ones of 1000 gets its turn some dozens of times in five seconds, each a few ms long, and in the emulator a tick comes
-// late; with a load of 20 on the host's two cores it was off by 9 per cent at most. A weight that is
-// not in force, a level of the tree or a competitor that is left out each makes a quarter and more.
+// How far the measured part of the CPU may be from the printed one, in per cent of the printed one and of the CPU. A
+// loop of weight 10 beside ones of 1000 gets its turn some dozens of times in five seconds, each a few ms long, and in
+// the emulator a tick comes late; with a load of 20 on the host's two cores it was off by 9 per cent at most. A weight
+// that is not in force, a level of the tree or a competitor that is left out each makes a quarter and more.
 const (
 	shareRelative = 15.0
 	sharePoints   = 0.7

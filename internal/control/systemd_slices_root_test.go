@@ -11,8 +11,8 @@ import (
 	"bulkhead/internal/systemd"
 )
 
-// Before an adopted unit starts again, bulkhead has an empty slice beside it. A release then ends that slice, and takes the slice
-// above it for none of its own: what somebody has set of system.slice stays.
+// Before an adopted unit starts again, bulkhead has an empty slice beside it. A release then ends that slice, and takes
+// the slice above it for none of its own: what somebody has set of system.slice stays.
 func TestReleaseBeforeTheRestart(t *testing.T) {
 	s := newUnitSite(t)
 	if os.Getenv("BULKHEAD_LAB") != "1" {

@@ -34,8 +34,8 @@ func (c *Controller) trial() (*state.Trial, error) {
 	return d.Prune(state.Moment{}).Trial, nil
 }
 
-// settleTrial brings a verb and the change on trial together, under the lock: what is overdue is undone first, and whoever would change
-// what is on trial learns whose it is. Done says that nothing is left to do.
+// settleTrial brings a verb and the change on trial together, under the lock: what is overdue is undone first, and
+// whoever would change what is on trial learns whose it is. Done says that nothing is left to do.
 func (c *Controller) settleTrial(ctx context.Context, r Request, reply *Reply) (done bool, err error) {
 	if r.Verb == "rollback" { // the others have recovered already
 		if text, err := c.unfinished(); err != nil || text != "" {
@@ -92,8 +92,8 @@ func keepsOut(t *state.Trial, r Request) error {
 // byItself is who undoes what nobody confirmed.
 const byItself = "bulkhead"
 
-// onTrial runs a change with its documents and puts it on trial, when that is asked for: a watchdog, which is a process of its own, is
-// there before anything is changed.
+// onTrial runs a change with its documents and puts it on trial, when that is asked for: a watchdog, which is a process
+// of its own, is there before anything is changed.
 func (c *Controller) onTrial(ctx context.Context, v *View, r Request, reply *Reply, s *state.Documents, docs map[string]any, run func() error) error {
 	return c.standTrial(ctx, v, r, reply, s, docs, guardOf(v), run)
 }
@@ -292,7 +292,8 @@ func living(overrides []state.Override, now time.Time) []state.Override {
 	return slices.DeleteFunc(slices.Clone(overrides), func(o state.Override) bool { return o.Ended(now) })
 }
 
-// Tender takes care of one change on trial until it is settled: in the watchdog, and in an agent whose watchdog was killed.
+// Tender takes care of one change on trial until it is settled: in the watchdog, and in an agent whose watchdog was
+// killed.
 type Tender struct {
 	c     *Controller
 	id    string
@@ -378,8 +379,9 @@ func (t *Tender) Once(ctx context.Context) (over bool, err error) {
 	return t.passed(ctx)
 }
 
-// watched says whether a guard's time is over. Without a whole window it has judged nothing: a clock that jumps forward, a change that took
-// long and a watchdog that was started anew do not shorten that; two samples more are for their uneven times.
+// watched says whether a guard's time is over. Without a whole window it has judged nothing: a clock that jumps
+// forward, a change that took long and a watchdog that was started anew do not shorten that; two samples more are for
+// their uneven times.
 func (t *Tender) watched(trial *state.Trial, now time.Time) bool {
 	seen := now.Sub(t.since)
 	return seen >= trial.Guard.Window+2*sampleEvery && (!t.c.now().Before(trial.Guard.Until) || seen > trial.Guard.Until.Sub(trial.At))
@@ -436,7 +438,8 @@ func (t *Tender) unsettled(ctx context.Context) (over bool, err error) {
 // slack is how long past its time a watchdog may be before the agent does its work.
 const slack = 5 * time.Second
 
-// MindTrial is the agent's part: it starts a new watchdog when that of the trial is gone, and does its work when it hangs.
+// MindTrial is the agent's part: it starts a new watchdog when that of the trial is gone, and does its work when it
+// hangs.
 func (c *Controller) MindTrial(ctx context.Context) error {
 	t, err := c.trial()
 	if err != nil || t == nil {

@@ -273,7 +273,8 @@ func TestTimesToConfirmIn(t *testing.T) {
 	}
 }
 
-// cutOff is a maker that died when its change was done and none of its documents was in place: the history had so many entries before it.
+// cutOff is a maker that died when its change was done and none of its documents was in place: the history had so many
+// entries before it.
 func (m *machine) cutOff(last int, names ...string) {
 	m.t.Helper()
 	lock, err := m.lock(m.t.Context(), "test", "test")
@@ -294,7 +295,8 @@ func (m *machine) cutOff(last int, names ...string) {
 	m.must(m.Store.Save(state.DocNext, n))
 }
 
-// A maker that is killed between the last step of its change and its documents leaves nobody but the watchdog, who knows of no trial then.
+// A maker that is killed between the last step of its change and its documents leaves nobody but the watchdog, who
+// knows of no trial then.
 func TestChangeWithoutItsDocumentsIsUndone(t *testing.T) {
 	for _, by := range []string{"watchdog", "rollback"} {
 		m := newMachine(t, "252.39")
@@ -330,7 +332,8 @@ func TestChangeWithoutItsDocumentsIsUndone(t *testing.T) {
 	}
 }
 
-// A group that cannot be given back holds up neither the others nor the end of the trial, which would be tried again and again, against the agent.
+// A group that cannot be given back holds up neither the others nor the end of the trial, which would be tried again
+// and again, against the agent.
 func TestOneBadUnitHoldsUpNoUndoing(t *testing.T) {
 	m := newMachine(t, "")
 	m.service("db.service", "/usr/sbin/mysqld")
@@ -389,8 +392,8 @@ func TestTimeOnTrialBeginsWithTheChange(t *testing.T) {
 	m.tasks("a minute later", "50")
 }
 
-// A memory.high that was lifted before the change is lifted after its undoing, too: its group would be stuck at it again. One that was lifted since
-// is asked for again.
+// A memory.high that was lifted before the change is lifted after its undoing, too: its group would be stuck at it
+// again. One that was lifted since is asked for again.
 func TestUndoingKeepsWhatWasLifted(t *testing.T) {
 	const text = "groups:\n  jobs: {role: helper, match: [{exe: backup}], memory: {high: 256MiB, max: 1GiB}, tasks: 50}\n"
 	for _, when := range []string{"before a set", "before an apply", "since"} {

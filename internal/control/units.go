@@ -19,8 +19,8 @@ import (
 	"bulkhead/internal/systemd/unitname"
 )
 
-// manager gives the connection to systemd, the same one as long as it lasts; nil without an error where systemd does not
-// own the tree.
+// manager gives the connection to systemd, the same one as long as it lasts; nil without an error where systemd does
+// not own the tree.
 func (c *Controller) manager(ctx context.Context, f *host.Facts) (*systemd.Manager, error) {
 	if !f.Systemd {
 		return nil, nil //nolint:nilnil // there is none to connect to
@@ -196,8 +196,8 @@ func (u units) Make(ctx context.Context, unit string, d cgroup.Dir) error {
 	return u.StartKeeper(ctx, t)
 }
 
-// delegated are the controllers that a keeper's directory gets on cgroup2: those that count. Its group's slice holds the limits; cpuset
-// would come to every unit of the host with it.
+// delegated are the controllers that a keeper's directory gets on cgroup2: those that count. Its group's slice holds
+// the limits; cpuset would come to every unit of the host with it.
 func (u units) delegated() (names []string) {
 	h, ok := u.facts.Hierarchy(plan.Tracker(u.facts))
 	if !ok || h.Version != 2 || !u.Version().AtLeast(delegateListSince) {
@@ -211,7 +211,8 @@ func (u units) delegated() (names []string) {
 	return names
 }
 
-// delegateListSince is the release whose Delegate= takes a list of controllers (systemd.resource-control(5), NEWS of 236).
+// delegateListSince is the release whose Delegate= takes a list of controllers (systemd.resource-control(5), NEWS of
+// 236).
 const delegateListSince = 236
 
 // scopeWait is how long systemd may take to notice that a scope is empty. On cgroup v1 the kernel starts a program that

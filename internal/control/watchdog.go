@@ -16,8 +16,9 @@ import (
 	"bulkhead/internal/watchdog"
 )
 
-// guard has a watchdog take the changes of interfaces back when this process dies over them, or the peers of the policy get out of reach. A release
-// does without one where none can be started: what needs a release may be just that no process can.
+// guard has a watchdog take the changes of interfaces back when this process dies over them, or the peers of the policy
+// get out of reach. A release does without one where none can be started: what needs a release may be just that no
+// process can.
 func (c *Controller) guard(ctx context.Context, peers []string, releasing bool) func(apply.Guarded, context.CancelCauseFunc) (func(bool) error, error) {
 	if len(c.watchdog) == 0 {
 		return nil
@@ -69,8 +70,9 @@ func peersOf(v *View) []string {
 // lockPatience is how long a watchdog waits for the lock before it takes the changes of interfaces back without.
 const lockPatience = time.Second
 
-// Bite is what a watchdog does when the one that made a change cannot take it back: the change is undone as after a crash, by the journal.
-// Where that is not to be had, in whatever way, what was done to interfaces is undone by what the watchdog was told.
+// Bite is what a watchdog does when the one that made a change cannot take it back: the change is undone as after a
+// crash, by the journal. Where that is not to be had, in whatever way, what was done to interfaces is undone by what
+// the watchdog was told.
 func (c *Controller) Bite(ctx context.Context, o watchdog.Order, why string, stuck int) error {
 	var g apply.Guarded
 	if err := json.Unmarshal(o.Undo, &g); err != nil {

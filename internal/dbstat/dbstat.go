@@ -1,5 +1,5 @@
-// Package dbstat asks a database how much work it has done, by its own counter. It owns the connections that this takes, and how a
-// data source name tells the engine; what the figure means for a limit it does not know.
+// Package dbstat asks a database how much work it has done, by its own counter. It owns the connections that this
+// takes, and how a data source name tells the engine; what the figure means for a limit it does not know.
 //
 //	mysql://USER[:PASSWORD]@HOST[:PORT]/            Questions, statements of clients (MySQL, MariaDB)
 //	mysql://USER[:PASSWORD]@localhost/?socket=PATH

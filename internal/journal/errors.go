@@ -55,8 +55,8 @@ func fileHint(path string, err error) string {
 	return ""
 }
 
-// ErrUncertain says that a record could not be put on disk for certain, and not be taken back either: who opens the journal next may
-// find it or not.
+// ErrUncertain says that a record could not be put on disk for certain, and not be taken back either: who opens the
+// journal next may find it or not.
 var ErrUncertain = errors.New("the record may be in the journal all the same")
 
 // uncertain is the error of such a record.

@@ -122,8 +122,8 @@ func asideOf(path string, now time.Time) string {
 	return path + ".damaged-" + now.UTC().Format("20060102T150405.000000000Z")
 }
 
-// append adds whole records. After an error the log holds what it held before; if even that could
-// not be arranged, the next append arranges it first, and the error matches ErrUncertain when the records may be there whole until then.
+// append adds whole records. After an error the log holds what it held before; if even that could not be arranged, the
+// next append arranges it first, and the error matches ErrUncertain when the records may be there whole until then.
 func (l *logFile) append(data []byte, sync bool) (err error) {
 	if l.sealed != nil {
 		return l.sealed

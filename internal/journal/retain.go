@@ -9,8 +9,8 @@ import (
 	"bulkhead/internal/change"
 )
 
-// Retain drops the entries that are more than those to be kept, the oldest first, and says how many. Entries stay that tell, should the journal
-// be damaged, what is still to be given back, and the newest one, which numbers the next.
+// Retain drops the entries that are more than those to be kept, the oldest first, and says how many. Entries stay that
+// tell, should the journal be damaged, what is still to be given back, and the newest one, which numbers the next.
 func (s *Store) Retain(r Retention) (dropped int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,8 +62,9 @@ func spotOf(c Change) change.Target {
 	return c.Target
 }
 
-// tellers has the entries of a boot kept without which the others would tell something else of what is to be given back, as recall reads
-// them: of each place the first entry since it was as before bulkhead, for it has the original, and the last one.
+// tellers has the entries of a boot kept without which the others would tell something else of what is to be given
+// back, as recall reads them: of each place the first entry since it was as before bulkhead, for it has the original,
+// and the last one.
 func tellers(all []Entry, boot string, keep []bool) {
 	replayed := newState().own(boot)
 	started, last := map[change.Target]int{}, map[change.Target]int{}

@@ -12,8 +12,8 @@ import (
 	"bulkhead/internal/linux/procfs"
 )
 
-// Files is the actuator of knob files, cgroup.KindFile. It reads a value in the form in which it is written, and compares
-// values by the rows of the table; a file that no row names is plain text.
+// Files is the actuator of knob files, cgroup.KindFile. It reads a value in the form in which it is written, and
+// compares values by the rows of the table; a file that no row names is plain text.
 type Files struct {
 	Tree interface {
 		Read(cgroup.File) (string, error)
@@ -52,8 +52,8 @@ func (k Files) Same(addr, want, got string) bool {
 	return r.Same(want, got)
 }
 
-// Undo gives a file its old value back. A cpuset list of cgroup v2 that was empty stood for all that the directory above
-// has. The kernel does not take the empty list back while a process is inside (ENOSPC, validate_change in
+// Undo gives a file its old value back. A cpuset list of cgroup v2 that was empty stood for all that the directory
+// above has. The kernel does not take the empty list back while a process is inside (ENOSPC, validate_change in
 // kernel/cgroup/cpuset.c): then it gets by number what it stood for.
 func (k Files) Undo(ctx context.Context, c change.Change) (bool, error) {
 	if _, r, _ := fileOf(c.Addr); r != nil && r.Version == 2 && r.Controller == "cpuset" && c.Old != c.Undo {
@@ -76,8 +76,8 @@ func fileOf(addr string) (cgroup.File, *Row, error) {
 	return f, RowOf(f), nil
 }
 
-// byName finds the rows of the table by version and file name. Rows with a file per page size are under what comes before
-// the size.
+// byName finds the rows of the table by version and file name. Rows with a file per page size are under what comes
+// before the size.
 var byName = sync.OnceValue(func() map[int]map[string][]*Row {
 	rows := map[int]map[string][]*Row{1: {}, 2: {}}
 	for _, r := range Table() {

@@ -14,12 +14,13 @@ import (
 	"bulkhead/internal/netshape"
 )
 
-// arms are the arrangements whose cost is compared; each round takes one measurement of each in turn, so that what else the machine does
-// hits all. The first two are the same: how far apart they are is the noise.
+// arms are the arrangements whose cost is compared; each round takes one measurement of each in turn, so that what else
+// the machine does hits all. The first two are the same: how far apart they are is the noise.
 var arms = []string{"without", "without again", "50 classes, outside", "50 classes, inside"}
 
-// BenchmarkCost compares a stream of one connection, and a ping-pong, without bulkhead, beside 50 classes, and inside a class whose ceiling
-// it does not reach. Run it with -benchtime 1x; SPAN is how long each part takes, ten rounds of each.
+// BenchmarkCost compares a stream of one connection, and a ping-pong, without bulkhead, beside 50 classes, and inside a
+// class whose ceiling it does not reach. Run it with -benchtime 1x; SPAN is how long each part takes, ten rounds of
+// each.
 func BenchmarkCost(b *testing.B) {
 	p := newPair(b)
 	var names []string

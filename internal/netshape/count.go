@@ -14,8 +14,9 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// A counter is a pair of programs of type cgroup_skb on a group's directory, one for each direction: they count what sockets of the group
-// and of those below it send and receive on all interfaces, limits or not. Each has a map of bytes and packets. Loopback counts too.
+// A counter is a pair of programs of type cgroup_skb on a group's directory, one for each direction: they count what
+// sockets of the group and of those below it send and receive on all interfaces, limits or not. Each has a map of bytes
+// and packets. Loopback counts too.
 
 // Traffic is what a counter has seen.
 type Traffic struct{ Bytes, Packets uint64 }
@@ -61,7 +62,8 @@ func (c Change) attach() ebpf.AttachType {
 	return ebpf.AttachCGroupInetEgress
 }
 
-// counter attaches a counting program or takes it off. Each CPU counts by itself (kernel 4.6), so nothing is lost and nobody waits.
+// counter attaches a counting program or takes it off. Each CPU counts by itself (kernel 4.6), so nothing is lost and
+// nobody waits.
 func counter(c Change) error {
 	dir, err := openCgroup(c.Program.Cgroup)
 	if err != nil {
@@ -104,7 +106,8 @@ func countersOn(dir *os.File) ([]Program, error) {
 	return all, nil
 }
 
-// Counted is what the counters on a cgroup2 directory have seen since they were attached, by direction; ok is false without both.
+// Counted is what the counters on a cgroup2 directory have seen since they were attached, by direction; ok is false
+// without both.
 func Counted(path string) (out, in Traffic, ok bool, err error) {
 	dir, err := openCgroup(path)
 	if errors.Is(err, fs.ErrNotExist) {

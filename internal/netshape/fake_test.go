@@ -12,8 +12,9 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// fake keeps one interface, its virtual NIC and programs, by the kernel's rules. On top of those it refuses what would cut the host
-// off: taking the virtual NIC away while something is redirected to it, or redirecting to one that is not there.
+// fake keeps one interface, its virtual NIC and programs, by the kernel's rules. On top of those it refuses what would
+// cut the host off: taking the virtual NIC away while something is redirected to it, or redirecting to one that is not
+// there.
 type fake struct {
 	state  State
 	nextID int

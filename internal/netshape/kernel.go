@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Look reads the state of an interface, and which programs of ours are on the given cgroup2 directories. A directory that is gone has
-// none.
+// Look reads the state of an interface, and which programs of ours are on the given cgroup2 directories. A directory
+// that is gone has none.
 func (k *Kernel) Look(name string, cgroups []string) (State, error) {
 	var s State
 	link, err := k.Link(name)
@@ -48,12 +48,12 @@ func (k *Kernel) Look(name string, cgroups []string) (State, error) {
 	return s, nil
 }
 
-// aliasPrefix begins what `ip link` shows beside our virtual NIC; the kernel keeps it with the NIC, so it tells ours from others'. The
-// name of the interface follows, as it was then: an interface may be renamed.
+// aliasPrefix begins what `ip link` shows beside our virtual NIC; the kernel keeps it with the NIC, so it tells ours
+// from others'. The name of the interface follows, as it was then: an interface may be renamed.
 const aliasPrefix = "bulkhead: what arrives at "
 
-// Strays finds virtual NICs of ours whose interface is gone: its qdiscs and filters went with it, the NIC stays. It gives the changes that
-// remove them.
+// Strays finds virtual NICs of ours whose interface is gone: its qdiscs and filters went with it, the NIC stays. It
+// gives the changes that remove them.
 func (k *Kernel) Strays() ([]Change, error) {
 	links, err := k.Links()
 	if err != nil {

@@ -50,14 +50,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// unit is what the tests call 1 Mbit/s. An emulated machine carries 100 Mbit/s in all, and runs short tests: there it is a tenth.
+// unit is what the tests call 1 Mbit/s. An emulated machine carries 100 Mbit/s in all, and runs short tests: there it
+// is a tenth.
 var (
 	unit = 1.0
 	mbit tc.Rate
 )
 
-// end opens its connections when it is told to, says so, and sends or takes until its stdin closes. Each further line it answers with how
-// many bytes it took.
+// end opens its connections when it is told to, says so, and sends or takes until its stdin closes. Each further line
+// it answers with how many bytes it took.
 func end(how, address, connections string) error {
 	in := bufio.NewReader(os.Stdin)
 	if _, err := in.ReadString('\n'); err != nil {
@@ -336,8 +337,8 @@ func (n *netns) dial(address string) net.Conn {
 	return c
 }
 
-// send floods an address from inside, by a process of its own, that is put into a cgroup2 directory before it opens a socket; "" leaves
-// it where it is.
+// send floods an address from inside, by a process of its own, that is put into a cgroup2 directory before it opens a
+// socket; "" leaves it where it is.
 func (n *netns) send(dir, address string, connections int) (stop func()) {
 	n.t.Helper()
 	return n.start("send", dir, address, connections).stop
@@ -491,14 +492,15 @@ func (p *pair) nicBytes(slot netshape.Slot) func() uint64 {
 	return func() uint64 { return netshape.ClassStats(p.look().NIC)[slot].Bytes }
 }
 
-// busyTries is how often a rate is measured that comes out too low: a machine that is busy with other things sends less than it may. One
-// that is too high is wrong at once.
+// busyTries is how often a rate is measured that comes out too low: a machine that is busy with other things sends less
+// than it may. One that is too high is wrong at once.
 const busyTries = 3
 
 // packet is the largest packet in Mbit: a counter that is read just before or after one has that much less or more.
 const packet = 65536 * 8 / 1e6
 
-// holds checks that what counters count together is the wanted rate in units of mbit, and gives what was measured of each.
+// holds checks that what counters count together is the wanted rate in units of mbit, and gives what was measured of
+// each.
 func holds(t testing.TB, what string, want, percent float64, counters ...func() uint64) []float64 {
 	t.Helper()
 	want *= unit
@@ -519,8 +521,8 @@ func holds(t testing.TB, what string, want, percent float64, counters ...func() 
 	}
 }
 
-// stalls sends its clock every 50 ms over one TCP connection from the host to the peer, which sends it back, and keeps the longest time
-// that took.
+// stalls sends its clock every 50 ms over one TCP connection from the host to the peer, which sends it back, and keeps
+// the longest time that took.
 type stalls struct {
 	conn    net.Conn
 	longest atomic.Int64
@@ -564,7 +566,8 @@ func (s *stalls) send(c net.Conn) {
 	}
 }
 
-// receive times the way there and back of each beat: that of one that waits behind a lost one counts from when it was sent.
+// receive times the way there and back of each beat: that of one that waits behind a lost one counts from when it was
+// sent.
 func (s *stalls) receive(c net.Conn) {
 	var b [8]byte
 	for {
@@ -612,8 +615,8 @@ func (s *stalls) resent() uint32 {
 // leaf is the best queue for classes that this kernel has.
 var leaf = sync.OnceValue(func() string { return netshape.Probe().Leaf() })
 
-// shown is all that the kernel shows of an interface, without what changes by itself: counters, and the number of packets that an HTB let
-// past its classes.
+// shown is all that the kernel shows of an interface, without what changes by itself: counters, and the number of
+// packets that an HTB let past its classes.
 func shown(s netshape.State) []string {
 	var all []string
 	add := func(d tc.Device) {

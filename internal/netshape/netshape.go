@@ -1,9 +1,9 @@
-// Package netshape shares network interfaces between groups, in both directions. It owns the model (groups → classes), the
-// numbers and names of all that it makes, the planner, the executor, and the BPF programs on cgroup2 directories.
+// Package netshape shares network interfaces between groups, in both directions. It owns the model (groups → classes),
+// the numbers and names of all that it makes, the planner, the executor, and the BPF programs on cgroup2 directories.
 //
-// [PlanHost] is pure: what is wanted and what the kernel has become ordered steps, each with its undo. A [Kernel] reads and
-// carries them out, through package tc. A plan that is interrupted leaves a state that the next plan goes on from, up or
-// down; traffic that no group claims passes at every point in between.
+// [PlanHost] is pure: what is wanted and what the kernel has become ordered steps, each with its undo. A [Kernel] reads
+// and carries them out, through package tc. A plan that is interrupted leaves a state that the next plan goes on from,
+// up or down; traffic that no group claims passes at every point in between.
 package netshape
 
 import "bulkhead/internal/linux/tc"
@@ -24,15 +24,16 @@ type Group struct {
 	Slot    Slot  `json:"slot,omitempty"`
 	Egress  Share `json:"egress,omitzero"`
 	Ingress Share `json:"ingress,omitzero"`
-	// Cgroup is the absolute path of the group's directory in the cgroup2 hierarchy; "" has none. A program there sorts what leaves.
+	// Cgroup is the absolute path of the group's directory in the cgroup2 hierarchy; "" has none. A program there sorts
+	// what leaves.
 	Cgroup string `json:"cgroup,omitempty"`
-	// More are further directories of the group, outside of Cgroup: of units that carry its limits by themselves. A policer on each lets
-	// through the whole rate.
+	// More are further directories of the group, outside of Cgroup: of units that carry its limits by themselves. A
+	// policer on each lets through the whole rate.
 	More []string `json:"more,omitempty"`
 	// NetCls says that the directory of the group in a v1 net_cls hierarchy holds Slot.Class as its class id.
 	NetCls bool `json:"net_cls,omitempty"`
-	// Ports are the TCP ports that the group's processes listen on. What arrives is sorted by them, and what leaves where there is
-	// no Cgroup. Where none is known, a program on Cgroup polices what arrives.
+	// Ports are the TCP ports that the group's processes listen on. What arrives is sorted by them, and what leaves
+	// where there is no Cgroup. Where none is known, a program on Cgroup polices what arrives.
 	Ports []uint16 `json:"ports,omitempty"`
 }
 
@@ -46,13 +47,15 @@ type Wanted struct {
 	Groups  []Group `json:"groups,omitempty"`
 	// Replace allows to take over an interface that has foreign qdiscs.
 	Replace bool `json:"replace,omitempty"`
-	// Original is what stood on the interface before it was taken over, from the journal: it comes back when the last group goes.
+	// Original is what stood on the interface before it was taken over, from the journal: it comes back when the last
+	// group goes.
 	Original *Foreign `json:"original,omitempty"`
-	// Keep leaves our empty qdiscs and the virtual NIC on the interface when no group wants anything. Giving an interface another
-	// root or ingress qdisc switches its queues off for a moment, in which the kernel drops packets; all else that a plan does loses
-	// nothing. So they come once and stay as long as bulkhead governs the interface.
+	// Keep leaves our empty qdiscs and the virtual NIC on the interface when no group wants anything. Giving an
+	// interface another root or ingress qdisc switches its queues off for a moment, in which the kernel drops packets;
+	// all else that a plan does loses nothing. So they come once and stay as long as bulkhead governs the interface.
 	Keep bool `json:"keep,omitempty"`
-	// Leaf is the qdisc of every class: "fq_codel", "fq", or "" for a plain byte queue, which every kernel has (Capabilities.Leaf).
+	// Leaf is the qdisc of every class: "fq_codel", "fq", or "" for a plain byte queue, which every kernel has
+	// (Capabilities.Leaf).
 	Leaf string `json:"leaf,omitempty"`
 }
 
@@ -79,8 +82,8 @@ func (g Group) share(d Direction) Share {
 	return g.Egress
 }
 
-// policed says whether what arrives for the group is held by a program that drops: without ports a packet's group is known only when it
-// has reached its socket.
+// policed says whether what arrives for the group is held by a program that drops: without ports a packet's group is
+// known only when it has reached its socket.
 func (g Group) policed() bool { return g.Ingress.asked() && len(g.Ports) == 0 && g.Cgroup != "" }
 
 // dirs are the cgroup2 directories of the group.

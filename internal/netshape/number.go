@@ -28,8 +28,9 @@ import (
 //	                       bears the same name
 //	bcount_out, bcount_in  BPF programs that count a group's traffic, and their maps
 //
-// Minors of classes that packets are sorted into are multiples of 16: pfifo_fast, prio and mqprio look at the lowest four bits of
-// skb->priority, and 0 there is what a packet has anyway. So a class number does no harm on an interface without our HTB.
+// Minors of classes that packets are sorted into are multiples of 16: pfifo_fast, prio and mqprio look at the lowest
+// four bits of skb->priority, and 0 there is what a packet has anyway. So a class number does no harm on an interface
+// without our HTB.
 const (
 	rootMajor  = 0x7fff
 	leafMajor  = 0x7000
@@ -73,7 +74,8 @@ func programClass(name string) (tc.Handle, bool) {
 	return tc.MakeHandle(rootMajor, uint16(minor)), err == nil
 }
 
-// policerName is that of the program that polices what arrives for a slot at an interface: 15 bytes, as long as the kernel takes.
+// policerName is that of the program that polices what arrives for a slot at an interface: 15 bytes, as long as the
+// kernel takes.
 func policerName(s Slot, index int) string {
 	return fmt.Sprintf("%s%04x_%08x", polPrefix, uint32(s.Class()&0xffff), uint32(index))
 }

@@ -16,8 +16,8 @@ type planner struct {
 	steps []Step
 }
 
-// Plan gives the ordered steps from what the kernel has to what is wanted; none when that is the same. With no group wanted it is the
-// way down. Each prefix of the steps is a state that Plan goes on from.
+// Plan gives the ordered steps from what the kernel has to what is wanted; none when that is the same. With no group
+// wanted it is the way down. Each prefix of the steps is a state that Plan goes on from.
 func Plan(w Wanted, s State) ([]Step, error) {
 	return PlanHost(Host{Wanted: []Wanted{w}, States: []State{s}, Programs: s.Programs})
 }
@@ -31,7 +31,8 @@ func change(d *tc.Device, verb tc.Verb, what What, r tc.Record) Change {
 	return Change{Verb: verb, What: what, Device: d.Name, Index: d.Index, Record: r}
 }
 
-// tree brings the qdisc, the classes and the filters that sort into them in line, on the interface or on its virtual NIC.
+// tree brings the qdisc, the classes and the filters that sort into them in line, on the interface or on its virtual
+// NIC.
 func (p *planner) tree(d *tc.Device, want []Class, filters []tc.Filter, foreign []Change) {
 	_, has := rootOf(d)
 	if has {
@@ -78,8 +79,8 @@ func (p *planner) removeRoot(d *tc.Device) {
 	}
 }
 
-// removeClasses removes what is not wanted, and what is wanted elsewhere: the kernel cannot give a class another parent. The deepest go
-// first; a class takes its queue along.
+// removeClasses removes what is not wanted, and what is wanted elsewhere: the kernel cannot give a class another
+// parent. The deepest go first; a class takes its queue along.
 func (p *planner) removeClasses(d *tc.Device, want []Class) {
 	var gone []tc.Record
 	for _, r := range d.Classes {
@@ -279,8 +280,8 @@ func (p *planner) filters(d *tc.Device, parent tc.Handle, want []tc.Filter, down
 	p.addFilters(d, parent, want, used, have, up)
 }
 
-// addFilters adds what is not there yet, each with a preference of its own. Ports come before net_cls: a group that is told by its ports may lie in
-// one that is told by its class.
+// addFilters adds what is not there yet, each with a preference of its own. Ports come before net_cls: a group that is
+// told by its ports may lie in one that is told by its class.
 func (p *planner) addFilters(d *tc.Device, parent tc.Handle, want []tc.Filter, used map[uint16]bool, have map[tc.Filter]bool, up phase) {
 	pref := uint16(prefBase)
 	for _, f := range want {
@@ -313,7 +314,8 @@ func by(f tc.Filter) string {
 	return "port"
 }
 
-// policers attaches the programs that drop what arrives beyond a rate, changes their rate where they are, and takes old ones off.
+// policers attaches the programs that drop what arrives beyond a rate, changes their rate where they are, and takes old
+// ones off.
 func (p *planner) policers() {
 	d := &p.s.Device
 	about := func(verb tc.Verb, program Program) Change {

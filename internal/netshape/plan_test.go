@@ -50,8 +50,8 @@ func drawWanted(t *rapid.T, label string) Wanted {
 	return w
 }
 
-// From any wanted state, stopped after any step on the way to any other, the way on and the way down end where they should, and at no
-// point leads anything to what is not there: the fake refuses that.
+// From any wanted state, stopped after any step on the way to any other, the way on and the way down end where they
+// should, and at no point leads anything to what is not there: the fake refuses that.
 func TestPlanFromAnywhere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := newFake()
@@ -453,7 +453,8 @@ func TestPlanPolices(t *testing.T) {
 	}
 }
 
-// Somebody took the virtual NIC away: what was led there is dropped, so those filters go first, and then all is made anew.
+// Somebody took the virtual NIC away: what was led there is dropped, so those filters go first, and then all is made
+// anew.
 func TestPlanHealsALostNIC(t *testing.T) {
 	f := newFake()
 	w := Wanted{Device: "eth0", Groups: []Group{{Name: "a", Slot: 1, Ingress: Share{Max: tc.Mbit}, Ports: []uint16{3306}}}}

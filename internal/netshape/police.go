@@ -13,8 +13,9 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// A policer is a program of type cgroup_skb/ingress on a group's directory: a bucket of time. It sees a packet when its socket is known,
-// too late to queue it, so it drops what comes beyond the rate. Its map holds the rate, so a change needs no new program.
+// A policer is a program of type cgroup_skb/ingress on a group's directory: a bucket of time. It sees a packet when its
+// socket is known, too late to queue it, so it drops what comes beyond the rate. Its map holds the rate, so a change
+// needs no new program.
 
 // bucket is the value of a policer's map: one for the program.
 type bucket struct {
@@ -39,7 +40,8 @@ const (
 )
 
 const (
-	// A bucket of less than 200 ms of the rate, or less than 256 KiB, starves a single connection: 128 KiB gave it 5 of 50 Mbit/s.
+	// A bucket of less than 200 ms of the rate, or less than 256 KiB, starves a single connection: 128 KiB gave it 5 of
+	// 50 Mbit/s.
 	depthMs  = 200
 	minDepth = 256 << 10
 )
@@ -58,8 +60,8 @@ const (
 	ifindexOffset = 40
 )
 
-// policerProgram drops a packet that arrives while the time paid for lies ahead; any other pays for its length. What several CPUs do at
-// once may each pass one packet too many, and all are paid for: the rate holds.
+// policerProgram drops a packet that arrives while the time paid for lies ahead; any other pays for its length. What
+// several CPUs do at once may each pass one packet too many, and all are paid for: the rate holds.
 func policerProgram(m *ebpf.Map, index int) asm.Instructions {
 	return asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),

@@ -66,8 +66,8 @@ const (
 	HasNetCls  = "cls_cgroup"
 )
 
-// Probe tries each piece in a network namespace of its own, which is gone afterwards. It touches no interface of the host; the kernel may
-// load modules.
+// Probe tries each piece in a network namespace of its own, which is gone afterwards. It touches no interface of the
+// host; the kernel may load modules.
 func Probe() Capabilities {
 	got := make(chan Capabilities)
 	go func() {

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The sorter is a program of type cgroup_skb/egress on a group's directory in cgroup2 (attaching: kernel 4.10, several beside each
-// other: 4.15, writing the priority: 5.0). It needs no file system and no pin: the directory holds it until it is removed, so it
-// outlives whoever attached it.
+// The sorter is a program of type cgroup_skb/egress on a group's directory in cgroup2 (attaching: kernel 4.10, several
+// beside each other: 4.15, writing the priority: 5.0). It needs no file system and no pin: the directory holds it until
+// it is removed, so it outlives whoever attached it.
 
 // priorityOffset is that of priority in struct __sk_buff (include/uapi/linux/bpf.h).
 const priorityOffset = 32
@@ -27,10 +27,10 @@ const priorityOffset = 32
 // allowMulti is BPF_F_ALLOW_MULTI: systemd's own programs stay, and those of groups above run, too.
 const allowMulti = 2
 
-// sorterProgram sets skb->priority to the class, whose HTB then needs no filter. The kernel runs the program of the lowest directory
-// first and those above after it, so what is sorted already stays: the group nearest to the socket wins. A socket's own priority is
-// copied to each packet before this, so nothing lingers. It is overwritten: SO_PRIORITY and the priority of a TOS have no effect in a
-// group that has a share.
+// sorterProgram sets skb->priority to the class, whose HTB then needs no filter. The kernel runs the program of the
+// lowest directory first and those above after it, so what is sorted already stays: the group nearest to the socket
+// wins. A socket's own priority is copied to each packet before this, so nothing lingers. It is overwritten:
+// SO_PRIORITY and the priority of a TOS have no effect in a group that has a share.
 func sorterProgram(class tc.Handle) asm.Instructions {
 	return asm.Instructions{
 		asm.LoadMem(asm.R2, asm.R1, priorityOffset, asm.Word),
@@ -43,8 +43,8 @@ func sorterProgram(class tc.Handle) asm.Instructions {
 	}
 }
 
-// newProgram loads a program. Before kernel 5.11 programs and maps count as locked memory, of which even root has little: where the limit may
-// not be lifted, the kernel's refusal says so.
+// newProgram loads a program. Before kernel 5.11 programs and maps count as locked memory, of which even root has
+// little: where the limit may not be lifted, the kernel's refusal says so.
 func newProgram(spec *ebpf.ProgramSpec) (p *ebpf.Program, err error) {
 	pastMemlock(func() { p, err = ebpf.NewProgram(spec) })
 	return p, err
@@ -128,8 +128,8 @@ func detach(dir *os.File, want *Program, at ebpf.AttachType) error {
 // onDirectory is our programs on one directory.
 type onDirectory struct{ sorters, policers, counters []Program }
 
-// programsOn lists our programs on a cgroup2 directory: those that sort, those that police what arrives at an interface, and those that
-// count.
+// programsOn lists our programs on a cgroup2 directory: those that sort, those that police what arrives at an
+// interface, and those that count.
 func programsOn(path string, index int) (on onDirectory, err error) {
 	dir, err := openCgroup(path)
 	if err != nil {
@@ -163,8 +163,8 @@ func programsOn(path string, index int) (on onDirectory, err error) {
 	return on, nil
 }
 
-// Programs lists what of ours is on cgroup2 directories for no interface in particular: what sorts and what counts. A directory that is
-// gone has none.
+// Programs lists what of ours is on cgroup2 directories for no interface in particular: what sorts and what counts. A
+// directory that is gone has none.
 func Programs(dirs []string) (sorters, counters []Program, err error) {
 	for _, dir := range dirs {
 		on, err := programsOn(dir, 0)

@@ -34,9 +34,9 @@ func bothWays(dir string) netshape.Wanted {
 // maxStall is what the control connection may wait, the machine's own pauses aside.
 const maxStall = 100 * time.Millisecond
 
-// Limits come, change and go while a control connection runs through the same interface: with the qdiscs kept, no step loses a packet
-// of it. A second connection over an interface that nobody touches tells how long the machine itself pauses; a round in which that
-// is long proves nothing and is repeated.
+// Limits come, change and go while a control connection runs through the same interface: with the qdiscs kept, no step
+// loses a packet of it. A second connection over an interface that nobody touches tells how long the machine itself
+// pauses; a round in which that is long proves nothing and is repeated.
 func TestChangesDoNotStallOthers(t *testing.T) {
 	p := newPair(t)
 	dirs := groups(t, "a")
@@ -69,8 +69,9 @@ func TestChangesDoNotStallOthers(t *testing.T) {
 	}
 }
 
-// Whoever stops after any step, on the way up or down, the way down from there works, the control connection lives, and the interface is
-// as it was. A regraft drops what is sent meanwhile, so here an answer may take a retransmission longer (docs/network.md).
+// Whoever stops after any step, on the way up or down, the way down from there works, the control connection lives, and
+// the interface is as it was. A regraft drops what is sent meanwhile, so here an answer may take a retransmission
+// longer (docs/network.md).
 func TestWayDownFromEveryStep(t *testing.T) {
 	p := newPair(t)
 	dirs := groups(t, "a")
@@ -197,8 +198,9 @@ func TestForeignQdiscs(t *testing.T) {
 	}
 }
 
-// Filters of others come back as they were, several of one preference too, and where the kernel numbers their tables in another way now:
-// by the way down, and by undoing a way up that was cut off. Hash tables of people's own do not, and keep an interface from being taken over.
+// Filters of others come back as they were, several of one preference too, and where the kernel numbers their tables in
+// another way now: by the way down, and by undoing a way up that was cut off. Hash tables of people's own do not, and
+// keep an interface from being taken over.
 func TestForeignFilters(t *testing.T) {
 	root, class := netlink.MakeHandle(1, 0), netlink.MakeHandle(1, 0x10)
 	filter := func(index int, pref uint16, port uint32) *netlink.U32 {
@@ -263,7 +265,8 @@ func TestForeignFilters(t *testing.T) {
 	}
 }
 
-// comesBack takes an interface over twice, and wants to see what was there before once that is undone, and once it is taken down.
+// comesBack takes an interface over twice, and wants to see what was there before once that is undone, and once it is
+// taken down.
 func (p *pair) comesBack(w netshape.Wanted, original *netshape.Foreign, before []string, seen func() []string, dirs ...string) {
 	p.t.Helper()
 	same := func(how string) {
@@ -412,7 +415,8 @@ func TestOtherProgramsStay(t *testing.T) {
 	}
 }
 
-// What was opened before a move stays outside, also what its listener accepts afterwards; what is opened afterwards is inside.
+// What was opened before a move stays outside, also what its listener accepts afterwards; what is opened afterwards is
+// inside.
 func TestSocketsOpenedBeforeAMove(t *testing.T) {
 	p := newPair(t)
 	dirs := groups(t, "a")
@@ -526,7 +530,8 @@ func TestBadInterfaces(t *testing.T) {
 	}
 }
 
-// Somebody takes the virtual NIC away: the kernel then drops what is led there. The next pass makes it good, on the way up and down.
+// Somebody takes the virtual NIC away: the kernel then drops what is led there. The next pass makes it good, on the way
+// up and down.
 func TestLostVirtualNIC(t *testing.T) {
 	p := newPair(t)
 	dirs := groups(t, "a")

@@ -19,8 +19,8 @@ type Host struct {
 	Programs, Counters []Program
 }
 
-// PlanHost plans several interfaces together. A program on a group's directory sorts for all of them, so it is there as long as one of
-// them needs it; and what leads packets somewhere goes first, and comes last, on all of them.
+// PlanHost plans several interfaces together. A program on a group's directory sorts for all of them, so it is there as
+// long as one of them needs it; and what leads packets somewhere goes first, and comes last, on all of them.
 func PlanHost(h Host) ([]Step, error) {
 	var steps []Step
 	var problems []error

@@ -44,8 +44,9 @@ func (e *ForeignError) Error() string {
 		e.Device, strings.Join(e.Found, ", "))
 }
 
-// ingress gives the qdisc of the ingress hook, and whether it is ours. It bears no number of its own: it is ours when our virtual NIC is
-// there (made before it, removed after it) or something of ours is in it, and nobody else's filter is.
+// ingress gives the qdisc of the ingress hook, and whether it is ours. It bears no number of its own: it is ours when
+// our virtual NIC is there (made before it, removed after it) or something of ours is in it, and nobody else's filter
+// is.
 func (s *State) ingress() (q tc.Record, has, ours bool) {
 	for _, q := range s.Device.Qdiscs {
 		if !q.AtIngress() {
@@ -62,8 +63,9 @@ func (s *State) ingress() (q tc.Record, has, ours bool) {
 	return tc.Record{}, false, false
 }
 
-// ownFilter says whether a filter of the ingress hook is ours: it leads to our virtual NIC. Whoever wrote such a one, it has to go
-// before the NIC does. One in our range that leads nowhere is ours, too: somebody took the NIC away, and the kernel drops what it takes.
+// ownFilter says whether a filter of the ingress hook is ours: it leads to our virtual NIC. Whoever wrote such a one,
+// it has to go before the NIC does. One in our range that leads nowhere is ours, too: somebody took the NIC away, and
+// the kernel drops what it takes.
 func (s *State) ownFilter(r tc.Record) bool {
 	index, ok := tc.RedirectOf(r)
 	return ok && (s.nic(index) != "" || index == 0 && inRange(r))
@@ -77,7 +79,8 @@ func (s *State) nic(index int) string {
 	return ""
 }
 
-// Foreign describes what has to give way to the wanted state, for the journal; nil is nothing. It is an error when that is not allowed.
+// Foreign describes what has to give way to the wanted state, for the journal; nil is nothing. It is an error when that
+// is not allowed.
 func (s *State) Foreign(w Wanted) (*Foreign, error) {
 	var f Foreign
 	var found []string

@@ -25,7 +25,8 @@ type Change struct {
 	Verb   tc.Verb `json:"verb,omitempty"`
 	What   What    `json:"what,omitempty"`
 	Device string  `json:"device,omitempty"`
-	// Index is that of Device when it was looked at; 0 when it was not there yet. An interface of another index is another one.
+	// Index is that of Device when it was looked at; 0 when it was not there yet. An interface of another index is
+	// another one.
 	Index   int        `json:"index,omitempty"`
 	Record  tc.Record  `json:"record,omitzero"`
 	Filter  *tc.Filter `json:"filter,omitempty"` // of a filter of ours: its options are encoded when the virtual NIC is there
@@ -33,8 +34,8 @@ type Change struct {
 	Program *Program   `json:"program,omitempty"`
 }
 
-// Regrafts says that the change gives an interface another root or ingress qdisc. The kernel switches the interface's queues off
-// meanwhile (dev_deactivate): until every CPU has passed a grace period, what is sent there is dropped.
+// Regrafts says that the change gives an interface another root or ingress qdisc. The kernel switches the interface's
+// queues off meanwhile (dev_deactivate): until every CPU has passed a grace period, what is sent there is dropped.
 func (c Change) Regrafts() bool {
 	return c.What == Qdisc && c.Record.AtHook()
 }
@@ -70,8 +71,8 @@ type Step struct {
 	phase phase
 }
 
-// phase orders steps. Going down, nothing may lead packets to what is gone already: redirects go first, the virtual NIC last. Going
-// up is the reverse. So every prefix of a plan leaves a host that is connected.
+// phase orders steps. Going down, nothing may lead packets to what is gone already: redirects go first, the virtual NIC
+// last. Going up is the reverse. So every prefix of a plan leaves a host that is connected.
 type phase int
 
 const (

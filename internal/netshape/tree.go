@@ -15,8 +15,8 @@ type Class struct {
 	ID, Parent tc.Handle
 	Group      string // "" for the link itself and for the traffic of no group
 	Rate, Ceil tc.Rate
-	// Burst and Cburst are how many bytes may pass at once at Rate and at Ceil; Quantum is how many a class sends in its turn when
-	// classes share what is left. All in bytes.
+	// Burst and Cburst are how many bytes may pass at once at Rate and at Ceil; Quantum is how many a class sends in
+	// its turn when classes share what is left. All in bytes.
 	Burst, Cburst, Quantum uint32
 	Inner                  bool // has classes below it and no queue of its own
 }
@@ -24,11 +24,11 @@ type Class struct {
 const (
 	// floorRate is what a class without a guarantee gets in any case: HTB knows no rate of 0.
 	floorRate = 64 * tc.Kbit
-	// burstTime is how long a class may send at full speed after a pause. It covers a late timer: HTB forgets what was not
-	// sent within it, and the default of one frame loses most of a fast rate (and is 0 above 13 Gbit/s).
+	// burstTime is how long a class may send at full speed after a pause. It covers a late timer: HTB forgets what was
+	// not sent within it, and the default of one frame loses most of a fast rate (and is 0 above 13 Gbit/s).
 	burstTimeMs = 10
-	// quantumTime is a class's turn when it shares. A turn shorter than one large packet (64 KiB with offload) makes HTB share by
-	// packets and not by bytes.
+	// quantumTime is a class's turn when it shares. A turn shorter than one large packet (64 KiB with offload) makes
+	// HTB share by packets and not by bytes.
 	quantumTimeMs = 5
 	maxQuantum    = 1 << 24
 )
@@ -73,8 +73,8 @@ type tree struct {
 	classes  []Class
 }
 
-// Classes computes the classes of one direction, parents first. A group without a share in this direction has none: its traffic
-// counts as that of the nearest group above it. All problems are told at once.
+// Classes computes the classes of one direction, parents first. A group without a share in this direction has none: its
+// traffic counts as that of the nearest group above it. All problems are told at once.
 func Classes(w Wanted, d Direction) ([]Class, error) {
 	t := &tree{w: w, d: d, groups: make(map[string]Group), children: make(map[string][]Group)}
 	for _, g := range w.Groups {
@@ -169,8 +169,9 @@ func (t *tree) sum(parent string) tc.Rate {
 	return sum
 }
 
-// top makes the classes below the qdisc. Guarantees need a class for the link, from which all borrow, and one for the traffic of
-// no group: HTB serves what it has no class for before everything else. Without guarantees that is just what is wanted of it.
+// top makes the classes below the qdisc. Guarantees need a class for the link, from which all borrow, and one for the
+// traffic of no group: HTB serves what it has no class for before everything else. Without guarantees that is just what
+// is wanted of it.
 func (t *tree) top() {
 	if len(t.children[""]) == 0 {
 		return

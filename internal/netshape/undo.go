@@ -8,8 +8,9 @@ import (
 	"bulkhead/internal/linux/tc"
 )
 
-// Undo takes a change back, by the changes that its step names. It assumes nothing about whether the change was made, nor about how far
-// an earlier attempt to take it back came: it looks, and does what is missing. What went with its interface or directory needs nothing.
+// Undo takes a change back, by the changes that its step names. It assumes nothing about whether the change was made,
+// nor about how far an earlier attempt to take it back came: it looks, and does what is missing. What went with its
+// interface or directory needs nothing.
 func (k *Kernel) Undo(c Change, undo []Change) (undone bool, err error) {
 	made, err := k.inEffect(c)
 	if err != nil || len(undo) == 0 {
@@ -42,7 +43,8 @@ func gone(err error) error {
 	return err
 }
 
-// inEffect says whether what a change would bring about is so. A change in place counts as such when its object is there.
+// inEffect says whether what a change would bring about is so. A change in place counts as such when its object is
+// there.
 func (k *Kernel) inEffect(c Change) (bool, error) {
 	there, err := k.there(c)
 	if c.Verb == tc.Delete {

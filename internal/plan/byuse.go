@@ -49,8 +49,8 @@ func (c column) floor(budget int64, columns int) int64 {
 
 func (c column) isHungry() bool { return c.used*100 >= c.now*hungryAt }
 
-// share gives the columns their parts of a budget. They begin evenly and keep what they have as long as that is a sound way
-// to share it; with shift they get more where more is used. The sum is never above the budget.
+// share gives the columns their parts of a budget. They begin evenly and keep what they have as long as that is a sound
+// way to share it; with shift they get more where more is used. The sum is never above the budget.
 func share(budget int64, columns []column, shift bool) []int64 {
 	asks := make([]int64, len(columns))
 	now := make([]int64, len(columns))
@@ -98,8 +98,8 @@ func differ(budget int64, parts, now []int64) bool {
 	return false
 }
 
-// byUse gives each its floor, then to those that do not use up their part what they use and a little more, then the rest
-// to the others, and what is left then to all.
+// byUse gives each its floor, then to those that do not use up their part what they use and a little more, then the
+// rest to the others, and what is left then to all.
 func byUse(budget int64, columns []column) []int64 {
 	parts, wants, room := make([]int64, len(columns)), make([]int64, len(columns)), make([]int64, len(columns))
 	left := budget
@@ -210,8 +210,8 @@ func (s sharers) shareSet(n *node, set policy.Settings) {
 	}
 }
 
-// sharedByUse gives the limits that several devices share by use, each with the settings of all of its devices. One that does not
-// have all of them, as another limit stands for one, stays as it is.
+// sharedByUse gives the limits that several devices share by use, each with the settings of all of its devices. One
+// that does not have all of them, as another limit stands for one, stays as it is.
 func sharedByUse(settings policy.Settings, keys []policy.Key) []policy.Settings {
 	type limit struct {
 		key             policy.Key
@@ -241,7 +241,8 @@ func sharedByUse(settings policy.Settings, keys []policy.Key) []policy.Settings 
 	return all
 }
 
-// SharesByUse says whether any limit goes to several devices by what is used of them, or on cgroup v1 to several directories.
+// SharesByUse says whether any limit goes to several devices by what is used of them, or on cgroup v1 to several
+// directories.
 func SharesByUse(in *Input) bool {
 	h, ok := in.Facts.HierarchyOf("blkio")
 	if !ok {

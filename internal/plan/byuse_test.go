@@ -48,8 +48,8 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// However it was shared and whatever is used: never more than the budget, all of it as far as it is asked for, nobody above
-// his ask or below his floor, and what was shared anew is sound.
+// However it was shared and whatever is used: never more than the budget, all of it as far as it is asked for, nobody
+// above his ask or below his floor, and what was shared anew is sound.
 func TestShareKeepsTheBudget(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		budget := rapid.Int64Range(1, 1<<40).Draw(t, "budget")
@@ -219,8 +219,8 @@ func TestShareByUse(t *testing.T) {
 	}
 }
 
-// While a limit is shared anew no step makes the sum greater than before and after: devices that come, that go, that are used
-// otherwise, and both directions at once on v2.
+// While a limit is shared anew no step makes the sum greater than before and after: devices that come, that go, that
+// are used otherwise, and both directions at once on v2.
 func TestSharesNeverExceedOnTheWay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		devices := []string{"8:0", "8:16", "8:32", "8:48", "8:64"}

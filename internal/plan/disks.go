@@ -14,9 +14,9 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// DiskFiles are what is changed of a disk so that the weights of groups count there, in the order in which it is given back: what is
-// behind another one is that one's business, too. A scheduler and iocost both switch the kernel's own write-back throttling off and leave it
-// to whoever takes them away to have it again.
+// DiskFiles are what is changed of a disk so that the weights of groups count there, in the order in which it is given
+// back: what is behind another one is that one's business, too. A scheduler and iocost both switch the kernel's own
+// write-back throttling off and leave it to whoever takes them away to have it again.
 var DiskFiles = []string{knob.CostQoS, knob.CostModel, cgroup.QueueScheduler, cgroup.QueueWriteBack}
 
 // diskNow is what a file holds of a disk.
@@ -109,8 +109,8 @@ func DisksAt(f *host.Facts) cgroup.Dir {
 	return cgroup.Dir{Hierarchy: h.ID, Path: "/"}
 }
 
-// giveDisksBack puts back what was there before bulkhead first changed it, of the disks that no weight needs any more. While one is asked for whose
-// disk cannot be told, all stay as they are.
+// giveDisksBack puts back what was there before bulkhead first changed it, of the disks that no weight needs any more.
+// While one is asked for whose disk cannot be told, all stay as they are.
 func (p *planner) giveDisksBack(why string) {
 	wishes := p.diskWishes()
 	for _, n := range p.d.forest.nodes {

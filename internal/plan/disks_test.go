@@ -90,8 +90,8 @@ func TestDisksStayAsTheyAre(t *testing.T) {
 	}
 }
 
-// What was changed of a disk goes back when nobody asks any more, with the last weight gone, and with a release of everything; while a target
-// cannot be found everything stays.
+// What was changed of a disk goes back when nobody asks any more, with the last weight gone, and with a release of
+// everything; while a target cannot be found everything stays.
 func TestDisksAreGivenBack(t *testing.T) {
 	f := diskHost(v1("blkio"), v1("cpu"))
 	f.Devices[0].Scheduler, f.Devices[0].WriteBack = "bfq", "0"
@@ -174,7 +174,8 @@ func TestLostTargetKeepsItsLimit(t *testing.T) {
 	}
 }
 
-// systemd would put a limit on a volume on the disk below it, so that one is written by file, beside those that go by property.
+// systemd would put a limit on a volume on the disk below it, so that one is written by file, beside those that go by
+// property.
 func TestLimitsThatSystemdMovesDown(t *testing.T) {
 	f := systemdHosts["unified"]()
 	f.Devices = append(f.Devices, blockdev.Device{Number: "253:0", Name: "dm-0", Kind: blockdev.Volume, Disk: "253:0", Slaves: []string{"8:0"}},

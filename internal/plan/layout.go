@@ -286,8 +286,8 @@ func (t *forest) asked(rows []*knob.Row) map[string]asking {
 	return asked
 }
 
-// askedOf is asked for one hierarchy. Limits on interfaces ask for cgroup2 directories, whatever controllers that has: sockets are told
-// apart by them.
+// askedOf is asked for one hierarchy. Limits on interfaces ask for cgroup2 directories, whatever controllers that has:
+// sockets are told apart by them.
 func (t *forest) askedOf(f *host.Facts, h host.Hierarchy, rows []*knob.Row) map[string]asking {
 	asked := t.asked(rows)
 	if first, ok := unified(f); !ok || first.ID != h.ID || !slices.ContainsFunc(t.nodes, func(n *node) bool { return hasShare(n.settings) }) {

@@ -147,7 +147,8 @@ func TestRootSettings(t *testing.T) {
 	}
 }
 
-// Without a root group outermost groups stand side by side at the top of each hierarchy, with nothing of ours above them.
+// Without a root group outermost groups stand side by side at the top of each hierarchy, with nothing of ours above
+// them.
 func TestFlatLayout(t *testing.T) {
 	weight := settings("role database", "cpu.weight", policy.Weight(1000))
 	groups := groupsOf(group("a", weight), group("a/x", nil), group("b", settings("group", "tasks", policy.Count(50)))).Groups

@@ -10,9 +10,9 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// A memory limit between what cannot be reclaimed and what is charged now is reached in steps of an
-// eighth of the way, but of at least 64 MiB and, as long as that makes no more than 64 of them, at most 1 GiB: each write makes the
-// kernel reclaim in the writer's context and nobody can stop it meanwhile, and a smaller bite is more likely to be found.
+// A memory limit between what cannot be reclaimed and what is charged now is reached in steps of an eighth of the way,
+// but of at least 64 MiB and, as long as that makes no more than 64 of them, at most 1 GiB: each write makes the kernel
+// reclaim in the writer's context and nobody can stop it meanwhile, and a smaller bite is more likely to be found.
 const (
 	descentSteps = 8
 	descentMost  = 64
@@ -20,7 +20,8 @@ const (
 	descentLarge = 1 << 30  // bytes
 )
 
-// DefaultReclaim is how long the memory of a group may take to fall below a lower limit, unless host.reclaim says otherwise.
+// DefaultReclaim is how long the memory of a group may take to fall below a lower limit, unless host.reclaim says
+// otherwise.
 const DefaultReclaim = 30 * time.Second
 
 const (
@@ -31,14 +32,16 @@ const (
 	fileMemoryUseV2 = "memory.current"
 )
 
-// Reclaim is what a write that takes memory from a group waits for. All that wait for one directory have their time together.
+// Reclaim is what a write that takes memory from a group waits for. All that wait for one directory have their time
+// together.
 type Reclaim struct {
 	Use string `json:"use"` // the file of the directory that counts what is in use
-	// Below is what may be in use before the write, bytes: cgroup v2 kills at once who is above memory.max and cannot be reclaimed. 0 does not
-	// wait: on v1 it is the write that reclaims, and it is tried again as long as the kernel says that it is busy.
+	// Below is what may be in use before the write, bytes: cgroup v2 kills at once who is above memory.max and cannot
+	// be reclaimed. 0 does not wait: on v1 it is the write that reclaims, and it is tried again as long as the kernel
+	// says that it is busy.
 	Below int64 `json:"below,omitempty"`
-	// Push is written to memory.high again while it waits: the kernel reclaims for who writes it, and for who is charged for more memory, but
-	// leaves alone a group that does nothing (memory_high_write in mm/memcontrol.c).
+	// Push is written to memory.high again while it waits: the kernel reclaims for who writes it, and for who is
+	// charged for more memory, but leaves alone a group that does nothing (memory_high_write in mm/memcontrol.c).
 	Push   string        `json:"push,omitempty"`
 	To     int64         `json:"to"` // the limit in the end, bytes
 	Within time.Duration `json:"within_ns"`
@@ -79,10 +82,11 @@ func (p *planner) lowerMemory(dir cgroup.Dir, c knob.Change) {
 	p.addWrite(last)
 }
 
-// lowerByHigh lowers memory.max of cgroup v2 by way of memory.high, above which the kernel slows down and reclaims, and kills nobody: that
-// goes down first, step by step and to a little below the limit, and back to what it was when the limit is there. It says whether
-// there is such a file. It is written beside systemd, whose property would stay behind; a daemon-reload meanwhile gives back the
-// value that it is to have in the end, and the limit is then not reached in time.
+// lowerByHigh lowers memory.max of cgroup v2 by way of memory.high, above which the kernel slows down and reclaims, and
+// kills nobody: that goes down first, step by step and to a little below the limit, and back to what it was when the
+// limit is there. It says whether there is such a file. It is written beside systemd, whose property would stay behind;
+// a daemon-reload meanwhile gives back the value that it is to have in the end, and the limit is then not reached in
+// time.
 func (p *planner) lowerByHigh(dir cgroup.Dir, c knob.Change) bool {
 	row, held := p.highOf(dir)
 	if row == nil {
@@ -139,8 +143,9 @@ func (p *planner) highOf(dir cgroup.Dir) (row *knob.Row, now string) {
 	return nil, ""
 }
 
-// reclaimRoom is how far below a limit memory.high goes: a group that wants more is held at about memory.high, and memory.max is written
-// only when there is less in use. Each CPU may have 256 KiB charged in advance (MEMCG_CHARGE_BATCH of 64 pages).
+// reclaimRoom is how far below a limit memory.high goes: a group that wants more is held at about memory.high, and
+// memory.max is written only when there is less in use. Each CPU may have 256 KiB charged in advance
+// (MEMCG_CHARGE_BATCH of 64 pages).
 func reclaimRoom(limit int64) int64 {
 	return max(min(max(limit/64, 1<<20), 16<<20, limit/4), 0)
 }
@@ -156,7 +161,8 @@ func (p *planner) reclaimTime() time.Duration {
 	return cmp.Or(time.Duration(p.in.Host.Reclaim), DefaultReclaim)
 }
 
-// descent gives the values on the way from what is in use to a limit, falling and without the last one; nothing where nothing has to go.
+// descent gives the values on the way from what is in use to a limit, falling and without the last one; nothing where
+// nothing has to go.
 func (p *planner) descent(dir cgroup.Dir, from string, to int64) []string {
 	now := p.charged(dir)
 	if now <= to {
@@ -178,7 +184,8 @@ func (p *planner) descent(dir cgroup.Dir, from string, to int64) []string {
 	return values
 }
 
-// lowerMemsw lowers v1's limit of memory and swap together, which the kernel refuses as it does the other while more is in use.
+// lowerMemsw lowers v1's limit of memory and swap together, which the kernel refuses as it does the other while more is
+// in use.
 func (p *planner) lowerMemsw(dir cgroup.Dir, c knob.Change) {
 	step := p.writeStep(dir, c.Row, c.On, c.From, c.To)
 	if to := number(c.To); to >= 0 && !p.isNew[dir] && p.charged(dir) > 0 {

@@ -33,7 +33,8 @@ func lowering(h host.Hierarchy, use int64, high policy.Value) (Plan, cgroup.Dir)
 	return Make(in), dir
 }
 
-// On cgroup v2 memory.high goes first and in steps, memory.max waits until there is less in use, and memory.high is given back.
+// On cgroup v2 memory.high goes first and in steps, memory.max waits until there is less in use, and memory.high is
+// given back.
 func TestMemoryIsLoweredByHigh(t *testing.T) {
 	p, _ := lowering(v2("memory"), 3<<30, nil)
 	if len(p.Steps) != descentSteps+2 {

@@ -122,9 +122,9 @@ func (p *planner) into(proc *procfs.Process, member map[string]cgroup.Dir, group
 	return targets
 }
 
-// homeward sends a process home from the directories of ours in which it should not be: from those that
-// go away, and, unless it stays, from those that hold nobody by themselves and from all when it is expelled. What sits in a
-// directory that others made is theirs.
+// homeward sends a process home from the directories of ours in which it should not be: from those that go away, and,
+// unless it stays, from those that hold nobody by themselves and from all when it is expelled. What sits in a directory
+// that others made is theirs.
 func (p *planner) homeward(proc *procfs.Process, stays bool) (targets map[string]string, group, why string) {
 	for _, h := range p.in.Facts.Hierarchies {
 		dir := cgroup.Dir{Hierarchy: h.ID, Path: p.where(proc, h.ID)}

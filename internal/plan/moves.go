@@ -8,7 +8,8 @@ import (
 	"bulkhead/internal/linux/procfs"
 )
 
-// FavorDynmods is where the kernel's way of moving processes is switched, for all hierarchies: an option of the cgroup2 one.
+// FavorDynmods is where the kernel's way of moving processes is switched, for all hierarchies: an option of the cgroup2
+// one.
 var FavorDynmods = cgroup.File{Dir: cgroup.Dir{Hierarchy: procfs.UnifiedID, Path: "/"}, Name: cgroup.FavorDynmods}
 
 // sinceFast is the kernel that brought the option, and sinceStays the first one that says it cannot wholly take it back

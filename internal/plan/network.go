@@ -36,7 +36,8 @@ type Network struct {
 	Strays []netshape.Change
 	// Directories are those of cgroup2 in which programs of ours may be.
 	Directories []string
-	// Was is what the groups of an interface had last, by its name: a release of some of them leaves the others as they are.
+	// Was is what the groups of an interface had last, by its name: a release of some of them leaves the others as they
+	// are.
 	Was map[string]netshape.Wanted
 }
 
@@ -240,14 +241,15 @@ func (p *planner) wantedOf(d NetDevice, groups []classify.Group, slots map[strin
 		w.Groups = append(w.Groups, *one)
 	}
 	w.Groups = append(w.Groups, p.keptShares(d, w, slots)...)
-	// What somebody else had there comes back as soon as no group needs the interface; our own qdiscs stay, as taking them away
-	// drops packets.
+	// What somebody else had there comes back as soon as no group needs the interface; our own qdiscs stay, as taking
+	// them away drops packets.
 	w.Keep = len(w.Groups) > 0 || d.Governed && d.Original == nil
 	return w
 }
 
-// classBelow is the class of a group that has limits on other interfaces, and is below one that has some here: its packets bear its own number
-// everywhere, so without a class of that number they would pass by the limit of the group above.
+// classBelow is the class of a group that has limits on other interfaces, and is below one that has some here: its
+// packets bear its own number everywhere, so without a class of that number they would pass by the limit of the group
+// above.
 func (p *planner) classBelow(w netshape.Wanted, g classify.Group, slot netshape.Slot, parents map[string]string) *netshape.Group {
 	if slot == 0 || slices.ContainsFunc(g.Settings, func(s policy.Setting) bool { return s.Key.OfNetwork() && s.Network.Sort == policy.SortPorts }) {
 		return nil // those that are told by ports bear the number of the group above
@@ -277,8 +279,8 @@ func (p *planner) tell(one *netshape.Group) {
 	}
 }
 
-// keptShares are those of groups that are left out of this plan though they are in force: what was put in force last stays, where it can.
-// A group that was released has none.
+// keptShares are those of groups that are left out of this plan though they are in force: what was put in force last
+// stays, where it can. A group that was released has none.
 func (p *planner) keptShares(d NetDevice, w netshape.Wanted, slots map[string]netshape.Slot) []netshape.Group {
 	var kept []netshape.Group
 	for _, g := range p.in.Network.Was[w.Device].Groups {
@@ -392,8 +394,8 @@ func (p *planner) lacksPieces(w *netshape.Wanted) (lacks bool) {
 	return lacks
 }
 
-// hidden refuses a group that is told by its ports below one that is told by a program: the program gives its packets the class of that group, and
-// HTB asks no filter any more.
+// hidden refuses a group that is told by its ports below one that is told by a program: the program gives its packets
+// the class of that group, and HTB asks no filter any more.
 func (p *planner) hidden(w netshape.Wanted, g netshape.Group) bool {
 	if g.Cgroup != "" || g.NetCls || g.Egress == (netshape.Share{}) {
 		return false

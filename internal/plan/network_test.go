@@ -116,7 +116,8 @@ func TestNetworkChoices(t *testing.T) {
 	}
 }
 
-// Where programs cannot tell packets apart, net_cls does: a class id on each group's directory, which those below take over unless they have one of their own.
+// Where programs cannot tell packets apart, net_cls does: a class id on each group's directory, which those below take
+// over unless they have one of their own.
 func TestNetCls(t *testing.T) {
 	const mbit = policy.BitRate(1e6)
 	hybrid := func(kernel string, blindedBy string) *host.Facts {
@@ -182,7 +183,8 @@ func TestNetCls(t *testing.T) {
 	}
 }
 
-// What is in force stays while nobody knows which class a group has: the interfaces could not be looked at, or nothing could be tried.
+// What is in force stays while nobody knows which class a group has: the interfaces could not be looked at, or nothing
+// could be tried.
 func TestNetClsStays(t *testing.T) {
 	a := onLink("a", policy.KeyNetworkEgressMax, policy.BitRate(1e8))
 	for name, n := range map[string]*Network{"no look": nil, "untried": network("?"), "no cls_cgroup": network(netshape.HasNetCls)} {
@@ -214,7 +216,8 @@ func TestNetClsStays(t *testing.T) {
 	}
 }
 
-// A group below one with a limit, with a limit of its own on another interface alone, is held by both: its packets bear one number everywhere.
+// A group below one with a limit, with a limit of its own on another interface alone, is held by both: its packets bear
+// one number everywhere.
 func TestLimitsOnTwoInterfaces(t *testing.T) {
 	for name, f := range map[string]*host.Facts{"programs": unifiedHost(), "net_cls": factsWith(v1("cpu"), v1("net_cls"))} {
 		a := onLink("a", policy.KeyNetworkEgressMax, policy.BitRate(1e8))
@@ -260,7 +263,8 @@ func TestPortsBelowAProgram(t *testing.T) {
 	}
 }
 
-// One interface with what somebody else made holds up its own groups and no others; more groups than there are numbers are refused.
+// One interface with what somebody else made holds up its own groups and no others; more groups than there are numbers
+// are refused.
 func TestNetworkRefusals(t *testing.T) {
 	const mbit = policy.BitRate(1e6)
 	i := input(unifiedHost(), onLink("a", policy.KeyNetworkEgressMax, 100*mbit), group("b", nil))
@@ -292,7 +296,8 @@ func TestNetworkRefusals(t *testing.T) {
 	}
 }
 
-// A release of one group leaves the others as they were put in force; one of everything takes all away, the record lost or not.
+// A release of one group leaves the others as they were put in force; one of everything takes all away, the record lost
+// or not.
 func TestNetworkRelease(t *testing.T) {
 	const mbit = tc.Mbit
 	n := network()

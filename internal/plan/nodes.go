@@ -11,15 +11,16 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// migrateSpeed is what is counted with for memory that moves between nodes, bytes a second: an assumption, for how long it takes hangs
-// on the host. The processes wait for it.
+// migrateSpeed is what is counted with for memory that moves between nodes, bytes a second: an assumption, for how long
+// it takes hangs on the host. The processes wait for it.
 const migrateSpeed = 1 << 30
 
 // FileMems is the file of a cpuset that lists its nodes.
 const FileMems = "cpuset.mems"
 
-// checkNodes says what a change of NUMA nodes does to memory that is there already, and refuses one that somebody has not asked for by name.
-// On cgroup v2 pages on nodes that are taken away move at once, on v1 they stay unless cpuset.memory_migrate is 1.
+// checkNodes says what a change of NUMA nodes does to memory that is there already, and refuses one that somebody has
+// not asked for by name. On cgroup v2 pages on nodes that are taken away move at once, on v1 they stay unless
+// cpuset.memory_migrate is 1.
 func (p *planner) checkNodes() {
 	asked := map[string]bool{}
 	for _, s := range p.steps {
@@ -101,8 +102,9 @@ func (p *planner) membersBelow(group string) (n int) {
 	return n
 }
 
-// NodeBytes reads memory.numa_stat: bytes by node. On cgroup v1 they are pages, of the group and those below it ("hierarchical_total=5 N0=3 N1=2"); on
-// v2 bytes by kind ("anon N0=4096 N1=0"), of which anonymous and file pages are all that is somewhere.
+// NodeBytes reads memory.numa_stat: bytes by node. On cgroup v1 they are pages, of the group and those below it
+// ("hierarchical_total=5 N0=3 N1=2"); on v2 bytes by kind ("anon N0=4096 N1=0"), of which anonymous and file pages are
+// all that is somewhere.
 func NodeBytes(text string, version int, pageSize int64) map[int]int64 {
 	nodes := map[int]int64{}
 	for line := range strings.Lines(text) {

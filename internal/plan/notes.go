@@ -35,8 +35,9 @@ func (d *desired) explainAll(in *Input) []Note {
 	return mergeNotes(notes)
 }
 
-// noteRestart says what a limit of memory may cost a PostgreSQL: its postmaster ends every other backend when one was killed, as that one may
-// have left shared memory half written, and recovers from the log (PostgreSQL's manual, "Linux Memory Overcommit").
+// noteRestart says what a limit of memory may cost a PostgreSQL: its postmaster ends every other backend when one was
+// killed, as that one may have left shared memory half written, and recovers from the log (PostgreSQL's manual, "Linux
+// Memory Overcommit").
 func (p *planner) noteRestart() {
 	holds := map[string]bool{}
 	mark := func(group string) {
@@ -66,8 +67,8 @@ func (p *planner) noteRestart() {
 // sched_setaffinity(2) ("sched: Always preserve the user requested cpumask"; 6.1 forgets it, measured).
 var keepsAffinity = [2]int{6, 2}
 
-// noteAffinity says that cpuset comes to strangers with a group's, and what they lose by it. On cgroup v2 a controller is handed to all
-// children of a directory.
+// noteAffinity says that cpuset comes to strangers with a group's, and what they lose by it. On cgroup v2 a controller
+// is handed to all children of a directory.
 func (p *planner) noteAffinity() {
 	h, ok := p.in.Facts.HierarchyOf("cpuset")
 	top := cgroup.Dir{Hierarchy: h.ID, Path: "/"}

@@ -13,8 +13,8 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// own says who owns the files of each directory: as the policy asks, and where it no longer asks, root. Who may bring processes in owns the files for that where the group's processes are, and who
-// may set limits the others.
+// own says who owns the files of each directory: as the policy asks, and where it no longer asks, root. Who may bring
+// processes in owns the files for that where the group's processes are, and who may set limits the others.
 func (d *desired) own(h host.Hierarchy, o *Observation) {
 	for _, dir := range d.layout.dirs {
 		if dir.Hierarchy != h.ID {

@@ -16,7 +16,8 @@ import (
 // Make gives the ordered steps from what is to what is wanted. It is idempotent: planning over an
 // observation that already is as wanted gives no steps. With in.Release set it is MakeRelease.
 //
-// The order, each phase over all hierarchies, after the kernel was switched to fast moves, if it is to be, and disks have what weights on them need:
+// The order, each phase over all hierarchies, after the kernel was switched to fast moves, if it is to be, and disks
+// have what weights on them need:
 //
 //  1. directories are made top-down; a v1 cpuset gets its CPUs and nodes right after;
 //  2. on v2, processes leave a directory that is about to hand controllers to its children, for its

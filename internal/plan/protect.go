@@ -8,12 +8,12 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// protect makes memory.min and memory.low count. The kernel gives a directory no more protection than the
-// one above it has for all its children together, so that one without any takes it from everything below
-// (cgroup-v2.rst, "Reclaim protection"; measured on 6.1: of 120 MiB of page cache below a full root group, with
-// memory.low two levels down and none between, 24.5 MiB stayed, as much as without). So a group that asks for none gets the sum
-// of those below, and what a group with children keeps for its own processes is written to their leaf
-// too. The mount option memory_recursiveprot (5.7) does the latter by itself; doing both is harmless.
+// protect makes memory.min and memory.low count. The kernel gives a directory no more protection than the one above it
+// has for all its children together, so that one without any takes it from everything below (cgroup-v2.rst, "Reclaim
+// protection"; measured on 6.1: of 120 MiB of page cache below a full root group, with memory.low two levels down and
+// none between, 24.5 MiB stayed, as much as without). So a group that asks for none gets the sum of those below, and
+// what a group with children keeps for its own processes is written to their leaf too. The mount option
+// memory_recursiveprot (5.7) does the latter by itself; doing both is harmless.
 func (d *desired) protect(h host.Hierarchy) {
 	for _, row := range d.rows[h.ID] {
 		if !row.Covers || row.File == fileRTRuntime { // that one is refused and not scaled: shareRealtime

@@ -96,13 +96,14 @@ func (r *releaser) covers(group string) bool {
 	return false
 }
 
-// isMute says whether a directory is that of a unit which systemd cannot be asked to end: it stays, for a release that can.
+// isMute says whether a directory is that of a unit which systemd cannot be asked to end: it stays, for a release that
+// can.
 func (r *releaser) isMute(dir cgroup.Dir) bool {
 	return r.in.Systemd != nil && r.in.Systemd.Mute && r.d.layout.owned[dir.Hierarchy] && unitname.TypeOf(path.Base(dir.Path)) != ""
 }
 
-// isIdleAnchor says whether a directory is that of a slice which holds controllers beside units, when none of them waits any
-// more to start elsewhere.
+// isIdleAnchor says whether a directory is that of a slice which holds controllers beside units, when none of them
+// waits any more to start elsewhere.
 func (r *releaser) isIdleAnchor(dir cgroup.Dir) bool {
 	if r.in.Systemd == nil || !r.d.layout.owned[dir.Hierarchy] || !r.d.layout.names.IsAnchor(dir.Path) {
 		return false

@@ -21,8 +21,8 @@ func (p *planner) checkReserve() {
 	}
 }
 
-// rootSettings are the limits of our root group, where the policy asks for one: its weight against the rest of the host,
-// if one is asked for, and what host.reserve leaves of CPU, memory and tasks.
+// rootSettings are the limits of our root group, where the policy asks for one: its weight against the rest of the
+// host, if one is asked for, and what host.reserve leaves of CPU, memory and tasks.
 func rootSettings(f *host.Facts, h policy.HostPart) policy.Settings {
 	if h.Root == "" {
 		return nil
@@ -69,8 +69,8 @@ func tasksCap(f *host.Facts) policy.Count {
 	return policy.Count(max(most-max(most/10, 1000), most/2, 1))
 }
 
-// noteReserve says how far host.reserve is kept where no root group holds all groups together: by limits of the outermost
-// groups that leave it, or by the weights of what is outside of them.
+// noteReserve says how far host.reserve is kept where no root group holds all groups together: by limits of the
+// outermost groups that leave it, or by the weights of what is outside of them.
 func (p *planner) noteReserve(shares []Share) {
 	reserve := p.in.Host.Reserve
 	if p.d.layout.has(RootGroup) {

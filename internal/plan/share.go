@@ -26,19 +26,19 @@ const (
 //	n × Π over the levels from the top of the hierarchy down to G of  weight / Σ weights of the siblings, itself included
 //
 // At the top, outermost groups (or our root group) compete with the host's other groups and, each as one of weight 1024
-// (100 on v2), with what runs directly in the hierarchy's root; with nothing beside them one such competitor is assumed.
-// The own processes of an inner group are one sibling of weight 1024 beside its children. A group with cpu.idle
-// counts 3 where the default is 1024, whatever its weight.
+// (100 on v2), with what runs directly in the hierarchy's root; with nothing beside them one such competitor is
+// assumed. The own processes of an inner group are one sibling of weight 1024 beside its children. A group with
+// cpu.idle counts 3 where the default is 1024, whatever its weight.
 //
 // No group gets more than its cap: its own cpu.limit or the nearest above it, or its number of CPUs. What
 // a capped group leaves is split between its siblings by weight again, as the kernel does. Which CPUs a
 // set names is not looked at: groups whose sets overlap only in part may get less.
 //
-// A group whose processes are elsewhere, in a unit that carries its limits or in a slice of an administrator's, has the same
-// sum over the levels that lead there.
+// A group whose processes are elsewhere, in a unit that carries its limits or in a slice of an administrator's, has the
+// same sum over the levels that lead there.
 //
-// Measured on two cores beside 16 busy shells of one session: our root group at the default weight gives the database in
-// it 49 % of the machine (formula: 1/2), at weight 10000 it gives 98 % (formula: 102400/103424, 99 %).
+// Measured on two cores beside 16 busy shells of one session: our root group at the default weight gives the database
+// in it 49 % of the machine (formula: 1/2), at weight 10000 it gives 98 % (formula: 102400/103424, 99 %).
 func shares(d *desired, o *Observation) []Share {
 	h, ok := d.facts.HierarchyOf("cpu")
 	cores := float64(len(d.facts.CPUs))
@@ -66,8 +66,8 @@ func shares(d *desired, o *Observation) []Share {
 }
 
 // standOutside gives a group whose processes sit in units beside our tree what these can count on where they are: the
-// same sum over the levels that lead to them. It says so, for the group's own weight among bulkhead's counts only from the
-// unit's next start in the group's slice on.
+// same sum over the levels that lead to them. It says so, for the group's own weight among bulkhead's counts only from
+// the unit's next start in the group's slice on.
 func (s *sharer) standOutside(share *Share, cores float64) {
 	dirs := s.d.layout.Outside(share.Group, s.hierarchy.ID)
 	if len(dirs) == 0 {

@@ -42,8 +42,8 @@ type Input struct {
 	AskNodes bool
 	// Leave holds what was wanted of files that keep what somebody else wrote there, as long as it is still wanted.
 	Leave map[cgroup.File]string
-	// Use is what was read and written since limits were shared by use the last time, by device; with it they are shared anew. nil
-	// leaves the parts as they are.
+	// Use is what was read and written since limits were shared by use the last time, by device; with it they are
+	// shared anew. nil leaves the parts as they are.
 	Use map[cgroup.Dir]map[string]IOUse
 	// Network is what is known of interfaces; nil leaves them alone.
 	Network *Network
@@ -59,8 +59,8 @@ type Memory interface {
 	// Charged is what a directory and those below it are charged, and how much of it cannot be reclaimed: anonymous,
 	// shared and unevictable.
 	Charged(d cgroup.Dir) (current, pinned int64)
-	// Held is the anonymous and shared memory of a process, and the shared part of it. Processes of one group mostly map
-	// the same segment (PostgreSQL's shared_buffers), so a group counts its largest, not the sum.
+	// Held is the anonymous and shared memory of a process, and the shared part of it. Processes of one group mostly
+	// map the same segment (PostgreSQL's shared_buffers), so a group counts its largest, not the sum.
 	Held(id procfs.ID) (all, shared int64)
 	// OnNodes is how much memory a group has on which NUMA node; nil when that is not known.
 	OnNodes(group string) map[int]int64
@@ -93,8 +93,9 @@ type Observation struct {
 	OOMScoreAdj map[procfs.ID]int
 	// Siblings of our root in the hierarchy of the cpu controller, for shares.
 	Siblings []Sibling
-	// Beside is what lies in each directory above a unit, or an administrator's slice, that carries a group's limits outside our
-	// tree, in the hierarchy of the cpu controller, for shares: the unit and what leads to it included, our root group not.
+	// Beside is what lies in each directory above a unit, or an administrator's slice, that carries a group's limits
+	// outside our tree, in the hierarchy of the cpu controller, for shares: the unit and what leads to it included, our
+	// root group not.
 	Beside map[cgroup.Dir][]Sibling
 	// Homes: where released members go, per hierarchy, by process, then by group.
 	Homes Homes
@@ -106,7 +107,8 @@ type Observation struct {
 	// Foreign is true for a directory that bulkhead did not make: a root group of that name is
 	// refused, and one below our root is never removed.
 	Foreign map[cgroup.Dir]bool
-	// Made is true for a slice that the policy names, that nobody else has made and that has no file: it goes with its group.
+	// Made is true for a slice that the policy names, that nobody else has made and that has no file: it goes with its
+	// group.
 	Made map[cgroup.Dir]bool
 }
 
@@ -254,8 +256,8 @@ type Plan struct {
 	Shares   []Share   `json:"shares,omitempty"`
 	// Want is every value each directory should hold when the plan is done: what verify and the agent compare.
 	Want []Wanted `json:"-"`
-	// Network is what each interface shall do when the plan is done, Slots the numbers of the groups, and Counted the directories
-	// whose traffic is counted.
+	// Network is what each interface shall do when the plan is done, Slots the numbers of the groups, and Counted the
+	// directories whose traffic is counted.
 	Network []netshape.Wanted        `json:"network,omitempty"`
 	Slots   map[string]netshape.Slot `json:"-"`
 	Counted []string                 `json:"-"`

@@ -25,8 +25,8 @@ type Systemd struct {
 	Mute bool
 	// Governed are the units whose own properties carry a group's limits, by their directory.
 	Governed map[string]Governed
-	// Main is the main process of each service that a group claims a part of, by unit; it is never moved. As long as it is
-	// not known, while the service starts, nobody is taken out.
+	// Main is the main process of each service that a group claims a part of, by unit; it is never moved. As long as it
+	// is not known, while the service starts, nobody is taken out.
 	Main map[string]int
 	// Keepers are the directories of keepers whose process lives.
 	Keepers map[string]bool
@@ -54,8 +54,8 @@ var unitControllers = []string{"blkio", "cpu", "cpuset", "memory", "pids"}
 type Governed struct {
 	Unit  string
 	Group string
-	// Inside: it lies in the slice of its group, ours or an administrator's, which holds it; only limits that do not descend
-	// are its own.
+	// Inside: it lies in the slice of its group, ours or an administrator's, which holds it; only limits that do not
+	// descend are its own.
 	Inside bool
 }
 
@@ -93,10 +93,11 @@ func UnitPath(p *procfs.Process) string {
 	return cmp.Or(p.Cgroups[tracker], p.Cgroups[procfs.UnifiedID])
 }
 
-// Govern finds the units that one group claims: their oldest process belongs to it, and so does, or to groups below it, whatever
-// else is claimed there that no process of the unit has started. What these start is the unit's, whoever claims it, and so is what
-// nobody claims and came later: a database runs commands of its own, and systemd some beside it (ExecStartPost=). Of a unit that
-// several claim, or one claims in part, only those processes are moved whose group says from_unit.
+// Govern finds the units that one group claims: their oldest process belongs to it, and so does, or to groups below it,
+// whatever else is claimed there that no process of the unit has started. What these start is the unit's, whoever
+// claims it, and so is what nobody claims and came later: a database runs commands of its own, and systemd some beside
+// it (ExecStartPost=). Of a unit that several claim, or one claims in part, only those processes are moved whose group
+// says from_unit.
 func (n Names) Govern(classified classify.Result, processes []procfs.Process) map[string]Governed {
 	group := make(map[procfs.ID]string, len(classified.Placements))
 	for i := range classified.Placements {
@@ -231,9 +232,10 @@ func (l *Layout) put(hierarchy, group, at string) cgroup.Dir {
 
 // layGoverned adds the directories of governed units. They are never made or removed.
 //
-// systemd reckons a unit that is to start in another slice among that slice's as soon as it has read the drop-in, and hands
-// controllers down for it there, although the unit runs on where it is: there they would go, and its limits with them (measured on
-// 252: cpu.weight of the running unit is no more). So on cgroup v2 an empty slice beside the unit holds them until it starts again.
+// systemd reckons a unit that is to start in another slice among that slice's as soon as it has read the drop-in, and
+// hands controllers down for it there, although the unit runs on where it is: there they would go, and its limits with
+// them (measured on 252: cpu.weight of the running unit is no more). So on cgroup v2 an empty slice beside the unit
+// holds them until it starts again.
 func (l *Layout) layGoverned(h host.Hierarchy) {
 	hierarchy := h.ID
 	var dirs []string
@@ -297,9 +299,9 @@ func (l Layout) Outside(group, hierarchy string) []cgroup.Dir {
 // Place gives the directories in which a process of a group is to sit: the group's own, without those of hierarchies
 // in which it stays in its unit, because that carries the limits or because it is not to be taken out of it.
 //
-// A command of `run` stays in its scope, in the group's slice, wherever the slice's limits reach it. Where a limit holds
-// only what sits in the very directory (v1's blkio.throttle) it is with the group's others; systemd has it in the scope by
-// another hierarchy.
+// A command of `run` stays in its scope, in the group's slice, wherever the slice's limits reach it. Where a limit
+// holds only what sits in the very directory (v1's blkio.throttle) it is with the group's others; systemd has it in the
+// scope by another hierarchy.
 func (l Layout) Place(p *procfs.Process, group string) map[string]cgroup.Dir {
 	member := l.member[group]
 	if len(l.owned) == 0 || len(member) == 0 {

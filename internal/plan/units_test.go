@@ -288,7 +288,8 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// What somebody else runs in a unit that carries limits of ours gives them back; what a service runs before its server does not.
+// What somebody else runs in a unit that carries limits of ours gives them back; what a service runs before its server
+// does not.
 func TestUnitThatStartsKeepsItsLimits(t *testing.T) {
 	const unit = "mariadb.service"
 	f := systemdHosts["unified"]()
@@ -344,7 +345,8 @@ func TestUnitInItsSliceCarriesTheLimitsToo(t *testing.T) {
 	}
 }
 
-// A slice of an administrator's is there before the agent, with the limits: what runs in it is held by it, not one by one.
+// A slice of an administrator's is there before the agent, with the limits: what runs in it is held by it, not one by
+// one.
 func TestUnitInAnAdministratorsSliceIsHeldByThat(t *testing.T) {
 	const dir = "/scylla.slice/scylla-helper.slice/agent.service"
 	for name, facts := range systemdHosts {
@@ -371,7 +373,8 @@ func TestUnitInAnAdministratorsSliceIsHeldByThat(t *testing.T) {
 	}
 }
 
-// A slice in which an adopted unit is about to start is not taken from under it, though its group's instance is not there yet.
+// A slice in which an adopted unit is about to start is not taken from under it, though its group's instance is not
+// there yet.
 func TestSliceOfAWaitingUnitStays(t *testing.T) {
 	f := systemdHosts["unified"]()
 	in := input(f, group("b", settings("group", "tasks", policy.Count(9))))
@@ -474,7 +477,8 @@ func TestKeeperIsWoken(t *testing.T) {
 	wantSteps(t, Make(in), "mkdir name=systemd:/bulkhead.slice/bulkhead-a.slice/bulkhead-a.service")
 }
 
-// Release has systemd forget what it was told, takes drop-ins away, ends what is ours, and leaves what runs in our slice.
+// Release has systemd forget what it was told, takes drop-ins away, ends what is ours, and leaves what runs in our
+// slice.
 func TestReleaseUnderSystemd(t *testing.T) {
 	f := systemdHosts["unified"]()
 	g := group("a", settings("group", "memory.max", policy.Bytes(1<<30)))
@@ -516,8 +520,8 @@ func TestReleaseUnderSystemd(t *testing.T) {
 	}
 }
 
-// A database in system.slice gets its part of that slice's part, whatever its group's weight in our tree; in its group's
-// slice it gets what bulkhead's root group gives.
+// A database in system.slice gets its part of that slice's part, whatever its group's weight in our tree; in its
+// group's slice it gets what bulkhead's root group gives.
 func TestSharesOfUnits(t *testing.T) {
 	f := systemdHosts["unified"]()
 	at := func(path string) cgroup.Dir { return cgroup.Dir{Hierarchy: "unified", Path: path} }
@@ -565,8 +569,8 @@ func TestSharesBesideAGroupThatIsAway(t *testing.T) {
 	}
 }
 
-// A group in a slice of an administrator's gets its part of what leads there, beside the slices that the plan gives weights to:
-// none of bulkhead's root group.
+// A group in a slice of an administrator's gets its part of what leads there, beside the slices that the plan gives
+// weights to: none of bulkhead's root group.
 func TestSharesOfAnAdministratorsSlices(t *testing.T) {
 	f := systemdHosts["unified"]()
 	at := func(path string) cgroup.Dir { return cgroup.Dir{Hierarchy: "unified", Path: path} }

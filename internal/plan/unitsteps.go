@@ -78,9 +78,10 @@ func (d *desired) holding(dir cgroup.Dir) []value {
 	return values
 }
 
-// valuesOf is what the directory of a governed unit is to hold: its group's limits, also in its group's slice. That slice is
-// made at boot when the unit starts, and has its limits only when the agent has seen whose it is; the unit's own are
-// there before its first instruction. A slice of an administrator's is there at boot with what bulkhead set of it, and holds the unit.
+// valuesOf is what the directory of a governed unit is to hold: its group's limits, also in its group's slice. That
+// slice is made at boot when the unit starts, and has its limits only when the agent has seen whose it is; the unit's
+// own are there before its first instruction. A slice of an administrator's is there at boot with what bulkhead set of
+// it, and holds the unit.
 func (d *desired) valuesOf(g Governed, hierarchy string) []value {
 	var values []value
 	if own := d.layout.own[g.Group][hierarchy]; !g.Inside || !d.layout.Theirs(own) {
@@ -138,8 +139,8 @@ func (p *planner) setUnit(step *Step, row *knob.Row) {
 	})
 }
 
-// told lists the devices for which systemd is told of a row of a unit's directory, and gives what the file holds now: those with a limit, and those
-// whose limit is left as it is.
+// told lists the devices for which systemd is told of a row of a unit's directory, and gives what the file holds now:
+// those with a limit, and those whose limit is left as it is.
 func (p *planner) told(dir cgroup.Dir, row *knob.Row) (devices []string, now string) {
 	for _, v := range p.d.values[dir] {
 		if v.file == row.File && row.PerDevice && !p.d.movesDown(v.key) {
@@ -157,10 +158,11 @@ func (p *planner) told(dir cgroup.Dir, row *knob.Row) (devices []string, now str
 	return devices, now
 }
 
-// movesDown says whether systemd, told of a limit on a device, may put it on the one disk below instead: so it does with any that lies on one
-// other alone, such as most of LVM's and dm-crypt's (lookup_block_device of core/cgroup.c; measured on 252). A limit there is written by file. It
-// outlives a daemon-reload (measured), as systemd writes the lines of the devices alone that it was told of, and our units have its accounting, which
-// keeps the controller. What a device lies on may change; so it goes by what it is, but for md, of which one with a single disk is broken.
+// movesDown says whether systemd, told of a limit on a device, may put it on the one disk below instead: so it does
+// with any that lies on one other alone, such as most of LVM's and dm-crypt's (lookup_block_device of core/cgroup.c;
+// measured on 252). A limit there is written by file. It outlives a daemon-reload (measured), as systemd writes the
+// lines of the devices alone that it was told of, and our units have its accounting, which keeps the controller. What a
+// device lies on may change; so it goes by what it is, but for md, of which one with a single disk is broken.
 func (d *desired) movesDown(device string) bool {
 	dev, known := d.facts.Device(device)
 	return known && dev.Kind.Layered() && (dev.Kind != blockdev.RAID || len(dev.Slaves) == 1)
@@ -341,8 +343,8 @@ func (l Layout) SliceName(group string) (name string, ok bool) {
 	return "", false
 }
 
-// awaited says whether a directory of ours is that of a group whose instance is about to be there: its unit is on its way up or
-// down, or starts, or waits to start, in the group's slice, which systemd has made at boot already.
+// awaited says whether a directory of ours is that of a group whose instance is about to be there: its unit is on its
+// way up or down, or starts, or waits to start, in the group's slice, which systemd has made at boot already.
 func (p *planner) awaited(dir cgroup.Dir) bool {
 	if p.in.Systemd == nil {
 		return false
@@ -424,8 +426,8 @@ func (p *planner) revertUnits(which func(unit string, k Kept) bool, reason strin
 
 const settingMemoryMax = "MemoryMax"
 
-// ownMemory gives the memory limit of a unit's own files as a change of what is in force, when it is below that and below
-// what is in use.
+// ownMemory gives the memory limit of a unit's own files as a change of what is in force, when it is below that and
+// below what is in use.
 func (p *planner) ownMemory(unit string, k Kept, settings []string) (dir cgroup.Dir, c knob.Change, lowers bool) {
 	own, has := p.in.Systemd.Own[unit]
 	if !has || !slices.Contains(settings, settingMemoryMax) {
@@ -446,16 +448,16 @@ func (p *planner) ownMemory(unit string, k Kept, settings []string) (dir cgroup.
 	return dir, c, false
 }
 
-// backToOwnMemory lowers the memory limit of a unit to that of its own files before systemd is told to do it at once: in steps
-// where memory has to go, and refused where it cannot.
+// backToOwnMemory lowers the memory limit of a unit to that of its own files before systemd is told to do it at once:
+// in steps where memory has to go, and refused where it cannot.
 func (p *planner) backToOwnMemory(unit string, k Kept, settings []string) {
 	if dir, c, lowers := p.ownMemory(unit, k, settings); lowers {
 		p.lowerMemory(dir, c)
 	}
 }
 
-// holdOwnMemory is backToOwnMemory for the ways on which nothing is refused. It gives the settings that go back: a limit that
-// would kill stays what it is, until the unit uses less.
+// holdOwnMemory is backToOwnMemory for the ways on which nothing is refused. It gives the settings that go back: a
+// limit that would kill stays what it is, until the unit uses less.
 func (p *planner) holdOwnMemory(unit string, k Kept) []string {
 	dir, c, lowers := p.ownMemory(unit, k, k.Ours)
 	if !lowers || p.in.Insist {
@@ -482,5 +484,6 @@ func (p *planner) holdOwnMemory(unit string, k Kept) []string {
 	return k.Ours
 }
 
-// isTheirs says whether a directory is that of a unit that stays: not of a slice that the policy names and bulkhead has made.
+// isTheirs says whether a directory is that of a unit that stays: not of a slice that the policy names and bulkhead has
+// made.
 func (p *planner) isTheirs(dir cgroup.Dir) bool { return p.d.layout.Theirs(dir) && !p.o.Made[dir] }

@@ -26,7 +26,8 @@ func (p *planner) writeValues() {
 				raise[dir][i].From = least
 			}
 		}
-		// What one device no longer needs is taken off it before others get it, and one that joins gets what others gave up before.
+		// What one device no longer needs is taken off it before others get it, and one that joins gets what others
+		// gave up before.
 		lifted, others := partition(raise[dir], func(c knob.Change) bool { return p.frees(dir, c, c.To) })
 		raise[dir] = append(lifted, others...)
 		joined, others := partition(first[dir], func(c knob.Change) bool { return p.frees(dir, c, c.From) })
@@ -144,8 +145,8 @@ func (p *planner) present(dir cgroup.Dir, row *knob.Row) []string {
 	return nil
 }
 
-// liftByFile lifts what bulkhead has written by file into the directory of a unit for devices that systemd would take others for, once nobody
-// asks for it.
+// liftByFile lifts what bulkhead has written by file into the directory of a unit for devices that systemd would take
+// others for, once nobody asks for it.
 func (p *planner) liftByFile(dir cgroup.Dir) []knob.Change {
 	if _, ours := p.in.Systemd.keptOf(p.d.layout.Unit(dir)); !ours {
 		return nil
@@ -162,8 +163,9 @@ func (p *planner) liftByFile(dir cgroup.Dir) []knob.Change {
 	return changes
 }
 
-// leaves says whether what a directory holds of a row and nobody asks for stays as it is: its group, or where the row does not descend one
-// above it, has a limit whose device cannot be told at the moment. The kernel itself drops the limits of devices that are gone.
+// leaves says whether what a directory holds of a row and nobody asks for stays as it is: its group, or where the row
+// does not descend one above it, has a limit whose device cannot be told at the moment. The kernel itself drops the
+// limits of devices that are gone.
 func (p *planner) leaves(dir cgroup.Dir, row *knob.Row) bool {
 	for group := p.groupOf(dir); ; group = parentGroup(group) {
 		if n := p.d.forest.byPath[group]; n != nil && row.PerDevice && slices.ContainsFunc(n.settings, func(s policy.Setting) bool { return s.Lost != "" && slices.Contains(row.Keys, s.Key) }) {

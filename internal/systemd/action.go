@@ -102,9 +102,9 @@ func (l *link) hasJob(ctx context.Context, timeout time.Duration, id int) bool {
 // progressKey is the context key of who wants to hear of progress.
 type progressKey struct{}
 
-// WithProgress has f called while what is done with the context gets on: for a watchdog, which takes long silence for the end.
-// A job that systemd is about, and says so, is progress, and so is a daemon-reload, in which it answers nobody; waiting for
-// another answer of systemd's is none.
+// WithProgress has f called while what is done with the context gets on: for a watchdog, which takes long silence for
+// the end. A job that systemd is about, and says so, is progress, and so is a daemon-reload, in which it answers
+// nobody; waiting for another answer of systemd's is none.
 func WithProgress(ctx context.Context, f func()) context.Context {
 	return context.WithValue(ctx, progressKey{}, f)
 }
@@ -147,8 +147,8 @@ func (m *Manager) Stop(ctx context.Context, unit string) error {
 	})
 }
 
-// runningIn lists the units that lie in a slice and are active, or about to be: stopping the slice would take their start
-// out of the queue.
+// runningIn lists the units that lie in a slice and are active, or about to be: stopping the slice would take their
+// start out of the queue.
 func runningIn(ctx context.Context, m *Manager, slice string) ([]string, error) {
 	u, err := m.Unit(ctx, slice)
 	if err != nil {
@@ -194,8 +194,8 @@ func (m *Manager) Reload(ctx context.Context) error {
 // Lifetime is how long properties set on a unit with a file stay. A transient unit keeps them as long as itself.
 type Lifetime bool
 
-// Lifetimes. Runtime ones live in /run and go with the boot. Where a persistent one of the same name exists, or a drop-in that
-// sorts after "50-NAME.conf", a daemon-reload brings that one back (systemd#16592; measured on 252).
+// Lifetimes. Runtime ones live in /run and go with the boot. Where a persistent one of the same name exists, or a
+// drop-in that sorts after "50-NAME.conf", a daemon-reload brings that one back (systemd#16592; measured on 252).
 const (
 	Persistent Lifetime = false
 	Runtime    Lifetime = true
@@ -277,8 +277,9 @@ type Transient struct {
 	Exec        []string // of a service: an absolute path and arguments
 	PIDs        []int    // of a scope: running processes, at least one
 	Delegate    bool     // ours to make sub-groups in
-	// Controllers are those of cgroup2 that a delegated unit gets, since 236; none is all that systemd has. Each comes to all siblings of the
-	// unit and of the slices above it, too: cpuset takes them the CPU affinity they chose, before kernel 6.2.
+	// Controllers are those of cgroup2 that a delegated unit gets, since 236; none is all that systemd has. Each comes
+	// to all siblings of the unit and of the slices above it, too: cpuset takes them the CPU affinity they chose,
+	// before kernel 6.2.
 	Controllers []string
 	Dir         string   // of a service
 	Env         []string // of a service: "NAME=value"
@@ -305,9 +306,9 @@ func (m *Manager) StartScope(ctx context.Context, t Transient) error {
 	return m.startTransient(ctx, t, nil)
 }
 
-// StartRun makes the scope of a command around the process that is about to become it. The group's limits hold it and not
-// those that systemd gives any scope (DefaultTasksMax=), the kernel's OOM killer ends whom it chose and nobody beside
-// (DefaultOOMPolicy=), and nothing of the unit stays after the command, however that ended.
+// StartRun makes the scope of a command around the process that is about to become it. The group's limits hold it and
+// not those that systemd gives any scope (DefaultTasksMax=), the kernel's OOM killer ends whom it chose and nobody
+// beside (DefaultOOMPolicy=), and nothing of the unit stays after the command, however that ended.
 func (m *Manager) StartRun(ctx context.Context, t Transient) error {
 	if unitname.TypeOf(t.Name) != "scope" || len(t.Exec) > 0 || len(t.PIDs) != 1 || t.Slice == "" {
 		return &Error{Op: "start", Unit: t.Name, Kind: ErrInvalid, Cause: fmt.Errorf("the scope of a command has a slice and one process")}

@@ -33,8 +33,8 @@ func Encode(assignments []Assignment) ([]Property, error) {
 	return list, errors.Join(errs...)
 }
 
-// AccountingSettings are the switches that have systemd make a unit's directories, and count in them: the flags of the table,
-// sorted.
+// AccountingSettings are the switches that have systemd make a unit's directories, and count in them: the flags of the
+// table, sorted.
 func AccountingSettings() []string {
 	var names []string
 	for _, r := range Table() {

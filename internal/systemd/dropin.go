@@ -33,9 +33,9 @@ type DropIn struct {
 	Lines []string // "Slice=bulkhead-db.slice"; none takes the drop-in away
 }
 
-// ChangeDropIns writes and takes away drop-ins of ours and has systemd read its files again, all of it or nothing. Those
-// that are so already are left alone; when none changes there is no reload. Nothing running moves: Slice= counts from
-// the unit's next start on.
+// ChangeDropIns writes and takes away drop-ins of ours and has systemd read its files again, all of it or nothing.
+// Those that are so already are left alone; when none changes there is no reload. Nothing running moves: Slice= counts
+// from the unit's next start on.
 func (m *Manager) ChangeDropIns(ctx context.Context, want ...DropIn) error {
 	var changes []fileChange
 	for _, d := range want {
@@ -52,7 +52,8 @@ func (m *Manager) ChangeDropIns(ctx context.Context, want ...DropIn) error {
 	return m.changeFiles(ctx, "write drop-ins", changes)
 }
 
-// WriteDropIn is ChangeDropIns without the reload, for one drop-in of several: changed says that ReloadUnits is to follow.
+// WriteDropIn is ChangeDropIns without the reload, for one drop-in of several: changed says that ReloadUnits is to
+// follow.
 func (f Files) WriteDropIn(d DropIn) (changed bool, err error) {
 	path, text, err := f.dropIn(d)
 	if err != nil {
@@ -157,11 +158,12 @@ func (f Files) Overrides(unit string) ([]Override, error) {
 func globEscape(name string) string { return strings.ReplaceAll(name, `\`, `\\`) }
 
 // RestoreOverrides makes a unit's overrides be these and no others, and reloads: the way back from SetProperties that
-// leaves no file behind. Setting a property to "no limit" leaves its file (measured on 252), and `systemctl revert` takes
-// an administrator's own drop-ins too.
+// leaves no file behind. Setting a property to "no limit" leaves its file (measured on 252), and `systemctl revert`
+// takes an administrator's own drop-ins too.
 //
-// A reload of 257 leaves the kernel's files as they are until some property of the unit is set, and then writes all of them
-// (measured; 252 writes them at the reload). So an accounting switch is set to what it is already, and its file taken away again.
+// A reload of 257 leaves the kernel's files as they are until some property of the unit is set, and then writes all of
+// them (measured; 252 writes them at the reload). So an accounting switch is set to what it is already, and its file
+// taken away again.
 func (m *Manager) RestoreOverrides(ctx context.Context, unit string, want []Override) error {
 	changes, err := m.overrideChanges(unit, want)
 	if err != nil || !slices.ContainsFunc(changes, func(c fileChange) bool { return !c.same() }) {
@@ -224,8 +226,8 @@ func (m *Manager) nudge(ctx context.Context, units ...string) error {
 }
 
 const (
-	// lazyReloadSince is the first release that may leave limits unwritten at a reload: 252 does not, 257 does, and between
-	// them nobody has looked. What is done about it harms no release.
+	// lazyReloadSince is the first release that may leave limits unwritten at a reload: 252 does not, 257 does, and
+	// between them nobody has looked. What is done about it harms no release.
 	lazyReloadSince = 253
 	// nudged is a property that every unit with a directory has, and whose setting to what it is changes nothing.
 	nudged = "TasksAccounting"

@@ -2,9 +2,9 @@
 // knows how systemd behaves, not what a policy wants.
 //
 // A Manager is a connection that makes itself anew when it was lost; every call ends within a time. The table of
-// properties (Table) is data: which release brought which, its D-Bus type, the file that systemd writes it to on
-// either version of cgroups. A Watcher says when to look again. The package systemdfake is a model of the manager behind
-// a real socket; the package conformance holds the model against a real systemd.
+// properties (Table) is data: which release brought which, its D-Bus type, the file that systemd writes it to on either
+// version of cgroups. A Watcher says when to look again. The package systemdfake is a model of the manager behind a
+// real socket; the package conformance holds the model against a real systemd.
 package systemd
 
 import (
@@ -38,8 +38,8 @@ const (
 type Options struct {
 	// Root is put before every path, sockets and unit directories alike; a fixture's directory.
 	Root string
-	// Bus goes over the system bus also as root. Root's way is systemd's private socket, which needs no bus daemon and is
-	// there before one runs.
+	// Bus goes over the system bus also as root. Root's way is systemd's private socket, which needs no bus daemon and
+	// is there before one runs.
 	Bus bool
 	// Timeout bounds every call; 0 is 25 s, sd-bus's own.
 	Timeout time.Duration

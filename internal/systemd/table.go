@@ -14,16 +14,16 @@ type Row struct {
 	Until   int    `json:"until,omitempty"` // the first release without it; 0 for none
 	Form    Form   `json:"form"`
 
-	// V1 and V2 are the files that systemd writes it to; "" for none. Where it has none systemd takes the property, shows
-	// it and holds nothing.
+	// V1 and V2 are the files that systemd writes it to; "" for none. Where it has none systemd takes the property,
+	// shows it and holds nothing.
 	V1 string `json:"v1,omitempty"`
 	V2 string `json:"v2,omitempty"`
 	// V1Note says what the v1 file holds of it.
 	V1Note string `json:"v1_note,omitempty"`
 
 	Min, Max uint64 `json:"-"` // of numbers, beside "max" and not set
-	// Step is what systemd rounds to in the file that it keeps a value in, so that an odd one changes at the next reload: 252
-	// turns CPUQuotaPerSecUSec=1234567 into "CPUQuota=123%" (measured). Encode rounds to it; 0 is 1.
+	// Step is what systemd rounds to in the file that it keeps a value in, so that an odd one changes at the next
+	// reload: 252 turns CPUQuotaPerSecUSec=1234567 into "CPUQuota=123%" (measured). Encode rounds to it; 0 is 1.
 	Step      uint64   `json:"step,omitempty"`
 	IdleSince int      `json:"-"` // of a weight: the release that takes "idle"
 	Unset     bool     `json:"-"` // a number whose largest value is "not set" and not "no limit"
@@ -34,8 +34,8 @@ type Row struct {
 	Units []string `json:"-"`
 	// StartOnly: SetProperties is refused on a loaded unit; it is given with a transient unit or by drop-in.
 	StartOnly bool `json:"start_only,omitempty"`
-	// Stronger: where this property is set too, systemd ignores the row (systemd.resource-control(5), "Unified and legacy
-	// control group hierarchies").
+	// Stronger: where this property is set too, systemd ignores the row (systemd.resource-control(5), "Unified and
+	// legacy control group hierarchies").
 	Stronger string `json:"stronger,omitempty"`
 	Source   string `json:"source"`
 }

@@ -14,11 +14,11 @@ type ReasonKind string
 
 // Kinds of reason to look again.
 const (
-	// Missed: from now on the watch hears everything, and before it may have missed something. The first reason of every watch,
-	// and the first after every loss of the bus.
+	// Missed: from now on the watch hears everything, and before it may have missed something. The first reason of
+	// every watch, and the first after every loss of the bus.
 	Missed ReasonKind = "missed"
-	// ReloadBegins and ReloadEnded frame a daemon-reload, which writes every limit systemd knows anew and gives back what was set at
-	// run time over a file's.
+	// ReloadBegins and ReloadEnded frame a daemon-reload, which writes every limit systemd knows anew and gives back
+	// what was set at run time over a file's.
 	ReloadBegins ReasonKind = "reload begins"
 	ReloadEnded  ReasonKind = "reload ended"
 	UnitRemoved  ReasonKind = "unit removed" // unloaded: a transient one is gone
@@ -45,8 +45,8 @@ type WatchOptions struct {
 	Lost func(error)
 }
 
-// Watch tells reasons to look again until ctx ends, then closes the channel. It outlives the bus: it connects again, and
-// then says Missed. A slow reader misses nothing, as reasons add up.
+// Watch tells reasons to look again until ctx ends, then closes the channel. It outlives the bus: it connects again,
+// and then says Missed. A slow reader misses nothing, as reasons add up.
 func Watch(ctx context.Context, o WatchOptions) <-chan Reason {
 	if o.Timeout == 0 {
 		o.Timeout = 25 * time.Second

@@ -20,13 +20,14 @@ type Rate struct {
 	Ops   float64 // per second
 }
 
-// DirectIO is a process, a copy of the test binary, that reads or writes a device, or a file that has its size already, past the page cache. It
-// does nothing until Sequential or Random is called: put it into a group first.
+// DirectIO is a process, a copy of the test binary, that reads or writes a device, or a file that has its size already,
+// past the page cache. It does nothing until Sequential or Random is called: put it into a group first.
 type DirectIO struct{ *child }
 
-// BufferedWriter starts a process that writes a file of its own through the page cache and sees again and again that it gets to the disk, so
-// that no more than a little is dirty at a time. The file is made by the process: what it writes back counts for the group that it is in from the
-// start, and not for that of another who made the file (the kernel changes its mind only after seconds).
+// BufferedWriter starts a process that writes a file of its own through the page cache and sees again and again that it
+// gets to the disk, so that no more than a little is dirty at a time. The file is made by the process: what it writes
+// back counts for the group that it is in from the start, and not for that of another who made the file (the kernel
+// changes its mind only after seconds).
 func BufferedWriter(t testing.TB, file string) *DirectIO {
 	t.Helper()
 	return direct(t, "write-buffered", file)
@@ -40,7 +41,8 @@ func (d *DirectIO) Begin() {
 	}
 }
 
-// BufferedReader starts a process that reads a file through the page cache, from which it takes first what it is about to read.
+// BufferedReader starts a process that reads a file through the page cache, from which it takes first what it is about
+// to read.
 func BufferedReader(t testing.TB, file string) *DirectIO {
 	t.Helper()
 	return direct(t, "read-buffered", file)
@@ -69,9 +71,9 @@ func (d *DirectIO) Sequential(duration time.Duration) Rate {
 	return d.measure("sequential", duration)
 }
 
-// How many requests are under way at a time, so that a limit is met even where each takes long: in an emulated machine on a
-// busy host 20 ms for a large one and 10 for a small one were seen. With one at a time such a host never loads a device up
-// to 10 MiB/s, and the test blames the limit.
+// How many requests are under way at a time, so that a limit is met even where each takes long: in an emulated machine
+// on a busy host 20 ms for a large one and 10 for a small one were seen. With one at a time such a host never loads a
+// device up to 10 MiB/s, and the test blames the limit.
 const (
 	deepSequential = 4
 	deepRandom     = 16
@@ -244,7 +246,8 @@ func (l *load) requests(buf []byte, end time.Time) (bytes, ops int64, err error)
 // bufferedSize is that of the file of a buffered writer: written twice over before a measurement has well begun.
 const bufferedSize = 16 << 20
 
-// syncEvery is after how many bytes a buffered writer waits for the disk: small enough that the steady state is soon reached.
+// syncEvery is after how many bytes a buffered writer waits for the disk: small enough that the steady state is soon
+// reached.
 const syncEvery = 1 << 20
 
 func (l *load) request(buf []byte, offset int64) (int, error) {

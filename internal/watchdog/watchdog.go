@@ -1,9 +1,10 @@
-// Package watchdog is the dead-man's switch of a change that can cut its own maker off: a small process of its own that takes the
-// change back unless it is told in time that all is well. It owns how that process is started, what it hears from the one that makes
-// the change, and how it looks whether peers are still within reach. What is taken back, and how, it does not know.
+// Package watchdog is the dead-man's switch of a change that can cut its own maker off: a small process of its own that
+// takes the change back unless it is told in time that all is well. It owns how that process is started, what it hears
+// from the one that makes the change, and how it looks whether peers are still within reach. What is taken back, and
+// how, it does not know.
 //
-// The change is taken back when its maker dies, gives no sign of life, or does not settle the change by a deadline, and when a peer gets
-// out of reach. Who settles a change is answered only after each peer was reached once more.
+// The change is taken back when its maker dies, gives no sign of life, or does not settle the change by a deadline, and
+// when a peer gets out of reach. Who settles a change is answered only after each peer was reached once more.
 package watchdog
 
 import (
@@ -67,8 +68,8 @@ type Dog struct {
 	stop    chan struct{}
 }
 
-// Start starts a watchdog: the program that runs now, with arguments that lead it to Watch. It is there, and every peer was within reach,
-// when this returns.
+// Start starts a watchdog: the program that runs now, with arguments that lead it to Watch. It is there, and every peer
+// was within reach, when this returns.
 func Start(ctx context.Context, args []string, o Order) (*Dog, error) {
 	order, err := json.Marshal(o)
 	if err != nil {
@@ -96,7 +97,8 @@ func Start(ctx context.Context, args []string, o Order) (*Dog, error) {
 		return nil, fmt.Errorf("start watchdog: %w", err)
 	}
 	go d.listen(ours.r)
-	// An order of many changes is more than a pipe holds (64 KiB), and a watchdog that does not read it would keep its maker for ever.
+	// An order of many changes is more than a pipe holds (64 KiB), and a watchdog that does not read it would keep its
+	// maker for ever.
 	_ = ours.w.SetWriteDeadline(time.Now().Add(startTime))
 	if _, err := ours.w.Write(append(order, '\n')); err != nil {
 		d.end()
@@ -197,8 +199,8 @@ func (d *Dog) answer(ctx context.Context, want string, within time.Duration) err
 	}
 }
 
-// Settle says that the change stays. It fails when a peer is out of reach, or something was wrong before: then the change has to be
-// taken back, and Done said.
+// Settle says that the change stays. It fails when a peer is out of reach, or something was wrong before: then the
+// change has to be taken back, and Done said.
 func (d *Dog) Settle(ctx context.Context) error {
 	if _, err := io.WriteString(d.in, lineSettle+"\n"); err != nil {
 		return fmt.Errorf("settle the change with the watchdog: %w", err)
@@ -241,7 +243,8 @@ func (d *Dog) Leave() {
 	go func() { _, _ = d.process.Wait() }()
 }
 
-// Outlive is a watchdog that was started Alone: once its maker has left it, or is dead, it tends to what it was made for until that is over.
+// Outlive is a watchdog that was started Alone: once its maker has left it, or is dead, it tends to what it was made
+// for until that is over.
 func Outlive(ctx context.Context, in io.Reader, out io.Writer, tend func(context.Context) error) error {
 	lines := bufio.NewReader(in)
 	if _, err := lines.ReadBytes('\n'); err != nil {
@@ -260,8 +263,9 @@ func Refuse(out io.Writer, why error) {
 	_, _ = io.WriteString(out, line) // a maker that is gone does not hear it
 }
 
-// Watch is the watchdog: it reads its order and what follows from in, says what it thinks on out, and calls undo, once, when the change
-// has to be taken back and its maker cannot or does not. stuck is the maker's process when it lives and does not react, else 0.
+// Watch is the watchdog: it reads its order and what follows from in, says what it thinks on out, and calls undo, once,
+// when the change has to be taken back and its maker cannot or does not. stuck is the maker's process when it lives and
+// does not react, else 0.
 func Watch(ctx context.Context, in io.Reader, out io.Writer, undo func(ctx context.Context, o Order, why string, stuck int) error) error {
 	maker := os.Getppid()
 	lines := bufio.NewReader(in)
@@ -321,8 +325,8 @@ func (w *watch) hear(ctx context.Context, lines *bufio.Reader) {
 	}
 }
 
-// wait waits until the change is settled, and then gives "", or has to be taken back, and gives why. alive says that its maker still
-// holds the line.
+// wait waits until the change is settled, and then gives "", or has to be taken back, and gives why. alive says that
+// its maker still holds the line.
 func (w *watch) wait(ctx context.Context) (why string, alive bool) {
 	quiet := time.NewTimer(silence)
 	defer quiet.Stop()

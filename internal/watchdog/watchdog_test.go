@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// markVariable names a file that a watchdog of a test writes when it takes something back; makerVariable makes a copy of the test binary one
-// that starts a watchdog and is killed.
+// markVariable names a file that a watchdog of a test writes when it takes something back; makerVariable makes a copy
+// of the test binary one that starts a watchdog and is killed.
 const (
 	markVariable  = "BULKHEAD_WATCHDOG_MARK"
 	makerVariable = "BULKHEAD_WATCHDOG_MAKER"
@@ -149,7 +149,8 @@ func TestMakerIsKilled(t *testing.T) {
 	within(t, mark, `is gone: "it" false`, 3*time.Second)
 }
 
-// A peer that goes: the maker is told first, and left alone when it takes the change back; else the watchdog does it within 10 s.
+// A peer that goes: the maker is told first, and left alone when it takes the change back; else the watchdog does it
+// within 10 s.
 func TestPeerGetsOutOfReach(t *testing.T) {
 	t.Parallel()
 	for _, obeys := range []bool{true, false} {
@@ -249,8 +250,8 @@ func TestOrderIsNotRead(t *testing.T) {
 	}
 }
 
-// Looking for peers once more takes its time, in which the maker's signs of life are not listened to: it is not taken for dead then, and has
-// its time to obey.
+// Looking for peers once more takes its time, in which the maker's signs of life are not listened to: it is not taken
+// for dead then, and has its time to obey.
 func TestSettlingIsNoSilence(t *testing.T) {
 	l := peer(t)
 	l.Close()
@@ -326,7 +327,8 @@ func TestDeadline(t *testing.T) {
 	d.Done()
 }
 
-// A watchdog that was started alone does nothing while its maker is there, and its work when it has left, or was killed.
+// A watchdog that was started alone does nothing while its maker is there, and its work when it has left, or was
+// killed.
 func TestAloneItOutlivesItsMaker(t *testing.T) {
 	t.Parallel()
 	in, maker := io.Pipe()

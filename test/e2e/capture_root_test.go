@@ -43,7 +43,8 @@ func layersOf(s *blockdev.Storage) string {
 	return b.String()
 }
 
-// What is captured of this machine's storage tells the same as the machine itself: in the lab of every stack that the tests build there.
+// What is captured of this machine's storage tells the same as the machine itself: in the lab of every stack that the
+// tests build there.
 func TestCapturedStorage(t *testing.T) {
 	check := func(t *testing.T) {
 		time.Sleep(500 * time.Millisecond) // an array that was just written is "active" for a moment

@@ -16,8 +16,8 @@ import (
 	"bulkhead/internal/testhost"
 )
 
-// A limit on a filesystem over two disks is the sum of what the disks are given, not as much on each: written and read by
-// a process inside, on a real btrfs over two loop devices, in a mount namespace of its own.
+// A limit on a filesystem over two disks is the sum of what the disks are given, not as much on each: written and read
+// by a process inside, on a real btrfs over two loop devices, in a mount namespace of its own.
 func TestLimitOverTwoDisks(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

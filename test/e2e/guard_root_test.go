@@ -51,8 +51,9 @@ func (s *site) cores(group string) string {
 	return "none"
 }
 
-// A CPU limit that starves a loaded database is undone within 10 s of the guard's window, told by the database or by the kernel, with an agent
-// that has watched it and without; a limit that does no harm stays. How much may fall is far above what other work on the machine takes.
+// A CPU limit that starves a loaded database is undone within 10 s of the guard's window, told by the database or by
+// the kernel, with an agent that has watched it and without; a limit that does no harm stays. How much may fall is far
+// above what other work on the machine takes.
 func TestGuardUndoesABadChange(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

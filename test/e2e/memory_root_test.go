@@ -88,9 +88,9 @@ func p99(all []*client) (time.Duration, int) {
 	return took[len(took)*99/100], len(took)
 }
 
-// TestLowerMariaDBUnderLoad: a MariaDB that uses 1 GiB, 240 MiB of it a buffer pool and most of the rest its files in the page cache, is lowered to 600 MiB
-// while clients read, and then to less than its buffer pool, which is refused. Nobody is killed. Without LONG=1, and on a machine of
-// less than 4 GiB (the lab's has 2), it is half of that.
+// TestLowerMariaDBUnderLoad: a MariaDB that uses 1 GiB, 240 MiB of it a buffer pool and most of the rest its files in
+// the page cache, is lowered to 600 MiB while clients read, and then to less than its buffer pool, which is refused.
+// Nobody is killed. Without LONG=1, and on a machine of less than 4 GiB (the lab's has 2), it is half of that.
 func TestLowerMariaDBUnderLoad(t *testing.T) {
 	s := newSite(t)
 	full, limit, pool := int64(1<<30), int64(600<<20), int64(240<<20)

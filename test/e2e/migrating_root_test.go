@@ -40,8 +40,8 @@ func between(text, begin, end string) (parts []string) {
 
 var fence = regexp.MustCompile("(?s)```([a-z]*) ?([^\n]*)\n(.*?)```")
 
-// Each example of the page: its files are written, its commands run, and what it shows is what they print. The groups of an
-// applied policy get a root of the test's own.
+// Each example of the page: its files are written, its commands run, and what it shows is what they print. The groups
+// of an applied policy get a root of the test's own.
 func TestExamplesOfMigrating(t *testing.T) {
 	examples := between(page(t), "example", "/example")
 	if len(examples) < 4 {

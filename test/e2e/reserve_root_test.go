@@ -58,8 +58,9 @@ func (s *site) members(facts *host.Facts) map[int]bool {
 	return found
 }
 
-// A fork bomb, a hog of memory, busy loops and a disk that is kept busy, each in a group without limits of its own: what host.reserve sets aside is
-// enough for a new login shell, which starts within a second, and for memory and tasks of everybody else.
+// A fork bomb, a hog of memory, busy loops and a disk that is kept busy, each in a group without limits of its own:
+// what host.reserve sets aside is enough for a new login shell, which starts within a second, and for memory and tasks
+// of everybody else.
 func TestReserveUnderSiege(t *testing.T) {
 	s := newSite(t)
 	facts, err := host.New("/").Facts()

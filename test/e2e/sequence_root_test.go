@@ -16,8 +16,9 @@ import (
 	"bulkhead/internal/testhost"
 )
 
-// Whatever comes after whatever on the real kernel: applies, sets that end, changes that wait to be confirmed, agents that are killed, verbs that are
-// killed at any step; a release gives the host back as it was. SEQUENCES says how many there are, SEED which (the log names it).
+// Whatever comes after whatever on the real kernel: applies, sets that end, changes that wait to be confirmed, agents
+// that are killed, verbs that are killed at any step; a release gives the host back as it was. SEQUENCES says how many
+// there are, SEED which (the log names it).
 func TestAnySequenceOnTheRealKernel(t *testing.T) {
 	t.Parallel()
 	testhost.RequireRoot(t)

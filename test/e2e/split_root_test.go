@@ -21,8 +21,8 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// asmDisk makes a loop device with a header as a disk of ASM has it, over a file in memory. It is made after published listings: no
-// ASM has ever seen it.
+// asmDisk makes a loop device with a header as a disk of ASM has it, over a file in memory. It is made after published
+// listings: no ASM has ever seen it.
 func asmDisk(t *testing.T, group string) (dev string, detach func()) {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "bulkhead-test-asm-")
@@ -92,9 +92,9 @@ func sum(limits map[string]int64) (total int64) {
 	return total
 }
 
-// A limit of 50 MB/s on a disk group of four disks is 12,500,000 on each and of five 10,000,000, two seconds after the fifth has
-// come, with no more than 50 MB/s on the way; and again four when it goes. Shared by use it follows what is read, and a release
-// takes it all away.
+// A limit of 50 MB/s on a disk group of four disks is 12,500,000 on each and of five 10,000,000, two seconds after the
+// fifth has come, with no more than 50 MB/s on the way; and again four when it goes. Shared by use it follows what is
+// read, and a release takes it all away.
 func TestLimitFollowsDisksAndUse(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -15,8 +15,8 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// A disk that stops answering, and one that dies, under load: every look of the agent goes on, the limits on it and on the other disk stay in
-// force, and status says in a few seconds which path does not answer, or cannot be read.
+// A disk that stops answering, and one that dies, under load: every look of the agent goes on, the limits on it and on
+// the other disk stay in force, and status says in a few seconds which path does not answer, or cannot be read.
 func TestDiskThatDiesUnderLoad(t *testing.T) {
 	needLab(t, "TestDiskThatDiesUnderLoad")
 	const name = "bulkheadtest-dying"
@@ -65,7 +65,8 @@ func TestDiskThatDiesUnderLoad(t *testing.T) {
 	writtenTo := func(dev string) int64 { return s.did(at, []string{dev}).WrittenBytes }
 	md := numberOf(t, "/dev/md0")
 
-	// goOn holds the host to everything while the disk is as it is: looks go on, the other disk is written at its rate, status answers.
+	// goOn holds the host to everything while the disk is as it is: looks go on, the other disk is written at its rate,
+	// status answers.
 	goOn := func(what, words string) {
 		t.Helper()
 		begun := time.Now()

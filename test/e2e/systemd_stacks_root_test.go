@@ -221,8 +221,8 @@ func (s *site) did(dir cgroup.Dir, devices []string) (sum metrics.IO) {
 	return sum
 }
 
-// measured lets a process in a group read or write, and gives what it got through in a second: by the devices' io.stat on cgroup v2, by its own
-// count elsewhere.
+// measured lets a process in a group read or write, and gives what it got through in a second: by the devices' io.stat
+// on cgroup v2, by its own count elsewhere.
 func (s *site) measured(group string, random bool, g *testhost.DirectIO) (rate testhost.Rate) {
 	s.t.Helper()
 	lead, window := span()
@@ -252,8 +252,9 @@ func (s *site) measured(group string, random bool, g *testhost.DirectIO) (rate t
 	}
 }
 
-// A limit of 10 MiB/s and one of 500 operations a second on a path hold what is read and written there, whatever lies below the filesystem:
-// direct within 5 %, and on cgroup v2 through the page cache within 10 % in steady state, as a whole over all devices.
+// A limit of 10 MiB/s and one of 500 operations a second on a path hold what is read and written there, whatever lies
+// below the filesystem: direct within 5 %, and on cgroup v2 through the page cache within 10 % in steady state, as a
+// whole over all devices.
 func TestLimitsOnRealStacks(t *testing.T) {
 	needLab(t, "TestLimitsOnRealStacks")
 	const rate, ops = 10 << 20, 500
@@ -306,12 +307,14 @@ func TestLimitsOnRealStacks(t *testing.T) {
 						p.Begin()
 					}
 					got := c.of(s.measured("load", c.random, p))
-					// An emulated machine may have got too little of a busy host's CPUs: less than the limit is measured again. More never is.
+					// An emulated machine may have got too little of a busy host's CPUs: less than the limit is
+					// measured again. More never is.
 					for again := 0; again < 3 && got < c.want*(1-g.within/100); again++ {
 						t.Logf("%s, %s: %.0f of %.0f, measured again", c.limits, g.what, got, c.want)
 						got = c.of(s.measured("load", c.random, p))
 					}
-					// In a short run, beside another machine, half of it is enough; more than the limit is too much in any.
+					// In a short run, beside another machine, half of it is enough; more than the limit is too much in
+					// any.
 					if testing.Short() && got < c.want && got > c.want/2 {
 						t.Logf("%s, %s: %.0f of %.0f", c.limits, g.what, got, c.want)
 					} else {
@@ -328,8 +331,8 @@ func TestLimitsOnRealStacks(t *testing.T) {
 	}
 }
 
-// A limit on a device that systemd would take another for is written by file: it holds after a daemon-reload, and after a limit on another
-// device of the same group went by property.
+// A limit on a device that systemd would take another for is written by file: it holds after a daemon-reload, and after
+// a limit on another device of the same group went by property.
 func TestLimitBesideSystemdOutlivesAReload(t *testing.T) {
 	needLab(t, "TestLimitBesideSystemdOutlivesAReload")
 	s := newSite(t)
@@ -363,8 +366,8 @@ type window struct {
 	bytes int64
 }
 
-// steady watches what a group writes to devices until stop is closed, and gives the least and the most in a second over any five seconds, in
-// parts of the budget. Devices is asked anew each time.
+// steady watches what a group writes to devices until stop is closed, and gives the least and the most in a second over
+// any five seconds, in parts of the budget. Devices is asked anew each time.
 func (s *site) steady(dir cgroup.Dir, budget float64, devices func() []string, stop <-chan bool) (least, most float64) {
 	const wide = 5 * time.Second
 	least, most = math.Inf(1), 0
@@ -387,9 +390,10 @@ func (s *site) steady(dir cgroup.Dir, budget float64, devices func() []string, s
 	}
 }
 
-// A second disk that joins a volume while a load runs. A volume of LVM is limited at its top, where a second disk changes nothing: over any five
-// seconds what is written is within a tenth of the limit. A btrfs is limited at its disks: within two seconds both share the limit; until
-// then nothing holds what goes to the new one, and from then on it is as before.
+// A second disk that joins a volume while a load runs. A volume of LVM is limited at its top, where a second disk
+// changes nothing: over any five seconds what is written is within a tenth of the limit. A btrfs is limited at its
+// disks: within two seconds both share the limit; until then nothing holds what goes to the new one, and from then on
+// it is as before.
 func TestSecondDiskJoinsUnderLoad(t *testing.T) {
 	needLab(t, "TestSecondDiskJoinsUnderLoad")
 	if !onV2(t) {

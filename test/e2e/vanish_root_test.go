@@ -12,8 +12,8 @@ import (
 	"bulkhead/internal/testhost"
 )
 
-// A path that vanishes while the agent looks keeps its limit in force, as does every other limit; status says which path is gone. When it is there
-// again nothing is left of that, and a release gives everything back.
+// A path that vanishes while the agent looks keeps its limit in force, as does every other limit; status says which
+// path is gone. When it is there again nothing is left of that, and a release gives everything back.
 func TestPathThatVanishesKeepsItsLimit(t *testing.T) {
 	s := newSite(t)
 	before := s.snapshot()

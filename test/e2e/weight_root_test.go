@@ -29,7 +29,8 @@ func queueOf(t *testing.T, number string) string {
 	return strings.Join(all, ", ")
 }
 
-// contend lets two groups read a device at the same time and gives how much of what both get through the first one gets.
+// contend lets two groups read a device at the same time and gives how much of what both get through the first one
+// gets.
 func (s *site) contend(device, first, second string) float64 {
 	s.t.Helper()
 	rates := make([]float64, 2)
@@ -58,7 +59,8 @@ func onSystemd(t *testing.T) bool {
 	return f.Systemd
 }
 
-// weigh applies weights on a device, holds them to what two groups get of it at the same time, and a release to the disk as it was.
+// weigh applies weights on a device, holds them to what two groups get of it at the same time, and a release to the
+// disk as it was.
 func (s *site) weigh(t *testing.T, device, number, hostPart, says string, atLeast float64) {
 	t.Helper()
 	before, queue := s.snapshot(), queueOf(t, number)
@@ -89,7 +91,8 @@ func (s *site) weigh(t *testing.T, device, number, hostPart, says string, atLeas
 		do(t, "systemctl", "daemon-reload")
 	}
 	s.must("verify")
-	// A weight tells only while both wait for the disk, which a machine that is busy otherwise does not let them do all the time.
+	// A weight tells only while both wait for the disk, which a machine that is busy otherwise does not let them do all
+	// the time.
 	const tries = 5
 	share := 0.0
 	for try := 0; try < tries && share < atLeast; try++ {
@@ -105,8 +108,8 @@ func (s *site) weigh(t *testing.T, device, number, hostPart, says string, atLeas
 	}
 }
 
-// A weight on a disk goes by BFQ where the kernel has it: it becomes the disk's scheduler, and with the release of everything the disk has its own
-// again, and the aim of the kernel's write-back throttling.
+// A weight on a disk goes by BFQ where the kernel has it: it becomes the disk's scheduler, and with the release of
+// everything the disk has its own again, and the aim of the kernel's write-back throttling.
 func TestWeightByBFQ(t *testing.T) {
 	f, err := host.New("/").Facts()
 	if err != nil {

@@ -42,8 +42,8 @@ func slot(t *testing.T, cache string) {
 	lock(t, cache, names...)
 }
 
-// lock takes the first of several lock files that is free, waiting for it, and gives what lets go of it. The end of the test does
-// so too.
+// lock takes the first of several lock files that is free, waiting for it, and gives what lets go of it. The end of the
+// test does so too.
 func lock(t *testing.T, cache string, names ...string) func() error {
 	t.Helper()
 	for waits := false; ; waits = true {
@@ -67,12 +67,12 @@ func lock(t *testing.T, cache string, names ...string) func() error {
 	}
 }
 
-// recipe is the directory from which every image is built: a list of packages, hooks for mmdebstrap(1), and PID 1 of a machine
-// without systemd.
+// recipe is the directory from which every image is built: a list of packages, hooks for mmdebstrap(1), and PID 1 of a
+// machine without systemd.
 const recipe = "recipe"
 
-// build gives the image of a release of Debian. It is kept in the cache under the hash of the recipe; packages are as old as
-// their image: remove it for newer ones.
+// build gives the image of a release of Debian. It is kept in the cache under the hash of the recipe; packages are as
+// old as their image: remove it for newer ones.
 func build(t *testing.T, cache, release string) image {
 	t.Helper()
 	dir := filepath.Join(cache, release+"-"+hash(t, recipe))

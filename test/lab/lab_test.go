@@ -27,8 +27,8 @@ var (
 	record = flag.String("lab.record", "", "write what the machines said into this `directory`")
 )
 
-// quick says that only some tests run, as somebody who works on them wants it: what the mode shows beside tests is left out,
-// and the console goes to the terminal as it comes.
+// quick says that only some tests run, as somebody who works on them wants it: what the mode shows beside tests is left
+// out, and the console goes to the terminal as it comes.
 func quick() bool { return *only != "" || *pkgs != "" }
 
 // top is the repository as seen from here.

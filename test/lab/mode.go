@@ -49,8 +49,8 @@ func ParseModes(text string) ([]Mode, error) {
 	return asked, nil
 }
 
-// Kernel gives the words of the kernel's command line that make systemd mount the control groups so. Without systemd the
-// guest does that.
+// Kernel gives the words of the kernel's command line that make systemd mount the control groups so. Without systemd
+// the guest does that.
 func (m Mode) Kernel() []string {
 	if !m.Systemd {
 		return nil

@@ -25,16 +25,16 @@ var packages = []string{
 // onSystemd are packages whose tests are about systemd, too.
 var onSystemd = []string{"internal/systemd/conformance", "test/script", "test/e2e"}
 
-// last is the package whose tests come after all others, in every mode: with systemd they leave the machine governed, for what
-// is looked at after it was started anew.
+// last is the package whose tests come after all others, in every mode: with systemd they leave the machine governed,
+// for what is looked at after it was started anew.
 const last = "test/packaging"
 
-// apart are the packages of which only the files about systemd count where that is PID 1: their other tests are about groups
-// that are made without it.
+// apart are the packages of which only the files about systemd count where that is PID 1: their other tests are about
+// groups that are made without it.
 var apart = []string{"internal/apply", "internal/control", "test/script", "test/e2e", last}
 
-// partly are the packages of which only the tests that match count: what the others show, the root tests outside of the lab do, with
-// programs that the machines do not have.
+// partly are the packages of which only the tests that match count: what the others show, the root tests outside of the
+// lab do, with programs that the machines do not have.
 var partly = map[string]*regexp.Regexp{"internal/bench": regexp.MustCompile("^Test(NUMA|Scenarios)"), "test/network": regexp.MustCompile("^Test(NetCls|Shares|Guarantees|ForeignQdisc|Watchdog|AgentKilled)")}
 
 // installs are the files of the repository that the tests of a package need or install, beside the binary.
@@ -47,8 +47,8 @@ const (
 	noNetClsAlone = "net_cls and cgroup2"
 )
 
-// exempt are the tests, or whole packages, that are about what a mode does not have, with the reason. A mode is named whole, or
-// by what it has in common with others: its cgroups, its release.
+// exempt are the tests, or whole packages, that are about what a mode does not have, with the reason. A mode is named
+// whole, or by what it has in common with others: its cgroups, its release.
 var exempt = map[string]map[string]string{
 	"unified": {
 		"internal/control.TestImportedTreeIsThatOfLibcgroup":     "is about files of cgroup v1; TestImportedOnUnified is about v2",
@@ -97,8 +97,9 @@ var exempt = map[string]map[string]string{
 	},
 }
 
-// once are the tests, or whole packages, that a run without -lab.long has in one mode alone, if that is among those asked for: what
-// they show is the same in each, or was seen by the root tests outside of the lab. "" is none: it takes more time than a short run has.
+// once are the tests, or whole packages, that a run without -lab.long has in one mode alone, if that is among those
+// asked for: what they show is the same in each, or was seen by the root tests outside of the lab. "" is none: it takes
+// more time than a short run has.
 var once = map[string]string{
 	"internal/bench":              "",
 	"internal/cgroup":             "systemd-unified",
@@ -201,8 +202,8 @@ type payload struct {
 	tests map[string]map[string][]string // by mode and section of the console: those that are to run
 }
 
-// afterReboot ends the names of the tests that run once the machine was started anew, after all the others. What those are
-// to find is left by others.
+// afterReboot ends the names of the tests that run once the machine was started anew, after all the others. What those
+// are to find is left by others.
 const afterReboot = "AfterReboot"
 
 func (p *payload) make(t *testing.T) {

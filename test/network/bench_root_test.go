@@ -62,9 +62,9 @@ func (s *site) stream(taken *atomic.Int64, group, address string) float64 {
 	return float64(taken.Load()-before) * 8 / time.Since(begin).Seconds() / 1e9
 }
 
-// What a limit costs those whom it is not for: a stream of a group without limits, one of no group, and a ping-pong of no group, each
-// beside a load of 50 Mbit/s which is under a limit of 100; and 50 classes. The first two arrangements are the same: their difference is
-// that of the machine. All are interleaved.
+// What a limit costs those whom it is not for: a stream of a group without limits, one of no group, and a ping-pong of
+// no group, each beside a load of 50 Mbit/s which is under a limit of 100; and 50 classes. The first two arrangements
+// are the same: their difference is that of the machine. All are interleaved.
 func BenchmarkNeighbours(b *testing.B) {
 	s := newSite(b)
 	var taken, load atomic.Int64

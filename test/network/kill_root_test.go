@@ -23,7 +23,8 @@ import (
 	"bulkhead/internal/plan"
 )
 
-// heartbeat is an open connection of somebody at the peer to the host, which sends its clock every 50 ms and gets it back.
+// heartbeat is an open connection of somebody at the peer to the host, which sends its clock every 50 ms and gets it
+// back.
 type heartbeat struct {
 	t       testing.TB
 	conn    net.Conn
@@ -197,8 +198,8 @@ func every(steps int) int {
 
 const twoWays = "  a: {network: [{on: up0, egress: %s, ingress: %s, ports: [7001]}]}\n"
 
-// An apply that is killed after any of its steps is taken back by its watchdog, and the control connection through the interface never
-// stalls: here our qdiscs are in place, and limits come, change and go.
+// An apply that is killed after any of its steps is taken back by its watchdog, and the control connection through the
+// interface never stalls: here our qdiscs are in place, and limits come, change and go.
 func TestApplyKilledAtEveryStep(t *testing.T) {
 	s := newSite(t)
 	s.write("", fmt.Sprintf(twoWays, rate(100), rate(50)))
@@ -249,8 +250,8 @@ func TestApplyKilledAtEveryStep(t *testing.T) {
 	s.clean("released")
 }
 
-// noStall wants no beat to take more than 100 ms, or not much more than on the interface that nobody touches: the machine's own pauses
-// are not ours.
+// noStall wants no beat to take more than 100 ms, or not much more than on the interface that nobody touches: the
+// machine's own pauses are not ours.
 func (s *site) noStall(h, aside *heartbeat, what string) {
 	s.t.Helper()
 	got, other, resent := h.lap(), aside.lap(), h.resent()
@@ -260,8 +261,8 @@ func (s *site) noStall(h, aside *heartbeat, what string) {
 	}
 }
 
-// The first set-up and the release, killed at every step: these give the interface another qdisc, in which the kernel drops packets for
-// a moment. The connection survives, and every state is gone on from.
+// The first set-up and the release, killed at every step: these give the interface another qdisc, in which the kernel
+// drops packets for a moment. The connection survives, and every state is gone on from.
 func TestFirstApplyAndReleaseKilledAtEveryStep(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -88,8 +88,8 @@ func inside(n *namespace, cmd *exec.Cmd) *exec.Cmd {
 
 var queries = regexp.MustCompile(`queries:\s+\d+\s+\(([0-9.]+) per sec`)
 
-// A real MariaDB that is read over TCP by sysbench: its answers leave at the limit of its group, its port is found, and what arrives for
-// it is shaped by that. Its sessions were open before the limit, and one made after it is held by it.
+// A real MariaDB that is read over TCP by sysbench: its answers leave at the limit of its group, its port is found, and
+// what arrives for it is shaped by that. Its sessions were open before the limit, and one made after it is held by it.
 func TestMariaDB(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

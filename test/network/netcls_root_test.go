@@ -18,7 +18,8 @@ import (
 	"bulkhead/internal/testhost"
 )
 
-// Where there is no cgroup2, what leaves is told by net_cls: of what the group starts, of what it had open before, and of the groups below it.
+// Where there is no cgroup2, what leaves is told by net_cls: of what the group starts, of what it had open before, and
+// of the groups below it.
 func TestNetClsAlone(t *testing.T) {
 	f, mount := netCls(t)
 	if slices.ContainsFunc(f.Hierarchies, func(h host.Hierarchy) bool { return h.Version == 2 }) {
@@ -64,8 +65,8 @@ func TestNetClsAlone(t *testing.T) {
 	}
 }
 
-// Before kernel 5.15, unless that was mended, the first class of v1 blinds all programs on cgroup2 directories. Whatever the kernel does, traffic is told
-// by what `plan` says then.
+// Before kernel 5.15, unless that was mended, the first class of v1 blinds all programs on cgroup2 directories.
+// Whatever the kernel does, traffic is told by what `plan` says then.
 func TestNetClsBesidePrograms(t *testing.T) {
 	f, mount := netCls(t)
 	if !slices.ContainsFunc(f.Hierarchies, func(h host.Hierarchy) bool { return h.Version == 2 }) {
@@ -82,8 +83,8 @@ func TestNetClsBesidePrograms(t *testing.T) {
 	s.isTold(1, "before anybody uses net_cls")
 	p.end()
 
-	// A group takes nobody new between the moment in which the way to tell packets changes and the next apply, so this one is there before. Its sockets
-	// are not.
+	// A group takes nobody new between the moment in which the way to tell packets changes and the next apply, so this
+	// one is there before. Its sockets are not.
 	late, _ := s.traffic("out", "late", sink, 4)
 	other := filepath.Join(mount, "other"+s.root)
 	if err := os.Mkdir(other, 0o755); err != nil {

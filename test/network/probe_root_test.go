@@ -41,8 +41,8 @@ func verdict(all []verify.Result, key policy.Key, how string) probe.Verdict {
 	return all[i].Verdict
 }
 
-// A probe measures limits on an interface against a peer, both ways, and finds what somebody took away: the program that tells the group's
-// traffic, and the class of what arrives.
+// A probe measures limits on an interface against a peer, both ways, and finds what somebody took away: the program
+// that tells the group's traffic, and the class of what arrives.
 func TestProbeOfTraffic(t *testing.T) {
 	s := newSite(t)
 	s.write("", "  out: {network: [{on: up0, egress: "+rate(80)+"}]}\n  policed: {network: [{on: up0, ingress: "+rate(30)+"}]}\n"+

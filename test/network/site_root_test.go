@@ -1,7 +1,7 @@
 //go:build root
 
-// Package network tests limits on interfaces through the verbs, with real traffic between network namespaces. It shapes nothing but veth
-// pairs that it made.
+// Package network tests limits on interfaces through the verbs, with real traffic between network namespaces. It shapes
+// nothing but veth pairs that it made.
 package network
 
 import (
@@ -472,7 +472,8 @@ func (s *site) clean(what string) {
 	}
 }
 
-// programDirs are the directories of the site's groups in cgroup2: below the root group's, or the slices that systemd has for them.
+// programDirs are the directories of the site's groups in cgroup2: below the root group's, or the slices that systemd
+// has for them.
 func (s *site) programDirs() (all []string) {
 	h := unified(s.t)
 	slice := strings.ReplaceAll(s.root, "-", `\x2d`)
@@ -547,7 +548,8 @@ func measure(span time.Duration, counters ...func() uint64) []float64 {
 	return rates
 }
 
-// holds wants a rate within so many percent; a machine that was too busy to send as much gets further tries. More is a failure at once.
+// holds wants a rate within so many percent; a machine that was too busy to send as much gets further tries. More is a
+// failure at once.
 func holds(t testing.TB, what string, want, percent float64, counter func() uint64) {
 	t.Helper()
 	holdsOver(t, span(), what, want, percent, counter)

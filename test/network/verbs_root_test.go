@@ -16,8 +16,8 @@ import (
 	"bulkhead/internal/netshape"
 )
 
-// Limits in both directions, held for real traffic: by the group's sockets, by the port that it listens on, and policed where no port is
-// known. They stay when the agent is killed, change in place, and go with their group.
+// Limits in both directions, held for real traffic: by the group's sockets, by the port that it listens on, and policed
+// where no port is known. They stay when the agent is killed, change in place, and go with their group.
 func TestShares(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -164,7 +164,8 @@ func records(s *site) string {
 	return b.String()
 }
 
-// What cannot be is said with its place, before anything is changed; interfaces that go, and come under another name, hold up nobody.
+// What cannot be is said with its place, before anything is changed; interfaces that go, and come under another name,
+// hold up nobody.
 func TestBadInterfaces(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -261,8 +261,8 @@ func TestInitScriptSaysWhyItDidNotStart(t *testing.T) {
 	s.write(s.defaults, string(defaults))
 }
 
-// The agent as the unit starts it: with the capabilities of CapabilityBoundingSet= and no others. It has to move processes of
-// root and of others, into cpusets too, and to write their oom_score_adj.
+// The agent as the unit starts it: with the capabilities of CapabilityBoundingSet= and no others. It has to move
+// processes of root and of others, into cpusets too, and to write their oom_score_adj.
 func TestCapabilitiesOfTheUnitSuffice(t *testing.T) {
 	program, err := exec.LookPath("setpriv")
 	if err != nil {

@@ -46,7 +46,8 @@ func withDestdir(m *testing.M) int {
 	return m.Run()
 }
 
-// install does what `make install` does, once, and gives what that has said. The lab's machines have a built binary instead of make and Go.
+// install does what `make install` does, once, and gives what that has said. The lab's machines have a built binary
+// instead of make and Go.
 var install = sync.OnceValues(func() ([]byte, error) {
 	cmd := exec.Command("make", "--no-print-directory", "install", "DESTDIR="+destdir, "PREFIX="+prefix)
 	if os.Getenv("BULKHEAD_LAB") == "1" {

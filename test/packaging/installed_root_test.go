@@ -59,8 +59,8 @@ func wantFiles(t *testing.T, before []string) {
 	}
 }
 
-// plain is one of the lab's machines without systemd, on which bulkhead is installed as on a host of its own, and a MariaDB started
-// by hand.
+// plain is one of the lab's machines without systemd, on which bulkhead is installed as on a host of its own, and a
+// MariaDB started by hand.
 type plain struct {
 	t    *testing.T
 	tree *cgroup.Tree
@@ -123,7 +123,8 @@ func (p *plain) stop(cmd *exec.Cmd) {
 	}
 }
 
-// held says where the kernel does not hold the policy: a limit of a group, or a process outside of its group. A pid of 0 is none.
+// held says where the kernel does not hold the policy: a limit of a group, or a process outside of its group. A pid of
+// 0 is none.
 func (p *plain) held(group string, pid int, limits map[string]string) error {
 	var inside []byte
 	if pid != 0 {
@@ -180,8 +181,8 @@ groups:
     tasks: 60
 `
 
-// A MariaDB without systemd is governed through restarts of it and of the agent, which the init script runs. It is left so for
-// TestInitInstalledAfterReboot, so that it comes after the other tests of the init script.
+// A MariaDB without systemd is governed through restarts of it and of the agent, which the init script runs. It is left
+// so for TestInitInstalledAfterReboot, so that it comes after the other tests of the init script.
 func TestInitInstalled(t *testing.T) {
 	p := newPlain(t)
 	text, err := json.Marshal(installedFiles(t))
@@ -214,8 +215,8 @@ func TestInitInstalled(t *testing.T) {
 	p.do(program, "verify")
 }
 
-// The machine was started anew: once the init script returns everything is in force, and a database has its limits when it takes its
-// first connection. Then bulkhead is taken away, and nothing of it is left.
+// The machine was started anew: once the init script returns everything is in force, and a database has its limits when
+// it takes its first connection. Then bulkhead is taken away, and nothing of it is left.
 func TestInitInstalledAfterReboot(t *testing.T) {
 	p := newPlain(t)
 	var before []string

@@ -26,8 +26,8 @@ import (
 	"bulkhead/internal/testhost"
 )
 
-// machine is one of the lab's with systemd, on which bulkhead is installed as on a host of its own: with its own paths, its own
-// root group and the services that run there.
+// machine is one of the lab's with systemd, on which bulkhead is installed as on a host of its own: with its own paths,
+// its own root group and the services that run there.
 type machine struct {
 	t          *testing.T
 	tree       *cgroup.Tree
@@ -151,8 +151,8 @@ func (m *machine) saved() record {
 	return r
 }
 
-// state is the machine as it is: all that systemd and the kernel hold of the databases' units, and the files of systemd,
-// of init scripts and of what is installed by hand.
+// state is the machine as it is: all that systemd and the kernel hold of the databases' units, and the files of
+// systemd, of init scripts and of what is installed by hand.
 func (m *machine) state() record {
 	m.t.Helper()
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -186,8 +186,8 @@ func (m *machine) stateOf(unit string) string {
 	return b.String()
 }
 
-// policy writes the README's policy, with limits that fit this machine. The one of PostgreSQL's tasks is the argument, so that
-// it can be changed, and broken.
+// policy writes the README's policy, with limits that fit this machine. The one of PostgreSQL's tasks is the argument,
+// so that it can be changed, and broken.
 func (m *machine) policy(tasks string) {
 	m.t.Helper()
 	text := `version: 1
@@ -219,7 +219,8 @@ groups:
 	}
 }
 
-// report starts a process that the group reports claims, in a session and in no unit, and gives its id. It ends with a test.
+// report starts a process that the group reports claims, in a session and in no unit, and gives its id. It ends with a
+// test.
 func (m *machine) report(with *testing.T) int {
 	m.t.Helper()
 	cmd := exec.Command("systemd-run", "--quiet", "--scope", "--slice=user.slice", "--uid=games", "sleep", "3600")
@@ -250,8 +251,8 @@ type limit struct {
 	part          bool
 }
 
-// limits are those of the policy, in the directories of the units as they are now: those that the databases' units carry
-// themselves, and the others.
+// limits are those of the policy, in the directories of the units as they are now: those that the databases' units
+// carry themselves, and the others.
 func (m *machine) limits() (units, rest []limit) {
 	m.t.Helper()
 	var disk unix.Stat_t
@@ -413,8 +414,9 @@ func (m *machine) run(steps []step) {
 	}
 }
 
-// bulkhead is installed, governs the databases and what runs beside them, and holds every limit of the README's policy through
-// all that can happen to the agent, to systemd and to the databases. It is left so for TestInstalledAfterReboot.
+// bulkhead is installed, governs the databases and what runs beside them, and holds every limit of the README's policy
+// through all that can happen to the agent, to systemd and to the databases. It is left so for
+// TestInstalledAfterReboot.
 func TestInstalled(t *testing.T) {
 	m := newMachine(t)
 	m.tasks = "500"
@@ -517,7 +519,8 @@ func (m *machine) reload() {
 	m.agrees(2)
 }
 
-// badReload has a policy refused that cannot be: systemctl says that it failed, the journal says where, and nothing changes.
+// badReload has a policy refused that cannot be: systemctl says that it failed, the journal says where, and nothing
+// changes.
 func (m *machine) badReload() {
 	m.policy("6 hundred")
 	before := m.unit(agentUnit).MainPID
@@ -537,8 +540,8 @@ func (m *machine) badReload() {
 	}
 }
 
-// killed ends the agent as nothing else does. systemd starts it again, every limit is in force meanwhile, and the new one
-// finds nothing to do.
+// killed ends the agent as nothing else does. systemd starts it again, every limit is in force meanwhile, and the new
+// one finds nothing to do.
 func (m *machine) killed() {
 	before := m.unit(agentUnit).MainPID
 	if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
@@ -551,8 +554,8 @@ func (m *machine) killed() {
 	m.agrees(2)
 }
 
-// restartDatabases restarts both. Their units carry the limits all the while. PostgreSQL's moves into its group's slice, which has
-// the limits, too, as soon as the agent has seen whose it is.
+// restartDatabases restarts both. Their units carry the limits all the while. PostgreSQL's moves into its group's
+// slice, which has the limits, too, as soon as the agent has seen whose it is.
 func (m *machine) restartDatabases() {
 	for _, unit := range []string{mariadb, m.postgresql} {
 		m.do("systemctl", "restart", unit)
@@ -572,8 +575,8 @@ func (m *machine) restartDatabases() {
 	m.t.Logf("everything was in force %v after the last restart had returned", time.Since(began).Round(time.Millisecond))
 }
 
-// The machine was started anew: everything is in force before the databases start. Then bulkhead is taken away, and the machine
-// is as it was before it came.
+// The machine was started anew: everything is in force before the databases start. Then bulkhead is taken away, and the
+// machine is as it was before it came.
 func TestInstalledAfterReboot(t *testing.T) {
 	m := newMachine(t)
 	m.tasks = "600"

@@ -1,3 +1,3 @@
-// Package placement measures how soon processes are placed, and at what CPU time, beside libcgroup's daemon with the same
-// rule: `make bench-placement`.
+// Package placement measures how soon processes are placed, and at what CPU time, beside libcgroup's daemon with the
+// same rule: `make bench-placement`.
 package placement

@@ -32,18 +32,20 @@ var (
 var rates = []struct{ perSecond, starts int }{{20, 1000}, {300, 10000}, {1000, 50000}}
 
 const (
-	// rounds is how often each arm runs at each rate, in turn; an even number, so that each arm can be held against itself.
+	// rounds is how often each arm runs at each rate, in turn; an even number, so that each arm can be held against
+	// itself.
 	rounds = 4
 	// life is how long a program waits to be placed.
 	life = 200 * time.Millisecond
-	// short is the life of which none may be missed with fast moves, and half and most are what their percentiles 50 and 99 may be then.
+	// short is the life of which none may be missed with fast moves, and half and most are what their percentiles 50
+	// and 99 may be then.
 	short = 10 * time.Millisecond
 	half  = 100 * time.Microsecond
 	most  = 3 * time.Millisecond
 )
 
-// TestPlacement starts programs that watch their own control groups, and has them placed by our agent and by libcgroup's
-// daemon with the same rule, in turn. It fails when ours is worse beyond what one arm differs from itself.
+// TestPlacement starts programs that watch their own control groups, and has them placed by our agent and by
+// libcgroup's daemon with the same rule, in turn. It fails when ours is worse beyond what one arm differs from itself.
 func TestPlacement(t *testing.T) {
 	testhost.RequireRoot(t)
 	b := newBench(t)
@@ -142,8 +144,8 @@ func (b *bench) write(name, text string) {
 	}
 }
 
-// prepareTheirs gives libcgroup's daemon an /etc of its own with the same rule, for the same hierarchies that our policy
-// needs, and makes its groups.
+// prepareTheirs gives libcgroup's daemon an /etc of its own with the same rule, for the same hierarchies that our
+// policy needs, and makes its groups.
 func (b *bench) prepareTheirs() {
 	b.t.Helper()
 	if _, err := exec.LookPath("cgrulesengd"); err != nil {

@@ -73,7 +73,8 @@ func (s *site) loop(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Setenv("LOOP", device)
 }
 
-// public makes a directory that every user may enter, with the program in it, and puts the agent's socket there: $PUBLIC.
+// public makes a directory that every user may enter, with the program in it, and puts the agent's socket there:
+// $PUBLIC.
 func (s *site) public(ts *testscript.TestScript, _ bool, _ []string) {
 	dir, err := os.MkdirTemp("/var/tmp", "bulkhead-script-")
 	ts.Check(err)
@@ -86,7 +87,8 @@ func (s *site) public(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Setenv("SOCKET", filepath.Join(dir, "s"))
 }
 
-// as runs bulkhead, or with "sh" a command of the shell, as another user and in one Unix group, and holds it to an exit code:
+// as runs bulkhead, or with "sh" a command of the shell, as another user and in one Unix group, and holds it to an exit
+// code:
 //
 //	as 54321:54330 5 set shop:cpu.limit=9
 //	as 54321:54330 0 sh '$BULKHEAD move shop $$'
@@ -189,7 +191,8 @@ func (s *site) same(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// soon waits until in, knob or gone holds, until the history has a line like a pattern, or the socket a mode, for half a minute at most.
+// soon waits until in, knob or gone holds, until the history has a line like a pattern, or the socket a mode, for half
+// a minute at most.
 func (s *site) soon(ts *testscript.TestScript, _ bool, args []string) {
 	history := func(args []string) error {
 		err := ts.Exec("bulkhead", "--state", ts.Getenv("STATE"), "--socket", ts.Getenv("SOCKET"), "history")

@@ -87,8 +87,8 @@ func (s *site) install(ts *testscript.TestScript, _ bool, units []string) {
 	ctl(append([]string{"start"}, units...)...)
 }
 
-// figures makes $PERCENT4 and $PERCENT5 what the kernel holds of so much of the memory, and $VERIFIES the exit code of verify
-// for a policy with limits that cgroup v1 has no file for.
+// figures makes $PERCENT4 and $PERCENT5 what the kernel holds of so much of the memory, and $VERIFIES the exit code of
+// verify for a policy with limits that cgroup v1 has no file for.
 func (s *site) figures(ts *testscript.TestScript, _ bool, _ []string) {
 	facts, err := host.New("/").Facts()
 	ts.Check(err)

@@ -20,9 +20,9 @@ import (
 	"bulkhead/internal/terminal"
 )
 
-// Printf writes like fmt.Fprintf, with every argument that is text escaped by terminal.Printable: a line break in the name
-// of a process, an argument, a file or a reason begins no line, a tab no column, and a direction mark turns nothing
-// around. The format itself is ours and stays as it is. args is changed.
+// Printf writes like fmt.Fprintf, with every argument that is text escaped by terminal.Printable: a line break in the
+// name of a process, an argument, a file or a reason begins no line, a tab no column, and a direction mark turns
+// nothing around. The format itself is ours and stays as it is. args is changed.
 func Printf(out io.Writer, format string, args ...any) {
 	escape(args)
 	_, _ = fmt.Fprintf(out, format, args...)

@@ -44,8 +44,8 @@ func (x *sliceExport) file(name string, lines ...string) {
 	x.files = append(x.files, policy.Source{Path: name, Text: strings.Join(lines, "\n") + "\n"})
 }
 
-// top writes the slice that holds all others, where the policy has a root group, else one that holds nothing. It carries
-// what stands in the policy beside the groups.
+// top writes the slice that holds all others, where the policy has a root group, else one that holds nothing. It
+// carries what stands in the policy beside the groups.
 func (x *sliceExport) top(p *policy.Policy) {
 	name, err := unitname.SliceName(cmp.Or(x.root, "bulkhead"), "")
 	if err != nil {

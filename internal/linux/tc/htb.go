@@ -45,8 +45,8 @@ func HTBOptions(defaultMinor, queue uint32) []byte {
 // HTBClass is an HTB class.
 type HTBClass struct {
 	Rate, Ceil Rate // what it gets in any case, and what it may borrow up to
-	// Burst and Cburst are how many bytes may pass at once at Rate and at Ceil; Quantum is how many a class sends in its
-	// turn when classes share what is left.
+	// Burst and Cburst are how many bytes may pass at once at Rate and at Ceil; Quantum is how many a class sends in
+	// its turn when classes share what is left.
 	Burst, Cburst, Quantum uint32
 }
 

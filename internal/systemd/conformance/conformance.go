@@ -1,5 +1,6 @@
-// Package conformance holds what systemd must do as one list of assertions that runs on the model of package systemdfake
-// and, in the lab's machines, on a real PID 1. An assertion that only one of them passes is a fault of the model.
+// Package conformance holds what systemd must do as one list of assertions that runs on the model of package
+// systemdfake and, in the lab's machines, on a real PID 1. An assertion that only one of them passes is a fault of the
+// model.
 package conformance
 
 import (
@@ -20,8 +21,8 @@ import (
 type Subject struct {
 	*systemd.Manager
 	Options systemd.Options
-	// Name begins the name of every unit that the case makes: letters and digits. Whoever made the subject takes away the
-	// units and files of that name.
+	// Name begins the name of every unit that the case makes: letters and digits. Whoever made the subject takes away
+	// the units and files of that name.
 	Name string
 	// Sleep is a command that runs for long, Absent one that is not there.
 	Sleep  []string
@@ -56,8 +57,8 @@ type testCase struct {
 
 var cases = slices.Concat(unitCases, jobCases, transientCases, propertyCases, fileCases, watchCases)
 
-// OverBus are the cases that are worth a second run over the other socket of a real systemd: what PID 1 does is the same, how
-// signals, errors and long answers travel is not.
+// OverBus are the cases that are worth a second run over the other socket of a real systemd: what PID 1 does is the
+// same, how signals, errors and long answers travel is not.
 var OverBus = []string{"a unit that is not there", "results of jobs", "a scope", "the table of properties", "the watch"}
 
 // Brief are the cases on which the verbs stand, for a run that has little time.
@@ -210,13 +211,13 @@ func (b *bench) holds(group, file, want string) {
 	}
 }
 
-// lazyReloadSince is a release whose daemon-reload reads limits and leaves the kernel's files as they are until any property of
-// the unit is set: 257 does so, seen on Debian 13 over 15 s and two reloads; 252 writes them anew. Which release between the two
-// began with it was not looked for.
+// lazyReloadSince is a release whose daemon-reload reads limits and leaves the kernel's files as they are until any
+// property of the unit is set: 257 does so, seen on Debian 13 over 15 s and two reloads; 252 writes them anew. Which
+// release between the two began with it was not looked for.
 const lazyReloadSince = 257
 
-// reloaded fails the case when after a reload the limit in a unit's file is not want, at once or, where reloads are lazy, after
-// a property was set; until then it is before.
+// reloaded fails the case when after a reload the limit in a unit's file is not want, at once or, where reloads are
+// lazy, after a property was set; until then it is before.
 func (b *bench) reloaded(unit, before, want string) {
 	b.Helper()
 	dir := b.unit(unit).ControlGroup

@@ -37,7 +37,8 @@ func requireSystemd(t *testing.T) {
 	t.Skip(why + "; the lab runs this test (BULKHEAD_LAB=1), here only the model was tested")
 }
 
-// TestSystemd runs the cases on this machine's systemd, some of them over both sockets; in short only those on which the verbs stand.
+// TestSystemd runs the cases on this machine's systemd, some of them over both sockets; in short only those on which
+// the verbs stand.
 func TestSystemd(t *testing.T) {
 	requireSystemd(t)
 	t.Cleanup(reload(t))
@@ -104,8 +105,8 @@ func spawn(t testing.TB) int {
 	return c.Process.Pid
 }
 
-// sweep takes away every unit and file of a case. systemd hears of the files at the next reload, of another case or at the
-// end: one takes seconds in an emulated machine.
+// sweep takes away every unit and file of a case. systemd hears of the files at the next reload, of another case or at
+// the end: one takes seconds in an emulated machine.
 func sweep(t *testing.T, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // the test's own has ended
 	defer cancel()

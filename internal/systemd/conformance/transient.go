@@ -186,7 +186,8 @@ func aCommand(b *bench) {
 	}
 	b.must(b.Stop(b.ctx, name))
 	b.gone(name)
-	// systemd counts a program as started once it forked for it: what it then finds shows in the unit, which is collected.
+	// systemd counts a program as started once it forked for it: what it then finds shows in the unit, which is
+	// collected.
 	b.must(b.StartService(b.ctx, systemd.Transient{Name: name, Slice: slice, Exec: []string{b.Absent}}))
 	b.gone(name)
 	exec := []systemd.Property{{Name: "Type", Value: "exec"}}

@@ -10,8 +10,8 @@ import (
 	"bulkhead/internal/systemd/unitname"
 )
 
-// Kernel is a model of the kernel in which the units' directories and processes are, for tests of what works on both. It is
-// called with the lock of the Manager held, and calls nothing of it.
+// Kernel is a model of the kernel in which the units' directories and processes are, for tests of what works on both.
+// It is called with the lock of the Manager held, and calls nothing of it.
 type Kernel struct {
 	// Realize makes a directory, with what leads there, and writes files of it.
 	Realize func(group string, files map[string]string)

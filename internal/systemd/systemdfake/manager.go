@@ -2,12 +2,12 @@
 // runs against it, byte for byte on the wire.
 //
 // Its state is what the real one's is. Settings live in unit files below a root directory of its own (fragments,
-// drop-ins, the files that SetUnitProperties writes), and a daemon-reload is a second reading of them, so that what is lost
-// and what is kept there follows from the files and is not said twice. The rules were measured on systemd 252 in a virtual
-// machine; the package conformance runs the same assertions on the model and on a real systemd.
+// drop-ins, the files that SetUnitProperties writes), and a daemon-reload is a second reading of them, so that what is
+// lost and what is kept there follows from the files and is not said twice. The rules were measured on systemd 252 in a
+// virtual machine; the package conformance runs the same assertions on the model and on a real systemd.
 //
-// Not modelled: unit types beyond service, scope, slice and target, aliases, templates, ordering, conditions, timers, reload
-// jobs, users, the Startup… variants, percentages, polkit.
+// Not modelled: unit types beyond service, scope, slice and target, aliases, templates, ordering, conditions, timers,
+// reload jobs, users, the Startup… variants, percentages, polkit.
 package systemdfake
 
 import (

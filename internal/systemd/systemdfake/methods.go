@@ -267,8 +267,8 @@ func (m *Manager) unitByPID(pid uint32) ([]any, func(), *dbus.Error) {
 	return nil, nil, fail("org.freedesktop.systemd1.NoUnitForPID", "PID %d does not belong to any loaded unit.", pid)
 }
 
-// reload reads all files again and writes what it knows anew; 257, seen on a real one, leaves that to the next change of a
-// property. Units that nothing needs are unloaded.
+// reload reads all files again and writes what it knows anew; 257, seen on a real one, leaves that to the next change
+// of a property. Units that nothing needs are unloaded.
 func (m *Manager) reload() func() {
 	for _, name := range slices.Sorted(maps.Keys(m.units)) {
 		u := m.units[name]

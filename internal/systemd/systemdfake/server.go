@@ -153,7 +153,8 @@ func (c *client) wants(member string) bool {
 	}
 	for _, rule := range c.matches {
 		if strings.Contains(rule, "member='"+member+"'") {
-			// The end of a job goes to all while the one who asked for it is there; the rest only once somebody subscribed.
+			// The end of a job goes to all while the one who asked for it is there; the rest only once somebody
+			// subscribed.
 			return member == "JobRemoved" || c.m.anySubscribed.Load()
 		}
 	}
