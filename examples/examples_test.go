@@ -17,7 +17,8 @@ func TestExamplesAreSound(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no examples: %v", err)
 	}
-	facts := &host.Facts{Systemd: true, CPUs: idset.New(0, 1, 2, 3), MemTotal: 16 << 30, SwapTotal: 1 << 30, PageSize: 4096}
+	facts := &host.Facts{Systemd: true, CPUs: idset.New(0, 1, 2, 3), MemTotal: 16 << 30, SwapTotal: 1 << 30,
+		PageSize: 4096}
 	for _, name := range files {
 		text, err := Policies.ReadFile(name)
 		if err != nil {

@@ -216,7 +216,8 @@ func peerGroups(fd uintptr) ([]int, error) {
 	list := make([]uint32, 64)
 	for {
 		size := uint32(len(list) * 4)
-		_, _, e := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS, uintptr(unsafe.Pointer(&list[0])), uintptr(unsafe.Pointer(&size)), 0)
+		_, _, e := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS,
+			uintptr(unsafe.Pointer(&list[0])), uintptr(unsafe.Pointer(&size)), 0)
 		switch {
 		case e == unix.ERANGE && len(list) < int(size/4):
 			list = make([]uint32, size/4)
@@ -279,7 +280,10 @@ func (s *server) admit(next http.Handler) http.Handler {
 		changes := r.Method != http.MethodGet
 		if changes && !owns || !changes && !reads && (!owns || !greets) {
 			w.Header().Set("Connection", "close")
-			write(w, answer{Error: &wireError{Code: control.CodeRefused, Message: "only root may ask the agent for this, and whom the policy names", Hint: "run it with sudo; `owner` of a group says who may do something there, `agent: {read: …}` who may look"}})
+			write(w, answer{Error: &wireError{Code: control.CodeRefused,
+				Message: "only root may ask the agent for this, and whom the policy names",
+				Hint: "run it with sudo; `owner` of a group says who may do something there, `agent: {read: …}` " +
+					"who may look"}})
 			return
 		}
 		if !changes {
@@ -307,7 +311,8 @@ func (s *server) oneByOne(w http.ResponseWriter, r *http.Request, who connPeer, 
 	case <-r.Context().Done():
 		return
 	case <-late.C:
-		write(w, answer{Error: &wireError{Code: control.CodeLocked, Message: fmt.Sprintf("other requests of uid %d are under way", who.caller.UID), Hint: "try again later"}})
+		write(w, answer{Error: &wireError{Code: control.CodeLocked,
+			Message: fmt.Sprintf("other requests of uid %d are under way", who.caller.UID), Hint: "try again later"}})
 		return
 	}
 	most, every := 0, time.Duration(0)

@@ -101,8 +101,10 @@ func TestPeer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if who.UID != os.Geteuid() || who.PID != os.Getpid() || len(who.Groups) != len(groups)+1 || who.Groups[len(groups)] != os.Getegid() {
-		t.Errorf("%+v; this process has uid %d, pid %d, groups %v and %d", who, os.Geteuid(), os.Getpid(), groups, os.Getegid())
+	if who.UID != os.Geteuid() || who.PID != os.Getpid() || len(who.Groups) != len(groups)+1 ||
+		who.Groups[len(groups)] != os.Getegid() {
+		t.Errorf("%+v; this process has uid %d, pid %d, groups %v and %d", who, os.Geteuid(), os.Getpid(), groups,
+			os.Getegid())
 	}
 	if _, err := peer(c.(*net.UnixConn)); err != nil {
 		t.Errorf("from the other side: %v", err)

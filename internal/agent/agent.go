@@ -111,7 +111,8 @@ func New(c *control.Controller, o Options) *Agent {
 		}
 		return m.Anon + m.File + m.Shmem
 	}
-	a.status = control.AgentStatus{Running: true, PID: c.Agent.PID, Since: time.Now(), Source: "a look every " + o.Every.String()}
+	a.status = control.AgentStatus{Running: true, PID: c.Agent.PID, Since: time.Now(),
+		Source: "a look every " + o.Every.String()}
 	return a
 }
 
@@ -169,7 +170,8 @@ func (a *Agent) look(ctx context.Context, full bool, why reason) {
 	var done control.LookResult
 	if err == nil || errors.Is(err, procfs.ErrHidden) { // what can be seen is still governed
 		var lookErr error
-		done, lookErr = a.control.Look(ctx, control.LookOptions{Processes: procs, Changed: changed || a.again, Full: full, Forks: forks})
+		done, lookErr = a.control.Look(ctx, control.LookOptions{Processes: procs, Changed: changed || a.again,
+			Full: full, Forks: forks})
 		err = errors.Join(err, a.unlessLocked(lookErr))
 	}
 	a.again = done.Retry

@@ -377,7 +377,8 @@ func TestTakesTheSocketOfADeadAgentOnly(t *testing.T) {
 	// One for each state directory, whatever the socket; one for each socket, whatever the state directory.
 	for _, socket := range []string{s.socket, s.socket + "2"} {
 		err = New(c, Options{Socket: socket}).Run(context.Background())
-		if want := fmt.Sprintf("process %d, listening on %q", os.Getpid(), s.socket); control.CodeOf(err) != control.CodeLocked || !strings.Contains(err.Error(), want) {
+		if want := fmt.Sprintf("process %d, listening on %q", os.Getpid(),
+			s.socket); control.CodeOf(err) != control.CodeLocked || !strings.Contains(err.Error(), want) {
 			t.Errorf("a second agent on %s: %v", socket, err)
 		}
 	}
@@ -403,7 +404,8 @@ func TestErrorsTravelWhole(t *testing.T) {
 	s.start(time.Hour)
 	_, err := s.try(control.Request{Verb: "apply", Sources: s.sources("groups:\n  a: {cpu: {limt: 1}}\n")})
 	var problems policy.Problems
-	if !errors.As(err, &problems) || len(problems) != 1 || problems[0].Pos.Line != 4 || problems[0].Hint == "" || problems[0].Source == "" {
+	if !errors.As(err, &problems) || len(problems) != 1 || problems[0].Pos.Line != 4 || problems[0].Hint == "" ||
+		problems[0].Source == "" {
 		t.Errorf("problems: %v", err)
 	}
 	s.apply("groups:\n  a: {match: [{exe: no-such-program}], memory: {max: 64MiB}}\n")
@@ -419,7 +421,8 @@ func TestErrorsTravelWhole(t *testing.T) {
 	}
 	_, err = s.try(control.Request{Verb: "set", Assign: []string{"a:memory.max=16MiB"}})
 	var refused *apply.RefusedError
-	if !errors.As(err, &refused) || len(refused.Refusals) != 1 || refused.Refusals[0].Group != "a" || control.CodeOf(err) != control.CodeRefused {
+	if !errors.As(err, &refused) || len(refused.Refusals) != 1 || refused.Refusals[0].Group != "a" ||
+		control.CodeOf(err) != control.CodeRefused {
 		t.Errorf("a refusal: %#v", err)
 	}
 	_, err = s.try(control.Request{Verb: "dance"})
@@ -427,7 +430,8 @@ func TestErrorsTravelWhole(t *testing.T) {
 		t.Errorf("an unknown verb: %v", err)
 	}
 	entries, err := journalOf(s)
-	if err != nil || len(entries) == 0 || !strings.Contains(entries[0].By, fmt.Sprintf("root (uid 0, pid %d)", os.Getpid())) {
+	if err != nil || len(entries) == 0 || !strings.Contains(entries[0].By,
+		fmt.Sprintf("root (uid 0, pid %d)", os.Getpid())) {
 		t.Errorf("history %+v, %v", entries, err)
 	}
 }
@@ -466,7 +470,8 @@ func TestOnlyRootMayAsk(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe", "-test.run=^TestAskInACopy$", "-test.v")
 	cmd.Dir = "/"
 	cmd.Env = append(os.Environ(), envAsk+"="+s.socket, envFrom+"="+s.state)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534},
+		Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("a copy as uid 65534: %v\n%s", err, out)
@@ -511,9 +516,10 @@ func TestNonsenseOverTheSocket(t *testing.T) {
 	s := newSite(t)
 	s.start(time.Hour)
 	for name, text := range map[string]string{
-		"no HTTP":   "\x00\x01\x02 hello\r\n\r\n",
-		"no JSON":   "POST /v1/do HTTP/1.1\r\nHost: agent\r\nContent-Length: 4\r\nConnection: close\r\n\r\n{]{]",
-		"too large": "POST /v1/do HTTP/1.1\r\nHost: agent\r\nContent-Length: 99999999\r\nConnection: close\r\n\r\n{\"verb\":\"" + strings.Repeat("x", maxRequest),
+		"no HTTP": "\x00\x01\x02 hello\r\n\r\n",
+		"no JSON": "POST /v1/do HTTP/1.1\r\nHost: agent\r\nContent-Length: 4\r\nConnection: close\r\n\r\n{]{]",
+		"too large": "POST /v1/do HTTP/1.1\r\nHost: agent\r\nContent-Length: 99999999\r\nConnection: " +
+			"close\r\n\r\n{\"verb\":\"" + strings.Repeat("x", maxRequest),
 		"no path":   "GET /etc/shadow HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n",
 		"no method": "DELETE /v1/status HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n",
 	} {
@@ -550,7 +556,8 @@ func TestManyAtOnce(t *testing.T) {
 		go func() {
 			var err error
 			for n := range 5 {
-				_, e1 := s.client.Do(context.Background(), control.Request{Verb: "set", Assign: []string{fmt.Sprintf("a:tasks=%d", 100+10*i+n)}})
+				_, e1 := s.client.Do(context.Background(),
+					control.Request{Verb: "set", Assign: []string{fmt.Sprintf("a:tasks=%d", 100+10*i+n)}})
 				_, e2 := s.client.Status(context.Background())
 				err = errors.Join(err, e1, e2)
 			}
@@ -563,7 +570,8 @@ func TestManyAtOnce(t *testing.T) {
 		}
 	}
 	s.must(control.Request{Verb: "unset", Assign: []string{"a:tasks"}})
-	if text, err := s.tree.Read(cgroup.File{Dir: cgroup.Dir{Hierarchy: "pids", Path: "/" + s.root + "/a"}, Name: "pids.max"}); err != nil || text != "1000" {
+	if text, err := s.tree.Read(cgroup.File{Dir: cgroup.Dir{Hierarchy: "pids", Path: "/" + s.root + "/a"},
+		Name: "pids.max"}); err != nil || text != "1000" {
 		t.Errorf("pids.max %q, %v", text, err)
 	}
 	if a := s.status().Agent; a.Error != "" || a.Repaired != 0 {

@@ -78,7 +78,8 @@ func (a *Agent) listen() (*server, error) {
 	case errors.As(err, &other):
 		h := other.Holder
 		return nil, &control.Error{
-			Code: control.CodeLocked, Err: fmt.Errorf("an agent already works on %q: process %d, listening on %q", a.control.Store.Dir(), h.PID, h.Socket),
+			Code: control.CodeLocked, Err: fmt.Errorf("an agent already works on %q: process %d, listening on %q",
+				a.control.Store.Dir(), h.PID, h.Socket),
 			Hint: "stop that one first, or give another --socket and --state",
 		}
 	case err != nil:
@@ -103,7 +104,9 @@ func (a *Agent) open() (*server, error) {
 		if err == nil {
 			_ = conn.Close()
 		}
-		return nil, &control.Error{Code: control.CodeLocked, Err: fmt.Errorf("an agent already listens on %q", a.o.Socket), Hint: "stop that one first, or give another --socket and --state"}
+		return nil, &control.Error{Code: control.CodeLocked,
+			Err:  fmt.Errorf("an agent already listens on %q", a.o.Socket),
+			Hint: "stop that one first, or give another --socket and --state"}
 	}
 	sock, err := listenForRoot(a.o.Socket)
 	if err != nil {
@@ -129,7 +132,8 @@ func (a *Agent) open() (*server, error) {
 	mux.HandleFunc("GET /v1/history", s.history)
 	mux.HandleFunc("GET /v1/placed/{pid}", s.placed)
 	s.http = &http.Server{
-		Handler: s.admit(mux), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10,
+		Handler: s.admit(mux), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,
+		MaxHeaderBytes: 16 << 10,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, peerKey{}, c)
 		},
@@ -163,7 +167,8 @@ func removeDead(path string) error {
 		return nil
 	}
 	if err == nil && info.Mode().Type() != os.ModeSocket {
-		return &control.Error{Code: control.CodeUsage, Err: fmt.Errorf("%q is there and is no socket", path), Hint: "give another --socket"}
+		return &control.Error{Code: control.CodeUsage, Err: fmt.Errorf("%q is there and is no socket", path),
+			Hint: "give another --socket"}
 	}
 	if err == nil {
 		err = os.Remove(path)
@@ -299,7 +304,8 @@ func (s *server) historyText() []byte {
 func (s *server) placed(w http.ResponseWriter, r *http.Request) {
 	pid, err := strconv.Atoi(r.PathValue("pid"))
 	if err != nil {
-		write(w, answer{Error: onWire(&control.Error{Code: control.CodeUsage, Err: fmt.Errorf("%q is not a process id", r.PathValue("pid"))})})
+		write(w, answer{Error: onWire(&control.Error{Code: control.CodeUsage,
+			Err: fmt.Errorf("%q is not a process id", r.PathValue("pid"))})})
 		return
 	}
 	write(w, answer{Placed: s.agent.placements.recall(pid)})
@@ -311,7 +317,8 @@ func write(w http.ResponseWriter, a answer) { send(w, encode(a)) }
 func encode(a answer) []byte {
 	text, err := json.Marshal(a)
 	if err != nil {
-		text, _ = json.Marshal(answer{Error: &wireError{Code: control.CodeFailed, Message: "the answer cannot be written: " + err.Error()}})
+		text, _ = json.Marshal(answer{Error: &wireError{Code: control.CodeFailed,
+			Message: "the answer cannot be written: " + err.Error()}})
 	}
 	return text
 }

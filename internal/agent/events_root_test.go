@@ -46,13 +46,16 @@ func TestEveryStartIsPlacedWhileItLives(t *testing.T) {
 	long, longRule := mark(63001)
 	short, shortRule := fmt.Sprintf("%d-short", os.Getpid()), fmt.Sprintf("^sh -c .* %d-short$", os.Getpid())
 	s.startWith(byEvents)
-	s.apply("groups:\n  a: {match: [{cmdline: '" + longRule + "'}], cpu: {limit: 2}}\n  b: {match: [{cmdline: '" + shortRule + "'}], cpu: {limit: 2}}\n")
+	s.apply("groups:\n  a: {match: [{cmdline: '" + longRule + "'}], cpu: {limit: 2}}\n  b: {match: [{cmdline: '" +
+		shortRule + "'}], cpu: {limit: 2}}\n")
 	var wait sync.WaitGroup
 	missed := make(chan string, starts)
 	for range starts {
 		testhost.Spawn(t, "sleep", long)
-		wait.Go(func() { // it tells where it is at the end of its life, which is short for a machine that is busy otherwise
-			out, err := exec.Command("sh", "-c", "sleep 3; while read -r line; do echo $line; done </proc/$$/cgroup", short).CombinedOutput()
+		// It tells where it is at the end of its life, which is short for a machine that is busy otherwise.
+		wait.Go(func() {
+			out, err := exec.Command("sh", "-c", "sleep 3; while read -r line; do echo $line; done </proc/$$/cgroup",
+				short).CombinedOutput()
 			if err != nil || !strings.Contains(string(out), "/"+s.root+"/b") {
 				missed <- fmt.Sprintf("%v\n%s", err, out)
 			}
@@ -68,14 +71,17 @@ func TestEveryStartIsPlacedWhileItLives(t *testing.T) {
 		return all == starts && len(outside) == 0
 	})
 	a := s.status().Agent
-	if a.Source != "events of the kernel" || a.Lost != 0 || a.Error != "" || a.Moved < 2*starts || a.Mistaken != 0 || a.Gone != 0 || a.Events < 4*starts {
+	if a.Source != "events of the kernel" || a.Lost != 0 || a.Error != "" || a.Moved < 2*starts || a.Mistaken != 0 ||
+		a.Gone != 0 || a.Events < 4*starts {
 		t.Errorf("agent: %+v", a)
 	}
 	p := a.Placement
-	if p == nil || p.Count < 2*starts*9/10 || p.Count > a.Moved || p.Slowest <= 0 || p.Slowest > time.Minute || p.Share(0.5) > p.Share(0.99) {
+	if p == nil || p.Count < 2*starts*9/10 || p.Count > a.Moved || p.Slowest <= 0 || p.Slowest > time.Minute ||
+		p.Share(0.5) > p.Share(0.99) {
 		t.Fatalf("placement: %+v", p)
 	}
-	t.Logf("%d events, %d looks, %d moves; half placed within %v, 99 %% within %v, the slowest after %v", a.Events, a.Looks, a.Moved, p.Share(0.5), p.Share(0.99), p.Slowest)
+	t.Logf("%d events, %d looks, %d moves; half placed within %v, 99 %% within %v, the slowest after %v", a.Events,
+		a.Looks, a.Moved, p.Share(0.5), p.Share(0.99), p.Slowest)
 }
 
 // What a shell forked before it was inside matches no rule itself, and has run another program since.
@@ -84,7 +90,8 @@ func TestCatchesAForkStormWhole(t *testing.T) {
 	s := newSite(t)
 	argument, _ := mark(63002)
 	s.startWith(byEvents)
-	s.apply("groups:\n  a: {match: [{cmdline: '^sh -c .* " + strings.ReplaceAll(argument, ".", "[.]") + " storm$'}], cpu: {limit: 2}}\n")
+	s.apply("groups:\n  a: {match: [{cmdline: '^sh -c .* " + strings.ReplaceAll(argument, ".", "[.]") +
+		" storm$'}], cpu: {limit: 2}}\n")
 	// Each child forks a grandchild and is gone before that: only events know whose it is.
 	script := fmt.Sprintf("i=0; while [ $i -lt %d ]; do sleep $0 & (sleep $0 &); i=$((i+1)); done; wait", children)
 	shell := testhost.Spawn(t, "sh", "-c", script, argument, "storm")
@@ -159,7 +166,8 @@ func TestStrangersCostNoLook(t *testing.T) {
 		now := s.status().Agent
 		return now.Events+now.Lost >= before.Events+before.Lost+150
 	})
-	if after := s.status().Agent; after.Looks > before.Looks+10 { // for the one, and others on this machine may be of concern
+	if after := s.status().Agent; after.Looks > before.Looks+
+		10 { // for the one, and others on this machine may be of concern
 		t.Errorf("%d looks for 50 strangers and one of ours", after.Looks-before.Looks)
 	}
 }
@@ -207,7 +215,8 @@ func TestChurnWithLosses(t *testing.T) {
 	o := byEvents
 	o.events = func() (source, error) { return procevents.Open(procevents.Options{Buffer: 1, Lazy: lazily}) }
 	s.startWith(o)
-	s.apply("groups:\n  a: {match: [{cmdline: '" + longRule + "'}], cpu: {limit: 2}}\n  b: {match: [{cmdline: '" + briefRule + "'}], cpu: {limit: 2}}\n")
+	s.apply("groups:\n  a: {match: [{cmdline: '" + longRule + "'}], cpu: {limit: 2}}\n  b: {match: [{cmdline: '" +
+		briefRule + "'}], cpu: {limit: 2}}\n")
 
 	const population = 100
 	var alive []*exec.Cmd
@@ -253,13 +262,15 @@ func TestChurnWithLosses(t *testing.T) {
 	}
 	soon(t, "membership to be that of a fresh look", func() bool {
 		outside, all := s.outside(long, "a")
-		return all == len(alive) && len(outside) == 0 && slices.Equal(s.inside("a"), pidsOf(alive)) && len(s.inside("b")) == 0
+		return all == len(alive) && len(outside) == 0 && slices.Equal(s.inside("a"), pidsOf(alive)) &&
+			len(s.inside("b")) == 0
 	})
 	a := s.status().Agent
 	if a.Lost == 0 || a.Error != "" || a.Mistaken != 0 {
 		t.Errorf("agent: %+v", a)
 	}
-	t.Logf("%d starts in %v, %.0f a second; at least %d of %d events lost, %d looks, %d moves", starts, took.Round(time.Second), float64(starts)/took.Seconds(), a.Lost, a.Lost+a.Events, a.Looks, a.Moved)
+	t.Logf("%d starts in %v, %.0f a second; at least %d of %d events lost, %d looks, %d moves", starts,
+		took.Round(time.Second), float64(starts)/took.Seconds(), a.Lost, a.Lost+a.Events, a.Looks, a.Moved)
 }
 
 // inside gives the processes in a group's directory of the cpu controller, by pid.
@@ -301,11 +312,14 @@ func TestPlacesByTracepoints(t *testing.T) {
 	o.events = noEvents
 	s.startWith(o)
 	s.apply("groups:\n  a: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 2}}\n" +
-		"  b: {match: [{cmdline: '^sh -c .* " + strings.ReplaceAll(stormed, ".", "[.]") + " storm$'}], cpu: {limit: 2}}\n")
+		"  b: {match: [{cmdline: '^sh -c .* " + strings.ReplaceAll(stormed, ".", "[.]") +
+		" storm$'}], cpu: {limit: 2}}\n")
 	for range 50 {
 		testhost.Spawn(t, "sleep", argument)
 	}
-	testhost.Spawn(t, "sh", "-c", fmt.Sprintf("i=0; while [ $i -lt %d ]; do sleep $0 & (sleep $0 &); i=$((i+1)); done; wait", children), stormed, "storm")
+	testhost.Spawn(t, "sh", "-c",
+		fmt.Sprintf("i=0; while [ $i -lt %d ]; do sleep $0 & (sleep $0 &); i=$((i+1)); done; wait", children), stormed,
+		"storm")
 	soon(t, "all to be placed", func() bool {
 		outside, all := s.outside(argument, "a")
 		return all == 50 && len(outside) == 0
@@ -334,7 +348,8 @@ func TestWithoutEventsTheLookEverySecondStays(t *testing.T) {
 	s.apply("groups:\n  a: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 1}}\n")
 	id := testhost.Spawn(t, "sleep", argument)
 	soon(t, "it to be placed", func() bool { return s.group(id.PID) == "a" })
-	if a := s.status().Agent; a.Source != "a look every 50ms (no process events: for a test; by BPF: no process events: for a test)" || a.Events != 0 {
+	if a := s.status().Agent; a.Source != "a look every 50ms (no process events: for a test; by BPF: no process "+
+		"events: for a test)" || a.Events != 0 {
 		t.Errorf("agent: %+v", a)
 	}
 }

@@ -33,16 +33,20 @@ func BenchmarkIdle(b *testing.B) {
 	fmt.Fprintf(&text, "version: 1\nhost: {root: %s}\ngroups:\n", root)
 	mark := os.Getpid()
 	for g := range groups {
-		fmt.Fprintf(&text, "  g%02d: {match: [{cmdline: '^sleep 6%02d[.]%d$'}], cpu: {weight: 100, limit: 1}, tasks: 1000, memory: {max: 256MiB, swap: 0}}\n", g, g, mark)
+		fmt.Fprintf(&text, "  g%02d: {match: [{cmdline: '^sleep 6%02d[.]%d$'}], cpu: {weight: 100, limit: 1}, tasks: "+
+			"1000, memory: {max: 256MiB, swap: 0}}\n", g, g, mark)
 	}
 	for p := range processes {
 		testhost.Spawn(b, "sleep", fmt.Sprintf("6%02d.%d", p%groups, mark))
 	}
-	if _, err := c.Do(context.Background(), control.Request{Verb: "apply", By: "benchmark", Sources: []policy.Source{{Path: "idle.yaml", Text: text.String()}}}); err != nil {
+	if _, err := c.Do(context.Background(),
+		control.Request{Verb: "apply", By: "benchmark",
+			Sources: []policy.Source{{Path: "idle.yaml", Text: text.String()}}}); err != nil {
 		b.Fatal(err)
 	}
 	defer func() {
-		if _, err := c.Do(context.Background(), control.Request{Verb: "release", All: true, By: "benchmark"}); err != nil {
+		if _, err := c.Do(context.Background(),
+			control.Request{Verb: "release", All: true, By: "benchmark"}); err != nil {
 			b.Error(err)
 		}
 	}()

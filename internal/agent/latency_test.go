@@ -15,7 +15,8 @@ func TestPlacings(t *testing.T) {
 		t.Error("figures of nobody")
 	}
 	ago := func(d time.Duration) int64 { return now - int64(d) }
-	p.came(batch{came: map[int]int64{1: ago(50 * time.Microsecond), 2: ago(2 * time.Millisecond), 3: ago(5 * time.Second), 4: ago(time.Millisecond), 6: 0}})
+	p.came(batch{came: map[int]int64{1: ago(50 * time.Microsecond), 2: ago(2 * time.Millisecond),
+		3: ago(5 * time.Second), 4: ago(time.Millisecond), 6: 0}})
 	p.came(batch{gone: map[int]struct{}{4: {}}})
 	p.moved([]int{1, 2, 3, 4, 5, 6}, howFastPath) // 4 has exited, of 5 nobody told, of 6 not when
 	f := p.figures()
@@ -29,7 +30,8 @@ func TestPlacings(t *testing.T) {
 	if want := []int64{1, 0, 0, 1, 0, 0, 0, 0, 0, 1}; !slices.Equal(counts, want) {
 		t.Errorf("histogram %v, want %v", counts, want)
 	}
-	for share, want := range map[float64]time.Duration{0.3: 100 * time.Microsecond, 0.5: 3 * time.Millisecond, 0.99: 5 * time.Second} {
+	for share, want := range map[float64]time.Duration{0.3: 100 * time.Microsecond, 0.5: 3 * time.Millisecond,
+		0.99: 5 * time.Second} {
 		if got := f.Share(share); got != want {
 			t.Errorf("%v of them within %v, want %v", share, got, want)
 		}
@@ -40,7 +42,8 @@ func TestPlacings(t *testing.T) {
 	if p.figures().Count != 3 {
 		t.Error("one that nobody waited for is counted")
 	}
-	if w := p.recall(2); w == nil || w.Took != 2*time.Millisecond || w.How != howFastPath || time.Since(w.At) > time.Minute {
+	if w := p.recall(2); w == nil || w.Took != 2*time.Millisecond || w.How != howFastPath ||
+		time.Since(w.At) > time.Minute {
 		t.Errorf("2 was placed %+v", w)
 	}
 	if w := p.recall(5); w != nil {
@@ -72,7 +75,8 @@ func TestPlacingsClock(t *testing.T) {
 		t.Errorf("the clock reads %d, then %d", first, second)
 	}
 	f := newEventQueue()
-	f.note([]procevents.Event{{Kind: procevents.Exec, PID: 10, Time: 77}, {Kind: procevents.Exec, PID: 11, Time: 78}, {Kind: procevents.Exit, PID: 11, Time: 79}}, 0, nil, nil)
+	f.note([]procevents.Event{{Kind: procevents.Exec, PID: 10, Time: 77}, {Kind: procevents.Exec, PID: 11, Time: 78},
+		{Kind: procevents.Exit, PID: 11, Time: 79}}, 0, nil, nil)
 	if b, _, _ := f.take(); len(b.came) != 1 || b.came[10] != 77 {
 		t.Errorf("came %v", b.came)
 	}

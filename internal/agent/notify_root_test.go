@@ -21,7 +21,9 @@ func TestReadyWhenEverythingIsInForce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Do(context.Background(), control.Request{Verb: "apply", By: "test", Sources: s.sources("groups:\n  a: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 1}}\n")}); err != nil {
+	if _, err := c.Do(context.Background(),
+		control.Request{Verb: "apply", By: "test",
+			Sources: s.sources("groups:\n  a: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 1}}\n")}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Close(); err != nil {
@@ -68,7 +70,8 @@ func TestAStuckLoopIsSilent(t *testing.T) {
 	o.Ready = func() { <-stuck }
 	s.startWith(o)
 	time.Sleep(300 * time.Millisecond)
-	if heard := m.heard(""); slices.ContainsFunc(heard, func(l string) bool { return strings.HasPrefix(l, "WATCHDOG") }) {
+	if heard := m.heard(""); slices.ContainsFunc(heard,
+		func(l string) bool { return strings.HasPrefix(l, "WATCHDOG") }) {
 		t.Errorf("heard %q of a loop that waits", heard)
 	}
 	close(stuck)

@@ -32,12 +32,16 @@ func BenchmarkPlace(b *testing.B) {
 	}
 	b.Cleanup(func() { _ = c.Close() })
 	argument, rule := mark(62001)
-	text := fmt.Sprintf("version: 1\nhost: {root: %s}\ngroups:\n  placed: {match: [{cmdline: '%s'}], cpu: {limit: 1}}\n  a: {cpu: {limit: 1}}\n  b: {cpu: {limit: 1}}\n", root, rule)
-	if _, err := c.Do(context.Background(), control.Request{Verb: "apply", By: "benchmark", Sources: []policy.Source{{Path: "place.yaml", Text: text}}}); err != nil {
+	text := fmt.Sprintf("version: 1\nhost: {root: %s}\ngroups:\n  placed: {match: [{cmdline: '%s'}], cpu: {limit: "+
+		"1}}\n  a: {cpu: {limit: 1}}\n  b: {cpu: {limit: 1}}\n", root, rule)
+	if _, err := c.Do(context.Background(),
+		control.Request{Verb: "apply", By: "benchmark",
+			Sources: []policy.Source{{Path: "place.yaml", Text: text}}}); err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { // after the agent has ended
-		if _, err := c.Do(context.Background(), control.Request{Verb: "release", All: true, By: "benchmark"}); err != nil {
+		if _, err := c.Do(context.Background(),
+			control.Request{Verb: "release", All: true, By: "benchmark"}); err != nil {
 			b.Error(err)
 		}
 	})
@@ -82,12 +86,16 @@ func BenchmarkChurn(b *testing.B) {
 	}
 	b.Cleanup(func() { _ = c.Close() })
 	_, rule := mark(62002)
-	text := fmt.Sprintf("version: 1\nhost: {root: %s}\ngroups:\n  placed: {match: [{cmdline: '%s'}], cpu: {limit: 1}}\n", root, rule)
-	if _, err := c.Do(context.Background(), control.Request{Verb: "apply", By: "benchmark", Sources: []policy.Source{{Path: "churn.yaml", Text: text}}}); err != nil {
+	text := fmt.Sprintf("version: 1\nhost: {root: %s}\ngroups:\n  placed: {match: [{cmdline: '%s'}], cpu: {limit: "+
+		"1}}\n", root, rule)
+	if _, err := c.Do(context.Background(),
+		control.Request{Verb: "apply", By: "benchmark",
+			Sources: []policy.Source{{Path: "churn.yaml", Text: text}}}); err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() {
-		if _, err := c.Do(context.Background(), control.Request{Verb: "release", All: true, By: "benchmark"}); err != nil {
+		if _, err := c.Do(context.Background(),
+			control.Request{Verb: "release", All: true, By: "benchmark"}); err != nil {
 			b.Error(err)
 		}
 	})
@@ -151,7 +159,8 @@ func untilPlaced(b *testing.B, argument, want string) time.Duration {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if strings.Contains(string(text), ":cpu:"+want+"\n") || strings.Contains(string(text), ":cpu,cpuacct:"+want+"\n") {
+		if strings.Contains(string(text), ":cpu:"+want+"\n") ||
+			strings.Contains(string(text), ":cpu,cpuacct:"+want+"\n") {
 			return time.Since(began)
 		}
 		time.Sleep(20 * time.Microsecond)

@@ -65,11 +65,13 @@ type numbered struct {
 }
 
 func newEventQueue() *eventQueue {
-	return &eventQueue{wake: make(chan struct{}, 1), batch: newBatch(), hot: map[int]time.Time{}, kin: map[int]struct{}{}}
+	return &eventQueue{wake: make(chan struct{}, 1), batch: newBatch(), hot: map[int]time.Time{},
+		kin: map[int]struct{}{}}
 }
 
 func newBatch() batch {
-	return batch{seen: map[int]struct{}{}, want: map[int]struct{}{}, gone: map[int]struct{}{}, came: map[int]int64{}, execs: map[int]int{}}
+	return batch{seen: map[int]struct{}{}, want: map[int]struct{}{}, gone: map[int]struct{}{}, came: map[int]int64{},
+		execs: map[int]int{}}
 }
 
 // source is where events come from. *host.ProcEventStream is one.

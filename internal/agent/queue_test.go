@@ -40,19 +40,29 @@ func TestFeed(t *testing.T) {
 		forksBeforeExec []control.Fork
 	}{
 		{name: "nothing"},
-		{name: "a program starts", events: []procevents.Event{forkOf(5, 10), eventOf(procevents.Exec, 10)}, urgent: true, seen: []int{10}, forksBeforeExec: []control.Fork{{Parent: 5, Child: 10}}},
-		{name: "a fork alone can wait", events: []procevents.Event{forkOf(5, 10)}, seen: []int{10}, forksBeforeExec: []control.Fork{{Parent: 5, Child: 10}}},
-		{name: "a fork of one that was just moved cannot", hot: []int{5}, events: []procevents.Event{forkOf(5, 10)}, urgent: true, seen: []int{10}, forksBeforeExec: []control.Fork{{Parent: 5, Child: 10}}},
-		{name: "nor a fork of its child", hot: []int{5}, events: []procevents.Event{forkOf(5, 10), eventOf(procevents.Exit, 10), forkOf(10, 11)}, urgent: true, seen: []int{11}, gone: []int{10},
+		{name: "a program starts", events: []procevents.Event{forkOf(5, 10), eventOf(procevents.Exec, 10)},
+			urgent: true, seen: []int{10}, forksBeforeExec: []control.Fork{{Parent: 5, Child: 10}}},
+		{name: "a fork alone can wait", events: []procevents.Event{forkOf(5, 10)}, seen: []int{10},
+			forksBeforeExec: []control.Fork{{Parent: 5, Child: 10}}},
+		{name: "a fork of one that was just moved cannot", hot: []int{5}, events: []procevents.Event{forkOf(5, 10)},
+			urgent: true, seen: []int{10}, forksBeforeExec: []control.Fork{{Parent: 5, Child: 10}}},
+		{name: "nor a fork of its child", hot: []int{5},
+			events: []procevents.Event{forkOf(5, 10), eventOf(procevents.Exit, 10), forkOf(10, 11)}, urgent: true,
+			seen: []int{11}, gone: []int{10},
 			forksBeforeExec: []control.Fork{{Parent: 5, Child: 10}, {Parent: 10, Child: 11}}},
 		{name: "another user", events: []procevents.Event{eventOf(procevents.UID, 10)}, urgent: true, seen: []int{10}},
 		{name: "another group", events: []procevents.Event{eventOf(procevents.GID, 10)}, urgent: true, seen: []int{10}},
 		{name: "another name", events: []procevents.Event{eventOf(procevents.Comm, 10)}, urgent: true, seen: []int{10}},
 		{name: "an end can wait", events: []procevents.Event{eventOf(procevents.Exit, 10)}, gone: []int{10}},
-		{name: "come and gone", events: []procevents.Event{forkOf(5, 10), eventOf(procevents.Exec, 10), eventOf(procevents.Exit, 10)}, gone: []int{10}, forksBeforeExec: []control.Fork{{Parent: 5, Child: 10}}},
-		{name: "a number given again", events: []procevents.Event{eventOf(procevents.Exit, 10), forkOf(5, 10)}, seen: []int{10}, forksBeforeExec: []control.Fork{{Parent: 5, Child: 10}}},
-		{name: "what a parent forked as another program is no heir", events: []procevents.Event{forkOf(10, 11), eventOf(procevents.Exec, 10), forkOf(10, 12)}, urgent: true, seen: []int{10, 11, 12}, forksBeforeExec: []control.Fork{{Parent: 10, Child: 12}}},
-		{name: "the child of a server writes a title", servers: []int{5}, events: []procevents.Event{forkOf(5, 10), forkOf(6, 11)}, seen: []int{10, 11}, late: []int{10},
+		{name: "come and gone", events: []procevents.Event{forkOf(5, 10), eventOf(procevents.Exec, 10),
+			eventOf(procevents.Exit, 10)}, gone: []int{10}, forksBeforeExec: []control.Fork{{Parent: 5, Child: 10}}},
+		{name: "a number given again", events: []procevents.Event{eventOf(procevents.Exit, 10), forkOf(5, 10)},
+			seen: []int{10}, forksBeforeExec: []control.Fork{{Parent: 5, Child: 10}}},
+		{name: "what a parent forked as another program is no heir",
+			events: []procevents.Event{forkOf(10, 11), eventOf(procevents.Exec, 10), forkOf(10, 12)}, urgent: true,
+			seen: []int{10, 11, 12}, forksBeforeExec: []control.Fork{{Parent: 10, Child: 12}}},
+		{name: "the child of a server writes a title", servers: []int{5},
+			events: []procevents.Event{forkOf(5, 10), forkOf(6, 11)}, seen: []int{10, 11}, late: []int{10},
 			forksBeforeExec: []control.Fork{{Parent: 5, Child: 10}, {Parent: 6, Child: 11}}},
 		{name: "a loss", lost: 3, urgent: true, whole: true},
 	}
@@ -64,11 +74,13 @@ func TestFeed(t *testing.T) {
 				t.Errorf("urgent %t", got)
 			}
 			b, lost, ended := f.take()
-			if lost != int64(test.lost) || ended != nil || b.whole != test.whole || b.events != int64(len(test.events)) {
+			if lost != int64(test.lost) || ended != nil || b.whole != test.whole ||
+				b.events != int64(len(test.events)) {
 				t.Errorf("lost %d, ended %v, whole %t, %d events", lost, ended, b.whole, b.events)
 			}
 			seen, gone := slices.Sorted(slices.Values(b.seenPIDs())), slices.Sorted(slices.Values(b.gonePIDs()))
-			if !slices.Equal(seen, test.seen) || !slices.Equal(gone, test.gone) || !slices.Equal(b.late, test.late) || !slices.Equal(b.forksBeforeExec(), test.forksBeforeExec) {
+			if !slices.Equal(seen, test.seen) || !slices.Equal(gone, test.gone) || !slices.Equal(b.late, test.late) ||
+				!slices.Equal(b.forksBeforeExec(), test.forksBeforeExec) {
 				t.Errorf("seen %v, gone %v, late %v, forksBeforeExec %v", seen, gone, b.late, b.forksBeforeExec())
 			}
 			if b, _, _ = f.take(); len(b.seen)+len(b.gone)+len(b.forks) != 0 || b.whole {
@@ -101,13 +113,15 @@ func TestFeedAsksTheSieve(t *testing.T) {
 	}{
 		{"a stranger", []procevents.Event{forkOf(1, 10), exec(10)}, nil},
 		{"one that matters", []procevents.Event{forkOf(1, 11), exec(11)}, []int{11}},
-		{"one that matters, among strangers", []procevents.Event{exec(10), exec(11), eventOf(procevents.UID, 12)}, []int{11}},
+		{"one that matters, among strangers", []procevents.Event{exec(10), exec(11), eventOf(procevents.UID, 12)},
+			[]int{11}},
 		{"one that matters and is gone", []procevents.Event{exec(11), eventOf(procevents.Exit, 11)}, nil},
 		{"a server", []procevents.Event{exec(50)}, []int{50}},
 		{"what a server has started before", []procevents.Event{exec(51)}, []int{51}},
 		{"what a server starts", []procevents.Event{forkOf(50, 60), exec(60)}, []int{60}},
 		{"what that starts", []procevents.Event{forkOf(51, 60), forkOf(60, 61), exec(61)}, []int{61}},
-		{"a number that a server's child had", []procevents.Event{forkOf(50, 60), eventOf(procevents.Exit, 60), forkOf(1, 60), exec(60)}, nil},
+		{"a number that a server's child had",
+			[]procevents.Event{forkOf(50, 60), eventOf(procevents.Exit, 60), forkOf(1, 60), exec(60)}, nil},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -256,7 +270,8 @@ func TestBudget(t *testing.T) {
 		{0, 1000, 0}, {20, 1001, 0}, {2, 1002, 3}, // only a little is saved up
 		{1000, 2022, 250}, // no longer than that
 	} {
-		if got := b.spend(time.Duration(step.used)*time.Millisecond, at(step.now)); got != time.Duration(step.rest)*time.Millisecond {
+		if got := b.spend(time.Duration(step.used)*time.Millisecond,
+			at(step.now)); got != time.Duration(step.rest)*time.Millisecond {
 			t.Errorf("%d ms used by %d ms: rest %v, want %d ms", step.used, step.now, got, step.rest)
 		}
 	}

@@ -130,7 +130,8 @@ func newSite(t *testing.T) *site {
 		}
 	}
 	if !slices.Contains(s.ids, "cpu") || !slices.Contains(s.ids, "cpuset") || !slices.Contains(s.ids, "memory") {
-		t.Fatalf("this test is for a machine with cpu, cpuset and memory in v1 hierarchies of their own; it has %v", s.ids)
+		t.Fatalf("this test is for a machine with cpu, cpuset and memory in v1 hierarchies of their own; it has %v",
+			s.ids)
 	}
 	if s.has("unified") {
 		s.must(t, s.tree.Enable(cgroup.Dir{Hierarchy: "unified", Path: "/"}, []string{"hugetlb"}))
@@ -317,7 +318,8 @@ func (s *site) run(t *testing.T, p plan.Plan) {
 	r, err := newRunner(s.state)
 	s.must(t, err)
 	defer r.Journal.Close()
-	if result, err := r.Run(context.Background(), p, Options{Verb: "apply", By: "test"}); err != nil || len(result.Skipped) > 0 {
+	if result, err := r.Run(context.Background(), p, Options{Verb: "apply", By: "test"}); err != nil ||
+		len(result.Skipped) > 0 {
 		t.Fatalf("%+v, %v", result, err)
 	}
 }

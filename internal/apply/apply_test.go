@@ -27,7 +27,8 @@ func TestScenesSucceed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(seen) != len(p.Steps) || result.Steps != len(p.Steps) || len(result.Skipped) > 0 || len(result.Notes) > 0 {
+			if len(seen) != len(p.Steps) || result.Steps != len(p.Steps) || len(result.Skipped) > 0 ||
+				len(result.Notes) > 0 {
 				t.Errorf("of %d steps, %d were seen; result %+v", len(p.Steps), len(seen), result)
 			}
 			h, err := r.Journal.History()
@@ -35,7 +36,8 @@ func TestScenesSucceed(t *testing.T) {
 				t.Fatalf("history %+v, %v", h, err)
 			}
 			e := h[len(h)-1]
-			if e.N != result.Entry || e.Txn != result.Txn || e.Outcome != journal.Committed || e.By != "alice" || e.Reason != "why" || e.Revision != 3 || e.Boot != boot || len(e.Changes) < len(p.Steps) {
+			if e.N != result.Entry || e.Txn != result.Txn || e.Outcome != journal.Committed || e.By != "alice" ||
+				e.Reason != "why" || e.Revision != 3 || e.Boot != boot || len(e.Changes) < len(p.Steps) {
 				t.Errorf("entry %+v", e)
 			}
 			if _, pending := r.Journal.Pending(); pending {
@@ -114,7 +116,8 @@ func TestEveryStepFails(t *testing.T) {
 				if n < kernel && !errors.Is(err, syscall.EIO) || n >= kernel && !errors.Is(err, errFault) {
 					t.Fatalf("change %d: the cause is lost: %v", n, err)
 				}
-				for _, part := range []string{fmt.Sprintf("step %d of %d", step.Index+1, len(p.Steps)), step.Step.Reason, "everything was undone"} {
+				for _, part := range []string{fmt.Sprintf("step %d of %d", step.Index+1, len(p.Steps)),
+					step.Step.Reason, "everything was undone"} {
 					if !strings.Contains(err.Error(), part) {
 						t.Fatalf("change %d: error %q does not say %q", n, err, part)
 					}
@@ -124,7 +127,8 @@ func TestEveryStepFails(t *testing.T) {
 					t.Fatalf("change %d: the journal knows\n%s\nknew\n%s", n, now, known)
 				}
 				h, _ := r.Journal.History()
-				if e := h[len(h)-1]; e.N != result.Entry || e.Outcome != journal.Undone || !strings.Contains(e.Text, "fault") && !strings.Contains(e.Text, "input/output") {
+				if e := h[len(h)-1]; e.N != result.Entry || e.Outcome != journal.Undone ||
+					!strings.Contains(e.Text, "fault") && !strings.Contains(e.Text, "input/output") {
 					t.Fatalf("change %d: entry %+v", n, e)
 				}
 				w.must(t, r.Journal.Close())
@@ -136,7 +140,8 @@ func TestEveryStepFails(t *testing.T) {
 // withoutGroups leaves out the homes of groups: they are written before anything is done, and stay.
 func withoutGroups(s string) string {
 	lines := strings.Split(s, "\n")
-	return strings.Join(slices.DeleteFunc(lines, func(l string) bool { return strings.HasPrefix(l, "home of group") }), "\n")
+	return strings.Join(slices.DeleteFunc(lines, func(l string) bool { return strings.HasPrefix(l, "home of group") }),
+		"\n")
 }
 
 // Interrupted between any two steps, as by Ctrl-C.
@@ -305,11 +310,13 @@ func TestRefusals(t *testing.T) {
 	w := newWorld(t, v1)
 	r := w.runner(t)
 	p := w.first()
-	p.Refusals = []plan.Refusal{{Group: "a", Reason: "memory.max 1 GiB is below what cannot be reclaimed", Hint: "raise it"}}
+	p.Refusals = []plan.Refusal{{Group: "a", Reason: "memory.max 1 GiB is below what cannot be reclaimed",
+		Hint: "raise it"}}
 	before := w.dump()
 	var refused *RefusedError
 	_, err := r.Run(soon(t), p, Options{Reason: "why"})
-	if !errors.As(err, &refused) || !strings.Contains(err.Error(), `group "a": memory.max`) || !strings.Contains(refused.Hint(), "raise it; --force") {
+	if !errors.As(err, &refused) || !strings.Contains(err.Error(), `group "a": memory.max`) ||
+		!strings.Contains(refused.Hint(), "raise it; --force") {
 		t.Errorf("without --force: %v", err)
 	}
 	if _, err := r.Run(soon(t), p, Options{Force: true, Reason: " "}); err == nil {
@@ -356,7 +363,8 @@ func TestDryRun(t *testing.T) {
 func TestUnrecorded(t *testing.T) {
 	w := newWorld(t, v1)
 	r := w.runner(t)
-	if result, err := r.Run(soon(t), w.first(), Options{Unrecorded: true}); err != nil || result.Txn == 0 || result.Entry != 0 {
+	if result, err := r.Run(soon(t), w.first(), Options{Unrecorded: true}); err != nil || result.Txn == 0 ||
+		result.Entry != 0 {
 		t.Errorf("%+v, %v", result, err)
 	}
 	w.must(t, r.Journal.Close())
@@ -386,7 +394,8 @@ func TestForeignDirectory(t *testing.T) {
 	w.must(t, w.Make(d))
 	before := w.dump()
 	r := w.runner(t)
-	if _, err := r.Run(soon(t), w.first(), Options{}); !errors.Is(err, cgroup.ErrExists) || !strings.Contains(err.Error(), "did not make it") {
+	if _, err := r.Run(soon(t), w.first(), Options{}); !errors.Is(err, cgroup.ErrExists) ||
+		!strings.Contains(err.Error(), "did not make it") {
 		t.Errorf("there before: %v", err)
 	}
 	w.check(t, "there before", before)

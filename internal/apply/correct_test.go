@@ -30,7 +30,8 @@ func TestCorrect(t *testing.T) {
 		t.Fatalf("%d done, %v", done, err)
 	}
 	f := cgroup.File{Dir: cgroup.Dir{Hierarchy: "blkio", Path: "/bulkhead/a"}, Name: readLimit}
-	if text, err := w.Read(f); err != nil || !strings.Contains(text, "8:16 1048576") || !strings.Contains(text, "8:0 5") {
+	if text, err := w.Read(f); err != nil || !strings.Contains(text, "8:16 1048576") ||
+		!strings.Contains(text, "8:0 5") {
 		t.Errorf("%q, %v", text, err)
 	}
 	if h, err := r.Journal.History(); err != nil || len(h) != 1 {
@@ -56,7 +57,8 @@ func TestCorrectStops(t *testing.T) {
 	}
 	w.check(t, "a write that failed", before)
 	for _, p := range []func(*world) plan.Plan{(*world).second, (*world).release} {
-		if done, err := r.Correct(soon(t), p(w)); done != 0 || err == nil || !strings.Contains(err.Error(), "is no correction") {
+		if done, err := r.Correct(soon(t), p(w)); done != 0 || err == nil ||
+			!strings.Contains(err.Error(), "is no correction") {
 			t.Errorf("%d done, %v", done, err)
 		}
 	}

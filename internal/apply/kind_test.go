@@ -82,7 +82,8 @@ func (w *world) dialed() plan.Plan {
 func TestNewKindIsAnActuator(t *testing.T) {
 	before := map[string]string{"bass": "3", "treble": "7"}
 	conformance.Run(t, conformance.Case{
-		Actuator: &dials{values: maps.Clone(before)}, Target: dial("bass"), Values: []string{"4", "off"}, Gone: "volume",
+		Actuator: &dials{values: maps.Clone(before)}, Target: dial("bass"), Values: []string{"4", "off"},
+		Gone: "volume",
 	})
 	after := map[string]string{"bass": "11", "treble": "Off"}
 	t.Run("crash at every step, and in the recovery", func(t *testing.T) {

@@ -46,7 +46,8 @@ func TestProcessExitsBetweenLookAndMove(t *testing.T) {
 			victim := w.procs[0]
 			r.AfterStep = func(i int, s plan.Step) {
 				moved := s.PID == victim && s.Op == plan.OpMove
-				if when == "before its first move" && i == 0 || when == "between two moves" && moved && s.Dir.Hierarchy == "cpuset" {
+				if when == "before its first move" && i == 0 || when == "between two moves" && moved &&
+					s.Dir.Hierarchy == "cpuset" {
 					w.Exit(victim.PID)
 				}
 			}
@@ -58,7 +59,8 @@ func TestProcessExitsBetweenLookAndMove(t *testing.T) {
 				}}
 			}
 			result, err := r.Run(soon(t), p, Options{Verb: "apply"})
-			if err != nil || result.Exited != 1 || len(result.Skipped) != 1 || !strings.Contains(result.Skipped[0], "has exited") {
+			if err != nil || result.Exited != 1 || len(result.Skipped) != 1 ||
+				!strings.Contains(result.Skipped[0], "has exited") {
 				t.Errorf("%+v, %v", result, err)
 			}
 			if got := w.where(1); strings.Count(got, "/bulkhead/a/x") != len(v1) {
@@ -106,7 +108,8 @@ func TestRealtimeProcess(t *testing.T) {
 		before := w.where(3)
 		r := w.runner(t)
 		result, err := r.Run(soon(t), w.first(), Options{Verb: "apply"})
-		if err != nil || result.Exited != 0 || len(result.Skipped) != 1 || !strings.Contains(result.Skipped[0], "real-time") {
+		if err != nil || result.Exited != 0 || len(result.Skipped) != 1 ||
+			!strings.Contains(result.Skipped[0], "real-time") {
 			t.Fatalf("%+v, %v", result, err)
 		}
 		if after := w.where(3); after != before {
@@ -135,7 +138,8 @@ func TestGroupVanishes(t *testing.T) {
 	if !errors.Is(err, cgroup.ErrGone) || !errors.As(err, &step) || len(step.Left) > 0 {
 		t.Fatalf("%v", err)
 	}
-	got, err := w.Read(cgroup.File{Dir: cgroup.Dir{Hierarchy: "memory", Path: "/bulkhead/a"}, Name: "memory.limit_in_bytes"})
+	got, err := w.Read(cgroup.File{Dir: cgroup.Dir{Hierarchy: "memory", Path: "/bulkhead/a"},
+		Name: "memory.limit_in_bytes"})
 	if got != "1073741824" || err != nil {
 		t.Errorf("memory limit %s, %v", got, err)
 	}
@@ -169,11 +173,13 @@ func TestReadBack(t *testing.T) {
 				r.Actuators[cgroup.KindFile] = knob.Files{Tree: r.Files}
 			}
 			_, err := r.Run(soon(t), p, Options{})
-			if err == nil || !strings.Contains(err.Error(), `found "77777"`) || !strings.Contains(err.Error(), f.String()) {
+			if err == nil || !strings.Contains(err.Error(), `found "77777"`) ||
+				!strings.Contains(err.Error(), f.String()) {
 				t.Fatalf("%v", err)
 			}
 			var step *StepError
-			if errors.As(err, &step); later == "" && (step.Step.File != f.Name || strings.Contains(err.Error(), "when all steps were done")) {
+			if errors.As(err, &step); later == "" &&
+				(step.Step.File != f.Name || strings.Contains(err.Error(), "when all steps were done")) {
 				t.Errorf("noticed late: %v", err)
 			}
 			w.check(t, name, before)
@@ -364,11 +370,13 @@ func TestOptionalSteps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if notes := strings.Join(result.Notes, "\n"); len(result.Notes) != 3 || strings.Count(notes, "not done") != 3 || len(result.LeftOut) != 3 {
+	if notes := strings.Join(result.Notes, "\n"); len(result.Notes) != 3 || strings.Count(notes, "not done") != 3 ||
+		len(result.LeftOut) != 3 {
 		t.Errorf("notes %q, left out %+v", result.Notes, result.LeftOut)
 	} else {
 		for _, part := range []string{
-			"memory/bulkhead/a\": busy: device or resource busy; no process is in it, so it holds a group that bulkhead did not make",
+			"memory/bulkhead/a\": busy: device or resource busy; no process is in it, so it holds a group that " +
+				"bulkhead did not make",
 			`remove "memory:/bulkhead": "/bulkhead/a" in it is still there`, "cpu.cfs_quota_us\" value \"-1\"",
 		} {
 			if !strings.Contains(notes, part) {
@@ -497,7 +505,8 @@ func TestUndoWithoutHome(t *testing.T) {
 		w.must(t, w.Remove(deep))
 		return errFault
 	}
-	if _, err := r.Run(soon(t), w.first(), Options{}); err == nil || !strings.Contains(err.Error(), "everything was undone") {
+	if _, err := r.Run(soon(t), w.first(), Options{}); err == nil ||
+		!strings.Contains(err.Error(), "everything was undone") {
 		t.Fatal(err)
 	}
 	if got := w.Membership(w.procs[0].PID); got["cpu"] != "/user" || got["memory"] != "/user" {
@@ -548,7 +557,8 @@ func TestUndoFails(t *testing.T) {
 		} else if !errors.Is(err, errFault) {
 			t.Errorf("the cause is lost: %v", err)
 		}
-		if err == nil || !strings.Contains(err.Error(), stuck.Path) || strings.Contains(err.Error(), "everything was undone") {
+		if err == nil || !strings.Contains(err.Error(), stuck.Path) ||
+			strings.Contains(err.Error(), "everything was undone") {
 			t.Fatalf("killed %v: %v", killed, err)
 		}
 		if _, pending := r.Journal.Pending(); pending {
@@ -559,7 +569,8 @@ func TestUndoFails(t *testing.T) {
 			made = append(made, d.String())
 		}
 		slices.Sort(made)
-		if want := []string{"memory:/bulkhead", "memory:/bulkhead/a", "memory:/bulkhead/a/x"}; !slices.Equal(made, want) {
+		if want := []string{"memory:/bulkhead", "memory:/bulkhead/a", "memory:/bulkhead/a/x"}; !slices.Equal(made,
+			want) {
 			t.Errorf("killed %v: ours are %v, want %v", killed, made, want)
 		}
 		if len(r.Journal.Originals(boot)) > 0 {
@@ -583,7 +594,8 @@ func TestSubtreeControlOfOthers(t *testing.T) {
 		w.must(t, w.Disable(top, []string{"cpu"}))
 		return errFault
 	}
-	if _, err := r.Run(soon(t), b.plan(), Options{}); !errors.Is(err, errFault) || !strings.Contains(err.Error(), "everything was undone") {
+	if _, err := r.Run(soon(t), b.plan(), Options{}); !errors.Is(err, errFault) ||
+		!strings.Contains(err.Error(), "everything was undone") {
 		t.Fatal(err)
 	}
 	if _, on, err := w.Subtree(top); err != nil || !slices.Equal(on, []string{"memory", "pids"}) {
@@ -640,7 +652,8 @@ func TestFullDisk(t *testing.T) {
 					w.full = nil
 					w.must(t, r.Journal.Close())
 					r = w.runner(t)
-					if h, _ := r.Journal.History(); len(h) != len(sc.before)+1 || h[len(h)-1].Outcome != journal.Committed {
+					if h, _ := r.Journal.History(); len(h) != len(sc.before)+1 ||
+						h[len(h)-1].Outcome != journal.Committed {
 						t.Fatalf("write %d: history %+v", n, h)
 					}
 					w.must(t, r.Journal.Close())
@@ -672,11 +685,14 @@ func TestBadPlans(t *testing.T) {
 	before := w.dump()
 	for name, s := range map[string]plan.Step{
 		"unknown operation": {Op: "format"},
-		"no such file":      {Op: plan.OpWrite, Dir: cgroup.Dir{Hierarchy: "cpu", Path: "/user"}, File: "cpu.magic", New: "1"},
-		"no such directory": {Op: plan.OpWrite, Dir: cgroup.Dir{Hierarchy: "cpu", Path: "/nowhere"}, File: "cpu.shares", New: "1"},
+		"no such file": {Op: plan.OpWrite, Dir: cgroup.Dir{Hierarchy: "cpu", Path: "/user"}, File: "cpu.magic",
+			New: "1"},
+		"no such directory": {Op: plan.OpWrite, Dir: cgroup.Dir{Hierarchy: "cpu", Path: "/nowhere"}, File: "cpu.shares",
+			New: "1"},
 		"no such hierarchy": {Op: plan.OpMakeDir, Dir: cgroup.Dir{Hierarchy: "net_cls", Path: "/bulkhead"}},
 		"not a number":      {Op: plan.OpOOMScore, PID: w.procs[0], New: "many"},
-		"no such home":      {Op: plan.OpMove, PID: w.procs[0], Dir: cgroup.Dir{Hierarchy: "cpu", Path: "/nowhere"}, Old: "/user"},
+		"no such home": {Op: plan.OpMove, PID: w.procs[0], Dir: cgroup.Dir{Hierarchy: "cpu", Path: "/nowhere"},
+			Old: "/user"},
 	} {
 		mkdir := plan.Step{Op: plan.OpMakeDir, Dir: cgroup.Dir{Hierarchy: "cpu", Path: "/bulkhead"}}
 		if _, err := r.Run(soon(t), plan.Plan{Steps: []plan.Step{mkdir, s}}, Options{}); err == nil {
@@ -699,8 +715,10 @@ func (s *shaper) Look(string, []string) (netshape.State, error) { return netshap
 // that is not told would end us. And it can stop a change that is under way.
 func TestGuard(t *testing.T) {
 	p := plan.Plan{Steps: []plan.Step{
-		{Op: plan.OpNetwork, Reason: "first", Net: &netshape.Change{Device: "eth0", Verb: tc.Add, What: netshape.ClassOf}},
-		{Op: plan.OpNetwork, Reason: "second", Net: &netshape.Change{Device: "eth0", Verb: tc.Add, What: netshape.ClassOf}},
+		{Op: plan.OpNetwork, Reason: "first",
+			Net: &netshape.Change{Device: "eth0", Verb: tc.Add, What: netshape.ClassOf}},
+		{Op: plan.OpNetwork, Reason: "second",
+			Net: &netshape.Change{Device: "eth0", Verb: tc.Add, What: netshape.ClassOf}},
 	}}
 	lost := errors.New("its peer is out of reach")
 	for _, c := range []struct {

@@ -48,7 +48,8 @@ func lowers(d cgroup.Dir, within time.Duration) plan.Plan {
 	memsw := *v1
 	memsw.Use = "memory.memsw.usage_in_bytes"
 	return plan.Plan{Steps: []plan.Step{
-		step("memory.limit_in_bytes", "629145600", v1), step("memory.limit_in_bytes", limit, v1), step("memory.memsw.limit_in_bytes", limit, &memsw),
+		step("memory.limit_in_bytes", "629145600", v1), step("memory.limit_in_bytes", limit, v1),
+		step("memory.memsw.limit_in_bytes", limit, &memsw),
 	}}
 }
 
@@ -118,7 +119,8 @@ func TestMemoryDoesNotFall(t *testing.T) {
 func limitsIn(dump string) string {
 	var kept []string
 	for _, l := range strings.Split(dump, "\n") {
-		if !strings.Contains(l, "memory.stat") && !strings.Contains(l, "memory.current") && !strings.Contains(l, "usage_in_bytes") {
+		if !strings.Contains(l, "memory.stat") && !strings.Contains(l, "memory.current") &&
+			!strings.Contains(l, "usage_in_bytes") {
 			kept = append(kept, l)
 		}
 	}

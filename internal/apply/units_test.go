@@ -27,7 +27,8 @@ type manager struct {
 
 func newManager(t *testing.T) *manager {
 	t.Helper()
-	m := &manager{world: newWorld(t, v2), overrides: map[string][]systemd.Override{}, dropIns: map[string]string{}, fail: map[string]error{}}
+	m := &manager{world: newWorld(t, v2), overrides: map[string][]systemd.Override{}, dropIns: map[string]string{},
+		fail: map[string]error{}}
 	m.must(t, m.Enable(cgroup.Dir{Hierarchy: unified, Path: "/"}, []string{"memory", "pids"}))
 	m.must(t, m.world.Make(at("/db.service")))
 	m.must(t, m.Write(at("/db.service").File("pids.max"), "321"))
@@ -91,7 +92,8 @@ func (u managed) Set(_ context.Context, unit string, set []systemd.Assignment) e
 	}
 	for _, a := range set {
 		name := "50-" + a.Name + ".conf"
-		u.m.overrides[unit] = slices.DeleteFunc(slices.Clone(u.m.overrides[unit]), func(o systemd.Override) bool { return o.Path == name })
+		u.m.overrides[unit] = slices.DeleteFunc(slices.Clone(u.m.overrides[unit]),
+			func(o systemd.Override) bool { return o.Path == name })
 		u.m.overrides[unit] = append(u.m.overrides[unit], systemd.Override{Path: name, Text: []byte(a.Text)})
 		if err := u.m.Write(u.m.dirOf(unit).File(files[a.Name]), a.Text); err != nil {
 			return err
@@ -166,8 +168,10 @@ func (m *manager) all() string {
 func (m *manager) govern() plan.Plan {
 	write := func(dir, unit, file, from, to string) plan.Step {
 		property := map[string]string{"memory.max": "MemoryMax", "pids.max": "TasksMax"}[file]
-		return plan.Step{Op: plan.OpWrite, Group: "a", Dir: at(dir), File: file, Old: from, New: to, Undo: from, Unit: unit,
-			Set: []systemd.Assignment{{Name: property, Text: to}}, Unset: []systemd.Assignment{{Name: property, Text: from}}}
+		return plan.Step{Op: plan.OpWrite, Group: "a", Dir: at(dir), File: file, Old: from, New: to, Undo: from,
+			Unit:  unit,
+			Set:   []systemd.Assignment{{Name: property, Text: to}},
+			Unset: []systemd.Assignment{{Name: property, Text: from}}}
 	}
 	mkdir := func(dir string) plan.Step {
 		return plan.Step{Op: plan.OpMakeDir, Group: "a", Dir: at(dir), Unit: path.Base(dir), Undo: "rmdir"}
@@ -179,19 +183,25 @@ func (m *manager) govern() plan.Plan {
 		write("/db.service", "db.service", "pids.max", "321", "50"),
 		write("/bulkhead.slice/bulkhead-a.slice", "bulkhead-a.slice", "memory.max", "max", "2097152"),
 		{Op: plan.OpDropIn, Group: "a", Unit: "db.service", New: "Slice=bulkhead-a.slice"},
-		{Op: plan.OpMove, Group: "a", Dir: at("/bulkhead.slice/bulkhead-a.slice"), PID: m.procs[0], Old: "/user", Undo: "/user"},
+		{Op: plan.OpMove, Group: "a", Dir: at("/bulkhead.slice/bulkhead-a.slice"), PID: m.procs[0], Old: "/user",
+			Undo: "/user"},
 	}}
 }
 
 // back is the release of what govern did.
 func (m *manager) back() plan.Plan {
 	p := plan.Plan{Steps: []plan.Step{
-		{Op: plan.OpRevert, Group: "a", Unit: "db.service", Kept: &plan.Kept{Group: "a", Dir: "/db.service", Overrides: []systemd.Override{{Path: "50-TasksMax.conf", Text: []byte("321")}}}},
-		{Op: plan.OpDropIn, Group: "a", Unit: "db.service", Old: "Slice=bulkhead-a.slice", Undo: "Slice=bulkhead-a.slice"},
-		{Op: plan.OpMove, Group: "a", Dir: at("/user"), PID: m.procs[0], Old: "/bulkhead.slice/bulkhead-a.slice", Undo: "/bulkhead.slice/bulkhead-a.slice"},
+		{Op: plan.OpRevert, Group: "a", Unit: "db.service",
+			Kept: &plan.Kept{Group: "a", Dir: "/db.service",
+				Overrides: []systemd.Override{{Path: "50-TasksMax.conf", Text: []byte("321")}}}},
+		{Op: plan.OpDropIn, Group: "a", Unit: "db.service", Old: "Slice=bulkhead-a.slice",
+			Undo: "Slice=bulkhead-a.slice"},
+		{Op: plan.OpMove, Group: "a", Dir: at("/user"), PID: m.procs[0], Old: "/bulkhead.slice/bulkhead-a.slice",
+			Undo: "/bulkhead.slice/bulkhead-a.slice"},
 	}}
 	for _, dir := range []string{"/bulkhead.slice/bulkhead-a.slice", "/bulkhead.slice"} {
-		p.Steps = append(p.Steps, plan.Step{Op: plan.OpRemoveDir, Group: "a", Dir: at(dir), Unit: path.Base(dir), Undo: "mkdir"})
+		p.Steps = append(p.Steps, plan.Step{Op: plan.OpRemoveDir, Group: "a", Dir: at(dir), Unit: path.Base(dir),
+			Undo: "mkdir"})
 	}
 	return p
 }
@@ -200,7 +210,8 @@ func TestUnitsThereAndBack(t *testing.T) {
 	m := newManager(t)
 	before := m.all()
 	r := m.runner(t)
-	if result, err := r.Run(soon(t), m.govern(), Options{Verb: "apply"}); err != nil || result.Steps != 7 { // to keep changes nothing
+	if result, err := r.Run(soon(t), m.govern(), Options{Verb: "apply"}); err != nil ||
+		result.Steps != 7 { // to keep changes nothing
 		t.Fatalf("%+v, %v", result, err)
 	}
 	for file, want := range map[string]string{"memory.max": "1048576", "pids.max": "50"} {

@@ -59,7 +59,8 @@ func (w *world) input(wi wish) plan.Input {
 		}
 		for key, value := range wi.groups[name] {
 			key, on, _ := strings.Cut(key, "@")
-			g.Settings = g.Settings.With(policy.Setting{Key: policy.Key(key), On: on, Dev: on, Value: value, From: "group"})
+			g.Settings = g.Settings.With(policy.Setting{Key: policy.Key(key), On: on, Dev: on, Value: value,
+				From: "group"})
 		}
 		in.Classified.Groups = append(in.Classified.Groups, g)
 	}
@@ -121,7 +122,8 @@ func (w *world) observe() plan.Observation {
 			if err != nil {
 				panic(err)
 			}
-			names = slices.DeleteFunc(names, func(name string) bool { return knob.RowOf(cgroup.Dir{Hierarchy: h.ID}.File(name)) == nil })
+			names = slices.DeleteFunc(names,
+				func(name string) bool { return knob.RowOf(cgroup.Dir{Hierarchy: h.ID}.File(name)) == nil })
 			if o.Dirs[d], err = w.ReadMany(d, names); err != nil {
 				panic(err)
 			}
@@ -156,7 +158,8 @@ var (
 	}
 	everything = wish{
 		groups: map[string]map[string]policy.Value{
-			"a": limits("cpu", "memory", "io", "tasks", "cpus"), "b": limits("memory"), "b/y": limits("weight", "io", "memory", "idle"),
+			"a": limits("cpu", "memory", "io", "tasks", "cpus"), "b": limits("memory"),
+			"b/y": limits("weight", "io", "memory", "idle"),
 		},
 		members: map[int]string{0: "a", 1: "b", 2: "b/y"},
 	}
@@ -227,9 +230,11 @@ func TestWishes(t *testing.T) {
 		}
 	}
 	if enabledAt < 0 || wroteAt < enabledAt || restores == 0 {
-		t.Errorf("enabled in step %d, written in step %d, %d values to restore:\n%s", enabledAt, wroteAt, restores, plan.Render(p, plan.RenderOptions{}))
+		t.Errorf("enabled in step %d, written in step %d, %d values to restore:\n%s", enabledAt, wroteAt, restores,
+			plan.Render(p, plan.RenderOptions{}))
 	}
-	if rows := knob.RowsFor(w.facts()); !slices.ContainsFunc(rows, func(r *knob.Row) bool { return r.File == "cpu.max" }) {
+	if rows := knob.RowsFor(w.facts()); !slices.ContainsFunc(rows,
+		func(r *knob.Row) bool { return r.File == "cpu.max" }) {
 		t.Error("the facts of the tests have no cpu.max")
 	}
 }
@@ -244,7 +249,8 @@ func drawWish(t *rapid.T, label string) wish {
 			continue
 		}
 		names = append(names, name)
-		wi.groups[name] = limits(rapid.SliceOfNDistinct(rapid.SampledFrom(kinds), 0, 4, rapid.ID[string]).Draw(t, label+" limits of "+name)...)
+		wi.groups[name] = limits(rapid.SliceOfNDistinct(rapid.SampledFrom(kinds), 0, 4, rapid.ID[string]).Draw(t,
+			label+" limits of "+name)...)
 	}
 	for i := range 4 {
 		if n := rapid.IntRange(0, len(names)).Draw(t, label+" place of process"); n > 0 {
@@ -277,7 +283,8 @@ func wayBack(t *testing.T, rt *rapid.T, hierarchies []host.Hierarchy) {
 // A cpuset that goes is narrowed first, with the one above it: made anew it takes nobody until both have their CPUs
 // again.
 func TestNarrowedCpusetTakesItsProcessesBack(t *testing.T) {
-	from := wish{groups: map[string]map[string]policy.Value{"a": limits(), "a/x": limits(), "a/x/p": limits("memory", "cpus")}, members: map[int]string{0: "a", 2: "a", 3: "a"}}
+	from := wish{groups: map[string]map[string]policy.Value{"a": limits(), "a/x": limits(),
+		"a/x/p": limits("memory", "cpus")}, members: map[int]string{0: "a", 2: "a", 3: "a"}}
 	to := wish{groups: map[string]map[string]policy.Value{"a": limits("io", "cpus")}, members: map[int]string{1: "a"}}
 	for _, killed := range []bool{false, true} {
 		for at := 1; ; at++ {
@@ -328,6 +335,7 @@ func comesBack(t *testing.T, fail func(string, ...any), w *world, p plan.Plan, k
 		fail("%v\n%s", err, plan.Render(p, plan.RenderOptions{}))
 	}
 	if after := w.dump(); after != before {
-		fail("killed %v: %v: the host changed:\n%s\n%s", killed, err, difference(before, after), plan.Render(p, plan.RenderOptions{}))
+		fail("killed %v: %v: the host changed:\n%s\n%s", killed, err, difference(before, after),
+			plan.Render(p, plan.RenderOptions{}))
 	}
 }

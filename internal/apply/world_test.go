@@ -29,11 +29,13 @@ const boot = "11111111-1111-4111-8111-111111111111"
 // The two modelled hosts: controllers apart on v1, and one hierarchy with all of them.
 var (
 	v1 = []host.Hierarchy{v1Hierarchy("cpu"), v1Hierarchy("cpuset"), v1Hierarchy("memory"), v1Hierarchy("blkio")}
-	v2 = []host.Hierarchy{{ID: "unified", Version: 2, Controllers: []string{"blkio", "cpu", "cpuset", "memory", "pids"}, Mount: "/sys/fs/cgroup", Root: "/"}}
+	v2 = []host.Hierarchy{{ID: "unified", Version: 2, Controllers: []string{"blkio", "cpu", "cpuset", "memory", "pids"},
+		Mount: "/sys/fs/cgroup", Root: "/"}}
 )
 
 func v1Hierarchy(controller string) host.Hierarchy {
-	return host.Hierarchy{ID: controller, Version: 1, Controllers: []string{controller}, Mount: "/sys/fs/cgroup/" + controller, Root: "/"}
+	return host.Hierarchy{ID: controller, Version: 1, Controllers: []string{controller},
+		Mount: "/sys/fs/cgroup/" + controller, Root: "/"}
 }
 
 // world is a modelled host with its processes' oom_score_adj and a state directory.
@@ -50,7 +52,8 @@ type world struct {
 // newWorld has three processes in a home of their own, "/user", and one in the root.
 func newWorld(t testing.TB, hierarchies []host.Hierarchy) *world {
 	t.Helper()
-	w := &world{Kernel: cgroupfake.New(hierarchies, cgroupfake.Options{}), scores: map[procfs.ID]int{}, dir: t.TempDir()}
+	w := &world{Kernel: cgroupfake.New(hierarchies, cgroupfake.Options{}), scores: map[procfs.ID]int{},
+		dir: t.TempDir()}
 	for i := range 4 {
 		w.procs = append(w.procs, w.Spawn())
 		w.scores[w.procs[i]] = i
@@ -252,12 +255,14 @@ func (b *builder) rmdir(h, path string) {
 
 func (b *builder) write(h, path, file, value string) {
 	name, key, _ := strings.Cut(file, "@")
-	b.add(plan.Step{Op: plan.OpWrite, Group: group(path), Dir: cgroup.Dir{Hierarchy: h, Path: path}, File: name, Key: key, New: value})
+	b.add(plan.Step{Op: plan.OpWrite, Group: group(path), Dir: cgroup.Dir{Hierarchy: h, Path: path}, File: name,
+		Key: key, New: value})
 }
 
 func (b *builder) move(i int, h, path string) {
 	id := b.procs[i]
-	b.add(plan.Step{Op: plan.OpMove, Group: group(path), Dir: cgroup.Dir{Hierarchy: h, Path: path}, PID: id, Comm: "mysqld", Old: b.where(id.PID)[h]})
+	b.add(plan.Step{Op: plan.OpMove, Group: group(path), Dir: cgroup.Dir{Hierarchy: h, Path: path}, PID: id,
+		Comm: "mysqld", Old: b.where(id.PID)[h]})
 }
 
 func (b *builder) score(i, score int) {

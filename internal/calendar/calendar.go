@@ -33,8 +33,10 @@ func ParseCron(text string) (Cron, error) {
 	fields := strings.Fields(text)
 	switch {
 	case len(fields) != 5:
-		return Cron{}, fmt.Errorf("%d fields, not minute, hour, day of the month, month and day of the week", len(fields))
-	case strings.ContainsAny(text, "LW#?@"): // what crontab(5) does not know; the L of JUL is written in small letters here
+		return Cron{}, fmt.Errorf("%d fields, not minute, hour, day of the month, month and day of the week",
+			len(fields))
+	case strings.ContainsAny(text,
+		"LW#?@"): // what crontab(5) does not know; the L of JUL is written in small letters here
 		return Cron{}, errors.New("only numbers, names in small letters and * , - / are known")
 	}
 	for i, name := range []string{"minute", "hour", "day of the month", "month", "day of the week"} {
@@ -205,7 +207,8 @@ func (w Windows) Open(at time.Time) (since, until time.Time, open bool) {
 }
 
 // horizons are how far the next window is looked for, one after the other: what comes often is found cheaply.
-var horizons = []time.Duration{3 * time.Hour, 3 * 24 * time.Hour, 62 * 24 * time.Hour, 2 * 366 * 24 * time.Hour, 12 * 366 * 24 * time.Hour}
+var horizons = []time.Duration{3 * time.Hour, 3 * 24 * time.Hour, 62 * 24 * time.Hour, 2 * 366 * 24 * time.Hour,
+	12 * 366 * 24 * time.Hour}
 
 // Next is when the next window begins after a time; ok is false when none does within years.
 func (w Windows) Next(after time.Time) (start time.Time, ok bool) {
@@ -236,9 +239,11 @@ func (w Windows) starts(from, to time.Time) []time.Time {
 		last = last.Add(aroundJump)
 	}
 	var all []time.Time
-	for wall, found := w.When.next(first); found && !wall.After(last); wall, found = w.When.next(wall.Add(time.Minute)) {
+	for wall, found := w.When.next(first); found && !wall.After(last); wall,
+		found = w.When.next(wall.Add(time.Minute)) {
 		for _, t := range w.instants(wall) {
-			if !t.Before(from) && !t.After(to) && !slices.ContainsFunc(w.Except, func(d Day) bool { return d.is(wall) }) {
+			if !t.Before(from) && !t.After(to) &&
+				!slices.ContainsFunc(w.Except, func(d Day) bool { return d.is(wall) }) {
 				all = append(all, t)
 			}
 		}

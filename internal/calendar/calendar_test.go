@@ -37,7 +37,8 @@ func instant(t testing.TB, text string) time.Time {
 }
 
 func TestParseCron(t *testing.T) {
-	for _, text := range []string{"0 22 28-31 * *", "*/15 8-17 * * mon-fri", "30 2 29 2 *", "0 0 * jan,jul 7", "5,10-20/5 * 1 1-12/3 *", " 0  1 * * *  "} {
+	for _, text := range []string{"0 22 28-31 * *", "*/15 8-17 * * mon-fri", "30 2 29 2 *", "0 0 * jan,jul 7",
+		"5,10-20/5 * 1 1-12/3 *", " 0  1 * * *  "} {
 		if c := cron(t, text); c.String() != strings.Join(strings.Fields(text), " ") {
 			t.Errorf("%q is %q", text, c)
 		}
@@ -74,7 +75,8 @@ func TestParseCron(t *testing.T) {
 }
 
 func FuzzParseCron(f *testing.F) {
-	for _, text := range []string{"0 22 28-31 * *", "*/15 8-17 * * mon-fri", "@daily", "60 0 * * *", "0 0 30 2 *", "1-2-3 * * * *"} {
+	for _, text := range []string{"0 22 28-31 * *", "*/15 8-17 * * mon-fri", "@daily", "60 0 * * *", "0 0 30 2 *",
+		"1-2-3 * * * *"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -86,7 +88,8 @@ func FuzzParseCron(f *testing.F) {
 		if err != nil || again != c {
 			t.Fatalf("%q: %q, %v", text, again, err)
 		}
-		if at, ok := (Windows{When: c, Zone: time.UTC, Length: time.Minute}).Next(time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)); !ok || at.Second() != 0 {
+		if at, ok := (Windows{When: c, Zone: time.UTC, Length: time.Minute}).Next(time.Date(2026, 11, 22, 12, 0, 0, 0,
+			time.UTC)); !ok || at.Second() != 0 {
 			t.Fatalf("%q never comes: %v", text, at)
 		}
 	})
@@ -94,7 +97,8 @@ func FuzzParseCron(f *testing.F) {
 
 func TestParseDay(t *testing.T) {
 	monday, christmas := instant(t, "2026-11-23T00:00:00Z"), instant(t, "2026-12-24T00:00:00Z")
-	for text, want := range map[string][2]bool{"mon": {true, false}, "thu": {false, true}, "2026-12-24": {false, true}, "2025-12-24": {false, false}, "12-24": {false, true}, "02-29": {false, false}} {
+	for text, want := range map[string][2]bool{"mon": {true, false}, "thu": {false, true}, "2026-12-24": {false, true},
+		"2025-12-24": {false, false}, "12-24": {false, true}, "02-29": {false, false}} {
 		d, err := ParseDay(text)
 		if err != nil || d.is(monday) != want[0] || d.is(christmas) != want[1] || d.String() != text {
 			t.Errorf("%q: %v %v", text, d, err)
@@ -125,12 +129,18 @@ func TestDaylightSaving(t *testing.T) {
 		name, when, from, to string
 		want                 []string
 	}{
-		{"an ordinary night", "30 2 * * *", "2026-11-22T12:00:00Z", "2026-11-23T12:00:00Z", []string{"2026-11-23T02:30:00+01:00"}},
-		{"jumped over", "30 2 * * *", "2026-03-28T12:00:00Z", "2026-03-30T12:00:00Z", []string{"2026-03-29T03:00:00+02:00", "2026-03-30T02:30:00+02:00"}},
-		{"twice", "30 2 * * *", "2026-10-24T12:00:00Z", "2026-10-26T12:00:00Z", []string{"2026-10-25T02:30:00+02:00", "2026-10-26T02:30:00+01:00"}},
-		{"every hour when clocks go back", "0 * * * *", "2026-10-25T00:00:00Z", "2026-10-25T02:00:00Z", []string{"2026-10-25T02:00:00+02:00", "2026-10-25T02:00:00+01:00", "2026-10-25T03:00:00+01:00"}},
-		{"every hour when they go forward", "0 * * * *", "2026-03-29T00:00:00Z", "2026-03-29T02:00:00Z", []string{"2026-03-29T01:00:00+01:00", "2026-03-29T03:00:00+02:00", "2026-03-29T04:00:00+02:00"}},
-		{"at the jump itself", "0 3 * * *", "2026-03-29T00:59:00Z", "2026-03-29T01:00:00Z", []string{"2026-03-29T03:00:00+02:00"}},
+		{"an ordinary night", "30 2 * * *", "2026-11-22T12:00:00Z", "2026-11-23T12:00:00Z",
+			[]string{"2026-11-23T02:30:00+01:00"}},
+		{"jumped over", "30 2 * * *", "2026-03-28T12:00:00Z", "2026-03-30T12:00:00Z",
+			[]string{"2026-03-29T03:00:00+02:00", "2026-03-30T02:30:00+02:00"}},
+		{"twice", "30 2 * * *", "2026-10-24T12:00:00Z", "2026-10-26T12:00:00Z",
+			[]string{"2026-10-25T02:30:00+02:00", "2026-10-26T02:30:00+01:00"}},
+		{"every hour when clocks go back", "0 * * * *", "2026-10-25T00:00:00Z", "2026-10-25T02:00:00Z",
+			[]string{"2026-10-25T02:00:00+02:00", "2026-10-25T02:00:00+01:00", "2026-10-25T03:00:00+01:00"}},
+		{"every hour when they go forward", "0 * * * *", "2026-03-29T00:00:00Z", "2026-03-29T02:00:00Z",
+			[]string{"2026-03-29T01:00:00+01:00", "2026-03-29T03:00:00+02:00", "2026-03-29T04:00:00+02:00"}},
+		{"at the jump itself", "0 3 * * *", "2026-03-29T00:59:00Z", "2026-03-29T01:00:00Z",
+			[]string{"2026-03-29T03:00:00+02:00"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := Windows{When: cron(t, test.when), Zone: vienna, Length: time.Minute}
@@ -162,7 +172,8 @@ func TestOpenAcrossAJump(t *testing.T) {
 	} {
 		_, until, open := w.Open(instant(t, test.at))
 		if open != test.open || test.open && !until.Equal(instant(t, test.until)) {
-			t.Errorf("at %s: open %t until %v, want %t until %s", test.at, open, until.In(vienna), test.open, test.until)
+			t.Errorf("at %s: open %t until %v, want %t until %s", test.at, open, until.In(vienna), test.open,
+				test.until)
 		}
 	}
 }
@@ -175,7 +186,8 @@ func TestExcept(t *testing.T) {
 		}
 		return d
 	}
-	w := Windows{When: cron(t, "0 22 * * *"), Zone: zone(t, "Europe/Vienna"), Length: 6 * time.Hour, Except: []Day{day("sat"), day("2026-11-23"), day("12-31")}}
+	w := Windows{When: cron(t, "0 22 * * *"), Zone: zone(t, "Europe/Vienna"), Length: 6 * time.Hour,
+		Except: []Day{day("sat"), day("2026-11-23"), day("12-31")}}
 	next, ok := w.Next(instant(t, "2026-11-22T22:30:00+01:00"))
 	if want := instant(t, "2026-11-24T22:00:00+01:00"); !ok || !next.Equal(want) {
 		t.Errorf("next %v, want %v", next, want)
@@ -242,11 +254,13 @@ func TestDayOfMonthOrOfWeek(t *testing.T) {
 // What the calendar says is what a walk through all minutes finds.
 func TestStartsAreThoseOfEveryMinute(t *testing.T) {
 	zones := []*time.Location{}
-	for _, name := range []string{"UTC", "Europe/Vienna", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "Pacific/Apia", "America/St_Johns"} {
+	for _, name := range []string{"UTC", "Europe/Vienna", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu",
+		"Pacific/Apia", "America/St_Johns"} {
 		zones = append(zones, zone(t, name))
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.SampledFrom([]string{"30 2 * * *", "0 * * * *", "15,45 1-3 * * *", "*/20 2 * * *", "0 0 * * *", "*/40 */2 * * sun", "59 23 30,31 * *"}).Draw(t, "when")
+		text := rapid.SampledFrom([]string{"30 2 * * *", "0 * * * *", "15,45 1-3 * * *", "*/20 2 * * *", "0 0 * * *",
+			"*/40 */2 * * sun", "59 23 30,31 * *"}).Draw(t, "when")
 		c, err := ParseCron(text)
 		if err != nil {
 			t.Fatal(err)
@@ -254,7 +268,8 @@ func TestStartsAreThoseOfEveryMinute(t *testing.T) {
 		w := Windows{When: c, Zone: rapid.SampledFrom(zones).Draw(t, "zone"), Length: time.Minute}
 		begin := time.Date(2011, 12, 29, 0, 0, 0, 0, time.UTC) // Apia has no 30 December
 		if rapid.Bool().Draw(t, "at a change of clocks") {
-			_, end := time.Date(2026, time.Month(rapid.SampledFrom([]int{1, 6}).Draw(t, "half")), 1, 0, 0, 0, 0, time.UTC).In(w.Zone).ZoneBounds()
+			_, end := time.Date(2026, time.Month(rapid.SampledFrom([]int{1, 6}).Draw(t, "half")), 1, 0, 0, 0, 0,
+				time.UTC).In(w.Zone).ZoneBounds()
 			if !end.IsZero() {
 				begin = end.Add(-12 * time.Hour).UTC().Truncate(time.Minute)
 			}

@@ -11,14 +11,15 @@ import (
 
 // Errors that callers branch on; the errors returned wrap them with the path and the value.
 var (
-	ErrNoHierarchy = errors.New("no such hierarchy")   // not mounted, or not a cgroup file system
-	ErrNoKnob      = errors.New("no such knob")        // the directory is there, the file is not: controller or kernel lacks it
-	ErrGone        = change.Gone("group is gone")      // the directory is not there
-	ErrExists      = errors.New("group exists")        // EEXIST
-	ErrBusy        = errors.New("busy")                // EBUSY
-	ErrInvalid     = errors.New("refused by kernel")   // EINVAL, ERANGE, ENOSPC, ENODEV, and cpuset's EACCES
-	ErrExited      = change.Gone("process has exited") // ESRCH on a move, or the pid was reused
-	ErrRealtime    = errors.New("real-time thread cannot enter this cpu group")
+	ErrNoHierarchy = errors.New("no such hierarchy") // not mounted, or not a cgroup file system
+	// The directory is there, the file is not: controller or kernel lacks it.
+	ErrNoKnob   = errors.New("no such knob")
+	ErrGone     = change.Gone("group is gone")      // the directory is not there
+	ErrExists   = errors.New("group exists")        // EEXIST
+	ErrBusy     = errors.New("busy")                // EBUSY
+	ErrInvalid  = errors.New("refused by kernel")   // EINVAL, ERANGE, ENOSPC, ENODEV, and cpuset's EACCES
+	ErrExited   = change.Gone("process has exited") // ESRCH on a move, or the pid was reused
+	ErrRealtime = errors.New("real-time thread cannot enter this cpu group")
 )
 
 // Error is what the methods of Tree return. errors.Is finds both the kind and the kernel's errno.
@@ -88,7 +89,8 @@ func kindOf(no syscall.Errno) error {
 		return ErrExists
 	case syscall.ESRCH:
 		return ErrExited
-	case syscall.EINVAL, syscall.ERANGE, syscall.ENOSPC, syscall.ENODEV, syscall.EOPNOTSUPP, syscall.EOVERFLOW, syscall.E2BIG:
+	case syscall.EINVAL, syscall.ERANGE, syscall.ENOSPC, syscall.ENODEV, syscall.EOPNOTSUPP, syscall.EOVERFLOW,
+		syscall.E2BIG:
 		return ErrInvalid
 	}
 	return nil
@@ -106,7 +108,8 @@ func bare(err error) error {
 func writeHint(name string, no syscall.Errno, v1 bool) string {
 	switch {
 	case no == syscall.ENOENT && name == "cgroup.subtree_control":
-		return "the controller is not handed down to this group: enable it in the parent first, or another hierarchy holds it"
+		return "the controller is not handed down to this group: enable it in the parent first, or another hierarchy " +
+			"holds it"
 	case no == syscall.EROFS:
 		return "the hierarchy is mounted read-only"
 	case no == syscall.EPERM || no == syscall.EACCES && !isCPUSet(name):
@@ -130,7 +133,8 @@ func isCPUSet(name string) bool { return name == "cpuset.cpus" || name == "cpuse
 func busyHint(name string, v1 bool) string {
 	switch {
 	case name == "cgroup.subtree_control":
-		return "processes sit in this group itself (cgroup v2 allows them in leaves only), or a child still uses the controller"
+		return "processes sit in this group itself (cgroup v2 allows them in leaves only), or a child still uses the " +
+			"controller"
 	case isCPUSet(name):
 		return "a child group still uses what would be taken away; narrow the children first"
 	case strings.HasPrefix(name, "memory.") && v1:
@@ -145,7 +149,8 @@ func invalidHint(name string, v1 bool) string {
 		return "memory.memsw.limit_in_bytes must never be below memory.limit_in_bytes: raise memsw first, lower it last"
 	case "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.max":
 		if v1 {
-			return "a period is 1 ms to 1 s, a quota at least 1 ms and not below the burst; a child's quota/period must not exceed its parent's"
+			return "a period is 1 ms to 1 s, a quota at least 1 ms and not below the burst; a child's quota/period " +
+				"must not exceed its parent's"
 		}
 		return "a period is 1 ms to 1 s, a quota at least 1 ms and not below the burst"
 	case "cpu.cfs_burst_us", "cpu.max.burst":

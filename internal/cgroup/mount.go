@@ -74,7 +74,8 @@ func (m *rootMount) Open(dir string) (Directory, error) {
 // openDir asks the kernel to keep the path inside the root with openat2(2), of kernel 5.6: one call whatever
 // the depth. os.Root takes one for each element, and where the call is missing or forbidden it does the work.
 func (m *rootMount) openDir(dir string) (*os.File, error) {
-	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
+	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
 	for {
 		fd, err := unix.Openat2(int(m.top.Fd()), dir, &how)
 		runtime.KeepAlive(m.top)

@@ -82,7 +82,8 @@ func TestMoveAllOrNone(t *testing.T) {
 	in("/home", "/")
 	// The way back fails too: both are told.
 	k.FailMatch("write", "cpu:/home/*", syscall.EACCES)
-	if err := k.MoveAll(p, nil, from, dir("cpu", "/a"), dir("pids", "/absent")); !errors.Is(err, cgroup.ErrGone) || !errors.Is(err, syscall.EACCES) {
+	if err := k.MoveAll(p, nil, from, dir("cpu", "/a"), dir("pids", "/absent")); !errors.Is(err, cgroup.ErrGone) ||
+		!errors.Is(err, syscall.EACCES) {
 		t.Errorf("no way back: %v", err)
 	}
 	in("/a", "/")
@@ -96,7 +97,8 @@ func TestMoveAllOrNone(t *testing.T) {
 	}
 	q := k.Spawn()
 	must(t, k.SetRealtime(q.PID, true))
-	if err := k.MoveAll(q, nil, map[string]string{"cpu": "/", "pids": "/"}, dir("pids", "/a"), dir("cpu", "/a")); !errors.Is(err, cgroup.ErrRealtime) {
+	if err := k.MoveAll(q, nil, map[string]string{"cpu": "/", "pids": "/"}, dir("pids", "/a"),
+		dir("cpu", "/a")); !errors.Is(err, cgroup.ErrRealtime) {
 		t.Errorf("a real-time thread: %v", err)
 	}
 	if got := k.Membership(q.PID); got["cpu"] != "/" || got["pids"] != "/" {

@@ -102,7 +102,8 @@ func (m *rootMount) superOptions() ([]string, error) {
 	}
 	for _, h := range facts.Hierarchies {
 		if h.Mount == m.root.Name() {
-			return slices.DeleteFunc(slices.Clone(h.Options), func(o string) bool { return o == "rw" || o == "ro" }), nil
+			return slices.DeleteFunc(slices.Clone(h.Options), func(o string) bool { return o == "rw" || o == "ro" }),
+				nil
 		}
 	}
 	return nil, fmt.Errorf("%s is no mount point of cgroups", m.root.Name())

@@ -111,7 +111,8 @@ func measureFastMoves(t *testing.T, tree *cgroup.Tree, options cgroup.MountOptio
 		}
 		return time.Since(start).Seconds() / 100
 	}
-	for what, run := range map[string]func() float64{"a move after 50 ms of quiet": move, "fork, exec and exit of true": fork} {
+	for what, run := range map[string]func() float64{"a move after 50 ms of quiet": move,
+		"fork, exec and exit of true": fork} {
 		var ratios, same, off []float64
 		for range 7 {
 			one := map[string]float64{}
@@ -120,11 +121,13 @@ func measureFastMoves(t *testing.T, tree *cgroup.Tree, options cgroup.MountOptio
 				must(t, options.Write(t.Context(), option, value))
 				one[arm] = run()
 			}
-			ratios, same, off = append(ratios, one["on"]/one["off"]), append(same, one["off again"]/one["off"]), append(off, one["off"])
+			ratios, same, off = append(ratios, one["on"]/one["off"]), append(same, one["off again"]/one["off"]),
+				append(off, one["off"])
 		}
 		for _, list := range [][]float64{ratios, same, off} {
 			slices.Sort(list)
 		}
-		t.Logf("%s: %.3f ms without; with it %.3f times that; without it against itself %.3f to %.3f times", what, off[3]*1e3, ratios[3], same[0], same[6])
+		t.Logf("%s: %.3f ms without; with it %.3f times that; without it against itself %.3f to %.3f times", what,
+			off[3]*1e3, ratios[3], same[0], same[6])
 	}
 }

@@ -283,7 +283,8 @@ func (o Owners) Write(_ context.Context, addr, value string) error {
 	}
 	defer dir.Close()
 	refuse := func(cause error) error {
-		return &Error{Op: "write", Path: o.Tree.Abs(f.Dir) + "/" + f.Name, Value: value, Kind: ErrInvalid, Cause: cause, wrote: true}
+		return &Error{Op: "write", Path: o.Tree.Abs(f.Dir) + "/" + f.Name, Value: value, Kind: ErrInvalid, Cause: cause,
+			wrote: true}
 	}
 	one, single := parseOwnership(value)
 	listing, listed := parseListing(value)

@@ -32,7 +32,8 @@ func TestParsePIDs(t *testing.T) {
 func TestLine(t *testing.T) {
 	const text = "8:16 rbps=1048576 wbps=max\n8:1 rbps=1\n7:0 10\noom_kill 3\nalone"
 	for key, want := range map[string]string{
-		"8:16": "rbps=1048576 wbps=max", "8:1": "rbps=1", "7:0": "10", "oom_kill": "3", "8": "", "oom": "", "alone": "", "absent": "",
+		"8:16": "rbps=1048576 wbps=max", "8:1": "rbps=1", "7:0": "10", "oom_kill": "3", "8": "", "oom": "", "alone": "",
+		"absent": "",
 	} {
 		if got := Line(text, key); got != want {
 			t.Errorf("Line(%q) = %q, want %q", key, got, want)
@@ -41,7 +42,8 @@ func TestLine(t *testing.T) {
 	if got, want := Devices(text), []string{"7:0", "8:1", "8:16"}; !slices.Equal(got, want) {
 		t.Errorf("Devices = %q, want %q", got, want)
 	}
-	if got := Devices("254:0 5\n7:10 1\n7:9 1\nTotal 6\n7: 1\n:1 1\n7:x 1"); !slices.Equal(got, []string{"7:9", "7:10", "254:0"}) {
+	if got := Devices("254:0 5\n7:10 1\n7:9 1\nTotal 6\n7: 1\n:1 1\n7:x 1"); !slices.Equal(got,
+		[]string{"7:9", "7:10", "254:0"}) {
 		t.Errorf("Devices = %q", got)
 	}
 }

@@ -154,7 +154,8 @@ func (t *Tree) expel(meant procfs.ID, dirs []Dir) error {
 		if !known { // its parent has gone, and with it what it knew
 			home = "/"
 		}
-		if undo := t.enter(Dir{Hierarchy: d.Hierarchy, Path: home}, stranger); undo != nil && !errors.Is(undo, ErrExited) {
+		if undo := t.enter(Dir{Hierarchy: d.Hierarchy, Path: home}, stranger); undo != nil &&
+			!errors.Is(undo, ErrExited) {
 			errs = append(errs, undo)
 		}
 	}

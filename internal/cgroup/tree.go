@@ -281,7 +281,8 @@ func (t *Tree) ReadMany(d Dir, names []string) (map[string]string, error) {
 func (t *Tree) Write(f File, value string) error {
 	data, err := writeData(f, value)
 	if err != nil {
-		return &Error{Op: "write", Path: path.Join(t.Abs(f.Dir), f.Name), Value: value, Kind: ErrInvalid, Cause: err, wrote: true}
+		return &Error{Op: "write", Path: path.Join(t.Abs(f.Dir), f.Name), Value: value, Kind: ErrInvalid, Cause: err,
+			wrote: true}
 	}
 	dir, err := t.openFile("write", f)
 	if err != nil {

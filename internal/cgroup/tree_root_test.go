@@ -77,7 +77,8 @@ func BenchmarkReadMany(b *testing.B) {
 		}
 		dirs = append(dirs, d)
 	}
-	names := []string{"memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.soft_limit_in_bytes", "memory.swappiness",
+	names := []string{"memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.soft_limit_in_bytes",
+		"memory.swappiness",
 		"memory.oom_control", "memory.usage_in_bytes", "memory.max", "memory.high"} // the last two are absent
 	for b.Loop() {
 		for _, d := range dirs {

@@ -21,9 +21,11 @@ var cpuV1 = host.Hierarchy{ID: "cpu", Version: 1, Controllers: []string{"cpu"}, 
 func hierarchies() []host.Hierarchy {
 	list := []host.Hierarchy{cpuV1}
 	for _, name := range []string{"cpuset", "memory", "blkio", "freezer"} {
-		list = append(list, host.Hierarchy{ID: name, Version: 1, Controllers: []string{name}, Mount: "/sys/fs/cgroup/" + name, Root: "/"})
+		list = append(list, host.Hierarchy{ID: name, Version: 1, Controllers: []string{name},
+			Mount: "/sys/fs/cgroup/" + name, Root: "/"})
 	}
-	return append(list, host.Hierarchy{ID: procfs.UnifiedID, Version: 2, Controllers: []string{"pids", "hugetlb"}, Mount: "/sys/fs/cgroup/unified", Root: "/"})
+	return append(list, host.Hierarchy{ID: procfs.UnifiedID, Version: 2, Controllers: []string{"pids", "hugetlb"},
+		Mount: "/sys/fs/cgroup/unified", Root: "/"})
 }
 
 func model() *cgroupfake.Kernel { return cgroupfake.New(hierarchies(), cgroupfake.Options{}) }
@@ -43,7 +45,8 @@ func must(t *testing.T, errs ...error) {
 func TestErrorsSayWhatAndWhy(t *testing.T) {
 	k := model()
 	a, cpuset := dir("cpu", "/a"), dir("cpuset", "/a")
-	must(t, k.Make(a), k.Make(cpuset), k.Make(cpuset.Child("b")), k.Make(dir("memory", "/a")), k.Make(dir("blkio", "/a")))
+	must(t, k.Make(a), k.Make(cpuset), k.Make(cpuset.Child("b")), k.Make(dir("memory", "/a")),
+		k.Make(dir("blkio", "/a")))
 	must(t, k.Make(dir(procfs.UnifiedID, "/a")))
 	must(t, k.Write(cpuset.File("cpuset.cpus"), "0"))
 	p := k.Spawn()
@@ -54,25 +57,32 @@ func TestErrorsSayWhatAndWhy(t *testing.T) {
 		kind       error
 	}{
 		{k.Write(a.File("cpu.cfs_quota_us"), "5"),
-			`write "/sys/fs/cgroup/cpu/a/cpu.cfs_quota_us" value "5": refused by kernel: invalid argument`, "at least 1 ms", cgroup.ErrInvalid},
+			`write "/sys/fs/cgroup/cpu/a/cpu.cfs_quota_us" value "5": refused by kernel: invalid argument`,
+			"at least 1 ms", cgroup.ErrInvalid},
 		{k.Write(a.File("cpu.cfs_quota_us"), ""),
 			`write "/sys/fs/cgroup/cpu/a/cpu.cfs_quota_us" value "": refused by kernel: an empty value is for cpuset.cpus and cpuset.mems only`, "", cgroup.ErrInvalid},
-		{k.Write(a.File("cpu.shares"), "5\n6"), `value "5\n6": refused by kernel: a value is one line`, "", cgroup.ErrInvalid},
+		{k.Write(a.File("cpu.shares"), "5\n6"), `value "5\n6": refused by kernel: a value is one line`, "",
+			cgroup.ErrInvalid},
 		{k.Write(cpuset.Child("b").File("cpuset.cpus"), "1"),
-			`write "/sys/fs/cgroup/cpuset/a/b/cpuset.cpus" value "1": refused by kernel: permission denied`, "within its parent's", cgroup.ErrInvalid},
+			`write "/sys/fs/cgroup/cpuset/a/b/cpuset.cpus" value "1": refused by kernel: permission denied`,
+			"within its parent's", cgroup.ErrInvalid},
 		{k.Write(cgroup.File{Dir: dir("blkio", "/a"), Name: "blkio.throttle.read_bps_device", Key: "8:1"}, "5"),
 			`write "/sys/fs/cgroup/blkio/a/blkio.throttle.read_bps_device" value "8:1 5": refused by kernel: no such device`, "whole disk", cgroup.ErrInvalid},
 		{k.Write(dir("memory", "/a").File("memory.memsw.limit_in_bytes"), "1M"),
 			`refused by kernel: invalid argument`, "raise memsw first", cgroup.ErrInvalid},
 		{k.Move(cpuset, p), `move process 100 into "/sys/fs/cgroup/cpuset/a": refused by kernel: no space left on device`, "cpuset.mems", cgroup.ErrInvalid},
-		{readErr(k.Read(a.File("memory.max"))), `read "/sys/fs/cgroup/cpu/a/memory.max": no such knob: no such file or directory`, "", cgroup.ErrNoKnob},
-		{readErr(k.Read(dir("cpu", "/b").File("cpu.shares"))), `read "/sys/fs/cgroup/cpu/b": group is gone: no such file or directory`, "", cgroup.ErrGone},
+		{readErr(k.Read(a.File("memory.max"))),
+			`read "/sys/fs/cgroup/cpu/a/memory.max": no such knob: no such file or directory`, "", cgroup.ErrNoKnob},
+		{readErr(k.Read(dir("cpu", "/b").File("cpu.shares"))),
+			`read "/sys/fs/cgroup/cpu/b": group is gone: no such file or directory`, "", cgroup.ErrGone},
 		{k.Make(a), `make "/sys/fs/cgroup/cpu/a": group exists: file exists`, "", cgroup.ErrExists},
-		{k.Remove(cpuset), `remove "/sys/fs/cgroup/cpuset/a": busy: device or resource busy`, "remove its 1 child groups first", cgroup.ErrBusy},
+		{k.Remove(cpuset), `remove "/sys/fs/cgroup/cpuset/a": busy: device or resource busy`,
+			"remove its 1 child groups first", cgroup.ErrBusy},
 		{k.Remove(dir("cpu", "/")), `remove "/sys/fs/cgroup/cpu": busy`, "root", cgroup.ErrBusy},
 		{k.Make(dir("net_cls", "/a")), `make "net_cls:/a": no such hierarchy`, "", cgroup.ErrNoHierarchy},
 		{k.Enable(dir(procfs.UnifiedID, "/a"), []string{"pids"}),
-			`write "/sys/fs/cgroup/unified/a/cgroup.subtree_control" value "+pids": no such knob`, "enable it in the parent first", cgroup.ErrNoKnob},
+			`write "/sys/fs/cgroup/unified/a/cgroup.subtree_control" value "+pids": no such knob`,
+			"enable it in the parent first", cgroup.ErrNoKnob},
 	} {
 		switch {
 		case c.err == nil:
@@ -188,7 +198,8 @@ func TestMoveHoldsTheStartTime(t *testing.T) {
 	}
 	must(t, k.Move(a, reused))
 	k.Exit(reused.PID)
-	if err := k.Move(a, procfs.ID{PID: reused.PID}); !errors.Is(err, cgroup.ErrExited) || !errors.Is(err, syscall.ESRCH) {
+	if err := k.Move(a, procfs.ID{PID: reused.PID}); !errors.Is(err, cgroup.ErrExited) ||
+		!errors.Is(err, syscall.ESRCH) {
 		t.Errorf("moving a process that exited, by number only: %v", err)
 	}
 }
@@ -199,7 +210,8 @@ func TestMoveTellsRealtimeFromOtherRefusals(t *testing.T) {
 	must(t, k.Make(a))
 	kernelThread := k.SpawnKernelThread()
 	err := k.Move(a, kernelThread)
-	if !errors.Is(err, cgroup.ErrInvalid) || errors.Is(err, cgroup.ErrRealtime) || !strings.Contains(cgroup.Hint(err), "kernel threads") {
+	if !errors.Is(err, cgroup.ErrInvalid) || errors.Is(err, cgroup.ErrRealtime) ||
+		!strings.Contains(cgroup.Hint(err), "kernel threads") {
 		t.Errorf("a kernel thread: %v (%s)", err, cgroup.Hint(err))
 	}
 	p := k.Spawn()

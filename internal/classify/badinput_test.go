@@ -66,12 +66,15 @@ groups:
   tools: {match: [{helper: tool}, {cmdline: '[^a-z]{2}x$'}, {cmdline: '^$', user: report}]}
 `
 	exes := []string{
-		"", "/usr/sbin/mysqld", "/usr/lib/postgresql/15/bin/postgres", "/usr/bin/redis-server", "/u01/home/bin/oracle", "/usr/bin/mongod", "/opt/scylladb/libexec/scylla",
-		"/usr/bin/java", "/opt/mssql/bin/sqlservr", "/usr/bin/clickhouse", "/usr/bin/etcd", "/usr/bin/mysqldump", "/usr/bin/perl", "/usr/bin/python3", "/usr/bin/pg_dump", "/u01/home/bin/tnslsnr", "/bin/\xff\x1b",
+		"", "/usr/sbin/mysqld", "/usr/lib/postgresql/15/bin/postgres", "/usr/bin/redis-server", "/u01/home/bin/oracle",
+		"/usr/bin/mongod", "/opt/scylladb/libexec/scylla",
+		"/usr/bin/java", "/opt/mssql/bin/sqlservr", "/usr/bin/clickhouse", "/usr/bin/etcd", "/usr/bin/mysqldump",
+		"/usr/bin/perl", "/usr/bin/python3", "/usr/bin/pg_dump", "/u01/home/bin/tnslsnr", "/bin/\xff\x1b",
 	}
 	for name, args := range badCommandLines() {
 		start := time.Now()
-		procs := []procfs.Process{proc(50, "/usr/sbin/mysqld", "mysqld", "--port=3306"), proc(51, "/usr/sbin/mysqld", "mysqld", "--port=3307")}
+		procs := []procfs.Process{proc(50, "/usr/sbin/mysqld", "mysqld", "--port=3306"),
+			proc(51, "/usr/sbin/mysqld", "mysqld", "--port=3307")}
 		for n, exe := range exes {
 			procs = append(procs, proc(100+n, exe, cut(args)...))
 		}
@@ -116,7 +119,8 @@ groups:
 // An expression that takes other engines forever: RE2 reads each byte once for each state, and there are no expressions
 // of which twice the text takes more than about twice the time. What would have too many states is refused.
 func TestSlowExpressions(t *testing.T) {
-	for _, expr := range []string{`^(a+)+$`, `^(a|aa)+$`, `(a*)*b`, `(.*)(.*)(.*)(.*)(.*)z$`, `(x+x+)+y`, `^(([a-z])+.)+[A-Z]([a-z])+$`} {
+	for _, expr := range []string{`^(a+)+$`, `^(a|aa)+$`, `(a*)*b`, `(.*)(.*)(.*)(.*)(.*)z$`, `(x+x+)+y`,
+		`^(([a-z])+.)+[A-Z]([a-z])+$`} {
 		groups := mustExpand(t, nil, group("g", 1, policy.Match{Cmdline: expr}))
 		start := time.Now()
 		for _, size := range []int{32, procfs.MaxArgs} { // 32 would do for an engine that goes back
@@ -162,10 +166,13 @@ groups:
 		change func(p *procfs.Process)
 		want   string
 	}{
-		"as it was":             {func(*procfs.Process) {}, ""},
-		"another title":         {func(p *procfs.Process) { p.Args = []string{"innocent"} }, "named"},
-		"a title of Oracle":     {func(p *procfs.Process) { p.Args, p.Comm = []string{"ora_p000_BX1"}, "oracle" }, ""},
-		"a copy of Oracle":      {func(p *procfs.Process) { p.Args, p.Exe = []string{"ora_p000_BX1"}, "/home/x/oracle" }, ""},
+		"as it was":         {func(*procfs.Process) {}, ""},
+		"another title":     {func(p *procfs.Process) { p.Args = []string{"innocent"} }, "named"},
+		"a title of Oracle": {func(p *procfs.Process) { p.Args, p.Comm = []string{"ora_p000_BX1"}, "oracle" }, ""},
+		"a copy of Oracle": {func(p *procfs.Process) {
+			p.Args, p.Exe = []string{"ora_p000_BX1"},
+				"/home/x/oracle"
+		}, ""},
 		"a title no more":       {func(p *procfs.Process) { p.Args = nil }, ""},
 		"a zombie of that name": {func(p *procfs.Process) { p.State, p.Args, p.Exe = 'Z', nil, "" }, ""},
 		"in a namespace of its own": {func(p *procfs.Process) {

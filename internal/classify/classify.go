@@ -210,7 +210,8 @@ func (c *classifier) knowRivals(groups []Group) (notes []policy.Note) {
 		for _, r := range g.Rivals {
 			c.rivals[r.Main] = g.Path
 			notes = append(notes, policy.Note{Pos: g.Pos, Group: g.Path, Text: fmt.Sprintf(
-				"%s of user %s (process %d) gets no group: %q is taken by %s", r, terminal.Printable(r.User), r.Main.PID,
+				"%s of user %s (process %d) gets no group: %q is taken by %s", r, terminal.Printable(r.User),
+				r.Main.PID,
 				g.Path, g.Instance)})
 		}
 	}
@@ -233,7 +234,8 @@ func (c *classifier) skipRival(s *subject, protected string) bool {
 func untouchableProblem(r *Rule, s *subject, what string) policy.Problem {
 	hint := "match something narrower"
 	if s.p.Exe != "" {
-		hint = fmt.Sprintf("add `except: [{exe: %s}]`, or match something narrower", terminal.Printable(path.Base(s.p.Exe)))
+		hint = fmt.Sprintf("add `except: [{exe: %s}]`, or match something narrower",
+			terminal.Printable(path.Base(s.p.Exe)))
 	}
 	return policy.Problem{
 		Pos:  r.Match.Pos,

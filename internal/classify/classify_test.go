@@ -278,7 +278,8 @@ func TestNoDodge(t *testing.T) {
 		"sshd started by hand": proc(10, "/usr/sbin/sshd", "sshd", "-p", "2222"),
 		"a pid namespace of its own": with(proc(10, "/usr/bin/unshare", "unshare", "-Urpf"),
 			func(p *procfs.Process) { p.ForeignNamespace = true }),
-		"the first thread has ended":    with(proc(10, "", ""), func(p *procfs.Process) { p.State, p.Threads = 'Z', 2 }),
+		"the first thread has ended": with(proc(10, "", ""),
+			func(p *procfs.Process) { p.State, p.Threads = 'Z', 2 }),
 		"a login shell of somebody":     proc(10, "/usr/bin/bash", "-bash"),
 		"a child of a copy called sshd": with(proc(10, "/tmp/sshd", "sshd"), func(p *procfs.Process) { p.PPID = 11 }),
 	} {

@@ -18,7 +18,8 @@ func manyGroups(root string, n int) []policy.Source {
 	var b strings.Builder
 	fmt.Fprintf(&b, "version: 1\nhost: {root: %s}\ngroups:\n", root)
 	for i := range n {
-		fmt.Fprintf(&b, "  g%03d:\n    match: [{exe: /nonexistent/g%03d}]\n    cpu: {weight: %d, limit: 0.5, period: 50ms, burst: 10ms}\n    memory: {max: 64MiB, swap: 0, swappiness: 10}\n    tasks: 100\n", i, i, i+1)
+		fmt.Fprintf(&b, "  g%03d:\n    match: [{exe: /nonexistent/g%03d}]\n    cpu: {weight: %d, limit: 0.5, period: "+
+			"50ms, burst: 10ms}\n    memory: {max: 64MiB, swap: 0, swappiness: 10}\n    tasks: 100\n", i, i, i+1)
 	}
 	return []policy.Source{{Path: "bench.yaml", Text: b.String()}}
 }

@@ -89,16 +89,21 @@ func (r Request) validateCaller() error {
 	}
 	words := len(r.Assign) + len(r.Groups) + len(r.PIDs)
 	switch {
-	case words > mostWords || len(r.Reason)+len(r.On)+len(strings.Join(r.Assign, ""))+len(strings.Join(r.Groups, ""))+len(r.Group) > mostText:
-		return fail(CodeRefused, "ask for less at once", "%s: the history keeps what owners ask for, up to %d groups, limits and processes and %d bytes", r.Verb, mostWords, mostText)
+	case words > mostWords || len(r.Reason)+len(r.On)+len(strings.Join(r.Assign, ""))+len(strings.Join(r.Groups, ""))+
+		len(r.Group) > mostText:
+		return fail(CodeRefused, "ask for less at once",
+			"%s: the history keeps what owners ask for, up to %d groups, limits and processes and %d bytes", r.Verb,
+			mostWords, mostText)
 	case terminal.Printable(r.Reason) != r.Reason:
 		return fail(CodeUsage, "give one line of text", "--reason holds control characters")
 	case r.Verb == "freeze" && r.For > longestOwnFreeze:
-		return fail(CodeRefused, "root may stop it for longer", "an owner stops a group for at most %s", longestOwnFreeze)
+		return fail(CodeRefused, "root may stop it for longer", "an owner stops a group for at most %s",
+			longestOwnFreeze)
 	case !slices.Contains(ownersVerbs, r.Verb):
 		return fail(CodeRefused, "run it with sudo", "only root may %s", r.Verb)
 	case r.Force && r.Verb != "freeze", r.Migrate, r.ConfirmWithin != 0:
-		return fail(CodeRefused, "run it with sudo, or leave them out", "only root may use --force, --migrate and --confirm-within with %s", r.Verb)
+		return fail(CodeRefused, "run it with sudo, or leave them out",
+			"only root may use --force, --migrate and --confirm-within with %s", r.Verb)
 	}
 	return nil
 }
@@ -108,7 +113,8 @@ func (c *Caller) may(v *View, group string, right policy.Right) error {
 	if c == nil || len(c.rights(v, group, right)) > 0 {
 		return nil
 	}
-	return fail(CodeRefused, "the policy says who may, as `owner` of the group; root may in any case", "uid %d may not %s in group %q", c.UID, right, group)
+	return fail(CodeRefused, "the policy says who may, as `owner` of the group; root may in any case",
+		"uid %d may not %s in group %q", c.UID, right, group)
 }
 
 // rights are the owners of a group that the caller is and that have a right.
@@ -142,9 +148,11 @@ func (c *Caller) maySet(v *View, group string, s policy.Setting) error {
 		}
 	}
 	if len(bounds) == 0 {
-		return fail(CodeRefused, "its `owner` has bounds for what may be set; root may set anything", "uid %d may not set %s of group %q", c.UID, s.Key, group)
+		return fail(CodeRefused, "its `owner` has bounds for what may be set; root may set anything",
+			"uid %d may not set %s of group %q", c.UID, s.Key, group)
 	}
-	return fail(CodeRefused, fmt.Sprintf("uid %d may set it within %s", c.UID, bounds[0]), "%s:%s=%s is out of bounds", group, s.Key, s.Value)
+	return fail(CodeRefused, fmt.Sprintf("uid %d may set it within %s", c.UID, bounds[0]), "%s:%s=%s is out of bounds",
+		group, s.Key, s.Value)
 }
 
 // mayName refuses paths but the nodes of devices that the kernel lists and those that the policy names for the group:
@@ -155,11 +163,13 @@ func (c *Caller) mayName(v *View, group string, s policy.Setting) error {
 		return nil
 	}
 	for _, g := range v.Classified.Groups {
-		if g.Path == group && slices.ContainsFunc(g.Settings, func(known policy.Setting) bool { return known.On == s.On }) {
+		if g.Path == group && slices.ContainsFunc(g.Settings,
+			func(known policy.Setting) bool { return known.On == s.On }) {
 			return nil
 		}
 	}
-	return fail(CodeRefused, "name the device, /dev/sdb or 8:16, or a path that the policy names for the group", "uid %d may not name the path %s", c.UID, s.On)
+	return fail(CodeRefused, "name the device, /dev/sdb or 8:16, or a path that the policy names for the group",
+		"uid %d may not name the path %s", c.UID, s.On)
 }
 
 // mostOwned is how many limits of a group may be set by its owners at a time.
@@ -200,7 +210,8 @@ func sameFile(a, b policy.Key) bool {
 func setByRoot(overrides []state.Override, group string, key policy.Key) error {
 	for _, o := range overrides {
 		if o.Group == group && sameFile(o.Key, key) && o.Owner == 0 {
-			return fail(CodeRefused, "ask whoever did; `bulkhead status` shows until when it holds", "%s:%s was set by %s", o.Group, o.Key, o.By)
+			return fail(CodeRefused, "ask whoever did; `bulkhead status` shows until when it holds",
+				"%s:%s was set by %s", o.Group, o.Key, o.By)
 		}
 	}
 	return nil
@@ -221,7 +232,8 @@ func (c *Caller) mayTake(v *View, h *host.Host, procs ...procfs.Process) error {
 			return fail(CodeFailed, "", "whose is process %d: %w", p.PID, err)
 		}
 		if whose.UID != c.UID || !whose.Sole {
-			return fail(CodeRefused, "an owner moves its own processes alone", "process %d (%s) is not that of uid %d alone", p.PID, p.Comm, c.UID)
+			return fail(CodeRefused, "an owner moves its own processes alone",
+				"process %d (%s) is not that of uid %d alone", p.PID, p.Comm, c.UID)
 		}
 		for _, at := range groupsAround(v, p) {
 			if err := c.may(v, at, policy.MayMove); err != nil {
@@ -281,7 +293,8 @@ func (c *Controller) mayThaw(ctx context.Context, r Request, s *state.Documents)
 		return err
 	}
 	for _, group := range r.Groups {
-		if err := errors.Join(r.Caller.may(v, group, policy.MayFreeze), r.Caller.mayRefreeze(s.Freezes, group)); err != nil {
+		if err := errors.Join(r.Caller.may(v, group, policy.MayFreeze),
+			r.Caller.mayRefreeze(s.Freezes, group)); err != nil {
 			return err
 		}
 	}

@@ -72,19 +72,27 @@ func TestOwnersAsk(t *testing.T) {
 		wrong string // in the error; "" is done
 	}{
 		{"within bounds", Request{Verb: "set", Assign: []string{"shop:cpu.limit=2"}}, shop(), ""},
-		{"out of bounds", Request{Verb: "set", Assign: []string{"shop:cpu.limit=2.1"}}, shop(), "shop:cpu.limit=2.1 is out of bounds"},
+		{"out of bounds", Request{Verb: "set", Assign: []string{"shop:cpu.limit=2.1"}}, shop(),
+			"shop:cpu.limit=2.1 is out of bounds"},
 		{"below", Request{Verb: "set", Assign: []string{"shop:cpu.limit=0.4"}}, shop(), "out of bounds"},
 		{"no limit at all", Request{Verb: "set", Assign: []string{"shop:cpu.limit=max"}}, shop(), "out of bounds"},
-		{"half of it", Request{Verb: "set", Assign: []string{"shop:cpu.limit=1.5", "shop:tasks=201"}}, shop(), "out of bounds"},
+		{"half of it", Request{Verb: "set", Assign: []string{"shop:cpu.limit=1.5", "shop:tasks=201"}}, shop(),
+			"out of bounds"},
 		{"a percentage within", Request{Verb: "set", Assign: []string{"shop:memory.max=10%"}}, shop(), ""},
 		{"a percentage beyond", Request{Verb: "set", Assign: []string{"shop:memory.max=90%"}}, shop(), "out of bounds"},
-		{"a limit without bounds", Request{Verb: "set", Assign: []string{"shop:cpu.weight=10000"}}, shop(), "may not set cpu.weight"},
-		{"another's", Request{Verb: "set", Assign: []string{"strict:cpu.limit=1"}}, shop(), `may not set in group "strict"`},
-		{"and another's", Request{Verb: "set", Assign: []string{"shop:cpu.limit=1", "team:cpu.limit=1"}}, shop(), `may not set in group "team"`},
+		{"a limit without bounds", Request{Verb: "set", Assign: []string{"shop:cpu.weight=10000"}}, shop(),
+			"may not set cpu.weight"},
+		{"another's", Request{Verb: "set", Assign: []string{"strict:cpu.limit=1"}}, shop(),
+			`may not set in group "strict"`},
+		{"and another's", Request{Verb: "set", Assign: []string{"shop:cpu.limit=1", "team:cpu.limit=1"}}, shop(),
+			`may not set in group "team"`},
 		{"by a Unix group", Request{Verb: "set", Assign: []string{"team:cpu.limit=4"}}, shop(54330), ""},
-		{"what it may not", Request{Verb: "freeze", Groups: []string{"team"}, For: time.Minute}, shop(54330), `may not freeze in group "team"`},
-		{"forced", Request{Verb: "set", Assign: []string{"shop:cpu.limit=1"}, Force: true, Reason: "hurry"}, shop(), "only root may use --force"},
-		{"on trial", Request{Verb: "set", Assign: []string{"shop:cpu.limit=1"}, ConfirmWithin: time.Minute}, shop(), "only root may use"},
+		{"what it may not", Request{Verb: "freeze", Groups: []string{"team"}, For: time.Minute}, shop(54330),
+			`may not freeze in group "team"`},
+		{"forced", Request{Verb: "set", Assign: []string{"shop:cpu.limit=1"}, Force: true, Reason: "hurry"}, shop(),
+			"only root may use --force"},
+		{"on trial", Request{Verb: "set", Assign: []string{"shop:cpu.limit=1"}, ConfirmWithin: time.Minute}, shop(),
+			"only root may use"},
 		{"everything", Request{Verb: "release", All: true}, shop(), "only root may release"},
 		{"a policy", Request{Verb: "apply"}, shop(), "say which policy"},
 		{"its group", Request{Verb: "release", Groups: []string{"shop"}}, shop(), "only root may release"},
@@ -121,7 +129,8 @@ func TestOwnersLeaveRootsAlone(t *testing.T) {
 		t.Helper()
 		q.Caller, q.By = shop(), "shop"
 		_, err := m.do(q)
-		if wrong == "" && err != nil || wrong != "" && (err == nil || !strings.Contains(err.Error(), wrong) || CodeOf(err) != CodeRefused) {
+		if wrong == "" && err != nil || wrong != "" &&
+			(err == nil || !strings.Contains(err.Error(), wrong) || CodeOf(err) != CodeRefused) {
 			t.Errorf("%s %v: %v, want %q", q.Verb, q.Assign, err, wrong)
 		}
 	}
@@ -157,7 +166,8 @@ func TestOwnersLeaveRootsAlone(t *testing.T) {
 // An owner moves its own processes, into its own groups, and out of no other's.
 func TestOwnersMoveTheirOwn(t *testing.T) {
 	m := newMachine(t, "252")
-	own, theirs := m.by(m.start("/usr/bin/report"), "54321 54321 54321 54321"), m.by(m.start("/usr/bin/report"), "54322 54322 54322 54322")
+	own, theirs := m.by(m.start("/usr/bin/report"), "54321 54321 54321 54321"),
+		m.by(m.start("/usr/bin/report"), "54322 54322 54322 54322")
 	dropped := m.by(m.start("/usr/bin/report"), "0 54321 0 54321") // a daemon of root's that acts for the user
 	held := m.by(m.start("/usr/bin/strictd"), "54321 54321 54321 54321")
 	m.apply(owned)

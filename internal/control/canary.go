@@ -28,7 +28,8 @@ func (c *Controller) applyCanary(ctx context.Context, r Request, reply *Reply) e
 		return err
 	}
 	if s.Applied == nil {
-		return fail(CodeUsage, "apply a policy with that group alone first", "a canary goes before the others of a policy in force, and none is")
+		return fail(CodeUsage, "apply a policy with that group alone first",
+			"a canary goes before the others of a policy in force, and none is")
 	}
 	// The whole of it has to be sound before a part of it is tried.
 	whole := lookOver(s, r.Sources)
@@ -42,7 +43,8 @@ func (c *Controller) applyCanary(ctx context.Context, r Request, reply *Reply) e
 		return err
 	}
 	l := lookOver(s, s.Applied.Sources)
-	canary := state.Canary{Group: r.Canary, Sources: r.Sources, By: r.By, Reason: r.Reason, Force: r.Force, ConfirmWithin: r.ConfirmWithin, Migrate: r.Migrate}
+	canary := state.Canary{Group: r.Canary, Sources: r.Sources, By: r.By, Reason: r.Reason, Force: r.Force,
+		ConfirmWithin: r.ConfirmWithin, Migrate: r.Migrate}
 	l.askNodes = !r.Migrate
 	l.canary, l.lenient = &canary, true
 	l.goBy(next)
@@ -54,7 +56,8 @@ func (c *Controller) applyCanary(ctx context.Context, r Request, reply *Reply) e
 	case !hasGroup(v, r.Canary):
 		return errNoGroup(v, r.Canary)
 	case !hasGroup(next, r.Canary):
-		return fail(CodeUsage, "choose a group that both policies have", "the policy to apply has no group %q", r.Canary)
+		return fail(CodeUsage, "choose a group that both policies have", "the policy to apply has no group %q",
+			r.Canary)
 	}
 	if err := refuseReleased(s, r.Canary); err != nil {
 		return err
@@ -67,7 +70,8 @@ func (c *Controller) applyCanary(ctx context.Context, r Request, reply *Reply) e
 		return run()
 	}
 	if len(v.Plan.Steps) == 0 {
-		return fail(CodeUsage, "apply without --canary, or choose a group of which it asks something else", "the policy asks of group %q what is in force", r.Canary)
+		return fail(CodeUsage, "apply without --canary, or choose a group of which it asks something else",
+			"the policy asks of group %q what is in force", r.Canary)
 	}
 	err = c.standTrial(ctx, v, r, reply, s, map[string]any{state.DocCanary: canary}, watch, run)
 	reply.Notes = append(left, reply.Notes...)
@@ -92,14 +96,17 @@ func canaryWatch(next, v *View, r Request) (w *state.Watch, left []string) {
 		with policy.Guarded
 		take func()
 	}{
-		{"kills for want of memory", policy.Guarded{Group: r.Canary, OOMKills: &kills}, func() { one.OOMKills = &kills }},
-		{"memory pressure", policy.Guarded{Group: r.Canary, MemoryPressure: &pressure}, func() { one.MemoryPressure = &pressure }},
+		{"kills for want of memory", policy.Guarded{Group: r.Canary, OOMKills: &kills},
+			func() { one.OOMKills = &kills }},
+		{"memory pressure", policy.Guarded{Group: r.Canary, MemoryPressure: &pressure},
+			func() { one.MemoryPressure = &pressure }},
 		{"throughput", policy.Guarded{Group: r.Canary, Throughput: &falls}, func() { one.Throughput = &falls }},
 	} {
 		if sourced(v, try.with) == nil {
 			try.take()
 		} else {
-			left = append(left, fmt.Sprintf("canary: %s of group %s is not watched: nothing here counts it", try.what, r.Canary))
+			left = append(left, fmt.Sprintf("canary: %s of group %s is not watched: nothing here counts it", try.what,
+				r.Canary))
 		}
 	}
 	w.Clauses = []policy.Guarded{one}
@@ -112,13 +119,16 @@ func (t *Tender) promote(ctx context.Context) (over bool, err error) {
 	return t.settle(ctx, "apply", func(trial *state.Trial) (over bool, err error) {
 		d, err := state.Load(t.c.Store, state.DocCanary)
 		if err != nil || d.Prune(state.Moment{}).Canary == nil {
-			return true, fmt.Errorf("the policy of the canary is not known any more: %w", errors.Join(err, t.c.endTrial()))
+			return true, fmt.Errorf("the policy of the canary is not known any more: %w",
+				errors.Join(err, t.c.endTrial()))
 		}
 		canary := d.Canary
-		r := Request{Verb: "apply", By: canary.By, Reason: canary.Reason, Force: canary.Force, Sources: canary.Sources, ConfirmWithin: canary.ConfirmWithin, Migrate: canary.Migrate}
+		r := Request{Verb: "apply", By: canary.By, Reason: canary.Reason, Force: canary.Force, Sources: canary.Sources,
+			ConfirmWithin: canary.ConfirmWithin, Migrate: canary.Migrate}
 		reply := &Reply{}
 		if err := t.c.applySources(ctx, r, reply, r.Sources); err != nil {
-			err := t.c.revert(ctx, trial, "canary: the rest could not be applied: "+strings.SplitN(err.Error(), "\n", 2)[0], byItself, &Reply{})
+			err := t.c.revert(ctx, trial, "canary: the rest could not be applied: "+strings.SplitN(err.Error(), "\n",
+				2)[0], byItself, &Reply{})
 			return err == nil, err
 		}
 		t.c.Log.Info("a canary did well; the rest is applied", "group", canary.Group, "revision", reply.Revision)

@@ -11,7 +11,8 @@ import (
 
 // flock is two groups with a limit on memory each, which the first one's rule decides.
 func flock(first, second string) string {
-	return "groups:\n  one: {role: helper, match: [{exe: backup}], memory: {max: " + first + "}}\n  two: {role: helper, match: [{exe: httpd}], memory: {max: " + second + "}}\n"
+	return "groups:\n  one: {role: helper, match: [{exe: backup}], memory: {max: " + first +
+		"}}\n  two: {role: helper, match: [{exe: httpd}], memory: {max: " + second + "}}\n"
 }
 
 func (m *machine) limits(when, one, two string) {
@@ -29,17 +30,21 @@ func TestCanaryGoesFirst(t *testing.T) {
 	m.start("/usr/bin/httpd")
 	m.atTime("23 12:00")
 	m.apply(flock("1GiB", "1GiB"))
-	reply, err := m.do(Request{Verb: "apply", Sources: m.policy(flock("2GiB", "4GiB")), Canary: "one", CanaryFor: time.Second, Reason: "more", Migrate: true})
+	reply, err := m.do(Request{Verb: "apply", Sources: m.policy(flock("2GiB", "4GiB")), Canary: "one",
+		CanaryFor: time.Second, Reason: "more", Migrate: true})
 	m.must(err)
-	if want := "guard: group one did too little in the 1s before this change"; !strings.Contains(strings.Join(reply.Notes, "\n"), want) {
+	if want := "guard: group one did too little in the 1s before this " +
+		"change"; !strings.Contains(strings.Join(reply.Notes, "\n"), want) {
 		t.Errorf("the notes are %q", reply.Notes)
 	}
 	m.limits("the canary", gib2, gib)
 	if done, err := m.full(); err != nil || done.Repaired > 0 {
 		t.Errorf("a look meanwhile: %+v, %v", done, err)
 	}
-	for _, r := range []Request{{Verb: "apply", Sources: m.policy(flock("1GiB", "2GiB"))}, {Verb: "set", Assign: []string{"two:tasks=5"}}, {Verb: "confirm"}} {
-		if _, err := m.do(r); CodeOf(err) != CodeLocked || !strings.Contains(err.Error(), "the canary by test is watched until") {
+	for _, r := range []Request{{Verb: "apply", Sources: m.policy(flock("1GiB", "2GiB"))},
+		{Verb: "set", Assign: []string{"two:tasks=5"}}, {Verb: "confirm"}} {
+		if _, err := m.do(r); CodeOf(err) != CodeLocked ||
+			!strings.Contains(err.Error(), "the canary by test is watched until") {
 			t.Errorf("%s meanwhile: %v", r.Verb, err)
 		}
 	}
@@ -77,7 +82,8 @@ func TestCanaryThatDoesBadly(t *testing.T) {
 		m.atTime("23 12:00")
 		m.apply(flock("1GiB", "1GiB"))
 		before := m.state()
-		_, err := m.do(Request{Verb: "apply", Sources: m.policy(flock("64MiB", "2GiB")), Canary: "one", CanaryFor: time.Second})
+		_, err := m.do(Request{Verb: "apply", Sources: m.policy(flock("64MiB", "2GiB")), Canary: "one",
+			CanaryFor: time.Second})
 		m.must(err)
 		m.limits("the canary", "67108864", gib)
 		switch how {

@@ -94,14 +94,21 @@ var missing = map[string]struct {
 	lacks      func(r Request) bool
 	text, hint string
 }{
-	"apply":     {func(r Request) bool { return len(r.Sources) == 0 }, "say which policy to apply", "`bulkhead apply --policy FILE`"},
-	"set":       {func(r Request) bool { return len(r.Assign) == 0 }, "say which limit to set", "`bulkhead set GROUP:KEY=VALUE`"},
-	"unset":     {func(r Request) bool { return len(r.Assign) == 0 }, "say which limit to unset", "`bulkhead unset GROUP:KEY`"},
-	"release":   {func(r Request) bool { return r.All == (len(r.Groups) > 0) }, "say what to release", "`bulkhead release GROUP…` or `bulkhead release --all`"},
-	"move":      {func(r Request) bool { return r.Group == "" || len(r.PIDs) == 0 }, "say which processes to move, and where", "`bulkhead move GROUP PID…`"},
-	"move-back": {func(r Request) bool { return len(r.PIDs) == 0 }, "say which processes to send back", "`bulkhead move --back PID…`"},
-	"freeze":    {func(r Request) bool { return len(r.Groups) == 0 }, "say which group to freeze", "`bulkhead freeze GROUP --for 10m`"},
-	"thaw":      {func(r Request) bool { return len(r.Groups) == 0 }, "say which group to thaw", "`bulkhead thaw GROUP`"},
+	"apply": {func(r Request) bool { return len(r.Sources) == 0 }, "say which policy to apply",
+		"`bulkhead apply --policy FILE`"},
+	"set": {func(r Request) bool { return len(r.Assign) == 0 }, "say which limit to set",
+		"`bulkhead set GROUP:KEY=VALUE`"},
+	"unset": {func(r Request) bool { return len(r.Assign) == 0 }, "say which limit to unset",
+		"`bulkhead unset GROUP:KEY`"},
+	"release": {func(r Request) bool { return r.All == (len(r.Groups) > 0) }, "say what to release",
+		"`bulkhead release GROUP…` or `bulkhead release --all`"},
+	"move": {func(r Request) bool { return r.Group == "" || len(r.PIDs) == 0 },
+		"say which processes to move, and where", "`bulkhead move GROUP PID…`"},
+	"move-back": {func(r Request) bool { return len(r.PIDs) == 0 }, "say which processes to send back",
+		"`bulkhead move --back PID…`"},
+	"freeze": {func(r Request) bool { return len(r.Groups) == 0 }, "say which group to freeze",
+		"`bulkhead freeze GROUP --for 10m`"},
+	"thaw": {func(r Request) bool { return len(r.Groups) == 0 }, "say which group to thaw", "`bulkhead thaw GROUP`"},
 }
 
 // validate says what is missing or makes no sense, whoever asks: the command line or a program at the socket.
@@ -122,7 +129,8 @@ func (r Request) validate() error {
 	case wrong >= 0:
 		return fail(CodeUsage, "they count from 1", "%s: %d is not a process id", r.Verb, r.PIDs[wrong])
 	case r.To < 0 || r.To > 0 && r.Verb != "rollback":
-		return fail(CodeUsage, "`bulkhead rollback --to N`, with N from 1", "%s: no revision %d to go back to", r.Verb, r.To)
+		return fail(CodeUsage, "`bulkhead rollback --to N`, with N from 1", "%s: no revision %d to go back to", r.Verb,
+			r.To)
 	}
 	return errors.Join(r.validateCaller(), r.validateTrial())
 }
@@ -132,12 +140,14 @@ func (r Request) validateTrial() error {
 	within := func(d time.Duration) bool { return d >= minConfirm && d <= maxConfirm }
 	switch {
 	case r.ConfirmWithin != 0 && !within(r.ConfirmWithin):
-		return fail(CodeUsage, "--confirm-within 5m", "%s --confirm-within %s: a change waits for 1s to 720h", r.Verb, r.ConfirmWithin)
+		return fail(CodeUsage, "--confirm-within 5m", "%s --confirm-within %s: a change waits for 1s to 720h", r.Verb,
+			r.ConfirmWithin)
 	case r.ConfirmWithin != 0 && !slices.Contains(onTrialVerbs, r.Verb):
 		return fail(CodeUsage, "", "%s does not wait to be confirmed", r.Verb)
 	case r.Canary == "" && r.CanaryFor == 0:
 	case r.Verb != "apply" || r.Canary == "" || r.CanaryFor != 0 && !within(r.CanaryFor):
-		return fail(CodeUsage, "`bulkhead apply --canary GROUP --canary-for 2m`", "%s: a canary is a group that an apply tries first, for 1s to 720h", r.Verb)
+		return fail(CodeUsage, "`bulkhead apply --canary GROUP --canary-for 2m`",
+			"%s: a canary is a group that an apply tries first, for 1s to 720h", r.Verb)
 	}
 	return nil
 }
@@ -270,7 +280,10 @@ func impossible(v *View) error {
 // onlyMoves says whether a plan places processes and does nothing else: the agent's everyday work,
 // which would bury the changes of people in the history.
 func onlyMoves(p plan.Plan) bool {
-	return !slices.ContainsFunc(p.Steps, func(s plan.Step) bool { return s.Op != plan.OpMove && s.Op != plan.OpOOMScore })
+	return !slices.ContainsFunc(p.Steps, func(s plan.Step) bool {
+		return s.Op != plan.OpMove &&
+			s.Op != plan.OpOOMScore
+	})
 }
 
 // refusals is the error a plan ends in without --force.
@@ -297,13 +310,15 @@ func (c *Controller) applySources(ctx context.Context, r Request, reply *Reply, 
 	}
 	// A group that was released is governed again by apply; freezes and overrides stay.
 	l := lookOver(s, sources)
-	l.released, l.lifted, l.skipped, l.conflicts, l.facts, l.shares, l.canary, l.root = nil, nil, nil, nil, facts, true, nil, ""
+	l.released, l.lifted, l.skipped, l.conflicts, l.facts, l.shares, l.canary, l.root = nil, nil, nil, nil, facts, true,
+		nil, ""
 	l.askNodes = r.Verb == "apply" && !r.Migrate
 	v, err := c.view(ctx, l)
 	if err != nil {
 		return err
 	}
-	same := s.Applied != nil && s.Applied.Root() == "" && slices.Equal(s.Applied.Sources, sources) && len(s.Released)+len(s.Lifted)+len(s.Skipped) == 0
+	same := s.Applied != nil && s.Applied.Root() == "" && slices.Equal(s.Applied.Sources, sources) &&
+		len(s.Released)+len(s.Lifted)+len(s.Skipped) == 0
 	revision, err := c.revision(s, same)
 	if err != nil {
 		return err
@@ -326,7 +341,8 @@ func (c *Controller) applySources(ctx context.Context, r Request, reply *Reply, 
 	}
 	// The sources are kept under their number together with the rest: one that is there was in force.
 	docs := map[string]any{
-		state.DocApplied:              state.Applied{Revision: revision, Sources: sources, At: time.Now(), By: r.By, Reason: r.Reason, Like: r.To, Flat: true},
+		state.DocApplied: state.Applied{Revision: revision, Sources: sources, At: time.Now(), By: r.By,
+			Reason: r.Reason, Like: r.To, Flat: true},
 		state.DocReleased:             map[string]bool{},
 		state.DocSkipped:              []state.Skipped{},
 		state.DocWindows:              namesOf(v.Open),
@@ -407,11 +423,13 @@ func (c *Controller) set(ctx context.Context, r Request, reply *Reply) error {
 		if err := errors.Join(refuseReleased(s, group), r.Caller.may(v, group, policy.MaySet)); err != nil {
 			return err
 		}
-		if err := errors.Join(r.Caller.maySet(v, group, setting), r.Caller.mayReplace(overrides, group, setting.Key)); err != nil {
+		if err := errors.Join(r.Caller.maySet(v, group, setting),
+			r.Caller.mayReplace(overrides, group, setting.Key)); err != nil {
 			return err
 		}
 		o := state.Override{
-			Group: group, Key: setting.Key, On: r.On, Text: text, At: now, By: r.By, Reason: r.Reason, Owner: r.Caller.uid(),
+			Group: group, Key: setting.Key, On: r.On, Text: text, At: now, By: r.By, Reason: r.Reason,
+			Owner: r.Caller.uid(),
 		}
 		if r.For > 0 {
 			o.Ends = now.Add(r.For)
@@ -480,9 +498,10 @@ func (c *Controller) lay(
 		group, _, _ := strings.Cut(text, ":")
 		own = append(own, group)
 	}
-	return c.onTrial(ctx, v, r, reply, s, map[string]any{state.DocOverrides: overrides, state.DocNumbers: numbers}, func() error {
-		return c.runOthers(ctx, v, r, reply.Revision, reply, own...)
-	})
+	return c.onTrial(ctx, v, r, reply, s, map[string]any{state.DocOverrides: overrides, state.DocNumbers: numbers},
+		func() error {
+			return c.runOthers(ctx, v, r, reply.Revision, reply, own...)
+		})
 }
 
 func hasGroup(v *View, name string) bool {

@@ -27,11 +27,13 @@ type Charge struct {
 func charges(ctx context.Context, machine *host.Host, v *View, p *procfs.Process) ([]Charge, error) {
 	h, ok := v.Facts.HierarchyOf("memory")
 	if !ok {
-		return nil, fail(CodeFailed, "`bulkhead discover` shows which controllers this kernel has", "this kernel has no memory controller, so no group is charged with memory")
+		return nil, fail(CodeFailed, "`bulkhead discover` shows which controllers this kernel has",
+			"this kernel has no memory controller, so no group is charged with memory")
 	}
 	bytes, err := pagemap.Charges(ctx, machine.Proc, p.ID)
 	if err != nil {
-		return nil, fail(CodeFailed, "explain without --exact gives an upper bound", "find where the memory of process %d is charged: %w", p.PID, err)
+		return nil, fail(CodeFailed, "explain without --exact gives an upper bound",
+			"find where the memory of process %d is charged: %w", p.PID, err)
 	}
 	dirs, err := v.Tree.Walk(cgroup.Dir{Hierarchy: h.ID, Path: "/"})
 	if err != nil {

@@ -43,7 +43,8 @@ func (c *Controller) commit(r Request, reply *Reply, docs map[string]any, run fu
 // record commits the documents of a reply without a plan.
 func (c *Controller) record(r Request, reply *Reply, text string) error {
 	t := journal.Txn{
-		Verb: r.Verb, What: r.what(), By: r.By, Reason: r.Reason, Revision: reply.Revision, Recorded: true, Docs: reply.docs,
+		Verb: r.Verb, What: r.what(), By: r.By, Reason: r.Reason, Revision: reply.Revision, Recorded: true,
+		Docs: reply.docs,
 	}
 	e, err := c.Store.Change(t, text)
 	switch {
@@ -105,9 +106,11 @@ func (c *Controller) recover(ctx context.Context, reply *Reply) error {
 	runner := c.runner(ctx, v)
 	defer closeDoor(runner)
 	if _, _, err := runner.Recover(ctx); err != nil {
-		return fail(CodeFailed, "`bulkhead release --all` gives the host back", "undo the interrupted %s: %w", txn.Verb, err)
+		return fail(CodeFailed, "`bulkhead release --all` gives the host back", "undo the interrupted %s: %w", txn.Verb,
+			err)
 	}
-	reply.Recovered = fmt.Sprintf("undid the %s that was interrupted at %s", txn.Verb, txn.Time.Local().Format(time.DateTime))
+	reply.Recovered = fmt.Sprintf("undid the %s that was interrupted at %s", txn.Verb,
+		txn.Time.Local().Format(time.DateTime))
 	c.Log.Warn("undid an interrupted change", "verb", txn.Verb, "started", txn.Time)
 	return c.finish(true, reply)
 }
@@ -142,7 +145,8 @@ func (c *Controller) finish(undone bool, reply *Reply) error {
 		e := n.Entry
 		e.Time, e.Outcome, e.Text = time.Time{}, journal.Undone, journal.CutOff+"nothing had been changed yet"
 		c.remember(e, reply)
-		reply.Recovered = fmt.Sprintf("dropped the %s that was interrupted at %s, before it changed anything", e.Verb, n.Entry.Time.Local().Format(time.DateTime))
+		reply.Recovered = fmt.Sprintf("dropped the %s that was interrupted at %s, before it changed anything", e.Verb,
+			n.Entry.Time.Local().Format(time.DateTime))
 		c.Log.Warn("dropped an interrupted change", "verb", e.Verb, "started", n.Entry.Time)
 	}
 	return c.Store.Save(state.DocNext, state.Next{})

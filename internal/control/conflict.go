@@ -110,7 +110,8 @@ func (c *Controller) foreign(ctx context.Context, v *View) (found []state.Confli
 		if asked {
 			wanted = w.Value
 		}
-		if !there || !read || ino != inode(v.Tree, f.Dir) || asked != known || row.Same(wanted, now) || asked && !row.Same(held, wanted) {
+		if !there || !read || ino != inode(v.Tree, f.Dir) || asked != known || row.Same(wanted, now) || asked &&
+			!row.Same(held, wanted) {
 			continue
 		}
 		found = append(found, state.Conflict{
@@ -126,7 +127,9 @@ func (v *View) reading(f cgroup.File) (now string, row *knob.Row, ok bool) {
 	if row = knob.Ownership(f.Name); row == nil {
 		rows := knob.RowsFor(v.Facts)
 		i := slices.IndexFunc(rows, func(r *knob.Row) bool {
-			return r.HierarchyID(v.Facts) == f.Dir.Hierarchy && (r.File == f.Name || r.PerSize && slices.ContainsFunc(v.Facts.HugePageSizes, func(size int64) bool { return r.Name(policy.HugePageName(size)) == f.Name }))
+			return r.HierarchyID(v.Facts) == f.Dir.Hierarchy &&
+				(r.File == f.Name || r.PerSize && slices.ContainsFunc(v.Facts.HugePageSizes,
+					func(size int64) bool { return r.Name(policy.HugePageName(size)) == f.Name }))
 		})
 		if i < 0 {
 			return "", nil, false
@@ -139,7 +142,8 @@ func (v *View) reading(f cgroup.File) (now string, row *knob.Row, ok bool) {
 
 // writers are programs that write control groups beside bulkhead.
 var writers = []struct{ comm, name string }{
-	{"tuned", "TuneD"}, {"cgrulesengd", "libcgroup's cgrulesengd"}, {"libvirtd", "libvirt"}, {"kubelet", "the kubelet"}, {"slurmd", "Slurm"}, {"ksmtuned", "ksmtuned"},
+	{"tuned", "TuneD"}, {"cgrulesengd", "libcgroup's cgrulesengd"}, {"libvirtd", "libvirt"}, {"kubelet", "the kubelet"},
+	{"slurmd", "Slurm"}, {"ksmtuned", "ksmtuned"},
 }
 
 // whoChanged says who may have changed a value: systemd, where it holds another one than bulkhead gave it, else an
@@ -154,7 +158,9 @@ func (c *Controller) whoChanged(ctx context.Context, v *View, step plan.Step) st
 	}
 	for _, w := range writers {
 		for i := range v.Observed.Processes {
-			if p := &v.Observed.Processes[i]; p.Comm == w.comm || len(p.Args) > 1 && strings.HasPrefix(p.Comm, "python") && slices.ContainsFunc(p.Args[1:], func(a string) bool { return filepath.Base(a) == w.comm }) {
+			if p := &v.Observed.Processes[i]; p.Comm == w.comm || len(p.Args) > 1 &&
+				strings.HasPrefix(p.Comm, "python") &&
+				slices.ContainsFunc(p.Args[1:], func(a string) bool { return filepath.Base(a) == w.comm }) {
 				return fmt.Sprintf("%s perhaps, which runs (process %d)", w.name, p.PID)
 			}
 		}
@@ -182,7 +188,8 @@ func (c *Controller) bySystemd(ctx context.Context, v *View, step plan.Step) str
 			continue
 		}
 		if text, err := row.Decode(value); err == nil && text != a.Text {
-			return fmt.Sprintf("systemd, which holds %s=%s for %s (set-property, or a drop-in and a daemon-reload)", a.Name, text, step.Unit)
+			return fmt.Sprintf("systemd, which holds %s=%s for %s (set-property, or a drop-in and a daemon-reload)",
+				a.Name, text, step.Unit)
 		}
 	}
 	return "who wrote the kernel's file of " + step.Unit + " past systemd"
@@ -226,7 +233,8 @@ func (c *Controller) heed(ctx context.Context, v *View, s *state.Documents) (tro
 			r.Until = now.Add(rest)
 		}
 		changed = true
-		c.Log.Warn("somebody else changed a limit", "group", r.Group, "limit", r.Key, "file", r.Where(), "wanted", r.Wanted, "found", r.Found, "by", cmp.Or(r.By, "unknown"), "times", r.Count, "then", then(*r))
+		c.Log.Warn("somebody else changed a limit", "group", r.Group, "limit", r.Key, "file", r.Where(), "wanted",
+			r.Wanted, "found", r.Found, "by", cmp.Or(r.By, "unknown"), "times", r.Count, "then", then(*r))
 	}
 	if changed {
 		if err := c.Store.Save(state.DocConflicts, records); err != nil {
@@ -237,7 +245,8 @@ func (c *Controller) heed(ctx context.Context, v *View, s *state.Documents) (tro
 	if v.Policy.Agent.OnConflict == policy.ConflictAlert {
 		for _, r := range records {
 			if r.Left {
-				trouble = errors.Join(trouble, fail(CodeFailed, "`bulkhead apply` puts it right", "somebody else changed a limit: %s", r))
+				trouble = errors.Join(trouble, fail(CodeFailed, "`bulkhead apply` puts it right",
+					"somebody else changed a limit: %s", r))
 			}
 		}
 	}

@@ -19,7 +19,9 @@ func governed(t *testing.T, mode string) (m *machine, at *time.Time) {
 	at = &now
 	m.clock = func() time.Time { return *at }
 	m.start("/usr/bin/backup all")
-	m.apply("agent: {on_conflict: " + mode + "}\n" + "groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50, memory: {max: 1GiB}}\n  web: {match: [{exe: nginx}], tasks: 70}\n")
+	m.apply("agent: {on_conflict: " + mode + "}\n" +
+		"groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50, memory: {max: 1GiB}}\n  web: {match: " +
+		"[{exe: nginx}], tasks: 70}\n")
 	for range 2 {
 		if _, err := m.full(); err != nil {
 			t.Fatal(err)
@@ -55,7 +57,8 @@ func TestForeignWriterIsPutRight(t *testing.T) {
 		}
 		m.reads("put right", jobsSlice, "pids.max", "50")
 		c := m.conflicts()
-		if len(c) != 1 || c[0].Count != i || c[0].Found != "500" || c[0].Wanted != "50" || c[0].Key != "tasks" || c[0].Group != "jobs" || c[0].Left || !c[0].Until.IsZero() {
+		if len(c) != 1 || c[0].Count != i || c[0].Found != "500" || c[0].Wanted != "50" || c[0].Key != "tasks" ||
+			c[0].Group != "jobs" || c[0].Left || !c[0].Until.IsZero() {
 			t.Fatalf("told of %+v", c)
 		}
 		if !strings.Contains(c[0].By, "past systemd") {
@@ -106,7 +109,8 @@ func TestForeignWriterIsLeft(t *testing.T) {
 				}
 			}
 			st, err := m.Status(t.Context())
-			if err != nil || len(st.Conflicts) != 1 || !st.Conflicts[0].Left || st.Conflicts[0].Count != 1 || st.Differs != 0 {
+			if err != nil || len(st.Conflicts) != 1 || !st.Conflicts[0].Left || st.Conflicts[0].Count != 1 ||
+				st.Differs != 0 {
 				t.Fatalf("status: %+v, differs %d, %v", st.Conflicts, st.Differs, err)
 			}
 			all, err := m.Verify(t.Context(), []string{"jobs"})
@@ -147,7 +151,9 @@ func TestForeignWriterIsLeft(t *testing.T) {
 			m.meddle(jobsSlice, "memory.max", "2147483648")
 			_, _ = m.full()
 			m.reads("left", jobsSlice, "memory.max", "2147483648")
-			m.apply("agent: {on_conflict: " + mode + "}\n" + "groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50, memory: {max: 1GiB}}\n  web: {match: [{exe: nginx}], tasks: 70}\n")
+			m.apply("agent: {on_conflict: " + mode + "}\n" +
+				"groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50, memory: {max: 1GiB}}\n  web: " +
+				"{match: [{exe: nginx}], tasks: 70}\n")
 			m.reads("applied", jobsSlice, "memory.max", "1073741824")
 			if _, err := m.full(); err != nil {
 				t.Errorf("after the apply: %v", err)
@@ -171,7 +177,8 @@ func TestForeignWriterOfAnotherLimit(t *testing.T) {
 		t.Errorf("told of %+v", c)
 	}
 	m, _ = governed(t, "yield")
-	for _, q := range []Request{{Verb: "set", Assign: []string{"jobs:tasks=60"}}, {Verb: "unset", Assign: []string{"jobs:tasks"}}, {Verb: "release", Groups: []string{"jobs"}}} {
+	for _, q := range []Request{{Verb: "set", Assign: []string{"jobs:tasks=60"}},
+		{Verb: "unset", Assign: []string{"jobs:tasks"}}, {Verb: "release", Groups: []string{"jobs"}}} {
 		if _, err := m.do(q); err != nil {
 			t.Fatal(err)
 		}
@@ -194,7 +201,8 @@ func TestForeignWriterBySystemd(t *testing.T) {
 	if _, err := m.full(); err != nil {
 		t.Fatal(err)
 	}
-	if c := m.conflicts(); len(c) != 1 || !strings.Contains(c[0].By, "systemd, which holds TasksMax=123 for bulkhead.jobs.slice") {
+	if c := m.conflicts(); len(c) != 1 || !strings.Contains(c[0].By,
+		"systemd, which holds TasksMax=123 for bulkhead.jobs.slice") {
 		t.Errorf("told of %+v", c)
 	}
 }

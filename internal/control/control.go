@@ -180,11 +180,13 @@ func Open(o Options) (*Controller, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	c := &Controller{Host: host.New(o.Root), Log: o.Log, root: o.Root, watchdog: o.Watchdog, probe: o.Probe, afterStep: o.AfterStep}
+	c := &Controller{Host: host.New(o.Root), Log: o.Log, root: o.Root, watchdog: o.Watchdog, probe: o.Probe,
+		afterStep: o.AfterStep}
 	if !o.NoState {
 		store, err := journal.Open(o.State, journal.Options{Alive: c.Host.Proc.Alive})
 		if err != nil {
-			return nil, &Error{Code: CodeFailed, Err: err, Hint: "give another state directory with --state, or mend this one"}
+			return nil, &Error{Code: CodeFailed, Err: err,
+				Hint: "give another state directory with --state, or mend this one"}
 		}
 		c.Store = store
 	}
@@ -262,7 +264,8 @@ func (c *Controller) runner(ctx context.Context, v *View) *apply.Runner {
 		Actuators: change.Actuators{
 			cgroup.KindFile: knob.Files{Tree: v.Tree}, cgroup.KindControllers: cgroup.Controllers{Tree: v.Tree},
 			cgroup.KindOwner: cgroup.Owners{Tree: v.Tree}, cgroup.KindOption: cgroup.MountOptions{Tree: v.Tree},
-			blockdev.KindQueue: blockdev.Queues{Block: c.Host.Block}, procfs.KindScore: procfs.Scores{Processes: c.Host.Proc},
+			blockdev.KindQueue:      blockdev.Queues{Block: c.Host.Block},
+			procfs.KindScore:        procfs.Scores{Processes: c.Host.Proc},
 			unitfiles.KindDropIn:    unitfiles.DropIns{Files: unitfiles.Mute{}},
 			unitfiles.KindOverrides: unitfiles.Overrides{Files: unitfiles.Mute{}},
 		},

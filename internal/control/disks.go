@@ -110,7 +110,8 @@ func writtenKinds(places []PlacedFiles, open []procfs.WrittenFile) []WrittenKind
 
 // Measure measures what a device, or the disks below a path, can do. Begin is told before the first request what will
 // be done.
-func (c *Controller) Measure(ctx context.Context, target string, begin func(what string) error) (*blockdev.Measured, error) {
+func (c *Controller) Measure(ctx context.Context, target string, begin func(what string) error) (*blockdev.Measured,
+	error) {
 	target, err := filepath.Abs(target)
 	if err != nil {
 		return nil, fail(CodeUsage, "", "measure: %w", err)
@@ -195,7 +196,8 @@ func common(a, b string) string {
 
 func rank(kind engine.FileKind) int {
 	return slices.Index([]engine.FileKind{
-		engine.FilesData, engine.FilesTablespace, engine.FilesUndo, engine.FilesRedo, engine.FilesBinlog, engine.FilesRelay, engine.FilesArchive, engine.FilesControl, engine.FilesTemp,
+		engine.FilesData, engine.FilesTablespace, engine.FilesUndo, engine.FilesRedo, engine.FilesBinlog,
+		engine.FilesRelay, engine.FilesArchive, engine.FilesControl, engine.FilesTemp,
 	}, kind)
 }
 

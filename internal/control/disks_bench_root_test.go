@@ -50,8 +50,10 @@ func servers(b *testing.B) {
 			files = append(files, f)
 		}
 		cmd := &exec.Cmd{
-			Path: program, Dir: data, Args: []string{"mysqld", "--no-defaults", "--datadir=" + data, fmt.Sprint("--port=", 23000+i)}, ExtraFiles: files,
-			Env: append(os.Environ(), "BULKHEAD_TESTHOST_CHILD=hold"), SysProcAttr: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true},
+			Path: program, Dir: data, Args: []string{"mysqld", "--no-defaults", "--datadir=" + data,
+				fmt.Sprint("--port=", 23000+i)}, ExtraFiles: files,
+			Env:         append(os.Environ(), "BULKHEAD_TESTHOST_CHILD=hold"),
+			SysProcAttr: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true},
 		}
 		stdin, err := cmd.StdinPipe() // it waits there
 		if err != nil {
@@ -109,7 +111,8 @@ func BenchmarkDataFiles(b *testing.B) {
 	b.ReportMetric(float64(half.Microseconds())/1000, "ms/look")
 	b.ReportMetric(float64(cpu.Microseconds())/1000, "cpu-ms/look")
 	if cpu > 450*time.Millisecond {
-		b.Errorf("%d files of %d instances took %s of CPU time and %s, want in the order of 150ms", benchInstances*benchFiles, benchInstances, cpu, half)
+		b.Errorf("%d files of %d instances took %s of CPU time and %s, want in the order of 150ms",
+			benchInstances*benchFiles, benchInstances, cpu, half)
 	}
 }
 

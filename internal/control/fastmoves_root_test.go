@@ -32,7 +32,8 @@ func TestFastMovesThroughTheVerbs(t *testing.T) {
 		if !has {
 			return
 		}
-		if got, err := (cgroup.MountOptions{Tree: testhost.Tree(t)}).Read(t.Context(), option.String()); err != nil || got != want {
+		if got, err := (cgroup.MountOptions{Tree: testhost.Tree(t)}).Read(t.Context(), option.String()); err != nil ||
+			got != want {
 			t.Errorf("%s: the option is %q, %v; want %q", when, got, err, want)
 		}
 	}

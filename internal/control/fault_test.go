@@ -115,9 +115,11 @@ type diskCase struct {
 
 // diskCases are changes that write to the state directory.
 var diskCases = func() []diskCase {
-	const two = "groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50, cpu: {limit: 1}}\n  web: {match: [{exe: httpd}], tasks: 60}\n"
+	const two = "groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50, cpu: {limit: 1}}\n  web: {match: " +
+		"[{exe: httpd}], tasks: 60}\n"
 	const other = "groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 70}\n"
-	const night = two + "schedules: [{name: night, when: \"0 22 * * *\", zone: UTC, for: 6h, set: {jobs: {tasks: 500}}}]\n"
+	const night = two + "schedules: [{name: night, when: \"0 22 * * *\", zone: UTC, for: 6h, set: {jobs: {tasks: " +
+		"500}}}]\n"
 	const others = "host: {others: {weight: 10}}\n" + two
 	verb := func(q Request) func(*machine, procfs.ID, procfs.ID) error {
 		return func(m *machine, job, _ procfs.ID) error {
@@ -143,7 +145,8 @@ var diskCases = func() []diskCase {
 	}
 	look := func(m *machine, _, _ procfs.ID) error { _, err := m.full(); return err }
 	trial := Request{Verb: "apply", Reason: other, ConfirmWithin: time.Hour}
-	set, freeze := Request{Verb: "set", Assign: []string{"jobs:tasks=90", "web:tasks=30"}, For: time.Hour}, Request{Verb: "freeze", Groups: []string{"jobs"}, For: time.Hour}
+	set, freeze := Request{Verb: "set", Assign: []string{"jobs:tasks=90", "web:tasks=30"}, For: time.Hour},
+		Request{Verb: "freeze", Groups: []string{"jobs"}, For: time.Hour}
 	return []diskCase{
 		{"apply", nil, verb(Request{Verb: "apply", Reason: two}), false, true, false},
 		{"apply another", first, verb(Request{Verb: "apply", Reason: other}), false, true, false},
@@ -157,8 +160,10 @@ var diskCases = func() []diskCase {
 		{"thaw", after(freeze), verb(Request{Verb: "thaw", Groups: []string{"jobs"}}), false, false, false},
 		{"release a group", first, verb(Request{Verb: "release", Groups: []string{"jobs"}}), false, true, true},
 		{"release everything", first, verb(Request{Verb: "release", All: true}), false, true, true},
-		{"rollback", after(Request{Verb: "apply", Reason: other}), verb(Request{Verb: "rollback", To: 1}), false, true, false},
-		{"a window opens", func(m *machine, _, _ procfs.ID) { m.clock = at(12); m.apply(night); m.clock = at(23) }, look, true, true, false},
+		{"rollback", after(Request{Verb: "apply", Reason: other}), verb(Request{Verb: "rollback", To: 1}), false, true,
+			false},
+		{"a window opens", func(m *machine, _, _ procfs.ID) { m.clock = at(12); m.apply(night); m.clock = at(23) },
+			look, true, true, false},
 		{"an override ends", func(m *machine, job, idle procfs.ID) {
 			m.clock = at(12)
 			after(set)(m, job, idle)
@@ -254,7 +259,8 @@ func failOnDisk(t *testing.T, c diskCase, fail func(call int) error) int {
 		// After the commit what was asked for is in force, and the next process writes it down.
 		inForce = strings.Contains(err.Error(), "the change is in force, but is not recorded yet")
 		unknown := strings.Contains(err.Error(), "the change is in force, but is not known to be recorded")
-		exit := strings.Contains(err.Error(), "released, but that could not be recorded") || strings.Contains(err.Error(), "record the thaw") // the ways out come first
+		exit := strings.Contains(err.Error(), "released, but that could not be recorded") ||
+			strings.Contains(err.Error(), "record the thaw") // the ways out come first
 		if (unknown || inForce) && m.holds(job, idle) == before && c.changes {
 			t.Errorf("it says that it is in force, and nothing has changed: %v", err)
 		}
@@ -262,7 +268,8 @@ func failOnDisk(t *testing.T, c diskCase, fail func(call int) error) int {
 			t.Errorf("it is not released (%v):\n%s", err, m.holds(job, idle))
 		}
 		if _, pending := m.Store.Pending(); !pending && !inForce && !unknown && !exit && m.holds(job, idle) != before {
-			t.Errorf("it failed (%v) with nothing left to undo, and changed:\n%s", err, differs(m.holds(job, idle), before))
+			t.Errorf("it failed (%v) with nothing left to undo, and changed:\n%s", err,
+				differs(m.holds(job, idle), before))
 		}
 	}
 	left := m.state()

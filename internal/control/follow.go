@@ -70,12 +70,14 @@ func (m *memory) inherit(v *View, forks []Fork, now time.Time) {
 			continue
 		}
 		m.movers[f.Child] = mover{parent.group, parent.from, now} // alive or not: it may have forked too
-		i, alive := slices.BinarySearchFunc(v.Observed.Processes, f.Child, func(p procfs.Process, pid int) int { return p.PID - pid })
+		i, alive := slices.BinarySearchFunc(v.Observed.Processes, f.Child,
+			func(p procfs.Process, pid int) int { return p.PID - pid })
 		if !alive {
 			continue
 		}
 		p := v.Observed.Processes[i]
-		if !stayedBehind(p, v.Layout.Place(&p, parent.group), parent.from) || v.Expel[p.ID] || protected()(p.PID) != "" {
+		if !stayedBehind(p, v.Layout.Place(&p, parent.group), parent.from) || v.Expel[p.ID] ||
+			protected()(p.PID) != "" {
 			continue
 		}
 		heirs = append(heirs, classify.Placement{
@@ -122,7 +124,8 @@ func ungoverned(v *View, p classify.Placement) bool {
 
 // withAncestors adds to processes their ancestors and one more, in order of pid. Served says that one of them is
 // the main process of an instance: then what it is to the instance only a whole look tells.
-func withAncestors(fresh []procfs.Process, more int, instances []engine.Instance, table func(pid int) (procfs.Process, bool)) (procs []procfs.Process, served bool) {
+func withAncestors(fresh []procfs.Process, more int, instances []engine.Instance,
+	table func(pid int) (procfs.Process, bool)) (procs []procfs.Process, served bool) {
 	some := make(map[int]procfs.Process, 2*len(fresh))
 	for _, p := range fresh {
 		some[p.PID] = p
@@ -175,10 +178,12 @@ func (c *Controller) place(ctx context.Context, v *View, s *state.Documents) (do
 	}
 	w := &View{Snapshot: c.reader().Narrow(v.Snapshot, misplaced(v), *c.memory.observed), Released: v.Released}
 	w.plan()
-	if len(w.Plan.Refusals) > 0 || slices.ContainsFunc(w.Plan.Steps, func(s plan.Step) bool { return s.Op == plan.OpMakeDir }) {
+	if len(w.Plan.Refusals) > 0 || slices.ContainsFunc(w.Plan.Steps,
+		func(s plan.Step) bool { return s.Op == plan.OpMakeDir }) {
 		return done, false, nil
 	}
-	w.Plan.Steps = slices.DeleteFunc(w.Plan.Steps, func(s plan.Step) bool { return s.Op != plan.OpMove && s.Op != plan.OpOOMScore })
+	w.Plan.Steps = slices.DeleteFunc(w.Plan.Steps,
+		func(s plan.Step) bool { return s.Op != plan.OpMove && s.Op != plan.OpOOMScore })
 	if len(w.Plan.Steps) == 0 { // a zombie, or a task that the kernel does not let in
 		return done, true, nil
 	}

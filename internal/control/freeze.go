@@ -34,7 +34,8 @@ func (c *Controller) freeze(ctx context.Context, r Request, reply *Reply) error 
 		if !hasGroup(v, group) {
 			return errNoGroup(v, group)
 		}
-		if err := errors.Join(refuseReleased(s, group), r.Caller.may(v, group, policy.MayFreeze), r.Caller.mayRefreeze(s.Freezes, group)); err != nil {
+		if err := errors.Join(refuseReleased(s, group), r.Caller.may(v, group, policy.MayFreeze),
+			r.Caller.mayRefreeze(s.Freezes, group)); err != nil {
 			return err
 		}
 		if err := errors.Join(mayFreeze(v, group, r.Force), c.outside(v, group)); err != nil {
@@ -46,9 +47,11 @@ func (c *Controller) freeze(ctx context.Context, r Request, reply *Reply) error 
 		return nil
 	}
 	ends := time.Now().Add(r.For).Round(0) // as it is read back: without the monotonic clock
-	freezes := slices.DeleteFunc(slices.Clone(s.Freezes), func(f state.Freeze) bool { return slices.Contains(r.Groups, f.Group) })
+	freezes := slices.DeleteFunc(slices.Clone(s.Freezes),
+		func(f state.Freeze) bool { return slices.Contains(r.Groups, f.Group) })
 	for _, group := range r.Groups {
-		reply.frozen = append(reply.frozen, state.Freeze{Group: group, Ends: ends, By: r.By, Reason: r.Reason, Boot: v.Facts.BootID, Owner: r.Caller.uid()})
+		reply.frozen = append(reply.frozen, state.Freeze{Group: group, Ends: ends, By: r.By, Reason: r.Reason,
+			Boot: v.Facts.BootID, Owner: r.Caller.uid()})
 	}
 	// The record goes first: a freeze nobody knows of has no end.
 	if err := c.Store.Save(state.DocFreezes, append(freezes, reply.frozen...)); err != nil {
@@ -82,7 +85,8 @@ func mayFreeze(v *View, group string, force bool) error {
 			continue
 		}
 		if g.Role == policy.RoleDatabase || holdsInstance(v, g.Path) {
-			return fail(CodeRefused, "--force --reason TEXT does it all the same", "group %q holds a database: its clients would hang and a cluster may throw it out", g.Path)
+			return fail(CodeRefused, "--force --reason TEXT does it all the same",
+				"group %q holds a database: its clients would hang and a cluster may throw it out", g.Path)
 		}
 	}
 	return nil
@@ -137,7 +141,8 @@ func (c *Controller) outside(v *View, group string) error {
 	for known {
 		in, member := placed[p.ID]
 		if member && covers([]string{group}, in) || atOrBelow(p.Cgroups[dir.Hierarchy], dir.Path) {
-			return fail(CodeRefused, "run it from outside", "you are inside group %q: process %d (%s) would stop too", group, p.PID, p.Comm)
+			return fail(CodeRefused, "run it from outside", "you are inside group %q: process %d (%s) would stop too",
+				group, p.PID, p.Comm)
 		}
 		parent := p.PPID
 		delete(byPID, p.PID) // whatever the table says, this ends
@@ -182,7 +187,8 @@ func (c *Controller) thaw(ctx context.Context, r Request, reply *Reply) error {
 
 // thawGroups ends the freezes of groups, wakes who is then frozen by none, and records it as one entry.
 func (c *Controller) thawGroups(ctx context.Context, f *host.Facts, s *state.Documents, r Request, reply *Reply) error {
-	stay := slices.DeleteFunc(slices.Clone(s.Freezes), func(fr state.Freeze) bool { return slices.Contains(r.Groups, fr.Group) })
+	stay := slices.DeleteFunc(slices.Clone(s.Freezes),
+		func(fr state.Freeze) bool { return slices.Contains(r.Groups, fr.Group) })
 	were := wereFrozen(s.Freezes, r.Groups)
 	names := treeNames(s, c.reader().Roots(f))
 	host := policy.HostPart{Root: names.Root}
@@ -221,7 +227,8 @@ func stillFrozen(groups []string, stay []state.Freeze) string {
 	for _, group := range groups {
 		f, stopped := frozenAbove(stay, group)
 		if stopped {
-			texts = append(texts, fmt.Sprintf("group %q stays stopped: group %q is frozen until %s", group, f.Group, f.Until()))
+			texts = append(texts, fmt.Sprintf("group %q stays stopped: group %q is frozen until %s", group, f.Group,
+				f.Until()))
 		}
 		awake = awake || !stopped
 	}
@@ -252,7 +259,8 @@ func frozenAbove(freezes []state.Freeze, group string) (state.Freeze, bool) {
 func refuseFrozen(s *state.Documents, group string) error {
 	for _, f := range s.Freezes {
 		if covers([]string{f.Group}, group) {
-			return fail(CodeRefused, "`bulkhead thaw "+f.Group+"` lets it run", "group %q is frozen until %s", f.Group, f.Until())
+			return fail(CodeRefused, "`bulkhead thaw "+f.Group+"` lets it run", "group %q is frozen until %s", f.Group,
+				f.Until())
 		}
 	}
 	return nil
@@ -386,7 +394,8 @@ func (c *Controller) EndFreezes(ctx context.Context, own []state.Freeze, by stri
 		case i < 0:
 			left = append(left, fmt.Sprintf("group %q is not frozen any more", f.Group))
 		case !s.Freezes[i].Ends.Equal(f.Ends):
-			left = append(left, fmt.Sprintf("group %q was frozen again by %s, until %s", f.Group, s.Freezes[i].By, s.Freezes[i].Until()))
+			left = append(left, fmt.Sprintf("group %q was frozen again by %s, until %s", f.Group, s.Freezes[i].By,
+				s.Freezes[i].Until()))
 		default:
 			r.Groups, r.Reason = append(r.Groups, f.Group), f.Reason
 		}
@@ -404,5 +413,6 @@ func (c *Controller) EndFreezes(ctx context.Context, own []state.Freeze, by stri
 // note writes the one history entry of a verb that is done. That it cannot be written undoes nothing: a freeze
 // in force needs its end all the more.
 func (c *Controller) note(r Request, reply *Reply, text string) {
-	c.remember(journal.Entry{Time: time.Now(), Verb: r.Verb, What: r.what(), By: r.By, Reason: r.Reason, Outcome: journal.Committed, Text: text}, reply)
+	c.remember(journal.Entry{Time: time.Now(), Verb: r.Verb, What: r.what(), By: r.By, Reason: r.Reason,
+		Outcome: journal.Committed, Text: text}, reply)
 }

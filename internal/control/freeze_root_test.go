@@ -22,7 +22,8 @@ func TestFreezeAndThaw(t *testing.T) {
 	id := testhost.SpawnAs(t, "frozen-"+s.root, "sh", "-c", "while :; do :; done")
 	tree := testhost.Tree(t)
 	before := testhost.Snapshot(t, tree, s.root, id)
-	s.apply("groups:\n  a:\n    match: [{exe: /nonexistent/x}]\n    cpu: {limit: 1}\n    groups:\n      hog: {match: [{cmdline: '^frozen-" + s.root + "'}], cpu: {limit: 1}}\n")
+	s.apply("groups:\n  a:\n    match: [{exe: /nonexistent/x}]\n    cpu: {limit: 1}\n    groups:\n      hog: {match: " +
+		"[{cmdline: '^frozen-" + s.root + "'}], cpu: {limit: 1}}\n")
 	applied := testhost.Snapshot(t, tree, s.root, id)
 	ticks := func() string {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", id.PID))
@@ -104,15 +105,18 @@ func TestNestedFreezes(t *testing.T) {
 			applied := testhost.Snapshot(t, tree, s.root, outer, inner)
 			is := func(when string, wantOuter, wantInner bool) {
 				t.Helper()
-				if gotOuter, gotInner := s.frozen(outer), s.frozen(inner); gotOuter != wantOuter || gotInner != wantInner {
-					t.Errorf("%s: outer stopped %t, inner stopped %t; want %t, %t", when, gotOuter, gotInner, wantOuter, wantInner)
+				if gotOuter, gotInner := s.frozen(outer), s.frozen(inner); gotOuter != wantOuter ||
+					gotInner != wantInner {
+					t.Errorf("%s: outer stopped %t, inner stopped %t; want %t, %t", when, gotOuter, gotInner, wantOuter,
+						wantInner)
 				}
 			}
 			s.must(Request{Verb: "freeze", Groups: []string{c.first}, For: time.Hour})
 			is("one freeze", c.first == "outer", true)
 			s.must(Request{Verb: "freeze", Groups: []string{c.second}, For: time.Hour})
 			is("two freezes", true, true)
-			text, want := s.must(Request{Verb: "thaw", Groups: []string{c.thawed}}).Text, `group "outer/inner" stays frozen until`
+			text, want := s.must(Request{Verb: "thaw", Groups: []string{c.thawed}}).Text,
+				`group "outer/inner" stays frozen until`
 			if c.thawed == "outer/inner" {
 				want = `group "outer/inner" stays stopped: group "outer" is frozen until`
 			}
@@ -162,7 +166,8 @@ func TestReleaseOfNestedFreezes(t *testing.T) {
 func TestFreezeFromInside(t *testing.T) {
 	s := newSite(t)
 	self, m := marked(t, 70073)
-	s.apply("groups:\n  g: {match: [{cmdline: '" + m + "'}], cpu: {limit: 1}}\n  all: {match: [{exe: /nonexistent/x}], cpu: {limit: 1}}\n")
+	s.apply("groups:\n  g: {match: [{cmdline: '" + m +
+		"'}], cpu: {limit: 1}}\n  all: {match: [{exe: /nonexistent/x}], cpu: {limit: 1}}\n")
 	parent := testhost.Spawn(t, "sh", "-c", "sleep 3600; :")
 	s.must(Request{Verb: "move", Group: "all", PIDs: []int{parent.PID}})
 	var child procfs.ID
@@ -187,7 +192,8 @@ func TestFreezeFromInside(t *testing.T) {
 			t.Errorf("outside %s: %v", c.group, err)
 		}
 		_, err := s.try(Request{Verb: "freeze", Groups: []string{c.group}, For: time.Hour, Force: true, Reason: "test"})
-		if CodeOf(err) != CodeRefused || !strings.Contains(err.Error(), "inside") || HintOf(err) != "run it from outside" {
+		if CodeOf(err) != CodeRefused || !strings.Contains(err.Error(), "inside") ||
+			HintOf(err) != "run it from outside" {
 			t.Errorf("freeze %s from inside: code %d, %v", c.group, CodeOf(err), err)
 		}
 		if s.frozen(c.self) {
@@ -362,7 +368,8 @@ func TestFreezeStopsAForkStorm(t *testing.T) {
 		}
 		return ids
 	}
-	first := testhost.SpawnAs(t, name, "sh", "-c", "n=0; while [ $n -lt 300 ]; do n=$((n+1)); (while :; do sleep 5; done) & sleep 0.003; done; wait")
+	first := testhost.SpawnAs(t, name, "sh", "-c",
+		"n=0; while [ $n -lt 300 ]; do n=$((n+1)); (while :; do sleep 5; done) & sleep 0.003; done; wait")
 	s.must(Request{Verb: "move", Group: "g", PIDs: []int{first.PID}})
 	testhost.WaitFor(t, "the storm", func() bool { return len(storm()) > 10 })
 	reply := s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: time.Hour})

@@ -41,7 +41,8 @@ func (c *Controller) stop(ctx context.Context, v *View, group string, r Request,
 			return nil
 		}
 		if i == looks {
-			reply.Notes = append(reply.Notes, fmt.Sprintf("%d process(es) of group %q started meanwhile and run on", len(p.Steps), group))
+			reply.Notes = append(reply.Notes, fmt.Sprintf("%d process(es) of group %q started meanwhile and run on",
+				len(p.Steps), group))
 			return nil
 		}
 		if _, err := c.runner(ctx, v).Run(ctx, p, asked(r)); err != nil {
@@ -86,12 +87,16 @@ func freezerDir(v *View, group string) (cgroup.Dir, error) {
 	}
 	h, ok := v.Facts.HierarchyOf("freezer")
 	if !ok || h.Version != 1 {
-		return cgroup.Dir{}, fail(CodeFailed, "mount the freezer controller, or on cgroup v2 give the group a limit; `bulkhead discover` shows what there is", "nothing on this host can freeze group %q", group)
+		return cgroup.Dir{}, fail(CodeFailed,
+			"mount the freezer controller, or on cgroup v2 give the group a limit; `bulkhead discover` shows what "+
+				"there is", "nothing on this host can freeze group %q", group)
 	}
 	d := cgroup.Dir{Hierarchy: h.ID, Path: at}
 	if inPlace(v.Facts, h) {
 		if there, err := v.Tree.Exists(d); err != nil || !there {
-			return cgroup.Dir{}, fail(CodeFailed, "give the group a limit of a controller that is mounted with the freezer", "group %q has no directory in %q through which it could be frozen", group, h.ID)
+			return cgroup.Dir{}, fail(CodeFailed,
+				"give the group a limit of a controller that is mounted with the freezer",
+				"group %q has no directory in %q through which it could be frozen", group, h.ID)
 		}
 	}
 	return d, nil
@@ -260,13 +265,15 @@ func (w *waking) emptyFreezer(ctx context.Context, top cgroup.Dir, o apply.Optio
 			moves = append(moves, w.leave(d, procs)...)
 		}
 		if !w.needed(d) {
-			removals = append(removals, plan.Step{Op: plan.OpRemoveDir, Group: w.name(d), Dir: d, Reason: "thaw", Optional: true})
+			removals = append(removals, plan.Step{Op: plan.OpRemoveDir, Group: w.name(d), Dir: d, Reason: "thaw",
+				Optional: true})
 		}
 	}
 	slices.Reverse(removals) // children first
 	done, err := w.runner(ctx, w.View).Run(ctx, plan.Plan{Steps: append(moves, removals...)}, o)
 	if slices.ContainsFunc(done.LeftOut, func(s plan.Step) bool { return s.Op == plan.OpMove }) {
-		err = errors.Join(err, fail(CodeFailed, "", "send processes back from the freezer: %s", strings.Join(done.Notes, "; ")))
+		err = errors.Join(err, fail(CodeFailed, "", "send processes back from the freezer: %s",
+			strings.Join(done.Notes, "; ")))
 	}
 	return errors.Join(errThaw, err)
 }

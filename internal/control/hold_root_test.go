@@ -42,7 +42,8 @@ func within(t *testing.T, what string, asked, percent float64, measure func() fl
 	case off > percent:
 		t.Errorf("%s: %+.1f %% off what was asked, more than %.0f %%: the limit does not hold", what, off, percent)
 	case off < -percent:
-		t.Errorf("%s: %+.1f %% off what was asked, more than %.0f %%, in each of %d tries: the limit is too tight, or this host too busy for a load that reaches it; run the test again on a quiet one",
+		t.Errorf("%s: %+.1f %% off what was asked, more than %.0f %%, in each of %d tries: the limit is too tight, "+
+			"or this host too busy for a load that reaches it; run the test again on a quiet one",
 			what, off, percent, tries)
 	}
 }
@@ -88,7 +89,8 @@ func TestIOLimitsHold(t *testing.T) {
 			both.Wait()
 			s.must(Request{Verb: "release", Groups: []string{"g"}})
 			if free := writer.Sequential(time.Second).Bytes; free < 20<<20 {
-				t.Errorf("released, yet the writer gets only %.0f bytes/s: the device itself may be that slow, and then the figures above show nothing", free)
+				t.Errorf("released, yet the writer gets only %.0f bytes/s: the device itself may be that slow, and "+
+					"then the figures above show nothing", free)
 			}
 		})
 	}
@@ -124,7 +126,8 @@ func TestSplitBudgetHolds(t *testing.T) {
 		return all
 	})
 	if s.of("blkio").Version == 1 { // two budgets; on v2 the two compete for the parent's, up to their own
-		within(t, "the child's bytes/s beside the parent's own", 5<<20, 5, func() float64 { _, part := both(); return part })
+		within(t, "the child's bytes/s beside the parent's own", 5<<20, 5,
+			func() float64 { _, part := both(); return part })
 	}
 	within(t, "the child's bytes/s alone", 5<<20, 5, func() float64 { return child.Sequential(3 * time.Second).Bytes })
 }
@@ -154,7 +157,8 @@ func TestCPULimitHolds(t *testing.T) {
 		return (used() - from) / time.Since(start).Seconds() * 1000
 	})
 	e, err := s.Explain(t.Context(), a.PID, ExplainOptions{Watch: time.Second})
-	if err != nil || len(e.Biting) != 1 || e.Biting[0].Key != policy.KeyCPULimit || e.Biting[0].Group != "g" || !strings.HasPrefix(e.Biting[0].How, "throttled in ") {
+	if err != nil || len(e.Biting) != 1 || e.Biting[0].Key != policy.KeyCPULimit || e.Biting[0].Group != "g" ||
+		!strings.HasPrefix(e.Biting[0].How, "throttled in ") {
 		t.Errorf("explain says that it is held back by %+v, %v", e.Biting, err)
 	}
 	s.must(Request{Verb: "set", Assign: []string{"g:cpu.limit=max"}})
@@ -247,7 +251,8 @@ groups:
 `, s.root, facts.MemTotal-most, rule, place.kept)
 			reply := s.must(Request{Verb: "apply", Sources: []policy.Source{{Path: "test.yaml", Text: text}}})
 			if s.of("memory").Version == 1 {
-				if !slices.ContainsFunc(reply.Plan.Notes, func(n plan.Note) bool { return n.Key == policy.KeyMemoryLow && n.NotEnforced }) {
+				if !slices.ContainsFunc(reply.Plan.Notes,
+					func(n plan.Note) bool { return n.Key == policy.KeyMemoryLow && n.NotEnforced }) {
 					t.Errorf("no note says that memory.low is not held: %+v", reply.Plan.Notes)
 				}
 				return
@@ -271,7 +276,8 @@ groups:
 				t.Errorf("memory.low is 128 MiB, yet of %d bytes only %d are left", size, kept)
 			}
 			if other > size/2 {
-				t.Errorf("without memory.low %d of %d bytes are left: nothing was reclaimed, and the figure above shows nothing", other, size)
+				t.Errorf("without memory.low %d of %d bytes are left: nothing was reclaimed, and the figure above "+
+					"shows nothing", other, size)
 			}
 		})
 	}
@@ -292,7 +298,9 @@ func (s *site) readFile(group string, size int64) {
 			s.t.Fatal(err)
 		}
 	}
-	reader := testhost.Spawn(s.t, "sh", "-c", `until [ -e "$1" ]; do sleep 0.05; done; cat "$2" >/dev/null; echo done >"$3"; exec sleep 600`, "sh", start, file, done)
+	reader := testhost.Spawn(s.t, "sh", "-c",
+		`until [ -e "$1" ]; do sleep 0.05; done; cat "$2" >/dev/null; echo done >"$3"; exec sleep 600`, "sh", start,
+		file, done)
 	s.must(Request{Verb: "move", Group: group, PIDs: []int{reader.PID}})
 	if err := os.WriteFile(start, nil, 0o600); err != nil {
 		s.t.Fatal(err)

@@ -267,7 +267,8 @@ func TestImportedSampleIsThatOfLibcgroup(t *testing.T) {
 	onV1(t, s, "cpu")
 	const shipped = "/usr/share/doc/cgroup-tools/examples/cgconfig.conf"
 	if sample, err := os.ReadFile(shipped); err == nil { // the lab's machines have no documentation
-		if r, err := libcgroup.Import([]policy.Source{{Path: shipped, Text: string(sample)}}, nil); err != nil || strings.Contains(r.Policy, "groups:") {
+		if r, err := libcgroup.Import([]policy.Source{{Path: shipped, Text: string(sample)}}, nil); err != nil ||
+			strings.Contains(r.Policy, "groups:") {
 			t.Errorf("as shipped it makes no group: %v, %v", r, err)
 		}
 		for line := range strings.Lines(sampleGroups) {
@@ -331,7 +332,8 @@ func TestImportedOnUnified(t *testing.T) {
 		dir := filepath.Join(h.Mount, s.root, "test"+strconv.Itoa(i))
 		uid := strconv.Itoa(54320 + i)
 		for name, want := range map[string]string{
-			"cpuset.cpus": "0:0 644 = " + s.facts0().CPUs.String(), "cgroup.procs": uid + ":54330 644", "cgroup.threads": uid + ":54330 644", "cgroup.subtree_control": "0:0 644", ".": "0:0 755",
+			"cpuset.cpus": "0:0 644 = " + s.facts0().CPUs.String(), "cgroup.procs": uid + ":54330 644",
+			"cgroup.threads": uid + ":54330 644", "cgroup.subtree_control": "0:0 644", ".": "0:0 755",
 		} {
 			if got := described(t, dir)[name]; got != want && got != want+" = " {
 				t.Errorf("%s/%s: %q, want %q", dir, name, got, want)
@@ -355,7 +357,8 @@ func TestImportedOnUnified(t *testing.T) {
 			t.Errorf("%s: %q, want %s, owned by 54325:54330", name, got, want)
 		}
 	}
-	if got := fmt.Sprint(described(t, dir)["."], " ", described(t, dir)["cgroup.subtree_control"]); !strings.HasPrefix(got, "54325:54330 775 54325:54330 644") {
+	if got := fmt.Sprint(described(t, dir)["."], " ",
+		described(t, dir)["cgroup.subtree_control"]); !strings.HasPrefix(got, "54325:54330 775 54325:54330 644") {
 		t.Errorf("the directory: %s", got)
 	}
 	s.must(Request{Verb: "release", All: true})

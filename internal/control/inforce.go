@@ -181,7 +181,8 @@ func (l *liveLook) owners(h host.Hierarchy, values map[string]string) (owners []
 		if _, err := fmt.Sscanf(values[name], "%d:%d", &uid, &gid); err != nil || uid == 0 && gid == 0 {
 			return
 		}
-		owners = append(owners, policy.Owner{User: l.c.Host.Users.UserName(uid), UnixGroup: l.c.Host.Users.GroupName(gid), May: may})
+		owners = append(owners, policy.Owner{User: l.c.Host.Users.UserName(uid),
+			UnixGroup: l.c.Host.Users.GroupName(gid), May: may})
 	}
 	read(cgroup.OwnerOf(cgroup.MemberFiles(h.Version)[0]), policy.MayRun, policy.MayMove)
 	read(cgroup.OwnedDir, policy.MaySet)
@@ -196,7 +197,8 @@ func liveUnits(ctx context.Context, m *systemd.Manager) (units []unitfile.LiveUn
 	}
 	for _, s := range all {
 		kind := unitname.TypeOf(s.Name)
-		if s.LoadState != "loaded" || s.ActiveState != "active" || kind != "slice" && kind != "service" || s.Name == "-.slice" {
+		if s.LoadState != "loaded" || s.ActiveState != "active" || kind != "slice" && kind != "service" ||
+			s.Name == "-.slice" {
 			continue
 		}
 		u, err := m.Unit(ctx, s.Name)
@@ -229,7 +231,8 @@ func unitLines(u *systemd.Unit, said []systemd.FileSetting) (lines []string) {
 	}
 	for _, row := range systemd.Table() {
 		value, there := u.Properties[row.Name]
-		if !there || row.Form == systemd.FormFlag || (row.Setting == "TasksMax" || row.Setting == "OOMPolicy") && !asked(row.Setting) {
+		if !there || row.Form == systemd.FormFlag || (row.Setting == "TasksMax" || row.Setting == "OOMPolicy") &&
+			!asked(row.Setting) {
 			continue
 		}
 		text, err := row.Decode(value)

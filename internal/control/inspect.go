@@ -97,7 +97,8 @@ func (c *Controller) Check(ctx context.Context, sources []policy.Source) (*View,
 	v.Policy.Notes = append(v.Policy.Notes, classify.UnknownNames(v.Policy, v.Rules)...)
 	said := v.Classified
 	said.Notes = nil // they are among the policy's, with their places
-	v.Plan = plan.Make(plan.Input{Facts: v.Facts, Host: v.Policy.Host, Agent: v.Policy.Agent, Former: v.Names.Former, Classified: said, Observed: v.Observed})
+	v.Plan = plan.Make(plan.Input{Facts: v.Facts, Host: v.Policy.Host, Agent: v.Policy.Agent, Former: v.Names.Former,
+		Classified: said, Observed: v.Observed})
 	return v, nil
 }
 

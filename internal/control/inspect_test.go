@@ -12,7 +12,8 @@ import (
 
 // A child without a controller, as systemd leaves most of its units, says nothing about the controller's files.
 func TestHasKnobLooksOnlyWhereTheControllerIs(t *testing.T) {
-	unified := host.Hierarchy{ID: "unified", Version: 2, Mount: "/sys/fs/cgroup", Controllers: []string{"cpu", "memory", "pids"}}
+	unified := host.Hierarchy{ID: "unified", Version: 2, Mount: "/sys/fs/cgroup",
+		Controllers: []string{"cpu", "memory", "pids"}}
 	model := cgroupfake.New([]host.Hierarchy{unified}, cgroupfake.Options{Without: []string{"memory.high"}})
 	top := cgroup.Dir{Hierarchy: "unified", Path: "/"}
 	must := func(err error) {
@@ -39,7 +40,8 @@ func TestHasKnobLooksOnlyWhereTheControllerIs(t *testing.T) {
 	model.Intercept(nil)
 	must(model.Enable(top, []string{"memory"}))
 	has = hasKnob(model.Tree)
-	for file, want := range map[string]knob.Verdict{"cpu.weight": knob.Unknown, "memory.max": knob.Yes, "memory.high": knob.No} {
+	for file, want := range map[string]knob.Verdict{"cpu.weight": knob.Unknown, "memory.max": knob.Yes,
+		"memory.high": knob.No} {
 		if got := has("unified", file); got != want {
 			t.Errorf("%s, where only memory is enabled: %v, want %v", file, got, want)
 		}

@@ -136,7 +136,8 @@ func (m *memory) inherited(v *View, moved []int) (count int) {
 	m.members = make(map[procfs.ID]struct{}, len(v.Classified.Placements))
 	for _, p := range v.Classified.Placements {
 		m.members[p.Process.ID] = struct{}{}
-		if _, known := before[p.Process.ID]; !known && before != nil && !slices.Contains(moved, p.Process.PID) && v.Layout.Placed(&p.Process, p.Group) {
+		if _, known := before[p.Process.ID]; !known && before != nil && !slices.Contains(moved, p.Process.PID) &&
+			v.Layout.Placed(&p.Process, p.Group) {
 			count++
 		}
 	}
@@ -223,7 +224,8 @@ func (c *Controller) settle(ctx context.Context, v *View, s *state.Documents, re
 }
 
 // carryOut does what a look found to do, and has the history say which windows opened or closed with it.
-func (c *Controller) carryOut(ctx context.Context, v *View, s *state.Documents, reply *Reply) (done LookResult, err error) {
+func (c *Controller) carryOut(ctx context.Context, v *View, s *state.Documents, reply *Reply) (done LookResult,
+	err error) {
 	r := Request{Verb: "look", By: "agent"}
 	open := namesOf(v.Open)
 	if r.Reason = switches(s.Windows, open); r.Reason != "" {
@@ -296,7 +298,8 @@ func (c *Controller) tell(p plan.Plan, failed error, now time.Time) {
 		c.memory.told[this] = now
 		what := []any{"do", s.Op, "group", cmp.Or(s.Group, "(root group)")}
 		for _, a := range []struct{ key, value string }{
-			{"dir", s.Dir.Path}, {"file", s.File}, {"device", s.Key}, {"unit", s.Unit}, {"kind", string(s.Target.Kind)}, {"address", s.Target.Addr}, {"from", s.Old}, {"to", s.New}, {"why", s.Reason},
+			{"dir", s.Dir.Path}, {"file", s.File}, {"device", s.Key}, {"unit", s.Unit}, {"kind", string(s.Target.Kind)},
+			{"address", s.Target.Addr}, {"from", s.Old}, {"to", s.New}, {"why", s.Reason},
 		} {
 			if a.value != "" {
 				what = append(what, a.key, strings.TrimSpace(a.value))
@@ -414,15 +417,18 @@ func errLeftOut(group string, cause error) error {
 
 // runOthers runs a plan, and when systemd refuses a unit of one group it runs that of the others: what was done is
 // undone then, and that group stays as it is. Of those that own names nobody is left out.
-func (c *Controller) runOthers(ctx context.Context, v *View, r Request, revision int, reply *Reply, own ...string) (trouble error) {
+func (c *Controller) runOthers(ctx context.Context, v *View, r Request, revision int, reply *Reply,
+	own ...string) (trouble error) {
 	for {
 		err := c.run(ctx, v, r, revision, reply)
 		group, spoils := spoiler(err)
-		if !spoils || ctx.Err() != nil || r.DryRun || slices.ContainsFunc(own, func(o string) bool { return covers([]string{group}, o) }) {
+		if !spoils || ctx.Err() != nil || r.DryRun ||
+			slices.ContainsFunc(own, func(o string) bool { return covers([]string{group}, o) }) {
 			return errors.Join(trouble, err)
 		}
 		left := errLeftOut(group, err)
-		if len(own) > 0 || r.Verb == "revert" { // a person's verb, or one that is undone: it would be tried again and again
+		// A person's verb, or one that is undone: it would be tried again and again.
+		if len(own) > 0 || r.Verb == "revert" {
 			defer func() { reply.Notes = append(reply.Notes, left.Error()) }() // run begins them anew
 		} else {
 			trouble = errors.Join(trouble, left)
@@ -447,7 +453,8 @@ func spoiler(err error) (group string, ok bool) {
 		return "", false
 	}
 	// Without systemd no group gets any further.
-	return step.Step.Group, !errors.Is(err, systemd.ErrNoAnswer) && !errors.Is(err, systemd.ErrGone) && !errors.Is(err, systemd.ErrNotRunning) && !errors.Is(err, systemd.ErrDenied)
+	return step.Step.Group, !errors.Is(err, systemd.ErrNoAnswer) && !errors.Is(err, systemd.ErrGone) &&
+		!errors.Is(err, systemd.ErrNotRunning) && !errors.Is(err, systemd.ErrDenied)
 }
 
 // inTime makes a refusal of a change that was undone because the memory of a group did not fall in time.

@@ -72,7 +72,8 @@ func newMachine(t *testing.T, version string) *machine {
 	}})
 	store, err := journal.Open(t.TempDir(), journal.Options{Alive: h.Proc.Alive})
 	m.must(err)
-	m.Controller = &Controller{Host: h, Store: store, Log: slog.New(slog.DiscardHandler), LockWait: time.Second, root: m.pid1.Root(), patience: 3 * time.Second, opened: m.kernel.Tree, mounted: facts.Hierarchies}
+	m.Controller = &Controller{Host: h, Store: store, Log: slog.New(slog.DiscardHandler), LockWait: time.Second,
+		root: m.pid1.Root(), patience: 3 * time.Second, opened: m.kernel.Tree, mounted: facts.Hierarchies}
 	t.Cleanup(func() { _ = m.Controller.Close() })
 	m.self = m.start("/usr/bin/bulkhead agent")
 	m.Agent = m.self
@@ -127,11 +128,14 @@ func (m *machine) run(pid, ppid int, command string) {
 		return string(text)
 	}
 	fields := strings.Fields(of1("stat"))
-	fields[0], fields[1], fields[3], fields[21] = strconv.Itoa(pid), "("+comm+")", strconv.Itoa(ppid), strconv.FormatUint(m.alive[pid].Start, 10)
-	status := strings.NewReplacer("systemd", comm, "Tgid:\t1", "Tgid:\t"+fields[0], "\nPid:\t1", "\nPid:\t"+fields[0], "PPid:\t0", "PPid:\t"+fields[3]).Replace(of1("status"))
+	fields[0], fields[1], fields[3], fields[21] = strconv.Itoa(pid), "("+comm+")", strconv.Itoa(ppid),
+		strconv.FormatUint(m.alive[pid].Start, 10)
+	status := strings.NewReplacer("systemd", comm, "Tgid:\t1", "Tgid:\t"+fields[0], "\nPid:\t1", "\nPid:\t"+fields[0],
+		"PPid:\t0", "PPid:\t"+fields[3]).Replace(of1("status"))
 	dir := filepath.Join(m.proc, fields[0])
 	m.must(os.MkdirAll(dir, 0o755))
-	for file, text := range map[string]string{"stat": strings.Join(fields, " ") + "\n", "status": status, "comm": comm + "\n", "cmdline": strings.Join(words, "\x00") + "\x00", "oom_score_adj": "0\n"} {
+	for file, text := range map[string]string{"stat": strings.Join(fields, " ") + "\n", "status": status,
+		"comm": comm + "\n", "cmdline": strings.Join(words, "\x00") + "\x00", "oom_score_adj": "0\n"} {
 		m.must(os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644))
 	}
 	_ = os.Remove(filepath.Join(dir, "exe"))
@@ -286,7 +290,8 @@ func TestVerbsOnTheModels(t *testing.T) {
 		db := m.service("db.service", "/usr/sbin/mysqld", "TasksMax=321", "MemoryMax=2147483648")
 		job := m.start("/usr/bin/backup all")
 		before := m.state()
-		text := "groups:\n  app: {role: database, " + dbRule + ", memory: {max: 1GiB}}\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50}\n"
+		text := "groups:\n  app: {role: database, " + dbRule +
+			", memory: {max: 1GiB}}\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50}\n"
 		m.apply(text)
 		m.reads("applied", "/system.slice/db.service", "memory.max", "1073741824")
 		m.reads("applied", "/system.slice/db.service", "pids.max", "321")
@@ -322,7 +327,8 @@ func (m *machine) command(group, command string) (procfs.ID, error) {
 	return m.self, err
 }
 
-const jobs = "groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50}\n  other: {role: helper, match: [{exe: nothing}], tasks: 50}\n"
+const jobs = "groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50}\n  other: {role: helper, match: " +
+	"[{exe: nothing}], tasks: 50}\n"
 
 func TestRunIsAScope(t *testing.T) {
 	t.Parallel()
@@ -342,7 +348,8 @@ func TestRunIsAScope(t *testing.T) {
 			m.reads("started", scope, "pids.max", "max") // DefaultTasksMax= is not the group's
 			check := func(when string) {
 				t.Helper()
-				if done, err := m.full(); err != nil || len(done.Moved) > 0 || done.Repaired > 0 && version != "219" || m.where(p) != scope {
+				if done, err := m.full(); err != nil || len(done.Moved) > 0 || done.Repaired > 0 && version != "219" ||
+					m.where(p) != scope {
 					t.Errorf("%s: a look: %+v, %v; it is in %s", when, done, err, m.where(p))
 				}
 				if again := m.apply(jobs); again.Changed {
@@ -352,7 +359,8 @@ func TestRunIsAScope(t *testing.T) {
 			check("started")
 			m.must(m.bySystemd().Reload(t.Context()))
 			check("reloaded")
-			if all, err := m.Verify(t.Context(), nil); err != nil || slices.ContainsFunc(all, func(v verify.Reading) bool { return !v.OK }) {
+			if all, err := m.Verify(t.Context(), nil); err != nil ||
+				slices.ContainsFunc(all, func(v verify.Reading) bool { return !v.OK }) {
 				t.Errorf("verify: %+v, %v", all, err)
 			}
 			// Moved by hand it goes where it is sent, and its unit ends.
@@ -378,7 +386,8 @@ func TestRunIsAScope(t *testing.T) {
 				t.Errorf("notes %q", reply.Notes)
 			}
 			m.leftNothing()
-			if _, err := m.command("jobs", "/usr/bin/report"); err == nil || !strings.Contains(err.Error(), "released") {
+			if _, err := m.command("jobs", "/usr/bin/report"); err == nil ||
+				!strings.Contains(err.Error(), "released") {
 				t.Errorf("run in a released group: %v", err)
 			}
 		})

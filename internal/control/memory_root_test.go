@@ -64,7 +64,8 @@ func (s *site) reclaiming(within string) string {
 	if f, err := s.Host.Facts(); err != nil || f.SwapTotal > 0 {
 		swap = ", swap: 0"
 	}
-	return fmt.Sprintf("version: 1\nhost: {root: %s, reclaim: %s}\ngroups:\n  g: {match: [{exe: /nonexistent/x}], memory: {max: 400MiB%s}}\n", s.root, within, swap)
+	return fmt.Sprintf("version: 1\nhost: {root: %s, reclaim: %s}\ngroups:\n  g: {match: [{exe: /nonexistent/x}], "+
+		"memory: {max: 400MiB%s}}\n", s.root, within, swap)
 }
 
 // TestMemoryIsLoweredUnderLoad: a group that holds 100 MiB and reads a file larger than its limit again and again is
@@ -99,7 +100,8 @@ func TestMemoryIsLoweredUnderLoad(t *testing.T) {
 	}
 	s.unsqueezed("lowered")
 
-	if _, err := s.try(Request{Verb: "set", Assign: []string{"g:memory.max=60MiB"}}); CodeOf(err) != CodeRefused || !strings.Contains(fmt.Sprint(err), "cannot be reclaimed") {
+	if _, err := s.try(Request{Verb: "set", Assign: []string{"g:memory.max=60MiB"}}); CodeOf(err) != CodeRefused ||
+		!strings.Contains(fmt.Sprint(err), "cannot be reclaimed") {
 		t.Errorf("60 MiB for 100 MiB that nobody can take: %v", err)
 	}
 	begun = time.Now()
@@ -109,13 +111,15 @@ func TestMemoryIsLoweredUnderLoad(t *testing.T) {
 	if CodeOf(err) != CodeRefused || !errors.As(err, &use) || HintOf(err) == "" {
 		t.Errorf("forced: %v", err)
 	}
-	if took < 3*time.Second || took > 8*time.Second { // where the machine is emulated, too: a write of memory.high is ended
+	if took < 3*time.Second ||
+		took > 8*time.Second { // where the machine is emulated, too: a write of memory.high is ended
 		t.Errorf("refused after %s, with 4s to wait", took)
 	}
 	s.holds("refused", "g:memory.max=220MiB")
 	s.unsqueezed("refused")
 	if now := *s.memoryOf("g").OOMKills; now != kills || !s.Host.Proc.Alive(holder.ID) || !s.Host.Proc.Alive(reader) {
-		t.Errorf("%d OOM kills, before %d; the holder lives %t, the reader %t", now, kills, s.Host.Proc.Alive(holder.ID), s.Host.Proc.Alive(reader))
+		t.Errorf("%d OOM kills, before %d; the holder lives %t, the reader %t", now, kills,
+			s.Host.Proc.Alive(holder.ID), s.Host.Proc.Alive(reader))
 	}
 	if !holder.Touch(4 << 20) {
 		t.Error("the holder cannot get more within its limit")
@@ -154,7 +158,8 @@ func TestMemoryWaitsForWhoLetsGo(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	s.must(Request{Verb: "set", Assign: []string{"g:memory.max=160MiB"}, Force: true, Reason: "the other one is about to end"})
+	s.must(Request{Verb: "set", Assign: []string{"g:memory.max=160MiB"}, Force: true,
+		Reason: "the other one is about to end"})
 	done := time.Now()
 	if at := <-gone; done.Before(at) {
 		t.Errorf("done %s before the other process was gone", at.Sub(done))
@@ -192,7 +197,8 @@ func TestStuckAtHighOnTheKernel(t *testing.T) {
 		lifted = st.Lifted
 		time.Sleep(time.Second)
 	}
-	t.Logf("after %s, %d events of memory.high, %s of waiting: %v", time.Since(begun).Round(time.Second), *s.memoryOf("g").HighHits-from, s.waitedForMemory("g")-waited, lifted)
+	t.Logf("after %s, %d events of memory.high, %s of waiting: %v", time.Since(begun).Round(time.Second),
+		*s.memoryOf("g").HighHits-from, s.waitedForMemory("g")-waited, lifted)
 	if len(lifted) != 1 {
 		t.Fatal("nothing was lifted")
 	}

@@ -34,7 +34,8 @@ func (c *Controller) keepNetwork(v *View) error {
 		d := v.Network.Devices[i]
 		entry := record.Devices[w.Device]
 		if entry.Index != d.State.Device.Index {
-			entry = state.Interface{Index: d.State.Device.Index, Original: d.Original, Wanted: netshape.Wanted{Device: w.Device}}
+			entry = state.Interface{Index: d.State.Device.Index, Original: d.Original,
+				Wanted: netshape.Wanted{Device: w.Device}}
 		}
 		foreign, err := d.State.Foreign(w)
 		if err != nil {

@@ -27,8 +27,11 @@ func TestForcedPastTheKernelKeepsOriginals(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lock.Release()
-	original := &netshape.Foreign{Egress: []netshape.Change{{Verb: tc.Replace, What: netshape.Qdisc, Device: "eth0", Index: 2}}}
-	if err := c.Store.Save(state.DocNetwork, state.Network{Boot: "b", Devices: map[string]state.Interface{"eth0": {Index: 2, Original: original}}}); err != nil {
+	original := &netshape.Foreign{Egress: []netshape.Change{{Verb: tc.Replace, What: netshape.Qdisc, Device: "eth0",
+		Index: 2}}}
+	if err := c.Store.Save(state.DocNetwork,
+		state.Network{Boot: "b", Devices: map[string]state.Interface{"eth0": {Index: 2,
+			Original: original}}}); err != nil {
 		t.Fatal(err)
 	}
 	device := netshape.State{Device: tc.Device{Link: tc.Link{Name: "eth0", Index: 2}}}
@@ -46,7 +49,8 @@ func TestForcedPastTheKernelKeepsOriginals(t *testing.T) {
 
 // Where no watchdog can be started nothing is changed but by a release, which goes on without.
 func TestReleaseNeedsNoWatchdog(t *testing.T) {
-	c, err := Open(Options{State: t.TempDir(), Watchdog: []string{"-test.list=^$"}}) // ends, and never says that it is there
+	c, err := Open(Options{State: t.TempDir(),
+		Watchdog: []string{"-test.list=^$"}}) // ends, and never says that it is there
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,10 +82,12 @@ func TestReleaseSaysWhichInterfacesStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lock.Release()
-	if err := c.Store.Save(state.DocNetwork, state.Network{Boot: "b", Devices: map[string]state.Interface{"eth1": {}, "eth0": {}}}); err != nil {
+	if err := c.Store.Save(state.DocNetwork,
+		state.Network{Boot: "b", Devices: map[string]state.Interface{"eth1": {}, "eth0": {}}}); err != nil {
 		t.Fatal(err)
 	}
-	if notes := leftShaped(c.Store, "b", cause); len(notes) != 1 || !notes[0].NotEnforced || notes[0].Text != "limits on eth0, eth1 stay as they are: operation not permitted" {
+	if notes := leftShaped(c.Store, "b", cause); len(notes) != 1 || !notes[0].NotEnforced ||
+		notes[0].Text != "limits on eth0, eth1 stay as they are: operation not permitted" {
 		t.Errorf("of two: %+v", notes)
 	}
 }

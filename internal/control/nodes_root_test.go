@@ -33,7 +33,8 @@ func TestNodesNeedAsking(t *testing.T) {
 	}
 	_, err := s.try(Request{Verb: "set", Assign: []string{"g:memory.numa=1"}})
 	var refused *apply.RefusedError
-	if !errors.As(err, &refused) || CodeOf(err) != CodeRefused || !strings.Contains(err.Error(), "MiB of it are on node 0") || !strings.Contains(refused.Hint(), "--migrate") {
+	if !errors.As(err, &refused) || CodeOf(err) != CodeRefused ||
+		!strings.Contains(err.Error(), "MiB of it are on node 0") || !strings.Contains(refused.Hint(), "--migrate") {
 		t.Fatalf("not asked for: %v", err)
 	}
 	t.Log(err)

@@ -30,7 +30,8 @@ func newOracleHome(t testing.TB) *oracleHome {
 	if err := os.MkdirAll(filepath.Join(o.dir, "bin"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, program := range map[string]string{"oracle": "/usr/bin/sleep", "rman": "/usr/bin/bash", "tnslsnr": "/usr/bin/bash"} {
+	for name, program := range map[string]string{"oracle": "/usr/bin/sleep", "rman": "/usr/bin/bash",
+		"tnslsnr": "/usr/bin/bash"} {
 		text, err := os.ReadFile(program)
 		if err == nil {
 			err = os.WriteFile(o.bin(name), text, 0o755)
@@ -101,7 +102,8 @@ func TestOracleDocument(t *testing.T) {
 		}
 		place[o.background("p000", sid)], place[o.background("p00f", sid)] = group, group
 	}
-	listener := o.parent("tnslsnr", true, fmt.Sprintf(remote, "BXTST01"), fmt.Sprintf(remote, "BXTST02"), fmt.Sprintf(remote, "BXTST02"))
+	listener := o.parent("tnslsnr", true, fmt.Sprintf(remote, "BXTST01"), fmt.Sprintf(remote, "BXTST02"),
+		fmt.Sprintf(remote, "BXTST02"))
 	place[listener] = ""
 	for _, p := range o.sessions(s.Host, fmt.Sprintf(remote, "BXTST01"), 1) {
 		if p.PPID == listener.PID {
@@ -166,9 +168,11 @@ func TestOracleDocument(t *testing.T) {
 	}
 
 	// The listener in the group of one of them is an error, with its place.
-	_, err := s.Check(t.Context(), s.sources(strings.Replace(text, "        match:\n          - {cmdline", "        match:\n          - {exe: '"+o.bin("tnslsnr")+"'}\n          - {cmdline", 1)))
+	_, err := s.Check(t.Context(), s.sources(strings.Replace(text, "        match:\n          - {cmdline",
+		"        match:\n          - {exe: '"+o.bin("tnslsnr")+"'}\n          - {cmdline", 1)))
 	var problems policy.Problems
-	if !errors.As(err, &problems) || !strings.Contains(problems.Error(), "which also starts the sessions of oracle-BXTST01") {
+	if !errors.As(err, &problems) || !strings.Contains(problems.Error(),
+		"which also starts the sessions of oracle-BXTST01") {
 		t.Errorf("check: %v", err)
 	}
 }

@@ -12,7 +12,9 @@ import (
 // The owners of a group's files are set, put right by the agent, given up with the policy's and restored by a rollback.
 func TestOwnersOfAGroup(t *testing.T) {
 	m := newMachine(t, "252")
-	const limits, owned = "groups:\n  shop: {cpu: {limit: 1}, ", "owner: [{user: 54321, unix_group: 54330, may: [run, move], mode: '0664'}, {unix_group: 54330, may: [set], directory: '0775'}]}\n"
+	const limits, owned = "groups:\n  shop: {cpu: {limit: 1}, ",
+		"owner: [{user: 54321, unix_group: 54330, may: [run, move], mode: '0664'}, {unix_group: 54330, may: [set], " +
+			"directory: '0775'}]}\n"
 	const slice = "/bulkhead.shop.slice"
 	m.apply(limits + owned)
 	file := func(name string) cgroup.File { return at(slice).File(cgroup.OwnerOf(name)) }
@@ -49,7 +51,8 @@ func TestOwnersOfAGroup(t *testing.T) {
 	all("rolled back")
 	_, err := m.do(Request{Verb: "apply", Sources: m.policy(limits + "owner: {user: nobody-at-all, may: [run]}}\n")})
 	var problems policy.Problems
-	if !errors.As(err, &problems) || !strings.Contains(problems[0].Msg, `there is no user "nobody-at-all"`) || problems[0].Pos.Line == 0 {
+	if !errors.As(err, &problems) || !strings.Contains(problems[0].Msg, `there is no user "nobody-at-all"`) ||
+		problems[0].Pos.Line == 0 {
 		t.Errorf("an owner that is not there: %v", err)
 	}
 	m.release()

@@ -28,7 +28,8 @@ func (c *Controller) move(ctx context.Context, r Request, reply *Reply) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(refuseReleased(s, r.Group), r.Caller.may(v, r.Group, policy.MayMove), r.Caller.mayTake(v, c.Host, procs...), c.mayLeave(v.Facts, s, procs...)); err != nil {
+	if err := errors.Join(refuseReleased(s, r.Group), r.Caller.may(v, r.Group, policy.MayMove),
+		r.Caller.mayTake(v, c.Host, procs...), c.mayLeave(v.Facts, s, procs...)); err != nil {
 		return err
 	}
 	if err := fits(c.Host, v, r.Group, procs, r.Force); err != nil {
@@ -40,7 +41,8 @@ func (c *Controller) move(ctx context.Context, r Request, reply *Reply) error {
 			return fail(CodeRefused, "", "move process %d (%s): %s", p.PID, p.Comm, reason)
 		}
 		pins = slices.DeleteFunc(pins, func(pin state.Pin) bool { return pin.Process == p.ID })
-		pin := state.Pin{Process: p.ID, Boot: v.Facts.BootID, Group: r.Group, By: "move by " + r.By, Alone: !r.Tree || r.Caller != nil}
+		pin := state.Pin{Process: p.ID, Boot: v.Facts.BootID, Group: r.Group, By: "move by " + r.By, Alone: !r.Tree ||
+			r.Caller != nil}
 		if r.For > 0 {
 			pin.Ends = time.Now().Add(r.For)
 		}
@@ -69,7 +71,8 @@ func fits(h *host.Host, v *View, group string, procs []procfs.Process, force boo
 			continue
 		}
 		return fail(CodeRefused, "raise memory.max first, or --force --reason TEXT",
-			"what is to be moved holds %s that cannot be reclaimed, more than memory.max of group %q allows (%s)", held.Human(), g.Path, limit.Human())
+			"what is to be moved holds %s that cannot be reclaimed, more than memory.max of group %q allows (%s)",
+			held.Human(), g.Path, limit.Human())
 	}
 	return nil
 }
@@ -98,7 +101,9 @@ func (c *Controller) moveBack(ctx context.Context, r Request, reply *Reply) erro
 		// One that no rule claims, and that only stays where it was born, can be sent back too.
 		p, ok := c.resident(ctx, pid, s)
 		if !ok || i < 0 || p != procs[i].ID {
-			return fail(CodeUsage, "only processes placed by `move` or `run`, and those that no rule claims, can go back", "process %d was not placed by hand", pid)
+			return fail(CodeUsage,
+				"only processes placed by `move` or `run`, and those that no rule claims, can go back",
+				"process %d was not placed by hand", pid)
 		}
 		s.Ended = append(s.Ended, state.Pin{Process: p})
 	}
@@ -162,9 +167,12 @@ func (c *Controller) repin(
 // movable says why a plan leaves a process where it is although it is to be in a group.
 func movable(v *View, p procfs.Process, group string) error {
 	if unit := v.Layout.Stuck(&p, group); unit != "" {
-		return fail(CodeRefused, "nothing was moved", "move process %d (%s): it is the main process of %s, which would take its end for the unit's", p.PID, p.Comm, unit)
+		return fail(CodeRefused, "nothing was moved",
+			"move process %d (%s): it is the main process of %s, which would take its end for the unit's", p.PID,
+			p.Comm, unit)
 	}
-	if v.Layout.Placed(&p, group) || slices.ContainsFunc(v.Plan.Steps, func(s plan.Step) bool { return s.Op == plan.OpMove && s.PID == p.ID }) {
+	if v.Layout.Placed(&p, group) || slices.ContainsFunc(v.Plan.Steps,
+		func(s plan.Step) bool { return s.Op == plan.OpMove && s.PID == p.ID }) {
 		return nil
 	}
 	why := "the group is not in force on this host"

@@ -32,7 +32,8 @@ func (c *Controller) Prefilter() *Prefilter {
 		}
 	}
 	return &Prefilter{stray: stray,
-		rules: classify.NewPrefilter(v.Classified.Groups, v.Rules), instances: v.Instances, peek: c.Host.Proc.NewPeeker()}
+		rules: classify.NewPrefilter(v.Classified.Groups, v.Rules), instances: v.Instances,
+		peek: c.Host.Proc.NewPeeker()}
 }
 
 // Concerns says whether a process may have to be moved, or may be a server. A no is certain as far as the process

@@ -55,7 +55,9 @@ func init() {
 	case "be-a-prober":
 		c, err := Open(Options{State: os.Args[2], Probe: []string{"be-a-load", os.Args[2]}})
 		if err == nil {
-			_, err = c.Probe(context.Background(), verify.Options{Span: verify.MostSpan, Begin: func(verify.Plan) error { fmt.Println("begun"); return nil }})
+			_, err = c.Probe(context.Background(),
+				verify.Options{Span: verify.MostSpan,
+					Begin: func(verify.Plan) error { fmt.Println("begun"); return nil }})
 		}
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -80,7 +82,8 @@ func (s *site) probed(o verify.Options) []verify.Result {
 		s.t.Fatalf("probe: %v", err)
 	}
 	for _, r := range all {
-		s.t.Logf("%s %s %s, %s: asked %s, measured %s: %s %s", r.Group, r.Key, r.On, r.How, r.Asked, r.Measured, r.Verdict, r.Reason)
+		s.t.Logf("%s %s %s, %s: asked %s, measured %s: %s %s", r.Group, r.Key, r.On, r.How, r.Asked, r.Measured,
+			r.Verdict, r.Reason)
 	}
 	if left := s.probeDirs(); len(left) > 0 {
 		s.t.Errorf("a probe left %v", left)
@@ -152,7 +155,8 @@ func TestProbeFindsNothingOnAHealthyHost(t *testing.T) {
 		measured := 0
 		for _, r := range s.probed(verify.Options{}) {
 			if r.Verdict.Fault() {
-				t.Errorf("round %d: %s, %s: asked %s, measured %s: %s: %s", i+1, r.Key, r.How, r.Asked, r.Measured, r.Verdict, r.Reason)
+				t.Errorf("round %d: %s, %s: asked %s, measured %s: %s: %s", i+1, r.Key, r.How, r.Asked, r.Measured,
+					r.Verdict, r.Reason)
 			}
 			if r.Verdict == probe.Held || r.Verdict == probe.NotReached {
 				measured++
@@ -187,7 +191,8 @@ func TestProbeSaysFirst(t *testing.T) {
 			t.Errorf("%s: on %q, with %d bytes", l.Key, l.Device, l.Bytes)
 		}
 	}
-	for _, key := range []policy.Key{policy.KeyCPULimit, policy.KeyCPUWeight, policy.KeyMemoryMax, policy.KeyTasks, policy.KeyIOReadBandwidth, policy.KeyIOReadIOPS} {
+	for _, key := range []policy.Key{policy.KeyCPULimit, policy.KeyCPUWeight, policy.KeyMemoryMax, policy.KeyTasks,
+		policy.KeyIOReadBandwidth, policy.KeyIOReadIOPS} {
 		if !keys[key] {
 			t.Errorf("nothing is said of %s", key)
 		}
@@ -218,7 +223,8 @@ func TestProbeFindsPlantedFaults(t *testing.T) {
 		first, number := testhost.LoopDevice(t, 64<<20)
 		firstNumber = number
 		_, secondNumber = testhost.LoopDevice(t, 64<<20)
-		return fmt.Sprintf("groups:\n  g: {match: [{cmdline: '%s'}], io: [{on: %s, read: {bandwidth: 10MiB/s}}]}\n", mark, first)
+		return fmt.Sprintf("groups:\n  g: {match: [{cmdline: '%s'}], io: [{on: %s, read: {bandwidth: 10MiB/s}}]}\n",
+			mark, first)
 	}
 	simple := func(limits string) func(*testing.T, *site) string {
 		return func(*testing.T, *site) string {
@@ -345,14 +351,16 @@ func mounted(t *testing.T) (dir string) {
 func TestProbeOfBufferedWrites(t *testing.T) {
 	s := probeSite(t)
 	dir := mounted(t)
-	s.apply("groups:\n  g: {match: [{exe: /nonexistent/x}], io: [{on: " + dir + ", read: {bandwidth: 10MiB/s}, write: {bandwidth: 10MiB/s, iops: 400}}]}\n")
+	s.apply("groups:\n  g: {match: [{exe: /nonexistent/x}], io: [{on: " + dir +
+		", read: {bandwidth: 10MiB/s}, write: {bandwidth: 10MiB/s, iops: 400}}]}\n")
 	all := s.probed(verify.Options{})
 	v1 := s.of("blkio").Version == 1
 	if v1 {
 		s.faulty(all, policy.KeyIOWriteBandwidth, "buffered", "not enforced for buffered writes")
 	}
 	for _, r := range all {
-		if (r.How == "direct" || r.How == "buffered" && !(v1 && r.Key == policy.KeyIOWriteBandwidth)) && r.Verdict != probe.Held && r.Verdict != probe.NotReached {
+		if (r.How == "direct" || r.How == "buffered" && !(v1 && r.Key == policy.KeyIOWriteBandwidth)) &&
+			r.Verdict != probe.Held && r.Verdict != probe.NotReached {
 			t.Errorf("%s, %s: %s, asked %s, measured %s: %s", r.Key, r.How, r.Verdict, r.Asked, r.Measured, r.Reason)
 		}
 	}
@@ -370,8 +378,10 @@ func TestProbeOfAHalvedBudget(t *testing.T) {
 	one, _ := testhost.LoopDevice(t, 64<<20)
 	two, _ := testhost.LoopDevice(t, 64<<20)
 	sources := func(split string) []policy.Source {
-		return []policy.Source{{Path: "test.yaml", Text: fmt.Sprintf("version: 1\nhost: {root: %s, asm: [{group: DATA, disks: [%s, %s]}]}\n"+
-			"groups:\n  g: {match: [{exe: /nonexistent/x}], io: [{on: asm:DATA, split: %s, read: {bandwidth: 20MiB/s}}]}\n", s.root, one, two, split)}}
+		return []policy.Source{{Path: "test.yaml",
+			Text: fmt.Sprintf("version: 1\nhost: {root: %s, asm: [{group: DATA, disks: [%s, %s]}]}\n"+
+				"groups:\n  g: {match: [{exe: /nonexistent/x}], io: [{on: asm:DATA, split: %s, read: {bandwidth: "+
+				"20MiB/s}}]}\n", s.root, one, two, split)}}
 	}
 	s.must(Request{Verb: "apply", Sources: sources("by-use")})
 	s.faulty(s.probed(verify.Options{}), policy.KeyIOReadBandwidth, "direct, one device alone", "the limit is halved")
@@ -400,10 +410,12 @@ func TestProbeOfADiskWeight(t *testing.T) {
 		t.Skip("this kernel has no BFQ")
 	}
 	dev, number := testhost.LoopDevice(t, 64<<20)
-	s.apply("groups:\n  g: {match: [{exe: /nonexistent/x}], io: [{on: " + dev + ", weight: 1000}]}\n  h: {match: [{exe: /nonexistent/y}], io: [{on: " + dev + ", weight: 50}]}\n")
+	s.apply("groups:\n  g: {match: [{exe: /nonexistent/x}], io: [{on: " + dev +
+		", weight: 1000}]}\n  h: {match: [{exe: /nonexistent/y}], io: [{on: " + dev + ", weight: 50}]}\n")
 	for _, r := range s.probed(verify.Options{Groups: []string{"g"}, Span: time.Second}) {
 		if r.Verdict.Fault() {
-			t.Errorf("with BFQ: %s, %s: asked %s, measured %s: %s: %s", r.Key, r.How, r.Asked, r.Measured, r.Verdict, r.Reason)
+			t.Errorf("with BFQ: %s, %s: asked %s, measured %s: %s: %s", r.Key, r.How, r.Asked, r.Measured, r.Verdict,
+				r.Reason)
 		}
 	}
 	if err := (blockdev.Queues{Block: s.Host.Block}).Write(t.Context(), number+"/scheduler", "none"); err != nil {

@@ -42,7 +42,8 @@ func (c *Controller) release(ctx context.Context, r Request, reply *Reply) error
 		return err
 	}
 	if v == nil && r.All {
-		reply.Text = fmt.Sprintf("nothing to do: no applied policy is known in %s, and this host has no directory %s", c.Store.Dir(), unrecorded(r.Sources))
+		reply.Text = fmt.Sprintf("nothing to do: no applied policy is known in %s, and this host has no directory %s",
+			c.Store.Dir(), unrecorded(r.Sources))
 		return nil
 	}
 	if err := known(groups, v, s); err != nil {
@@ -112,7 +113,8 @@ func (c *Controller) releaseAnyway(r Request, err error) bool {
 
 // cannotRecord says whether a change failed because the state directory takes no more.
 func cannotRecord(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EIO)
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EROFS) ||
+		errors.Is(err, syscall.EIO)
 }
 
 // releaseUnrecorded is the way out when the state directory cannot be written: the originals are in it
@@ -142,21 +144,26 @@ func (c *Controller) releaseUnrecorded(run func() error, cause error, reply *Rep
 	if err != nil {
 		return errors.Join(cause, err)
 	}
-	return fail(CodeFailed, "stop the agent, which would put the limits back; make the state directory writable and release again, so that it is recorded",
+	return fail(CodeFailed,
+		"stop the agent, which would put the limits back; make the state directory writable and release again, so "+
+			"that it is recorded",
 		"released, but that could not be recorded: %w", cause)
 }
 
 // stillHeld says that a limit could not be lifted, or a process not sent home. A directory that could not be
 // removed, or a controller above ours that somebody else uses by now, holds nobody: a note is enough.
 func stillHeld(reply *Reply) error {
-	if !slices.ContainsFunc(reply.leftOut, func(s plan.Step) bool { return s.Op != plan.OpRemoveDir && s.File != "cgroup.subtree_control" }) {
+	if !slices.ContainsFunc(reply.leftOut,
+		func(s plan.Step) bool { return s.Op != plan.OpRemoveDir && s.File != "cgroup.subtree_control" }) {
 		return nil
 	}
-	return fail(CodeFailed, "the rest is released; `bulkhead release` again tries what is left", "release is not complete: %s", strings.Join(reply.Notes, "; "))
+	return fail(CodeFailed, "the rest is released; `bulkhead release` again tries what is left",
+		"release is not complete: %s", strings.Join(reply.Notes, "; "))
 }
 
 // releaseGroups gives what is ours back.
-func (c *Controller) releaseGroups(ctx context.Context, v *View, s *state.Documents, groups []string, r Request, reply *Reply) error {
+func (c *Controller) releaseGroups(ctx context.Context, v *View, s *state.Documents, groups []string, r Request,
+	reply *Reply) error {
 	if err := c.thawAll(ctx, v, s, groups, r); err != nil {
 		// Limits are lifted all the same; that somebody still stands still fails the release at its end.
 		reply.Notes = append(reply.Notes, fmt.Sprintf("not done (thaw): %v", err))
@@ -165,7 +172,9 @@ func (c *Controller) releaseGroups(ctx context.Context, v *View, s *state.Docume
 	part := Reply{docs: reply.docs}
 	err := c.run(ctx, v, r, 0, &part)
 	if v.Systemd != nil && v.Systemd.Mute && !r.DryRun {
-		part.Notes = append(part.Notes, fmt.Sprintf("limits are lifted in the kernel's files only, because systemd could not be asked: %v", v.Unasked))
+		part.Notes = append(part.Notes,
+			fmt.Sprintf("limits are lifted in the kernel's files only, because systemd could not be asked: %v",
+				v.Unasked))
 		part.leftOut = append(part.leftOut, plan.Step{Op: plan.OpRevert, Reason: "systemd could not be asked"})
 	}
 	for _, n := range v.Plan.Notes {
@@ -193,8 +202,10 @@ func without(s *state.Documents, groups []string) map[string]any {
 	}
 	docs := map[string]any{
 		state.DocReleased: released,
-		state.DocPins:     slices.DeleteFunc(slices.Clone(s.Pins), func(p state.Pin) bool { return covers(groups, p.Group) }),
-		state.DocFreezes:  slices.DeleteFunc(slices.Clone(s.Freezes), func(f state.Freeze) bool { return covers(groups, f.Group) }),
+		state.DocPins: slices.DeleteFunc(slices.Clone(s.Pins),
+			func(p state.Pin) bool { return covers(groups, p.Group) }),
+		state.DocFreezes: slices.DeleteFunc(slices.Clone(s.Freezes),
+			func(f state.Freeze) bool { return covers(groups, f.Group) }),
 	}
 	if slices.Contains(groups, "") {
 		docs[state.DocOverrides] = []state.Override{}
@@ -258,7 +269,8 @@ func treeNames(s *state.Documents, made []string) plan.Names {
 // releaseView makes a view whose groups are the directories that are there, with the processes in them, and the plan
 // that lifts the named ones; nil when nothing is recorded and nothing is there. What is there and not recorded is
 // refused, or with force taken as ours.
-func (c *Controller) releaseView(ctx context.Context, f *host.Facts, s *state.Documents, groups []string, r Request) (*View, error) {
+func (c *Controller) releaseView(ctx context.Context, f *host.Facts, s *state.Documents, groups []string,
+	r Request) (*View, error) {
 	recorded := s.Applied != nil
 	there, err := c.reader().Existing(ctx, snapshot.ExistingOptions{
 		Facts: f, Pins: s.Pins, Ended: s.Ended,
@@ -280,7 +292,9 @@ func (c *Controller) releaseView(ctx context.Context, f *host.Facts, s *state.Do
 	case len(theirs) > 0 && r.Force:
 		v.Snapshot = there.Owned()
 	case len(theirs) > 0 && len(ours) == 0:
-		return nil, fail(CodeRefused, fmt.Sprintf("--state names the directory that it was applied with; if the records were lost and it is bulkhead's, `bulkhead release %s --force --reason TEXT` takes it as such", r.what()),
+		return nil, fail(CodeRefused,
+			fmt.Sprintf("--state names the directory that it was applied with; if the records were lost and it is "+
+				"bulkhead's, `bulkhead release %s --force --reason TEXT` takes it as such", r.what()),
 			"the records in %s know nothing of %s: nothing was released", c.Store.Dir(), strings.Join(theirs, " and "))
 	}
 	if err := c.planRelease(v, groups, r.Force); err != nil {
@@ -336,5 +350,6 @@ func leftShaped(store *journal.Store, boot string, cause error) []plan.Note {
 		return nil // a host without limits on interfaces is released where nobody may look at them
 	}
 	names := strings.Join(slices.Sorted(maps.Keys(record.Devices)), ", ")
-	return []plan.Note{{Group: plan.RootGroup, Text: fmt.Sprintf("limits on %s stay as they are: %v", names, cause), NotEnforced: true}}
+	return []plan.Note{{Group: plan.RootGroup, Text: fmt.Sprintf("limits on %s stay as they are: %v", names, cause),
+		NotEnforced: true}}
 }

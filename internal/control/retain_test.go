@@ -12,7 +12,8 @@ import (
 
 // numbered is a policy of which a number is all that differs, and that keeps ten entries.
 func numbered(n int) string {
-	return fmt.Sprintf("host: {history: {entries: 10}}\ngroups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: %d}\n", 50+n)
+	return fmt.Sprintf("host: {history: {entries: 10}}\ngroups:\n  jobs: {role: helper, match: [{exe: backup}], "+
+		"tasks: %d}\n", 50+n)
 }
 
 // Revisions go with the history, but for those that somebody may still need; a rollback to one that went says so, and
@@ -33,10 +34,12 @@ func TestRevisionsGoWithTheHistory(t *testing.T) {
 	if got := versions(); slices.Contains(got, 2) || !slices.Contains(got, 14) || !slices.Contains(got, 13) {
 		t.Errorf("sources are kept of %v", got)
 	}
-	if _, err := m.do(Request{Verb: "rollback", To: 2}); CodeOf(err) != CodeUsage || !strings.Contains(err.Error(), "it is gone") {
+	if _, err := m.do(Request{Verb: "rollback", To: 2}); CodeOf(err) != CodeUsage ||
+		!strings.Contains(err.Error(), "it is gone") {
 		t.Errorf("back to a revision that is gone: %v", err)
 	}
-	if _, err := m.do(Request{Verb: "rollback", To: 99}); err == nil || !strings.Contains(err.Error(), "never in force") {
+	if _, err := m.do(Request{Verb: "rollback", To: 99}); err == nil ||
+		!strings.Contains(err.Error(), "never in force") {
 		t.Errorf("back to one that never was: %v", err)
 	}
 	if r, err := m.do(Request{Verb: "rollback"}); err != nil || r.Like != 13 {

@@ -53,7 +53,8 @@ func (c *Controller) rollback(ctx context.Context, r Request, reply *Reply) erro
 		}
 	}
 	if r.To == 0 {
-		return fail(CodeUsage, "`bulkhead release --all` gives the host back as it was before bulkhead", "there is no revision before %d", s.Applied.Revision)
+		return fail(CodeUsage, "`bulkhead release --all` gives the host back as it was before bulkhead",
+			"there is no revision before %d", s.Applied.Revision)
 	}
 	sources, err := c.sourcesOf(s, entries, r.To)
 	if err != nil {
@@ -87,10 +88,12 @@ func (c *Controller) sourcesOf(s *state.Documents, entries []journal.Entry, revi
 		return nil, fail(CodeFailed, "", "go back to revision %d: %w", revision, err)
 	}
 	if !was && isGone(c.Store, revision, entries) {
-		return nil, fail(CodeUsage, c.revisionsHint(s, entries), "go back to revision %d: it is gone, as host.history keeps no more", revision)
+		return nil, fail(CodeUsage, c.revisionsHint(s, entries),
+			"go back to revision %d: it is gone, as host.history keeps no more", revision)
 	}
 	if !was {
-		return nil, fail(CodeUsage, c.revisionsHint(s, entries), "go back to revision %d: it was never in force", revision)
+		return nil, fail(CodeUsage, c.revisionsHint(s, entries), "go back to revision %d: it was never in force",
+			revision)
 	}
 	sources, err := state.Sources(c.Store, revision)
 	if err != nil {
@@ -105,13 +108,17 @@ func (c *Controller) undoneAlready(s *state.Documents, entries []journal.Entry) 
 	for _, e := range slices.Backward(entries) {
 		switch {
 		case e.Outcome == journal.Committed && e.Verb == "release":
-			return "", fail(CodeUsage, "`bulkhead apply` or `bulkhead rollback --to N` puts limits in force again", "the last change was a release, by %s at %s: say which revision to go back to", e.By, e.Time.Local().Format(time.DateTime))
+			return "", fail(CodeUsage, "`bulkhead apply` or `bulkhead rollback --to N` puts limits in force again",
+				"the last change was a release, by %s at %s: say which revision to go back to", e.By,
+				e.Time.Local().Format(time.DateTime))
 		case e.Outcome == journal.Committed && e.Verb == "revert":
 			return c.nothingToDo(s, entries, e)
 		case e.Outcome == journal.Committed && e.Revision > 0 && (e.Verb == "apply" || e.Verb == "rollback"):
 			return "", nil
 		case e.Outcome == journal.Failed && e.WasCutOff():
-			return "", fail(CodeFailed, "`bulkhead apply` or `bulkhead rollback --to N` puts a whole revision in force, `bulkhead release --all` gives the host back",
+			return "", fail(CodeFailed,
+				"`bulkhead apply` or `bulkhead rollback --to N` puts a whole revision in force, `bulkhead release "+
+					"--all` gives the host back",
 				"%s was not undone wholly: %s", e.Title(), e.Text)
 		case e.Outcome == journal.Undone && (e.WasCutOff() || e.Verb == "apply"):
 			return c.nothingToDo(s, entries, e)
@@ -126,9 +133,11 @@ func (c *Controller) nothingToDo(s *state.Documents, entries []journal.Entry, e 
 	if e.WasCutOff() {
 		how = "was interrupted"
 	}
-	text := fmt.Sprintf("already undone: nothing to do; %s, which %s, was undone by %s", e.Title(), how, e.Time.Local().Format(time.DateTime))
+	text := fmt.Sprintf("already undone: nothing to do; %s, which %s, was undone by %s", e.Title(), how,
+		e.Time.Local().Format(time.DateTime))
 	if e.Verb == "revert" {
-		text = fmt.Sprintf("already undone: nothing to do; %s was undone at %s (%s)", e.What, e.Time.Local().Format(time.DateTime), cmp.Or(e.Reason, "by "+e.By))
+		text = fmt.Sprintf("already undone: nothing to do; %s was undone at %s (%s)", e.What,
+			e.Time.Local().Format(time.DateTime), cmp.Or(e.Reason, "by "+e.By))
 	}
 	if s.Applied == nil {
 		return text + "; no policy is in force", nil
@@ -188,5 +197,6 @@ func (c *Controller) revisionsHint(s *state.Documents, entries []journal.Entry) 
 			spans, from = append(spans, fmt.Sprintf("%d to %d", from, n-1)), 0
 		}
 	}
-	return "the revisions that were in force are " + strings.Join(spans, ", ") + "; `bulkhead history` says what they were"
+	return "the revisions that were in force are " + strings.Join(spans, ", ") +
+		"; `bulkhead history` says what they were"
 }

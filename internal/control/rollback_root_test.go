@@ -52,7 +52,8 @@ func TestRollbackAfterSomebodyElseUndidIt(t *testing.T) {
 			s.apply(limited(m, "1"))
 			s.apply(limited(m, "0.5"))
 			s.killed(limited(m, "0.25"), 0)
-			if st, err := s.Status(t.Context()); err != nil || !strings.HasPrefix(st.Pending, "apply begun at ") || st.UnderWay != "" {
+			if st, err := s.Status(t.Context()); err != nil || !strings.HasPrefix(st.Pending, "apply begun at ") ||
+				st.UnderWay != "" {
 				t.Fatalf("status %+v, %v", st, err)
 			}
 			other(s)
@@ -87,7 +88,8 @@ func TestStatusOfAnInterruptedFirstApply(t *testing.T) {
 	s := newSite(t)
 	_, m := marked(t, 70202)
 	s.killed(limited(m, "1"), 1)
-	if _, err := s.Status(t.Context()); err == nil || !strings.Contains(err.Error(), "interrupted: apply begun at") || !strings.Contains(HintOf(err), "rollback") {
+	if _, err := s.Status(t.Context()); err == nil || !strings.Contains(err.Error(), "interrupted: apply begun at") ||
+		!strings.Contains(HintOf(err), "rollback") {
 		t.Errorf("%v, hint %q", err, HintOf(err))
 	}
 	s.must(Request{Verb: "rollback"})
@@ -146,14 +148,16 @@ func TestReleasedGroupTakesNoChange(t *testing.T) {
 		{Verb: "freeze", Groups: []string{"g"}, For: time.Hour},
 	} {
 		_, err := s.try(r)
-		if CodeOf(err) != CodeFailed || !strings.Contains(err.Error(), `group "g" was released: it holds no limits`) || HintOf(err) != "`bulkhead apply` governs it again" {
+		if CodeOf(err) != CodeFailed || !strings.Contains(err.Error(), `group "g" was released: it holds no limits`) ||
+			HintOf(err) != "`bulkhead apply` governs it again" {
 			t.Errorf("%s: code %d, %v, hint %q", r.Verb, CodeOf(err), err, HintOf(err))
 		}
 	}
 	if s.frozen(p) {
 		t.Error("the process is stopped")
 	}
-	if _, err := s.try(Request{Verb: "rollback"}); CodeOf(err) != CodeUsage || !strings.Contains(err.Error(), "the last change was a release") {
+	if _, err := s.try(Request{Verb: "rollback"}); CodeOf(err) != CodeUsage ||
+		!strings.Contains(err.Error(), "the last change was a release") {
 		t.Errorf("rollback: code %d, %v", CodeOf(err), err)
 	}
 	if r := s.must(Request{Verb: "rollback", To: 1}); r.Like != 1 {
@@ -176,7 +180,8 @@ func TestNobodyIsMovedOutOfAFrozenGroup(t *testing.T) {
 		{Verb: "move-back", PIDs: []int{stray.PID}},
 	} {
 		_, err := s.try(r)
-		if CodeOf(err) != CodeRefused || !strings.Contains(err.Error(), `group "g" is frozen until `) || !strings.Contains(HintOf(err), "bulkhead thaw g") {
+		if CodeOf(err) != CodeRefused || !strings.Contains(err.Error(), `group "g" is frozen until `) ||
+			!strings.Contains(HintOf(err), "bulkhead thaw g") {
 			t.Errorf("%s: code %d, %v, hint %q", r.Verb, CodeOf(err), err, HintOf(err))
 		}
 	}
@@ -206,11 +211,14 @@ func TestFreezeAndThawNameTheirEnd(t *testing.T) {
 	}
 	for i, want := range []journal.Entry{
 		{Verb: "freeze", What: "g --for 1h0m0s", Reason: "month end", Text: "frozen until " + held[0].Until()},
-		{Verb: "thaw", What: "g", Reason: "done", Text: "running again; g was frozen until " + held[0].Until() + " by test"},
+		{Verb: "thaw", What: "g", Reason: "done",
+			Text: "running again; g was frozen until " + held[0].Until() + " by test"},
 		{Verb: "freeze", What: "g --for 1ns", Text: "frozen until " + short[0].Until()},
-		{Verb: "thaw", What: "g", Reason: "the freeze has ended", Text: "running again; g was frozen until " + short[0].Until() + " by test"},
+		{Verb: "thaw", What: "g", Reason: "the freeze has ended",
+			Text: "running again; g was frozen until " + short[0].Until() + " by test"},
 	} {
-		if e := entries[i+1]; e.Verb != want.Verb || e.What != want.What || e.Reason != want.Reason || e.Text != want.Text {
+		if e := entries[i+1]; e.Verb != want.Verb || e.What != want.What || e.Reason != want.Reason ||
+			e.Text != want.Text {
 			t.Errorf("entry %+v\nwant %+v", e, want)
 		}
 	}
@@ -235,7 +243,8 @@ func TestStatusWhileAnApplyIsStopped(t *testing.T) {
 		}
 	}
 	go func() {
-		_, err := other.Do(context.Background(), Request{Verb: "apply", Sources: s.sources(limited(m, "0.5")), By: "ann"})
+		_, err := other.Do(context.Background(),
+			Request{Verb: "apply", Sources: s.sources(limited(m, "0.5")), By: "ann"})
 		done <- err
 	}()
 	<-inside

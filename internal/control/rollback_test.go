@@ -63,27 +63,40 @@ func TestRollbackThatComesTooLate(t *testing.T) {
 		want string // of the text, or of the error with its code; "" goes one revision back
 		code Code
 	}{
-		"nothing":                      {nil, "", 0},
-		"an interrupted apply":         {[]journal.Entry{did("apply", 3, journal.Undone, cutOff)}, "already undone: nothing to do; the apply of revision 3, which was interrupted, ", 0},
-		"and who undid it":             {[]journal.Entry{did("apply", 3, journal.Undone, cutOff), did("rollback", 0, journal.Committed, "")}, "already undone: nothing to do; ", 0},
-		"and the agent's repair":       {[]journal.Entry{did("apply", 3, journal.Undone, cutOff), did("look", 2, journal.Committed, "")}, "already undone: nothing to do; ", 0},
-		"and other changes":            {[]journal.Entry{did("apply", 3, journal.Undone, cutOff), did("set", 2, journal.Committed, ""), did("thaw", 0, journal.Committed, "")}, "; revision 2 is in force; `bulkhead rollback --to 1` goes back to the one before", 0},
-		"an interrupted set":           {[]journal.Entry{did("set", 2, journal.Undone, cutOff)}, "the set, which was interrupted", 0},
-		"an interrupted repair":        {[]journal.Entry{did("look", 2, journal.Undone, cutOff)}, "the look, which was interrupted", 0},
-		"a failed apply":               {[]journal.Entry{did("apply", 3, journal.Undone, "no space left")}, "the apply of revision 3, which failed, was undone", 0},
-		"a failed set":                 {[]journal.Entry{did("set", 2, journal.Undone, "no space left")}, "", 0},
-		"a failed rollback":            {[]journal.Entry{did("rollback", 3, journal.Undone, "no space left")}, "", 0},
-		"a failed repair":              {[]journal.Entry{did("look", 2, journal.Undone, "no space left")}, "", 0},
-		"the same policy again":        {[]journal.Entry{did("apply", 3, journal.Undone, cutOff), did("apply", 2, journal.Committed, "")}, "", 0},
-		"an interruption not undone":   {[]journal.Entry{did("apply", 3, journal.Failed, journal.CutOff+"could not undo: a thing")}, "could not undo: a thing", CodeFailed},
-		"a release":                    {[]journal.Entry{did("release", 0, journal.Committed, "")}, "the last change was a release, by test", CodeUsage},
-		"a set and the agent's repair": {[]journal.Entry{did("set", 2, journal.Committed, ""), did("look", 2, journal.Committed, "")}, "", 0},
+		"nothing": {nil, "", 0},
+		"an interrupted apply": {[]journal.Entry{did("apply", 3, journal.Undone, cutOff)},
+			"already undone: nothing to do; the apply of revision 3, which was interrupted, ", 0},
+		"and who undid it": {[]journal.Entry{did("apply", 3, journal.Undone, cutOff),
+			did("rollback", 0, journal.Committed, "")}, "already undone: nothing to do; ", 0},
+		"and the agent's repair": {[]journal.Entry{did("apply", 3, journal.Undone, cutOff),
+			did("look", 2, journal.Committed, "")}, "already undone: nothing to do; ", 0},
+		"and other changes": {[]journal.Entry{did("apply", 3, journal.Undone, cutOff),
+			did("set", 2, journal.Committed, ""), did("thaw", 0, journal.Committed, "")},
+			"; revision 2 is in force; `bulkhead rollback --to 1` goes back to the one before", 0},
+		"an interrupted set": {[]journal.Entry{did("set", 2, journal.Undone, cutOff)},
+			"the set, which was interrupted", 0},
+		"an interrupted repair": {[]journal.Entry{did("look", 2, journal.Undone, cutOff)},
+			"the look, which was interrupted", 0},
+		"a failed apply": {[]journal.Entry{did("apply", 3, journal.Undone, "no space left")},
+			"the apply of revision 3, which failed, was undone", 0},
+		"a failed set":      {[]journal.Entry{did("set", 2, journal.Undone, "no space left")}, "", 0},
+		"a failed rollback": {[]journal.Entry{did("rollback", 3, journal.Undone, "no space left")}, "", 0},
+		"a failed repair":   {[]journal.Entry{did("look", 2, journal.Undone, "no space left")}, "", 0},
+		"the same policy again": {[]journal.Entry{did("apply", 3, journal.Undone, cutOff),
+			did("apply", 2, journal.Committed, "")}, "", 0},
+		"an interruption not undone": {[]journal.Entry{did("apply", 3, journal.Failed,
+			journal.CutOff+"could not undo: a thing")}, "could not undo: a thing", CodeFailed},
+		"a release": {[]journal.Entry{did("release", 0, journal.Committed, "")},
+			"the last change was a release, by test", CodeUsage},
+		"a set and the agent's repair": {[]journal.Entry{did("set", 2, journal.Committed, ""),
+			did("look", 2, journal.Committed, "")}, "", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBook(t)
 			b.keep(t, 1)
 			b.keep(t, 2)
-			text, err := b.undoneAlready(&state.Documents{Applied: &state.Applied{Revision: 2}}, slices.Concat(done, c.then))
+			text, err := b.undoneAlready(&state.Documents{Applied: &state.Applied{Revision: 2}},
+				slices.Concat(done, c.then))
 			said := text
 			if err != nil {
 				said = err.Error()
@@ -105,8 +118,10 @@ func TestRevisionsThatNeverWere(t *testing.T) {
 	b := newBook(t)
 	s := &state.Documents{Applied: &state.Applied{Revision: 5}}
 	entries := []journal.Entry{
-		did("apply", 1, journal.Committed, ""), did("apply", 2, journal.Committed, ""), did("apply", 3, journal.Undone, cutOff),
-		did("apply", 4, journal.Undone, "no space left"), did("apply", 5, journal.Committed, ""), did("apply", 6, journal.Undone, cutOff),
+		did("apply", 1, journal.Committed, ""), did("apply", 2, journal.Committed, ""),
+		did("apply", 3, journal.Undone, cutOff),
+		did("apply", 4, journal.Undone, "no space left"), did("apply", 5, journal.Committed, ""),
+		did("apply", 6, journal.Undone, cutOff),
 	}
 	for _, e := range entries {
 		if _, err := b.Store.Record(e); err != nil {
@@ -132,11 +147,13 @@ func TestRevisionsThatNeverWere(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ applied, like, want int }{{5, 0, 2}, {5, 2, 1}, {2, 0, 1}, {1, 0, 0}} {
-		if got, err := b.revisionBefore(&state.Documents{Applied: &state.Applied{Revision: c.applied, Like: c.like}}, entries); err != nil || got != c.want {
+		if got, err := b.revisionBefore(&state.Documents{Applied: &state.Applied{Revision: c.applied, Like: c.like}},
+			entries); err != nil || got != c.want {
 			t.Errorf("before %+v: %d, %v", c, got, err)
 		}
 	}
-	if got, want := b.revisionsHint(s, entries), "the revisions that were in force are 1 to 2, 5; "; !strings.HasPrefix(got, want) {
+	if got, want := b.revisionsHint(s, entries),
+		"the revisions that were in force are 1 to 2, 5; "; !strings.HasPrefix(got, want) {
 		t.Errorf("hint %q", got)
 	}
 }
@@ -151,7 +168,8 @@ func TestCommitWithNothingToDoOnTheHost(t *testing.T) {
 		t.Fatalf("%+v, %v", reply, err)
 	}
 	entries := b.entries(t)
-	if len(entries) != 1 || entries[0].Verb != "apply" || entries[0].Revision != 7 || entries[0].Reason != "a comment" || entries[0].By != "ann" || entries[0].Outcome != journal.Committed {
+	if len(entries) != 1 || entries[0].Verb != "apply" || entries[0].Revision != 7 ||
+		entries[0].Reason != "a comment" || entries[0].By != "ann" || entries[0].Outcome != journal.Committed {
 		t.Errorf("history %+v", entries)
 	}
 	var a state.Applied
@@ -159,7 +177,8 @@ func TestCommitWithNothingToDoOnTheHost(t *testing.T) {
 		t.Errorf("applied %+v, %v", a, err)
 	}
 	reply = &Reply{Revision: 7}
-	if err := b.commit(r, reply, docs, func() error { return nil }); err != nil || reply.Recorded || len(b.entries(t)) != 1 {
+	if err := b.commit(r, reply, docs, func() error { return nil }); err != nil || reply.Recorded ||
+		len(b.entries(t)) != 1 {
 		t.Errorf("the same again: %+v, %v, history %+v", reply, err, b.entries(t))
 	}
 	reply = &Reply{Revision: 8}
@@ -167,7 +186,8 @@ func TestCommitWithNothingToDoOnTheHost(t *testing.T) {
 	if n := len(b.entries(t)); err != nil || n != 1 || reply.Recorded {
 		t.Errorf("a plan that wrote its own entry has %d, recorded %t, %v", n, reply.Recorded, err)
 	}
-	if err := b.commit(r, &Reply{}, docs, func() error { return errors.New("refused") }); err == nil || len(b.entries(t)) != 1 {
+	if err := b.commit(r, &Reply{}, docs, func() error { return errors.New("refused") }); err == nil ||
+		len(b.entries(t)) != 1 {
 		t.Errorf("a change that was refused: %v, history %+v", err, b.entries(t))
 	}
 }
@@ -182,7 +202,8 @@ func TestFinishAfterACrash(t *testing.T) {
 	}{
 		"before the first step": {nil, true, 0, journal.Undone},
 		"after the last one":    {[]journal.Entry{did("apply", 3, journal.Committed, "")}, false, 3, journal.Committed},
-		"after its own undoing": {[]journal.Entry{did("apply", 3, journal.Undone, "no space left")}, false, 0, journal.Undone},
+		"after its own undoing": {[]journal.Entry{did("apply", 3, journal.Undone, "no space left")}, false, 0,
+			journal.Undone},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBook(t)
@@ -190,7 +211,8 @@ func TestFinishAfterACrash(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			n := state.Next{Docs: map[string]json.RawMessage{state.DocApplied: doc}, Entry: journal.Entry{Time: time.Now(), Verb: "apply", By: "ann", Revision: 3}}
+			n := state.Next{Docs: map[string]json.RawMessage{state.DocApplied: doc},
+				Entry: journal.Entry{Time: time.Now(), Verb: "apply", By: "ann", Revision: 3}}
 			if err := b.Store.Save(state.DocNext, n); err != nil {
 				t.Fatal(err)
 			}
@@ -200,7 +222,8 @@ func TestFinishAfterACrash(t *testing.T) {
 				}
 			}
 			text, err := b.unfinished()
-			if err != nil || (text != "") != c.unfinished || c.unfinished && !strings.HasPrefix(text, "apply begun at ") {
+			if err != nil || (text != "") != c.unfinished || c.unfinished &&
+				!strings.HasPrefix(text, "apply begun at ") {
 				t.Errorf("unfinished: %q, %v", text, err)
 			}
 			reply := &Reply{}
@@ -226,7 +249,8 @@ func TestFinishAfterACrash(t *testing.T) {
 // Status calls a change interrupted only when nobody is about it.
 func TestChangeUnderWay(t *testing.T) {
 	b := newBook(t)
-	if err := b.Store.Save(state.DocNext, state.Next{Docs: map[string]json.RawMessage{state.DocApplied: nil}, Entry: journal.Entry{Time: time.Now(), Verb: "apply"}}); err != nil {
+	if err := b.Store.Save(state.DocNext, state.Next{Docs: map[string]json.RawMessage{state.DocApplied: nil},
+		Entry: journal.Entry{Time: time.Now(), Verb: "apply"}}); err != nil {
 		t.Fatal(err)
 	}
 	begin := func(verb, who string) (end func()) {
@@ -290,7 +314,8 @@ func TestRequestsThatMakeNoSense(t *testing.T) {
 	} {
 		for _, dry := range []bool{false, true} {
 			r.DryRun = dry
-			if _, err := b.Do(context.Background(), r); CodeOf(err) != CodeUsage || name != "no verb" && name != "an unknown verb" && HintOf(err) == "" {
+			if _, err := b.Do(context.Background(), r); CodeOf(err) != CodeUsage || name != "no verb" &&
+				name != "an unknown verb" && HintOf(err) == "" {
 				t.Errorf("%s: code %d, %v, hint %q", name, CodeOf(err), err, HintOf(err))
 			}
 		}

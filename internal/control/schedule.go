@@ -68,7 +68,8 @@ func switches(told, open []string) string {
 // it.
 func (c *Controller) tellWindows(r Request, reply *Reply, revision int, open []string) error {
 	if !reply.ran {
-		c.remember(journal.Entry{Time: c.now(), Verb: r.Verb, By: r.By, Reason: r.Reason, Revision: revision, Outcome: journal.Committed}, reply)
+		c.remember(journal.Entry{Time: c.now(), Verb: r.Verb, By: r.By, Reason: r.Reason, Revision: revision,
+			Outcome: journal.Committed}, reply)
 	}
 	if err := c.Store.Save(state.DocWindows, open); err != nil {
 		return fail(CodeFailed, "free space below the state directory", "remember which windows are open: %w", err)

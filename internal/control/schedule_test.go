@@ -86,10 +86,12 @@ func TestWindowsOpenAndClose(t *testing.T) {
 		}
 	}
 	want := []string{
-		"schedule night begins", "schedule late begins", "schedule late ends", "schedule night ends", "schedule night begins", "schedule night ends",
+		"schedule night begins", "schedule late begins", "schedule late ends", "schedule night ends",
+		"schedule night begins", "schedule night ends",
 		"schedule night begins; schedule late begins", "schedule night ends; schedule late ends",
 	}
-	if got := strings.Join(m.switchesTold(), "\n"); got != strings.Join(want, " by agent, committed\n")+" by agent, committed" {
+	if got := strings.Join(m.switchesTold(), "\n"); got != strings.Join(want, " by agent, committed\n")+
+		" by agent, committed" {
 		t.Errorf("the history says:\n%s\nwant\n%s", got, strings.Join(want, "\n"))
 	}
 	m.release()
@@ -191,7 +193,8 @@ func TestStatusTellsSchedules(t *testing.T) {
 		t.Fatalf("schedules %+v", st.Schedules)
 	}
 	for i, s := range st.Schedules {
-		if s.Name != want[i].Name || s.Open != want[i].Open || !s.Since.Equal(want[i].Since) || !s.Next.Equal(want[i].Next) {
+		if s.Name != want[i].Name || s.Open != want[i].Open || !s.Since.Equal(want[i].Since) ||
+			!s.Next.Equal(want[i].Next) {
 			t.Errorf("%+v, want %+v", s, want[i])
 		}
 	}

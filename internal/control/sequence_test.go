@@ -33,8 +33,9 @@ func (m *machine) reopened(killAt int) {
 	facts, err := m.Host.Facts()
 	m.must(err)
 	m.Controller = &Controller{
-		Host: m.Host, Store: store, Log: slog.New(slog.DiscardHandler), LockWait: time.Second, root: m.pid1.Root(), patience: 3 * time.Second,
-		opened: m.kernel.Tree, mounted: facts.Hierarchies, clock: m.clock, self: m.self, Agent: m.Agent,
+		Host: m.Host, Store: store, Log: slog.New(slog.DiscardHandler), LockWait: time.Second, root: m.pid1.Root(),
+		patience: 3 * time.Second,
+		opened:   m.kernel.Tree, mounted: facts.Hierarchies, clock: m.clock, self: m.self, Agent: m.Agent,
 	}
 	if killAt >= 0 {
 		m.afterStep = func(i int, _ plan.Step) {
@@ -62,7 +63,8 @@ func (m *machine) surviving(do func()) {
 func (m *machine) rebooted(boot int) *machine {
 	m.t.Helper()
 	next := newMachine(m.t, "252.39")
-	m.must(os.WriteFile(filepath.Join(next.proc, "sys/kernel/random/boot_id"), fmt.Appendf(nil, "00000000-0000-0000-0000-%012d\n", boot), 0o644))
+	m.must(os.WriteFile(filepath.Join(next.proc, "sys/kernel/random/boot_id"),
+		fmt.Appendf(nil, "00000000-0000-0000-0000-%012d\n", boot), 0o644))
 	own := next.Store
 	next.Store, next.clock = m.Store, m.clock
 	next.reopened(-1)
@@ -75,7 +77,8 @@ var sequencePolicies = []string{
 	"groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50}\n" +
 		"schedules: [{name: night, when: \"0 22 * * *\", zone: UTC, for: 6h, set: {jobs: {tasks: 500}}}]\n",
 	"groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 20, cpu: {limit: 1}}\n",
-	"groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 80}\n  web: {role: helper, match: [{exe: httpd}], tasks: 60}\n",
+	"groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 80}\n  web: {role: helper, match: [{exe: " +
+		"httpd}], tasks: 60}\n",
 }
 
 // Whatever comes after whatever: applies, sets, windows, ends of overrides, changes that wait to be confirmed, kills at
@@ -113,7 +116,8 @@ func TestAnySequenceIsGivenBack(t *testing.T) {
 				m.refresh()
 				procs, err := m.Host.Proc.Processes(procfs.Options{})
 				m.must(err)
-				_, _ = m.Look(context.Background(), LookOptions{Processes: procs, Changed: true, Full: rapid.Bool().Draw(r, "full")})
+				_, _ = m.Look(context.Background(),
+					LookOptions{Processes: procs, Changed: true, Full: rapid.Bool().Draw(r, "full")})
 				_ = m.MindTrial(context.Background())
 			})
 		}
@@ -124,7 +128,8 @@ func TestAnySequenceIsGivenBack(t *testing.T) {
 			"set": func(r *rapid.T) {
 				limit := rapid.IntRange(5, 9).Draw(r, "tasks")
 				asked = append(asked, fmt.Sprint(limit))
-				verb(Request{Verb: "set", Assign: []string{fmt.Sprintf("jobs:tasks=%d", limit)}, For: rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(r, "for")})
+				verb(Request{Verb: "set", Assign: []string{fmt.Sprintf("jobs:tasks=%d", limit)},
+					For: rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(r, "for")})
 			},
 			"unset":    func(*rapid.T) { verb(Request{Verb: "unset", Assign: []string{"jobs:tasks"}}) },
 			"confirm":  func(*rapid.T) { verb(Request{Verb: "confirm"}) },

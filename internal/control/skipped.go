@@ -19,7 +19,8 @@ const scheduleVerb = "schedule"
 
 // openGuarded puts windows that have opened in force under the policy's guard, when it has one that can watch and
 // nothing else is on trial; done is false when they are to be put in force without.
-func (c *Controller) openGuarded(ctx context.Context, v *View, s *state.Documents, r Request, reply *Reply, run func() error) (done bool, err error) {
+func (c *Controller) openGuarded(ctx context.Context, v *View, s *state.Documents, r Request, reply *Reply,
+	run func() error) (done bool, err error) {
 	watch := guardOf(v)
 	if watch == nil || len(opened(s.Windows, namesOf(v.Open))) == 0 {
 		return false, nil
@@ -49,7 +50,8 @@ func (c *Controller) closeGuarded(told, open []string) error {
 }
 
 // skip lays the windows aside that a trial is about, until they close.
-func skip(s *state.Documents, p *policy.Policy, t *state.Trial, before []string, why string, now time.Time) []state.Skipped {
+func skip(s *state.Documents, p *policy.Policy, t *state.Trial, before []string, why string,
+	now time.Time) []state.Skipped {
 	skipped := slices.Clone(s.Skipped)
 	for _, one := range p.Open(now) {
 		if slices.Contains(before, one.Name) {

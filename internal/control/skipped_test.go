@@ -47,12 +47,14 @@ func TestGuardClosesAWindow(t *testing.T) {
 	m.reads("after a look", dir, file, "1073741824")
 	st, err = m.Status(t.Context())
 	m.must(err)
-	if st.Trial != nil || len(st.Schedules) != 1 || !strings.Contains(st.Schedules[0].Skipped, "killed 1 of its processes") || st.Differs > 0 {
+	if st.Trial != nil || len(st.Schedules) != 1 ||
+		!strings.Contains(st.Schedules[0].Skipped, "killed 1 of its processes") || st.Differs > 0 {
 		t.Errorf("status: %+v, %+v", st.Trial, st.Schedules)
 	}
 	entries, err := m.History()
 	m.must(err)
-	if last := entries[len(entries)-1]; last.Verb != "revert" || !strings.Contains(last.Reason, "killed 1 of its processes") || !strings.Contains(last.What, "schedule") {
+	if last := entries[len(entries)-1]; last.Verb != "revert" ||
+		!strings.Contains(last.Reason, "killed 1 of its processes") || !strings.Contains(last.What, "schedule") {
 		t.Errorf("the history says %+v", last)
 	}
 	m.reopened(-1)
@@ -84,7 +86,8 @@ func TestApplyOpensASkippedWindow(t *testing.T) {
 	m.atTime("23 22:00")
 	lock, err := m.lock(t.Context(), "test", "test")
 	m.must(err)
-	m.must(m.Store.Save(state.DocSkipped, []state.Skipped{{Schedule: "night", Revision: 1, Until: m.clock().Add(6 * 3600e9), Why: "it did harm"}}))
+	m.must(m.Store.Save(state.DocSkipped, []state.Skipped{{Schedule: "night", Revision: 1,
+		Until: m.clock().Add(6 * 3600e9), Why: "it did harm"}}))
 	lock.Release()
 	if _, err := m.full(); err != nil {
 		t.Fatal(err)

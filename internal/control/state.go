@@ -35,7 +35,8 @@ func (c *Controller) Standing() string {
 // lookOver is a look through sources with everything recorded laid over them.
 func lookOver(s *state.Documents, sources []policy.Source) look {
 	return look{
-		sources: sources, root: s.Applied.Root(), overrides: s.Overrides, released: s.Released, pins: s.Pins, ended: s.Ended,
+		sources: sources, root: s.Applied.Root(), overrides: s.Overrides, released: s.Released, pins: s.Pins,
+		ended:  s.Ended,
 		lifted: s.Lifted, skipped: s.Skipped, conflicts: s.Conflicts, canary: s.Canary,
 	}
 }

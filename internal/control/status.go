@@ -142,7 +142,8 @@ func (c *Controller) Status(ctx context.Context) (*Status, error) {
 	pending, underWay := c.changing()
 	v, s, err := c.current(ctx, look{shares: true})
 	if pending != "" && err != nil && s != nil && s.Applied == nil {
-		return nil, fail(CodeFailed, "`bulkhead rollback` undoes it", "no policy is applied on this host, and a change was interrupted: %s", pending)
+		return nil, fail(CodeFailed, "`bulkhead rollback` undoes it",
+			"no policy is applied on this host, and a change was interrupted: %s", pending)
 	}
 	if err != nil {
 		return nil, err
@@ -238,7 +239,8 @@ func (c *Controller) groupStatus(v *View, s *state.Documents, name string) Group
 			continue
 		}
 		g.Members = append(g.Members, Member{
-			PID: p.Process.PID, Comm: p.Process.Comm, User: c.Host.Users.UserName(p.Process.UID), Placed: v.Layout.Placed(&p.Process, name), By: p.Rule,
+			PID: p.Process.PID, Comm: p.Process.Comm, User: c.Host.Users.UserName(p.Process.UID),
+			Placed: v.Layout.Placed(&p.Process, name), By: p.Rule,
 		})
 		addTasks(c.Host, &g.Tasks, p.Process)
 	}

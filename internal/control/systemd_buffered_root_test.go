@@ -36,8 +36,9 @@ func newBufferedWriter(t *testing.T, mark string) *bufferedWriter {
 	file := filepath.Join(spareDisk, filepath.Base(t.Name())+mark)
 	t.Cleanup(func() { _ = os.Remove(file) })
 	w := &bufferedWriter{t: t, start: filepath.Join(dir, "start"), written: filepath.Join(dir, "written")}
-	w.ID = testhost.Spawn(t, "sh", "-c", fmt.Sprintf("until [ -e %s ]; do sleep 0.02; done; dd if=/dev/zero of=%s bs=64k count=%d && : >%s; sleep 1000",
-		w.start, file, bufferedBytes>>16, w.written), mark)
+	w.ID = testhost.Spawn(t, "sh", "-c",
+		fmt.Sprintf("until [ -e %s ]; do sleep 0.02; done; dd if=/dev/zero of=%s bs=64k count=%d && : >%s; sleep 1000",
+			w.start, file, bufferedBytes>>16, w.written), mark)
 	return w
 }
 
@@ -106,12 +107,14 @@ func TestBufferedWritesAreHeldOnV2Alone(t *testing.T) {
 	limited := time.Duration(bufferedBytes) * time.Second / bufferedRate
 	free := newBufferedWriter(t, fmt.Sprintf("83001.%d", os.Getpid())).write()
 	if free > limited/2 {
-		t.Fatalf("without a limit it takes %v: too slow a disk, or too busy a host, to tell a limit of %v from", free, limited)
+		t.Fatalf("without a limit it takes %v: too slow a disk, or too busy a host, to tell a limit of %v from", free,
+			limited)
 	}
 	mark := fmt.Sprintf("83002.%d", os.Getpid())
 	w := newBufferedWriter(t, mark)
 	loose(t, s, w.ID)
-	sources := s.sources(fmt.Sprintf("groups:\n  dumps: {role: helper, match: [{cmdline: ' %s$'}], io: [{on: %s, write: {bandwidth: 1MiB/s}}]}\n",
+	sources := s.sources(fmt.Sprintf("groups:\n  dumps: {role: helper, match: [{cmdline: ' %s$'}], io: [{on: %s, "+
+		"write: {bandwidth: 1MiB/s}}]}\n",
 		strings.ReplaceAll(mark, ".", `\.`), spareDisk))
 	v, err := s.PlanFor(t.Context(), sources, time.Time{})
 	if err != nil {

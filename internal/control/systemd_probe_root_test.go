@@ -35,10 +35,12 @@ func TestProbeUnderSystemd(t *testing.T) {
 	unit := s.service("db", program)
 	mark := fmt.Sprintf("84002.%d", os.Getpid())
 	loose(t, s, testhost.Spawn(t, "sleep", mark))
-	s.apply(fmt.Sprintf("groups:\n  app: {match: [{cmdline: '%s'}], cpu: {limit: 0.4}}\n  jobs: {match: [{cmdline: '^sleep %s$'}], cpu: {limit: 0.3}}\n",
+	s.apply(fmt.Sprintf("groups:\n  app: {match: [{cmdline: '%s'}], cpu: {limit: 0.4}}\n  jobs: {match: [{cmdline: "+
+		"'^sleep %s$'}], cpu: {limit: 0.3}}\n",
 		rule, strings.ReplaceAll(mark, ".", "[.]")))
 	for _, group := range []string{"app", "jobs"} {
-		if r := cpuRow(t, s.probed(verify.Options{Groups: []string{group}})); r.Verdict != probe.NotMeasured || !strings.Contains(r.Reason, "--inside") {
+		if r := cpuRow(t, s.probed(verify.Options{Groups: []string{group}})); r.Verdict != probe.NotMeasured ||
+			!strings.Contains(r.Reason, "--inside") {
 			t.Errorf("%s, beside a unit: %s: %s", group, r.Verdict, r.Reason)
 		}
 		all := s.probed(verify.Options{Groups: []string{group}, Inside: true})
@@ -62,7 +64,9 @@ func TestProbeUnderSystemd(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.reload(1)
-	if r := cpuRow(t, s.probed(verify.Options{Groups: []string{"app"}, Inside: true})); r.Verdict != probe.NotEnforced || !strings.Contains(r.Reason, "daemon-reload") {
-		t.Errorf("after a daemon-reload that takes the limit away: %s, measured %s: %s", r.Verdict, r.Measured, r.Reason)
+	if r := cpuRow(t, s.probed(verify.Options{Groups: []string{"app"},
+		Inside: true})); r.Verdict != probe.NotEnforced || !strings.Contains(r.Reason, "daemon-reload") {
+		t.Errorf("after a daemon-reload that takes the limit away: %s, measured %s: %s", r.Verdict, r.Measured,
+			r.Reason)
 	}
 }

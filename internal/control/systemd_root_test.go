@@ -65,7 +65,8 @@ func (s *unitSite) service(name, program string, lines ...string) string {
 	s.t.Helper()
 	unit := s.root + "-" + name + ".service"
 	file := filepath.Join("/etc/systemd/system", unit)
-	text := "[Unit]\nDescription=a service of a test\n[Service]\nExecStart=" + program + "\n" + strings.Join(lines, "\n") + "\n"
+	text := "[Unit]\nDescription=a service of a test\n[Service]\nExecStart=" + program + "\n" + strings.Join(lines,
+		"\n") + "\n"
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		s.t.Fatal(err)
 	}
@@ -205,7 +206,8 @@ func TestUnitIsGovernedByItsProperties(t *testing.T) {
 	unit := s.service("db", program, "TasksMax=321", "MemoryMax=300M")
 	before, pid := s.stateOf(unit), s.unit(unit).MainPID
 	dir := s.unit(unit).ControlGroup
-	text := fmt.Sprintf("groups:\n  app: {role: database, match: [{cmdline: '%s'}], cpu: {limit: 0.5, weight: 500}, memory: {max: 128MiB}}\n", rule)
+	text := fmt.Sprintf("groups:\n  app: {role: database, match: [{cmdline: '%s'}], cpu: {limit: 0.5, weight: 500}, "+
+		"memory: {max: 128MiB}}\n", rule)
 	s.apply(text)
 	check := func(when string) {
 		t.Helper()
@@ -268,12 +270,14 @@ func TestUnitGetsItsOwnLimitBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.full()
-	if overrides, err := s.systemd.Overrides(unit); err != nil || !slices.ContainsFunc(overrides, func(o systemd.Override) bool { return o.Setting() == theirs.Name }) {
+	if overrides, err := s.systemd.Overrides(unit); err != nil ||
+		!slices.ContainsFunc(overrides, func(o systemd.Override) bool { return o.Setting() == theirs.Name }) {
 		t.Errorf("their property is gone: %v, %v", overrides, err)
 	}
 	s.apply("groups:\n  other: {match: [{exe: /nowhere}], tasks: 9}\n")
 	s.reads("claimed by nobody", dir, "memory.limit_in_bytes", "memory.max", "max")
-	if overrides, err := s.systemd.Overrides(unit); err != nil || len(overrides) != 1 || overrides[0].Setting() != theirs.Name {
+	if overrides, err := s.systemd.Overrides(unit); err != nil || len(overrides) != 1 ||
+		overrides[0].Setting() != theirs.Name {
 		t.Errorf("overrides %v, %v; only theirs is to stay", overrides, err)
 	}
 	if err := s.systemd.RestoreOverrides(t.Context(), unit, nil); err != nil {
@@ -294,7 +298,8 @@ func TestLooseProcessesSitWithTheKeeper(t *testing.T) {
 	if err := unix.SchedSetaffinity(stranger.PID, &pinned); err != nil {
 		t.Fatal(err)
 	}
-	text := "groups:\n  jobs: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 0.5}, memory: {max: 64MiB}, tasks: 40}\n"
+	text := "groups:\n  jobs: {match: [{cmdline: '" + rule +
+		"'}], cpu: {limit: 0.5}, memory: {max: 64MiB}, tasks: 40}\n"
 	s.apply(text)
 	slice, keeper := s.unitsOf("jobs")
 	dir := path.Join(s.slice, slice)
@@ -322,7 +327,8 @@ func TestLooseProcessesSitWithTheKeeper(t *testing.T) {
 	if err := kill(main); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(10 * time.Second); s.unit(keeper).Active() && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); s.unit(keeper).Active() &&
+		time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		continue
 	}
 	check("its keeper killed")
@@ -346,7 +352,8 @@ func TestAdoptedUnitMovesAtItsNextStart(t *testing.T) {
 	program, rule := s.sleeper(81004)
 	unit := s.service("db", program)
 	home := s.unit(unit).ControlGroup
-	reply := s.apply(fmt.Sprintf("groups:\n  app: {role: database, adopt: next-start, match: [{cmdline: '%s'}], memory: {max: 128MiB}}\n", rule))
+	reply := s.apply(fmt.Sprintf("groups:\n  app: {role: database, adopt: next-start, match: [{cmdline: '%s'}], "+
+		"memory: {max: 128MiB}}\n", rule))
 	if got := s.unit(unit).ControlGroup; got != home {
 		t.Errorf("it moved to %s while it ran", got)
 	}
@@ -398,7 +405,8 @@ func TestPartOfAUnitNeedsAsking(t *testing.T) {
 	if at := s.where("cpu", child); at != dir && at != "/" && at != path.Dir(dir) {
 		t.Errorf("it was taken out, to %s", at)
 	}
-	if !slices.ContainsFunc(reply.Plan.Notes, func(n plan.Note) bool { return n.NotEnforced && strings.Contains(n.Text, "from_unit") }) {
+	if !slices.ContainsFunc(reply.Plan.Notes,
+		func(n plan.Note) bool { return n.NotEnforced && strings.Contains(n.Text, "from_unit") }) {
 		t.Errorf("nothing says that it is not held: %+v", reply.Plan.Notes)
 	}
 	s.apply(group("from_unit: true,"))
@@ -438,7 +446,8 @@ func TestSliceOfAnAdministrator(t *testing.T) {
 	}
 	p, rule := marked(t, 81007)
 	loose(t, s, p)
-	s.apply(fmt.Sprintf("groups:\n  helper: {role: helper, slice: '%s', match: [{cmdline: '%s'}], memory: {max: 5%%}, tasks: 99}\n", name, rule))
+	s.apply(fmt.Sprintf("groups:\n  helper: {role: helper, slice: '%s', match: [{cmdline: '%s'}], memory: {max: "+
+		"5%%}, tasks: 99}\n", name, rule))
 	s.reads("after apply", dir, "pids.max", "pids.max", "99")
 	if at := s.where("memory", p); !strings.HasPrefix(at, dir+"/") {
 		t.Errorf("the command is in %s", at)
@@ -496,7 +505,8 @@ func TestUnitsKillAfterEveryStep(t *testing.T) {
 func loose(t *testing.T, s *unitSite, p procfs.ID) {
 	t.Helper()
 	scope := fmt.Sprintf("%s-session%d.scope", strings.ReplaceAll(s.root, "-", ""), p.PID)
-	if err := s.systemd.StartScope(t.Context(), systemd.Transient{Name: scope, Slice: "user.slice", PIDs: []int{p.PID}}); err != nil {
+	if err := s.systemd.StartScope(t.Context(),
+		systemd.Transient{Name: scope, Slice: "user.slice", PIDs: []int{p.PID}}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -576,7 +586,8 @@ func (s *unitSite) command(group, script string) *ran {
 		s.t.Fatal(err1, err2)
 	}
 	p, err := os.StartProcess("/proc/self/exe", []string{"run", "-test.run=^TestEnterInACopy$"}, &os.ProcAttr{
-		Env:   append(os.Environ(), envEnter+"="+group, envState+"="+s.state, envText+"=cat /proc/self/cgroup; echo; "+script),
+		Env: append(os.Environ(), envEnter+"="+group, envState+"="+s.state,
+			envText+"=cat /proc/self/cgroup; echo; "+script),
 		Files: []*os.File{in, out, os.Stderr},
 	})
 	if err != nil {
@@ -616,7 +627,8 @@ func TestRunIsAUnitOfItsOwn(t *testing.T) {
 	s := newUnitSite(t)
 	p, rule := marked(t, 81010)
 	loose(t, s, p)
-	text := "groups:\n  jobs: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 0.5}, memory: {max: 256MiB}, tasks: 60, io: [{read: {bandwidth: 50MB/s}}]}\n"
+	text := "groups:\n  jobs: {match: [{cmdline: '" + rule +
+		"'}], cpu: {limit: 0.5}, memory: {max: 256MiB}, tasks: 60, io: [{read: {bandwidth: 50MB/s}}]}\n"
 	s.apply(text)
 	slice, keeper := s.unitsOf("jobs")
 	group := path.Join(s.slice, slice)
@@ -627,7 +639,8 @@ func TestRunIsAUnitOfItsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 		scope := path.Join(group, unit)
-		if u, err := s.systemd.UnitOf(t.Context(), r.Pid); err != nil || u.Name != unit || !u.Active() || u.ControlGroup != scope || u.Slice != slice {
+		if u, err := s.systemd.UnitOf(t.Context(), r.Pid); err != nil || u.Name != unit || !u.Active() ||
+			u.ControlGroup != scope || u.Slice != slice {
 			t.Errorf("%s: systemd has it in %+v, %v; want %s", when, u, err, unit)
 		}
 		for _, c := range []string{"cpu", "memory", "pids"} {
@@ -635,7 +648,8 @@ func TestRunIsAUnitOfItsOwn(t *testing.T) {
 				t.Errorf("%s: it is in %s of %s, want %s", when, at, c, scope)
 			}
 		}
-		if at, want := s.where("blkio", r.id), path.Join(group, keeper, plan.Members); s.of("blkio").Version == 1 && at != want {
+		if at, want := s.where("blkio", r.id), path.Join(group, keeper, plan.Members); s.of("blkio").Version == 1 &&
+			at != want {
 			t.Errorf("%s: it is in %s of blkio, where a limit holds only the very directory; want %s", when, at, want)
 		}
 		return unit
@@ -689,7 +703,8 @@ func TestRunIsAUnitOfItsOwn(t *testing.T) {
 		}
 		for hierarchy, want := range home {
 			at := s.whereIn(hierarchy, id)
-			if id == last.id && at != want && at != now[hierarchy] && at != "/" { // systemd may have taken a directory away meanwhile
+			if id == last.id && at != want && at != now[hierarchy] &&
+				at != "/" { // systemd may have taken a directory away meanwhile
 				t.Errorf("after release it is in %s of %s, was called from %s", at, hierarchy, want)
 			}
 			if strings.HasPrefix(at, s.slice) {

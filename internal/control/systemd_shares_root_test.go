@@ -106,7 +106,10 @@ func (r *race) fill(at cgroup.Dir) {
 	for _, name := range names {
 		d := at.Child(name)
 		if d.Path == r.slice || (plan.Names{Root: r.root}).IsAnchor(d.Path) || snapshot.IdleUnit(tree, d) ||
-			slices.ContainsFunc(taken, func(at string) bool { return at == d.Path || strings.HasPrefix(at, d.Path+"/") }) {
+			slices.ContainsFunc(taken, func(at string) bool {
+				return at == d.Path ||
+					strings.HasPrefix(at, d.Path+"/")
+			}) {
 			continue
 		}
 		for { // cgroup v2 takes a process in leaves only
@@ -143,7 +146,8 @@ func (r *race) places(hierarchy string) (all []string) {
 func (r *race) run(good func(parts map[string]float64) bool) (parts map[string]float64, took time.Duration) {
 	r.t.Helper()
 	for who, pid := range r.pids {
-		r.bind(who, pid) // again: before 6.2 a kernel forgets it when the cpuset controller comes to where the process is (seen on 6.1)
+		// Again: before 6.2 a kernel forgets it when the cpuset controller comes to where the process is (seen on 6.1).
+		r.bind(who, pid)
 	}
 	r.signalAll(unix.SIGCONT)
 	defer r.signalAll(unix.SIGSTOP)
@@ -286,7 +290,10 @@ func median(ask func() map[string]plan.Share) map[string]plan.Share {
 	for range 9 {
 		all = append(all, ask())
 	}
-	slices.SortFunc(all, func(a, b map[string]plan.Share) int { return cmp.Compare(a["app"].Percent, b["app"].Percent) })
+	slices.SortFunc(all, func(a, b map[string]plan.Share) int {
+		return cmp.Compare(a["app"].Percent,
+			b["app"].Percent)
+	})
 	return all[len(all)/2]
 }
 
@@ -316,15 +323,20 @@ func (r *race) compare(when string, planned map[string]plan.Share, against strin
 	near := func(part float64, group string) bool {
 		return math.Abs(part-said[group].Percent) <= said[group].Percent*shareRelative/100+sharePoints
 	}
-	got, took := r.run(func(parts map[string]float64) bool { return near(parts["app"], "app") && near(parts["jobs"], "jobs") })
+	got, took := r.run(func(parts map[string]float64) bool {
+		return near(parts["app"], "app") &&
+			near(parts["jobs"], "jobs")
+	})
 	for _, group := range []string{"app", "jobs"} {
 		r.t.Logf("%s: %s: planned %.2f %%, status %.2f %%, measured %.2f %% in %.0f s (against %s)",
 			when, group, planned[group].Percent, said[group].Percent, got[group], took.Seconds(), said[group].Against)
 		if math.Abs(planned[group].Percent-said[group].Percent) > 0.02*said[group].Percent {
-			r.t.Errorf("%s: %s: plan says %.2f %%, status %.2f %%", when, group, planned[group].Percent, said[group].Percent)
+			r.t.Errorf("%s: %s: plan says %.2f %%, status %.2f %%", when, group, planned[group].Percent,
+				said[group].Percent)
 		}
 		if said[group].Percent == 0 || !near(got[group], group) {
-			r.t.Errorf("%s: %s gets %.2f %% of the CPU, status says %.2f %%", when, group, got[group], said[group].Percent)
+			r.t.Errorf("%s: %s gets %.2f %% of the CPU, status says %.2f %%", when, group, got[group],
+				said[group].Percent)
 		}
 	}
 	if !strings.Contains(said["app"].Against, against) {

@@ -78,13 +78,15 @@ func keepsOut(t *state.Trial, r Request) error {
 	changes := slices.Contains(onTrialVerbs, r.Verb)
 	switch {
 	case t.Canary != "" && (changes || r.Verb == "confirm"):
-		return fail(CodeLocked, "the rest of the policy is applied then, when it did well; `bulkhead rollback` undoes it now",
+		return fail(CodeLocked,
+			"the rest of the policy is applied then, when it did well; `bulkhead rollback` undoes it now",
 			"%s is watched until %s", t.Named(), t.Guard.Until.Local().Format(time.DateTime))
 	case !t.Confirm.IsZero() && changes:
 		return fail(CodeLocked, "`bulkhead confirm` keeps it, `bulkhead rollback` undoes it now",
 			"%s waits to be confirmed until %s", t.Named(), t.Confirm.Local().Format(time.DateTime))
 	case r.Caller != nil && t.Owner == 0 && changes: // it would settle what root wants to see undone if it does harm
-		return fail(CodeLocked, "`bulkhead status` says until when", "%s is watched, and nobody but root may change limits meanwhile", t.Named())
+		return fail(CodeLocked, "`bulkhead status` says until when",
+			"%s is watched, and nobody but root may change limits meanwhile", t.Named())
 	}
 	return nil
 }
@@ -94,12 +96,14 @@ const byItself = "bulkhead"
 
 // onTrial runs a change with its documents and puts it on trial, when that is asked for: a watchdog, which is a process
 // of its own, is there before anything is changed.
-func (c *Controller) onTrial(ctx context.Context, v *View, r Request, reply *Reply, s *state.Documents, docs map[string]any, run func() error) error {
+func (c *Controller) onTrial(ctx context.Context, v *View, r Request, reply *Reply, s *state.Documents,
+	docs map[string]any, run func() error) error {
 	return c.standTrial(ctx, v, r, reply, s, docs, guardOf(v), run)
 }
 
 // standTrial is onTrial with what is watched.
-func (c *Controller) standTrial(ctx context.Context, v *View, r Request, reply *Reply, s *state.Documents, docs map[string]any, watch *state.Watch, run func() error) error {
+func (c *Controller) standTrial(ctx context.Context, v *View, r Request, reply *Reply, s *state.Documents,
+	docs map[string]any, watch *state.Watch, run func() error) error {
 	var notes []string
 	if watch != nil && watch.Groups == nil {
 		var err error
@@ -114,7 +118,8 @@ func (c *Controller) standTrial(ctx context.Context, v *View, r Request, reply *
 		return c.commit(r, reply, docs, run)
 	}
 	now := c.now()
-	t := state.Trial{ID: strconv.FormatInt(now.UnixNano(), 36), Verb: r.Verb, What: r.what(), By: r.By, Revision: reply.Revision, At: now, Guard: watch, Owner: r.Caller.uid()}
+	t := state.Trial{ID: strconv.FormatInt(now.UnixNano(), 36), Verb: r.Verb, What: r.what(), By: r.By,
+		Revision: reply.Revision, At: now, Guard: watch, Owner: r.Caller.uid()}
 	switch {
 	case r.Verb == "canary":
 		t.Canary = r.Canary
@@ -126,13 +131,15 @@ func (c *Controller) standTrial(ctx context.Context, v *View, r Request, reply *
 	}
 	dog, err := c.startTrialDog(ctx, &t)
 	if err != nil {
-		return fail(CodeFailed, "nothing was changed; without --confirm-within and a guard it needs no watchdog", "%w", err)
+		return fail(CodeFailed, "nothing was changed; without --confirm-within and a guard it needs no watchdog", "%w",
+			err)
 	}
 	if dog != nil {
 		defer dog.Leave()
 	}
 	docs[state.DocTrial] = t
-	docs[state.DocBefore] = state.Before{Trial: t.ID, Applied: s.Applied, Overrides: s.Overrides, Released: s.Released, Lifted: s.Lifted, Windows: s.Windows}
+	docs[state.DocBefore] = state.Before{Trial: t.ID, Applied: s.Applied, Overrides: s.Overrides, Released: s.Released,
+		Lifted: s.Lifted, Windows: s.Windows}
 	if err := c.commit(r, reply, docs, run); err != nil {
 		return err
 	}
@@ -177,7 +184,8 @@ func (c *Controller) confirm(_ context.Context, r Request, reply *Reply) error {
 	if t == nil || t.Confirm.IsZero() {
 		hint := "`bulkhead apply --confirm-within 5m` makes a change that waits for it"
 		if reply.Recovered != "" {
-			return fail(CodeFailed, "it is too late; `bulkhead history` says what happened", "nothing waits to be confirmed: %s", reply.Recovered)
+			return fail(CodeFailed, "it is too late; `bulkhead history` says what happened",
+				"nothing waits to be confirmed: %s", reply.Recovered)
 		}
 		return fail(CodeUsage, hint, "nothing waits to be confirmed")
 	}
@@ -218,13 +226,15 @@ func (c *Controller) revert(ctx context.Context, t *state.Trial, why, by string,
 	was, err := state.Load(c.Store, state.DocBefore)
 	if err != nil || was.Before.Trial != t.ID {
 		err = errors.Join(err, c.endTrial())
-		return fail(CodeFailed, "`bulkhead history` lists the revisions, `bulkhead rollback --to N` goes back to one", "undo %s: what was in force before it is not known any more: %w", t.Named(), err)
+		return fail(CodeFailed, "`bulkhead history` lists the revisions, `bulkhead rollback --to N` goes back to one",
+			"undo %s: what was in force before it is not known any more: %w", t.Named(), err)
 	}
 	b := was.Before
 	r := Request{Verb: "revert", By: by, Reason: why, of: journal.Entry{Verb: t.Verb, Revision: t.Revision}.Title()}
 	released := maps.Clone(b.Released)
 	maps.Copy(released, s.Released)
-	docs := trialOver(map[string]any{state.DocApplied: state.Applied{}, state.DocOverrides: b.Overrides, state.DocReleased: released, state.DocLifted: b.Lifted})
+	docs := trialOver(map[string]any{state.DocApplied: state.Applied{}, state.DocOverrides: b.Overrides,
+		state.DocReleased: released, state.DocLifted: b.Lifted})
 	if b.Applied != nil {
 		docs[state.DocApplied], reply.Revision = *b.Applied, b.Applied.Revision
 	}
@@ -259,7 +269,8 @@ func (c *Controller) revert(ctx context.Context, t *state.Trial, why, by string,
 	}
 	docs[state.DocWindows] = namesOf(v.Open)
 	return c.commit(r, reply, docs, func() error {
-		err := reply.withhold(len(b.Released) > 0, func() error { return c.runOthers(ctx, v, r, reply.Revision, reply) })
+		err := reply.withhold(len(b.Released) > 0,
+			func() error { return c.runOthers(ctx, v, r, reply.Revision, reply) })
 		if err != nil || len(b.Released) == 0 {
 			return err
 		}
@@ -274,7 +285,8 @@ func withoutKey(docs map[string]any, key string) map[string]any {
 }
 
 // releaseNow lifts groups, as a part of another change.
-func (c *Controller) releaseNow(ctx context.Context, f *host.Facts, s *state.Documents, groups []string, r Request, reply *Reply) error {
+func (c *Controller) releaseNow(ctx context.Context, f *host.Facts, s *state.Documents, groups []string, r Request,
+	reply *Reply) error {
 	v, err := c.releaseView(ctx, f, s, groups, r)
 	if err != nil {
 		return err
@@ -384,7 +396,8 @@ func (t *Tender) Once(ctx context.Context) (over bool, err error) {
 // their uneven times.
 func (t *Tender) watched(trial *state.Trial, now time.Time) bool {
 	seen := now.Sub(t.since)
-	return seen >= trial.Guard.Window+2*sampleEvery && (!t.c.now().Before(trial.Guard.Until) || seen > trial.Guard.Until.Sub(trial.At))
+	return seen >= trial.Guard.Window+2*sampleEvery &&
+		(!t.c.now().Before(trial.Guard.Until) || seen > trial.Guard.Until.Sub(trial.At))
 }
 
 // passed ends the watch of a guard that saw no harm.
@@ -402,7 +415,8 @@ func (t *Tender) passed(ctx context.Context) (over bool, err error) {
 }
 
 // settle does something about the trial under the lock, unless somebody has settled it meanwhile.
-func (t *Tender) settle(ctx context.Context, verb string, do func(*state.Trial) (over bool, err error)) (over bool, err error) {
+func (t *Tender) settle(ctx context.Context, verb string, do func(*state.Trial) (over bool, err error)) (over bool,
+	err error) {
 	lock, err := t.c.lockWithin(ctx, t.lockWait, verb, byItself)
 	if err != nil {
 		return false, err

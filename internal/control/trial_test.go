@@ -50,7 +50,8 @@ func TestUnconfirmedChangeIsUndone(t *testing.T) {
 		before func(m *machine)
 		change func(m *machine) Request
 	}{
-		"the first policy of all": {func(*machine) {}, func(m *machine) Request { return Request{Verb: "apply", Sources: m.policy(twenty)} }},
+		"the first policy of all": {func(*machine) {},
+			func(m *machine) Request { return Request{Verb: "apply", Sources: m.policy(twenty)} }},
 		"another policy": {
 			func(m *machine) { m.apply(fifty) },
 			func(m *machine) Request { return Request{Verb: "apply", Sources: m.policy(twenty)} },
@@ -118,13 +119,15 @@ func TestUnconfirmedChangeIsUndone(t *testing.T) {
 			if last.Verb == "look" { // it took away what a release leaves
 				last = entries[len(entries)-2]
 			}
-			if last.Verb != "revert" || last.By != byItself || !strings.Contains(last.Reason, "nobody confirmed it by") {
+			if last.Verb != "revert" || last.By != byItself ||
+				!strings.Contains(last.Reason, "nobody confirmed it by") {
 				t.Errorf("the history says %+v", last)
 			}
 			if _, err := m.do(Request{Verb: "confirm"}); CodeOf(err) != CodeUsage {
 				t.Errorf("confirmed too late: %v", err)
 			}
-			if reply, err := m.do(Request{Verb: "rollback"}); name != "after a release of everything" && (err != nil || !strings.Contains(reply.Text, "already undone")) {
+			if reply, err := m.do(Request{Verb: "rollback"}); name != "after a release of everything" &&
+				(err != nil || !strings.Contains(reply.Text, "already undone")) {
 				t.Errorf("a rollback after it: %+v, %v", reply, err)
 			}
 		})
@@ -143,7 +146,8 @@ func TestConfirmedChangeStays(t *testing.T) {
 		{Verb: "rollback", To: 1},
 	} {
 		_, err := m.do(r)
-		if CodeOf(err) != CodeLocked || !strings.Contains(err.Error(), "the apply of revision 2 by test waits to be confirmed") {
+		if CodeOf(err) != CodeLocked || !strings.Contains(err.Error(),
+			"the apply of revision 2 by test waits to be confirmed") {
 			t.Errorf("%s meanwhile: %v", r.Verb, err)
 		}
 	}
@@ -210,7 +214,8 @@ func TestClockThatJumpsUndoesAChangeOnTrial(t *testing.T) {
 
 // The emergency exit is not taken back.
 func TestReleaseWhileAChangeIsOnTrial(t *testing.T) {
-	const two = "groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50}\n  web: {role: helper, match: [{exe: httpd}], tasks: 60}\n"
+	const two = "groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50}\n  web: {role: helper, match: " +
+		"[{exe: httpd}], tasks: 60}\n"
 	m := newMachine(t, "252.39")
 	job := m.start("/usr/bin/backup all")
 	m.start("/usr/bin/httpd")
@@ -340,7 +345,8 @@ func TestOneBadUnitHoldsUpNoUndoing(t *testing.T) {
 	m.start("/usr/bin/backup all")
 	m.atTime("23 12:00")
 	m.apply(appAndJobs)
-	m.onTrial(Request{Verb: "apply", Sources: m.policy(strings.NewReplacer("1GiB", "2GiB", "tasks: 50", "tasks: 20").Replace(appAndJobs))}, time.Minute)
+	m.onTrial(Request{Verb: "apply", Sources: m.policy(strings.NewReplacer("1GiB", "2GiB", "tasks: 50",
+		"tasks: 20").Replace(appAndJobs))}, time.Minute)
 	m.reads("on trial", jobsDir, "pids.max", "20")
 	m.reads("on trial", dbDir, "memory.max", gib2)
 	m.mask("db.service")
@@ -357,7 +363,8 @@ func TestBlindGuardHoldsUpNoUndoing(t *testing.T) {
 	m := newMachine(t, "252.39")
 	m.start("/usr/bin/backup all")
 	m.atTime("23 12:00")
-	m.apply("groups:\n  jobs: {role: helper, match: [{exe: backup}], cpu: {limit: 1}, tasks: 50}\nguard: {groups: {jobs: {throttled: 100%}}}\n")
+	m.apply("groups:\n  jobs: {role: helper, match: [{exe: backup}], cpu: {limit: 1}, tasks: 50}\nguard: {groups: " +
+		"{jobs: {throttled: 100%}}}\n")
 	m.onTrial(Request{Verb: "set", Assign: []string{"jobs:tasks=7"}}, time.Minute)
 	trial, err := m.trial()
 	m.must(err)
@@ -395,7 +402,8 @@ func TestTimeOnTrialBeginsWithTheChange(t *testing.T) {
 // A memory.high that was lifted before the change is lifted after its undoing, too: its group would be stuck at it
 // again. One that was lifted since is asked for again.
 func TestUndoingKeepsWhatWasLifted(t *testing.T) {
-	const text = "groups:\n  jobs: {role: helper, match: [{exe: backup}], memory: {high: 256MiB, max: 1GiB}, tasks: 50}\n"
+	const text = "groups:\n  jobs: {role: helper, match: [{exe: backup}], memory: {high: 256MiB, max: 1GiB}, tasks: " +
+		"50}\n"
 	for _, when := range []string{"before a set", "before an apply", "since"} {
 		m := newMachine(t, "252.39")
 		m.start("/usr/bin/backup all")
@@ -438,7 +446,8 @@ func TestUndoingThatWouldKillSaysSo(t *testing.T) {
 	m.reads("not undone", jobsDir, "memory.max", gib)
 	entries, err := m.History()
 	m.must(err)
-	if last := entries[len(entries)-1]; last.Verb != "revert" || !strings.Contains(last.Reason, `; group "jobs" stays as it is: `) {
+	if last := entries[len(entries)-1]; last.Verb != "revert" ||
+		!strings.Contains(last.Reason, `; group "jobs" stays as it is: `) {
 		t.Errorf("the history says %+v", last)
 	}
 }

@@ -26,7 +26,8 @@ func (s *site) spoil(name string) {
 
 // Whatever document is damaged, release gives the host back and apply governs it again.
 func TestDamagedDocumentsDoNotBlockTheWaysOut(t *testing.T) {
-	for _, name := range []string{"next.json", "applied.json", "overrides.json", "released.json", "pins.json", "freezes.json"} {
+	for _, name := range []string{"next.json", "applied.json", "overrides.json", "released.json", "pins.json",
+		"freezes.json"} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
 			p, m := marked(t, 70101)
@@ -151,10 +152,11 @@ func TestReleaseWithoutAnyRecord(t *testing.T) {
 		root    string
 		sources []policy.Source
 	}{
-		"default root":                {s.root, nil},
-		"default root beside another": {s.root, []policy.Source{{Path: "p.yaml", Text: "version: 1\nhost: {root: " + none + "}\n"}}},
-		"root of the policy":          {none, s.sources("")},
-		"root of a broken policy":     {none, s.sources("groups: 3\n")},
+		"default root": {s.root, nil},
+		"default root beside another": {s.root,
+			[]policy.Source{{Path: "p.yaml", Text: "version: 1\nhost: {root: " + none + "}\n"}}},
+		"root of the policy":      {none, s.sources("")},
+		"root of a broken policy": {none, s.sources("groups: 3\n")},
 	} {
 		s.state = t.TempDir()
 		s.reopen()
@@ -163,7 +165,8 @@ func TestReleaseWithoutAnyRecord(t *testing.T) {
 		s.reopen()
 		all.Sources, forced.Sources = c.sources, c.sources
 		_, err := s.try(all)
-		if CodeOf(err) != CodeRefused || !strings.Contains(err.Error(), "/"+s.root+":") || strings.Contains(err.Error(), none) || !strings.Contains(HintOf(err), "--force") {
+		if CodeOf(err) != CodeRefused || !strings.Contains(err.Error(), "/"+s.root+":") ||
+			strings.Contains(err.Error(), none) || !strings.Contains(HintOf(err), "--force") {
 			t.Errorf("%s: code %d: %v, hint %q", name, CodeOf(err), err, HintOf(err))
 		}
 		if got := s.where("cpu", p); got != "/"+s.root+"/g" {
@@ -180,7 +183,8 @@ func TestReleaseWithoutAnyRecord(t *testing.T) {
 	s.reopen()
 	all.Sources = s.sources("")
 	r := s.must(all)
-	if want := "nothing to do: no applied policy is known in " + s.state + ", and this host has no directory " + s.root + " or " + none; r.Text != want || r.Changed {
+	if want := "nothing to do: no applied policy is known in " + s.state + ", and this host has no directory " +
+		s.root + " or " + none; r.Text != want || r.Changed {
 		t.Errorf("nothing there: %q, want %q", r.Text, want)
 	}
 }
@@ -195,7 +199,9 @@ func TestForeignRootIsRefused(t *testing.T) {
 	}
 	_, m := marked(t, 70103)
 	for _, force := range []bool{false, true} {
-		_, err := s.try(Request{Verb: "apply", Sources: s.sources("groups:\n  g: {match: [{cmdline: '" + m + "'}], cpu: {limit: 1}}\n"), Force: force, Reason: "test"})
+		_, err := s.try(Request{Verb: "apply",
+			Sources: s.sources("groups:\n  g: {match: [{cmdline: '" + m + "'}], cpu: {limit: 1}}\n"), Force: force,
+			Reason: "test"})
 		if CodeOf(err) != CodeRefused || !strings.Contains(err.Error(), s.root) {
 			t.Errorf("force %t: code %d, %v", force, CodeOf(err), err)
 		}
@@ -237,7 +243,8 @@ func TestVerbsGoOnBesideTrouble(t *testing.T) {
 	}
 	// A new policy is held to the whole measure.
 	testhost.Spawn(t, "sleep", both)
-	_, err = s.try(Request{Verb: "apply", Sources: s.sources("groups:\n  a: {match: [{cmdline: '^sleep " + both + "$'}], cpu: {limit: 1}}\n  b: {match: [{cmdline: '^sleep " + both + "$'}], cpu: {limit: 1}}\n")})
+	_, err = s.try(Request{Verb: "apply", Sources: s.sources("groups:\n  a: {match: [{cmdline: '^sleep " + both +
+		"$'}], cpu: {limit: 1}}\n  b: {match: [{cmdline: '^sleep " + both + "$'}], cpu: {limit: 1}}\n")})
 	if CodeOf(err) != CodeUsage {
 		t.Errorf("a new ambiguous policy: %v", err)
 	}

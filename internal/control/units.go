@@ -125,7 +125,8 @@ func (c *Controller) keepUnits(ctx context.Context, v *View) error {
 
 // forgetUnits drops the records of units that a plan gave back what they had.
 func (c *Controller) forgetUnits(v *View, leftOut []plan.Step) error {
-	if v.Systemd == nil || c.scratch != nil || !slices.ContainsFunc(v.Plan.Steps, func(s plan.Step) bool { return s.Op == plan.OpRevert }) {
+	if v.Systemd == nil || c.scratch != nil ||
+		!slices.ContainsFunc(v.Plan.Steps, func(s plan.Step) bool { return s.Op == plan.OpRevert }) {
 		return nil
 	}
 	kept, err := state.UnitRecords(c.Store)
@@ -134,12 +135,16 @@ func (c *Controller) forgetUnits(v *View, leftOut []plan.Step) error {
 	}
 	for _, s := range v.Plan.Steps {
 		failed := slices.ContainsFunc(leftOut, func(l plan.Step) bool { return l.Op == s.Op && l.Unit == s.Unit })
-		again := slices.ContainsFunc(v.Plan.Steps, func(o plan.Step) bool { return o.Op == plan.OpKeep && o.Unit == s.Unit })
+		again := slices.ContainsFunc(v.Plan.Steps,
+			func(o plan.Step) bool { return o.Op == plan.OpKeep && o.Unit == s.Unit })
 		if s.Op != plan.OpRevert || failed || again {
 			continue
 		}
 		k := kept[s.Unit]
-		k.Ours = slices.DeleteFunc(k.Ours, func(name string) bool { return len(s.Settings) == 0 || slices.Contains(s.Settings, name) })
+		k.Ours = slices.DeleteFunc(k.Ours, func(name string) bool {
+			return len(s.Settings) == 0 ||
+				slices.Contains(s.Settings, name)
+		})
 		if kept[s.Unit] = k; len(k.Ours) == 0 {
 			delete(kept, s.Unit)
 		}
@@ -189,9 +194,11 @@ func (u units) Make(ctx context.Context, unit string, d cgroup.Dir) error {
 		}
 	}
 	if row, ok := systemd.RowOf("TasksMax"); ok && row.Known(u.Version(), "service") {
-		t.Properties = append(t.Properties, systemd.Property{Name: row.Name, Value: systemd.Infinity}) // DefaultTasksMax= would hold the group's processes
+		t.Properties = append(t.Properties, systemd.Property{Name: row.Name,
+			Value: systemd.Infinity}) // DefaultTasksMax= would hold the group's processes
 	}
-	t.Description, t.Slice, t.Exec = "bulkhead: keeps the processes of a group that are in no unit", path.Base(path.Dir(d.Path)), []string{program, "infinity"}
+	t.Description, t.Slice, t.Exec = "bulkhead: keeps the processes of a group that are in no unit",
+		path.Base(path.Dir(d.Path)), []string{program, "infinity"}
 	t.Controllers = u.delegated()
 	return u.StartKeeper(ctx, t)
 }
@@ -295,7 +302,8 @@ func errUnasked(cause error) error {
 	if cause == nil {
 		cause = errors.New("no answer")
 	}
-	return fail(CodeFailed, "`systemctl status` tells whether it answers; `bulkhead release` works without", "ask systemd, which owns the groups of this host: %w", cause)
+	return fail(CodeFailed, "`systemctl status` tells whether it answers; `bulkhead release` works without",
+		"ask systemd, which owns the groups of this host: %w", cause)
 }
 
 // outsideSlice names the units of a group that are not in its slice, "" for none.
@@ -316,7 +324,9 @@ func outsideSlice(v *View, group string) string {
 // refuseOutside says that a group cannot be frozen as a whole.
 func refuseOutside(v *View, group string) error {
 	if names := outsideSlice(v, group); names != "" {
-		return fail(CodeFailed, fmt.Sprintf("`systemctl freeze %s` stops them by themselves; `adopt: next-start` brings them into the group's slice", names),
+		return fail(CodeFailed,
+			fmt.Sprintf("`systemctl freeze %s` stops them by themselves; `adopt: next-start` brings them into the "+
+				"group's slice", names),
 			"freeze group %q: %s is not in its slice", group, names)
 	}
 	return nil

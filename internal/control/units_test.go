@@ -18,11 +18,13 @@ func TestSettingsOfAPlan(t *testing.T) {
 		return s
 	}
 	got := settings(plan.Plan{Steps: []plan.Step{
-		set("a.service", "MemoryMax"), set("a.service", "CPUQuotaPerSecUSec", "CPUQuotaPeriodUSec"), set("a.service", "MemoryMax"),
+		set("a.service", "MemoryMax"), set("a.service", "CPUQuotaPerSecUSec", "CPUQuotaPeriodUSec"),
+		set("a.service", "MemoryMax"),
 		set("b.slice", "TasksMax"), {Op: plan.OpMakeDir, Unit: "c.slice"},
 	}})
 	want := map[string][]string{"a.service": {"MemoryMax", "CPUQuota", "CPUQuotaPeriodSec"}, "b.slice": {"TasksMax"},
-		"c.slice": {"CPUAccounting", "IOAccounting", "MemoryAccounting", "TasksAccounting"}} // which have systemd make its directories
+		"c.slice": {"CPUAccounting", "IOAccounting", "MemoryAccounting",
+			"TasksAccounting"}} // which have systemd make its directories
 	if !maps.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("%v, want %v", got, want)
 	}

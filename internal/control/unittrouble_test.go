@@ -54,9 +54,10 @@ func (m *machine) mask(unit string) (unmask func()) {
 }
 
 const (
-	appAndJobs = "groups:\n  app: {role: database, match: [{exe: mysqld}], memory: {max: 1GiB}}\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50}\n"
-	dbDir      = "/system.slice/db.service"
-	jobsDir    = "/bulkhead.jobs.slice"
+	appAndJobs = "groups:\n  app: {role: database, match: [{exe: mysqld}], memory: {max: 1GiB}}\n  jobs: {role: " +
+		"helper, match: [{exe: backup}], tasks: 50}\n"
+	dbDir   = "/system.slice/db.service"
+	jobsDir = "/bulkhead.jobs.slice"
 )
 
 // What systemd does not do ends a verb with an error that says what to do, and nothing of it is half done.
@@ -72,17 +73,20 @@ func TestBadInputFromSystemd(t *testing.T) {
 			m.systemd = nil
 			m.pid1.Hang(true)
 		}, "does not answer", "systemctl status"},
-		"systemd is away":      {func(m *machine) { m.pid1.Away(true) }, "systemd", "systemctl status"},
-		"a job times out":      {func(m *machine) { m.pid1.Stall("bulkhead.jobs.slice", true) }, "timeout", "list-jobs"},
-		"a masked service":     {func(m *machine) { m.mask("db.service") }, "masked", "systemctl unmask"},
-		"a masked slice":       {func(m *machine) { m.mask("bulkhead.jobs.slice") }, "masked", "unmask"},
-		"an unknown property":  {func(m *machine) { m.refuse("SetUnitProperties", "no such thing") }, "no such thing", ""},
+		"systemd is away": {func(m *machine) { m.pid1.Away(true) }, "systemd", "systemctl status"},
+		"a job times out": {func(m *machine) { m.pid1.Stall("bulkhead.jobs.slice", true) }, "timeout",
+			"list-jobs"},
+		"a masked service": {func(m *machine) { m.mask("db.service") }, "masked", "systemctl unmask"},
+		"a masked slice":   {func(m *machine) { m.mask("bulkhead.jobs.slice") }, "masked", "unmask"},
+		"an unknown property": {func(m *machine) { m.refuse("SetUnitProperties", "no such thing") }, "no such thing",
+			""},
 		"a container's rights": {func(m *machine) { m.pid1.Intercept(func(systemdfake.Call) error { return systemdfake.ErrDenied }) }, "not permitted", "run as root"},
 		"a slice of our name": {func(m *machine) {
 			m.file("bulkhead.jobs.slice", "[Slice]\nTasksMax=7\n")
 			m.must(m.bySystemd().Start(m.t.Context(), "bulkhead.jobs.slice"))
 		}, "bulkhead did not make it", "give the group another name"},
-		"a bad setting in file": {func(m *machine) { m.file("db.service", "[Service]\nTasksMax=321\n") }, "bad setting", "systemd-analyze"},
+		"a bad setting in file": {func(m *machine) { m.file("db.service", "[Service]\nTasksMax=321\n") }, "bad setting",
+			"systemd-analyze"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, "")
@@ -202,7 +206,8 @@ func TestReadOnlyTree(t *testing.T) {
 		}
 		return m.notice(o)
 	})
-	_, err := m.do(Request{Verb: "apply", Sources: m.policy("groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50}\n")})
+	_, err := m.do(Request{Verb: "apply",
+		Sources: m.policy("groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50}\n")})
 	if err == nil || !strings.Contains(HintOf(err), "read-only") {
 		t.Errorf("%v; hint %q", err, HintOf(err))
 	}
@@ -256,7 +261,8 @@ func TestOneBadUnitHoldsUpNobody(t *testing.T) {
 	unmask := m.mask("db.service")
 	m.must(m.kernel.Write(at(jobsDir).File("pids.max"), "77"))
 	_, err := m.full()
-	if err == nil || !strings.Contains(err.Error(), `group "app" is left out, the others go on`) || !strings.Contains(err.Error(), "masked") {
+	if err == nil || !strings.Contains(err.Error(), `group "app" is left out, the others go on`) ||
+		!strings.Contains(err.Error(), "masked") {
 		t.Errorf("the look says %v", err)
 	}
 	m.reads("the other group", jobsDir, "pids.max", "50")
@@ -274,7 +280,8 @@ func TestOneBadUnitHoldsUpNobody(t *testing.T) {
 		t.Errorf("set of the other group: %v, %+v", err, reply)
 	}
 	m.reads("set", jobsDir, "pids.max", "40")
-	if _, err := m.do(Request{Verb: "set", Assign: []string{"app:memory.max=900MiB"}}); !errors.Is(err, systemd.ErrMasked) {
+	if _, err := m.do(Request{Verb: "set", Assign: []string{"app:memory.max=900MiB"}}); !errors.Is(err,
+		systemd.ErrMasked) {
 		t.Errorf("set of its own group: %v", err)
 	}
 	unmask()
@@ -289,7 +296,8 @@ func TestOneBadUnitHoldsUpNobody(t *testing.T) {
 func TestRecordsOfUnitsThatAreGone(t *testing.T) {
 	m := newMachine(t, "")
 	m.service("db.service", "/usr/sbin/mysqld")
-	m.must(m.bySystemd().StartService(t.Context(), systemd.Transient{Name: "run-r1.service", Slice: "system.slice", Exec: []string{"/bin/sleep", "infinity"}}))
+	m.must(m.bySystemd().StartService(t.Context(),
+		systemd.Transient{Name: "run-r1.service", Slice: "system.slice", Exec: []string{"/bin/sleep", "infinity"}}))
 	pid := m.unit("run-r1.service").MainPID
 	m.run(pid, 1, "/usr/bin/report all")
 	text := appAndJobs + "  reports: {role: helper, match: [{exe: report}], tasks: 30}\n"
@@ -353,11 +361,13 @@ func TestSliceThatWeMade(t *testing.T) {
 		file, gone bool
 		how        func(m *machine)
 	}{
-		"released":                 {false, true, func(m *machine) { m.release() }},
-		"released by name":         {false, true, func(m *machine) { m.release("h") }},
-		"no such group any more":   {false, true, func(m *machine) { m.apply("groups:\n  other: {role: helper, match: [{exe: nothing}], tasks: 9}\n") }},
-		"an administrator's":       {true, false, func(m *machine) { m.release() }},
-		"an administrator's group": {true, false, func(m *machine) { m.apply("groups:\n  other: {role: helper, match: [{exe: nothing}], tasks: 9}\n") }},
+		"released":         {false, true, func(m *machine) { m.release() }},
+		"released by name": {false, true, func(m *machine) { m.release("h") }},
+		"no such group any more": {false, true,
+			func(m *machine) { m.apply("groups:\n  other: {role: helper, match: [{exe: nothing}], tasks: 9}\n") }},
+		"an administrator's": {true, false, func(m *machine) { m.release() }},
+		"an administrator's group": {true, false,
+			func(m *machine) { m.apply("groups:\n  other: {role: helper, match: [{exe: nothing}], tasks: 9}\n") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, "")
@@ -422,7 +432,8 @@ func TestDropInThatSortsLater(t *testing.T) {
 	m.file("db.service.d/override.conf", "[Service]\nMemoryMax=3G\nNice=5\n")
 	m.file("db.service.d/10-early.conf", "[Service]\nMemoryMax=4G\n")
 	reply := m.apply(appAndJobs)
-	words := []string{"/etc/systemd/system/db.service.d/override.conf", "db.service", "MemoryMax=3G", "sorts before 50-MemoryMax.conf"}
+	words := []string{"/etc/systemd/system/db.service.d/override.conf", "db.service", "MemoryMax=3G",
+		"sorts before 50-MemoryMax.conf"}
 	if !said(reply.Plan.Notes, words...) || said(reply.Plan.Notes, "10-early.conf") {
 		t.Errorf("apply says %+v", reply.Plan.Notes)
 	}
@@ -431,7 +442,10 @@ func TestDropInThatSortsLater(t *testing.T) {
 	}
 	all, err := m.Verify(t.Context(), nil)
 	m.must(err)
-	if !slices.ContainsFunc(all, func(v verify.Reading) bool { return v.OK && strings.Contains(v.Reason, "override.conf") }) {
+	if !slices.ContainsFunc(all, func(v verify.Reading) bool {
+		return v.OK &&
+			strings.Contains(v.Reason, "override.conf")
+	}) {
 		t.Errorf("verify says %+v", all)
 	}
 	m.must(m.bySystemd().Reload(t.Context()))
@@ -451,7 +465,8 @@ func TestOwnMemoryLimitIsHeld(t *testing.T) {
 		words []string
 	}{
 		"that can be reclaimed": {cgroupfake.File, 0, "314572800", []string{"db.service", "in steps"}},
-		"that cannot":           {cgroupfake.Anonymous, CodeFailed, "1073741824", []string{"db.service", "MemoryMax=300 MiB", "release again"}},
+		"that cannot": {cgroupfake.Anonymous, CodeFailed, "1073741824",
+			[]string{"db.service", "MemoryMax=300 MiB", "release again"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, "")
@@ -475,7 +490,9 @@ func TestOwnMemoryLimitIsHeld(t *testing.T) {
 				return
 			}
 			// By force, and in a policy that asks for less, too.
-			if _, err := m.do(Request{Verb: "apply", Sources: m.policy(strings.Replace(appAndJobs, "memory: {max: 1GiB}", "tasks: 500", 1))}); CodeOf(err) != CodeRefused {
+			if _, err := m.do(Request{Verb: "apply",
+				Sources: m.policy(strings.Replace(appAndJobs, "memory: {max: 1GiB}", "tasks: 500",
+					1))}); CodeOf(err) != CodeRefused {
 				t.Errorf("a policy without the limit: %v", err)
 			}
 			if _, err := m.do(Request{Verb: "release", All: true, Force: true, Reason: "test"}); err != nil {

@@ -319,7 +319,8 @@ func TestSetUnsetAndItsEnd(t *testing.T) {
 	s.apply("groups:\n  g: {match: [{cmdline: '" + m + "'}], cpu: {limit: 1}}\n")
 	s.must(Request{Verb: "set", Assign: []string{"g:cpu.limit=0.5"}, For: time.Hour})
 	s.holds("after set", "g:cpu.limit=0.5")
-	if r := s.apply("groups:\n  g: {match: [{cmdline: '" + m + "'}], cpu: {limit: 1}}\n"); r.Changed || len(r.Overrides) != 1 {
+	if r := s.apply("groups:\n  g: {match: [{cmdline: '" + m + "'}], cpu: {limit: 1}}\n"); r.Changed ||
+		len(r.Overrides) != 1 {
 		t.Errorf("apply keeps overrides and lists them: %+v", r)
 	}
 	s.holds("after apply", "g:cpu.limit=0.5")
@@ -333,7 +334,8 @@ func TestSetUnsetAndItsEnd(t *testing.T) {
 	s.holds("after set", "g:tasks=50")
 	s.must(Request{Verb: "unset", Assign: []string{"g:cpu.limit"}})
 	s.holds("after unset", "g:cpu.limit=1")
-	for _, bad := range []string{"nosuch:cpu.limit=1", "g:cpu.limt=1", "g:cpu.limit=9999", "g:memory.max=48G", "g:cpu.limit=-1"} {
+	for _, bad := range []string{"nosuch:cpu.limit=1", "g:cpu.limt=1", "g:cpu.limit=9999", "g:memory.max=48G",
+		"g:cpu.limit=-1"} {
 		_, err := s.try(Request{Verb: "set", Assign: []string{bad}})
 		if CodeOf(err) != CodeUsage {
 			t.Errorf("set %s: code %d, %v", bad, CodeOf(err), err)
@@ -473,7 +475,8 @@ func TestReleaseLeavesForeignGroups(t *testing.T) {
 	defer func() { _ = tree.Remove(theirs) }()
 	for range 2 {
 		reply := s.must(Request{Verb: "release", All: true})
-		if notes := reply.Plan.Notes; len(notes) != 1 || !strings.Contains(notes[0].Text, theirs.Path) || !strings.Contains(notes[0].Text, "bulkhead did not make it") {
+		if notes := reply.Plan.Notes; len(notes) != 1 || !strings.Contains(notes[0].Text, theirs.Path) ||
+			!strings.Contains(notes[0].Text, "bulkhead did not make it") {
 			t.Errorf("notes %+v", notes)
 		}
 		if got := s.where("cpu", p); got != home {
@@ -498,7 +501,8 @@ func TestMoveHoldsAgainstTheRules(t *testing.T) {
 	s := newSite(t)
 	p, m := marked(t, 70041)
 	home := s.where("cpu", p)
-	s.apply("groups:\n  ruled: {match: [{cmdline: '" + m + "'}], cpu: {limit: 1}}\n  other: {match: [{exe: /nonexistent/x}], cpu: {limit: 1}}\n")
+	s.apply("groups:\n  ruled: {match: [{cmdline: '" + m +
+		"'}], cpu: {limit: 1}}\n  other: {match: [{exe: /nonexistent/x}], cpu: {limit: 1}}\n")
 	s.must(Request{Verb: "move", Group: "other", PIDs: []int{p.PID}})
 	if _, err := s.Look(context.Background(), LookOptions{Full: true}); err != nil {
 		t.Fatal(err)

@@ -58,10 +58,13 @@ func TestVerifySeesEveryKindOfDifference(t *testing.T) {
 		tamper func() error
 		want   string
 	}{
-		{"the root group's weight", func() error { return tree.Write(s.at(cpu.ID, "").File(weight), "77") }, "cpu.weight"},
+		{"the root group's weight", func() error { return tree.Write(s.at(cpu.ID, "").File(weight), "77") },
+			"cpu.weight"},
 		{"a process's oom_score_adj", func() error { return s.Host.Proc.WriteOOMScoreAdj(q, 700) }, "g oom_score_adj"},
-		{"a group's limit", func() error { return tree.Write(s.at(s.of("pids").ID, "g").File("pids.max"), "60") }, "g tasks"},
-		{"a member's place", func() error { return tree.Move(cgroup.Dir{Hierarchy: cpu.ID, Path: "/"}, p) }, "g members"},
+		{"a group's limit", func() error { return tree.Write(s.at(s.of("pids").ID, "g").File("pids.max"), "60") },
+			"g tasks"},
+		{"a member's place", func() error { return tree.Move(cgroup.Dir{Hierarchy: cpu.ID, Path: "/"}, p) },
+			"g members"},
 	} {
 		if err := tt.tamper(); err != nil {
 			t.Fatalf("%s: %v", tt.what, err)
@@ -79,7 +82,8 @@ func TestVerifySeesEveryKindOfDifference(t *testing.T) {
 // TestVerifyOfWhatSeveralLack: what several groups ask and this host does not hold is held in none of them.
 func TestVerifyOfWhatSeveralLack(t *testing.T) {
 	s := newSite(t)
-	s.apply("groups:\n  a: {role: helper, match: [{exe: /nonexistent/a}]}\n  b: {role: helper, match: [{exe: /nonexistent/b}]}\n")
+	s.apply("groups:\n  a: {role: helper, match: [{exe: /nonexistent/a}]}\n  b: {role: helper, match: [{exe: " +
+		"/nonexistent/b}]}\n")
 	v, _, err := s.current(t.Context(), look{})
 	if err != nil {
 		t.Fatal(err)

@@ -141,8 +141,9 @@ func (c *Controller) observe(ctx context.Context, v *View, l look) (err error) {
 // classify does the part of a view that reads no knob: facts, processes, groups, membership.
 func (c *Controller) classify(ctx context.Context, l look) (*View, error) {
 	o := snapshot.Options{
-		Sources: l.sources, Root: l.root, Overrides: l.overrides, Lifted: l.lifted, Skipped: l.skipped, Canary: l.canary,
-		Pins: l.pins, Ended: l.ended, At: c.or(l.at), Facts: l.facts, Processes: l.processes, Self: c.Agent,
+		Sources: l.sources, Root: l.root, Overrides: l.overrides, Lifted: l.lifted, Skipped: l.skipped,
+		Canary: l.canary,
+		Pins:   l.pins, Ended: l.ended, At: c.or(l.at), Facts: l.facts, Processes: l.processes, Self: c.Agent,
 		Shares: l.shares, Lenient: l.lenient,
 	}
 	if l.memory != nil {
@@ -222,7 +223,8 @@ func (c *Controller) belonging(ctx context.Context, l *look) (*View, *state.Docu
 
 // errNotApplied says that there is no applied policy yet.
 func errNotApplied() error {
-	return fail(CodeFailed, "write a policy (`bulkhead discover --as-policy` prints a starter) and `bulkhead apply` it", "no policy is applied on this host")
+	return fail(CodeFailed, "write a policy (`bulkhead discover --as-policy` prints a starter) and `bulkhead apply` it",
+		"no policy is applied on this host")
 }
 
 // notIn lists those of the directories that a process is not in, in the order of the hierarchies.
@@ -273,7 +275,8 @@ func (c *Controller) nameTaken(ctx context.Context, v *View) error {
 			continue
 		}
 		at := cmp.Or(v.Policy.Host.RootPos, v.Policy.Host.Pos, policy.Pos{File: v.Policy.Sources[0].Path})
-		taken := policy.Problem{Pos: at, Msg: v.Tree.Abs(d) + " already exists and bulkhead did not make it", Hint: hintTaken(v, d)}
+		taken := policy.Problem{Pos: at, Msg: v.Tree.Abs(d) + " already exists and bulkhead did not make it",
+			Hint: hintTaken(v, d)}
 		return yamlform.Annotate(policy.Problems{taken}, v.Policy.Sources)
 	}
 	return nil

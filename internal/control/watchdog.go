@@ -19,7 +19,8 @@ import (
 // guard has a watchdog take the changes of interfaces back when this process dies over them, or the peers of the policy
 // get out of reach. A release does without one where none can be started: what needs a release may be just that no
 // process can.
-func (c *Controller) guard(ctx context.Context, peers []string, releasing bool) func(apply.Guarded, context.CancelCauseFunc) (func(bool) error, error) {
+func (c *Controller) guard(ctx context.Context, peers []string, releasing bool) func(apply.Guarded,
+	context.CancelCauseFunc) (func(bool) error, error) {
 	if len(c.watchdog) == 0 {
 		return nil
 	}

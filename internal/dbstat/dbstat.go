@@ -50,7 +50,8 @@ func Parse(dsn string) (*Source, error) {
 	case "":
 		return nil, errors.New("not a data source name of the form ENGINE://USER@HOST/")
 	default:
-		return nil, fmt.Errorf("the counters of %q are not known: mysql, postgres, redis and unix (a socket of Redis) are", u.Scheme)
+		return nil, fmt.Errorf("the counters of %q are not known: mysql, postgres, redis and unix (a socket of "+
+			"Redis) are", u.Scheme)
 	}
 	if err != nil {
 		return nil, errors.New(hide(err.Error(), u))
@@ -98,7 +99,8 @@ func mysqlSource(u *url.URL) (*Source, error) {
 	if path := u.Query().Get("socket"); path != "" {
 		c.Net, c.Addr = "unix", path
 	} else if u.Hostname() == "" {
-		return nil, errors.New("mysql: name a host, or a socket: mysql://USER@localhost/?socket=/run/mysqld/mysqld.sock")
+		return nil, errors.New("mysql: name a host, or a socket: " +
+			"mysql://USER@localhost/?socket=/run/mysqld/mysqld.sock")
 	}
 	var connector driver.Connector
 	connector, err := mysql.NewConnector(c)
@@ -144,7 +146,8 @@ func postgresSource(dsn string) (*Source, error) {
 			}
 		}
 		// Statistics of a session that is busy arrive with up to a second's delay (pgstat.c).
-		if err = conn.QueryRow(ctx, "SELECT coalesce(sum(xact_commit + xact_rollback), 0)::int8 FROM pg_stat_database").Scan(&n); err != nil {
+		if err = conn.QueryRow(ctx,
+			"SELECT coalesce(sum(xact_commit + xact_rollback), 0)::int8 FROM pg_stat_database").Scan(&n); err != nil {
 			return 0, errors.Join(fmt.Errorf("ask PostgreSQL for its transactions: %w", err), drop())
 		}
 		return n, nil

@@ -30,13 +30,15 @@ func TestBadNames(t *testing.T) {
 
 // A server that is not there is an error in time, and no password is in it.
 func TestNobodyAnswers(t *testing.T) {
-	for _, dsn := range []string{"mysql://u:s3cret@127.0.0.1:1/", "mysql://u:s3cret@localhost/?socket=/nonexistent", "postgres://u:s3cret@127.0.0.1:1/db", "redis://:s3cret@127.0.0.1:1", "unix:///nonexistent"} {
+	for _, dsn := range []string{"mysql://u:s3cret@127.0.0.1:1/", "mysql://u:s3cret@localhost/?socket=/nonexistent",
+		"postgres://u:s3cret@127.0.0.1:1/db", "redis://:s3cret@127.0.0.1:1", "unix:///nonexistent"} {
 		s, err := Parse(dsn)
 		if err != nil {
 			t.Fatal(err)
 		}
 		start := time.Now()
-		if _, err := s.Work(t.Context()); err == nil || strings.Contains(err.Error(), "s3cret") || time.Since(start) > 10*time.Second {
+		if _, err := s.Work(t.Context()); err == nil || strings.Contains(err.Error(), "s3cret") ||
+			time.Since(start) > 10*time.Second {
 			t.Errorf("%s after %s: %v", dsn, time.Since(start), err)
 		}
 		if err := s.Close(); err != nil {

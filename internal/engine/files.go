@@ -71,7 +71,8 @@ const (
 // processes have open. What cannot be read is left out; the error says that open files could not be read, as it is
 // without root.
 func FilesOf(inst Instance, procs []procfs.Process, src FileSource) ([]Files, error) {
-	at, found := slices.BinarySearchFunc(procs, inst.Main.PID, func(p procfs.Process, pid int) int { return p.PID - pid })
+	at, found := slices.BinarySearchFunc(procs, inst.Main.PID,
+		func(p procfs.Process, pid int) int { return p.PID - pid })
 	if !found || procs[at].ID != inst.Main {
 		return nil, procfs.ErrExited
 	}

@@ -205,7 +205,8 @@ func postgresArgs(args []string) map[string]string {
 
 // postgresConfig finds the configuration file and returns the few settings that matter here. ALTER SYSTEM's
 // file comes after it and wins.
-func (s *scene) postgresConfig(p *procfs.Process, inst *Instance, args map[string]string, dir string) map[string]string {
+func (s *scene) postgresConfig(p *procfs.Process, inst *Instance, args map[string]string,
+	dir string) map[string]string {
 	config := make(map[string]string)
 	for _, name := range []string{absoluteIn(inst.DataDir, args["config_file"]), inDir(dir, "postgresql.conf"),
 		inDir(inst.DataDir, "postgresql.conf")} {

@@ -20,7 +20,8 @@ func published(t testing.TB, name string) ([]procfs.Process, fake) {
 		t.Fatal(err)
 	}
 	src := fake{
-		listeners: make(map[int][]sockets.Listener), connected: make(map[int][]sockets.Listener), cwd: make(map[int]string),
+		listeners: make(map[int][]sockets.Listener), connected: make(map[int][]sockets.Listener),
+		cwd: make(map[int]string),
 		env: make(map[int][]string), files: make(map[string]string),
 	}
 	var procs []procfs.Process

@@ -263,10 +263,11 @@ func TestRecogniseMySQL(t *testing.T) {
 				DataDir: "/data/2", Config: "/etc/multi.cnf"},
 		},
 		{
-			name:  "what it listens on wins over what it was told",
-			procs: []procfs.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --port=3306 --socket=/a.sock")},
-			src:   fake{listeners: listening(100, 4406, "/b.sock")},
-			want:  Instance{Port: 4406, Ports: []int{4406}, Socket: "/b.sock"},
+			name: "what it listens on wins over what it was told",
+			procs: []procfs.Process{process(100, 1, "/usr/sbin/mysqld", "mysqld",
+				"mysqld --port=3306 --socket=/a.sock")},
+			src:  fake{listeners: listening(100, 4406, "/b.sock")},
+			want: Instance{Port: 4406, Ports: []int{4406}, Socket: "/b.sock"},
 		},
 		{
 			name: "Galera: the client port, not the lowest",

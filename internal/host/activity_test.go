@@ -7,7 +7,8 @@ import (
 
 func TestParseActivity(t *testing.T) {
 	// Captured on a machine with two CPUs, kernel 6.18; the counts of single CPUs and of interrupts are cut.
-	const text = "cpu  846201 1027 222031 9012211 15201 0 4121 2011 0 0\ncpu0 1 2 3 4 5 6 7 8 9 10\nctxt 1\nprocs_running 3\nprocs_blocked 2\n"
+	const text = "cpu  846201 1027 222031 9012211 15201 0 4121 2011 0 0\ncpu0 1 2 3 4 5 6 7 8 9 10\nctxt " +
+		"1\nprocs_running 3\nprocs_blocked 2\n"
 	a, err := parseActivity([]byte(text))
 	if err != nil {
 		t.Fatal(err)

@@ -101,7 +101,8 @@ func isKernelFile(name string) bool {
 	case "tasks", "notify_on_release", "release_agent":
 		return true
 	}
-	return strings.HasPrefix(name, "cgroup.") || strings.HasPrefix(name, "net_cls.") || strings.HasPrefix(name, "net_prio.")
+	return strings.HasPrefix(name, "cgroup.") || strings.HasPrefix(name, "net_cls.") ||
+		strings.HasPrefix(name, "net_prio.")
 }
 
 // mostClassDirs bounds the directories that are looked at for classes of sockets.

@@ -62,7 +62,8 @@ func golden(t *testing.T, name string, value any) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got.Bytes(), want) {
-		t.Errorf("differs from %s (go test -update writes it anew):\n%s", file, linuxtest.FirstDifference(got.String(), string(want)))
+		t.Errorf("differs from %s (go test -update writes it anew):\n%s", file,
+			linuxtest.FirstDifference(got.String(), string(want)))
 	}
 }
 
@@ -124,7 +125,8 @@ func TestHierarchiesPerController(t *testing.T) {
 
 func TestMountHints(t *testing.T) {
 	tests := []struct{ fixture, controller, want string }{
-		{"hybrid", "net_cls", "mkdir -p /sys/fs/cgroup/net_cls && mount -t cgroup -o net_cls none /sys/fs/cgroup/net_cls"},
+		{"hybrid", "net_cls",
+			"mkdir -p /sys/fs/cgroup/net_cls && mount -t cgroup -o net_cls none /sys/fs/cgroup/net_cls"},
 		{"hybrid", "hugetlb", ""}, // it is on cgroup2
 		{"fournodes", "ns", "mkdir -p /cgroup/ns && mount -t cgroup -o ns none /cgroup/ns"},
 		// a directory below a cgroup2 would be a cgroup
@@ -174,7 +176,8 @@ func TestMountHintWithNoHierarchyAtAll(t *testing.T) {
 
 func TestReadOnlyHierarchies(t *testing.T) {
 	f := facts(t, "container")
-	for id, want := range map[string]bool{"cpu,cpuacct": false, "blkio": false, "cpuset": true, "pids": true, "unified": true} {
+	for id, want := range map[string]bool{"cpu,cpuacct": false, "blkio": false, "cpuset": true, "pids": true,
+		"unified": true} {
 		if h, found := f.Hierarchy(id); !found || h.ReadOnly != want {
 			t.Errorf("%s: found %t, read-only %t, want %t", id, found, h.ReadOnly, want)
 		}
@@ -227,7 +230,8 @@ func TestDeviceKinds(t *testing.T) {
 	for _, test := range tests {
 		d, found := facts(t, test.fixture).Device(test.number)
 		if !found || d.Kind != test.want || d.Disk != test.disk || !reflect.DeepEqual(d.Slaves, test.slaves) {
-			t.Errorf("%s: found %t, %+v; want a %s of disk %s on %v", test.fixture, found, d, test.want, test.disk, test.slaves)
+			t.Errorf("%s: found %t, %+v; want a %s of disk %s on %v", test.fixture, found, d, test.want, test.disk,
+				test.slaves)
 		}
 	}
 	if d, found := facts(t, "debian12").Device("7:1"); found {
@@ -256,7 +260,8 @@ func TestMountOf(t *testing.T) {
 
 func TestMissingFilesAreNamed(t *testing.T) {
 	for _, name := range []string{
-		"proc/meminfo", "proc/self/mountinfo", "proc/sys/kernel/osrelease", "sys/devices/system/cpu/online", "proc/1/comm",
+		"proc/meminfo", "proc/self/mountinfo", "proc/sys/kernel/osrelease", "sys/devices/system/cpu/online",
+		"proc/1/comm",
 	} {
 		dir := linuxtest.Unpack(t, linuxtest.Text(t, "hybrid"))
 		if err := os.Remove(filepath.Join(dir, name)); err != nil {
@@ -319,7 +324,8 @@ func TestFactsOfThisMachine(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(h.Mount, "cgroup.procs")); err != nil {
 			t.Errorf("hierarchy %s: %v", h.ID, err)
 		}
-		for controller, file := range map[string]string{"cpu": "cpu.rt_runtime_us", "memory": "memory.memsw.limit_in_bytes"} {
+		for controller, file := range map[string]string{"cpu": "cpu.rt_runtime_us",
+			"memory": "memory.memsw.limit_in_bytes"} {
 			_, err := os.Stat(filepath.Join(h.Mount, file))
 			want := h.Version == 1 && h.Has(controller) && errors.Is(err, os.ErrNotExist)
 			if slices.Contains(h.Lacks, file) != want {
@@ -333,11 +339,13 @@ func TestFactsOfThisMachine(t *testing.T) {
 func TestLacks(t *testing.T) {
 	root := linuxtest.Unpack(t, linuxtest.Text(t, "hybrid"))
 	for name, text := range map[string]string{
-		"proc/self/mountinfo": "30 20 0:26 / /c/cpu rw - cgroup cgroup rw,cpu\n31 20 0:27 / /c/memory rw - cgroup cgroup rw,memory\n",
-		"proc/cgroups":        "cpu\t2\t1\t1\nmemory\t3\t1\t1\n",
-		"c/cpu/tasks":         "", "c/memory/tasks": "", "c/memory/memory.memsw.limit_in_bytes": "",
+		"proc/self/mountinfo": "30 20 0:26 / /c/cpu rw - cgroup cgroup rw,cpu\n31 20 0:27 / /c/memory rw - cgroup " +
+			"cgroup rw,memory\n",
+		"proc/cgroups": "cpu\t2\t1\t1\nmemory\t3\t1\t1\n",
+		"c/cpu/tasks":  "", "c/memory/tasks": "", "c/memory/memory.memsw.limit_in_bytes": "",
 	} {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755), os.WriteFile(filepath.Join(root, name), []byte(text), 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755),
+			os.WriteFile(filepath.Join(root, name), []byte(text), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -413,7 +421,8 @@ func TestBlindedBy(t *testing.T) {
 	} {
 		root := linuxtest.Unpack(t, linuxtest.Text(t, "hybrid"))
 		files := map[string]string{
-			"proc/self/mountinfo":              "30 20 0:26 / /" + mount + " rw - cgroup cgroup rw,net_cls,net_prio\n" + test.v2,
+			"proc/self/mountinfo": "30 20 0:26 / /" + mount + " rw - cgroup cgroup rw,net_cls,net_prio\n" +
+				test.v2,
 			"c/unified/cgroup.controllers":     "\n",
 			"proc/cgroups":                     "net_cls\t2\t1\t1\nnet_prio\t2\t1\t1\n",
 			"proc/sys/kernel/osrelease":        test.kernel + "\n",
@@ -430,7 +439,8 @@ func TestBlindedBy(t *testing.T) {
 		}
 		files[mount+"/"+test.file] = test.text
 		for name, text := range files {
-			if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755), os.WriteFile(filepath.Join(root, name), []byte(text), 0o644)); err != nil {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755),
+				os.WriteFile(filepath.Join(root, name), []byte(text), 0o644)); err != nil {
 				t.Fatal(err)
 			}
 		}

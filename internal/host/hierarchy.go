@@ -40,7 +40,9 @@ func (h Hierarchy) Has(controller string) bool { return slices.Contains(h.Contro
 
 // Controller is one cgroup controller that the kernel has (/proc/cgroups and the hierarchies).
 type Controller struct {
-	Name      string // the v1 name: "blkio", "cpu", "cpuacct", "cpuset", "freezer", "hugetlb", "memory", "pids", …; v2's "io" is listed as "blkio"
+	// The v1 name: "blkio", "cpu", "cpuacct", "cpuset", "freezer", "hugetlb", "memory", "pids", …; v2's "io" is listed
+	// as "blkio".
+	Name      string
 	Hierarchy string // ID of the hierarchy that holds it; "" when none is mounted
 	Enabled   bool   // false: switched off at boot (cgroup_disable=)
 	Hint      string // when Hierarchy is "" and Enabled: the mount command that would give it

@@ -30,6 +30,7 @@ func New(root string) *Host { return over(sysroot.New(root)) }
 
 func over(root *sysroot.FS) *Host {
 	return &Host{
-		Root: root, Proc: procfs.New(root), Block: blockdev.New(root), Sockets: sockets.New(root), Users: users.New(root),
+		Root: root, Proc: procfs.New(root), Block: blockdev.New(root), Sockets: sockets.New(root),
+		Users: users.New(root),
 	}
 }

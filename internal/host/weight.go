@@ -23,10 +23,13 @@ func (h *Host) weightFacts(f *Facts) error {
 			return err
 		}
 		for i := range f.Devices {
-			f.Devices[i].Cost = blockdev.IOCost{QoS: deviceLine(qos, f.Devices[i].Number), Model: deviceLine(model, f.Devices[i].Number)}
+			f.Devices[i].Cost = blockdev.IOCost{QoS: deviceLine(qos, f.Devices[i].Number),
+				Model: deviceLine(model, f.Devices[i].Number)}
 		}
 	}
-	f.BFQ = slices.ContainsFunc(f.Devices, func(d blockdev.Device) bool { return slices.Contains(d.Schedulers, blockdev.BFQ) }) || h.hasModule(f.Kernel.Text, "/bfq.ko")
+	f.BFQ = slices.ContainsFunc(f.Devices,
+		func(d blockdev.Device) bool { return slices.Contains(d.Schedulers, blockdev.BFQ) }) ||
+		h.hasModule(f.Kernel.Text, "/bfq.ko")
 	return nil
 }
 

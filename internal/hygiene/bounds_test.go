@@ -32,7 +32,8 @@ var bounds = []bound{
 			{"internal/plan/a.go", "package plan; type T struct{}\n" + repeat(15, "func (T) A#() {}\n")},
 			{"internal/plan/b.go", "package plan\n" + repeat(16, "func (t *T) B#() {}\n")},
 		},
-		good: [][2]string{{"internal/plan/a.go", "package plan; type T[K any] struct{}\n" + repeat(30, "func (t *T[K]) A#() {}\n")}},
+		good: [][2]string{{"internal/plan/a.go",
+			"package plan; type T[K any] struct{}\n" + repeat(30, "func (t *T[K]) A#() {}\n")}},
 	},
 	{
 		name: "package", what: "lines of one package, without tests and generated files", max: 2500, step: 250,
@@ -70,7 +71,8 @@ var bounds = []bound{
 		},
 	},
 	{
-		name: "upward", what: "upward arrows of one package beyond " + itoa(maxUpward) + " % of all", measure: upwardArrows,
+		name: "upward", what: "upward arrows of one package beyond " + itoa(maxUpward) + " % of all",
+		measure: upwardArrows,
 		bad: [][2]string{
 			{"internal/plan/a.go", "package plan; const a = b"},
 			{"internal/plan/b.go", "package plan; const b = 1; var c = a"},

@@ -166,7 +166,8 @@ func TestImportsAreChecked(t *testing.T) {
 	}{
 		{"as allowed", [][2]string{
 			{"internal/host/a.go", `package host`},
-			{"internal/plan/a.go", `package plan; import (_ "bulkhead/internal/host"; _ "bulkhead/internal/policy"; _ "os")`},
+			{"internal/plan/a.go",
+				`package plan; import (_ "bulkhead/internal/host"; _ "bulkhead/internal/policy"; _ "os")`},
 			{"internal/plan/a_test.go", `package plan; import _ "bulkhead/internal/testhost"`},
 			{"cmd/bulkhead/main.go", `package main; import _ "bulkhead/internal/cli"`},
 		}, 0, 0},
@@ -188,7 +189,8 @@ func TestImportsAreChecked(t *testing.T) {
 			t.Errorf("%s: forbidden %q, unused %q", c.name, forbidden, unused)
 		}
 	}
-	if wrong := (allowed{"plan": {"host/hosttest", "testhost"}, "testhost": {"cgroup/cgroupfake"}}).neverAllowed(); len(wrong) != 2 {
+	if wrong := (allowed{"plan": {"host/hosttest", "testhost"},
+		"testhost": {"cgroup/cgroupfake"}}).neverAllowed(); len(wrong) != 2 {
 		t.Errorf("test support in code: %q, want two", wrong)
 	}
 }

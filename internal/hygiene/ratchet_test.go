@@ -153,7 +153,8 @@ func TestRatchet(t *testing.T) {
 }
 
 func TestRatchetComparesAndMerges(t *testing.T) {
-	was, err := parseRatchet([]byte("# head\nfile a.go 600\n<<<<<<< ours\nfile b.go 700\n=======\nfile b.go 650\n>>>>>>> x\n"))
+	was, err := parseRatchet([]byte("# head\nfile a.go 600\n<<<<<<< ours\nfile b.go 700\n=======\nfile b.go " +
+		"650\n>>>>>>> x\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,7 +90,8 @@ func TestForbiddenWords(t *testing.T) {
 		}
 		for _, f := range forbidden {
 			if at := f.FindIndex(text); at != nil {
-				t.Errorf("%s:%d: %q has no place here", path, 1+bytes.Count(text[:at[0]], []byte("\n")), text[at[0]:at[1]])
+				t.Errorf("%s:%d: %q has no place here", path, 1+bytes.Count(text[:at[0]], []byte("\n")),
+					text[at[0]:at[1]])
 			}
 		}
 	})
@@ -115,7 +116,8 @@ func TestMakefileTargets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, target := range []string{"help", "build", "deps", "lint", "unit", "fuzz", "test-root", "scripts", "demo-smoke", "test", "test-long", "bench", "demo", "clean"} {
+	for _, target := range []string{"help", "build", "deps", "lint", "unit", "fuzz", "test-root", "scripts",
+		"demo-smoke", "test", "test-long", "bench", "demo", "clean"} {
 		if !regexp.MustCompile(`(?m)^` + target + `:.*## \S`).Match(text) {
 			t.Errorf("target %q is not there or not documented", target)
 		}

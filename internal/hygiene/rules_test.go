@@ -186,7 +186,8 @@ func doors(s source) []string {
 		{"github.com/jackc/pgx", []string{"dbstat", "bench"}},
 		{"github.com/redis/go-redis", []string{"dbstat", "bench"}},
 		{"github.com/cilium/ebpf", []string{"linux/procevents", "netshape"}},
-		{"golang.org/x/sys", []string{"host", "linux", "cgroup", "netshape", "watchdog", "probe", "journal", "control", "agent", "cli", "testhost"}},
+		{"golang.org/x/sys", []string{"host", "linux", "cgroup", "netshape", "watchdog", "probe", "journal", "control",
+			"agent", "cli", "testhost"}},
 	}
 	if s.test {
 		return nil
@@ -213,7 +214,8 @@ func banned(s source) []string {
 	var wrong []string
 	for _, i := range s.file.Imports {
 		path := importPath(i)
-		for _, b := range []string{"gopkg.in/yaml.v2", "gopkg.in/yaml.v3", "github.com/stretchr/testify", "github.com/sirupsen/logrus", "github.com/pkg/errors", "io/ioutil"} {
+		for _, b := range []string{"gopkg.in/yaml.v2", "gopkg.in/yaml.v3", "github.com/stretchr/testify",
+			"github.com/sirupsen/logrus", "github.com/pkg/errors", "io/ioutil"} {
 			if path == b || strings.HasPrefix(path, b+"/") {
 				wrong = append(wrong, s.at(i)+": "+path+" is banned")
 			}
@@ -240,7 +242,9 @@ func kernelPaths(s source) []string {
 		}
 		text, err := strconv.Unquote(lit.Value)
 		if err == nil && kernelPath.MatchString(text) && !strings.Contains(text, "/PID/") {
-			wrong = append(wrong, s.at(n)+": "+lit.Value+": only internal/linux and internal/host read /proc and /sys, only internal/cgroup the cgroup file systems")
+			wrong = append(wrong, s.at(n)+": "+lit.Value+
+				": only internal/linux and internal/host read /proc and /sys, only internal/cgroup the cgroup file "+
+				"systems")
 		}
 		return true
 	})
@@ -260,7 +264,8 @@ func noClock(s source) []string {
 	if s.test || !s.in(pure...) {
 		return nil
 	}
-	return uses(s, map[string][]string{"time": {"Now", "Since", "Until", "After", "Sleep", "NewTimer", "NewTicker"}}, "the core is pure")
+	return uses(s, map[string][]string{"time": {"Now", "Since", "Until", "After", "Sleep", "NewTimer", "NewTicker"}},
+		"the core is pure")
 }
 
 func noExit(s source) []string {
@@ -274,7 +279,8 @@ func noPrint(s source) []string {
 	if s.test || s.dir == "cmd/bulkhead" || s.in("cli", "testhost") {
 		return nil
 	}
-	return uses(s, map[string][]string{"fmt": {"Print", "Printf", "Println"}}, "stdout is the answer and belongs to cli")
+	return uses(s, map[string][]string{"fmt": {"Print", "Printf", "Println"}},
+		"stdout is the answer and belongs to cli")
 }
 
 // onePrinter keeps the command line from writing past the functions that escape.

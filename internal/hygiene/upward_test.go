@@ -181,13 +181,16 @@ func TestArrowsInsidePackages(t *testing.T) {
 	a := findArrows([]source{
 		parse(t, "internal/x/top.go", `package x; import "os"; func top() { var m middle; m.do(); os.Exit(bottom) }`),
 		parse(t, "internal/x/middle.go", `package x; type middle struct{}; func (middle) do() { _ = bottom }`),
-		parse(t, "internal/x/bottom.go", `package x; const bottom = 1; func up() { top(); var bottom, do int; _, _ = bottom, do }`),
+		parse(t, "internal/x/bottom.go",
+			`package x; const bottom = 1; func up() { top(); var bottom, do int; _, _ = bottom, do }`),
 	})
 	order, upward := layer(a)
-	if want := []string{"internal/x/top.go", "internal/x/middle.go", "internal/x/bottom.go"}; !slices.Equal(order, want) {
+	if want := []string{"internal/x/top.go", "internal/x/middle.go", "internal/x/bottom.go"}; !slices.Equal(order,
+		want) {
 		t.Errorf("the order is %q, want %q", order, want)
 	}
-	if want := [][2]string{{"internal/x/bottom.go", "internal/x/top.go"}}; !slices.Equal(upward, want) || a.count() != 4 {
+	if want := [][2]string{{"internal/x/bottom.go", "internal/x/top.go"}}; !slices.Equal(upward, want) ||
+		a.count() != 4 {
 		t.Errorf("%d arrows, of which %q run upwards, want 4 and %q", a.count(), upward, want)
 	}
 	if !*printArrows {

@@ -28,7 +28,8 @@ func sampleLog(t testing.TB) (data []byte, ends []int) {
 	}
 	begin := func(outcome string, moves []Change, changes ...Change) {
 		t.Helper()
-		id, err := s.Begin(Txn{Boot: boot, Verb: "apply", Changes: changes, Homes: []Home{{"a", map[string]string{"cpu": "/u"}}}})
+		id, err := s.Begin(Txn{Boot: boot, Verb: "apply", Changes: changes,
+			Homes: []Home{{"a", map[string]string{"cpu": "/u"}}}})
 		if err == nil && moves != nil {
 			err = s.Moves(id, moves)
 		}
@@ -147,7 +148,8 @@ func TestDamageInTheMiddle(t *testing.T) {
 		if !strings.Contains(warning, fmt.Sprintf("damaged at byte %d ", start)) {
 			t.Fatalf("byte %d: warning %q does not say %d", at, warning, start)
 		}
-		aside := slices.DeleteFunc(fs.list(), func(name string) bool { return !strings.Contains(name, logName+".damaged-") })
+		aside := slices.DeleteFunc(fs.list(),
+			func(name string) bool { return !strings.Contains(name, logName+".damaged-") })
 		if len(aside) != 1 || !strings.Contains(warning, aside[0]) {
 			t.Fatalf("byte %d: set aside %v; warning %q", at, aside, warning)
 		}
@@ -161,7 +163,8 @@ func TestDamageInTheMiddle(t *testing.T) {
 		}
 		_, open := again.Pending()
 		lacks := open || len(again.Made(boot)) > 0 // something of ours is still there
-		if w := again.Warnings(); lacks != (len(w) == 1 && strings.Contains(w[0], "lacks records")) || !lacks && len(w) > 0 {
+		if w := again.Warnings(); lacks != (len(w) == 1 && strings.Contains(w[0], "lacks records")) || !lacks &&
+			len(w) > 0 {
 			t.Fatalf("byte %d: warnings %q after mending", at, w)
 		}
 		if g, w := summary(again, boot), summary(s, boot); g != w {
@@ -267,7 +270,8 @@ type model struct {
 }
 
 func newModel() *model {
-	return &model{made: map[string]bool{}, original: map[string]string{}, home: map[int]string{}, group: map[string]string{}}
+	return &model{made: map[string]bool{}, original: map[string]string{}, home: map[int]string{},
+		group: map[string]string{}}
 }
 
 func (m *model) clone() *model {

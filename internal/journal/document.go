@@ -64,7 +64,8 @@ func (s *Store) Load(name string, v any) (found bool, err error) {
 		return false, err
 	}
 	damaged := func(why string) error {
-		return &Error{Op: "read document", Path: path, Err: fmt.Errorf("%w: %s", ErrDamaged, why), Hint: "move it away to go on without it"}
+		return &Error{Op: "read document", Path: path, Err: fmt.Errorf("%w: %s", ErrDamaged, why),
+			Hint: "move it away to go on without it"}
 	}
 	s.mu.Lock()
 	raw, committed := s.state.docs[name]
@@ -138,7 +139,8 @@ func (s *Store) Versions() ([]int, error) {
 	}
 	var all []int
 	for _, name := range names {
-		if n, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(filepath.Base(name), "policy-"), ".json")); err == nil {
+		if n, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(filepath.Base(name), "policy-"),
+			".json")); err == nil {
 			all = append(all, n)
 		}
 	}

@@ -49,20 +49,23 @@ func scenario() []deed {
 		}
 	}
 	return []deed{
-		{"lock", func(s *Store) error { _, err := s.Lock("apply", "root"); return err }, func(*Store) bool { return true }},
+		{"lock", func(s *Store) error { _, err := s.Lock("apply", "root"); return err },
+			func(*Store) bool { return true }},
 		{"begin", begin("/b"), begun(1)},
 		{"moves", func(s *Store) error { return s.Moves(id, []Change{move(1, cpu("/b"), "/u")}) }, begun(1)},
 		{"end", end, ended(1, "/b")},
 		{"record", func(s *Store) error { _, err := s.Record(Entry{Verb: "apply", Txn: id}); return err }, entries(1)},
-		{"home", func(s *Store) error { return s.Home(boot, "g", map[string]string{"cpu": "/u"}) }, func(s *Store) bool {
-			_, group := s.Homes(boot)
-			return group["g"]["cpu"] == "/u"
-		}},
+		{"home", func(s *Store) error { return s.Home(boot, "g", map[string]string{"cpu": "/u"}) },
+			func(s *Store) bool {
+				_, group := s.Homes(boot)
+				return group["g"]["cpu"] == "/u"
+			}},
 		{"save", func(s *Store) error { return s.Save("applied", "one") }, document("one", "two")},
 		{"save again", func(s *Store) error { return s.Save("applied", "two") }, document("two")},
 		{"begin, compacting first", begin("/b/1"), begun(2)},
 		{"second end", end, ended(2, "/b/1")},
-		{"second record", func(s *Store) error { _, err := s.Record(Entry{Verb: "set", Txn: id}); return err }, entries(2)},
+		{"second record", func(s *Store) error { _, err := s.Record(Entry{Verb: "set", Txn: id}); return err },
+			entries(2)},
 	}
 }
 
@@ -79,7 +82,8 @@ func calls(t *testing.T) int {
 			t.Fatalf("%s had no effect", d.name)
 		}
 	}
-	renamed := slices.ContainsFunc(fs.log, func(c fsCall) bool { return c.op == "rename" && strings.Contains(c.name, logName) })
+	renamed := slices.ContainsFunc(fs.log,
+		func(c fsCall) bool { return c.op == "rename" && strings.Contains(c.name, logName) })
 	if !renamed {
 		t.Fatal("the scenario does not compact")
 	}
@@ -89,7 +93,8 @@ func calls(t *testing.T) int {
 // One call fails, everything goes on: a deed either returns an error and had no effect, or it had its
 // effect, durably. The same deed done again succeeds.
 func TestOneFailingCall(t *testing.T) {
-	faults := map[string]any{"ENOSPC": syscall.ENOSPC, "EIO": syscall.EIO, "EROFS": syscall.EROFS, "short": shortWrite(5), "nothing": shortWrite(0)}
+	faults := map[string]any{"ENOSPC": syscall.ENOSPC, "EIO": syscall.EIO, "EROFS": syscall.EROFS,
+		"short": shortWrite(5), "nothing": shortWrite(0)}
 	n := calls(t)
 	for name, fault := range faults {
 		root := t.TempDir()

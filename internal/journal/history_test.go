@@ -16,7 +16,8 @@ func TestHistory(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	s := locked(t, dir, Options{Now: func() time.Time { return now }})
-	e := Entry{Verb: "set", By: "alice", Reason: "month end", Boot: boot, Outcome: Committed, Revision: 3, Txn: 7, Changes: []Change{write(cpu("/b"), "cpu.shares", "1", "2")}, Text: "a:cpu.limit=2"}
+	e := Entry{Verb: "set", By: "alice", Reason: "month end", Boot: boot, Outcome: Committed, Revision: 3, Txn: 7,
+		Changes: []Change{write(cpu("/b"), "cpu.shares", "1", "2")}, Text: "a:cpu.limit=2"}
 	if n, err := s.Record(e); n != 1 || err != nil {
 		t.Fatalf("first entry %d, %v", n, err)
 	}
@@ -102,7 +103,8 @@ func TestDamagedHistory(t *testing.T) {
 	if n, err := s.Record(Entry{Verb: "set"}); n != 5 || err != nil {
 		t.Errorf("next entry %d, %v", n, err)
 	}
-	if h, err = s.History(); err != nil || !slices.EqualFunc(h, []int{1, 2, 4, 5}, func(e Entry, n int) bool { return e.N == n }) {
+	if h, err = s.History(); err != nil ||
+		!slices.EqualFunc(h, []int{1, 2, 4, 5}, func(e Entry, n int) bool { return e.N == n }) {
 		t.Errorf("history %v, %v", h, err)
 	}
 }
@@ -112,7 +114,8 @@ func TestLateEntry(t *testing.T) {
 	dir := t.TempDir()
 	s := locked(t, dir, Options{})
 	for i, outcome := range []string{Committed, Undone} {
-		id, err := s.Begin(Txn{Boot: boot, Verb: "apply", By: "root", Reason: "why", Recorded: true, Changes: []Change{mkdir(cpu("/b"))}})
+		id, err := s.Begin(Txn{Boot: boot, Verb: "apply", By: "root", Reason: "why", Recorded: true,
+			Changes: []Change{mkdir(cpu("/b"))}})
 		if err == nil {
 			err = s.End(id, outcome, "note")
 		}
@@ -126,7 +129,8 @@ func TestLateEntry(t *testing.T) {
 			if err != nil || len(h) != i+1 {
 				t.Fatalf("history %+v, %v", h, err)
 			}
-			if e := h[i]; e.Txn != id || e.Outcome != outcome || e.Verb != "apply" || e.Text != "note" || len(e.Changes) != 1 {
+			if e := h[i]; e.Txn != id || e.Outcome != outcome || e.Verb != "apply" || e.Text != "note" ||
+				len(e.Changes) != 1 {
 				t.Errorf("entry %+v", e)
 			}
 			s.Close()
@@ -172,7 +176,8 @@ func TestDocuments(t *testing.T) {
 	if err := s.Save("applied", want); err != nil {
 		t.Fatal(err)
 	}
-	if found, err := open(t, dir, Options{}).Load("applied", &got); !found || err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+	if found, err := open(t, dir, Options{}).Load("applied", &got); !found || err != nil ||
+		fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("loaded %+v, %v, %v", got, found, err)
 	}
 	if err := s.Save(VersionName(3), []string{"a"}); err != nil {

@@ -238,7 +238,8 @@ func checkDir(dir string) error {
 		return fileError("open state directory", dir, err)
 	}
 	if !fi.IsDir() {
-		return &Error{Op: "open state directory", Path: dir, Err: syscall.ENOTDIR, Hint: "give another one with --state"}
+		return &Error{Op: "open state directory", Path: dir, Err: syscall.ENOTDIR,
+			Hint: "give another one with --state"}
 	}
 	owner := os.Geteuid()
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
@@ -246,7 +247,8 @@ func checkDir(dir string) error {
 	}
 	if fi.Mode().Perm()&0o022 != 0 || owner != os.Geteuid() && owner != 0 {
 		return &Error{
-			Op: "open state directory", Path: dir, Err: fmt.Errorf("others may write to it (mode %04o, owner %d)", fi.Mode().Perm(), owner),
+			Op: "open state directory", Path: dir,
+			Err:  fmt.Errorf("others may write to it (mode %04o, owner %d)", fi.Mode().Perm(), owner),
 			Hint: "chown it to root and chmod 0700",
 		}
 	}

@@ -215,7 +215,8 @@ func TestStateIsWhatWasCommitted(t *testing.T) {
 			name: "a process's home is where it was before its first move",
 			do: func(t *testing.T, s *Store) {
 				commit(t, s, mkdir(root), mkdir(a))
-				for _, c := range []Change{move(1, root, "/user"), move(1, a, "/bulkhead"), move(2, a, "/"), move(2, cpu("/"), "/bulkhead/a")} {
+				for _, c := range []Change{move(1, root, "/user"), move(1, a, "/bulkhead"), move(2, a, "/"),
+					move(2, cpu("/"), "/bulkhead/a")} {
 					id, err := s.Begin(Txn{Boot: boot})
 					if err == nil {
 						err = errors.Join(s.Moves(id, []Change{c}), s.End(id, Committed, ""))
@@ -231,7 +232,8 @@ func TestStateIsWhatWasCommitted(t *testing.T) {
 		{
 			name: "another boot's state is not this one's",
 			do: func(t *testing.T, s *Store) {
-				id, err := s.Begin(Txn{Boot: "other", Changes: []Change{mkdir(root), score(7, "0", "500"), move(1, root, "/user")}})
+				id, err := s.Begin(Txn{Boot: "other",
+					Changes: []Change{mkdir(root), score(7, "0", "500"), move(1, root, "/user")}})
 				if err == nil {
 					err = errors.Join(s.End(id, Committed, ""), s.Home("other", "g", map[string]string{"cpu": "/user"}))
 				}
@@ -286,7 +288,8 @@ func TestPendingUntilEnded(t *testing.T) {
 	first.Seq = 1
 	last := write(cpu("/x"), "cpu.shares", "1", "2")
 	last.Seq = 3
-	id, err := s.Begin(Txn{Boot: boot, Verb: "apply", By: "root", Reason: "test", Revision: 4, Changes: []Change{first, last}})
+	id, err := s.Begin(Txn{Boot: boot, Verb: "apply", By: "root", Reason: "test", Revision: 4,
+		Changes: []Change{first, last}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +303,8 @@ func TestPendingUntilEnded(t *testing.T) {
 	}
 	for _, s := range []*Store{s, open(t, dir, Options{})} {
 		p, ok := s.Pending()
-		if !ok || p.ID != id || p.Boot != boot || p.Verb != "apply" || p.By != "root" || p.Reason != "test" || p.Revision != 4 {
+		if !ok || p.ID != id || p.Boot != boot || p.Verb != "apply" || p.By != "root" || p.Reason != "test" ||
+			p.Revision != 4 {
 			t.Fatalf("pending %+v, %v", p, ok)
 		}
 		if want := []Change{first, between, last}; !slices.EqualFunc(p.Changes, want, sameChange) {
@@ -352,7 +356,8 @@ func TestHomesOfGroups(t *testing.T) {
 		t.Error("a directory of ours was taken for a home")
 	}
 	id, err := s.Begin(Txn{Boot: boot, Homes: []Home{
-		{Group: "b", From: map[string]string{"cpu": "/svc"}}, {Group: "b", From: map[string]string{"cpu": "/svc"}}, {Group: "a", From: map[string]string{"cpu": "/other", "pids": "/p"}},
+		{Group: "b", From: map[string]string{"cpu": "/svc"}}, {Group: "b", From: map[string]string{"cpu": "/svc"}},
+		{Group: "a", From: map[string]string{"cpu": "/other", "pids": "/p"}},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -376,7 +381,8 @@ func TestWritingNeedsTheLock(t *testing.T) {
 	_, begin := s.Begin(Txn{Boot: boot})
 	_, record := s.Record(Entry{})
 	for name, err := range map[string]error{
-		"Begin": begin, "Record": record, "Moves": s.Moves(1, nil), "End": s.End(1, Undone, ""), "Home": s.Home(boot, "a", map[string]string{"cpu": "/"}),
+		"Begin": begin, "Record": record, "Moves": s.Moves(1, nil), "End": s.End(1, Undone, ""),
+		"Home": s.Home(boot, "a", map[string]string{"cpu": "/"}),
 		"Save": s.Save("applied", 1), "Leave": s.Leave(1, nil),
 	} {
 		if !errors.Is(err, ErrNotLocked) {
@@ -409,7 +415,8 @@ func TestOpenChangesNothing(t *testing.T) {
 	if err := os.WriteFile(path, torn, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if s := open(t, dir, Options{}); len(s.Warnings()) != 1 || !strings.Contains(s.Warnings()[0], "was not written to its end") {
+	if s := open(t, dir, Options{}); len(s.Warnings()) != 1 ||
+		!strings.Contains(s.Warnings()[0], "was not written to its end") {
 		t.Errorf("warnings %q", s.Warnings())
 	}
 	if got, _ := os.ReadFile(path); string(got) != string(torn) {
@@ -492,7 +499,8 @@ func TestCompaction(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	commit(t, s, mkdir(cpu("/bulkhead")), score(1, "0", "500"), score(2, "0", "500"), move(1, cpu("/bulkhead"), "/u1"), move(2, cpu("/bulkhead"), "/u2"))
+	commit(t, s, mkdir(cpu("/bulkhead")), score(1, "0", "500"), score(2, "0", "500"), move(1, cpu("/bulkhead"), "/u1"),
+		move(2, cpu("/bulkhead"), "/u2"))
 	if err := s.Home(boot, "a", map[string]string{"cpu": "/u1"}); err != nil {
 		t.Fatal(err)
 	}
@@ -513,7 +521,8 @@ func TestCompaction(t *testing.T) {
 			t.Error("a past boot survived compaction")
 		}
 		process, group := s.Homes(boot)
-		if len(process) != 1 || group["a"]["cpu"] != "/u1" || !s.Made(boot)[cpu("/bulkhead")] || len(s.Scores(boot)) != 1 {
+		if len(process) != 1 || group["a"]["cpu"] != "/u1" || !s.Made(boot)[cpu("/bulkhead")] ||
+			len(s.Scores(boot)) != 1 {
 			t.Errorf("after compaction: %s", summary(s, boot))
 		}
 	}
@@ -542,7 +551,8 @@ func TestMovesAloneAreNotSynced(t *testing.T) {
 	place := func(pid int, from string, recorded bool) (cost int) {
 		t.Helper()
 		before := syncs()
-		id, err := s.Begin(Txn{Boot: boot, Verb: "look", Recorded: recorded, Homes: []Home{{Group: "g", From: map[string]string{"cpu": from}}}})
+		id, err := s.Begin(Txn{Boot: boot, Verb: "look", Recorded: recorded,
+			Homes: []Home{{Group: "g", From: map[string]string{"cpu": from}}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -40,7 +40,8 @@ func (e *LockedError) Error() string {
 	if h.Who != "" {
 		who = " by " + h.Who
 	}
-	return fmt.Sprintf("lock %q: held by `bulkhead %s`%s, process %d, since %s", e.Path, h.Verb, who, h.PID, h.Since.Local().Format(time.DateTime))
+	return fmt.Sprintf("lock %q: held by `bulkhead %s`%s, process %d, since %s", e.Path, h.Verb, who, h.PID,
+		h.Since.Local().Format(time.DateTime))
 }
 
 // Lock is the right to change the host and the state directory. The kernel takes it back when the
@@ -163,7 +164,8 @@ func (s *Store) LockAgent(socket string) (*AgentLock, error) {
 	if err := s.makeDir(); err != nil {
 		return nil, err
 	}
-	f, err := takeLock(filepath.Join(s.dir, agentLockName), Holder{PID: os.Getpid(), Verb: "agent", Since: s.o.Now(), Socket: socket})
+	f, err := takeLock(filepath.Join(s.dir, agentLockName),
+		Holder{PID: os.Getpid(), Verb: "agent", Since: s.o.Now(), Socket: socket})
 	if err != nil {
 		return nil, err
 	}

@@ -75,7 +75,8 @@ func (l *logFile) describe(d damage) string {
 	}
 	f := d.faults[0]
 	if d.torn() {
-		return fmt.Sprintf("%s: the last record, at byte %d, was not written to its end (%s)", l.path, f.offset, f.reason)
+		return fmt.Sprintf("%s: the last record, at byte %d, was not written to its end (%s)", l.path, f.offset,
+			f.reason)
 	}
 	return fmt.Sprintf("%s: damaged at byte %d (%s)%s", l.path, f.offset, f.reason, more(len(d.faults)-1))
 }

@@ -169,7 +169,8 @@ func (b *bootState) empty() bool {
 func warnLost(s *Store, st *state) {
 	for boot, lost := range st.lost {
 		if lost && (st.pending != nil || !st.boot(boot).empty()) {
-			s.warn(s.log.path + ": lacks records, which were damaged or removed; what the history tells is used in their place, until `bulkhead release --all` or a reboot")
+			s.warn(s.log.path + ": lacks records, which were damaged or removed; what the history tells is used in " +
+				"their place, until `bulkhead release --all` or a reboot")
 		}
 	}
 }

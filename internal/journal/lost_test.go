@@ -21,7 +21,8 @@ func recordedTxn(t *testing.T, s *Store, verb string, changes ...Change) {
 		}
 	}
 	id, err := s.Begin(txn)
-	if moves := slices.DeleteFunc(slices.Clone(changes), func(c Change) bool { return !isMove(c) }); err == nil && len(moves) > 0 {
+	if moves := slices.DeleteFunc(slices.Clone(changes), func(c Change) bool { return !isMove(c) }); err == nil &&
+		len(moves) > 0 {
 		err = s.Moves(id, moves)
 	}
 	if err == nil {
@@ -49,7 +50,8 @@ func several(t *testing.T, dir string) {
 	}
 	subtree := func(from, to string) Change { return write(cpu("/"), cgroup.SubtreeControl, from, to) }
 	recordedTxn(t, s, "apply", subtree("", "cpu"), mkdir(cpu("/b")), mkdir(cpu("/b/one")), inside(1, "/b/one", "/u"))
-	recordedTxn(t, s, "apply", subtree("cpu", "cpu memory"), mkdir(cpu("/b/two")), inside(2, "/b/two", "/v"), score(2, "0", "500"))
+	recordedTxn(t, s, "apply", subtree("cpu", "cpu memory"), mkdir(cpu("/b/two")), inside(2, "/b/two", "/v"),
+		score(2, "0", "500"))
 	recordedTxn(t, s, "apply", mkdir(cpu("/b/three")), inside(2, "/b/three", "/b/two"), rmdir(cpu("/b/two")))
 	s.Close()
 }
@@ -100,7 +102,8 @@ func TestHistoryStandsInForDamagedRecords(t *testing.T) {
 		check("compacted", open(t, dir, Options{}), !torn)
 		s = locked(t, dir, Options{})
 		recordedTxn(t, s, "release", score(2, "500", "0"), move(1, cpu("/u"), "/b/one"), move(2, cpu("/v"), "/b/three"),
-			rmdir(cpu("/b/one")), rmdir(cpu("/b/three")), rmdir(cpu("/b")), write(cpu("/"), cgroup.SubtreeControl, "cpu memory", ""))
+			rmdir(cpu("/b/one")), rmdir(cpu("/b/three")), rmdir(cpu("/b")),
+			write(cpu("/"), cgroup.SubtreeControl, "cpu memory", ""))
 		s.Close()
 		if s := open(t, dir, Options{}); len(s.Made(boot)) > 0 || len(s.Originals(boot)) > 0 || len(s.Warnings()) > 0 {
 			t.Errorf("record %d damaged, released: %s %q", i, summary(s, boot), s.Warnings())

@@ -30,7 +30,8 @@ func TestQuiet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := writer.Begin(Txn{Boot: "b", Verb: "apply", Changes: []Change{write(cpu("/a"), "cpu.max", "1", "2")}}); err != nil {
+	if _, err := writer.Begin(Txn{Boot: "b", Verb: "apply",
+		Changes: []Change{write(cpu("/a"), "cpu.max", "1", "2")}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range []*Store{reader, writer} {

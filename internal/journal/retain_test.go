@@ -28,7 +28,8 @@ func TestHistoryIsRetained(t *testing.T) {
 			at := now.Add(time.Hour)
 			s := locked(t, t.TempDir(), Options{Now: func() time.Time { return at }})
 			for i := range 10 {
-				if _, err := s.Record(Entry{Verb: "set", Time: now.Add(time.Duration(i-9) * 24 * time.Hour)}); err != nil {
+				if _, err := s.Record(Entry{Verb: "set",
+					Time: now.Add(time.Duration(i-9) * 24 * time.Hour)}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -69,7 +70,8 @@ func TestRetainedHistoryTellsOriginals(t *testing.T) {
 		values := map[string]string{}
 		for range rapid.IntRange(1, 25).Draw(t, "changes") {
 			var changes []Change
-			for _, file := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"cpu.shares", "cpu.cfs_quota_us", "cpu.idle"}), 1, 2, rapid.ID[string]).Draw(t, "files") {
+			for _, file := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"cpu.shares", "cpu.cfs_quota_us",
+				"cpu.idle"}), 1, 2, rapid.ID[string]).Draw(t, "files") {
 				value := rapid.SampledFrom([]string{"1", "2", "3"}).Draw(t, "value")
 				old := cmp.Or(values[file], "1")
 				values[file] = value

@@ -171,7 +171,8 @@ func (s *state) add(r record) {
 		}
 	case kindForgo:
 		if s.open(r.ID) {
-			s.pending.Changes = slices.DeleteFunc(s.pending.Changes, func(c Change) bool { return slices.Contains(r.Seqs, c.Seq) })
+			s.pending.Changes = slices.DeleteFunc(s.pending.Changes,
+				func(c Change) bool { return slices.Contains(r.Seqs, c.Seq) })
 		}
 	case kindLeft:
 		if s.open(r.ID) {
@@ -350,7 +351,8 @@ func (s *state) only(boot string, alive func(procfs.ID) bool) *state {
 // snapshot sums up one boot. There must be no pending transaction.
 func (s *state) snapshot(boot string) record {
 	b := s.boot(boot)
-	snap := &snapshot{Next: s.next, Originals: slices.Clone(b.originals), Homes: b.homes, Last: s.last, Lost: s.lost[boot]}
+	snap := &snapshot{Next: s.next, Originals: slices.Clone(b.originals), Homes: b.homes, Last: s.last,
+		Lost: s.lost[boot]}
 	snap.Made = slices.SortedFunc(maps.Keys(b.made), func(a, b cgroup.Dir) int {
 		return cmp.Or(cmp.Compare(a.Hierarchy, b.Hierarchy), cmp.Compare(a.Path, b.Path))
 	})

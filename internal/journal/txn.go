@@ -60,7 +60,9 @@ func (s *Store) Begin(t Txn) (uint64, error) {
 		return 0, fmt.Errorf("begin transaction: %w", ErrNotLocked)
 	}
 	if p := s.state.pending; p != nil {
-		return 0, &Error{Op: "begin transaction in", Path: s.log.path, Err: fmt.Errorf("%w (%s, %s)", ErrPending, p.Verb, p.Time.Format(time.DateTime)), Hint: "`bulkhead rollback` undoes it"}
+		return 0, &Error{Op: "begin transaction in", Path: s.log.path,
+			Err:  fmt.Errorf("%w (%s, %s)", ErrPending, p.Verb, p.Time.Format(time.DateTime)),
+			Hint: "`bulkhead rollback` undoes it"}
 	}
 	if err := s.settle(); err != nil {
 		return 0, err
@@ -105,7 +107,8 @@ func (s *Store) End(id uint64, outcome, note string) error {
 	s.mu.Lock()
 	light := s.light
 	s.mu.Unlock()
-	return s.within("end transaction", id, !light, record{Kind: kindEnd, ID: id, Outcome: outcome, Note: note, Time: s.o.Now()})
+	return s.within("end transaction", id, !light,
+		record{Kind: kindEnd, ID: id, Outcome: outcome, Note: note, Time: s.o.Now()})
 }
 
 // within appends a record of the open transaction.

@@ -60,10 +60,12 @@ func BenchmarkCost(b *testing.B) {
 		slices.Sort(streams[i])
 		slices.Sort(pings[i])
 		n := len(streams[i])
-		b.Logf("%-20s stream: median %.0f Mbit/s (%.0f … %.0f), %.3f of the first", arm, streams[i][n/2], streams[i][0], streams[i][n-1],
+		b.Logf("%-20s stream: median %.0f Mbit/s (%.0f … %.0f), %.3f of the first", arm, streams[i][n/2], streams[i][0],
+			streams[i][n-1],
 			streams[i][n/2]/streams[0][n/2])
 		if m := len(pings[i]); m > 0 {
-			b.Logf("%-20s ping-pong p99: median %.1f µs (%.1f … %.1f), %.2f of the first", arm, pings[i][m/2], pings[i][0], pings[i][m-1],
+			b.Logf("%-20s ping-pong p99: median %.1f µs (%.1f … %.1f), %.2f of the first", arm, pings[i][m/2],
+				pings[i][0], pings[i][m-1],
 				pings[i][m/2]/pings[0][m/2])
 		}
 	}

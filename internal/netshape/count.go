@@ -73,19 +73,22 @@ func counter(c Change) error {
 	if c.Verb == tc.Delete {
 		return detach(dir, c.Program, c.attach())
 	}
-	m, err := newMap(&ebpf.MapSpec{Name: c.Program.Name, Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: countSize, MaxEntries: 1})
+	m, err := newMap(&ebpf.MapSpec{Name: c.Program.Name, Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: countSize,
+		MaxEntries: 1})
 	if err != nil {
 		return fmt.Errorf("%w: make a BPF map: %w", ErrNoKernel, err)
 	}
 	defer m.Close() // the program holds it
 	p, err := newProgram(&ebpf.ProgramSpec{
-		Name: c.Program.Name, Type: ebpf.CGroupSKB, AttachType: c.attach(), License: "Apache-2.0", Instructions: counterProgram(m),
+		Name: c.Program.Name, Type: ebpf.CGroupSKB, AttachType: c.attach(), License: "Apache-2.0",
+		Instructions: counterProgram(m),
 	})
 	if err != nil {
 		return fmt.Errorf("%w: a cgroup_skb program (kernel 4.15, CONFIG_CGROUP_BPF): %w", ErrNoKernel, err)
 	}
 	defer p.Close()
-	return link.RawAttachProgram(link.RawAttachProgramOptions{Target: int(dir.Fd()), Program: p, Attach: c.attach(), Flags: allowMulti})
+	return link.RawAttachProgram(link.RawAttachProgramOptions{Target: int(dir.Fd()), Program: p, Attach: c.attach(),
+		Flags: allowMulti})
 }
 
 // countersOn lists the counters on a directory.
@@ -166,8 +169,9 @@ func planCounters(want []string, have []Program) []Step {
 				continue
 			}
 			if wanted[p] = true; !at[p] {
-				steps = append(steps, Step{Do: Change{Verb: tc.Add, What: Counter, Program: &p}, Undo: []Change{{Verb: tc.Delete, What: Counter, Program: &p}},
-					Why: "counts the group's traffic; beside other programs", phase: sortPackets})
+				steps = append(steps, Step{Do: Change{Verb: tc.Add, What: Counter, Program: &p},
+					Undo: []Change{{Verb: tc.Delete, What: Counter, Program: &p}},
+					Why:  "counts the group's traffic; beside other programs", phase: sortPackets})
 			}
 		}
 	}
@@ -176,8 +180,9 @@ func planCounters(want []string, have []Program) []Step {
 			wanted[key] = false // once is enough
 			continue
 		}
-		steps = append(steps, Step{Do: Change{Verb: tc.Delete, What: Counter, Program: &h}, Undo: []Change{{Verb: tc.Add, What: Counter, Program: &Program{Cgroup: h.Cgroup, Name: h.Name}}},
-			Why: "nobody asks for the group's traffic", phase: unsort})
+		steps = append(steps, Step{Do: Change{Verb: tc.Delete, What: Counter, Program: &h},
+			Undo: []Change{{Verb: tc.Add, What: Counter, Program: &Program{Cgroup: h.Cgroup, Name: h.Name}}},
+			Why:  "nobody asks for the group's traffic", phase: unsort})
 	}
 	return steps
 }

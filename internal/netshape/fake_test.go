@@ -212,7 +212,11 @@ func (f *fake) class(d *tc.Device, c Change) error {
 	case c.Verb == tc.Alter:
 		d.Classes[i] = r
 	case slices.ContainsFunc(d.Classes, func(o tc.Record) bool { return o.Parent == r.Handle }),
-		slices.ContainsFunc(d.Filters, func(o tc.Record) bool { p, _ := tc.ParseFilter(o, f.state.nic); return p.Class == r.Handle }):
+		slices.ContainsFunc(d.Filters, func(o tc.Record) bool {
+			p,
+				_ := tc.ParseFilter(o, f.state.nic)
+			return p.Class == r.Handle
+		}):
 		return errors.New("device or resource busy")
 	default:
 		f.dropClass(d, d.Classes[i])
@@ -227,7 +231,8 @@ func (f *fake) filter(d *tc.Device, c Change) error {
 		if i < 0 {
 			return errors.New("no such filter")
 		}
-		d.Filters = slices.DeleteFunc(d.Filters, func(o tc.Record) bool { return o.Parent == r.Parent && o.Info>>16 == r.Info>>16 })
+		d.Filters = slices.DeleteFunc(d.Filters,
+			func(o tc.Record) bool { return o.Parent == r.Parent && o.Info>>16 == r.Info>>16 })
 		return nil
 	}
 	if i >= 0 {

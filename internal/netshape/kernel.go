@@ -29,7 +29,8 @@ func (k *Kernel) Look(name string, cgroups []string) (State, error) {
 	case err != nil:
 		return s, err
 	case !ourNIC(nic):
-		return s, fmt.Errorf("look at %s: %s is there and not ours (a %s with alias %q); hint: rename it", name, nic.Name, nic.Kind, nic.Alias)
+		return s, fmt.Errorf("look at %s: %s is there and not ours (a %s with alias %q); hint: rename it", name,
+			nic.Name, nic.Kind, nic.Alias)
 	default:
 		d, err := k.Device(nic, noFilters)
 		if err != nil {
@@ -66,7 +67,8 @@ func (k *Kernel) Strays() ([]Change, error) {
 	var all []Change
 	for _, nic := range links {
 		if ourNIC(nic) && !there[nic.Name] {
-			all = append(all, Change{Verb: tc.Delete, What: NIC, Device: nic.Name, Index: nic.Index, For: strings.TrimPrefix(nic.Alias, aliasPrefix)})
+			all = append(all, Change{Verb: tc.Delete, What: NIC, Device: nic.Name, Index: nic.Index,
+				For: strings.TrimPrefix(nic.Alias, aliasPrefix)})
 		}
 	}
 	return all, nil
@@ -114,7 +116,8 @@ func explain(c Change, err error) error {
 	default:
 		return err
 	}
-	return fmt.Errorf("%w: %s: %w; hint: `modprobe %s`, or a kernel that has it", ErrNoKernel, strings.Join(modules, " or "), err, modules[0])
+	return fmt.Errorf("%w: %s: %w; hint: `modprobe %s`, or a kernel that has it", ErrNoKernel,
+		strings.Join(modules, " or "), err, modules[0])
 }
 
 // Run makes the changes of steps in order. When one fails, those before it are undone, last first, and both are told.
@@ -168,7 +171,8 @@ func ourNIC(l tc.Link) bool {
 func (k *Kernel) at(c Change) (tc.Link, error) {
 	l, err := k.Link(c.Device)
 	if err == nil && c.Index != 0 && l.Index != c.Index {
-		return l, fmt.Errorf("%w: %s is another one than before (index %d, was %d)", tc.ErrNoDevice, c.Device, l.Index, c.Index)
+		return l, fmt.Errorf("%w: %s is another one than before (index %d, was %d)", tc.ErrNoDevice, c.Device, l.Index,
+			c.Index)
 	}
 	return l, err
 }

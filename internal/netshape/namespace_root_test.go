@@ -176,7 +176,8 @@ func newPair(t testing.TB) *pair {
 		p.host.must("make a veth pair", func() error {
 			attrs := netlink.NewLinkAttrs()
 			attrs.Name = name
-			return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: peer, PeerNamespace: netlink.NsFd(p.peer.file.Fd())})
+			return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: peer,
+				PeerNamespace: netlink.NsFd(p.peer.file.Fd())})
 		})
 	}
 	veth(device, "down0")

@@ -30,7 +30,8 @@ func TestNumbers(t *testing.T) {
 	if len(nicName(2147483647)) > 15 || len(Slot(maxSlot).program()) > 15 {
 		t.Error("a name is longer than the kernel takes")
 	}
-	for h, want := range map[tc.Handle]bool{0x7fff0000: true, 0x70000000: true, 0x77ff0000: true, 0x78000000: false, 0x80010000: false, 0x10000: false, tc.IngressHandle: false, tc.AtRoot: false} {
+	for h, want := range map[tc.Handle]bool{0x7fff0000: true, 0x70000000: true, 0x77ff0000: true, 0x78000000: false,
+		0x80010000: false, 0x10000: false, tc.IngressHandle: false, tc.AtRoot: false} {
 		if ours(h) != want {
 			t.Errorf("%s ours: %v", h, ours(h))
 		}
@@ -64,7 +65,10 @@ func TestNumbers(t *testing.T) {
 func TestSlots(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.StringMatching(`[a-f]`)
-		had := rapid.MapOf(name, rapid.Custom(func(t *rapid.T) Slot { return Slot(rapid.IntRange(0, maxSlot+2).Draw(t, "slot")) })).Draw(t, "had")
+		had := rapid.MapOf(name, rapid.Custom(func(t *rapid.T) Slot {
+			return Slot(rapid.IntRange(0, maxSlot+2).Draw(t,
+				"slot"))
+		})).Draw(t, "had")
 		groups := rapid.SliceOfDistinct(name, func(s string) string { return s }).Draw(t, "groups")
 		now, err := Slots(had, groups)
 		if err != nil {

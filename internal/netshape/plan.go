@@ -54,8 +54,10 @@ func (p *planner) tree(d *tc.Device, want []Class, filters []tc.Filter, foreign 
 func queue(d *tc.Device) uint32 { return uint32(max(d.TxQueue, 1000)) }
 
 func (p *planner) makeRoot(d *tc.Device, foreign []Change) {
-	r := tc.Record{Kind: "htb", Handle: tc.MakeHandle(rootMajor, 0), Parent: tc.AtRoot, Options: tc.HTBOptions(restMinor, queue(d))}
-	undo, why := []Change{change(d, tc.Delete, Qdisc, r)}, "one qdisc holds the classes of the interface; what no class takes passes it first"
+	r := tc.Record{Kind: "htb", Handle: tc.MakeHandle(rootMajor, 0), Parent: tc.AtRoot,
+		Options: tc.HTBOptions(restMinor, queue(d))}
+	undo, why := []Change{change(d, tc.Delete, Qdisc, r)},
+		"one qdisc holds the classes of the interface; what no class takes passes it first"
 	if len(foreign) > 0 {
 		undo, why = foreign, "takes the place of "+foreign[0].Record.String()+", as the policy says"
 	}
@@ -64,7 +66,8 @@ func (p *planner) makeRoot(d *tc.Device, foreign []Change) {
 
 func (p *planner) removeRoot(d *tc.Device) {
 	r, _ := rootOf(d)
-	back := change(d, tc.Replace, Qdisc, tc.Record{Kind: "htb", Handle: r.Handle, Parent: tc.AtRoot, Options: tc.HTBOptions(restMinor, queue(d))})
+	back := change(d, tc.Replace, Qdisc, tc.Record{Kind: "htb", Handle: r.Handle, Parent: tc.AtRoot,
+		Options: tc.HTBOptions(restMinor, queue(d))})
 	if d.Index != p.s.Device.Index || p.w.Original == nil || len(p.w.Original.Egress) == 0 {
 		p.step(removeQdiscs, "no class is left; the kernel puts its own back", change(d, tc.Delete, Qdisc, r), back)
 		return
@@ -162,9 +165,11 @@ func (p *planner) leaf(d *tc.Device, c Class, kept bool) {
 	case !kept || i < 0:
 		p.step(makeLeaves, "its queue", change(d, tc.Replace, Qdisc, r), change(d, tc.Delete, Qdisc, r))
 	case d.Qdiscs[i].Handle != major || d.Qdiscs[i].Kind != kind:
-		p.step(makeLeaves, fmt.Sprintf("its queue; somebody put %s there", d.Qdiscs[i]), change(d, tc.Replace, Qdisc, r), change(d, tc.Replace, Qdisc, tc.Writable(d.Qdiscs[i])))
+		p.step(makeLeaves, fmt.Sprintf("its queue; somebody put %s there", d.Qdiscs[i]),
+			change(d, tc.Replace, Qdisc, r), change(d, tc.Replace, Qdisc, tc.Writable(d.Qdiscs[i])))
 	case !tc.LeafSame(kind, c.Ceil, d.Qdiscs[i]):
-		p.step(makeLeaves, "its queue, for the new rate", change(d, tc.Alter, Qdisc, r), change(d, tc.Alter, Qdisc, tc.Changeable(d.Qdiscs[i])))
+		p.step(makeLeaves, "its queue, for the new rate", change(d, tc.Alter, Qdisc, r),
+			change(d, tc.Alter, Qdisc, tc.Changeable(d.Qdiscs[i])))
 	}
 }
 
@@ -202,7 +207,8 @@ func (p *planner) countFilters() error {
 		n += 2 * len(g.Ports)
 	}
 	if most := prefLast - prefBase + 1; n > most {
-		return &Problem{Device: p.w.Device, Text: fmt.Sprintf("%d ports need %d filters, there are numbers for %d", n/2, n, most)}
+		return &Problem{Device: p.w.Device, Text: fmt.Sprintf("%d ports need %d filters, there are numbers for %d", n/2,
+			n, most)}
 	}
 	return nil
 }
@@ -217,7 +223,8 @@ func (p *planner) samePorts() error {
 		}
 		for _, port := range g.Ports {
 			if other, taken := owner[port]; taken && other != g.Name {
-				problems = append(problems, &Problem{Device: p.w.Device, Group: g.Name, Text: fmt.Sprintf("port %d is also that of group %q", port, other)})
+				problems = append(problems, &Problem{Device: p.w.Device, Group: g.Name,
+					Text: fmt.Sprintf("port %d is also that of group %q", port, other)})
 			}
 			owner[port] = g.Name
 		}
@@ -260,7 +267,8 @@ func (p *planner) filters(d *tc.Device, parent tc.Handle, want []tc.Filter, down
 		f, known := tc.ParseFilter(r, p.s.nic)
 		// A class that goes, if only to come back elsewhere, is busy while a filter leads there.
 		keep := known && inRange(r) && slices.Contains(want, f) && !have[f] && !p.removed(d, f.Class)
-		if theirs := parent == tc.IngressHandle && !p.s.ownFilter(r) || parent != tc.IngressHandle && !inRange(r); keep || theirs {
+		if theirs := parent == tc.IngressHandle && !p.s.ownFilter(r) || parent != tc.IngressHandle &&
+			!inRange(r); keep || theirs {
 			used[r.Pref()] = true
 			have[f] = have[f] || keep
 			continue
@@ -282,7 +290,8 @@ func (p *planner) filters(d *tc.Device, parent tc.Handle, want []tc.Filter, down
 
 // addFilters adds what is not there yet, each with a preference of its own. Ports come before net_cls: a group that is
 // told by its ports may lie in one that is told by its class.
-func (p *planner) addFilters(d *tc.Device, parent tc.Handle, want []tc.Filter, used map[uint16]bool, have map[tc.Filter]bool, up phase) {
+func (p *planner) addFilters(d *tc.Device, parent tc.Handle, want []tc.Filter, used map[uint16]bool,
+	have map[tc.Filter]bool, up phase) {
 	pref := uint16(prefBase)
 	for _, f := range want {
 		if have[f] {
@@ -296,7 +305,8 @@ func (p *planner) addFilters(d *tc.Device, parent tc.Handle, want []tc.Filter, u
 			at = prefLast
 		}
 		used[at], have[f] = true, true
-		add := change(d, tc.Add, FilterOf, tc.Record{Kind: f.Kind(), Parent: parent, Info: tc.FilterInfo(at, f.Protocol)})
+		add := change(d, tc.Add, FilterOf, tc.Record{Kind: f.Kind(), Parent: parent,
+			Info: tc.FilterInfo(at, f.Protocol)})
 		if f.NetCls {
 			add.Record.Handle = 1
 		}
@@ -336,7 +346,8 @@ func (p *planner) policers() {
 		if want := p.w.Groups[i].Ingress.Max; want != has.Rate {
 			now := has
 			now.Rate = want
-			p.step(sortPackets, fmt.Sprintf("ingress of group %q: %s at most", p.w.Groups[i].Name, want), about(tc.Alter, now), about(tc.Alter, has))
+			p.step(sortPackets, fmt.Sprintf("ingress of group %q: %s at most", p.w.Groups[i].Name, want),
+				about(tc.Alter, now), about(tc.Alter, has))
 		}
 	}
 	for _, g := range p.w.Groups {
@@ -348,7 +359,8 @@ func (p *planner) policers() {
 				continue
 			}
 			program := Program{Cgroup: dir, Name: policerName(g.Slot, d.Index), Rate: g.Ingress.Max}
-			why := fmt.Sprintf("ingress of group %q: %s at most. No port is known, so this drops instead of queueing: of many connections some starve", g.Name, g.Ingress.Max)
+			why := fmt.Sprintf("ingress of group %q: %s at most. No port is known, so this drops instead of "+
+				"queueing: of many connections some starve", g.Name, g.Ingress.Max)
 			p.step(sortPackets, why, about(tc.Add, program), about(tc.Delete, program))
 		}
 	}

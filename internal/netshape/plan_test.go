@@ -16,7 +16,8 @@ import (
 
 // drawWanted gives something that can be asked for.
 func drawWanted(t *rapid.T, label string) Wanted {
-	w := Wanted{Device: "eth0", LinkRate: 10 * tc.Gbit, Leaf: rapid.SampledFrom([]string{"", "fq_codel", "fq"}).Draw(t, label+" leaf")}
+	w := Wanted{Device: "eth0", LinkRate: 10 * tc.Gbit,
+		Leaf: rapid.SampledFrom([]string{"", "fq_codel", "fq"}).Draw(t, label+" leaf")}
 	names := []string{"a", "a/b", "a/c", "d", "d/e"}
 	for i, name := range names {
 		parent := name[:max(strings.LastIndexByte(name, '/'), 0)]
@@ -151,7 +152,8 @@ func TestUndo(t *testing.T) {
 // What fq_codel takes only when it is made is not written back when a change of it is undone.
 func TestUndoOfAChangedQueue(t *testing.T) {
 	f := newFake()
-	w := Wanted{Device: "eth0", Leaf: "fq_codel", Groups: []Group{{Name: "a", Slot: 1, Egress: Share{Max: 5 * tc.Mbit}, Ports: []uint16{1}}}}
+	w := Wanted{Device: "eth0", Leaf: "fq_codel",
+		Groups: []Group{{Name: "a", Slot: 1, Egress: Share{Max: 5 * tc.Mbit}, Ports: []uint16{1}}}}
 	up, err := Plan(w, f.look())
 	if err == nil {
 		err = f.run(up)
@@ -191,7 +193,8 @@ func TestUndoOfAChangedQueue(t *testing.T) {
 func TestPlanOrder(t *testing.T) {
 	f := newFake()
 	w := Wanted{Device: "eth0", Groups: []Group{
-		{Name: "a", Slot: 1, Egress: Share{Max: 100 * tc.Mbit}, Ingress: Share{Max: 50 * tc.Mbit}, Cgroup: "/c/a", Ports: []uint16{3306}},
+		{Name: "a", Slot: 1, Egress: Share{Max: 100 * tc.Mbit}, Ingress: Share{Max: 50 * tc.Mbit}, Cgroup: "/c/a",
+			Ports: []uint16{3306}},
 	}}
 	up, err := Plan(w, f.look())
 	if err != nil {
@@ -270,7 +273,8 @@ func equal(t *testing.T, steps []Step, want []string) {
 // A change of a rate changes the class where it is, and nothing else.
 func TestPlanChangesInPlace(t *testing.T) {
 	f := newFake()
-	w := Wanted{Device: "eth0", Leaf: "fq", Groups: []Group{{Name: "a", Slot: 1, Egress: Share{Max: 100 * tc.Mbit}, Cgroup: "/c/a"}}}
+	w := Wanted{Device: "eth0", Leaf: "fq",
+		Groups: []Group{{Name: "a", Slot: 1, Egress: Share{Max: 100 * tc.Mbit}, Cgroup: "/c/a"}}}
 	steps, _ := Plan(w, f.look())
 	if err := f.run(steps); err != nil {
 		t.Fatal(err)
@@ -285,7 +289,8 @@ func TestPlanChangesInPlace(t *testing.T) {
 // A filter that a run left behind twice goes, and one that leads nowhere known.
 func TestPlanTidiesFilters(t *testing.T) {
 	f := newFake()
-	w := Wanted{Device: "eth0", Groups: []Group{{Name: "a", Slot: 1, Egress: Share{Max: 100 * tc.Mbit}, Ports: []uint16{3306}}}}
+	w := Wanted{Device: "eth0", Groups: []Group{{Name: "a", Slot: 1, Egress: Share{Max: 100 * tc.Mbit},
+		Ports: []uint16{3306}}}}
 	steps, _ := Plan(w, f.look())
 	if err := f.run(steps); err != nil {
 		t.Fatal(err)
@@ -316,7 +321,8 @@ func TestPlanRefusesOnePortOfTwo(t *testing.T) {
 		{Name: "a", Slot: 1, Ingress: Share{Max: tc.Mbit}, Ports: []uint16{3306}},
 		{Name: "b", Slot: 2, Egress: Share{Max: tc.Mbit}, Ports: []uint16{3306}},
 	}}
-	if _, err := Plan(w, newFake().look()); err == nil || !strings.Contains(err.Error(), `port 3306 is also that of group "a"`) {
+	if _, err := Plan(w, newFake().look()); err == nil ||
+		!strings.Contains(err.Error(), `port 3306 is also that of group "a"`) {
 		t.Error(err)
 	}
 }
@@ -325,7 +331,8 @@ func TestForeign(t *testing.T) {
 	tbf := tc.Record{Kind: "tbf", Handle: 0x10000, Parent: tc.AtRoot, Options: []byte{1, 2, 3, 4}}
 	clsact := tc.Record{Kind: "clsact", Handle: tc.IngressHandle, Parent: tc.AtIngress}
 	own := tc.Record{Kind: "fq_codel", Handle: 0, Parent: tc.AtRoot} // the kernel's
-	both := Wanted{Device: "eth0", Groups: []Group{{Name: "a", Slot: 1, Egress: Share{Max: tc.Mbit}, Ingress: Share{Max: tc.Mbit}, Ports: []uint16{1}}}}
+	both := Wanted{Device: "eth0", Groups: []Group{{Name: "a", Slot: 1, Egress: Share{Max: tc.Mbit},
+		Ingress: Share{Max: tc.Mbit}, Ports: []uint16{1}}}}
 
 	var foreign *ForeignError
 	_, err := Plan(both, newFake(tbf, clsact).look())
@@ -385,8 +392,10 @@ func TestForeign(t *testing.T) {
 // A foreign tree comes back parents first, without what makes itself.
 func TestForeignTree(t *testing.T) {
 	d := tc.Device{Link: tc.Link{Name: "eth0", Index: 2},
-		Qdiscs: []tc.Record{{Kind: "fq", Handle: 0x20000, Parent: 0x10011}, {Kind: "htb", Handle: 0x10000, Parent: tc.AtRoot}},
-		Classes: []tc.Record{{Kind: "htb", Handle: 0x10011, Parent: 0x10001}, {Kind: "htb", Handle: 0x10001, Parent: tc.AtRoot},
+		Qdiscs: []tc.Record{{Kind: "fq", Handle: 0x20000, Parent: 0x10011},
+			{Kind: "htb", Handle: 0x10000, Parent: tc.AtRoot}},
+		Classes: []tc.Record{{Kind: "htb", Handle: 0x10011, Parent: 0x10001},
+			{Kind: "htb", Handle: 0x10001, Parent: tc.AtRoot},
 			{Kind: "fq", Handle: 0x20001, Parent: 0x20000}},
 		Filters: []tc.Record{
 			{Kind: "u32", Parent: 0x10000, Info: tc.FilterInfo(49152, tc.ProtoIPv4)},
@@ -402,7 +411,8 @@ func TestForeignTree(t *testing.T) {
 	for _, c := range got.Egress {
 		lines = append(lines, c.String())
 	}
-	want := "replace qdisc htb 1: on eth0 at root\nadd class 1:1 on eth0 below 1:\nadd class 1:11 on eth0 below 1:1\nadd qdisc fq 2: on eth0 at 1:11\n" +
+	want := "replace qdisc htb 1: on eth0 at root\nadd class 1:1 on eth0 below 1:\nadd class 1:11 on eth0 below " +
+		"1:1\nadd qdisc fq 2: on eth0 at 1:11\n" +
 		"add filter u32 49152 on eth0 at 1:"
 	if strings.Join(lines, "\n") != want {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(lines, "\n"), want)
@@ -412,7 +422,8 @@ func TestForeignTree(t *testing.T) {
 // What could not be put back is not taken away, whatever the policy allows.
 func TestForeignThatCannotComeBack(t *testing.T) {
 	f := newFake(tc.Record{Kind: "clsact", Handle: tc.IngressHandle, Parent: tc.AtIngress})
-	f.state.Device.Filters = []tc.Record{{Kind: "bpf", Handle: 1, Parent: tc.IngressHandle | 0xfff2, Info: tc.FilterInfo(1, tc.ProtoAll)}}
+	f.state.Device.Filters = []tc.Record{{Kind: "bpf", Handle: 1, Parent: tc.IngressHandle | 0xfff2,
+		Info: tc.FilterInfo(1, tc.ProtoAll)}}
 	s := f.look()
 	_, err := s.Foreign(Wanted{Replace: true, Groups: []Group{{Ingress: Share{Max: 1}}}})
 	if err == nil || !strings.Contains(err.Error(), "filter bpf 1 on eth0 at ffff:fff2 could not be put back") {
@@ -457,7 +468,8 @@ func TestPlanPolices(t *testing.T) {
 // anew.
 func TestPlanHealsALostNIC(t *testing.T) {
 	f := newFake()
-	w := Wanted{Device: "eth0", Groups: []Group{{Name: "a", Slot: 1, Ingress: Share{Max: tc.Mbit}, Ports: []uint16{3306}}}}
+	w := Wanted{Device: "eth0", Groups: []Group{{Name: "a", Slot: 1, Ingress: Share{Max: tc.Mbit},
+		Ports: []uint16{3306}}}}
 	steps, err := Plan(w, f.look())
 	if err == nil {
 		err = f.run(steps)
@@ -469,7 +481,8 @@ func TestPlanHealsALostNIC(t *testing.T) {
 		f.state.NIC = nil
 		for i, r := range f.state.Device.Filters {
 			if r.Real() { // the kernel then shows no interface
-				f.state.Device.Filters[i].Options = tc.Filter{Protocol: r.Protocol(), Port: 3306, Redirect: "gone"}.Options(0)
+				f.state.Device.Filters[i].Options = tc.Filter{Protocol: r.Protocol(), Port: 3306,
+					Redirect: "gone"}.Options(0)
 			}
 		}
 	}

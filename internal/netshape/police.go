@@ -109,7 +109,8 @@ func policer(c Change, index int) error {
 	case tc.Alter:
 		return setRate(dir, c.Program)
 	}
-	m, err := newMap(&ebpf.MapSpec{Name: c.Program.Name, Type: ebpf.Array, KeySize: 4, ValueSize: bucketSize, MaxEntries: 1})
+	m, err := newMap(&ebpf.MapSpec{Name: c.Program.Name, Type: ebpf.Array, KeySize: 4, ValueSize: bucketSize,
+		MaxEntries: 1})
 	if err != nil {
 		return fmt.Errorf("%w: make a BPF map: %w", ErrNoKernel, err)
 	}

@@ -89,7 +89,8 @@ func trials() []trial {
 	leaf := tc.MakeHandle(rootMajor, slotStep)
 	nic := Change{Verb: tc.Add, What: NIC, Device: nicPrefix, For: probeDevice}
 	qdisc := func(verb tc.Verb, kind string, h, parent tc.Handle, options []byte) Change {
-		return Change{Verb: verb, What: Qdisc, Device: probeDevice, Record: tc.Record{Kind: kind, Handle: h, Parent: parent, Options: options}}
+		return Change{Verb: verb, What: Qdisc, Device: probeDevice,
+			Record: tc.Record{Kind: kind, Handle: h, Parent: parent, Options: options}}
 	}
 	filter := func(parent tc.Handle, f tc.Filter) Change {
 		r := tc.Record{Kind: f.Kind(), Parent: parent, Info: tc.FilterInfo(prefBase, f.Protocol)}
@@ -98,18 +99,26 @@ func trials() []trial {
 		}
 		return Change{Verb: tc.Add, What: FilterOf, Device: probeDevice, Record: r, Filter: &f}
 	}
-	c := Class{ID: leaf, Parent: tc.MakeHandle(rootMajor, 0), Rate: tc.Gbit, Ceil: tc.Gbit, Burst: burst(tc.Gbit), Cburst: burst(tc.Gbit), Quantum: quantum(tc.Gbit)}
-	class := Change{Verb: tc.Add, What: ClassOf, Device: probeDevice, Record: tc.Record{Kind: "htb", Handle: c.ID, Parent: c.Parent, Options: c.htb().Options()}}
+	c := Class{ID: leaf, Parent: tc.MakeHandle(rootMajor, 0), Rate: tc.Gbit, Ceil: tc.Gbit, Burst: burst(tc.Gbit),
+		Cburst: burst(tc.Gbit), Quantum: quantum(tc.Gbit)}
+	class := Change{Verb: tc.Add, What: ClassOf, Device: probeDevice,
+		Record: tc.Record{Kind: "htb", Handle: c.ID, Parent: c.Parent, Options: c.htb().Options()}}
 	return []trial{
-		{HasHTB, "shares what leaves", []Change{qdisc(tc.Replace, "htb", tc.MakeHandle(rootMajor, 0), tc.AtRoot, tc.HTBOptions(restMinor, 1000)), class}},
-		{tc.ByteQueue, "queue of a class", []Change{qdisc(tc.Replace, tc.ByteQueue, Slot(1).leaf(), leaf, tc.LeafOptions(tc.ByteQueue, tc.Gbit))}},
-		{"fq_codel", "better queue of a class", []Change{qdisc(tc.Replace, "fq_codel", Slot(2).leaf(), leaf, tc.LeafOptions("fq_codel", tc.Gbit))}},
+		{HasHTB, "shares what leaves", []Change{qdisc(tc.Replace, "htb", tc.MakeHandle(rootMajor, 0), tc.AtRoot,
+			tc.HTBOptions(restMinor, 1000)), class}},
+		{tc.ByteQueue, "queue of a class", []Change{qdisc(tc.Replace, tc.ByteQueue, Slot(1).leaf(), leaf,
+			tc.LeafOptions(tc.ByteQueue, tc.Gbit))}},
+		{"fq_codel", "better queue of a class",
+			[]Change{qdisc(tc.Replace, "fq_codel", Slot(2).leaf(), leaf, tc.LeafOptions("fq_codel", tc.Gbit))}},
 		{"fq", "better queue of a class", []Change{qdisc(tc.Replace, "fq", Slot(3).leaf(), leaf, nil)}},
-		{"cls_u32", "sorts by port", []Change{filter(tc.MakeHandle(rootMajor, 0), tc.Filter{Protocol: tc.ProtoIPv4, Port: 1, Class: leaf})}},
-		{HasNetCls, "sorts by net_cls", []Change{filter(tc.MakeHandle(rootMajor, 0), tc.Filter{Protocol: tc.ProtoAll, NetCls: true})}},
+		{"cls_u32", "sorts by port", []Change{filter(tc.MakeHandle(rootMajor, 0),
+			tc.Filter{Protocol: tc.ProtoIPv4, Port: 1, Class: leaf})}},
+		{HasNetCls, "sorts by net_cls", []Change{filter(tc.MakeHandle(rootMajor, 0),
+			tc.Filter{Protocol: tc.ProtoAll, NetCls: true})}},
 		{HasIFB, "shares what arrives", []Change{nic}},
 		{"ingress", "hook for what arrives", []Change{qdisc(tc.Add, "ingress", tc.IngressHandle, tc.AtIngress, nil)}},
-		{HasMirred, "leads what arrives to the virtual NIC", []Change{filter(tc.IngressHandle, tc.Filter{Protocol: tc.ProtoIPv4, Port: 1, Redirect: nicPrefix})}},
+		{HasMirred, "leads what arrives to the virtual NIC",
+			[]Change{filter(tc.IngressHandle, tc.Filter{Protocol: tc.ProtoIPv4, Port: 1, Redirect: nicPrefix})}},
 	}
 }
 

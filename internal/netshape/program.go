@@ -76,7 +76,8 @@ func loadSorter(class tc.Handle) (*ebpf.Program, error) {
 		License: "Apache-2.0", Instructions: sorterProgram(class),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%w: a cgroup_skb/egress program that sets the priority (kernel 5.0, CONFIG_CGROUP_BPF): %w", ErrNoKernel, err)
+		return nil, fmt.Errorf("%w: a cgroup_skb/egress program that sets the priority (kernel 5.0, "+
+			"CONFIG_CGROUP_BPF): %w", ErrNoKernel, err)
 	}
 	return p, nil
 }

@@ -144,27 +144,33 @@ func TestForeignQdiscs(t *testing.T) {
 	}{
 		{"tbf", func(index int) error {
 			return netlink.QdiscAdd(&netlink.Tbf{
-				QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(5, 0), Parent: netlink.HANDLE_ROOT},
-				Rate:       125_000_000, Limit: 1 << 20, Buffer: 100_000,
+				QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(5, 0),
+					Parent: netlink.HANDLE_ROOT},
+				Rate: 125_000_000, Limit: 1 << 20, Buffer: 100_000,
 			})
 		}, "tbf 5: at root"},
 		{"htb with classes, a queue and a filter", func(index int) error {
 			root := netlink.MakeHandle(1, 0)
 			class := func(minor, parent uint32) error {
-				return netlink.ClassAdd(netlink.NewHtbClass(netlink.ClassAttrs{LinkIndex: index, Handle: root | minor, Parent: parent},
+				return netlink.ClassAdd(netlink.NewHtbClass(netlink.ClassAttrs{LinkIndex: index, Handle: root | minor,
+					Parent: parent},
 					netlink.HtbClassAttrs{Rate: 1e9, Ceil: 2e9, Buffer: 200_000, Cbuffer: 200_000, Quantum: 60_000}))
 			}
 			return errors.Join(
-				netlink.QdiscAdd(netlink.NewHtb(netlink.QdiscAttrs{LinkIndex: index, Handle: root, Parent: netlink.HANDLE_ROOT})),
+				netlink.QdiscAdd(netlink.NewHtb(netlink.QdiscAttrs{LinkIndex: index, Handle: root,
+					Parent: netlink.HANDLE_ROOT})),
 				class(1, root), class(0x10, root|1), class(0x11, root|1),
 				netlink.QdiscAdd(&netlink.Tbf{
-					QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(6, 0), Parent: root | 0x11},
-					Rate:       125_000_000, Limit: 1 << 20, Buffer: 100_000,
+					QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(6, 0),
+						Parent: root | 0x11},
+					Rate: 125_000_000, Limit: 1 << 20, Buffer: 100_000,
 				}),
 				netlink.FilterAdd(&netlink.U32{
-					FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: root, Priority: 7, Protocol: unix.ETH_P_IP},
-					ClassId:     root | 0x10,
-					Sel:         &netlink.TcU32Sel{Flags: 1, Nkeys: 1, Keys: []netlink.TcU32Key{{Mask: 0xff0000, Val: 0x060000, Off: 8}}},
+					FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: root, Priority: 7,
+						Protocol: unix.ETH_P_IP},
+					ClassId: root | 0x10,
+					Sel: &netlink.TcU32Sel{Flags: 1, Nkeys: 1,
+						Keys: []netlink.TcU32Key{{Mask: 0xff0000, Val: 0x060000, Off: 8}}},
 				}))
 		}, "htb 1: at root, qdisc tbf 6: at 1:11"},
 		{"clsact", func(index int) error {
@@ -180,7 +186,8 @@ func TestForeignQdiscs(t *testing.T) {
 			before := shown(p.look(dirs...))
 			w := bothWays(dirs[0])
 			var foreign *netshape.ForeignError
-			if _, err := netshape.Plan(w, p.look(dirs...)); !errors.As(err, &foreign) || "qdisc "+c.found != strings.Join(foreign.Found, ", ") {
+			if _, err := netshape.Plan(w, p.look(dirs...)); !errors.As(err, &foreign) ||
+				"qdisc "+c.found != strings.Join(foreign.Found, ", ") {
 				t.Fatalf("got %v", err)
 			}
 			w.Replace = true
@@ -205,8 +212,10 @@ func TestForeignFilters(t *testing.T) {
 	root, class := netlink.MakeHandle(1, 0), netlink.MakeHandle(1, 0x10)
 	filter := func(index int, pref uint16, port uint32) *netlink.U32 {
 		return &netlink.U32{
-			FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: root, Priority: pref, Protocol: unix.ETH_P_IP}, ClassId: class,
-			Sel: &netlink.TcU32Sel{Flags: 1, Nkeys: 1, Keys: []netlink.TcU32Key{{Mask: 0xffff, Val: port, Off: 20}}},
+			FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: root, Priority: pref, Protocol: unix.ETH_P_IP},
+			ClassId:     class,
+			Sel: &netlink.TcU32Sel{Flags: 1, Nkeys: 1,
+				Keys: []netlink.TcU32Key{{Mask: 0xffff, Val: port, Off: 20}}},
 		}
 	}
 	for _, c := range []struct {
@@ -215,11 +224,13 @@ func TestForeignFilters(t *testing.T) {
 		want    string // of the error
 	}{
 		{"several of one preference", func(index int) error {
-			return errors.Join(netlink.FilterAdd(filter(index, 1, 1)), netlink.FilterAdd(filter(index, 2, 2)), netlink.FilterAdd(filter(index, 2, 3)))
+			return errors.Join(netlink.FilterAdd(filter(index, 1, 1)), netlink.FilterAdd(filter(index, 2, 2)),
+				netlink.FilterAdd(filter(index, 2, 3)))
 		}, ""},
 		{"the first one is gone", func(index int) error {
 			first := filter(index, 1, 1)
-			return errors.Join(netlink.FilterAdd(first), netlink.FilterAdd(filter(index, 2, 2)), netlink.FilterAdd(filter(index, 2, 3)), netlink.FilterDel(first))
+			return errors.Join(netlink.FilterAdd(first), netlink.FilterAdd(filter(index, 2, 2)),
+				netlink.FilterAdd(filter(index, 2, 3)), netlink.FilterDel(first))
 		}, ""},
 		{"a hash table", func(index int) error {
 			table := filter(index, 1, 0)
@@ -232,16 +243,20 @@ func TestForeignFilters(t *testing.T) {
 			dirs := groups(t, "a")
 			index := p.look().Device.Index
 			p.host.must("make what is not ours", func() error {
-				return errors.Join(netlink.QdiscAdd(netlink.NewHtb(netlink.QdiscAttrs{LinkIndex: index, Handle: root, Parent: netlink.HANDLE_ROOT})),
-					netlink.ClassAdd(netlink.NewHtbClass(netlink.ClassAttrs{LinkIndex: index, Handle: class, Parent: root},
-						netlink.HtbClassAttrs{Rate: 1e9, Ceil: 2e9, Buffer: 200_000, Cbuffer: 200_000, Quantum: 60_000})), c.filters(index))
+				return errors.Join(netlink.QdiscAdd(netlink.NewHtb(netlink.QdiscAttrs{LinkIndex: index, Handle: root,
+					Parent: netlink.HANDLE_ROOT})),
+					netlink.ClassAdd(netlink.NewHtbClass(netlink.ClassAttrs{LinkIndex: index, Handle: class,
+						Parent: root},
+						netlink.HtbClassAttrs{Rate: 1e9, Ceil: 2e9, Buffer: 200_000, Cbuffer: 200_000,
+							Quantum: 60_000})), c.filters(index))
 			})
 			// The kernel's numbers of tables are its own.
 			seen := func() []string {
 				var all []string
 				for _, f := range p.look(dirs...).Device.Filters {
 					if f.Handle&0xfff != 0 {
-						all = append(all, fmt.Sprintf("%x %x %x", f.Info, f.Handle&0xfff, f.Options[:28])) // the selector comes first
+						all = append(all, fmt.Sprintf("%x %x %x", f.Info, f.Handle&0xfff,
+							f.Options[:28])) // the selector comes first
 					}
 				}
 				return all
@@ -267,7 +282,8 @@ func TestForeignFilters(t *testing.T) {
 
 // comesBack takes an interface over twice, and wants to see what was there before once that is undone, and once it is
 // taken down.
-func (p *pair) comesBack(w netshape.Wanted, original *netshape.Foreign, before []string, seen func() []string, dirs ...string) {
+func (p *pair) comesBack(w netshape.Wanted, original *netshape.Foreign, before []string, seen func() []string,
+	dirs ...string) {
 	p.t.Helper()
 	same := func(how string) {
 		p.t.Helper()
@@ -290,7 +306,8 @@ func TestForeignActions(t *testing.T) {
 	number := uint32(7)
 	for name, action := range map[string]func() netlink.Action{
 		"mirred": func() netlink.Action {
-			return &netlink.MirredAction{ActionAttrs: netlink.ActionAttrs{Action: netlink.TC_ACT_STOLEN}, MirredAction: netlink.TCA_EGRESS_REDIR, Ifindex: 1}
+			return &netlink.MirredAction{ActionAttrs: netlink.ActionAttrs{Action: netlink.TC_ACT_STOLEN},
+				MirredAction: netlink.TCA_EGRESS_REDIR, Ifindex: 1}
 		},
 		"gact": func() netlink.Action {
 			return &netlink.GenericAction{ActionAttrs: netlink.ActionAttrs{Action: netlink.TC_ACT_SHOT}}
@@ -311,13 +328,16 @@ func TestForeignActions(t *testing.T) {
 			dirs := groups(t, "a")
 			index := p.look().Device.Index
 			p.host.must("make what is not ours", func() error {
-				return netlink.QdiscAdd(netlink.NewHtb(netlink.QdiscAttrs{LinkIndex: index, Handle: root, Parent: netlink.HANDLE_ROOT}))
+				return netlink.QdiscAdd(netlink.NewHtb(netlink.QdiscAttrs{LinkIndex: index, Handle: root,
+					Parent: netlink.HANDLE_ROOT}))
 			})
 			err := p.host.do(func() error {
 				return netlink.FilterAdd(&netlink.U32{
-					FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: root, Priority: 3, Protocol: unix.ETH_P_IP},
-					Sel:         &netlink.TcU32Sel{Flags: 1, Nkeys: 1, Keys: []netlink.TcU32Key{{Mask: 0xffff, Val: 9, Off: 20}}},
-					Actions:     []netlink.Action{action()},
+					FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: root, Priority: 3,
+						Protocol: unix.ETH_P_IP},
+					Sel: &netlink.TcU32Sel{Flags: 1, Nkeys: 1,
+						Keys: []netlink.TcU32Key{{Mask: 0xffff, Val: 9, Off: 20}}},
+					Actions: []netlink.Action{action()},
 				})
 			})
 			if errors.Is(err, unix.ENOENT) {
@@ -341,7 +361,8 @@ func TestForeignActions(t *testing.T) {
 						}
 						for _, a := range u.Actions {
 							attrs := *a.Attrs()
-							attrs.Index, attrs.Statistics, attrs.Timestamp, attrs.Refcnt, attrs.Bindcnt = 0, nil, nil, 0, 0
+							attrs.Index, attrs.Statistics, attrs.Timestamp, attrs.Refcnt, attrs.Bindcnt = 0, nil, nil,
+								0, 0
 							shown := fmt.Sprintf("%d %s %+v", f.Attrs().Priority, a.Type(), attrs)
 							if a, ok := a.(*netlink.SkbEditAction); ok {
 								shown += fmt.Sprint(*a.Mark)
@@ -390,7 +411,8 @@ func TestOtherProgramsStay(t *testing.T) {
 	}
 	defer other.Close()
 	const multi = 2
-	at := link.RawAttachProgramOptions{Target: int(dir.Fd()), Program: other, Attach: ebpf.AttachCGroupInetEgress, Flags: multi}
+	at := link.RawAttachProgramOptions{Target: int(dir.Fd()), Program: other, Attach: ebpf.AttachCGroupInetEgress,
+		Flags: multi}
 	if err := link.RawAttachProgram(at); err != nil {
 		t.Fatal(err)
 	}
@@ -500,7 +522,8 @@ func TestBadInterfaces(t *testing.T) {
 		t.Errorf("one that was renamed: %v", err)
 	}
 	rename("spare0", device) // another one under the name
-	if err := p.k.Run(steps); !errors.Is(err, tc.ErrNoDevice) || !strings.Contains(err.Error(), "is another one than before") {
+	if err := p.k.Run(steps); !errors.Is(err, tc.ErrNoDevice) ||
+		!strings.Contains(err.Error(), "is another one than before") {
 		t.Errorf("another one under the name: %v", err)
 	}
 	rename(device, "spare0")
@@ -622,7 +645,8 @@ func TestResolve(t *testing.T) {
 	route("0.0.0.0/0", device)
 	route("10.99.0.0/16", "spare0")
 	for on, want := range map[string]string{
-		device: device, "lo": "lo", tc.Default: device, "10.77.0.0/24": device, "10.99.3.0/24": "spare0", "10.98.0.0/16": device,
+		device: device, "lo": "lo", tc.Default: device, "10.77.0.0/24": device, "10.99.3.0/24": "spare0",
+		"10.98.0.0/16": device,
 	} {
 		if l, err := p.k.Resolve(on); err != nil || l.Name != want {
 			t.Errorf("%s: %s %v, want %s", on, l.Name, err, want)
@@ -642,7 +666,8 @@ func TestProbe(t *testing.T) {
 	for _, c := range have {
 		t.Logf("%-14s %-14s %s %s", c.Name, c.Verdict, c.What, c.Why)
 	}
-	for _, name := range []string{netshape.HasHTB, "bfifo", "cls_u32", netshape.HasIFB, "ingress", netshape.HasMirred, netshape.HasProgram} {
+	for _, name := range []string{netshape.HasHTB, "bfifo", "cls_u32", netshape.HasIFB, "ingress", netshape.HasMirred,
+		netshape.HasProgram} {
 		if !have.Has(name) {
 			t.Errorf("no %s", name)
 		}

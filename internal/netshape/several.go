@@ -84,15 +84,18 @@ func planSorters(want map[string]sortedBy, have []Program) []Step {
 			at, why = unsortOld, "another one took its place"
 		}
 		steps = append(steps, Step{Do: Change{Verb: tc.Delete, What: Sorter, Program: &old},
-			Undo: []Change{{Verb: tc.Add, What: Sorter, Program: &Program{Cgroup: old.Cgroup, Name: old.Name}}}, Why: why, phase: at})
+			Undo: []Change{{Verb: tc.Add, What: Sorter, Program: &Program{Cgroup: old.Cgroup, Name: old.Name}}},
+			Why:  why, phase: at})
 	}
 	for _, dir := range slices.Sorted(maps.Keys(want)) {
 		if kept[dir] {
 			continue
 		}
 		program := Program{Cgroup: dir, Name: want[dir].program}
-		steps = append(steps, Step{Do: Change{Verb: tc.Add, What: Sorter, Program: &program}, Undo: []Change{{Verb: tc.Delete, What: Sorter, Program: &program}},
-			Why: "sorts what sockets of group \"" + want[dir].group + "\" send; beside other programs", phase: sortPackets})
+		steps = append(steps, Step{Do: Change{Verb: tc.Add, What: Sorter, Program: &program},
+			Undo:  []Change{{Verb: tc.Delete, What: Sorter, Program: &program}},
+			Why:   "sorts what sockets of group \"" + want[dir].group + "\" send; beside other programs",
+			phase: sortPackets})
 	}
 	return steps
 }

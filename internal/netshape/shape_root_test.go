@@ -84,7 +84,8 @@ func TestIPv6IsSortedToo(t *testing.T) {
 	p := newPair(t)
 	to, from := p.host.sink(hostAddr6, 3306), p.host.source(hostAddr6, 3307)
 	p.shape(netshape.Wanted{Device: device, Leaf: leaf(), Groups: []netshape.Group{
-		{Name: "a", Slot: 1, Ingress: netshape.Share{Max: 50 * mbit}, Egress: netshape.Share{Max: 80 * mbit}, Ports: []uint16{3306, 3307}},
+		{Name: "a", Slot: 1, Ingress: netshape.Share{Max: 50 * mbit}, Egress: netshape.Share{Max: 80 * mbit},
+			Ports: []uint16{3306, 3307}},
 	}})
 	stop := p.peer.send("", to.address, 4)
 	holds(t, "arrives", 50, 5, p.nicBytes(1))

@@ -40,7 +40,8 @@ type ForeignError struct {
 
 // Error gives the interface and each thing found.
 func (e *ForeignError) Error() string {
-	return fmt.Sprintf("shape %s: it has what bulkhead did not make: %s; hint: `replace: true` takes it over, and puts it back afterwards",
+	return fmt.Sprintf("shape %s: it has what bulkhead did not make: %s; hint: `replace: true` takes it over, and "+
+		"puts it back afterwards",
 		e.Device, strings.Join(e.Found, ", "))
 }
 
@@ -110,7 +111,8 @@ func (s *State) Foreign(w Wanted) (*Foreign, error) {
 	if pref, ok := s.Device.HashTables(func(r tc.Record) bool {
 		return r.OnIngress() && len(f.Ingress) > 0 || !r.OnIngress() && len(f.Egress) > 0
 	}); ok {
-		return nil, &Problem{Device: s.Device.Name, Text: fmt.Sprintf("the hash tables of its u32 filters of preference %d could not be put back", pref),
+		return nil, &Problem{Device: s.Device.Name,
+			Text: fmt.Sprintf("the hash tables of its u32 filters of preference %d could not be put back", pref),
 			Hint: "take them away yourself, or leave this interface alone"}
 	}
 	return &f, nil

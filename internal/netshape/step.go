@@ -51,12 +51,15 @@ func (c Change) String() string {
 	case Counter:
 		return fmt.Sprintf("%s program %s that counts the traffic of %q", c.Verb, c.Program.Name, c.Program.Cgroup)
 	case Policer:
-		return fmt.Sprintf("%s program that polices what arrives at %s for %q to %s", c.Verb, c.Device, c.Program.Cgroup, c.Program.Rate)
+		return fmt.Sprintf("%s program that polices what arrives at %s for %q to %s", c.Verb, c.Device,
+			c.Program.Cgroup, c.Program.Rate)
 	case FilterOf:
 		if c.Filter != nil {
-			return fmt.Sprintf("%s filter %d on %s at %s: %s", c.Verb, c.Record.Pref(), c.Device, c.Record.Parent, c.Filter)
+			return fmt.Sprintf("%s filter %d on %s at %s: %s", c.Verb, c.Record.Pref(), c.Device, c.Record.Parent,
+				c.Filter)
 		}
-		return fmt.Sprintf("%s filter %s %d on %s at %s", c.Verb, c.Record.Kind, c.Record.Pref(), c.Device, c.Record.Parent)
+		return fmt.Sprintf("%s filter %s %d on %s at %s", c.Verb, c.Record.Kind, c.Record.Pref(), c.Device,
+			c.Record.Parent)
 	case ClassOf:
 		return fmt.Sprintf("%s class %s on %s below %s", c.Verb, c.Record.Handle, c.Device, c.Record.Parent)
 	}

@@ -91,7 +91,8 @@ func Classes(w Wanted, d Direction) ([]Class, error) {
 }
 
 func (t *tree) problem(group, text, hint string) {
-	t.problems = append(t.problems, &Problem{Device: t.w.Device, Group: group, Text: t.d.String() + " " + text, Hint: hint})
+	t.problems = append(t.problems, &Problem{Device: t.w.Device, Group: group, Text: t.d.String() + " " + text,
+		Hint: hint})
 }
 
 // link finds everybody's parent and checks what each asks for by itself.
@@ -134,7 +135,8 @@ func (t *tree) checkPoliced(g Group) {
 	case g.Ingress.Min != 0:
 		t.problem(g.Name, "min needs a class, and without ports nothing that arrives can be sorted into one", ports)
 	case g.Ingress.Max < floorRate:
-		t.problem(g.Name, fmt.Sprintf("max %s is too little to answer a connection", g.Ingress.Max), fmt.Sprintf("%s is the least", floorRate))
+		t.problem(g.Name, fmt.Sprintf("max %s is too little to answer a connection", g.Ingress.Max),
+			fmt.Sprintf("%s is the least", floorRate))
 	}
 }
 
@@ -142,7 +144,8 @@ func (t *tree) check(g Group, s Share) {
 	link := t.w.LinkRate
 	switch {
 	case s.Max != 0 && s.Max < floorRate:
-		t.problem(g.Name, fmt.Sprintf("max %s is too little to answer a connection", s.Max), fmt.Sprintf("%s is the least", floorRate))
+		t.problem(g.Name, fmt.Sprintf("max %s is too little to answer a connection", s.Max),
+			fmt.Sprintf("%s is the least", floorRate))
 	case s.Max != 0 && s.Min > s.Max:
 		t.problem(g.Name, fmt.Sprintf("min %s is above its max %s", s.Min, s.Max), "")
 	case link != 0 && s.Max > link:
@@ -151,10 +154,12 @@ func (t *tree) check(g Group, s Share) {
 		t.problem(g.Name, fmt.Sprintf("min %s is above the link's %s", s.Min, link), "")
 	}
 	if t.d == Ingress && len(g.Ports) == 0 {
-		t.problem(g.Name, "is sorted by the ports that the group listens on or by its cgroup2 directory, and neither is known", "")
+		t.problem(g.Name, "is sorted by the ports that the group listens on or by its cgroup2 directory, and neither "+
+			"is known", "")
 	}
 	if t.d == Egress && g.Cgroup == "" && !g.NetCls && len(g.Ports) == 0 {
-		t.problem(g.Name, "can be sorted neither by a cgroup2 directory nor by net_cls nor by ports", "name the ports that the group listens on, or mount net_cls: `discover` says how")
+		t.problem(g.Name, "can be sorted neither by a cgroup2 directory nor by net_cls nor by ports",
+			"name the ports that the group listens on, or mount net_cls: `discover` says how")
 	}
 }
 
@@ -177,7 +182,8 @@ func (t *tree) top() {
 		return
 	}
 	sum := t.sum("")
-	guaranteed := slices.ContainsFunc(t.children[""], func(g Group) bool { return g.share(t.d).Min != 0 || g.share(t.d).Max == 0 })
+	guaranteed := slices.ContainsFunc(t.children[""],
+		func(g Group) bool { return g.share(t.d).Min != 0 || g.share(t.d).Max == 0 })
 	link := t.w.LinkRate
 	reserve := min(t.w.Reserve, link)
 	if !guaranteed && reserve == 0 {
@@ -187,12 +193,15 @@ func (t *tree) top() {
 		return
 	}
 	if link == 0 {
-		i := slices.IndexFunc(t.children[""], func(g Group) bool { return g.share(t.d).Min != 0 || g.share(t.d).Max == 0 })
-		t.problem(t.children[""][i].Name, "has a guarantee, and nobody knows what the link carries", "say the link's rate, or put the group into one that has a max")
+		i := slices.IndexFunc(t.children[""],
+			func(g Group) bool { return g.share(t.d).Min != 0 || g.share(t.d).Max == 0 })
+		t.problem(t.children[""][i].Name, "has a guarantee, and nobody knows what the link carries",
+			"say the link's rate, or put the group into one that has a max")
 		return
 	}
 	if sum+reserve > link || reserve == link {
-		t.problem("", fmt.Sprintf("guarantees add up to %s, the link carries %s, of which %s are kept for others", sum, link, reserve), "")
+		t.problem("", fmt.Sprintf("guarantees add up to %s, the link carries %s, of which %s are kept for others", sum,
+			link, reserve), "")
 		return
 	}
 	if t.d == Ingress { // what belongs to no group does not come through here
@@ -200,7 +209,8 @@ func (t *tree) top() {
 	}
 	root := tc.MakeHandle(rootMajor, linkMinor)
 	t.class(Class{ID: root, Parent: tc.MakeHandle(rootMajor, 0), Rate: link, Ceil: link, Inner: true})
-	t.class(Class{ID: tc.MakeHandle(rootMajor, restMinor), Parent: root, Rate: max(link-sum, link/100, reserve, floorRate), Ceil: link})
+	t.class(Class{ID: tc.MakeHandle(rootMajor, restMinor), Parent: root,
+		Rate: max(link-sum, link/100, reserve, floorRate), Ceil: link})
 	for _, g := range t.children[""] {
 		t.add(g, root, t.floor(g), link)
 	}
@@ -224,7 +234,8 @@ func (t *tree) add(g Group, parent tc.Handle, rate, ceil tc.Rate) {
 	}
 	t.class(Class{ID: g.Slot.inner(), Parent: parent, Group: g.Name, Rate: rate, Ceil: ceil, Inner: true})
 	// What the group's guarantee leaves beside its children's belongs to its own processes.
-	t.class(Class{ID: g.Slot.Class(), Parent: g.Slot.inner(), Group: g.Name, Rate: min(max(rate-min(sum, rate), floorRate), ceil), Ceil: ceil})
+	t.class(Class{ID: g.Slot.Class(), Parent: g.Slot.inner(), Group: g.Name,
+		Rate: min(max(rate-min(sum, rate), floorRate), ceil), Ceil: ceil})
 	for _, c := range children {
 		t.add(c, g.Slot.inner(), t.floor(c), ceil)
 	}

@@ -104,7 +104,8 @@ func has(d *tc.Device, c Change) bool {
 	case FilterOf:
 		return slices.ContainsFunc(d.Filters, func(r tc.Record) bool {
 			// One of ours has its preference to itself; others may have several of one, told apart by their handles.
-			return r.Real() && r.Parent == c.Record.Parent && r.Info == c.Record.Info && r.Chain == c.Record.Chain && r.Kind == c.Record.Kind &&
+			return r.Real() && r.Parent == c.Record.Parent && r.Info == c.Record.Info && r.Chain == c.Record.Chain &&
+				r.Kind == c.Record.Kind &&
 				(c.Filter != nil || tc.Writable(r).Handle == tc.Writable(c.Record).Handle)
 		})
 	}

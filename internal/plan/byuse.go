@@ -59,7 +59,8 @@ func share(budget int64, columns []column, shift bool) []int64 {
 	}
 	sound := isSound(budget, columns)
 	switch {
-	case budget < int64(2*floorShare*len(columns)) || slices.Min(now) <= 0: // nothing to speak of, or one that has just come
+	case budget < int64(2*floorShare*len(columns)) ||
+		slices.Min(now) <= 0: // nothing to speak of, or one that has just come
 		return fill(budget, asks)
 	case shift:
 		parts := byUse(budget, columns)
@@ -278,7 +279,8 @@ func Shifts(p Plan) []Step {
 	var shifts []Step
 	for _, s := range p.Steps {
 		at := slices.IndexFunc(rows, func(r *knob.Row) bool { return s.Op == OpWrite && r.File == s.File })
-		if at >= 0 && s.Old != "" && !rows[at].Same(rows[at].Default, s.Old) && !rows[at].Same(rows[at].Default, s.New) {
+		if at >= 0 && s.Old != "" && !rows[at].Same(rows[at].Default, s.Old) &&
+			!rows[at].Same(rows[at].Default, s.New) {
 			shifts = append(shifts, s)
 		}
 	}

@@ -32,8 +32,10 @@ func TestShare(t *testing.T) {
 		{"both are", []column{col(700, 700), col(300, 295)}, true, []int64{500, 500}},
 		{"nobody is: evenly again", []column{col(875, 0), col(125, 0)}, true, []int64{500, 500}},
 		{"not worth it", []column{col(500, 500), col(500, 430)}, true, []int64{500, 500}},
-		{"less is asked", []column{{ask: unlimited, now: 500, used: 100}, {ask: 500, now: 500, used: 500}}, true, []int64{500, 500}},
-		{"more is asked than had", []column{{ask: unlimited, now: 700, used: 100}, {ask: 600, now: 300, used: 300}}, true, []int64{400, 600}},
+		{"less is asked", []column{{ask: unlimited, now: 500, used: 100}, {ask: 500, now: 500, used: 500}}, true,
+			[]int64{500, 500}},
+		{"more is asked than had", []column{{ask: unlimited, now: 700, used: 100}, {ask: 600, now: 300, used: 300}},
+			true, []int64{400, 600}},
 		{"too little to share", []column{col(5, 5), col(5, 0)}, true, []int64{500, 500}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -85,7 +87,8 @@ func TestShareKeepsTheBudget(t *testing.T) {
 // Disks that are wanted unevenly come to parts that stay, and the load as a whole gets what it can.
 func TestShareSettles(t *testing.T) {
 	const budget = 50_000_000
-	for _, demand := range [][]int64{{40e6, 15e6}, {60e6, 1e6, 1e6, 1e6}, {20e6, 20e6, 20e6, 20e6}, {30e6, 0}, {0, 0, 0}, {45e6, 4e6, 0, 100e6}} {
+	for _, demand := range [][]int64{{40e6, 15e6}, {60e6, 1e6, 1e6, 1e6}, {20e6, 20e6, 20e6, 20e6}, {30e6, 0},
+		{0, 0, 0}, {45e6, 4e6, 0, 100e6}} {
 		columns := make([]column, len(demand))
 		for i, part := range fill(budget, slices.Repeat([]int64{unlimited}, len(demand))) {
 			columns[i] = column{ask: unlimited, now: part}
@@ -115,7 +118,8 @@ func TestShareSettles(t *testing.T) {
 }
 
 // spread is a limit shared by these devices.
-func spread(s policy.Settings, key policy.Key, split policy.Split, whole policy.Value, devices ...string) policy.Settings {
+func spread(s policy.Settings, key policy.Key, split policy.Split, whole policy.Value,
+	devices ...string) policy.Settings {
 	n, _ := amountOf(whole)
 	for _, dev := range devices {
 		s = s.With(policy.Setting{
@@ -158,10 +162,12 @@ func TestDevicesShare(t *testing.T) {
 		{"by use keeps it", policy.SplitByUse, four, uneven, "20000000 20000000 5000000 5000000"},
 		{"one joins", "", five, uneven, "10000000 10000000 10000000 10000000 10000000"},
 		{"one leaves", "", four[:3], uneven, "16666666 16666666 16666666"},
-		{"somebody wrote", "", four, strings.Replace(uneven, "5000000", "6000000", 1), "12500000 12500000 12500000 12500000"},
+		{"somebody wrote", "", four, strings.Replace(uneven, "5000000", "6000000", 1),
+			"12500000 12500000 12500000 12500000"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			in := input(factsWith(v1("blkio")), group("a", spread(nil, policy.KeyIOReadBandwidth, test.split, policy.Rate(50e6), test.devices...)))
+			in := input(factsWith(v1("blkio")), group("a",
+				spread(nil, policy.KeyIOReadBandwidth, test.split, policy.Rate(50e6), test.devices...)))
 			in.Observed.Dirs[dir] = map[string]string{readFile: test.observed}
 			got := wants(Make(in), dir.Path, readFile)
 			var values []string
@@ -178,7 +184,8 @@ func TestDevicesShare(t *testing.T) {
 // A limit of its own for one of the devices leaves the others the parts that were written.
 func TestSharedLimitThatAnotherCutsInto(t *testing.T) {
 	s := spread(nil, policy.KeyIOReadBandwidth, "", policy.Rate(40e6), "8:0", "8:16")
-	s = s.With(policy.Setting{Key: policy.KeyIOReadBandwidth, On: "/dev/sda", Dev: "8:0", Value: policy.Rate(7e6), From: "override 1"})
+	s = s.With(policy.Setting{Key: policy.KeyIOReadBandwidth, On: "/dev/sda", Dev: "8:0", Value: policy.Rate(7e6),
+		From: "override 1"})
 	in := input(factsWith(v1("blkio")), group("a", s))
 	dir := cgroup.Dir{Hierarchy: "blkio", Path: "/bulkhead/a"}
 	in.Use = map[cgroup.Dir]map[string]IOUse{dir: {"8:16": {ReadBytes: 20e6}}}
@@ -190,7 +197,8 @@ func TestSharedLimitThatAnotherCutsInto(t *testing.T) {
 // What is used decides, on v1 over devices and the directories that share the limit at once, on v2 over devices.
 func TestShareByUse(t *testing.T) {
 	s := spread(nil, policy.KeyIOReadBandwidth, "", policy.Rate(40e6), "8:0", "8:16")
-	in := input(factsWith(v1("blkio")), group("a", s), group("a/x", settings("group", "io.read.bandwidth@8:0", policy.Rate(30e6))))
+	in := input(factsWith(v1("blkio")), group("a", s),
+		group("a/x", settings("group", "io.read.bandwidth@8:0", policy.Rate(30e6))))
 	a, x := cgroup.Dir{Hierarchy: "blkio", Path: "/bulkhead/a"}, cgroup.Dir{Hierarchy: "blkio", Path: "/bulkhead/a/x"}
 	in.inPlace()
 	in.Use = map[cgroup.Dir]map[string]IOUse{
@@ -211,10 +219,12 @@ func TestShareByUse(t *testing.T) {
 
 	in = input(unifiedHost(), group("a", spread(s, policy.KeyIOWriteIOPS, "", policy.IOPS(1000), "8:0", "8:16")))
 	dir := cgroup.Dir{Hierarchy: "unified", Path: "/bulkhead/a"}
-	in.Observed.Dirs[dir] = map[string]string{"io.max": "8:0 rbps=20000000 wbps=max riops=max wiops=500\n8:16 rbps=20000000 wbps=max riops=max wiops=500\n"}
+	in.Observed.Dirs[dir] = map[string]string{"io.max": "8:0 rbps=20000000 wbps=max riops=max wiops=500\n8:16 " +
+		"rbps=20000000 wbps=max riops=max wiops=500\n"}
 	in.Use = map[cgroup.Dir]map[string]IOUse{dir: {"8:0": {ReadBytes: 19e6}, "8:16": {ReadBytes: 2e6, WriteOps: 490}}}
 	io := wants(Make(in), dir.Path, "io.max")
-	if io["8:0"] != "rbps=35000000 wbps=max riops=max wiops=125" || io["8:16"] != "rbps=5000000 wbps=max riops=max wiops=875" {
+	if io["8:0"] != "rbps=35000000 wbps=max riops=max wiops=125" ||
+		io["8:16"] != "rbps=5000000 wbps=max riops=max wiops=875" {
 		t.Errorf("on v2: %v", io)
 	}
 }
@@ -255,7 +265,8 @@ func TestSharesNeverExceedOnTheWay(t *testing.T) {
 				for dir, files := range next.Observed.Dirs {
 					for _, row := range knob.RowsFor(f) {
 						for _, dev := range devices {
-							if n, limited := row.Amount(key, files[row.File], dev); limited && row.HierarchyID(f) == dir.Hierarchy {
+							if n, limited := row.Amount(key, files[row.File], dev); limited &&
+								row.HierarchyID(f) == dir.Hierarchy {
 								sum += n
 							}
 						}
@@ -287,7 +298,8 @@ func drawUse(t *rapid.T, in *Input, devices []string) map[cgroup.Dir]map[string]
 	for dir := range in.Observed.Dirs {
 		use[dir] = map[string]IOUse{}
 		for _, dev := range devices {
-			use[dir][dev] = IOUse{ReadBytes: rapid.Int64Range(0, 60e6).Draw(t, "read"), WriteBytes: rapid.Int64Range(0, 60e6).Draw(t, "written")}
+			use[dir][dev] = IOUse{ReadBytes: rapid.Int64Range(0, 60e6).Draw(t, "read"),
+				WriteBytes: rapid.Int64Range(0, 60e6).Draw(t, "written")}
 		}
 	}
 	return use
@@ -351,7 +363,8 @@ func TestSharesByUse(t *testing.T) {
 // Only what shares a limit anew is a shift: no first line of a device, nothing of another file.
 func TestShifts(t *testing.T) {
 	s := spread(nil, policy.KeyIOReadBandwidth, "", policy.Rate(40e6), "8:0", "8:16")
-	in := input(factsWith(v1("blkio"), v1("cpu")), group("a", s.With(policy.Setting{Key: policy.KeyCPULimit, Value: policy.Cores(1e6)})))
+	in := input(factsWith(v1("blkio"), v1("cpu")),
+		group("a", s.With(policy.Setting{Key: policy.KeyCPULimit, Value: policy.Cores(1e6)})))
 	if shifts := Shifts(Make(in)); len(shifts) > 0 {
 		t.Errorf("before anything is there: %+v", shifts)
 	}
@@ -360,7 +373,8 @@ func TestShifts(t *testing.T) {
 	in.Use = map[cgroup.Dir]map[string]IOUse{dir: {"8:0": {ReadBytes: 20e6}}}
 	in.Observed.Dirs[cgroup.Dir{Hierarchy: "cpu", Path: "/bulkhead/a"}]["cpu.cfs_quota_us"] = "5"
 	shifts := Shifts(Make(in))
-	if len(shifts) != 2 || shifts[0].Key != "8:16" || shifts[0].New != "5000000" || shifts[1].Key != "8:0" || shifts[1].New != "35000000" {
+	if len(shifts) != 2 || shifts[0].Key != "8:16" || shifts[0].New != "5000000" || shifts[1].Key != "8:0" ||
+		shifts[1].New != "35000000" {
 		t.Errorf("got %+v", shifts)
 	}
 }

@@ -166,7 +166,8 @@ func (d *desired) capQuotas(hierarchy string) {
 		case ok && limited && q.above(outer):
 			d.values[dir] = slices.DeleteFunc(d.values[dir], func(v value) bool { return isBandwidth(v.row) })
 			d.notes = append(d.notes, Note{Group: d.layout.owner[dir], Key: policy.KeyCPULimit,
-				Text: fmt.Sprintf("cpu.limit of %s cores is above the %s cores of a group above it, which hold it already",
+				Text: fmt.Sprintf("cpu.limit of %s cores is above the %s cores of a group above it, which hold it "+
+					"already",
 					q.cores(), outer.cores())})
 			above[dir.Path] = outer
 		case ok:
@@ -421,7 +422,8 @@ func (d *desired) enableControllers() {
 				continue
 			}
 			for _, row := range d.rows[h.ID] {
-				if n := d.forest.byPath[d.layout.owner[dir]]; n != nil && !d.layout.owned[h.ID] && row.Asked(n.settings) && len(row.Instances(n.settings)) == 0 {
+				if n := d.forest.byPath[d.layout.owner[dir]]; n != nil && !d.layout.owned[h.ID] &&
+					row.Asked(n.settings) && len(row.Instances(n.settings)) == 0 {
 					d.enableAbove(dir, row.Controller) // for what is in force
 				}
 			}

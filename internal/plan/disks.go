@@ -139,7 +139,8 @@ func (p *planner) giveDisksBack(why string) {
 
 func (p *planner) diskStep(dir cgroup.Dir, f cgroup.File, group, from, to, why string) Step {
 	row := knob.DiskRow(f.Name)
-	return Step{Op: OpWrite, Group: group, Dir: dir, File: f.Name, Key: f.Key, Old: row.Parse(from), New: to, Undo: row.Parse(from), Reason: why}
+	return Step{Op: OpWrite, Group: group, Dir: dir, File: f.Name, Key: f.Key, Old: row.Parse(from), New: to,
+		Undo: row.Parse(from), Reason: why}
 }
 
 // diskFile says what a file of a disk is called, and where it is.

@@ -23,7 +23,8 @@ func diskHost(hierarchies ...host.Hierarchy) *host.Facts {
 	f := factsWith(hierarchies...)
 	f.BFQ, f.IOCost = true, true
 	for i := range f.Devices {
-		f.Devices[i].Scheduler, f.Devices[i].Schedulers, f.Devices[i].WriteBack = "mq-deadline", []string{"none", "mq-deadline", "bfq"}, "75000"
+		f.Devices[i].Scheduler, f.Devices[i].Schedulers, f.Devices[i].WriteBack = "mq-deadline",
+			[]string{"none", "mq-deadline", "bfq"}, "75000"
 	}
 	return f
 }
@@ -53,15 +54,21 @@ func TestDisksAreMadeToWeigh(t *testing.T) {
 		want   []string
 	}{
 		"BFQ on v1": {diskHost(v1("blkio"), v1("cpu")), policy.ViaBFQ, nil,
-			[]string{"queue.wbt_lat_usec 8:0 75000 -> 0", "queue.scheduler 8:0 mq-deadline -> bfq", "blkio.bfq.weight_device 8:0  -> 50"}},
+			[]string{"queue.wbt_lat_usec 8:0 75000 -> 0", "queue.scheduler 8:0 mq-deadline -> bfq",
+				"blkio.bfq.weight_device 8:0  -> 50"}},
 		"BFQ on v2": {unified(), policy.ViaBFQ, nil,
-			[]string{"queue.wbt_lat_usec 8:0 75000 -> 0", "queue.scheduler 8:0 mq-deadline -> bfq", "io.bfq.weight 8:0  -> 50"}},
-		"BFQ is there": {unified(), policy.ViaBFQ, func(d *blockdev.Device) { d.Scheduler, d.WriteBack = "bfq", "0" }, []string{"io.bfq.weight 8:0  -> 50"}},
+			[]string{"queue.wbt_lat_usec 8:0 75000 -> 0", "queue.scheduler 8:0 mq-deadline -> bfq",
+				"io.bfq.weight 8:0  -> 50"}},
+		"BFQ is there": {unified(), policy.ViaBFQ, func(d *blockdev.Device) { d.Scheduler, d.WriteBack = "bfq", "0" },
+			[]string{"io.bfq.weight 8:0  -> 50"}},
 		"iocost": {unified(), policy.ViaIOCost, nil,
-			[]string{"queue.wbt_lat_usec 8:0 75000 -> 0", "io.cost.model 8:0 ctrl=auto -> " + params, "io.cost.qos 8:0 enable=0 -> enable=1", "io.weight 8:0  -> 500"}},
+			[]string{"queue.wbt_lat_usec 8:0 75000 -> 0", "io.cost.model 8:0 ctrl=auto -> " + params,
+				"io.cost.qos 8:0 enable=0 -> enable=1", "io.weight 8:0  -> 500"}},
 		"iocost, another model": {unified(), policy.ViaIOCost, func(d *blockdev.Device) {
-			d.WriteBack, d.Cost = "0", blockdev.IOCost{QoS: "enable=1 ctrl=auto rpct=0.00", Model: "ctrl=user model=linear rbps=1 rseqiops=1 rrandiops=1 wbps=1 wseqiops=1 wrandiops=1"}
-		}, []string{"io.cost.model 8:0 ctrl=user model=linear rbps=1 rseqiops=1 rrandiops=1 wbps=1 wseqiops=1 wrandiops=1 -> " + params, "io.weight 8:0  -> 500"}},
+			d.WriteBack, d.Cost = "0", blockdev.IOCost{QoS: "enable=1 ctrl=auto rpct=0.00",
+				Model: "ctrl=user model=linear rbps=1 rseqiops=1 rrandiops=1 wbps=1 wseqiops=1 wrandiops=1"}
+		}, []string{"io.cost.model 8:0 ctrl=user model=linear rbps=1 rseqiops=1 rrandiops=1 wbps=1 wseqiops=1 " +
+			"wrandiops=1 -> " + params, "io.weight 8:0  -> 500"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if test.change != nil {
@@ -96,7 +103,8 @@ func TestDisksAreGivenBack(t *testing.T) {
 	f := diskHost(v1("blkio"), v1("cpu"))
 	f.Devices[0].Scheduler, f.Devices[0].WriteBack = "bfq", "0"
 	top := cgroup.Dir{Hierarchy: "blkio", Path: "/"}
-	originals := map[cgroup.File]string{{Dir: top, Name: cgroup.QueueScheduler, Key: "8:0"}: "mq-deadline", {Dir: top, Name: cgroup.QueueWriteBack, Key: "8:0"}: "75000"}
+	originals := map[cgroup.File]string{{Dir: top, Name: cgroup.QueueScheduler, Key: "8:0"}: "mq-deadline",
+		{Dir: top, Name: cgroup.QueueWriteBack, Key: "8:0"}: "75000"}
 	weights := map[cgroup.Dir]map[string]string{
 		{Hierarchy: "blkio", Path: "/bulkhead"}:   {},
 		{Hierarchy: "blkio", Path: "/bulkhead/a"}: {"blkio.bfq.weight_device": "default 100\n8:0 50"},
@@ -110,11 +118,13 @@ func TestDisksAreGivenBack(t *testing.T) {
 		release []string
 		want    []string
 	}{
-		"still asked":        {policy.Settings{weighing("8:0", policy.ViaBFQ, 500)}, nil, nil},
-		"asked no more":      {policy.Settings{}, nil, given()}, // the directory goes
-		"cannot be told":     {policy.Settings{lost}, nil, nil},
-		"release of all":     {policy.Settings{weighing("8:0", policy.ViaBFQ, 500)}, []string{""}, given("blkio.bfq.weight_device 8:0 50 -> default")},
-		"release of a group": {policy.Settings{weighing("8:0", policy.ViaBFQ, 500)}, []string{"a"}, []string{"blkio.bfq.weight_device 8:0 50 -> default"}},
+		"still asked":    {policy.Settings{weighing("8:0", policy.ViaBFQ, 500)}, nil, nil},
+		"asked no more":  {policy.Settings{}, nil, given()}, // the directory goes
+		"cannot be told": {policy.Settings{lost}, nil, nil},
+		"release of all": {policy.Settings{weighing("8:0", policy.ViaBFQ, 500)}, []string{""},
+			given("blkio.bfq.weight_device 8:0 50 -> default")},
+		"release of a group": {policy.Settings{weighing("8:0", policy.ViaBFQ, 500)}, []string{"a"},
+			[]string{"blkio.bfq.weight_device 8:0 50 -> default"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := input(f, group("a", test.s))
@@ -128,14 +138,17 @@ func TestDisksAreGivenBack(t *testing.T) {
 
 // A limit whose target cannot be found stays as the kernel has it, and so does no other that nobody asks for.
 func TestLostTargetKeepsItsLimit(t *testing.T) {
-	lost := policy.Setting{Key: policy.KeyIOReadBandwidth, On: "/gone", Lost: "there is no such path", Value: policy.Rate(5)}
+	lost := policy.Setting{Key: policy.KeyIOReadBandwidth, On: "/gone", Lost: "there is no such path",
+		Value: policy.Rate(5)}
 	kept := func(f *host.Facts, file, text string, s ...policy.Setting) []string {
 		h, _ := f.HierarchyOf("blkio")
 		in := input(f, group("a", s))
-		in.Observed.Dirs = map[cgroup.Dir]map[string]string{{Hierarchy: h.ID, Path: "/bulkhead"}: {}, {Hierarchy: h.ID, Path: "/bulkhead/a"}: {file: text}}
+		in.Observed.Dirs = map[cgroup.Dir]map[string]string{{Hierarchy: h.ID, Path: "/bulkhead"}: {},
+			{Hierarchy: h.ID, Path: "/bulkhead/a"}: {file: text}}
 		in.Observed.Subtree = map[cgroup.Dir]Subtree{}
 		for _, at := range []string{"/", "/bulkhead"} {
-			in.Observed.Subtree[cgroup.Dir{Hierarchy: h.ID, Path: at}] = Subtree{Available: []string{"blkio", "cpu", "memory"}, Enabled: []string{"blkio", "cpu", "memory"}}
+			in.Observed.Subtree[cgroup.Dir{Hierarchy: h.ID, Path: at}] = Subtree{Available: []string{"blkio", "cpu",
+				"memory"}, Enabled: []string{"blkio", "cpu", "memory"}}
 		}
 		var writes []string
 		p := Make(in)
@@ -143,11 +156,13 @@ func TestLostTargetKeepsItsLimit(t *testing.T) {
 			switch {
 			case step.File == file:
 				writes = append(writes, step.Key+" "+step.New)
-			case step.Dir.Hierarchy == h.ID && step.Op == OpRemoveDir, step.File == fileSubtree && strings.Contains(step.New, "-io"):
+			case step.Dir.Hierarchy == h.ID && step.Op == OpRemoveDir, step.File == fileSubtree &&
+				strings.Contains(step.New, "-io"):
 				writes = append(writes, "takes away")
 			}
 		}
-		if len(s) > 0 && !slices.ContainsFunc(p.Notes, func(n Note) bool { return strings.Contains(n.Text, "stays as it is: there is no such path") }) {
+		if len(s) > 0 && !slices.ContainsFunc(p.Notes,
+			func(n Note) bool { return strings.Contains(n.Text, "stays as it is: there is no such path") }) {
 			t.Errorf("no note: %+v", p.Notes)
 		}
 		return writes
@@ -157,7 +172,8 @@ func TestLostTargetKeepsItsLimit(t *testing.T) {
 	if got := kept(legacyHost(), v1File, "8:0 5\n8:16 6", lost, other); !slices.Equal(got, []string{"8:16 7"}) {
 		t.Errorf("on v1: %q", got)
 	}
-	if got := kept(unifiedHost(), "io.max", "8:0 rbps=5 wbps=max riops=max wiops=max", lost, other); !slices.Equal(got, []string{"8:16 rbps=7 wbps=max riops=max wiops=max"}) {
+	if got := kept(unifiedHost(), "io.max", "8:0 rbps=5 wbps=max riops=max wiops=max", lost, other); !slices.Equal(got,
+		[]string{"8:16 rbps=7 wbps=max riops=max wiops=max"}) {
 		t.Errorf("on v2: %q", got)
 	}
 	for _, f := range []*host.Facts{legacyHost(), unifiedHost()} {
@@ -178,7 +194,8 @@ func TestLostTargetKeepsItsLimit(t *testing.T) {
 // property.
 func TestLimitsThatSystemdMovesDown(t *testing.T) {
 	f := systemdHosts["unified"]()
-	f.Devices = append(f.Devices, blockdev.Device{Number: "253:0", Name: "dm-0", Kind: blockdev.Volume, Disk: "253:0", Slaves: []string{"8:0"}},
+	f.Devices = append(f.Devices, blockdev.Device{Number: "253:0", Name: "dm-0", Kind: blockdev.Volume, Disk: "253:0",
+		Slaves: []string{"8:0"}},
 		blockdev.Device{Number: "9:0", Name: "md0", Kind: blockdev.RAID, Disk: "9:0", Slaves: []string{"8:0", "8:16"}})
 	rate := func(dev string) policy.Setting {
 		return policy.Setting{Key: policy.KeyIOReadBandwidth, On: "/x" + dev, Dev: dev, Value: policy.Rate(5000)}

@@ -24,8 +24,9 @@ func factsWith(hierarchies ...host.Hierarchy) *host.Facts {
 	f := &host.Facts{
 		Kernel:   host.Version{Major: 6, Minor: 18, Text: "6.18.0"},
 		MemTotal: 16 << 30, SwapTotal: 4 << 30, PageSize: 4096,
-		CPUs:          idset.New(0, 1, 2, 3),
-		Nodes:         []host.Node{{ID: 0, CPUs: idset.New(0, 1), MemTotal: 8 << 30}, {ID: 1, CPUs: idset.New(2, 3), MemTotal: 8 << 30}},
+		CPUs: idset.New(0, 1, 2, 3),
+		Nodes: []host.Node{{ID: 0, CPUs: idset.New(0, 1), MemTotal: 8 << 30},
+			{ID: 1, CPUs: idset.New(2, 3), MemTotal: 8 << 30}},
 		HugePageSizes: []int64{2 << 20},
 		Hierarchies:   hierarchies,
 		Devices: []blockdev.Device{
@@ -78,7 +79,8 @@ func settings(from string, pairs ...any) policy.Settings {
 	var s policy.Settings
 	for i := 0; i < len(pairs); i += 2 {
 		key, on, _ := strings.Cut(pairs[i].(string), "@")
-		setting := policy.Setting{Key: policy.Key(key), On: on, Value: pairs[i+1].(policy.Value), From: from, Pos: policy.Pos{File: "/etc/bulkhead/policy.yaml", Line: 10 + i}}
+		setting := policy.Setting{Key: policy.Key(key), On: on, Value: pairs[i+1].(policy.Value), From: from,
+			Pos: policy.Pos{File: "/etc/bulkhead/policy.yaml", Line: 10 + i}}
 		if strings.HasPrefix(key, "io.") {
 			setting.Dev = on
 		}
@@ -115,7 +117,8 @@ func newSim(f *host.Facts) *sim {
 		facts: f, parents: map[int]int{}, comms: map[int]string{}, scores: map[procfs.ID]int{},
 		homes:     Homes{Process: map[procfs.ID]map[string]string{}, Group: map[string]map[string]string{}},
 		originals: Originals{OOMScoreAdj: map[procfs.ID]int{}, Subtree: map[cgroup.Dir][]string{}},
-		kernel:    cgroupfake.New(f.Hierarchies, cgroupfake.Options{CPUs: f.CPUs, Nodes: idset.New(0, 1), MemTotal: f.MemTotal}),
+		kernel: cgroupfake.New(f.Hierarchies,
+			cgroupfake.Options{CPUs: f.CPUs, Nodes: idset.New(0, 1), MemTotal: f.MemTotal}),
 	}
 }
 

@@ -66,7 +66,8 @@ func newLayout(f *host.Facts, names Names, t *forest, s *Systemd) Layout {
 		member: make(map[string]map[string]cgroup.Dir, len(t.nodes)),
 		flat:   make(map[string]bool),
 
-		owned: make(map[string]bool), budgets: make(map[string]bool), governed: make(map[cgroup.Dir]Governed), anchors: make(map[cgroup.Dir]bool),
+		owned: make(map[string]bool), budgets: make(map[string]bool), governed: make(map[cgroup.Dir]Governed),
+		anchors:  make(map[cgroup.Dir]bool),
 		fromUnit: t.fromUnit, adopts: t.adopts, slices: make(map[string]string),
 	}
 	l.know(f, s)
@@ -290,7 +291,8 @@ func (t *forest) asked(rows []*knob.Row) map[string]asking {
 // sockets are told apart by them.
 func (t *forest) askedOf(f *host.Facts, h host.Hierarchy, rows []*knob.Row) map[string]asking {
 	asked := t.asked(rows)
-	if first, ok := unified(f); !ok || first.ID != h.ID || !slices.ContainsFunc(t.nodes, func(n *node) bool { return hasShare(n.settings) }) {
+	if first, ok := unified(f); !ok || first.ID != h.ID ||
+		!slices.ContainsFunc(t.nodes, func(n *node) bool { return hasShare(n.settings) }) {
 		return asked
 	}
 	for _, n := range t.nodes {

@@ -29,30 +29,42 @@ func TestLayout(t *testing.T) {
 		"nothing asked: cpu and cpuacct alone": {"v1", groups{"a": nil, "a/x": nil}, "", map[string]string{
 			"a": "cpu:/a/db cpuacct:/a/db", "a/x": "cpu:/a/x cpuacct:/a/x",
 		}},
-		"a limit on the parent takes the child along": {"v1", groups{"a": memory, "a/x": weight, "b": nil}, "memory:/ memory:/a memory:/a/db memory:/a/x", map[string]string{
-			"a": "cpu:/a/db cpuacct:/a/db memory:/a/db", "a/x": "cpu:/a/x cpuacct:/a/x memory:/a/x", "b": "cpu:/b cpuacct:/b",
-		}},
-		"a limit on the child takes the parent along, not the sibling": {"v1", groups{"a": nil, "a/x": memory, "a/y": nil}, "memory:/ memory:/a memory:/a/db memory:/a/x", map[string]string{
-			"a": "cpu:/a/db cpuacct:/a/db memory:/a/db", "a/y": "cpu:/a/y cpuacct:/a/y",
-		}},
-		"flat: members sit with the limit": {"v1", groups{"a": read, "a/x": nil, "a/x/p": nil}, "blkio:/ blkio:/a", map[string]string{
-			"a": "blkio:/a cpu:/a/db cpuacct:/a/db", "a/x": "blkio:/a cpu:/a/x/db cpuacct:/a/x/db", "a/x/p": "blkio:/a cpu:/a/x/p cpuacct:/a/x/p",
-		}},
-		"flat: a child with its own limit has its own directory": {"v1", groups{"a": read, "a/x": read, "a/y": nil}, "blkio:/ blkio:/a blkio:/a/x", map[string]string{
-			"a": "blkio:/a cpu:/a/db cpuacct:/a/db", "a/x": "blkio:/a/x cpu:/a/x cpuacct:/a/x", "a/y": "blkio:/a cpu:/a/y cpuacct:/a/y",
-		}},
-		"flat: a parent without a limit is only a path": {"v1", groups{"a": nil, "a/x": read}, "blkio:/ blkio:/a blkio:/a/x", map[string]string{
-			"a": "cpu:/a/db cpuacct:/a/db", "a/x": "blkio:/a/x cpu:/a/x cpuacct:/a/x",
-		}},
-		"io descends on v2": {"v2", groups{"a": read, "a/x": nil}, "", map[string]string{"a": "unified:/a/db", "a/x": "unified:/a/x"}},
-		"hybrid: cgroup2 only where its controllers are asked for": {"hybrid", groups{"a": huge, "b": nil}, "unified:/ unified:/a", map[string]string{
-			"a": "cpu:/a cpuacct:/a unified:/a", "b": "cpu:/b cpuacct:/b",
-		}},
+		"a limit on the parent takes the child along": {"v1", groups{"a": memory, "a/x": weight, "b": nil},
+			"memory:/ memory:/a memory:/a/db memory:/a/x", map[string]string{
+				"a": "cpu:/a/db cpuacct:/a/db memory:/a/db", "a/x": "cpu:/a/x cpuacct:/a/x memory:/a/x",
+				"b": "cpu:/b cpuacct:/b",
+			}},
+		"a limit on the child takes the parent along, not the sibling": {"v1",
+			groups{"a": nil, "a/x": memory, "a/y": nil}, "memory:/ memory:/a memory:/a/db memory:/a/x",
+			map[string]string{
+				"a": "cpu:/a/db cpuacct:/a/db memory:/a/db", "a/y": "cpu:/a/y cpuacct:/a/y",
+			}},
+		"flat: members sit with the limit": {"v1", groups{"a": read, "a/x": nil, "a/x/p": nil}, "blkio:/ blkio:/a",
+			map[string]string{
+				"a": "blkio:/a cpu:/a/db cpuacct:/a/db", "a/x": "blkio:/a cpu:/a/x/db cpuacct:/a/x/db",
+				"a/x/p": "blkio:/a cpu:/a/x/p cpuacct:/a/x/p",
+			}},
+		"flat: a child with its own limit has its own directory": {"v1", groups{"a": read, "a/x": read, "a/y": nil},
+			"blkio:/ blkio:/a blkio:/a/x", map[string]string{
+				"a": "blkio:/a cpu:/a/db cpuacct:/a/db", "a/x": "blkio:/a/x cpu:/a/x cpuacct:/a/x",
+				"a/y": "blkio:/a cpu:/a/y cpuacct:/a/y",
+			}},
+		"flat: a parent without a limit is only a path": {"v1", groups{"a": nil, "a/x": read},
+			"blkio:/ blkio:/a blkio:/a/x", map[string]string{
+				"a": "cpu:/a/db cpuacct:/a/db", "a/x": "blkio:/a/x cpu:/a/x cpuacct:/a/x",
+			}},
+		"io descends on v2": {"v2", groups{"a": read, "a/x": nil}, "",
+			map[string]string{"a": "unified:/a/db", "a/x": "unified:/a/x"}},
+		"hybrid: cgroup2 only where its controllers are asked for": {"hybrid", groups{"a": huge, "b": nil},
+			"unified:/ unified:/a", map[string]string{
+				"a": "cpu:/a cpuacct:/a unified:/a", "b": "cpu:/b cpuacct:/b",
+			}},
 		"co-mounted":           {"v1 co-mounted", groups{"a": nil}, "", map[string]string{"a": "cpu,cpuacct:/a"}},
 		"max asks for nothing": {"v1", groups{"a": lifted}, "", map[string]string{"a": "cpu:/a cpuacct:/a"}},
-		"swappiness is copied, and so reaches the children": {"v1", groups{"a": swappy, "a/x": nil}, "memory:/ memory:/a memory:/a/db memory:/a/x", map[string]string{
-			"a": "cpu:/a/db cpuacct:/a/db memory:/a/db",
-		}},
+		"swappiness is copied, and so reaches the children": {"v1", groups{"a": swappy, "a/x": nil},
+			"memory:/ memory:/a memory:/a/db memory:/a/x", map[string]string{
+				"a": "cpu:/a/db cpuacct:/a/db memory:/a/db",
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := hosts[test.host]()
@@ -101,7 +113,8 @@ func TestGroupOfADirectory(t *testing.T) {
 	for path, want := range map[string]string{
 		"/dbs": "", "/dbs/db": "", "/dbs/a": "a", "/dbs/a/db": "a", "/dbs/a/x": "a/x", "/dbs/a/x/db": "a/x",
 		"/": "outside", "/dbsx": "outside", "/x/dbs": "outside", "/bulkhead": "outside",
-		"/bulkhead.a": "a", "/bulkhead.a/db": "a", "/bulkhead.a/x/db": "a/x", "/bulkhead.": "outside", "/old": "", "/old/a": "a",
+		"/bulkhead.a": "a", "/bulkhead.a/db": "a", "/bulkhead.a/x/db": "a/x", "/bulkhead.": "outside", "/old": "",
+		"/old/a": "a",
 	} {
 		got, ok := l.Group(cgroup.Dir{Hierarchy: "cpu", Path: path})
 		if !ok {
@@ -119,13 +132,17 @@ func TestRootSettings(t *testing.T) {
 		host policy.HostPart
 		want string
 	}{
-		"no root":   {policy.HostPart{Reserve: policy.Reserve{CPU: policy.One / 2}}, ""},
-		"nothing":   {policy.HostPart{Root: "ora"}, ""},
-		"weight":    {policy.HostPart{Root: "ora", Weight: 300}, "cpu.weight=300"},
-		"cpu":       {policy.HostPart{Root: "ora", Reserve: policy.Reserve{CPU: policy.One / 2}}, "cpu.limit=3.5 tasks=29492"},
-		"memory":    {policy.HostPart{Root: "ora", Reserve: policy.Reserve{Memory: policy.Bytes(1 << 30)}}, "memory.max=15GiB tasks=29492"},
-		"percent":   {policy.HostPart{Root: "ora", Reserve: policy.Reserve{Memory: policy.MemoryPercent(25 * policy.One)}}, "memory.max=12GiB tasks=29492"},
-		"all taken": {policy.HostPart{Root: "ora", Reserve: policy.Reserve{CPU: 9 * policy.One, Memory: policy.Bytes(99 << 30)}}, "tasks=29492"},
+		"no root": {policy.HostPart{Reserve: policy.Reserve{CPU: policy.One / 2}}, ""},
+		"nothing": {policy.HostPart{Root: "ora"}, ""},
+		"weight":  {policy.HostPart{Root: "ora", Weight: 300}, "cpu.weight=300"},
+		"cpu": {policy.HostPart{Root: "ora", Reserve: policy.Reserve{CPU: policy.One / 2}},
+			"cpu.limit=3.5 tasks=29492"},
+		"memory": {policy.HostPart{Root: "ora", Reserve: policy.Reserve{Memory: policy.Bytes(1 << 30)}},
+			"memory.max=15GiB tasks=29492"},
+		"percent": {policy.HostPart{Root: "ora",
+			Reserve: policy.Reserve{Memory: policy.MemoryPercent(25 * policy.One)}}, "memory.max=12GiB tasks=29492"},
+		"all taken": {policy.HostPart{Root: "ora",
+			Reserve: policy.Reserve{CPU: 9 * policy.One, Memory: policy.Bytes(99 << 30)}}, "tasks=29492"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
@@ -142,7 +159,8 @@ func TestRootSettings(t *testing.T) {
 	} {
 		f.PIDMax, f.ThreadsMax = test.pids, test.threads
 		if got := tasksCap(f); int64(got) != test.want {
-			t.Errorf("of %d pids and %d threads our root group gets %d, want %d", test.pids, test.threads, got, test.want)
+			t.Errorf("of %d pids and %d threads our root group gets %d, want %d", test.pids, test.threads, got,
+				test.want)
 		}
 	}
 }
@@ -151,20 +169,27 @@ func TestRootSettings(t *testing.T) {
 // them.
 func TestFlatLayout(t *testing.T) {
 	weight := settings("role database", "cpu.weight", policy.Weight(1000))
-	groups := groupsOf(group("a", weight), group("a/x", nil), group("b", settings("group", "tasks", policy.Count(50)))).Groups
+	groups := groupsOf(group("a", weight), group("a/x", nil),
+		group("b", settings("group", "tasks", policy.Count(50)))).Groups
 	for name, test := range map[string]struct {
 		facts   *host.Facts
 		systemd *Systemd
 		want    string
 	}{
-		"v1": {factsWith(v1("cpu"), v1("cpuacct"), v1("pids")), nil, "cpu:/bulkhead.a cpu:/bulkhead.a/db cpu:/bulkhead.a/x " +
-			"cpuacct:/bulkhead.a cpuacct:/bulkhead.a/db cpuacct:/bulkhead.a/x cpuacct:/bulkhead.b pids:/bulkhead.b"},
-		"v2": {unifiedHost(), nil, "unified:/bulkhead.a unified:/bulkhead.a/db unified:/bulkhead.a/x unified:/bulkhead.b"},
-		"systemd": {systemdHosts["unified"](), &Systemd{Version: systemd.Version{Number: 252}}, "unified:/bulkhead.a.slice " +
-			"unified:/bulkhead.a.slice/bulkhead.a-x.slice unified:/bulkhead.a.slice/bulkhead.a-x.slice/bulkhead.a-x.service " +
-			"unified:/bulkhead.a.slice/bulkhead.a-x.slice/bulkhead.a-x.service/members " +
-			"unified:/bulkhead.a.slice/bulkhead.a.service unified:/bulkhead.a.slice/bulkhead.a.service/members " +
-			"unified:/bulkhead.b.slice unified:/bulkhead.b.slice/bulkhead.b.service unified:/bulkhead.b.slice/bulkhead.b.service/members"},
+		"v1": {factsWith(v1("cpu"), v1("cpuacct"), v1("pids")), nil,
+			"cpu:/bulkhead.a cpu:/bulkhead.a/db cpu:/bulkhead.a/x " +
+				"cpuacct:/bulkhead.a cpuacct:/bulkhead.a/db cpuacct:/bulkhead.a/x cpuacct:/bulkhead.b " +
+				"pids:/bulkhead.b"},
+		"v2": {unifiedHost(), nil,
+			"unified:/bulkhead.a unified:/bulkhead.a/db unified:/bulkhead.a/x unified:/bulkhead.b"},
+		"systemd": {systemdHosts["unified"](), &Systemd{Version: systemd.Version{Number: 252}},
+			"unified:/bulkhead.a.slice " +
+				"unified:/bulkhead.a.slice/bulkhead.a-x.slice " +
+				"unified:/bulkhead.a.slice/bulkhead.a-x.slice/bulkhead.a-x.service " +
+				"unified:/bulkhead.a.slice/bulkhead.a-x.slice/bulkhead.a-x.service/members " +
+				"unified:/bulkhead.a.slice/bulkhead.a.service unified:/bulkhead.a.slice/bulkhead.a.service/members " +
+				"unified:/bulkhead.b.slice unified:/bulkhead.b.slice/bulkhead.b.service " +
+				"unified:/bulkhead.b.slice/bulkhead.b.service/members"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := NewLayout(test.facts, policy.HostPart{}, Names{}, groups, test.systemd)

@@ -97,7 +97,8 @@ func (p *planner) lowerByHigh(dir cgroup.Dir, c knob.Change) bool {
 	last := p.writeStep(dir, c.Row, c.On, c.From, c.To)
 	at, wait := held, Reclaim{Use: fileMemoryUseV2, To: to, Within: p.reclaimTime()}
 	write := func(text, reason string) Step {
-		step := Step{Op: OpWrite, Group: last.Group, Dir: dir, File: row.File, Setting: last.Setting, Old: at, Undo: row.Parse(at), New: text, Reason: reason}
+		step := Step{Op: OpWrite, Group: last.Group, Dir: dir, File: row.File, Setting: last.Setting, Old: at,
+			Undo: row.Parse(at), New: text, Reason: reason}
 		at = text
 		return step
 	}
@@ -108,7 +109,8 @@ func (p *planner) lowerByHigh(dir cgroup.Dir, c knob.Change) bool {
 			continue
 		}
 		before := number(at)
-		step := write(text, last.Reason+"; memory.high first, above which nobody is killed, and memory.max when there is no more in use")
+		step := write(text, last.Reason+
+			"; memory.high first, above which nobody is killed, and memory.max when there is no more in use")
 		step.Risk = knob.RiskSlow
 		if before >= 0 && before <= p.charged(dir) { // one that reclaims already
 			w := wait
@@ -212,12 +214,14 @@ func (p *planner) checkMemory(dir cgroup.Dir, c knob.Change) {
 	}
 	if _, n := p.in.Memory.Charged(dir); policy.Bytes(n) > room {
 		pinned := policy.Bytes(n)
-		p.refuse(group, hint, "memory.max %s%s is below the %s in %s that cannot be reclaimed (anonymous, shared and locked memory)",
+		p.refuse(group, hint,
+			"memory.max %s%s is below the %s in %s that cannot be reclaimed (anonymous, shared and locked memory)",
 			policy.Bytes(limit).Human(), with, pinned.Human(), dir)
 		return
 	}
 	if held := policy.Bytes(p.heldBy(group)); held > room {
-		p.refuse(group, hint, "memory.max %s%s is below the %s of anonymous and shared memory that the group's processes hold",
+		p.refuse(group, hint,
+			"memory.max %s%s is below the %s of anonymous and shared memory that the group's processes hold",
 			policy.Bytes(limit).Human(), with, held.Human())
 	}
 }

@@ -46,7 +46,8 @@ func TestMemoryIsLoweredByHigh(t *testing.T) {
 		if s.File != "memory.high" || to >= last || s.Risk != "may slow the group" || s.Unit != "" {
 			t.Errorf("write %d: %+v, want memory.high falling from %d", i, s, last)
 		}
-		if i > 0 && (s.Reclaim == nil || s.Reclaim.Below < last || s.Reclaim.Below > last+64<<20 || s.Reclaim.Push != s.Old || s.Reclaim.Within != 7*time.Second) {
+		if i > 0 && (s.Reclaim == nil || s.Reclaim.Below < last || s.Reclaim.Below > last+64<<20 ||
+			s.Reclaim.Push != s.Old || s.Reclaim.Within != 7*time.Second) {
 			t.Errorf("write %d waits for %+v, want what the one before leaves", i, s.Reclaim)
 		}
 		last = to
@@ -55,13 +56,15 @@ func TestMemoryIsLoweredByHigh(t *testing.T) {
 		t.Errorf("memory.high goes to %d, want a little below the limit", last)
 	}
 	limit, back := p.Steps[descentSteps], p.Steps[descentSteps+1]
-	if limit.File != "memory.max" || limit.New != "2147483648" || limit.Old != "4294967296" || limit.Reclaim == nil || limit.Reclaim.Below != 2<<30 || number(limit.Reclaim.Push) != last || limit.Reclaim.Use != "memory.current" {
+	if limit.File != "memory.max" || limit.New != "2147483648" || limit.Old != "4294967296" || limit.Reclaim == nil ||
+		limit.Reclaim.Below != 2<<30 || number(limit.Reclaim.Push) != last || limit.Reclaim.Use != "memory.current" {
 		t.Errorf("the limit: %+v %+v", limit, limit.Reclaim)
 	}
 	if back.File != "memory.high" || back.New != "max" || back.Reclaim != nil {
 		t.Errorf("at the end: %+v", back)
 	}
-	if text := strings.Join(strings.Fields(Render(p, RenderOptions{})), " "); !strings.Contains(text, "waits: 7s at most, until no more than 2 GiB are in use; else everything is undone") {
+	if text := strings.Join(strings.Fields(Render(p, RenderOptions{})), " "); !strings.Contains(text,
+		"waits: 7s at most, until no more than 2 GiB are in use; else everything is undone") {
 		t.Errorf("the plan does not say what it waits for:\n%s", text)
 	}
 }
@@ -129,7 +132,8 @@ func TestMemswWaits(t *testing.T) {
 
 // A release raises in the opposite order: the hard limit, and then memory.high.
 func TestReleaseRaisesInTheOppositeOrder(t *testing.T) {
-	in := input(factsWith(v2("memory")), group("a", settings("group", "memory.max", policy.Bytes(2<<30), "memory.high", policy.Bytes(1<<30))))
+	in := input(factsWith(v2("memory")), group("a",
+		settings("group", "memory.max", policy.Bytes(2<<30), "memory.high", policy.Bytes(1<<30))))
 	in.inPlace()
 	in.Release = []string{RootGroup}
 	var order []string
@@ -145,8 +149,10 @@ func TestReleaseRaisesInTheOppositeOrder(t *testing.T) {
 
 // A limit on a PostgreSQL says what an OOM kill there costs.
 func TestPostgreSQLRestarts(t *testing.T) {
-	in := input(factsWith(v2("memory")), group("pg", settings("group", "memory.max", policy.Bytes(2<<30))), group("pg/x", nil), group("my", settings("group", "memory.max", policy.Bytes(1<<30))))
-	in.Classified.Placements = append(in.Classified.Placements, classify.Placement{Process: proc(100, 1, "postgres", in.Facts), Group: "pg/x", Rule: "a rule"})
+	in := input(factsWith(v2("memory")), group("pg", settings("group", "memory.max", policy.Bytes(2<<30))),
+		group("pg/x", nil), group("my", settings("group", "memory.max", policy.Bytes(1<<30))))
+	in.Classified.Placements = append(in.Classified.Placements,
+		classify.Placement{Process: proc(100, 1, "postgres", in.Facts), Group: "pg/x", Rule: "a rule"})
 	var told []string
 	for _, n := range Make(in).Notes {
 		if strings.Contains(n.Text, "PostgreSQL restarts all") {

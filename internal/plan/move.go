@@ -170,7 +170,8 @@ func (p *planner) mayMove(proc *procfs.Process, targets map[string]string, group
 	}
 	h, ok := p.in.Facts.HierarchyOf("cpu")
 	to, moves := targets[h.ID]
-	if _, ours := p.d.layout.Group(cgroup.Dir{Hierarchy: h.ID, Path: to}); !ok || h.Version != 1 || !moves || !ours || to == p.where(proc, h.ID) {
+	if _, ours := p.d.layout.Group(cgroup.Dir{Hierarchy: h.ID, Path: to}); !ok || h.Version != 1 || !moves || !ours ||
+		to == p.where(proc, h.ID) {
 		return true
 	}
 	p.notes = append(p.notes, Note{Group: group, PID: proc.PID, Text: fmt.Sprintf(
@@ -276,7 +277,8 @@ func (p *planner) scoreSetting(group string) (policy.Setting, bool) {
 func (p *planner) score(proc *procfs.Process, group string, from, to int, why string) {
 	if to < from && to < 0 && !p.in.Facts.SysResource {
 		p.notes = append(p.notes, Note{Group: group, Key: policy.KeyOOMScoreAdj, NotEnforced: true,
-			Text: fmt.Sprintf("oom_score_adj %d of process %d (%s) stays %d: lowering it below 0 takes CAP_SYS_RESOURCE", to, proc.PID, proc.Comm, from)})
+			Text: fmt.Sprintf("oom_score_adj %d of process %d (%s) stays %d: lowering it below 0 takes "+
+				"CAP_SYS_RESOURCE", to, proc.PID, proc.Comm, from)})
 		return
 	}
 	p.steps = append(p.steps, Step{
@@ -307,7 +309,8 @@ func (p *planner) removeDirs(dirs []cgroup.Dir, why func(cgroup.Dir) string) {
 			continue
 		}
 		p.steps = append(p.steps, Step{
-			Op: OpRemoveDir, Group: p.groupOf(dir), Dir: dir, Unit: p.d.layout.Unit(dir), Undo: string(OpMakeDir), Reason: why(dir),
+			Op: OpRemoveDir, Group: p.groupOf(dir), Dir: dir, Unit: p.d.layout.Unit(dir), Undo: string(OpMakeDir),
+			Reason:  why(dir),
 			Restore: p.restoresAll(dir),
 		})
 	}

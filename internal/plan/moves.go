@@ -28,13 +28,16 @@ func (p *planner) switchMoves() {
 	switch want := p.in.Agent.FastMoves; {
 	case want && on:
 	case want && !mounted:
-		p.cannotSwitch("agent.fast_moves: it is an option of cgroup2, and none is mounted; `mkdir -p /sys/fs/cgroup/unified && mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified` gives one")
+		p.cannotSwitch("agent.fast_moves: it is an option of cgroup2, and none is mounted; `mkdir " +
+			"-p /sys/fs/cgroup/unified && mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified` gives one")
 	case want && h.ReadOnly:
 		p.cannotSwitch("agent.fast_moves: %s is mounted read-only", h.Mount)
 	case want && !p.in.Facts.Kernel.AtLeast(sinceFast.Major, sinceFast.Minor):
-		p.cannotSwitch("agent.fast_moves: kernel %s has no such option; %d.%d brought it", p.in.Facts.Kernel.Text, sinceFast.Major, sinceFast.Minor)
+		p.cannotSwitch("agent.fast_moves: kernel %s has no such option; %d.%d brought it", p.in.Facts.Kernel.Text,
+			sinceFast.Major, sinceFast.Minor)
 	case want:
-		step := p.switchStep("off", "on", "agent.fast_moves is on: moves take microseconds, fork and exit a little more")
+		step := p.switchStep("off", "on",
+			"agent.fast_moves is on: moves take microseconds, fork and exit a little more")
 		if p.in.Facts.Kernel.AtLeast(sinceStays.Major, sinceStays.Minor) {
 			step.Final = staysFast
 		}

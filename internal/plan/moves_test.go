@@ -22,16 +22,20 @@ func TestFastMoves(t *testing.T) {
 		final    bool
 		note     string
 	}{
-		"asked":                    {kernel: host.Version{Major: 6, Minor: 1}, asked: true, steps: []string{on}},
-		"cannot be taken back":     {kernel: host.Version{Major: 6, Minor: 18}, asked: true, steps: []string{on}, final: true},
-		"not asked":                {kernel: host.Version{Major: 6, Minor: 1}},
-		"on already":               {kernel: host.Version{Major: 6, Minor: 1}, option: true, asked: true},
-		"somebody else's":          {kernel: host.Version{Major: 6, Minor: 1}, option: true},
-		"no longer asked":          {kernel: host.Version{Major: 6, Minor: 1}, option: true, ours: true, steps: []string{off}},
-		"no longer asked, too new": {kernel: host.Version{Major: 6, Minor: 18}, option: true, ours: true, steps: []string{off}, note: "until it is booted again"},
-		"off again by another":     {kernel: host.Version{Major: 6, Minor: 1}, ours: true},
-		"too old":                  {kernel: host.Version{Major: 5, Minor: 10}, asked: true, note: "has no such option; 6.0 brought it"},
-		"read-only":                {kernel: host.Version{Major: 6, Minor: 1}, asked: true, readOnly: true, note: "mounted read-only"},
+		"asked": {kernel: host.Version{Major: 6, Minor: 1}, asked: true, steps: []string{on}},
+		"cannot be taken back": {kernel: host.Version{Major: 6, Minor: 18}, asked: true, steps: []string{on},
+			final: true},
+		"not asked":       {kernel: host.Version{Major: 6, Minor: 1}},
+		"on already":      {kernel: host.Version{Major: 6, Minor: 1}, option: true, asked: true},
+		"somebody else's": {kernel: host.Version{Major: 6, Minor: 1}, option: true},
+		"no longer asked": {kernel: host.Version{Major: 6, Minor: 1}, option: true, ours: true,
+			steps: []string{off}},
+		"no longer asked, too new": {kernel: host.Version{Major: 6, Minor: 18}, option: true, ours: true,
+			steps: []string{off}, note: "until it is booted again"},
+		"off again by another": {kernel: host.Version{Major: 6, Minor: 1}, ours: true},
+		"too old": {kernel: host.Version{Major: 5, Minor: 10}, asked: true,
+			note: "has no such option; 6.0 brought it"},
+		"read-only": {kernel: host.Version{Major: 6, Minor: 1}, asked: true, readOnly: true, note: "mounted read-only"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := factsWith(v2("cpu"))
@@ -49,7 +53,8 @@ func TestFastMoves(t *testing.T) {
 			if len(p.Steps) > 0 && (p.Steps[0].Final != "") != c.final {
 				t.Errorf("final: %q", p.Steps[0].Final)
 			}
-			said := slices.ContainsFunc(p.Notes, func(n Note) bool { return c.note != "" && strings.Contains(n.Text, c.note) })
+			said := slices.ContainsFunc(p.Notes,
+				func(n Note) bool { return c.note != "" && strings.Contains(n.Text, c.note) })
 			if said != (c.note != "") {
 				t.Errorf("notes %+v", p.Notes)
 			}
@@ -78,7 +83,8 @@ func TestFastMovesWithoutCgroup2(t *testing.T) {
 	in := input(legacyHost())
 	in.Agent.FastMoves = true
 	p := Make(in)
-	if len(p.Steps) > 0 || !slices.ContainsFunc(p.Notes, func(n Note) bool { return n.NotEnforced && strings.Contains(n.Text, "mount -t cgroup2") }) {
+	if len(p.Steps) > 0 || !slices.ContainsFunc(p.Notes,
+		func(n Note) bool { return n.NotEnforced && strings.Contains(n.Text, "mount -t cgroup2") }) {
 		t.Errorf("steps %q, notes %+v", brief(p), p.Notes)
 	}
 }

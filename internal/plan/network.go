@@ -111,10 +111,12 @@ func (p *planner) shape(result *Plan) {
 	}
 	whose := slotOwners(result.Slots, result.Network)
 	for _, s := range steps {
-		step := Step{Op: OpNetwork, Group: p.ownerOf(s.Do, whose), Net: &s.Do, NetUndo: s.Undo, Reason: s.Why, Undo: undoWords(s.Undo)}
+		step := Step{Op: OpNetwork, Group: p.ownerOf(s.Do, whose), Net: &s.Do, NetUndo: s.Undo, Reason: s.Why,
+			Undo: undoWords(s.Undo)}
 		if s.Do.Regrafts() {
 			step.Risk = riskDrop
-			step.Reason += "; the kernel drops what is sent through the interface for a moment meanwhile, once: the qdisc then stays until `release --all`"
+			step.Reason += "; the kernel drops what is sent through the interface for a moment meanwhile, once: the " +
+				"qdisc then stays until `release --all`"
 		}
 		p.steps = append(p.steps, step)
 	}
@@ -158,7 +160,10 @@ func (p *planner) refuseShapes(err error, all []netshape.Wanted) {
 		case errors.As(one, &problem):
 			p.refuseOn(on(problem.Device), problem.Hint, "network on %s: %s", problem.Device, problem.Text)
 		case errors.As(one, &foreign):
-			p.refuseOn(on(foreign.Device), "`replace: true` in the network entry takes it over, and puts it back in the end", "network on %s: it has what bulkhead did not make, and is left alone: %s", foreign.Device, strings.Join(foreign.Found, ", "))
+			p.refuseOn(on(foreign.Device),
+				"`replace: true` in the network entry takes it over, and puts it back in the end",
+				"network on %s: it has what bulkhead did not make, and is left alone: %s", foreign.Device,
+				strings.Join(foreign.Found, ", "))
 		default:
 			p.refuse(RootGroup, "", "network: %v", one)
 		}
@@ -184,7 +189,8 @@ func slotsOf(in *Input) (map[string]netshape.Slot, error) {
 	groups := inForce(in)
 	for _, g := range in.Classified.Groups {
 		_, had := in.Network.Slots[g.Path]
-		if wanted := slices.ContainsFunc(groups, func(o classify.Group) bool { return o.Path == g.Path }); had || wanted && hasShare(g.Settings) {
+		if wanted := slices.ContainsFunc(groups, func(o classify.Group) bool { return o.Path == g.Path }); had ||
+			wanted && hasShare(g.Settings) {
 			names = append(names, g.Path)
 		}
 	}
@@ -235,7 +241,8 @@ func (p *planner) wantedOf(d NetDevice, groups []classify.Group, slots map[strin
 			continue
 		}
 		w.Replace = w.Replace || replaces(g.Settings, name)
-		for one.Parent = g.Parent; one.Parent != "" && !slices.ContainsFunc(w.Groups, func(o netshape.Group) bool { return o.Name == one.Parent }); {
+		for one.Parent = g.Parent; one.Parent != "" &&
+			!slices.ContainsFunc(w.Groups, func(o netshape.Group) bool { return o.Name == one.Parent }); {
 			one.Parent = parents[one.Parent]
 		}
 		w.Groups = append(w.Groups, *one)
@@ -250,8 +257,10 @@ func (p *planner) wantedOf(d NetDevice, groups []classify.Group, slots map[strin
 // classBelow is the class of a group that has limits on other interfaces, and is below one that has some here: its
 // packets bear its own number everywhere, so without a class of that number they would pass by the limit of the group
 // above.
-func (p *planner) classBelow(w netshape.Wanted, g classify.Group, slot netshape.Slot, parents map[string]string) *netshape.Group {
-	if slot == 0 || slices.ContainsFunc(g.Settings, func(s policy.Setting) bool { return s.Key.OfNetwork() && s.Network.Sort == policy.SortPorts }) {
+func (p *planner) classBelow(w netshape.Wanted, g classify.Group, slot netshape.Slot,
+	parents map[string]string) *netshape.Group {
+	if slot == 0 || slices.ContainsFunc(g.Settings,
+		func(s policy.Setting) bool { return s.Key.OfNetwork() && s.Network.Sort == policy.SortPorts }) {
 		return nil // those that are told by ports bear the number of the group above
 	}
 	one := netshape.Group{Name: g.Path, Slot: slot}
@@ -260,7 +269,10 @@ func (p *planner) classBelow(w netshape.Wanted, g classify.Group, slot netshape.
 		return nil
 	}
 	for above := g.Parent; above != ""; above = parents[above] {
-		i := slices.IndexFunc(w.Groups, func(o netshape.Group) bool { return o.Name == above && o.Egress != (netshape.Share{}) })
+		i := slices.IndexFunc(w.Groups, func(o netshape.Group) bool {
+			return o.Name == above &&
+				o.Egress != (netshape.Share{})
+		})
 		if i >= 0 {
 			one.Egress.Max = cmp.Or(w.Groups[i].Egress.Max, w.LinkRate)
 			return &one
@@ -296,7 +308,10 @@ func (p *planner) keptShares(d NetDevice, w netshape.Wanted, slots map[string]ne
 }
 
 func replaces(ss policy.Settings, device string) bool {
-	return slices.ContainsFunc(ss, func(s policy.Setting) bool { return s.Key.OfNetwork() && s.Dev == device && s.Network.Replace })
+	return slices.ContainsFunc(ss, func(s policy.Setting) bool {
+		return s.Key.OfNetwork() && s.Dev == device &&
+			s.Network.Replace
+	})
 }
 
 // shareOn is what a group gets of an interface; nil is nothing.
@@ -376,19 +391,24 @@ func unified(f *host.Facts) (host.Hierarchy, bool) {
 // lacksPieces refuses what the kernel has no means for, and takes the second best where there is one.
 func (p *planner) lacksPieces(w *netshape.Wanted) (lacks bool) {
 	has := p.in.Network.Has
-	if i := slices.IndexFunc(has, func(c netshape.Capability) bool { return c.Verdict == netshape.Unknown }); i >= 0 && len(w.Groups) > 0 {
-		p.refuseOn(*w, "docs/install.md says what the agent's unit needs for limits on interfaces", "network on %s: whether this kernel has %s could not be tried: %s", w.Device, has[i].Name, has[i].Why)
+	if i := slices.IndexFunc(has, func(c netshape.Capability) bool { return c.Verdict == netshape.Unknown }); i >= 0 &&
+		len(w.Groups) > 0 {
+		p.refuseOn(*w, "docs/install.md says what the agent's unit needs for limits on interfaces",
+			"network on %s: whether this kernel has %s could not be tried: %s", w.Device, has[i].Name, has[i].Why)
 		return true
 	}
-	lacks = len(w.Groups) > 0 && p.lost(*w, netshape.HasHTB, "holds the classes", "`modprobe sch_htb`, or a kernel with CONFIG_NET_SCH_HTB")
+	lacks = len(w.Groups) > 0 && p.lost(*w, netshape.HasHTB, "holds the classes",
+		"`modprobe sch_htb`, or a kernel with CONFIG_NET_SCH_HTB")
 	for i := range w.Groups {
 		lacks = p.lacksArrival(*w, &w.Groups[i]) || p.hidden(*w, w.Groups[i]) || lacks
 	}
 	for _, g := range w.Groups {
 		if g.Cgroup == "" && len(g.Ports) == 0 && !g.NetCls && knob.SortsByNetCls(p.in.Facts) {
-			lacks = p.lost(*w, netshape.HasNetCls, "tells the group's sockets from others", "`modprobe cls_cgroup`, or name the ports that the group listens on: `ports: [3306]`") || lacks
+			lacks = p.lost(*w, netshape.HasNetCls, "tells the group's sockets from others",
+				"`modprobe cls_cgroup`, or name the ports that the group listens on: `ports: [3306]`") || lacks
 		} else if g.Cgroup == "" && len(g.Ports) == 0 && !g.NetCls && has.Lacks(netshape.HasProgram) {
-			lacks = p.lost(*w, netshape.HasProgram, "tells the group's sockets from others", "name the ports that the group listens on: `ports: [3306]`") || lacks
+			lacks = p.lost(*w, netshape.HasProgram, "tells the group's sockets from others",
+				"name the ports that the group listens on: `ports: [3306]`") || lacks
 		}
 	}
 	return lacks
@@ -401,7 +421,8 @@ func (p *planner) hidden(w netshape.Wanted, g netshape.Group) bool {
 		return false
 	}
 	for _, above := range w.Groups {
-		if _, inside := below(above.Name, g.Name); inside && above.Name != g.Name && above.Cgroup != "" && above.Egress != (netshape.Share{}) {
+		if _, inside := below(above.Name, g.Name); inside && above.Name != g.Name && above.Cgroup != "" &&
+			above.Egress != (netshape.Share{}) {
 			alone := netshape.Wanted{Device: w.Device, Groups: []netshape.Group{g}}
 			p.refuseOn(alone, "give both `by: ports`, or neither", "network on %s: what leaves is told by ports, "+
 				"and %q above it by a program, which takes all of its packets for its own", w.Device, above.Name)
@@ -429,12 +450,15 @@ func (p *planner) lacksArrival(w netshape.Wanted, g *netshape.Group) bool {
 		return false
 	}
 	if g.Cgroup != "" && g.Ingress.Min == 0 {
-		p.note(g.Name, policy.KeyNetworkIngressMax, "%s: this kernel has no %s, so what arrives is policed and not shaped", w.Device, strings.Join(gone, " and no "))
+		p.note(g.Name, policy.KeyNetworkIngressMax,
+			"%s: this kernel has no %s, so what arrives is policed and not shaped", w.Device,
+			strings.Join(gone, " and no "))
 		g.Ports = nil
 		return false
 	}
 	lacks := p.lost(w, netshape.HasIFB, "shapes what arrives", "`modprobe ifb`, or a kernel with CONFIG_IFB")
-	return p.lost(w, netshape.HasMirred, "leads what arrives to the virtual NIC", "`modprobe act_mirred`, or a kernel with CONFIG_NET_ACT_MIRRED") || lacks
+	return p.lost(w, netshape.HasMirred, "leads what arrives to the virtual NIC",
+		"`modprobe act_mirred`, or a kernel with CONFIG_NET_ACT_MIRRED") || lacks
 }
 
 func missing(has netshape.Capabilities, pieces ...string) []string {
@@ -449,10 +473,14 @@ func (p *planner) noteNetwork(all []netshape.Wanted) {
 		}
 		p.noteBlindness(w)
 		if w.LinkRate == 0 && w.Reserve > 0 && len(w.Groups) > 0 {
-			p.note(RootGroup, "", "network on %s: nobody says what its link carries, so host.reserve cannot be kept of it; what belongs to no group passes before all groups", w.Device)
+			p.note(RootGroup, "",
+				"network on %s: nobody says what its link carries, so host.reserve cannot be kept of it; what "+
+					"belongs to no group passes before all groups", w.Device)
 		}
 		if w.Original != nil && len(w.Groups) > 0 {
-			p.note(RootGroup, "", "network on %s: the queueing discipline that somebody else gave it comes back when no group needs the interface any more", w.Device)
+			p.note(RootGroup, "",
+				"network on %s: the queueing discipline that somebody else gave it comes back when no group needs "+
+					"the interface any more", w.Device)
 		}
 	}
 }
@@ -462,14 +490,19 @@ func (p *planner) noteBlindness(w netshape.Wanted) {
 	byClass := slices.ContainsFunc(w.Groups, func(g netshape.Group) bool { return g.NetCls })
 	switch {
 	case p.in.Facts.BlindedBy != "" && len(w.Groups) > 0:
-		p.note(RootGroup, "", "network on %s: %s keeps this kernel (%s) from telling the cgroup2 directory of a socket until the next boot; groups are told by net_cls or by ports instead, and their traffic is not counted", w.Device, p.in.Facts.BlindedBy, p.in.Facts.Kernel)
+		p.note(RootGroup, "",
+			"network on %s: %s keeps this kernel (%s) from telling the cgroup2 directory of a socket until the next "+
+				"boot; groups are told by net_cls or by ports instead, and their traffic is not counted", w.Device,
+			p.in.Facts.BlindedBy, p.in.Facts.Kernel)
 	case byClass && p.blinds():
 		p.note(RootGroup, "", "network on %s: %s", w.Device, finalBlind)
 	}
 }
 
 // finalBlind is what a class id does that nobody can undo.
-const finalBlind = "the first class id makes this kernel forget the cgroup2 directories of sockets made from then on, until the next boot: address filters and accounting that systemd has on units (IPAddressDeny=), and firewall rules by cgroup2 path, no longer see them"
+const finalBlind = "the first class id makes this kernel forget the cgroup2 directories of sockets made from then " +
+	"on, until the next boot: address filters and accounting that systemd has on units (IPAddressDeny=), and " +
+	"firewall rules by cgroup2 path, no longer see them"
 
 // finalClass is why a write of a class cannot be undone, "" where it can, and for every other file.
 func (p *planner) finalClass(row *knob.Row, to string) string {
@@ -492,7 +525,9 @@ func (p *planner) noteShare(w netshape.Wanted, g netshape.Group) {
 		how := "by the ports it listens on: connections that it opens to others are not held"
 		switch {
 		case g.Cgroup != "":
-			how = "by a program on its directory in cgroup2, which sees what its sockets send; sockets that were open before it came into the group are not held until they are opened anew (`by: ports` holds those of its listening ports)"
+			how = "by a program on its directory in cgroup2, which sees what its sockets send; sockets that were " +
+				"open before it came into the group are not held until they are opened anew (`by: ports` holds those " +
+				"of its listening ports)"
 		case g.NetCls:
 			how = "by net_cls, the class id of its directory: sockets that are open go with their process"
 		}
@@ -501,9 +536,14 @@ func (p *planner) noteShare(w netshape.Wanted, g netshape.Group) {
 	switch {
 	case g.Ingress == (netshape.Share{}):
 	case len(g.Ports) > 0:
-		p.note(g.Name, policy.KeyNetworkIngressMax, "%s: what arrives for TCP port %s is led to a virtual NIC and shaped there; it waits in %s", w.Device, strings.Trim(strings.Join(strings.Fields(fmt.Sprint(g.Ports)), ", "), "[]"), leaf)
+		p.note(g.Name, policy.KeyNetworkIngressMax,
+			"%s: what arrives for TCP port %s is led to a virtual NIC and shaped there; it waits in %s", w.Device,
+			strings.Trim(strings.Join(strings.Fields(fmt.Sprint(g.Ports)), ", "), "[]"), leaf)
 	case g.Cgroup != "":
-		p.note(g.Name, policy.KeyNetworkIngressMax, "%s: no port of it is known, so what arrives is policed: a program drops what comes beyond the rate. More arrives than is let through, and of many connections some starve; `ports: […]` shapes instead", w.Device)
+		p.note(g.Name, policy.KeyNetworkIngressMax,
+			"%s: no port of it is known, so what arrives is policed: a program drops what comes beyond the rate. "+
+				"More arrives than is let through, and of many connections some starve; `ports: […]` shapes instead",
+			w.Device)
 	}
 }
 
@@ -532,7 +572,8 @@ func slotOwners(slots map[string]netshape.Slot, all []netshape.Wanted) owners {
 func (p *planner) ownerOf(c netshape.Change, o owners) string {
 	if c.Program != nil {
 		if h, ok := unified(p.in.Facts); ok {
-			dir := cgroup.Dir{Hierarchy: h.ID, Path: "/" + strings.TrimPrefix(strings.TrimPrefix(c.Program.Cgroup, h.Mount), "/")}
+			dir := cgroup.Dir{Hierarchy: h.ID, Path: "/" +
+				strings.TrimPrefix(strings.TrimPrefix(c.Program.Cgroup, h.Mount), "/")}
 			if group, ok := p.d.layout.owner[dir]; ok {
 				return group
 			}
@@ -563,7 +604,8 @@ func (r *releaser) network(result *Plan) {
 		result.Network = append(result.Network, w)
 	}
 	for _, c := range n.Counters {
-		if group := r.ownerOf(netshape.Change{Program: &c}, owners{}); !r.covers(group) && !slices.Contains(result.Counted, c.Cgroup) {
+		if group := r.ownerOf(netshape.Change{Program: &c}, owners{}); !r.covers(group) &&
+			!slices.Contains(result.Counted, c.Cgroup) {
 			result.Counted = append(result.Counted, c.Cgroup)
 		}
 	}

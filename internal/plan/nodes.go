@@ -42,7 +42,8 @@ func (p *planner) checkNodes() {
 		if known && bytes == 0 {
 			continue
 		}
-		what := "how much memory it has on node " + leaving.String() + " is not known, as it has no directory of the memory controller"
+		what := "how much memory it has on node " + leaving.String() +
+			" is not known, as it has no directory of the memory controller"
 		if known {
 			what = fmt.Sprintf("%s of it are on node %s", policy.Bytes(bytes).Human(), leaving)
 		}
@@ -50,7 +51,9 @@ func (p *planner) checkNodes() {
 		if moves := h.Version == 2 || p.in.Memory.Migrates(s.Dir); moves {
 			took := ""
 			if known {
-				took = fmt.Sprintf(", in about %s at 1 GiB a second,", max(time.Duration(float64(bytes)/migrateSpeed*float64(time.Second)), time.Second).Round(time.Second))
+				took = fmt.Sprintf(", in about %s at 1 GiB a second,",
+					max(time.Duration(float64(bytes)/migrateSpeed*float64(time.Second)),
+						time.Second).Round(time.Second))
 			}
 			what += "; they move to the other nodes at once" + took + " while its processes wait"
 		} else {

@@ -24,11 +24,17 @@ func TestNodesUnderMemory(t *testing.T) {
 		bytes   map[int]int64
 		says    string // "": nothing
 	}{
-		"v2":                    {v2("cpuset", "memory"), []int{1}, true, false, map[int]int64{0: 3 << 30, 1: 5 << 30}, "memory.numa changes under 1 process: 3 GiB of it are on node 0; they move to the other nodes at once, in about 3s at 1 GiB a second, while its processes wait"},
-		"a large one":           {v2("cpuset", "memory"), []int{1}, true, false, map[int]int64{0: 300 << 30}, "300 GiB of it are on node 0; they move to the other nodes at once, in about 5m0s at 1 GiB a second"},
-		"v1":                    {v1("cpuset", "memory"), []int{1}, true, false, map[int]int64{0: 3 << 30}, "3 GiB of it are on node 0; they stay there, as cpuset.memory_migrate is 0"},
-		"v1 that moves":         {v1("cpuset", "memory"), []int{1}, true, true, map[int]int64{0: 2 << 30}, "2 GiB of it are on node 0; they move to the other nodes at once, in about 2s"},
-		"not known":             {v2("cpuset", "memory"), []int{1}, true, false, nil, "how much memory it has on node 0 is not known"},
+		"v2": {v2("cpuset", "memory"), []int{1}, true, false, map[int]int64{0: 3 << 30, 1: 5 << 30},
+			"memory.numa changes under 1 process: 3 GiB of it are on node 0; they move to the other nodes at once, " +
+				"in about 3s at 1 GiB a second, while its processes wait"},
+		"a large one": {v2("cpuset", "memory"), []int{1}, true, false, map[int]int64{0: 300 << 30},
+			"300 GiB of it are on node 0; they move to the other nodes at once, in about 5m0s at 1 GiB a second"},
+		"v1": {v1("cpuset", "memory"), []int{1}, true, false, map[int]int64{0: 3 << 30},
+			"3 GiB of it are on node 0; they stay there, as cpuset.memory_migrate is 0"},
+		"v1 that moves": {v1("cpuset", "memory"), []int{1}, true, true, map[int]int64{0: 2 << 30},
+			"2 GiB of it are on node 0; they move to the other nodes at once, in about 2s"},
+		"not known": {v2("cpuset", "memory"), []int{1}, true, false, nil,
+			"how much memory it has on node 0 is not known"},
 		"nothing there":         {v2("cpuset", "memory"), []int{1}, true, false, map[int]int64{0: 0, 1: 5 << 30}, ""},
 		"nobody there":          {v2("cpuset", "memory"), []int{1}, false, false, map[int]int64{0: 1 << 30}, ""},
 		"one more, and no less": {v2("cpuset", "memory"), []int{0, 1}, true, false, map[int]int64{0: 1 << 30}, ""},
@@ -57,7 +63,8 @@ func TestNodesUnderMemory(t *testing.T) {
 				}
 				return
 			}
-			if len(p.Refusals) != 1 || !strings.Contains(p.Refusals[0].Reason, c.says) || p.Refusals[0].Hint != "--migrate does it" {
+			if len(p.Refusals) != 1 || !strings.Contains(p.Refusals[0].Reason, c.says) ||
+				p.Refusals[0].Hint != "--migrate does it" {
 				t.Errorf("refusals %+v, want %q", p.Refusals, c.says)
 			}
 			if note == "" {
@@ -68,8 +75,10 @@ func TestNodesUnderMemory(t *testing.T) {
 }
 
 func TestNodeBytes(t *testing.T) {
-	const one = "total=7 N0=5 N1=2\nfile=1 N0=1 N1=0\nhierarchical_total=300 N0=200 N1=100\nhierarchical_file=1 N0=1 N1=0\n"
-	const two = "anon N0=4096 N1=8192\nfile N0=100 N1=0\nkernel_stack N0=1 N1=1\nshmem N0=50 N1=0\nfile_mapped N0=7 N1=7\n"
+	const one = "total=7 N0=5 N1=2\nfile=1 N0=1 N1=0\nhierarchical_total=300 N0=200 N1=100\nhierarchical_file=1 N0=1 " +
+		"N1=0\n"
+	const two = "anon N0=4096 N1=8192\nfile N0=100 N1=0\nkernel_stack N0=1 N1=1\nshmem N0=50 N1=0\nfile_mapped N0=7 " +
+		"N1=7\n"
 	for name, c := range map[string]struct {
 		text    string
 		version int

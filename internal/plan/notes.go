@@ -17,7 +17,8 @@ func (d *desired) explainAll(in *Input) []Note {
 	var notes []Note
 	for _, g := range in.Classified.Groups {
 		if in.Released[g.Path] {
-			notes = append(notes, Note{Group: g.Path, Text: "released: its limits stay lifted, and nothing of it is changed, until the next apply"})
+			notes = append(notes, Note{Group: g.Path,
+				Text: "released: its limits stay lifted, and nothing of it is changed, until the next apply"})
 		}
 	}
 	for _, n := range in.Classified.Notes {
@@ -58,7 +59,9 @@ func (p *planner) noteRestart() {
 	for _, n := range p.d.forest.nodes {
 		s, asked := n.settings.Get(policy.KeyMemoryMax, "")
 		if _, limited := s.Value.(policy.Bytes); asked && limited && holds[n.path] {
-			p.note(n.path, policy.KeyMemoryMax, "when the OOM killer ends one backend at this limit, PostgreSQL restarts all of them: every session is lost and the log is replayed; memory.high slows down instead")
+			p.note(n.path, policy.KeyMemoryMax,
+				"when the OOM killer ends one backend at this limit, PostgreSQL restarts all of them: every session "+
+					"is lost and the log is replayed; memory.high slows down instead")
 		}
 	}
 }
@@ -72,13 +75,16 @@ var keepsAffinity = [2]int{6, 2}
 func (p *planner) noteAffinity() {
 	h, ok := p.in.Facts.HierarchyOf("cpuset")
 	top := cgroup.Dir{Hierarchy: h.ID, Path: "/"}
-	if !ok || h.Version != 2 || p.in.Facts.Kernel.AtLeast(keepsAffinity[0], keepsAffinity[1]) || slices.Contains(host.V1Names(p.o.Subtree[top].Enabled), "cpuset") {
+	if !ok || h.Version != 2 || p.in.Facts.Kernel.AtLeast(keepsAffinity[0], keepsAffinity[1]) ||
+		slices.Contains(host.V1Names(p.o.Subtree[top].Enabled), "cpuset") {
 		return
 	}
 	for _, n := range p.d.forest.nodes {
 		for _, key := range []policy.Key{policy.KeyCPUCPUs, policy.KeyMemoryNUMA} {
 			if _, asked := n.settings.Get(key, ""); asked {
-				p.note(n.path, key, "brings the cpuset controller to every group beside bulkhead's, and this kernel (before %d.%d) forgets there what taskset, numactl or CPUAffinity= has set: look at what else on this host pins itself, and pin it anew after the apply", keepsAffinity[0], keepsAffinity[1])
+				p.note(n.path, key, "brings the cpuset controller to every group beside bulkhead's, and this kernel "+
+					"(before %d.%d) forgets there what taskset, numactl or CPUAffinity= has set: look at what else "+
+					"on this host pins itself, and pin it anew after the apply", keepsAffinity[0], keepsAffinity[1])
 			}
 		}
 	}

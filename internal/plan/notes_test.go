@@ -15,7 +15,8 @@ import (
 func TestNotesOfClassification(t *testing.T) {
 	in := input(legacyHost(), group("a", nil))
 	in.Classified.Notes = []policy.Note{{Group: "a", Text: "pg_basebackup limits itself"}}
-	if notes := Make(in).Notes; !slices.ContainsFunc(notes, func(n Note) bool { return n.Group == "a" && n.Text == "pg_basebackup limits itself" && !n.NotEnforced }) {
+	if notes := Make(in).Notes; !slices.ContainsFunc(notes,
+		func(n Note) bool { return n.Group == "a" && n.Text == "pg_basebackup limits itself" && !n.NotEnforced }) {
 		t.Errorf("notes %+v", notes)
 	}
 }
@@ -39,7 +40,8 @@ func TestAffinityOfStrangers(t *testing.T) {
 		in.Facts.Kernel = host.Version{Major: 6, Minor: 1}
 		in.Observed.Subtree = map[cgroup.Dir]Subtree{}
 		c.change(&in)
-		said := slices.ContainsFunc(Make(in).Notes, func(n Note) bool { return n.Group == "a" && strings.Contains(n.Text, "taskset") })
+		said := slices.ContainsFunc(Make(in).Notes,
+			func(n Note) bool { return n.Group == "a" && strings.Contains(n.Text, "taskset") })
 		if said != c.said {
 			t.Errorf("%s: said %v", name, said)
 		}

@@ -27,7 +27,8 @@ func (d *desired) own(h host.Hierarchy, o *Observation) {
 		}
 		if _, governed := d.layout.governed[dir]; governed {
 			if len(n.owner) > 0 {
-				d.notes = append(d.notes, Note{Group: group, Key: policy.KeyOwner, Text: fmt.Sprintf("%s: systemd owns the directory of its unit", dir), Partly: true})
+				d.notes = append(d.notes, Note{Group: group, Key: policy.KeyOwner,
+					Text: fmt.Sprintf("%s: systemd owns the directory of its unit", dir), Partly: true})
 			}
 			continue
 		}
@@ -48,7 +49,8 @@ func ownerValues(o policy.Owner, version int) (values []value) {
 		if bits, ok := policy.Permissions(mode); ok {
 			text.Mode = bits
 		}
-		values = append(values, value{row: knob.Ownership(file), file: file, text: text.String(), setting: policy.Setting{Key: policy.KeyOwner, Value: ownerWords(o), Pos: o.Pos}})
+		values = append(values, value{row: knob.Ownership(file), file: file, text: text.String(),
+			setting: policy.Setting{Key: policy.KeyOwner, Value: ownerWords(o), Pos: o.Pos}})
 	}
 	if o.Sets() {
 		add(cgroup.OwnedDir, o.Directory)
@@ -73,7 +75,8 @@ func disown(have map[string]string, version int) (values []value) {
 		if now, unowned := have[file], cgroup.Unowned(have[file]); now != "" && !cgroup.SameOwner(unowned, now) {
 			values = append(values, value{
 				row: knob.Ownership(file), file: file, text: unowned,
-				setting: policy.Setting{Key: policy.KeyOwner, Value: ownerWords{}, From: "no owner is asked for any more"},
+				setting: policy.Setting{Key: policy.KeyOwner, Value: ownerWords{},
+					From: "no owner is asked for any more"},
 			})
 		}
 	}

@@ -69,7 +69,8 @@ func Make(in Input) Plan {
 		p.moveMembers()
 		p.scoreMembers()
 		p.removeDirs(p.obsolete, p.whyObsolete)
-		p.revertUnits(func(unit string, k Kept) bool { return p.isForsaken(unit, k) }, "no group claims the unit any more")
+		p.revertUnits(func(unit string, k Kept) bool { return p.isForsaken(unit, k) },
+			"no group claims the unit any more")
 	}
 	result.Steps = p.steps
 	result.Refusals = p.refusals
@@ -216,7 +217,8 @@ func (p *planner) knowDirs() {
 	}
 	for _, h := range p.in.Facts.Hierarchies {
 		for _, dir := range p.ours[h.ID] {
-			if !p.d.layout.Holds(dir) && !p.holdsKept(dir) && !p.isTheirs(dir) && !p.awaited(dir) && !p.d.layout.holdsRun(dir) {
+			if !p.d.layout.Holds(dir) && !p.holdsKept(dir) && !p.isTheirs(dir) && !p.awaited(dir) &&
+				!p.d.layout.holdsRun(dir) {
 				p.obsolete = append(p.obsolete, dir)
 				p.isObsolete[dir] = true
 			}
@@ -265,12 +267,14 @@ func (p *planner) checkForeign() {
 		if !p.o.Foreign[dir] || dir.Parent().Path != "/" {
 			continue
 		}
-		group, hint := p.d.layout.owner[dir], "choose another name for the group, or remove that directory if nobody needs it"
+		group, hint := p.d.layout.owner[dir],
+			"choose another name for the group, or remove that directory if nobody needs it"
 		if group == RootGroup {
 			hint = "choose another name with host.root, or remove that directory if nobody needs it"
 		}
 		p.foreign = append(p.foreign, dir)
-		p.refuse(group, hint, "there is a group %q in the %s hierarchy that bulkhead did not make", dir.Path, dir.Hierarchy)
+		p.refuse(group, hint, "there is a group %q in the %s hierarchy that bulkhead did not make", dir.Path,
+			dir.Hierarchy)
 	}
 }
 
@@ -303,7 +307,8 @@ func (p *planner) makeDirs() {
 		case path.Base(dir.Path) == Leaf && dir != p.d.layout.own[group][dir.Hierarchy]:
 			reason = "the group's own processes, beside its child groups"
 		}
-		p.steps = append(p.steps, Step{Op: OpMakeDir, Group: group, Dir: dir, Unit: p.d.layout.Unit(dir), Undo: string(OpRemoveDir), Reason: reason})
+		p.steps = append(p.steps, Step{Op: OpMakeDir, Group: group, Dir: dir, Unit: p.d.layout.Unit(dir),
+			Undo: string(OpRemoveDir), Reason: reason})
 		p.seedNew(dir)
 	}
 }

@@ -18,12 +18,14 @@ import (
 // member adds a placement of a process to an input.
 func (in *Input) member(p procfs.Process, group string) {
 	in.Observed.Processes = append(in.Observed.Processes, p)
-	in.Classified.Placements = append(in.Classified.Placements, classify.Placement{Process: p, Group: group, By: classify.ByRule, Rule: "exe: " + p.Comm})
+	in.Classified.Placements = append(in.Classified.Placements,
+		classify.Placement{Process: p, Group: group, By: classify.ByRule, Rule: "exe: " + p.Comm})
 }
 
 // proc is a process outside every group of ours.
 func proc(pid, ppid int, comm string, f *host.Facts) procfs.Process {
-	p := procfs.Process{ID: procfs.ID{PID: pid, Start: uint64(pid)}, PPID: ppid, Comm: comm, State: 'S', Threads: 1, Cgroups: map[string]string{}}
+	p := procfs.Process{ID: procfs.ID{PID: pid, Start: uint64(pid)}, PPID: ppid, Comm: comm, State: 'S', Threads: 1,
+		Cgroups: map[string]string{}}
 	for _, h := range f.Hierarchies {
 		p.Cgroups[h.ID] = "/"
 	}
@@ -32,7 +34,8 @@ func proc(pid, ppid int, comm string, f *host.Facts) procfs.Process {
 
 // input has a root group of the largest weight; flat tests and TestAnyStateToAnyState do without one.
 func input(f *host.Facts, groups ...classify.Group) Input {
-	return Input{Facts: f, Host: nested, Classified: groupsOf(groups...), Observed: Observation{Dirs: map[cgroup.Dir]map[string]string{}}}
+	return Input{Facts: f, Host: nested, Classified: groupsOf(groups...),
+		Observed: Observation{Dirs: map[cgroup.Dir]map[string]string{}}}
 }
 
 var nested = policy.HostPart{Root: "bulkhead", Weight: 10000}
@@ -104,7 +107,8 @@ func cpuOnly() *host.Facts { return factsWith(v1("cpu")) }
 func TestNothingToDo(t *testing.T) {
 	for name, facts := range hosts {
 		t.Run(name, func(t *testing.T) {
-			in := input(facts(), group("a", settings("group", "cpu.weight", policy.Weight(10), "memory.max", policy.Bytes(1<<30))), group("a/x", settings("group", "io.read.iops@8:0", policy.IOPS(9))))
+			in := input(facts(), group("a", settings("group", "cpu.weight", policy.Weight(10), "memory.max",
+				policy.Bytes(1<<30))), group("a/x", settings("group", "io.read.iops@8:0", policy.IOPS(9))))
 			in.member(proc(10, 1, "mysqld", in.Facts), "a")
 			in.member(proc(11, 10, "backup", in.Facts), "a/x")
 			in.inPlace()
@@ -125,13 +129,15 @@ func TestEmptyPolicyHasNoTree(t *testing.T) {
 // process together.
 func TestOrderOfANewTree(t *testing.T) {
 	f := factsWith(v1("cpu"), v1("cpuset"))
-	in := input(f, group("a", settings("group", "cpu.weight", policy.Weight(10), "cpu.cpus", policy.IDs{Set: idset.New(0)})))
+	in := input(f, group("a", settings("group", "cpu.weight", policy.Weight(10), "cpu.cpus",
+		policy.IDs{Set: idset.New(0)})))
 	in.member(proc(12, 30, "child", f), "a")
 	in.member(proc(30, 1, "parent", f), "a")
 	wantSteps(t, Make(in),
 		"mkdir cpu:/bulkhead", "mkdir cpu:/bulkhead/a",
 		"mkdir cpuset:/bulkhead", "write cpuset:/bulkhead/cpuset.cpus 0-3", "write cpuset:/bulkhead/cpuset.mems 0-1",
-		"mkdir cpuset:/bulkhead/a", "write cpuset:/bulkhead/a/cpuset.cpus 0", "write cpuset:/bulkhead/a/cpuset.mems 0-1",
+		"mkdir cpuset:/bulkhead/a", "write cpuset:/bulkhead/a/cpuset.cpus 0",
+		"write cpuset:/bulkhead/a/cpuset.mems 0-1",
 		"write cpu:/bulkhead/cpu.shares 102400", "write cpu:/bulkhead/a/cpu.shares 102",
 		"move cpu:/bulkhead/a parent", "move cpuset:/bulkhead/a parent",
 		"move cpu:/bulkhead/a child", "move cpuset:/bulkhead/a child",
@@ -155,23 +161,28 @@ func TestSwapCPUSets(t *testing.T) {
 // Limits of a parent and its child rise from the top and fall from the bottom.
 func TestRaiseAndLower(t *testing.T) {
 	limits := func(outer, inner policy.Cores) []classify.Group {
-		return groupsOf(group("a", settings("group", "cpu.limit", outer)), group("a/x", settings("group", "cpu.limit", inner))).Groups
+		return groupsOf(group("a", settings("group", "cpu.limit", outer)),
+			group("a/x", settings("group", "cpu.limit", inner))).Groups
 	}
 	in := input(cpuOnly(), limits(1e6, 5e5)...)
 	in.inPlace()
 	in.Classified.Groups = limits(3e6, 2e6)
-	wantSteps(t, Make(in), "write cpu:/bulkhead/a/cpu.cfs_quota_us 300000", "write cpu:/bulkhead/a/x/cpu.cfs_quota_us 200000")
+	wantSteps(t, Make(in), "write cpu:/bulkhead/a/cpu.cfs_quota_us 300000",
+		"write cpu:/bulkhead/a/x/cpu.cfs_quota_us 200000")
 	in.Classified.Groups = limits(4e5, 2e5)
-	wantSteps(t, Make(in), "write cpu:/bulkhead/a/x/cpu.cfs_quota_us 20000", "write cpu:/bulkhead/a/cpu.cfs_quota_us 40000")
+	wantSteps(t, Make(in), "write cpu:/bulkhead/a/x/cpu.cfs_quota_us 20000",
+		"write cpu:/bulkhead/a/cpu.cfs_quota_us 40000")
 }
 
 func TestChildAboveItsParent(t *testing.T) {
-	in := input(cpuOnly(), group("a", settings("group", "cpu.limit", policy.Cores(1e6))), group("a/x", settings("group", "cpu.limit", policy.Cores(2e6))))
+	in := input(cpuOnly(), group("a", settings("group", "cpu.limit", policy.Cores(1e6))),
+		group("a/x", settings("group", "cpu.limit", policy.Cores(2e6))))
 	p := Make(in)
 	if slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Group == "a/x" && s.File == fileQuota }) {
 		t.Error("a quota above the parent's is written; the kernel refuses it")
 	}
-	wantNote(t, p, Note{Group: "a/x", Key: "cpu.limit", Text: "cpu.limit of 2 cores is above the 1 cores of a group above it, which hold it already"})
+	wantNote(t, p, Note{Group: "a/x", Key: "cpu.limit",
+		Text: "cpu.limit of 2 cores is above the 1 cores of a group above it, which hold it already"})
 }
 
 func wantNote(t *testing.T, p Plan, want Note) {
@@ -184,7 +195,8 @@ func wantNote(t *testing.T, p Plan, want Note) {
 // What nobody asks for any more goes back to the kernel's default, a device's line too.
 func TestNoLongerAskedFor(t *testing.T) {
 	f := factsWith(v1("blkio"), v1("cpu"))
-	in := input(f, group("a", settings("group", "cpu.limit", policy.Cores(1e6), "io.read.iops@8:0", policy.IOPS(5), "io.read.iops@8:16", policy.IOPS(6))))
+	in := input(f, group("a", settings("group", "cpu.limit", policy.Cores(1e6), "io.read.iops@8:0", policy.IOPS(5),
+		"io.read.iops@8:16", policy.IOPS(6))))
 	in.inPlace()
 	in.Classified = groupsOf(group("a", settings("group", "io.read.iops@8:0", policy.IOPS(5))))
 	p := Make(in)
@@ -199,7 +211,8 @@ func TestNoLongerAskedFor(t *testing.T) {
 // cpu.idle taken away puts the kernel's weight back to its default: the weight is written again though the
 // policy never changed it.
 func TestIdleResetsWeight(t *testing.T) {
-	in := input(cpuOnly(), group("a", settings("group", "cpu.weight", policy.Weight(500), "cpu.idle", policy.Flag(true))))
+	in := input(cpuOnly(), group("a", settings("group", "cpu.weight", policy.Weight(500), "cpu.idle",
+		policy.Flag(true))))
 	in.inPlace()
 	in.Observed.Dirs[cgroup.Dir{Hierarchy: "cpu", Path: "/bulkhead/a"}]["cpu.shares"] = "3"
 	wantSteps(t, Make(in))
@@ -212,7 +225,8 @@ func TestIdleResetsWeight(t *testing.T) {
 func TestLeafBecomesInnerAndBack(t *testing.T) {
 	f := factsWith(v2("pids"))
 	alone := groupsOf(group("a", settings("group", "tasks", policy.Count(100))))
-	withChild := groupsOf(group("a", settings("group", "tasks", policy.Count(100))), group("a/x", settings("group", "tasks", policy.Count(50))))
+	withChild := groupsOf(group("a", settings("group", "tasks", policy.Count(100))),
+		group("a/x", settings("group", "tasks", policy.Count(50))))
 	in := input(f, alone.Groups...)
 	in.member(proc(10, 1, "mysqld", f), "a")
 	in.inPlace()
@@ -241,7 +255,8 @@ func TestRealtimeBudgets(t *testing.T) {
 	rt := func(ms int) policy.Settings {
 		return settings("group", "cpu.rt", policy.Duration(time.Duration(ms)*time.Millisecond))
 	}
-	in := input(cpuOnly(), group("a", nil), group("a/x", rt(100)), group("a/y", rt(50)), group("b", rt(300)), group("b/x", rt(200)))
+	in := input(cpuOnly(), group("a", nil), group("a/x", rt(100)), group("a/y", rt(50)), group("b", rt(300)),
+		group("b/x", rt(200)))
 	got := map[string]string{}
 	for _, w := range Make(in).Want {
 		if w.File == fileRTRuntime {
@@ -278,8 +293,10 @@ func TestRefusals(t *testing.T) {
 		"foreign root": {func(in *Input) {
 			in.Observed.Foreign = map[cgroup.Dir]bool{{Hierarchy: "memory", Path: "/bulkhead"}: true}
 		}, `there is a group "/bulkhead" in the memory hierarchy that bulkhead did not make`},
-		"systemd":      {func(in *Input) { in.Facts.Systemd = true }, "systemd owns the cgroup tree of this host, and could not be asked"},
-		"pinned above": {func(in *Input) { in.inUse().pinned = map[cgroup.Dir]int64{dir: 3 << 30} }, "memory.max 2 GiB is below the 3 GiB in memory:/bulkhead/a that cannot be reclaimed"},
+		"systemd": {func(in *Input) { in.Facts.Systemd = true },
+			"systemd owns the cgroup tree of this host, and could not be asked"},
+		"pinned above": {func(in *Input) { in.inUse().pinned = map[cgroup.Dir]int64{dir: 3 << 30} },
+			"memory.max 2 GiB is below the 3 GiB in memory:/bulkhead/a that cannot be reclaimed"},
 		"pinned but swap": {func(in *Input) {
 			in.inUse().pinned = map[cgroup.Dir]int64{dir: 3 << 30}
 			in.Classified = groupsOf(limited(2<<30, 1<<30))
@@ -288,11 +305,19 @@ func TestRefusals(t *testing.T) {
 			in.inUse().pinned = map[cgroup.Dir]int64{dir: 7 << 30}
 			in.Classified = groupsOf(limited(2<<30, 20<<30))
 		}, "memory.max 2 GiB plus 4 GiB of swap is below the 7 GiB"},
-		"held above":        {func(in *Input) { in.hold(3<<30, 0) }, "below the 3 GiB of anonymous and shared memory that the group's processes hold"},
-		"shared held once":  {func(in *Input) { in.hold(1<<30, 1<<30); in.hold(1<<30, 1<<30); in.hold(1<<30, 1<<30) }, ""},
-		"enough":            {func(in *Input) { in.hold(1<<30, 0); in.inUse().pinned = map[cgroup.Dir]int64{dir: 1 << 30} }, ""},
-		"reserve too large": {func(in *Input) { in.Host.Reserve.CPU = 4 * policy.One }, "host.reserve keeps 4 of the host's 4 cores"},
-		"reserve all":       {func(in *Input) { in.Host.Reserve.Memory = policy.Bytes(16 << 30) }, "host.reserve keeps 16 GiB of the host's 16 GiB"},
+		"held above": {func(in *Input) { in.hold(3<<30, 0) },
+			"below the 3 GiB of anonymous and shared memory that the group's processes hold"},
+		"shared held once": {func(in *Input) { in.hold(1<<30, 1<<30); in.hold(1<<30, 1<<30); in.hold(1<<30, 1<<30) },
+			""},
+		"enough": {func(in *Input) {
+			in.hold(1<<30,
+				0)
+			in.inUse().pinned = map[cgroup.Dir]int64{dir: 1 << 30}
+		}, ""},
+		"reserve too large": {func(in *Input) { in.Host.Reserve.CPU = 4 * policy.One },
+			"host.reserve keeps 4 of the host's 4 cores"},
+		"reserve all": {func(in *Input) { in.Host.Reserve.Memory = policy.Bytes(16 << 30) },
+			"host.reserve keeps 16 GiB of the host's 16 GiB"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := input(factsWith(v1("memory")), limited(2<<30))
@@ -343,22 +368,34 @@ func TestWhoMoves(t *testing.T) {
 		prepare func(*Input)
 		want    []string
 	}{
-		"member":                   {func(in *Input) { in.member(proc(10, 1, "p", f), "a") }, []string{"move cpu:/bulkhead/a p"}},
-		"member in place":          {func(in *Input) { in.member(inside(proc(10, 1, "p", f)), "a") }, nil},
-		"zombie":                   {func(in *Input) { p := proc(10, 1, "p", f); p.State = 'Z'; in.member(p, "a") }, nil},
-		"dying with a live thread": {func(in *Input) { p := proc(10, 1, "p", f); p.State, p.Threads = 'Z', 2; in.member(p, "a") }, []string{"move cpu:/bulkhead/a p"}},
-		"real-time":                {func(in *Input) { p := proc(10, 1, "p", f); p.RT = true; in.member(p, "a") }, nil},
+		"member": {func(in *Input) { in.member(proc(10, 1, "p", f), "a") },
+			[]string{"move cpu:/bulkhead/a p"}},
+		"member in place": {func(in *Input) { in.member(inside(proc(10, 1, "p", f)), "a") }, nil},
+		"zombie": {func(in *Input) { p := proc(10, 1, "p", f); p.State = 'Z'; in.member(p, "a") },
+			nil},
+		"dying with a live thread": {func(in *Input) {
+			p := proc(10, 1, "p", f)
+			p.State, p.Threads = 'Z',
+				2
+			in.member(p, "a")
+		}, []string{"move cpu:/bulkhead/a p"}},
+		"real-time": {func(in *Input) { p := proc(10, 1, "p", f); p.RT = true; in.member(p, "a") }, nil},
 		"real-time goes home": {func(in *Input) {
 			p := inside(proc(10, 1, "p", f))
 			p.RT = true
 			in.Observed.Processes, in.Expel = append(in.Observed.Processes, p), map[procfs.ID]bool{p.ID: true}
 		}, []string{"move cpu:/ p"}},
-		"outsider": {func(in *Input) { in.Observed.Processes = append(in.Observed.Processes, proc(10, 1, "p", f)) }, nil},
+		"outsider": {func(in *Input) { in.Observed.Processes = append(in.Observed.Processes, proc(10, 1, "p", f)) },
+			nil},
 		"protected inside": {func(in *Input) {
 			in.Classified.Skips = []classify.Skip{{Process: inside(proc(10, 1, "sshd", f)), Group: "a"}}
 		}, nil},
 		"no moves": {func(in *Input) { in.NoMoves = true; in.member(proc(10, 1, "p", f), "a") }, nil},
-		"released": {func(in *Input) { in.Released = map[string]bool{"a": true}; in.member(inside(proc(10, 1, "p", f)), "a") }, nil},
+		"released": {func(in *Input) {
+			in.Released = map[string]bool{"a": true}
+			in.member(inside(proc(10, 1, "p", f)),
+				"a")
+		}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := input(f, group("a", nil), group("b", nil))
@@ -377,7 +414,8 @@ func TestRealtimeNote(t *testing.T) {
 	in.member(p, "a")
 	wantNote(t, Make(in), Note{
 		Group: "a", PID: 10,
-		Text: "process 10 (corosync) is not moved: it is real-time, and the kernel lets no such task into a v1 cpu group",
+		Text: "process 10 (corosync) is not moved: it is real-time, and the kernel lets no such task into a v1 cpu " +
+			"group",
 	})
 }
 
@@ -397,22 +435,28 @@ func TestHomes(t *testing.T) {
 		existing map[cgroup.Dir]bool
 		want     string
 	}{
-		"own":              {Homes{Process: map[procfs.ID]map[string]string{id(11): at("/user/1"), id(10): at("/parent")}}, nil, "/user/1"},
-		"own, partly gone": {Homes{Process: map[procfs.ID]map[string]string{id(11): at("/user/1/x")}}, there("/user"), "/user"},
-		"own, all gone":    {Homes{Process: map[procfs.ID]map[string]string{id(11): at("/user/1/x")}}, there(), "/"},
-		"parent's":         {Homes{Process: map[procfs.ID]map[string]string{id(10): at("/parent")}}, nil, "/parent"},
-		"group's":          {Homes{Group: map[string]map[string]string{"a": at("/system")}}, nil, "/system"},
-		"group above's":    {Homes{Group: map[string]map[string]string{"": at("/no"), "a": at("/system")}}, nil, "/system"},
-		"none":             {Homes{}, nil, "/"},
-		"in our own tree":  {Homes{Process: map[procfs.ID]map[string]string{id(11): at("/bulkhead/b")}, Group: map[string]map[string]string{"a": at("/system")}}, nil, "/system"},
-		"other start time": {Homes{Process: map[procfs.ID]map[string]string{{PID: 11, Start: 5}: at("/user/1")}}, nil, "/"},
+		"own": {Homes{Process: map[procfs.ID]map[string]string{id(11): at("/user/1"),
+			id(10): at("/parent")}}, nil, "/user/1"},
+		"own, partly gone": {Homes{Process: map[procfs.ID]map[string]string{id(11): at("/user/1/x")}}, there("/user"),
+			"/user"},
+		"own, all gone": {Homes{Process: map[procfs.ID]map[string]string{id(11): at("/user/1/x")}}, there(), "/"},
+		"parent's":      {Homes{Process: map[procfs.ID]map[string]string{id(10): at("/parent")}}, nil, "/parent"},
+		"group's":       {Homes{Group: map[string]map[string]string{"a": at("/system")}}, nil, "/system"},
+		"group above's": {Homes{Group: map[string]map[string]string{"": at("/no"), "a": at("/system")}}, nil,
+			"/system"},
+		"none": {Homes{}, nil, "/"},
+		"in our own tree": {Homes{Process: map[procfs.ID]map[string]string{id(11): at("/bulkhead/b")},
+			Group: map[string]map[string]string{"a": at("/system")}}, nil, "/system"},
+		"other start time": {Homes{Process: map[procfs.ID]map[string]string{{PID: 11, Start: 5}: at("/user/1")}}, nil,
+			"/"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := input(cpuOnly(), group("a", nil))
 			in.inPlace()
 			p := proc(11, 10, "p", in.Facts)
 			p.Cgroups["cpu"] = "/bulkhead/a"
-			in.Observed.Processes = []procfs.Process{proc(10, 11, "parent", in.Facts), p} // a loop of parents, as pid reuse makes
+			in.Observed.Processes = []procfs.Process{proc(10, 11, "parent", in.Facts),
+				p} // a loop of parents, as pid reuse makes
 			in.Expel = map[procfs.ID]bool{p.ID: true}
 			in.Observed.Homes, in.Observed.Existing = test.homes, test.existing
 			plan := Make(in)
@@ -452,7 +496,8 @@ func TestOOMScore(t *testing.T) {
 			in.Observed.Originals.OOMScoreAdj = map[procfs.ID]int{p.ID: test.original}
 			plan := Make(in)
 			wantSteps(t, plan, test.want...)
-			if refused := slices.ContainsFunc(plan.Notes, func(n Note) bool { return n.NotEnforced }); refused != !test.privileged {
+			if refused := slices.ContainsFunc(plan.Notes,
+				func(n Note) bool { return n.NotEnforced }); refused != !test.privileged {
 				t.Errorf("notes %+v", plan.Notes)
 			}
 		})
@@ -486,12 +531,14 @@ func TestForeignBelowOurRoot(t *testing.T) {
 }
 
 func TestReleasedGroups(t *testing.T) {
-	in := input(cpuOnly(), group("a", settings("group", "cpu.limit", policy.Cores(1e6))), group("a/x", nil), group("b", nil))
+	in := input(cpuOnly(), group("a", settings("group", "cpu.limit", policy.Cores(1e6))), group("a/x", nil),
+		group("b", nil))
 	in.Released = map[string]bool{"a": true}
 	in.member(proc(10, 1, "p", in.Facts), "a/x")
 	p := Make(in)
 	wantSteps(t, p, "mkdir cpu:/bulkhead", "mkdir cpu:/bulkhead/b", "write cpu:/bulkhead/cpu.shares 102400")
-	wantNote(t, p, Note{Group: "a", Text: "released: its limits stay lifted, and nothing of it is changed, until the next apply"})
+	wantNote(t, p, Note{Group: "a",
+		Text: "released: its limits stay lifted, and nothing of it is changed, until the next apply"})
 	if len(p.Shares) != 2 {
 		t.Errorf("shares %+v", p.Shares)
 	}
@@ -500,7 +547,8 @@ func TestReleasedGroups(t *testing.T) {
 // A release lifts memory and CPU from the top before anything else, and needs no policy.
 func TestReleaseOrder(t *testing.T) {
 	f := factsWith(v1("cpu"), v1("memory"), v1("pids"))
-	in := input(f, group("a", settings("group", "tasks", policy.Count(9), "memory.max", policy.Bytes(1<<30), "cpu.limit", policy.Cores(1e6))),
+	in := input(f, group("a", settings("group", "tasks", policy.Count(9), "memory.max", policy.Bytes(1<<30),
+		"cpu.limit", policy.Cores(1e6))),
 		group("a/x", settings("group", "memory.max", policy.Bytes(1<<29))))
 	in.member(proc(10, 1, "p", f), "a")
 	in.inPlace()
@@ -516,7 +564,8 @@ func TestReleaseOrder(t *testing.T) {
 		"write cpu:/bulkhead/cpu.shares 1024",
 		"oom_score_adj p 7",
 		"rmdir pids:/bulkhead/a/x", "rmdir pids:/bulkhead/a/db", "rmdir pids:/bulkhead/a", "rmdir pids:/bulkhead",
-		"rmdir memory:/bulkhead/a/x", "rmdir memory:/bulkhead/a/db", "rmdir memory:/bulkhead/a", "rmdir memory:/bulkhead",
+		"rmdir memory:/bulkhead/a/x", "rmdir memory:/bulkhead/a/db", "rmdir memory:/bulkhead/a",
+		"rmdir memory:/bulkhead",
 		"rmdir cpu:/bulkhead/a/x", "rmdir cpu:/bulkhead/a/db", "rmdir cpu:/bulkhead/a", "rmdir cpu:/bulkhead",
 	)
 	for _, s := range p.Steps {
@@ -542,7 +591,8 @@ func TestReleaseTellsOfForeignGroups(t *testing.T) {
 			t.Errorf("removes %s", s.Dir)
 		}
 	}
-	if len(p.Notes) != 1 || !strings.Contains(p.Notes[0].Text, "cpu:/bulkhead/a/x/theirs is kept, and with it the directories above") {
+	if len(p.Notes) != 1 || !strings.Contains(p.Notes[0].Text,
+		"cpu:/bulkhead/a/x/theirs is kept, and with it the directories above") {
 		t.Errorf("notes %+v", p.Notes)
 	}
 }
@@ -559,10 +609,14 @@ func TestCaveats(t *testing.T) {
 			lost[n.Group+" "+string(n.Key)] = true
 		}
 	}
-	if !slices.ContainsFunc(p.Notes, func(n Note) bool { return n.Partly && !n.NotEnforced && n.About("c", policy.KeyIOWriteIOPS) }) {
+	if !slices.ContainsFunc(p.Notes, func(n Note) bool {
+		return n.Partly && !n.NotEnforced &&
+			n.About("c", policy.KeyIOWriteIOPS)
+	}) {
 		t.Errorf("nothing says that buffered writes are not held: %+v", p.Notes)
 	}
-	if want := map[string]bool{"a memory.high": true, "a tasks": true}; len(lost) != len(want) || !lost["a memory.high"] || !lost["a tasks"] {
+	if want := map[string]bool{"a memory.high": true, "a tasks": true}; len(lost) != len(want) ||
+		!lost["a memory.high"] || !lost["a tasks"] {
 		t.Errorf("not enforced: %v, want %v", lost, want)
 	}
 	text := Render(p, RenderOptions{Facts: in.Facts})

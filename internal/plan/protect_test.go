@@ -18,15 +18,18 @@ func TestProtection(t *testing.T) {
 		groups []classify.Group
 		want   map[string]int64 // path below our root → MiB
 	}{
-		{"the groups above", []classify.Group{group("a", nil), group("a/x", low(100)), group("a/y", low(50)), group("a/z", nil)},
+		{"the groups above", []classify.Group{group("a", nil), group("a/x", low(100)), group("a/y", low(50)),
+			group("a/z", nil)},
 			map[string]int64{"": 150, "/a": 150, "/a/x": 100, "/a/y": 50}},
 		{"own processes", []classify.Group{group("a", low(100)), group("a/x", nil)},
 			map[string]int64{"": 100, "/a": 100, "/a/db": 100}},
 		{"own processes and a child", []classify.Group{group("a", low(100)), group("a/x", low(30)), group("b", low(5))},
 			map[string]int64{"": 105, "/a": 100, "/a/db": 70, "/a/x": 30, "/b": 5}},
-		{"the children ask for more", []classify.Group{group("a", low(100)), group("a/x", low(80)), group("a/y", low(80))},
+		{"the children ask for more", []classify.Group{group("a", low(100)), group("a/x", low(80)),
+			group("a/y", low(80))},
 			map[string]int64{"": 100, "/a": 100, "/a/x": 80, "/a/y": 80}},
-		{"none", []classify.Group{group("a", settings("group", "memory.low", policy.Unlimited{})), group("a/x", nil)}, map[string]int64{}},
+		{"none", []classify.Group{group("a", settings("group", "memory.low", policy.Unlimited{})), group("a/x", nil)},
+			map[string]int64{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := map[string]int64{}

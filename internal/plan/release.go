@@ -58,7 +58,9 @@ func MakeRelease(in Input) Plan {
 	}
 	r.giveScoresBack()
 	r.tellForeign()
-	r.removeDirs(slices.DeleteFunc(slices.Clone(r.scope), func(d cgroup.Dir) bool { return r.holdsForeign(d) || r.isTheirs(d) || r.isMute(d) }), func(cgroup.Dir) string { return whyReleased })
+	r.removeDirs(slices.DeleteFunc(slices.Clone(r.scope),
+		func(d cgroup.Dir) bool { return r.holdsForeign(d) || r.isTheirs(d) || r.isMute(d) }),
+		func(cgroup.Dir) string { return whyReleased })
 	if r.covers(RootGroup) {
 		r.giveDisksBack(whyReleased)
 	}
@@ -99,7 +101,8 @@ func (r *releaser) covers(group string) bool {
 // isMute says whether a directory is that of a unit which systemd cannot be asked to end: it stays, for a release that
 // can.
 func (r *releaser) isMute(dir cgroup.Dir) bool {
-	return r.in.Systemd != nil && r.in.Systemd.Mute && r.d.layout.owned[dir.Hierarchy] && unitname.TypeOf(path.Base(dir.Path)) != ""
+	return r.in.Systemd != nil && r.in.Systemd.Mute && r.d.layout.owned[dir.Hierarchy] &&
+		unitname.TypeOf(path.Base(dir.Path)) != ""
 }
 
 // isIdleAnchor says whether a directory is that of a slice which holds controllers beside units, when none of them
@@ -133,17 +136,22 @@ func (r *releaser) tellForeign() {
 			continue
 		}
 		if unit := r.d.layout.Unit(dir); unit != "" {
-			r.note(r.groupOf(dir), "", "%s runs in the group's slice, which holds it no more; a release after the unit's next start takes the slice away", unit)
+			r.note(r.groupOf(dir), "",
+				"%s runs in the group's slice, which holds it no more; a release after the unit's next start takes "+
+					"the slice away", unit)
 			continue
 		}
 		who := ""
 		if inside := r.inside(dir); len(inside) > 0 {
 			who = fmt.Sprintf(", and process %d (%s) sits in it", inside[0].PID, terminal.Printable(inside[0].Comm))
 			if more := len(inside) - 1; more > 0 {
-				who = fmt.Sprintf(", and process %d (%s) and %d more sit in it", inside[0].PID, terminal.Printable(inside[0].Comm), more)
+				who = fmt.Sprintf(", and process %d (%s) and %d more sit in it", inside[0].PID,
+					terminal.Printable(inside[0].Comm), more)
 			}
 		}
-		r.note(r.groupOf(dir), "", "%s is kept, and with it the directories above it: bulkhead did not make it%s; remove it and release again", dir, who)
+		r.note(r.groupOf(dir), "",
+			"%s is kept, and with it the directories above it: bulkhead did not make it%s; remove it and release again",
+			dir, who)
 	}
 }
 
@@ -302,7 +310,8 @@ func (r *releaser) sendHome() {
 		}
 		for _, h := range r.in.Facts.Hierarchies {
 			dir := cgroup.Dir{Hierarchy: h.ID, Path: r.where(proc, h.ID)}
-			if owner, ours := r.d.layout.Group(dir); ours && len(r.ours[h.ID]) > 0 && !r.isForeign(dir) && !r.inUnit(proc, h.ID) {
+			if owner, ours := r.d.layout.Group(dir); ours && len(r.ours[h.ID]) > 0 && !r.isForeign(dir) &&
+				!r.inUnit(proc, h.ID) {
 				if !r.covers(owner) {
 					owner = group
 				}
@@ -337,7 +346,8 @@ func (r *releaser) giveScoresBack() {
 		if known && now == original {
 			continue
 		}
-		step := Step{Op: OpOOMScore, Group: group, PID: proc.ID, Comm: proc.Comm, New: strconv.Itoa(original), Reason: whyReleased}
+		step := Step{Op: OpOOMScore, Group: group, PID: proc.ID, Comm: proc.Comm, New: strconv.Itoa(original),
+			Reason: whyReleased}
 		if known {
 			step.Old, step.Undo = strconv.Itoa(now), strconv.Itoa(now)
 		}
@@ -375,7 +385,8 @@ func (r *releaser) giveControllersBack() {
 			}
 		}
 		if len(drop) > 0 {
-			r.steps = append(r.steps, r.subtreeStep(dir, nil, drop, "bulkhead enabled "+strings.Join(drop, ", ")+" here"))
+			r.steps = append(r.steps, r.subtreeStep(dir, nil, drop,
+				"bulkhead enabled "+strings.Join(drop, ", ")+" here"))
 		}
 	}
 }

@@ -125,11 +125,13 @@ func (r *renderer) steps() {
 		byGroup[s.Group] = append(byGroup[s.Group], i)
 	}
 	var parts []string
-	for _, op := range []Op{OpDropIn, OpMakeDir, OpKeep, OpWrite, OpSet, OpNetwork, OpMove, OpOOMScore, OpRemoveDir, OpRevert} {
+	for _, op := range []Op{OpDropIn, OpMakeDir, OpKeep, OpWrite, OpSet, OpNetwork, OpMove, OpOOMScore, OpRemoveDir,
+		OpRevert} {
 		if counts[op] > 0 {
 			part := fmt.Sprintf("%d %s", counts[op], op)
 			if op == OpMove {
-				part += fmt.Sprintf(" of %d %s", len(moved), map[bool]string{true: "process", false: "processes"}[len(moved) == 1])
+				part += fmt.Sprintf(" of %d %s", len(moved),
+					map[bool]string{true: "process", false: "processes"}[len(moved) == 1])
 			}
 			parts = append(parts, part)
 		}
@@ -257,7 +259,8 @@ func (r *renderer) shares() {
 	}
 	r.columns(table, 3)
 	most := r.plan.Shares[0].Against
-	r.wrapped(2, "against "+most+"; a weight counts only among siblings, and what a limited group leaves goes to the others")
+	r.wrapped(2, "against "+most+
+		"; a weight counts only among siblings, and what a limited group leaves goes to the others")
 	for _, s := range r.plan.Shares {
 		if s.Against != most {
 			r.wrapped(2, s.Group+": against "+s.Against)
@@ -271,7 +274,8 @@ func (r *renderer) askedCPU(group string) string {
 	idle := slices.ContainsFunc(r.plan.Want, func(w Wanted) bool {
 		return w.Group == group && w.Setting.Key == policy.KeyCPUIdle && w.Setting.Value == policy.Flag(true)
 	})
-	for _, key := range []policy.Key{policy.KeyCPUWeight, policy.KeyCPULimit, policy.KeyCPUIdle, policy.KeyCPUCPUs, policy.KeyCPUNUMA} {
+	for _, key := range []policy.Key{policy.KeyCPUWeight, policy.KeyCPULimit, policy.KeyCPUIdle, policy.KeyCPUCPUs,
+		policy.KeyCPUNUMA} {
 		i := slices.IndexFunc(r.plan.Want, func(w Wanted) bool {
 			return w.Group == group && w.Setting.Key == key && w.Setting.From != fromAbove
 		})

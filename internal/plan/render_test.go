@@ -37,14 +37,19 @@ func golden(t *testing.T, name, text string) {
 // theHost is two instances with a backup, and a batch group, on any host.
 func theHost(in *Input) {
 	role := func(role string, pairs ...any) policy.Settings { return settings("role "+role, pairs...) }
-	in.Host = policy.HostPart{Root: "bulkhead", Weight: 10000, Reserve: policy.Reserve{CPU: policy.One / 2, Memory: policy.Bytes(1 << 30)}, Pos: policy.Pos{File: "/etc/bulkhead/policy.yaml", Line: 3}}
+	in.Host = policy.HostPart{Root: "bulkhead", Weight: 10000,
+		Reserve: policy.Reserve{CPU: policy.One / 2, Memory: policy.Bytes(1 << 30)},
+		Pos:     policy.Pos{File: "/etc/bulkhead/policy.yaml", Line: 3}}
 	database := role("database", "cpu.weight", policy.Weight(1000)).With(
-		policy.Setting{Key: "memory.max", Value: policy.Bytes(6 << 30), Raw: "37.5%", From: "class standard", Pos: policy.Pos{File: "/etc/bulkhead/policy.yaml", Line: 8}})
+		policy.Setting{Key: "memory.max", Value: policy.Bytes(6 << 30), Raw: "37.5%", From: "class standard",
+			Pos: policy.Pos{File: "/etc/bulkhead/policy.yaml", Line: 8}})
 	in.Classified = groupsOf(
 		group("mysql3306", database.With(settings("group", "io.read.bandwidth@8:0", policy.Rate(100e6))[0])),
-		group("mysql3306/backup", role("helper", "cpu.weight", policy.Weight(10)).With(settings("group", "io.read.bandwidth@8:0", policy.Rate(20e6))[0])),
+		group("mysql3306/backup", role("helper", "cpu.weight",
+			policy.Weight(10)).With(settings("group", "io.read.bandwidth@8:0", policy.Rate(20e6))[0])),
 		group("reports", role("batch", "cpu.weight", policy.Weight(1), "cpu.idle", policy.Flag(true)).With(
-			settings("group", "cpu.limit", policy.Cores(1.5e6))[0]).With(settings("group", "memory.high", policy.Bytes(2<<30))[0])),
+			settings("group", "cpu.limit", policy.Cores(1.5e6))[0]).With(settings("group", "memory.high",
+			policy.Bytes(2<<30))[0])),
 	)
 	in.member(proc(1100, 1, "mysqld", in.Facts), "mysql3306")
 	in.member(proc(1180, 1100, "mariabackup", in.Facts), "mysql3306/backup")
@@ -71,7 +76,8 @@ func TestRenderGolden(t *testing.T) {
 			in.inUse().current = map[cgroup.Dir]int64{root: 5 << 30}
 			in.inUse().pinned = map[cgroup.Dir]int64{root: 4 << 30}
 			in.Classified.Groups = in.Classified.Groups[:2]
-			in.Classified.Groups[0].Settings = in.Classified.Groups[0].Settings.With(settings("override 3", "memory.max", policy.Bytes(3<<30))[0]).With(settings("group", "oom_score_adj", policy.Count(-500))[0])
+			in.Classified.Groups[0].Settings = in.Classified.Groups[0].Settings.With(settings("override 3",
+				"memory.max", policy.Bytes(3<<30))[0]).With(settings("group", "oom_score_adj", policy.Count(-500))[0])
 			in.Observed.OOMScoreAdj = map[procfs.ID]int{in.Classified.Placements[0].Process.ID: 0}
 			return in
 		},
@@ -117,9 +123,12 @@ func TestRenderNothing(t *testing.T) {
 
 // Without facts a plan can still be printed, with a path of the caller's.
 func TestRenderOptions(t *testing.T) {
-	p := Plan{Steps: []Step{{Op: OpWrite, Group: RootGroup, Dir: cgroup.Dir{Hierarchy: "cpu", Path: "/dbs"}, File: "cpu.shares", Old: "1024", New: "2048", Undo: "1024", Reason: "why"}}}
-	text := Render(p, RenderOptions{Root: "dbs", Path: func(d cgroup.Dir) string { return "/mnt/" + d.Hierarchy + d.Path }})
-	for _, want := range []string{"dbs (the root group)", "/mnt/cpu/dbs/cpu.shares", "1024 -> 2048", `undo: write "1024"`} {
+	p := Plan{Steps: []Step{{Op: OpWrite, Group: RootGroup, Dir: cgroup.Dir{Hierarchy: "cpu", Path: "/dbs"},
+		File: "cpu.shares", Old: "1024", New: "2048", Undo: "1024", Reason: "why"}}}
+	text := Render(p, RenderOptions{Root: "dbs",
+		Path: func(d cgroup.Dir) string { return "/mnt/" + d.Hierarchy + d.Path }})
+	for _, want := range []string{"dbs (the root group)", "/mnt/cpu/dbs/cpu.shares", "1024 -> 2048",
+		`undo: write "1024"`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q lacks %q", text, want)
 		}
@@ -133,8 +142,10 @@ func manyGroups() Input {
 		for _, child := range []string{"", "/backup", "/exporter", "/jobs"} {
 			path := "mysql" + string(rune('A'+i/26)) + string(rune('a'+i%26)) + child
 			in.Classified.Groups = append(in.Classified.Groups, group(path, settings("group",
-				"cpu.weight", policy.Weight(1+i), "cpu.limit", policy.Cores(2e6), "cpu.burst", policy.Duration(1e6), "memory.max", policy.Bytes(1<<30),
-				"memory.swap", policy.Bytes(1<<28), "tasks", policy.Count(500), "io.read.bandwidth@8:0", policy.Rate(1e8), "io.write.iops@8:0", policy.IOPS(500))))
+				"cpu.weight", policy.Weight(1+i), "cpu.limit", policy.Cores(2e6), "cpu.burst", policy.Duration(1e6),
+				"memory.max", policy.Bytes(1<<30),
+				"memory.swap", policy.Bytes(1<<28), "tasks", policy.Count(500), "io.read.bandwidth@8:0",
+				policy.Rate(1e8), "io.write.iops@8:0", policy.IOPS(500))))
 		}
 	}
 	in.Classified = groupsOf(in.Classified.Groups...)

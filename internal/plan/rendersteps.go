@@ -189,9 +189,11 @@ func (r *renderer) about(steps []int) {
 // String says what a write waits for.
 func (w *Reclaim) String() string {
 	if w.Below == 0 {
-		return fmt.Sprintf("waits: %s at most, for the kernel to reclaim what is in use above it; else everything is undone", w.Within)
+		return fmt.Sprintf("waits: %s at most, for the kernel to reclaim what is in use above it; else everything is "+
+			"undone", w.Within)
 	}
-	return fmt.Sprintf("waits: %s at most, until no more than %s are in use; else everything is undone", w.Within, policy.Bytes(w.Below).Human())
+	return fmt.Sprintf("waits: %s at most, until no more than %s are in use; else everything is undone", w.Within,
+		policy.Bytes(w.Below).Human())
 }
 
 // fromRole says whether the value comes from a role's defaults.

@@ -15,9 +15,11 @@ func (p *planner) checkReserve() {
 		p.refuse(RootGroup, "raise the number of CPUs or lower host.reserve",
 			"host.reserve keeps %s of the host's %s cores, and leaves none for the groups", reserve.CPU, have)
 	}
-	if kept, have := reservedMemory(p.in.Facts, p.in.Host), policy.Bytes(p.in.Facts.MemTotal); kept > 0 && kept >= have {
+	if kept, have := reservedMemory(p.in.Facts, p.in.Host), policy.Bytes(p.in.Facts.MemTotal); kept > 0 &&
+		kept >= have {
 		p.refuse(RootGroup, "lower host.reserve",
-			"host.reserve keeps %s of the host's %s of memory, and leaves none for the groups", kept.Human(), have.Human())
+			"host.reserve keeps %s of the host's %s of memory, and leaves none for the groups", kept.Human(),
+			have.Human())
 	}
 }
 
@@ -86,7 +88,8 @@ func (p *planner) noteReserve(shares []Share) {
 		}
 		if left < reserve.CPU.Float() && len(shares) > 0 {
 			p.notes = append(p.notes, Note{Key: policy.KeyCPULimit, NotEnforced: true, Text: fmt.Sprintf(
-				"host.reserve asks for %s cores for the rest of the host, which gets %.2f when every group wants all there is: "+
+				"host.reserve asks for %s cores for the rest of the host, which gets %.2f when every group wants all "+
+					"there is: "+
 					"give every outermost group a cpu.limit, together no more than %s cores, or lower their weights; "+
 					"with host.root a quota over all groups keeps it, and stops them for milliseconds in each period",
 				reserve.CPU, left, total-reserve.CPU)})
@@ -96,7 +99,8 @@ func (p *planner) noteReserve(shares []Share) {
 		if left := policy.Bytes(p.in.Facts.MemTotal) - kept; !p.bounds(policy.KeyMemoryMax, int64(left)) {
 			p.notes = append(p.notes, Note{Key: policy.KeyMemoryMax, NotEnforced: true, Text: fmt.Sprintf(
 				"host.reserve asks for %s of memory for the rest of the host, and nothing keeps it: %s; "+
-					"give every outermost group a memory.max, together no more than %s, or all of them one by host.root",
+					"give every outermost group a memory.max, together no more than %s, or all of them one by "+
+					"host.root",
 				kept.Human(), p.unbounded(policy.KeyMemoryMax), left.Human())})
 		}
 	}

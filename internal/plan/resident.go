@@ -39,7 +39,8 @@ func (p *planner) knowResidents() {
 			continue
 		}
 		if group, ok := p.d.layout.Resident(proc); ok {
-			p.placed[proc.ID] = placing{group: group, why: "no rule matches it, and it stays in its group", resident: true}
+			p.placed[proc.ID] = placing{group: group, why: "no rule matches it, and it stays in its group",
+				resident: true}
 		}
 	}
 }

@@ -35,7 +35,8 @@ func TestNoEscapeByExec(t *testing.T) {
 		in := in
 		in.Classified.Groups = groupsOf(group("bk", settings("group", two...)), group("bk/x", nil)).Groups
 		text := strings.Join(brief(Make(in)), "\n")
-		for _, want := range []string{"move cpu:/bulkhead/bk/db gzip", "move memory:/bulkhead/bk/db gzip", "move memory:/bulkhead/bk/db orphan"} {
+		for _, want := range []string{"move cpu:/bulkhead/bk/db gzip", "move memory:/bulkhead/bk/db gzip",
+			"move memory:/bulkhead/bk/db orphan"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("no %q among\n%s", want, text)
 			}
@@ -75,14 +76,17 @@ func TestResidents(t *testing.T) {
 		prepare func(*Input)
 		want    []string
 	}{
-		"stays":                    {at("/bulkhead/a", "/bulkhead/a"), nil, nil},
-		"born between two moves":   {at("/bulkhead/a", "/"), nil, []string{"move memory:/bulkhead/a p"}},
-		"taken away by somebody":   {at("/bulkhead/a", "/other"), nil, nil},
-		"from one group to other":  {at("/bulkhead/b/db", "/bulkhead/a"), nil, []string{"move memory:/bulkhead/b/db p"}},
-		"the innermost group":      {at("/bulkhead/b/db", "/bulkhead/b/x"), nil, []string{"move cpu:/bulkhead/b/x p"}},
-		"beside the leaf":          {at("/bulkhead/b", "/bulkhead/b"), nil, []string{"move cpu:/bulkhead/b/db p", "move memory:/bulkhead/b/db p"}},
+		"stays":                  {at("/bulkhead/a", "/bulkhead/a"), nil, nil},
+		"born between two moves": {at("/bulkhead/a", "/"), nil, []string{"move memory:/bulkhead/a p"}},
+		"taken away by somebody": {at("/bulkhead/a", "/other"), nil, nil},
+		"from one group to other": {at("/bulkhead/b/db", "/bulkhead/a"), nil,
+			[]string{"move memory:/bulkhead/b/db p"}},
+		"the innermost group": {at("/bulkhead/b/db", "/bulkhead/b/x"), nil, []string{"move cpu:/bulkhead/b/x p"}},
+		"beside the leaf": {at("/bulkhead/b", "/bulkhead/b"), nil,
+			[]string{"move cpu:/bulkhead/b/db p", "move memory:/bulkhead/b/db p"}},
 		"in the root group itself": {at("/bulkhead", "/"), nil, []string{"move cpu:/ p"}},
-		"of a group that is gone":  {at("/bulkhead/old", "/"), nil, []string{"move cpu:/ p", "rmdir cpu:/bulkhead/old"}},
+		"of a group that is gone": {at("/bulkhead/old", "/"), nil,
+			[]string{"move cpu:/ p", "rmdir cpu:/bulkhead/old"}},
 		"below, in a group made by others": {at("/bulkhead/a/theirs", "/bulkhead/a"), func(in *Input) {
 			in.Observed.Foreign = map[cgroup.Dir]bool{theirs: true}
 		}, nil},
@@ -186,7 +190,8 @@ func TestReleaseLeavesForeignMembers(t *testing.T) {
 	if strings.Join(moves, ", ") != "move memory:/ p" {
 		t.Errorf("moves and removals %v", moves)
 	}
-	if len(made.Notes) != 1 || !strings.Contains(made.Notes[0].Text, "cpu:/bulkhead/a/theirs is kept") || !strings.Contains(made.Notes[0].Text, "process 10 (p)") {
+	if len(made.Notes) != 1 || !strings.Contains(made.Notes[0].Text, "cpu:/bulkhead/a/theirs is kept") ||
+		!strings.Contains(made.Notes[0].Text, "process 10 (p)") {
 		t.Errorf("notes %+v", made.Notes)
 	}
 }

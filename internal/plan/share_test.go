@@ -37,8 +37,10 @@ func TestSharesMatchTheMeasurement(t *testing.T) {
 		in.Host.Weight = test.weight
 		in.Observed.Siblings = []Sibling{{Dir: cgroup.Dir{Hierarchy: "cpu", Path: "/"}, Tasks: 1}} // one session
 		s := shareOf(t, Make(in), "mysql")
-		if !near(s.Percent, test.measured, 1.5) || !near(s.Percent, test.computed, 0.01) || !near(s.Guaranteed, s.Percent/50, 1e-9) {
-			t.Errorf("root weight %d: %.2f cores, %.2f %% of the host; computed %v, measured %v", test.weight, s.Guaranteed, s.Percent, test.computed, test.measured)
+		if !near(s.Percent, test.measured, 1.5) || !near(s.Percent, test.computed, 0.01) ||
+			!near(s.Guaranteed, s.Percent/50, 1e-9) {
+			t.Errorf("root weight %d: %.2f cores, %.2f %% of the host; computed %v, measured %v", test.weight,
+				s.Guaranteed, s.Percent, test.computed, test.measured)
 		}
 	}
 }
@@ -63,7 +65,8 @@ func TestShares(t *testing.T) {
 		against string
 	}{
 		"nobody beside": {
-			want:    map[string]float64{"": 2, "a": 2 * 3072 / sum, "a/x": 2 * 3072 / sum / 3, "b": 2 * 1024 / sum, "idle": 2 * 3 / sum},
+			want: map[string]float64{"": 2, "a": 2 * 3072 / sum, "a/x": 2 * 3072 / sum / 3, "b": 2 * 1024 / sum,
+				"idle": 2 * 3 / sum},
 			against: "one assumed competitor beside bulkhead's groups",
 		},
 		"beside tasks and groups": {
@@ -85,7 +88,8 @@ func TestShares(t *testing.T) {
 		},
 		"its CPUs are a cap": {
 			prepare: func(in *Input) {
-				in.Classified.Groups[0].Settings = cpu("cpu.weight", policy.Weight(300), "cpu.cpus", policy.IDs{Set: idset.New(3)})
+				in.Classified.Groups[0].Settings = cpu("cpu.weight", policy.Weight(300), "cpu.cpus",
+					policy.IDs{Set: idset.New(3)})
 			},
 			want:  map[string]float64{"": 2, "a": 1},
 			limit: map[string]float64{"a": 1, "a/x": 1},
@@ -137,7 +141,8 @@ func TestShares(t *testing.T) {
 // v2's weights are in another scale and give the same.
 func TestSharesOnBothVersions(t *testing.T) {
 	groups := []any{"cpu.weight", policy.Weight(200)}
-	old, now := input(cpuOnly(), group("a", settings("group", groups...)), group("b", nil)), input(unifiedHost(), group("a", settings("group", groups...)), group("b", nil))
+	old, now := input(cpuOnly(), group("a", settings("group", groups...)), group("b", nil)),
+		input(unifiedHost(), group("a", settings("group", groups...)), group("b", nil))
 	old.Observed.Siblings = []Sibling{{Dir: cgroup.Dir{Hierarchy: "cpu", Path: "/other"}, Weight: 5120}}
 	now.Observed.Siblings = []Sibling{{Dir: cgroup.Dir{Hierarchy: "unified", Path: "/other"}, Weight: 500}}
 	for _, g := range []string{"", "a", "b"} {
@@ -197,7 +202,8 @@ func TestSharesWithoutARootGroup(t *testing.T) {
 // Without a root group limits that leave the reserve, or weights, keep it; a plan says when neither does.
 func TestReserveWithoutARootGroup(t *testing.T) {
 	limit := func(cores float64, size policy.Bytes) policy.Settings {
-		return settings("group", "cpu.weight", policy.Weight(1000), "cpu.limit", policy.Cores(cores*1e6), "memory.max", size)
+		return settings("group", "cpu.weight", policy.Weight(1000), "cpu.limit", policy.Cores(cores*1e6), "memory.max",
+			size)
 	}
 	weight := func(w policy.Weight) policy.Settings { return settings("group", "cpu.weight", w) }
 	idle := settings("role batch", "cpu.idle", policy.Flag(true), "memory.max", policy.Bytes(1<<30))
@@ -228,7 +234,8 @@ func TestReserveWithoutARootGroup(t *testing.T) {
 					got = append(got, n.Text)
 				}
 			}
-			if (len(got) == 0) != (test.want == "") || !strings.Contains(strings.Join(got, "\n"), test.want) || len(got) > 1 {
+			if (len(got) == 0) != (test.want == "") || !strings.Contains(strings.Join(got, "\n"), test.want) ||
+				len(got) > 1 {
 				t.Errorf("notes %q, want one with %q", got, test.want)
 			}
 		})

@@ -78,9 +78,18 @@ func drawSettings(t *rapid.T, label string) policy.Settings {
 		},
 		"memory.numa": func() policy.Value { return pick(ids(0), ids(1), ids(0, 1)) },
 		"memory.low":  size, "memory.high": size, "memory.max": size, "memory.swap": size,
-		"memory.swappiness":       func() policy.Value { return pick(policy.Count(1), policy.Count(60), policy.Count(100)) },
-		"memory.oom":              func() policy.Value { return pick(policy.OOM("kill"), policy.OOM("pause"), policy.OOM("kill-group")) },
-		"memory.huge@2MB":         func() policy.Value { return pick(policy.Bytes(64<<20), policy.Bytes(2<<20), policy.Unlimited{}) },
+		"memory.swappiness": func() policy.Value {
+			return pick(policy.Count(1), policy.Count(60),
+				policy.Count(100))
+		},
+		"memory.oom": func() policy.Value {
+			return pick(policy.OOM("kill"), policy.OOM("pause"),
+				policy.OOM("kill-group"))
+		},
+		"memory.huge@2MB": func() policy.Value {
+			return pick(policy.Bytes(64<<20), policy.Bytes(2<<20),
+				policy.Unlimited{})
+		},
 		"oom_score_adj":           func() policy.Value { return pick(policy.Count(-500), policy.Count(300)) },
 		"tasks":                   func() policy.Value { return pick(policy.Count(100), policy.Count(8192)) },
 		"io.read.bandwidth@8:0":   func() policy.Value { return pick(policy.Rate(10<<20), policy.Rate(100<<20)) },
@@ -102,10 +111,12 @@ func drawSettings(t *rapid.T, label string) policy.Settings {
 
 // input gives what a plan for this wish starts from.
 func (s *sim) input(w wish, processes []procfs.ID) Input {
-	in := Input{Facts: s.facts, Host: w.host, Former: simNames.Former, Classified: classify.Result{Groups: w.groups}, Observed: s.observe(), Memory: modelMemory{kernel: s.kernel}}
+	in := Input{Facts: s.facts, Host: w.host, Former: simNames.Former, Classified: classify.Result{Groups: w.groups},
+		Observed: s.observe(), Memory: modelMemory{kernel: s.kernel}}
 	for i, id := range processes {
 		if g := w.members[i]; g != "" {
-			in.Classified.Placements = append(in.Classified.Placements, classify.Placement{Process: s.process(id), Group: g, Rule: "rule of " + g})
+			in.Classified.Placements = append(in.Classified.Placements,
+				classify.Placement{Process: s.process(id), Group: g, Rule: "rule of " + g})
 		}
 	}
 	return in
@@ -115,7 +126,8 @@ func (s *sim) input(w wish, processes []procfs.ID) Input {
 func (s *sim) run(t *rapid.T, p Plan) {
 	for i, step := range p.Steps {
 		if err := s.do(step); err != nil {
-			t.Fatalf("step %d: %v\n%s\nof\n%s", i+1, err, Render(Plan{Steps: []Step{step}}, RenderOptions{}), Render(Plan{Steps: p.Steps, Want: p.Want}, RenderOptions{Facts: s.facts}))
+			t.Fatalf("step %d: %v\n%s\nof\n%s", i+1, err, Render(Plan{Steps: []Step{step}}, RenderOptions{}),
+				Render(Plan{Steps: p.Steps, Want: p.Want}, RenderOptions{Facts: s.facts}))
 		}
 	}
 }
@@ -228,7 +240,8 @@ func transition(t *rapid.T, facts *host.Facts) {
 // withoutParts leaves out of a dump what may be parts of a limit that directories share by use.
 func withoutParts(dump string) string {
 	lines := strings.Split(dump, "\n")
-	return strings.Join(slices.DeleteFunc(lines, func(l string) bool { return strings.HasPrefix(strings.TrimSpace(l), "blkio.throttle.") }), "\n")
+	return strings.Join(slices.DeleteFunc(lines,
+		func(l string) bool { return strings.HasPrefix(strings.TrimSpace(l), "blkio.throttle.") }), "\n")
 }
 
 // residents gives the group of the wish that each process sits in which the wish does not claim: of the
@@ -325,7 +338,8 @@ func (s *sim) undoHalf(t *rapid.T, p Plan, n int) {
 		}
 	}
 	if after := s.state(); before != after {
-		t.Fatalf("undone after %d steps, but\n%s\n%s", n, diff(before, after), Render(Plan{Steps: p.Steps[:n]}, RenderOptions{}))
+		t.Fatalf("undone after %d steps, but\n%s\n%s", n, diff(before, after),
+			Render(Plan{Steps: p.Steps[:n]}, RenderOptions{}))
 	}
 }
 

@@ -64,7 +64,8 @@ func (d *desired) splitBudgets(hierarchy string, rows []*knob.Row) map[string]po
 			continue
 		}
 		for _, device := range d.devices(row) {
-			s := splitter{d: d, hierarchy: hierarchy, key: row.Keys[0], device: device, settings: settings, sharers: sharers{d, row, hierarchy}}
+			s := splitter{d: d, hierarchy: hierarchy, key: row.Keys[0], device: device, settings: settings,
+				sharers: sharers{d, row, hierarchy}}
 			s.give(d.forest.nodes[0], unlimited, false)
 		}
 	}

@@ -65,7 +65,8 @@ func TestFlatBudget(t *testing.T) {
 		return settings("group", "io.read.bandwidth@8:0", policy.Rate(mb*1e6))
 	}
 	f := factsWith(v1("blkio"), v1("cpu"))
-	in := input(f, group("a", rate(100)), group("a/x", rate(30)), group("a/y", settings("group", "io.write.iops@8:0", policy.IOPS(7))),
+	in := input(f, group("a", rate(100)), group("a/x", rate(30)),
+		group("a/y", settings("group", "io.write.iops@8:0", policy.IOPS(7))),
 		group("a/y/p", rate(50)), group("a/z", nil), group("b", rate(5)))
 	p := Make(in)
 	got := map[string]string{}
@@ -76,16 +77,19 @@ func TestFlatBudget(t *testing.T) {
 	}
 	// a: 100 = own 35, where a/z sits too, + x 30 + y 35; y: 35 = own 17.5 + p 17.5, for p asks for more.
 	for path, want := range map[string]string{
-		"/bulkhead/a": "35000000", "/bulkhead/a/x": "30000000", "/bulkhead/a/y": "17500000", "/bulkhead/a/y/p": "17500000", "/bulkhead/b": "5000000",
+		"/bulkhead/a": "35000000", "/bulkhead/a/x": "30000000", "/bulkhead/a/y": "17500000",
+		"/bulkhead/a/y/p": "17500000", "/bulkhead/b": "5000000",
 	} {
 		if got[path] != want {
 			t.Errorf("%s may read %s B/s, want %s", path, got[path], want)
 		}
 	}
 	wantNote(t, p, Note{Group: "a", Key: "io.read.bandwidth",
-		Text: "io.read.bandwidth 100MB/s on 8:0 does not reach the groups below it in the blkio hierarchy and is split by use, at present: own processes 35MB/s + x 30MB/s + y 35MB/s"})
+		Text: "io.read.bandwidth 100MB/s on 8:0 does not reach the groups below it in the blkio hierarchy and is " +
+			"split by use, at present: own processes 35MB/s + x 30MB/s + y 35MB/s"})
 	wantNote(t, p, Note{Group: "a/y", Key: "io.read.bandwidth",
-		Text: "io.read.bandwidth 35MB/s on 8:0 does not reach the groups below it in the blkio hierarchy and is split by use, at present: own processes 17.5MB/s + p 17.5MB/s of 50MB/s asked"})
+		Text: "io.read.bandwidth 35MB/s on 8:0 does not reach the groups below it in the blkio hierarchy and is " +
+			"split by use, at present: own processes 17.5MB/s + p 17.5MB/s of 50MB/s asked"})
 
 	in.Facts = unifiedHost()
 	for _, w := range Make(in).Want {

@@ -183,7 +183,8 @@ func (p *planner) handsDown(dir cgroup.Dir, controller string) bool {
 // chargesMemory says whether a move in this hierarchy leaves charged memory behind.
 func (p *planner) chargesMemory(hierarchy string) bool {
 	h, ok := p.in.Facts.HierarchyOf("memory")
-	return ok && h.ID == hierarchy && (h.Version == 1 || p.anyValue(hierarchy, policy.KeyMemoryMax, policy.KeyMemoryHigh, policy.KeyMemoryLow, policy.KeyMemoryMin))
+	return ok && h.ID == hierarchy && (h.Version == 1 ||
+		p.anyValue(hierarchy, policy.KeyMemoryMax, policy.KeyMemoryHigh, policy.KeyMemoryLow, policy.KeyMemoryMin))
 }
 
 func (p *planner) anyValue(hierarchy string, keys ...policy.Key) bool {

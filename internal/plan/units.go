@@ -248,7 +248,8 @@ func (l *Layout) layGoverned(h host.Hierarchy) {
 		if _, there := l.own[g.Group]; !there {
 			continue
 		}
-		if at := l.names.anchor(dir); h.Version == 2 && !g.Inside && at != "" && (l.adopts[g.Group] || l.systemd.Adopted[g.Unit] != "") {
+		if at := l.names.anchor(dir); h.Version == 2 && !g.Inside && at != "" &&
+			(l.adopts[g.Group] || l.systemd.Adopted[g.Unit] != "") {
 			if d := (cgroup.Dir{Hierarchy: hierarchy, Path: at}); !l.anchors[d] {
 				l.anchors[l.put(hierarchy, RootGroup, at)] = true
 			}
@@ -373,7 +374,8 @@ func (l Layout) staysInUnit(p *procfs.Process, group string) bool {
 // out of which the group takes nobody.
 func (l Layout) Stuck(p *procfs.Process, group string) string {
 	dir, unit, ok := l.names.UnitDir(p)
-	if g := l.systemd.Governed[dir]; len(l.owned) == 0 || !ok || g.Group == group && g.Unit != "" || !l.staysInUnit(p, group) {
+	if g := l.systemd.Governed[dir]; len(l.owned) == 0 || !ok || g.Group == group && g.Unit != "" ||
+		!l.staysInUnit(p, group) {
 		return ""
 	}
 	return unit
@@ -400,16 +402,19 @@ func (d *desired) noteUnits(in *Input) {
 		slices.Sort(units)
 		if hasTotal(n.settings) && apart(n.path, outside, loose) > 1 {
 			d.notes = append(d.notes, Note{Group: n.path, NotEnforced: true, Text: fmt.Sprintf(
-				"its limits hold %s and the rest of the group each for itself, not together: %s", strings.Join(units, ", "), d.whenTogether(n.path, in, units))})
+				"its limits hold %s and the rest of the group each for itself, not together: %s",
+				strings.Join(units, ", "), d.whenTogether(n.path, in, units))})
 		}
 		if n.parent != nil && n.parent.path != RootGroup && hasTotal(n.parent.settings) {
 			d.notes = append(d.notes, Note{Group: n.parent.path, NotEnforced: true, Text: fmt.Sprintf(
-				"its limits do not cover %s, which is not in its slice: %s", strings.Join(units, ", "), d.whenTogether(n.path, in, units))})
+				"its limits do not cover %s, which is not in its slice: %s", strings.Join(units, ", "),
+				d.whenTogether(n.path, in, units))})
 		}
 		for _, key := range []policy.Key{policy.KeyMemoryMin, policy.KeyMemoryLow} {
 			if s, ok := n.settings.Get(key, ""); ok && !isRoleDefault(s) {
 				d.notes = append(d.notes, Note{Group: n.path, Key: key, NotEnforced: true, Text: fmt.Sprintf(
-					"%s protects %s only as far as the slice that it is in is protected: `adopt: next-start` brings it into the group's", key, strings.Join(units, ", "))})
+					"%s protects %s only as far as the slice that it is in is protected: `adopt: next-start` brings "+
+						"it into the group's", key, strings.Join(units, ", "))})
 			}
 		}
 	}
@@ -435,9 +440,11 @@ func (p *planner) noteLater() {
 				for _, l := range later {
 					if text := unit + l.Setting + l.File; known && l.Setting == row.Setting && !told[text] {
 						told[text] = true
-						p.notes = append(p.notes, Note{Group: p.d.layout.owner[dir], Key: v.setting.Key, Fragile: true, Text: fmt.Sprintf(
-							"at each daemon-reload %s gives %s its own %s=%s, until the agent sets the group's again: take that line out, or give the file a name that sorts before 50-%s.conf",
-							l.File, unit, l.Setting, l.Value, l.Setting)})
+						p.notes = append(p.notes, Note{Group: p.d.layout.owner[dir], Key: v.setting.Key, Fragile: true,
+							Text: fmt.Sprintf(
+								"at each daemon-reload %s gives %s its own %s=%s, until the agent sets the group's "+
+									"again: take that line out, or give the file a name that sorts before 50-%s.conf",
+								l.File, unit, l.Setting, l.Value, l.Setting)})
 					}
 				}
 			}
@@ -454,7 +461,8 @@ func (d *desired) noteStuck(in *Input) (loose map[string]int) {
 		p := &in.Classified.Placements[i]
 		switch unit := d.layout.Stuck(&p.Process, p.Group); {
 		case unit != "":
-			stuck[p.Group] = append(stuck[p.Group], fmt.Sprintf("process %d (%s) of %s", p.Process.PID, terminal.Printable(p.Process.Comm), unit))
+			stuck[p.Group] = append(stuck[p.Group],
+				fmt.Sprintf("process %d (%s) of %s", p.Process.PID, terminal.Printable(p.Process.Comm), unit))
 		case !d.layout.staysInUnit(&p.Process, p.Group):
 			loose[p.Group]++
 		}
@@ -462,7 +470,8 @@ func (d *desired) noteStuck(in *Input) (loose map[string]int) {
 	for _, n := range d.forest.nodes {
 		if all := stuck[n.path]; len(all) > 0 {
 			d.notes = append(d.notes, Note{Group: n.path, NotEnforced: true, Text: fmt.Sprintf(
-				"no limit of the group holds %s: it is a part of a unit; `from_unit: true` takes it out of there, and out of the unit's limits and its stop", some(all))})
+				"no limit of the group holds %s: it is a part of a unit; `from_unit: true` takes it out of there, "+
+					"and out of the unit's limits and its stop", some(all))})
 		}
 	}
 	return loose
@@ -497,7 +506,8 @@ func (d *desired) whenTogether(group string, in *Input, units []string) string {
 // hasTotal says whether a group asks for a limit that counts over all of its processes.
 func hasTotal(s policy.Settings) bool {
 	return slices.ContainsFunc(s, func(s policy.Setting) bool {
-		return !isRoleDefault(s) && s.Key != policy.KeyOOMScoreAdj && s.Key != policy.KeyMemoryMin && s.Key != policy.KeyMemoryLow
+		return !isRoleDefault(s) && s.Key != policy.KeyOOMScoreAdj && s.Key != policy.KeyMemoryMin &&
+			s.Key != policy.KeyMemoryLow
 	})
 }
 

@@ -20,7 +20,8 @@ import (
 var systemdHosts = map[string]func() *host.Facts{
 	"unified": func() *host.Facts { return ofSystemd(v2("blkio", "cpu", "cpuset", "hugetlb", "memory", "pids")) },
 	"hybrid": func() *host.Facts {
-		return ofSystemd(v1("blkio"), v1("cpu", "cpuacct"), v1("cpuset"), v1("memory"), v1("pids"), namedSystemd(), v2())
+		return ofSystemd(v1("blkio"), v1("cpu", "cpuacct"), v1("cpuset"), v1("memory"), v1("pids"), namedSystemd(),
+			v2())
 	},
 	"legacy": func() *host.Facts {
 		return ofSystemd(v1("blkio"), v1("cpu", "cpuacct"), v1("cpuset"), v1("memory"), v1("pids"), namedSystemd())
@@ -50,11 +51,13 @@ func inUnit(pid int, comm, dir string, f *host.Facts) procfs.Process {
 
 // asked puts into an input what systemd says of it: the units that are governed, and a process for each keeper.
 func (in *Input) asked(version int) {
-	in.Systemd = &Systemd{Version: systemd.Version{Number: version}, Governed: (Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes)}
+	in.Systemd = &Systemd{Version: systemd.Version{Number: version},
+		Governed: (Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes)}
 	l := NewLayout(in.Facts, in.Host, Names{Root: in.Host.Root}, in.Classified.Groups, in.Systemd)
 	pid := 9000
 	for _, d := range l.dirs {
-		if path.Base(d.Path) == Members && (d.Hierarchy == tracker || d.Hierarchy == procfs.UnifiedID && len(in.Facts.Hierarchies) == 1) {
+		if path.Base(d.Path) == Members && (d.Hierarchy == tracker || d.Hierarchy == procfs.UnifiedID &&
+			len(in.Facts.Hierarchies) == 1) {
 			pid++
 			in.Observed.Processes = append(in.Observed.Processes, inUnit(pid, "sleep", path.Dir(d.Path), in.Facts))
 		}
@@ -131,7 +134,8 @@ func TestNothingToDoUnderSystemd(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				f := facts()
 				in := input(f,
-					group("a", settings("group", "cpu.weight", policy.Weight(10), "cpu.limit", policy.Cores(1333333), "memory.max", policy.Bytes(1<<30), "tasks", policy.Count(9))),
+					group("a", settings("group", "cpu.weight", policy.Weight(10), "cpu.limit", policy.Cores(1333333),
+						"memory.max", policy.Bytes(1<<30), "tasks", policy.Count(9))),
 					group("a/x", settings("group", "io.read.bandwidth@8:0", policy.Rate(1<<20))),
 					group("b", settings("group", "cpu.cpus", policy.IDs{Set: idset.New(1, 2)})))
 				in.member(inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "a")
@@ -183,12 +187,15 @@ func TestFirstPlanUnderSystemd(t *testing.T) {
 	in.Host.Weight = 100
 	in.member(inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "a")
 	in.member(inUnit(11, "backup", "/user.slice/user-0.slice/session-1.scope", f), "a")
-	in.Observed.Dirs[cgroup.Dir{Hierarchy: "unified", Path: "/system.slice/mariadb.service"}] = map[string]string{"memory.max": "max", "pids.max": "4915"}
-	in.Systemd = &Systemd{Version: systemd.Version{Number: 252}, Governed: (Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes)}
+	in.Observed.Dirs[cgroup.Dir{Hierarchy: "unified",
+		Path: "/system.slice/mariadb.service"}] = map[string]string{"memory.max": "max", "pids.max": "4915"}
+	in.Systemd = &Systemd{Version: systemd.Version{Number: 252},
+		Governed: (Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes)}
 	const slice = "unified:/bulkhead.slice/bulkhead-a.slice"
 	p := Make(in)
 	wantSteps(t, p,
-		"mkdir unified:/bulkhead.slice", "mkdir "+slice, "mkdir "+slice+"/bulkhead-a.service", "mkdir "+slice+"/bulkhead-a.service/members",
+		"mkdir unified:/bulkhead.slice", "mkdir "+slice, "mkdir "+slice+"/bulkhead-a.service",
+		"mkdir "+slice+"/bulkhead-a.service/members",
 		"keep unified:/system.slice/mariadb.service",
 		"write unified:/system.slice/mariadb.service/memory.max 1073741824", "write "+slice+"/memory.max 1073741824",
 		"move "+slice+"/bulkhead-a.service/members backup")
@@ -202,7 +209,8 @@ func TestFirstPlanUnderSystemd(t *testing.T) {
 			units[s.Unit] = strings.Join(set, " ")
 		}
 	}
-	want := map[string]string{"bulkhead-a.slice": "MemoryMax=1073741824", "mariadb.service": "MemoryMax=1073741824 MemoryMax=max"}
+	want := map[string]string{"bulkhead-a.slice": "MemoryMax=1073741824",
+		"mariadb.service": "MemoryMax=1073741824 MemoryMax=max"}
 	if !maps.Equal(units, want) {
 		t.Errorf("properties %q, want %q", units, want)
 	}
@@ -234,7 +242,8 @@ func TestFromUnit(t *testing.T) {
 			in.member(inUnit(10, "cron", dir, f), "a")
 			in.member(inUnit(11, "mysqldump", dir, f), "a")
 			in.Observed.Processes = append(in.Observed.Processes, inUnit(5, "other", dir, f))
-			in.Systemd = &Systemd{Version: systemd.Version{Number: 252}, Main: map[string]int{"cron.service": 10}, Governed: (Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes)}
+			in.Systemd = &Systemd{Version: systemd.Version{Number: 252}, Main: map[string]int{"cron.service": 10},
+				Governed: (Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes)}
 			var moved []string
 			p := Make(in)
 			for _, s := range p.Steps {
@@ -245,7 +254,10 @@ func TestFromUnit(t *testing.T) {
 			if !slices.Equal(moved, test.moved) {
 				t.Errorf("moved %v, want %v", moved, test.moved)
 			}
-			if !slices.ContainsFunc(p.Notes, func(n Note) bool { return n.NotEnforced && strings.Contains(n.Text, "cron.service") }) {
+			if !slices.ContainsFunc(p.Notes, func(n Note) bool {
+				return n.NotEnforced &&
+					strings.Contains(n.Text, "cron.service")
+			}) {
 				t.Errorf("nothing says what is not held: %+v", p.Notes)
 			}
 		})
@@ -262,7 +274,8 @@ func TestAdopt(t *testing.T) {
 		if running {
 			in.member(inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "a")
 		}
-		in.Systemd = &Systemd{Version: systemd.Version{Number: 252}, Adopted: now, Governed: (Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes)}
+		in.Systemd = &Systemd{Version: systemd.Version{Number: 252}, Adopted: now,
+			Governed: (Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes)}
 		return Make(in)
 	}
 	ours := map[string]string{"mariadb.service": "bulkhead-a.slice"}
@@ -297,7 +310,8 @@ func TestUnitThatStartsKeepsItsLimits(t *testing.T) {
 	in.Observed.Processes = append(in.Observed.Processes, inUnit(10, "sh", "/system.slice/"+unit, f))
 	in.asked(252)
 	in.inPlaceUnderSystemd()
-	in.Systemd.Kept = map[string]Kept{unit: {Group: "mysql3306", Dir: "/system.slice/" + unit, Ours: []string{"MemoryMax"}}}
+	in.Systemd.Kept = map[string]Kept{unit: {Group: "mysql3306", Dir: "/system.slice/" + unit,
+		Ours: []string{"MemoryMax"}}}
 	in.Systemd.Adopted = map[string]string{unit: "bulkhead-mysql3306.slice"}
 	wantSteps(t, Make(in), "drop-in :", "revert :")
 	in.Systemd.Between = map[string]bool{unit: true}
@@ -308,13 +322,16 @@ func TestUnitThatStartsKeepsItsLimits(t *testing.T) {
 func TestGroupOfAUnitThatIsRestarted(t *testing.T) {
 	const unit = "mariadb.service"
 	f := systemdHosts["unified"]()
-	in := input(f, group("mysql3306", settings("group", "tasks", policy.Count(9))), group("b", settings("group", "tasks", policy.Count(9))))
+	in := input(f, group("mysql3306", settings("group", "tasks", policy.Count(9))),
+		group("b", settings("group", "tasks", policy.Count(9))))
 	in.asked(252)
 	in.inPlaceUnderSystemd()
 	in.Classified.Groups = in.Classified.Groups[1:]
-	in.Systemd.Kept = map[string]Kept{unit: {Group: "mysql3306", Dir: "/system.slice/" + unit, Ours: []string{"TasksMax"}}}
+	in.Systemd.Kept = map[string]Kept{unit: {Group: "mysql3306", Dir: "/system.slice/" + unit,
+		Ours: []string{"TasksMax"}}}
 	removes := func() bool {
-		return slices.ContainsFunc(Make(in).Steps, func(s Step) bool { return s.Op == OpRemoveDir && s.Group == "mysql3306" })
+		return slices.ContainsFunc(Make(in).Steps,
+			func(s Step) bool { return s.Op == OpRemoveDir && s.Group == "mysql3306" })
 	}
 	if !removes() {
 		t.Error("the directories of a group that is gone stay")
@@ -329,7 +346,8 @@ func TestUnitInItsSliceCarriesTheLimitsToo(t *testing.T) {
 	for name, facts := range systemdHosts {
 		t.Run(name, func(t *testing.T) {
 			f := facts()
-			in := input(f, group("a", settings("group", "cpu.limit", policy.Cores(2*policy.One), "memory.max", policy.Bytes(1<<30), "tasks", policy.Count(9))))
+			in := input(f, group("a", settings("group", "cpu.limit", policy.Cores(2*policy.One), "memory.max",
+				policy.Bytes(1<<30), "tasks", policy.Count(9))))
 			in.member(inUnit(10, "mysqld", dir, f), "a")
 			in.asked(252)
 			written := map[string]bool{}
@@ -352,7 +370,8 @@ func TestUnitInAnAdministratorsSliceIsHeldByThat(t *testing.T) {
 	for name, facts := range systemdHosts {
 		t.Run(name, func(t *testing.T) {
 			f := facts()
-			g := group("h", settings("group", "cpu.limit", policy.Cores(2*policy.One), "memory.max", policy.Bytes(1<<30), "tasks", policy.Count(9)))
+			g := group("h", settings("group", "cpu.limit", policy.Cores(2*policy.One), "memory.max",
+				policy.Bytes(1<<30), "tasks", policy.Count(9)))
 			g.Slice = "scylla-helper.slice"
 			in := input(f, g)
 			in.member(inUnit(10, "agent", dir, f), "h")
@@ -380,7 +399,8 @@ func TestSliceOfAWaitingUnitStays(t *testing.T) {
 	in := input(f, group("b", settings("group", "tasks", policy.Count(9))))
 	in.asked(252)
 	in.inPlaceUnderSystemd()
-	in.Observed.Dirs[cgroup.Dir{Hierarchy: "unified", Path: "/bulkhead.slice/bulkhead-mysql3306.slice"}] = map[string]string{}
+	in.Observed.Dirs[cgroup.Dir{Hierarchy: "unified",
+		Path: "/bulkhead.slice/bulkhead-mysql3306.slice"}] = map[string]string{}
 	in.Systemd.Adopted = map[string]string{"mariadb.service": "bulkhead-mysql3306.slice"}
 	wantSteps(t, Make(in))
 }
@@ -408,13 +428,16 @@ func TestAnchorOfAnAdoptedUnit(t *testing.T) {
 		in.member(inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "a")
 		in.asked(252)
 		got := brief(Make(in))
-		for _, want := range []string{"mkdir unified:/system.slice/system-bulkhead.slice", "write unified:/system.slice/system-bulkhead.slice/cpu.weight 99"} {
+		for _, want := range []string{"mkdir unified:/system.slice/system-bulkhead.slice",
+			"write unified:/system.slice/system-bulkhead.slice/cpu.weight 99"} {
 			if slices.Contains(got, want) != anchored {
 				t.Errorf("%s: %q is not as wanted in\n%s", name, want, strings.Join(got, "\n"))
 			}
 		}
 	}
-	if (Names{Root: "bulkhead"}).IsAnchor("/system-bulkhead.slice") || (Names{Root: "bulkhead"}).IsAnchor("/system.slice/system-other.slice") || !(Names{Root: "bulkhead"}).IsAnchor("/system.slice/system-bulkhead.slice") {
+	if (Names{Root: "bulkhead"}).IsAnchor("/system-bulkhead.slice") ||
+		(Names{Root: "bulkhead"}).IsAnchor("/system.slice/system-other.slice") ||
+		!(Names{Root: "bulkhead"}).IsAnchor("/system.slice/system-bulkhead.slice") {
 		t.Error("an anchor is known by its name in its place")
 	}
 }
@@ -434,7 +457,8 @@ func TestSliceOfAnAdministratorStays(t *testing.T) {
 	home := "move unified:/ backup"
 	gone := in
 	gone.Classified = groupsOf()
-	wantSteps(t, Make(gone), home, "rmdir "+slice+"/bulkhead-h.service/members", "rmdir "+slice+"/bulkhead-h.service", "rmdir unified:/bulkhead.slice", "revert :")
+	wantSteps(t, Make(gone), home, "rmdir "+slice+"/bulkhead-h.service/members", "rmdir "+slice+"/bulkhead-h.service",
+		"rmdir unified:/bulkhead.slice", "revert :")
 	in.Release = []string{""}
 	p := Make(in)
 	for _, s := range p.Steps {
@@ -442,7 +466,8 @@ func TestSliceOfAnAdministratorStays(t *testing.T) {
 			t.Errorf("a step on the slice: %+v", s)
 		}
 	}
-	if got := brief(p); !slices.Contains(got, home) || !slices.Contains(got, "revert :") || !slices.Contains(got, "rmdir "+slice+"/bulkhead-h.service") {
+	if got := brief(p); !slices.Contains(got, home) || !slices.Contains(got, "revert :") ||
+		!slices.Contains(got, "rmdir "+slice+"/bulkhead-h.service") {
 		t.Errorf("%q", got)
 	}
 }
@@ -473,7 +498,8 @@ func TestKeeperIsWoken(t *testing.T) {
 	in.asked(252)
 	in.inPlaceUnderSystemd()
 	wantSteps(t, Make(in))
-	in.Systemd.Keepers = (Names{Root: "bulkhead"}).Keepers(slices.DeleteFunc(slices.Clone(in.Observed.Processes), func(p procfs.Process) bool { return p.Comm == "sleep" }))
+	in.Systemd.Keepers = (Names{Root: "bulkhead"}).Keepers(slices.DeleteFunc(slices.Clone(in.Observed.Processes),
+		func(p procfs.Process) bool { return p.Comm == "sleep" }))
 	wantSteps(t, Make(in), "mkdir name=systemd:/bulkhead.slice/bulkhead-a.slice/bulkhead-a.service")
 }
 
@@ -502,7 +528,10 @@ func TestReleaseUnderSystemd(t *testing.T) {
 		"move unified:/ backup",
 		"write unified:/bulkhead.slice/cpu.weight 100",
 		"rmdir "+slice+"/bulkhead-a.service/members", "rmdir "+slice+"/bulkhead-a.service")
-	if !slices.ContainsFunc(p.Notes, func(n Note) bool { return strings.Contains(n.Text, "mariadb.service runs in the group's slice") }) {
+	if !slices.ContainsFunc(p.Notes, func(n Note) bool {
+		return strings.Contains(n.Text,
+			"mariadb.service runs in the group's slice")
+	}) {
 		t.Errorf("nothing says what stays: %+v", p.Notes)
 	}
 	// systemd does not answer: the kernel's files are lifted all the same, those of a unit outside our tree included.
@@ -515,7 +544,8 @@ func TestReleaseUnderSystemd(t *testing.T) {
 			t.Errorf("a step through systemd: %+v", s)
 		}
 	}
-	if got := brief(p); !slices.Contains(got, "write unified:"+db+"/memory.max max") || !slices.Contains(got, "write "+slice+"/memory.max max") {
+	if got := brief(p); !slices.Contains(got, "write unified:"+db+"/memory.max max") ||
+		!slices.Contains(got, "write "+slice+"/memory.max max") {
 		t.Errorf("%q", got)
 	}
 }
@@ -531,8 +561,9 @@ func TestSharesOfUnits(t *testing.T) {
 		in.asked(252)
 		in.Observed.Siblings = []Sibling{{Dir: at("/system.slice"), Weight: 100}, {Dir: at("/user.slice"), Weight: 100}}
 		in.Observed.Beside = map[cgroup.Dir][]Sibling{
-			at("/"):             in.Observed.Siblings,
-			at("/system.slice"): {{Dir: at("/system.slice/mariadb.service"), Weight: 100}, {Dir: at("/system.slice/hog.service"), Weight: 100}},
+			at("/"): in.Observed.Siblings,
+			at("/system.slice"): {{Dir: at("/system.slice/mariadb.service"), Weight: 100},
+				{Dir: at("/system.slice/hog.service"), Weight: 100}},
 		}
 		for _, s := range Make(in).Shares {
 			if s.Group == "a" {
@@ -544,7 +575,8 @@ func TestSharesOfUnits(t *testing.T) {
 	}
 	// system.slice: 100 of 100+100+10000; in it 300 of 300+100, of four cores.
 	outside, inside := share("/system.slice/mariadb.service"), share("/bulkhead.slice/bulkhead-a.slice/mariadb.service")
-	if want := 4 * 100.0 / 10200 * 0.75; outside.Guaranteed < want*0.999 || outside.Guaranteed > want*1.001 || !strings.Contains(outside.Against, "mariadb.service in /system.slice") {
+	if want := 4 * 100.0 / 10200 * 0.75; outside.Guaranteed < want*0.999 || outside.Guaranteed > want*1.001 ||
+		!strings.Contains(outside.Against, "mariadb.service in /system.slice") {
 		t.Errorf("outside: %+v, want %v cores", outside, want)
 	}
 	// Ours: 10000 of 10200; in it 300 beside what the group's keeper holds.
@@ -556,8 +588,10 @@ func TestSharesOfUnits(t *testing.T) {
 // A group whose unit is elsewhere takes nothing from the others in bulkhead's root group.
 func TestSharesBesideAGroupThatIsAway(t *testing.T) {
 	f := systemdHosts["unified"]()
-	for dir, want := range map[string]float64{"/system.slice/mariadb.service": 2, "/bulkhead.slice/bulkhead-a.slice/mariadb.service": 0.5} {
-		in := input(f, group("a", settings("group", "cpu.weight", policy.Weight(300))), group("b", settings("group", "cpu.weight", policy.Weight(100))))
+	for dir, want := range map[string]float64{"/system.slice/mariadb.service": 2,
+		"/bulkhead.slice/bulkhead-a.slice/mariadb.service": 0.5} {
+		in := input(f, group("a", settings("group", "cpu.weight", policy.Weight(300))),
+			group("b", settings("group", "cpu.weight", policy.Weight(100))))
 		in.Host.Weight = 100
 		in.member(inUnit(10, "mysqld", dir, f), "a")
 		in.member(inUnit(11, "backup", "/user.slice/user-0.slice/session-1.scope", f), "b")
@@ -584,11 +618,13 @@ func TestSharesOfAnAdministratorsSlices(t *testing.T) {
 	if g := in.Systemd.Governed["/scylla.slice/scylla-server.slice/scylla-server.service"]; !g.Inside {
 		t.Errorf("the server's unit is held by its slice: %+v", g)
 	}
-	in.Observed.Siblings = []Sibling{{Dir: at("/"), Tasks: 1}, {Dir: at("/scylla.slice"), Weight: 100}, {Dir: at("/user.slice"), Weight: 100}}
+	in.Observed.Siblings = []Sibling{{Dir: at("/"), Tasks: 1}, {Dir: at("/scylla.slice"), Weight: 100},
+		{Dir: at("/user.slice"), Weight: 100}}
 	in.Observed.Beside = map[cgroup.Dir][]Sibling{
 		at("/"): in.Observed.Siblings,
 		// As it is now, before the plan's weights; the helpers' is not there yet.
-		at("/scylla.slice"): {{Dir: at("/scylla.slice/scylla-server.slice"), Weight: 100}, {Dir: at("/scylla.slice/theirs.service"), Weight: 490}},
+		at("/scylla.slice"): {{Dir: at("/scylla.slice/scylla-server.slice"), Weight: 100},
+			{Dir: at("/scylla.slice/theirs.service"), Weight: 490}},
 	}
 	p := Make(in)
 	// At the top one of four: scylla.slice, user.slice, bulkhead's and the task of no unit.
@@ -614,11 +650,13 @@ func TestCommandsOfRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := facts()
 			here := func(limits ...any) Input {
-				in := input(f, group("a", settings("group", limits...)), group("b", settings("group", "tasks", policy.Count(5))))
+				in := input(f, group("a", settings("group", limits...)),
+					group("b", settings("group", "tasks", policy.Count(5))))
 				in.member(proc(10, 1, "backup", f), "a")
 				in.asked(252)
 				in.inPlaceUnderSystemd()
-				in.Observed.Processes = append(in.Observed.Processes, inUnit(11, "report", scope, f), inUnit(12, "child", scope, f))
+				in.Observed.Processes = append(in.Observed.Processes, inUnit(11, "report", scope, f),
+					inUnit(12, "child", scope, f))
 				for _, h := range f.Hierarchies {
 					if owned(f, h) {
 						in.Observed.Dirs[cgroup.Dir{Hierarchy: h.ID, Path: scope}] = map[string]string{}
@@ -627,7 +665,9 @@ func TestCommandsOfRun(t *testing.T) {
 				return in
 			}
 			place := func(in *Input, group string) {
-				in.Classified.Placements = append(in.Classified.Placements, classify.Placement{Process: in.Observed.Processes[len(in.Observed.Processes)-2], Group: group, By: classify.ByPin})
+				in.Classified.Placements = append(in.Classified.Placements,
+					classify.Placement{Process: in.Observed.Processes[len(in.Observed.Processes)-2], Group: group,
+						By: classify.ByPin})
 			}
 			in := here("memory.max", policy.Bytes(1<<30), "tasks", policy.Count(9))
 			if got := (Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes); len(got) > 0 {
@@ -650,7 +690,8 @@ func TestCommandsOfRun(t *testing.T) {
 			place(&in, "b")
 			for _, step := range Make(in).Steps {
 				// Where b has no directory it goes home.
-				if step.Op != OpMove || step.Comm != "report" || step.Dir.Path != "/" && step.Dir.Path != "/bulkhead.slice/bulkhead-b.slice/bulkhead-b.service/members" {
+				if step.Op != OpMove || step.Comm != "report" || step.Dir.Path != "/" &&
+					step.Dir.Path != "/bulkhead.slice/bulkhead-b.slice/bulkhead-b.service/members" {
 					t.Errorf("a step %+v", step)
 				}
 			}

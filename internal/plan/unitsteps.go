@@ -49,7 +49,8 @@ func (d *desired) governUnits(h host.Hierarchy) {
 			d.values[dir][i].text = text
 			if v.setting.Key == policy.KeyCPULimit && d.layout.own[d.layout.owner[dir]][h.ID] == dir {
 				d.notes = append(d.notes, Note{Group: d.layout.owner[dir], Key: policy.KeyCPULimit,
-					Text: v.setting.String() + " is held to a whole per cent of a core, as systemd keeps no more: " + v.row.HumanIn(text, map[string]string{filePeriod: period})})
+					Text: v.setting.String() + " is held to a whole per cent of a core, as systemd keeps no more: " +
+						v.row.HumanIn(text, map[string]string{filePeriod: period})})
 			}
 		}
 	}
@@ -62,7 +63,8 @@ const anchorWeight = "99"
 // counting, those of the CPU for a weight, and for a set of CPUs or nodes.
 func (d *desired) holding(dir cgroup.Dir) []value {
 	var values []value
-	setting := policy.Setting{Key: policy.KeyCPUWeight, Value: policy.Weight(99), From: "a unit beside it that is to start elsewhere"}
+	setting := policy.Setting{Key: policy.KeyCPUWeight, Value: policy.Weight(99),
+		From: "a unit beside it that is to start elsewhere"}
 	for _, row := range d.rows[dir.Hierarchy] {
 		if row.File == "cpu.weight" {
 			values = append(values, value{row: row, file: row.File, text: anchorWeight, setting: setting})
@@ -70,7 +72,8 @@ func (d *desired) holding(dir cgroup.Dir) []value {
 	}
 	for beside := range d.layout.governed {
 		for _, v := range d.values[beside] {
-			if beside.Parent() == dir.Parent() && isWide(v.row) && !slices.ContainsFunc(values, func(o value) bool { return o.row == v.row }) {
+			if beside.Parent() == dir.Parent() && isWide(v.row) &&
+				!slices.ContainsFunc(values, func(o value) bool { return o.row == v.row }) {
 				values = append(values, v)
 			}
 		}
@@ -127,16 +130,17 @@ func (p *planner) setUnit(step *Step, row *knob.Row) {
 		return
 	}
 	observed := p.o.Dirs[step.Dir]
-	step.Unset, _ = row.Properties(u, slices.DeleteFunc(row.Devices(observed[row.File]), p.d.movesDown), func(file, device string) string {
-		text, ok := observed[file]
-		switch {
-		case !ok:
-			return p.fallback(step.Dir, file)
-		case device != "":
-			return row.Line(text, device)
-		}
-		return text
-	})
+	step.Unset, _ = row.Properties(u, slices.DeleteFunc(row.Devices(observed[row.File]), p.d.movesDown),
+		func(file, device string) string {
+			text, ok := observed[file]
+			switch {
+			case !ok:
+				return p.fallback(step.Dir, file)
+			case device != "":
+				return row.Line(text, device)
+			}
+			return text
+		})
 }
 
 // told lists the devices for which systemd is told of a row of a unit's directory, and gives what the file holds now:
@@ -181,15 +185,19 @@ func (s *Systemd) keptOf(unit string) (Kept, bool) {
 func (p *planner) keepUnits(first int) {
 	var keep []Step
 	for _, s := range p.steps[first:] {
-		if unit := p.d.layout.Unit(s.Dir); s.Op == OpWrite && unit != "" && p.d.layout.Theirs(s.Dir) && !slices.ContainsFunc(keep, func(k Step) bool { return k.Unit == unit }) {
-			keep = append(keep, Step{Op: OpKeep, Group: s.Group, Unit: unit, Dir: s.Dir, Reason: "what systemd was told of it before, for the way back"})
+		if unit := p.d.layout.Unit(s.Dir); s.Op == OpWrite && unit != "" && p.d.layout.Theirs(s.Dir) &&
+			!slices.ContainsFunc(keep, func(k Step) bool { return k.Unit == unit }) {
+			keep = append(keep, Step{Op: OpKeep, Group: s.Group, Unit: unit, Dir: s.Dir,
+				Reason: "what systemd was told of it before, for the way back"})
 		}
 	}
 	for _, dir := range p.d.layout.dirs { // a unit that carries another group's limits now, or from another place
 		g := p.d.layout.governed[dir]
 		k, known := p.in.Systemd.keptOf(g.Unit)
-		if known && (k.Group != g.Group || k.Dir != dir.Path) && !slices.ContainsFunc(keep, func(s Step) bool { return s.Unit == g.Unit }) {
-			keep = append(keep, Step{Op: OpKeep, Group: g.Group, Unit: g.Unit, Dir: dir, Reason: "it carries the limits of this group now"})
+		if known && (k.Group != g.Group || k.Dir != dir.Path) &&
+			!slices.ContainsFunc(keep, func(s Step) bool { return s.Unit == g.Unit }) {
+			keep = append(keep, Step{Op: OpKeep, Group: g.Group, Unit: g.Unit, Dir: dir,
+				Reason: "it carries the limits of this group now"})
 		}
 	}
 	p.steps = slices.Insert(p.steps, first, keep...)
@@ -201,7 +209,8 @@ func (p *planner) wakeKeeper(dir cgroup.Dir) {
 	if dir.Hierarchy != p.tracker() || !p.d.layout.names.isKeeper(unit) || p.in.Systemd.Keepers[dir.Path] {
 		return
 	}
-	p.steps = append(p.steps, Step{Op: OpMakeDir, Group: p.d.layout.owner[dir], Dir: dir, Unit: unit, Undo: string(OpRemoveDir),
+	p.steps = append(p.steps, Step{Op: OpMakeDir, Group: p.d.layout.owner[dir], Dir: dir, Unit: unit,
+		Undo:   string(OpRemoveDir),
 		Reason: "the process that keeps the directory has ended"})
 }
 
@@ -238,12 +247,14 @@ func (p *planner) dropSettings() {
 			}
 		}
 		// What systemd counts for the group stays as long as the group has the unit.
-		extra := slices.DeleteFunc(slices.Clone(p.in.Systemd.Set[unit]), func(s string) bool { return asked[s] || slices.Contains(systemd.AccountingSettings(), s) })
+		extra := slices.DeleteFunc(slices.Clone(p.in.Systemd.Set[unit]),
+			func(s string) bool { return asked[s] || slices.Contains(systemd.AccountingSettings(), s) })
 		if !there || len(extra) == 0 {
 			continue
 		}
 		p.backToOwnMemory(unit, k, extra)
-		p.steps = append(p.steps, Step{Op: OpRevert, Group: k.Group, Unit: unit, Kept: &k, Settings: extra, Dir: cgroup.Dir{Hierarchy: p.tracker(), Path: k.Dir},
+		p.steps = append(p.steps, Step{Op: OpRevert, Group: k.Group, Unit: unit, Kept: &k, Settings: extra,
+			Dir:    cgroup.Dir{Hierarchy: p.tracker(), Path: k.Dir},
 			Reason: strings.Join(extra, ", ") + " is no longer asked for"})
 	}
 }
@@ -314,7 +325,8 @@ func (p *planner) adopt() {
 }
 
 func (p *planner) dropIn(unit, group, from, to, reason string) {
-	p.steps = append(p.steps, Step{Op: OpDropIn, Group: group, Unit: unit, Old: sliceLine(from), New: sliceLine(to), Undo: sliceLine(from), Reason: reason})
+	p.steps = append(p.steps, Step{Op: OpDropIn, Group: group, Unit: unit, Old: sliceLine(from), New: sliceLine(to),
+		Undo: sliceLine(from), Reason: reason})
 }
 
 // sliceLine is the setting of a drop-in, "" for none.
@@ -383,7 +395,8 @@ func (p *planner) isForsaken(unit string, k Kept) bool {
 		}
 	}
 	for i := range p.table {
-		if at, _, ok := p.d.layout.names.UnitDir(&p.table[i]); ok && at == k.Dir && p.placed[p.table[i].ID].group == k.Group {
+		if at, _, ok := p.d.layout.names.UnitDir(&p.table[i]); ok && at == k.Dir &&
+			p.placed[p.table[i].ID].group == k.Group {
 			return false // a part of it is the group's still
 		}
 	}
@@ -420,7 +433,8 @@ func (p *planner) revertUnits(which func(unit string, k Kept) bool, reason strin
 		if len(settings) == 0 && len(k.Ours) > 0 {
 			continue
 		}
-		p.steps = append(p.steps, Step{Op: OpRevert, Group: k.Group, Unit: unit, Kept: &k, Settings: settings, Reason: reason})
+		p.steps = append(p.steps, Step{Op: OpRevert, Group: k.Group, Unit: unit, Kept: &k, Settings: settings,
+			Reason: reason})
 	}
 }
 
@@ -468,15 +482,19 @@ func (p *planner) holdOwnMemory(unit string, k Kept) []string {
 	switch {
 	case pinned > own:
 		p.notes = append(p.notes, Note{Group: k.Group, Key: policy.KeyMemoryMax, NotEnforced: true, Text: fmt.Sprintf(
-			"%s keeps the memory limit that it has: its own MemoryMax=%s is below the %s in it that cannot be reclaimed, and would have it killed; release again once it uses less or was restarted, or with --force --reason",
+			"%s keeps the memory limit that it has: its own MemoryMax=%s is below the %s in it that cannot be "+
+				"reclaimed, and would have it killed; release again once it uses less or was restarted, or with "+
+				"--force --reason",
 			unit, policy.Bytes(own).Human(), policy.Bytes(pinned).Human())})
 		return slices.DeleteFunc(slices.Clone(k.Ours), func(s string) bool { return s == settingMemoryMax })
 	default:
 		p.notes = append(p.notes, Note{Group: k.Group, Key: policy.KeyMemoryMax, Text: fmt.Sprintf(
-			"%s goes back to its own MemoryMax=%s in steps, as it uses %s", unit, policy.Bytes(own).Human(), policy.Bytes(current).Human())})
+			"%s goes back to its own MemoryMax=%s in steps, as it uses %s", unit, policy.Bytes(own).Human(),
+			policy.Bytes(current).Human())})
 		for _, text := range append(p.descent(dir, c.From, number(c.To)), c.To) {
 			step := p.writeStep(dir, c.Row, c.On, c.From, text)
-			step.Group, step.Risk, step.Reason = k.Group, knob.RiskSlow, "the unit's own limit, in steps, so that the kernel can reclaim between them"
+			step.Group, step.Risk, step.Reason = k.Group, knob.RiskSlow,
+				"the unit's own limit, in steps, so that the kernel can reclaim between them"
 			p.addWrite(step)
 			c.From = text
 		}

@@ -155,7 +155,8 @@ func (p *planner) liftByFile(dir cgroup.Dir) []knob.Change {
 	for _, row := range p.d.rows[dir.Hierarchy] {
 		for _, on := range row.Devices(p.o.Dirs[dir][row.File]) {
 			v := value{row: row, file: row.File, key: on, on: on}
-			if now := p.now(dir, v); p.d.movesDown(on) && !p.asked(dir, v) && !p.leaves(dir, row) && !row.Same(row.Default, now) {
+			if now := p.now(dir, v); p.d.movesDown(on) && !p.asked(dir, v) && !p.leaves(dir, row) &&
+				!row.Same(row.Default, now) {
 				changes = append(changes, knob.Change{Row: row, On: on, From: now, To: row.Default})
 			}
 		}
@@ -168,7 +169,11 @@ func (p *planner) liftByFile(dir cgroup.Dir) []knob.Change {
 // limits of devices that are gone.
 func (p *planner) leaves(dir cgroup.Dir, row *knob.Row) bool {
 	for group := p.groupOf(dir); ; group = parentGroup(group) {
-		if n := p.d.forest.byPath[group]; n != nil && row.PerDevice && slices.ContainsFunc(n.settings, func(s policy.Setting) bool { return s.Lost != "" && slices.Contains(row.Keys, s.Key) }) {
+		if n := p.d.forest.byPath[group]; n != nil && row.PerDevice &&
+			slices.ContainsFunc(n.settings, func(s policy.Setting) bool {
+				return s.Lost != "" &&
+					slices.Contains(row.Keys, s.Key)
+			}) {
 			return true
 		}
 		if group == RootGroup || row.Descends {
@@ -290,7 +295,8 @@ func (p *planner) write(dir cgroup.Dir, c knob.Change) {
 // and period of the CPU, and the weight with cpu.idle.
 func (p *planner) together(dir cgroup.Dir, row *knob.Row) bool {
 	if row.File == "cpu.weight" {
-		return slices.ContainsFunc(p.d.rows[dir.Hierarchy], func(r *knob.Row) bool { return r.File == "cpu.idle" && p.byProperty(dir, r) })
+		return slices.ContainsFunc(p.d.rows[dir.Hierarchy],
+			func(r *knob.Row) bool { return r.File == "cpu.idle" && p.byProperty(dir, r) })
 	}
 	return isBandwidth(row) && p.byProperty(dir, row)
 }
@@ -347,7 +353,8 @@ func (p *planner) restores(dir cgroup.Dir, pick func(*knob.Row) bool) []Restore 
 }
 
 // finalWide is why an undo writes the CPUs or nodes of the directory above instead of the empty list.
-const finalWide = "the kernel takes no empty list back while processes are inside (ENOSPC); the undo names the same by number"
+const finalWide = "the kernel takes no empty list back while processes are inside (ENOSPC); the undo names the same " +
+	"by number"
 
 // outerSet is what an empty cpuset list of a v2 directory stands for now.
 func (p *planner) outerSet(dir cgroup.Dir, row *knob.Row) string {
@@ -394,7 +401,8 @@ func (p *planner) writeStep(dir cgroup.Dir, row *knob.Row, on, from, to string) 
 		step.Reason = reason(v.setting)
 	case asked && row.Budget():
 		step.Setting = v.setting.Key
-		step.Reason = "on the way to " + row.Human(v.text) + ": less first, so that those who share the limit never have more than it"
+		step.Reason = "on the way to " + row.Human(v.text) +
+			": less first, so that those who share the limit never have more than it"
 	case asked:
 		step.Setting = v.setting.Key
 		step.Reason = "on the way to " + row.Human(v.text) + ": the kernel refuses the direct way"

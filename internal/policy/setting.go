@@ -11,9 +11,11 @@ import (
 
 // Setting is one limit that somebody asked for.
 type Setting struct {
-	Key   Key
-	On    string // io, network: the target as written ("" is every device); memory.huge: the page size as the kernel names it
-	Dev   string // io: "major:minor" of the device the target resolved to; network: the interface's name; set by Resolve
+	Key Key
+	// Io, network: the target as written ("" is every device); memory.huge: the page size as the kernel names it.
+	On string
+	// Io: "major:minor" of the device the target resolved to; network: the interface's name; set by Resolve.
+	Dev   string
 	Layer Layer  // io: which layer of the storage below the target is limited
 	Why   string // io: how the device was chosen, when there was a choice; set by Resolve
 	Split Split  // io: how those that share the limit share it

@@ -38,7 +38,8 @@ func errPID(pid int) error { return fmt.Errorf("%d is no process id", pid) }
 
 // job starts a job and waits for its end. One that takes longer than allowed is cancelled, so that it does not take
 // effect behind the caller's back.
-func (m *Manager) job(ctx context.Context, op, unit string, start func(context.Context, *link, chan<- string) (int, error)) error {
+func (m *Manager) job(ctx context.Context, op, unit string,
+	start func(context.Context, *link, chan<- string) (int, error)) error {
 	ended := make(chan string, 1)
 	var id int
 	var on *link
@@ -139,7 +140,8 @@ func (m *Manager) Stop(ctx context.Context, unit string) error {
 			return err
 		}
 		if len(busy) > 0 {
-			return &Error{Op: "stop", Unit: unit, Kind: ErrBusy, Cause: fmt.Errorf("%s", strings.Join(busy, ", ")), Hint: "stopping a slice stops what runs in it; lift its limits instead"}
+			return &Error{Op: "stop", Unit: unit, Kind: ErrBusy, Cause: fmt.Errorf("%s", strings.Join(busy, ", ")),
+				Hint: "stopping a slice stops what runs in it; lift its limits instead"}
 		}
 	}
 	return m.job(ctx, "stop", unit, func(ctx context.Context, l *link, ended chan<- string) (int, error) {
@@ -160,7 +162,8 @@ func runningIn(ctx context.Context, m *Manager, slice string) ([]string, error) 
 	}
 	var busy []string
 	for _, s := range all {
-		if slices.Contains(u.RequiredBy, s.Name) && (s.ActiveState != "inactive" && s.ActiveState != "failed" || s.Job != "") {
+		if slices.Contains(u.RequiredBy, s.Name) &&
+			(s.ActiveState != "inactive" && s.ActiveState != "failed" || s.Job != "") {
 			busy = append(busy, s.Name)
 		}
 	}
@@ -169,7 +172,10 @@ func runningIn(ctx context.Context, m *Manager, slice string) ([]string, error) 
 
 // ResetFailed forgets that a unit failed. A failed transient unit with nothing left in it is gone with that.
 func (m *Manager) ResetFailed(ctx context.Context, unit string) error {
-	return m.checked(ctx, "reset", unit, func(ctx context.Context, l *link) error { return l.ResetFailedUnitContext(ctx, unit) })
+	return m.checked(ctx, "reset", unit, func(ctx context.Context,
+		l *link) error {
+		return l.ResetFailedUnitContext(ctx, unit)
+	})
 }
 
 // Reload has systemd read its unit files again. It writes every limit that it knows of a unit anew, so that what
@@ -177,7 +183,8 @@ func (m *Manager) ResetFailed(ctx context.Context, unit string) error {
 func (m *Manager) Reload(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() {
-		ended <- m.callFor(ctx, m.options.JobTimeout, "reload systemd", "", func(ctx context.Context, l *link) error { return l.ReloadContext(ctx) })
+		ended <- m.callFor(ctx, m.options.JobTimeout, "reload systemd", "",
+			func(ctx context.Context, l *link) error { return l.ReloadContext(ctx) })
 	}()
 	tick := jobTicker(m.options.JobTimeout)
 	defer tick.Stop()
@@ -240,7 +247,9 @@ func wire(properties []Property) []api.Property {
 // sub-group "" is the unit's own directory, which takes nothing once controllers are handed down below it (EBUSY).
 func (m *Manager) Attach(ctx context.Context, unit, sub string, pids ...int) error {
 	if !m.version.AtLeast(attachSince) {
-		return &Error{Op: "attach processes to", Unit: unit, Kind: ErrOld, Cause: fmt.Errorf("came with %d, this is %s", attachSince, m.version), Hint: "write cgroup.procs of its directory"}
+		return &Error{Op: "attach processes to", Unit: unit, Kind: ErrOld,
+			Cause: fmt.Errorf("came with %d, this is %s", attachSince, m.version),
+			Hint:  "write cgroup.procs of its directory"}
 	}
 	list := make([]uint32, 0, len(pids))
 	for _, pid := range pids {
@@ -301,7 +310,8 @@ func (m *Manager) StartScope(ctx context.Context, t Transient) error {
 		return &Error{Op: "start", Unit: t.Name, Kind: ErrInvalid, Cause: fmt.Errorf("not the description of a scope")}
 	}
 	if len(t.PIDs) == 0 {
-		return &Error{Op: "start", Unit: t.Name, Kind: ErrInvalid, Cause: fmt.Errorf("a scope is made around processes, and none was given")}
+		return &Error{Op: "start", Unit: t.Name, Kind: ErrInvalid,
+			Cause: fmt.Errorf("a scope is made around processes, and none was given")}
 	}
 	return m.startTransient(ctx, t, nil)
 }
@@ -311,7 +321,8 @@ func (m *Manager) StartScope(ctx context.Context, t Transient) error {
 // beside (DefaultOOMPolicy=), and nothing of the unit stays after the command, however that ended.
 func (m *Manager) StartRun(ctx context.Context, t Transient) error {
 	if unitname.TypeOf(t.Name) != "scope" || len(t.Exec) > 0 || len(t.PIDs) != 1 || t.Slice == "" {
-		return &Error{Op: "start", Unit: t.Name, Kind: ErrInvalid, Cause: fmt.Errorf("the scope of a command has a slice and one process")}
+		return &Error{Op: "start", Unit: t.Name, Kind: ErrInvalid,
+			Cause: fmt.Errorf("the scope of a command has a slice and one process")}
 	}
 	var more []Property
 	if m.version.AtLeast(collectSince) {
@@ -328,8 +339,10 @@ func (m *Manager) StartRun(ctx context.Context, t Transient) error {
 
 // StartService starts a command as a service; a failed one is collected by itself from 236 on.
 func (m *Manager) StartService(ctx context.Context, t Transient) error {
-	if unitname.TypeOf(t.Name) != "service" || len(t.Exec) == 0 || !strings.HasPrefix(t.Exec[0], "/") || len(t.PIDs) > 0 {
-		return &Error{Op: "start", Unit: t.Name, Kind: ErrInvalid, Cause: fmt.Errorf("not the description of a service: it has an absolute path to run and no processes")}
+	if unitname.TypeOf(t.Name) != "service" || len(t.Exec) == 0 || !strings.HasPrefix(t.Exec[0], "/") ||
+		len(t.PIDs) > 0 {
+		return &Error{Op: "start", Unit: t.Name, Kind: ErrInvalid,
+			Cause: fmt.Errorf("not the description of a service: it has an absolute path to run and no processes")}
 	}
 	var more []Property
 	if m.version.AtLeast(collectSince) {
@@ -344,7 +357,8 @@ func (m *Manager) StartService(ctx context.Context, t Transient) error {
 // that, as often as needed, and the processes stay where they are.
 func (m *Manager) StartKeeper(ctx context.Context, t Transient) error {
 	if unitname.TypeOf(t.Name) != "service" || len(t.Exec) == 0 || t.Slice == "" {
-		return &Error{Op: "start", Unit: t.Name, Kind: ErrInvalid, Cause: fmt.Errorf("a keeper is a service with a slice and something to run")}
+		return &Error{Op: "start", Unit: t.Name, Kind: ErrInvalid,
+			Cause: fmt.Errorf("a keeper is a service with a slice and something to run")}
 	}
 	t.Delegate = true
 	more := []Property{{"Restart", "no"}, {"KillMode", "process"}}

@@ -34,7 +34,8 @@ func TestDocs(t *testing.T) {
 
 func docsTable() string {
 	var b strings.Builder
-	b.WriteString("| property | since | type | cgroup v1 | cgroup v2 | remarks | documented in |\n| --- | --- | --- | --- | --- | --- | --- |\n")
+	b.WriteString("| property | since | type | cgroup v1 | cgroup v2 | remarks | documented in |\n| --- | --- | --- " +
+		"| --- | --- | --- | --- |\n")
 	for _, r := range Table() {
 		file := func(name string) string {
 			switch {
@@ -60,7 +61,8 @@ func docsTable() string {
 		add(r.Stronger != "", "ignored beside `%s`", r.Stronger)
 		add(r.V1Note != "", "v1: %s", r.V1Note)
 		add(r.Step > 1, "kept in whole per cent")
-		fmt.Fprintf(&b, "| `%s` | %d | `%s` %s | %s | %s | %s | %s |\n", r.Name, r.Since, r.Form.Signature(), r.Form, file(r.V1), file(r.V2), strings.Join(notes, "; "), r.Source)
+		fmt.Fprintf(&b, "| `%s` | %d | `%s` %s | %s | %s | %s | %s |\n", r.Name, r.Since, r.Form.Signature(), r.Form,
+			file(r.V1), file(r.V2), strings.Join(notes, "; "), r.Source)
 	}
 	return b.String()
 }

@@ -45,7 +45,8 @@ func (m *Manager) ChangeDropIns(ctx context.Context, want ...DropIn) error {
 		}
 		before, err := ownFile(path)
 		if err != nil {
-			return &Error{Op: "write drop-in of", Unit: d.Unit, Cause: err, Hint: "move that file away if nobody needs it"}
+			return &Error{Op: "write drop-in of", Unit: d.Unit, Cause: err,
+				Hint: "move that file away if nobody needs it"}
 		}
 		changes = append(changes, fileChange{path, before, text})
 	}
@@ -61,7 +62,8 @@ func (f Files) WriteDropIn(d DropIn) (changed bool, err error) {
 	}
 	before, err := ownFile(path)
 	if err != nil {
-		return false, &Error{Op: "write drop-in of", Unit: d.Unit, Cause: err, Hint: "move that file away if nobody needs it"}
+		return false, &Error{Op: "write drop-in of", Unit: d.Unit, Cause: err,
+			Hint: "move that file away if nobody needs it"}
 	}
 	return writeFiles("write drop-in of "+d.Unit, []fileChange{{path, before, text}})
 }
@@ -129,7 +131,8 @@ func (o Override) Setting() string {
 
 // Lasting gives those of overrides that outlive a boot: the others were in /run.
 func Lasting(overrides []Override) []Override {
-	return slices.DeleteFunc(slices.Clone(overrides), func(o Override) bool { return strings.HasPrefix(o.Path, "/run/") })
+	return slices.DeleteFunc(slices.Clone(overrides),
+		func(o Override) bool { return strings.HasPrefix(o.Path, "/run/") })
 }
 
 // Overrides lists those files of a unit. Read before the first SetProperties they are the original.
@@ -241,8 +244,10 @@ func (f Files) overrideChanges(unit string, want []Override) (changes []fileChan
 	}
 	for _, o := range want {
 		dir, name := filepath.Split(o.Path)
-		if !slices.ContainsFunc(controlDirs, func(c string) bool { return filepath.Join(c, unit+".d")+"/" == dir }) || !strings.HasSuffix(name, ".conf") {
-			return nil, &Error{Op: "restore overrides of", Unit: unit, Kind: ErrInvalid, Cause: fmt.Errorf("%q is no override of it", o.Path)}
+		if !slices.ContainsFunc(controlDirs, func(c string) bool { return filepath.Join(c, unit+".d")+"/" == dir }) ||
+			!strings.HasSuffix(name, ".conf") {
+			return nil, &Error{Op: "restore overrides of", Unit: unit, Kind: ErrInvalid,
+				Cause: fmt.Errorf("%q is no override of it", o.Path)}
 		}
 		c := fileChange{path: filepath.Join("/", f.root, o.Path), after: append([]byte{}, o.Text...)}
 		for _, n := range now {
@@ -268,7 +273,8 @@ func (f Files) dropIn(d DropIn) (path string, text []byte, err error) {
 	if err := unitname.CheckName(d.Unit); err != nil {
 		return "", nil, &Error{Op: "write drop-in of", Unit: d.Unit, Kind: ErrInvalid, Cause: err}
 	}
-	section := map[string]string{"service": "Service", "slice": "Slice", "scope": "Scope", "socket": "Socket", "mount": "Mount", "swap": "Swap"}[unitname.TypeOf(d.Unit)]
+	section := map[string]string{"service": "Service", "slice": "Slice", "scope": "Scope", "socket": "Socket",
+		"mount": "Mount", "swap": "Swap"}[unitname.TypeOf(d.Unit)]
 	if section == "" {
 		return "", nil, invalid("a %s has no limits", unitname.TypeOf(d.Unit))
 	}
@@ -277,7 +283,8 @@ func (f Files) dropIn(d DropIn) (path string, text []byte, err error) {
 		return path, nil, nil
 	}
 	for _, line := range d.Lines {
-		if key, _, ok := strings.Cut(line, "="); !ok || key == "" || strings.ContainsAny(line, "\n\r\x00") || strings.HasSuffix(line, `\`) || strings.ContainsAny(key, "[]#; ") {
+		if key, _, ok := strings.Cut(line, "="); !ok || key == "" || strings.ContainsAny(line, "\n\r\x00") ||
+			strings.HasSuffix(line, `\`) || strings.ContainsAny(key, "[]#; ") {
 			return "", nil, invalid("%q is not one setting", line)
 		}
 	}

@@ -88,11 +88,12 @@ func Hint(err error) string {
 // kinds maps the names of D-Bus errors. Those of 252 were read off a running one; the manual pages list them under
 // org.freedesktop.systemd1(5), and they have not changed since 219 but for the ones added.
 var kinds = map[string]error{
-	"org.freedesktop.systemd1.NoSuchUnit":                         ErrNoUnit,
-	"org.freedesktop.systemd1.LoadFailed":                         ErrBadSetting,
-	"org.freedesktop.systemd1.NoUnitForPID":                       ErrNoProcess,
-	"org.freedesktop.DBus.Error.UnixProcessIdUnknown":             ErrNoProcess,
-	"org.freedesktop.DBus.Error.FileNotFound":                     ErrInvalid, // a sub-group that is not there, a scope without processes
+	"org.freedesktop.systemd1.NoSuchUnit":             ErrNoUnit,
+	"org.freedesktop.systemd1.LoadFailed":             ErrBadSetting,
+	"org.freedesktop.systemd1.NoUnitForPID":           ErrNoProcess,
+	"org.freedesktop.DBus.Error.UnixProcessIdUnknown": ErrNoProcess,
+	// A sub-group that is not there, a scope without processes.
+	"org.freedesktop.DBus.Error.FileNotFound":                     ErrInvalid,
 	"org.freedesktop.systemd1.UnitExists":                         ErrExists,
 	"org.freedesktop.systemd1.UnitMasked":                         ErrMasked,
 	"org.freedesktop.systemd1.Masked":                             ErrMasked,
@@ -116,15 +117,19 @@ var kinds = map[string]error{
 }
 
 var hints = map[error]string{
-	ErrNotRunning: "bulkhead works without systemd through the cgroup files; inside a container give it the host's /run/systemd",
-	ErrNoAnswer:   "is PID 1 busy with a daemon-reload, or stuck? `systemctl status` answers the same way; nothing was changed that was not reported",
-	ErrGone:       "systemd ends its connections when it starts itself anew (daemon-reexec): try again; `systemctl status` tells whether it answers",
+	ErrNotRunning: "bulkhead works without systemd through the cgroup files; inside a container give it the host's " +
+		"/run/systemd",
+	ErrNoAnswer: "is PID 1 busy with a daemon-reload, or stuck? `systemctl status` answers the same way; nothing " +
+		"was changed that was not reported",
+	ErrGone: "systemd ends its connections when it starts itself anew (daemon-reexec): try again; `systemctl " +
+		"status` tells whether it answers",
 	ErrDenied:     "run as root",
 	ErrNoUnit:     "look the name up with `systemctl list-units --all`",
 	ErrMasked:     "`systemctl unmask` it, or take it out of the policy",
 	ErrBadSetting: "`systemd-analyze verify` says what is wrong with its file",
-	ErrNoProperty: "this systemd does not know it, or it cannot be changed while the unit runs (Slice= waits for the next start)",
-	ErrInactive:   "start it first",
+	ErrNoProperty: "this systemd does not know it, or it cannot be changed while the unit runs (Slice= waits for the " +
+		"next start)",
+	ErrInactive: "start it first",
 }
 
 // failed wraps what a call gave. It gives nil for nil.
@@ -147,7 +152,8 @@ func failed(op, unit string, err error) error {
 		e.Kind = ErrNotRunning
 	case errors.Is(err, os.ErrPermission):
 		e.Kind = ErrDenied
-	case errors.Is(err, dbus.ErrClosed), errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET):
+	case errors.Is(err, dbus.ErrClosed), errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed),
+		errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET):
 		e.Kind = ErrGone
 	}
 	e.Hint = hints[e.Kind]

@@ -41,10 +41,13 @@ func TestEncode(t *testing.T) {
 		{"MemoryMax", "max", Infinity, []string{"MemoryMax=infinity"}},
 		{"MemoryLow", "0", uint64(0), []string{"MemoryLow=0"}},
 		{"TasksMax", "8192", uint64(8192), []string{"TasksMax=8192"}},
-		{"IOReadBandwidthMax", "/dev/sda 1048576\n/dev/mapper/vg-a b 5\n", []DeviceValue{{"/dev/sda", 1048576}, {"/dev/mapper/vg-a b", 5}},
-			[]string{"IOReadBandwidthMax=", "IOReadBandwidthMax=/dev/sda 1048576", `IOReadBandwidthMax="/dev/mapper/vg-a b" 5`}},
+		{"IOReadBandwidthMax", "/dev/sda 1048576\n/dev/mapper/vg-a b 5\n",
+			[]DeviceValue{{"/dev/sda", 1048576}, {"/dev/mapper/vg-a b", 5}},
+			[]string{"IOReadBandwidthMax=", "IOReadBandwidthMax=/dev/sda 1048576",
+				`IOReadBandwidthMax="/dev/mapper/vg-a b" 5`}},
 		{"IODeviceWeight", "", []DeviceValue{}, []string{"IODeviceWeight="}},
-		{"IOWriteIOPSMax", "/dev/a%b max", []DeviceValue{{"/dev/a%b", Infinity}}, []string{"IOWriteIOPSMax=", "IOWriteIOPSMax=/dev/a%%b infinity"}},
+		{"IOWriteIOPSMax", "/dev/a%b max", []DeviceValue{{"/dev/a%b", Infinity}},
+			[]string{"IOWriteIOPSMax=", "IOWriteIOPSMax=/dev/a%%b infinity"}},
 		{"OOMPolicy", "continue", "continue", []string{"OOMPolicy=continue"}},
 		{"MemoryAccounting", "yes", true, []string{"MemoryAccounting=yes"}},
 	} {
@@ -68,10 +71,11 @@ func TestEncodeRefuses(t *testing.T) {
 		"CPUQuotaPeriodUSec": {"999", "1000001"},
 		"AllowedCPUs":        {"a", "3-1", "70000", "1,,2"},
 		"MemoryMax":          {"0", "", "5%", "1G", "18446744073709551615"},
-		"IOReadBandwidthMax": {"/dev/sda", "sda 5", "/dev/../sda 5", "/dev/sda 0", "/dev/sda 5\n/dev/sda 6", "/dev/sda five"},
-		"OOMPolicy":          {"", "pause"},
-		"IOAccounting":       {"", "on", "true"},
-		"TasksMax":           {"0", "50%"},
+		"IOReadBandwidthMax": {"/dev/sda", "sda 5", "/dev/../sda 5", "/dev/sda 0", "/dev/sda 5\n/dev/sda 6",
+			"/dev/sda five"},
+		"OOMPolicy":    {"", "pause"},
+		"IOAccounting": {"", "on", "true"},
+		"TasksMax":     {"0", "50%"},
 	} {
 		for _, text := range texts {
 			if p, err := row(t, name).Encode(text); err == nil {
@@ -103,7 +107,8 @@ func TestEncodeRoundTrip(t *testing.T) {
 			bits := rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "bits")
 			text = decodeSet(bits).String()
 		case FormDevices:
-			paths := rapid.SliceOfNDistinct(rapid.StringMatching(`/dev/[a-z%"\\ ]{0,4}[a-z]`), 0, 3, rapid.ID[string]).Draw(t, "paths")
+			paths := rapid.SliceOfNDistinct(rapid.StringMatching(`/dev/[a-z%"\\ ]{0,4}[a-z]`), 0, 3,
+				rapid.ID[string]).Draw(t, "paths")
 			var lines []string
 			for _, path := range paths {
 				lines = append(lines, path+" "+number())
@@ -201,7 +206,8 @@ func TestRoute(t *testing.T) {
 	} {
 		route, why := row(t, c.name).Route(Version{Number: c.version}, c.unit, c.cgroups)
 		if route != c.want || !strings.Contains(why, c.why) || (why == "") != (c.why == "") {
-			t.Errorf("%s of a %s, systemd %d, cgroup v%d: %s, %q, want %s, %q", c.name, c.unit, c.version, c.cgroups, route, why, c.want, c.why)
+			t.Errorf("%s of a %s, systemd %d, cgroup v%d: %s, %q, want %s, %q", c.name, c.unit, c.version, c.cgroups,
+				route, why, c.want, c.why)
 		}
 	}
 }

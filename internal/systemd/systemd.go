@@ -86,7 +86,8 @@ func Connect(ctx context.Context, o Options) (*Manager, error) {
 		o.JobTimeout = 100 * time.Second
 	}
 	if !Running(o.Root) {
-		return nil, &Error{Op: "connect to systemd", Kind: ErrNotRunning, Cause: fmt.Errorf("%q is not there", filepath.Join("/", o.Root, bootedDir)), Hint: hints[ErrNotRunning]}
+		return nil, &Error{Op: "connect to systemd", Kind: ErrNotRunning,
+			Cause: fmt.Errorf("%q is not there", filepath.Join("/", o.Root, bootedDir)), Hint: hints[ErrNotRunning]}
 	}
 	m := &Manager{Files: Files{o.Root}, options: o}
 	l, err := m.connected(ctx)
@@ -226,7 +227,8 @@ func escapeAddress(path string) string {
 
 func managerProperty(ctx context.Context, conn *dbus.Conn, name string, value any) error {
 	var v dbus.Variant
-	err := conn.Object(busName, managerPath).CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0, managerIface, name).Store(&v)
+	err := conn.Object(busName, managerPath).CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0,
+		managerIface, name).Store(&v)
 	if err != nil {
 		return err
 	}
@@ -238,7 +240,8 @@ func (m *Manager) call(ctx context.Context, op, unit string, f func(context.Cont
 	return m.callFor(ctx, m.options.Timeout, op, unit, f)
 }
 
-func (m *Manager) callFor(ctx context.Context, limit time.Duration, op, unit string, f func(context.Context, *link) error) error {
+func (m *Manager) callFor(ctx context.Context, limit time.Duration, op, unit string,
+	f func(context.Context, *link) error) error {
 	l, err := m.connected(ctx)
 	if err != nil {
 		return err

@@ -54,11 +54,13 @@ func documented(setting string, since int) string {
 }
 
 func bytesRow(name string, since int, v1, v2 string, least uint64) Row {
-	return Row{Name: name, Setting: name, Since: since, Form: FormBytes, V1: v1, V2: v2, Min: least, Max: math.MaxUint64 - 1, Source: documented(name, since)}
+	return Row{Name: name, Setting: name, Since: since, Form: FormBytes, V1: v1, V2: v2, Min: least,
+		Max: math.MaxUint64 - 1, Source: documented(name, since)}
 }
 
 func devicesRow(name, v1, v2 string, least, most uint64) Row {
-	return Row{Name: name, Setting: name, Since: 230, Form: FormDevices, V1: v1, V2: v2, Min: least, Max: most, Source: documented(name, 230)}
+	return Row{Name: name, Setting: name, Since: 230, Form: FormDevices, V1: v1, V2: v2, Min: least, Max: most,
+		Source: documented(name, 230)}
 }
 
 func flagRow(name string, since int) Row {
@@ -70,39 +72,52 @@ func flagRow(name string, since int) Row {
 // refused when asked. v1 files are those that 252's page and its "best-effort translation" name.
 var table = []Row{
 	{
-		Name: "CPUWeight", Setting: "CPUWeight", Since: 232, Form: FormWeight, Min: weightMin, Max: weightMax, IdleSince: 252,
-		V1: "cpu.shares", V1Note: "weight × 1024/100; idle is the smallest weight there", V2: "cpu.weight", Source: documented("CPUWeight", 232),
+		Name: "CPUWeight", Setting: "CPUWeight", Since: 232, Form: FormWeight, Min: weightMin, Max: weightMax,
+		IdleSince: 252,
+		V1:        "cpu.shares", V1Note: "weight × 1024/100; idle is the smallest weight there", V2: "cpu.weight",
+		Source: documented("CPUWeight", 232),
 	},
 	{
-		Name: "CPUShares", Setting: "CPUShares", Since: 208, Until: v1Gone, Form: FormNumber, Min: sharesMin, Max: sharesMax, Unset: true,
-		V1: "cpu.shares", V2: "cpu.weight", Stronger: "CPUWeight", Source: resourceControl + " of 252, deprecated options: CPUShares=; NEWS of 213 names it as older",
+		Name: "CPUShares", Setting: "CPUShares", Since: 208, Until: v1Gone, Form: FormNumber, Min: sharesMin,
+		Max: sharesMax, Unset: true,
+		V1: "cpu.shares", V2: "cpu.weight", Stronger: "CPUWeight",
+		Source: resourceControl + " of 252, deprecated options: CPUShares=; NEWS of 213 names it as older",
 	},
 	{
-		Name: "CPUQuotaPerSecUSec", Setting: "CPUQuota", Since: 213, Form: FormMicros, Min: 1, Max: 1_000_000_000_000, Step: 10_000,
-		V1: "cpu.cfs_quota_us", V2: "cpu.max", Source: documented("CPUQuota", 213),
+		Name: "CPUQuotaPerSecUSec", Setting: "CPUQuota", Since: 213, Form: FormMicros, Min: 1, Max: 1_000_000_000_000,
+		Step: 10_000,
+		V1:   "cpu.cfs_quota_us", V2: "cpu.max", Source: documented("CPUQuota", 213),
 	},
 	{
-		Name: "CPUQuotaPeriodUSec", Setting: "CPUQuotaPeriodSec", Since: 242, Form: FormMicros, Min: 1000, Max: 1_000_000, Unset: true,
+		Name: "CPUQuotaPeriodUSec", Setting: "CPUQuotaPeriodSec", Since: 242, Form: FormMicros, Min: 1000,
+		Max: 1_000_000, Unset: true,
 		V1: "cpu.cfs_period_us", V2: "cpu.max", Source: documented("CPUQuotaPeriodSec", 242),
 	},
-	{Name: "AllowedCPUs", Setting: "AllowedCPUs", Since: 244, Form: FormSet, V2: "cpuset.cpus", Source: documented("AllowedCPUs", 244)},
-	{Name: "AllowedMemoryNodes", Setting: "AllowedMemoryNodes", Since: 244, Form: FormSet, V2: "cpuset.mems", Source: documented("AllowedMemoryNodes", 244)},
+	{Name: "AllowedCPUs", Setting: "AllowedCPUs", Since: 244, Form: FormSet, V2: "cpuset.cpus",
+		Source: documented("AllowedCPUs", 244)},
+	{Name: "AllowedMemoryNodes", Setting: "AllowedMemoryNodes", Since: 244, Form: FormSet, V2: "cpuset.mems",
+		Source: documented("AllowedMemoryNodes", 244)},
 	bytesRow("MemoryMin", 240, "", "memory.min", 0),
 	{
 		Name: "MemoryLow", Setting: "MemoryLow", Since: 231, Form: FormBytes, V2: "memory.low", Max: math.MaxUint64 - 1,
-		Source: resourceControl + " names 240, for MemoryMin= and MemoryLow= in one; it came with MemoryHigh= and MemoryMax= (NEWS of 231: the memory controller on v2)",
+		Source: resourceControl +
+			" names 240, for MemoryMin= and MemoryLow= in one; it came with MemoryHigh= and MemoryMax= (NEWS of 231: " +
+			"the memory controller on v2)",
 	},
 	bytesRow("MemoryHigh", 231, "", "memory.high", 1),
 	bytesRow("MemoryMax", 231, "memory.limit_in_bytes", "memory.max", 1),
 	{
-		Name: "MemoryLimit", Setting: "MemoryLimit", Since: 208, Until: v1Gone, Form: FormBytes, Min: 1, Max: math.MaxUint64 - 1,
-		V1: "memory.limit_in_bytes", V2: "memory.max", Stronger: "MemoryMax", Source: resourceControl + " of 252, deprecated options: MemoryLimit=; NEWS of 231 names it as older",
+		Name: "MemoryLimit", Setting: "MemoryLimit", Since: 208, Until: v1Gone, Form: FormBytes, Min: 1,
+		Max: math.MaxUint64 - 1,
+		V1:  "memory.limit_in_bytes", V2: "memory.max", Stronger: "MemoryMax",
+		Source: resourceControl + " of 252, deprecated options: MemoryLimit=; NEWS of 231 names it as older",
 	},
 	bytesRow("MemorySwapMax", 232, "", "memory.swap.max", 0),
 	bytesRow("MemoryZSwapMax", 253, "", "memory.zswap.max", 0),
 	{
 		Name: "IOWeight", Setting: "IOWeight", Since: 230, Form: FormWeight, Min: weightMin, Max: weightMax,
-		V1: "blkio.weight", V1Note: "weight × 500/100, between 10 and 1000; CFQ and BFQ only", V2: "io.weight", Source: documented("IOWeight", 230),
+		V1: "blkio.weight", V1Note: "weight × 500/100, between 10 and 1000; CFQ and BFQ only", V2: "io.weight",
+		Source: documented("IOWeight", 230),
 	},
 	devicesRow("IODeviceWeight", "blkio.weight_device", "io.weight", weightMin, weightMax),
 	devicesRow("IOReadBandwidthMax", "blkio.throttle.read_bps_device", "io.max", 1, math.MaxUint64-1),
@@ -114,8 +129,10 @@ var table = []Row{
 		V1: "pids.max", V2: "pids.max", Source: documented("TasksMax", 227),
 	},
 	{
-		Name: "OOMPolicy", Setting: "OOMPolicy", Since: 243, ScopeSince: 253, Form: FormWord, Words: []string{"continue", "stop", "kill"}, StartOnly: true,
-		Units: []string{"service", "scope"}, V2: "memory.oom.group", Source: "systemd.service(5), OOMPolicy=, added in version 243; systemd.scope(5), added in version 253",
+		Name: "OOMPolicy", Setting: "OOMPolicy", Since: 243, ScopeSince: 253, Form: FormWord,
+		Words: []string{"continue", "stop", "kill"}, StartOnly: true,
+		Units: []string{"service", "scope"}, V2: "memory.oom.group",
+		Source: "systemd.service(5), OOMPolicy=, added in version 243; systemd.scope(5), added in version 253",
 	},
 	flagRow("CPUAccounting", 208),
 	flagRow("MemoryAccounting", 208),

@@ -55,7 +55,8 @@ func (u *Unit) Active() bool { return u.ActiveState != "inactive" && u.ActiveSta
 // Usable gives nil for a unit that can be governed, else what stands against it: it is masked, not there, or its
 // file is refused.
 func (u *Unit) Usable() error {
-	kind := map[string]error{LoadMasked: ErrMasked, LoadNotFound: ErrNoUnit, LoadBadSetting: ErrBadSetting, "error": ErrBadSetting}[u.LoadState]
+	kind := map[string]error{LoadMasked: ErrMasked, LoadNotFound: ErrNoUnit, LoadBadSetting: ErrBadSetting,
+		"error": ErrBadSetting}[u.LoadState]
 	if kind == nil {
 		return nil
 	}
@@ -70,14 +71,17 @@ func (u *Unit) Usable() error {
 func unitOf(name string, p map[string]any) *Unit {
 	u := &Unit{Name: name, Properties: p}
 	for key, field := range map[string]*string{
-		"Id": &u.Name, "LoadState": &u.LoadState, "ActiveState": &u.ActiveState, "SubState": &u.SubState, "Result": &u.Result,
-		"Slice": &u.Slice, "ControlGroup": &u.ControlGroup, "Type": &u.Type, "KillMode": &u.KillMode, "FragmentPath": &u.FragmentPath,
+		"Id": &u.Name, "LoadState": &u.LoadState, "ActiveState": &u.ActiveState, "SubState": &u.SubState,
+		"Result": &u.Result,
+		"Slice":  &u.Slice, "ControlGroup": &u.ControlGroup, "Type": &u.Type, "KillMode": &u.KillMode,
+		"FragmentPath": &u.FragmentPath,
 	} {
 		if text, ok := p[key].(string); ok {
 			*field = text
 		}
 	}
-	for key, field := range map[string]*bool{"Delegate": &u.Delegate, "Transient": &u.Transient, "NeedDaemonReload": &u.NeedDaemonReload} {
+	for key, field := range map[string]*bool{"Delegate": &u.Delegate, "Transient": &u.Transient,
+		"NeedDaemonReload": &u.NeedDaemonReload} {
 		*field, _ = p[key].(bool)
 	}
 	u.DropInPaths, _ = p["DropInPaths"].([]string)

@@ -7,7 +7,8 @@ import (
 
 func TestParseVersion(t *testing.T) {
 	for text, want := range map[string]int{
-		"252.39-1~deb12u1": 252, "247": 247, "219": 219, "257~rc1-2": 257, "v256.4": 256, "systemd 239 (239-58.el8)": 239, "249.11-0ubuntu3.17\n": 249,
+		"252.39-1~deb12u1": 252, "247": 247, "219": 219, "257~rc1-2": 257, "v256.4": 256,
+		"systemd 239 (239-58.el8)": 239, "249.11-0ubuntu3.17\n": 249,
 	} {
 		v, err := ParseVersion(text)
 		if err != nil || v.Number != want || v.String() != strings.TrimSpace(text) {

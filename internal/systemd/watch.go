@@ -23,7 +23,8 @@ const (
 	ReloadEnded  ReasonKind = "reload ended"
 	UnitRemoved  ReasonKind = "unit removed" // unloaded: a transient one is gone
 	JobRemoved   ReasonKind = "job ended"    // a start, stop or restart of the unit
-	UnitChanged  ReasonKind = "unit changed" // its state, main process or directory. A limit that is set announces nothing
+	// Its state, main process or directory. A limit that is set announces nothing.
+	UnitChanged ReasonKind = "unit changed"
 )
 
 // Reason is one reason to look again. Several of the same are told once.

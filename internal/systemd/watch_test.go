@@ -29,7 +29,8 @@ func next(t *testing.T, reasons <-chan systemd.Reason, want systemd.ReasonKind) 
 }
 
 func watchOptions(m *systemdfake.Manager) systemd.WatchOptions {
-	return systemd.WatchOptions{Options: m.Options(), MinWait: time.Millisecond, MaxWait: 20 * time.Millisecond, Every: 20 * time.Millisecond}
+	return systemd.WatchOptions{Options: m.Options(), MinWait: time.Millisecond, MaxWait: 20 * time.Millisecond,
+		Every: 20 * time.Millisecond}
 }
 
 func TestWatchOutlivesTheBus(t *testing.T) {

@@ -116,7 +116,8 @@ func generate(verb, device string, commands io.Reader, answers io.Writer) error 
 	if err != nil {
 		return fmt.Errorf("size of %q: %w", device, err)
 	}
-	load := load{fd: fd, size: size, write: verb == "write", buffered: buffered, buf: aligned(deepSequential * sequential)}
+	load := load{fd: fd, size: size, write: verb == "write", buffered: buffered,
+		buf: aligned(deepSequential * sequential)}
 	for {
 		var pattern string
 		var nanoseconds int64

@@ -49,7 +49,8 @@ func hold(commands io.Reader, answers io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("read a command: %w", err)
 		}
-		_, err = unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
+		_, err = unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE,
+			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
 		if err != nil {
 			return fmt.Errorf("map %d bytes: %w", bytes, err)
 		}

@@ -138,13 +138,14 @@ func TestLoopDeviceIsDetached(t *testing.T) {
 		}
 		backing = strings.TrimSpace(string(text))
 	})
-	testhost.WaitFor(t, "no loop device has "+backing+" behind it", func() bool { // udev may have it open for a moment longer
-		loops, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
-		return !slices.ContainsFunc(loops, func(file string) bool {
-			text, err := os.ReadFile(file)
-			return err == nil && strings.HasPrefix(string(text), backing)
+	testhost.WaitFor(t, "no loop device has "+backing+" behind it",
+		func() bool { // udev may have it open for a moment longer
+			loops, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+			return !slices.ContainsFunc(loops, func(file string) bool {
+				text, err := os.ReadFile(file)
+				return err == nil && strings.HasPrefix(string(text), backing)
+			})
 		})
-	})
 }
 
 // TestDirectIOMeasuresALimit holds both directions and both patterns against the kernel's throttle,
@@ -159,7 +160,8 @@ func TestDirectIOMeasuresALimit(t *testing.T) {
 	if free := reader.Sequential(200 * time.Millisecond); free.Bytes < 2*bytes {
 		t.Errorf("unlimited: %.0f bytes/s is less than the limit that is to be measured", free.Bytes)
 	}
-	limits := map[string]string{"blkio.throttle.write_bps_device": fmt.Sprint(bytes), "blkio.throttle.read_iops_device": fmt.Sprint(ops)}
+	limits := map[string]string{"blkio.throttle.write_bps_device": fmt.Sprint(bytes),
+		"blkio.throttle.read_iops_device": fmt.Sprint(ops)}
 	if hierarchy(t, "blkio").Version == 2 {
 		limits = map[string]string{"io.max": fmt.Sprintf("wbps=%d riops=%d", bytes, ops)}
 	}
@@ -188,7 +190,8 @@ func near(t *testing.T, what string, limit float64, measure func() float64) {
 		}
 	}
 	if got < 0.9*limit || got > 1.1*limit {
-		t.Errorf("%s: %.0f per second, limited to %.0f; less than that in five tries can be a host too busy for the load: run the test again on a quiet one", what, got, limit)
+		t.Errorf("%s: %.0f per second, limited to %.0f; less than that in five tries can be a host too busy for the "+
+			"load: run the test again on a quiet one", what, got, limit)
 	}
 }
 

@@ -266,7 +266,8 @@ func Refuse(out io.Writer, why error) {
 // Watch is the watchdog: it reads its order and what follows from in, says what it thinks on out, and calls undo, once,
 // when the change has to be taken back and its maker cannot or does not. stuck is the maker's process when it lives and
 // does not react, else 0.
-func Watch(ctx context.Context, in io.Reader, out io.Writer, undo func(ctx context.Context, o Order, why string, stuck int) error) error {
+func Watch(ctx context.Context, in io.Reader, out io.Writer,
+	undo func(ctx context.Context, o Order, why string, stuck int) error) error {
 	maker := os.Getppid()
 	lines := bufio.NewReader(in)
 	first, err := lines.ReadBytes('\n')

@@ -26,9 +26,10 @@ func TestMain(m *testing.M) {
 	mark := os.Getenv(markVariable)
 	switch {
 	case len(os.Args) == 2 && os.Args[1] == "watch":
-		err := Watch(context.Background(), os.Stdin, os.Stdout, func(_ context.Context, o Order, why string, stuck int) error {
-			return os.WriteFile(mark, fmt.Appendf(nil, "%s: %s %t", why, o.Undo, stuck != 0), 0o600)
-		})
+		err := Watch(context.Background(), os.Stdin, os.Stdout,
+			func(_ context.Context, o Order, why string, stuck int) error {
+				return os.WriteFile(mark, fmt.Appendf(nil, "%s: %s %t", why, o.Undo, stuck != 0), 0o600)
+			})
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)

@@ -34,7 +34,8 @@ func many(rule string) string {
 	var b strings.Builder
 	b.WriteString("groups:\n")
 	for i := range 80 {
-		fmt.Fprintf(&b, "  g%02d: {match: [{exe: no-such-program-%d}], cpu: {limit: 1}, memory: {max: 64MiB}, tasks: 100}\n", i, i)
+		fmt.Fprintf(&b, "  g%02d: {match: [{exe: no-such-program-%d}], cpu: {limit: 1}, memory: {max: 64MiB}, tasks: "+
+			"100}\n", i, i)
 	}
 	fmt.Fprintf(&b, "  last: {match: [{cmdline: '%s'}], cpu: {limit: 1}}\n", rule)
 	return b.String()
@@ -257,7 +258,8 @@ func TestProcessesExitWhileTheyAreMoved(t *testing.T) {
 	for range 3 {
 		testhost.Spawn(t, "sh", "-c", "while :; do sleep "+mark+"; done")
 	}
-	policy := "groups:\n  a: {match: [{cmdline: '^sleep " + strings.ReplaceAll(mark, ".", "[.]") + "$'}], cpu: {limit: %s}, tasks: 100}\n"
+	policy := "groups:\n  a: {match: [{cmdline: '^sleep " + strings.ReplaceAll(mark, ".", "[.]") +
+		"$'}], cpu: {limit: %s}, tasks: 100}\n"
 	for i := range 12 {
 		s.write(fmt.Sprintf(policy, strconv.Itoa(1+i%2)))
 		s.must("apply")
@@ -291,7 +293,8 @@ func TestRealTimeThread(t *testing.T) {
 	tid, _ := strconv.Atoi(filepath.Base(threads[len(threads)-1]))
 	realtime(t, tid)
 	before := s.snapshot(plain, process, holder.ID)
-	s.write(fmt.Sprintf("groups:\n  a: {match: [{cmdline: '%s'}, {cmdline: '%s'}], cpu: {limit: 1}, memory: {max: 1GiB}}\n", rule, processRule))
+	s.write(fmt.Sprintf("groups:\n  a: {match: [{cmdline: '%s'}, {cmdline: '%s'}], cpu: {limit: 1}, memory: {max: "+
+		"1GiB}}\n", rule, processRule))
 	r := s.exits(0, nil, "apply")
 	if in := s.inside(plain.PID); in["cpu"] != "a" || in["memory"] != "a" {
 		t.Errorf("the plain process is in %v", in)

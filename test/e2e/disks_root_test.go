@@ -29,7 +29,8 @@ func TestLimitOverTwoDisks(t *testing.T) {
 	second, _ := testhost.LoopDevice(t, size)
 	t.Cleanup(func() { _ = exec.Command("btrfs", "device", "scan", "--forget", first, second).Run() })
 	data := filepath.Join(s.dir, "data")
-	s.write(fmt.Sprintf("groups:\n  load:\n    match: [{cmdline: 'matches nothing at all here'}]\n    io: [{on: %s, read: {bandwidth: 20MiB/s}, write: {bandwidth: 20MiB/s}}]\n", data))
+	s.write(fmt.Sprintf("groups:\n  load:\n    match: [{cmdline: 'matches nothing at all here'}]\n    io: [{on: %s, "+
+		"read: {bandwidth: 20MiB/s}, write: {bandwidth: 20MiB/s}}]\n", data))
 	bulkhead := fmt.Sprintf("%s --policy %s --state %s --socket %s", s.program, s.policy, s.state, s.socket)
 	script := fmt.Sprintf(`
 mkdir %[1]s
@@ -52,7 +53,8 @@ mount -t btrfs -o device=%[2]s,device=%[3]s %[2]s %[1]s
 	for _, dev := range []string{first, second} {
 		name := strings.TrimPrefix(dev, "/dev/")
 		for _, what := range []string{"read", "write"} {
-			if want := "io." + what + ".bandwidth 10MiB/s (1/2 of 20MiB/s, on " + name + ")"; !strings.Contains(said, want) {
+			if want := "io." + what + ".bandwidth 10MiB/s (1/2 of 20MiB/s, on " + name + ")"; !strings.Contains(said,
+				want) {
 				t.Errorf("the plan does not say %q", want)
 			}
 		}

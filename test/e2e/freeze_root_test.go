@@ -123,7 +123,8 @@ func TestFreezeOfAKilledCommand(t *testing.T) {
 // Who asks from inside the group is turned away, with an agent and without.
 func TestFreezeFromInsideIsRefused(t *testing.T) {
 	s, id := freezeSite(t, 60044)
-	inside := []string{"run", "batch", "--", s.program, "--policy", s.policy, "--state", s.state, "--socket", s.socket, "freeze", "batch", "--for", "10m"}
+	inside := []string{"run", "batch", "--", s.program, "--policy", s.policy, "--state", s.state, "--socket", s.socket,
+		"freeze", "batch", "--for", "10m"}
 	says := []string{"you are inside", "run it from outside"}
 	s.exits(5, says, inside...)
 	s.agent()

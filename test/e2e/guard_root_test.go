@@ -74,22 +74,27 @@ func TestGuardUndoesABadChange(t *testing.T) {
 			if c.dsn {
 				dsn = fmt.Sprintf(", dsn: \"redis://127.0.0.1:%d\"", db.port)
 			}
-			s.write(fmt.Sprintf("groups:\n  app: {role: database, match: [{engine: redis, port: %d}], cpu: {limit: 2}, memory: {max: 1GiB}}\n"+
-				"guard: {for: 3s, window: %s, before: 20s, groups: {app: {oom_kills: 0, throughput_falls: 85%%%s}}}\n", db.port, window, dsn))
+			s.write(fmt.Sprintf("groups:\n  app: {role: database, match: [{engine: redis, port: %d}], cpu: {limit: "+
+				"2}, memory: {max: 1GiB}}\n"+
+				"guard: {for: 3s, window: %s, before: 20s, groups: {app: {oom_kills: 0, throughput_falls: 85%%%s}}}\n",
+				db.port, window, dsn))
 			s.must("apply")
-			testhost.WaitFor(t, "the guard to be content with the first apply", func() bool { return s.status().Trial == nil })
+			testhost.WaitFor(t, "the guard to be content with the first apply",
+				func() bool { return s.status().Trial == nil })
 			if c.byAgent {
 				s.agent()
 				time.Sleep(3 * window) // it watches
 			}
 			s.exits(0, []string{"guarded until "}, "set", "app:cpu.limit=1.9")
-			testhost.WaitFor(t, "the guard to be content with a limit that does no harm", func() bool { return s.status().Trial == nil })
+			testhost.WaitFor(t, "the guard to be content with a limit that does no harm",
+				func() bool { return s.status().Trial == nil })
 			if got := s.cores("app"); got != "1.9 cores" {
 				t.Fatalf("a limit that does no harm: %q is in force\n%s", got, s.must("history"))
 			}
 			s.must("set", "app:cpu.limit=0.03")
 			begin := time.Now()
-			testhost.WaitFor(t, "the guard to undo it", func() bool { return strings.Contains(s.must("history"), "revert the set") })
+			testhost.WaitFor(t, "the guard to undo it",
+				func() bool { return strings.Contains(s.must("history"), "revert the set") })
 			if took := time.Since(begin); took > window+10*time.Second {
 				t.Errorf("undone after %s", took)
 			} else {
@@ -103,7 +108,8 @@ func TestGuardUndoesABadChange(t *testing.T) {
 				t.Fatal(err)
 			}
 			last := entries[len(entries)-1]
-			if !strings.HasPrefix(last.Reason, "guard: group app: its throughput fell by ") || !strings.Contains(last.Reason, c.says) {
+			if !strings.HasPrefix(last.Reason, "guard: group app: its throughput fell by ") ||
+				!strings.Contains(last.Reason, c.says) {
 				t.Errorf("the history says %+v", last)
 			}
 			s.must("release", "--all")
@@ -119,11 +125,15 @@ func TestGuardWithoutASource(t *testing.T) {
 	for guard, says := range map[string]string{
 		"oom_kills: 0":          "guard: oom_kills of group app has no source on this host: nothing was changed",
 		"throughput_falls: 30%": "guard: throughput_falls of group app has no source on this host: nothing was changed",
-		"throughput_falls: 30%, dsn: \"redis://127.0.0.1:1\"": "ask the database of group app how much it does: ask Redis for total_commands_processed",
+		"throughput_falls: 30%, dsn: " +
+			"\"redis://127.0.0.1:1\"": "ask the database of group app how much it does: ask Redis for " +
+			"total_commands_processed",
 	} {
-		s.write("groups:\n  app: {match: [{cmdline: '" + rule + "'}], tasks: 50}\nguard: {groups: {app: {" + guard + "}}}\n")
+		s.write("groups:\n  app: {match: [{cmdline: '" + rule + "'}], tasks: 50}\nguard: {groups: {app: {" + guard +
+			"}}}\n")
 		r := s.run("apply")
-		if want := control.CodeUsage; strings.Contains(guard, "dsn") && r.code != int(control.CodeFailed) || !strings.Contains(guard, "dsn") && r.code != int(want) || !strings.Contains(r.err, says) {
+		if want := control.CodeUsage; strings.Contains(guard, "dsn") && r.code != int(control.CodeFailed) ||
+			!strings.Contains(guard, "dsn") && r.code != int(want) || !strings.Contains(r.err, says) {
 			t.Errorf("%s: exit code %d\n%s", guard, r.code, r.err)
 		}
 		if after := testhost.Snapshot(t, s.tree, s.root, id); after != before {

@@ -34,14 +34,16 @@ type client struct {
 // query has a MariaDB do something as root.
 func (d *database) query(text string) {
 	d.t.Helper()
-	d.must(testhost.Program(d.t, "mariadb-client", "/usr/bin/mariadb", "/usr/bin/mysql"), "--no-defaults", "--socket="+filepath.Join(d.dir, "m.sock"), "-uroot", "-e", text)
+	d.must(testhost.Program(d.t, "mariadb-client", "/usr/bin/mariadb", "/usr/bin/mysql"), "--no-defaults",
+		"--socket="+filepath.Join(d.dir, "m.sock"), "-uroot", "-e", text)
 }
 
 // reads starts a client that reads ranges of a table until the test ends.
 func (d *database) reads(rows int) *client {
 	d.t.Helper()
 	c := &client{ended: make(chan error, 1)}
-	c.cmd = d.command(testhost.Program(d.t, "mariadb-client", "/usr/bin/mariadb", "/usr/bin/mysql"), "--no-defaults", "--socket="+filepath.Join(d.dir, "m.sock"), "-uroot", "-N", "-n", "--unbuffered", "test")
+	c.cmd = d.command(testhost.Program(d.t, "mariadb-client", "/usr/bin/mariadb", "/usr/bin/mysql"), "--no-defaults",
+		"--socket="+filepath.Join(d.dir, "m.sock"), "-uroot", "-N", "-n", "--unbuffered", "test")
 	out, err := c.cmd.StdoutPipe()
 	if err == nil {
 		c.in, err = c.cmd.StdinPipe()
@@ -57,7 +59,8 @@ func (d *database) reads(rows int) *client {
 	go func() {
 		for {
 			begun := time.Now()
-			_, err := fmt.Fprintf(c.in, "SELECT SUM(LENGTH(c)) FROM t WHERE id BETWEEN %[1]d AND %[1]d + 20;\n", rand.IntN(rows))
+			_, err := fmt.Fprintf(c.in, "SELECT SUM(LENGTH(c)) FROM t WHERE id BETWEEN %[1]d AND %[1]d + 20;\n",
+				rand.IntN(rows))
 			if err == nil {
 				_, err = c.out.ReadString('\n')
 			}
@@ -101,12 +104,15 @@ func TestLowerMariaDBUnderLoad(t *testing.T) {
 	}
 	t.Setenv("TMPDIR", "/var/tmp") // on a disk, also where /tmp is in memory
 	d := mariadb(t)
-	d.args = append(d.args, fmt.Sprintf("--innodb-buffer-pool-size=%d", pool), "--innodb-flush-method=fsync", "--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=0", "--innodb-log-file-size=64M", "--skip-log-bin")
+	d.args = append(d.args, fmt.Sprintf("--innodb-buffer-pool-size=%d", pool), "--innodb-flush-method=fsync",
+		"--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=0", "--innodb-log-file-size=64M", "--skip-log-bin")
 	d.start()
-	s.write(fmt.Sprintf("groups:\n  orders: {role: database, match: [{engine: mysql, port: %d}], memory: {max: %dMiB}}\n", d.port, full>>20))
+	s.write(fmt.Sprintf("groups:\n  orders: {role: database, match: [{engine: mysql, port: %d}], memory: {max: "+
+		"%dMiB}}\n", d.port, full>>20))
 	s.must("apply")
 	rows := int((full - pool + 150<<20) / 4400)
-	d.query(fmt.Sprintf("CREATE DATABASE IF NOT EXISTS test; USE test; CREATE TABLE t (id INT PRIMARY KEY, c VARBINARY(4000)) ENGINE=InnoDB; INSERT INTO t SELECT seq, REPEAT('x', 4000) FROM seq_1_to_%d", rows))
+	d.query(fmt.Sprintf("CREATE DATABASE IF NOT EXISTS test; USE test; CREATE TABLE t (id INT PRIMARY KEY, c "+
+		"VARBINARY(4000)) ENGINE=InnoDB; INSERT INTO t SELECT seq, REPEAT('x', 4000) FROM seq_1_to_%d", rows))
 	d.query("SELECT SUM(LENGTH(c)) FROM test.t") // the files, page by page
 	use := func() int64 { return *s.group("orders").Usage.Memory.Current }
 	if before := use(); before < full*9/10 {
@@ -121,7 +127,8 @@ func TestLowerMariaDBUnderLoad(t *testing.T) {
 	r := s.run("set", fmt.Sprintf("orders:memory.max=%dMiB", limit>>20))
 	took := time.Since(begun)
 	slow, n := p99(clients)
-	t.Logf("to %s: exit %d after %s, %s in use; %d questions meanwhile, p99 %s", policy.Bytes(limit).Human(), r.code, took.Round(time.Millisecond), policy.Bytes(use()).Human(), n, slow)
+	t.Logf("to %s: exit %d after %s, %s in use; %d questions meanwhile, p99 %s", policy.Bytes(limit).Human(), r.code,
+		took.Round(time.Millisecond), policy.Bytes(use()).Human(), n, slow)
 	if r.code != 0 && r.code != 5 {
 		t.Errorf("exit %d: %s%s", r.code, r.out, r.err)
 	}
@@ -135,7 +142,8 @@ func TestLowerMariaDBUnderLoad(t *testing.T) {
 	after, n := p99(clients)
 	t.Logf("after: %s in use, %d questions in 1 s, p99 %s", policy.Bytes(use()).Human(), n, after)
 
-	if r := s.run("set", fmt.Sprintf("orders:memory.max=%dMiB", pool>>21)); r.code != 5 || !strings.Contains(r.err, "cannot be reclaimed") {
+	if r := s.run("set", fmt.Sprintf("orders:memory.max=%dMiB", pool>>21)); r.code != 5 ||
+		!strings.Contains(r.err, "cannot be reclaimed") {
 		t.Errorf("half of the buffer pool: exit %d, %s%s", r.code, r.out, r.err)
 	}
 	if kills := s.group("orders").Usage.Memory.OOMKills; kills == nil || *kills != 0 {

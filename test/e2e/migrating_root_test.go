@@ -161,8 +161,10 @@ func TestRowsOfMigrating(t *testing.T) {
 		"cgget":    func(out [2]string) error { return says(out, "cpu.shares: 512", "ok") },
 		"cgexec":   func([2]string) error { return nil },
 		"cgclassify": func([2]string) error {
-			if !strings.Contains(read(dirs[0], "cgroup.procs"), strconv.Itoa(one.PID)) || !strings.Contains(read(dirs[1], "cgroup.procs"), strconv.Itoa(two.PID)) {
-				return fmt.Errorf("%d and %d are in %q and %q", one.PID, two.PID, read(dirs[0], "cgroup.procs"), read(dirs[1], "cgroup.procs"))
+			if !strings.Contains(read(dirs[0], "cgroup.procs"), strconv.Itoa(one.PID)) ||
+				!strings.Contains(read(dirs[1], "cgroup.procs"), strconv.Itoa(two.PID)) {
+				return fmt.Errorf("%d and %d are in %q and %q", one.PID, two.PID, read(dirs[0], "cgroup.procs"),
+					read(dirs[1], "cgroup.procs"))
 			}
 			return nil
 		},

@@ -27,7 +27,9 @@ func logins(t *testing.T, n int) []time.Duration {
 	took, home := make([]time.Duration, n), t.TempDir()
 	for i := range took {
 		cmd := exec.Command("bash", "-l", "-c", "exit 7")
-		cmd.Env = []string{"HOME=" + home, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"} // what is in somebody's own profile counts for nothing
+		cmd.Env = []string{"HOME=" + home,
+			// What is in somebody's own profile counts for nothing.
+			"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 		begun := time.Now()
 		if out, err := cmd.CombinedOutput(); err == nil || err.Error() != "exit status 7" {
 			t.Fatalf("a login shell: %v\n%s", err, out)
@@ -68,9 +70,12 @@ func TestReserveUnderSiege(t *testing.T) {
 		t.Fatal(err)
 	}
 	const leaves = 400 << 20 // to the groups: the rest of this machine is not the test's
-	bash, dd := testhost.Program(t, "bash", "/bin/bash", "/usr/bin/bash"), testhost.Program(t, "coreutils", "/bin/dd", "/usr/bin/dd")
-	policy := fmt.Sprintf("version: 1\nhost: {root: %s, reserve: {cpu: 0.5, memory: %dMiB}}\n", s.root, (facts.MemTotal-leaves)>>20) +
-		"groups:\n  bomb: {role: batch, tasks: 600}\n  hog: {role: batch}\n  busy: {role: batch}\n  disk: {role: batch}\n"
+	bash, dd := testhost.Program(t, "bash", "/bin/bash", "/usr/bin/bash"),
+		testhost.Program(t, "coreutils", "/bin/dd", "/usr/bin/dd")
+	policy := fmt.Sprintf("version: 1\nhost: {root: %s, reserve: {cpu: 0.5, memory: %dMiB}}\n", s.root,
+		(facts.MemTotal-leaves)>>20) +
+		"groups:\n  bomb: {role: batch, tasks: 600}\n  hog: {role: batch}\n  busy: {role: batch}\n  disk: {role: " +
+		"batch}\n"
 	if err := os.WriteFile(s.policy, []byte(policy), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -103,17 +108,21 @@ func TestReserveUnderSiege(t *testing.T) {
 	file := filepath.Join(s.dir, "busy.disk")
 	begin("disk", many(2, dd+" if=/dev/zero of="+file+".$i bs=1M count=64 oflag=direct conv=notrunc"))
 	begin("hog", many(1, "head -c 8G /dev/zero | tail -c 8G >/dev/null"))
-	begin("bomb", many(8, "sleep 60 & /bin/true")) // bash tries a refused fork again, some seconds later; the others fork on
+	begin("bomb", many(8,
+		"sleep 60 & /bin/true")) // bash tries a refused fork again, some seconds later; the others fork on
 	bomb := func() int { return s.group("bomb").Tasks.Total }
 	testhost.WaitLong(t, time.Minute, "the bomb to fill its group", func() bool { return bomb() > 550 })
 	testhost.WaitLong(t, time.Minute, "the hog to meet its limit", func() bool { return s.rootEvents(facts) > 0 })
 	begin("busy", many(4*runtime.NumCPU(), ":"))
-	testhost.WaitLong(t, time.Minute, "the busy loops to begin", func() bool { return s.group("busy").Tasks.Total > runtime.NumCPU() })
+	testhost.WaitLong(t, time.Minute, "the busy loops to begin",
+		func() bool { return s.group("busy").Tasks.Total > runtime.NumCPU() })
 
 	under := logins(t, 15)
-	t.Logf("login shells: calm median %s, slowest %s; under siege median %s, slowest %s", calm[7], calm[14], under[7], under[14])
+	t.Logf("login shells: calm median %s, slowest %s; under siege median %s, slowest %s", calm[7], calm[14], under[7],
+		under[14])
 	limit := time.Second
-	if calm[7] > 100*time.Millisecond { // an emulated CPU, on which a shell takes forty times as long: then its share is what can be told
+	// An emulated CPU, on which a shell takes forty times as long: then its share is what can be told.
+	if calm[7] > 100*time.Millisecond {
 		limit = 10 * calm[7]
 	}
 	if under[14] >= limit {

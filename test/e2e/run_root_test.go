@@ -26,7 +26,8 @@ import (
 func runSite(t *testing.T) *site {
 	t.Helper()
 	s := newSite(t)
-	s.write("groups:\n  batch: {role: batch, match: [{exe: no-such-program}], cpu: {limit: 2}, memory: {max: 512MiB}, tasks: 100, oom_score_adj: 100}\n")
+	s.write("groups:\n  batch: {role: batch, match: [{exe: no-such-program}], cpu: {limit: 2}, memory: {max: " +
+		"512MiB}, tasks: 100, oom_score_adj: 100}\n")
 	s.must("apply")
 	return s
 }
@@ -64,7 +65,8 @@ func TestRunExitStatus(t *testing.T) {
 		}
 	}
 	// A shell sees 128 + 15.
-	r := exec.Command("sh", "-c", `"$@" & pid=$!; while ! grep -q sleep /proc/$pid/comm; do :; done; kill -TERM $pid; wait $pid; echo $?`,
+	r := exec.Command("sh", "-c",
+		`"$@" & pid=$!; while ! grep -q sleep /proc/$pid/comm; do :; done; kill -TERM $pid; wait $pid; echo $?`,
 		"sh", s.program, "--state", s.state, "--socket", s.socket, "run", "batch", "--", "sleep", "60")
 	if out, err := r.Output(); err != nil || string(out) != "143\n" {
 		t.Errorf("after TERM a shell sees %q, %v; want 143", out, err)
@@ -105,7 +107,8 @@ func TestRunIsInsideFromTheStart(t *testing.T) {
 	s := runSite(t)
 	want := []string{}
 	for _, line := range strings.Split(s.must("run", "batch", "--", "cat", "/proc/self/cgroup"), "\n") {
-		if hierarchy, p, ok := strings.Cut(strings.TrimLeft(line, "0123456789:"), ":"); ok && strings.HasPrefix(p, "/"+s.root) {
+		if hierarchy, p, ok := strings.Cut(strings.TrimLeft(line, "0123456789:"), ":"); ok &&
+			strings.HasPrefix(p, "/"+s.root) {
 			if p != "/"+s.root+"/batch" {
 				t.Errorf("in %s at %s", hierarchy, p)
 			}
@@ -116,7 +119,9 @@ func TestRunIsInsideFromTheStart(t *testing.T) {
 	if got := strings.Join(want, " "); got != "cpu cpuacct memory pids" {
 		t.Errorf("inside in %s", got)
 	}
-	if out := s.must("run", "batch", "--", "sh", "-c", "cat /proc/self/oom_score_adj; sh -c 'grep :cpu: /proc/self/cgroup'"); out != "100\n1:cpu:/"+s.root+"/batch\n" && !strings.HasSuffix(out, ":cpu:/"+s.root+"/batch\n") {
+	if out := s.must("run", "batch", "--", "sh", "-c",
+		"cat /proc/self/oom_score_adj; sh -c 'grep :cpu: /proc/self/cgroup'"); out != "100\n1:cpu:/"+s.root+
+		"/batch\n" && !strings.HasSuffix(out, ":cpu:/"+s.root+"/batch\n") {
 		t.Errorf("children: %q", out)
 	}
 	// apply and the agent leave it there although no rule matches, and its pin ends with it.
@@ -217,11 +222,13 @@ func TestRunAsSomebodyElse(t *testing.T) {
 				t.Errorf("--user %s: %q, want %q", as, got, want)
 			}
 		}
-		if got := s.must("run", "batch", "--user", name, "--unix-group", "daemon", "--", "id", "-gn"); got != "daemon\n" {
+		if got := s.must("run", "batch", "--user", name, "--unix-group", "daemon", "--", "id",
+			"-gn"); got != "daemon\n" {
 			t.Errorf("--unix-group daemon: %q", got)
 		}
 		ids := s.must("run", "batch", "--user", name, "--", "grep", "-E", "^(Uid|Gid|CapEff):", "/proc/self/status")
-		if !strings.Contains(ids, fmt.Sprintf("Uid:\t%s\t%s\t%s\t%s\n", u.Uid, u.Uid, u.Uid, u.Uid)) || !strings.Contains(ids, "CapEff:\t0000000000000000\n") {
+		if !strings.Contains(ids, fmt.Sprintf("Uid:\t%s\t%s\t%s\t%s\n", u.Uid, u.Uid, u.Uid, u.Uid)) ||
+			!strings.Contains(ids, "CapEff:\t0000000000000000\n") {
 			t.Errorf("--user %s leaves something of root: %s", name, ids)
 		}
 	}
@@ -229,7 +236,8 @@ func TestRunAsSomebodyElse(t *testing.T) {
 		t.Errorf("--unix-group alone: groups %q", got)
 	}
 	// It is inside although it could not have entered itself.
-	if out := s.must("run", "batch", "--user", "nobody", "--", "cat", "/proc/self/cgroup"); !strings.Contains(out, ":cpu:/"+s.root+"/batch\n") {
+	if out := s.must("run", "batch", "--user", "nobody", "--", "cat", "/proc/self/cgroup"); !strings.Contains(out,
+		":cpu:/"+s.root+"/batch\n") {
 		t.Errorf("as nobody: %s", out)
 	}
 	s.exits(126, nil, "run", "batch", "--user", "nobody", "--", s.policy)

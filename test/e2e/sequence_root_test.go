@@ -45,7 +45,8 @@ func anySequence(t *testing.T, r *rand.Rand) {
 	b, ruleB := marked(t, 601)
 	policies := []string{
 		"groups:\n  a: {match: [{cmdline: '" + ruleA + "'}], cpu: {limit: 1}}\n",
-		"groups:\n  a: {match: [{cmdline: '" + ruleA + "'}], cpu: {limit: 0.5}, tasks: 50}\n  b: {match: [{cmdline: '" + ruleB + "'}], memory: {max: 512MiB}}\n",
+		"groups:\n  a: {match: [{cmdline: '" + ruleA + "'}], cpu: {limit: 0.5}, tasks: 50}\n  b: {match: [{cmdline: '" +
+			ruleB + "'}], memory: {max: 512MiB}}\n",
 	}
 	before := testhost.Snapshot(t, s.tree, s.root, a, b)
 	var agent *background
@@ -57,7 +58,8 @@ func anySequence(t *testing.T, r *rand.Rand) {
 		}
 	}
 	defer kill()
-	allowed := []int{0, 1, 2, 3, 5, 6} // refused, nothing to do, killed over it: whatever it is, it is checked at the end
+	allowed := []int{0, 1, 2, 3, 5,
+		6} // refused, nothing to do, killed over it: whatever it is, it is checked at the end
 	run := func(args ...string) {
 		t.Log(strings.Join(args, " "))
 		cmd := s.command(args...)

@@ -129,7 +129,8 @@ func mariadb(t *testing.T) *database {
 		"--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db")
 	d.program = testhost.Program(t, pkg, "/usr/sbin/mariadbd", "/usr/sbin/mysqld")
 	d.args = []string{
-		"--no-defaults", "--datadir=" + data, "--port=" + strconv.Itoa(d.port), "--socket=" + filepath.Join(d.dir, "m.sock"),
+		"--no-defaults", "--datadir=" + data, "--port=" + strconv.Itoa(d.port),
+		"--socket=" + filepath.Join(d.dir, "m.sock"),
 		"--pid-file=" + filepath.Join(d.dir, "m.pid"), "--bind-address=127.0.0.1", "--innodb-buffer-pool-size=8M",
 	}
 	return d
@@ -142,7 +143,8 @@ func postgresql(t *testing.T) *database {
 	data := filepath.Join(d.dir, "data")
 	d.must(initdb, "-D", data, "-A", "trust", "--no-sync")
 	d.program = testhost.Program(t, pkg, filepath.Join(filepath.Dir(initdb), "postgres"))
-	d.args = []string{"-D", data, "-p", strconv.Itoa(d.port), "-k", d.dir, "-c", "listen_addresses=127.0.0.1", "-c", "shared_buffers=16MB",
+	d.args = []string{"-D", data, "-p", strconv.Itoa(d.port), "-k", d.dir, "-c", "listen_addresses=127.0.0.1", "-c",
+		"shared_buffers=16MB",
 		"-c", "autovacuum_naptime=1d"} // no worker comes and goes
 	d.children = 5 // checkpointer, writers, autovacuum and logical replication launchers
 	return d
@@ -153,7 +155,8 @@ func (d *database) session() int {
 	d.t.Helper()
 	before := d.family()
 	psql := testhost.Program(d.t, "postgresql-client", filepath.Join(filepath.Dir(d.program), "psql"), "/usr/bin/psql")
-	cmd := d.command(psql, "-h", d.dir, "-p", strconv.Itoa(d.port), "-U", "postgres", "-c", "select pg_sleep(3600)", "postgres")
+	cmd := d.command(psql, "-h", d.dir, "-p", strconv.Itoa(d.port), "-U", "postgres", "-c", "select pg_sleep(3600)",
+		"postgres")
 	if err := cmd.Start(); err != nil {
 		d.t.Fatal(err)
 	}
@@ -185,7 +188,10 @@ func (d *database) processes() []procfs.Process {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	return slices.DeleteFunc(all, func(p procfs.Process) bool { return p.PID != d.process.Pid && p.PPID != d.process.Pid })
+	return slices.DeleteFunc(all, func(p procfs.Process) bool {
+		return p.PID != d.process.Pid &&
+			p.PPID != d.process.Pid
+	})
 }
 
 func (d *database) family() []int {
@@ -253,10 +259,12 @@ groups:
 	t.Run("verify", func(t *testing.T) { s.exits(0, []string{"0 not enforced"}, "verify") })
 	t.Run("status", func(t *testing.T) { s.plausible(t, maria, postgres, red) })
 	t.Run("explain a backend", func(t *testing.T) {
-		s.exits(0, []string{"in group " + postgres.name + ", by the rule", "engine: postgresql", "memory.max"}, "explain", strconv.Itoa(backend))
+		s.exits(0, []string{"in group " + postgres.name + ", by the rule", "engine: postgresql", "memory.max"},
+			"explain", strconv.Itoa(backend))
 	})
 	t.Run("a new session inherits", func(t *testing.T) {
-		if in := s.inside(postgres.session()); in["cpu"] != postgres.name || in["memory"] != postgres.name || in["pids"] != postgres.name {
+		if in := s.inside(postgres.session()); in["cpu"] != postgres.name || in["memory"] != postgres.name ||
+			in["pids"] != postgres.name {
 			t.Errorf("the new backend is in %v", in)
 		}
 	})
@@ -265,7 +273,8 @@ groups:
 		red.stop()
 		// Its group goes with the last instance, and comes back with the next.
 		soon(t, "the empty group to go", func() bool {
-			return !slices.ContainsFunc(s.status().Groups, func(g control.GroupStatus) bool { return g.Group == red.name })
+			return !slices.ContainsFunc(s.status().Groups,
+				func(g control.GroupStatus) bool { return g.Group == red.name })
 		})
 		red.start()
 		soon(t, "the agent to place it", func() bool { return len(s.outside(red)) == 0 })
@@ -295,7 +304,8 @@ groups:
 				t.Fatalf("%q: %v", line, err)
 			}
 			hierarchy, at, _ := strings.Cut(strings.TrimPrefix(rest, "in "), ": ")
-			if slices.ContainsFunc(all, func(d *database) bool { return slices.Contains(d.family(), n) }) && where(t, n)[hierarchy] != at {
+			if slices.ContainsFunc(all, func(d *database) bool { return slices.Contains(d.family(), n) }) &&
+				where(t, n)[hierarchy] != at {
 				t.Errorf("process %d is in %s of %s, before it was in %s", n, where(t, n)[hierarchy], hierarchy, at)
 			}
 		}
@@ -324,7 +334,8 @@ func (s *site) discovers(t *testing.T, all []*database) {
 		known := false
 		for _, i := range found.Instances {
 			if i.Name == d.name {
-				known = i.PID == d.process.Pid && i.Port == d.port && strings.HasPrefix(i.DataDir, d.dir) && len(i.Evidence) > 1
+				known = i.PID == d.process.Pid && i.Port == d.port && strings.HasPrefix(i.DataDir, d.dir) &&
+					len(i.Evidence) > 1
 			}
 		}
 		if !known {
@@ -401,10 +412,12 @@ func (s *site) plausible(t *testing.T, maria, postgres, red *database) {
 	if n, err := readFull(c, answer); err != nil || bytes.Count(answer[:n], []byte("+OK")) != 32 {
 		t.Fatalf("redis answered %q, %v", answer[:n], err)
 	}
-	psql := testhost.Program(t, "postgresql-client", filepath.Join(filepath.Dir(postgres.program), "psql"), "/usr/bin/psql")
+	psql := testhost.Program(t, "postgresql-client", filepath.Join(filepath.Dir(postgres.program), "psql"),
+		"/usr/bin/psql")
 	before := postgres.family()
 	postgres.must(psql, "-h", postgres.dir, "-p", strconv.Itoa(postgres.port), "-U", "postgres", "-c",
-		"create table t as select g, md5(g::text) from generate_series(1,100000) g; select count(*) from t a join t b using (md5)", "postgres")
+		"create table t as select g, md5(g::text) from generate_series(1,100000) g; select count(*) from t a join t "+
+			"b using (md5)", "postgres")
 	// psql does not wait for its backend.
 	soon(t, "the session to end", func() bool { return slices.Equal(postgres.family(), before) })
 	byName := map[string]control.GroupStatus{}
@@ -421,11 +434,14 @@ func (s *site) plausible(t *testing.T, maria, postgres, red *database) {
 				t.Errorf("%s: member %+v", d.name, m)
 			}
 		}
-		if !strings.Contains(g.Instance, " "+strconv.Itoa(d.port)+" ") || g.Role != "database" || g.MemorySource != "cgroup" || g.Tasks.Total < len(g.Members) {
-			t.Errorf("%s: instance %q, role %q, memory from %q, tasks %+v", d.name, g.Instance, g.Role, g.MemorySource, g.Tasks)
+		if !strings.Contains(g.Instance, " "+strconv.Itoa(d.port)+" ") || g.Role != "database" ||
+			g.MemorySource != "cgroup" || g.Tasks.Total < len(g.Members) {
+			t.Errorf("%s: instance %q, role %q, memory from %q, tasks %+v", d.name, g.Instance, g.Role, g.MemorySource,
+				g.Tasks)
 		}
 		m, cpu := g.Usage.Memory, g.Usage.CPU
-		if m.Anonymous == nil || m.File == nil || m.Shared == nil || m.Current == nil || m.Peak == nil || cpu.User == nil || cpu.System == nil {
+		if m.Anonymous == nil || m.File == nil || m.Shared == nil || m.Current == nil || m.Peak == nil ||
+			cpu.User == nil || cpu.System == nil {
 			t.Errorf("%s: figures are missing: %+v %+v", d.name, m, cpu)
 			continue
 		}
@@ -441,7 +457,8 @@ func (s *site) plausible(t *testing.T, maria, postgres, red *database) {
 			}
 		}
 	}
-	if g := byName[red.name]; g.Usage.Memory.Anonymous == nil || *g.Usage.Memory.Anonymous < 30<<20 || *g.Usage.Memory.Anonymous > 200<<20 {
+	if g := byName[red.name]; g.Usage.Memory.Anonymous == nil || *g.Usage.Memory.Anonymous < 30<<20 ||
+		*g.Usage.Memory.Anonymous > 200<<20 {
 		t.Errorf("redis holds 32 MiB of values: %+v", g.Usage.Memory)
 	}
 	if g := byName[postgres.name]; g.Usage.CPU.User == nil || *g.Usage.CPU.User < 20_000 {

@@ -57,7 +57,8 @@ func newSite(t testing.TB) *site {
 	dir := t.TempDir()
 	s := &site{
 		t: t, root: testhost.Root(t), dir: dir, tree: testhost.Tree(t),
-		state: filepath.Join(dir, "state"), policy: filepath.Join(dir, "policy.yaml"), program: filepath.Join(dir, "bulkhead"),
+		state: filepath.Join(dir, "state"), policy: filepath.Join(dir, "policy.yaml"),
+		program: filepath.Join(dir, "bulkhead"),
 	}
 	// A socket's path is short (unix(7)); a test's directory may be long.
 	short, err := os.MkdirTemp("", "bh")
@@ -87,7 +88,8 @@ func (s *site) write(groups string) {
 
 // command is bulkhead with the site's own surroundings; it dies with the test binary.
 func (s *site) command(args ...string) *exec.Cmd {
-	cmd := exec.Command(s.program, append([]string{"--policy", s.policy, "--state", s.state, "--socket", s.socket}, args...)...)
+	cmd := exec.Command(s.program, append([]string{"--policy", s.policy, "--state", s.state, "--socket", s.socket},
+		args...)...)
 	cmd.Dir = s.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd

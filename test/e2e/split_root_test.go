@@ -107,21 +107,26 @@ func TestLimitFollowsDisksAndUse(t *testing.T) {
 	}
 	before := s.snapshot()
 	write := func(split string) {
-		s.write(fmt.Sprintf("groups:\n  load:\n    match: [{cmdline: 'matches nothing at all here'}]\n    io: [{on: 'asm:%s', read: {bandwidth: 50MB/s}, split: %s}]\n", group, split))
+		s.write(fmt.Sprintf("groups:\n  load:\n    match: [{cmdline: 'matches nothing at all here'}]\n    io: [{on: "+
+			"'asm:%s', read: {bandwidth: 50MB/s}, split: %s}]\n", group, split))
 	}
 	write("even")
 	s.exits(0, []string{"the ASM disk group", "is on 4 devices"}, "plan")
 	s.must("apply")
 	each := func(n int, part int64) bool {
 		got := s.readLimits("load")
-		return len(got) == n && !slices.ContainsFunc(slices.Collect(maps.Values(got)), func(v int64) bool { return v != part })
+		return len(got) == n && !slices.ContainsFunc(slices.Collect(maps.Values(got)),
+			func(v int64) bool { return v != part })
 	}
 	if !each(4, 12_500_000) {
 		t.Fatalf("over four disks: %v", s.readLimits("load"))
 	}
 
 	agent := s.start("agent", "--every", "100ms", "--full", "10m") // no full look but for what it notices
-	soon(t, "the agent's first look", func() bool { return s.run("status").code == 0 && strings.Contains(s.must("status"), "agent") })
+	soon(t, "the agent's first look", func() bool {
+		return s.run("status").code == 0 &&
+			strings.Contains(s.must("status"), "agent")
+	})
 	time.Sleep(1500 * time.Millisecond) // it has seen which disks there are, which shows nowhere
 	follow := func(what string, n int, part int64, change func()) {
 		t.Helper()
@@ -150,7 +155,8 @@ func TestLimitFollowsDisksAndUse(t *testing.T) {
 	if got := s.readLimits("load"); sum(got) > limit || len(got) != 4 {
 		t.Fatalf("by use begins with %v", got)
 	}
-	reader := s.start("run", "load", "--", "sh", "-c", "while :; do dd if="+disks[2]+" of=/dev/null bs=1M iflag=direct 2>/dev/null; done")
+	reader := s.start("run", "load", "--", "sh", "-c",
+		"while :; do dd if="+disks[2]+" of=/dev/null bs=1M iflag=direct 2>/dev/null; done")
 	number := numberOf(t, disks[2])
 	begun := time.Now()
 	for s.readLimits("load")[number] < 35_000_000 {

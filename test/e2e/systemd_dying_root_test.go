@@ -37,18 +37,23 @@ func TestDiskThatDiesUnderLoad(t *testing.T) {
 	for _, f := range files {
 		do(t, "dd", "if=/dev/zero", "of="+f, "bs=1M", "count=24", "conv=fsync")
 	}
-	s.write(fmt.Sprintf("groups:\n  load:\n    match: [{cmdline: 'matches nothing at all here'}]\n    io: [{on: %s, write: {bandwidth: 4MiB/s}}, {on: %s, write: {bandwidth: 4MiB/s}}]\n", asked, well))
+	s.write(fmt.Sprintf("groups:\n  load:\n    match: [{cmdline: 'matches nothing at all here'}]\n    io: [{on: %s, "+
+		"write: {bandwidth: 4MiB/s}}, {on: %s, write: {bandwidth: 4MiB/s}}]\n", asked, well))
 	s.must("apply")
 	t.Cleanup(func() { s.run("release", "--all") })
 	agent := s.agent()
 	var loads []*background
 	for _, f := range files {
-		b := s.start("run", "load", "--", "sh", "-c", "while :; do dd if=/dev/zero of="+f+" bs=256k count=96 oflag=direct conv=notrunc,nocreat || sleep 1; done")
+		b := s.start("run", "load", "--", "sh", "-c",
+			"while :; do dd if=/dev/zero of="+f+" bs=256k count=96 oflag=direct conv=notrunc,nocreat || sleep 1; done")
 		loads = append(loads, b)
 		t.Cleanup(func() { _ = b.Process.Kill() })
 	}
 	soon(t, "the loads to be inside", func() bool {
-		return !slices.ContainsFunc(loads, func(b *background) bool { return !strings.Contains(where(t, b.Process.Pid)[procfs.UnifiedID], "load") })
+		return !slices.ContainsFunc(loads, func(b *background) bool {
+			return !strings.Contains(where(t,
+				b.Process.Pid)[procfs.UnifiedID], "load")
+		})
 	})
 	at := s.groupDir("load", loads[1].Process.Pid)
 	limits := func() string {
@@ -76,20 +81,23 @@ func TestDiskThatDiesUnderLoad(t *testing.T) {
 			}
 		})
 		soon(t, what+" to be said", func() bool {
-			do(t, "timeout", "10", "sh", "-c", "echo 3 >/proc/sys/vm/drop_caches") // what a look finds in memory needs no disk
+			do(t, "timeout", "10", "sh", "-c",
+				"echo 3 >/proc/sys/vm/drop_caches") // what a look finds in memory needs no disk
 			asking := time.Now()
 			st := s.status()
 			if took := time.Since(asking); took > 15*time.Second { // in emulation; the wait for a disk is 2 s of it
 				t.Errorf("%s: status took %s", what, took)
 			}
-			return strings.Contains(st.Agent.Error, words) && slices.ContainsFunc(st.Problems, func(p policy.Problem) bool { return strings.Contains(p.Msg, asked) })
+			return strings.Contains(st.Agent.Error, words) &&
+				slices.ContainsFunc(st.Problems, func(p policy.Problem) bool { return strings.Contains(p.Msg, asked) })
 		})
 		t.Logf("%s: status says so after %s", what, time.Since(begun).Round(100*time.Millisecond))
 		looks, wrote, since := s.status().Agent.Looks, writtenTo(md), time.Now()
 		time.Sleep(6 * time.Second)
 		rate := float64(writtenTo(md)-wrote) / time.Since(since).Seconds()
 		more := s.status().Agent.Looks - looks
-		t.Logf("%s: %d looks in %s, the other disk is written at %.0f bytes a second", what, more, time.Since(since).Round(time.Second), rate)
+		t.Logf("%s: %d looks in %s, the other disk is written at %.0f bytes a second", what, more,
+			time.Since(since).Round(time.Second), rate)
 		if more < 2 {
 			t.Errorf("%s: only %d looks\n%s", what, more, agent.said())
 		}
@@ -112,7 +120,11 @@ func TestDiskThatDiesUnderLoad(t *testing.T) {
 	goOn("a disk that does not answer", "has not answered")
 	do(t, "dmsetup", "resume", name)
 	resumed = true
-	soon(t, "a look without a complaint", func() bool { st := s.status(); return st.Agent.Error == "" && len(st.Problems) == 0 })
+	soon(t, "a look without a complaint", func() bool {
+		st := s.status()
+		return st.Agent.Error == "" &&
+			len(st.Problems) == 0
+	})
 	s.must("verify", "load")
 
 	do(t, "dmsetup", "suspend", "--nolockfs", "--noflush", name)

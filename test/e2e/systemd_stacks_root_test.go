@@ -114,7 +114,8 @@ func stripedXFS(t *testing.T) string {
 // raidXFS makes an XFS on an array of two disks.
 func raidXFS(t *testing.T, level string) string {
 	const array = "/dev/md7"
-	do(t, "mdadm", "--create", array, "--quiet", "--run", "--level="+level, "--metadata=1.2", "--raid-devices=2", spareOne, spareTwo)
+	do(t, "mdadm", "--create", array, "--quiet", "--run", "--level="+level, "--metadata=1.2", "--raid-devices=2",
+		spareOne, spareTwo)
 	later(t, "wipefs", "-q", "-a", spareOne, spareTwo)
 	later(t, "mdadm", "--quiet", "--stop", array)
 	do(t, "mkfs.xfs", "-q", "-f", array)
@@ -280,7 +281,8 @@ func TestLimitsOnRealStacks(t *testing.T) {
 				{"bandwidth: 10MiB/s", false, rate, func(r testhost.Rate) float64 { return r.Bytes }},
 				{"iops: 500", true, ops, func(r testhost.Rate) float64 { return r.Ops }},
 			} {
-				s.write(fmt.Sprintf("groups:\n  load:\n    match: [{cmdline: 'matches nothing at all here'}]\n    io: [{on: %q, read: {%s}, write: {%[2]s}}]\n", dir, c.limits))
+				s.write(fmt.Sprintf("groups:\n  load:\n    match: [{cmdline: 'matches nothing at all here'}]\n    "+
+					"io: [{on: %q, read: {%s}, write: {%[2]s}}]\n", dir, c.limits))
 				plan := s.exits(0, nil, "plan")
 				if said := strings.Join(strings.Fields(plan.out+plan.err), " "); !strings.Contains(said, st.says) {
 					t.Errorf("the plan does not say %q:\n%s", st.says, said)
@@ -339,7 +341,8 @@ func TestLimitBesideSystemdOutlivesAReload(t *testing.T) {
 	before := s.snapshot()
 	t.Cleanup(func() { s.run("release", "--all") })
 	policy := func(more string) {
-		s.write("groups:\n  load:\n    match: [{cmdline: 'matches nothing at all here'}]\n    io: [{on: /mnt/data, read: {bandwidth: 10MiB/s}}" + more + "]\n")
+		s.write("groups:\n  load:\n    match: [{cmdline: 'matches nothing at all here'}]\n    io: [{on: /mnt/data, " +
+			"read: {bandwidth: 10MiB/s}}" + more + "]\n")
 	}
 	policy("")
 	s.must("apply")
@@ -433,7 +436,8 @@ func TestSecondDiskJoinsUnderLoad(t *testing.T) {
 			t.Cleanup(func() { s.run("release", "--all") })
 			file := filepath.Join(dir, "bulkhead-test-file")
 			do(t, "dd", "if=/dev/zero", "of="+file, "bs=1M", "count=100", "conv=fsync")
-			s.write(fmt.Sprintf("groups:\n  load:\n    match: [{cmdline: 'matches nothing at all here'}]\n    io: [{on: %q, write: {bandwidth: 10MiB/s}}]\n", dir))
+			s.write(fmt.Sprintf("groups:\n  load:\n    match: [{cmdline: 'matches nothing at all here'}]\n    io: "+
+				"[{on: %q, write: {bandwidth: 10MiB/s}}]\n", dir))
 			s.must("apply")
 			agent := s.agent("--full", "10m")
 			writer := testhost.DirectWriter(t, file)
@@ -452,7 +456,8 @@ func TestSecondDiskJoinsUnderLoad(t *testing.T) {
 				stop, done := make(chan bool), make(chan bool)
 				var least, most float64
 				go func() {
-					least, most = s.steady(at, budget, func() []string { return append(slices.Clone(devices), s.limitedOn(at)...) }, stop)
+					least, most = s.steady(at, budget,
+						func() []string { return append(slices.Clone(devices), s.limitedOn(at)...) }, stop)
 					close(done)
 				}()
 				return func(what string, floor, ceiling float64) {
@@ -461,7 +466,8 @@ func TestSecondDiskJoinsUnderLoad(t *testing.T) {
 					<-done
 					t.Logf("%s, over any five seconds between %.3f and %.3f of the limit", what, least, most)
 					if most > ceiling || least < floor {
-						t.Errorf("%s, over five seconds between %.3f and %.3f of the limit, want %.1f to %.1f", what, least, most, floor, ceiling)
+						t.Errorf("%s, over five seconds between %.3f and %.3f of the limit, want %.1f to %.1f", what,
+							least, most, floor, ceiling)
 					}
 				}
 			}
@@ -482,7 +488,8 @@ func TestSecondDiskJoinsUnderLoad(t *testing.T) {
 				}
 				took := time.Since(joined)
 				t.Logf("shared by %d disks after %s", test.disks, took.Round(10*time.Millisecond))
-				if took > 15*time.Second { // 2 s are asked for; an emulated machine on a busy host takes longer over everything
+				// 2 s are asked for; an emulated machine on a busy host takes longer over everything.
+				if took > 15*time.Second {
 					t.Errorf("shared by %d disks only after %s", test.disks, took)
 				}
 				time.Sleep(5 * time.Second)

@@ -19,7 +19,9 @@ func TestWeightsInTheLab(t *testing.T) {
 			t.Skip("iocost is of cgroup v2")
 		}
 		// Less than the disk can do, so that it is iocost which decides.
-		const model = "io: [{on: " + spareOne + ", model: {read: {bandwidth: 40MB/s, sequential: 400, random: 300}, write: {bandwidth: 40MB/s, sequential: 400, random: 300}}}]"
+		const model = "io: [{on: " + spareOne +
+			", model: {read: {bandwidth: 40MB/s, sequential: 400, random: 300}, write: {bandwidth: 40MB/s, " +
+			"sequential: 400, random: 300}}}]"
 		newSite(t).weigh(t, spareOne, number, model, "iocost weighs there, as host.io has a model of the disk", 0.7)
 	})
 }

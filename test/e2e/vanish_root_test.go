@@ -22,7 +22,8 @@ func TestPathThatVanishesKeepsItsLimit(t *testing.T) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	s.write(fmt.Sprintf("groups:\n  load:\n    match: [{cmdline: 'matches nothing at all here'}]\n    io: [{on: %q, read: {bandwidth: 64MiB/s}}, {on: %s, read: {bandwidth: 10MiB/s}}]\n", dir, loop))
+	s.write(fmt.Sprintf("groups:\n  load:\n    match: [{cmdline: 'matches nothing at all here'}]\n    io: [{on: %q, "+
+		"read: {bandwidth: 64MiB/s}}, {on: %s, read: {bandwidth: 10MiB/s}}]\n", dir, loop))
 	s.must("apply")
 	asked := s.readLimits("load")
 	if len(asked) != 2 || asked[number] != 10<<20 {
@@ -34,7 +35,8 @@ func TestPathThatVanishesKeepsItsLimit(t *testing.T) {
 	}
 	soon(t, "status to say which path is gone", func() bool {
 		st := s.status()
-		return strings.Contains(st.Agent.Error, "there is no such path") && len(st.Problems) == 1 && strings.Contains(st.Problems[0].Msg, "data dir")
+		return strings.Contains(st.Agent.Error, "there is no such path") && len(st.Problems) == 1 &&
+			strings.Contains(st.Problems[0].Msg, "data dir")
 	})
 	looks := s.status().Agent.Looks
 	soon(t, "five more looks", func() bool { return s.status().Agent.Looks >= looks+5 })
@@ -46,7 +48,11 @@ func TestPathThatVanishesKeepsItsLimit(t *testing.T) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	soon(t, "a look without a complaint", func() bool { st := s.status(); return st.Agent.Error == "" && len(st.Problems) == 0 })
+	soon(t, "a look without a complaint", func() bool {
+		st := s.status()
+		return st.Agent.Error == "" &&
+			len(st.Problems) == 0
+	})
 	s.must("verify", "load")
 	s.must("release", "--all")
 	s.same("after a release", before)

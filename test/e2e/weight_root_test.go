@@ -77,7 +77,8 @@ func (s *site) weigh(t *testing.T, device, number, hostPart, says string, atLeas
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(s.policy, []byte(strings.Replace(string(text), "host: {", "host: {"+hostPart+", ", 1)), 0o600); err != nil {
+		if err := os.WriteFile(s.policy, []byte(strings.Replace(string(text), "host: {", "host: {"+hostPart+", ", 1)),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -89,9 +89,12 @@ func build(t *testing.T, cache, release string) image {
 	packages, err := os.ReadFile(filepath.Join(recipe, "packages"))
 	must(t, err)
 	root, out := filepath.Join(work, "root"), filepath.Join(work, "out")
-	debootstrap := []string{"--quiet", "--variant=minbase", "--include=" + strings.Join(strings.Fields(string(packages)), ","),
-		"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*", "--dpkgopt=path-exclude=/usr/share/doc/*",
-		"--essential-hook=" + absolute(t, recipe, "hook"), "--customize-hook=" + absolute(t, recipe, "customize"), release, root}
+	debootstrap := []string{"--quiet", "--variant=minbase",
+		"--include=" + strings.Join(strings.Fields(string(packages)), ","),
+		"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
+		"--dpkgopt=path-exclude=/usr/share/doc/*",
+		"--essential-hook=" + absolute(t, recipe, "hook"), "--customize-hook=" + absolute(t, recipe, "customize"),
+		release, root}
 	if err := try(t, "mmdebstrap", debootstrap...); err != nil { // mirrors have bad moments
 		t.Logf("once more: %v", err)
 		must(t, os.RemoveAll(root))

@@ -18,11 +18,14 @@ import (
 )
 
 var (
-	mode   = flag.String("lab.mode", "unified", "`modes` of the machines, several between blanks; all: each of them")
-	shell  = flag.Bool("lab.shell", false, "no tests: a shell in the machine, on this terminal")
-	pkgs   = flag.String("lab.pkg", "", "only the root tests of these `packages`, also ones that a mode leaves out, and nothing else")
-	only   = flag.String("lab.run", "", "only root tests whose name matches the `regexp`, as go test -run has it, and nothing else")
-	long   = flag.Bool("lab.long", false, "whole walks where a machine has little time otherwise: without it tests see testing.Short")
+	mode  = flag.String("lab.mode", "unified", "`modes` of the machines, several between blanks; all: each of them")
+	shell = flag.Bool("lab.shell", false, "no tests: a shell in the machine, on this terminal")
+	pkgs  = flag.String("lab.pkg", "",
+		"only the root tests of these `packages`, also ones that a mode leaves out, and nothing else")
+	only = flag.String("lab.run", "",
+		"only root tests whose name matches the `regexp`, as go test -run has it, and nothing else")
+	long = flag.Bool("lab.long", false,
+		"whole walks where a machine has little time otherwise: without it tests see testing.Short")
 	limit  = flag.Duration("lab.limit", 25*time.Minute, "how long a machine may run")
 	record = flag.String("lab.record", "", "write what the machines said into this `directory`")
 )
@@ -84,7 +87,8 @@ func judge(t *testing.T, m Mode, console []byte, tests map[string][]string) {
 	if *record != "" {
 		now := time.Now()
 		name := now.Format(time.DateOnly) + "-" + m.Name
-		if _, err := os.Stat(filepath.Join(*record, name+".txt")); quick() || err == nil { // what the machine said before stays
+		if _, err := os.Stat(filepath.Join(*record, name+".txt")); quick() ||
+			err == nil { // what the machine said before stays
 			name += now.Format("-1504")
 		}
 		must(t, os.WriteFile(filepath.Join(*record, name+".txt"), report(m, sections, now), 0o644))
@@ -129,7 +133,8 @@ func judge(t *testing.T, m Mode, console []byte, tests map[string][]string) {
 		checkServices(t, byName["discover"].Text())
 	}
 	before, after := byName["state-before"].Text(), byName["state-after"].Text()
-	if m.Systemd { // which controllers the top hands down is systemd's business: 257 leaves them there when nobody needs them
+	// Which controllers the top hands down is systemd's business: 257 leaves them there when nobody needs them.
+	if m.Systemd {
 		handed := regexp.MustCompile(`(?m)^/sys/fs/cgroup/cgroup\.subtree_control: .*\n?`)
 		before, after = handed.ReplaceAllString(before, ""), handed.ReplaceAllString(after, "")
 	}
@@ -170,7 +175,8 @@ func report(m Mode, sections []Section, now time.Time) []byte {
 		fmt.Fprintf(&b, "Not for this mode: %s %s.\n", name, left[name])
 	}
 	for _, s := range sections {
-		s.Lines = slices.DeleteFunc(slices.Clone(s.Lines), func(line string) bool { return strings.HasPrefix(line, "=== ") })
+		s.Lines = slices.DeleteFunc(slices.Clone(s.Lines),
+			func(line string) bool { return strings.HasPrefix(line, "=== ") })
 		fmt.Fprintf(&b, "\n== %s: exit status %d\n%s", s.Name, s.Status, s.Text())
 	}
 	return b.Bytes()

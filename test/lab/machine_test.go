@@ -64,7 +64,8 @@ func boot(t *testing.T, m Mode, img image, payload, log string) []byte {
 	t.Helper()
 	console, silent := bootOnce(t, m, img, payload, log)
 	if silent {
-		t.Logf("the machine was stuck, or silent for %v, and is started anew; it ended with\n%s", silence, tail(console))
+		t.Logf("the machine was stuck, or silent for %v, and is started anew; it ended with\n%s", silence,
+			tail(console))
 		if console, silent = bootOnce(t, m, img, payload, log); silent {
 			t.Errorf("the machine was stuck, or silent for %v, again", silence)
 		}
@@ -96,7 +97,8 @@ func bootOnce(t *testing.T, m Mode, img image, payload, log string) ([]byte, boo
 	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", args...)
 	// The machine does not outlive a driver that is killed.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := os.Remove(log); err != nil && !errors.Is(err, os.ErrNotExist) { // another run of this mode may be writing there
+	if err := os.Remove(log); err != nil &&
+		!errors.Is(err, os.ErrNotExist) { // another run of this mode may be writing there
 		t.Error(err)
 	}
 	live, err := os.Create(log)

@@ -50,7 +50,8 @@ func ReadRecord(r io.Reader) (Record, error) {
 		return rec, fmt.Errorf("read a record: %w", err)
 	}
 	if rec.Mode == "" || rec.Date == "" || len(rec.Sections) == 0 {
-		return rec, fmt.Errorf("no record of a machine: mode %q, date %q, %d sections", rec.Mode, rec.Date, len(rec.Sections))
+		return rec, fmt.Errorf("no record of a machine: mode %q, date %q, %d sections", rec.Mode, rec.Date,
+			len(rec.Sections))
 	}
 	return rec, nil
 }
@@ -113,31 +114,45 @@ var Matrix = []Capability{
 	{"directories, moves and counters of control groups", []string{"internal/cgroup"}, nil},
 	{"the model of control groups and the kernel behave the same", []string{"internal/cgroup/conformance"}, nil},
 	{"every knob's file is there, is written, and reads back", []string{"internal/knob"}, nil},
-	{"apply twice changes nothing, release gives the host back", []string{"internal/control.TestApplyTwiceChangesNothingAndReleaseGivesTheHostBack"}, withoutSystemd},
-	{"`kill -9` after every step of an apply, then rollback: all as before", []string{"internal/control.TestKillAfterEveryStepThenRollback"}, withoutSystemd},
+	{"apply twice changes nothing, release gives the host back",
+		[]string{"internal/control.TestApplyTwiceChangesNothingAndReleaseGivesTheHostBack"}, withoutSystemd},
+	{"`kill -9` after every step of an apply, then rollback: all as before",
+		[]string{"internal/control.TestKillAfterEveryStepThenRollback"}, withoutSystemd},
 	{"a CPU limit is measured", []string{"internal/control.TestCPULimitHolds"}, withoutSystemd},
 	{"an IO limit is measured", []string{"internal/control.TestIOLimitsHold"}, withoutSystemd},
-	{"a memory limit ends the hog and nothing else", []string{"internal/control.TestMemoryLimitKillsTheHogAndNothingElse"}, withoutSystemd},
+	{"a memory limit ends the hog and nothing else",
+		[]string{"internal/control.TestMemoryLimitKillsTheHogAndNothingElse"}, withoutSystemd},
 	{"a limit on tasks holds", []string{"internal/control.TestTasksLimitHolds"}, withoutSystemd},
 	{"freeze and thaw", []string{"internal/control.TestFreezeAndThaw"}, withoutSystemd},
 	{"the Oracle document's case", []string{"internal/control.TestOracleDocument"}, withoutSystemd},
-	{"the model of systemd and the real one behave the same", []string{"internal/systemd/conformance.TestSystemd"}, withSystemd},
-	{"a policy over real MariaDB and PostgreSQL services: apply, verify, three reloads, restart of database and agent, release: all as before", []string{"test/script.TestServices"}, withSystemd},
-	{"the ScyllaDB document's two slices, and a command of another user in one", []string{"test/script.TestSlices"}, withSystemd},
-	{"a unit is governed by its own properties", []string{"internal/control.TestUnitIsGovernedByItsProperties"}, withSystemd},
+	{"the model of systemd and the real one behave the same", []string{"internal/systemd/conformance.TestSystemd"},
+		withSystemd},
+	{"a policy over real MariaDB and PostgreSQL services: apply, verify, three reloads, restart of database and " +
+		"agent, release: all as before", []string{"test/script.TestServices"}, withSystemd},
+	{"the ScyllaDB document's two slices, and a command of another user in one", []string{"test/script.TestSlices"},
+		withSystemd},
+	{"a unit is governed by its own properties", []string{"internal/control.TestUnitIsGovernedByItsProperties"},
+		withSystemd},
 	{"a unit gets its own limit back", []string{"internal/control.TestUnitGetsItsOwnLimitBack"}, withSystemd},
 	{"`adopt: next-start`", []string{"internal/control.TestAdoptedUnitMovesAtItsNextStart"}, withSystemd},
 	{"loose processes sit with a keeper", []string{"internal/control.TestLooseProcessesSitWithTheKeeper"}, withSystemd},
 	{"`from_unit`: part of a unit", []string{"internal/control.TestPartOfAUnitNeedsAsking"}, withSystemd},
 	{"`slice:` an administrator's slice", []string{"internal/control.TestSliceOfAnAdministrator"}, withSystemd},
-	{"shares over the real tree: what plan and status print is what a CPU with a hog in every unit gives", []string{"internal/control.TestSharesOverTheRealTree"}, withSystemd},
-	{"a limit on buffered writes is measured on v2, and called not enforced on v1", []string{"internal/control.TestBufferedWritesAreHeldOnV2Alone"}, withSystemd},
-	{"`bulkhead.service` installed: ready when all is in force, reload, refused reload, `kill -9`, three reloads of systemd, restart of databases and agent", []string{"test/packaging.TestInstalled"}, withSystemd},
-	{"the same after a reboot: in force before the databases start; then release and uninstall: all as before", []string{"test/packaging.TestInstalledAfterReboot"}, withSystemd},
+	{"shares over the real tree: what plan and status print is what a CPU with a hog in every unit gives",
+		[]string{"internal/control.TestSharesOverTheRealTree"}, withSystemd},
+	{"a limit on buffered writes is measured on v2, and called not enforced on v1",
+		[]string{"internal/control.TestBufferedWritesAreHeldOnV2Alone"}, withSystemd},
+	{"`bulkhead.service` installed: ready when all is in force, reload, refused reload, `kill -9`, three reloads of " +
+		"systemd, restart of databases and agent", []string{"test/packaging.TestInstalled"}, withSystemd},
+	{"the same after a reboot: in force before the databases start; then release and uninstall: all as before",
+		[]string{"test/packaging.TestInstalledAfterReboot"}, withSystemd},
 	{"the init script: start, status, reload, stop", []string{"test/packaging.TestInitScript"}, withoutSystemd},
-	{"a policy over a real MariaDB: apply, verify, restart of the database, and of the agent by its init script", []string{"test/packaging.TestInitInstalled"}, withoutSystemd},
-	{"the same after a reboot: in force when the database takes its first connection; then release and uninstall: all as before", []string{"test/packaging.TestInitInstalledAfterReboot"}, withoutSystemd},
-	{"`kill -9` after steps of an apply on units, then rollback: all as before", []string{"internal/control.TestUnitsKillAfterEveryStep"}, withSystemd},
+	{"a policy over a real MariaDB: apply, verify, restart of the database, and of the agent by its init script",
+		[]string{"test/packaging.TestInitInstalled"}, withoutSystemd},
+	{"the same after a reboot: in force when the database takes its first connection; then release and uninstall: " +
+		"all as before", []string{"test/packaging.TestInitInstalledAfterReboot"}, withoutSystemd},
+	{"`kill -9` after steps of an apply on units, then rollback: all as before",
+		[]string{"internal/control.TestUnitsKillAfterEveryStep"}, withSystemd},
 }
 
 // Cell says what is known of a capability in a mode.

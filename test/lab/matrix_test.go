@@ -84,7 +84,8 @@ func TestCell(t *testing.T) {
 		}
 		return r
 	}
-	newer := record("2026-11-22; qemu\n\n== a: exit status 1\n=== RUN   TestX\n--- FAIL: TestX (0.1s)\n--- PASS: TestY (1.0s)\n\n== b: exit status 0\nPASS\n== again/c: exit status 0\n--- PASS: TestZAfterReboot (1s)\n")
+	newer := record("2026-11-22; qemu\n\n== a: exit status 1\n=== RUN   TestX\n--- FAIL: TestX (0.1s)\n--- PASS: " +
+		"TestY (1.0s)\n\n== b: exit status 0\nPASS\n== again/c: exit status 0\n--- PASS: TestZAfterReboot (1s)\n")
 	older := record("2026-11-20; qemu\n== a: exit status 0\n--- PASS: TestX (0.1s)\n--- PASS: TestOld (0.1s)\n")
 	records, mode := []Record{newer, older}, Mode{Name: "unified"}
 	for _, c := range []struct {

@@ -57,7 +57,8 @@ func (m Mode) Kernel() []string {
 	}
 	var words []string
 	if m.Cgroups != "unified" && m.Release == "trixie" {
-		words = []string{"SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1"} // without it systemd 256 and later boot unified all the same
+		// Without it systemd 256 and later boot unified all the same.
+		words = []string{"SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1"}
 	}
 	switch m.Cgroups {
 	case "unified":

@@ -14,12 +14,16 @@ func TestModeChecksWhatIsMounted(t *testing.T) {
 		mounts []string
 		ok     bool
 	}{
-		{"unified", []string{v2}, true}, {"unified", []string{v2, v1}, false}, {"unified", nil, false}, {"unified", []string{below}, false},
-		{"hybrid", []string{v1, below}, true}, {"hybrid", []string{v1}, false}, {"hybrid", []string{below}, false}, {"hybrid", []string{v1, own, below}, false},
+		{"unified", []string{v2}, true}, {"unified", []string{v2, v1}, false}, {"unified", nil, false},
+		{"unified", []string{below}, false},
+		{"hybrid", []string{v1, below}, true}, {"hybrid", []string{v1}, false}, {"hybrid", []string{below}, false},
+		{"hybrid", []string{v1, own, below}, false},
 		{"legacy", []string{v1}, true}, {"legacy", []string{v1, below}, false}, {"legacy", nil, false},
 		{"unified", []string{"tmpfs /sys/fs/cgroup tmpfs rw 0 0"}, false}, {"unified", []string{"x"}, false},
-		{"systemd-unified", []string{v2}, true}, {"systemd-unified", []string{own, below}, false}, // what systemd 257 does when it is not forced is the reverse
-		{"trixie-legacy", []string{v2}, false}, {"trixie-legacy", []string{own, v1}, true}, {"trixie-legacy", []string{v1}, false},
+		{"systemd-unified", []string{v2}, true},
+		{"systemd-unified", []string{own, below}, false}, // what systemd 257 does when it is not forced is the reverse
+		{"trixie-legacy", []string{v2}, false}, {"trixie-legacy", []string{own, v1}, true},
+		{"trixie-legacy", []string{v1}, false},
 		{"bullseye-hybrid", []string{own, v1, below}, true}, {"bullseye-hybrid", []string{v1, below}, false},
 	} {
 		modes, err := ParseModes(c.mode)
@@ -51,7 +55,8 @@ func TestKernelWordsOfAMode(t *testing.T) {
 		"systemd-unified": "systemd.unified_cgroup_hierarchy=1",
 		"bullseye-hybrid": "systemd.unified_cgroup_hierarchy=0 systemd.legacy_systemd_cgroup_controller=0",
 		"systemd-legacy":  "systemd.unified_cgroup_hierarchy=0 systemd.legacy_systemd_cgroup_controller=1",
-		"trixie-legacy":   "SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1 systemd.unified_cgroup_hierarchy=0 systemd.legacy_systemd_cgroup_controller=1",
+		"trixie-legacy": "SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1 systemd.unified_cgroup_hierarchy=0 " +
+			"systemd.legacy_systemd_cgroup_controller=1",
 	} {
 		modes, err := ParseModes(name)
 		if err != nil {

@@ -19,7 +19,8 @@ import (
 
 // packages are those whose root tests need a kernel and no database server.
 var packages = []string{
-	"internal/host", "internal/cgroup", "internal/cgroup/conformance", "internal/knob", "internal/testhost", "internal/apply", "internal/control", "internal/bench", "test/network",
+	"internal/host", "internal/cgroup", "internal/cgroup/conformance", "internal/knob", "internal/testhost",
+	"internal/apply", "internal/control", "internal/bench", "test/network",
 }
 
 // onSystemd are packages whose tests are about systemd, too.
@@ -35,10 +36,12 @@ var apart = []string{"internal/apply", "internal/control", "test/script", "test/
 
 // partly are the packages of which only the tests that match count: what the others show, the root tests outside of the
 // lab do, with programs that the machines do not have.
-var partly = map[string]*regexp.Regexp{"internal/bench": regexp.MustCompile("^Test(NUMA|Scenarios)"), "test/network": regexp.MustCompile("^Test(NetCls|Shares|Guarantees|ForeignQdisc|Watchdog|AgentKilled)")}
+var partly = map[string]*regexp.Regexp{"internal/bench": regexp.MustCompile("^Test(NUMA|Scenarios)"),
+	"test/network": regexp.MustCompile("^Test(NetCls|Shares|Guarantees|ForeignQdisc|Watchdog|AgentKilled)")}
 
 // installs are the files of the repository that the tests of a package need or install, beside the binary.
-var installs = map[string][]string{"internal/bench": {}, last: {"scripts/install", "packaging/*.service", "packaging/*.conf", "packaging/init.d/*", "docs/*.md"}}
+var installs = map[string][]string{"internal/bench": {},
+	last: {"scripts/install", "packaging/*.service", "packaging/*.conf", "packaging/init.d/*", "docs/*.md"}}
 
 // What modes have in common beside their names and releases.
 const (
@@ -51,33 +54,47 @@ const (
 // whole, or by what it has in common with others: its cgroups, its release.
 var exempt = map[string]map[string]string{
 	"unified": {
-		"internal/control.TestImportedTreeIsThatOfLibcgroup":     "is about files of cgroup v1; TestImportedOnUnified is about v2",
-		"internal/control.TestImportedSampleIsThatOfLibcgroup":   "is about files of cgroup v1; TestImportedOnUnified is about v2",
-		"internal/control.TestImportedLimitsAreThoseOfLibcgroup": "is about files of cgroup v1; TestImportedOnUnified is about v2",
-		"internal/knob.TestSplitOnTheKernel":                     "is about the checks between directories that only v1's cpu controller makes",
-		"internal/apply.TestKilledAtEveryStepOnTheKernel":        "runs plans of v1 files written by hand; control's TestKillAfterEveryStepThenRollback walks through a v2 one",
-		"internal/apply.TestKernelRefusesOnTheKernel":            "needs a refusal of v1's cpu controller",
-		"internal/control.TestProbeOfAHalvedBudget":              "takes loop devices faster than those of an emulated machine; the root tests outside of the lab run it",
+		"internal/control.TestImportedTreeIsThatOfLibcgroup": "is about files of cgroup v1; " +
+			"TestImportedOnUnified is about v2",
+		"internal/control.TestImportedSampleIsThatOfLibcgroup": "is about files of cgroup v1; " +
+			"TestImportedOnUnified is about v2",
+		"internal/control.TestImportedLimitsAreThoseOfLibcgroup": "is about files of cgroup v1; " +
+			"TestImportedOnUnified is about v2",
+		"internal/knob.TestSplitOnTheKernel": "is about the checks between directories that only v1's " +
+			"cpu controller makes",
+		"internal/apply.TestKilledAtEveryStepOnTheKernel": "runs plans of v1 files written by hand; control's " +
+			"TestKillAfterEveryStepThenRollback walks through a v2 one",
+		"internal/apply.TestKernelRefusesOnTheKernel": "needs a refusal of v1's cpu controller",
+		"internal/control.TestProbeOfAHalvedBudget": "takes loop devices faster than those of an emulated machine; " +
+			"the root tests outside of the lab run it",
 	},
 	"hybrid": {
-		"internal/bench.TestScenariosOnUnifiedRoot":          "is about hosts with cgroup v2 alone; make bench-proof runs every scenario on v1",
-		"internal/bench.TestScenariosOfTheWireOnUnifiedRoot": "is about hosts with cgroup v2 alone; make bench-proof runs every scenario on v1",
-		"internal/control.TestImportedOnUnified":             "is about cgroup v2; TestImportedTreeIsThatOfLibcgroup is about v1",
-		"internal/control.TestStuckAtHighOnTheKernel":        "is about memory.high, which is of cgroup v2",
-		"internal/control.TestProbeOfAHalvedBudget":          "takes loop devices faster than those of an emulated machine; the root tests outside of the lab run it",
+		"internal/bench.TestScenariosOnUnifiedRoot": "is about hosts with cgroup v2 alone; make bench-proof " +
+			"runs every scenario on v1",
+		"internal/bench.TestScenariosOfTheWireOnUnifiedRoot": "is about hosts with cgroup v2 alone; make bench-proof " +
+			"runs every scenario on v1",
+		"internal/control.TestImportedOnUnified": "is about cgroup v2; TestImportedTreeIsThatOfLibcgroup is " +
+			"about v1",
+		"internal/control.TestStuckAtHighOnTheKernel": "is about memory.high, which is of cgroup v2",
+		"internal/control.TestProbeOfAHalvedBudget": "takes loop devices faster than those of an emulated machine; " +
+			"the root tests outside of the lab run it",
 	},
 	"systemd-unified": {
-		"internal/bench.TestScenariosOfTheWireOnUnifiedRoot": "streams without a bound starve an emulated machine that has systemd beside them",
+		"internal/bench.TestScenariosOfTheWireOnUnifiedRoot": "streams without a bound starve an emulated machine " +
+			"that has systemd beside them",
 	},
 	noUnified: {
-		"internal/bench.TestScenariosOnUnifiedRoot":          "is about hosts with cgroup v2 alone; make bench-proof runs every scenario on v1",
-		"internal/bench.TestScenariosOfTheWireOnUnifiedRoot": "is about hosts with cgroup v2 alone; make bench-proof runs every scenario on v1",
-		"test/network.TestNetClsBesidePrograms":              "needs a cgroup2 hierarchy beside that of net_cls",
-		"test/network.TestShares":                            "is about programs on cgroup2 directories; TestNetClsAlone is about hosts without",
-		"test/network.TestGuaranteesThroughTheVerbs":         "looks for programs on cgroup2 directories in the end",
-		"test/network.TestForeignQdiscThroughTheVerbs":       "looks for programs on cgroup2 directories in the end",
-		"test/network.TestWatchdog":                          "looks for programs on cgroup2 directories in the end",
-		"test/network.TestAgentKilledWhileItShapes":          "looks for programs on cgroup2 directories in the end",
+		"internal/bench.TestScenariosOnUnifiedRoot": "is about hosts with cgroup v2 alone; make bench-proof " +
+			"runs every scenario on v1",
+		"internal/bench.TestScenariosOfTheWireOnUnifiedRoot": "is about hosts with cgroup v2 alone; make bench-proof " +
+			"runs every scenario on v1",
+		"test/network.TestNetClsBesidePrograms": "needs a cgroup2 hierarchy beside that of net_cls",
+		"test/network.TestShares": "is about programs on cgroup2 directories; TestNetClsAlone " +
+			"is about hosts without",
+		"test/network.TestGuaranteesThroughTheVerbs":   "looks for programs on cgroup2 directories in the end",
+		"test/network.TestForeignQdiscThroughTheVerbs": "looks for programs on cgroup2 directories in the end",
+		"test/network.TestWatchdog":                    "looks for programs on cgroup2 directories in the end",
+		"test/network.TestAgentKilledWhileItShapes":    "looks for programs on cgroup2 directories in the end",
 	},
 	noNetClsAlone: {
 		"test/network.TestNetClsAlone": "is about hosts without cgroup2",
@@ -87,13 +104,18 @@ var exempt = map[string]map[string]string{
 		"test/network.TestNetClsBesidePrograms": "is about net_cls, which is not mounted",
 	},
 	"co-mounted": {
-		"internal/bench.TestScenariosOnUnifiedRoot":          "is about hosts with cgroup v2 alone; make bench-proof runs every scenario on v1",
-		"internal/bench.TestScenariosOfTheWireOnUnifiedRoot": "is about hosts with cgroup v2 alone; make bench-proof runs every scenario on v1",
-		"internal/control.TestImportedOnUnified":             "is about cgroup v2; TestImportedTreeIsThatOfLibcgroup is about v1",
-		"internal/control.TestStuckAtHighOnTheKernel":        "is about memory.high, which is of cgroup v2",
-		"internal/apply.TestKilledAtEveryStepOnTheKernel":    "writes plans for v1 controllers apart; control's TestKillAfterEveryStepThenRollback walks through co-mounts",
-		"internal/apply.TestKernelRefusesOnTheKernel":        "writes a plan for v1 controllers apart",
-		"internal/control.TestProbeOfAHalvedBudget":          "takes loop devices faster than those of an emulated machine; the root tests outside of the lab run it",
+		"internal/bench.TestScenariosOnUnifiedRoot": "is about hosts with cgroup v2 alone; make bench-proof " +
+			"runs every scenario on v1",
+		"internal/bench.TestScenariosOfTheWireOnUnifiedRoot": "is about hosts with cgroup v2 alone; make bench-proof " +
+			"runs every scenario on v1",
+		"internal/control.TestImportedOnUnified": "is about cgroup v2; TestImportedTreeIsThatOfLibcgroup is " +
+			"about v1",
+		"internal/control.TestStuckAtHighOnTheKernel": "is about memory.high, which is of cgroup v2",
+		"internal/apply.TestKilledAtEveryStepOnTheKernel": "writes plans for v1 controllers apart; control's " +
+			"TestKillAfterEveryStepThenRollback walks through co-mounts",
+		"internal/apply.TestKernelRefusesOnTheKernel": "writes a plan for v1 controllers apart",
+		"internal/control.TestProbeOfAHalvedBudget": "takes loop devices faster than those of an emulated machine; " +
+			"the root tests outside of the lab run it",
 	},
 }
 

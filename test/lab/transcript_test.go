@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-const console = "Booting\r\n[    0.1] x\r\n[    1.0] y<<<lab begin a>>>\r\n=== RUN   TestX\r\n--- PASS: TestX (0.01s)\r\n    --- PASS: TestY (0.00s)\r\nno break\r\n" +
+const console = "Booting\r\n[    0.1] x\r\n[    1.0] y<<<lab begin a>>>\r\n=== RUN   TestX\r\n--- PASS: TestX " +
+	"(0.01s)\r\n    --- PASS: TestY (0.00s)\r\nno break\r\n" +
 	"\r\n<<<lab end a 0 7.50>>>\r\nbetween\r\n<<<lab begin b>>>\r\n\r\n<<<lab end b 2 8.00>>>\r\n"
 
 func TestTranscript(t *testing.T) {
@@ -15,7 +16,8 @@ func TestTranscript(t *testing.T) {
 		t.Fatalf("%d sections, %v", len(all), err)
 	}
 	a, b := all[0], all[1]
-	if a.Name != "a" || a.Status != 0 || a.Ended != 7500*time.Millisecond || len(a.Lines) != 4 || a.Lines[3] != "no break" {
+	if a.Name != "a" || a.Status != 0 || a.Ended != 7500*time.Millisecond || len(a.Lines) != 4 ||
+		a.Lines[3] != "no break" {
 		t.Errorf("%+v", a)
 	}
 	if b.Name != "b" || b.Status != 2 || len(b.Lines) != 0 {

@@ -80,8 +80,10 @@ func BenchmarkNeighbours(b *testing.B) {
 	arrangements := []struct {
 		name, policy, group string
 	}{
-		{"without", without, ""}, {"without, again", without, ""}, {"limit on the load, sender in no group", limited, ""},
-		{"without, sender in the second group", without, "second"}, {"limit on the load, sender in the second group", limited, "second"},
+		{"without", without, ""}, {"without, again", without, ""},
+		{"limit on the load, sender in no group", limited, ""},
+		{"without, sender in the second group", without, "second"},
+		{"limit on the load, sender in the second group", limited, "second"},
 		{"50 classes, sender in no group", many, ""}, {"50 classes, sender in one", many, "g7"},
 	}
 	rates, delays := make([][]float64, len(arrangements)), make([][]float64, len(arrangements))
@@ -106,6 +108,7 @@ func BenchmarkNeighbours(b *testing.B) {
 		}
 		r, d := median(rates[i]), median(delays[i])
 		b.Logf("%-46s %6.2f Gbit/s (%.2f … %.2f), ratio %.3f; ping-pong p99 %5.0f µs (%.0f … %.0f), ratio %.3f", a.name,
-			r, rates[i][0], rates[i][len(rates[i])-1], r/median(rates[base]), d, delays[i][0], delays[i][len(delays[i])-1], d/median(delays[base]))
+			r, rates[i][0], rates[i][len(rates[i])-1], r/median(rates[base]), d, delays[i][0],
+			delays[i][len(delays[i])-1], d/median(delays[base]))
 	}
 }

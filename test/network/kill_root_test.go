@@ -209,7 +209,8 @@ func TestApplyKilledAtEveryStep(t *testing.T) {
 	aside.lap()
 	before := s.shown()
 	next := fmt.Sprintf(twoWays, rate(80), rate(40)) +
-		"  b: {network: [{on: up0, egress: " + rate(20) + ", ingress: " + rate(10) + ", ports: [7002]}]}\n  c: {network: [{on: up0, ingress: " + rate(30) + "}]}\n"
+		"  b: {network: [{on: up0, egress: " + rate(20) + ", ingress: " + rate(10) +
+		", ports: [7002]}]}\n  c: {network: [{on: up0, ingress: " + rate(30) + "}]}\n"
 	s.write("", next)
 	all, network, regrafts := s.steps("plan")
 	if network < 15 || regrafts {
@@ -255,9 +256,11 @@ func TestApplyKilledAtEveryStep(t *testing.T) {
 func (s *site) noStall(h, aside *heartbeat, what string) {
 	s.t.Helper()
 	got, other, resent := h.lap(), aside.lap(), h.resent()
-	s.t.Logf("%s: the longest beat took %s, %s on an interface that nobody touched; %d segments were sent again", what, got, other, resent)
+	s.t.Logf("%s: the longest beat took %s, %s on an interface that nobody touched; %d segments were sent again", what,
+		got, other, resent)
 	if got > max(100*time.Millisecond, 2*other) {
-		s.t.Errorf("%s: the control connection stalled for %s (on an interface that nobody touched: %s)", what, got, other)
+		s.t.Errorf("%s: the control connection stalled for %s (on an interface that nobody touched: %s)", what, got,
+			other)
 	}
 }
 
@@ -335,7 +338,8 @@ func TestAgentKilledWhileItShapes(t *testing.T) {
 			t.Errorf("the agent that came to grief (%s) still runs", how)
 		}
 		agent.end()
-		soon(t, "the transaction to be closed", func() bool { return !strings.Contains(s.run("status").out, "interrupted") })
+		soon(t, "the transaction to be closed",
+			func() bool { return !strings.Contains(s.run("status").out, "interrupted") })
 	}
 	s.must("verify")
 	s.must("release", "--all")
@@ -375,7 +379,8 @@ func TestWatchdog(t *testing.T) {
 		if err := cmd.Wait(); err == nil {
 			t.Errorf("%s: the apply says that it is done", how)
 		}
-		soon(t, "the transaction to be closed", func() bool { return !strings.Contains(s.run("status").out, "interrupted") })
+		soon(t, "the transaction to be closed",
+			func() bool { return !strings.Contains(s.run("status").out, "interrupted") })
 	}
 	s.exits(1, []string{at + " is out of reach before anything was changed"}, "apply")
 	if got := s.shown(); got != before {

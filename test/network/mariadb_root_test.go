@@ -38,13 +38,17 @@ func (s *site) mariadb() (port int, data string) {
 		s.t.Fatalf("%v\n%s", err, out)
 	}
 	init := filepath.Join(dir, "init.sql")
-	if err := os.WriteFile(init, []byte("create database sbtest;\ncreate user bench@'%' identified by 'bench';\ngrant all on sbtest.* to bench@'%';\n"), 0o644); err != nil {
+	if err := os.WriteFile(init,
+		[]byte("create database sbtest;\ncreate user bench@'%' identified by 'bench';\ngrant all on sbtest.* to "+
+			"bench@'%';\n"), 0o644); err != nil {
 		s.t.Fatal(err)
 	}
 	port = 23761 // nobody else is in this namespace
 	server := command(testhost.Program(s.t, pkg, "/usr/sbin/mariadbd", "/usr/sbin/mysqld"),
-		"--no-defaults", "--datadir="+data, fmt.Sprintf("--port=%d", port), "--socket="+filepath.Join(dir, "m.sock"), "--init-file="+init,
-		"--pid-file="+filepath.Join(dir, "m.pid"), "--bind-address="+hostAddr, "--innodb-buffer-pool-size=64M", "--skip-name-resolve")
+		"--no-defaults", "--datadir="+data, fmt.Sprintf("--port=%d", port), "--socket="+filepath.Join(dir, "m.sock"),
+		"--init-file="+init,
+		"--pid-file="+filepath.Join(dir, "m.pid"), "--bind-address="+hostAddr, "--innodb-buffer-pool-size=64M",
+		"--skip-name-resolve")
 	p := s.start(s.host, server)
 	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		var c net.Conn
@@ -72,7 +76,8 @@ func (s *site) mariadb() (port int, data string) {
 // sysbench is a load from the peer, over TCP.
 func (s *site) sysbench(args ...string) *exec.Cmd {
 	program := testhost.Program(s.t, "sysbench", "/usr/bin/sysbench")
-	cmd := exec.Command(program, append([]string{"oltp_read_only", "--db-driver=mysql", "--mysql-host=" + hostAddr, "--mysql-port=23761",
+	cmd := exec.Command(program, append([]string{"oltp_read_only", "--db-driver=mysql", "--mysql-host=" + hostAddr,
+		"--mysql-port=23761",
 		"--mysql-user=bench", "--mysql-password=bench", "--mysql-db=sbtest"}, args...)...)
 	// Commands of sysbench start on the peer.
 	return inside(s.peer, cmd)
@@ -100,7 +105,8 @@ func TestMariaDB(t *testing.T) {
 	// Of this server alone: the machine may have others.
 	each := "  \"mysql{port}\":\n    each: {engine: mysql, datadir: " + data + "}\n"
 	load := func(seconds int) (perSecond float64) {
-		cmd := s.sysbench("--tables=1", "--table-size=2000", "--threads=4", "--range-size=1000", "--simple-ranges=4", fmt.Sprintf("--time=%d", seconds), "run")
+		cmd := s.sysbench("--tables=1", "--table-size=2000", "--threads=4", "--range-size=1000", "--simple-ranges=4",
+			fmt.Sprintf("--time=%d", seconds), "run")
 		out, err := cmd.CombinedOutput()
 		m := queries.FindSubmatch(out)
 		if err != nil || m == nil {
@@ -119,12 +125,14 @@ func TestMariaDB(t *testing.T) {
 	s.must("apply")
 	s.must("verify")
 	group := fmt.Sprintf("mysql%d", port)
-	if g := s.status(group).Traffic; g == nil || g.Outside == 0 || len(g.OutsidePorts) != 1 || g.OutsidePorts[0] != port {
+	if g := s.status(group).Traffic; g == nil || g.Outside == 0 || len(g.OutsidePorts) != 1 ||
+		g.OutsidePorts[0] != port {
 		t.Errorf("its listener was open before the group: %+v", g)
 	}
 	s.exits(0, []string{"opened before their process came into the group", "`by: ports`"}, "status", group)
 	pid := s.status(group).Members[0].PID
-	s.exits(0, []string{"listening; what it accepts is outside, too", "`by: ports` in the network entry holds it"}, "explain", strconv.Itoa(pid))
+	s.exits(0, []string{"listening; what it accepts is outside, too", "`by: ports` in the network entry holds it"},
+		"explain", strconv.Itoa(pid))
 
 	s.write("", each+"    network: [{on: 10.77.0.0/24, egress: 20Mbit/s, ingress: 10Mbit/s, by: ports}]\n")
 	s.must("apply")
@@ -148,7 +156,8 @@ func TestIperf(t *testing.T) {
 	}
 	s := newSite(t)
 	program := testhost.Program(t, "iperf3", "/usr/bin/iperf3")
-	s.write("", "  in: {network: [{on: up0, ingress: 50Mbit/s, ports: [5301]}]}\n  out: {network: [{on: up0, egress: 100Mbit/s}]}\n")
+	s.write("", "  in: {network: [{on: up0, ingress: 50Mbit/s, ports: [5301]}]}\n  out: {network: [{on: up0, egress: "+
+		"100Mbit/s}]}\n")
 	s.must("apply")
 	server := func(n *namespace, port string) {
 		p := s.start(n, exec.Command(program, "-s", "-p", port, "--forceflush"))
@@ -186,7 +195,8 @@ func TestIperf(t *testing.T) {
 				return r.End.Received.Bits / 1e6
 			}
 		}
-		out := goodput(s.host, s.command(append([]string{"run", "out", "--", program, "-c", peerAddr, "-p", "5300"}, args...)...))
+		out := goodput(s.host, s.command(append([]string{"run", "out", "--", program, "-c", peerAddr, "-p", "5300"},
+			args...)...))
 		wire := s.wire(netshape.Slot(2), netshape.Egress)
 		t.Logf("what leaves, %s connections: %.1f Mbit/s of goodput, %.1f on the wire", connections, out(), wire())
 		if got := wire(); got > 105 {

@@ -27,7 +27,8 @@ func (s *site) probed(code int, peer, group string) (all []verify.Result) {
 		s.t.Fatalf("%v: %s", err, r.out)
 	}
 	for _, p := range all {
-		s.t.Logf("%s %s on %s, %s: asked %s, measured %s: %s %s", p.Group, p.Key, p.On, p.How, p.Asked, p.Measured, p.Verdict, p.Reason)
+		s.t.Logf("%s %s on %s, %s: asked %s, measured %s: %s %s", p.Group, p.Key, p.On, p.How, p.Asked, p.Measured,
+			p.Verdict, p.Reason)
 	}
 	return all
 }
@@ -45,7 +46,8 @@ func verdict(all []verify.Result, key policy.Key, how string) probe.Verdict {
 // that tells the group's traffic, and the class of what arrives.
 func TestProbeOfTraffic(t *testing.T) {
 	s := newSite(t)
-	s.write("", "  out: {network: [{on: up0, egress: "+rate(80)+"}]}\n  policed: {network: [{on: up0, ingress: "+rate(30)+"}]}\n"+
+	s.write("", "  out: {network: [{on: up0, egress: "+rate(80)+"}]}\n  policed: {network: [{on: up0, ingress: "+
+		rate(30)+"}]}\n"+
 		"  in: {network: [{on: up0, ingress: "+rate(50)+"}]}\n")
 	s.must("apply")
 	s.traffic("in", "serve", hostAddr+":0", 0)
@@ -53,12 +55,16 @@ func TestProbeOfTraffic(t *testing.T) {
 	peer := s.start(s.peer, s.command("verify", "--listen", peerAddr+":0"))
 	address := strings.TrimSuffix(strings.Fields(peer.line())[3], ";")
 
-	s.exits(0, []string{"is only read back: it takes a peer beyond up0", "dry run: nothing was started"}, "verify", "--probe", "--inside", "--dry-run")
-	s.exits(0, []string{"out network.egress.max on up0 (up0), inside the group: 4 connections with " + address + " send, for "}, "verify", "--probe", "--inside", "--peer", address, "--dry-run")
-	if got := verdict(s.probed(0, address, "out"), policy.KeyNetworkEgressMax, "sent"); got != probe.Held && got != probe.NotReached {
+	s.exits(0, []string{"is only read back: it takes a peer beyond up0", "dry run: nothing was started"}, "verify",
+		"--probe", "--inside", "--dry-run")
+	s.exits(0, []string{"out network.egress.max on up0 (up0), inside the group: 4 connections with " + address +
+		" send, for "}, "verify", "--probe", "--inside", "--peer", address, "--dry-run")
+	if got := verdict(s.probed(0, address, "out"), policy.KeyNetworkEgressMax, "sent"); got != probe.Held &&
+		got != probe.NotReached {
 		t.Errorf("what leaves is %q", got)
 	}
-	if got := verdict(s.probed(0, address, "policed"), policy.KeyNetworkIngressMax, "received"); got != probe.Held && got != probe.NotReached {
+	if got := verdict(s.probed(0, address, "policed"), policy.KeyNetworkIngressMax, "received"); got != probe.Held &&
+		got != probe.NotReached {
 		t.Errorf("what arrives and is policed is %q", got)
 	}
 	if got := verdict(s.probed(0, address, "in"), policy.KeyNetworkIngressMax, "read back"); got != probe.NotMeasured {
@@ -70,7 +76,10 @@ func TestProbeOfTraffic(t *testing.T) {
 	if got := verdict(all, policy.KeyNetworkEgressMax, "sent"); got != probe.NotEnforced {
 		t.Errorf("without the program that tells its traffic what leaves is %q", got)
 	}
-	if !slices.ContainsFunc(all, func(p verify.Result) bool { return p.How == "sent" && strings.Contains(p.Reason, "program") }) {
+	if !slices.ContainsFunc(all, func(p verify.Result) bool {
+		return p.How == "sent" &&
+			strings.Contains(p.Reason, "program")
+	}) {
 		t.Error("nothing says that the program is gone")
 	}
 	s.must("apply")
@@ -124,7 +133,8 @@ func (s *site) unsort(group string) {
 			s.t.Fatal(err)
 		}
 		defer program.Close()
-		if err := link.RawDetachProgram(link.RawDetachProgramOptions{Target: int(dir.Fd()), Program: program, Attach: ebpf.AttachCGroupInetEgress}); err != nil {
+		if err := link.RawDetachProgram(link.RawDetachProgramOptions{Target: int(dir.Fd()), Program: program,
+			Attach: ebpf.AttachCGroupInetEgress}); err != nil {
 			s.t.Fatal(err)
 		}
 	}

@@ -215,7 +215,8 @@ func newSite(t testing.TB) *site {
 	dir := t.TempDir()
 	s := &site{
 		t: t, host: newNamespace(t), peer: newNamespace(t), root: testhost.Root(t), dir: dir,
-		state: filepath.Join(dir, "state"), policy: filepath.Join(dir, "policy.yaml"), program: filepath.Join(dir, "bulkhead"),
+		state: filepath.Join(dir, "state"), policy: filepath.Join(dir, "policy.yaml"),
+		program: filepath.Join(dir, "bulkhead"),
 	}
 	short, err := os.MkdirTemp("", "bn")
 	if err != nil {
@@ -250,7 +251,8 @@ func (s *site) veth(name, peer, address, peerAddress string) {
 	s.host.must("make a veth pair", func() error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name = name
-		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: peer, PeerNamespace: netlink.NsFd(s.peer.file.Fd())})
+		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: peer,
+			PeerNamespace: netlink.NsFd(s.peer.file.Fd())})
 	})
 	s.host.setUp(name, address)
 	s.peer.setUp(peer, peerAddress)
@@ -291,7 +293,8 @@ type result struct {
 }
 
 func (s *site) command(args ...string) *exec.Cmd {
-	cmd := exec.Command(s.program, append([]string{"--policy", s.policy, "--state", s.state, "--socket", s.socket}, args...)...)
+	cmd := exec.Command(s.program, append([]string{"--policy", s.policy, "--state", s.state, "--socket", s.socket},
+		args...)...)
 	cmd.Dir, cmd.Env = s.dir, append(os.Environ(), s.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
@@ -478,7 +481,8 @@ func (s *site) programDirs() (all []string) {
 	h := unified(s.t)
 	slice := strings.ReplaceAll(s.root, "-", `\x2d`)
 	_ = filepath.WalkDir(h, func(p string, d os.DirEntry, err error) error {
-		if err == nil && d.IsDir() && (strings.HasPrefix(p, filepath.Join(h, s.root)) || strings.HasPrefix(p, filepath.Join(h, slice))) {
+		if err == nil && d.IsDir() && (strings.HasPrefix(p, filepath.Join(h, s.root)) ||
+			strings.HasPrefix(p, filepath.Join(h, slice))) {
 			all = append(all, p)
 		}
 		return nil

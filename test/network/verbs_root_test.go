@@ -40,7 +40,8 @@ func TestShares(t *testing.T) {
 	p, _ := s.traffic("policed", "take", source, 4)
 	time.Sleep(time.Second) // the bucket is empty
 	holdsOver(t, 5*span(), "what is let through", 30, 10, p.taken)
-	if g := s.status("policed").Traffic; g == nil || !g.Counted || g.In.Rate == 0 || len(g.On) != 1 || !g.On[0].Policed {
+	if g := s.status("policed").Traffic; g == nil || !g.Counted || g.In.Rate == 0 || len(g.On) != 1 ||
+		!g.On[0].Policed {
 		t.Errorf("status of what is policed: %+v", g)
 	}
 	p.end()
@@ -86,7 +87,8 @@ func TestGuaranteesThroughTheVerbs(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.write("network: [{on: up0, rate: "+rate(100)+"}], reserve: {network: "+rate(5)+"}",
-		"  large: {network: [{on: up0, egress: {min: "+rate(70)+"}}]}\n  small: {network: [{on: up0, egress: {min: "+rate(20)+"}}]}\n")
+		"  large: {network: [{on: up0, egress: {min: "+rate(70)+"}}]}\n  small: {network: [{on: up0, egress: {min: "+
+			rate(20)+"}}]}\n")
 	s.must("apply")
 	sink := s.sink(peerAddr)
 	large, _ := s.traffic("large", "send", sink, 4)
@@ -118,8 +120,9 @@ func TestForeignQdiscThroughTheVerbs(t *testing.T) {
 			return err
 		}
 		return netlink.QdiscReplace(&netlink.Tbf{
-			QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Parent: netlink.HANDLE_ROOT, Handle: netlink.MakeHandle(0x42, 0)},
-			Rate:       500e6 / 8, Limit: 1 << 20, Buffer: 1 << 20,
+			QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Parent: netlink.HANDLE_ROOT,
+				Handle: netlink.MakeHandle(0x42, 0)},
+			Rate: 500e6 / 8, Limit: 1 << 20, Buffer: 1 << 20,
 		})
 	})
 	before := records(s)
@@ -194,7 +197,8 @@ func TestBadInterfaces(t *testing.T) {
 	login := s.start(s.host, cmd)
 	login.line()
 	s.write("", "  a: {network: [{on: up0, egress: 10Mbit/s}]}\n")
-	s.exits(2, []string{"your way in leads through this interface (a connection of sshd with " + peerAddr + ")", "reserve: {network: 1Mbit/s}"}, "apply")
+	s.exits(2, []string{"your way in leads through this interface (a connection of sshd with " + peerAddr + ")",
+		"reserve: {network: 1Mbit/s}"}, "apply")
 	s.write("reserve: {network: 1Mbit/s}", "  a: {network: [{on: up0, egress: 10Mbit/s}]}\n  b: {cpu: {limit: 1}}\n")
 	s.must("apply")
 	login.end()

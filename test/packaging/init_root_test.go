@@ -35,14 +35,16 @@ type service struct {
 func newService(t *testing.T) *service {
 	t.Helper()
 	s := &service{t: t, dir: t.TempDir(), root: testhost.Root(t), tree: testhost.Tree(t)}
-	s.pidFile, s.policy, s.defaults = filepath.Join(s.dir, "pid"), filepath.Join(s.dir, "policy.yaml"), filepath.Join(s.dir, "defaults")
+	s.pidFile, s.policy, s.defaults = filepath.Join(s.dir, "pid"), filepath.Join(s.dir, "policy.yaml"),
+		filepath.Join(s.dir, "defaults")
 	// A unix socket's path is short (unix(7)).
 	sockets, err := os.MkdirTemp("", "bh")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
-	s.write(s.defaults, fmt.Sprintf("DAEMON=%s\nPIDFILE=%s\nLOGFILE=%s/log\nBULKHEAD_OPTIONS='--state %s/state --socket %s/s --policy %s'\n",
+	s.write(s.defaults, fmt.Sprintf("DAEMON=%s\nPIDFILE=%s\nLOGFILE=%s/log\nBULKHEAD_OPTIONS='--state %s/state "+
+		"--socket %s/s --policy %s'\n",
 		path(t, binary), s.pidFile, s.dir, s.dir, sockets, s.policy))
 	t.Cleanup(func() {
 		_, _ = s.try("stop")
@@ -97,7 +99,8 @@ func (s *service) want(verb string, code int, says string) {
 
 // bulkhead runs a verb on the service's state directory.
 func (s *service) bulkhead(args ...string) (string, error) {
-	out, err := exec.Command("sh", append([]string{"-c", `. "$0"; exec $DAEMON $BULKHEAD_OPTIONS "$@"`, s.defaults}, args...)...).CombinedOutput()
+	out, err := exec.Command("sh", append([]string{"-c", `. "$0"; exec $DAEMON $BULKHEAD_OPTIONS "$@"`, s.defaults},
+		args...)...).CombinedOutput()
 	return string(out), err
 }
 
@@ -204,7 +207,8 @@ func TestInitScriptReturnsWhenEverythingIsInForce(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, h := range testhost.Hierarchies(t) {
-		if err := testhost.RemoveTree(s.tree, cgroup.Dir{Hierarchy: h.ID, Path: "/" + s.root}); err != nil && !errors.Is(err, cgroup.ErrGone) {
+		if err := testhost.RemoveTree(s.tree, cgroup.Dir{Hierarchy: h.ID, Path: "/" + s.root}); err != nil &&
+			!errors.Is(err, cgroup.ErrGone) {
 			t.Fatal(err)
 		}
 	}
@@ -276,14 +280,17 @@ func TestCapabilitiesOfTheUnitSuffice(t *testing.T) {
 	mark := strconv.Itoa(os.Getpid())
 	mine := testhost.Spawn(t, "sleep", "70001."+mark)
 	other := exec.Command("sleep", "70002."+mark)
-	other.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}, Pdeathsig: syscall.SIGKILL}
+	other.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534},
+		Pdeathsig: syscall.SIGKILL}
 	if err := other.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = other.Process.Kill(); _ = other.Wait() })
-	s.write(s.policy, "version: 1\nhost: {root: "+s.root+"}\ngroups:\n  a: {match: [{cmdline: '^sleep 7000[12][.]"+mark+"$'}], cpu: {limit: 1, cpus: \"0\"}, tasks: 100, memory: {max: 1GiB}, oom_score_adj: 500}\n")
+	s.write(s.policy, "version: 1\nhost: {root: "+s.root+"}\ngroups:\n  a: {match: [{cmdline: '^sleep 7000[12][.]"+mark+
+		"$'}], cpu: {limit: 1, cpus: \"0\"}, tasks: 100, memory: {max: 1GiB}, oom_score_adj: 500}\n")
 	wrapper := filepath.Join(s.dir, "confined")
-	s.write(wrapper, "#!/bin/sh\nexec "+program+" --bounding-set=-all,"+strings.Join(names, ",")+" --no-new-privs "+path(t, binary)+" \"$@\"\n")
+	s.write(wrapper, "#!/bin/sh\nexec "+program+" --bounding-set=-all,"+strings.Join(names, ",")+" --no-new-privs "+
+		path(t, binary)+" \"$@\"\n")
 	if err := os.Chmod(wrapper, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -98,7 +98,8 @@ func TestInstalledFiles(t *testing.T) {
 		}
 	}
 	for _, name := range []string{unit, before, script} {
-		if text := read(t, name); strings.Contains(text, "/usr/local/bin/bulkhead") || strings.Contains(text, "/usr/local/share") {
+		if text := read(t, name); strings.Contains(text, "/usr/local/bin/bulkhead") ||
+			strings.Contains(text, "/usr/local/share") {
 			t.Errorf("%s still names the default prefix", name)
 		}
 	}
@@ -138,7 +139,8 @@ func TestUninstall(t *testing.T) {
 			t.Fatalf("make uninstall: %v\n%s", err, out)
 		}
 		err := filepath.WalkDir(copied, func(name string, d fs.DirEntry, err error) error {
-			if err == nil && !d.IsDir() && name != kept || strings.HasSuffix(name, ".service.d") || strings.HasSuffix(name, "doc/bulkhead") {
+			if err == nil && !d.IsDir() && name != kept || strings.HasSuffix(name, ".service.d") ||
+				strings.HasSuffix(name, "doc/bulkhead") {
 				t.Errorf("%s was left", name)
 			}
 			return err
@@ -177,7 +179,8 @@ func TestUnit(t *testing.T) {
 		}
 	}
 	all := strings.Fields(strings.Join(keys["Before"], " "))
-	for _, service := range []string{"mariadb", "mysql", "mysqld", "postgresql", "redis-server", "redis", "mongod", "cassandra", "scylla-server", "cron"} {
+	for _, service := range []string{"mariadb", "mysql", "mysqld", "postgresql", "redis-server", "redis", "mongod",
+		"cassandra", "scylla-server", "cron"} {
 		if !slices.Contains(all, service+".service") {
 			t.Errorf("it is not ordered before %s", service)
 		}
@@ -188,7 +191,8 @@ func TestUnit(t *testing.T) {
 		}
 	}
 	template := settings(read(t, before))
-	if !slices.Equal(template["Before"], []string{"%i.service"}) || !slices.Equal(template["After"], []string{"bulkhead.service"}) {
+	if !slices.Equal(template["Before"], []string{"%i.service"}) ||
+		!slices.Equal(template["After"], []string{"bulkhead.service"}) {
 		t.Errorf("the template: %q", template)
 	}
 	for _, service := range []string{"postgresql@", "postgresql-", "mariadb@", "mysql@", "mysqld@", "redis-server@"} {
@@ -207,7 +211,8 @@ func analyze(t *testing.T, args ...string) string {
 		t.Skip("there is no systemd-analyze here")
 	}
 	dir := t.TempDir()
-	for name, as := range map[string]string{unit: "bulkhead.service", before: "bulkhead-before@postgresql@15-main.service"} {
+	for name, as := range map[string]string{unit: "bulkhead.service",
+		before: "bulkhead-before@postgresql@15-main.service"} {
 		text := strings.ReplaceAll(read(t, name), prefix+"/bin/", path(t, prefix)+"/bin/")
 		if err := os.WriteFile(filepath.Join(dir, as), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -226,7 +231,8 @@ func analyze(t *testing.T, args ...string) string {
 }
 
 func TestSystemdUnderstandsTheUnits(t *testing.T) {
-	if out := analyze(t, "verify", "--man=no", "./bulkhead.service", "./bulkhead-before@postgresql@15-main.service"); strings.Contains(out, "bulkhead") {
+	if out := analyze(t, "verify", "--man=no", "./bulkhead.service",
+		"./bulkhead-before@postgresql@15-main.service"); strings.Contains(out, "bulkhead") {
 		t.Errorf("systemd-analyze verify says\n%s", out)
 	}
 }
@@ -244,7 +250,8 @@ func TestInitScriptHasItsHeader(t *testing.T) {
 	if !found {
 		t.Fatal("no LSB header")
 	}
-	for _, key := range []string{"Provides", "Required-Start", "Required-Stop", "Default-Start", "Default-Stop", "Short-Description", "X-Start-Before"} {
+	for _, key := range []string{"Provides", "Required-Start", "Required-Stop", "Default-Start", "Default-Stop",
+		"Short-Description", "X-Start-Before"} {
 		if !regexp.MustCompile(`(?m)^# ` + key + `: +\S`).MatchString(header) {
 			t.Errorf("the header has no %s", key)
 		}

@@ -24,7 +24,8 @@ import (
 // installedFiles are the files of systemd, of init scripts and of what is installed by hand.
 func installedFiles(t *testing.T) (files []string) {
 	t.Helper()
-	for _, dir := range []string{"/etc", "/usr/local", "/run/systemd/system", "/run/systemd/system.control", "/var/lib/bulkhead", "/run/bulkhead"} {
+	for _, dir := range []string{"/etc", "/usr/local", "/run/systemd/system", "/run/systemd/system.control",
+		"/var/lib/bulkhead", "/run/bulkhead"} {
 		err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 			switch {
 			case errors.Is(err, fs.ErrNotExist):
@@ -108,7 +109,8 @@ func (p *plain) database() *exec.Cmd {
 		p.t.Fatal(err)
 	}
 	p.t.Cleanup(func() { p.stop(cmd) })
-	for end := time.Now().Add(2 * time.Minute); exec.Command("mariadb", "-N", "-e", "select 1").Run() != nil; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); exec.Command("mariadb", "-N", "-e",
+		"select 1").Run() != nil; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			p.t.Fatal("MariaDB takes no connections after two minutes")
 		}
@@ -144,7 +146,8 @@ func (p *plain) held(group string, pid int, limits map[string]string) error {
 			if err != nil || strings.TrimSpace(got) != want {
 				return fmt.Errorf("%s of %s holds %q, not %s: %v", file, group, got, want, err)
 			}
-			if pid != 0 && !strings.Contains(string(inside), ":"+d.Path+"\n") && !strings.Contains(string(inside), ":"+d.Path+"/") {
+			if pid != 0 && !strings.Contains(string(inside), ":"+d.Path+"\n") &&
+				!strings.Contains(string(inside), ":"+d.Path+"/") {
 				return fmt.Errorf("process %d is not in %s:\n%s", pid, d.Path, inside)
 			}
 		}
@@ -161,8 +164,9 @@ func (p *plain) holds(when, group string, pid int, limits map[string]string) {
 
 // What the policy asks for, as the kernel's files hold it.
 var (
-	databaseLimits = map[string]string{"cpu.cfs_quota_us": "150000", "cpu.max": "150000 100000", "memory.limit_in_bytes": "536870912", "memory.max": "536870912"}
-	reportsLimits  = map[string]string{"cpu.cfs_quota_us": "50000", "cpu.max": "50000 100000", "pids.max": "60"}
+	databaseLimits = map[string]string{"cpu.cfs_quota_us": "150000", "cpu.max": "150000 100000",
+		"memory.limit_in_bytes": "536870912", "memory.max": "536870912"}
+	reportsLimits = map[string]string{"cpu.cfs_quota_us": "50000", "cpu.max": "50000 100000", "pids.max": "60"}
 )
 
 const plainPolicy = `version: 1

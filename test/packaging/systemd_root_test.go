@@ -92,7 +92,8 @@ func (m *machine) do(name string, args ...string) string {
 
 // journal is the end of what the agent's unit has said.
 func (m *machine) journal() string {
-	out, _ := exec.Command("journalctl", "--no-pager", "--output=short-monotonic", "--lines=60", "--unit="+agentUnit).CombinedOutput()
+	out, _ := exec.Command("journalctl", "--no-pager", "--output=short-monotonic", "--lines=60",
+		"--unit="+agentUnit).CombinedOutput()
 	return string(out)
 }
 
@@ -171,7 +172,8 @@ func (m *machine) stateOf(unit string) string {
 	m.t.Helper()
 	u := m.unit(unit)
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s in %s, slice %s, drop-ins %v\n", u.Name, u.ActiveState, u.ControlGroup, u.Slice, u.DropInPaths)
+	fmt.Fprintf(&b, "%s %s in %s, slice %s, drop-ins %v\n", u.Name, u.ActiveState, u.ControlGroup, u.Slice,
+		u.DropInPaths)
 	for _, row := range systemd.Table() {
 		if v, ok := u.Properties[row.Name]; ok && row.Form != systemd.FormFlag {
 			fmt.Fprintf(&b, "%s=%v\n", row.Name, v)
@@ -262,15 +264,19 @@ func (m *machine) limits() (units, rest []limit) {
 	device := fmt.Sprintf("%d:%d ", unix.Major(disk.Rdev), unix.Minor(disk.Rdev))
 	databases, postgresql := m.unit(mariadb).ControlGroup, m.unit(m.postgresql).ControlGroup
 	tasks := func(dir string) limit {
-		return limit{dir: dir, controller: "pids", file1: "pids.max", value1: m.tasks, file2: "pids.max", value2: m.tasks}
+		return limit{dir: dir, controller: "pids", file1: "pids.max", value1: m.tasks, file2: "pids.max",
+			value2: m.tasks}
 	}
 	cpu := func(dir, quota string) limit {
-		return limit{dir: dir, controller: "cpu", file1: "cpu.cfs_quota_us", value1: quota, file2: "cpu.max", value2: quota + " 100000"}
+		return limit{dir: dir, controller: "cpu", file1: "cpu.cfs_quota_us", value1: quota, file2: "cpu.max",
+			value2: quota + " 100000"}
 	}
 	memory := func(dir, bytes string) limit {
-		return limit{dir: dir, controller: "memory", file1: "memory.limit_in_bytes", value1: bytes, file2: "memory.max", value2: bytes}
+		return limit{dir: dir, controller: "memory", file1: "memory.limit_in_bytes", value1: bytes, file2: "memory.max",
+			value2: bytes}
 	}
-	disks := limit{dir: reportsSlice, controller: "blkio", file2: "io.max", value2: device + "rbps=50000000 ", part: true}
+	disks := limit{dir: reportsSlice, controller: "blkio", file2: "io.max", value2: device + "rbps=50000000 ",
+		part: true}
 	if h := m.of("blkio"); h.Version == 1 { // it does not descend there
 		disks.dir, disks.file1, disks.value1 = reportsInside, "blkio.throttle.read_bps_device", device+"50000000"
 	}
@@ -378,7 +384,8 @@ func (m *machine) agrees(revision int) {
 	if err := json.Unmarshal([]byte(text), &st); err != nil {
 		m.t.Fatalf("status: %v\n%s", err, text)
 	}
-	if st.Revision != revision || st.Differs != 0 || !st.Agent.Running || st.Agent.Error != "" || len(st.Problems) > 0 || len(st.Groups) != 3 || st.Agent.Source != "events of the kernel" {
+	if st.Revision != revision || st.Differs != 0 || !st.Agent.Running || st.Agent.Error != "" ||
+		len(st.Problems) > 0 || len(st.Groups) != 3 || st.Agent.Source != "events of the kernel" {
 		m.t.Errorf("status is %+v", st)
 	}
 	if want := fmt.Sprintf("enforcing revision %d", revision); m.said() != want {
@@ -479,7 +486,8 @@ func (m *machine) install() {
 
 // analyzed has this systemd judge the unit.
 func (m *machine) analyzed() {
-	out, err := exec.Command("systemd-analyze", "verify", "--man=no", "/usr/local/lib/systemd/system/"+agentUnit).CombinedOutput()
+	out, err := exec.Command("systemd-analyze", "verify", "--man=no",
+		"/usr/local/lib/systemd/system/"+agentUnit).CombinedOutput()
 	if err != nil || strings.Contains(string(out), "bulkhead") {
 		m.t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}
@@ -572,7 +580,8 @@ func (m *machine) restartDatabases() {
 		time.Sleep(20 * time.Millisecond)
 	}
 	m.holds("half a minute after the restarts")
-	m.t.Logf("everything was in force %v after the last restart had returned", time.Since(began).Round(time.Millisecond))
+	m.t.Logf("everything was in force %v after the last restart had returned",
+		time.Since(began).Round(time.Millisecond))
 }
 
 // The machine was started anew: everything is in force before the databases start. Then bulkhead is taken away, and the
@@ -598,9 +607,11 @@ func (m *machine) booted(before record) {
 	}
 	ready := m.monotonic(agentUnit, "ActiveEnterTimestamp")
 	kept := m.monotonic(keeper, "ActiveEnterTimestamp")
-	m.t.Logf("the agent was ready %.3f s after the kernel had started, the keeper ran at %.3f s", seconds(ready), seconds(kept))
+	m.t.Logf("the agent was ready %.3f s after the kernel had started, the keeper ran at %.3f s", seconds(ready),
+		seconds(kept))
 	for _, unit := range []string{mariadb, m.postgresql} {
-		begun, server, active := m.monotonic(unit, "InactiveExitTimestamp"), m.monotonic(unit, "ExecMainStartTimestamp"), m.monotonic(unit, "ActiveEnterTimestamp")
+		begun, server, active := m.monotonic(unit, "InactiveExitTimestamp"),
+			m.monotonic(unit, "ExecMainStartTimestamp"), m.monotonic(unit, "ActiveEnterTimestamp")
 		m.t.Logf("%s: its start began at %.3f s, its server ran at %.3f s, it was ready at %.3f s; it is in %s",
 			unit, seconds(begun), seconds(server), seconds(active), m.unit(unit).ControlGroup)
 		if ready >= begun || kept >= begun || ready >= server {
@@ -617,10 +628,12 @@ func (m *machine) booted(before record) {
 
 func (m *machine) release() {
 	m.do(program, "release", "--all", "--reason", "the end")
-	if units, rest := m.limits(); m.heldOf(units[:1]) == nil || m.heldOf(units[2:3]) == nil || m.heldOf(rest[:1]) == nil {
+	if units, rest := m.limits(); m.heldOf(units[:1]) == nil || m.heldOf(units[2:3]) == nil ||
+		m.heldOf(rest[:1]) == nil {
 		m.t.Error("limits are in force after the release")
 	}
-	m.do("systemctl", "restart", m.postgresql) // out of the slice that it was adopted into, which the second release takes away
+	m.do("systemctl", "restart",
+		m.postgresql) // out of the slice that it was adopted into, which the second release takes away
 	m.do(program, "release", "--all", "--reason", "an empty slice")
 }
 

@@ -25,7 +25,8 @@ import (
 var (
 	part   = flag.Float64("placement.part", 1, "the `part` of the starts to make: 0.1 is a tenth")
 	report = flag.String("placement.report", "", "write the tables to this `file` too")
-	fast   = flag.Bool("placement.fast", false, "have the policy ask for fast moves, which some kernels keep until the next boot")
+	fast   = flag.Bool("placement.fast", false,
+		"have the policy ask for fast moves, which some kernels keep until the next boot")
 )
 
 // rates are the starts of each arm, as many a second.
@@ -49,7 +50,8 @@ const (
 func TestPlacement(t *testing.T) {
 	testhost.RequireRoot(t)
 	b := newBench(t)
-	b.say("| starts/s | placed by | starts | p50 | p99 | not within %v | never | CPU per start | CPU per stranger |\n", short)
+	b.say("| starts/s | placed by | starts | p50 | p99 | not within %v | never | CPU per start | CPU per stranger |\n",
+		short)
 	b.say("| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	var verdicts []string
 	for _, r := range rates {
@@ -62,7 +64,8 @@ func TestPlacement(t *testing.T) {
 		}
 		for _, arm := range []string{ours, theirs} {
 			s := join(all[arm])
-			b.say("| %d | %s | %d | %s | %s | %d | %d | %.0f µs | %.0f µs |\n", r.perSecond, arm, s.starts, ms(s.percentile(50)), ms(s.percentile(99)), s.later(short), s.never, s.cpu, s.stranger)
+			b.say("| %d | %s | %d | %s | %s | %d | %d | %.0f µs | %.0f µs |\n", r.perSecond, arm, s.starts,
+				ms(s.percentile(50)), ms(s.percentile(99)), s.later(short), s.never, s.cpu, s.stranger)
 		}
 		verdicts = append(verdicts, b.judge(r.perSecond, all)...)
 		if *fast {
@@ -102,7 +105,8 @@ func newBench(t *testing.T) *bench {
 	t.Helper()
 	// /etc and the programs are for cgrulesengd too, which others started: no private directory.
 	dir := t.TempDir()
-	b := &bench{t: t, dir: dir, program: filepath.Join(dir, "placed"), pace: filepath.Join(dir, "pace"), other: filepath.Join(dir, "stranger"),
+	b := &bench{t: t, dir: dir, program: filepath.Join(dir, "placed"), pace: filepath.Join(dir, "pace"),
+		other:  filepath.Join(dir, "stranger"),
 		binary: filepath.Join(dir, "bulkhead"), root: testhost.Root(t), group: testhost.Root(t)}
 	b.run("gcc", "-O2", "-static", "-Wall", "-Werror", "-o", b.program, "testdata/watch.c")
 	for _, copied := range []string{b.pace, b.other} {
@@ -113,17 +117,21 @@ func newBench(t *testing.T) *bench {
 	if *fast {
 		moving = "on"
 	}
-	b.write("policy.yaml", fmt.Sprintf("version: 1\nhost: {root: %s}\nagent: {fast_moves: %s}\ngroups:\n  placed: {match: [{exe: %s}], cpu: {limit: 2}}\n", b.root, moving, b.program))
+	b.write("policy.yaml",
+		fmt.Sprintf("version: 1\nhost: {root: %s}\nagent: {fast_moves: %s}\ngroups:\n  placed: {match: [{exe: %s}], "+
+			"cpu: {limit: 2}}\n", b.root, moving, b.program))
 	b.run(b.binary, b.flags("apply")...)
 	t.Cleanup(func() { b.run(b.binary, b.flags("release", "--all")...) })
 	b.prepareTheirs()
 	load, _ := os.ReadFile("/proc/loadavg")
-	b.say("%s; load average at the start %s; each arm %d rounds in turn; moves are %s.\n\n", kernel(), strings.Join(strings.Fields(string(load))[:3], " "), rounds, moves(t))
+	b.say("%s; load average at the start %s; each arm %d rounds in turn; moves are %s.\n\n", kernel(),
+		strings.Join(strings.Fields(string(load))[:3], " "), rounds, moves(t))
 	return b
 }
 
 func (b *bench) flags(verb ...string) []string {
-	return append([]string{"--state", b.dir + "/state", "--socket", b.dir + "/s", "--policy", b.dir + "/policy.yaml"}, verb...)
+	return append([]string{"--state", b.dir + "/state", "--socket", b.dir + "/s", "--policy", b.dir + "/policy.yaml"},
+		verb...)
 }
 
 func (b *bench) run(name string, args ...string) {
@@ -154,7 +162,8 @@ func (b *bench) prepareTheirs() {
 	tree := testhost.Tree(b.t)
 	var controllers []string
 	for _, h := range testhost.Hierarchies(b.t) {
-		if there, err := tree.Exists(cgroup.Dir{Hierarchy: h.ID, Path: "/" + b.root + "/placed"}); err != nil || !there {
+		if there, err := tree.Exists(cgroup.Dir{Hierarchy: h.ID, Path: "/" + b.root + "/placed"}); err != nil ||
+			!there {
 			continue
 		}
 		if h.Version != 1 {
@@ -189,7 +198,8 @@ func (b *bench) daemon(arm string) (cmd *exec.Cmd, needle string) {
 	case ours:
 		cmd, needle = exec.Command(b.binary, b.flags("agent")...), "/"+b.root+"/placed"
 	default: // in a mount namespace of its own
-		cmd = exec.Command("sh", "-c", `mount --bind "$0/etc" /etc && mount --bind "$0/run" /run && exec cgrulesengd -n -Q`, b.dir)
+		cmd = exec.Command("sh", "-c",
+			`mount --bind "$0/etc" /etc && mount --bind "$0/run" /run && exec cgrulesengd -n -Q`, b.dir)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 		needle = "/" + b.group + "/placed"
 	}
@@ -357,9 +367,11 @@ func (b *bench) judge(perSecond int, all map[string][]sample) (said []string) {
 		verdict := "no worse"
 		if ratio > spread {
 			verdict = "WORSE"
-			b.t.Errorf("%d/s: %s of %s is %.2f of %s's, beyond the spread of %.2f", perSecond, figure.name, ours, ratio, theirs, spread)
+			b.t.Errorf("%d/s: %s of %s is %.2f of %s's, beyond the spread of %.2f", perSecond, figure.name, ours, ratio,
+				theirs, spread)
 		}
-		said = append(said, fmt.Sprintf("%d/s, %s: %.2f of %s's; one arm against itself up to %.2f: %s", perSecond, figure.name, ratio, theirs, spread, verdict))
+		said = append(said, fmt.Sprintf("%d/s, %s: %.2f of %s's; one arm against itself up to %.2f: %s", perSecond,
+			figure.name, ratio, theirs, spread, verdict))
 	}
 	return said
 }
@@ -369,9 +381,11 @@ func (b *bench) judgeFast(perSecond int, s sample) string {
 	verdict := "holds"
 	if s.percentile(50) > half || s.percentile(99) > most || s.later(short) > 0 {
 		verdict = "DOES NOT HOLD"
-		b.t.Errorf("%d/s: with fast moves p50 is %s, p99 %s, and %d were not placed within %v", perSecond, ms(s.percentile(50)), ms(s.percentile(99)), s.later(short), short)
+		b.t.Errorf("%d/s: with fast moves p50 is %s, p99 %s, and %d were not placed within %v", perSecond,
+			ms(s.percentile(50)), ms(s.percentile(99)), s.later(short), short)
 	}
-	return fmt.Sprintf("%d/s with fast moves: p50 at most %v, p99 at most %v, none after %v: %s", perSecond, half, most, short, verdict)
+	return fmt.Sprintf("%d/s with fast moves: p50 at most %v, p99 at most %v, none after %v: %s", perSecond, half, most,
+		short, verdict)
 }
 
 func kernel() string {
@@ -387,7 +401,8 @@ func kernel() string {
 		release = append(release, byte(c))
 	}
 	cpus, _ := os.ReadFile("/sys/devices/system/cpu/online")
-	return fmt.Sprintf("Kernel %s, CPUs %s, %s", release, strings.TrimSpace(string(cpus)), time.Now().Format(time.DateOnly))
+	return fmt.Sprintf("Kernel %s, CPUs %s, %s", release, strings.TrimSpace(string(cpus)),
+		time.Now().Format(time.DateOnly))
 }
 
 // moves says whether the kernel's fast moves are on, or were on since the boot: some kernels cannot go back.
@@ -404,7 +419,8 @@ func moves(t *testing.T) string {
 	case err != nil:
 		return "not fast now; whether they were since the boot cannot be told: " + err.Error()
 	case strings.Contains(string(log), "per threadgroup rwsem mechanism"):
-		return "not fast now, but were since the boot, which some kernels cannot take back: compare nothing but the two arms"
+		return "not fast now, but were since the boot, which some kernels cannot take back: compare nothing but the " +
+			"two arms"
 	}
 	return "not fast, and were not since the boot"
 }

@@ -94,12 +94,14 @@ func (s *site) public(ts *testscript.TestScript, _ bool, _ []string) {
 //	as 54321:54330 0 sh '$BULKHEAD move shop $$'
 func (s *site) as(ts *testscript.TestScript, _ bool, args []string) {
 	user, group, _ := strings.Cut(args[0], ":")
-	bulkhead := []string{filepath.Join(ts.Getenv("PUBLIC"), "bulkhead"), "--state", ts.Getenv("STATE"), "--socket", ts.Getenv("SOCKET")}
+	bulkhead := []string{filepath.Join(ts.Getenv("PUBLIC"), "bulkhead"), "--state", ts.Getenv("STATE"), "--socket",
+		ts.Getenv("SOCKET")}
 	line := append(bulkhead, args[2:]...)
 	if args[2] == "sh" {
 		line = []string{"env", "BULKHEAD=" + strings.Join(bulkhead, " "), "sh", "-c", args[3]}
 	}
-	ends(ts, args[1], "setpriv", append([]string{"--reuid", user, "--regid", group, "--clear-groups", "--"}, line...)...)
+	ends(ts, args[1], "setpriv", append([]string{"--reuid", user, "--regid", group, "--clear-groups", "--"},
+		line...)...)
 }
 
 // in says where a process is. "-" is outside of the script's root group:
@@ -208,7 +210,8 @@ func (s *site) soon(ts *testscript.TestScript, _ bool, args []string) {
 		}
 		return err
 	}
-	check, ok := map[string]func([]string) error{"socket": socket, "in": s.isIn, "knob": s.holds, "gone": s.isGone, "history": history}[args[0]]
+	check, ok := map[string]func([]string) error{"socket": socket, "in": s.isIn, "knob": s.holds, "gone": s.isGone,
+		"history": history}[args[0]]
 	if !ok {
 		ts.Fatalf("soon does not know %q", args[0])
 	}
@@ -232,7 +235,8 @@ func (s *site) agent(ts *testscript.TestScript, _ bool, args []string) {
 		binary = "/proc/self/exe"
 	}
 	cmd := exec.Command(binary)
-	cmd.Args = append([]string{"bulkhead", "--state", ts.Getenv("STATE"), "--socket", ts.Getenv("SOCKET"), "agent", "--every", "100ms", "--full", "500ms"}, args...)
+	cmd.Args = append([]string{"bulkhead", "--state", ts.Getenv("STATE"), "--socket", ts.Getenv("SOCKET"), "agent",
+		"--every", "100ms", "--full", "500ms"}, args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	ts.Check(cmd.Start())

@@ -102,7 +102,8 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE VERB…")
 	}
-	ends(ts, args[0], "bulkhead", append([]string{"--policy", "policy.yaml", "--state", ts.Getenv("STATE"), "--socket", ts.Getenv("SOCKET")}, args[1:]...)...)
+	ends(ts, args[0], "bulkhead", append([]string{"--policy", "policy.yaml", "--state", ts.Getenv("STATE"), "--socket",
+		ts.Getenv("SOCKET")}, args[1:]...)...)
 }
 
 // ends runs a program and holds it to an exit code.

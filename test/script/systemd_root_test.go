@@ -39,7 +39,8 @@ func onSystemd(t *testing.T, folder string) {
 	each(t, folder, func(t *testing.T, file string) {
 		s := &site{t: t, root: testhost.Root(t), tree: testhost.Tree(t), snapshots: map[string]string{}}
 		run(t, file, s.root, map[string]func(*testscript.TestScript, bool, []string){
-			"spawn": s.spawn, "agent": s.agent, "unit": s.unit, "main": s.main, "units": s.units, "state": s.state, "same": s.sameState, "postgresql": postgresql,
+			"spawn": s.spawn, "agent": s.agent, "unit": s.unit, "main": s.main, "units": s.units, "state": s.state,
+			"same": s.sameState, "postgresql": postgresql,
 			"example": example, "install": s.install, "figures": s.figures,
 		})
 	})
@@ -47,7 +48,8 @@ func onSystemd(t *testing.T, folder string) {
 
 // postgresql makes $POSTGRESQL the unit of the one cluster there is: each release of Debian has another.
 func postgresql(ts *testscript.TestScript, _ bool, _ []string) {
-	out, err := exec.Command("systemctl", "list-units", "--plain", "--no-legend", "--no-pager", "postgresql@*.service").Output()
+	out, err := exec.Command("systemctl", "list-units", "--plain", "--no-legend", "--no-pager",
+		"postgresql@*.service").Output()
 	if fields := strings.Fields(string(out)); err == nil && len(fields) > 0 {
 		ts.Setenv("POSTGRESQL", fields[0])
 		return
@@ -172,7 +174,8 @@ func (s *site) units(ts *testscript.TestScript, neg bool, _ []string) {
 	prefix := unitname.Escape(s.root)
 	var ours []string
 	for line := range strings.Lines(string(out)) {
-		if fields := strings.Fields(line); len(fields) > 2 && strings.HasPrefix(fields[0], prefix) && fields[2] == "active" {
+		if fields := strings.Fields(line); len(fields) > 2 && strings.HasPrefix(fields[0], prefix) &&
+			fields[2] == "active" {
 			ours = append(ours, fields[0])
 		}
 	}
@@ -202,7 +205,8 @@ func (s *site) stateOf(ts *testscript.TestScript, units []string) string {
 		fmt.Fprintf(&b, "%s\n", unit)
 		for line := range strings.Lines(string(out)) {
 			name, _, _ := strings.Cut(line, "=")
-			if row, ok := systemd.RowOf(name); ok && row.Form != systemd.FormFlag || name == "DropInPaths" || name == "ActiveState" || name == "Slice" {
+			if row, ok := systemd.RowOf(name); ok && row.Form != systemd.FormFlag || name == "DropInPaths" ||
+				name == "ActiveState" || name == "Slice" {
 				b.WriteString(line)
 			}
 		}

@@ -69,7 +69,8 @@ func cpuFiles() []*file {
 				g.values["cpu.shares"] = fmt.Sprint((weight*1024 + 50) / 100)
 				return nil
 			}},
-		{name: "cpu.idle", version: 2, controller: "cpu", place: notRoot, since: since515, initial: "0", write: writeIdle},
+		{name: "cpu.idle", version: 2, controller: "cpu", place: notRoot, since: since515, initial: "0",
+			write: writeIdle},
 		{name: "cpu.max", version: 2, controller: "cpu", place: notRoot,
 			read: func(_ *Kernel, g *group) string {
 				b := bandwidthOf(g)

@@ -356,7 +356,8 @@ func (k *Kernel) writeSubtree(g *group, text string) error {
 	for _, child := range g.children {
 		k.forget(child, disable)
 	}
-	enabled = slices.DeleteFunc(append(enabled, enable...), func(name string) bool { return slices.Contains(disable, name) })
+	enabled = slices.DeleteFunc(append(enabled, enable...),
+		func(name string) bool { return slices.Contains(disable, name) })
 	slices.Sort(enabled)
 	g.values["cgroup.subtree_control"] = strings.Join(enabled, " ")
 	return nil

@@ -23,7 +23,8 @@ func v1(controllers ...string) host.Hierarchy {
 }
 
 var (
-	legacy  = []host.Hierarchy{v1("cpu", "cpuacct"), v1("cpuset"), v1("memory"), v1("blkio"), v1("pids"), v1("hugetlb"), v1("freezer")}
+	legacy = []host.Hierarchy{v1("cpu", "cpuacct"), v1("cpuset"), v1("memory"), v1("blkio"), v1("pids"), v1("hugetlb"),
+		v1("freezer")}
 	unified = []host.Hierarchy{{ID: procfs.UnifiedID, Version: 2, Mount: "/sys/fs/cgroup", Root: "/",
 		Controllers: []string{"blkio", "cpu", "cpuset", "hugetlb", "memory", "pids"}}}
 )
@@ -40,18 +41,21 @@ func must(t testing.TB, errs ...error) {
 }
 
 func TestNumberParsers(t *testing.T) {
-	for text, want := range map[string]uint64{"0": 0, "010": 8, "0x10": 16, "0X1f": 31, "+9": 9, "12\n": 12, "18446744073709551615": math.MaxUint64} {
+	for text, want := range map[string]uint64{"0": 0, "010": 8, "0x10": 16, "0X1f": 31, "+9": 9, "12\n": 12,
+		"18446744073709551615": math.MaxUint64} {
 		if got, err := parseUnsigned(text); got != want || err != nil {
 			t.Errorf("parseUnsigned(%q) = %d, %v", text, got, err)
 		}
 	}
-	for text, want := range map[string]error{"": syscall.EINVAL, "\n": syscall.EINVAL, " 1": syscall.EINVAL, "1 ": syscall.EINVAL, "-1": syscall.EINVAL,
+	for text, want := range map[string]error{"": syscall.EINVAL, "\n": syscall.EINVAL, " 1": syscall.EINVAL,
+		"1 ": syscall.EINVAL, "-1": syscall.EINVAL,
 		"0x": syscall.EINVAL, "08": syscall.EINVAL, "1\n\n": syscall.EINVAL, "18446744073709551616": syscall.ERANGE} {
 		if got, err := parseUnsigned(text); !errors.Is(err, want) {
 			t.Errorf("parseUnsigned(%q) = %d, %v, want %v", text, got, err, want)
 		}
 	}
-	for text, want := range map[string]int64{"-1": -1, "-9223372036854775808": math.MinInt64, "9223372036854775807": math.MaxInt64} {
+	for text, want := range map[string]int64{"-1": -1, "-9223372036854775808": math.MinInt64,
+		"9223372036854775807": math.MaxInt64} {
 		if got, err := parseSigned(text); got != want || err != nil {
 			t.Errorf("parseSigned(%q) = %d, %v", text, got, err)
 		}
@@ -61,7 +65,8 @@ func TestNumberParsers(t *testing.T) {
 			t.Errorf("parseSigned(%q) = %d", text, got)
 		}
 	}
-	for text, want := range map[string]int64{"": 0, "1k": 0, "8K": 8192, "3M": 3 << 20, "2g": 2 << 30, "-1": 9223372036854771712,
+	for text, want := range map[string]int64{"": 0, "1k": 0, "8K": 8192, "3M": 3 << 20, "2g": 2 << 30,
+		"-1":                   9223372036854771712,
 		"99999999999999999999": 7766279631452237824} { // wraps, as measured
 		if got, err := parseMemory(text, "-1", 4096); got != want || err != nil {
 			t.Errorf("parseMemory(%q) = %d, %v, want %d", text, got, err, want)
@@ -93,7 +98,8 @@ func FuzzNumberParsers(f *testing.F) {
 // TestWritingBackChangesNothing: over any tree that any writes made, writing what a file reads as is
 // accepted and leaves the whole state as it is, in a suitable order for the files that depend on others.
 func TestWritingBackChangesNothing(t *testing.T) {
-	values := []string{"0", "1", "3", "-1", "max", "1000", "50000", "100000", "200000", "8M", "64M", "0-1", "1", "", "FROZEN", "+cpu +memory +pids +blkio +cpuset +hugetlb",
+	values := []string{"0", "1", "3", "-1", "max", "1000", "50000", "100000", "200000", "8M", "64M", "0-1", "1", "",
+		"FROZEN", "+cpu +memory +pids +blkio +cpuset +hugetlb",
 		"-cpu", "8:0 1048576", "8:16 0", "8:0 rbps=5 wiops=7", "7:0 rbps=max", "50000 200000", "4194304"}
 	rapid.Check(t, func(t *rapid.T) {
 		hierarchies := rapid.SampledFrom([][]host.Hierarchy{legacy, unified}).Draw(t, "hierarchies")
@@ -206,7 +212,8 @@ func TestFailNthFailsOneChange(t *testing.T) {
 	for _, o := range k.Changes() {
 		got = append(got, fmt.Sprint(o.N, " ", o))
 	}
-	want := []string{"1 mkdir pids:/a", "2 write pids:/a/pids.max 5", "3 write pids:/a/pids.max 6", "4 write pids:/a/pids.max 7"}
+	want := []string{"1 mkdir pids:/a", "2 write pids:/a/pids.max 5", "3 write pids:/a/pids.max 6",
+		"4 write pids:/a/pids.max 7"}
 	if !slices.Equal(got, want) {
 		t.Errorf("changes %q, want %q", got, want)
 	}
@@ -269,10 +276,12 @@ func TestMemoryLimitTakesCacheBeforeItKills(t *testing.T) {
 		must(t, k.Make(a), k.Write(a.File(limit), "64M"))
 		small, big := k.Spawn(), k.Spawn()
 		must(t, k.Move(a, small), k.Move(a, big))
-		must(t, k.Charge(small.PID, Anonymous, 8<<20), k.Charge(big.PID, Anonymous, 36<<20), k.Charge(big.PID, File, 60<<20))
+		must(t, k.Charge(small.PID, Anonymous, 8<<20), k.Charge(big.PID, Anonymous, 36<<20),
+			k.Charge(big.PID, File, 60<<20))
 		u, err := metrics.Read(k.Tree, a)
 		if must(t, err); *u.Memory.Current > 64<<20 || *u.Memory.Anonymous != 44<<20 || *u.Memory.OOMKills != 0 {
-			t.Errorf("%s: after filling with page cache: %d of anonymous %d", id, *u.Memory.Current, *u.Memory.Anonymous)
+			t.Errorf("%s: after filling with page cache: %d of anonymous %d", id, *u.Memory.Current,
+				*u.Memory.Anonymous)
 		}
 		must(t, k.Charge(small.PID, Anonymous, 25<<20)) // the bigger one goes
 		if k.Alive(big) || !k.Alive(small) {
@@ -300,8 +309,10 @@ func TestOOMPauseHoldsTheProcess(t *testing.T) {
 }
 
 func TestOldKernelsLackFiles(t *testing.T) {
-	k := New(legacy, Options{Kernel: host.Version{Major: 3, Minor: 10}, Without: []string{"memory.memsw.limit_in_bytes"}})
-	for hierarchy, names := range map[string][]string{"cpu,cpuacct": {"cpu.idle", "cpu.cfs_burst_us"}, "memory": {"memory.memsw.limit_in_bytes"}} {
+	k := New(legacy, Options{Kernel: host.Version{Major: 3, Minor: 10},
+		Without: []string{"memory.memsw.limit_in_bytes"}})
+	for hierarchy, names := range map[string][]string{"cpu,cpuacct": {"cpu.idle", "cpu.cfs_burst_us"},
+		"memory": {"memory.memsw.limit_in_bytes"}} {
 		d := dir(hierarchy, "/a")
 		must(t, k.Make(d))
 		for _, name := range names {
@@ -310,7 +321,8 @@ func TestOldKernelsLackFiles(t *testing.T) {
 			}
 		}
 	}
-	if text, err := k.Read(dir("memory", "/a").File("memory.oom_control")); err != nil || strings.Contains(text, "oom_kill ") {
+	if text, err := k.Read(dir("memory", "/a").File("memory.oom_control")); err != nil ||
+		strings.Contains(text, "oom_kill ") {
 		t.Errorf("oom_control of kernel 3.10 is %q, %v", text, err)
 	}
 	// Without memsw the limit stands alone.

@@ -28,7 +28,8 @@ func pidsFiles() []*file {
 					g.values["pids.max"] = text
 					return nil
 				}},
-			count("pids.current", version, "pids", func(k *Kernel, g *group) int64 { return k.tasksBelow(g) }).at(notRoot),
+			count("pids.current", version, "pids",
+				func(k *Kernel, g *group) int64 { return k.tasksBelow(g) }).at(notRoot),
 			&file{name: "pids.events", version: version, controller: "pids", place: notRoot,
 				read: func(_ *Kernel, g *group) string { return fmt.Sprintf("max %d", g.refused) }},
 		)
@@ -108,7 +109,8 @@ func hugetlbFiles(sizes []int64) []*file {
 				counter(name+rsvd+".usage_in_bytes", 1, "hugetlb", "0"),
 				counter(name+rsvd+".max_usage_in_bytes", 1, "hugetlb", "0"),
 				counter(name+rsvd+".failcnt", 1, "hugetlb", "0"),
-				&file{name: v2, version: 2, controller: "hugetlb", place: notRoot, initial: fresh, write: writeHuge(v2, "max", size)},
+				&file{name: v2, version: 2, controller: "hugetlb", place: notRoot, initial: fresh,
+					write: writeHuge(v2, "max", size)},
 				counter(name+rsvd+".current", 2, "hugetlb", "0").at(notRoot),
 			)
 		}
@@ -168,12 +170,14 @@ func blkioFiles() []*file {
 			read:  func(_ *Kernel, g *group) string { return throttleText(g, name) },
 			write: func(k *Kernel, g *group, text string) error { return k.writeThrottle(g, name, text) }})
 	}
-	for _, what := range []string{"io_service_bytes", "io_serviced", "io_service_bytes_recursive", "io_serviced_recursive"} {
+	for _, what := range []string{"io_service_bytes", "io_serviced", "io_service_bytes_recursive",
+		"io_serviced_recursive"} {
 		files = append(files, counter("blkio.throttle."+what, 1, "blkio", "Total 0"))
 	}
 	return append(files,
 		counter("io.stat", 2, "blkio", ""),
-		&file{name: "io.max", version: 2, controller: "blkio", place: notRoot, read: ioMaxText, write: (*Kernel).writeIOMax})
+		&file{name: "io.max", version: 2, controller: "blkio", place: notRoot, read: ioMaxText,
+			write: (*Kernel).writeIOMax})
 }
 
 // blockDevice takes "major:minor " from the front of text.

@@ -65,7 +65,8 @@ func memoryFilesV1() []*file {
 		failures, counter("memory.memsw.failcnt", 1, "memory", "0"),
 		counter("memory.kmem.usage_in_bytes", 1, "memory", "0"),
 		{name: "memory.stat", version: 1, controller: "memory", read: statV1},
-		{name: "memory.swappiness", version: 1, controller: "memory", initial: "60", inherit: true, write: writeSwappiness},
+		{name: "memory.swappiness", version: 1, controller: "memory", initial: "60", inherit: true,
+			write: writeSwappiness},
 		{name: "memory.oom_control", version: 1, controller: "memory", initial: "0", inherit: true,
 			read: func(k *Kernel, g *group) string {
 				text := fmt.Sprintf("oom_kill_disable %s\nunder_oom 0", g.value("memory.oom_control", "0"))
@@ -158,7 +159,8 @@ func writeSwappiness(k *Kernel, g *group, text string) error {
 
 func statV1(_ *Kernel, g *group) string {
 	lines := func(prefix string, m memory) string {
-		return fmt.Sprintf("%[1]scache %[2]d\n%[1]srss %[3]d\n%[1]srss_huge 0\n%[1]sshmem %[4]d\n%[1]sswap 0\n%[1]sunevictable 0\n",
+		return fmt.Sprintf("%[1]scache %[2]d\n%[1]srss %[3]d\n%[1]srss_huge 0\n%[1]sshmem %[4]d\n%[1]sswap "+
+			"0\n%[1]sunevictable 0\n",
 			prefix, m.file+m.shared, m.anonymous, m.shared)
 	}
 	return strings.TrimSpace(lines("", g.memory) + lines("total_", charged(g)))
@@ -195,11 +197,14 @@ func memoryFilesV2() []*file {
 		counter("memory.swap.current", 2, "memory", "0").at(notRoot),
 		{name: "memory.stat", version: 2, controller: "memory", read: func(_ *Kernel, g *group) string {
 			m := charged(g)
-			return fmt.Sprintf("anon %d\nfile %d\nkernel 0\nshmem %d\nanon_thp 0\nunevictable 0", m.anonymous, m.file+m.shared, m.shared)
+			return fmt.Sprintf("anon %d\nfile %d\nkernel 0\nshmem %d\nanon_thp 0\nunevictable 0", m.anonymous,
+				m.file+m.shared, m.shared)
 		}},
-		{name: "memory.events", version: 2, controller: "memory", place: notRoot, read: func(_ *Kernel, g *group) string {
-			return fmt.Sprintf("low 0\nhigh 0\nmax %d\noom %d\noom_kill %d\noom_group_kill 0", g.memory.failures, g.oomKills, g.oomKills)
-		}},
+		{name: "memory.events", version: 2, controller: "memory", place: notRoot,
+			read: func(_ *Kernel, g *group) string {
+				return fmt.Sprintf("low 0\nhigh 0\nmax %d\noom %d\noom_kill %d\noom_group_kill 0", g.memory.failures,
+					g.oomKills, g.oomKills)
+			}},
 		{name: "memory.reclaim", version: 2, controller: "memory", place: notRoot, since: since519, writeOnly: true,
 			write: func(k *Kernel, g *group, text string) error {
 				n, err := parseMemory(text, "max", k.options.PageSize)

@@ -17,12 +17,15 @@ var (
 	everything = []string{"blkio", "cpu", "cpuset", "hugetlb", "memory", "pids"}
 
 	legacy = []host.Hierarchy{
-		v1("cpu", "cpuacct"), v1("cpuset"), v1("memory"), v1("blkio"), v1("pids"), v1("freezer"), v1("hugetlb"), v1("net_cls", "net_prio"),
+		v1("cpu", "cpuacct"), v1("cpuset"), v1("memory"), v1("blkio"), v1("pids"), v1("freezer"), v1("hugetlb"),
+		v1("net_cls", "net_prio"),
 	}
-	unified = []host.Hierarchy{{ID: procfs.UnifiedID, Version: 2, Controllers: everything, Mount: "/sys/fs/cgroup", Root: "/"}}
-	hybrid  = []host.Hierarchy{
+	unified = []host.Hierarchy{{ID: procfs.UnifiedID, Version: 2, Controllers: everything, Mount: "/sys/fs/cgroup",
+		Root: "/"}}
+	hybrid = []host.Hierarchy{
 		v1("cpu"), v1("cpuacct"), v1("cpuset"), v1("memory"), v1("blkio"), v1("pids"), v1("freezer"),
-		{ID: procfs.UnifiedID, Version: 2, Controllers: []string{"hugetlb"}, Mount: "/sys/fs/cgroup/unified", Root: "/"},
+		{ID: procfs.UnifiedID, Version: 2, Controllers: []string{"hugetlb"}, Mount: "/sys/fs/cgroup/unified",
+			Root: "/"},
 	}
 )
 
@@ -55,8 +58,9 @@ func model(hierarchies []host.Hierarchy, kernel host.Version) func(*testing.T) c
 	return func(*testing.T) conformance.Subject {
 		k := cgroupfake.New(hierarchies, cgroupfake.Options{Kernel: kernel})
 		return conformance.Subject{
-			Tree: k.Tree, Root: "conformance", CPUs: idset.Set{0, 1}, Nodes: idset.Set{0}, Device: "7:0", Absent: "7:99",
-			Spawn: func(testing.TB) conformance.Process { return modelled{k, k.Spawn()} },
+			Tree: k.Tree, Root: "conformance", CPUs: idset.Set{0, 1}, Nodes: idset.Set{0}, Device: "7:0",
+			Absent: "7:99",
+			Spawn:  func(testing.TB) conformance.Process { return modelled{k, k.Spawn()} },
 		}
 	}
 }

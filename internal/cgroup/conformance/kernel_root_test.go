@@ -62,7 +62,8 @@ func TestKernel(t *testing.T) {
 	f := facts(t)
 	_, number := testhost.LoopDevice(t, 1<<20)
 	uncovered := conformance.Run(t, func(t *testing.T) conformance.Subject {
-		tree := cgroup.NewWith(f.Hierarchies, cgroup.Options{FreezeWait: 300 * time.Millisecond, RemoveWait: 100 * time.Millisecond})
+		tree := cgroup.NewWith(f.Hierarchies,
+			cgroup.Options{FreezeWait: 300 * time.Millisecond, RemoveWait: 100 * time.Millisecond})
 		t.Cleanup(func() { tree.Close() })
 		return conformance.Subject{
 			Tree: tree, Root: testhost.Root(t), CPUs: f.CPUs, Nodes: nodes(f),
@@ -85,7 +86,8 @@ func TestKernel(t *testing.T) {
 		}
 	}
 	expectUncovered(t, uncovered, missing...)
-	fmt.Fprintf(os.Stderr, "conformance: kernel %s has no hierarchy for these, which ran on the model only: %q\n", f.Kernel.Text, uncovered)
+	fmt.Fprintf(os.Stderr, "conformance: kernel %s has no hierarchy for these, which ran on the model only: %q\n",
+		f.Kernel.Text, uncovered)
 }
 
 func nodes(f *host.Facts) idset.Set {
@@ -102,7 +104,8 @@ func TestModelHasTheKernelsFiles(t *testing.T) {
 	f := facts(t)
 	tree, root := testhost.Tree(t), testhost.Root(t)
 	model := cgroupfake.New(f.Hierarchies, cgroupfake.Options{
-		Without: without(f), CPUs: f.CPUs, Nodes: nodes(f), PageSize: f.PageSize, HugePageSizes: f.HugePageSizes, Kernel: f.Kernel,
+		Without: without(f), CPUs: f.CPUs, Nodes: nodes(f), PageSize: f.PageSize, HugePageSizes: f.HugePageSizes,
+		Kernel: f.Kernel,
 	})
 	for _, h := range f.Hierarchies {
 		top := cgroup.Dir{Hierarchy: h.ID, Path: "/"}
@@ -122,7 +125,8 @@ func TestModelHasTheKernelsFiles(t *testing.T) {
 			if (err == nil) != (modelErr == nil) {
 				t.Errorf("%s: the kernel says %v, the model %v", group.File(name), err, modelErr)
 			}
-			if err == nil && got != want && !grows[name] && !(strings.HasPrefix(name, "hugetlb.") && noLimit(got) && noLimit(want)) {
+			if err == nil && got != want && !grows[name] &&
+				!(strings.HasPrefix(name, "hugetlb.") && noLimit(got) && noLimit(want)) {
 				t.Errorf("%s holds %q, in the model %q", group.File(name), want, got)
 			}
 		}

@@ -261,7 +261,8 @@ func limitBelowUse(b *bench) {
 		write{limit, "256M", 0, "268435456"},
 	)
 	usage, err := metrics.Read(b.Tree, top)
-	if b.must(err); usage.Memory.Anonymous == nil || *usage.Memory.Anonymous < 32<<20 || *usage.Memory.Current < 32<<20 {
+	if b.must(err); usage.Memory.Anonymous == nil || *usage.Memory.Anonymous < 32<<20 ||
+		*usage.Memory.Current < 32<<20 {
 		b.Errorf("32 MiB of anonymous memory do not show: %+v", usage.Memory)
 	}
 	// What was charged stays behind when the process leaves.

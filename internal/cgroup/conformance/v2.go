@@ -175,7 +175,8 @@ func cpuMax(b *bench) {
 
 func memoryV2(b *bench) {
 	top := b.groups()
-	for file, initial := range map[string]string{"memory.min": "0", "memory.low": "0", "memory.high": "max", "memory.max": "max"} {
+	for file, initial := range map[string]string{"memory.min": "0", "memory.low": "0", "memory.high": "max",
+		"memory.max": "max"} {
 		b.holds(top, file, initial)
 		b.writes(top,
 			write{file, "67108865", 0, "67108864"},
@@ -238,7 +239,8 @@ func ioMax(b *bench) {
 		write{"io.max", d + " rbps=1048576", 0, d + " rbps=1048576 wbps=max riops=max wiops=max"},
 		write{"io.max", d + " wiops=500", 0, d + " rbps=1048576 wbps=max riops=max wiops=500"},
 		write{"io.max", d + " wiops=0", syscall.ERANGE, d + " rbps=1048576 wbps=max riops=max wiops=500"},
-		write{"io.max", d + " wiops=1", syscall.EINVAL, d + " rbps=1048576 wbps=max riops=max wiops=500"}, // less than 2 is no limit
+		write{"io.max", d + " wiops=1", syscall.EINVAL,
+			d + " rbps=1048576 wbps=max riops=max wiops=500"}, // less than 2 is no limit
 		write{"io.max", d + " wiops=2", 0, d + " rbps=1048576 wbps=max riops=max wiops=2"},
 		write{"io.max", d + " wiops=500", 0, d + " rbps=1048576 wbps=max riops=max wiops=500"},
 		write{"io.max", d + " speed=1", syscall.EINVAL, d + " rbps=1048576 wbps=max riops=max wiops=500"},

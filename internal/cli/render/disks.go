@@ -107,7 +107,8 @@ func filesystemOf(f control.PlacedFiles) string {
 }
 
 // auxiliary are the roles of layers that take part in reading and writing and do not hold the files.
-var auxiliary = []string{blockdev.RolePath, blockdev.RoleCache, blockdev.RoleLog, blockdev.RoleMetadata, blockdev.RoleLower,
+var auxiliary = []string{blockdev.RolePath, blockdev.RoleCache, blockdev.RoleLog, blockdev.RoleMetadata,
+	blockdev.RoleLower,
 	blockdev.RoleSnapshot}
 
 // landing names the disks in the end, or why there is none.

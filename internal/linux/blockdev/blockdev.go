@@ -168,10 +168,12 @@ func (h FS) device(number, dir string, byName map[string]string) (Device, error)
 		return Device{}, err
 	}
 	d.Scheduler = activeScheduler(schedulers)
-	if strings.Contains(schedulers, "[") { // a device without requests shows a bare "none" (elv_iosched_show of block/elevator.c)
+	if strings.Contains(schedulers,
+		"[") { // a device without requests shows a bare "none" (elv_iosched_show of block/elevator.c)
 		d.Schedulers = strings.Fields(strings.NewReplacer("[", "", "]", "").Replace(schedulers))
 	}
-	if d.WriteBack, err = h.root.ReadOptional(whole + "/queue/wbt_lat_usec"); err != nil && !errors.Is(err, syscall.EINVAL) {
+	if d.WriteBack, err = h.root.ReadOptional(whole + "/queue/wbt_lat_usec"); err != nil &&
+		!errors.Is(err, syscall.EINVAL) {
 		return Device{}, err
 	}
 	if d.Backing, err = h.root.ReadOptional(dir + "/loop/backing_file"); err != nil {

@@ -11,7 +11,8 @@ import (
 // DiskShape is a text that differs when block devices have come, gone, or changed in size, or lie on other devices
 // than before; it means nothing else. It costs one file and a directory for each device that may lie on others.
 func (h FS) DiskShape() (string, error) {
-	text, err := h.root.ReadFile("/proc/partitions") // all that have a size: a loop device without a file is not among them
+	// All that have a size: a loop device without a file is not among them.
+	text, err := h.root.ReadFile("/proc/partitions")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
@@ -41,7 +42,8 @@ func (h FS) DiskShape() (string, error) {
 
 // mayLieOnOthers says by its name in sysfs whether a device may have others below it.
 func mayLieOnOthers(name string) bool {
-	return strings.HasPrefix(name, "dm-") || strings.HasPrefix(name, "md") || strings.HasPrefix(name, "bcache") || strings.HasPrefix(name, "drbd")
+	return strings.HasPrefix(name, "dm-") || strings.HasPrefix(name, "md") || strings.HasPrefix(name, "bcache") ||
+		strings.HasPrefix(name, "drbd")
 }
 
 // listing adds the names in a directory, if it is there.

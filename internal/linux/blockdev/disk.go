@@ -12,11 +12,13 @@ import (
 func (s *Storage) disk(l *Layer, d *Device) {
 	l.Model = d.Model
 	l.WWID = firstText(s.attribute(l, d.dir+"/wwid"), s.attribute(l, d.dir+"/device/wwid"))
-	l.Serial = firstText(s.attribute(l, d.dir+"/serial"), s.attribute(l, d.dir+"/device/serial"), serialPage(s.attribute(l, d.dir+"/device/vpd_pg80")))
+	l.Serial = firstText(s.attribute(l, d.dir+"/serial"), s.attribute(l, d.dir+"/device/serial"),
+		serialPage(s.attribute(l, d.dir+"/device/vpd_pg80")))
 	if state := s.attribute(l, d.dir+"/device/state"); state != "running" && state != "live" { // SCSI, NVMe
 		l.Detail = state
 	}
-	for prefix, what := range map[string]string{"nbd": "on another host (nbd)", "rbd": "on a Ceph cluster (rbd)", "drbd": "mirrored to another host (DRBD)", "zd": "a ZFS volume"} {
+	for prefix, what := range map[string]string{"nbd": "on another host (nbd)", "rbd": "on a Ceph cluster (rbd)",
+		"drbd": "mirrored to another host (DRBD)", "zd": "a ZFS volume"} {
 		if strings.HasPrefix(d.Name, prefix) {
 			l.Detail = what
 		}
@@ -62,7 +64,8 @@ func (s *Storage) nvmePaths(l *Layer, d *Device) {
 	}
 	slices.Sort(names)
 	for _, controller := range names {
-		if digits, is := strings.CutPrefix(controller, "nvme"); !is || digits == "" || strings.Trim(digits, "0123456789") != "" {
+		if digits, is := strings.CutPrefix(controller, "nvme"); !is || digits == "" ||
+			strings.Trim(digits, "0123456789") != "" {
 			continue
 		}
 		dir := subsystem + "/" + controller
@@ -82,7 +85,8 @@ func (s *Storage) nvmePaths(l *Layer, d *Device) {
 func (s *Storage) nvmePath(controller, dir, name string) *Layer {
 	return s.layer("path "+name, func(l *Layer) {
 		l.Kind, l.Name = Path, name
-		words := []string{controller, s.attribute(l, dir+"/transport"), s.attribute(l, dir+"/address"), s.attribute(l, dir+"/state"), s.attribute(l, dir+"/"+name+"/ana_state")}
+		words := []string{controller, s.attribute(l, dir+"/transport"), s.attribute(l, dir+"/address"),
+			s.attribute(l, dir+"/state"), s.attribute(l, dir+"/"+name+"/ana_state")}
 		l.Detail = strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), " ")
 		l.Serial, l.Model = firstText(s.attribute(l, dir+"/serial")), firstText(s.attribute(l, dir+"/model"))
 	})
@@ -90,7 +94,8 @@ func (s *Storage) nvmePath(controller, dir, name string) *Layer {
 
 // otherDevice says what devices of the kind Other are.
 func otherDevice(name string) string {
-	for prefix, what := range map[string]string{"ram": "memory", "zram": "compressed memory", "fd": "floppy", "sr": "optical"} {
+	for prefix, what := range map[string]string{"ram": "memory", "zram": "compressed memory", "fd": "floppy",
+		"sr": "optical"} {
 		if digits, found := strings.CutPrefix(name, prefix); found && strings.Trim(digits, "0123456789") == "" {
 			return what
 		}

@@ -10,7 +10,8 @@ import (
 )
 
 func TestDiskShape(t *testing.T) {
-	const partitions = "major minor  #blocks  name\n\n   8        0  104857600 sda\n   8       16  104857600 sdb\n 253        0  104857600 dm-0\n"
+	const partitions = "major minor  #blocks  name\n\n   8        0  104857600 sda\n   8       16  104857600 sdb\n " +
+		"253        0  104857600 dm-0\n"
 	dir := linuxtest.Unpack(t, `
 -- proc/partitions --
 `+partitions+`
@@ -43,7 +44,10 @@ x
 		t.Fatalf("nothing has changed: %q, %q", last, again)
 	}
 	for what, change := range map[string]func(){
-		"another disk":                 func() { write("proc/partitions", partitions+"   8       32  104857600 sdc\n") },
+		"another disk": func() {
+			write("proc/partitions",
+				partitions+"   8       32  104857600 sdc\n")
+		},
 		"another disk below a volume":  func() { write("sys/class/block/dm-0/slaves/sdc", "") },
 		"another disk below a btrfs":   func() { write("sys/fs/btrfs/0c1e/devices/sdd", "") },
 		"another btrfs":                func() { write("sys/fs/btrfs/ff00/devices/sde", "") },

@@ -24,12 +24,16 @@ var filesystemKinds = []struct {
 	kind  FilesystemKind
 	types []string
 }{
-	{OnDevice, []string{"ext2", "ext3", "ext4", "xfs", "btrfs", "bcachefs", "f2fs", "jfs", "reiserfs", "vfat", "exfat", "ntfs3", "fuseblk",
+	{OnDevice, []string{"ext2", "ext3", "ext4", "xfs", "btrfs", "bcachefs", "f2fs", "jfs", "reiserfs", "vfat", "exfat",
+		"ntfs3", "fuseblk",
 		"iso9660", "udf", "squashfs", "erofs", "gfs2", "ocfs2", "nilfs2", "hfsplus"}},
-	{OnNetwork, []string{"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "9p", "virtiofs", "lustre", "gpfs", "afs", "beegfs", "orangefs", "vboxsf"}},
+	{OnNetwork, []string{"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "9p", "virtiofs", "lustre", "gpfs", "afs",
+		"beegfs", "orangefs", "vboxsf"}},
 	{InMemory, []string{"tmpfs", "ramfs", "devtmpfs", "hugetlbfs", "rootfs"}},
-	{OfKernel, []string{"proc", "sysfs", "cgroup", "cgroup2", "debugfs", "tracefs", "bpf", "devpts", "mqueue", "securityfs", "configfs",
-		"efivarfs", "pstore", "autofs", "binfmt_misc", "fusectl", "nsfs", "rpc_pipefs", "selinuxfs", "nfsd", "resctrl"}},
+	{OfKernel, []string{"proc", "sysfs", "cgroup", "cgroup2", "debugfs", "tracefs", "bpf", "devpts", "mqueue",
+		"securityfs", "configfs",
+		"efivarfs", "pstore", "autofs", "binfmt_misc", "fusectl", "nsfs", "rpc_pipefs", "selinuxfs", "nfsd",
+		"resctrl"}},
 	{OnOthers, []string{"overlay", "aufs", "ecryptfs"}},
 	{OnPool, []string{"zfs"}},
 }

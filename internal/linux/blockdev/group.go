@@ -242,7 +242,8 @@ func (s *Storage) labelledDisks(group string) (found labelled, err error) {
 	case len(found.disks) > 0:
 		return found, nil
 	case len(found.unread) > 0:
-		return found, fmt.Errorf("no disk names it in its header, of those that could be read; not of %s", strings.Join(found.unread, "; "))
+		return found, fmt.Errorf("no disk names it in its header, of those that could be read; not of %s",
+			strings.Join(found.unread, "; "))
 	}
 	return found, errors.New("no disk names it in its header")
 }
@@ -261,7 +262,8 @@ const (
 
 // asmGroup takes the name of the disk group out of the start of a disk.
 func asmGroup(b []byte) (group string, is bool) {
-	if len(b) < asmGroupAt+32 || b[asmTypeAt] != asmDiskHeader || b[asmStatusAt] != asmMember || !bytes.HasPrefix(b[asmMarkAt:], []byte("ORCLDISK")) {
+	if len(b) < asmGroupAt+32 || b[asmTypeAt] != asmDiskHeader || b[asmStatusAt] != asmMember ||
+		!bytes.HasPrefix(b[asmMarkAt:], []byte("ORCLDISK")) {
 		return "", false
 	}
 	name, _, _ := bytes.Cut(b[asmGroupAt:asmGroupAt+32], []byte{0})
@@ -297,7 +299,8 @@ func (h FS) openBlock(d *Device) (*os.File, error) {
 		return nil, err
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || stat.Mode&syscall.S_IFMT != syscall.S_IFBLK || d.Number != fmt.Sprintf("%d:%d", unix.Major(stat.Rdev), unix.Minor(stat.Rdev)) {
+	if !ok || stat.Mode&syscall.S_IFMT != syscall.S_IFBLK ||
+		d.Number != fmt.Sprintf("%d:%d", unix.Major(stat.Rdev), unix.Minor(stat.Rdev)) {
 		f.Close()
 		return nil, fmt.Errorf("/dev/%s is not the device %s", d.Name, d.Number)
 	}

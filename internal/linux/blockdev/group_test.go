@@ -46,7 +46,8 @@ func TestVolumeGroups(t *testing.T) {
 			for _, d := range l.Drives(blockdev.RoleMetadata, blockdev.RoleCache) {
 				disks = append(disks, d.Name)
 			}
-			if !slices.Equal(volumes, test.volumes) || !slices.Equal(disks, test.disks) || l.String() != "the volume group "+test.group {
+			if !slices.Equal(volumes, test.volumes) || !slices.Equal(disks, test.disks) ||
+				l.String() != "the volume group "+test.group {
 				t.Errorf("%s: got %q on %q, want %q on %q", l, volumes, disks, test.volumes, test.disks)
 			}
 		})
@@ -97,7 +98,8 @@ func asmHost(t *testing.T) string {
 	link("dev/oracleasm/disks/DATA2", "../../dm-1")
 	link("dev/asm-data-a", "dm-3")
 	write("dev/oracleafd/disks/FRA1", []byte("/dev/dm-2\n"))
-	write("etc/bulkhead/data", []byte("# asmcmd lsdsk -G DATA --suppressheader\n/dev/mapper/asm_data02\n\n  ORCL:DATA1 # the first\n"))
+	write("etc/bulkhead/data",
+		[]byte("# asmcmd lsdsk -G DATA --suppressheader\n/dev/mapper/asm_data02\n\n  ORCL:DATA1 # the first\n"))
 	write("etc/bulkhead/empty", []byte("# nothing\n"))
 	write("etc/notes", []byte("hello\n"))
 	return dir
@@ -113,18 +115,25 @@ func TestASMDiskGroups(t *testing.T) {
 	}{
 		{"by header", "DATA", blockdev.Members{}, []string{"asm_data01", "asm_data02"}, ""},
 		{"by header of another", "FRA", blockdev.Members{}, []string{"asm_data03"}, ""},
-		{"no such group", "ARCH", blockdev.Members{}, nil, "find the devices of the ASM disk group ARCH: no disk names it in its header"},
-		{"ASMLib", "DATA", blockdev.Members{Disks: []string{"/dev/oracleasm/disks/DATA*"}}, []string{"asm_data01", "asm_data02"}, ""},
+		{"no such group", "ARCH", blockdev.Members{}, nil,
+			"find the devices of the ASM disk group ARCH: no disk names it in its header"},
+		{"ASMLib", "DATA", blockdev.Members{Disks: []string{"/dev/oracleasm/disks/DATA*"}},
+			[]string{"asm_data01", "asm_data02"}, ""},
 		{"ASMLib's label", "DATA", blockdev.Members{Disks: []string{"ORCL:DATA2"}}, []string{"asm_data02"}, ""},
 		{"filter driver", "FRA", blockdev.Members{Disks: []string{"AFD:FRA1"}}, []string{"asm_data03"}, ""},
 		{"udev's name", "X", blockdev.Members{Disks: []string{"/dev/asm-data-?"}}, []string{"asm_data04"}, ""},
-		{"multipath", "DATA", blockdev.Members{Disks: []string{"/dev/mapper/asm_data0[12]", "/dev/dm-1"}}, []string{"asm_data01", "asm_data02"}, ""},
+		{"multipath", "DATA", blockdev.Members{Disks: []string{"/dev/mapper/asm_data0[12]", "/dev/dm-1"}},
+			[]string{"asm_data01", "asm_data02"}, ""},
 		{"a file", "DATA", blockdev.Members{File: "/etc/bulkhead/data"}, []string{"asm_data01", "asm_data02"}, ""},
-		{"an empty file", "DATA", blockdev.Members{File: "/etc/bulkhead/empty"}, nil, "/etc/bulkhead/empty names no disk"},
-		{"no file", "DATA", blockdev.Members{File: "/etc/bulkhead/none"}, nil, "read /etc/bulkhead/none: no such file or directory"},
-		{"nothing matches", "DATA", blockdev.Members{Disks: []string{"/dev/mapper/data*"}}, nil, "no disk matches /dev/mapper/data*"},
+		{"an empty file", "DATA", blockdev.Members{File: "/etc/bulkhead/empty"}, nil,
+			"/etc/bulkhead/empty names no disk"},
+		{"no file", "DATA", blockdev.Members{File: "/etc/bulkhead/none"}, nil,
+			"read /etc/bulkhead/none: no such file or directory"},
+		{"nothing matches", "DATA", blockdev.Members{Disks: []string{"/dev/mapper/data*"}}, nil,
+			"no disk matches /dev/mapper/data*"},
 		{"no device", "DATA", blockdev.Members{Disks: []string{"/etc/notes"}}, nil, "/etc/notes is no block device"},
-		{"not there", "DATA", blockdev.Members{Disks: []string{"/dev/sdzz"}}, nil, "look at /dev/sdzz: no such file or directory"},
+		{"not there", "DATA", blockdev.Members{Disks: []string{"/dev/sdzz"}}, nil,
+			"look at /dev/sdzz: no such file or directory"},
 		{"no path", "DATA", blockdev.Members{Disks: []string{"sdb"}}, nil, `"sdb" is not a path`},
 	}
 	for _, test := range tests {
@@ -173,7 +182,8 @@ func TestASMDiskThatGivesNoHeader(t *testing.T) {
 	}
 	_, err = s.ASM("ARCH", blockdev.Members{})
 	var wrong *blockdev.GroupError
-	if !errors.As(err, &wrong) || !slices.Equal(wrong.Known, []string{"DATA", "FRA"}) || !strings.Contains(err.Error(), "dm-1") {
+	if !errors.As(err, &wrong) || !slices.Equal(wrong.Known, []string{"DATA", "FRA"}) ||
+		!strings.Contains(err.Error(), "dm-1") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -15,17 +15,18 @@ func (h FS) loopFile(d *Device) (dev string, known bool) {
 	if h.root == nil || !h.root.Live() {
 		return "", false
 	}
-	dev, err := sysroot.WithTimeout(h.root, d.Name, func() (string, error) { // the kernel asks the file system of the file
-		f, err := os.OpenFile("/dev/"+d.Name, os.O_RDONLY|unix.O_NONBLOCK, 0)
-		if err != nil {
-			return "", err
-		}
-		defer f.Close()
-		info, err := unix.IoctlLoopGetStatus64(int(f.Fd()))
-		if err != nil {
-			return "", err
-		}
-		return fmt.Sprintf("%d:%d", unix.Major(info.Device), unix.Minor(info.Device)), nil
-	})
+	dev, err := sysroot.WithTimeout(h.root, d.Name,
+		func() (string, error) { // the kernel asks the file system of the file
+			f, err := os.OpenFile("/dev/"+d.Name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+			if err != nil {
+				return "", err
+			}
+			defer f.Close()
+			info, err := unix.IoctlLoopGetStatus64(int(f.Fd()))
+			if err != nil {
+				return "", err
+			}
+			return fmt.Sprintf("%d:%d", unix.Major(info.Device), unix.Minor(info.Device)), nil
+		})
 	return dev, err == nil
 }

@@ -83,7 +83,8 @@ func volumePart(uuid string) string {
 // volumeRole tells by the name of an inner volume what it is for the one above (lvmraid(7), lvmthin(7), lvmcache(7)).
 func volumeRole(name string) string {
 	for _, r := range []struct{ mark, role string }{
-		{"_tmeta", RoleMetadata}, {"_cmeta", RoleMetadata}, {"_rmeta_", RoleMetadata}, {"_pmspare", RoleMetadata}, {"_imeta", RoleMetadata},
+		{"_tmeta", RoleMetadata}, {"_cmeta", RoleMetadata}, {"_rmeta_", RoleMetadata}, {"_pmspare", RoleMetadata},
+		{"_imeta", RoleMetadata},
 		{"_cdata", RoleCache}, {"_cvol", RoleCache}, {"_cpool", RoleCache}, {"-cow", RoleSnapshot},
 	} {
 		if strings.Contains(name, r.mark) {
@@ -118,7 +119,8 @@ func (s *Storage) Volumes(group string) (*Layer, error) {
 	}
 	if len(found) == 0 {
 		slices.Sort(known)
-		return nil, &GroupError{Kind: VolumeGroup, Name: group, Known: known, Err: errors.New("no volume of it is active")}
+		return nil, &GroupError{Kind: VolumeGroup, Name: group, Known: known,
+			Err: errors.New("no volume of it is active")}
 	}
 	return s.layer("vg "+group, func(l *Layer) {
 		l.Kind, l.Name = VolumeGroup, group

@@ -49,7 +49,8 @@ const (
 	leastFile = 16 << 20 // a smaller one would show a cache and no disk
 	freeShare = 10       // no more than a tenth of what is free is written
 
-	MeasuredAs = "bandwidth with 4 requests of 1 MiB at a time in a row, operations with 32 of 4 KiB at random and in a row, O_DIRECT"
+	MeasuredAs = "bandwidth with 4 requests of 1 MiB at a time in a row, operations with 32 of 4 KiB at random and " +
+		"in a row, O_DIRECT"
 )
 
 // ErrNoMeasure says that something cannot be measured; what it wraps says why.
@@ -123,7 +124,8 @@ func (m *measurement) openFile(p Place) error {
 	// A sixth of the bytes for each of six parts.
 	m.room = min(m.o.Bytes/6, int64(free.Bavail)*free.Bsize/freeShare) / largeRequest * largeRequest
 	if m.room < leastFile {
-		return fmt.Errorf("%w: a tenth of the free space of %s, or a sixth of what may be written, is less than %d MiB", ErrNoMeasure, l, leastFile>>20)
+		return fmt.Errorf("%w: a tenth of the free space of %s, or a sixth of what may be written, is less than %d MiB",
+			ErrNoMeasure, l, leastFile>>20)
 	}
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_DIRECT|unix.O_CLOEXEC, 0o600)
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EISDIR) {
@@ -133,7 +135,8 @@ func (m *measurement) openFile(p Place) error {
 		return fmt.Errorf("make a temporary file in %s: %w", dir, err)
 	}
 	m.file, m.writes = os.NewFile(uintptr(fd), "temporary file in "+dir), true
-	m.what = fmt.Sprintf("writes and reads of a temporary file of up to %d MiB in %s, for up to %s", m.room>>20, dir, m.o.Time)
+	m.what = fmt.Sprintf("writes and reads of a temporary file of up to %d MiB in %s, for up to %s", m.room>>20, dir,
+		m.o.Time)
 	return nil
 }
 
@@ -168,7 +171,8 @@ func (m *measurement) all(ctx context.Context, r *Measured) error {
 	}
 	span, bytes := m.o.Time/time.Duration(parts), m.o.Bytes/parts
 	if m.writes {
-		done, rate, err := m.part(ctx, requests{write: true, size: largeRequest, depth: largeDepth, within: m.room}, span, m.room)
+		done, rate, err := m.part(ctx, requests{write: true, size: largeRequest, depth: largeDepth, within: m.room},
+			span, m.room)
 		if m.size = done / largeRequest * largeRequest; err != nil {
 			return err
 		}
@@ -188,7 +192,8 @@ func (m *measurement) all(ctx context.Context, r *Measured) error {
 		{&r.ReadBandwidth, requests{size: largeRequest, depth: largeDepth, within: m.size}, true},
 		{&r.ReadOps, requests{size: smallRequest, depth: smallDepth, within: m.size, random: true}, true},
 		{&r.ReadInRow, requests{size: smallRequest, depth: smallDepth, within: m.size}, true},
-		{&r.WriteOps, requests{write: true, size: smallRequest, depth: smallDepth, within: m.size, random: true}, m.writes},
+		{&r.WriteOps, requests{write: true, size: smallRequest, depth: smallDepth, within: m.size, random: true},
+			m.writes},
 		{&r.WriteInRow, requests{write: true, size: smallRequest, depth: smallDepth, within: m.size}, m.writes},
 	} {
 		if !p.do {
@@ -216,7 +221,8 @@ type requests struct {
 const patience = 10 * time.Second
 
 // part does requests until its time or bytes are used up, and gives the bytes and their rate in a second.
-func (m *measurement) part(ctx context.Context, q requests, span time.Duration, bytes int64) (done, rate int64, err error) {
+func (m *measurement) part(ctx context.Context, q requests, span time.Duration, bytes int64) (done, rate int64,
+	err error) {
 	ctx, cancel := context.WithTimeout(ctx, span)
 	defer cancel()
 	begin := time.Now()

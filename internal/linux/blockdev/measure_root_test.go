@@ -28,12 +28,15 @@ func TestMeasureDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := ""
-	m, err := s.Measure(context.Background(), dev, blockdev.MeasureOptions{Time: 2 * time.Second, Bytes: 96 << 20, Begin: func(what string) error { told = what; return nil }})
+	m, err := s.Measure(context.Background(), dev,
+		blockdev.MeasureOptions{Time: 2 * time.Second, Bytes: 96 << 20,
+			Begin: func(what string) error { told = what; return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%+v", m)
-	if m.ReadBandwidth <= 0 || m.ReadOps <= 0 || m.WriteBandwidth != 0 || m.WriteOps != 0 || m.Bytes > 96<<20 || m.Bytes <= 0 || told != m.What {
+	if m.ReadBandwidth <= 0 || m.ReadOps <= 0 || m.WriteBandwidth != 0 || m.WriteOps != 0 || m.Bytes > 96<<20 ||
+		m.Bytes <= 0 || told != m.What {
 		t.Errorf("told %q, got %+v", told, m)
 	}
 	// What was read in parts adds up.
@@ -53,7 +56,8 @@ func TestMeasureDevice(t *testing.T) {
 	if s, err = host.New("/").Block.Storage(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Measure(context.Background(), small, blockdev.MeasureOptions{}); !errors.Is(err, blockdev.ErrNoMeasure) {
+	if _, err := s.Measure(context.Background(), small, blockdev.MeasureOptions{}); !errors.Is(err,
+		blockdev.ErrNoMeasure) {
 		t.Errorf("a device of 1 MiB: %v", err)
 	}
 }
@@ -76,7 +80,8 @@ func TestMeasurePath(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%+v", m)
-	if m.ReadBandwidth <= 0 || m.ReadOps <= 0 || m.WriteBandwidth <= 0 || m.WriteOps <= 0 || m.Bytes > o.Bytes || m.Bytes <= 0 {
+	if m.ReadBandwidth <= 0 || m.ReadOps <= 0 || m.WriteBandwidth <= 0 || m.WriteOps <= 0 || m.Bytes > o.Bytes ||
+		m.Bytes <= 0 {
 		t.Errorf("got %+v", m)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {

@@ -139,7 +139,8 @@ type mountTable struct {
 }
 
 func newMountTable(mounts mountinfo.Mounts, foreign bool) *mountTable {
-	t := &mountTable{mounts: mounts, foreign: foreign, points: make(map[string]bool, len(mounts)), known: make(map[string]int)}
+	t := &mountTable{mounts: mounts, foreign: foreign, points: make(map[string]bool, len(mounts)),
+		known: make(map[string]int)}
 	for _, m := range mounts {
 		t.points[m.Point] = true
 	}

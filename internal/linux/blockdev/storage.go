@@ -160,7 +160,8 @@ func (s *Storage) layer(id string, find func(l *Layer)) *Layer {
 // device is the layer of a block device.
 func (s *Storage) device(number string) *Layer {
 	return s.layer(number, func(l *Layer) {
-		at, found := slices.BinarySearchFunc(s.Devices, number, func(d Device, n string) int { return compareNumbers(d.Number, n) })
+		at, found := slices.BinarySearchFunc(s.Devices, number,
+			func(d Device, n string) int { return compareNumbers(d.Number, n) })
 		if !found {
 			l.Kind, l.Name = Missing, number
 			l.Trouble = fmt.Sprintf("/sys shows no block device %s", number)

@@ -119,14 +119,19 @@ func TestAnyStorageEnds(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		kinds := []DeviceKind{Disk, Partition, Loop, Volume, Crypt, Multipath, Mapper, RAID, Bcache, Stacked, Other}
-		number := rapid.Custom(func(t *rapid.T) string { return fmt.Sprintf("8:%d", rapid.IntRange(0, 9).Draw(t, "minor")) })
+		number := rapid.Custom(func(t *rapid.T) string {
+			return fmt.Sprintf("8:%d",
+				rapid.IntRange(0, 9).Draw(t, "minor"))
+		})
 		device := rapid.Custom(func(t *rapid.T) Device {
 			d := Device{
-				Number: number.Draw(t, "number"), Kind: rapid.SampledFrom(kinds).Draw(t, "kind"), Disk: number.Draw(t, "disk"),
-				Slaves:  rapid.SliceOfN(number, 0, 4).Draw(t, "slaves"),
-				lost:    rapid.SliceOfN(rapid.SampledFrom([]string{"sdx", "sdy"}), 0, 1).Draw(t, "lost"),
-				Backing: rapid.SampledFrom([]string{"", "/a/x", "/b/x", "/b/y (deleted)", "relative", "/"}).Draw(t, "backing"),
-				Mapper:  rapid.SampledFrom([]string{"", "vg-lv", "vg-lv_tmeta"}).Draw(t, "mapper"),
+				Number: number.Draw(t, "number"), Kind: rapid.SampledFrom(kinds).Draw(t, "kind"),
+				Disk:   number.Draw(t, "disk"),
+				Slaves: rapid.SliceOfN(number, 0, 4).Draw(t, "slaves"),
+				lost:   rapid.SliceOfN(rapid.SampledFrom([]string{"sdx", "sdy"}), 0, 1).Draw(t, "lost"),
+				Backing: rapid.SampledFrom([]string{"", "/a/x", "/b/x", "/b/y (deleted)", "relative", "/"}).Draw(t,
+					"backing"),
+				Mapper: rapid.SampledFrom([]string{"", "vg-lv", "vg-lv_tmeta"}).Draw(t, "mapper"),
 			}
 			d.Name = "d" + d.Number[2:]
 			return d
@@ -135,12 +140,14 @@ func TestAnyStorageEnds(t *testing.T) {
 		slices.SortFunc(devices, func(a, b Device) int { return compareNumbers(a.Number, b.Number) })
 		var mounts mountinfo.Mounts
 		for i, point := range []string{"/", "/a", "/b"} {
-			m := mountinfo.Mount{ID: i + 2, Parent: 2, Point: point, Dev: number.Draw(t, "dev"), Type: rapid.SampledFrom([]string{"ext4", "btrfs", "overlay", "zfs", "bcachefs"}).Draw(t, "type")}
+			m := mountinfo.Mount{ID: i + 2, Parent: 2, Point: point, Dev: number.Draw(t, "dev"),
+				Type: rapid.SampledFrom([]string{"ext4", "btrfs", "overlay", "zfs", "bcachefs"}).Draw(t, "type")}
 			if m.Type == "overlay" {
 				m.Dev = "0:4" + m.Dev[2:]
 			}
 			m.Source = rapid.SampledFrom([]string{"/dev/d1", "/dev/d1:/dev/d2", "pool/x", "overlay"}).Draw(t, "source")
-			m.Super = rapid.SliceOfN(rapid.SampledFrom([]string{"rw", "upperdir=/a/u", "lowerdir=/b/l:/a", "logdev=/dev/d3"}), 0, 3).Draw(t, "super")
+			m.Super = rapid.SliceOfN(rapid.SampledFrom([]string{"rw", "upperdir=/a/u", "lowerdir=/b/l:/a",
+				"logdev=/dev/d3"}), 0, 3).Draw(t, "super")
 			mounts = append(mounts, m)
 		}
 		s := newStorage(New(sysroot.New(dir)), devices, mounts)
@@ -159,7 +166,8 @@ func TestAnyStorageEnds(t *testing.T) {
 			if len(l.Below) == 0 && l.Trouble == "" && l.Kind != Disk && l.Kind != Other && l.Kind != Filesystem {
 				t.Fatalf("%s (%s) ends without a word", l.ID, l.Kind)
 			}
-			if l.Name == "" && l.Kind != Filesystem && l.Kind != Crypt && l.Kind != Mapper && l.Kind != Multipath && l.Kind != Volume {
+			if l.Name == "" && l.Kind != Filesystem && l.Kind != Crypt && l.Kind != Mapper && l.Kind != Multipath &&
+				l.Kind != Volume {
 				t.Fatalf("%s (%s) has no name", l.ID, l.Kind)
 			}
 			above = append(above, l)

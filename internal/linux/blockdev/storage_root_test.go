@@ -164,18 +164,21 @@ exec >&3`, dir, parted, first, second))
 	}
 	// The files of these loop devices lie in memory: testhost puts them there where it can.
 	below := []string{"file", place("mem").Type}
-	if got := way(place("part")); !slices.Equal(got[:3], []string{"ext4", part.ID, partedNumber}) || len(got) != 5 || !slices.Equal(got[3:], below) {
+	if got := way(place("part")); !slices.Equal(got[:3], []string{"ext4", part.ID, partedNumber}) || len(got) != 5 ||
+		!slices.Equal(got[3:], below) {
 		t.Errorf("the partition's filesystem is on %v", got)
 	}
 	inner := way(place("over/link")) // a link out of the overlay, into the loop device
-	if len(inner) != 7 || inner[0] != "ext4" || !strings.HasPrefix(inner[1], "7:") || inner[2] != "file" || inner[3] != part.ID || inner[4] != partedNumber {
+	if len(inner) != 7 || inner[0] != "ext4" || !strings.HasPrefix(inner[1], "7:") || inner[2] != "file" ||
+		inner[3] != part.ID || inner[4] != partedNumber {
 		t.Errorf("the inner loop device's filesystem is on %v", inner)
 	}
 	btrfs := place("btrfs")
 	if len(btrfs.Below) != 2 || btrfs.Detail != "raid1" || btrfs.Trouble != "" {
 		t.Fatalf("btrfs is %+v", btrfs)
 	}
-	if got := []string{btrfs.Below[0].ID, btrfs.Below[1].ID}; !slices.Equal(got, []string{firstNumber, secondNumber}) && !slices.Equal(got, []string{secondNumber, firstNumber}) {
+	if got := []string{btrfs.Below[0].ID, btrfs.Below[1].ID}; !slices.Equal(got, []string{firstNumber, secondNumber}) &&
+		!slices.Equal(got, []string{secondNumber, firstNumber}) {
 		t.Errorf("btrfs is on %v, want %s and %s", got, firstNumber, secondNumber)
 	}
 	var drives []string
@@ -183,7 +186,8 @@ exec >&3`, dir, parted, first, second))
 		drives = append(drives, d.ID)
 	}
 	slices.Sort(drives)
-	if want := []string{firstNumber, secondNumber}; below[1] == "tmpfs" && !slices.Equal(drives, slices.Sorted(slices.Values(want))) {
+	if want := []string{firstNumber, secondNumber}; below[1] == "tmpfs" &&
+		!slices.Equal(drives, slices.Sorted(slices.Values(want))) {
 		t.Errorf("btrfs is on the disks %v, want %v", drives, want)
 	}
 	if mem := place("mem"); mem.Filesystem != blockdev.InMemory || len(mem.Drives()) != 0 {

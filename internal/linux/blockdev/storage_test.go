@@ -66,7 +66,8 @@ func draw(b *strings.Builder, l *blockdev.Layer, indent, role string, seen map[*
 	words := []string{string(l.Kind)}
 	if l.Device != nil {
 		d := l.Device
-		words = append(words, d.Number, fmt.Sprintf("%dM", d.Size>>20), fmt.Sprintf("rotates=%t", d.Rotational), d.Scheduler)
+		words = append(words, d.Number, fmt.Sprintf("%dM", d.Size>>20), fmt.Sprintf("rotates=%t", d.Rotational),
+			d.Scheduler)
 	}
 	for _, w := range []string{l.Type, l.Source, l.Detail, l.Model, l.Serial, l.WWID} {
 		if w != "" {
@@ -115,7 +116,8 @@ func TestStorageOfFixtures(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got != string(want) {
-				t.Errorf("differs from %s (go test -update writes it anew):\n%s", file, linuxtest.FirstDifference(got, string(want)))
+				t.Errorf("differs from %s (go test -update writes it anew):\n%s", file,
+					linuxtest.FirstDifference(got, string(want)))
 			}
 		})
 	}
@@ -163,7 +165,8 @@ func TestDrives(t *testing.T) {
 		{"vanished", "/db", []string{"sdc", "/dev/sdb"}},
 		{"old-names", "/two", []string{"dasda", "cciss/c0d0"}},
 	}
-	without := []string{blockdev.RoleMetadata, blockdev.RoleCache, blockdev.RoleLog, blockdev.RoleLower, blockdev.RoleSnapshot, blockdev.RolePath}
+	without := []string{blockdev.RoleMetadata, blockdev.RoleCache, blockdev.RoleLog, blockdev.RoleLower,
+		blockdev.RoleSnapshot, blockdev.RolePath}
 	known := map[string]*blockdev.Storage{}
 	for _, test := range tests {
 		s := known[test.fixture]
@@ -241,7 +244,8 @@ symlink: /
 			t.Errorf("process %d, open %s: %+v, %v, want %s", test.pid, p.Real, opened, err, test.lay)
 		}
 	}
-	if _, err := s.Place(0, "/srv/nowhere"); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), `"/srv/nowhere"`) {
+	if _, err := s.Place(0, "/srv/nowhere"); !errors.Is(err, fs.ErrNotExist) ||
+		!strings.Contains(err.Error(), `"/srv/nowhere"`) {
 		t.Errorf("a path that is not there: %v", err)
 	}
 	if _, err := s.Place(0, "srv"); err == nil {

@@ -134,7 +134,8 @@ func (h FS) btrfsVolumes() ([]btrfsVolume, error) {
 				v.missing++
 			}
 		}
-		for _, profile := range []string{"single", "dup", "raid0", "raid1", "raid1c3", "raid1c4", "raid10", "raid5", "raid6"} {
+		for _, profile := range []string{"single", "dup", "raid0", "raid1", "raid1c3", "raid1c4", "raid10", "raid5",
+			"raid6"} {
 			if h.root.Exists(dir + "/allocation/data/" + profile) {
 				v.profiles = append(v.profiles, profile)
 			}

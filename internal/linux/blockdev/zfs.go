@@ -16,7 +16,10 @@ func (h FS) zfsPools() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	pools := slices.DeleteFunc(names, func(name string) bool { return !h.root.Exists("/proc/spl/kstat/zfs/" + name + "/state") })
+	pools := slices.DeleteFunc(names, func(name string) bool {
+		return !h.root.Exists("/proc/spl/kstat/zfs/" + name +
+			"/state")
+	})
 	slices.Sort(pools)
 	return pools, nil
 }
@@ -37,7 +40,8 @@ func (s *Storage) pool(name string) *Layer {
 		if len(l.Below) == 0 {
 			l.trouble("its devices cannot be read without ZFS's tools: zpool status -LP %s", name)
 		} else {
-			l.trouble("devices by udev's labels; mirror or raidz, log and cache are shown by zpool status -LP %s alone", name)
+			l.trouble("devices by udev's labels; mirror or raidz, log and cache are shown by zpool status -LP %s alone",
+				name)
 		}
 	})
 }

@@ -140,7 +140,8 @@ func TestIDSetLeavesItsOperandsAlone(t *testing.T) {
 }
 
 func FuzzParseIDSet(f *testing.F) {
-	for _, seed := range []string{"", "0-3,8", "0,4,8,12,16,20,24,28", "3-1", "65535", "65536", "0-65535,0-65535", " 1 , 2-3\n", "0-7:2/4", "-", ","} {
+	for _, seed := range []string{"", "0-3,8", "0,4,8,12,16,20,24,28", "3-1", "65535", "65536", "0-65535,0-65535",
+		" 1 , 2-3\n", "0-7:2/4", "-", ","} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

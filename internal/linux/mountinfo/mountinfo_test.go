@@ -13,14 +13,16 @@ func TestParseMount(t *testing.T) {
 		"36 35 98:0 /mnt1\\040a /mnt\\0112 rw,noatime master:1 shared:2 - ext3 /dev/ro\\134ot rw,errors=continue\n" +
 			"37 35 0:5 / /x rw - tmpfs  rw\n"))
 	want := Mounts{
-		{36, 35, "98:0", "/mnt1 a", "/mnt\t2", []string{"rw", "noatime"}, "ext3", `/dev/ro\ot`, []string{"rw", "errors=continue"}},
+		{36, 35, "98:0", "/mnt1 a", "/mnt\t2", []string{"rw", "noatime"}, "ext3", `/dev/ro\ot`,
+			[]string{"rw", "errors=continue"}},
 		{37, 35, "0:5", "/", "/x", []string{"rw"}, "tmpfs", "", []string{"rw"}},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v\nwant %+v", got, err, want)
 	}
 	for _, line := range []string{
-		"", "36 35 98:0 / /mnt rw", "a 35 98:0 / /mnt rw - ext3 x rw", "36 b 98:0 / /mnt rw - ext3 x rw", "36 35 98:0 / /mnt rw - ext3 x",
+		"", "36 35 98:0 / /mnt rw", "a 35 98:0 / /mnt rw - ext3 x rw", "36 b 98:0 / /mnt rw - ext3 x rw",
+		"36 35 98:0 / /mnt rw - ext3 x",
 	} {
 		if m, err := Parse([]byte(line + "\n")); err == nil || !strings.Contains(err.Error(), "line 1") {
 			t.Errorf("%q gives %+v, %v", line, m, err)
@@ -30,7 +32,8 @@ func TestParseMount(t *testing.T) {
 
 func TestUnescape(t *testing.T) {
 	for text, want := range map[string]string{
-		`a\040b`: "a b", `\134040`: `\040`, `end\04`: `end\04`, `\999`: `\999`, `\777`: `\777`, "plain": "plain", `\043`: "#",
+		`a\040b`: "a b", `\134040`: `\040`, `end\04`: `end\04`, `\999`: `\999`, `\777`: `\777`, "plain": "plain",
+		`\043`: "#",
 	} {
 		if got := Unescape(text); got != want {
 			t.Errorf("%s gives %q, want %q", text, got, want)

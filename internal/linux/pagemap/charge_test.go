@@ -30,9 +30,11 @@ func TestChargeReader(t *testing.T) {
 	}
 	flags[301], groups[301] = compoundHead, 40
 	flags[0], groups[0] = compoundTail, 0 // of a page that begins in another block
-	pages := words(here|3, 0, here|300, 1<<62|9, here|5, here|3, here|399, here|5000, here|303, here|301, here|302, here|0x200000000, here|1)
+	pages := words(here|3, 0, here|300, 1<<62|9, here|5, here|3, here|399, here|5000, here|303, here|301, here|302,
+		here|0x200000000, here|1)
 	read := func(from, to uint64) (map[uint64]int64, error) {
-		r := chargeReader{pages: pages, groups: words(groups...), flags: words(flags...), page: 4096, bytes: map[uint64]int64{}}
+		r := chargeReader{pages: pages, groups: words(groups...), flags: words(flags...), page: 4096,
+			bytes: map[uint64]int64{}}
 		if err := r.add(t.Context(), from, to); err != nil {
 			return nil, err
 		}

@@ -71,7 +71,8 @@ func Charges(ctx context.Context, h procfs.FS, id procfs.ID) (map[uint64]int64, 
 		return nil, noCharges(err)
 	}
 	defer flags.Close()
-	r := chargeReader{pages: pages, groups: groups, flags: flags, page: uint64(os.Getpagesize()), bytes: map[uint64]int64{}}
+	r := chargeReader{pages: pages, groups: groups, flags: flags, page: uint64(os.Getpagesize()),
+		bytes: map[uint64]int64{}}
 	for line := range strings.Lines(string(maps)) {
 		from, to, err := parseAddresses(line)
 		if err != nil {

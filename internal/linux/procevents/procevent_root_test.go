@@ -149,7 +149,8 @@ func TestLiveProcEventsForeignSender(t *testing.T) {
 	s := openEvents(t, Options{})
 	var us unix.Sockaddr
 	var err error
-	if control := s.conn.Control(func(fd uintptr) { us, err = unix.Getsockname(int(fd)) }); control != nil || err != nil {
+	if control := s.conn.Control(func(fd uintptr) { us, err = unix.Getsockname(int(fd)) }); control != nil ||
+		err != nil {
 		t.Fatal(control, err)
 	}
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_CONNECTOR)
@@ -162,7 +163,8 @@ func TestLiveProcEventsForeignSender(t *testing.T) {
 	for at := 52; at < 68; at += 4 {
 		binary.NativeEndian.PutUint32(forged[at:], 1<<23)
 	}
-	if err := unix.Sendto(fd, forged, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: us.(*unix.SockaddrNetlink).Pid}); err != nil {
+	if err := unix.Sendto(fd, forged, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK,
+		Pid: us.(*unix.SockaddrNetlink).Pid}); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("true")
@@ -234,9 +236,11 @@ func TestLiveProcEventsMissing(t *testing.T) {
 		attr       syscall.SysProcAttr
 		want       string
 	}{
-		{"connector", "a network namespace", syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}, "no process events: "},
+		{"connector", "a network namespace", syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET},
+			"no process events: "},
 		{"connector", "a pid namespace", syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}, "does not confirm"},
-		{"tracepoints", "a pid namespace", syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}, "a pid namespace of its own"},
+		{"tracepoints", "a pid namespace", syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID},
+			"a pid namespace of its own"},
 		{"tracepoints", "nobody's process", syscall.SysProcAttr{Credential: nobody}, "operation not permitted"},
 	} {
 		t.Run(test.way+" in "+test.where, func(t *testing.T) {

@@ -53,7 +53,8 @@ func swapped(data []byte) []byte {
 }
 
 func TestProcEventsAsCaptured(t *testing.T) {
-	const want = "fork exit fork exec fork exec fork gid uid exec comm fork exec exit exit exit fork exec exec exit exit"
+	const want = "fork exit fork exec fork exec fork gid uid exec comm fork exec exit exit exit fork exec exec exit " +
+		"exit"
 	for name, order := range map[string]binary.ByteOrder{"little": binary.LittleEndian, "big": binary.BigEndian} {
 		var kinds []string
 		var forks, execs []Event
@@ -124,7 +125,8 @@ func TestProcMessagesThatAreNone(t *testing.T) {
 		{"a length beyond the end", edit(func(b []byte) []byte { le.PutUint32(b, 77); return b }), 0, true},
 		{"a huge length", edit(func(b []byte) []byte { le.PutUint32(b, 1<<32-1); return b }), 0, true},
 		{"a header of a connector alone", edit(func(b []byte) []byte { le.PutUint32(b, 30); return b[:30] }), 0, true},
-		{"an event longer than its message", edit(func(b []byte) []byte { le.PutUint16(b[32:], 41); return b }), 0, true},
+		{"an event longer than its message", edit(func(b []byte) []byte { le.PutUint16(b[32:], 41); return b }), 0,
+			true},
 		{"an event too short", edit(func(b []byte) []byte { le.PutUint16(b[32:], 16); return b }), 0, true},
 		{"another connector", edit(func(b []byte) []byte { le.PutUint32(b[16:], 9); return b }), 0, false},
 		{"an error of netlink", edit(func(b []byte) []byte { le.PutUint16(b[4:], 2); return b }), 0, false},
@@ -134,7 +136,8 @@ func TestProcMessagesThatAreNone(t *testing.T) {
 			return append(b, make([]byte, 8)...)
 		}), 1, false},
 		{"one and garbage", append(append([]byte{}, event...), "garbage!"...), 1, true},
-		{"one with padding cut off", append(append([]byte{}, event...), edit(func(b []byte) []byte { le.PutUint32(b, 75); return b[:75] })...), 1, true},
+		{"one with padding cut off", append(append([]byte{}, event...),
+			edit(func(b []byte) []byte { le.PutUint32(b, 75); return b[:75] })...), 1, true},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -196,7 +199,8 @@ func TestProcRequest(t *testing.T) {
 		0:    "28000000 0300 0000 00000000 00000000 01000000 01000000 00000000 07000000 0400 0000 01000000",
 		Exec: "2c000000 0300 0000 00000000 00000000 01000000 01000000 00000000 07000000 0800 0000 01000000 02000000",
 	} {
-		if got := hex.EncodeToString(procRequest(binary.LittleEndian, listen, mask, 7)); got != strings.ReplaceAll(want, " ", "") {
+		if got := hex.EncodeToString(procRequest(binary.LittleEndian, listen, mask, 7)); got != strings.ReplaceAll(want,
+			" ", "") {
 			t.Errorf("mask %s: %s", mask, got)
 		}
 	}

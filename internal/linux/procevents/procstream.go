@@ -106,7 +106,8 @@ func openStream(o Options) (*Connector, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Connector{file: os.NewFile(uintptr(fd), "process connector"), kinds: procKinds, gaps: true, in: newDatagrams()}
+	s := &Connector{file: os.NewFile(uintptr(fd), "process connector"), kinds: procKinds, gaps: true,
+		in: newDatagrams()}
 	if s.conn, err = s.file.SyscallConn(); err != nil {
 		_ = s.file.Close()
 		return nil, fmt.Errorf("listen to process events: %w", err)
@@ -127,7 +128,8 @@ func openStream(o Options) (*Connector, error) {
 
 // procSocket makes the socket. EPROTONOSUPPORT is a kernel without CONFIG_CONNECTOR.
 func procSocket(buffer int) (int, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.NETLINK_CONNECTOR)
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC,
+		unix.NETLINK_CONNECTOR)
 	if err != nil {
 		return -1, refusedEvents(err)
 	}
@@ -157,7 +159,8 @@ func refusedEvents(err error) error {
 }
 
 // errNoAnswer: the kernel drops what it does not understand, and who asks from another namespace.
-var errNoAnswer = fmt.Errorf("%w: the kernel does not confirm the subscription (CONFIG_PROC_EVENTS is off, or this is a container)", ErrUnavailable)
+var errNoAnswer = fmt.Errorf("%w: the kernel does not confirm the subscription (CONFIG_PROC_EVENTS is off, or this "+
+	"is a container)", ErrUnavailable)
 
 // subscribe asks for events and waits for the kernel's answer, which everybody who listens gets: ours has
 // our number, plus one. Events that come before it are dropped; who subscribes has looked at nothing yet.
@@ -327,7 +330,8 @@ const drainRounds = 64
 func (s *Connector) late(woken []procMessage) bool {
 	for i := range woken {
 		m := &woken[i]
-		if m.what != 0 && !s.seq.seen(m) && !slices.ContainsFunc(s.queue, func(q procMessage) bool { return q.cpu == m.cpu && int32(q.seq-m.seq) >= 0 }) {
+		if m.what != 0 && !s.seq.seen(m) && !slices.ContainsFunc(s.queue,
+			func(q procMessage) bool { return q.cpu == m.cpu && int32(q.seq-m.seq) >= 0 }) {
 			return true
 		}
 	}
@@ -382,7 +386,8 @@ func (d *datagrams) receive(fd int) (n int, err error) {
 	}
 	return procfs.Retry(func() (int, error) {
 		// It does not wait, so the scheduler need not know of it.
-		n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&d.headers[0])), procBatch, unix.MSG_DONTWAIT, 0, 0)
+		n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&d.headers[0])),
+			procBatch, unix.MSG_DONTWAIT, 0, 0)
 		if errno != 0 {
 			return 0, errno
 		}
@@ -399,5 +404,6 @@ func (d *datagrams) datagram(i int) (data []byte, whole bool) {
 // fromKernel says whether the kernel sent it: any process may send to a netlink socket whose number it
 // guesses.
 func (d *datagrams) fromKernel(i int) bool {
-	return d.headers[i].Namelen == unix.SizeofSockaddrNetlink && d.from[i].Family == unix.AF_NETLINK && d.from[i].Pid == 0
+	return d.headers[i].Namelen == unix.SizeofSockaddrNetlink && d.from[i].Family == unix.AF_NETLINK &&
+		d.from[i].Pid == 0
 }

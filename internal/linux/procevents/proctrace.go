@@ -79,7 +79,8 @@ func (t *Trace) open(o Options) error {
 		return fmt.Errorf("make a BPF ring (kernel 5.8): %w", err)
 	}
 	t.parts = append(t.parts, ring)
-	if t.missed, err = ebpf.NewMap(&ebpf.MapSpec{Name: "bulkhead_missed", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1}); err != nil {
+	if t.missed, err = ebpf.NewMap(&ebpf.MapSpec{Name: "bulkhead_missed", Type: ebpf.Array, KeySize: 4, ValueSize: 8,
+		MaxEntries: 1}); err != nil {
 		return fmt.Errorf("make a BPF map: %w", err)
 	}
 	t.parts = append(t.parts, t.missed)
@@ -180,7 +181,8 @@ func (t *Trace) attach(p tracePoint, ring *ebpf.Map, lazily bool) error {
 	if err != nil {
 		return err
 	}
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "bulkhead_" + p.kind.String(), Type: ebpf.TracePoint, License: "Apache-2.0", Instructions: code})
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "bulkhead_" + p.kind.String(), Type: ebpf.TracePoint,
+		License: "Apache-2.0", Instructions: code})
 	if err != nil {
 		return err
 	}
@@ -251,7 +253,8 @@ const (
 
 // traceProgram tells of what happens to whole processes. R7 holds the number of the current process above that of its
 // thread.
-func traceProgram(kind Kind, fields map[string]traceField, ring, missed *ebpf.Map, flags int32) (asm.Instructions, error) {
+func traceProgram(kind Kind, fields map[string]traceField, ring, missed *ebpf.Map, flags int32) (asm.Instructions,
+	error) {
 	which, err := traceSubject(kind, fields)
 	if err != nil {
 		return nil, err

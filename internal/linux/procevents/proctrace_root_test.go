@@ -56,7 +56,8 @@ func TestLiveProcTrace(t *testing.T) {
 		t.Error(err)
 	}
 	// An exec changes the name first; a Read that ends between the two tells of that as well.
-	if got := strings.Join(order, " "); !regexp.MustCompile("^fork (comm )?exec comm (comm )?exec exit$").MatchString(got) || lost != 0 {
+	if got := strings.Join(order,
+		" "); !regexp.MustCompile("^fork (comm )?exec comm (comm )?exec exit$").MatchString(got) || lost != 0 {
 		t.Errorf("heard %q, %d lost", got, lost)
 	}
 	if took := time.Duration(last - first); took < 100*time.Millisecond || took > time.Since(began) {

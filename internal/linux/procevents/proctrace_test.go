@@ -22,7 +22,8 @@ print fmt: "pid=%d comm=%s clone_flags=%lx", REC->pid, REC->comm, REC->clone_fla
 
 func TestParseTraceFormat(t *testing.T) {
 	got := parseTraceFormat([]byte(newTask))
-	for name, want := range map[string]traceField{"pid": {8, 4}, "clone_flags": {32, 8}, "common_pid": {4, 4}, "comm[16]": {12, 16}} {
+	for name, want := range map[string]traceField{"pid": {8, 4}, "clone_flags": {32, 8}, "common_pid": {4, 4},
+		"comm[16]": {12, 16}} {
 		if got[name] != want {
 			t.Errorf("%s: %+v, want %+v", name, got[name], want)
 		}
@@ -30,7 +31,8 @@ func TestParseTraceFormat(t *testing.T) {
 	if len(got) != 5 {
 		t.Errorf("%d fields: %v", len(got), got)
 	}
-	for _, text := range []string{"", "field:", "field:int x;\toffset:a;\tsize:4;", "field:int x;\toffset:1;", "field:int x;\toffset:40000;\tsize:4;", "\x00;;::"} {
+	for _, text := range []string{"", "field:", "field:int x;\toffset:a;\tsize:4;", "field:int x;\toffset:1;",
+		"field:int x;\toffset:40000;\tsize:4;", "\x00;;::"} {
 		if got := parseTraceFormat([]byte(text)); len(got) != 0 {
 			t.Errorf("%q: %v", text, got)
 		}

@@ -33,7 +33,8 @@ func openWakeSocket() (*wakeSocket, error) {
 		return nil, err
 	}
 	program := wakeFilter(binary.NativeEndian, wakeKinds)
-	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}); err != nil {
+	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}); err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("filter process events: %w", err)
 	}
@@ -51,7 +52,8 @@ const wakeBuffer = 64 << 10
 // wakeFilter is the program (classic BPF, Documentation/networking/filter.rst): the kind of event stands behind the two
 // headers, and the machine loads it as if it were in network order.
 func wakeFilter(order binary.ByteOrder, kinds Kind) []unix.SockFilter {
-	const load, equal, give = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_RET | unix.BPF_K
+	const load, equal, give = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K,
+		unix.BPF_RET | unix.BPF_K
 	var bits []uint32
 	for kind := Kind(1); kind != 0; kind <<= 1 {
 		if kinds&kind != 0 {
@@ -69,7 +71,8 @@ func wakeFilter(order binary.ByteOrder, kinds Kind) []unix.SockFilter {
 
 // within has a wait end no later than that from now, also one that has begun, and the next one where none has.
 func (b *wakeSocket) within(d time.Duration) {
-	b.soon.add(time.Now().Add(d), func(first time.Time) { _ = b.file.SetReadDeadline(first) }) // of a closed one nobody waits
+	b.soon.add(time.Now().Add(d),
+		func(first time.Time) { _ = b.file.SetReadDeadline(first) }) // of a closed one nobody waits
 }
 
 // wait returns when a message comes, or after a while, with the messages that came.
@@ -95,7 +98,8 @@ func (b *wakeSocket) wait(while time.Duration) ([]procMessage, error) {
 	}
 	for i := range n {
 		if data, _ := b.in.datagram(i); b.in.fromKernel(i) {
-			b.woken, _ = parseProcMessages(binary.NativeEndian, data, b.woken) // the first socket counts what cannot be read
+			b.woken, _ = parseProcMessages(binary.NativeEndian, data,
+				b.woken) // the first socket counts what cannot be read
 		}
 	}
 	return b.woken, nil

@@ -29,7 +29,8 @@ func isContainer(name string) bool {
 	case "docker", "kubepods", "kubepods.slice", "lxc", "libpod_parent", "machine.slice", "machine":
 		return true
 	}
-	for _, prefix := range []string{"docker-", "kubepods-", "lxc.payload", "lxc.monitor", "libpod-", "cri-containerd-", "crio-"} {
+	for _, prefix := range []string{"docker-", "kubepods-", "lxc.payload", "lxc.monitor", "libpod-", "cri-containerd-",
+		"crio-"} {
 		if strings.HasPrefix(name, prefix) {
 			return !strings.HasSuffix(name, ".service")
 		}

@@ -119,7 +119,10 @@ func (d Dir) openFile(name string, flags int) (int, error) {
 	if isWholePiece(name) || name == "cmdline" {
 		return openat(d.fd, name, flags)
 	}
-	return Retry(func() (int, error) { return unix.Openat(d.fd, name, flags|unix.O_CLOEXEC, 0) }) // of some even that waits
+	return Retry(func() (int, error) {
+		return unix.Openat(d.fd, name, flags|unix.O_CLOEXEC,
+			0)
+	}) // of some even that waits
 }
 
 // Link returns the text of a symbolic link of the process.
@@ -152,7 +155,8 @@ func (d Dir) list(name string) ([]string, error) {
 func (d Dir) environ() ([]string, error) {
 	text, err := d.Read(nil, "environ", sysroot.MaxPseudoFile)
 	if sysroot.IsGone(err) && d.Alive() {
-		return nil, nil // a captured host comes without, and the memory of a zombie is gone: ESRCH on newer kernels (seen on 6.18)
+		// A captured host comes without, and the memory of a zombie is gone: ESRCH on newer kernels (seen on 6.18).
+		return nil, nil
 	}
 	return parseEnviron(text), err
 }

@@ -39,7 +39,8 @@ func init() {
 	if os.Getenv(ownerVariable) == "" {
 		return
 	}
-	err := errors.Join(syscall.Setgroups([]int{ownerGroup}), syscall.Setresgid(ownerGID, ownerGID, ownerGID), syscall.Setresuid(ownerUID, ownerUID, ownerUID),
+	err := errors.Join(syscall.Setgroups([]int{ownerGroup}), syscall.Setresgid(ownerGID, ownerGID, ownerGID),
+		syscall.Setresuid(ownerUID, ownerUID, ownerUID),
 		unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
 	if err == nil {
 		_, err = fmt.Println("ready")
@@ -81,10 +82,12 @@ func TestLiveScannerTellsOwners(t *testing.T) {
 				seen = p
 			}
 		}
-		if seen.UID != whole.UID || seen.GID != whole.GID || seen.ForeignNamespace != whole.ForeignNamespace || seen.Groups != nil {
+		if seen.UID != whole.UID || seen.GID != whole.GID || seen.ForeignNamespace != whole.ForeignNamespace ||
+			seen.Groups != nil {
 			t.Errorf("process %d: %+v, its status says %+v", i, seen, whole)
 		}
-		if seen.ForeignNamespace != (pid == foreign.Process.Pid) || (seen.UID == ownerUID && seen.GID == ownerGID) != (pid == owned.Process.Pid) {
+		if seen.ForeignNamespace != (pid == foreign.Process.Pid) ||
+			(seen.UID == ownerUID && seen.GID == ownerGID) != (pid == owned.Process.Pid) {
 			t.Errorf("process %d: %+v", i, seen)
 		}
 	}

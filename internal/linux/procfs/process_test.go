@@ -83,7 +83,8 @@ func TestForeignNamespaces(t *testing.T) {
 func TestCoMountedCgroups(t *testing.T) {
 	p := processes(t, hosttest.Load(t, "centos7"), procfs.Options{PIDs: []int{1890}})[1890]
 	for id, want := range map[string]string{
-		"cpu,cpuacct": "/system.slice/mysqld.service", "net_cls,net_prio": "/", "name=systemd": "/system.slice/mysqld.service",
+		"cpu,cpuacct": "/system.slice/mysqld.service", "net_cls,net_prio": "/",
+		"name=systemd": "/system.slice/mysqld.service",
 	} {
 		if p.Cgroups[id] != want {
 			t.Errorf("in %s the process is in %q, want %q", id, p.Cgroups[id], want)
@@ -97,7 +98,8 @@ func TestProcessOptions(t *testing.T) {
 	if len(got) != 2 || got[900].PID != 900 || got[1].PID != 1 {
 		t.Errorf("asked for 900, 1 and one that does not exist, got %v", got)
 	}
-	if want := []string{"LANG=C.UTF-8", "PGSYSCONFDIR=/etc/postgresql-common", "EMPTY="}; !slices.Equal(got[900].Env, want) {
+	if want := []string{"LANG=C.UTF-8", "PGSYSCONFDIR=/etc/postgresql-common", "EMPTY="}; !slices.Equal(got[900].Env,
+		want) {
 		t.Errorf("environment is %q, want %q", got[900].Env, want)
 	}
 	if list, err := h.Proc.Processes(procfs.Options{PIDs: []int{}}); err != nil || len(list) != 0 {
@@ -152,7 +154,8 @@ func TestHiddenProcesses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text = []byte(strings.Replace(string(text), "CapEff:	00000000a80425fb", "CapEff:	00000000a80c25fb", 1)) // CAP_SYS_PTRACE
+	text = []byte(strings.Replace(string(text), "CapEff:	00000000a80425fb", "CapEff:	00000000a80c25fb",
+		1)) // CAP_SYS_PTRACE
 	if err := os.WriteFile(status, text, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +223,8 @@ func TestLiveProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.Comm != "a) R (b" || p.PPID != os.Getpid() || p.Exe != real || !slices.Equal(p.Args, []string{program, "600"}) ||
+	if p.Comm != "a) R (b" || p.PPID != os.Getpid() || p.Exe != real ||
+		!slices.Equal(p.Args, []string{program, "600"}) ||
 		p.UID != os.Geteuid() || p.GID != os.Getegid() || p.Threads != 1 || p.Kernel || p.RT || p.ForeignNamespace {
 		t.Errorf("%+v", p)
 	}

@@ -20,7 +20,8 @@ func openat(dir int, name string, flags int) (int, error) {
 	var room [128]byte
 	path := append(append(room[:0], name...), 0)
 	for {
-		fd, _, errno := unix.RawSyscall6(unix.SYS_OPENAT, uintptr(dir), uintptr(unsafe.Pointer(&path[0])), uintptr(flags|unix.O_CLOEXEC|unix.O_LARGEFILE), 0, 0, 0)
+		fd, _, errno := unix.RawSyscall6(unix.SYS_OPENAT, uintptr(dir), uintptr(unsafe.Pointer(&path[0])),
+			uintptr(flags|unix.O_CLOEXEC|unix.O_LARGEFILE), 0, 0, 0)
 		switch errno {
 		case 0:
 			return int(fd), nil
@@ -37,7 +38,8 @@ func closeFD(fd int) { _, _, _ = unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0,
 // readOnce reads once.
 func readOnce(fd int, buf []byte) (int, error) {
 	for {
-		n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf)))
+		n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(buf))),
+			uintptr(len(buf)))
 		switch errno {
 		case 0:
 			return int(n), nil
@@ -68,7 +70,8 @@ func exists(dir int, name string) bool {
 func readlinkat(dir int, name string, buf []byte) (int, error) {
 	var room [64]byte
 	path := append(append(room[:0], name...), 0)
-	n, _, errno := unix.RawSyscall6(unix.SYS_READLINKAT, uintptr(dir), uintptr(unsafe.Pointer(&path[0])), uintptr(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf)), 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_READLINKAT, uintptr(dir), uintptr(unsafe.Pointer(&path[0])),
+		uintptr(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf)), 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}

@@ -61,7 +61,8 @@ symlink: ../../../../../etc/my.cnf
 	if got, err := h.Proc.ReadRootFile(8, "/etc/my.cnf", 5); err == nil {
 		t.Errorf("one byte over the limit gives %q", got)
 	}
-	if _, err := h.Proc.ReadRootFile(8, "/etc/none", 5); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "/etc/none") {
+	if _, err := h.Proc.ReadRootFile(8, "/etc/none", 5); !errors.Is(err, fs.ErrNotExist) ||
+		!strings.Contains(err.Error(), "/etc/none") {
 		t.Errorf("a missing file: %v", err)
 	}
 }
@@ -88,7 +89,8 @@ func TestProcRootFileOpensRegularFilesOnly(t *testing.T) {
 
 func TestOpenFiles(t *testing.T) {
 	got, err := hosttest.Load(t, "debian12").Proc.OpenFiles(900)
-	if want := []string{"/dev/null", "/tmp/old", "/var/log/postgresql/postgresql-15-main.log"}; err != nil || !slices.Equal(got, want) {
+	if want := []string{"/dev/null", "/tmp/old", "/var/log/postgresql/postgresql-15-main.log"}; err != nil ||
+		!slices.Equal(got, want) {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
 }

@@ -68,7 +68,8 @@ func (s scanned) edit(pid int, file, old, new string) {
 
 func (s scanned) rename(from, to int) {
 	s.t.Helper()
-	if err := os.Rename(filepath.Join(s.dir, fmt.Sprintf("proc/%d", from)), filepath.Join(s.dir, fmt.Sprintf("proc/%d", to))); err != nil {
+	if err := os.Rename(filepath.Join(s.dir, fmt.Sprintf("proc/%d", from)),
+		filepath.Join(s.dir, fmt.Sprintf("proc/%d", to))); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -333,7 +334,8 @@ func TestScannerFollowsEvents(t *testing.T) {
 	before := follow(nil, nil, true) // the first one sees everything
 	s.rename(1301, 30000)
 	follow(nil, nil, false) // nothing was told
-	if after := follow([]int{30000}, []int{1301}, true); after[30000].PID == 0 || after[1301].PID != 0 || len(after) != len(before) {
+	if after := follow([]int{30000}, []int{1301}, true); after[30000].PID == 0 || after[1301].PID != 0 ||
+		len(after) != len(before) {
 		t.Errorf("%d processes, before %d", len(after), len(before))
 	}
 	s.edit(900, "cmdline", "postgres", "different")

@@ -93,7 +93,8 @@ func TestParseArgs(t *testing.T) {
 }
 
 func TestParseStatus(t *testing.T) {
-	s, err := parseStatus([]byte("Name:\tx:y\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t9 10 \nNSpid:\t77\t3\t1\nFuture:\twhatever\nCapEff:\t0000000001000000\n"))
+	s, err := parseStatus([]byte("Name:\tx:y\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t9 10 " +
+		"\nNSpid:\t77\t3\t1\nFuture:\twhatever\nCapEff:\t0000000001000000\n"))
 	want := status{uid: 2, gid: 6, mixed: true, groups: []int{9, 10}, namespaces: 3, CapEffective: 1 << 24}
 	if err != nil || !reflect.DeepEqual(s, want) {
 		t.Errorf("got %+v, %v, want %+v", s, err, want)
@@ -102,7 +103,8 @@ func TestParseStatus(t *testing.T) {
 
 func TestHidesProcesses(t *testing.T) {
 	for option, want := range map[string]bool{
-		"rw": false, "hidepid=0": false, "hidepid=off": false, "hidepid=1": true, "hidepid=2": true, "hidepid=invisible": true, "hidepid=ptraceable": true,
+		"rw": false, "hidepid=0": false, "hidepid=off": false, "hidepid=1": true, "hidepid=2": true,
+		"hidepid=invisible": true, "hidepid=ptraceable": true,
 	} {
 		if got := hidesProcesses([]string{"rw", option}); got != want {
 			t.Errorf("%s: %t, want %t", option, got, want)

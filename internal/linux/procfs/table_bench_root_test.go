@@ -75,7 +75,8 @@ func used(who int) int64 {
 // crowd starts sleeping processes in a pid namespace of their own, so that all of them end with its first one.
 func crowd(b *testing.B) {
 	b.Helper()
-	cmd := exec.Command("sh", "-c", fmt.Sprintf("i=0; while [ $i -lt %d ]; do sleep 3600 & i=$((i+1)); done; echo ready; wait", crowdSize))
+	cmd := exec.Command("sh", "-c",
+		fmt.Sprintf("i=0; while [ $i -lt %d ]; do sleep 3600 & i=$((i+1)); done; echo ready; wait", crowdSize))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -141,14 +142,17 @@ func BenchmarkCrowd(b *testing.B) {
 	}{{"first/ps", 0.75}, {"second/ps", 0.35}, {"events/ps", 0.05}} {
 		median := ratios[i][len(ratios[i])/2]
 		b.ReportMetric(median, bound.name)
-		said = append(said, fmt.Sprintf("%s %.3f (%.3f to %.3f)", bound.name, median, ratios[i][0], ratios[i][len(ratios[i])-1]))
+		said = append(said, fmt.Sprintf("%s %.3f (%.3f to %.3f)", bound.name, median, ratios[i][0],
+			ratios[i][len(ratios[i])-1]))
 		if median > bound.most*same[len(same)-1] { // met, or within what ps is off against itself
-			b.Errorf("%s: %.3f, more than %.2f, ps against itself %.2f to %.2f", bound.name, median, bound.most, same[0], same[len(same)-1])
+			b.Errorf("%s: %.3f, more than %.2f, ps against itself %.2f to %.2f", bound.name, median, bound.most,
+				same[0], same[len(same)-1])
 		}
 	}
 	b.ReportMetric(memory, "MiB")
 	if memory > 60 {
 		b.Errorf("it needs %.0f MiB", memory)
 	}
-	b.Logf("%s; ps against itself %.2f to %.2f; %.0f MiB at most", strings.Join(said, ", "), same[0], same[len(same)-1], memory)
+	b.Logf("%s; ps against itself %.2f to %.2f; %.0f MiB at most", strings.Join(said, ", "), same[0], same[len(same)-1],
+		memory)
 }

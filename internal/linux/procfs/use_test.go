@@ -19,7 +19,8 @@ func TestUse(t *testing.T) {
 	}
 	const stat = "7 (a) b) S 1 7 7 0 -1 4194304 1 0 0 0 250 50 0 0 20 0 5 0 900 1000 25 1 1 1"
 	got, err := parseUse([]byte(stat), []byte("rchar: 9\nread_bytes: 4096\nwrite_bytes: 8192\n"), 4096)
-	if want := (ProcessUse{CPU: 3 * time.Second, Resident: 25 * 4096, Read: 4096, Written: 8192}); err != nil || got != want {
+	if want := (ProcessUse{CPU: 3 * time.Second, Resident: 25 * 4096, Read: 4096, Written: 8192}); err != nil ||
+		got != want {
 		t.Errorf("used %+v, %v, want %+v", got, err, want)
 	}
 	for _, bad := range []string{"", "7 (a) S 1", strings.Replace(stat, "250", "x", 1)} {

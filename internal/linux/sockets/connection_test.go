@@ -65,7 +65,8 @@ func TestConnections(t *testing.T) {
 func TestParseConnections(t *testing.T) {
 	const heading = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 	line := func(local, remote, state string, inode int) string {
-		return "   0: " + local + " " + remote + " " + state + " 00000000:00000000 00:00000000 00000000  1000        0 " + strconv.Itoa(inode) + " 1\n"
+		return "   0: " + local + " " + remote + " " + state +
+			" 00000000:00000000 00:00000000 00000000  1000        0 " + strconv.Itoa(inode) + " 1\n"
 	}
 	all, err := parseConnections([]byte(heading +
 		line("0100007F:C350", "0100007F:0CEA", "01", 10) +
@@ -77,7 +78,8 @@ func TestParseConnections(t *testing.T) {
 	if all[0].remote != all[1].local || all[0].local != all[1].remote || all[0].remote.String() != "127.0.0.1:3306" {
 		t.Errorf("the two ends of one connection are %v", all)
 	}
-	for _, bad := range []string{"x\n", line("0100007F", "0100007F:0CEA", "01", 1), line("0100007F:0CEA", "zz:1", "01", 1)} {
+	for _, bad := range []string{"x\n", line("0100007F", "0100007F:0CEA", "01", 1),
+		line("0100007F:0CEA", "zz:1", "01", 1)} {
 		if _, err := parseConnections([]byte(heading + bad)); err == nil {
 			t.Errorf("%q is taken", bad)
 		}

@@ -40,7 +40,8 @@ func New(root *sysroot.FS) Tables { return Tables{root, procfs.New(root)} }
 // named in the error, beside the rest.
 func (h Tables) Listeners(pids []int) (map[int][]Listener, error) {
 	tables := map[string]map[string]Listener{} // by network namespace, then by inode
-	return ofEach(pids, "find listening sockets", func(pid int) ([]Listener, error) { return h.listenersOf(pid, tables) })
+	return ofEach(pids, "find listening sockets",
+		func(pid int) ([]Listener, error) { return h.listenersOf(pid, tables) })
 }
 
 // ofEach gathers what is found out about each process; one that has exited is left out, and any other trouble is named.
@@ -77,7 +78,9 @@ func (h Tables) listenersOf(pid int, tables map[string]map[string]Listener) ([]L
 
 // socketsOf gives the inode numbers of the sockets that a process has open, with its network namespace and the table
 // of that by inode, which is read once for all processes in it. Of a process without sockets there is neither.
-func (h Tables) socketsOf(pid int, tables map[string]map[string]Listener, read func(procfs.Dir) (map[string]Listener, error)) (inodes []string, namespace string, table map[string]Listener, err error) {
+func (h Tables) socketsOf(pid int, tables map[string]map[string]Listener,
+	read func(procfs.Dir) (map[string]Listener, error)) (inodes []string, namespace string, table map[string]Listener,
+	err error) {
 	dir, err := h.proc.OpenProc(pid)
 	if err != nil {
 		return nil, "", nil, err

@@ -42,7 +42,8 @@ func TestListenersOfThisProcess(t *testing.T) {
 			continue
 		}
 		defer l.Close()
-		want = append(want, sockets.Listener{Network: "tcp", Address: l.Addr().String(), Port: l.Addr().(*net.TCPAddr).Port})
+		want = append(want, sockets.Listener{Network: "tcp", Address: l.Addr().String(),
+			Port: l.Addr().(*net.TCPAddr).Port})
 	}
 	socket := filepath.Join(dir, "a b.sock")
 	l, err := net.Listen("unix", socket)

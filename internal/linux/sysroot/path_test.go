@@ -50,7 +50,8 @@ symlink: `+outside+`
 		}
 	}
 	for name, want := range map[string]error{
-		"/nowhere": fs.ErrNotExist, "/var/dangling": fs.ErrNotExist, "/var/out": fs.ErrNotExist, "/var/loop": syscall.ELOOP,
+		"/nowhere": fs.ErrNotExist, "/var/dangling": fs.ErrNotExist, "/var/out": fs.ErrNotExist,
+		"/var/loop": syscall.ELOOP,
 	} {
 		if got, err := h.Root.EvalSymlinks(name); !errors.Is(err, want) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s gives %q, %v, want %v", name, got, err, want)

@@ -10,11 +10,13 @@ import (
 // ErrNoAnswer says that a file system or a disk did not answer in time: a dead NFS server, a device-mapper device
 // that is suspended, a multipath device without a path that queues. Whoever waits for one of these cannot be woken,
 // not even by SIGKILL.
-var ErrNoAnswer = errors.New("its file system has not answered for a while; the disk or the server below it may be dead")
+var ErrNoAnswer = errors.New("its file system has not answered for a while; the disk or the server below it may be " +
+	"dead")
 
 // errCrowded says that a question was not asked at all. What it is about may be well: each question to a dead disk
 // keeps a thread.
-var errCrowded = fmt.Errorf("it was not looked at, since %d questions to file systems that do not answer are open already", mostWaiting)
+var errCrowded = fmt.Errorf("it was not looked at, since %d questions to file systems that do not answer are open "+
+	"already", mostWaiting)
 
 // How long is waited for what a disk may hold up, and how many may wait at a time: each keeps a thread of the
 // kernel's until the disk answers.

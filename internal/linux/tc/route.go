@@ -67,7 +67,8 @@ func choose(routes []route, on string, prefix netip.Prefix) (int, error) {
 	var fit []route
 	for _, r := range routes {
 		switch {
-		case on == Default && r.to.Bits() == 0, on != Default && r.to.Bits() <= prefix.Bits() && r.to.Contains(prefix.Addr()):
+		case on == Default && r.to.Bits() == 0, on != Default && r.to.Bits() <= prefix.Bits() &&
+			r.to.Contains(prefix.Addr()):
 			fit = append(fit, r)
 		}
 	}

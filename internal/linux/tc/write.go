@@ -48,7 +48,8 @@ func (k *Conn) Write(verb Verb, object Object, index int, r Record) error {
 	if object == QdiscObject && r.AtHook() {
 		defer hurry()()
 	}
-	message := &nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Handle: uint32(r.Handle), Parent: uint32(r.Parent)}
+	message := &nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Handle: uint32(r.Handle),
+		Parent: uint32(r.Parent)}
 	if object == FilterObject {
 		message.Info = r.Info
 		if verb == Delete {

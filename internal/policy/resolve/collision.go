@@ -126,7 +126,8 @@ func instead(l *blockdev.Layer) string {
 	const disk = "name the disk below it, if there is one"
 	return cmp.Or(map[blockdev.FilesystemKind]string{
 		blockdev.InMemory: "memory.max bounds what it may take",
-		blockdev.OnNetwork: "its server can limit it: the kernel itself sends and receives for it, so that `network:` of " +
+		blockdev.OnNetwork: "its server can limit it: the kernel itself sends and receives for it, so that " +
+			"`network:` of " +
 			"the group does not see it either",
 		blockdev.OnPool: "a file system on a ZFS volume (zvol) can be limited, and cpu.limit bounds what the " +
 			"group can ask for",

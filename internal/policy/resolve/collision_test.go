@@ -100,7 +100,8 @@ func TestOverlaps(t *testing.T) {
 // What no limit can hold comes with what helps.
 func TestInstead(t *testing.T) {
 	for kind, want := range map[blockdev.FilesystemKind]string{
-		blockdev.InMemory: "memory.max", blockdev.OnNetwork: "server", blockdev.OnPool: "zvol", blockdev.OnOthers: "upper directory",
+		blockdev.InMemory: "memory.max", blockdev.OnNetwork: "server", blockdev.OnPool: "zvol",
+		blockdev.OnOthers:  "upper directory",
 		blockdev.OfProcess: "process that serves it",
 		blockdev.OfKernel:  "name the disk", blockdev.OnUnknown: "name the disk",
 	} {

@@ -133,7 +133,8 @@ func (r diskLimits) whole(s policy.Setting, l *blockdev.Layer) *blockdev.Layer {
 }
 
 // auxiliary are the links that the disks of a limit are not found by.
-var auxiliary = []string{blockdev.RolePath, blockdev.RoleCache, blockdev.RoleLog, blockdev.RoleMetadata, blockdev.RoleLower,
+var auxiliary = []string{blockdev.RolePath, blockdev.RoleCache, blockdev.RoleLog, blockdev.RoleMetadata,
+	blockdev.RoleLower,
 	blockdev.RoleSnapshot}
 
 // onLeaves shares a limit over the disks that a layer is on in the end: evenly, which is where a split by use begins.
@@ -200,7 +201,8 @@ func share(v policy.Value, n int64) (policy.Value, bool) {
 
 // mirrored says whether what is written to a layer goes to several disks each time.
 func mirrored(l *blockdev.Layer) bool {
-	several := l.Kind == blockdev.RAID && !strings.HasPrefix(l.Detail, "raid0") && !strings.HasPrefix(l.Detail, "linear") ||
+	several := l.Kind == blockdev.RAID && !strings.HasPrefix(l.Detail, "raid0") &&
+		!strings.HasPrefix(l.Detail, "linear") ||
 		l.Kind == blockdev.Volume && l.Detail == "RAID" || l.Type == "btrfs" &&
 		(strings.Contains(l.Detail, "raid1") || strings.Contains(l.Detail, "raid5") || strings.Contains(l.Detail,
 			"raid6"))

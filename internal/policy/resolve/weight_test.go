@@ -148,7 +148,8 @@ func TestRolesWeights(t *testing.T) {
 	if got := fmt.Sprint(groups("")); got != "map[backup:[=10 ] base:[=1000 ]]" {
 		t.Errorf("without a disk: %s", got)
 	}
-	if got := fmt.Sprint(groups("    io: [{on: /dev/sda, weight: 700}]\n")); got != "map[backup:[8:0=10 bfq] base:[8:0=700 bfq]]" {
+	if got := fmt.Sprint(groups("    io: [{on: /dev/sda, weight: " +
+		"700}]\n")); got != "map[backup:[8:0=10 bfq] base:[8:0=700 bfq]]" {
 		t.Errorf("on sda: %s", got)
 	}
 	if got := fmt.Sprint(groups("    io: [{weight: 700}]\n")); got != "map[backup:[=10 ] base:[=700 ]]" {

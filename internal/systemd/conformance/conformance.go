@@ -63,7 +63,8 @@ var OverBus = []string{"a unit that is not there", "results of jobs", "a scope",
 
 // Brief are the cases on which the verbs stand, for a run that has little time.
 var Brief = []string{
-	"a limit reaches its file", "a reload undoes what was written behind its back", "all or none", "a keeper", "a scope", "a slice that waits for the restart",
+	"a limit reaches its file", "a reload undoes what was written behind its back", "all or none", "a keeper",
+	"a scope", "a slice that waits for the restart",
 }
 
 // Run runs every case, or those named, on a subject of its own.

@@ -29,7 +29,8 @@ func model(o systemdfake.Options, bus bool) func(*testing.T) conformance.Subject
 			cgroups = 2
 		}
 		return conformance.Subject{
-			Manager: client, Options: options, Name: "bhc1", Sleep: []string{"/bin/sleep", "1000"}, Absent: "/bin/no-such-program",
+			Manager: client, Options: options, Name: "bhc1", Sleep: []string{"/bin/sleep", "1000"},
+			Absent:  "/bin/no-such-program",
 			Cgroups: cgroups, Host: modelHost{m}, Spawn: func(testing.TB) int { return m.Spawn() },
 		}
 	}

@@ -9,12 +9,14 @@ import (
 )
 
 var propertyCases = []testCase{
-	{"the table of properties", theTable}, {"values out of range", outOfRange}, {"all or none", allOrNone}, {"lists are replaced", lists},
+	{"the table of properties", theTable}, {"values out of range", outOfRange}, {"all or none", allOrNone},
+	{"lists are replaced", lists},
 	{"a limit reaches its file", reaches},
 }
 
 var fileCases = []testCase{
-	{"a reload undoes what was written behind its back", reloadUndoes}, {"runtime over persistent", lifetimes}, {"a drop-in over a property", dropInWins},
+	{"a reload undoes what was written behind its back", reloadUndoes}, {"runtime over persistent", lifetimes},
+	{"a drop-in over a property", dropInWins},
 	{"a slice that waits for the restart", sliceWaits}, {"no override is left", overridesGo},
 }
 
@@ -69,17 +71,21 @@ func theTable(b *bench) {
 func outOfRange(b *bench) {
 	name := b.slice("a")
 	for _, p := range []systemd.Property{
-		{Name: "MemoryMax", Value: uint64(0)}, {Name: "MemoryHigh", Value: uint64(0)}, {Name: "CPUWeight", Value: uint64(10001)}, {Name: "IOWeight", Value: uint64(0)},
-		{Name: "CPUQuotaPerSecUSec", Value: uint64(0)}, {Name: "TasksMax", Value: uint64(0)}, {Name: "MemoryMax", Value: "64M"}, {Name: "CPUAccounting", Value: "yes"},
+		{Name: "MemoryMax", Value: uint64(0)}, {Name: "MemoryHigh", Value: uint64(0)},
+		{Name: "CPUWeight", Value: uint64(10001)}, {Name: "IOWeight", Value: uint64(0)},
+		{Name: "CPUQuotaPerSecUSec", Value: uint64(0)}, {Name: "TasksMax", Value: uint64(0)},
+		{Name: "MemoryMax", Value: "64M"}, {Name: "CPUAccounting", Value: "yes"},
 	} {
 		b.fails(b.SetProperties(b.ctx, name, systemd.Runtime, p), systemd.ErrInvalid)
 	}
-	b.fails(b.SetProperties(b.ctx, name, systemd.Runtime, systemd.Property{Name: "NoSuchThing", Value: uint64(1)}), systemd.ErrNoProperty)
+	b.fails(b.SetProperties(b.ctx, name, systemd.Runtime, systemd.Property{Name: "NoSuchThing", Value: uint64(1)}),
+		systemd.ErrNoProperty)
 }
 
 func allOrNone(b *bench) {
 	name := b.slice("a")
-	err := b.SetProperties(b.ctx, name, systemd.Runtime, systemd.Property{Name: "MemoryMax", Value: mib(64)}, systemd.Property{Name: "NoSuchThing", Value: uint64(1)})
+	err := b.SetProperties(b.ctx, name, systemd.Runtime, systemd.Property{Name: "MemoryMax", Value: mib(64)},
+		systemd.Property{Name: "NoSuchThing", Value: uint64(1)})
 	b.fails(err, systemd.ErrNoProperty)
 	got, err := b.Properties(b.ctx, name, "MemoryMax", "NoSuchThing")
 	if b.must(err); len(got) != 1 || got["MemoryMax"] != systemd.Infinity {
@@ -103,7 +109,8 @@ func lists(b *bench) {
 }
 
 func reaches(b *bench) {
-	name := b.slice("a", systemd.Property{Name: "MemoryMax", Value: mib(128)}, systemd.Property{Name: "CPUWeight", Value: uint64(321)})
+	name := b.slice("a", systemd.Property{Name: "MemoryMax", Value: mib(128)},
+		systemd.Property{Name: "CPUWeight", Value: uint64(321)})
 	dir := b.unit(name).ControlGroup
 	b.holds(dir, b.memory(), "134217728")
 	if b.Cgroups == 2 {
@@ -129,7 +136,8 @@ func reloadUndoes(b *bench) {
 func lifetimes(b *bench) {
 	name := b.service(b.Name + ".service")
 	dir := b.unit(name).ControlGroup
-	b.must(b.SetProperties(b.ctx, name, systemd.Runtime, systemd.Property{Name: "MemoryMax", Value: mib(128)}), b.Reload(b.ctx))
+	b.must(b.SetProperties(b.ctx, name, systemd.Runtime, systemd.Property{Name: "MemoryMax", Value: mib(128)}),
+		b.Reload(b.ctx))
 	b.holds(dir, b.memory(), "134217728") // alone, a runtime one outlives a reload
 	b.must(b.SetProperties(b.ctx, name, systemd.Persistent, systemd.Property{Name: "MemoryMax", Value: mib(64)}))
 	b.must(b.SetProperties(b.ctx, name, systemd.Runtime, systemd.Property{Name: "MemoryMax", Value: mib(32)}))
@@ -154,7 +162,8 @@ func sliceWaits(b *bench) {
 	name := b.service(b.Name + ".service")
 	want := systemd.DropIn{Unit: name, Lines: []string{"Slice=" + slice}}
 	b.must(b.ChangeDropIns(b.ctx, want))
-	if u := b.unit(name); u.Slice != slice || u.ControlGroup != "/system.slice/"+name || len(u.DropInPaths) != 1 || u.NeedDaemonReload {
+	if u := b.unit(name); u.Slice != slice || u.ControlGroup != "/system.slice/"+name || len(u.DropInPaths) != 1 ||
+		u.NeedDaemonReload {
 		b.Errorf("with the drop-in: %+v", u)
 	}
 	mine, err := b.DropIns()
@@ -189,7 +198,9 @@ func overridesGo(b *bench) {
 	if b.must(err); len(original) != 1 {
 		b.Fatalf("overrides %v", original)
 	}
-	b.must(b.SetProperties(b.ctx, name, systemd.Persistent, systemd.Property{Name: "MemoryMax", Value: systemd.Infinity}, systemd.Property{Name: "CPUWeight", Value: uint64(10)}))
+	b.must(b.SetProperties(b.ctx, name, systemd.Persistent,
+		systemd.Property{Name: "MemoryMax", Value: systemd.Infinity},
+		systemd.Property{Name: "CPUWeight", Value: uint64(10)}))
 	b.must(b.SetProperties(b.ctx, name, systemd.Runtime, systemd.Property{Name: "TasksMax", Value: uint64(99)}))
 	now, err := b.Overrides(name)
 	if b.must(err); len(now) != 3 {
@@ -206,7 +217,8 @@ func overridesGo(b *bench) {
 }
 
 func watch(b *bench) {
-	reasons := systemd.Watch(b.ctx, systemd.WatchOptions{Options: b.Options, Units: func(name string) bool { return strings.HasPrefix(name, b.Name) }})
+	reasons := systemd.Watch(b.ctx, systemd.WatchOptions{Options: b.Options,
+		Units: func(name string) bool { return strings.HasPrefix(name, b.Name) }})
 	expect := func(want ...systemd.Reason) {
 		b.Helper()
 		limit := time.NewTimer(20 * time.Second)
@@ -233,7 +245,8 @@ func watch(b *bench) {
 	pid := b.Spawn(b.T)
 	scope := b.Name + "-a.scope"
 	b.must(b.StartScope(b.ctx, systemd.Transient{Name: scope, PIDs: []int{pid}}))
-	expect(systemd.Reason{Kind: systemd.JobRemoved, Unit: scope}, systemd.Reason{Kind: systemd.UnitChanged, Unit: scope})
+	expect(systemd.Reason{Kind: systemd.JobRemoved, Unit: scope},
+		systemd.Reason{Kind: systemd.UnitChanged, Unit: scope})
 	b.Host.Kill(pid)
 	expect(systemd.Reason{Kind: systemd.UnitRemoved, Unit: scope})
 }

@@ -128,10 +128,12 @@ func sweep(t *testing.T, name string) {
 				continue
 			}
 			left++
-			if full, err := m.Unit(ctx, u.Name); err == nil && full.ControlGroup != "" && unitname.TypeOf(u.Name) != "slice" {
+			if full, err := m.Unit(ctx, u.Name); err == nil && full.ControlGroup != "" &&
+				unitname.TypeOf(u.Name) != "slice" {
 				killAll(full.ControlGroup)
 			}
-			if err := m.Stop(ctx, u.Name); err != nil && !errors.Is(err, systemd.ErrBusy) && !errors.Is(err, systemd.ErrNoUnit) {
+			if err := m.Stop(ctx, u.Name); err != nil && !errors.Is(err, systemd.ErrBusy) &&
+				!errors.Is(err, systemd.ErrNoUnit) {
 				t.Logf("sweep: %v", err)
 			}
 			if err := m.ResetFailed(ctx, u.Name); err != nil && !errors.Is(err, systemd.ErrNoUnit) {

@@ -9,7 +9,8 @@ import (
 )
 
 var transientCases = []testCase{
-	{"a slice", aSlice}, {"a slice in which units run", busySlice}, {"a keeper", aKeeper}, {"what can be attached where", attachRules},
+	{"a slice", aSlice}, {"a slice in which units run", busySlice}, {"a keeper", aKeeper},
+	{"what can be attached where", attachRules},
 	{"a keeper that hands controllers down", handsDown},
 	{"a scope", aScope}, {"a command", aCommand}, {"transient units that are refused", refusedTransients},
 }
@@ -28,10 +29,12 @@ func aSlice(b *bench) {
 		b.Errorf("it lies in %q, want %q, and that active", u.Slice, parent)
 	}
 	b.holds(dir, b.memory(), "134217728")
-	b.fails(b.StartSlice(b.ctx, systemd.Transient{Name: name, Properties: []systemd.Property{limit}}), systemd.ErrExists)
+	b.fails(b.StartSlice(b.ctx, systemd.Transient{Name: name, Properties: []systemd.Property{limit}}),
+		systemd.ErrExists)
 
 	// What is called persistent is as transient as the unit, and outlives a reload.
-	b.must(b.SetProperties(b.ctx, name, systemd.Persistent, systemd.Property{Name: "MemoryMax", Value: mib(64)}), b.Reload(b.ctx))
+	b.must(b.SetProperties(b.ctx, name, systemd.Persistent, systemd.Property{Name: "MemoryMax", Value: mib(64)}),
+		b.Reload(b.ctx))
 	b.holds(dir, b.memory(), "67108864")
 	overrides, err := b.Overrides(name)
 	if b.must(err); len(overrides) != 1 || !strings.HasPrefix(overrides[0].Path, "/run/systemd/transient/") {
@@ -164,7 +167,8 @@ func aScope(b *bench) {
 		b.Errorf("%+v, its process in %q", u, b.Host.GroupOf(pid))
 	}
 	// A running unit stays in its slice.
-	b.fails(b.SetProperties(b.ctx, name, systemd.Runtime, systemd.Property{Name: "Slice", Value: "system.slice"}), systemd.ErrNoProperty)
+	b.fails(b.SetProperties(b.ctx, name, systemd.Runtime, systemd.Property{Name: "Slice", Value: "system.slice"}),
+		systemd.ErrNoProperty)
 	b.fails(b.StartScope(b.ctx, systemd.Transient{Name: name, Slice: slice, PIDs: []int{pid}}), systemd.ErrExists)
 	b.Host.Kill(pid)
 	b.gone(name)
@@ -179,7 +183,8 @@ func aScope(b *bench) {
 func aCommand(b *bench) {
 	slice := b.slice("reports")
 	name := b.Name + "-reports-run.service"
-	b.must(b.StartService(b.ctx, systemd.Transient{Name: name, Slice: slice, Exec: b.Sleep, Dir: "/", Env: []string{"A=b"}, Description: "odd % text"}))
+	b.must(b.StartService(b.ctx, systemd.Transient{Name: name, Slice: slice, Exec: b.Sleep, Dir: "/",
+		Env: []string{"A=b"}, Description: "odd % text"}))
 	u := b.unit(name)
 	if !u.Active() || b.Host.GroupOf(u.MainPID) != u.ControlGroup || u.Slice != slice {
 		b.Errorf("%+v", u)
@@ -191,7 +196,8 @@ func aCommand(b *bench) {
 	b.must(b.StartService(b.ctx, systemd.Transient{Name: name, Slice: slice, Exec: []string{b.Absent}}))
 	b.gone(name)
 	exec := []systemd.Property{{Name: "Type", Value: "exec"}}
-	b.ended(b.StartService(b.ctx, systemd.Transient{Name: name, Slice: slice, Exec: []string{b.Absent}, Properties: exec}), systemd.ResultFailed)
+	b.ended(b.StartService(b.ctx, systemd.Transient{Name: name, Slice: slice, Exec: []string{b.Absent},
+		Properties: exec}), systemd.ResultFailed)
 	b.gone(name)
 }
 
@@ -200,16 +206,22 @@ func refusedTransients(b *bench) {
 	scope, service := b.Name+"-a-x.scope", b.Name+"-a-x.service"
 	pid := b.Spawn(b.T)
 	b.fails(b.StartScope(b.ctx, systemd.Transient{Name: scope, Slice: slice}), systemd.ErrInvalid)
-	b.fails(b.StartScope(b.ctx, systemd.Transient{Name: scope, Slice: slice, PIDs: []int{1<<22 - 1}}), systemd.ErrNoProcess)
+	b.fails(b.StartScope(b.ctx, systemd.Transient{Name: scope, Slice: slice, PIDs: []int{1<<22 - 1}}),
+		systemd.ErrNoProcess)
 	b.fails(b.StartScope(b.ctx, systemd.Transient{Name: scope, Slice: "noslice", PIDs: []int{pid}}), systemd.ErrInvalid)
 	b.fails(b.StartService(b.ctx, systemd.Transient{Name: service, Slice: slice}), systemd.ErrInvalid)
 	unknown := []systemd.Property{{Name: "NoSuchThing", Value: uint64(1)}}
-	b.fails(b.StartService(b.ctx, systemd.Transient{Name: service, Slice: slice, Exec: b.Sleep, Properties: unknown}), systemd.ErrNoProperty)
-	b.fails(b.StartSlice(b.ctx, systemd.Transient{Name: b.Name + "-x.slice", Properties: unknown}), systemd.ErrNoProperty)
+	b.fails(b.StartService(b.ctx, systemd.Transient{Name: service, Slice: slice, Exec: b.Sleep, Properties: unknown}),
+		systemd.ErrNoProperty)
+	b.fails(b.StartSlice(b.ctx, systemd.Transient{Name: b.Name + "-x.slice", Properties: unknown}),
+		systemd.ErrNoProperty)
 	units, err := b.Units(b.ctx)
 	b.must(err)
 	for _, name := range []string{scope, service, b.Name + "-x.slice"} {
-		if slices.ContainsFunc(units, func(s systemd.Status) bool { return s.Name == name && s.ActiveState != "inactive" }) {
+		if slices.ContainsFunc(units, func(s systemd.Status) bool {
+			return s.Name == name &&
+				s.ActiveState != "inactive"
+		}) {
 			b.Errorf("%s was made all the same", name)
 		}
 	}

@@ -55,8 +55,10 @@ func unusable(b *bench) {
 func aService(b *bench) {
 	u := b.unit(b.service(b.Name + ".service"))
 	for what, is := range map[string][2]string{
-		"load state": {u.LoadState, systemd.LoadLoaded}, "sub-state": {u.SubState, "running"}, "type": {u.Type, "simple"}, "KillMode": {u.KillMode, "control-group"},
-		"slice": {u.Slice, "system.slice"}, "directory": {u.ControlGroup, "/system.slice/" + u.Name}, "file": {u.FragmentPath, "/etc/systemd/system/" + u.Name},
+		"load state": {u.LoadState, systemd.LoadLoaded}, "sub-state": {u.SubState, "running"},
+		"type": {u.Type, "simple"}, "KillMode": {u.KillMode, "control-group"},
+		"slice": {u.Slice, "system.slice"}, "directory": {u.ControlGroup, "/system.slice/" + u.Name},
+		"file":                          {u.FragmentPath, "/etc/systemd/system/" + u.Name},
 		"directory of the main process": {b.Host.GroupOf(u.MainPID), u.ControlGroup},
 	} {
 		if is[0] != is[1] {
@@ -68,11 +70,13 @@ func aService(b *bench) {
 	}
 	b.must(b.Start(b.ctx, u.Name)) // what runs already is done
 	units, err := b.Units(b.ctx)
-	if b.must(err); !slices.ContainsFunc(units, func(s systemd.Status) bool { return s.Name == u.Name && s.ActiveState == "active" }) {
+	if b.must(err); !slices.ContainsFunc(units,
+		func(s systemd.Status) bool { return s.Name == u.Name && s.ActiveState == "active" }) {
 		b.Errorf("the list lacks %s", u.Name)
 	}
 	b.must(b.Stop(b.ctx, u.Name))
-	if after := b.unit(u.Name); after.Active() || after.ControlGroup != "" || after.MainPID != 0 || b.Host.Alive(u.MainPID) {
+	if after := b.unit(u.Name); after.Active() || after.ControlGroup != "" || after.MainPID != 0 ||
+		b.Host.Alive(u.MainPID) {
 		b.Errorf("after stop: %+v", after)
 	}
 }
@@ -131,7 +135,8 @@ func refusedStarts(b *bench) {
 
 func results(b *bench) {
 	fails := b.file(b.Name+"fails.service", "[Service]", "Type=oneshot", "ExecStart=/bin/false")
-	needs := b.file(b.Name+"needs.service", "[Unit]", "Requires="+fails, "After="+fails, "[Service]", "ExecStart="+b.Sleep[0]+" "+b.Sleep[1])
+	needs := b.file(b.Name+"needs.service", "[Unit]", "Requires="+fails, "After="+fails, "[Service]",
+		"ExecStart="+b.Sleep[0]+" "+b.Sleep[1])
 	b.ended(b.Start(b.ctx, fails), systemd.ResultFailed)
 	if u := b.unit(fails); u.ActiveState != "failed" || u.Result != "exit-code" {
 		b.Errorf("%+v", u)
@@ -139,12 +144,14 @@ func results(b *bench) {
 	b.must(b.ResetFailed(b.ctx, fails))
 	b.ended(b.Start(b.ctx, needs), systemd.ResultDependency)
 
-	slow := b.file(b.Name+"slow.service", "[Service]", "Type=notify", "TimeoutStartSec=1", "ExecStart="+b.Sleep[0]+" "+b.Sleep[1])
+	slow := b.file(b.Name+"slow.service", "[Service]", "Type=notify", "TimeoutStartSec=1",
+		"ExecStart="+b.Sleep[0]+" "+b.Sleep[1])
 	b.ended(b.Start(b.ctx, slow), systemd.ResultFailed) // of the unit it is a timeout, of the job a failure
 	if u := b.unit(slow); u.ActiveState != "failed" || u.Result != "timeout" {
 		b.Errorf("%+v", u)
 	}
-	limited := b.file(b.Name+"limited.service", "[Unit]", "JobTimeoutSec=1", "[Service]", "Type=notify", "TimeoutStartSec=60", "ExecStart="+b.Sleep[0]+" "+b.Sleep[1])
+	limited := b.file(b.Name+"limited.service", "[Unit]", "JobTimeoutSec=1", "[Service]", "Type=notify",
+		"TimeoutStartSec=60", "ExecStart="+b.Sleep[0]+" "+b.Sleep[1])
 	b.ended(b.Start(b.ctx, limited), systemd.ResultTimeout)
 	if u := b.unit(limited); u.ActiveState != "activating" {
 		b.Errorf("%+v", u)
@@ -153,7 +160,8 @@ func results(b *bench) {
 }
 
 func tooLong(b *bench) {
-	slow := b.file(b.Name+"slow.service", "[Service]", "Type=notify", "TimeoutStartSec=60", "ExecStart="+b.Sleep[0]+" "+b.Sleep[1])
+	slow := b.file(b.Name+"slow.service", "[Service]", "Type=notify", "TimeoutStartSec=60",
+		"ExecStart="+b.Sleep[0]+" "+b.Sleep[1])
 	o := b.Options
 	o.JobTimeout = 500 * time.Millisecond
 	impatient, err := systemd.Connect(b.ctx, o)
@@ -169,7 +177,8 @@ func tooLong(b *bench) {
 }
 
 func overtaken(b *bench) {
-	slow := b.file(b.Name+"slow.service", "[Service]", "Type=notify", "TimeoutStartSec=60", "ExecStart="+b.Sleep[0]+" "+b.Sleep[1])
+	slow := b.file(b.Name+"slow.service", "[Service]", "Type=notify", "TimeoutStartSec=60",
+		"ExecStart="+b.Sleep[0]+" "+b.Sleep[1])
 	started := make(chan error, 1)
 	go func() { started <- b.Start(b.ctx, slow) }()
 	b.until("the start is under way", func() bool { return b.unit(slow).ActiveState == "activating" })

@@ -17,9 +17,11 @@ import (
 // startTransient makes a unit from properties. The file it is kept in is written first, so that a reload finds it.
 func (m *Manager) startTransient(name string, list []pair) ([]any, func(), *dbus.Error) {
 	if u := m.units[name]; u != nil || m.loaded(name).fragment != "" || m.loaded(name).load == "masked" {
-		return nil, nil, fail("org.freedesktop.systemd1.UnitExists", "Unit %s was already loaded or has a fragment file.", name)
+		return nil, nil, fail("org.freedesktop.systemd1.UnitExists",
+			"Unit %s was already loaded or has a fragment file.", name)
 	}
-	u := &unit{name: name, load: "loaded", active: "inactive", sub: "dead", result: "success", files: map[string]string{}, subgroups: map[string]bool{}}
+	u := &unit{name: name, load: "loaded", active: "inactive", sub: "dead", result: "success",
+		files: map[string]string{}, subgroups: map[string]bool{}}
 	files, err := m.encode(u, list, true)
 	if err != nil {
 		return nil, nil, err
@@ -34,7 +36,8 @@ func (m *Manager) startTransient(name string, list []pair) ([]any, func(), *dbus
 	}
 	if unitname.TypeOf(name) == "scope" && len(pids) == 0 {
 		return nil, nil, fail("org.freedesktop.DBus.Error.FileNotFound",
-			"Unit %s failed to load properly, please adjust/correct and reload service manager: No such file or directory", name)
+			"Unit %s failed to load properly, please adjust/correct and reload service manager: No such file or "+
+				"directory", name)
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "# Do not edit.\n[%s]\n", section(name))
@@ -60,7 +63,8 @@ func (m *Manager) pidsOf(name string, lines []string) ([]int, *dbus.Error) {
 	for _, text := range strings.Fields(strings.TrimPrefix(lines[0], "PIDs=")) {
 		pid, _ := strconv.Atoi(text)
 		if m.processes[pid] == nil {
-			return nil, fail("org.freedesktop.DBus.Error.UnixProcessIdUnknown", "Process with ID %d does not exist.", pid)
+			return nil, fail("org.freedesktop.DBus.Error.UnixProcessIdUnknown", "Process with ID %d does not exist.",
+				pid)
 		}
 		pids = append(pids, pid)
 	}

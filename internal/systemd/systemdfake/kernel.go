@@ -45,7 +45,8 @@ func (m *Manager) mirror(u *unit) {
 		}
 		kind := unitname.TypeOf(u.name)
 		// A list of devices has a line for each, which the model of the kernel takes one at a time.
-		if file == "" || !r.Known(m.version, kind) || r.Name == "OOMPolicy" || r.Form == systemd.FormFlag || r.Form == systemd.FormDevices {
+		if file == "" || !r.Known(m.version, kind) || r.Name == "OOMPolicy" || r.Form == systemd.FormFlag ||
+			r.Form == systemd.FormDevices {
 			continue
 		}
 		if _, done := files[file]; !done {

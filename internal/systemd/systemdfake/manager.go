@@ -116,7 +116,8 @@ func New(tb testing.TB, o Options) *Manager {
 		listeners = append(listeners, l)
 		go m.serve(l, strings.Contains(socket, "dbus"))
 	}
-	m.units["-.slice"] = &unit{name: "-.slice", load: "loaded", active: "active", sub: "active", group: "/", files: map[string]string{}, subgroups: map[string]bool{}}
+	m.units["-.slice"] = &unit{name: "-.slice", load: "loaded", active: "active", sub: "active", group: "/",
+		files: map[string]string{}, subgroups: map[string]bool{}}
 	m.startParents("system.slice")
 	m.units["system.slice"] = m.loaded("system.slice")
 	m.activateSlice(m.units["system.slice"])
@@ -299,7 +300,8 @@ func (m *Manager) requiredBy(name string) []string {
 	var names []string
 	for _, other := range slices.Sorted(maps.Keys(m.units)) {
 		u := m.units[other]
-		if other != name && u.load == "loaded" && (m.sliceOf(u) == name || slices.Contains(u.settings.list("Requires"), name)) {
+		if other != name && u.load == "loaded" &&
+			(m.sliceOf(u) == name || slices.Contains(u.settings.list("Requires"), name)) {
 			names = append(names, other)
 		}
 	}

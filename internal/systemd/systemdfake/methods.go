@@ -70,7 +70,8 @@ func (m *Manager) do(c *client, call Call) (body []any, after func(), err *dbus.
 	case managerIface:
 		return m.method(call)
 	}
-	return nil, nil, fail("org.freedesktop.DBus.Error.UnknownMethod", "Unknown method %s or interface %s.", call.Method, call.Interface)
+	return nil, nil, fail("org.freedesktop.DBus.Error.UnknownMethod", "Unknown method %s or interface %s.", call.Method,
+		call.Interface)
 }
 
 // busMethod is the bus daemon's part; on the private socket there is none.
@@ -122,8 +123,10 @@ func (m *Manager) properties(u *unit) map[string]dbus.Variant {
 	kind := unitname.TypeOf(u.name)
 	p := map[string]any{
 		"Id": u.name, "LoadState": u.load, "ActiveState": u.active, "SubState": u.sub, "FragmentPath": u.fragment,
-		"DropInPaths": append([]string{}, u.dropIns...), "Transient": m.isTransient(u), "NeedDaemonReload": u.stamp != m.stampOf(u.name) && m.units[u.name] != nil,
-		"RequiredBy": append([]string{}, m.requiredBy(u.name)...), "Description": u.settings.last("Description"), "ControlGroup": u.group,
+		"DropInPaths": append([]string{}, u.dropIns...), "Transient": m.isTransient(u),
+		"NeedDaemonReload": u.stamp != m.stampOf(u.name) && m.units[u.name] != nil,
+		"RequiredBy":       append([]string{}, m.requiredBy(u.name)...), "Description": u.settings.last("Description"),
+		"ControlGroup": u.group,
 	}
 	type queued struct {
 		ID   uint32
@@ -142,7 +145,8 @@ func (m *Manager) properties(u *unit) map[string]dbus.Variant {
 	case "masked":
 		p["LoadError"] = loadError{"org.freedesktop.systemd1.UnitMasked", "Unit " + u.name + " is masked."}
 	case "bad-setting":
-		p["LoadError"] = loadError{"org.freedesktop.systemd1.BadUnitSetting", "Unit " + u.name + " has a bad unit file setting."}
+		p["LoadError"] = loadError{"org.freedesktop.systemd1.BadUnitSetting",
+			"Unit " + u.name + " has a bad unit file setting."}
 	default:
 		p["LoadError"] = loadError{}
 	}
@@ -219,7 +223,8 @@ func (m *Manager) method(call Call) ([]any, func(), *dbus.Error) {
 		}
 		return m.startTransient(text(0), pairs(call.Args[2]))
 	}
-	return nil, nil, fail("org.freedesktop.DBus.Error.UnknownMethod", "Unknown method %s or interface %s.", call.Method, call.Interface)
+	return nil, nil, fail("org.freedesktop.DBus.Error.UnknownMethod", "Unknown method %s or interface %s.", call.Method,
+		call.Interface)
 }
 
 // pair is one property of a call.
@@ -300,7 +305,8 @@ func (m *Manager) attach(name, sub string, pids []uint32) *dbus.Error {
 		}
 	}
 	if sub != "" && !u.subgroups[sub] {
-		return fail("org.freedesktop.DBus.Error.FileNotFound", "Failed to attach processes to control group: No such file or directory")
+		return fail("org.freedesktop.DBus.Error.FileNotFound",
+			"Failed to attach processes to control group: No such file or directory")
 	}
 	for _, pid := range pids {
 		m.place(int(pid), name, sub)
@@ -455,7 +461,8 @@ func settingLines(r *systemd.Row, value any, v systemd.Version) ([]string, *dbus
 func deviceLines(r *systemd.Row, list [][]any) []string {
 	lines := []string{r.Setting + "="}
 	for _, one := range list {
-		lines = append(lines, fmt.Sprintf("%s=%s %s", r.Setting, strings.ReplaceAll(one[0].(string), "%", "%%"), numberText(r, one[1].(uint64))))
+		lines = append(lines, fmt.Sprintf("%s=%s %s", r.Setting, strings.ReplaceAll(one[0].(string), "%", "%%"),
+			numberText(r, one[1].(uint64))))
 	}
 	return lines
 }
@@ -464,7 +471,8 @@ func deviceLines(r *systemd.Row, list [][]any) []string {
 func numberLine(r *systemd.Row, n uint64, v systemd.Version) ([]string, *dbus.Error) {
 	weight := r.Form == systemd.FormWeight
 	switch {
-	case n == systemd.Infinity, r.Name == "CPUQuotaPeriodUSec", weight && n == 0 && r.IdleSince > 0 && v.AtLeast(r.IdleSince):
+	case n == systemd.Infinity, r.Name == "CPUQuotaPeriodUSec", weight && n == 0 && r.IdleSince > 0 &&
+		v.AtLeast(r.IdleSince):
 	case n < r.Min && r.Name == "CPUQuotaPerSecUSec":
 		return nil, invalid("CPUQuotaPerSecUSec= value out of range")
 	case n < r.Min, weight && n > r.Max:
@@ -502,7 +510,8 @@ func startOnly(p pair) (lines []string, ok bool, err *dbus.Error) {
 				return nil, false, invalid("Invalid unit name '%s'", v)
 			}
 			return []string{"Slice=" + v}, true, nil
-		case "Description", "Type", "KillMode", "Restart", "CollectMode", "WorkingDirectory", "User", "Group", "DelegateSubgroup":
+		case "Description", "Type", "KillMode", "Restart", "CollectMode", "WorkingDirectory", "User", "Group",
+			"DelegateSubgroup":
 			return []string{p.name + "=" + v}, true, nil
 		}
 	case bool:
@@ -569,7 +578,8 @@ func (m *Manager) cancelJob(id uint32) ([]any, func(), *dbus.Error) {
 }
 
 func (m *Manager) emitChanged(name, active, sub string) {
-	m.emit(string(objectPath(name)), "org.freedesktop.DBus.Properties", "PropertiesChanged", "org.freedesktop.systemd1.Unit",
+	m.emit(string(objectPath(name)), "org.freedesktop.DBus.Properties", "PropertiesChanged",
+		"org.freedesktop.systemd1.Unit",
 		map[string]dbus.Variant{"ActiveState": dbus.MakeVariant(active), "SubState": dbus.MakeVariant(sub)}, []string{})
 }
 

@@ -111,7 +111,8 @@ func (c *client) answer(call *dbus.Message) {
 		return s
 	}
 	path, _ := call.Headers[dbus.FieldPath].Value().(dbus.ObjectPath)
-	body, after, err := c.m.do(c, Call{Path: string(path), Interface: text(dbus.FieldInterface), Method: text(dbus.FieldMember), Args: call.Body})
+	body, after, err := c.m.do(c, Call{Path: string(path), Interface: text(dbus.FieldInterface),
+		Method: text(dbus.FieldMember), Args: call.Body})
 	reply := &dbus.Message{Type: dbus.TypeMethodReply, Headers: map[dbus.HeaderField]dbus.Variant{
 		dbus.FieldReplySerial: dbus.MakeVariant(call.Serial()),
 		dbus.FieldSender:      dbus.MakeVariant("org.freedesktop.systemd1"),
@@ -173,11 +174,12 @@ func (m *Manager) emit(path, iface, member string, body ...any) {
 		if !c.wants(member) {
 			continue
 		}
-		c.send(&dbus.Message{Type: dbus.TypeSignal, Flags: dbus.FlagNoReplyExpected, Headers: map[dbus.HeaderField]dbus.Variant{
-			dbus.FieldPath:      dbus.MakeVariant(dbus.ObjectPath(path)),
-			dbus.FieldInterface: dbus.MakeVariant(iface),
-			dbus.FieldMember:    dbus.MakeVariant(member),
-			dbus.FieldSender:    dbus.MakeVariant("org.freedesktop.systemd1"),
-		}, Body: body})
+		c.send(&dbus.Message{Type: dbus.TypeSignal, Flags: dbus.FlagNoReplyExpected,
+			Headers: map[dbus.HeaderField]dbus.Variant{
+				dbus.FieldPath:      dbus.MakeVariant(dbus.ObjectPath(path)),
+				dbus.FieldInterface: dbus.MakeVariant(iface),
+				dbus.FieldMember:    dbus.MakeVariant(member),
+				dbus.FieldSender:    dbus.MakeVariant("org.freedesktop.systemd1"),
+			}, Body: body})
 	}
 }

@@ -23,7 +23,8 @@ const (
 )
 
 // searchPath is where drop-ins come from; of two with the same name the first counts (systemd.unit(5)).
-var searchPath = []string{controlDir, runtimeDir, transientDir, adminDir, "run/systemd/system", "usr/lib/systemd/system"}
+var searchPath = []string{controlDir, runtimeDir, transientDir, adminDir, "run/systemd/system",
+	"usr/lib/systemd/system"}
 
 // setting is one assignment of a unit file.
 type setting struct{ key, value string }
@@ -71,7 +72,8 @@ func parseFile(text string) settings {
 
 // loaded reads a unit from its files. It keeps no state of one that is loaded already.
 func (m *Manager) loaded(name string) *unit {
-	u := &unit{name: name, load: "not-found", active: "inactive", sub: "dead", result: "success", files: map[string]string{}, subgroups: map[string]bool{}}
+	u := &unit{name: name, load: "not-found", active: "inactive", sub: "dead", result: "success",
+		files: map[string]string{}, subgroups: map[string]bool{}}
 	m.read(u)
 	return u
 }
@@ -233,7 +235,8 @@ func (m *Manager) fileText(u *unit, r *systemd.Row, file string) (string, bool) 
 	switch file {
 	case "cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us":
 		return quotaText(file, read("CPUQuotaPerSecUSec"), read("CPUQuotaPeriodUSec"))
-	case "io.max", "blkio.throttle.read_bps_device", "blkio.throttle.write_bps_device", "blkio.weight_device", "memory.oom.group":
+	case "io.max", "blkio.throttle.read_bps_device", "blkio.throttle.write_bps_device", "blkio.weight_device",
+		"memory.oom.group":
 		return "", false // devices are not modelled
 	case "cpu.weight", "cpu.shares", "io.weight", "blkio.weight":
 		return m.weightText(u, r, file)
@@ -246,7 +249,8 @@ func (m *Manager) fileText(u *unit, r *systemd.Row, file string) (string, bool) 
 	if stronger, ok := systemd.RowOf(r.Stronger); ok && u.settings.last(stronger.Setting) != "" {
 		return m.fileText(u, stronger, file)
 	}
-	if weaker := map[string]string{"MemoryMax": "MemoryLimit"}[r.Name]; n == systemd.Infinity && weaker != "" && r.Until == 0 {
+	if weaker := map[string]string{"MemoryMax": "MemoryLimit"}[r.Name]; n == systemd.Infinity && weaker != "" &&
+		r.Until == 0 {
 		n = read(weaker)
 	}
 	if n == unsetValue(r) {

@@ -23,7 +23,8 @@ const (
 
 // suffixes are the types of unit that there are (systemd.unit(5)); snapshot went with 228.
 var suffixes = []string{
-	"service", "socket", "target", "device", "mount", "automount", "swap", "timer", "path", "slice", "scope", "snapshot",
+	"service", "socket", "target", "device", "mount", "automount", "swap", "timer", "path", "slice", "scope",
+	"snapshot",
 }
 
 // Escape makes a part of a unit name from any string, as systemd-escape(1) does: "/" becomes "-", and "-", "\", a
@@ -136,7 +137,8 @@ func groupUnit(root, group, suffix string) (string, error) {
 	}
 	name := strings.Join(parts, "-") + "." + suffix
 	if len(name) > nameMax {
-		return "", fmt.Errorf("name %s of group %q under %q: %d bytes, a unit name has at most %d; hint: give the groups shorter names",
+		return "", fmt.Errorf("name %s of group %q under %q: %d bytes, a unit name has at most %d; hint: give the "+
+			"groups shorter names",
 			suffix, group, root, len(name), nameMax)
 	}
 	return name, nil

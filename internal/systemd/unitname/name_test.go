@@ -78,10 +78,13 @@ func TestGroupUnits(t *testing.T) {
 	for _, c := range []struct{ root, group, slice, dir, parent string }{
 		{"bulkhead", "", "bulkhead.slice", "/bulkhead.slice", "-.slice"},
 		{"bulkhead", "reports", "bulkhead-reports.slice", "/bulkhead.slice/bulkhead-reports.slice", "bulkhead.slice"},
-		{"bulkhead", "mysql23761/backup", "bulkhead-mysql23761-backup.slice", "/bulkhead.slice/bulkhead-mysql23761.slice/bulkhead-mysql23761-backup.slice", "bulkhead-mysql23761.slice"},
-		{"bulkhead", "scylla-helper", `bulkhead-scylla\x2dhelper.slice`, `/bulkhead.slice/bulkhead-scylla\x2dhelper.slice`, "bulkhead.slice"},
+		{"bulkhead", "mysql23761/backup", "bulkhead-mysql23761-backup.slice",
+			"/bulkhead.slice/bulkhead-mysql23761.slice/bulkhead-mysql23761-backup.slice", "bulkhead-mysql23761.slice"},
+		{"bulkhead", "scylla-helper", `bulkhead-scylla\x2dhelper.slice`,
+			`/bulkhead.slice/bulkhead-scylla\x2dhelper.slice`, "bulkhead.slice"},
 		{"", "reports", "bulkhead.reports.slice", "/bulkhead.reports.slice", "-.slice"},
-		{"", "mysql23761/backup", "bulkhead.mysql23761-backup.slice", "/bulkhead.mysql23761.slice/bulkhead.mysql23761-backup.slice", "bulkhead.mysql23761.slice"},
+		{"", "mysql23761/backup", "bulkhead.mysql23761-backup.slice",
+			"/bulkhead.mysql23761.slice/bulkhead.mysql23761-backup.slice", "bulkhead.mysql23761.slice"},
 		{"", "scylla-helper", `bulkhead.scylla\x2dhelper.slice`, `/bulkhead.scylla\x2dhelper.slice`, "-.slice"},
 		{"my-root", "a_b.c", `my\x2droot-a_b.c.slice`, `/my\x2droot.slice/my\x2droot-a_b.c.slice`, `my\x2droot.slice`},
 	} {
@@ -107,7 +110,8 @@ func TestGroupUnits(t *testing.T) {
 	if name, err := KeeperName("bulkhead", ""); err == nil {
 		t.Errorf("the root has the keeper %q, which is the agent's unit", name)
 	}
-	for _, unit := range []string{"", "other.slice", "bulkheadx.slice", "bulkhead-.slice", "bulkhead--a.slice", "bulkhead.socket", `bulkhead-\x61.slice`, `bulkhead-a\x2fb.slice`, "bulkhead"} {
+	for _, unit := range []string{"", "other.slice", "bulkheadx.slice", "bulkhead-.slice", "bulkhead--a.slice",
+		"bulkhead.socket", `bulkhead-\x61.slice`, `bulkhead-a\x2fb.slice`, "bulkhead"} {
 		if group, ok := GroupOf("bulkhead", unit); ok {
 			t.Errorf("GroupOf(%q) = %q, want none", unit, group)
 		}
@@ -115,7 +119,8 @@ func TestGroupUnits(t *testing.T) {
 	if name, err := SliceName("", ""); err == nil {
 		t.Errorf("without a root group there is the slice %q above all groups", name)
 	}
-	for _, unit := range []string{"bulkhead.slice", "bulkhead.service", "bulkhead-a.slice", "bulkhead..slice", "other.a.slice"} {
+	for _, unit := range []string{"bulkhead.slice", "bulkhead.service", "bulkhead-a.slice", "bulkhead..slice",
+		"other.a.slice"} {
 		if group, ok := GroupOf("", unit); ok {
 			t.Errorf("GroupOf(%q) without a root group = %q, want none", unit, group)
 		}
@@ -153,12 +158,14 @@ func TestGroupUnitsRoundTrip(t *testing.T) {
 }
 
 func TestCheckName(t *testing.T) {
-	for _, good := range []string{"mysql.service", "mysqld@3306.service", "a-b.slice", "-.slice", `a\x20b.service`, "x.y.scope"} {
+	for _, good := range []string{"mysql.service", "mysqld@3306.service", "a-b.slice", "-.slice", `a\x20b.service`,
+		"x.y.scope"} {
 		if err := CheckName(good); err != nil {
 			t.Error(err)
 		}
 	}
-	for _, bad := range []string{"", "a", ".service", "a.exe", "a b.service", "ü.service", "a/b.service", "@1.service", "a@.service", "-a.slice", "a-.slice", "a--b.slice", strings.Repeat("x", 250) + ".service"} {
+	for _, bad := range []string{"", "a", ".service", "a.exe", "a b.service", "ü.service", "a/b.service", "@1.service",
+		"a@.service", "-a.slice", "a-.slice", "a--b.slice", strings.Repeat("x", 250) + ".service"} {
 		if err := CheckName(bad); err == nil {
 			t.Errorf("%q passes", bad)
 		}

@@ -115,7 +115,8 @@ func modelField() yamlform.FormKey[policy.Ceiling] {
 		return yamlform.FormKey[policy.Model]{Name: name, Doc: doc, Schema: rates.Schema(),
 			Read: func(v yamlform.Item, m *policy.Model) {
 				r := into(m)
-				if rates.Read(v, "host.io.model."+name+".", r) && (r.Bandwidth == 0 || r.Sequential == 0 || r.Random == 0) {
+				if rates.Read(v, "host.io.model."+name+".", r) &&
+					(r.Bandwidth == 0 || r.Sequential == 0 || r.Random == 0) {
 					v.Fail("`bulkhead discover disks --measure` measures all of them",
 						"host.io.model.%s needs bandwidth, sequential and random", name)
 				}

@@ -19,10 +19,13 @@ func Form() yamlform.Form[policy.HostPart] {
 		Keys: []yamlform.FormKey[policy.HostPart]{
 			{
 				Name: "root",
-				Doc: "Name of a root group of bulkhead's own above all groups, for those who want one. Without it outermost " +
-					"groups stand side by side at the top of each hierarchy. One that bulkhead did not make is refused.",
+				Doc: "Name of a root group of bulkhead's own above all groups, for those who want one. Without it " +
+					"outermost " +
+					"groups stand side by side at the top of each hierarchy. One that bulkhead did not make is " +
+					"refused.",
 				Schema: policy.JSONSchema{
-					"type": "string", "pattern": policy.NamePattern, "not": policy.JSONSchema{"pattern": policy.ReservedRoot},
+					"type": "string", "pattern": policy.NamePattern,
+					"not": policy.JSONSchema{"pattern": policy.ReservedRoot},
 				},
 				Read: func(v yamlform.Item, h *policy.HostPart) {
 					h.RootPos = v.Pos()
@@ -36,7 +39,8 @@ func Form() yamlform.Form[policy.HostPart] {
 				},
 			},
 			{
-				Name: "weight", Doc: "CPU weight of the root group against the rest of the system, 1 to 10000; needs root.",
+				Name: "weight", Doc: "CPU weight of the root group against the rest of the system, 1 to 10000; needs " +
+					"root.",
 				Schema: policy.LimitOf(policy.KeyCPUWeight).Schema(),
 				Read: func(v yamlform.Item, h *policy.HostPart) {
 					if n, ok := v.Number("a weight", 1, 10000); ok {
