@@ -467,9 +467,9 @@ groups:
 		got = append(got, fmt.Sprintf("%d %s %s", n.Pos.Line, n.Group, n.Text))
 	}
 	want := []string{
-		`5 a user "nosuch" is not known on this host`,
-		`5 a unix_group "nogroup" is not known on this host`,
-		`7 m{port} user "msyql" is not known on this host`,
+		`5 a user "nosuch" is not known on this host: its rule matches no process`,
+		`5 a unix_group "nogroup" is not known on this host: its rule matches no process`,
+		`7 m{port} user "msyql" is not known on this host: its rule matches no process`,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -83,7 +83,7 @@ Exit code 4: a limit is not enforced; 7: everything is released; 8: a change was
 
 // answerVerified answers with the limits that were read back; one that is not in force is exit code 4.
 func answerVerified(o *output, all []verify.Reading) error {
-	bad := slices.ContainsFunc(all, func(v verify.Reading) bool { return !v.OK })
+	bad := slices.ContainsFunc(all, func(v verify.Reading) bool { return v.Fault() })
 	return o.verdict(render.OrEmpty(all), bad, func() { render.Verified(o.out, all) })
 }
 

@@ -22,7 +22,7 @@ func (st *Status) Healthy() error {
 	}
 	for _, g := range st.Groups {
 		for _, l := range g.Limits {
-			if !g.Released && !l.OK && !l.Default {
+			if !g.Released && l.Fault() {
 				return fail(CodeVerify, "`bulkhead status "+g.Group+"` says more", "%s of group %s is not in force",
 					l.Key, g.Group)
 			}

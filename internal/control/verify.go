@@ -28,7 +28,7 @@ func verifiable(v *View) *verify.Snapshot {
 // differs is read once more when no change is under way: in the middle of one a new group has no limits yet.
 func (c *Controller) Verify(ctx context.Context, groups []string) ([]verify.Reading, error) {
 	all, err := c.readBack(ctx, groups)
-	if err != nil || !slices.ContainsFunc(all, func(r verify.Reading) bool { return !r.OK }) {
+	if err != nil || !slices.ContainsFunc(all, func(r verify.Reading) bool { return r.Fault() }) {
 		return all, err
 	}
 	lock, err := c.lock(ctx, "verify", "")

@@ -130,11 +130,13 @@ func (c *Controller) observe(ctx context.Context, v *View, l look) (err error) {
 	for _, id := range slices.Sorted(maps.Keys(v.Unlaid)) {
 		v.Plan.Notes = append(v.Plan.Notes, v.Unlaid[id])
 	}
-	if l.memory != nil {
-		seen := v.Observed
-		seen.Processes = nil
-		l.memory.observed = &seen
+	if l.memory == nil { // somebody reads it
+		v.Plan.Notes = append(v.Plan.Notes, void(v.Snapshot)...)
+		return nil
 	}
+	seen := v.Observed
+	seen.Processes = nil
+	l.memory.observed = &seen
 	return nil
 }
 

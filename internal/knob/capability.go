@@ -284,11 +284,9 @@ func caveat(f *host.Facts, s policy.Settings, setting policy.Setting) (text stri
 func overruled(f *host.Facts, s policy.Settings, setting policy.Setting) string {
 	idle, _, _ := get[policy.Flag](s, policy.KeyCPUIdle, "")
 	switch {
-	case setting.Key == policy.KeyCPUWeight && bool(idle) && setting.Value != policy.Weight(1):
-		if !atLeast(f.Kernel, idleSince) {
-			return "cpu.weight 1 stands in for cpu.idle, which this kernel lacks"
-		}
-		return "cpu.weight is not written while cpu.idle is on: the group runs only when no other wants the CPU"
+	case setting.Key == policy.KeyCPUWeight && bool(idle) && setting.Value != policy.Weight(1) &&
+		!atLeast(f.Kernel, idleSince):
+		return "cpu.weight 1 stands in for cpu.idle, which this kernel lacks"
 	case setting.Key == policy.KeyCPUPeriod && !anyOf(policy.KeyCPULimit)(s):
 		return "cpu.period is not written without cpu.limit"
 	case setting.Key == policy.KeyCPUBurst && !anyOf(policy.KeyCPULimit)(s):

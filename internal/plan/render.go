@@ -39,8 +39,9 @@ func Render(p Plan, o RenderOptions) string {
 	} else if len(p.Steps) > 0 {
 		r.steps()
 	}
-	r.notes("not enforced on this host", true)
-	r.notes("notes", false)
+	r.notes("void: asked for, and without effect", func(n Note) bool { return n.Void })
+	r.notes("not enforced on this host", Note.broken)
+	r.notes("notes", func(n Note) bool { return !n.Void && !n.broken() })
 	r.refusals()
 	r.shares()
 	return r.b.String()
@@ -200,10 +201,10 @@ func (r *renderer) device(number string) string {
 }
 
 // notes prints one kind of notes.
-func (r *renderer) notes(title string, notEnforced bool) {
+func (r *renderer) notes(title string, of func(Note) bool) {
 	first := true
 	for _, n := range r.plan.Notes {
-		if n.broken() != notEnforced {
+		if !of(n) {
 			continue
 		}
 		if first {
@@ -214,7 +215,7 @@ func (r *renderer) notes(title string, notEnforced bool) {
 		if about == RootGroup && n.Key == "" {
 			about = "all"
 		}
-		if n.Key != "" {
+		if n.Key != "" && !n.Void {
 			about = strings.TrimPrefix(about+" "+string(n.Key), " ")
 		}
 		r.item(about + ": " + n.Text)

@@ -223,13 +223,15 @@ type Note struct {
 	Group string     `json:"group,omitempty"`
 	Key   policy.Key `json:"key,omitempty"`
 	Text  string     `json:"text"`
-	PID   int        `json:"-"` // the process that stays where it is, when it is about one
+	PID   int        `json:"pid,omitempty"` // the process that stays where it is, when it is about one
 	// Groups are those that share a note which has no group of its own; the text names them too.
 	Groups []string `json:"groups,omitempty"`
 	// NotEnforced marks a limit that was asked for and that this host does not hold.
 	NotEnforced bool `json:"not_enforced,omitempty"`
 	// Partly marks one that it holds, but for a part that nothing holds: buffered writes on cgroup v1.
 	Partly bool `json:"partly_enforced,omitempty"`
+	// Void marks what was asked for and has no effect whatever the host holds: the text says why.
+	Void bool `json:"void,omitempty"`
 	// Fragile marks a limit that is in force and that somebody else takes away from time to time.
 	Fragile bool `json:"fragile,omitempty"`
 }

@@ -46,6 +46,9 @@ const (
 	KeyNetworkIngressMax Key = "network.ingress.max" // BitRate
 )
 
+// KeyMatch stands for the rules of a group where a note is about one of them. It is no limit.
+const KeyMatch Key = "match"
+
 // KeyOwner stands for the owners of a group among its limits, in steps and in what a directory should hold. It is no
 // key of the table: `set` does not take it.
 const KeyOwner Key = "owner"

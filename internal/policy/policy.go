@@ -160,6 +160,10 @@ type Note struct {
 	Pos   Pos    `json:"pos"`
 	Group string `json:"group,omitempty"`
 	Text  string `json:"text"`
+	// Void marks what was asked for and has no effect, and Key says of what: another setting takes its place, or
+	// nothing on this host can match.
+	Void bool `json:"void,omitempty"`
+	Key  Key  `json:"key,omitempty"`
 }
 
 // Guard is `guard:`: after every change the groups that it names are watched for a time, and a change that does one of

@@ -23,9 +23,14 @@ type Limit struct {
 	InForce string `json:"in_force,omitempty"` // in the words of the policy
 	OK      bool   `json:"ok"`
 	// Default marks a role's default that this host does not hold: nobody asked for it, nothing is wrong.
-	Default bool   `json:"default_not_held,omitempty"`
-	Reason  string `json:"reason,omitempty"` // why not, or how far it reaches
+	Default bool `json:"default_not_held,omitempty"`
+	// Void marks one that has no effect, as Reason says; nothing on the host has to be mended.
+	Void   bool   `json:"void,omitempty"`
+	Reason string `json:"reason,omitempty"` // why not, or how far it reaches
 }
+
+// Fault says whether the host does not hold what it should.
+func (l *Limit) Fault() bool { return !l.OK && !l.Default && !l.Void }
 
 // Reading is one limit read back from the kernel.
 type Reading struct {
@@ -57,6 +62,12 @@ func (v *Snapshot) ReadBack(groups []classify.Group, root bool) []Reading {
 		}
 		if l, any := v.members(g.Path); any {
 			all = append(all, Reading{Group: g.Path, Limit: l})
+		}
+		for _, n := range v.Plan.Notes {
+			if n.Void && n.About(g.Path, policy.KeyMatch) {
+				l := Limit{Key: n.Key, Asked: "a process", From: "rules", Void: true, Reason: n.Text}
+				all = append(all, Reading{Group: g.Path, Limit: l})
+			}
 		}
 	}
 	return all
@@ -157,6 +168,10 @@ func asked(s policy.Setting) string {
 // annotate adds what the plan notes about a limit.
 func (v *Snapshot) annotate(l *Limit, group string) {
 	for _, n := range v.Plan.Notes {
+		if n.Void && n.About(group, l.Key) {
+			l.OK, l.Void, l.Reason, l.AskedAs, l.InForce = false, true, n.Text, "", ""
+			return
+		}
 		if n.About(group, l.Key) && n.Fragile && l.Reason == "" {
 			l.Reason = n.Text // it holds now
 		}

@@ -204,6 +204,8 @@ func (p *run) withReadBack(all []Result, back []Reading) []Result {
 			Asked: b.Asked, Measured: b.InForce, Reason: b.Reason,
 		}
 		switch {
+		case b.Void:
+			r.Verdict = probe.NotMeasured
 		case !b.OK:
 			r.Verdict = probe.NotEnforced
 			r.Reason = cmp.Or(b.Reason, p.whyDiffers(b))

@@ -156,6 +156,8 @@ func verdict(l verify.Limit) string {
 	switch {
 	case l.OK:
 		return "ok"
+	case l.Void:
+		return "void"
 	case l.InForce != "":
 		return "DIFFERS"
 	}

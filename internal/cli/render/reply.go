@@ -28,6 +28,8 @@ func Reply(out, errw io.Writer, r *control.Reply, q control.Request) {
 	default:
 		Println(out, "nothing to do: the host already is as asked")
 	}
+	notes := concerning(r, q)
+	printNotes(out, slices.DeleteFunc(slices.Clone(notes), func(n plan.Note) bool { return !n.Void }))
 	for _, p := range r.Problems {
 		Printf(errw, "warning: the applied policy has a problem now: %s\n", p)
 	}
@@ -41,7 +43,7 @@ func Reply(out, errw io.Writer, r *control.Reply, q control.Request) {
 	for _, o := range r.Overrides {
 		Println(out, "in force over the policy:", o)
 	}
-	printNotes(out, concerning(r.Plan.Notes, q))
+	printNotes(out, slices.DeleteFunc(notes, func(n plan.Note) bool { return n.Void }))
 }
 
 // DryRun prints what a changing verb would do. Facts are those of this host.
@@ -88,7 +90,7 @@ func recorded(r *control.Reply, q control.Request) string {
 	switch {
 	case q.Verb == "apply" || q.Verb == "rollback":
 		return "recorded as " + revision(r) + "; no change was needed on the host"
-	case q.Verb == "set" && len(onlyNotEnforced(concerning(r.Plan.Notes, q))) > 0:
+	case q.Verb == "set" && len(onlyNotEnforced(concerning(r, q))) > 0:
 		return "recorded; there is nothing to write"
 	}
 	return "recorded; no change was needed on the host"
@@ -103,20 +105,28 @@ func revision(r *control.Reply) string {
 	return text
 }
 
-// concerning keeps the notes that a verb has to do with: what is about a process or a directory, and of
-// the limits that are not enforced, apply and rollback all, set those it names.
-func concerning(notes []plan.Note, q control.Request) []plan.Note {
-	return slices.DeleteFunc(slices.Clone(notes), func(n plan.Note) bool {
+// concerning keeps the notes that a verb has to do with. What is not enforced, and what is to know of a policy, apply
+// and rollback say when they put another one in force; set and move say what is about the limits, groups and processes
+// that they name. `notes` has them all.
+func concerning(r *control.Reply, q control.Request) []plan.Note {
+	return slices.DeleteFunc(slices.Clone(r.Plan.Notes), func(n plan.Note) bool {
+		named := func(prefix string) bool {
+			return slices.ContainsFunc(q.Assign, func(text string) bool { return strings.HasPrefix(text, prefix) })
+		}
+		whole := q.Verb == "apply" || q.Verb == "rollback"
 		switch {
+		case n.PID != 0, q.Verb == "release":
+			return n.Key != ""
+		case n.Void:
+			return !whole && !named(n.Group+":"+string(n.Key))
+		case whole && !r.Changed && !r.Recorded:
+			return true
 		case n.Key == "":
-			return false
+			return !whole && (n.Group == "" || n.Group != q.Group && !named(n.Group+":"))
 		case !n.NotEnforced && !n.Partly:
 			return true
-		case q.Verb == "set":
-			return !slices.ContainsFunc(q.Assign,
-				func(text string) bool { return strings.HasPrefix(text, n.Group+":"+string(n.Key)) })
 		}
-		return q.Verb != "apply" && q.Verb != "rollback"
+		return !whole && !named(n.Group+":"+string(n.Key))
 	})
 }
 
@@ -173,7 +183,11 @@ func summary(r *control.Reply) string {
 func Check(out io.Writer, file string, c CheckView) {
 	Printf(out, "%s: sound; %s on this host\n", file, Count(c.Groups, "group", "groups"))
 	for _, n := range c.Remarks {
-		Printf(out, "note: %s: %s\n", n.Pos, n.Text)
+		word := "note"
+		if n.Void {
+			word = "VOID"
+		}
+		Printf(out, "%s: %s: %s\n", word, n.Pos, n.Text)
 	}
 	hard := slices.DeleteFunc(slices.Clone(c.Notes), func(n plan.Note) bool { return !n.NotEnforced && !n.Partly })
 	printNotes(out, hard)
@@ -194,6 +208,8 @@ func Notes(out io.Writer, c CheckView) {
 func printNotes(out io.Writer, notes []plan.Note) {
 	word := func(n plan.Note) string {
 		switch {
+		case n.Void:
+			return "VOID"
 		case n.NotEnforced:
 			return "NOT ENFORCED HERE"
 		case n.Partly:
@@ -201,7 +217,7 @@ func printNotes(out io.Writer, notes []plan.Note) {
 		}
 		return "note"
 	}
-	for _, now := range []string{"NOT ENFORCED HERE", "ENFORCED IN PART", "note"} {
+	for _, now := range []string{"VOID", "NOT ENFORCED HERE", "ENFORCED IN PART", "note"} {
 		for _, n := range notes {
 			if word(n) == now {
 				Printf(out, "%s: %s\n", now, noteText(n))
@@ -212,7 +228,7 @@ func printNotes(out io.Writer, notes []plan.Note) {
 
 func noteText(n plan.Note) string {
 	text := n.Text
-	if n.Key != "" {
+	if n.Key != "" && !n.Void {
 		text = string(n.Key) + ": " + text
 	}
 	if n.Group != "" {

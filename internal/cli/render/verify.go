@@ -12,10 +12,13 @@ import (
 
 // Verified prints each limit as it was read back from the kernel.
 func Verified(out io.Writer, all []verify.Reading) {
-	bad := 0
+	bad, void := 0, 0
 	w := newTable(out, "group", "limit", "asked", "in force", "file", "verdict")
 	for _, v := range all {
-		if !v.OK {
+		switch {
+		case v.Void:
+			void++
+		case !v.OK:
 			bad++
 		}
 		Printf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", groupName(v.Group), limitName(v.Limit),
@@ -27,7 +30,11 @@ func Verified(out io.Writer, all []verify.Reading) {
 			Printf(out, "%s %s: %s\n", groupName(v.Group), limitName(v.Limit), v.Reason)
 		}
 	}
-	Printf(out, "%s read back, %d not enforced\n", Count(len(all), "limit", "limits"), bad)
+	Printf(out, "%s read back, %d not enforced", Count(len(all), "limit", "limits"), bad)
+	if void > 0 {
+		Printf(out, ", %d void", void)
+	}
+	Println(out)
 }
 
 // ProbePlan prints what a probe measures, for how long and with how much.

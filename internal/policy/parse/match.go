@@ -137,7 +137,7 @@ func eachForm() yamlform.Form[policy.Match] {
 
 // matches reads a list of match entries.
 func readMatches(v yamlform.Item, o yamlform.Form[policy.Match]) []policy.Match {
-	var all []policy.Match
+	all := []policy.Match{} // not nil: it is there, and may be empty
 	for _, item := range v.Items(fmt.Sprintf("write a list: `%s: [{exe: mysqld}]`", v.Name())) {
 		m := policy.Match{Pos: item.Pos()}
 		sound := o.Read(item, "", &m)

@@ -232,7 +232,7 @@ func (r checks) checkTogether(ss policy.Settings, group string) {
 	idle, _ := ss.Get(policy.KeyCPUIdle, "")
 	if weight, ok := ss.Get(policy.KeyCPUWeight, ""); ok && idle.Value == policy.Flag(true) &&
 		!strings.HasPrefix(weight.From, "role ") {
-		r.note(weight.Pos, group,
+		r.void(weight, group,
 			"cpu.weight has no effect beside cpu.idle: an idle group has the least weight there is")
 	}
 	top, _ := ss.Get(policy.KeyMemoryMax, "")
@@ -243,7 +243,7 @@ func (r checks) checkTogether(ss policy.Settings, group string) {
 	for _, key := range []policy.Key{policy.KeyMemoryMin, policy.KeyMemoryLow, policy.KeyMemoryHigh} {
 		if s, ok := ss.Get(key, ""); ok {
 			if b, sized := s.Value.(policy.Bytes); sized && b > most {
-				r.note(s.Pos, group, "%s never acts: it is above %s", words(s), words(top))
+				r.void(s, group, "%s never acts: it is above %s", words(s), words(top))
 			}
 		}
 	}

@@ -209,6 +209,12 @@ func (r *resolution) note(at policy.Pos, group, format string, args ...any) {
 	}
 }
 
+// void notes that a setting has no effect.
+func (r *resolution) void(s policy.Setting, group, format string, args ...any) {
+	r.notes = append(r.notes,
+		policy.Note{Pos: s.Pos, Group: group, Text: fmt.Sprintf(format, args...), Void: true, Key: s.Key})
+}
+
 // reserve resolves `host.reserve`, and checks that it leaves something.
 func (r *resolution) reserve(reserve policy.Reserve) policy.Value {
 	if reserve.CPU >= r.cores() {
@@ -269,7 +275,7 @@ func (r *resolution) settings(ss policy.Settings, group string) policy.Settings 
 			continue
 		case s.Key == policy.KeyCPUNUMA:
 			if _, ok := ss.Get(policy.KeyCPUCPUs, ""); ok {
-				r.note(s.Pos, group, "cpu.numa is not used: cpu.cpus says which CPUs")
+				r.void(s, group, "cpu.numa is not used: cpu.cpus says which CPUs")
 				continue
 			}
 			s = r.nodeCPUs(s)
