@@ -12,6 +12,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/unitfiles"
 )
@@ -192,7 +193,7 @@ func (m *manager) govern() plan.Plan {
 func (m *manager) back() plan.Plan {
 	p := plan.Plan{Steps: []plan.Step{
 		{Op: plan.OpRevert, Group: "a", Unit: "db.service",
-			Kept: &plan.Kept{Group: "a", Dir: "/db.service",
+			Kept: &layout.Kept{Group: "a", Dir: "/db.service",
 				Overrides: []systemd.Override{{Path: "50-TasksMax.conf", Text: []byte("321")}}}},
 		{Op: plan.OpDropIn, Group: "a", Unit: "db.service", Old: "Slice=bulkhead-a.slice",
 			Undo: "Slice=bulkhead-a.slice"},

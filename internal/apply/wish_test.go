@@ -20,6 +20,7 @@ import (
 	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
@@ -38,7 +39,7 @@ func (wi wish) plan(w *world) plan.Plan {
 // releaseOf makes the plan that gives a host back on which the wish is in force.
 func (wi wish) releaseOf(w *world) plan.Plan {
 	in := w.input(wi)
-	in.Release = []string{plan.RootGroup}
+	in.Release = []string{layout.RootGroup}
 	p := plan.Make(in)
 	for i := range p.Steps {
 		p.Steps[i].Optional = false // so that a fault undoes the whole of it

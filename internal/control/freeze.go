@@ -13,7 +13,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/procfs"
-	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/snapshot"
 	"bulkhead/internal/state"
@@ -194,7 +194,7 @@ func (c *Controller) thawGroups(ctx context.Context, f *host.Facts, s *state.Doc
 	host := policy.HostPart{Root: names.Root}
 	v := &View{Snapshot: &snapshot.Snapshot{
 		Facts: f, Tree: c.tree(f), Names: names, Policy: &policy.Policy{Host: host},
-		Layout: plan.NewLayout(f, host, names, nil, nil),
+		Layout: layout.New(f, names, layout.NewForest(f, host, nil), nil),
 	}}
 	if err := c.wake(ctx, v, r, r.Groups, stay); err != nil {
 		return err
@@ -269,7 +269,7 @@ func refuseFrozen(s *state.Documents, group string) error {
 // mayLeave refuses to take processes by hand out of a group that is stopped: the v1 freezer would go on to hold
 // them, in a group that nothing shows as frozen.
 func (c *Controller) mayLeave(f *host.Facts, s *state.Documents, procs ...procfs.Process) error {
-	layout := plan.NewLayout(f, policy.HostPart{}, treeNames(s, c.reader().Roots(f)), nil, nil)
+	layout := layout.New(f, treeNames(s, c.reader().Roots(f)), layout.NewForest(f, policy.HostPart{}, nil), nil)
 	for _, p := range procs {
 		for hierarchy, at := range p.Cgroups {
 			h, _ := f.Hierarchy(hierarchy)

@@ -18,6 +18,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/snapshot"
@@ -250,14 +251,14 @@ func covers(groups []string, group string) bool {
 // must not touch a stranger's.
 var usualRoots = []string{"", state.FormerRoot}
 
-func unrecorded(sources []policy.Source) plan.Names {
-	return plan.Names{Root: parse.RootOf(sources), Former: usualRoots}
+func unrecorded(sources []policy.Source) layout.Names {
+	return layout.Names{Root: parse.RootOf(sources), Former: usualRoots}
 }
 
 // treeNames tells what is ours on this host: as the applied policy lays it out, and what the journal says we made
 // otherwise.
-func treeNames(s *state.Documents, made []string) plan.Names {
-	n := plan.Names{Root: s.Applied.Root(), Former: made}
+func treeNames(s *state.Documents, made []string) layout.Names {
+	n := layout.Names{Root: s.Applied.Root(), Former: made}
 	if s.Applied != nil {
 		if p, err := parse.Policy(s.Applied.Sources); err == nil && p.Host.Root != "" {
 			n.Root = p.Host.Root
@@ -274,7 +275,7 @@ func (c *Controller) releaseView(ctx context.Context, f *host.Facts, s *state.Do
 	recorded := s.Applied != nil
 	there, err := c.reader().Existing(ctx, snapshot.ExistingOptions{
 		Facts: f, Pins: s.Pins, Ended: s.Ended,
-		Names: func(made []string) plan.Names {
+		Names: func(made []string) layout.Names {
 			if recorded = recorded || len(made) > 0; !recorded {
 				return unrecorded(r.Sources)
 			}
@@ -350,6 +351,6 @@ func leftShaped(store *journal.Store, boot string, cause error) []plan.Note {
 		return nil // a host without limits on interfaces is released where nobody may look at them
 	}
 	names := strings.Join(slices.Sorted(maps.Keys(record.Devices)), ", ")
-	return []plan.Note{{Group: plan.RootGroup, Text: fmt.Sprintf("limits on %s stay as they are: %v", names, cause),
+	return []plan.Note{{Group: layout.RootGroup, Text: fmt.Sprintf("limits on %s stay as they are: %v", names, cause),
 		NotEnforced: true}}
 }

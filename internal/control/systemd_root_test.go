@@ -20,6 +20,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/unitname"
 	"bulkhead/internal/testhost"
@@ -303,7 +304,7 @@ func TestLooseProcessesSitWithTheKeeper(t *testing.T) {
 	s.apply(text)
 	slice, keeper := s.unitsOf("jobs")
 	dir := path.Join(s.slice, slice)
-	members := path.Join(dir, keeper, plan.Members)
+	members := path.Join(dir, keeper, layout.Members)
 	check := func(when string) {
 		t.Helper()
 		s.reads(when, dir, "pids.max", "pids.max", "40")
@@ -648,7 +649,7 @@ func TestRunIsAUnitOfItsOwn(t *testing.T) {
 				t.Errorf("%s: it is in %s of %s, want %s", when, at, c, scope)
 			}
 		}
-		if at, want := s.where("blkio", r.id), path.Join(group, keeper, plan.Members); s.of("blkio").Version == 1 &&
+		if at, want := s.where("blkio", r.id), path.Join(group, keeper, layout.Members); s.of("blkio").Version == 1 &&
 			at != want {
 			t.Errorf("%s: it is in %s of blkio, where a limit holds only the very directory; want %s", when, at, want)
 		}

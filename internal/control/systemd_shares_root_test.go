@@ -19,6 +19,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/snapshot"
 	"bulkhead/internal/systemd/unitname"
@@ -105,7 +106,7 @@ func (r *race) fill(at cgroup.Dir) {
 	taken := r.places(at.Hierarchy)
 	for _, name := range names {
 		d := at.Child(name)
-		if d.Path == r.slice || (plan.Names{Root: r.root}).IsAnchor(d.Path) || snapshot.IdleUnit(tree, d) ||
+		if d.Path == r.slice || (layout.Names{Root: r.root}).IsAnchor(d.Path) || snapshot.IdleUnit(tree, d) ||
 			slices.ContainsFunc(taken, func(at string) bool {
 				return at == d.Path ||
 					strings.HasPrefix(at, d.Path+"/")
@@ -236,7 +237,7 @@ func TestSharesOverTheRealTree(t *testing.T) {
 	r.enter("a hog of user.slice", user.PID)
 	cpu := s.of("cpu").ID
 	stray := testhost.Spawn(t, "sh", "-c", busy)
-	for _, h := range []string{cpu, plan.Tracker(facts)} {
+	for _, h := range []string{cpu, layout.Tracker(facts)} {
 		if err := testhost.Tree(t).Move(cgroup.Dir{Hierarchy: h, Path: "/"}, stray); err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,7 @@ import (
 	"bulkhead/internal/linux/sockets"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/netshape"
-	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/snapshot"
 )
 
@@ -70,7 +70,7 @@ func policersOf(v *View, device string) []netshape.Program {
 }
 
 func trafficOf(v *View, group string, states map[string]netshape.State) (t metrics.Traffic) {
-	for _, dir := range plan.ProgramDirs(v.Facts, v.Layout, group) {
+	for _, dir := range layout.ProgramDirs(v.Facts, v.Layout, group) {
 		out, in, ok, err := netshape.Counted(dir)
 		if err != nil || !ok {
 			continue
@@ -171,7 +171,7 @@ func outsideOf(h *host.Host, v *View, group string, made []sockets.TCPSocket) []
 	}
 	var inside []uint64
 	for _, dir := range v.Network.Directories {
-		for _, own := range plan.ProgramDirs(v.Facts, v.Layout, group) {
+		for _, own := range layout.ProgramDirs(v.Facts, v.Layout, group) {
 			if dir == own || strings.HasPrefix(dir, own+"/") {
 				if id, err := netshape.CgroupID(dir); err == nil {
 					inside = append(inside, id)

@@ -14,6 +14,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/unitname"
@@ -206,7 +207,7 @@ func (u units) Make(ctx context.Context, unit string, d cgroup.Dir) error {
 // delegated are the controllers that a keeper's directory gets on cgroup2: those that count. Its group's slice holds
 // the limits; cpuset would come to every unit of the host with it.
 func (u units) delegated() (names []string) {
-	h, ok := u.facts.Hierarchy(plan.Tracker(u.facts))
+	h, ok := u.facts.Hierarchy(layout.Tracker(u.facts))
 	if !ok || h.Version != 2 || !u.Version().AtLeast(delegateListSince) {
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 
 	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/systemdfake"
@@ -303,7 +304,7 @@ func TestRecordsOfUnitsThatAreGone(t *testing.T) {
 	text := appAndJobs + "  reports: {role: helper, match: [{exe: report}], tasks: 30}\n"
 	m.apply(text)
 	units := func() []string {
-		kept := map[string]plan.Kept{}
+		kept := map[string]layout.Kept{}
 		_, err := m.Store.Load(state.DocUnits, &kept)
 		m.must(err)
 		var names []string

@@ -10,7 +10,7 @@ import (
 	"bulkhead/internal/classify"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/netshape"
-	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/probe"
 	"bulkhead/internal/snapshot"
 	"bulkhead/internal/verify"
@@ -105,7 +105,7 @@ func (c *Controller) startLoad(ctx context.Context, group string) (verify.Load, 
 }
 
 // sweepProbes removes the directories that probes left below ours.
-func (c *Controller) sweepProbes(t *cgroup.Tree, names plan.Names, all bool) error {
+func (c *Controller) sweepProbes(t *cgroup.Tree, names layout.Names, all bool) error {
 	var tops []cgroup.Dir
 	for _, h := range t.Hierarchies() {
 		more, err := snapshot.TopsOf(t, names, h.ID)

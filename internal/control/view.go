@@ -13,6 +13,7 @@ import (
 	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/yamlform"
 	"bulkhead/internal/snapshot"
@@ -81,8 +82,8 @@ type memory struct {
 	// uses it, which writes no limit.
 	observed *plan.Observation
 	movers   map[int]mover
-	members  map[procfs.ID]struct{}   // at the last look that classified
-	governed map[string]plan.Governed // units at the last full look
+	members  map[procfs.ID]struct{}     // at the last look that classified
+	governed map[string]layout.Governed // units at the last full look
 	recorded recorded
 	lock     *journal.SharedLock // for the short way into a group; nil until it is taken
 	// refused are the groups that the last look at every limit could not put in force.
@@ -251,7 +252,7 @@ func isReleased(released map[string]bool, group string) bool {
 
 // hintTaken is what to do about a directory with the name of a group of ours that bulkhead did not make.
 func hintTaken(v *View, d cgroup.Dir) string {
-	if group, _ := v.Layout.Group(d); group == plan.RootGroup {
+	if group, _ := v.Layout.Group(d); group == layout.RootGroup {
 		return "give host.root another name, or remove that directory if nobody needs it"
 	}
 	return "give the group another name, or remove that directory if nobody needs it"

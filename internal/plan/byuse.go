@@ -7,6 +7,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
@@ -131,17 +132,17 @@ type sharers struct {
 }
 
 // cell is the directory in which a group's budget stands; ok is false when it has none of its own.
-func (s sharers) cell(n *node) (dir cgroup.Dir, ok bool) {
-	if !isBudget(s.row) {
-		dir, ok = s.d.layout.own[n.path][s.hierarchy]
+func (s sharers) cell(n *layout.Node) (dir cgroup.Dir, ok bool) {
+	if !layout.IsBudget(s.row) {
+		dir, ok = s.d.layout.Own(n.Path)[s.hierarchy]
 		return dir, ok
 	}
-	dir, ok = s.d.layout.member[n.path][s.hierarchy]
-	return dir, ok && s.d.layout.owner[dir] == n.path
+	dir, ok = s.d.layout.Member(n.Path)[s.hierarchy]
+	return dir, ok && s.d.layout.Owner[dir] == n.Path
 }
 
 // own is what a group's own cell has and uses of a device.
-func (s sharers) own(n *node, key policy.Key, device string) column {
+func (s sharers) own(n *layout.Node, key policy.Key, device string) column {
 	c := column{ask: unlimited}
 	dir, ok := s.cell(n)
 	if !ok {
@@ -149,8 +150,9 @@ func (s sharers) own(n *node, key policy.Key, device string) column {
 	}
 	c.now, _ = s.row.Amount(key, s.d.observed.Dirs[dir][s.row.File], device)
 	c.used = s.d.use[dir][device].of(key)
-	for other, g := range s.d.layout.governed { // what runs in a unit that has the group's limits elsewhere
-		if _, inside := below(dir.Path, other.Path); g.Group == n.path && other.Hierarchy == s.hierarchy && !inside {
+	for other, g := range s.d.layout.Governed { // what runs in a unit that has the group's limits elsewhere
+		if _, inside := layout.Below(dir.Path, other.Path); g.Group == n.Path && other.Hierarchy == s.hierarchy &&
+			!inside {
 			c.used += s.d.use[other][device].of(key)
 		}
 	}
@@ -159,9 +161,9 @@ func (s sharers) own(n *node, key policy.Key, device string) column {
 
 // all is what a group and those below it that have cells of their own have and use together, where a budget is for the
 // processes of the very directory.
-func (s sharers) all(n *node, key policy.Key, device string) column {
+func (s sharers) all(n *layout.Node, key policy.Key, device string) column {
 	sum := s.own(n, key, device)
-	if !isBudget(s.row) {
+	if !layout.IsBudget(s.row) {
 		return sum
 	}
 	for _, b := range s.d.domains(n, s.hierarchy) {
@@ -183,8 +185,8 @@ func (d *desired) shareDevices() {
 				continue
 			}
 			s := sharers{d, row, hierarchy}
-			for _, n := range d.forest.nodes {
-				for _, set := range sharedByUse(n.settings, row.Keys) {
+			for _, n := range d.forest.Nodes {
+				for _, set := range sharedByUse(n.Settings, row.Keys) {
 					s.shareSet(n, set)
 				}
 			}
@@ -193,7 +195,7 @@ func (d *desired) shareDevices() {
 }
 
 // shareSet shares one limit of a group over devices.
-func (s sharers) shareSet(n *node, set policy.Settings) {
+func (s sharers) shareSet(n *layout.Node, set policy.Settings) {
 	whole, _ := amountOf(set[0].Whole)
 	columns := make([]column, len(set))
 	for i, setting := range set {
@@ -207,7 +209,7 @@ func (s sharers) shareSet(n *node, set policy.Settings) {
 		setting.Value = ioValue(setting.Key, part)
 		_, on, _ := strings.Cut(setting.Raw, ", on ")
 		setting.Raw = fmt.Sprintf("by use, of %s, on %s", setting.Whole, on)
-		n.settings = n.settings.With(setting)
+		n.Settings = n.Settings.With(setting)
 	}
 }
 
@@ -259,8 +261,8 @@ func SharesByUse(in *Input) bool {
 				}
 			}
 		}
-		for above := g.Path; h.Version == 1 && limited[g.Path] && above != RootGroup; {
-			if above = parentGroup(above); limited[above] {
+		for above := g.Path; h.Version == 1 && limited[g.Path] && above != layout.RootGroup; {
+			if above = layout.ParentGroup(above); limited[above] {
 				return true
 			}
 		}

@@ -9,15 +9,14 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/idset"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
 // Who asks for a limit that no group wrote.
 const (
-	fromHostWeight  = "host.weight"
-	fromHostReserve = "host.reserve"
-	fromAbove       = "the group above"
-	fromBelow       = "the groups below"
+	fromAbove = "the group above"
+	fromBelow = "the groups below"
 )
 
 // value is what one knob file, or one line of it, should hold.
@@ -33,8 +32,8 @@ type value struct {
 // desired is the whole of what a plan leads to.
 type desired struct {
 	facts  *host.Facts
-	layout Layout
-	forest *forest
+	layout layout.Layout
+	forest *layout.Forest
 	rows   map[string][]*knob.Row // hierarchy ID → rows, all hierarchies of the host
 	values map[cgroup.Dir][]value
 	// rests holds what a file of a directory should hold that no group asks for, where that is not
@@ -56,8 +55,8 @@ type desired struct {
 func newDesired(in *Input) *desired {
 	d := &desired{
 		facts:   in.Facts,
-		forest:  newForest(in.Facts, in.Host, inForce(in)),
-		rows:    rowsByHierarchy(in.Facts),
+		forest:  layout.NewForest(in.Facts, in.Host, inForce(in)),
+		rows:    layout.Rows(in.Facts),
 		values:  make(map[cgroup.Dir][]value),
 		rests:   make(map[cgroup.Dir]map[string]string),
 		enabled: make(map[cgroup.Dir][]string),
@@ -69,13 +68,13 @@ func newDesired(in *Input) *desired {
 			d.rows[id] = slices.DeleteFunc(rows, func(r *knob.Row) bool { return r.File == knob.FileClassID })
 		}
 	}
-	d.layout = newLayout(in.Facts, Names{Root: in.Host.Root, Former: in.Former}, d.forest, in.Systemd)
+	d.layout = layout.New(in.Facts, layout.Names{Root: in.Host.Root, Former: in.Former}, d.forest, in.Systemd)
 	d.shareDevices()
-	for _, h := range d.layout.hierarchies {
+	for _, h := range d.layout.Hierarchies() {
 		rows := d.rows[h.ID]
 		settings := d.splitBudgets(h.ID, rows)
-		for _, n := range d.forest.nodes {
-			d.encodeGroup(n, h.ID, rows, settings[n.path])
+		for _, n := range d.forest.Nodes {
+			d.encodeGroup(n, h.ID, rows, settings[n.Path])
 		}
 		d.capQuotas(h.ID)
 		d.shareRealtime(h.ID)
@@ -93,34 +92,34 @@ func newDesired(in *Input) *desired {
 
 // encodeGroup computes the values of one group in one hierarchy. Budgets that do not descend go to
 // the directory in which the group's processes sit, the rest to the one above its children.
-func (d *desired) encodeGroup(n *node, hierarchy string, rows []*knob.Row, settings policy.Settings) {
-	own, ok := d.layout.own[n.path][hierarchy]
+func (d *desired) encodeGroup(n *layout.Node, hierarchy string, rows []*knob.Row, settings policy.Settings) {
+	own, ok := d.layout.Own(n.Path)[hierarchy]
 	if !ok {
 		return
 	}
 	for _, row := range rows {
 		dir := own
-		if isBudget(row) {
-			member, ok := d.layout.member[n.path][hierarchy]
-			if !ok || d.layout.owner[member] != n.path {
+		if layout.IsBudget(row) {
+			member, ok := d.layout.Member(n.Path)[hierarchy]
+			if !ok || d.layout.Owner[member] != n.Path {
 				continue
 			}
 			dir = member
 		}
 		for _, on := range row.Instances(settings) {
-			d.encode(n.path, dir, row, on, settings)
+			d.encode(n.Path, dir, row, on, settings)
 		}
 	}
 }
 
 func (d *desired) encode(group string, dir cgroup.Dir, row *knob.Row, on string, settings policy.Settings) {
 	setting := reasonFor(row, on, settings)
-	if d.layout.owned[dir.Hierarchy] && row.File == fileRTRuntime {
+	if d.layout.Owned[dir.Hierarchy] && row.File == fileRTRuntime {
 		d.notes = append(d.notes, Note{Group: group, Key: setting.Key, NotEnforced: true,
 			Text: fmt.Sprintf("%s is not held: systemd gives no real-time run time to the units above it", setting)})
 		return
 	}
-	if group != RootGroup && !atLeast(d.facts.Kernel, row.Nested) {
+	if group != layout.RootGroup && !atLeast(d.facts.Kernel, row.Nested) {
 		d.notes = append(d.notes, Note{Group: group, Key: setting.Key, NotEnforced: true,
 			Text: fmt.Sprintf("%s is not held: %s below another group needs kernel %s", setting, row.File, row.Nested)})
 		return
@@ -156,7 +155,7 @@ func reasonFor(row *knob.Row, on string, settings policy.Settings) policy.Settin
 // (EINVAL, tg_cfs_schedulable_down), and the tighter one holds the child anyway.
 func (d *desired) capQuotas(hierarchy string) {
 	above := make(map[string]quota) // by path of the directory
-	for _, dir := range d.layout.dirs {
+	for _, dir := range d.layout.Dirs() {
 		if dir.Hierarchy != hierarchy {
 			continue
 		}
@@ -165,7 +164,7 @@ func (d *desired) capQuotas(hierarchy string) {
 		switch {
 		case ok && limited && q.above(outer):
 			d.values[dir] = slices.DeleteFunc(d.values[dir], func(v value) bool { return isBandwidth(v.row) })
-			d.notes = append(d.notes, Note{Group: d.layout.owner[dir], Key: policy.KeyCPULimit,
+			d.notes = append(d.notes, Note{Group: d.layout.Owner[dir], Key: policy.KeyCPULimit,
 				Text: fmt.Sprintf("cpu.limit of %s cores is above the %s cores of a group above it, which hold it "+
 					"already",
 					q.cores(), outer.cores())})
@@ -183,10 +182,10 @@ func (d *desired) capQuotas(hierarchy string) {
 // sum of those below; one that asks splits it, and its own processes have what is left.
 func (d *desired) shareRealtime(hierarchy string) {
 	asks := make(map[string]value) // by group
-	for _, dir := range d.layout.dirs {
+	for _, dir := range d.layout.Dirs() {
 		for _, v := range d.values[dir] {
 			if dir.Hierarchy == hierarchy && v.file == fileRTRuntime {
-				asks[d.layout.owner[dir]] = v
+				asks[d.layout.Owner[dir]] = v
 			}
 		}
 	}
@@ -194,53 +193,54 @@ func (d *desired) shareRealtime(hierarchy string) {
 		return
 	}
 	sums := make(map[string]int64, len(asks))
-	for _, n := range slices.Backward(d.forest.nodes) {
-		if v, ok := asks[n.path]; ok {
-			sums[n.path] = number(v.text)
+	for _, n := range slices.Backward(d.forest.Nodes) {
+		if v, ok := asks[n.Path]; ok {
+			sums[n.Path] = number(v.text)
 		}
-		if n.parent != nil {
-			if _, ok := asks[n.parent.path]; !ok {
-				sums[n.parent.path] += sums[n.path]
+		if n.Parent != nil {
+			if _, ok := asks[n.Parent.Path]; !ok {
+				sums[n.Parent.Path] += sums[n.Path]
 			}
 		}
 	}
-	root := d.forest.nodes[0]
-	if d.layout.has(RootGroup) {
-		d.giveRealtime(root, hierarchy, sums[RootGroup], asks, sums)
+	root := d.forest.Nodes[0]
+	if d.layout.Has(layout.RootGroup) {
+		d.giveRealtime(root, hierarchy, sums[layout.RootGroup], asks, sums)
 		return
 	}
-	for _, n := range root.children {
-		d.giveRealtime(n, hierarchy, sums[n.path], asks, sums)
+	for _, n := range root.Children {
+		d.giveRealtime(n, hierarchy, sums[n.Path], asks, sums)
 	}
 }
 
 // giveRealtime writes run time microseconds to n and splits them below it.
-func (d *desired) giveRealtime(n *node, hierarchy string, run int64, asks map[string]value, sums map[string]int64) {
-	dir, ok := d.layout.own[n.path][hierarchy]
+func (d *desired) giveRealtime(n *layout.Node, hierarchy string, run int64, asks map[string]value,
+	sums map[string]int64) {
+	dir, ok := d.layout.Own(n.Path)[hierarchy]
 	if !ok || run == 0 {
 		return
 	}
-	v, asked := asks[n.path]
+	v, asked := asks[n.Path]
 	if !asked {
 		v = anyOf(asks)
 		v.setting = policy.Setting{Key: policy.KeyCPURT, Value: policy.Duration(run * 1000), From: fromBelow}
 	}
 	d.setValue(dir, v, run)
-	wants := make([]int64, 0, len(n.children)+1)
-	for _, c := range n.children {
-		wants = append(wants, sums[c.path])
+	wants := make([]int64, 0, len(n.Children)+1)
+	for _, c := range n.Children {
+		wants = append(wants, sums[c.Path])
 	}
-	leaf, hasLeaf := d.layout.member[n.path][hierarchy]
+	leaf, hasLeaf := d.layout.Member(n.Path)[hierarchy]
 	hasLeaf = hasLeaf && leaf != dir && asked
 	if hasLeaf {
 		wants = append(wants, unlimited)
 	}
 	parts := fill(run, wants)
-	for i, c := range n.children {
+	for i, c := range n.Children {
 		d.giveRealtime(c, hierarchy, parts[i], asks, sums)
 	}
-	if hasLeaf && parts[len(n.children)] > 0 {
-		d.setValue(leaf, v, parts[len(n.children)])
+	if hasLeaf && parts[len(n.Children)] > 0 {
+		d.setValue(leaf, v, parts[len(n.Children)])
 	}
 }
 
@@ -275,7 +275,7 @@ func (d *desired) seed(h host.Hierarchy, o *Observation) {
 			continue
 		}
 		finals := map[string]string{"/": rootSet(d.facts, h, row, o)}
-		for _, dir := range d.layout.dirs {
+		for _, dir := range d.layout.Dirs() {
 			if dir.Hierarchy != h.ID {
 				continue
 			}
@@ -304,7 +304,7 @@ func (d *desired) seedDir(dir cgroup.Dir, row *knob.Row, outer string) string {
 		fits = outer
 		text = fmt.Sprintf("%s %s is not held: the group above has only %s", row.Keys[0], asked, outer)
 	}
-	d.notes = append(d.notes, Note{Group: d.layout.owner[dir], Key: row.Keys[0], Text: text, NotEnforced: true})
+	d.notes = append(d.notes, Note{Group: d.layout.Owner[dir], Key: row.Keys[0], Text: text, NotEnforced: true})
 	values[i].text = fits
 	return fits
 }
@@ -338,7 +338,7 @@ func (d *desired) follow(h host.Hierarchy, o *Observation) {
 		if text, ok := o.Dirs[cgroup.Dir{Hierarchy: h.ID, Path: "/"}][row.File]; ok {
 			finals["/"] = value{row: row, file: row.File, text: row.Parse(text)}
 		}
-		for _, dir := range d.layout.dirs {
+		for _, dir := range d.layout.Dirs() {
 			if dir.Hierarchy == h.ID {
 				d.followDir(dir, row, finals, o)
 			}
@@ -376,7 +376,7 @@ func (d *desired) widen(h host.Hierarchy, o *Observation) {
 			continue
 		}
 		finals := map[string]idset.Set{"/": idSet(rootSet(d.facts, h, row, o))}
-		for _, dir := range d.layout.dirs {
+		for _, dir := range d.layout.Dirs() {
 			if dir.Hierarchy != h.ID {
 				continue
 			}
@@ -413,17 +413,17 @@ func (d *desired) rest(dir cgroup.Dir, row *knob.Row) (text string, ok bool) {
 // memory along where the hierarchy has it: without it the kernel cannot tell whose buffered
 // writes it writes back (cgroup-v2.rst, "Writeback"; measured).
 func (d *desired) enableControllers() {
-	for _, h := range d.layout.hierarchies {
+	for _, h := range d.layout.Hierarchies() {
 		if h.Version != 2 {
 			continue
 		}
-		for _, dir := range d.layout.dirs {
+		for _, dir := range d.layout.Dirs() {
 			if dir.Hierarchy != h.ID {
 				continue
 			}
 			for _, row := range d.rows[h.ID] {
-				if n := d.forest.byPath[d.layout.owner[dir]]; n != nil && !d.layout.owned[h.ID] &&
-					row.Asked(n.settings) && len(row.Instances(n.settings)) == 0 {
+				if n := d.forest.ByPath[d.layout.Owner[dir]]; n != nil && !d.layout.Owned[h.ID] &&
+					row.Asked(n.Settings) && len(row.Instances(n.Settings)) == 0 {
 					d.enableAbove(dir, row.Controller) // for what is in force
 				}
 			}
@@ -431,7 +431,7 @@ func (d *desired) enableControllers() {
 				if v.row.Controller == "" { // owners need none
 					continue
 				}
-				if d.layout.owned[h.ID] && slices.Contains(unitControllers, v.row.Controller) {
+				if d.layout.Owned[h.ID] && slices.Contains(layout.UnitControllers, v.row.Controller) {
 					continue // systemd hands these down where a unit's properties ask for it
 				}
 				d.enableAbove(dir, v.row.Controller)
@@ -458,9 +458,9 @@ func (d *desired) enableAbove(dir cgroup.Dir, controller string) {
 // wanted lists every value, directory by directory, parents first.
 func (d *desired) wanted() []Wanted {
 	var all []Wanted
-	for _, dir := range d.layout.dirs {
+	for _, dir := range d.layout.Dirs() {
 		for _, v := range d.values[dir] {
-			all = append(all, Wanted{Group: d.layout.owner[dir], Dir: dir, File: v.file, Key: v.key,
+			all = append(all, Wanted{Group: d.layout.Owner[dir], Dir: dir, File: v.file, Key: v.key,
 				Value: v.text, Setting: v.setting, Row: v.row})
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/blockdev"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
@@ -59,12 +60,12 @@ func (p *planner) weighDisks() {
 // diskWishes is what the groups' weights need of the disks. One that names no disk takes them as they are.
 func (p *planner) diskWishes() map[cgroup.File]diskWish {
 	wishes, top := map[cgroup.File]diskWish{}, p.disksAt()
-	for _, n := range p.d.forest.nodes {
-		for _, s := range n.settings.All(policy.KeyIOWeight) {
+	for _, n := range p.d.forest.Nodes {
+		for _, s := range n.Settings.All(policy.KeyIOWeight) {
 			wish := func(file, value, why string) {
 				at := cgroup.File{Dir: top, Name: file, Key: s.Dev}
 				if _, asked := wishes[at]; !asked {
-					wishes[at] = diskWish{value, s, n.path, why}
+					wishes[at] = diskWish{value, s, n.Path, why}
 				}
 			}
 			d, known := p.in.Facts.Device(s.Dev)
@@ -113,8 +114,8 @@ func DisksAt(f *host.Facts) cgroup.Dir {
 // While one is asked for whose disk cannot be told, all stay as they are.
 func (p *planner) giveDisksBack(why string) {
 	wishes := p.diskWishes()
-	for _, n := range p.d.forest.nodes {
-		for _, s := range n.settings {
+	for _, n := range p.d.forest.Nodes {
+		for _, s := range n.Settings {
 			if s.Key == policy.KeyIOWeight && s.Lost != "" {
 				return
 			}
@@ -132,7 +133,7 @@ func (p *planner) giveDisksBack(why string) {
 		now := diskNow(&d, f.Name)
 		// The kernel itself may have changed the throttling with the scheduler: that is only known when it is back.
 		if !row.Same(row.Parse(before), now) || f.Name == cgroup.QueueWriteBack {
-			p.addWrite(p.diskStep(f.Dir, f, RootGroup, now, row.Parse(before), why))
+			p.addWrite(p.diskStep(f.Dir, f, layout.RootGroup, now, row.Parse(before), why))
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/metrics"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
@@ -91,7 +92,7 @@ func settings(from string, pairs ...any) policy.Settings {
 
 // group builds a concrete group; inner ones are found by groupsOf.
 func group(path string, s policy.Settings) classify.Group {
-	return classify.Group{Path: path, Parent: parentGroup(path), Settings: s}
+	return classify.Group{Path: path, Parent: layout.ParentGroup(path), Settings: s}
 }
 
 func groupsOf(groups ...classify.Group) classify.Result {
@@ -142,7 +143,7 @@ func (s *sim) observe() Observation {
 		Dirs: map[cgroup.Dir]map[string]string{}, Subtree: map[cgroup.Dir]Subtree{},
 		OOMScoreAdj: maps.Clone(s.scores), Homes: s.homes, Originals: s.originals,
 	}
-	rows := rowsByHierarchy(s.facts)
+	rows := layout.Rows(s.facts)
 	for _, h := range s.facts.Hierarchies {
 		var names []string
 		for _, r := range rows[h.ID] {
@@ -173,12 +174,12 @@ func (s *sim) observe() Observation {
 }
 
 // simNames knows our directories whatever root group they were made with.
-var simNames = Names{Former: []string{"", "bulkhead", "ora"}}
+var simNames = layout.Names{Former: []string{"", "bulkhead", "ora"}}
 
 // ours gives our directories in a hierarchy, parents before children.
 func (s *sim) ours(hierarchy string) (dirs []cgroup.Dir) {
 	for _, dir := range must(s.kernel.Walk(cgroup.Dir{Hierarchy: hierarchy, Path: "/"})) {
-		if _, ours := simNames.groupOf(dir.Path); ours {
+		if _, ours := simNames.GroupOf(dir.Path); ours {
 			dirs = append(dirs, dir)
 		}
 	}
@@ -265,7 +266,7 @@ func (s *sim) do(step Step) error {
 }
 
 func (s *sim) keepSubtree(step Step) {
-	if _, ours := simNames.groupOf(step.Dir.Path); ours {
+	if _, ours := simNames.GroupOf(step.Dir.Path); ours {
 		return
 	}
 	for word := range strings.FieldsSeq(step.New) {
@@ -276,7 +277,7 @@ func (s *sim) keepSubtree(step Step) {
 }
 
 func (s *sim) keepHome(step Step) {
-	if _, ours := simNames.groupOf(step.Old); ours {
+	if _, ours := simNames.GroupOf(step.Old); ours {
 		return
 	}
 	if s.homes.Process[step.PID] == nil {

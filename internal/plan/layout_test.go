@@ -8,6 +8,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
 )
@@ -72,7 +73,8 @@ func TestLayout(t *testing.T) {
 			for _, path := range slices.Sorted(maps.Keys(test.groups)) {
 				in.Classified.Groups = append(in.Classified.Groups, group(path, test.groups[path]))
 			}
-			l := NewLayout(f, nested, Names{Root: nested.Root}, groupsOf(in.Classified.Groups...).Groups, nil)
+			l := layout.New(f, layout.Names{Root: nested.Root},
+				layout.NewForest(f, nested, groupsOf(in.Classified.Groups...).Groups), nil)
 			if got := shorten(l.Dirs(), "cpu", "cpuacct", "cpu,cpuacct"); test.host != "v2" && got != test.dirs {
 				t.Errorf("directories %q, want %q", got, test.dirs)
 			}
@@ -81,8 +83,8 @@ func TestLayout(t *testing.T) {
 					t.Errorf("%s sits in %q, want %q", group, got, want)
 				}
 			}
-			if len(l.Member(RootGroup)) > 0 {
-				t.Errorf("our root group holds processes in %v", l.Member(RootGroup))
+			if len(l.Member(layout.RootGroup)) > 0 {
+				t.Errorf("our root group holds processes in %v", l.Member(layout.RootGroup))
 			}
 			seen := map[cgroup.Dir]bool{}
 			for _, d := range l.Dirs() {
@@ -109,7 +111,8 @@ func shorten(dirs []cgroup.Dir, without ...string) string {
 }
 
 func TestGroupOfADirectory(t *testing.T) {
-	l := NewLayout(cpuOnly(), policy.HostPart{}, Names{Root: "dbs", Former: []string{"", "old"}}, nil, nil)
+	l := layout.New(cpuOnly(), layout.Names{Root: "dbs", Former: []string{"", "old"}},
+		layout.NewForest(cpuOnly(), policy.HostPart{}, nil), nil)
 	for path, want := range map[string]string{
 		"/dbs": "", "/dbs/db": "", "/dbs/a": "a", "/dbs/a/db": "a", "/dbs/a/x": "a/x", "/dbs/a/x/db": "a/x",
 		"/": "outside", "/dbsx": "outside", "/x/dbs": "outside", "/bulkhead": "outside",
@@ -126,45 +129,6 @@ func TestGroupOfADirectory(t *testing.T) {
 	}
 }
 
-func TestRootSettings(t *testing.T) {
-	f := legacyHost()
-	for name, test := range map[string]struct {
-		host policy.HostPart
-		want string
-	}{
-		"no root": {policy.HostPart{Reserve: policy.Reserve{CPU: policy.One / 2}}, ""},
-		"nothing": {policy.HostPart{Root: "ora"}, ""},
-		"weight":  {policy.HostPart{Root: "ora", Weight: 300}, "cpu.weight=300"},
-		"cpu": {policy.HostPart{Root: "ora", Reserve: policy.Reserve{CPU: policy.One / 2}},
-			"cpu.limit=3.5 tasks=29492"},
-		"memory": {policy.HostPart{Root: "ora", Reserve: policy.Reserve{Memory: policy.Bytes(1 << 30)}},
-			"memory.max=15GiB tasks=29492"},
-		"percent": {policy.HostPart{Root: "ora",
-			Reserve: policy.Reserve{Memory: policy.MemoryPercent(25 * policy.One)}}, "memory.max=12GiB tasks=29492"},
-		"all taken": {policy.HostPart{Root: "ora",
-			Reserve: policy.Reserve{CPU: 9 * policy.One, Memory: policy.Bytes(99 << 30)}}, "tasks=29492"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var got []string
-			for _, s := range rootSettings(f, test.host) {
-				got = append(got, s.String())
-			}
-			if text := strings.Join(got, " "); text != test.want {
-				t.Errorf("%q, want %q", text, test.want)
-			}
-		})
-	}
-	for _, test := range []struct{ pids, threads, want int64 }{
-		{32768, 120000, 29492}, {4194304, 5000, 4000}, {1500, 0, 750}, {0, 0, 1},
-	} {
-		f.PIDMax, f.ThreadsMax = test.pids, test.threads
-		if got := tasksCap(f); int64(got) != test.want {
-			t.Errorf("of %d pids and %d threads our root group gets %d, want %d", test.pids, test.threads, got,
-				test.want)
-		}
-	}
-}
-
 // Without a root group outermost groups stand side by side at the top of each hierarchy, with nothing of ours above
 // them.
 func TestFlatLayout(t *testing.T) {
@@ -173,7 +137,7 @@ func TestFlatLayout(t *testing.T) {
 		group("b", settings("group", "tasks", policy.Count(50)))).Groups
 	for name, test := range map[string]struct {
 		facts   *host.Facts
-		systemd *Systemd
+		systemd *layout.Systemd
 		want    string
 	}{
 		"v1": {factsWith(v1("cpu"), v1("cpuacct"), v1("pids")), nil,
@@ -182,7 +146,7 @@ func TestFlatLayout(t *testing.T) {
 				"pids:/bulkhead.b"},
 		"v2": {unifiedHost(), nil,
 			"unified:/bulkhead.a unified:/bulkhead.a/db unified:/bulkhead.a/x unified:/bulkhead.b"},
-		"systemd": {systemdHosts["unified"](), &Systemd{Version: systemd.Version{Number: 252}},
+		"systemd": {systemdHosts["unified"](), &layout.Systemd{Version: systemd.Version{Number: 252}},
 			"unified:/bulkhead.a.slice " +
 				"unified:/bulkhead.a.slice/bulkhead.a-x.slice " +
 				"unified:/bulkhead.a.slice/bulkhead.a-x.slice/bulkhead.a-x.service " +
@@ -192,11 +156,12 @@ func TestFlatLayout(t *testing.T) {
 				"unified:/bulkhead.b.slice/bulkhead.b.service/members"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := NewLayout(test.facts, policy.HostPart{}, Names{}, groups, test.systemd)
+			l := layout.New(test.facts, layout.Names{}, layout.NewForest(test.facts, policy.HostPart{}, groups),
+				test.systemd)
 			var got []string
 			for _, d := range l.Dirs() {
 				got = append(got, d.String())
-				if group, ok := l.Group(d); !ok || group == RootGroup {
+				if group, ok := l.Group(d); !ok || group == layout.RootGroup {
 					t.Errorf("%s belongs to %q, %v", d, group, ok)
 				}
 			}

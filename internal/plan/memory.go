@@ -228,11 +228,11 @@ func (p *planner) checkMemory(dir cgroup.Dir, c knob.Change) {
 
 // swapOf is the swap that the group's settings allow, at most what the host has.
 func (p *planner) swapOf(group string) int64 {
-	n := p.d.forest.byPath[group]
+	n := p.d.forest.ByPath[group]
 	if n == nil {
 		return 0
 	}
-	if s, ok := n.settings.Get(policy.KeyMemorySwap, ""); ok {
+	if s, ok := n.Settings.Get(policy.KeyMemorySwap, ""); ok {
 		if swap, ok := s.Value.(policy.Bytes); ok {
 			return min(int64(swap), p.in.Facts.SwapTotal)
 		}
@@ -258,12 +258,12 @@ func (p *planner) sumHeld() map[string]int64 {
 		private[pl.group] += all - part
 		shared[pl.group] = max(shared[pl.group], part)
 	}
-	sums := make(map[string]int64, len(p.d.forest.nodes))
-	for i := len(p.d.forest.nodes) - 1; i >= 0; i-- {
-		n := p.d.forest.nodes[i]
-		sums[n.path] += private[n.path] + shared[n.path]
-		if n.parent != nil {
-			sums[n.parent.path] += sums[n.path]
+	sums := make(map[string]int64, len(p.d.forest.Nodes))
+	for i := len(p.d.forest.Nodes) - 1; i >= 0; i-- {
+		n := p.d.forest.Nodes[i]
+		sums[n.Path] += private[n.Path] + shared[n.Path]
+		if n.Parent != nil {
+			sums[n.Parent.Path] += sums[n.Path]
 		}
 	}
 	return sums

@@ -9,6 +9,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
@@ -135,7 +136,7 @@ func TestReleaseRaisesInTheOppositeOrder(t *testing.T) {
 	in := input(factsWith(v2("memory")), group("a",
 		settings("group", "memory.max", policy.Bytes(2<<30), "memory.high", policy.Bytes(1<<30))))
 	in.inPlace()
-	in.Release = []string{RootGroup}
+	in.Release = []string{layout.RootGroup}
 	var order []string
 	for _, s := range Make(in).Steps {
 		if s.File == "memory.max" || s.File == "memory.high" {

@@ -7,6 +7,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
@@ -16,11 +17,6 @@ func (p *planner) where(proc *procfs.Process, hierarchy string) string {
 		return to
 	}
 	return proc.Cgroups[hierarchy]
-}
-
-// gone says whether a process has exited and only waits for its parent; the kernel moves no such one.
-func gone(proc *procfs.Process) bool {
-	return proc.State == 'X' || proc.State == 'Z' && proc.Threads <= 1
 }
 
 // move plans one move in one hierarchy.
@@ -47,7 +43,7 @@ func (p *planner) move(proc *procfs.Process, hierarchy, to, group, why string) {
 // nowhere in it.
 func (p *planner) moveMembers() {
 	for _, proc := range p.parentsFirst() {
-		if gone(proc) || proc.Kernel {
+		if layout.Gone(proc) || proc.Kernel {
 			continue
 		}
 		targets, group, why := p.targets(proc)
@@ -104,7 +100,7 @@ func (p *planner) targets(proc *procfs.Process) (targets map[string]string, grou
 // into gives the directories of a group, and home where the group has none but the process is in our tree.
 // Hierarchies of which nothing was observed are not looked at: v1's freezer belongs to freeze and thaw.
 func (p *planner) into(proc *procfs.Process, member map[string]cgroup.Dir, group string) map[string]string {
-	stays := len(p.d.layout.owned) > 0 && (p.d.layout.staysInUnit(proc, group) || p.d.layout.InRun(proc, group))
+	stays := len(p.d.layout.Owned) > 0 && (p.d.layout.StaysInUnit(proc, group) || p.d.layout.InRun(proc, group))
 	targets := make(map[string]string, len(member))
 	for _, h := range p.in.Facts.Hierarchies {
 		path, known := proc.Cgroups[h.ID]
@@ -112,7 +108,7 @@ func (p *planner) into(proc *procfs.Process, member map[string]cgroup.Dir, group
 		switch {
 		case isMember:
 			targets[h.ID] = to.Path
-		case stays && p.d.layout.owned[h.ID]: // in its unit
+		case stays && p.d.layout.Owned[h.ID]: // in its unit
 		case known && len(p.ours[h.ID]) > 0:
 			if group, ok := p.d.layout.Group(cgroup.Dir{Hierarchy: h.ID, Path: path}); ok {
 				targets[h.ID] = p.home(proc, h.ID, group)
@@ -142,11 +138,11 @@ func (p *planner) homeward(proc *procfs.Process, stays bool) (targets map[string
 		targets[h.ID] = p.home(proc, h.ID, owner)
 		group, why = owner, "no group claims it, and it was sent back"
 		switch {
-		case owner == RootGroup:
+		case owner == layout.RootGroup:
 			why = "no group claims it, and the root group holds no process of its own"
 		case goes:
 			why = p.whyObsolete(dir)
-		case p.d.forest.byPath[owner] == nil:
+		case p.d.forest.ByPath[owner] == nil:
 			why = whyNoGroup
 		}
 	}
@@ -155,10 +151,10 @@ func (p *planner) homeward(proc *procfs.Process, stays bool) (targets map[string
 
 // inUnit says whether a process sits, in a hierarchy of systemd's, in a unit that is not ours.
 func (p *planner) inUnit(proc *procfs.Process, hierarchy string) bool {
-	if !p.d.layout.owned[hierarchy] {
+	if !p.d.layout.Owned[hierarchy] {
 		return false
 	}
-	_, _, is := p.d.layout.names.UnitDir(proc)
+	_, _, is := p.d.layout.Names.UnitDir(proc)
 	return is
 }
 
@@ -199,7 +195,7 @@ func (p *planner) home(proc *procfs.Process, hierarchy, group string) string {
 			return home
 		}
 	}
-	for g := group; g != RootGroup; g = parentGroup(g) {
+	for g := group; g != layout.RootGroup; g = layout.ParentGroup(g) {
 		if path, ok := p.o.Homes.Group[g][hierarchy]; ok {
 			if home, ok := p.living(hierarchy, path); ok {
 				return home
@@ -228,7 +224,7 @@ func (p *planner) scoreMembers() {
 	for i := range p.table {
 		proc := &p.table[i]
 		placed, ok := p.placed[proc.ID]
-		if gone(proc) || ok && isReleased(p.in.Released, placed.group) {
+		if layout.Gone(proc) || ok && isReleased(p.in.Released, placed.group) {
 			continue
 		}
 		setting, asked := p.scoreSetting(placed.group)
@@ -265,11 +261,11 @@ func (p *planner) originalScore(proc *procfs.Process) (score int, changed bool) 
 }
 
 func (p *planner) scoreSetting(group string) (policy.Setting, bool) {
-	n := p.d.forest.byPath[group]
-	if n == nil || group == RootGroup {
+	n := p.d.forest.ByPath[group]
+	if n == nil || group == layout.RootGroup {
 		return policy.Setting{}, false
 	}
-	return n.settings.Get(policy.KeyOOMScoreAdj, "")
+	return n.Settings.Get(policy.KeyOOMScoreAdj, "")
 }
 
 // score plans one oom_score_adj. Without CAP_SYS_RESOURCE the kernel refuses a value below the lowest
@@ -293,7 +289,7 @@ func (p *planner) removeDirs(dirs []cgroup.Dir, why func(cgroup.Dir) string) {
 	kept := make(map[cgroup.Dir]bool)
 	for i := range p.table {
 		proc := &p.table[i]
-		if gone(proc) {
+		if layout.Gone(proc) {
 			continue
 		}
 		for _, h := range p.in.Facts.Hierarchies {
@@ -320,7 +316,7 @@ const whyNoGroup = "the policy makes no such group of what runs here now"
 
 // whyObsolete says why a directory goes.
 func (p *planner) whyObsolete(dir cgroup.Dir) string {
-	if _, ok := p.d.forest.byPath[p.groupOf(dir)]; ok {
+	if _, ok := p.d.forest.ByPath[p.groupOf(dir)]; ok {
 		return "the group needs no directory here any more"
 	}
 	return whyNoGroup

@@ -6,6 +6,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/plan/layout"
 )
 
 // FavorDynmods is where the kernel's way of moving processes is switched, for all hierarchies: an option of the cgroup2
@@ -50,13 +51,13 @@ func (p *planner) switchMoves() {
 // switchMovesBack takes the option away if bulkhead has set it.
 func (p *planner) switchMovesBack() {
 	h, mounted := p.in.Facts.Hierarchy(procfs.UnifiedID)
-	released := p.in.Release == nil || slices.Contains(p.in.Release, RootGroup)
+	released := p.in.Release == nil || slices.Contains(p.in.Release, layout.RootGroup)
 	if !mounted || !released || !p.o.Originals.FavorDynmods || !slices.Contains(h.Options, cgroup.FavorDynmods) {
 		return
 	}
 	p.steps = append(p.steps, p.switchStep("on", "off", "agent.fast_moves is no longer on"))
 	if p.in.Facts.Kernel.AtLeast(sinceStays.Major, sinceStays.Minor) {
-		p.note(RootGroup, "", "agent.fast_moves: %s", staysFast)
+		p.note(layout.RootGroup, "", "agent.fast_moves: %s", staysFast)
 	}
 }
 
@@ -69,6 +70,6 @@ func (p *planner) switchStep(from, to, why string) Step {
 }
 
 func (p *planner) cannotSwitch(format string, args ...any) {
-	p.note(RootGroup, "", format, args...)
+	p.note(layout.RootGroup, "", format, args...)
 	p.notes[len(p.notes)-1].NotEnforced = true
 }

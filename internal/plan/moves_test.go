@@ -7,6 +7,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
@@ -59,7 +60,7 @@ func TestFastMoves(t *testing.T) {
 				t.Errorf("notes %+v", p.Notes)
 			}
 			// The emergency exit gives it back, too, and only what is ours.
-			in.Release = []string{RootGroup}
+			in.Release = []string{layout.RootGroup}
 			var back []string
 			if c.ours && c.option {
 				back = []string{off}

@@ -5,16 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
-	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/tc"
 	"bulkhead/internal/netshape"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
@@ -55,11 +54,7 @@ const riskDrop knob.Risk = "drops packets for a moment"
 
 // UsesNetwork says whether any group asks for a limit on an interface.
 func UsesNetwork(groups []classify.Group) bool {
-	return slices.ContainsFunc(groups, func(g classify.Group) bool { return hasShare(g.Settings) })
-}
-
-func hasShare(ss policy.Settings) bool {
-	return slices.ContainsFunc(ss, func(s policy.Setting) bool { return s.Key.OfNetwork() })
+	return slices.ContainsFunc(groups, func(g classify.Group) bool { return layout.LimitsNetwork(g.Settings) })
 }
 
 // networkSteps plans the interfaces.
@@ -71,7 +66,7 @@ func (p *planner) networkSteps(result *Plan) {
 	groups := inForce(p.in)
 	slots, err := slotsOf(p.in)
 	if err != nil {
-		p.refuse(RootGroup, "let groups share a limit by writing it to the group above them", "%v", err)
+		p.refuse(layout.RootGroup, "let groups share a limit by writing it to the group above them", "%v", err)
 		return
 	}
 	wanted, lacks := make([]netshape.Wanted, 0, len(n.Devices)), false
@@ -137,7 +132,7 @@ func (p *planner) refuseOn(w netshape.Wanted, hint, format string, args ...any) 
 		p.refuse(g.Name, hint, format, args...)
 	}
 	if len(w.Groups) == 0 {
-		p.refuse(RootGroup, hint, format, args...)
+		p.refuse(layout.RootGroup, hint, format, args...)
 	}
 	for i := range p.refusals[before:] {
 		p.refusals[before+i].Device = w.Device
@@ -165,7 +160,7 @@ func (p *planner) refuseShapes(err error, all []netshape.Wanted) {
 				"network on %s: it has what bulkhead did not make, and is left alone: %s", foreign.Device,
 				strings.Join(foreign.Found, ", "))
 		default:
-			p.refuse(RootGroup, "", "network: %v", one)
+			p.refuse(layout.RootGroup, "", "network: %v", one)
 		}
 	}
 }
@@ -190,7 +185,7 @@ func slotsOf(in *Input) (map[string]netshape.Slot, error) {
 	for _, g := range in.Classified.Groups {
 		_, had := in.Network.Slots[g.Path]
 		if wanted := slices.ContainsFunc(groups, func(o classify.Group) bool { return o.Path == g.Path }); had ||
-			wanted && hasShare(g.Settings) {
+			wanted && layout.LimitsNetwork(g.Settings) {
 			names = append(names, g.Path)
 		}
 	}
@@ -215,7 +210,7 @@ func classesOf(in *Input) map[string]uint32 {
 
 // hasClass says whether net_cls tells the packets of a group.
 func (p *planner) hasClass(group string) bool {
-	for _, dir := range p.d.layout.own[group] {
+	for _, dir := range p.d.layout.Own(group) {
 		if slices.ContainsFunc(p.d.values[dir], func(v value) bool { return v.file == knob.FileClassID }) {
 			return true
 		}
@@ -347,23 +342,7 @@ func (p *planner) programs() bool {
 }
 
 func (p *planner) programDirs(group string) []string {
-	return ProgramDirs(p.in.Facts, p.d.layout, group)
-}
-
-// ProgramDirs are the absolute paths of a group's directories in the cgroup2 hierarchy.
-func ProgramDirs(f *host.Facts, l Layout, group string) []string {
-	h, ok := unified(f)
-	if !ok {
-		return nil
-	}
-	var dirs []string
-	if own, ok := l.own[group][h.ID]; ok {
-		dirs = append(dirs, path.Join(h.Mount, own.Path))
-	}
-	for _, d := range l.Outside(group, h.ID) {
-		dirs = append(dirs, path.Join(h.Mount, d.Path))
-	}
-	return dirs
+	return layout.ProgramDirs(p.in.Facts, p.d.layout, group)
 }
 
 // countedDirs are the directories of all groups, once one of them has a limit on an interface.
@@ -376,16 +355,6 @@ func (p *planner) countedDirs(groups []classify.Group) []string {
 		dirs = append(dirs, p.programDirs(g.Path)...)
 	}
 	return dirs
-}
-
-// unified is the cgroup2 hierarchy, on which programs sit.
-func unified(f *host.Facts) (host.Hierarchy, bool) {
-	for _, h := range f.Hierarchies {
-		if h.Version == 2 && !h.ReadOnly {
-			return h, true
-		}
-	}
-	return host.Hierarchy{}, false
 }
 
 // lacksPieces refuses what the kernel has no means for, and takes the second best where there is one.
@@ -421,7 +390,7 @@ func (p *planner) hidden(w netshape.Wanted, g netshape.Group) bool {
 		return false
 	}
 	for _, above := range w.Groups {
-		if _, inside := below(above.Name, g.Name); inside && above.Name != g.Name && above.Cgroup != "" &&
+		if _, inside := layout.Below(above.Name, g.Name); inside && above.Name != g.Name && above.Cgroup != "" &&
 			above.Egress != (netshape.Share{}) {
 			alone := netshape.Wanted{Device: w.Device, Groups: []netshape.Group{g}}
 			p.refuseOn(alone, "give both `by: ports`, or neither", "network on %s: what leaves is told by ports, "+
@@ -473,12 +442,12 @@ func (p *planner) noteNetwork(all []netshape.Wanted) {
 		}
 		p.noteBlindness(w)
 		if w.LinkRate == 0 && w.Reserve > 0 && len(w.Groups) > 0 {
-			p.note(RootGroup, "",
+			p.note(layout.RootGroup, "",
 				"network on %s: nobody says what its link carries, so host.reserve cannot be kept of it; what "+
 					"belongs to no group passes before all groups", w.Device)
 		}
 		if w.Original != nil && len(w.Groups) > 0 {
-			p.note(RootGroup, "",
+			p.note(layout.RootGroup, "",
 				"network on %s: the queueing discipline that somebody else gave it comes back when no group needs "+
 					"the interface any more", w.Device)
 		}
@@ -490,12 +459,12 @@ func (p *planner) noteBlindness(w netshape.Wanted) {
 	byClass := slices.ContainsFunc(w.Groups, func(g netshape.Group) bool { return g.NetCls })
 	switch {
 	case p.in.Facts.BlindedBy != "" && len(w.Groups) > 0:
-		p.note(RootGroup, "",
+		p.note(layout.RootGroup, "",
 			"network on %s: %s keeps this kernel (%s) from telling the cgroup2 directory of a socket until the next "+
 				"boot; groups are told by net_cls or by ports instead, and their traffic is not counted", w.Device,
 			p.in.Facts.BlindedBy, p.in.Facts.Kernel)
 	case byClass && p.blinds():
-		p.note(RootGroup, "", "network on %s: %s", w.Device, finalBlind)
+		p.note(layout.RootGroup, "", "network on %s: %s", w.Device, finalBlind)
 	}
 }
 
@@ -571,10 +540,10 @@ func slotOwners(slots map[string]netshape.Slot, all []netshape.Wanted) owners {
 // ownerOf finds whose change it is; one of the interface itself belongs to the root group.
 func (p *planner) ownerOf(c netshape.Change, o owners) string {
 	if c.Program != nil {
-		if h, ok := unified(p.in.Facts); ok {
+		if h, ok := layout.Unified(p.in.Facts); ok {
 			dir := cgroup.Dir{Hierarchy: h.ID, Path: "/" +
 				strings.TrimPrefix(strings.TrimPrefix(c.Program.Cgroup, h.Mount), "/")}
-			if group, ok := p.d.layout.owner[dir]; ok {
+			if group, ok := p.d.layout.Owner[dir]; ok {
 				return group
 			}
 			if group, ok := p.d.layout.Group(dir); ok {
@@ -600,7 +569,7 @@ func (r *releaser) network(result *Plan) {
 		w := n.Was[d.State.Device.Name]
 		w.Device, w.Original = d.State.Device.Name, d.Original
 		w.Groups = slices.DeleteFunc(slices.Clone(w.Groups), func(g netshape.Group) bool { return r.covers(g.Name) })
-		w.Keep = !r.covers(RootGroup) && (len(w.Groups) > 0 || d.Original == nil)
+		w.Keep = !r.covers(layout.RootGroup) && (len(w.Groups) > 0 || d.Original == nil)
 		result.Network = append(result.Network, w)
 	}
 	for _, c := range n.Counters {

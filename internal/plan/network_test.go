@@ -13,6 +13,7 @@ import (
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/tc"
 	"bulkhead/internal/netshape"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
@@ -354,7 +355,7 @@ func TestNetworkRelease(t *testing.T) {
 		!p.Network[0].Keep || p.Slots["a"] != 0 || p.Slots["b"] != 2 {
 		t.Errorf("released a: %+v", p.Network)
 	}
-	i.Release = []string{RootGroup}
+	i.Release = []string{layout.RootGroup}
 	if p := Make(i); len(p.Network) != 1 || len(p.Network[0].Groups) != 0 || p.Network[0].Keep || len(p.Slots) != 0 {
 		t.Errorf("released all: %+v", p.Network)
 	}

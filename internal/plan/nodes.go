@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"bulkhead/internal/linux/idset"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
@@ -98,7 +99,7 @@ func (p *planner) leaving(s Step) idset.Set {
 // membersBelow counts the processes of a group and of those inside it.
 func (p *planner) membersBelow(group string) (n int) {
 	for _, pl := range p.placed {
-		if _, inside := below(group, pl.group); inside || group == RootGroup {
+		if _, inside := layout.Below(group, pl.group); inside || group == layout.RootGroup {
 			n++
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
@@ -24,10 +25,10 @@ func (d *desired) explainAll(in *Input) []Note {
 	for _, n := range in.Classified.Notes {
 		notes = append(notes, Note{Group: n.Group, Text: n.Text})
 	}
-	for _, n := range d.forest.nodes {
-		for _, s := range n.settings {
+	for _, n := range d.forest.Nodes {
+		for _, s := range n.Settings {
 			if s.Lost != "" {
-				notes = append(notes, Note{Group: n.path, Key: s.Key,
+				notes = append(notes, Note{Group: n.Path, Key: s.Key,
 					Text: fmt.Sprintf("%s on %s: what the kernel holds of it stays as it is: %s", s.Key, s.On, s.Lost)})
 			}
 		}
@@ -42,7 +43,7 @@ func (d *desired) explainAll(in *Input) []Note {
 func (p *planner) noteRestart() {
 	holds := map[string]bool{}
 	mark := func(group string) {
-		for ; group != RootGroup; group = parentGroup(group) {
+		for ; group != layout.RootGroup; group = layout.ParentGroup(group) {
 			holds[group] = true
 		}
 	}
@@ -56,10 +57,10 @@ func (p *planner) noteRestart() {
 			mark(pl.Group)
 		}
 	}
-	for _, n := range p.d.forest.nodes {
-		s, asked := n.settings.Get(policy.KeyMemoryMax, "")
-		if _, limited := s.Value.(policy.Bytes); asked && limited && holds[n.path] {
-			p.note(n.path, policy.KeyMemoryMax,
+	for _, n := range p.d.forest.Nodes {
+		s, asked := n.Settings.Get(policy.KeyMemoryMax, "")
+		if _, limited := s.Value.(policy.Bytes); asked && limited && holds[n.Path] {
+			p.note(n.Path, policy.KeyMemoryMax,
 				"when the OOM killer ends one backend at this limit, PostgreSQL restarts all of them: every session "+
 					"is lost and the log is replayed; memory.high slows down instead")
 		}
@@ -79,10 +80,10 @@ func (p *planner) noteAffinity() {
 		slices.Contains(host.V1Names(p.o.Subtree[top].Enabled), "cpuset") {
 		return
 	}
-	for _, n := range p.d.forest.nodes {
+	for _, n := range p.d.forest.Nodes {
 		for _, key := range []policy.Key{policy.KeyCPUCPUs, policy.KeyMemoryNUMA} {
-			if _, asked := n.settings.Get(key, ""); asked {
-				p.note(n.path, key, "brings the cpuset controller to every group beside bulkhead's, and this kernel "+
+			if _, asked := n.Settings.Get(key, ""); asked {
+				p.note(n.Path, key, "brings the cpuset controller to every group beside bulkhead's, and this kernel "+
 					"(before %d.%d) forgets there what taskset, numactl or CPUAffinity= has set: look at what else "+
 					"on this host pins itself, and pin it anew after the apply", keepsAffinity[0], keepsAffinity[1])
 			}
@@ -92,11 +93,11 @@ func (p *planner) noteAffinity() {
 
 // caveats turns what the knob table has to say of a group's settings into notes. A role's default that
 // this host lacks is no broken promise.
-func caveats(d *desired, n *node) []Note {
+func caveats(d *desired, n *layout.Node) []Note {
 	var notes []Note
-	for _, c := range knob.Caveats(d.facts, n.settings) {
-		note := Note{Group: n.path, Key: c.Key, Text: c.Text, NotEnforced: c.NotEnforced, Partly: c.Partly}
-		s, ok := n.settings.Get(c.Key, c.On)
+	for _, c := range knob.Caveats(d.facts, n.Settings) {
+		note := Note{Group: n.Path, Key: c.Key, Text: c.Text, NotEnforced: c.NotEnforced, Partly: c.Partly}
+		s, ok := n.Settings.Get(c.Key, c.On)
 		if ok && isRoleDefault(s) {
 			note.NotEnforced = false
 			note.Text = "the default of its " + s.From + " is not held: " + c.Text
@@ -154,7 +155,7 @@ func names(groups []string) []string {
 }
 
 func groupName(group string) string {
-	if group == RootGroup {
+	if group == layout.RootGroup {
 		return "the root group"
 	}
 	return group

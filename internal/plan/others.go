@@ -6,25 +6,8 @@ import (
 	"strings"
 
 	"bulkhead/internal/classify"
-	"bulkhead/internal/host"
-	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 )
-
-// Settled says of processes that match no rule whether they are sorted already, for host.others: in a group of ours
-// that is for rules, or where somebody else put them in the hierarchy that shares the CPU. It is nil where nobody is
-// gathered: the policy does not ask for it, systemd sorts the processes, or nothing shares the CPU.
-func (n Names) Settled(f *host.Facts, h policy.HostPart) classify.Settled {
-	cpu, ok := f.HierarchyOf("cpu")
-	if len(h.Others) == 0 || f.Systemd || !ok {
-		return nil
-	}
-	return func(p *procfs.Process) bool {
-		at := p.Cgroups[cpu.ID]
-		group, ours := n.groupOf(at)
-		return at != "/" && !(ours && (classify.IsOthers(group) || group == RootGroup))
-	}
-}
 
 // Gathers says whether processes that match no rule are gathered: whether the policy has the group of them here.
 func Gathers(groups []classify.Group) bool {
@@ -104,8 +87,8 @@ func groupNamed(p *planner, path string) *classify.Group {
 
 // noteWeighedDown says which databases of the policy still run inside a slice that host.others weighs.
 func noteWeighedDown(p *planner) {
-	for _, dir := range p.d.layout.dirs {
-		g, governed := p.d.layout.governed[dir]
+	for _, dir := range p.d.layout.Dirs() {
+		g, governed := p.d.layout.Governed[dir]
 		slice, _, _ := strings.Cut(strings.TrimPrefix(dir.Path, "/"), "/")
 		of := groupNamed(p, g.Group)
 		weighed := slices.ContainsFunc(p.in.Classified.Groups, func(o classify.Group) bool {

@@ -10,30 +10,31 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
 // own says who owns the files of each directory: as the policy asks, and where it no longer asks, root. Who may bring
 // processes in owns the files for that where the group's processes are, and who may set limits the others.
 func (d *desired) own(h host.Hierarchy, o *Observation) {
-	for _, dir := range d.layout.dirs {
+	for _, dir := range d.layout.Dirs() {
 		if dir.Hierarchy != h.ID {
 			continue
 		}
-		group := d.layout.owner[dir]
-		n := d.forest.byPath[group]
-		if n == nil || d.layout.Theirs(dir) || d.layout.anchors[dir] || group == RootGroup {
+		group := d.layout.Owner[dir]
+		n := d.forest.ByPath[group]
+		if n == nil || d.layout.Theirs(dir) || d.layout.Anchors[dir] || group == layout.RootGroup {
 			continue
 		}
-		if _, governed := d.layout.governed[dir]; governed {
-			if len(n.owner) > 0 {
+		if _, governed := d.layout.Governed[dir]; governed {
+			if len(n.Owner) > 0 {
 				d.notes = append(d.notes, Note{Group: group, Key: policy.KeyOwner,
 					Text: fmt.Sprintf("%s: systemd owns the directory of its unit", dir), Partly: true})
 			}
 			continue
 		}
 		values := disown(o.Dirs[dir], h.Version)
-		for _, owner := range n.owner {
+		for _, owner := range n.Owner {
 			for _, v := range ownerValues(owner, h.Version) {
 				values = append(slices.DeleteFunc(values, func(old value) bool { return old.file == v.file }), v)
 			}

@@ -10,6 +10,7 @@ import (
 	"bulkhead/internal/classify"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
@@ -41,7 +42,7 @@ func Make(in Input) Plan {
 		return Plan{Refusals: []Refusal{systemdRefusal()}}
 	}
 	p := newPlanner(&in)
-	if err := p.d.layout.tooLong; err != nil {
+	if err := p.d.layout.TooLong; err != nil {
 		return Plan{Refusals: []Refusal{{Reason: err.Error()}}}
 	}
 	result := Plan{Want: p.d.wanted(), Shares: shares(p.d, &in.Observed)}
@@ -69,7 +70,7 @@ func Make(in Input) Plan {
 		p.moveMembers()
 		p.scoreMembers()
 		p.removeDirs(p.obsolete, p.whyObsolete)
-		p.revertUnits(func(unit string, k Kept) bool { return p.isForsaken(unit, k) },
+		p.revertUnits(func(unit string, k layout.Kept) bool { return p.isForsaken(unit, k) },
 			"no group claims the unit any more")
 	}
 	result.Steps = p.steps
@@ -98,22 +99,14 @@ func inForce(in *Input) []classify.Group {
 
 // isReleased says whether the group or one above it was released. "" releases everything.
 func isReleased(released map[string]bool, group string) bool {
-	for g := group; ; g = parentGroup(g) {
+	for g := group; ; g = layout.ParentGroup(g) {
 		if released[g] {
 			return true
 		}
-		if g == RootGroup {
+		if g == layout.RootGroup {
 			return false
 		}
 	}
-}
-
-// parentGroup gives the group above, "" for one at the top.
-func parentGroup(group string) string {
-	if i := strings.LastIndexByte(group, '/'); i >= 0 {
-		return group[:i]
-	}
-	return RootGroup
 }
 
 // planner collects the steps of one plan.
@@ -172,7 +165,7 @@ func newPlanner(in *Input) *planner {
 func (p *planner) knowProcesses() {
 	seen := make(map[procfs.ID]bool, len(p.o.Processes))
 	add := func(proc procfs.Process) {
-		if p.d.layout.names.IsKeeper(&proc) {
+		if p.d.layout.Names.IsKeeper(&proc) {
 			return // systemd's, and gone with its unit
 		}
 		if !seen[proc.ID] {
@@ -210,15 +203,15 @@ func (p *planner) knowProcesses() {
 // knowDirs sorts the observed directories into those of the layout, new ones and obsolete ones.
 func (p *planner) knowDirs() {
 	p.ours = oursByHierarchy(p.d.layout, p.o)
-	for _, dir := range p.d.layout.dirs {
-		if _, ok := p.o.Dirs[dir]; !ok && p.d.layout.governed[dir].Unit == "" {
+	for _, dir := range p.d.layout.Dirs() {
+		if _, ok := p.o.Dirs[dir]; !ok && p.d.layout.Governed[dir].Unit == "" {
 			p.isNew[dir] = true
 		}
 	}
 	for _, h := range p.in.Facts.Hierarchies {
 		for _, dir := range p.ours[h.ID] {
 			if !p.d.layout.Holds(dir) && !p.holdsKept(dir) && !p.isTheirs(dir) && !p.awaited(dir) &&
-				!p.d.layout.holdsRun(dir) {
+				!p.d.layout.HoldsRun(dir) {
 				p.obsolete = append(p.obsolete, dir)
 				p.isObsolete[dir] = true
 			}
@@ -227,7 +220,7 @@ func (p *planner) knowDirs() {
 }
 
 // oursByHierarchy gives the observed directories below and including our root, parents before children.
-func oursByHierarchy(l Layout, o *Observation) map[string][]cgroup.Dir {
+func oursByHierarchy(l layout.Layout, o *Observation) map[string][]cgroup.Dir {
 	ours := make(map[string][]cgroup.Dir)
 	for dir := range o.Dirs {
 		if _, ok := l.Group(dir); ok {
@@ -235,21 +228,16 @@ func oursByHierarchy(l Layout, o *Observation) map[string][]cgroup.Dir {
 		}
 	}
 	for _, dirs := range ours {
-		slices.SortFunc(dirs, byPath)
+		slices.SortFunc(dirs, layout.CompareDirs)
 	}
 	return ours
-}
-
-// byPath orders parents before children and siblings by name.
-func byPath(a, b cgroup.Dir) int {
-	return slices.Compare(strings.Split(a.Path, "/"), strings.Split(b.Path, "/"))
 }
 
 // holdsKept says whether the directory, or one below it, must stay: it is not ours, or it belongs to
 // a released group.
 func (p *planner) holdsKept(dir cgroup.Dir) bool {
 	for _, other := range p.ours[dir.Hierarchy] {
-		if _, inside := below(dir.Path, other.Path); inside && (p.o.Foreign[other] || p.isReleasedDir(other)) {
+		if _, inside := layout.Below(dir.Path, other.Path); inside && (p.o.Foreign[other] || p.isReleasedDir(other)) {
 			return true
 		}
 	}
@@ -258,18 +246,18 @@ func (p *planner) holdsKept(dir cgroup.Dir) bool {
 
 func (p *planner) isReleasedDir(dir cgroup.Dir) bool {
 	group, ok := p.d.layout.Group(dir)
-	return ok && group != RootGroup && isReleased(p.in.Released, group)
+	return ok && group != layout.RootGroup && isReleased(p.in.Released, group)
 }
 
 // checkForeign refuses a root group, or an outermost group, whose directory somebody else made.
 func (p *planner) checkForeign() {
-	for _, dir := range p.d.layout.dirs {
+	for _, dir := range p.d.layout.Dirs() {
 		if !p.o.Foreign[dir] || dir.Parent().Path != "/" {
 			continue
 		}
-		group, hint := p.d.layout.owner[dir],
+		group, hint := p.d.layout.Owner[dir],
 			"choose another name for the group, or remove that directory if nobody needs it"
-		if group == RootGroup {
+		if group == layout.RootGroup {
 			hint = "choose another name with host.root, or remove that directory if nobody needs it"
 		}
 		p.foreign = append(p.foreign, dir)
@@ -288,23 +276,23 @@ func (p *planner) note(group string, key policy.Key, format string, args ...any)
 
 // makeDirs makes what the layout has and the host has not.
 func (p *planner) makeDirs() {
-	for _, dir := range p.d.layout.dirs {
+	for _, dir := range p.d.layout.Dirs() {
 		if !p.isNew[dir] {
 			p.wakeKeeper(dir)
 			continue
 		}
-		group := p.d.layout.owner[dir]
+		group := p.d.layout.Owner[dir]
 		reason := "the group's limits"
 		switch {
-		case p.d.layout.anchors[dir]:
+		case p.d.layout.Anchors[dir]:
 			reason = "holds the controllers of a unit beside it that is to start elsewhere"
-		case group == RootGroup:
+		case group == layout.RootGroup:
 			reason = "holds every group"
-		case path.Base(dir.Path) == Members && p.d.layout.owned[dir.Hierarchy]:
+		case path.Base(dir.Path) == layout.Members && p.d.layout.Owned[dir.Hierarchy]:
 			reason = "the group's processes that are in no unit"
 		case strings.HasSuffix(p.d.layout.Unit(dir), ".service"):
 			reason = "keeps a directory that systemd leaves to bulkhead"
-		case path.Base(dir.Path) == Leaf && dir != p.d.layout.own[group][dir.Hierarchy]:
+		case path.Base(dir.Path) == layout.Leaf && dir != p.d.layout.Own(group)[dir.Hierarchy]:
 			reason = "the group's own processes, beside its child groups"
 		}
 		p.steps = append(p.steps, Step{Op: OpMakeDir, Group: group, Dir: dir, Unit: p.d.layout.Unit(dir),

@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
@@ -43,7 +44,7 @@ var nested = policy.HostPart{Root: "bulkhead", Weight: 10000}
 // inPlace fills the observation with a host on which everything is as wanted.
 func (in *Input) inPlace() {
 	d := newDesired(in)
-	for _, dir := range d.layout.dirs {
+	for _, dir := range d.layout.Dirs() {
 		in.Observed.Dirs[dir] = map[string]string{}
 	}
 	for _, w := range d.wanted() {
@@ -526,7 +527,7 @@ func TestForeignBelowOurRoot(t *testing.T) {
 	in.Observed.Foreign = map[cgroup.Dir]bool{theirs: true}
 	in.Classified = groupsOf(group("a", nil))
 	wantSteps(t, Make(in))
-	in.Release = []string{RootGroup}
+	in.Release = []string{layout.RootGroup}
 	wantSteps(t, Make(in), "write cpu:/bulkhead/cpu.shares 1024", "rmdir cpu:/bulkhead/a")
 }
 
@@ -554,7 +555,7 @@ func TestReleaseOrder(t *testing.T) {
 	in.inPlace()
 	in.Observed.Originals.OOMScoreAdj = map[procfs.ID]int{{PID: 10, Start: 10}: 7}
 	in.Classified = classify.Result{}
-	in.Release = []string{RootGroup}
+	in.Release = []string{layout.RootGroup}
 	p := Make(in)
 	wantSteps(t, p,
 		"write cpu:/bulkhead/a/cpu.cfs_quota_us -1",
@@ -584,7 +585,7 @@ func TestReleaseTellsOfForeignGroups(t *testing.T) {
 	for dir := range in.Observed.Foreign {
 		in.Observed.Dirs[dir] = map[string]string{}
 	}
-	in.Release = []string{RootGroup}
+	in.Release = []string{layout.RootGroup}
 	p := Make(in)
 	for _, s := range p.Steps {
 		if s.Op == OpRemoveDir && s.Dir.Path != "/bulkhead/a/db" && s.Dir.Path != "/bulkhead/a/x/db" {
@@ -653,7 +654,7 @@ func TestFreezerIsLeftAlone(t *testing.T) {
 	in.Classified.Placements[0].Process.Cgroups["freezer"] = "/bulkhead/a"
 	in.Observed.Processes[0].Cgroups["freezer"] = "/bulkhead/a"
 	wantSteps(t, Make(in))
-	in.Release = []string{RootGroup}
+	in.Release = []string{layout.RootGroup}
 	for _, s := range Make(in).Steps {
 		if s.Dir.Hierarchy == "freezer" {
 			t.Errorf("step in the freezer: %+v", s)

@@ -20,10 +20,10 @@ func (d *desired) protect(h host.Hierarchy) {
 			continue
 		}
 		asks := make(map[string]value) // by group
-		for _, dir := range d.layout.dirs {
+		for _, dir := range d.layout.Dirs() {
 			i := slices.IndexFunc(d.values[dir], func(v value) bool { return v.row == row })
 			if dir.Hierarchy == h.ID && i >= 0 {
-				asks[d.layout.owner[dir]] = d.values[dir][i]
+				asks[d.layout.Owner[dir]] = d.values[dir][i]
 			}
 		}
 		if len(asks) > 0 {
@@ -35,25 +35,25 @@ func (d *desired) protect(h host.Hierarchy) {
 // protectGroups writes one kind of protection, in bytes, from what groups ask for.
 func (d *desired) protectGroups(hierarchy string, asks map[string]value) {
 	below := make(map[string]int64) // group → sum of what its children need
-	for _, n := range slices.Backward(d.forest.nodes) {
-		ask, asked := asks[n.path]
-		need := below[n.path]
+	for _, n := range slices.Backward(d.forest.Nodes) {
+		ask, asked := asks[n.Path]
+		need := below[n.Path]
 		if asked {
 			need = number(ask.text)
-		} else if need > 0 && d.layout.has(n.path) {
+		} else if need > 0 && d.layout.Has(n.Path) {
 			v := anyOf(asks)
 			v.setting = policy.Setting{Key: v.setting.Key, Value: policy.Bytes(need), From: fromBelow}
-			d.setValue(d.layout.own[n.path][hierarchy], v, need)
+			d.setValue(d.layout.Own(n.Path)[hierarchy], v, need)
 		}
-		if n.parent != nil {
-			below[n.parent.path] += need
+		if n.Parent != nil {
+			below[n.Parent.Path] += need
 		}
-		own := need - below[n.path]
-		leaf, ok := d.layout.member[n.path][hierarchy]
-		if d.layout.owned[hierarchy] {
+		own := need - below[n.Path]
+		leaf, ok := d.layout.Member(n.Path)[hierarchy]
+		if d.layout.Owned[hierarchy] {
 			continue // systemd mounts with memory_recursiveprot, and a keeper hands no controllers down
 		}
-		if asked && ok && leaf != d.layout.own[n.path][hierarchy] && own > 0 {
+		if asked && ok && leaf != d.layout.Own(n.Path)[hierarchy] && own > 0 {
 			ask.setting.Raw = fmt.Sprintf("%s for its own processes", policy.Bytes(own).Human())
 			d.setValue(leaf, ask, own)
 		}

@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/systemd/unitname"
 	"bulkhead/internal/terminal"
 )
@@ -24,8 +25,8 @@ import (
 //  3. members go home, and then protections and weights go;
 //  4. oom_score_adj goes back to what it was;
 //  5. directories are removed bottom-up, unless somebody else made them or something stays in them;
-//  6. with "" in in.Release, disks get back what weights on them took the place of, controllers that bulkhead enabled above its root are disabled, and the kernel is switched back to
-//     its own way of moving processes.
+//  6. with "" in in.Release, disks get back what weights on them took the place of, controllers that bulkhead enabled
+//     above its root are disabled, and the kernel is switched back to its own way of moving processes.
 //
 // Every step is Optional: one that fails must not keep the others from helping.
 func MakeRelease(in Input) Plan {
@@ -35,7 +36,7 @@ func MakeRelease(in Input) Plan {
 		for _, dir := range r.ours[h.ID] {
 			if top := outermost(dir); r.o.Foreign[top] {
 				if dir == top {
-					r.note(RootGroup, "", "%s is left alone: bulkhead did not make it", top)
+					r.note(layout.RootGroup, "", "%s is left alone: bulkhead did not make it", top)
 				}
 				continue
 			}
@@ -61,7 +62,7 @@ func MakeRelease(in Input) Plan {
 	r.removeDirs(slices.DeleteFunc(slices.Clone(r.scope),
 		func(d cgroup.Dir) bool { return r.holdsForeign(d) || r.isTheirs(d) || r.isMute(d) }),
 		func(cgroup.Dir) string { return whyReleased })
-	if r.covers(RootGroup) {
+	if r.covers(layout.RootGroup) {
 		r.giveDisksBack(whyReleased)
 	}
 	r.giveControllersBack()
@@ -91,7 +92,7 @@ func outermost(dir cgroup.Dir) cgroup.Dir {
 // covers says whether the group is one to release, or below one.
 func (r *releaser) covers(group string) bool {
 	for _, g := range r.in.Release {
-		if _, ok := below(g, group); ok || g == RootGroup {
+		if _, ok := layout.Below(g, group); ok || g == layout.RootGroup {
 			return true
 		}
 	}
@@ -101,18 +102,18 @@ func (r *releaser) covers(group string) bool {
 // isMute says whether a directory is that of a unit which systemd cannot be asked to end: it stays, for a release that
 // can.
 func (r *releaser) isMute(dir cgroup.Dir) bool {
-	return r.in.Systemd != nil && r.in.Systemd.Mute && r.d.layout.owned[dir.Hierarchy] &&
+	return r.in.Systemd != nil && r.in.Systemd.Mute && r.d.layout.Owned[dir.Hierarchy] &&
 		unitname.TypeOf(path.Base(dir.Path)) != ""
 }
 
 // isIdleAnchor says whether a directory is that of a slice which holds controllers beside units, when none of them
 // waits any more to start elsewhere.
 func (r *releaser) isIdleAnchor(dir cgroup.Dir) bool {
-	if r.in.Systemd == nil || !r.d.layout.owned[dir.Hierarchy] || !r.d.layout.names.IsAnchor(dir.Path) {
+	if r.in.Systemd == nil || !r.d.layout.Owned[dir.Hierarchy] || !r.d.layout.Names.IsAnchor(dir.Path) {
 		return false
 	}
 	for unit, k := range r.in.Systemd.Kept {
-		if r.d.layout.names.anchor(k.Dir) == dir.Path && r.in.Systemd.Adopted[unit] != "" && !r.covers(k.Group) {
+		if r.d.layout.Names.Anchor(k.Dir) == dir.Path && r.in.Systemd.Adopted[unit] != "" && !r.covers(k.Group) {
 			return false
 		}
 	}
@@ -122,7 +123,7 @@ func (r *releaser) isIdleAnchor(dir cgroup.Dir) bool {
 // holdsForeign says whether a directory is not ours, or holds one that is not.
 func (r *releaser) holdsForeign(dir cgroup.Dir) bool {
 	for other, foreign := range r.o.Foreign {
-		if _, inside := below(dir.Path, other.Path); foreign && inside && other.Hierarchy == dir.Hierarchy {
+		if _, inside := layout.Below(dir.Path, other.Path); foreign && inside && other.Hierarchy == dir.Hierarchy {
 			return true
 		}
 	}
@@ -159,7 +160,7 @@ func (r *releaser) tellForeign() {
 func (r *releaser) inside(dir cgroup.Dir) []*procfs.Process {
 	var found []*procfs.Process
 	for i := range r.table {
-		if _, in := below(dir.Path, r.where(&r.table[i], dir.Hierarchy)); in && !gone(&r.table[i]) {
+		if _, in := layout.Below(dir.Path, r.where(&r.table[i], dir.Hierarchy)); in && !layout.Gone(&r.table[i]) {
 			found = append(found, &r.table[i])
 		}
 	}
@@ -251,18 +252,18 @@ func (r *releaser) leaveUnits() {
 		r.liftUnits()
 		return
 	}
-	r.revertUnits(func(_ string, k Kept) bool { return r.covers(k.Group) }, whyReleased)
+	r.revertUnits(func(_ string, k layout.Kept) bool { return r.covers(k.Group) }, whyReleased)
 	units := make([]string, 0, len(r.in.Systemd.Adopted))
 	for unit, slice := range r.in.Systemd.Adopted {
-		group, ours := r.d.layout.names.GroupOfUnit(slice)
-		if ours && r.covers(group) || !ours && r.covers(RootGroup) {
+		group, ours := r.d.layout.Names.GroupOfUnit(slice)
+		if ours && r.covers(group) || !ours && r.covers(layout.RootGroup) {
 			units = append(units, unit)
 		}
 	}
 	slices.Sort(units)
 	for _, unit := range units {
 		slice := r.in.Systemd.Adopted[unit]
-		group, _ := r.d.layout.names.GroupOfUnit(slice)
+		group, _ := r.d.layout.Names.GroupOfUnit(slice)
 		r.dropIn(unit, group, slice, "", whyReleased)
 	}
 	r.liftUnits()
@@ -274,7 +275,7 @@ func (r *releaser) liftUnits() {
 		k := r.in.Systemd.Kept[unit]
 		for _, h := range r.in.Facts.Hierarchies {
 			dir := cgroup.Dir{Hierarchy: h.ID, Path: k.Dir}
-			if _, seen := r.o.Dirs[dir]; !seen || !r.covers(k.Group) || !r.d.layout.owned[h.ID] {
+			if _, seen := r.o.Dirs[dir]; !seen || !r.covers(k.Group) || !r.d.layout.Owned[h.ID] {
 				continue
 			}
 			var changes []knob.Change
@@ -305,7 +306,7 @@ func (r *releaser) liftUnits() {
 func (r *releaser) sendHome() {
 	for _, proc := range r.parentsFirst() {
 		group, member := r.memberOf(proc)
-		if !member || gone(proc) {
+		if !member || layout.Gone(proc) {
 			continue
 		}
 		for _, h := range r.in.Facts.Hierarchies {
@@ -339,7 +340,7 @@ func (r *releaser) giveScoresBack() {
 		proc := &r.table[i]
 		original, changed := r.originalScore(proc)
 		group, member := r.formerGroup(proc)
-		if !changed || gone(proc) || !member {
+		if !changed || layout.Gone(proc) || !member {
 			continue
 		}
 		now, known := r.o.OOMScoreAdj[proc.ID]
@@ -364,19 +365,19 @@ func (r *releaser) formerGroup(proc *procfs.Process) (string, bool) {
 		}
 	}
 	placed := r.placed[proc.ID]
-	return placed.group, r.covers(RootGroup) || placed.group != "" && r.covers(placed.group)
+	return placed.group, r.covers(layout.RootGroup) || placed.group != "" && r.covers(placed.group)
 }
 
 // giveControllersBack disables, above our root, what bulkhead enabled there.
 func (r *releaser) giveControllersBack() {
-	if !r.covers(RootGroup) {
+	if !r.covers(layout.RootGroup) {
 		return
 	}
 	var dirs []cgroup.Dir
 	for dir := range r.o.Originals.Subtree {
 		dirs = append(dirs, dir)
 	}
-	slices.SortFunc(dirs, byPath)
+	slices.SortFunc(dirs, layout.CompareDirs)
 	for _, dir := range slices.Backward(dirs) {
 		var drop []string
 		for _, c := range host.V1Names(r.o.Originals.Subtree[dir]) {

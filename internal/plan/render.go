@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/terminal"
 )
@@ -63,7 +64,7 @@ func rowsByFile(f *host.Facts) map[cgroup.File]*knob.Row {
 	add := func(hierarchy, name string, row *knob.Row) {
 		byFile[cgroup.Dir{Hierarchy: hierarchy}.File(name)] = row
 	}
-	for hierarchy, rows := range rowsByHierarchy(f) {
+	for hierarchy, rows := range layout.Rows(f) {
 		for _, row := range rows {
 			if !row.PerSize {
 				add(hierarchy, row.File, row)
@@ -152,7 +153,7 @@ func (r *renderer) steps() {
 // groupTitle names a group; our root group by its own name, and what concerns no group as the host.
 func (r *renderer) groupTitle(group string) string {
 	switch {
-	case group != RootGroup:
+	case group != layout.RootGroup:
 		return group
 	case r.options.Root != "":
 		return r.options.Root + " (the root group)"
@@ -212,7 +213,7 @@ func (r *renderer) notes(title string, of func(Note) bool) {
 			first = false
 		}
 		about := n.Group
-		if about == RootGroup && n.Key == "" {
+		if about == layout.RootGroup && n.Key == "" {
 			about = "all"
 		}
 		if n.Key != "" && !n.Void {

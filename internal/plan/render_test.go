@@ -11,6 +11,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
@@ -123,7 +124,7 @@ func TestRenderNothing(t *testing.T) {
 
 // Without facts a plan can still be printed, with a path of the caller's.
 func TestRenderOptions(t *testing.T) {
-	p := Plan{Steps: []Step{{Op: OpWrite, Group: RootGroup, Dir: cgroup.Dir{Hierarchy: "cpu", Path: "/dbs"},
+	p := Plan{Steps: []Step{{Op: OpWrite, Group: layout.RootGroup, Dir: cgroup.Dir{Hierarchy: "cpu", Path: "/dbs"},
 		File: "cpu.shares", Old: "1024", New: "2048", Undo: "1024", Reason: "why"}}}
 	text := Render(p, RenderOptions{Root: "dbs",
 		Path: func(d cgroup.Dir) string { return "/mnt/" + d.Hierarchy + d.Path }})
@@ -166,7 +167,7 @@ func BenchmarkPlan(b *testing.B) {
 	b.Run("release", func(b *testing.B) {
 		in := manyGroups()
 		in.inPlace()
-		in.Classified, in.Release = classify.Result{}, []string{RootGroup}
+		in.Classified, in.Release = classify.Result{}, []string{layout.RootGroup}
 		benchmarkPlan(b, in)
 	})
 }

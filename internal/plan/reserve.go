@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"bulkhead/internal/host"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
@@ -12,77 +12,29 @@ import (
 func (p *planner) checkReserve() {
 	reserve := p.in.Host.Reserve
 	if have := policy.Cores(len(p.in.Facts.CPUs)) * policy.One; reserve.CPU > 0 && reserve.CPU >= have {
-		p.refuse(RootGroup, "raise the number of CPUs or lower host.reserve",
+		p.refuse(layout.RootGroup, "raise the number of CPUs or lower host.reserve",
 			"host.reserve keeps %s of the host's %s cores, and leaves none for the groups", reserve.CPU, have)
 	}
-	if kept, have := reservedMemory(p.in.Facts, p.in.Host), policy.Bytes(p.in.Facts.MemTotal); kept > 0 &&
+	if kept, have := layout.ReservedMemory(p.in.Facts, p.in.Host), policy.Bytes(p.in.Facts.MemTotal); kept > 0 &&
 		kept >= have {
-		p.refuse(RootGroup, "lower host.reserve",
+		p.refuse(layout.RootGroup, "lower host.reserve",
 			"host.reserve keeps %s of the host's %s of memory, and leaves none for the groups", kept.Human(),
 			have.Human())
 	}
-}
-
-// rootSettings are the limits of our root group, where the policy asks for one: its weight against the rest of the
-// host, if one is asked for, and what host.reserve leaves of CPU, memory and tasks.
-func rootSettings(f *host.Facts, h policy.HostPart) policy.Settings {
-	if h.Root == "" {
-		return nil
-	}
-	var settings policy.Settings
-	if h.Weight > 0 {
-		settings = policy.Settings{{Key: policy.KeyCPUWeight, Value: h.Weight, From: fromHostWeight, Pos: h.Pos}}
-	}
-	reserve := func(key policy.Key, v policy.Value) {
-		settings = append(settings, policy.Setting{Key: key, Value: v, From: fromHostReserve, Pos: h.Reserve.Pos})
-	}
-	if h.Reserve.CPU > 0 {
-		if left := policy.Cores(len(f.CPUs))*policy.One - h.Reserve.CPU; left > 0 {
-			reserve(policy.KeyCPULimit, left)
-		}
-	}
-	memory := reservedMemory(f, h)
-	if left := policy.Bytes(f.MemTotal) - memory; memory > 0 && left > 0 {
-		reserve(policy.KeyMemoryMax, left)
-	}
-	if h.Reserve.CPU > 0 || memory > 0 {
-		reserve(policy.KeyTasks, tasksCap(f))
-	}
-	return settings
-}
-
-func reservedMemory(f *host.Facts, h policy.HostPart) policy.Bytes {
-	switch v := h.Reserve.Memory.(type) {
-	case policy.Bytes:
-		return v
-	case policy.MemoryPercent:
-		return v.Of(policy.Bytes(f.MemTotal))
-	}
-	return 0
-}
-
-// tasksCap is what our root group may have of the host's tasks: all but a tenth, and all but 1000
-// where a tenth is less, so that root can still log in and start something.
-func tasksCap(f *host.Facts) policy.Count {
-	most := f.PIDMax
-	if f.ThreadsMax > 0 && (most == 0 || f.ThreadsMax < most) {
-		most = f.ThreadsMax
-	}
-	return policy.Count(max(most-max(most/10, 1000), most/2, 1))
 }
 
 // noteReserve says how far host.reserve is kept where no root group holds all groups together: by limits of the
 // outermost groups that leave it, or by the weights of what is outside of them.
 func (p *planner) noteReserve(shares []Share) {
 	reserve := p.in.Host.Reserve
-	if p.d.layout.has(RootGroup) {
+	if p.d.layout.Has(layout.RootGroup) {
 		return
 	}
 	total := policy.Cores(len(p.in.Facts.CPUs)) * policy.One
 	if reserve.CPU > 0 && !p.bounds(policy.KeyCPULimit, int64(total-reserve.CPU)) {
 		left := total.Float()
 		for _, s := range shares {
-			if parentGroup(s.Group) == RootGroup {
+			if layout.ParentGroup(s.Group) == layout.RootGroup {
 				left -= s.Guaranteed
 			}
 		}
@@ -95,7 +47,7 @@ func (p *planner) noteReserve(shares []Share) {
 				reserve.CPU, left, total-reserve.CPU)})
 		}
 	}
-	if kept := reservedMemory(p.in.Facts, p.in.Host); kept > 0 {
+	if kept := layout.ReservedMemory(p.in.Facts, p.in.Host); kept > 0 {
 		if left := policy.Bytes(p.in.Facts.MemTotal) - kept; !p.bounds(policy.KeyMemoryMax, int64(left)) {
 			p.notes = append(p.notes, Note{Key: policy.KeyMemoryMax, NotEnforced: true, Text: fmt.Sprintf(
 				"host.reserve asks for %s of memory for the rest of the host, and nothing keeps it: %s; "+
@@ -110,12 +62,12 @@ func (p *planner) noteReserve(shares []Share) {
 // idle takes no CPU from anybody.
 func (p *planner) bounds(key policy.Key, most int64) bool {
 	sum := int64(0)
-	for _, n := range p.d.forest.nodes[0].children {
-		idle, asked := n.settings.Get(policy.KeyCPUIdle, "")
+	for _, n := range p.d.forest.Nodes[0].Children {
+		idle, asked := n.Settings.Get(policy.KeyCPUIdle, "")
 		if key == policy.KeyCPULimit && asked && idle.Value == policy.Flag(true) {
 			continue
 		}
-		setting, _ := n.settings.Get(key, "")
+		setting, _ := n.Settings.Get(key, "")
 		switch v := setting.Value.(type) {
 		case policy.Cores:
 			sum += int64(v)
@@ -131,9 +83,9 @@ func (p *planner) bounds(key policy.Key, most int64) bool {
 // unbounded names the outermost groups without a limit; when all have one, they come to too much together.
 func (p *planner) unbounded(key policy.Key) string {
 	var names []string
-	for _, n := range p.d.forest.nodes[0].children {
-		if setting, ok := n.settings.Get(key, ""); !ok || setting.Value == policy.Value(policy.Unlimited{}) {
-			names = append(names, n.path)
+	for _, n := range p.d.forest.Nodes[0].Children {
+		if setting, ok := n.Settings.Get(key, ""); !ok || setting.Value == policy.Value(policy.Unlimited{}) {
+			names = append(names, n.Path)
 		}
 	}
 	if len(names) == 0 {

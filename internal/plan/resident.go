@@ -5,28 +5,6 @@ import (
 	"bulkhead/internal/linux/procfs"
 )
 
-// Resident gives the group in whose directories a process sits. Where these are of several groups, it is
-// the innermost of the first one's line: a process of a group without io limits sits in blkio in a
-// group above it, and one that was born while its parent moved sits in two groups. ok is false for a
-// process that is in no directory of a group of the layout.
-func (l Layout) Resident(proc *procfs.Process) (group string, ok bool) {
-	for _, h := range l.hierarchies {
-		owner, ours := l.Group(cgroup.Dir{Hierarchy: h.ID, Path: proc.Cgroups[h.ID]})
-		if _, lives := l.own[owner]; !ours || !lives || owner == RootGroup {
-			continue
-		}
-		if l.owned[h.ID] {
-			if _, _, inUnit := l.names.UnitDir(proc); inUnit || l.names.IsKeeperDir(proc.Cgroups[h.ID]) {
-				continue
-			}
-		}
-		if _, inner := below(group, owner); inner || group == "" {
-			group = owner
-		}
-	}
-	return group, group != ""
-}
-
 // knowResidents places the processes that nothing claims in the group that they are in. Who gets into a
 // group gets out by a rule, a pin, a release or the end of the group, and by nothing else: not by running
 // another program or rewriting its arguments.
@@ -95,14 +73,4 @@ func (p *planner) ancestors(proc *procfs.Process) func(yield func(*procfs.Proces
 			}
 		}
 	}
-}
-
-// Placed says whether a process of a group is in the directories in which it is to sit (Place).
-func (l Layout) Placed(p *procfs.Process, group string) bool {
-	for hierarchy, d := range l.Place(p, group) {
-		if p.Cgroups[hierarchy] != d.Path {
-			return false
-		}
-	}
-	return true
 }

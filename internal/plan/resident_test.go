@@ -8,6 +8,7 @@ import (
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
@@ -179,7 +180,7 @@ func TestReleaseLeavesForeignMembers(t *testing.T) {
 	p := proc(10, 1, "p", in.Facts)
 	p.Cgroups = map[string]string{"cpu": theirs.Path, "memory": "/bulkhead/a"}
 	in.Observed.Processes = []procfs.Process{p}
-	in.Release = []string{RootGroup}
+	in.Release = []string{layout.RootGroup}
 	made := Make(in)
 	var moves []string
 	for _, line := range brief(made) {

@@ -20,16 +20,6 @@ const (
 	fileSubtree   = "cgroup.subtree_control" // v2
 )
 
-// rowsByHierarchy gives the rows that this host holds, by hierarchy ID, in the order of the table.
-func rowsByHierarchy(f *host.Facts) map[string][]*knob.Row {
-	rows := make(map[string][]*knob.Row, len(f.Hierarchies))
-	for _, r := range knob.RowsFor(f) {
-		id := r.HierarchyID(f)
-		rows[id] = append(rows[id], r)
-	}
-	return rows
-}
-
 // quota is a v1 CPU limit: microseconds in each period of so many microseconds.
 type quota struct{ quota, period int64 }
 

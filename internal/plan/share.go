@@ -10,6 +10,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
@@ -23,7 +24,8 @@ const (
 //
 // The kernel shares the CPU between siblings by weight, level by level, so the part of group G of n CPUs is
 //
-//	n × Π over the levels from the top of the hierarchy down to G of  weight / Σ weights of the siblings, itself included
+//	n × Π over the levels from the top of the hierarchy down to G of
+//	    weight / Σ weights of the siblings, itself included
 //
 // At the top, outermost groups (or our root group) compete with the host's other groups and, each as one of weight 1024
 // (100 on v2), with what runs directly in the hierarchy's root; with nothing beside them one such competitor is
@@ -42,16 +44,16 @@ const (
 func shares(d *desired, o *Observation) []Share {
 	h, ok := d.facts.HierarchyOf("cpu")
 	cores := float64(len(d.facts.CPUs))
-	if !ok || cores == 0 || len(d.forest.nodes) == 1 {
+	if !ok || cores == 0 || len(d.forest.Nodes) == 1 {
 		return nil
 	}
-	if !slices.ContainsFunc(d.layout.hierarchies, func(l host.Hierarchy) bool { return l.ID == h.ID }) {
+	if !slices.ContainsFunc(d.layout.Hierarchies(), func(l host.Hierarchy) bool { return l.ID == h.ID }) {
 		return nil
 	}
 	s := sharer{d: d, o: o, hierarchy: h}
 	rivals, against := rivalsOf(o.Siblings, h)
-	root := d.forest.nodes[0]
-	if d.layout.has(RootGroup) {
+	root := d.forest.Nodes[0]
+	if d.layout.Has(layout.RootGroup) {
 		all := append([]contender{s.contender(root, cores)}, rivals...)
 		s.walk(root, divide(cores, all)[0], cores)
 	} else {
@@ -77,7 +79,7 @@ func (s *sharer) standOutside(share *Share, cores float64) {
 	var units []string
 	for _, d := range dirs {
 		share.Guaranteed += s.from(d, cores)
-		units = append(units, s.d.layout.governed[d].Unit)
+		units = append(units, s.d.layout.Governed[d].Unit)
 	}
 	if share.Limit > 0 {
 		share.Guaranteed = min(share.Guaranteed, share.Limit*float64(len(dirs)))
@@ -116,7 +118,7 @@ func levels(d cgroup.Dir) func(yield func(at, next cgroup.Dir) bool) {
 func (s *sharer) level(at, next cgroup.Dir) []contender {
 	first := contender{weight: s.asked(next, weightDefault), most: inf}
 	all := []contender{first}
-	seen := map[cgroup.Dir]bool{next: true, s.d.layout.own[RootGroup][s.hierarchy.ID]: true}
+	seen := map[cgroup.Dir]bool{next: true, s.d.layout.Own(layout.RootGroup)[s.hierarchy.ID]: true}
 	for _, sibling := range s.o.Beside[at] {
 		switch weight := s.asked(sibling.Dir, s.scaled(sibling)); {
 		case sibling.Dir == next:
@@ -130,13 +132,13 @@ func (s *sharer) level(at, next cgroup.Dir) []contender {
 		}
 		seen[sibling.Dir] = true
 	}
-	for _, d := range s.d.layout.dirs { // slices that are not there yet
-		if d.Parent() == at && !seen[d] && s.d.layout.own[s.d.layout.owner[d]][s.hierarchy.ID] == d {
+	for _, d := range s.d.layout.Dirs() { // slices that are not there yet
+		if d.Parent() == at && !seen[d] && s.d.layout.Own(s.d.layout.Owner[d])[s.hierarchy.ID] == d {
 			all = append(all, contender{weight: s.asked(d, weightDefault), most: inf})
 		}
 	}
-	if at.Path == "/" && s.d.layout.has(RootGroup) {
-		all = append(all, s.contender(s.d.forest.nodes[0], float64(len(s.d.facts.CPUs))))
+	if at.Path == "/" && s.d.layout.Has(layout.RootGroup) {
+		all = append(all, s.contender(s.d.forest.Nodes[0], float64(len(s.d.facts.CPUs))))
 	}
 	return all
 }
@@ -265,12 +267,12 @@ type sharer struct {
 }
 
 // contender is a group among its siblings; above is the cap of those above it.
-func (s *sharer) contender(n *node, above float64) contender {
+func (s *sharer) contender(n *layout.Node, above float64) contender {
 	c := contender{weight: weightDefault, most: above}
-	for _, v := range s.d.values[s.d.layout.own[n.path][s.hierarchy.ID]] {
+	for _, v := range s.d.values[s.d.layout.Own(n.Path)[s.hierarchy.ID]] {
 		c.weight = s.weightOf(v, c.weight)
 	}
-	if idle, ok := n.settings.Get(policy.KeyCPUIdle, ""); ok && idle.Value == policy.Flag(true) && s.holdsIdle() {
+	if idle, ok := n.Settings.Get(policy.KeyCPUIdle, ""); ok && idle.Value == policy.Flag(true) && s.holdsIdle() {
 		c.weight = weightIdle
 	}
 	if limit, ok := s.limit(n); ok {
@@ -284,15 +286,15 @@ func (s *sharer) holdsIdle() bool {
 }
 
 // limit is the cap of a group itself in cores: its bandwidth and the number of its CPUs.
-func (s *sharer) limit(n *node) (cores float64, ok bool) {
+func (s *sharer) limit(n *layout.Node) (cores float64, ok bool) {
 	cores = inf
-	if setting, asked := n.settings.Get(policy.KeyCPULimit, ""); asked && s.holds(policy.KeyCPULimit) {
+	if setting, asked := n.Settings.Get(policy.KeyCPULimit, ""); asked && s.holds(policy.KeyCPULimit) {
 		if limit, isCores := setting.Value.(policy.Cores); isCores {
 			cores = limit.Float()
 		}
 	}
 	if h, mounted := s.d.facts.HierarchyOf("cpuset"); mounted {
-		for _, v := range s.d.values[s.d.layout.own[n.path][h.ID]] {
+		for _, v := range s.d.values[s.d.layout.Own(n.Path)[h.ID]] {
 			if set := idSet(v.text); v.file == "cpuset.cpus" && len(set) > 0 && len(set) < len(s.d.facts.CPUs) {
 				cores = min(cores, float64(len(set)))
 			}
@@ -306,14 +308,14 @@ func (s *sharer) holds(key policy.Key) bool {
 }
 
 // walk gives a group its cores and splits them below it. most is its cap, whole the host's cores.
-func (s *sharer) walk(n *node, cores, whole float64) {
+func (s *sharer) walk(n *layout.Node, cores, whole float64) {
 	most := s.cap(n, whole)
-	share := Share{Group: n.path, Guaranteed: cores}
+	share := Share{Group: n.Path, Guaranteed: cores}
 	if most < whole {
 		share.Limit = most
 	}
 	s.out = append(s.out, share)
-	if n.path == RootGroup { // our root group holds no process
+	if n.Path == layout.RootGroup { // our root group holds no process
 		s.split(n, cores, most, whole, nil)
 		return
 	}
@@ -321,15 +323,15 @@ func (s *sharer) walk(n *node, cores, whole float64) {
 }
 
 // split gives the children of a group their parts of its cores. others are who competes with them there.
-func (s *sharer) split(n *node, cores, most, whole float64, others []contender) {
-	own, ok := s.d.layout.own[n.path][s.hierarchy.ID]
+func (s *sharer) split(n *layout.Node, cores, most, whole float64, others []contender) {
+	own, ok := s.d.layout.Own(n.Path)[s.hierarchy.ID]
 	if !ok {
 		own = cgroup.Dir{Hierarchy: s.hierarchy.ID, Path: "/"}
 	}
-	var children []*node
+	var children []*layout.Node
 	var all []contender
-	for _, c := range n.children {
-		if dir, ok := s.d.layout.own[c.path][s.hierarchy.ID]; ok && dir.Parent() != own { // an administrator's slice
+	for _, c := range n.Children {
+		if dir, ok := s.d.layout.Own(c.Path)[s.hierarchy.ID]; ok && dir.Parent() != own { // an administrator's slice
 			s.walk(c, min(s.from(dir, whole), s.cap(c, whole)), whole)
 			s.out[len(s.out)-1].Against = beside(dir, []string{path.Base(dir.Path)})
 			continue
@@ -346,12 +348,12 @@ func (s *sharer) split(n *node, cores, most, whole float64, others []contender) 
 }
 
 // away says whether all of a group's processes are in units that are not in its slice: nobody competes there for it.
-func (s *sharer) away(n *node) bool {
-	if n.inner || len(s.d.layout.Outside(n.path, s.hierarchy.ID)) == 0 || s.d.loose[n.path] > 0 {
+func (s *sharer) away(n *layout.Node) bool {
+	if n.Inner || len(s.d.layout.Outside(n.Path, s.hierarchy.ID)) == 0 || s.d.loose[n.Path] > 0 {
 		return false
 	}
-	for _, g := range s.d.layout.governed {
-		if g.Group == n.path && g.Inside {
+	for _, g := range s.d.layout.Governed {
+		if g.Group == n.Path && g.Inside {
 			return false
 		}
 	}
@@ -359,9 +361,9 @@ func (s *sharer) away(n *node) bool {
 }
 
 // cap is the tightest limit of a group and of those above it, in cores.
-func (s *sharer) cap(n *node, whole float64) float64 {
+func (s *sharer) cap(n *layout.Node, whole float64) float64 {
 	most := whole
-	for ; n != nil; n = n.parent {
+	for ; n != nil; n = n.Parent {
 		if limit, ok := s.limit(n); ok {
 			most = min(most, limit)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/linux/idset"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
@@ -165,10 +166,10 @@ func TestSharesAddUp(t *testing.T) {
 			}
 			got[s.Group] = s.Guaranteed
 			if w.host.Root == "" {
-				got[RootGroup] = 4
+				got[layout.RootGroup] = 4
 			}
-			if s.Group != RootGroup {
-				below[parentGroup(s.Group)] += s.Guaranteed
+			if s.Group != layout.RootGroup {
+				below[layout.ParentGroup(s.Group)] += s.Guaranteed
 			}
 		}
 		for g, sum := range below {

@@ -15,6 +15,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
@@ -38,7 +39,7 @@ func drawWish(t *rapid.T, processes int, label string) wish {
 		w.host.Reserve = policy.Reserve{CPU: policy.One / 2, Memory: policy.Bytes(1 << 30)}
 	}
 	for _, name := range groupPool {
-		parent := parentGroup(name)
+		parent := layout.ParentGroup(name)
 		has := parent == "" || slices.ContainsFunc(w.groups, func(g classify.Group) bool { return g.Path == parent })
 		if has && rapid.IntRange(0, 2).Draw(t, label+" has "+name) > 0 {
 			w.groups = append(w.groups, group(name, drawSettings(t, label+" "+name)))
@@ -140,12 +141,12 @@ func (s *sim) check(t *rapid.T, w wish, p Plan, processes []procfs.ID) {
 			t.Fatalf("%s/%s %s holds %q, %v; want %q", want.Dir, want.File, want.Key, got, err, want.Value)
 		}
 	}
-	l := NewLayout(s.facts, w.host, Names{Root: w.host.Root}, w.groups, nil)
+	l := layout.New(s.facts, layout.Names{Root: w.host.Root}, layout.NewForest(s.facts, w.host, w.groups), nil)
 	for _, h := range s.facts.Hierarchies {
 		have := s.ours(h.ID)
 		want := slices.DeleteFunc(slices.Clone(l.Dirs()), func(d cgroup.Dir) bool { return d.Hierarchy != h.ID })
-		slices.SortFunc(have, byPath)
-		slices.SortFunc(want, byPath)
+		slices.SortFunc(have, layout.CompareDirs)
+		slices.SortFunc(want, layout.CompareDirs)
 		if !slices.Equal(have, want) {
 			t.Fatalf("directories in %s: %v, want %v", h.ID, have, want)
 		}
@@ -224,14 +225,14 @@ func transition(t *rapid.T, facts *host.Facts) {
 
 	s.releaseOne(t, second, processes)
 	in := s.input(second, processes)
-	in.Release = []string{RootGroup}
+	in.Release = []string{layout.RootGroup}
 	release := Make(in)
 	s.run(t, release)
 	if after := s.state(); after != before {
 		t.Fatalf("release left\n%s", diff(before, after))
 	}
 	in = s.input(second, processes)
-	in.Released = map[string]bool{RootGroup: true}
+	in.Released = map[string]bool{layout.RootGroup: true}
 	if again := Make(in); len(again.Steps) > 0 {
 		t.Fatalf("a released host gets steps:\n%s", Render(again, RenderOptions{}))
 	}
@@ -253,8 +254,9 @@ func (s *sim) residents(w wish, processes []procfs.ID) map[int]string {
 			continue
 		}
 		at := s.kernel.Membership(id.PID)
-		for _, h := range NewLayout(s.facts, w.host, Names{Root: w.host.Root}, w.groups, nil).Hierarchies() {
-			name, _ := simNames.groupOf(at[h.ID])
+		for _, h := range layout.New(s.facts, layout.Names{Root: w.host.Root},
+			layout.NewForest(s.facts, w.host, w.groups), nil).Hierarchies() {
+			name, _ := simNames.GroupOf(at[h.ID])
 			known := slices.ContainsFunc(w.groups, func(g classify.Group) bool { return g.Path == name })
 			if known && (stays[i] == "" || strings.HasPrefix(name, stays[i]+"/")) {
 				stays[i] = name
@@ -355,7 +357,7 @@ func (s *sim) releaseOne(t *rapid.T, w wish, processes []procfs.ID) {
 	s.run(t, Make(in))
 	for _, h := range s.facts.Hierarchies {
 		for _, dir := range s.ours(h.ID) {
-			if group, _ := simNames.groupOf(dir.Path); group == g || parentGroup(group) == g {
+			if group, _ := simNames.GroupOf(dir.Path); group == g || layout.ParentGroup(group) == g {
 				t.Fatalf("released group %s still has %v", g, dir)
 			}
 		}
@@ -363,7 +365,7 @@ func (s *sim) releaseOne(t *rapid.T, w wish, processes []procfs.ID) {
 	in = s.input(w, processes)
 	in.Released = map[string]bool{g: true}
 	for _, step := range Make(in).Steps {
-		if _, isBelow := below(g, step.Group); isBelow {
+		if _, isBelow := layout.Below(g, step.Group); isBelow {
 			t.Fatalf("a released group gets a step: %+v", step)
 		}
 	}

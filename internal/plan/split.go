@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/knob"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
@@ -47,26 +48,22 @@ func fill(budget int64, asks []int64) []int64 {
 	return parts
 }
 
-// isBudget says whether a row holds an amount for the processes of the very directory, so that a
-// group with several directories must split it between them.
-func isBudget(r *knob.Row) bool { return !r.Descends && !r.Inherits }
-
 // splitBudgets gives the settings of every group as one hierarchy has to hold them. Where a
 // row does not descend, a group's limit is split between the directory of its own processes and those
 // of the groups below it that have one of their own.
 func (d *desired) splitBudgets(hierarchy string, rows []*knob.Row) map[string]policy.Settings {
-	settings := make(map[string]policy.Settings, len(d.forest.nodes))
-	for _, n := range d.forest.nodes {
-		settings[n.path] = n.settings
+	settings := make(map[string]policy.Settings, len(d.forest.Nodes))
+	for _, n := range d.forest.Nodes {
+		settings[n.Path] = n.Settings
 	}
 	for _, row := range rows {
-		if !isBudget(row) {
+		if !layout.IsBudget(row) {
 			continue
 		}
 		for _, device := range d.devices(row) {
 			s := splitter{d: d, hierarchy: hierarchy, key: row.Keys[0], device: device, settings: settings,
 				sharers: sharers{d, row, hierarchy}}
-			s.give(d.forest.nodes[0], unlimited, false)
+			s.give(d.forest.Nodes[0], unlimited, false)
 		}
 	}
 	return settings
@@ -76,8 +73,8 @@ func (d *desired) splitBudgets(hierarchy string, rows []*knob.Row) map[string]po
 func (d *desired) devices(row *knob.Row) []string {
 	seen := make(map[string]bool)
 	var all []string
-	for _, n := range d.forest.nodes {
-		for _, on := range row.Instances(n.settings) {
+	for _, n := range d.forest.Nodes {
+		for _, on := range row.Instances(n.Settings) {
 			if !seen[on] {
 				seen[on] = true
 				all = append(all, on)
@@ -98,9 +95,9 @@ type splitter struct {
 }
 
 // give lets n have budget for itself and everything below it, shared evenly or by use.
-func (s *splitter) give(n *node, budget int64, even bool) {
+func (s *splitter) give(n *layout.Node, budget int64, even bool) {
 	budget = min(budget, s.ask(n))
-	if setting, asked := n.settings.Get(s.key, s.device); asked {
+	if setting, asked := n.Settings.Get(s.key, s.device); asked {
 		even = setting.Even()
 	}
 	below := s.d.domains(n, s.hierarchy)
@@ -130,8 +127,8 @@ func (s *splitter) give(n *node, budget int64, even bool) {
 }
 
 // ask is what the group itself asks for.
-func (s *splitter) ask(n *node) int64 {
-	setting, ok := n.settings.Get(s.key, s.device)
+func (s *splitter) ask(n *layout.Node) int64 {
+	setting, ok := n.Settings.Get(s.key, s.device)
 	if !ok {
 		return unlimited
 	}
@@ -142,11 +139,11 @@ func (s *splitter) ask(n *node) int64 {
 }
 
 // domains gives the nearest groups below n whose processes sit in a directory of their own.
-func (d *desired) domains(n *node, hierarchy string) []*node {
-	var all []*node
-	for _, c := range n.children {
-		dir, ok := d.layout.member[c.path][hierarchy]
-		if ok && d.layout.owner[dir] == c.path {
+func (d *desired) domains(n *layout.Node, hierarchy string) []*layout.Node {
+	var all []*layout.Node
+	for _, c := range n.Children {
+		dir, ok := d.layout.Member(c.Path)[hierarchy]
+		if ok && d.layout.Owner[dir] == c.Path {
 			all = append(all, c)
 		} else {
 			all = append(all, d.domains(c, hierarchy)...)
@@ -156,36 +153,36 @@ func (d *desired) domains(n *node, hierarchy string) []*node {
 }
 
 // set writes the group's part into its settings.
-func (s *splitter) set(n *node, part, whole int64) {
+func (s *splitter) set(n *layout.Node, part, whole int64) {
 	part = max(part, 1) // the kernel takes 0 for no limit
 	if part == s.ask(n) {
 		return
 	}
-	setting, ok := n.settings.Get(s.key, s.device)
+	setting, ok := n.Settings.Get(s.key, s.device)
 	if !ok {
 		setting = policy.Setting{Key: s.key, On: s.device, Dev: s.device, From: fromAbove}
 	}
 	setting.Value, setting.Raw = s.value(part), fmt.Sprintf("its part of %s", s.value(whole))
-	s.settings[n.path] = s.settings[n.path].With(setting)
+	s.settings[n.Path] = s.settings[n.Path].With(setting)
 }
 
 func (s *splitter) value(n int64) policy.Value { return ioValue(s.key, n) }
 
 // explain says how the budget was split.
-func (s *splitter) explain(n *node, budget int64, below []*node, parts []int64, even bool) {
+func (s *splitter) explain(n *layout.Node, budget int64, below []*layout.Node, parts []int64, even bool) {
 	how := "is split evenly"
 	if !even {
 		how = "is split by use, at present"
 	}
 	terms := []string{fmt.Sprintf("own processes %s", s.value(parts[0]))}
 	for i, c := range below {
-		term := fmt.Sprintf("%s %s", strings.TrimPrefix(c.path, n.path+"/"), s.value(parts[i+1]))
+		term := fmt.Sprintf("%s %s", strings.TrimPrefix(c.Path, n.Path+"/"), s.value(parts[i+1]))
 		if ask := s.ask(c); ask != unlimited && ask != parts[i+1] {
 			term += fmt.Sprintf(" of %s asked", s.value(ask))
 		}
 		terms = append(terms, term)
 	}
-	s.d.notes = append(s.d.notes, Note{Group: n.path, Key: s.key,
+	s.d.notes = append(s.d.notes, Note{Group: n.Path, Key: s.key,
 		Text: fmt.Sprintf("%s %s on %s does not reach the groups below it in the %s hierarchy and %s: %s",
 			s.key, s.value(budget), s.device, s.hierarchy, how, strings.Join(terms, " + "))})
 }

@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
@@ -114,7 +115,7 @@ func TestFlatBudgetNeverExceeded(t *testing.T) {
 		}
 		for _, want := range Make(in).Want {
 			if want.Setting.Key == key && want.Key == device {
-				for g := want.Group; g != RootGroup; g = parentGroup(g) {
+				for g := want.Group; g != layout.RootGroup; g = layout.ParentGroup(g) {
 					sums[g] += number(want.Value)
 				}
 			}

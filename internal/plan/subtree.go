@@ -9,6 +9,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
@@ -21,7 +22,7 @@ func (p *planner) enable() {
 		if len(missing) == 0 {
 			continue
 		}
-		p.evacuate(dir, dir.Child(Leaf))
+		p.evacuate(dir, dir.Child(layout.Leaf))
 		p.steps = append(p.steps, p.subtreeStep(dir, missing, nil,
 			"limits of groups below need "+strings.Join(missing, ", ")))
 	}
@@ -37,7 +38,7 @@ func (p *planner) handing() []cgroup.Dir {
 		if a.Hierarchy != b.Hierarchy {
 			return strings.Compare(a.Hierarchy, b.Hierarchy)
 		}
-		return byPath(a, b)
+		return layout.CompareDirs(a, b)
 	})
 	return dirs
 }
@@ -48,8 +49,8 @@ func (p *planner) handed(dir cgroup.Dir) []string {
 		return nil
 	}
 	enabled := host.V1Names(p.o.Subtree[dir].Enabled)
-	if p.d.layout.owned[dir.Hierarchy] {
-		return without(enabled, unitControllers)
+	if p.d.layout.Owned[dir.Hierarchy] {
+		return without(enabled, layout.UnitControllers)
 	}
 	return enabled
 }
@@ -95,7 +96,7 @@ func mapped(names []string, f func(string) string) []string {
 // the kernel let them in because cpu, cpuset and pids may govern threads: such a directory is then the root
 // of a threaded tree, and no process can enter those below it (EOPNOTSUPP) until it is empty.
 func (p *planner) untangle() {
-	for _, h := range p.d.layout.hierarchies {
+	for _, h := range p.d.layout.Hierarchies() {
 		if h.Version != 2 {
 			continue
 		}
@@ -116,7 +117,7 @@ func (p *planner) evacuate(dir, leaf cgroup.Dir) {
 	}
 	for i := range p.table {
 		proc := &p.table[i]
-		if p.where(proc, dir.Hierarchy) != dir.Path || gone(proc) {
+		if p.where(proc, dir.Hierarchy) != dir.Path || layout.Gone(proc) {
 			continue
 		}
 		to := leaf.Path
@@ -172,7 +173,7 @@ func (p *planner) disable() {
 // handsDown says whether the files of a controller will be there in a directory when the plan is done.
 // Controllers enabled above our root stay so until everything is released.
 func (p *planner) handsDown(dir cgroup.Dir, controller string) bool {
-	if p.d.layout.owned[dir.Hierarchy] && slices.Contains(unitControllers, controller) {
+	if p.d.layout.Owned[dir.Hierarchy] && slices.Contains(layout.UnitControllers, controller) {
 		return true
 	}
 	h, _ := p.in.Facts.Hierarchy(dir.Hierarchy)

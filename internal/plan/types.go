@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/netshape"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
 )
@@ -28,7 +29,7 @@ type Input struct {
 	// Former are the names of root groups whose groups are brought over: Names.Former.
 	Former []string
 	// Systemd is what is known of the systemd that owns the tree; nil without one, or when it could not be asked.
-	Systemd *Systemd
+	Systemd *layout.Systemd
 	// Release, when set, plans the way back: lift every limit, send members home, remove directories.
 	// Group paths, each with what lies below it; "" is everything.
 	Release []string
@@ -189,7 +190,7 @@ type Step struct {
 	Unit  string               `json:"unit,omitempty"`
 	Set   []systemd.Assignment `json:"set,omitempty"`
 	Unset []systemd.Assignment `json:"unset,omitempty"`
-	Kept  *Kept                `json:"kept,omitempty"` // OpRevert
+	Kept  *layout.Kept         `json:"kept,omitempty"` // OpRevert
 	// Settings are, of OpRevert, those that go back to what Kept has of them; none is all.
 	Settings []string `json:"settings,omitempty"`
 	// Net is, of OpNetwork, the change, and NetUndo are those that take it back.

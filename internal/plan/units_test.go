@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
 )
@@ -42,7 +43,7 @@ func ofSystemd(hierarchies ...host.Hierarchy) *host.Facts {
 func inUnit(pid int, comm, dir string, f *host.Facts) procfs.Process {
 	p := proc(pid, 1, comm, f)
 	for _, h := range f.Hierarchies {
-		if owned(f, h) {
+		if layout.Owned(f, h) {
 			p.Cgroups[h.ID] = dir
 		}
 	}
@@ -51,27 +52,31 @@ func inUnit(pid int, comm, dir string, f *host.Facts) procfs.Process {
 
 // asked puts into an input what systemd says of it: the units that are governed, and a process for each keeper.
 func (in *Input) asked(version int) {
-	in.Systemd = &Systemd{Version: systemd.Version{Number: version},
-		Governed: (Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes)}
-	l := NewLayout(in.Facts, in.Host, Names{Root: in.Host.Root}, in.Classified.Groups, in.Systemd)
+	in.Systemd = &layout.Systemd{Version: systemd.Version{Number: version},
+		Governed: (layout.Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes)}
+	l := layout.New(in.Facts, layout.Names{Root: in.Host.Root},
+		layout.NewForest(in.Facts, in.Host, in.Classified.Groups), in.Systemd)
 	pid := 9000
-	for _, d := range l.dirs {
-		if path.Base(d.Path) == Members && (d.Hierarchy == tracker || d.Hierarchy == procfs.UnifiedID &&
-			len(in.Facts.Hierarchies) == 1) {
+	for _, d := range l.Dirs() {
+		if path.Base(d.Path) == layout.Members && d.Hierarchy == layout.Tracker(in.Facts) {
 			pid++
 			in.Observed.Processes = append(in.Observed.Processes, inUnit(pid, "sleep", path.Dir(d.Path), in.Facts))
 		}
 	}
-	in.Systemd.Keepers = (Names{Root: "bulkhead"}).Keepers(in.Observed.Processes)
+	in.Systemd.Keepers = (layout.Names{Root: "bulkhead"}).Keepers(in.Observed.Processes)
 }
 
 func TestUnitDir(t *testing.T) {
+	const (
+		instance = "/system.slice/system-postgresql.slice/postgresql@15-main.service"
+		inSlice  = "/bulkhead.slice/bulkhead-a.slice/mariadb.service"
+	)
 	for at, want := range map[string]string{
-		"/system.slice/mariadb.service":                                          "/system.slice/mariadb.service",
-		"/system.slice/mariadb.service/sub":                                      "/system.slice/mariadb.service",
-		"/system.slice/system-postgresql.slice/postgresql@15-main.service":       "/system.slice/system-postgresql.slice/postgresql@15-main.service",
-		"/system.slice/run-r1.scope":                                             "/system.slice/run-r1.scope",
-		"/bulkhead.slice/bulkhead-a.slice/mariadb.service":                       "/bulkhead.slice/bulkhead-a.slice/mariadb.service",
+		"/system.slice/mariadb.service":     "/system.slice/mariadb.service",
+		"/system.slice/mariadb.service/sub": "/system.slice/mariadb.service",
+		instance:                            instance,
+		"/system.slice/run-r1.scope":        "/system.slice/run-r1.scope",
+		inSlice:                             inSlice,
 		"/bulkhead.slice/bulkhead-a.slice/bulkhead-a.service/members":            "",
 		"/bulkhead.slice/bulkhead-a.slice/bulkhead-a.service":                    "",
 		"/user.slice/user-1000.slice/session-3.scope":                            "",
@@ -80,7 +85,7 @@ func TestUnitDir(t *testing.T) {
 		"/":           "",
 	} {
 		p := inUnit(10, "x", at, systemdHosts["unified"]())
-		if dir, _, ok := (Names{Root: "bulkhead"}).UnitDir(&p); dir != want || ok != (want != "") {
+		if dir, _, ok := (layout.Names{Root: "bulkhead"}).UnitDir(&p); dir != want || ok != (want != "") {
 			t.Errorf("%s: %q, %v; want %q", at, dir, ok, want)
 		}
 	}
@@ -119,7 +124,7 @@ func TestGovern(t *testing.T) {
 			zombie := inUnit(99, "mysqld", dir, f)
 			zombie.State = 'Z'
 			in.Observed.Processes = append(in.Observed.Processes, zombie)
-			got := (Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes)
+			got := (layout.Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes)
 			if g, ok := got[dir]; g.Group != test.want || ok != (test.want != "") {
 				t.Errorf("%+v, want %q", got, test.want)
 			}
@@ -156,7 +161,8 @@ func (in *Input) inPlaceUnderSystemd() {
 		at[p.ID] = maps.Clone(p.Cgroups)
 	}
 	in.inPlace()
-	l := NewLayout(in.Facts, in.Host, Names{Root: in.Host.Root}, in.Classified.Groups, in.Systemd)
+	l := layout.New(in.Facts, layout.Names{Root: in.Host.Root},
+		layout.NewForest(in.Facts, in.Host, in.Classified.Groups), in.Systemd)
 	settle := func(p *procfs.Process, group string) {
 		placed := procfs.Process{Cgroups: at[p.ID]}
 		for h := range p.Cgroups {
@@ -189,8 +195,8 @@ func TestFirstPlanUnderSystemd(t *testing.T) {
 	in.member(inUnit(11, "backup", "/user.slice/user-0.slice/session-1.scope", f), "a")
 	in.Observed.Dirs[cgroup.Dir{Hierarchy: "unified",
 		Path: "/system.slice/mariadb.service"}] = map[string]string{"memory.max": "max", "pids.max": "4915"}
-	in.Systemd = &Systemd{Version: systemd.Version{Number: 252},
-		Governed: (Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes)}
+	in.Systemd = &layout.Systemd{Version: systemd.Version{Number: 252},
+		Governed: (layout.Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes)}
 	const slice = "unified:/bulkhead.slice/bulkhead-a.slice"
 	p := Make(in)
 	wantSteps(t, p,
@@ -242,8 +248,9 @@ func TestFromUnit(t *testing.T) {
 			in.member(inUnit(10, "cron", dir, f), "a")
 			in.member(inUnit(11, "mysqldump", dir, f), "a")
 			in.Observed.Processes = append(in.Observed.Processes, inUnit(5, "other", dir, f))
-			in.Systemd = &Systemd{Version: systemd.Version{Number: 252}, Main: map[string]int{"cron.service": 10},
-				Governed: (Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes)}
+			in.Systemd = &layout.Systemd{Version: systemd.Version{Number: 252},
+				Main:     map[string]int{"cron.service": 10},
+				Governed: (layout.Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes)}
 			var moved []string
 			p := Make(in)
 			for _, s := range p.Steps {
@@ -274,8 +281,8 @@ func TestAdopt(t *testing.T) {
 		if running {
 			in.member(inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "a")
 		}
-		in.Systemd = &Systemd{Version: systemd.Version{Number: 252}, Adopted: now,
-			Governed: (Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes)}
+		in.Systemd = &layout.Systemd{Version: systemd.Version{Number: 252}, Adopted: now,
+			Governed: (layout.Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes)}
 		return Make(in)
 	}
 	ours := map[string]string{"mariadb.service": "bulkhead-a.slice"}
@@ -310,7 +317,7 @@ func TestUnitThatStartsKeepsItsLimits(t *testing.T) {
 	in.Observed.Processes = append(in.Observed.Processes, inUnit(10, "sh", "/system.slice/"+unit, f))
 	in.asked(252)
 	in.inPlaceUnderSystemd()
-	in.Systemd.Kept = map[string]Kept{unit: {Group: "mysql3306", Dir: "/system.slice/" + unit,
+	in.Systemd.Kept = map[string]layout.Kept{unit: {Group: "mysql3306", Dir: "/system.slice/" + unit,
 		Ours: []string{"MemoryMax"}}}
 	in.Systemd.Adopted = map[string]string{unit: "bulkhead-mysql3306.slice"}
 	wantSteps(t, Make(in), "drop-in :", "revert :")
@@ -327,7 +334,7 @@ func TestGroupOfAUnitThatIsRestarted(t *testing.T) {
 	in.asked(252)
 	in.inPlaceUnderSystemd()
 	in.Classified.Groups = in.Classified.Groups[1:]
-	in.Systemd.Kept = map[string]Kept{unit: {Group: "mysql3306", Dir: "/system.slice/" + unit,
+	in.Systemd.Kept = map[string]layout.Kept{unit: {Group: "mysql3306", Dir: "/system.slice/" + unit,
 		Ours: []string{"TasksMax"}}}
 	removes := func() bool {
 		return slices.ContainsFunc(Make(in).Steps,
@@ -412,9 +419,9 @@ func TestUnitThatChangesItsGroup(t *testing.T) {
 	in.member(inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "new")
 	in.asked(252)
 	in.inPlaceUnderSystemd()
-	in.Systemd.Kept = map[string]Kept{"mariadb.service": {Group: "old", Dir: "/system.slice/mariadb.service"}}
+	in.Systemd.Kept = map[string]layout.Kept{"mariadb.service": {Group: "old", Dir: "/system.slice/mariadb.service"}}
 	wantSteps(t, Make(in), "keep unified:/system.slice/mariadb.service")
-	in.Systemd.Kept = map[string]Kept{"mariadb.service": {Group: "new", Dir: "/system.slice/mariadb.service"}}
+	in.Systemd.Kept = map[string]layout.Kept{"mariadb.service": {Group: "new", Dir: "/system.slice/mariadb.service"}}
 	wantSteps(t, Make(in))
 }
 
@@ -435,9 +442,9 @@ func TestAnchorOfAnAdoptedUnit(t *testing.T) {
 			}
 		}
 	}
-	if (Names{Root: "bulkhead"}).IsAnchor("/system-bulkhead.slice") ||
-		(Names{Root: "bulkhead"}).IsAnchor("/system.slice/system-other.slice") ||
-		!(Names{Root: "bulkhead"}).IsAnchor("/system.slice/system-bulkhead.slice") {
+	if (layout.Names{Root: "bulkhead"}).IsAnchor("/system-bulkhead.slice") ||
+		(layout.Names{Root: "bulkhead"}).IsAnchor("/system.slice/system-other.slice") ||
+		!(layout.Names{Root: "bulkhead"}).IsAnchor("/system.slice/system-bulkhead.slice") {
 		t.Error("an anchor is known by its name in its place")
 	}
 }
@@ -453,7 +460,8 @@ func TestSliceOfAnAdministratorStays(t *testing.T) {
 	in.inPlaceUnderSystemd()
 	wantSteps(t, Make(in))
 	const slice = "unified:/scylla.slice/scylla-helper.slice"
-	in.Systemd.Kept = map[string]Kept{"scylla-helper.slice": {Group: "h", Dir: "/scylla.slice/scylla-helper.slice"}}
+	in.Systemd.Kept = map[string]layout.Kept{"scylla-helper.slice": {Group: "h",
+		Dir: "/scylla.slice/scylla-helper.slice"}}
 	home := "move unified:/ backup"
 	gone := in
 	gone.Classified = groupsOf()
@@ -479,7 +487,7 @@ func TestSettingsThatAreAskedNoMore(t *testing.T) {
 	in.member(inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "a")
 	in.asked(252)
 	in.inPlaceUnderSystemd()
-	in.Systemd.Kept = map[string]Kept{"mariadb.service": {Group: "a", Dir: "/system.slice/mariadb.service"}}
+	in.Systemd.Kept = map[string]layout.Kept{"mariadb.service": {Group: "a", Dir: "/system.slice/mariadb.service"}}
 	in.Systemd.Set = map[string][]string{"mariadb.service": {"MemoryMax", "TasksMax"}}
 	p := Make(in)
 	wantSteps(t, p, "revert unified:/system.slice/mariadb.service")
@@ -498,7 +506,7 @@ func TestKeeperIsWoken(t *testing.T) {
 	in.asked(252)
 	in.inPlaceUnderSystemd()
 	wantSteps(t, Make(in))
-	in.Systemd.Keepers = (Names{Root: "bulkhead"}).Keepers(slices.DeleteFunc(slices.Clone(in.Observed.Processes),
+	in.Systemd.Keepers = (layout.Names{Root: "bulkhead"}).Keepers(slices.DeleteFunc(slices.Clone(in.Observed.Processes),
 		func(p procfs.Process) bool { return p.Comm == "sleep" }))
 	wantSteps(t, Make(in), "mkdir name=systemd:/bulkhead.slice/bulkhead-a.slice/bulkhead-a.service")
 }
@@ -518,7 +526,7 @@ func TestReleaseUnderSystemd(t *testing.T) {
 	in.Observed.Dirs[theirs] = map[string]string{"memory.max": "max"}
 	in.Observed.Foreign = map[cgroup.Dir]bool{theirs: true}
 	in.Systemd.Adopted = map[string]string{"mariadb.service": "bulkhead-a.slice"}
-	in.Systemd.Kept = map[string]Kept{"mariadb.service": {Group: "a", Dir: theirs.Path}}
+	in.Systemd.Kept = map[string]layout.Kept{"mariadb.service": {Group: "a", Dir: theirs.Path}}
 	in.Release = []string{""}
 	p := Make(in)
 	const slice = "unified:/bulkhead.slice/bulkhead-a.slice"
@@ -536,7 +544,7 @@ func TestReleaseUnderSystemd(t *testing.T) {
 	}
 	// systemd does not answer: the kernel's files are lifted all the same, those of a unit outside our tree included.
 	const db = "/system.slice/mariadb.service"
-	in.Systemd = &Systemd{Mute: true, Kept: map[string]Kept{"mariadb.service": {Group: "a", Dir: db}}}
+	in.Systemd = &layout.Systemd{Mute: true, Kept: map[string]layout.Kept{"mariadb.service": {Group: "a", Dir: db}}}
 	in.Observed.Dirs[cgroup.Dir{Hierarchy: "unified", Path: db}] = map[string]string{"memory.max": "1073741824"}
 	p = Make(in)
 	for _, s := range p.Steps {
@@ -658,7 +666,7 @@ func TestCommandsOfRun(t *testing.T) {
 				in.Observed.Processes = append(in.Observed.Processes, inUnit(11, "report", scope, f),
 					inUnit(12, "child", scope, f))
 				for _, h := range f.Hierarchies {
-					if owned(f, h) {
+					if layout.Owned(f, h) {
 						in.Observed.Dirs[cgroup.Dir{Hierarchy: h.ID, Path: scope}] = map[string]string{}
 					}
 				}
@@ -670,7 +678,7 @@ func TestCommandsOfRun(t *testing.T) {
 						By: classify.ByPin})
 			}
 			in := here("memory.max", policy.Bytes(1<<30), "tasks", policy.Count(9))
-			if got := (Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes); len(got) > 0 {
+			if got := (layout.Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes); len(got) > 0 {
 				t.Errorf("it counts as a unit of others: %+v", got)
 			}
 			place(&in, "a")
@@ -707,7 +715,7 @@ func TestCommandsOfRun(t *testing.T) {
 				}
 			}
 			for _, h := range f.Hierarchies {
-				if owned(f, h) && !ends[h.ID] {
+				if layout.Owned(f, h) && !ends[h.ID] {
 					t.Errorf("its directory in %s is left", h.ID)
 				}
 			}

@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/unitname"
@@ -20,18 +21,18 @@ import (
 // governUnits gives the units that a group claims the group's limits, and rounds what goes by property to what systemd
 // keeps of it.
 func (d *desired) governUnits(h host.Hierarchy) {
-	for _, dir := range d.layout.dirs {
-		if g, ok := d.layout.governed[dir]; ok && dir.Hierarchy == h.ID {
+	for _, dir := range d.layout.Dirs() {
+		if g, ok := d.layout.Governed[dir]; ok && dir.Hierarchy == h.ID {
 			d.values[dir] = d.valuesOf(g, h.ID)
 		}
 	}
-	for dir := range d.layout.anchors {
+	for dir := range d.layout.Anchors {
 		if dir.Hierarchy == h.ID {
 			d.values[dir] = d.holding(dir)
 		}
 	}
-	for _, dir := range d.layout.dirs {
-		u, ok := d.layout.unit(dir)
+	for _, dir := range d.layout.Dirs() {
+		u, ok := d.layout.KnobUnit(dir)
 		if dir.Hierarchy != h.ID || !ok {
 			continue
 		}
@@ -47,8 +48,8 @@ func (d *desired) governUnits(h host.Hierarchy) {
 				continue
 			}
 			d.values[dir][i].text = text
-			if v.setting.Key == policy.KeyCPULimit && d.layout.own[d.layout.owner[dir]][h.ID] == dir {
-				d.notes = append(d.notes, Note{Group: d.layout.owner[dir], Key: policy.KeyCPULimit,
+			if v.setting.Key == policy.KeyCPULimit && d.layout.Own(d.layout.Owner[dir])[h.ID] == dir {
+				d.notes = append(d.notes, Note{Group: d.layout.Owner[dir], Key: policy.KeyCPULimit,
 					Text: v.setting.String() + " is held to a whole per cent of a core, as systemd keeps no more: " +
 						v.row.HumanIn(text, map[string]string{filePeriod: period})})
 			}
@@ -70,7 +71,7 @@ func (d *desired) holding(dir cgroup.Dir) []value {
 			values = append(values, value{row: row, file: row.File, text: anchorWeight, setting: setting})
 		}
 	}
-	for beside := range d.layout.governed {
+	for beside := range d.layout.Governed {
 		for _, v := range d.values[beside] {
 			if beside.Parent() == dir.Parent() && isWide(v.row) &&
 				!slices.ContainsFunc(values, func(o value) bool { return o.row == v.row }) {
@@ -85,14 +86,14 @@ func (d *desired) holding(dir cgroup.Dir) []value {
 // slice is made at boot when the unit starts, and has its limits only when the agent has seen whose it is; the unit's
 // own are there before its first instruction. A slice of an administrator's is there at boot with what bulkhead set of
 // it, and holds the unit.
-func (d *desired) valuesOf(g Governed, hierarchy string) []value {
+func (d *desired) valuesOf(g layout.Governed, hierarchy string) []value {
 	var values []value
-	if own := d.layout.own[g.Group][hierarchy]; !g.Inside || !d.layout.Theirs(own) {
+	if own := d.layout.Own(g.Group)[hierarchy]; !g.Inside || !d.layout.Theirs(own) {
 		values = slices.Clone(d.values[own])
 	}
-	if member, ok := d.layout.member[g.Group][hierarchy]; ok {
+	if member, ok := d.layout.Member(g.Group)[hierarchy]; ok {
 		for _, v := range d.values[member] {
-			if isBudget(v.row) {
+			if layout.IsBudget(v.row) {
 				values = append(values, v)
 			}
 		}
@@ -102,7 +103,7 @@ func (d *desired) valuesOf(g Governed, hierarchy string) []value {
 
 // setUnit makes a write one through the properties of the directory's unit, where systemd knows them.
 func (p *planner) setUnit(step *Step, row *knob.Row) {
-	u, ok := p.d.layout.unit(step.Dir)
+	u, ok := p.d.layout.KnobUnit(step.Dir)
 	if !ok || step.File == fileSubtree || row.PerDevice && p.d.movesDown(step.Key) {
 		return
 	}
@@ -172,15 +173,6 @@ func (d *desired) movesDown(device string) bool {
 	return known && dev.Kind.Layered() && (dev.Kind != blockdev.RAID || len(dev.Slaves) == 1)
 }
 
-// keptOf is the record of a unit, if there is one.
-func (s *Systemd) keptOf(unit string) (Kept, bool) {
-	if s == nil || unit == "" {
-		return Kept{}, false
-	}
-	k, known := s.Kept[unit]
-	return k, known
-}
-
 // keepUnits puts before the writes from step first on what records the units that they change.
 func (p *planner) keepUnits(first int) {
 	var keep []Step
@@ -191,9 +183,9 @@ func (p *planner) keepUnits(first int) {
 				Reason: "what systemd was told of it before, for the way back"})
 		}
 	}
-	for _, dir := range p.d.layout.dirs { // a unit that carries another group's limits now, or from another place
-		g := p.d.layout.governed[dir]
-		k, known := p.in.Systemd.keptOf(g.Unit)
+	for _, dir := range p.d.layout.Dirs() { // a unit that carries another group's limits now, or from another place
+		g := p.d.layout.Governed[dir]
+		k, known := p.in.Systemd.KeptOf(g.Unit)
 		if known && (k.Group != g.Group || k.Dir != dir.Path) &&
 			!slices.ContainsFunc(keep, func(s Step) bool { return s.Unit == g.Unit }) {
 			keep = append(keep, Step{Op: OpKeep, Group: g.Group, Unit: g.Unit, Dir: dir,
@@ -206,10 +198,10 @@ func (p *planner) keepUnits(first int) {
 // wakeKeeper starts a keeper again whose process has ended. The group's processes are not touched by either.
 func (p *planner) wakeKeeper(dir cgroup.Dir) {
 	unit := p.d.layout.Unit(dir)
-	if dir.Hierarchy != p.tracker() || !p.d.layout.names.isKeeper(unit) || p.in.Systemd.Keepers[dir.Path] {
+	if dir.Hierarchy != p.tracker() || !p.d.layout.Names.IsKeeperUnit(unit) || p.in.Systemd.Keepers[dir.Path] {
 		return
 	}
-	p.steps = append(p.steps, Step{Op: OpMakeDir, Group: p.d.layout.owner[dir], Dir: dir, Unit: unit,
+	p.steps = append(p.steps, Step{Op: OpMakeDir, Group: p.d.layout.Owner[dir], Dir: dir, Unit: unit,
 		Undo:   string(OpRemoveDir),
 		Reason: "the process that keeps the directory has ended"})
 }
@@ -224,7 +216,7 @@ func (p *planner) dropSettings() {
 		k := p.in.Systemd.Kept[unit]
 		asked := map[string]bool{}
 		there := false
-		for _, dir := range p.d.layout.dirs {
+		for _, dir := range p.d.layout.Dirs() {
 			if p.d.layout.Unit(dir) != unit || !p.d.layout.Theirs(dir) {
 				continue
 			}
@@ -271,7 +263,7 @@ func (p *planner) fallback(dir cgroup.Dir, file string) string {
 
 // byProperty says whether a row of a directory is written through its unit.
 func (p *planner) byProperty(dir cgroup.Dir, row *knob.Row) bool {
-	u, ok := p.d.layout.unit(dir)
+	u, ok := p.d.layout.KnobUnit(dir)
 	if !ok {
 		return false
 	}
@@ -291,7 +283,7 @@ func (p *planner) adopt() {
 	for _, g := range p.in.Systemd.Governed {
 		seen[g.Unit] = true
 		slice, ok := p.d.layout.SliceName(g.Group)
-		if ok && p.d.layout.adopts[g.Group] && unitname.TypeOf(g.Unit) == "service" {
+		if ok && p.d.layout.Adopts[g.Group] && unitname.TypeOf(g.Unit) == "service" {
 			want[g.Unit], groups[g.Unit] = slice, g.Group
 		}
 	}
@@ -340,19 +332,9 @@ func sliceLine(slice string) string {
 // runsElsewhere says whether a unit that no group claims runs something, and will do so.
 func (p *planner) runsElsewhere(unit string) bool {
 	return !p.in.Systemd.Between[unit] && slices.ContainsFunc(p.table, func(proc procfs.Process) bool {
-		_, name, ok := p.d.layout.names.UnitDir(&proc)
+		_, name, ok := p.d.layout.Names.UnitDir(&proc)
 		return ok && name == unit
 	})
-}
-
-// SliceName names the slice of a group that is there.
-func (l Layout) SliceName(group string) (name string, ok bool) {
-	for hierarchy, d := range l.own[group] {
-		if l.owned[hierarchy] {
-			return d.Path[strings.LastIndexByte(d.Path, '/')+1:], true
-		}
-	}
-	return "", false
 }
 
 // awaited says whether a directory of ours is that of a group whose instance is about to be there: its unit is on its
@@ -363,7 +345,8 @@ func (p *planner) awaited(dir cgroup.Dir) bool {
 	}
 	group, ours := p.d.layout.Group(dir)
 	for unit, k := range p.in.Systemd.Kept {
-		if _, leads := below(group, k.Group); p.in.Systemd.Between[unit] && ours && group != RootGroup && leads {
+		if _, leads := layout.Below(group, k.Group); p.in.Systemd.Between[unit] && ours && group != layout.RootGroup &&
+			leads {
 			return true
 		}
 	}
@@ -372,7 +355,7 @@ func (p *planner) awaited(dir cgroup.Dir) bool {
 	}
 	for _, slice := range p.in.Systemd.Adopted {
 		if at, err := unitname.SliceDir(slice); err == nil {
-			if _, leads := below(dir.Path, at); leads {
+			if _, leads := layout.Below(dir.Path, at); leads {
 				return true
 			}
 		}
@@ -382,20 +365,20 @@ func (p *planner) awaited(dir cgroup.Dir) bool {
 
 // isForsaken says whether a unit that bulkhead has set properties of belongs to no group any more. One that does not
 // run, or starts just now, keeps them.
-func (p *planner) isForsaken(unit string, k Kept) bool {
+func (p *planner) isForsaken(unit string, k layout.Kept) bool {
 	if isReleased(p.in.Released, k.Group) {
 		return false
 	}
 	if unitname.TypeOf(unit) == "slice" {
 		return !p.d.layout.Holds(cgroup.Dir{Hierarchy: p.tracker(), Path: k.Dir})
 	}
-	for _, g := range p.d.layout.governed {
+	for _, g := range p.d.layout.Governed {
 		if g.Unit == unit {
 			return false
 		}
 	}
 	for i := range p.table {
-		if at, _, ok := p.d.layout.names.UnitDir(&p.table[i]); ok && at == k.Dir &&
+		if at, _, ok := p.d.layout.Names.UnitDir(&p.table[i]); ok && at == k.Dir &&
 			p.placed[p.table[i].ID].group == k.Group {
 			return false // a part of it is the group's still
 		}
@@ -403,20 +386,10 @@ func (p *planner) isForsaken(unit string, k Kept) bool {
 	return p.runsElsewhere(unit)
 }
 
-func (p *planner) tracker() string { return Tracker(p.in.Facts) }
-
-// Tracker is the hierarchy in which every unit of systemd's has a directory.
-func Tracker(f *host.Facts) string {
-	for _, h := range f.Hierarchies {
-		if Tracks(f, h) && h.Version == 1 {
-			return h.ID
-		}
-	}
-	return procfs.UnifiedID
-}
+func (p *planner) tracker() string { return layout.Tracker(p.in.Facts) }
 
 // revertUnits has systemd forget what bulkhead set of some of the units it has a record of.
-func (p *planner) revertUnits(which func(unit string, k Kept) bool, reason string) {
+func (p *planner) revertUnits(which func(unit string, k layout.Kept) bool, reason string) {
 	if p.in.Systemd == nil {
 		return
 	}
@@ -442,7 +415,8 @@ const settingMemoryMax = "MemoryMax"
 
 // ownMemory gives the memory limit of a unit's own files as a change of what is in force, when it is below that and
 // below what is in use.
-func (p *planner) ownMemory(unit string, k Kept, settings []string) (dir cgroup.Dir, c knob.Change, lowers bool) {
+func (p *planner) ownMemory(unit string, k layout.Kept, settings []string) (dir cgroup.Dir, c knob.Change,
+	lowers bool) {
 	own, has := p.in.Systemd.Own[unit]
 	if !has || !slices.Contains(settings, settingMemoryMax) {
 		return dir, c, false
@@ -464,7 +438,7 @@ func (p *planner) ownMemory(unit string, k Kept, settings []string) (dir cgroup.
 
 // backToOwnMemory lowers the memory limit of a unit to that of its own files before systemd is told to do it at once:
 // in steps where memory has to go, and refused where it cannot.
-func (p *planner) backToOwnMemory(unit string, k Kept, settings []string) {
+func (p *planner) backToOwnMemory(unit string, k layout.Kept, settings []string) {
 	if dir, c, lowers := p.ownMemory(unit, k, settings); lowers {
 		p.lowerMemory(dir, c)
 	}
@@ -472,7 +446,7 @@ func (p *planner) backToOwnMemory(unit string, k Kept, settings []string) {
 
 // holdOwnMemory is backToOwnMemory for the ways on which nothing is refused. It gives the settings that go back: a
 // limit that would kill stays what it is, until the unit uses less.
-func (p *planner) holdOwnMemory(unit string, k Kept) []string {
+func (p *planner) holdOwnMemory(unit string, k layout.Kept) []string {
 	dir, c, lowers := p.ownMemory(unit, k, k.Ours)
 	if !lowers || p.in.Insist {
 		return k.Ours

@@ -9,6 +9,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
@@ -17,7 +18,7 @@ func (p *planner) writeValues() {
 	raise := make(map[cgroup.Dir][]knob.Change)
 	lower := make(map[cgroup.Dir][]knob.Change)
 	first := make(map[cgroup.Dir][]knob.Change)
-	for _, dir := range p.d.layout.dirs {
+	for _, dir := range p.d.layout.Dirs() {
 		raise[dir], lower[dir] = knob.Split(p.changes(dir))
 		first[dir], lower[dir] = partition(lower[dir], comesFirst)
 		for i, c := range raise[dir] {
@@ -33,7 +34,7 @@ func (p *planner) writeValues() {
 		joined, others := partition(first[dir], func(c knob.Change) bool { return p.frees(dir, c, c.From) })
 		first[dir] = append(others, joined...)
 	}
-	dirs := slices.Clone(p.d.layout.dirs)
+	dirs := slices.Clone(p.d.layout.Dirs())
 	for _, dir := range p.obsolete {
 		up, down := knob.Split(p.fit(dir))
 		if len(up)+len(down) == 0 {
@@ -148,7 +149,7 @@ func (p *planner) present(dir cgroup.Dir, row *knob.Row) []string {
 // liftByFile lifts what bulkhead has written by file into the directory of a unit for devices that systemd would take
 // others for, once nobody asks for it.
 func (p *planner) liftByFile(dir cgroup.Dir) []knob.Change {
-	if _, ours := p.in.Systemd.keptOf(p.d.layout.Unit(dir)); !ours {
+	if _, ours := p.in.Systemd.KeptOf(p.d.layout.Unit(dir)); !ours {
 		return nil
 	}
 	var changes []knob.Change
@@ -168,15 +169,15 @@ func (p *planner) liftByFile(dir cgroup.Dir) []knob.Change {
 // does not descend one above it, has a limit whose device cannot be told at the moment. The kernel itself drops the
 // limits of devices that are gone.
 func (p *planner) leaves(dir cgroup.Dir, row *knob.Row) bool {
-	for group := p.groupOf(dir); ; group = parentGroup(group) {
-		if n := p.d.forest.byPath[group]; n != nil && row.PerDevice &&
-			slices.ContainsFunc(n.settings, func(s policy.Setting) bool {
+	for group := p.groupOf(dir); ; group = layout.ParentGroup(group) {
+		if n := p.d.forest.ByPath[group]; n != nil && row.PerDevice &&
+			slices.ContainsFunc(n.Settings, func(s policy.Setting) bool {
 				return s.Lost != "" &&
 					slices.Contains(row.Keys, s.Key)
 			}) {
 			return true
 		}
-		if group == RootGroup || row.Descends {
+		if group == layout.RootGroup || row.Descends {
 			return false
 		}
 	}
@@ -425,7 +426,7 @@ func (p *planner) find(dir cgroup.Dir, row *knob.Row, on string) (value, bool) {
 }
 
 func (p *planner) groupOf(dir cgroup.Dir) string {
-	if g, ok := p.d.layout.governed[dir]; ok {
+	if g, ok := p.d.layout.Governed[dir]; ok {
 		return g.Group
 	}
 	group, _ := p.d.layout.Group(dir)

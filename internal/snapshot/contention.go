@@ -11,6 +11,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/systemd/unitname"
 )
 
@@ -55,7 +56,7 @@ func rootTasks(v *Snapshot, h host.Hierarchy) int {
 	tasks := 0
 	for i := range v.Observed.Processes {
 		p := &v.Observed.Processes[i]
-		if p.Cgroups[h.ID] == "/" && !p.Kernel && (!v.Facts.Systemd || plan.UnitPath(p) == "/") {
+		if p.Cgroups[h.ID] == "/" && !p.Kernel && (!v.Facts.Systemd || layout.UnitPath(p) == "/") {
 			tasks += runnable(v.procs, p)
 		}
 	}
@@ -113,7 +114,7 @@ func besides(v *Snapshot, h host.Hierarchy, at cgroup.Dir) (all []plan.Sibling) 
 	}
 	units := at // where systemd keeps who is in which unit
 	if v.Systemd != nil {
-		units.Hierarchy = plan.Tracker(v.Facts)
+		units.Hierarchy = layout.Tracker(v.Facts)
 	}
 	names, err := v.Tree.Children(at)
 	if err != nil {

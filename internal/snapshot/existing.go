@@ -12,7 +12,7 @@ import (
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
-	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
 	"bulkhead/internal/systemd/unitname"
@@ -22,7 +22,7 @@ import (
 type ExistingOptions struct {
 	Facts *host.Facts
 	// Names says what is ours, given the root groups that were made in this boot.
-	Names       func(made []string) plan.Names
+	Names       func(made []string) layout.Names
 	Pins, Ended []state.Pin
 }
 
@@ -47,7 +47,7 @@ func (r *Reader) Existing(ctx context.Context, o ExistingOptions) (*Snapshot, er
 	}
 	r.observeUnits(ctx, s, true)
 	mute()
-	s.Layout = plan.NewLayout(s.Facts, s.Policy.Host, s.Names, nil, s.Systemd)
+	s.Layout = layout.New(s.Facts, s.Names, layout.NewForest(s.Facts, s.Policy.Host, nil), s.Systemd)
 	if err := r.observe(ctx, s); err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func (r *Reader) Interfaces(s *Snapshot, everything bool) (*Snapshot, error) {
 func groupsOf(v *Snapshot) []classify.Group {
 	names := map[string]bool{}
 	for d := range v.Observed.Dirs {
-		if name, ok := v.Layout.Group(d); ok && name != plan.RootGroup {
+		if name, ok := v.Layout.Group(d); ok && name != layout.RootGroup {
 			names[name] = true
 		}
 	}
@@ -106,7 +106,7 @@ func groupsOf(v *Snapshot) []classify.Group {
 // rootOver reads the name of the root group back from a directory that bulkhead made: from the root group's own, or
 // from a keeper's, which may be in a slice of an administrator's. Other directories tell nothing: with an empty slice
 // beside a unit of system.slice that slice would count as ours.
-func rootOver(d cgroup.Dir, kept map[string]plan.Kept) (root string, ok bool) {
+func rootOver(d cgroup.Dir, kept map[string]layout.Kept) (root string, ok bool) {
 	names := strings.Split(strings.TrimPrefix(d.Path, "/"), "/")
 	if top := names[0]; len(names) == 1 || isOutermost(top) {
 		for _, k := range kept {

@@ -2,14 +2,14 @@ package snapshot
 
 import (
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/systemd"
 	"testing"
 )
 
 // No directory that bulkhead made makes a slice of others' its root group.
 func TestRootOverADirectory(t *testing.T) {
-	kept := map[string]plan.Kept{"db.slice": {Dir: "/db.slice"}}
+	kept := map[string]layout.Kept{"db.slice": {Dir: "/db.slice"}}
 	const none = "none"
 	for at, want := range map[string]string{
 		"/bulkhead":                           "bulkhead",

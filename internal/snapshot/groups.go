@@ -15,6 +15,7 @@ import (
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/unitname"
@@ -82,7 +83,7 @@ func observeHierarchy(v *Snapshot, h host.Hierarchy, names []string) error {
 }
 
 // TopsOf lists our directories at the top of a hierarchy: root groups and outermost groups.
-func TopsOf(t *cgroup.Tree, names plan.Names, hierarchy string) ([]cgroup.Dir, error) {
+func TopsOf(t *cgroup.Tree, names layout.Names, hierarchy string) ([]cgroup.Dir, error) {
 	root := cgroup.Dir{Hierarchy: hierarchy, Path: "/"}
 	children, err := t.Children(root)
 	var tops []cgroup.Dir
@@ -113,7 +114,7 @@ func FilesOf(f *host.Facts) map[string][]string {
 	}
 	for _, h := range f.Hierarchies {
 		// In cgroup2, even without controllers, groups get a directory when their sockets are to be told apart.
-		if files[h.ID] == nil && (plan.Tracks(f, h) || h.Version == 2) {
+		if files[h.ID] == nil && (layout.Tracks(f, h) || h.Version == 2) {
 			files[h.ID] = []string{}
 		}
 	}
@@ -141,7 +142,7 @@ func observeUnitDirs(v *Snapshot, h host.Hierarchy, names []string) error {
 		paths[k.Dir] = true
 		if unitname.TypeOf(unit) == "slice" {
 			if keeper, err := unitname.KeeperName(v.Names.Root, k.Group); err == nil {
-				paths[path.Join(k.Dir, keeper)], paths[path.Join(k.Dir, keeper, plan.Members)] = true, true
+				paths[path.Join(k.Dir, keeper)], paths[path.Join(k.Dir, keeper, layout.Members)] = true, true
 			}
 		}
 	}
@@ -173,7 +174,7 @@ func (s *Snapshot) ours(d cgroup.Dir) bool {
 
 // observeDirs reads every directory of our tree in one hierarchy.
 func observeDirs(
-	t *cgroup.Tree, o *plan.Observation, top cgroup.Dir, ours plan.Names, names []string, version int,
+	t *cgroup.Tree, o *plan.Observation, top cgroup.Dir, ours layout.Names, names []string, version int,
 ) error {
 	dirs, err := t.Walk(top)
 	if err != nil && !errors.Is(err, cgroup.ErrGone) {

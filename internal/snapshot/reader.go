@@ -10,6 +10,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/resolve"
 	"bulkhead/internal/policy/yamlform"
@@ -48,7 +49,7 @@ func (r *Reader) Members(ctx context.Context, o Options) (*Snapshot, error) {
 		return nil, err
 	}
 	s.Policy = placedBelow(resolved, o.Root)
-	s.Names = plan.Names{Root: s.Policy.Host.Root, Former: r.roots(s.records)}
+	s.Names = layout.Names{Root: s.Policy.Host.Root, Former: r.roots(s.records)}
 	procs := o.Processes
 	if procs == nil {
 		if procs, err = r.Host.Proc.Processes(procfs.Options{}); err != nil {
@@ -69,7 +70,7 @@ func (r *Reader) Members(ctx context.Context, o Options) (*Snapshot, error) {
 	}
 	s.Observed.Processes = procs
 	r.observeUnits(ctx, s, false)
-	s.Layout = plan.NewLayout(s.Facts, s.Policy.Host, s.Names, s.Classified.Groups, s.Systemd)
+	s.Layout = layout.New(s.Facts, s.Names, layout.NewForest(s.Facts, s.Policy.Host, s.Classified.Groups), s.Systemd)
 	for _, p := range o.Ended {
 		s.Expel[p.Process] = true
 	}

@@ -26,6 +26,7 @@ import (
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
@@ -36,7 +37,7 @@ type Snapshot struct {
 	Facts      *host.Facts
 	Tree       *cgroup.Tree
 	Policy     *policy.Policy // resolved
-	Names      plan.Names     // of what is ours on this host
+	Names      layout.Names   // of what is ours on this host
 	Instances  []engine.Instance
 	Classified classify.Result // groups with everything laid over their settings, and who belongs to them
 	Rules      classify.Input  // what Classified was made from, for explanations
@@ -52,11 +53,11 @@ type Snapshot struct {
 	Overrides []state.Override
 	Unlaid    map[int]plan.Note
 
-	Systemd *plan.Systemd // nil without systemd, and when it could not be asked: then Unasked says why
+	Systemd *layout.Systemd // nil without systemd, and when it could not be asked: then Unasked says why
 	Unasked error
 	// Stale are units whose records are of no use any more.
 	Stale  []string
-	Layout plan.Layout
+	Layout layout.Layout
 
 	// Observed holds the processes after Members, and the rest after Observe or Existing.
 	Observed plan.Observation
@@ -133,7 +134,7 @@ type Cache struct {
 // records are what the state directory says of what was made on this host. They are read once for each snapshot.
 type records struct {
 	made  map[cgroup.Dir]bool
-	units map[string]plan.Kept
+	units map[string]layout.Kept
 	wrong error // why the units' could not be read
 }
 

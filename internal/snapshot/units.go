@@ -12,7 +12,7 @@ import (
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
-	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/unitname"
@@ -34,9 +34,9 @@ func (r *Reader) observeUnits(ctx context.Context, v *Snapshot, releasing bool) 
 			return
 		}
 	}
-	s := &plan.Systemd{
+	s := &layout.Systemd{
 		Version: m.Version(), Governed: v.Names.Govern(v.Classified, v.Observed.Processes),
-		Kept: map[string]plan.Kept{}, Adopted: map[string]string{},
+		Kept: map[string]layout.Kept{}, Adopted: map[string]string{},
 		Keepers: v.Names.Keepers(v.Observed.Processes), Pinned: map[procfs.ID]bool{},
 	}
 	for _, p := range v.Classified.Placements {
@@ -97,7 +97,7 @@ func askOnce(ctx context.Context, m *systemd.Manager) unitFunc {
 
 // findStale takes records of units out that are gone, with nothing of ours left in systemd's files: commands that
 // ended, and other units without a file.
-func findStale(v *Snapshot, s *plan.Systemd, m *systemd.Manager, ask unitFunc) {
+func findStale(v *Snapshot, s *layout.Systemd, m *systemd.Manager, ask unitFunc) {
 	for unit, k := range s.Kept {
 		if slices.ContainsFunc(v.Facts.Hierarchies, func(h host.Hierarchy) bool {
 			there, err := v.Tree.Exists(cgroup.Dir{Hierarchy: h.ID, Path: k.Dir})
@@ -120,7 +120,7 @@ func findStale(v *Snapshot, s *plan.Systemd, m *systemd.Manager, ask unitFunc) {
 // filesOf reads what the files of the units say that carry limits: drop-ins that win over a property, and memory limits
 // of their own.
 func filesOf(
-	log *slog.Logger, v *Snapshot, s *plan.Systemd, m *systemd.Manager,
+	log *slog.Logger, v *Snapshot, s *layout.Systemd, m *systemd.Manager,
 ) (later map[string][]systemd.FileSetting, own map[string]int64) {
 	later, own = map[string][]systemd.FileSetting{}, map[string]int64{}
 	units := map[string]bool{}
@@ -173,7 +173,7 @@ var executors = []string{"systemd", "systemd-executor"}
 // its way up or down: then who is in it says nothing of whose it is (ExecStartPre=, a server that has not been started
 // yet), and its group has its directories until it is there. Nor does it as long as a server in it does not listen, and
 // so has no name yet, or when the policy does not fit the host.
-func between(v *Snapshot, s *plan.Systemd, ask unitFunc) (map[string]bool, error) {
+func between(v *Snapshot, s *layout.Systemd, ask unitFunc) (map[string]bool, error) {
 	claimed := map[string]bool{}
 	for _, g := range s.Governed {
 		claimed[g.Unit] = true
@@ -220,7 +220,7 @@ func isBetween(u *systemd.Unit, exes map[int]string, runs bool) bool {
 
 // mainProcesses asks for the main process of each service that a group which takes processes out of units claims in
 // part.
-func mainProcesses(v *Snapshot, s *plan.Systemd, ask unitFunc) (map[string]int, error) {
+func mainProcesses(v *Snapshot, s *layout.Systemd, ask unitFunc) (map[string]int, error) {
 	mains := map[string]int{}
 	takes := map[string]bool{}
 	for _, g := range v.Classified.Groups {
@@ -243,7 +243,7 @@ func mainProcesses(v *Snapshot, s *plan.Systemd, ask unitFunc) (map[string]int, 
 }
 
 // settingsOf lists, for each unit that bulkhead has set properties of, the names of those properties.
-func settingsOf(log *slog.Logger, s *plan.Systemd, m *systemd.Manager) map[string][]string {
+func settingsOf(log *slog.Logger, s *layout.Systemd, m *systemd.Manager) map[string][]string {
 	set := map[string][]string{}
 	for unit, k := range s.Kept {
 		now, err := m.Overrides(unit)
@@ -262,11 +262,11 @@ func settingsOf(log *slog.Logger, s *plan.Systemd, m *systemd.Manager) map[strin
 }
 
 // muteUnits is what can be known without systemd: the record of the units that bulkhead has set properties of.
-func (r *Reader) muteUnits(known records) *plan.Systemd {
+func (r *Reader) muteUnits(known records) *layout.Systemd {
 	if known.wrong != nil {
 		r.Log.Warn("releasing without the record of units", "err", known.wrong)
 	}
-	s := &plan.Systemd{Mute: true, Kept: map[string]plan.Kept{}}
+	s := &layout.Systemd{Mute: true, Kept: map[string]layout.Kept{}}
 	maps.Copy(s.Kept, known.units)
 	return s
 }

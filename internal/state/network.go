@@ -3,7 +3,7 @@ package state
 import (
 	"bulkhead/internal/journal"
 	"bulkhead/internal/netshape"
-	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
 )
 
 // Network is what bulkhead did to interfaces since the boot. It is on disk before the first change of one: nothing else
@@ -41,13 +41,13 @@ func NetworkRecord(s *journal.Store, boot string) (Network, error) {
 }
 
 // UnitRecords reads what systemd was told of units before bulkhead first set a property of them.
-func UnitRecords(s *journal.Store) (map[string]plan.Kept, error) {
+func UnitRecords(s *journal.Store) (map[string]layout.Kept, error) {
 	d, err := Load(s, DocUnits)
 	if err != nil {
 		return nil, err
 	}
 	if d.Units == nil {
-		d.Units = map[string]plan.Kept{}
+		d.Units = map[string]layout.Kept{}
 	}
 	return d.Units, nil
 }

@@ -11,7 +11,7 @@ import (
 
 	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/procfs"
-	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
 )
@@ -52,7 +52,7 @@ type Documents struct {
 	Canary    *Canary  // nil when there is none
 	Trial     *Trial   // nil when there is none
 	Before    Before
-	Units     map[string]plan.Kept // by unit: what systemd was told before bulkhead first changed it
+	Units     map[string]layout.Kept // by unit: what systemd was told before bulkhead first changed it
 	Network   Network
 	Numbers   Numbers
 	Gone      int // highest revision whose sources were dropped with its history

@@ -4,6 +4,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 	"fmt"
 	"slices"
@@ -46,12 +47,12 @@ const KeyMembers policy.Key = "members"
 func (v *Snapshot) ReadBack(groups []classify.Group, root bool) []Reading {
 	var all []Reading
 	for _, w := range v.Plan.Want {
-		if !root || w.Group != plan.RootGroup {
+		if !root || w.Group != layout.RootGroup {
 			continue
 		}
-		l := v.Limit(plan.RootGroup, w.Setting)
+		l := v.Limit(layout.RootGroup, w.Setting)
 		if !slices.ContainsFunc(all, func(o Reading) bool { return o.Key == l.Key }) {
-			all = append(all, Reading{Group: plan.RootGroup, Limit: l})
+			all = append(all, Reading{Group: layout.RootGroup, Limit: l})
 		}
 	}
 	for _, g := range groups {

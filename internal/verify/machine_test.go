@@ -28,6 +28,7 @@ import (
 	"bulkhead/internal/linux/mountinfo"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/policy/resolve"
@@ -99,7 +100,7 @@ func newMachine(t *testing.T, hierarchies []host.Hierarchy, groups string) *mach
 	if problems = append(problems, more...); len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	layout := plan.NewLayout(f, resolved.Host, plan.Names{}, expanded, nil)
+	layout := layout.New(f, layout.Names{}, layout.NewForest(f, resolved.Host, expanded), nil)
 	m.Snapshot = &Snapshot{Facts: f, Tree: m.kernel.Tree, Layout: layout, Groups: expanded}
 	for _, d := range layout.Dirs() {
 		if available, _, err := m.Tree.Subtree(d.Parent()); err == nil && len(available) > 0 {

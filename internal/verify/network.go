@@ -5,6 +5,7 @@ import (
 	"bulkhead/internal/linux/tc"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 	"cmp"
 	"fmt"
@@ -53,11 +54,11 @@ func (v *Snapshot) networkDrift(group string, s policy.Setting) string {
 	for _, step := range v.Plan.Steps {
 		switch {
 		case step.Op == plan.OpNetwork && (step.Group == group ||
-			step.Group == plan.RootGroup && (step.Net.Device == s.Dev || step.Net.For == s.Dev)):
+			step.Group == layout.RootGroup && (step.Net.Device == s.Dev || step.Net.For == s.Dev)):
 			return step.Net.String() + " would put it right"
 		case step.Op == plan.OpWrite && step.File == knob.FileClassID &&
 			strings.HasPrefix(string(s.Key), "network.egress") &&
-			(group == plan.RootGroup || step.Group == group || strings.HasPrefix(step.Group, group+"/")):
+			(group == layout.RootGroup || step.Group == group || strings.HasPrefix(step.Group, group+"/")):
 			return fmt.Sprintf("%s of %s is %s, and packets are told by %s", step.File, step.Dir,
 				knob.ClassID(step.Old), knob.ClassID(step.New))
 		}

@@ -4,7 +4,7 @@ import (
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
-	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/probe"
 	"cmp"
@@ -183,7 +183,7 @@ func (p *run) whyLeft(b Reading) string {
 	if why := p.left[limitID{b.Group, b.Key, b.On}]; why != "" {
 		return why
 	}
-	if b.Group == plan.RootGroup {
+	if b.Group == layout.RootGroup {
 		return "it is of the root group, which holds the groups that are measured"
 	}
 	return "no probe for it: what it does shows only when memory is short, in real-time tasks, or over a longer time"

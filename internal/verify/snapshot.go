@@ -11,13 +11,14 @@ import (
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
 )
 
 // Snapshot is what limits are compared with: groups and their limits, and what was seen of them at one moment.
 type Snapshot struct {
 	Facts   *host.Facts
 	Tree    *cgroup.Tree // for what is read anew while limits are measured
-	Layout  plan.Layout
+	Layout  layout.Layout
 	Groups  []classify.Group // with their settings, in the order of the policy
 	Members []classify.Placement
 	// Plan would put right what differs. It names every value that the kernel's files should hold.

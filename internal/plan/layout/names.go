@@ -1,4 +1,4 @@
-package plan
+package layout
 
 import (
 	"cmp"
@@ -55,8 +55,8 @@ func (n Names) GroupOfUnit(unit string) (group string, ok bool) {
 	return "", false
 }
 
-// isKeeper says whether a unit keeps the loose processes of a group.
-func (n Names) isKeeper(unit string) bool {
+// IsKeeperUnit says whether a unit keeps the loose processes of a group.
+func (n Names) IsKeeperUnit(unit string) bool {
 	group, ok := n.GroupOfUnit(unit)
 	return ok && group != RootGroup && unitname.TypeOf(unit) == "service"
 }
@@ -97,7 +97,7 @@ func (n Names) UnitDir(p *procfs.Process) (dir, unit string, ok bool) {
 		if kind := unitname.TypeOf(name); kind != "service" && kind != "scope" {
 			continue
 		}
-		if name == "init.scope" || n.isKeeper(name) || n.IsRun(name) {
+		if name == "init.scope" || n.IsKeeperUnit(name) || n.IsRun(name) {
 			return "", "", false
 		}
 		return dir, name, true
@@ -113,7 +113,7 @@ func (n Names) IsKeeperDir(dir string) bool {
 	if path.Base(dir) == systemd.KeeperSubgroup {
 		dir = path.Dir(dir)
 	}
-	return n.isKeeper(path.Base(dir))
+	return n.IsKeeperUnit(path.Base(dir))
 }
 
 // slice is the directory of a group's slice.
@@ -150,11 +150,11 @@ func (n Names) IsTop(name string) bool {
 	return false
 }
 
-// groupOf gives the group that a directory of ours belongs to, in a hierarchy that systemd leaves alone.
-func (n Names) groupOf(dir string) (group string, ok bool) {
+// GroupOf gives the group that a directory of ours belongs to, in a hierarchy that systemd leaves alone.
+func (n Names) GroupOf(dir string) (group string, ok bool) {
 	for root := range n.each {
 		if root != "" {
-			group, ok = below("/"+root, dir)
+			group, ok = Below("/"+root, dir)
 		} else if group, ok = strings.CutPrefix(dir, "/"+unitname.TopPrefix); group == "" {
 			ok = false
 		}
@@ -185,8 +185,8 @@ func (n Names) groupOfSlice(dir string) (group string, ok bool) {
 	return group, ok
 }
 
-// anchor is the directory of the slice that holds controllers beside a unit, "" for one at the top.
-func (n Names) anchor(unit string) string {
+// Anchor is the directory of the slice that holds controllers beside a unit, "" for one at the top.
+func (n Names) Anchor(unit string) string {
 	above := path.Dir(unit)
 	name, ok := strings.CutSuffix(path.Base(above), ".slice")
 	if !ok {
@@ -204,7 +204,7 @@ func (n Names) IsAnchor(dir string) bool {
 		return false
 	}
 	for root := range n.each {
-		if (Names{Root: root}).anchor(path.Join(path.Dir(dir), "x")) == dir {
+		if (Names{Root: root}).Anchor(path.Join(path.Dir(dir), "x")) == dir {
 			return true
 		}
 	}
@@ -215,7 +215,7 @@ func (n Names) IsAnchor(dir string) bool {
 func (n Names) Keepers(processes []procfs.Process) map[string]bool {
 	keepers := map[string]bool{}
 	for i := range processes {
-		if !n.IsKeeper(&processes[i]) || gone(&processes[i]) {
+		if !n.IsKeeper(&processes[i]) || Gone(&processes[i]) {
 			continue
 		}
 		dir := UnitPath(&processes[i])
