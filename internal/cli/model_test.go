@@ -35,6 +35,7 @@ var update = flag.Bool("update", false, "write the transcripts anew")
 //	                             < FILE is stdin, > FILE takes stdout, which for a .json has to be that
 //	start DB /usr/bin/mariadbd   a process: $DB is its id
 //	become DB /usr/bin/backup    the process calls itself something else
+//	directory /srv/redo          the host has this directory
 //	columns 80                   from here on answers go to a terminal of that width, and no line is longer
 //	as 1000                      from here on who types is not root
 //	write pids/bulkhead.a/pids.max 7   somebody else writes a limit
@@ -187,6 +188,9 @@ func (m *model) play(transcript string) string {
 			uid, err := strconv.Atoi(rest)
 			m.must(err)
 			euid = func() int { return uid }
+		case "directory":
+			b.WriteString(line)
+			m.must(os.MkdirAll(filepath.Join(m.root, rest), 0o755))
 		case "columns":
 			b.WriteString(line)
 			m.t.Setenv("COLUMNS", rest)

@@ -131,7 +131,7 @@ func TestBufferedWritesAreHeldOnV2Alone(t *testing.T) {
 	_, section, _ := strings.Cut(text, "not enforced on this host")
 	section, _, _ = strings.Cut(section, "\n\n")
 	if s.of("blkio").Version == 1 {
-		if !strings.Contains(section, "io.write.bandwidth: direct IO only; not enforced for buffered") {
+		if !strings.Contains(section, "io.write.bandwidth: holds what a process hands to the disk itself") {
 			t.Errorf("plan does not say it:\n%s", text)
 		}
 		if !strings.Contains(group.Limits[i].Reason, "not enforced for buffered writes") {

@@ -49,7 +49,7 @@ type look struct {
 	processes []procfs.Process
 	// at is the time whose windows hold; zero is now.
 	at time.Time
-	// shares asks for the competitors of the root group, which effective shares need.
+	// shares asks for the competitors of the root group, which effective shares need: a person reads the plan.
 	shares bool
 	// facts, when the caller has them.
 	facts *host.Facts
@@ -130,6 +130,9 @@ func (c *Controller) observe(ctx context.Context, v *View, l look) (err error) {
 	v.plan()
 	for _, id := range slices.Sorted(maps.Keys(v.Unlaid)) {
 		v.Plan.Notes = append(v.Plan.Notes, v.Unlaid[id])
+	}
+	if l.shares { // somebody reads the plan
+		v.Plan.Notes = append(v.Plan.Notes, logNotes(c.Host, v)...)
 	}
 	if l.memory == nil { // somebody reads it
 		v.Plan.Notes = append(v.Plan.Notes, void(v.Snapshot)...)

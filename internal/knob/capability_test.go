@@ -277,7 +277,7 @@ func TestCaveats(t *testing.T) {
 		{"kill everywhere", hybrid(), ask(policy.KeyMemoryOOM, policy.OOM("kill")), nil},
 		{"buffered writes on v1", hybrid(), append(onDevice(ask(policy.KeyIOWriteBandwidth, policy.Rate(1)), "8:0"),
 			onDevice(ask(policy.KeyIOWriteBandwidth, policy.Rate(1)), "8:16")...),
-			[]string{"io.write.bandwidth: direct IO only"}},
+			[]string{"io.write.bandwidth: holds what a process hands to the disk itself"}},
 		{"buffered writes on v2 beside memory on v1", mounted(kernel("6.1"), "memory", "2:blkio"),
 			onDevice(ask(policy.KeyIOWriteBandwidth, policy.Rate(1)), "8:0"),
 			[]string{"io.write.bandwidth: only together with the memory controller on cgroup v2"}},

@@ -110,8 +110,8 @@ func blkioRows() []*Row {
 		// those for operations are taken and written nowhere on v1 (measured on 252)
 		r.properties = []string{limit.property}
 		if limit.write {
-			r.Reach, r.Partly = "direct IO only; not enforced for buffered writes: the kernel's own threads write "+
-				"them back, and no v1 limit holds those", true
+			r.Reach, r.Partly = "holds what a process hands to the disk itself: direct IO, O_SYNC, fsync, msync; "+
+				"not enforced for buffered writes that the kernel's own threads write back later", true
 		}
 		rows = append(rows, r)
 	}
