@@ -42,7 +42,7 @@ without one this command stays in the foreground and ends it itself, also on Ctr
 			if byAgent || ch.dryRun {
 				return said
 			}
-			return errors.Join(said, holdFreeze(cmd.Context(), s, hup, reply.Held()))
+			return errors.Join(said, holdFreeze(cmd.Context(), s, hup, reply.Frozen))
 		},
 	}
 	ch.flags(c)

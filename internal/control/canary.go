@@ -22,7 +22,7 @@ const (
 )
 
 // applyCanary puts what a policy asks of one group in force, and leaves the rest to the tender of the trial.
-func (c *Controller) applyCanary(ctx context.Context, r Request, reply *Reply) error {
+func (c *Controller) applyCanary(ctx context.Context, r Request, reply *outcome) error {
 	facts, s, err := c.recorded()
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func (c *Controller) applyCanary(ctx context.Context, r Request, reply *Reply) e
 		return err
 	}
 	reply.Revision = s.Applied.Revision
-	r.Verb, r.of, r.Sources = "canary", r.Canary, nil
+	r.Verb, r.Of, r.Sources = "canary", r.Canary, nil
 	watch, left := canaryWatch(next, v, r)
 	run := func() error { return c.run(ctx, v, r, reply.Revision, reply) }
 	if r.DryRun {
@@ -125,10 +125,10 @@ func (t *Tender) promote(ctx context.Context) (over bool, err error) {
 		canary := d.Canary
 		r := Request{Verb: "apply", By: canary.By, Reason: canary.Reason, Force: canary.Force, Sources: canary.Sources,
 			ConfirmWithin: canary.ConfirmWithin, Migrate: canary.Migrate}
-		reply := &Reply{}
+		reply := &outcome{}
 		if err := t.c.applySources(ctx, r, reply, r.Sources); err != nil {
 			err := t.c.revert(ctx, trial, "canary: the rest could not be applied: "+strings.SplitN(err.Error(), "\n",
-				2)[0], byItself, &Reply{})
+				2)[0], byItself, &outcome{})
 			return err == nil, err
 		}
 		t.c.Log.Info("a canary did well; the rest is applied", "group", canary.Group, "revision", reply.Revision)

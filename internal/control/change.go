@@ -49,14 +49,15 @@ type Request struct {
 	// Caller is who asks, when that is not root; the agent fills it in.
 	Caller *Caller `json:"-"`
 
-	of string // revert: the change that it undoes
+	// Of is the change that a revert undoes, or a canary or confirm is about; only bulkhead itself fills it in.
+	Of string `json:"-"`
 }
 
 // what is the arguments of a request as a person would have typed them, for the history.
 func (r Request) what() string {
 	words := slices.Clone(r.Assign)
-	if r.of != "" {
-		words = append(words, r.of)
+	if r.Of != "" {
+		words = append(words, r.Of)
 	}
 	if r.On != "" {
 		words = append(words, "--on", r.On)
@@ -175,15 +176,22 @@ type Reply struct {
 	// Guarded is until when the policy's guard watches it; zero: it does not.
 	Guarded time.Time `json:"guarded_until,omitzero"`
 
+	// Frozen are the freezes that this verb began. Without an agent the caller ends them.
+	Frozen []state.Freeze `json:"-"`
+}
+
+// outcome is what a verb has done so far: its reply, and what only the rest of the verb needs.
+type outcome struct {
+	Reply
+
 	ran     bool                       // a plan, which has its own entry in the history
 	docs    map[string]json.RawMessage // to be committed with the next plan
 	leftOut []plan.Step                // optional steps that failed, as Notes says
-	frozen  []state.Freeze             // by this verb: Held
 }
 
 // Do does a changing verb.
 func (c *Controller) Do(ctx context.Context, r Request) (*Reply, error) {
-	do, ok := map[string]func(context.Context, Request, *Reply) error{
+	do, ok := map[string]func(context.Context, Request, *outcome) error{
 		"apply": c.apply, "set": c.set, "unset": c.unset, "release": c.release, "rollback": c.rollback,
 		"move": c.move, "move-back": c.moveBack, "freeze": c.freeze, "thaw": c.thaw, "confirm": c.confirm,
 	}[r.Verb]
@@ -198,26 +206,26 @@ func (c *Controller) Do(ctx context.Context, r Request) (*Reply, error) {
 		return nil, err
 	}
 	defer lock.Release()
-	reply := &Reply{}
+	reply := &outcome{}
 	if r.DryRun {
-		return reply, do(ctx, r, reply)
+		return &reply.Reply, do(ctx, r, reply)
 	}
 	if r.Verb == "apply" || r.Verb == "release" {
 		c.sweepBeforeChange(r.Verb)
 		if err := state.Mend(c.Store, c.Log); err != nil {
 			if r.Verb != "release" {
-				return reply, fail(CodeFailed, "move it away to go on without it", "%w", err)
+				return &reply.Reply, fail(CodeFailed, "move it away to go on without it", "%w", err)
 			}
 			c.Log.Warn("releasing with what can be read", "err", err)
 		}
 	}
 	if r.Verb != "rollback" {
 		if err := c.recover(ctx, reply); err != nil && !c.releaseAnyway(r, err) {
-			return reply, err
+			return &reply.Reply, err
 		}
 	}
 	if done, err := c.settleTrial(ctx, r, reply); done || err != nil {
-		return reply, err
+		return &reply.Reply, err
 	}
 	// thaw and release wake whom they name themselves.
 	if r.Verb != "rollback" && r.Verb != "thaw" && r.Verb != "release" {
@@ -225,11 +233,11 @@ func (c *Controller) Do(ctx context.Context, r Request) (*Reply, error) {
 			c.Log.Warn("a freeze that is over could not be ended", "err", err)
 		}
 	}
-	return reply, do(ctx, r, reply)
+	return &reply.Reply, do(ctx, r, reply)
 }
 
 // run does the plan of a view and fills in the reply.
-func (c *Controller) run(ctx context.Context, v *View, r Request, revision int, reply *Reply) error {
+func (c *Controller) run(ctx context.Context, v *View, r Request, revision int, reply *outcome) error {
 	reply.Plan, reply.Root = v.Plan, v.Policy.Host.Root
 	if err := impossible(v); err != nil {
 		return err
@@ -295,7 +303,7 @@ func refusals(p plan.Plan, force bool) error {
 }
 
 // apply puts a policy in force.
-func (c *Controller) apply(ctx context.Context, r Request, reply *Reply) error {
+func (c *Controller) apply(ctx context.Context, r Request, reply *outcome) error {
 	if r.Canary != "" {
 		return c.applyCanary(ctx, r, reply)
 	}
@@ -303,7 +311,7 @@ func (c *Controller) apply(ctx context.Context, r Request, reply *Reply) error {
 }
 
 // applySources puts sources in force as a new revision; the same policy again changes nothing.
-func (c *Controller) applySources(ctx context.Context, r Request, reply *Reply, sources []policy.Source) error {
+func (c *Controller) applySources(ctx context.Context, r Request, reply *outcome, sources []policy.Source) error {
 	facts, s, err := c.recorded()
 	if err != nil {
 		return err
@@ -405,7 +413,7 @@ func kept(store *journal.Store, revision int) (bool, error) {
 }
 
 // set lays overrides over the policy, all of them or none.
-func (c *Controller) set(ctx context.Context, r Request, reply *Reply) error {
+func (c *Controller) set(ctx context.Context, r Request, reply *outcome) error {
 	v, s, err := c.membership(ctx)
 	if err != nil {
 		return err
@@ -441,7 +449,7 @@ func (c *Controller) set(ctx context.Context, r Request, reply *Reply) error {
 }
 
 // unset takes overrides away.
-func (c *Controller) unset(ctx context.Context, r Request, reply *Reply) error {
+func (c *Controller) unset(ctx context.Context, r Request, reply *outcome) error {
 	_, s, err := c.recorded()
 	if err != nil {
 		return err
@@ -468,7 +476,7 @@ func (c *Controller) unset(ctx context.Context, r Request, reply *Reply) error {
 // lay puts a new list of overrides in force and records it. It goes by the facts and processes of seen, when the caller
 // has looked already.
 func (c *Controller) lay(
-	ctx context.Context, r Request, reply *Reply, s *state.Documents, overrides []state.Override, seen *View,
+	ctx context.Context, r Request, reply *outcome, s *state.Documents, overrides []state.Override, seen *View,
 ) error {
 	if s.Applied == nil {
 		return errNotApplied()

@@ -19,7 +19,7 @@ var errInForce = errors.New("the change is in force")
 
 // commit runs a plan together with the documents that belong to it: both or none. The transaction of the plan has the
 // documents with it; when nothing on the host had to change they get one of their own, and an entry in the history.
-func (c *Controller) commit(r Request, reply *Reply, docs map[string]any, run func() error) (err error) {
+func (c *Controller) commit(r Request, reply *outcome, docs map[string]any, run func() error) (err error) {
 	if reply.docs, err = state.Encode(docs); err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (c *Controller) commit(r Request, reply *Reply, docs map[string]any, run fu
 }
 
 // record commits the documents of a reply without a plan.
-func (c *Controller) record(r Request, reply *Reply, text string) error {
+func (c *Controller) record(r Request, reply *outcome, text string) error {
 	t := journal.Txn{
 		Verb: r.Verb, What: r.what(), By: r.By, Reason: r.Reason, Revision: reply.Revision, Recorded: true,
 		Docs: reply.docs,
@@ -62,7 +62,7 @@ func (c *Controller) record(r Request, reply *Reply, text string) error {
 }
 
 // withhold does a part of a change that more follows: the documents take effect with the last one.
-func (r *Reply) withhold(more bool, part func() error) error {
+func (r *outcome) withhold(more bool, part func() error) error {
 	if !more {
 		return part()
 	}
@@ -85,7 +85,7 @@ func sameDocs(s *journal.Store, docs map[string]json.RawMessage) bool {
 }
 
 // remember writes an entry of the history. That it cannot be written undoes nothing.
-func (c *Controller) remember(e journal.Entry, reply *Reply) {
+func (c *Controller) remember(e journal.Entry, reply *outcome) {
 	if _, err := c.Store.Record(e); err != nil {
 		c.Log.Warn("record history", "err", err)
 		reply.Notes = append(reply.Notes, fmt.Sprintf("the history could not be written: %v", err))
@@ -93,7 +93,7 @@ func (c *Controller) remember(e journal.Entry, reply *Reply) {
 }
 
 // recover undoes a change that was cut off (a crash, kill -9) before anything else is done.
-func (c *Controller) recover(ctx context.Context, reply *Reply) error {
+func (c *Controller) recover(ctx context.Context, reply *outcome) error {
 	txn, pending := c.Store.Pending()
 	if !pending {
 		return c.finish(false, reply)
@@ -117,7 +117,7 @@ func (c *Controller) recover(ctx context.Context, reply *Reply) error {
 
 // finish settles or drops what a crash left of a change. The interrupted plan, if there was one, is
 // undone already.
-func (c *Controller) finish(undone bool, reply *Reply) error {
+func (c *Controller) finish(undone bool, reply *outcome) error {
 	if err := state.Mend(c.Store, c.Log, state.DocNext); err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func (c *Controller) takeOver(ctx context.Context, verb, who string) (done bool,
 		return false, err
 	}
 	defer lock.Release()
-	return true, c.recover(ctx, &Reply{})
+	return true, c.recover(ctx, &outcome{})
 }
 
 func begun(verb string, at time.Time) string {

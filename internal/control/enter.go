@@ -111,7 +111,7 @@ func (n *entering) whileLocked(ctx context.Context, do func() error) error {
 // refresh settles what a crash left, whose documents may hold pins that would replace ours, and looks again when what
 // is applied is not what was. The caller holds the lock.
 func (n *entering) refresh(ctx context.Context) error {
-	var mended Reply
+	var mended outcome
 	if err := n.recover(ctx, &mended); err != nil {
 		return err
 	}

@@ -188,7 +188,7 @@ func (c *Controller) place(ctx context.Context, v *View, s *state.Documents) (do
 		return done, true, nil
 	}
 	done = puts(w.Plan, c.memory.members)
-	err = c.run(ctx, w, Request{Verb: "look", By: "agent"}, s.Applied.Revision, &Reply{})
+	err = c.run(ctx, w, Request{Verb: "look", By: "agent"}, s.Applied.Revision, &outcome{})
 	switch {
 	case errors.Is(err, context.Canceled):
 		err = nil

@@ -19,11 +19,8 @@ import (
 	"bulkhead/internal/state"
 )
 
-// Held gives the freezes that this verb began. Without an agent the caller ends them: EndFreezes.
-func (r *Reply) Held() []state.Freeze { return r.frozen }
-
 // freeze stops the processes of groups until an end.
-func (c *Controller) freeze(ctx context.Context, r Request, reply *Reply) error {
+func (c *Controller) freeze(ctx context.Context, r Request, reply *outcome) error {
 	slices.Sort(r.Groups)
 	r.Groups = slices.Compact(r.Groups)
 	v, s, err := c.current(ctx, look{})
@@ -50,11 +47,11 @@ func (c *Controller) freeze(ctx context.Context, r Request, reply *Reply) error 
 	freezes := slices.DeleteFunc(slices.Clone(s.Freezes),
 		func(f state.Freeze) bool { return slices.Contains(r.Groups, f.Group) })
 	for _, group := range r.Groups {
-		reply.frozen = append(reply.frozen, state.Freeze{Group: group, Ends: ends, By: r.By, Reason: r.Reason,
+		reply.Frozen = append(reply.Frozen, state.Freeze{Group: group, Ends: ends, By: r.By, Reason: r.Reason,
 			Boot: v.Facts.BootID, Owner: r.Caller.uid()})
 	}
 	// The record goes first: a freeze nobody knows of has no end.
-	if err := c.Store.Save(state.DocFreezes, append(freezes, reply.frozen...)); err != nil {
+	if err := c.Store.Save(state.DocFreezes, append(freezes, reply.Frozen...)); err != nil {
 		return fail(CodeFailed, "", "record the freeze: %w", err)
 	}
 	for _, group := range r.Groups {
@@ -63,7 +60,7 @@ func (c *Controller) freeze(ctx context.Context, r Request, reply *Reply) error 
 		}
 	}
 	reply.Changed = true
-	reply.Text = "frozen until " + reply.frozen[0].Until()
+	reply.Text = "frozen until " + reply.Frozen[0].Until()
 	c.note(r, reply, reply.Text)
 	return nil
 }
@@ -165,7 +162,7 @@ func countMembers(v *View, groups []string) int {
 }
 
 // thaw lets frozen groups run again.
-func (c *Controller) thaw(ctx context.Context, r Request, reply *Reply) error {
+func (c *Controller) thaw(ctx context.Context, r Request, reply *outcome) error {
 	facts, s, err := c.recorded()
 	if err != nil {
 		return err
@@ -186,7 +183,7 @@ func (c *Controller) thaw(ctx context.Context, r Request, reply *Reply) error {
 }
 
 // thawGroups ends the freezes of groups, wakes who is then frozen by none, and records it as one entry.
-func (c *Controller) thawGroups(ctx context.Context, f *host.Facts, s *state.Documents, r Request, reply *Reply) error {
+func (c *Controller) thawGroups(ctx context.Context, f *host.Facts, s *state.Documents, r Request, reply *outcome) error {
 	stay := slices.DeleteFunc(slices.Clone(s.Freezes),
 		func(fr state.Freeze) bool { return slices.Contains(r.Groups, fr.Group) })
 	were := wereFrozen(s.Freezes, r.Groups)
@@ -308,7 +305,7 @@ func (c *Controller) ThawDue(ctx context.Context, now time.Time) error {
 		return err
 	}
 	defer lock.Release()
-	if err := c.recover(ctx, &Reply{}); err != nil {
+	if err := c.recover(ctx, &outcome{}); err != nil {
 		return err
 	}
 	return c.wakeDue(ctx, now)
@@ -342,7 +339,7 @@ func (c *Controller) wakeDue(ctx context.Context, now time.Time) error {
 	if len(r.Groups) == 0 { // of an earlier boot, all of them
 		return c.Store.Save(state.DocFreezes, s.Freezes)
 	}
-	return c.thawGroups(ctx, facts, s, r, &Reply{})
+	return c.thawGroups(ctx, facts, s, r, &outcome{})
 }
 
 // freezeState is the recorded state as far as it can be read: a damaged document must not keep a group
@@ -371,7 +368,7 @@ func (c *Controller) ownName() string {
 	return "bulkhead"
 }
 
-// EndFreezes ends freezes for the caller that began them (Reply.Held), and says what came of it. One that
+// EndFreezes ends freezes for the caller that began them (Reply.Frozen), and says what came of it. One that
 // was ended meanwhile, or replaced by a freeze of somebody else, is left alone.
 func (c *Controller) EndFreezes(ctx context.Context, own []state.Freeze, by string) (string, error) {
 	lock, err := c.lock(ctx, "thaw", by)
@@ -379,7 +376,7 @@ func (c *Controller) EndFreezes(ctx context.Context, own []state.Freeze, by stri
 		return "", err
 	}
 	defer lock.Release()
-	if err := c.recover(ctx, &Reply{}); err != nil {
+	if err := c.recover(ctx, &outcome{}); err != nil {
 		return "", err
 	}
 	facts, s, err := c.freezeState()
@@ -403,7 +400,7 @@ func (c *Controller) EndFreezes(ctx context.Context, own []state.Freeze, by stri
 	if len(r.Groups) == 0 {
 		return strings.Join(left, "; "), nil
 	}
-	var reply Reply
+	var reply outcome
 	if err := c.thawGroups(ctx, facts, s, r, &reply); err != nil {
 		return "", err
 	}
@@ -412,7 +409,7 @@ func (c *Controller) EndFreezes(ctx context.Context, own []state.Freeze, by stri
 
 // note writes the one history entry of a verb that is done. That it cannot be written undoes nothing: a freeze
 // in force needs its end all the more.
-func (c *Controller) note(r Request, reply *Reply, text string) {
+func (c *Controller) note(r Request, reply *outcome, text string) {
 	c.remember(journal.Entry{Time: time.Now(), Verb: r.Verb, What: r.what(), By: r.By, Reason: r.Reason,
 		Outcome: journal.Committed, Text: text}, reply)
 }

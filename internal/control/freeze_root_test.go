@@ -217,8 +217,8 @@ func (s *site) frozenGroup(number int) procfs.ID {
 func TestFreezeIsEndedByWhoBeganIt(t *testing.T) {
 	s := newSite(t)
 	p := s.frozenGroup(70074)
-	first := s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: time.Hour}).Held()
-	second := s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: 2 * time.Hour}).Held()
+	first := s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: time.Hour}).Frozen
+	second := s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: 2 * time.Hour}).Frozen
 	for _, c := range []struct {
 		who    string
 		own    []state.Freeze
@@ -252,7 +252,7 @@ func TestOverdueFreezeEndsWithTheNextChange(t *testing.T) {
 		return st.Groups[0].Overdue
 	}
 	const short = 2 * time.Second
-	ends := s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: short}).Held()[0].Ends
+	ends := s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: short}).Frozen[0].Ends
 	if is := overdue(); is && time.Now().Before(ends) {
 		t.Error("overdue before its end")
 	}

@@ -24,7 +24,7 @@ import (
 // one above, that has a freeze: so each freeze can end by itself.
 
 // stop freezes one group.
-func (c *Controller) stop(ctx context.Context, v *View, group string, r Request, reply *Reply) error {
+func (c *Controller) stop(ctx context.Context, v *View, group string, r Request, reply *outcome) error {
 	dir, err := freezerDir(v, group)
 	if err != nil {
 		return err

@@ -174,7 +174,7 @@ func (c *Controller) putRight(
 		return nil, LookResult{Retry: true}, err
 	}
 	defer lock.Release()
-	var reply Reply
+	var reply outcome
 	if err := c.recover(ctx, &reply); err != nil {
 		return nil, LookResult{}, err
 	}
@@ -201,7 +201,7 @@ func (c *Controller) putRight(
 }
 
 // settle brings the host to what a view plans, but for what is refused, barred, or left to others.
-func (c *Controller) settle(ctx context.Context, v *View, s *state.Documents, reply *Reply) (LookResult, error) {
+func (c *Controller) settle(ctx context.Context, v *View, s *state.Documents, reply *outcome) (LookResult, error) {
 	if v.Systemd != nil {
 		c.memory.governed = v.Systemd.Governed
 	}
@@ -224,7 +224,7 @@ func (c *Controller) settle(ctx context.Context, v *View, s *state.Documents, re
 }
 
 // carryOut does what a look found to do, and has the history say which windows opened or closed with it.
-func (c *Controller) carryOut(ctx context.Context, v *View, s *state.Documents, reply *Reply) (done LookResult,
+func (c *Controller) carryOut(ctx context.Context, v *View, s *state.Documents, reply *outcome) (done LookResult,
 	err error) {
 	r := Request{Verb: "look", By: "agent"}
 	open := namesOf(v.Open)
@@ -417,7 +417,7 @@ func errLeftOut(group string, cause error) error {
 
 // runOthers runs a plan, and when systemd refuses a unit of one group it runs that of the others: what was done is
 // undone then, and that group stays as it is. Of those that own names nobody is left out.
-func (c *Controller) runOthers(ctx context.Context, v *View, r Request, revision int, reply *Reply,
+func (c *Controller) runOthers(ctx context.Context, v *View, r Request, revision int, reply *outcome,
 	own ...string) (trouble error) {
 	for {
 		err := c.run(ctx, v, r, revision, reply)

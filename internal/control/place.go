@@ -16,7 +16,7 @@ import (
 )
 
 // move places running processes by hand and holds them there against the rules.
-func (c *Controller) move(ctx context.Context, r Request, reply *Reply) error {
+func (c *Controller) move(ctx context.Context, r Request, reply *outcome) error {
 	v, s, err := c.membership(ctx)
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func fits(h *host.Host, v *View, group string, procs []procfs.Process, force boo
 }
 
 // moveBack lets processes go that move or run had pinned; the rules, or their home, take them.
-func (c *Controller) moveBack(ctx context.Context, r Request, reply *Reply) error {
+func (c *Controller) moveBack(ctx context.Context, r Request, reply *outcome) error {
 	facts, s, err := c.recorded()
 	if err != nil {
 		return err
@@ -132,7 +132,7 @@ func (c *Controller) resident(ctx context.Context, pid int, s *state.Documents) 
 // repin records a new list of pins and makes the host follow. Nothing is done when one of the processes named
 // could not be moved. The process table is read anew: what was forked since comes along.
 func (c *Controller) repin(
-	ctx context.Context, r Request, reply *Reply, s *state.Documents, pins []state.Pin, named ...procfs.Process,
+	ctx context.Context, r Request, reply *outcome, s *state.Documents, pins []state.Pin, named ...procfs.Process,
 ) error {
 	if s.Applied == nil {
 		return errNotApplied()

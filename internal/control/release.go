@@ -28,7 +28,7 @@ import (
 // release lifts limits: the emergency exit. It works from the directories that are there and the
 // journal, not from the policy, so it works with the policy broken and the agent dead. A released
 // group stays lifted until the next apply.
-func (c *Controller) release(ctx context.Context, r Request, reply *Reply) error {
+func (c *Controller) release(ctx context.Context, r Request, reply *outcome) error {
 	facts, err := c.Host.Facts()
 	if err != nil {
 		return fail(CodeFailed, "", "look at the host: %w", err)
@@ -65,7 +65,7 @@ func (c *Controller) release(ctx context.Context, r Request, reply *Reply) error
 	err = c.commit(r, reply, without(s, groups), run)
 	if cannotRecord(err) {
 		if !began {
-			*reply = Reply{Recovered: reply.Recovered}
+			*reply = outcome{Reply: Reply{Recovered: reply.Recovered}}
 		}
 		return c.releaseUnrecorded(run, err, reply)
 	}
@@ -121,7 +121,7 @@ func cannotRecord(err error) bool {
 // releaseUnrecorded is the way out when the state directory cannot be written: the originals are in it
 // already, so what is still needed, the journal of the release itself, goes into memory. It ends in an
 // error all the same, because nothing keeps an agent from putting the limits back.
-func (c *Controller) releaseUnrecorded(run func() error, cause error, reply *Reply) error {
+func (c *Controller) releaseUnrecorded(run func() error, cause error, reply *outcome) error {
 	dir, err := os.MkdirTemp("/dev/shm", "bulkhead-release-")
 	if err != nil {
 		return errors.Join(cause, err)
@@ -153,7 +153,7 @@ func (c *Controller) releaseUnrecorded(run func() error, cause error, reply *Rep
 
 // stillHeld says that a limit could not be lifted, or a process not sent home. A directory that could not be
 // removed, or a controller above ours that somebody else uses by now, holds nobody: a note is enough.
-func stillHeld(reply *Reply) error {
+func stillHeld(reply *outcome) error {
 	if !slices.ContainsFunc(reply.leftOut,
 		func(s plan.Step) bool { return s.Op != plan.OpRemoveDir && s.File != "cgroup.subtree_control" }) {
 		return nil
@@ -164,13 +164,13 @@ func stillHeld(reply *Reply) error {
 
 // releaseGroups gives what is ours back.
 func (c *Controller) releaseGroups(ctx context.Context, v *View, s *state.Documents, groups []string, r Request,
-	reply *Reply) error {
+	reply *outcome) error {
 	if err := c.thawAll(ctx, v, s, groups, r); err != nil {
 		// Limits are lifted all the same; that somebody still stands still fails the release at its end.
 		reply.Notes = append(reply.Notes, fmt.Sprintf("not done (thaw): %v", err))
 		reply.leftOut = append(reply.leftOut, plan.Step{Op: plan.OpWrite, Reason: "thaw"})
 	}
-	part := Reply{docs: reply.docs}
+	part := outcome{docs: reply.docs}
 	err := c.run(ctx, v, r, 0, &part)
 	if v.Systemd != nil && v.Systemd.Mute && !r.DryRun {
 		part.Notes = append(part.Notes,

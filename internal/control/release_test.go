@@ -19,14 +19,14 @@ func TestStillHeld(t *testing.T) {
 		"a directory":  {plan.Step{Op: plan.OpRemoveDir}, false},
 		"a controller": {plan.Step{Op: plan.OpWrite, File: "cgroup.subtree_control"}, false},
 	} {
-		err := stillHeld(&Reply{leftOut: []plan.Step{{Op: plan.OpRemoveDir}, c.step},
-			Notes: []string{"not done: this", "not done: that"}})
+		err := stillHeld(&outcome{leftOut: []plan.Step{{Op: plan.OpRemoveDir}, c.step},
+			Reply: Reply{Notes: []string{"not done: this", "not done: that"}}})
 		if (err != nil) != c.held || c.held &&
 			(CodeOf(err) != CodeFailed || !strings.Contains(err.Error(), "this; not done: that")) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := stillHeld(&Reply{}); err != nil {
+	if err := stillHeld(&outcome{}); err != nil {
 		t.Error(err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 // never does both, nor the second in place of the first: whoever was told that `rollback` undoes an interrupted
 // change may come too late for it, because the agent or another change did it meanwhile, and must not lose the
 // policy that is sound.
-func (c *Controller) rollback(ctx context.Context, r Request, reply *Reply) error {
+func (c *Controller) rollback(ctx context.Context, r Request, reply *outcome) error {
 	if r.DryRun {
 		if err := c.wouldUndo(r, reply); err != nil || reply.Text != "" {
 			return err
@@ -65,7 +65,7 @@ func (c *Controller) rollback(ctx context.Context, r Request, reply *Reply) erro
 
 // wouldUndo says what a rollback without a revision undoes before anything else: an interrupted change, or the one on
 // trial.
-func (c *Controller) wouldUndo(r Request, reply *Reply) error {
+func (c *Controller) wouldUndo(r Request, reply *outcome) error {
 	text, err := c.unfinished()
 	if err != nil || r.To > 0 {
 		return err

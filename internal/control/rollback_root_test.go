@@ -199,9 +199,9 @@ func TestNobodyIsMovedOutOfAFrozenGroup(t *testing.T) {
 func TestFreezeAndThawNameTheirEnd(t *testing.T) {
 	s := newSite(t)
 	s.frozenGroup(70208)
-	held := s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: time.Hour, Reason: "month end"}).Held()
+	held := s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: time.Hour, Reason: "month end"}).Frozen
 	s.must(Request{Verb: "thaw", Groups: []string{"g"}, Reason: "done"})
-	short := s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: time.Nanosecond}).Held()
+	short := s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: time.Nanosecond}).Frozen
 	if err := s.ThawDue(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}

@@ -163,7 +163,7 @@ func TestCommitWithNothingToDoOnTheHost(t *testing.T) {
 	b := newBook(t)
 	r := Request{Verb: "apply", By: "ann", Reason: "a comment"}
 	docs := map[string]any{state.DocApplied: state.Applied{Revision: 7}}
-	reply := &Reply{Revision: 7}
+	reply := &outcome{Reply: Reply{Revision: 7}}
 	if err := b.commit(r, reply, docs, func() error { return nil }); err != nil || !reply.Recorded {
 		t.Fatalf("%+v, %v", reply, err)
 	}
@@ -176,17 +176,17 @@ func TestCommitWithNothingToDoOnTheHost(t *testing.T) {
 	if _, err := b.Store.Load(state.DocApplied, &a); err != nil || a.Revision != 7 {
 		t.Errorf("applied %+v, %v", a, err)
 	}
-	reply = &Reply{Revision: 7}
+	reply = &outcome{Reply: Reply{Revision: 7}}
 	if err := b.commit(r, reply, docs, func() error { return nil }); err != nil || reply.Recorded ||
 		len(b.entries(t)) != 1 {
 		t.Errorf("the same again: %+v, %v, history %+v", reply, err, b.entries(t))
 	}
-	reply = &Reply{Revision: 8}
+	reply = &outcome{Reply: Reply{Revision: 8}}
 	err := b.commit(r, reply, docs, func() error { reply.ran = true; return nil })
 	if n := len(b.entries(t)); err != nil || n != 1 || reply.Recorded {
 		t.Errorf("a plan that wrote its own entry has %d, recorded %t, %v", n, reply.Recorded, err)
 	}
-	if err := b.commit(r, &Reply{}, docs, func() error { return errors.New("refused") }); err == nil ||
+	if err := b.commit(r, &outcome{}, docs, func() error { return errors.New("refused") }); err == nil ||
 		len(b.entries(t)) != 1 {
 		t.Errorf("a change that was refused: %v, history %+v", err, b.entries(t))
 	}
@@ -226,7 +226,7 @@ func TestFinishAfterACrash(t *testing.T) {
 				!strings.HasPrefix(text, "apply begun at ") {
 				t.Errorf("unfinished: %q, %v", text, err)
 			}
-			reply := &Reply{}
+			reply := &outcome{}
 			if err := b.finish(false, reply); err != nil || (reply.Recovered != "") != c.unfinished {
 				t.Errorf("%q, %v", reply.Recovered, err)
 			}

@@ -66,7 +66,7 @@ func switches(told, open []string) string {
 
 // tellWindows has the history say what switched, unless the plan that it took has an entry of its own, and remembers
 // it.
-func (c *Controller) tellWindows(r Request, reply *Reply, revision int, open []string) error {
+func (c *Controller) tellWindows(r Request, reply *outcome, revision int, open []string) error {
 	if !reply.ran {
 		c.remember(journal.Entry{Time: c.now(), Verb: r.Verb, By: r.By, Reason: r.Reason, Revision: revision,
 			Outcome: journal.Committed}, reply)

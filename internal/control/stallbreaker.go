@@ -107,7 +107,7 @@ func (c *Controller) liftHigh(ctx context.Context, group, why string) error {
 		return err
 	}
 	defer lock.Release()
-	reply := &Reply{}
+	reply := &outcome{}
 	if err := c.recover(ctx, reply); err != nil {
 		return err
 	}

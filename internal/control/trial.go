@@ -36,12 +36,12 @@ func (c *Controller) trial() (*state.Trial, error) {
 
 // settleTrial brings a verb and the change on trial together, under the lock: what is overdue is undone first, and
 // whoever would change what is on trial learns whose it is. Done says that nothing is left to do.
-func (c *Controller) settleTrial(ctx context.Context, r Request, reply *Reply) (done bool, err error) {
+func (c *Controller) settleTrial(ctx context.Context, r Request, reply *outcome) (done bool, err error) {
 	if r.Verb == "rollback" { // the others have recovered already
 		if text, err := c.unfinished(); err != nil || text != "" {
 			return false, err // that comes first
 		}
-		if err := c.finish(false, &Reply{}); err != nil { // a change that is done may not be written down yet
+		if err := c.finish(false, &outcome{}); err != nil { // a change that is done may not be written down yet
 			return false, err
 		}
 	}
@@ -96,13 +96,13 @@ const byItself = "bulkhead"
 
 // onTrial runs a change with its documents and puts it on trial, when that is asked for: a watchdog, which is a process
 // of its own, is there before anything is changed.
-func (c *Controller) onTrial(ctx context.Context, v *View, r Request, reply *Reply, s *state.Documents,
+func (c *Controller) onTrial(ctx context.Context, v *View, r Request, reply *outcome, s *state.Documents,
 	docs map[string]any, run func() error) error {
 	return c.standTrial(ctx, v, r, reply, s, docs, guardOf(v), run)
 }
 
 // standTrial is onTrial with what is watched.
-func (c *Controller) standTrial(ctx context.Context, v *View, r Request, reply *Reply, s *state.Documents,
+func (c *Controller) standTrial(ctx context.Context, v *View, r Request, reply *outcome, s *state.Documents,
 	docs map[string]any, watch *state.Watch, run func() error) error {
 	var notes []string
 	if watch != nil && watch.Groups == nil {
@@ -176,7 +176,7 @@ func (c *Controller) startTrialDog(ctx context.Context, t *state.Trial) (*watchd
 }
 
 // confirm keeps the change on trial.
-func (c *Controller) confirm(_ context.Context, r Request, reply *Reply) error {
+func (c *Controller) confirm(_ context.Context, r Request, reply *outcome) error {
 	t, err := c.trial()
 	if err != nil {
 		return fail(CodeFailed, "", "%w", err)
@@ -193,7 +193,7 @@ func (c *Controller) confirm(_ context.Context, r Request, reply *Reply) error {
 		reply.Text = "would keep " + t.Named()
 		return nil
 	}
-	r.of = "the " + t.Verb + " of revision " + strconv.Itoa(t.Revision)
+	r.Of = "the " + t.Verb + " of revision " + strconv.Itoa(t.Revision)
 	if err := c.commit(r, reply, trialOver(map[string]any{}), func() error { return nil }); err != nil {
 		return fail(CodeFailed, "free space below the state directory and confirm again", "keep %s: %w", t.Named(), err)
 	}
@@ -218,7 +218,7 @@ func trialOver(docs map[string]any) map[string]any {
 }
 
 // revert puts in force again what was before the change on trial. Groups that were released since stay so.
-func (c *Controller) revert(ctx context.Context, t *state.Trial, why, by string, reply *Reply) error {
+func (c *Controller) revert(ctx context.Context, t *state.Trial, why, by string, reply *outcome) error {
 	facts, s, err := c.recorded()
 	if err != nil {
 		return err
@@ -230,7 +230,7 @@ func (c *Controller) revert(ctx context.Context, t *state.Trial, why, by string,
 			"undo %s: what was in force before it is not known any more: %w", t.Named(), err)
 	}
 	b := was.Before
-	r := Request{Verb: "revert", By: by, Reason: why, of: journal.Entry{Verb: t.Verb, Revision: t.Revision}.Title()}
+	r := Request{Verb: "revert", By: by, Reason: why, Of: journal.Entry{Verb: t.Verb, Revision: t.Revision}.Title()}
 	released := maps.Clone(b.Released)
 	maps.Copy(released, s.Released)
 	docs := trialOver(map[string]any{state.DocApplied: state.Applied{}, state.DocOverrides: b.Overrides,
@@ -286,7 +286,7 @@ func withoutKey(docs map[string]any, key string) map[string]any {
 
 // releaseNow lifts groups, as a part of another change.
 func (c *Controller) releaseNow(ctx context.Context, f *host.Facts, s *state.Documents, groups []string, r Request,
-	reply *Reply) error {
+	reply *outcome) error {
 	v, err := c.releaseView(ctx, f, s, groups, r)
 	if err != nil {
 		return err
@@ -422,7 +422,7 @@ func (t *Tender) settle(ctx context.Context, verb string, do func(*state.Trial) 
 		return false, err
 	}
 	defer lock.Release()
-	if err := t.c.recover(ctx, &Reply{}); err != nil { // what somebody else left is no fault of this change
+	if err := t.c.recover(ctx, &outcome{}); err != nil { // what somebody else left is no fault of this change
 		return false, err
 	}
 	trial, err := t.c.trial()
@@ -435,7 +435,7 @@ func (t *Tender) settle(ctx context.Context, verb string, do func(*state.Trial) 
 // revert undoes the change.
 func (t *Tender) revert(ctx context.Context, why string) (over bool, err error) {
 	return t.settle(ctx, "revert", func(trial *state.Trial) (over bool, err error) {
-		if err := t.c.revert(ctx, trial, why, byItself, &Reply{}); err != nil {
+		if err := t.c.revert(ctx, trial, why, byItself, &outcome{}); err != nil {
 			return false, err
 		}
 		t.c.Log.Warn("undid a change on trial", "change", trial.Named(), "why", why)

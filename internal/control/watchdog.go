@@ -115,7 +115,7 @@ func (c *Controller) biteByJournal(ctx context.Context, g apply.Guarded) error {
 	if t, pending := c.Store.Pending(); !pending || t.ID != g.Txn {
 		return nil // it was ended in time, or undone by somebody else
 	}
-	return c.recover(ctx, &Reply{})
+	return c.recover(ctx, &outcome{})
 }
 
 // ended says whether a transaction is known to have an end, by what is on the disk now.
