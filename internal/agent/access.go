@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/control"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
@@ -64,7 +65,7 @@ type peerKey struct{}
 type connPeer struct {
 	root   bool
 	pid    int
-	caller control.Caller // not root
+	caller api.Caller // not root
 	user   *userQuota
 }
 
@@ -93,8 +94,8 @@ func (v *userQuota) forgotten() bool {
 type limitListener struct {
 	net.Listener
 
-	admits   func(control.Caller) bool
-	peer     func(net.Conn) (*control.Caller, error)
+	admits   func(api.Caller) bool
+	peer     func(net.Conn) (*api.Caller, error)
 	refusals *rate.Limiter // bounds what connections cost that are not let in
 	mu       sync.Mutex    // guards what follows
 	users    map[int]*userQuota
@@ -102,7 +103,7 @@ type limitListener struct {
 	admitted, unknown int
 }
 
-func newLimitListener(l net.Listener, admits func(control.Caller) bool) *limitListener {
+func newLimitListener(l net.Listener, admits func(api.Caller) bool) *limitListener {
 	return &limitListener{
 		Listener: l, admits: admits, peer: peer, refusals: rate.NewLimiter(200, 50), users: map[int]*userQuota{},
 	}
@@ -151,7 +152,7 @@ func (r *limitListener) receive(c net.Conn) *conn {
 }
 
 // count counts a connection of somebody else than root in; nil: there are too many.
-func (r *limitListener) count(c net.Conn, who control.Caller, admitted bool) *conn {
+func (r *limitListener) count(c net.Conn, who api.Caller, admitted bool) *conn {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all, most, each := &r.admitted, connsAdmitted, connsOfUser
@@ -183,7 +184,7 @@ func (r *limitListener) count(c net.Conn, who control.Caller, admitted bool) *co
 // SO_PEERGROUPS since 4.13): what that process has become since then, and whoever it gave the connection to, counts for
 // nothing. Before 4.13 only those groups count that it has beside its own one, which a set-group-ID program does not
 // change.
-func peer(c net.Conn) (*control.Caller, error) {
+func peer(c net.Conn) (*api.Caller, error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
 		return nil, errors.New("not a unix socket")
@@ -202,7 +203,7 @@ func peer(c net.Conn) (*control.Caller, error) {
 	}); ctl != nil || err != nil {
 		return nil, errors.Join(ctl, err)
 	}
-	who := &control.Caller{Identity: procfs.Identity{UID: int(cred.Uid)}, PID: int(cred.Pid)}
+	who := &api.Caller{Identity: procfs.Identity{UID: int(cred.Uid)}, PID: int(cred.Pid)}
 	if noGroups == nil {
 		who.Groups = append(groups, int(cred.Gid))
 	} else if now, err := host.New("/").Proc.Groups(who.PID); err == nil {
@@ -255,11 +256,11 @@ func peerOf(r *http.Request) connPeer {
 	if c, known := r.Context().Value(peerKey{}).(*conn); known {
 		return c.connPeer
 	}
-	return connPeer{caller: control.Caller{Identity: procfs.Identity{UID: -1}}, user: &userQuota{}}
+	return connPeer{caller: api.Caller{Identity: procfs.Identity{UID: -1}}, user: &userQuota{}}
 }
 
 // asker is the caller whose rights a request has; nil is root.
-func (v connPeer) asker() *control.Caller {
+func (v connPeer) asker() *api.Caller {
 	if v.root {
 		return nil
 	}
@@ -280,7 +281,7 @@ func (s *server) admit(next http.Handler) http.Handler {
 		changes := r.Method != http.MethodGet
 		if changes && !owns || !changes && !reads && (!owns || !greets) {
 			w.Header().Set("Connection", "close")
-			write(w, answer{Error: &wireError{Code: control.CodeRefused,
+			write(w, answer{Error: &wireError{Code: api.CodeRefused,
 				Message: "only root may ask the agent for this, and whom the policy names",
 				Hint: "run it with sudo; `owner` of a group says who may do something there, `agent: {read: …}` " +
 					"who may look"}})
@@ -311,7 +312,7 @@ func (s *server) oneByOne(w http.ResponseWriter, r *http.Request, who connPeer, 
 	case <-r.Context().Done():
 		return
 	case <-late.C:
-		write(w, answer{Error: &wireError{Code: control.CodeLocked,
+		write(w, answer{Error: &wireError{Code: api.CodeLocked,
 			Message: fmt.Sprintf("other requests of uid %d are under way", who.caller.UID), Hint: "try again later"}})
 		return
 	}
@@ -324,7 +325,7 @@ func (s *server) oneByOne(w http.ResponseWriter, r *http.Request, who connPeer, 
 	}
 	if most > 0 {
 		write(w, answer{Error: &wireError{
-			Code: control.CodeRefused, Hint: fmt.Sprintf("one more is taken every %s", every),
+			Code: api.CodeRefused, Hint: fmt.Sprintf("one more is taken every %s", every),
 			Message: fmt.Sprintf("uid %d has asked for %d changes in a short time", who.caller.UID, most),
 		}})
 		return
@@ -342,7 +343,7 @@ func read(w http.ResponseWriter, r *http.Request, into any) bool {
 }
 
 func unreadable(err error) *wireError {
-	return &wireError{Code: control.CodeUsage, Message: "the request cannot be read: " + err.Error()}
+	return &wireError{Code: api.CodeUsage, Message: "the request cannot be read: " + err.Error()}
 }
 
 // name is who asks, for the history: root may say who it is on behalf of.
@@ -377,7 +378,7 @@ func (s *server) enter(w http.ResponseWriter, r *http.Request) {
 	}
 	if who.pid <= 0 {
 		text := "the agent cannot see the process that asks: it is in another PID namespace"
-		write(w, answer{Error: &wireError{Code: control.CodeFailed, Message: text}})
+		write(w, answer{Error: &wireError{Code: api.CodeFailed, Message: text}})
 		return
 	}
 	into := control.Entry{

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"bulkhead/internal/control"
+	"bulkhead/internal/api"
 	"bulkhead/internal/linux/procfs"
 )
 
@@ -17,7 +17,7 @@ func TestLimitListenerCounts(t *testing.T) {
 	enter := func(uid int, admitted bool) *conn {
 		a, b := net.Pipe()
 		t.Cleanup(func() { _ = a.Close(); _ = b.Close() })
-		return r.count(a, control.Caller{Identity: procfs.Identity{UID: uid}}, admitted)
+		return r.count(a, api.Caller{Identity: procfs.Identity{UID: uid}}, admitted)
 	}
 	in := 0
 	for uid := 1; uid <= 100; uid++ {

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/control"
 	"bulkhead/internal/linux/procevents"
 	"bulkhead/internal/linux/procfs"
@@ -40,7 +41,7 @@ type Options struct {
 	// the kernel's connector, and BPF programs.
 	events, traces func() (source, error)
 	// peer says who is at the other end of a connection; tests have others. Default the kernel's word.
-	peer func(net.Conn) (*control.Caller, error)
+	peer func(net.Conn) (*api.Caller, error)
 }
 
 // Agent is a running agent.
@@ -70,7 +71,7 @@ type Agent struct {
 	fulls      int // full looks so far, while events arrive
 
 	mu     sync.Mutex // guards what follows
-	status control.AgentStatus
+	status api.AgentStatus
 	// changed holds the processes that verbs over the socket have moved.
 	changed []int
 	loads   metrics.Loads
@@ -111,7 +112,7 @@ func New(c *control.Controller, o Options) *Agent {
 		}
 		return m.Anon + m.File + m.Shmem
 	}
-	a.status = control.AgentStatus{Running: true, PID: c.Agent.PID, Since: time.Now(),
+	a.status = api.AgentStatus{Running: true, PID: c.Agent.PID, Since: time.Now(),
 		Source: "a look every " + o.Every.String()}
 	return a
 }
@@ -386,7 +387,7 @@ func (a *Agent) sampleLoads(now time.Time) {
 }
 
 // Fill adds to a status what only the agent knows.
-func (a *Agent) Fill(st *control.Status) {
+func (a *Agent) Fill(st *api.Status) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	st.Agent = a.status

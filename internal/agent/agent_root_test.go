@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/apply"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/control"
@@ -97,11 +98,11 @@ func (s *site) startWith(o Options) {
 	})
 }
 
-func (s *site) try(r control.Request) (*control.Reply, error) {
+func (s *site) try(r api.Request) (*api.Reply, error) {
 	return s.client.Do(context.Background(), r)
 }
 
-func (s *site) must(r control.Request) *control.Reply {
+func (s *site) must(r api.Request) *api.Reply {
 	s.t.Helper()
 	reply, err := s.try(r)
 	if err != nil {
@@ -114,12 +115,12 @@ func (s *site) sources(groups string) []policy.Source {
 	return []policy.Source{{Path: "test.yaml", Text: "version: 1\nhost: {root: " + s.root + "}\n" + groups}}
 }
 
-func (s *site) apply(groups string) *control.Reply {
+func (s *site) apply(groups string) *api.Reply {
 	s.t.Helper()
-	return s.must(control.Request{Verb: "apply", Sources: s.sources(groups)})
+	return s.must(api.Request{Verb: "apply", Sources: s.sources(groups)})
 }
 
-func (s *site) status() *control.Status {
+func (s *site) status() *api.Status {
 	s.t.Helper()
 	st, err := s.client.Status(context.Background())
 	if err != nil {
@@ -248,7 +249,7 @@ func TestEndsOverridesAndFreezesOnTime(t *testing.T) {
 	s.start(time.Hour) // the end comes without a full look
 	s.apply("groups:\n  a: {role: batch, match: [{cmdline: '" + rule + "'}], cpu: {limit: 1}}\n")
 	began := time.Now()
-	s.must(control.Request{Verb: "set", Assign: []string{"a:cpu.limit=0.5"}, For: 400 * time.Millisecond})
+	s.must(api.Request{Verb: "set", Assign: []string{"a:cpu.limit=0.5"}, For: 400 * time.Millisecond})
 	if got := s.quota("a"); got != "50000" {
 		t.Fatalf("quota %s after set", got)
 	}
@@ -268,7 +269,7 @@ func TestEndsOverridesAndFreezesOnTime(t *testing.T) {
 		return procs[0].Cgroups["freezer"] == "/"+s.root+"/a"
 	}
 	began = time.Now()
-	s.must(control.Request{Verb: "freeze", Groups: []string{"a"}, For: 400 * time.Millisecond})
+	s.must(api.Request{Verb: "freeze", Groups: []string{"a"}, For: 400 * time.Millisecond})
 	if !frozen() || s.status().Groups[0].Frozen == "" {
 		t.Error("not frozen")
 	}
@@ -279,7 +280,7 @@ func TestEndsOverridesAndFreezesOnTime(t *testing.T) {
 	soon(t, "status to know", func() bool { return s.status().Groups[0].Frozen == "" })
 
 	other := testhost.Spawn(t, "sleep", "61099")
-	s.must(control.Request{Verb: "move", Group: "a", PIDs: []int{other.PID}, For: 2 * time.Second})
+	s.must(api.Request{Verb: "move", Group: "a", PIDs: []int{other.PID}, For: 2 * time.Second})
 	if got := s.group(other.PID); got != "a" {
 		t.Errorf("moved by hand: in %s", got)
 	}
@@ -315,7 +316,7 @@ func TestSurvivesAPolicyThatNoLongerParses(t *testing.T) {
 	if err := os.WriteFile(name, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.must(control.Request{Verb: "release", All: true})
+	s.must(api.Request{Verb: "release", All: true})
 	if got := s.group(id.PID); got != "-" {
 		t.Errorf("released: in %s", got)
 	}
@@ -378,7 +379,7 @@ func TestTakesTheSocketOfADeadAgentOnly(t *testing.T) {
 	for _, socket := range []string{s.socket, s.socket + "2"} {
 		err = New(c, Options{Socket: socket}).Run(context.Background())
 		if want := fmt.Sprintf("process %d, listening on %q", os.Getpid(),
-			s.socket); control.CodeOf(err) != control.CodeLocked || !strings.Contains(err.Error(), want) {
+			s.socket); api.CodeOf(err) != api.CodeLocked || !strings.Contains(err.Error(), want) {
 			t.Errorf("a second agent on %s: %v", socket, err)
 		}
 	}
@@ -388,10 +389,10 @@ func TestTakesTheSocketOfADeadAgentOnly(t *testing.T) {
 	}
 	defer elsewhere.Close()
 	err = New(elsewhere, Options{Socket: s.socket}).Run(context.Background())
-	if control.CodeOf(err) != control.CodeLocked || !strings.Contains(err.Error(), "already listens") {
+	if api.CodeOf(err) != api.CodeLocked || !strings.Contains(err.Error(), "already listens") {
 		t.Errorf("a second agent on the same socket: %v", err)
 	}
-	if _, err := Dial(context.Background(), s.socket, t.TempDir()); control.CodeOf(err) != control.CodeUsage {
+	if _, err := Dial(context.Background(), s.socket, t.TempDir()); api.CodeOf(err) != api.CodeUsage {
 		t.Errorf("dial for another state directory: %v", err)
 	}
 	if s.agentError() == "" {
@@ -402,31 +403,31 @@ func TestTakesTheSocketOfADeadAgentOnly(t *testing.T) {
 func TestErrorsTravelWhole(t *testing.T) {
 	s := newSite(t)
 	s.start(time.Hour)
-	_, err := s.try(control.Request{Verb: "apply", Sources: s.sources("groups:\n  a: {cpu: {limt: 1}}\n")})
+	_, err := s.try(api.Request{Verb: "apply", Sources: s.sources("groups:\n  a: {cpu: {limt: 1}}\n")})
 	var problems policy.Problems
 	if !errors.As(err, &problems) || len(problems) != 1 || problems[0].Pos.Line != 4 || problems[0].Hint == "" ||
 		problems[0].Source == "" {
 		t.Errorf("problems: %v", err)
 	}
 	s.apply("groups:\n  a: {match: [{exe: no-such-program}], memory: {max: 64MiB}}\n")
-	_, err = s.try(control.Request{Verb: "set", Assign: []string{"nosuch:tasks=1"}})
-	var own *control.Error
-	if !errors.As(err, &own) || own.Code != control.CodeUsage || own.Hint != "the groups are a" {
+	_, err = s.try(api.Request{Verb: "set", Assign: []string{"nosuch:tasks=1"}})
+	var own *api.Error
+	if !errors.As(err, &own) || own.Code != api.CodeUsage || own.Hint != "the groups are a" {
 		t.Errorf("a usage error: %#v", err)
 	}
 	holder := testhost.HoldMemory(t)
-	s.must(control.Request{Verb: "move", Group: "a", PIDs: []int{holder.ID.PID}})
+	s.must(api.Request{Verb: "move", Group: "a", PIDs: []int{holder.ID.PID}})
 	if !holder.Touch(48 << 20) {
 		t.Fatal("the process was killed below its limit")
 	}
-	_, err = s.try(control.Request{Verb: "set", Assign: []string{"a:memory.max=16MiB"}})
+	_, err = s.try(api.Request{Verb: "set", Assign: []string{"a:memory.max=16MiB"}})
 	var refused *apply.RefusedError
 	if !errors.As(err, &refused) || len(refused.Refusals) != 1 || refused.Refusals[0].Group != "a" ||
-		control.CodeOf(err) != control.CodeRefused {
+		api.CodeOf(err) != api.CodeRefused {
 		t.Errorf("a refusal: %#v", err)
 	}
-	_, err = s.try(control.Request{Verb: "dance"})
-	if control.CodeOf(err) != control.CodeUsage {
+	_, err = s.try(api.Request{Verb: "dance"})
+	if api.CodeOf(err) != api.CodeUsage {
 		t.Errorf("an unknown verb: %v", err)
 	}
 	entries, err := journalOf(s)
@@ -491,21 +492,21 @@ func TestAskInACopy(t *testing.T) {
 		return
 	}
 	t.Logf("asked as uid %d", os.Getuid())
-	if c, err := Dial(context.Background(), socket, os.Getenv(envFrom)); control.CodeOf(err) != control.CodeRefused {
+	if c, err := Dial(context.Background(), socket, os.Getenv(envFrom)); api.CodeOf(err) != api.CodeRefused {
 		t.Errorf("dial: %v, %v", c, err)
 	}
 	c := newClient(socket)
-	if st, err := c.Status(context.Background()); control.CodeOf(err) != control.CodeRefused || st != nil {
+	if st, err := c.Status(context.Background()); api.CodeOf(err) != api.CodeRefused || st != nil {
 		t.Errorf("status: %+v, %v", st, err)
 	}
-	for _, r := range []control.Request{
+	for _, r := range []api.Request{
 		{Verb: "set", Assign: []string{"a:cpu.limit=0.1"}, By: "root"},
 		{Verb: "release", All: true},
 		{Verb: "apply", Force: true, Reason: "because"},
 		{Verb: "freeze", Groups: []string{"a"}, For: time.Hour, DryRun: true},
 	} {
 		_, err := c.Do(context.Background(), r)
-		if control.CodeOf(err) != control.CodeRefused || !strings.Contains(err.Error(), "only root may ask the agent") {
+		if api.CodeOf(err) != api.CodeRefused || !strings.Contains(err.Error(), "only root may ask the agent") {
 			t.Errorf("%s as uid %d: %v", r.Verb, os.Getuid(), err)
 		}
 	}
@@ -557,7 +558,7 @@ func TestManyAtOnce(t *testing.T) {
 			var err error
 			for n := range 5 {
 				_, e1 := s.client.Do(context.Background(),
-					control.Request{Verb: "set", Assign: []string{fmt.Sprintf("a:tasks=%d", 100+10*i+n)}})
+					api.Request{Verb: "set", Assign: []string{fmt.Sprintf("a:tasks=%d", 100+10*i+n)}})
 				_, e2 := s.client.Status(context.Background())
 				err = errors.Join(err, e1, e2)
 			}
@@ -569,7 +570,7 @@ func TestManyAtOnce(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	s.must(control.Request{Verb: "unset", Assign: []string{"a:tasks"}})
+	s.must(api.Request{Verb: "unset", Assign: []string{"a:tasks"}})
 	if text, err := s.tree.Read(cgroup.File{Dir: cgroup.Dir{Hierarchy: "pids", Path: "/" + s.root + "/a"},
 		Name: "pids.max"}); err != nil || text != "1000" {
 		t.Errorf("pids.max %q, %v", text, err)

@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/apply"
-	"bulkhead/internal/control"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
@@ -33,10 +33,10 @@ const freshFor = time.Second
 
 // answer is what travels back over the socket.
 type answer struct {
-	State  string            `json:"state,omitempty"` // the agent's state directory, for hello
-	Reply  *control.Reply    `json:"reply,omitempty"`
-	Status *control.Status   `json:"status,omitempty"`
-	Placed *control.PlacedAt `json:"placed,omitempty"`
+	State  string        `json:"state,omitempty"` // the agent's state directory, for hello
+	Reply  *api.Reply    `json:"reply,omitempty"`
+	Status *api.Status   `json:"status,omitempty"`
+	Placed *api.PlacedAt `json:"placed,omitempty"`
 	// History is the answer to history.
 	History []journal.Entry `json:"history,omitempty"`
 	Error   *wireError      `json:"error,omitempty"`
@@ -44,7 +44,7 @@ type answer struct {
 
 // wireError is an error with everything the client needs to say it as if it had happened there.
 type wireError struct {
-	Code     control.Code    `json:"code"`
+	Code     api.Code        `json:"code"`
 	Message  string          `json:"message"`
 	Hint     string          `json:"hint,omitempty"`
 	Problems policy.Problems `json:"problems,omitempty"`
@@ -77,8 +77,8 @@ func (a *Agent) listen() (*server, error) {
 	switch {
 	case errors.As(err, &other):
 		h := other.Holder
-		return nil, &control.Error{
-			Code: control.CodeLocked, Err: fmt.Errorf("an agent already works on %q: process %d, listening on %q",
+		return nil, &api.Error{
+			Code: api.CodeLocked, Err: fmt.Errorf("an agent already works on %q: process %d, listening on %q",
 				a.control.Store.Dir(), h.PID, h.Socket),
 			Hint: "stop that one first, or give another --socket and --state",
 		}
@@ -104,7 +104,7 @@ func (a *Agent) open() (*server, error) {
 		if err == nil {
 			_ = conn.Close()
 		}
-		return nil, &control.Error{Code: control.CodeLocked,
+		return nil, &api.Error{Code: api.CodeLocked,
 			Err:  fmt.Errorf("an agent already listens on %q", a.o.Socket),
 			Hint: "stop that one first, or give another --socket and --state"}
 	}
@@ -112,7 +112,7 @@ func (a *Agent) open() (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	admits := func(who control.Caller) bool { owns, reads := a.control.Admits(who); return owns || reads }
+	admits := func(who api.Caller) bool { owns, reads := a.control.Admits(who); return owns || reads }
 	receive := func(l net.Listener) net.Listener {
 		r := newLimitListener(l, admits)
 		r.peer = a.o.peer
@@ -167,7 +167,7 @@ func removeDead(path string) error {
 		return nil
 	}
 	if err == nil && info.Mode().Type() != os.ModeSocket {
-		return &control.Error{Code: control.CodeUsage, Err: fmt.Errorf("%q is there and is no socket", path),
+		return &api.Error{Code: api.CodeUsage, Err: fmt.Errorf("%q is there and is no socket", path),
 			Hint: "give another --socket"}
 	}
 	if err == nil {
@@ -201,7 +201,7 @@ func (s *server) hello(w http.ResponseWriter, _ *http.Request) {
 // do takes a changing verb.
 func (s *server) do(w http.ResponseWriter, r *http.Request) {
 	who := peerOf(r)
-	var q control.Request
+	var q api.Request
 	if !read(w, r, &q) {
 		return
 	}
@@ -241,7 +241,7 @@ func (s *server) takeTurn(ctx context.Context) (done func(), err error) {
 }
 
 // inTurn does a verb when it is its turn.
-func (s *server) inTurn(ctx context.Context, q control.Request) (*control.Reply, error) {
+func (s *server) inTurn(ctx context.Context, q api.Request) (*api.Reply, error) {
 	done, err := s.takeTurn(ctx)
 	if err != nil {
 		return nil, err
@@ -254,7 +254,7 @@ func (s *server) inTurn(ctx context.Context, q control.Request) (*control.Reply,
 }
 
 // moved lists the processes that a verb moved.
-func moved(r *control.Reply) []int {
+func moved(r *api.Reply) []int {
 	var pids []int
 	if r != nil {
 		for _, s := range r.Plan.Steps {
@@ -304,7 +304,7 @@ func (s *server) historyText() []byte {
 func (s *server) placed(w http.ResponseWriter, r *http.Request) {
 	pid, err := strconv.Atoi(r.PathValue("pid"))
 	if err != nil {
-		write(w, answer{Error: onWire(&control.Error{Code: control.CodeUsage,
+		write(w, answer{Error: onWire(&api.Error{Code: api.CodeUsage,
 			Err: fmt.Errorf("%q is not a process id", r.PathValue("pid"))})})
 		return
 	}
@@ -317,7 +317,7 @@ func write(w http.ResponseWriter, a answer) { send(w, encode(a)) }
 func encode(a answer) []byte {
 	text, err := json.Marshal(a)
 	if err != nil {
-		text, _ = json.Marshal(answer{Error: &wireError{Code: control.CodeFailed,
+		text, _ = json.Marshal(answer{Error: &wireError{Code: api.CodeFailed,
 			Message: "the answer cannot be written: " + err.Error()}})
 	}
 	return text
@@ -335,7 +335,7 @@ func onWire(err error) *wireError {
 	if err == nil {
 		return nil
 	}
-	e := &wireError{Code: control.CodeOf(err), Message: err.Error(), Hint: control.HintOf(err)}
+	e := &wireError{Code: api.CodeOf(err), Message: err.Error(), Hint: api.HintOf(err)}
 	var problems policy.Problems
 	if errors.As(err, &problems) {
 		e.Problems = problems
@@ -357,5 +357,5 @@ func (e *wireError) err() error {
 	case len(e.Refusals) > 0:
 		return &apply.RefusedError{Refusals: e.Refusals}
 	}
-	return &control.Error{Code: e.Code, Err: errors.New(e.Message), Hint: e.Hint}
+	return &api.Error{Code: e.Code, Err: errors.New(e.Message), Hint: e.Hint}
 }

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"bulkhead/internal/control"
+	"bulkhead/internal/api"
 	"bulkhead/internal/journal"
 )
 
@@ -83,8 +83,8 @@ func Dial(ctx context.Context, socket, state string) (*Client, error) {
 		return nil, err
 	}
 	if !sameDir(a.State, state) {
-		return nil, &control.Error{
-			Code: control.CodeUsage,
+		return nil, &api.Error{
+			Code: api.CodeUsage,
 			Err:  fmt.Errorf("the agent on %q works on the state directory %q, not on %q", socket, a.State, state),
 			Hint: "give --socket and --state that belong together",
 		}
@@ -103,7 +103,7 @@ func sameDir(a, b string) bool {
 }
 
 // Do has the agent do a changing verb.
-func (c *Client) Do(ctx context.Context, q control.Request) (*control.Reply, error) {
+func (c *Client) Do(ctx context.Context, q api.Request) (*api.Reply, error) {
 	a, err := c.ask(ctx, http.MethodPost, "/v1/do", q)
 	if err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func (c *Client) Do(ctx context.Context, q control.Request) (*control.Reply, err
 }
 
 // Status asks the agent for everything it knows.
-func (c *Client) Status(ctx context.Context) (*control.Status, error) {
+func (c *Client) Status(ctx context.Context) (*api.Status, error) {
 	a, err := c.ask(ctx, http.MethodGet, "/v1/status", nil)
 	if err != nil {
 		return nil, err
@@ -139,7 +139,7 @@ func (c *Client) Enter(ctx context.Context, group, command, by string) error {
 }
 
 // Placed asks when and how the agent placed a process; nil when it has not seen it come.
-func (c *Client) Placed(ctx context.Context, pid int) (*control.PlacedAt, error) {
+func (c *Client) Placed(ctx context.Context, pid int) (*api.PlacedAt, error) {
 	a, err := c.ask(ctx, http.MethodGet, fmt.Sprintf("/v1/placed/%d", pid), nil)
 	if err != nil {
 		return nil, err
@@ -174,8 +174,8 @@ func lost(err error) error {
 	if errors.As(err, &op) && op.Op == "dial" {
 		return fmt.Errorf("%w: %w", ErrSilent, err)
 	}
-	return &control.Error{
-		Code: control.CodeFailed, Err: fmt.Errorf("%w: %w", ErrCut, err),
+	return &api.Error{
+		Code: api.CodeFailed, Err: fmt.Errorf("%w: %w", ErrCut, err),
 		Hint: "`bulkhead status` shows what is in force; try again when it is back, or without it",
 	}
 }

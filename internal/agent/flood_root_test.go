@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"bulkhead/internal/control"
+	"bulkhead/internal/api"
 )
 
 // floodVariable makes a copy of the test binary a process that connects to a socket again and again.
@@ -69,7 +69,7 @@ func TestFloodOfConnections(t *testing.T) {
 	verbs := map[string]func(c *Client) error{
 		"status": func(c *Client) error { _, err := c.Status(context.Background()); return err },
 		"release": func(c *Client) error {
-			_, err := c.Do(context.Background(), control.Request{Verb: "release", All: true})
+			_, err := c.Do(context.Background(), api.Request{Verb: "release", All: true})
 			return err
 		},
 	}

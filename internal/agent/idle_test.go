@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/control"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/testhost"
@@ -40,13 +41,13 @@ func BenchmarkIdle(b *testing.B) {
 		testhost.Spawn(b, "sleep", fmt.Sprintf("6%02d.%d", p%groups, mark))
 	}
 	if _, err := c.Do(context.Background(),
-		control.Request{Verb: "apply", By: "benchmark",
+		api.Request{Verb: "apply", By: "benchmark",
 			Sources: []policy.Source{{Path: "idle.yaml", Text: text.String()}}}); err != nil {
 		b.Fatal(err)
 	}
 	defer func() {
 		if _, err := c.Do(context.Background(),
-			control.Request{Verb: "release", All: true, By: "benchmark"}); err != nil {
+			api.Request{Verb: "release", All: true, By: "benchmark"}); err != nil {
 			b.Error(err)
 		}
 	}()

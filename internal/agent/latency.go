@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"bulkhead/internal/control"
+	"bulkhead/internal/api"
 )
 
 // bounds are those of the histogram.
@@ -25,10 +25,10 @@ type placements struct {
 	// resident gives what a process has in memory, bytes; nil is not known.
 	resident func(pid int) int64
 
-	mu     sync.Mutex               // guards what follows
-	recent map[int]control.PlacedAt // of processes that have not exited since
-	order  []kept                   // of recent, the oldest first; one that has exited may still be in it
-	total  control.Placement
+	mu     sync.Mutex           // guards what follows
+	recent map[int]api.PlacedAt // of processes that have not exited since
+	order  []kept               // of recent, the oldest first; one that has exited may still be in it
+	total  api.Placement
 }
 
 // came takes in what events told.
@@ -92,13 +92,13 @@ func (p *placements) moved(pids []int, how string) {
 		}
 		delete(p.since, pid)
 		if p.total.Within == nil {
-			p.total.Within = make([]control.PlacedWithin, len(bounds))
+			p.total.Within = make([]api.PlacedWithin, len(bounds))
 			for i, b := range bounds {
 				p.total.Within[i].Bound = b
 			}
 		}
 		took := time.Duration(now - at)
-		p.keep(pid, control.PlacedAt{At: time.Now(), Took: took, How: how, Resident: held[pid]})
+		p.keep(pid, api.PlacedAt{At: time.Now(), Took: took, How: how, Resident: held[pid]})
 		p.total.Count++
 		p.total.Slowest = max(p.total.Slowest, took)
 		for i, b := range bounds {
@@ -111,9 +111,9 @@ func (p *placements) moved(pids []int, how string) {
 }
 
 // keep remembers a placing in place of the oldest one. The caller holds mu.
-func (p *placements) keep(pid int, at control.PlacedAt) {
+func (p *placements) keep(pid int, at api.PlacedAt) {
 	if p.recent == nil {
-		p.recent = map[int]control.PlacedAt{}
+		p.recent = map[int]api.PlacedAt{}
 	}
 	if len(p.order) >= recentPlacements {
 		if oldest := p.order[0]; p.recent[oldest.pid].At.Equal(oldest.at) {
@@ -126,7 +126,7 @@ func (p *placements) keep(pid int, at control.PlacedAt) {
 }
 
 // recall gives the placing of a process; nil when it is not known.
-func (p *placements) recall(pid int) *control.PlacedAt {
+func (p *placements) recall(pid int) *api.PlacedAt {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if at, known := p.recent[pid]; known {
@@ -147,13 +147,13 @@ func (p *placements) clock() int64 {
 }
 
 // figures are a copy for status; nil while nobody was placed.
-func (p *placements) figures() *control.Placement {
+func (p *placements) figures() *api.Placement {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.total.Count == 0 {
 		return nil
 	}
 	f := p.total
-	f.Within = append([]control.PlacedWithin(nil), p.total.Within...)
+	f.Within = append([]api.PlacedWithin(nil), p.total.Within...)
 	return &f
 }

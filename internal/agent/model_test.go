@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/control"
@@ -162,12 +163,12 @@ func (s *modelSite) run(events *modelEvents) {
 	if events != nil {
 		o.events = func() (source, error) { return events, nil }
 	}
-	o.peer = func(net.Conn) (*control.Caller, error) {
+	o.peer = func(net.Conn) (*api.Caller, error) {
 		uid := int(s.uid.Load())
 		if uid < 0 {
 			return nil, errors.New("nobody knows")
 		}
-		return &control.Caller{Identity: procfs.Identity{UID: uid}, PID: os.Getpid()}, nil
+		return &api.Caller{Identity: procfs.Identity{UID: uid}, PID: os.Getpid()}, nil
 	}
 	a := New(c, o)
 	ctx, cancel := context.WithCancel(s.t.Context())
@@ -197,7 +198,7 @@ func (s *modelSite) until(what string, is func() bool) {
 	}
 }
 
-func (s *modelSite) do(q control.Request) *control.Reply {
+func (s *modelSite) do(q api.Request) *api.Reply {
 	s.t.Helper()
 	reply, err := s.client.Do(s.t.Context(), q)
 	if err != nil {
@@ -210,7 +211,7 @@ func sourcesOf(text string) []policy.Source { return []policy.Source{{Path: "tes
 
 func (s *modelSite) apply(groups string) {
 	s.t.Helper()
-	s.do(control.Request{Verb: "apply", Sources: sourcesOf("version: 1\ngroups:\n" + groups)})
+	s.do(api.Request{Verb: "apply", Sources: sourcesOf("version: 1\ngroups:\n" + groups)})
 }
 
 // tasks is the limit on tasks that is in force for a group, "" for none.
@@ -223,7 +224,7 @@ func (s *modelSite) tasks(group string) string {
 	return strings.TrimSpace(text)
 }
 
-func (s *modelSite) status() *control.Status {
+func (s *modelSite) status() *api.Status {
 	s.t.Helper()
 	st, err := s.client.Status(s.t.Context())
 	s.must(err)
@@ -255,7 +256,7 @@ func TestModelVerbsAndLooks(t *testing.T) {
 	if err != nil {
 		t.Errorf("placed: %+v, %v", placed, err)
 	}
-	s.do(control.Request{Verb: "set", Assign: []string{"jobs:tasks=90"}, For: 300 * time.Millisecond})
+	s.do(api.Request{Verb: "set", Assign: []string{"jobs:tasks=90"}, For: 300 * time.Millisecond})
 	if got := s.tasks("jobs"); got != "90" {
 		t.Errorf("after a set the limit is %q, want 90", got)
 	}
@@ -264,7 +265,7 @@ func TestModelVerbsAndLooks(t *testing.T) {
 	if err != nil || len(history) < 2 || history[0].Verb != "apply" {
 		t.Errorf("history: %+v, %v", history, err)
 	}
-	s.do(control.Request{Verb: "release", All: true})
+	s.do(api.Request{Verb: "release", All: true})
 	if got := s.tasks("jobs"); got != "" || in() {
 		t.Errorf("after a release the limit is %q, and the process in %v", got, s.kernel.Membership(pid))
 	}
@@ -275,16 +276,16 @@ func TestModelErrors(t *testing.T) {
 	s := newModelSite(t)
 	s.run(nil)
 	bad := sourcesOf("version: 1\ngroups: {a: {tasks: many}}\n")
-	_, err := s.client.Do(t.Context(), control.Request{Verb: "apply", Sources: bad})
+	_, err := s.client.Do(t.Context(), api.Request{Verb: "apply", Sources: bad})
 	var problems policy.Problems
 	if !errors.As(err, &problems) || len(problems) == 0 {
 		t.Errorf("a policy that is wrong: %T %v", err, err)
 	}
-	_, err = s.client.Do(t.Context(), control.Request{Verb: "set", Assign: []string{"nowhere:tasks=1"}})
-	if err == nil || control.HintOf(err) == "" {
+	_, err = s.client.Do(t.Context(), api.Request{Verb: "set", Assign: []string{"nowhere:tasks=1"}})
+	if err == nil || api.HintOf(err) == "" {
 		t.Errorf("a group that is not there: %v", err)
 	}
-	if _, err := s.client.Do(t.Context(), control.Request{Verb: "dance"}); err == nil {
+	if _, err := s.client.Do(t.Context(), api.Request{Verb: "dance"}); err == nil {
 		t.Error("a verb that is not there is done")
 	}
 	err = s.client.Enter(t.Context(), "jobs", "sh", "")
@@ -316,7 +317,7 @@ func TestModelIsAlone(t *testing.T) {
 		other, err := control.Open(control.Options{State: c.state, Root: s.root, Tree: s.kernel.Tree})
 		s.must(err)
 		err = New(other, Options{Socket: c.socket}).Run(t.Context())
-		if err == nil || !strings.Contains(err.Error(), c.want) || control.HintOf(err) == "" {
+		if err == nil || !strings.Contains(err.Error(), c.want) || api.HintOf(err) == "" {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 		_ = other.Close()
@@ -361,7 +362,7 @@ func TestModelVisitors(t *testing.T) {
 		t.Errorf("without owners the socket has mode %o", mode())
 	}
 	set := func(assign string) error {
-		q := control.Request{Verb: "set", Assign: []string{assign}, For: time.Hour, By: "root"}
+		q := api.Request{Verb: "set", Assign: []string{assign}, For: time.Hour, By: "root"}
 		_, err := s.client.Do(t.Context(), q)
 		return err
 	}
@@ -424,7 +425,7 @@ func TestModelRefusedRequestsAreCounted(t *testing.T) {
 	})
 	const more = 15
 	set := func() error {
-		q := control.Request{Verb: "set", Assign: []string{"jobs:tasks=61"}, For: time.Hour}
+		q := api.Request{Verb: "set", Assign: []string{"jobs:tasks=61"}, For: time.Hour}
 		_, err := s.client.Do(t.Context(), q)
 		if err == nil || strings.Contains(err.Error(), "only root") {
 			t.Fatalf("out of its bounds, and in its group: %v", err)

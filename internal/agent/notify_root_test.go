@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/control"
 	"bulkhead/internal/testhost"
 )
@@ -22,7 +23,7 @@ func TestReadyWhenEverythingIsInForce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.Do(context.Background(),
-		control.Request{Verb: "apply", By: "test",
+		api.Request{Verb: "apply", By: "test",
 			Sources: s.sources("groups:\n  a: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 1}}\n")}); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +53,7 @@ func TestReadyWhenEverythingIsInForce(t *testing.T) {
 	if heard = append(heard, m.heard("STATUS=enforcing revision 2")...); !slices.Contains(heard, "READY=1") {
 		t.Errorf("heard %q", heard)
 	}
-	if _, err := s.try(control.Request{Verb: "apply", Sources: s.sources("groups: 7\n")}); err == nil {
+	if _, err := s.try(api.Request{Verb: "apply", Sources: s.sources("groups: 7\n")}); err == nil {
 		t.Error("a bad policy is applied")
 	}
 	m.heard("RELOADING=1")

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/control"
 	"bulkhead/internal/policy"
@@ -35,13 +36,13 @@ func BenchmarkPlace(b *testing.B) {
 	text := fmt.Sprintf("version: 1\nhost: {root: %s}\ngroups:\n  placed: {match: [{cmdline: '%s'}], cpu: {limit: "+
 		"1}}\n  a: {cpu: {limit: 1}}\n  b: {cpu: {limit: 1}}\n", root, rule)
 	if _, err := c.Do(context.Background(),
-		control.Request{Verb: "apply", By: "benchmark",
+		api.Request{Verb: "apply", By: "benchmark",
 			Sources: []policy.Source{{Path: "place.yaml", Text: text}}}); err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { // after the agent has ended
 		if _, err := c.Do(context.Background(),
-			control.Request{Verb: "release", All: true, By: "benchmark"}); err != nil {
+			api.Request{Verb: "release", All: true, By: "benchmark"}); err != nil {
 			b.Error(err)
 		}
 	})
@@ -89,13 +90,13 @@ func BenchmarkChurn(b *testing.B) {
 	text := fmt.Sprintf("version: 1\nhost: {root: %s}\ngroups:\n  placed: {match: [{cmdline: '%s'}], cpu: {limit: "+
 		"1}}\n", root, rule)
 	if _, err := c.Do(context.Background(),
-		control.Request{Verb: "apply", By: "benchmark",
+		api.Request{Verb: "apply", By: "benchmark",
 			Sources: []policy.Source{{Path: "churn.yaml", Text: text}}}); err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() {
 		if _, err := c.Do(context.Background(),
-			control.Request{Verb: "release", All: true, By: "benchmark"}); err != nil {
+			api.Request{Verb: "release", All: true, By: "benchmark"}); err != nil {
 			b.Error(err)
 		}
 	})
@@ -104,7 +105,7 @@ func BenchmarkChurn(b *testing.B) {
 	if err != nil || client == nil {
 		b.Fatal(err)
 	}
-	events := func() *control.AgentStatus {
+	events := func() *api.AgentStatus {
 		st, err := client.Status(context.Background())
 		if err != nil {
 			b.Fatal(err)

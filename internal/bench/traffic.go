@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"strings"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/bench/sampler"
-	"bulkhead/internal/control"
 	"bulkhead/internal/scenario"
 )
 
 // traffic asks status what the groups have sent and received.
-func (p *systemUnderTest) traffic(ctx context.Context) (map[string]*control.GroupTraffic, error) {
+func (p *systemUnderTest) traffic(ctx context.Context) (map[string]*api.GroupTraffic, error) {
 	out, err := p.do(ctx, "status", "--json")
 	if err != nil {
 		return nil, err
@@ -22,17 +22,17 @@ func (p *systemUnderTest) traffic(ctx context.Context) (map[string]*control.Grou
 }
 
 // parseTraffic picks the traffic out of `status --json`.
-func parseTraffic(text []byte) (map[string]*control.GroupTraffic, error) {
+func parseTraffic(text []byte) (map[string]*api.GroupTraffic, error) {
 	var answer struct {
 		Groups []struct {
-			Group   string                `json:"group"`
-			Traffic *control.GroupTraffic `json:"traffic"`
+			Group   string            `json:"group"`
+			Traffic *api.GroupTraffic `json:"traffic"`
 		} `json:"groups"`
 	}
 	if err := json.Unmarshal(text, &answer); err != nil {
 		return nil, fmt.Errorf("read the status: %w", err)
 	}
-	groups := map[string]*control.GroupTraffic{}
+	groups := map[string]*api.GroupTraffic{}
 	for _, g := range answer.Groups {
 		if g.Traffic != nil {
 			groups[g.Group] = g.Traffic

@@ -11,13 +11,13 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/bench"
 	"bulkhead/internal/bench/load"
 	"bulkhead/internal/bench/neighbour"
 	"bulkhead/internal/bench/process"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
-	"bulkhead/internal/control"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/proof"
 	"bulkhead/internal/scenario"
@@ -75,10 +75,10 @@ func findScenario(name string) (*scenario.Scenario, error) {
 	var problems policy.Problems
 	switch {
 	case errors.As(err, &problems):
-		return nil, &control.Error{Code: control.CodeUsage,
+		return nil, &api.Error{Code: api.CodeUsage,
 			Err: fmt.Errorf("read scenario %q: it has errors\n%w", name, err)}
 	case err != nil:
-		return nil, &control.Error{Code: control.CodeUsage, Err: err,
+		return nil, &api.Error{Code: api.CodeUsage, Err: err,
 			Hint: "`bulkhead bench list` names the scenarios there are; a path holds a slash or ends in .yaml"}
 	}
 	return sc, nil
@@ -91,7 +91,7 @@ func runScenario(ctx context.Context, to *output, sc *scenario.Scenario, o bench
 	result, err := bench.Run(ctx, sc, o)
 	var required *process.RequirementError
 	if errors.As(err, &required) {
-		return nil, &control.Error{Code: control.CodeFailed, Err: err, Hint: required.Hint}
+		return nil, &api.Error{Code: api.CodeFailed, Err: err, Hint: required.Hint}
 	}
 	if err == nil && out != "" {
 		err = result.WriteFiles(out)
@@ -109,7 +109,7 @@ func printProof(to *output, result *proof.Result) error {
 		return fmt.Errorf("print the result: %w", err)
 	}
 	if !result.Held {
-		return exit{int(control.CodeFailed)}
+		return exit{int(api.CodeFailed)}
 	}
 	return nil
 }

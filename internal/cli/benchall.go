@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/bench"
 	"bulkhead/internal/bench/process"
-	"bulkhead/internal/control"
 	"bulkhead/internal/proof"
 	"bulkhead/internal/scenario"
 )
@@ -53,7 +53,7 @@ failed, if its shape did not hold, or if none ran.`,
 				return fmt.Errorf("print the results: %w", err)
 			}
 			if !good || !ran {
-				return exit{int(control.CodeFailed)}
+				return exit{int(api.CodeFailed)}
 			}
 			return nil
 		},
@@ -98,7 +98,7 @@ func tally(outcomes []proof.Outcome) (good, ran bool) {
 func outcomeOf(name string, result *proof.Result, err error) proof.Outcome {
 	outcome := proof.Outcome{Scenario: name}
 	var required *process.RequirementError
-	var hinted *control.Error
+	var hinted *api.Error
 	switch {
 	case err == nil:
 		outcome.Result = result
@@ -139,14 +139,14 @@ how much B differs from A, and whether that is more than the rounds of each diff
 			for i, path := range args {
 				r, err := proof.ReadFile(path)
 				if err != nil {
-					return &control.Error{Code: control.CodeUsage, Err: err,
+					return &api.Error{Code: api.CodeUsage, Err: err,
 						Hint: "`bulkhead bench SCENARIO --out DIR` writes such files"}
 				}
 				results[i] = r
 			}
 			c, err := proof.Compare(results[0], results[1])
 			if err != nil {
-				return &control.Error{Code: control.CodeUsage, Err: err, Hint: "compare two results of one scenario"}
+				return &api.Error{Code: api.CodeUsage, Err: err, Hint: "compare two results of one scenario"}
 			}
 			if to.json {
 				return to.printJSON(c)

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"testing"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/bench/process"
-	"bulkhead/internal/control"
 	"bulkhead/internal/proof"
 )
 
@@ -14,7 +14,7 @@ import (
 func TestOutcomeOf(t *testing.T) {
 	required := func(reach process.Reach) error {
 		err := &process.RequirementError{Reason: "no", Hint: "do", Reach: reach}
-		return &control.Error{Code: control.CodeFailed, Err: fmt.Errorf("run: %w", err), Hint: err.Hint}
+		return &api.Error{Code: api.CodeFailed, Err: fmt.Errorf("run: %w", err), Hint: err.Hint}
 	}
 	result := &proof.Result{Scenario: "x"}
 	for name, tt := range map[string]struct {

@@ -5,9 +5,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
-	"bulkhead/internal/control"
 	"bulkhead/internal/host"
 )
 
@@ -35,13 +35,13 @@ func (ch *change) migration(c *cobra.Command) {
 	c.Flags().BoolVar(&ch.migrate, "migrate", false, "change NUMA nodes of groups that have memory on those they lose")
 }
 
-func (ch *change) request(verb string) control.Request {
-	return control.Request{Verb: verb, Reason: ch.reason, DryRun: ch.dryRun, Force: ch.force, ConfirmWithin: ch.confirm,
+func (ch *change) request(verb string) api.Request {
+	return api.Request{Verb: verb, Reason: ch.reason, DryRun: ch.dryRun, Force: ch.force, ConfirmWithin: ch.confirm,
 		Migrate: ch.migrate}
 }
 
 // change has a verb done and prints what it did.
-func (s *session) change(cmd *cobra.Command, q control.Request) error {
+func (s *session) change(cmd *cobra.Command, q api.Request) error {
 	reply, _, err := s.do(cmd.Context(), q)
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ func (s *session) change(cmd *cobra.Command, q control.Request) error {
 }
 
 // printReply prints what a changing verb did, or with --dry-run would do.
-func (s *session) printReply(r *control.Reply, q control.Request) error {
+func (s *session) printReply(r *api.Reply, q api.Request) error {
 	if s.json {
 		r.Plan.Steps = render.OrEmpty(r.Plan.Steps)
 		return s.printJSON(r)

@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"bulkhead/internal/agent"
+	"bulkhead/internal/api"
 	"bulkhead/internal/apply"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
@@ -51,7 +52,7 @@ func Main(args []string, end func(code int)) int {
 		if onlyReads(args) {
 			time.Sleep(graceTime)
 			render.Println(os.Stderr, "bulkhead: interrupted")
-			end(int(control.CodeFailed))
+			end(int(api.CodeFailed))
 		}
 	})()
 	return runVerb(ctx, args, os.Stdin, os.Stdout, os.Stderr)
@@ -104,10 +105,10 @@ func (o *output) report(err error) int {
 		_, _ = io.WriteString(render.Printable(o.stderr, 0), err.Error())
 		render.Printf(o.err, "\nbulkhead: %s; nothing was changed\n",
 			render.Count(len(problems), "problem", "problems"))
-		return int(control.CodeUsage)
+		return int(api.CodeUsage)
 	}
 	render.Error(o.err, err)
-	if hint := control.HintOf(err); hint != "" {
+	if hint := api.HintOf(err); hint != "" {
 		render.Printf(o.err, "hint: %s\n", hint)
 	}
 	var refused *apply.RefusedError
@@ -126,9 +127,9 @@ func (o *output) report(err error) int {
 	var wrong *usage.Error
 	if errors.As(err, &wrong) {
 		render.Printf(o.err, "hint: `%s --help` shows how\n", wrong.Command)
-		return int(control.CodeUsage)
+		return int(api.CodeUsage)
 	}
-	return int(control.CodeOf(err))
+	return int(api.CodeOf(err))
 }
 
 // The headings under which the verbs are listed.

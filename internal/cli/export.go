@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
-	"bulkhead/internal/control"
 	"bulkhead/internal/convert/libcgroup"
 	"bulkhead/internal/convert/unitfile"
 	"bulkhead/internal/policy"
@@ -105,7 +105,7 @@ func exportSliceCmd(s *session) *cobra.Command {
 func writeFiles(dir string, files []policy.Source) error {
 	for _, f := range files {
 		if _, err := os.Lstat(filepath.Join(dir, f.Path)); err == nil {
-			return &control.Error{Code: control.CodeFailed,
+			return &api.Error{Code: api.CodeFailed,
 				Err:  fmt.Errorf("write %q: it is there already", filepath.Join(dir, f.Path)),
 				Hint: "export into an empty directory, compare, and move the files"}
 		}

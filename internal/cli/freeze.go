@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/control"
@@ -70,7 +71,7 @@ func outside(ctx context.Context, s *session, groups []string) error {
 		return nil
 	}
 	defer c.Close()
-	if err := c.Outside(ctx, groups); control.CodeOf(err) == control.CodeRefused {
+	if err := c.Outside(ctx, groups); api.CodeOf(err) == api.CodeRefused {
 		return err
 	}
 	return nil

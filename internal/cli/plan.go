@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
-	"bulkhead/internal/control"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/yamlform"
@@ -47,7 +47,7 @@ undo; limits that this host cannot hold; and each group's effective share of the
 					plan.Render(v.Plan, plan.RenderOptions{Facts: v.Facts, Root: v.Policy.Host.Root}))
 			}
 			if err == nil && exitCode && len(v.Plan.Steps) > 0 {
-				return exit{int(control.CodeChanges)}
+				return exit{int(api.CodeChanges)}
 			}
 			return err
 		},

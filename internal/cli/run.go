@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"bulkhead/internal/agent"
+	"bulkhead/internal/api"
 	"bulkhead/internal/cli/command"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/control"
@@ -118,7 +119,7 @@ func (r *run) enter(ctx context.Context, group, command string) error {
 		}
 	}
 	if err == nil && euid() != 0 {
-		err = &control.Error{Code: control.CodeFailed, Err: errors.New("run needs root"), Hint: ownerHint}
+		err = &api.Error{Code: api.CodeFailed, Err: errors.New("run needs root"), Hint: ownerHint}
 	}
 	if err != nil {
 		return r.notEntered(err)
@@ -136,10 +137,10 @@ func (r *run) enter(ctx context.Context, group, command string) error {
 // notEntered says why a group could not be entered, with a code that tells this from the command's own status. A
 // mistake in the arguments keeps the code it has everywhere.
 func (r *run) notEntered(err error) error {
-	if code := r.report(err); code != int(control.CodeUsage) {
+	if code := r.report(err); code != int(api.CodeUsage) {
 		return exit{codeNotEntered}
 	}
-	return exit{int(control.CodeUsage)}
+	return exit{int(api.CodeUsage)}
 }
 
 // cannotRun says why a command cannot be started, with env(1)'s exit code.

@@ -12,6 +12,7 @@ import (
 	"strconv"
 
 	"bulkhead/internal/agent"
+	"bulkhead/internal/api"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/control"
 	"bulkhead/internal/policy"
@@ -62,7 +63,7 @@ func (s *session) open() (*control.Controller, error) {
 	atSteps(&o)
 	c, err := control.Open(o)
 	if errors.Is(err, fs.ErrPermission) && euid() != 0 {
-		return nil, &control.Error{Code: control.CodeFailed, Err: err, Hint: "only root may read it: run it with sudo"}
+		return nil, &api.Error{Code: api.CodeFailed, Err: err, Hint: "only root may read it: run it with sudo"}
 	}
 	if err != nil {
 		return nil, err
@@ -96,18 +97,18 @@ func needRoot(verb string) error {
 	if euid() == 0 {
 		return nil
 	}
-	return &control.Error{Code: control.CodeFailed, Err: fmt.Errorf("%s needs root", verb), Hint: "run it with sudo"}
+	return &api.Error{Code: api.CodeFailed, Err: fmt.Errorf("%s needs root", verb), Hint: "run it with sudo"}
 }
 
 // do has a changing verb done, by the agent when one runs on the same state directory.
-func (s *session) do(ctx context.Context, q control.Request) (*control.Reply, bool, error) {
+func (s *session) do(ctx context.Context, q api.Request) (*api.Reply, bool, error) {
 	q.By = who()
 	running, err := s.agent(ctx)
 	if err != nil {
 		return nil, false, err
 	}
 	if running == nil && euid() != 0 {
-		return nil, false, &control.Error{Code: control.CodeFailed, Err: fmt.Errorf("%s needs root", q.Verb),
+		return nil, false, &api.Error{Code: api.CodeFailed, Err: fmt.Errorf("%s needs root", q.Verb),
 			Hint: ownerHint}
 	}
 	if running != nil {

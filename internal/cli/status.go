@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
-	"bulkhead/internal/control"
 )
 
 // statusFlags are the flags of status.
@@ -32,7 +32,7 @@ is not in force, 7 everything is released, 8 a change was interrupted, 9 new pro
 are not placed.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, groups []string) error {
-			var before *control.Status
+			var before *api.Status
 			var at time.Time
 			for {
 				st, err := readStatus(cmd.Context(), s)
@@ -82,9 +82,9 @@ are not placed.`,
 }
 
 // only keeps the named groups and those below them, all of them when none is named.
-func only(st *control.Status, names []string) error {
+func only(st *api.Status, names []string) error {
 	var known, kept []string
-	st.Groups = slices.DeleteFunc(st.Groups, func(g control.GroupStatus) bool {
+	st.Groups = slices.DeleteFunc(st.Groups, func(g api.GroupStatus) bool {
 		known = append(known, g.Group)
 		return len(names) > 0 && !slices.ContainsFunc(names, func(n string) bool {
 			return g.Group == n || strings.HasPrefix(g.Group, n+"/")
@@ -94,13 +94,13 @@ func only(st *control.Status, names []string) error {
 		kept = append(kept, g.Group)
 	}
 	if i := slices.IndexFunc(names, func(n string) bool { return !slices.Contains(kept, n) }); i >= 0 {
-		return control.NoGroup(names[i], known)
+		return api.NoGroup(names[i], known)
 	}
 	return nil
 }
 
 // readStatus asks the agent, or looks itself when none runs.
-func readStatus(ctx context.Context, s *session) (*control.Status, error) {
+func readStatus(ctx context.Context, s *session) (*api.Status, error) {
 	running, err := s.agent(ctx)
 	if err != nil {
 		return nil, err

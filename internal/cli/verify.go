@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cli/render"
-	"bulkhead/internal/control"
 	"bulkhead/internal/verify"
 )
 
@@ -41,14 +41,14 @@ Exit code 4: a limit is not enforced; 7: everything is released; 8: a change was
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case o.listen != "" && (o.probe || len(args) > 0):
-				return &control.Error{Code: control.CodeUsage,
+				return &api.Error{Code: api.CodeUsage,
 					Err: errors.New("--listen is all that it does: it goes without --probe and groups")}
 			case o.listen != "":
 				return listen(cmd.Context(), s.out, o.listen)
 			case o.probe:
 				return measure(cmd.Context(), s, args, o)
 			case o.dryRun || o.inside || o.destructive || o.peer != "":
-				return &control.Error{Code: control.CodeUsage,
+				return &api.Error{Code: api.CodeUsage,
 					Err: errors.New("--dry-run, --inside, --destructive and --peer go with --probe")}
 			}
 			c, err := s.open()
@@ -99,7 +99,7 @@ func (o *output) verdict(v any, bad bool, text func()) error {
 		return err
 	}
 	if bad {
-		return exit{int(control.CodeVerify)}
+		return exit{int(api.CodeVerify)}
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/testhost"
@@ -34,11 +35,11 @@ func BenchmarkPassNothingToDo(b *testing.B) {
 	}
 	defer c.Close()
 	sources := manyGroups(root, 200)
-	if _, err := c.Do(context.Background(), Request{Verb: "apply", Sources: sources, By: "benchmark"}); err != nil {
+	if _, err := c.Do(context.Background(), api.Request{Verb: "apply", Sources: sources, By: "benchmark"}); err != nil {
 		b.Fatal(err)
 	}
 	defer func() {
-		if _, err := c.Do(context.Background(), Request{Verb: "release", All: true, By: "benchmark"}); err != nil {
+		if _, err := c.Do(context.Background(), api.Request{Verb: "release", All: true, By: "benchmark"}); err != nil {
 			b.Error(err)
 		}
 	}()

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/blockdev"
@@ -16,22 +16,7 @@ import (
 	"bulkhead/internal/policy"
 	"bulkhead/internal/snapshot"
 	"bulkhead/internal/state"
-	"bulkhead/internal/terminal"
 )
-
-// Caller is who asks an agent and is not root: the process at the other end of its socket, as the kernel vouches for it
-// (unix(7), SO_PEERCRED), with the Unix groups that the process is in.
-type Caller struct {
-	procfs.Identity
-
-	PID int
-}
-
-// is says whether an owner of a group is the caller: by user, or by one of its Unix groups. Root's own user and group
-// are no owner, and neither is a name that this host does not know.
-func (c *Caller) is(o policy.Owner) bool {
-	return o.UID != 0 && c.UID == o.UID || o.GID != 0 && slices.Contains(c.Groups, o.GID)
-}
 
 // admitted is who may ask the agent anything beside root: owners who may do something with a group, and readers.
 type admitted struct {
@@ -61,67 +46,29 @@ func (c *Controller) OpenToOthers() bool {
 
 // Admits says whether a caller owns any group, and whether it may read what is in force, as of the agent's last look.
 // What an owner may do is decided anew, by the policy in force, when it is asked for.
-func (c *Controller) Admits(who Caller) (owns, reads bool) {
+func (c *Controller) Admits(who api.Caller) (owns, reads bool) {
 	a := c.entrance.now.Load()
 	if a == nil {
 		return false, false
 	}
-	owns = slices.ContainsFunc(a.owners, who.is)
+	owns = slices.ContainsFunc(a.owners, who.Is)
 	return owns, a.readers == policy.ReadEveryone || owns && a.readers != policy.ReadRoot
 }
 
-// ownersVerbs are those that an owner may ask for. Run is asked for by Enter.
-var ownersVerbs = []string{"set", "unset", "move", "move-back", "freeze", "thaw"}
-
-// The most that one request of an owner may hold, and how long an owner may stop a group.
-const (
-	mostWords        = 100
-	mostText         = 1 << 10
-	longestOwnFreeze = 24 * time.Hour
-)
-
-// validateCaller says what an owner cannot ask for at all: verbs that are about the whole host, what keeps others from
-// changing it, and what gets past a refusal. Only a freeze may be forced: whoever may stop a database of its own knows
-// that it is one.
-func (r Request) validateCaller() error {
-	if r.Caller == nil {
-		return nil
-	}
-	words := len(r.Assign) + len(r.Groups) + len(r.PIDs)
-	switch {
-	case words > mostWords || len(r.Reason)+len(r.On)+len(strings.Join(r.Assign, ""))+len(strings.Join(r.Groups, ""))+
-		len(r.Group) > mostText:
-		return fail(CodeRefused, "ask for less at once",
-			"%s: the history keeps what owners ask for, up to %d groups, limits and processes and %d bytes", r.Verb,
-			mostWords, mostText)
-	case terminal.Printable(r.Reason) != r.Reason:
-		return fail(CodeUsage, "give one line of text", "--reason holds control characters")
-	case r.Verb == "freeze" && r.For > longestOwnFreeze:
-		return fail(CodeRefused, "root may stop it for longer", "an owner stops a group for at most %s",
-			longestOwnFreeze)
-	case !slices.Contains(ownersVerbs, r.Verb):
-		return fail(CodeRefused, "run it with sudo", "only root may %s", r.Verb)
-	case r.Force && r.Verb != "freeze", r.Migrate, r.ConfirmWithin != 0:
-		return fail(CodeRefused, "run it with sudo, or leave them out",
-			"only root may use --force, --migrate and --confirm-within with %s", r.Verb)
-	}
-	return nil
-}
-
 // may refuses what the policy in force gives a caller no right to; root, which is no caller, may do everything.
-func (c *Caller) may(v *View, group string, right policy.Right) error {
-	if c == nil || len(c.rights(v, group, right)) > 0 {
+func may(c *api.Caller, v *View, group string, right policy.Right) error {
+	if c == nil || len(rights(c, v, group, right)) > 0 {
 		return nil
 	}
-	return fail(CodeRefused, "the policy says who may, as `owner` of the group; root may in any case",
+	return api.Errorf(api.CodeRefused, "the policy says who may, as `owner` of the group; root may in any case",
 		"uid %d may not %s in group %q", c.UID, right, group)
 }
 
 // rights are the owners of a group that the caller is and that have a right.
-func (c *Caller) rights(v *View, group string, right policy.Right) (rights []policy.Owner) {
+func rights(c *api.Caller, v *View, group string, right policy.Right) (rights []policy.Owner) {
 	for _, g := range v.Classified.Groups {
 		for _, o := range g.Owner {
-			if g.Path == group && c.is(o) && o.Has(right) {
+			if g.Path == group && c.Is(o) && o.Has(right) {
 				rights = append(rights, o)
 			}
 		}
@@ -130,14 +77,14 @@ func (c *Caller) rights(v *View, group string, right policy.Right) (rights []pol
 }
 
 // maySet refuses a value outside the bounds that the policy in force gives the caller.
-func (c *Caller) maySet(v *View, group string, s policy.Setting) error {
+func maySet(c *api.Caller, v *View, group string, s policy.Setting) error {
 	if c == nil {
 		return nil
 	}
-	if err := c.mayName(v, group, s); err != nil {
+	if err := mayName(c, v, group, s); err != nil {
 		return err
 	}
-	owners := c.rights(v, group, policy.MaySet)
+	owners := rights(c, v, group, policy.MaySet)
 	if snapshot.MaySet(owners, s, v.Facts) {
 		return nil
 	}
@@ -148,16 +95,17 @@ func (c *Caller) maySet(v *View, group string, s policy.Setting) error {
 		}
 	}
 	if len(bounds) == 0 {
-		return fail(CodeRefused, "its `owner` has bounds for what may be set; root may set anything",
+		return api.Errorf(api.CodeRefused, "its `owner` has bounds for what may be set; root may set anything",
 			"uid %d may not set %s of group %q", c.UID, s.Key, group)
 	}
-	return fail(CodeRefused, fmt.Sprintf("uid %d may set it within %s", c.UID, bounds[0]), "%s:%s=%s is out of bounds",
+	return api.Errorf(api.CodeRefused, fmt.Sprintf("uid %d may set it within %s", c.UID, bounds[0]),
+		"%s:%s=%s is out of bounds",
 		group, s.Key, s.Value)
 }
 
 // mayName refuses paths but the nodes of devices that the kernel lists and those that the policy names for the group:
 // root would tell whether they exist, and whoever owns one could take it away. /dev/shm is for everybody to write to.
-func (c *Caller) mayName(v *View, group string, s policy.Setting) error {
+func mayName(c *api.Caller, v *View, group string, s policy.Setting) error {
 	node := func(d blockdev.Device) bool { return "/dev/"+strings.ReplaceAll(d.Name, "!", "/") == s.On }
 	if !strings.HasPrefix(s.On, "/") || slices.ContainsFunc(v.Facts.Devices, node) {
 		return nil
@@ -168,7 +116,8 @@ func (c *Caller) mayName(v *View, group string, s policy.Setting) error {
 			return nil
 		}
 	}
-	return fail(CodeRefused, "name the device, /dev/sdb or 8:16, or a path that the policy names for the group",
+	return api.Errorf(api.CodeRefused,
+		"name the device, /dev/sdb or 8:16, or a path that the policy names for the group",
 		"uid %d may not name the path %s", c.UID, s.On)
 }
 
@@ -176,7 +125,7 @@ func (c *Caller) mayName(v *View, group string, s policy.Setting) error {
 const mostOwned = 64
 
 // mayReplace refuses an owner to lay something over what root has set for the same limit, or to take that away.
-func (c *Caller) mayReplace(overrides []state.Override, group string, key policy.Key) error {
+func mayReplace(c *api.Caller, overrides []state.Override, group string, key policy.Key) error {
 	if c == nil {
 		return nil
 	}
@@ -190,7 +139,8 @@ func (c *Caller) mayReplace(overrides []state.Override, group string, key policy
 		}
 	}
 	if own >= mostOwned {
-		return fail(CodeRefused, "unset some", "%d limits of group %q are set by its owners already", own, group)
+		return api.Errorf(api.CodeRefused, "unset some", "%d limits of group %q are set by its owners already", own,
+			group)
 	}
 	return nil
 }
@@ -210,7 +160,7 @@ func sameFile(a, b policy.Key) bool {
 func setByRoot(overrides []state.Override, group string, key policy.Key) error {
 	for _, o := range overrides {
 		if o.Group == group && sameFile(o.Key, key) && o.Owner == 0 {
-			return fail(CodeRefused, "ask whoever did; `bulkhead status` shows until when it holds",
+			return api.Errorf(api.CodeRefused, "ask whoever did; `bulkhead status` shows until when it holds",
 				"%s:%s was set by %s", o.Group, o.Key, o.By)
 		}
 	}
@@ -219,24 +169,24 @@ func setByRoot(overrides []state.Override, group string, key policy.Key) error {
 
 // mayTake refuses to move processes that are not the caller's alone, or that are in a group out of which the caller may
 // not bring them: root put them under its limits.
-func (c *Caller) mayTake(v *View, h *host.Host, procs ...procfs.Process) error {
+func mayTake(c *api.Caller, v *View, h *host.Host, procs ...procfs.Process) error {
 	if c == nil {
 		return nil
 	}
 	for _, p := range procs {
 		whose, err := h.Proc.Identity(p.PID)
 		if errors.Is(err, procfs.ErrExited) || err == nil && !h.Proc.Alive(p.ID) {
-			return fail(CodeUsage, "", "process %d (%s) has ended", p.PID, p.Comm)
+			return api.Errorf(api.CodeUsage, "", "process %d (%s) has ended", p.PID, p.Comm)
 		}
 		if err != nil {
-			return fail(CodeFailed, "", "whose is process %d: %w", p.PID, err)
+			return api.Errorf(api.CodeFailed, "", "whose is process %d: %w", p.PID, err)
 		}
 		if whose.UID != c.UID || !whose.Sole {
-			return fail(CodeRefused, "an owner moves its own processes alone",
+			return api.Errorf(api.CodeRefused, "an owner moves its own processes alone",
 				"process %d (%s) is not that of uid %d alone", p.PID, p.Comm, c.UID)
 		}
 		for _, at := range groupsAround(v, p) {
-			if err := c.may(v, at, policy.MayMove); err != nil {
+			if err := may(c, v, at, policy.MayMove); err != nil {
 				return fmt.Errorf("take process %d (%s) out of its group: %w", p.PID, p.Comm, err)
 			}
 		}
@@ -265,26 +215,18 @@ func groupsAround(v *View, p procfs.Process) []string {
 	return groups
 }
 
-// uid is the caller's user id; root, which is no caller, has 0.
-func (c *Caller) uid() int {
-	if c == nil {
-		return 0
-	}
-	return c.UID
-}
-
 // mayRefreeze refuses an owner to change the end of a freeze that root began.
-func (c *Caller) mayRefreeze(freezes []state.Freeze, group string) error {
+func mayRefreeze(c *api.Caller, freezes []state.Freeze, group string) error {
 	for _, f := range freezes {
 		if c != nil && f.Group == group && f.Owner == 0 {
-			return fail(CodeRefused, "root may `bulkhead thaw` it", "group %q was frozen by %s", group, f.By)
+			return api.Errorf(api.CodeRefused, "root may `bulkhead thaw` it", "group %q was frozen by %s", group, f.By)
 		}
 	}
 	return nil
 }
 
 // mayThaw refuses an owner to end a freeze of a group that is not its own, or that root began.
-func (c *Controller) mayThaw(ctx context.Context, r Request, s *state.Documents) error {
+func (c *Controller) mayThaw(ctx context.Context, r api.Request, s *state.Documents) error {
 	if r.Caller == nil {
 		return nil
 	}
@@ -293,8 +235,8 @@ func (c *Controller) mayThaw(ctx context.Context, r Request, s *state.Documents)
 		return err
 	}
 	for _, group := range r.Groups {
-		if err := errors.Join(r.Caller.may(v, group, policy.MayFreeze),
-			r.Caller.mayRefreeze(s.Freezes, group)); err != nil {
+		if err := errors.Join(may(r.Caller, v, group, policy.MayFreeze),
+			mayRefreeze(r.Caller, s.Freezes, group)); err != nil {
 			return err
 		}
 	}
@@ -303,7 +245,7 @@ func (c *Controller) mayThaw(ctx context.Context, r Request, s *state.Documents)
 
 // mayUnset refuses an owner to take away what is set for a group of others, or what root has set.
 func (c *Controller) mayUnset(
-	ctx context.Context, r Request, overrides []state.Override, group string, key policy.Key,
+	ctx context.Context, r api.Request, overrides []state.Override, group string, key policy.Key,
 ) error {
 	if r.Caller == nil {
 		return nil
@@ -312,14 +254,14 @@ func (c *Controller) mayUnset(
 	if err != nil {
 		return err
 	}
-	if err := r.Caller.may(v, group, policy.MaySet); err != nil {
+	if err := may(r.Caller, v, group, policy.MaySet); err != nil {
 		return err
 	}
 	return setByRoot(overrides, group, key)
 }
 
 // mayTakeBack refuses an owner to let processes go that are not its own.
-func (c *Controller) mayTakeBack(ctx context.Context, r Request, procs []procfs.Process) error {
+func (c *Controller) mayTakeBack(ctx context.Context, r api.Request, procs []procfs.Process) error {
 	if r.Caller == nil {
 		return nil
 	}
@@ -327,5 +269,5 @@ func (c *Controller) mayTakeBack(ctx context.Context, r Request, procs []procfs.
 	if err != nil {
 		return err
 	}
-	return r.Caller.mayTake(v, c.Host, procs...)
+	return mayTake(r.Caller, v, c.Host, procs...)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/blockdev"
@@ -35,8 +36,8 @@ func (m *machine) by(id procfs.ID, uids string) procfs.ID {
 const shopOwner = 54321
 
 // shop is a caller who owns one of three groups.
-func shop(groups ...int) *Caller {
-	return &Caller{Identity: procfs.Identity{UID: shopOwner, Groups: groups, Sole: true}}
+func shop(groups ...int) *api.Caller {
+	return &api.Caller{Identity: procfs.Identity{UID: shopOwner, Groups: groups, Sole: true}}
 }
 
 const owned = `groups:
@@ -55,7 +56,7 @@ func TestOwnersNameDevicesOfTheKernel(t *testing.T) {
 		"/dev/sdc": false, "/dev/shm/link": false, "/dev/null": false, "/dev/./sdb": false, "/root/.bashrc": false,
 		"/dev/../etc/shadow": false,
 	} {
-		err := shop().mayName(v, "shop", policy.Setting{On: on})
+		err := mayName(shop(), v, "shop", policy.Setting{On: on})
 		if want := "uid 54321 may not name the path " + on; err == nil != may || err != nil && err.Error() != want {
 			t.Errorf("%s: %v", on, err)
 		}
@@ -67,39 +68,41 @@ func TestOwnersAsk(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string
-		q     Request
-		by    *Caller
+		q     api.Request
+		by    *api.Caller
 		wrong string // in the error; "" is done
 	}{
-		{"within bounds", Request{Verb: "set", Assign: []string{"shop:cpu.limit=2"}}, shop(), ""},
-		{"out of bounds", Request{Verb: "set", Assign: []string{"shop:cpu.limit=2.1"}}, shop(),
+		{"within bounds", api.Request{Verb: "set", Assign: []string{"shop:cpu.limit=2"}}, shop(), ""},
+		{"out of bounds", api.Request{Verb: "set", Assign: []string{"shop:cpu.limit=2.1"}}, shop(),
 			"shop:cpu.limit=2.1 is out of bounds"},
-		{"below", Request{Verb: "set", Assign: []string{"shop:cpu.limit=0.4"}}, shop(), "out of bounds"},
-		{"no limit at all", Request{Verb: "set", Assign: []string{"shop:cpu.limit=max"}}, shop(), "out of bounds"},
-		{"half of it", Request{Verb: "set", Assign: []string{"shop:cpu.limit=1.5", "shop:tasks=201"}}, shop(),
+		{"below", api.Request{Verb: "set", Assign: []string{"shop:cpu.limit=0.4"}}, shop(), "out of bounds"},
+		{"no limit at all", api.Request{Verb: "set", Assign: []string{"shop:cpu.limit=max"}}, shop(), "out of bounds"},
+		{"half of it", api.Request{Verb: "set", Assign: []string{"shop:cpu.limit=1.5", "shop:tasks=201"}}, shop(),
 			"out of bounds"},
-		{"a percentage within", Request{Verb: "set", Assign: []string{"shop:memory.max=10%"}}, shop(), ""},
-		{"a percentage beyond", Request{Verb: "set", Assign: []string{"shop:memory.max=90%"}}, shop(), "out of bounds"},
-		{"a limit without bounds", Request{Verb: "set", Assign: []string{"shop:cpu.weight=10000"}}, shop(),
+		{"a percentage within", api.Request{Verb: "set", Assign: []string{"shop:memory.max=10%"}}, shop(), ""},
+		{"a percentage beyond", api.Request{Verb: "set", Assign: []string{"shop:memory.max=90%"}}, shop(),
+			"out of bounds"},
+		{"a limit without bounds", api.Request{Verb: "set", Assign: []string{"shop:cpu.weight=10000"}}, shop(),
 			"may not set cpu.weight"},
-		{"another's", Request{Verb: "set", Assign: []string{"strict:cpu.limit=1"}}, shop(),
+		{"another's", api.Request{Verb: "set", Assign: []string{"strict:cpu.limit=1"}}, shop(),
 			`may not set in group "strict"`},
-		{"and another's", Request{Verb: "set", Assign: []string{"shop:cpu.limit=1", "team:cpu.limit=1"}}, shop(),
+		{"and another's", api.Request{Verb: "set", Assign: []string{"shop:cpu.limit=1", "team:cpu.limit=1"}}, shop(),
 			`may not set in group "team"`},
-		{"by a Unix group", Request{Verb: "set", Assign: []string{"team:cpu.limit=4"}}, shop(54330), ""},
-		{"what it may not", Request{Verb: "freeze", Groups: []string{"team"}, For: time.Minute}, shop(54330),
+		{"by a Unix group", api.Request{Verb: "set", Assign: []string{"team:cpu.limit=4"}}, shop(54330), ""},
+		{"what it may not", api.Request{Verb: "freeze", Groups: []string{"team"}, For: time.Minute}, shop(54330),
 			`may not freeze in group "team"`},
-		{"forced", Request{Verb: "set", Assign: []string{"shop:cpu.limit=1"}, Force: true, Reason: "hurry"}, shop(),
+		{"forced", api.Request{Verb: "set", Assign: []string{"shop:cpu.limit=1"}, Force: true, Reason: "hurry"}, shop(),
 			"only root may use --force"},
-		{"on trial", Request{Verb: "set", Assign: []string{"shop:cpu.limit=1"}, ConfirmWithin: time.Minute}, shop(),
+		{"on trial", api.Request{Verb: "set", Assign: []string{"shop:cpu.limit=1"}, ConfirmWithin: time.Minute}, shop(),
 			"only root may use"},
-		{"everything", Request{Verb: "release", All: true}, shop(), "only root may release"},
-		{"a policy", Request{Verb: "apply"}, shop(), "say which policy"},
-		{"its group", Request{Verb: "release", Groups: []string{"shop"}}, shop(), "only root may release"},
-		{"back", Request{Verb: "rollback"}, shop(), "only root may rollback"},
-		{"keep it", Request{Verb: "confirm"}, shop(), "only root may confirm"},
-		{"a freeze", Request{Verb: "freeze", Groups: []string{"shop"}, For: time.Minute}, shop(), ""},
-		{"root's own user id", Request{Verb: "set", Assign: []string{"strict:cpu.limit=1"}}, &Caller{}, "may not set"},
+		{"everything", api.Request{Verb: "release", All: true}, shop(), "only root may release"},
+		{"a policy", api.Request{Verb: "apply"}, shop(), "say which policy"},
+		{"its group", api.Request{Verb: "release", Groups: []string{"shop"}}, shop(), "only root may release"},
+		{"back", api.Request{Verb: "rollback"}, shop(), "only root may rollback"},
+		{"keep it", api.Request{Verb: "confirm"}, shop(), "only root may confirm"},
+		{"a freeze", api.Request{Verb: "freeze", Groups: []string{"shop"}, For: time.Minute}, shop(), ""},
+		{"root's own user id", api.Request{Verb: "set", Assign: []string{"strict:cpu.limit=1"}}, &api.Caller{},
+			"may not set"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := newMachine(t, "252")
@@ -125,17 +128,17 @@ func TestOwnersAsk(t *testing.T) {
 func TestOwnersLeaveRootsAlone(t *testing.T) {
 	m := newMachine(t, "252")
 	m.apply(owned)
-	asks := func(q Request, wrong string) {
+	asks := func(q api.Request, wrong string) {
 		t.Helper()
 		q.Caller, q.By = shop(), "shop"
 		_, err := m.do(q)
 		if wrong == "" && err != nil || wrong != "" &&
-			(err == nil || !strings.Contains(err.Error(), wrong) || CodeOf(err) != CodeRefused) {
+			(err == nil || !strings.Contains(err.Error(), wrong) || api.CodeOf(err) != api.CodeRefused) {
 			t.Errorf("%s %v: %v, want %q", q.Verb, q.Assign, err, wrong)
 		}
 	}
-	set := func(text string) Request { return Request{Verb: "set", By: "root", Assign: []string{text}} }
-	unset := func(text string) Request { return Request{Verb: "unset", Assign: []string{text}} }
+	set := func(text string) api.Request { return api.Request{Verb: "set", By: "root", Assign: []string{text}} }
+	unset := func(text string) api.Request { return api.Request{Verb: "unset", Assign: []string{text}} }
 	asks(set("shop:cpu.limit=2"), "")
 	asks(unset("shop:cpu.limit"), "")
 	if _, err := m.do(set("shop:cpu.limit=0.6")); err != nil {
@@ -148,8 +151,8 @@ func TestOwnersLeaveRootsAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	asks(unset("shop:tasks"), "was set by test")
-	freeze := Request{Verb: "freeze", By: "root", Groups: []string{"shop"}, For: time.Hour}
-	thaw := Request{Verb: "thaw", Groups: []string{"shop"}}
+	freeze := api.Request{Verb: "freeze", By: "root", Groups: []string{"shop"}, For: time.Hour}
+	thaw := api.Request{Verb: "thaw", Groups: []string{"shop"}}
 	asks(freeze, "")
 	asks(thaw, "")
 	if _, err := m.do(freeze); err != nil {
@@ -173,7 +176,7 @@ func TestOwnersMoveTheirOwn(t *testing.T) {
 	m.apply(owned)
 	asks := func(group string, id procfs.ID, wrong string) {
 		t.Helper()
-		_, err := m.do(Request{Verb: "move", Group: group, PIDs: []int{id.PID}, Caller: shop(54330)})
+		_, err := m.do(api.Request{Verb: "move", Group: group, PIDs: []int{id.PID}, Caller: shop(54330)})
 		if wrong == "" && err != nil || wrong != "" && (err == nil || !strings.Contains(err.Error(), wrong)) {
 			t.Errorf("into %s: %v, want %q", group, err, wrong)
 		}
@@ -186,11 +189,11 @@ func TestOwnersMoveTheirOwn(t *testing.T) {
 	if at := m.where(held); !strings.Contains(at, "strict") {
 		t.Errorf("it is in %s", at)
 	}
-	if _, err := m.do(Request{Verb: "move", Group: "strict", PIDs: []int{theirs.PID}}); err != nil {
+	if _, err := m.do(api.Request{Verb: "move", Group: "strict", PIDs: []int{theirs.PID}}); err != nil {
 		t.Fatal(err)
 	}
 	back := func(id procfs.ID) error {
-		_, err := m.do(Request{Verb: "move-back", PIDs: []int{id.PID}, Caller: shop()})
+		_, err := m.do(api.Request{Verb: "move-back", PIDs: []int{id.PID}, Caller: shop()})
 		return err
 	}
 	if err := back(theirs); err == nil || !strings.Contains(err.Error(), "is not that of uid") {
@@ -216,10 +219,10 @@ func TestOwnersRun(t *testing.T) {
 	if at := m.where(p); !strings.HasPrefix(at, "/bulkhead.shop.slice/") {
 		t.Errorf("it is in %s", at)
 	}
-	if _, err := enter("team", "54321 54321 54321 54321"); err == nil || CodeOf(err) != CodeRefused {
+	if _, err := enter("team", "54321 54321 54321 54321"); err == nil || api.CodeOf(err) != api.CodeRefused {
 		t.Errorf("into another's: %v", err)
 	}
-	if _, err := enter("shop", "0 54321 0 54321"); err == nil || CodeOf(err) != CodeRefused {
+	if _, err := enter("shop", "0 54321 0 54321"); err == nil || api.CodeOf(err) != api.CodeRefused {
 		t.Errorf("a process of root's: %v", err)
 	}
 	m.release()

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
 )
@@ -22,13 +23,13 @@ const (
 )
 
 // applyCanary puts what a policy asks of one group in force, and leaves the rest to the tender of the trial.
-func (c *Controller) applyCanary(ctx context.Context, r Request, reply *outcome) error {
+func (c *Controller) applyCanary(ctx context.Context, r api.Request, reply *outcome) error {
 	facts, s, err := c.recorded()
 	if err != nil {
 		return err
 	}
 	if s.Applied == nil {
-		return fail(CodeUsage, "apply a policy with that group alone first",
+		return api.Errorf(api.CodeUsage, "apply a policy with that group alone first",
 			"a canary goes before the others of a policy in force, and none is")
 	}
 	// The whole of it has to be sound before a part of it is tried.
@@ -56,7 +57,8 @@ func (c *Controller) applyCanary(ctx context.Context, r Request, reply *outcome)
 	case !hasGroup(v, r.Canary):
 		return errNoGroup(v, r.Canary)
 	case !hasGroup(next, r.Canary):
-		return fail(CodeUsage, "choose a group that both policies have", "the policy to apply has no group %q",
+		return api.Errorf(api.CodeUsage, "choose a group that both policies have",
+			"the policy to apply has no group %q",
 			r.Canary)
 	}
 	if err := refuseReleased(s, r.Canary); err != nil {
@@ -70,7 +72,7 @@ func (c *Controller) applyCanary(ctx context.Context, r Request, reply *outcome)
 		return run()
 	}
 	if len(v.Plan.Steps) == 0 {
-		return fail(CodeUsage, "apply without --canary, or choose a group of which it asks something else",
+		return api.Errorf(api.CodeUsage, "apply without --canary, or choose a group of which it asks something else",
 			"the policy asks of group %q what is in force", r.Canary)
 	}
 	err = c.standTrial(ctx, v, r, reply, s, map[string]any{state.DocCanary: canary}, watch, run)
@@ -79,7 +81,7 @@ func (c *Controller) applyCanary(ctx context.Context, r Request, reply *outcome)
 }
 
 // canaryWatch is what is watched of a canary: what the guard of the new policy says, else what this host counts.
-func canaryWatch(next, v *View, r Request) (w *state.Watch, left []string) {
+func canaryWatch(next, v *View, r api.Request) (w *state.Watch, left []string) {
 	w = &state.Watch{Window: 10 * time.Second, For: cmp.Or(r.CanaryFor, canaryTime), Before: time.Minute}
 	if g := next.Policy.Guard; g != nil {
 		w.Window, w.Before = g.Window, g.Before
@@ -123,7 +125,8 @@ func (t *Tender) promote(ctx context.Context) (over bool, err error) {
 				errors.Join(err, t.c.endTrial()))
 		}
 		canary := d.Canary
-		r := Request{Verb: "apply", By: canary.By, Reason: canary.Reason, Force: canary.Force, Sources: canary.Sources,
+		r := api.Request{Verb: "apply", By: canary.By, Reason: canary.Reason, Force: canary.Force,
+			Sources:       canary.Sources,
 			ConfirmWithin: canary.ConfirmWithin, Migrate: canary.Migrate}
 		reply := &outcome{}
 		if err := t.c.applySources(ctx, r, reply, r.Sources); err != nil {

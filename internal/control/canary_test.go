@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/state"
 )
@@ -30,7 +31,7 @@ func TestCanaryGoesFirst(t *testing.T) {
 	m.start("/usr/bin/httpd")
 	m.atTime("23 12:00")
 	m.apply(flock("1GiB", "1GiB"))
-	reply, err := m.do(Request{Verb: "apply", Sources: m.policy(flock("2GiB", "4GiB")), Canary: "one",
+	reply, err := m.do(api.Request{Verb: "apply", Sources: m.policy(flock("2GiB", "4GiB")), Canary: "one",
 		CanaryFor: time.Second, Reason: "more", Migrate: true})
 	m.must(err)
 	if want := "guard: group one did too little in the 1s before this " +
@@ -41,9 +42,9 @@ func TestCanaryGoesFirst(t *testing.T) {
 	if done, err := m.full(); err != nil || done.Repaired > 0 {
 		t.Errorf("a look meanwhile: %+v, %v", done, err)
 	}
-	for _, r := range []Request{{Verb: "apply", Sources: m.policy(flock("1GiB", "2GiB"))},
+	for _, r := range []api.Request{{Verb: "apply", Sources: m.policy(flock("1GiB", "2GiB"))},
 		{Verb: "set", Assign: []string{"two:tasks=5"}}, {Verb: "confirm"}} {
-		if _, err := m.do(r); CodeOf(err) != CodeLocked ||
+		if _, err := m.do(r); api.CodeOf(err) != api.CodeLocked ||
 			!strings.Contains(err.Error(), "the canary by test is watched until") {
 			t.Errorf("%s meanwhile: %v", r.Verb, err)
 		}
@@ -82,7 +83,7 @@ func TestCanaryThatDoesBadly(t *testing.T) {
 		m.atTime("23 12:00")
 		m.apply(flock("1GiB", "1GiB"))
 		before := m.state()
-		_, err := m.do(Request{Verb: "apply", Sources: m.policy(flock("64MiB", "2GiB")), Canary: "one",
+		_, err := m.do(api.Request{Verb: "apply", Sources: m.policy(flock("64MiB", "2GiB")), Canary: "one",
 			CanaryFor: time.Second})
 		m.must(err)
 		m.limits("the canary", "67108864", gib)
@@ -96,7 +97,7 @@ func TestCanaryThatDoesBadly(t *testing.T) {
 			m.tender = nil
 			m.tended()
 		case "rollback":
-			reply, err := m.do(Request{Verb: "rollback"})
+			reply, err := m.do(api.Request{Verb: "rollback"})
 			m.must(err)
 			if reply.Text != "undid the canary by test" {
 				t.Errorf("rollback says %q", reply.Text)
@@ -128,7 +129,7 @@ func TestCanariesThatCannotBe(t *testing.T) {
 	ask := func(text, group, want string) {
 		t.Helper()
 		before := m.state()
-		_, err := m.do(Request{Verb: "apply", Sources: m.policy(text), Canary: group})
+		_, err := m.do(api.Request{Verb: "apply", Sources: m.policy(text), Canary: group})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("canary %q: %v, want %q", group, err, want)
 		}
@@ -144,7 +145,8 @@ func TestCanariesThatCannotBe(t *testing.T) {
 	ask(flock("2GiB", "900GiB"), "one", "memory.max")
 	m.release("one")
 	ask(flock("2GiB", "2GiB"), "one", "released")
-	if _, err := m.do(Request{Verb: "set", Assign: []string{"two:tasks=5"}, Canary: "two"}); CodeOf(err) != CodeUsage {
+	if _, err := m.do(api.Request{Verb: "set", Assign: []string{"two:tasks=5"},
+		Canary: "two"}); api.CodeOf(err) != api.CodeUsage {
 		t.Errorf("set with a canary: %v", err)
 	}
 }

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/apply"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
@@ -18,171 +18,9 @@ import (
 	"bulkhead/internal/state"
 )
 
-// Request is one changing verb, as the command line and the agent's socket hand it over.
-type Request struct {
-	Verb   string `json:"verb"`
-	By     string `json:"by,omitempty"` // who; the agent fills it in from the peer's credentials
-	Reason string `json:"reason,omitempty"`
-	Force  bool   `json:"force,omitempty"`
-	DryRun bool   `json:"dry_run,omitempty"`
-
-	Sources []policy.Source `json:"sources,omitempty"` // apply; release, which looks for its root group when none is recorded
-	Assign  []string        `json:"assign,omitempty"`  // set, unset: "group:key=value", "group:key"
-	On      string          `json:"on,omitempty"`      // set, unset: the io target
-	For     time.Duration   `json:"for,omitempty"`     // set, move, freeze
-	Groups  []string        `json:"groups,omitempty"`  // release, freeze, thaw
-	All     bool            `json:"all,omitempty"`     // release
-	Group   string          `json:"group,omitempty"`   // move
-	PIDs    []int           `json:"pids,omitempty"`    // move, move-back
-	Tree    bool            `json:"tree,omitempty"`    // move: with descendants
-	To      int             `json:"to,omitempty"`      // rollback: a revision; 0 is the one before
-	// ConfirmWithin is for how long an apply, set, unset or rollback waits to be confirmed before it is undone; 0: it
-	// stays.
-	ConfirmWithin time.Duration `json:"confirm_within,omitempty"`
-
-	// Canary is the group that an apply goes before the others with, and CanaryFor how long it is watched; 0 is a
-	// minute.
-	Canary    string        `json:"canary,omitempty"`
-	CanaryFor time.Duration `json:"canary_for,omitempty"`
-	Migrate   bool          `json:"migrate,omitempty"` // apply, set: NUMA nodes may change under memory that is there
-
-	// Caller is who asks, when that is not root; the agent fills it in.
-	Caller *Caller `json:"-"`
-
-	// Of is the change that a revert undoes, or a canary or confirm is about; only bulkhead itself fills it in.
-	Of string `json:"-"`
-}
-
-// what is the arguments of a request as a person would have typed them, for the history.
-func (r Request) what() string {
-	words := slices.Clone(r.Assign)
-	if r.Of != "" {
-		words = append(words, r.Of)
-	}
-	if r.On != "" {
-		words = append(words, "--on", r.On)
-	}
-	if r.Group != "" {
-		words = append(words, r.Group)
-	}
-	words = append(words, r.Groups...)
-	for _, pid := range r.PIDs {
-		words = append(words, strconv.Itoa(pid))
-	}
-	if r.Tree {
-		words = append(words, "--tree")
-	}
-	if r.All {
-		words = append(words, "--all")
-	}
-	if r.To > 0 {
-		words = append(words, "--to", strconv.Itoa(r.To))
-	}
-	if r.Migrate {
-		words = append(words, "--migrate")
-	}
-	if r.For > 0 {
-		words = append(words, "--for", r.For.String())
-	}
-	if r.ConfirmWithin > 0 {
-		words = append(words, "--confirm-within", r.ConfirmWithin.String())
-	}
-	return strings.Join(words, " ")
-}
-
-// missing says for each verb what it cannot do without: when it lacks that, what to say, and how to say it.
-var missing = map[string]struct {
-	lacks      func(r Request) bool
-	text, hint string
-}{
-	"apply": {func(r Request) bool { return len(r.Sources) == 0 }, "say which policy to apply",
-		"`bulkhead apply --policy FILE`"},
-	"set": {func(r Request) bool { return len(r.Assign) == 0 }, "say which limit to set",
-		"`bulkhead set GROUP:KEY=VALUE`"},
-	"unset": {func(r Request) bool { return len(r.Assign) == 0 }, "say which limit to unset",
-		"`bulkhead unset GROUP:KEY`"},
-	"release": {func(r Request) bool { return r.All == (len(r.Groups) > 0) }, "say what to release",
-		"`bulkhead release GROUP…` or `bulkhead release --all`"},
-	"move": {func(r Request) bool { return r.Group == "" || len(r.PIDs) == 0 },
-		"say which processes to move, and where", "`bulkhead move GROUP PID…`"},
-	"move-back": {func(r Request) bool { return len(r.PIDs) == 0 }, "say which processes to send back",
-		"`bulkhead move --back PID…`"},
-	"freeze": {func(r Request) bool { return len(r.Groups) == 0 }, "say which group to freeze",
-		"`bulkhead freeze GROUP --for 10m`"},
-	"thaw": {func(r Request) bool { return len(r.Groups) == 0 }, "say which group to thaw", "`bulkhead thaw GROUP`"},
-}
-
-// validate says what is missing or makes no sense, whoever asks: the command line or a program at the socket.
-func (r Request) validate() error {
-	if m, ok := missing[r.Verb]; ok && m.lacks(r) {
-		return fail(CodeUsage, m.hint, "%s", m.text)
-	}
-	wrong := slices.IndexFunc(r.PIDs, func(pid int) bool { return pid < 1 })
-	switch {
-	case r.Force && strings.TrimSpace(r.Reason) == "":
-		return fail(CodeUsage, "say why with --reason; the history keeps it", "--force needs a reason")
-	case r.For < 0:
-		return fail(CodeUsage, "say how long: --for 10m", "%s for %s: a time is longer than none", r.Verb, r.For)
-	case r.Verb == "freeze" && r.For == 0:
-		return fail(CodeUsage, "say how long: --for 10m", "a freeze always has an end")
-	case slices.Contains(r.Groups, ""): // for release that would be everything
-		return fail(CodeUsage, "`bulkhead status` lists the groups", "%s: a group has a name", r.Verb)
-	case wrong >= 0:
-		return fail(CodeUsage, "they count from 1", "%s: %d is not a process id", r.Verb, r.PIDs[wrong])
-	case r.To < 0 || r.To > 0 && r.Verb != "rollback":
-		return fail(CodeUsage, "`bulkhead rollback --to N`, with N from 1", "%s: no revision %d to go back to", r.Verb,
-			r.To)
-	}
-	return errors.Join(r.validateCaller(), r.validateTrial())
-}
-
-// validateTrial says what makes no sense about how a change is tried.
-func (r Request) validateTrial() error {
-	within := func(d time.Duration) bool { return d >= minConfirm && d <= maxConfirm }
-	switch {
-	case r.ConfirmWithin != 0 && !within(r.ConfirmWithin):
-		return fail(CodeUsage, "--confirm-within 5m", "%s --confirm-within %s: a change waits for 1s to 720h", r.Verb,
-			r.ConfirmWithin)
-	case r.ConfirmWithin != 0 && !slices.Contains(onTrialVerbs, r.Verb):
-		return fail(CodeUsage, "", "%s does not wait to be confirmed", r.Verb)
-	case r.Canary == "" && r.CanaryFor == 0:
-	case r.Verb != "apply" || r.Canary == "" || r.CanaryFor != 0 && !within(r.CanaryFor):
-		return fail(CodeUsage, "`bulkhead apply --canary GROUP --canary-for 2m`",
-			"%s: a canary is a group that an apply tries first, for 1s to 720h", r.Verb)
-	}
-	return nil
-}
-
-// onTrialVerbs are those that may wait to be confirmed.
-var onTrialVerbs = []string{"apply", "set", "unset", "rollback"}
-
-// Reply is what a changing verb did.
-type Reply struct {
-	Plan     plan.Plan `json:"plan"`
-	Changed  bool      `json:"changed"`
-	Revision int       `json:"revision,omitempty"`
-	Like     int       `json:"like,omitempty"`     // rollback: the revision it went back to, which Revision repeats
-	Recorded bool      `json:"recorded,omitempty"` // written down, with nothing to change on the host
-	Root     string    `json:"root"`               // name of the root group
-	Skipped  []string  `json:"skipped,omitempty"`  // processes that exited or could not be moved
-	Notes    []string  `json:"notes,omitempty"`    // what could not be done and undoes nothing else
-	// Problems of the applied policy on the host as it is now, which kept nothing else from being done.
-	Problems  policy.Problems `json:"problems,omitempty"`
-	Overrides []string        `json:"overrides,omitempty"` // those still in force, for people
-	Recovered string          `json:"recovered,omitempty"` // an interrupted change that was undone first
-	Text      string          `json:"text,omitempty"`
-	// Confirm is when the change is undone unless `confirm` comes; zero: it stays.
-	Confirm time.Time `json:"confirm_until,omitzero"`
-	// Guarded is until when the policy's guard watches it; zero: it does not.
-	Guarded time.Time `json:"guarded_until,omitzero"`
-
-	// Frozen are the freezes that this verb began. Without an agent the caller ends them.
-	Frozen []state.Freeze `json:"-"`
-}
-
 // outcome is what a verb has done so far: its reply, and what only the rest of the verb needs.
 type outcome struct {
-	Reply
+	api.Reply
 
 	ran     bool                       // a plan, which has its own entry in the history
 	docs    map[string]json.RawMessage // to be committed with the next plan
@@ -190,15 +28,15 @@ type outcome struct {
 }
 
 // Do does a changing verb.
-func (c *Controller) Do(ctx context.Context, r Request) (*Reply, error) {
-	do, ok := map[string]func(context.Context, Request, *outcome) error{
+func (c *Controller) Do(ctx context.Context, r api.Request) (*api.Reply, error) {
+	do, ok := map[string]func(context.Context, api.Request, *outcome) error{
 		"apply": c.apply, "set": c.set, "unset": c.unset, "release": c.release, "rollback": c.rollback,
 		"move": c.move, "move-back": c.moveBack, "freeze": c.freeze, "thaw": c.thaw, "confirm": c.confirm,
 	}[r.Verb]
 	if !ok {
-		return nil, fail(CodeUsage, "", "unknown verb %q", r.Verb)
+		return nil, api.Errorf(api.CodeUsage, "", "unknown verb %q", r.Verb)
 	}
-	if err := r.validate(); err != nil {
+	if err := r.Validate(); err != nil {
 		return nil, err
 	}
 	lock, err := c.lock(ctx, r.Verb, r.By)
@@ -214,7 +52,7 @@ func (c *Controller) Do(ctx context.Context, r Request) (*Reply, error) {
 		c.sweepBeforeChange(r.Verb)
 		if err := state.Mend(c.Store, c.Log); err != nil {
 			if r.Verb != "release" {
-				return &reply.Reply, fail(CodeFailed, "move it away to go on without it", "%w", err)
+				return &reply.Reply, api.Errorf(api.CodeFailed, "move it away to go on without it", "%w", err)
 			}
 			c.Log.Warn("releasing with what can be read", "err", err)
 		}
@@ -237,7 +75,7 @@ func (c *Controller) Do(ctx context.Context, r Request) (*Reply, error) {
 }
 
 // run does the plan of a view and fills in the reply.
-func (c *Controller) run(ctx context.Context, v *View, r Request, revision int, reply *outcome) error {
+func (c *Controller) run(ctx context.Context, v *View, r api.Request, revision int, reply *outcome) error {
 	reply.Plan, reply.Root = v.Plan, v.Policy.Host.Root
 	if err := impossible(v); err != nil {
 		return err
@@ -248,13 +86,13 @@ func (c *Controller) run(ctx context.Context, v *View, r Request, revision int, 
 	}
 	err := errors.Join(c.dropStale(v), c.keepUnits(ctx, v), c.keepNetwork(v))
 	if err != nil && !c.releaseAnyway(r, err) {
-		return fail(CodeFailed, "nothing was changed",
+		return api.Errorf(api.CodeFailed, "nothing was changed",
 			"record what systemd holds of the units, and what is on interfaces: %w", err)
 	}
 	runner := c.runner(ctx, v)
 	defer closeDoor(runner)
 	result, err := runner.Run(ctx, v.Plan, apply.Options{
-		Verb: r.Verb, What: r.what(), By: r.By, Reason: r.Reason, Revision: revision, Force: r.Force,
+		Verb: r.Verb, What: r.What(), By: r.By, Reason: r.Reason, Revision: revision, Force: r.Force,
 		Unrecorded: onlyMoves(v.Plan) && r.By == "agent", Docs: reply.docs,
 	})
 	reply.Skipped, reply.Notes, reply.leftOut = result.Skipped, result.Notes, result.LeftOut
@@ -279,7 +117,8 @@ func impossible(v *View) error {
 	}
 	for _, d := range v.Layout.Dirs() {
 		if d.Parent().Path == "/" && v.Observed.Foreign[d] {
-			return fail(CodeRefused, hintTaken(v, d), "%s already exists and bulkhead did not make it", v.Tree.Abs(d))
+			return api.Errorf(api.CodeRefused, hintTaken(v, d), "%s already exists and bulkhead did not make it",
+				v.Tree.Abs(d))
 		}
 	}
 	return nil
@@ -303,7 +142,7 @@ func refusals(p plan.Plan, force bool) error {
 }
 
 // apply puts a policy in force.
-func (c *Controller) apply(ctx context.Context, r Request, reply *outcome) error {
+func (c *Controller) apply(ctx context.Context, r api.Request, reply *outcome) error {
 	if r.Canary != "" {
 		return c.applyCanary(ctx, r, reply)
 	}
@@ -311,7 +150,7 @@ func (c *Controller) apply(ctx context.Context, r Request, reply *outcome) error
 }
 
 // applySources puts sources in force as a new revision; the same policy again changes nothing.
-func (c *Controller) applySources(ctx context.Context, r Request, reply *outcome, sources []policy.Source) error {
+func (c *Controller) applySources(ctx context.Context, r api.Request, reply *outcome, sources []policy.Source) error {
 	facts, s, err := c.recorded()
 	if err != nil {
 		return err
@@ -375,7 +214,7 @@ func (c *Controller) revision(s *state.Documents, same bool) (int, error) {
 	}
 	entries, err := c.Store.Heads()
 	if err != nil {
-		return 0, fail(CodeFailed, "", "number the revision: %w", err)
+		return 0, api.Errorf(api.CodeFailed, "", "number the revision: %w", err)
 	}
 	last := 0
 	if s.Applied != nil {
@@ -383,7 +222,7 @@ func (c *Controller) revision(s *state.Documents, same bool) (int, error) {
 	}
 	d, err := state.Load(c.Store, state.DocGone)
 	if err != nil {
-		return 0, fail(CodeFailed, "", "number the revision: %w", err)
+		return 0, api.Errorf(api.CodeFailed, "", "number the revision: %w", err)
 	}
 	last = max(last, d.Gone)
 	for _, e := range entries {
@@ -392,7 +231,7 @@ func (c *Controller) revision(s *state.Documents, same bool) (int, error) {
 	for next := last + 1; ; next++ { // what was applied and the history may be lost, and its revisions still there
 		kept, err := kept(c.Store, next)
 		if err != nil {
-			return 0, fail(CodeFailed, "", "number the revision: %w", err)
+			return 0, api.Errorf(api.CodeFailed, "", "number the revision: %w", err)
 		}
 		if !kept {
 			return next, nil
@@ -413,7 +252,7 @@ func kept(store *journal.Store, revision int) (bool, error) {
 }
 
 // set lays overrides over the policy, all of them or none.
-func (c *Controller) set(ctx context.Context, r Request, reply *outcome) error {
+func (c *Controller) set(ctx context.Context, r api.Request, reply *outcome) error {
 	v, s, err := c.membership(ctx)
 	if err != nil {
 		return err
@@ -428,16 +267,16 @@ func (c *Controller) set(ctx context.Context, r Request, reply *outcome) error {
 		if !hasGroup(v, group) {
 			return errNoGroup(v, group)
 		}
-		if err := errors.Join(refuseReleased(s, group), r.Caller.may(v, group, policy.MaySet)); err != nil {
+		if err := errors.Join(refuseReleased(s, group), may(r.Caller, v, group, policy.MaySet)); err != nil {
 			return err
 		}
-		if err := errors.Join(r.Caller.maySet(v, group, setting),
-			r.Caller.mayReplace(overrides, group, setting.Key)); err != nil {
+		if err := errors.Join(maySet(r.Caller, v, group, setting),
+			mayReplace(r.Caller, overrides, group, setting.Key)); err != nil {
 			return err
 		}
 		o := state.Override{
 			Group: group, Key: setting.Key, On: r.On, Text: text, At: now, By: r.By, Reason: r.Reason,
-			Owner: r.Caller.uid(),
+			Owner: r.Caller.OwnerID(),
 		}
 		if r.For > 0 {
 			o.Ends = now.Add(r.For)
@@ -449,7 +288,7 @@ func (c *Controller) set(ctx context.Context, r Request, reply *outcome) error {
 }
 
 // unset takes overrides away.
-func (c *Controller) unset(ctx context.Context, r Request, reply *outcome) error {
+func (c *Controller) unset(ctx context.Context, r api.Request, reply *outcome) error {
 	_, s, err := c.recorded()
 	if err != nil {
 		return err
@@ -466,7 +305,8 @@ func (c *Controller) unset(ctx context.Context, r Request, reply *outcome) error
 		target := state.Override{Group: group, Key: key, On: r.On}
 		kept := slices.DeleteFunc(slices.Clone(overrides), target.SameLimit)
 		if len(kept) == len(overrides) {
-			return fail(CodeUsage, "`bulkhead status` lists the overrides in force", "no override is set for %s", text)
+			return api.Errorf(api.CodeUsage, "`bulkhead status` lists the overrides in force",
+				"no override is set for %s", text)
 		}
 		overrides = kept
 	}
@@ -476,14 +316,14 @@ func (c *Controller) unset(ctx context.Context, r Request, reply *outcome) error
 // lay puts a new list of overrides in force and records it. It goes by the facts and processes of seen, when the caller
 // has looked already.
 func (c *Controller) lay(
-	ctx context.Context, r Request, reply *outcome, s *state.Documents, overrides []state.Override, seen *View,
+	ctx context.Context, r api.Request, reply *outcome, s *state.Documents, overrides []state.Override, seen *View,
 ) error {
 	if s.Applied == nil {
 		return errNotApplied()
 	}
 	given, err := state.Load(c.Store, state.DocNumbers)
 	if err != nil {
-		return fail(CodeFailed, "`bulkhead apply` puts it aside and goes on without", "%w", err)
+		return api.Errorf(api.CodeFailed, "`bulkhead apply` puts it aside and goes on without", "%w", err)
 	}
 	s.Numbers = given.Numbers
 	numbers := s.Number(overrides)
@@ -527,15 +367,5 @@ func errNoGroup(v *View, name string) error {
 	for _, g := range v.Classified.Groups {
 		names = append(names, g.Path)
 	}
-	return NoGroup(name, names)
-}
-
-// NoGroup is the error for a name that none of the groups has.
-func NoGroup(name string, names []string) error {
-	slices.Sort(names)
-	hint := "the applied policy has no group now"
-	if len(names) > 0 {
-		hint = "the groups are " + strings.Join(names, ", ")
-	}
-	return fail(CodeUsage, hint, "no group %q", name)
+	return api.NoGroup(name, names)
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"syscall"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/pagemap"
@@ -27,17 +28,17 @@ type Charge struct {
 func charges(ctx context.Context, machine *host.Host, v *View, p *procfs.Process) ([]Charge, error) {
 	h, ok := v.Facts.HierarchyOf("memory")
 	if !ok {
-		return nil, fail(CodeFailed, "`bulkhead discover` shows which controllers this kernel has",
+		return nil, api.Errorf(api.CodeFailed, "`bulkhead discover` shows which controllers this kernel has",
 			"this kernel has no memory controller, so no group is charged with memory")
 	}
 	bytes, err := pagemap.Charges(ctx, machine.Proc, p.ID)
 	if err != nil {
-		return nil, fail(CodeFailed, "explain without --exact gives an upper bound",
+		return nil, api.Errorf(api.CodeFailed, "explain without --exact gives an upper bound",
 			"find where the memory of process %d is charged: %w", p.PID, err)
 	}
 	dirs, err := v.Tree.Walk(cgroup.Dir{Hierarchy: h.ID, Path: "/"})
 	if err != nil {
-		return nil, fail(CodeFailed, "", "look at the groups of %s: %w", h.ID, err)
+		return nil, api.Errorf(api.CodeFailed, "", "look at the groups of %s: %w", h.ID, err)
 	}
 	own := chargedTo(v.Tree, cgroup.Dir{Hierarchy: h.ID, Path: p.Cgroups[h.ID]})
 	var all []Charge

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/linux/pagemap"
 	"bulkhead/internal/testhost"
 )
@@ -22,7 +23,7 @@ func TestExplainFindsWhatIsChargedElsewhere(t *testing.T) {
 	if !p.Touch(before) {
 		t.Fatal("the process died")
 	}
-	s.must(Request{Verb: "move", Group: "g", PIDs: []int{p.ID.PID}})
+	s.must(api.Request{Verb: "move", Group: "g", PIDs: []int{p.ID.PID}})
 	if !p.Touch(after) {
 		t.Fatal("the process died")
 	}

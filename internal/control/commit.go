@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/apply"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/snapshot"
@@ -19,7 +20,7 @@ var errInForce = errors.New("the change is in force")
 
 // commit runs a plan together with the documents that belong to it: both or none. The transaction of the plan has the
 // documents with it; when nothing on the host had to change they get one of their own, and an entry in the history.
-func (c *Controller) commit(r Request, reply *outcome, docs map[string]any, run func() error) (err error) {
+func (c *Controller) commit(r api.Request, reply *outcome, docs map[string]any, run func() error) (err error) {
 	if reply.docs, err = state.Encode(docs); err != nil {
 		return err
 	}
@@ -29,30 +30,30 @@ func (c *Controller) commit(r Request, reply *outcome, docs map[string]any, run 
 	}
 	reply.docs = nil
 	if errors.Is(err, apply.ErrInForce) {
-		return fail(CodeFailed,
+		return api.Errorf(api.CodeFailed,
 			"mend the disk below the state directory; the next change either records this one or undoes it first",
 			"%w, but is not known to be recorded: %w", errInForce, err)
 	}
 	if unsettled := c.Store.Settle(); unsettled != nil {
-		return fail(CodeFailed, "free space below the state directory; the next change records it",
+		return api.Errorf(api.CodeFailed, "free space below the state directory; the next change records it",
 			"%w, but is not recorded yet: %w", errInForce, errors.Join(err, unsettled))
 	}
 	return err
 }
 
 // record commits the documents of a reply without a plan.
-func (c *Controller) record(r Request, reply *outcome, text string) error {
+func (c *Controller) record(r api.Request, reply *outcome, text string) error {
 	t := journal.Txn{
-		Verb: r.Verb, What: r.what(), By: r.By, Reason: r.Reason, Revision: reply.Revision, Recorded: true,
+		Verb: r.Verb, What: r.What(), By: r.By, Reason: r.Reason, Revision: reply.Revision, Recorded: true,
 		Docs: reply.docs,
 	}
 	e, err := c.Store.Change(t, text)
 	switch {
 	case err != nil && reply.ran:
-		return fail(CodeFailed, "mend the disk below the state directory and do it again",
+		return api.Errorf(api.CodeFailed, "mend the disk below the state directory and do it again",
 			"%w, but could not be recorded: %w", errInForce, err)
 	case err != nil:
-		return fail(CodeFailed,
+		return api.Errorf(api.CodeFailed,
 			"nothing was changed; free space below the state directory, or give another one with --state",
 			"record the change: %w", err)
 	}
@@ -100,13 +101,14 @@ func (c *Controller) recover(ctx context.Context, reply *outcome) error {
 	}
 	facts, err := c.Host.Facts()
 	if err != nil {
-		return fail(CodeFailed, "", "look at the host: %w", err)
+		return api.Errorf(api.CodeFailed, "", "look at the host: %w", err)
 	}
 	v := &View{Snapshot: &snapshot.Snapshot{Facts: facts, Tree: c.tree(facts)}}
 	runner := c.runner(ctx, v)
 	defer closeDoor(runner)
 	if _, _, err := runner.Recover(ctx); err != nil {
-		return fail(CodeFailed, "`bulkhead release --all` gives the host back", "undo the interrupted %s: %w", txn.Verb,
+		return api.Errorf(api.CodeFailed, "`bulkhead release --all` gives the host back", "undo the interrupted %s: %w",
+			txn.Verb,
 			err)
 	}
 	reply.Recovered = fmt.Sprintf("undid the %s that was interrupted at %s", txn.Verb,
@@ -156,7 +158,7 @@ func (c *Controller) finish(undone bool, reply *outcome) error {
 func lastEntry(store *journal.Store) (journal.Entry, error) {
 	entries, err := store.Heads()
 	if err != nil {
-		return journal.Entry{}, fail(CodeFailed, "", "read the history: %w", err)
+		return journal.Entry{}, api.Errorf(api.CodeFailed, "", "read the history: %w", err)
 	}
 	if len(entries) == 0 {
 		return journal.Entry{}, nil

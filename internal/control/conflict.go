@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
@@ -245,7 +246,7 @@ func (c *Controller) heed(ctx context.Context, v *View, s *state.Documents) (tro
 	if v.Policy.Agent.OnConflict == policy.ConflictAlert {
 		for _, r := range records {
 			if r.Left {
-				trouble = errors.Join(trouble, fail(CodeFailed, "`bulkhead apply` puts it right",
+				trouble = errors.Join(trouble, api.Errorf(api.CodeFailed, "`bulkhead apply` puts it right",
 					"somebody else changed a limit: %s", r))
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
 )
@@ -122,7 +123,7 @@ func TestForeignWriterIsLeft(t *testing.T) {
 					t.Errorf("verify: %+v", v)
 				}
 			}
-			if _, err := m.do(Request{Verb: "set", Assign: []string{"web:tasks=71"}}); err != nil {
+			if _, err := m.do(api.Request{Verb: "set", Assign: []string{"web:tasks=71"}}); err != nil {
 				t.Fatal(err)
 			}
 			m.reads("after another limit was set", jobsSlice, "pids.max", "500")
@@ -133,7 +134,7 @@ func TestForeignWriterIsLeft(t *testing.T) {
 			if c := m.conflicts(); len(c) != 1 || c[0].Found != "600" || c[0].Count != 2 {
 				t.Errorf("changed again: %+v", c)
 			}
-			if _, err := m.do(Request{Verb: "set", Assign: []string{"jobs:tasks=55"}}); err != nil {
+			if _, err := m.do(api.Request{Verb: "set", Assign: []string{"jobs:tasks=55"}}); err != nil {
 				t.Fatal(err)
 			}
 			m.reads("set by a person", jobsSlice, "pids.max", "55")
@@ -145,7 +146,7 @@ func TestForeignWriterIsLeft(t *testing.T) {
 			}
 			m.meddle(jobsSlice, "pids.max", "500")
 			_, _ = m.full()
-			if _, err := m.do(Request{Verb: "unset", Assign: []string{"jobs:tasks"}}); err != nil {
+			if _, err := m.do(api.Request{Verb: "unset", Assign: []string{"jobs:tasks"}}); err != nil {
 				t.Fatal(err)
 			}
 			m.meddle(jobsSlice, "memory.max", "2147483648")
@@ -177,7 +178,7 @@ func TestForeignWriterOfAnotherLimit(t *testing.T) {
 		t.Errorf("told of %+v", c)
 	}
 	m, _ = governed(t, "yield")
-	for _, q := range []Request{{Verb: "set", Assign: []string{"jobs:tasks=60"}},
+	for _, q := range []api.Request{{Verb: "set", Assign: []string{"jobs:tasks=60"}},
 		{Verb: "unset", Assign: []string{"jobs:tasks"}}, {Verb: "release", Groups: []string{"jobs"}}} {
 		if _, err := m.do(q); err != nil {
 			t.Fatal(err)

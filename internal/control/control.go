@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/apply"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
@@ -27,7 +28,6 @@ import (
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
-	"bulkhead/internal/policy"
 	"bulkhead/internal/snapshot"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/unitfiles"
@@ -38,72 +38,6 @@ const (
 	DefaultPolicy = "/etc/bulkhead/policy.yaml"
 	DefaultState  = "/var/lib/bulkhead"
 )
-
-// Code is a process exit code (design, "The command line").
-type Code int
-
-// The exit codes that errors carry.
-const (
-	CodeFailed  Code = 1
-	CodeUsage   Code = 2
-	CodeChanges Code = 3
-	CodeVerify  Code = 4
-	CodeRefused Code = 5
-	CodeLocked  Code = 6
-	// What keeps limits from being in force although none differs: for monitoring.
-	CodeReleased    Code = 7 // everything was released
-	CodeInterrupted Code = 8 // a change was cut off
-	CodeUnplaced    Code = 9 // nobody places new processes
-)
-
-// Error is an error with the exit code it ends in and what to do next.
-type Error struct {
-	Code Code
-	Err  error
-	Hint string
-}
-
-func (e *Error) Error() string { return e.Err.Error() }
-
-// Unwrap gives the cause.
-func (e *Error) Unwrap() error { return e.Err }
-
-// fail makes an *Error.
-func fail(code Code, hint, format string, args ...any) *Error {
-	return &Error{Code: code, Err: fmt.Errorf(format, args...), Hint: hint}
-}
-
-// CodeOf gives the exit code of any error of this program.
-func CodeOf(err error) Code {
-	var (
-		own      *Error
-		problems policy.Problems
-		locked   *journal.LockedError
-		refused  *apply.RefusedError
-	)
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &own):
-		return own.Code
-	case errors.As(err, &problems):
-		return CodeUsage
-	case errors.As(err, &locked):
-		return CodeLocked
-	case errors.As(err, &refused):
-		return CodeRefused
-	}
-	return CodeFailed
-}
-
-// HintOf is what to do about an error, wherever it comes from; "" when nobody knows.
-func HintOf(err error) string {
-	var own *Error
-	if errors.As(err, &own) && own.Hint != "" {
-		return own.Hint
-	}
-	return cmp.Or(journal.Hint(err), cgroup.Hint(err), systemd.Hint(err))
-}
 
 // Controller does verbs on one host with one state directory. It is safe for one verb at a time;
 // changing verbs of several processes exclude each other through the lock of the state directory.
@@ -185,7 +119,7 @@ func Open(o Options) (*Controller, error) {
 	if !o.NoState {
 		store, err := journal.Open(o.State, journal.Options{Alive: c.Host.Proc.Alive})
 		if err != nil {
-			return nil, &Error{Code: CodeFailed, Err: err,
+			return nil, &api.Error{Code: api.CodeFailed, Err: err,
 				Hint: "give another state directory with --state, or mend this one"}
 		}
 		c.Store = store

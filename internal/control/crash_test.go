@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/procfs"
 )
@@ -73,7 +74,7 @@ func TestKilledBetweenAnyTwoWrites(t *testing.T) {
 		m.apply(fifty)
 		m.release()
 	}, func(m *machine, _, _ procfs.ID) error {
-		_, err := m.do(Request{Verb: "apply", Sources: m.policy(twenty)})
+		_, err := m.do(api.Request{Verb: "apply", Sources: m.policy(twenty)})
 		return err
 	}, false, true, false}
 	for i, c := range slices.Concat([]diskCase{again}, diskCases) {
@@ -134,12 +135,13 @@ func (m *machine) takenOver(c diskCase, next, before string, entries int, job, i
 			m.t.Errorf("a look: %v", err)
 		}
 	case "verb":
-		_, _ = m.do(Request{Verb: "unset", Assign: []string{"web:cpu.limit"}}) // it is refused: nothing is set for it
+		_, _ = m.do(api.Request{Verb: "unset",
+			Assign: []string{"web:cpu.limit"}}) // it is refused: nothing is set for it
 	case "rollback":
 		if pending == "" {
 			return
 		}
-		reply, err := m.do(Request{Verb: "rollback"})
+		reply, err := m.do(api.Request{Verb: "rollback"})
 		if err != nil || reply.Recovered == "" {
 			m.t.Errorf("rollback of %q: %+v, %v", pending, reply, err)
 		}

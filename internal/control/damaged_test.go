@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/state"
 )
@@ -199,7 +200,7 @@ func (m *machine) spoilAndRelease(name string, spoil func(file string) error, be
 	}
 	var was, is runtime.MemStats
 	runtime.ReadMemStats(&was)
-	for _, r := range []Request{
+	for _, r := range []api.Request{
 		{Verb: "status"}, {Verb: "agent"}, {Verb: "apply", Sources: m.policy(appAndJobs)}, {Verb: "release", All: true},
 	} {
 		if _, err := os.Lstat(file); err == nil && r.Verb != "apply" {

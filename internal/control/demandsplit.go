@@ -5,6 +5,7 @@ import (
 	"maps"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/plan"
@@ -84,7 +85,7 @@ func (c *Controller) shift(ctx context.Context, last *View, use map[cgroup.Dir]m
 	}
 	if err != nil {
 		c.memory.observed = nil
-		return done, fail(CodeFailed, "", "share limits by use: %w", err)
+		return done, api.Errorf(api.CodeFailed, "", "share limits by use: %w", err)
 	}
 	return done, nil
 }

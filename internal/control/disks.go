@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/engine"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/procfs"
@@ -48,11 +49,11 @@ type PlacedFiles struct {
 func (c *Controller) Disks() (*Disks, error) {
 	storage, err := c.Host.Block.Storage()
 	if err != nil {
-		return nil, fail(CodeFailed, "", "look at the storage: %w", err)
+		return nil, api.Errorf(api.CodeFailed, "", "look at the storage: %w", err)
 	}
 	procs, err := c.Host.Proc.Processes(procfs.Options{})
 	if err != nil && !errors.Is(err, procfs.ErrHidden) {
-		return nil, fail(CodeFailed, "", "read the process table: %w", err)
+		return nil, api.Errorf(api.CodeFailed, "", "read the process table: %w", err)
 	}
 	d := &Disks{Storage: storage}
 	if facts, err := c.Host.Facts(); err == nil {
@@ -114,22 +115,22 @@ func (c *Controller) Measure(ctx context.Context, target string, begin func(what
 	error) {
 	target, err := filepath.Abs(target)
 	if err != nil {
-		return nil, fail(CodeUsage, "", "measure: %w", err)
+		return nil, api.Errorf(api.CodeUsage, "", "measure: %w", err)
 	}
 	storage, err := c.Host.Block.Storage()
 	if err != nil {
-		return nil, fail(CodeFailed, "", "look at the storage: %w", err)
+		return nil, api.Errorf(api.CodeFailed, "", "look at the storage: %w", err)
 	}
 	m, err := storage.Measure(ctx, target, blockdev.MeasureOptions{Begin: begin})
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fail(CodeUsage, "name an existing directory, or a device", "%w", err)
+		return nil, api.Errorf(api.CodeUsage, "name an existing directory, or a device", "%w", err)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fail(CodeFailed, "a device takes root; a path, somebody who may write there", "%w", err)
+		return nil, api.Errorf(api.CodeFailed, "a device takes root; a path, somebody who may write there", "%w", err)
 	case errors.Is(err, blockdev.ErrNoMeasure):
-		return nil, fail(CodeFailed, "`bulkhead discover disks` shows what is on which disk", "%w", err)
+		return nil, api.Errorf(api.CodeFailed, "`bulkhead discover disks` shows what is on which disk", "%w", err)
 	case err != nil:
-		return nil, fail(CodeFailed, "", "%w", err)
+		return nil, api.Errorf(api.CodeFailed, "", "%w", err)
 	}
 	return m, nil
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/apply"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/linux/procfs"
@@ -32,7 +33,7 @@ type Entry struct {
 	// PID is the process that enters, when Caller does not say so; 0 is the calling process.
 	PID int
 	// Caller is whose process it is, when that is not root.
-	Caller *Caller
+	Caller *api.Caller
 	// Turn waits until it is the entry's turn to take the lock, and gives what ends the turn; nil does not wait.
 	Turn func(context.Context) (done func(), err error)
 }
@@ -58,7 +59,7 @@ func (c *Controller) Enter(ctx context.Context, e Entry) error {
 			return err
 		}
 		if err := n.join(ctx, n.self, n.v.Layout.Member(e.Group)); err != nil {
-			return errors.Join(fail(CodeFailed, "", "enter group %q: %w", e.Group, err), n.unpin())
+			return errors.Join(api.Errorf(api.CodeFailed, "", "enter group %q: %w", e.Group, err), n.unpin())
 		}
 		return nil
 	})
@@ -144,7 +145,7 @@ func (n *entering) record() error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(n.Caller.may(n.v, n.Group, policy.MayRun), n.Caller.mayTake(n.v, n.Host, n.self))
+	err = errors.Join(may(n.Caller, n.v, n.Group, policy.MayRun), mayTake(n.Caller, n.v, n.Host, n.self))
 	if err != nil {
 		return err
 	}
@@ -157,7 +158,7 @@ func (n *entering) record() error {
 		err = n.Store.Save(state.DocPins, pins)
 	}
 	if err != nil {
-		return fail(CodeFailed, "", "record where the command came from and goes: %w", err)
+		return api.Errorf(api.CodeFailed, "", "record where the command came from and goes: %w", err)
 	}
 	return nil
 }
@@ -204,12 +205,12 @@ func (n *entering) leave(ctx context.Context, cause error) error {
 		err = errors.Join(err, n.unpin())
 		lock.Release()
 	}
-	var known *Error
+	var known *api.Error
 	if errors.As(cause, &known) {
 		return err
 	}
 	hint := cmp.Or(systemd.Hint(cause), "nothing was started; `systemctl status` tells whether systemd answers")
-	return fail(CodeFailed, hint, "enter group %q: %w", n.Group, err)
+	return api.Errorf(api.CodeFailed, hint, "enter group %q: %w", n.Group, err)
 }
 
 // besides is where a command goes that its scope does not bring it to: the group's directories that are not systemd's,
@@ -274,7 +275,8 @@ func open(v *View, s *state.Documents, group string) error {
 	}
 	for _, d := range v.Layout.Member(group) {
 		if there, err := v.Tree.Exists(d); err != nil || !there {
-			return fail(CodeFailed, "`bulkhead apply` makes its directories; `bulkhead status` shows what is there",
+			return api.Errorf(api.CodeFailed,
+				"`bulkhead apply` makes its directories; `bulkhead status` shows what is there",
 				"group %q is not in force on this host", group)
 		}
 	}
@@ -289,7 +291,8 @@ func (n *entering) process() (procfs.Process, error) {
 	}
 	procs, err := n.Host.Proc.Processes(procfs.Options{PIDs: []int{pid}})
 	if err != nil || len(procs) != 1 {
-		return procfs.Process{}, fail(CodeFailed, "is /proc mounted?", "look at the process that enters: %w", err)
+		return procfs.Process{}, api.Errorf(api.CodeFailed, "is /proc mounted?", "look at the process that enters: %w",
+			err)
 	}
 	return procs[0], nil
 }

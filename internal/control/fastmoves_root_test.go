@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
@@ -54,6 +55,6 @@ func TestFastMovesThroughTheVerbs(t *testing.T) {
 	holds("applied without", "off")
 	s.apply(fast)
 	s.reopen()
-	s.must(Request{Verb: "release", All: true})
+	s.must(api.Request{Verb: "release", All: true})
 	holds("released", "off")
 }

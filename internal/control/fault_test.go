@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/atomicfile"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/procfs"
@@ -121,7 +122,7 @@ var diskCases = func() []diskCase {
 	const night = two + "schedules: [{name: night, when: \"0 22 * * *\", zone: UTC, for: 6h, set: {jobs: {tasks: " +
 		"500}}}]\n"
 	const others = "host: {others: {weight: 10}}\n" + two
-	verb := func(q Request) func(*machine, procfs.ID, procfs.ID) error {
+	verb := func(q api.Request) func(*machine, procfs.ID, procfs.ID) error {
 		return func(m *machine, job, _ procfs.ID) error {
 			switch q.Verb {
 			case "apply":
@@ -134,7 +135,7 @@ var diskCases = func() []diskCase {
 		}
 	}
 	first := func(m *machine, _, _ procfs.ID) { m.apply(two) }
-	after := func(q Request) func(*machine, procfs.ID, procfs.ID) {
+	after := func(q api.Request) func(*machine, procfs.ID, procfs.ID) {
 		return func(m *machine, job, idle procfs.ID) {
 			m.apply(two)
 			m.must(verb(q)(m, job, idle))
@@ -144,23 +145,24 @@ var diskCases = func() []diskCase {
 		return func() time.Time { return time.Date(2026, 11, 23, hour, 0, 0, 0, time.UTC) }
 	}
 	look := func(m *machine, _, _ procfs.ID) error { _, err := m.full(); return err }
-	trial := Request{Verb: "apply", Reason: other, ConfirmWithin: time.Hour}
-	set, freeze := Request{Verb: "set", Assign: []string{"jobs:tasks=90", "web:tasks=30"}, For: time.Hour},
-		Request{Verb: "freeze", Groups: []string{"jobs"}, For: time.Hour}
+	trial := api.Request{Verb: "apply", Reason: other, ConfirmWithin: time.Hour}
+	set, freeze := api.Request{Verb: "set", Assign: []string{"jobs:tasks=90", "web:tasks=30"}, For: time.Hour},
+		api.Request{Verb: "freeze", Groups: []string{"jobs"}, For: time.Hour}
 	return []diskCase{
-		{"apply", nil, verb(Request{Verb: "apply", Reason: two}), false, true, false},
-		{"apply another", first, verb(Request{Verb: "apply", Reason: other}), false, true, false},
-		{"apply with others", nil, verb(Request{Verb: "apply", Reason: others}), false, true, false},
+		{"apply", nil, verb(api.Request{Verb: "apply", Reason: two}), false, true, false},
+		{"apply another", first, verb(api.Request{Verb: "apply", Reason: other}), false, true, false},
+		{"apply with others", nil, verb(api.Request{Verb: "apply", Reason: others}), false, true, false},
 		{"apply on trial", first, verb(trial), false, true, false},
-		{"confirm", after(trial), verb(Request{Verb: "confirm"}), false, false, false},
+		{"confirm", after(trial), verb(api.Request{Verb: "confirm"}), false, false, false},
 		{"set for a time", first, verb(set), false, true, false},
-		{"unset", after(set), verb(Request{Verb: "unset", Assign: []string{"jobs:tasks"}}), false, true, false},
-		{"move", first, verb(Request{Verb: "move", Group: "web"}), false, true, false},
+		{"unset", after(set), verb(api.Request{Verb: "unset", Assign: []string{"jobs:tasks"}}), false, true, false},
+		{"move", first, verb(api.Request{Verb: "move", Group: "web"}), false, true, false},
 		{"freeze", first, verb(freeze), false, false, false},
-		{"thaw", after(freeze), verb(Request{Verb: "thaw", Groups: []string{"jobs"}}), false, false, false},
-		{"release a group", first, verb(Request{Verb: "release", Groups: []string{"jobs"}}), false, true, true},
-		{"release everything", first, verb(Request{Verb: "release", All: true}), false, true, true},
-		{"rollback", after(Request{Verb: "apply", Reason: other}), verb(Request{Verb: "rollback", To: 1}), false, true,
+		{"thaw", after(freeze), verb(api.Request{Verb: "thaw", Groups: []string{"jobs"}}), false, false, false},
+		{"release a group", first, verb(api.Request{Verb: "release", Groups: []string{"jobs"}}), false, true, true},
+		{"release everything", first, verb(api.Request{Verb: "release", All: true}), false, true, true},
+		{"rollback", after(api.Request{Verb: "apply", Reason: other}), verb(api.Request{Verb: "rollback", To: 1}),
+			false, true,
 			false},
 		{"a window opens", func(m *machine, _, _ procfs.ID) { m.clock = at(12); m.apply(night); m.clock = at(23) },
 			look, true, true, false},
@@ -253,8 +255,8 @@ func failOnDisk(t *testing.T, c diskCase, fail func(call int) error) int {
 		if !errors.Is(err, syscall.EIO) && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EROFS) {
 			t.Errorf("the error does not say what is wrong with the disk: %v", err)
 		}
-		if HintOf(err) == "" || !strings.Contains(err.Error()+HintOf(err), m.Store.Dir()) {
-			t.Errorf("it does not say what to do: %v (hint %q)", err, HintOf(err))
+		if api.HintOf(err) == "" || !strings.Contains(err.Error()+api.HintOf(err), m.Store.Dir()) {
+			t.Errorf("it does not say what to do: %v (hint %q)", err, api.HintOf(err))
 		}
 		// After the commit what was asked for is in force, and the next process writes it down.
 		inForce = strings.Contains(err.Error(), "the change is in force, but is not recorded yet")

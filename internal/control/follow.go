@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/engine"
@@ -188,7 +189,7 @@ func (c *Controller) place(ctx context.Context, v *View, s *state.Documents) (do
 		return done, true, nil
 	}
 	done = puts(w.Plan, c.memory.members)
-	err = c.run(ctx, w, Request{Verb: "look", By: "agent"}, s.Applied.Revision, &outcome{})
+	err = c.run(ctx, w, api.Request{Verb: "look", By: "agent"}, s.Applied.Revision, &outcome{})
 	switch {
 	case errors.Is(err, context.Canceled):
 		err = nil

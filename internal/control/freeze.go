@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
@@ -20,7 +21,7 @@ import (
 )
 
 // freeze stops the processes of groups until an end.
-func (c *Controller) freeze(ctx context.Context, r Request, reply *outcome) error {
+func (c *Controller) freeze(ctx context.Context, r api.Request, reply *outcome) error {
 	slices.Sort(r.Groups)
 	r.Groups = slices.Compact(r.Groups)
 	v, s, err := c.current(ctx, look{})
@@ -31,8 +32,8 @@ func (c *Controller) freeze(ctx context.Context, r Request, reply *outcome) erro
 		if !hasGroup(v, group) {
 			return errNoGroup(v, group)
 		}
-		if err := errors.Join(refuseReleased(s, group), r.Caller.may(v, group, policy.MayFreeze),
-			r.Caller.mayRefreeze(s.Freezes, group)); err != nil {
+		if err := errors.Join(refuseReleased(s, group), may(r.Caller, v, group, policy.MayFreeze),
+			mayRefreeze(r.Caller, s.Freezes, group)); err != nil {
 			return err
 		}
 		if err := errors.Join(mayFreeze(v, group, r.Force), c.outside(v, group)); err != nil {
@@ -48,11 +49,11 @@ func (c *Controller) freeze(ctx context.Context, r Request, reply *outcome) erro
 		func(f state.Freeze) bool { return slices.Contains(r.Groups, f.Group) })
 	for _, group := range r.Groups {
 		reply.Frozen = append(reply.Frozen, state.Freeze{Group: group, Ends: ends, By: r.By, Reason: r.Reason,
-			Boot: v.Facts.BootID, Owner: r.Caller.uid()})
+			Boot: v.Facts.BootID, Owner: r.Caller.OwnerID()})
 	}
 	// The record goes first: a freeze nobody knows of has no end.
 	if err := c.Store.Save(state.DocFreezes, append(freezes, reply.Frozen...)); err != nil {
-		return fail(CodeFailed, "", "record the freeze: %w", err)
+		return api.Errorf(api.CodeFailed, "", "record the freeze: %w", err)
 	}
 	for _, group := range r.Groups {
 		if err := c.stop(ctx, v, group, r, reply); err != nil {
@@ -67,7 +68,7 @@ func (c *Controller) freeze(ctx context.Context, r Request, reply *outcome) erro
 
 // takeBack undoes a freeze that failed half way. The record of one that cannot be undone stays, so that it
 // is tried again at its end.
-func (c *Controller) takeBack(ctx context.Context, v *View, r Request, before []state.Freeze) error {
+func (c *Controller) takeBack(ctx context.Context, v *View, r api.Request, before []state.Freeze) error {
 	if err := c.wake(ctx, v, r, r.Groups, before); err != nil {
 		return err
 	}
@@ -82,7 +83,7 @@ func mayFreeze(v *View, group string, force bool) error {
 			continue
 		}
 		if g.Role == policy.RoleDatabase || holdsInstance(v, g.Path) {
-			return fail(CodeRefused, "--force --reason TEXT does it all the same",
+			return api.Errorf(api.CodeRefused, "--force --reason TEXT does it all the same",
 				"group %q holds a database: its clients would hang and a cluster may throw it out", g.Path)
 		}
 	}
@@ -138,7 +139,8 @@ func (c *Controller) outside(v *View, group string) error {
 	for known {
 		in, member := placed[p.ID]
 		if member && covers([]string{group}, in) || atOrBelow(p.Cgroups[dir.Hierarchy], dir.Path) {
-			return fail(CodeRefused, "run it from outside", "you are inside group %q: process %d (%s) would stop too",
+			return api.Errorf(api.CodeRefused, "run it from outside",
+				"you are inside group %q: process %d (%s) would stop too",
 				group, p.PID, p.Comm)
 		}
 		parent := p.PPID
@@ -162,14 +164,15 @@ func countMembers(v *View, groups []string) int {
 }
 
 // thaw lets frozen groups run again.
-func (c *Controller) thaw(ctx context.Context, r Request, reply *outcome) error {
+func (c *Controller) thaw(ctx context.Context, r api.Request, reply *outcome) error {
 	facts, s, err := c.recorded()
 	if err != nil {
 		return err
 	}
 	for _, group := range r.Groups {
 		if !slices.ContainsFunc(s.Freezes, func(f state.Freeze) bool { return f.Group == group }) {
-			return fail(CodeUsage, "`bulkhead status` shows which groups are frozen", "group %q is not frozen", group)
+			return api.Errorf(api.CodeUsage, "`bulkhead status` shows which groups are frozen",
+				"group %q is not frozen", group)
 		}
 	}
 	if err := c.mayThaw(ctx, r, s); err != nil {
@@ -183,7 +186,8 @@ func (c *Controller) thaw(ctx context.Context, r Request, reply *outcome) error 
 }
 
 // thawGroups ends the freezes of groups, wakes who is then frozen by none, and records it as one entry.
-func (c *Controller) thawGroups(ctx context.Context, f *host.Facts, s *state.Documents, r Request, reply *outcome) error {
+func (c *Controller) thawGroups(ctx context.Context, f *host.Facts, s *state.Documents, r api.Request,
+	reply *outcome) error {
 	stay := slices.DeleteFunc(slices.Clone(s.Freezes),
 		func(fr state.Freeze) bool { return slices.Contains(r.Groups, fr.Group) })
 	were := wereFrozen(s.Freezes, r.Groups)
@@ -197,7 +201,7 @@ func (c *Controller) thawGroups(ctx context.Context, f *host.Facts, s *state.Doc
 		return err
 	}
 	if err := c.Store.Save(state.DocFreezes, stay); err != nil {
-		return fail(CodeFailed, "", "record the thaw: %w", err)
+		return api.Errorf(api.CodeFailed, "", "record the thaw: %w", err)
 	}
 	s.Freezes = stay
 	reply.Changed = true
@@ -256,7 +260,8 @@ func frozenAbove(freezes []state.Freeze, group string) (state.Freeze, bool) {
 func refuseFrozen(s *state.Documents, group string) error {
 	for _, f := range s.Freezes {
 		if covers([]string{f.Group}, group) {
-			return fail(CodeRefused, "`bulkhead thaw "+f.Group+"` lets it run", "group %q is frozen until %s", f.Group,
+			return api.Errorf(api.CodeRefused, "`bulkhead thaw "+f.Group+"` lets it run", "group %q is frozen until %s",
+				f.Group,
 				f.Until())
 		}
 	}
@@ -277,9 +282,10 @@ func (c *Controller) mayLeave(f *host.Facts, s *state.Documents, procs ...procfs
 			if !ours {
 				continue
 			}
-			var frozen *Error
+			var frozen *api.Error
 			if err := refuseFrozen(s, group); errors.As(err, &frozen) {
-				return fail(frozen.Code, frozen.Hint, "move process %d (%s): %w, and it with it", p.PID, p.Comm, err)
+				return api.Errorf(frozen.Code, frozen.Hint, "move process %d (%s): %w, and it with it", p.PID, p.Comm,
+					err)
 			}
 		}
 	}
@@ -289,7 +295,8 @@ func (c *Controller) mayLeave(f *host.Facts, s *state.Documents, procs ...procfs
 // refuseReleased refuses to change a group that holds no limits until the next apply.
 func refuseReleased(s *state.Documents, group string) error {
 	if isReleased(s.Released, group) {
-		return fail(CodeFailed, "`bulkhead apply` governs it again", "group %q was released: it holds no limits", group)
+		return api.Errorf(api.CodeFailed, "`bulkhead apply` governs it again",
+			"group %q was released: it holds no limits", group)
 	}
 	return nil
 }
@@ -315,7 +322,7 @@ func (c *Controller) ThawDue(ctx context.Context, now time.Time) error {
 func (c *Controller) anyDue(now time.Time) (bool, error) {
 	d, err := state.Load(c.Store, state.DocFreezes)
 	if err != nil {
-		return false, fail(CodeFailed, "", "%w", err)
+		return false, api.Errorf(api.CodeFailed, "", "%w", err)
 	}
 	return slices.ContainsFunc(d.Freezes, func(f state.Freeze) bool { return f.Ended(now) }), nil
 }
@@ -330,7 +337,7 @@ func (c *Controller) wakeDue(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	r := Request{Verb: "thaw", By: c.ownName(), Reason: "the freeze has ended"}
+	r := api.Request{Verb: "thaw", By: c.ownName(), Reason: "the freeze has ended"}
 	for _, f := range s.Freezes {
 		if f.Ended(now) {
 			r.Groups = append(r.Groups, f.Group)
@@ -347,7 +354,7 @@ func (c *Controller) wakeDue(ctx context.Context, now time.Time) error {
 func (c *Controller) freezeState() (*host.Facts, *state.Documents, error) {
 	facts, err := c.Host.Facts()
 	if err != nil {
-		return nil, nil, fail(CodeFailed, "", "look at the host: %w", err)
+		return nil, nil, api.Errorf(api.CodeFailed, "", "look at the host: %w", err)
 	}
 	s, err := c.loadState(facts.BootID, time.Now())
 	if err == nil {
@@ -355,7 +362,7 @@ func (c *Controller) freezeState() (*host.Facts, *state.Documents, error) {
 	}
 	c.Log.Warn("ending freezes without the recorded state", "err", err)
 	if s, err = state.Load(c.Store, state.DocFreezes); err != nil {
-		return nil, nil, fail(CodeFailed, "", "%w", err)
+		return nil, nil, api.Errorf(api.CodeFailed, "", "%w", err)
 	}
 	return facts, s.Prune(state.Moment{Boot: facts.BootID}), nil
 }
@@ -383,7 +390,7 @@ func (c *Controller) EndFreezes(ctx context.Context, own []state.Freeze, by stri
 	if err != nil {
 		return "", err
 	}
-	r := Request{Verb: "thaw", By: by}
+	r := api.Request{Verb: "thaw", By: by}
 	var left []string
 	for _, f := range own {
 		i := slices.IndexFunc(s.Freezes, func(now state.Freeze) bool { return now.Group == f.Group })
@@ -409,7 +416,7 @@ func (c *Controller) EndFreezes(ctx context.Context, own []state.Freeze, by stri
 
 // note writes the one history entry of a verb that is done. That it cannot be written undoes nothing: a freeze
 // in force needs its end all the more.
-func (c *Controller) note(r Request, reply *outcome, text string) {
-	c.remember(journal.Entry{Time: time.Now(), Verb: r.Verb, What: r.what(), By: r.By, Reason: r.Reason,
+func (c *Controller) note(r api.Request, reply *outcome, text string) {
+	c.remember(journal.Entry{Time: time.Now(), Verb: r.Verb, What: r.What(), By: r.By, Reason: r.Reason,
 		Outcome: journal.Committed, Text: text}, reply)
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/state"
@@ -33,7 +34,7 @@ func TestFreezeAndThaw(t *testing.T) {
 		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')'):]))
 		return fields[12] + "+" + fields[13]
 	}
-	s.must(Request{Verb: "freeze", Groups: []string{"a/hog"}, For: 300 * time.Millisecond})
+	s.must(api.Request{Verb: "freeze", Groups: []string{"a/hog"}, For: 300 * time.Millisecond})
 	frozen := ticks()
 	time.Sleep(200 * time.Millisecond)
 	if now := ticks(); now != frozen {
@@ -50,14 +51,14 @@ func TestFreezeAndThaw(t *testing.T) {
 	if got := testhost.Snapshot(t, tree, s.root, id); got != applied {
 		t.Errorf("after the thaw:\n%s\nbefore the freeze:\n%s", got, applied)
 	}
-	s.must(Request{Verb: "freeze", Groups: []string{"a"}, For: time.Hour})
-	s.must(Request{Verb: "release", All: true})
+	s.must(api.Request{Verb: "freeze", Groups: []string{"a"}, For: time.Hour})
+	s.must(api.Request{Verb: "release", All: true})
 	if got := testhost.Snapshot(t, tree, s.root, id); got != before {
 		t.Errorf("released while frozen:\n%s\nbefore:\n%s", got, before)
 	}
 	frozen = ticks()
 	testhost.WaitFor(t, "the released process runs", func() bool { return ticks() != frozen })
-	if _, err := s.try(Request{Verb: "freeze", Groups: []string{"a"}}); CodeOf(err) != CodeUsage {
+	if _, err := s.try(api.Request{Verb: "freeze", Groups: []string{"a"}}); api.CodeOf(err) != api.CodeUsage {
 		t.Errorf("a freeze without an end: %v", err)
 	}
 }
@@ -111,11 +112,11 @@ func TestNestedFreezes(t *testing.T) {
 						wantInner)
 				}
 			}
-			s.must(Request{Verb: "freeze", Groups: []string{c.first}, For: time.Hour})
+			s.must(api.Request{Verb: "freeze", Groups: []string{c.first}, For: time.Hour})
 			is("one freeze", c.first == "outer", true)
-			s.must(Request{Verb: "freeze", Groups: []string{c.second}, For: time.Hour})
+			s.must(api.Request{Verb: "freeze", Groups: []string{c.second}, For: time.Hour})
 			is("two freezes", true, true)
-			text, want := s.must(Request{Verb: "thaw", Groups: []string{c.thawed}}).Text,
+			text, want := s.must(api.Request{Verb: "thaw", Groups: []string{c.thawed}}).Text,
 				`group "outer/inner" stays frozen until`
 			if c.thawed == "outer/inner" {
 				want = `group "outer/inner" stays stopped: group "outer" is frozen until`
@@ -124,7 +125,7 @@ func TestNestedFreezes(t *testing.T) {
 				t.Errorf("the reply does not say what goes on: %q", text)
 			}
 			is("one thawed", c.thawed != "outer", true)
-			if text := s.must(Request{Verb: "thaw", Groups: []string{c.then}}).Text; text != "running again" {
+			if text := s.must(api.Request{Verb: "thaw", Groups: []string{c.then}}).Text; text != "running again" {
 				t.Errorf("both thawed: %q", text)
 			}
 			if got := testhost.Snapshot(t, tree, s.root, outer, inner); got != applied {
@@ -142,16 +143,16 @@ func TestReleaseOfNestedFreezes(t *testing.T) {
 	freeze := func() {
 		t.Helper()
 		for _, group := range []string{"outer", "outer/inner"} {
-			s.must(Request{Verb: "freeze", Groups: []string{group}, For: time.Hour})
+			s.must(api.Request{Verb: "freeze", Groups: []string{group}, For: time.Hour})
 		}
 	}
 	freeze()
-	s.must(Request{Verb: "thaw", Groups: []string{"outer", "outer/inner"}})
+	s.must(api.Request{Verb: "thaw", Groups: []string{"outer", "outer/inner"}})
 	if got := testhost.Snapshot(t, tree, s.root, outer, inner); got != applied {
 		t.Errorf("both thawed at once:\n%s\nbefore:\n%s", got, applied)
 	}
 	freeze()
-	s.must(Request{Verb: "release", All: true})
+	s.must(api.Request{Verb: "release", All: true})
 	if s.frozen(outer) || s.frozen(inner) {
 		t.Error("released, and still stopped")
 	}
@@ -169,7 +170,7 @@ func TestFreezeFromInside(t *testing.T) {
 	s.apply("groups:\n  g: {match: [{cmdline: '" + m +
 		"'}], cpu: {limit: 1}}\n  all: {match: [{exe: /nonexistent/x}], cpu: {limit: 1}}\n")
 	parent := testhost.Spawn(t, "sh", "-c", "sleep 3600; :")
-	s.must(Request{Verb: "move", Group: "all", PIDs: []int{parent.PID}})
+	s.must(api.Request{Verb: "move", Group: "all", PIDs: []int{parent.PID}})
 	var child procfs.ID
 	testhost.WaitFor(t, "the child", func() bool {
 		procs, err := s.Host.Proc.Processes(procfs.Options{})
@@ -188,13 +189,14 @@ func TestFreezeFromInside(t *testing.T) {
 		self  procfs.ID
 	}{{"g", self}, {"all", parent}, {"all", child}} {
 		s.Controller.self = c.self
-		if err := s.Outside(t.Context(), []string{c.group}); CodeOf(err) != CodeRefused {
+		if err := s.Outside(t.Context(), []string{c.group}); api.CodeOf(err) != api.CodeRefused {
 			t.Errorf("outside %s: %v", c.group, err)
 		}
-		_, err := s.try(Request{Verb: "freeze", Groups: []string{c.group}, For: time.Hour, Force: true, Reason: "test"})
-		if CodeOf(err) != CodeRefused || !strings.Contains(err.Error(), "inside") ||
-			HintOf(err) != "run it from outside" {
-			t.Errorf("freeze %s from inside: code %d, %v", c.group, CodeOf(err), err)
+		_, err := s.try(api.Request{Verb: "freeze", Groups: []string{c.group}, For: time.Hour, Force: true,
+			Reason: "test"})
+		if api.CodeOf(err) != api.CodeRefused || !strings.Contains(err.Error(), "inside") ||
+			api.HintOf(err) != "run it from outside" {
+			t.Errorf("freeze %s from inside: code %d, %v", c.group, api.CodeOf(err), err)
 		}
 		if s.frozen(c.self) {
 			t.Errorf("process %d of group %s is stopped", c.self.PID, c.group)
@@ -217,8 +219,8 @@ func (s *site) frozenGroup(number int) procfs.ID {
 func TestFreezeIsEndedByWhoBeganIt(t *testing.T) {
 	s := newSite(t)
 	p := s.frozenGroup(70074)
-	first := s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: time.Hour}).Frozen
-	second := s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: 2 * time.Hour}).Frozen
+	first := s.must(api.Request{Verb: "freeze", Groups: []string{"g"}, For: time.Hour}).Frozen
+	second := s.must(api.Request{Verb: "freeze", Groups: []string{"g"}, For: 2 * time.Hour}).Frozen
 	for _, c := range []struct {
 		who    string
 		own    []state.Freeze
@@ -252,7 +254,7 @@ func TestOverdueFreezeEndsWithTheNextChange(t *testing.T) {
 		return st.Groups[0].Overdue
 	}
 	const short = 2 * time.Second
-	ends := s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: short}).Frozen[0].Ends
+	ends := s.must(api.Request{Verb: "freeze", Groups: []string{"g"}, For: short}).Frozen[0].Ends
 	if is := overdue(); is && time.Now().Before(ends) {
 		t.Error("overdue before its end")
 	}
@@ -260,11 +262,11 @@ func TestOverdueFreezeEndsWithTheNextChange(t *testing.T) {
 	if !overdue() || !s.frozen(p) {
 		t.Error("ended and still in force, yet not overdue")
 	}
-	s.must(Request{Verb: "set", Assign: []string{"g:cpu.limit=0.5"}, DryRun: true})
+	s.must(api.Request{Verb: "set", Assign: []string{"g:cpu.limit=0.5"}, DryRun: true})
 	if !s.frozen(p) {
 		t.Error("a dry run ended the freeze")
 	}
-	s.must(Request{Verb: "set", Assign: []string{"g:cpu.limit=0.5"}})
+	s.must(api.Request{Verb: "set", Assign: []string{"g:cpu.limit=0.5"}})
 	if s.frozen(p) {
 		t.Error("another change left the overdue freeze in force")
 	}
@@ -277,13 +279,13 @@ func TestOverdueFreezeEndsWithTheNextChange(t *testing.T) {
 func TestRunInAFrozenGroupIsRefused(t *testing.T) {
 	s := newSite(t)
 	outer, _ := s.nested()
-	s.must(Request{Verb: "freeze", Groups: []string{"outer"}, For: time.Hour})
+	s.must(api.Request{Verb: "freeze", Groups: []string{"outer"}, For: time.Hour})
 	for _, group := range []string{"outer", "outer/inner"} {
-		if err := s.Enter(t.Context(), Entry{Group: group, By: "test"}); CodeOf(err) != CodeRefused {
-			t.Fatalf("enter %s: code %d, %v", group, CodeOf(err), err)
+		if err := s.Enter(t.Context(), Entry{Group: group, By: "test"}); api.CodeOf(err) != api.CodeRefused {
+			t.Fatalf("enter %s: code %d, %v", group, api.CodeOf(err), err)
 		}
 	}
-	s.must(Request{Verb: "thaw", Groups: []string{"outer"}})
+	s.must(api.Request{Verb: "thaw", Groups: []string{"outer"}})
 	if s.frozen(outer) {
 		t.Error("still stopped")
 	}
@@ -304,7 +306,7 @@ func TestFreezeOfAnEarlierBootIsForgotten(t *testing.T) {
 	if st, err := s.Status(t.Context()); err != nil || st.Groups[0].Frozen != "" {
 		t.Errorf("status %+v, %v", st, err)
 	}
-	if _, err := s.try(Request{Verb: "thaw", Groups: []string{"g"}}); CodeOf(err) != CodeUsage {
+	if _, err := s.try(api.Request{Verb: "thaw", Groups: []string{"g"}}); api.CodeOf(err) != api.CodeUsage {
 		t.Errorf("thaw: %v", err)
 	}
 	if err := s.ThawDue(t.Context(), old[0].Ends.Add(time.Minute)); err != nil {
@@ -314,24 +316,24 @@ func TestFreezeOfAnEarlierBootIsForgotten(t *testing.T) {
 	if _, err := s.Store.Load(state.DocFreezes, &kept); err != nil || len(kept) != 0 {
 		t.Errorf("kept %+v, %v", kept, err)
 	}
-	s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: time.Hour})
+	s.must(api.Request{Verb: "freeze", Groups: []string{"g"}, For: time.Hour})
 	if !s.frozen(p) {
 		t.Error("not stopped")
 	}
-	s.must(Request{Verb: "thaw", Groups: []string{"g"}})
+	s.must(api.Request{Verb: "thaw", Groups: []string{"g"}})
 }
 
 func TestFreezeIsOneEntryOfTheHistory(t *testing.T) {
 	s := newSite(t)
 	s.frozenGroup(70077)
-	s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: time.Hour, Reason: "month end"})
-	s.must(Request{Verb: "thaw", Groups: []string{"g"}, Reason: "done"})
-	s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: time.Nanosecond})
+	s.must(api.Request{Verb: "freeze", Groups: []string{"g"}, For: time.Hour, Reason: "month end"})
+	s.must(api.Request{Verb: "thaw", Groups: []string{"g"}, Reason: "done"})
+	s.must(api.Request{Verb: "freeze", Groups: []string{"g"}, For: time.Nanosecond})
 	if err := s.ThawDue(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: time.Hour})
-	s.must(Request{Verb: "release", All: true, Reason: "away"})
+	s.must(api.Request{Verb: "freeze", Groups: []string{"g"}, For: time.Hour})
+	s.must(api.Request{Verb: "release", All: true, Reason: "away"})
 	entries, err := s.History()
 	if err != nil {
 		t.Fatal(err)
@@ -370,10 +372,10 @@ func TestFreezeStopsAForkStorm(t *testing.T) {
 	}
 	first := testhost.SpawnAs(t, name, "sh", "-c",
 		"n=0; while [ $n -lt 300 ]; do n=$((n+1)); (while :; do sleep 5; done) & sleep 0.003; done; wait")
-	s.must(Request{Verb: "move", Group: "g", PIDs: []int{first.PID}})
+	s.must(api.Request{Verb: "move", Group: "g", PIDs: []int{first.PID}})
 	testhost.WaitFor(t, "the storm", func() bool { return len(storm()) > 10 })
-	reply := s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: time.Hour})
-	defer s.must(Request{Verb: "release", All: true})
+	reply := s.must(api.Request{Verb: "freeze", Groups: []string{"g"}, For: time.Hour})
+	defer s.must(api.Request{Verb: "release", All: true})
 	caught := storm()
 	for _, id := range caught {
 		if !s.frozen(id) {

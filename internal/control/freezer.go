@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/apply"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
@@ -24,7 +25,7 @@ import (
 // one above, that has a freeze: so each freeze can end by itself.
 
 // stop freezes one group.
-func (c *Controller) stop(ctx context.Context, v *View, group string, r Request, reply *outcome) error {
+func (c *Controller) stop(ctx context.Context, v *View, group string, r api.Request, reply *outcome) error {
 	dir, err := freezerDir(v, group)
 	if err != nil {
 		return err
@@ -59,13 +60,13 @@ func (c *Controller) stop(ctx context.Context, v *View, group string, r Request,
 }
 
 // asked runs a plan on behalf of a verb that writes its own history entry.
-func asked(r Request) apply.Options {
-	return apply.Options{Verb: r.Verb, What: r.what(), By: r.By, Reason: r.Reason, Unrecorded: true}
+func asked(r api.Request) apply.Options {
+	return apply.Options{Verb: r.Verb, What: r.What(), By: r.By, Reason: r.Reason, Unrecorded: true}
 }
 
 func halt(v *View, group string, dir cgroup.Dir) error {
 	if err := v.Tree.Freeze(dir, true); err != nil {
-		return fail(CodeFailed, "", "freeze group %q: %w", group, err)
+		return api.Errorf(api.CodeFailed, "", "freeze group %q: %w", group, err)
 	}
 	return nil
 }
@@ -87,14 +88,14 @@ func freezerDir(v *View, group string) (cgroup.Dir, error) {
 	}
 	h, ok := v.Facts.HierarchyOf("freezer")
 	if !ok || h.Version != 1 {
-		return cgroup.Dir{}, fail(CodeFailed,
+		return cgroup.Dir{}, api.Errorf(api.CodeFailed,
 			"mount the freezer controller, or on cgroup v2 give the group a limit; `bulkhead discover` shows what "+
 				"there is", "nothing on this host can freeze group %q", group)
 	}
 	d := cgroup.Dir{Hierarchy: h.ID, Path: at}
 	if inPlace(v.Facts, h) {
 		if there, err := v.Tree.Exists(d); err != nil || !there {
-			return cgroup.Dir{}, fail(CodeFailed,
+			return cgroup.Dir{}, api.Errorf(api.CodeFailed,
 				"give the group a limit of a controller that is mounted with the freezer",
 				"group %q has no directory in %q through which it could be frozen", group, h.ID)
 		}
@@ -158,7 +159,7 @@ func intoFreezer(v *View, group string, dir cgroup.Dir) plan.Plan {
 // wake lets groups go, whichever way they were frozen, and takes the freezer's directories away. What one of
 // the freezes that stay holds, of a group among them, below or above them, stays stopped. An error does not
 // keep the others from going.
-func (c *Controller) wake(ctx context.Context, v *View, r Request, groups []string, stay []state.Freeze) error {
+func (c *Controller) wake(ctx context.Context, v *View, r api.Request, groups []string, stay []state.Freeze) error {
 	w := waking{Controller: c, View: v, groups: groups, stay: stay}
 	var errs []error
 	for _, h := range v.Facts.Hierarchies {
@@ -242,7 +243,7 @@ func (w *waking) thawDir(d cgroup.Dir) error {
 	if err == nil || errors.Is(err, cgroup.ErrGone) || errors.Is(err, cgroup.ErrNoKnob) {
 		return nil
 	}
-	return fail(CodeFailed, "", "thaw group %q: %w", w.name(d), err)
+	return api.Errorf(api.CodeFailed, "", "thaw group %q: %w", w.name(d), err)
 }
 
 // emptyFreezer thaws the groups' directories in the v1 freezer hierarchy, sends their processes to the nearest
@@ -257,7 +258,7 @@ func (w *waking) emptyFreezer(ctx context.Context, top cgroup.Dir, o apply.Optio
 	// By /proc, not by cgroup.procs: on v1 that leaves out processes while others fork beside them.
 	procs, err := w.Host.Proc.Processes(procfs.Options{})
 	if err != nil {
-		return errors.Join(errThaw, fail(CodeFailed, "", "read the process table: %w", err))
+		return errors.Join(errThaw, api.Errorf(api.CodeFailed, "", "read the process table: %w", err))
 	}
 	var moves, removals []plan.Step
 	for _, d := range dirs {
@@ -272,7 +273,7 @@ func (w *waking) emptyFreezer(ctx context.Context, top cgroup.Dir, o apply.Optio
 	slices.Reverse(removals) // children first
 	done, err := w.runner(ctx, w.View).Run(ctx, plan.Plan{Steps: append(moves, removals...)}, o)
 	if slices.ContainsFunc(done.LeftOut, func(s plan.Step) bool { return s.Op == plan.OpMove }) {
-		err = errors.Join(err, fail(CodeFailed, "", "send processes back from the freezer: %s",
+		err = errors.Join(err, api.Errorf(api.CodeFailed, "", "send processes back from the freezer: %s",
 			strings.Join(done.Notes, "; ")))
 	}
 	return errors.Join(errThaw, err)
@@ -317,7 +318,7 @@ func (w *waking) home(id procfs.ID, d cgroup.Dir) string {
 }
 
 // thawAll wakes whatever is frozen in the groups about to be released.
-func (c *Controller) thawAll(ctx context.Context, v *View, s *state.Documents, groups []string, r Request) error {
+func (c *Controller) thawAll(ctx context.Context, v *View, s *state.Documents, groups []string, r api.Request) error {
 	if r.DryRun {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/metrics"
@@ -72,7 +73,7 @@ func (c *Controller) takeBefore(ctx context.Context, v *View, w *state.Watch) (n
 	for _, one := range w.Clauses {
 		p := sampler.Take(ctx, v.Tree, guardedGroup(v, one))
 		if p.WorkErr != nil {
-			return nil, fail(CodeFailed, "nothing was changed; `guard:` of the policy names the database",
+			return nil, api.Errorf(api.CodeFailed, "nothing was changed; `guard:` of the policy names the database",
 				"ask the database of group %s how much it does: %w", one.Group, p.WorkErr)
 		}
 		first[one.Group] = p
@@ -144,7 +145,8 @@ func sourced(v *View, one policy.Guarded) error {
 	default:
 		return nil
 	}
-	return fail(CodeUsage, hint, "guard: %s of group %s has no source on this host: nothing was changed", missing,
+	return api.Errorf(api.CodeUsage, hint, "guard: %s of group %s has no source on this host: nothing was changed",
+		missing,
 		one.Group)
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/policy"
@@ -142,7 +143,7 @@ func TestGuardSeesAKill(t *testing.T) {
 		t.Fatalf("on trial: %+v", st.Trial)
 	}
 	// The next change settles it, and stands on trial itself.
-	_, err = m.do(Request{Verb: "set", Assign: []string{"app:memory.max=64MiB"}})
+	_, err = m.do(api.Request{Verb: "set", Assign: []string{"app:memory.max=64MiB"}})
 	m.must(err)
 	m.tended()
 	const dir, file = "/bulkhead.app.slice", "memory.max"

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
@@ -68,7 +69,7 @@ func TestIOLimitsHold(t *testing.T) {
 			}
 			s.apply(policy("bandwidth: 10MiB/s"))
 			writer, reader := testhost.DirectWriter(t, dev), testhost.DirectReader(t, dev)
-			s.must(Request{Verb: "move", Group: place.group, PIDs: []int{writer.ID.PID, reader.ID.PID}})
+			s.must(api.Request{Verb: "move", Group: place.group, PIDs: []int{writer.ID.PID, reader.ID.PID}})
 			var both sync.WaitGroup // writing and reading have budgets of their own
 			both.Go(func() {
 				within(t, "write bytes/s", 10<<20, 5,
@@ -87,7 +88,7 @@ func TestIOLimitsHold(t *testing.T) {
 				within(t, "read IOPS", 500, 5, func() float64 { return reader.Random(3 * time.Second).Ops })
 			})
 			both.Wait()
-			s.must(Request{Verb: "release", Groups: []string{"g"}})
+			s.must(api.Request{Verb: "release", Groups: []string{"g"}})
 			if free := writer.Sequential(time.Second).Bytes; free < 20<<20 {
 				t.Errorf("released, yet the writer gets only %.0f bytes/s: the device itself may be that slow, and "+
 					"then the figures above show nothing", free)
@@ -110,8 +111,8 @@ func TestSplitBudgetHolds(t *testing.T) {
     groups: {child: {match: [{exe: /nonexistent/y}], io: [{on: %[1]s, write: {bandwidth: 5MiB/s}}]}}
 `, dev))
 	own, child := testhost.DirectWriter(t, dev), testhost.DirectWriter(t, dev)
-	s.must(Request{Verb: "move", Group: "g", PIDs: []int{own.ID.PID}})
-	s.must(Request{Verb: "move", Group: "g/child", PIDs: []int{child.ID.PID}})
+	s.must(api.Request{Verb: "move", Group: "g", PIDs: []int{own.ID.PID}})
+	s.must(api.Request{Verb: "move", Group: "g/child", PIDs: []int{child.ID.PID}})
 	both := func() (all, part float64) {
 		done := make(chan float64)
 		go func() { done <- own.Sequential(3 * time.Second).Bytes }()
@@ -137,7 +138,7 @@ func TestCPULimitHolds(t *testing.T) {
 	s := newSite(t)
 	s.apply("groups:\n  g: {match: [{exe: /nonexistent/x}], cpu: {limit: 0.5}}\n")
 	a, b := testhost.Spin(t), testhost.Spin(t)
-	s.must(Request{Verb: "move", Group: "g", PIDs: []int{a.PID, b.PID}})
+	s.must(api.Request{Verb: "move", Group: "g", PIDs: []int{a.PID, b.PID}})
 	accounting := "cpuacct"
 	if s.of("cpu").Version == 2 {
 		accounting = "cpu"
@@ -161,7 +162,7 @@ func TestCPULimitHolds(t *testing.T) {
 		!strings.HasPrefix(e.Biting[0].How, "throttled in ") {
 		t.Errorf("explain says that it is held back by %+v, %v", e.Biting, err)
 	}
-	s.must(Request{Verb: "set", Assign: []string{"g:cpu.limit=max"}})
+	s.must(api.Request{Verb: "set", Assign: []string{"g:cpu.limit=max"}})
 	if e, err := s.Explain(t.Context(), a.PID, ExplainOptions{Watch: time.Second}); err != nil || len(e.Biting) != 0 {
 		t.Errorf("without a limit it is held back by %+v, %v", e.Biting, err)
 	}
@@ -177,8 +178,8 @@ func TestMemoryLimitKillsTheHogAndNothingElse(t *testing.T) {
   neighbour: {match: [{exe: /nonexistent/y}], memory: {max: 256MiB, swap: 0}}
 `)
 	hog, neighbour := testhost.HoldMemory(t), testhost.HoldMemory(t)
-	s.must(Request{Verb: "move", Group: "hog", PIDs: []int{hog.ID.PID}})
-	s.must(Request{Verb: "move", Group: "neighbour", PIDs: []int{neighbour.ID.PID}})
+	s.must(api.Request{Verb: "move", Group: "hog", PIDs: []int{hog.ID.PID}})
+	s.must(api.Request{Verb: "move", Group: "neighbour", PIDs: []int{neighbour.ID.PID}})
 	if !neighbour.Touch(128 << 20) {
 		t.Fatal("the neighbour died")
 	}
@@ -210,11 +211,11 @@ func TestMemoryLimitBelowUseIsRefused(t *testing.T) {
 	held := testhost.HoldMemory(t)
 	base := "groups:\n  g: {match: [{exe: /nonexistent/x}], memory: {max: %s, swap: 0}}\n"
 	s.apply(fmt.Sprintf(base, "512MiB"))
-	s.must(Request{Verb: "move", Group: "g", PIDs: []int{held.ID.PID}})
+	s.must(api.Request{Verb: "move", Group: "g", PIDs: []int{held.ID.PID}})
 	held.Touch(128 << 20)
-	_, err := s.try(Request{Verb: "apply", Sources: s.sources(fmt.Sprintf(base, "64MiB"))})
-	if CodeOf(err) != CodeRefused || !strings.Contains(err.Error(), "64 MiB") {
-		t.Errorf("code %d: %v", CodeOf(err), err)
+	_, err := s.try(api.Request{Verb: "apply", Sources: s.sources(fmt.Sprintf(base, "64MiB"))})
+	if api.CodeOf(err) != api.CodeRefused || !strings.Contains(err.Error(), "64 MiB") {
+		t.Errorf("code %d: %v", api.CodeOf(err), err)
 	}
 	s.holds("after the refusal", "g:memory.max=512MiB")
 	if !held.Touch(1 << 20) {
@@ -249,7 +250,7 @@ groups:
       other: {%[3]s, cpu: {weight: 10}}
       hog: {%[3]s, cpu: {weight: 10}}
 `, s.root, facts.MemTotal-most, rule, place.kept)
-			reply := s.must(Request{Verb: "apply", Sources: []policy.Source{{Path: "test.yaml", Text: text}}})
+			reply := s.must(api.Request{Verb: "apply", Sources: []policy.Source{{Path: "test.yaml", Text: text}}})
 			if s.of("memory").Version == 1 {
 				if !slices.ContainsFunc(reply.Plan.Notes,
 					func(n plan.Note) bool { return n.Key == policy.KeyMemoryLow && n.NotEnforced }) {
@@ -301,7 +302,7 @@ func (s *site) readFile(group string, size int64) {
 	reader := testhost.Spawn(s.t, "sh", "-c",
 		`until [ -e "$1" ]; do sleep 0.05; done; cat "$2" >/dev/null; echo done >"$3"; exec sleep 600`, "sh", start,
 		file, done)
-	s.must(Request{Verb: "move", Group: group, PIDs: []int{reader.PID}})
+	s.must(api.Request{Verb: "move", Group: group, PIDs: []int{reader.PID}})
 	if err := os.WriteFile(start, nil, 0o600); err != nil {
 		s.t.Fatal(err)
 	}
@@ -321,9 +322,9 @@ func TestMoveIntoTooSmallAGroupIsRefused(t *testing.T) {
 	s.apply("groups:\n  g: {match: [{exe: /nonexistent/x}], memory: {max: 64MiB, swap: 0}}\n")
 	held := testhost.HoldMemory(t)
 	held.Touch(96 << 20)
-	_, err := s.try(Request{Verb: "move", Group: "g", PIDs: []int{held.ID.PID}})
-	if CodeOf(err) != CodeRefused || !strings.Contains(err.Error(), "64 MiB") {
-		t.Errorf("code %d: %v", CodeOf(err), err)
+	_, err := s.try(api.Request{Verb: "move", Group: "g", PIDs: []int{held.ID.PID}})
+	if api.CodeOf(err) != api.CodeRefused || !strings.Contains(err.Error(), "64 MiB") {
+		t.Errorf("code %d: %v", api.CodeOf(err), err)
 	}
 	if !held.Touch(1 << 20) {
 		t.Error("the process was killed")
@@ -336,7 +337,7 @@ func TestTasksLimitHolds(t *testing.T) {
 	s := newSite(t)
 	s.apply("groups:\n  g: {match: [{exe: /nonexistent/x}], tasks: 20}\n")
 	bomb := testhost.Spawn(t, "sh", "-c", "sleep 1; for i in $(seq 100); do sleep 60 & done; wait")
-	s.must(Request{Verb: "move", Group: "g", PIDs: []int{bomb.PID}})
+	s.must(api.Request{Verb: "move", Group: "g", PIDs: []int{bomb.PID}})
 	d := s.at(s.of("pids").ID, "g")
 	testhost.WaitFor(t, "the bomb meets its limit", func() bool {
 		u, err := metrics.Read(testhost.Tree(t), d)

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/convert"
 	"bulkhead/internal/convert/libcgroup"
@@ -200,11 +201,11 @@ func TestImportedTreeIsThatOfLibcgroup(t *testing.T) {
 	if after := s.snapshotOf("test1"); after == before || strings.Contains(after, "54321") {
 		t.Errorf("the policy has no owner any more, and the files have: %s", after)
 	}
-	s.must(Request{Verb: "rollback", To: 1})
+	s.must(api.Request{Verb: "rollback", To: 1})
 	if after := s.snapshotOf("test1"); after != before {
 		t.Errorf("rolled back:\n%s\nbefore:\n%s", after, before)
 	}
-	s.must(Request{Verb: "release", All: true})
+	s.must(api.Request{Verb: "release", All: true})
 }
 
 // onV1 ends a test that is about files of cgroup v1 where a controller is not there.
@@ -288,7 +289,7 @@ func TestImportedSampleIsThatOfLibcgroup(t *testing.T) {
 	for group, shares := range map[string]string{"daemons/www": "1004", "daemons/ftp": "502"} {
 		s.compare(t, theirs, []string{group}, map[string]string{"cpu.shares": root + " = " + shares})
 	}
-	s.must(Request{Verb: "release", All: true})
+	s.must(api.Request{Verb: "release", All: true})
 }
 
 // Limits of memory, CPU, disks and tasks, with modes of their own.
@@ -317,7 +318,7 @@ group db2/inner {
 		t.Errorf("left %v, changed %v", r.Left, r.Changed)
 	}
 	s.compare(t, theirs, []string{"db1", "db2/inner"}, nil)
-	s.must(Request{Verb: "release", All: true})
+	s.must(api.Request{Verb: "release", All: true})
 }
 
 // On cgroup v2 the same files mean what docs/migrating.md says.
@@ -340,7 +341,7 @@ func TestImportedOnUnified(t *testing.T) {
 			}
 		}
 	}
-	s.must(Request{Verb: "release", All: true})
+	s.must(api.Request{Verb: "release", All: true})
 	text := `group db {
 	perm { task { uid = 54321; gid = 54330; } admin { uid = 54325; gid = 54330; dperm = 775; } }
 	cpu { cpu.shares = 2048; cpu.cfs_period_us = 50000; cpu.cfs_quota_us = 75000; }
@@ -361,5 +362,5 @@ func TestImportedOnUnified(t *testing.T) {
 		described(t, dir)["cgroup.subtree_control"]); !strings.HasPrefix(got, "54325:54330 775 54325:54330 644") {
 		t.Errorf("the directory: %s", got)
 	}
-	s.must(Request{Verb: "release", All: true})
+	s.must(api.Request{Verb: "release", All: true})
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/convert/inforce"
 	"bulkhead/internal/convert/unitfile"
@@ -25,7 +26,7 @@ import (
 func (c *Controller) InForce(ctx context.Context) (groups []inforce.Group, units []unitfile.LiveUnit, err error) {
 	facts, err := c.Host.Facts()
 	if err != nil {
-		return nil, nil, fail(CodeFailed, "", "look at the host: %w", err)
+		return nil, nil, api.Errorf(api.CodeFailed, "", "look at the host: %w", err)
 	}
 	made := map[cgroup.Dir]bool{}
 	if c.Store != nil {
@@ -33,7 +34,7 @@ func (c *Controller) InForce(ctx context.Context) (groups []inforce.Group, units
 	}
 	procs, err := c.Host.Proc.Processes(procfs.Options{})
 	if err != nil {
-		return nil, nil, fail(CodeFailed, "", "read the process table: %w", err)
+		return nil, nil, api.Errorf(api.CodeFailed, "", "read the process table: %w", err)
 	}
 	l := liveLook{c: c, facts: facts, tree: c.tree(facts), made: made, byPath: map[string]*inforce.Group{}}
 	for _, h := range facts.Hierarchies {
@@ -98,7 +99,7 @@ func (l *liveLook) hierarchy(h host.Hierarchy) error {
 	}
 	dirs, err := l.tree.Walk(cgroup.Dir{Hierarchy: h.ID, Path: "/"})
 	if err != nil {
-		return fail(CodeFailed, "", "look at the groups of %s: %w", h.ID, err)
+		return api.Errorf(api.CodeFailed, "", "look at the groups of %s: %w", h.ID, err)
 	}
 	for _, d := range dirs {
 		if d.Path == "/" || l.made[d] || l.facts.Systemd && ofUnit(d.Path) {
@@ -140,7 +141,7 @@ func (l *liveLook) dir(h host.Hierarchy, d cgroup.Dir, rows []*knob.Row) error {
 		return nil
 	}
 	if err != nil {
-		return fail(CodeFailed, "", "look at %s: %w", d, err)
+		return api.Errorf(api.CodeFailed, "", "look at %s: %w", d, err)
 	}
 	above, err := l.tree.ReadMany(d.Parent(), names)
 	if err != nil {
@@ -193,7 +194,7 @@ func (l *liveLook) owners(h host.Hierarchy, values map[string]string) (owners []
 func liveUnits(ctx context.Context, m *systemd.Manager) (units []unitfile.LiveUnit, err error) {
 	all, err := m.Units(ctx)
 	if err != nil {
-		return nil, fail(CodeFailed, "", "ask systemd for its units: %w", err)
+		return nil, api.Errorf(api.CodeFailed, "", "ask systemd for its units: %w", err)
 	}
 	for _, s := range all {
 		kind := unitname.TypeOf(s.Name)
@@ -206,15 +207,15 @@ func liveUnits(ctx context.Context, m *systemd.Manager) (units []unitfile.LiveUn
 			continue
 		}
 		if err != nil {
-			return nil, fail(CodeFailed, "", "ask systemd for %s: %w", s.Name, err)
+			return nil, api.Errorf(api.CodeFailed, "", "ask systemd for %s: %w", s.Name, err)
 		}
 		overrides, err := m.Overrides(s.Name)
 		if err != nil {
-			return nil, fail(CodeFailed, "", "read what systemd was told of %s: %w", s.Name, err)
+			return nil, api.Errorf(api.CodeFailed, "", "read what systemd was told of %s: %w", s.Name, err)
 		}
 		said, err := m.FileSettings(s.Name, overrides)
 		if err != nil {
-			return nil, fail(CodeFailed, "", "read the files of %s: %w", s.Name, err)
+			return nil, api.Errorf(api.CodeFailed, "", "read the files of %s: %w", s.Name, err)
 		}
 		if lines := unitLines(u, said); len(lines) > 0 {
 			units = append(units, unitfile.LiveUnit{Name: s.Name, Lines: lines})

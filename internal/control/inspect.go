@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/engine"
@@ -30,11 +31,11 @@ type Discovery struct {
 func (c *Controller) Discover() (*Discovery, error) {
 	facts, err := c.Host.Facts()
 	if err != nil {
-		return nil, fail(CodeFailed, "", "look at the host: %w", err)
+		return nil, api.Errorf(api.CodeFailed, "", "look at the host: %w", err)
 	}
 	procs, err := c.Host.Proc.Processes(procfs.Options{})
 	if err != nil {
-		return nil, fail(CodeFailed, "", "read the process table: %w", err)
+		return nil, api.Errorf(api.CodeFailed, "", "read the process table: %w", err)
 	}
 	tree := c.tree(facts)
 	return &Discovery{
@@ -133,7 +134,7 @@ type Explanation struct {
 	Attempts []classify.Attempt `json:"attempts"`
 	Levels   []LevelLimits      `json:"levels,omitempty"`
 	// When is how it came to be placed; nil when no agent saw it come.
-	When *PlacedAt `json:"when,omitempty"`
+	When *api.PlacedAt `json:"when,omitempty"`
 	// Biting are the limits that held one of the levels back while they were watched, Watched long.
 	Biting  []Throttled   `json:"biting"`
 	Watched time.Duration `json:"watched_ns,omitempty"`
@@ -141,16 +142,6 @@ type Explanation struct {
 	Sockets []OutsideSocket `json:"sockets_outside,omitempty"`
 	// Charges are where its memory is charged; nil when that was not asked for.
 	Charges []Charge `json:"charges,omitempty"`
-}
-
-// PlacedAt is when and how the agent placed a process that it saw come.
-type PlacedAt struct {
-	At   time.Time     `json:"at"`
-	Took time.Duration `json:"took_ns"` // from its exec, or its change of user, group or name
-	How  string        `json:"how"`
-	// Resident is how much it had in memory then, bytes: at most so much stays charged where it was. 0 is not known: of
-	// a process that was placed as it started.
-	Resident int64 `json:"resident,omitempty"`
 }
 
 // LevelLimits is what one level of the tree, from the group up to our root, holds the process to.
@@ -174,11 +165,11 @@ func (c *Controller) Explain(ctx context.Context, pid int, o ExplainOptions) (*E
 	}
 	i := slices.IndexFunc(v.Observed.Processes, func(p procfs.Process) bool { return p.PID == pid })
 	if i < 0 {
-		return nil, fail(CodeUsage, "", "no process %d", pid)
+		return nil, api.Errorf(api.CodeUsage, "", "no process %d", pid)
 	}
 	e := &Explanation{Process: v.Observed.Processes[i]}
 	if e.Attempts, err = classify.Explain(v.Classified.Groups, v.Rules, pid); err != nil {
-		return nil, fail(CodeFailed, "", "explain process %d: %w", pid, err)
+		return nil, api.Errorf(api.CodeFailed, "", "explain process %d: %w", pid, err)
 	}
 	e.Helper = classify.Service(v.Rules, pid)
 	if o.Exact {

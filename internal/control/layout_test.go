@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/state"
 )
 
@@ -39,9 +40,9 @@ func TestFormerLayoutIsBroughtOver(t *testing.T) {
 	}
 	m.reads("after a look", before, "pids.max", "50")
 
-	m.onTrial(Request{Verb: "apply", Sources: m.policy(groups)}, time.Minute)
+	m.onTrial(api.Request{Verb: "apply", Sources: m.policy(groups)}, time.Minute)
 	m.reads("on trial", after, "pids.max", "50")
-	if _, err := m.do(Request{Verb: "rollback"}); err != nil {
+	if _, err := m.do(api.Request{Verb: "rollback"}); err != nil {
 		t.Fatal(err)
 	}
 	m.reads("undone", before, "pids.max", "50")

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/apply"
 	"bulkhead/internal/change"
 	"bulkhead/internal/host"
@@ -157,7 +158,7 @@ func (c *Controller) facts(fresh bool) (*host.Facts, error) {
 	}
 	f, err := c.Host.Facts()
 	if err != nil {
-		return nil, fail(CodeFailed, "", "look at the host: %w", err)
+		return nil, api.Errorf(api.CodeFailed, "", "look at the host: %w", err)
 	}
 	c.known = f
 	return f, nil
@@ -226,7 +227,7 @@ func (c *Controller) settle(ctx context.Context, v *View, s *state.Documents, re
 // carryOut does what a look found to do, and has the history say which windows opened or closed with it.
 func (c *Controller) carryOut(ctx context.Context, v *View, s *state.Documents, reply *outcome) (done LookResult,
 	err error) {
-	r := Request{Verb: "look", By: "agent"}
+	r := api.Request{Verb: "look", By: "agent"}
 	open := namesOf(v.Open)
 	if r.Reason = switches(s.Windows, open); r.Reason != "" {
 		r.Verb = scheduleVerb
@@ -364,7 +365,7 @@ func (v *View) leaveOut() error {
 		groups[i] = r.Group
 	}
 	if slices.Contains(groups, "") {
-		return fail(CodeRefused, "", "nothing is put right until the refusal of the root group is settled")
+		return api.Errorf(api.CodeRefused, "", "nothing is put right until the refusal of the root group is settled")
 	}
 	v.planWithout(groups...)
 	return nil
@@ -412,12 +413,12 @@ func (m *memory) leaveBarred(v *View, s *state.Documents) (said error) {
 }
 
 func errLeftOut(group string, cause error) error {
-	return fail(CodeFailed, "", "group %q is left out, the others go on: %w", group, cause)
+	return api.Errorf(api.CodeFailed, "", "group %q is left out, the others go on: %w", group, cause)
 }
 
 // runOthers runs a plan, and when systemd refuses a unit of one group it runs that of the others: what was done is
 // undone then, and that group stays as it is. Of those that own names nobody is left out.
-func (c *Controller) runOthers(ctx context.Context, v *View, r Request, revision int, reply *outcome,
+func (c *Controller) runOthers(ctx context.Context, v *View, r api.Request, revision int, reply *outcome,
 	own ...string) (trouble error) {
 	for {
 		err := c.run(ctx, v, r, revision, reply)
@@ -464,5 +465,5 @@ func inTime(err error) error {
 	if !errors.As(err, &use) || !errors.As(err, &step) || len(step.Left) > 0 || step.Open {
 		return err
 	}
-	return fail(CodeRefused, use.Hint(), "%w", err)
+	return api.Errorf(api.CodeRefused, use.Hint(), "%w", err)
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/host"
@@ -219,7 +220,7 @@ func (m *machine) unit(name string) *systemd.Unit {
 }
 
 // do does a verb.
-func (m *machine) do(r Request) (*Reply, error) {
+func (m *machine) do(r api.Request) (*api.Reply, error) {
 	m.refresh()
 	r.By = "test"
 	return m.Do(context.Background(), r)
@@ -229,16 +230,16 @@ func (m *machine) policy(groups string) []policy.Source {
 	return []policy.Source{{Path: "test.yaml", Text: "version: 1\n" + groups}}
 }
 
-func (m *machine) apply(groups string) *Reply {
+func (m *machine) apply(groups string) *api.Reply {
 	m.t.Helper()
-	reply, err := m.do(Request{Verb: "apply", Sources: m.policy(groups)})
+	reply, err := m.do(api.Request{Verb: "apply", Sources: m.policy(groups)})
 	m.must(err)
 	return reply
 }
 
-func (m *machine) release(groups ...string) *Reply {
+func (m *machine) release(groups ...string) *api.Reply {
 	m.t.Helper()
-	reply, err := m.do(Request{Verb: "release", Groups: groups, All: len(groups) == 0})
+	reply, err := m.do(api.Request{Verb: "release", Groups: groups, All: len(groups) == 0})
 	m.must(err)
 	return reply
 }
@@ -364,7 +365,7 @@ func TestRunIsAScope(t *testing.T) {
 				t.Errorf("verify: %+v, %v", all, err)
 			}
 			// Moved by hand it goes where it is sent, and its unit ends.
-			if _, err := m.do(Request{Verb: "move", Group: "other", PIDs: []int{p.PID}}); err != nil {
+			if _, err := m.do(api.Request{Verb: "move", Group: "other", PIDs: []int{p.PID}}); err != nil {
 				t.Fatal(err)
 			}
 			if at := m.where(p); at != "/bulkhead.other.slice/bulkhead.other.service/members" {
@@ -471,8 +472,8 @@ func TestRunThatSystemdRefuses(t *testing.T) {
 			m.apply(jobs)
 			c.refuse(m)
 			p, err := m.command("jobs", "/usr/bin/report")
-			if err == nil || !strings.Contains(err.Error(), c.text) || !strings.Contains(HintOf(err), c.hint) {
-				t.Errorf("%v; hint %q", err, HintOf(err))
+			if err == nil || !strings.Contains(err.Error(), c.text) || !strings.Contains(api.HintOf(err), c.hint) {
+				t.Errorf("%v; hint %q", err, api.HintOf(err))
 			}
 			if at := m.where(p); at != "/" {
 				t.Errorf("it is in %s", at)

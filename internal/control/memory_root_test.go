@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/apply"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/state"
@@ -77,10 +78,10 @@ func TestMemoryIsLoweredUnderLoad(t *testing.T) {
 	file := uncached(t, 500<<20)
 	sources := s.sources("")
 	sources[0].Text = s.reclaiming("4s")
-	s.must(Request{Verb: "apply", Sources: sources})
+	s.must(api.Request{Verb: "apply", Sources: sources})
 	holder := testhost.HoldMemory(t)
 	reader := testhost.Spawn(t, "sh", "-c", "while :; do cat '"+file+"' >/dev/null; done")
-	s.must(Request{Verb: "move", Group: "g", PIDs: []int{holder.ID.PID, reader.PID}, Tree: true})
+	s.must(api.Request{Verb: "move", Group: "g", PIDs: []int{holder.ID.PID, reader.PID}, Tree: true})
 	if !holder.Touch(100 << 20) {
 		t.Fatal("the holder was killed before anything was lowered")
 	}
@@ -92,7 +93,7 @@ func TestMemoryIsLoweredUnderLoad(t *testing.T) {
 	kills := *s.memoryOf("g").OOMKills
 
 	begun := time.Now()
-	s.must(Request{Verb: "set", Assign: []string{"g:memory.max=220MiB"}})
+	s.must(api.Request{Verb: "set", Assign: []string{"g:memory.max=220MiB"}})
 	t.Logf("from 400 to 220 MiB under load in %s", time.Since(begun).Round(time.Millisecond))
 	s.holds("lowered", "g:memory.max=220MiB")
 	if use := *s.memoryOf("g").Current; use > 220<<20 {
@@ -100,15 +101,16 @@ func TestMemoryIsLoweredUnderLoad(t *testing.T) {
 	}
 	s.unsqueezed("lowered")
 
-	if _, err := s.try(Request{Verb: "set", Assign: []string{"g:memory.max=60MiB"}}); CodeOf(err) != CodeRefused ||
+	if _, err := s.try(api.Request{Verb: "set",
+		Assign: []string{"g:memory.max=60MiB"}}); api.CodeOf(err) != api.CodeRefused ||
 		!strings.Contains(fmt.Sprint(err), "cannot be reclaimed") {
 		t.Errorf("60 MiB for 100 MiB that nobody can take: %v", err)
 	}
 	begun = time.Now()
-	_, err := s.try(Request{Verb: "set", Assign: []string{"g:memory.max=60MiB"}, Force: true, Reason: "test"})
+	_, err := s.try(api.Request{Verb: "set", Assign: []string{"g:memory.max=60MiB"}, Force: true, Reason: "test"})
 	took := time.Since(begun)
 	var use *apply.UseError
-	if CodeOf(err) != CodeRefused || !errors.As(err, &use) || HintOf(err) == "" {
+	if api.CodeOf(err) != api.CodeRefused || !errors.As(err, &use) || api.HintOf(err) == "" {
 		t.Errorf("forced: %v", err)
 	}
 	if took < 3*time.Second ||
@@ -124,7 +126,7 @@ func TestMemoryIsLoweredUnderLoad(t *testing.T) {
 	if !holder.Touch(4 << 20) {
 		t.Error("the holder cannot get more within its limit")
 	}
-	s.must(Request{Verb: "unset", Assign: []string{"g:memory.max"}})
+	s.must(api.Request{Verb: "unset", Assign: []string{"g:memory.max"}})
 	s.holds("unset", "g:memory.max=400MiB")
 }
 
@@ -144,9 +146,9 @@ func TestMemoryWaitsForWhoLetsGo(t *testing.T) {
 	s := newSite(t)
 	sources := s.sources("")
 	sources[0].Text = s.reclaiming("30s")
-	s.must(Request{Verb: "apply", Sources: sources})
+	s.must(api.Request{Verb: "apply", Sources: sources})
 	holder, other := testhost.HoldMemory(t), testhost.HoldMemory(t)
-	s.must(Request{Verb: "move", Group: "g", PIDs: []int{holder.ID.PID, other.ID.PID}})
+	s.must(api.Request{Verb: "move", Group: "g", PIDs: []int{holder.ID.PID, other.ID.PID}})
 	if !holder.Touch(80<<20) || !other.Touch(150<<20) {
 		t.Fatal("killed too early")
 	}
@@ -158,7 +160,7 @@ func TestMemoryWaitsForWhoLetsGo(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	s.must(Request{Verb: "set", Assign: []string{"g:memory.max=160MiB"}, Force: true,
+	s.must(api.Request{Verb: "set", Assign: []string{"g:memory.max=160MiB"}, Force: true,
 		Reason: "the other one is about to end"})
 	done := time.Now()
 	if at := <-gone; done.Before(at) {
@@ -179,7 +181,7 @@ func TestStuckAtHighOnTheKernel(t *testing.T) {
 	}
 	s.apply("groups:\n  g: {match: [{exe: /nonexistent/x}], memory: {high: 48MiB, max: 300MiB}}\n")
 	hog := testhost.Spawn(t, "sh", "-c", "sleep 1; exec tail /dev/zero")
-	s.must(Request{Verb: "move", Group: "g", PIDs: []int{hog.PID}, Tree: true})
+	s.must(api.Request{Verb: "move", Group: "g", PIDs: []int{hog.PID}, Tree: true})
 	if _, err := s.Look(t.Context(), LookOptions{Full: true, Changed: true}); err != nil {
 		t.Fatal(err)
 	}

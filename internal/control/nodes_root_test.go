@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/apply"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/testhost"
@@ -27,26 +28,26 @@ func TestNodesNeedAsking(t *testing.T) {
 	}
 	s.apply("groups:\n  g: {match: [{exe: /nonexistent/x}], memory: {max: 400MiB, numa: 0}}\n")
 	holder := testhost.HoldMemory(t)
-	s.must(Request{Verb: "move", Group: "g", PIDs: []int{holder.ID.PID}})
+	s.must(api.Request{Verb: "move", Group: "g", PIDs: []int{holder.ID.PID}})
 	if !holder.Touch(60 << 20) {
 		t.Fatal("the holder was killed")
 	}
-	_, err := s.try(Request{Verb: "set", Assign: []string{"g:memory.numa=1"}})
+	_, err := s.try(api.Request{Verb: "set", Assign: []string{"g:memory.numa=1"}})
 	var refused *apply.RefusedError
-	if !errors.As(err, &refused) || CodeOf(err) != CodeRefused ||
+	if !errors.As(err, &refused) || api.CodeOf(err) != api.CodeRefused ||
 		!strings.Contains(err.Error(), "MiB of it are on node 0") || !strings.Contains(refused.Hint(), "--migrate") {
 		t.Fatalf("not asked for: %v", err)
 	}
 	t.Log(err)
 	s.holds("refused", "g:memory.numa=0")
-	s.must(Request{Verb: "set", Assign: []string{"g:memory.numa=1"}, Migrate: true})
+	s.must(api.Request{Verb: "set", Assign: []string{"g:memory.numa=1"}, Migrate: true})
 	s.holds("asked for", "g:memory.numa=1")
 	left := s.onNode("g", 0)
 	t.Logf("%d MiB are on node 0 then", left>>20)
 	if moves := s.of("cpuset").Version == 2; moves && left > 30<<20 || !moves && left < 50<<20 {
 		t.Errorf("%d bytes are on node 0, moved %t", left, moves)
 	}
-	s.must(Request{Verb: "unset", Assign: []string{"g:memory.numa"}}) // the way back needs no asking
+	s.must(api.Request{Verb: "unset", Assign: []string{"g:memory.numa"}}) // the way back needs no asking
 	s.holds("back", "g:memory.numa=0")
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/linux/procfs"
@@ -65,7 +66,7 @@ func TestOthersAreGathered(t *testing.T) {
 		return []policy.Source{{Path: "test.yaml", Text: "version: 1\nhost: {root: " + s.root + host + "}\n" +
 			"groups:\n  app: {role: database, match: [{cmdline: '^sleep 907$'}]}\n"}}
 	}
-	reply := s.must(Request{Verb: "apply", Sources: sources(", others: {weight: 10}")})
+	reply := s.must(api.Request{Verb: "apply", Sources: sources(", others: {weight: 10}")})
 	if !strings.Contains(fmt.Sprint(reply.Plan.Notes), "host.others gathers 2 processes of 2 sessions") {
 		t.Errorf("plan does not say whom it gathers: %+v", reply.Plan.Notes)
 	}
@@ -132,15 +133,15 @@ func TestOthersAreGathered(t *testing.T) {
 		_, err := os.Stat(path.Join(cpu.Mount, own(two)))
 		return os.IsNotExist(err)
 	})
-	s.must(Request{Verb: "apply", Sources: sources("")})
+	s.must(api.Request{Verb: "apply", Sources: sources("")})
 	if where(one) != before || where(three) != before || where(db) != "/"+s.root+"/app" {
 		t.Errorf("no longer asked for, they are in %s and %s, the database in %s", where(one), where(three), where(db))
 	}
-	s.must(Request{Verb: "apply", Sources: sources(", others: {idle: true}")})
+	s.must(api.Request{Verb: "apply", Sources: sources(", others: {idle: true}")})
 	if where(one) != own(one) {
 		t.Errorf("asked for again, it is in %s", where(one))
 	}
-	s.must(Request{Verb: "release", All: true})
+	s.must(api.Request{Verb: "release", All: true})
 	if where(one) != before || where(three) != before || where(db) != before {
 		t.Errorf("released, they are in %s, %s and %s, and were in %s", where(one), where(three), where(db), before)
 	}

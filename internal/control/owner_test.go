@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/policy"
 )
@@ -45,11 +46,12 @@ func TestOwnersOfAGroup(t *testing.T) {
 	holds("no longer asked for", "cgroup.procs", "0:0 0644")
 	holds("no longer asked for", ".", "0:0 0755")
 	holds("no longer asked for", "cpu.max", "0:0 0644")
-	if _, err := m.do(Request{Verb: "rollback", To: 1}); err != nil {
+	if _, err := m.do(api.Request{Verb: "rollback", To: 1}); err != nil {
 		t.Fatal(err)
 	}
 	all("rolled back")
-	_, err := m.do(Request{Verb: "apply", Sources: m.policy(limits + "owner: {user: nobody-at-all, may: [run]}}\n")})
+	_, err := m.do(api.Request{Verb: "apply",
+		Sources: m.policy(limits + "owner: {user: nobody-at-all, may: [run]}}\n")})
 	var problems policy.Problems
 	if !errors.As(err, &problems) || !strings.Contains(problems[0].Msg, `there is no user "nobody-at-all"`) ||
 		problems[0].Pos.Line == 0 {

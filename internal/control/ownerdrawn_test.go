@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"bulkhead/internal/api"
 )
 
 // Whatever an owner asks for (other groups, other names of a limit, units, devices, paths): its group stays within its
@@ -14,7 +16,7 @@ import (
 func TestOwnersDrawnRequests(t *testing.T) {
 	m := newMachine(t, "252")
 	m.apply(owned)
-	_, err := m.do(Request{Verb: "set", By: "shop", Caller: shop(), Assign: []string{"shop:tasks=199"}})
+	_, err := m.do(api.Request{Verb: "set", By: "shop", Caller: shop(), Assign: []string{"shop:tasks=199"}})
 	m.must(err)
 	files := []string{"cpu.max", "cpu.weight", "memory.max", "memory.high", "memory.low", "pids.max"}
 	others := func() (text string) {
@@ -51,12 +53,12 @@ func TestOwnersDrawnRequests(t *testing.T) {
 		}
 	}
 	rapid.Check(t, func(r *rapid.T) {
-		var q Request
+		var q api.Request
 		for range 4 {
 			group := rapid.SampledFrom(groups).Draw(r, "group")
 			number := rapid.StringMatching(`[0-9.]{1,6}(MiB|GiB|%|ms)?`)
 			value := rapid.OneOf(rapid.SampledFrom(values), number).Draw(r, "value")
-			q = Request{
+			q = api.Request{
 				Verb: rapid.SampledFrom([]string{"set", "set", "set", "set", "unset"}).Draw(r, "verb"),
 				By:   "shop", Caller: shop(), On: rapid.SampledFrom(paths).Draw(r, "on"),
 				Assign: []string{group + ":" + rapid.SampledFrom(keys).Draw(r, "key")},

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
@@ -16,7 +17,7 @@ import (
 )
 
 // move places running processes by hand and holds them there against the rules.
-func (c *Controller) move(ctx context.Context, r Request, reply *outcome) error {
+func (c *Controller) move(ctx context.Context, r api.Request, reply *outcome) error {
 	v, s, err := c.membership(ctx)
 	if err != nil {
 		return err
@@ -28,8 +29,8 @@ func (c *Controller) move(ctx context.Context, r Request, reply *outcome) error 
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(refuseReleased(s, r.Group), r.Caller.may(v, r.Group, policy.MayMove),
-		r.Caller.mayTake(v, c.Host, procs...), c.mayLeave(v.Facts, s, procs...)); err != nil {
+	if err := errors.Join(refuseReleased(s, r.Group), may(r.Caller, v, r.Group, policy.MayMove),
+		mayTake(r.Caller, v, c.Host, procs...), c.mayLeave(v.Facts, s, procs...)); err != nil {
 		return err
 	}
 	if err := fits(c.Host, v, r.Group, procs, r.Force); err != nil {
@@ -38,7 +39,7 @@ func (c *Controller) move(ctx context.Context, r Request, reply *outcome) error 
 	pins := slices.Clone(s.Pins)
 	for _, p := range procs {
 		if reason := classify.Protected(p.PID, v.Rules); reason != "" {
-			return fail(CodeRefused, "", "move process %d (%s): %s", p.PID, p.Comm, reason)
+			return api.Errorf(api.CodeRefused, "", "move process %d (%s): %s", p.PID, p.Comm, reason)
 		}
 		pins = slices.DeleteFunc(pins, func(pin state.Pin) bool { return pin.Process == p.ID })
 		pin := state.Pin{Process: p.ID, Boot: v.Facts.BootID, Group: r.Group, By: "move by " + r.By, Alone: !r.Tree ||
@@ -70,7 +71,7 @@ func fits(h *host.Host, v *View, group string, procs []procfs.Process, force boo
 		if !covers([]string{g.Path}, group) || !ok || !isBytes || held <= limit {
 			continue
 		}
-		return fail(CodeRefused, "raise memory.max first, or --force --reason TEXT",
+		return api.Errorf(api.CodeRefused, "raise memory.max first, or --force --reason TEXT",
 			"what is to be moved holds %s that cannot be reclaimed, more than memory.max of group %q allows (%s)",
 			held.Human(), g.Path, limit.Human())
 	}
@@ -78,14 +79,14 @@ func fits(h *host.Host, v *View, group string, procs []procfs.Process, force boo
 }
 
 // moveBack lets processes go that move or run had pinned; the rules, or their home, take them.
-func (c *Controller) moveBack(ctx context.Context, r Request, reply *outcome) error {
+func (c *Controller) moveBack(ctx context.Context, r api.Request, reply *outcome) error {
 	facts, s, err := c.recorded()
 	if err != nil {
 		return err
 	}
 	procs, err := c.Host.Proc.Processes(procfs.Options{PIDs: r.PIDs})
 	if err != nil {
-		return fail(CodeFailed, "", "read the process table: %w", err)
+		return api.Errorf(api.CodeFailed, "", "read the process table: %w", err)
 	}
 	if err := errors.Join(c.mayTakeBack(ctx, r, procs), c.mayLeave(facts, s, procs...)); err != nil {
 		return err
@@ -101,7 +102,7 @@ func (c *Controller) moveBack(ctx context.Context, r Request, reply *outcome) er
 		// One that no rule claims, and that only stays where it was born, can be sent back too.
 		p, ok := c.resident(ctx, pid, s)
 		if !ok || i < 0 || p != procs[i].ID {
-			return fail(CodeUsage,
+			return api.Errorf(api.CodeUsage,
 				"only processes placed by `move` or `run`, and those that no rule claims, can go back",
 				"process %d was not placed by hand", pid)
 		}
@@ -132,7 +133,7 @@ func (c *Controller) resident(ctx context.Context, pid int, s *state.Documents) 
 // repin records a new list of pins and makes the host follow. Nothing is done when one of the processes named
 // could not be moved. The process table is read anew: what was forked since comes along.
 func (c *Controller) repin(
-	ctx context.Context, r Request, reply *outcome, s *state.Documents, pins []state.Pin, named ...procfs.Process,
+	ctx context.Context, r api.Request, reply *outcome, s *state.Documents, pins []state.Pin, named ...procfs.Process,
 ) error {
 	if s.Applied == nil {
 		return errNotApplied()
@@ -167,7 +168,7 @@ func (c *Controller) repin(
 // movable says why a plan leaves a process where it is although it is to be in a group.
 func movable(v *View, p procfs.Process, group string) error {
 	if unit := v.Layout.Stuck(&p, group); unit != "" {
-		return fail(CodeRefused, "nothing was moved",
+		return api.Errorf(api.CodeRefused, "nothing was moved",
 			"move process %d (%s): it is the main process of %s, which would take its end for the unit's", p.PID,
 			p.Comm, unit)
 	}
@@ -181,7 +182,7 @@ func movable(v *View, p procfs.Process, group string) error {
 			why = n.Text
 		}
 	}
-	return fail(CodeRefused, "nothing was moved", "move process %d (%s): %s", p.PID, p.Comm, why)
+	return api.Errorf(api.CodeRefused, "nothing was moved", "move process %d (%s): %s", p.PID, p.Comm, why)
 }
 
 // chosen finds the processes a person named, with all their descendants if asked.
@@ -210,7 +211,7 @@ func chosen(all []procfs.Process, pids []int, tree bool) ([]procfs.Process, erro
 	for _, pid := range pids {
 		p, ok := byPID[pid]
 		if !ok {
-			return nil, fail(CodeUsage, "", "no process %d", pid)
+			return nil, api.Errorf(api.CodeUsage, "", "no process %d", pid)
 		}
 		add(p)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/procfs"
@@ -383,9 +384,9 @@ func TestProbeOfAHalvedBudget(t *testing.T) {
 				"groups:\n  g: {match: [{exe: /nonexistent/x}], io: [{on: asm:DATA, split: %s, read: {bandwidth: "+
 				"20MiB/s}}]}\n", s.root, one, two, split)}}
 	}
-	s.must(Request{Verb: "apply", Sources: sources("by-use")})
+	s.must(api.Request{Verb: "apply", Sources: sources("by-use")})
 	s.faulty(s.probed(verify.Options{}), policy.KeyIOReadBandwidth, "direct, one device alone", "the limit is halved")
-	s.must(Request{Verb: "apply", Sources: sources("even")})
+	s.must(api.Request{Verb: "apply", Sources: sources("even")})
 	for _, r := range s.probed(verify.Options{}) {
 		if r.Verdict.Fault() {
 			t.Errorf("shared evenly, as asked: %s, %s: %s: %s", r.Key, r.How, r.Verdict, r.Reason)
@@ -502,7 +503,7 @@ func TestProbeThatIsKilled(t *testing.T) {
 			case "apply":
 				s.apply(text)
 			case "release":
-				s.must(Request{Verb: "release", All: true})
+				s.must(api.Request{Verb: "release", All: true})
 			}
 			if left := s.probeDirs(); len(left) > 0 {
 				t.Errorf("%s left %v", next, left)
@@ -531,7 +532,7 @@ func TestReleaseEndsAProbe(t *testing.T) {
 		}
 		return false
 	})
-	other.must(Request{Verb: "release", All: true})
+	other.must(api.Request{Verb: "release", All: true})
 	<-ended
 	tree := testhost.Tree(t)
 	for _, h := range tree.Hierarchies() {

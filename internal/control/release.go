@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/apply"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
@@ -28,10 +29,10 @@ import (
 // release lifts limits: the emergency exit. It works from the directories that are there and the
 // journal, not from the policy, so it works with the policy broken and the agent dead. A released
 // group stays lifted until the next apply.
-func (c *Controller) release(ctx context.Context, r Request, reply *outcome) error {
+func (c *Controller) release(ctx context.Context, r api.Request, reply *outcome) error {
 	facts, err := c.Host.Facts()
 	if err != nil {
-		return fail(CodeFailed, "", "look at the host: %w", err)
+		return api.Errorf(api.CodeFailed, "", "look at the host: %w", err)
 	}
 	s := c.stateOrNone(facts.BootID)
 	groups := r.Groups
@@ -65,7 +66,7 @@ func (c *Controller) release(ctx context.Context, r Request, reply *outcome) err
 	err = c.commit(r, reply, without(s, groups), run)
 	if cannotRecord(err) {
 		if !began {
-			*reply = outcome{Reply: Reply{Recovered: reply.Recovered}}
+			*reply = outcome{Reply: api.Reply{Recovered: reply.Recovered}}
 		}
 		return c.releaseUnrecorded(run, err, reply)
 	}
@@ -96,7 +97,7 @@ func known(groups []string, v *View, s *state.Documents) error {
 	}
 	for _, g := range groups {
 		if !there[g] && !knows(s, g) {
-			return fail(CodeUsage, "`bulkhead status` lists the groups", "no group %q", g)
+			return api.Errorf(api.CodeUsage, "`bulkhead status` lists the groups", "no group %q", g)
 		}
 	}
 	return nil
@@ -104,7 +105,7 @@ func known(groups []string, v *View, s *state.Documents) error {
 
 // releaseAnyway says whether what could not be recorded before a verb does not keep it from being done: the
 // emergency exit works from what can be read.
-func (c *Controller) releaseAnyway(r Request, err error) bool {
+func (c *Controller) releaseAnyway(r api.Request, err error) bool {
 	if r.Verb != "release" || !cannotRecord(err) {
 		return false
 	}
@@ -145,7 +146,7 @@ func (c *Controller) releaseUnrecorded(run func() error, cause error, reply *out
 	if err != nil {
 		return errors.Join(cause, err)
 	}
-	return fail(CodeFailed,
+	return api.Errorf(api.CodeFailed,
 		"stop the agent, which would put the limits back; make the state directory writable and release again, so "+
 			"that it is recorded",
 		"released, but that could not be recorded: %w", cause)
@@ -158,12 +159,12 @@ func stillHeld(reply *outcome) error {
 		func(s plan.Step) bool { return s.Op != plan.OpRemoveDir && s.File != "cgroup.subtree_control" }) {
 		return nil
 	}
-	return fail(CodeFailed, "the rest is released; `bulkhead release` again tries what is left",
+	return api.Errorf(api.CodeFailed, "the rest is released; `bulkhead release` again tries what is left",
 		"release is not complete: %s", strings.Join(reply.Notes, "; "))
 }
 
 // releaseGroups gives what is ours back.
-func (c *Controller) releaseGroups(ctx context.Context, v *View, s *state.Documents, groups []string, r Request,
+func (c *Controller) releaseGroups(ctx context.Context, v *View, s *state.Documents, groups []string, r api.Request,
 	reply *outcome) error {
 	if err := c.thawAll(ctx, v, s, groups, r); err != nil {
 		// Limits are lifted all the same; that somebody still stands still fails the release at its end.
@@ -271,7 +272,7 @@ func treeNames(s *state.Documents, made []string) layout.Names {
 // that lifts the named ones; nil when nothing is recorded and nothing is there. What is there and not recorded is
 // refused, or with force taken as ours.
 func (c *Controller) releaseView(ctx context.Context, f *host.Facts, s *state.Documents, groups []string,
-	r Request) (*View, error) {
+	r api.Request) (*View, error) {
 	recorded := s.Applied != nil
 	there, err := c.reader().Existing(ctx, snapshot.ExistingOptions{
 		Facts: f, Pins: s.Pins, Ended: s.Ended,
@@ -293,9 +294,9 @@ func (c *Controller) releaseView(ctx context.Context, f *host.Facts, s *state.Do
 	case len(theirs) > 0 && r.Force:
 		v.Snapshot = there.Owned()
 	case len(theirs) > 0 && len(ours) == 0:
-		return nil, fail(CodeRefused,
+		return nil, api.Errorf(api.CodeRefused,
 			fmt.Sprintf("--state names the directory that it was applied with; if the records were lost and it is "+
-				"bulkhead's, `bulkhead release %s --force --reason TEXT` takes it as such", r.what()),
+				"bulkhead's, `bulkhead release %s --force --reason TEXT` takes it as such", r.What()),
 			"the records in %s know nothing of %s: nothing was released", c.Store.Dir(), strings.Join(theirs, " and "))
 	}
 	if err := c.planRelease(v, groups, r.Force); err != nil {

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/plan"
 )
 
@@ -20,9 +21,9 @@ func TestStillHeld(t *testing.T) {
 		"a controller": {plan.Step{Op: plan.OpWrite, File: "cgroup.subtree_control"}, false},
 	} {
 		err := stillHeld(&outcome{leftOut: []plan.Step{{Op: plan.OpRemoveDir}, c.step},
-			Reply: Reply{Notes: []string{"not done: this", "not done: that"}}})
+			Reply: api.Reply{Notes: []string{"not done: this", "not done: that"}}})
 		if (err != nil) != c.held || c.held &&
-			(CodeOf(err) != CodeFailed || !strings.Contains(err.Error(), "this; not done: that")) {
+			(api.CodeOf(err) != api.CodeFailed || !strings.Contains(err.Error(), "this; not done: that")) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/journal"
 )
 
@@ -34,15 +35,15 @@ func TestRevisionsGoWithTheHistory(t *testing.T) {
 	if got := versions(); slices.Contains(got, 2) || !slices.Contains(got, 14) || !slices.Contains(got, 13) {
 		t.Errorf("sources are kept of %v", got)
 	}
-	if _, err := m.do(Request{Verb: "rollback", To: 2}); CodeOf(err) != CodeUsage ||
+	if _, err := m.do(api.Request{Verb: "rollback", To: 2}); api.CodeOf(err) != api.CodeUsage ||
 		!strings.Contains(err.Error(), "it is gone") {
 		t.Errorf("back to a revision that is gone: %v", err)
 	}
-	if _, err := m.do(Request{Verb: "rollback", To: 99}); err == nil ||
+	if _, err := m.do(api.Request{Verb: "rollback", To: 99}); err == nil ||
 		!strings.Contains(err.Error(), "never in force") {
 		t.Errorf("back to one that never was: %v", err)
 	}
-	if r, err := m.do(Request{Verb: "rollback"}); err != nil || r.Like != 13 {
+	if r, err := m.do(api.Request{Verb: "rollback"}); err != nil || r.Like != 13 {
 		t.Errorf("one back: %+v, %v", r, err)
 	}
 	m.reads("one back", jobsSlice, "pids.max", "63")
@@ -50,7 +51,8 @@ func TestRevisionsGoWithTheHistory(t *testing.T) {
 	// A change on trial goes back to what was in force before it, whatever is cut meanwhile.
 	now := time.Now()
 	m.clock = func() time.Time { return now }
-	if _, err := m.do(Request{Verb: "apply", Sources: m.policy(numbered(40)), ConfirmWithin: time.Hour}); err != nil {
+	if _, err := m.do(api.Request{Verb: "apply", Sources: m.policy(numbered(40)),
+		ConfirmWithin: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 25 {
@@ -63,11 +65,11 @@ func TestRevisionsGoWithTheHistory(t *testing.T) {
 	if h := m.entries(t); len(h) > 13 {
 		t.Errorf("%d entries are left", len(h))
 	}
-	if _, err := m.do(Request{Verb: "rollback"}); err != nil {
+	if _, err := m.do(api.Request{Verb: "rollback"}); err != nil {
 		t.Fatal(err)
 	}
 	m.reads("undone", jobsSlice, "pids.max", "63")
-	if _, err := m.do(Request{Verb: "rollback"}); err != nil {
+	if _, err := m.do(api.Request{Verb: "rollback"}); err != nil {
 		t.Errorf("one back once more: %v", err)
 	}
 	if r := m.apply(numbered(41)); r.Revision < 17 {

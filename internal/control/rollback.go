@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
@@ -17,7 +18,7 @@ import (
 // never does both, nor the second in place of the first: whoever was told that `rollback` undoes an interrupted
 // change may come too late for it, because the agent or another change did it meanwhile, and must not lose the
 // policy that is sound.
-func (c *Controller) rollback(ctx context.Context, r Request, reply *outcome) error {
+func (c *Controller) rollback(ctx context.Context, r api.Request, reply *outcome) error {
 	if r.DryRun {
 		if err := c.wouldUndo(r, reply); err != nil || reply.Text != "" {
 			return err
@@ -36,7 +37,7 @@ func (c *Controller) rollback(ctx context.Context, r Request, reply *outcome) er
 	}
 	entries, err := c.Store.History()
 	if err != nil {
-		return fail(CodeFailed, "", "read the history: %w", err)
+		return api.Errorf(api.CodeFailed, "", "read the history: %w", err)
 	}
 	if r.To == 0 {
 		if reply.Text, err = c.undoneAlready(s, entries); err != nil || reply.Text != "" {
@@ -53,7 +54,7 @@ func (c *Controller) rollback(ctx context.Context, r Request, reply *outcome) er
 		}
 	}
 	if r.To == 0 {
-		return fail(CodeUsage, "`bulkhead release --all` gives the host back as it was before bulkhead",
+		return api.Errorf(api.CodeUsage, "`bulkhead release --all` gives the host back as it was before bulkhead",
 			"there is no revision before %d", s.Applied.Revision)
 	}
 	sources, err := c.sourcesOf(s, entries, r.To)
@@ -65,7 +66,7 @@ func (c *Controller) rollback(ctx context.Context, r Request, reply *outcome) er
 
 // wouldUndo says what a rollback without a revision undoes before anything else: an interrupted change, or the one on
 // trial.
-func (c *Controller) wouldUndo(r Request, reply *outcome) error {
+func (c *Controller) wouldUndo(r api.Request, reply *outcome) error {
 	text, err := c.unfinished()
 	if err != nil || r.To > 0 {
 		return err
@@ -85,19 +86,20 @@ func (c *Controller) wouldUndo(r Request, reply *outcome) error {
 func (c *Controller) sourcesOf(s *state.Documents, entries []journal.Entry, revision int) ([]policy.Source, error) {
 	was, err := c.wasInForce(entries, revision)
 	if err != nil {
-		return nil, fail(CodeFailed, "", "go back to revision %d: %w", revision, err)
+		return nil, api.Errorf(api.CodeFailed, "", "go back to revision %d: %w", revision, err)
 	}
 	if !was && isGone(c.Store, revision, entries) {
-		return nil, fail(CodeUsage, c.revisionsHint(s, entries),
+		return nil, api.Errorf(api.CodeUsage, c.revisionsHint(s, entries),
 			"go back to revision %d: it is gone, as host.history keeps no more", revision)
 	}
 	if !was {
-		return nil, fail(CodeUsage, c.revisionsHint(s, entries), "go back to revision %d: it was never in force",
+		return nil, api.Errorf(api.CodeUsage, c.revisionsHint(s, entries),
+			"go back to revision %d: it was never in force",
 			revision)
 	}
 	sources, err := state.Sources(c.Store, revision)
 	if err != nil {
-		return nil, fail(CodeUsage, c.revisionsHint(s, entries), "go back to revision %d: %w", revision, err)
+		return nil, api.Errorf(api.CodeUsage, c.revisionsHint(s, entries), "go back to revision %d: %w", revision, err)
 	}
 	return sources, nil
 }
@@ -108,7 +110,8 @@ func (c *Controller) undoneAlready(s *state.Documents, entries []journal.Entry) 
 	for _, e := range slices.Backward(entries) {
 		switch {
 		case e.Outcome == journal.Committed && e.Verb == "release":
-			return "", fail(CodeUsage, "`bulkhead apply` or `bulkhead rollback --to N` puts limits in force again",
+			return "", api.Errorf(api.CodeUsage,
+				"`bulkhead apply` or `bulkhead rollback --to N` puts limits in force again",
 				"the last change was a release, by %s at %s: say which revision to go back to", e.By,
 				e.Time.Local().Format(time.DateTime))
 		case e.Outcome == journal.Committed && e.Verb == "revert":
@@ -116,7 +119,7 @@ func (c *Controller) undoneAlready(s *state.Documents, entries []journal.Entry) 
 		case e.Outcome == journal.Committed && e.Revision > 0 && (e.Verb == "apply" || e.Verb == "rollback"):
 			return "", nil
 		case e.Outcome == journal.Failed && e.WasCutOff():
-			return "", fail(CodeFailed,
+			return "", api.Errorf(api.CodeFailed,
 				"`bulkhead apply` or `bulkhead rollback --to N` puts a whole revision in force, `bulkhead release "+
 					"--all` gives the host back",
 				"%s was not undone wholly: %s", e.Title(), e.Text)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
 )
@@ -43,8 +44,8 @@ func TestRollbackAfterSomebodyElseUndidIt(t *testing.T) {
 				s.t.Fatal(err)
 			}
 		},
-		"a verb":     func(s *site) { s.must(Request{Verb: "set", Assign: []string{"g:tasks=50"}}) },
-		"a rollback": func(s *site) { s.must(Request{Verb: "rollback"}) },
+		"a verb":     func(s *site) { s.must(api.Request{Verb: "set", Assign: []string{"g:tasks=50"}}) },
+		"a rollback": func(s *site) { s.must(api.Request{Verb: "rollback"}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
@@ -57,25 +58,25 @@ func TestRollbackAfterSomebodyElseUndidIt(t *testing.T) {
 				t.Fatalf("status %+v, %v", st, err)
 			}
 			other(s)
-			reply := s.must(Request{Verb: "rollback"})
+			reply := s.must(api.Request{Verb: "rollback"})
 			if name == "nobody" {
 				if !strings.Contains(reply.Recovered, "undid the apply") {
 					t.Errorf("reply %+v", reply)
 				}
-				reply = s.must(Request{Verb: "rollback"})
+				reply = s.must(api.Request{Verb: "rollback"})
 			}
 			if want := "already undone: nothing to do; the apply of revision 3, which was interrupted, "; !strings.HasPrefix(reply.Text, want) || !strings.Contains(reply.Text, "`bulkhead rollback --to 1`") {
 				t.Errorf("it says %q", reply.Text)
 			}
 			s.holds("after rollback", "g:cpu.limit=0.5")
-			_, err := s.try(Request{Verb: "rollback", To: 3})
-			if CodeOf(err) != CodeUsage || !strings.Contains(HintOf(err), "in force are 1 to 2;") {
-				t.Errorf("back to what never was: code %d, %v, hint %q", CodeOf(err), err, HintOf(err))
+			_, err := s.try(api.Request{Verb: "rollback", To: 3})
+			if api.CodeOf(err) != api.CodeUsage || !strings.Contains(api.HintOf(err), "in force are 1 to 2;") {
+				t.Errorf("back to what never was: code %d, %v, hint %q", api.CodeOf(err), err, api.HintOf(err))
 			}
 			if r := s.apply(limited(m, "0.75")); r.Revision != 4 {
 				t.Errorf("the next policy is revision %d", r.Revision)
 			}
-			if r := s.must(Request{Verb: "rollback"}); r.Revision != 5 || r.Like != 2 {
+			if r := s.must(api.Request{Verb: "rollback"}); r.Revision != 5 || r.Like != 2 {
 				t.Errorf("one back: revision %d like %d", r.Revision, r.Like)
 			}
 			s.holds("one back", "g:cpu.limit=0.5")
@@ -89,11 +90,11 @@ func TestStatusOfAnInterruptedFirstApply(t *testing.T) {
 	_, m := marked(t, 70202)
 	s.killed(limited(m, "1"), 1)
 	if _, err := s.Status(t.Context()); err == nil || !strings.Contains(err.Error(), "interrupted: apply begun at") ||
-		!strings.Contains(HintOf(err), "rollback") {
-		t.Errorf("%v, hint %q", err, HintOf(err))
+		!strings.Contains(api.HintOf(err), "rollback") {
+		t.Errorf("%v, hint %q", err, api.HintOf(err))
 	}
-	s.must(Request{Verb: "rollback"})
-	if r := s.must(Request{Verb: "rollback"}); !strings.HasSuffix(r.Text, "; no policy is in force") {
+	s.must(api.Request{Verb: "rollback"})
+	if r := s.must(api.Request{Verb: "rollback"}); !strings.HasSuffix(r.Text, "; no policy is in force") {
 		t.Errorf("it says %q", r.Text)
 	}
 }
@@ -103,20 +104,20 @@ func TestEveryChangeIsInTheHistory(t *testing.T) {
 	s := newSite(t)
 	_, m := marked(t, 70203)
 	s.apply(limited(m, "1"))
-	r := s.must(Request{Verb: "apply", Sources: s.sources(limited(m, "1") + "# why\n"), Reason: "a comment"})
+	r := s.must(api.Request{Verb: "apply", Sources: s.sources(limited(m, "1") + "# why\n"), Reason: "a comment"})
 	if !r.Recorded || r.Revision != 2 {
 		t.Errorf("a comment: %+v", r)
 	}
 	if r := s.apply(limited(m, "1") + "# why\n"); r.Recorded || r.Changed {
 		t.Errorf("the same again: %+v", r)
 	}
-	s.must(Request{Verb: "set", Assign: []string{"g:cpu.limit=1"}})
-	s.must(Request{Verb: "unset", Assign: []string{"g:cpu.limit"}})
-	s.must(Request{Verb: "release", Groups: []string{"g"}})
-	if r := s.must(Request{Verb: "release", Groups: []string{"g"}, Reason: "again"}); r.Recorded {
+	s.must(api.Request{Verb: "set", Assign: []string{"g:cpu.limit=1"}})
+	s.must(api.Request{Verb: "unset", Assign: []string{"g:cpu.limit"}})
+	s.must(api.Request{Verb: "release", Groups: []string{"g"}})
+	if r := s.must(api.Request{Verb: "release", Groups: []string{"g"}, Reason: "again"}); r.Recorded {
 		t.Errorf("released again: %+v", r)
 	}
-	s.must(Request{Verb: "release", All: true, Reason: "all of it"})
+	s.must(api.Request{Verb: "release", All: true, Reason: "all of it"})
 	entries, err := s.History()
 	if err != nil {
 		t.Fatal(err)
@@ -140,27 +141,28 @@ func TestReleasedGroupTakesNoChange(t *testing.T) {
 	p, m := marked(t, 70204)
 	s.apply(limited(m, "1"))
 	s.apply(limited(m, "0.5"))
-	s.must(Request{Verb: "release", Groups: []string{"g"}})
+	s.must(api.Request{Verb: "release", Groups: []string{"g"}})
 	stray, _ := marked(t, 70205)
-	for _, r := range []Request{
+	for _, r := range []api.Request{
 		{Verb: "set", Assign: []string{"g:cpu.limit=0.25"}},
 		{Verb: "move", Group: "g", PIDs: []int{stray.PID}},
 		{Verb: "freeze", Groups: []string{"g"}, For: time.Hour},
 	} {
 		_, err := s.try(r)
-		if CodeOf(err) != CodeFailed || !strings.Contains(err.Error(), `group "g" was released: it holds no limits`) ||
-			HintOf(err) != "`bulkhead apply` governs it again" {
-			t.Errorf("%s: code %d, %v, hint %q", r.Verb, CodeOf(err), err, HintOf(err))
+		if api.CodeOf(err) != api.CodeFailed ||
+			!strings.Contains(err.Error(), `group "g" was released: it holds no limits`) ||
+			api.HintOf(err) != "`bulkhead apply` governs it again" {
+			t.Errorf("%s: code %d, %v, hint %q", r.Verb, api.CodeOf(err), err, api.HintOf(err))
 		}
 	}
 	if s.frozen(p) {
 		t.Error("the process is stopped")
 	}
-	if _, err := s.try(Request{Verb: "rollback"}); CodeOf(err) != CodeUsage ||
+	if _, err := s.try(api.Request{Verb: "rollback"}); api.CodeOf(err) != api.CodeUsage ||
 		!strings.Contains(err.Error(), "the last change was a release") {
-		t.Errorf("rollback: code %d, %v", CodeOf(err), err)
+		t.Errorf("rollback: code %d, %v", api.CodeOf(err), err)
 	}
-	if r := s.must(Request{Verb: "rollback", To: 1}); r.Like != 1 {
+	if r := s.must(api.Request{Verb: "rollback", To: 1}); r.Like != 1 {
 		t.Errorf("reply %+v", r)
 	}
 	s.holds("back to 1", "g:cpu.limit=1")
@@ -172,24 +174,24 @@ func TestNobodyIsMovedOutOfAFrozenGroup(t *testing.T) {
 	p, m := marked(t, 70206)
 	stray, _ := marked(t, 70207)
 	s.apply(limited(m, "1") + "  other: {match: [{exe: /nonexistent/x}], cpu: {limit: 1}}\n")
-	s.must(Request{Verb: "move", Group: "g", PIDs: []int{stray.PID}})
-	s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: time.Hour})
-	for _, r := range []Request{
+	s.must(api.Request{Verb: "move", Group: "g", PIDs: []int{stray.PID}})
+	s.must(api.Request{Verb: "freeze", Groups: []string{"g"}, For: time.Hour})
+	for _, r := range []api.Request{
 		{Verb: "move", Group: "other", PIDs: []int{p.PID}},
 		{Verb: "move", Group: "other", PIDs: []int{stray.PID}, Force: true, Reason: "test"},
 		{Verb: "move-back", PIDs: []int{stray.PID}},
 	} {
 		_, err := s.try(r)
-		if CodeOf(err) != CodeRefused || !strings.Contains(err.Error(), `group "g" is frozen until `) ||
-			!strings.Contains(HintOf(err), "bulkhead thaw g") {
-			t.Errorf("%s: code %d, %v, hint %q", r.Verb, CodeOf(err), err, HintOf(err))
+		if api.CodeOf(err) != api.CodeRefused || !strings.Contains(err.Error(), `group "g" is frozen until `) ||
+			!strings.Contains(api.HintOf(err), "bulkhead thaw g") {
+			t.Errorf("%s: code %d, %v, hint %q", r.Verb, api.CodeOf(err), err, api.HintOf(err))
 		}
 	}
 	if !s.frozen(p) || !s.frozen(stray) {
 		t.Error("somebody runs")
 	}
-	s.must(Request{Verb: "thaw", Groups: []string{"g"}})
-	s.must(Request{Verb: "move", Group: "other", PIDs: []int{p.PID}})
+	s.must(api.Request{Verb: "thaw", Groups: []string{"g"}})
+	s.must(api.Request{Verb: "move", Group: "other", PIDs: []int{p.PID}})
 	if got := s.where("cpu", p); got != "/"+s.root+"/other" || s.frozen(p) {
 		t.Errorf("thawed and moved: in %s, stopped %t", got, s.frozen(p))
 	}
@@ -199,9 +201,9 @@ func TestNobodyIsMovedOutOfAFrozenGroup(t *testing.T) {
 func TestFreezeAndThawNameTheirEnd(t *testing.T) {
 	s := newSite(t)
 	s.frozenGroup(70208)
-	held := s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: time.Hour, Reason: "month end"}).Frozen
-	s.must(Request{Verb: "thaw", Groups: []string{"g"}, Reason: "done"})
-	short := s.must(Request{Verb: "freeze", Groups: []string{"g"}, For: time.Nanosecond}).Frozen
+	held := s.must(api.Request{Verb: "freeze", Groups: []string{"g"}, For: time.Hour, Reason: "month end"}).Frozen
+	s.must(api.Request{Verb: "thaw", Groups: []string{"g"}, Reason: "done"})
+	short := s.must(api.Request{Verb: "freeze", Groups: []string{"g"}, For: time.Nanosecond}).Frozen
 	if err := s.ThawDue(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +246,7 @@ func TestStatusWhileAnApplyIsStopped(t *testing.T) {
 	}
 	go func() {
 		_, err := other.Do(context.Background(),
-			Request{Verb: "apply", Sources: s.sources(limited(m, "0.5")), By: "ann"})
+			api.Request{Verb: "apply", Sources: s.sources(limited(m, "0.5")), By: "ann"})
 		done <- err
 	}()
 	<-inside

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
@@ -61,7 +62,7 @@ func TestRollbackThatComesTooLate(t *testing.T) {
 	for name, c := range map[string]struct {
 		then []journal.Entry
 		want string // of the text, or of the error with its code; "" goes one revision back
-		code Code
+		code api.Code
 	}{
 		"nothing": {nil, "", 0},
 		"an interrupted apply": {[]journal.Entry{did("apply", 3, journal.Undone, cutOff)},
@@ -85,9 +86,9 @@ func TestRollbackThatComesTooLate(t *testing.T) {
 		"the same policy again": {[]journal.Entry{did("apply", 3, journal.Undone, cutOff),
 			did("apply", 2, journal.Committed, "")}, "", 0},
 		"an interruption not undone": {[]journal.Entry{did("apply", 3, journal.Failed,
-			journal.CutOff+"could not undo: a thing")}, "could not undo: a thing", CodeFailed},
+			journal.CutOff+"could not undo: a thing")}, "could not undo: a thing", api.CodeFailed},
 		"a release": {[]journal.Entry{did("release", 0, journal.Committed, "")},
-			"the last change was a release, by test", CodeUsage},
+			"the last change was a release, by test", api.CodeUsage},
 		"a set and the agent's repair": {[]journal.Entry{did("set", 2, journal.Committed, ""),
 			did("look", 2, journal.Committed, "")}, "", 0},
 	} {
@@ -101,8 +102,8 @@ func TestRollbackThatComesTooLate(t *testing.T) {
 			if err != nil {
 				said = err.Error()
 			}
-			if CodeOf(err) != c.code || !strings.Contains(said, c.want) || c.want == "" && said != "" {
-				t.Errorf("code %d, %q", CodeOf(err), said)
+			if api.CodeOf(err) != c.code || !strings.Contains(said, c.want) || c.want == "" && said != "" {
+				t.Errorf("code %d, %q", api.CodeOf(err), said)
 			}
 		})
 	}
@@ -161,9 +162,9 @@ func TestRevisionsThatNeverWere(t *testing.T) {
 // A change of documents alone is in the history too.
 func TestCommitWithNothingToDoOnTheHost(t *testing.T) {
 	b := newBook(t)
-	r := Request{Verb: "apply", By: "ann", Reason: "a comment"}
+	r := api.Request{Verb: "apply", By: "ann", Reason: "a comment"}
 	docs := map[string]any{state.DocApplied: state.Applied{Revision: 7}}
-	reply := &outcome{Reply: Reply{Revision: 7}}
+	reply := &outcome{Reply: api.Reply{Revision: 7}}
 	if err := b.commit(r, reply, docs, func() error { return nil }); err != nil || !reply.Recorded {
 		t.Fatalf("%+v, %v", reply, err)
 	}
@@ -176,12 +177,12 @@ func TestCommitWithNothingToDoOnTheHost(t *testing.T) {
 	if _, err := b.Store.Load(state.DocApplied, &a); err != nil || a.Revision != 7 {
 		t.Errorf("applied %+v, %v", a, err)
 	}
-	reply = &outcome{Reply: Reply{Revision: 7}}
+	reply = &outcome{Reply: api.Reply{Revision: 7}}
 	if err := b.commit(r, reply, docs, func() error { return nil }); err != nil || reply.Recorded ||
 		len(b.entries(t)) != 1 {
 		t.Errorf("the same again: %+v, %v, history %+v", reply, err, b.entries(t))
 	}
-	reply = &outcome{Reply: Reply{Revision: 8}}
+	reply = &outcome{Reply: api.Reply{Revision: 8}}
 	err := b.commit(r, reply, docs, func() error { reply.ran = true; return nil })
 	if n := len(b.entries(t)); err != nil || n != 1 || reply.Recorded {
 		t.Errorf("a plan that wrote its own entry has %d, recorded %t, %v", n, reply.Recorded, err)
@@ -288,7 +289,7 @@ func TestChangeUnderWay(t *testing.T) {
 // What makes no sense is turned away before anything is looked at, for a program at the socket too.
 func TestRequestsThatMakeNoSense(t *testing.T) {
 	b := newBook(t)
-	for name, r := range map[string]Request{
+	for name, r := range map[string]api.Request{
 		"no verb":                {},
 		"an unknown verb":        {Verb: "flood"},
 		"force without a reason": {Verb: "apply", Sources: []policy.Source{{}}, Force: true, Reason: " "},
@@ -314,9 +315,9 @@ func TestRequestsThatMakeNoSense(t *testing.T) {
 	} {
 		for _, dry := range []bool{false, true} {
 			r.DryRun = dry
-			if _, err := b.Do(context.Background(), r); CodeOf(err) != CodeUsage || name != "no verb" &&
-				name != "an unknown verb" && HintOf(err) == "" {
-				t.Errorf("%s: code %d, %v, hint %q", name, CodeOf(err), err, HintOf(err))
+			if _, err := b.Do(context.Background(), r); api.CodeOf(err) != api.CodeUsage || name != "no verb" &&
+				name != "an unknown verb" && api.HintOf(err) == "" {
+				t.Errorf("%s: code %d, %v, hint %q", name, api.CodeOf(err), err, api.HintOf(err))
 			}
 		}
 	}
@@ -324,13 +325,13 @@ func TestRequestsThatMakeNoSense(t *testing.T) {
 
 func TestReleasedGroupsAreLeftAlone(t *testing.T) {
 	s := &state.Documents{Released: map[string]bool{"a": true, "b": false}}
-	for group, want := range map[string]Code{"a": CodeFailed, "a/db": CodeFailed, "b": 0, "ab": 0} {
-		if err := refuseReleased(s, group); CodeOf(err) != want || want != 0 && HintOf(err) == "" {
+	for group, want := range map[string]api.Code{"a": api.CodeFailed, "a/db": api.CodeFailed, "b": 0, "ab": 0} {
+		if err := refuseReleased(s, group); api.CodeOf(err) != want || want != 0 && api.HintOf(err) == "" {
 			t.Errorf("%s: %v", group, err)
 		}
 	}
 	s.Released = map[string]bool{"": true}
-	if err := refuseReleased(s, "b"); CodeOf(err) != CodeFailed {
+	if err := refuseReleased(s, "b"); api.CodeOf(err) != api.CodeFailed {
 		t.Errorf("with everything released: %v", err)
 	}
 }

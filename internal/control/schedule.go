@@ -6,23 +6,12 @@ import (
 	"strings"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/snapshot"
 	"bulkhead/internal/state"
 )
-
-// ScheduleStatus is one schedule of the applied policy.
-type ScheduleStatus struct {
-	Name string `json:"name"`
-	Open bool   `json:"open"`
-	// Since is when the window opened, of an open one.
-	Since time.Time `json:"since,omitzero"`
-	// Next is when it opens or closes next; zero when that is not within years.
-	Next time.Time `json:"next,omitzero"`
-	// Skipped is why a window that is open is not in force.
-	Skipped string `json:"skipped,omitempty"`
-}
 
 // now is the time that schedules and ends of overrides go by.
 func (c *Controller) now() time.Time {
@@ -66,23 +55,24 @@ func switches(told, open []string) string {
 
 // tellWindows has the history say what switched, unless the plan that it took has an entry of its own, and remembers
 // it.
-func (c *Controller) tellWindows(r Request, reply *outcome, revision int, open []string) error {
+func (c *Controller) tellWindows(r api.Request, reply *outcome, revision int, open []string) error {
 	if !reply.ran {
 		c.remember(journal.Entry{Time: c.now(), Verb: r.Verb, By: r.By, Reason: r.Reason, Revision: revision,
 			Outcome: journal.Committed}, reply)
 	}
 	if err := c.Store.Save(state.DocWindows, open); err != nil {
-		return fail(CodeFailed, "free space below the state directory", "remember which windows are open: %w", err)
+		return api.Errorf(api.CodeFailed, "free space below the state directory", "remember which windows are open: %w",
+			err)
 	}
 	return nil
 }
 
 // ScheduleStatuses says of each schedule whether it is open, and when it switches next.
-func ScheduleStatuses(p *policy.Policy, skipped []state.Skipped, now time.Time) []ScheduleStatus {
-	var all []ScheduleStatus
+func ScheduleStatuses(p *policy.Policy, skipped []state.Skipped, now time.Time) []api.ScheduleStatus {
+	var all []api.ScheduleStatus
 	for _, s := range p.Schedules {
 		since, _, open := s.Windows.Open(now)
-		st := ScheduleStatus{Name: s.Name, Open: open}
+		st := api.ScheduleStatus{Name: s.Name, Open: open}
 		if open {
 			st.Since = since
 		}

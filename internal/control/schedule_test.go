@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 )
@@ -116,7 +117,7 @@ func TestWindowsBesideOverridesAndWithoutAnAgent(t *testing.T) {
 	if told := m.switchesTold(); len(told) > 0 {
 		t.Errorf("apply told of %q", told)
 	}
-	_, err := m.do(Request{Verb: "set", Assign: []string{"jobs:tasks=70"}, For: 2 * time.Hour})
+	_, err := m.do(api.Request{Verb: "set", Assign: []string{"jobs:tasks=70"}, For: 2 * time.Hour})
 	m.must(err)
 	m.tasks("set", "70")
 	m.atTime("24 00:30")
@@ -145,7 +146,7 @@ func TestPlanAtATime(t *testing.T) {
 	m.start("/usr/bin/backup all")
 	m.atTime("23 12:00")
 	m.apply(windowed)
-	_, err := m.do(Request{Verb: "set", Assign: []string{"jobs:cpu.limit=1"}, For: 24 * time.Hour})
+	_, err := m.do(api.Request{Verb: "set", Assign: []string{"jobs:cpu.limit=1"}, For: 24 * time.Hour})
 	m.must(err)
 	for _, test := range []struct {
 		at       string
@@ -185,7 +186,7 @@ func TestStatusTellsSchedules(t *testing.T) {
 		m.must(err)
 		return at
 	}
-	want := []ScheduleStatus{
+	want := []api.ScheduleStatus{
 		{Name: "night", Open: true, Since: at("2026-11-23T22:00:00Z"), Next: at("2026-11-24T04:00:00Z")},
 		{Name: "late", Next: at("2026-11-23T23:00:00Z")},
 	}

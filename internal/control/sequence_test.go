@@ -14,6 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
@@ -103,9 +104,9 @@ func TestAnySequenceIsGivenBack(t *testing.T) {
 		m.clock = func() time.Time { return now }
 		asked := []string{"max", "", "50", "500", "20", "80"}
 		boots := 0
-		verb := func(q Request) {
+		verb := func(q api.Request) {
 			q.ConfirmWithin = rapid.SampledFrom([]time.Duration{0, 0, 0, time.Hour}).Draw(r, "confirm within")
-			if !slices.Contains(onTrialVerbs, q.Verb) {
+			if !slices.Contains(api.OnTrial, q.Verb) {
 				q.ConfirmWithin = 0
 			}
 			m.reopened(rapid.SampledFrom([]int{-1, -1, 0, 1, 2, 4, 8}).Draw(r, "killed at"))
@@ -123,18 +124,19 @@ func TestAnySequenceIsGivenBack(t *testing.T) {
 		}
 		r.Repeat(map[string]func(*rapid.T){
 			"apply": func(r *rapid.T) {
-				verb(Request{Verb: "apply", Sources: m.policy(rapid.SampledFrom(sequencePolicies).Draw(r, "policy"))})
+				verb(api.Request{Verb: "apply", Sources: m.policy(rapid.SampledFrom(sequencePolicies).Draw(r,
+					"policy"))})
 			},
 			"set": func(r *rapid.T) {
 				limit := rapid.IntRange(5, 9).Draw(r, "tasks")
 				asked = append(asked, fmt.Sprint(limit))
-				verb(Request{Verb: "set", Assign: []string{fmt.Sprintf("jobs:tasks=%d", limit)},
+				verb(api.Request{Verb: "set", Assign: []string{fmt.Sprintf("jobs:tasks=%d", limit)},
 					For: rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(r, "for")})
 			},
-			"unset":    func(*rapid.T) { verb(Request{Verb: "unset", Assign: []string{"jobs:tasks"}}) },
-			"confirm":  func(*rapid.T) { verb(Request{Verb: "confirm"}) },
-			"rollback": func(*rapid.T) { verb(Request{Verb: "rollback"}) },
-			"release":  func(*rapid.T) { verb(Request{Verb: "release", Groups: []string{"jobs"}}) },
+			"unset":    func(*rapid.T) { verb(api.Request{Verb: "unset", Assign: []string{"jobs:tasks"}}) },
+			"confirm":  func(*rapid.T) { verb(api.Request{Verb: "confirm"}) },
+			"rollback": func(*rapid.T) { verb(api.Request{Verb: "rollback"}) },
+			"release":  func(*rapid.T) { verb(api.Request{Verb: "release", Groups: []string{"jobs"}}) },
 			"time passes": func(r *rapid.T) {
 				now = now.Add(time.Duration(rapid.IntRange(1, 1500).Draw(r, "minutes")) * time.Minute)
 				look()
@@ -159,7 +161,7 @@ func TestAnySequenceIsGivenBack(t *testing.T) {
 			},
 		})
 		m.reopened(-1)
-		reply, err := m.do(Request{Verb: "release", All: true})
+		reply, err := m.do(api.Request{Verb: "release", All: true})
 		if err != nil {
 			r.Fatalf("release: %v: %+v", err, reply)
 		}

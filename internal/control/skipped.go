@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
 )
@@ -19,7 +20,7 @@ const scheduleVerb = "schedule"
 
 // openGuarded puts windows that have opened in force under the policy's guard, when it has one that can watch and
 // nothing else is on trial; done is false when they are to be put in force without.
-func (c *Controller) openGuarded(ctx context.Context, v *View, s *state.Documents, r Request, reply *outcome,
+func (c *Controller) openGuarded(ctx context.Context, v *View, s *state.Documents, r api.Request, reply *outcome,
 	run func() error) (done bool, err error) {
 	watch := guardOf(v)
 	if watch == nil || len(opened(s.Windows, namesOf(v.Open))) == 0 {

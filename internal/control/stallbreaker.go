@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/metrics"
@@ -139,7 +140,7 @@ func (c *Controller) liftHigh(ctx context.Context, group, why string) error {
 	}
 	c.Log.Warn("memory.high is lifted", "group", group, "was", high, "why", why)
 	c.memory.observed = nil
-	r := Request{Verb: "lift", By: "agent", Groups: []string{group}, Reason: "memory.high " + high + ": " + why}
+	r := api.Request{Verb: "lift", By: "agent", Groups: []string{group}, Reason: "memory.high " + high + ": " + why}
 	return c.commit(r, reply, map[string]any{state.DocLifted: lifted},
 		func() error { return c.runOthers(ctx, v, r, s.Applied.Revision, reply, group) })
 }

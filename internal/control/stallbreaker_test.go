@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/metrics"
 )
 
@@ -108,11 +109,11 @@ func TestHighIsLifted(t *testing.T) {
 		!strings.Contains(last.Reason, "256MiB") || len(last.Changes) == 0 {
 		t.Errorf("history: %+v, %v", last, err)
 	}
-	if _, err := m.do(Request{Verb: "set", Assign: []string{"jobs:memory.high=300MiB"}}); err != nil {
+	if _, err := m.do(api.Request{Verb: "set", Assign: []string{"jobs:memory.high=300MiB"}}); err != nil {
 		t.Fatal(err)
 	}
 	m.reads("set", jobsSlice, "memory.high", "314572800")
-	if _, err := m.do(Request{Verb: "unset", Assign: []string{"jobs:memory.high"}}); err != nil {
+	if _, err := m.do(api.Request{Verb: "unset", Assign: []string{"jobs:memory.high"}}); err != nil {
 		t.Fatal(err)
 	}
 	m.reads("unset", jobsSlice, "memory.high", "max")

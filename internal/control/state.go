@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/host"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
@@ -13,7 +14,7 @@ import (
 func (c *Controller) loadState(boot string, now time.Time) (*state.Documents, error) {
 	d, err := state.Load(c.Store)
 	if err != nil {
-		return nil, fail(CodeFailed, "`bulkhead apply` puts it aside and goes on without", "%w", err)
+		return nil, api.Errorf(api.CodeFailed, "`bulkhead apply` puts it aside and goes on without", "%w", err)
 	}
 	return d.Prune(state.Moment{Boot: boot, Now: now, Alive: c.Host.Proc.Alive}), nil
 }
@@ -50,7 +51,7 @@ func (c *Controller) recorded() (*host.Facts, *state.Documents, error) {
 func (c *Controller) recordedAt(at time.Time) (*host.Facts, *state.Documents, error) {
 	facts, err := c.Host.Facts()
 	if err != nil {
-		return nil, nil, fail(CodeFailed, "", "look at the host: %w", err)
+		return nil, nil, api.Errorf(api.CodeFailed, "", "look at the host: %w", err)
 	}
 	s, err := c.loadState(facts.BootID, c.or(at))
 	return facts, s, err

@@ -4,151 +4,31 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/metrics"
-	"bulkhead/internal/plan"
-	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
 	"bulkhead/internal/verify"
 )
 
-// Status is what `status` shows. Field names are stable (--json).
-type Status struct {
-	Revision  int           `json:"revision"`
-	AppliedAt time.Time     `json:"applied_at,omitzero"`
-	AppliedBy string        `json:"applied_by,omitempty"`
-	Agent     AgentStatus   `json:"agent"`
-	Load      string        `json:"load"` // /proc/loadavg, first three figures
-	Groups    []GroupStatus `json:"groups"`
-	Overrides []string      `json:"overrides,omitempty"`
-	// Unlaid is what owners have set and that is not in force, and why.
-	Unlaid []string `json:"unlaid,omitempty"`
-	// Conflicts are limits that somebody else changed.
-	Conflicts []state.Conflict `json:"conflicts,omitempty"`
-	// Lifted are memory.high that were lifted, since their groups were stuck at them.
-	Lifted []state.Lifted `json:"lifted,omitempty"`
-	// Schedules of the policy, in its order.
-	Schedules []ScheduleStatus `json:"schedules,omitempty"`
-	Released  []string         `json:"released,omitempty"`
-	Notes     []plan.Note      `json:"notes,omitempty"`
-	// Problems of the applied policy on the host as it is now.
-	Problems policy.Problems `json:"problems,omitempty"`
-	// Pending is an interrupted change that `rollback` undoes.
-	Pending string `json:"pending,omitempty"`
-	// Trial is a change that waits to be confirmed.
-	Trial *state.Trial `json:"trial,omitempty"`
-	// UnderWay is a change that somebody makes at this moment.
-	UnderWay string `json:"under_way,omitempty"`
-	// Differs counts the steps that would bring the host back to the policy.
-	Differs  int      `json:"differs"`
-	Warnings []string `json:"warnings,omitempty"`
-	// Orphans look like databases or helpers and are in no group.
-	Orphans []classify.Orphan `json:"orphans,omitempty"`
-}
-
-// AgentStatus is what is known of the agent.
-type AgentStatus struct {
-	Running  bool      `json:"running"`
-	PID      int       `json:"pid,omitempty"`
-	Since    time.Time `json:"since,omitzero"`
-	Source   string    `json:"source,omitempty"`      // where it learns of new processes, and why not from events
-	Events   int64     `json:"events,omitempty"`      // that the kernel sent
-	Lost     int64     `json:"events_lost,omitempty"` // known to be lost; each loss was answered by a look at every process
-	LastLook time.Time `json:"last_look,omitzero"`
-	Looks    int64     `json:"looks,omitempty"`
-	Moved    int64     `json:"moved,omitempty"`
-	// Inherited counts members that were seen in their groups without having been moved: born inside, or started there.
-	Inherited int64 `json:"inherited,omitempty"`
-	Retries   int64 `json:"retries,omitempty"` // looks that left something to the next one
-	// Placement is how long it took to place those that were moved.
-	Placement *Placement `json:"placement,omitempty"`
-	Gone      int64      `json:"gone_before_placed,omitempty"` // that exited when they were about to be moved
-	Mistaken  int64      `json:"mistaken_moves,omitempty"`     // of a process that had just got another one's number; each was put back
-	Repaired  int64      `json:"repaired,omitempty"`           // values put back that somebody else had changed
-	Error     string     `json:"error,omitempty"`              // of the last look
-}
-
-// Placement is how long it took from a process's exec, or from its change of user, group or name, until it was in its
-// group. Only those count of which an event told.
-type Placement struct {
-	Count   int64         `json:"count"`
-	Slowest time.Duration `json:"slowest_ns"`
-	// Within counts by the smallest of the bounds that held; Bound 0 is more than all of them.
-	Within []PlacedWithin `json:"within"`
-}
-
-// PlacedWithin is one bar of the histogram: beyond the bound before it, and within this one.
-type PlacedWithin struct {
-	Bound time.Duration `json:"bound_ns"`
-	Count int64         `json:"count"`
-}
-
-// Share gives the smallest bound within which a share of them (0 to 1) was placed: an upper limit of that quantile. It
-// is the slowest one where no bound is.
-func (p *Placement) Share(share float64) time.Duration {
-	need, seen := int64(math.Ceil(share*float64(p.Count))), int64(0)
-	for _, w := range p.Within {
-		if seen += w.Count; seen >= need && w.Bound > 0 {
-			return min(w.Bound, p.Slowest)
-		}
-	}
-	return p.Slowest
-}
-
-// GroupStatus is one group with what it was asked, what is in force and what it uses.
-type GroupStatus struct {
-	Group    string         `json:"group"`
-	Role     policy.Role    `json:"role,omitempty"`
-	Instance string         `json:"instance,omitempty"`
-	Frozen   string         `json:"frozen_until,omitempty"`
-	Overdue  bool           `json:"overdue,omitempty"` // the freeze has ended and is still in force
-	Released bool           `json:"released,omitempty"`
-	Members  []Member       `json:"members"`
-	Limits   []verify.Limit `json:"limits"`
-	Share    plan.Share     `json:"share"`
-	Usage    metrics.Usage  `json:"usage"`
-	// MemorySource says where the memory figures are from: "cgroup", or "processes" where no limit needs
-	// the memory controller and they are sums over the members, shared pages counted once per member.
-	MemorySource string `json:"memory_source"`
-	// ChargedElsewhere is at least how much anonymous memory of a member, bytes, is charged where it was before it
-	// came: the kernel moves no charge on v2, nor on v1 unless told to. The group's limits do not see it.
-	ChargedElsewhere int64              `json:"charged_elsewhere,omitempty"`
-	Tasks            metrics.TaskStates `json:"tasks"`
-	// Load is kept by the agent, from its start on; nil without one.
-	Load *metrics.Load `json:"load_average,omitempty"`
-	// Traffic is what it sends and receives, when interfaces are governed.
-	Traffic *GroupTraffic `json:"traffic,omitempty"`
-}
-
-// Member is a process of a group.
-type Member struct {
-	PID  int    `json:"pid"`
-	Comm string `json:"comm"`
-	User string `json:"user"`
-	// Placed is false when it belongs to the group and is not in its directories (yet).
-	Placed bool   `json:"placed"`
-	By     string `json:"by"` // the rule or pin that claims it
-}
-
 // Status looks at everything that is governed. Agent facts are filled in by the caller that has them.
-func (c *Controller) Status(ctx context.Context) (*Status, error) {
+func (c *Controller) Status(ctx context.Context) (*api.Status, error) {
 	pending, underWay := c.changing()
 	v, s, err := c.current(ctx, look{shares: true})
 	if pending != "" && err != nil && s != nil && s.Applied == nil {
-		return nil, fail(CodeFailed, "`bulkhead rollback` undoes it",
+		return nil, api.Errorf(api.CodeFailed, "`bulkhead rollback` undoes it",
 			"no policy is applied on this host, and a change was interrupted: %s", pending)
 	}
 	if err != nil {
 		return nil, err
 	}
-	st := &Status{
+	st := &api.Status{
 		Pending: pending, UnderWay: underWay,
 		Revision: s.Applied.Revision, AppliedAt: s.Applied.At, AppliedBy: s.Applied.By,
 		Problems: v.Problems, Notes: v.Plan.Notes, Differs: len(v.Plan.Steps), Warnings: c.Warnings(),
@@ -170,7 +50,7 @@ func (c *Controller) Status(ctx context.Context) (*Status, error) {
 	st.Schedules = ScheduleStatuses(v.Policy, s.Skipped, c.now())
 	for g := range s.Released {
 		if g == "" {
-			g = everything
+			g = api.Everything
 		}
 		st.Released = append(st.Released, g)
 	}
@@ -186,9 +66,6 @@ func (c *Controller) Status(ctx context.Context) (*Status, error) {
 	st.Orphans = classify.Orphans(v.Rules, v.Classified.Skips, func(id procfs.ID) bool { return inside[id] })
 	return st, nil
 }
-
-// everything is what is released when no group is named.
-const everything = "everything"
 
 // changing says what became of a change that has no end: it was cut off, or somebody is about it right now.
 func (c *Controller) changing() (pending, underWay string) {
@@ -216,8 +93,9 @@ func (c *Controller) changing() (pending, underWay string) {
 }
 
 // groupStatus is the status of one group.
-func (c *Controller) groupStatus(v *View, s *state.Documents, name string) GroupStatus {
-	g := GroupStatus{Group: name, Released: isReleased(s.Released, name), Members: []Member{}, Limits: []verify.Limit{}}
+func (c *Controller) groupStatus(v *View, s *state.Documents, name string) api.GroupStatus {
+	g := api.GroupStatus{Group: name, Released: isReleased(s.Released, name), Members: []api.Member{},
+		Limits: []verify.Limit{}}
 	for _, group := range v.Classified.Groups {
 		if group.Path == name {
 			g.Role, g.Instance = group.Role, group.Instance
@@ -238,7 +116,7 @@ func (c *Controller) groupStatus(v *View, s *state.Documents, name string) Group
 		if p.Group != name {
 			continue
 		}
-		g.Members = append(g.Members, Member{
+		g.Members = append(g.Members, api.Member{
 			PID: p.Process.PID, Comm: p.Process.Comm, User: c.Host.Users.UserName(p.Process.UID),
 			Placed: v.Layout.Placed(&p.Process, name), By: p.Rule,
 		})
@@ -261,7 +139,7 @@ func addTasks(h *host.Host, t *metrics.TaskStates, p procfs.Process) {
 
 // addUsage fills in what the group's directory counts in each hierarchy; a group with children shows
 // its children with it, as the kernel does.
-func (c *Controller) addUsage(v *View, g *GroupStatus) {
+func (c *Controller) addUsage(v *View, g *api.GroupStatus) {
 	g.Usage, _ = countedIn(v, g.Group).Read(v.Tree)
 	g.MemorySource = "cgroup"
 	if g.Usage.Memory.Current == nil {

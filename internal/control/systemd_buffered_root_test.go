@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
@@ -121,7 +122,7 @@ func TestBufferedWritesAreHeldOnV2Alone(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := plan.Render(v.Plan, plan.RenderOptions{Facts: v.Facts, Root: s.root})
-	s.must(Request{Verb: "apply", Sources: sources})
+	s.must(api.Request{Verb: "apply", Sources: sources})
 	took := w.write()
 	group := s.groupStatusOf("dumps")
 	i := slices.IndexFunc(group.Limits, func(l verify.Limit) bool { return l.Key == policy.KeyIOWriteBandwidth })
@@ -160,7 +161,7 @@ func TestBufferedWritesAreHeldOnV2Alone(t *testing.T) {
 }
 
 // groupStatusOf is what status says of one group.
-func (s *unitSite) groupStatusOf(name string) GroupStatus {
+func (s *unitSite) groupStatusOf(name string) api.GroupStatus {
 	s.t.Helper()
 	st, err := s.Status(s.t.Context())
 	if err != nil {
@@ -172,5 +173,5 @@ func (s *unitSite) groupStatusOf(name string) GroupStatus {
 		}
 	}
 	s.t.Fatalf("no group %s", name)
-	return GroupStatus{}
+	return api.GroupStatus{}
 }

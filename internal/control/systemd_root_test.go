@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
@@ -53,7 +54,7 @@ func newUnitSite(t *testing.T) *unitSite {
 	}
 	s.slice = "/" + name
 	t.Cleanup(func() {
-		if _, err := s.try(Request{Verb: "release", All: true}); err != nil {
+		if _, err := s.try(api.Request{Verb: "release", All: true}); err != nil {
 			t.Errorf("clean up: %v", err)
 		}
 		m.Close()
@@ -237,9 +238,9 @@ func TestUnitIsGovernedByItsProperties(t *testing.T) {
 	s.full()
 	check("after a look of the agent")
 	pid = s.unit(unit).MainPID
-	s.must(Request{Verb: "set", Assign: []string{"app:memory.max=64MiB"}})
+	s.must(api.Request{Verb: "set", Assign: []string{"app:memory.max=64MiB"}})
 	s.reads("after set", dir, "memory.limit_in_bytes", "memory.max", "67108864")
-	s.must(Request{Verb: "release", All: true})
+	s.must(api.Request{Verb: "release", All: true})
 	if after := s.stateOf(unit); after != before {
 		t.Errorf("after release:\n%s\nbefore:\n%s", after, before)
 	}
@@ -338,7 +339,7 @@ func TestLooseProcessesSitWithTheKeeper(t *testing.T) {
 		t.Errorf("the keeper is %s", s.unit(keeper).ActiveState)
 	}
 	check("after the repair")
-	s.must(Request{Verb: "release", All: true})
+	s.must(api.Request{Verb: "release", All: true})
 	if !s.Host.Proc.Alive(p) {
 		t.Error("release ended the process")
 	}
@@ -377,7 +378,7 @@ func TestAdoptedUnitMovesAtItsNextStart(t *testing.T) {
 	s.reads("after its restart", inside, "memory.limit_in_bytes", "memory.max", "134217728")
 	s.reload(2)
 	s.reads("after reloads", inside, "memory.limit_in_bytes", "memory.max", "134217728")
-	s.must(Request{Verb: "release", All: true})
+	s.must(api.Request{Verb: "release", All: true})
 	s.reads("after release", inside, "memory.limit_in_bytes", "memory.max", "max")
 	if drops, err := s.systemd.DropIns(); err != nil || len(drops) > 0 {
 		t.Errorf("drop-ins %v, %v", drops, err)
@@ -414,7 +415,7 @@ func TestPartOfAUnitNeedsAsking(t *testing.T) {
 	if at := s.where("cpu", child); !strings.HasPrefix(at, s.slice+"/") {
 		t.Errorf("it is in %s", at)
 	}
-	s.must(Request{Verb: "release", All: true})
+	s.must(api.Request{Verb: "release", All: true})
 	if at := s.where("cpu", child); strings.HasPrefix(at, s.slice) || !s.Host.Proc.Alive(child) {
 		t.Errorf("after release it is in %s", at)
 	}
@@ -455,7 +456,7 @@ func TestSliceOfAnAdministrator(t *testing.T) {
 	}
 	s.reload(3)
 	s.reads("after reloads", dir, "pids.max", "pids.max", "99")
-	s.must(Request{Verb: "release", All: true})
+	s.must(api.Request{Verb: "release", All: true})
 	if after := s.stateOf(name); after != before {
 		t.Errorf("after release:\n%s\nbefore:\n%s", after, before)
 	}
@@ -486,7 +487,7 @@ func TestUnitsKillAfterEveryStep(t *testing.T) {
 	}
 	for ; applyAndDie(t, s.state, file, step); step += stride {
 		s.reopen()
-		s.must(Request{Verb: "rollback"})
+		s.must(api.Request{Verb: "rollback"})
 		if after := s.stateOf(unit); after != before {
 			t.Fatalf("killed after step %d, and rolled back:\n%s\nbefore:\n%s", step, after, before)
 		}
@@ -696,7 +697,7 @@ func TestRunIsAUnitOfItsOwn(t *testing.T) {
 	home := s.ownCgroups()
 	last := s.command("jobs", "read x")
 	lastUnit := check("before release", last)
-	s.must(Request{Verb: "release", All: true})
+	s.must(api.Request{Verb: "release", All: true})
 	now := s.ownCgroups()
 	for _, id := range []procfs.ID{child, last.id} {
 		if !s.Host.Proc.Alive(id) {

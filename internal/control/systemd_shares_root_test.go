@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
@@ -253,7 +254,7 @@ groups:
 `, s.root, weight, databaseRule, jobRule)}}
 	}
 	first := s.planned(sources(""))
-	s.must(Request{Verb: "apply", Sources: sources("")})
+	s.must(api.Request{Verb: "apply", Sources: sources("")})
 	r.fill(cgroup.Dir{Hierarchy: cpu, Path: "/"})
 	r.fill(cgroup.Dir{Hierarchy: cpu, Path: "/system.slice"})
 	r.compare("while the database is in system.slice", first, "/system.slice")
@@ -264,7 +265,7 @@ groups:
 	r.compare("after its restart", s.planned(nil), "root group")
 
 	second := s.planned(sources(", weight: 150"))
-	s.must(Request{Verb: "apply", Sources: sources(", weight: 150")})
+	s.must(api.Request{Verb: "apply", Sources: sources(", weight: 150")})
 	r.compare("with host.weight 150", second, "root group")
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"testing"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/systemd"
 )
 
@@ -32,7 +33,7 @@ func TestReleaseBeforeTheRestart(t *testing.T) {
 	home := s.unit(unit).ControlGroup
 	s.apply(fmt.Sprintf("groups:\n  app: {role: database, adopt: next-start, match: [{cmdline: '%s'}]}\n", rule))
 	s.reads("after apply", home, "cpu.shares", "cpu.weight", map[int]string{1: "10240", 2: "1000"}[s.of("cpu").Version])
-	s.must(Request{Verb: "release", All: true})
+	s.must(api.Request{Verb: "release", All: true})
 	theirs := map[int][2]string{1: {"1536", "1228"}, 2: {"150", "120"}}[s.of("cpu").Version]
 	s.reads("after release", "/system.slice", "cpu.shares", "cpu.weight", theirs[0])
 	s.reads("after release", home, "cpu.shares", "cpu.weight", theirs[1])

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/policy"
 )
@@ -30,7 +31,7 @@ func watchThrottling(ctx context.Context, v *View, groups []string, d time.Durat
 		before[i] = s.Take(ctx, v.Tree, countedIn(v, g))
 	}
 	if err := sleep(ctx, d); err != nil {
-		return nil, fail(CodeFailed, "", "watch the limits: %w", err)
+		return nil, api.Errorf(api.CodeFailed, "", "watch the limits: %w", err)
 	}
 	all := []Throttled{}
 	for i, g := range groups {

@@ -2,11 +2,11 @@ package control
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/sockets"
 	"bulkhead/internal/metrics"
@@ -14,16 +14,6 @@ import (
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/snapshot"
 )
-
-// GroupTraffic is what a group sends and receives.
-type GroupTraffic struct {
-	metrics.Traffic
-	// Outside are sockets of its processes that were opened before they came into the group: its limits do not see what
-	// those send.
-	Outside int `json:"outside,omitempty"`
-	// OutsidePorts are the ports of its own that they are on.
-	OutsidePorts []int `json:"outside_ports,omitempty"`
-}
 
 // ratePeriod is over how long the current rate is measured.
 const ratePeriod = 250 * time.Millisecond
@@ -98,7 +88,7 @@ func trafficOf(v *View, group string, states map[string]netshape.State) (t metri
 }
 
 // addTraffic fills in what groups send and receive.
-func (c *Controller) addTraffic(ctx context.Context, v *View, st *Status) {
+func (c *Controller) addTraffic(ctx context.Context, v *View, st *api.Status) {
 	before, err := sampleTraffic(v)
 	if err != nil {
 		c.Log.Warn("count the traffic of groups", "err", err)
@@ -119,7 +109,7 @@ func (c *Controller) addTraffic(ctx context.Context, v *View, st *Status) {
 		if !last.Counted && len(last.On) == 0 {
 			continue
 		}
-		g := &GroupTraffic{Traffic: last.WithRates(last.Since(was, now.at.Sub(before.at)))}
+		g := &api.GroupTraffic{Traffic: last.WithRates(last.Since(was, now.at.Sub(before.at)))}
 		for _, s := range outside[st.Groups[i].Group] {
 			g.Outside++
 			if port := int(s.Local.Port()); isPortOf(v, st.Groups[i].Group, port) &&
@@ -180,20 +170,6 @@ func outsideOf(h *host.Host, v *View, group string, made []sockets.TCPSocket) []
 		}
 	}
 	return sockets.MadeOutside(made, func(inode uint32) bool { return held[inode] }, inside...)
-}
-
-// OutsideHint says what helps sockets that were opened before their process came into the group.
-func (t *GroupTraffic) OutsideHint() string {
-	if t == nil || t.Outside == 0 {
-		return ""
-	}
-	text := fmt.Sprintf("%d of its sockets were opened before their process came into the group, and their traffic "+
-		"is not held until they are opened anew", t.Outside)
-	if len(t.OutsidePorts) > 0 {
-		ports := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(t.OutsidePorts)), ", "), "[]")
-		return text + fmt.Sprintf("; `by: ports` in its network entry holds those on port %s, too", ports)
-	}
-	return text
 }
 
 // OutsideSocket is a socket that was opened before its process came into the group.

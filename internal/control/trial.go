@@ -11,18 +11,13 @@ import (
 	"strings"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/state"
 	"bulkhead/internal/watchdog"
-)
-
-// The bounds of a time to confirm in.
-const (
-	minConfirm = time.Second
-	maxConfirm = 30 * 24 * time.Hour
 )
 
 // trial is the change on trial; nil when there is none.
@@ -36,7 +31,7 @@ func (c *Controller) trial() (*state.Trial, error) {
 
 // settleTrial brings a verb and the change on trial together, under the lock: what is overdue is undone first, and
 // whoever would change what is on trial learns whose it is. Done says that nothing is left to do.
-func (c *Controller) settleTrial(ctx context.Context, r Request, reply *outcome) (done bool, err error) {
+func (c *Controller) settleTrial(ctx context.Context, r api.Request, reply *outcome) (done bool, err error) {
 	if r.Verb == "rollback" { // the others have recovered already
 		if text, err := c.unfinished(); err != nil || text != "" {
 			return false, err // that comes first
@@ -74,18 +69,18 @@ func (c *Controller) settleTrial(ctx context.Context, r Request, reply *outcome)
 }
 
 // keepsOut says whose change a verb would meddle with.
-func keepsOut(t *state.Trial, r Request) error {
-	changes := slices.Contains(onTrialVerbs, r.Verb)
+func keepsOut(t *state.Trial, r api.Request) error {
+	changes := slices.Contains(api.OnTrial, r.Verb)
 	switch {
 	case t.Canary != "" && (changes || r.Verb == "confirm"):
-		return fail(CodeLocked,
+		return api.Errorf(api.CodeLocked,
 			"the rest of the policy is applied then, when it did well; `bulkhead rollback` undoes it now",
 			"%s is watched until %s", t.Named(), t.Guard.Until.Local().Format(time.DateTime))
 	case !t.Confirm.IsZero() && changes:
-		return fail(CodeLocked, "`bulkhead confirm` keeps it, `bulkhead rollback` undoes it now",
+		return api.Errorf(api.CodeLocked, "`bulkhead confirm` keeps it, `bulkhead rollback` undoes it now",
 			"%s waits to be confirmed until %s", t.Named(), t.Confirm.Local().Format(time.DateTime))
 	case r.Caller != nil && t.Owner == 0 && changes: // it would settle what root wants to see undone if it does harm
-		return fail(CodeLocked, "`bulkhead status` says until when",
+		return api.Errorf(api.CodeLocked, "`bulkhead status` says until when",
 			"%s is watched, and nobody but root may change limits meanwhile", t.Named())
 	}
 	return nil
@@ -96,13 +91,13 @@ const byItself = "bulkhead"
 
 // onTrial runs a change with its documents and puts it on trial, when that is asked for: a watchdog, which is a process
 // of its own, is there before anything is changed.
-func (c *Controller) onTrial(ctx context.Context, v *View, r Request, reply *outcome, s *state.Documents,
+func (c *Controller) onTrial(ctx context.Context, v *View, r api.Request, reply *outcome, s *state.Documents,
 	docs map[string]any, run func() error) error {
 	return c.standTrial(ctx, v, r, reply, s, docs, guardOf(v), run)
 }
 
 // standTrial is onTrial with what is watched.
-func (c *Controller) standTrial(ctx context.Context, v *View, r Request, reply *outcome, s *state.Documents,
+func (c *Controller) standTrial(ctx context.Context, v *View, r api.Request, reply *outcome, s *state.Documents,
 	docs map[string]any, watch *state.Watch, run func() error) error {
 	var notes []string
 	if watch != nil && watch.Groups == nil {
@@ -118,8 +113,8 @@ func (c *Controller) standTrial(ctx context.Context, v *View, r Request, reply *
 		return c.commit(r, reply, docs, run)
 	}
 	now := c.now()
-	t := state.Trial{ID: strconv.FormatInt(now.UnixNano(), 36), Verb: r.Verb, What: r.what(), By: r.By,
-		Revision: reply.Revision, At: now, Guard: watch, Owner: r.Caller.uid()}
+	t := state.Trial{ID: strconv.FormatInt(now.UnixNano(), 36), Verb: r.Verb, What: r.What(), By: r.By,
+		Revision: reply.Revision, At: now, Guard: watch, Owner: r.Caller.OwnerID()}
 	switch {
 	case r.Verb == "canary":
 		t.Canary = r.Canary
@@ -131,7 +126,8 @@ func (c *Controller) standTrial(ctx context.Context, v *View, r Request, reply *
 	}
 	dog, err := c.startTrialDog(ctx, &t)
 	if err != nil {
-		return fail(CodeFailed, "nothing was changed; without --confirm-within and a guard it needs no watchdog", "%w",
+		return api.Errorf(api.CodeFailed,
+			"nothing was changed; without --confirm-within and a guard it needs no watchdog", "%w",
 			err)
 	}
 	if dog != nil {
@@ -176,18 +172,18 @@ func (c *Controller) startTrialDog(ctx context.Context, t *state.Trial) (*watchd
 }
 
 // confirm keeps the change on trial.
-func (c *Controller) confirm(_ context.Context, r Request, reply *outcome) error {
+func (c *Controller) confirm(_ context.Context, r api.Request, reply *outcome) error {
 	t, err := c.trial()
 	if err != nil {
-		return fail(CodeFailed, "", "%w", err)
+		return api.Errorf(api.CodeFailed, "", "%w", err)
 	}
 	if t == nil || t.Confirm.IsZero() {
 		hint := "`bulkhead apply --confirm-within 5m` makes a change that waits for it"
 		if reply.Recovered != "" {
-			return fail(CodeFailed, "it is too late; `bulkhead history` says what happened",
+			return api.Errorf(api.CodeFailed, "it is too late; `bulkhead history` says what happened",
 				"nothing waits to be confirmed: %s", reply.Recovered)
 		}
-		return fail(CodeUsage, hint, "nothing waits to be confirmed")
+		return api.Errorf(api.CodeUsage, hint, "nothing waits to be confirmed")
 	}
 	if r.DryRun {
 		reply.Text = "would keep " + t.Named()
@@ -195,7 +191,8 @@ func (c *Controller) confirm(_ context.Context, r Request, reply *outcome) error
 	}
 	r.Of = "the " + t.Verb + " of revision " + strconv.Itoa(t.Revision)
 	if err := c.commit(r, reply, trialOver(map[string]any{}), func() error { return nil }); err != nil {
-		return fail(CodeFailed, "free space below the state directory and confirm again", "keep %s: %w", t.Named(), err)
+		return api.Errorf(api.CodeFailed, "free space below the state directory and confirm again", "keep %s: %w",
+			t.Named(), err)
 	}
 	reply.Recorded = false
 	reply.Text = "kept " + t.Named()
@@ -226,11 +223,12 @@ func (c *Controller) revert(ctx context.Context, t *state.Trial, why, by string,
 	was, err := state.Load(c.Store, state.DocBefore)
 	if err != nil || was.Before.Trial != t.ID {
 		err = errors.Join(err, c.endTrial())
-		return fail(CodeFailed, "`bulkhead history` lists the revisions, `bulkhead rollback --to N` goes back to one",
+		return api.Errorf(api.CodeFailed,
+			"`bulkhead history` lists the revisions, `bulkhead rollback --to N` goes back to one",
 			"undo %s: what was in force before it is not known any more: %w", t.Named(), err)
 	}
 	b := was.Before
-	r := Request{Verb: "revert", By: by, Reason: why, Of: journal.Entry{Verb: t.Verb, Revision: t.Revision}.Title()}
+	r := api.Request{Verb: "revert", By: by, Reason: why, Of: journal.Entry{Verb: t.Verb, Revision: t.Revision}.Title()}
 	released := maps.Clone(b.Released)
 	maps.Copy(released, s.Released)
 	docs := trialOver(map[string]any{state.DocApplied: state.Applied{}, state.DocOverrides: b.Overrides,
@@ -285,7 +283,7 @@ func withoutKey(docs map[string]any, key string) map[string]any {
 }
 
 // releaseNow lifts groups, as a part of another change.
-func (c *Controller) releaseNow(ctx context.Context, f *host.Facts, s *state.Documents, groups []string, r Request,
+func (c *Controller) releaseNow(ctx context.Context, f *host.Facts, s *state.Documents, groups []string, r api.Request,
 	reply *outcome) error {
 	v, err := c.releaseView(ctx, f, s, groups, r)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
@@ -32,7 +33,7 @@ func (m *machine) watched() {
 	m.tended()
 }
 
-func (m *machine) onTrial(r Request, within time.Duration) *Reply {
+func (m *machine) onTrial(r api.Request, within time.Duration) *api.Reply {
 	m.t.Helper()
 	r.ConfirmWithin = within
 	reply, err := m.do(r)
@@ -48,43 +49,43 @@ func TestUnconfirmedChangeIsUndone(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		before func(m *machine)
-		change func(m *machine) Request
+		change func(m *machine) api.Request
 	}{
 		"the first policy of all": {func(*machine) {},
-			func(m *machine) Request { return Request{Verb: "apply", Sources: m.policy(twenty)} }},
+			func(m *machine) api.Request { return api.Request{Verb: "apply", Sources: m.policy(twenty)} }},
 		"another policy": {
 			func(m *machine) { m.apply(fifty) },
-			func(m *machine) Request { return Request{Verb: "apply", Sources: m.policy(twenty)} },
+			func(m *machine) api.Request { return api.Request{Verb: "apply", Sources: m.policy(twenty)} },
 		},
 		"after a release of everything": {
 			func(m *machine) { m.apply(fifty); m.release() },
-			func(m *machine) Request { return Request{Verb: "apply", Sources: m.policy(twenty)} },
+			func(m *machine) api.Request { return api.Request{Verb: "apply", Sources: m.policy(twenty)} },
 		},
 		"after a release of the group": {
 			func(m *machine) { m.apply(fifty); m.release("jobs") },
-			func(m *machine) Request { return Request{Verb: "apply", Sources: m.policy(twenty)} },
+			func(m *machine) api.Request { return api.Request{Verb: "apply", Sources: m.policy(twenty)} },
 		},
 		"a set over an override": {
 			func(m *machine) {
 				m.apply(fifty)
-				_, err := m.do(Request{Verb: "set", Assign: []string{"jobs:tasks=40"}})
+				_, err := m.do(api.Request{Verb: "set", Assign: []string{"jobs:tasks=40"}})
 				m.must(err)
 			},
-			func(*machine) Request {
-				return Request{Verb: "set", Assign: []string{"jobs:tasks=10"}}
+			func(*machine) api.Request {
+				return api.Request{Verb: "set", Assign: []string{"jobs:tasks=10"}}
 			},
 		},
 		"an unset": {
 			func(m *machine) {
 				m.apply(fifty)
-				_, err := m.do(Request{Verb: "set", Assign: []string{"jobs:tasks=40"}})
+				_, err := m.do(api.Request{Verb: "set", Assign: []string{"jobs:tasks=40"}})
 				m.must(err)
 			},
-			func(*machine) Request { return Request{Verb: "unset", Assign: []string{"jobs:tasks"}} },
+			func(*machine) api.Request { return api.Request{Verb: "unset", Assign: []string{"jobs:tasks"}} },
 		},
 		"a rollback": {
 			func(m *machine) { m.apply(fifty); m.apply(twenty) },
-			func(*machine) Request { return Request{Verb: "rollback", To: 1} },
+			func(*machine) api.Request { return api.Request{Verb: "rollback", To: 1} },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -123,10 +124,10 @@ func TestUnconfirmedChangeIsUndone(t *testing.T) {
 				!strings.Contains(last.Reason, "nobody confirmed it by") {
 				t.Errorf("the history says %+v", last)
 			}
-			if _, err := m.do(Request{Verb: "confirm"}); CodeOf(err) != CodeUsage {
+			if _, err := m.do(api.Request{Verb: "confirm"}); api.CodeOf(err) != api.CodeUsage {
 				t.Errorf("confirmed too late: %v", err)
 			}
-			if reply, err := m.do(Request{Verb: "rollback"}); name != "after a release of everything" &&
+			if reply, err := m.do(api.Request{Verb: "rollback"}); name != "after a release of everything" &&
 				(err != nil || !strings.Contains(reply.Text, "already undone")) {
 				t.Errorf("a rollback after it: %+v, %v", reply, err)
 			}
@@ -139,14 +140,14 @@ func TestConfirmedChangeStays(t *testing.T) {
 	m.start("/usr/bin/backup all")
 	m.atTime("23 12:00")
 	m.apply(fifty)
-	m.onTrial(Request{Verb: "apply", Sources: m.policy(twenty)}, time.Minute)
-	for _, r := range []Request{
+	m.onTrial(api.Request{Verb: "apply", Sources: m.policy(twenty)}, time.Minute)
+	for _, r := range []api.Request{
 		{Verb: "apply", Sources: m.policy(fifty)},
 		{Verb: "set", Assign: []string{"jobs:tasks=5"}},
 		{Verb: "rollback", To: 1},
 	} {
 		_, err := m.do(r)
-		if CodeOf(err) != CodeLocked || !strings.Contains(err.Error(),
+		if api.CodeOf(err) != api.CodeLocked || !strings.Contains(err.Error(),
 			"the apply of revision 2 by test waits to be confirmed") {
 			t.Errorf("%s meanwhile: %v", r.Verb, err)
 		}
@@ -156,7 +157,7 @@ func TestConfirmedChangeStays(t *testing.T) {
 	if st.Trial == nil || st.Trial.Revision != 2 {
 		t.Errorf("status says %+v", st.Trial)
 	}
-	reply, err := m.do(Request{Verb: "confirm", Reason: "all is well"})
+	reply, err := m.do(api.Request{Verb: "confirm", Reason: "all is well"})
 	m.must(err)
 	if reply.Text != "kept the apply of revision 2 by test" {
 		t.Errorf("confirm says %q", reply.Text)
@@ -166,8 +167,8 @@ func TestConfirmedChangeStays(t *testing.T) {
 		m.tended()
 		m.tasks(at, "20")
 	}
-	_, err = m.do(Request{Verb: "confirm"})
-	if CodeOf(err) != CodeUsage || !strings.Contains(err.Error(), "nothing waits to be confirmed") {
+	_, err = m.do(api.Request{Verb: "confirm"})
+	if api.CodeOf(err) != api.CodeUsage || !strings.Contains(err.Error(), "nothing waits to be confirmed") {
 		t.Errorf("confirmed twice: %v", err)
 	}
 	m.apply(fifty)
@@ -180,16 +181,16 @@ func TestOverdueChangeIsUndoneByTheNextVerb(t *testing.T) {
 	m.start("/usr/bin/backup all")
 	m.atTime("23 12:00")
 	m.apply(fifty)
-	m.onTrial(Request{Verb: "apply", Sources: m.policy(twenty)}, time.Minute)
+	m.onTrial(api.Request{Verb: "apply", Sources: m.policy(twenty)}, time.Minute)
 	m.atTime("23 12:10")
-	_, err := m.do(Request{Verb: "confirm"})
-	if CodeOf(err) != CodeFailed || !strings.Contains(err.Error(), "undid the apply of revision 2") {
+	_, err := m.do(api.Request{Verb: "confirm"})
+	if api.CodeOf(err) != api.CodeFailed || !strings.Contains(err.Error(), "undid the apply of revision 2") {
 		t.Errorf("confirmed too late: %v", err)
 	}
 	m.tasks("undone", "50")
-	m.onTrial(Request{Verb: "set", Assign: []string{"jobs:tasks=7"}}, time.Minute)
+	m.onTrial(api.Request{Verb: "set", Assign: []string{"jobs:tasks=7"}}, time.Minute)
 	m.atTime("23 12:20")
-	reply, err := m.do(Request{Verb: "set", Assign: []string{"jobs:cpu.limit=1"}})
+	reply, err := m.do(api.Request{Verb: "set", Assign: []string{"jobs:cpu.limit=1"}})
 	m.must(err)
 	if !strings.Contains(reply.Recovered, "undid the set by test") {
 		t.Errorf("set says %q", reply.Recovered)
@@ -205,7 +206,7 @@ func TestClockThatJumpsUndoesAChangeOnTrial(t *testing.T) {
 		m.start("/usr/bin/backup all")
 		m.atTime("23 12:00")
 		m.apply(fifty)
-		m.onTrial(Request{Verb: "apply", Sources: m.policy(twenty)}, time.Minute)
+		m.onTrial(api.Request{Verb: "apply", Sources: m.policy(twenty)}, time.Minute)
 		m.atTime(to)
 		m.tended()
 		m.tasks(to, "50")
@@ -222,7 +223,7 @@ func TestReleaseWhileAChangeIsOnTrial(t *testing.T) {
 	before := m.state()
 	m.atTime("23 12:00")
 	m.apply(two)
-	m.onTrial(Request{Verb: "set", Assign: []string{"web:tasks=7"}}, time.Minute)
+	m.onTrial(api.Request{Verb: "set", Assign: []string{"web:tasks=7"}}, time.Minute)
 	m.release("jobs")
 	m.atTime("23 12:01")
 	m.tended()
@@ -231,7 +232,7 @@ func TestReleaseWhileAChangeIsOnTrial(t *testing.T) {
 		t.Errorf("the released job is in %s", at)
 	}
 	m.apply(two)
-	m.onTrial(Request{Verb: "set", Assign: []string{"web:tasks=7"}}, time.Minute)
+	m.onTrial(api.Request{Verb: "set", Assign: []string{"web:tasks=7"}}, time.Minute)
 	m.release()
 	m.atTime("23 12:10")
 	m.tended()
@@ -246,14 +247,14 @@ func TestRollbackUndoesAChangeOnTrialNow(t *testing.T) {
 	m.atTime("23 12:00")
 	m.apply(fifty)
 	m.apply(twenty)
-	m.onTrial(Request{Verb: "set", Assign: []string{"jobs:tasks=7"}}, time.Hour)
-	reply, err := m.do(Request{Verb: "rollback", DryRun: true})
+	m.onTrial(api.Request{Verb: "set", Assign: []string{"jobs:tasks=7"}}, time.Hour)
+	reply, err := m.do(api.Request{Verb: "rollback", DryRun: true})
 	m.must(err)
 	if reply.Text != "would undo the set by test" {
 		t.Errorf("rollback --dry-run says %q", reply.Text)
 	}
 	m.tasks("a dry run", "7")
-	reply, err = m.do(Request{Verb: "rollback"})
+	reply, err = m.do(api.Request{Verb: "rollback"})
 	m.must(err)
 	if reply.Text != "undid the set by test, which waited to be confirmed" {
 		t.Errorf("rollback says %q", reply.Text)
@@ -266,13 +267,13 @@ func TestRollbackUndoesAChangeOnTrialNow(t *testing.T) {
 
 func TestTimesToConfirmIn(t *testing.T) {
 	m := newMachine(t, "252.39")
-	for _, r := range []Request{
+	for _, r := range []api.Request{
 		{Verb: "apply", Sources: m.policy(fifty), ConfirmWithin: -time.Second},
 		{Verb: "apply", Sources: m.policy(fifty), ConfirmWithin: time.Millisecond},
 		{Verb: "apply", Sources: m.policy(fifty), ConfirmWithin: 31 * 24 * time.Hour},
 		{Verb: "thaw", Groups: []string{"jobs"}, ConfirmWithin: time.Minute},
 	} {
-		if _, err := m.do(r); CodeOf(err) != CodeUsage {
+		if _, err := m.do(r); api.CodeOf(err) != api.CodeUsage {
 			t.Errorf("%s within %s: %v", r.Verb, r.ConfirmWithin, err)
 		}
 	}
@@ -311,13 +312,13 @@ func TestChangeWithoutItsDocumentsIsUndone(t *testing.T) {
 		m.apply(twenty)
 		last, err := lastEntry(m.Store)
 		m.must(err)
-		m.onTrial(Request{Verb: "set", Assign: []string{"jobs:tasks=7"}}, time.Minute)
+		m.onTrial(api.Request{Verb: "set", Assign: []string{"jobs:tasks=7"}}, time.Minute)
 		trial, err := m.trial()
 		m.must(err)
 		dog := m.NewTender(trial.ID)
 		m.cutOff(last.N, state.DocTrial, state.DocBefore, state.DocOverrides)
 		if by == "rollback" {
-			reply, err := m.do(Request{Verb: "rollback"})
+			reply, err := m.do(api.Request{Verb: "rollback"})
 			if err != nil || !strings.HasPrefix(reply.Text, "undid the set by test") {
 				t.Errorf("rollback says %+v, %v", reply, err)
 			}
@@ -345,7 +346,7 @@ func TestOneBadUnitHoldsUpNoUndoing(t *testing.T) {
 	m.start("/usr/bin/backup all")
 	m.atTime("23 12:00")
 	m.apply(appAndJobs)
-	m.onTrial(Request{Verb: "apply", Sources: m.policy(strings.NewReplacer("1GiB", "2GiB", "tasks: 50",
+	m.onTrial(api.Request{Verb: "apply", Sources: m.policy(strings.NewReplacer("1GiB", "2GiB", "tasks: 50",
 		"tasks: 20").Replace(appAndJobs))}, time.Minute)
 	m.reads("on trial", jobsDir, "pids.max", "20")
 	m.reads("on trial", dbDir, "memory.max", gib2)
@@ -365,7 +366,7 @@ func TestBlindGuardHoldsUpNoUndoing(t *testing.T) {
 	m.atTime("23 12:00")
 	m.apply("groups:\n  jobs: {role: helper, match: [{exe: backup}], cpu: {limit: 1}, tasks: 50}\nguard: {groups: " +
 		"{jobs: {throttled: 100%}}}\n")
-	m.onTrial(Request{Verb: "set", Assign: []string{"jobs:tasks=7"}}, time.Minute)
+	m.onTrial(api.Request{Verb: "set", Assign: []string{"jobs:tasks=7"}}, time.Minute)
 	trial, err := m.trial()
 	m.must(err)
 	dog := m.NewTender(trial.ID)
@@ -390,7 +391,7 @@ func TestTimeOnTrialBeginsWithTheChange(t *testing.T) {
 	m.atTime("23 12:00")
 	m.apply(fifty)
 	m.afterStep = func(int, plan.Step) { m.atTime("23 12:03") }
-	m.onTrial(Request{Verb: "set", Assign: []string{"jobs:tasks=7"}}, time.Minute) // until 12:04
+	m.onTrial(api.Request{Verb: "set", Assign: []string{"jobs:tasks=7"}}, time.Minute) // until 12:04
 	m.afterStep = nil
 	m.tended()
 	m.tasks("done at 12:03", "7")
@@ -414,10 +415,10 @@ func TestUndoingKeepsWhatWasLifted(t *testing.T) {
 			m.must(m.liftHigh(t.Context(), "jobs", "it got nowhere"))
 		}
 		if when == "before an apply" {
-			m.onTrial(Request{Verb: "apply", Sources: m.policy(strings.Replace(text, "50", "20", 1))}, time.Minute)
+			m.onTrial(api.Request{Verb: "apply", Sources: m.policy(strings.Replace(text, "50", "20", 1))}, time.Minute)
 			m.reads("applied", jobsDir, "memory.high", "268435456")
 		} else {
-			m.onTrial(Request{Verb: "set", Assign: []string{"jobs:tasks=20"}}, time.Minute)
+			m.onTrial(api.Request{Verb: "set", Assign: []string{"jobs:tasks=20"}}, time.Minute)
 		}
 		if when == "since" {
 			m.must(m.liftHigh(t.Context(), "jobs", "it got nowhere"))
@@ -439,7 +440,7 @@ func TestUndoingThatWouldKillSaysSo(t *testing.T) {
 	p := m.start("/usr/bin/backup all")
 	m.atTime("23 12:00")
 	m.apply("groups:\n  jobs: {role: helper, match: [{exe: backup}], memory: {max: 64MiB}}\n")
-	m.onTrial(Request{Verb: "set", Assign: []string{"jobs:memory.max=1GiB"}}, time.Minute)
+	m.onTrial(api.Request{Verb: "set", Assign: []string{"jobs:memory.max=1GiB"}}, time.Minute)
 	m.must(m.kernel.Charge(p.PID, cgroupfake.Anonymous, 128<<20))
 	m.atTime("23 12:01")
 	m.tended()
@@ -459,7 +460,7 @@ func TestOverrideNumbersAreNeverGivenTwice(t *testing.T) {
 	m.atTime("23 12:00")
 	m.apply(fifty)
 	last := 0
-	set := func(after string, r Request) {
+	set := func(after string, r api.Request) {
 		t.Helper()
 		m.reopened(-1)
 		r.Verb, r.Assign = "set", []string{"jobs:tasks=7", "jobs:cpu.limit=1"}
@@ -475,22 +476,22 @@ func TestOverrideNumbersAreNeverGivenTwice(t *testing.T) {
 		}
 		last = d.Overrides[len(d.Overrides)-1].ID
 	}
-	do := func(r Request) {
+	do := func(r api.Request) {
 		t.Helper()
 		_, err := m.do(r)
 		m.must(err)
 	}
-	set("nothing", Request{})
-	do(Request{Verb: "unset", Assign: []string{"jobs:tasks", "jobs:cpu.limit"}})
-	set("unset", Request{For: time.Hour})
+	set("nothing", api.Request{})
+	do(api.Request{Verb: "unset", Assign: []string{"jobs:tasks", "jobs:cpu.limit"}})
+	set("unset", api.Request{For: time.Hour})
 	m.atTime("23 14:00")
-	set("its end", Request{ConfirmWithin: time.Minute})
-	do(Request{Verb: "rollback"})
-	set("a rollback", Request{ConfirmWithin: time.Minute})
+	set("its end", api.Request{ConfirmWithin: time.Minute})
+	do(api.Request{Verb: "rollback"})
+	set("a rollback", api.Request{ConfirmWithin: time.Minute})
 	m.atTime("23 15:00")
 	m.tended()
-	set("an undoing", Request{})
+	set("an undoing", api.Request{})
 	m.release()
 	m.apply(fifty)
-	set("a release", Request{})
+	set("a release", api.Request{})
 }

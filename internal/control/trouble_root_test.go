@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/testhost"
@@ -40,7 +41,7 @@ func TestDamagedDocumentsDoNotBlockTheWaysOut(t *testing.T) {
 				t.Errorf("after apply: in %s", got)
 			}
 			s.spoil(name)
-			s.must(Request{Verb: "release", All: true})
+			s.must(api.Request{Verb: "release", All: true})
 			if got := s.where("cpu", p); got != home {
 				t.Errorf("after release: in %s", got)
 			}
@@ -64,14 +65,14 @@ func TestReleaseWithoutAJournal(t *testing.T) {
 		}
 	}
 	s.reopen()
-	_, err := s.try(Request{Verb: "release", All: true})
-	if CodeOf(err) != CodeRefused || !strings.Contains(HintOf(err), "--force") {
-		t.Fatalf("code %d: %v, hint %q", CodeOf(err), err, HintOf(err))
+	_, err := s.try(api.Request{Verb: "release", All: true})
+	if api.CodeOf(err) != api.CodeRefused || !strings.Contains(api.HintOf(err), "--force") {
+		t.Fatalf("code %d: %v, hint %q", api.CodeOf(err), err, api.HintOf(err))
 	}
 	if got := s.where("cpu", p); got != "/"+s.root+"/g" {
 		t.Errorf("refused, yet the process is in %s", got)
 	}
-	s.must(Request{Verb: "release", All: true, Force: true, Reason: "the journal was lost"})
+	s.must(api.Request{Verb: "release", All: true, Force: true, Reason: "the journal was lost"})
 	if got := s.where("cpu", p); strings.Contains(got, s.root) {
 		t.Errorf("forced, yet the process is in %s", got)
 	}
@@ -110,7 +111,7 @@ func TestOneDamagedRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.reopen()
-		s.must(Request{Verb: "set", Assign: []string{"a:cpu.limit=0.5"}})
+		s.must(api.Request{Verb: "set", Assign: []string{"a:cpu.limit=0.5"}})
 		s.reopen()
 		st, err := s.Status(t.Context())
 		if err != nil || len(st.Warnings) != 1 && i < records-1 { // a torn end is mended whole
@@ -118,7 +119,7 @@ func TestOneDamagedRecord(t *testing.T) {
 		}
 		s.apply(second)
 		s.reopen()
-		s.must(Request{Verb: "release", All: true})
+		s.must(api.Request{Verb: "release", All: true})
 		if got := []string{s.where("cpu", p), s.where("cpu", q)}; !slices.Equal(got, homes) {
 			t.Errorf("record %d of %d: released to %q, from %q", i, records, got, homes)
 		}
@@ -146,8 +147,8 @@ func TestReleaseWithoutAnyRecord(t *testing.T) {
 	p, m := marked(t, 70109)
 	none, usual := s.root+"-none", usualRoots
 	t.Cleanup(func() { usualRoots = usual })
-	all := Request{Verb: "release", All: true}
-	forced := Request{Verb: "release", All: true, Force: true, Reason: "test"}
+	all := api.Request{Verb: "release", All: true}
+	forced := api.Request{Verb: "release", All: true, Force: true, Reason: "test"}
 	for name, c := range map[string]struct {
 		root    string
 		sources []policy.Source
@@ -165,9 +166,9 @@ func TestReleaseWithoutAnyRecord(t *testing.T) {
 		s.reopen()
 		all.Sources, forced.Sources = c.sources, c.sources
 		_, err := s.try(all)
-		if CodeOf(err) != CodeRefused || !strings.Contains(err.Error(), "/"+s.root+":") ||
-			strings.Contains(err.Error(), none) || !strings.Contains(HintOf(err), "--force") {
-			t.Errorf("%s: code %d: %v, hint %q", name, CodeOf(err), err, HintOf(err))
+		if api.CodeOf(err) != api.CodeRefused || !strings.Contains(err.Error(), "/"+s.root+":") ||
+			strings.Contains(err.Error(), none) || !strings.Contains(api.HintOf(err), "--force") {
+			t.Errorf("%s: code %d: %v, hint %q", name, api.CodeOf(err), err, api.HintOf(err))
 		}
 		if got := s.where("cpu", p); got != "/"+s.root+"/g" {
 			t.Errorf("%s: refused, yet the process is in %s", name, got)
@@ -199,11 +200,11 @@ func TestForeignRootIsRefused(t *testing.T) {
 	}
 	_, m := marked(t, 70103)
 	for _, force := range []bool{false, true} {
-		_, err := s.try(Request{Verb: "apply",
+		_, err := s.try(api.Request{Verb: "apply",
 			Sources: s.sources("groups:\n  g: {match: [{cmdline: '" + m + "'}], cpu: {limit: 1}}\n"), Force: force,
 			Reason: "test"})
-		if CodeOf(err) != CodeRefused || !strings.Contains(err.Error(), s.root) {
-			t.Errorf("force %t: code %d, %v", force, CodeOf(err), err)
+		if api.CodeOf(err) != api.CodeRefused || !strings.Contains(err.Error(), s.root) {
+			t.Errorf("force %t: code %d, %v", force, api.CodeOf(err), err)
 		}
 	}
 	if _, _, err := s.current(t.Context(), look{}); err == nil {
@@ -225,7 +226,7 @@ func TestVerbsGoOnBesideTrouble(t *testing.T) {
   b: {match: [{cmdline: '^sleep %s$'}], cpu: {limit: 1}}
 `, m, both, both))
 	torn := testhost.Spawn(t, "sleep", both)
-	r := s.must(Request{Verb: "set", Assign: []string{"a:cpu.limit=0.5"}})
+	r := s.must(api.Request{Verb: "set", Assign: []string{"a:cpu.limit=0.5"}})
 	if len(r.Problems) != 1 {
 		t.Errorf("problems %v", r.Problems)
 	}
@@ -234,7 +235,7 @@ func TestVerbsGoOnBesideTrouble(t *testing.T) {
 	if err != nil || len(st.Problems) != 1 {
 		t.Errorf("status: %+v, %v", st, err)
 	}
-	s.must(Request{Verb: "move", Group: "b", PIDs: []int{torn.PID}})
+	s.must(api.Request{Verb: "move", Group: "b", PIDs: []int{torn.PID}})
 	if got := s.where("cpu", torn); got != "/"+s.root+"/b" {
 		t.Errorf("moved by hand: in %s", got)
 	}
@@ -243,9 +244,9 @@ func TestVerbsGoOnBesideTrouble(t *testing.T) {
 	}
 	// A new policy is held to the whole measure.
 	testhost.Spawn(t, "sleep", both)
-	_, err = s.try(Request{Verb: "apply", Sources: s.sources("groups:\n  a: {match: [{cmdline: '^sleep " + both +
+	_, err = s.try(api.Request{Verb: "apply", Sources: s.sources("groups:\n  a: {match: [{cmdline: '^sleep " + both +
 		"$'}], cpu: {limit: 1}}\n  b: {match: [{cmdline: '^sleep " + both + "$'}], cpu: {limit: 1}}\n")})
-	if CodeOf(err) != CodeUsage {
+	if api.CodeOf(err) != api.CodeUsage {
 		t.Errorf("a new ambiguous policy: %v", err)
 	}
 }
@@ -257,13 +258,13 @@ func TestRollbackTwice(t *testing.T) {
 	for _, limit := range []string{"1", "0.5", "0.25"} {
 		s.apply("groups:\n  g: {match: [{cmdline: '" + m + "'}], cpu: {limit: " + limit + "}}\n")
 	}
-	s.must(Request{Verb: "rollback", DryRun: true})
+	s.must(api.Request{Verb: "rollback", DryRun: true})
 	s.holds("after a dry run", "g:cpu.limit=0.25")
 	for _, limit := range []string{"0.5", "1"} {
-		s.must(Request{Verb: "rollback"})
+		s.must(api.Request{Verb: "rollback"})
 		s.holds("after a rollback", "g:cpu.limit="+limit)
 	}
-	if _, err := s.try(Request{Verb: "rollback"}); CodeOf(err) != CodeUsage {
+	if _, err := s.try(api.Request{Verb: "rollback"}); api.CodeOf(err) != api.CodeUsage {
 		t.Errorf("before the first revision: %v", err)
 	}
 }

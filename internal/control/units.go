@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
@@ -298,12 +299,12 @@ func (u units) Set(ctx context.Context, unit string, set []systemd.Assignment) e
 // unasked is why systemd could not be asked, as the error of a verb.
 func errUnasked(cause error) error {
 	if errors.Is(cause, journal.ErrDamaged) {
-		return fail(CodeFailed, "`bulkhead apply` puts it aside and goes on with its copy", "%w", cause)
+		return api.Errorf(api.CodeFailed, "`bulkhead apply` puts it aside and goes on with its copy", "%w", cause)
 	}
 	if cause == nil {
 		cause = errors.New("no answer")
 	}
-	return fail(CodeFailed, "`systemctl status` tells whether it answers; `bulkhead release` works without",
+	return api.Errorf(api.CodeFailed, "`systemctl status` tells whether it answers; `bulkhead release` works without",
 		"ask systemd, which owns the groups of this host: %w", cause)
 }
 
@@ -325,7 +326,7 @@ func outsideSlice(v *View, group string) string {
 // refuseOutside says that a group cannot be frozen as a whole.
 func refuseOutside(v *View, group string) error {
 	if names := outsideSlice(v, group); names != "" {
-		return fail(CodeFailed,
+		return api.Errorf(api.CodeFailed,
 			fmt.Sprintf("`systemctl freeze %s` stops them by themselves; `adopt: next-start` brings them into the "+
 				"group's slice", names),
 			"freeze group %q: %s is not in its slice", group, names)

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
@@ -95,9 +96,9 @@ func TestBadInputFromSystemd(t *testing.T) {
 			job := m.start("/usr/bin/backup all")
 			c.spoil(m)
 			before := m.state()
-			_, err := m.do(Request{Verb: "apply", Sources: m.policy(appAndJobs)})
-			if err == nil || !strings.Contains(err.Error(), c.text) || !strings.Contains(HintOf(err), c.hint) {
-				t.Errorf("error %v\nhint %q", err, HintOf(err))
+			_, err := m.do(api.Request{Verb: "apply", Sources: m.policy(appAndJobs)})
+			if err == nil || !strings.Contains(err.Error(), c.text) || !strings.Contains(api.HintOf(err), c.hint) {
+				t.Errorf("error %v\nhint %q", err, api.HintOf(err))
 			}
 			if err != nil && strings.Contains(err.Error(), "undone but for") {
 				t.Errorf("not wholly undone: %v", err)
@@ -123,8 +124,8 @@ func TestReleaseWithoutAnAnswer(t *testing.T) {
 	m.apply(appAndJobs)
 	m.pid1.Hang(true)
 	m.pid1.Drop()
-	reply, err := m.do(Request{Verb: "release", All: true})
-	if CodeOf(err) != CodeFailed || !strings.Contains(fmt.Sprint(err), "systemd could not be asked") {
+	reply, err := m.do(api.Request{Verb: "release", All: true})
+	if api.CodeOf(err) != api.CodeFailed || !strings.Contains(fmt.Sprint(err), "systemd could not be asked") {
 		t.Errorf("%v, %+v", err, reply)
 	}
 	m.reads("released", dbDir, "memory.max", "max")
@@ -207,10 +208,10 @@ func TestReadOnlyTree(t *testing.T) {
 		}
 		return m.notice(o)
 	})
-	_, err := m.do(Request{Verb: "apply",
+	_, err := m.do(api.Request{Verb: "apply",
 		Sources: m.policy("groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50}\n")})
-	if err == nil || !strings.Contains(HintOf(err), "read-only") {
-		t.Errorf("%v; hint %q", err, HintOf(err))
+	if err == nil || !strings.Contains(api.HintOf(err), "read-only") {
+		t.Errorf("%v; hint %q", err, api.HintOf(err))
 	}
 	m.kernel.Intercept(m.notice)
 	if after := m.state(); after != before {
@@ -276,12 +277,12 @@ func TestOneBadUnitHoldsUpNobody(t *testing.T) {
 			t.Error("it is tried again at once")
 		}
 	}
-	reply, err := m.do(Request{Verb: "set", Assign: []string{"jobs:tasks=40"}})
+	reply, err := m.do(api.Request{Verb: "set", Assign: []string{"jobs:tasks=40"}})
 	if err != nil || !strings.Contains(strings.Join(reply.Notes, " "), `"app" is left out`) {
 		t.Errorf("set of the other group: %v, %+v", err, reply)
 	}
 	m.reads("set", jobsDir, "pids.max", "40")
-	if _, err := m.do(Request{Verb: "set", Assign: []string{"app:memory.max=900MiB"}}); !errors.Is(err,
+	if _, err := m.do(api.Request{Verb: "set", Assign: []string{"app:memory.max=900MiB"}}); !errors.Is(err,
 		systemd.ErrMasked) {
 		t.Errorf("set of its own group: %v", err)
 	}
@@ -319,7 +320,7 @@ func TestRecordsOfUnitsThatAreGone(t *testing.T) {
 	}
 	m.must(m.bySystemd().Stop(t.Context(), "run-r1.service"))
 	m.must(m.bySystemd().Stop(t.Context(), "db.service"))
-	if reply, err := m.do(Request{Verb: "set", Assign: []string{"jobs:tasks=40"}}); err != nil {
+	if reply, err := m.do(api.Request{Verb: "set", Assign: []string{"jobs:tasks=40"}}); err != nil {
 		t.Fatal(err, reply)
 	}
 	if got := units(); !slices.Equal(got, []string{"db.service"}) { // that one starts again, and has its limits then
@@ -461,12 +462,12 @@ func TestDropInThatSortsLater(t *testing.T) {
 func TestOwnMemoryLimitIsHeld(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind  cgroupfake.Kind
-		code  Code
+		code  api.Code
 		limit string
 		words []string
 	}{
 		"that can be reclaimed": {cgroupfake.File, 0, "314572800", []string{"db.service", "in steps"}},
-		"that cannot": {cgroupfake.Anonymous, CodeFailed, "1073741824",
+		"that cannot": {cgroupfake.Anonymous, api.CodeFailed, "1073741824",
 			[]string{"db.service", "MemoryMax=300 MiB", "release again"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -475,8 +476,8 @@ func TestOwnMemoryLimitIsHeld(t *testing.T) {
 			m.start("/usr/bin/backup all")
 			m.apply(appAndJobs)
 			m.must(m.kernel.Charge(db.PID, c.kind, 600<<20))
-			reply, err := m.do(Request{Verb: "release", All: true})
-			if CodeOf(err) != c.code {
+			reply, err := m.do(api.Request{Verb: "release", All: true})
+			if api.CodeOf(err) != c.code {
 				t.Errorf("release: %v", err)
 			}
 			m.reads("released", dbDir, "memory.max", c.limit)
@@ -491,12 +492,12 @@ func TestOwnMemoryLimitIsHeld(t *testing.T) {
 				return
 			}
 			// By force, and in a policy that asks for less, too.
-			if _, err := m.do(Request{Verb: "apply",
+			if _, err := m.do(api.Request{Verb: "apply",
 				Sources: m.policy(strings.Replace(appAndJobs, "memory: {max: 1GiB}", "tasks: 500",
-					1))}); CodeOf(err) != CodeRefused {
+					1))}); api.CodeOf(err) != api.CodeRefused {
 				t.Errorf("a policy without the limit: %v", err)
 			}
-			if _, err := m.do(Request{Verb: "release", All: true, Force: true, Reason: "test"}); err != nil {
+			if _, err := m.do(api.Request{Verb: "release", All: true, Force: true, Reason: "test"}); err != nil {
 				t.Errorf("by force: %v", err)
 			}
 			m.leftNothing()

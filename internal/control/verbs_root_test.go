@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
@@ -57,7 +58,7 @@ func (s *site) sources(groups string) []policy.Source {
 	return []policy.Source{{Path: "test.yaml", Text: "version: 1\nhost: {root: " + s.root + "}\n" + groups}}
 }
 
-func (s *site) must(r Request) *Reply {
+func (s *site) must(r api.Request) *api.Reply {
 	s.t.Helper()
 	reply, err := s.try(r)
 	if err != nil {
@@ -66,14 +67,14 @@ func (s *site) must(r Request) *Reply {
 	return reply
 }
 
-func (s *site) try(r Request) (*Reply, error) {
+func (s *site) try(r api.Request) (*api.Reply, error) {
 	r.By = "test"
 	return s.Do(context.Background(), r)
 }
 
-func (s *site) apply(groups string) *Reply {
+func (s *site) apply(groups string) *api.Reply {
 	s.t.Helper()
-	return s.must(Request{Verb: "apply", Sources: s.sources(groups)})
+	return s.must(api.Request{Verb: "apply", Sources: s.sources(groups)})
 }
 
 // at is a directory of a group.
@@ -203,7 +204,7 @@ func TestApplyTwiceChangesNothingAndReleaseGivesTheHostBack(t *testing.T) {
 			t.Errorf("%s %s: asked %s, in force %q: %s", v.Group, v.Key, v.Asked, v.InForce, v.Reason)
 		}
 	}
-	s.must(Request{Verb: "release", All: true})
+	s.must(api.Request{Verb: "release", All: true})
 	if got := testhost.Snapshot(t, tree, s.root, p1, p2, p3); got != before {
 		t.Errorf("after release --all:\n%s\nbefore:\n%s", got, before)
 	}
@@ -256,7 +257,7 @@ func TestKillAfterEveryStepThenRollback(t *testing.T) {
 		if _, pending := s.Store.Pending(); !pending {
 			t.Fatalf("killed after step %d: nothing is pending", n)
 		}
-		s.must(Request{Verb: "rollback"})
+		s.must(api.Request{Verb: "rollback"})
 		if got := testhost.Snapshot(t, tree, s.root, p1, p2, p3); got != before {
 			t.Fatalf("killed after step %d (%+v), rolled back:\n%s\nbefore:\n%s", n, v.Plan.Steps[n], got, before)
 		}
@@ -309,7 +310,7 @@ func TestApplyInACopy(t *testing.T) {
 			select {}
 		}
 	}
-	_, err = c.Do(context.Background(), Request{Verb: "apply", Sources: sources, By: "copy"})
+	_, err = c.Do(context.Background(), api.Request{Verb: "apply", Sources: sources, By: "copy"})
 	t.Fatalf("still alive after step %d: %v", die, err)
 }
 
@@ -317,28 +318,28 @@ func TestSetUnsetAndItsEnd(t *testing.T) {
 	s := newSite(t)
 	_, m := marked(t, 70021)
 	s.apply("groups:\n  g: {match: [{cmdline: '" + m + "'}], cpu: {limit: 1}}\n")
-	s.must(Request{Verb: "set", Assign: []string{"g:cpu.limit=0.5"}, For: time.Hour})
+	s.must(api.Request{Verb: "set", Assign: []string{"g:cpu.limit=0.5"}, For: time.Hour})
 	s.holds("after set", "g:cpu.limit=0.5")
 	if r := s.apply("groups:\n  g: {match: [{cmdline: '" + m + "'}], cpu: {limit: 1}}\n"); r.Changed ||
 		len(r.Overrides) != 1 {
 		t.Errorf("apply keeps overrides and lists them: %+v", r)
 	}
 	s.holds("after apply", "g:cpu.limit=0.5")
-	s.must(Request{Verb: "set", Assign: []string{"g:cpu.limit=0.25"}, For: 100 * time.Millisecond})
+	s.must(api.Request{Verb: "set", Assign: []string{"g:cpu.limit=0.25"}, For: 100 * time.Millisecond})
 	time.Sleep(200 * time.Millisecond)
 	if _, err := s.Look(context.Background(), LookOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.holds("after the end of the override", "g:cpu.limit=1")
-	s.must(Request{Verb: "set", Assign: []string{"g:cpu.limit=0.25", "g:tasks=50"}})
+	s.must(api.Request{Verb: "set", Assign: []string{"g:cpu.limit=0.25", "g:tasks=50"}})
 	s.holds("after set", "g:tasks=50")
-	s.must(Request{Verb: "unset", Assign: []string{"g:cpu.limit"}})
+	s.must(api.Request{Verb: "unset", Assign: []string{"g:cpu.limit"}})
 	s.holds("after unset", "g:cpu.limit=1")
 	for _, bad := range []string{"nosuch:cpu.limit=1", "g:cpu.limt=1", "g:cpu.limit=9999", "g:memory.max=48G",
 		"g:cpu.limit=-1"} {
-		_, err := s.try(Request{Verb: "set", Assign: []string{bad}})
-		if CodeOf(err) != CodeUsage {
-			t.Errorf("set %s: code %d, %v", bad, CodeOf(err), err)
+		_, err := s.try(api.Request{Verb: "set", Assign: []string{bad}})
+		if api.CodeOf(err) != api.CodeUsage {
+			t.Errorf("set %s: code %d, %v", bad, api.CodeOf(err), err)
 		}
 	}
 	s.holds("after refused changes", "g:cpu.limit=1")
@@ -434,7 +435,7 @@ func TestReleasedStaysReleasedUntilApply(t *testing.T) {
 	text := "groups:\n  g: {match: [{cmdline: '" + m + "'}], cpu: {limit: 1}}\n"
 	home := s.where("cpu", p)
 	s.apply(text)
-	s.must(Request{Verb: "release", Groups: []string{"g"}})
+	s.must(api.Request{Verb: "release", Groups: []string{"g"}})
 	s.reopen()
 	if _, err := s.Look(context.Background(), LookOptions{Full: true, Changed: true}); err != nil {
 		t.Fatal(err)
@@ -446,7 +447,7 @@ func TestReleasedStaysReleasedUntilApply(t *testing.T) {
 	if got := s.where("cpu", p); got != "/"+s.root+"/g" {
 		t.Errorf("after apply the process is in %s", got)
 	}
-	if _, err := s.try(Request{Verb: "release", Groups: []string{"nosuch"}}); CodeOf(err) != CodeUsage {
+	if _, err := s.try(api.Request{Verb: "release", Groups: []string{"nosuch"}}); api.CodeOf(err) != api.CodeUsage {
 		t.Errorf("release of an unknown group: %v", err)
 	}
 }
@@ -474,7 +475,7 @@ func TestReleaseLeavesForeignGroups(t *testing.T) {
 	}
 	defer func() { _ = tree.Remove(theirs) }()
 	for range 2 {
-		reply := s.must(Request{Verb: "release", All: true})
+		reply := s.must(api.Request{Verb: "release", All: true})
 		if notes := reply.Plan.Notes; len(notes) != 1 || !strings.Contains(notes[0].Text, theirs.Path) ||
 			!strings.Contains(notes[0].Text, "bulkhead did not make it") {
 			t.Errorf("notes %+v", notes)
@@ -491,7 +492,7 @@ func TestReleaseLeavesForeignGroups(t *testing.T) {
 	if err := tree.Remove(theirs); err != nil {
 		t.Fatal(err)
 	}
-	s.must(Request{Verb: "release", All: true})
+	s.must(api.Request{Verb: "release", All: true})
 	if there, err := tree.Exists(g.Parent()); there || err != nil {
 		t.Errorf("the root group is still there: %v", err)
 	}
@@ -503,25 +504,25 @@ func TestMoveHoldsAgainstTheRules(t *testing.T) {
 	home := s.where("cpu", p)
 	s.apply("groups:\n  ruled: {match: [{cmdline: '" + m +
 		"'}], cpu: {limit: 1}}\n  other: {match: [{exe: /nonexistent/x}], cpu: {limit: 1}}\n")
-	s.must(Request{Verb: "move", Group: "other", PIDs: []int{p.PID}})
+	s.must(api.Request{Verb: "move", Group: "other", PIDs: []int{p.PID}})
 	if _, err := s.Look(context.Background(), LookOptions{Full: true}); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.where("cpu", p); got != "/"+s.root+"/other" {
 		t.Errorf("moved by hand, then looked: in %s", got)
 	}
-	s.must(Request{Verb: "move-back", PIDs: []int{p.PID}})
+	s.must(api.Request{Verb: "move-back", PIDs: []int{p.PID}})
 	if got := s.where("cpu", p); got != "/"+s.root+"/ruled" {
 		t.Errorf("given back to the rules: in %s", got)
 	}
 	// One that no rule claims goes home: by --back, and at the end of its time.
 	stray := testhost.Spawn(t, "sleep", "70042")
-	s.must(Request{Verb: "move", Group: "other", PIDs: []int{stray.PID}})
-	s.must(Request{Verb: "move-back", PIDs: []int{stray.PID}})
+	s.must(api.Request{Verb: "move", Group: "other", PIDs: []int{stray.PID}})
+	s.must(api.Request{Verb: "move-back", PIDs: []int{stray.PID}})
 	if got := s.where("cpu", stray); got != home {
 		t.Errorf("given back, with no rule to take it: in %s, not in %s", got, home)
 	}
-	s.must(Request{Verb: "move", Group: "other", PIDs: []int{stray.PID}, For: 50 * time.Millisecond})
+	s.must(api.Request{Verb: "move", Group: "other", PIDs: []int{stray.PID}, For: 50 * time.Millisecond})
 	if got := s.where("cpu", stray); got != "/"+s.root+"/other" {
 		t.Errorf("moved for a while: in %s", got)
 	}
@@ -532,10 +533,10 @@ func TestMoveHoldsAgainstTheRules(t *testing.T) {
 	if got := s.where("cpu", stray); got != home {
 		t.Errorf("after its time: in %s, not in %s", got, home)
 	}
-	if _, err := s.try(Request{Verb: "move", Group: "other", PIDs: []int{1}}); CodeOf(err) != CodeRefused {
+	if _, err := s.try(api.Request{Verb: "move", Group: "other", PIDs: []int{1}}); api.CodeOf(err) != api.CodeRefused {
 		t.Errorf("move of PID 1: %v", err)
 	}
-	s.must(Request{Verb: "release", All: true})
+	s.must(api.Request{Verb: "release", All: true})
 	if got := s.where("cpu", p); got != home {
 		t.Errorf("released: in %s, not in %s", got, home)
 	}
@@ -550,11 +551,11 @@ func TestRollbackToARevision(t *testing.T) {
 	for _, limit := range []string{"1", "0.5", "0.25"} {
 		s.apply(text(limit))
 	}
-	s.must(Request{Verb: "rollback"})
+	s.must(api.Request{Verb: "rollback"})
 	s.holds("one back", "g:cpu.limit=0.5")
-	s.must(Request{Verb: "rollback", To: 1})
+	s.must(api.Request{Verb: "rollback", To: 1})
 	s.holds("back to 1", "g:cpu.limit=1")
-	if _, err := s.try(Request{Verb: "rollback", To: 99}); CodeOf(err) != CodeUsage {
+	if _, err := s.try(api.Request{Verb: "rollback", To: 99}); api.CodeOf(err) != api.CodeUsage {
 		t.Errorf("back to a revision that never was: %v", err)
 	}
 	entries, err := s.History()
@@ -583,17 +584,17 @@ func TestSecondChangeIsTurnedAway(t *testing.T) {
 	}
 	defer other.Close()
 	other.LockWait = 50 * time.Millisecond
-	_, err = other.Do(context.Background(), Request{Verb: "release", All: true, By: "the second one"})
-	if CodeOf(err) != CodeLocked || !strings.Contains(err.Error(), "the first one") {
-		t.Errorf("code %d, %v", CodeOf(err), err)
+	_, err = other.Do(context.Background(), api.Request{Verb: "release", All: true, By: "the second one"})
+	if api.CodeOf(err) != api.CodeLocked || !strings.Contains(err.Error(), "the first one") {
+		t.Errorf("code %d, %v", api.CodeOf(err), err)
 	}
 }
 
 func TestForceNeedsAReason(t *testing.T) {
 	s := newSite(t)
-	_, err := s.try(Request{Verb: "apply", Sources: s.sources("groups: {}\n"), Force: true})
-	var own *Error
-	if !errors.As(err, &own) || own.Code != CodeUsage || own.Hint == "" {
+	_, err := s.try(api.Request{Verb: "apply", Sources: s.sources("groups: {}\n"), Force: true})
+	var own *api.Error
+	if !errors.As(err, &own) || own.Code != api.CodeUsage || own.Hint == "" {
 		t.Errorf("%v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/linux/procfs"
@@ -64,7 +65,7 @@ func groupsToVerify(v *View, released map[string]bool, names []string) []classif
 // read back is among the results, measured or not.
 func (c *Controller) Probe(ctx context.Context, o verify.Options) ([]verify.Result, error) {
 	if err := o.Check(); err != nil {
-		return nil, fail(CodeUsage, "", "%w", err)
+		return nil, api.Errorf(api.CodeUsage, "", "%w", err)
 	}
 	back, err := c.Verify(ctx, o.Groups)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
@@ -43,7 +44,7 @@ func TestVerifySeesEveryKindOfDifference(t *testing.T) {
 	sources := s.sources("groups:\n  g: {match: [{cmdline: '" + m + "'}, {cmdline: '" + n + "'}], cpu: {limit: 1}, " +
 		"oom_score_adj: 300, tasks: 50}\n")
 	sources[0].Text = strings.Replace(sources[0].Text, "host: {", "host: {weight: 200, ", 1)
-	s.must(Request{Verb: "apply", Sources: sources})
+	s.must(api.Request{Verb: "apply", Sources: sources})
 	if bad := s.broken(); len(bad) > 0 {
 		t.Fatalf("after apply these are not enforced: %q", bad)
 	}
@@ -72,7 +73,7 @@ func TestVerifySeesEveryKindOfDifference(t *testing.T) {
 		if bad := s.broken(); !slices.Equal(bad, []string{tt.want}) {
 			t.Errorf("%s was changed: verify calls %q not enforced, want %q", tt.what, bad, tt.want)
 		}
-		s.must(Request{Verb: "apply", Sources: sources})
+		s.must(api.Request{Verb: "apply", Sources: sources})
 		if bad := s.broken(); len(bad) > 0 {
 			t.Fatalf("%s was changed and put right: %q", tt.what, bad)
 		}
@@ -131,11 +132,11 @@ func TestMoveWithoutItsTree(t *testing.T) {
 		}
 		return n
 	}
-	s.must(Request{Verb: "move", Group: "g", PIDs: []int{parent.PID}})
+	s.must(api.Request{Verb: "move", Group: "g", PIDs: []int{parent.PID}})
 	if n := inside(); n != 1 {
 		t.Errorf("moved alone: %d processes are in the group", n)
 	}
-	s.must(Request{Verb: "move", Group: "g", PIDs: []int{parent.PID}, Tree: true})
+	s.must(api.Request{Verb: "move", Group: "g", PIDs: []int{parent.PID}, Tree: true})
 	if n := inside(); n != 3 {
 		t.Errorf("moved with its tree: %d processes are in the group", n)
 	}
@@ -147,7 +148,7 @@ func TestStatusSaysWhatIsChargedElsewhere(t *testing.T) {
 	s.apply("groups:\n  g: {match: [{exe: /nonexistent/x}], memory: {max: 512MiB}}\n")
 	held := testhost.HoldMemory(t)
 	held.Touch(96 << 20)
-	s.must(Request{Verb: "move", Group: "g", PIDs: []int{held.ID.PID}})
+	s.must(api.Request{Verb: "move", Group: "g", PIDs: []int{held.ID.PID}})
 	elsewhere := func() int64 {
 		t.Helper()
 		st, err := s.Status(t.Context())

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
@@ -206,7 +207,7 @@ func (c *Controller) belonging(ctx context.Context, l *look) (*View, *state.Docu
 	if l.facts == nil {
 		facts, err := c.Host.Facts()
 		if err != nil {
-			return nil, nil, fail(CodeFailed, "", "look at the host: %w", err)
+			return nil, nil, api.Errorf(api.CodeFailed, "", "look at the host: %w", err)
 		}
 		l.facts = facts
 	}
@@ -229,7 +230,8 @@ func (c *Controller) belonging(ctx context.Context, l *look) (*View, *state.Docu
 
 // errNotApplied says that there is no applied policy yet.
 func errNotApplied() error {
-	return fail(CodeFailed, "write a policy (`bulkhead discover --as-policy` prints a starter) and `bulkhead apply` it",
+	return api.Errorf(api.CodeFailed,
+		"write a policy (`bulkhead discover --as-policy` prints a starter) and `bulkhead apply` it",
 		"no policy is applied on this host")
 }
 

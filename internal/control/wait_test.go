@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
@@ -26,7 +27,7 @@ func TestWaitForLockEndsWithContext(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, stop)
 	begun := time.Now()
-	_, err := c.Do(ctx, Request{Verb: "release", All: true})
+	_, err := c.Do(ctx, api.Request{Verb: "release", All: true})
 	var locked *journal.LockedError
 	took := time.Since(begun)
 	if !errors.Is(err, context.Canceled) || !errors.As(err, &locked) || took > 5*time.Second {
@@ -62,7 +63,7 @@ func TestDueWaitsForTheLock(t *testing.T) {
 			m.clock = func() time.Time { return begin }
 			m.apply(text)
 			if name == "an override ends" {
-				_, err := m.do(Request{Verb: "set", Assign: []string{"jobs:tasks=30"}})
+				_, err := m.do(api.Request{Verb: "set", Assign: []string{"jobs:tasks=30"}})
 				m.must(err)
 				d, err := state.Load(m.Store, state.DocOverrides)
 				m.must(err)
@@ -205,8 +206,8 @@ func TestNobodyKnowsWhoseTheSliceIs(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "ask systemd") {
 		t.Errorf("check: %v", err)
 	}
-	_, err = m.do(Request{Verb: "apply", Sources: m.policy(jobs)})
-	if err == nil || !strings.Contains(err.Error(), "ask systemd") || CodeOf(err) == CodeRefused {
+	_, err = m.do(api.Request{Verb: "apply", Sources: m.policy(jobs)})
+	if err == nil || !strings.Contains(err.Error(), "ask systemd") || api.CodeOf(err) == api.CodeRefused {
 		t.Errorf("apply: %v", err)
 	}
 	m.pid1.Intercept(nil)

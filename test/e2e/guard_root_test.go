@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"bulkhead/internal/control"
+	"bulkhead/internal/api"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/testhost"
 )
@@ -132,7 +132,7 @@ func TestGuardWithoutASource(t *testing.T) {
 		s.write("groups:\n  app: {match: [{cmdline: '" + rule + "'}], tasks: 50}\nguard: {groups: {app: {" + guard +
 			"}}}\n")
 		r := s.run("apply")
-		if want := control.CodeUsage; strings.Contains(guard, "dsn") && r.code != int(control.CodeFailed) ||
+		if want := api.CodeUsage; strings.Contains(guard, "dsn") && r.code != int(api.CodeFailed) ||
 			!strings.Contains(guard, "dsn") && r.code != int(want) || !strings.Contains(r.err, says) {
 			t.Errorf("%s: exit code %d\n%s", guard, r.code, r.err)
 		}

@@ -18,8 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/control"
 	"bulkhead/internal/policy"
 )
 
@@ -126,9 +126,9 @@ func (b *background) ended() bool {
 // agrees holds what status and verify say against the kernel, once nothing is interrupted any more.
 func (s *site) agrees(when string, processes map[string]int) {
 	s.t.Helper()
-	var st control.Status
+	var st api.Status
 	soon(s.t, "nothing to be interrupted: "+when, func() bool {
-		st = control.Status{}
+		st = api.Status{}
 		r := s.run("status", "--json")
 		return json.Unmarshal([]byte(r.out), &st) != nil || st.Pending == "" && st.UnderWay == ""
 	})

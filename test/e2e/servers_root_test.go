@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"bulkhead/internal/control"
+	"bulkhead/internal/api"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/testhost"
@@ -274,7 +274,7 @@ groups:
 		// Its group goes with the last instance, and comes back with the next.
 		soon(t, "the empty group to go", func() bool {
 			return !slices.ContainsFunc(s.status().Groups,
-				func(g control.GroupStatus) bool { return g.Group == red.name })
+				func(g api.GroupStatus) bool { return g.Group == red.name })
 		})
 		red.start()
 		soon(t, "the agent to place it", func() bool { return len(s.outside(red)) == 0 })
@@ -420,7 +420,7 @@ func (s *site) plausible(t *testing.T, maria, postgres, red *database) {
 			"b using (md5)", "postgres")
 	// psql does not wait for its backend.
 	soon(t, "the session to end", func() bool { return slices.Equal(postgres.family(), before) })
-	byName := map[string]control.GroupStatus{}
+	byName := map[string]api.GroupStatus{}
 	for _, g := range s.status().Groups {
 		byName[g.Group] = g
 	}

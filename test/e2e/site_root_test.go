@@ -18,9 +18,9 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/cli"
-	"bulkhead/internal/control"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/testhost"
@@ -146,16 +146,16 @@ func (s *site) must(args ...string) string {
 }
 
 // status asks for everything.
-func (s *site) status() *control.Status {
+func (s *site) status() *api.Status {
 	s.t.Helper()
-	var st control.Status
+	var st api.Status
 	if err := json.Unmarshal([]byte(s.must("status", "--json")), &st); err != nil {
 		s.t.Fatal(err)
 	}
 	return &st
 }
 
-func (s *site) group(name string) control.GroupStatus {
+func (s *site) group(name string) api.GroupStatus {
 	s.t.Helper()
 	st := s.status()
 	for _, g := range st.Groups {
@@ -164,7 +164,7 @@ func (s *site) group(name string) control.GroupStatus {
 		}
 	}
 	s.t.Fatalf("no group %q in status: %+v", name, st.Groups)
-	return control.GroupStatus{}
+	return api.GroupStatus{}
 }
 
 // soon waits until something is true, for half a minute on a machine that has other things to do.

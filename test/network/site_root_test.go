@@ -27,9 +27,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/cli"
-	"bulkhead/internal/control"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/testhost"
 )
@@ -337,13 +337,13 @@ func (s *site) exits(code int, words []string, args ...string) result {
 
 func (s *site) must(args ...string) result { s.t.Helper(); return s.exits(0, nil, args...) }
 
-func (s *site) status(group string) control.GroupStatus {
+func (s *site) status(group string) api.GroupStatus {
 	s.t.Helper()
-	var st control.Status
+	var st api.Status
 	if err := json.Unmarshal([]byte(s.must("status", "--json").out), &st); err != nil {
 		s.t.Fatal(err)
 	}
-	i := slices.IndexFunc(st.Groups, func(g control.GroupStatus) bool { return g.Group == group })
+	i := slices.IndexFunc(st.Groups, func(g api.GroupStatus) bool { return g.Group == group })
 	if i < 0 {
 		s.t.Fatalf("status knows no group %s", group)
 	}

@@ -6,20 +6,20 @@ import (
 	"sync"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/bench/process"
-	"bulkhead/internal/control"
 	"bulkhead/internal/netshape"
 )
 
 // trafficReading is what `status` said at one moment that the groups have sent and received so far.
 type trafficReading struct {
 	at     time.Time
-	groups map[string]*control.GroupTraffic
+	groups map[string]*api.GroupTraffic
 }
 
 // TrafficMeter asks bulkhead's status for the traffic of groups, again and again, while an arm runs.
 type TrafficMeter struct {
-	Read func(context.Context) (map[string]*control.GroupTraffic, error)
+	Read func(context.Context) (map[string]*api.GroupTraffic, error)
 
 	mu       sync.Mutex
 	readings []trafficReading
@@ -108,7 +108,7 @@ func (m *TrafficMeter) figures(from, to time.Time) map[string]float64 {
 // trafficFigures are those of one group: over all interfaces as the programs on its directory count (bytes and packets
 // a second), and on limited ones as their classes do (bytes a second with all headers, packets that were dropped in the
 // whole span).
-func trafficFigures(before, after *control.GroupTraffic, span time.Duration) map[string]float64 {
+func trafficFigures(before, after *api.GroupTraffic, span time.Duration) map[string]float64 {
 	f := map[string]float64{}
 	d := after.Since(before.Traffic, span)
 	per := func(n uint64) float64 { return float64(n) / span.Seconds() }

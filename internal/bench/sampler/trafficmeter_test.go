@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"bulkhead/internal/control"
+	"bulkhead/internal/api"
 	"bulkhead/internal/metrics"
 )
 
@@ -26,13 +26,13 @@ func TestUpTo(t *testing.T) {
 
 // count is what a group has sent and received after so many seconds, at 1,000 bytes and 10 packets a second, and the
 // limited interface.
-func count(seconds uint64) *control.GroupTraffic {
+func count(seconds uint64) *api.GroupTraffic {
 	c := metrics.Volume{Bytes: 1000 * seconds, Packets: 10 * seconds}
 	on := func(direction string, times uint64) metrics.InterfaceTraffic {
 		return metrics.InterfaceTraffic{Device: "x", Direction: direction,
 			Volume: metrics.Volume{Bytes: times * 1100 * seconds}, Drops: times * seconds}
 	}
-	return &control.GroupTraffic{Traffic: metrics.Traffic{Counted: true, Out: c, In: c,
+	return &api.GroupTraffic{Traffic: metrics.Traffic{Counted: true, Out: c, In: c,
 		On: []metrics.InterfaceTraffic{on("egress", 1), on("ingress", 2)}}}
 }
 
@@ -46,7 +46,7 @@ func TestTrafficFigures(t *testing.T) {
 		if s == 0 { // it was idle until then
 			now = count(1)
 		}
-		m.readings = append(m.readings, trafficReading{at(float64(s)), map[string]*control.GroupTraffic{"g": now}})
+		m.readings = append(m.readings, trafficReading{at(float64(s)), map[string]*api.GroupTraffic{"g": now}})
 	}
 	f := m.figures(at(0.5), at(5.5))
 	for figure, want := range map[string]float64{
@@ -85,9 +85,9 @@ func TestTrafficFigures(t *testing.T) {
 // A meter reads again and again, and says what is wrong when it could read nothing.
 func TestTrafficMeter(t *testing.T) {
 	seen := make(chan struct{}, 10)
-	m := &TrafficMeter{Read: func(context.Context) (map[string]*control.GroupTraffic, error) {
+	m := &TrafficMeter{Read: func(context.Context) (map[string]*api.GroupTraffic, error) {
 		seen <- struct{}{}
-		return map[string]*control.GroupTraffic{"g": count(1)}, nil
+		return map[string]*api.GroupTraffic{"g": count(1)}, nil
 	}}
 	m.start(t.Context())
 	<-seen
@@ -97,7 +97,7 @@ func TestTrafficMeter(t *testing.T) {
 	}
 	wrong := errors.New("no status")
 	failed := make(chan struct{}, 10)
-	m = &TrafficMeter{Read: func(context.Context) (map[string]*control.GroupTraffic, error) {
+	m = &TrafficMeter{Read: func(context.Context) (map[string]*api.GroupTraffic, error) {
 		failed <- struct{}{}
 		return nil, wrong
 	}}

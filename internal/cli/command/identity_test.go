@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"bulkhead/internal/control"
+	"bulkhead/internal/api"
 )
 
 // Users and groups that are in no file, as those of LDAP and SSSD, can be given by their numbers.
@@ -28,9 +28,9 @@ func TestIdentity(t *testing.T) {
 	} {
 		got, err := As(c.user, c.group)
 		if c.fails != "" {
-			if control.CodeOf(err) != control.CodeUsage || !strings.Contains(err.Error(), c.fails) ||
-				!strings.Contains(control.HintOf(err), "`") {
-				t.Errorf("%s:%s: %v, hint %q", c.user, c.group, err, control.HintOf(err))
+			if api.CodeOf(err) != api.CodeUsage || !strings.Contains(err.Error(), c.fails) ||
+				!strings.Contains(api.HintOf(err), "`") {
+				t.Errorf("%s:%s: %v, hint %q", c.user, c.group, err, api.HintOf(err))
 			}
 			continue
 		}

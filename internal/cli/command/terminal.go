@@ -11,7 +11,7 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/term"
 
-	"bulkhead/internal/control"
+	"bulkhead/internal/api"
 )
 
 // OnTerminal runs this program with other arguments on a pseudo-terminal of its own, so that it never holds the
@@ -20,7 +20,7 @@ import (
 func OnTerminal(args []string) (status int, err error) {
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
 		err := errors.New("--tty needs a terminal on standard input")
-		return 0, &control.Error{Code: control.CodeUsage, Err: err, Hint: "leave --tty out"}
+		return 0, &api.Error{Code: api.CodeUsage, Err: err, Hint: "leave --tty out"}
 	}
 	master, slave, err := pty.Open()
 	if err != nil {

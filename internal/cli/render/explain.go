@@ -4,6 +4,7 @@ import (
 	"io"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/control"
 	"bulkhead/internal/policy"
@@ -123,7 +124,7 @@ type explanationJSON struct {
 	Attempts []attemptJSON         `json:"attempts"`
 	Levels   []control.LevelLimits `json:"levels"`
 	// how it came to be placed; not there when no agent saw it come
-	When    *control.PlacedAt   `json:"when,omitempty"`
+	When    *api.PlacedAt       `json:"when,omitempty"`
 	Biting  []control.Throttled `json:"biting"`            // what held one of the levels back while that was watched
 	Watched int64               `json:"watched_ns"`        // 0: nothing was watched
 	Charges []control.Charge    `json:"charges,omitempty"` // with --exact

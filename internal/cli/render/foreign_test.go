@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/control"
 	"bulkhead/internal/convert"
 	"bulkhead/internal/journal"
@@ -59,9 +60,9 @@ func filled[T any](on bool) T {
 func TestForeignText(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		for name, print := range map[string]func(io.Writer){
-			"status":  func(w io.Writer) { Status(w, ptrTo(filled[control.Status](on)), nil, 0) },
-			"groups":  func(w io.Writer) { StatusOf(w, ptrTo(filled[control.Status](on))) },
-			"orphans": func(w io.Writer) { Orphans(w, filled[control.Status](on).Orphans) },
+			"status":  func(w io.Writer) { Status(w, ptrTo(filled[api.Status](on)), nil, 0) },
+			"groups":  func(w io.Writer) { StatusOf(w, ptrTo(filled[api.Status](on))) },
+			"orphans": func(w io.Writer) { Orphans(w, filled[api.Status](on).Orphans) },
 			"explain": func(w io.Writer) { Explanation(w, ptrTo(filled[control.Explanation](on))) },
 			"history": func(w io.Writer) { History(w, filled[[]journal.Entry](on), true) },
 			"moves": func(w io.Writer) {
@@ -70,14 +71,14 @@ func TestForeignText(t *testing.T) {
 				History(w, entries, true)
 			},
 			"reply": func(w io.Writer) {
-				r := filled[control.Reply](on)
-				Reply(w, w, &r, control.Request{Verb: "apply"})
+				r := filled[api.Reply](on)
+				Reply(w, w, &r, api.Request{Verb: "apply"})
 			},
 			"verify":   func(w io.Writer) { Verified(w, filled[[]verify.Reading](on)) },
 			"probe":    func(w io.Writer) { Probed(w, filled[[]verify.Result](on)) },
 			"measured": func(w io.Writer) { ProbePlan(w, filled[verify.Plan](on), on) },
 			"import":   func(w io.Writer) { Remarks(w, "left", filled[[]convert.Remark](on)) },
-			"error":    func(w io.Writer) { Error(w, &control.Error{Err: errText(evil)}) },
+			"error":    func(w io.Writer) { Error(w, &api.Error{Err: errText(evil)}) },
 			"log": func(w io.Writer) {
 				slog.New(slog.NewTextHandler(Printable(w, 0), nil)).Warn(evil, "process", evil)
 			},

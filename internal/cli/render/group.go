@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/control"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/policy"
@@ -14,7 +15,7 @@ import (
 )
 
 // printTraffic prints what a group sends and receives.
-func printTraffic(out io.Writer, t *control.GroupTraffic) {
+func printTraffic(out io.Writer, t *api.GroupTraffic) {
 	if t == nil {
 		return
 	}
@@ -67,7 +68,7 @@ func printOutside(out io.Writer, sockets []control.OutsideSocket) {
 	}
 }
 
-func printGroup(out io.Writer, g control.GroupStatus) {
+func printGroup(out io.Writer, g api.GroupStatus) {
 	Printf(out, "%s", g.Group)
 	for _, word := range []string{string(g.Role), g.Instance} {
 		if word != "" {
@@ -128,7 +129,7 @@ func asked(l verify.Limit) string {
 }
 
 // frozenText says until when a group is frozen.
-func frozenText(g control.GroupStatus) string {
+func frozenText(g api.GroupStatus) string {
 	if g.Overdue {
 		return fmt.Sprintf("FROZEN, OVERDUE: %s was to go on at %s; `bulkhead thaw %s` ends it", g.Group, g.Frozen,
 			g.Group)
@@ -164,7 +165,7 @@ func verdict(l verify.Limit) string {
 	return "NOT ENFORCED"
 }
 
-func printUsage(out io.Writer, g control.GroupStatus) {
+func printUsage(out io.Writer, g api.GroupStatus) {
 	u := g.Usage
 	human := func(n *int64) string {
 		if n == nil {
@@ -219,7 +220,7 @@ func seconds(micros *int64) string {
 }
 
 // members lists processes shortly: "mariadbd 4711 (mysql), …". Those of a released group need no place.
-func members(all []control.Member, governed bool) string {
+func members(all []api.Member, governed bool) string {
 	const most = 12
 	var words []string
 	for i, m := range all {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
 	"bulkhead/internal/classify"
@@ -60,9 +61,9 @@ func at(minute int) time.Time { return time.Date(2026, 3, 1, 12, minute, 0, 0, t
 func ptr(n int64) *int64 { return &n }
 
 func TestStatusText(t *testing.T) {
-	st := &control.Status{
+	st := &api.Status{
 		Revision: 7, AppliedAt: at(0), AppliedBy: "ann (sudo)", Load: "1.50 0.75 0.25",
-		Agent: control.AgentStatus{
+		Agent: api.AgentStatus{
 			Running: true, PID: 812, Since: at(1), Source: "a look every 1s", LastLook: at(30), Looks: 1700, Moved: 3,
 			Repaired: 1,
 			Events:   120, Lost: 3, Error: "lock held",
@@ -75,11 +76,11 @@ func TestStatusText(t *testing.T) {
 			{Group: "", Text: "the root group is not alone", NotEnforced: true},
 			{Group: "mysql3306", Key: "io.weight", Text: "a default"},
 		},
-		Groups: []control.GroupStatus{
+		Groups: []api.GroupStatus{
 			{
 				Group: "mysql3306", Role: "database", Instance: "mariadb 3306 (/var/lib/mysql)",
 				Frozen: "2026-03-01 13:00:00", MemorySource: "cgroup",
-				Members: []control.Member{{PID: 4711, Comm: "mariadbd", User: "mysql", Placed: true},
+				Members: []api.Member{{PID: 4711, Comm: "mariadbd", User: "mysql", Placed: true},
 					{PID: 4712, Comm: "late", User: "mysql"}},
 				Limits: []verify.Limit{
 					{Key: "cpu.limit", Asked: "4", From: "override 2", File: "cpu.cfs_quota_us", InForce: "4 cores",
@@ -101,12 +102,12 @@ func TestStatusText(t *testing.T) {
 				Tasks: metrics.TaskStates{Total: 40, Running: 2, Blocked: 1},
 			},
 			{Group: "reports", Role: "batch", Released: true,
-				Members: []control.Member{{PID: 99, Comm: "psql", User: "report"}}},
+				Members: []api.Member{{PID: 99, Comm: "psql", User: "report"}}},
 			{Group: "batch", Role: "batch", MemorySource: "processes"},
 		},
 	}
 	golden(t, "status", printed(func(out io.Writer) { Status(out, st, nil, 0); StatusOf(out, st) }))
-	st = &control.Status{Revision: 1, AppliedAt: at(0), AppliedBy: "root", Load: "0.00 0.00 0.00",
+	st = &api.Status{Revision: 1, AppliedAt: at(0), AppliedBy: "root", Load: "0.00 0.00 0.00",
 		Released: []string{"everything", "reports"}}
 	golden(t, "status-released", printed(func(out io.Writer) { Status(out, st, nil, 0); StatusOf(out, st) }))
 }
@@ -210,7 +211,7 @@ func TestExplainText(t *testing.T) {
 	}
 	golden(t, "explain", printed(func(out io.Writer) { Explanation(out, e) }))
 	watched := *e
-	watched.Watched, watched.When = time.Second, &control.PlacedAt{At: time.Date(2026, 11, 20, 9, 15, 0, 0, time.Local),
+	watched.Watched, watched.When = time.Second, &api.PlacedAt{At: time.Date(2026, 11, 20, 9, 15, 0, 0, time.Local),
 		Took: 61234 * time.Nanosecond, How: "as the kernel told of it"}
 	watched.Biting = []control.Throttled{
 		{Group: "mysql3306", Key: "cpu.limit", How: "throttled in 9 of 10 periods; its threads waited 1.2s together"},
@@ -293,45 +294,45 @@ func TestReplyText(t *testing.T) {
 		realtime = "note: a: process 5 (x) is not moved: it is real-time\n"
 	)
 	for name, c := range map[string]struct {
-		reply control.Reply
-		q     control.Request
+		reply api.Reply
+		q     api.Request
 		want  string
 	}{
 		"everything": {
-			control.Reply{Plan: plan.Plan{Steps: steps, Notes: notes}, Changed: true, Revision: 3,
+			api.Reply{Plan: plan.Plan{Steps: steps, Notes: notes}, Changed: true, Revision: 3,
 				Skipped: []string{"process 9 exited"}, Overrides: []string{"override 1: a:tasks=5"}},
-			control.Request{Verb: "apply"},
+			api.Request{Verb: "apply"},
 			"done: 1 directory made, 3 values written, 1 process moved, 1 directory removed; revision 3\nskipped: " +
 				"process 9 exited\n" +
 				"in force over the policy: override 1: a:tasks=5\n" + lowA + lowB + realtime,
 		},
-		"nothing": {control.Reply{Revision: 3}, control.Request{Verb: "apply"},
+		"nothing": {api.Reply{Revision: 3}, api.Request{Verb: "apply"},
 			"nothing to do: the host already is as asked\n"},
-		"set": {control.Reply{Plan: plan.Plan{Steps: steps[1:2], Notes: notes}},
-			control.Request{Verb: "set", Assign: []string{"a:memory.low=1GiB"}},
+		"set": {api.Reply{Plan: plan.Plan{Steps: steps[1:2], Notes: notes}},
+			api.Request{Verb: "set", Assign: []string{"a:memory.low=1GiB"}},
 			"done: 1 value written\n" + lowA + realtime},
-		"set void": {control.Reply{Recorded: true, Plan: plan.Plan{Notes: notes[:2]}},
-			control.Request{Verb: "set", Assign: []string{"a:memory.low=1GiB"}},
+		"set void": {api.Reply{Recorded: true, Plan: plan.Plan{Notes: notes[:2]}},
+			api.Request{Verb: "set", Assign: []string{"a:memory.low=1GiB"}},
 			"recorded; there is nothing to write\n" + lowA},
-		"move": {control.Reply{Plan: plan.Plan{Steps: steps[4:6], Notes: notes[:3]}}, control.Request{Verb: "move"},
+		"move": {api.Reply{Plan: plan.Plan{Steps: steps[4:6], Notes: notes[:3]}}, api.Request{Verb: "move"},
 			"done: 1 process moved\n"},
-		"freeze": {control.Reply{Changed: true, Text: "frozen until then"}, control.Request{Verb: "freeze"},
+		"freeze": {api.Reply{Changed: true, Text: "frozen until then"}, api.Request{Verb: "freeze"},
 			"frozen until then\n"},
-		"undone": {control.Reply{Changed: true, Recovered: "undid the apply"}, control.Request{Verb: "rollback"},
+		"undone": {api.Reply{Changed: true, Recovered: "undid the apply"}, api.Request{Verb: "rollback"},
 			"undid the apply\n"},
-		"comment": {control.Reply{Recorded: true, Revision: 7}, control.Request{Verb: "apply"},
+		"comment": {api.Reply{Recorded: true, Revision: 7}, api.Request{Verb: "apply"},
 			"recorded as revision 7; no change was needed on the host\n"},
-		"unset": {control.Reply{Recorded: true, Revision: 7}, control.Request{Verb: "unset"},
+		"unset": {api.Reply{Recorded: true, Revision: 7}, api.Request{Verb: "unset"},
 			"recorded; no change was needed on the host\n"},
-		"back": {control.Reply{Plan: plan.Plan{Steps: steps[1:2]}, Revision: 4, Like: 1},
-			control.Request{Verb: "rollback"}, "done: 1 value written; revision 4, which repeats revision 1\n"},
-		"back, no": {control.Reply{Recorded: true, Revision: 4, Like: 1}, control.Request{Verb: "rollback"},
+		"back": {api.Reply{Plan: plan.Plan{Steps: steps[1:2]}, Revision: 4, Like: 1},
+			api.Request{Verb: "rollback"}, "done: 1 value written; revision 4, which repeats revision 1\n"},
+		"back, no": {api.Reply{Recorded: true, Revision: 4, Like: 1}, api.Request{Verb: "rollback"},
 			"recorded as revision 4, which repeats revision 1; no change was needed on the host\n"},
-		"both": {control.Reply{Changed: true, Recovered: "undid the apply", Text: "frozen until then"},
-			control.Request{Verb: "freeze"}, "undid the apply\nfrozen until then\n"},
-		"undone 2": {control.Reply{Changed: true, Recovered: "undid the apply", Text: "undid the apply"},
-			control.Request{Verb: "rollback"}, "undid the apply\n"},
-		"dry": {control.Reply{Text: "would thaw"}, control.Request{Verb: "thaw", DryRun: true}, "would thaw\n"},
+		"both": {api.Reply{Changed: true, Recovered: "undid the apply", Text: "frozen until then"},
+			api.Request{Verb: "freeze"}, "undid the apply\nfrozen until then\n"},
+		"undone 2": {api.Reply{Changed: true, Recovered: "undid the apply", Text: "undid the apply"},
+			api.Request{Verb: "rollback"}, "undid the apply\n"},
+		"dry": {api.Reply{Text: "would thaw"}, api.Request{Verb: "thaw", DryRun: true}, "would thaw\n"},
 	} {
 		got := printed(func(out io.Writer) {
 			if !c.q.DryRun {
@@ -374,7 +375,7 @@ func TestJSONNames(t *testing.T) {
 		}
 	}
 	for _, v := range []any{
-		discoveryJSON{}, explanationJSON{}, CheckView{}, plan.Plan{}, control.Reply{}, control.Status{},
+		discoveryJSON{}, explanationJSON{}, CheckView{}, plan.Plan{}, api.Reply{}, api.Status{},
 		verify.Reading{},
 		journal.Entry{}, problemsJSON{}, ScenarioView{}, proof.Result{}, proof.Comparison{}, proof.Outcome{},
 	} {
@@ -383,9 +384,9 @@ func TestJSONNames(t *testing.T) {
 }
 
 func TestMembersAreListedShortly(t *testing.T) {
-	var all []control.Member
+	var all []api.Member
 	for pid := range 15 {
-		all = append(all, control.Member{PID: pid + 1, Comm: "postgres", User: "postgres", Placed: pid != 0})
+		all = append(all, api.Member{PID: pid + 1, Comm: "postgres", User: "postgres", Placed: pid != 0})
 	}
 	got := members(all, true)
 	if !strings.HasPrefix(got, "postgres 1 (postgres) NOT PLACED YET, postgres 2 (postgres), ") ||

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"bulkhead/internal/control"
+	"bulkhead/internal/api"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
@@ -15,7 +15,7 @@ import (
 )
 
 // Reply prints what a changing verb did; warnings go to errw.
-func Reply(out, errw io.Writer, r *control.Reply, q control.Request) {
+func Reply(out, errw io.Writer, r *api.Reply, q api.Request) {
 	printRecovered(out, r)
 	switch {
 	case r.Text != "":
@@ -47,7 +47,7 @@ func Reply(out, errw io.Writer, r *control.Reply, q control.Request) {
 }
 
 // DryRun prints what a changing verb would do. Facts are those of this host.
-func DryRun(out io.Writer, r *control.Reply, facts func() (*host.Facts, error)) error {
+func DryRun(out io.Writer, r *api.Reply, facts func() (*host.Facts, error)) error {
 	printRecovered(out, r)
 	if r.Text != "" {
 		Println(out, r.Text)
@@ -62,14 +62,14 @@ func DryRun(out io.Writer, r *control.Reply, facts func() (*host.Facts, error)) 
 	return nil
 }
 
-func printRecovered(out io.Writer, r *control.Reply) {
+func printRecovered(out io.Writer, r *api.Reply) {
 	if r.Recovered != "" && r.Recovered != r.Text {
 		Println(out, r.Recovered)
 	}
 }
 
 // printTrial says what may still undo the change.
-func printTrial(out io.Writer, r *control.Reply, q control.Request) {
+func printTrial(out io.Writer, r *api.Reply, q api.Request) {
 	if !r.Confirm.IsZero() {
 		Printf(out, "on trial: undone at %s unless `bulkhead confirm` comes before; `bulkhead rollback` "+
 			"undoes it now\n", r.Confirm.Local().Format(time.DateTime))
@@ -86,7 +86,7 @@ func printTrial(out io.Writer, r *control.Reply, q control.Request) {
 }
 
 // recorded says what was written down with nothing to change on the host.
-func recorded(r *control.Reply, q control.Request) string {
+func recorded(r *api.Reply, q api.Request) string {
 	switch {
 	case q.Verb == "apply" || q.Verb == "rollback":
 		return "recorded as " + revision(r) + "; no change was needed on the host"
@@ -97,7 +97,7 @@ func recorded(r *control.Reply, q control.Request) string {
 }
 
 // revision names the revision in force, and after a rollback the one that it repeats.
-func revision(r *control.Reply) string {
+func revision(r *api.Reply) string {
 	text := fmt.Sprintf("revision %d", r.Revision)
 	if r.Like > 0 && r.Like != r.Revision {
 		text += fmt.Sprintf(", which repeats revision %d", r.Like)
@@ -108,7 +108,7 @@ func revision(r *control.Reply) string {
 // concerning keeps the notes that a verb has to do with. What is not enforced, and what is to know of a policy, apply
 // and rollback say when they put another one in force; set and move say what is about the limits, groups and processes
 // that they name. `notes` has them all.
-func concerning(r *control.Reply, q control.Request) []plan.Note {
+func concerning(r *api.Reply, q api.Request) []plan.Note {
 	return slices.DeleteFunc(slices.Clone(r.Plan.Notes), func(n plan.Note) bool {
 		named := func(prefix string) bool {
 			return slices.ContainsFunc(q.Assign, func(text string) bool { return strings.HasPrefix(text, prefix) })
@@ -141,7 +141,7 @@ func onlyNotEnforced(notes []plan.Note) []plan.Note {
 }
 
 // summary counts what a plan did, in one line.
-func summary(r *control.Reply) string {
+func summary(r *api.Reply) string {
 	made, removed, values, network, moved := 0, 0, 0, 0, map[procfs.ID]bool{}
 	for _, s := range r.Plan.Steps {
 		switch s.Op {

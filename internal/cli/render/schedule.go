@@ -5,13 +5,14 @@ import (
 	"strings"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/control"
 	"bulkhead/internal/policy"
 )
 
 // scheduled is the JSON of a line of schedule list.
 type scheduled struct {
-	control.ScheduleStatus
+	api.ScheduleStatus
 	When   string   `json:"when"`
 	Zone   string   `json:"zone,omitempty"`
 	For    string   `json:"for"`

@@ -10,15 +10,15 @@ import (
 	"strings"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/classify"
-	"bulkhead/internal/control"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
 )
 
 // Status prints the state of the policy and a line for each group. Where an earlier one is given, which was taken some
 // time before, the CPU used is that since then.
-func Status(out io.Writer, st, before *control.Status, since time.Duration) {
+func Status(out io.Writer, st, before *api.Status, since time.Duration) {
 	printPolicy(out, st)
 	printGroups(out, st, before, since)
 	if n := len(onlyNotEnforced(st.Notes)); n > 0 {
@@ -27,13 +27,13 @@ func Status(out io.Writer, st, before *control.Status, since time.Duration) {
 }
 
 // Healthy prints that nothing is wrong.
-func Healthy(out io.Writer, st *control.Status) {
+func Healthy(out io.Writer, st *api.Status) {
 	Printf(out, "ok: revision %d, %s, every limit in force, agent running\n", st.Revision,
 		Count(len(st.Groups), "group", "groups"))
 }
 
 // StatusOf prints all that is known of groups, and what is wrong with the policy, for which a limit may be missing.
-func StatusOf(out io.Writer, st *control.Status) {
+func StatusOf(out io.Writer, st *api.Status) {
 	for i, g := range st.Groups {
 		if i > 0 {
 			Println(out)
@@ -43,14 +43,14 @@ func StatusOf(out io.Writer, st *control.Status) {
 	printProblems(out, st)
 }
 
-func printProblems(out io.Writer, st *control.Status) {
+func printProblems(out io.Writer, st *api.Status) {
 	for _, p := range st.Problems {
 		Printf(out, "PROBLEM: %s\n", p)
 	}
 }
 
 // printPolicy prints what holds for all groups.
-func printPolicy(out io.Writer, st *control.Status) {
+func printPolicy(out io.Writer, st *api.Status) {
 	Printf(out, "policy revision %d, applied %s by %s; load average %s\n", st.Revision,
 		st.AppliedAt.Local().Format(time.DateTime), st.AppliedBy, st.Load)
 	if ag := st.Agent; ag.Running {
@@ -114,7 +114,7 @@ func printPolicy(out io.Writer, st *control.Status) {
 }
 
 // printGroups prints the table of groups: what each uses, what it can count on, and its limit.
-func printGroups(out io.Writer, st, before *control.Status, since time.Duration) {
+func printGroups(out io.Writer, st, before *api.Status, since time.Duration) {
 	Println(out)
 	if len(st.Groups) == 0 {
 		Println(out, "no group: nothing that runs here matches the policy")
@@ -142,8 +142,8 @@ func figure(cores float64) string {
 }
 
 // cpuUsed is how many cores a group used since an earlier status, or the CPU time that it has used so far.
-func cpuUsed(g control.GroupStatus, before *control.Status, since time.Duration) string {
-	total := func(g control.GroupStatus) (time.Duration, bool) {
+func cpuUsed(g api.GroupStatus, before *api.Status, since time.Duration) string {
+	total := func(g api.GroupStatus) (time.Duration, bool) {
 		c := g.Usage.CPU
 		if c.User == nil || c.System == nil {
 			return 0, false
@@ -171,7 +171,7 @@ func cpuUsed(g control.GroupStatus, before *control.Status, since time.Duration)
 }
 
 // memoryUsed is what is charged to a group, or what its processes use where nothing is.
-func memoryUsed(g control.GroupStatus) string {
+func memoryUsed(g api.GroupStatus) string {
 	m := g.Usage.Memory
 	switch {
 	case m.Current != nil:
@@ -189,7 +189,7 @@ func memoryUsed(g control.GroupStatus) string {
 }
 
 // memoryLimit is what the kernel holds of the first of the limits that it has.
-func memoryLimit(g control.GroupStatus, keys ...policy.Key) string {
+func memoryLimit(g api.GroupStatus, keys ...policy.Key) string {
 	for _, key := range keys {
 		for _, l := range g.Limits {
 			if l.Key == key && l.InForce != "" && !g.Released {
@@ -201,7 +201,7 @@ func memoryLimit(g control.GroupStatus, keys ...policy.Key) string {
 }
 
 // groupState says in a few words what is wrong with a group, or ok.
-func groupState(g control.GroupStatus) string {
+func groupState(g api.GroupStatus) string {
 	if g.Released {
 		return "RELEASED"
 	}
@@ -232,7 +232,7 @@ func groupState(g control.GroupStatus) string {
 }
 
 // printOver prints what is laid over the policy, and what is not although somebody has set it.
-func printOver(out io.Writer, st *control.Status) {
+func printOver(out io.Writer, st *api.Status) {
 	for _, o := range st.Overrides {
 		Println(out, "in force over the policy:", o)
 	}
@@ -276,7 +276,7 @@ func Orphans(out io.Writer, all []classify.Orphan) {
 }
 
 // scheduleText says a schedule in one line of status.
-func scheduleText(s control.ScheduleStatus) string {
+func scheduleText(s api.ScheduleStatus) string {
 	switch {
 	case s.Skipped != "":
 		return fmt.Sprintf("SKIPPED: schedule %s, open until %s: %s", s.Name, moment(s.Next, time.Local), s.Skipped)

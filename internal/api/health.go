@@ -1,4 +1,4 @@
-package control
+package api
 
 import "slices"
 
@@ -7,9 +7,9 @@ import "slices"
 func (st *Status) InForce() error {
 	switch {
 	case st.Pending != "":
-		return fail(CodeInterrupted, "`bulkhead rollback` undoes it", "a change was interrupted: %s", st.Pending)
-	case slices.Contains(st.Released, everything):
-		return fail(CodeReleased, "`bulkhead apply` puts the policy in force again",
+		return Errorf(CodeInterrupted, "`bulkhead rollback` undoes it", "a change was interrupted: %s", st.Pending)
+	case slices.Contains(st.Released, Everything):
+		return Errorf(CodeReleased, "`bulkhead apply` puts the policy in force again",
 			"everything is released: no limit is in force")
 	}
 	return nil
@@ -23,16 +23,16 @@ func (st *Status) Healthy() error {
 	for _, g := range st.Groups {
 		for _, l := range g.Limits {
 			if !g.Released && l.Fault() {
-				return fail(CodeVerify, "`bulkhead status "+g.Group+"` says more", "%s of group %s is not in force",
+				return Errorf(CodeVerify, "`bulkhead status "+g.Group+"` says more", "%s of group %s is not in force",
 					l.Key, g.Group)
 			}
 		}
 	}
 	switch {
 	case !st.Agent.Running:
-		return fail(CodeUnplaced, "start the agent", "no agent is running: new processes are not placed")
+		return Errorf(CodeUnplaced, "start the agent", "no agent is running: new processes are not placed")
 	case st.Agent.Error != "":
-		return fail(CodeUnplaced, "", "the agent's last look failed: %s", st.Agent.Error)
+		return Errorf(CodeUnplaced, "", "the agent's last look failed: %s", st.Agent.Error)
 	}
 	return nil
 }
