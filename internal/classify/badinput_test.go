@@ -8,7 +8,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"bulkhead/internal/engine"
+	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
@@ -79,7 +79,7 @@ groups:
 			procs = append(procs, proc(100+n, exe, cut(args)...))
 		}
 		in := input(procs...)
-		in.Instances = engine.Recognise(procs, nothing{})
+		in.Instances = recognise.Instances(procs, nothing{})
 		groups, problems := Expand(parsed(t, text), in.Instances)
 		r := Classify(groups, in)
 		said := []string{}
@@ -155,7 +155,7 @@ groups:
 		procs = append(procs, proc(9000, "/home/x/worker", "worker"))
 		change(&procs[len(procs)-1])
 		again := input(procs...)
-		again.Instances = engine.Recognise(procs, nothing{})
+		again.Instances = recognise.Instances(procs, nothing{})
 		groups, problems := Expand(parsed(t, text), again.Instances)
 		if len(problems) > 0 {
 			t.Fatal(problems)

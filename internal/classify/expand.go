@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/engine"
+	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/policy"
 )
 
@@ -223,7 +224,7 @@ func (e *expander) checkPart(m policy.Match, outer string) {
 	if strings.Contains(kind, "{") {
 		kind = ""
 	}
-	if parts := engine.Parts(kind); m.Part != "" && len(parts) > 0 && !slices.Contains(parts, m.Part) {
+	if parts := recognise.Parts(kind); m.Part != "" && len(parts) > 0 && !slices.Contains(parts, m.Part) {
 		e.problem(m.Pos, "the parts are "+strings.Join(parts, ", "), "%s has no part %q",
 			cmp.Or(kind, "no engine here"), m.Part)
 	}

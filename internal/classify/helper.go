@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/engine"
+	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 )
@@ -36,7 +37,7 @@ func (s *subject) helperOf() *helperKind {
 		for _, h := range s.helps {
 			s.helper.engines = append(s.helper.engines, h.instance.Engine)
 		}
-	} else if kind, tool, engines, ok := engine.HelperOf(s.p); ok {
+	} else if kind, tool, engines, ok := recognise.HelperOf(s.p); ok {
 		s.helper = &helperKind{kind, tool, engines}
 	}
 	return s.helper

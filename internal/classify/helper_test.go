@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"bulkhead/internal/engine"
+	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/linux/sockets"
 )
@@ -44,7 +45,7 @@ func oracleHost(sids ...string) Input {
 		procs = append(procs, session, young, rman, channel)
 	}
 	in := input(procs...)
-	in.Instances = engine.Recognise(procs, nothing{})
+	in.Instances = recognise.Instances(procs, nothing{})
 	return in
 }
 
@@ -300,7 +301,7 @@ func TestOrphans(t *testing.T) {
 	boxed.ForeignNamespace, boxed.Cgroups = true, map[string]string{"memory": "/docker/" + strings.Repeat("a", 64)}
 	procs := append(in.Processes, boxed, proc(9001, "/usr/bin/pg_dump", "pg_dump"), proc(9002, "/usr/bin/psql", "psql"))
 	in = input(procs...)
-	in.Instances = engine.Recognise(procs, nothing{})
+	in.Instances = recognise.Instances(procs, nothing{})
 	groups, problems := Expand(parsed(t, `version: 1
 groups:
   BX1: {match: [{engine: oracle, sid: BX1}, {helper: backup, user: oracle}]}

@@ -4,7 +4,7 @@ import (
 	"path"
 	"slices"
 
-	"bulkhead/internal/engine"
+	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/linux/procfs"
 )
 
@@ -140,6 +140,6 @@ func (c *compiled) may(l *look, s *subject, owner bool) bool {
 
 // helps says whether a process is a helper by itself, whomever it serves.
 func helps(p *procfs.Process) bool {
-	_, _, _, is := engine.HelperOf(p)
+	_, _, _, is := recognise.HelperOf(p)
 	return is
 }

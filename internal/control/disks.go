@@ -11,6 +11,8 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/engine"
+	"bulkhead/internal/engine/datafiles"
+	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/procfs"
 )
@@ -33,14 +35,14 @@ type DatabaseFiles struct {
 
 // WrittenKind counts the files of one kind that a server has open for writing.
 type WrittenKind struct {
-	Kind   engine.FileKind `json:"kind"`
-	Files  int             `json:"files"`
-	Direct int             `json:"direct"` // of them, those with O_DIRECT
+	Kind   datafiles.Kind `json:"kind"`
+	Files  int            `json:"files"`
+	Direct int            `json:"direct"` // of them, those with O_DIRECT
 }
 
 // PlacedFiles is one kind of files with the storage that holds it.
 type PlacedFiles struct {
-	engine.Files
+	datafiles.Files
 	Place   blockdev.Place // without a Layer when the place was not found
 	Trouble string
 }
@@ -61,11 +63,11 @@ func (c *Controller) Disks() (*Disks, error) {
 			d.IOVersion = h.Version
 		}
 	}
-	for _, inst := range engine.Recognise(procs, engine.SourceOf(c.Host)) {
+	for _, inst := range recognise.Instances(procs, recognise.SourceOf(c.Host)) {
 		if inst.Sentinel() {
 			continue // holds no data
 		}
-		files, err := engine.FilesOf(inst, procs, engine.SourceOf(c.Host))
+		files, err := datafiles.Of(inst, procs, recognise.SourceOf(c.Host))
 		if errors.Is(err, procfs.ErrExited) && files == nil {
 			continue
 		}
@@ -137,7 +139,7 @@ func (c *Controller) Measure(ctx context.Context, target string, begin func(what
 
 // placeFiles finds the storage of each place. Open files of a kind are told of where nothing else of that kind lies on
 // the same storage: they are what the configuration does not say.
-func placeFiles(s *blockdev.Storage, pid int, files []engine.Files) []PlacedFiles {
+func placeFiles(s *blockdev.Storage, pid int, files []datafiles.Files) []PlacedFiles {
 	var placed []PlacedFiles
 	for _, f := range files {
 		p := PlacedFiles{Files: f}
@@ -169,7 +171,7 @@ func placeFiles(s *blockdev.Storage, pid int, files []engine.Files) []PlacedFile
 func joined(placed []PlacedFiles, p PlacedFiles) bool {
 	for i := range placed {
 		other := &placed[i]
-		same := other.Kind == p.Kind || p.Kind == engine.FilesData && other.Kind == engine.FilesTablespace
+		same := other.Kind == p.Kind || p.Kind == datafiles.Data && other.Kind == datafiles.Tablespace
 		if !same || other.Place.Layer != p.Place.Layer {
 			continue
 		}
@@ -195,10 +197,10 @@ func common(a, b string) string {
 	return a
 }
 
-func rank(kind engine.FileKind) int {
-	return slices.Index([]engine.FileKind{
-		engine.FilesData, engine.FilesTablespace, engine.FilesUndo, engine.FilesRedo, engine.FilesBinlog,
-		engine.FilesRelay, engine.FilesArchive, engine.FilesControl, engine.FilesTemp,
+func rank(kind datafiles.Kind) int {
+	return slices.Index([]datafiles.Kind{
+		datafiles.Data, datafiles.Tablespace, datafiles.Undo, datafiles.Redo, datafiles.Binlog,
+		datafiles.Relay, datafiles.Archive, datafiles.Control, datafiles.Temp,
 	}, kind)
 }
 

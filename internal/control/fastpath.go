@@ -9,7 +9,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
-	"bulkhead/internal/engine"
+	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
@@ -91,17 +91,17 @@ func (c *Controller) FastPath(
 	server := false
 	for i := range fresh {
 		isFresh[fresh[i].PID] = true
-		if engine.Joins(&fresh[i], v.Instances) {
+		if recognise.Joins(&fresh[i], v.Instances) {
 			return FastPathResult{Look: true}
 		}
-		server = server || engine.MayServe(&fresh[i])
+		server = server || recognise.MayServe(&fresh[i])
 	}
 	procs, served := withAncestors(fresh, c.Agent.PID, v.Instances, find)
 	if served {
 		return FastPathResult{Look: true}
 	}
 	if server {
-		for _, inst := range engine.Recognise(procs, engine.SourceOf(c.Host)) {
+		for _, inst := range recognise.Instances(procs, recognise.SourceOf(c.Host)) {
 			if isFresh[inst.Main.PID] {
 				return FastPathResult{Look: true}
 			}

@@ -11,6 +11,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/engine"
+	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/knob"
@@ -41,7 +42,7 @@ func (c *Controller) Discover() (*Discovery, error) {
 	return &Discovery{
 		Facts:        facts,
 		Capabilities: knob.Capabilities(facts, hasKnob(tree)),
-		Instances:    engine.Recognise(procs, engine.SourceOf(c.Host)),
+		Instances:    recognise.Instances(procs, recognise.SourceOf(c.Host)),
 	}, nil
 }
 

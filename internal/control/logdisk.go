@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"bulkhead/internal/engine"
+	"bulkhead/internal/engine/datafiles"
+	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/plan"
@@ -30,9 +32,9 @@ func logNotes(h *host.Host, v *View) []plan.Note {
 				return nil
 			}
 		}
-		files, _ := engine.FilesOf(inst, v.Observed.Processes, engine.SourceOf(h))
+		files, _ := datafiles.Of(inst, v.Observed.Processes, recognise.SourceOf(h))
 		for _, f := range placeFiles(storage, inst.Main.PID, files) {
-			if f.Kind != engine.FilesRedo && f.Kind != engine.FilesBinlog || f.Place.Layer == nil {
+			if f.Kind != datafiles.Redo && f.Kind != datafiles.Binlog || f.Place.Layer == nil {
 				continue
 			}
 			for _, s := range limited {

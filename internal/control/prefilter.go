@@ -4,6 +4,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/engine"
+	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/linux/procfs"
 )
 
@@ -44,11 +45,11 @@ func (s *Prefilter) Concerns(pid int) bool {
 		return false
 	}
 	verdict := s.rules.Executable(exe)
-	if verdict == classify.Yes || verdict == classify.No && engine.Ordinary(exe) && s.stray == nil {
+	if verdict == classify.Yes || verdict == classify.No && recognise.Ordinary(exe) && s.stray == nil {
 		return verdict == classify.Yes
 	}
 	p, err := s.peek.Peek(pid, func(p *procfs.Process) bool {
-		if verdict = s.rules.Program(p); p.Exe == "" || engine.MayServe(p) || engine.Joins(p, s.instances) {
+		if verdict = s.rules.Program(p); p.Exe == "" || recognise.MayServe(p) || recognise.Joins(p, s.instances) {
 			verdict = classify.Yes
 		}
 		return verdict == classify.Maybe || verdict == classify.No && s.stray != nil
@@ -61,7 +62,7 @@ func (s *Prefilter) Concerns(pid int) bool {
 
 // Arguments says whether more than what a process runs has to be known of its program: a no is certain.
 func (s *Prefilter) Arguments(exe string) bool {
-	return s.stray != nil || !engine.Ordinary(exe) || s.rules.Arguments(exe)
+	return s.stray != nil || !recognise.Ordinary(exe) || s.rules.Arguments(exe)
 }
 
 // Mistaken counts the moves of a process that had just got another one's number.

@@ -1,11 +1,8 @@
-// Package engine knows database servers: how to recognise an instance from its processes, with its
-// port, socket, data directory, parts, and the helper programs that serve it. One file per engine; several
-// signals each, never one.
+// Package engine describes database servers: the engines by name, an instance with its processes and helpers, whether
+// a policy's match fits it, and a first policy for those of a host.
 //
-// A process is a server when it is one by identity (its executable and its name) and also behaves
-// like one: it was given a server's options, its data directory holds that engine's files, it listens,
-// it has the engine's child processes or its supervisor. One sign alone is nothing: an editor with
-// "mysqld" among its arguments, a script named postgres, a client, or `mysqld --version` is no instance.
+// Package recognise finds instances among processes, options reads how they were started, tool knows the programs
+// that serve them, and datafiles finds their files.
 package engine
 
 import (
@@ -81,16 +78,6 @@ const (
 	PartSave       = "save"       // the child of Redis that writes a snapshot
 )
 
-// Known returns the names of the engines, sorted.
-func Known() []string {
-	var names []string
-	for _, r := range recognisers {
-		names = append(names, r.engine)
-	}
-	slices.Sort(names)
-	return names
-}
-
 // Flavors returns the flavours of an engine that `engine:` takes too, sorted.
 func Flavors(engine string) []string {
 	switch engine {
@@ -102,19 +89,6 @@ func Flavors(engine string) []string {
 		return []string{Valkey}
 	}
 	return nil
-}
-
-// Parts returns the parts that processes of an engine or flavour can have, sorted; nil for an
-// unknown name. "" returns the parts of all engines.
-func Parts(engine string) []string {
-	var parts []string
-	for _, r := range recognisers {
-		if engine == "" || engine == r.engine || slices.Contains(Flavors(r.engine), engine) {
-			parts = append(parts, r.parts...)
-		}
-	}
-	slices.Sort(parts)
-	return slices.Compact(parts)
 }
 
 // Sentinel says that the instance is a Redis Sentinel. It watches databases and is none itself: only

@@ -3,7 +3,9 @@ package engine
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -50,24 +52,18 @@ func Starter(instances []Instance) string {
 # host: {others: {weight: 10}}     # plan lists whom
 version: 1
 `)
-	served := 0
-	for _, name := range Known() {
-		var of []Instance
-		for _, i := range instances {
-			if i.Engine == name && !i.Sentinel() && !i.Container && i.Flavor != ASM {
-				of = append(of, i)
-			}
+	served := make(map[string][]Instance)
+	for _, i := range instances {
+		if !i.Sentinel() && !i.Container && i.Flavor != ASM {
+			served[i.Engine] = append(served[i.Engine], i)
 		}
-		if len(of) == 0 {
-			continue
-		}
-		if served == 0 {
-			b.WriteString("groups:\n")
-		}
-		served++
-		writeTemplate(&b, name, of)
 	}
-	if served == 0 {
+	if len(served) > 0 {
+		b.WriteString("groups:\n")
+		for _, name := range slices.Sorted(maps.Keys(served)) {
+			writeTemplate(&b, name, served[name])
+		}
+	} else {
 		b.WriteString(`# No database was found on this host. A group for other programs looks like this:
 #   reports: {role: batch, match: [{user: report}]}
 groups: {}

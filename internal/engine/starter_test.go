@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"regexp"
 	"strings"
 	"testing"
 
@@ -18,56 +17,6 @@ func parsed(t *testing.T, text string) *policy.Policy {
 		t.Fatalf("the starter is refused:\n%v\n%s", err, text)
 	}
 	return p
-}
-
-// limits returns the settings that take something away.
-func limits(groups []*policy.Group) (found []policy.Setting) {
-	for _, g := range groups {
-		for _, s := range g.Settings {
-			if s.Key != policy.KeyCPUWeight && s.Key != policy.KeyIOWeight && s.Key != policy.KeyCPUIdle {
-				found = append(found, s)
-			}
-		}
-		found = append(found, limits(g.Groups)...)
-	}
-	return found
-}
-
-func TestStarter(t *testing.T) {
-	procs, h := captured(t)
-	text := Starter(Recognise(procs, SourceOf(h)))
-	golden(t, "starter.golden.yaml", text)
-	p := parsed(t, text)
-	engines := []string{MySQL, PostgreSQL, Redis}
-	if len(p.Groups) != len(engines) {
-		t.Fatalf("%d groups for %d engines", len(p.Groups), len(engines))
-	}
-	for n, g := range p.Groups {
-		if g.Role != policy.RoleDatabase || g.Each == nil || g.Each.Engine != engines[n] {
-			t.Errorf("group %s: role %q, each %+v", g.Name, g.Role, g.Each)
-		}
-	}
-	if l := limits(p.Groups); len(l) != 0 {
-		t.Errorf("the starter limits: %v", l)
-	}
-}
-
-// The commented helpers are a policy too when they are uncommented.
-func TestStarterHelpers(t *testing.T) {
-	procs, h := captured(t)
-	text := Starter(Recognise(procs, SourceOf(h)))
-	text = regexp.MustCompile(`(?m)^    # (groups:|  \w+: \{)`).ReplaceAllString(text, "    $1")
-	p := parsed(t, text)
-	for _, g := range p.Groups {
-		if len(g.Groups) != len(starterHelpers[g.Each.Engine]) || len(g.Groups) == 0 {
-			t.Errorf("group %s has %d helpers", g.Name, len(g.Groups))
-		}
-		for _, c := range g.Groups {
-			if c.Role != policy.RoleHelper || len(c.Match) == 0 {
-				t.Errorf("group %s: role %q, match %+v", c.Path, c.Role, c.Match)
-			}
-		}
-	}
 }
 
 // The user is part of the policy when all instances of a kind have one.

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"bulkhead/internal/classify"
-	"bulkhead/internal/engine"
+	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
@@ -57,9 +57,9 @@ func (r *Reader) Members(ctx context.Context, o Options) (*Snapshot, error) {
 		}
 	}
 	if o.Cache != nil {
-		s.Instances = o.Cache.tracker.Recognise(procs, engine.SourceOf(r.Host))
+		s.Instances = o.Cache.tracker.Recognise(procs, recognise.SourceOf(r.Host))
 	} else {
-		s.Instances = engine.Recognise(procs, engine.SourceOf(r.Host))
+		s.Instances = recognise.Instances(procs, recognise.SourceOf(r.Host))
 	}
 	problems = append(problems, r.classify(s, procs)...)
 	if len(problems) > 0 {

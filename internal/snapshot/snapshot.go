@@ -21,6 +21,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/engine"
+	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/blockdev"
@@ -128,7 +129,7 @@ type Cache struct {
 
 	sources  []policy.Source
 	problems policy.Problems
-	tracker  engine.Tracker
+	tracker  recognise.Tracker
 }
 
 // records are what the state directory says of what was made on this host. They are read once for each snapshot.

@@ -9,6 +9,7 @@ import (
 
 	"bulkhead/internal/control"
 	"bulkhead/internal/engine"
+	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/policy"
@@ -96,7 +97,7 @@ func printCapabilities(out io.Writer, all []knob.Capability) {
 func printInstances(out io.Writer, all []engine.Instance) {
 	if len(all) == 0 {
 		Printf(out, "no database server that bulkhead knows runs here now (it knows %s)\n",
-			strings.Join(engine.Known(), ", "))
+			strings.Join(recognise.Known(), ", "))
 		return
 	}
 	helpers := false

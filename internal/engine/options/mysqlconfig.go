@@ -1,0 +1,193 @@
+package options
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"bulkhead/internal/linux/procfs"
+)
+
+// Bounds on the option files of one server: MySQL itself allows ten levels of inclusion.
+const (
+	maxMySQLDepth = 10
+	maxMySQLFiles = 64
+)
+
+// mysqlDefaults are the option files that a server reads without --defaults-file, in its order.
+var mysqlDefaults = []string{"/etc/my.cnf", "/etc/mysql/my.cnf", "/usr/local/mysql/etc/my.cnf"}
+
+// mysqlIncluded are the file names tried for !includedir, in alphabetical order like the server's:
+// directories cannot be listed through another process's root. They are what Debian, Red Hat, MySQL,
+// MariaDB and Percona packages install for the server. A port or path that stands elsewhere is found from
+// the server's sockets and working directory, which win anyway.
+var mysqlIncluded = []string{"50-server.cnf", "60-galera.cnf", "mariadb-server.cnf", "my.cnf",
+	"mysql-server.cnf", "mysql.cnf", "mysqld.cnf", "server.cnf"}
+
+// mysqlConfig is what the option files say to the server.
+type mysqlConfig struct {
+	Path     string            // the first file that was there, "" if none
+	values   map[string]string // names with "_"
+	Includes []string          // files and directories that were included
+}
+
+// readMySQLConfig reads the option files that a server with these arguments reads. read returns nil for
+// a file that is not there.
+func readMySQLConfig(read func(string) []byte, args map[string]string) mysqlConfig {
+	r := mysqlConfigReader{read: read, suffix: args["defaults_group_suffix"]}
+	r.config.values = make(map[string]string)
+	if _, none := args["no_defaults"]; none {
+		return r.config
+	}
+	files := mysqlDefaults
+	if only := args["defaults_file"]; only != "" {
+		files = []string{only}
+	} else if extra := args["defaults_extra_file"]; extra != "" {
+		files = append(files[:len(files):len(files)], extra)
+	}
+	for _, name := range files {
+		if r.file(name, 0) && r.config.Path == "" {
+			r.config.Path = name
+		}
+	}
+	return r.config
+}
+
+type mysqlConfigReader struct {
+	read   func(string) []byte
+	suffix string // of --defaults-group-suffix: [mysqld@1] is read beside [mysqld]
+	opened int
+	config mysqlConfig
+}
+
+func (r *mysqlConfigReader) file(name string, depth int) (found bool) {
+	if depth > maxMySQLDepth || r.opened >= maxMySQLFiles {
+		return false
+	}
+	r.opened++
+	data := r.read(name)
+	if data == nil {
+		return false
+	}
+	ours := false // inside a section that the server reads
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimSpace(line)
+		switch {
+		case line == "" || line[0] == '#' || line[0] == ';':
+		case line[0] == '!':
+			r.include(line, path.Dir(name), depth)
+		case line[0] == '[':
+			section, _, _ := strings.Cut(line[1:], "]")
+			ours = r.serverSection(strings.TrimSpace(section))
+		case ours:
+			key, value, _ := strings.Cut(line, "=")
+			r.config.values[mysqlOption(strings.TrimSpace(key))] = mysqlValue(value)
+		}
+	}
+	return true
+}
+
+func (r *mysqlConfigReader) include(line, dir string, depth int) {
+	directive, name, _ := strings.Cut(line, " ")
+	name = Absolute(dir, strings.TrimSpace(name))
+	switch directive {
+	case "!include":
+		r.config.Includes = append(r.config.Includes, name)
+		r.file(name, depth+1)
+	case "!includedir":
+		r.config.Includes = append(r.config.Includes, name)
+		for _, base := range mysqlIncluded {
+			r.file(path.Join(name, base), depth+1)
+		}
+	}
+}
+
+// serverSection says whether a server reads a section: [mysqld], [server], MariaDB's [mariadb],
+// [mariadbd] and [client-server], those with a version behind ("mysqld-8.0", "mariadb-10.11"), and all
+// of them with the group suffix.
+func (r *mysqlConfigReader) serverSection(name string) bool {
+	if r.suffix != "" {
+		name = strings.TrimSuffix(name, r.suffix)
+	}
+	switch BaseProgram(name) {
+	case "mysqld", "server", "mariadb", "mariadbd", "client-server":
+		return true
+	}
+	return false
+}
+
+// MySQLServing are the options that a server is given and that nobody gives a one-shot call.
+var MySQLServing = []string{"datadir", "defaults_file", "defaults_group_suffix", "port", "socket", "pid_file"}
+
+// MySQLOptions are a server's options: of its command line, then of its files.
+type MySQLOptions struct {
+	Args  map[string]string
+	Files mysqlConfig
+}
+
+// MySQL returns the options of a MySQL or MariaDB server: of its command line and of the files that it names.
+func (s Reader) MySQL(p *procfs.Process) MySQLOptions {
+	args := MySQLArgs(p.Args)
+	return MySQLOptions{args, readMySQLConfig(func(name string) []byte { return s.File(p.PID, name) }, args)}
+}
+
+// Value returns an option, "" when it is not set.
+func (o MySQLOptions) Value(name string) string {
+	if v, ok := o.Args[name]; ok {
+		return v
+	}
+	return o.Files.values[name]
+}
+
+// Offline says whether the server is told not to use TCP.
+func (o MySQLOptions) Offline() bool {
+	_, onLine := o.Args["skip_networking"]
+	_, inFile := o.Files.values["skip_networking"]
+	v := o.Value("skip_networking")
+	return (onLine || inFile) && v != "0" && !strings.EqualFold(v, "off")
+}
+
+// MySQLArgs reads the options of the server's command line. Names come with "_" for "-" and without
+// "--loose-"; a short option stands under its long name. The last one of a name wins, as in the server.
+func MySQLArgs(args []string) map[string]string {
+	opts := make(map[string]string)
+	if len(args) == 0 {
+		return opts
+	}
+	rest := args[1:]
+	for i := 0; i < len(rest); i++ {
+		arg := rest[i]
+		if name, ok := strings.CutPrefix(arg, "--"); ok {
+			name, value, given := strings.Cut(name, "=")
+			name = mysqlOption(name)
+			// "--port 3307" is one option with its value, as getopt_long has it.
+			if !given && i+1 < len(rest) && slices.Contains(MySQLServing, name) && !strings.HasPrefix(rest[i+1], "-") {
+				i++
+				value = rest[i]
+			}
+			opts[name] = value
+			continue
+		}
+		if len(arg) < 2 || arg[0] != '-' {
+			continue
+		}
+		name, known := mysqlShort[arg[1]]
+		if !known {
+			continue
+		}
+		value := arg[2:]
+		if value == "" && slices.Contains(MySQLServing, name) && i+1 < len(rest) {
+			i++
+			value = rest[i]
+		}
+		opts[name] = value
+	}
+	return opts
+}
+
+var mysqlShort = map[byte]string{'P': "port", 'h': "datadir", 'b': "basedir", 'u': "user", 'V': "version", '?': "help",
+	'I': "help"}
+
+func mysqlOption(name string) string {
+	return strings.TrimPrefix(strings.ReplaceAll(name, "-", "_"), "loose_")
+}
