@@ -134,7 +134,8 @@ func (n *run) remove(c journal.Change) error {
 		case try < evacuations && len(late) == 0:
 			continue
 		case len(late) == 0:
-			return fmt.Errorf("%w; no process is in it, so it holds a group that bulkhead did not make", busy)
+			return fmt.Errorf("%w; no process is in it, so it holds a group that bulkhead did not make, or "+
+				"something is mounted on it", busy)
 		case try == evacuations:
 			return fmt.Errorf("%w; processes keep being born in it, %d now", busy, len(late))
 		}

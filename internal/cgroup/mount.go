@@ -23,7 +23,7 @@ type rootMount struct {
 // openMount opens a hierarchy's mount point. Unless it is a fixture, its file system must be the
 // cgroup one of that version, so that a stale mount point never makes us write into a plain directory.
 func openMount(point string, version int, fixture bool) (Mount, error) {
-	root, err := os.OpenRoot(point)
+	root, err := openRoot(point, fixture)
 	if err != nil {
 		return nil, err
 	}
@@ -39,6 +39,24 @@ func openMount(point string, version int, fixture bool) (Mount, error) {
 		return nil, err
 	}
 	return &rootMount{root: root, top: top, fixture: fixture}, nil
+}
+
+// openRoot opens a mount point as a mount of our own that nothing is mounted below (open_tree(2), kernel 5.2): what
+// somebody has mounted over a group hides it from paths, and its limits hold on. Where the kernel does not know the
+// call or forbids it, the mount point itself is opened.
+func openRoot(point string, fixture bool) (*os.Root, error) {
+	if fixture {
+		return os.OpenRoot(point)
+	}
+	fd, err := unix.OpenTree(unix.AT_FDCWD, point, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return os.OpenRoot(point)
+	}
+	defer unix.Close(fd)
+	if root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", fd)); err == nil {
+		return root, nil
+	}
+	return os.OpenRoot(point)
 }
 
 // checkMagic holds the file system below root against statfs(2)'s magic numbers.
