@@ -15,7 +15,10 @@ func moveCmd(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "move GROUP PID… | move --back PID…",
 		Short: "place running processes by hand, held against the rules",
-		Args:  usage.AtLeast(1, "say which processes: move GROUP PID…"),
+		Long: `move places running processes in a group and holds them there. One that a rule puts into another
+group, and a database server, is moved only with --force and --reason: the limits of the other group hold
+it from then on.`,
+		Args: usage.AtLeast(1, "say which processes: move GROUP PID…"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := ch.request("move")
 			q.Tree, q.For = tree, until

@@ -189,7 +189,8 @@ func TestOwnersMoveTheirOwn(t *testing.T) {
 	if at := m.where(held); !strings.Contains(at, "strict") {
 		t.Errorf("it is in %s", at)
 	}
-	if _, err := m.do(api.Request{Verb: "move", Group: "strict", PIDs: []int{theirs.PID}}); err != nil {
+	if _, err := m.do(api.Request{Verb: "move", Group: "strict", PIDs: []int{theirs.PID},
+		Force: true, Reason: "by hand"}); err != nil {
 		t.Fatal(err)
 	}
 	back := func(id procfs.ID) error {

@@ -365,7 +365,8 @@ func TestRunIsAScope(t *testing.T) {
 				t.Errorf("verify: %+v, %v", all, err)
 			}
 			// Moved by hand it goes where it is sent, and its unit ends.
-			if _, err := m.do(api.Request{Verb: "move", Group: "other", PIDs: []int{p.PID}}); err != nil {
+			if _, err := m.do(api.Request{Verb: "move", Group: "other", PIDs: []int{p.PID},
+				Force: true, Reason: "by hand"}); err != nil {
 				t.Fatal(err)
 			}
 			if at := m.where(p); at != "/bulkhead.other.slice/bulkhead.other.service/members" {

@@ -36,6 +36,9 @@ func (c *Controller) move(ctx context.Context, r api.Request, reply *outcome) er
 	if err := fits(c.Host, v, r.Group, procs, r.Force); err != nil {
 		return err
 	}
+	if err := unclaimed(v, r, procs); err != nil {
+		return err
+	}
 	pins := slices.Clone(s.Pins)
 	for _, p := range procs {
 		if reason := classify.Protected(p.PID, v.Rules); reason != "" {

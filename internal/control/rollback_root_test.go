@@ -191,7 +191,7 @@ func TestNobodyIsMovedOutOfAFrozenGroup(t *testing.T) {
 		t.Error("somebody runs")
 	}
 	s.must(api.Request{Verb: "thaw", Groups: []string{"g"}})
-	s.must(api.Request{Verb: "move", Group: "other", PIDs: []int{p.PID}})
+	s.must(api.Request{Verb: "move", Group: "other", PIDs: []int{p.PID}, Force: true, Reason: "by hand"})
 	if got := s.where("cpu", p); got != "/"+s.root+"/other" || s.frozen(p) {
 		t.Errorf("thawed and moved: in %s, stopped %t", got, s.frozen(p))
 	}

@@ -504,7 +504,7 @@ func TestMoveHoldsAgainstTheRules(t *testing.T) {
 	home := s.where("cpu", p)
 	s.apply("groups:\n  ruled: {match: [{cmdline: '" + m +
 		"'}], cpu: {limit: 1}}\n  other: {match: [{exe: /nonexistent/x}], cpu: {limit: 1}}\n")
-	s.must(api.Request{Verb: "move", Group: "other", PIDs: []int{p.PID}})
+	s.must(api.Request{Verb: "move", Group: "other", PIDs: []int{p.PID}, Force: true, Reason: "by hand"})
 	if _, err := s.Look(context.Background(), LookOptions{Full: true}); err != nil {
 		t.Fatal(err)
 	}
