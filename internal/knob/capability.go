@@ -123,7 +123,7 @@ func (r *Row) present(name, hierarchy string, f *host.Facts, has func(hierarchy,
 		return No, fmt.Sprintf("this kernel has no %s: it lacks %s", name, r.Option)
 	case shown == No:
 		return No, "this kernel has no " + name
-	case kernel.Major > 0 && !atLeast(kernel, r.Nested):
+	case kernel.Major > 0 && !r.Nests(kernel):
 		return Unknown,
 			fmt.Sprintf("kernels before %s refuse %s below another group, unless their distribution has changed that",
 				r.Nested, name)

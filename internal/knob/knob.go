@@ -269,6 +269,9 @@ func Table() []*Row {
 	return rows
 }
 
+// Nests says whether a kernel takes the file below another group.
+func (r *Row) Nests(kernel host.Version) bool { return atLeast(kernel, r.Nested) }
+
 // atLeast says whether a kernel is the wanted "5.14" or later. "" is any kernel, and a kernel of
 // unknown version counts as new.
 func atLeast(v host.Version, want string) bool {

@@ -11,23 +11,6 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// IOUse is what the processes of a directory read from and wrote to one device, in a second.
-type IOUse struct{ ReadBytes, ReadOps, WriteBytes, WriteOps int64 }
-
-func (u IOUse) of(key policy.Key) int64 {
-	switch key {
-	case policy.KeyIOReadBandwidth:
-		return u.ReadBytes
-	case policy.KeyIOReadIOPS:
-		return u.ReadOps
-	case policy.KeyIOWriteBandwidth:
-		return u.WriteBytes
-	case policy.KeyIOWriteIOPS:
-		return u.WriteOps
-	}
-	return 0
-}
-
 // column is one of those that share a budget by use: a device, or on cgroup v1 a directory.
 type column struct {
 	ask  int64 // the most it may have
@@ -252,7 +235,7 @@ func SharesByUse(in *Input) bool {
 		return false
 	}
 	limited := make(map[string]bool) // groups
-	for _, g := range inForce(in) {
+	for _, g := range in.InForce() {
 		for _, setting := range g.Settings {
 			if _, is := amountOf(setting.Value); is && setting.Dev != "" && !setting.Even() {
 				limited[g.Path] = true
@@ -268,25 +251,6 @@ func SharesByUse(in *Input) bool {
 		}
 	}
 	return false
-}
-
-// Shifts are the steps of a plan that share limits anew between devices or directories which have their parts already.
-func Shifts(p Plan) []Step {
-	var rows []*knob.Row
-	for _, r := range knob.Table() {
-		if r.Budget() {
-			rows = append(rows, r)
-		}
-	}
-	var shifts []Step
-	for _, s := range p.Steps {
-		at := slices.IndexFunc(rows, func(r *knob.Row) bool { return s.Op == OpWrite && r.File == s.File })
-		if at >= 0 && s.Old != "" && !rows[at].Same(rows[at].Default, s.Old) &&
-			!rows[at].Same(rows[at].Default, s.New) {
-			shifts = append(shifts, s)
-		}
-	}
-	return shifts
 }
 
 // amountOf is an io limit as a number.

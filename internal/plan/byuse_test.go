@@ -200,7 +200,7 @@ func TestShareByUse(t *testing.T) {
 	in := input(factsWith(v1("blkio")), group("a", s),
 		group("a/x", settings("group", "io.read.bandwidth@8:0", policy.Rate(30e6))))
 	a, x := cgroup.Dir{Hierarchy: "blkio", Path: "/bulkhead/a"}, cgroup.Dir{Hierarchy: "blkio", Path: "/bulkhead/a/x"}
-	in.inPlace()
+	inPlace(&in)
 	in.Use = map[cgroup.Dir]map[string]IOUse{
 		a: {"8:0": {ReadBytes: 1e6}, "8:16": {ReadBytes: 1e6}},
 		x: {"8:0": {ReadBytes: 10e6, WriteBytes: 5}},
@@ -248,7 +248,7 @@ func TestSharesNeverExceedOnTheWay(t *testing.T) {
 		}
 		before, after := pick("before"), pick("after")
 		in := planned(before)
-		in.inPlace()
+		inPlace(&in)
 		for range rapid.IntRange(0, 2).Draw(t, "rounds") { // uneven parts
 			in.Use = drawUse(t, &in, before)
 			d := newDesired(&in)
@@ -368,7 +368,7 @@ func TestShifts(t *testing.T) {
 	if shifts := Shifts(Make(in)); len(shifts) > 0 {
 		t.Errorf("before anything is there: %+v", shifts)
 	}
-	in.inPlace()
+	inPlace(&in)
 	dir := cgroup.Dir{Hierarchy: "blkio", Path: "/bulkhead/a"}
 	in.Use = map[cgroup.Dir]map[string]IOUse{dir: {"8:0": {ReadBytes: 20e6}}}
 	in.Observed.Dirs[cgroup.Dir{Hierarchy: "cpu", Path: "/bulkhead/a"}]["cpu.cfs_quota_us"] = "5"

@@ -13,11 +13,8 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// Who asks for a limit that no group wrote.
-const (
-	fromAbove = "the group above"
-	fromBelow = "the groups below"
-)
+// fromBelow asks for a limit that no group wrote.
+const fromBelow = "the groups below"
 
 // value is what one knob file, or one line of it, should hold.
 type value struct {
@@ -55,7 +52,7 @@ type desired struct {
 func newDesired(in *Input) *desired {
 	d := &desired{
 		facts:   in.Facts,
-		forest:  layout.NewForest(in.Facts, in.Host, inForce(in)),
+		forest:  layout.NewForest(in.Facts, in.Host, in.InForce()),
 		rows:    layout.Rows(in.Facts),
 		values:  make(map[cgroup.Dir][]value),
 		rests:   make(map[cgroup.Dir]map[string]string),
@@ -63,7 +60,7 @@ func newDesired(in *Input) *desired {
 
 		observed: &in.Observed, use: in.Use, classes: classesOf(in),
 	}
-	if d.classes == nil && UsesNetwork(inForce(in)) { // which class a group has is not known: what is in force stays
+	if d.classes == nil && UsesNetwork(in.InForce()) { // which class a group has is not known: what is in force stays
 		for id, rows := range d.rows {
 			d.rows[id] = slices.DeleteFunc(rows, func(r *knob.Row) bool { return r.File == knob.FileClassID })
 		}
@@ -119,7 +116,7 @@ func (d *desired) encode(group string, dir cgroup.Dir, row *knob.Row, on string,
 			Text: fmt.Sprintf("%s is not held: systemd gives no real-time run time to the units above it", setting)})
 		return
 	}
-	if group != layout.RootGroup && !atLeast(d.facts.Kernel, row.Nested) {
+	if group != layout.RootGroup && !row.Nests(d.facts.Kernel) {
 		d.notes = append(d.notes, Note{Group: group, Key: setting.Key, NotEnforced: true,
 			Text: fmt.Sprintf("%s is not held: %s below another group needs kernel %s", setting, row.File, row.Nested)})
 		return
@@ -291,7 +288,7 @@ func (d *desired) seedDir(dir cgroup.Dir, row *knob.Row, outer string) string {
 	i := slices.IndexFunc(values, func(v value) bool { return v.row == row })
 	if i < 0 {
 		d.values[dir] = append(values, value{row: row, file: row.File, text: outer,
-			setting: policy.Setting{Key: row.Keys[0], Value: policy.IDs{Set: idSet(outer)}, From: fromAbove}})
+			setting: policy.Setting{Key: row.Keys[0], Value: policy.IDs{Set: idSet(outer)}, From: FromAbove}})
 		return outer
 	}
 	asked := idSet(values[i].text)
@@ -331,7 +328,7 @@ func rootSet(f *host.Facts, h host.Hierarchy, row *knob.Row, o *Observation) str
 // again: a directory whose group asks for nothing holds what the one above it holds.
 func (d *desired) follow(h host.Hierarchy, o *Observation) {
 	for _, row := range d.rows[h.ID] {
-		if !row.Inherits || !atLeast(d.facts.Kernel, row.Nested) {
+		if !row.Inherits || !row.Nests(d.facts.Kernel) {
 			continue
 		}
 		finals := make(map[string]value) // by path; what a directory holds in the end, where that is known
@@ -361,7 +358,7 @@ func (d *desired) followDir(dir cgroup.Dir, row *knob.Row, finals map[string]val
 	}
 	finals[dir.Path] = v
 	if v.setting.Key != "" && !row.Descends {
-		v.setting.From = fromAbove
+		v.setting.From = FromAbove
 		d.values[dir] = append(d.values[dir], v)
 		return
 	}

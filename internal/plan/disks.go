@@ -2,23 +2,16 @@ package plan
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
-
-// DiskFiles are what is changed of a disk so that the weights of groups count there, in the order in which it is given
-// back: what is behind another one is that one's business, too. A scheduler and iocost both switch the kernel's own
-// write-back throttling off and leave it to whoever takes them away to have it again.
-var DiskFiles = []string{knob.CostQoS, knob.CostModel, cgroup.QueueScheduler, cgroup.QueueWriteBack}
 
 // diskNow is what a file holds of a disk.
 func diskNow(d *blockdev.Device, file string) string {
@@ -104,12 +97,6 @@ func (p *planner) modelOf(dev string) *policy.Model {
 
 func (p *planner) disksAt() cgroup.Dir { return DisksAt(p.in.Facts) }
 
-// DisksAt is the directory in which the files of disks stand: the top of the hierarchy that limits them.
-func DisksAt(f *host.Facts) cgroup.Dir {
-	h, _ := f.HierarchyOf("blkio")
-	return cgroup.Dir{Hierarchy: h.ID, Path: "/"}
-}
-
 // giveDisksBack puts back what was there before bulkhead first changed it, of the disks that no weight needs any more.
 // While one is asked for whose disk cannot be told, all stay as they are.
 func (p *planner) giveDisksBack(why string) {
@@ -142,12 +129,4 @@ func (p *planner) diskStep(dir cgroup.Dir, f cgroup.File, group, from, to, why s
 	row := knob.DiskRow(f.Name)
 	return Step{Op: OpWrite, Group: group, Dir: dir, File: f.Name, Key: f.Key, Old: row.Parse(from), New: to,
 		Undo: row.Parse(from), Reason: why}
-}
-
-// diskFile says what a file of a disk is called, and where it is.
-func diskFile(s Step, name string) (where string, is bool) {
-	if rest, queue := strings.CutPrefix(s.File, "queue."); queue && s.Dir.Path == "/" {
-		return fmt.Sprintf("%s (%s)", blockdev.QueuePath(s.Key, rest), name), true
-	}
-	return "", false
 }

@@ -201,7 +201,7 @@ func TestLimitsThatSystemdMovesDown(t *testing.T) {
 		return policy.Setting{Key: policy.KeyIOReadBandwidth, On: "/x" + dev, Dev: dev, Value: policy.Rate(5000)}
 	}
 	in := input(f, group("a", policy.Settings{rate("253:0"), rate("8:16"), rate("9:0")}))
-	in.asked(252)
+	answers(&in, 252)
 	by := map[string]string{}
 	for _, s := range Make(in).Steps {
 		if s.File != "io.max" {

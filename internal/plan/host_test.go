@@ -225,7 +225,7 @@ func (m *memoryInUse) OnNodes(group string) map[int]int64           { return m.o
 func (m *memoryInUse) Migrates(d cgroup.Dir) bool                   { return m.migrates[d] }
 
 // inUse is what is in use for a plan, to be changed.
-func (in *Input) inUse() *memoryInUse {
+func inUse(in *Input) *memoryInUse {
 	if in.Memory == nil {
 		in.Memory = &memoryInUse{held: map[procfs.ID]int64{}, heldShared: map[procfs.ID]int64{}}
 	}

@@ -32,21 +32,6 @@ const (
 	fileMemoryUseV2 = "memory.current"
 )
 
-// Reclaim is what a write that takes memory from a group waits for. All that wait for one directory have their time
-// together.
-type Reclaim struct {
-	Use string `json:"use"` // the file of the directory that counts what is in use
-	// Below is what may be in use before the write, bytes: cgroup v2 kills at once who is above memory.max and cannot
-	// be reclaimed. 0 does not wait: on v1 it is the write that reclaims, and it is tried again as long as the kernel
-	// says that it is busy.
-	Below int64 `json:"below,omitempty"`
-	// Push is written to memory.high again while it waits: the kernel reclaims for who writes it, and for who is
-	// charged for more memory, but leaves alone a group that does nothing (memory_high_write in mm/memcontrol.c).
-	Push   string        `json:"push,omitempty"`
-	To     int64         `json:"to"` // the limit in the end, bytes
-	Within time.Duration `json:"within_ns"`
-}
-
 // isMemoryLimit says whether the row is the hard limit of memory: memory.max or memory.limit_in_bytes.
 func isMemoryLimit(r *knob.Row) bool {
 	return r.Controller == "memory" && len(r.Keys) == 1 && r.Keys[0] == policy.KeyMemoryMax

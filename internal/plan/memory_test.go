@@ -24,12 +24,12 @@ func lowering(h host.Hierarchy, use int64, high policy.Value) (Plan, cgroup.Dir)
 	}
 	in := input(factsWith(h), group("a", with(4<<30)))
 	in.Host.Reclaim = policy.Duration(7 * time.Second)
-	in.inPlace()
+	inPlace(&in)
 	dir := cgroup.Dir{Hierarchy: h.ID, Path: "/bulkhead/a"}
 	if _, asked := in.Observed.Dirs[dir]["memory.high"]; h.Version == 2 && !asked {
 		in.Observed.Dirs[dir]["memory.high"] = "max"
 	}
-	in.inUse().current = map[cgroup.Dir]int64{dir: use}
+	inUse(&in).current = map[cgroup.Dir]int64{dir: use}
 	in.Classified = groupsOf(group("a", with(2<<30)))
 	return Make(in), dir
 }
@@ -117,8 +117,8 @@ func TestMemswWaits(t *testing.T) {
 		return group("a", settings("group", "memory.max", n, "memory.swap", policy.Bytes(1<<30)))
 	}
 	in := input(factsWith(v1("memory")), limited(4<<30))
-	in.inPlace()
-	in.inUse().current = map[cgroup.Dir]int64{{Hierarchy: "memory", Path: "/bulkhead/a"}: 1 << 30}
+	inPlace(&in)
+	inUse(&in).current = map[cgroup.Dir]int64{{Hierarchy: "memory", Path: "/bulkhead/a"}: 1 << 30}
 	in.Classified = groupsOf(limited(2 << 30))
 	for _, s := range Make(in).Steps {
 		if s.File == fileMemsw {
@@ -135,7 +135,7 @@ func TestMemswWaits(t *testing.T) {
 func TestReleaseRaisesInTheOppositeOrder(t *testing.T) {
 	in := input(factsWith(v2("memory")), group("a",
 		settings("group", "memory.max", policy.Bytes(2<<30), "memory.high", policy.Bytes(1<<30))))
-	in.inPlace()
+	inPlace(&in)
 	in.Release = []string{layout.RootGroup}
 	var order []string
 	for _, s := range Make(in).Steps {

@@ -83,7 +83,7 @@ func (p *planner) parentsFirst() []*procfs.Process {
 // targets says where a process is to go, by hierarchy; hierarchies that are not named are left alone.
 func (p *planner) targets(proc *procfs.Process) (targets map[string]string, group, why string) {
 	placed, isPlaced := p.placed[proc.ID]
-	inReleased := isPlaced && isReleased(p.in.Released, placed.group)
+	inReleased := isPlaced && p.in.IsReleased(placed.group)
 	if isPlaced && !p.in.NoMoves && !inReleased {
 		if member := p.d.layout.Member(placed.group); len(member) > 0 {
 			targets := p.into(proc, p.d.layout.Place(proc, placed.group), placed.group)
@@ -224,7 +224,7 @@ func (p *planner) scoreMembers() {
 	for i := range p.table {
 		proc := &p.table[i]
 		placed, ok := p.placed[proc.ID]
-		if layout.Gone(proc) || ok && isReleased(p.in.Released, placed.group) {
+		if layout.Gone(proc) || ok && p.in.IsReleased(placed.group) {
 			continue
 		}
 		setting, asked := p.scoreSetting(placed.group)

@@ -9,10 +9,6 @@ import (
 	"bulkhead/internal/plan/layout"
 )
 
-// FavorDynmods is where the kernel's way of moving processes is switched, for all hierarchies: an option of the cgroup2
-// one.
-var FavorDynmods = cgroup.File{Dir: cgroup.Dir{Hierarchy: procfs.UnifiedID, Path: "/"}, Name: cgroup.FavorDynmods}
-
 // sinceFast is the kernel that brought the option, and sinceStays the first one that says it cannot wholly take it back
 // (measured on 6.18: "per threadgroup rwsem mechanism can't be disabled", and moves stay fast).
 var (

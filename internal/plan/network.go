@@ -17,45 +17,8 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// OpNetwork changes a qdisc, class, filter, virtual NIC or BPF program: Step.Net says which.
-const OpNetwork Op = "network"
-
-// Network is what is known of interfaces and of what the kernel can shape there; nil in Input leaves them all alone.
-type Network struct {
-	Has netshape.Capabilities
-	// Devices are the interfaces that groups have limits on, and those that bulkhead governs already.
-	Devices []NetDevice
-	// Slots are the numbers that groups have had so far.
-	Slots map[string]netshape.Slot
-	// Ports are the TCP ports that are known of each group's processes.
-	Ports map[string][]uint16
-	// Sorters and Counters are our programs on the directories of groups.
-	Sorters, Counters []netshape.Program
-	// Strays are the changes that remove virtual NICs whose interface is gone.
-	Strays []netshape.Change
-	// Directories are those of cgroup2 in which programs of ours may be.
-	Directories []string
-	// Was is what the groups of an interface had last, by its name: a release of some of them leaves the others as they
-	// are.
-	Was map[string]netshape.Wanted
-}
-
-// NetDevice is one interface.
-type NetDevice struct {
-	State netshape.State
-	// Link is what it carries, 0 when nobody knows.
-	Link     tc.Rate
-	Governed bool              // has our qdiscs, or had a foreign one replaced
-	Original *netshape.Foreign // what was there before bulkhead
-}
-
 // riskDrop is that of giving an interface another root or ingress qdisc.
 const riskDrop knob.Risk = "drops packets for a moment"
-
-// UsesNetwork says whether any group asks for a limit on an interface.
-func UsesNetwork(groups []classify.Group) bool {
-	return slices.ContainsFunc(groups, func(g classify.Group) bool { return layout.LimitsNetwork(g.Settings) })
-}
 
 // networkSteps plans the interfaces.
 func (p *planner) networkSteps(result *Plan) {
@@ -63,7 +26,7 @@ func (p *planner) networkSteps(result *Plan) {
 	if n == nil {
 		return
 	}
-	groups := inForce(p.in)
+	groups := p.in.InForce()
 	slots, err := slotsOf(p.in)
 	if err != nil {
 		p.refuse(layout.RootGroup, "let groups share a limit by writing it to the group above them", "%v", err)
@@ -181,7 +144,7 @@ func unjoin(err error) []error {
 // slotsOf numbers the groups that have limits on interfaces. One whose interface is gone for now keeps its number.
 func slotsOf(in *Input) (map[string]netshape.Slot, error) {
 	var names []string
-	groups := inForce(in)
+	groups := in.InForce()
 	for _, g := range in.Classified.Groups {
 		_, had := in.Network.Slots[g.Path]
 		if wanted := slices.ContainsFunc(groups, func(o classify.Group) bool { return o.Path == g.Path }); had ||
@@ -291,7 +254,7 @@ func (p *planner) tell(one *netshape.Group) {
 func (p *planner) keptShares(d NetDevice, w netshape.Wanted, slots map[string]netshape.Slot) []netshape.Group {
 	var kept []netshape.Group
 	for _, g := range p.in.Network.Was[w.Device].Groups {
-		if isReleased(p.in.Released, g.Name) && slots[g.Name] == g.Slot {
+		if p.in.IsReleased(g.Name) && slots[g.Name] == g.Slot {
 			kept = append(kept, g)
 		}
 	}

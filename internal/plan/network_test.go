@@ -221,7 +221,7 @@ func TestNetClsStays(t *testing.T) {
 		"no cls_cgroup": network(netshape.HasNetCls)} {
 		i := input(factsWith(v1("cpu"), v1("net_cls")), a)
 		i.Network = network()
-		i.inPlace()
+		inPlace(&i)
 		if held := i.Observed.Dirs[cgroup.Dir{Hierarchy: "net_cls",
 			Path: "/bulkhead/a"}][knob.FileClassID]; held != "2147418144" {
 			t.Fatalf("in force is %q", held)
@@ -236,7 +236,7 @@ func TestNetClsStays(t *testing.T) {
 	// Without the limit it goes.
 	i := input(factsWith(v1("cpu"), v1("cpuacct", "net_cls")), a)
 	i.Network = network()
-	i.inPlace()
+	inPlace(&i)
 	for _, above := range []string{"/", "/bulkhead"} {
 		dir := cgroup.Dir{Hierarchy: "cpuacct,net_cls", Path: above}
 		i.Observed.Dirs[dir] = map[string]string{knob.FileClassID: "0"}

@@ -2,9 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"bulkhead/internal/linux/idset"
@@ -15,9 +12,6 @@ import (
 // migrateSpeed is what is counted with for memory that moves between nodes, bytes a second: an assumption, for how long
 // it takes hangs on the host. The processes wait for it.
 const migrateSpeed = 1 << 30
-
-// FileMems is the file of a cpuset that lists its nodes.
-const FileMems = "cpuset.mems"
 
 // checkNodes says what a change of NUMA nodes does to memory that is there already, and refuses one that somebody has
 // not asked for by name. On cgroup v2 pages on nodes that are taken away move at once, on v1 they stay unless
@@ -61,18 +55,12 @@ func (p *planner) checkNodes() {
 			what += "; they stay there, as cpuset.memory_migrate is 0, and what is new comes from the other nodes"
 		}
 		if p.in.AskNodes {
-			p.refuse(s.Group, "--migrate does it", "memory.numa changes under %s: %s", processes(inside), what)
+			p.refuse(s.Group, "--migrate does it", "memory.numa changes under %s: %s",
+				policy.Counted(inside, "process"), what)
 			continue
 		}
 		p.note(s.Group, policy.KeyMemoryNUMA, "%s", what)
 	}
-}
-
-func processes(n int) string {
-	if n == 1 {
-		return "1 process"
-	}
-	return strconv.Itoa(n) + " processes"
 }
 
 // leaving are the nodes that a directory has now and will not have in the end.
@@ -104,34 +92,4 @@ func (p *planner) membersBelow(group string) (n int) {
 		}
 	}
 	return n
-}
-
-// NodeBytes reads memory.numa_stat: bytes by node. On cgroup v1 they are pages, of the group and those below it
-// ("hierarchical_total=5 N0=3 N1=2"); on v2 bytes by kind ("anon N0=4096 N1=0"), of which anonymous and file pages are
-// all that is somewhere.
-func NodeBytes(text string, version int, pageSize int64) map[int]int64 {
-	nodes := map[int]int64{}
-	for line := range strings.Lines(text) {
-		words := strings.Fields(line)
-		if len(words) < 2 {
-			continue
-		}
-		kind, _, _ := strings.Cut(words[0], "=")
-		unit := int64(1)
-		if version == 1 {
-			unit = pageSize
-		}
-		if !slices.Contains(map[int][]string{1: {"hierarchical_total"}, 2: {"anon", "file"}}[version], kind) {
-			continue
-		}
-		for _, w := range words[1:] {
-			node, count, ok := strings.Cut(strings.TrimPrefix(w, "N"), "=")
-			id, err1 := strconv.Atoi(node)
-			n, err2 := strconv.ParseInt(count, 10, 64)
-			if ok && err1 == nil && err2 == nil {
-				nodes[id] += n * unit
-			}
-		}
-	}
-	return nodes
 }

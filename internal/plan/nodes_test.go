@@ -42,13 +42,13 @@ func TestNodesUnderMemory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := input(factsWith(c.h), group("a", on(0)))
 			if c.member {
-				in.member(proc(100, 1, "mysqld", in.Facts), "a")
+				member(&in, proc(100, 1, "mysqld", in.Facts), "a")
 			}
-			in.inPlace()
+			inPlace(&in)
 			in.Classified.Groups = groupsOf(group("a", on(c.to...))).Groups
-			in.inUse().onNodes = map[string]map[int]int64{"a": c.bytes}
+			inUse(&in).onNodes = map[string]map[int]int64{"a": c.bytes}
 			dir := cgroup.Dir{Hierarchy: c.h.ID, Path: "/bulkhead/a"}
-			in.inUse().migrates = map[cgroup.Dir]bool{dir: c.migrate}
+			inUse(&in).migrates = map[cgroup.Dir]bool{dir: c.migrate}
 			note := ""
 			for _, n := range Make(in).Notes {
 				if n.Key == policy.KeyMemoryNUMA && strings.Contains(n.Text, "node 0") {

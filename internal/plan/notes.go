@@ -98,7 +98,7 @@ func caveats(d *desired, n *layout.Node) []Note {
 	for _, c := range knob.Caveats(d.facts, n.Settings) {
 		note := Note{Group: n.Path, Key: c.Key, Text: c.Text, NotEnforced: c.NotEnforced, Partly: c.Partly}
 		s, ok := n.Settings.Get(c.Key, c.On)
-		if ok && isRoleDefault(s) {
+		if ok && s.FromRole() {
 			note.NotEnforced = false
 			note.Text = "the default of its " + s.From + " is not held: " + c.Text
 			if !c.NotEnforced {
@@ -109,8 +109,6 @@ func caveats(d *desired, n *layout.Node) []Note {
 	}
 	return notes
 }
-
-func isRoleDefault(s policy.Setting) bool { return strings.HasPrefix(s.From, "role ") }
 
 // mergeNotes says once what several groups share, unless a limit is not enforced, or not wholly: that is said to each.
 func mergeNotes(notes []Note) []Note {
@@ -145,9 +143,6 @@ func mergeNotes(notes []Note) []Note {
 	}
 	return merged
 }
-
-// broken says whether a limit is not, or not wholly, what was asked for.
-func (n Note) broken() bool { return n.NotEnforced || n.Partly }
 
 // names gives groups for people; our root group has none of its own.
 func names(groups []string) []string {

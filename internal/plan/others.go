@@ -48,17 +48,10 @@ func noteOthers(p *planner, shares []Share) {
 	if count > 0 {
 		p.note(classify.Others, "", "host.others gathers %s of %s that match no rule, "+
 			"each session in a group of its own: %s",
-			plural(count, "process", "processes"), plural(len(sessions), "session", "sessions"),
+			policy.Counted(count, "process"), policy.Counted(len(sessions), "session"),
 			strings.Join(who, ", "))
 	}
 	weighOthers(p, shares)
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }
 
 // weighOthers holds what all others together can take against each database.

@@ -2,14 +2,11 @@ package plan
 
 import (
 	"fmt"
-	"path"
 	"slices"
-	"strings"
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
-	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
@@ -82,32 +79,4 @@ func disown(have map[string]string, version int) (values []value) {
 		}
 	}
 	return values
-}
-
-// ownerCommands are the chown(1) and chmod(1) that a step comes to; nil for one that is about no owner.
-func ownerCommands(s Step, dir string) []string {
-	file, owned := cgroup.Owned(s.File)
-	if !owned || s.Op != OpWrite {
-		return nil
-	}
-	owner, mode, single := strings.Cut(s.New, " ")
-	if !single || strings.Contains(s.New, ", ") {
-		return []string{"owners and modes of " + path.Join(dir, file) + " as the kernel made them"}
-	}
-	where, but := path.Join(dir, file), ""
-	if s.File == cgroup.OwnedRest {
-		but = " but " + strings.Join(cgroup.MemberFiles(2), " and ")
-		if s.Dir.Hierarchy != procfs.UnifiedID {
-			but = " but " + cgroup.MemberFiles(1)[0]
-		}
-	}
-	lines := []string{"chown " + owner + " " + where + but}
-	if mode != "-" {
-		line := "chmod " + mode + " " + where + but
-		if but != "" {
-			line += ", for each no more than its owner has"
-		}
-		lines = append(lines, line)
-	}
-	return lines
 }

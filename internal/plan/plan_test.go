@@ -17,7 +17,7 @@ import (
 )
 
 // member adds a placement of a process to an input.
-func (in *Input) member(p procfs.Process, group string) {
+func member(in *Input, p procfs.Process, group string) {
 	in.Observed.Processes = append(in.Observed.Processes, p)
 	in.Classified.Placements = append(in.Classified.Placements,
 		classify.Placement{Process: p, Group: group, By: classify.ByRule, Rule: "exe: " + p.Comm})
@@ -42,7 +42,7 @@ func input(f *host.Facts, groups ...classify.Group) Input {
 var nested = policy.HostPart{Root: "bulkhead", Weight: 10000}
 
 // inPlace fills the observation with a host on which everything is as wanted.
-func (in *Input) inPlace() {
+func inPlace(in *Input) {
 	d := newDesired(in)
 	for _, dir := range d.layout.Dirs() {
 		in.Observed.Dirs[dir] = map[string]string{}
@@ -60,15 +60,15 @@ func (in *Input) inPlace() {
 	}
 	for _, ps := range []*[]procfs.Process{&in.Observed.Processes} {
 		for i := range *ps {
-			in.enter(d, &(*ps)[i])
+			enter(in, d, &(*ps)[i])
 		}
 	}
 	for i := range in.Classified.Placements {
-		in.enter(d, &in.Classified.Placements[i].Process)
+		enter(in, d, &in.Classified.Placements[i].Process)
 	}
 }
 
-func (in *Input) enter(d *desired, p *procfs.Process) {
+func enter(in *Input, d *desired, p *procfs.Process) {
 	for _, pl := range in.Classified.Placements {
 		if pl.Process.ID == p.ID {
 			for h, dir := range d.layout.Member(pl.Group) {
@@ -110,9 +110,9 @@ func TestNothingToDo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := input(facts(), group("a", settings("group", "cpu.weight", policy.Weight(10), "memory.max",
 				policy.Bytes(1<<30))), group("a/x", settings("group", "io.read.iops@8:0", policy.IOPS(9))))
-			in.member(proc(10, 1, "mysqld", in.Facts), "a")
-			in.member(proc(11, 10, "backup", in.Facts), "a/x")
-			in.inPlace()
+			member(&in, proc(10, 1, "mysqld", in.Facts), "a")
+			member(&in, proc(11, 10, "backup", in.Facts), "a/x")
+			inPlace(&in)
 			wantSteps(t, Make(in))
 		})
 	}
@@ -132,8 +132,8 @@ func TestOrderOfANewTree(t *testing.T) {
 	f := factsWith(v1("cpu"), v1("cpuset"))
 	in := input(f, group("a", settings("group", "cpu.weight", policy.Weight(10), "cpu.cpus",
 		policy.IDs{Set: idset.New(0)})))
-	in.member(proc(12, 30, "child", f), "a")
-	in.member(proc(30, 1, "parent", f), "a")
+	member(&in, proc(12, 30, "child", f), "a")
+	member(&in, proc(30, 1, "parent", f), "a")
 	wantSteps(t, Make(in),
 		"mkdir cpu:/bulkhead", "mkdir cpu:/bulkhead/a",
 		"mkdir cpuset:/bulkhead", "write cpuset:/bulkhead/cpuset.cpus 0-3", "write cpuset:/bulkhead/cpuset.mems 0-1",
@@ -151,7 +151,7 @@ func TestSwapCPUSets(t *testing.T) {
 		return settings("group", "cpu.cpus", policy.IDs{Set: idset.New(n...)})
 	}
 	in := input(factsWith(v1("cpuset")), group("a", ids(0, 1)), group("b", ids(2, 3)))
-	in.inPlace()
+	inPlace(&in)
 	in.Classified = groupsOf(group("a", ids(2, 3)), group("b", ids(0, 1)))
 	wantSteps(t, Make(in),
 		"write cpuset:/bulkhead/a/cpuset.cpus 0-3", "write cpuset:/bulkhead/b/cpuset.cpus 0-3",
@@ -166,7 +166,7 @@ func TestRaiseAndLower(t *testing.T) {
 			group("a/x", settings("group", "cpu.limit", inner))).Groups
 	}
 	in := input(cpuOnly(), limits(1e6, 5e5)...)
-	in.inPlace()
+	inPlace(&in)
 	in.Classified.Groups = limits(3e6, 2e6)
 	wantSteps(t, Make(in), "write cpu:/bulkhead/a/cpu.cfs_quota_us 300000",
 		"write cpu:/bulkhead/a/x/cpu.cfs_quota_us 200000")
@@ -198,7 +198,7 @@ func TestNoLongerAskedFor(t *testing.T) {
 	f := factsWith(v1("blkio"), v1("cpu"))
 	in := input(f, group("a", settings("group", "cpu.limit", policy.Cores(1e6), "io.read.iops@8:0", policy.IOPS(5),
 		"io.read.iops@8:16", policy.IOPS(6))))
-	in.inPlace()
+	inPlace(&in)
 	in.Classified = groupsOf(group("a", settings("group", "io.read.iops@8:0", policy.IOPS(5))))
 	p := Make(in)
 	wantSteps(t, p,
@@ -214,7 +214,7 @@ func TestNoLongerAskedFor(t *testing.T) {
 func TestIdleResetsWeight(t *testing.T) {
 	in := input(cpuOnly(), group("a", settings("group", "cpu.weight", policy.Weight(500), "cpu.idle",
 		policy.Flag(true))))
-	in.inPlace()
+	inPlace(&in)
 	in.Observed.Dirs[cgroup.Dir{Hierarchy: "cpu", Path: "/bulkhead/a"}]["cpu.shares"] = "3"
 	wantSteps(t, Make(in))
 	in.Classified = groupsOf(group("a", settings("group", "cpu.weight", policy.Weight(500))))
@@ -229,8 +229,8 @@ func TestLeafBecomesInnerAndBack(t *testing.T) {
 	withChild := groupsOf(group("a", settings("group", "tasks", policy.Count(100))),
 		group("a/x", settings("group", "tasks", policy.Count(50))))
 	in := input(f, alone.Groups...)
-	in.member(proc(10, 1, "mysqld", f), "a")
-	in.inPlace()
+	member(&in, proc(10, 1, "mysqld", f), "a")
+	inPlace(&in)
 	placements := in.Classified.Placements
 	in.Classified.Groups = withChild.Groups
 	wantSteps(t, Make(in),
@@ -241,7 +241,7 @@ func TestLeafBecomesInnerAndBack(t *testing.T) {
 	in = input(f, withChild.Groups...)
 	in.Classified.Placements = placements
 	in.Observed.Processes = []procfs.Process{placements[0].Process}
-	in.inPlace()
+	inPlace(&in)
 	in.Classified.Groups = alone.Groups
 	p := Make(in)
 	wantSteps(t, p,
@@ -296,24 +296,24 @@ func TestRefusals(t *testing.T) {
 		}, `there is a group "/bulkhead" in the memory hierarchy that bulkhead did not make`},
 		"systemd": {func(in *Input) { in.Facts.Systemd = true },
 			"systemd owns the cgroup tree of this host, and could not be asked"},
-		"pinned above": {func(in *Input) { in.inUse().pinned = map[cgroup.Dir]int64{dir: 3 << 30} },
+		"pinned above": {func(in *Input) { inUse(in).pinned = map[cgroup.Dir]int64{dir: 3 << 30} },
 			"memory.max 2 GiB is below the 3 GiB in memory:/bulkhead/a that cannot be reclaimed"},
 		"pinned but swap": {func(in *Input) {
-			in.inUse().pinned = map[cgroup.Dir]int64{dir: 3 << 30}
+			inUse(in).pinned = map[cgroup.Dir]int64{dir: 3 << 30}
 			in.Classified = groupsOf(limited(2<<30, 1<<30))
 		}, ""},
 		"more swap than is": {func(in *Input) {
-			in.inUse().pinned = map[cgroup.Dir]int64{dir: 7 << 30}
+			inUse(in).pinned = map[cgroup.Dir]int64{dir: 7 << 30}
 			in.Classified = groupsOf(limited(2<<30, 20<<30))
 		}, "memory.max 2 GiB plus 4 GiB of swap is below the 7 GiB"},
-		"held above": {func(in *Input) { in.hold(3<<30, 0) },
+		"held above": {func(in *Input) { hold(in, 3<<30, 0) },
 			"below the 3 GiB of anonymous and shared memory that the group's processes hold"},
-		"shared held once": {func(in *Input) { in.hold(1<<30, 1<<30); in.hold(1<<30, 1<<30); in.hold(1<<30, 1<<30) },
+		"shared held once": {func(in *Input) { hold(in, 1<<30, 1<<30); hold(in, 1<<30, 1<<30); hold(in, 1<<30, 1<<30) },
 			""},
 		"enough": {func(in *Input) {
-			in.hold(1<<30,
+			hold(in, 1<<30,
 				0)
-			in.inUse().pinned = map[cgroup.Dir]int64{dir: 1 << 30}
+			inUse(in).pinned = map[cgroup.Dir]int64{dir: 1 << 30}
 		}, ""},
 		"reserve too large": {func(in *Input) { in.Host.Reserve.CPU = 4 * policy.One },
 			"host.reserve keeps 4 of the host's 4 cores"},
@@ -341,18 +341,18 @@ func TestRefusals(t *testing.T) {
 }
 
 // hold adds a member of group a that holds memory.
-func (in *Input) hold(bytes, shared int64) {
+func hold(in *Input, bytes, shared int64) {
 	p := proc(100+len(in.Observed.Processes), 1, "mysqld", in.Facts)
-	in.member(p, "a")
-	in.inUse().held[p.ID], in.inUse().heldShared[p.ID] = bytes, shared
+	member(in, p, "a")
+	inUse(in).held[p.ID], inUse(in).heldShared[p.ID] = bytes, shared
 }
 
 // A limit that is in force already is no reason to refuse anything, whatever the group holds.
 func TestLimitInForceIsNotRefused(t *testing.T) {
 	in := input(factsWith(v1("memory")), group("a", settings("group", "memory.max", policy.Bytes(2<<30))))
-	in.hold(5<<30, 0)
-	in.inPlace()
-	in.inUse().pinned = map[cgroup.Dir]int64{{Hierarchy: "memory", Path: "/bulkhead/a"}: 5 << 30}
+	hold(&in, 5<<30, 0)
+	inPlace(&in)
+	inUse(&in).pinned = map[cgroup.Dir]int64{{Hierarchy: "memory", Path: "/bulkhead/a"}: 5 << 30}
 	if p := Make(in); len(p.Refusals)+len(p.Steps) > 0 {
 		t.Errorf("refusals %+v, steps %v", p.Refusals, brief(p))
 	}
@@ -369,18 +369,18 @@ func TestWhoMoves(t *testing.T) {
 		prepare func(*Input)
 		want    []string
 	}{
-		"member": {func(in *Input) { in.member(proc(10, 1, "p", f), "a") },
+		"member": {func(in *Input) { member(in, proc(10, 1, "p", f), "a") },
 			[]string{"move cpu:/bulkhead/a p"}},
-		"member in place": {func(in *Input) { in.member(inside(proc(10, 1, "p", f)), "a") }, nil},
-		"zombie": {func(in *Input) { p := proc(10, 1, "p", f); p.State = 'Z'; in.member(p, "a") },
+		"member in place": {func(in *Input) { member(in, inside(proc(10, 1, "p", f)), "a") }, nil},
+		"zombie": {func(in *Input) { p := proc(10, 1, "p", f); p.State = 'Z'; member(in, p, "a") },
 			nil},
 		"dying with a live thread": {func(in *Input) {
 			p := proc(10, 1, "p", f)
 			p.State, p.Threads = 'Z',
 				2
-			in.member(p, "a")
+			member(in, p, "a")
 		}, []string{"move cpu:/bulkhead/a p"}},
-		"real-time": {func(in *Input) { p := proc(10, 1, "p", f); p.RT = true; in.member(p, "a") }, nil},
+		"real-time": {func(in *Input) { p := proc(10, 1, "p", f); p.RT = true; member(in, p, "a") }, nil},
 		"real-time goes home": {func(in *Input) {
 			p := inside(proc(10, 1, "p", f))
 			p.RT = true
@@ -391,16 +391,16 @@ func TestWhoMoves(t *testing.T) {
 		"protected inside": {func(in *Input) {
 			in.Classified.Skips = []classify.Skip{{Process: inside(proc(10, 1, "sshd", f)), Group: "a"}}
 		}, nil},
-		"no moves": {func(in *Input) { in.NoMoves = true; in.member(proc(10, 1, "p", f), "a") }, nil},
+		"no moves": {func(in *Input) { in.NoMoves = true; member(in, proc(10, 1, "p", f), "a") }, nil},
 		"released": {func(in *Input) {
 			in.Released = map[string]bool{"a": true}
-			in.member(inside(proc(10, 1, "p", f)),
+			member(in, inside(proc(10, 1, "p", f)),
 				"a")
 		}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := input(f, group("a", nil), group("b", nil))
-			in.inPlace()
+			inPlace(&in)
 			test.prepare(&in)
 			wantSteps(t, Make(in), test.want...)
 		})
@@ -409,10 +409,10 @@ func TestWhoMoves(t *testing.T) {
 
 func TestRealtimeNote(t *testing.T) {
 	in := input(cpuOnly(), group("a", nil))
-	in.inPlace()
+	inPlace(&in)
 	p := proc(10, 1, "corosync", in.Facts)
 	p.RT = true
-	in.member(p, "a")
+	member(&in, p, "a")
 	wantNote(t, Make(in), Note{
 		Group: "a", PID: 10,
 		Text: "process 10 (corosync) is not moved: it is real-time, and the kernel lets no such task into a v1 cpu " +
@@ -453,16 +453,16 @@ func TestHomes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := input(cpuOnly(), group("a", nil))
-			in.inPlace()
+			inPlace(&in)
 			p := proc(11, 10, "p", in.Facts)
 			p.Cgroups["cpu"] = "/bulkhead/a"
 			in.Observed.Processes = []procfs.Process{proc(10, 11, "parent", in.Facts),
 				p} // a loop of parents, as pid reuse makes
 			in.Expel = map[procfs.ID]bool{p.ID: true}
 			in.Observed.Homes, in.Observed.Existing = test.homes, test.existing
-			plan := Make(in)
-			if len(plan.Steps) != 1 || plan.Steps[0].Dir.Path != test.want {
-				t.Errorf("steps %v, want a move to %s", brief(plan), test.want)
+			made := Make(in)
+			if len(made.Steps) != 1 || made.Steps[0].Dir.Path != test.want {
+				t.Errorf("steps %v, want a move to %s", brief(made), test.want)
 			}
 		})
 	}
@@ -489,17 +489,17 @@ func TestOOMScore(t *testing.T) {
 			in := input(cpuOnly(), test.group)
 			in.Facts.SysResource = test.privileged
 			p := proc(10, 1, "p", in.Facts)
-			in.member(p, "a")
-			in.inPlace()
+			member(&in, p, "a")
+			inPlace(&in)
 			if test.known {
 				in.Observed.OOMScoreAdj = map[procfs.ID]int{p.ID: test.now}
 			}
 			in.Observed.Originals.OOMScoreAdj = map[procfs.ID]int{p.ID: test.original}
-			plan := Make(in)
-			wantSteps(t, plan, test.want...)
-			if refused := slices.ContainsFunc(plan.Notes,
+			made := Make(in)
+			wantSteps(t, made, test.want...)
+			if refused := slices.ContainsFunc(made.Notes,
 				func(n Note) bool { return n.NotEnforced }); refused != !test.privileged {
-				t.Errorf("notes %+v", plan.Notes)
+				t.Errorf("notes %+v", made.Notes)
 			}
 		})
 	}
@@ -510,18 +510,18 @@ func TestNoMovesKeepsFullDirectories(t *testing.T) {
 	in := input(cpuOnly(), group("a", nil), group("b", nil), group("b/x", nil))
 	p := proc(10, 1, "p", in.Facts)
 	p.Cgroups["cpu"] = "/bulkhead/b/x"
-	in.inPlace()
+	inPlace(&in)
 	in.Observed.Processes = []procfs.Process{p}
 	in.Classified, in.NoMoves = groupsOf(group("a", nil)), true
-	plan := Make(in)
-	wantSteps(t, plan, "rmdir cpu:/bulkhead/b/db")
-	wantNote(t, plan, Note{Group: "b", Text: "cpu:/bulkhead/b is kept: a process or a group sits in it"})
+	made := Make(in)
+	wantSteps(t, made, "rmdir cpu:/bulkhead/b/db")
+	wantNote(t, made, Note{Group: "b", Text: "cpu:/bulkhead/b is kept: a process or a group sits in it"})
 }
 
 // What somebody else made below our root stays, and so does what holds it.
 func TestForeignBelowOurRoot(t *testing.T) {
 	in := input(cpuOnly(), group("a", nil), group("b", nil))
-	in.inPlace()
+	inPlace(&in)
 	theirs := cgroup.Dir{Hierarchy: "cpu", Path: "/bulkhead/b/theirs"}
 	in.Observed.Dirs[theirs] = map[string]string{"cpu.shares": "77"}
 	in.Observed.Foreign = map[cgroup.Dir]bool{theirs: true}
@@ -535,7 +535,7 @@ func TestReleasedGroups(t *testing.T) {
 	in := input(cpuOnly(), group("a", settings("group", "cpu.limit", policy.Cores(1e6))), group("a/x", nil),
 		group("b", nil))
 	in.Released = map[string]bool{"a": true}
-	in.member(proc(10, 1, "p", in.Facts), "a/x")
+	member(&in, proc(10, 1, "p", in.Facts), "a/x")
 	p := Make(in)
 	wantSteps(t, p, "mkdir cpu:/bulkhead", "mkdir cpu:/bulkhead/b", "write cpu:/bulkhead/cpu.shares 102400")
 	wantNote(t, p, Note{Group: "a",
@@ -551,8 +551,8 @@ func TestReleaseOrder(t *testing.T) {
 	in := input(f, group("a", settings("group", "tasks", policy.Count(9), "memory.max", policy.Bytes(1<<30),
 		"cpu.limit", policy.Cores(1e6))),
 		group("a/x", settings("group", "memory.max", policy.Bytes(1<<29))))
-	in.member(proc(10, 1, "p", f), "a")
-	in.inPlace()
+	member(&in, proc(10, 1, "p", f), "a")
+	inPlace(&in)
 	in.Observed.Originals.OOMScoreAdj = map[procfs.ID]int{{PID: 10, Start: 10}: 7}
 	in.Classified = classify.Result{}
 	in.Release = []string{layout.RootGroup}
@@ -579,7 +579,7 @@ func TestReleaseOrder(t *testing.T) {
 // What others made in a released group keeps directories of ours, which is said once.
 func TestReleaseTellsOfForeignGroups(t *testing.T) {
 	in := input(cpuOnly(), group("a", nil), group("a/x", nil))
-	in.inPlace()
+	inPlace(&in)
 	theirs := cgroup.Dir{Hierarchy: "cpu", Path: "/bulkhead/a/x/theirs"}
 	in.Observed.Foreign = map[cgroup.Dir]bool{theirs: true, theirs.Child("deeper"): true}
 	for dir := range in.Observed.Foreign {
@@ -638,8 +638,8 @@ func TestCaveats(t *testing.T) {
 func TestThreadedByHand(t *testing.T) {
 	f := factsWith(v2("pids"))
 	in := input(f, group("a", nil), group("a/x", settings("group", "tasks", policy.Count(50))))
-	in.member(proc(10, 1, "mysqld", f), "a")
-	in.inPlace()
+	member(&in, proc(10, 1, "mysqld", f), "a")
+	inPlace(&in)
 	for _, p := range []*procfs.Process{&in.Observed.Processes[0], &in.Classified.Placements[0].Process} {
 		p.Cgroups = map[string]string{"unified": "/bulkhead/a"}
 	}
@@ -649,8 +649,8 @@ func TestThreadedByHand(t *testing.T) {
 // The freezer is no hierarchy of a plan: who sits in a group of our name there was frozen, and stays.
 func TestFreezerIsLeftAlone(t *testing.T) {
 	in := input(factsWith(v1("cpu"), v1("freezer")), group("a", nil))
-	in.member(proc(10, 1, "mysqld", in.Facts), "a")
-	in.inPlace()
+	member(&in, proc(10, 1, "mysqld", in.Facts), "a")
+	inPlace(&in)
 	in.Classified.Placements[0].Process.Cgroups["freezer"] = "/bulkhead/a"
 	in.Observed.Processes[0].Cgroups["freezer"] = "/bulkhead/a"
 	wantSteps(t, Make(in))
@@ -666,7 +666,7 @@ func TestFreezerIsLeftAlone(t *testing.T) {
 func TestObsoleteChildMakesWay(t *testing.T) {
 	limit := func(c policy.Cores) policy.Settings { return settings("group", "cpu.limit", c) }
 	in := input(cpuOnly(), group("a", limit(3e6)), group("a/x", nil), group("a/x/p", limit(2e6)))
-	in.inPlace()
+	inPlace(&in)
 	in.Classified = groupsOf(group("a", limit(1e6)), group("a/x", nil))
 	wantSteps(t, Make(in),
 		"write cpu:/bulkhead/a/x/p/cpu.cfs_quota_us -1", "write cpu:/bulkhead/a/cpu.cfs_quota_us 100000",

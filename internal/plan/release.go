@@ -17,7 +17,7 @@ import (
 	"bulkhead/internal/terminal"
 )
 
-// MakeRelease plans the emergency exit for the groups of in.Release and everything below them: it works
+// release plans the emergency exit for the groups of in.Release and everything below them: it works
 // from the facts and the observation alone, with a broken policy too. The order:
 //
 //  1. interfaces get back what they had;
@@ -29,7 +29,7 @@ import (
 //     above its root are disabled, and the kernel is switched back to its own way of moving processes.
 //
 // Every step is Optional: one that fails must not keep the others from helping.
-func MakeRelease(in Input) Plan {
+func release(in Input) Plan {
 	in.Classified.Groups = nil // nothing of our tree is wanted
 	r := releaser{planner: newPlanner(&in)}
 	for _, h := range in.Facts.Hierarchies {

@@ -11,6 +11,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
@@ -132,13 +133,12 @@ func (r *renderer) steps() {
 		if counts[op] > 0 {
 			part := fmt.Sprintf("%d %s", counts[op], op)
 			if op == OpMove {
-				part += fmt.Sprintf(" of %d %s", len(moved),
-					map[bool]string{true: "process", false: "processes"}[len(moved) == 1])
+				part += " of " + policy.Counted(len(moved), "process")
 			}
 			parts = append(parts, part)
 		}
 	}
-	r.line("%s: %s; the numbers give the order", count(len(r.plan.Steps), "step"), strings.Join(parts, ", "))
+	r.line("%s: %s; the numbers give the order", policy.Counted(len(r.plan.Steps), "step"), strings.Join(parts, ", "))
 	for _, group := range groups {
 		r.heading(r.groupTitle(group))
 		steps := byGroup[group]
@@ -279,7 +279,7 @@ func (r *renderer) askedCPU(group string) string {
 	for _, key := range []policy.Key{policy.KeyCPUWeight, policy.KeyCPULimit, policy.KeyCPUIdle, policy.KeyCPUCPUs,
 		policy.KeyCPUNUMA} {
 		i := slices.IndexFunc(r.plan.Want, func(w Wanted) bool {
-			return w.Group == group && w.Setting.Key == key && w.Setting.From != fromAbove
+			return w.Group == group && w.Setting.Key == key && w.Setting.From != FromAbove
 		})
 		if i < 0 || key == policy.KeyCPUWeight && idle {
 			continue // idle overrules the weight
@@ -292,7 +292,7 @@ func (r *renderer) askedCPU(group string) string {
 				continue
 			}
 		}
-		if isRoleDefault(s) {
+		if s.FromRole() {
 			text += " from role"
 		}
 		parts = append(parts, text)
@@ -320,4 +320,12 @@ func (r *renderer) columns(table [][]string, right int) {
 		}
 		r.line("%s", line)
 	}
+}
+
+// diskFile says what a file of a disk is called, and where it is.
+func diskFile(s Step, name string) (where string, is bool) {
+	if rest, queue := strings.CutPrefix(s.File, "queue."); queue && s.Dir.Path == "/" {
+		return fmt.Sprintf("%s (%s)", blockdev.QueuePath(s.Key, rest), name), true
+	}
+	return "", false
 }

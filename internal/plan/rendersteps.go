@@ -9,7 +9,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/knob"
-	"bulkhead/internal/policy"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/systemd"
 )
 
@@ -186,19 +186,37 @@ func (r *renderer) about(steps []int) {
 	}
 }
 
-// String says what a write waits for.
-func (w *Reclaim) String() string {
-	if w.Below == 0 {
-		return fmt.Sprintf("waits: %s at most, for the kernel to reclaim what is in use above it; else everything is "+
-			"undone", w.Within)
-	}
-	return fmt.Sprintf("waits: %s at most, until no more than %s are in use; else everything is undone", w.Within,
-		policy.Bytes(w.Below).Human())
-}
-
 // fromRole says whether the value comes from a role's defaults.
 func (r *renderer) fromRole(s Step) bool {
 	return slices.ContainsFunc(r.plan.Want, func(w Wanted) bool {
-		return w.Dir == s.Dir && w.File == s.File && w.Key == s.Key && w.Value == s.New && isRoleDefault(w.Setting)
+		return w.Dir == s.Dir && w.File == s.File && w.Key == s.Key && w.Value == s.New && w.Setting.FromRole()
 	})
+}
+
+// ownerCommands are the chown(1) and chmod(1) that a step comes to; nil for one that is about no owner.
+func ownerCommands(s Step, dir string) []string {
+	file, owned := cgroup.Owned(s.File)
+	if !owned || s.Op != OpWrite {
+		return nil
+	}
+	owner, mode, single := strings.Cut(s.New, " ")
+	if !single || strings.Contains(s.New, ", ") {
+		return []string{"owners and modes of " + path.Join(dir, file) + " as the kernel made them"}
+	}
+	where, but := path.Join(dir, file), ""
+	if s.File == cgroup.OwnedRest {
+		but = " but " + strings.Join(cgroup.MemberFiles(2), " and ")
+		if s.Dir.Hierarchy != procfs.UnifiedID {
+			but = " but " + cgroup.MemberFiles(1)[0]
+		}
+	}
+	lines := []string{"chown " + owner + " " + where + but}
+	if mode != "-" {
+		line := "chmod " + mode + " " + where + but
+		if but != "" {
+			line += ", for each no more than its owner has"
+		}
+		lines = append(lines, line)
+	}
+	return lines
 }

@@ -27,9 +27,9 @@ func TestNoEscapeByExec(t *testing.T) {
 	f := factsWith(v1("cpu"), v1("memory"))
 	two := []any{"cpu.weight", policy.Weight(10), "memory.max", policy.Bytes(1 << 30)}
 	in := input(f, group("bk", settings("group", two...)))
-	in.member(proc(10, 1, "bhbackup", f), "bk")
+	member(&in, proc(10, 1, "bhbackup", f), "bk")
 	in.Observed.Processes = append(in.Observed.Processes, born(11, 10, "gzip", "bk", f), born(12, 1, "orphan", "bk", f))
-	in.inPlace()
+	inPlace(&in)
 	wantSteps(t, Make(in))
 
 	t.Run("the group changes shape", func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestResidents(t *testing.T) {
 		}, []string{"move cpu:/ p", "move memory:/ p", "move cpu:/ child", "move memory:/ child"}},
 		"sent back, but a child is claimed": {at("/bulkhead/a", "/bulkhead/a"), func(in *Input) {
 			in.Expel = map[procfs.ID]bool{{PID: 10, Start: 10}: true}
-			in.member(child, "a")
+			member(in, child, "a")
 		}, []string{"move cpu:/ p", "move memory:/ p"}},
 		"expelled, and claimed by a rule": {at("/bulkhead/a", "/bulkhead/a"), func(in *Input) {
 			in.Expel = map[procfs.ID]bool{{PID: 10, Start: 10}: true}
@@ -114,7 +114,7 @@ func TestResidents(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := input(f, group("a", both), group("b", both), group("b/x", nil))
-			in.inPlace()
+			inPlace(&in)
 			for _, dir := range []cgroup.Dir{{Hierarchy: "cpu", Path: "/bulkhead/old"}, theirs} {
 				if test.p.Cgroups["cpu"] == dir.Path {
 					in.Observed.Dirs[dir] = map[string]string{}
@@ -133,7 +133,7 @@ func TestResidents(t *testing.T) {
 func TestResidentsKeepTheScore(t *testing.T) {
 	in := input(cpuOnly(), group("a", settings("group", "oom_score_adj", policy.Count(500))))
 	p := born(10, 1, "p", "a", in.Facts)
-	in.inPlace()
+	inPlace(&in)
 	in.Observed.Processes = []procfs.Process{p}
 	in.Observed.OOMScoreAdj = map[procfs.ID]int{p.ID: 500}
 	in.Observed.Originals.OOMScoreAdj = map[procfs.ID]int{p.ID: 0}
@@ -145,11 +145,11 @@ func TestResidentsKeepTheScore(t *testing.T) {
 func TestInheritedScoresGoBack(t *testing.T) {
 	scored := group("a", settings("group", "oom_score_adj", policy.Count(500)))
 	in := input(cpuOnly(), scored)
-	in.member(proc(10, 1, "main", in.Facts), "a")
-	in.member(proc(11, 10, "child", in.Facts), "a")
-	in.member(proc(12, 11, "grandchild", in.Facts), "a")
-	in.member(proc(13, 10, "own", in.Facts), "a")
-	in.inPlace()
+	member(&in, proc(10, 1, "main", in.Facts), "a")
+	member(&in, proc(11, 10, "child", in.Facts), "a")
+	member(&in, proc(12, 11, "grandchild", in.Facts), "a")
+	member(&in, proc(13, 10, "own", in.Facts), "a")
+	inPlace(&in)
 	id := func(pid int) procfs.ID { return procfs.ID{PID: pid, Start: uint64(pid)} }
 	in.Observed.OOMScoreAdj = map[procfs.ID]int{id(10): 500, id(11): 500, id(12): 500, id(13): -17}
 	in.Observed.Originals.OOMScoreAdj = map[procfs.ID]int{id(10): 3}
@@ -174,7 +174,7 @@ func TestInheritedScoresGoBack(t *testing.T) {
 func TestReleaseLeavesForeignMembers(t *testing.T) {
 	in := input(factsWith(v1("cpu"), v1("memory")), group("a", settings("group", "memory.max", policy.Bytes(1<<30))))
 	theirs := cgroup.Dir{Hierarchy: "cpu", Path: "/bulkhead/a/theirs"}
-	in.inPlace()
+	inPlace(&in)
 	in.Observed.Dirs[theirs] = map[string]string{}
 	in.Observed.Foreign = map[cgroup.Dir]bool{theirs: true}
 	p := proc(10, 1, "p", in.Facts)

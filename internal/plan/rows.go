@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/idset"
 )
@@ -70,13 +69,4 @@ func idSet(text string) idset.Set {
 		return nil
 	}
 	return set
-}
-
-// atLeast says whether the kernel is this "3.16" or later; "" and an unknown kernel always are.
-func atLeast(kernel host.Version, want string) bool {
-	if want == "" || kernel.Major == 0 {
-		return true
-	}
-	v, err := host.ParseVersion(want)
-	return err != nil || kernel.AtLeast(v.Major, v.Minor)
 }

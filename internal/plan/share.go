@@ -2,7 +2,6 @@ package plan
 
 import (
 	"cmp"
-	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -234,10 +233,10 @@ func rivalsOf(siblings []Sibling, h host.Hierarchy) (rivals []contender, against
 	}
 	var who []string
 	if groups > 0 {
-		who = append(who, count(groups, "other group"))
+		who = append(who, policy.Counted(groups, "other group"))
 	}
 	if tasks > 0 {
-		who = append(who, count(tasks, "competitor")+" directly in the root")
+		who = append(who, policy.Counted(tasks, "competitor")+" directly in the root")
 	}
 	if groups+tasks == 0 {
 		tasks = 1
@@ -250,13 +249,6 @@ func rivalsOf(siblings []Sibling, h host.Hierarchy) (rivals []contender, against
 }
 
 const inf = 1e18 // cores: no cap
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
 
 // sharer walks the groups.
 type sharer struct {

@@ -160,7 +160,7 @@ func (s *splitter) set(n *layout.Node, part, whole int64) {
 	}
 	setting, ok := n.Settings.Get(s.key, s.device)
 	if !ok {
-		setting = policy.Setting{Key: s.key, On: s.device, Dev: s.device, From: fromAbove}
+		setting = policy.Setting{Key: s.key, On: s.device, Dev: s.device, From: FromAbove}
 	}
 	setting.Value, setting.Raw = s.value(part), fmt.Sprintf("its part of %s", s.value(whole))
 	s.settings[n.Path] = s.settings[n.Path].With(setting)

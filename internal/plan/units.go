@@ -41,7 +41,7 @@ func (d *desired) noteUnits(in *Input) {
 				d.whenTogether(n.Path, in, units))})
 		}
 		for _, key := range []policy.Key{policy.KeyMemoryMin, policy.KeyMemoryLow} {
-			if s, ok := n.Settings.Get(key, ""); ok && !isRoleDefault(s) {
+			if s, ok := n.Settings.Get(key, ""); ok && !s.FromRole() {
 				d.notes = append(d.notes, Note{Group: n.Path, Key: key, NotEnforced: true, Text: fmt.Sprintf(
 					"%s protects %s only as far as the slice that it is in is protected: `adopt: next-start` brings "+
 						"it into the group's", key, strings.Join(units, ", "))})
@@ -136,7 +136,7 @@ func (d *desired) whenTogether(group string, in *Input, units []string) string {
 // hasTotal says whether a group asks for a limit that counts over all of its processes.
 func hasTotal(s policy.Settings) bool {
 	return slices.ContainsFunc(s, func(s policy.Setting) bool {
-		return !isRoleDefault(s) && s.Key != policy.KeyOOMScoreAdj && s.Key != policy.KeyMemoryMin &&
+		return !s.FromRole() && s.Key != policy.KeyOOMScoreAdj && s.Key != policy.KeyMemoryMin &&
 			s.Key != policy.KeyMemoryLow
 	})
 }

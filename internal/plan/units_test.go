@@ -50,8 +50,8 @@ func inUnit(pid int, comm, dir string, f *host.Facts) procfs.Process {
 	return p
 }
 
-// asked puts into an input what systemd says of it: the units that are governed, and a process for each keeper.
-func (in *Input) asked(version int) {
+// answers puts into an input what systemd says of it: the units that are governed, and a process for each keeper.
+func answers(in *Input, version int) {
 	in.Systemd = &layout.Systemd{Version: systemd.Version{Number: version},
 		Governed: (layout.Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes)}
 	l := layout.New(in.Facts, layout.Names{Root: in.Host.Root},
@@ -118,7 +118,7 @@ func TestGovern(t *testing.T) {
 				if g == "" {
 					in.Observed.Processes = append(in.Observed.Processes, p)
 				} else {
-					in.member(p, g)
+					member(&in, p, g)
 				}
 			}
 			zombie := inUnit(99, "mysqld", dir, f)
@@ -143,11 +143,11 @@ func TestNothingToDoUnderSystemd(t *testing.T) {
 						"memory.max", policy.Bytes(1<<30), "tasks", policy.Count(9))),
 					group("a/x", settings("group", "io.read.bandwidth@8:0", policy.Rate(1<<20))),
 					group("b", settings("group", "cpu.cpus", policy.IDs{Set: idset.New(1, 2)})))
-				in.member(inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "a")
-				in.member(inUnit(11, "postgres", "/bulkhead.slice/bulkhead-b.slice/postgresql.service", f), "b")
-				in.member(proc(12, 1, "backup", f), "a/x")
-				in.asked(version)
-				in.inPlaceUnderSystemd()
+				member(&in, inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "a")
+				member(&in, inUnit(11, "postgres", "/bulkhead.slice/bulkhead-b.slice/postgresql.service", f), "b")
+				member(&in, proc(12, 1, "backup", f), "a/x")
+				answers(&in, version)
+				inPlaceUnderSystemd(&in)
 				wantSteps(t, Make(in))
 			})
 		}
@@ -155,12 +155,12 @@ func TestNothingToDoUnderSystemd(t *testing.T) {
 }
 
 // inPlaceUnderSystemd is inPlace, with processes that stay in their units left there.
-func (in *Input) inPlaceUnderSystemd() {
+func inPlaceUnderSystemd(in *Input) {
 	at := map[procfs.ID]map[string]string{}
 	for _, p := range in.Observed.Processes {
 		at[p.ID] = maps.Clone(p.Cgroups)
 	}
-	in.inPlace()
+	inPlace(in)
 	l := layout.New(in.Facts, layout.Names{Root: in.Host.Root},
 		layout.NewForest(in.Facts, in.Host, in.Classified.Groups), in.Systemd)
 	settle := func(p *procfs.Process, group string) {
@@ -191,8 +191,8 @@ func TestFirstPlanUnderSystemd(t *testing.T) {
 	f := systemdHosts["unified"]()
 	in := input(f, group("a", settings("group", "memory.max", policy.Bytes(1<<30))))
 	in.Host.Weight = 100
-	in.member(inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "a")
-	in.member(inUnit(11, "backup", "/user.slice/user-0.slice/session-1.scope", f), "a")
+	member(&in, inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "a")
+	member(&in, inUnit(11, "backup", "/user.slice/user-0.slice/session-1.scope", f), "a")
 	in.Observed.Dirs[cgroup.Dir{Hierarchy: "unified",
 		Path: "/system.slice/mariadb.service"}] = map[string]string{"memory.max": "max", "pids.max": "4915"}
 	in.Systemd = &layout.Systemd{Version: systemd.Version{Number: 252},
@@ -245,8 +245,8 @@ func TestFromUnit(t *testing.T) {
 			g := group("a", settings("group", "cpu.limit", policy.Cores(policy.One)))
 			g.FromUnit = test.from
 			in := input(f, g)
-			in.member(inUnit(10, "cron", dir, f), "a")
-			in.member(inUnit(11, "mysqldump", dir, f), "a")
+			member(&in, inUnit(10, "cron", dir, f), "a")
+			member(&in, inUnit(11, "mysqldump", dir, f), "a")
 			in.Observed.Processes = append(in.Observed.Processes, inUnit(5, "other", dir, f))
 			in.Systemd = &layout.Systemd{Version: systemd.Version{Number: 252},
 				Main:     map[string]int{"cron.service": 10},
@@ -274,12 +274,12 @@ func TestFromUnit(t *testing.T) {
 // Adoption is a drop-in, taken away again when it is asked for no more, and kept for a unit that does not run now.
 func TestAdopt(t *testing.T) {
 	f := systemdHosts["unified"]()
-	plan := func(adopt string, running bool, now map[string]string) Plan {
+	planned := func(adopt string, running bool, now map[string]string) Plan {
 		g := group("a", settings("group", "cpu.limit", policy.Cores(policy.One)))
 		g.Adopt = adopt
 		in := input(f, g)
 		if running {
-			in.member(inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "a")
+			member(&in, inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "a")
 		}
 		in.Systemd = &layout.Systemd{Version: systemd.Version{Number: 252}, Adopted: now,
 			Governed: (layout.Names{Root: "bulkhead"}).Govern(in.Classified, in.Observed.Processes)}
@@ -290,11 +290,11 @@ func TestAdopt(t *testing.T) {
 		plan Plan
 		want string // new line of the drop-in; "-" for no step
 	}{
-		"adopted":         {plan(policy.AdoptNextStart, true, nil), "Slice=bulkhead-a.slice"},
-		"adopted already": {plan(policy.AdoptNextStart, true, ours), "-"},
-		"not running now": {plan(policy.AdoptNextStart, false, ours), "-"},
-		"adopted no more": {plan("", true, ours), ""},
-		"never asked":     {plan("", true, nil), "-"},
+		"adopted":         {planned(policy.AdoptNextStart, true, nil), "Slice=bulkhead-a.slice"},
+		"adopted already": {planned(policy.AdoptNextStart, true, ours), "-"},
+		"not running now": {planned(policy.AdoptNextStart, false, ours), "-"},
+		"adopted no more": {planned("", true, ours), ""},
+		"never asked":     {planned("", true, nil), "-"},
 	} {
 		got := "-"
 		for _, s := range test.plan.Steps {
@@ -315,8 +315,8 @@ func TestUnitThatStartsKeepsItsLimits(t *testing.T) {
 	f := systemdHosts["unified"]()
 	in := input(f, group("b", settings("group", "tasks", policy.Count(9))))
 	in.Observed.Processes = append(in.Observed.Processes, inUnit(10, "sh", "/system.slice/"+unit, f))
-	in.asked(252)
-	in.inPlaceUnderSystemd()
+	answers(&in, 252)
+	inPlaceUnderSystemd(&in)
 	in.Systemd.Kept = map[string]layout.Kept{unit: {Group: "mysql3306", Dir: "/system.slice/" + unit,
 		Ours: []string{"MemoryMax"}}}
 	in.Systemd.Adopted = map[string]string{unit: "bulkhead-mysql3306.slice"}
@@ -331,8 +331,8 @@ func TestGroupOfAUnitThatIsRestarted(t *testing.T) {
 	f := systemdHosts["unified"]()
 	in := input(f, group("mysql3306", settings("group", "tasks", policy.Count(9))),
 		group("b", settings("group", "tasks", policy.Count(9))))
-	in.asked(252)
-	in.inPlaceUnderSystemd()
+	answers(&in, 252)
+	inPlaceUnderSystemd(&in)
 	in.Classified.Groups = in.Classified.Groups[1:]
 	in.Systemd.Kept = map[string]layout.Kept{unit: {Group: "mysql3306", Dir: "/system.slice/" + unit,
 		Ours: []string{"TasksMax"}}}
@@ -355,8 +355,8 @@ func TestUnitInItsSliceCarriesTheLimitsToo(t *testing.T) {
 			f := facts()
 			in := input(f, group("a", settings("group", "cpu.limit", policy.Cores(2*policy.One), "memory.max",
 				policy.Bytes(1<<30), "tasks", policy.Count(9))))
-			in.member(inUnit(10, "mysqld", dir, f), "a")
-			in.asked(252)
+			member(&in, inUnit(10, "mysqld", dir, f), "a")
+			answers(&in, 252)
 			written := map[string]bool{}
 			for _, s := range Make(in).Steps {
 				if s.Op == OpWrite && s.Dir.Path == dir && s.Unit == "db.service" {
@@ -381,8 +381,8 @@ func TestUnitInAnAdministratorsSliceIsHeldByThat(t *testing.T) {
 				policy.Bytes(1<<30), "tasks", policy.Count(9)))
 			g.Slice = "scylla-helper.slice"
 			in := input(f, g)
-			in.member(inUnit(10, "agent", dir, f), "h")
-			in.asked(252)
+			member(&in, inUnit(10, "agent", dir, f), "h")
+			answers(&in, 252)
 			slice := 0
 			for _, s := range Make(in).Steps {
 				if s.Op == OpWrite && s.Dir.Path == dir {
@@ -404,8 +404,8 @@ func TestUnitInAnAdministratorsSliceIsHeldByThat(t *testing.T) {
 func TestSliceOfAWaitingUnitStays(t *testing.T) {
 	f := systemdHosts["unified"]()
 	in := input(f, group("b", settings("group", "tasks", policy.Count(9))))
-	in.asked(252)
-	in.inPlaceUnderSystemd()
+	answers(&in, 252)
+	inPlaceUnderSystemd(&in)
 	in.Observed.Dirs[cgroup.Dir{Hierarchy: "unified",
 		Path: "/bulkhead.slice/bulkhead-mysql3306.slice"}] = map[string]string{}
 	in.Systemd.Adopted = map[string]string{"mariadb.service": "bulkhead-mysql3306.slice"}
@@ -416,9 +416,9 @@ func TestSliceOfAWaitingUnitStays(t *testing.T) {
 func TestUnitThatChangesItsGroup(t *testing.T) {
 	f := systemdHosts["unified"]()
 	in := input(f, group("new", settings("group", "tasks", policy.Count(9))))
-	in.member(inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "new")
-	in.asked(252)
-	in.inPlaceUnderSystemd()
+	member(&in, inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "new")
+	answers(&in, 252)
+	inPlaceUnderSystemd(&in)
 	in.Systemd.Kept = map[string]layout.Kept{"mariadb.service": {Group: "old", Dir: "/system.slice/mariadb.service"}}
 	wantSteps(t, Make(in), "keep unified:/system.slice/mariadb.service")
 	in.Systemd.Kept = map[string]layout.Kept{"mariadb.service": {Group: "new", Dir: "/system.slice/mariadb.service"}}
@@ -432,8 +432,8 @@ func TestAnchorOfAnAdoptedUnit(t *testing.T) {
 		g := group("a", settings("group", "cpu.weight", policy.Weight(300)))
 		g.Adopt = policy.AdoptNextStart
 		in := input(f, g)
-		in.member(inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "a")
-		in.asked(252)
+		member(&in, inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "a")
+		answers(&in, 252)
 		got := brief(Make(in))
 		for _, want := range []string{"mkdir unified:/system.slice/system-bulkhead.slice",
 			"write unified:/system.slice/system-bulkhead.slice/cpu.weight 99"} {
@@ -455,9 +455,9 @@ func TestSliceOfAnAdministratorStays(t *testing.T) {
 	g := group("h", settings("group", "tasks", policy.Count(9)))
 	g.Slice = "scylla-helper.slice"
 	in := input(f, g)
-	in.member(proc(10, 1, "backup", f), "h")
-	in.asked(252)
-	in.inPlaceUnderSystemd()
+	member(&in, proc(10, 1, "backup", f), "h")
+	answers(&in, 252)
+	inPlaceUnderSystemd(&in)
 	wantSteps(t, Make(in))
 	const slice = "unified:/scylla.slice/scylla-helper.slice"
 	in.Systemd.Kept = map[string]layout.Kept{"scylla-helper.slice": {Group: "h",
@@ -484,9 +484,9 @@ func TestSliceOfAnAdministratorStays(t *testing.T) {
 func TestSettingsThatAreAskedNoMore(t *testing.T) {
 	f := systemdHosts["unified"]()
 	in := input(f, group("a", settings("group", "memory.max", policy.Bytes(1<<30))))
-	in.member(inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "a")
-	in.asked(252)
-	in.inPlaceUnderSystemd()
+	member(&in, inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "a")
+	answers(&in, 252)
+	inPlaceUnderSystemd(&in)
 	in.Systemd.Kept = map[string]layout.Kept{"mariadb.service": {Group: "a", Dir: "/system.slice/mariadb.service"}}
 	in.Systemd.Set = map[string][]string{"mariadb.service": {"MemoryMax", "TasksMax"}}
 	p := Make(in)
@@ -502,9 +502,9 @@ func TestSettingsThatAreAskedNoMore(t *testing.T) {
 func TestKeeperIsWoken(t *testing.T) {
 	f := systemdHosts["hybrid"]()
 	in := input(f, group("a", settings("group", "memory.max", policy.Bytes(1<<30))))
-	in.member(proc(10, 1, "backup", f), "a")
-	in.asked(252)
-	in.inPlaceUnderSystemd()
+	member(&in, proc(10, 1, "backup", f), "a")
+	answers(&in, 252)
+	inPlaceUnderSystemd(&in)
 	wantSteps(t, Make(in))
 	in.Systemd.Keepers = (layout.Names{Root: "bulkhead"}).Keepers(slices.DeleteFunc(slices.Clone(in.Observed.Processes),
 		func(p procfs.Process) bool { return p.Comm == "sleep" }))
@@ -518,10 +518,10 @@ func TestReleaseUnderSystemd(t *testing.T) {
 	g := group("a", settings("group", "memory.max", policy.Bytes(1<<30)))
 	g.Adopt = policy.AdoptNextStart
 	in := input(f, g)
-	in.member(inUnit(10, "mysqld", "/bulkhead.slice/bulkhead-a.slice/mariadb.service", f), "a")
-	in.member(proc(11, 1, "backup", f), "a")
-	in.asked(252)
-	in.inPlaceUnderSystemd()
+	member(&in, inUnit(10, "mysqld", "/bulkhead.slice/bulkhead-a.slice/mariadb.service", f), "a")
+	member(&in, proc(11, 1, "backup", f), "a")
+	answers(&in, 252)
+	inPlaceUnderSystemd(&in)
 	theirs := cgroup.Dir{Hierarchy: "unified", Path: "/bulkhead.slice/bulkhead-a.slice/mariadb.service"}
 	in.Observed.Dirs[theirs] = map[string]string{"memory.max": "max"}
 	in.Observed.Foreign = map[cgroup.Dir]bool{theirs: true}
@@ -565,8 +565,8 @@ func TestSharesOfUnits(t *testing.T) {
 	at := func(path string) cgroup.Dir { return cgroup.Dir{Hierarchy: "unified", Path: path} }
 	share := func(dir string) Share {
 		in := input(f, group("a", settings("group", "cpu.weight", policy.Weight(300))))
-		in.member(inUnit(10, "mysqld", dir, f), "a")
-		in.asked(252)
+		member(&in, inUnit(10, "mysqld", dir, f), "a")
+		answers(&in, 252)
 		in.Observed.Siblings = []Sibling{{Dir: at("/system.slice"), Weight: 100}, {Dir: at("/user.slice"), Weight: 100}}
 		in.Observed.Beside = map[cgroup.Dir][]Sibling{
 			at("/"): in.Observed.Siblings,
@@ -601,9 +601,9 @@ func TestSharesBesideAGroupThatIsAway(t *testing.T) {
 		in := input(f, group("a", settings("group", "cpu.weight", policy.Weight(300))),
 			group("b", settings("group", "cpu.weight", policy.Weight(100))))
 		in.Host.Weight = 100
-		in.member(inUnit(10, "mysqld", dir, f), "a")
-		in.member(inUnit(11, "backup", "/user.slice/user-0.slice/session-1.scope", f), "b")
-		in.asked(252)
+		member(&in, inUnit(10, "mysqld", dir, f), "a")
+		member(&in, inUnit(11, "backup", "/user.slice/user-0.slice/session-1.scope", f), "b")
+		answers(&in, 252)
 		in.Observed.Siblings = []Sibling{{Dir: cgroup.Dir{Hierarchy: "unified", Path: "/user.slice"}, Weight: 100}}
 		if got := shareOf(t, Make(in), "b"); !near(got.Guaranteed, want, 0.01) {
 			t.Errorf("a in %s: b has %+v, want %v cores", dir, got, want)
@@ -621,8 +621,8 @@ func TestSharesOfAnAdministratorsSlices(t *testing.T) {
 	server.Slice, helper.Slice = "scylla-server.slice", "scylla-helper.slice"
 	in := input(f, server, helper, group("other", settings("group", "cpu.weight", policy.Weight(100))))
 	in.Host.Weight = 100
-	in.member(inUnit(10, "scylla", "/scylla.slice/scylla-server.slice/scylla-server.service", f), "server")
-	in.asked(252)
+	member(&in, inUnit(10, "scylla", "/scylla.slice/scylla-server.slice/scylla-server.service", f), "server")
+	answers(&in, 252)
 	if g := in.Systemd.Governed["/scylla.slice/scylla-server.slice/scylla-server.service"]; !g.Inside {
 		t.Errorf("the server's unit is held by its slice: %+v", g)
 	}
@@ -660,9 +660,9 @@ func TestCommandsOfRun(t *testing.T) {
 			here := func(limits ...any) Input {
 				in := input(f, group("a", settings("group", limits...)),
 					group("b", settings("group", "tasks", policy.Count(5))))
-				in.member(proc(10, 1, "backup", f), "a")
-				in.asked(252)
-				in.inPlaceUnderSystemd()
+				member(&in, proc(10, 1, "backup", f), "a")
+				answers(&in, 252)
+				inPlaceUnderSystemd(&in)
 				in.Observed.Processes = append(in.Observed.Processes, inUnit(11, "report", scope, f),
 					inUnit(12, "child", scope, f))
 				for _, h := range f.Hierarchies {

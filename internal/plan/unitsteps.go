@@ -366,7 +366,7 @@ func (p *planner) awaited(dir cgroup.Dir) bool {
 // isForsaken says whether a unit that bulkhead has set properties of belongs to no group any more. One that does not
 // run, or starts just now, keeps them.
 func (p *planner) isForsaken(unit string, k layout.Kept) bool {
-	if isReleased(p.in.Released, k.Group) {
+	if p.in.IsReleased(k.Group) {
 		return false
 	}
 	if unitname.TypeOf(unit) == "slice" {

@@ -75,6 +75,9 @@ func (s Setting) Equal(o Setting) bool {
 // Even says whether a limit is shared evenly, whatever is used.
 func (s Setting) Even() bool { return s.Split == SplitEven }
 
+// FromRole says whether nobody wrote the setting, and it is a default of the group's role.
+func (s Setting) FromRole() bool { return strings.HasPrefix(s.From, "role ") }
+
 // place is what a setting is for: its device when that is known, else its target as written.
 func (s Setting) place() string { return cmp.Or(s.Dev, s.On) }
 

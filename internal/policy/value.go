@@ -177,3 +177,14 @@ func SameValue(a, b Value) bool {
 	}
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && a.String() == b.String()
 }
+
+// Counted gives a number with its noun: "1 process", "3 processes".
+func Counted(n int, noun string) string {
+	switch {
+	case n == 1:
+		return "1 " + noun
+	case strings.HasSuffix(noun, "s"):
+		return strconv.Itoa(n) + " " + noun + "es"
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}

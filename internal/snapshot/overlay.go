@@ -3,6 +3,7 @@ package snapshot
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -84,7 +85,7 @@ func layOver(groups []classify.Group, o state.Override, f *host.Facts, r resolve
 			return policy.Problems{*p}
 		}
 		for _, s := range settings {
-			s.From = "override " + itoa(o.ID)
+			s.From = "override " + strconv.Itoa(o.ID)
 			groups[i].Settings = groups[i].Settings.With(s)
 		}
 	}

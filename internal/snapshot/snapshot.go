@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -228,5 +227,3 @@ func asProblems(err error) policy.Problems {
 	}
 	return policy.Problems{{Msg: fmt.Sprint(err)}}
 }
-
-func itoa(n int) string { return strconv.Itoa(n) }

@@ -147,7 +147,7 @@ func (v *Snapshot) Limit(group string, s policy.Setting) Limit {
 		return l
 	}
 	v.annotate(&l, group)
-	l.Default = !l.OK && l.File == "" && strings.HasPrefix(s.From, "role ")
+	l.Default = !l.OK && l.File == "" && s.FromRole()
 	return l
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"bulkhead/internal/host"
@@ -68,13 +67,6 @@ const (
 	leastQuota    = time.Millisecond
 )
 
-func plural(n int, word string) string {
-	if n == 1 {
-		return "1 " + word
-	}
-	return fmt.Sprintf("%d %ss", n, word)
-}
-
 // check checks groups against the host, their parents and themselves.
 func (r checks) check(h policy.HostPart, groups []Limits) {
 	allowed := map[string]bounds{"": r.reserveBounds(h)}
@@ -131,7 +123,7 @@ func (r checks) checkHost(ss policy.Settings, group string) {
 				if v >= 10*policy.One && s.Raw == "" && v/100 <= r.cores() {
 					hint = fmt.Sprintf("a bare number is cores; %s percent of one core is written %s%%", v, v)
 				}
-				r.Fail(s.Pos, hint, "%s is above the host's %s", words(s), plural(len(r.facts.CPUs), "CPU"))
+				r.Fail(s.Pos, hint, "%s is above the host's %s", words(s), policy.Counted(len(r.facts.CPUs), "CPU"))
 			}
 		case policy.Bytes:
 			r.checkBytes(s, v)
@@ -231,7 +223,7 @@ func (r checks) checkTogether(ss policy.Settings, group string) {
 	}
 	idle, _ := ss.Get(policy.KeyCPUIdle, "")
 	if weight, ok := ss.Get(policy.KeyCPUWeight, ""); ok && idle.Value == policy.Flag(true) &&
-		!strings.HasPrefix(weight.From, "role ") {
+		!weight.FromRole() {
 		r.void(weight, group,
 			"cpu.weight has no effect beside cpu.idle: an idle group has the least weight there is")
 	}

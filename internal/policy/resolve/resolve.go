@@ -219,7 +219,7 @@ func (r *resolution) void(s policy.Setting, group, format string, args ...any) {
 func (r *resolution) reserve(reserve policy.Reserve) policy.Value {
 	if reserve.CPU >= r.cores() {
 		r.Fail(cmp.Or(reserve.CPUPos, reserve.Pos), "", "host.reserve.cpu %s leaves nothing of the host's %s",
-			reserve.CPU, plural(len(r.facts.CPUs), "CPU"))
+			reserve.CPU, policy.Counted(len(r.facts.CPUs), "CPU"))
 	}
 	memory := reserve.Memory
 	if share, ok := memory.(policy.MemoryPercent); ok {

@@ -39,7 +39,7 @@ func spreadWeights(groups []*policy.Group) {
 		defaults := g.Settings[i]
 		kept := slices.Delete(slices.Clone(g.Settings), i, i+1)
 		for _, of := range asked {
-			if _, has := kept.Get(policy.KeyIOWeight, of.Dev); !has && (of.On != "" || isRoles(defaults)) {
+			if _, has := kept.Get(policy.KeyIOWeight, of.Dev); !has && (of.On != "" || defaults.FromRole()) {
 				one := defaults
 				one.Dev, one.Via, one.On = of.Dev, of.Via, of.On
 				kept = append(kept, one)
@@ -50,12 +50,10 @@ func spreadWeights(groups []*policy.Group) {
 	})
 }
 
-func isRoles(s policy.Setting) bool { return strings.HasPrefix(s.From, "role ") }
-
 // resolveWeight finds the disks that a weight is for, and what holds it there. A role's is left for spreadWeights.
 func (r weights) resolveWeight(s policy.Setting, group string) policy.Settings {
 	switch {
-	case isRoles(s):
+	case s.FromRole():
 		return policy.Settings{s}
 	case s.On == "":
 		return r.weighing(s, group)
