@@ -21,6 +21,7 @@ import (
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
+	"bulkhead/internal/plan/planner"
 	"bulkhead/internal/policy"
 )
 
@@ -33,14 +34,14 @@ type wish struct {
 
 // plan makes the plan from what the model says now to the wish.
 func (wi wish) plan(w *world) plan.Plan {
-	return plan.Make(w.input(wi))
+	return planner.Make(w.input(wi))
 }
 
 // releaseOf makes the plan that gives a host back on which the wish is in force.
 func (wi wish) releaseOf(w *world) plan.Plan {
 	in := w.input(wi)
 	in.Release = []string{layout.RootGroup}
-	p := plan.Make(in)
+	p := planner.Make(in)
 	for i := range p.Steps {
 		p.Steps[i].Optional = false // so that a fault undoes the whole of it
 	}

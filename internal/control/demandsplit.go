@@ -9,6 +9,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/planner"
 )
 
 // splitInterval is the shortest time between two samples of what is read and written, by which limits are split anew.
@@ -33,7 +34,7 @@ func (c *Controller) SplitByDemand(ctx context.Context, now time.Time) (int, err
 	}
 	in := v.input()
 	in.Observed = *c.memory.observed
-	if !plan.SharesByUse(&in) {
+	if !planner.SharesByUse(&in) {
 		c.used = ioSamples{at: now}
 		return 0, nil
 	}
@@ -44,7 +45,7 @@ func (c *Controller) SplitByDemand(ctx context.Context, now time.Time) (int, err
 	}
 	in.Use = c.used.since(before)
 	in.NoMoves = true
-	if len(plan.Shifts(plan.Make(in))) == 0 {
+	if len(plan.Shifts(planner.Make(in))) == 0 {
 		return 0, nil
 	}
 	return c.shift(ctx, v, in.Use)
@@ -73,7 +74,7 @@ func (c *Controller) shift(ctx context.Context, last *View, use map[cgroup.Dir]m
 	_ = c.memory.leaveBarred(v, s) // the look has said why
 	in := v.input()
 	in.Use, in.NoMoves = use, true
-	p := plan.Make(in)
+	p := planner.Make(in)
 	if p.Steps = plan.Shifts(p); len(p.Refusals) > 0 || len(p.Steps) == 0 {
 		return 0, nil
 	}

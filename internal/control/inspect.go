@@ -17,6 +17,7 @@ import (
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/planner"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/verify"
 )
@@ -99,7 +100,7 @@ func (c *Controller) Check(ctx context.Context, sources []policy.Source) (*View,
 	v.Policy.Notes = append(v.Policy.Notes, classify.UnknownNames(v.Policy, v.Rules)...)
 	said := v.Classified
 	said.Notes = nil // they are among the policy's, with their places
-	v.Plan = plan.Make(plan.Input{Facts: v.Facts, Host: v.Policy.Host, Agent: v.Policy.Agent, Former: v.Names.Former,
+	v.Plan = planner.Make(plan.Input{Facts: v.Facts, Host: v.Policy.Host, Agent: v.Policy.Agent, Former: v.Names.Former,
 		Classified: said, Observed: v.Observed})
 	return v, nil
 }

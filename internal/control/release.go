@@ -20,6 +20,7 @@ import (
 	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
+	"bulkhead/internal/plan/planner"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/snapshot"
@@ -317,7 +318,7 @@ func (c *Controller) planRelease(v *View, groups []string, force bool) error {
 		c.Log.Warn("releasing without the network", "err", err)
 		shaped = leftShaped(c.Store, v.Facts.BootID, err)
 	}
-	v.Plan = plan.Make(plan.Input{
+	v.Plan = planner.Make(plan.Input{
 		Facts: v.Facts, Host: v.Policy.Host, Former: v.Names.Former, Classified: v.Classified, Observed: v.Observed,
 		Memory: v.MemoryInUse(), Release: groups, Systemd: v.Systemd, Network: v.Network, Insist: force,
 	})

@@ -15,6 +15,7 @@ import (
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
+	"bulkhead/internal/plan/planner"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/yamlform"
 	"bulkhead/internal/snapshot"
@@ -174,7 +175,7 @@ func (c *Controller) classify(ctx context.Context, l look) (*View, error) {
 }
 
 // plan makes the plan of a view.
-func (v *View) plan() { v.Plan = plan.Make(v.input()) }
+func (v *View) plan() { v.Plan = planner.Make(v.input()) }
 
 // input is what a plan for a view is made from.
 func (v *View) input() plan.Input {

@@ -11,8 +11,8 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// broken says whether a limit is not, or not wholly, what was asked for.
-func (n Note) broken() bool { return n.NotEnforced || n.Partly }
+// Broken says whether a limit is not, or not wholly, what was asked for.
+func (n Note) Broken() bool { return n.NotEnforced || n.Partly }
 
 // Refusal is a reason not to do it without --force (exit 5).
 type Refusal struct {

@@ -42,8 +42,8 @@ func Render(p Plan, o RenderOptions) string {
 		r.steps()
 	}
 	r.notes("void: asked for, and without effect", func(n Note) bool { return n.Void })
-	r.notes("not enforced on this host", Note.broken)
-	r.notes("notes", func(n Note) bool { return !n.Void && !n.broken() })
+	r.notes("not enforced on this host", Note.Broken)
+	r.notes("notes", func(n Note) bool { return !n.Void && !n.Broken() })
 	r.refusals()
 	r.shares()
 	return r.b.String()

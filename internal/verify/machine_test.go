@@ -29,6 +29,7 @@ import (
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
+	"bulkhead/internal/plan/planner"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/policy/resolve"
@@ -109,7 +110,7 @@ func newMachine(t *testing.T, hierarchies []host.Hierarchy, groups string) *mach
 		m.must(m.Tree.Make(d))
 	}
 	in := plan.Input{Facts: f, Host: resolved.Host, Classified: classify.Result{Groups: expanded}}
-	m.Plan = plan.Make(in)
+	m.Plan = planner.Make(in)
 	for _, w := range m.Plan.Want {
 		m.must(m.Tree.Write(cgroup.File{Dir: w.Dir, Name: w.File, Key: w.Key}, w.Value))
 	}

@@ -1,0 +1,97 @@
+package planner
+
+import (
+	"fmt"
+	"time"
+
+	"bulkhead/internal/linux/idset"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
+	"bulkhead/internal/policy"
+)
+
+// migrateSpeed is what is counted with for memory that moves between nodes, bytes a second: an assumption, for how long
+// it takes hangs on the host. The processes wait for it.
+const migrateSpeed = 1 << 30
+
+// checkNodes says what a change of NUMA nodes does to memory that is there already, and refuses one that somebody has
+// not asked for by name. On cgroup v2 pages on nodes that are taken away move at once, on v1 they stay unless
+// cpuset.memory_migrate is 1.
+func (p *planner) checkNodes() {
+	asked := map[string]bool{}
+	for _, s := range p.steps {
+		if s.Op != plan.OpWrite || s.File != plan.FileMems || p.isNew[s.Dir] || asked[s.Group] ||
+			!p.d.layout.Holds(s.Dir) {
+			continue
+		}
+		leaving, inside := p.leaving(s), p.membersBelow(s.Group)
+		if len(leaving) == 0 || inside == 0 {
+			continue
+		}
+		asked[s.Group] = true
+		bytes, known := int64(0), false
+		for node, n := range p.in.Memory.OnNodes(s.Group) {
+			known = true
+			if leaving.Contains(node) {
+				bytes += n
+			}
+		}
+		if known && bytes == 0 {
+			continue
+		}
+		what := "how much memory it has on node " + leaving.String() +
+			" is not known, as it has no directory of the memory controller"
+		if known {
+			what = fmt.Sprintf("%s of it are on node %s", policy.Bytes(bytes).Human(), leaving)
+		}
+		h, _ := p.in.Facts.Hierarchy(s.Dir.Hierarchy)
+		if moves := h.Version == 2 || p.in.Memory.Migrates(s.Dir); moves {
+			took := ""
+			if known {
+				took = fmt.Sprintf(", in about %s at 1 GiB a second,",
+					max(time.Duration(float64(bytes)/migrateSpeed*float64(time.Second)),
+						time.Second).Round(time.Second))
+			}
+			what += "; they move to the other nodes at once" + took + " while its processes wait"
+		} else {
+			what += "; they stay there, as cpuset.memory_migrate is 0, and what is new comes from the other nodes"
+		}
+		if p.in.AskNodes {
+			p.refuse(s.Group, "--migrate does it", "memory.numa changes under %s: %s",
+				policy.Counted(inside, "process"), what)
+			continue
+		}
+		p.note(s.Group, policy.KeyMemoryNUMA, "%s", what)
+	}
+}
+
+// leaving are the nodes that a directory has now and will not have in the end.
+func (p *planner) leaving(s plan.Step) idset.Set {
+	for _, row := range p.d.rows[s.Dir.Hierarchy] {
+		if row.File != plan.FileMems {
+			continue
+		}
+		now := row.Parse(p.o.Dirs[s.Dir][plan.FileMems])
+		if now == "" {
+			now = p.outerSet(s.Dir, row)
+		}
+		end := p.valueOf(s.Dir, row)
+		if end == "" {
+			if end = s.New; end == "" {
+				end = p.outerSet(s.Dir, row)
+			}
+		}
+		return idSet(now).Minus(idSet(end))
+	}
+	return nil
+}
+
+// membersBelow counts the processes of a group and of those inside it.
+func (p *planner) membersBelow(group string) (n int) {
+	for _, pl := range p.placed {
+		if _, inside := layout.Below(group, pl.group); inside || group == layout.RootGroup {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,52 @@
+package planner
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
+)
+
+// What classification has to say is among the notes of the plan: that a helper limits itself as well, say.
+func TestNotesOfClassification(t *testing.T) {
+	in := input(legacyHost(), group("a", nil))
+	in.Classified.Notes = []policy.Note{{Group: "a", Text: "pg_basebackup limits itself"}}
+	if notes := Make(in).Notes; !slices.ContainsFunc(notes,
+		func(n plan.Note) bool {
+			return n.Group == "a" && n.Text == "pg_basebackup limits itself" && !n.NotEnforced
+		}) {
+		t.Errorf("notes %+v", notes)
+	}
+}
+
+// cpuset comes to strangers with a group's: said where they lose something by it, and before it has come.
+func TestAffinityOfStrangers(t *testing.T) {
+	for name, c := range map[string]struct {
+		facts  *host.Facts
+		change func(*plan.Input)
+		said   bool
+	}{
+		"6.1": {unifiedHost(), func(*plan.Input) {}, true},
+		"6.2": {unifiedHost(), func(in *plan.Input) { in.Facts.Kernel.Minor = 2 }, false},
+		"there already": {unifiedHost(), func(in *plan.Input) {
+			in.Observed.Subtree[cgroup.Dir{Hierarchy: "unified", Path: "/"}] = plan.Subtree{Enabled: []string{"cpuset"}}
+		}, false},
+		"cgroup v1":      {legacyHost(), func(*plan.Input) {}, false},
+		"no group's CPU": {unifiedHost(), func(in *plan.Input) { in.Classified.Groups[0].Settings = nil }, false},
+	} {
+		in := input(c.facts, group("a", settings("group", "cpu.cpus", policy.IDs{Set: idset.New(0, 1)})))
+		in.Facts.Kernel = host.Version{Major: 6, Minor: 1}
+		in.Observed.Subtree = map[cgroup.Dir]plan.Subtree{}
+		c.change(&in)
+		said := slices.ContainsFunc(Make(in).Notes,
+			func(n plan.Note) bool { return n.Group == "a" && strings.Contains(n.Text, "taskset") })
+		if said != c.said {
+			t.Errorf("%s: said %v", name, said)
+		}
+	}
+}

@@ -1,0 +1,394 @@
+package planner
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
+	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
+	"bulkhead/internal/systemd/unitname"
+	"bulkhead/internal/terminal"
+)
+
+// release plans the emergency exit for the groups of in.Release and everything below them: it works
+// from the facts and the observation alone, with a broken policy too. The order:
+//
+//  1. interfaces get back what they had;
+//  2. limits of memory and CPU are lifted top-down, then all others;
+//  3. members go home, and then protections and weights go;
+//  4. oom_score_adj goes back to what it was;
+//  5. directories are removed bottom-up, unless somebody else made them or something stays in them;
+//  6. with "" in in.Release, disks get back what weights on them took the place of, controllers that bulkhead enabled
+//     above its root are disabled, and the kernel is switched back to its own way of moving processes.
+//
+// Every step is Optional: one that fails must not keep the others from helping.
+func release(in plan.Input) plan.Plan {
+	in.Classified.Groups = nil // nothing of our tree is wanted
+	r := releaser{planner: newPlanner(&in)}
+	for _, h := range in.Facts.Hierarchies {
+		for _, dir := range r.ours[h.ID] {
+			if top := outermost(dir); r.o.Foreign[top] {
+				if dir == top {
+					r.note(layout.RootGroup, "", "%s is left alone: bulkhead did not make it", top)
+				}
+				continue
+			}
+			if r.covers(r.groupOf(dir)) || r.isIdleAnchor(dir) {
+				r.scope = append(r.scope, dir)
+			}
+		}
+	}
+	r.inScope = make(map[cgroup.Dir]bool, len(r.scope))
+	for _, dir := range r.scope {
+		r.inScope[dir] = true
+	}
+	var result plan.Plan
+	r.network(&result)
+	later := r.lift()
+	r.leaveUnits()
+	r.sendHome()
+	for _, dir := range slices.Backward(r.scope) {
+		r.write(dir, later[dir])
+	}
+	r.giveScoresBack()
+	r.tellForeign()
+	r.removeDirs(slices.DeleteFunc(slices.Clone(r.scope),
+		func(d cgroup.Dir) bool { return r.holdsForeign(d) || r.isTheirs(d) || r.isMute(d) }),
+		func(cgroup.Dir) string { return whyReleased })
+	if r.covers(layout.RootGroup) {
+		r.giveDisksBack(whyReleased)
+	}
+	r.giveControllersBack()
+	r.switchMovesBack()
+	for i := range r.steps {
+		r.steps[i].Optional = true
+	}
+	result.Steps, result.Notes = r.steps, r.notes
+	return result
+}
+
+const whyReleased = "the group is released"
+
+// releaser plans the way back.
+type releaser struct {
+	*planner
+	scope   []cgroup.Dir // parents first
+	inScope map[cgroup.Dir]bool
+}
+
+// outermost is the directory at the top of the hierarchy in which a directory lies, which may be it.
+func outermost(dir cgroup.Dir) cgroup.Dir {
+	name, _, _ := strings.Cut(strings.TrimPrefix(dir.Path, "/"), "/")
+	return cgroup.Dir{Hierarchy: dir.Hierarchy, Path: "/" + name}
+}
+
+// covers says whether the group is one to release, or below one.
+func (r *releaser) covers(group string) bool {
+	for _, g := range r.in.Release {
+		if _, ok := layout.Below(g, group); ok || g == layout.RootGroup {
+			return true
+		}
+	}
+	return false
+}
+
+// isMute says whether a directory is that of a unit which systemd cannot be asked to end: it stays, for a release that
+// can.
+func (r *releaser) isMute(dir cgroup.Dir) bool {
+	return r.in.Systemd != nil && r.in.Systemd.Mute && r.d.layout.Owned[dir.Hierarchy] &&
+		unitname.TypeOf(path.Base(dir.Path)) != ""
+}
+
+// isIdleAnchor says whether a directory is that of a slice which holds controllers beside units, when none of them
+// waits any more to start elsewhere.
+func (r *releaser) isIdleAnchor(dir cgroup.Dir) bool {
+	if r.in.Systemd == nil || !r.d.layout.Owned[dir.Hierarchy] || !r.d.layout.Names.IsAnchor(dir.Path) {
+		return false
+	}
+	for unit, k := range r.in.Systemd.Kept {
+		if r.d.layout.Names.Anchor(k.Dir) == dir.Path && r.in.Systemd.Adopted[unit] != "" && !r.covers(k.Group) {
+			return false
+		}
+	}
+	return true
+}
+
+// holdsForeign says whether a directory is not ours, or holds one that is not.
+func (r *releaser) holdsForeign(dir cgroup.Dir) bool {
+	for other, foreign := range r.o.Foreign {
+		if _, inside := layout.Below(dir.Path, other.Path); foreign && inside && other.Hierarchy == dir.Hierarchy {
+			return true
+		}
+	}
+	return false
+}
+
+// tellForeign names what others made in the released groups, and so keeps directories of ours.
+func (r *releaser) tellForeign() {
+	for _, dir := range r.scope {
+		if !r.o.Foreign[dir] || r.o.Foreign[dir.Parent()] {
+			continue
+		}
+		if unit := r.d.layout.Unit(dir); unit != "" {
+			r.note(r.groupOf(dir), "",
+				"%s runs in the group's slice, which holds it no more; a release after the unit's next start takes "+
+					"the slice away", unit)
+			continue
+		}
+		who := ""
+		if inside := r.inside(dir); len(inside) > 0 {
+			who = fmt.Sprintf(", and process %d (%s) sits in it", inside[0].PID, terminal.Printable(inside[0].Comm))
+			if more := len(inside) - 1; more > 0 {
+				who = fmt.Sprintf(", and process %d (%s) and %d more sit in it", inside[0].PID,
+					terminal.Printable(inside[0].Comm), more)
+			}
+		}
+		r.note(r.groupOf(dir), "",
+			"%s is kept, and with it the directories above it: bulkhead did not make it%s; remove it and release again",
+			dir, who)
+	}
+}
+
+// inside gives the processes in a directory or below it, by pid.
+func (r *releaser) inside(dir cgroup.Dir) []*procfs.Process {
+	var found []*procfs.Process
+	for i := range r.table {
+		if _, in := layout.Below(dir.Path, r.where(&r.table[i], dir.Hierarchy)); in && !layout.Gone(&r.table[i]) {
+			found = append(found, &r.table[i])
+		}
+	}
+	return found
+}
+
+// lift takes away every limit that holds the members back, those that stall or kill first, and gives what
+// else is to be written: protections, weights and budgets, which only go when nobody is inside any more.
+func (r *releaser) lift() (later map[cgroup.Dir][]knob.Change) {
+	urgent := func(row *knob.Row) bool { return row.Controller == "memory" || row.Controller == "cpu" }
+	later = make(map[cgroup.Dir][]knob.Change, len(r.scope))
+	for _, first := range []bool{true, false} {
+		for _, dir := range r.scope {
+			var changes []knob.Change
+			for _, row := range r.d.rows[dir.Hierarchy] {
+				if urgent(row) == first {
+					changes = append(changes, r.lifted(dir, row)...)
+				}
+			}
+			raise, lower := knob.Split(changes)
+			r.write(dir, raise)
+			later[dir] = append(later[dir], lower...)
+		}
+	}
+	return later
+}
+
+func (r *releaser) write(dir cgroup.Dir, changes []knob.Change) {
+	for _, c := range changes {
+		step := r.writeStep(dir, c.Row, c.On, c.From, c.To)
+		step.Reason = "limits of the group are lifted"
+		r.addWrite(step)
+	}
+}
+
+// lifted gives the changes of one row of a directory to what a group without limits has.
+func (r *releaser) lifted(dir cgroup.Dir, row *knob.Row) []knob.Change {
+	if r.o.Foreign[dir] || r.d.layout.Theirs(dir) {
+		return nil
+	}
+	to, ok := r.unlimitedValue(dir, row)
+	if !ok {
+		return nil
+	}
+	var changes []knob.Change
+	for _, on := range r.present(dir, row) {
+		v := value{row: row, file: row.Name(on), on: on}
+		if now := r.now(dir, v); !row.Same(to, now) && !(isWide(row) && now == "") {
+			changes = append(changes, knob.Change{Row: row, On: on, From: now, To: to})
+		}
+	}
+	return changes
+}
+
+// unlimitedValue is what a file of a group without limits holds: the row's default, or what the nearest
+// directory that is not released has.
+func (r *releaser) unlimitedValue(dir cgroup.Dir, row *knob.Row) (string, bool) {
+	if isWide(row) {
+		return r.outerSet(r.top(dir), row), true
+	}
+	if !row.Seed && !row.Inherits {
+		return row.Default, true
+	}
+	dir = r.top(dir).Parent()
+	if text, ok := r.o.Dirs[dir][row.File]; ok {
+		return row.Parse(text), true
+	}
+	h, _ := r.in.Facts.Hierarchy(dir.Hierarchy)
+	if row.Seed && dir.Path == "/" {
+		return rootSet(r.in.Facts, h, row, r.o), true
+	}
+	return "", false
+}
+
+// top is the uppermost directory above dir, or dir itself, that is released.
+func (r *releaser) top(dir cgroup.Dir) cgroup.Dir {
+	for r.inScope[dir.Parent()] {
+		dir = dir.Parent()
+	}
+	return dir
+}
+
+// leaveUnits gives units back what they had: systemd forgets what was set of them, and starts them where it did before.
+func (r *releaser) leaveUnits() {
+	if r.in.Systemd == nil {
+		return
+	}
+	if r.in.Systemd.Mute {
+		r.liftUnits()
+		return
+	}
+	r.revertUnits(func(_ string, k layout.Kept) bool { return r.covers(k.Group) }, whyReleased)
+	units := make([]string, 0, len(r.in.Systemd.Adopted))
+	for unit, slice := range r.in.Systemd.Adopted {
+		group, ours := r.d.layout.Names.GroupOfUnit(slice)
+		if ours && r.covers(group) || !ours && r.covers(layout.RootGroup) {
+			units = append(units, unit)
+		}
+	}
+	slices.Sort(units)
+	for _, unit := range units {
+		slice := r.in.Systemd.Adopted[unit]
+		group, _ := r.d.layout.Names.GroupOfUnit(slice)
+		r.dropIn(unit, group, slice, "", whyReleased)
+	}
+	r.liftUnits()
+}
+
+// liftUnits takes away what was written by file into the directories of units that bulkhead did not make.
+func (r *releaser) liftUnits() {
+	for _, unit := range slices.Sorted(maps.Keys(r.in.Systemd.Kept)) {
+		k := r.in.Systemd.Kept[unit]
+		for _, h := range r.in.Facts.Hierarchies {
+			dir := cgroup.Dir{Hierarchy: h.ID, Path: k.Dir}
+			if _, seen := r.o.Dirs[dir]; !seen || !r.covers(k.Group) || !r.d.layout.Owned[h.ID] {
+				continue
+			}
+			var changes []knob.Change
+			for _, row := range r.d.rows[h.ID] {
+				// memory.oom.group of a service is systemd's own, by OOMPolicy=.
+				if row.File == "memory.oom.group" && unitname.TypeOf(unit) != "slice" || row.Inherits {
+					continue
+				}
+				byProperty := r.byProperty(dir, row)
+				for _, on := range r.present(dir, row) {
+					if byProperty && !(row.PerDevice && r.d.movesDown(on)) {
+						continue
+					}
+					v := value{row: row, file: row.Name(on), on: on}
+					if now := r.now(dir, v); !row.Same(row.Default, now) {
+						changes = append(changes, knob.Change{Row: row, On: on, From: now, To: row.Default})
+					}
+				}
+			}
+			r.write(dir, knob.Sequence(changes))
+		}
+	}
+}
+
+// sendHome moves the members of the released groups home from every directory of ours: what sits
+// in one of their directories in any hierarchy, and what the classification placed in them. Nobody is
+// pulled out of a directory that others made, though it may lie in ours.
+func (r *releaser) sendHome() {
+	for _, proc := range r.parentsFirst() {
+		group, member := r.memberOf(proc)
+		if !member || layout.Gone(proc) {
+			continue
+		}
+		for _, h := range r.in.Facts.Hierarchies {
+			dir := cgroup.Dir{Hierarchy: h.ID, Path: r.where(proc, h.ID)}
+			if owner, ours := r.d.layout.Group(dir); ours && len(r.ours[h.ID]) > 0 && !r.isForeign(dir) &&
+				!r.inUnit(proc, h.ID) {
+				if !r.covers(owner) {
+					owner = group
+				}
+				r.move(proc, h.ID, r.home(proc, h.ID, owner), owner, whyReleased)
+			}
+		}
+	}
+}
+
+// memberOf says whether a process belongs to a released group, and to which.
+func (r *releaser) memberOf(proc *procfs.Process) (group string, member bool) {
+	for _, h := range r.in.Facts.Hierarchies {
+		dir := cgroup.Dir{Hierarchy: h.ID, Path: r.where(proc, h.ID)}
+		if r.inScope[dir] {
+			return r.groupOf(dir), true
+		}
+	}
+	placed, ok := r.placed[proc.ID]
+	return placed.group, ok && r.covers(placed.group)
+}
+
+// giveScoresBack writes the oom_score_adj that the members had.
+func (r *releaser) giveScoresBack() {
+	for i := range r.table {
+		proc := &r.table[i]
+		original, changed := r.originalScore(proc)
+		group, member := r.formerGroup(proc)
+		if !changed || layout.Gone(proc) || !member {
+			continue
+		}
+		now, known := r.o.OOMScoreAdj[proc.ID]
+		if known && now == original {
+			continue
+		}
+		step := plan.Step{Op: plan.OpOOMScore, Group: group, PID: proc.ID, Comm: proc.Comm, New: strconv.Itoa(original),
+			Reason: whyReleased}
+		if known {
+			step.Old, step.Undo = strconv.Itoa(now), strconv.Itoa(now)
+		}
+		r.steps = append(r.steps, step)
+	}
+}
+
+// formerGroup is the released group of a process before it was sent home. A release of everything covers
+// those that have left on their own, too.
+func (r *releaser) formerGroup(proc *procfs.Process) (string, bool) {
+	for _, h := range r.in.Facts.Hierarchies {
+		if dir := (cgroup.Dir{Hierarchy: h.ID, Path: proc.Cgroups[h.ID]}); r.inScope[dir] {
+			return r.groupOf(dir), true
+		}
+	}
+	placed := r.placed[proc.ID]
+	return placed.group, r.covers(layout.RootGroup) || placed.group != "" && r.covers(placed.group)
+}
+
+// giveControllersBack disables, above our root, what bulkhead enabled there.
+func (r *releaser) giveControllersBack() {
+	if !r.covers(layout.RootGroup) {
+		return
+	}
+	var dirs []cgroup.Dir
+	for dir := range r.o.Originals.Subtree {
+		dirs = append(dirs, dir)
+	}
+	slices.SortFunc(dirs, layout.CompareDirs)
+	for _, dir := range slices.Backward(dirs) {
+		var drop []string
+		for _, c := range host.V1Names(r.o.Originals.Subtree[dir]) {
+			if slices.Contains(r.handed(dir), c) {
+				drop = append(drop, c)
+			}
+		}
+		if len(drop) > 0 {
+			r.steps = append(r.steps, r.subtreeStep(dir, nil, drop,
+				"bulkhead enabled "+strings.Join(drop, ", ")+" here"))
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package planner
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
+	"bulkhead/internal/policy"
+)
+
+func TestFill(t *testing.T) {
+	const all = unlimited
+	for _, test := range []struct {
+		budget int64
+		asks   []int64
+		want   []int64
+	}{
+		{100, []int64{all}, []int64{100}},
+		{100, []int64{all, 30}, []int64{70, 30}},
+		{100, []int64{all, 80}, []int64{50, 50}},
+		{100, []int64{all, 10, 80}, []int64{45, 10, 45}},
+		{100, []int64{all, all, all}, []int64{34, 33, 33}},
+		{100, []int64{10, 20}, []int64{10, 20}},
+		{2, []int64{all, 5, 5}, []int64{1, 1, 0}},
+		{0, []int64{all, 5}, []int64{0, 0}},
+		{100, nil, []int64{}},
+	} {
+		if got := fill(test.budget, test.asks); !slices.Equal(got, test.want) {
+			t.Errorf("fill(%d, %v) = %v, want %v", test.budget, test.asks, got, test.want)
+		}
+	}
+}
+
+// The sum is the budget or all that is asked; nobody gets more than it asks; who gets less than it asks has no
+// less than any other, but for the odd unit.
+func TestFillIsFair(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		budget := rapid.Int64Range(0, 1<<40).Draw(t, "budget")
+		asks := rapid.SliceOfN(rapid.OneOf(rapid.Int64Range(0, 1<<40), rapid.Just(unlimited)), 1, 8).Draw(t, "asks")
+		parts := fill(budget, asks)
+		var sum, asked int64
+		for i, part := range parts {
+			sum += part
+			if asked += asks[i]; asked < 0 || asks[i] == unlimited {
+				asked = unlimited / 2
+			}
+			if part < 0 || part > asks[i] {
+				t.Fatalf("part %d is %d of %d asked", i, part, asks[i])
+			}
+			if part < asks[i] && part+1 < slices.Max(parts) {
+				t.Fatalf("part %d gets %d, another %d", i, part, slices.Max(parts))
+			}
+		}
+		if sum != min(budget, asked) {
+			t.Fatalf("the parts %v add up to %d of %d", parts, sum, budget)
+		}
+	})
+}
+
+// A budget on a flat hierarchy is split between the directories that hold processes.
+func TestFlatBudget(t *testing.T) {
+	rate := func(mb int) policy.Settings {
+		return settings("group", "io.read.bandwidth@8:0", policy.Rate(mb*1e6))
+	}
+	f := factsWith(v1("blkio"), v1("cpu"))
+	in := input(f, group("a", rate(100)), group("a/x", rate(30)),
+		group("a/y", settings("group", "io.write.iops@8:0", policy.IOPS(7))),
+		group("a/y/p", rate(50)), group("a/z", nil), group("b", rate(5)))
+	p := Make(in)
+	got := map[string]string{}
+	for _, w := range p.Want {
+		if strings.HasSuffix(w.File, "read_bps_device") {
+			got[w.Dir.Path] = w.Value
+		}
+	}
+	// a: 100 = own 35, where a/z sits too, + x 30 + y 35; y: 35 = own 17.5 + p 17.5, for p asks for more.
+	for path, want := range map[string]string{
+		"/bulkhead/a": "35000000", "/bulkhead/a/x": "30000000", "/bulkhead/a/y": "17500000",
+		"/bulkhead/a/y/p": "17500000", "/bulkhead/b": "5000000",
+	} {
+		if got[path] != want {
+			t.Errorf("%s may read %s B/s, want %s", path, got[path], want)
+		}
+	}
+	wantNote(t, p, plan.Note{Group: "a", Key: "io.read.bandwidth",
+		Text: "io.read.bandwidth 100MB/s on 8:0 does not reach the groups below it in the blkio hierarchy and is " +
+			"split by use, at present: own processes 35MB/s + x 30MB/s + y 35MB/s"})
+	wantNote(t, p, plan.Note{Group: "a/y", Key: "io.read.bandwidth",
+		Text: "io.read.bandwidth 35MB/s on 8:0 does not reach the groups below it in the blkio hierarchy and is " +
+			"split by use, at present: own processes 17.5MB/s + p 17.5MB/s of 50MB/s asked"})
+
+	in.Facts = unifiedHost()
+	for _, w := range Make(in).Want {
+		if w.File == "io.max" && w.Dir.Path == "/bulkhead/a" && !strings.HasPrefix(w.Value, "rbps=100000000 ") {
+			t.Errorf("on v2, where io.max descends, a gets %q", w.Value)
+		}
+	}
+}
+
+// Below our root the parts of a flat budget never add up to more than the limit above them.
+func TestFlatBudgetNeverExceeded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := drawWish(t, 0, "A")
+		in := plan.Input{Facts: legacyHost(), Host: w.host}
+		in.Classified.Groups = w.groups
+		sums, limits := map[string]int64{}, map[string]int64{}
+		const key, device = policy.KeyIOReadBandwidth, "8:16"
+		for _, g := range w.groups {
+			if s, ok := g.Settings.Get(key, device); ok {
+				limits[g.Path] = int64(s.Value.(policy.Rate))
+			}
+		}
+		for _, want := range Make(in).Want {
+			if want.Setting.Key == key && want.Key == device {
+				for g := want.Group; g != layout.RootGroup; g = layout.ParentGroup(g) {
+					sums[g] += number(want.Value)
+				}
+			}
+		}
+		for g, limit := range limits {
+			if sums[g] > limit || sums[g] == 0 {
+				t.Fatalf("%s may read %d B/s, its directories %d", g, limit, sums[g])
+			}
+		}
+	})
+}
