@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"math"
+	"os"
 	"slices"
 
 	"bulkhead/internal/bench/database"
@@ -132,9 +133,15 @@ func (f *fitted) leaveOut() {
 	}
 }
 
-// large says what the machine is too small for.
+// large says what the machine is too small for, or not apart enough.
 func (f *fitted) large() error {
 	n := f.scenario.Needs
+	if n.Apart && os.Getpid() != 1 {
+		return &process.RequirementError{Reason: "its policy governs every process it sees, those of others too",
+			Hint: "run it where it sees its own alone: " +
+				"`unshare --pid --fork --mount-proc --kill-child bulkhead bench …`",
+			Reach: process.ThisScenario}
+	}
 	short := func(what string, have, want int, unit, hint string) error {
 		if have >= want {
 			return nil

@@ -23,8 +23,9 @@ type governor struct {
 	killed    map[string]int64         // OOM kills of the groups that there are, before the next arm
 }
 
-// govern makes the arm's policy or its peer's groups be in force, and nothing else.
+// govern makes the arm's policy or its peer's groups be in force, its agent run, and nothing else.
 func (g *governor) govern(ctx context.Context, arm scenario.Arm) error {
+	g.system.stopAgent()
 	if g.peer.governs() {
 		g.killed = nil
 		if err := g.peer.release(ctx); err != nil {
@@ -38,7 +39,10 @@ func (g *governor) govern(ctx context.Context, arm scenario.Arm) error {
 		fill := func(t scenario.Template) (string, error) { return t.Fill(g.texts(), g.value) }
 		return g.peer.apply(ctx, g.scenario.Peers[arm.Peer], fill, g.databases())
 	}
-	return g.apply(ctx, arm.Policy)
+	if err := g.apply(ctx, arm.Policy); err != nil || !arm.Agent {
+		return err
+	}
+	return g.system.startAgent(ctx)
 }
 
 // apply makes a policy be in force; "" and "none" release what is.

@@ -68,6 +68,7 @@ func TestLarge(t *testing.T) {
 		"CPUs":   {func(_ *machine, n *scenario.Needs) { n.CPUs = 8 }, "needs 8 CPUs, and there are 4"},
 		"NUMA":   {func(_ *machine, n *scenario.Needs) { n.NUMA = 2 }, "needs 2 NUMA nodes"},
 		"memory": {func(m *machine, _ *scenario.Needs) { m.available = 100 << 20 }, "needs 128 MiB of memory"},
+		"apart":  {func(_ *machine, n *scenario.Needs) { n.Apart = true }, "those of others too"},
 		"disk":   {func(m *machine, _ *scenario.Needs) { m.free = 1 << 20 }, "needs 1024 MiB free"},
 	} {
 		m, s := enough, demoScenario(t)

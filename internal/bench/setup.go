@@ -219,7 +219,7 @@ func (r *run) makeLoads(ctx context.Context) error {
 			return err
 		}
 		r.drivers = append(r.drivers, d)
-		if scenario.OnWire(l.Program) {
+		if d.Loader.Native != nil || scenario.OnWire(l.Program) {
 			continue // there is nothing to warm up
 		}
 		r.progress.Phase("warming up " + l.Name)

@@ -23,6 +23,7 @@ type systemUnderTest struct {
 	supervisor *process.Supervisor
 	// unreleased: groups were applied and could not be released yet.
 	unreleased bool
+	agent      *process.Child // nil: none runs
 }
 
 func newSystemUnderTest(binary, dir string, n *process.Supervisor) *systemUnderTest {
@@ -76,12 +77,39 @@ func (p *systemUnderTest) apply(ctx context.Context) error {
 	return err
 }
 
-// releaseAll gives the host back. Without anything applied it does nothing.
+// startAgent starts an agent beside the policy in force, and waits until it serves.
+func (p *systemUnderTest) startAgent(ctx context.Context) (err error) {
+	var said bytes.Buffer
+	if p.agent, err = p.supervisor.Start(process.Spec{Args: p.command("agent"), Stderr: &said}); err != nil {
+		return err
+	}
+	for range 100 {
+		if _, err := os.Stat(p.socket); err == nil {
+			return nil
+		}
+		process.Sleep(ctx, 50*time.Millisecond)
+	}
+	p.stopAgent()
+	return fmt.Errorf("start the agent: it serves nobody after 5 s\n%s", process.LastLines(said.String(), 5))
+}
+
+// stopAgent ends the agent, if one runs; limits stay in force.
+func (p *systemUnderTest) stopAgent() {
+	if p.agent != nil {
+		p.agent.Stop(agentEnds)
+		p.agent = nil
+	}
+}
+
+// agentEnds is how long an agent may take to end.
+const agentEnds = 10 * time.Second
+
+// releaseAll gives the host back and ends the agent. Without anything applied it does nothing.
 func (p *systemUnderTest) releaseAll(ctx context.Context) error {
-	if _, err := os.Stat(p.state); err != nil && !p.unreleased {
+	p.stopAgent()
+	if !p.unreleased {
 		return nil
 	}
-	p.unreleased = true
 	if _, err := p.do(ctx, "release", "--all", "--reason", "end of the proof"); err != nil {
 		return err
 	}

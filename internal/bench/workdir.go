@@ -144,10 +144,10 @@ func sweepOne(ctx context.Context, dir, binary string, n *process.Supervisor) (e
 		defer func() { err = errors.Join(err, n.Close()) }()
 	}
 	p := newSystemUnderTest(binary, dir, n)
-	if _, err := os.Stat(p.state); err == nil {
-		if err := p.releaseAll(ctx); err != nil {
-			return err
-		}
+	_, err = os.Stat(p.state)
+	p.unreleased = err == nil
+	if err := p.releaseAll(ctx); err != nil {
+		return err
 	}
 	swap := process.Programs{}
 	if swap.AddIfThere("swapon") && swap.AddIfThere("swapoff") {

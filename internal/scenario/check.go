@@ -300,7 +300,7 @@ func (r *reader) loads(i yamlform.Item) {
 // engineOf says which engines a load program speaks to; none needs no database.
 var engineOf = map[string][]string{
 	"sysbench": {"mariadb", "postgresql"}, "pgbench": {"postgresql"}, "redis-benchmark": {"redis"}, "fio": nil,
-	"iperf3": nil, "heartbeat": nil,
+	"iperf3": nil, "heartbeat": nil, "sleeper": nil, "login": nil,
 }
 
 // Programs names the programs that can be a load.

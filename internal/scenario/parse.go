@@ -280,6 +280,7 @@ func (r *reader) needs() yamlform.Form[Needs] {
 		texts(r, "packages", "", func(n *Needs) *[]string { return &n.Packages }),
 		texts(r, "programs", "", func(n *Needs) *[]string { return &n.Programs }),
 		flag("swap", func(n *Needs) *bool { return &n.Swap }),
+		flag("apart", func(n *Needs) *bool { return &n.Apart }),
 	}}
 }
 
@@ -344,6 +345,8 @@ func (r *reader) arm() yamlform.Form[Arm] {
 		text("text", func(a *Arm) *string { return &a.Text }),
 		texts(r, "with", "neighbour", func(a *Arm) *[]string { return &a.With }),
 		texts(r, "loads", "load", func(a *Arm) *[]string { return &a.Loads }),
+		texts(r, "outside", "load", func(a *Arm) *[]string { return &a.Outside }),
+		flag("agent", func(a *Arm) *bool { return &a.Agent }),
 		refers(r, "policy", "policy", func(a *Arm) *string { return &a.Policy }),
 		refers(r, "peer", "peer", func(a *Arm) *string { return &a.Peer }),
 		listed("phases", phase, func(a *Arm, p Phase) { a.Phases = append(a.Phases, p) }),

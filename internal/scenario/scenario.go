@@ -56,6 +56,7 @@ type Needs struct {
 	Packages []string   // Debian packages beyond those of the programs that are named
 	Programs []string   // programs that those packages bring
 	Swap     bool       // that the machine has swap of its own
+	Apart    bool       // that the run is in a PID namespace of its own: its policy governs whatever it sees
 }
 
 // Database is a throw-away server, or one that exists.
@@ -111,10 +112,14 @@ type Neighbour struct {
 
 // Arm is one arrangement that is measured.
 type Arm struct {
-	Name   string
-	Text   string
-	With   []string // neighbours
-	Loads  []string // nil is all
+	Name  string
+	Text  string
+	With  []string // neighbours
+	Loads []string // nil is all
+	// Outside names the loads that run outside of their group, as a client on another host or of another user does.
+	Outside []string
+	// Agent: an agent runs beside the policy, for what starts later and is not started inside its group.
+	Agent  bool
 	Policy string
 	Peer   string
 	Phases []Phase
@@ -230,18 +235,16 @@ func (s *Scenario) GroupsOf(a Arm) []string {
 	return names
 }
 
-// LoadsOf are the loads of an arm.
-func (s *Scenario) LoadsOf(a Arm) []Load {
-	if a.Loads == nil {
-		return s.Loads
-	}
-	var loads []Load
+// LoadsOf are the loads of an arm, those outside of their group without it.
+func (s *Scenario) LoadsOf(a Arm) (loads []Load) {
 	for _, l := range s.Loads {
-		for _, name := range a.Loads {
-			if l.Name == name {
-				loads = append(loads, l)
-			}
+		if a.Loads != nil && !slices.Contains(a.Loads, l.Name) {
+			continue
 		}
+		if slices.Contains(a.Outside, l.Name) {
+			l.Group = ""
+		}
+		loads = append(loads, l)
 	}
 	return loads
 }

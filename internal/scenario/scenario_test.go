@@ -157,6 +157,18 @@ func TestLibrary(t *testing.T) {
 	}
 }
 
+// The loads of an arm are those that it names, outside of their groups where it says so.
+func TestLoadsOf(t *testing.T) {
+	s := &Scenario{Loads: []Load{{Name: "a", Group: "g"}, {Name: "b", Group: "g"}, {Name: "c"}}}
+	got := s.LoadsOf(Arm{Loads: []string{"a", "b"}, Outside: []string{"b"}})
+	if len(got) != 2 || got[0].Group != "g" || got[1].Group != "" || s.Loads[1].Group != "g" {
+		t.Errorf("loads %v of %v", got, s.Loads)
+	}
+	if all := s.LoadsOf(Arm{}); len(all) != 3 {
+		t.Errorf("without names %v", all)
+	}
+}
+
 const small = `version: 1
 name: small
 title: a small one

@@ -8,8 +8,6 @@ import (
 	"net"
 	"strconv"
 	"time"
-
-	"bulkhead/internal/proof"
 )
 
 // beat is how often a control connection asks for a sign of life; answerTime is how long the last beats may take to
@@ -78,37 +76,14 @@ func beats(conn net.Conn, length time.Duration, live func(float64)) (o Outcome, 
 		}
 		err = errors.Join(err, <-sent)
 	}()
-	t := tally{}
-	answer := make([]byte, 1)
-	var second struct {
-		beats int
-		sum   float64
-	}
-	// A second in which nothing came back has no beats.
-	end := func(at, span float64) {
-		s := proof.Second{At: at, TPS: float64(second.beats) / span,
-			Latency: proof.Figure(second.sum / float64(second.beats))}
-		o.Seconds = append(o.Seconds, s)
-		second.beats, second.sum = 0, 0
-		live(s.TPS)
-	}
+	answer, all := make([]byte, 1), newSeries(began, live)
 	for i := range number {
 		if _, err := io.ReadFull(conn, answer); err != nil {
 			return o, fmt.Errorf("wait for beat %d of the control connection: %w", i, err)
 		}
-		ms := float64(time.Since(due(i))) / float64(time.Millisecond)
-		t.add(ms, 1)
-		for at := time.Since(began); at >= time.Duration(len(o.Seconds)+1)*time.Second; {
-			end(float64(len(o.Seconds)+1), 1)
-		}
-		second.beats, second.sum = second.beats+1, second.sum+ms
+		all.add(time.Since(due(i)))
 	}
-	// What came in a small part of a second says nothing of a second.
-	if at := time.Since(began).Seconds(); at-float64(len(o.Seconds)) >= 0.5 || len(o.Seconds) == 0 {
-		end(at, at-float64(len(o.Seconds))+beat.Seconds()) // each beat stands for the time to the next
-	}
-	o.Transactions, o.elapsed, o.Histogram = int64(number), time.Since(began), t.buckets()
-	return o, nil
+	return all.outcome(beat), nil
 }
 
 // sendBeats sends each beat when it is due, whether the ones before it came back or not.

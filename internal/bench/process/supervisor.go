@@ -52,6 +52,7 @@ type Spec struct {
 	Session bool
 	// deathSignal is what the kernel sends should we be killed; SIGKILL when it is 0.
 	DeathSignal syscall.Signal
+	Stdin       io.Reader // nil is empty
 	Stdout      io.Writer // nil drops it
 	Stderr      io.Writer // nil drops it
 }
@@ -119,7 +120,7 @@ func (n *Supervisor) OnThread(f func()) {
 // Start runs a program. It is killed by close at the latest.
 func (n *Supervisor) Start(s Spec) (*Child, error) {
 	cmd := exec.Command(s.Args[0], s.Args[1:]...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = s.Dir, s.Stdout, s.Stderr
+	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = s.Dir, s.Stdin, s.Stdout, s.Stderr
 	cmd.Env = append(os.Environ(), s.Env...)
 	if n.Mark != "" {
 		cmd.Env = append(cmd.Env, markName+"="+n.Mark)
@@ -223,8 +224,8 @@ func (c *Child) Kill() {
 	<-c.Done
 }
 
-// stop asks the program to end and kills it when it has not within the grace.
-func (c *Child) stop(grace time.Duration) {
+// Stop asks the program to end and kills it when it has not within the grace.
+func (c *Child) Stop(grace time.Duration) {
 	c.Signal(syscall.SIGTERM)
 	select {
 	case <-c.Done:

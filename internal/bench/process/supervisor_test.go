@@ -95,7 +95,7 @@ func TestChildStop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	polite.stop(5 * time.Second)
+	polite.Stop(5 * time.Second)
 	if polite.Killed() {
 		t.Error("a program that ends when asked was killed")
 	}
@@ -105,7 +105,7 @@ func TestChildStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(100 * time.Millisecond) // until the trap is set
-	deaf.stop(100 * time.Millisecond)
+	deaf.Stop(100 * time.Millisecond)
 	if !deaf.Killed() {
 		t.Error("a program that does not end when asked was not killed")
 	}
