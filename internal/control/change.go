@@ -93,7 +93,7 @@ func (c *Controller) run(ctx context.Context, v *View, r api.Request, revision i
 	defer closeDoor(runner)
 	result, err := runner.Run(ctx, v.Plan, apply.Options{
 		Verb: r.Verb, What: r.What(), By: r.By, Reason: r.Reason, Revision: revision, Force: r.Force,
-		Unrecorded: onlyMoves(v.Plan) && r.By == "agent", Docs: reply.docs,
+		Unrecorded: onlyMoves(v.Plan) && r.By == "agent" && r.Reason == "", Docs: reply.docs,
 	})
 	reply.Skipped, reply.Notes, reply.leftOut = result.Skipped, result.Notes, result.LeftOut
 	reply.ran = result.Txn != 0

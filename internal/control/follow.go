@@ -189,7 +189,8 @@ func (c *Controller) place(ctx context.Context, v *View, s *state.Documents) (do
 		return done, true, nil
 	}
 	done = puts(w.Plan, c.memory.members)
-	err = c.run(ctx, w, api.Request{Verb: "look", By: "agent"}, s.Applied.Revision, &outcome{})
+	r := api.Request{Verb: "look", By: "agent", Reason: broughtBack(w.Plan, c.memory.members)}
+	err = c.run(ctx, w, r, s.Applied.Revision, &outcome{})
 	switch {
 	case errors.Is(err, context.Canceled):
 		err = nil

@@ -134,11 +134,15 @@ func (c *Controller) lookAt(
 // none.
 func (m *memory) inherited(v *View, moved []int) (count int) {
 	before := m.members
-	m.members = make(map[procfs.ID]struct{}, len(v.Classified.Placements))
+	m.members = make(map[procfs.ID]string, len(v.Classified.Placements))
 	for _, p := range v.Classified.Placements {
-		m.members[p.Process.ID] = struct{}{}
+		placed := v.Layout.Placed(&p.Process, p.Group)
+		m.members[p.Process.ID] = ""
+		if placed || slices.Contains(moved, p.Process.PID) {
+			m.members[p.Process.ID] = p.Group
+		}
 		if _, known := before[p.Process.ID]; !known && before != nil && !slices.Contains(moved, p.Process.PID) &&
-			v.Layout.Placed(&p.Process, p.Group) {
+			placed {
 			count++
 		}
 	}
@@ -227,25 +231,28 @@ func (c *Controller) settle(ctx context.Context, v *View, s *state.Documents, re
 // carryOut does what a look found to do, and has the history say which windows opened or closed with it.
 func (c *Controller) carryOut(ctx context.Context, v *View, s *state.Documents, reply *outcome) (done LookResult,
 	err error) {
-	r := api.Request{Verb: "look", By: "agent"}
+	r, right := agentsRequest(v.Plan, c.due.over)
 	open := namesOf(v.Open)
-	if r.Reason = switches(s.Windows, open); r.Reason != "" {
-		r.Verb = scheduleVerb
+	switched := switches(s.Windows, open)
+	if switched != "" {
+		r = api.Request{Verb: scheduleVerb, By: r.By, Reason: switched}
+	} else if r.Reason == "" {
+		r.Reason = broughtBack(v.Plan, c.memory.members)
 	}
 	if len(v.Plan.Steps) > 0 {
-		done = puts(v.Plan, c.memory.members)
+		done = puts(right, c.memory.members)
 		run := func() error { return c.runOthers(ctx, v, r, s.Applied.Revision, reply) }
 		var guarded bool
 		if guarded, err = c.openGuarded(ctx, v, s, r, reply, run); !guarded && err == nil {
 			err = run()
 		}
-		c.tell(v.Plan, err, time.Now())
+		c.tell(right, err, time.Now())
 	}
 	if err == nil {
 		c.memory.settleLook(v, reply.leftOut)
 		c.retainDue(v)
 	}
-	if err == nil && r.Reason != "" {
+	if err == nil && switched != "" {
 		err = errors.Join(c.closeGuarded(s.Windows, open), c.tellWindows(r, reply, s.Applied.Revision, open))
 	}
 	if slices.ContainsFunc(v.Plan.Steps, changesDirectories) {
@@ -316,7 +323,7 @@ func (c *Controller) tell(p plan.Plan, failed error, now time.Time) {
 
 // puts is what a plan puts right. A process that was no member at the last look is given its score with its group;
 // nobody had changed that.
-func puts(p plan.Plan, members map[procfs.ID]struct{}) (done LookResult) {
+func puts(p plan.Plan, members map[procfs.ID]string) (done LookResult) {
 	for _, step := range p.Steps {
 		switch step.Op {
 		case plan.OpMove:

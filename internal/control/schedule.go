@@ -88,7 +88,8 @@ func ScheduleStatuses(p *policy.Policy, skipped []state.Skipped, now time.Time) 
 // due is what the agent's looks have done about ends of overrides and pins, and about windows of schedules. An end, or
 // a window that opens or closes, stays due until a look has put the host right.
 type due struct {
-	settled time.Time // ends up to here have been dealt with
+	settled time.Time        // ends up to here have been dealt with
+	over    []state.Override // that ended after it
 	// A look that failed is repeated after wait, at again.
 	again time.Time
 	wait  time.Duration
@@ -129,8 +130,8 @@ func (d *due) ended(s *journal.Store, now time.Time) bool {
 		return false // loadState says so
 	}
 	passed := func(end time.Time) bool { return end.After(d.settled) && !now.Before(end) }
-	if slices.ContainsFunc(docs.Overrides, func(o state.Override) bool { return passed(o.Ends) }) ||
-		slices.ContainsFunc(docs.Pins, func(p state.Pin) bool { return passed(p.Ends) }) {
+	d.over = slices.DeleteFunc(slices.Clone(docs.Overrides), func(o state.Override) bool { return !passed(o.Ends) })
+	if len(d.over) > 0 || slices.ContainsFunc(docs.Pins, func(p state.Pin) bool { return passed(p.Ends) }) {
 		return true
 	}
 	d.settled = now

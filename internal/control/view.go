@@ -84,7 +84,7 @@ type memory struct {
 	// uses it, which writes no limit.
 	observed *plan.Observation
 	movers   map[int]mover
-	members  map[procfs.ID]struct{}     // at the last look that classified
+	members  map[procfs.ID]string       // at the last look that classified; the group where it was, "" outside of it
 	governed map[string]layout.Governed // units at the last full look
 	recorded recorded
 	lock     *journal.SharedLock // for the short way into a group; nil until it is taken

@@ -51,6 +51,15 @@ type Override struct {
 // Ended says whether the override's time is over.
 func (o Override) Ended(now time.Time) bool { return !o.Ends.IsZero() && !now.Before(o.Ends) }
 
+// Origin says who has set the override, when and why.
+func (o Override) Origin() string {
+	text := fmt.Sprintf("override %d, set %s by %s", o.ID, o.At.Local().Format(time.DateTime), o.By)
+	if o.Reason != "" {
+		text += ": " + o.Reason
+	}
+	return text
+}
+
 // Describe says the override in one line.
 func (o Override) Describe() string {
 	text := fmt.Sprintf("override %d: %s", o.ID, o.Text)

@@ -1,0 +1,89 @@
+package control
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"bulkhead/internal/api"
+	"bulkhead/internal/journal"
+	"bulkhead/internal/linux/procfs"
+)
+
+// last is the newest entry of the history.
+func (m *machine) last() journal.Entry {
+	m.t.Helper()
+	entries, err := m.History()
+	m.must(err)
+	return entries[len(entries)-1]
+}
+
+// The end of an override is called by its name, with who set it and why, and is no value that somebody else changed.
+func TestEndOfAnOverrideHasItsName(t *testing.T) {
+	m := newMachine(t, "252.39")
+	m.atTime("23 10:00")
+	m.apply("groups: {jobs: {match: [{exe: backup}], tasks: 50}}\n")
+	if _, err := m.full(); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"tasks=70", "cpu.limit=1"} { // one that the policy has too, and one that it has not
+		reply, err := m.do(api.Request{Verb: "set", Assign: []string{"jobs:" + key}, For: time.Hour,
+			Reason: "month end"})
+		if err != nil || !reply.Changed {
+			t.Fatal(reply, err)
+		}
+	}
+	m.atTime("23 11:01")
+	if done := m.quick(); done.Repaired != 0 {
+		t.Errorf("the end of overrides counts as %d values put right", done.Repaired)
+	}
+	m.tasks("after its time", "50")
+	e := m.last()
+	if e.Verb != "end" || e.What != "jobs:tasks=70 jobs:cpu.limit=1" || e.By != "agent" ||
+		!strings.Contains(e.Reason, "override 1, set 2026-11-23 10:00:00 by test: month end; override 2, ") {
+		t.Errorf("the history says %s %q by %s: %q", e.Verb, e.What, e.By, e.Reason)
+	}
+	m.must(m.kernel.Write(at("/bulkhead.jobs.slice").File("pids.max"), "7"))
+	if done, err := m.full(); err != nil || done.Repaired != 1 || m.last().Verb != "look" {
+		t.Errorf("what somebody changed: %+v, %v, in the history %s", done, err, m.last().Verb)
+	}
+}
+
+// A process that somebody took out of its group has an entry when it is brought back; one that has just come has none.
+func TestBroughtBackIsInTheHistory(t *testing.T) {
+	m := newMachine(t, "252.39")
+	m.apply("groups: {jobs: {match: [{exe: backup}], tasks: 50}}\n")
+	id := m.start("/usr/bin/backup all")
+	count := func() int {
+		entries, err := m.History()
+		m.must(err)
+		return len(entries)
+	}
+	before := count()
+	for range 2 {
+		if _, err := m.full(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	home := m.where(id)
+	if count() != before || !strings.Contains(home, "jobs") {
+		t.Fatalf("a new process has an entry, or is in %s", home)
+	}
+	look := func(full bool) {
+		m.refresh()
+		procs, err := m.Host.Proc.Processes(procfs.Options{})
+		m.must(err)
+		_, err = m.Look(t.Context(), LookOptions{Processes: procs, Changed: true, Full: full})
+		m.must(err)
+	}
+	for _, full := range []bool{true, false} {
+		m.must(m.kernel.Tree.Move(at("/"), id))
+		look(full)
+		if e := m.last(); m.where(id) != home || !strings.Contains(e.Reason, "(backup) back into jobs") ||
+			count() == before {
+			t.Errorf("it is in %s, and the history says %s %q", m.where(id), e.Verb, e.Reason)
+		}
+		before = count()
+		look(false)
+	}
+}
