@@ -270,7 +270,7 @@ func (w *writer) list(key string, all []Raw, depth int) {
 
 // settings writes limits: those of one block together, in the order of the table.
 func (w *writer) settings(all []setting, depth int) {
-	order := policy.KnownKeys()
+	order := policy.FileKeys()
 	rank := func(s setting) int { return slices.Index(order, s.key) }
 	all = slices.Clone(all)
 	slices.SortStableFunc(all,

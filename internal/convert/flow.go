@@ -160,7 +160,7 @@ func OwnerFlow(o policy.Owner) string {
 // boundsFlow is what an owner may set, "" for everything.
 func boundsFlow(o policy.Owner) string {
 	var pairs []Raw
-	for _, key := range slices.Concat(policy.KnownKeys(), policy.NetworkKeys()) {
+	for _, key := range policy.Keys() {
 		if b, bounded := o.Bounds[key]; bounded {
 			pairs = append(pairs, Raw{Key: string(key), Text: quote(b.String())})
 		}

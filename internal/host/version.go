@@ -48,6 +48,19 @@ func (v Version) AtLeast(major, minor int) bool {
 	return v.Major > major || v.Major == major && v.Minor >= minor
 }
 
+// Since says whether the kernel is the wanted "5.14" or later. "" is any kernel, and a kernel of unknown version counts
+// as new. It panics when the text is no version, for it is one of a table.
+func (v Version) Since(want string) bool {
+	if want == "" || v.Major == 0 {
+		return true
+	}
+	first, err := ParseVersion(want)
+	if err != nil {
+		panic(err)
+	}
+	return v.AtLeast(first.Major, first.Minor)
+}
+
 // String returns the release as the kernel gave it.
 func (v Version) String() string {
 	if v.Text == "" {

@@ -5,6 +5,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"bulkhead/internal/knob/format"
 	"bulkhead/internal/policy"
 )
 
@@ -63,12 +64,12 @@ func TestLeast(t *testing.T) {
 			!v1.Same(b, c) {
 			t.Fatalf("v1: %q of %q and %q", c, a, b)
 		}
-		form := ioMax{}
+		form := format.IOMax{}
 		var x, y [4]string
 		for i := range x {
 			x[i], y[i] = amount("max").Draw(t, "x"), amount("max").Draw(t, "y")
 		}
-		from, to := form.join(x), form.join(y)
+		from, to := form.Join(x), form.Join(y)
 		c := v2.Least(from, to)
 		for _, key := range v2.Keys {
 			got, limited := v2.Amount(key, "8:0 "+c, "8:0")

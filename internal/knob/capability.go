@@ -37,7 +37,7 @@ var gaps = []gap{
 // hierarchy lacks files that its children have, so "no" must come from another directory. It may be
 // nil, and it may answer Unknown: then the kernel's version decides where it can.
 func Capabilities(f *host.Facts, has func(hierarchy, file string) Verdict) []Capability {
-	keys := policy.KnownKeys()
+	keys := policy.FileKeys()
 	all := make([]Capability, 0, len(keys))
 	for _, key := range keys {
 		all = append(all, explain(key, f, has))
@@ -129,7 +129,7 @@ func (r *Row) present(name, hierarchy string, f *host.Facts, has func(hierarchy,
 				r.Nested, name)
 	case shown == Yes:
 		return Yes, r.reach(f)
-	case r.Option != "" && (r.OptionUntil == "" || kernel.Major == 0 || !atLeast(kernel, r.OptionUntil)):
+	case r.Option != "" && (r.OptionUntil == "" || kernel.Major == 0 || !kernel.Since(r.OptionUntil)):
 		return Unknown, fmt.Sprintf("%s hangs on %s, and no group shows whether it is there", name, r.Option)
 	case r.Late && kernel.Major == 0:
 		return Unknown, fmt.Sprintf("%s came with kernel %s, and this kernel's version is not known", name, r.Since)
@@ -143,7 +143,7 @@ func (r *Row) reach(f *host.Facts) string {
 	switch memory, _ := f.HierarchyOf("memory"); {
 	case r.Controller == "blkio" && r.Version == 2 && memory.Version == 2:
 		reasons = nil
-	case r.Controller == "memory" && r.Version == 1 && !f.Systemd && !atLeast(f.Kernel, hierarchicalSince):
+	case r.Controller == "memory" && r.Version == 1 && !f.Systemd && !f.Kernel.Since(hierarchicalSince):
 		reasons = append(reasons, "children are held only where memory.use_hierarchy is 1")
 	}
 	if slices.Contains(r.serves, policy.KeyMemorySwap) && f.SwapTotal == 0 {
@@ -285,7 +285,7 @@ func overruled(f *host.Facts, s policy.Settings, setting policy.Setting) string 
 	idle, _, _ := get[policy.Flag](s, policy.KeyCPUIdle, "")
 	switch {
 	case setting.Key == policy.KeyCPUWeight && bool(idle) && setting.Value != policy.Weight(1) &&
-		!atLeast(f.Kernel, idleSince):
+		!f.Kernel.Since(idleSince):
 		return "cpu.weight 1 stands in for cpu.idle, which this kernel lacks"
 	case setting.Key == policy.KeyCPUPeriod && !anyOf(policy.KeyCPULimit)(s):
 		return "cpu.period is not written without cpu.limit"

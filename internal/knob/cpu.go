@@ -4,16 +4,16 @@ import (
 	"fmt"
 	"time"
 
+	"bulkhead/internal/knob/format"
 	"bulkhead/internal/policy"
 )
 
 // The kernel's bounds of a CPU bandwidth in microseconds (kernel/sched/core.c, both versions):
 // periods lie between 1 ms and 1 s, a quota is at least 1 ms, a burst at most the quota.
 const (
-	defaultPeriod = 100_000
-	minPeriod     = 1_000
-	maxPeriod     = 1_000_000
-	minQuota      = 1_000
+	minPeriod = 1_000
+	maxPeriod = 1_000_000
+	minQuota  = 1_000
 )
 
 // The kernel's default weights: of cpu.shares on v1 and of cpu.weight on v2.
@@ -21,10 +21,6 @@ const (
 	defaultShares = "1024"
 	defaultWeight = "100"
 )
-
-// idleShares is what cpu.shares shows while cpu.idle is set: WEIGHT_IDLEPRIO. cpu.weight shows 1, on
-// older kernels 0.
-const idleShares = "3"
 
 // idleSince is the kernel that brought cpu.idle, on both versions.
 const idleSince = "5.15"
@@ -36,14 +32,14 @@ func cpuRows() []*Row {
 	quotaProperties := []string{"CPUQuotaPerSecUSec", "CPUQuotaPeriodUSec"}
 	burst := Row{
 		Controller: "cpu", Since: "5.14", Late: true, Keys: burstKeys, Unit: "µs", Descends: true, Default: "0",
-		Up: 33, Down: 30, bundle: bundleBandwidth, form: number{unit: microseconds},
+		Up: 33, Down: 30, bundle: bundleBandwidth, form: format.Number{Unit: format.Microseconds},
 		needed: allOf(policy.KeyCPUBurst, policy.KeyCPULimit), Encode: encodeBurst,
 	}
 	idle := Row{
 		Controller: "cpu", File: "cpu.idle", Since: idleSince, Late: true, Keys: []policy.Key{policy.KeyCPUIdle},
 		Unit:     "0 or 1",
 		Descends: true, Default: "0", Up: 10, Down: 11, Risk: RiskSlow, Instead: "cpu.weight 1",
-		bundle: bundleWeight, form: number{invert: true, unit: either("as weighed", "only when idle")},
+		bundle: bundleWeight, form: format.Number{Invert: true, Unit: format.Either("as weighed", "only when idle")},
 		needed: anyOf(policy.KeyCPUIdle), Encode: encodeIdle,
 	}
 	return []*Row{
@@ -52,33 +48,34 @@ func cpuRows() []*Row {
 		{
 			Controller: "cpu", Version: 1, File: "cpu.shares", Keys: weightKeys, Unit: "weight × 1024 / 100",
 			Descends: true, Default: defaultShares,
-			Up: 20, Down: 10, bundle: bundleWeight, form: number{unit: sharesWeight},
+			Up: 20, Down: 10, bundle: bundleWeight, form: format.Number{Unit: format.SharesWeight},
 			serves: weightKeys[:1], needed: anyOf(weightKeys...), Encode: encodeWeight(1),
 			properties: []string{"CPUWeight", "CPUShares"},
 		},
 		{
 			Controller: "cpu", Version: 2, File: "cpu.weight", Since: "4.15", Keys: weightKeys, Unit: "weight",
 			Descends: true, Default: defaultWeight,
-			Up: 20, Down: 10, bundle: bundleWeight, form: weightV2{number{unit: weight}},
+			Up: 20, Down: 10, bundle: bundleWeight, form: format.WeightV2{Number: format.Number{Unit: format.Weight}},
 			serves: weightKeys[:1], needed: anyOf(weightKeys...), Encode: encodeWeight(2),
 			properties: []string{"CPUWeight"},
 		},
 		{
 			Controller: "cpu", Version: 1, File: "cpu.cfs_period_us", Keys: limitKeys, Unit: "µs", Descends: true,
 			Default: "100000",
-			Up:      31, Down: 32, bundle: bundleBandwidth, form: number{unit: microseconds, invert: true},
+			Up:      31, Down: 32, bundle: bundleBandwidth,
+			form:   format.Number{Unit: format.Microseconds, Invert: true},
 			serves: limitKeys, needed: anyOf(policy.KeyCPULimit), Encode: encodePeriod, properties: quotaProperties,
 		},
 		{
 			Controller: "cpu", Version: 1, File: "cpu.cfs_quota_us", Keys: limitKeys, Unit: "µs in each period",
 			Descends: true, Default: "-1",
-			Up: 32, Down: 31, Risk: RiskSlow, bundle: bundleBandwidth, form: number{none: "-1", unit: quotaText},
+			Up: 32, Down: 31, Risk: RiskSlow, bundle: bundleBandwidth, form: format.Number{None: "-1", Unit: quotaText},
 			serves: limitKeys, needed: anyOf(policy.KeyCPULimit), Encode: encodeQuota, properties: quotaProperties,
 		},
 		{
 			Controller: "cpu", Version: 2, File: "cpu.max", Since: "4.15", Keys: limitKeys,
 			Unit: "µs in each period, period in µs", Descends: true, Default: "max 100000",
-			Up: 31, Down: 31, Risk: RiskSlow, bundle: bundleBandwidth, form: cpuMax{},
+			Up: 31, Down: 31, Risk: RiskSlow, bundle: bundleBandwidth, form: format.CPUMax{},
 			// Kernels before 6.10 and some stable ones take the burst for nanoseconds when cpu.max is
 			// written, and so divide it by 1000 (fixed by "sched/core: Fix incorrect initialization of
 			// the 'burst' parameter in cpu_max_write()").
@@ -91,7 +88,7 @@ func cpuRows() []*Row {
 			Controller: "cpu", Version: 1, File: "cpu.rt_runtime_us", Keys: []policy.Key{policy.KeyCPURT},
 			Unit: "µs in each second", Descends: true, Default: "0",
 			Option: "CONFIG_RT_GROUP_SCHED", Up: 34, Down: 34, Risk: RiskSlow,
-			form:   number{none: "-1", unit: realTimeText},
+			form:   format.Number{None: "-1", Unit: realTimeText},
 			Covers: true, needed: anyOf(policy.KeyCPURT), Encode: encodeRT,
 		},
 	}
@@ -117,8 +114,8 @@ func encodeWeight(version int) func(Input) (string, bool, error) {
 	return func(in Input) (string, bool, error) {
 		w, limited, set := get[policy.Weight](in.Settings, policy.KeyCPUWeight, "")
 		if idle, _, _ := get[policy.Flag](in.Settings, policy.KeyCPUIdle, ""); bool(idle) {
-			if version == 1 && atLeast(in.kernel(), idleSince) {
-				return idleShares, true, nil
+			if version == 1 && in.kernel().Since(idleSince) {
+				return format.IdleShares, true, nil
 			}
 			w, limited, set = 1, true, true
 		}
@@ -126,10 +123,10 @@ func encodeWeight(version int) func(Input) (string, bool, error) {
 			w = 100
 		}
 		if version == 2 {
-			return plain(int64(w)), set, nil
+			return format.Decimal(int64(w)), set, nil
 		}
 		const minShares, maxShares = 2, 1 << 18 // MIN_SHARES and MAX_SHARES of kernel/sched
-		return plain(min(max((int64(w)*1024+50)/100, minShares), maxShares)), set, nil
+		return format.Decimal(min(max((int64(w)*1024+50)/100, minShares), maxShares)), set, nil
 	}
 }
 
@@ -143,43 +140,43 @@ func encodeIdle(in Input) (string, bool, error) {
 
 // bandwidthOf computes quota and period of a group. Without a period of its own a limit so small that
 // its quota falls below the kernel's 1 ms gets the shortest period that lifts it there.
-func bandwidthOf(s policy.Settings) (b bandwidth, set bool, err error) {
+func bandwidthOf(s policy.Settings) (b format.Bandwidth, set bool, err error) {
 	limit, limited, set := get[policy.Cores](s, policy.KeyCPULimit, "")
 	asked, hasPeriod, _ := get[policy.Duration](s, policy.KeyCPUPeriod, "")
-	b = bandwidth{quota: -1, period: defaultPeriod}
+	b = format.Bandwidth{Quota: -1, Period: format.DefaultPeriod}
 	if hasPeriod {
-		b.period = time.Duration(asked).Microseconds()
+		b.Period = time.Duration(asked).Microseconds()
 	}
 	if !set {
 		return b, false, nil
 	}
-	if b.period < minPeriod || b.period > maxPeriod {
+	if b.Period < minPeriod || b.Period > maxPeriod {
 		return b, true, fmt.Errorf("encode cpu.period %q: the kernel takes 1ms to 1s", asked)
 	}
 	if !limited {
 		return b, true, nil
 	}
-	b.quota = int64(limit) * b.period / policy.One
-	if b.quota < minQuota && !hasPeriod && limit > 0 {
-		b.period = (minQuota*policy.One + int64(limit) - 1) / int64(limit)
-		b.quota = minQuota
+	b.Quota = int64(limit) * b.Period / policy.One
+	if b.Quota < minQuota && !hasPeriod && limit > 0 {
+		b.Period = (minQuota*policy.One + int64(limit) - 1) / int64(limit)
+		b.Quota = minQuota
 	}
-	if b.quota < minQuota || b.period > maxPeriod {
+	if b.Quota < minQuota || b.Period > maxPeriod {
 		return b, true,
 			fmt.Errorf("encode cpu.limit %q: less than the kernel's smallest quota of 1 ms in a period of %s",
-				limit, microseconds(min(b.period, maxPeriod)))
+				limit, format.Microseconds(min(b.Period, maxPeriod)))
 	}
 	return b, true, nil
 }
 
 func encodePeriod(in Input) (string, bool, error) {
 	b, set, err := bandwidthOf(in.Settings)
-	return plain(b.period), set, err
+	return format.Decimal(b.Period), set, err
 }
 
 func encodeQuota(in Input) (string, bool, error) {
 	b, set, err := bandwidthOf(in.Settings)
-	return plain(b.quota), set, err
+	return format.Decimal(b.Quota), set, err
 }
 
 func encodeCPUMax(in Input) (string, bool, error) {
@@ -191,19 +188,19 @@ func encodeCPUMax(in Input) (string, bool, error) {
 func encodeBurst(in Input) (string, bool, error) {
 	asked, limited, set := get[policy.Duration](in.Settings, policy.KeyCPUBurst, "")
 	b, _, err := bandwidthOf(in.Settings)
-	if !set || b.unlimited() || err != nil {
+	if !set || b.Unlimited() || err != nil {
 		return "", false, err
 	}
 	if !limited {
 		return "0", true, nil
 	}
 	burst := time.Duration(asked).Microseconds()
-	if burst > b.quota {
+	if burst > b.Quota {
 		return "", true,
 			fmt.Errorf("encode cpu.burst %q: the kernel takes no more than cpu.limit gives in one period, %s", asked,
-				microseconds(b.quota))
+				format.Microseconds(b.Quota))
 	}
-	return plain(burst), true, nil
+	return format.Decimal(burst), true, nil
 }
 
 // encodeRT gives the real-time run time in the kernel's default period of one second.
@@ -216,8 +213,8 @@ func encodeRT(in Input) (string, bool, error) {
 	if runtime > maxPeriod {
 		return "", true, fmt.Errorf("encode cpu.rt %q: more than the second that it is measured over", asked)
 	}
-	return plain(runtime), true, nil
+	return format.Decimal(runtime), true, nil
 }
 
-func quotaText(n int64) string    { return microseconds(n) + " in each period" }
-func realTimeText(n int64) string { return microseconds(n) + " in each second" }
+func quotaText(n int64) string    { return format.Microseconds(n) + " in each period" }
+func realTimeText(n int64) string { return format.Microseconds(n) + " in each second" }

@@ -3,6 +3,7 @@ package knob
 import (
 	"fmt"
 
+	"bulkhead/internal/knob/format"
 	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/policy"
 )
@@ -21,18 +22,18 @@ func cpusetRows() []*Row {
 	}
 	return []*Row{
 		on(1, "", cpus, func(r *Row) {
-			r.Seed, r.form = true, idList{noun: "CPU", empty: "none"}
+			r.Seed, r.form = true, format.IDList{Noun: "CPU", Empty: "none"}
 		}),
 		on(2, "", cpus, func(r *Row) {
-			r.Since, r.form = "5.0", idList{noun: "CPU", empty: "as the parent", wide: true}
+			r.Since, r.form = "5.0", format.IDList{Noun: "CPU", Empty: "as the parent", Wide: true}
 			r.properties = []string{"AllowedCPUs"}
 		}),
 		on(1, "", mems, func(r *Row) {
-			r.Seed, r.form = true, idList{noun: "node", empty: "none"}
+			r.Seed, r.form = true, format.IDList{Noun: "node", Empty: "none"}
 			r.Reach = "memory that is already there stays on its node (cpuset.memory_migrate is 0)"
 		}),
 		on(2, "", mems, func(r *Row) {
-			r.Since, r.form = "5.0", idList{noun: "node", empty: "as the parent", wide: true}
+			r.Since, r.form = "5.0", format.IDList{Noun: "node", Empty: "as the parent", Wide: true}
 			r.properties = []string{"AllowedMemoryNodes"}
 			r.Risk = RiskMigrate
 		}),

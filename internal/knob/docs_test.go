@@ -18,10 +18,12 @@ func TestDocs(t *testing.T) {
 const docsHead = `# Knobs
 
 Every limit that a policy can ask for, the kernel file that holds it on cgroup v1 and on cgroup v2, and what
-happens where a kernel lacks it. ` + "`bulkhead discover`" + ` prints the same for the host it runs on. One file is no limit by itself:
+happens where a kernel lacks it. ` + "`bulkhead discover`" + ` prints the same for the host it runs on. One file is no
+limit by itself:
 ` + "`net_cls.classid`" + ` tells the packets of a group whose limits are on interfaces ([network.md](network.md)).
 
-This page is generated from the table in ` + "`internal/knob`" + `: ` + "`go test ./internal/knob -run Docs -update`" + `.
+This page is generated from the table in ` + "`internal/knob`" + `:
+` + "`go test ./internal/knob -run Docs -update`" + `.
 
 ## What holds each key
 
@@ -47,17 +49,19 @@ const docsOrder = `
 
 Raises go from the top of the tree down, everything else follows from the bottom up. Within one directory:
 
-- ` + "`memory.limit_in_bytes`" + ` never exceeds ` + "`memory.memsw.limit_in_bytes`" + ` (EINVAL): the latter is raised before and lowered after.
+- ` + "`memory.limit_in_bytes`" + ` never exceeds ` + "`memory.memsw.limit_in_bytes`" + ` (EINVAL): the latter is raised
+  before and lowered after.
 - A CPU burst never exceeds its quota (EINVAL): it is lowered before and raised after.
 - On v1 a CPU limit takes two files, and a ratio of quota to period above the parent's or below a child's is refused
-  (EINVAL). Period and quota are written in the order, if need be over a third quota, in which every ratio lies between the
-  first and the last. Where no such way exists, as from 50 ms of 100 ms to 5 ms of 10 ms, the quota is lifted for
+  (EINVAL). Period and quota are written in the order, if need be over a third quota, in which every ratio lies
+  between the first and the last. Where no such way exists, as from 50 ms of 100 ms to 5 ms of 10 ms, the quota is lifted for
   the two writes in between.
-- Writing ` + "`cpu.max`" + ` divides the burst by 1000 on kernels before 6.10 that have not got the fix: the burst is taken away before and
-  given back after.
-- ` + "`cpu.idle`" + ` makes the weight unwritable while it is set and puts it to its default when it is cleared: the weight goes to
-  its default before ` + "`cpu.idle`" + ` is set, and is written after it is cleared.
-- A v1 cpuset must lie within its parent's and hold its children's. One that gives up CPUs for others holds both in between.
+- Writing ` + "`cpu.max`" + ` divides the burst by 1000 on kernels before 6.10 that have not got the fix: the burst is
+  taken away before and given back after.
+- ` + "`cpu.idle`" + ` makes the weight unwritable while it is set and puts it to its default when it is cleared: the
+  weight goes to its default before ` + "`cpu.idle`" + ` is set, and is written after it is cleared.
+- A v1 cpuset must lie within its parent's and hold its children's. One that gives up CPUs for others holds both in
+  between.
 
 Taking the steps back one by one, in reverse, gives back what was there.
 `
@@ -66,7 +70,7 @@ func knobsPage() string {
 	var b strings.Builder
 	b.WriteString(docsHead)
 	table := [][]string{{"Key", "cgroup v1", "cgroup v2"}}
-	for _, key := range policy.KnownKeys() {
+	for _, key := range policy.FileKeys() {
 		if v1, v2 := docFiles(key, 1), docFiles(key, 2); v1 != "" || v2 != "" {
 			table = append(table, []string{code(string(key)), orDash(v1), orDash(v2)})
 		}

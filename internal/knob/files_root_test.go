@@ -9,6 +9,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/knob/format"
 	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/testhost"
 )
@@ -60,7 +61,7 @@ func TestSplitOnTheKernel(t *testing.T) {
 		newModel(1, a)
 		newModel(1, a)
 		newModel(1, root)
-		drawTree(t, root, map[*model]bandwidth{}, map[*model]idset.Set{})
+		drawTree(t, root, map[*model]format.Bandwidth{}, map[*model]idset.Set{})
 		targets := root.each()
 		write := func(dir cgroup.Dir, changes []Change) {
 			for _, c := range changes {
@@ -74,7 +75,7 @@ func TestSplitOnTheKernel(t *testing.T) {
 			own := drawState(t, 1)
 			targets[i].files["cpu.idle"], targets[i].files["cpu.shares"] = own["cpu.idle"], own["cpu.shares"]
 			if quota := targets[i].number("cpu.cfs_quota_us"); quota > 0 {
-				targets[i].files["cpu.cfs_burst_us"] = plain(quota / 2)
+				targets[i].files["cpu.cfs_burst_us"] = format.Decimal(quota / 2)
 			}
 			var changes []Change
 			for _, r := range rows {

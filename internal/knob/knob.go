@@ -15,6 +15,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/knob/format"
 	"bulkhead/internal/policy"
 )
 
@@ -82,7 +83,7 @@ type Row struct {
 	// via is what a setting must be held by for the row to be the one that holds it; "" for all.
 	via string
 
-	form   format
+	form   format.Format
 	bundle bundle
 	serves []policy.Key // the keys whose capability this file decides
 	needed func(policy.Settings) bool
@@ -149,17 +150,17 @@ func (r *Row) Name(on string) string {
 // Parse turns what the kernel shows into what Encode would have written for it, so that the two can
 // be compared as text and read values can be written back. Of a per-device file it takes the rest of
 // one device's line (see Line); "", no line, is no limit.
-func (r *Row) Parse(got string) string { return r.form.parse(strings.TrimSpace(got)) }
+func (r *Row) Parse(got string) string { return r.form.Parse(strings.TrimSpace(got)) }
 
 // Human is a file's value for people: "0.5 cores", "8 GiB", "unlimited".
-func (r *Row) Human(value string) string { return r.form.human(r.Parse(value)) }
+func (r *Row) Human(value string) string { return r.form.Human(r.Parse(value)) }
 
 // HumanIn is Human with what the files of the same directory hold, by name: with its period at hand,
 // v1's CPU quota is a number of cores, and v1's limit on memory and swap together leaves so much swap.
 func (r *Row) HumanIn(value string, files map[string]string) string {
 	if period, ok := files["cpu.cfs_period_us"]; ok && r.File == "cpu.cfs_quota_us" {
-		if b, ok := bandwidthFrom(r.Parse(value), strings.TrimSpace(period)); ok {
-			return cpuMax{}.human(b.String())
+		if b, ok := format.BandwidthFrom(r.Parse(value), strings.TrimSpace(period)); ok {
+			return format.CPUMax{}.Human(b.String())
 		}
 	}
 	if memory, ok := files["memory.limit_in_bytes"]; ok && r.File == "memory.memsw.limit_in_bytes" {
@@ -234,58 +235,11 @@ func (r *Row) computedFrom(key policy.Key) bool {
 // usable says whether the row may be written in a group on this kernel, as far as its version tells.
 // An unknown version counts as new.
 func (r *Row) usable(v host.Version) bool {
-	return !r.Late || atLeast(v, r.Since)
-}
-
-// RowsFor gives the rows that this host can hold: those whose controller sits in a mounted, writable
-// hierarchy of the row's version, less those that its kernel is too old for or was built without.
-func RowsFor(f *host.Facts) []*Row {
-	var rows []*Row
-	for _, r := range table {
-		h, ok := f.Hierarchy(r.HierarchyID(f))
-		if ok && !h.ReadOnly && r.usable(f.Kernel) && !slices.Contains(h.Lacks, r.File) && weighs(f, r.via) &&
-			(r.File != FileClassID || SortsByNetCls(f)) {
-			rows = append(rows, r)
-		}
-	}
-	return rows
-}
-
-// Needs gives the rows of this host that a group with these settings needs.
-func Needs(f *host.Facts, s policy.Settings) []*Row {
-	var rows []*Row
-	for _, r := range RowsFor(f) {
-		if len(r.Instances(s)) > 0 {
-			rows = append(rows, r)
-		}
-	}
-	return rows
-}
-
-// Table gives all rows of both versions in a stable order. The rows are shared: do not change them.
-func Table() []*Row {
-	rows := make([]*Row, len(table))
-	copy(rows, table)
-	return rows
+	return !r.Late || v.Since(r.Since)
 }
 
 // Nests says whether a kernel takes the file below another group.
-func (r *Row) Nests(kernel host.Version) bool { return atLeast(kernel, r.Nested) }
-
-// atLeast says whether a kernel is the wanted "5.14" or later. "" is any kernel, and a kernel of
-// unknown version counts as new.
-func atLeast(v host.Version, want string) bool {
-	if want == "" || v.Major == 0 {
-		return true
-	}
-	majorText, minorText, _ := strings.Cut(want, ".")
-	major, errMajor := strconv.Atoi(majorText)
-	minor, errMinor := strconv.Atoi(minorText)
-	if errMajor != nil || errMinor != nil {
-		panic("knob: kernel version " + strconv.Quote(want) + " in the table")
-	}
-	return v.AtLeast(major, minor)
-}
+func (r *Row) Nests(kernel host.Version) bool { return kernel.Since(r.Nested) }
 
 // pageSize is the size that the kernel rounds memory values to, in bytes.
 func (in Input) pageSize() int64 {

@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"math"
 
+	"bulkhead/internal/knob/format"
 	"bulkhead/internal/policy"
 )
 
 // memoryV1 and memoryV2 are the two ways to write an amount of memory.
 var (
-	memoryV1 = number{none: "-1", giant: true, paged: true, unit: byteCount}
-	memoryV2 = number{none: "max", paged: true, unit: byteCount}
+	memoryV1 = format.Number{None: "-1", Giant: true, Paged: true, Unit: format.ByteCount}
+	memoryV2 = format.Number{None: "max", Paged: true, Unit: format.ByteCount}
 )
 
 // swapOption is what the swap files hang on: before kernel 6.1 the accounting of swap could be left
@@ -47,14 +48,15 @@ func memoryRows() []*Row {
 		{
 			Controller: "memory", Version: 1, File: "memory.swappiness", Keys: key(policy.KeyMemorySwappiness),
 			Unit: "0–100, 0–200 since 5.8", Inherits: true,
-			Default: "60", Nested: nestedSince, Up: 45, Down: 45, form: number{unit: plain}, Encode: encodeSwappiness,
-			Reach: "each directory has a value of its own, copied from its parent when it is made",
+			Default: "60", Nested: nestedSince, Up: 45, Down: 45, form: format.Number{Unit: format.Decimal},
+			Encode: encodeSwappiness,
+			Reach:  "each directory has a value of its own, copied from its parent when it is made",
 		},
 		{
 			Controller: "memory", Version: 1, File: "memory.oom_control", Keys: key(policy.KeyMemoryOOM),
 			Unit: "1 pauses, 0 kills", Inherits: true, Descends: true,
 			Default: "0", Nested: nestedSince, Up: 46, Down: 46,
-			form:   oomControl{number{invert: true, unit: either("kill", "pause")}},
+			form:   format.OOMControl{Number: format.Number{Invert: true, Unit: format.Either("kill", "pause")}},
 			Encode: encodeOOM(policy.OOM("pause")),
 			Reach:  "kill and pause only: cgroup v1 does not kill a group as a whole",
 		},
@@ -75,7 +77,7 @@ func memoryV2Rows() []*Row {
 	group := row(Row{File: "memory.oom.group", Since: "4.19", Late: true, Keys: []policy.Key{policy.KeyMemoryOOM},
 		Default: "0", Up: 46, Down: 46})
 	group.Unit, group.form, group.Encode = "1 kills all, 0 one",
-		number{invert: true, unit: either("kill", "kill-group")}, encodeOOM(policy.OOM("kill-group"))
+		format.Number{Invert: true, Unit: format.Either("kill", "kill-group")}, encodeOOM(policy.OOM("kill-group"))
 	group.Instead = "kill"
 	group.Reach = "kill and kill-group only: cgroup v2 does not pause a group that is out of memory"
 	return []*Row{
@@ -103,9 +105,10 @@ func encodeBytes(key policy.Key, none string) func(Input) (string, bool, error) 
 		}
 		pages := int64(asked) / in.pageSize()
 		if pages == 0 && asked > 0 {
-			return "", true, fmt.Errorf("encode %s %q: less than one page of %s", key, asked, byteCount(in.pageSize()))
+			return "", true, fmt.Errorf("encode %s %q: less than one page of %s", key, asked,
+				format.ByteCount(in.pageSize()))
 		}
-		return plain(pages * in.pageSize()), true, nil
+		return format.Decimal(pages * in.pageSize()), true, nil
 	}
 }
 
@@ -122,7 +125,7 @@ func encodeMemsw(in Input) (string, bool, error) {
 	}
 	// Each part is rounded by itself, so that the sum never falls below memory.limit_in_bytes.
 	page := in.pageSize()
-	return plain((int64(limit)/page + int64(swap)/page) * page), true, nil
+	return format.Decimal((int64(limit)/page + int64(swap)/page) * page), true, nil
 }
 
 // encodeSwappiness gives memory.swappiness, which goes to 200 since kernel 5.8.
@@ -132,13 +135,13 @@ func encodeSwappiness(in Input) (string, bool, error) {
 		return "60", set, nil
 	}
 	top := int64(200)
-	if !atLeast(in.kernel(), "5.8") {
+	if !in.kernel().Since("5.8") {
 		top = 100
 	}
 	if int64(n) < 0 || int64(n) > top {
 		return "", true, fmt.Errorf("encode memory.swappiness %q: this kernel takes 0 to %d", n, top)
 	}
-	return plain(int64(n)), true, nil
+	return format.Decimal(int64(n)), true, nil
 }
 
 // encodeOOM gives "1" for the behaviour that a file switches on and "0" for the others.

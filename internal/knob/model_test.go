@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"bulkhead/internal/knob/format"
 	"bulkhead/internal/linux/idset"
 )
 
@@ -80,10 +81,11 @@ func (m *model) check(file string) error {
 			return errInvalid
 		}
 	case "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.cfs_burst_us":
-		return m.checkBandwidth(bandwidth{m.number("cpu.cfs_quota_us"), m.number("cpu.cfs_period_us")},
+		return m.checkBandwidth(format.Bandwidth{Quota: m.number("cpu.cfs_quota_us"),
+			Period: m.number("cpu.cfs_period_us")},
 			m.number("cpu.cfs_burst_us"))
 	case "cpu.max", "cpu.max.burst":
-		b, ok := cpuMax{}.value(m.files["cpu.max"])
+		b, ok := format.CPUMax{}.Value(m.files["cpu.max"])
 		if !ok {
 			return errInvalid
 		}
@@ -104,13 +106,13 @@ func (m *model) check(file string) error {
 }
 
 // checkBandwidth is tg_set_cfs_bandwidth and, for v1, tg_cfs_schedulable_down over the whole tree.
-func (m *model) checkBandwidth(b bandwidth, burst int64) error {
+func (m *model) checkBandwidth(b format.Bandwidth, burst int64) error {
 	switch {
-	case b.period < minPeriod || b.period > maxPeriod:
+	case b.Period < minPeriod || b.Period > maxPeriod:
 		return errInvalid
-	case !b.unlimited() && (b.quota < minQuota || burst > b.quota):
+	case !b.Unlimited() && (b.Quota < minQuota || burst > b.Quota):
 		return errInvalid
-	case m.version == 1 && !m.root().schedulable(bandwidth{quota: -1, period: 1}):
+	case m.version == 1 && !m.root().schedulable(format.Bandwidth{Quota: -1, Period: 1}):
 		return errInvalid
 	}
 	return nil
@@ -123,19 +125,19 @@ func (m *model) root() *model {
 	return m
 }
 
-func (m *model) schedulable(above bandwidth) bool {
-	own := bandwidth{m.number("cpu.cfs_quota_us"), m.number("cpu.cfs_period_us")}
+func (m *model) schedulable(above format.Bandwidth) bool {
+	own := format.Bandwidth{Quota: m.number("cpu.cfs_quota_us"), Period: m.number("cpu.cfs_period_us")}
 	switch {
-	case own.unlimited():
+	case own.Unlimited():
 		own = above
-	case !above.unlimited() && ratio(own) > ratio(above):
+	case !above.Unlimited() && ratio(own) > ratio(above):
 		return false
 	}
 	return !slices.ContainsFunc(m.children, func(c *model) bool { return !c.schedulable(own) })
 }
 
 // ratio is the kernel's to_ratio: 2^20 times the share of a CPU, rounded down.
-func ratio(b bandwidth) int64 { return b.quota << 20 / b.period }
+func ratio(b format.Bandwidth) int64 { return b.Quota << 20 / b.Period }
 
 // checkSet is the subset rule of a v1 cpuset: EACCES above, EBUSY below.
 func (m *model) checkSet(file string) error {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"bulkhead/internal/host"
+	"bulkhead/internal/knob/format"
 	"bulkhead/internal/policy"
 )
 
@@ -16,7 +17,7 @@ func networkRows() []*Row {
 	return []*Row{{
 		Controller: "net_cls", Version: 1, File: FileClassID, Keys: classKeys,
 		Unit: "class of traffic control, as major × 65536 + minor", Inherits: true, Default: "0", Up: 60, Down: 60,
-		form:   number{unit: classID},
+		form:   format.Number{Unit: classID},
 		serves: []policy.Key{}, needed: wantsClass, Encode: encodeClass,
 	}}
 }
@@ -78,5 +79,5 @@ func SortsByNetCls(f *host.Facts) bool {
 		return false
 	}
 	return !slices.ContainsFunc(f.Hierarchies, func(h host.Hierarchy) bool { return h.Version == 2 && !h.ReadOnly }) ||
-		!atLeast(f.Kernel, "5.0") || f.BlindedBy != ""
+		!f.Kernel.Since("5.0") || f.BlindedBy != ""
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/knob/format"
 	"bulkhead/internal/policy"
 )
 
@@ -16,11 +17,11 @@ func buildOwnership() (rows []*Row) {
 		if slices.ContainsFunc(rows, func(r *Row) bool { return r.File == file }) {
 			continue
 		}
-		form := owners{}
+		form := format.Owners{}
 		rows = append(rows, &Row{
 			File: file, Keys: []policy.Key{policy.KeyOwner}, Unit: "owner and mode", Descends: true, Up: 90 + i,
 			Down: 90 + i,
-			form: form, Same: form.same, Loosens: form.loosens, needed: func(policy.Settings) bool { return false },
+			form: form, Same: form.Same, Loosens: form.Loosens, needed: func(policy.Settings) bool { return false },
 		})
 	}
 	return rows
@@ -35,11 +36,3 @@ func Ownership(file string) *Row {
 	}
 	return nil
 }
-
-// owners is how a cgroup.Tree writes who owns files.
-type owners struct{}
-
-func (owners) parse(got string) string     { return got }
-func (owners) same(want, got string) bool  { return cgroup.SameOwner(want, got) }
-func (owners) loosens(string, string) bool { return false }
-func (owners) human(value string) string   { return value }

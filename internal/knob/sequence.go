@@ -1,8 +1,8 @@
 package knob
 
 import (
+	"bulkhead/internal/knob/format"
 	"cmp"
-	"math/bits"
 	"slices"
 	"strconv"
 )
@@ -92,11 +92,11 @@ func (c Change) rank(own int) int {
 
 // split gives the writes of a row that no other row looks at.
 func (c Change) split() (raise, lower []Change) {
-	switch list, isList := c.Row.form.(idList); {
+	switch list, isList := c.Row.form.(format.IDList); {
 	case c.Row.Same(c.To, c.From):
 		return nil, nil
 	case isList && c.Row.Version == 1:
-		if both, ok := list.union(c.From, c.To); ok {
+		if both, ok := list.Union(c.From, c.To); ok {
 			return []Change{c.to(both)}, []Change{c.from(both)}
 		}
 	}
@@ -204,19 +204,19 @@ func orderLimit(changes []Change) (steps []Change, raises bool) {
 // ratio lies between the first and the last; where there is none the quota is lifted in between,
 // which the kernel always takes and which lasts for two writes.
 func orderBoth(quota, period Change) (steps []Change, raises bool) {
-	from, okFrom := bandwidthFrom(quota.From, period.From)
-	to, okTo := bandwidthFrom(quota.To, period.To)
+	from, okFrom := format.BandwidthFrom(quota.From, period.From)
+	to, okTo := format.BandwidthFrom(quota.To, period.To)
 	if !okFrom || !okTo {
 		return []Change{quota, period}, quota.Row.Loosens(quota.From, quota.To)
 	}
-	between := bandwidth{quota: -1}.quota
+	between := format.Bandwidth{Quota: -1}.Quota
 	switch {
-	case from.unlimited():
-		between = from.quota
-	case to.unlimited():
-		between = to.quota
+	case from.Unlimited():
+		between = from.Quota
+	case to.Unlimited():
+		between = to.Quota
 	default:
-		if q, ok := bridge(from, to); ok {
+		if q, ok := format.Bridge(from, to); ok {
 			between = q
 		}
 	}
@@ -226,51 +226,5 @@ func orderBoth(quota, period Change) (steps []Change, raises bool) {
 			steps = append(steps, step)
 		}
 	}
-	return steps, to.compare(from) >= 0
-}
-
-func bandwidthFrom(quota, period string) (b bandwidth, ok bool) {
-	q, errQ := strconv.ParseInt(quota, 10, 64)
-	p, errP := strconv.ParseInt(period, 10, 64)
-	return bandwidth{q, p}, errQ == nil && errP == nil && p > 0 && q != 0
-}
-
-// bridge finds a quota that keeps the ratio between those of a and b with either period. It prefers
-// one of theirs, which saves a write.
-func bridge(a, b bandwidth) (quota int64, ok bool) {
-	low, high := a, b
-	if b.compare(a) < 0 {
-		low, high = b, a
-	}
-	fits := func(q int64) bool {
-		for _, period := range []int64{a.period, b.period} {
-			at := bandwidth{q, period}
-			if at.compare(low) < 0 || at.compare(high) > 0 {
-				return false
-			}
-		}
-		return true
-	}
-	for _, q := range []int64{a.quota, b.quota, scaleUp(low, max(a.period, b.period))} {
-		if q > 0 && fits(q) {
-			return q, true
-		}
-	}
-	return 0, false
-}
-
-// scaleUp is the least quota that gives at least b's ratio with another period; 0 when it overflows.
-func scaleUp(b bandwidth, period int64) int64 {
-	high, low := bits.Mul64(uint64(b.quota), uint64(period))
-	if high >= uint64(b.period) {
-		return 0
-	}
-	quotient, remainder := bits.Div64(high, low, uint64(b.period))
-	if remainder > 0 {
-		quotient++
-	}
-	if quotient > 1<<62 {
-		return 0
-	}
-	return int64(quotient)
+	return steps, to.Compare(from) >= 0
 }

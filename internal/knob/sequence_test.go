@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"bulkhead/internal/knob/format"
 	"bulkhead/internal/linux/idset"
 )
 
@@ -197,29 +197,30 @@ func drawNumber(t *rapid.T, label string, from []int64) int64 {
 // drawState draws one valid state of a directory on its own.
 func drawState(t *rapid.T, version int) map[string]string {
 	state := map[string]string{}
-	b := bandwidth{drawNumber(t, "quota", someQuotas), drawNumber(t, "period", somePeriods)}
+	b := format.Bandwidth{Quota: drawNumber(t, "quota", someQuotas), Period: drawNumber(t, "period", somePeriods)}
 	burst := rapid.Int64Range(0, 200_000).Draw(t, "burst")
-	if !b.unlimited() {
-		burst = min(burst, b.quota)
+	if !b.Unlimited() {
+		burst = min(burst, b.Quota)
 	}
 	idle := rapid.Bool().Draw(t, "idle")
 	weight := rapid.SampledFrom([]string{"10", "100", "1000"}).Draw(t, "weight")
 	if version == 2 {
-		state["cpu.max"], state["cpu.max.burst"] = b.String(), plain(burst)
-		state["cpu.idle"], state["cpu.weight"] = plain(int64(b2i(idle))),
+		state["cpu.max"], state["cpu.max.burst"] = b.String(), format.Decimal(burst)
+		state["cpu.idle"], state["cpu.weight"] = map[bool]string{true: "1", false: "0"}[idle],
 			map[bool]string{true: "1", false: weight}[idle]
 		return state
 	}
-	state["cpu.cfs_quota_us"], state["cpu.cfs_period_us"], state["cpu.cfs_burst_us"] = plain(b.quota), plain(b.period),
-		plain(burst)
-	state["cpu.idle"], state["cpu.shares"] = plain(int64(b2i(idle))),
-		map[bool]string{true: idleShares, false: weight + "0"}[idle]
+	state["cpu.cfs_quota_us"], state["cpu.cfs_period_us"], state["cpu.cfs_burst_us"] = format.Decimal(b.Quota),
+		format.Decimal(b.Period),
+		format.Decimal(burst)
+	state["cpu.idle"], state["cpu.shares"] = map[bool]string{true: "1", false: "0"}[idle],
+		map[bool]string{true: format.IdleShares, false: weight + "0"}[idle]
 	limit := rapid.SampledFrom([]int64{-1, 0, 4096, 8192, 1 << 30}).Draw(t, "limit")
 	both := rapid.SampledFrom([]int64{-1, 4096, 8192, 1 << 30, 1 << 31}).Draw(t, "memsw")
 	if both >= 0 && (limit < 0 || limit > both) {
 		limit = both
 	}
-	state["memory.limit_in_bytes"], state["memory.memsw.limit_in_bytes"] = plain(limit), plain(both)
+	state["memory.limit_in_bytes"], state["memory.memsw.limit_in_bytes"] = format.Decimal(limit), format.Decimal(both)
 	return state
 }
 
@@ -287,22 +288,25 @@ func TestSequenceIsAccepted(t *testing.T) {
 // and a child that has the narrower one, a CPU limit moves without an error.
 func TestSequenceNeverLeavesTheRange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		limit := func(label string) bandwidth {
+		limit := func(label string) format.Bandwidth {
 			quotas := someQuotas[2:]
-			return bandwidth{drawNumber(t, label+" quota", quotas), drawNumber(t, label+" period", somePeriods)}
+			return format.Bandwidth{Quota: drawNumber(t, label+" quota", quotas),
+				Period: drawNumber(t, label+" period", somePeriods)}
 		}
 		from, to := limit("from"), limit("to")
 		low, high := from, to
-		if to.compare(from) < 0 {
+		if to.Compare(from) < 0 {
 			low, high = to, from
 		}
 		parent := newModel(1, nil)
 		m := newModel(1, parent)
 		child := newModel(1, m)
-		for dir, b := range map[*model]bandwidth{parent: high, m: from, child: low} {
-			dir.set(map[string]string{"cpu.cfs_quota_us": plain(b.quota), "cpu.cfs_period_us": plain(b.period)})
+		for dir, b := range map[*model]format.Bandwidth{parent: high, m: from, child: low} {
+			dir.set(map[string]string{"cpu.cfs_quota_us": format.Decimal(b.Quota),
+				"cpu.cfs_period_us": format.Decimal(b.Period)})
 		}
-		target := map[string]string{"cpu.cfs_quota_us": plain(to.quota), "cpu.cfs_period_us": plain(to.period)}
+		target := map[string]string{"cpu.cfs_quota_us": format.Decimal(to.Quota),
+			"cpu.cfs_period_us": format.Decimal(to.Period)}
 		steps := Sequence(m.changes(target))
 		m.run(t, steps)
 		if err := m.holds(target); err != nil {
@@ -316,29 +320,30 @@ func TestSequenceNeverLeavesTheRange(t *testing.T) {
 
 // drawTree draws a tree of v1 directories in a valid state: each CPU limit is at most the one above,
 // each cpuset part of the one above.
-func drawTree(t *rapid.T, root *model, limits map[*model]bandwidth, sets map[*model]idset.Set) {
+func drawTree(t *rapid.T, root *model, limits map[*model]format.Bandwidth, sets map[*model]idset.Set) {
 	for _, m := range root.each() {
-		b := bandwidth{drawNumber(t, "quota", someQuotas), drawNumber(t, "period", somePeriods)}
-		above := bandwidth{quota: -1, period: 1}
+		b := format.Bandwidth{Quota: drawNumber(t, "quota", someQuotas), Period: drawNumber(t, "period", somePeriods)}
+		above := format.Bandwidth{Quota: -1, Period: 1}
 		set := idset.New(rapid.SliceOfN(rapid.IntRange(0, 7), 1, 8).Draw(t, "set")...)
 		if m.parent == nil {
-			b.quota, set = -1, idset.New(0, 1, 2, 3, 4, 5, 6, 7)
+			b.Quota, set = -1, idset.New(0, 1, 2, 3, 4, 5, 6, 7)
 		} else {
 			above = limits[m.parent]
 			if set = set.Intersect(sets[m.parent]); len(set) == 0 {
 				set = sets[m.parent]
 			}
 		}
-		if !b.unlimited() && !above.unlimited() && b.compare(above) > 0 {
+		if !b.Unlimited() && !above.Unlimited() && b.Compare(above) > 0 {
 			b = above
 		}
 		effective := b
-		if b.unlimited() {
+		if b.Unlimited() {
 			effective = above
 		}
 		limits[m], sets[m] = effective, set
-		m.set(map[string]string{"cpu.cfs_quota_us": plain(b.quota), "cpu.cfs_period_us": plain(b.period),
-			"cpuset.cpus": set.String()})
+		m.set(map[string]string{"cpu.cfs_quota_us": format.Decimal(b.Quota),
+			"cpu.cfs_period_us": format.Decimal(b.Period),
+			"cpuset.cpus":       set.String()})
 	}
 }
 
@@ -355,8 +360,8 @@ func TestSplitIsAccepted(t *testing.T) {
 			return root
 		}
 		root, target := build(), build()
-		drawTree(t, root, map[*model]bandwidth{}, map[*model]idset.Set{})
-		drawTree(t, target, map[*model]bandwidth{}, map[*model]idset.Set{})
+		drawTree(t, root, map[*model]format.Bandwidth{}, map[*model]idset.Set{})
+		drawTree(t, target, map[*model]format.Bandwidth{}, map[*model]idset.Set{})
 		dirs, targets := root.each(), target.each()
 		lowers := make([][]Change, len(dirs))
 		for i, m := range dirs {
@@ -373,22 +378,4 @@ func TestSplitIsAccepted(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestBridgeOverflow: limits far beyond any machine must not wrap around.
-func TestBridgeOverflow(t *testing.T) {
-	const huge = int64(1) << 62
-	for _, test := range []struct{ a, b bandwidth }{
-		{bandwidth{huge, 1000}, bandwidth{huge, 1_000_000}},
-		{bandwidth{huge, 1_000_000}, bandwidth{1000, 1000}},
-		{bandwidth{huge, 1}, bandwidth{huge, 1_000_000}},
-	} {
-		q, ok := bridge(test.a, test.b)
-		if ok && q <= 0 {
-			t.Errorf("bridge(%v, %v) = %d", test.a, test.b, q)
-		}
-	}
-	if got := scaleUp(bandwidth{1, 3}, 10); got != 4 {
-		t.Errorf("scaleUp of 1/3 to 10 = %s, want 4", strconv.FormatInt(got, 10))
-	}
 }

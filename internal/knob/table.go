@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 
+	"bulkhead/internal/host"
+	"bulkhead/internal/knob/format"
 	"bulkhead/internal/policy"
 )
 
@@ -16,7 +18,7 @@ func build() []*Row {
 	rows := slices.Concat(cpuRows(), cpusetRows(), memoryRows(), tasksRows(), hugeRows(), blkioRows(), ioWeightRows(),
 		networkRows())
 	for _, r := range rows {
-		r.Same, r.Loosens = r.form.same, r.form.loosens
+		r.Same, r.Loosens = r.form.Same, r.form.Loosens
 		if r.serves == nil {
 			r.serves = r.Keys[:1]
 		}
@@ -31,8 +33,8 @@ func tasksRows() []*Row {
 	row := Row{
 		Controller: "pids", File: "pids.max", Keys: []policy.Key{policy.KeyTasks}, Unit: "processes and threads",
 		Descends: true, Default: "max",
-		Up: 50, Down: 50, Risk: RiskSlow, form: number{none: "max",
-			unit: func(n int64) string { return plain(n) + " tasks" }}, Encode: encodeTasks,
+		Up: 50, Down: 50, Risk: RiskSlow, form: format.Number{None: "max",
+			Unit: func(n int64) string { return format.Decimal(n) + " tasks" }}, Encode: encodeTasks,
 		properties: []string{"TasksMax"},
 	}
 	return []*Row{
@@ -49,22 +51,22 @@ func encodeTasks(in Input) (string, bool, error) {
 	if n < 0 {
 		return "", true, fmt.Errorf("encode tasks %q: below zero", n)
 	}
-	return plain(int64(n)), true, nil
+	return format.Decimal(int64(n)), true, nil
 }
 
 func hugeRows() []*Row {
-	row := func(version int, file, since string, form number) *Row {
+	row := func(version int, file, since string, form format.Number) *Row {
 		return &Row{
 			Controller: "hugetlb", Version: version, File: file, Since: since, Keys: []policy.Key{policy.KeyMemoryHuge},
 			Unit: "bytes", PerSize: true,
-			Descends: true, Default: form.none, Up: 47, Down: 47, Risk: RiskOOM, form: form,
-			Encode: encodeHuge(form.none),
+			Descends: true, Default: form.None, Up: 47, Down: 47, Risk: RiskOOM, form: form,
+			Encode: encodeHuge(form.None),
 		}
 	}
 	return []*Row{
-		row(1, "hugetlb.%s.limit_in_bytes", "", number{none: "-1", giant: true, unit: byteCount}),
+		row(1, "hugetlb.%s.limit_in_bytes", "", format.Number{None: "-1", Giant: true, Unit: format.ByteCount}),
 		// A fresh directory shows v1's giant number, and "max" only once that was written (measured on 6.18).
-		row(2, "hugetlb.%s.max", "5.6", number{none: "max", giant: true, unit: byteCount}),
+		row(2, "hugetlb.%s.max", "5.6", format.Number{None: "max", Giant: true, Unit: format.ByteCount}),
 	}
 }
 
@@ -81,9 +83,10 @@ func encodeHuge(none string) func(Input) (string, bool, error) {
 		}
 		pages := int64(asked) / size
 		if pages == 0 && asked > 0 {
-			return "", true, fmt.Errorf("encode memory.huge %q: less than one page of %s", asked, byteCount(size))
+			return "", true, fmt.Errorf("encode memory.huge %q: less than one page of %s", asked,
+				format.ByteCount(size))
 		}
-		return plain(pages * size), true, nil
+		return format.Decimal(pages * size), true, nil
 	}
 }
 
@@ -92,38 +95,39 @@ func encodeHuge(none string) func(Input) (string, bool, error) {
 func blkioRows() []*Row {
 	var rows []*Row
 	var keys []policy.Key
-	for _, limit := range ioMaxFields {
-		keys = append(keys, limit.key)
+	for _, limit := range format.IOMaxFields {
+		keys = append(keys, limit.Key)
 	}
 	for i, file := range []string{"read_bps", "write_bps", "read_iops", "write_iops"} {
-		limit := ioMaxFields[i]
+		limit := format.IOMaxFields[i]
 		unit := "bytes per second"
-		if limit.key == policy.KeyIOReadIOPS || limit.key == policy.KeyIOWriteIOPS {
+		if limit.Key == policy.KeyIOReadIOPS || limit.Key == policy.KeyIOWriteIOPS {
 			unit = "operations per second"
 		}
 		r := &Row{
 			Controller: "blkio", Version: 1, File: "blkio.throttle." + file + "_device", Keys: keys[i : i+1],
 			Unit: unit, PerDevice: true,
-			Default: "0", Up: 70, Down: 70, Risk: RiskSlow, form: number{none: "0", unit: limit.unit},
-			Encode: encodeThrottle(limit.key),
+			Default: "0", Up: 70, Down: 70, Risk: RiskSlow, form: format.Number{None: "0", Unit: limit.Unit},
+			Encode: encodeThrottle(limit.Key),
 		}
 		// those for operations are taken and written nowhere on v1 (measured on 252)
-		r.properties = []string{limit.property}
-		if limit.write {
+		r.properties = []string{limit.Property}
+		if limit.Write {
 			r.Reach, r.Partly = "holds what a process hands to the disk itself: direct IO, O_SYNC, fsync, msync; "+
 				"not enforced for buffered writes that the kernel's own threads write back later", true
 		}
 		rows = append(rows, r)
 	}
 	var properties []string
-	for _, f := range ioMaxFields {
-		properties = append(properties, f.property)
+	for _, f := range format.IOMaxFields {
+		properties = append(properties, f.Property)
 	}
 	return append(rows, &Row{
 		properties: properties,
 		Controller: "blkio", Version: 2, File: "io.max", Since: "4.5", Keys: keys,
 		Unit: "bytes or operations per second", PerDevice: true,
-		Descends: true, Default: ioMax{}.parse(""), Up: 70, Down: 70, Risk: RiskSlow, form: ioMax{}, serves: keys,
+		Descends: true, Default: format.IOMax{}.Parse(""), Up: 70, Down: 70, Risk: RiskSlow, form: format.IOMax{},
+		serves: keys,
 		Encode: encodeIOMax,
 		Partly: true,
 		Reach: "buffered writes are held only together with the memory controller on cgroup v2, on file systems " +
@@ -151,7 +155,7 @@ func rate(s policy.Settings, key policy.Key, device string) (value string, limit
 	if n <= 0 {
 		return "", true, true, fmt.Errorf("encode %s %q: must be above zero", key, setting.Value)
 	}
-	return plain(n), true, true, nil
+	return format.Decimal(n), true, true, nil
 }
 
 func encodeThrottle(key policy.Key) func(Input) (string, bool, error) {
@@ -165,21 +169,53 @@ func encodeThrottle(key policy.Key) func(Input) (string, bool, error) {
 }
 
 func encodeIOMax(in Input) (string, bool, error) {
-	values := ioMax{}.values("")
+	values := format.IOMax{}.Values("")
 	any := false
-	for i, limit := range ioMaxFields {
-		value, limited, set, err := rate(in.Settings, limit.key, in.On)
+	for i, limit := range format.IOMaxFields {
+		value, limited, set, err := rate(in.Settings, limit.Key, in.On)
 		if err != nil {
 			return "", true, err
 		}
 		if limited && value == "1" {
 			// tg_set_limit, block/blk-throttle.c
-			return "", true, fmt.Errorf("encode %s %q: the kernel takes 2 and more", limit.key, value)
+			return "", true, fmt.Errorf("encode %s %q: the kernel takes 2 and more", limit.Key, value)
 		}
 		if limited {
 			values[i] = value
 		}
 		any = any || set
 	}
-	return ioMax{}.join(values), any, nil
+	return format.IOMax{}.Join(values), any, nil
+}
+
+// RowsFor gives the rows that this host can hold: those whose controller sits in a mounted, writable
+// hierarchy of the row's version, less those that its kernel is too old for or was built without.
+func RowsFor(f *host.Facts) []*Row {
+	var rows []*Row
+	for _, r := range table {
+		h, ok := f.Hierarchy(r.HierarchyID(f))
+		if ok && !h.ReadOnly && r.usable(f.Kernel) && !slices.Contains(h.Lacks, r.File) && weighs(f, r.via) &&
+			(r.File != FileClassID || SortsByNetCls(f)) {
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}
+
+// Needs gives the rows of this host that a group with these settings needs.
+func Needs(f *host.Facts, s policy.Settings) []*Row {
+	var rows []*Row
+	for _, r := range RowsFor(f) {
+		if len(r.Instances(s)) > 0 {
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}
+
+// Table gives all rows of both versions in a stable order. The rows are shared: do not change them.
+func Table() []*Row {
+	rows := make([]*Row, len(table))
+	copy(rows, table)
+	return rows
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"bulkhead/internal/knob/format"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/unitname"
 )
@@ -51,7 +52,7 @@ func (r *Row) Properties(u Unit, devices []string, text func(file, device string
 	if r.bundle == bundleBandwidth && r.File != "cpu.cfs_burst_us" && !slices.ContainsFunc(set,
 		func(a systemd.Assignment) bool { return a.Name == "CPUQuotaPeriodUSec" }) {
 		// Before 242 every period is 100 ms.
-		if b := r.bandwidthIn(text); !b.unlimited() && b.period != defaultPeriod {
+		if b := r.bandwidthIn(text); !b.Unlimited() && b.Period != format.DefaultPeriod {
 			return nil, false
 		}
 	}
@@ -76,16 +77,16 @@ func (r *Row) propertyText(row *systemd.Row, devices []string, text func(file, d
 	case "CPUQuotaPerSecUSec", "CPUQuotaPeriodUSec":
 		b := r.bandwidthIn(text)
 		switch {
-		case b.unlimited():
+		case b.Unlimited():
 			return "max", true
 		case row.Name == "CPUQuotaPeriodUSec":
-			return strconv.FormatInt(b.period, 10), true
+			return strconv.FormatInt(b.Period, 10), true
 		}
-		return strconv.FormatInt(b.quota*1_000_000/b.period, 10), true
+		return strconv.FormatInt(b.Quota*1_000_000/b.Period, 10), true
 	case "CPUWeight":
 		return r.weightText(row, text)
 	case "CPUShares":
-		return value, value != idleShares
+		return value, value != format.IdleShares
 	}
 	switch row.Form {
 	case systemd.FormDevices:
@@ -116,7 +117,7 @@ func (r *Row) weightText(row *systemd.Row, text func(file, device string) string
 	switch {
 	case value == defaultShares || value == "":
 		return "", true
-	case err != nil || value == idleShares:
+	case err != nil || value == format.IdleShares:
 		return "", false
 	}
 	weight := (n*100 + 1023) / 1024
@@ -135,8 +136,8 @@ func (r *Row) deviceText(row *systemd.Row, devices []string, text func(file, dev
 		case r.via != "":
 			value = propertyWeight(value)
 		case r.Version == 2:
-			i := slices.IndexFunc(ioMaxFields, func(f ioMaxField) bool { return f.property == row.Name })
-			value = ioMax{}.values(value)[i]
+			i := slices.IndexFunc(format.IOMaxFields, func(f format.IOMaxField) bool { return f.Property == row.Name })
+			value = format.IOMax{}.Values(value)[i]
 		}
 		if value != "" && value != "0" && value != "max" {
 			lines = append(lines, "/dev/block/"+device+" "+value)
@@ -146,18 +147,18 @@ func (r *Row) deviceText(row *systemd.Row, devices []string, text func(file, dev
 }
 
 // bandwidthIn reads a directory's CPU limit from cpu.max, or from v1's pair of files.
-func (r *Row) bandwidthIn(text func(file, device string) string) bandwidth {
+func (r *Row) bandwidthIn(text func(file, device string) string) format.Bandwidth {
 	if r.Version == 2 {
-		b, ok := cpuMax{}.value(text("cpu.max", ""))
+		b, ok := format.CPUMax{}.Value(text("cpu.max", ""))
 		if !ok {
-			return bandwidth{quota: -1, period: defaultPeriod}
+			return format.Bandwidth{Quota: -1, Period: format.DefaultPeriod}
 		}
 		return b
 	}
-	b, ok := bandwidthFrom(strings.TrimSpace(text("cpu.cfs_quota_us", "")),
+	b, ok := format.BandwidthFrom(strings.TrimSpace(text("cpu.cfs_quota_us", "")),
 		strings.TrimSpace(text("cpu.cfs_period_us", "")))
 	if !ok {
-		return bandwidth{quota: -1, period: defaultPeriod}
+		return format.Bandwidth{Quota: -1, Period: format.DefaultPeriod}
 	}
 	return b
 }
@@ -168,27 +169,27 @@ func (r *Row) Settle(u Unit, value, period string) string {
 	if r.bundle != bundleBandwidth {
 		return r.settleWeight(u, value)
 	}
-	var b bandwidth
+	var b format.Bandwidth
 	var ok bool
 	switch r.File {
 	case "cpu.max":
-		b, ok = cpuMax{}.value(value)
+		b, ok = format.CPUMax{}.Value(value)
 	case "cpu.cfs_quota_us":
-		b, ok = bandwidthFrom(value, period)
+		b, ok = format.BandwidthFrom(value, period)
 	}
-	if !ok || b.unlimited() {
+	if !ok || b.Unlimited() {
 		return value
 	}
-	b.quota = max(b.quota*quotaStep/b.period, 1) * b.period / quotaStep
+	b.Quota = max(b.Quota*quotaStep/b.Period, 1) * b.Period / quotaStep
 	if r.File == "cpu.max" {
 		return b.String()
 	}
-	return strconv.FormatInt(b.quota, 10)
+	return strconv.FormatInt(b.Quota, 10)
 }
 
 // settleWeight gives the shares that systemd makes of the weight nearest to them.
 func (r *Row) settleWeight(u Unit, value string) string {
-	if r.File != "cpu.shares" || value == defaultShares || value == idleShares {
+	if r.File != "cpu.shares" || value == defaultShares || value == format.IdleShares {
 		return value
 	}
 	set, ok := r.Properties(u, nil, func(file, _ string) string {

@@ -7,6 +7,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
+	"bulkhead/internal/knob/format"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/policy"
 )
@@ -21,9 +22,8 @@ func ioWeightRows() []*Row {
 			Controller: "blkio", Version: version, File: file, Since: since, Late: late,
 			Keys: []policy.Key{policy.KeyIOWeight}, Unit: "weight", PerDevice: true,
 			Descends: true, Default: none, Up: 75, Down: 75, Risk: RiskSlow, via: via,
-			form: diskWeight{number{none: none, unit: func(n int64) string {
-				return "weight " + plain(n) + " of " +
-					via
+			form: format.DiskWeight{Number: format.Number{None: none, Unit: func(n int64) string {
+				return format.Weight(n) + " of " + via
 			}}}, Encode: encodeIOWeight(via, none),
 		}
 	}
@@ -50,17 +50,7 @@ func propertyWeight(bfq string) string {
 	if n > 100 {
 		n = 100 + (n-100)*11
 	}
-	return plain(n)
-}
-
-// diskWeight is a line of weights: one that is not there is the group's weight on all disks, 100 of iocost and BFQ.
-type diskWeight struct{ number }
-
-func (f diskWeight) human(value string) string {
-	if _, none, ok := f.value(value); ok && none {
-		return "the default weight"
-	}
-	return f.number.human(value)
+	return format.Decimal(n)
 }
 
 // weightsOf are the weights that a kernel's ways of holding them take: iocost has v2's own scale, BFQ and CFQ a tenth
@@ -81,7 +71,7 @@ func encodeIOWeight(via, none string) func(Input) (string, bool, error) {
 		case w == 0: // lifted
 			return none, true, nil
 		}
-		return plain(min(max((int64(w)+scale.tenth/2)/scale.tenth, scale.least), scale.most)), true, nil
+		return format.Decimal(min(max((int64(w)+scale.tenth/2)/scale.tenth, scale.least), scale.most)), true, nil
 	}
 }
 
@@ -142,16 +132,16 @@ const (
 // diskRows are the rows of these files, for whoever compares what they hold.
 var diskRows = []*Row{
 	{Controller: "blkio", File: CostQoS, Since: "5.4", PerDevice: true, Default: "enable=0",
-		form: parameters{"enable=0"}},
+		form: format.Parameters{Idle: "enable=0"}},
 	{Controller: "blkio", File: CostModel, Since: "5.4", PerDevice: true, Default: "ctrl=auto",
-		form: parameters{"ctrl=auto"}},
-	{Controller: "blkio", File: cgroup.QueueScheduler, PerDevice: true, form: word{}},
-	{Controller: "blkio", File: cgroup.QueueWriteBack, PerDevice: true, form: word{}},
+		form: format.Parameters{Idle: "ctrl=auto"}},
+	{Controller: "blkio", File: cgroup.QueueScheduler, PerDevice: true, form: format.Word{}},
+	{Controller: "blkio", File: cgroup.QueueWriteBack, PerDevice: true, form: format.Word{}},
 }
 
 func init() {
 	for _, r := range diskRows {
-		r.Same, r.Loosens = r.form.same, r.form.loosens
+		r.Same, r.Loosens = r.form.Same, r.form.Loosens
 	}
 }
 
@@ -162,37 +152,3 @@ func DiskRow(file string) *Row {
 	}
 	return nil
 }
-
-// word is a file with one word.
-type word struct{}
-
-func (word) parse(got string) string    { return strings.TrimSpace(got) }
-func (word) same(want, got string) bool { return strings.TrimSpace(want) == strings.TrimSpace(got) }
-func (word) loosens(_, _ string) bool   { return false }
-func (word) human(value string) string  { return value }
-
-// parameters is a line of io.cost.qos or io.cost.model: "name=value" pairs. Where idle is among them, or nothing is
-// there, the rest does not count: the kernel shows what it has worked out itself.
-type parameters struct{ idle string }
-
-func (f parameters) parse(got string) string {
-	fields := strings.Fields(got)
-	if len(fields) == 0 || slices.Contains(fields, f.idle) {
-		return f.idle
-	}
-	return strings.Join(fields, " ")
-}
-
-// same takes what is not asked for as it comes.
-func (f parameters) same(want, got string) bool {
-	have := strings.Fields(f.parse(got))
-	for _, w := range strings.Fields(f.parse(want)) {
-		if !slices.Contains(have, w) {
-			return false
-		}
-	}
-	return true
-}
-
-func (parameters) loosens(_, _ string) bool  { return false }
-func (parameters) human(value string) string { return value }

@@ -9,37 +9,34 @@ import (
 // Key names one limit as a person writes it in `set` and as `plan` prints it.
 type Key string
 
-// The keys of limits. The "io." ones belong to a device (Setting.On), KeyMemoryHuge to a page size.
+// The keys of limits. The "io." ones belong to a device (Setting.On), KeyMemoryHuge to a page size, the
+// "network." ones to an interface. Beside each stands the type of its values; the rest
+// is in its row of limits.
 const (
-	KeyCPUWeight        Key = "cpu.weight"         // Weight
-	KeyCPULimit         Key = "cpu.limit"          // Cores
-	KeyCPUPeriod        Key = "cpu.period"         // Duration
-	KeyCPUBurst         Key = "cpu.burst"          // Duration: CPU time that may be saved up
-	KeyCPUIdle          Key = "cpu.idle"           // Flag
-	KeyCPUCPUs          Key = "cpu.cpus"           // IDs
-	KeyCPUNUMA          Key = "cpu.numa"           // IDs: nodes whose CPUs are used
-	KeyCPURT            Key = "cpu.rt"             // Duration of real-time run time in each second
-	KeyMemoryMin        Key = "memory.min"         // Bytes
-	KeyMemoryLow        Key = "memory.low"         // Bytes
-	KeyMemoryHigh       Key = "memory.high"        // Bytes
-	KeyMemoryMax        Key = "memory.max"         // Bytes
-	KeyMemorySwap       Key = "memory.swap"        // Bytes of swap beside memory.max
-	KeyMemorySwappiness Key = "memory.swappiness"  // Count 0–200
-	KeyMemoryHuge       Key = "memory.huge"        // Bytes, On is the page size as the kernel names it ("2MB", "1GB")
-	KeyMemoryNUMA       Key = "memory.numa"        // IDs
-	KeyMemoryOOM        Key = "memory.oom"         // OOM
-	KeyOOMScoreAdj      Key = "oom_score_adj"      // Count -1000–1000, for each member process
-	KeyTasks            Key = "tasks"              // Count
-	KeyIOWeight         Key = "io.weight"          // Weight
-	KeyIOReadBandwidth  Key = "io.read.bandwidth"  // Rate
-	KeyIOReadIOPS       Key = "io.read.iops"       // IOPS
-	KeyIOWriteBandwidth Key = "io.write.bandwidth" // Rate
-	KeyIOWriteIOPS      Key = "io.write.iops"      // IOPS
-)
-
-// The keys of limits on a network interface. They belong to one interface (Setting.On); no file of the kernel holds
-// them.
-const (
+	KeyCPUWeight         Key = "cpu.weight"          // Weight
+	KeyCPULimit          Key = "cpu.limit"           // Cores
+	KeyCPUPeriod         Key = "cpu.period"          // Duration
+	KeyCPUBurst          Key = "cpu.burst"           // Duration: CPU time that may be saved up
+	KeyCPUIdle           Key = "cpu.idle"            // Flag
+	KeyCPUCPUs           Key = "cpu.cpus"            // IDs
+	KeyCPUNUMA           Key = "cpu.numa"            // IDs: nodes whose CPUs are used
+	KeyCPURT             Key = "cpu.rt"              // Duration of real-time run time in each second
+	KeyMemoryMin         Key = "memory.min"          // Bytes
+	KeyMemoryLow         Key = "memory.low"          // Bytes
+	KeyMemoryHigh        Key = "memory.high"         // Bytes
+	KeyMemoryMax         Key = "memory.max"          // Bytes
+	KeyMemorySwap        Key = "memory.swap"         // Bytes of swap beside memory.max
+	KeyMemorySwappiness  Key = "memory.swappiness"   // Count 0–200
+	KeyMemoryHuge        Key = "memory.huge"         // Bytes, On is the page size as the kernel names it ("2MB", "1GB")
+	KeyMemoryNUMA        Key = "memory.numa"         // IDs
+	KeyMemoryOOM         Key = "memory.oom"          // OOM
+	KeyOOMScoreAdj       Key = "oom_score_adj"       // Count -1000–1000, for each member process
+	KeyTasks             Key = "tasks"               // Count
+	KeyIOWeight          Key = "io.weight"           // Weight
+	KeyIOReadBandwidth   Key = "io.read.bandwidth"   // Rate
+	KeyIOReadIOPS        Key = "io.read.iops"        // IOPS
+	KeyIOWriteBandwidth  Key = "io.write.bandwidth"  // Rate
+	KeyIOWriteIOPS       Key = "io.write.iops"       // IOPS
 	KeyNetworkEgressMin  Key = "network.egress.min"  // BitRate
 	KeyNetworkEgressMax  Key = "network.egress.max"  // BitRate
 	KeyNetworkIngressMin Key = "network.ingress.min" // BitRate
@@ -124,10 +121,7 @@ var limits = []Limit{
 		Doc: "Most bytes written in a second: 50MB/s, or a percentage of the ceiling that host.io names."},
 	{Key: KeyIOWriteIOPS, Unit: iopsUnit, lift: true,
 		Doc: "Most write operations in a second, or a percentage of the ceiling that host.io names."},
-}
-
-// networkLimits are the rows of limits on interfaces; see limits.
-var networkLimits = []Limit{
+	// The limits on interfaces; no file of the kernel holds them.
 	{Key: KeyNetworkEgressMin, Unit: BitRateUnit,
 		Doc: "Bandwidth that is kept for what leaves the group, whenever it wants it. It is a share of the link, " +
 			"whose rate must be known."},
@@ -137,9 +131,9 @@ var networkLimits = []Limit{
 	{Key: KeyNetworkIngressMax, Unit: BitRateUnit, lift: true, Doc: "Most bandwidth of what arrives for the group."},
 }
 
-// KnownKeys gives every key that a file of the kernel holds, in the order in which settings are kept and printed;
-// behind them are NetworkKeys.
-func KnownKeys() []Key {
+// Keys gives every key in the order in which settings are kept and printed: those that a file of the kernel holds,
+// then those of limits on interfaces.
+func Keys() []Key {
 	keys := make([]Key, len(limits))
 	for i := range limits {
 		keys[i] = limits[i].Key
@@ -147,10 +141,8 @@ func KnownKeys() []Key {
 	return keys
 }
 
-// NetworkKeys gives the keys of limits on interfaces.
-func NetworkKeys() []Key {
-	return []Key{KeyNetworkEgressMin, KeyNetworkEgressMax, KeyNetworkIngressMin, KeyNetworkIngressMax}
-}
+// FileKeys gives the keys of limits that a file of the kernel holds.
+func FileKeys() []Key { return slices.DeleteFunc(Keys(), Key.OfNetwork) }
 
 // OfNetwork says whether a key is that of a limit on an interface.
 func (k Key) OfNetwork() bool { return strings.HasPrefix(string(k), "network.") }
@@ -160,9 +152,6 @@ func LimitOf(key Key) *Limit {
 	if i := keyRank(key); i < len(limits) {
 		return &limits[i]
 	}
-	if i := slices.IndexFunc(networkLimits, func(l Limit) bool { return l.Key == key }); i >= 0 {
-		return &networkLimits[i]
-	}
 	return nil
 }
 
@@ -171,7 +160,7 @@ func keyRank(key Key) int {
 	if i := slices.IndexFunc(limits, func(l Limit) bool { return l.Key == key }); i >= 0 {
 		return i
 	}
-	return len(limits) + max(slices.Index(NetworkKeys(), key), 0)
+	return len(limits)
 }
 
 // Below gives the limits of one block of the file, such as "cpu" or "io.read".
@@ -282,6 +271,3 @@ func Raw(text string) string {
 	}
 	return ""
 }
-
-// JSONSchema is a JSON Schema, draft 2020-12.
-type JSONSchema map[string]any

@@ -12,7 +12,8 @@ const ownGroup = "db"
 // a meaning to.
 const (
 	NamePattern     = `^[a-z0-9A-Z][a-zA-Z0-9_.-]*$`
-	TemplatePattern = `^([a-z0-9A-Z]|\{(port|socket|datadir|sid|engine|instance|user)\})([a-zA-Z0-9_.-]|\{(port|socket|datadir|sid|engine|instance|user)\})*$`
+	placeholders    = `\{(port|socket|datadir|sid|engine|instance|user)\}`
+	TemplatePattern = `^([a-z0-9A-Z]|` + placeholders + `)([a-zA-Z0-9_.-]|` + placeholders + `)*$`
 	NameHint        = "a name starts with a letter or a digit and goes on with letters, digits, _ . and -"
 	maxName         = 128
 )
@@ -22,7 +23,7 @@ var (
 	// Braces matches a placeholder of any name.
 	Braces = regexp.MustCompile(`\{[a-z]+\}`)
 	// Placeholder matches a placeholder that there is.
-	Placeholder = regexp.MustCompile(`\{(port|socket|datadir|sid|engine|instance|user)\}`)
+	Placeholder = regexp.MustCompile(placeholders)
 )
 
 // ValidName says whether a text is a name that a group or a root group may have.
@@ -34,7 +35,8 @@ const (
 	// kernelNames are files that the kernel puts into every directory: mkdir(2) fails with EEXIST, and a
 	// later kernel may add more under the same prefixes.
 	kernelNames = `^(tasks|notify_on_release|release_agent)$` +
-		`|^(cgroup|cpu|cpuacct|cpuset|memory|blkio|io|pids|hugetlb|freezer|devices|net_cls|net_prio|perf_event|rdma|misc|dmem|debug)\.`
+		`|^(cgroup|cpu|cpuacct|cpuset|memory|blkio|io|pids|hugetlb|freezer|devices|net_cls|net_prio|perf_event|rdma|` +
+		`misc|dmem|debug)\.`
 	// containerNames are those by which a container's processes are told, which are never moved.
 	containerNames = `^(docker|kubepods|lxc|libpod|libpod_parent|machine|kubepods\.slice|machine\.slice)$` +
 		`|^(docker|kubepods|libpod|cri-containerd|crio)-|^lxc\.(payload|monitor)`

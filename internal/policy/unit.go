@@ -429,3 +429,6 @@ var iopsUnit = func() unit {
 
 // PercentSchema is a percentage.
 var PercentSchema = JSONSchema{"type": "string", "pattern": `^[0-9]+(\.[0-9]+)? ?%$`, "examples": []any{"20%"}}
+
+// JSONSchema is a JSON Schema, draft 2020-12.
+type JSONSchema map[string]any

@@ -185,7 +185,7 @@ func drawValue(t *rapid.T, l *Limit) Value {
 	from := func(low, high int64) int64 { return rapid.Int64Range(low, high).Draw(t, "n") }
 	sample, _ := l.Unit.read(map[Key]string{KeyMemoryOOM: "kill", KeyCPUIdle: "true"}[l.Key])
 	if sample == nil {
-		for _, text := range []string{"1", "1GiB", "1MB/s", "1ms"} {
+		for _, text := range []string{"1", "1GiB", "1MB/s", "1Mbit/s", "1ms"} {
 			if v, wrong := l.Unit.read(text); wrong == nil {
 				sample = v
 				break
@@ -200,6 +200,8 @@ func drawValue(t *rapid.T, l *Limit) Value {
 		return Bytes(from(lowest, math.MaxInt64))
 	case Rate:
 		return Rate(from(1, math.MaxInt64))
+	case BitRate:
+		return BitRate(from(1, math.MaxInt64))
 	case Cores:
 		return Cores(from(1, math.MaxInt64))
 	case Duration:
@@ -258,7 +260,8 @@ func TestRoundTrip(t *testing.T) {
 func TestSettingJSON(t *testing.T) {
 	s := Setting{Key: KeyCPULimit, Value: Cores(1_500_000), Raw: "150%", From: "group", Pos: Pos{"p.yaml", 3, 4}}
 	data, err := json.Marshal(s)
-	if want := `{"key":"cpu.limit","value":"1.5","raw":"150%","pos":{"file":"p.yaml","line":3,"column":4},"from":"group"}`; err != nil || string(data) != want {
+	want := `{"key":"cpu.limit","value":"1.5","raw":"150%","pos":{"file":"p.yaml","line":3,"column":4},"from":"group"}`
+	if err != nil || string(data) != want {
 		t.Errorf("%s, %v; want %s", data, err, want)
 	}
 	for _, bad := range []string{`{"key":"cpu.limits","value":"1"}`, `{"key":"cpu.limit","value":"x"}`, `[]`} {

@@ -117,7 +117,7 @@ func parseTarget(text, target string) (group string, key policy.Key, err error) 
 	key = policy.Key(name)
 	if policy.LimitOf(key) == nil {
 		var known []string
-		for _, k := range append(policy.KnownKeys(), policy.NetworkKeys()...) {
+		for _, k := range policy.Keys() {
 			known = append(known, string(k))
 		}
 		hint := yamlform.DidYouMean(name, known, "keys are "+yamlform.JoinWords(known))

@@ -174,7 +174,7 @@ func bounded(key policy.Key) bool {
 // boundKeys are the limits that may have bounds.
 func boundKeys() []string {
 	var names []string
-	for _, k := range append(policy.KnownKeys(), policy.NetworkKeys()...) {
+	for _, k := range policy.Keys() {
 		if bounded(k) {
 			names = append(names, string(k))
 		}

@@ -113,7 +113,6 @@ func (d *document) undefined(g *policy.Group, r *yamlform.Report) {
 const (
 	maxGroups    = 10000
 	maxMatches   = 20000
-	maxSchedules = 500
 )
 
 // Policy reads a policy from its sources; the first is the main file, the others are what it includes. It is pure. The

@@ -10,6 +10,9 @@ import (
 	"bulkhead/internal/policy/yamlform"
 )
 
+// maxSchedules is how many schedules one policy may have.
+const maxSchedules = 500
+
 // schedules reads `schedules:`.
 func readSchedules(v yamlform.Item, o yamlform.Form[policy.Schedule]) []policy.Schedule {
 	items := v.Items("write a list: `schedules: [{name: nightly, when: \"0 22 * * *\", for: 6h, set: {…}}]`")
