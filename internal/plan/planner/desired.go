@@ -1,3 +1,7 @@
+// Package desired computes what each file of each group's directories should hold, which controllers cgroup v2 has to hand
+// down for that, and what CPU each group can count on. It turns settings into the values of kernel files, fits them to
+// what the kernel allows together, splits what several directories or devices share, and notes what is not held. Which
+// steps lead there is the planner's business.
 package planner
 
 import (
@@ -6,9 +10,11 @@ import (
 	"strconv"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/idset"
+	"bulkhead/internal/netshape"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
@@ -464,4 +470,34 @@ func (d *desired) wanted() []plan.Wanted {
 		}
 	}
 	return all
+}
+
+// slotsOf numbers the groups that have limits on interfaces. One whose interface is gone for now keeps its number.
+func slotsOf(in *plan.Input) (map[string]netshape.Slot, error) {
+	var names []string
+	groups := in.InForce()
+	for _, g := range in.Classified.Groups {
+		_, had := in.Network.Slots[g.Path]
+		if wanted := slices.ContainsFunc(groups, func(o classify.Group) bool { return o.Path == g.Path }); had ||
+			wanted && layout.LimitsNetwork(g.Settings) {
+			names = append(names, g.Path)
+		}
+	}
+	return netshape.Slots(in.Network.Slots, names)
+}
+
+// classesOf gives the numbers by which net_cls tells the groups apart, where the kernel can sort by them.
+func classesOf(in *plan.Input) map[string]uint32 {
+	if in.Network == nil || !in.Network.Has.Has(netshape.HasNetCls) || !knob.SortsByNetCls(in.Facts) {
+		return nil
+	}
+	slots, err := slotsOf(in)
+	if err != nil { // networkSteps refuses it
+		return nil
+	}
+	classes := make(map[string]uint32, len(slots))
+	for group, slot := range slots {
+		classes[group] = uint32(slot.Class())
+	}
+	return classes
 }

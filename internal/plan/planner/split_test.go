@@ -1,7 +1,6 @@
 package planner
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -11,55 +10,6 @@ import (
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
-
-func TestFill(t *testing.T) {
-	const all = unlimited
-	for _, test := range []struct {
-		budget int64
-		asks   []int64
-		want   []int64
-	}{
-		{100, []int64{all}, []int64{100}},
-		{100, []int64{all, 30}, []int64{70, 30}},
-		{100, []int64{all, 80}, []int64{50, 50}},
-		{100, []int64{all, 10, 80}, []int64{45, 10, 45}},
-		{100, []int64{all, all, all}, []int64{34, 33, 33}},
-		{100, []int64{10, 20}, []int64{10, 20}},
-		{2, []int64{all, 5, 5}, []int64{1, 1, 0}},
-		{0, []int64{all, 5}, []int64{0, 0}},
-		{100, nil, []int64{}},
-	} {
-		if got := fill(test.budget, test.asks); !slices.Equal(got, test.want) {
-			t.Errorf("fill(%d, %v) = %v, want %v", test.budget, test.asks, got, test.want)
-		}
-	}
-}
-
-// The sum is the budget or all that is asked; nobody gets more than it asks; who gets less than it asks has no
-// less than any other, but for the odd unit.
-func TestFillIsFair(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		budget := rapid.Int64Range(0, 1<<40).Draw(t, "budget")
-		asks := rapid.SliceOfN(rapid.OneOf(rapid.Int64Range(0, 1<<40), rapid.Just(unlimited)), 1, 8).Draw(t, "asks")
-		parts := fill(budget, asks)
-		var sum, asked int64
-		for i, part := range parts {
-			sum += part
-			if asked += asks[i]; asked < 0 || asks[i] == unlimited {
-				asked = unlimited / 2
-			}
-			if part < 0 || part > asks[i] {
-				t.Fatalf("part %d is %d of %d asked", i, part, asks[i])
-			}
-			if part < asks[i] && part+1 < slices.Max(parts) {
-				t.Fatalf("part %d gets %d, another %d", i, part, slices.Max(parts))
-			}
-		}
-		if sum != min(budget, asked) {
-			t.Fatalf("the parts %v add up to %d of %d", parts, sum, budget)
-		}
-	})
-}
 
 // A budget on a flat hierarchy is split between the directories that hold processes.
 func TestFlatBudget(t *testing.T) {

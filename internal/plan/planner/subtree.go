@@ -85,14 +85,6 @@ func subtreeWords(add, remove []string) string {
 	return strings.Join(words, " ")
 }
 
-func mapped(names []string, f func(string) string) []string {
-	all := make([]string, len(names))
-	for i, name := range names {
-		all[i] = f(name)
-	}
-	return all
-}
-
 // untangle takes processes out of directories that hand controllers down already. Somebody put them there, and
 // the kernel let them in because cpu, cpuset and pids may govern threads: such a directory is then the root
 // of a threaded tree, and no process can enter those below it (EOPNOTSUPP) until it is empty.

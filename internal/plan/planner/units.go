@@ -8,7 +8,6 @@ import (
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
-	"bulkhead/internal/systemd"
 	"bulkhead/internal/terminal"
 )
 
@@ -23,7 +22,7 @@ func (d *desired) noteUnits(in *plan.Input) {
 			outside[g.Group] = append(outside[g.Group], g.Unit)
 		}
 	}
-	loose := d.noteStuck(in)
+	loose := noteStuck(d, in)
 	d.loose = loose
 	for _, n := range d.forest.Nodes {
 		units := outside[n.Path]
@@ -34,12 +33,12 @@ func (d *desired) noteUnits(in *plan.Input) {
 		if hasTotal(n.Settings) && apart(n.Path, outside, loose) > 1 {
 			d.notes = append(d.notes, plan.Note{Group: n.Path, NotEnforced: true, Text: fmt.Sprintf(
 				"its limits hold %s and the rest of the group each for itself, not together: %s",
-				strings.Join(units, ", "), d.whenTogether(n.Path, in, units))})
+				strings.Join(units, ", "), whenTogether(d.layout, n.Path, in, units))})
 		}
 		if n.Parent != nil && n.Parent.Path != layout.RootGroup && hasTotal(n.Parent.Settings) {
 			d.notes = append(d.notes, plan.Note{Group: n.Parent.Path, NotEnforced: true, Text: fmt.Sprintf(
 				"its limits do not cover %s, which is not in its slice: %s", strings.Join(units, ", "),
-				d.whenTogether(n.Path, in, units))})
+				whenTogether(d.layout, n.Path, in, units))})
 		}
 		for _, key := range []policy.Key{policy.KeyMemoryMin, policy.KeyMemoryLow} {
 			if s, ok := n.Settings.Get(key, ""); ok && !s.FromRole() {
@@ -51,42 +50,9 @@ func (d *desired) noteUnits(in *plan.Input) {
 	}
 }
 
-// noteLater names the files that take limits of ours away at each daemon-reload.
-func (p *planner) noteLater() {
-	if p.in.Systemd == nil {
-		return
-	}
-	told := map[string]bool{}
-	for _, dir := range p.d.layout.Dirs() {
-		unit := p.d.layout.Unit(dir)
-		later := p.in.Systemd.Later[unit]
-		if len(later) == 0 || !p.d.layout.Theirs(dir) {
-			continue
-		}
-		for _, v := range p.d.values[dir] {
-			s := plan.Step{Dir: dir, File: v.file, Key: v.key, New: v.text}
-			p.setUnit(&s, v.row)
-			for _, a := range s.Set {
-				row, known := systemd.RowOf(a.Name)
-				for _, l := range later {
-					if text := unit + l.Setting + l.File; known && l.Setting == row.Setting && !told[text] {
-						told[text] = true
-						p.notes = append(p.notes, plan.Note{Group: p.d.layout.Owner[dir], Key: v.setting.Key,
-							Fragile: true,
-							Text: fmt.Sprintf(
-								"at each daemon-reload %s gives %s its own %s=%s, until the agent sets the group's "+
-									"again: take that line out, or give the file a name that sorts before 50-%s.conf",
-								l.File, unit, l.Setting, l.Value, l.Setting)})
-					}
-				}
-			}
-		}
-	}
-}
-
 // noteStuck names the processes that are left in a unit which does not carry their group's limits, and counts by group
 // those that are in none.
-func (d *desired) noteStuck(in *plan.Input) (loose map[string]int) {
+func noteStuck(d *desired, in *plan.Input) (loose map[string]int) {
 	loose = map[string]int{}
 	stuck := map[string][]string{}
 	for i := range in.Classified.Placements {
@@ -126,9 +92,9 @@ func apart(group string, outside map[string][]string, loose map[string]int) int 
 }
 
 // whenTogether says when a unit comes under its group's slice.
-func (d *desired) whenTogether(group string, in *plan.Input, units []string) string {
+func whenTogether(l layout.Layout, group string, in *plan.Input, units []string) string {
 	for _, u := range units {
-		if in.Systemd.Adopted[u] == "" && !d.layout.Adopts[group] {
+		if in.Systemd.Adopted[u] == "" && !l.Adopts[group] {
 			return "`adopt: next-start` brings it there at its next start"
 		}
 	}

@@ -8,9 +8,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
-	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
@@ -18,89 +16,6 @@ import (
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/unitname"
 )
-
-// governUnits gives the units that a group claims the group's limits, and rounds what goes by property to what systemd
-// keeps of it.
-func (d *desired) governUnits(h host.Hierarchy) {
-	for _, dir := range d.layout.Dirs() {
-		if g, ok := d.layout.Governed[dir]; ok && dir.Hierarchy == h.ID {
-			d.values[dir] = d.valuesOf(g, h.ID)
-		}
-	}
-	for dir := range d.layout.Anchors {
-		if dir.Hierarchy == h.ID {
-			d.values[dir] = d.holding(dir)
-		}
-	}
-	for _, dir := range d.layout.Dirs() {
-		u, ok := d.layout.KnobUnit(dir)
-		if dir.Hierarchy != h.ID || !ok {
-			continue
-		}
-		period := ""
-		for _, v := range d.values[dir] {
-			if v.file == filePeriod {
-				period = v.text
-			}
-		}
-		for i, v := range d.values[dir] {
-			text := v.row.Settle(u, v.text, period)
-			if text == v.text {
-				continue
-			}
-			d.values[dir][i].text = text
-			if v.setting.Key == policy.KeyCPULimit && d.layout.Own(d.layout.Owner[dir])[h.ID] == dir {
-				d.notes = append(d.notes, plan.Note{Group: d.layout.Owner[dir], Key: policy.KeyCPULimit,
-					Text: v.setting.String() + " is held to a whole per cent of a core, as systemd keeps no more: " +
-						v.row.HumanIn(text, map[string]string{filePeriod: period})})
-			}
-		}
-	}
-}
-
-// anchorWeight is any weight but the default, which would ask for no controller. Nobody is in such a slice.
-const anchorWeight = "99"
-
-// holding is what makes systemd hand controllers down beside an anchor: those of memory, pids and io it does for the
-// counting, those of the CPU for a weight, and for a set of CPUs or nodes.
-func (d *desired) holding(dir cgroup.Dir) []value {
-	var values []value
-	setting := policy.Setting{Key: policy.KeyCPUWeight, Value: policy.Weight(99),
-		From: "a unit beside it that is to start elsewhere"}
-	for _, row := range d.rows[dir.Hierarchy] {
-		if row.File == "cpu.weight" {
-			values = append(values, value{row: row, file: row.File, text: anchorWeight, setting: setting})
-		}
-	}
-	for beside := range d.layout.Governed {
-		for _, v := range d.values[beside] {
-			if beside.Parent() == dir.Parent() && isWide(v.row) &&
-				!slices.ContainsFunc(values, func(o value) bool { return o.row == v.row }) {
-				values = append(values, v)
-			}
-		}
-	}
-	return values
-}
-
-// valuesOf is what the directory of a governed unit is to hold: its group's limits, also in its group's slice. That
-// slice is made at boot when the unit starts, and has its limits only when the agent has seen whose it is; the unit's
-// own are there before its first instruction. A slice of an administrator's is there at boot with what bulkhead set of
-// it, and holds the unit.
-func (d *desired) valuesOf(g layout.Governed, hierarchy string) []value {
-	var values []value
-	if own := d.layout.Own(g.Group)[hierarchy]; !g.Inside || !d.layout.Theirs(own) {
-		values = slices.Clone(d.values[own])
-	}
-	if member, ok := d.layout.Member(g.Group)[hierarchy]; ok {
-		for _, v := range d.values[member] {
-			if layout.IsBudget(v.row) {
-				values = append(values, v)
-			}
-		}
-	}
-	return values
-}
 
 // setUnit makes a write one through the properties of the directory's unit, where systemd knows them.
 func (p *planner) setUnit(step *plan.Step, row *knob.Row) {
@@ -162,16 +77,6 @@ func (p *planner) told(dir cgroup.Dir, row *knob.Row) (devices []string, now str
 		}
 	}
 	return devices, now
-}
-
-// movesDown says whether systemd, told of a limit on a device, may put it on the one disk below instead: so it does
-// with any that lies on one other alone, such as most of LVM's and dm-crypt's (lookup_block_device of core/cgroup.c;
-// measured on 252). A limit there is written by file. It outlives a daemon-reload (measured), as systemd writes the
-// lines of the devices alone that it was told of, and our units have its accounting, which keeps the controller. What a
-// device lies on may change; so it goes by what it is, but for md, of which one with a single disk is broken.
-func (d *desired) movesDown(device string) bool {
-	dev, known := d.facts.Device(device)
-	return known && dev.Kind.Layered() && (dev.Kind != blockdev.RAID || len(dev.Slaves) == 1)
 }
 
 // keepUnits puts before the writes from step first on what records the units that they change.
@@ -482,3 +387,36 @@ func (p *planner) holdOwnMemory(unit string, k layout.Kept) []string {
 // isTheirs says whether a directory is that of a unit that stays: not of a slice that the policy names and bulkhead has
 // made.
 func (p *planner) isTheirs(dir cgroup.Dir) bool { return p.d.layout.Theirs(dir) && !p.o.Made[dir] }
+
+// noteLater names the files that take limits of ours away at each daemon-reload.
+func (p *planner) noteLater() {
+	if p.in.Systemd == nil {
+		return
+	}
+	told := map[string]bool{}
+	for _, dir := range p.d.layout.Dirs() {
+		unit := p.d.layout.Unit(dir)
+		later := p.in.Systemd.Later[unit]
+		if len(later) == 0 || !p.d.layout.Theirs(dir) {
+			continue
+		}
+		for _, v := range p.d.values[dir] {
+			s := plan.Step{Dir: dir, File: v.file, Key: v.key, New: v.text}
+			p.setUnit(&s, v.row)
+			for _, a := range s.Set {
+				row, known := systemd.RowOf(a.Name)
+				for _, l := range later {
+					if text := unit + l.Setting + l.File; known && l.Setting == row.Setting && !told[text] {
+						told[text] = true
+						p.notes = append(p.notes, plan.Note{Group: p.d.layout.Owner[dir], Key: v.setting.Key,
+							Fragile: true,
+							Text: fmt.Sprintf(
+								"at each daemon-reload %s gives %s its own %s=%s, until the agent sets the group's "+
+									"again: take that line out, or give the file a name that sorts before 50-%s.conf",
+								l.File, unit, l.Setting, l.Value, l.Setting)})
+					}
+				}
+			}
+		}
+	}
+}

@@ -471,3 +471,11 @@ func describe(s policy.Setting) string {
 	}
 	return text
 }
+
+func mapped(names []string, f func(string) string) []string {
+	all := make([]string, len(names))
+	for i, name := range names {
+		all[i] = f(name)
+	}
+	return all
+}
