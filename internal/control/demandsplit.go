@@ -9,6 +9,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/desired"
 	"bulkhead/internal/plan/planner"
 )
 
@@ -34,7 +35,7 @@ func (c *Controller) SplitByDemand(ctx context.Context, now time.Time) (int, err
 	}
 	in := v.input()
 	in.Observed = *c.memory.observed
-	if !planner.SharesByUse(&in) {
+	if !desired.SharesByUse(&in) {
 		c.used = ioSamples{at: now}
 		return 0, nil
 	}

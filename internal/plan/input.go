@@ -19,6 +19,7 @@ import (
 // IOUse is what the processes of a directory read from and wrote to one device, in a second.
 type IOUse struct{ ReadBytes, ReadOps, WriteBytes, WriteOps int64 }
 
+// Of is what a limit of io with this key counts of it.
 func (u IOUse) Of(key policy.Key) int64 {
 	switch key {
 	case policy.KeyIOReadBandwidth:

@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/desired"
 	"bulkhead/internal/policy"
 )
 
@@ -112,11 +113,12 @@ func TestShareByUse(t *testing.T) {
 	total := map[string]int64{}
 	for _, dir := range []string{a.Path, x.Path} {
 		for dev, v := range wants(p, dir, readFile) {
-			total[dev] += number(v)
+			total[dev] += desired.Number(v)
 		}
 	}
 	got := wants(p, x.Path, readFile)["8:0"]
-	if total["8:0"]+total["8:16"] > 40e6 || total["8:0"] <= 20e6 || number(got) <= 10e6 || number(got) > 30e6 {
+	if total["8:0"]+total["8:16"] > 40e6 || total["8:0"] <= 20e6 || desired.Number(got) <= 10e6 ||
+		desired.Number(got) > 30e6 {
 		t.Errorf("%v in all, a/x has %s of 8:0", total, got)
 	}
 
@@ -155,7 +157,7 @@ func TestSharesNeverExceedOnTheWay(t *testing.T) {
 		inPlace(&in)
 		for range rapid.IntRange(0, 2).Draw(t, "rounds") { // uneven parts
 			in.Use = drawUse(t, &in, before)
-			d := newDesired(&in)
+			d := desired.New(&in)
 			setAll(&in, d)
 		}
 		next := planned(after)
@@ -210,8 +212,8 @@ func drawUse(t *rapid.T, in *plan.Input, devices []string) map[cgroup.Dir]map[st
 }
 
 // setAll makes the observation what is wanted.
-func setAll(in *plan.Input, d *desired) {
-	for _, w := range d.wanted() {
+func setAll(in *plan.Input, d *desired.State) {
+	for _, w := range d.Wanted() {
 		if w.Key != "" {
 			setLine(in, w.Dir, w.File, w.Key, w.Value)
 		}
@@ -258,7 +260,7 @@ func TestSharesByUse(t *testing.T) {
 		{input(factsWith(v1("cpu")), group("b", shared)), false},
 		{released, false},
 	} {
-		if got := SharesByUse(&test.in); got != test.want {
+		if got := desired.SharesByUse(&test.in); got != test.want {
 			t.Errorf("%d: %t", i, got)
 		}
 	}

@@ -55,7 +55,7 @@ func (p *planner) weighDisks() {
 // diskWishes is what the groups' weights need of the disks. One that names no disk takes them as they are.
 func (p *planner) diskWishes() map[cgroup.File]diskWish {
 	wishes, top := map[cgroup.File]diskWish{}, p.disksAt()
-	for _, n := range p.d.forest.Nodes {
+	for _, n := range p.d.Forest.Nodes {
 		for _, s := range n.Settings.All(policy.KeyIOWeight) {
 			wish := func(file, value, why string) {
 				at := cgroup.File{Dir: top, Name: file, Key: s.Dev}
@@ -103,7 +103,7 @@ func (p *planner) disksAt() cgroup.Dir { return plan.DisksAt(p.in.Facts) }
 // While one is asked for whose disk cannot be told, all stay as they are.
 func (p *planner) giveDisksBack(why string) {
 	wishes := p.diskWishes()
-	for _, n := range p.d.forest.Nodes {
+	for _, n := range p.d.Forest.Nodes {
 		for _, s := range n.Settings {
 			if s.Key == policy.KeyIOWeight && s.Lost != "" {
 				return

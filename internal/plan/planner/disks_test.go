@@ -11,6 +11,7 @@ import (
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/desired"
 	"bulkhead/internal/policy"
 )
 
@@ -158,7 +159,7 @@ func TestLostTargetKeepsItsLimit(t *testing.T) {
 			switch {
 			case step.File == file:
 				writes = append(writes, step.Key+" "+step.New)
-			case step.Dir.Hierarchy == h.ID && step.Op == plan.OpRemoveDir, step.File == fileSubtree &&
+			case step.Dir.Hierarchy == h.ID && step.Op == plan.OpRemoveDir, step.File == desired.FileSubtree &&
 				strings.Contains(step.New, "-io"):
 				writes = append(writes, "takes away")
 			}

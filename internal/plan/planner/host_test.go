@@ -16,6 +16,7 @@ import (
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/desired"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
@@ -248,7 +249,7 @@ func (s *sim) do(step plan.Step) error {
 	case plan.OpRemoveDir:
 		return s.kernel.Remove(step.Dir)
 	case plan.OpWrite:
-		if step.File == fileSubtree {
+		if step.File == desired.FileSubtree {
 			s.keepSubtree(step)
 		}
 		return s.kernel.Write(cgroup.File{Dir: step.Dir, Name: step.File, Key: step.Key}, step.New)

@@ -8,6 +8,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/desired"
 	"bulkhead/internal/policy"
 )
 
@@ -43,7 +44,7 @@ const finalReclaim = "memory that is reclaimed or swapped out comes back only wh
 // lowerMemory lowers a hard limit, in steps where memory that is charged has to go.
 func (p *planner) lowerMemory(dir cgroup.Dir, c knob.Change) {
 	p.checkMemory(dir, c)
-	to := number(c.To)
+	to := desired.Number(c.To)
 	if to < 0 || p.charged(dir) <= to || p.isNew[dir] {
 		p.addWrite(p.writeStep(dir, c.Row, c.On, c.From, c.To))
 		return
@@ -78,7 +79,7 @@ func (p *planner) lowerByHigh(dir cgroup.Dir, c knob.Change) bool {
 	if row == nil {
 		return false
 	}
-	to := number(c.To)
+	to := desired.Number(c.To)
 	room := reclaimRoom(to)
 	last := p.writeStep(dir, c.Row, c.On, c.From, c.To)
 	at, wait := held, plan.Reclaim{Use: fileMemoryUseV2, To: to, Within: p.reclaimTime()}
@@ -91,10 +92,10 @@ func (p *planner) lowerByHigh(dir cgroup.Dir, c knob.Change) bool {
 	page := max(p.in.Facts.PageSize, 4096)
 	goal := strconv.FormatInt((to-room)/page*page, 10)
 	for _, text := range append(p.descent(dir, held, to-room), goal) {
-		if now := number(at); now >= 0 && now <= number(text) {
+		if now := desired.Number(at); now >= 0 && now <= desired.Number(text) {
 			continue
 		}
-		before := number(at)
+		before := desired.Number(at)
 		step := write(text, last.Reason+
 			"; memory.high first, above which nobody is killed, and memory.max when there is no more in use")
 		step.Risk = knob.RiskSlow
@@ -116,7 +117,7 @@ func (p *planner) lowerByHigh(dir cgroup.Dir, c knob.Change) bool {
 
 // highOf gives the row of memory.high and what the file holds at this point of the plan; nil where there is none.
 func (p *planner) highOf(dir cgroup.Dir) (row *knob.Row, now string) {
-	for _, r := range p.d.rows[dir.Hierarchy] {
+	for _, r := range p.d.Rows[dir.Hierarchy] {
 		if r.File != fileMemoryHigh {
 			continue
 		}
@@ -126,7 +127,7 @@ func (p *planner) highOf(dir cgroup.Dir) (row *knob.Row, now string) {
 		if text, written := p.written[dir.File(r.File)]; written {
 			return r, text
 		}
-		return r, p.now(dir, value{row: r, file: r.File})
+		return r, p.now(dir, desired.Value{Row: r, File: r.File})
 	}
 	return nil, ""
 }
@@ -164,7 +165,7 @@ func (p *planner) descent(dir cgroup.Dir, from string, to int64) []string {
 	page := max(p.in.Facts.PageSize, 4096)
 	var values []string
 	for at := now - bite; at > to; at -= bite {
-		if limit := number(from); limit >= 0 && at >= limit {
+		if limit := desired.Number(from); limit >= 0 && at >= limit {
 			continue
 		}
 		values = append(values, strconv.FormatInt(at-at%page, 10))
@@ -176,7 +177,7 @@ func (p *planner) descent(dir cgroup.Dir, from string, to int64) []string {
 // in use.
 func (p *planner) lowerMemsw(dir cgroup.Dir, c knob.Change) {
 	step := p.writeStep(dir, c.Row, c.On, c.From, c.To)
-	if to := number(c.To); to >= 0 && !p.isNew[dir] && p.charged(dir) > 0 {
+	if to := desired.Number(c.To); to >= 0 && !p.isNew[dir] && p.charged(dir) > 0 {
 		step.Reclaim = &plan.Reclaim{Use: fileMemswUse, To: to, Within: p.reclaimTime()}
 	}
 	p.addWrite(step)
@@ -186,7 +187,7 @@ func (p *planner) lowerMemsw(dir cgroup.Dir, c knob.Change) {
 // v1 and with the OOM killer on v2. What may be swapped out is taken off only where the policy says
 // how much that is.
 func (p *planner) checkMemory(dir cgroup.Dir, c knob.Change) {
-	limit := number(c.To)
+	limit := desired.Number(c.To)
 	if limit < 0 {
 		return
 	}
@@ -214,7 +215,7 @@ func (p *planner) checkMemory(dir cgroup.Dir, c knob.Change) {
 
 // swapOf is the swap that the group's settings allow, at most what the host has.
 func (p *planner) swapOf(group string) int64 {
-	n := p.d.forest.ByPath[group]
+	n := p.d.Forest.ByPath[group]
 	if n == nil {
 		return 0
 	}
@@ -244,9 +245,9 @@ func (p *planner) sumHeld() map[string]int64 {
 		private[pl.group] += all - part
 		shared[pl.group] = max(shared[pl.group], part)
 	}
-	sums := make(map[string]int64, len(p.d.forest.Nodes))
-	for i := len(p.d.forest.Nodes) - 1; i >= 0; i-- {
-		n := p.d.forest.Nodes[i]
+	sums := make(map[string]int64, len(p.d.Forest.Nodes))
+	for i := len(p.d.Forest.Nodes) - 1; i >= 0; i-- {
+		n := p.d.Forest.Nodes[i]
 		sums[n.Path] += private[n.Path] + shared[n.Path]
 		if n.Parent != nil {
 			sums[n.Parent.Path] += sums[n.Path]

@@ -10,6 +10,7 @@ import (
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/desired"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
@@ -44,7 +45,7 @@ func TestMemoryIsLoweredByHigh(t *testing.T) {
 	}
 	last := int64(3 << 30)
 	for i, s := range p.Steps[:descentSteps] {
-		to := number(s.New)
+		to := desired.Number(s.New)
 		if s.File != "memory.high" || to >= last || s.Risk != "may slow the group" || s.Unit != "" {
 			t.Errorf("write %d: %+v, want memory.high falling from %d", i, s, last)
 		}
@@ -59,7 +60,8 @@ func TestMemoryIsLoweredByHigh(t *testing.T) {
 	}
 	limit, back := p.Steps[descentSteps], p.Steps[descentSteps+1]
 	if limit.File != "memory.max" || limit.New != "2147483648" || limit.Old != "4294967296" || limit.Reclaim == nil ||
-		limit.Reclaim.Below != 2<<30 || number(limit.Reclaim.Push) != last || limit.Reclaim.Use != "memory.current" {
+		limit.Reclaim.Below != 2<<30 || desired.Number(limit.Reclaim.Push) != last ||
+		limit.Reclaim.Use != "memory.current" {
 		t.Errorf("the limit: %+v %+v", limit, limit.Reclaim)
 	}
 	if back.File != "memory.high" || back.New != "max" || back.Reclaim != nil {

@@ -86,8 +86,8 @@ func (p *planner) targets(proc *procfs.Process) (targets map[string]string, grou
 	placed, isPlaced := p.placed[proc.ID]
 	inReleased := isPlaced && p.in.IsReleased(placed.group)
 	if isPlaced && !p.in.NoMoves && !inReleased {
-		if member := p.d.layout.Member(placed.group); len(member) > 0 {
-			targets := p.into(proc, p.d.layout.Place(proc, placed.group), placed.group)
+		if member := p.d.Layout.Member(placed.group); len(member) > 0 {
+			targets := p.into(proc, p.d.Layout.Place(proc, placed.group), placed.group)
 			if placed.resident {
 				p.dropElsewhere(proc, placed.group, targets)
 			}
@@ -101,7 +101,7 @@ func (p *planner) targets(proc *procfs.Process) (targets map[string]string, grou
 // into gives the directories of a group, and home where the group has none but the process is in our tree.
 // Hierarchies of which nothing was observed are not looked at: v1's freezer belongs to freeze and thaw.
 func (p *planner) into(proc *procfs.Process, member map[string]cgroup.Dir, group string) map[string]string {
-	stays := len(p.d.layout.Owned) > 0 && (p.d.layout.StaysInUnit(proc, group) || p.d.layout.InRun(proc, group))
+	stays := len(p.d.Layout.Owned) > 0 && (p.d.Layout.StaysInUnit(proc, group) || p.d.Layout.InRun(proc, group))
 	targets := make(map[string]string, len(member))
 	for _, h := range p.in.Facts.Hierarchies {
 		path, known := proc.Cgroups[h.ID]
@@ -109,9 +109,9 @@ func (p *planner) into(proc *procfs.Process, member map[string]cgroup.Dir, group
 		switch {
 		case isMember:
 			targets[h.ID] = to.Path
-		case stays && p.d.layout.Owned[h.ID]: // in its unit
+		case stays && p.d.Layout.Owned[h.ID]: // in its unit
 		case known && len(p.ours[h.ID]) > 0:
-			if group, ok := p.d.layout.Group(cgroup.Dir{Hierarchy: h.ID, Path: path}); ok {
+			if group, ok := p.d.Layout.Group(cgroup.Dir{Hierarchy: h.ID, Path: path}); ok {
 				targets[h.ID] = p.home(proc, h.ID, group)
 			}
 		}
@@ -125,7 +125,7 @@ func (p *planner) into(proc *procfs.Process, member map[string]cgroup.Dir, group
 func (p *planner) homeward(proc *procfs.Process, stays bool) (targets map[string]string, group, why string) {
 	for _, h := range p.in.Facts.Hierarchies {
 		dir := cgroup.Dir{Hierarchy: h.ID, Path: p.where(proc, h.ID)}
-		owner, ours := p.d.layout.Group(dir)
+		owner, ours := p.d.Layout.Group(dir)
 		if !ours || len(p.ours[h.ID]) == 0 || p.isReleasedDir(dir) || p.isForeign(dir) || p.inUnit(proc, h.ID) {
 			continue
 		}
@@ -143,7 +143,7 @@ func (p *planner) homeward(proc *procfs.Process, stays bool) (targets map[string
 			why = "no group claims it, and the root group holds no process of its own"
 		case goes:
 			why = p.whyObsolete(dir)
-		case p.d.forest.ByPath[owner] == nil:
+		case p.d.Forest.ByPath[owner] == nil:
 			why = whyNoGroup
 		}
 	}
@@ -152,10 +152,10 @@ func (p *planner) homeward(proc *procfs.Process, stays bool) (targets map[string
 
 // inUnit says whether a process sits, in a hierarchy of systemd's, in a unit that is not ours.
 func (p *planner) inUnit(proc *procfs.Process, hierarchy string) bool {
-	if !p.d.layout.Owned[hierarchy] {
+	if !p.d.Layout.Owned[hierarchy] {
 		return false
 	}
-	_, _, is := p.d.layout.Names.UnitDir(proc)
+	_, _, is := p.d.Layout.Names.UnitDir(proc)
 	return is
 }
 
@@ -167,7 +167,7 @@ func (p *planner) mayMove(proc *procfs.Process, targets map[string]string, group
 	}
 	h, ok := p.in.Facts.HierarchyOf("cpu")
 	to, moves := targets[h.ID]
-	if _, ours := p.d.layout.Group(cgroup.Dir{Hierarchy: h.ID, Path: to}); !ok || h.Version != 1 || !moves || !ours ||
+	if _, ours := p.d.Layout.Group(cgroup.Dir{Hierarchy: h.ID, Path: to}); !ok || h.Version != 1 || !moves || !ours ||
 		to == p.where(proc, h.ID) {
 		return true
 	}
@@ -210,7 +210,7 @@ func (p *planner) home(proc *procfs.Process, hierarchy, group string) string {
 // no home.
 func (p *planner) living(hierarchy, path string) (string, bool) {
 	dir := cgroup.Dir{Hierarchy: hierarchy, Path: path}
-	if _, ours := p.d.layout.Group(dir); ours || !strings.HasPrefix(path, "/") {
+	if _, ours := p.d.Layout.Group(dir); ours || !strings.HasPrefix(path, "/") {
 		return "", false
 	}
 	for dir.Path != "/" && p.o.Existing != nil && !p.o.Existing[dir] {
@@ -262,7 +262,7 @@ func (p *planner) originalScore(proc *procfs.Process) (score int, changed bool) 
 }
 
 func (p *planner) scoreSetting(group string) (policy.Setting, bool) {
-	n := p.d.forest.ByPath[group]
+	n := p.d.Forest.ByPath[group]
 	if n == nil || group == layout.RootGroup {
 		return policy.Setting{}, false
 	}
@@ -306,7 +306,7 @@ func (p *planner) removeDirs(dirs []cgroup.Dir, why func(cgroup.Dir) string) {
 			continue
 		}
 		p.steps = append(p.steps, plan.Step{
-			Op: plan.OpRemoveDir, Group: p.groupOf(dir), Dir: dir, Unit: p.d.layout.Unit(dir),
+			Op: plan.OpRemoveDir, Group: p.groupOf(dir), Dir: dir, Unit: p.d.Layout.Unit(dir),
 			Undo:    string(plan.OpMakeDir),
 			Reason:  why(dir),
 			Restore: p.restoresAll(dir),
@@ -318,7 +318,7 @@ const whyNoGroup = "the policy makes no such group of what runs here now"
 
 // whyObsolete says why a directory goes.
 func (p *planner) whyObsolete(dir cgroup.Dir) string {
-	if _, ok := p.d.forest.ByPath[p.groupOf(dir)]; ok {
+	if _, ok := p.d.Forest.ByPath[p.groupOf(dir)]; ok {
 		return "the group needs no directory here any more"
 	}
 	return whyNoGroup

@@ -14,6 +14,7 @@ import (
 	"bulkhead/internal/linux/tc"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/desired"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
@@ -28,7 +29,7 @@ func (p *planner) networkSteps(result *plan.Plan) {
 		return
 	}
 	groups := p.in.InForce()
-	slots, err := slotsOf(p.in)
+	slots, err := desired.SlotsOf(p.in)
 	if err != nil {
 		p.refuse(layout.RootGroup, "let groups share a limit by writing it to the group above them", "%v", err)
 		return
@@ -144,8 +145,8 @@ func unjoin(err error) []error {
 
 // hasClass says whether net_cls tells the packets of a group.
 func (p *planner) hasClass(group string) bool {
-	for _, dir := range p.d.layout.Own(group) {
-		if slices.ContainsFunc(p.d.values[dir], func(v value) bool { return v.file == knob.FileClassID }) {
+	for _, dir := range p.d.Layout.Own(group) {
+		if slices.ContainsFunc(p.d.Values[dir], func(v desired.Value) bool { return v.File == knob.FileClassID }) {
 			return true
 		}
 	}
@@ -276,7 +277,7 @@ func (p *planner) programs() bool {
 }
 
 func (p *planner) programDirs(group string) []string {
-	return layout.ProgramDirs(p.in.Facts, p.d.layout, group)
+	return layout.ProgramDirs(p.in.Facts, p.d.Layout, group)
 }
 
 // countedDirs are the directories of all groups, once one of them has a limit on an interface.
@@ -477,10 +478,10 @@ func (p *planner) ownerOf(c netshape.Change, o owners) string {
 		if h, ok := layout.Unified(p.in.Facts); ok {
 			dir := cgroup.Dir{Hierarchy: h.ID, Path: "/" +
 				strings.TrimPrefix(strings.TrimPrefix(c.Program.Cgroup, h.Mount), "/")}
-			if group, ok := p.d.layout.Owner[dir]; ok {
+			if group, ok := p.d.Layout.Owner[dir]; ok {
 				return group
 			}
-			if group, ok := p.d.layout.Group(dir); ok {
+			if group, ok := p.d.Layout.Group(dir); ok {
 				return group
 			}
 		}

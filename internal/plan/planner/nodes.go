@@ -6,6 +6,7 @@ import (
 
 	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/desired"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
@@ -21,7 +22,7 @@ func (p *planner) checkNodes() {
 	asked := map[string]bool{}
 	for _, s := range p.steps {
 		if s.Op != plan.OpWrite || s.File != plan.FileMems || p.isNew[s.Dir] || asked[s.Group] ||
-			!p.d.layout.Holds(s.Dir) {
+			!p.d.Layout.Holds(s.Dir) {
 			continue
 		}
 		leaving, inside := p.leaving(s), p.membersBelow(s.Group)
@@ -67,7 +68,7 @@ func (p *planner) checkNodes() {
 
 // leaving are the nodes that a directory has now and will not have in the end.
 func (p *planner) leaving(s plan.Step) idset.Set {
-	for _, row := range p.d.rows[s.Dir.Hierarchy] {
+	for _, row := range p.d.Rows[s.Dir.Hierarchy] {
 		if row.File != plan.FileMems {
 			continue
 		}
@@ -81,7 +82,7 @@ func (p *planner) leaving(s plan.Step) idset.Set {
 				end = p.outerSet(s.Dir, row)
 			}
 		}
-		return idSet(now).Minus(idSet(end))
+		return desired.IDSet(now).Minus(desired.IDSet(end))
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func (p *planner) noteRestart() {
 			mark(pl.Group)
 		}
 	}
-	for _, n := range p.d.forest.Nodes {
+	for _, n := range p.d.Forest.Nodes {
 		s, asked := n.Settings.Get(policy.KeyMemoryMax, "")
 		if _, limited := s.Value.(policy.Bytes); asked && limited && holds[n.Path] {
 			p.note(n.Path, policy.KeyMemoryMax,
@@ -53,7 +53,7 @@ func (p *planner) noteAffinity() {
 		slices.Contains(host.V1Names(p.o.Subtree[top].Enabled), "cpuset") {
 		return
 	}
-	for _, n := range p.d.forest.Nodes {
+	for _, n := range p.d.Forest.Nodes {
 		for _, key := range []policy.Key{policy.KeyCPUCPUs, policy.KeyMemoryNUMA} {
 			if _, asked := n.Settings.Get(key, ""); asked {
 				p.note(n.Path, key, "brings the cpuset controller to every group beside bulkhead's, and this kernel "+

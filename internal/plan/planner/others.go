@@ -81,8 +81,8 @@ func groupNamed(p *planner, path string) *classify.Group {
 
 // noteWeighedDown says which databases of the policy still run inside a slice that host.others weighs.
 func noteWeighedDown(p *planner) {
-	for _, dir := range p.d.layout.Dirs() {
-		g, governed := p.d.layout.Governed[dir]
+	for _, dir := range p.d.Layout.Dirs() {
+		g, governed := p.d.Layout.Governed[dir]
 		slice, _, _ := strings.Cut(strings.TrimPrefix(dir.Path, "/"), "/")
 		of := groupNamed(p, g.Group)
 		weighed := slices.ContainsFunc(p.in.Classified.Groups, func(o classify.Group) bool {

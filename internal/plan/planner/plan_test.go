@@ -13,6 +13,7 @@ import (
 	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/desired"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
@@ -44,11 +45,11 @@ var nested = policy.HostPart{Root: "bulkhead", Weight: 10000}
 
 // inPlace fills the observation with a host on which everything is as wanted.
 func inPlace(in *plan.Input) {
-	d := newDesired(in)
-	for _, dir := range d.layout.Dirs() {
+	d := desired.New(in)
+	for _, dir := range d.Layout.Dirs() {
 		in.Observed.Dirs[dir] = map[string]string{}
 	}
-	for _, w := range d.wanted() {
+	for _, w := range d.Wanted() {
 		text := w.Value
 		if w.Key != "" {
 			text = strings.TrimPrefix(in.Observed.Dirs[w.Dir][w.File]+"\n"+w.Key+" "+w.Value, "\n")
@@ -56,7 +57,7 @@ func inPlace(in *plan.Input) {
 		in.Observed.Dirs[w.Dir][w.File] = text
 	}
 	in.Observed.Subtree = map[cgroup.Dir]plan.Subtree{}
-	for dir, enabled := range d.enabled {
+	for dir, enabled := range d.Enabled {
 		in.Observed.Subtree[dir] = plan.Subtree{Enabled: enabled}
 	}
 	for _, ps := range []*[]procfs.Process{&in.Observed.Processes} {
@@ -69,10 +70,10 @@ func inPlace(in *plan.Input) {
 	}
 }
 
-func enter(in *plan.Input, d *desired, p *procfs.Process) {
+func enter(in *plan.Input, d *desired.State, p *procfs.Process) {
 	for _, pl := range in.Classified.Placements {
 		if pl.Process.ID == p.ID {
-			for h, dir := range d.layout.Member(pl.Group) {
+			for h, dir := range d.Layout.Member(pl.Group) {
 				p.Cgroups[h] = dir.Path
 			}
 		}
@@ -180,7 +181,7 @@ func TestChildAboveItsParent(t *testing.T) {
 	in := input(cpuOnly(), group("a", settings("group", "cpu.limit", policy.Cores(1e6))),
 		group("a/x", settings("group", "cpu.limit", policy.Cores(2e6))))
 	p := Make(in)
-	if slices.ContainsFunc(p.Steps, func(s plan.Step) bool { return s.Group == "a/x" && s.File == fileQuota }) {
+	if slices.ContainsFunc(p.Steps, func(s plan.Step) bool { return s.Group == "a/x" && s.File == desired.FileQuota }) {
 		t.Error("a quota above the parent's is written; the kernel refuses it")
 	}
 	wantNote(t, p, plan.Note{Group: "a/x", Key: "cpu.limit",
@@ -261,7 +262,7 @@ func TestRealtimeBudgets(t *testing.T) {
 		group("b/x", rt(200)))
 	got := map[string]string{}
 	for _, w := range Make(in).Want {
-		if w.File == fileRTRuntime {
+		if w.File == desired.FileRTRuntime {
 			got[w.Dir.Path] = w.Value
 		}
 	}

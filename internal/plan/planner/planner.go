@@ -15,6 +15,7 @@ import (
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/desired"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
@@ -47,10 +48,10 @@ func Make(in plan.Input) plan.Plan {
 		return plan.Plan{Refusals: []plan.Refusal{systemdRefusal()}}
 	}
 	p := newPlanner(&in)
-	if err := p.d.layout.TooLong; err != nil {
+	if err := p.d.Layout.TooLong; err != nil {
 		return plan.Plan{Refusals: []plan.Refusal{{Reason: err.Error()}}}
 	}
-	result := plan.Plan{Want: p.d.wanted(), Shares: shares(p.d, &in.Observed)}
+	result := plan.Plan{Want: p.d.Wanted(), Shares: desired.Shares(p.d, &in.Observed)}
 	p.checkReserve()
 	p.noteReserve(result.Shares)
 	noteOthers(p, result.Shares)
@@ -80,7 +81,7 @@ func Make(in plan.Input) plan.Plan {
 	}
 	result.Steps = p.steps
 	result.Refusals = p.refusals
-	result.Notes = append(append(p.d.explainAll(&in), p.d.notes...), p.notes...)
+	result.Notes = append(append(p.d.ExplainAll(&in), p.d.Notes...), p.notes...)
 	return result
 }
 
@@ -95,7 +96,7 @@ func systemdRefusal() plan.Refusal {
 type planner struct {
 	in         *plan.Input
 	o          *plan.Observation
-	d          *desired
+	d          *desired.State
 	table      []procfs.Process        // every process known, by pid
 	byPID      map[int]*procfs.Process // of table
 	placed     map[procfs.ID]placing   // by classification, else by where it is
@@ -128,7 +129,7 @@ func newPlanner(in *plan.Input) *planner {
 	p := &planner{
 		in:         in,
 		o:          &in.Observed,
-		d:          newDesired(in),
+		d:          desired.New(in),
 		placed:     make(map[procfs.ID]placing, len(in.Classified.Placements)),
 		skipped:    make(map[procfs.ID]string, len(in.Classified.Skips)),
 		at:         make(map[procfs.ID]map[string]string),
@@ -147,7 +148,7 @@ func newPlanner(in *plan.Input) *planner {
 func (p *planner) knowProcesses() {
 	seen := make(map[procfs.ID]bool, len(p.o.Processes))
 	add := func(proc procfs.Process) {
-		if p.d.layout.Names.IsKeeper(&proc) {
+		if p.d.Layout.Names.IsKeeper(&proc) {
 			return // systemd's, and gone with its unit
 		}
 		if !seen[proc.ID] {
@@ -184,16 +185,16 @@ func (p *planner) knowProcesses() {
 
 // knowDirs sorts the observed directories into those of the layout, new ones and obsolete ones.
 func (p *planner) knowDirs() {
-	p.ours = oursByHierarchy(p.d.layout, p.o)
-	for _, dir := range p.d.layout.Dirs() {
-		if _, ok := p.o.Dirs[dir]; !ok && p.d.layout.Governed[dir].Unit == "" {
+	p.ours = oursByHierarchy(p.d.Layout, p.o)
+	for _, dir := range p.d.Layout.Dirs() {
+		if _, ok := p.o.Dirs[dir]; !ok && p.d.Layout.Governed[dir].Unit == "" {
 			p.isNew[dir] = true
 		}
 	}
 	for _, h := range p.in.Facts.Hierarchies {
 		for _, dir := range p.ours[h.ID] {
-			if !p.d.layout.Holds(dir) && !p.holdsKept(dir) && !p.isTheirs(dir) && !p.awaited(dir) &&
-				!p.d.layout.HoldsRun(dir) {
+			if !p.d.Layout.Holds(dir) && !p.holdsKept(dir) && !p.isTheirs(dir) && !p.awaited(dir) &&
+				!p.d.Layout.HoldsRun(dir) {
 				p.obsolete = append(p.obsolete, dir)
 				p.isObsolete[dir] = true
 			}
@@ -227,17 +228,17 @@ func (p *planner) holdsKept(dir cgroup.Dir) bool {
 }
 
 func (p *planner) isReleasedDir(dir cgroup.Dir) bool {
-	group, ok := p.d.layout.Group(dir)
+	group, ok := p.d.Layout.Group(dir)
 	return ok && group != layout.RootGroup && p.in.IsReleased(group)
 }
 
 // checkForeign refuses a root group, or an outermost group, whose directory somebody else made.
 func (p *planner) checkForeign() {
-	for _, dir := range p.d.layout.Dirs() {
+	for _, dir := range p.d.Layout.Dirs() {
 		if !p.o.Foreign[dir] || dir.Parent().Path != "/" {
 			continue
 		}
-		group, hint := p.d.layout.Owner[dir],
+		group, hint := p.d.Layout.Owner[dir],
 			"choose another name for the group, or remove that directory if nobody needs it"
 		if group == layout.RootGroup {
 			hint = "choose another name with host.root, or remove that directory if nobody needs it"
@@ -258,26 +259,26 @@ func (p *planner) note(group string, key policy.Key, format string, args ...any)
 
 // makeDirs makes what the layout has and the host has not.
 func (p *planner) makeDirs() {
-	for _, dir := range p.d.layout.Dirs() {
+	for _, dir := range p.d.Layout.Dirs() {
 		if !p.isNew[dir] {
 			p.wakeKeeper(dir)
 			continue
 		}
-		group := p.d.layout.Owner[dir]
+		group := p.d.Layout.Owner[dir]
 		reason := "the group's limits"
 		switch {
-		case p.d.layout.Anchors[dir]:
+		case p.d.Layout.Anchors[dir]:
 			reason = "holds the controllers of a unit beside it that is to start elsewhere"
 		case group == layout.RootGroup:
 			reason = "holds every group"
-		case path.Base(dir.Path) == layout.Members && p.d.layout.Owned[dir.Hierarchy]:
+		case path.Base(dir.Path) == layout.Members && p.d.Layout.Owned[dir.Hierarchy]:
 			reason = "the group's processes that are in no unit"
-		case strings.HasSuffix(p.d.layout.Unit(dir), ".service"):
+		case strings.HasSuffix(p.d.Layout.Unit(dir), ".service"):
 			reason = "keeps a directory that systemd leaves to bulkhead"
-		case path.Base(dir.Path) == layout.Leaf && dir != p.d.layout.Own(group)[dir.Hierarchy]:
+		case path.Base(dir.Path) == layout.Leaf && dir != p.d.Layout.Own(group)[dir.Hierarchy]:
 			reason = "the group's own processes, beside its child groups"
 		}
-		p.steps = append(p.steps, plan.Step{Op: plan.OpMakeDir, Group: group, Dir: dir, Unit: p.d.layout.Unit(dir),
+		p.steps = append(p.steps, plan.Step{Op: plan.OpMakeDir, Group: group, Dir: dir, Unit: p.d.Layout.Unit(dir),
 			Undo: string(plan.OpRemoveDir), Reason: reason})
 		p.seedNew(dir)
 	}
@@ -286,21 +287,21 @@ func (p *planner) makeDirs() {
 // seedNew gives a new v1 cpuset directory its CPUs and nodes. What it is to have in the end fits unless
 // the directory above has yet to grow; then it starts with what that one has now.
 func (p *planner) seedNew(dir cgroup.Dir) {
-	for _, v := range p.d.values[dir] {
-		if !v.row.Seed {
+	for _, v := range p.d.Values[dir] {
+		if !v.Row.Seed {
 			continue
 		}
-		v.text = p.seedText(dir, v)
-		p.addWrite(p.writeStep(dir, v.row, v.on, "", v.text))
+		v.Text = p.seedText(dir, v)
+		p.addWrite(p.writeStep(dir, v.Row, v.On, "", v.Text))
 	}
 }
 
 // seedText is what a new cpuset directory starts with.
-func (p *planner) seedText(dir cgroup.Dir, v value) string {
-	if have := p.nowAbove(dir, v.row); !idSet(v.text).Subset(idSet(have)) {
+func (p *planner) seedText(dir cgroup.Dir, v desired.Value) string {
+	if have := p.nowAbove(dir, v.Row); !desired.IDSet(v.Text).Subset(desired.IDSet(have)) {
 		return have
 	}
-	return v.text
+	return v.Text
 }
 
 // nowAbove is what the directory above has at the time dir is made.
@@ -308,13 +309,13 @@ func (p *planner) nowAbove(dir cgroup.Dir, row *knob.Row) string {
 	above := dir.Parent()
 	if above.Path == "/" {
 		h, _ := p.in.Facts.Hierarchy(dir.Hierarchy)
-		return rootSet(p.in.Facts, h, row, p.o)
+		return desired.RootSet(p.in.Facts, h, row, p.o)
 	}
 	if !p.isNew[above] {
 		return p.o.Dirs[above][row.File]
 	}
-	for _, v := range p.d.values[above] {
-		if v.row == row {
+	for _, v := range p.d.Values[above] {
+		if v.Row == row {
 			return p.seedText(above, v)
 		}
 	}

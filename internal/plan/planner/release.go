@@ -13,6 +13,7 @@ import (
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/desired"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/systemd/unitname"
 	"bulkhead/internal/terminal"
@@ -103,18 +104,18 @@ func (r *releaser) covers(group string) bool {
 // isMute says whether a directory is that of a unit which systemd cannot be asked to end: it stays, for a release that
 // can.
 func (r *releaser) isMute(dir cgroup.Dir) bool {
-	return r.in.Systemd != nil && r.in.Systemd.Mute && r.d.layout.Owned[dir.Hierarchy] &&
+	return r.in.Systemd != nil && r.in.Systemd.Mute && r.d.Layout.Owned[dir.Hierarchy] &&
 		unitname.TypeOf(path.Base(dir.Path)) != ""
 }
 
 // isIdleAnchor says whether a directory is that of a slice which holds controllers beside units, when none of them
 // waits any more to start elsewhere.
 func (r *releaser) isIdleAnchor(dir cgroup.Dir) bool {
-	if r.in.Systemd == nil || !r.d.layout.Owned[dir.Hierarchy] || !r.d.layout.Names.IsAnchor(dir.Path) {
+	if r.in.Systemd == nil || !r.d.Layout.Owned[dir.Hierarchy] || !r.d.Layout.Names.IsAnchor(dir.Path) {
 		return false
 	}
 	for unit, k := range r.in.Systemd.Kept {
-		if r.d.layout.Names.Anchor(k.Dir) == dir.Path && r.in.Systemd.Adopted[unit] != "" && !r.covers(k.Group) {
+		if r.d.Layout.Names.Anchor(k.Dir) == dir.Path && r.in.Systemd.Adopted[unit] != "" && !r.covers(k.Group) {
 			return false
 		}
 	}
@@ -137,7 +138,7 @@ func (r *releaser) tellForeign() {
 		if !r.o.Foreign[dir] || r.o.Foreign[dir.Parent()] {
 			continue
 		}
-		if unit := r.d.layout.Unit(dir); unit != "" {
+		if unit := r.d.Layout.Unit(dir); unit != "" {
 			r.note(r.groupOf(dir), "",
 				"%s runs in the group's slice, which holds it no more; a release after the unit's next start takes "+
 					"the slice away", unit)
@@ -176,7 +177,7 @@ func (r *releaser) lift() (later map[cgroup.Dir][]knob.Change) {
 	for _, first := range []bool{true, false} {
 		for _, dir := range r.scope {
 			var changes []knob.Change
-			for _, row := range r.d.rows[dir.Hierarchy] {
+			for _, row := range r.d.Rows[dir.Hierarchy] {
 				if urgent(row) == first {
 					changes = append(changes, r.lifted(dir, row)...)
 				}
@@ -199,7 +200,7 @@ func (r *releaser) write(dir cgroup.Dir, changes []knob.Change) {
 
 // lifted gives the changes of one row of a directory to what a group without limits has.
 func (r *releaser) lifted(dir cgroup.Dir, row *knob.Row) []knob.Change {
-	if r.o.Foreign[dir] || r.d.layout.Theirs(dir) {
+	if r.o.Foreign[dir] || r.d.Layout.Theirs(dir) {
 		return nil
 	}
 	to, ok := r.unlimitedValue(dir, row)
@@ -208,8 +209,8 @@ func (r *releaser) lifted(dir cgroup.Dir, row *knob.Row) []knob.Change {
 	}
 	var changes []knob.Change
 	for _, on := range r.present(dir, row) {
-		v := value{row: row, file: row.Name(on), on: on}
-		if now := r.now(dir, v); !row.Same(to, now) && !(isWide(row) && now == "") {
+		v := desired.Value{Row: row, File: row.Name(on), On: on}
+		if now := r.now(dir, v); !row.Same(to, now) && !(desired.IsWide(row) && now == "") {
 			changes = append(changes, knob.Change{Row: row, On: on, From: now, To: to})
 		}
 	}
@@ -219,7 +220,7 @@ func (r *releaser) lifted(dir cgroup.Dir, row *knob.Row) []knob.Change {
 // unlimitedValue is what a file of a group without limits holds: the row's default, or what the nearest
 // directory that is not released has.
 func (r *releaser) unlimitedValue(dir cgroup.Dir, row *knob.Row) (string, bool) {
-	if isWide(row) {
+	if desired.IsWide(row) {
 		return r.outerSet(r.top(dir), row), true
 	}
 	if !row.Seed && !row.Inherits {
@@ -231,7 +232,7 @@ func (r *releaser) unlimitedValue(dir cgroup.Dir, row *knob.Row) (string, bool) 
 	}
 	h, _ := r.in.Facts.Hierarchy(dir.Hierarchy)
 	if row.Seed && dir.Path == "/" {
-		return rootSet(r.in.Facts, h, row, r.o), true
+		return desired.RootSet(r.in.Facts, h, row, r.o), true
 	}
 	return "", false
 }
@@ -256,7 +257,7 @@ func (r *releaser) leaveUnits() {
 	r.revertUnits(func(_ string, k layout.Kept) bool { return r.covers(k.Group) }, whyReleased)
 	units := make([]string, 0, len(r.in.Systemd.Adopted))
 	for unit, slice := range r.in.Systemd.Adopted {
-		group, ours := r.d.layout.Names.GroupOfUnit(slice)
+		group, ours := r.d.Layout.Names.GroupOfUnit(slice)
 		if ours && r.covers(group) || !ours && r.covers(layout.RootGroup) {
 			units = append(units, unit)
 		}
@@ -264,7 +265,7 @@ func (r *releaser) leaveUnits() {
 	slices.Sort(units)
 	for _, unit := range units {
 		slice := r.in.Systemd.Adopted[unit]
-		group, _ := r.d.layout.Names.GroupOfUnit(slice)
+		group, _ := r.d.Layout.Names.GroupOfUnit(slice)
 		r.dropIn(unit, group, slice, "", whyReleased)
 	}
 	r.liftUnits()
@@ -276,21 +277,21 @@ func (r *releaser) liftUnits() {
 		k := r.in.Systemd.Kept[unit]
 		for _, h := range r.in.Facts.Hierarchies {
 			dir := cgroup.Dir{Hierarchy: h.ID, Path: k.Dir}
-			if _, seen := r.o.Dirs[dir]; !seen || !r.covers(k.Group) || !r.d.layout.Owned[h.ID] {
+			if _, seen := r.o.Dirs[dir]; !seen || !r.covers(k.Group) || !r.d.Layout.Owned[h.ID] {
 				continue
 			}
 			var changes []knob.Change
-			for _, row := range r.d.rows[h.ID] {
+			for _, row := range r.d.Rows[h.ID] {
 				// memory.oom.group of a service is systemd's own, by OOMPolicy=.
 				if row.File == "memory.oom.group" && unitname.TypeOf(unit) != "slice" || row.Inherits {
 					continue
 				}
 				byProperty := r.byProperty(dir, row)
 				for _, on := range r.present(dir, row) {
-					if byProperty && !(row.PerDevice && r.d.movesDown(on)) {
+					if byProperty && !(row.PerDevice && r.d.MovesDown(on)) {
 						continue
 					}
-					v := value{row: row, file: row.Name(on), on: on}
+					v := desired.Value{Row: row, File: row.Name(on), On: on}
 					if now := r.now(dir, v); !row.Same(row.Default, now) {
 						changes = append(changes, knob.Change{Row: row, On: on, From: now, To: row.Default})
 					}
@@ -312,7 +313,7 @@ func (r *releaser) sendHome() {
 		}
 		for _, h := range r.in.Facts.Hierarchies {
 			dir := cgroup.Dir{Hierarchy: h.ID, Path: r.where(proc, h.ID)}
-			if owner, ours := r.d.layout.Group(dir); ours && len(r.ours[h.ID]) > 0 && !r.isForeign(dir) &&
+			if owner, ours := r.d.Layout.Group(dir); ours && len(r.ours[h.ID]) > 0 && !r.isForeign(dir) &&
 				!r.inUnit(proc, h.ID) {
 				if !r.covers(owner) {
 					owner = group

@@ -28,7 +28,7 @@ func (p *planner) checkReserve() {
 // outermost groups that leave it, or by the weights of what is outside of them.
 func (p *planner) noteReserve(shares []plan.Share) {
 	reserve := p.in.Host.Reserve
-	if p.d.layout.Has(layout.RootGroup) {
+	if p.d.Layout.Has(layout.RootGroup) {
 		return
 	}
 	total := policy.Cores(len(p.in.Facts.CPUs)) * policy.One
@@ -63,7 +63,7 @@ func (p *planner) noteReserve(shares []plan.Share) {
 // idle takes no CPU from anybody.
 func (p *planner) bounds(key policy.Key, most int64) bool {
 	sum := int64(0)
-	for _, n := range p.d.forest.Nodes[0].Children {
+	for _, n := range p.d.Forest.Nodes[0].Children {
 		idle, asked := n.Settings.Get(policy.KeyCPUIdle, "")
 		if key == policy.KeyCPULimit && asked && idle.Value == policy.Flag(true) {
 			continue
@@ -84,7 +84,7 @@ func (p *planner) bounds(key policy.Key, most int64) bool {
 // unbounded names the outermost groups without a limit; when all have one, they come to too much together.
 func (p *planner) unbounded(key policy.Key) string {
 	var names []string
-	for _, n := range p.d.forest.Nodes[0].Children {
+	for _, n := range p.d.Forest.Nodes[0].Children {
 		if setting, ok := n.Settings.Get(key, ""); !ok || setting.Value == policy.Value(policy.Unlimited{}) {
 			names = append(names, n.Path)
 		}

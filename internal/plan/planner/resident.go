@@ -16,7 +16,7 @@ func (p *planner) knowResidents() {
 		if isPlaced || isSkipped || p.expelled(proc) {
 			continue
 		}
-		if group, ok := p.d.layout.Resident(proc); ok {
+		if group, ok := p.d.Layout.Resident(proc); ok {
 			p.placed[proc.ID] = placing{group: group, why: "no rule matches it, and it stays in its group",
 				resident: true}
 		}
@@ -44,7 +44,7 @@ func (p *planner) expelled(proc *procfs.Process) bool {
 func (p *planner) dropElsewhere(proc *procfs.Process, group string, targets map[string]string) {
 	for h := range targets {
 		dir := cgroup.Dir{Hierarchy: h, Path: p.where(proc, h)}
-		_, ours := p.d.layout.Group(dir)
+		_, ours := p.d.Layout.Group(dir)
 		if ours && p.isForeign(dir) || !ours && dir.Path != p.home(proc, h, group) {
 			delete(targets, h)
 		}

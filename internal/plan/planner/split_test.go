@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/desired"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
@@ -67,7 +68,7 @@ func TestFlatBudgetNeverExceeded(t *testing.T) {
 		for _, want := range Make(in).Want {
 			if want.Setting.Key == key && want.Key == device {
 				for g := want.Group; g != layout.RootGroup; g = layout.ParentGroup(g) {
-					sums[g] += number(want.Value)
+					sums[g] += desired.Number(want.Value)
 				}
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/desired"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
@@ -19,7 +20,7 @@ import (
 func (p *planner) enable() {
 	p.untangle()
 	for _, dir := range p.handing() {
-		missing := without(p.d.enabled[dir], p.handed(dir))
+		missing := without(p.d.Enabled[dir], p.handed(dir))
 		if len(missing) == 0 {
 			continue
 		}
@@ -32,7 +33,7 @@ func (p *planner) enable() {
 // handing lists the v2 directories that must hand controllers down, parents first.
 func (p *planner) handing() []cgroup.Dir {
 	var dirs []cgroup.Dir
-	for dir := range p.d.enabled {
+	for dir := range p.d.Enabled {
 		dirs = append(dirs, dir)
 	}
 	slices.SortFunc(dirs, func(a, b cgroup.Dir) int {
@@ -50,7 +51,7 @@ func (p *planner) handed(dir cgroup.Dir) []string {
 		return nil
 	}
 	enabled := host.V1Names(p.o.Subtree[dir].Enabled)
-	if p.d.layout.Owned[dir.Hierarchy] {
+	if p.d.Layout.Owned[dir.Hierarchy] {
 		return without(enabled, layout.UnitControllers)
 	}
 	return enabled
@@ -63,7 +64,7 @@ func without(these, those []string) []string {
 // subtreeStep describes one write to cgroup.subtree_control.
 func (p *planner) subtreeStep(dir cgroup.Dir, add, remove []string, reason string) plan.Step {
 	step := plan.Step{
-		Op: plan.OpWrite, Group: p.groupOf(dir), Dir: dir, File: fileSubtree,
+		Op: plan.OpWrite, Group: p.groupOf(dir), Dir: dir, File: desired.FileSubtree,
 		Old: strings.Join(mapped(p.handed(dir), host.V2Name), " "),
 		New: subtreeWords(add, remove), Undo: subtreeWords(remove, add), Reason: reason,
 	}
@@ -89,12 +90,12 @@ func subtreeWords(add, remove []string) string {
 // the kernel let them in because cpu, cpuset and pids may govern threads: such a directory is then the root
 // of a threaded tree, and no process can enter those below it (EOPNOTSUPP) until it is empty.
 func (p *planner) untangle() {
-	for _, h := range p.d.layout.Hierarchies() {
+	for _, h := range p.d.Layout.Hierarchies() {
 		if h.Version != 2 {
 			continue
 		}
 		for _, dir := range p.ours[h.ID] {
-			if p.d.layout.Holds(dir) && len(p.handed(dir)) > 0 {
+			if p.d.Layout.Holds(dir) && len(p.handed(dir)) > 0 {
 				p.evacuate(dir, cgroup.Dir{})
 			}
 		}
@@ -104,7 +105,7 @@ func (p *planner) untangle() {
 // evacuate moves what sits directly in a directory of ours out of the way: into its leaf, where the group's
 // limits go on holding it, or where there is none to where it came from.
 func (p *planner) evacuate(dir, leaf cgroup.Dir) {
-	group, ok := p.d.layout.Group(dir)
+	group, ok := p.d.Layout.Group(dir)
 	if !ok || p.isNew[dir] {
 		return
 	}
@@ -114,7 +115,7 @@ func (p *planner) evacuate(dir, leaf cgroup.Dir) {
 			continue
 		}
 		to := leaf.Path
-		if !p.d.layout.Holds(leaf) {
+		if !p.d.Layout.Holds(leaf) {
 			to = p.home(proc, dir.Hierarchy, group)
 		}
 		p.move(proc, dir.Hierarchy, to, group, "cgroup v2 allows no processes beside child groups with limits")
@@ -133,8 +134,8 @@ func (p *planner) disable() {
 		for _, dir := range p.ours[h.ID] {
 			var drop []string
 			switch {
-			case p.d.layout.Holds(dir):
-				drop = without(p.handed(dir), p.d.enabled[dir])
+			case p.d.Layout.Holds(dir):
+				drop = without(p.handed(dir), p.d.Enabled[dir])
 			case p.isObsolete[dir]:
 				for _, c := range p.handed(dir) {
 					if slices.Contains(drops[dir.Parent()], c) {
@@ -166,12 +167,12 @@ func (p *planner) disable() {
 // handsDown says whether the files of a controller will be there in a directory when the plan is done.
 // Controllers enabled above our root stay so until everything is released.
 func (p *planner) handsDown(dir cgroup.Dir, controller string) bool {
-	if p.d.layout.Owned[dir.Hierarchy] && slices.Contains(layout.UnitControllers, controller) {
+	if p.d.Layout.Owned[dir.Hierarchy] && slices.Contains(layout.UnitControllers, controller) {
 		return true
 	}
 	h, _ := p.in.Facts.Hierarchy(dir.Hierarchy)
-	_, inside := p.d.layout.Group(dir.Parent())
-	return h.Version != 2 || !inside || slices.Contains(p.d.enabled[dir.Parent()], controller)
+	_, inside := p.d.Layout.Group(dir.Parent())
+	return h.Version != 2 || !inside || slices.Contains(p.d.Enabled[dir.Parent()], controller)
 }
 
 // chargesMemory says whether a move in this hierarchy leaves charged memory behind.
@@ -182,9 +183,9 @@ func (p *planner) chargesMemory(hierarchy string) bool {
 }
 
 func (p *planner) anyValue(hierarchy string, keys ...policy.Key) bool {
-	for dir, values := range p.d.values {
+	for dir, values := range p.d.Values {
 		for _, v := range values {
-			if dir.Hierarchy == hierarchy && slices.Contains(keys, v.setting.Key) {
+			if dir.Hierarchy == hierarchy && slices.Contains(keys, v.Setting.Key) {
 				return true
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/desired"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
@@ -19,8 +20,8 @@ import (
 
 // setUnit makes a write one through the properties of the directory's unit, where systemd knows them.
 func (p *planner) setUnit(step *plan.Step, row *knob.Row) {
-	u, ok := p.d.layout.KnobUnit(step.Dir)
-	if !ok || step.File == fileSubtree || row.PerDevice && p.d.movesDown(step.Key) {
+	u, ok := p.d.Layout.KnobUnit(step.Dir)
+	if !ok || step.File == desired.FileSubtree || row.PerDevice && p.d.MovesDown(step.Key) {
 		return
 	}
 	devices, kept := p.told(step.Dir, row)
@@ -28,9 +29,9 @@ func (p *planner) setUnit(step *plan.Step, row *knob.Row) {
 		if file == step.File && device == step.Key {
 			return step.New
 		}
-		for _, v := range p.d.values[step.Dir] {
-			if v.file == file && v.key == device {
-				return v.text
+		for _, v := range p.d.Values[step.Dir] {
+			if v.File == file && v.Key == device {
+				return v.Text
 			}
 		}
 		if file == row.File && device != "" {
@@ -47,7 +48,7 @@ func (p *planner) setUnit(step *plan.Step, row *knob.Row) {
 		return
 	}
 	observed := p.o.Dirs[step.Dir]
-	step.Unset, _ = row.Properties(u, slices.DeleteFunc(row.Devices(observed[row.File]), p.d.movesDown),
+	step.Unset, _ = row.Properties(u, slices.DeleteFunc(row.Devices(observed[row.File]), p.d.MovesDown),
 		func(file, device string) string {
 			text, ok := observed[file]
 			switch {
@@ -63,15 +64,15 @@ func (p *planner) setUnit(step *plan.Step, row *knob.Row) {
 // told lists the devices for which systemd is told of a row of a unit's directory, and gives what the file holds now:
 // those with a limit, and those whose limit is left as it is.
 func (p *planner) told(dir cgroup.Dir, row *knob.Row) (devices []string, now string) {
-	for _, v := range p.d.values[dir] {
-		if v.file == row.File && row.PerDevice && !p.d.movesDown(v.key) {
-			devices = append(devices, v.key)
+	for _, v := range p.d.Values[dir] {
+		if v.File == row.File && row.PerDevice && !p.d.MovesDown(v.Key) {
+			devices = append(devices, v.Key)
 		}
 	}
 	now = p.o.Dirs[dir][row.File]
 	if p.leaves(dir, row) {
 		for _, on := range row.Devices(now) {
-			if !slices.Contains(devices, on) && !p.d.movesDown(on) {
+			if !slices.Contains(devices, on) && !p.d.MovesDown(on) {
 				devices = append(devices, on)
 			}
 		}
@@ -83,14 +84,14 @@ func (p *planner) told(dir cgroup.Dir, row *knob.Row) (devices []string, now str
 func (p *planner) keepUnits(first int) {
 	var keep []plan.Step
 	for _, s := range p.steps[first:] {
-		if unit := p.d.layout.Unit(s.Dir); s.Op == plan.OpWrite && unit != "" && p.d.layout.Theirs(s.Dir) &&
+		if unit := p.d.Layout.Unit(s.Dir); s.Op == plan.OpWrite && unit != "" && p.d.Layout.Theirs(s.Dir) &&
 			!slices.ContainsFunc(keep, func(k plan.Step) bool { return k.Unit == unit }) {
 			keep = append(keep, plan.Step{Op: plan.OpKeep, Group: s.Group, Unit: unit, Dir: s.Dir,
 				Reason: "what systemd was told of it before, for the way back"})
 		}
 	}
-	for _, dir := range p.d.layout.Dirs() { // a unit that carries another group's limits now, or from another place
-		g := p.d.layout.Governed[dir]
+	for _, dir := range p.d.Layout.Dirs() { // a unit that carries another group's limits now, or from another place
+		g := p.d.Layout.Governed[dir]
 		k, known := p.in.Systemd.KeptOf(g.Unit)
 		if known && (k.Group != g.Group || k.Dir != dir.Path) &&
 			!slices.ContainsFunc(keep, func(s plan.Step) bool { return s.Unit == g.Unit }) {
@@ -103,11 +104,11 @@ func (p *planner) keepUnits(first int) {
 
 // wakeKeeper starts a keeper again whose process has ended. The group's processes are not touched by either.
 func (p *planner) wakeKeeper(dir cgroup.Dir) {
-	unit := p.d.layout.Unit(dir)
-	if dir.Hierarchy != p.tracker() || !p.d.layout.Names.IsKeeperUnit(unit) || p.in.Systemd.Keepers[dir.Path] {
+	unit := p.d.Layout.Unit(dir)
+	if dir.Hierarchy != p.tracker() || !p.d.Layout.Names.IsKeeperUnit(unit) || p.in.Systemd.Keepers[dir.Path] {
 		return
 	}
-	p.steps = append(p.steps, plan.Step{Op: plan.OpMakeDir, Group: p.d.layout.Owner[dir], Dir: dir, Unit: unit,
+	p.steps = append(p.steps, plan.Step{Op: plan.OpMakeDir, Group: p.d.Layout.Owner[dir], Dir: dir, Unit: unit,
 		Undo:   string(plan.OpRemoveDir),
 		Reason: "the process that keeps the directory has ended"})
 }
@@ -122,21 +123,21 @@ func (p *planner) dropSettings() {
 		k := p.in.Systemd.Kept[unit]
 		asked := map[string]bool{}
 		there := false
-		for _, dir := range p.d.layout.Dirs() {
-			if p.d.layout.Unit(dir) != unit || !p.d.layout.Theirs(dir) {
+		for _, dir := range p.d.Layout.Dirs() {
+			if p.d.Layout.Unit(dir) != unit || !p.d.Layout.Theirs(dir) {
 				continue
 			}
 			there = true
-			for _, row := range p.d.rows[dir.Hierarchy] {
+			for _, row := range p.d.Rows[dir.Hierarchy] {
 				if p.leaves(dir, row) {
 					for _, name := range row.PropertySettings() {
 						asked[name] = true
 					}
 				}
 			}
-			for _, v := range p.d.values[dir] {
-				s := plan.Step{Dir: dir, File: v.file, Key: v.key, New: v.text}
-				p.setUnit(&s, v.row)
+			for _, v := range p.d.Values[dir] {
+				s := plan.Step{Dir: dir, File: v.File, Key: v.Key, New: v.Text}
+				p.setUnit(&s, v.Row)
 				for _, a := range s.Set {
 					if row, ok := systemd.RowOf(a.Name); ok {
 						asked[row.Setting] = true
@@ -159,7 +160,7 @@ func (p *planner) dropSettings() {
 
 // fallback is what a file holds that nobody asks for.
 func (p *planner) fallback(dir cgroup.Dir, file string) string {
-	for _, r := range p.d.rows[dir.Hierarchy] {
+	for _, r := range p.d.Rows[dir.Hierarchy] {
 		if r.File == file {
 			return r.Default
 		}
@@ -169,7 +170,7 @@ func (p *planner) fallback(dir cgroup.Dir, file string) string {
 
 // byProperty says whether a row of a directory is written through its unit.
 func (p *planner) byProperty(dir cgroup.Dir, row *knob.Row) bool {
-	u, ok := p.d.layout.KnobUnit(dir)
+	u, ok := p.d.Layout.KnobUnit(dir)
 	if !ok {
 		return false
 	}
@@ -188,8 +189,8 @@ func (p *planner) adopt() {
 	seen := map[string]bool{}
 	for _, g := range p.in.Systemd.Governed {
 		seen[g.Unit] = true
-		slice, ok := p.d.layout.SliceName(g.Group)
-		if ok && p.d.layout.Adopts[g.Group] && unitname.TypeOf(g.Unit) == "service" {
+		slice, ok := p.d.Layout.SliceName(g.Group)
+		if ok && p.d.Layout.Adopts[g.Group] && unitname.TypeOf(g.Unit) == "service" {
 			want[g.Unit], groups[g.Unit] = slice, g.Group
 		}
 	}
@@ -239,7 +240,7 @@ func sliceLine(slice string) string {
 // runsElsewhere says whether a unit that no group claims runs something, and will do so.
 func (p *planner) runsElsewhere(unit string) bool {
 	return !p.in.Systemd.Between[unit] && slices.ContainsFunc(p.table, func(proc procfs.Process) bool {
-		_, name, ok := p.d.layout.Names.UnitDir(&proc)
+		_, name, ok := p.d.Layout.Names.UnitDir(&proc)
 		return ok && name == unit
 	})
 }
@@ -250,14 +251,14 @@ func (p *planner) awaited(dir cgroup.Dir) bool {
 	if p.in.Systemd == nil {
 		return false
 	}
-	group, ours := p.d.layout.Group(dir)
+	group, ours := p.d.Layout.Group(dir)
 	for unit, k := range p.in.Systemd.Kept {
 		if _, leads := layout.Below(group, k.Group); p.in.Systemd.Between[unit] && ours && group != layout.RootGroup &&
 			leads {
 			return true
 		}
 	}
-	if !strings.HasSuffix(p.d.layout.Unit(dir), ".slice") {
+	if !strings.HasSuffix(p.d.Layout.Unit(dir), ".slice") {
 		return false
 	}
 	for _, slice := range p.in.Systemd.Adopted {
@@ -277,15 +278,15 @@ func (p *planner) isForsaken(unit string, k layout.Kept) bool {
 		return false
 	}
 	if unitname.TypeOf(unit) == "slice" {
-		return !p.d.layout.Holds(cgroup.Dir{Hierarchy: p.tracker(), Path: k.Dir})
+		return !p.d.Layout.Holds(cgroup.Dir{Hierarchy: p.tracker(), Path: k.Dir})
 	}
-	for _, g := range p.d.layout.Governed {
+	for _, g := range p.d.Layout.Governed {
 		if g.Unit == unit {
 			return false
 		}
 	}
 	for i := range p.table {
-		if at, _, ok := p.d.layout.Names.UnitDir(&p.table[i]); ok && at == k.Dir &&
+		if at, _, ok := p.d.Layout.Names.UnitDir(&p.table[i]); ok && at == k.Dir &&
 			p.placed[p.table[i].ID].group == k.Group {
 			return false // a part of it is the group's still
 		}
@@ -334,7 +335,7 @@ func (p *planner) ownMemory(unit string, k layout.Kept, settings []string) (dir 
 		if !seen || p.charged(dir) <= own {
 			continue
 		}
-		for _, row := range p.d.rows[h.ID] {
+		for _, row := range p.d.Rows[h.ID] {
 			if isMemoryLimit(row) {
 				return dir, knob.Change{Row: row, From: row.Parse(text[row.File]), To: strconv.FormatInt(own, 10)}, true
 			}
@@ -373,7 +374,7 @@ func (p *planner) holdOwnMemory(unit string, k layout.Kept) []string {
 		p.notes = append(p.notes, plan.Note{Group: k.Group, Key: policy.KeyMemoryMax, Text: fmt.Sprintf(
 			"%s goes back to its own MemoryMax=%s in steps, as it uses %s", unit, policy.Bytes(own).Human(),
 			policy.Bytes(current).Human())})
-		for _, text := range append(p.descent(dir, c.From, number(c.To)), c.To) {
+		for _, text := range append(p.descent(dir, c.From, desired.Number(c.To)), c.To) {
 			step := p.writeStep(dir, c.Row, c.On, c.From, text)
 			step.Group, step.Risk, step.Reason = k.Group, knob.RiskSlow,
 				"the unit's own limit, in steps, so that the kernel can reclaim between them"
@@ -386,7 +387,7 @@ func (p *planner) holdOwnMemory(unit string, k layout.Kept) []string {
 
 // isTheirs says whether a directory is that of a unit that stays: not of a slice that the policy names and bulkhead has
 // made.
-func (p *planner) isTheirs(dir cgroup.Dir) bool { return p.d.layout.Theirs(dir) && !p.o.Made[dir] }
+func (p *planner) isTheirs(dir cgroup.Dir) bool { return p.d.Layout.Theirs(dir) && !p.o.Made[dir] }
 
 // noteLater names the files that take limits of ours away at each daemon-reload.
 func (p *planner) noteLater() {
@@ -394,21 +395,21 @@ func (p *planner) noteLater() {
 		return
 	}
 	told := map[string]bool{}
-	for _, dir := range p.d.layout.Dirs() {
-		unit := p.d.layout.Unit(dir)
+	for _, dir := range p.d.Layout.Dirs() {
+		unit := p.d.Layout.Unit(dir)
 		later := p.in.Systemd.Later[unit]
-		if len(later) == 0 || !p.d.layout.Theirs(dir) {
+		if len(later) == 0 || !p.d.Layout.Theirs(dir) {
 			continue
 		}
-		for _, v := range p.d.values[dir] {
-			s := plan.Step{Dir: dir, File: v.file, Key: v.key, New: v.text}
-			p.setUnit(&s, v.row)
+		for _, v := range p.d.Values[dir] {
+			s := plan.Step{Dir: dir, File: v.File, Key: v.Key, New: v.Text}
+			p.setUnit(&s, v.Row)
 			for _, a := range s.Set {
 				row, known := systemd.RowOf(a.Name)
 				for _, l := range later {
 					if text := unit + l.Setting + l.File; known && l.Setting == row.Setting && !told[text] {
 						told[text] = true
-						p.notes = append(p.notes, plan.Note{Group: p.d.layout.Owner[dir], Key: v.setting.Key,
+						p.notes = append(p.notes, plan.Note{Group: p.d.Layout.Owner[dir], Key: v.Setting.Key,
 							Fragile: true,
 							Text: fmt.Sprintf(
 								"at each daemon-reload %s gives %s its own %s=%s, until the agent sets the group's "+

@@ -10,6 +10,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/desired"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
@@ -19,7 +20,7 @@ func (p *planner) writeValues() {
 	raise := make(map[cgroup.Dir][]knob.Change)
 	lower := make(map[cgroup.Dir][]knob.Change)
 	first := make(map[cgroup.Dir][]knob.Change)
-	for _, dir := range p.d.layout.Dirs() {
+	for _, dir := range p.d.Layout.Dirs() {
 		raise[dir], lower[dir] = knob.Split(p.changes(dir))
 		first[dir], lower[dir] = partition(lower[dir], comesFirst)
 		for i, c := range raise[dir] {
@@ -35,7 +36,7 @@ func (p *planner) writeValues() {
 		joined, others := partition(first[dir], func(c knob.Change) bool { return p.frees(dir, c, c.From) })
 		first[dir] = append(others, joined...)
 	}
-	dirs := slices.Clone(p.d.layout.Dirs())
+	dirs := slices.Clone(p.d.Layout.Dirs())
 	for _, dir := range p.obsolete {
 		up, down := knob.Split(p.fit(dir))
 		if len(up)+len(down) == 0 {
@@ -53,7 +54,7 @@ func (p *planner) writeValues() {
 
 // frees says whether a device has no part of a budget with a value that a change begins or ends with.
 func (p *planner) frees(dir cgroup.Dir, c knob.Change, value string) bool {
-	rest, known := p.d.rest(dir, c.Row)
+	rest, known := p.d.Rest(dir, c.Row)
 	return c.Row.Budget() && known && c.Row.Same(rest, value)
 }
 
@@ -74,7 +75,7 @@ func partition(changes []knob.Change, in func(knob.Change) bool) (those, others 
 }
 
 // comesFirst says whether a value is lowered before others are raised, as they share something.
-func comesFirst(c knob.Change) bool { return c.Row.File == fileRTRuntime || c.Row.Budget() }
+func comesFirst(c knob.Change) bool { return c.Row.File == desired.FileRTRuntime || c.Row.Budget() }
 
 func (p *planner) emit(dirs func(func(int, cgroup.Dir) bool), changes map[cgroup.Dir][]knob.Change) {
 	for _, dir := range dirs {
@@ -88,30 +89,31 @@ func (p *planner) emit(dirs func(func(int, cgroup.Dir) bool), changes map[cgroup
 // that are so already included, and files that hold what nobody asks for any more.
 func (p *planner) changes(dir cgroup.Dir) []knob.Change {
 	var changes []knob.Change
-	for _, v := range p.d.values[dir] {
-		c := knob.Change{Row: v.row, On: v.on, From: p.now(dir, v), To: v.text}
-		if p.isLeft(dir, v, v.text) {
+	for _, v := range p.d.Values[dir] {
+		c := knob.Change{Row: v.Row, On: v.On, From: p.now(dir, v), To: v.Text}
+		if p.isLeft(dir, v, v.Text) {
 			c.To = c.From
 		}
 		changes = append(changes, c)
 	}
-	if p.d.layout.Theirs(dir) {
+	if p.d.Layout.Theirs(dir) {
 		return append(changes, p.liftByFile(dir)...)
 	}
-	for _, row := range p.d.rows[dir.Hierarchy] {
-		rest, ok := p.d.rest(dir, row)
+	for _, row := range p.d.Rows[dir.Hierarchy] {
+		rest, ok := p.d.Rest(dir, row)
 		if !ok || !p.handsDown(dir, row.Controller) {
 			continue // not known, or the file goes away with its controller
 		}
 		for _, on := range p.present(dir, row) {
-			v := value{row: row, file: row.Name(on), on: on}
+			v := desired.Value{Row: row, File: row.Name(on), On: on}
 			if row.PerDevice {
-				v.key = on
+				v.Key = on
 			}
 			if p.asked(dir, v) || p.leaves(dir, row) {
 				continue
 			}
-			if now := p.now(dir, v); !row.Same(rest, now) && !(isWide(row) && now == "") && !p.isLeft(dir, v, rest) {
+			if now := p.now(dir, v); !row.Same(rest, now) && !(desired.IsWide(row) && now == "") &&
+				!p.isLeft(dir, v, rest) {
 				changes = append(changes, knob.Change{Row: row, On: on, From: now, To: rest})
 			}
 		}
@@ -120,9 +122,9 @@ func (p *planner) changes(dir cgroup.Dir) []knob.Change {
 }
 
 // isLeft says whether a file keeps what somebody else wrote there.
-func (p *planner) isLeft(dir cgroup.Dir, v value, wanted string) bool {
-	then, left := p.in.Leave[cgroup.File{Dir: dir, Name: v.file, Key: v.key}]
-	return left && !p.isNew[dir] && v.row.Same(then, wanted)
+func (p *planner) isLeft(dir cgroup.Dir, v desired.Value, wanted string) bool {
+	then, left := p.in.Leave[cgroup.File{Dir: dir, Name: v.File, Key: v.Key}]
+	return left && !p.isNew[dir] && v.Row.Same(then, wanted)
 }
 
 // present lists the instances of a row that a directory has a value for now: "" for a plain file that is
@@ -150,14 +152,14 @@ func (p *planner) present(dir cgroup.Dir, row *knob.Row) []string {
 // liftByFile lifts what bulkhead has written by file into the directory of a unit for devices that systemd would take
 // others for, once nobody asks for it.
 func (p *planner) liftByFile(dir cgroup.Dir) []knob.Change {
-	if _, ours := p.in.Systemd.KeptOf(p.d.layout.Unit(dir)); !ours {
+	if _, ours := p.in.Systemd.KeptOf(p.d.Layout.Unit(dir)); !ours {
 		return nil
 	}
 	var changes []knob.Change
-	for _, row := range p.d.rows[dir.Hierarchy] {
+	for _, row := range p.d.Rows[dir.Hierarchy] {
 		for _, on := range row.Devices(p.o.Dirs[dir][row.File]) {
-			v := value{row: row, file: row.File, key: on, on: on}
-			if now := p.now(dir, v); p.d.movesDown(on) && !p.asked(dir, v) && !p.leaves(dir, row) &&
+			v := desired.Value{Row: row, File: row.File, Key: on, On: on}
+			if now := p.now(dir, v); p.d.MovesDown(on) && !p.asked(dir, v) && !p.leaves(dir, row) &&
 				!row.Same(row.Default, now) {
 				changes = append(changes, knob.Change{Row: row, On: on, From: now, To: row.Default})
 			}
@@ -171,7 +173,7 @@ func (p *planner) liftByFile(dir cgroup.Dir) []knob.Change {
 // limits of devices that are gone.
 func (p *planner) leaves(dir cgroup.Dir, row *knob.Row) bool {
 	for group := p.groupOf(dir); ; group = layout.ParentGroup(group) {
-		if n := p.d.forest.ByPath[group]; n != nil && row.PerDevice &&
+		if n := p.d.Forest.ByPath[group]; n != nil && row.PerDevice &&
 			slices.ContainsFunc(n.Settings, func(s policy.Setting) bool {
 				return s.Lost != "" &&
 					slices.Contains(row.Keys, s.Key)
@@ -184,8 +186,9 @@ func (p *planner) leaves(dir cgroup.Dir, row *knob.Row) bool {
 	}
 }
 
-func (p *planner) asked(dir cgroup.Dir, v value) bool {
-	return slices.ContainsFunc(p.d.values[dir], func(o value) bool { return o.file == v.file && o.key == v.key })
+func (p *planner) asked(dir cgroup.Dir, v desired.Value) bool {
+	return slices.ContainsFunc(p.d.Values[dir],
+		func(o desired.Value) bool { return o.File == v.File && o.Key == v.Key })
 }
 
 // notKnown stands for the value of a file that was not seen. It equals nothing.
@@ -193,60 +196,61 @@ const notKnown = "?"
 
 // now gives what a file holds at the time of the write: as observed; in a new directory what it was
 // seeded with, what it copied from the one above, or the default.
-func (p *planner) now(dir cgroup.Dir, v value) string {
+func (p *planner) now(dir cgroup.Dir, v desired.Value) string {
 	if !p.isNew[dir] {
-		text, ok := p.o.Dirs[dir][v.file]
+		text, ok := p.o.Dirs[dir][v.File]
 		if !ok {
-			return v.row.Default
+			return v.Row.Default
 		}
-		return v.row.Parse(v.row.Line(text, v.on))
+		return v.Row.Parse(v.Row.Line(text, v.On))
 	}
 	switch {
-	case v.row.Seed:
-		for _, o := range p.d.values[dir] {
-			if o.row == v.row {
+	case v.Row.Seed:
+		for _, o := range p.d.Values[dir] {
+			if o.Row == v.Row {
 				return p.seedText(dir, o)
 			}
 		}
-	case v.row.Inherits:
+	case v.Row.Inherits:
 		if above := dir.Parent(); above.Path != "/" {
 			return p.now(above, v)
-		} else if text, ok := p.o.Dirs[above][v.file]; ok {
-			return v.row.Parse(text)
+		} else if text, ok := p.o.Dirs[above][v.File]; ok {
+			return v.Row.Parse(text)
 		}
 		return notKnown
 	}
-	return v.row.Default
+	return v.Row.Default
 }
 
 // fit gives the changes that an obsolete directory needs so that those above it can be changed: the kernel
 // refuses a parent below its child. The rest of its limits go away with it.
 func (p *planner) fit(dir cgroup.Dir) []knob.Change {
 	kept := dir.Parent()
-	for !p.d.layout.Holds(kept) {
+	for !p.d.Layout.Holds(kept) {
 		if kept.Path == "/" {
 			return nil // no directory above it is changed
 		}
 		kept = kept.Parent()
 	}
 	var changes []knob.Change
-	for _, row := range p.d.rows[dir.Hierarchy] {
+	for _, row := range p.d.Rows[dir.Hierarchy] {
 		text, ok := p.o.Dirs[dir][row.File]
 		if !ok {
 			continue
 		}
 		from, to := row.Parse(text), ""
 		switch {
-		case row.File == fileQuota:
+		case row.File == desired.FileQuota:
 			outer, limited := p.quotaAbove(kept)
-			mine := quota{quota: number(from), period: number(p.o.Dirs[dir][filePeriod])}
-			if limited && mine.quota >= 0 && mine.above(outer) {
+			mine := desired.Quota{Quota: desired.Number(from),
+				Period: desired.Number(p.o.Dirs[dir][desired.FilePeriod])}
+			if limited && mine.Quota >= 0 && mine.Above(outer) {
 				to = row.Default
 			}
-		case row.File == fileRTRuntime:
+		case row.File == desired.FileRTRuntime:
 			to = row.Default
 		case row.Seed:
-			if final := p.valueOf(kept, row); !idSet(from).Subset(idSet(final)) {
+			if final := p.valueOf(kept, row); !desired.IDSet(from).Subset(desired.IDSet(final)) {
 				to = final
 			}
 		}
@@ -258,20 +262,20 @@ func (p *planner) fit(dir cgroup.Dir) []knob.Change {
 }
 
 // quotaAbove is the v1 CPU limit of a directory or of the nearest above it that will have one.
-func (p *planner) quotaAbove(dir cgroup.Dir) (quota, bool) {
+func (p *planner) quotaAbove(dir cgroup.Dir) (desired.Quota, bool) {
 	for ; dir.Path != "/"; dir = dir.Parent() {
-		if q, ok := quotaOf(p.d.values[dir]); ok {
+		if q, ok := desired.QuotaOf(p.d.Values[dir]); ok {
 			return q, true
 		}
 	}
-	return quota{}, false
+	return desired.Quota{}, false
 }
 
 // valueOf is what a plain row of a directory holds in the end; "" when nobody asks for it.
 func (p *planner) valueOf(dir cgroup.Dir, row *knob.Row) string {
-	for _, v := range p.d.values[dir] {
-		if v.row == row {
-			return v.text
+	for _, v := range p.d.Values[dir] {
+		if v.Row == row {
+			return v.Text
 		}
 	}
 	return ""
@@ -279,7 +283,7 @@ func (p *planner) valueOf(dir cgroup.Dir, row *knob.Row) string {
 
 // write adds one write. A memory limit that falls below what is charged now is lowered in steps.
 func (p *planner) write(dir cgroup.Dir, c knob.Change) {
-	if v, asked := p.find(dir, c.Row, c.On); asked && v.text != c.To && p.together(dir, c.Row) {
+	if v, asked := p.find(dir, c.Row, c.On); asked && v.Text != c.To && p.together(dir, c.Row) {
 		return
 	}
 	switch lowers := !c.Row.Loosens(c.From, c.To); {
@@ -297,10 +301,10 @@ func (p *planner) write(dir cgroup.Dir, c knob.Change) {
 // and period of the CPU, and the weight with cpu.idle.
 func (p *planner) together(dir cgroup.Dir, row *knob.Row) bool {
 	if row.File == "cpu.weight" {
-		return slices.ContainsFunc(p.d.rows[dir.Hierarchy],
+		return slices.ContainsFunc(p.d.Rows[dir.Hierarchy],
 			func(r *knob.Row) bool { return r.File == "cpu.idle" && p.byProperty(dir, r) })
 	}
-	return isBandwidth(row) && p.byProperty(dir, row)
+	return desired.IsBandwidth(row) && p.byProperty(dir, row)
 }
 
 // addWrite adds a write to the plan and remembers what the file holds from then on.
@@ -314,7 +318,7 @@ func (p *planner) addWrite(step plan.Step) {
 func (p *planner) restoresAll(dir cgroup.Dir) []plan.Restore {
 	writes := p.restores(dir, func(r *knob.Row) bool { return !slices.Contains(p.dropped[dir.Parent()], r.Controller) })
 	if handed := without(p.handed(dir), p.dropped[dir]); len(handed) > 0 {
-		writes = append(writes, plan.Restore{File: dir.File(fileSubtree), Value: subtreeWords(handed, nil)})
+		writes = append(writes, plan.Restore{File: dir.File(desired.FileSubtree), Value: subtreeWords(handed, nil)})
 	}
 	return writes
 }
@@ -323,16 +327,16 @@ func (p *planner) restoresAll(dir cgroup.Dir) []plan.Restore {
 // picked, as the writes that bring it from a fresh directory's values to these.
 func (p *planner) restores(dir cgroup.Dir, pick func(*knob.Row) bool) []plan.Restore {
 	var changes []knob.Change
-	for _, row := range p.d.rows[dir.Hierarchy] {
+	for _, row := range p.d.Rows[dir.Hierarchy] {
 		if !pick(row) {
 			continue
 		}
 		for _, on := range p.present(dir, row) {
-			v := value{row: row, file: row.Name(on), on: on}
+			v := desired.Value{Row: row, File: row.Name(on), On: on}
 			if row.PerDevice {
-				v.key = on
+				v.Key = on
 			}
-			text, written := p.written[cgroup.File{Dir: dir, Name: v.file, Key: v.key}]
+			text, written := p.written[cgroup.File{Dir: dir, Name: v.File, Key: v.Key}]
 			if !written {
 				text = p.now(dir, v)
 			}
@@ -367,7 +371,7 @@ func (p *planner) outerSet(dir cgroup.Dir, row *knob.Row) string {
 		}
 	}
 	h, _ := p.in.Facts.Hierarchy(dir.Hierarchy)
-	return rootSet(p.in.Facts, h, row, p.o)
+	return desired.RootSet(p.in.Facts, h, row, p.o)
 }
 
 // writeStep describes one write with its reason.
@@ -384,7 +388,7 @@ func (p *planner) writeStep(dir cgroup.Dir, row *knob.Row, on, from, to string) 
 	}
 	if p.isNew[dir] {
 		step.Old = ""
-	} else if isWide(row) && from == "" {
+	} else if desired.IsWide(row) && from == "" {
 		step.Undo, step.Final = p.outerSet(dir, row), finalWide
 	}
 	if step.Undo != "" {
@@ -398,16 +402,16 @@ func (p *planner) writeStep(dir cgroup.Dir, row *knob.Row, on, from, to string) 
 	}
 	v, asked := p.find(dir, row, on)
 	switch {
-	case asked && v.text == to:
-		step.Setting = v.setting.Key
-		step.Reason = reason(v.setting)
+	case asked && v.Text == to:
+		step.Setting = v.Setting.Key
+		step.Reason = reason(v.Setting)
 	case asked && row.Budget():
-		step.Setting = v.setting.Key
-		step.Reason = "on the way to " + row.Human(v.text) +
+		step.Setting = v.Setting.Key
+		step.Reason = "on the way to " + row.Human(v.Text) +
 			": less first, so that those who share the limit never have more than it"
 	case asked:
-		step.Setting = v.setting.Key
-		step.Reason = "on the way to " + row.Human(v.text) + ": the kernel refuses the direct way"
+		step.Setting = v.Setting.Key
+		step.Reason = "on the way to " + row.Human(v.Text) + ": the kernel refuses the direct way"
 	case p.isObsolete[dir]:
 		step.Reason = "the group goes away, and the one above it must not be below it until then"
 	default:
@@ -417,20 +421,20 @@ func (p *planner) writeStep(dir cgroup.Dir, row *knob.Row, on, from, to string) 
 	return step
 }
 
-func (p *planner) find(dir cgroup.Dir, row *knob.Row, on string) (value, bool) {
-	for _, v := range p.d.values[dir] {
-		if v.row == row && v.on == on {
+func (p *planner) find(dir cgroup.Dir, row *knob.Row, on string) (desired.Value, bool) {
+	for _, v := range p.d.Values[dir] {
+		if v.Row == row && v.On == on {
 			return v, true
 		}
 	}
-	return value{}, false
+	return desired.Value{}, false
 }
 
 func (p *planner) groupOf(dir cgroup.Dir) string {
-	if g, ok := p.d.layout.Governed[dir]; ok {
+	if g, ok := p.d.Layout.Governed[dir]; ok {
 		return g.Group
 	}
-	group, _ := p.d.layout.Group(dir)
+	group, _ := p.d.Layout.Group(dir)
 	return group
 }
 

@@ -1,4 +1,4 @@
-package planner
+package desired
 
 import (
 	"cmp"
@@ -20,7 +20,7 @@ const (
 	weightIdle    = 3.0    // WEIGHT_IDLEPRIO
 )
 
-// shares computes what each group can count on when everybody on the host wants all the CPU there is.
+// Shares computes what each group can count on when everybody on the host wants all the CPU there is.
 //
 // The kernel shares the CPU between siblings by weight, level by level, so the part of group G of n CPUs is
 //
@@ -41,19 +41,19 @@ const (
 //
 // Measured on two cores beside 16 busy shells of one session: our root group at the default weight gives the database
 // in it 49 % of the machine (formula: 1/2), at weight 10000 it gives 98 % (formula: 102400/103424, 99 %).
-func shares(d *desired, o *plan.Observation) []plan.Share {
+func Shares(d *State, o *plan.Observation) []plan.Share {
 	h, ok := d.facts.HierarchyOf("cpu")
 	cores := float64(len(d.facts.CPUs))
-	if !ok || cores == 0 || len(d.forest.Nodes) == 1 {
+	if !ok || cores == 0 || len(d.Forest.Nodes) == 1 {
 		return nil
 	}
-	if !slices.ContainsFunc(d.layout.Hierarchies(), func(l host.Hierarchy) bool { return l.ID == h.ID }) {
+	if !slices.ContainsFunc(d.Layout.Hierarchies(), func(l host.Hierarchy) bool { return l.ID == h.ID }) {
 		return nil
 	}
 	s := sharer{d: d, o: o, hierarchy: h}
 	rivals, against := rivalsOf(o.Siblings, h)
-	root := d.forest.Nodes[0]
-	if d.layout.Has(layout.RootGroup) {
+	root := d.Forest.Nodes[0]
+	if d.Layout.Has(layout.RootGroup) {
 		all := append([]contender{s.contender(root, cores)}, rivals...)
 		s.walk(root, divide(cores, all)[0], cores)
 	} else {
@@ -71,7 +71,7 @@ func shares(d *desired, o *plan.Observation) []plan.Share {
 // same sum over the levels that lead to them. It says so, for the group's own weight among bulkhead's counts only from
 // the unit's next start in the group's slice on.
 func (s *sharer) standOutside(share *plan.Share, cores float64) {
-	dirs := s.d.layout.Outside(share.Group, s.hierarchy.ID)
+	dirs := s.d.Layout.Outside(share.Group, s.hierarchy.ID)
 	if len(dirs) == 0 {
 		return
 	}
@@ -79,7 +79,7 @@ func (s *sharer) standOutside(share *plan.Share, cores float64) {
 	var units []string
 	for _, d := range dirs {
 		share.Guaranteed += s.from(d, cores)
-		units = append(units, s.d.layout.Governed[d].Unit)
+		units = append(units, s.d.Layout.Governed[d].Unit)
 	}
 	if share.Limit > 0 {
 		share.Guaranteed = min(share.Guaranteed, share.Limit*float64(len(dirs)))
@@ -118,7 +118,7 @@ func levels(d cgroup.Dir) func(yield func(at, next cgroup.Dir) bool) {
 func (s *sharer) level(at, next cgroup.Dir) []contender {
 	first := contender{weight: s.asked(next, weightDefault), most: inf}
 	all := []contender{first}
-	seen := map[cgroup.Dir]bool{next: true, s.d.layout.Own(layout.RootGroup)[s.hierarchy.ID]: true}
+	seen := map[cgroup.Dir]bool{next: true, s.d.Layout.Own(layout.RootGroup)[s.hierarchy.ID]: true}
 	for _, sibling := range s.o.Beside[at] {
 		switch weight := s.asked(sibling.Dir, s.scaled(sibling)); {
 		case sibling.Dir == next:
@@ -132,20 +132,20 @@ func (s *sharer) level(at, next cgroup.Dir) []contender {
 		}
 		seen[sibling.Dir] = true
 	}
-	for _, d := range s.d.layout.Dirs() { // slices that are not there yet
-		if d.Parent() == at && !seen[d] && s.d.layout.Own(s.d.layout.Owner[d])[s.hierarchy.ID] == d {
+	for _, d := range s.d.Layout.Dirs() { // slices that are not there yet
+		if d.Parent() == at && !seen[d] && s.d.Layout.Own(s.d.Layout.Owner[d])[s.hierarchy.ID] == d {
 			all = append(all, contender{weight: s.asked(d, weightDefault), most: inf})
 		}
 	}
-	if at.Path == "/" && s.d.layout.Has(layout.RootGroup) {
-		all = append(all, s.contender(s.d.forest.Nodes[0], float64(len(s.d.facts.CPUs))))
+	if at.Path == "/" && s.d.Layout.Has(layout.RootGroup) {
+		all = append(all, s.contender(s.d.Forest.Nodes[0], float64(len(s.d.facts.CPUs))))
 	}
 	return all
 }
 
 // asked is the weight that the plan leads to in a directory, else the one given.
 func (s *sharer) asked(d cgroup.Dir, otherwise float64) float64 {
-	for _, v := range s.d.values[d] {
+	for _, v := range s.d.Values[d] {
 		otherwise = s.weightOf(v, otherwise)
 	}
 	return otherwise
@@ -162,12 +162,12 @@ func (s *sharer) scaled(sibling plan.Sibling) float64 {
 	return float64(sibling.Weight)
 }
 
-func (s *sharer) weightOf(v value, otherwise float64) float64 {
-	switch v.file {
+func (s *sharer) weightOf(v Value, otherwise float64) float64 {
+	switch v.File {
 	case "cpu.shares":
-		return float64(number(v.text))
+		return float64(Number(v.Text))
 	case "cpu.weight":
-		return float64(number(v.text)) * weightDefault / 100
+		return float64(Number(v.Text)) * weightDefault / 100
 	}
 	return otherwise
 }
@@ -253,7 +253,7 @@ const inf = 1e18 // cores: no cap
 
 // sharer walks the groups.
 type sharer struct {
-	d         *desired
+	d         *State
 	o         *plan.Observation
 	hierarchy host.Hierarchy
 	out       []plan.Share
@@ -262,7 +262,7 @@ type sharer struct {
 // contender is a group among its siblings; above is the cap of those above it.
 func (s *sharer) contender(n *layout.Node, above float64) contender {
 	c := contender{weight: weightDefault, most: above}
-	for _, v := range s.d.values[s.d.layout.Own(n.Path)[s.hierarchy.ID]] {
+	for _, v := range s.d.Values[s.d.Layout.Own(n.Path)[s.hierarchy.ID]] {
 		c.weight = s.weightOf(v, c.weight)
 	}
 	if idle, ok := n.Settings.Get(policy.KeyCPUIdle, ""); ok && idle.Value == policy.Flag(true) && s.holdsIdle() {
@@ -275,7 +275,7 @@ func (s *sharer) contender(n *layout.Node, above float64) contender {
 }
 
 func (s *sharer) holdsIdle() bool {
-	return slices.ContainsFunc(s.d.rows[s.hierarchy.ID], func(r *knob.Row) bool { return r.File == "cpu.idle" })
+	return slices.ContainsFunc(s.d.Rows[s.hierarchy.ID], func(r *knob.Row) bool { return r.File == "cpu.idle" })
 }
 
 // limit is the cap of a group itself in cores: its bandwidth and the number of its CPUs.
@@ -287,8 +287,8 @@ func (s *sharer) limit(n *layout.Node) (cores float64, ok bool) {
 		}
 	}
 	if h, mounted := s.d.facts.HierarchyOf("cpuset"); mounted {
-		for _, v := range s.d.values[s.d.layout.Own(n.Path)[h.ID]] {
-			if set := idSet(v.text); v.file == "cpuset.cpus" && len(set) > 0 && len(set) < len(s.d.facts.CPUs) {
+		for _, v := range s.d.Values[s.d.Layout.Own(n.Path)[h.ID]] {
+			if set := IDSet(v.Text); v.File == "cpuset.cpus" && len(set) > 0 && len(set) < len(s.d.facts.CPUs) {
 				cores = min(cores, float64(len(set)))
 			}
 		}
@@ -297,7 +297,7 @@ func (s *sharer) limit(n *layout.Node) (cores float64, ok bool) {
 }
 
 func (s *sharer) holds(key policy.Key) bool {
-	return slices.ContainsFunc(s.d.rows[s.hierarchy.ID], func(r *knob.Row) bool { return slices.Contains(r.Keys, key) })
+	return slices.ContainsFunc(s.d.Rows[s.hierarchy.ID], func(r *knob.Row) bool { return slices.Contains(r.Keys, key) })
 }
 
 // walk gives a group its cores and splits them below it. most is its cap, whole the host's cores.
@@ -317,14 +317,14 @@ func (s *sharer) walk(n *layout.Node, cores, whole float64) {
 
 // split gives the children of a group their parts of its cores. others are who competes with them there.
 func (s *sharer) split(n *layout.Node, cores, most, whole float64, others []contender) {
-	own, ok := s.d.layout.Own(n.Path)[s.hierarchy.ID]
+	own, ok := s.d.Layout.Own(n.Path)[s.hierarchy.ID]
 	if !ok {
 		own = cgroup.Dir{Hierarchy: s.hierarchy.ID, Path: "/"}
 	}
 	var children []*layout.Node
 	var all []contender
 	for _, c := range n.Children {
-		if dir, ok := s.d.layout.Own(c.Path)[s.hierarchy.ID]; ok && dir.Parent() != own { // an administrator's slice
+		if dir, ok := s.d.Layout.Own(c.Path)[s.hierarchy.ID]; ok && dir.Parent() != own { // an administrator's slice
 			s.walk(c, min(s.from(dir, whole), s.cap(c, whole)), whole)
 			s.out[len(s.out)-1].Against = beside(dir, []string{path.Base(dir.Path)})
 			continue
@@ -342,10 +342,10 @@ func (s *sharer) split(n *layout.Node, cores, most, whole float64, others []cont
 
 // away says whether all of a group's processes are in units that are not in its slice: nobody competes there for it.
 func (s *sharer) away(n *layout.Node) bool {
-	if n.Inner || len(s.d.layout.Outside(n.Path, s.hierarchy.ID)) == 0 || s.d.loose[n.Path] > 0 {
+	if n.Inner || len(s.d.Layout.Outside(n.Path, s.hierarchy.ID)) == 0 || s.d.loose[n.Path] > 0 {
 		return false
 	}
-	for _, g := range s.d.layout.Governed {
+	for _, g := range s.d.Layout.Governed {
 		if g.Group == n.Path && g.Inside {
 			return false
 		}

@@ -1,4 +1,4 @@
-package planner
+package desired
 
 import (
 	"fmt"
@@ -110,7 +110,7 @@ func byUse(budget int64, columns []column) []int64 {
 
 // sharers answers what those that share the budgets of one row have now, and use.
 type sharers struct {
-	d         *desired
+	d         *State
 	row       *knob.Row
 	hierarchy string
 }
@@ -118,11 +118,11 @@ type sharers struct {
 // cell is the directory in which a group's budget stands; ok is false when it has none of its own.
 func (s sharers) cell(n *layout.Node) (dir cgroup.Dir, ok bool) {
 	if !layout.IsBudget(s.row) {
-		dir, ok = s.d.layout.Own(n.Path)[s.hierarchy]
+		dir, ok = s.d.Layout.Own(n.Path)[s.hierarchy]
 		return dir, ok
 	}
-	dir, ok = s.d.layout.Member(n.Path)[s.hierarchy]
-	return dir, ok && s.d.layout.Owner[dir] == n.Path
+	dir, ok = s.d.Layout.Member(n.Path)[s.hierarchy]
+	return dir, ok && s.d.Layout.Owner[dir] == n.Path
 }
 
 // own is what a group's own cell has and uses of a device.
@@ -134,7 +134,7 @@ func (s sharers) own(n *layout.Node, key policy.Key, device string) column {
 	}
 	c.now, _ = s.row.Amount(key, s.d.observed.Dirs[dir][s.row.File], device)
 	c.used = s.d.use[dir][device].Of(key)
-	for other, g := range s.d.layout.Governed { // what runs in a unit that has the group's limits elsewhere
+	for other, g := range s.d.Layout.Governed { // what runs in a unit that has the group's limits elsewhere
 		if _, inside := layout.Below(dir.Path, other.Path); g.Group == n.Path && other.Hierarchy == s.hierarchy &&
 			!inside {
 			c.used += s.d.use[other][device].Of(key)
@@ -162,14 +162,14 @@ func (s sharers) all(n *layout.Node, key policy.Key, device string) column {
 }
 
 // shareDevices gives the devices that share a limit by use their parts.
-func (d *desired) shareDevices() {
-	for hierarchy, rows := range d.rows {
+func (d *State) shareDevices() {
+	for hierarchy, rows := range d.Rows {
 		for _, row := range rows {
 			if !row.Budget() {
 				continue
 			}
 			s := sharers{d, row, hierarchy}
-			for _, n := range d.forest.Nodes {
+			for _, n := range d.Forest.Nodes {
 				for _, set := range sharedByUse(n.Settings, row.Keys) {
 					s.shareSet(n, set)
 				}

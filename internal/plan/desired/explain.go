@@ -1,4 +1,4 @@
-package planner
+package desired
 
 import (
 	"fmt"
@@ -11,9 +11,9 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// explainAll says what this host does not hold of what the groups ask, what of it is a role's default,
+// ExplainAll says what this host does not hold of what the groups ask, what of it is a role's default,
 // and which groups are left alone.
-func (d *desired) explainAll(in *plan.Input) []plan.Note {
+func (d *State) ExplainAll(in *plan.Input) []plan.Note {
 	var notes []plan.Note
 	for _, g := range in.Classified.Groups {
 		if in.Released[g.Path] {
@@ -24,7 +24,7 @@ func (d *desired) explainAll(in *plan.Input) []plan.Note {
 	for _, n := range in.Classified.Notes {
 		notes = append(notes, plan.Note{Group: n.Group, Text: n.Text})
 	}
-	for _, n := range d.forest.Nodes {
+	for _, n := range d.Forest.Nodes {
 		for _, s := range n.Settings {
 			if s.Lost != "" {
 				notes = append(notes, plan.Note{Group: n.Path, Key: s.Key,
@@ -38,7 +38,7 @@ func (d *desired) explainAll(in *plan.Input) []plan.Note {
 
 // caveats turns what the knob table has to say of a group's settings into notes. A role's default that
 // this host lacks is no broken promise.
-func caveats(d *desired, n *layout.Node) []plan.Note {
+func caveats(d *State, n *layout.Node) []plan.Note {
 	var notes []plan.Note
 	for _, c := range knob.Caveats(d.facts, n.Settings) {
 		note := plan.Note{Group: n.Path, Key: c.Key, Text: c.Text, NotEnforced: c.NotEnforced, Partly: c.Partly}
@@ -92,4 +92,3 @@ func mergeNotes(notes []plan.Note) []plan.Note {
 	}
 	return merged
 }
-

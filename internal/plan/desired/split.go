@@ -1,4 +1,4 @@
-package planner
+package desired
 
 import (
 	"fmt"
@@ -52,9 +52,9 @@ func fill(budget int64, asks []int64) []int64 {
 // splitBudgets gives the settings of every group as one hierarchy has to hold them. Where a
 // row does not descend, a group's limit is split between the directory of its own processes and those
 // of the groups below it that have one of their own.
-func (d *desired) splitBudgets(hierarchy string, rows []*knob.Row) map[string]policy.Settings {
-	settings := make(map[string]policy.Settings, len(d.forest.Nodes))
-	for _, n := range d.forest.Nodes {
+func (d *State) splitBudgets(hierarchy string, rows []*knob.Row) map[string]policy.Settings {
+	settings := make(map[string]policy.Settings, len(d.Forest.Nodes))
+	for _, n := range d.Forest.Nodes {
 		settings[n.Path] = n.Settings
 	}
 	for _, row := range rows {
@@ -64,17 +64,17 @@ func (d *desired) splitBudgets(hierarchy string, rows []*knob.Row) map[string]po
 		for _, device := range d.devices(row) {
 			s := splitter{d: d, hierarchy: hierarchy, key: row.Keys[0], device: device, settings: settings,
 				sharers: sharers{d, row, hierarchy}}
-			s.give(d.forest.Nodes[0], unlimited, false)
+			s.give(d.Forest.Nodes[0], unlimited, false)
 		}
 	}
 	return settings
 }
 
 // devices lists what any group limits by this row.
-func (d *desired) devices(row *knob.Row) []string {
+func (d *State) devices(row *knob.Row) []string {
 	seen := make(map[string]bool)
 	var all []string
-	for _, n := range d.forest.Nodes {
+	for _, n := range d.Forest.Nodes {
 		for _, on := range row.Instances(n.Settings) {
 			if !seen[on] {
 				seen[on] = true
@@ -87,7 +87,7 @@ func (d *desired) devices(row *knob.Row) []string {
 
 // splitter splits one limit on one device over the tree.
 type splitter struct {
-	d         *desired
+	d         *State
 	hierarchy string
 	key       policy.Key
 	device    string
@@ -140,11 +140,11 @@ func (s *splitter) ask(n *layout.Node) int64 {
 }
 
 // domains gives the nearest groups below n whose processes sit in a directory of their own.
-func (d *desired) domains(n *layout.Node, hierarchy string) []*layout.Node {
+func (d *State) domains(n *layout.Node, hierarchy string) []*layout.Node {
 	var all []*layout.Node
 	for _, c := range n.Children {
-		dir, ok := d.layout.Member(c.Path)[hierarchy]
-		if ok && d.layout.Owner[dir] == c.Path {
+		dir, ok := d.Layout.Member(c.Path)[hierarchy]
+		if ok && d.Layout.Owner[dir] == c.Path {
 			all = append(all, c)
 		} else {
 			all = append(all, d.domains(c, hierarchy)...)
@@ -183,7 +183,7 @@ func (s *splitter) explain(n *layout.Node, budget int64, below []*layout.Node, p
 		}
 		terms = append(terms, term)
 	}
-	s.d.notes = append(s.d.notes, plan.Note{Group: n.Path, Key: s.key,
+	s.d.Notes = append(s.d.Notes, plan.Note{Group: n.Path, Key: s.key,
 		Text: fmt.Sprintf("%s %s on %s does not reach the groups below it in the %s hierarchy and %s: %s",
 			s.key, s.value(budget), s.device, s.hierarchy, how, strings.Join(terms, " + "))})
 }
