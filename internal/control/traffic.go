@@ -11,6 +11,7 @@ import (
 	"bulkhead/internal/linux/sockets"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/netshape"
+	"bulkhead/internal/netshape/bpf"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/snapshot"
 )
@@ -50,7 +51,7 @@ func sampleTraffic(v *View) (*traffic, error) {
 	return t, nil
 }
 
-func policersOf(v *View, device string) []netshape.Program {
+func policersOf(v *View, device string) []bpf.Program {
 	for _, d := range v.Network.Devices {
 		if d.State.Device.Name == device {
 			return d.State.Policers
@@ -61,7 +62,7 @@ func policersOf(v *View, device string) []netshape.Program {
 
 func trafficOf(v *View, group string, states map[string]netshape.State) (t metrics.Traffic) {
 	for _, dir := range layout.ProgramDirs(v.Facts, v.Layout, group) {
-		out, in, ok, err := netshape.Counted(dir)
+		out, in, ok, err := bpf.Counted(dir)
 		if err != nil || !ok {
 			continue
 		}
@@ -163,7 +164,7 @@ func outsideOf(h *host.Host, v *View, group string, made []sockets.TCPSocket) []
 	for _, dir := range v.Network.Directories {
 		for _, own := range layout.ProgramDirs(v.Facts, v.Layout, group) {
 			if dir == own || strings.HasPrefix(dir, own+"/") {
-				if id, err := netshape.CgroupID(dir); err == nil {
+				if id, err := bpf.CgroupID(dir); err == nil {
 					inside = append(inside, id)
 				}
 			}

@@ -185,7 +185,7 @@ func doors(s source) []string {
 		{"github.com/go-sql-driver/mysql", []string{"dbstat", "bench"}},
 		{"github.com/jackc/pgx", []string{"dbstat", "bench"}},
 		{"github.com/redis/go-redis", []string{"dbstat", "bench"}},
-		{"github.com/cilium/ebpf", []string{"linux/procevents", "netshape"}},
+		{"github.com/cilium/ebpf", []string{"linux/procevents", "netshape/bpf"}},
 		{"golang.org/x/sys", []string{"host", "linux", "cgroup", "netshape", "watchdog", "probe", "journal", "control",
 			"agent", "cli", "testhost"}},
 	}

@@ -8,6 +8,7 @@ import (
 
 	"bulkhead/internal/linux/nlattr"
 	"bulkhead/internal/linux/tc"
+	"bulkhead/internal/netshape/bpf"
 
 	"github.com/vishvananda/netlink/nl"
 )
@@ -109,7 +110,7 @@ func (f *fake) nic(c Change) error {
 	return nil
 }
 
-func (f *fake) program(all *[]Program, c Change) error {
+func (f *fake) program(all *[]bpf.Program, c Change) error {
 	if c.Verb == tc.Add {
 		f.nextID++
 		p := *c.Program
@@ -117,7 +118,7 @@ func (f *fake) program(all *[]Program, c Change) error {
 		*all = append(*all, p)
 		return nil
 	}
-	i := slices.IndexFunc(*all, func(p Program) bool {
+	i := slices.IndexFunc(*all, func(p bpf.Program) bool {
 		return p.Cgroup == c.Program.Cgroup && p.Name == c.Program.Name && (c.Program.ID == 0 || c.Program.ID == p.ID)
 	})
 	switch {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/linux/tc"
+	"bulkhead/internal/netshape/bpf"
 )
 
 // Interfaces names the interfaces of the namespace, without our virtual NICs.
@@ -55,7 +56,7 @@ func (s *State) Held(slot Slot, d Direction) (h Held, ok bool) {
 	device := &s.Device
 	if d == Ingress {
 		for _, p := range s.Policers {
-			if p.Name == policerName(slot, s.Device.Index) {
+			if p.Name == bpf.PolicerName(slot.Class(), s.Device.Index) {
 				return Held{Share: Share{Max: p.Rate}, Policed: true}, true
 			}
 		}

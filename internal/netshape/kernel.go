@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/linux/tc"
+	"bulkhead/internal/netshape/bpf"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,12 +40,12 @@ func (k *Kernel) Look(name string, cgroups []string) (State, error) {
 		s.NIC = &d
 	}
 	for _, dir := range cgroups {
-		on, err := programsOn(dir, link.Index)
+		on, err := bpf.On(dir, link.Index)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return s, err
 		}
-		s.Programs, s.Policers = append(s.Programs, on.sorters...), append(s.Policers, on.policers...)
-		s.Counters = append(s.Counters, on.counters...)
+		s.Programs, s.Policers = append(s.Programs, on.Sorters...), append(s.Policers, on.Policers...)
+		s.Counters = append(s.Counters, on.Counters...)
 	}
 	return s, nil
 }
@@ -80,14 +81,11 @@ func (k *Kernel) Do(c Change) error {
 	switch c.What {
 	case NIC:
 		err = k.nic(c)
-	case Sorter:
-		err = sorter(c)
-	case Counter:
-		err = counter(c)
+	case Sorter, Counter:
+		err = bpf.Do(c.Verb, c.Program)
 	case Policer:
-		var l tc.Link
-		if l, err = k.at(c); err == nil {
-			err = policer(c, l.Index)
+		if _, err = k.at(c); err == nil {
+			err = bpf.Do(c.Verb, c.Program)
 		}
 	default:
 		err = k.control(c)
@@ -116,7 +114,7 @@ func explain(c Change, err error) error {
 	default:
 		return err
 	}
-	return fmt.Errorf("%w: %s: %w; hint: `modprobe %s`, or a kernel that has it", ErrNoKernel,
+	return fmt.Errorf("%w: %s: %w; hint: `modprobe %s`, or a kernel that has it", bpf.ErrNoKernel,
 		strings.Join(modules, " or "), err, modules[0])
 }
 
@@ -138,9 +136,6 @@ func (k *Kernel) Run(steps []Step) error {
 	}
 	return nil
 }
-
-// ErrNoKernel says that the kernel lacks a piece. What is returned wraps it with the piece.
-var ErrNoKernel = errors.New("the kernel lacks a piece")
 
 // Options of Open. The zero value is the network namespace of the caller.
 type Options struct {

@@ -7,15 +7,15 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"bulkhead/internal/linux/tc"
+	"bulkhead/internal/netshape/bpf"
 )
 
 // The one range of everything that bulkhead names in the kernel's traffic control (docs/network.md says the same):
 //
-//	qdisc 7fff:            our HTB, on an interface and on its virtual NIC. The kernel numbers by itself from 8001: up, people
-//	                       from 1: up
+//	qdisc 7fff:            our HTB, on an interface and on its virtual NIC. The kernel numbers by itself from
+//	                       8001: up, people from 1: up
 //	class 7fff:1           the link, where a group has a guarantee
 //	class 7fff:2           traffic of no group, where a group has a guarantee
 //	class 7fff:SLOT*32     a group's own traffic; the same number is its net_cls class id and its skb->priority
@@ -24,26 +24,24 @@ import (
 //	filter pref 28672 …    to 32767: slot and kind of match
 //	bhifbINDEX             virtual NIC for what arrives at the interface of that index
 //	bh_7fff_MINOR          BPF program that sorts into that class
-//	bpMINOR_INDEX          BPF program that polices what arrives for that class's group at the interface of that index; its map
-//	                       bears the same name
+//	bpMINOR_INDEX          BPF program that polices what arrives for that class's group at the interface of that
+//	                       index; its map bears the same name
 //	bcount_out, bcount_in  BPF programs that count a group's traffic, and their maps
 //
 // Minors of classes that packets are sorted into are multiples of 16: pfifo_fast, prio and mqprio look at the lowest
 // four bits of skb->priority, and 0 there is what a packet has anyway. So a class number does no harm on an interface
 // without our HTB.
 const (
-	rootMajor  = 0x7fff
-	leafMajor  = 0x7000
-	linkMinor  = 1
-	restMinor  = 2
-	slotStep   = 32
-	innerStep  = 16
-	maxSlot    = 65535 / slotStep
-	prefBase   = 0x7000
-	prefLast   = 0x7fff
-	nicPrefix  = "bhifb"
-	progPrefix = "bh_7fff_"
-	polPrefix  = "bp"
+	rootMajor = bpf.Major
+	leafMajor = 0x7000
+	linkMinor = 1
+	restMinor = 2
+	slotStep  = 32
+	innerStep = 16
+	maxSlot   = 65535 / slotStep
+	prefBase  = 0x7000
+	prefLast  = 0x7fff
+	nicPrefix = "bhifb"
 )
 
 // Slot is a group's number, from 1 to maxSlot. It is the same on every interface, so one program sorts for all of them.
@@ -56,36 +54,6 @@ func (s Slot) Class() tc.Handle { return tc.MakeHandle(rootMajor, uint16(s)*slot
 func (s Slot) inner() tc.Handle { return tc.MakeHandle(rootMajor, uint16(s)*slotStep+innerStep) }
 
 func (s Slot) leaf() tc.Handle { return tc.MakeHandle(leafMajor+uint16(s), 0) }
-
-// program is the name of the BPF program that sorts into the slot's class.
-func (s Slot) program() string { return programName(s.Class()) }
-
-func programName(class tc.Handle) string {
-	return fmt.Sprintf("%s%04x", progPrefix, uint32(class&0xffff))
-}
-
-// programClass is the class that a program of ours sorts into.
-func programClass(name string) (tc.Handle, bool) {
-	text, ok := strings.CutPrefix(name, progPrefix)
-	if !ok || len(text) != 4 {
-		return 0, false
-	}
-	minor, err := strconv.ParseUint(text, 16, 16)
-	return tc.MakeHandle(rootMajor, uint16(minor)), err == nil
-}
-
-// policerName is that of the program that polices what arrives for a slot at an interface: 15 bytes, as long as the
-// kernel takes.
-func policerName(s Slot, index int) string {
-	return fmt.Sprintf("%s%04x_%08x", polPrefix, uint32(s.Class()&0xffff), uint32(index))
-}
-
-// policerIndex is the interface that a policer of ours is for.
-func policerIndex(name string) (index int, ok bool) {
-	var minor, at uint32
-	n, err := fmt.Sscanf(name, polPrefix+"%04x_%08x", &minor, &at)
-	return int(at), err == nil && n == 2 && len(name) == len(polPrefix)+13
-}
 
 // nicName is the virtual NIC for an interface. An index has at most ten digits, a name at most 15 bytes.
 func nicName(index int) string { return nicPrefix + strconv.Itoa(index) }
@@ -124,7 +92,7 @@ func (c Change) Slot() Slot {
 	h := c.Record.Handle
 	switch {
 	case c.Program != nil:
-		class, _ := programClass(c.Program.Name)
+		class, _ := bpf.SorterClass(c.Program.Name)
 		h = class
 	case c.What == FilterOf && c.Filter != nil:
 		h = c.Filter.Class

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"bulkhead/internal/linux/tc"
+	"bulkhead/internal/netshape/bpf"
 
 	"pgregory.net/rapid"
 )
@@ -15,7 +16,7 @@ func TestNumbers(t *testing.T) {
 		{Slot(1).Class().String(), "7fff:20"},
 		{Slot(1).inner().String(), "7fff:30"},
 		{Slot(1).leaf().String(), "7001:"},
-		{Slot(1).program(), "bh_7fff_0020"},
+		{bpf.SorterName(Slot(1).Class()), "bh_7fff_0020"},
 		{Slot(maxSlot).Class().String(), "7fff:ffe0"},
 		{Slot(maxSlot).inner().String(), "7fff:fff0"},
 		{Slot(maxSlot).leaf().String(), "77ff:"},
@@ -27,7 +28,7 @@ func TestNumbers(t *testing.T) {
 			t.Errorf("got %s, want %s", c.got, c.want)
 		}
 	}
-	if len(nicName(2147483647)) > 15 || len(Slot(maxSlot).program()) > 15 {
+	if len(nicName(2147483647)) > 15 || len(bpf.SorterName(Slot(maxSlot).Class())) > 15 {
 		t.Error("a name is longer than the kernel takes")
 	}
 	for h, want := range map[tc.Handle]bool{0x7fff0000: true, 0x70000000: true, 0x77ff0000: true, 0x78000000: false,
@@ -40,23 +41,23 @@ func TestNumbers(t *testing.T) {
 		if s.Class()&15 != 0 {
 			t.Fatalf("class %s has priority bits that other qdiscs act on", s.Class())
 		}
-		if class, ok := programClass(s.program()); !ok || class != s.Class() {
+		if class, ok := bpf.SorterClass(bpf.SorterName(s.Class())); !ok || class != s.Class() {
 			t.Fatalf("the program of slot %d sorts into %s", s, class)
 		}
 	}
-	if name := policerName(maxSlot, 2147483647); name != "bpffe0_7fffffff" || len(name) > 15 {
+	if name := bpf.PolicerName(Slot(maxSlot).Class(), 2147483647); name != "bpffe0_7fffffff" || len(name) > 15 {
 		t.Errorf("policer %s", name)
 	}
-	if index, ok := policerIndex(policerName(7, 12)); !ok || index != 12 {
+	if index, ok := bpf.PolicerIndex(bpf.PolicerName(Slot(7).Class(), 12)); !ok || index != 12 {
 		t.Errorf("the policer of interface 12 is for %d", index)
 	}
 	for _, name := range []string{"", "bp", "bp_0020_00000002", "bpf_prog", "bp0020_000000021"} {
-		if _, ok := policerIndex(name); ok {
+		if _, ok := bpf.PolicerIndex(name); ok {
 			t.Errorf("%q is no policer of ours", name)
 		}
 	}
 	for _, name := range []string{"", "sd_fw_egress", "bh_7fff_", "bh_7fff_00200", "bh_7fff_zzzz"} {
-		if _, ok := programClass(name); ok {
+		if _, ok := bpf.SorterClass(name); ok {
 			t.Errorf("%q is no program of ours", name)
 		}
 	}

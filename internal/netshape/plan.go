@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"bulkhead/internal/linux/tc"
+	"bulkhead/internal/netshape/bpf"
 )
 
 // planner collects the steps from a state to what is wanted.
@@ -328,13 +329,14 @@ func by(f tc.Filter) string {
 // ones off.
 func (p *planner) policers() {
 	d := &p.s.Device
-	about := func(verb tc.Verb, program Program) Change {
+	about := func(verb tc.Verb, program bpf.Program) Change {
 		return Change{Verb: verb, What: Policer, Device: d.Name, Index: d.Index, Program: &program}
 	}
 	kept := make(map[string]bool)
 	for _, has := range p.s.Policers {
 		i := slices.IndexFunc(p.w.Groups, func(g Group) bool {
-			return g.policed() && slices.Contains(g.dirs(), has.Cgroup) && policerName(g.Slot, d.Index) == has.Name
+			return g.policed() && slices.Contains(g.dirs(), has.Cgroup) &&
+				bpf.PolicerName(g.Slot.Class(), d.Index) == has.Name
 		})
 		if i < 0 || kept[has.Cgroup] {
 			back := has
@@ -358,7 +360,7 @@ func (p *planner) policers() {
 			if kept[dir] {
 				continue
 			}
-			program := Program{Cgroup: dir, Name: policerName(g.Slot, d.Index), Rate: g.Ingress.Max}
+			program := bpf.Program{Cgroup: dir, Name: bpf.PolicerName(g.Slot.Class(), d.Index), Rate: g.Ingress.Max}
 			why := fmt.Sprintf("ingress of group %q: %s at most. No port is known, so this drops instead of "+
 				"queueing: of many connections some starve", g.Name, g.Ingress.Max)
 			p.step(sortPackets, why, about(tc.Add, program), about(tc.Delete, program))

@@ -7,6 +7,7 @@ import (
 	"runtime"
 
 	"bulkhead/internal/linux/tc"
+	"bulkhead/internal/netshape/bpf"
 
 	"golang.org/x/sys/unix"
 )
@@ -138,10 +139,7 @@ func probe() Capabilities {
 		all = append(all, c)
 	}
 	c := Capability{Name: HasProgram, What: "sorts by cgroup2 directory", Verdict: Yes}
-	p, err := loadSorter(Slot(1).Class())
-	if err == nil {
-		p.Close()
-	} else {
+	if err := bpf.TrySorter(); err != nil {
 		c.Verdict, c.Why = verdict(err)
 	}
 	return append(all, c)

@@ -5,21 +5,18 @@ package netshape_test
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/linux/sockets"
 	"bulkhead/internal/linux/tc"
 	"bulkhead/internal/netshape"
+	"bulkhead/internal/netshape/bpf"
 	"bulkhead/internal/testhost"
 )
 
@@ -127,156 +124,11 @@ func TestFailedRunIsUndone(t *testing.T) {
 	}
 	steps[len(steps)-1].Do.Record.Kind = "u33"
 	err = p.k.Run(steps)
-	if !errors.Is(err, netshape.ErrNoKernel) || !strings.Contains(err.Error(), "modprobe cls_u33") {
+	if !errors.Is(err, bpf.ErrNoKernel) || !strings.Contains(err.Error(), "modprobe cls_u33") {
 		t.Errorf("got %v", err)
 	}
 	if after := shown(p.look(dirs...)); !slices.Equal(before, after) {
 		t.Errorf("before %v, after %v", before, after)
-	}
-}
-
-// Qdiscs of others are named and left alone; replaced on request, they come back with classes and filters.
-func TestForeignQdiscs(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		make  func(index int) error
-		found string
-	}{
-		{"tbf", func(index int) error {
-			return netlink.QdiscAdd(&netlink.Tbf{
-				QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(5, 0),
-					Parent: netlink.HANDLE_ROOT},
-				Rate: 125_000_000, Limit: 1 << 20, Buffer: 100_000,
-			})
-		}, "tbf 5: at root"},
-		{"htb with classes, a queue and a filter", func(index int) error {
-			root := netlink.MakeHandle(1, 0)
-			class := func(minor, parent uint32) error {
-				return netlink.ClassAdd(netlink.NewHtbClass(netlink.ClassAttrs{LinkIndex: index, Handle: root | minor,
-					Parent: parent},
-					netlink.HtbClassAttrs{Rate: 1e9, Ceil: 2e9, Buffer: 200_000, Cbuffer: 200_000, Quantum: 60_000}))
-			}
-			return errors.Join(
-				netlink.QdiscAdd(netlink.NewHtb(netlink.QdiscAttrs{LinkIndex: index, Handle: root,
-					Parent: netlink.HANDLE_ROOT})),
-				class(1, root), class(0x10, root|1), class(0x11, root|1),
-				netlink.QdiscAdd(&netlink.Tbf{
-					QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(6, 0),
-						Parent: root | 0x11},
-					Rate: 125_000_000, Limit: 1 << 20, Buffer: 100_000,
-				}),
-				netlink.FilterAdd(&netlink.U32{
-					FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: root, Priority: 7,
-						Protocol: unix.ETH_P_IP},
-					ClassId: root | 0x10,
-					Sel: &netlink.TcU32Sel{Flags: 1, Nkeys: 1,
-						Keys: []netlink.TcU32Key{{Mask: 0xff0000, Val: 0x060000, Off: 8}}},
-				}))
-		}, "htb 1: at root, qdisc tbf 6: at 1:11"},
-		{"clsact", func(index int) error {
-			return netlink.QdiscAdd(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
-				LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
-			}})
-		}, "clsact ffff:"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			p := newPair(t)
-			dirs := groups(t, "a")
-			p.host.must("make what is not ours", func() error { return c.make(p.look().Device.Index) })
-			before := shown(p.look(dirs...))
-			w := bothWays(dirs[0])
-			var foreign *netshape.ForeignError
-			if _, err := netshape.Plan(w, p.look(dirs...)); !errors.As(err, &foreign) ||
-				"qdisc "+c.found != strings.Join(foreign.Found, ", ") {
-				t.Fatalf("got %v", err)
-			}
-			w.Replace = true
-			s := p.look(dirs...)
-			original, err := s.Foreign(w)
-			if err != nil {
-				t.Fatal(err)
-			}
-			p.shape(w, dirs...)
-			p.shape(netshape.Wanted{Device: device, Original: original}, dirs...)
-			if after := shown(p.look(dirs...)); !slices.Equal(before, after) {
-				t.Errorf("before\n%s\nafter\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
-			}
-		})
-	}
-}
-
-// Filters of others come back as they were, several of one preference too, and where the kernel numbers their tables in
-// another way now: by the way down, and by undoing a way up that was cut off. Hash tables of people's own do not, and
-// keep an interface from being taken over.
-func TestForeignFilters(t *testing.T) {
-	root, class := netlink.MakeHandle(1, 0), netlink.MakeHandle(1, 0x10)
-	filter := func(index int, pref uint16, port uint32) *netlink.U32 {
-		return &netlink.U32{
-			FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: root, Priority: pref, Protocol: unix.ETH_P_IP},
-			ClassId:     class,
-			Sel: &netlink.TcU32Sel{Flags: 1, Nkeys: 1,
-				Keys: []netlink.TcU32Key{{Mask: 0xffff, Val: port, Off: 20}}},
-		}
-	}
-	for _, c := range []struct {
-		name    string
-		filters func(index int) error
-		want    string // of the error
-	}{
-		{"several of one preference", func(index int) error {
-			return errors.Join(netlink.FilterAdd(filter(index, 1, 1)), netlink.FilterAdd(filter(index, 2, 2)),
-				netlink.FilterAdd(filter(index, 2, 3)))
-		}, ""},
-		{"the first one is gone", func(index int) error {
-			first := filter(index, 1, 1)
-			return errors.Join(netlink.FilterAdd(first), netlink.FilterAdd(filter(index, 2, 2)),
-				netlink.FilterAdd(filter(index, 2, 3)), netlink.FilterDel(first))
-		}, ""},
-		{"a hash table", func(index int) error {
-			table := filter(index, 1, 0)
-			table.Sel, table.ClassId, table.Divisor, table.Handle = nil, 0, 256, 2<<20
-			return netlink.FilterAdd(table)
-		}, "hash tables of its u32 filters of preference 1 could not be put back"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			p := newPair(t)
-			dirs := groups(t, "a")
-			index := p.look().Device.Index
-			p.host.must("make what is not ours", func() error {
-				return errors.Join(netlink.QdiscAdd(netlink.NewHtb(netlink.QdiscAttrs{LinkIndex: index, Handle: root,
-					Parent: netlink.HANDLE_ROOT})),
-					netlink.ClassAdd(netlink.NewHtbClass(netlink.ClassAttrs{LinkIndex: index, Handle: class,
-						Parent: root},
-						netlink.HtbClassAttrs{Rate: 1e9, Ceil: 2e9, Buffer: 200_000, Cbuffer: 200_000,
-							Quantum: 60_000})), c.filters(index))
-			})
-			// The kernel's numbers of tables are its own.
-			seen := func() []string {
-				var all []string
-				for _, f := range p.look(dirs...).Device.Filters {
-					if f.Handle&0xfff != 0 {
-						all = append(all, fmt.Sprintf("%x %x %x", f.Info, f.Handle&0xfff,
-							f.Options[:28])) // the selector comes first
-					}
-				}
-				return all
-			}
-			before := seen()
-			w := bothWays(dirs[0])
-			w.Replace = true
-			s := p.look(dirs...)
-			original, err := s.Foreign(w)
-			if c.want != "" {
-				if err == nil || !strings.Contains(err.Error(), c.want) {
-					t.Fatalf("got %v", err)
-				}
-				return
-			}
-			if err != nil || len(before) == 0 {
-				t.Fatal(err, before)
-			}
-			p.comesBack(w, original, before, seen, dirs...)
-		})
 	}
 }
 
@@ -300,153 +152,16 @@ func (p *pair) comesBack(w netshape.Wanted, original *netshape.Foreign, before [
 	same("taken down")
 }
 
-// Actions of others' filters come back with what they do; those that could not keep an interface from being taken over.
-func TestForeignActions(t *testing.T) {
-	root := netlink.MakeHandle(1, 0)
-	number := uint32(7)
-	for name, action := range map[string]func() netlink.Action{
-		"mirred": func() netlink.Action {
-			return &netlink.MirredAction{ActionAttrs: netlink.ActionAttrs{Action: netlink.TC_ACT_STOLEN},
-				MirredAction: netlink.TCA_EGRESS_REDIR, Ifindex: 1}
-		},
-		"gact": func() netlink.Action {
-			return &netlink.GenericAction{ActionAttrs: netlink.ActionAttrs{Action: netlink.TC_ACT_SHOT}}
-		},
-		"skbedit": func() netlink.Action {
-			a := netlink.NewSkbEditAction()
-			a.Mark = &number
-			return a
-		},
-		"police": func() netlink.Action {
-			a := netlink.NewPoliceAction()
-			a.Rate, a.Burst, a.Mtu = 1_000_000, 10_000, 2000
-			return a
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := newPair(t)
-			dirs := groups(t, "a")
-			index := p.look().Device.Index
-			p.host.must("make what is not ours", func() error {
-				return netlink.QdiscAdd(netlink.NewHtb(netlink.QdiscAttrs{LinkIndex: index, Handle: root,
-					Parent: netlink.HANDLE_ROOT}))
-			})
-			err := p.host.do(func() error {
-				return netlink.FilterAdd(&netlink.U32{
-					FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: root, Priority: 3,
-						Protocol: unix.ETH_P_IP},
-					Sel: &netlink.TcU32Sel{Flags: 1, Nkeys: 1,
-						Keys: []netlink.TcU32Key{{Mask: 0xffff, Val: 9, Off: 20}}},
-					Actions: []netlink.Action{action()},
-				})
-			})
-			if errors.Is(err, unix.ENOENT) {
-				t.Skipf("this kernel has no act_%s", name)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			seen := func() (all []string) {
-				t.Helper()
-				p.host.must("list the filters", func() error {
-					link, err := netlink.LinkByIndex(index)
-					if err != nil {
-						return err
-					}
-					filters, err := netlink.FilterList(link, root)
-					for _, f := range filters {
-						u, ok := f.(*netlink.U32)
-						if !ok || len(u.Actions) == 0 {
-							continue
-						}
-						for _, a := range u.Actions {
-							attrs := *a.Attrs()
-							attrs.Index, attrs.Statistics, attrs.Timestamp, attrs.Refcnt, attrs.Bindcnt = 0, nil, nil,
-								0, 0
-							shown := fmt.Sprintf("%d %s %+v", f.Attrs().Priority, a.Type(), attrs)
-							if a, ok := a.(*netlink.SkbEditAction); ok {
-								shown += fmt.Sprint(*a.Mark)
-							}
-							all = append(all, shown)
-						}
-					}
-					return err
-				})
-				return all
-			}
-			before := seen()
-			w := bothWays(dirs[0])
-			w.Replace = true
-			s := p.look(dirs...)
-			original, err := s.Foreign(w)
-			if name == "police" || name == "mirred" {
-				if err == nil || !strings.Contains(err.Error(), "filter u32 3 on up0 at 1: could not be put back") {
-					t.Fatalf("got %v", err)
-				}
-				return
-			}
-			if err != nil || len(before) != 1 {
-				t.Fatal(err, before)
-			}
-			p.comesBack(w, original, before, seen, dirs...)
-		})
-	}
-}
-
-// Programs of others on a group's directory, such as systemd's, stay and keep working.
-func TestOtherProgramsStay(t *testing.T) {
-	p := newPair(t)
-	dirs := groups(t, "a")
-	dir, err := os.Open(dirs[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dir.Close()
-	other, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "sd_fw_egress", Type: ebpf.CGroupSKB, AttachType: ebpf.AttachCGroupInetEgress, License: "Apache-2.0",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1), asm.Return()},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Close()
-	const multi = 2
-	at := link.RawAttachProgramOptions{Target: int(dir.Fd()), Program: other, Attach: ebpf.AttachCGroupInetEgress,
-		Flags: multi}
-	if err := link.RawAttachProgram(at); err != nil {
-		t.Fatal(err)
-	}
-	defer link.RawDetachProgram(link.RawDetachProgramOptions{Target: at.Target, Program: other, Attach: at.Attach})
-	count := func() int {
-		t.Helper()
-		all, err := link.QueryPrograms(link.QueryOptions{Target: int(dir.Fd()), Attach: ebpf.AttachCGroupInetEgress})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(all.Programs)
-	}
-	p.shape(bothWays(dirs[0]), dirs...)
-	if n := count(); n != 2 {
-		t.Errorf("%d programs beside each other, want 2", n)
-	}
-	p.host.send(dirs[0], p.peer.sink(peerAddr, 0).address, 2)
-	holds(t, "beside another program", 100, 5, p.classBytes(1))
-	p.shape(netshape.Wanted{Device: device}, dirs...)
-	if n := count(); n != 1 {
-		t.Errorf("%d programs are left, want the other's", n)
-	}
-}
-
 // What was opened before a move stays outside, also what its listener accepts afterwards; what is opened afterwards is
 // inside.
 func TestSocketsOpenedBeforeAMove(t *testing.T) {
 	p := newPair(t)
 	dirs := groups(t, "a")
-	id, err := netshape.CgroupID(dirs[0])
+	id, err := bpf.CgroupID(dirs[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := netshape.CgroupID("/"); err == nil {
+	if _, err := bpf.CgroupID("/"); err == nil {
 		t.Error("/ is no directory of cgroup2")
 	}
 	// The test itself is outside: its sockets stand for those that were open before.

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"bulkhead/internal/linux/tc"
+	"bulkhead/internal/netshape/bpf"
 )
 
 // Host is all that several interfaces shall do, and what the kernel has.
@@ -16,7 +17,7 @@ type Host struct {
 	// Count are the cgroup2 directories whose traffic is counted, limits or not.
 	Count []string
 	// Programs and Counters are those of ours on the directories that were looked at, whichever interface they are for.
-	Programs, Counters []Program
+	Programs, Counters []bpf.Program
 }
 
 // PlanHost plans several interfaces together. A program on a group's directory sorts for all of them, so it is there as
@@ -58,7 +59,7 @@ func planDevice(w Wanted, s State, programs map[string]sortedBy) ([]Step, error)
 	for _, g := range p.groupsOf(egress) {
 		if g.sorting() == "program" {
 			for _, dir := range g.dirs() {
-				programs[dir] = sortedBy{g.Name, g.Slot.program()}
+				programs[dir] = sortedBy{g.Name, bpf.SorterName(g.Slot.Class())}
 			}
 		}
 	}
@@ -71,7 +72,7 @@ func planDevice(w Wanted, s State, programs map[string]sortedBy) ([]Step, error)
 type sortedBy struct{ group, program string }
 
 // planSorters attaches the programs that sort what leaves, and takes old ones off.
-func planSorters(want map[string]sortedBy, have []Program) []Step {
+func planSorters(want map[string]sortedBy, have []bpf.Program) []Step {
 	var steps []Step
 	kept := make(map[string]bool)
 	for _, old := range have {
@@ -84,14 +85,14 @@ func planSorters(want map[string]sortedBy, have []Program) []Step {
 			at, why = unsortOld, "another one took its place"
 		}
 		steps = append(steps, Step{Do: Change{Verb: tc.Delete, What: Sorter, Program: &old},
-			Undo: []Change{{Verb: tc.Add, What: Sorter, Program: &Program{Cgroup: old.Cgroup, Name: old.Name}}},
+			Undo: []Change{{Verb: tc.Add, What: Sorter, Program: &bpf.Program{Cgroup: old.Cgroup, Name: old.Name}}},
 			Why:  why, phase: at})
 	}
 	for _, dir := range slices.Sorted(maps.Keys(want)) {
 		if kept[dir] {
 			continue
 		}
-		program := Program{Cgroup: dir, Name: want[dir].program}
+		program := bpf.Program{Cgroup: dir, Name: want[dir].program}
 		steps = append(steps, Step{Do: Change{Verb: tc.Add, What: Sorter, Program: &program},
 			Undo:  []Change{{Verb: tc.Delete, What: Sorter, Program: &program}},
 			Why:   "sorts what sockets of group \"" + want[dir].group + "\" send; beside other programs",

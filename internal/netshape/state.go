@@ -6,23 +6,16 @@ import (
 	"strings"
 
 	"bulkhead/internal/linux/tc"
+	"bulkhead/internal/netshape/bpf"
 )
-
-// Program is a BPF program on a cgroup2 directory.
-type Program struct {
-	Cgroup string  `json:"cgroup,omitempty"` // absolute path of the directory
-	Name   string  `json:"name,omitempty"`
-	ID     uint32  `json:"id,omitempty"`   // the kernel's; 0 when it is to be made
-	Rate   tc.Rate `json:"rate,omitempty"` // of one that polices
-}
 
 // State is what the kernel has on and for one interface.
 type State struct {
 	Device   tc.Device
-	NIC      *tc.Device // our virtual NIC for it, if it is there
-	Programs []Program  // those of ours on the directories that were looked at
-	Policers []Program  // the same, of those that police what arrives at this interface
-	Counters []Program  // the same, of those that count
+	NIC      *tc.Device    // our virtual NIC for it, if it is there
+	Programs []bpf.Program // those of ours on the directories that were looked at
+	Policers []bpf.Program // the same, of those that police what arrives at this interface
+	Counters []bpf.Program // the same, of those that count
 }
 
 // Foreign is what stood on an interface before bulkhead: enough to put it back as far as the kernel shows it.

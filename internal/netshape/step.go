@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"bulkhead/internal/linux/tc"
+	"bulkhead/internal/netshape/bpf"
 )
 
 // What is the kind of object that a change is about.
@@ -27,11 +28,12 @@ type Change struct {
 	Device string  `json:"device,omitempty"`
 	// Index is that of Device when it was looked at; 0 when it was not there yet. An interface of another index is
 	// another one.
-	Index   int        `json:"index,omitempty"`
-	Record  tc.Record  `json:"record,omitzero"`
-	Filter  *tc.Filter `json:"filter,omitempty"` // of a filter of ours: its options are encoded when the virtual NIC is there
-	For     string     `json:"for,omitempty"`    // of a virtual NIC: the interface it serves
-	Program *Program   `json:"program,omitempty"`
+	Index  int       `json:"index,omitempty"`
+	Record tc.Record `json:"record,omitzero"`
+	// Filter is that of ours: its options are encoded when the virtual NIC is there.
+	Filter  *tc.Filter   `json:"filter,omitempty"`
+	For     string       `json:"for,omitempty"` // of a virtual NIC: the interface it serves
+	Program *bpf.Program `json:"program,omitempty"`
 }
 
 // Regrafts says that the change gives an interface another root or ingress qdisc. The kernel switches the interface's
@@ -46,7 +48,7 @@ func (c Change) String() string {
 	case NIC:
 		return fmt.Sprintf("%s virtual NIC %s", c.Verb, c.Device)
 	case Sorter:
-		class, _ := programClass(c.Program.Name)
+		class, _ := bpf.SorterClass(c.Program.Name)
 		return fmt.Sprintf("%s program that sorts %q into class %s", c.Verb, c.Program.Cgroup, class)
 	case Counter:
 		return fmt.Sprintf("%s program %s that counts the traffic of %q", c.Verb, c.Program.Name, c.Program.Cgroup)

@@ -93,7 +93,8 @@ func TestClassesRefuse(t *testing.T) {
 		want string
 	}{
 		{"too little", Wanted{Groups: []Group{group(0, 8*tc.Kbit)}},
-			`shape eth0 for group "a": egress max 8kbit/s is too little to answer a connection; hint: 64kbit/s is the least`},
+			`shape eth0 for group "a": egress max 8kbit/s is too little to answer a connection; ` +
+				`hint: 64kbit/s is the least`},
 		{"min above max", Wanted{LinkRate: tc.Gbit, Groups: []Group{group(3*tc.Mbit, 2*tc.Mbit)}},
 			`egress min 3Mbit/s is above its max 2Mbit/s`},
 		{"above the link", Wanted{LinkRate: tc.Gbit, Groups: []Group{group(0, 10*tc.Gbit)}},

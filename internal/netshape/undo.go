@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"bulkhead/internal/linux/tc"
+	"bulkhead/internal/netshape/bpf"
 )
 
 // Undo takes a change back, by the changes that its step names. It assumes nothing about whether the change was made,
@@ -63,7 +64,7 @@ func (k *Kernel) there(c Change) (bool, error) {
 		}
 		return err == nil && ourNIC(l), err
 	case Sorter, Policer, Counter:
-		return programThere(c)
+		return bpf.There(c.Program)
 	}
 	l, err := k.at(c)
 	if err != nil {
@@ -77,19 +78,6 @@ func (k *Kernel) there(c Change) (bool, error) {
 		return false, err
 	}
 	return has(&d, c), nil
-}
-
-func programThere(c Change) (bool, error) {
-	dir, err := openCgroup(c.Program.Cgroup)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, err
-	}
-	if err != nil {
-		return false, err
-	}
-	defer dir.Close()
-	all, err := query(dir, c.attach())
-	return slices.ContainsFunc(all, func(p Program) bool { return p.Name == c.Program.Name }), err
 }
 
 // has says whether an object of traffic control is on the device.

@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/linux/tc"
 	"bulkhead/internal/netshape"
+	"bulkhead/internal/netshape/bpf"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
@@ -59,7 +60,7 @@ type Network struct {
 	// Ports are the TCP ports that are known of each group's processes.
 	Ports map[string][]uint16
 	// Sorters and Counters are our programs on the directories of groups.
-	Sorters, Counters []netshape.Program
+	Sorters, Counters []bpf.Program
 	// Strays are the changes that remove virtual NICs whose interface is gone.
 	Strays []netshape.Change
 	// Directories are those of cgroup2 in which programs of ours may be.

@@ -19,6 +19,7 @@ import (
 	"bulkhead/internal/linux/sockets"
 	"bulkhead/internal/linux/tc"
 	"bulkhead/internal/netshape"
+	"bulkhead/internal/netshape/bpf"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
@@ -163,7 +164,7 @@ func (r *Reader) observeNetwork(v *Snapshot, releasing, everything bool) error {
 		return err
 	})
 	if err == nil {
-		n.Sorters, n.Counters, err = netshape.Programs(n.Directories)
+		n.Sorters, n.Counters, err = bpf.Programs(n.Directories)
 	}
 	if err != nil {
 		return fmt.Errorf("look at the network: %w", err)

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/linux/tc"
-	"bulkhead/internal/netshape"
+	"bulkhead/internal/netshape/bpf"
 	"bulkhead/internal/plan"
 )
 
@@ -139,7 +139,7 @@ func (s *site) shown() string {
 		b.WriteString("virtual NIC\n")
 		add(*state.NIC)
 	}
-	for _, programs := range [][]netshape.Program{state.Programs, state.Policers, state.Counters} {
+	for _, programs := range [][]bpf.Program{state.Programs, state.Policers, state.Counters} {
 		for _, p := range programs {
 			fmt.Fprintf(&b, "program %s %s %s\n", strings.ReplaceAll(p.Cgroup, s.root, "ROOT"), p.Name, p.Rate)
 		}

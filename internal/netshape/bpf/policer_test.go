@@ -1,4 +1,4 @@
-package netshape
+package bpf
 
 import (
 	"testing"

@@ -1,8 +1,6 @@
-package netshape
+package bpf
 
 import (
-	"errors"
-	"fmt"
 	"math/bits"
 	"os"
 
@@ -10,7 +8,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/link"
 )
 
 // A policer is a program of type cgroup_skb/ingress on a group's directory: a bucket of time. It sees a packet when its
@@ -60,9 +57,9 @@ const (
 	ifindexOffset = 40
 )
 
-// policerProgram drops a packet that arrives while the time paid for lies ahead; any other pays for its length. What
+// policer drops a packet that arrives while the time paid for lies ahead; any other pays for its length. What
 // several CPUs do at once may each pass one packet too many, and all are paid for: the rate holds.
-func policerProgram(m *ebpf.Map, index int) asm.Instructions {
+func policer(m *ebpf.Map, index int) asm.Instructions {
 	return asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
 		asm.LoadMem(asm.R2, asm.R6, ifindexOffset, asm.Word),
@@ -96,58 +93,17 @@ func policerProgram(m *ebpf.Map, index int) asm.Instructions {
 	}
 }
 
-// policer attaches a policer, changes its rate, or takes it off.
-func policer(c Change, index int) error {
-	dir, err := openCgroup(c.Program.Cgroup)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	switch c.Verb {
-	case tc.Delete:
-		return detach(dir, c.Program, ebpf.AttachCGroupInetIngress)
-	case tc.Alter:
-		return setRate(dir, c.Program)
-	}
-	m, err := newMap(&ebpf.MapSpec{Name: c.Program.Name, Type: ebpf.Array, KeySize: 4, ValueSize: bucketSize,
-		MaxEntries: 1})
-	if err != nil {
-		return fmt.Errorf("%w: make a BPF map: %w", ErrNoKernel, err)
-	}
-	defer m.Close() // the program holds it
-	if err := m.Put(uint32(0), bucketFor(c.Program.Rate)); err != nil {
-		return err
-	}
-	p, err := newProgram(&ebpf.ProgramSpec{
-		Name: c.Program.Name, Type: ebpf.CGroupSKB, AttachType: ebpf.AttachCGroupInetIngress,
-		License: "Apache-2.0", Instructions: policerProgram(m, index),
-	})
-	if err != nil {
-		return fmt.Errorf("%w: a cgroup_skb/ingress program (kernel 4.15, CONFIG_CGROUP_BPF): %w", ErrNoKernel, err)
-	}
-	defer p.Close()
-	return link.RawAttachProgram(link.RawAttachProgramOptions{
-		Target: int(dir.Fd()), Program: p, Attach: ebpf.AttachCGroupInetIngress, Flags: allowMulti,
-	})
-}
-
 // setRate changes the rate in the map of an attached policer. What it has saved up stays, up to the new depth.
 func setRate(dir *os.File, want *Program) error {
-	all, err := query(dir, ebpf.AttachCGroupInetIngress)
+	has, err := find(dir, want)
 	if err != nil {
 		return err
 	}
-	for _, has := range all {
-		if has.Name != want.Name || want.ID != 0 && has.ID != want.ID {
-			continue
-		}
-		return withBucket(has, func(m *ebpf.Map, b bucket) error {
-			now := bucketFor(want.Rate)
-			now.Until = b.Until
-			return m.Put(uint32(0), now)
-		})
-	}
-	return fmt.Errorf("no program %q is on it", want.Name)
+	return withBucket(has, func(m *ebpf.Map, b bucket) error {
+		now := bucketFor(want.Rate)
+		now.Until = b.Until
+		return m.Put(uint32(0), now)
+	})
 }
 
 // policedRate reads the rate of an attached policer.
@@ -159,8 +115,6 @@ func policedRate(p Program) (tc.Rate, error) {
 	})
 	return r, err
 }
-
-var errNoBucket = errors.New("it has no map of the expected kind")
 
 // withBucket opens the map of an attached policer.
 func withBucket(p Program, f func(*ebpf.Map, bucket) error) error {
@@ -177,22 +131,4 @@ func withBucket(p Program, f func(*ebpf.Map, bucket) error) error {
 		return err
 	}
 	return f(m, b)
-}
-
-// mapOf opens the one map that an attached program has.
-func mapOf(p Program) (*ebpf.Map, error) {
-	program, err := ebpf.NewProgramFromID(ebpf.ProgramID(p.ID))
-	if err != nil {
-		return nil, err
-	}
-	defer program.Close()
-	info, err := program.Info()
-	if err != nil {
-		return nil, err
-	}
-	ids, _ := info.MapIDs()
-	if len(ids) != 1 {
-		return nil, errNoBucket
-	}
-	return ebpf.NewMapFromID(ids[0])
 }
