@@ -43,7 +43,8 @@ func Render(p Plan, o RenderOptions) string {
 	}
 	r.notes("void: asked for, and without effect", func(n Note) bool { return n.Void })
 	r.notes("not enforced on this host", Note.Broken)
-	r.notes("notes", func(n Note) bool { return !n.Void && !n.Broken() })
+	r.notes("warnings: with this the host may be worse off than without a policy", func(n Note) bool { return n.Harm })
+	r.notes("notes", func(n Note) bool { return !n.Void && !n.Broken() && !n.Harm })
 	r.refusals()
 	r.shares()
 	return r.b.String()

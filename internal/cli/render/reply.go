@@ -123,7 +123,7 @@ func concerning(r *api.Reply, q api.Request) []plan.Note {
 			return true
 		case n.Key == "":
 			return !whole && (n.Group == "" || n.Group != q.Group && !named(n.Group+":"))
-		case !n.NotEnforced && !n.Partly:
+		case !n.Broken() && !n.Harm:
 			return true
 		}
 		return !whole && !named(n.Group+":"+string(n.Key))
@@ -189,7 +189,7 @@ func Check(out io.Writer, file string, c CheckView) {
 		}
 		Printf(out, "%s: %s: %s\n", word, n.Pos, n.Text)
 	}
-	hard := slices.DeleteFunc(slices.Clone(c.Notes), func(n plan.Note) bool { return !n.NotEnforced && !n.Partly })
+	hard := slices.DeleteFunc(slices.Clone(c.Notes), func(n plan.Note) bool { return !n.Broken() && !n.Harm })
 	printNotes(out, hard)
 	if rest := len(c.Notes) - len(hard); rest > 0 {
 		Printf(out, "%s more on this host: `bulkhead notes`\n", Count(rest, "remark", "remarks"))
@@ -214,10 +214,12 @@ func printNotes(out io.Writer, notes []plan.Note) {
 			return "NOT ENFORCED HERE"
 		case n.Partly:
 			return "ENFORCED IN PART"
+		case n.Harm:
+			return "WARNING"
 		}
 		return "note"
 	}
-	for _, now := range []string{"VOID", "NOT ENFORCED HERE", "ENFORCED IN PART", "note"} {
+	for _, now := range []string{"VOID", "NOT ENFORCED HERE", "ENFORCED IN PART", "WARNING", "note"} {
 		for _, n := range notes {
 			if word(n) == now {
 				Printf(out, "%s: %s\n", now, noteText(n))

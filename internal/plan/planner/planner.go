@@ -70,6 +70,7 @@ func Make(in plan.Input) plan.Plan {
 		p.checkNodes()
 		p.noteAffinity()
 		p.noteRestart()
+		noteHarm(p)
 		p.adopt()
 		p.disable()
 		p.networkSteps(&result)

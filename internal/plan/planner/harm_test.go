@@ -1,0 +1,76 @@
+package planner
+
+import (
+	"strings"
+	"testing"
+
+	"bulkhead/internal/classify"
+	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
+)
+
+// What can make a host with the policy worse than without one is said, and nothing like it of a sound policy.
+func TestNotesOfHarm(t *testing.T) {
+	limit := settings("group", "cpu.limit", policy.Cores(500))
+	idle := settings("role batch", "cpu.idle", policy.Flag(true))
+	database := func(g classify.Group) classify.Group { g.Role = policy.RoleDatabase; return g }
+	matching := func(g classify.Group, m policy.Match) classify.Group {
+		g.Rules = []classify.Rule{{Group: g.Path, Match: m}}
+		return g
+	}
+	running := func(in *plan.Input, comm, group string, threads int) {
+		proc := procfs.Process{ID: procfs.ID{PID: 100, Start: 1}, PPID: 1, Comm: comm, State: 'S', Threads: threads}
+		in.Classified.Placements = []classify.Placement{{Process: proc, Group: group, By: classify.ByRule}}
+	}
+	for name, tt := range map[string]struct {
+		host   policy.HostPart
+		groups []classify.Group
+		change func(*plan.Input)
+		want   string // in a note of group b, or of no group; "" is none
+	}{
+		"a heavy root group above busy groups": {policy.HostPart{Root: "r", Weight: 10000},
+			[]classify.Group{database(group("a", nil)), group("b", nil)}, nil, "host.weight 10000 puts b before"},
+		"a heavy root group of databases": {policy.HostPart{Root: "r", Weight: 10000},
+			[]classify.Group{database(group("b", nil))}, nil, ""},
+		"an ordinary root group": {policy.HostPart{Root: "r", Weight: 100}, []classify.Group{group("b", nil)}, nil, ""},
+		"a client in an idle group": {policy.HostPart{}, []classify.Group{group("b", idle)},
+			func(in *plan.Input) { running(in, "psql", "b", 1) }, "the group is idle, and has a client (psql)"},
+		"a client in a limited group": {policy.HostPart{}, []classify.Group{matching(group("b", limit),
+			policy.Match{Exe: "/usr/bin/mysql"})}, nil, "a client (mysql)"},
+		"a client below a limited group": {policy.HostPart{}, []classify.Group{group("a", limit), group("a/b", nil)},
+			func(in *plan.Input) { running(in, "sysbench", "a/b", 1) }, "a client (sysbench)"},
+		"a client in a weighted group": {policy.HostPart{}, []classify.Group{group("b", nil)},
+			func(in *plan.Input) { running(in, "psql", "b", 1) }, ""},
+		"a client in its database's group": {policy.HostPart{}, []classify.Group{database(group("b", limit))},
+			func(in *plan.Input) { running(in, "psql", "b", 1) }, ""},
+		"another program in a limited group": {policy.HostPart{}, []classify.Group{group("b", limit)},
+			func(in *plan.Input) { running(in, "perl", "b", 1) }, ""},
+		"a helper that locks": {policy.HostPart{}, []classify.Group{matching(group("b", limit),
+			policy.Match{Helper: "backup"})}, nil, "a helper (backup)"},
+		"a helper that locks nothing": {policy.HostPart{}, []classify.Group{matching(group("b", limit),
+			policy.Match{Helper: "exporter"})}, nil, ""},
+		"a part of a server": {policy.HostPart{}, []classify.Group{matching(group("b", idle),
+			policy.Match{Engine: "postgresql", Part: "autovacuum"})}, nil, "a part of a server (autovacuum)"},
+		"fewer tasks than there are": {policy.HostPart{},
+			[]classify.Group{group("b", settings("group", "tasks", policy.Count(20)))},
+			func(in *plan.Input) { running(in, "postgres", "b", 21) }, "tasks: 20 is below the 21 tasks"},
+		"tasks enough": {policy.HostPart{}, []classify.Group{group("b", settings("group", "tasks", policy.Count(20)))},
+			func(in *plan.Input) { running(in, "postgres", "b", 20) }, ""},
+	} {
+		in := input(legacyHost(), tt.groups...)
+		in.Host = tt.host
+		if tt.change != nil {
+			tt.change(&in)
+		}
+		var got []string
+		for _, n := range Make(in).Notes {
+			if n.Harm {
+				got = append(got, n.Text)
+			}
+		}
+		if all := strings.Join(got, "\n"); (tt.want == "") != (len(got) == 0) || !strings.Contains(all, tt.want) {
+			t.Errorf("%s: said %q, want %q", name, all, tt.want)
+		}
+	}
+}
