@@ -46,7 +46,8 @@ type Options struct {
 
 // Agent is a running agent.
 type Agent struct {
-	control *control.Controller
+	control *control.Reconciler
+	trials  *control.Fallback
 	scanner *procfs.Scanner
 	o       Options
 
@@ -102,8 +103,8 @@ func New(c *control.Controller, o Options) *Agent {
 	if o.traces == nil {
 		o.traces = func() (source, error) { return procevents.OpenTrace(procevents.Options{Lazy: lazily}) }
 	}
-	a := &Agent{held: newBatch(), control: c, scanner: c.Host.Proc.NewScanner(), o: o, wake: make(chan struct{}, 1)}
-	c.BecomeAgent()
+	a := &Agent{held: newBatch(), control: control.NewReconciler(c), trials: c.NewFallback(c.ApplyRest()),
+		scanner: c.Host.Proc.NewScanner(), o: o, wake: make(chan struct{}, 1)}
 	a.notifier = newNotifier(o, time.Now())
 	a.placements.resident = func(pid int) int64 {
 		m, err := c.Host.Proc.Memory(pid)
@@ -123,6 +124,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer a.control.Close()
 	defer server.close(ctx)
 	server.serve()
 	a.listenEvents() // before the first look, so that nothing comes between
@@ -220,7 +222,7 @@ func (a *Agent) shareLimits(ctx context.Context) {
 
 // mindTrial sees to it that a change which nobody confirms is undone.
 func (a *Agent) mindTrial(ctx context.Context) {
-	if err := a.unlessLocked(a.control.MindTrial(ctx)); err != nil && !errors.Is(err, context.Canceled) {
+	if err := a.unlessLocked(a.trials.Once(ctx)); err != nil && !errors.Is(err, context.Canceled) {
 		a.o.Log.Error("a change on trial is not taken care of; trying again", "err", err)
 	}
 }

@@ -443,7 +443,7 @@ func journalOf(s *site) ([]struct{ By string }, error) {
 		return nil, err
 	}
 	defer c.Close()
-	history, err := c.History()
+	history, err := c.Store.History()
 	var entries []struct{ By string }
 	for _, e := range history {
 		entries = append(entries, struct{ By string }{e.By})

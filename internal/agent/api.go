@@ -295,7 +295,7 @@ func (s *server) historyText() []byte {
 	s.past.Lock()
 	defer s.past.Unlock()
 	if time.Since(s.told) > freshFor {
-		entries, err := s.agent.control.History()
+		entries, err := s.agent.control.Store.History()
 		s.pastText, s.told = encode(answer{History: entries, Error: onWire(err)}), time.Now()
 	}
 	return s.pastText

@@ -87,6 +87,9 @@ func (r Request) What() string {
 	return strings.Join(words, " ")
 }
 
+// verbs are all that may be asked for.
+var verbs = []string{"apply", "set", "unset", "release", "rollback", "move", "move-back", "freeze", "thaw", "confirm"}
+
 // missing says for each verb what it cannot do without: when it lacks that, what to say, and how to say it.
 var missing = map[string]struct {
 	lacks      func(r Request) bool
@@ -111,6 +114,9 @@ var missing = map[string]struct {
 
 // Validate says what is missing or makes no sense, whoever asks: the command line or a program at the socket.
 func (r Request) Validate() error {
+	if !slices.Contains(verbs, r.Verb) {
+		return Errorf(CodeUsage, "", "unknown verb %q", r.Verb)
+	}
 	if m, ok := missing[r.Verb]; ok && m.lacks(r) {
 		return Errorf(CodeUsage, m.hint, "%s", m.text)
 	}

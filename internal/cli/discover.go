@@ -70,7 +70,7 @@ func discoverArgs(_ *cobra.Command, args []string) error {
 }
 
 func discoverDisks(s *session, c *control.Controller) error {
-	d, err := c.Disks()
+	d, err := control.Find(c.Host)
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func discoverDisks(s *session, c *control.Controller) error {
 
 // measureDisks measures what the disks below a path can do, and says it as a policy would.
 func measureDisks(ctx context.Context, s *session, c *control.Controller, target string) error {
-	m, err := c.Measure(ctx, target, func(what string) error {
+	m, err := control.Measure(ctx, c.Host, target, func(what string) error {
 		render.Printf(s.err, "measuring with %s; what uses the disks will feel it\n", what)
 		return nil
 	})

@@ -40,5 +40,5 @@ func readHistory(ctx context.Context, s *session) ([]journal.Entry, error) {
 		return nil, err
 	}
 	defer c.Close()
-	return c.History()
+	return c.Store.History()
 }

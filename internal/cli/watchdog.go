@@ -58,5 +58,5 @@ func watchTrial(ctx context.Context, s *session, id string) error {
 	}
 	defer c.Close()
 	c.LockWait = time.Minute // late is better than never
-	return watchdog.Outlive(context.WithoutCancel(ctx), s.in, s.stdout, c.NewTender(id).Tend)
+	return watchdog.Outlive(context.WithoutCancel(ctx), s.in, s.stdout, c.NewSupervisor(id, c.ApplyRest()).Run)
 }

@@ -43,12 +43,13 @@ func BenchmarkPassNothingToDo(b *testing.B) {
 			b.Error(err)
 		}
 	}()
+	looks := &Reconciler{Controller: c}
 	for b.Loop() { // a full look as the agent takes it
 		processes, err := c.Host.Proc.Processes(procfs.Options{})
 		if err != nil {
 			b.Fatal(err)
 		}
-		done, err := c.Look(context.Background(), LookOptions{Full: true, Processes: processes})
+		done, err := looks.Look(context.Background(), LookOptions{Full: true, Processes: processes})
 		if err != nil {
 			b.Fatal(err)
 		}

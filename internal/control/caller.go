@@ -30,7 +30,7 @@ type entrance struct{ now atomic.Pointer[admitted] }
 func (e *entrance) shut() { e.now.Store(nil) }
 
 // open admits whom a policy lets in.
-func (e *entrance) open(v *View) {
+func (e *entrance) open(v *snapshot.Snapshot) {
 	now := admitted{readers: v.Policy.Agent.Read}
 	for _, g := range v.Classified.Groups {
 		now.owners = append(now.owners, g.Owner...)
@@ -39,15 +39,15 @@ func (e *entrance) open(v *View) {
 }
 
 // OpenToOthers says whether anybody but root may ask the agent anything, as of its last look.
-func (c *Controller) OpenToOthers() bool {
-	a := c.entrance.now.Load()
+func (c *Reconciler) OpenToOthers() bool {
+	a := c.admitted.now.Load()
 	return a != nil && (len(a.owners) > 0 || a.readers == policy.ReadEveryone)
 }
 
 // Admits says whether a caller owns any group, and whether it may read what is in force, as of the agent's last look.
 // What an owner may do is decided anew, by the policy in force, when it is asked for.
-func (c *Controller) Admits(who api.Caller) (owns, reads bool) {
-	a := c.entrance.now.Load()
+func (c *Reconciler) Admits(who api.Caller) (owns, reads bool) {
+	a := c.admitted.now.Load()
 	if a == nil {
 		return false, false
 	}
@@ -56,7 +56,7 @@ func (c *Controller) Admits(who api.Caller) (owns, reads bool) {
 }
 
 // may refuses what the policy in force gives a caller no right to; root, which is no caller, may do everything.
-func may(c *api.Caller, v *View, group string, right policy.Right) error {
+func may(c *api.Caller, v *snapshot.Snapshot, group string, right policy.Right) error {
 	if c == nil || len(rights(c, v, group, right)) > 0 {
 		return nil
 	}
@@ -65,7 +65,7 @@ func may(c *api.Caller, v *View, group string, right policy.Right) error {
 }
 
 // rights are the owners of a group that the caller is and that have a right.
-func rights(c *api.Caller, v *View, group string, right policy.Right) (rights []policy.Owner) {
+func rights(c *api.Caller, v *snapshot.Snapshot, group string, right policy.Right) (rights []policy.Owner) {
 	for _, g := range v.Classified.Groups {
 		for _, o := range g.Owner {
 			if g.Path == group && c.Is(o) && o.Has(right) {
@@ -77,7 +77,7 @@ func rights(c *api.Caller, v *View, group string, right policy.Right) (rights []
 }
 
 // maySet refuses a value outside the bounds that the policy in force gives the caller.
-func maySet(c *api.Caller, v *View, group string, s policy.Setting) error {
+func maySet(c *api.Caller, v *snapshot.Snapshot, group string, s policy.Setting) error {
 	if c == nil {
 		return nil
 	}
@@ -105,7 +105,7 @@ func maySet(c *api.Caller, v *View, group string, s policy.Setting) error {
 
 // mayName refuses paths but the nodes of devices that the kernel lists and those that the policy names for the group:
 // root would tell whether they exist, and whoever owns one could take it away. /dev/shm is for everybody to write to.
-func mayName(c *api.Caller, v *View, group string, s policy.Setting) error {
+func mayName(c *api.Caller, v *snapshot.Snapshot, group string, s policy.Setting) error {
 	node := func(d blockdev.Device) bool { return "/dev/"+strings.ReplaceAll(d.Name, "!", "/") == s.On }
 	if !strings.HasPrefix(s.On, "/") || slices.ContainsFunc(v.Facts.Devices, node) {
 		return nil
@@ -169,7 +169,7 @@ func setByRoot(overrides []state.Override, group string, key policy.Key) error {
 
 // mayTake refuses to move processes that are not the caller's alone, or that are in a group out of which the caller may
 // not bring them: root put them under its limits.
-func mayTake(c *api.Caller, v *View, h *host.Host, procs ...procfs.Process) error {
+func mayTake(c *api.Caller, v *snapshot.Snapshot, h *host.Host, procs ...procfs.Process) error {
 	if c == nil {
 		return nil
 	}
@@ -195,7 +195,7 @@ func mayTake(c *api.Caller, v *View, h *host.Host, procs ...procfs.Process) erro
 }
 
 // groupsAround are the groups whose directories hold a process, in any hierarchy, and the one that it belongs to.
-func groupsAround(v *View, p procfs.Process) []string {
+func groupsAround(v *snapshot.Snapshot, p procfs.Process) []string {
 	var groups []string
 	add := func(group string) {
 		if group != "" && !slices.Contains(groups, group) {
@@ -235,7 +235,7 @@ func (c *Controller) mayThaw(ctx context.Context, r api.Request, s *state.Docume
 		return err
 	}
 	for _, group := range r.Groups {
-		if err := errors.Join(may(r.Caller, v, group, policy.MayFreeze),
+		if err := errors.Join(may(r.Caller, v.Snapshot, group, policy.MayFreeze),
 			mayRefreeze(r.Caller, s.Freezes, group)); err != nil {
 			return err
 		}
@@ -254,7 +254,7 @@ func (c *Controller) mayUnset(
 	if err != nil {
 		return err
 	}
-	if err := may(r.Caller, v, group, policy.MaySet); err != nil {
+	if err := may(r.Caller, v.Snapshot, group, policy.MaySet); err != nil {
 		return err
 	}
 	return setByRoot(overrides, group, key)
@@ -269,5 +269,5 @@ func (c *Controller) mayTakeBack(ctx context.Context, r api.Request, procs []pro
 	if err != nil {
 		return err
 	}
-	return mayTake(r.Caller, v, c.Host, procs...)
+	return mayTake(r.Caller, v.Snapshot, c.Host, procs...)
 }

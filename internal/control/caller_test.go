@@ -49,7 +49,7 @@ const owned = `groups:
 // Whether an owner may name a path does not depend on what is there: it would learn of files that it cannot see.
 func TestOwnersNameDevicesOfTheKernel(t *testing.T) {
 	facts := &host.Facts{Devices: []blockdev.Device{{Name: "sdb"}, {Name: "cciss!c0d0"}}}
-	v := &View{Snapshot: &snapshot.Snapshot{Facts: facts}}
+	v := &snapshot.Snapshot{Facts: facts}
 	v.Classified.Groups = []classify.Group{{Path: "shop", Settings: policy.Settings{{On: "/srv/shop"}}}}
 	for on, may := range map[string]bool{
 		"/dev/sdb": true, "/dev/cciss/c0d0": true, "8:16": true, "eth0": true, "/srv/shop": true,

@@ -3,9 +3,7 @@ package control
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"bulkhead/internal/api"
@@ -54,9 +52,9 @@ func (c *Controller) applyCanary(ctx context.Context, r api.Request, reply *outc
 		return err
 	}
 	switch {
-	case !hasGroup(v, r.Canary):
+	case !v.HasGroup(r.Canary):
 		return errNoGroup(v, r.Canary)
-	case !hasGroup(next, r.Canary):
+	case !next.HasGroup(r.Canary):
 		return api.Errorf(api.CodeUsage, "choose a group that both policies have",
 			"the policy to apply has no group %q",
 			r.Canary)
@@ -115,26 +113,14 @@ func canaryWatch(next, v *View, r api.Request) (w *state.Watch, left []string) {
 	return w, left
 }
 
-// promote applies the rest of the policy that a canary went before.
-func (t *Tender) promote(ctx context.Context) (over bool, err error) {
-	t.guard.sampler.Close()
-	return t.settle(ctx, "apply", func(trial *state.Trial) (over bool, err error) {
-		d, err := state.Load(t.c.Store, state.DocCanary)
-		if err != nil || d.Prune(state.Moment{}).Canary == nil {
-			return true, fmt.Errorf("the policy of the canary is not known any more: %w",
-				errors.Join(err, t.c.endTrial()))
-		}
-		canary := d.Canary
+// ApplyRest gives what applies the rest of a policy that a canary went before.
+func (c *Controller) ApplyRest() ApplyRest {
+	return func(ctx context.Context, canary *state.Canary) (revision int, err error) {
 		r := api.Request{Verb: "apply", By: canary.By, Reason: canary.Reason, Force: canary.Force,
 			Sources:       canary.Sources,
 			ConfirmWithin: canary.ConfirmWithin, Migrate: canary.Migrate}
 		reply := &outcome{}
-		if err := t.c.applySources(ctx, r, reply, r.Sources); err != nil {
-			err := t.c.revert(ctx, trial, "canary: the rest could not be applied: "+strings.SplitN(err.Error(), "\n",
-				2)[0], byItself, &outcome{})
-			return err == nil, err
-		}
-		t.c.Log.Info("a canary did well; the rest is applied", "group", canary.Group, "revision", reply.Revision)
-		return true, nil
-	})
+		err = c.applySources(ctx, r, reply, r.Sources)
+		return reply.Revision, err
+	}
 }

@@ -59,7 +59,7 @@ func TestCanaryGoesFirst(t *testing.T) {
 	if st, err := m.Status(t.Context()); err != nil || st.Trial != nil || st.Revision != 2 {
 		t.Errorf("then: %+v, %v", st, err)
 	}
-	entries, err := m.History()
+	entries, err := m.Store.History()
 	m.must(err)
 	var told []string
 	for _, e := range entries {
@@ -94,7 +94,7 @@ func TestCanaryThatDoesBadly(t *testing.T) {
 				t.Fatal("the kernel kills nobody")
 			}
 			(*machineKernel)(m).End(p.PID)
-			m.tender = nil
+			m.trials = nil
 			m.tended()
 		case "rollback":
 			reply, err := m.do(api.Request{Verb: "rollback"})

@@ -29,13 +29,6 @@ type outcome struct {
 
 // Do does a changing verb.
 func (c *Controller) Do(ctx context.Context, r api.Request) (*api.Reply, error) {
-	do, ok := map[string]func(context.Context, api.Request, *outcome) error{
-		"apply": c.apply, "set": c.set, "unset": c.unset, "release": c.release, "rollback": c.rollback,
-		"move": c.move, "move-back": c.moveBack, "freeze": c.freeze, "thaw": c.thaw, "confirm": c.confirm,
-	}[r.Verb]
-	if !ok {
-		return nil, api.Errorf(api.CodeUsage, "", "unknown verb %q", r.Verb)
-	}
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
@@ -46,7 +39,7 @@ func (c *Controller) Do(ctx context.Context, r api.Request) (*api.Reply, error) 
 	defer lock.Release()
 	reply := &outcome{}
 	if r.DryRun {
-		return &reply.Reply, do(ctx, r, reply)
+		return &reply.Reply, c.carry(ctx, r, reply)
 	}
 	if r.Verb == "apply" || r.Verb == "release" {
 		c.sweepBeforeChange(r.Verb)
@@ -71,7 +64,32 @@ func (c *Controller) Do(ctx context.Context, r api.Request) (*api.Reply, error) 
 			c.Log.Warn("a freeze that is over could not be ended", "err", err)
 		}
 	}
-	return &reply.Reply, do(ctx, r, reply)
+	return &reply.Reply, c.carry(ctx, r, reply)
+}
+
+// carry does a verb that is due.
+func (c *Controller) carry(ctx context.Context, r api.Request, reply *outcome) error {
+	switch r.Verb {
+	case "apply":
+		return c.apply(ctx, r, reply)
+	case "set":
+		return c.set(ctx, r, reply)
+	case "unset":
+		return c.unset(ctx, r, reply)
+	case "release":
+		return c.release(ctx, r, reply)
+	case "rollback":
+		return c.rollback(ctx, r, reply)
+	case "move":
+		return c.move(ctx, r, reply)
+	case "move-back":
+		return c.moveBack(ctx, r, reply)
+	case "freeze":
+		return c.freeze(ctx, r, reply)
+	case "thaw":
+		return c.thaw(ctx, r, reply)
+	}
+	return c.confirm(ctx, r, reply)
 }
 
 // run does the plan of a view and fills in the reply.
@@ -166,7 +184,7 @@ func (c *Controller) applySources(ctx context.Context, r api.Request, reply *out
 	}
 	same := s.Applied != nil && s.Applied.Root() == "" && slices.Equal(s.Applied.Sources, sources) &&
 		len(s.Released)+len(s.Lifted)+len(s.Skipped) == 0
-	revision, err := c.revision(s, same)
+	revision, err := revision(c.Store, s, same)
 	if err != nil {
 		return err
 	}
@@ -192,14 +210,14 @@ func (c *Controller) applySources(ctx context.Context, r api.Request, reply *out
 			Reason: r.Reason, Like: r.To, Flat: true},
 		state.DocReleased:             map[string]bool{},
 		state.DocSkipped:              []state.Skipped{},
-		state.DocWindows:              namesOf(v.Open),
+		state.DocWindows:              policy.ScheduleNames(v.Open),
 		journal.VersionName(revision): sources,
 	}
 	if s.Canary != nil {
 		docs[state.DocCanary] = state.Canary{}
 	}
 	if err = c.onTrial(ctx, v, r, reply, s, docs, run); err == nil {
-		if err := c.retain(v.Policy.Host.History); err != nil {
+		if err := retain(c.Store, v.Policy.Host.History); err != nil {
 			reply.Notes = append(reply.Notes, err.Error())
 		}
 	}
@@ -208,11 +226,11 @@ func (c *Controller) applySources(ctx context.Context, r api.Request, reply *out
 
 // revision numbers what is applied: as before when nothing changed, else by a number that no other policy ever
 // had, not even one whose apply was undone: the history names it.
-func (c *Controller) revision(s *state.Documents, same bool) (int, error) {
+func revision(store *journal.Store, s *state.Documents, same bool) (int, error) {
 	if same {
 		return s.Applied.Revision, nil
 	}
-	entries, err := c.Store.Heads()
+	entries, err := store.Heads()
 	if err != nil {
 		return 0, api.Errorf(api.CodeFailed, "", "number the revision: %w", err)
 	}
@@ -220,7 +238,7 @@ func (c *Controller) revision(s *state.Documents, same bool) (int, error) {
 	if s.Applied != nil {
 		last = s.Applied.Revision
 	}
-	d, err := state.Load(c.Store, state.DocGone)
+	d, err := state.Load(store, state.DocGone)
 	if err != nil {
 		return 0, api.Errorf(api.CodeFailed, "", "number the revision: %w", err)
 	}
@@ -229,7 +247,7 @@ func (c *Controller) revision(s *state.Documents, same bool) (int, error) {
 		last = max(last, e.Revision)
 	}
 	for next := last + 1; ; next++ { // what was applied and the history may be lost, and its revisions still there
-		kept, err := kept(c.Store, next)
+		kept, err := kept(store, next)
 		if err != nil {
 			return 0, api.Errorf(api.CodeFailed, "", "number the revision: %w", err)
 		}
@@ -264,13 +282,13 @@ func (c *Controller) set(ctx context.Context, r api.Request, reply *outcome) err
 		if err != nil {
 			return err
 		}
-		if !hasGroup(v, group) {
+		if !v.HasGroup(group) {
 			return errNoGroup(v, group)
 		}
-		if err := errors.Join(refuseReleased(s, group), may(r.Caller, v, group, policy.MaySet)); err != nil {
+		if err := errors.Join(refuseReleased(s, group), may(r.Caller, v.Snapshot, group, policy.MaySet)); err != nil {
 			return err
 		}
-		if err := errors.Join(maySet(r.Caller, v, group, setting),
+		if err := errors.Join(maySet(r.Caller, v.Snapshot, group, setting),
 			mayReplace(r.Caller, overrides, group, setting.Key)); err != nil {
 			return err
 		}
@@ -348,17 +366,8 @@ func (c *Controller) lay(
 	}
 	return c.onTrial(ctx, v, r, reply, s, map[string]any{state.DocOverrides: overrides, state.DocNumbers: numbers},
 		func() error {
-			return c.runOthers(ctx, v, r, reply.Revision, reply, own...)
+			return c.runOthers(ctx, v, r, reply.Revision, reply, nil, own...)
 		})
-}
-
-func hasGroup(v *View, name string) bool {
-	for _, g := range v.Classified.Groups {
-		if g.Path == name {
-			return true
-		}
-	}
-	return false
 }
 
 // errNoGroup says that a group is not in the applied policy, and which ones are.

@@ -80,7 +80,7 @@ func inode(t *cgroup.Tree, d cgroup.Dir) uint64 {
 
 // foreign finds what a plan would put right and what was in force at the last full look, for the same wish: somebody
 // else has changed it.
-func (c *Controller) foreign(ctx context.Context, v *View) (found []state.Conflict) {
+func (c *Reconciler) foreign(ctx context.Context, v *View) (found []state.Conflict) {
 	before := c.memory.settled
 	if before == nil {
 		return nil
@@ -215,7 +215,7 @@ func fileOwner(t *cgroup.Tree, step plan.Step) int {
 
 // heed finds what others changed, and decides which of it stays: it plans anew without that. Trouble is what
 // on_conflict: alert calls an error.
-func (c *Controller) heed(ctx context.Context, v *View, s *state.Documents) (trouble error) {
+func (c *Reconciler) heed(ctx context.Context, v *View, s *state.Documents) (trouble error) {
 	now := c.now()
 	records, changed := v.review(s.Conflicts, now)
 	for _, f := range c.foreign(ctx, v) {

@@ -27,6 +27,7 @@ import (
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/metrics"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/snapshot"
 	"bulkhead/internal/systemd"
@@ -68,20 +69,12 @@ type Controller struct {
 		once   sync.Once
 		reader *snapshot.Reader
 	}
-	bus     sync.Mutex
-	systemd *systemd.Manager // guarded by bus
-	// known, memory and due belong to the agent's looks.
-	known    *host.Facts
-	memory   memory
-	used     ioSamples // when limits were split by demand the last time
-	shape    shape     // of the disks
-	due      due
+	bus      sync.Mutex
+	systemd  *systemd.Manager // guarded by bus
 	watchdog []string
 	probe    []string
-	recent   recentSamples
-	tender   *Tender // of a change on trial, where no watchdog is
-	entrance entrance
-	links    shape // of interfaces
+	// recent are samples of the groups that the policy's guard watches, where this process is the agent.
+	recent metrics.Recent
 }
 
 // Options says where things are.
@@ -148,9 +141,6 @@ func (c *Controller) Close() error {
 	c.bus.Unlock()
 	if c.Store == nil {
 		return nil
-	}
-	if c.memory.lock != nil {
-		c.memory.lock.Close()
 	}
 	return c.Store.Close()
 }

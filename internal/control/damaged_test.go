@@ -213,7 +213,7 @@ func (m *machine) spoilAndRelease(name string, spoil func(file string) error, be
 			case "status":
 				_, _ = m.Status(m.t.Context()) // it may say that a document is damaged
 			case "agent":
-				m.BecomeAgent()
+				m.Agent = m.self
 				_, _ = m.full() // so may its first look
 			default:
 				if reply, err := m.do(r); err != nil {

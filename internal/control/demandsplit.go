@@ -28,7 +28,7 @@ type ioSamples struct {
 //
 // Nothing of that is in the journal. Values are lowered before others are raised, so that the limit as a whole holds
 // even when this is interrupted. A full look accepts any split that is valid, and mends one that is not.
-func (c *Controller) SplitByDemand(ctx context.Context, now time.Time) (int, error) {
+func (c *Reconciler) SplitByDemand(ctx context.Context, now time.Time) (int, error) {
 	v := c.memory.view
 	if v == nil || c.memory.observed == nil || now.Sub(c.used.at) < splitInterval {
 		return 0, nil
@@ -53,7 +53,7 @@ func (c *Controller) SplitByDemand(ctx context.Context, now time.Time) (int, err
 }
 
 // shift looks again at what the limits are, under the lock, and writes the new parts.
-func (c *Controller) shift(ctx context.Context, last *View, use map[cgroup.Dir]map[string]plan.IOUse) (int, error) {
+func (c *Reconciler) shift(ctx context.Context, last *View, use map[cgroup.Dir]map[string]plan.IOUse) (int, error) {
 	lock, err := c.lockWithin(ctx, 0, "look", "agent")
 	if err != nil {
 		return 0, err
@@ -67,8 +67,8 @@ func (c *Controller) shift(ctx context.Context, last *View, use map[cgroup.Dir]m
 		return 0, err
 	}
 	l := lookOver(s, s.Applied.Sources)
-	l.processes, l.facts, l.memory, l.lenient = last.Observed.Processes, last.Facts, &c.memory, true
-	v, err := c.view(ctx, l)
+	l.processes, l.facts, l.lenient = last.Observed.Processes, last.Facts, true
+	v, err := c.whole(ctx, l)
 	if err != nil {
 		return 0, err
 	}

@@ -19,13 +19,13 @@ const diskEvery = 500 * time.Millisecond
 
 // disksChanged says whether a disk came or went, or is stacked on others than at the last look, where the policy has
 // limits for disks. It is called at every look and reads at most twice a second.
-func (c *Controller) disksChanged(now time.Time) bool {
+func (c *Reconciler) disksChanged(now time.Time) bool {
 	v := c.memory.view
-	if v == nil || !c.shape.due(now, diskEvery) {
+	if v == nil || !c.disks.due(now, diskEvery) {
 		return false
 	}
 	if !slices.ContainsFunc(v.Classified.Groups, limitsDisks) {
-		c.shape.text = ""
+		c.disks.text = ""
 		return false
 	}
 	text, err := c.Host.Block.DiskShape()
@@ -33,7 +33,7 @@ func (c *Controller) disksChanged(now time.Time) bool {
 		c.Log.Debug("which disks there are could not be told", "err", err)
 		return false
 	}
-	return c.shape.differs(text)
+	return c.disks.differs(text)
 }
 
 // shape is a text that tells the disks, or the interfaces, apart from other ones, as it was when an agent looked last.

@@ -13,6 +13,7 @@ import (
 	"bulkhead/internal/engine"
 	"bulkhead/internal/engine/datafiles"
 	"bulkhead/internal/engine/recognise"
+	"bulkhead/internal/host"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/procfs"
 )
@@ -47,27 +48,27 @@ type PlacedFiles struct {
 	Trouble string
 }
 
-// Disks finds what this host's files lie on, and where each database keeps which of its own.
-func (c *Controller) Disks() (*Disks, error) {
-	storage, err := c.Host.Block.Storage()
+// Find finds what this host's files lie on, and where each database keeps which of its own.
+func Find(h *host.Host) (*Disks, error) {
+	storage, err := h.Block.Storage()
 	if err != nil {
 		return nil, api.Errorf(api.CodeFailed, "", "look at the storage: %w", err)
 	}
-	procs, err := c.Host.Proc.Processes(procfs.Options{})
+	procs, err := h.Proc.Processes(procfs.Options{})
 	if err != nil && !errors.Is(err, procfs.ErrHidden) {
 		return nil, api.Errorf(api.CodeFailed, "", "read the process table: %w", err)
 	}
 	d := &Disks{Storage: storage}
-	if facts, err := c.Host.Facts(); err == nil {
-		if h, ok := facts.HierarchyOf("blkio"); ok {
-			d.IOVersion = h.Version
+	if facts, err := h.Facts(); err == nil {
+		if io, ok := facts.HierarchyOf("blkio"); ok {
+			d.IOVersion = io.Version
 		}
 	}
-	for _, inst := range recognise.Instances(procs, recognise.SourceOf(c.Host)) {
+	for _, inst := range recognise.Instances(procs, recognise.SourceOf(h)) {
 		if inst.Sentinel() {
 			continue // holds no data
 		}
-		files, err := datafiles.Of(inst, procs, recognise.SourceOf(c.Host))
+		files, err := datafiles.Of(inst, procs, recognise.SourceOf(h))
 		if errors.Is(err, procfs.ErrExited) && files == nil {
 			continue
 		}
@@ -75,7 +76,7 @@ func (c *Controller) Disks() (*Disks, error) {
 		if err != nil {
 			db.Trouble = "its open files could not be read: " + err.Error()
 		}
-		if open, err := c.Host.Proc.WrittenFiles(inst.Main.PID); err == nil { // else Trouble says it
+		if open, err := h.Proc.WrittenFiles(inst.Main.PID); err == nil { // else Trouble says it
 			db.Written = writtenKinds(db.Files, open)
 		}
 		d.Databases = append(d.Databases, db)
@@ -113,13 +114,13 @@ func writtenKinds(places []PlacedFiles, open []procfs.WrittenFile) []WrittenKind
 
 // Measure measures what a device, or the disks below a path, can do. Begin is told before the first request what will
 // be done.
-func (c *Controller) Measure(ctx context.Context, target string, begin func(what string) error) (*blockdev.Measured,
+func Measure(ctx context.Context, h *host.Host, target string, begin func(what string) error) (*blockdev.Measured,
 	error) {
 	target, err := filepath.Abs(target)
 	if err != nil {
 		return nil, api.Errorf(api.CodeUsage, "", "measure: %w", err)
 	}
-	storage, err := c.Host.Block.Storage()
+	storage, err := h.Block.Storage()
 	if err != nil {
 		return nil, api.Errorf(api.CodeFailed, "", "look at the storage: %w", err)
 	}

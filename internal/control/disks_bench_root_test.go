@@ -77,11 +77,11 @@ func servers(b *testing.B) {
 // does. The bound, of the median of CPU time, is "in the order of 150 ms": three times that.
 func BenchmarkDataFiles(b *testing.B) {
 	servers(b)
-	c := &Controller{Host: host.New("/")}
+	h := host.New("/")
 	var took, used []time.Duration
 	for b.Loop() {
 		begun, before := time.Now(), cpuTime(b)
-		d, err := c.Disks()
+		d, err := Find(h)
 		if err != nil {
 			b.Fatal(err)
 		}

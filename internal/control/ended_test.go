@@ -13,7 +13,7 @@ import (
 // last is the newest entry of the history.
 func (m *machine) last() journal.Entry {
 	m.t.Helper()
-	entries, err := m.History()
+	entries, err := m.Store.History()
 	m.must(err)
 	return entries[len(entries)-1]
 }
@@ -55,7 +55,7 @@ func TestBroughtBackIsInTheHistory(t *testing.T) {
 	m.apply("groups: {jobs: {match: [{exe: backup}], tasks: 50}}\n")
 	id := m.start("/usr/bin/backup all")
 	count := func() int {
-		entries, err := m.History()
+		entries, err := m.Store.History()
 		m.must(err)
 		return len(entries)
 	}

@@ -145,7 +145,8 @@ func (n *entering) record() error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(may(n.Caller, n.v, n.Group, policy.MayRun), mayTake(n.Caller, n.v, n.Host, n.self))
+	err = errors.Join(may(n.Caller, n.v.Snapshot, n.Group, policy.MayRun),
+		mayTake(n.Caller, n.v.Snapshot, n.Host, n.self))
 	if err != nil {
 		return err
 	}
@@ -264,7 +265,7 @@ func (n *entering) startUnit(ctx context.Context) (now procfs.Process, err error
 
 // open says why a group takes no new member now.
 func open(v *View, s *state.Documents, group string) error {
-	if !hasGroup(v, group) {
+	if !v.HasGroup(group) {
 		return errNoGroup(v, group)
 	}
 	if err := errors.Join(refuseReleased(s, group), refuseFrozen(s, group)); err != nil {

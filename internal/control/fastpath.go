@@ -80,7 +80,7 @@ var errNoFastPath = errors.New("only a look at the whole can tell")
 // It takes the short way only for a process that comes from where the group's first member came from, so that the
 // journal knows already where it goes back to; and only while the state directory is as it was at that look. Forks are
 // as in LookOptions; find gives other processes as they are now, and held watches the fresh ones.
-func (c *Controller) FastPath(
+func (c *Reconciler) FastPath(
 	fresh []procfs.Process, held procfs.Held, forks []Fork, find func(pid int) (procfs.Process, bool),
 ) FastPathResult {
 	v := c.memory.view
@@ -126,7 +126,7 @@ func outOfPlace(
 	v *View, by *classify.Classifier, procs []procfs.Process, isFresh map[int]bool,
 ) (misplaced []classify.Placement, whole bool) {
 	for _, p := range by.Placements(procs, func(pid int) bool { return isFresh[pid] }) {
-		if isReleased(v.Released, p.Group) {
+		if policy.Released(v.Released, p.Group) {
 			continue
 		}
 		if ungoverned(v, p) || p.By == classify.ByOthers && len(v.Layout.Own(p.Group)) == 0 { // of a new session
@@ -159,7 +159,7 @@ func (m *memory) bornOutside(v *View, fresh []procfs.Process, forks []Fork) bool
 }
 
 // enter moves processes into their groups, parents first, while nobody changes anything.
-func (c *Controller) enter(
+func (c *Reconciler) enter(
 	v *View, misplaced []classify.Placement, procs []procfs.Process, held procfs.Held,
 ) (done FastPathResult) {
 	r := &c.memory.recorded
@@ -204,9 +204,9 @@ func (c *Controller) enter(
 
 // isPlain says that all there is to do about a process is to move it: a rule places it, it is in no directory of ours,
 // and it comes from the group's home, as do its ancestors.
-func (c *Controller) isPlain(v *View, p classify.Placement, dirs map[string]cgroup.Dir, procs []procfs.Process) bool {
+func (c *Reconciler) isPlain(v *View, p classify.Placement, dirs map[string]cgroup.Dir, procs []procfs.Process) bool {
 	if p.By != classify.ByRule && p.By != classify.ByOthers ||
-		p.Process.RT || p.Process.Kernel || len(dirs) == 0 || isReleased(c.memory.refused, p.Group) {
+		p.Process.RT || p.Process.Kernel || len(dirs) == 0 || policy.Released(c.memory.refused, p.Group) {
 		return false
 	}
 	for _, g := range v.Classified.Groups {
@@ -241,7 +241,7 @@ func parentOf(procs []procfs.Process, p *procfs.Process) *procfs.Process {
 }
 
 // homeOf is where the first member of a group came from; nil when it has none yet.
-func (c *Controller) homeOf(v *View, group string) map[string]string {
+func (c *Reconciler) homeOf(v *View, group string) map[string]string {
 	r := &c.memory.recorded
 	if r.homes[group] == nil {
 		_, r.homes = c.Store.Homes(v.Facts.BootID)

@@ -15,6 +15,7 @@ import (
 	"bulkhead/internal/engine"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
 )
 
@@ -53,7 +54,7 @@ func (m *memory) inherit(v *View, forks []Fork, now time.Time) {
 	claimed := map[int]bool{}
 	for _, p := range v.Classified.Placements {
 		claimed[p.Process.PID] = true
-		if !isReleased(v.Released, p.Group) && !v.Layout.Placed(&p.Process, p.Group) {
+		if !policy.Released(v.Released, p.Group) && !v.Layout.Placed(&p.Process, p.Group) {
 			m.movers[p.Process.PID] = mover{p.Group, p.Process.Cgroups, now}
 		}
 	}
@@ -91,7 +92,7 @@ func (m *memory) inherit(v *View, forks []Fork, now time.Time) {
 // misplaced lists the members of groups that are not released and that are not in their directories.
 func misplaced(v *View) (all []procfs.ID) {
 	for _, p := range v.Classified.Placements {
-		if !isReleased(v.Released, p.Group) && !v.Layout.Placed(&p.Process, p.Group) {
+		if !policy.Released(v.Released, p.Group) && !v.Layout.Placed(&p.Process, p.Group) {
 			all = append(all, p.Process.ID)
 		}
 	}
@@ -158,7 +159,7 @@ func withAncestors(fresh []procfs.Process, more int, instances []engine.Instance
 // place puts processes that have just come into their groups, and reads no knob: it plans with what the last
 // full look saw, and leaves all but the moves to the next one. Where a group has no directory yet, or anything
 // has changed since, ok is false and nothing was done: then the host must be looked at as a whole.
-func (c *Controller) place(ctx context.Context, v *View, s *state.Documents) (done LookResult, ok bool, err error) {
+func (c *Reconciler) place(ctx context.Context, v *View, s *state.Documents) (done LookResult, ok bool, err error) {
 	if c.memory.observed == nil || c.memory.Facts != v.Facts {
 		return done, false, nil
 	}

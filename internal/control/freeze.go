@@ -29,10 +29,10 @@ func (c *Controller) freeze(ctx context.Context, r api.Request, reply *outcome) 
 		return err
 	}
 	for _, group := range r.Groups {
-		if !hasGroup(v, group) {
+		if !v.HasGroup(group) {
 			return errNoGroup(v, group)
 		}
-		if err := errors.Join(refuseReleased(s, group), may(r.Caller, v, group, policy.MayFreeze),
+		if err := errors.Join(refuseReleased(s, group), may(r.Caller, v.Snapshot, group, policy.MayFreeze),
 			mayRefreeze(r.Caller, s.Freezes, group)); err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func (c *Controller) takeBack(ctx context.Context, v *View, r api.Request, befor
 // it out.
 func mayFreeze(v *View, group string, force bool) error {
 	for _, g := range v.Classified.Groups {
-		if !covers([]string{group}, g.Path) || force {
+		if !policy.Covers([]string{group}, g.Path) || force {
 			continue
 		}
 		if g.Role == policy.RoleDatabase || holdsInstance(v, g.Path) {
@@ -138,7 +138,7 @@ func (c *Controller) outside(v *View, group string) error {
 	p, known := byPID[c.self.PID]
 	for known {
 		in, member := placed[p.ID]
-		if member && covers([]string{group}, in) || atOrBelow(p.Cgroups[dir.Hierarchy], dir.Path) {
+		if member && policy.Covers([]string{group}, in) || atOrBelow(p.Cgroups[dir.Hierarchy], dir.Path) {
 			return api.Errorf(api.CodeRefused, "run it from outside",
 				"you are inside group %q: process %d (%s) would stop too",
 				group, p.PID, p.Comm)
@@ -156,7 +156,7 @@ func atOrBelow(at, top string) bool { return at == top || strings.HasPrefix(at, 
 func countMembers(v *View, groups []string) int {
 	n := 0
 	for _, p := range v.Members {
-		if covers(groups, p.Group) {
+		if policy.Covers(groups, p.Group) {
 			n++
 		}
 	}
@@ -237,7 +237,7 @@ func stillFrozen(groups []string, stay []state.Freeze) string {
 		texts = slices.Insert(texts, 0, "running again")
 	}
 	for _, f := range stay {
-		if _, stopped := frozenAbove(stay, f.Group); covers(groups, f.Group) && !stopped {
+		if _, stopped := frozenAbove(stay, f.Group); policy.Covers(groups, f.Group) && !stopped {
 			texts = append(texts, fmt.Sprintf("group %q stays frozen until %s", f.Group, f.Until()))
 		}
 	}
@@ -259,7 +259,7 @@ func frozenAbove(freezes []state.Freeze, group string) (state.Freeze, bool) {
 // with it, and if it is bulkhead itself, with the lock held.
 func refuseFrozen(s *state.Documents, group string) error {
 	for _, f := range s.Freezes {
-		if covers([]string{f.Group}, group) {
+		if policy.Covers([]string{f.Group}, group) {
 			return api.Errorf(api.CodeRefused, "`bulkhead thaw "+f.Group+"` lets it run", "group %q is frozen until %s",
 				f.Group,
 				f.Until())
@@ -294,7 +294,7 @@ func (c *Controller) mayLeave(f *host.Facts, s *state.Documents, procs ...procfs
 
 // refuseReleased refuses to change a group that holds no limits until the next apply.
 func refuseReleased(s *state.Documents, group string) error {
-	if isReleased(s.Released, group) {
+	if policy.Released(s.Released, group) {
 		return api.Errorf(api.CodeFailed, "`bulkhead apply` governs it again",
 			"group %q was released: it holds no limits", group)
 	}

@@ -334,7 +334,7 @@ func TestFreezeIsOneEntryOfTheHistory(t *testing.T) {
 	}
 	s.must(api.Request{Verb: "freeze", Groups: []string{"g"}, For: time.Hour})
 	s.must(api.Request{Verb: "release", All: true, Reason: "away"})
-	entries, err := s.History()
+	entries, err := s.Store.History()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
 	"bulkhead/internal/snapshot"
 	"bulkhead/internal/state"
 )
@@ -121,7 +122,7 @@ func intoPlace(v *View, group string, dir cgroup.Dir) plan.Plan {
 	var p plan.Plan
 	for _, s := range v.Plan.Steps {
 		_, there := v.Observed.Dirs[s.Dir]
-		if s.Op == plan.OpMove && there && atOrBelow(s.Dir.Path, dir.Path) && covers([]string{group}, s.Group) {
+		if s.Op == plan.OpMove && there && atOrBelow(s.Dir.Path, dir.Path) && policy.Covers([]string{group}, s.Group) {
 			p.Steps = append(p.Steps, s)
 		}
 	}
@@ -145,7 +146,7 @@ func intoFreezer(v *View, group string, dir cgroup.Dir) plan.Plan {
 		p.Steps = append(p.Steps, plan.Step{Op: plan.OpMakeDir, Group: group, Dir: d, Reason: "freeze"})
 	}
 	for _, m := range v.Members {
-		if !covers([]string{group}, m.Group) || atOrBelow(m.Process.Cgroups[dir.Hierarchy], dir.Path) {
+		if !policy.Covers([]string{group}, m.Group) || atOrBelow(m.Process.Cgroups[dir.Hierarchy], dir.Path) {
 			continue
 		}
 		p.Steps = append(p.Steps, plan.Step{
@@ -202,7 +203,7 @@ func (w *waking) holds(d cgroup.Dir) bool {
 
 // needed says whether a freeze that stays is that of a directory or of one below it.
 func (w *waking) needed(d cgroup.Dir) bool {
-	return slices.ContainsFunc(w.stay, func(f state.Freeze) bool { return covers([]string{w.name(d)}, f.Group) })
+	return slices.ContainsFunc(w.stay, func(f state.Freeze) bool { return policy.Covers([]string{w.name(d)}, f.Group) })
 }
 
 // letGo thaws the directories of the groups, parents first: below one that is frozen none would go. It gives all
@@ -218,7 +219,7 @@ func (w *waking) letGo(top cgroup.Dir) ([]cgroup.Dir, error) {
 	slices.SortFunc(dirs, func(a, b cgroup.Dir) int { return strings.Compare(a.Path, b.Path) })
 	var errs []error
 	for _, d := range dirs {
-		if covers(w.groups, w.name(d)) && !w.holds(d) {
+		if policy.Covers(w.groups, w.name(d)) && !w.holds(d) {
 			errs = append(errs, w.thawDir(d))
 		}
 	}
@@ -262,7 +263,7 @@ func (w *waking) emptyFreezer(ctx context.Context, top cgroup.Dir, o apply.Optio
 	}
 	var moves, removals []plan.Step
 	for _, d := range dirs {
-		if covers(w.groups, w.name(d)) || !w.needed(d) {
+		if policy.Covers(w.groups, w.name(d)) || !w.needed(d) {
 			moves = append(moves, w.leave(d, procs)...)
 		}
 		if !w.needed(d) {
@@ -282,7 +283,7 @@ func (w *waking) emptyFreezer(ctx context.Context, top cgroup.Dir, o apply.Optio
 // concerns says whether a directory is of one of the groups, or one of their parents, made for their sake.
 func (w *waking) concerns(d cgroup.Dir) bool {
 	return slices.ContainsFunc(w.groups, func(g string) bool {
-		return covers([]string{g}, w.name(d)) || covers([]string{w.name(d)}, g)
+		return policy.Covers([]string{g}, w.name(d)) || policy.Covers([]string{w.name(d)}, g)
 	})
 }
 
@@ -322,6 +323,7 @@ func (c *Controller) thawAll(ctx context.Context, v *View, s *state.Documents, g
 	if r.DryRun {
 		return nil
 	}
-	stay := slices.DeleteFunc(slices.Clone(s.Freezes), func(f state.Freeze) bool { return covers(groups, f.Group) })
+	stay := slices.DeleteFunc(slices.Clone(s.Freezes),
+		func(f state.Freeze) bool { return policy.Covers(groups, f.Group) })
 	return c.wake(ctx, v, r, groups, stay)
 }

@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"bulkhead/internal/api"
-	"bulkhead/internal/cgroup"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/plan"
@@ -36,7 +34,7 @@ func workIn(d metrics.Delta, counter string) state.Work {
 
 // guardedGroup says where the figures of a watched group are.
 func guardedGroup(v *View, one policy.Guarded) metrics.Group {
-	g := countedIn(v, one.Group)
+	g := v.Counted(one.Group)
 	g.Database = one.DSN
 	return g
 }
@@ -47,7 +45,7 @@ func guardsIn(v *View) (all []policy.Guarded) {
 		return nil
 	}
 	for _, one := range v.Policy.Guard.Groups {
-		if hasGroup(v, one.Group) && !isReleased(v.Released, one.Group) {
+		if v.HasGroup(one.Group) && !policy.Released(v.Released, one.Group) {
 			all = append(all, one)
 		}
 	}
@@ -79,7 +77,7 @@ func (c *Controller) takeBefore(ctx context.Context, v *View, w *state.Watch) (n
 		first[one.Group] = p
 		b := state.Baseline{Kills: metrics.Value(p.Usage.Memory.OOMKills)}
 		if one.Throughput != nil {
-			b.Work = c.recent.work(one, sampler.Counter(one.DSN), w.Before)
+			b.Work = recentWork(&c.recent, one.Group, sampler.Counter(one.DSN), w.Before)
 		}
 		w.Groups[one.Group] = b
 	}
@@ -229,78 +227,30 @@ func (g *guardian) look(ctx context.Context, w *state.Watch) (string, error) {
 	return "", nil
 }
 
-// recentSamples are what an agent has seen of the groups that a guard watches, for the next change. They are safe for
-// concurrent use.
-type recentSamples struct {
-	mu      sync.Mutex
-	of      map[string][]metrics.Sample // by group
-	last    time.Time
-	busy    bool            // somebody takes samples
-	sampler metrics.Sampler // of whoever does
-}
-
 // SampleGuarded samples the groups that the guard of the applied policy watches, when it is time: the agent does, so
 // that a change can be compared with the minutes before it. It returns at once; databases may take long to answer.
-func (c *Controller) SampleGuarded(ctx context.Context, now time.Time) {
+func (c *Reconciler) SampleGuarded(ctx context.Context, now time.Time) {
 	v, r := c.memory.view, &c.recent
 	if v == nil || v.Policy == nil || v.Policy.Guard == nil {
 		return
 	}
-	guard := v.Policy.Guard
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.busy || now.Sub(r.last) < max(guard.Window, sampleEvery) {
-		return
-	}
-	r.last = now
 	groups := map[string]metrics.Group{}
 	for _, one := range guardsIn(v) {
 		if one.Throughput != nil {
 			groups[one.Group] = guardedGroup(v, one)
 		}
 	}
-	r.busy = len(groups) > 0
-	if r.busy {
-		go r.take(ctx, v.Tree, groups, guard.Before)
-	}
+	guard := v.Policy.Guard
+	r.Sample(ctx, v.Tree, groups, now, max(guard.Window, sampleEvery), guard.Before)
 }
 
-func (r *recentSamples) take(ctx context.Context, t *cgroup.Tree, groups map[string]metrics.Group,
-	before time.Duration) {
-	for group, g := range groups {
-		one := r.sampler.Take(ctx, t, g)
-		r.mu.Lock()
-		r.add(group, one, before)
-		r.mu.Unlock()
-	}
-	r.mu.Lock()
-	r.busy = false
-	r.mu.Unlock()
-}
-
-// add keeps a sample, and forgets those that are older than a change is compared with. The caller holds the lock.
-func (r *recentSamples) add(group string, one metrics.Sample, before time.Duration) {
-	if r.of == nil {
-		r.of = map[string][]metrics.Sample{}
-	}
-	all := r.of[group]
-	if one.WorkErr != nil { // how much it did meanwhile is not known
-		all = nil
-	} else {
-		all = append(all, one)
-	}
-	r.of[group] = slices.DeleteFunc(all, func(o metrics.Sample) bool { return one.At.Sub(o.At) > before })
-}
-
-// work is what a group did in a second of the time before now; nil when too little is known.
-func (r *recentSamples) work(one policy.Guarded, counter string, before time.Duration) *state.Work {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	all := r.of[one.Group]
-	if len(all) < 2 || time.Since(all[len(all)-1].At) > before {
+// recentWork is what a group did in a second of the time before now; nil when too little is known.
+func recentWork(recent *metrics.Recent, group, counter string, before time.Duration) *state.Work {
+	d, known := recent.Since(group, before)
+	if !known {
 		return nil
 	}
-	work := workIn(all[len(all)-1].Since(all[0]), counter)
+	work := workIn(d, counter)
 	if _, _, enough := work.Fell(work); !enough {
 		return nil
 	}

@@ -94,41 +94,6 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// An agent's samples of the time before count, and only of that time; a database that did not answer leaves nothing
-// known.
-func TestSamplesOfTheTimeBefore(t *testing.T) {
-	var p recentSamples
-	one := policy.Guarded{Group: "app", Throughput: to(0.3)}
-	start := time.Now().Add(-time.Minute)
-	at := func(seconds float64, cpu int64) metrics.Sample {
-		n := used(0, cpu, 0, 0, 0, 0, 0, 0)
-		n.At = start.Add(time.Duration(seconds * float64(time.Second)))
-		return n
-	}
-	if p.work(one, "", time.Hour) != nil {
-		t.Error("something is known from the start")
-	}
-	p.add("app", at(0, 0), time.Minute)
-	p.add("app", at(10, 1e6), time.Minute)
-	p.add("app", at(30, 21e6), time.Minute)
-	if w := p.work(one, "", time.Hour); w == nil || w.CPU < 0.69 || w.CPU > 0.71 {
-		t.Errorf("over all of it: %+v", w)
-	}
-	p.add("app", at(31, 22e6), 25*time.Second)
-	if w := p.work(one, "", time.Hour); w == nil || w.CPU != 1 {
-		t.Errorf("over the last 25 s: %+v", w)
-	}
-	if p.work(one, "", time.Second) != nil {
-		t.Error("what is old counts")
-	}
-	failed := at(32, 23e6)
-	failed.WorkErr = errors.New("timeout")
-	p.add("app", failed, time.Minute)
-	if p.work(one, "", time.Hour) != nil {
-		t.Error("what is not known counts")
-	}
-}
-
 // A process that the kernel kills for want of memory after a change undoes it, and one that was killed before does not.
 func TestGuardSeesAKill(t *testing.T) {
 	const text = "groups:\n  app: {role: helper, match: [{exe: backup}], memory: {max: 1GiB}}\nguard: {for: 1h, " +
@@ -152,10 +117,10 @@ func TestGuardSeesAKill(t *testing.T) {
 		t.Fatal("the kernel kills nobody")
 	}
 	(*machineKernel)(m).End(p.PID)
-	m.tender = nil // as when the watchdog was killed: another one knows what was before
+	m.trials = nil // as when the watchdog was killed: another one knows what was before
 	m.tended()
 	m.reads("after the kill", dir, file, "1073741824")
-	entries, err := m.History()
+	entries, err := m.Store.History()
 	m.must(err)
 	if last := entries[len(entries)-1]; last.Verb != "revert" ||
 		last.Reason != "guard: group app: the kernel killed 1 of its processes for want of memory" {

@@ -13,7 +13,6 @@ import (
 	"bulkhead/internal/engine"
 	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/host"
-	"bulkhead/internal/journal"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
@@ -227,6 +226,3 @@ func whyNot(v *View, pid int) string {
 	}
 	return "no rule matches"
 }
-
-// History lists what was done, the oldest first.
-func (c *Controller) History() ([]journal.Entry, error) { return c.Store.History() }

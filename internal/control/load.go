@@ -7,7 +7,7 @@ import (
 
 // SampleTasks counts the runnable and blocked tasks of each group of the last look, those of its children with them;
 // nil before the first look. It is for the goroutine that calls Look.
-func (c *Controller) SampleTasks(s *metrics.TaskSampler) map[string]metrics.TaskStates {
+func (c *Reconciler) SampleTasks(s *metrics.TaskSampler) map[string]metrics.TaskStates {
 	v := c.memory.view
 	if v == nil {
 		return nil

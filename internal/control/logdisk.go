@@ -12,12 +12,13 @@ import (
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/snapshot"
 )
 
 // logNotes says which limits on writing a database's commits wait for: those of its group, or of one above, on a device
 // that holds its redo log. A commit waits there behind whatever else the group writes and asks the disk to keep. What
 // cannot be read is left out.
-func logNotes(h *host.Host, v *View) []plan.Note {
+func logNotes(h *host.Host, v *snapshot.Snapshot) []plan.Note {
 	var notes []plan.Note
 	var storage *blockdev.Storage // read once, and only where something is limited
 	for _, inst := range v.Instances {
@@ -59,7 +60,7 @@ func about(group string, s policy.Setting) func(plan.Note) bool {
 }
 
 // groupOf is the group that an instance's main process belongs to, "" when it belongs to none.
-func groupOf(v *View, inst engine.Instance) string {
+func groupOf(v *snapshot.Snapshot, inst engine.Instance) string {
 	for i := range v.Classified.Placements {
 		if p := &v.Classified.Placements[i]; p.Process.ID == inst.Main {
 			return p.Group
@@ -69,7 +70,7 @@ func groupOf(v *View, inst engine.Instance) string {
 }
 
 // writeLimits are the limits on writing to a device that hold a group: its own, and those of the groups above it.
-func writeLimits(v *View, group string) []policy.Setting {
+func writeLimits(v *snapshot.Snapshot, group string) []policy.Setting {
 	var limits []policy.Setting
 	for _, g := range v.Classified.Groups {
 		if group != g.Path && !strings.HasPrefix(group, g.Path+"/") {

@@ -17,6 +17,7 @@ import (
 	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
 )
@@ -44,13 +45,10 @@ type LookResult struct {
 	Servers []int
 }
 
-// BecomeAgent tells the controller that this process is the agent, which no rule may match.
-func (c *Controller) BecomeAgent() { c.Agent = c.self }
-
 // Look brings the host back to the applied policy where it differs. It does nothing, and reads little,
 // when there is nothing to do: no knob is read while every member is where it belongs, until a full
 // look. Nothing is applied, or everything was released: nothing is done.
-func (c *Controller) Look(ctx context.Context, o LookOptions) (LookResult, error) {
+func (c *Reconciler) Look(ctx context.Context, o LookOptions) (LookResult, error) {
 	o.Full = c.disksChanged(time.Now()) || o.Full
 	o.Full = c.linksChanged(time.Now()) || o.Full
 	if o.Full {
@@ -75,11 +73,13 @@ func (c *Controller) Look(ctx context.Context, o LookOptions) (LookResult, error
 	c.memory.remember(stamp, s)
 	if s.Rests() {
 		c.due.dealtWith(c.memory.Resolved, at, nil)
-		c.entrance.shut()
+		c.admitted.shut()
 		return LookResult{}, nil
 	}
 	l := lookOver(s, s.Applied.Sources)
-	l.processes, l.facts, l.memory, l.lenient, l.forks = o.Processes, facts, &c.memory, true, o.Forks
+	l.processes, l.facts, l.lenient = o.Processes, facts, true
+	c.memory.forks = o.Forks
+	defer func() { c.memory.forks = nil }()
 	v, done, err := c.lookAt(ctx, l, s, o.Full || due, at)
 	if v == nil {
 		return done, err
@@ -94,7 +94,7 @@ func (c *Controller) Look(ctx context.Context, o LookOptions) (LookResult, error
 
 // lookAt looks at members, or at every limit too, and puts right what differs. The view is nil when nothing was looked
 // at.
-func (c *Controller) lookAt(
+func (c *Reconciler) lookAt(
 	ctx context.Context, l look, s *state.Documents, whole bool, at time.Time,
 ) (v *View, done LookResult, err error) {
 	if whole {
@@ -106,7 +106,7 @@ func (c *Controller) lookAt(
 		if err != nil && !errors.As(err, &locked) {
 			return nil, done, err
 		}
-		members, wrong := c.classify(ctx, l)
+		members, wrong := c.members(ctx, l)
 		if wrong != nil {
 			return nil, LookResult{}, wrong
 		}
@@ -156,7 +156,7 @@ func (m *memory) sameUnits(v *View) bool {
 }
 
 // facts gives the facts of the host; the agent reads them again only on a full look.
-func (c *Controller) facts(fresh bool) (*host.Facts, error) {
+func (c *Reconciler) facts(fresh bool) (*host.Facts, error) {
 	if c.known != nil && !fresh {
 		return c.known, nil
 	}
@@ -171,7 +171,7 @@ func (c *Controller) facts(fresh bool) (*host.Facts, error) {
 // putRight looks at every limit under the lock, plans, and does it. It does not wait for the lock: whoever holds it
 // changes the host, and the next look sees the result. It goes on from seen, which may be nil, as long as the documents
 // that it was made from, before, are what they were. The view is nil when nothing was looked at.
-func (c *Controller) putRight(
+func (c *Reconciler) putRight(
 	ctx context.Context, l look, seen *View, before *state.Documents,
 ) (v *View, done LookResult, err error) {
 	lock, err := c.lockWithin(ctx, 0, "look", "agent")
@@ -192,11 +192,11 @@ func (c *Controller) putRight(
 	}
 	c.memory.observed = nil
 	if v = seen; v != nil && reply.Recovered == "" && reflect.DeepEqual(s, before) {
-		err = c.observe(ctx, v, l)
+		err = c.limits(ctx, v)
 	} else {
 		now := lookOver(s, s.Applied.Sources)
-		now.processes, now.facts, now.memory, now.lenient, now.forks = l.processes, l.facts, l.memory, true, l.forks
-		v, err = c.view(ctx, now)
+		now.processes, now.facts, now.lenient = l.processes, l.facts, true
+		v, err = c.whole(ctx, now)
 	}
 	if err != nil {
 		return nil, LookResult{}, err
@@ -206,7 +206,7 @@ func (c *Controller) putRight(
 }
 
 // settle brings the host to what a view plans, but for what is refused, barred, or left to others.
-func (c *Controller) settle(ctx context.Context, v *View, s *state.Documents, reply *outcome) (LookResult, error) {
+func (c *Reconciler) settle(ctx context.Context, v *View, s *state.Documents, reply *outcome) (LookResult, error) {
 	if v.Systemd != nil {
 		c.memory.governed = v.Systemd.Governed
 	}
@@ -229,10 +229,10 @@ func (c *Controller) settle(ctx context.Context, v *View, s *state.Documents, re
 }
 
 // carryOut does what a look found to do, and has the history say which windows opened or closed with it.
-func (c *Controller) carryOut(ctx context.Context, v *View, s *state.Documents, reply *outcome) (done LookResult,
+func (c *Reconciler) carryOut(ctx context.Context, v *View, s *state.Documents, reply *outcome) (done LookResult,
 	err error) {
 	r, right := agentsRequest(v.Plan, c.due.over)
-	open := namesOf(v.Open)
+	open := policy.ScheduleNames(v.Open)
 	switched := switches(s.Windows, open)
 	if switched != "" {
 		r = api.Request{Verb: scheduleVerb, By: r.By, Reason: switched}
@@ -241,7 +241,8 @@ func (c *Controller) carryOut(ctx context.Context, v *View, s *state.Documents, 
 	}
 	if len(v.Plan.Steps) > 0 {
 		done = puts(right, c.memory.members)
-		run := func() error { return c.runOthers(ctx, v, r, s.Applied.Revision, reply) }
+		bar := func(group string, cause error) { c.memory.bar(group, s.Applied.Revision, cause) }
+		run := func() error { return c.runOthers(ctx, v, r, s.Applied.Revision, reply, bar) }
 		var guarded bool
 		if guarded, err = c.openGuarded(ctx, v, s, r, reply, run); !guarded && err == nil {
 			err = run()
@@ -278,7 +279,7 @@ type told struct {
 
 // tell logs what a look did to groups and units: whoever changed them behind bulkhead's back finds out here. Moves are
 // counted by status; a directory counts once for all hierarchies.
-func (c *Controller) tell(p plan.Plan, failed error, now time.Time) {
+func (c *Reconciler) tell(p plan.Plan, failed error, now time.Time) {
 	for t, at := range c.memory.told {
 		if now.Sub(at) >= tellAgain {
 			delete(c.memory.told, t)
@@ -402,6 +403,14 @@ type bar struct {
 // barTime is how long a group is left out before it is tried again.
 const barTime = 5 * time.Minute
 
+// bar leaves a group out of the looks for a while.
+func (m *memory) bar(group string, revision int, cause error) {
+	if m.barred == nil {
+		m.barred = map[string]bar{}
+	}
+	m.barred[group] = bar{revision, time.Now().Add(barTime), cause}
+}
+
 // leaveBarred plans without the groups that are barred, and says which and why.
 func (m *memory) leaveBarred(v *View, s *state.Documents) (said error) {
 	var groups []string
@@ -424,26 +433,24 @@ func errLeftOut(group string, cause error) error {
 }
 
 // runOthers runs a plan, and when systemd refuses a unit of one group it runs that of the others: what was done is
-// undone then, and that group stays as it is. Of those that own names nobody is left out.
+// undone then, and that group stays as it is. Of those that own names nobody is left out. Leave is told of each group
+// that is left out; nil leaves a note in the reply.
 func (c *Controller) runOthers(ctx context.Context, v *View, r api.Request, revision int, reply *outcome,
-	own ...string) (trouble error) {
+	leave func(group string, cause error), own ...string) (trouble error) {
 	for {
 		err := c.run(ctx, v, r, revision, reply)
 		group, spoils := spoiler(err)
 		if !spoils || ctx.Err() != nil || r.DryRun ||
-			slices.ContainsFunc(own, func(o string) bool { return covers([]string{group}, o) }) {
+			slices.ContainsFunc(own, func(o string) bool { return policy.Covers([]string{group}, o) }) {
 			return errors.Join(trouble, err)
 		}
 		left := errLeftOut(group, err)
 		// A person's verb, or one that is undone: it would be tried again and again.
-		if len(own) > 0 || r.Verb == "revert" {
+		if leave == nil {
 			defer func() { reply.Notes = append(reply.Notes, left.Error()) }() // run begins them anew
 		} else {
 			trouble = errors.Join(trouble, left)
-			if c.memory.barred == nil {
-				c.memory.barred = map[string]bar{}
-			}
-			c.memory.barred[group] = bar{revision, time.Now().Add(barTime), err}
+			leave(group, err)
 		}
 		v.planWithout(group)
 	}

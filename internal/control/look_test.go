@@ -15,7 +15,7 @@ import (
 // A look tells what it put right once for all hierarchies, and not again on every look; of processes it tells nothing.
 func TestCorrectionsAreTold(t *testing.T) {
 	var log bytes.Buffer
-	c := &Controller{Log: slog.New(slog.NewTextHandler(&log, nil))}
+	c := &Reconciler{Controller: &Controller{Log: slog.New(slog.NewTextHandler(&log, nil))}}
 	dir := func(op plan.Op, hierarchy string) plan.Step {
 		return plan.Step{Op: op, Group: "g", Dir: cgroup.Dir{Hierarchy: hierarchy, Path: "/bulkhead.g"},
 			Reason: "the group's limits"}

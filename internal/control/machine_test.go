@@ -32,7 +32,9 @@ import (
 // machine is a host with systemd that is nowhere but in memory: the model of PID 1 over the model of the kernel, on
 // cgroup v2, and /proc as files. The verbs run on it as they are.
 type machine struct {
-	*Controller
+	*Reconciler
+	trials *Fallback
+	ahead  time.Duration // of the clock of trials
 	t      *testing.T
 	kernel *cgroupfake.Kernel
 	pid1   *systemdfake.Manager
@@ -73,8 +75,9 @@ func newMachine(t *testing.T, version string) *machine {
 	}})
 	store, err := journal.Open(t.TempDir(), journal.Options{Alive: h.Proc.Alive})
 	m.must(err)
-	m.Controller = &Controller{Host: h, Store: store, Log: slog.New(slog.DiscardHandler), LockWait: time.Second,
-		root: m.pid1.Root(), patience: 3 * time.Second, opened: m.kernel.Tree, mounted: facts.Hierarchies}
+	m.Reconciler = &Reconciler{Controller: &Controller{
+		Host: h, Store: store, Log: slog.New(slog.DiscardHandler), LockWait: time.Second,
+		root: m.pid1.Root(), patience: 3 * time.Second, opened: m.kernel.Tree, mounted: facts.Hierarchies}}
 	t.Cleanup(func() { _ = m.Controller.Close() })
 	m.self = m.start("/usr/bin/bulkhead agent")
 	m.Agent = m.self

@@ -160,7 +160,7 @@ func (d *door) close() {
 const linksEvery = time.Second
 
 // linksChanged says whether they did, where the policy has limits on interfaces.
-func (c *Controller) linksChanged(now time.Time) bool {
+func (c *Reconciler) linksChanged(now time.Time) bool {
 	v := c.memory.view
 	if v == nil || !c.isHere() || !c.links.due(now, linksEvery) {
 		return false

@@ -73,7 +73,7 @@ func TestOthersAreGathered(t *testing.T) {
 	if where(db) != "/"+s.root+"/app" || where(one) != own(one) || where(two) != own(two) || own(one) == own(two) {
 		t.Fatalf("the database is in %s, the others in %s and %s", where(db), where(one), where(two))
 	}
-	s.BecomeAgent()
+	s.Agent = s.self
 	look := func() {
 		t.Helper()
 		procs, err := s.Host.Proc.Processes(procfs.Options{})

@@ -22,15 +22,15 @@ func (c *Controller) move(ctx context.Context, r api.Request, reply *outcome) er
 	if err != nil {
 		return err
 	}
-	if !hasGroup(v, r.Group) {
+	if !v.HasGroup(r.Group) {
 		return errNoGroup(v, r.Group)
 	}
 	procs, err := chosen(v.Observed.Processes, r.PIDs, r.Tree)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(refuseReleased(s, r.Group), may(r.Caller, v, r.Group, policy.MayMove),
-		mayTake(r.Caller, v, c.Host, procs...), c.mayLeave(v.Facts, s, procs...)); err != nil {
+	if err := errors.Join(refuseReleased(s, r.Group), may(r.Caller, v.Snapshot, r.Group, policy.MayMove),
+		mayTake(r.Caller, v.Snapshot, c.Host, procs...), c.mayLeave(v.Facts, s, procs...)); err != nil {
 		return err
 	}
 	if err := fits(c.Host, v, r.Group, procs, r.Force); err != nil {
@@ -71,7 +71,7 @@ func fits(h *host.Host, v *View, group string, procs []procfs.Process, force boo
 	for _, g := range v.Classified.Groups {
 		s, ok := g.Settings.Get(policy.KeyMemoryMax, "")
 		limit, isBytes := s.Value.(policy.Bytes)
-		if !covers([]string{g.Path}, group) || !ok || !isBytes || held <= limit {
+		if !policy.Covers([]string{g.Path}, group) || !ok || !isBytes || held <= limit {
 			continue
 		}
 		return api.Errorf(api.CodeRefused, "raise memory.max first, or --force --reason TEXT",
@@ -164,7 +164,7 @@ func (c *Controller) repin(
 		if r.Group == "" { // back
 			return c.run(ctx, v, r, 0, reply)
 		}
-		return c.runOthers(ctx, v, r, 0, reply, r.Group)
+		return c.runOthers(ctx, v, r, 0, reply, nil, r.Group)
 	})
 }
 

@@ -20,7 +20,7 @@ type Prefilter struct {
 
 // Prefilter makes one of what the last look knew, nil when there was none. The processes of an instance, and what these
 // start, are not its business: whoever asks knows them by their ancestors.
-func (c *Controller) Prefilter() *Prefilter {
+func (c *Reconciler) Prefilter() *Prefilter {
 	v := c.memory.view
 	if v == nil {
 		return nil
@@ -80,7 +80,7 @@ func (c *Controller) Mistaken() int64 {
 // nothing that a scanner sees without reading a process from end to end, and the kernel tells of none. Of the
 // listing a member may be missing although it is there (cgroup v1, while others fork), so these are only to be read
 // anew.
-func (c *Controller) Strays() []int {
+func (c *Reconciler) Strays() []int {
 	v := c.memory.view
 	if v == nil {
 		return nil

@@ -206,13 +206,13 @@ func without(s *state.Documents, groups []string) map[string]any {
 	docs := map[string]any{
 		state.DocReleased: released,
 		state.DocPins: slices.DeleteFunc(slices.Clone(s.Pins),
-			func(p state.Pin) bool { return covers(groups, p.Group) }),
+			func(p state.Pin) bool { return policy.Covers(groups, p.Group) }),
 		state.DocFreezes: slices.DeleteFunc(slices.Clone(s.Freezes),
-			func(f state.Freeze) bool { return covers(groups, f.Group) }),
+			func(f state.Freeze) bool { return policy.Covers(groups, f.Group) }),
 	}
 	if slices.Contains(groups, "") {
 		docs[state.DocOverrides] = []state.Override{}
-		trialOver(docs) // nothing is left to undo
+		state.TrialOver(docs) // nothing is left to undo
 	}
 	return docs
 }
@@ -236,16 +236,6 @@ func knows(s *state.Documents, group string) bool {
 		return false
 	}
 	return known(p.Groups)
-}
-
-// covers says whether a group is one of the released ones or below one.
-func covers(groups []string, group string) bool {
-	for _, g := range groups {
-		if g == "" || g == group || strings.HasPrefix(group, g+"/") {
-			return true
-		}
-	}
-	return false
 }
 
 // usualRoots are where groups may lie when the state directory knows of none, which was lost, or another one was meant:

@@ -15,18 +15,18 @@ const retainEvery = time.Hour
 // retain shortens the history to what host.history keeps, and drops the sources of revisions that nothing tells of any
 // more. What is in force, what it goes back to without a number, and what a change on trial is undone to stays. That it
 // cannot be done undoes nothing.
-func (c *Controller) retain(h policy.History) error {
+func retain(store *journal.Store, h policy.History) error {
 	if h == (policy.History{}) {
 		return nil
 	}
-	if _, err := c.Store.Retain(journal.Retention{Entries: h.Entries, Age: h.Age}); err != nil {
+	if _, err := store.Retain(journal.Retention{Entries: h.Entries, Age: h.Age}); err != nil {
 		return fmt.Errorf("shorten the history: %w", err)
 	}
-	entries, err := c.Store.Heads()
+	entries, err := store.Heads()
 	if err != nil {
 		return err
 	}
-	d, err := state.Load(c.Store, state.DocApplied, state.DocBefore)
+	d, err := state.Load(store, state.DocApplied, state.DocBefore)
 	if err != nil || d.Prune(state.Moment{}).Applied == nil {
 		return err
 	}
@@ -35,19 +35,19 @@ func (c *Controller) retain(h policy.History) error {
 	for _, e := range entries {
 		needed[e.Revision] = true
 	}
-	last, err := c.revisionBefore(&state.Documents{Applied: a}, entries)
+	last, err := revisionBefore(store, &state.Documents{Applied: a}, entries)
 	if err != nil {
 		return err
 	}
 	needed[last] = true
 	if b.Applied != nil {
 		needed[b.Applied.Revision], needed[b.Applied.Like] = true, true
-		if last, err = c.revisionBefore(&state.Documents{Applied: b.Applied}, entries); err != nil {
+		if last, err = revisionBefore(store, &state.Documents{Applied: b.Applied}, entries); err != nil {
 			return err
 		}
 		needed[last] = true
 	}
-	return dropVersions(c.Store, needed)
+	return dropVersions(store, needed)
 }
 
 // dropVersions forgets the sources of all revisions but those needed, once it is written down which went.
@@ -95,10 +95,10 @@ func isGone(store *journal.Store, revision int, entries []journal.Entry) bool {
 }
 
 // retainDue shortens the history when it is time, for the agent. It needs the lock.
-func (c *Controller) retainDue(v *View) {
+func (c *Reconciler) retainDue(v *View) {
 	if now := time.Now(); now.Sub(c.memory.retained) >= retainEvery {
 		c.memory.retained = now
-		if err := c.retain(v.Policy.Host.History); err != nil {
+		if err := retain(c.Store, v.Policy.Host.History); err != nil {
 			c.Log.Warn("the history is longer than it is to be", "err", err)
 		}
 	}

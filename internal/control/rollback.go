@@ -40,7 +40,7 @@ func (c *Controller) rollback(ctx context.Context, r api.Request, reply *outcome
 		return api.Errorf(api.CodeFailed, "", "read the history: %w", err)
 	}
 	if r.To == 0 {
-		if reply.Text, err = c.undoneAlready(s, entries); err != nil || reply.Text != "" {
+		if reply.Text, err = undoneAlready(c.Store, s, entries); err != nil || reply.Text != "" {
 			return err
 		}
 	}
@@ -49,7 +49,7 @@ func (c *Controller) rollback(ctx context.Context, r api.Request, reply *outcome
 	}
 	if r.To == 0 {
 		// One before what is in force: a second rollback goes further back, not forth again.
-		if r.To, err = c.revisionBefore(s, entries); err != nil {
+		if r.To, err = revisionBefore(c.Store, s, entries); err != nil {
 			return err
 		}
 	}
@@ -57,7 +57,7 @@ func (c *Controller) rollback(ctx context.Context, r api.Request, reply *outcome
 		return api.Errorf(api.CodeUsage, "`bulkhead release --all` gives the host back as it was before bulkhead",
 			"there is no revision before %d", s.Applied.Revision)
 	}
-	sources, err := c.sourcesOf(s, entries, r.To)
+	sources, err := sourcesOf(c.Store, s, entries, r.To)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (c *Controller) wouldUndo(r api.Request, reply *outcome) error {
 		reply.Text = "would undo the interrupted change: " + text
 		return nil
 	}
-	t, err := c.trial()
+	t, err := state.OnTrial(c.Store)
 	if err == nil && t != nil {
 		reply.Text = "would undo " + t.Named()
 	}
@@ -83,30 +83,32 @@ func (c *Controller) wouldUndo(r api.Request, reply *outcome) error {
 }
 
 // sourcesOf reads the sources of a revision that was in force.
-func (c *Controller) sourcesOf(s *state.Documents, entries []journal.Entry, revision int) ([]policy.Source, error) {
-	was, err := c.wasInForce(entries, revision)
+func sourcesOf(store *journal.Store, s *state.Documents, entries []journal.Entry, revision int) ([]policy.Source,
+	error) {
+	was, err := wasInForce(store, entries, revision)
 	if err != nil {
 		return nil, api.Errorf(api.CodeFailed, "", "go back to revision %d: %w", revision, err)
 	}
-	if !was && isGone(c.Store, revision, entries) {
-		return nil, api.Errorf(api.CodeUsage, c.revisionsHint(s, entries),
+	if !was && isGone(store, revision, entries) {
+		return nil, api.Errorf(api.CodeUsage, revisionsHint(store, s, entries),
 			"go back to revision %d: it is gone, as host.history keeps no more", revision)
 	}
 	if !was {
-		return nil, api.Errorf(api.CodeUsage, c.revisionsHint(s, entries),
+		return nil, api.Errorf(api.CodeUsage, revisionsHint(store, s, entries),
 			"go back to revision %d: it was never in force",
 			revision)
 	}
-	sources, err := state.Sources(c.Store, revision)
+	sources, err := state.Sources(store, revision)
 	if err != nil {
-		return nil, api.Errorf(api.CodeUsage, c.revisionsHint(s, entries), "go back to revision %d: %w", revision, err)
+		return nil, api.Errorf(api.CodeUsage, revisionsHint(store, s, entries), "go back to revision %d: %w", revision,
+			err)
 	}
 	return sources, nil
 }
 
 // undoneAlready says that a change which a person may want to undo is undone, or else lifted, since a revision
 // was put in force the last time; "" when there is none.
-func (c *Controller) undoneAlready(s *state.Documents, entries []journal.Entry) (string, error) {
+func undoneAlready(store *journal.Store, s *state.Documents, entries []journal.Entry) (string, error) {
 	for _, e := range slices.Backward(entries) {
 		switch {
 		case e.Outcome == journal.Committed && e.Verb == "release":
@@ -115,7 +117,7 @@ func (c *Controller) undoneAlready(s *state.Documents, entries []journal.Entry) 
 				"the last change was a release, by %s at %s: say which revision to go back to", e.By,
 				e.Time.Local().Format(time.DateTime))
 		case e.Outcome == journal.Committed && e.Verb == "revert":
-			return c.nothingToDo(s, entries, e)
+			return nothingToDo(store, s, entries, e)
 		case e.Outcome == journal.Committed && e.Revision > 0 && (e.Verb == "apply" || e.Verb == "rollback"):
 			return "", nil
 		case e.Outcome == journal.Failed && e.WasCutOff():
@@ -124,14 +126,14 @@ func (c *Controller) undoneAlready(s *state.Documents, entries []journal.Entry) 
 					"--all` gives the host back",
 				"%s was not undone wholly: %s", e.Title(), e.Text)
 		case e.Outcome == journal.Undone && (e.WasCutOff() || e.Verb == "apply"):
-			return c.nothingToDo(s, entries, e)
+			return nothingToDo(store, s, entries, e)
 		}
 	}
 	return "", nil
 }
 
 // nothingToDo says which change was undone already, and how to go back further.
-func (c *Controller) nothingToDo(s *state.Documents, entries []journal.Entry, e journal.Entry) (string, error) {
+func nothingToDo(store *journal.Store, s *state.Documents, entries []journal.Entry, e journal.Entry) (string, error) {
 	how := "failed"
 	if e.WasCutOff() {
 		how = "was interrupted"
@@ -146,7 +148,7 @@ func (c *Controller) nothingToDo(s *state.Documents, entries []journal.Entry, e 
 		return text + "; no policy is in force", nil
 	}
 	text += fmt.Sprintf("; revision %d is in force", s.Applied.Revision)
-	before, err := c.revisionBefore(s, entries)
+	before, err := revisionBefore(store, s, entries)
 	if err != nil || before == 0 {
 		return text, err
 	}
@@ -155,9 +157,9 @@ func (c *Controller) nothingToDo(s *state.Documents, entries []journal.Entry, e 
 
 // revisionBefore is the last revision that was in force before the one that is, or before the one it repeats; 0
 // when there is none.
-func (c *Controller) revisionBefore(s *state.Documents, entries []journal.Entry) (int, error) {
+func revisionBefore(store *journal.Store, s *state.Documents, entries []journal.Entry) (int, error) {
 	for n := cmp.Or(s.Applied.Like, s.Applied.Revision) - 1; n > 0; n-- {
-		if was, err := c.wasInForce(entries, n); was || err != nil {
+		if was, err := wasInForce(store, entries, n); was || err != nil {
 			return n, err
 		}
 	}
@@ -166,8 +168,8 @@ func (c *Controller) revisionBefore(s *state.Documents, entries []journal.Entry)
 
 // wasInForce says whether a revision ever was. Its sources are there only then; those that an older version of
 // this program kept of an apply that was undone have entries which say so.
-func (c *Controller) wasInForce(entries []journal.Entry, revision int) (bool, error) {
-	kept, err := kept(c.Store, revision)
+func wasInForce(store *journal.Store, entries []journal.Entry, revision int) (bool, error) {
+	kept, err := kept(store, revision)
 	if err != nil || !kept {
 		return false, err
 	}
@@ -185,11 +187,11 @@ func (c *Controller) wasInForce(entries []journal.Entry, revision int) (bool, er
 }
 
 // revisionsHint lists the revisions to which rollback can go.
-func (c *Controller) revisionsHint(s *state.Documents, entries []journal.Entry) string {
+func revisionsHint(store *journal.Store, s *state.Documents, entries []journal.Entry) string {
 	var spans []string
 	from := 0
 	for n := 1; n <= s.Applied.Revision+1; n++ {
-		was, _ := c.wasInForce(entries, n) // one that cannot be told cannot be gone back to either
+		was, _ := wasInForce(store, entries, n) // one that cannot be told cannot be gone back to either
 		switch {
 		case was && from == 0:
 			from = n

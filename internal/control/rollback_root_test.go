@@ -118,7 +118,7 @@ func TestEveryChangeIsInTheHistory(t *testing.T) {
 		t.Errorf("released again: %+v", r)
 	}
 	s.must(api.Request{Verb: "release", All: true, Reason: "all of it"})
-	entries, err := s.History()
+	entries, err := s.Store.History()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func TestFreezeAndThawNameTheirEnd(t *testing.T) {
 	if err := s.ThawDue(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	entries, err := s.History()
+	entries, err := s.Store.History()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func newBook(t *testing.T) *Controller {
 
 func (c *Controller) entries(t *testing.T) []journal.Entry {
 	t.Helper()
-	entries, err := c.History()
+	entries, err := c.Store.History()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestRollbackThatComesTooLate(t *testing.T) {
 			b := newBook(t)
 			b.keep(t, 1)
 			b.keep(t, 2)
-			text, err := b.undoneAlready(&state.Documents{Applied: &state.Applied{Revision: 2}},
+			text, err := undoneAlready(b.Store, &state.Documents{Applied: &state.Applied{Revision: 2}},
 				slices.Concat(done, c.then))
 			said := text
 			if err != nil {
@@ -108,7 +108,7 @@ func TestRollbackThatComesTooLate(t *testing.T) {
 		})
 	}
 	b := newBook(t)
-	text, err := b.undoneAlready(&state.Documents{}, []journal.Entry{did("apply", 1, journal.Undone, cutOff)})
+	text, err := undoneAlready(b.Store, &state.Documents{}, []journal.Entry{did("apply", 1, journal.Undone, cutOff)})
 	if err != nil || !strings.HasSuffix(text, "; no policy is in force") {
 		t.Errorf("the first apply of all: %q, %v", text, err)
 	}
@@ -132,28 +132,29 @@ func TestRevisionsThatNeverWere(t *testing.T) {
 	for _, n := range []int{1, 2, 4, 5} { // 4 as an older version kept it
 		b.keep(t, n)
 	}
-	if n, err := b.revision(s, false); err != nil || n != 7 {
+	if n, err := revision(b.Store, s, false); err != nil || n != 7 {
 		t.Errorf("the next one is %d, %v", n, err)
 	}
-	if n, err := b.revision(s, true); err != nil || n != 5 {
+	if n, err := revision(b.Store, s, true); err != nil || n != 5 {
 		t.Errorf("the same again is %d, %v", n, err)
 	}
 	b.keep(t, 7)
-	if n, err := b.revision(&state.Documents{}, false); err != nil || n != 8 {
+	if n, err := revision(b.Store, &state.Documents{}, false); err != nil || n != 8 {
 		t.Errorf("with the applied policy lost and one more kept: %d, %v", n, err)
 	}
 	for n, want := range map[int]bool{1: true, 2: true, 3: false, 4: false, 5: true, 6: false, 99: false} {
-		if got, err := b.wasInForce(entries, n); err != nil || got != want {
+		if got, err := wasInForce(b.Store, entries, n); err != nil || got != want {
 			t.Errorf("revision %d was in force: %t, %v", n, got, err)
 		}
 	}
 	for _, c := range []struct{ applied, like, want int }{{5, 0, 2}, {5, 2, 1}, {2, 0, 1}, {1, 0, 0}} {
-		if got, err := b.revisionBefore(&state.Documents{Applied: &state.Applied{Revision: c.applied, Like: c.like}},
+		if got, err := revisionBefore(b.Store,
+			&state.Documents{Applied: &state.Applied{Revision: c.applied, Like: c.like}},
 			entries); err != nil || got != c.want {
 			t.Errorf("before %+v: %d, %v", c, got, err)
 		}
 	}
-	if got, want := b.revisionsHint(s, entries),
+	if got, want := revisionsHint(b.Store, s, entries),
 		"the revisions that were in force are 1 to 2, 5; "; !strings.HasPrefix(got, want) {
 		t.Errorf("hint %q", got)
 	}

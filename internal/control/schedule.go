@@ -29,14 +29,6 @@ func (c *Controller) or(at time.Time) time.Time {
 	return at
 }
 
-func namesOf(open []policy.Schedule) []string {
-	names := make([]string, 0, len(open))
-	for _, s := range open {
-		names = append(names, s.Name)
-	}
-	return names
-}
-
 // switches says what differs between the windows that were told to be open and those that are; "" when nothing does.
 func switches(told, open []string) string {
 	var all []string
@@ -147,7 +139,7 @@ func (d *due) switched(p *policy.Policy, now time.Time) bool {
 	if d.of == p && !now.Before(d.from) && (d.till.IsZero() || now.Before(d.till)) {
 		return false
 	}
-	if d.of != nil && !slices.Equal(d.open, namesOf(p.Open(now))) {
+	if d.of != nil && !slices.Equal(d.open, policy.ScheduleNames(p.Open(now))) {
 		return true
 	}
 	d.take(p, now)
@@ -159,6 +151,6 @@ func (d *due) take(p *policy.Policy, at time.Time) {
 	if d.of = p; p == nil {
 		return
 	}
-	d.open, d.from = namesOf(p.Open(at)), at
+	d.open, d.from = policy.ScheduleNames(p.Open(at)), at
 	d.till, _ = p.NextSwitch(at)
 }

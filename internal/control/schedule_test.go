@@ -47,7 +47,7 @@ func (m *machine) tasks(when, want string) {
 // switchesTold are the history's entries of schedules.
 func (m *machine) switchesTold() (told []string) {
 	m.t.Helper()
-	entries, err := m.History()
+	entries, err := m.Store.History()
 	m.must(err)
 	for _, e := range entries {
 		if e.Verb == "schedule" {

@@ -33,11 +33,11 @@ func (m *machine) reopened(killAt int) {
 	m.must(err)
 	facts, err := m.Host.Facts()
 	m.must(err)
-	m.Controller = &Controller{
+	m.Reconciler = &Reconciler{Controller: &Controller{
 		Host: m.Host, Store: store, Log: slog.New(slog.DiscardHandler), LockWait: time.Second, root: m.pid1.Root(),
 		patience: 3 * time.Second,
 		opened:   m.kernel.Tree, mounted: facts.Hierarchies, clock: m.clock, self: m.self, Agent: m.Agent,
-	}
+	}}
 	if killAt >= 0 {
 		m.afterStep = func(i int, _ plan.Step) {
 			if i == killAt {

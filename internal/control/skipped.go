@@ -23,10 +23,10 @@ const scheduleVerb = "schedule"
 func (c *Controller) openGuarded(ctx context.Context, v *View, s *state.Documents, r api.Request, reply *outcome,
 	run func() error) (done bool, err error) {
 	watch := guardOf(v)
-	if watch == nil || len(opened(s.Windows, namesOf(v.Open))) == 0 {
+	if watch == nil || len(opened(s.Windows, policy.ScheduleNames(v.Open))) == 0 {
 		return false, nil
 	}
-	if was, err := c.trial(); err != nil || was != nil && was.Verb != scheduleVerb {
+	if was, err := state.OnTrial(c.Store); err != nil || was != nil && was.Verb != scheduleVerb {
 		return false, err // a person waits for that one
 	}
 	if _, err := c.takeBefore(ctx, v, watch); err != nil {
@@ -34,7 +34,8 @@ func (c *Controller) openGuarded(ctx context.Context, v *View, s *state.Document
 		return false, nil
 	}
 	reply.Revision = s.Applied.Revision
-	return true, c.standTrial(ctx, v, r, reply, s, map[string]any{state.DocWindows: namesOf(v.Open)}, watch, run)
+	return true, c.standTrial(ctx, v, r, reply, s, map[string]any{state.DocWindows: policy.ScheduleNames(v.Open)},
+		watch, run)
 }
 
 // closeGuarded ends the trial of windows when none of them is open any more: what is undone by the clock need not be by
@@ -43,7 +44,7 @@ func (c *Controller) closeGuarded(told, open []string) error {
 	if len(opened(open, told)) == 0 {
 		return nil
 	}
-	t, err := c.trial()
+	t, err := state.OnTrial(c.Store)
 	if err != nil || t == nil || t.Verb != scheduleVerb {
 		return err
 	}

@@ -40,7 +40,7 @@ func TestGuardClosesAWindow(t *testing.T) {
 		t.Fatal("the kernel kills nobody")
 	}
 	(*machineKernel)(m).End(p.PID)
-	m.tender = nil
+	m.trials = nil
 	m.tended()
 	m.reads("undone", dir, file, "1073741824")
 	look()
@@ -51,7 +51,7 @@ func TestGuardClosesAWindow(t *testing.T) {
 		!strings.Contains(st.Schedules[0].Skipped, "killed 1 of its processes") || st.Differs > 0 {
 		t.Errorf("status: %+v, %+v", st.Trial, st.Schedules)
 	}
-	entries, err := m.History()
+	entries, err := m.Store.History()
 	m.must(err)
 	if last := entries[len(entries)-1]; last.Verb != "revert" ||
 		!strings.Contains(last.Reason, "killed 1 of its processes") || !strings.Contains(last.What, "schedule") {

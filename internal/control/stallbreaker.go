@@ -60,7 +60,7 @@ func (w *stallWatch) add(now metrics.Sample) string {
 
 // BreakStalls lifts the memory.high of groups that are stuck at it, for the agent. It samples each of them at most
 // every two seconds.
-func (c *Controller) BreakStalls(ctx context.Context, now time.Time) error {
+func (c *Reconciler) BreakStalls(ctx context.Context, now time.Time) error {
 	m := &c.memory
 	if m.view == nil || now.Sub(m.highAt) < stallInterval {
 		return nil
@@ -102,7 +102,7 @@ func highsOf(p plan.Plan) map[cgroup.Dir]string {
 }
 
 // liftHigh lifts memory.high of a group, as a change with an entry in the history.
-func (c *Controller) liftHigh(ctx context.Context, group, why string) error {
+func (c *Reconciler) liftHigh(ctx context.Context, group, why string) error {
 	lock, err := c.lockWithin(ctx, 0, "lift", "agent")
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func (c *Controller) liftHigh(ctx context.Context, group, why string) error {
 	c.memory.observed = nil
 	r := api.Request{Verb: "lift", By: "agent", Groups: []string{group}, Reason: "memory.high " + high + ": " + why}
 	return c.commit(r, reply, map[string]any{state.DocLifted: lifted},
-		func() error { return c.runOthers(ctx, v, r, s.Applied.Revision, reply, group) })
+		func() error { return c.runOthers(ctx, v, r, s.Applied.Revision, reply, nil, group) })
 }
 
 // highOf is the memory.high that a group asks for.

@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"bulkhead/internal/api"
-	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/metrics"
+	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
 	"bulkhead/internal/verify"
 )
@@ -33,7 +33,7 @@ func (c *Controller) Status(ctx context.Context) (*api.Status, error) {
 		Revision: s.Applied.Revision, AppliedAt: s.Applied.At, AppliedBy: s.Applied.By,
 		Problems: v.Problems, Notes: v.Plan.Notes, Differs: len(v.Plan.Steps), Warnings: c.Warnings(),
 	}
-	if st.Trial, err = c.trial(); err != nil {
+	if st.Trial, err = state.OnTrial(c.Store); err != nil {
 		st.Warnings = append(st.Warnings, err.Error())
 	}
 	if t := st.Trial; t != nil && t.Guard != nil {
@@ -94,7 +94,7 @@ func (c *Controller) changing() (pending, underWay string) {
 
 // groupStatus is the status of one group.
 func (c *Controller) groupStatus(v *View, s *state.Documents, name string) api.GroupStatus {
-	g := api.GroupStatus{Group: name, Released: isReleased(s.Released, name), Members: []api.Member{},
+	g := api.GroupStatus{Group: name, Released: policy.Released(s.Released, name), Members: []api.Member{},
 		Limits: []verify.Limit{}}
 	for _, group := range v.Classified.Groups {
 		if group.Path == name {
@@ -140,7 +140,7 @@ func addTasks(h *host.Host, t *metrics.TaskStates, p procfs.Process) {
 // addUsage fills in what the group's directory counts in each hierarchy; a group with children shows
 // its children with it, as the kernel does.
 func (c *Controller) addUsage(v *View, g *api.GroupStatus) {
-	g.Usage, _ = countedIn(v, g.Group).Read(v.Tree)
+	g.Usage, _ = v.Counted(g.Group).Read(v.Tree)
 	g.MemorySource = "cgroup"
 	if g.Usage.Memory.Current == nil {
 		g.MemorySource = "processes"
@@ -150,25 +150,12 @@ func (c *Controller) addUsage(v *View, g *api.GroupStatus) {
 	}
 }
 
-// countedIn says which directories count what a group uses.
-func countedIn(v *View, group string) (g metrics.Group) {
-	for hierarchy, d := range v.Layout.Member(group) {
-		if own, ok := v.Layout.Own(group)[hierarchy]; ok {
-			if _, there := v.Observed.Dirs[own]; there {
-				d = own
-			}
-		}
-		g.Dirs = append(g.Dirs, append([]cgroup.Dir{d}, v.Layout.Outside(group, hierarchy)...))
-	}
-	return g
-}
-
 // largest is the anonymous memory of the member that has most, bytes. Sums would count what forked processes share
 // more than once.
 func largest(h *host.Host, v *View, group string) int64 {
 	var most int64
 	for _, p := range v.Members {
-		if !covers([]string{group}, p.Group) {
+		if !policy.Covers([]string{group}, p.Group) {
 			continue
 		}
 		if m, err := h.Proc.Memory(p.Process.PID); err == nil {
@@ -182,7 +169,7 @@ func largest(h *host.Host, v *View, group string) int64 {
 func sumMemory(h *host.Host, v *View, group string) metrics.Memory {
 	var sum procfs.Memory
 	for _, p := range v.Members {
-		if !covers([]string{group}, p.Group) {
+		if !policy.Covers([]string{group}, p.Group) {
 			continue
 		}
 		m, err := h.Proc.Memory(p.Process.PID)

@@ -152,7 +152,7 @@ func (s *unitSite) sleeper(n int) (program, rule string) {
 // full is a full look, as the agent takes it.
 func (s *unitSite) full() LookResult {
 	s.t.Helper()
-	s.BecomeAgent()
+	s.Agent = s.self
 	procs, err := s.Host.Proc.Processes(procfs.Options{})
 	if err != nil {
 		s.t.Fatal(err)

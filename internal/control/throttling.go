@@ -28,14 +28,14 @@ func watchThrottling(ctx context.Context, v *View, groups []string, d time.Durat
 	var s metrics.Sampler
 	before := make([]metrics.Sample, len(groups))
 	for i, g := range groups {
-		before[i] = s.Take(ctx, v.Tree, countedIn(v, g))
+		before[i] = s.Take(ctx, v.Tree, v.Counted(g))
 	}
 	if err := sleep(ctx, d); err != nil {
 		return nil, api.Errorf(api.CodeFailed, "", "watch the limits: %w", err)
 	}
 	all := []Throttled{}
 	for i, g := range groups {
-		all = append(all, throttledBy(g, settingsOf(v, g), s.Take(ctx, v.Tree, countedIn(v, g)).Since(before[i]))...)
+		all = append(all, throttledBy(g, settingsOf(v, g), s.Take(ctx, v.Tree, v.Counted(g)).Since(before[i]))...)
 	}
 	return all, nil
 }

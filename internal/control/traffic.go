@@ -13,6 +13,7 @@ import (
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/netshape/bpf"
 	"bulkhead/internal/plan/layout"
+	"bulkhead/internal/policy"
 	"bulkhead/internal/snapshot"
 )
 
@@ -152,7 +153,7 @@ func (c *Controller) outsiders(v *View) map[string][]sockets.TCPSocket {
 func outsideOf(h *host.Host, v *View, group string, made []sockets.TCPSocket) []sockets.TCPSocket {
 	held := map[uint32]bool{}
 	for _, m := range v.Members {
-		if !covers([]string{group}, m.Group) {
+		if !policy.Covers([]string{group}, m.Group) {
 			continue
 		}
 		inodes, _ := h.Proc.SocketInodes(m.Process.PID)
@@ -192,7 +193,7 @@ func (c *Controller) socketsOf(v *View, pid int, group string) []OutsideSocket {
 	}
 	for name, made := range c.outsiders(v) {
 		for _, s := range made {
-			if !covers([]string{name}, group) || !slices.Contains(inodes, s.Inode) {
+			if !policy.Covers([]string{name}, group) || !slices.Contains(inodes, s.Inode) {
 				continue
 			}
 			o := OutsideSocket{Local: s.Local.String(), Listening: s.Listening,

@@ -15,19 +15,11 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/state"
 	"bulkhead/internal/watchdog"
 )
-
-// trial is the change on trial; nil when there is none.
-func (c *Controller) trial() (*state.Trial, error) {
-	d, err := state.Load(c.Store, state.DocTrial)
-	if err != nil {
-		return nil, err
-	}
-	return d.Prune(state.Moment{}).Trial, nil
-}
 
 // settleTrial brings a verb and the change on trial together, under the lock: what is overdue is undone first, and
 // whoever would change what is on trial learns whose it is. Done says that nothing is left to do.
@@ -43,7 +35,7 @@ func (c *Controller) settleTrial(ctx context.Context, r api.Request, reply *outc
 	if err := state.Mend(c.Store, c.Log, state.DocTrial); err != nil {
 		return false, err
 	}
-	t, err := c.trial()
+	t, err := state.OnTrial(c.Store)
 	if err != nil || t == nil {
 		return false, err
 	}
@@ -107,8 +99,8 @@ func (c *Controller) standTrial(ctx context.Context, v *View, r api.Request, rep
 		}
 	}
 	if r.ConfirmWithin == 0 && watch == nil {
-		if was, err := c.trial(); err != nil || was != nil {
-			trialOver(docs) // whoever makes the next change is content with the one before
+		if was, err := state.OnTrial(c.Store); err != nil || was != nil {
+			state.TrialOver(docs) // whoever makes the next change is content with the one before
 		}
 		return c.commit(r, reply, docs, run)
 	}
@@ -173,7 +165,7 @@ func (c *Controller) startTrialDog(ctx context.Context, t *state.Trial) (*watchd
 
 // confirm keeps the change on trial.
 func (c *Controller) confirm(_ context.Context, r api.Request, reply *outcome) error {
-	t, err := c.trial()
+	t, err := state.OnTrial(c.Store)
 	if err != nil {
 		return api.Errorf(api.CodeFailed, "", "%w", err)
 	}
@@ -190,7 +182,7 @@ func (c *Controller) confirm(_ context.Context, r api.Request, reply *outcome) e
 		return nil
 	}
 	r.Of = "the " + t.Verb + " of revision " + strconv.Itoa(t.Revision)
-	if err := c.commit(r, reply, trialOver(map[string]any{}), func() error { return nil }); err != nil {
+	if err := c.commit(r, reply, state.TrialOver(map[string]any{}), func() error { return nil }); err != nil {
 		return api.Errorf(api.CodeFailed, "free space below the state directory and confirm again", "keep %s: %w",
 			t.Named(), err)
 	}
@@ -201,17 +193,11 @@ func (c *Controller) confirm(_ context.Context, r api.Request, reply *outcome) e
 
 // endTrial forgets the change on trial: it stays.
 func (c *Controller) endTrial() error {
-	docs, err := state.Encode(trialOver(map[string]any{}))
+	docs, err := state.Encode(state.TrialOver(map[string]any{}))
 	if err == nil {
 		_, err = c.Store.Change(journal.Txn{Docs: docs}, "")
 	}
 	return errors.Join(err, c.Store.Settle())
-}
-
-// trialOver is the documents once nothing is on trial.
-func trialOver(docs map[string]any) map[string]any {
-	docs[state.DocTrial], docs[state.DocBefore], docs[state.DocCanary] = state.Trial{}, state.Before{}, state.Canary{}
-	return docs
 }
 
 // revert puts in force again what was before the change on trial. Groups that were released since stay so.
@@ -231,7 +217,7 @@ func (c *Controller) revert(ctx context.Context, t *state.Trial, why, by string,
 	r := api.Request{Verb: "revert", By: by, Reason: why, Of: journal.Entry{Verb: t.Verb, Revision: t.Revision}.Title()}
 	released := maps.Clone(b.Released)
 	maps.Copy(released, s.Released)
-	docs := trialOver(map[string]any{state.DocApplied: state.Applied{}, state.DocOverrides: b.Overrides,
+	docs := state.TrialOver(map[string]any{state.DocApplied: state.Applied{}, state.DocOverrides: b.Overrides,
 		state.DocReleased: released, state.DocLifted: b.Lifted})
 	if b.Applied != nil {
 		docs[state.DocApplied], reply.Revision = *b.Applied, b.Applied.Revision
@@ -265,10 +251,10 @@ func (c *Controller) revert(ctx context.Context, t *state.Trial, why, by string,
 			return err
 		}
 	}
-	docs[state.DocWindows] = namesOf(v.Open)
+	docs[state.DocWindows] = policy.ScheduleNames(v.Open)
 	return c.commit(r, reply, docs, func() error {
 		err := reply.withhold(len(b.Released) > 0,
-			func() error { return c.runOthers(ctx, v, r, reply.Revision, reply) })
+			func() error { return c.runOthers(ctx, v, r, reply.Revision, reply, nil) })
 		if err != nil || len(b.Released) == 0 {
 			return err
 		}
@@ -302,9 +288,9 @@ func living(overrides []state.Override, now time.Time) []state.Override {
 	return slices.DeleteFunc(slices.Clone(overrides), func(o state.Override) bool { return o.Ended(now) })
 }
 
-// Tender takes care of one change on trial until it is settled: in the watchdog, and in an agent whose watchdog was
+// Supervisor takes care of one change on trial until it is settled: in the watchdog, and in an agent whose watchdog was
 // killed.
-type Tender struct {
+type Supervisor struct {
 	c     *Controller
 	id    string
 	wait  time.Duration // after a failure
@@ -312,20 +298,27 @@ type Tender struct {
 	since time.Time // it knows the trial; its own clock, which nobody sets
 	left  time.Duration
 	guard guardian
+	rest  ApplyRest
 
 	lockWait time.Duration
+	// Clock is another one than the host's, in tests; nil is that one.
+	Clock func() time.Time
 }
 
-// NewTender makes one for the trial with this id.
-func (c *Controller) NewTender(id string) *Tender {
-	return &Tender{c: c, id: id, lockWait: cmp.Or(c.LockWait, defaultLockWait), guard: guardian{c: c}}
+// ApplyRest applies the rest of the policy that a canary went before, and gives its revision. The caller holds the
+// lock.
+type ApplyRest func(ctx context.Context, canary *state.Canary) (revision int, err error)
+
+// NewSupervisor makes one for the trial with this id.
+func (c *Controller) NewSupervisor(id string, rest ApplyRest) *Supervisor {
+	return &Supervisor{c: c, id: id, rest: rest, lockWait: cmp.Or(c.LockWait, defaultLockWait), guard: guardian{c: c}}
 }
 
 // tendEvery is how often a trial is looked at.
 const tendEvery = 500 * time.Millisecond
 
-// Tend takes care of the trial until it is over or ctx ends.
-func (t *Tender) Tend(ctx context.Context) error {
+// Run takes care of the trial until it is over or ctx ends.
+func (t *Supervisor) Run(ctx context.Context) error {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
 	for {
@@ -348,8 +341,11 @@ func (t *Tender) Tend(ctx context.Context) error {
 const retryAtMost = time.Minute
 
 // Once looks once. Over says that there is nothing more to take care of.
-func (t *Tender) Once(ctx context.Context) (over bool, err error) {
+func (t *Supervisor) Once(ctx context.Context) (over bool, err error) {
 	now := time.Now()
+	if t.Clock != nil {
+		now = t.Clock()
+	}
 	if now.Before(t.next) {
 		return false, nil
 	}
@@ -359,7 +355,7 @@ func (t *Tender) Once(ctx context.Context) (over bool, err error) {
 			t.next = now.Add(t.wait)
 		}
 	}()
-	trial, err := t.c.trial()
+	trial, err := state.OnTrial(t.c.Store)
 	if err != nil {
 		return false, err
 	}
@@ -392,14 +388,14 @@ func (t *Tender) Once(ctx context.Context) (over bool, err error) {
 // watched says whether a guard's time is over. Without a whole window it has judged nothing: a clock that jumps
 // forward, a change that took long and a watchdog that was started anew do not shorten that; two samples more are for
 // their uneven times.
-func (t *Tender) watched(trial *state.Trial, now time.Time) bool {
+func (t *Supervisor) watched(trial *state.Trial, now time.Time) bool {
 	seen := now.Sub(t.since)
 	return seen >= trial.Guard.Window+2*sampleEvery &&
 		(!t.c.now().Before(trial.Guard.Until) || seen > trial.Guard.Until.Sub(trial.At))
 }
 
 // passed ends the watch of a guard that saw no harm.
-func (t *Tender) passed(ctx context.Context) (over bool, err error) {
+func (t *Supervisor) passed(ctx context.Context) (over bool, err error) {
 	t.guard.sampler.Close()
 	t.guard = guardian{c: t.c}
 	return t.settle(ctx, "guard", func(trial *state.Trial) (over bool, err error) {
@@ -413,7 +409,7 @@ func (t *Tender) passed(ctx context.Context) (over bool, err error) {
 }
 
 // settle does something about the trial under the lock, unless somebody has settled it meanwhile.
-func (t *Tender) settle(ctx context.Context, verb string, do func(*state.Trial) (over bool, err error)) (over bool,
+func (t *Supervisor) settle(ctx context.Context, verb string, do func(*state.Trial) (over bool, err error)) (over bool,
 	err error) {
 	lock, err := t.c.lockWithin(ctx, t.lockWait, verb, byItself)
 	if err != nil {
@@ -423,7 +419,7 @@ func (t *Tender) settle(ctx context.Context, verb string, do func(*state.Trial) 
 	if err := t.c.recover(ctx, &outcome{}); err != nil { // what somebody else left is no fault of this change
 		return false, err
 	}
-	trial, err := t.c.trial()
+	trial, err := state.OnTrial(t.c.Store)
 	if err != nil || trial == nil || trial.ID != t.id {
 		return err == nil, err
 	}
@@ -431,7 +427,7 @@ func (t *Tender) settle(ctx context.Context, verb string, do func(*state.Trial) 
 }
 
 // revert undoes the change.
-func (t *Tender) revert(ctx context.Context, why string) (over bool, err error) {
+func (t *Supervisor) revert(ctx context.Context, why string) (over bool, err error) {
 	return t.settle(ctx, "revert", func(trial *state.Trial) (over bool, err error) {
 		if err := t.c.revert(ctx, trial, why, byItself, &outcome{}); err != nil {
 			return false, err
@@ -441,8 +437,28 @@ func (t *Tender) revert(ctx context.Context, why string) (over bool, err error) 
 	})
 }
 
+// promote applies the rest of the policy that a canary went before.
+func (t *Supervisor) promote(ctx context.Context) (over bool, err error) {
+	t.guard.sampler.Close()
+	return t.settle(ctx, "apply", func(trial *state.Trial) (over bool, err error) {
+		d, err := state.Load(t.c.Store, state.DocCanary)
+		if err != nil || d.Prune(state.Moment{}).Canary == nil {
+			return true, fmt.Errorf("the policy of the canary is not known any more: %w",
+				errors.Join(err, t.c.endTrial()))
+		}
+		revision, err := t.rest(ctx, d.Canary)
+		if err != nil {
+			err := t.c.revert(ctx, trial, "canary: the rest could not be applied: "+strings.SplitN(err.Error(), "\n",
+				2)[0], byItself, &outcome{})
+			return err == nil, err
+		}
+		t.c.Log.Info("a canary did well; the rest is applied", "group", d.Canary.Group, "revision", revision)
+		return true, nil
+	})
+}
+
 // unsettled undoes a change that was cut off before it was on trial.
-func (t *Tender) unsettled(ctx context.Context) (over bool, err error) {
+func (t *Supervisor) unsettled(ctx context.Context) (over bool, err error) {
 	again, err := t.c.takeOver(ctx, "revert", byItself)
 	return err == nil && !again, err // else look again: the change may have been done, and be on trial
 }
@@ -450,25 +466,38 @@ func (t *Tender) unsettled(ctx context.Context) (over bool, err error) {
 // slack is how long past its time a watchdog may be before the agent does its work.
 const slack = 5 * time.Second
 
-// MindTrial is the agent's part: it starts a new watchdog when that of the trial is gone, and does its work when it
-// hangs.
-func (c *Controller) MindTrial(ctx context.Context) error {
-	t, err := c.trial()
+// Fallback takes care of changes on trial, one after the other, where their watchdogs do not: for an agent. It is for
+// one goroutine.
+type Fallback struct {
+	c          *Controller
+	rest       ApplyRest
+	supervisor *Supervisor // of the last one
+	// Clock is that of its supervisors, in tests.
+	Clock func() time.Time
+}
+
+// NewFallback makes one.
+func (c *Controller) NewFallback(rest ApplyRest) *Fallback { return &Fallback{c: c, rest: rest} }
+
+// Once looks once: it starts a new watchdog when that of the trial is gone, and does its work when it hangs. It does
+// not wait for the lock.
+func (f *Fallback) Once(ctx context.Context) error {
+	t, err := state.OnTrial(f.c.Store)
 	if err != nil || t == nil {
 		return err
 	}
-	alive := t.Watchdog != (procfs.ID{}) && c.Host.Proc.Alive(t.Watchdog)
-	if !alive && len(c.watchdog) > 0 {
-		return c.replaceDog(ctx, t)
+	alive := t.Watchdog != (procfs.ID{}) && f.c.Host.Proc.Alive(t.Watchdog)
+	if !alive && len(f.c.watchdog) > 0 {
+		return f.c.replaceDog(ctx, t)
 	}
-	if alive && !t.Overdue(c.now().Add(-slack)) {
+	if alive && !t.Overdue(f.c.now().Add(-slack)) {
 		return nil
 	}
-	if c.tender == nil || c.tender.id != t.ID {
-		c.tender = c.NewTender(t.ID)
-		c.tender.lockWait = 0 // the agent's loop does not wait
+	if f.supervisor == nil || f.supervisor.id != t.ID {
+		f.supervisor = f.c.NewSupervisor(t.ID, f.rest)
+		f.supervisor.lockWait, f.supervisor.Clock = 0, f.Clock // the agent's loop does not wait
 	}
-	_, err = c.tender.Once(ctx)
+	_, err = f.supervisor.Once(ctx)
 	return err
 }
 
@@ -479,7 +508,7 @@ func (c *Controller) replaceDog(ctx context.Context, t *state.Trial) error {
 		return err
 	}
 	defer lock.Release()
-	now, err := c.trial()
+	now, err := state.OnTrial(c.Store)
 	if err != nil || now == nil || now.ID != t.ID || now.Watchdog != t.Watchdog {
 		return err
 	}

@@ -3,6 +3,8 @@ package control
 import (
 	"context"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -29,7 +31,7 @@ func (m *machine) tended() {
 // watched is tended once more, when the one who tends has watched for longer than a window.
 func (m *machine) watched() {
 	m.t.Helper()
-	m.tender.since = m.tender.since.Add(-time.Minute)
+	m.ahead += time.Minute
 	m.tended()
 }
 
@@ -114,7 +116,7 @@ func TestUnconfirmedChangeIsUndone(t *testing.T) {
 			if done, err := m.full(); err != nil || done.Repaired > 0 || len(done.Moved) > 0 {
 				t.Errorf("a look after it: %+v, %v", done, err)
 			}
-			entries, err := m.History()
+			entries, err := m.Store.History()
 			m.must(err)
 			last := entries[len(entries)-1]
 			if last.Verb == "look" { // it took away what a release leaves
@@ -313,9 +315,9 @@ func TestChangeWithoutItsDocumentsIsUndone(t *testing.T) {
 		last, err := lastEntry(m.Store)
 		m.must(err)
 		m.onTrial(api.Request{Verb: "set", Assign: []string{"jobs:tasks=7"}}, time.Minute)
-		trial, err := m.trial()
+		trial, err := state.OnTrial(m.Store)
 		m.must(err)
-		dog := m.NewTender(trial.ID)
+		dog := m.NewSupervisor(trial.ID, m.ApplyRest())
 		m.cutOff(last.N, state.DocTrial, state.DocBefore, state.DocOverrides)
 		if by == "rollback" {
 			reply, err := m.do(api.Request{Verb: "rollback"})
@@ -367,17 +369,19 @@ func TestBlindGuardHoldsUpNoUndoing(t *testing.T) {
 	m.apply("groups:\n  jobs: {role: helper, match: [{exe: backup}], cpu: {limit: 1}, tasks: 50}\nguard: {groups: " +
 		"{jobs: {throttled: 100%}}}\n")
 	m.onTrial(api.Request{Verb: "set", Assign: []string{"jobs:tasks=7"}}, time.Minute)
-	trial, err := m.trial()
+	trial, err := state.OnTrial(m.Store)
 	m.must(err)
-	dog := m.NewTender(trial.ID)
-	dog.guard.c = newMachine(t, "252.39").Controller // which knows of no policy
+	dog := m.NewSupervisor(trial.ID, m.ApplyRest())
+	applied := filepath.Join(m.Store.Dir(), state.DocApplied+".json")
+	m.must(os.Rename(applied, applied+".away")) // it knows of no policy
 	if over, err := dog.Once(t.Context()); over || err == nil {
 		t.Fatalf("it looks: %v, %v", over, err)
 	}
+	m.must(os.Rename(applied+".away", applied))
 	m.tasks("before its time", "7")
 	m.atTime("23 12:02")
 	m.refresh()
-	dog.next = time.Time{} // it tries again in a second
+	dog.Clock = func() time.Time { return time.Now().Add(time.Minute) } // it tries again in a second
 	if over, err := dog.Once(t.Context()); !over || err != nil {
 		t.Errorf("late: %v, %v", over, err)
 	}
@@ -445,7 +449,7 @@ func TestUndoingThatWouldKillSaysSo(t *testing.T) {
 	m.atTime("23 12:01")
 	m.tended()
 	m.reads("not undone", jobsDir, "memory.max", gib)
-	entries, err := m.History()
+	entries, err := m.Store.History()
 	m.must(err)
 	if last := entries[len(entries)-1]; last.Verb != "revert" ||
 		!strings.Contains(last.Reason, `; group "jobs" stays as it is: `) {
@@ -494,4 +498,16 @@ func TestOverrideNumbersAreNeverGivenTwice(t *testing.T) {
 	m.release()
 	m.apply(fifty)
 	set("a release", api.Request{})
+}
+
+// later is the time, ahead of the clock.
+func (m *machine) later() time.Time { return time.Now().Add(m.ahead) }
+
+// MindTrial is the agent's care for changes on trial.
+func (m *machine) MindTrial(ctx context.Context) error {
+	if m.trials == nil || m.trials.c != m.Controller {
+		m.trials = m.NewFallback(m.ApplyRest())
+		m.trials.Clock = m.later
+	}
+	return m.trials.Once(ctx)
 }

@@ -16,6 +16,7 @@ import (
 	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
+	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/unitname"
@@ -315,7 +316,7 @@ func outsideSlice(v *View, group string) string {
 	}
 	var names []string
 	for _, g := range v.Systemd.Governed {
-		if !g.Inside && covers([]string{group}, g.Group) {
+		if !g.Inside && policy.Covers([]string{group}, g.Group) {
 			names = append(names, g.Unit)
 		}
 	}

@@ -31,7 +31,7 @@ type site struct {
 	t     testing.TB
 	root  string
 	state string
-	*Controller
+	*Reconciler
 }
 
 func newSite(t testing.TB) *site {
@@ -50,7 +50,7 @@ func (s *site) reopen() {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { _ = c.Close() })
-	s.Controller = c
+	s.Reconciler = &Reconciler{Controller: c}
 }
 
 // sources is a policy over the test's own root.
@@ -362,7 +362,7 @@ func TestScoreGoesBackWhenNoLongerAsked(t *testing.T) {
 // An ambiguous process, or one whose limit is refused, must not keep the agent from placing the others.
 func TestLookGoesOnBesideTrouble(t *testing.T) {
 	s := newSite(t)
-	s.BecomeAgent()
+	s.Agent = s.self
 	_, m1 := marked(t, 70026)
 	fine := fmt.Sprintf("70027.%d", os.Getpid())
 	both := fmt.Sprintf("70028.%d", os.Getpid())
@@ -395,7 +395,7 @@ func TestLookGoesOnBesideTrouble(t *testing.T) {
 // What came since the last full look is placed although a directory that it saw has gone.
 func TestPlacesIntoAGroupThatIsGone(t *testing.T) {
 	s := newSite(t)
-	s.BecomeAgent()
+	s.Agent = s.self
 	argument := fmt.Sprintf("70029.%d", os.Getpid())
 	s.apply("groups:\n  g: {match: [{cmdline: '^sleep " + argument + "$'}], cpu: {limit: 1}}\n")
 	look := func(full bool) LookResult {
@@ -558,7 +558,7 @@ func TestRollbackToARevision(t *testing.T) {
 	if _, err := s.try(api.Request{Verb: "rollback", To: 99}); api.CodeOf(err) != api.CodeUsage {
 		t.Errorf("back to a revision that never was: %v", err)
 	}
-	entries, err := s.History()
+	entries, err := s.Store.History()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/plan/layout"
+	"bulkhead/internal/policy"
 	"bulkhead/internal/probe"
 	"bulkhead/internal/snapshot"
 	"bulkhead/internal/verify"
@@ -47,7 +48,7 @@ func (c *Controller) readBack(ctx context.Context, groups []string) ([]verify.Re
 		return nil, err
 	}
 	for _, g := range groups {
-		if !hasGroup(v, g) {
+		if !v.HasGroup(g) {
 			return nil, errNoGroup(v, g)
 		}
 	}
@@ -57,7 +58,7 @@ func (c *Controller) readBack(ctx context.Context, groups []string) ([]verify.Re
 // groupsToVerify are the groups that are not released: the named ones with those below them, or all.
 func groupsToVerify(v *View, released map[string]bool, names []string) []classify.Group {
 	return slices.DeleteFunc(slices.Clone(v.Classified.Groups), func(g classify.Group) bool {
-		return len(names) > 0 && !covers(names, g.Path) || isReleased(released, g.Path)
+		return len(names) > 0 && !policy.Covers(names, g.Path) || policy.Released(released, g.Path)
 	})
 }
 

@@ -9,9 +9,7 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
-	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
@@ -60,10 +58,8 @@ type look struct {
 	lenient bool
 	// askNodes refuses a change of NUMA nodes under memory that is there.
 	askNodes bool
-	// memory, of a caller that looks again and again, spares what has not changed.
-	memory *memory
-	// forks that events told of, for a caller with a memory.
-	forks []Fork
+	// cache, of a caller that looks again and again, spares what has not changed.
+	cache *snapshot.Cache
 }
 
 // goBy has a look go by the facts and processes that an earlier one of the same pass has read; v may be nil.
@@ -71,34 +67,6 @@ func (l *look) goBy(v *View) {
 	if v != nil {
 		l.facts, l.processes = v.Facts, v.Observed.Processes
 	}
-}
-
-// memory is what one look leaves to the next. It is for one goroutine.
-type memory struct {
-	snapshot.Cache
-	view *View // of the last look
-	// classifier places what comes until the next look, by the rules of classified.
-	classifier *classify.Classifier
-	classified *View
-	// observed is what the last full look saw of the groups, nil when it may have changed since. Only place
-	// uses it, which writes no limit.
-	observed *plan.Observation
-	movers   map[int]mover
-	members  map[procfs.ID]string       // at the last look that classified; the group where it was, "" outside of it
-	governed map[string]layout.Governed // units at the last full look
-	recorded recorded
-	lock     *journal.SharedLock // for the short way into a group; nil until it is taken
-	// refused are the groups that the last look at every limit could not put in force.
-	refused map[string]bool
-	barred  map[string]bar // by group
-	told    map[told]time.Time
-	// highs are the directories that have a memory.high, by the last full look; watches is what was read at highAt.
-	highs   map[cgroup.Dir]string
-	watches map[cgroup.Dir]*stallWatch
-	highAt  time.Time
-	// retained is when the history was shortened the last time.
-	retained time.Time
-	settled  *standing // by the last full look; nil when not known
 }
 
 // reader takes snapshots of the host.
@@ -134,15 +102,11 @@ func (c *Controller) observe(ctx context.Context, v *View, l look) (err error) {
 		v.Plan.Notes = append(v.Plan.Notes, v.Unlaid[id])
 	}
 	if l.shares { // somebody reads the plan
-		v.Plan.Notes = append(v.Plan.Notes, logNotes(c.Host, v)...)
+		v.Plan.Notes = append(v.Plan.Notes, logNotes(c.Host, v.Snapshot)...)
 	}
-	if l.memory == nil { // somebody reads it
+	if l.cache == nil { // somebody reads it
 		v.Plan.Notes = append(v.Plan.Notes, void(v.Snapshot)...)
-		return nil
 	}
-	seen := v.Observed
-	seen.Processes = nil
-	l.memory.observed = &seen
 	return nil
 }
 
@@ -152,10 +116,7 @@ func (c *Controller) classify(ctx context.Context, l look) (*View, error) {
 		Sources: l.sources, Root: l.root, Overrides: l.overrides, Lifted: l.lifted, Skipped: l.skipped,
 		Canary: l.canary,
 		Pins:   l.pins, Ended: l.ended, At: c.or(l.at), Facts: l.facts, Processes: l.processes, Self: c.Agent,
-		Shares: l.shares, Lenient: l.lenient,
-	}
-	if l.memory != nil {
-		o.Cache = &l.memory.Cache
+		Shares: l.shares, Lenient: l.lenient, Cache: l.cache,
 	}
 	s, err := c.reader().Members(ctx, o)
 	if s == nil {
@@ -166,11 +127,6 @@ func (c *Controller) classify(ctx context.Context, l look) (*View, error) {
 		return v, err
 	}
 	v.leave(o.At)
-	if l.memory != nil {
-		l.memory.view = v
-		c.entrance.open(v)
-		c.memory.inherit(v, l.forks, time.Now())
-	}
 	return v, nil
 }
 
@@ -244,16 +200,6 @@ func (v *View) notIn(p procfs.Process, dirs map[string]cgroup.Dir) (list []cgrou
 		}
 	}
 	return list
-}
-
-// isReleased says whether a group or one above it was released.
-func isReleased(released map[string]bool, group string) bool {
-	for g, on := range released {
-		if on && covers([]string{g}, group) {
-			return true
-		}
-	}
-	return false
 }
 
 // hintTaken is what to do about a directory with the name of a group of ours that bulkhead did not make.

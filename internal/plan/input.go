@@ -240,13 +240,4 @@ func (in *Input) InForce() []classify.Group {
 }
 
 // IsReleased says whether the group or one above it was released. "" releases everything.
-func (in *Input) IsReleased(group string) bool {
-	for g := group; ; g = layout.ParentGroup(g) {
-		if in.Released[g] {
-			return true
-		}
-		if g == layout.RootGroup {
-			return false
-		}
-	}
-}
+func (in *Input) IsReleased(group string) bool { return policy.Released(in.Released, group) }

@@ -10,10 +10,12 @@ import (
 	"strings"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/metrics"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
@@ -378,4 +380,23 @@ func looksAtOwners(v *Snapshot) bool {
 		}
 	}
 	return false
+}
+
+// Counted says which directories count what a group uses: those of its members, and those of its processes that lie
+// outside of it.
+func (s *Snapshot) Counted(group string) (g metrics.Group) {
+	for hierarchy, d := range s.Layout.Member(group) {
+		if own, ok := s.Layout.Own(group)[hierarchy]; ok {
+			if _, there := s.Observed.Dirs[own]; there {
+				d = own
+			}
+		}
+		g.Dirs = append(g.Dirs, append([]cgroup.Dir{d}, s.Layout.Outside(group, hierarchy)...))
+	}
+	return g
+}
+
+// HasGroup says whether the policy has a group.
+func (s *Snapshot) HasGroup(name string) bool {
+	return slices.ContainsFunc(s.Classified.Groups, func(g classify.Group) bool { return g.Path == name })
 }

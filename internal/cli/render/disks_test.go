@@ -23,7 +23,7 @@ func disksOf(t *testing.T, fixture string) *control.Disks {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	d, err := c.Disks()
+	d, err := control.Find(c.Host)
 	if err != nil {
 		t.Fatal(err)
 	}
