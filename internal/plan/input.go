@@ -241,3 +241,11 @@ func (in *Input) InForce() []classify.Group {
 
 // IsReleased says whether the group or one above it was released. "" releases everything.
 func (in *Input) IsReleased(group string) bool { return policy.Released(in.Released, group) }
+
+// Releases says whether the group is one to release, or below one.
+func (in *Input) Releases(group string) bool {
+	return slices.ContainsFunc(in.Release, func(g string) bool {
+		_, within := layout.Below(g, group)
+		return within || g == layout.RootGroup
+	})
+}

@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 
 	"bulkhead/internal/cgroup"
@@ -86,3 +87,13 @@ type Wanted struct {
 
 // FromAbove is who asks (policy.Setting.From) for a value that a group has because the group above it has it.
 const FromAbove = "the group above"
+
+// Refuse adds a refusal.
+func (p *Plan) Refuse(group, hint, format string, args ...any) {
+	p.Refusals = append(p.Refusals, Refusal{Group: group, Reason: fmt.Sprintf(format, args...), Hint: hint})
+}
+
+// Note adds a note.
+func (p *Plan) Note(group string, key policy.Key, format string, args ...any) {
+	p.Notes = append(p.Notes, Note{Group: group, Key: key, Text: fmt.Sprintf(format, args...)})
+}

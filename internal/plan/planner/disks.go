@@ -36,26 +36,27 @@ type diskWish struct {
 }
 
 // weighDisks gives disks what the weights of the groups need.
-func (p *planner) weighDisks() {
-	wishes, top := p.diskWishes(), p.disksAt()
+func weighDisks(in *plan.Input, t *layout.Forest, out *plan.Plan) {
+	wishes, top := diskWishes(in, t), plan.DisksAt(in.Facts)
 	for _, file := range slices.SortedFunc(maps.Keys(wishes), func(a, b cgroup.File) int {
 		// What was given back last comes first: nothing throttles write-back behind the back of what weighs.
 		return cmp.Or(strings.Compare(a.Key, b.Key),
 			slices.Index(plan.DiskFiles, b.Name)-slices.Index(plan.DiskFiles, a.Name))
 	}) {
 		w := wishes[file]
-		d, known := p.in.Facts.Device(file.Key)
+		d, known := in.Facts.Device(file.Key)
 		if now := diskNow(&d, file.Name); known && !knob.DiskRow(file.Name).Same(w.value, now) {
-			p.addWrite(p.diskStep(top, file, w.group, now, w.value, w.why+": "+reason(w.setting)))
-			p.steps[len(p.steps)-1].Setting = policy.KeyIOWeight
+			step := diskStep(top, file, w.group, now, w.value, w.why+": "+reason(w.setting))
+			step.Setting = policy.KeyIOWeight
+			out.Steps = append(out.Steps, step)
 		}
 	}
 }
 
 // diskWishes is what the groups' weights need of the disks. One that names no disk takes them as they are.
-func (p *planner) diskWishes() map[cgroup.File]diskWish {
-	wishes, top := map[cgroup.File]diskWish{}, p.disksAt()
-	for _, n := range p.d.Forest.Nodes {
+func diskWishes(in *plan.Input, t *layout.Forest) map[cgroup.File]diskWish {
+	wishes, top := map[cgroup.File]diskWish{}, plan.DisksAt(in.Facts)
+	for _, n := range t.Nodes {
 		for _, s := range n.Settings.All(policy.KeyIOWeight) {
 			wish := func(file, value, why string) {
 				at := cgroup.File{Dir: top, Name: file, Key: s.Dev}
@@ -63,11 +64,11 @@ func (p *planner) diskWishes() map[cgroup.File]diskWish {
 					wishes[at] = diskWish{value, s, n.Path, why}
 				}
 			}
-			d, known := p.in.Facts.Device(s.Dev)
+			d, known := in.Facts.Device(s.Dev)
 			if !known || s.On == "" {
 				continue
 			}
-			model := p.modelOf(s.Dev)
+			model := modelOf(in, s.Dev)
 			switch {
 			case s.Via == policy.ViaIOCost && model != nil:
 				wish(knob.CostModel, model.Parameters(), "the model of the disk that host.io has, for iocost")
@@ -88,8 +89,8 @@ func (p *planner) diskWishes() map[cgroup.File]diskWish {
 }
 
 // modelOf is the model that the policy has of a device.
-func (p *planner) modelOf(dev string) *policy.Model {
-	for _, c := range p.in.Host.IO {
+func modelOf(in *plan.Input, dev string) *policy.Model {
+	for _, c := range in.Host.IO {
 		if c.Model != nil && slices.Contains(c.Devices, dev) {
 			return c.Model
 		}
@@ -97,38 +98,36 @@ func (p *planner) modelOf(dev string) *policy.Model {
 	return nil
 }
 
-func (p *planner) disksAt() cgroup.Dir { return plan.DisksAt(p.in.Facts) }
-
 // giveDisksBack puts back what was there before bulkhead first changed it, of the disks that no weight needs any more.
 // While one is asked for whose disk cannot be told, all stay as they are.
-func (p *planner) giveDisksBack(why string) {
-	wishes := p.diskWishes()
-	for _, n := range p.d.Forest.Nodes {
+func giveDisksBack(in *plan.Input, t *layout.Forest, out *plan.Plan, why string) {
+	wishes := diskWishes(in, t)
+	for _, n := range t.Nodes {
 		for _, s := range n.Settings {
 			if s.Key == policy.KeyIOWeight && s.Lost != "" {
 				return
 			}
 		}
 	}
-	files := slices.SortedFunc(maps.Keys(p.o.Originals.Disks), func(a, b cgroup.File) int {
+	files := slices.SortedFunc(maps.Keys(in.Observed.Originals.Disks), func(a, b cgroup.File) int {
 		return cmp.Or(strings.Compare(a.Key, b.Key),
 			slices.Index(plan.DiskFiles, a.Name)-slices.Index(plan.DiskFiles, b.Name))
 	})
 	for _, f := range files {
-		row, before := knob.DiskRow(f.Name), p.o.Originals.Disks[f]
-		d, known := p.in.Facts.Device(f.Key)
+		row, before := knob.DiskRow(f.Name), in.Observed.Originals.Disks[f]
+		d, known := in.Facts.Device(f.Key)
 		if _, wanted := wishes[f]; wanted || !known || row == nil {
 			continue
 		}
 		now := diskNow(&d, f.Name)
 		// The kernel itself may have changed the throttling with the scheduler: that is only known when it is back.
 		if !row.Same(row.Parse(before), now) || f.Name == cgroup.QueueWriteBack {
-			p.addWrite(p.diskStep(f.Dir, f, layout.RootGroup, now, row.Parse(before), why))
+			out.Steps = append(out.Steps, diskStep(f.Dir, f, layout.RootGroup, now, row.Parse(before), why))
 		}
 	}
 }
 
-func (p *planner) diskStep(dir cgroup.Dir, f cgroup.File, group, from, to, why string) plan.Step {
+func diskStep(dir cgroup.Dir, f cgroup.File, group, from, to, why string) plan.Step {
 	row := knob.DiskRow(f.Name)
 	return plan.Step{Op: plan.OpWrite, Group: group, Dir: dir, File: f.Name, Key: f.Key, Old: row.Parse(from), New: to,
 		Undo: row.Parse(from), Reason: why}

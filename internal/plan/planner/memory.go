@@ -42,31 +42,31 @@ func isMemoryLimit(r *knob.Row) bool {
 const finalReclaim = "memory that is reclaimed or swapped out comes back only when it is used again"
 
 // lowerMemory lowers a hard limit, in steps where memory that is charged has to go.
-func (p *planner) lowerMemory(dir cgroup.Dir, c knob.Change) {
-	p.checkMemory(dir, c)
+func (w *writer) lowerMemory(dir cgroup.Dir, c knob.Change) {
+	w.checkMemory(dir, c)
 	to := desired.Number(c.To)
-	if to < 0 || p.charged(dir) <= to || p.isNew[dir] {
-		p.addWrite(p.writeStep(dir, c.Row, c.On, c.From, c.To))
+	if to < 0 || w.charged(dir) <= to || w.isNew[dir] {
+		w.addWrite(w.writeStep(dir, c.Row, c.On, c.From, c.To))
 		return
 	}
-	if c.Row.Version == 2 && p.lowerByHigh(dir, c) {
+	if c.Row.Version == 2 && w.lowerByHigh(dir, c) {
 		return
 	}
-	last := p.writeStep(dir, c.Row, c.On, c.From, c.To)
-	wait := plan.Reclaim{Use: fileMemoryUseV1, To: to, Within: p.reclaimTime()}
+	last := w.writeStep(dir, c.Row, c.On, c.From, c.To)
+	wait := plan.Reclaim{Use: fileMemoryUseV1, To: to, Within: w.reclaimTime()}
 	if c.Row.Version == 2 {
 		wait.Use = fileMemoryUseV2
 	}
-	for _, text := range p.descent(dir, c.From, to) {
-		step := p.writeStep(dir, c.Row, c.On, c.From, text)
+	for _, text := range w.descent(dir, c.From, to) {
+		step := w.writeStep(dir, c.Row, c.On, c.From, text)
 		step.Risk, step.Reclaim = knob.RiskSlow, &wait
 		step.Reason = last.Reason + "; in steps, so that the kernel can reclaim between them"
-		p.addWrite(step)
+		w.addWrite(step)
 		c.From = text
 	}
 	last.Old, last.Undo = c.From, c.Row.Parse(c.From)
 	last.Reclaim, last.Final = &wait, finalReclaim
-	p.addWrite(last)
+	w.addWrite(last)
 }
 
 // lowerByHigh lowers memory.max of cgroup v2 by way of memory.high, above which the kernel slows down and reclaims, and
@@ -74,24 +74,24 @@ func (p *planner) lowerMemory(dir cgroup.Dir, c knob.Change) {
 // limit is there. It says whether there is such a file. It is written beside systemd, whose property would stay behind;
 // a daemon-reload meanwhile gives back the value that it is to have in the end, and the limit is then not reached in
 // time.
-func (p *planner) lowerByHigh(dir cgroup.Dir, c knob.Change) bool {
-	row, held := p.highOf(dir)
+func (w *writer) lowerByHigh(dir cgroup.Dir, c knob.Change) bool {
+	row, held := w.highOf(dir)
 	if row == nil {
 		return false
 	}
 	to := desired.Number(c.To)
 	room := reclaimRoom(to)
-	last := p.writeStep(dir, c.Row, c.On, c.From, c.To)
-	at, wait := held, plan.Reclaim{Use: fileMemoryUseV2, To: to, Within: p.reclaimTime()}
+	last := w.writeStep(dir, c.Row, c.On, c.From, c.To)
+	at, wait := held, plan.Reclaim{Use: fileMemoryUseV2, To: to, Within: w.reclaimTime()}
 	write := func(text, reason string) plan.Step {
 		step := plan.Step{Op: plan.OpWrite, Group: last.Group, Dir: dir, File: row.File, Setting: last.Setting, Old: at,
 			Undo: row.Parse(at), New: text, Reason: reason}
 		at = text
 		return step
 	}
-	page := max(p.in.Facts.PageSize, 4096)
+	page := max(w.in.Facts.PageSize, 4096)
 	goal := strconv.FormatInt((to-room)/page*page, 10)
-	for _, text := range append(p.descent(dir, held, to-room), goal) {
+	for _, text := range append(w.descent(dir, held, to-room), goal) {
 		if now := desired.Number(at); now >= 0 && now <= desired.Number(text) {
 			continue
 		}
@@ -99,35 +99,35 @@ func (p *planner) lowerByHigh(dir cgroup.Dir, c knob.Change) bool {
 		step := write(text, last.Reason+
 			"; memory.high first, above which nobody is killed, and memory.max when there is no more in use")
 		step.Risk = knob.RiskSlow
-		if before >= 0 && before <= p.charged(dir) { // one that reclaims already
+		if before >= 0 && before <= w.charged(dir) { // one that reclaims already
 			w := wait
 			w.Below, w.Push = before+room, step.Old
 			step.Reclaim = &w
 		}
-		p.addWrite(step)
+		w.addWrite(step)
 	}
 	wait.Below, wait.Push = to, at
 	last.Reclaim, last.Final = &wait, finalReclaim
-	p.addWrite(last)
+	w.addWrite(last)
 	if at != held {
-		p.addWrite(write(held, "memory.max holds, and memory.high is what it was"))
+		w.addWrite(write(held, "memory.max holds, and memory.high is what it was"))
 	}
 	return true
 }
 
 // highOf gives the row of memory.high and what the file holds at this point of the plan; nil where there is none.
-func (p *planner) highOf(dir cgroup.Dir) (row *knob.Row, now string) {
-	for _, r := range p.d.Rows[dir.Hierarchy] {
+func (w *writer) highOf(dir cgroup.Dir) (row *knob.Row, now string) {
+	for _, r := range w.d.Rows[dir.Hierarchy] {
 		if r.File != fileMemoryHigh {
 			continue
 		}
-		if _, there := p.o.Dirs[dir][r.File]; !there {
+		if _, there := w.o.Dirs[dir][r.File]; !there {
 			return nil, ""
 		}
-		if text, written := p.written[dir.File(r.File)]; written {
+		if text, written := w.written[dir.File(r.File)]; written {
 			return r, text
 		}
-		return r, p.now(dir, desired.Value{Row: r, File: r.File})
+		return r, w.now(dir, desired.Value{Row: r, File: r.File})
 	}
 	return nil, ""
 }
@@ -139,21 +139,15 @@ func reclaimRoom(limit int64) int64 {
 	return max(min(max(limit/64, 1<<20), 16<<20, limit/4), 0)
 }
 
-// charged is the memory that a directory and those below it are charged now.
-func (p *planner) charged(dir cgroup.Dir) int64 {
-	current, _ := p.in.Memory.Charged(dir)
-	return current
-}
-
 // reclaimTime is how long the memory of one directory may take to fall.
-func (p *planner) reclaimTime() time.Duration {
-	return cmp.Or(time.Duration(p.in.Host.Reclaim), DefaultReclaim)
+func (w *writer) reclaimTime() time.Duration {
+	return cmp.Or(time.Duration(w.in.Host.Reclaim), DefaultReclaim)
 }
 
 // descent gives the values on the way from what is in use to a limit, falling and without the last one; nothing where
 // nothing has to go.
-func (p *planner) descent(dir cgroup.Dir, from string, to int64) []string {
-	now := p.charged(dir)
+func (w *writer) descent(dir cgroup.Dir, from string, to int64) []string {
+	now := w.charged(dir)
 	if now <= to {
 		return nil
 	}
@@ -162,7 +156,7 @@ func (p *planner) descent(dir cgroup.Dir, from string, to int64) []string {
 	if bite > descentLarge {
 		bite = max((gap+descentMost-1)/descentMost, descentLarge)
 	}
-	page := max(p.in.Facts.PageSize, 4096)
+	page := max(w.in.Facts.PageSize, 4096)
 	var values []string
 	for at := now - bite; at > to; at -= bite {
 		if limit := desired.Number(from); limit >= 0 && at >= limit {
@@ -175,83 +169,54 @@ func (p *planner) descent(dir cgroup.Dir, from string, to int64) []string {
 
 // lowerMemsw lowers v1's limit of memory and swap together, which the kernel refuses as it does the other while more is
 // in use.
-func (p *planner) lowerMemsw(dir cgroup.Dir, c knob.Change) {
-	step := p.writeStep(dir, c.Row, c.On, c.From, c.To)
-	if to := desired.Number(c.To); to >= 0 && !p.isNew[dir] && p.charged(dir) > 0 {
-		step.Reclaim = &plan.Reclaim{Use: fileMemswUse, To: to, Within: p.reclaimTime()}
+func (w *writer) lowerMemsw(dir cgroup.Dir, c knob.Change) {
+	step := w.writeStep(dir, c.Row, c.On, c.From, c.To)
+	if to := desired.Number(c.To); to >= 0 && !w.isNew[dir] && w.charged(dir) > 0 {
+		step.Reclaim = &plan.Reclaim{Use: fileMemswUse, To: to, Within: w.reclaimTime()}
 	}
-	p.addWrite(step)
+	w.addWrite(step)
 }
 
 // checkMemory refuses a limit that the group cannot get below: the kernel would answer with EBUSY on
 // v1 and with the OOM killer on v2. What may be swapped out is taken off only where the policy says
 // how much that is.
-func (p *planner) checkMemory(dir cgroup.Dir, c knob.Change) {
+func (w *writer) checkMemory(dir cgroup.Dir, c knob.Change) {
 	limit := desired.Number(c.To)
 	if limit < 0 {
 		return
 	}
-	group := p.groupOf(dir)
-	swap := p.swapOf(group)
+	group := w.groupOf(dir)
+	swap := w.swapOf(group)
 	room := policy.Bytes(limit + swap)
 	hint := "raise memory.max, allow more swap, or use --force with --reason"
 	with := ""
 	if swap > 0 {
 		with = " plus " + policy.Bytes(swap).Human() + " of swap"
 	}
-	if _, n := p.in.Memory.Charged(dir); policy.Bytes(n) > room {
+	if _, n := w.in.Memory.Charged(dir); policy.Bytes(n) > room {
 		pinned := policy.Bytes(n)
-		p.refuse(group, hint,
+		w.out.Refuse(group, hint,
 			"memory.max %s%s is below the %s in %s that cannot be reclaimed (anonymous, shared and locked memory)",
 			policy.Bytes(limit).Human(), with, pinned.Human(), dir)
 		return
 	}
-	if held := policy.Bytes(p.heldBy(group)); held > room {
-		p.refuse(group, hint,
+	if held := policy.Bytes(w.heldBy(group)); held > room {
+		w.out.Refuse(group, hint,
 			"memory.max %s%s is below the %s of anonymous and shared memory that the group's processes hold",
 			policy.Bytes(limit).Human(), with, held.Human())
 	}
 }
 
 // swapOf is the swap that the group's settings allow, at most what the host has.
-func (p *planner) swapOf(group string) int64 {
-	n := p.d.Forest.ByPath[group]
+func (w *writer) swapOf(group string) int64 {
+	n := w.d.Forest.ByPath[group]
 	if n == nil {
 		return 0
 	}
 	if s, ok := n.Settings.Get(policy.KeyMemorySwap, ""); ok {
 		if swap, ok := s.Value.(policy.Bytes); ok {
-			return min(int64(swap), p.in.Facts.SwapTotal)
+			return min(int64(swap), w.in.Facts.SwapTotal)
 		}
 	}
 	return 0
-}
-
-// heldBy is the memory that the processes of a group and of those below it hold.
-func (p *planner) heldBy(group string) int64 {
-	if p.held == nil {
-		p.held = p.sumHeld()
-	}
-	return p.held[group]
-}
-
-// sumHeld adds up per group: private memory of every process, and of the shared memory the largest view
-// of each group, because processes of one instance map the same segments.
-func (p *planner) sumHeld() map[string]int64 {
-	private, shared := make(map[string]int64), make(map[string]int64)
-	for id, pl := range p.placed {
-		all, part := p.in.Memory.Held(id)
-		part = min(part, all)
-		private[pl.group] += all - part
-		shared[pl.group] = max(shared[pl.group], part)
-	}
-	sums := make(map[string]int64, len(p.d.Forest.Nodes))
-	for i := len(p.d.Forest.Nodes) - 1; i >= 0; i-- {
-		n := p.d.Forest.Nodes[i]
-		sums[n.Path] += private[n.Path] + shared[n.Path]
-		if n.Parent != nil {
-			sums[n.Parent.Path] += sums[n.Path]
-		}
-	}
-	return sums
 }

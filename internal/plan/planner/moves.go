@@ -20,53 +20,53 @@ var (
 const staysFast = "this kernel takes the mount option back, and moves stay fast until it is booted again"
 
 // switchMoves switches the kernel to faster moves where the policy asks for it, and back where it no longer does.
-func (p *planner) switchMoves() {
-	h, mounted := p.in.Facts.Hierarchy(procfs.UnifiedID)
+func switchMoves(in *plan.Input, out *plan.Plan) {
+	h, mounted := in.Facts.Hierarchy(procfs.UnifiedID)
 	on := mounted && slices.Contains(h.Options, cgroup.FavorDynmods)
-	switch want := p.in.Agent.FastMoves; {
+	switch want := in.Agent.FastMoves; {
 	case want && on:
 	case want && !mounted:
-		p.cannotSwitch("agent.fast_moves: it is an option of cgroup2, and none is mounted; `mkdir " +
+		cannotSwitch(out, "agent.fast_moves: it is an option of cgroup2, and none is mounted; `mkdir "+
 			"-p /sys/fs/cgroup/unified && mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified` gives one")
 	case want && h.ReadOnly:
-		p.cannotSwitch("agent.fast_moves: %s is mounted read-only", h.Mount)
-	case want && !p.in.Facts.Kernel.AtLeast(sinceFast.Major, sinceFast.Minor):
-		p.cannotSwitch("agent.fast_moves: kernel %s has no such option; %d.%d brought it", p.in.Facts.Kernel.Text,
+		cannotSwitch(out, "agent.fast_moves: %s is mounted read-only", h.Mount)
+	case want && !in.Facts.Kernel.AtLeast(sinceFast.Major, sinceFast.Minor):
+		cannotSwitch(out, "agent.fast_moves: kernel %s has no such option; %d.%d brought it", in.Facts.Kernel.Text,
 			sinceFast.Major, sinceFast.Minor)
 	case want:
-		step := p.switchStep("off", "on",
+		step := switchStep("off", "on",
 			"agent.fast_moves is on: moves take microseconds, fork and exit a little more")
-		if p.in.Facts.Kernel.AtLeast(sinceStays.Major, sinceStays.Minor) {
+		if in.Facts.Kernel.AtLeast(sinceStays.Major, sinceStays.Minor) {
 			step.Final = staysFast
 		}
-		p.steps = append(p.steps, step)
+		out.Steps = append(out.Steps, step)
 	case on:
-		p.switchMovesBack()
+		switchMovesBack(in, out)
 	}
 }
 
 // switchMovesBack takes the option away if bulkhead has set it.
-func (p *planner) switchMovesBack() {
-	h, mounted := p.in.Facts.Hierarchy(procfs.UnifiedID)
-	released := p.in.Release == nil || slices.Contains(p.in.Release, layout.RootGroup)
-	if !mounted || !released || !p.o.Originals.FavorDynmods || !slices.Contains(h.Options, cgroup.FavorDynmods) {
+func switchMovesBack(in *plan.Input, out *plan.Plan) {
+	h, mounted := in.Facts.Hierarchy(procfs.UnifiedID)
+	released := in.Release == nil || slices.Contains(in.Release, layout.RootGroup)
+	if !mounted || !released || !in.Observed.Originals.FavorDynmods || !slices.Contains(h.Options, cgroup.FavorDynmods) {
 		return
 	}
-	p.steps = append(p.steps, p.switchStep("on", "off", "agent.fast_moves is no longer on"))
-	if p.in.Facts.Kernel.AtLeast(sinceStays.Major, sinceStays.Minor) {
-		p.note(layout.RootGroup, "", "agent.fast_moves: %s", staysFast)
+	out.Steps = append(out.Steps, switchStep("on", "off", "agent.fast_moves is no longer on"))
+	if in.Facts.Kernel.AtLeast(sinceStays.Major, sinceStays.Minor) {
+		out.Note(layout.RootGroup, "", "agent.fast_moves: %s", staysFast)
 	}
 }
 
 // switchStep is optional: a host on which processes move slowly is held all the same.
-func (p *planner) switchStep(from, to, why string) plan.Step {
+func switchStep(from, to, why string) plan.Step {
 	return plan.Step{
 		Op: plan.OpWrite, Dir: plan.FavorDynmods.Dir, File: plan.FavorDynmods.Name, Old: from, New: to, Undo: from,
 		Reason: why, Optional: true,
 	}
 }
 
-func (p *planner) cannotSwitch(format string, args ...any) {
-	p.note(layout.RootGroup, "", format, args...)
-	p.notes[len(p.notes)-1].NotEnforced = true
+func cannotSwitch(out *plan.Plan, format string, args ...any) {
+	out.Note(layout.RootGroup, "", format, args...)
+	out.Notes[len(out.Notes)-1].NotEnforced = true
 }

@@ -10,6 +10,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
+	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/tc"
 	"bulkhead/internal/netshape"
@@ -22,16 +23,24 @@ import (
 // riskDrop is that of giving an interface another root or ingress qdisc.
 const riskDrop knob.Risk = "drops packets for a moment"
 
-// networkSteps plans the interfaces.
-func (p *planner) networkSteps(result *plan.Plan) {
-	n := p.in.Network
+// shaper plans interfaces.
+type shaper struct {
+	in  *plan.Input
+	d   *desired.State
+	out *plan.Plan
+}
+
+// networkMake adds to a plan what interfaces are to do, and the steps to it.
+func networkMake(in *plan.Input, d *desired.State, out *plan.Plan) {
+	n := in.Network
 	if n == nil {
 		return
 	}
+	p := &shaper{in, d, out}
 	groups := p.in.InForce()
 	slots, err := desired.SlotsOf(p.in)
 	if err != nil {
-		p.refuse(layout.RootGroup, "let groups share a limit by writing it to the group above them", "%v", err)
+		p.out.Refuse(layout.RootGroup, "let groups share a limit by writing it to the group above them", "%v", err)
 		return
 	}
 	wanted, lacks := make([]netshape.Wanted, 0, len(n.Devices)), false
@@ -43,33 +52,33 @@ func (p *planner) networkSteps(result *plan.Plan) {
 	if lacks {
 		return
 	}
-	result.Network, result.Slots, result.Counted = wanted, slots, p.countedDirs(groups)
-	p.shape(result)
+	out.Network, out.Slots, out.Counted = wanted, slots, p.countedDirs(groups)
+	p.shape()
 	p.noteNetwork(wanted)
 }
 
 // shape turns what is wanted of all interfaces into steps.
-func (p *planner) shape(result *plan.Plan) {
+func (p *shaper) shape() {
 	n := p.in.Network
-	result.Directories = n.Directories
-	for _, dir := range result.Counted {
+	p.out.Directories = n.Directories
+	for _, dir := range p.out.Counted {
 		if !slices.Contains(n.Directories, dir) {
-			result.Directories = append(result.Directories, dir)
+			p.out.Directories = append(p.out.Directories, dir)
 		}
 	}
-	h := netshape.Host{Wanted: result.Network, Count: result.Counted, Programs: n.Sorters, Counters: n.Counters}
+	h := netshape.Host{Wanted: p.out.Network, Count: p.out.Counted, Programs: n.Sorters, Counters: n.Counters}
 	for _, d := range n.Devices {
 		h.States = append(h.States, d.State)
 	}
 	steps, err := netshape.PlanHost(h)
 	if err != nil {
-		p.refuseShapes(err, result.Network)
+		p.refuseShapes(err, p.out.Network)
 		return
 	}
 	for _, c := range n.Strays {
 		steps = append([]netshape.Step{{Do: c, Why: "the interface that it served is gone"}}, steps...)
 	}
-	whose := slotOwners(result.Slots, result.Network)
+	whose := slotOwners(p.out.Slots, p.out.Network)
 	for _, s := range steps {
 		step := plan.Step{Op: plan.OpNetwork, Group: p.ownerOf(s.Do, whose), Net: &s.Do, NetUndo: s.Undo, Reason: s.Why,
 			Undo: undoWords(s.Undo)}
@@ -78,7 +87,7 @@ func (p *planner) shape(result *plan.Plan) {
 			step.Reason += "; the kernel drops what is sent through the interface for a moment meanwhile, once: the " +
 				"qdisc then stays until `release --all`"
 		}
-		p.steps = append(p.steps, step)
+		p.out.Steps = append(p.out.Steps, step)
 	}
 }
 
@@ -91,21 +100,21 @@ func undoWords(undo []netshape.Change) string {
 }
 
 // refuseOn refuses the groups that have limits on an interface: the others need not wait.
-func (p *planner) refuseOn(w netshape.Wanted, hint, format string, args ...any) {
-	before := len(p.refusals)
+func (p *shaper) refuseOn(w netshape.Wanted, hint, format string, args ...any) {
+	before := len(p.out.Refusals)
 	for _, g := range w.Groups {
-		p.refuse(g.Name, hint, format, args...)
+		p.out.Refuse(g.Name, hint, format, args...)
 	}
 	if len(w.Groups) == 0 {
-		p.refuse(layout.RootGroup, hint, format, args...)
+		p.out.Refuse(layout.RootGroup, hint, format, args...)
 	}
-	for i := range p.refusals[before:] {
-		p.refusals[before+i].Device = w.Device
+	for i := range p.out.Refusals[before:] {
+		p.out.Refusals[before+i].Device = w.Device
 	}
 }
 
 // refuseShapes turns what netshape cannot do into refusals.
-func (p *planner) refuseShapes(err error, all []netshape.Wanted) {
+func (p *shaper) refuseShapes(err error, all []netshape.Wanted) {
 	on := func(device string) netshape.Wanted {
 		i := slices.IndexFunc(all, func(w netshape.Wanted) bool { return w.Device == device })
 		return all[max(i, 0)]
@@ -125,7 +134,7 @@ func (p *planner) refuseShapes(err error, all []netshape.Wanted) {
 				"network on %s: it has what bulkhead did not make, and is left alone: %s", foreign.Device,
 				strings.Join(foreign.Found, ", "))
 		default:
-			p.refuse(layout.RootGroup, "", "network: %v", one)
+			p.out.Refuse(layout.RootGroup, "", "network: %v", one)
 		}
 	}
 }
@@ -144,7 +153,7 @@ func unjoin(err error) []error {
 }
 
 // hasClass says whether net_cls tells the packets of a group.
-func (p *planner) hasClass(group string) bool {
+func (p *shaper) hasClass(group string) bool {
 	for _, dir := range p.d.Layout.Own(group) {
 		if slices.ContainsFunc(p.d.Values[dir], func(v desired.Value) bool { return v.File == knob.FileClassID }) {
 			return true
@@ -154,7 +163,7 @@ func (p *planner) hasClass(group string) bool {
 }
 
 // wantedOf is all that one interface shall do.
-func (p *planner) wantedOf(d plan.NetDevice, groups []classify.Group, slots map[string]netshape.Slot) netshape.Wanted {
+func (p *shaper) wantedOf(d plan.NetDevice, groups []classify.Group, slots map[string]netshape.Slot) netshape.Wanted {
 	name := d.State.Device.Name
 	w := netshape.Wanted{
 		Device: name, LinkRate: d.Link, Original: d.Original, Leaf: p.in.Network.Has.Leaf(),
@@ -187,7 +196,7 @@ func (p *planner) wantedOf(d plan.NetDevice, groups []classify.Group, slots map[
 // classBelow is the class of a group that has limits on other interfaces, and is below one that has some here: its
 // packets bear its own number everywhere, so without a class of that number they would pass by the limit of the group
 // above.
-func (p *planner) classBelow(w netshape.Wanted, g classify.Group, slot netshape.Slot,
+func (p *shaper) classBelow(w netshape.Wanted, g classify.Group, slot netshape.Slot,
 	parents map[string]string) *netshape.Group {
 	if slot == 0 || slices.ContainsFunc(g.Settings,
 		func(s policy.Setting) bool { return s.Key.OfNetwork() && s.Network.Sort == policy.SortPorts }) {
@@ -212,7 +221,7 @@ func (p *planner) classBelow(w netshape.Wanted, g classify.Group, slot netshape.
 }
 
 // tell chooses how the packets of a group are told from others.
-func (p *planner) tell(one *netshape.Group) {
+func (p *shaper) tell(one *netshape.Group) {
 	switch dirs := p.programDirs(one.Name); {
 	case p.hasClass(one.Name):
 		one.NetCls = true
@@ -223,7 +232,7 @@ func (p *planner) tell(one *netshape.Group) {
 
 // keptShares are those of groups that are left out of this plan though they are in force: what was put in force last
 // stays, where it can. A group that was released has none.
-func (p *planner) keptShares(d plan.NetDevice, w netshape.Wanted, slots map[string]netshape.Slot) []netshape.Group {
+func (p *shaper) keptShares(d plan.NetDevice, w netshape.Wanted, slots map[string]netshape.Slot) []netshape.Group {
 	var kept []netshape.Group
 	for _, g := range p.in.Network.Was[w.Device].Groups {
 		if p.in.IsReleased(g.Name) && slots[g.Name] == g.Slot {
@@ -245,7 +254,7 @@ func replaces(ss policy.Settings, device string) bool {
 }
 
 // shareOn is what a group gets of an interface; nil is nothing.
-func (p *planner) shareOn(device string, g classify.Group, slot netshape.Slot) *netshape.Group {
+func (p *shaper) shareOn(device string, g classify.Group, slot netshape.Slot) *netshape.Group {
 	one := netshape.Group{Name: g.Path, Slot: slot, Ports: slices.Clone(p.in.Network.Ports[g.Path])}
 	byPorts := false
 	for _, s := range g.Settings {
@@ -272,16 +281,16 @@ func (p *planner) shareOn(device string, g classify.Group, slot netshape.Slot) *
 }
 
 // programs says whether BPF programs on cgroup2 directories see the packets of groups.
-func (p *planner) programs() bool {
+func (p *shaper) programs() bool {
 	return p.in.Network.Has.Has(netshape.HasProgram) && p.in.Facts.BlindedBy == ""
 }
 
-func (p *planner) programDirs(group string) []string {
+func (p *shaper) programDirs(group string) []string {
 	return layout.ProgramDirs(p.in.Facts, p.d.Layout, group)
 }
 
 // countedDirs are the directories of all groups, once one of them has a limit on an interface.
-func (p *planner) countedDirs(groups []classify.Group) []string {
+func (p *shaper) countedDirs(groups []classify.Group) []string {
 	if !plan.UsesNetwork(groups) || !p.programs() {
 		return nil
 	}
@@ -293,7 +302,7 @@ func (p *planner) countedDirs(groups []classify.Group) []string {
 }
 
 // lacksPieces refuses what the kernel has no means for, and takes the second best where there is one.
-func (p *planner) lacksPieces(w *netshape.Wanted) (lacks bool) {
+func (p *shaper) lacksPieces(w *netshape.Wanted) (lacks bool) {
 	has := p.in.Network.Has
 	if i := slices.IndexFunc(has, func(c netshape.Capability) bool { return c.Verdict == netshape.Unknown }); i >= 0 &&
 		len(w.Groups) > 0 {
@@ -320,7 +329,7 @@ func (p *planner) lacksPieces(w *netshape.Wanted) (lacks bool) {
 
 // hidden refuses a group that is told by its ports below one that is told by a program: the program gives its packets
 // the class of that group, and HTB asks no filter any more.
-func (p *planner) hidden(w netshape.Wanted, g netshape.Group) bool {
+func (p *shaper) hidden(w netshape.Wanted, g netshape.Group) bool {
 	if g.Cgroup != "" || g.NetCls || g.Egress == (netshape.Share{}) {
 		return false
 	}
@@ -337,7 +346,7 @@ func (p *planner) hidden(w netshape.Wanted, g netshape.Group) bool {
 }
 
 // lost refuses the groups of an interface when the kernel was seen to lack a piece.
-func (p *planner) lost(w netshape.Wanted, piece, what, hint string) bool {
+func (p *shaper) lost(w netshape.Wanted, piece, what, hint string) bool {
 	has := p.in.Network.Has
 	i := slices.IndexFunc(has, func(c netshape.Capability) bool { return c.Name == piece })
 	if i < 0 || has[i].Verdict != netshape.No {
@@ -348,13 +357,13 @@ func (p *planner) lost(w netshape.Wanted, piece, what, hint string) bool {
 }
 
 // lacksArrival takes policing where what arrives cannot be shaped, and refuses where that cannot be either.
-func (p *planner) lacksArrival(w netshape.Wanted, g *netshape.Group) bool {
+func (p *shaper) lacksArrival(w netshape.Wanted, g *netshape.Group) bool {
 	gone := missing(p.in.Network.Has, netshape.HasIFB, netshape.HasMirred)
 	if g.Ingress == (netshape.Share{}) || len(g.Ports) == 0 || len(gone) == 0 {
 		return false
 	}
 	if g.Cgroup != "" && g.Ingress.Min == 0 {
-		p.note(g.Name, policy.KeyNetworkIngressMax,
+		p.out.Note(g.Name, policy.KeyNetworkIngressMax,
 			"%s: this kernel has no %s, so what arrives is policed and not shaped", w.Device,
 			strings.Join(gone, " and no "))
 		g.Ports = nil
@@ -370,19 +379,19 @@ func missing(has netshape.Capabilities, pieces ...string) []string {
 }
 
 // noteNetwork explains what was chosen.
-func (p *planner) noteNetwork(all []netshape.Wanted) {
+func (p *shaper) noteNetwork(all []netshape.Wanted) {
 	for _, w := range all {
 		for _, g := range w.Groups {
 			p.noteShare(w, g)
 		}
 		p.noteBlindness(w)
 		if w.LinkRate == 0 && w.Reserve > 0 && len(w.Groups) > 0 {
-			p.note(layout.RootGroup, "",
+			p.out.Note(layout.RootGroup, "",
 				"network on %s: nobody says what its link carries, so host.reserve cannot be kept of it; what "+
 					"belongs to no group passes before all groups", w.Device)
 		}
 		if w.Original != nil && len(w.Groups) > 0 {
-			p.note(layout.RootGroup, "",
+			p.out.Note(layout.RootGroup, "",
 				"network on %s: the queueing discipline that somebody else gave it comes back when no group needs "+
 					"the interface any more", w.Device)
 		}
@@ -390,16 +399,16 @@ func (p *planner) noteNetwork(all []netshape.Wanted) {
 }
 
 // noteBlindness says what net_cls and cgroup2 do to each other on kernels before 5.15.
-func (p *planner) noteBlindness(w netshape.Wanted) {
+func (p *shaper) noteBlindness(w netshape.Wanted) {
 	byClass := slices.ContainsFunc(w.Groups, func(g netshape.Group) bool { return g.NetCls })
 	switch {
 	case p.in.Facts.BlindedBy != "" && len(w.Groups) > 0:
-		p.note(layout.RootGroup, "",
+		p.out.Note(layout.RootGroup, "",
 			"network on %s: %s keeps this kernel (%s) from telling the cgroup2 directory of a socket until the next "+
 				"boot; groups are told by net_cls or by ports instead, and their traffic is not counted", w.Device,
 			p.in.Facts.BlindedBy, p.in.Facts.Kernel)
-	case byClass && p.blinds():
-		p.note(layout.RootGroup, "", "network on %s: %s", w.Device, finalBlind)
+	case byClass && blinds(p.in.Facts):
+		p.out.Note(layout.RootGroup, "", "network on %s: %s", w.Device, finalBlind)
 	}
 }
 
@@ -408,22 +417,22 @@ const finalBlind = "the first class id makes this kernel forget the cgroup2 dire
 	"on, until the next boot: address filters and accounting that systemd has on units (IPAddressDeny=), and " +
 	"firewall rules by cgroup2 path, no longer see them"
 
-// finalClass is why a write of a class cannot be undone, "" where it can, and for every other file.
-func (p *planner) finalClass(row *knob.Row, to string) string {
-	if row.File == knob.FileClassID && to != row.Default && p.blinds() {
+// FinalClass is why a write of a class cannot be undone, "" where it can, and for every other file.
+func FinalClass(f *host.Facts, row *knob.Row, to string) string {
+	if row.File == knob.FileClassID && to != row.Default && blinds(f) {
 		return finalBlind
 	}
 	return ""
 }
 
 // blinds says whether class ids of ours do that.
-func (p *planner) blinds() bool {
-	_, both := p.in.Facts.Unified()
-	return both && p.in.Facts.BlindedBy == "" && p.in.Facts.Kernel.Major > 0 && !p.in.Facts.Kernel.AtLeast(5, 15)
+func blinds(f *host.Facts) bool {
+	_, both := f.Unified()
+	return both && f.BlindedBy == "" && f.Kernel.Major > 0 && !f.Kernel.AtLeast(5, 15)
 }
 
 // noteShare says how a group's traffic is told, where it can be; where not, a refusal says so.
-func (p *planner) noteShare(w netshape.Wanted, g netshape.Group) {
+func (p *shaper) noteShare(w netshape.Wanted, g netshape.Group) {
 	leaf := cmp.Or(w.Leaf, "bfifo")
 	if g.Egress != (netshape.Share{}) && (g.Cgroup != "" || g.NetCls || len(g.Ports) > 0) {
 		how := "by the ports it listens on: connections that it opens to others are not held"
@@ -435,16 +444,16 @@ func (p *planner) noteShare(w netshape.Wanted, g netshape.Group) {
 		case g.NetCls:
 			how = "by net_cls, the class id of its directory: sockets that are open go with their process"
 		}
-		p.note(g.Name, policy.KeyNetworkEgressMax, "%s: what leaves is told %s; it waits in %s", w.Device, how, leaf)
+		p.out.Note(g.Name, policy.KeyNetworkEgressMax, "%s: what leaves is told %s; it waits in %s", w.Device, how, leaf)
 	}
 	switch {
 	case g.Ingress == (netshape.Share{}):
 	case len(g.Ports) > 0:
-		p.note(g.Name, policy.KeyNetworkIngressMax,
+		p.out.Note(g.Name, policy.KeyNetworkIngressMax,
 			"%s: what arrives for TCP port %s is led to a virtual NIC and shaped there; it waits in %s", w.Device,
 			strings.Trim(strings.Join(strings.Fields(fmt.Sprint(g.Ports)), ", "), "[]"), leaf)
 	case g.Cgroup != "":
-		p.note(g.Name, policy.KeyNetworkIngressMax,
+		p.out.Note(g.Name, policy.KeyNetworkIngressMax,
 			"%s: no port of it is known, so what arrives is policed: a program drops what comes beyond the rate. "+
 				"More arrives than is let through, and of many connections some starve; `ports: […]` shapes instead",
 			w.Device)
@@ -473,7 +482,7 @@ func slotOwners(slots map[string]netshape.Slot, all []netshape.Wanted) owners {
 }
 
 // ownerOf finds whose change it is; one of the interface itself belongs to the root group.
-func (p *planner) ownerOf(c netshape.Change, o owners) string {
+func (p *shaper) ownerOf(c netshape.Change, o owners) string {
 	if c.Program != nil {
 		if h, ok := layout.Unified(p.in.Facts); ok {
 			dir := cgroup.Dir{Hierarchy: h.ID, Path: "/" +
@@ -492,27 +501,28 @@ func (p *planner) ownerOf(c netshape.Change, o owners) string {
 	return o.slots[c.Slot()]
 }
 
-// network plans the way down for groups, and for all of what is ours with "" among them.
-func (r *releaser) network(result *plan.Plan) {
-	n := r.in.Network
+// networkRelease adds to a plan the way down for the groups of in.Release.
+func networkRelease(in *plan.Input, d *desired.State, out *plan.Plan) {
+	n := in.Network
 	if n == nil {
 		return
 	}
+	p := &shaper{in, d, out}
 	slots := maps.Clone(n.Slots)
-	maps.DeleteFunc(slots, func(name string, _ netshape.Slot) bool { return r.covers(name) })
-	for _, d := range n.Devices {
-		w := n.Was[d.State.Device.Name]
-		w.Device, w.Original = d.State.Device.Name, d.Original
-		w.Groups = slices.DeleteFunc(slices.Clone(w.Groups), func(g netshape.Group) bool { return r.covers(g.Name) })
-		w.Keep = !r.covers(layout.RootGroup) && (len(w.Groups) > 0 || d.Original == nil)
-		result.Network = append(result.Network, w)
+	maps.DeleteFunc(slots, func(name string, _ netshape.Slot) bool { return in.Releases(name) })
+	for _, dev := range n.Devices {
+		w := n.Was[dev.State.Device.Name]
+		w.Device, w.Original = dev.State.Device.Name, dev.Original
+		w.Groups = slices.DeleteFunc(slices.Clone(w.Groups), func(g netshape.Group) bool { return in.Releases(g.Name) })
+		w.Keep = !in.Releases(layout.RootGroup) && (len(w.Groups) > 0 || dev.Original == nil)
+		out.Network = append(out.Network, w)
 	}
 	for _, c := range n.Counters {
-		if group := r.ownerOf(netshape.Change{Program: &c}, owners{}); !r.covers(group) &&
-			!slices.Contains(result.Counted, c.Cgroup) {
-			result.Counted = append(result.Counted, c.Cgroup)
+		if group := p.ownerOf(netshape.Change{Program: &c}, owners{}); !in.Releases(group) &&
+			!slices.Contains(out.Counted, c.Cgroup) {
+			out.Counted = append(out.Counted, c.Cgroup)
 		}
 	}
-	result.Slots = slots
-	r.shape(result)
+	out.Slots = slots
+	p.shape()
 }

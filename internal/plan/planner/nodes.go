@@ -7,7 +7,6 @@ import (
 	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/desired"
-	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
@@ -20,7 +19,7 @@ const migrateSpeed = 1 << 30
 // cpuset.memory_migrate is 1.
 func (p *planner) checkNodes() {
 	asked := map[string]bool{}
-	for _, s := range p.steps {
+	for _, s := range p.out.Steps {
 		if s.Op != plan.OpWrite || s.File != plan.FileMems || p.isNew[s.Dir] || asked[s.Group] ||
 			!p.d.Layout.Holds(s.Dir) {
 			continue
@@ -58,11 +57,11 @@ func (p *planner) checkNodes() {
 			what += "; they stay there, as cpuset.memory_migrate is 0, and what is new comes from the other nodes"
 		}
 		if p.in.AskNodes {
-			p.refuse(s.Group, "--migrate does it", "memory.numa changes under %s: %s",
+			p.out.Refuse(s.Group, "--migrate does it", "memory.numa changes under %s: %s",
 				policy.Counted(inside, "process"), what)
 			continue
 		}
-		p.note(s.Group, policy.KeyMemoryNUMA, "%s", what)
+		p.out.Note(s.Group, policy.KeyMemoryNUMA, "%s", what)
 	}
 }
 
@@ -85,14 +84,4 @@ func (p *planner) leaving(s plan.Step) idset.Set {
 		return desired.IDSet(now).Minus(desired.IDSet(end))
 	}
 	return nil
-}
-
-// membersBelow counts the processes of a group and of those inside it.
-func (p *planner) membersBelow(group string) (n int) {
-	for _, pl := range p.placed {
-		if _, inside := layout.Below(group, pl.group); inside || group == layout.RootGroup {
-			n++
-		}
-	}
-	return n
 }

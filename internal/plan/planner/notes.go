@@ -33,7 +33,7 @@ func (p *planner) noteRestart() {
 	for _, n := range p.d.Forest.Nodes {
 		s, asked := n.Settings.Get(policy.KeyMemoryMax, "")
 		if _, limited := s.Value.(policy.Bytes); asked && limited && holds[n.Path] {
-			p.note(n.Path, policy.KeyMemoryMax,
+			p.out.Note(n.Path, policy.KeyMemoryMax,
 				"when the OOM killer ends one backend at this limit, PostgreSQL restarts all of them: every session "+
 					"is lost and the log is replayed; memory.high slows down instead")
 		}
@@ -56,7 +56,7 @@ func (p *planner) noteAffinity() {
 	for _, n := range p.d.Forest.Nodes {
 		for _, key := range []policy.Key{policy.KeyCPUCPUs, policy.KeyMemoryNUMA} {
 			if _, asked := n.Settings.Get(key, ""); asked {
-				p.note(n.Path, key, "brings the cpuset controller to every group beside bulkhead's, and this kernel "+
+				p.out.Note(n.Path, key, "brings the cpuset controller to every group beside bulkhead's, and this kernel "+
 					"(before %d.%d) forgets there what taskset, numactl or CPUAffinity= has set: look at what else "+
 					"on this host pins itself, and pin it anew after the apply", keepsAffinity[0], keepsAffinity[1])
 			}

@@ -47,7 +47,7 @@ func noteOthers(p *planner, shares []plan.Share) {
 		who = append(who, fmt.Sprintf("and %d other programs", left))
 	}
 	if count > 0 {
-		p.note(classify.Others, "", "host.others gathers %s of %s that match no rule, "+
+		p.out.Note(classify.Others, "", "host.others gathers %s of %s that match no rule, "+
 			"each session in a group of its own: %s",
 			policy.Counted(count, "process"), policy.Counted(len(sessions), "session"),
 			strings.Join(who, ", "))
@@ -64,7 +64,7 @@ func weighOthers(p *planner, shares []plan.Share) {
 	for _, s := range shares {
 		g := groupNamed(p, s.Group)
 		if g != nil && g.Role == policy.RoleDatabase && shares[i].Guaranteed > s.Guaranteed/2 {
-			p.note(s.Group, policy.KeyCPUWeight, "processes that match no rule may take %.2f cores beside "+
+			p.out.Note(s.Group, policy.KeyCPUWeight, "processes that match no rule may take %.2f cores beside "+
 				"%.2f of this database: lower the weight of host.others, or make it idle",
 				shares[i].Guaranteed, s.Guaranteed)
 		}
@@ -89,7 +89,7 @@ func noteWeighedDown(p *planner) {
 			return classify.IsOthers(o.Path) && o.Slice == slice
 		})
 		if governed && weighed && of != nil && of.Role == policy.RoleDatabase {
-			p.note(g.Group, policy.KeyCPUWeight, "%s runs in %s, which host.others weighs, "+
+			p.out.Note(g.Group, policy.KeyCPUWeight, "%s runs in %s, which host.others weighs, "+
 				"and is weighed down with it: `adopt: next-start` and a restart bring it out", g.Unit, slice)
 		}
 	}

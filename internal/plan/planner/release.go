@@ -38,11 +38,11 @@ func release(in plan.Input) plan.Plan {
 		for _, dir := range r.ours[h.ID] {
 			if top := outermost(dir); r.o.Foreign[top] {
 				if dir == top {
-					r.note(layout.RootGroup, "", "%s is left alone: bulkhead did not make it", top)
+					r.out.Note(layout.RootGroup, "", "%s is left alone: bulkhead did not make it", top)
 				}
 				continue
 			}
-			if r.covers(r.groupOf(dir)) || r.isIdleAnchor(dir) {
+			if r.in.Releases(r.groupOf(dir)) || r.isIdleAnchor(dir) {
 				r.scope = append(r.scope, dir)
 			}
 		}
@@ -51,8 +51,7 @@ func release(in plan.Input) plan.Plan {
 	for _, dir := range r.scope {
 		r.inScope[dir] = true
 	}
-	var result plan.Plan
-	r.network(&result)
+	networkRelease(r.in, r.d, r.out)
 	later := r.lift()
 	r.leaveUnits()
 	r.sendHome()
@@ -64,16 +63,16 @@ func release(in plan.Input) plan.Plan {
 	r.removeDirs(slices.DeleteFunc(slices.Clone(r.scope),
 		func(d cgroup.Dir) bool { return r.holdsForeign(d) || r.isTheirs(d) || r.isMute(d) }),
 		func(cgroup.Dir) string { return whyReleased })
-	if r.covers(layout.RootGroup) {
-		r.giveDisksBack(whyReleased)
+	if r.in.Releases(layout.RootGroup) {
+		giveDisksBack(r.in, r.d.Forest, r.out, whyReleased)
 	}
 	r.giveControllersBack()
-	r.switchMovesBack()
-	for i := range r.steps {
-		r.steps[i].Optional = true
+	switchMovesBack(r.in, r.out)
+	for i := range r.out.Steps {
+		r.out.Steps[i].Optional = true
 	}
-	result.Steps, result.Notes = r.steps, r.notes
-	return result
+	r.out.Refusals = nil
+	return *r.out
 }
 
 const whyReleased = "the group is released"
@@ -91,16 +90,6 @@ func outermost(dir cgroup.Dir) cgroup.Dir {
 	return cgroup.Dir{Hierarchy: dir.Hierarchy, Path: "/" + name}
 }
 
-// covers says whether the group is one to release, or below one.
-func (r *releaser) covers(group string) bool {
-	for _, g := range r.in.Release {
-		if _, ok := layout.Below(g, group); ok || g == layout.RootGroup {
-			return true
-		}
-	}
-	return false
-}
-
 // isMute says whether a directory is that of a unit which systemd cannot be asked to end: it stays, for a release that
 // can.
 func (r *releaser) isMute(dir cgroup.Dir) bool {
@@ -115,7 +104,7 @@ func (r *releaser) isIdleAnchor(dir cgroup.Dir) bool {
 		return false
 	}
 	for unit, k := range r.in.Systemd.Kept {
-		if r.d.Layout.Names.Anchor(k.Dir) == dir.Path && r.in.Systemd.Adopted[unit] != "" && !r.covers(k.Group) {
+		if r.d.Layout.Names.Anchor(k.Dir) == dir.Path && r.in.Systemd.Adopted[unit] != "" && !r.in.Releases(k.Group) {
 			return false
 		}
 	}
@@ -139,7 +128,7 @@ func (r *releaser) tellForeign() {
 			continue
 		}
 		if unit := r.d.Layout.Unit(dir); unit != "" {
-			r.note(r.groupOf(dir), "",
+			r.out.Note(r.groupOf(dir), "",
 				"%s runs in the group's slice, which holds it no more; a release after the unit's next start takes "+
 					"the slice away", unit)
 			continue
@@ -152,7 +141,7 @@ func (r *releaser) tellForeign() {
 					terminal.Printable(inside[0].Comm), more)
 			}
 		}
-		r.note(r.groupOf(dir), "",
+		r.out.Note(r.groupOf(dir), "",
 			"%s is kept, and with it the directories above it: bulkhead did not make it%s; remove it and release again",
 			dir, who)
 	}
@@ -254,11 +243,11 @@ func (r *releaser) leaveUnits() {
 		r.liftUnits()
 		return
 	}
-	r.revertUnits(func(_ string, k layout.Kept) bool { return r.covers(k.Group) }, whyReleased)
+	r.revertUnits(func(_ string, k layout.Kept) bool { return r.in.Releases(k.Group) }, whyReleased)
 	units := make([]string, 0, len(r.in.Systemd.Adopted))
 	for unit, slice := range r.in.Systemd.Adopted {
 		group, ours := r.d.Layout.Names.GroupOfUnit(slice)
-		if ours && r.covers(group) || !ours && r.covers(layout.RootGroup) {
+		if ours && r.in.Releases(group) || !ours && r.in.Releases(layout.RootGroup) {
 			units = append(units, unit)
 		}
 	}
@@ -277,7 +266,7 @@ func (r *releaser) liftUnits() {
 		k := r.in.Systemd.Kept[unit]
 		for _, h := range r.in.Facts.Hierarchies {
 			dir := cgroup.Dir{Hierarchy: h.ID, Path: k.Dir}
-			if _, seen := r.o.Dirs[dir]; !seen || !r.covers(k.Group) || !r.d.Layout.Owned[h.ID] {
+			if _, seen := r.o.Dirs[dir]; !seen || !r.in.Releases(k.Group) || !r.d.Layout.Owned[h.ID] {
 				continue
 			}
 			var changes []knob.Change
@@ -315,7 +304,7 @@ func (r *releaser) sendHome() {
 			dir := cgroup.Dir{Hierarchy: h.ID, Path: r.where(proc, h.ID)}
 			if owner, ours := r.d.Layout.Group(dir); ours && len(r.ours[h.ID]) > 0 && !r.isForeign(dir) &&
 				!r.inUnit(proc, h.ID) {
-				if !r.covers(owner) {
+				if !r.in.Releases(owner) {
 					owner = group
 				}
 				r.move(proc, h.ID, r.home(proc, h.ID, owner), owner, whyReleased)
@@ -333,7 +322,7 @@ func (r *releaser) memberOf(proc *procfs.Process) (group string, member bool) {
 		}
 	}
 	placed, ok := r.placed[proc.ID]
-	return placed.group, ok && r.covers(placed.group)
+	return placed.group, ok && r.in.Releases(placed.group)
 }
 
 // giveScoresBack writes the oom_score_adj that the members had.
@@ -354,7 +343,7 @@ func (r *releaser) giveScoresBack() {
 		if known {
 			step.Old, step.Undo = strconv.Itoa(now), strconv.Itoa(now)
 		}
-		r.steps = append(r.steps, step)
+		r.out.Steps = append(r.out.Steps, step)
 	}
 }
 
@@ -367,12 +356,12 @@ func (r *releaser) formerGroup(proc *procfs.Process) (string, bool) {
 		}
 	}
 	placed := r.placed[proc.ID]
-	return placed.group, r.covers(layout.RootGroup) || placed.group != "" && r.covers(placed.group)
+	return placed.group, r.in.Releases(layout.RootGroup) || placed.group != "" && r.in.Releases(placed.group)
 }
 
 // giveControllersBack disables, above our root, what bulkhead enabled there.
 func (r *releaser) giveControllersBack() {
-	if !r.covers(layout.RootGroup) {
+	if !r.in.Releases(layout.RootGroup) {
 		return
 	}
 	var dirs []cgroup.Dir
@@ -388,7 +377,7 @@ func (r *releaser) giveControllersBack() {
 			}
 		}
 		if len(drop) > 0 {
-			r.steps = append(r.steps, r.subtreeStep(dir, nil, drop,
+			r.out.Steps = append(r.out.Steps, r.subtreeStep(dir, nil, drop,
 				"bulkhead enabled "+strings.Join(drop, ", ")+" here"))
 		}
 	}

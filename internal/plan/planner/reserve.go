@@ -13,12 +13,12 @@ import (
 func (p *planner) checkReserve() {
 	reserve := p.in.Host.Reserve
 	if have := policy.Cores(len(p.in.Facts.CPUs)) * policy.One; reserve.CPU > 0 && reserve.CPU >= have {
-		p.refuse(layout.RootGroup, "raise the number of CPUs or lower host.reserve",
+		p.out.Refuse(layout.RootGroup, "raise the number of CPUs or lower host.reserve",
 			"host.reserve keeps %s of the host's %s cores, and leaves none for the groups", reserve.CPU, have)
 	}
 	if kept, have := layout.ReservedMemory(p.in.Facts, p.in.Host), policy.Bytes(p.in.Facts.MemTotal); kept > 0 &&
 		kept >= have {
-		p.refuse(layout.RootGroup, "lower host.reserve",
+		p.out.Refuse(layout.RootGroup, "lower host.reserve",
 			"host.reserve keeps %s of the host's %s of memory, and leaves none for the groups", kept.Human(),
 			have.Human())
 	}
@@ -40,7 +40,7 @@ func (p *planner) noteReserve(shares []plan.Share) {
 			}
 		}
 		if left < reserve.CPU.Float() && len(shares) > 0 {
-			p.notes = append(p.notes, plan.Note{Key: policy.KeyCPULimit, NotEnforced: true, Text: fmt.Sprintf(
+			p.out.Notes = append(p.out.Notes, plan.Note{Key: policy.KeyCPULimit, NotEnforced: true, Text: fmt.Sprintf(
 				"host.reserve asks for %s cores for the rest of the host, which gets %.2f when every group wants all "+
 					"there is: "+
 					"give every outermost group a cpu.limit, together no more than %s cores, or lower their weights; "+
@@ -50,7 +50,7 @@ func (p *planner) noteReserve(shares []plan.Share) {
 	}
 	if kept := layout.ReservedMemory(p.in.Facts, p.in.Host); kept > 0 {
 		if left := policy.Bytes(p.in.Facts.MemTotal) - kept; !p.bounds(policy.KeyMemoryMax, int64(left)) {
-			p.notes = append(p.notes, plan.Note{Key: policy.KeyMemoryMax, NotEnforced: true, Text: fmt.Sprintf(
+			p.out.Notes = append(p.out.Notes, plan.Note{Key: policy.KeyMemoryMax, NotEnforced: true, Text: fmt.Sprintf(
 				"host.reserve asks for %s of memory for the rest of the host, and nothing keeps it: %s; "+
 					"give every outermost group a memory.max, together no more than %s, or all of them one by "+
 					"host.root",

@@ -1,0 +1,486 @@
+package planner
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/classify"
+	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
+	"bulkhead/internal/policy"
+)
+
+// heldBy is the memory that the processes of a group and of those below it hold.
+func (m *members) heldBy(group string) int64 {
+	if m.held == nil {
+		m.held = m.sumHeld()
+	}
+	return m.held[group]
+}
+
+// sumHeld adds up per group: private memory of every process, and of the shared memory the largest view
+// of each group, because processes of one instance map the same segments.
+func (m *members) sumHeld() map[string]int64 {
+	private, shared := make(map[string]int64), make(map[string]int64)
+	for id, pl := range m.placed {
+		all, part := m.in.Memory.Held(id)
+		part = min(part, all)
+		private[pl.group] += all - part
+		shared[pl.group] = max(shared[pl.group], part)
+	}
+	sums := make(map[string]int64, len(m.d.Forest.Nodes))
+	for i := len(m.d.Forest.Nodes) - 1; i >= 0; i-- {
+		n := m.d.Forest.Nodes[i]
+		sums[n.Path] += private[n.Path] + shared[n.Path]
+		if n.Parent != nil {
+			sums[n.Parent.Path] += sums[n.Path]
+		}
+	}
+	return sums
+}
+
+// where is the path of a process in a hierarchy, moves planned so far included.
+func (m *members) where(proc *procfs.Process, hierarchy string) string {
+	if to, ok := m.at[proc.ID][hierarchy]; ok {
+		return to
+	}
+	return proc.Cgroups[hierarchy]
+}
+
+// move plans one move in one hierarchy.
+func (m *members) move(proc *procfs.Process, hierarchy, to, group, why string) {
+	from := m.where(proc, hierarchy)
+	if from == to {
+		return
+	}
+	step := plan.Step{
+		Op: plan.OpMove, Group: group, Dir: cgroup.Dir{Hierarchy: hierarchy, Path: to},
+		PID: proc.ID, Comm: proc.Comm, Old: from, Undo: from, Reason: why,
+	}
+	if m.chargesMemory(hierarchy) {
+		step.Final = "memory it has charged already stays charged to " + from
+	}
+	m.out.Steps = append(m.out.Steps, step)
+	if m.at[proc.ID] == nil {
+		m.at[proc.ID] = make(map[string]string)
+	}
+	m.at[proc.ID][hierarchy] = to
+}
+
+// moveMembers places processes in their groups and sends those home that are in our tree and belong
+// nowhere in it.
+func (m *members) moveMembers() {
+	for _, proc := range m.parentsFirst() {
+		if layout.Gone(proc) || proc.Kernel {
+			continue
+		}
+		targets, group, why := m.targets(proc)
+		if !m.mayMove(proc, targets, group) {
+			continue
+		}
+		for _, h := range m.in.Facts.Hierarchies {
+			if to, ok := targets[h.ID]; ok {
+				m.move(proc, h.ID, to, group, why)
+			}
+		}
+	}
+}
+
+// parentsFirst gives the processes so that a parent comes before its children: what a parent forks
+// between the two moves is then born in the right place.
+func (m *members) parentsFirst() []*procfs.Process {
+	ordered := make([]*procfs.Process, 0, len(m.table))
+	done := make(map[int]bool, len(m.table))
+	var visit func(proc *procfs.Process)
+	visit = func(proc *procfs.Process) {
+		if done[proc.PID] {
+			return
+		}
+		done[proc.PID] = true // before the parent: a pid reused between two reads could make a loop
+		if parent := m.byPID[proc.PPID]; parent != nil {
+			visit(parent)
+		}
+		ordered = append(ordered, proc)
+	}
+	for i := range m.table {
+		visit(&m.table[i])
+	}
+	return ordered
+}
+
+// targets says where a process is to go, by hierarchy; hierarchies that are not named are left alone.
+func (m *members) targets(proc *procfs.Process) (targets map[string]string, group, why string) {
+	placed, isPlaced := m.placed[proc.ID]
+	inReleased := isPlaced && m.in.IsReleased(placed.group)
+	if isPlaced && !m.in.NoMoves && !inReleased {
+		if member := m.d.Layout.Member(placed.group); len(member) > 0 {
+			targets := m.into(proc, m.d.Layout.Place(proc, placed.group), placed.group)
+			if placed.resident {
+				m.dropElsewhere(proc, placed.group, targets)
+			}
+			return targets, placed.group, placed.why
+		}
+	}
+	_, isSkipped := m.skipped[proc.ID]
+	return m.homeward(proc, inReleased || isSkipped)
+}
+
+// into gives the directories of a group, and home where the group has none but the process is in our tree.
+// Hierarchies of which nothing was observed are not looked at: v1's freezer belongs to freeze and thaw.
+func (m *members) into(proc *procfs.Process, member map[string]cgroup.Dir, group string) map[string]string {
+	stays := len(m.d.Layout.Owned) > 0 && (m.d.Layout.StaysInUnit(proc, group) || m.d.Layout.InRun(proc, group))
+	targets := make(map[string]string, len(member))
+	for _, h := range m.in.Facts.Hierarchies {
+		path, known := proc.Cgroups[h.ID]
+		to, isMember := member[h.ID]
+		switch {
+		case isMember:
+			targets[h.ID] = to.Path
+		case stays && m.d.Layout.Owned[h.ID]: // in its unit
+		case known && len(m.ours[h.ID]) > 0:
+			if group, ok := m.d.Layout.Group(cgroup.Dir{Hierarchy: h.ID, Path: path}); ok {
+				targets[h.ID] = m.home(proc, h.ID, group)
+			}
+		}
+	}
+	return targets
+}
+
+// homeward sends a process home from the directories of ours in which it should not be: from those that go away, and,
+// unless it stays, from those that hold nobody by themselves and from all when it is expelled. What sits in a directory
+// that others made is theirs.
+func (m *members) homeward(proc *procfs.Process, stays bool) (targets map[string]string, group, why string) {
+	for _, h := range m.in.Facts.Hierarchies {
+		dir := cgroup.Dir{Hierarchy: h.ID, Path: m.where(proc, h.ID)}
+		owner, ours := m.d.Layout.Group(dir)
+		if !ours || len(m.ours[h.ID]) == 0 || m.isReleasedDir(dir) || m.isForeign(dir) || m.inUnit(proc, h.ID) {
+			continue
+		}
+		goes := m.isObsolete[dir]
+		if m.in.NoMoves || stays && !goes {
+			continue
+		}
+		if targets == nil {
+			targets = make(map[string]string)
+		}
+		targets[h.ID] = m.home(proc, h.ID, owner)
+		group, why = owner, "no group claims it, and it was sent back"
+		switch {
+		case owner == layout.RootGroup:
+			why = "no group claims it, and the root group holds no process of its own"
+		case goes:
+			why = m.whyObsolete(dir)
+		case m.d.Forest.ByPath[owner] == nil:
+			why = whyNoGroup
+		}
+	}
+	return targets, group, why
+}
+
+// inUnit says whether a process sits, in a hierarchy of systemd's, in a unit that is not ours.
+func (m *members) inUnit(proc *procfs.Process, hierarchy string) bool {
+	if !m.d.Layout.Owned[hierarchy] {
+		return false
+	}
+	_, _, is := m.d.Layout.Names.UnitDir(proc)
+	return is
+}
+
+// mayMove says whether the kernel lets a process go where it should. A real-time task cannot enter a v1
+// cpu group (EINVAL; measured on 6.18), and then it goes into no hierarchy at all.
+func (m *members) mayMove(proc *procfs.Process, targets map[string]string, group string) bool {
+	if !proc.RT {
+		return true
+	}
+	h, ok := m.in.Facts.HierarchyOf("cpu")
+	to, moves := targets[h.ID]
+	if _, ours := m.d.Layout.Group(cgroup.Dir{Hierarchy: h.ID, Path: to}); !ok || h.Version != 1 || !moves || !ours ||
+		to == m.where(proc, h.ID) {
+		return true
+	}
+	m.out.Notes = append(m.out.Notes, plan.Note{Group: group, PID: proc.PID, Text: fmt.Sprintf(
+		"process %d (%s) is not moved: it is real-time, and the kernel lets no such task into a v1 cpu group",
+		proc.PID, proc.Comm)})
+	return false
+}
+
+// home is where a process of ours goes when it leaves: to its own home, else that of its nearest
+// ancestor that has one, else that of the group, else the root. A home that is gone is replaced by the nearest
+// directory above it that is there.
+func (m *members) home(proc *procfs.Process, hierarchy, group string) string {
+	own := func(proc *procfs.Process) (string, bool) {
+		path, ok := m.o.Homes.Process[proc.ID][hierarchy]
+		if !ok {
+			return "", false
+		}
+		return m.living(hierarchy, path)
+	}
+	if home, ok := own(proc); ok {
+		return home
+	}
+	for parent := range m.ancestors(proc) {
+		if home, ok := own(parent); ok {
+			return home
+		}
+	}
+	for g := group; g != layout.RootGroup; g = layout.ParentGroup(g) {
+		if path, ok := m.o.Homes.Group[g][hierarchy]; ok {
+			if home, ok := m.living(hierarchy, path); ok {
+				return home
+			}
+		}
+	}
+	return "/"
+}
+
+// living gives the nearest directory, path itself or above it, that is there. A path in our own tree is
+// no home.
+func (m *members) living(hierarchy, path string) (string, bool) {
+	dir := cgroup.Dir{Hierarchy: hierarchy, Path: path}
+	if _, ours := m.d.Layout.Group(dir); ours || !strings.HasPrefix(path, "/") {
+		return "", false
+	}
+	for dir.Path != "/" && m.o.Existing != nil && !m.o.Existing[dir] {
+		dir = dir.Parent()
+	}
+	return dir.Path, true
+}
+
+// scoreMembers sets oom_score_adj of the members of groups that ask for one, and gives it back to
+// processes whose group asks for none any more.
+func (m *members) scoreMembers() {
+	for i := range m.table {
+		proc := &m.table[i]
+		placed, ok := m.placed[proc.ID]
+		if layout.Gone(proc) || ok && m.in.IsReleased(placed.group) {
+			continue
+		}
+		setting, asked := m.scoreSetting(placed.group)
+		now, known := m.o.OOMScoreAdj[proc.ID]
+		if ok && asked {
+			if want, isCount := setting.Value.(policy.Count); isCount && known && int(want) != now {
+				m.score(proc, placed.group, now, int(want), reason(setting))
+			}
+			continue
+		}
+		if original, changed := m.originalScore(proc); changed && known && original != now {
+			m.score(proc, placed.group, now, original, "oom_score_adj is no longer asked for")
+		}
+	}
+}
+
+// originalScore is the oom_score_adj that a process had before bulkhead: its own, or the one of its nearest
+// ancestor that bulkhead has scored, as long as it still has the score which that one gave it by fork(2).
+func (m *members) originalScore(proc *procfs.Process) (score int, changed bool) {
+	if score, changed = m.o.Originals.OOMScoreAdj[proc.ID]; changed {
+		return score, true
+	}
+	now, known := m.o.OOMScoreAdj[proc.ID]
+	if !known {
+		return 0, false
+	}
+	for parent := range m.ancestors(proc) {
+		if score, changed := m.o.Originals.OOMScoreAdj[parent.ID]; changed {
+			theirs, known := m.o.OOMScoreAdj[parent.ID]
+			return score, known && theirs == now
+		}
+	}
+	return 0, false
+}
+
+func (m *members) scoreSetting(group string) (policy.Setting, bool) {
+	n := m.d.Forest.ByPath[group]
+	if n == nil || group == layout.RootGroup {
+		return policy.Setting{}, false
+	}
+	return n.Settings.Get(policy.KeyOOMScoreAdj, "")
+}
+
+// score plans one oom_score_adj. Without CAP_SYS_RESOURCE the kernel refuses a value below the lowest
+// that a privileged process ever set, 0 for nearly all (proc(5)); that is said, and not tried.
+func (m *members) score(proc *procfs.Process, group string, from, to int, why string) {
+	if to < from && to < 0 && !m.in.Facts.SysResource {
+		m.out.Notes = append(m.out.Notes, plan.Note{Group: group, Key: policy.KeyOOMScoreAdj, NotEnforced: true,
+			Text: fmt.Sprintf("oom_score_adj %d of process %d (%s) stays %d: lowering it below 0 takes "+
+				"CAP_SYS_RESOURCE", to, proc.PID, proc.Comm, from)})
+		return
+	}
+	m.out.Steps = append(m.out.Steps, plan.Step{
+		Op: plan.OpOOMScore, Group: group, PID: proc.ID, Comm: proc.Comm,
+		Old: fmt.Sprint(from), New: fmt.Sprint(to), Undo: fmt.Sprint(from), Reason: why, Setting: policy.KeyOOMScoreAdj,
+	})
+}
+
+// membersBelow counts the processes of a group and of those inside it.
+func (m *members) membersBelow(group string) (n int) {
+	for _, pl := range m.placed {
+		if _, inside := layout.Below(group, pl.group); inside || group == layout.RootGroup {
+			n++
+		}
+	}
+	return n
+}
+
+// members is the processes, where they are and where they belong. It plans their moves.
+type members struct {
+	*tree
+	out     *plan.Plan
+	table   []procfs.Process        // every process known, by pid
+	byPID   map[int]*procfs.Process // of table
+	placed  map[procfs.ID]placing   // by classification, else by where it is
+	skipped map[procfs.ID]string    // reason
+	at      map[procfs.ID]map[string]string
+	held    map[string]int64 // memory of the processes, by group
+}
+
+// placing is where a process belongs, and why.
+type placing struct {
+	group, why string
+	resident   bool // by where it is, not by classification
+}
+
+// knowProcesses puts the process table and the classification together.
+func (m *members) knowProcesses() {
+	seen := make(map[procfs.ID]bool, len(m.o.Processes))
+	add := func(proc procfs.Process) {
+		if m.d.Layout.Names.IsKeeper(&proc) {
+			return // systemd's, and gone with its unit
+		}
+		if !seen[proc.ID] {
+			seen[proc.ID] = true
+			m.table = append(m.table, proc)
+		}
+	}
+	for _, proc := range m.o.Processes {
+		add(proc)
+	}
+	for _, pl := range m.in.Classified.Placements {
+		add(pl.Process)
+		why := pl.Rule
+		switch pl.By {
+		case classify.ByPin:
+			why = "put there by run or move"
+		case classify.ByRule:
+			why = "matches " + pl.Rule
+		}
+		m.placed[pl.Process.ID] = placing{group: pl.Group, why: why}
+	}
+	for _, s := range m.in.Classified.Skips {
+		add(s.Process)
+		if !s.Ambiguous { // one that two rules claim is like one that none claims
+			m.skipped[s.Process.ID] = s.Reason
+		}
+	}
+	slices.SortFunc(m.table, func(a, b procfs.Process) int { return a.PID - b.PID })
+	m.byPID = make(map[int]*procfs.Process, len(m.table))
+	for i := range m.table {
+		m.byPID[m.table[i].PID] = &m.table[i]
+	}
+}
+
+// knowResidents places the processes that nothing claims in the group that they are in. Who gets into a
+// group gets out by a rule, a pin, a release or the end of the group, and by nothing else: not by running
+// another program or rewriting its arguments.
+func (m *members) knowResidents() {
+	for i := range m.table {
+		proc := &m.table[i]
+		_, isPlaced := m.placed[proc.ID]
+		_, isSkipped := m.skipped[proc.ID]
+		if isPlaced || isSkipped || m.expelled(proc) {
+			continue
+		}
+		if group, ok := m.d.Layout.Resident(proc); ok {
+			m.placed[proc.ID] = placing{group: group, why: "no rule matches it, and it stays in its group",
+				resident: true}
+		}
+	}
+}
+
+// expelled says whether the process, or an ancestor with nothing claimed between, was sent back.
+func (m *members) expelled(proc *procfs.Process) bool {
+	if len(m.in.Expel) == 0 || m.in.Expel[proc.ID] {
+		return len(m.in.Expel) > 0
+	}
+	for parent := range m.ancestors(proc) {
+		if m.in.Expel[parent.ID] {
+			return true
+		}
+		if placed, ok := m.placed[parent.ID]; ok && !placed.resident {
+			return false
+		}
+	}
+	return false
+}
+
+// dropElsewhere takes out of the targets of a resident what would move it from where others put it: only
+// from a directory of ours, or from home, is it brought into the rest of its group.
+func (m *members) dropElsewhere(proc *procfs.Process, group string, targets map[string]string) {
+	for h := range targets {
+		dir := cgroup.Dir{Hierarchy: h, Path: m.where(proc, h)}
+		_, ours := m.d.Layout.Group(dir)
+		if ours && m.isForeign(dir) || !ours && dir.Path != m.home(proc, h, group) {
+			delete(targets, h)
+		}
+	}
+}
+
+// ancestors yields the processes above one, nearest first. Pids are read while processes come and go, so
+// the chain may close into a ring.
+func (m *members) ancestors(proc *procfs.Process) func(yield func(*procfs.Process) bool) {
+	return func(yield func(*procfs.Process) bool) {
+		seen := map[int]bool{proc.PID: true}
+		for at := m.byPID[proc.PPID]; at != nil && !seen[at.PID]; at = m.byPID[at.PPID] {
+			seen[at.PID] = true
+			if !yield(at) {
+				return
+			}
+		}
+	}
+}
+
+// untangle takes processes out of directories that hand controllers down already. Somebody put them there, and
+// the kernel let them in because cpu, cpuset and pids may govern threads: such a directory is then the root
+// of a threaded tree, and no process can enter those below it (EOPNOTSUPP) until it is empty.
+func (m *members) untangle() {
+	for _, h := range m.d.Layout.Hierarchies() {
+		if h.Version != 2 {
+			continue
+		}
+		for _, dir := range m.ours[h.ID] {
+			if m.d.Layout.Holds(dir) && len(m.handed(dir)) > 0 {
+				m.evacuate(dir, cgroup.Dir{})
+			}
+		}
+	}
+}
+
+// evacuate moves what sits directly in a directory of ours out of the way: into its leaf, where the group's
+// limits go on holding it, or where there is none to where it came from.
+func (m *members) evacuate(dir, leaf cgroup.Dir) {
+	group, ok := m.d.Layout.Group(dir)
+	if !ok || m.isNew[dir] {
+		return
+	}
+	for i := range m.table {
+		proc := &m.table[i]
+		if m.where(proc, dir.Hierarchy) != dir.Path || layout.Gone(proc) {
+			continue
+		}
+		to := leaf.Path
+		if !m.d.Layout.Holds(leaf) {
+			to = m.home(proc, dir.Hierarchy, group)
+		}
+		m.move(proc, dir.Hierarchy, to, group, "cgroup v2 allows no processes beside child groups with limits")
+	}
+}
+
+// runsElsewhere says whether a unit that no group claims runs something, and will do so.
+func (m *members) runsElsewhere(unit string) bool {
+	return !m.in.Systemd.Between[unit] && slices.ContainsFunc(m.table, func(proc procfs.Process) bool {
+		_, name, ok := m.d.Layout.Names.UnitDir(&proc)
+		return ok && name == unit
+	})
+}

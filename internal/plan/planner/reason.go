@@ -1,0 +1,48 @@
+package planner
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"bulkhead/internal/policy"
+)
+
+// reason says what asks for a limit, who, and where that is written:
+// "cpu.limit 4 cores, class standard, policy.yaml:12".
+func reason(s policy.Setting) string {
+	parts := []string{describe(s)}
+	if s.From != "" && s.From != "group" {
+		parts = append(parts, s.From)
+	}
+	if s.Pos.File != "" {
+		place := filepath.Base(s.Pos.File)
+		if s.Pos.Line > 0 {
+			place += fmt.Sprintf(":%d", s.Pos.Line)
+		}
+		parts = append(parts, place)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// describe is a setting in words: "memory.max 8GiB (4%)", "io.read.bandwidth 50MB/s on /data".
+func describe(s policy.Setting) string {
+	text := string(s.Key)
+	if s.Value != nil {
+		text += " " + s.Value.String()
+	}
+	if s.Key == policy.KeyCPULimit {
+		text += " cores"
+	}
+	if s.Raw != "" {
+		text += " (" + s.Raw + ")"
+	}
+	if on := cmp.Or(s.On, s.Dev); on != "" {
+		text += " on " + on
+	}
+	if s.Why != "" {
+		text += " (" + s.Why + ")"
+	}
+	return text
+}
