@@ -262,7 +262,7 @@ func (m *members) scoreMembers() {
 		now, known := m.o.OOMScoreAdj[proc.ID]
 		if ok && asked {
 			if want, isCount := setting.Value.(policy.Count); isCount && known && int(want) != now {
-				m.score(proc, placed.group, now, int(want), reason(setting))
+				m.score(proc, placed.group, now, int(want), plan.Reason(setting))
 			}
 			continue
 		}

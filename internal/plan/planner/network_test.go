@@ -28,8 +28,8 @@ func onLink(path string, pairs ...any) classify.Group {
 	return group(path, ss)
 }
 
-// network is a host with one interface on which there is nothing, and a kernel that has every piece but some.
-func network(lacks ...string) *plan.Network {
+// shaped is a host with one interface on which there is nothing, and a kernel that has every piece but some.
+func shaped(lacks ...string) *plan.Network {
 	n := &plan.Network{Slots: map[string]netshape.Slot{}, Ports: map[string][]uint16{}}
 	for _, piece := range []string{netshape.HasHTB, netshape.HasIFB, netshape.HasMirred, netshape.HasProgram,
 		netshape.HasNetCls, "fq_codel"} {
@@ -123,7 +123,7 @@ func TestNetworkChoices(t *testing.T) {
 				f = legacy
 			}
 			i := input(f, c.group)
-			i.Network = network(c.lacks...)
+			i.Network = shaped(c.lacks...)
 			i.Network.Ports = c.ports
 			got := told(Make(i))
 			for _, want := range c.want {
@@ -187,7 +187,7 @@ func TestNetCls(t *testing.T) {
 			below := group("a/b", nil)
 			below.Parent = "a"
 			i := input(c.facts, a, below, group("c", nil))
-			i.Network = network(c.lacks...)
+			i.Network = shaped(c.lacks...)
 			p := Make(i)
 			if got := told(p); !strings.Contains(got, c.want) || c.class != "" &&
 				(strings.Contains(got, "/unified/") || !strings.Contains(got, "net_cls class ids")) {
@@ -219,10 +219,10 @@ func TestNetCls(t *testing.T) {
 // could be tried.
 func TestNetClsStays(t *testing.T) {
 	a := onLink("a", policy.KeyNetworkEgressMax, policy.BitRate(1e8))
-	for name, n := range map[string]*plan.Network{"no look": nil, "untried": network("?"),
-		"no cls_cgroup": network(netshape.HasNetCls)} {
+	for name, n := range map[string]*plan.Network{"no look": nil, "untried": shaped("?"),
+		"no cls_cgroup": shaped(netshape.HasNetCls)} {
 		i := input(factsWith(v1("cpu"), v1("net_cls")), a)
-		i.Network = network()
+		i.Network = shaped()
 		inPlace(&i)
 		if held := i.Observed.Dirs[cgroup.Dir{Hierarchy: "net_cls",
 			Path: "/bulkhead/a"}][knob.FileClassID]; held != "2147418144" {
@@ -237,7 +237,7 @@ func TestNetClsStays(t *testing.T) {
 	}
 	// Without the limit it goes.
 	i := input(factsWith(v1("cpu"), v1("cpuacct", "net_cls")), a)
-	i.Network = network()
+	i.Network = shaped()
 	inPlace(&i)
 	for _, above := range []string{"/", "/bulkhead"} {
 		dir := cgroup.Dir{Hierarchy: "cpuacct,net_cls", Path: above}
@@ -261,7 +261,7 @@ func TestLimitsOnTwoInterfaces(t *testing.T) {
 		below := onLink("a/b", policy.KeyNetworkEgressMax, policy.BitRate(1e7))
 		below.Parent, below.Settings[0].On, below.Settings[0].Dev = "a", "eth1", "eth1"
 		i := input(f, a, below)
-		i.Network = network()
+		i.Network = shaped()
 		i.Network.Devices = append(i.Network.Devices,
 			plan.NetDevice{State: netshape.State{Device: tc.Device{Link: tc.Link{Name: "eth1", Index: 3, Up: true}}}})
 		p := Make(i)
@@ -289,7 +289,7 @@ func TestPortsBelowAProgram(t *testing.T) {
 		below := onLink("a/b", policy.KeyNetworkEgressMax, policy.BitRate(1e7))
 		below.Parent, below.Settings[0].Network = "a", policy.NetworkPart{Sort: policy.SortPorts, Ports: "3306"}
 		i := input(unifiedHost(), a, below)
-		i.Network = network()
+		i.Network = shaped()
 		return told(Make(i))
 	}
 	if got := of("", true); !strings.Contains(got,
@@ -306,7 +306,7 @@ func TestPortsBelowAProgram(t *testing.T) {
 func TestNetworkRefusals(t *testing.T) {
 	const mbit = policy.BitRate(1e6)
 	i := input(unifiedHost(), onLink("a", policy.KeyNetworkEgressMax, 100*mbit), group("b", nil))
-	i.Network = network()
+	i.Network = shaped()
 	i.Network.Devices[0].State.Device.Qdiscs = []tc.Record{{Kind: "tbf", Handle: 0x420000, Parent: 0xffffffff}}
 	p := Make(i)
 	if got := told(p); len(p.Refusals) != 1 || p.Refusals[0].Group != "a" ||
@@ -331,7 +331,7 @@ func TestNetworkRefusals(t *testing.T) {
 		groups = append(groups, onLink(fmt.Sprintf("g%04d", n), policy.KeyNetworkEgressMax, mbit))
 	}
 	i = input(unifiedHost(), groups...)
-	i.Network = network()
+	i.Network = shaped()
 	if p := Make(i); len(p.Refusals) != 1 ||
 		!strings.Contains(p.Refusals[0].Reason, "no class number left: all 2047 are in use") {
 		t.Errorf("refusals: %+v", p.Refusals)
@@ -342,7 +342,7 @@ func TestNetworkRefusals(t *testing.T) {
 // or not.
 func TestNetworkRelease(t *testing.T) {
 	const mbit = tc.Mbit
-	n := network()
+	n := shaped()
 	n.Slots = map[string]netshape.Slot{"a": 1, "b": 2}
 	was := netshape.Wanted{Device: "eth0", Keep: true, Groups: []netshape.Group{
 		{Name: "a", Slot: 1, Egress: netshape.Share{Max: 10 * mbit}, Ports: []uint16{1}},

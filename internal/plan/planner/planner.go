@@ -13,7 +13,9 @@ import (
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/desired"
+	"bulkhead/internal/plan/hostwide"
 	"bulkhead/internal/plan/layout"
+	"bulkhead/internal/plan/network"
 )
 
 // Make gives the ordered steps from what is to what is wanted. It is idempotent: planning over an
@@ -53,15 +55,15 @@ func Make(in plan.Input) plan.Plan {
 	noteOthers(p, p.out.Shares)
 	p.checkForeign()
 	if len(p.foreign) == 0 {
-		switchMoves(&in, p.out)
-		weighDisks(&in, p.d.Forest, p.out)
+		hostwide.SwitchMoves(&in, p.out)
+		hostwide.WeighDisks(&in, p.d.Forest, p.out)
 		p.makeDirs()
 		p.enable()
 		first := len(p.out.Steps)
 		p.dropSettings()
 		p.writeValues()
 		p.keepUnits(first)
-		giveDisksBack(&in, p.d.Forest, p.out, "no group asks for a weight on the disk any more")
+		hostwide.GiveDisksBack(&in, p.d.Forest, p.out, "no group asks for a weight on the disk any more")
 		p.noteLater()
 		p.checkNodes()
 		p.noteAffinity()
@@ -69,7 +71,7 @@ func Make(in plan.Input) plan.Plan {
 		noteHarm(p)
 		p.adopt()
 		p.disable()
-		networkMake(&in, p.d, p.out)
+		network.Make(&in, p.d, p.out)
 		p.moveMembers()
 		p.scoreMembers()
 		p.removeDirs(p.obsolete, p.whyObsolete)
@@ -175,7 +177,8 @@ func (u *units) makeDirs() {
 		case path.Base(dir.Path) == layout.Leaf && dir != u.d.Layout.Own(group)[dir.Hierarchy]:
 			reason = "the group's own processes, beside its child groups"
 		}
-		u.out.Steps = append(u.out.Steps, plan.Step{Op: plan.OpMakeDir, Group: group, Dir: dir, Unit: u.d.Layout.Unit(dir),
+		u.out.Steps = append(u.out.Steps, plan.Step{Op: plan.OpMakeDir, Group: group, Dir: dir,
+			Unit: u.d.Layout.Unit(dir),
 			Undo: string(plan.OpRemoveDir), Reason: reason})
 		u.seedNew(dir)
 	}

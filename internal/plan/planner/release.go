@@ -14,7 +14,9 @@ import (
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/desired"
+	"bulkhead/internal/plan/hostwide"
 	"bulkhead/internal/plan/layout"
+	"bulkhead/internal/plan/network"
 	"bulkhead/internal/systemd/unitname"
 	"bulkhead/internal/terminal"
 )
@@ -51,7 +53,7 @@ func release(in plan.Input) plan.Plan {
 	for _, dir := range r.scope {
 		r.inScope[dir] = true
 	}
-	networkRelease(r.in, r.d, r.out)
+	network.Release(r.in, r.d, r.out)
 	later := r.lift()
 	r.leaveUnits()
 	r.sendHome()
@@ -64,10 +66,10 @@ func release(in plan.Input) plan.Plan {
 		func(d cgroup.Dir) bool { return r.holdsForeign(d) || r.isTheirs(d) || r.isMute(d) }),
 		func(cgroup.Dir) string { return whyReleased })
 	if r.in.Releases(layout.RootGroup) {
-		giveDisksBack(r.in, r.d.Forest, r.out, whyReleased)
+		hostwide.GiveDisksBack(r.in, r.d.Forest, r.out, whyReleased)
 	}
 	r.giveControllersBack()
-	switchMovesBack(r.in, r.out)
+	hostwide.SwitchMovesBack(r.in, r.out)
 	for i := range r.out.Steps {
 		r.out.Steps[i].Optional = true
 	}

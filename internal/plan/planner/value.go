@@ -10,6 +10,7 @@ import (
 	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/desired"
+	"bulkhead/internal/plan/network"
 )
 
 // writeValues brings every knob file to its value.
@@ -261,7 +262,7 @@ const finalWide = "the kernel takes no empty list back while processes are insid
 func (w *writer) writeStep(dir cgroup.Dir, row *knob.Row, on, from, to string) plan.Step {
 	step := plan.Step{
 		Op: plan.OpWrite, Group: w.groupOf(dir), Dir: dir, File: row.Name(on), New: to,
-		Old: from, Undo: from, Setting: row.Keys[0], Final: FinalClass(w.in.Facts, row, to),
+		Old: from, Undo: from, Setting: row.Keys[0], Final: network.FinalClass(w.in.Facts, row, to),
 	}
 	if row.PerDevice {
 		step.Key = on
@@ -287,7 +288,7 @@ func (w *writer) writeStep(dir cgroup.Dir, row *knob.Row, on, from, to string) p
 	switch {
 	case asked && v.Text == to:
 		step.Setting = v.Setting.Key
-		step.Reason = reason(v.Setting)
+		step.Reason = plan.Reason(v.Setting)
 	case asked && row.Budget():
 		step.Setting = v.Setting.Key
 		step.Reason = "on the way to " + row.Human(v.Text) +

@@ -1,4 +1,4 @@
-package planner
+package plan
 
 import (
 	"cmp"
@@ -9,9 +9,9 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// reason says what asks for a limit, who, and where that is written:
+// Reason says what asks for a limit, who, and where that is written:
 // "cpu.limit 4 cores, class standard, policy.yaml:12".
-func reason(s policy.Setting) string {
+func Reason(s policy.Setting) string {
 	parts := []string{describe(s)}
 	if s.From != "" && s.From != "group" {
 		parts = append(parts, s.From)

@@ -1,4 +1,6 @@
-package planner
+// Package hostwide plans what groups need of the whole host: schedulers and cost models of disks, for weights on them,
+// and the way in which the kernel moves processes.
+package hostwide
 
 import (
 	"cmp"
@@ -35,8 +37,8 @@ type diskWish struct {
 	why     string
 }
 
-// weighDisks gives disks what the weights of the groups need.
-func weighDisks(in *plan.Input, t *layout.Forest, out *plan.Plan) {
+// WeighDisks gives disks what the weights of the groups need.
+func WeighDisks(in *plan.Input, t *layout.Forest, out *plan.Plan) {
 	wishes, top := diskWishes(in, t), plan.DisksAt(in.Facts)
 	for _, file := range slices.SortedFunc(maps.Keys(wishes), func(a, b cgroup.File) int {
 		// What was given back last comes first: nothing throttles write-back behind the back of what weighs.
@@ -46,7 +48,7 @@ func weighDisks(in *plan.Input, t *layout.Forest, out *plan.Plan) {
 		w := wishes[file]
 		d, known := in.Facts.Device(file.Key)
 		if now := diskNow(&d, file.Name); known && !knob.DiskRow(file.Name).Same(w.value, now) {
-			step := diskStep(top, file, w.group, now, w.value, w.why+": "+reason(w.setting))
+			step := diskStep(top, file, w.group, now, w.value, w.why+": "+plan.Reason(w.setting))
 			step.Setting = policy.KeyIOWeight
 			out.Steps = append(out.Steps, step)
 		}
@@ -98,9 +100,9 @@ func modelOf(in *plan.Input, dev string) *policy.Model {
 	return nil
 }
 
-// giveDisksBack puts back what was there before bulkhead first changed it, of the disks that no weight needs any more.
+// GiveDisksBack puts back what was there before bulkhead first changed it, of the disks that no weight needs any more.
 // While one is asked for whose disk cannot be told, all stay as they are.
-func giveDisksBack(in *plan.Input, t *layout.Forest, out *plan.Plan, why string) {
+func GiveDisksBack(in *plan.Input, t *layout.Forest, out *plan.Plan, why string) {
 	wishes := diskWishes(in, t)
 	for _, n := range t.Nodes {
 		for _, s := range n.Settings {

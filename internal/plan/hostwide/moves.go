@@ -1,4 +1,4 @@
-package planner
+package hostwide
 
 import (
 	"slices"
@@ -19,8 +19,8 @@ var (
 
 const staysFast = "this kernel takes the mount option back, and moves stay fast until it is booted again"
 
-// switchMoves switches the kernel to faster moves where the policy asks for it, and back where it no longer does.
-func switchMoves(in *plan.Input, out *plan.Plan) {
+// SwitchMoves switches the kernel to faster moves where the policy asks for it, and back where it no longer does.
+func SwitchMoves(in *plan.Input, out *plan.Plan) {
 	h, mounted := in.Facts.Hierarchy(procfs.UnifiedID)
 	on := mounted && slices.Contains(h.Options, cgroup.FavorDynmods)
 	switch want := in.Agent.FastMoves; {
@@ -41,15 +41,16 @@ func switchMoves(in *plan.Input, out *plan.Plan) {
 		}
 		out.Steps = append(out.Steps, step)
 	case on:
-		switchMovesBack(in, out)
+		SwitchMovesBack(in, out)
 	}
 }
 
-// switchMovesBack takes the option away if bulkhead has set it.
-func switchMovesBack(in *plan.Input, out *plan.Plan) {
+// SwitchMovesBack takes the option away if bulkhead has set it.
+func SwitchMovesBack(in *plan.Input, out *plan.Plan) {
 	h, mounted := in.Facts.Hierarchy(procfs.UnifiedID)
 	released := in.Release == nil || slices.Contains(in.Release, layout.RootGroup)
-	if !mounted || !released || !in.Observed.Originals.FavorDynmods || !slices.Contains(h.Options, cgroup.FavorDynmods) {
+	if !mounted || !released || !in.Observed.Originals.FavorDynmods ||
+		!slices.Contains(h.Options, cgroup.FavorDynmods) {
 		return
 	}
 	out.Steps = append(out.Steps, switchStep("on", "off", "agent.fast_moves is no longer on"))
