@@ -37,7 +37,7 @@ func noteHarm(p *planner) {
 }
 
 func warn(p *planner, group string, key policy.Key, format string, args ...any) {
-	p.notes = append(p.notes, plan.Note{Group: group, Key: key, Text: fmt.Sprintf(format, args...), Harm: true})
+	p.out.Notes = append(p.out.Notes, plan.Note{Group: group, Key: key, Text: fmt.Sprintf(format, args...), Harm: true})
 }
 
 // noteHeavyRoot warns of a root group that is heavier than a group usually is, and has others than databases in it.
@@ -116,7 +116,7 @@ func noteStarved(p *planner, g classify.Group, slow string) {
 // ended, and nothing new starts. A limit on memory below what is in use is refused elsewhere.
 func noteTasks(p *planner) {
 	said := map[string]bool{layout.RootGroup: true}
-	for _, s := range p.steps {
+	for _, s := range p.out.Steps {
 		n := p.d.Forest.ByPath[s.Group]
 		if s.Setting != policy.KeyTasks || n == nil || said[s.Group] {
 			continue
