@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/notify"
 )
 
 // startTimeout is for how long the agent tries to put everything in force before it is ready all the same: what
@@ -30,7 +31,7 @@ type notifier struct {
 
 func newNotifier(o Options, now time.Time) *notifier {
 	h := &notifier{begun: now, patience: startTimeout, ready: o.Ready, log: o.Log}
-	patience, err := systemd.Patience()
+	patience, err := notify.WatchdogTimeout()
 	if err != nil {
 		o.Log.Warn("the watchdog is not served", "err", err)
 	}
@@ -56,7 +57,7 @@ func (h *notifier) during(ctx context.Context, begun time.Time) context.Context 
 func (h *notifier) alive(now time.Time) {
 	if h.beat > 0 && now.Sub(h.beaten) >= h.beat/2 {
 		h.beaten = now
-		h.tell(systemd.Alive)
+		h.tell(notify.Alive)
 	}
 }
 
@@ -70,10 +71,10 @@ func (h *notifier) looked(standing, trouble string, now time.Time) {
 	defer h.mu.Unlock()
 	words := []string{}
 	if text != h.said {
-		h.said, words = text, append(words, systemd.Saying(text))
+		h.said, words = text, append(words, notify.Saying(text))
 	}
 	if !h.isOpen && (trouble == "" || now.Sub(h.begun) >= h.patience) {
-		h.isOpen, words = true, append(words, systemd.Ready)
+		h.isOpen, words = true, append(words, notify.Ready)
 		if h.ready != nil {
 			h.ready()
 		}
@@ -95,14 +96,14 @@ func (h *notifier) reloading() (done func()) {
 	if !h.isReady() {
 		return func() {}
 	}
-	h.tell(systemd.Reloading())
-	return func() { h.tell(systemd.Ready) }
+	h.tell(notify.Reloading())
+	return func() { h.tell(notify.Ready) }
 }
 
-func (h *notifier) stopping() { h.tell(systemd.Stopping, systemd.Saying("every limit stays in force")) }
+func (h *notifier) stopping() { h.tell(notify.Stopping, notify.Saying("every limit stays in force")) }
 
 func (h *notifier) tell(words ...string) {
-	if err := systemd.Notify(words...); err != nil {
+	if err := notify.Send(words...); err != nil {
 		h.log.Debug("nobody heard", "err", err)
 	}
 }

@@ -73,11 +73,6 @@ type mount struct {
 // New gives the tree of the live host. Nothing is opened yet.
 func New(hierarchies []host.Hierarchy) *Tree { return NewWith(hierarchies, Options{}) }
 
-// NewAt is New for a captured host below root.
-func NewAt(root string, hierarchies []host.Hierarchy) *Tree {
-	return NewWith(hierarchies, Options{Root: root})
-}
-
 // NewWith is New with options.
 func NewWith(hierarchies []host.Hierarchy, o Options) *Tree {
 	if o.RemoveWait == 0 {

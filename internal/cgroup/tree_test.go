@@ -139,7 +139,7 @@ func TestFixture(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(outside, "secret"), []byte("1"), 0o644))
 	must(t, os.Symlink(outside, filepath.Join(group, "dirlink")), os.Symlink("/etc", filepath.Join(group, "etc")))
 	must(t, os.Symlink(filepath.Join(outside, "secret"), filepath.Join(group, "filelink")))
-	tree := cgroup.NewAt(root, []host.Hierarchy{cpuV1})
+	tree := cgroup.NewWith([]host.Hierarchy{cpuV1}, cgroup.Options{Root: root})
 	a := dir("cpu", "/a")
 	must(t, tree.Write(a.File("cpu.shares"), "5"))
 	if got, err := tree.Read(a.File("cpu.shares")); got != "5" || err != nil {

@@ -26,9 +26,10 @@ type Host struct {
 // New returns the host whose /proc, /sys and /etc lie below root: "/" is this machine, any other
 // directory a captured one. Nothing outside root is ever read: symbolic links, absolute ones
 // included, are followed inside it.
-func New(root string) *Host { return over(sysroot.New(root)) }
+func New(root string) *Host { return Over(sysroot.New(root)) }
 
-func over(root *sysroot.FS) *Host {
+// Over returns the host that a root shows, such as one that records what is read (sysroot.FS.Record).
+func Over(root *sysroot.FS) *Host {
 	return &Host{
 		Root: root, Proc: procfs.New(root), Block: blockdev.New(root), Sockets: sockets.New(root),
 		Users: users.New(root),

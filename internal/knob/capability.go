@@ -45,9 +45,7 @@ func Capabilities(f *host.Facts, has func(hierarchy, file string) Verdict) []Cap
 	return all
 }
 
-// Explain is the capability of one key, judged by the host's facts alone.
-func Explain(key policy.Key, f *host.Facts) Capability { return explain(key, f, nil) }
-
+// explain is the capability of one key; without has it is judged by the facts alone.
 func explain(key policy.Key, f *host.Facts, has func(hierarchy, file string) Verdict) Capability {
 	switch key {
 	case policy.KeyOOMScoreAdj:

@@ -191,9 +191,9 @@ func TestExplain(t *testing.T) {
 			t.Errorf("%s: %+v; want %s, instead %q, because %q", test.name, c, test.verdict, test.instead, test.reason)
 		}
 	}
-	if got := Explain(policy.KeyTasks, debian12()); got.Hierarchy != "unified" || !slices.Equal(got.Files,
+	if got := explain(policy.KeyTasks, debian12(), nil); got.Hierarchy != "unified" || !slices.Equal(got.Files,
 		[]string{"pids.max"}) {
-		t.Errorf("Explain(tasks) on v2 = %+v", got)
+		t.Errorf("explain(tasks) on v2 = %+v", got)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 
@@ -108,17 +107,4 @@ func (c Change) Slot() Slot {
 func ours(h tc.Handle) bool {
 	major := h >> 16
 	return major == rootMajor || major >= leafMajor && major <= leafMajor+maxSlot
-}
-
-// ClassStats are the counters of each group's own class, by slot.
-func ClassStats(d *tc.Device) map[Slot]tc.Stats {
-	all := make(map[Slot]tc.Stats)
-	for _, c := range d.Classes {
-		minor := c.Handle & 0xffff
-		if c.Kind == "htb" && c.Handle>>16 == rootMajor && minor >= slotStep && minor%slotStep == 0 &&
-			minor <= math.MaxUint16 {
-			all[Slot(minor/slotStep)] = c.Stats
-		}
-	}
-	return all
 }

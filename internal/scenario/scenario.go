@@ -182,16 +182,6 @@ func (s *Scenario) DatabaseNamed(name string) (Database, bool) {
 	return Database{}, false
 }
 
-// NeighbourNamed finds a neighbour.
-func (s *Scenario) NeighbourNamed(name string) (Neighbour, bool) {
-	for _, n := range s.Neighbours {
-		if n.Name == name {
-			return n, true
-		}
-	}
-	return Neighbour{}, false
-}
-
 // ArmNamed finds an arm.
 func (s *Scenario) ArmNamed(name string) (Arm, bool) {
 	for _, a := range s.Arms {

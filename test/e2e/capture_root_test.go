@@ -54,7 +54,7 @@ func TestCapturedStorage(t *testing.T) {
 			t.Fatal(err)
 		}
 		var archive bytes.Buffer
-		if err := h.CaptureStorage(&archive); err != nil {
+		if err := hosttest.CaptureStorage(h, &archive); err != nil {
 			t.Fatal(err)
 		}
 		captured, err := hosttest.FromArchive(t, archive.String()).Block.Storage()

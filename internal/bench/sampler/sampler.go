@@ -25,7 +25,7 @@ import (
 type reading struct {
 	at       time.Time
 	groups   map[string]metrics.Sample
-	database map[string]procfs.ProcessUse
+	database map[string]processUse
 	activity host.Activity
 	free     int64 // bytes of memory that could be allocated
 }
@@ -102,7 +102,7 @@ func (s *Sampler) Stop() error {
 func (s *Sampler) read() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := reading{at: time.Now(), groups: map[string]metrics.Sample{}, database: map[string]procfs.ProcessUse{}}
+	r := reading{at: time.Now(), groups: map[string]metrics.Sample{}, database: map[string]processUse{}}
 	var err error
 	if r.activity, err = s.Host.Activity(); err != nil {
 		s.errs = append(s.errs, err)
@@ -113,7 +113,7 @@ func (s *Sampler) read() {
 	for _, in := range s.Databases {
 		if pid := in.PID(); pid > 0 {
 			// One that ends meanwhile is not read: its group still is.
-			if use, err := s.Host.Proc.Use(pid); err == nil {
+			if use, err := useOf(s.Host.Proc, pid); err == nil {
 				r.database[in.Name] = use
 			}
 		}
@@ -282,7 +282,7 @@ func groupFigures(before, after metrics.Sample, idleCores float64) map[string]fl
 }
 
 // databaseFigures are the same of one server's process, which is there without any group too.
-func databaseFigures(before, after procfs.ProcessUse, span time.Duration) map[string]float64 {
+func databaseFigures(before, after processUse, span time.Duration) map[string]float64 {
 	return map[string]float64{
 		"cpu":     (after.CPU - before.CPU).Seconds() / span.Seconds(),
 		"memory":  float64(after.Resident),

@@ -1,5 +1,5 @@
 // Package hosttest makes hosts out of text, for tests: a txtar archive of files below /proc, /sys
-// and /etc, as host.Capture writes it or a hand does.
+// and /etc, as Capture writes it or a hand does.
 package hosttest
 
 import (

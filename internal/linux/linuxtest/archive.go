@@ -1,5 +1,5 @@
 // Package linuxtest makes captured hosts out of text, for tests of what reads below a root directory: a txtar archive
-// of files below /proc, /sys and /etc, as host.Capture writes it or a hand does. It imports no reader, so that each
+// of files below /proc, /sys and /etc, as hosttest.Capture writes it or a hand does. It imports no reader, so that each
 // can use it in tests of its own.
 package linuxtest
 

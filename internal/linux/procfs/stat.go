@@ -7,7 +7,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
+
+// Tick is a hundredth of a second, what /proc counts in: USER_HZ is 100 on every Linux that matters (time(7)).
+const Tick = 10 * time.Millisecond
 
 // stat is what is used of /proc/PID/stat (proc(5)).
 type stat struct {

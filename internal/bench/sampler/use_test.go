@@ -1,4 +1,4 @@
-package procfs
+package sampler
 
 import (
 	"os"
@@ -6,11 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/linux/sysroot"
 )
 
 func TestUse(t *testing.T) {
-	u, err := New(sysroot.New("/")).Use(os.Getpid())
+	u, err := useOf(procfs.New(sysroot.New("/")), os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -19,7 +20,7 @@ func TestUse(t *testing.T) {
 	}
 	const stat = "7 (a) b) S 1 7 7 0 -1 4194304 1 0 0 0 250 50 0 0 20 0 5 0 900 1000 25 1 1 1"
 	got, err := parseUse([]byte(stat), []byte("rchar: 9\nread_bytes: 4096\nwrite_bytes: 8192\n"), 4096)
-	if want := (ProcessUse{CPU: 3 * time.Second, Resident: 25 * 4096, Read: 4096, Written: 8192}); err != nil ||
+	if want := (processUse{CPU: 3 * time.Second, Resident: 25 * 4096, Read: 4096, Written: 8192}); err != nil ||
 		got != want {
 		t.Errorf("used %+v, %v, want %+v", got, err, want)
 	}

@@ -1,4 +1,4 @@
-package procfs
+package sampler
 
 import (
 	"bytes"
@@ -7,49 +7,47 @@ import (
 	"strings"
 	"time"
 
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/linux/sysroot"
 )
 
-// Tick is a hundredth of a second, what /proc counts in: USER_HZ is 100 on every Linux that matters (time(7)).
-const Tick = 10 * time.Millisecond
-
-// ProcessUse is what one process has used since it started.
-type ProcessUse struct {
+// processUse is what one process has used since it started.
+type processUse struct {
 	CPU      time.Duration
 	Resident int64 // bytes
 	Read     int64 // bytes that came from devices
 	Written  int64 // bytes that went to devices, or will
 }
 
-// Use reads what a process used: its own CPU time and that of its threads, not of its children. Errors: ErrExited.
-func (h FS) Use(pid int) (ProcessUse, error) {
+// useOf reads what a process used: its own CPU time and that of its threads, not of its children. Errors: procfs.ErrExited.
+func useOf(h procfs.FS, pid int) (processUse, error) {
 	dir, err := h.OpenProc(pid)
 	if err != nil {
-		return ProcessUse{}, err
+		return processUse{}, err
 	}
 	defer dir.Close()
 	stat, err := dir.Read(nil, "stat", sysroot.MaxPseudoFile)
 	if err != nil {
-		return ProcessUse{}, dir.Failed(err)
+		return processUse{}, dir.Failed(err)
 	}
 	io, err := dir.Read(nil, "io", sysroot.MaxPseudoFile)
 	if err != nil {
-		return ProcessUse{}, dir.Failed(err)
+		return processUse{}, dir.Failed(err)
 	}
 	page, err := h.PageSize()
 	if err != nil {
-		return ProcessUse{}, err
+		return processUse{}, err
 	}
 	u, err := parseUse(stat, io, page)
 	if err != nil {
-		return ProcessUse{}, dir.Failed(err)
+		return processUse{}, dir.Failed(err)
 	}
 	return u, nil
 }
 
 // parseUse reads fields 14, 15 and 24 of stat and two lines of io (proc(5)).
-func parseUse(stat, io []byte, page int64) (ProcessUse, error) {
-	var u ProcessUse
+func parseUse(stat, io []byte, page int64) (processUse, error) {
+	var u processUse
 	closing := bytes.LastIndexByte(stat, ')')
 	fields := strings.Fields(string(stat[closing+1:])) // the first is field 3
 	const user, system, resident = 14 - 3, 15 - 3, 24 - 3
@@ -64,7 +62,7 @@ func parseUse(stat, io []byte, page int64) (ProcessUse, error) {
 		if i == resident {
 			u.Resident = n * page
 		} else {
-			u.CPU += time.Duration(n) * Tick
+			u.CPU += time.Duration(n) * procfs.Tick
 		}
 	}
 	err := sysroot.Lines("io", io, func(line string) error {

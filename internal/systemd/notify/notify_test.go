@@ -1,4 +1,4 @@
-package systemd
+package notify
 
 import (
 	"net"
@@ -12,8 +12,8 @@ import (
 
 func TestNotify(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
-	if err := Notify(Ready); err != nil || Supervised() {
-		t.Errorf("without a service manager: %v, %t", err, Supervised())
+	if err := Send(Ready); err != nil {
+		t.Errorf("without a service manager: %v", err)
 	}
 	path := filepath.Join(t.TempDir(), "notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -31,7 +31,7 @@ func TestNotify(t *testing.T) {
 		{[]string{Alive}, "^WATCHDOG=1$"},
 		{[]string{Stopping}, "^STOPPING=1$"},
 	} {
-		if err := Notify(test.words...); err != nil {
+		if err := Send(test.words...); err != nil {
 			t.Fatal(err)
 		}
 		buf := make([]byte, 256)
@@ -41,7 +41,7 @@ func TestNotify(t *testing.T) {
 		}
 	}
 	_ = socket.Close()
-	if err := Notify(Ready); err == nil {
+	if err := Send(Ready); err == nil {
 		t.Error("a service manager that is gone heard it")
 	}
 }
@@ -59,7 +59,7 @@ func TestPatience(t *testing.T) {
 	} {
 		t.Setenv("WATCHDOG_USEC", test.usec)
 		t.Setenv("WATCHDOG_PID", test.pid)
-		if got, err := Patience(); got != test.want || (err != nil) != test.bad {
+		if got, err := WatchdogTimeout(); got != test.want || (err != nil) != test.bad {
 			t.Errorf("%q, %q: %v, %v", test.usec, test.pid, got, err)
 		}
 	}

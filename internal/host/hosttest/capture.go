@@ -1,18 +1,19 @@
-package host
+package hosttest
 
 import (
 	"errors"
 	"fmt"
 	"io"
 
+	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 )
 
-// Capture writes a txtar archive of every file that Facts and Processes read, as a fixture for tests
-// and a supplement to a bug report (see package hosttest for the way back). Environments are not in
+// Capture writes a txtar archive of every file that Facts and Processes read: a fixture for tests, which
+// FromArchive takes. Environments are not in
 // it, and what looks like a password in a command line is masked: read it before you pass it on.
-func (h *Host) Capture(w io.Writer) error {
-	recorder := over(h.Root.Record())
+func Capture(h *host.Host, w io.Writer) error {
+	recorder := host.Over(h.Root.Record())
 	if _, err := recorder.Facts(); err != nil {
 		return fmt.Errorf("capture host: %w", err)
 	}
@@ -27,8 +28,8 @@ func (h *Host) Capture(w io.Writer) error {
 
 // CaptureStorage writes a txtar archive of every file that tells what files lie on, down to the disks, as Capture
 // does for the rest. Serial numbers are in it.
-func (h *Host) CaptureStorage(w io.Writer) error {
-	recorder := over(h.Root.Record())
+func CaptureStorage(h *host.Host, w io.Writer) error {
+	recorder := host.Over(h.Root.Record())
 	s, err := recorder.Block.Storage()
 	if err != nil {
 		return fmt.Errorf("capture storage: %w", err)

@@ -1,8 +1,8 @@
-package systemd
+// Package notify tells the service manager that started this process how it does (sd_notify(3)).
+package notify
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -24,20 +24,17 @@ func Reloading() string {
 // Saying is one line that `systemctl status` shows.
 func Saying(text string) string { return "STATUS=" + strings.Join(strings.Fields(text), " ") }
 
-// Supervised says whether a service manager that wants to hear has started this process.
-func Supervised() bool { return os.Getenv("NOTIFY_SOCKET") != "" }
-
-// Notify tells the service manager that started this process how it does, in one message. Without one it does nothing.
-func Notify(words ...string) error {
+// Send tells the service manager that started this process how it does, in one message. Without one it does nothing.
+func Send(words ...string) error {
 	if _, err := daemon.SdNotify(false, strings.Join(words, "\n")); err != nil {
 		return fmt.Errorf("tell the service manager: %w", err)
 	}
 	return nil
 }
 
-// Patience is how long the service manager waits for the next Alive before it ends this process; 0 when it does not
+// WatchdogTimeout is how long the service manager waits for the next Alive before it ends this process; 0 when it does not
 // (WatchdogSec=).
-func Patience() (time.Duration, error) {
+func WatchdogTimeout() (time.Duration, error) {
 	d, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
 		return 0, fmt.Errorf("read the watchdog's time: %w", err)
