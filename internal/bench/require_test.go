@@ -25,7 +25,7 @@ func demoScenario(t *testing.T) *scenario.Scenario {
 
 func TestEstimate(t *testing.T) {
 	s := demoScenario(t)
-	if takes := Estimate(s, Options{}); takes < 3*time.Minute || takes > 8*time.Minute {
+	if takes := Estimate(s, Options{}); takes < 2*time.Minute || takes > 4*time.Minute {
 		t.Errorf("the demo takes %v", takes)
 	}
 	if smoke := Estimate(s, Options{Smoke: true}); smoke > 75*time.Second {
@@ -43,9 +43,9 @@ func TestFit(t *testing.T) {
 		want    map[string]float64
 	}{
 		{machine{cpus: 2, available: 512 << 20},
-			map[string]float64{"hogs": 16, "threads": 4, "limit": 1, "memory_hog": 128, "memory_max": 64}},
+			map[string]float64{"hogs": 16, "threads": 4, "readers": 1, "memory_hog": 128, "memory_max": 64}},
 		{machine{cpus: 64, available: 1 << 40},
-			map[string]float64{"hogs": 512, "threads": 128, "limit": 32, "memory_hog": 1024, "memory_max": 256}},
+			map[string]float64{"hogs": 512, "threads": 128, "readers": 32, "memory_hog": 1024, "memory_max": 256}},
 	} {
 		r := &fitted{scenario: demoScenario(t), machine: tt.machine}
 		r.fit()

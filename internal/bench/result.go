@@ -17,6 +17,9 @@ func (r *run) result() *proof.Result {
 		Load: r.loadAvg, Versions: map[string]string{},
 		Scale: r.scaled, Rounds: r.options.Rounds, Seconds: r.options.Seconds, Policy: r.governor.policies,
 	}
+	for _, l := range s.Loads {
+		result.Loads = append(result.Loads, l.Name)
+	}
 	for _, in := range r.databases {
 		result.Versions[in.Name] = in.Version
 	}

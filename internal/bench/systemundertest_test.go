@@ -167,7 +167,7 @@ func TestSweepKeeps(t *testing.T) {
 	}
 }
 
-// The policy of the demo is one that a person could have written, below a root group of the run's own.
+// The policy of the demo is one that a person could have written.
 func TestDemoPolicy(t *testing.T) {
 	s := demoScenario(t)
 	r := newRun(fitted{scenario: s,

@@ -135,10 +135,11 @@ func (r *Result) writeSection(b *strings.Builder, pictures string) {
 		"| --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for i := range r.Arms {
 		a := &r.Arms[i]
-		fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s | %s | %s |\n", cell(a.Text), Number(a.figureOf("tps")),
-			milliseconds(a.figureOf("p50")), milliseconds(a.figureOf("p95")),
-			milliseconds(a.figureOf("p99")), milliseconds(a.figureOf("p999")), percent(a.figureOf("isolation")),
-			percent(float64(a.Isolation.P01)))
+		for _, l := range r.loadsOf(a) {
+			fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s | %s | %s |\n", cell(l.text), Number(float64(l.tps.Median)),
+				milliseconds(l.of("p50")), milliseconds(l.of("p95")), milliseconds(l.of("p99")),
+				milliseconds(l.of("p999")), percent(l.of("isolation")), percent(l.of("isol01")))
+		}
 	}
 	r.writeRemarks(b)
 	for _, name := range documentPictures {

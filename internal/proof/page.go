@@ -48,13 +48,14 @@ func (r *Result) view() view {
 			v.Rows = append(v.Rows, []string{a.Text, "left out: " + a.Omitted})
 			continue
 		}
-		tps := a.Figures["tps"]
-		v.Rows = append(v.Rows, []string{
-			a.Text, Number(float64(tps.Median)), Number(float64(tps.Low)) + " – " + Number(float64(tps.High)),
-			milliseconds(a.figureOf("p50")), milliseconds(a.figureOf("p95")), milliseconds(a.figureOf("p99")),
-			milliseconds(a.figureOf("p999")),
-			percent(a.figureOf("isolation")), percent(float64(a.Isolation.P01)), percent(float64(a.Impact.Mean)),
-		})
+		for _, l := range r.loadsOf(a) {
+			v.Rows = append(v.Rows, []string{
+				l.text, Number(float64(l.tps.Median)), Number(float64(l.tps.Low)) + " – " + Number(float64(l.tps.High)),
+				milliseconds(l.of("p50")), milliseconds(l.of("p95")), milliseconds(l.of("p99")),
+				milliseconds(l.of("p999")), percent(l.of("isolation")), percent(l.of("isol01")),
+				percent(l.of("impact")),
+			})
+		}
 		for _, who := range a.users() {
 			row := []string{a.Text, who}
 			for _, u := range useFigures {

@@ -140,6 +140,22 @@ func TestDocument(t *testing.T) {
 	}
 }
 
+// Of several loads each has a row of its own in every arm that it was in.
+func TestLoadsOfAnArm(t *testing.T) {
+	r := example()
+	r.Loads = []string{"commits", "reads"}
+	r.Arms[0].Figures["commits.tps"], r.Arms[0].Figures["reads.tps"] = Range{70, 60, 80}, Range{2100, 2000, 2200}
+	r.Arms[1].Figures["commits.tps"], r.Arms[1].Figures["commits.isol01"] = Range{69, 68, 70}, Range{55, 50, 60}
+	var b strings.Builder
+	r.writeSection(&b, "proof")
+	for want, times := range map[string]int{"| alone: commits | 70 |": 1, "| alone: reads | 2,100 |": 1,
+		"| held <under> the policy: commits | 69 |": 1, "| 55.0 % |": 1, "policy: reads": 0} {
+		if got := strings.Count(b.String(), want); got != times {
+			t.Errorf("%q is there %d times, want %d:\n%s", want, got, times, b.String())
+		}
+	}
+}
+
 // What is written can be read again and compared.
 func TestFilesAndCompare(t *testing.T) {
 	dir := t.TempDir()

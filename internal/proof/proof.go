@@ -42,6 +42,7 @@ type Result struct {
 	Load     string            `json:"load_average_before"` // what else ran
 	Versions map[string]string `json:"versions"`
 	Scale    []Scale           `json:"scale"`
+	Loads    []string          `json:"loads,omitempty"` // figures of an arm without a load's name are of the first
 	Rounds   int               `json:"rounds"`
 	Seconds  int               `json:"seconds_per_arm"`
 

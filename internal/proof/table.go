@@ -82,6 +82,36 @@ func (a *Arm) figureOf(name string) float64 {
 	return nan
 }
 
+// answered is a load of an arm: its text and the figures of it.
+type answered struct {
+	text string
+	tps  Range
+	of   func(figure string) float64 // the median over the rounds
+}
+
+// loadsOf are the loads of an arm that were measured. That of a scenario with one load has the arm's text, and isol-01
+// and the latency impact of it are over the seconds of all rounds.
+func (r *Result) loadsOf(a *Arm) (all []answered) {
+	if len(r.Loads) < 2 {
+		return []answered{{a.Text, a.Figures["tps"], func(figure string) float64 {
+			switch figure {
+			case "isol01":
+				return float64(a.Isolation.P01)
+			case "impact":
+				return float64(a.Impact.Mean)
+			}
+			return a.figureOf(figure)
+		}}}
+	}
+	for _, name := range r.Loads {
+		if tps, measured := a.Figures[name+".tps"]; measured {
+			all = append(all, answered{a.Text + ": " + name, tps,
+				func(figure string) float64 { return a.figureOf(name + "." + figure) }})
+		}
+	}
+	return all
+}
+
 func (r *Result) writeArms(b *strings.Builder) {
 	rows := [][]string{{"arm", "per second", "min", "max", "p50", "p95", "p99", "p99.9", "isolation", "isol-01",
 		"latency impact"}}
@@ -91,13 +121,14 @@ func (r *Result) writeArms(b *strings.Builder) {
 			rows = append(rows, []string{a.Text, "left out: " + a.Omitted})
 			continue
 		}
-		rows = append(rows, []string{
-			a.Text, Number(a.figureOf("tps")), Number(float64(a.Figures["tps"].Low)),
-			Number(float64(a.Figures["tps"].High)),
-			milliseconds(a.figureOf("p50")), milliseconds(a.figureOf("p95")), milliseconds(a.figureOf("p99")),
-			milliseconds(a.figureOf("p999")),
-			percent(a.figureOf("isolation")), percent(float64(a.Isolation.P01)), percent(float64(a.Impact.Mean)),
-		})
+		for _, l := range r.loadsOf(a) {
+			rows = append(rows, []string{
+				l.text, Number(float64(l.tps.Median)), Number(float64(l.tps.Low)), Number(float64(l.tps.High)),
+				milliseconds(l.of("p50")), milliseconds(l.of("p95")), milliseconds(l.of("p99")),
+				milliseconds(l.of("p999")), percent(l.of("isolation")), percent(l.of("isol01")),
+				percent(l.of("impact")),
+			})
+		}
 	}
 	b.WriteString(table(rows, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10))
 	fmt.Fprintf(b,
