@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -8,7 +9,7 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
-	"bulkhead/internal/host"
+	"bulkhead/internal/plan"
 )
 
 // change holds the flags of every verb that changes the host.
@@ -55,16 +56,25 @@ func (s *session) printReply(r *api.Reply, q api.Request) error {
 		r.Plan.Steps = render.OrEmpty(r.Plan.Steps)
 		return s.printJSON(r)
 	}
-	if !q.DryRun {
-		render.Reply(s.out, s.err, r, q)
-		return nil
-	}
-	return render.DryRun(s.out, r, func() (*host.Facts, error) {
+	text := func() (string, error) {
 		c, err := s.open()
 		if err != nil {
-			return nil, err
+			return "", err
 		}
 		defer c.Close()
-		return c.Host.Facts()
-	})
+		facts, err := c.Host.Facts()
+		return plan.Render(r.Plan, s.planOptions(facts, r.Root)), err
+	}
+	if q.DryRun {
+		return render.DryRun(s.out, r, text)
+	}
+	if s.form != usage.PlanForm(plan.FormBrief) && len(r.Plan.Steps) > 0 {
+		did, err := text()
+		if err != nil {
+			return err
+		}
+		_, _ = io.WriteString(s.out, did+"\n")
+	}
+	render.Reply(s.out, s.err, r, q)
+	return nil
 }

@@ -26,6 +26,7 @@ import (
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/control"
+	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 )
 
@@ -75,8 +76,9 @@ func onlyReads(args []string) bool {
 
 // runVerb is Main with its surroundings given, for tests.
 func runVerb(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) int {
-	s := &session{output: output{in: in, out: render.Printable(out, render.Width(out)),
-		err: render.Printable(errw, render.Width(errw)), text: render.Printable(out, 0), stdout: out, stderr: errw}}
+	s := &session{form: usage.PlanForm(plan.FormBrief),
+		output: output{in: in, out: render.Printable(out, render.Width(out)),
+			err: render.Printable(errw, render.Width(errw)), text: render.Printable(out, 0), stdout: out, stderr: errw}}
 	root := rootCmd(s)
 	root.SetArgs(args)
 	root.SetIn(in)
@@ -161,8 +163,8 @@ Start here:
 	flags := root.PersistentFlags()
 	flags.StringVar(&s.policy, "policy", control.DefaultPolicy, "the policy `file`")
 	s.state, s.socket = control.DefaultState, agent.DefaultSocket
-	flags.Var((*pathFlag)(&s.state), "state", "the state `directory`")
-	flags.Var((*pathFlag)(&s.socket), "socket", "the agent's `socket`")
+	flags.Var((*usage.PathFlag)(&s.state), "state", "the state `directory`")
+	flags.Var((*usage.PathFlag)(&s.socket), "socket", "the agent's `socket`")
 	flags.BoolVar(&s.json, "json", false, "print JSON")
 	addGroup(root, groupLook, "Look:", discoverCmd(s), checkCmd(s), planCmd(s), statusCmd(s), explainCmd(s),
 		verifyCmd(s), notesCmd(s), historyCmd(s), scheduleCmd(s))

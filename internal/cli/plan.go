@@ -9,6 +9,7 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
+	"bulkhead/internal/host"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/yamlform"
@@ -19,9 +20,9 @@ func planCmd(s *session) *cobra.Command {
 	var at time.Time
 	c := &cobra.Command{
 		Use:   "plan",
-		Short: "what apply would do, step by step",
-		Long: `plan prints every step that apply would do: the exact file, the old and the new value, the reason and the
-undo; limits that this host cannot hold; and each group's effective share of the host.`,
+		Short: "what apply would do",
+		Long: `plan prints what apply would change, by group, a line for each value; limits that this host cannot
+hold; and each group's share of the host. --long prints every step: file, old and new value, reason and undo.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var sources []policy.Source
 			if !applied {
@@ -43,8 +44,7 @@ undo; limits that this host cannot hold; and each group's effective share of the
 				v.Plan.Steps = render.OrEmpty(v.Plan.Steps)
 				err = s.printJSON(v.Plan)
 			} else {
-				_, _ = io.WriteString(s.out,
-					plan.Render(v.Plan, plan.RenderOptions{Facts: v.Facts, Root: v.Policy.Host.Root}))
+				_, _ = io.WriteString(s.out, plan.Render(v.Plan, s.planOptions(v.Facts, v.Policy.Host.Root)))
 			}
 			if err == nil && exitCode && len(v.Plan.Steps) > 0 {
 				return exit{int(api.CodeChanges)}
@@ -52,9 +52,15 @@ undo; limits that this host cannot hold; and each group's effective share of the
 			return err
 		},
 	}
+	s.form.Flags(c)
 	c.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 3 when there are changes")
 	usage.MomentFlag(c, &at, "at", "plan for the windows that are open then, and the overrides that have not ended")
 	c.Flags().BoolVar(&applied, "applied", false,
 		"plan for the applied policy instead of the file: what differs on the host")
 	return c
+}
+
+// planOptions are those of printing a plan to the terminal.
+func (s *session) planOptions(facts *host.Facts, root string) plan.RenderOptions {
+	return plan.RenderOptions{Facts: facts, Root: root, Form: plan.Form(s.form), Width: render.Width(s.stdout)}
 }

@@ -25,6 +25,7 @@ release --all gives the host back: processes go to where they came from, every d
 		},
 	}
 	ch.flags(c)
+	s.form.Flags(c)
 	c.Flags().BoolVar(&all, "all", false, "everything")
 	return c
 }

@@ -26,6 +26,7 @@ stay; history lists the revisions.`,
 		},
 	}
 	ch.flags(c)
+	s.form.Flags(c)
 	ch.onTrial(c)
 	c.Flags().IntVar(&to, "to", 0, "the `revision` to go back to; without it the one before")
 	return c

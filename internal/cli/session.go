@@ -14,6 +14,7 @@ import (
 	"bulkhead/internal/agent"
 	"bulkhead/internal/api"
 	"bulkhead/internal/cli/render"
+	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/control"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
@@ -45,6 +46,7 @@ func (o *output) print(v any, text func()) error {
 
 // session is what the verbs share that read or change the host: where the policy, the state and the agent are.
 type session struct {
+	form usage.PlanForm // of the plan that a verb prints
 	output
 	policy, state, socket string // flags of every verb
 }

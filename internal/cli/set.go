@@ -25,6 +25,7 @@ func setCmd(s *session) *cobra.Command {
 		},
 	}
 	ch.flags(c)
+	s.form.Flags(c)
 	ch.onTrial(c)
 	ch.migration(c)
 	c.Flags().StringVar(&on, "on", "", "the `device or path` of an io limit, the page size of memory.huge")
@@ -46,6 +47,7 @@ func unsetCmd(s *session) *cobra.Command {
 		},
 	}
 	ch.flags(c)
+	s.form.Flags(c)
 	ch.onTrial(c)
 	c.Flags().StringVar(&on, "on", "", "the `device or path` of an io limit")
 	return c

@@ -18,6 +18,17 @@ import (
 	"bulkhead/internal/terminal"
 )
 
+// Form is how much of a plan is printed.
+type Form string
+
+// The forms there are.
+const (
+	FormLong    Form = ""        // each step with its file, reason and undo
+	FormBrief   Form = "brief"   // by group a line for each value that changes; directories and moves together
+	FormDiff    Form = "diff"    // the values before and after by file, as diff prints them
+	FormSummary Form = "summary" // a line for each group
+)
+
 // RenderOptions say how to print a plan. The zero value prints directories as "hierarchy:/path" and
 // values as the kernel writes them.
 type RenderOptions struct {
@@ -27,28 +38,13 @@ type RenderOptions struct {
 	Path func(cgroup.Dir) string
 	// Root is the name of our root group; "" when there is none.
 	Root string
+	Form Form
+	// Width is what text is wrapped at, columns; 0 is renderWidth. Paths are never broken.
+	Width int
 }
 
-// renderWidth is the width that text is wrapped at. Paths are never broken.
+// renderWidth is the width that text is wrapped at unless another one is asked for.
 const renderWidth = 100
-
-// Render prints a plan for people: the steps by group, each with its number in the order of execution,
-// then what is not enforced, what to know, what is refused, and what CPU each group can count on.
-func Render(p Plan, o RenderOptions) string {
-	r := renderer{plan: p, options: o, rows: rowsByFile(o.Facts)}
-	if len(p.Steps) == 0 && len(p.Refusals) == 0 {
-		r.line("nothing to do: the host already is as the policy says")
-	} else if len(p.Steps) > 0 {
-		r.steps()
-	}
-	r.notes("void: asked for, and without effect", func(n Note) bool { return n.Void })
-	r.notes("not enforced on this host", Note.Broken)
-	r.notes("warnings: with this the host may be worse off than without a policy", func(n Note) bool { return n.Harm })
-	r.notes("notes", func(n Note) bool { return !n.Void && !n.Broken() && !n.Harm })
-	r.refusals()
-	r.shares()
-	return r.b.String()
-}
 
 type renderer struct {
 	plan    Plan
@@ -92,7 +88,8 @@ func (r *renderer) wrapped(indent int, text string) {
 	pad := strings.Repeat(" ", indent)
 	line := ""
 	for _, word := range strings.Fields(text) {
-		if line != "" && indent+utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > renderWidth {
+		if line != "" && indent+utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > cmp.Or(r.options.Width,
+			renderWidth) {
 			r.line("%s%s", pad, line)
 			line = ""
 		}
@@ -112,21 +109,15 @@ func (r *renderer) heading(text string) {
 	r.line("%s", text)
 }
 
-// steps prints the steps of each group in the order in which the groups first appear.
-func (r *renderer) steps() {
+// total counts the steps by what they do.
+func (r *renderer) total() string {
 	counts := make(map[Op]int)
 	moved := make(map[procfs.ID]bool) // one process takes a step in each hierarchy
-	var groups []string
-	byGroup := make(map[string][]int)
-	for i, s := range r.plan.Steps {
+	for _, s := range r.plan.Steps {
 		counts[s.Op]++
 		if s.Op == OpMove {
 			moved[s.PID] = true
 		}
-		if byGroup[s.Group] == nil {
-			groups = append(groups, s.Group)
-		}
-		byGroup[s.Group] = append(byGroup[s.Group], i)
 	}
 	var parts []string
 	for _, op := range []Op{OpDropIn, OpMakeDir, OpKeep, OpWrite, OpSet, OpNetwork, OpMove, OpOOMScore, OpRemoveDir,
@@ -139,16 +130,19 @@ func (r *renderer) steps() {
 			parts = append(parts, part)
 		}
 	}
-	r.line("%s: %s; the numbers give the order", policy.Counted(len(r.plan.Steps), "step"), strings.Join(parts, ", "))
-	for _, group := range groups {
-		r.heading(r.groupTitle(group))
-		steps := byGroup[group]
-		for len(steps) > 0 {
-			n := r.run(steps)
-			r.step(steps[:n])
-			steps = steps[n:]
+	return policy.Counted(len(r.plan.Steps), "step") + ": " + strings.Join(parts, ", ")
+}
+
+// byGroup gives the groups in the order in which they first appear, and the numbers of their steps.
+func (r *renderer) byGroup() (groups []string, steps map[string][]int) {
+	steps = make(map[string][]int)
+	for i, s := range r.plan.Steps {
+		if steps[s.Group] == nil {
+			groups = append(groups, s.Group)
 		}
+		steps[s.Group] = append(steps[s.Group], i)
 	}
+	return groups, steps
 }
 
 // groupTitle names a group; our root group by its own name, and what concerns no group as the host.
@@ -226,7 +220,7 @@ func (r *renderer) notes(title string, of func(Note) bool) {
 
 // item prints one entry of a list; its further lines are indented.
 func (r *renderer) item(text string) {
-	var inner renderer
+	inner := renderer{options: r.options}
 	inner.wrapped(4, text)
 	r.b.WriteString("  - " + strings.TrimLeft(inner.b.String(), " "))
 }
@@ -248,16 +242,16 @@ func (r *renderer) shares() {
 	if len(r.plan.Shares) == 0 {
 		return
 	}
-	r.heading("CPU each group can count on when every group wants all there is")
-	table := [][]string{{"group", "asked cpu", "limit", "guaranteed", "% of host"}}
+	r.heading("CPU that each group can count on when every group wants all there is, cores")
+	table := [][]string{{"group", "asked", "limit", "guaranteed", "% of host"}}
 	for _, s := range r.plan.Shares {
 		limit := "none"
 		if s.Limit > 0 {
-			limit = fmt.Sprintf("%.4g cores", s.Limit)
+			limit = fmt.Sprintf("%.4g", s.Limit)
 		}
 		table = append(table, []string{
 			cmp.Or(s.Group, r.options.Root), r.askedCPU(s.Group), limit,
-			fmt.Sprintf("%.2f cores", s.Guaranteed), fmt.Sprintf("%.1f", s.Percent),
+			fmt.Sprintf("%.2f", s.Guaranteed), fmt.Sprintf("%.1f", s.Percent),
 		})
 	}
 	r.columns(table, 3)
@@ -271,13 +265,13 @@ func (r *renderer) shares() {
 	}
 }
 
-// askedCPU is what a group asks of the CPU: "weight 1000 from role, limit 4".
+// askedCPU is what a group asks of the CPU: "weight 1000 from role", but for the limit.
 func (r *renderer) askedCPU(group string) string {
 	var parts []string
 	idle := slices.ContainsFunc(r.plan.Want, func(w Wanted) bool {
 		return w.Group == group && w.Setting.Key == policy.KeyCPUIdle && w.Setting.Value == policy.Flag(true)
 	})
-	for _, key := range []policy.Key{policy.KeyCPUWeight, policy.KeyCPULimit, policy.KeyCPUIdle, policy.KeyCPUCPUs,
+	for _, key := range []policy.Key{policy.KeyCPUWeight, policy.KeyCPUIdle, policy.KeyCPUCPUs,
 		policy.KeyCPUNUMA} {
 		i := slices.IndexFunc(r.plan.Want, func(w Wanted) bool {
 			return w.Group == group && w.Setting.Key == key && w.Setting.From != FromAbove

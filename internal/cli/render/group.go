@@ -178,7 +178,10 @@ func printUsage(out io.Writer, g api.GroupStatus) {
 		Printf(out, ", throttled in %d of %d periods for %s", *u.CPU.ThrottledPeriods, *n,
 			seconds(u.CPU.Throttled))
 	}
-	Printf(out, "\n  cpu guaranteed: %.2f cores (%.0f %% of the host)", g.Share.Guaranteed, g.Share.Percent)
+	if g.Share.Guaranteed > 0 ||
+		g.Share.Against != "" { // else nothing here asks for CPU, and the group competes process by process
+		Printf(out, "\n  cpu guaranteed: %.2f cores (%.0f %% of the host)", g.Share.Guaranteed, g.Share.Percent)
+	}
 	if g.Share.Limit > 0 {
 		Printf(out, "; limit: %.2f cores", g.Share.Limit)
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"bulkhead/internal/api"
-	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
@@ -46,18 +45,18 @@ func Reply(out, errw io.Writer, r *api.Reply, q api.Request) {
 	printNotes(out, slices.DeleteFunc(notes, func(n plan.Note) bool { return n.Void }))
 }
 
-// DryRun prints what a changing verb would do. Facts are those of this host.
-func DryRun(out io.Writer, r *api.Reply, facts func() (*host.Facts, error)) error {
+// DryRun prints what a changing verb would do; text gives its plan.
+func DryRun(out io.Writer, r *api.Reply, text func() (string, error)) error {
 	printRecovered(out, r)
 	if r.Text != "" {
 		Println(out, r.Text)
 		return nil
 	}
-	f, err := facts()
+	would, err := text()
 	if err != nil {
 		return err
 	}
-	_, _ = io.WriteString(out, plan.Render(r.Plan, plan.RenderOptions{Facts: f, Root: r.Root}))
+	_, _ = io.WriteString(out, would)
 	Println(out, "dry run: nothing was changed")
 	return nil
 }

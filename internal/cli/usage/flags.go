@@ -16,6 +16,9 @@ func FlagError(err error) error {
 		return err
 	}
 	f := invalid.GetFlag()
+	if f.Value.Type() == "boolfunc" {
+		return errors.Unwrap(err)
+	}
 	wanted := map[string]string{"int": "a whole number", "duration": "a time such as 90s, 10m or 2h",
 		"time": "a time such as \"2026-11-28 22:30\" or 2026-11-28T22:30:00+01:00"}[f.Value.Type()]
 	if wanted == "" {
