@@ -50,7 +50,35 @@ func NewForest(f *host.Facts, hostPart policy.HostPart, groups []classify.Group)
 		t.Nodes = append(t.Nodes, n)
 		t.ByPath[g.Path] = n
 	}
+	left := policy.Cores(len(f.CPUs))*policy.One - hostPart.Reserve.CPU
+	if hostPart.Reserve.CPU > 0 && t.Bounds(policy.KeyCPULimit, int64(left)) {
+		// A quota over all groups stops all of them at once: it is the last resort.
+		root.Settings = slices.DeleteFunc(root.Settings,
+			func(s policy.Setting) bool { return s.Key == policy.KeyCPULimit })
+	}
 	return t
+}
+
+// Bounds says whether all outermost groups have a limit, and these come to no more than most together. A group that is
+// idle takes no CPU from anybody, unless a root group competes for it.
+func (t *Forest) Bounds(key policy.Key, most int64) bool {
+	sum := int64(0)
+	for _, n := range t.Nodes[0].Children {
+		idle, _ := n.Settings.Get(policy.KeyCPUIdle, "")
+		if key == policy.KeyCPULimit && idle.Value == policy.Flag(true) && len(t.Nodes[0].Settings) == 0 {
+			continue
+		}
+		setting, _ := n.Settings.Get(key, "")
+		switch v := setting.Value.(type) {
+		case policy.Cores:
+			sum += int64(v)
+		case policy.Bytes:
+			sum += int64(v)
+		default:
+			return false
+		}
+	}
+	return sum <= most
 }
 
 // asking says what a group asks of one hierarchy.

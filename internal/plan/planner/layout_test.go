@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
+	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
@@ -170,5 +172,23 @@ func TestFlatLayout(t *testing.T) {
 				t.Errorf("directories\n%s\nwant\n%s", all, test.want)
 			}
 		})
+	}
+}
+
+// The roles' own settings need directories where the CPU is shared and where it is counted, and nowhere else.
+func TestPlacesOfPlainRoles(t *testing.T) {
+	role := func(path string, weight policy.Weight) classify.Group {
+		return group(path, settings("role", "cpu.weight", weight, "io.weight", weight))
+	}
+	in := input(legacyHost(), role("a", 1000), role("b", 10), role("b/c", 1))
+	in.Host = policy.HostPart{}
+	var made []string
+	for _, s := range Make(in).Steps {
+		if s.Op == plan.OpMakeDir && !slices.Contains(made, s.Dir.Hierarchy) {
+			made = append(made, s.Dir.Hierarchy)
+		}
+	}
+	if want := []string{"cpu", "cpuacct"}; !slices.Equal(made, want) {
+		t.Errorf("directories in %v, want %v", made, want)
 	}
 }

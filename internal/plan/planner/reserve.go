@@ -25,14 +25,21 @@ func (p *planner) checkReserve() {
 }
 
 // noteReserve says how far host.reserve is kept where no root group holds all groups together: by limits of the
-// outermost groups that leave it, or by the weights of what is outside of them.
+// outermost groups that leave it, or by the weights of what is outside of them. Of a root group whose quota keeps it,
+// it says what that costs.
 func (p *planner) noteReserve(shares []plan.Share) {
 	reserve := p.in.Host.Reserve
+	total := policy.Cores(len(p.in.Facts.CPUs)) * policy.One
 	if p.d.Layout.Has(layout.RootGroup) {
+		if s, _ := p.d.Forest.Nodes[0].Settings.Get(policy.KeyCPULimit, ""); s.Value != nil {
+			p.out.Note(layout.RootGroup, policy.KeyCPULimit,
+				"host.reserve is kept by a quota over all groups, which stops all of them for milliseconds in "+
+					"each period when they want more: a cpu.limit for every outermost group, together no more than "+
+					"%s cores, keeps it without", total-reserve.CPU)
+		}
 		return
 	}
-	total := policy.Cores(len(p.in.Facts.CPUs)) * policy.One
-	if reserve.CPU > 0 && !p.bounds(policy.KeyCPULimit, int64(total-reserve.CPU)) {
+	if reserve.CPU > 0 && !p.d.Forest.Bounds(policy.KeyCPULimit, int64(total-reserve.CPU)) {
 		left := total.Float()
 		for _, s := range shares {
 			if layout.ParentGroup(s.Group) == layout.RootGroup {
@@ -49,7 +56,7 @@ func (p *planner) noteReserve(shares []plan.Share) {
 		}
 	}
 	if kept := layout.ReservedMemory(p.in.Facts, p.in.Host); kept > 0 {
-		if left := policy.Bytes(p.in.Facts.MemTotal) - kept; !p.bounds(policy.KeyMemoryMax, int64(left)) {
+		if left := policy.Bytes(p.in.Facts.MemTotal) - kept; !p.d.Forest.Bounds(policy.KeyMemoryMax, int64(left)) {
 			p.out.Notes = append(p.out.Notes, plan.Note{Key: policy.KeyMemoryMax, NotEnforced: true, Text: fmt.Sprintf(
 				"host.reserve asks for %s of memory for the rest of the host, and nothing keeps it: %s; "+
 					"give every outermost group a memory.max, together no more than %s, or all of them one by "+
@@ -57,28 +64,6 @@ func (p *planner) noteReserve(shares []plan.Share) {
 				kept.Human(), p.unbounded(policy.KeyMemoryMax), left.Human())})
 		}
 	}
-}
-
-// bounds says whether all outermost groups have a limit, and these come to no more than most together. A group that is
-// idle takes no CPU from anybody.
-func (p *planner) bounds(key policy.Key, most int64) bool {
-	sum := int64(0)
-	for _, n := range p.d.Forest.Nodes[0].Children {
-		idle, asked := n.Settings.Get(policy.KeyCPUIdle, "")
-		if key == policy.KeyCPULimit && asked && idle.Value == policy.Flag(true) {
-			continue
-		}
-		setting, _ := n.Settings.Get(key, "")
-		switch v := setting.Value.(type) {
-		case policy.Cores:
-			sum += int64(v)
-		case policy.Bytes:
-			sum += int64(v)
-		default:
-			return false
-		}
-	}
-	return sum <= most
 }
 
 // unbounded names the outermost groups without a limit; when all have one, they come to too much together.

@@ -2,6 +2,7 @@ package planner
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -198,6 +199,38 @@ func TestSharesWithoutARootGroup(t *testing.T) {
 	}
 	if len(p.Shares) != 2 {
 		t.Errorf("shares of %+v, want of the two groups alone", p.Shares)
+	}
+}
+
+// Below a root group a quota over all groups keeps the reserve only where their limits do not, and a plan says what it
+// costs.
+func TestReserveBelowARootGroup(t *testing.T) {
+	limit := func(cores float64) policy.Settings {
+		return settings("group", "cpu.limit", policy.Cores(cores*1e6))
+	}
+	idle := settings("role batch", "cpu.idle", policy.Flag(true))
+	for name, test := range map[string]struct {
+		a, b  policy.Settings
+		quota bool
+	}{
+		"limits leave it": {limit(2), limit(1.5), false},
+		"limits do not":   {limit(2), limit(2), true},
+		"one without":     {limit(2), nil, true},
+		"an idle one, which competes with the rest by way of the root group": {limit(2), idle, true},
+	} {
+		in := input(legacyHost(), group("a", test.a), group("b", test.b))
+		in.Host = policy.HostPart{Root: "r", Reserve: policy.Reserve{CPU: policy.One / 2}}
+		p := Make(in)
+		said := slices.ContainsFunc(p.Notes, func(n plan.Note) bool {
+			return strings.Contains(n.Text,
+				"a quota over all")
+		})
+		wanted := slices.ContainsFunc(p.Want, func(w plan.Wanted) bool {
+			return w.Dir.Path == "/r" && w.File == "cpu.cfs_quota_us"
+		})
+		if said != test.quota || wanted != test.quota {
+			t.Errorf("%s: a quota is wanted: %v, and said: %v; want %v", name, wanted, said, test.quota)
+		}
 	}
 }
 
