@@ -24,8 +24,9 @@ var clients = []string{
 // lockers are the kinds of helpers that lock what they work on.
 var lockers = []string{"backup", "restore", "tool"}
 
-// noteHarm warns of what can make a host with the policy worse than without one.
-func noteHarm(p *planner) {
+// Harm warns of what can make a host with the policy worse than without one. has counts the tasks of a group and of
+// those inside it.
+func (p *Writer) Harm(has func(group string) int) {
 	noteHeavyRoot(p)
 	for _, g := range p.in.InForce() {
 		session := classify.IsOthers(g.Path) && g.Path != classify.Others
@@ -33,15 +34,15 @@ func noteHarm(p *planner) {
 			noteStarved(p, g, slow)
 		}
 	}
-	noteTasks(p)
+	noteTasks(p, has)
 }
 
-func warn(p *planner, group string, key policy.Key, format string, args ...any) {
+func warn(p *Writer, group string, key policy.Key, format string, args ...any) {
 	p.out.Notes = append(p.out.Notes, plan.Note{Group: group, Key: key, Text: fmt.Sprintf(format, args...), Harm: true})
 }
 
 // noteHeavyRoot warns of a root group that is heavier than a group usually is, and has others than databases in it.
-func noteHeavyRoot(p *planner) {
+func noteHeavyRoot(p *Writer) {
 	if p.in.Host.Root == "" || p.in.Host.Weight <= usualWeight {
 		return
 	}
@@ -62,7 +63,7 @@ func noteHeavyRoot(p *planner) {
 
 // slowed says how the CPU is kept from a group, or from one above it: in words that go on "the group …", "" where it is
 // not. The limit of a database's group is meant for all that is in it.
-func slowed(p *planner, group string) string {
+func slowed(p *Writer, group string) string {
 	for n := p.d.Forest.ByPath[group]; n != nil && n.Path != layout.RootGroup; n = n.Parent {
 		if g := groupNamed(p, n.Path); g != nil && g.Role == policy.RoleDatabase {
 			return ""
@@ -81,7 +82,7 @@ func slowed(p *planner, group string) string {
 
 // noteStarved warns of members of a slowed group for which a database waits: its clients, its own parts, and helpers
 // that lock what they work on.
-func noteStarved(p *planner, g classify.Group, slow string) {
+func noteStarved(p *Writer, g classify.Group, slow string) {
 	var found []string
 	add := func(who string) {
 		if !slices.Contains(found, who) {
@@ -114,7 +115,7 @@ func noteStarved(p *planner, g classify.Group, slow string) {
 
 // noteTasks warns of a limit on tasks that is about to be written and is below what the group has now: nothing is
 // ended, and nothing new starts. A limit on memory below what is in use is refused elsewhere.
-func noteTasks(p *planner) {
+func noteTasks(p *Writer, tasks func(group string) int) {
 	said := map[string]bool{layout.RootGroup: true}
 	for _, s := range p.out.Steps {
 		n := p.d.Forest.ByPath[s.Group]
@@ -123,12 +124,7 @@ func noteTasks(p *planner) {
 		}
 		said[s.Group] = true
 		asked, _ := n.Settings.Get(policy.KeyTasks, "")
-		has := 0
-		for i := range p.table {
-			if _, inside := layout.Below(s.Group, p.placed[p.table[i].ID].group); inside {
-				has += p.table[i].Threads
-			}
-		}
+		has := tasks(s.Group)
 		if most, limited := asked.Value.(policy.Count); limited && has > int(most) {
 			warn(p, s.Group, policy.KeyTasks, "tasks: %d is below the %s that the group has now: none is ended, and "+
 				"none can start, no connection of a server that forks either", most, policy.Counted(has, "task"))

@@ -484,3 +484,16 @@ func (m *members) runsElsewhere(unit string) bool {
 		return ok && name == unit
 	})
 }
+
+// noMemory is in use where nobody can be asked.
+type noMemory struct{}
+
+// tasksBelow counts the threads of the processes of a group and of those inside it.
+func (m *members) tasksBelow(group string) (n int) {
+	for i := range m.table {
+		if _, inside := layout.Below(group, m.placed[m.table[i].ID].group); inside {
+			n += m.table[i].Threads
+		}
+	}
+	return n
+}

@@ -10,10 +10,10 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// noteRestart says what a limit of memory may cost a PostgreSQL: its postmaster ends every other backend when one was
+// Restart says what a limit of memory may cost a PostgreSQL: its postmaster ends every other backend when one was
 // killed, as that one may have left shared memory half written, and recovers from the log (PostgreSQL's manual, "Linux
 // Memory Overcommit").
-func (p *planner) noteRestart() {
+func (p *Writer) Restart() {
 	holds := map[string]bool{}
 	mark := func(group string) {
 		for ; group != layout.RootGroup; group = layout.ParentGroup(group) {
@@ -44,13 +44,13 @@ func (p *planner) noteRestart() {
 // sched_setaffinity(2) ("sched: Always preserve the user requested cpumask"; 6.1 forgets it, measured).
 var keepsAffinity = [2]int{6, 2}
 
-// noteAffinity says that cpuset comes to strangers with a group's, and what they lose by it. On cgroup v2 a controller
+// Affinity says that cpuset comes to strangers with a group's, and what they lose by it. On cgroup v2 a controller
 // is handed to all children of a directory.
-func (p *planner) noteAffinity() {
+func (p *Writer) Affinity() {
 	h, ok := p.in.Facts.HierarchyOf("cpuset")
 	top := cgroup.Dir{Hierarchy: h.ID, Path: "/"}
 	if !ok || h.Version != 2 || p.in.Facts.Kernel.AtLeast(keepsAffinity[0], keepsAffinity[1]) ||
-		slices.Contains(host.V1Names(p.o.Subtree[top].Enabled), "cpuset") {
+		slices.Contains(host.V1Names(p.in.Observed.Subtree[top].Enabled), "cpuset") {
 		return
 	}
 	for _, n := range p.d.Forest.Nodes {

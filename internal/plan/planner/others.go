@@ -15,8 +15,8 @@ func Gathers(groups []classify.Group) bool {
 	return slices.ContainsFunc(groups, func(g classify.Group) bool { return g.Path == classify.Others })
 }
 
-// noteOthers says whom host.others gathers, and when they could take more than half of what a database counts on.
-func noteOthers(p *planner, shares []plan.Share) {
+// Others says whom host.others gathers, and when they could take more than half of what a database counts on.
+func (p *Writer) Others() {
 	noteWeighedDown(p)
 	if !Gathers(p.in.Classified.Groups) {
 		return
@@ -52,11 +52,11 @@ func noteOthers(p *planner, shares []plan.Share) {
 			policy.Counted(count, "process"), policy.Counted(len(sessions), "session"),
 			strings.Join(who, ", "))
 	}
-	weighOthers(p, shares)
+	weighOthers(p, p.out.Shares)
 }
 
 // weighOthers holds what all others together can take against each database.
-func weighOthers(p *planner, shares []plan.Share) {
+func weighOthers(p *Writer, shares []plan.Share) {
 	i := slices.IndexFunc(shares, func(s plan.Share) bool { return s.Group == classify.Others })
 	if i < 0 {
 		return
@@ -71,7 +71,7 @@ func weighOthers(p *planner, shares []plan.Share) {
 	}
 }
 
-func groupNamed(p *planner, path string) *classify.Group {
+func groupNamed(p *Writer, path string) *classify.Group {
 	i := slices.IndexFunc(p.in.Classified.Groups, func(g classify.Group) bool { return g.Path == path })
 	if i < 0 {
 		return nil
@@ -80,7 +80,7 @@ func groupNamed(p *planner, path string) *classify.Group {
 }
 
 // noteWeighedDown says which databases of the policy still run inside a slice that host.others weighs.
-func noteWeighedDown(p *planner) {
+func noteWeighedDown(p *Writer) {
 	for _, dir := range p.d.Layout.Dirs() {
 		g, governed := p.d.Layout.Governed[dir]
 		slice, _, _ := strings.Cut(strings.TrimPrefix(dir.Path, "/"), "/")

@@ -6,7 +6,6 @@ package planner
 
 import (
 	"path"
-	"slices"
 	"strings"
 
 	"bulkhead/internal/cgroup"
@@ -50,9 +49,9 @@ func Make(in plan.Input) plan.Plan {
 		return plan.Plan{Refusals: []plan.Refusal{{Reason: err.Error()}}}
 	}
 	p.out.Want, p.out.Shares = p.d.Wanted(), desired.Shares(p.d, &in.Observed)
-	p.checkReserve()
-	p.noteReserve(p.out.Shares)
-	noteOthers(p, p.out.Shares)
+	about := For(&in, p.d, p.out)
+	about.Reserve()
+	about.Others()
 	p.checkForeign()
 	if len(p.foreign) == 0 {
 		hostwide.SwitchMoves(&in, p.out)
@@ -66,9 +65,9 @@ func Make(in plan.Input) plan.Plan {
 		hostwide.GiveDisksBack(&in, p.d.Forest, p.out, "no group asks for a weight on the disk any more")
 		p.noteLater()
 		p.checkNodes()
-		p.noteAffinity()
-		p.noteRestart()
-		noteHarm(p)
+		about.Affinity()
+		about.Restart()
+		about.Harm(p.tasksBelow)
 		p.adopt()
 		p.disable()
 		network.Make(&in, p.d, p.out)
@@ -123,20 +122,6 @@ func newPlanner(in *plan.Input) *planner {
 	m.knowResidents()
 	return &planner{units: &units{&writer{members: m, dropped: map[cgroup.Dir][]string{},
 		written: map[cgroup.File]string{}}}}
-}
-
-// oursByHierarchy gives the observed directories below and including our root, parents before children.
-func oursByHierarchy(l layout.Layout, o *plan.Observation) map[string][]cgroup.Dir {
-	ours := make(map[string][]cgroup.Dir)
-	for dir := range o.Dirs {
-		if _, ok := l.Group(dir); ok {
-			ours[dir.Hierarchy] = append(ours[dir.Hierarchy], dir)
-		}
-	}
-	for _, dirs := range ours {
-		slices.SortFunc(dirs, layout.CompareDirs)
-	}
-	return ours
 }
 
 // checkForeign refuses a root group, or an outermost group, whose directory somebody else made.
@@ -195,9 +180,6 @@ func (w *writer) seedNew(dir cgroup.Dir) {
 		w.addWrite(w.writeStep(dir, v.Row, v.On, "", v.Text))
 	}
 }
-
-// noMemory is in use where nobody can be asked.
-type noMemory struct{}
 
 func (noMemory) Charged(cgroup.Dir) (current, pinned int64) { return 0, 0 }
 func (noMemory) Held(procfs.ID) (all, shared int64)         { return 0, 0 }

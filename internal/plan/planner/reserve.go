@@ -1,3 +1,5 @@
+// Package notes says what a person should know of a plan beside its steps: what of host.reserve cannot be kept, whom
+// host.others gathers, and what limits cost or harm.
 package planner
 
 import (
@@ -5,12 +7,23 @@ import (
 	"strings"
 
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/desired"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
+// Writer adds notes and refusals to a plan.
+type Writer struct {
+	in  *plan.Input
+	d   *desired.State
+	out *plan.Plan
+}
+
+// For gives a Writer for a plan to what is wanted. The plan's CPU shares are known.
+func For(in *plan.Input, d *desired.State, out *plan.Plan) *Writer { return &Writer{in, d, out} }
+
 // checkReserve refuses a reserve that leaves nothing for the groups.
-func (p *planner) checkReserve() {
+func (p *Writer) checkReserve() {
 	reserve := p.in.Host.Reserve
 	if have := policy.Cores(len(p.in.Facts.CPUs)) * policy.One; reserve.CPU > 0 && reserve.CPU >= have {
 		p.out.Refuse(layout.RootGroup, "raise the number of CPUs or lower host.reserve",
@@ -24,10 +37,11 @@ func (p *planner) checkReserve() {
 	}
 }
 
-// noteReserve says how far host.reserve is kept where no root group holds all groups together: by limits of the
-// outermost groups that leave it, or by the weights of what is outside of them. Of a root group whose quota keeps it,
-// it says what that costs.
-func (p *planner) noteReserve(shares []plan.Share) {
+// Reserve refuses a reserve that leaves nothing for the groups. It says how far host.reserve is kept where no root group
+// holds all groups together: by limits of the outermost groups that leave it, or by the weights of what is outside of
+// them. Of a root group whose quota keeps it, it says what that costs.
+func (p *Writer) Reserve() {
+	p.checkReserve()
 	reserve := p.in.Host.Reserve
 	total := policy.Cores(len(p.in.Facts.CPUs)) * policy.One
 	if p.d.Layout.Has(layout.RootGroup) {
@@ -41,12 +55,12 @@ func (p *planner) noteReserve(shares []plan.Share) {
 	}
 	if reserve.CPU > 0 && !p.d.Forest.Bounds(policy.KeyCPULimit, int64(total-reserve.CPU)) {
 		left := total.Float()
-		for _, s := range shares {
+		for _, s := range p.out.Shares {
 			if layout.ParentGroup(s.Group) == layout.RootGroup {
 				left -= s.Guaranteed
 			}
 		}
-		if left < reserve.CPU.Float() && len(shares) > 0 {
+		if left < reserve.CPU.Float() && len(p.out.Shares) > 0 {
 			p.out.Notes = append(p.out.Notes, plan.Note{Key: policy.KeyCPULimit, NotEnforced: true, Text: fmt.Sprintf(
 				"host.reserve asks for %s cores for the rest of the host, which gets %.2f when every group wants all "+
 					"there is: "+
@@ -67,7 +81,7 @@ func (p *planner) noteReserve(shares []plan.Share) {
 }
 
 // unbounded names the outermost groups without a limit; when all have one, they come to too much together.
-func (p *planner) unbounded(key policy.Key) string {
+func (p *Writer) unbounded(key policy.Key) string {
 	var names []string
 	for _, n := range p.d.Forest.Nodes[0].Children {
 		if setting, ok := n.Settings.Get(key, ""); !ok || setting.Value == policy.Value(policy.Unlimited{}) {

@@ -337,3 +337,17 @@ func (t *tree) groupOf(dir cgroup.Dir) string {
 	group, _ := t.d.Layout.Group(dir)
 	return group
 }
+
+// oursByHierarchy gives the observed directories below and including our root, parents before children.
+func oursByHierarchy(l layout.Layout, o *plan.Observation) map[string][]cgroup.Dir {
+	ours := make(map[string][]cgroup.Dir)
+	for dir := range o.Dirs {
+		if _, ok := l.Group(dir); ok {
+			ours[dir.Hierarchy] = append(ours[dir.Hierarchy], dir)
+		}
+	}
+	for _, dirs := range ours {
+		slices.SortFunc(dirs, layout.CompareDirs)
+	}
+	return ours
+}
