@@ -9,6 +9,7 @@ import (
 	"bulkhead/internal/classify"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/current"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
@@ -26,14 +27,14 @@ func (m *members) heldBy(group string) int64 {
 func (m *members) sumHeld() map[string]int64 {
 	private, shared := make(map[string]int64), make(map[string]int64)
 	for id, pl := range m.placed {
-		all, part := m.in.Memory.Held(id)
+		all, part := m.In.Memory.Held(id)
 		part = min(part, all)
 		private[pl.group] += all - part
 		shared[pl.group] = max(shared[pl.group], part)
 	}
-	sums := make(map[string]int64, len(m.d.Forest.Nodes))
-	for i := len(m.d.Forest.Nodes) - 1; i >= 0; i-- {
-		n := m.d.Forest.Nodes[i]
+	sums := make(map[string]int64, len(m.Desired.Forest.Nodes))
+	for i := len(m.Desired.Forest.Nodes) - 1; i >= 0; i-- {
+		n := m.Desired.Forest.Nodes[i]
 		sums[n.Path] += private[n.Path] + shared[n.Path]
 		if n.Parent != nil {
 			sums[n.Parent.Path] += sums[n.Path]
@@ -60,7 +61,7 @@ func (m *members) move(proc *procfs.Process, hierarchy, to, group, why string) {
 		Op: plan.OpMove, Group: group, Dir: cgroup.Dir{Hierarchy: hierarchy, Path: to},
 		PID: proc.ID, Comm: proc.Comm, Old: from, Undo: from, Reason: why,
 	}
-	if m.chargesMemory(hierarchy) {
+	if m.ChargesMemory(hierarchy) {
 		step.Final = "memory it has charged already stays charged to " + from
 	}
 	m.out.Steps = append(m.out.Steps, step)
@@ -81,7 +82,7 @@ func (m *members) moveMembers() {
 		if !m.mayMove(proc, targets, group) {
 			continue
 		}
-		for _, h := range m.in.Facts.Hierarchies {
+		for _, h := range m.In.Facts.Hierarchies {
 			if to, ok := targets[h.ID]; ok {
 				m.move(proc, h.ID, to, group, why)
 			}
@@ -114,10 +115,10 @@ func (m *members) parentsFirst() []*procfs.Process {
 // targets says where a process is to go, by hierarchy; hierarchies that are not named are left alone.
 func (m *members) targets(proc *procfs.Process) (targets map[string]string, group, why string) {
 	placed, isPlaced := m.placed[proc.ID]
-	inReleased := isPlaced && m.in.IsReleased(placed.group)
-	if isPlaced && !m.in.NoMoves && !inReleased {
-		if member := m.d.Layout.Member(placed.group); len(member) > 0 {
-			targets := m.into(proc, m.d.Layout.Place(proc, placed.group), placed.group)
+	inReleased := isPlaced && m.In.IsReleased(placed.group)
+	if isPlaced && !m.In.NoMoves && !inReleased {
+		if member := m.Desired.Layout.Member(placed.group); len(member) > 0 {
+			targets := m.into(proc, m.Desired.Layout.Place(proc, placed.group), placed.group)
 			if placed.resident {
 				m.dropElsewhere(proc, placed.group, targets)
 			}
@@ -131,17 +132,18 @@ func (m *members) targets(proc *procfs.Process) (targets map[string]string, grou
 // into gives the directories of a group, and home where the group has none but the process is in our tree.
 // Hierarchies of which nothing was observed are not looked at: v1's freezer belongs to freeze and thaw.
 func (m *members) into(proc *procfs.Process, member map[string]cgroup.Dir, group string) map[string]string {
-	stays := len(m.d.Layout.Owned) > 0 && (m.d.Layout.StaysInUnit(proc, group) || m.d.Layout.InRun(proc, group))
+	stays := len(m.Desired.Layout.Owned) > 0 &&
+		(m.Desired.Layout.StaysInUnit(proc, group) || m.Desired.Layout.InRun(proc, group))
 	targets := make(map[string]string, len(member))
-	for _, h := range m.in.Facts.Hierarchies {
+	for _, h := range m.In.Facts.Hierarchies {
 		path, known := proc.Cgroups[h.ID]
 		to, isMember := member[h.ID]
 		switch {
 		case isMember:
 			targets[h.ID] = to.Path
-		case stays && m.d.Layout.Owned[h.ID]: // in its unit
-		case known && len(m.ours[h.ID]) > 0:
-			if group, ok := m.d.Layout.Group(cgroup.Dir{Hierarchy: h.ID, Path: path}); ok {
+		case stays && m.Desired.Layout.Owned[h.ID]: // in its unit
+		case known && len(m.Ours[h.ID]) > 0:
+			if group, ok := m.Desired.Layout.Group(cgroup.Dir{Hierarchy: h.ID, Path: path}); ok {
 				targets[h.ID] = m.home(proc, h.ID, group)
 			}
 		}
@@ -153,14 +155,14 @@ func (m *members) into(proc *procfs.Process, member map[string]cgroup.Dir, group
 // unless it stays, from those that hold nobody by themselves and from all when it is expelled. What sits in a directory
 // that others made is theirs.
 func (m *members) homeward(proc *procfs.Process, stays bool) (targets map[string]string, group, why string) {
-	for _, h := range m.in.Facts.Hierarchies {
+	for _, h := range m.In.Facts.Hierarchies {
 		dir := cgroup.Dir{Hierarchy: h.ID, Path: m.where(proc, h.ID)}
-		owner, ours := m.d.Layout.Group(dir)
-		if !ours || len(m.ours[h.ID]) == 0 || m.isReleasedDir(dir) || m.isForeign(dir) || m.inUnit(proc, h.ID) {
+		owner, ours := m.Desired.Layout.Group(dir)
+		if !ours || len(m.Ours[h.ID]) == 0 || m.IsReleasedDir(dir) || m.IsForeign(dir) || m.inUnit(proc, h.ID) {
 			continue
 		}
-		goes := m.isObsolete[dir]
-		if m.in.NoMoves || stays && !goes {
+		goes := m.IsObsolete[dir]
+		if m.In.NoMoves || stays && !goes {
 			continue
 		}
 		if targets == nil {
@@ -172,9 +174,9 @@ func (m *members) homeward(proc *procfs.Process, stays bool) (targets map[string
 		case owner == layout.RootGroup:
 			why = "no group claims it, and the root group holds no process of its own"
 		case goes:
-			why = m.whyObsolete(dir)
-		case m.d.Forest.ByPath[owner] == nil:
-			why = whyNoGroup
+			why = m.WhyObsolete(dir)
+		case m.Desired.Forest.ByPath[owner] == nil:
+			why = current.WhyNoGroup
 		}
 	}
 	return targets, group, why
@@ -182,10 +184,10 @@ func (m *members) homeward(proc *procfs.Process, stays bool) (targets map[string
 
 // inUnit says whether a process sits, in a hierarchy of systemd's, in a unit that is not ours.
 func (m *members) inUnit(proc *procfs.Process, hierarchy string) bool {
-	if !m.d.Layout.Owned[hierarchy] {
+	if !m.Desired.Layout.Owned[hierarchy] {
 		return false
 	}
-	_, _, is := m.d.Layout.Names.UnitDir(proc)
+	_, _, is := m.Desired.Layout.Names.UnitDir(proc)
 	return is
 }
 
@@ -195,9 +197,10 @@ func (m *members) mayMove(proc *procfs.Process, targets map[string]string, group
 	if !proc.RT {
 		return true
 	}
-	h, ok := m.in.Facts.HierarchyOf("cpu")
+	h, ok := m.In.Facts.HierarchyOf("cpu")
 	to, moves := targets[h.ID]
-	if _, ours := m.d.Layout.Group(cgroup.Dir{Hierarchy: h.ID, Path: to}); !ok || h.Version != 1 || !moves || !ours ||
+	if _, ours := m.Desired.Layout.Group(cgroup.Dir{Hierarchy: h.ID, Path: to}); !ok || h.Version != 1 || !moves ||
+		!ours ||
 		to == m.where(proc, h.ID) {
 		return true
 	}
@@ -212,7 +215,7 @@ func (m *members) mayMove(proc *procfs.Process, targets map[string]string, group
 // directory above it that is there.
 func (m *members) home(proc *procfs.Process, hierarchy, group string) string {
 	own := func(proc *procfs.Process) (string, bool) {
-		path, ok := m.o.Homes.Process[proc.ID][hierarchy]
+		path, ok := m.Observed.Homes.Process[proc.ID][hierarchy]
 		if !ok {
 			return "", false
 		}
@@ -227,7 +230,7 @@ func (m *members) home(proc *procfs.Process, hierarchy, group string) string {
 		}
 	}
 	for g := group; g != layout.RootGroup; g = layout.ParentGroup(g) {
-		if path, ok := m.o.Homes.Group[g][hierarchy]; ok {
+		if path, ok := m.Observed.Homes.Group[g][hierarchy]; ok {
 			if home, ok := m.living(hierarchy, path); ok {
 				return home
 			}
@@ -240,10 +243,10 @@ func (m *members) home(proc *procfs.Process, hierarchy, group string) string {
 // no home.
 func (m *members) living(hierarchy, path string) (string, bool) {
 	dir := cgroup.Dir{Hierarchy: hierarchy, Path: path}
-	if _, ours := m.d.Layout.Group(dir); ours || !strings.HasPrefix(path, "/") {
+	if _, ours := m.Desired.Layout.Group(dir); ours || !strings.HasPrefix(path, "/") {
 		return "", false
 	}
-	for dir.Path != "/" && m.o.Existing != nil && !m.o.Existing[dir] {
+	for dir.Path != "/" && m.Observed.Existing != nil && !m.Observed.Existing[dir] {
 		dir = dir.Parent()
 	}
 	return dir.Path, true
@@ -255,11 +258,11 @@ func (m *members) scoreMembers() {
 	for i := range m.table {
 		proc := &m.table[i]
 		placed, ok := m.placed[proc.ID]
-		if layout.Gone(proc) || ok && m.in.IsReleased(placed.group) {
+		if layout.Gone(proc) || ok && m.In.IsReleased(placed.group) {
 			continue
 		}
 		setting, asked := m.scoreSetting(placed.group)
-		now, known := m.o.OOMScoreAdj[proc.ID]
+		now, known := m.Observed.OOMScoreAdj[proc.ID]
 		if ok && asked {
 			if want, isCount := setting.Value.(policy.Count); isCount && known && int(want) != now {
 				m.score(proc, placed.group, now, int(want), plan.Reason(setting))
@@ -275,16 +278,16 @@ func (m *members) scoreMembers() {
 // originalScore is the oom_score_adj that a process had before bulkhead: its own, or the one of its nearest
 // ancestor that bulkhead has scored, as long as it still has the score which that one gave it by fork(2).
 func (m *members) originalScore(proc *procfs.Process) (score int, changed bool) {
-	if score, changed = m.o.Originals.OOMScoreAdj[proc.ID]; changed {
+	if score, changed = m.Observed.Originals.OOMScoreAdj[proc.ID]; changed {
 		return score, true
 	}
-	now, known := m.o.OOMScoreAdj[proc.ID]
+	now, known := m.Observed.OOMScoreAdj[proc.ID]
 	if !known {
 		return 0, false
 	}
 	for parent := range m.ancestors(proc) {
-		if score, changed := m.o.Originals.OOMScoreAdj[parent.ID]; changed {
-			theirs, known := m.o.OOMScoreAdj[parent.ID]
+		if score, changed := m.Observed.Originals.OOMScoreAdj[parent.ID]; changed {
+			theirs, known := m.Observed.OOMScoreAdj[parent.ID]
 			return score, known && theirs == now
 		}
 	}
@@ -292,7 +295,7 @@ func (m *members) originalScore(proc *procfs.Process) (score int, changed bool) 
 }
 
 func (m *members) scoreSetting(group string) (policy.Setting, bool) {
-	n := m.d.Forest.ByPath[group]
+	n := m.Desired.Forest.ByPath[group]
 	if n == nil || group == layout.RootGroup {
 		return policy.Setting{}, false
 	}
@@ -302,7 +305,7 @@ func (m *members) scoreSetting(group string) (policy.Setting, bool) {
 // score plans one oom_score_adj. Without CAP_SYS_RESOURCE the kernel refuses a value below the lowest
 // that a privileged process ever set, 0 for nearly all (proc(5)); that is said, and not tried.
 func (m *members) score(proc *procfs.Process, group string, from, to int, why string) {
-	if to < from && to < 0 && !m.in.Facts.SysResource {
+	if to < from && to < 0 && !m.In.Facts.SysResource {
 		m.out.Notes = append(m.out.Notes, plan.Note{Group: group, Key: policy.KeyOOMScoreAdj, NotEnforced: true,
 			Text: fmt.Sprintf("oom_score_adj %d of process %d (%s) stays %d: lowering it below 0 takes "+
 				"CAP_SYS_RESOURCE", to, proc.PID, proc.Comm, from)})
@@ -326,7 +329,7 @@ func (m *members) membersBelow(group string) (n int) {
 
 // members is the processes, where they are and where they belong. It plans their moves.
 type members struct {
-	*tree
+	*current.Tree
 	out     *plan.Plan
 	table   []procfs.Process        // every process known, by pid
 	byPID   map[int]*procfs.Process // of table
@@ -344,9 +347,9 @@ type placing struct {
 
 // knowProcesses puts the process table and the classification together.
 func (m *members) knowProcesses() {
-	seen := make(map[procfs.ID]bool, len(m.o.Processes))
+	seen := make(map[procfs.ID]bool, len(m.Observed.Processes))
 	add := func(proc procfs.Process) {
-		if m.d.Layout.Names.IsKeeper(&proc) {
+		if m.Desired.Layout.Names.IsKeeper(&proc) {
 			return // systemd's, and gone with its unit
 		}
 		if !seen[proc.ID] {
@@ -354,10 +357,10 @@ func (m *members) knowProcesses() {
 			m.table = append(m.table, proc)
 		}
 	}
-	for _, proc := range m.o.Processes {
+	for _, proc := range m.Observed.Processes {
 		add(proc)
 	}
-	for _, pl := range m.in.Classified.Placements {
+	for _, pl := range m.In.Classified.Placements {
 		add(pl.Process)
 		why := pl.Rule
 		switch pl.By {
@@ -368,7 +371,7 @@ func (m *members) knowProcesses() {
 		}
 		m.placed[pl.Process.ID] = placing{group: pl.Group, why: why}
 	}
-	for _, s := range m.in.Classified.Skips {
+	for _, s := range m.In.Classified.Skips {
 		add(s.Process)
 		if !s.Ambiguous { // one that two rules claim is like one that none claims
 			m.skipped[s.Process.ID] = s.Reason
@@ -392,7 +395,7 @@ func (m *members) knowResidents() {
 		if isPlaced || isSkipped || m.expelled(proc) {
 			continue
 		}
-		if group, ok := m.d.Layout.Resident(proc); ok {
+		if group, ok := m.Desired.Layout.Resident(proc); ok {
 			m.placed[proc.ID] = placing{group: group, why: "no rule matches it, and it stays in its group",
 				resident: true}
 		}
@@ -401,11 +404,11 @@ func (m *members) knowResidents() {
 
 // expelled says whether the process, or an ancestor with nothing claimed between, was sent back.
 func (m *members) expelled(proc *procfs.Process) bool {
-	if len(m.in.Expel) == 0 || m.in.Expel[proc.ID] {
-		return len(m.in.Expel) > 0
+	if len(m.In.Expel) == 0 || m.In.Expel[proc.ID] {
+		return len(m.In.Expel) > 0
 	}
 	for parent := range m.ancestors(proc) {
-		if m.in.Expel[parent.ID] {
+		if m.In.Expel[parent.ID] {
 			return true
 		}
 		if placed, ok := m.placed[parent.ID]; ok && !placed.resident {
@@ -420,8 +423,8 @@ func (m *members) expelled(proc *procfs.Process) bool {
 func (m *members) dropElsewhere(proc *procfs.Process, group string, targets map[string]string) {
 	for h := range targets {
 		dir := cgroup.Dir{Hierarchy: h, Path: m.where(proc, h)}
-		_, ours := m.d.Layout.Group(dir)
-		if ours && m.isForeign(dir) || !ours && dir.Path != m.home(proc, h, group) {
+		_, ours := m.Desired.Layout.Group(dir)
+		if ours && m.IsForeign(dir) || !ours && dir.Path != m.home(proc, h, group) {
 			delete(targets, h)
 		}
 	}
@@ -445,12 +448,12 @@ func (m *members) ancestors(proc *procfs.Process) func(yield func(*procfs.Proces
 // the kernel let them in because cpu, cpuset and pids may govern threads: such a directory is then the root
 // of a threaded tree, and no process can enter those below it (EOPNOTSUPP) until it is empty.
 func (m *members) untangle() {
-	for _, h := range m.d.Layout.Hierarchies() {
+	for _, h := range m.Desired.Layout.Hierarchies() {
 		if h.Version != 2 {
 			continue
 		}
-		for _, dir := range m.ours[h.ID] {
-			if m.d.Layout.Holds(dir) && len(m.handed(dir)) > 0 {
+		for _, dir := range m.Ours[h.ID] {
+			if m.Desired.Layout.Holds(dir) && len(m.Handed(dir)) > 0 {
 				m.evacuate(dir, cgroup.Dir{})
 			}
 		}
@@ -460,8 +463,8 @@ func (m *members) untangle() {
 // evacuate moves what sits directly in a directory of ours out of the way: into its leaf, where the group's
 // limits go on holding it, or where there is none to where it came from.
 func (m *members) evacuate(dir, leaf cgroup.Dir) {
-	group, ok := m.d.Layout.Group(dir)
-	if !ok || m.isNew[dir] {
+	group, ok := m.Desired.Layout.Group(dir)
+	if !ok || m.IsNew[dir] {
 		return
 	}
 	for i := range m.table {
@@ -470,7 +473,7 @@ func (m *members) evacuate(dir, leaf cgroup.Dir) {
 			continue
 		}
 		to := leaf.Path
-		if !m.d.Layout.Holds(leaf) {
+		if !m.Desired.Layout.Holds(leaf) {
 			to = m.home(proc, dir.Hierarchy, group)
 		}
 		m.move(proc, dir.Hierarchy, to, group, "cgroup v2 allows no processes beside child groups with limits")
@@ -479,8 +482,8 @@ func (m *members) evacuate(dir, leaf cgroup.Dir) {
 
 // runsElsewhere says whether a unit that no group claims runs something, and will do so.
 func (m *members) runsElsewhere(unit string) bool {
-	return !m.in.Systemd.Between[unit] && slices.ContainsFunc(m.table, func(proc procfs.Process) bool {
-		_, name, ok := m.d.Layout.Names.UnitDir(&proc)
+	return !m.In.Systemd.Between[unit] && slices.ContainsFunc(m.table, func(proc procfs.Process) bool {
+		_, name, ok := m.Desired.Layout.Names.UnitDir(&proc)
 		return ok && name == unit
 	})
 }

@@ -45,7 +45,7 @@ const finalReclaim = "memory that is reclaimed or swapped out comes back only wh
 func (w *writer) lowerMemory(dir cgroup.Dir, c knob.Change) {
 	w.checkMemory(dir, c)
 	to := desired.Number(c.To)
-	if to < 0 || w.charged(dir) <= to || w.isNew[dir] {
+	if to < 0 || w.Charged(dir) <= to || w.IsNew[dir] {
 		w.addWrite(w.writeStep(dir, c.Row, c.On, c.From, c.To))
 		return
 	}
@@ -89,7 +89,7 @@ func (w *writer) lowerByHigh(dir cgroup.Dir, c knob.Change) bool {
 		at = text
 		return step
 	}
-	page := max(w.in.Facts.PageSize, 4096)
+	page := max(w.In.Facts.PageSize, 4096)
 	goal := strconv.FormatInt((to-room)/page*page, 10)
 	for _, text := range append(w.descent(dir, held, to-room), goal) {
 		if now := desired.Number(at); now >= 0 && now <= desired.Number(text) {
@@ -99,7 +99,7 @@ func (w *writer) lowerByHigh(dir cgroup.Dir, c knob.Change) bool {
 		step := write(text, last.Reason+
 			"; memory.high first, above which nobody is killed, and memory.max when there is no more in use")
 		step.Risk = knob.RiskSlow
-		if before >= 0 && before <= w.charged(dir) { // one that reclaims already
+		if before >= 0 && before <= w.Charged(dir) { // one that reclaims already
 			w := wait
 			w.Below, w.Push = before+room, step.Old
 			step.Reclaim = &w
@@ -117,17 +117,17 @@ func (w *writer) lowerByHigh(dir cgroup.Dir, c knob.Change) bool {
 
 // highOf gives the row of memory.high and what the file holds at this point of the plan; nil where there is none.
 func (w *writer) highOf(dir cgroup.Dir) (row *knob.Row, now string) {
-	for _, r := range w.d.Rows[dir.Hierarchy] {
+	for _, r := range w.Desired.Rows[dir.Hierarchy] {
 		if r.File != fileMemoryHigh {
 			continue
 		}
-		if _, there := w.o.Dirs[dir][r.File]; !there {
+		if _, there := w.Observed.Dirs[dir][r.File]; !there {
 			return nil, ""
 		}
 		if text, written := w.written[dir.File(r.File)]; written {
 			return r, text
 		}
-		return r, w.now(dir, desired.Value{Row: r, File: r.File})
+		return r, w.Now(dir, desired.Value{Row: r, File: r.File})
 	}
 	return nil, ""
 }
@@ -141,13 +141,13 @@ func reclaimRoom(limit int64) int64 {
 
 // reclaimTime is how long the memory of one directory may take to fall.
 func (w *writer) reclaimTime() time.Duration {
-	return cmp.Or(time.Duration(w.in.Host.Reclaim), DefaultReclaim)
+	return cmp.Or(time.Duration(w.In.Host.Reclaim), DefaultReclaim)
 }
 
 // descent gives the values on the way from what is in use to a limit, falling and without the last one; nothing where
 // nothing has to go.
 func (w *writer) descent(dir cgroup.Dir, from string, to int64) []string {
-	now := w.charged(dir)
+	now := w.Charged(dir)
 	if now <= to {
 		return nil
 	}
@@ -156,7 +156,7 @@ func (w *writer) descent(dir cgroup.Dir, from string, to int64) []string {
 	if bite > descentLarge {
 		bite = max((gap+descentMost-1)/descentMost, descentLarge)
 	}
-	page := max(w.in.Facts.PageSize, 4096)
+	page := max(w.In.Facts.PageSize, 4096)
 	var values []string
 	for at := now - bite; at > to; at -= bite {
 		if limit := desired.Number(from); limit >= 0 && at >= limit {
@@ -171,7 +171,7 @@ func (w *writer) descent(dir cgroup.Dir, from string, to int64) []string {
 // in use.
 func (w *writer) lowerMemsw(dir cgroup.Dir, c knob.Change) {
 	step := w.writeStep(dir, c.Row, c.On, c.From, c.To)
-	if to := desired.Number(c.To); to >= 0 && !w.isNew[dir] && w.charged(dir) > 0 {
+	if to := desired.Number(c.To); to >= 0 && !w.IsNew[dir] && w.Charged(dir) > 0 {
 		step.Reclaim = &plan.Reclaim{Use: fileMemswUse, To: to, Within: w.reclaimTime()}
 	}
 	w.addWrite(step)
@@ -185,7 +185,7 @@ func (w *writer) checkMemory(dir cgroup.Dir, c knob.Change) {
 	if limit < 0 {
 		return
 	}
-	group := w.groupOf(dir)
+	group := w.GroupOf(dir)
 	swap := w.swapOf(group)
 	room := policy.Bytes(limit + swap)
 	hint := "raise memory.max, allow more swap, or use --force with --reason"
@@ -193,7 +193,7 @@ func (w *writer) checkMemory(dir cgroup.Dir, c knob.Change) {
 	if swap > 0 {
 		with = " plus " + policy.Bytes(swap).Human() + " of swap"
 	}
-	if _, n := w.in.Memory.Charged(dir); policy.Bytes(n) > room {
+	if _, n := w.In.Memory.Charged(dir); policy.Bytes(n) > room {
 		pinned := policy.Bytes(n)
 		w.out.Refuse(group, hint,
 			"memory.max %s%s is below the %s in %s that cannot be reclaimed (anonymous, shared and locked memory)",
@@ -209,13 +209,13 @@ func (w *writer) checkMemory(dir cgroup.Dir, c knob.Change) {
 
 // swapOf is the swap that the group's settings allow, at most what the host has.
 func (w *writer) swapOf(group string) int64 {
-	n := w.d.Forest.ByPath[group]
+	n := w.Desired.Forest.ByPath[group]
 	if n == nil {
 		return 0
 	}
 	if s, ok := n.Settings.Get(policy.KeyMemorySwap, ""); ok {
 		if swap, ok := s.Value.(policy.Bytes); ok {
-			return min(int64(swap), w.in.Facts.SwapTotal)
+			return min(int64(swap), w.In.Facts.SwapTotal)
 		}
 	}
 	return 0

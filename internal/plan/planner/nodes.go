@@ -20,8 +20,8 @@ const migrateSpeed = 1 << 30
 func (p *planner) checkNodes() {
 	asked := map[string]bool{}
 	for _, s := range p.out.Steps {
-		if s.Op != plan.OpWrite || s.File != plan.FileMems || p.isNew[s.Dir] || asked[s.Group] ||
-			!p.d.Layout.Holds(s.Dir) {
+		if s.Op != plan.OpWrite || s.File != plan.FileMems || p.IsNew[s.Dir] || asked[s.Group] ||
+			!p.Desired.Layout.Holds(s.Dir) {
 			continue
 		}
 		leaving, inside := p.leaving(s), p.membersBelow(s.Group)
@@ -30,7 +30,7 @@ func (p *planner) checkNodes() {
 		}
 		asked[s.Group] = true
 		bytes, known := int64(0), false
-		for node, n := range p.in.Memory.OnNodes(s.Group) {
+		for node, n := range p.In.Memory.OnNodes(s.Group) {
 			known = true
 			if leaving.Contains(node) {
 				bytes += n
@@ -44,8 +44,8 @@ func (p *planner) checkNodes() {
 		if known {
 			what = fmt.Sprintf("%s of it are on node %s", policy.Bytes(bytes).Human(), leaving)
 		}
-		h, _ := p.in.Facts.Hierarchy(s.Dir.Hierarchy)
-		if moves := h.Version == 2 || p.in.Memory.Migrates(s.Dir); moves {
+		h, _ := p.In.Facts.Hierarchy(s.Dir.Hierarchy)
+		if moves := h.Version == 2 || p.In.Memory.Migrates(s.Dir); moves {
 			took := ""
 			if known {
 				took = fmt.Sprintf(", in about %s at 1 GiB a second,",
@@ -56,7 +56,7 @@ func (p *planner) checkNodes() {
 		} else {
 			what += "; they stay there, as cpuset.memory_migrate is 0, and what is new comes from the other nodes"
 		}
-		if p.in.AskNodes {
+		if p.In.AskNodes {
 			p.out.Refuse(s.Group, "--migrate does it", "memory.numa changes under %s: %s",
 				policy.Counted(inside, "process"), what)
 			continue
@@ -67,18 +67,18 @@ func (p *planner) checkNodes() {
 
 // leaving are the nodes that a directory has now and will not have in the end.
 func (p *planner) leaving(s plan.Step) idset.Set {
-	for _, row := range p.d.Rows[s.Dir.Hierarchy] {
+	for _, row := range p.Desired.Rows[s.Dir.Hierarchy] {
 		if row.File != plan.FileMems {
 			continue
 		}
-		now := row.Parse(p.o.Dirs[s.Dir][plan.FileMems])
+		now := row.Parse(p.Observed.Dirs[s.Dir][plan.FileMems])
 		if now == "" {
-			now = p.outerSet(s.Dir, row)
+			now = p.OuterSet(s.Dir, row)
 		}
-		end := p.valueOf(s.Dir, row)
+		end := p.ValueOf(s.Dir, row)
 		if end == "" {
 			if end = s.New; end == "" {
-				end = p.outerSet(s.Dir, row)
+				end = p.OuterSet(s.Dir, row)
 			}
 		}
 		return desired.IDSet(now).Minus(desired.IDSet(end))

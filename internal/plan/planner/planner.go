@@ -6,15 +6,18 @@ package planner
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/current"
 	"bulkhead/internal/plan/desired"
 	"bulkhead/internal/plan/hostwide"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/plan/network"
+	"bulkhead/internal/plan/notes"
 )
 
 // Make gives the ordered steps from what is to what is wanted. It is idempotent: planning over an
@@ -45,24 +48,24 @@ func Make(in plan.Input) plan.Plan {
 		return plan.Plan{Refusals: []plan.Refusal{systemdRefusal()}}
 	}
 	p := newPlanner(&in)
-	if err := p.d.Layout.TooLong; err != nil {
+	if err := p.Desired.Layout.TooLong; err != nil {
 		return plan.Plan{Refusals: []plan.Refusal{{Reason: err.Error()}}}
 	}
-	p.out.Want, p.out.Shares = p.d.Wanted(), desired.Shares(p.d, &in.Observed)
-	about := For(&in, p.d, p.out)
+	p.out.Want, p.out.Shares = p.Desired.Wanted(), desired.Shares(p.Desired, &in.Observed)
+	about := notes.For(&in, p.Desired, p.out)
 	about.Reserve()
 	about.Others()
 	p.checkForeign()
 	if len(p.foreign) == 0 {
 		hostwide.SwitchMoves(&in, p.out)
-		hostwide.WeighDisks(&in, p.d.Forest, p.out)
+		hostwide.WeighDisks(&in, p.Desired.Forest, p.out)
 		p.makeDirs()
 		p.enable()
 		first := len(p.out.Steps)
 		p.dropSettings()
 		p.writeValues()
 		p.keepUnits(first)
-		hostwide.GiveDisksBack(&in, p.d.Forest, p.out, "no group asks for a weight on the disk any more")
+		hostwide.GiveDisksBack(&in, p.Desired.Forest, p.out, "no group asks for a weight on the disk any more")
 		p.noteLater()
 		p.checkNodes()
 		about.Affinity()
@@ -70,14 +73,14 @@ func Make(in plan.Input) plan.Plan {
 		about.Harm(p.tasksBelow)
 		p.adopt()
 		p.disable()
-		network.Make(&in, p.d, p.out)
+		network.Make(&in, p.Desired, p.out)
 		p.moveMembers()
 		p.scoreMembers()
-		p.removeDirs(p.obsolete, p.whyObsolete)
+		p.removeDirs(p.Obsolete, p.WhyObsolete)
 		p.revertUnits(func(unit string, k layout.Kept) bool { return p.isForsaken(unit, k) },
 			"no group claims the unit any more")
 	}
-	p.out.Notes = append(append(p.d.ExplainAll(&in), p.d.Notes...), p.out.Notes...)
+	p.out.Notes = append(append(p.Desired.ExplainAll(&in), p.Desired.Notes...), p.out.Notes...)
 	return *p.out
 }
 
@@ -108,17 +111,15 @@ func newPlanner(in *plan.Input) *planner {
 	if in.Memory == nil {
 		in.Memory = noMemory{}
 	}
-	t := &tree{in: in, o: &in.Observed, d: desired.New(in), isNew: map[cgroup.Dir]bool{},
-		isObsolete: map[cgroup.Dir]bool{}}
+	t := current.New(in)
 	m := &members{
-		tree:    t,
+		Tree:    t,
 		out:     &plan.Plan{},
 		placed:  make(map[procfs.ID]placing, len(in.Classified.Placements)),
 		skipped: make(map[procfs.ID]string, len(in.Classified.Skips)),
 		at:      make(map[procfs.ID]map[string]string),
 	}
 	m.knowProcesses()
-	t.knowDirs()
 	m.knowResidents()
 	return &planner{units: &units{&writer{members: m, dropped: map[cgroup.Dir][]string{},
 		written: map[cgroup.File]string{}}}}
@@ -126,11 +127,11 @@ func newPlanner(in *plan.Input) *planner {
 
 // checkForeign refuses a root group, or an outermost group, whose directory somebody else made.
 func (p *planner) checkForeign() {
-	for _, dir := range p.d.Layout.Dirs() {
-		if !p.o.Foreign[dir] || dir.Parent().Path != "/" {
+	for _, dir := range p.Desired.Layout.Dirs() {
+		if !p.Observed.Foreign[dir] || dir.Parent().Path != "/" {
 			continue
 		}
-		group, hint := p.d.Layout.Owner[dir],
+		group, hint := p.Desired.Layout.Owner[dir],
 			"choose another name for the group, or remove that directory if nobody needs it"
 		if group == layout.RootGroup {
 			hint = "choose another name with host.root, or remove that directory if nobody needs it"
@@ -143,27 +144,27 @@ func (p *planner) checkForeign() {
 
 // makeDirs makes what the layout has and the host has not.
 func (u *units) makeDirs() {
-	for _, dir := range u.d.Layout.Dirs() {
-		if !u.isNew[dir] {
+	for _, dir := range u.Desired.Layout.Dirs() {
+		if !u.IsNew[dir] {
 			u.wakeKeeper(dir)
 			continue
 		}
-		group := u.d.Layout.Owner[dir]
+		group := u.Desired.Layout.Owner[dir]
 		reason := "the group's limits"
 		switch {
-		case u.d.Layout.Anchors[dir]:
+		case u.Desired.Layout.Anchors[dir]:
 			reason = "holds the controllers of a unit beside it that is to start elsewhere"
 		case group == layout.RootGroup:
 			reason = "holds every group"
-		case path.Base(dir.Path) == layout.Members && u.d.Layout.Owned[dir.Hierarchy]:
+		case path.Base(dir.Path) == layout.Members && u.Desired.Layout.Owned[dir.Hierarchy]:
 			reason = "the group's processes that are in no unit"
-		case strings.HasSuffix(u.d.Layout.Unit(dir), ".service"):
+		case strings.HasSuffix(u.Desired.Layout.Unit(dir), ".service"):
 			reason = "keeps a directory that systemd leaves to bulkhead"
-		case path.Base(dir.Path) == layout.Leaf && dir != u.d.Layout.Own(group)[dir.Hierarchy]:
+		case path.Base(dir.Path) == layout.Leaf && dir != u.Desired.Layout.Own(group)[dir.Hierarchy]:
 			reason = "the group's own processes, beside its child groups"
 		}
 		u.out.Steps = append(u.out.Steps, plan.Step{Op: plan.OpMakeDir, Group: group, Dir: dir,
-			Unit: u.d.Layout.Unit(dir),
+			Unit: u.Desired.Layout.Unit(dir),
 			Undo: string(plan.OpRemoveDir), Reason: reason})
 		u.seedNew(dir)
 	}
@@ -172,11 +173,11 @@ func (u *units) makeDirs() {
 // seedNew gives a new v1 cpuset directory its CPUs and nodes. What it is to have in the end fits unless
 // the directory above has yet to grow; then it starts with what that one has now.
 func (w *writer) seedNew(dir cgroup.Dir) {
-	for _, v := range w.d.Values[dir] {
+	for _, v := range w.Desired.Values[dir] {
 		if !v.Row.Seed {
 			continue
 		}
-		v.Text = w.seedText(dir, v)
+		v.Text = w.SeedText(dir, v)
 		w.addWrite(w.writeStep(dir, v.Row, v.On, "", v.Text))
 	}
 }
@@ -185,3 +186,33 @@ func (noMemory) Charged(cgroup.Dir) (current, pinned int64) { return 0, 0 }
 func (noMemory) Held(procfs.ID) (all, shared int64)         { return 0, 0 }
 func (noMemory) OnNodes(string) map[int]int64               { return nil }
 func (noMemory) Migrates(cgroup.Dir) bool                   { return false }
+
+// removeDirs removes directories, children before parents. One in which a process stays is kept, and
+// with it those above.
+func (w *writer) removeDirs(dirs []cgroup.Dir, why func(cgroup.Dir) string) {
+	kept := make(map[cgroup.Dir]bool)
+	for i := range w.table {
+		proc := &w.table[i]
+		if layout.Gone(proc) {
+			continue
+		}
+		for _, h := range w.In.Facts.Hierarchies {
+			if path := w.where(proc, h.ID); path != "" {
+				kept[cgroup.Dir{Hierarchy: h.ID, Path: path}] = true
+			}
+		}
+	}
+	for _, dir := range slices.Backward(dirs) {
+		if kept[dir] {
+			w.out.Note(w.GroupOf(dir), "", "%s is kept: a process or a group sits in it", dir)
+			kept[dir.Parent()] = true
+			continue
+		}
+		w.out.Steps = append(w.out.Steps, plan.Step{
+			Op: plan.OpRemoveDir, Group: w.GroupOf(dir), Dir: dir, Unit: w.Desired.Layout.Unit(dir),
+			Undo:    string(plan.OpMakeDir),
+			Reason:  why(dir),
+			Restore: w.restoresAll(dir),
+		})
+	}
+}

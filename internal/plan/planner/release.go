@@ -37,14 +37,14 @@ func release(in plan.Input) plan.Plan {
 	in.Classified.Groups = nil // nothing of our tree is wanted
 	r := releaser{planner: newPlanner(&in)}
 	for _, h := range in.Facts.Hierarchies {
-		for _, dir := range r.ours[h.ID] {
-			if top := outermost(dir); r.o.Foreign[top] {
+		for _, dir := range r.Ours[h.ID] {
+			if top := outermost(dir); r.Observed.Foreign[top] {
 				if dir == top {
 					r.out.Note(layout.RootGroup, "", "%s is left alone: bulkhead did not make it", top)
 				}
 				continue
 			}
-			if r.in.Releases(r.groupOf(dir)) || r.isIdleAnchor(dir) {
+			if r.In.Releases(r.GroupOf(dir)) || r.isIdleAnchor(dir) {
 				r.scope = append(r.scope, dir)
 			}
 		}
@@ -53,7 +53,7 @@ func release(in plan.Input) plan.Plan {
 	for _, dir := range r.scope {
 		r.inScope[dir] = true
 	}
-	network.Release(r.in, r.d, r.out)
+	network.Release(r.In, r.Desired, r.out)
 	later := r.lift()
 	r.leaveUnits()
 	r.sendHome()
@@ -63,13 +63,13 @@ func release(in plan.Input) plan.Plan {
 	r.giveScoresBack()
 	r.tellForeign()
 	r.removeDirs(slices.DeleteFunc(slices.Clone(r.scope),
-		func(d cgroup.Dir) bool { return r.holdsForeign(d) || r.isTheirs(d) || r.isMute(d) }),
+		func(d cgroup.Dir) bool { return r.holdsForeign(d) || r.IsTheirs(d) || r.isMute(d) }),
 		func(cgroup.Dir) string { return whyReleased })
-	if r.in.Releases(layout.RootGroup) {
-		hostwide.GiveDisksBack(r.in, r.d.Forest, r.out, whyReleased)
+	if r.In.Releases(layout.RootGroup) {
+		hostwide.GiveDisksBack(r.In, r.Desired.Forest, r.out, whyReleased)
 	}
 	r.giveControllersBack()
-	hostwide.SwitchMovesBack(r.in, r.out)
+	hostwide.SwitchMovesBack(r.In, r.out)
 	for i := range r.out.Steps {
 		r.out.Steps[i].Optional = true
 	}
@@ -95,18 +95,19 @@ func outermost(dir cgroup.Dir) cgroup.Dir {
 // isMute says whether a directory is that of a unit which systemd cannot be asked to end: it stays, for a release that
 // can.
 func (r *releaser) isMute(dir cgroup.Dir) bool {
-	return r.in.Systemd != nil && r.in.Systemd.Mute && r.d.Layout.Owned[dir.Hierarchy] &&
+	return r.In.Systemd != nil && r.In.Systemd.Mute && r.Desired.Layout.Owned[dir.Hierarchy] &&
 		unitname.TypeOf(path.Base(dir.Path)) != ""
 }
 
 // isIdleAnchor says whether a directory is that of a slice which holds controllers beside units, when none of them
 // waits any more to start elsewhere.
 func (r *releaser) isIdleAnchor(dir cgroup.Dir) bool {
-	if r.in.Systemd == nil || !r.d.Layout.Owned[dir.Hierarchy] || !r.d.Layout.Names.IsAnchor(dir.Path) {
+	if r.In.Systemd == nil || !r.Desired.Layout.Owned[dir.Hierarchy] || !r.Desired.Layout.Names.IsAnchor(dir.Path) {
 		return false
 	}
-	for unit, k := range r.in.Systemd.Kept {
-		if r.d.Layout.Names.Anchor(k.Dir) == dir.Path && r.in.Systemd.Adopted[unit] != "" && !r.in.Releases(k.Group) {
+	for unit, k := range r.In.Systemd.Kept {
+		if r.Desired.Layout.Names.Anchor(k.Dir) == dir.Path && r.In.Systemd.Adopted[unit] != "" &&
+			!r.In.Releases(k.Group) {
 			return false
 		}
 	}
@@ -115,7 +116,7 @@ func (r *releaser) isIdleAnchor(dir cgroup.Dir) bool {
 
 // holdsForeign says whether a directory is not ours, or holds one that is not.
 func (r *releaser) holdsForeign(dir cgroup.Dir) bool {
-	for other, foreign := range r.o.Foreign {
+	for other, foreign := range r.Observed.Foreign {
 		if _, inside := layout.Below(dir.Path, other.Path); foreign && inside && other.Hierarchy == dir.Hierarchy {
 			return true
 		}
@@ -126,11 +127,11 @@ func (r *releaser) holdsForeign(dir cgroup.Dir) bool {
 // tellForeign names what others made in the released groups, and so keeps directories of ours.
 func (r *releaser) tellForeign() {
 	for _, dir := range r.scope {
-		if !r.o.Foreign[dir] || r.o.Foreign[dir.Parent()] {
+		if !r.Observed.Foreign[dir] || r.Observed.Foreign[dir.Parent()] {
 			continue
 		}
-		if unit := r.d.Layout.Unit(dir); unit != "" {
-			r.out.Note(r.groupOf(dir), "",
+		if unit := r.Desired.Layout.Unit(dir); unit != "" {
+			r.out.Note(r.GroupOf(dir), "",
 				"%s runs in the group's slice, which holds it no more; a release after the unit's next start takes "+
 					"the slice away", unit)
 			continue
@@ -143,7 +144,7 @@ func (r *releaser) tellForeign() {
 					terminal.Printable(inside[0].Comm), more)
 			}
 		}
-		r.out.Note(r.groupOf(dir), "",
+		r.out.Note(r.GroupOf(dir), "",
 			"%s is kept, and with it the directories above it: bulkhead did not make it%s; remove it and release again",
 			dir, who)
 	}
@@ -168,7 +169,7 @@ func (r *releaser) lift() (later map[cgroup.Dir][]knob.Change) {
 	for _, first := range []bool{true, false} {
 		for _, dir := range r.scope {
 			var changes []knob.Change
-			for _, row := range r.d.Rows[dir.Hierarchy] {
+			for _, row := range r.Desired.Rows[dir.Hierarchy] {
 				if urgent(row) == first {
 					changes = append(changes, r.lifted(dir, row)...)
 				}
@@ -191,7 +192,7 @@ func (r *releaser) write(dir cgroup.Dir, changes []knob.Change) {
 
 // lifted gives the changes of one row of a directory to what a group without limits has.
 func (r *releaser) lifted(dir cgroup.Dir, row *knob.Row) []knob.Change {
-	if r.o.Foreign[dir] || r.d.Layout.Theirs(dir) {
+	if r.Observed.Foreign[dir] || r.Desired.Layout.Theirs(dir) {
 		return nil
 	}
 	to, ok := r.unlimitedValue(dir, row)
@@ -199,9 +200,9 @@ func (r *releaser) lifted(dir cgroup.Dir, row *knob.Row) []knob.Change {
 		return nil
 	}
 	var changes []knob.Change
-	for _, on := range r.present(dir, row) {
+	for _, on := range r.Present(dir, row) {
 		v := desired.Value{Row: row, File: row.Name(on), On: on}
-		if now := r.now(dir, v); !row.Same(to, now) && !(desired.IsWide(row) && now == "") {
+		if now := r.Now(dir, v); !row.Same(to, now) && !(desired.IsWide(row) && now == "") {
 			changes = append(changes, knob.Change{Row: row, On: on, From: now, To: to})
 		}
 	}
@@ -212,18 +213,18 @@ func (r *releaser) lifted(dir cgroup.Dir, row *knob.Row) []knob.Change {
 // directory that is not released has.
 func (r *releaser) unlimitedValue(dir cgroup.Dir, row *knob.Row) (string, bool) {
 	if desired.IsWide(row) {
-		return r.outerSet(r.top(dir), row), true
+		return r.OuterSet(r.top(dir), row), true
 	}
 	if !row.Seed && !row.Inherits {
 		return row.Default, true
 	}
 	dir = r.top(dir).Parent()
-	if text, ok := r.o.Dirs[dir][row.File]; ok {
+	if text, ok := r.Observed.Dirs[dir][row.File]; ok {
 		return row.Parse(text), true
 	}
-	h, _ := r.in.Facts.Hierarchy(dir.Hierarchy)
+	h, _ := r.In.Facts.Hierarchy(dir.Hierarchy)
 	if row.Seed && dir.Path == "/" {
-		return desired.RootSet(r.in.Facts, h, row, r.o), true
+		return desired.RootSet(r.In.Facts, h, row, r.Observed), true
 	}
 	return "", false
 }
@@ -238,25 +239,25 @@ func (r *releaser) top(dir cgroup.Dir) cgroup.Dir {
 
 // leaveUnits gives units back what they had: systemd forgets what was set of them, and starts them where it did before.
 func (r *releaser) leaveUnits() {
-	if r.in.Systemd == nil {
+	if r.In.Systemd == nil {
 		return
 	}
-	if r.in.Systemd.Mute {
+	if r.In.Systemd.Mute {
 		r.liftUnits()
 		return
 	}
-	r.revertUnits(func(_ string, k layout.Kept) bool { return r.in.Releases(k.Group) }, whyReleased)
-	units := make([]string, 0, len(r.in.Systemd.Adopted))
-	for unit, slice := range r.in.Systemd.Adopted {
-		group, ours := r.d.Layout.Names.GroupOfUnit(slice)
-		if ours && r.in.Releases(group) || !ours && r.in.Releases(layout.RootGroup) {
+	r.revertUnits(func(_ string, k layout.Kept) bool { return r.In.Releases(k.Group) }, whyReleased)
+	units := make([]string, 0, len(r.In.Systemd.Adopted))
+	for unit, slice := range r.In.Systemd.Adopted {
+		group, ours := r.Desired.Layout.Names.GroupOfUnit(slice)
+		if ours && r.In.Releases(group) || !ours && r.In.Releases(layout.RootGroup) {
 			units = append(units, unit)
 		}
 	}
 	slices.Sort(units)
 	for _, unit := range units {
-		slice := r.in.Systemd.Adopted[unit]
-		group, _ := r.d.Layout.Names.GroupOfUnit(slice)
+		slice := r.In.Systemd.Adopted[unit]
+		group, _ := r.Desired.Layout.Names.GroupOfUnit(slice)
 		r.dropIn(unit, group, slice, "", whyReleased)
 	}
 	r.liftUnits()
@@ -264,26 +265,26 @@ func (r *releaser) leaveUnits() {
 
 // liftUnits takes away what was written by file into the directories of units that bulkhead did not make.
 func (r *releaser) liftUnits() {
-	for _, unit := range slices.Sorted(maps.Keys(r.in.Systemd.Kept)) {
-		k := r.in.Systemd.Kept[unit]
-		for _, h := range r.in.Facts.Hierarchies {
+	for _, unit := range slices.Sorted(maps.Keys(r.In.Systemd.Kept)) {
+		k := r.In.Systemd.Kept[unit]
+		for _, h := range r.In.Facts.Hierarchies {
 			dir := cgroup.Dir{Hierarchy: h.ID, Path: k.Dir}
-			if _, seen := r.o.Dirs[dir]; !seen || !r.in.Releases(k.Group) || !r.d.Layout.Owned[h.ID] {
+			if _, seen := r.Observed.Dirs[dir]; !seen || !r.In.Releases(k.Group) || !r.Desired.Layout.Owned[h.ID] {
 				continue
 			}
 			var changes []knob.Change
-			for _, row := range r.d.Rows[h.ID] {
+			for _, row := range r.Desired.Rows[h.ID] {
 				// memory.oom.group of a service is systemd's own, by OOMPolicy=.
 				if row.File == "memory.oom.group" && unitname.TypeOf(unit) != "slice" || row.Inherits {
 					continue
 				}
-				byProperty := r.byProperty(dir, row)
-				for _, on := range r.present(dir, row) {
-					if byProperty && !(row.PerDevice && r.d.MovesDown(on)) {
+				byProperty := r.ByProperty(dir, row)
+				for _, on := range r.Present(dir, row) {
+					if byProperty && !(row.PerDevice && r.Desired.MovesDown(on)) {
 						continue
 					}
 					v := desired.Value{Row: row, File: row.Name(on), On: on}
-					if now := r.now(dir, v); !row.Same(row.Default, now) {
+					if now := r.Now(dir, v); !row.Same(row.Default, now) {
 						changes = append(changes, knob.Change{Row: row, On: on, From: now, To: row.Default})
 					}
 				}
@@ -302,11 +303,11 @@ func (r *releaser) sendHome() {
 		if !member || layout.Gone(proc) {
 			continue
 		}
-		for _, h := range r.in.Facts.Hierarchies {
+		for _, h := range r.In.Facts.Hierarchies {
 			dir := cgroup.Dir{Hierarchy: h.ID, Path: r.where(proc, h.ID)}
-			if owner, ours := r.d.Layout.Group(dir); ours && len(r.ours[h.ID]) > 0 && !r.isForeign(dir) &&
+			if owner, ours := r.Desired.Layout.Group(dir); ours && len(r.Ours[h.ID]) > 0 && !r.IsForeign(dir) &&
 				!r.inUnit(proc, h.ID) {
-				if !r.in.Releases(owner) {
+				if !r.In.Releases(owner) {
 					owner = group
 				}
 				r.move(proc, h.ID, r.home(proc, h.ID, owner), owner, whyReleased)
@@ -317,14 +318,14 @@ func (r *releaser) sendHome() {
 
 // memberOf says whether a process belongs to a released group, and to which.
 func (r *releaser) memberOf(proc *procfs.Process) (group string, member bool) {
-	for _, h := range r.in.Facts.Hierarchies {
+	for _, h := range r.In.Facts.Hierarchies {
 		dir := cgroup.Dir{Hierarchy: h.ID, Path: r.where(proc, h.ID)}
 		if r.inScope[dir] {
-			return r.groupOf(dir), true
+			return r.GroupOf(dir), true
 		}
 	}
 	placed, ok := r.placed[proc.ID]
-	return placed.group, ok && r.in.Releases(placed.group)
+	return placed.group, ok && r.In.Releases(placed.group)
 }
 
 // giveScoresBack writes the oom_score_adj that the members had.
@@ -336,7 +337,7 @@ func (r *releaser) giveScoresBack() {
 		if !changed || layout.Gone(proc) || !member {
 			continue
 		}
-		now, known := r.o.OOMScoreAdj[proc.ID]
+		now, known := r.Observed.OOMScoreAdj[proc.ID]
 		if known && now == original {
 			continue
 		}
@@ -352,29 +353,29 @@ func (r *releaser) giveScoresBack() {
 // formerGroup is the released group of a process before it was sent home. A release of everything covers
 // those that have left on their own, too.
 func (r *releaser) formerGroup(proc *procfs.Process) (string, bool) {
-	for _, h := range r.in.Facts.Hierarchies {
+	for _, h := range r.In.Facts.Hierarchies {
 		if dir := (cgroup.Dir{Hierarchy: h.ID, Path: proc.Cgroups[h.ID]}); r.inScope[dir] {
-			return r.groupOf(dir), true
+			return r.GroupOf(dir), true
 		}
 	}
 	placed := r.placed[proc.ID]
-	return placed.group, r.in.Releases(layout.RootGroup) || placed.group != "" && r.in.Releases(placed.group)
+	return placed.group, r.In.Releases(layout.RootGroup) || placed.group != "" && r.In.Releases(placed.group)
 }
 
 // giveControllersBack disables, above our root, what bulkhead enabled there.
 func (r *releaser) giveControllersBack() {
-	if !r.in.Releases(layout.RootGroup) {
+	if !r.In.Releases(layout.RootGroup) {
 		return
 	}
 	var dirs []cgroup.Dir
-	for dir := range r.o.Originals.Subtree {
+	for dir := range r.Observed.Originals.Subtree {
 		dirs = append(dirs, dir)
 	}
 	slices.SortFunc(dirs, layout.CompareDirs)
 	for _, dir := range slices.Backward(dirs) {
 		var drop []string
-		for _, c := range host.V1Names(r.o.Originals.Subtree[dir]) {
-			if slices.Contains(r.handed(dir), c) {
+		for _, c := range host.V1Names(r.Observed.Originals.Subtree[dir]) {
+			if slices.Contains(r.Handed(dir), c) {
 				drop = append(drop, c)
 			}
 		}

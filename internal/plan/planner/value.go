@@ -9,6 +9,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/current"
 	"bulkhead/internal/plan/desired"
 	"bulkhead/internal/plan/network"
 )
@@ -18,7 +19,7 @@ func (w *writer) writeValues() {
 	raise := make(map[cgroup.Dir][]knob.Change)
 	lower := make(map[cgroup.Dir][]knob.Change)
 	first := make(map[cgroup.Dir][]knob.Change)
-	for _, dir := range w.d.Layout.Dirs() {
+	for _, dir := range w.Desired.Layout.Dirs() {
 		raise[dir], lower[dir] = knob.Split(w.changes(dir))
 		first[dir], lower[dir] = partition(lower[dir], comesFirst)
 		for i, c := range raise[dir] {
@@ -34,8 +35,8 @@ func (w *writer) writeValues() {
 		joined, others := partition(first[dir], func(c knob.Change) bool { return w.frees(dir, c, c.From) })
 		first[dir] = append(others, joined...)
 	}
-	dirs := slices.Clone(w.d.Layout.Dirs())
-	for _, dir := range w.obsolete {
+	dirs := slices.Clone(w.Desired.Layout.Dirs())
+	for _, dir := range w.Obsolete {
 		up, down := knob.Split(w.fit(dir))
 		if len(up)+len(down) == 0 {
 			continue
@@ -52,7 +53,7 @@ func (w *writer) writeValues() {
 
 // frees says whether a device has no part of a budget with a value that a change begins or ends with.
 func (w *writer) frees(dir cgroup.Dir, c knob.Change, value string) bool {
-	rest, known := w.d.Rest(dir, c.Row)
+	rest, known := w.Desired.Rest(dir, c.Row)
 	return c.Row.Budget() && known && c.Row.Same(rest, value)
 }
 
@@ -87,31 +88,31 @@ func (w *writer) emit(dirs func(func(int, cgroup.Dir) bool), changes map[cgroup.
 // that are so already included, and files that hold what nobody asks for any more.
 func (w *writer) changes(dir cgroup.Dir) []knob.Change {
 	var changes []knob.Change
-	for _, v := range w.d.Values[dir] {
-		c := knob.Change{Row: v.Row, On: v.On, From: w.now(dir, v), To: v.Text}
-		if w.isLeft(dir, v, v.Text) {
+	for _, v := range w.Desired.Values[dir] {
+		c := knob.Change{Row: v.Row, On: v.On, From: w.Now(dir, v), To: v.Text}
+		if w.IsLeft(dir, v, v.Text) {
 			c.To = c.From
 		}
 		changes = append(changes, c)
 	}
-	if w.d.Layout.Theirs(dir) {
+	if w.Desired.Layout.Theirs(dir) {
 		return append(changes, w.liftByFile(dir)...)
 	}
-	for _, row := range w.d.Rows[dir.Hierarchy] {
-		rest, ok := w.d.Rest(dir, row)
-		if !ok || !w.handsDown(dir, row.Controller) {
+	for _, row := range w.Desired.Rows[dir.Hierarchy] {
+		rest, ok := w.Desired.Rest(dir, row)
+		if !ok || !w.HandsDown(dir, row.Controller) {
 			continue // not known, or the file goes away with its controller
 		}
-		for _, on := range w.present(dir, row) {
+		for _, on := range w.Present(dir, row) {
 			v := desired.Value{Row: row, File: row.Name(on), On: on}
 			if row.PerDevice {
 				v.Key = on
 			}
-			if w.asked(dir, v) || w.leaves(dir, row) {
+			if w.Asked(dir, v) || w.Leaves(dir, row) {
 				continue
 			}
-			if now := w.now(dir, v); !row.Same(rest, now) && !(desired.IsWide(row) && now == "") &&
-				!w.isLeft(dir, v, rest) {
+			if now := w.Now(dir, v); !row.Same(rest, now) && !(desired.IsWide(row) && now == "") &&
+				!w.IsLeft(dir, v, rest) {
 				changes = append(changes, knob.Change{Row: row, On: on, From: now, To: rest})
 			}
 		}
@@ -122,14 +123,14 @@ func (w *writer) changes(dir cgroup.Dir) []knob.Change {
 // liftByFile lifts what bulkhead has written by file into the directory of a unit for devices that systemd would take
 // others for, once nobody asks for it.
 func (w *writer) liftByFile(dir cgroup.Dir) []knob.Change {
-	if _, ours := w.in.Systemd.KeptOf(w.d.Layout.Unit(dir)); !ours {
+	if _, ours := w.In.Systemd.KeptOf(w.Desired.Layout.Unit(dir)); !ours {
 		return nil
 	}
 	var changes []knob.Change
-	for _, row := range w.d.Rows[dir.Hierarchy] {
-		for _, on := range row.Devices(w.o.Dirs[dir][row.File]) {
+	for _, row := range w.Desired.Rows[dir.Hierarchy] {
+		for _, on := range row.Devices(w.Observed.Dirs[dir][row.File]) {
 			v := desired.Value{Row: row, File: row.File, Key: on, On: on}
-			if now := w.now(dir, v); w.d.MovesDown(on) && !w.asked(dir, v) && !w.leaves(dir, row) &&
+			if now := w.Now(dir, v); w.Desired.MovesDown(on) && !w.Asked(dir, v) && !w.Leaves(dir, row) &&
 				!row.Same(row.Default, now) {
 				changes = append(changes, knob.Change{Row: row, On: on, From: now, To: row.Default})
 			}
@@ -142,15 +143,15 @@ func (w *writer) liftByFile(dir cgroup.Dir) []knob.Change {
 // refuses a parent below its child. The rest of its limits go away with it.
 func (w *writer) fit(dir cgroup.Dir) []knob.Change {
 	kept := dir.Parent()
-	for !w.d.Layout.Holds(kept) {
+	for !w.Desired.Layout.Holds(kept) {
 		if kept.Path == "/" {
 			return nil // no directory above it is changed
 		}
 		kept = kept.Parent()
 	}
 	var changes []knob.Change
-	for _, row := range w.d.Rows[dir.Hierarchy] {
-		text, ok := w.o.Dirs[dir][row.File]
+	for _, row := range w.Desired.Rows[dir.Hierarchy] {
+		text, ok := w.Observed.Dirs[dir][row.File]
 		if !ok {
 			continue
 		}
@@ -159,14 +160,14 @@ func (w *writer) fit(dir cgroup.Dir) []knob.Change {
 		case row.File == desired.FileQuota:
 			outer, limited := w.quotaAbove(kept)
 			mine := desired.Quota{Quota: desired.Number(from),
-				Period: desired.Number(w.o.Dirs[dir][desired.FilePeriod])}
+				Period: desired.Number(w.Observed.Dirs[dir][desired.FilePeriod])}
 			if limited && mine.Quota >= 0 && mine.Above(outer) {
 				to = row.Default
 			}
 		case row.File == desired.FileRTRuntime:
 			to = row.Default
 		case row.Seed:
-			if final := w.valueOf(kept, row); !desired.IDSet(from).Subset(desired.IDSet(final)) {
+			if final := w.ValueOf(kept, row); !desired.IDSet(from).Subset(desired.IDSet(final)) {
 				to = final
 			}
 		}
@@ -180,7 +181,7 @@ func (w *writer) fit(dir cgroup.Dir) []knob.Change {
 // quotaAbove is the v1 CPU limit of a directory or of the nearest above it that will have one.
 func (w *writer) quotaAbove(dir cgroup.Dir) (desired.Quota, bool) {
 	for ; dir.Path != "/"; dir = dir.Parent() {
-		if q, ok := desired.QuotaOf(w.d.Values[dir]); ok {
+		if q, ok := desired.QuotaOf(w.Desired.Values[dir]); ok {
 			return q, true
 		}
 	}
@@ -189,7 +190,7 @@ func (w *writer) quotaAbove(dir cgroup.Dir) (desired.Quota, bool) {
 
 // write adds one write. A memory limit that falls below what is charged now is lowered in steps.
 func (w *writer) write(dir cgroup.Dir, c knob.Change) {
-	if v, asked := w.find(dir, c.Row, c.On); asked && v.Text != c.To && w.together(dir, c.Row) {
+	if v, asked := w.Find(dir, c.Row, c.On); asked && v.Text != c.To && w.Together(dir, c.Row) {
 		return
 	}
 	switch lowers := !c.Row.Loosens(c.From, c.To); {
@@ -213,7 +214,7 @@ func (w *writer) addWrite(step plan.Step) {
 // the controllers that it handed down.
 func (w *writer) restoresAll(dir cgroup.Dir) []plan.Restore {
 	writes := w.restores(dir, func(r *knob.Row) bool { return !slices.Contains(w.dropped[dir.Parent()], r.Controller) })
-	if handed := without(w.handed(dir), w.dropped[dir]); len(handed) > 0 {
+	if handed := current.Without(w.Handed(dir), w.dropped[dir]); len(handed) > 0 {
 		writes = append(writes, plan.Restore{File: dir.File(desired.FileSubtree), Value: subtreeWords(handed, nil)})
 	}
 	return writes
@@ -223,22 +224,22 @@ func (w *writer) restoresAll(dir cgroup.Dir) []plan.Restore {
 // picked, as the writes that bring it from a fresh directory's values to these.
 func (w *writer) restores(dir cgroup.Dir, pick func(*knob.Row) bool) []plan.Restore {
 	var changes []knob.Change
-	for _, row := range w.d.Rows[dir.Hierarchy] {
+	for _, row := range w.Desired.Rows[dir.Hierarchy] {
 		if !pick(row) {
 			continue
 		}
-		for _, on := range w.present(dir, row) {
+		for _, on := range w.Present(dir, row) {
 			v := desired.Value{Row: row, File: row.Name(on), On: on}
 			if row.PerDevice {
 				v.Key = on
 			}
 			text, written := w.written[cgroup.File{Dir: dir, Name: v.File, Key: v.Key}]
 			if !written {
-				text = w.now(dir, v)
+				text = w.Now(dir, v)
 			}
 			from := row.Default
 			if row.Inherits {
-				from = notKnown
+				from = current.NotKnown
 			}
 			changes = append(changes, knob.Change{Row: row, On: on, From: from, To: row.Parse(text)})
 		}
@@ -261,19 +262,19 @@ const finalWide = "the kernel takes no empty list back while processes are insid
 // writeStep describes one write with its reason.
 func (w *writer) writeStep(dir cgroup.Dir, row *knob.Row, on, from, to string) plan.Step {
 	step := plan.Step{
-		Op: plan.OpWrite, Group: w.groupOf(dir), Dir: dir, File: row.Name(on), New: to,
-		Old: from, Undo: from, Setting: row.Keys[0], Final: network.FinalClass(w.in.Facts, row, to),
+		Op: plan.OpWrite, Group: w.GroupOf(dir), Dir: dir, File: row.Name(on), New: to,
+		Old: from, Undo: from, Setting: row.Keys[0], Final: network.FinalClass(w.In.Facts, row, to),
 	}
 	if row.PerDevice {
 		step.Key = on
 	}
-	if from == notKnown {
+	if from == current.NotKnown {
 		step.Old, step.Undo = "", ""
 	}
-	if w.isNew[dir] {
+	if w.IsNew[dir] {
 		step.Old = ""
 	} else if desired.IsWide(row) && from == "" {
-		step.Undo, step.Final = w.outerSet(dir, row), finalWide
+		step.Undo, step.Final = w.OuterSet(dir, row), finalWide
 	}
 	if step.Undo != "" {
 		step.Undo = row.Parse(step.Undo)
@@ -281,10 +282,10 @@ func (w *writer) writeStep(dir cgroup.Dir, row *knob.Row, on, from, to string) p
 	if !row.Loosens(from, to) || row.Risk == knob.RiskMigrate {
 		step.Risk = row.Risk
 	}
-	if w.isNew[dir] {
+	if w.IsNew[dir] {
 		step.Risk = knob.RiskNone // nobody is in it yet
 	}
-	v, asked := w.find(dir, row, on)
+	v, asked := w.Find(dir, row, on)
 	switch {
 	case asked && v.Text == to:
 		step.Setting = v.Setting.Key
@@ -296,7 +297,7 @@ func (w *writer) writeStep(dir cgroup.Dir, row *knob.Row, on, from, to string) p
 	case asked:
 		step.Setting = v.Setting.Key
 		step.Reason = "on the way to " + row.Human(v.Text) + ": the kernel refuses the direct way"
-	case w.isObsolete[dir]:
+	case w.IsObsolete[dir]:
 		step.Reason = "the group goes away, and the one above it must not be below it until then"
 	default:
 		step.Reason = fmt.Sprintf("%s is no longer asked for", row.Keys[0])

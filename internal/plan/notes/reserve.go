@@ -1,6 +1,6 @@
 // Package notes says what a person should know of a plan beside its steps: what of host.reserve cannot be kept, whom
 // host.others gathers, and what limits cost or harm.
-package planner
+package notes
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package planner
+package notes
 
 import (
 	"slices"
@@ -56,9 +56,11 @@ func (p *Writer) Affinity() {
 	for _, n := range p.d.Forest.Nodes {
 		for _, key := range []policy.Key{policy.KeyCPUCPUs, policy.KeyMemoryNUMA} {
 			if _, asked := n.Settings.Get(key, ""); asked {
-				p.out.Note(n.Path, key, "brings the cpuset controller to every group beside bulkhead's, and this kernel "+
-					"(before %d.%d) forgets there what taskset, numactl or CPUAffinity= has set: look at what else "+
-					"on this host pins itself, and pin it anew after the apply", keepsAffinity[0], keepsAffinity[1])
+				p.out.Note(n.Path, key,
+					"brings the cpuset controller to every group beside bulkhead's, and this kernel "+
+						"(before %d.%d) forgets there what taskset, numactl or CPUAffinity= has set: look at what "+
+						"else "+
+						"on this host pins itself, and pin it anew after the apply", keepsAffinity[0], keepsAffinity[1])
 			}
 		}
 	}

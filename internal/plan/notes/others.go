@@ -1,4 +1,4 @@
-package planner
+package notes
 
 import (
 	"fmt"
@@ -10,15 +10,10 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// Gathers says whether processes that match no rule are gathered: whether the policy has the group of them here.
-func Gathers(groups []classify.Group) bool {
-	return slices.ContainsFunc(groups, func(g classify.Group) bool { return g.Path == classify.Others })
-}
-
 // Others says whom host.others gathers, and when they could take more than half of what a database counts on.
 func (p *Writer) Others() {
 	noteWeighedDown(p)
-	if !Gathers(p.in.Classified.Groups) {
+	if groupNamed(p, classify.Others) == nil {
 		return
 	}
 	names := map[string]int{}

@@ -19,8 +19,8 @@ import (
 
 // setUnit makes a write one through the properties of the directory's unit, where systemd knows them.
 func (w *writer) setUnit(step *plan.Step, row *knob.Row) {
-	u, ok := w.d.Layout.KnobUnit(step.Dir)
-	if !ok || step.File == desired.FileSubtree || row.PerDevice && w.d.MovesDown(step.Key) {
+	u, ok := w.Desired.Layout.KnobUnit(step.Dir)
+	if !ok || step.File == desired.FileSubtree || row.PerDevice && w.Desired.MovesDown(step.Key) {
 		return
 	}
 	devices, kept := w.told(step.Dir, row)
@@ -28,7 +28,7 @@ func (w *writer) setUnit(step *plan.Step, row *knob.Row) {
 		if file == step.File && device == step.Key {
 			return step.New
 		}
-		for _, v := range w.d.Values[step.Dir] {
+		for _, v := range w.Desired.Values[step.Dir] {
 			if v.File == file && v.Key == device {
 				return v.Text
 			}
@@ -36,23 +36,23 @@ func (w *writer) setUnit(step *plan.Step, row *knob.Row) {
 		if file == row.File && device != "" {
 			return row.Line(kept, device) // left as it is
 		}
-		return w.fallback(step.Dir, file)
+		return w.Fallback(step.Dir, file)
 	}
 	set, ok := row.Properties(u, devices, want)
 	if !ok {
 		return
 	}
 	step.Unit, step.Set = u.Name, set
-	if w.isNew[step.Dir] {
+	if w.IsNew[step.Dir] {
 		return
 	}
-	observed := w.o.Dirs[step.Dir]
-	step.Unset, _ = row.Properties(u, slices.DeleteFunc(row.Devices(observed[row.File]), w.d.MovesDown),
+	observed := w.Observed.Dirs[step.Dir]
+	step.Unset, _ = row.Properties(u, slices.DeleteFunc(row.Devices(observed[row.File]), w.Desired.MovesDown),
 		func(file, device string) string {
 			text, ok := observed[file]
 			switch {
 			case !ok:
-				return w.fallback(step.Dir, file)
+				return w.Fallback(step.Dir, file)
 			case device != "":
 				return row.Line(text, device)
 			}
@@ -63,15 +63,15 @@ func (w *writer) setUnit(step *plan.Step, row *knob.Row) {
 // told lists the devices for which systemd is told of a row of a unit's directory, and gives what the file holds now:
 // those with a limit, and those whose limit is left as it is.
 func (w *writer) told(dir cgroup.Dir, row *knob.Row) (devices []string, now string) {
-	for _, v := range w.d.Values[dir] {
-		if v.File == row.File && row.PerDevice && !w.d.MovesDown(v.Key) {
+	for _, v := range w.Desired.Values[dir] {
+		if v.File == row.File && row.PerDevice && !w.Desired.MovesDown(v.Key) {
 			devices = append(devices, v.Key)
 		}
 	}
-	now = w.o.Dirs[dir][row.File]
-	if w.leaves(dir, row) {
+	now = w.Observed.Dirs[dir][row.File]
+	if w.Leaves(dir, row) {
 		for _, on := range row.Devices(now) {
-			if !slices.Contains(devices, on) && !w.d.MovesDown(on) {
+			if !slices.Contains(devices, on) && !w.Desired.MovesDown(on) {
 				devices = append(devices, on)
 			}
 		}
@@ -83,15 +83,16 @@ func (w *writer) told(dir cgroup.Dir, row *knob.Row) (devices []string, now stri
 func (u *units) keepUnits(first int) {
 	var keep []plan.Step
 	for _, s := range u.out.Steps[first:] {
-		if unit := u.d.Layout.Unit(s.Dir); s.Op == plan.OpWrite && unit != "" && u.d.Layout.Theirs(s.Dir) &&
+		if unit := u.Desired.Layout.Unit(s.Dir); s.Op == plan.OpWrite && unit != "" && u.Desired.Layout.Theirs(s.Dir) &&
 			!slices.ContainsFunc(keep, func(k plan.Step) bool { return k.Unit == unit }) {
 			keep = append(keep, plan.Step{Op: plan.OpKeep, Group: s.Group, Unit: unit, Dir: s.Dir,
 				Reason: "what systemd was told of it before, for the way back"})
 		}
 	}
-	for _, dir := range u.d.Layout.Dirs() { // a unit that carries another group's limits now, or from another place
-		g := u.d.Layout.Governed[dir]
-		k, known := u.in.Systemd.KeptOf(g.Unit)
+	// A unit that carries another group's limits now, or from another place.
+	for _, dir := range u.Desired.Layout.Dirs() {
+		g := u.Desired.Layout.Governed[dir]
+		k, known := u.In.Systemd.KeptOf(g.Unit)
 		if known && (k.Group != g.Group || k.Dir != dir.Path) &&
 			!slices.ContainsFunc(keep, func(s plan.Step) bool { return s.Unit == g.Unit }) {
 			keep = append(keep, plan.Step{Op: plan.OpKeep, Group: g.Group, Unit: g.Unit, Dir: dir,
@@ -103,11 +104,12 @@ func (u *units) keepUnits(first int) {
 
 // wakeKeeper starts a keeper again whose process has ended. The group's processes are not touched by either.
 func (u *units) wakeKeeper(dir cgroup.Dir) {
-	unit := u.d.Layout.Unit(dir)
-	if dir.Hierarchy != u.tracker() || !u.d.Layout.Names.IsKeeperUnit(unit) || u.in.Systemd.Keepers[dir.Path] {
+	unit := u.Desired.Layout.Unit(dir)
+	if dir.Hierarchy != u.Tracker() || !u.Desired.Layout.Names.IsKeeperUnit(unit) || u.In.Systemd.Keepers[dir.Path] {
 		return
 	}
-	u.out.Steps = append(u.out.Steps, plan.Step{Op: plan.OpMakeDir, Group: u.d.Layout.Owner[dir], Dir: dir, Unit: unit,
+	u.out.Steps = append(u.out.Steps, plan.Step{Op: plan.OpMakeDir, Group: u.Desired.Layout.Owner[dir], Dir: dir,
+		Unit:   unit,
 		Undo:   string(plan.OpRemoveDir),
 		Reason: "the process that keeps the directory has ended"})
 }
@@ -115,26 +117,26 @@ func (u *units) wakeKeeper(dir cgroup.Dir) {
 // dropSettings gives units that a group claims back what they had before of those settings that the group asks for no
 // more. The others stay as they are all the while: a memory limit that came back for a moment could kill.
 func (u *units) dropSettings() {
-	if u.in.Systemd == nil {
+	if u.In.Systemd == nil {
 		return
 	}
-	for _, unit := range slices.Sorted(maps.Keys(u.in.Systemd.Set)) {
-		k := u.in.Systemd.Kept[unit]
+	for _, unit := range slices.Sorted(maps.Keys(u.In.Systemd.Set)) {
+		k := u.In.Systemd.Kept[unit]
 		asked := map[string]bool{}
 		there := false
-		for _, dir := range u.d.Layout.Dirs() {
-			if u.d.Layout.Unit(dir) != unit || !u.d.Layout.Theirs(dir) {
+		for _, dir := range u.Desired.Layout.Dirs() {
+			if u.Desired.Layout.Unit(dir) != unit || !u.Desired.Layout.Theirs(dir) {
 				continue
 			}
 			there = true
-			for _, row := range u.d.Rows[dir.Hierarchy] {
-				if u.leaves(dir, row) {
+			for _, row := range u.Desired.Rows[dir.Hierarchy] {
+				if u.Leaves(dir, row) {
 					for _, name := range row.PropertySettings() {
 						asked[name] = true
 					}
 				}
 			}
-			for _, v := range u.d.Values[dir] {
+			for _, v := range u.Desired.Values[dir] {
 				s := plan.Step{Dir: dir, File: v.File, Key: v.Key, New: v.Text}
 				u.setUnit(&s, v.Row)
 				for _, a := range s.Set {
@@ -145,52 +147,53 @@ func (u *units) dropSettings() {
 			}
 		}
 		// What systemd counts for the group stays as long as the group has the unit.
-		extra := slices.DeleteFunc(slices.Clone(u.in.Systemd.Set[unit]),
+		extra := slices.DeleteFunc(slices.Clone(u.In.Systemd.Set[unit]),
 			func(s string) bool { return asked[s] || slices.Contains(systemd.AccountingSettings(), s) })
 		if !there || len(extra) == 0 {
 			continue
 		}
 		u.backToOwnMemory(unit, k, extra)
-		u.out.Steps = append(u.out.Steps, plan.Step{Op: plan.OpRevert, Group: k.Group, Unit: unit, Kept: &k, Settings: extra,
-			Dir:    cgroup.Dir{Hierarchy: u.tracker(), Path: k.Dir},
-			Reason: strings.Join(extra, ", ") + " is no longer asked for"})
+		u.out.Steps = append(u.out.Steps, plan.Step{Op: plan.OpRevert, Group: k.Group, Unit: unit, Kept: &k,
+			Settings: extra,
+			Dir:      cgroup.Dir{Hierarchy: u.Tracker(), Path: k.Dir},
+			Reason:   strings.Join(extra, ", ") + " is no longer asked for"})
 	}
 }
 
 // adopt gives units that their group adopts the drop-in that starts them in the group's slice, and takes it from those
 // that are adopted no more. It changes nothing that runs.
 func (u *units) adopt() {
-	if u.in.Systemd == nil {
+	if u.In.Systemd == nil {
 		return
 	}
 	want := map[string]string{}
 	groups := map[string]string{}
 	seen := map[string]bool{}
-	for _, g := range u.in.Systemd.Governed {
+	for _, g := range u.In.Systemd.Governed {
 		seen[g.Unit] = true
-		slice, ok := u.d.Layout.SliceName(g.Group)
-		if ok && u.d.Layout.Adopts[g.Group] && unitname.TypeOf(g.Unit) == "service" {
+		slice, ok := u.Desired.Layout.SliceName(g.Group)
+		if ok && u.Desired.Layout.Adopts[g.Group] && unitname.TypeOf(g.Unit) == "service" {
 			want[g.Unit], groups[g.Unit] = slice, g.Group
 		}
 	}
-	for unit, slice := range u.in.Systemd.Adopted {
+	for unit, slice := range u.In.Systemd.Adopted {
 		// One that does not run now is kept for its next start, as long as its group may come back.
 		if want[unit] == "" && !seen[unit] && !u.runsElsewhere(unit) {
 			want[unit] = slice
 		}
 	}
-	units := make([]string, 0, len(want)+len(u.in.Systemd.Adopted))
+	units := make([]string, 0, len(want)+len(u.In.Systemd.Adopted))
 	for unit := range want {
 		units = append(units, unit)
 	}
-	for unit := range u.in.Systemd.Adopted {
+	for unit := range u.In.Systemd.Adopted {
 		if want[unit] == "" {
 			units = append(units, unit)
 		}
 	}
 	slices.Sort(units)
 	for _, unit := range units {
-		now := u.in.Systemd.Adopted[unit]
+		now := u.In.Systemd.Adopted[unit]
 		if now == want[unit] {
 			continue
 		}
@@ -219,19 +222,19 @@ func sliceLine(slice string) string {
 // isForsaken says whether a unit that bulkhead has set properties of belongs to no group any more. One that does not
 // run, or starts just now, keeps them.
 func (u *units) isForsaken(unit string, k layout.Kept) bool {
-	if u.in.IsReleased(k.Group) {
+	if u.In.IsReleased(k.Group) {
 		return false
 	}
 	if unitname.TypeOf(unit) == "slice" {
-		return !u.d.Layout.Holds(cgroup.Dir{Hierarchy: u.tracker(), Path: k.Dir})
+		return !u.Desired.Layout.Holds(cgroup.Dir{Hierarchy: u.Tracker(), Path: k.Dir})
 	}
-	for _, g := range u.d.Layout.Governed {
+	for _, g := range u.Desired.Layout.Governed {
 		if g.Unit == unit {
 			return false
 		}
 	}
 	for i := range u.table {
-		if at, _, ok := u.d.Layout.Names.UnitDir(&u.table[i]); ok && at == k.Dir &&
+		if at, _, ok := u.Desired.Layout.Names.UnitDir(&u.table[i]); ok && at == k.Dir &&
 			u.placed[u.table[i].ID].group == k.Group {
 			return false // a part of it is the group's still
 		}
@@ -241,24 +244,25 @@ func (u *units) isForsaken(unit string, k layout.Kept) bool {
 
 // revertUnits has systemd forget what bulkhead set of some of the units it has a record of.
 func (u *units) revertUnits(which func(unit string, k layout.Kept) bool, reason string) {
-	if u.in.Systemd == nil {
+	if u.In.Systemd == nil {
 		return
 	}
-	units := make([]string, 0, len(u.in.Systemd.Kept))
-	for unit, k := range u.in.Systemd.Kept {
+	units := make([]string, 0, len(u.In.Systemd.Kept))
+	for unit, k := range u.In.Systemd.Kept {
 		if which(unit, k) {
 			units = append(units, unit)
 		}
 	}
 	slices.Sort(units)
 	for _, unit := range units {
-		k := u.in.Systemd.Kept[unit]
+		k := u.In.Systemd.Kept[unit]
 		settings := u.holdOwnMemory(unit, k)
 		if len(settings) == 0 && len(k.Ours) > 0 {
 			continue
 		}
-		u.out.Steps = append(u.out.Steps, plan.Step{Op: plan.OpRevert, Group: k.Group, Unit: unit, Kept: &k, Settings: settings,
-			Reason: reason})
+		u.out.Steps = append(u.out.Steps, plan.Step{Op: plan.OpRevert, Group: k.Group, Unit: unit, Kept: &k,
+			Settings: settings,
+			Reason:   reason})
 	}
 }
 
@@ -268,17 +272,17 @@ const settingMemoryMax = "MemoryMax"
 // below what is in use.
 func (u *units) ownMemory(unit string, k layout.Kept, settings []string) (dir cgroup.Dir, c knob.Change,
 	lowers bool) {
-	own, has := u.in.Systemd.Own[unit]
+	own, has := u.In.Systemd.Own[unit]
 	if !has || !slices.Contains(settings, settingMemoryMax) {
 		return dir, c, false
 	}
-	for _, h := range u.in.Facts.Hierarchies {
+	for _, h := range u.In.Facts.Hierarchies {
 		dir = cgroup.Dir{Hierarchy: h.ID, Path: k.Dir}
-		text, seen := u.o.Dirs[dir]
-		if !seen || u.charged(dir) <= own {
+		text, seen := u.Observed.Dirs[dir]
+		if !seen || u.Charged(dir) <= own {
 			continue
 		}
-		for _, row := range u.d.Rows[h.ID] {
+		for _, row := range u.Desired.Rows[h.ID] {
 			if isMemoryLimit(row) {
 				return dir, knob.Change{Row: row, From: row.Parse(text[row.File]), To: strconv.FormatInt(own, 10)}, true
 			}
@@ -299,11 +303,11 @@ func (u *units) backToOwnMemory(unit string, k layout.Kept, settings []string) {
 // limit that would kill stays what it is, until the unit uses less.
 func (u *units) holdOwnMemory(unit string, k layout.Kept) []string {
 	dir, c, lowers := u.ownMemory(unit, k, k.Ours)
-	if !lowers || u.in.Insist {
+	if !lowers || u.In.Insist {
 		return k.Ours
 	}
-	own := u.in.Systemd.Own[unit]
-	current, pinned := u.in.Memory.Charged(dir)
+	own := u.In.Systemd.Own[unit]
+	current, pinned := u.In.Memory.Charged(dir)
 	switch {
 	case pinned > own:
 		u.out.Notes = append(u.out.Notes, plan.Note{Group: k.Group, Key: policy.KeyMemoryMax, NotEnforced: true,
@@ -330,17 +334,17 @@ func (u *units) holdOwnMemory(unit string, k layout.Kept) []string {
 
 // noteLater names the files that take limits of ours away at each daemon-reload.
 func (u *units) noteLater() {
-	if u.in.Systemd == nil {
+	if u.In.Systemd == nil {
 		return
 	}
 	told := map[string]bool{}
-	for _, dir := range u.d.Layout.Dirs() {
-		unit := u.d.Layout.Unit(dir)
-		later := u.in.Systemd.Later[unit]
-		if len(later) == 0 || !u.d.Layout.Theirs(dir) {
+	for _, dir := range u.Desired.Layout.Dirs() {
+		unit := u.Desired.Layout.Unit(dir)
+		later := u.In.Systemd.Later[unit]
+		if len(later) == 0 || !u.Desired.Layout.Theirs(dir) {
 			continue
 		}
-		for _, v := range u.d.Values[dir] {
+		for _, v := range u.Desired.Values[dir] {
 			s := plan.Step{Dir: dir, File: v.File, Key: v.Key, New: v.Text}
 			u.setUnit(&s, v.Row)
 			for _, a := range s.Set {
@@ -348,12 +352,15 @@ func (u *units) noteLater() {
 				for _, l := range later {
 					if text := unit + l.Setting + l.File; known && l.Setting == row.Setting && !told[text] {
 						told[text] = true
-						u.out.Notes = append(u.out.Notes, plan.Note{Group: u.d.Layout.Owner[dir], Key: v.Setting.Key,
-							Fragile: true,
-							Text: fmt.Sprintf(
-								"at each daemon-reload %s gives %s its own %s=%s, until the agent sets the group's "+
-									"again: take that line out, or give the file a name that sorts before 50-%s.conf",
-								l.File, unit, l.Setting, l.Value, l.Setting)})
+						u.out.Notes = append(u.out.Notes,
+							plan.Note{Group: u.Desired.Layout.Owner[dir], Key: v.Setting.Key,
+								Fragile: true,
+								Text: fmt.Sprintf(
+									"at each daemon-reload %s gives %s its own %s=%s, until the agent sets the "+
+										"group's "+
+										"again: take that line out, or give the file a name that sorts before "+
+										"50-%s.conf",
+									l.File, unit, l.Setting, l.Value, l.Setting)})
 					}
 				}
 			}

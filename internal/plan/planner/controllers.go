@@ -10,6 +10,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/current"
 	"bulkhead/internal/plan/desired"
 	"bulkhead/internal/plan/layout"
 )
@@ -19,7 +20,7 @@ import (
 func (w *writer) enable() {
 	w.untangle()
 	for _, dir := range w.handing() {
-		missing := without(w.d.Enabled[dir], w.handed(dir))
+		missing := current.Without(w.Desired.Enabled[dir], w.Handed(dir))
 		if len(missing) == 0 {
 			continue
 		}
@@ -32,7 +33,7 @@ func (w *writer) enable() {
 // handing lists the v2 directories that must hand controllers down, parents first.
 func (w *writer) handing() []cgroup.Dir {
 	var dirs []cgroup.Dir
-	for dir := range w.d.Enabled {
+	for dir := range w.Desired.Enabled {
 		dirs = append(dirs, dir)
 	}
 	slices.SortFunc(dirs, func(a, b cgroup.Dir) int {
@@ -47,11 +48,11 @@ func (w *writer) handing() []cgroup.Dir {
 // subtreeStep describes one write to cgroup.subtree_control.
 func (w *writer) subtreeStep(dir cgroup.Dir, add, remove []string, reason string) plan.Step {
 	step := plan.Step{
-		Op: plan.OpWrite, Group: w.groupOf(dir), Dir: dir, File: desired.FileSubtree,
-		Old: strings.Join(mapped(w.handed(dir), host.V2Name), " "),
+		Op: plan.OpWrite, Group: w.GroupOf(dir), Dir: dir, File: desired.FileSubtree,
+		Old: strings.Join(mapped(w.Handed(dir), host.V2Name), " "),
 		New: subtreeWords(add, remove), Undo: subtreeWords(remove, add), Reason: reason,
 	}
-	if w.isNew[dir] {
+	if w.IsNew[dir] {
 		step.Old = ""
 	}
 	return step
@@ -74,17 +75,17 @@ func subtreeWords(add, remove []string) string {
 func (w *writer) disable() {
 	drops := make(map[cgroup.Dir][]string)
 	var dirs []cgroup.Dir
-	for _, h := range w.in.Facts.Hierarchies {
+	for _, h := range w.In.Facts.Hierarchies {
 		if h.Version != 2 {
 			continue
 		}
-		for _, dir := range w.ours[h.ID] {
+		for _, dir := range w.Ours[h.ID] {
 			var drop []string
 			switch {
-			case w.d.Layout.Holds(dir):
-				drop = without(w.handed(dir), w.d.Enabled[dir])
-			case w.isObsolete[dir]:
-				for _, c := range w.handed(dir) {
+			case w.Desired.Layout.Holds(dir):
+				drop = current.Without(w.Handed(dir), w.Desired.Enabled[dir])
+			case w.IsObsolete[dir]:
+				for _, c := range w.Handed(dir) {
 					if slices.Contains(drops[dir.Parent()], c) {
 						drop = append(drop, c)
 					}
@@ -99,7 +100,7 @@ func (w *writer) disable() {
 	for _, dir := range slices.Backward(dirs) {
 		step := w.subtreeStep(dir, nil, drops[dir],
 			fmt.Sprintf("no group below %s needs %s any more", path.Base(dir.Path), strings.Join(drops[dir], ", ")))
-		for _, child := range w.ours[dir.Hierarchy] {
+		for _, child := range w.Ours[dir.Hierarchy] {
 			if child.Parent() == dir {
 				step.Restore = append(step.Restore, w.restores(child, func(r *knob.Row) bool {
 					return slices.Contains(drops[dir], r.Controller)
