@@ -37,9 +37,9 @@ func (p *Writer) checkReserve() {
 	}
 }
 
-// Reserve refuses a reserve that leaves nothing for the groups. It says how far host.reserve is kept where no root group
-// holds all groups together: by limits of the outermost groups that leave it, or by the weights of what is outside of
-// them. Of a root group whose quota keeps it, it says what that costs.
+// Reserve refuses a reserve that leaves nothing for the groups. It says how far host.reserve is kept where no root
+// group holds all groups together: by limits of the outermost groups that leave it, or by the weights of what is
+// outside of them. Of a root group whose quota keeps it, it says what that costs.
 func (p *Writer) Reserve() {
 	p.checkReserve()
 	reserve := p.in.Host.Reserve
