@@ -35,14 +35,12 @@ func applyCmd(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := s.printReply(reply, q); err != nil {
-				return err
-			}
-			if !byAgent && !ch.dryRun {
+			err = s.printReply(reply, q)
+			if err == nil && !byAgent && !ch.dryRun {
 				render.Println(s.err, "no agent is running: processes that start from now on are placed only when "+
 					"`bulkhead agent` runs or apply runs again")
 			}
-			return nil
+			return err
 		},
 	}
 	ch.flags(c)

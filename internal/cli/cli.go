@@ -97,17 +97,18 @@ func (o *output) report(err error) int {
 		return only.code
 	}
 	var problems policy.Problems
-	if errors.As(err, &problems) {
-		if o.json {
-			if err := o.printJSON(render.ProblemsView(problems)); err != nil {
-				render.Error(o.err, err)
-			}
-		}
+	if errors.As(err, &problems) && o.json {
+		_ = o.printJSON(render.ProblemsView(problems))
+		return int(api.CodeUsage)
+	} else if errors.As(err, &problems) {
 		// Without our name before it, so that an editor finds file:line:column, and with source lines as they are.
 		_, _ = io.WriteString(render.Printable(o.stderr, 0), err.Error())
 		render.Printf(o.err, "\nbulkhead: %s; nothing was changed\n",
 			render.Count(len(problems), "problem", "problems"))
 		return int(api.CodeUsage)
+	}
+	if o.json {
+		_ = o.printJSON(map[string]string{"error": err.Error(), "hint": api.HintOf(err)})
 	}
 	render.Error(o.err, err)
 	if hint := api.HintOf(err); hint != "" {

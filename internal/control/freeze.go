@@ -41,7 +41,8 @@ func (c *Controller) freeze(ctx context.Context, r api.Request, reply *outcome) 
 		}
 	}
 	if r.DryRun {
-		reply.Text = fmt.Sprintf("would stop %d process(es) for %s", countMembers(v, r.Groups), r.For)
+		reply.Text = fmt.Sprintf("would stop %s until %s", policy.Counted(countMembers(v, r.Groups), "process"),
+			time.Now().Add(r.For).Local().Format(time.DateTime))
 		return nil
 	}
 	ends := time.Now().Add(r.For).Round(0) // as it is read back: without the monotonic clock

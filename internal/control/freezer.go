@@ -43,8 +43,8 @@ func (c *Controller) stop(ctx context.Context, v *View, group string, r api.Requ
 			return nil
 		}
 		if i == looks {
-			reply.Notes = append(reply.Notes, fmt.Sprintf("%d process(es) of group %q started meanwhile and run on",
-				len(p.Steps), group))
+			reply.Notes = append(reply.Notes, fmt.Sprintf("%s of group %q started meanwhile and run on",
+				policy.Counted(len(p.Steps), "process"), group))
 			return nil
 		}
 		if _, err := c.runner(ctx, v).Run(ctx, p, asked(r)); err != nil {

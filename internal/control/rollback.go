@@ -53,6 +53,10 @@ func (c *Controller) rollback(ctx context.Context, r api.Request, reply *outcome
 			return err
 		}
 	}
+	if r.To == 0 && len(s.Overrides) > 0 {
+		return api.Errorf(api.CodeUsage, "`bulkhead unset GROUP:KEY` takes back what `set` laid over it",
+			"there is no revision before %d", s.Applied.Revision)
+	}
 	if r.To == 0 {
 		return api.Errorf(api.CodeUsage, "`bulkhead release --all` gives the host back as it was before bulkhead",
 			"there is no revision before %d", s.Applied.Revision)

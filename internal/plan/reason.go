@@ -29,11 +29,13 @@ func Reason(s policy.Setting) string {
 // describe is a setting in words: "memory.max 8GiB (4%)", "io.read.bandwidth 50MB/s on /data".
 func describe(s policy.Setting) string {
 	text := string(s.Key)
-	if s.Value != nil {
+	switch {
+	case s.Value == nil:
+	case s.Key == policy.KeyCPULimit:
+		text += " " + s.Value.String() + " core" + map[bool]string{true: "",
+			false: "s"}[s.Value == policy.Cores(policy.One)]
+	default:
 		text += " " + s.Value.String()
-	}
-	if s.Key == policy.KeyCPULimit {
-		text += " cores"
 	}
 	if s.Raw != "" {
 		text += " (" + s.Raw + ")"

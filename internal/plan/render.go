@@ -137,12 +137,24 @@ func (r *renderer) total() string {
 func (r *renderer) byGroup() (groups []string, steps map[string][]int) {
 	steps = make(map[string][]int)
 	for i, s := range r.plan.Steps {
-		if steps[s.Group] == nil {
-			groups = append(groups, s.Group)
+		group := s.Group
+		if r.options.Form != FormLong {
+			group = gathered(group)
 		}
-		steps[s.Group] = append(steps[s.Group], i)
+		if steps[group] == nil {
+			groups = append(groups, group)
+		}
+		steps[group] = append(steps[group], i)
 	}
 	return groups, steps
+}
+
+// gathered is the name under which a group is told: all sessions of processes that match no rule are one.
+func gathered(group string) string {
+	if strings.HasPrefix(group, "others/") {
+		return "others/*"
+	}
+	return group
 }
 
 // groupTitle names a group; our root group by its own name, and what concerns no group as the host.
@@ -244,7 +256,19 @@ func (r *renderer) shares() {
 	}
 	r.heading("CPU that each group can count on when every group wants all there is, cores")
 	table := [][]string{{"group", "asked", "limit", "guaranteed", "% of host"}}
+	var shares []Share
 	for _, s := range r.plan.Shares {
+		if group := gathered(s.Group); group != s.Group && r.options.Form != FormLong {
+			if last := len(shares) - 1; last >= 0 && gathered(shares[last].Group) == group {
+				shares[last].Group = group
+				shares[last].Guaranteed += s.Guaranteed
+				shares[last].Percent += s.Percent
+				continue
+			}
+		}
+		shares = append(shares, s)
+	}
+	for _, s := range shares {
 		limit := "none"
 		if s.Limit > 0 {
 			limit = fmt.Sprintf("%.4g", s.Limit)
@@ -258,7 +282,7 @@ func (r *renderer) shares() {
 	most := r.plan.Shares[0].Against
 	r.wrapped(2, "against "+most+
 		"; a weight counts only among siblings, and what a limited group leaves goes to the others")
-	for _, s := range r.plan.Shares {
+	for _, s := range shares {
 		if s.Against != most {
 			r.wrapped(2, s.Group+": against "+s.Against)
 		}

@@ -122,7 +122,10 @@ func printGroups(out io.Writer, st, before *api.Status, since time.Duration) {
 	}
 	w := newTable(out, "", "", "cpu", "", "", "memory", "", "", "")
 	_, _ = w.WriteString("GROUP\tPROCS\tUSED\tGUAR.\tLIMIT\tUSED\tGUAR.\tLIMIT\tSTATE\n")
-	for _, g := range st.Groups {
+	if before != nil {
+		before = &api.Status{Groups: api.Gathered(before.Groups)}
+	}
+	for _, g := range api.Gathered(st.Groups) {
 		Printf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Group, len(g.Members),
 			cpuUsed(g, before, since), figure(g.Share.Guaranteed), figure(g.Share.Limit), memoryUsed(g),
 			memoryLimit(g, policy.KeyMemoryMin, policy.KeyMemoryLow),

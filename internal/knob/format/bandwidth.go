@@ -96,6 +96,9 @@ func (f CPUMax) Human(value string) string {
 		return unlimited
 	}
 	text := trimFloat(float64(b.Quota)/float64(b.Period), 3) + " cores"
+	if b.Quota == b.Period {
+		text = "1 core"
+	}
 	if b.Period != DefaultPeriod {
 		text += " (in periods of " + Microseconds(b.Period) + ")"
 	}
