@@ -236,7 +236,7 @@ func peerGroups(fd uintptr) ([]int, error) {
 
 // letIn gives the socket the mode that the policy in force asks for.
 func (s *server) letIn() {
-	open := s.agent.control.OpenToOthers()
+	open := s.agent.control.Admitted.OpenToOthers()
 	if open == s.open {
 		return
 	}
@@ -276,7 +276,7 @@ func (s *server) admit(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		owns, reads := s.agent.control.Admits(who.caller)
+		owns, reads := s.agent.control.Admitted.Admits(who.caller)
 		greets := r.Method == http.MethodGet && r.URL.Path == "/v1/hello"
 		changes := r.Method != http.MethodGet
 		if changes && !owns || !changes && !reads && (!owns || !greets) {
@@ -384,7 +384,7 @@ func (s *server) enter(w http.ResponseWriter, r *http.Request) {
 	into := control.Entry{
 		Group: e.Group, Command: e.Command, By: s.name(who, e.By), PID: who.pid, Caller: who.asker(), Turn: s.takeTurn,
 	}
-	err := s.agent.control.Enter(r.Context(), into)
+	err := control.Enter(r.Context(), s.agent.control.Controller, into)
 	if err == nil {
 		s.agent.Changed([]int{who.pid})
 	}

@@ -16,10 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/api"
+	"bulkhead/internal/confirm"
 	"bulkhead/internal/control"
+	"bulkhead/internal/freeze"
 	"bulkhead/internal/linux/procevents"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/metrics"
+	"bulkhead/internal/reconcile"
+	"bulkhead/internal/transaction"
 )
 
 // DefaultSocket is where the local API listens unless said otherwise.
@@ -46,8 +50,8 @@ type Options struct {
 
 // Agent is a running agent.
 type Agent struct {
-	control *control.Reconciler
-	trials  *control.Fallback
+	control *reconcile.Reconciler
+	trials  *confirm.Fallback
 	scanner *procfs.Scanner
 	o       Options
 
@@ -81,7 +85,7 @@ type Agent struct {
 }
 
 // New makes an agent for a host and its state directory.
-func New(c *control.Controller, o Options) *Agent {
+func New(c *transaction.Controller, o Options) *Agent {
 	if o.Socket == "" {
 		o.Socket = DefaultSocket
 	}
@@ -103,7 +107,7 @@ func New(c *control.Controller, o Options) *Agent {
 	if o.traces == nil {
 		o.traces = func() (source, error) { return procevents.OpenTrace(procevents.Options{Lazy: lazily}) }
 	}
-	a := &Agent{held: newBatch(), control: control.NewReconciler(c), trials: c.NewFallback(c.ApplyRest()),
+	a := &Agent{held: newBatch(), control: reconcile.New(c), trials: confirm.NewFallback(c, control.ApplyRest(c)),
 		scanner: c.Host.Proc.NewScanner(), o: o, wake: make(chan struct{}, 1)}
 	a.notifier = newNotifier(o, time.Now())
 	a.placements.resident = func(pid int) int64 {
@@ -170,10 +174,10 @@ func (a *Agent) look(ctx context.Context, full bool, why reason) {
 	a.changed = nil
 	a.mu.Unlock()
 	procs, changed, err := a.processes(full)
-	var done control.LookResult
+	var done reconcile.LookResult
 	if err == nil || errors.Is(err, procfs.ErrHidden) { // what can be seen is still governed
 		var lookErr error
-		done, lookErr = a.control.Look(ctx, control.LookOptions{Processes: procs, Changed: changed || a.again,
+		done, lookErr = a.control.Look(ctx, reconcile.LookOptions{Processes: procs, Changed: changed || a.again,
 			Full: full, Forks: forks})
 		err = errors.Join(err, a.unlessLocked(lookErr))
 	}
@@ -183,7 +187,7 @@ func (a *Agent) look(ctx context.Context, full bool, why reason) {
 		a.placements.forget()
 	}
 	// Whatever went wrong: a freeze ends on time.
-	err = errors.Join(err, a.unlessLocked(a.control.ThawDue(ctx, time.Now())))
+	err = errors.Join(err, a.unlessLocked(freeze.ThawDue(ctx, a.control.Controller, time.Now())))
 	if !a.locked {
 		a.lockedSince = time.Time{}
 	}
@@ -243,7 +247,7 @@ func (a *Agent) trouble() string {
 
 // takeEvents takes in what events told. Idle says that an event asked for the look and that nothing it told of may have
 // to be moved: then nothing more is done before the next look at a fixed time.
-func (a *Agent) takeEvents(full bool, why reason) (forks []control.Fork, idle bool) {
+func (a *Agent) takeEvents(full bool, why reason) (forks []reconcile.Fork, idle bool) {
 	if a.queue == nil {
 		a.reopenEvents(time.Now())
 		return nil, false
@@ -277,7 +281,7 @@ func (a *Agent) takeEvents(full bool, why reason) (forks []control.Fork, idle bo
 	if full || why != becauseEvent || a.held.whole {
 		return forks, false
 	}
-	if len(b.want) > control.MostFastPath {
+	if len(b.want) > reconcile.MostFastPath {
 		return forks, false
 	}
 	fresh, held, err := a.scanner.ReadHeld(b.wantPIDs(), a.arguments)
@@ -323,7 +327,7 @@ func (a *Agent) find(pid int) (procfs.Process, bool) {
 }
 
 // mind tells the queue what a look has found.
-func (a *Agent) mind(done control.LookResult) {
+func (a *Agent) mind(done reconcile.LookResult) {
 	if a.queue == nil {
 		return
 	}
@@ -393,7 +397,7 @@ func (a *Agent) Fill(st *api.Status) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	st.Agent = a.status
-	st.Agent.Mistaken, st.Agent.Placement = a.control.Mistaken(), a.placements.figures()
+	st.Agent.Mistaken, st.Agent.Placement = transaction.Mistaken(a.control.Controller), a.placements.figures()
 	for i, g := range st.Groups {
 		if load, known := a.loads[g.Group]; known {
 			st.Groups[i].Load = &load

@@ -20,11 +20,11 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/apply"
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/control"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/testhost"
+	"bulkhead/internal/transaction"
 )
 
 // site is a running agent with a root group, a state directory and a socket of its own.
@@ -66,7 +66,7 @@ func (s *site) start(full time.Duration) {
 func (s *site) startWith(o Options) {
 	s.t.Helper()
 	o.Socket = s.socket
-	c, err := control.Open(control.Options{State: s.state})
+	c, err := transaction.Open(transaction.Options{State: s.state})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -370,7 +370,7 @@ func TestTakesTheSocketOfADeadAgentOnly(t *testing.T) {
 	dead.(*net.UnixListener).SetUnlinkOnClose(false)
 	_ = dead.Close()
 	s.start(time.Hour)
-	c, err := control.Open(control.Options{State: s.state})
+	c, err := transaction.Open(transaction.Options{State: s.state})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -383,7 +383,7 @@ func TestTakesTheSocketOfADeadAgentOnly(t *testing.T) {
 			t.Errorf("a second agent on %s: %v", socket, err)
 		}
 	}
-	elsewhere, err := control.Open(control.Options{State: t.TempDir()})
+	elsewhere, err := transaction.Open(transaction.Options{State: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -438,7 +438,7 @@ func TestErrorsTravelWhole(t *testing.T) {
 }
 
 func journalOf(s *site) ([]struct{ By string }, error) {
-	c, err := control.Open(control.Options{State: s.state})
+	c, err := transaction.Open(transaction.Options{State: s.state})
 	if err != nil {
 		return nil, err
 	}

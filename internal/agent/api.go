@@ -16,9 +16,12 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/apply"
+	"bulkhead/internal/control"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/transaction"
 )
 
 // maxRequest bounds what root may send, a policy with all its includes, and maxOthers what others may.
@@ -91,7 +94,8 @@ func (a *Agent) listen() (*server, error) {
 		return nil, err
 	}
 	s.alone = alone
-	a.o.Log.Info("listening", "socket", a.o.Socket, "state", a.control.Store.Dir(), "enforcing", a.control.Standing())
+	a.o.Log.Info("listening", "socket", a.o.Socket, "state", a.control.Store.Dir(), "enforcing",
+		transaction.Standing(a.control.Controller))
 	return s, nil
 }
 
@@ -112,7 +116,7 @@ func (a *Agent) open() (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	admits := func(who api.Caller) bool { owns, reads := a.control.Admits(who); return owns || reads }
+	admits := func(who api.Caller) bool { owns, reads := a.control.Admitted.Admits(who); return owns || reads }
 	receive := func(l net.Listener) net.Listener {
 		r := newLimitListener(l, admits)
 		r.peer = a.o.peer
@@ -215,7 +219,7 @@ func (s *server) do(w http.ResponseWriter, r *http.Request) {
 		who.user.changes.Allow()
 	}
 	if reply != nil && !who.root {
-		if _, reads := s.agent.control.Admits(who.caller); !reads {
+		if _, reads := s.agent.control.Admitted.Admits(who.caller); !reads {
 			reply.Overrides, reply.Plan.Notes, reply.Plan.Shares = nil, nil, nil // of other groups too
 		}
 	}
@@ -250,7 +254,7 @@ func (s *server) inTurn(ctx context.Context, q api.Request) (*api.Reply, error) 
 	if q.Verb == "apply" && !q.DryRun {
 		defer s.agent.notifier.reloading()()
 	}
-	return s.agent.control.Do(ctx, q)
+	return control.Do(ctx, s.agent.control.Controller, q)
 }
 
 // moved lists the processes that a verb moved.
@@ -276,7 +280,7 @@ func (s *server) statusText(ctx context.Context) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if time.Since(s.given) > freshFor {
-		st, err := s.agent.control.Status(ctx)
+		st, err := inspect.Status(ctx, s.agent.control.Controller)
 		s.last, s.given = answer{Status: st, Error: onWire(err)}, time.Now()
 	}
 	if s.last.Status != nil {

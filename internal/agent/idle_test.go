@@ -16,6 +16,7 @@ import (
 	"bulkhead/internal/control"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/testhost"
+	"bulkhead/internal/transaction"
 )
 
 // BenchmarkIdle is the agent beside 50 groups and 2,000 sleeping processes in them, nothing changing,
@@ -25,7 +26,7 @@ func BenchmarkIdle(b *testing.B) {
 	const groups, processes, watch = 50, 2000, 60 * time.Second
 	root := testhost.Root(b)
 	state := b.TempDir()
-	c, err := control.Open(control.Options{State: state})
+	c, err := transaction.Open(transaction.Options{State: state})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -40,13 +41,13 @@ func BenchmarkIdle(b *testing.B) {
 	for p := range processes {
 		testhost.Spawn(b, "sleep", fmt.Sprintf("6%02d.%d", p%groups, mark))
 	}
-	if _, err := c.Do(context.Background(),
+	if _, err := control.Do(context.Background(), c,
 		api.Request{Verb: "apply", By: "benchmark",
 			Sources: []policy.Source{{Path: "idle.yaml", Text: text.String()}}}); err != nil {
 		b.Fatal(err)
 	}
 	defer func() {
-		if _, err := c.Do(context.Background(),
+		if _, err := control.Do(context.Background(), c,
 			api.Request{Verb: "release", All: true, By: "benchmark"}); err != nil {
 			b.Error(err)
 		}
@@ -80,7 +81,7 @@ func TestAgentInACopy(t *testing.T) {
 	if state == "" {
 		return
 	}
-	c, err := control.Open(control.Options{State: state})
+	c, err := transaction.Open(transaction.Options{State: state})
 	if err != nil {
 		t.Fatal(err)
 	}

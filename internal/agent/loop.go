@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"bulkhead/internal/journal"
+	"bulkhead/internal/transaction"
 )
 
 // loop looks when something happened, and at fixed times, and has looked called after each.
@@ -37,7 +38,7 @@ func (a *Agent) loop(ctx context.Context, looked func()) {
 		}
 		a.watchHigh(ctx)
 		if whole && ctx.Err() == nil {
-			a.notifier.looked(a.control.Standing(), a.trouble(), time.Now())
+			a.notifier.looked(transaction.Standing(a.control.Controller), a.trouble(), time.Now())
 		}
 		if a.locked {
 			t.retry.Reset(lockRetry)

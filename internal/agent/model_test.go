@@ -17,12 +17,12 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/cgroup/cgroupfake"
-	"bulkhead/internal/control"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/linuxtest"
 	"bulkhead/internal/linux/procevents"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/transaction"
 )
 
 // modelSite is an agent on a host that is files below a directory, over the model of the kernel.
@@ -32,7 +32,7 @@ type modelSite struct {
 	state   string
 	socket  string
 	kernel  *cgroupfake.Kernel
-	control *control.Controller
+	control *transaction.Controller
 	client  *Client
 	events  *modelEvents
 	uid     atomic.Int64 // of who connects
@@ -153,7 +153,7 @@ func (s *modelSite) refresh() {
 // run runs the agent; it ends with the test, or by stop.
 func (s *modelSite) run(events *modelEvents) {
 	s.t.Helper()
-	c, err := control.Open(control.Options{State: s.state, Root: s.root, Tree: s.kernel.Tree})
+	c, err := transaction.Open(transaction.Options{State: s.state, Root: s.root, Tree: s.kernel.Tree})
 	s.must(err)
 	s.control, s.events = c, events
 	none := func() (source, error) { return nil, errors.New("none here") }
@@ -314,7 +314,7 @@ func TestModelIsAlone(t *testing.T) {
 		{"same socket", t.TempDir(), s.socket, "already listens on"},
 		{"no socket", t.TempDir(), filepath.Join(s.root, "proc", "meminfo"), "is no socket"},
 	} {
-		other, err := control.Open(control.Options{State: c.state, Root: s.root, Tree: s.kernel.Tree})
+		other, err := transaction.Open(transaction.Options{State: c.state, Root: s.root, Tree: s.kernel.Tree})
 		s.must(err)
 		err = New(other, Options{Socket: c.socket}).Run(t.Context())
 		if err == nil || !strings.Contains(err.Error(), c.want) || api.HintOf(err) == "" {

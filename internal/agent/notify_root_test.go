@@ -12,17 +12,18 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/control"
 	"bulkhead/internal/testhost"
+	"bulkhead/internal/transaction"
 )
 
 // After a boot nothing of the applied policy is there. Ready is said when all of it is.
 func TestReadyWhenEverythingIsInForce(t *testing.T) {
 	s := newSite(t)
 	argument, rule := mark(64001)
-	c, err := control.Open(control.Options{State: s.state})
+	c, err := transaction.Open(transaction.Options{State: s.state})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Do(context.Background(),
+	if _, err := control.Do(context.Background(), c,
 		api.Request{Verb: "apply", By: "test",
 			Sources: s.sources("groups:\n  a: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 1}}\n")}); err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"bulkhead/internal/control"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/testhost"
+	"bulkhead/internal/transaction"
 )
 
 // BenchmarkPlace starts a program 20 times a second that a rule places, and measures the time from the end of
@@ -27,7 +28,7 @@ import (
 func BenchmarkPlace(b *testing.B) {
 	const rounds, starts, pace = 3, 100, 50 * time.Millisecond
 	root, state, tree := testhost.Root(b), b.TempDir(), testhost.Tree(b)
-	c, err := control.Open(control.Options{State: state})
+	c, err := transaction.Open(transaction.Options{State: state})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -35,13 +36,13 @@ func BenchmarkPlace(b *testing.B) {
 	argument, rule := mark(62001)
 	text := fmt.Sprintf("version: 1\nhost: {root: %s}\ngroups:\n  placed: {match: [{cmdline: '%s'}], cpu: {limit: "+
 		"1}}\n  a: {cpu: {limit: 1}}\n  b: {cpu: {limit: 1}}\n", root, rule)
-	if _, err := c.Do(context.Background(),
+	if _, err := control.Do(context.Background(), c,
 		api.Request{Verb: "apply", By: "benchmark",
 			Sources: []policy.Source{{Path: "place.yaml", Text: text}}}); err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { // after the agent has ended
-		if _, err := c.Do(context.Background(),
+		if _, err := control.Do(context.Background(), c,
 			api.Request{Verb: "release", All: true, By: "benchmark"}); err != nil {
 			b.Error(err)
 		}
@@ -81,7 +82,7 @@ func BenchmarkPlace(b *testing.B) {
 func BenchmarkChurn(b *testing.B) {
 	const watch, pace = 10 * time.Second, time.Second / 300
 	root, state := testhost.Root(b), b.TempDir()
-	c, err := control.Open(control.Options{State: state})
+	c, err := transaction.Open(transaction.Options{State: state})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -89,13 +90,13 @@ func BenchmarkChurn(b *testing.B) {
 	_, rule := mark(62002)
 	text := fmt.Sprintf("version: 1\nhost: {root: %s}\ngroups:\n  placed: {match: [{cmdline: '%s'}], cpu: {limit: "+
 		"1}}\n", root, rule)
-	if _, err := c.Do(context.Background(),
+	if _, err := control.Do(context.Background(), c,
 		api.Request{Verb: "apply", By: "benchmark",
 			Sources: []policy.Source{{Path: "churn.yaml", Text: text}}}); err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() {
-		if _, err := c.Do(context.Background(),
+		if _, err := control.Do(context.Background(), c,
 			api.Request{Verb: "release", All: true, By: "benchmark"}); err != nil {
 			b.Error(err)
 		}

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"bulkhead/internal/control"
 	"bulkhead/internal/linux/procevents"
+	"bulkhead/internal/reconcile"
 )
 
 const (
@@ -60,7 +60,7 @@ type batch struct {
 
 // numbered is a fork with its place among the events.
 type numbered struct {
-	control.Fork
+	reconcile.Fork
 	order int
 }
 
@@ -183,7 +183,7 @@ func (b *batch) add(e procevents.Event, f *eventQueue) (urgent, ask bool) {
 		b.gone[e.PID] = struct{}{}
 		return false, false
 	case procevents.Fork:
-		b.forks = append(b.forks, numbered{control.Fork{Parent: e.Parent, Child: e.PID}, f.order})
+		b.forks = append(b.forks, numbered{reconcile.Fork{Parent: e.Parent, Child: e.PID}, f.order})
 		if _, is := f.title[e.Parent]; is {
 			b.late = append(b.late, e.PID)
 		}
@@ -289,8 +289,8 @@ func (b *batch) gonePIDs() []int { return slices.Collect(maps.Keys(b.gone)) }
 func (b *batch) wantPIDs() []int { return slices.Collect(maps.Keys(b.want)) }
 
 // forksBeforeExec are the forks after which the parent has not become another program.
-func (b *batch) forksBeforeExec() []control.Fork {
-	var forks []control.Fork
+func (b *batch) forksBeforeExec() []reconcile.Fork {
+	var forks []reconcile.Fork
 	for _, n := range b.forks {
 		if b.execs[n.Parent] < n.order {
 			forks = append(forks, n.Fork)

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"bulkhead/internal/control"
 	"bulkhead/internal/linux/procevents"
+	"bulkhead/internal/reconcile"
 )
 
 // hear does with events what the reader does.
@@ -37,33 +37,33 @@ func TestFeed(t *testing.T) {
 		whole           bool
 		seen, gone      []int
 		late            []int
-		forksBeforeExec []control.Fork
+		forksBeforeExec []reconcile.Fork
 	}{
 		{name: "nothing"},
 		{name: "a program starts", events: []procevents.Event{forkOf(5, 10), eventOf(procevents.Exec, 10)},
-			urgent: true, seen: []int{10}, forksBeforeExec: []control.Fork{{Parent: 5, Child: 10}}},
+			urgent: true, seen: []int{10}, forksBeforeExec: []reconcile.Fork{{Parent: 5, Child: 10}}},
 		{name: "a fork alone can wait", events: []procevents.Event{forkOf(5, 10)}, seen: []int{10},
-			forksBeforeExec: []control.Fork{{Parent: 5, Child: 10}}},
+			forksBeforeExec: []reconcile.Fork{{Parent: 5, Child: 10}}},
 		{name: "a fork of one that was just moved cannot", hot: []int{5}, events: []procevents.Event{forkOf(5, 10)},
-			urgent: true, seen: []int{10}, forksBeforeExec: []control.Fork{{Parent: 5, Child: 10}}},
+			urgent: true, seen: []int{10}, forksBeforeExec: []reconcile.Fork{{Parent: 5, Child: 10}}},
 		{name: "nor a fork of its child", hot: []int{5},
 			events: []procevents.Event{forkOf(5, 10), eventOf(procevents.Exit, 10), forkOf(10, 11)}, urgent: true,
 			seen: []int{11}, gone: []int{10},
-			forksBeforeExec: []control.Fork{{Parent: 5, Child: 10}, {Parent: 10, Child: 11}}},
+			forksBeforeExec: []reconcile.Fork{{Parent: 5, Child: 10}, {Parent: 10, Child: 11}}},
 		{name: "another user", events: []procevents.Event{eventOf(procevents.UID, 10)}, urgent: true, seen: []int{10}},
 		{name: "another group", events: []procevents.Event{eventOf(procevents.GID, 10)}, urgent: true, seen: []int{10}},
 		{name: "another name", events: []procevents.Event{eventOf(procevents.Comm, 10)}, urgent: true, seen: []int{10}},
 		{name: "an end can wait", events: []procevents.Event{eventOf(procevents.Exit, 10)}, gone: []int{10}},
 		{name: "come and gone", events: []procevents.Event{forkOf(5, 10), eventOf(procevents.Exec, 10),
-			eventOf(procevents.Exit, 10)}, gone: []int{10}, forksBeforeExec: []control.Fork{{Parent: 5, Child: 10}}},
+			eventOf(procevents.Exit, 10)}, gone: []int{10}, forksBeforeExec: []reconcile.Fork{{Parent: 5, Child: 10}}},
 		{name: "a number given again", events: []procevents.Event{eventOf(procevents.Exit, 10), forkOf(5, 10)},
-			seen: []int{10}, forksBeforeExec: []control.Fork{{Parent: 5, Child: 10}}},
+			seen: []int{10}, forksBeforeExec: []reconcile.Fork{{Parent: 5, Child: 10}}},
 		{name: "what a parent forked as another program is no heir",
 			events: []procevents.Event{forkOf(10, 11), eventOf(procevents.Exec, 10), forkOf(10, 12)}, urgent: true,
-			seen: []int{10, 11, 12}, forksBeforeExec: []control.Fork{{Parent: 10, Child: 12}}},
+			seen: []int{10, 11, 12}, forksBeforeExec: []reconcile.Fork{{Parent: 10, Child: 12}}},
 		{name: "the child of a server writes a title", servers: []int{5},
 			events: []procevents.Event{forkOf(5, 10), forkOf(6, 11)}, seen: []int{10, 11}, late: []int{10},
-			forksBeforeExec: []control.Fork{{Parent: 5, Child: 10}, {Parent: 6, Child: 11}}},
+			forksBeforeExec: []reconcile.Fork{{Parent: 5, Child: 10}, {Parent: 6, Child: 11}}},
 		{name: "a loss", lost: 3, urgent: true, whole: true},
 	}
 	for _, test := range tests {

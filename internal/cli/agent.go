@@ -10,7 +10,7 @@ import (
 
 	"bulkhead/internal/agent"
 	"bulkhead/internal/cli/usage"
-	"bulkhead/internal/control"
+	"bulkhead/internal/transaction"
 )
 
 func agentCmd(s *session) *cobra.Command {
@@ -29,9 +29,9 @@ It tells systemd when everything is in force, and others by --ready-fd: a line i
 				return err
 			}
 			log := s.logger(slog.LevelInfo)
-			options := control.Options{State: s.state, Log: log, Watchdog: s.watchdogArgs()}
+			options := transaction.Options{State: s.state, Log: log, Watchdog: s.watchdogArgs()}
 			atSteps(&options)
-			c, err := control.Open(options)
+			c, err := transaction.Open(options)
 			if err != nil {
 				return err
 			}

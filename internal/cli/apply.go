@@ -8,6 +8,7 @@ import (
 
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/policy/yamlform"
@@ -59,7 +60,7 @@ func everyProblem(ctx context.Context, s *session, sources []policy.Source, text
 		return text
 	}
 	defer c.Close()
-	if _, err := c.Check(ctx, sources); err != nil {
+	if _, err := inspect.Check(ctx, c, sources); err != nil {
 		return err
 	}
 	return text

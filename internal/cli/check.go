@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"bulkhead/internal/cli/render"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/policy/yamlform"
 )
 
@@ -44,7 +45,7 @@ func check(ctx context.Context, s *session, text func(render.CheckView)) error {
 		return err
 	}
 	defer c.Close()
-	v, err := c.Check(ctx, sources)
+	v, err := inspect.Check(ctx, c, sources)
 	if err != nil {
 		return err
 	}

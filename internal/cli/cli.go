@@ -25,9 +25,9 @@ import (
 	"bulkhead/internal/apply"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
-	"bulkhead/internal/control"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/transaction"
 )
 
 // Version is set at build time.
@@ -162,8 +162,8 @@ Start here:
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
 	flags := root.PersistentFlags()
-	flags.StringVar(&s.policy, "policy", control.DefaultPolicy, "the policy `file`")
-	s.state, s.socket = control.DefaultState, agent.DefaultSocket
+	flags.StringVar(&s.policy, "policy", transaction.DefaultPolicy, "the policy `file`")
+	s.state, s.socket = transaction.DefaultState, agent.DefaultSocket
 	flags.Var((*usage.PathFlag)(&s.state), "state", "the state `directory`")
 	flags.Var((*usage.PathFlag)(&s.socket), "socket", "the agent's `socket`")
 	flags.BoolVar(&s.json, "json", false, "print JSON")

@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"time"
 
-	"bulkhead/internal/control"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/transaction"
 )
 
 // crashVariable makes a binary that is built for root tests come to grief after a step of a plan: "kill 3" dies of
@@ -23,7 +23,7 @@ func init() {
 	if !ok || err != nil {
 		return
 	}
-	atSteps = func(o *control.Options) {
+	atSteps = func(o *transaction.Options) {
 		o.AfterStep = func(i int, _ plan.Step) {
 			switch {
 			case i != step:

@@ -10,8 +10,10 @@ import (
 
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
-	"bulkhead/internal/control"
+	"bulkhead/internal/disks"
 	"bulkhead/internal/engine"
+	"bulkhead/internal/inspect"
+	"bulkhead/internal/transaction"
 )
 
 func discoverCmd(s *session) *cobra.Command {
@@ -44,7 +46,7 @@ func discoverCmd(s *session) *cobra.Command {
 			case len(args) > 0:
 				return discoverDisks(s, c)
 			}
-			d, err := c.Discover()
+			d, err := inspect.Discover(c)
 			switch {
 			case err != nil:
 				return err
@@ -69,8 +71,8 @@ func discoverArgs(_ *cobra.Command, args []string) error {
 	return usage.NoArguments(nil, args[min(1, len(args)):])
 }
 
-func discoverDisks(s *session, c *control.Controller) error {
-	d, err := control.Find(c.Host)
+func discoverDisks(s *session, c *transaction.Controller) error {
+	d, err := disks.Find(c.Host)
 	if err != nil {
 		return err
 	}
@@ -78,8 +80,8 @@ func discoverDisks(s *session, c *control.Controller) error {
 }
 
 // measureDisks measures what the disks below a path can do, and says it as a policy would.
-func measureDisks(ctx context.Context, s *session, c *control.Controller, target string) error {
-	m, err := control.Measure(ctx, c.Host, target, func(what string) error {
+func measureDisks(ctx context.Context, s *session, c *transaction.Controller, target string) error {
+	m, err := disks.Measure(ctx, c.Host, target, func(what string) error {
 		render.Printf(s.err, "measuring with %s; what uses the disks will feel it\n", what)
 		return nil
 	})

@@ -7,11 +7,11 @@ import (
 
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
-	"bulkhead/internal/control"
+	"bulkhead/internal/inspect"
 )
 
 func explainCmd(s *session) *cobra.Command {
-	var o control.ExplainOptions
+	var o inspect.ExplainOptions
 	cmd := &cobra.Command{
 		Use:   "explain PID",
 		Short: "why a process is where it is, and which limits reach it",
@@ -26,7 +26,7 @@ func explainCmd(s *session) *cobra.Command {
 				return err
 			}
 			defer c.Close()
-			e, err := c.Explain(cmd.Context(), pid, o)
+			e, err := inspect.Explain(cmd.Context(), c, pid, o)
 			if err != nil {
 				return err
 			}

@@ -13,8 +13,9 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
-	"bulkhead/internal/control"
+	"bulkhead/internal/freeze"
 	"bulkhead/internal/state"
+	"bulkhead/internal/transaction"
 )
 
 func freezeCmd(s *session) *cobra.Command {
@@ -66,12 +67,12 @@ func outside(ctx context.Context, s *session, groups []string) error {
 	if euid() != 0 {
 		return nil
 	}
-	c, err := control.Open(control.Options{State: s.state})
+	c, err := transaction.Open(transaction.Options{State: s.state})
 	if err != nil {
 		return nil
 	}
 	defer c.Close()
-	if err := c.Outside(ctx, groups); api.CodeOf(err) == api.CodeRefused {
+	if err := freeze.Outside(ctx, c, groups); api.CodeOf(err) == api.CodeRefused {
 		return err
 	}
 	return nil
@@ -92,7 +93,7 @@ func holdFreeze(ctx context.Context, s *session, hup <-chan os.Signal, own []sta
 	}
 	defer c.Close()
 	c.LockWait = time.Minute // groups stand still: rather wait for another change than leave them so
-	text, err := c.EndFreezes(context.WithoutCancel(ctx), own, who())
+	text, err := freeze.End(context.WithoutCancel(ctx), c, own, who())
 	if err != nil {
 		return err
 	}

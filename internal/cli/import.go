@@ -15,6 +15,7 @@ import (
 	"bulkhead/internal/convert/inforce"
 	"bulkhead/internal/convert/libcgroup"
 	"bulkhead/internal/convert/unitfile"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/policy"
 )
 
@@ -111,7 +112,7 @@ func importLimitsCmd(s *session) *cobra.Command {
 				return err
 			}
 			defer c.Close()
-			groups, units, err := c.InForce(cmd.Context())
+			groups, units, err := inspect.InForce(cmd.Context(), c)
 			if err != nil {
 				return err
 			}

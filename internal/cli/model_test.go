@@ -18,10 +18,10 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/cgroup/cgroupfake"
-	"bulkhead/internal/control"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/linuxtest"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/transaction"
 )
 
 var update = flag.Bool("update", false, "write the transcripts anew")
@@ -116,7 +116,7 @@ func newModel(t *testing.T, files []txtar.File) *model {
 	m.kernel = cgroupfake.New(facts.Hierarchies, cgroupfake.Options{Kernel: facts.Kernel})
 	m.kernel.Intercept(func(cgroupfake.Operation) error { m.refresh(); return nil })
 	m.process(os.Getpid(), 77, "/usr/bin/bulkhead")
-	atSteps = func(o *control.Options) { o.Root, o.Tree, o.Watchdog, o.Probe = m.root, m.kernel.Tree, nil, nil }
+	atSteps = func(o *transaction.Options) { o.Root, o.Tree, o.Watchdog, o.Probe = m.root, m.kernel.Tree, nil, nil }
 	return m
 }
 

@@ -10,6 +10,7 @@ import (
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/host"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/yamlform"
@@ -36,7 +37,7 @@ hold; and each group's share of the host. --long prints every step: file, old an
 				return err
 			}
 			defer c.Close()
-			v, err := c.PlanFor(cmd.Context(), sources, at)
+			v, err := inspect.PlanFor(cmd.Context(), c, sources, at)
 			if err != nil {
 				return err
 			}

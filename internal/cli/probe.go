@@ -14,6 +14,7 @@ import (
 
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/control"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/probe"
 	"bulkhead/internal/verify"
 )
@@ -35,7 +36,7 @@ func measure(ctx context.Context, s *session, groups []string, o verifyFlags) er
 		return err
 	}
 	defer c.Close()
-	all, err := c.Probe(ctx, verify.Options{
+	all, err := inspect.Probe(ctx, c, verify.Options{
 		Groups: groups, Inside: o.inside, Destructive: o.destructive, Peer: o.peer, Span: o.span, Agent: running != nil,
 		Begin: func(pl verify.Plan) error {
 			if o.dryRun && s.json {
@@ -85,7 +86,7 @@ func probeLoadCmd(s *session) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				err = c.Enter(cmd.Context(), control.Entry{Group: group, By: who(), Command: "probe"})
+				err = control.Enter(cmd.Context(), c, control.Entry{Group: group, By: who(), Command: "probe"})
 				if err := errors.Join(err, c.Close()); err != nil {
 					return fmt.Errorf("enter group %s: %w", strings.TrimSpace(group), err)
 				}

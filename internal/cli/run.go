@@ -128,7 +128,7 @@ func (r *run) enter(ctx context.Context, group, command string) error {
 	if err != nil {
 		return err
 	}
-	if err := c.Enter(ctx, control.Entry{Group: group, By: who(), Command: command}); err != nil {
+	if err := control.Enter(ctx, c, control.Entry{Group: group, By: who(), Command: command}); err != nil {
 		return r.notEntered(err)
 	}
 	return c.Close()

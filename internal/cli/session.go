@@ -19,6 +19,7 @@ import (
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/policy/yamlform"
+	"bulkhead/internal/transaction"
 )
 
 // output is where a verb reads and writes, and in which form it answers.
@@ -53,17 +54,17 @@ type session struct {
 
 // atSteps changes how a verb goes on at the steps of a plan: nothing does, but in binaries that are built for root
 // tests.
-var atSteps = func(*control.Options) {}
+var atSteps = func(*transaction.Options) {}
 
 // euid is who runs this program: root, but for tests.
 var euid = os.Geteuid
 
 // open opens the controller and says what is wrong with the state directory.
-func (s *session) open() (*control.Controller, error) {
-	o := control.Options{State: s.state, Log: s.logger(slog.LevelWarn), Watchdog: s.watchdogArgs(),
+func (s *session) open() (*transaction.Controller, error) {
+	o := transaction.Options{State: s.state, Log: s.logger(slog.LevelWarn), Watchdog: s.watchdogArgs(),
 		Probe: s.probeArgs()}
 	atSteps(&o)
-	c, err := control.Open(o)
+	c, err := transaction.Open(o)
 	if errors.Is(err, fs.ErrPermission) && euid() != 0 {
 		return nil, &api.Error{Code: api.CodeFailed, Err: err, Hint: "only root may read it: run it with sudo"}
 	}
@@ -77,13 +78,13 @@ func (s *session) open() (*control.Controller, error) {
 }
 
 // look opens the controller for a verb that needs only the host, and so runs for everybody.
-func (s *session) look() (*control.Controller, error) {
+func (s *session) look() (*transaction.Controller, error) {
 	if euid() == 0 {
 		return s.open()
 	}
 	render.Println(s.err, "not root: what other users' processes run and listen on stays hidden, so "+
 		"databases may be missed")
-	return control.Open(control.Options{NoState: true, Log: s.logger(slog.LevelWarn)})
+	return transaction.Open(transaction.Options{NoState: true, Log: s.logger(slog.LevelWarn)})
 }
 
 // logger writes for people on stderr.
@@ -127,7 +128,7 @@ func (s *session) do(ctx context.Context, q api.Request) (*api.Reply, bool, erro
 		return nil, false, err
 	}
 	defer c.Close()
-	reply, err := c.Do(ctx, q)
+	reply, err := control.Do(ctx, c, q)
 	return reply, false, err
 }
 

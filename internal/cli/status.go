@@ -11,6 +11,7 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
+	"bulkhead/internal/inspect"
 )
 
 // statusFlags are the flags of status.
@@ -113,5 +114,5 @@ func readStatus(ctx context.Context, s *session) (*api.Status, error) {
 		return nil, err
 	}
 	defer c.Close()
-	return c.Status(ctx)
+	return inspect.Status(ctx, c)
 }

@@ -10,6 +10,7 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/cli/render"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/verify"
 )
 
@@ -56,11 +57,11 @@ Exit code 4: a limit is not enforced; 7: everything is released; 8: a change was
 				return err
 			}
 			defer c.Close()
-			all, err := c.Verify(cmd.Context(), args)
+			all, err := inspect.Verify(cmd.Context(), c, args)
 			if err != nil {
 				return err
 			}
-			st, err := c.Status(cmd.Context())
+			st, err := inspect.Status(cmd.Context(), c)
 			if err != nil {
 				return err
 			}

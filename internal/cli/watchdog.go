@@ -10,7 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"bulkhead/internal/confirm"
 	"bulkhead/internal/control"
+	"bulkhead/internal/transaction"
 	"bulkhead/internal/watchdog"
 )
 
@@ -33,15 +35,15 @@ func watchdogCmd(s *session) *cobra.Command {
 			return watchdog.Watch(context.WithoutCancel(cmd.Context()), s.in, s.stdout,
 				func(ctx context.Context, o watchdog.Order, why string, stuck int) error {
 					log := s.logger(slog.LevelWarn)
-					c, err := control.Open(control.Options{State: s.state, Log: log})
+					c, err := transaction.Open(transaction.Options{State: s.state, Log: log})
 					if err != nil { // what it was told is enough
 						log.Error("open the state directory", "err", err)
-						if c, err = control.Open(control.Options{NoState: true, Log: log}); err != nil {
+						if c, err = transaction.Open(transaction.Options{NoState: true, Log: log}); err != nil {
 							return err
 						}
 					}
 					defer c.Close()
-					return c.Bite(ctx, o, why, stuck)
+					return confirm.TakeBack(ctx, c, o, why, stuck)
 				})
 		},
 	}
@@ -58,5 +60,6 @@ func watchTrial(ctx context.Context, s *session, id string) error {
 	}
 	defer c.Close()
 	c.LockWait = time.Minute // late is better than never
-	return watchdog.Outlive(context.WithoutCancel(ctx), s.in, s.stdout, c.NewSupervisor(id, c.ApplyRest()).Run)
+	return watchdog.Outlive(context.WithoutCancel(ctx), s.in, s.stdout,
+		confirm.NewSupervisor(c, id, control.ApplyRest(c)).Run)
 }

@@ -11,7 +11,9 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/reconcile"
 	"bulkhead/internal/testhost"
+	"bulkhead/internal/transaction"
 )
 
 // manyGroups is a policy of n groups with eight limits each, whose rules match nothing.
@@ -29,27 +31,28 @@ func manyGroups(root string, n int) []policy.Source {
 // force: look at the host, classify, observe every knob, plan.
 func BenchmarkPassNothingToDo(b *testing.B) {
 	root := testhost.Root(b)
-	c, err := Open(Options{State: b.TempDir()})
+	c, err := transaction.Open(transaction.Options{State: b.TempDir()})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer c.Close()
 	sources := manyGroups(root, 200)
-	if _, err := c.Do(context.Background(), api.Request{Verb: "apply", Sources: sources, By: "benchmark"}); err != nil {
+	if _, err := Do(context.Background(), c,
+		api.Request{Verb: "apply", Sources: sources, By: "benchmark"}); err != nil {
 		b.Fatal(err)
 	}
 	defer func() {
-		if _, err := c.Do(context.Background(), api.Request{Verb: "release", All: true, By: "benchmark"}); err != nil {
+		if _, err := Do(context.Background(), c, api.Request{Verb: "release", All: true, By: "benchmark"}); err != nil {
 			b.Error(err)
 		}
 	}()
-	looks := &Reconciler{Controller: c}
+	looks := &reconcile.Reconciler{Controller: c}
 	for b.Loop() { // a full look as the agent takes it
 		processes, err := c.Host.Proc.Processes(procfs.Options{})
 		if err != nil {
 			b.Fatal(err)
 		}
-		done, err := looks.Look(context.Background(), LookOptions{Full: true, Processes: processes})
+		done, err := looks.Look(context.Background(), reconcile.LookOptions{Full: true, Processes: processes})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -9,12 +9,7 @@ import (
 	"time"
 
 	"bulkhead/internal/api"
-	"bulkhead/internal/classify"
-	"bulkhead/internal/host"
-	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/procfs"
-	"bulkhead/internal/policy"
-	"bulkhead/internal/snapshot"
 )
 
 // by gives a process to a user, with these user ids as /proc/PID/status has them: real, effective, saved, filesystem.
@@ -45,23 +40,6 @@ const owned = `groups:
   team: {match: [{exe: teamd}], cpu: {limit: 1}, tasks: 100, owner: {unix_group: 54330, may: [set]}}
   strict: {match: [{exe: strictd}], cpu: {limit: 1}}
 `
-
-// Whether an owner may name a path does not depend on what is there: it would learn of files that it cannot see.
-func TestOwnersNameDevicesOfTheKernel(t *testing.T) {
-	facts := &host.Facts{Devices: []blockdev.Device{{Name: "sdb"}, {Name: "cciss!c0d0"}}}
-	v := &snapshot.Snapshot{Facts: facts}
-	v.Classified.Groups = []classify.Group{{Path: "shop", Settings: policy.Settings{{On: "/srv/shop"}}}}
-	for on, may := range map[string]bool{
-		"/dev/sdb": true, "/dev/cciss/c0d0": true, "8:16": true, "eth0": true, "/srv/shop": true,
-		"/dev/sdc": false, "/dev/shm/link": false, "/dev/null": false, "/dev/./sdb": false, "/root/.bashrc": false,
-		"/dev/../etc/shadow": false,
-	} {
-		err := mayName(shop(), v, "shop", policy.Setting{On: on})
-		if want := "uid 54321 may not name the path " + on; err == nil != may || err != nil && err.Error() != want {
-			t.Errorf("%s: %v", on, err)
-		}
-	}
-}
 
 // What an owner may and may not do, by the policy in force.
 func TestOwnersAsk(t *testing.T) {
@@ -213,7 +191,8 @@ func TestOwnersRun(t *testing.T) {
 		p := m.by(m.start("/usr/bin/report"), uids)
 		who := shop()
 		who.PID = p.PID
-		return p, m.Enter(t.Context(), Entry{Group: group, By: "shop", Command: "report", Caller: who})
+		return p, Enter(t.Context(), m.Reconciler.Controller,
+			Entry{Group: group, By: "shop", Command: "report", Caller: who})
 	}
 	p, err := enter("shop", "54321 54321 54321 54321")
 	m.must(err)
@@ -237,9 +216,9 @@ func TestAdmits(t *testing.T) {
 		if _, err := m.full(); err != nil {
 			t.Fatal(err)
 		}
-		gotOwns, gotReads := m.Admits(*shop())
-		if m.OpenToOthers() != open || gotOwns != owns || gotReads != reads {
-			t.Errorf("%s: open %v, owns %v, reads %v", when, m.OpenToOthers(), gotOwns, gotReads)
+		gotOwns, gotReads := m.Admitted.Admits(*shop())
+		if m.Admitted.OpenToOthers() != open || gotOwns != owns || gotReads != reads {
+			t.Errorf("%s: open %v, owns %v, reads %v", when, m.Admitted.OpenToOthers(), gotOwns, gotReads)
 		}
 	}
 	admits("before", false, false, false)

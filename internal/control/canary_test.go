@@ -7,6 +7,7 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup/cgroupfake"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/state"
 )
 
@@ -56,7 +57,8 @@ func TestCanaryGoesFirst(t *testing.T) {
 	m.limits("before a window was seen", gib2, gib)
 	m.watched()
 	m.limits("when its time is over", gib2, gib4)
-	if st, err := m.Status(t.Context()); err != nil || st.Trial != nil || st.Revision != 2 {
+	if st, err := inspect.Status(t.Context(), m.Reconciler.Controller); err != nil || st.Trial != nil ||
+		st.Revision != 2 {
 		t.Errorf("then: %+v, %v", st, err)
 	}
 	entries, err := m.Store.History()
@@ -104,7 +106,7 @@ func TestCanaryThatDoesBadly(t *testing.T) {
 			}
 		case "refused": // what is to follow cannot be applied when its time has come
 			canary := state.Canary{Group: "one", Sources: m.policy("groups: {one: {cpu: {limit: 999}}}\n")}
-			lock, err := m.lock(t.Context(), "test", "test")
+			lock, err := m.Lock(t.Context(), "test", "test")
 			m.must(err)
 			m.must(m.Store.Save(state.DocCanary, canary))
 			lock.Release()
@@ -116,7 +118,8 @@ func TestCanaryThatDoesBadly(t *testing.T) {
 		if after := m.state(); how == "rollback" && after != before {
 			t.Errorf("%s:\n%s", how, differs(after, before))
 		}
-		if st, err := m.Status(t.Context()); err != nil || st.Trial != nil || st.Revision != 1 {
+		if st, err := inspect.Status(t.Context(), m.Reconciler.Controller); err != nil || st.Trial != nil ||
+			st.Revision != 1 {
 			t.Errorf("%s: %+v, %v", how, st, err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"bulkhead/internal/api"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/linux/pagemap"
 	"bulkhead/internal/testhost"
 )
@@ -27,7 +28,7 @@ func TestExplainFindsWhatIsChargedElsewhere(t *testing.T) {
 	if !p.Touch(after) {
 		t.Fatal("the process died")
 	}
-	e, err := s.Explain(t.Context(), p.ID.PID, ExplainOptions{Exact: true})
+	e, err := inspect.Explain(t.Context(), s.Reconciler.Controller, p.ID.PID, inspect.ExplainOptions{Exact: true})
 	if _, missing := os.Stat("/proc/kpagecgroup"); missing != nil && errors.Is(err, pagemap.ErrNoCharges) {
 		t.Skipf("this kernel was built without it: %v", err)
 	}
@@ -49,7 +50,8 @@ func TestExplainFindsWhatIsChargedElsewhere(t *testing.T) {
 	if own < after || own > after+more || elsewhere < before || elsewhere > before+more {
 		t.Errorf("charged to its group %d, elsewhere %d: %+v", own, elsewhere, e.Charges)
 	}
-	if e, err := s.Explain(t.Context(), p.ID.PID, ExplainOptions{}); err != nil || e.Charges != nil {
+	if e, err := inspect.Explain(t.Context(), s.Reconciler.Controller, p.ID.PID,
+		inspect.ExplainOptions{}); err != nil || e.Charges != nil {
 		t.Errorf("unasked: %+v, %v", e.Charges, err)
 	}
 }

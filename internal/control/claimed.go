@@ -6,11 +6,12 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/transaction"
 )
 
 // unclaimed refuses to take by hand what a rule has put into another group, or a database server: its limits would be
 // others from then on. Owners, who cannot force it, take only what is theirs.
-func unclaimed(v *View, r api.Request, procs []procfs.Process) error {
+func unclaimed(v *transaction.View, r api.Request, procs []procfs.Process) error {
 	if r.Force || r.Caller != nil {
 		return nil
 	}

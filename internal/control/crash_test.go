@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"bulkhead/internal/api"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/procfs"
 )
@@ -36,7 +37,7 @@ func (m *machine) killedAt(c diskCase, write int, job, idle procfs.ID) (calls in
 func (m *machine) agree(when string) {
 	m.t.Helper()
 	m.refresh()
-	st, err := m.Status(m.t.Context())
+	st, err := inspect.Status(m.t.Context(), m.Reconciler.Controller)
 	if err != nil {
 		if strings.Contains(err.Error(), "no policy is applied") && !strings.Contains(m.kernel.Dump(), "bulkhead") {
 			return
@@ -54,7 +55,7 @@ func (m *machine) agree(when string) {
 	if released && strings.Contains(m.kernel.Dump(), "bulkhead-jobs") {
 		m.t.Errorf("%s: status says released, the kernel holds limits:\n%s", when, m.kernel.Dump())
 	}
-	all, err := m.Verify(m.t.Context(), nil)
+	all, err := inspect.Verify(m.t.Context(), m.Reconciler.Controller, nil)
 	if err != nil {
 		m.t.Errorf("%s: verify: %v", when, err)
 	}
@@ -97,7 +98,7 @@ func TestKilledBetweenAnyTwoWrites(t *testing.T) {
 						if c.before != nil {
 							c.before(m, job, idle)
 						}
-						before, entries := m.holds(job, idle), len(m.entries(t))
+						before, entries := m.holds(job, idle), len(historyOf(m.Reconciler.Controller, t))
 						_, died = m.killedAt(c, write, job, idle)
 						m.takenOver(c, next, before, entries, job, idle)
 						if c.agent { // what it was about is due again
@@ -121,7 +122,7 @@ func (m *machine) takenOver(c diskCase, next, before string, entries int, job, i
 	m.t.Helper()
 	m.refresh()
 	pending := ""
-	if st, err := m.Status(m.t.Context()); err == nil {
+	if st, err := inspect.Status(m.t.Context(), m.Reconciler.Controller); err == nil {
 		pending = st.Pending
 	} else if strings.Contains(err.Error(), "a change was interrupted") {
 		pending = "the first"
@@ -148,7 +149,7 @@ func (m *machine) takenOver(c diskCase, next, before string, entries int, job, i
 		if now := m.holds(job, idle); now != before && !c.agent {
 			m.t.Errorf("rollback of %q left:\n%s", pending, differs(now, before))
 		}
-		all := m.entries(m.t)
+		all := historyOf(m.Reconciler.Controller, m.t)
 		if got := all[min(entries, len(all)-1)]; len(all) <= entries || got.Outcome == journal.Committed {
 			m.t.Errorf("the history does not say that it was undone: %+v", all)
 		}

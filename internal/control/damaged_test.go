@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/api"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/state"
 )
@@ -30,7 +31,7 @@ func documentNames() []string {
 // fill has every document there, those that nothing has written empty.
 func (m *machine) fill() {
 	m.t.Helper()
-	lock, err := m.lock(m.t.Context(), "test", "test")
+	lock, err := m.Lock(m.t.Context(), "test", "test")
 	m.must(err)
 	defer lock.Release()
 	for _, d := range state.Table {
@@ -57,7 +58,7 @@ func TestDamagedDocumentBlocksNothing(t *testing.T) {
 			},
 			"missing": func(m *machine, file string) { m.must(os.Remove(file)) },
 			"of another type": func(m *machine, _ string) {
-				lock, err := m.lock(m.t.Context(), "test", "test")
+				lock, err := m.Lock(m.t.Context(), "test", "test")
 				m.must(err)
 				defer lock.Release()
 				m.must(m.Store.Save(name, "no such thing"))
@@ -211,9 +212,9 @@ func (m *machine) spoilAndRelease(name string, spoil func(file string) error, be
 			m.reopened(-1)
 			switch r.Verb {
 			case "status":
-				_, _ = m.Status(m.t.Context()) // it may say that a document is damaged
+				_, _ = inspect.Status(m.t.Context(), m.Reconciler.Controller) // it may say that a document is damaged
 			case "agent":
-				m.Agent = m.self
+				m.Agent = m.Self
 				_, _ = m.full() // so may its first look
 			default:
 				if reply, err := m.do(r); err != nil {

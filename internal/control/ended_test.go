@@ -8,6 +8,7 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/reconcile"
 )
 
 // last is the newest entry of the history.
@@ -73,7 +74,7 @@ func TestBroughtBackIsInTheHistory(t *testing.T) {
 		m.refresh()
 		procs, err := m.Host.Proc.Processes(procfs.Options{})
 		m.must(err)
-		_, err = m.Look(t.Context(), LookOptions{Processes: procs, Changed: true, Full: full})
+		_, err = m.Look(t.Context(), reconcile.LookOptions{Processes: procs, Changed: true, Full: full})
 		m.must(err)
 	}
 	for _, full := range []bool{true, false} {

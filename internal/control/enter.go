@@ -9,9 +9,11 @@ import (
 	"strconv"
 	"time"
 
+	"bulkhead/internal/access"
 	"bulkhead/internal/api"
 	"bulkhead/internal/apply"
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/freeze"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
@@ -19,6 +21,7 @@ import (
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/unitname"
 	"bulkhead/internal/terminal"
+	"bulkhead/internal/transaction"
 )
 
 // runWait is how long a command waits for its turn to enter a group: as long as a large apply may take, since a
@@ -44,8 +47,8 @@ type Entry struct {
 //
 // The look at the host is taken before the lock, since many commands may start at once, as cron's do; it is taken again
 // when what is applied changed meanwhile.
-func (c *Controller) Enter(ctx context.Context, e Entry) error {
-	v, before, err := c.membership(ctx)
+func Enter(ctx context.Context, c *transaction.Controller, e Entry) error {
+	v, before, err := c.Membership(ctx)
 	if err != nil {
 		return err
 	}
@@ -84,10 +87,10 @@ func (c *Controller) Enter(ctx context.Context, e Entry) error {
 
 // entering is a process on its way into a group.
 type entering struct {
-	*Controller
+	*transaction.Controller
 	Entry
 
-	v        *View
+	v        *transaction.View
 	revision int            // of the policy that v was made with
 	self     procfs.Process // as it was before
 }
@@ -101,7 +104,7 @@ func (n *entering) whileLocked(ctx context.Context, do func() error) error {
 		}
 		defer done()
 	}
-	lock, err := n.lockWithin(ctx, cmp.Or(n.LockWait, runWait), "run", n.By)
+	lock, err := n.LockWithin(ctx, cmp.Or(n.LockWait, runWait), "run", n.By)
 	if err != nil {
 		return err
 	}
@@ -112,21 +115,21 @@ func (n *entering) whileLocked(ctx context.Context, do func() error) error {
 // refresh settles what a crash left, whose documents may hold pins that would replace ours, and looks again when what
 // is applied is not what was. The caller holds the lock.
 func (n *entering) refresh(ctx context.Context) error {
-	var mended outcome
-	if err := n.recover(ctx, &mended); err != nil {
+	var mended transaction.Outcome
+	if err := n.Recover(ctx, &mended); err != nil {
 		return err
 	}
-	if err := n.wakeDue(ctx, time.Now()); err != nil {
+	if err := freeze.ThawDueLocked(ctx, n.Controller, time.Now()); err != nil {
 		n.Log.Warn("a freeze that is over could not be ended", "err", err)
 	}
-	s, err := n.loadState(n.v.Facts.BootID, time.Now())
+	s, err := n.LoadState(n.v.Facts.BootID, time.Now())
 	if err != nil {
 		return err
 	}
 	if s.Applied != nil && mended.Recovered == "" && s.Applied.Revision == n.revision {
 		return nil
 	}
-	v, s, err := n.membership(ctx)
+	v, s, err := n.Membership(ctx)
 	if err == nil {
 		n.v, n.revision = v, s.Applied.Revision
 	}
@@ -135,7 +138,7 @@ func (n *entering) refresh(ctx context.Context) error {
 
 // record checks that the process may enter, and records where it comes from and its pin. The caller holds the lock.
 func (n *entering) record() error {
-	s, err := n.loadState(n.v.Facts.BootID, time.Now())
+	s, err := n.LoadState(n.v.Facts.BootID, time.Now())
 	if err == nil {
 		err = open(n.v, s, n.Group)
 	}
@@ -145,8 +148,8 @@ func (n *entering) record() error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(may(n.Caller, n.v.Snapshot, n.Group, policy.MayRun),
-		mayTake(n.Caller, n.v.Snapshot, n.Host, n.self))
+	err = errors.Join(access.May(n.Caller, n.v.Snapshot, n.Group, policy.MayRun),
+		access.MayTake(n.Caller, n.v.Snapshot, n.Host, n.self))
 	if err != nil {
 		return err
 	}
@@ -177,12 +180,12 @@ func (n *entering) unpin() error {
 // join moves the process into directories of the group, unless the group takes no new member any more, and gives it the
 // group's oom_score_adj. The caller holds the lock.
 func (n *entering) join(ctx context.Context, now procfs.Process, dirs map[string]cgroup.Dir) error {
-	s, err := n.loadState(n.v.Facts.BootID, time.Now())
+	s, err := n.LoadState(n.v.Facts.BootID, time.Now())
 	if err == nil {
 		err = open(n.v, s, n.Group)
 	}
 	if err == nil {
-		err = n.v.Tree.MoveAll(now.ID, nil, now.Cgroups, n.v.notIn(now, dirs)...)
+		err = n.v.Tree.MoveAll(now.ID, nil, now.Cgroups, n.v.NotIn(now, dirs)...)
 	}
 	if err == nil {
 		n.takeScore(ctx)
@@ -202,7 +205,7 @@ func (n *entering) leave(ctx context.Context, cause error) error {
 		}
 	}
 	// Without the lock the pin stays, and goes with the process.
-	if lock, busy := n.lockWithin(ctx, time.Second, "run", n.By); busy == nil {
+	if lock, busy := n.LockWithin(ctx, time.Second, "run", n.By); busy == nil {
 		err = errors.Join(err, n.unpin())
 		lock.Release()
 	}
@@ -231,7 +234,7 @@ func (n *entering) besides(now procfs.Process) map[string]cgroup.Dir {
 // startUnit makes the unit of a command around the process that is about to become it, and gives the process as it is
 // in there.
 func (n *entering) startUnit(ctx context.Context) (now procfs.Process, err error) {
-	m, err := n.manager(ctx, n.v.Facts)
+	m, err := n.Manager(ctx, n.v.Facts)
 	if err != nil {
 		return now, err
 	}
@@ -264,15 +267,15 @@ func (n *entering) startUnit(ctx context.Context) (now procfs.Process, err error
 }
 
 // open says why a group takes no new member now.
-func open(v *View, s *state.Documents, group string) error {
+func open(v *transaction.View, s *state.Documents, group string) error {
 	if !v.HasGroup(group) {
-		return errNoGroup(v, group)
+		return transaction.NoGroup(v, group)
 	}
-	if err := errors.Join(refuseReleased(s, group), refuseFrozen(s, group)); err != nil {
+	if err := errors.Join(transaction.RefuseReleased(s, group), freeze.RefuseFrozen(s, group)); err != nil {
 		return err
 	}
 	if v.Facts.Systemd && v.Systemd == nil {
-		return errUnasked(v.Unasked)
+		return transaction.Unasked(v.Unasked)
 	}
 	for _, d := range v.Layout.Member(group) {
 		if there, err := v.Tree.Exists(d); err != nil || !there {
@@ -286,7 +289,7 @@ func open(v *View, s *state.Documents, group string) error {
 
 // process is the process that enters, as /proc shows it.
 func (n *entering) process() (procfs.Process, error) {
-	pid := cmp.Or(n.PID, n.Controller.self.PID)
+	pid := cmp.Or(n.PID, n.Controller.Self.PID)
 	if n.Caller != nil {
 		pid = n.Caller.PID
 	}
@@ -308,7 +311,7 @@ func (n *entering) takeScore(ctx context.Context) {
 		score, _ := s.Value.(policy.Count)
 		now, err := n.Host.Proc.ReadOOMScoreAdj(n.self.ID)
 		if old := strconv.Itoa(now); err == nil && now != int(score) {
-			_, err = n.runner(ctx, n.v).Run(ctx, plan.Plan{Steps: []plan.Step{{
+			_, err = n.Runner(ctx, n.v).Run(ctx, plan.Plan{Steps: []plan.Step{{
 				Op: plan.OpOOMScore, Group: n.Group, PID: n.self.ID, Comm: n.self.Comm, Reason: "run",
 				Setting: policy.KeyOOMScoreAdj, Old: old, New: strconv.Itoa(int(score)), Undo: old,
 			}}}, apply.Options{Verb: "run", By: n.By, Unrecorded: true})

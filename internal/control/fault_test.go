@@ -165,12 +165,12 @@ var diskCases = func() []diskCase {
 		{"rollback", after(api.Request{Verb: "apply", Reason: other}), verb(api.Request{Verb: "rollback", To: 1}),
 			false, true,
 			false},
-		{"a window opens", func(m *machine, _, _ procfs.ID) { m.clock = at(12); m.apply(night); m.clock = at(23) },
+		{"a window opens", func(m *machine, _, _ procfs.ID) { m.Clock = at(12); m.apply(night); m.Clock = at(23) },
 			look, true, true, false},
 		{"an override ends", func(m *machine, job, idle procfs.ID) {
-			m.clock = at(12)
+			m.Clock = at(12)
 			after(set)(m, job, idle)
-			m.clock = at(14)
+			m.Clock = at(14)
 		}, look, true, true, false},
 		{"a process becomes another", first, func(m *machine, job, idle procfs.ID) error {
 			m.run(idle.PID, 1, "/usr/bin/backup more")

@@ -13,7 +13,10 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/freeze"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/reconcile"
 	"bulkhead/internal/state"
 	"bulkhead/internal/testhost"
 )
@@ -40,11 +43,11 @@ func TestFreezeAndThaw(t *testing.T) {
 	if now := ticks(); now != frozen {
 		t.Errorf("frozen, yet it ran: %s, then %s ticks", frozen, now)
 	}
-	if _, err := s.Look(context.Background(), LookOptions{Full: true}); err != nil {
+	if _, err := s.Look(context.Background(), reconcile.LookOptions{Full: true}); err != nil {
 		t.Errorf("a look beside a freeze: %v", err)
 	}
 	time.Sleep(200 * time.Millisecond)
-	if err := s.ThawDue(t.Context(), time.Now()); err != nil {
+	if err := freeze.ThawDue(t.Context(), s.Reconciler.Controller, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	testhost.WaitFor(t, "the process runs again", func() bool { return ticks() != frozen })
@@ -183,13 +186,14 @@ func TestFreezeFromInside(t *testing.T) {
 		}
 		return i >= 0
 	})
-	really := s.self
+	really := s.Self
 	for _, c := range []struct {
 		group string
 		self  procfs.ID
 	}{{"g", self}, {"all", parent}, {"all", child}} {
-		s.Controller.self = c.self
-		if err := s.Outside(t.Context(), []string{c.group}); api.CodeOf(err) != api.CodeRefused {
+		s.Controller.Self = c.self
+		if err := freeze.Outside(t.Context(), s.Reconciler.Controller,
+			[]string{c.group}); api.CodeOf(err) != api.CodeRefused {
 			t.Errorf("outside %s: %v", c.group, err)
 		}
 		_, err := s.try(api.Request{Verb: "freeze", Groups: []string{c.group}, For: time.Hour, Force: true,
@@ -202,8 +206,8 @@ func TestFreezeFromInside(t *testing.T) {
 			t.Errorf("process %d of group %s is stopped", c.self.PID, c.group)
 		}
 	}
-	s.Controller.self = really
-	if err := s.Outside(t.Context(), []string{"g", "all"}); err != nil {
+	s.Controller.Self = really
+	if err := freeze.Outside(t.Context(), s.Reconciler.Controller, []string{"g", "all"}); err != nil {
 		t.Errorf("from outside: %v", err)
 	}
 }
@@ -231,7 +235,7 @@ func TestFreezeIsEndedByWhoBeganIt(t *testing.T) {
 		{"the second", second, "running again", false},
 		{"the second, once more", second, "is not frozen any more", false},
 	} {
-		text, err := s.EndFreezes(context.Background(), c.own, "test")
+		text, err := freeze.End(context.Background(), s.Reconciler.Controller, c.own, "test")
 		if err != nil || !strings.Contains(text, c.says) {
 			t.Errorf("%s ends its own: %q, %v", c.who, text, err)
 		}
@@ -247,7 +251,7 @@ func TestOverdueFreezeEndsWithTheNextChange(t *testing.T) {
 	s := newSite(t)
 	p := s.frozenGroup(70075)
 	overdue := func() bool {
-		st, err := s.Status(t.Context())
+		st, err := inspect.Status(t.Context(), s.Reconciler.Controller)
 		if err != nil || len(st.Groups) != 1 || st.Groups[0].Frozen == "" {
 			t.Fatalf("status %+v, %v", st, err)
 		}
@@ -270,7 +274,7 @@ func TestOverdueFreezeEndsWithTheNextChange(t *testing.T) {
 	if s.frozen(p) {
 		t.Error("another change left the overdue freeze in force")
 	}
-	if st, err := s.Status(t.Context()); err != nil || st.Groups[0].Frozen != "" {
+	if st, err := inspect.Status(t.Context(), s.Reconciler.Controller); err != nil || st.Groups[0].Frozen != "" {
 		t.Errorf("status %+v, %v", st, err)
 	}
 }
@@ -281,7 +285,8 @@ func TestRunInAFrozenGroupIsRefused(t *testing.T) {
 	outer, _ := s.nested()
 	s.must(api.Request{Verb: "freeze", Groups: []string{"outer"}, For: time.Hour})
 	for _, group := range []string{"outer", "outer/inner"} {
-		if err := s.Enter(t.Context(), Entry{Group: group, By: "test"}); api.CodeOf(err) != api.CodeRefused {
+		if err := Enter(t.Context(), s.Reconciler.Controller,
+			Entry{Group: group, By: "test"}); api.CodeOf(err) != api.CodeRefused {
 			t.Fatalf("enter %s: code %d, %v", group, api.CodeOf(err), err)
 		}
 	}
@@ -295,7 +300,7 @@ func TestFreezeOfAnEarlierBootIsForgotten(t *testing.T) {
 	s := newSite(t)
 	p := s.frozenGroup(70076)
 	old := []state.Freeze{{Group: "g", Ends: time.Now().Add(time.Hour), By: "test", Boot: "an earlier one"}}
-	lock, err := s.lock(t.Context(), "freeze", "test")
+	lock, err := s.Lock(t.Context(), "freeze", "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,13 +308,13 @@ func TestFreezeOfAnEarlierBootIsForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	lock.Release()
-	if st, err := s.Status(t.Context()); err != nil || st.Groups[0].Frozen != "" {
+	if st, err := inspect.Status(t.Context(), s.Reconciler.Controller); err != nil || st.Groups[0].Frozen != "" {
 		t.Errorf("status %+v, %v", st, err)
 	}
 	if _, err := s.try(api.Request{Verb: "thaw", Groups: []string{"g"}}); api.CodeOf(err) != api.CodeUsage {
 		t.Errorf("thaw: %v", err)
 	}
-	if err := s.ThawDue(t.Context(), old[0].Ends.Add(time.Minute)); err != nil {
+	if err := freeze.ThawDue(t.Context(), s.Reconciler.Controller, old[0].Ends.Add(time.Minute)); err != nil {
 		t.Error(err)
 	}
 	var kept []state.Freeze
@@ -329,7 +334,7 @@ func TestFreezeIsOneEntryOfTheHistory(t *testing.T) {
 	s.must(api.Request{Verb: "freeze", Groups: []string{"g"}, For: time.Hour, Reason: "month end"})
 	s.must(api.Request{Verb: "thaw", Groups: []string{"g"}, Reason: "done"})
 	s.must(api.Request{Verb: "freeze", Groups: []string{"g"}, For: time.Nanosecond})
-	if err := s.ThawDue(t.Context(), time.Now()); err != nil {
+	if err := freeze.ThawDue(t.Context(), s.Reconciler.Controller, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	s.must(api.Request{Verb: "freeze", Groups: []string{"g"}, For: time.Hour})

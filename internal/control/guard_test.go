@@ -1,98 +1,13 @@
 package control
 
 import (
-	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup/cgroupfake"
-	"bulkhead/internal/metrics"
-	"bulkhead/internal/policy"
-	"bulkhead/internal/state"
+	"bulkhead/internal/inspect"
 )
-
-func to[T any](v T) *T { return &v }
-
-// used is a sample so many seconds after the first.
-func used(seconds float64, cpu, periods, throttled, kills, stalled, operations, db int64) metrics.Sample {
-	return metrics.Sample{
-		At: time.Unix(1000, 0).Add(time.Duration(seconds * float64(time.Second))), Work: db,
-		Usage: metrics.Usage{
-			CPU:      metrics.CPU{Total: &cpu, Periods: &periods, ThrottledPeriods: &throttled},
-			Memory:   metrics.Memory{OOMKills: &kills},
-			IO:       []metrics.IO{{Device: "8:0", Reads: operations}},
-			Pressure: map[string]metrics.Pressure{"memory": {Full: &metrics.Stall{Total: stalled}}},
-		},
-	}
-}
-
-func TestVerdicts(t *testing.T) {
-	first := used(0, 1e6, 100, 10, 3, 1e6, 1000, 5000)
-	byDB := state.Baseline{Work: &state.Work{Counter: "Questions", DB: 100, CPU: 1, IO: 100}}
-	byKernel := state.Baseline{Work: &state.Work{CPU: 1, IO: 100}}
-	silent := used(10, 11e6, 200, 10, 3, 1e6, 2000, 0)
-	silent.WorkErr = errors.New("timeout")
-	for name, c := range map[string]struct {
-		guard   policy.Guarded
-		before  state.Baseline
-		last    metrics.Sample
-		counter string
-		window  bool
-		want    string
-	}{
-		"a kill, at once": {policy.Guarded{OOMKills: to(int64(0))}, state.Baseline{Kills: 3},
-			used(1, 0, 0, 0, 4, 0, 0, 0), "", false, "the kernel killed 1 of its processes"},
-		"a kill after a reboot": {policy.Guarded{OOMKills: to(int64(0))}, state.Baseline{Kills: 3},
-			used(1, 0, 0, 0, 2, 0, 0, 0), "", false, "the kernel killed 2 of its processes"},
-		"a kill before the change": {policy.Guarded{OOMKills: to(int64(0))}, state.Baseline{Kills: 3},
-			used(1, 0, 0, 0, 3, 0, 0, 0), "", false, ""},
-		"as many as may be": {policy.Guarded{OOMKills: to(int64(2))}, state.Baseline{Kills: 3},
-			used(10, 0, 0, 0, 5, 0, 0, 0), "", true, ""},
-		"throttled": {policy.Guarded{Throttled: to(0.5)}, state.Baseline{},
-			used(10, 0, 200, 61, 3, 0, 0,
-				0), "", true, "its CPU limit held it back in 51 of 100 periods, more than 50 %"},
-		"throttled half": {policy.Guarded{Throttled: to(0.5)}, state.Baseline{},
-			used(10, 0, 200, 60, 3, 0, 0, 0), "", true, ""},
-		"before the window is over": {policy.Guarded{Throttled: to(0.5)}, state.Baseline{},
-			used(1, 0, 200, 110, 3, 0, 0, 0), "", false, ""},
-		"pressure": {policy.Guarded{MemoryPressure: to(0.2)}, state.Baseline{},
-			used(10, 0, 0, 0, 3, 31e5, 0, 0), "", true, "waited for memory in 21 % of 10s, more than 20 %"},
-		"little pressure": {policy.Guarded{MemoryPressure: to(0.2)}, state.Baseline{},
-			used(10, 0, 0, 0, 3, 29e5, 0, 0), "", true, ""},
-		"the database does less": {policy.Guarded{Throughput: to(0.3)}, byDB,
-			used(10, 11e6, 0, 0, 3, 0, 2000,
-				5690), "Questions", true,
-			"fell by 31 %, more than 30 %: from 100.0 to 69.0 Questions per second, by the database"},
-		"the database does enough": {policy.Guarded{Throughput: to(0.3)}, byDB,
-			used(10, 1e6, 0, 0, 3, 0, 1000, 5710), "Questions", true, ""},
-		"the database was restarted": {policy.Guarded{Throughput: to(0.3)}, byDB, used(10, 0, 0, 0, 3, 0, 0, 900),
-			"Questions", true, ""},
-		"the database does not answer": {policy.Guarded{Throughput: to(0.3)}, byDB, silent, "Questions", true,
-			"which does not answer: timeout"},
-		"the kernel counts less of both": {policy.Guarded{Throughput: to(0.3)}, byKernel,
-			used(10, 6e6, 0, 0, 3, 0, 1400,
-				0), "", true, "fell by 50 %, more than 30 %: from 1.00 to 0.50 cores, by the kernel"},
-		"the kernel counts less of one": {policy.Guarded{Throughput: to(0.3)}, byKernel,
-			used(10, 2e6, 0, 0, 3, 0, 2000, 0), "", true, ""},
-		"it was idle before": {policy.Guarded{Throughput: to(0.3)}, state.Baseline{Work: &state.Work{CPU: 0.01, IO: 2}},
-			used(10, 1e6, 0, 0, 3, 0, 1000, 0), "", true, ""},
-		"nothing is known of before": {policy.Guarded{Throughput: to(0.3)}, state.Baseline{},
-			used(10, 1e6, 0, 0, 3, 0, 1000, 0), "", true, ""},
-		"nothing is asked of a group": {policy.Guarded{}, byKernel, used(10, 1e6, 200, 110, 9, 9e6, 1000, 0), "",
-			true, ""},
-		"what is not counted is no fault": {policy.Guarded{OOMKills: to(int64(0)), Throttled: to(0.1),
-			MemoryPressure: to(0.1)}, state.Baseline{}, metrics.Sample{At: first.At.Add(10 * time.Second)}, "", true,
-			""},
-	} {
-		c.guard.Group = "app"
-		got := verdict(c.guard, c.before, first, c.last, c.counter, c.window)
-		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
-	}
-}
 
 // A process that the kernel kills for want of memory after a change undoes it, and one that was killed before does not.
 func TestGuardSeesAKill(t *testing.T) {
@@ -102,7 +17,7 @@ func TestGuardSeesAKill(t *testing.T) {
 	p := m.start("/usr/bin/backup all")
 	m.atTime("23 12:00")
 	m.apply(text)
-	st, err := m.Status(t.Context())
+	st, err := inspect.Status(t.Context(), m.Reconciler.Controller)
 	m.must(err)
 	if st.Trial == nil || st.Trial.Guard == nil || !st.Trial.Confirm.IsZero() {
 		t.Fatalf("on trial: %+v", st.Trial)
@@ -131,7 +46,7 @@ func TestGuardSeesAKill(t *testing.T) {
 	m.tended()
 	m.atTime("23 13:00")
 	m.watched()
-	if st, err = m.Status(t.Context()); err != nil || st.Trial != nil {
+	if st, err = inspect.Status(t.Context(), m.Reconciler.Controller); err != nil || st.Trial != nil {
 		t.Errorf("when its time is over: %+v, %v", st, err)
 	}
 	m.reads("later", dir, file, "2147483648")

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"bulkhead/internal/api"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
@@ -157,13 +158,14 @@ func TestCPULimitHolds(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		return (used() - from) / time.Since(start).Seconds() * 1000
 	})
-	e, err := s.Explain(t.Context(), a.PID, ExplainOptions{Watch: time.Second})
+	e, err := inspect.Explain(t.Context(), s.Reconciler.Controller, a.PID, inspect.ExplainOptions{Watch: time.Second})
 	if err != nil || len(e.Biting) != 1 || e.Biting[0].Key != policy.KeyCPULimit || e.Biting[0].Group != "g" ||
 		!strings.HasPrefix(e.Biting[0].How, "throttled in ") {
 		t.Errorf("explain says that it is held back by %+v, %v", e.Biting, err)
 	}
 	s.must(api.Request{Verb: "set", Assign: []string{"g:cpu.limit=max"}})
-	if e, err := s.Explain(t.Context(), a.PID, ExplainOptions{Watch: time.Second}); err != nil || len(e.Biting) != 0 {
+	if e, err := inspect.Explain(t.Context(), s.Reconciler.Controller, a.PID,
+		inspect.ExplainOptions{Watch: time.Second}); err != nil || len(e.Biting) != 0 {
 		t.Errorf("without a limit it is held back by %+v, %v", e.Biting, err)
 	}
 }

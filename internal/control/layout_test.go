@@ -19,7 +19,7 @@ func TestFormerLayoutIsBroughtOver(t *testing.T) {
 	)
 	m := newMachine(t, "252.39")
 	now := time.Now()
-	m.clock = func() time.Time { return now }
+	m.Clock = func() time.Time { return now }
 	job := m.start("/usr/bin/backup all")
 	m.apply("host: {root: bulkhead}\n" + groups)
 	m.reads("with a root group", before, "pids.max", "50")

@@ -1,58 +1,8 @@
 package control
 
 import (
-	"bytes"
-	"errors"
-	"log/slog"
-	"strings"
 	"testing"
-	"time"
-
-	"bulkhead/internal/cgroup"
-	"bulkhead/internal/plan"
 )
-
-// A look tells what it put right once for all hierarchies, and not again on every look; of processes it tells nothing.
-func TestCorrectionsAreTold(t *testing.T) {
-	var log bytes.Buffer
-	c := &Reconciler{Controller: &Controller{Log: slog.New(slog.NewTextHandler(&log, nil))}}
-	dir := func(op plan.Op, hierarchy string) plan.Step {
-		return plan.Step{Op: op, Group: "g", Dir: cgroup.Dir{Hierarchy: hierarchy, Path: "/bulkhead.g"},
-			Reason: "the group's limits"}
-	}
-	makes := plan.Plan{Steps: []plan.Step{dir(plan.OpMakeDir, "cpu"), dir(plan.OpMakeDir, "memory"),
-		{Op: plan.OpMove, Group: "g"}}}
-	removes := plan.Plan{Steps: []plan.Step{dir(plan.OpRemoveDir, "cpu")}}
-	write := plan.Plan{Steps: []plan.Step{{Op: plan.OpWrite, File: "cpu.shares", Old: "1024", New: "10240\n",
-		Reason: "cpu.weight 1000"}}}
-	now := time.Now()
-	for _, s := range []struct {
-		what   string
-		plan   plan.Plan
-		failed error
-		after  time.Duration
-		want   string // what is told, "" for nothing
-	}{
-		{"a directory in two hierarchies", makes, nil, 0,
-			`level=INFO msg="put right" do=mkdir group=g dir=/bulkhead.g why="the group's limits"`},
-		{"again", makes, nil, 0, ""},
-		{"and away", removes, nil, 0, "do=rmdir"},
-		{"and back", makes, nil, 0, "do=mkdir"},
-		{"a value of the root group", write, nil, 0,
-			`do=write group="(root group)" file=cpu.shares from=1024 to=10240 why="cpu.weight 1000"`},
-		{"on the next look", write, nil, time.Second, ""},
-		{"when it fails", write, errors.New("busy"), time.Second, `level=WARN msg="tried to put right" do=write`},
-		{"when it fails again", write, errors.New("busy"), time.Second, ""},
-		{"much later", write, nil, tellAgain, "do=write"},
-	} {
-		log.Reset()
-		now = now.Add(s.after)
-		c.tell(s.plan, s.failed, now)
-		if got := log.String(); strings.Count(got, "\n") != min(len(s.want), 1) || !strings.Contains(got, s.want) {
-			t.Errorf("%s: told %q, want %q", s.what, got, s.want)
-		}
-	}
-}
 
 // Only what somebody else changed counts as put back: a new member's first score does not.
 func TestOnlyWhatOthersChangedIsCounted(t *testing.T) {

@@ -3,7 +3,6 @@ package control
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"path"
 	"path/filepath"
@@ -17,27 +16,31 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/cgroup/cgroupfake"
+	"bulkhead/internal/confirm"
 	"bulkhead/internal/host"
-	"bulkhead/internal/journal"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/linux/linuxtest"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/reconcile"
 	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/systemdfake"
 	"bulkhead/internal/systemd/unitname"
+	"bulkhead/internal/transaction"
 	"bulkhead/internal/verify"
 )
 
 // machine is a host with systemd that is nowhere but in memory: the model of PID 1 over the model of the kernel, on
 // cgroup v2, and /proc as files. The verbs run on it as they are.
 type machine struct {
-	*Reconciler
-	trials *Fallback
+	*reconcile.Reconciler
+	trials *confirm.Fallback
 	ahead  time.Duration // of the clock of trials
 	t      *testing.T
 	kernel *cgroupfake.Kernel
 	pid1   *systemdfake.Manager
+	root   string
 	proc   string // its /proc
 
 	mu    sync.Mutex
@@ -73,15 +76,22 @@ func newMachine(t *testing.T, version string) *machine {
 	m.pid1 = systemdfake.New(t, systemdfake.Options{Version: version, Kernel: &systemdfake.Kernel{
 		Realize: k.Realize, Remove: k.Remove, Spawn: k.Spawn, Move: k.Move, End: k.End, GroupOf: k.GroupOf,
 	}})
-	store, err := journal.Open(t.TempDir(), journal.Options{Alive: h.Proc.Alive})
-	m.must(err)
-	m.Reconciler = &Reconciler{Controller: &Controller{
-		Host: h, Store: store, Log: slog.New(slog.DiscardHandler), LockWait: time.Second,
-		root: m.pid1.Root(), patience: 3 * time.Second, opened: m.kernel.Tree, mounted: facts.Hierarchies}}
+	m.root = root
+	m.open(t.TempDir())
 	t.Cleanup(func() { _ = m.Controller.Close() })
-	m.self = m.start("/usr/bin/bulkhead agent")
-	m.Agent = m.self
+	m.Self = m.start("/usr/bin/bulkhead agent")
+	m.Agent = m.Self
 	return m
+}
+
+// open is what a new process sees of a state directory.
+func (m *machine) open(dir string) {
+	m.t.Helper()
+	c, err := transaction.Open(transaction.Options{State: dir, Root: m.root, Tree: m.kernel.Tree})
+	m.must(err)
+	c.LockWait = time.Second
+	c.Bus = systemd.Options{Root: m.pid1.Root(), Timeout: 3 * time.Second, JobTimeout: 3 * time.Second}
+	m.Reconciler, m.trials = reconcile.New(c), nil
 }
 
 func (m *machine) must(err error) {
@@ -210,7 +220,7 @@ func (m *machine) service(unit, command string, lines ...string) procfs.ID {
 
 func (m *machine) bySystemd() *systemd.Manager {
 	m.t.Helper()
-	c, err := m.manager(m.t.Context(), &host.Facts{Systemd: true})
+	c, err := m.Manager(m.t.Context(), &host.Facts{Systemd: true})
 	m.must(err)
 	return c
 }
@@ -226,7 +236,7 @@ func (m *machine) unit(name string) *systemd.Unit {
 func (m *machine) do(r api.Request) (*api.Reply, error) {
 	m.refresh()
 	r.By = "test"
-	return m.Do(context.Background(), r)
+	return Do(context.Background(), m.Reconciler.Controller, r)
 }
 
 func (m *machine) policy(groups string) []policy.Source {
@@ -248,12 +258,12 @@ func (m *machine) release(groups ...string) *api.Reply {
 }
 
 // full is a full look, as the agent takes it.
-func (m *machine) full() (LookResult, error) {
+func (m *machine) full() (reconcile.LookResult, error) {
 	m.t.Helper()
 	m.refresh()
 	procs, err := m.Host.Proc.Processes(procfs.Options{})
 	m.must(err)
-	return m.Look(context.Background(), LookOptions{Processes: procs, Changed: true, Full: true})
+	return m.Look(context.Background(), reconcile.LookOptions{Processes: procs, Changed: true, Full: true})
 }
 
 // reads holds a file of a directory against what it should hold.
@@ -323,12 +333,13 @@ func TestVerbsOnTheModels(t *testing.T) {
 // command has `run` start a command in a group, as a process in no unit does that then becomes it.
 func (m *machine) command(group, command string) (procfs.ID, error) {
 	m.t.Helper()
-	agent := m.self
-	defer func() { m.self = agent }()
-	m.self = m.start("/usr/bin/bulkhead run " + group + " -- " + command)
-	err := m.Enter(m.t.Context(), Entry{Group: group, By: "test", Command: path.Base(strings.Fields(command)[0])})
-	m.run(m.self.PID, 1, command)
-	return m.self, err
+	agent := m.Self
+	defer func() { m.Self = agent }()
+	m.Self = m.start("/usr/bin/bulkhead run " + group + " -- " + command)
+	err := Enter(m.t.Context(), m.Reconciler.Controller,
+		Entry{Group: group, By: "test", Command: path.Base(strings.Fields(command)[0])})
+	m.run(m.Self.PID, 1, command)
+	return m.Self, err
 }
 
 const jobs = "groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50}\n  other: {role: helper, match: " +
@@ -363,7 +374,7 @@ func TestRunIsAScope(t *testing.T) {
 			check("started")
 			m.must(m.bySystemd().Reload(t.Context()))
 			check("reloaded")
-			if all, err := m.Verify(t.Context(), nil); err != nil ||
+			if all, err := inspect.Verify(t.Context(), m.Reconciler.Controller, nil); err != nil ||
 				slices.ContainsFunc(all, func(v verify.Reading) bool { return !v.OK }) {
 				t.Errorf("verify: %+v, %v", all, err)
 			}

@@ -15,7 +15,9 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/apply"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/metrics"
+	"bulkhead/internal/reconcile"
 	"bulkhead/internal/state"
 	"bulkhead/internal/testhost"
 )
@@ -182,7 +184,7 @@ func TestStuckAtHighOnTheKernel(t *testing.T) {
 	s.apply("groups:\n  g: {match: [{exe: /nonexistent/x}], memory: {high: 48MiB, max: 300MiB}}\n")
 	hog := testhost.Spawn(t, "sh", "-c", "sleep 1; exec tail /dev/zero")
 	s.must(api.Request{Verb: "move", Group: "g", PIDs: []int{hog.PID}, Tree: true})
-	if _, err := s.Look(t.Context(), LookOptions{Full: true, Changed: true}); err != nil {
+	if _, err := s.Look(t.Context(), reconcile.LookOptions{Full: true, Changed: true}); err != nil {
 		t.Fatal(err)
 	}
 	s.holds("applied", "g:memory.high=48MiB")
@@ -192,7 +194,7 @@ func TestStuckAtHighOnTheKernel(t *testing.T) {
 		if err := s.BreakStalls(t.Context(), time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		st, err := s.Status(t.Context())
+		st, err := inspect.Status(t.Context(), s.Reconciler.Controller)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"bulkhead/internal/host"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/reconcile"
 	"bulkhead/internal/testhost"
 )
 
@@ -149,7 +151,7 @@ func TestOracleDocument(t *testing.T) {
 	for _, p := range o.sessions(s.Host, fmt.Sprintf(remote, "BXTST01"), 2) {
 		place[p.ID] = "BX1/sessions"
 	}
-	if _, err := s.Look(context.Background(), LookOptions{Full: true, Changed: true}); err != nil {
+	if _, err := s.Look(context.Background(), reconcile.LookOptions{Full: true, Changed: true}); err != nil {
 		t.Fatal(err)
 	}
 	check("a session later")
@@ -168,8 +170,9 @@ func TestOracleDocument(t *testing.T) {
 	}
 
 	// The listener in the group of one of them is an error, with its place.
-	_, err := s.Check(t.Context(), s.sources(strings.Replace(text, "        match:\n          - {cmdline",
-		"        match:\n          - {exe: '"+o.bin("tnslsnr")+"'}\n          - {cmdline", 1)))
+	_, err := inspect.Check(t.Context(), s.Reconciler.Controller,
+		s.sources(strings.Replace(text, "        match:\n          - {cmdline",
+			"        match:\n          - {exe: '"+o.bin("tnslsnr")+"'}\n          - {cmdline", 1)))
 	var problems policy.Problems
 	if !errors.As(err, &problems) || !strings.Contains(problems.Error(),
 		"which also starts the sessions of oracle-BXTST01") {
@@ -193,7 +196,7 @@ func TestHelperOfOracle(t *testing.T) {
 		if got := s.where("cpu", id); got != s.at("", "backups").Path {
 			t.Errorf("process %d is in %q", id.PID, got)
 		}
-		e, err := s.Explain(t.Context(), id.PID, ExplainOptions{})
+		e, err := inspect.Explain(t.Context(), s.Reconciler.Controller, id.PID, inspect.ExplainOptions{})
 		if err != nil || !strings.Contains(e.Helper, "it is a helper (backup, rman) of oracle BHTEST") {
 			t.Errorf("explain: %+v, %v", e, err)
 		}

@@ -19,6 +19,7 @@ import (
 	"bulkhead/internal/classify"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/reconcile"
 	"bulkhead/internal/testhost"
 )
 
@@ -73,12 +74,12 @@ func TestOthersAreGathered(t *testing.T) {
 	if where(db) != "/"+s.root+"/app" || where(one) != own(one) || where(two) != own(two) || own(one) == own(two) {
 		t.Fatalf("the database is in %s, the others in %s and %s", where(db), where(one), where(two))
 	}
-	s.Agent = s.self
+	s.Agent = s.Self
 	look := func() {
 		t.Helper()
 		procs, err := s.Host.Proc.Processes(procfs.Options{})
 		if err == nil {
-			_, err = s.Look(t.Context(), LookOptions{Processes: procs, Changed: true, Full: true})
+			_, err = s.Look(t.Context(), reconcile.LookOptions{Processes: procs, Changed: true, Full: true})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -86,7 +87,7 @@ func TestOthersAreGathered(t *testing.T) {
 	}
 	look()
 	// The short way, as events lead to it: back into a group that is there, and a whole look for a session that is new.
-	swift := func(id procfs.ID) FastPathResult {
+	swift := func(id procfs.ID) reconcile.FastPathResult {
 		t.Helper()
 		if sieve := s.Prefilter(); !sieve.Concerns(id.PID) {
 			t.Errorf("process %d, which is to be gathered, concerns nobody", id.PID)

@@ -6,31 +6,35 @@ import (
 	"slices"
 	"time"
 
+	"bulkhead/internal/access"
 	"bulkhead/internal/api"
 	"bulkhead/internal/classify"
+	"bulkhead/internal/freeze"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/snapshot"
 	"bulkhead/internal/state"
+	"bulkhead/internal/transaction"
 )
 
 // move places running processes by hand and holds them there against the rules.
-func (c *Controller) move(ctx context.Context, r api.Request, reply *outcome) error {
-	v, s, err := c.membership(ctx)
+func move(ctx context.Context, c *transaction.Controller, r api.Request, reply *transaction.Outcome) error {
+	v, s, err := c.Membership(ctx)
 	if err != nil {
 		return err
 	}
 	if !v.HasGroup(r.Group) {
-		return errNoGroup(v, r.Group)
+		return transaction.NoGroup(v, r.Group)
 	}
 	procs, err := chosen(v.Observed.Processes, r.PIDs, r.Tree)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(refuseReleased(s, r.Group), may(r.Caller, v.Snapshot, r.Group, policy.MayMove),
-		mayTake(r.Caller, v.Snapshot, c.Host, procs...), c.mayLeave(v.Facts, s, procs...)); err != nil {
+	if err := errors.Join(transaction.RefuseReleased(s, r.Group),
+		access.May(r.Caller, v.Snapshot, r.Group, policy.MayMove),
+		access.MayTake(r.Caller, v.Snapshot, c.Host, procs...), freeze.MayLeave(c, v.Facts, s, procs...)); err != nil {
 		return err
 	}
 	if err := fits(c.Host, v, r.Group, procs, r.Force); err != nil {
@@ -52,13 +56,13 @@ func (c *Controller) move(ctx context.Context, r api.Request, reply *outcome) er
 		}
 		pins = append(pins, pin)
 	}
-	return c.repin(ctx, r, reply, s, pins, procs...)
+	return repin(ctx, c, r, reply, s, pins, procs...)
 }
 
 // fits refuses to put processes into a group whose memory limit, or that of a group above it, is below what
 // they hold and cannot give back: what they hold stays charged where it is, but the next they ask for ends
 // in an OOM kill.
-func fits(h *host.Host, v *View, group string, procs []procfs.Process, force bool) error {
+func fits(h *host.Host, v *transaction.View, group string, procs []procfs.Process, force bool) error {
 	if force {
 		return nil
 	}
@@ -82,8 +86,8 @@ func fits(h *host.Host, v *View, group string, procs []procfs.Process, force boo
 }
 
 // moveBack lets processes go that move or run had pinned; the rules, or their home, take them.
-func (c *Controller) moveBack(ctx context.Context, r api.Request, reply *outcome) error {
-	facts, s, err := c.recorded()
+func moveBack(ctx context.Context, c *transaction.Controller, r api.Request, reply *transaction.Outcome) error {
+	facts, s, err := c.Recorded()
 	if err != nil {
 		return err
 	}
@@ -91,7 +95,7 @@ func (c *Controller) moveBack(ctx context.Context, r api.Request, reply *outcome
 	if err != nil {
 		return api.Errorf(api.CodeFailed, "", "read the process table: %w", err)
 	}
-	if err := errors.Join(c.mayTakeBack(ctx, r, procs), c.mayLeave(facts, s, procs...)); err != nil {
+	if err := errors.Join(mayTakeBack(ctx, c, r, procs), freeze.MayLeave(c, facts, s, procs...)); err != nil {
 		return err
 	}
 	pins := slices.Clone(s.Pins)
@@ -103,7 +107,7 @@ func (c *Controller) moveBack(ctx context.Context, r api.Request, reply *outcome
 			continue
 		}
 		// One that no rule claims, and that only stays where it was born, can be sent back too.
-		p, ok := c.resident(ctx, pid, s)
+		p, ok := resident(ctx, c, pid, s)
 		if !ok || i < 0 || p != procs[i].ID {
 			return api.Errorf(api.CodeUsage,
 				"only processes placed by `move` or `run`, and those that no rule claims, can go back",
@@ -111,17 +115,17 @@ func (c *Controller) moveBack(ctx context.Context, r api.Request, reply *outcome
 		}
 		s.Ended = append(s.Ended, state.Pin{Process: p})
 	}
-	return c.repin(ctx, r, reply, s, pins)
+	return repin(ctx, c, r, reply, s, pins)
 }
 
 // resident finds a process that is in a group without being claimed.
-func (c *Controller) resident(ctx context.Context, pid int, s *state.Documents) (procfs.ID, bool) {
+func resident(ctx context.Context, c *transaction.Controller, pid int, s *state.Documents) (procfs.ID, bool) {
 	if s.Applied == nil {
 		return procfs.ID{}, false
 	}
-	l := lookOver(s, s.Applied.Sources)
-	l.lenient = true
-	v, err := c.classify(ctx, l)
+	l := transaction.OptionsOver(s, s.Applied.Sources)
+	l.Lenient = true
+	v, err := c.Classify(ctx, l)
 	if err != nil {
 		return procfs.ID{}, false
 	}
@@ -135,20 +139,21 @@ func (c *Controller) resident(ctx context.Context, pid int, s *state.Documents) 
 
 // repin records a new list of pins and makes the host follow. Nothing is done when one of the processes named
 // could not be moved. The process table is read anew: what was forked since comes along.
-func (c *Controller) repin(
-	ctx context.Context, r api.Request, reply *outcome, s *state.Documents, pins []state.Pin, named ...procfs.Process,
+func repin(
+	ctx context.Context, c *transaction.Controller, r api.Request, reply *transaction.Outcome, s *state.Documents,
+	pins []state.Pin, named ...procfs.Process,
 ) error {
 	if s.Applied == nil {
-		return errNotApplied()
+		return transaction.NotApplied()
 	}
-	l := lookOver(s, s.Applied.Sources)
-	l.pins, l.lenient = pins, true
+	l := transaction.OptionsOver(s, s.Applied.Sources)
+	l.Pins, l.Lenient = pins, true
 	for _, p := range s.Pins { // one that is no longer pinned goes back
 		if !slices.ContainsFunc(pins, func(kept state.Pin) bool { return kept.Process == p.Process }) {
-			l.ended = append(l.ended, p)
+			l.Ended = append(l.Ended, p)
 		}
 	}
-	v, err := c.view(ctx, l)
+	v, err := c.View(ctx, l)
 	if err != nil {
 		return err
 	}
@@ -158,18 +163,18 @@ func (c *Controller) repin(
 		}
 	}
 	if r.DryRun {
-		return c.run(ctx, v, r, 0, reply)
+		return c.Run(ctx, v, r, 0, reply)
 	}
-	return c.commit(r, reply, map[string]any{state.DocPins: pins}, func() error {
+	return c.Commit(r, reply, map[string]any{state.DocPins: pins}, func() error {
 		if r.Group == "" { // back
-			return c.run(ctx, v, r, 0, reply)
+			return c.Run(ctx, v, r, 0, reply)
 		}
-		return c.runOthers(ctx, v, r, 0, reply, nil, r.Group)
+		return c.RunOthers(ctx, v, r, 0, reply, nil, r.Group)
 	})
 }
 
 // movable says why a plan leaves a process where it is although it is to be in a group.
-func movable(v *View, p procfs.Process, group string) error {
+func movable(v *transaction.View, p procfs.Process, group string) error {
 	if unit := v.Layout.Stuck(&p, group); unit != "" {
 		return api.Errorf(api.CodeRefused, "nothing was moved",
 			"move process %d (%s): it is the main process of %s, which would take its end for the unit's", p.PID,
@@ -219,4 +224,16 @@ func chosen(all []procfs.Process, pids []int, tree bool) ([]procfs.Process, erro
 		add(p)
 	}
 	return found, nil
+}
+
+// mayTakeBack refuses an owner to let processes go that are not its own.
+func mayTakeBack(ctx context.Context, c *transaction.Controller, r api.Request, procs []procfs.Process) error {
+	if r.Caller == nil {
+		return nil
+	}
+	v, _, err := c.Membership(ctx)
+	if err != nil {
+		return err
+	}
+	return access.MayTake(r.Caller, v.Snapshot, c.Host, procs...)
 }

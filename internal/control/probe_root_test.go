@@ -22,11 +22,13 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/probe"
 	"bulkhead/internal/testhost"
+	"bulkhead/internal/transaction"
 	"bulkhead/internal/verify"
 )
 
@@ -38,10 +40,10 @@ func init() {
 	switch os.Args[1] {
 	case "be-a-load":
 		if len(os.Args) == 5 { // STATE --enter GROUP
-			c, err := Open(Options{State: os.Args[2]})
+			c, err := transaction.Open(transaction.Options{State: os.Args[2]})
 			if err == nil {
 				into := Entry{Group: os.Args[4], By: "test", Command: "probe"}
-				err = errors.Join(c.Enter(context.Background(), into), c.Close())
+				err = errors.Join(Enter(context.Background(), c, into), c.Close())
 			}
 			if err != nil {
 				fmt.Fprintln(os.Stderr, err)
@@ -54,9 +56,9 @@ func init() {
 		}
 		os.Exit(0)
 	case "be-a-prober":
-		c, err := Open(Options{State: os.Args[2], Probe: []string{"be-a-load", os.Args[2]}})
+		c, err := transaction.Open(transaction.Options{State: os.Args[2], Probe: []string{"be-a-load", os.Args[2]}})
 		if err == nil {
-			_, err = c.Probe(context.Background(),
+			_, err = inspect.Probe(context.Background(), c,
 				verify.Options{Span: verify.MostSpan,
 					Begin: func(verify.Plan) error { fmt.Println("begun"); return nil }})
 		}
@@ -68,7 +70,7 @@ func init() {
 // probeSite is a site that can probe.
 func probeSite(t *testing.T) *site {
 	s := newSite(t)
-	s.Controller.probe = []string{"be-a-load", s.state}
+	s.Controller.Probe = []string{"be-a-load", s.state}
 	return s
 }
 
@@ -78,7 +80,7 @@ func (s *site) probed(o verify.Options) []verify.Result {
 	if o.Span == 0 {
 		o.Span = 700 * time.Millisecond
 	}
-	all, err := s.Probe(s.t.Context(), o)
+	all, err := inspect.Probe(s.t.Context(), s.Reconciler.Controller, o)
 	if err != nil {
 		s.t.Fatalf("probe: %v", err)
 	}
@@ -181,7 +183,8 @@ func TestProbeSaysFirst(t *testing.T) {
 	s.apply(healthy(mark, dev))
 	dry := errors.New("dry")
 	var said verify.Plan
-	_, err := s.Probe(t.Context(), verify.Options{Begin: func(pl verify.Plan) error { said = pl; return dry }})
+	_, err := inspect.Probe(t.Context(), s.Reconciler.Controller,
+		verify.Options{Begin: func(pl verify.Plan) error { said = pl; return dry }})
 	if !errors.Is(err, dry) {
 		t.Fatalf("a dry run ended with %v", err)
 	}
@@ -521,7 +524,7 @@ func TestReleaseEndsAProbe(t *testing.T) {
 	other.reopen()
 	ended := make(chan error)
 	go func() {
-		_, err := s.Probe(t.Context(), verify.Options{Span: verify.MostSpan})
+		_, err := inspect.Probe(t.Context(), s.Reconciler.Controller, verify.Options{Span: verify.MostSpan})
 		ended <- err
 	}()
 	testhost.WaitFor(t, "a load in its place", func() bool {

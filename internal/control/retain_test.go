@@ -9,6 +9,7 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/reconcile"
 )
 
 // numbered is a policy of which a number is all that differs, and that keeps ten entries.
@@ -50,7 +51,7 @@ func TestRevisionsGoWithTheHistory(t *testing.T) {
 
 	// A change on trial goes back to what was in force before it, whatever is cut meanwhile.
 	now := time.Now()
-	m.clock = func() time.Time { return now }
+	m.Clock = func() time.Time { return now }
 	if _, err := m.do(api.Request{Verb: "apply", Sources: m.policy(numbered(40)),
 		ConfirmWithin: time.Hour}); err != nil {
 		t.Fatal(err)
@@ -58,11 +59,11 @@ func TestRevisionsGoWithTheHistory(t *testing.T) {
 	for i := range 25 {
 		m.must(m.lockedRecord(did("freeze", 0, "committed", fmt.Sprint(i))))
 	}
-	m.memory.retained = time.Time{}
+	m.Reconciler = reconcile.New(m.Controller)
 	if _, err := m.full(); err != nil {
 		t.Fatal(err)
 	}
-	if h := m.entries(t); len(h) > 13 {
+	if h := historyOf(m.Reconciler.Controller, t); len(h) > 13 {
 		t.Errorf("%d entries are left", len(h))
 	}
 	if _, err := m.do(api.Request{Verb: "rollback"}); err != nil {
@@ -79,7 +80,7 @@ func TestRevisionsGoWithTheHistory(t *testing.T) {
 
 // lockedRecord adds an entry to the history.
 func (m *machine) lockedRecord(e journal.Entry) error {
-	lock, err := m.lock(m.t.Context(), "test", "test")
+	lock, err := m.Lock(m.t.Context(), "test", "test")
 	if err != nil {
 		return err
 	}

@@ -13,8 +13,12 @@ import (
 	"time"
 
 	"bulkhead/internal/api"
+	"bulkhead/internal/freeze"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/reconcile"
+	"bulkhead/internal/transaction"
 )
 
 // limited is a policy of a group g with a CPU limit.
@@ -40,7 +44,7 @@ func TestRollbackAfterSomebodyElseUndidIt(t *testing.T) {
 	for name, other := range map[string]func(s *site){
 		"nobody": func(*site) {},
 		"the agent": func(s *site) {
-			if _, err := s.Look(context.Background(), LookOptions{Full: true}); err != nil {
+			if _, err := s.Look(context.Background(), reconcile.LookOptions{Full: true}); err != nil {
 				s.t.Fatal(err)
 			}
 		},
@@ -53,7 +57,8 @@ func TestRollbackAfterSomebodyElseUndidIt(t *testing.T) {
 			s.apply(limited(m, "1"))
 			s.apply(limited(m, "0.5"))
 			s.killed(limited(m, "0.25"), 0)
-			if st, err := s.Status(t.Context()); err != nil || !strings.HasPrefix(st.Pending, "apply begun at ") ||
+			if st, err := inspect.Status(t.Context(), s.Reconciler.Controller); err != nil ||
+				!strings.HasPrefix(st.Pending, "apply begun at ") ||
 				st.UnderWay != "" {
 				t.Fatalf("status %+v, %v", st, err)
 			}
@@ -89,7 +94,8 @@ func TestStatusOfAnInterruptedFirstApply(t *testing.T) {
 	s := newSite(t)
 	_, m := marked(t, 70202)
 	s.killed(limited(m, "1"), 1)
-	if _, err := s.Status(t.Context()); err == nil || !strings.Contains(err.Error(), "interrupted: apply begun at") ||
+	if _, err := inspect.Status(t.Context(), s.Reconciler.Controller); err == nil ||
+		!strings.Contains(err.Error(), "interrupted: apply begun at") ||
 		!strings.Contains(api.HintOf(err), "rollback") {
 		t.Errorf("%v, hint %q", err, api.HintOf(err))
 	}
@@ -204,7 +210,7 @@ func TestFreezeAndThawNameTheirEnd(t *testing.T) {
 	held := s.must(api.Request{Verb: "freeze", Groups: []string{"g"}, For: time.Hour, Reason: "month end"}).Frozen
 	s.must(api.Request{Verb: "thaw", Groups: []string{"g"}, Reason: "done"})
 	short := s.must(api.Request{Verb: "freeze", Groups: []string{"g"}, For: time.Nanosecond}).Frozen
-	if err := s.ThawDue(t.Context(), time.Now()); err != nil {
+	if err := freeze.ThawDue(t.Context(), s.Reconciler.Controller, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := s.Store.History()
@@ -231,13 +237,13 @@ func TestStatusWhileAnApplyIsStopped(t *testing.T) {
 	s := newSite(t)
 	_, m := marked(t, 70209)
 	s.apply(limited(m, "1"))
-	other, err := Open(Options{State: s.state})
+	other, err := transaction.Open(transaction.Options{State: s.state})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer other.Close()
 	inside, goOn, done := make(chan bool), make(chan bool), make(chan error)
-	other.afterStep = func(int, plan.Step) {
+	other.AfterStep = func(int, plan.Step) {
 		select {
 		case inside <- true:
 			<-goOn
@@ -245,13 +251,14 @@ func TestStatusWhileAnApplyIsStopped(t *testing.T) {
 		}
 	}
 	go func() {
-		_, err := other.Do(context.Background(),
+		_, err := Do(context.Background(), other,
 			api.Request{Verb: "apply", Sources: s.sources(limited(m, "0.5")), By: "ann"})
 		done <- err
 	}()
 	<-inside
-	for _, c := range []*Controller{s.Controller, other} { // also the one that makes the change, as an agent is
-		st, err := c.Status(t.Context())
+	for _, c := range []*transaction.Controller{s.Controller,
+		other} { // also the one that makes the change, as an agent is
+		st, err := inspect.Status(t.Context(), c)
 		if err != nil || st.Pending != "" || !strings.HasPrefix(st.UnderWay, "apply by ann since ") {
 			t.Errorf("pending %q, under way %q, %v", st.Pending, st.UnderWay, err)
 		}
@@ -260,7 +267,8 @@ func TestStatusWhileAnApplyIsStopped(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if st, err := s.Status(t.Context()); err != nil || st.Pending != "" || st.UnderWay != "" || st.Revision != 2 {
+	if st, err := inspect.Status(t.Context(), s.Reconciler.Controller); err != nil || st.Pending != "" ||
+		st.UnderWay != "" || st.Revision != 2 {
 		t.Errorf("afterwards: %+v, %v", st, err)
 	}
 	s.holds("afterwards", "g:cpu.limit=0.5")

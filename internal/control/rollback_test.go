@@ -11,27 +11,30 @@ import (
 	"time"
 
 	"bulkhead/internal/api"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/revisions"
 	"bulkhead/internal/state"
+	"bulkhead/internal/transaction"
 )
 
 // newBook is a controller with a state directory that it holds the lock of, and without a host.
-func newBook(t *testing.T) *Controller {
+func newBook(t *testing.T) *transaction.Controller {
 	t.Helper()
 	store, err := journal.Open(t.TempDir(), journal.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Controller{Store: store, Log: slog.New(slog.DiscardHandler), LockWait: time.Millisecond}
+	c := &transaction.Controller{Store: store, Log: slog.New(slog.DiscardHandler), LockWait: time.Millisecond}
 	t.Cleanup(func() { _ = c.Close() })
-	if _, err := c.lock(t.Context(), "test", "test"); err != nil {
+	if _, err := c.Lock(t.Context(), "test", "test"); err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
-func (c *Controller) entries(t *testing.T) []journal.Entry {
+func historyOf(c *transaction.Controller, t *testing.T) []journal.Entry {
 	t.Helper()
 	entries, err := c.Store.History()
 	if err != nil {
@@ -40,8 +43,8 @@ func (c *Controller) entries(t *testing.T) []journal.Entry {
 	return entries
 }
 
-// keep writes sources down as if their revision had been in force.
-func (c *Controller) keep(t *testing.T, revision int) {
+// keepRevision writes sources down as if their revision had been in force.
+func keepRevision(c *transaction.Controller, t *testing.T, revision int) {
 	t.Helper()
 	if err := c.Store.Save(journal.VersionName(revision), []policy.Source{{Path: "test.yaml"}}); err != nil {
 		t.Fatal(err)
@@ -94,9 +97,9 @@ func TestRollbackThatComesTooLate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBook(t)
-			b.keep(t, 1)
-			b.keep(t, 2)
-			text, err := undoneAlready(b.Store, &state.Documents{Applied: &state.Applied{Revision: 2}},
+			keepRevision(b, t, 1)
+			keepRevision(b, t, 2)
+			text, err := revisions.UndoneAlready(b.Store, &state.Documents{Applied: &state.Applied{Revision: 2}},
 				slices.Concat(done, c.then))
 			said := text
 			if err != nil {
@@ -108,7 +111,8 @@ func TestRollbackThatComesTooLate(t *testing.T) {
 		})
 	}
 	b := newBook(t)
-	text, err := undoneAlready(b.Store, &state.Documents{}, []journal.Entry{did("apply", 1, journal.Undone, cutOff)})
+	text, err := revisions.UndoneAlready(b.Store, &state.Documents{},
+		[]journal.Entry{did("apply", 1, journal.Undone, cutOff)})
 	if err != nil || !strings.HasSuffix(text, "; no policy is in force") {
 		t.Errorf("the first apply of all: %q, %v", text, err)
 	}
@@ -130,32 +134,32 @@ func TestRevisionsThatNeverWere(t *testing.T) {
 		}
 	}
 	for _, n := range []int{1, 2, 4, 5} { // 4 as an older version kept it
-		b.keep(t, n)
+		keepRevision(b, t, n)
 	}
-	if n, err := revision(b.Store, s, false); err != nil || n != 7 {
+	if n, err := revisions.Next(b.Store, s, false); err != nil || n != 7 {
 		t.Errorf("the next one is %d, %v", n, err)
 	}
-	if n, err := revision(b.Store, s, true); err != nil || n != 5 {
+	if n, err := revisions.Next(b.Store, s, true); err != nil || n != 5 {
 		t.Errorf("the same again is %d, %v", n, err)
 	}
-	b.keep(t, 7)
-	if n, err := revision(b.Store, &state.Documents{}, false); err != nil || n != 8 {
+	keepRevision(b, t, 7)
+	if n, err := revisions.Next(b.Store, &state.Documents{}, false); err != nil || n != 8 {
 		t.Errorf("with the applied policy lost and one more kept: %d, %v", n, err)
 	}
 	for n, want := range map[int]bool{1: true, 2: true, 3: false, 4: false, 5: true, 6: false, 99: false} {
-		if got, err := wasInForce(b.Store, entries, n); err != nil || got != want {
+		if got, err := revisions.InForce(b.Store, entries, n); err != nil || got != want {
 			t.Errorf("revision %d was in force: %t, %v", n, got, err)
 		}
 	}
 	for _, c := range []struct{ applied, like, want int }{{5, 0, 2}, {5, 2, 1}, {2, 0, 1}, {1, 0, 0}} {
-		if got, err := revisionBefore(b.Store,
+		if got, err := revisions.Before(b.Store,
 			&state.Documents{Applied: &state.Applied{Revision: c.applied, Like: c.like}},
 			entries); err != nil || got != c.want {
 			t.Errorf("before %+v: %d, %v", c, got, err)
 		}
 	}
-	if got, want := revisionsHint(b.Store, s, entries),
-		"the revisions that were in force are 1 to 2, 5; "; !strings.HasPrefix(got, want) {
+	_, err := revisions.Sources(b.Store, s, entries, 99)
+	if got, want := api.HintOf(err), "the revisions that were in force are 1 to 2, 5; "; !strings.HasPrefix(got, want) {
 		t.Errorf("hint %q", got)
 	}
 }
@@ -165,11 +169,11 @@ func TestCommitWithNothingToDoOnTheHost(t *testing.T) {
 	b := newBook(t)
 	r := api.Request{Verb: "apply", By: "ann", Reason: "a comment"}
 	docs := map[string]any{state.DocApplied: state.Applied{Revision: 7}}
-	reply := &outcome{Reply: api.Reply{Revision: 7}}
-	if err := b.commit(r, reply, docs, func() error { return nil }); err != nil || !reply.Recorded {
+	reply := &transaction.Outcome{Reply: api.Reply{Revision: 7}}
+	if err := b.Commit(r, reply, docs, func() error { return nil }); err != nil || !reply.Recorded {
 		t.Fatalf("%+v, %v", reply, err)
 	}
-	entries := b.entries(t)
+	entries := historyOf(b, t)
 	if len(entries) != 1 || entries[0].Verb != "apply" || entries[0].Revision != 7 ||
 		entries[0].Reason != "a comment" || entries[0].By != "ann" || entries[0].Outcome != journal.Committed {
 		t.Errorf("history %+v", entries)
@@ -178,19 +182,19 @@ func TestCommitWithNothingToDoOnTheHost(t *testing.T) {
 	if _, err := b.Store.Load(state.DocApplied, &a); err != nil || a.Revision != 7 {
 		t.Errorf("applied %+v, %v", a, err)
 	}
-	reply = &outcome{Reply: api.Reply{Revision: 7}}
-	if err := b.commit(r, reply, docs, func() error { return nil }); err != nil || reply.Recorded ||
-		len(b.entries(t)) != 1 {
-		t.Errorf("the same again: %+v, %v, history %+v", reply, err, b.entries(t))
+	reply = &transaction.Outcome{Reply: api.Reply{Revision: 7}}
+	if err := b.Commit(r, reply, docs, func() error { return nil }); err != nil || reply.Recorded ||
+		len(historyOf(b, t)) != 1 {
+		t.Errorf("the same again: %+v, %v, history %+v", reply, err, historyOf(b, t))
 	}
-	reply = &outcome{Reply: api.Reply{Revision: 8}}
-	err := b.commit(r, reply, docs, func() error { reply.ran = true; return nil })
-	if n := len(b.entries(t)); err != nil || n != 1 || reply.Recorded {
+	reply = &transaction.Outcome{Reply: api.Reply{Revision: 8}}
+	err := b.Commit(r, reply, docs, func() error { reply.Ran = true; return nil })
+	if n := len(historyOf(b, t)); err != nil || n != 1 || reply.Recorded {
 		t.Errorf("a plan that wrote its own entry has %d, recorded %t, %v", n, reply.Recorded, err)
 	}
-	if err := b.commit(r, &outcome{}, docs, func() error { return errors.New("refused") }); err == nil ||
-		len(b.entries(t)) != 1 {
-		t.Errorf("a change that was refused: %v, history %+v", err, b.entries(t))
+	if err := b.Commit(r, &transaction.Outcome{}, docs, func() error { return errors.New("refused") }); err == nil ||
+		len(historyOf(b, t)) != 1 {
+		t.Errorf("a change that was refused: %v, history %+v", err, historyOf(b, t))
 	}
 }
 
@@ -223,25 +227,25 @@ func TestFinishAfterACrash(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			text, err := b.unfinished()
+			text, err := transaction.Unfinished(b)
 			if err != nil || (text != "") != c.unfinished || c.unfinished &&
 				!strings.HasPrefix(text, "apply begun at ") {
 				t.Errorf("unfinished: %q, %v", text, err)
 			}
-			reply := &outcome{}
-			if err := b.finish(false, reply); err != nil || (reply.Recovered != "") != c.unfinished {
+			reply := &transaction.Outcome{}
+			if err := transaction.Finish(b, false, reply); err != nil || (reply.Recovered != "") != c.unfinished {
 				t.Errorf("%q, %v", reply.Recovered, err)
 			}
 			var a state.Applied
 			if _, err := b.Store.Load(state.DocApplied, &a); err != nil || a.Revision != c.applied {
 				t.Errorf("applied %+v, %v", a, err)
 			}
-			entries := b.entries(t)
+			entries := historyOf(b, t)
 			last := entries[len(entries)-1]
 			if last.Outcome != c.outcome || last.Revision != 3 || c.unfinished != last.WasCutOff() {
 				t.Errorf("history ends with %+v", last)
 			}
-			if text, err := b.unfinished(); err != nil || text != "" {
+			if text, err := transaction.Unfinished(b); err != nil || text != "" {
 				t.Errorf("still unfinished: %q, %v", text, err)
 			}
 		})
@@ -275,13 +279,13 @@ func TestChangeUnderWay(t *testing.T) {
 		want      string
 	}{{"apply", "ann", "apply by ann since "}, {"set", "", "set since "}, {"look", "agent", ""}} {
 		end := begin(c.verb, c.who)
-		pending, underWay := b.changing()
+		pending, underWay := inspect.Changing(b)
 		if pending != "" || !strings.HasPrefix(underWay, c.want) || c.want == "" && underWay != "" {
 			t.Errorf("%s: interrupted %q, under way %q", c.verb, pending, underWay)
 		}
 		end()
 	}
-	pending, underWay := b.changing()
+	pending, underWay := inspect.Changing(b)
 	if !strings.HasPrefix(pending, "apply begun at ") || underWay != "" {
 		t.Errorf("nobody holds the lock: interrupted %q, under way %q", pending, underWay)
 	}
@@ -316,7 +320,7 @@ func TestRequestsThatMakeNoSense(t *testing.T) {
 	} {
 		for _, dry := range []bool{false, true} {
 			r.DryRun = dry
-			if _, err := b.Do(context.Background(), r); api.CodeOf(err) != api.CodeUsage || name != "no verb" &&
+			if _, err := Do(context.Background(), b, r); api.CodeOf(err) != api.CodeUsage || name != "no verb" &&
 				name != "an unknown verb" && api.HintOf(err) == "" {
 				t.Errorf("%s: code %d, %v, hint %q", name, api.CodeOf(err), err, api.HintOf(err))
 			}
@@ -327,12 +331,12 @@ func TestRequestsThatMakeNoSense(t *testing.T) {
 func TestReleasedGroupsAreLeftAlone(t *testing.T) {
 	s := &state.Documents{Released: map[string]bool{"a": true, "b": false}}
 	for group, want := range map[string]api.Code{"a": api.CodeFailed, "a/db": api.CodeFailed, "b": 0, "ab": 0} {
-		if err := refuseReleased(s, group); api.CodeOf(err) != want || want != 0 && api.HintOf(err) == "" {
+		if err := transaction.RefuseReleased(s, group); api.CodeOf(err) != want || want != 0 && api.HintOf(err) == "" {
 			t.Errorf("%s: %v", group, err)
 		}
 	}
 	s.Released = map[string]bool{"": true}
-	if err := refuseReleased(s, "b"); api.CodeOf(err) != api.CodeFailed {
+	if err := transaction.RefuseReleased(s, "b"); api.CodeOf(err) != api.CodeFailed {
 		t.Errorf("with everything released: %v", err)
 	}
 }

@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"bulkhead/internal/api"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/reconcile"
 )
 
 const windowed = `groups:
@@ -26,15 +28,15 @@ func (m *machine) atTime(text string) {
 		at, err = time.Parse("2006-01-02 15:04", text)
 	}
 	m.must(err)
-	m.clock = func() time.Time { return at }
+	m.Clock = func() time.Time { return at }
 }
 
 // quick is the agent's look each second, when no process has come or gone.
-func (m *machine) quick() LookResult {
+func (m *machine) quick() reconcile.LookResult {
 	m.t.Helper()
 	procs, err := m.Host.Proc.Processes(procfs.Options{})
 	m.must(err)
-	done, err := m.Look(context.Background(), LookOptions{Processes: procs})
+	done, err := m.Look(context.Background(), reconcile.LookOptions{Processes: procs})
 	m.must(err)
 	return done
 }
@@ -97,7 +99,7 @@ func TestWindowsOpenAndClose(t *testing.T) {
 	}
 	m.release()
 	for pid := range m.alive {
-		if pid != m.self.PID {
+		if pid != m.Self.PID {
 			(*machineKernel)(m).End(pid)
 		}
 	}
@@ -130,7 +132,7 @@ func TestWindowsBesideOverridesAndWithoutAnAgent(t *testing.T) {
 	m.atTime("24 01:30")
 	m.quick()
 	m.tasks("the override has ended", "500")
-	m.memory = memory{} // another agent, later
+	m.Reconciler = reconcile.New(m.Controller) // another agent, later
 	m.atTime("24 12:00")
 	_, err = m.full()
 	m.must(err)
@@ -162,7 +164,7 @@ func TestPlanAtATime(t *testing.T) {
 		at, err := time.Parse(time.RFC3339, test.at)
 		m.must(err)
 		m.refresh()
-		v, err := m.PlanFor(t.Context(), test.sources, at)
+		v, err := inspect.PlanFor(t.Context(), m.Reconciler.Controller, test.sources, at)
 		m.must(err)
 		g := v.Classified.Groups[0]
 		tasks, _ := g.Settings.Get(policy.KeyTasks, "")
@@ -179,7 +181,7 @@ func TestStatusTellsSchedules(t *testing.T) {
 	m.start("/usr/bin/backup all")
 	m.atTime("23 22:30")
 	m.apply(windowed)
-	st, err := m.Status(t.Context())
+	st, err := inspect.Status(t.Context(), m.Reconciler.Controller)
 	m.must(err)
 	at := func(text string) time.Time {
 		at, err := time.Parse(time.RFC3339, text)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,9 +14,9 @@ import (
 	"pgregory.net/rapid"
 
 	"bulkhead/internal/api"
-	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/reconcile"
 )
 
 // killed is what a controller dies of in the midst of a plan.
@@ -29,17 +28,11 @@ func (m *machine) reopened(killAt int) {
 	m.t.Helper()
 	dir := m.Store.Dir()
 	m.must(m.Controller.Close())
-	store, err := journal.Open(dir, journal.Options{Alive: m.Host.Proc.Alive})
-	m.must(err)
-	facts, err := m.Host.Facts()
-	m.must(err)
-	m.Reconciler = &Reconciler{Controller: &Controller{
-		Host: m.Host, Store: store, Log: slog.New(slog.DiscardHandler), LockWait: time.Second, root: m.pid1.Root(),
-		patience: 3 * time.Second,
-		opened:   m.kernel.Tree, mounted: facts.Hierarchies, clock: m.clock, self: m.self, Agent: m.Agent,
-	}}
+	before := m.Controller
+	m.open(dir)
+	m.Clock, m.Self, m.Agent = before.Clock, before.Self, before.Agent
 	if killAt >= 0 {
-		m.afterStep = func(i int, _ plan.Step) {
+		m.AfterStep = func(i int, _ plan.Step) {
 			if i == killAt {
 				panic(killed{})
 			}
@@ -67,7 +60,7 @@ func (m *machine) rebooted(boot int) *machine {
 	m.must(os.WriteFile(filepath.Join(next.proc, "sys/kernel/random/boot_id"),
 		fmt.Appendf(nil, "00000000-0000-0000-0000-%012d\n", boot), 0o644))
 	own := next.Store
-	next.Store, next.clock = m.Store, m.clock
+	next.Store, next.Clock = m.Store, m.Clock
 	next.reopened(-1)
 	_ = own.Close()
 	return next
@@ -101,7 +94,7 @@ func TestAnySequenceIsGivenBack(t *testing.T) {
 		}
 		before := begin()
 		now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
-		m.clock = func() time.Time { return now }
+		m.Clock = func() time.Time { return now }
 		asked := []string{"max", "", "50", "500", "20", "80"}
 		boots := 0
 		verb := func(q api.Request) {
@@ -118,7 +111,7 @@ func TestAnySequenceIsGivenBack(t *testing.T) {
 				procs, err := m.Host.Proc.Processes(procfs.Options{})
 				m.must(err)
 				_, _ = m.Look(context.Background(),
-					LookOptions{Processes: procs, Changed: true, Full: rapid.Bool().Draw(r, "full")})
+					reconcile.LookOptions{Processes: procs, Changed: true, Full: rapid.Bool().Draw(r, "full")})
 				_ = m.MindTrial(context.Background())
 			})
 		}

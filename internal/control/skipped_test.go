@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"bulkhead/internal/cgroup/cgroupfake"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/state"
 )
 
@@ -32,7 +33,7 @@ func TestGuardClosesAWindow(t *testing.T) {
 	look()
 	m.tended()
 	m.reads("open", dir, file, "67108864")
-	st, err := m.Status(t.Context())
+	st, err := inspect.Status(t.Context(), m.Reconciler.Controller)
 	if err != nil || st.Trial == nil || st.Trial.Verb != "schedule" || st.Trial.Guard == nil {
 		t.Fatalf("nothing is on trial: %+v, %v", st.Trial, err)
 	}
@@ -45,7 +46,7 @@ func TestGuardClosesAWindow(t *testing.T) {
 	m.reads("undone", dir, file, "1073741824")
 	look()
 	m.reads("after a look", dir, file, "1073741824")
-	st, err = m.Status(t.Context())
+	st, err = inspect.Status(t.Context(), m.Reconciler.Controller)
 	m.must(err)
 	if st.Trial != nil || len(st.Schedules) != 1 ||
 		!strings.Contains(st.Schedules[0].Skipped, "killed 1 of its processes") || st.Differs > 0 {
@@ -69,7 +70,7 @@ func TestGuardClosesAWindow(t *testing.T) {
 	m.reads("the next night", dir, file, "67108864")
 	m.atTime("25 05:00")
 	look()
-	if st, err := m.Status(t.Context()); err != nil || st.Trial != nil {
+	if st, err := inspect.Status(t.Context(), m.Reconciler.Controller); err != nil || st.Trial != nil {
 		t.Errorf("a window that closed is still on trial: %+v, %v", st.Trial, err)
 	}
 	m.reads("closed", dir, file, "1073741824")
@@ -84,10 +85,10 @@ func TestApplyOpensASkippedWindow(t *testing.T) {
 	m.atTime("23 12:00")
 	m.apply(text)
 	m.atTime("23 22:00")
-	lock, err := m.lock(t.Context(), "test", "test")
+	lock, err := m.Lock(t.Context(), "test", "test")
 	m.must(err)
 	m.must(m.Store.Save(state.DocSkipped, []state.Skipped{{Schedule: "night", Revision: 1,
-		Until: m.clock().Add(6 * 3600e9), Why: "it did harm"}}))
+		Until: m.Clock().Add(6 * 3600e9), Why: "it did harm"}}))
 	lock.Release()
 	if _, err := m.full(); err != nil {
 		t.Fatal(err)

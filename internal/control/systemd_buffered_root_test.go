@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/api"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
@@ -117,7 +118,7 @@ func TestBufferedWritesAreHeldOnV2Alone(t *testing.T) {
 	sources := s.sources(fmt.Sprintf("groups:\n  dumps: {role: helper, match: [{cmdline: ' %s$'}], io: [{on: %s, "+
 		"write: {bandwidth: 1MiB/s}}]}\n",
 		strings.ReplaceAll(mark, ".", `\.`), spareDisk))
-	v, err := s.PlanFor(t.Context(), sources, time.Time{})
+	v, err := inspect.PlanFor(t.Context(), s.site.Reconciler.Controller, sources, time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +164,7 @@ func TestBufferedWritesAreHeldOnV2Alone(t *testing.T) {
 // groupStatusOf is what status says of one group.
 func (s *unitSite) groupStatusOf(name string) api.GroupStatus {
 	s.t.Helper()
-	st, err := s.Status(s.t.Context())
+	st, err := inspect.Status(s.t.Context(), s.site.Reconciler.Controller)
 	if err != nil {
 		s.t.Fatal(err)
 	}

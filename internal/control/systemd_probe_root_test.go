@@ -30,7 +30,7 @@ func cpuRow(t *testing.T, all []verify.Result) verify.Result {
 // slice. A limit that a daemon-reload takes away is found, and the reload named.
 func TestProbeUnderSystemd(t *testing.T) {
 	s := newUnitSite(t)
-	s.Controller.probe = []string{"be-a-load", s.state}
+	s.Controller.Probe = []string{"be-a-load", s.state}
 	program, rule := s.sleeper(84001)
 	unit := s.service("db", program)
 	mark := fmt.Sprintf("84002.%d", os.Getpid())

@@ -22,9 +22,11 @@ import (
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
+	"bulkhead/internal/reconcile"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/unitname"
 	"bulkhead/internal/testhost"
+	"bulkhead/internal/transaction"
 )
 
 // bench is a test's own host with systemd as PID 1: services with files of their own, and what systemd says of them.
@@ -150,14 +152,14 @@ func (s *unitSite) sleeper(n int) (program, rule string) {
 }
 
 // full is a full look, as the agent takes it.
-func (s *unitSite) full() LookResult {
+func (s *unitSite) full() reconcile.LookResult {
 	s.t.Helper()
-	s.Agent = s.self
+	s.Agent = s.Self
 	procs, err := s.Host.Proc.Processes(procfs.Options{})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	done, err := s.Look(context.Background(), LookOptions{Processes: procs, Changed: true, Full: true})
+	done, err := s.Look(context.Background(), reconcile.LookOptions{Processes: procs, Changed: true, Full: true})
 	if err != nil {
 		s.t.Errorf("look: %v", err)
 	}
@@ -561,11 +563,11 @@ func TestEnterInACopy(t *testing.T) {
 	if group == "" {
 		return
 	}
-	c, err := Open(Options{State: os.Getenv(envState)})
+	c, err := transaction.Open(transaction.Options{State: os.Getenv(envState)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Enter(t.Context(), Entry{Group: group, By: "test", Command: "sh"}); err != nil {
+	if err := Enter(t.Context(), c, Entry{Group: group, By: "test", Command: "sh"}); err != nil {
 		t.Fatal(err)
 	}
 	t.Fatal(syscall.Exec("/bin/sh", []string{"sh", "-c", os.Getenv(envText)}, os.Environ()))

@@ -18,6 +18,7 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
@@ -25,6 +26,7 @@ import (
 	"bulkhead/internal/snapshot"
 	"bulkhead/internal/systemd/unitname"
 	"bulkhead/internal/testhost"
+	"bulkhead/internal/transaction"
 )
 
 // race is one CPU on which everybody that counts for the shares runs a busy loop.
@@ -273,7 +275,7 @@ groups:
 func (s *unitSite) planned(sources []policy.Source) map[string]plan.Share {
 	s.t.Helper()
 	return median(func() map[string]plan.Share {
-		v, err := s.PlanFor(s.t.Context(), sources, time.Time{})
+		v, err := inspect.PlanFor(s.t.Context(), s.site.Reconciler.Controller, sources, time.Time{})
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -312,7 +314,7 @@ const (
 func (r *race) compare(when string, planned map[string]plan.Share, against string) {
 	r.t.Helper()
 	said := median(func() map[string]plan.Share {
-		st, err := r.Status(r.t.Context())
+		st, err := inspect.Status(r.t.Context(), r.unitSite.site.Reconciler.Controller)
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -354,7 +356,7 @@ func (r *race) compare(when string, planned map[string]plan.Share, against strin
 
 // besideAll is what counts as a competitor, for whom a failure is to be explained.
 func (r *race) besideAll() string {
-	v, _, err := r.current(r.t.Context(), look{shares: true})
+	v, _, err := r.Current(r.t.Context(), transaction.ViewOptions{Shares: true})
 	if err != nil {
 		return err.Error()
 	}

@@ -11,9 +11,12 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup/cgroupfake"
+	"bulkhead/internal/confirm"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/state"
+	"bulkhead/internal/transaction"
 )
 
 const (
@@ -40,7 +43,7 @@ func (m *machine) onTrial(r api.Request, within time.Duration) *api.Reply {
 	r.ConfirmWithin = within
 	reply, err := m.do(r)
 	m.must(err)
-	if want := m.now().Add(within); !reply.Confirm.Equal(want) {
+	if want := m.Now().Add(within); !reply.Confirm.Equal(want) {
 		m.t.Errorf("to be confirmed until %s, want %s", reply.Confirm, want)
 	}
 	return reply
@@ -95,7 +98,7 @@ func TestUnconfirmedChangeIsUndone(t *testing.T) {
 			m.start("/usr/bin/backup all")
 			m.atTime("23 12:00")
 			c.before(m)
-			before, standing := m.state(), m.Standing()
+			before, standing := m.state(), transaction.Standing(m.Reconciler.Controller)
 			m.onTrial(c.change(m), 5*time.Minute)
 			if m.state() == before {
 				t.Fatal("the change changed nothing")
@@ -110,7 +113,7 @@ func TestUnconfirmedChangeIsUndone(t *testing.T) {
 			if after := m.state(); after != before {
 				t.Errorf("undone, and:\n%s", differs(after, before))
 			}
-			if now := m.Standing(); now != standing {
+			if now := transaction.Standing(m.Reconciler.Controller); now != standing {
 				t.Errorf("in force: %s, before: %s", now, standing)
 			}
 			if done, err := m.full(); err != nil || done.Repaired > 0 || len(done.Moved) > 0 {
@@ -122,7 +125,7 @@ func TestUnconfirmedChangeIsUndone(t *testing.T) {
 			if last.Verb == "look" { // it took away what a release leaves
 				last = entries[len(entries)-2]
 			}
-			if last.Verb != "revert" || last.By != byItself ||
+			if last.Verb != "revert" || last.By != "bulkhead" ||
 				!strings.Contains(last.Reason, "nobody confirmed it by") {
 				t.Errorf("the history says %+v", last)
 			}
@@ -154,7 +157,7 @@ func TestConfirmedChangeStays(t *testing.T) {
 			t.Errorf("%s meanwhile: %v", r.Verb, err)
 		}
 	}
-	st, err := m.Status(t.Context())
+	st, err := inspect.Status(t.Context(), m.Reconciler.Controller)
 	m.must(err)
 	if st.Trial == nil || st.Trial.Revision != 2 {
 		t.Errorf("status says %+v", st.Trial)
@@ -285,10 +288,10 @@ func TestTimesToConfirmIn(t *testing.T) {
 // entries before it.
 func (m *machine) cutOff(last int, names ...string) {
 	m.t.Helper()
-	lock, err := m.lock(m.t.Context(), "test", "test")
+	lock, err := m.Lock(m.t.Context(), "test", "test")
 	m.must(err)
 	defer lock.Release()
-	n := state.Next{Last: last, Docs: map[string]json.RawMessage{}, Entry: journal.Entry{Time: m.now(), Verb: "set"}}
+	n := state.Next{Last: last, Docs: map[string]json.RawMessage{}, Entry: journal.Entry{Time: m.Now(), Verb: "set"}}
 	for _, name := range names {
 		var doc json.RawMessage
 		_, err := m.Store.Load(name, &doc)
@@ -312,12 +315,13 @@ func TestChangeWithoutItsDocumentsIsUndone(t *testing.T) {
 		m.atTime("23 12:00")
 		m.apply(fifty)
 		m.apply(twenty)
-		last, err := lastEntry(m.Store)
+		entries, err := m.Store.Heads()
 		m.must(err)
+		last := entries[len(entries)-1]
 		m.onTrial(api.Request{Verb: "set", Assign: []string{"jobs:tasks=7"}}, time.Minute)
 		trial, err := state.OnTrial(m.Store)
 		m.must(err)
-		dog := m.NewSupervisor(trial.ID, m.ApplyRest())
+		dog := confirm.NewSupervisor(m.Reconciler.Controller, trial.ID, ApplyRest(m.Reconciler.Controller))
 		m.cutOff(last.N, state.DocTrial, state.DocBefore, state.DocOverrides)
 		if by == "rollback" {
 			reply, err := m.do(api.Request{Verb: "rollback"})
@@ -356,7 +360,8 @@ func TestOneBadUnitHoldsUpNoUndoing(t *testing.T) {
 	m.atTime("23 12:01")
 	m.tended()
 	m.reads("undone", jobsDir, "pids.max", "50")
-	if st, err := m.Status(t.Context()); err != nil || st.Trial != nil || st.Revision != 1 {
+	if st, err := inspect.Status(t.Context(), m.Reconciler.Controller); err != nil || st.Trial != nil ||
+		st.Revision != 1 {
 		t.Errorf("then: %+v, %v", st, err)
 	}
 }
@@ -371,7 +376,7 @@ func TestBlindGuardHoldsUpNoUndoing(t *testing.T) {
 	m.onTrial(api.Request{Verb: "set", Assign: []string{"jobs:tasks=7"}}, time.Minute)
 	trial, err := state.OnTrial(m.Store)
 	m.must(err)
-	dog := m.NewSupervisor(trial.ID, m.ApplyRest())
+	dog := confirm.NewSupervisor(m.Reconciler.Controller, trial.ID, ApplyRest(m.Reconciler.Controller))
 	applied := filepath.Join(m.Store.Dir(), state.DocApplied+".json")
 	m.must(os.Rename(applied, applied+".away")) // it knows of no policy
 	if over, err := dog.Once(t.Context()); over || err == nil {
@@ -394,9 +399,9 @@ func TestTimeOnTrialBeginsWithTheChange(t *testing.T) {
 	m.start("/usr/bin/backup all")
 	m.atTime("23 12:00")
 	m.apply(fifty)
-	m.afterStep = func(int, plan.Step) { m.atTime("23 12:03") }
+	m.AfterStep = func(int, plan.Step) { m.atTime("23 12:03") }
 	m.onTrial(api.Request{Verb: "set", Assign: []string{"jobs:tasks=7"}}, time.Minute) // until 12:04
-	m.afterStep = nil
+	m.AfterStep = nil
 	m.tended()
 	m.tasks("done at 12:03", "7")
 	m.atTime("23 12:04")
@@ -416,7 +421,7 @@ func TestUndoingKeepsWhatWasLifted(t *testing.T) {
 		m.apply(text)
 		want := "max"
 		if when != "since" {
-			m.must(m.liftHigh(t.Context(), "jobs", "it got nowhere"))
+			m.must(m.LiftHigh(t.Context(), "jobs", "it got nowhere"))
 		}
 		if when == "before an apply" {
 			m.onTrial(api.Request{Verb: "apply", Sources: m.policy(strings.Replace(text, "50", "20", 1))}, time.Minute)
@@ -425,7 +430,7 @@ func TestUndoingKeepsWhatWasLifted(t *testing.T) {
 			m.onTrial(api.Request{Verb: "set", Assign: []string{"jobs:tasks=20"}}, time.Minute)
 		}
 		if when == "since" {
-			m.must(m.liftHigh(t.Context(), "jobs", "it got nowhere"))
+			m.must(m.LiftHigh(t.Context(), "jobs", "it got nowhere"))
 			want = "268435456"
 		}
 		m.atTime("23 12:01")
@@ -505,8 +510,8 @@ func (m *machine) later() time.Time { return time.Now().Add(m.ahead) }
 
 // MindTrial is the agent's care for changes on trial.
 func (m *machine) MindTrial(ctx context.Context) error {
-	if m.trials == nil || m.trials.c != m.Controller {
-		m.trials = m.NewFallback(m.ApplyRest())
+	if m.trials == nil {
+		m.trials = confirm.NewFallback(m.Reconciler.Controller, ApplyRest(m.Reconciler.Controller))
 		m.trials.Clock = m.later
 	}
 	return m.trials.Once(ctx)

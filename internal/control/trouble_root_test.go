@@ -11,9 +11,12 @@ import (
 	"testing"
 
 	"bulkhead/internal/api"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/release"
 	"bulkhead/internal/testhost"
+	"bulkhead/internal/transaction"
 )
 
 // spoil overwrites a file of the state directory with garbage.
@@ -113,7 +116,7 @@ func TestOneDamagedRecord(t *testing.T) {
 		s.reopen()
 		s.must(api.Request{Verb: "set", Assign: []string{"a:cpu.limit=0.5"}})
 		s.reopen()
-		st, err := s.Status(t.Context())
+		st, err := inspect.Status(t.Context(), s.Reconciler.Controller)
 		if err != nil || len(st.Warnings) != 1 && i < records-1 { // a torn end is mended whole
 			t.Errorf("record %d of %d: status after the mending: %q, %v", i, records, st.Warnings, err)
 		}
@@ -145,8 +148,8 @@ func TestOneDamagedRecord(t *testing.T) {
 func TestReleaseWithoutAnyRecord(t *testing.T) {
 	s := newSite(t)
 	p, m := marked(t, 70109)
-	none, usual := s.root+"-none", usualRoots
-	t.Cleanup(func() { usualRoots = usual })
+	none, usual := s.root+"-none", release.UsualRoots
+	t.Cleanup(func() { release.UsualRoots = usual })
 	all := api.Request{Verb: "release", All: true}
 	forced := api.Request{Verb: "release", All: true, Force: true, Reason: "test"}
 	for name, c := range map[string]struct {
@@ -162,7 +165,7 @@ func TestReleaseWithoutAnyRecord(t *testing.T) {
 		s.state = t.TempDir()
 		s.reopen()
 		s.apply("groups:\n  g: {match: [{cmdline: '" + m + "'}], cpu: {limit: 1}}\n")
-		usualRoots, s.state = []string{c.root}, t.TempDir()
+		release.UsualRoots, s.state = []string{c.root}, t.TempDir()
 		s.reopen()
 		all.Sources, forced.Sources = c.sources, c.sources
 		_, err := s.try(all)
@@ -180,7 +183,7 @@ func TestReleaseWithoutAnyRecord(t *testing.T) {
 			t.Errorf("%s: forced, yet the process is in %s", name, got)
 		}
 	}
-	usualRoots, s.state = []string{none}, t.TempDir()
+	release.UsualRoots, s.state = []string{none}, t.TempDir()
 	s.reopen()
 	all.Sources = s.sources("")
 	r := s.must(all)
@@ -207,7 +210,7 @@ func TestForeignRootIsRefused(t *testing.T) {
 			t.Errorf("force %t: code %d, %v", force, api.CodeOf(err), err)
 		}
 	}
-	if _, _, err := s.current(t.Context(), look{}); err == nil {
+	if _, _, err := s.Current(t.Context(), transaction.ViewOptions{}); err == nil {
 		t.Error("a policy counts as applied")
 	}
 	if there, err := tree.Exists(d); err != nil || !there {
@@ -231,7 +234,7 @@ func TestVerbsGoOnBesideTrouble(t *testing.T) {
 		t.Errorf("problems %v", r.Problems)
 	}
 	s.holds("after set", "a:cpu.limit=0.5")
-	st, err := s.Status(t.Context())
+	st, err := inspect.Status(t.Context(), s.Reconciler.Controller)
 	if err != nil || len(st.Problems) != 1 {
 		t.Errorf("status: %+v, %v", st, err)
 	}

@@ -12,8 +12,11 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup/cgroupfake"
+	"bulkhead/internal/inspect"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
+	"bulkhead/internal/reconcile"
 	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/systemdfake"
@@ -71,8 +74,7 @@ func TestBadInputFromSystemd(t *testing.T) {
 		text, hint string
 	}{
 		"systemd does not answer": {func(m *machine) {
-			m.bySystemd().Close()
-			m.systemd = nil
+			m.Disconnect()
 			m.pid1.Hang(true)
 		}, "does not answer", "systemctl status"},
 		"systemd is away": {func(m *machine) { m.pid1.Away(true) }, "systemd", "systemctl status"},
@@ -109,7 +111,7 @@ func TestBadInputFromSystemd(t *testing.T) {
 			if at := m.where(job); at != "/" {
 				t.Errorf("the job is in %s", at)
 			}
-			if _, s, err := m.recorded(); err != nil || s.Applied != nil {
+			if _, s, err := m.Recorded(); err != nil || s.Applied != nil {
 				t.Errorf("it counts as applied: %v", err)
 			}
 		})
@@ -237,7 +239,7 @@ func TestLastMemberAndKeeper(t *testing.T) {
 		t.Errorf("the keeper is %s", u.ActiveState)
 	}
 	for _, p := range []int{job.PID, more.PID} {
-		if at := m.kernel.Membership(p)[m.mounted[0].ID]; at != members {
+		if at := m.kernel.Membership(p)[procfs.UnifiedID]; at != members {
 			t.Errorf("a member is in %s", at)
 		}
 		(*machineKernel)(m).End(p)
@@ -287,7 +289,7 @@ func TestOneBadUnitHoldsUpNobody(t *testing.T) {
 		t.Errorf("set of its own group: %v", err)
 	}
 	unmask()
-	clear(m.memory.barred) // as after five minutes
+	m.Reconciler = reconcile.New(m.Controller) // as after five minutes
 	if _, err := m.full(); err != nil {
 		t.Errorf("unmasked: %v", err)
 	}
@@ -439,10 +441,10 @@ func TestDropInThatSortsLater(t *testing.T) {
 	if !said(reply.Plan.Notes, words...) || said(reply.Plan.Notes, "10-early.conf") {
 		t.Errorf("apply says %+v", reply.Plan.Notes)
 	}
-	if st, err := m.Status(t.Context()); err != nil || !said(st.Notes, words...) {
+	if st, err := inspect.Status(t.Context(), m.Reconciler.Controller); err != nil || !said(st.Notes, words...) {
 		t.Errorf("status says %+v, %v", st.Notes, err)
 	}
-	all, err := m.Verify(t.Context(), nil)
+	all, err := inspect.Verify(t.Context(), m.Reconciler.Controller, nil)
 	m.must(err)
 	if !slices.ContainsFunc(all, func(v verify.Reading) bool {
 		return v.OK &&

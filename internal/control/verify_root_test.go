@@ -10,9 +10,12 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/reconcile"
 	"bulkhead/internal/testhost"
+	"bulkhead/internal/transaction"
 )
 
 // broken are the limits that verify calls not enforced, as "group key".
@@ -26,7 +29,7 @@ func (s *site) broken() []string {
 }
 
 func (s *site) differing() (bad []string, err error) {
-	all, err := s.Verify(s.t.Context(), nil)
+	all, err := inspect.Verify(s.t.Context(), s.Reconciler.Controller, nil)
 	for _, v := range all {
 		if !v.OK {
 			bad = append(bad, strings.TrimSpace(v.Group+" "+string(v.Key)))
@@ -85,12 +88,12 @@ func TestVerifyOfWhatSeveralLack(t *testing.T) {
 	s := newSite(t)
 	s.apply("groups:\n  a: {role: helper, match: [{exe: /nonexistent/a}]}\n  b: {role: helper, match: [{exe: " +
 		"/nonexistent/b}]}\n")
-	v, _, err := s.current(t.Context(), look{})
+	v, _, err := s.Current(t.Context(), transaction.ViewOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, group := range []string{"a", "b"} {
-		for _, l := range verifiable(v).Limits(group) {
+		for _, l := range inspect.Verifiable(v).Limits(group) {
 			if l.Key == policy.KeyIOWeight && l.OK {
 				t.Errorf("%s: io.weight, which is not built, is %q and ok", group, l.InForce)
 			}
@@ -151,7 +154,7 @@ func TestStatusSaysWhatIsChargedElsewhere(t *testing.T) {
 	s.must(api.Request{Verb: "move", Group: "g", PIDs: []int{held.ID.PID}})
 	elsewhere := func() int64 {
 		t.Helper()
-		st, err := s.Status(t.Context())
+		st, err := inspect.Status(t.Context(), s.Reconciler.Controller)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,7 +186,8 @@ func TestStraysAreSeenAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Look(t.Context(), LookOptions{Processes: procs, Changed: changed, Full: true}); err != nil {
+		if _, err := s.Look(t.Context(), reconcile.LookOptions{Processes: procs, Changed: changed,
+			Full: true}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -12,8 +12,10 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/host"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/reconcile"
 	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/systemdfake"
@@ -27,7 +29,7 @@ func TestWaitForLockEndsWithContext(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, stop)
 	begun := time.Now()
-	_, err := c.Do(ctx, api.Request{Verb: "release", All: true})
+	_, err := Do(ctx, c, api.Request{Verb: "release", All: true})
 	var locked *journal.LockedError
 	took := time.Since(begun)
 	if !errors.Is(err, context.Canceled) || !errors.As(err, &locked) || took > 5*time.Second {
@@ -40,7 +42,7 @@ func (m *machine) quickLook() error {
 	m.t.Helper()
 	procs, err := m.Host.Proc.Processes(procfs.Options{})
 	m.must(err)
-	_, err = m.Look(m.t.Context(), LookOptions{Processes: procs})
+	_, err = m.Look(m.t.Context(), reconcile.LookOptions{Processes: procs})
 	return err
 }
 
@@ -60,7 +62,7 @@ func TestDueWaitsForTheLock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, "252.39")
 			m.start("/usr/bin/backup all")
-			m.clock = func() time.Time { return begin }
+			m.Clock = func() time.Time { return begin }
 			m.apply(text)
 			if name == "an override ends" {
 				_, err := m.do(api.Request{Verb: "set", Assign: []string{"jobs:tasks=30"}})
@@ -68,7 +70,7 @@ func TestDueWaitsForTheLock(t *testing.T) {
 				d, err := state.Load(m.Store, state.DocOverrides)
 				m.must(err)
 				d.Overrides[0].Ends = begin.Add(time.Hour)
-				lock, err := m.lock(t.Context(), "test", "test")
+				lock, err := m.Lock(t.Context(), "test", "test")
 				m.must(err)
 				m.must(state.Save(m.Store, state.DocOverrides, d.Overrides))
 				lock.Release()
@@ -82,7 +84,7 @@ func TestDueWaitsForTheLock(t *testing.T) {
 			defer other.Close()
 			lock, err := other.Lock("apply", "somebody else")
 			m.must(err)
-			m.clock = func() time.Time { return c.at }
+			m.Clock = func() time.Time { return c.at }
 			begun := time.Now()
 			for range 3 {
 				var locked *journal.LockedError
@@ -113,7 +115,7 @@ func TestDueIsTriedAgain(t *testing.T) {
 	m := newMachine(t, "252.39")
 	m.start("/usr/bin/backup all")
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
-	m.clock = func() time.Time { return now }
+	m.Clock = func() time.Time { return now }
 	m.apply("groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50}\n" +
 		"schedules: [{name: night, when: \"0 22 * * *\", zone: UTC, for: 6h, set: {jobs: {tasks: 20}}}]\n")
 	_, err := m.full()
@@ -148,17 +150,19 @@ func TestRunDoesNotHoldTheLock(t *testing.T) {
 	m := newMachine(t, "252.39")
 	m.start("/usr/bin/backup all")
 	m.apply(jobs)
-	agent := m.self
-	m.self = m.start("/usr/bin/bulkhead run jobs -- /usr/bin/report")
-	self := m.self
+	agent := m.Self
+	m.Self = m.start("/usr/bin/bulkhead run jobs -- /usr/bin/report")
+	self := m.Self
 	home := m.where(self)
 	name, err := unitname.RunName("", "jobs", self.PID, self.Start)
 	m.must(err)
 	m.pid1.Stall(name, true)
-	m.patience = time.Minute
+	m.Bus.Timeout, m.Bus.JobTimeout = time.Minute, time.Minute
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- m.Enter(ctx, Entry{Group: "jobs", By: "test", Command: "report"}) }()
+	go func() {
+		ended <- Enter(ctx, m.Reconciler.Controller, Entry{Group: "jobs", By: "test", Command: "report"})
+	}()
 	asked := func(c systemdfake.Call) bool {
 		return c.Method == "StartTransientUnit" && fmt.Sprint(c.Args[0]) == name
 	}
@@ -167,7 +171,7 @@ func TestRunDoesNotHoldTheLock(t *testing.T) {
 			t.Fatal("systemd is not asked to start the command")
 		}
 	}
-	lock, err := m.lockWithin(t.Context(), 100*time.Millisecond, "apply", "somebody else")
+	lock, err := m.LockWithin(t.Context(), 100*time.Millisecond, "apply", "somebody else")
 	if err != nil {
 		t.Fatalf("another verb while systemd starts the command: %v", err)
 	}
@@ -181,7 +185,7 @@ func TestRunDoesNotHoldTheLock(t *testing.T) {
 	if err == nil {
 		t.Error("no error")
 	}
-	m.self = agent
+	m.Self = agent
 	d, err := state.Load(m.Store, state.DocPins)
 	m.must(err)
 	if at := m.where(self); at != home || len(d.Pins) > 0 {
@@ -202,7 +206,7 @@ func TestNobodyKnowsWhoseTheSliceIs(t *testing.T) {
 		return nil
 	})
 	m.refresh()
-	_, err := m.Check(t.Context(), m.policy(jobs))
+	_, err := inspect.Check(t.Context(), m.Reconciler.Controller, m.policy(jobs))
 	if err == nil || !strings.Contains(err.Error(), "ask systemd") {
 		t.Errorf("check: %v", err)
 	}
@@ -218,18 +222,18 @@ func TestNobodyKnowsWhoseTheSliceIs(t *testing.T) {
 // A systemd that does not answer holds up who asks it until that one's context ends, and nobody else.
 func TestBusThatHangs(t *testing.T) {
 	m := newMachine(t, "252.39")
-	m.patience = time.Minute
+	m.Bus.Timeout, m.Bus.JobTimeout = time.Minute, time.Minute
 	m.pid1.Hang(true)
 	m.pid1.Drop()
 	facts := &host.Facts{Systemd: true}
 	first, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { _, err := m.manager(first, facts); ended <- err }()
+	go func() { _, err := m.Manager(first, facts); ended <- err }()
 	time.Sleep(100 * time.Millisecond) // it is on its way
 	second, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	begun := time.Now()
-	if _, err := m.manager(second, facts); err == nil || time.Since(begun) > 10*time.Second {
+	if _, err := m.Manager(second, facts); err == nil || time.Since(begun) > 10*time.Second {
 		t.Errorf("the second one: after %s: %v", time.Since(begun), err)
 	}
 	stop()

@@ -186,7 +186,8 @@ func doors(s source) []string {
 		{"github.com/jackc/pgx", []string{"dbstat", "bench"}},
 		{"github.com/redis/go-redis", []string{"dbstat", "bench"}},
 		{"github.com/cilium/ebpf", []string{"linux/procevents", "netshape/bpf"}},
-		{"golang.org/x/sys", []string{"host", "linux", "cgroup", "netshape", "watchdog", "probe", "journal", "control",
+		{"golang.org/x/sys", []string{"host", "linux", "cgroup", "netshape", "watchdog", "probe", "journal",
+			"reconcile",
 			"agent", "cli", "testhost"}},
 	}
 	if s.test {
@@ -252,7 +253,8 @@ func kernelPaths(s source) []string {
 }
 
 func noCreate(s source) []string {
-	if s.test || !s.in("cgroup", "apply", "control", "agent") {
+	if s.test || !s.in("cgroup", "apply", "transaction", "control", "freeze", "release", "confirm", "reconcile",
+		"agent") {
 		return nil
 	}
 	return uses(s, map[string][]string{

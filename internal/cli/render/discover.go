@@ -7,16 +7,16 @@ import (
 	"slices"
 	"strings"
 
-	"bulkhead/internal/control"
 	"bulkhead/internal/engine"
 	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/host"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/policy"
 )
 
 // Discovery prints what runs on a host and what its kernel can hold.
-func Discovery(out io.Writer, d *control.Discovery) {
+func Discovery(out io.Writer, d *inspect.Discovery) {
 	f := d.Facts
 	Printf(out, "%s: kernel %s, %d CPUs in %d NUMA node(s), %s of memory, %s of swap\n\n",
 		f.Hostname, f.Kernel.Text, len(f.CPUs), len(f.Nodes), policy.Bytes(f.MemTotal).Human(),

@@ -7,19 +7,19 @@ import (
 	"slices"
 	"strings"
 
-	"bulkhead/internal/control"
+	"bulkhead/internal/disks"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/policy"
 )
 
 // Disks prints which files of each database land on which disks, and what lies on what.
-func Disks(out io.Writer, d *control.Disks) {
+func Disks(out io.Writer, d *disks.Disks) {
 	printLandings(out, d)
 	printStorage(out, d)
 }
 
 // printLandings says for each database and kind of files where they land.
-func printLandings(out io.Writer, d *control.Disks) {
+func printLandings(out io.Writer, d *disks.Disks) {
 	if len(d.Databases) == 0 {
 		Printf(out, "no database server that bulkhead knows runs here now\n\n")
 		return
@@ -51,7 +51,7 @@ func printLandings(out io.Writer, d *control.Disks) {
 }
 
 // pastTheCache says which files databases write with O_DIRECT, and what that means for limits here.
-func pastTheCache(d *control.Disks) []string {
+func pastTheCache(d *disks.Disks) []string {
 	var said []string
 	for _, db := range d.Databases {
 		var words []string
@@ -82,7 +82,7 @@ func pastTheCache(d *control.Disks) []string {
 }
 
 // where is the path of files, with where its symbolic links lead.
-func where(f control.PlacedFiles) string {
+func where(f disks.PlacedFiles) string {
 	text := f.Path
 	if f.Place.Real != "" && f.Place.Real != f.Path {
 		text += " -> " + f.Place.Real
@@ -99,7 +99,7 @@ func where(f control.PlacedFiles) string {
 	return text
 }
 
-func filesystemOf(f control.PlacedFiles) string {
+func filesystemOf(f disks.PlacedFiles) string {
 	if f.Place.Layer == nil {
 		return ""
 	}
@@ -112,7 +112,7 @@ var auxiliary = []string{blockdev.RolePath, blockdev.RoleCache, blockdev.RoleLog
 	blockdev.RoleSnapshot}
 
 // landing names the disks in the end, or why there is none.
-func landing(f control.PlacedFiles) string {
+func landing(f disks.PlacedFiles) string {
 	if f.Place.Layer == nil {
 		return ""
 	}
@@ -165,7 +165,7 @@ func noDrive(l *blockdev.Layer) string {
 }
 
 // sharing names the disks that more than one database keeps files on, with what they keep there.
-func sharing(d *control.Disks) []string {
+func sharing(d *disks.Disks) []string {
 	type use struct {
 		drive *blockdev.Layer
 		who   []string

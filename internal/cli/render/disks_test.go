@@ -9,21 +9,22 @@ import (
 	"testing"
 	"time"
 
-	"bulkhead/internal/control"
+	"bulkhead/internal/disks"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/linuxtest"
+	"bulkhead/internal/transaction"
 )
 
 // disksOf looks at the storage of a fixture.
-func disksOf(t *testing.T, fixture string) *control.Disks {
+func disksOf(t *testing.T, fixture string) *disks.Disks {
 	t.Helper()
-	c, err := control.Open(control.Options{NoState: true,
+	c, err := transaction.Open(transaction.Options{NoState: true,
 		Root: linuxtest.Unpack(t, linuxtest.Text(t, "storage/"+fixture))})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	d, err := control.Find(c.Host)
+	d, err := disks.Find(c.Host)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +114,7 @@ func TestPastTheCache(t *testing.T) {
 			t.Errorf("version %d: %s", version, said)
 		}
 	}
-	if said := pastTheCache(&control.Disks{IOVersion: 1}); len(said) > 0 {
+	if said := pastTheCache(&disks.Disks{IOVersion: 1}); len(said) > 0 {
 		t.Errorf("without a database: %q", said)
 	}
 }

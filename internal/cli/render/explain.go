@@ -6,12 +6,12 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/classify"
-	"bulkhead/internal/control"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/policy"
 )
 
 // Explanation prints why a process is where it is, and which limits reach it.
-func Explanation(out io.Writer, e *control.Explanation) {
+func Explanation(out io.Writer, e *inspect.Explanation) {
 	Printf(out, "process %d (%s): ", e.Process.PID, e.Process.Comm)
 	switch {
 	case e.Group == "":
@@ -59,7 +59,7 @@ func Explanation(out io.Writer, e *control.Explanation) {
 }
 
 // printCharges says which groups hold the memory of a process, or what may be held elsewhere.
-func printCharges(out io.Writer, e *control.Explanation) {
+func printCharges(out io.Writer, e *inspect.Explanation) {
 	if e.Charges == nil {
 		if e.When != nil && e.When.Resident > 0 {
 			Printf(out, "at most %s of its memory was charged before that and may stay charged where it was; "+
@@ -84,7 +84,7 @@ func printCharges(out io.Writer, e *control.Explanation) {
 }
 
 // unplaced says why a member is not where it belongs.
-func unplaced(e *control.Explanation) string {
+func unplaced(e *inspect.Explanation) string {
 	if e.Reason == "" {
 		return " yet"
 	}
@@ -92,7 +92,7 @@ func unplaced(e *control.Explanation) string {
 }
 
 // winner is the rule or the pin that decided: of those that match, the most specific one of the group.
-func winner(e *control.Explanation) string {
+func winner(e *inspect.Explanation) string {
 	best, text := -1, ""
 	for _, t := range e.Attempts {
 		if !t.Matched || t.Rule.Group != e.Group || e.Group == "" {
@@ -122,12 +122,12 @@ type explanationJSON struct {
 	Helper   string                `json:"helper,omitempty"` // whom it serves, for a helper program
 	Cgroups  map[string]string     `json:"cgroups"`          // where it is, by hierarchy
 	Attempts []attemptJSON         `json:"attempts"`
-	Levels   []control.LevelLimits `json:"levels"`
+	Levels   []inspect.LevelLimits `json:"levels"`
 	// how it came to be placed; not there when no agent saw it come
 	When    *api.PlacedAt       `json:"when,omitempty"`
-	Biting  []control.Throttled `json:"biting"`            // what held one of the levels back while that was watched
+	Biting  []inspect.Throttled `json:"biting"`            // what held one of the levels back while that was watched
 	Watched int64               `json:"watched_ns"`        // 0: nothing was watched
-	Charges []control.Charge    `json:"charges,omitempty"` // with --exact
+	Charges []inspect.Charge    `json:"charges,omitempty"` // with --exact
 }
 
 type attemptJSON struct {
@@ -139,7 +139,7 @@ type attemptJSON struct {
 }
 
 // ExplanationView is the JSON of explain.
-func ExplanationView(e *control.Explanation) explanationJSON {
+func ExplanationView(e *inspect.Explanation) explanationJSON {
 	v := explanationJSON{
 		PID: e.Process.PID, Comm: e.Process.Comm, Exe: e.Process.Exe, Args: OrEmpty(e.Process.Args), UID: e.Process.UID,
 		Group: e.Group, By: e.By, Rule: winner(e), Placed: e.Placed, Reason: e.Reason, Helper: e.Helper,

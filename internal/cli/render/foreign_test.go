@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"bulkhead/internal/api"
-	"bulkhead/internal/control"
 	"bulkhead/internal/convert"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/verify"
 )
@@ -63,7 +63,7 @@ func TestForeignText(t *testing.T) {
 			"status":  func(w io.Writer) { Status(w, ptrTo(filled[api.Status](on)), nil, 0) },
 			"groups":  func(w io.Writer) { StatusOf(w, ptrTo(filled[api.Status](on))) },
 			"orphans": func(w io.Writer) { Orphans(w, filled[api.Status](on).Orphans) },
-			"explain": func(w io.Writer) { Explanation(w, ptrTo(filled[control.Explanation](on))) },
+			"explain": func(w io.Writer) { Explanation(w, ptrTo(filled[inspect.Explanation](on))) },
 			"history": func(w io.Writer) { History(w, filled[[]journal.Entry](on), true) },
 			"moves": func(w io.Writer) {
 				entries := filled[[]journal.Entry](on)
@@ -109,7 +109,7 @@ func ptrTo[T any](v T) *T { return &v }
 // JSON holds what others chose as escapes, and a program reads it as it was.
 func TestForeignTextInJSON(t *testing.T) {
 	var out bytes.Buffer
-	e := filled[control.Explanation](true)
+	e := filled[inspect.Explanation](true)
 	if err := JSON(&out, ExplanationView(&e)); err != nil {
 		t.Fatal(err)
 	}

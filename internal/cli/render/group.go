@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/api"
-	"bulkhead/internal/control"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/verify"
@@ -50,7 +50,7 @@ func bits(r int64) string {
 }
 
 // printOutside lists sockets that the limits on interfaces do not see.
-func printOutside(out io.Writer, sockets []control.OutsideSocket) {
+func printOutside(out io.Writer, sockets []inspect.OutsideSocket) {
 	if len(sockets) == 0 {
 		return
 	}

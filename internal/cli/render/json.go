@@ -5,9 +5,10 @@ import (
 	"strings"
 	"time"
 
-	"bulkhead/internal/control"
+	"bulkhead/internal/disks"
 	"bulkhead/internal/engine"
 	"bulkhead/internal/host"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/idset"
@@ -104,7 +105,7 @@ type partJSON struct {
 }
 
 // DiscoveryView is the JSON of discover.
-func DiscoveryView(d *control.Discovery) discoveryJSON {
+func DiscoveryView(d *inspect.Discovery) discoveryJSON {
 	f := d.Facts
 	v := discoveryJSON{
 		Host: hostJSON{
@@ -196,12 +197,12 @@ type disksJSON struct {
 }
 
 type landingsJSON struct {
-	Name    string                `json:"name"`
-	Engine  string                `json:"engine"`
-	PID     int                   `json:"pid"`
-	Files   []landingJSON         `json:"files"`
-	Written []control.WrittenKind `json:"written,omitempty"`
-	Trouble string                `json:"trouble,omitempty"`
+	Name    string              `json:"name"`
+	Engine  string              `json:"engine"`
+	PID     int                 `json:"pid"`
+	Files   []landingJSON       `json:"files"`
+	Written []disks.WrittenKind `json:"written,omitempty"`
+	Trouble string              `json:"trouble,omitempty"`
 }
 
 type landingJSON struct {
@@ -242,10 +243,10 @@ type belowJSON struct {
 }
 
 // DisksView is the JSON of discover disks.
-func DisksView(d *control.Disks) disksJSON {
+func DisksView(d *disks.Disks) disksJSON {
 	id := func(l *blockdev.Layer) string { return l.ID }
 	v := disksJSON{Filesystems: list(d.Roots(), id), Unused: list(d.Storage.Unused(), id), Layers: []layerJSON{}}
-	v.Databases = list(d.Databases, func(db control.DatabaseFiles) landingsJSON {
+	v.Databases = list(d.Databases, func(db disks.DatabaseFiles) landingsJSON {
 		return landingsJSON{Name: db.Instance.Name(), Engine: db.Instance.Engine, PID: db.Instance.Main.PID,
 			Trouble: db.Trouble, Written: db.Written, Files: list(db.Files, landingView)}
 	})
@@ -267,7 +268,7 @@ func DisksView(d *control.Disks) disksJSON {
 	return v
 }
 
-func landingView(f control.PlacedFiles) landingJSON {
+func landingView(f disks.PlacedFiles) landingJSON {
 	l := landingJSON{Kind: string(f.Kind), Path: f.Path, RealPath: f.Place.Real, How: f.How, Open: f.Open,
 		Drives: []string{}, Elsewhere: f.Place.Elsewhere, Trouble: f.Trouble}
 	if f.Place.Layer != nil {

@@ -16,8 +16,8 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
 	"bulkhead/internal/classify"
-	"bulkhead/internal/control"
 	"bulkhead/internal/engine"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/metrics"
@@ -190,7 +190,7 @@ func TestProbedText(t *testing.T) {
 }
 
 func TestExplainText(t *testing.T) {
-	e := &control.Explanation{
+	e := &inspect.Explanation{
 		Process: procfs.Process{ID: procfs.ID{PID: 4711}, Comm: "mariadbd"}, Group: "mysql3306",
 		By: classify.ByRule, Placed: true,
 		Helper: "it is a helper (backup, mariabackup) of mysql 3306 (/d): --port=3306; its own limit " +
@@ -203,7 +203,7 @@ func TestExplainText(t *testing.T) {
 			{Rule: classify.Rule{Group: "reports", Text: "user: report"}, Score: 64,
 				Why: `user is "mysql", not "report"`},
 		},
-		Levels: []control.LevelLimits{
+		Levels: []inspect.LevelLimits{
 			{Group: "mysql3306", Limits: []verify.Limit{{Key: "tasks", Asked: "500", From: "group",
 				File: "pids.max", InForce: "500 tasks", OK: true}}},
 			{Group: "all"},
@@ -213,7 +213,7 @@ func TestExplainText(t *testing.T) {
 	watched := *e
 	watched.Watched, watched.When = time.Second, &api.PlacedAt{At: time.Date(2026, 11, 20, 9, 15, 0, 0, time.Local),
 		Took: 61234 * time.Nanosecond, How: "as the kernel told of it"}
-	watched.Biting = []control.Throttled{
+	watched.Biting = []inspect.Throttled{
 		{Group: "mysql3306", Key: "cpu.limit", How: "throttled in 9 of 10 periods; its threads waited 1.2s together"},
 		{Group: "all", Key: "io.read.iops", On: "/data", How: "99 % of it was used"},
 	}
@@ -226,13 +226,13 @@ func TestExplainText(t *testing.T) {
 		t.Errorf("the winner is %q", got)
 	}
 	for _, c := range []struct {
-		change func(e *control.Explanation)
+		change func(e *inspect.Explanation)
 		want   string
 	}{
-		{func(e *control.Explanation) { e.Placed = false },
+		{func(e *inspect.Explanation) { e.Placed = false },
 			"belongs to group mysql3306, by the rule engine: mysql, and is not placed yet\n"},
-		{func(e *control.Explanation) { e.Reason = "it is real-time" }, "and is not placed: it is real-time\n"},
-		{func(e *control.Explanation) { e.Group, e.Reason = "", "no rule matches" },
+		{func(e *inspect.Explanation) { e.Reason = "it is real-time" }, "and is not placed: it is real-time\n"},
+		{func(e *inspect.Explanation) { e.Group, e.Reason = "", "no rule matches" },
 			"process 4711 (mariadbd): in no group: no rule matches\n"},
 	} {
 		c.change(e)

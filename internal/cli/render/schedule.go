@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"bulkhead/internal/api"
-	"bulkhead/internal/control"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/policy"
 )
 
@@ -22,7 +22,7 @@ type scheduled struct {
 
 // SchedulesView gives the schedules of a policy at a time.
 func SchedulesView(p *policy.Policy, now time.Time) []scheduled {
-	statuses := control.ScheduleStatuses(p, nil, now)
+	statuses := inspect.ScheduleStatuses(p, nil, now)
 	all := make([]scheduled, len(p.Schedules))
 	for i, s := range p.Schedules {
 		all[i] = scheduled{ScheduleStatus: statuses[i], When: s.Windows.When.String(), Zone: s.Zone,

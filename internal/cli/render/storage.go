@@ -5,13 +5,13 @@ import (
 	"io"
 	"strings"
 
-	"bulkhead/internal/control"
+	"bulkhead/internal/disks"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/policy"
 )
 
 // printStorage draws each filesystem with what it lies on, then the devices on which nothing lies.
-func printStorage(out io.Writer, d *control.Disks) {
+func printStorage(out io.Writer, d *disks.Disks) {
 	t := &tree{rows: grid{{"STORAGE", "NUMBER", "KIND", "SIZE", "ROTATES", "SCHEDULER", "REMARK"}},
 		seen: map[*blockdev.Layer]bool{}, holds: d.Holds}
 	for _, l := range d.Roots() {

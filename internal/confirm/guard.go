@@ -1,0 +1,233 @@
+package confirm
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"bulkhead/internal/api"
+	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/metrics"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
+	"bulkhead/internal/state"
+	"bulkhead/internal/transaction"
+)
+
+// GuardOf is what the policy of a view has watched; nil when nothing.
+func GuardOf(v *transaction.View) *state.Watch {
+	all := GuardsIn(v)
+	if len(all) == 0 || len(v.Plan.Steps) == 0 {
+		return nil
+	}
+	g := v.Policy.Guard
+	return &state.Watch{For: g.For, Window: g.Window, Before: g.Before, Clauses: all}
+}
+
+// workIn is how much a group did in a second between two samples. A database that does not answer does nothing for
+// anybody.
+func workIn(d metrics.Delta, counter string) state.Work {
+	io := d.AllIO()
+	return state.Work{Counter: counter, DB: d.Rate(&d.Work), CPU: d.Rate(new(metrics.Value(d.CPU.Total))) / 1e6,
+		IO: d.Rate(new(io.Reads + io.Writes))}
+}
+
+// GuardedGroup says where the figures of a watched group are.
+func GuardedGroup(v *transaction.View, one policy.Guarded) metrics.Group {
+	g := v.Counted(one.Group)
+	g.Database = one.DSN
+	return g
+}
+
+// GuardsIn are the groups of a view that its policy's guard watches.
+func GuardsIn(v *transaction.View) (all []policy.Guarded) {
+	if v.Policy == nil || v.Policy.Guard == nil {
+		return nil
+	}
+	for _, one := range v.Policy.Guard.Groups {
+		if v.HasGroup(one.Group) && !policy.Released(v.Released, one.Group) {
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+// longestPause is for how long a change waits to see what groups do before it, where no agent has seen that: meanwhile
+// it holds the lock, and a release waits 5 s for it.
+const longestPause = 3 * time.Second
+
+// TakeBefore takes down how the groups are that are watched, before a change is made, and notes what it cannot tell.
+// What has no source is an error: nobody would be warned.
+func TakeBefore(ctx context.Context, c *transaction.Controller, v *transaction.View, w *state.Watch) (notes []string,
+	err error) {
+	for _, one := range w.Clauses {
+		if err := sourced(v, one); err != nil {
+			return nil, err
+		}
+	}
+	w.Groups = map[string]state.Baseline{}
+	var sampler metrics.Sampler
+	defer sampler.Close()
+	first := map[string]metrics.Sample{}
+	for _, one := range w.Clauses {
+		p := sampler.Take(ctx, v.Tree, GuardedGroup(v, one))
+		if p.WorkErr != nil {
+			return nil, api.Errorf(api.CodeFailed, "nothing was changed; `guard:` of the policy names the database",
+				"ask the database of group %s how much it does: %w", one.Group, p.WorkErr)
+		}
+		first[one.Group] = p
+		b := state.Baseline{Kills: metrics.Value(p.Usage.Memory.OOMKills)}
+		if one.Throughput != nil {
+			b.Work = recentWork(&c.Recent, one.Group, sampler.Counter(one.DSN), w.Before)
+		}
+		w.Groups[one.Group] = b
+	}
+	if !slices.ContainsFunc(w.Clauses, func(one policy.Guarded) bool {
+		return one.Throughput != nil &&
+			w.Groups[one.Group].Work == nil
+	}) {
+		return nil, nil
+	}
+	// No agent has watched: a window now has to do.
+	took := min(w.Window, longestPause)
+	if err := transaction.Sleep(ctx, took); err != nil {
+		return nil, err
+	}
+	for _, one := range w.Clauses {
+		b := w.Groups[one.Group]
+		if one.Throughput == nil || b.Work != nil {
+			continue
+		}
+		work := workIn(sampler.Take(ctx, v.Tree, GuardedGroup(v, one)).Since(first[one.Group]),
+			sampler.Counter(one.DSN))
+		if _, _, enough := work.Fell(work); enough {
+			b.Work = &work
+			w.Groups[one.Group] = b
+		} else {
+			notes = append(notes,
+				fmt.Sprintf("guard: group %s did too little in the %s before this change for a fall of its "+
+					"throughput to be seen", one.Group, took))
+		}
+	}
+	return notes, nil
+}
+
+// sourced refuses what nothing on this host counts.
+func sourced(v *transaction.View, one policy.Guarded) error {
+	asks := func(controller string) bool {
+		return slices.ContainsFunc(v.Plan.Want,
+			func(w plan.Wanted) bool { return w.Group == one.Group && w.Row.Controller == controller })
+	}
+	member := v.Layout.Member(one.Group)
+	var missing, hint string
+	switch {
+	case one.OOMKills != nil && !asks("memory"):
+		missing, hint = "oom_kills", "give the group a memory limit: without one the kernel counts no kills for it"
+	case one.Throttled != nil && !asks("cpu"):
+		missing, hint = "throttled", "give the group a cpu.limit: without one nothing holds it back"
+	case one.MemoryPressure != nil && member[procfs.UnifiedID].Path == "":
+		missing, hint = "memory_pressure", "the group has no directory in cgroup v2, where pressure is counted: "+
+			"watch oom_kills or throughput_falls instead"
+	case one.Throughput != nil && one.DSN == "" && !asks("cpu") && !asks("blkio") && !asks("cpuacct"):
+		missing, hint = "throughput_falls", "name the database with `dsn:`, or give the group a cpu limit or an io "+
+			"limit: without either the kernel counts no work for it"
+	default:
+		return nil
+	}
+	return api.Errorf(api.CodeUsage, hint, "guard: %s of group %s has no source on this host: nothing was changed",
+		missing,
+		one.Group)
+}
+
+// verdict says which clause of a guard was broken between two samples; "" when none was. whole says that they are a
+// window apart.
+func verdict(one policy.Guarded, before state.Baseline, first, last metrics.Sample, counter string, whole bool) string {
+	if one.OOMKills != nil {
+		// After a reboot the group's directory is a new one.
+		if n := metrics.Grown(before.Kills, metrics.Value(last.Usage.Memory.OOMKills)); n > *one.OOMKills {
+			return fmt.Sprintf("group %s: the kernel killed %d of its processes for want of memory", one.Group, n)
+		}
+	}
+	if !whole {
+		return ""
+	}
+	d := last.Since(first)
+	if full := d.Pressure["memory"].Full; one.MemoryPressure != nil && full != nil {
+		if share := d.Rate(&full.Total) / 1e6; share > *one.MemoryPressure {
+			return fmt.Sprintf("group %s: all its tasks waited for memory in %.0f %% of %s, more than %.0f %%",
+				one.Group, 100*share, d.Span.Round(time.Second), 100**one.MemoryPressure)
+		}
+	}
+	if one.Throttled != nil {
+		throttled, periods := metrics.Value(d.CPU.ThrottledPeriods), metrics.Value(d.CPU.Periods)
+		if share := float64(throttled) / float64(max(1, periods)); share > *one.Throttled {
+			return fmt.Sprintf("group %s: its CPU limit held it back in %d of %d periods, more than %.0f %%",
+				one.Group, throttled, periods, 100**one.Throttled)
+		}
+	}
+	if one.Throughput != nil && before.Work != nil {
+		fell, how, ok := workIn(d, counter).Fell(*before.Work)
+		if ok && last.WorkErr != nil {
+			how += fmt.Sprintf(" (which does not answer: %v)", last.WorkErr)
+		}
+		if ok && fell > *one.Throughput {
+			return fmt.Sprintf("group %s: its throughput fell by %.0f %%, more than %.0f %%: from %s", one.Group,
+				100*fell, 100**one.Throughput, how)
+		}
+	}
+	return ""
+}
+
+// guardian samples the groups of one change while its guard watches them. It is for one goroutine.
+type guardian struct {
+	c       *transaction.Controller
+	sampler metrics.Sampler
+	view    *transaction.View
+	samples map[string][]metrics.Sample // by group, no more than a window of them
+}
+
+// SampleEvery is the least time between two samples of a group.
+const SampleEvery = time.Second
+
+// look says what harm a change does; "" for none so far.
+func (g *guardian) look(ctx context.Context, w *state.Watch) (string, error) {
+	if g.view == nil {
+		v, _, err := g.c.Current(ctx, transaction.ViewOptions{})
+		if err != nil {
+			return "", err
+		}
+		g.view, g.samples = v, map[string][]metrics.Sample{}
+	}
+	for _, one := range w.Clauses {
+		before := w.Groups[one.Group]
+		all := g.samples[one.Group]
+		if len(all) > 0 && time.Since(all[len(all)-1].At) < SampleEvery {
+			continue
+		}
+		last := g.sampler.Take(ctx, g.view.Tree, GuardedGroup(g.view, one))
+		all = append(all, last)
+		for len(all) > 1 && last.At.Sub(all[1].At) >= w.Window { // the oldest is a window ago, or a little more
+			all = all[1:]
+		}
+		g.samples[one.Group] = all
+		whole := last.At.Sub(all[0].At) >= w.Window
+		if why := verdict(one, before, all[0], last, g.sampler.Counter(one.DSN), whole); why != "" {
+			return why, nil
+		}
+	}
+	return "", nil
+}
+
+// recentWork is what a group did in a second of the time before now; nil when too little is known.
+func recentWork(recent *metrics.Recent, group, counter string, before time.Duration) *state.Work {
+	d, known := recent.Since(group, before)
+	if !known {
+		return nil
+	}
+	work := workIn(d, counter)
+	if _, _, enough := work.Fell(work); !enough {
+		return nil
+	}
+	return &work
+}

@@ -1,0 +1,250 @@
+package confirm
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/state"
+	"bulkhead/internal/transaction"
+)
+
+// Supervisor takes care of one change on trial until it is settled: in the watchdog, and in an agent whose watchdog was
+// killed.
+type Supervisor struct {
+	c     *transaction.Controller
+	id    string
+	wait  time.Duration // after a failure
+	next  time.Time
+	since time.Time // it knows the trial; its own clock, which nobody sets
+	left  time.Duration
+	guard guardian
+	rest  ApplyRest
+
+	lockWait time.Duration
+	// Clock is another one than the host's, in tests; nil is that one.
+	Clock func() time.Time
+}
+
+// ApplyRest applies the rest of the policy that a canary went before, and gives its revision. The caller holds the
+// lock.
+type ApplyRest func(ctx context.Context, canary *state.Canary) (revision int, err error)
+
+// NewSupervisor makes one for the trial with this id.
+func NewSupervisor(c *transaction.Controller, id string, rest ApplyRest) *Supervisor {
+	return &Supervisor{c: c, id: id, rest: rest, lockWait: cmp.Or(c.LockWait, transaction.DefaultLockWait),
+		guard: guardian{c: c}}
+}
+
+// tendEvery is how often a trial is looked at.
+const tendEvery = 500 * time.Millisecond
+
+// Run takes care of the trial until it is over or ctx ends.
+func (t *Supervisor) Run(ctx context.Context) error {
+	tick := time.NewTicker(tendEvery)
+	defer tick.Stop()
+	for {
+		over, err := t.Once(ctx)
+		if err != nil {
+			t.c.Log.Error("a change on trial could not be undone; trying again", "err", err)
+		}
+		if over {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// retryAtMost is the longest time between two attempts to undo a change.
+const retryAtMost = time.Minute
+
+// Once looks once. Over says that there is nothing more to take care of.
+func (t *Supervisor) Once(ctx context.Context) (over bool, err error) {
+	now := time.Now()
+	if t.Clock != nil {
+		now = t.Clock()
+	}
+	if now.Before(t.next) {
+		return false, nil
+	}
+	defer func() {
+		if err != nil {
+			t.wait = min(max(2*t.wait, time.Second), retryAtMost)
+			t.next = now.Add(t.wait)
+		}
+	}()
+	trial, err := state.OnTrial(t.c.Store)
+	if err != nil {
+		return false, err
+	}
+	if trial == nil || trial.ID != t.id {
+		return t.unsettled(ctx)
+	}
+	if t.since.IsZero() {
+		t.since, t.left = now, trial.Confirm.Sub(t.c.Now())
+	}
+	if trial.Overdue(t.c.Now()) || !trial.Confirm.IsZero() && now.Sub(t.since) >= t.left { // whatever the guard can see
+		return t.revert(ctx, trial.Late())
+	}
+	if trial.Guard == nil {
+		return false, nil
+	}
+	why, err := t.guard.look(ctx, trial.Guard)
+	switch {
+	case why != "":
+		return t.revert(ctx, "guard: "+why)
+	case err != nil:
+		return false, fmt.Errorf("look at what the guard watches: %w", err)
+	case !t.watched(trial, now):
+		return false, nil
+	case trial.Canary != "":
+		return t.promote(ctx)
+	}
+	return t.passed(ctx)
+}
+
+// watched says whether a guard's time is over. Without a whole window it has judged nothing: a clock that jumps
+// forward, a change that took long and a watchdog that was started anew do not shorten that; two samples more are for
+// their uneven times.
+func (t *Supervisor) watched(trial *state.Trial, now time.Time) bool {
+	seen := now.Sub(t.since)
+	return seen >= trial.Guard.Window+2*SampleEvery &&
+		(!t.c.Now().Before(trial.Guard.Until) || seen > trial.Guard.Until.Sub(trial.At))
+}
+
+// passed ends the watch of a guard that saw no harm.
+func (t *Supervisor) passed(ctx context.Context) (over bool, err error) {
+	t.guard.sampler.Close()
+	t.guard = guardian{c: t.c}
+	return t.settle(ctx, "guard", func(trial *state.Trial) (over bool, err error) {
+		t.c.Log.Info("the guard saw no harm", "change", trial.Named())
+		if trial.Confirm.IsZero() {
+			return true, End(t.c)
+		}
+		trial.Guard = nil
+		return false, t.c.Store.Save(state.DocTrial, trial)
+	})
+}
+
+// settle does something about the trial under the lock, unless somebody has settled it meanwhile.
+func (t *Supervisor) settle(ctx context.Context, verb string, do func(*state.Trial) (over bool, err error)) (over bool,
+	err error) {
+	lock, err := t.c.LockWithin(ctx, t.lockWait, verb, byItself)
+	if err != nil {
+		return false, err
+	}
+	defer lock.Release()
+	if err := t.c.Recover(ctx,
+		&transaction.Outcome{}); err != nil { // what somebody else left is no fault of this change
+		return false, err
+	}
+	trial, err := state.OnTrial(t.c.Store)
+	if err != nil || trial == nil || trial.ID != t.id {
+		return err == nil, err
+	}
+	return do(trial)
+}
+
+// revert undoes the change.
+func (t *Supervisor) revert(ctx context.Context, why string) (over bool, err error) {
+	return t.settle(ctx, "revert", func(trial *state.Trial) (over bool, err error) {
+		if err := revert(ctx, t.c, trial, why, byItself, &transaction.Outcome{}); err != nil {
+			return false, err
+		}
+		t.c.Log.Warn("undid a change on trial", "change", trial.Named(), "why", why)
+		return true, nil
+	})
+}
+
+// promote applies the rest of the policy that a canary went before.
+func (t *Supervisor) promote(ctx context.Context) (over bool, err error) {
+	t.guard.sampler.Close()
+	return t.settle(ctx, "apply", func(trial *state.Trial) (over bool, err error) {
+		d, err := state.Load(t.c.Store, state.DocCanary)
+		if err != nil || d.Prune(state.Moment{}).Canary == nil {
+			return true, fmt.Errorf("the policy of the canary is not known any more: %w",
+				errors.Join(err, End(t.c)))
+		}
+		revision, err := t.rest(ctx, d.Canary)
+		if err != nil {
+			err := revert(ctx, t.c, trial, "canary: the rest could not be applied: "+strings.SplitN(err.Error(), "\n",
+				2)[0], byItself, &transaction.Outcome{})
+			return err == nil, err
+		}
+		t.c.Log.Info("a canary did well; the rest is applied", "group", d.Canary.Group, "revision", revision)
+		return true, nil
+	})
+}
+
+// unsettled undoes a change that was cut off before it was on trial.
+func (t *Supervisor) unsettled(ctx context.Context) (over bool, err error) {
+	again, err := transaction.TakeOver(ctx, t.c, "revert", byItself)
+	return err == nil && !again, err // else look again: the change may have been done, and be on trial
+}
+
+// slack is how long past its time a watchdog may be before the agent does its work.
+const slack = 5 * time.Second
+
+// Fallback takes care of changes on trial, one after the other, where their watchdogs do not: for an agent. It is for
+// one goroutine.
+type Fallback struct {
+	c          *transaction.Controller
+	rest       ApplyRest
+	supervisor *Supervisor // of the last one
+	// Clock is that of its supervisors, in tests.
+	Clock func() time.Time
+}
+
+// NewFallback makes one.
+func NewFallback(c *transaction.Controller, rest ApplyRest) *Fallback {
+	return &Fallback{c: c, rest: rest}
+}
+
+// Once looks once: it starts a new watchdog when that of the trial is gone, and does its work when it hangs. It does
+// not wait for the lock.
+func (f *Fallback) Once(ctx context.Context) error {
+	t, err := state.OnTrial(f.c.Store)
+	if err != nil || t == nil {
+		return err
+	}
+	alive := t.Watchdog != (procfs.ID{}) && f.c.Host.Proc.Alive(t.Watchdog)
+	if !alive && len(f.c.Watchdog) > 0 {
+		return replaceDog(ctx, f.c, t)
+	}
+	if alive && !t.Overdue(f.c.Now().Add(-slack)) {
+		return nil
+	}
+	if f.supervisor == nil || f.supervisor.id != t.ID {
+		f.supervisor = NewSupervisor(f.c, t.ID, f.rest)
+		f.supervisor.lockWait, f.supervisor.Clock = 0, f.Clock // the agent's loop does not wait
+	}
+	_, err = f.supervisor.Once(ctx)
+	return err
+}
+
+// replaceDog starts another watchdog for a change on trial.
+func replaceDog(ctx context.Context, c *transaction.Controller, t *state.Trial) error {
+	lock, err := c.LockWithin(ctx, 0, "look", "agent")
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
+	now, err := state.OnTrial(c.Store)
+	if err != nil || now == nil || now.ID != t.ID || now.Watchdog != t.Watchdog {
+		return err
+	}
+	dog, err := startTrialDog(ctx, c, now)
+	if err != nil {
+		return err
+	}
+	defer dog.Leave()
+	return c.Store.Save(state.DocTrial, now)
+}

@@ -1,0 +1,298 @@
+package reconcile
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"bulkhead/internal/api"
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/knob"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
+	"bulkhead/internal/state"
+	"bulkhead/internal/systemd"
+	"bulkhead/internal/transaction"
+)
+
+// Putting right what somebody else changes stops to be a fight: after conflictsAtOnce times a value is left for a
+// while, twice as long each time. One that was left alone for conflictsForget begins anew.
+const (
+	conflictsAtOnce = 2
+	conflictsRest   = time.Minute
+	conflictsMost   = time.Hour
+	conflictsForget = 3 * time.Hour
+	// conflictsTold is for how long one that was put right is still told of.
+	conflictsTold = 24 * time.Hour
+)
+
+// restAfter is how long a value is left after it was changed that often.
+func restAfter(count int) time.Duration {
+	if count <= conflictsAtOnce {
+		return 0
+	}
+	return min(conflictsRest<<min(count-conflictsAtOnce-1, 10), conflictsMost)
+}
+
+// standing is what was in force after the last full look.
+type standing struct {
+	values map[cgroup.File]string // what was wanted, and held
+	// dirs are the directories of ours, with their inode numbers: one that systemd made anew holds what it gave it.
+	dirs map[cgroup.Dir]uint64
+}
+
+// settleLook remembers what is in force once a full look is done; without a plan nothing is known.
+func (m *memory) settleLook(v *transaction.View, leftOut []plan.Step) {
+	s := &standing{values: make(map[cgroup.File]string, len(v.Plan.Want)), dirs: map[cgroup.Dir]uint64{}}
+	for _, w := range v.Plan.Want {
+		if f := fileOf(w); v.Left[f] == "" {
+			s.values[f] = w.Value
+		}
+	}
+	for _, step := range leftOut {
+		delete(s.values, cgroup.File{Dir: step.Dir, Name: step.File, Key: step.Key})
+	}
+	for _, d := range v.Layout.Dirs() {
+		s.dirs[d] = inode(v.Tree, d)
+	}
+	m.settled = s
+}
+
+func fileOf(w plan.Wanted) cgroup.File { return cgroup.File{Dir: w.Dir, Name: w.File, Key: w.Key} }
+
+// inode tells directories of one name apart; 0 when it cannot be told.
+func inode(t *cgroup.Tree, d cgroup.Dir) uint64 {
+	info, err := os.Stat(t.Abs(d))
+	if err != nil {
+		return 0
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return st.Ino
+	}
+	return 0
+}
+
+// foreign finds what a plan would put right and what was in force at the last full look, for the same wish: somebody
+// else has changed it.
+func (c *Reconciler) foreign(ctx context.Context, v *transaction.View) (found []state.Conflict) {
+	before := c.memory.settled
+	if before == nil {
+		return nil
+	}
+	wants := make(map[cgroup.File]plan.Wanted, len(v.Plan.Want))
+	for _, w := range v.Plan.Want {
+		wants[fileOf(w)] = w
+	}
+	last := map[cgroup.File]plan.Step{}
+	var order []cgroup.File
+	for _, step := range v.Plan.Steps {
+		if step.Op != plan.OpWrite || step.Old == "" && step.Undo == "" {
+			continue
+		}
+		f := cgroup.File{Dir: step.Dir, Name: step.File, Key: step.Key}
+		if _, seen := last[f]; !seen {
+			order = append(order, f)
+		}
+		last[f] = step
+	}
+	for _, f := range order {
+		step := last[f]
+		held, known := before.values[f]
+		ino, there := before.dirs[f.Dir]
+		now, row, read := reading(v, f)
+		w, asked := wants[f]
+		wanted := step.New
+		if asked {
+			wanted = w.Value
+		}
+		if !there || !read || ino != inode(v.Tree, f.Dir) || asked != known || row.Same(wanted, now) || asked &&
+			!row.Same(held, wanted) {
+			continue
+		}
+		found = append(found, state.Conflict{
+			Group: step.Group, Key: step.Setting, Dir: f.Dir, File: f.Name, Device: f.Key,
+			Wanted: wanted, Found: now, Boot: v.Facts.BootID, By: whoChanged(ctx, c.Controller, v, step),
+		})
+	}
+	return found
+}
+
+// reading is what a file held when it was looked at, and the row of the table that it is.
+func reading(v *transaction.View, f cgroup.File) (now string, row *knob.Row, ok bool) {
+	if row = knob.Ownership(f.Name); row == nil {
+		rows := knob.RowsFor(v.Facts)
+		i := slices.IndexFunc(rows, func(r *knob.Row) bool {
+			return r.HierarchyID(v.Facts) == f.Dir.Hierarchy &&
+				(r.File == f.Name || r.PerSize && slices.ContainsFunc(v.Facts.HugePageSizes,
+					func(size int64) bool { return r.Name(policy.HugePageName(size)) == f.Name }))
+		})
+		if i < 0 {
+			return "", nil, false
+		}
+		row = rows[i]
+	}
+	text, there := v.Observed.Dirs[f.Dir][f.Name]
+	return row.Parse(row.Line(text, f.Key)), row, there
+}
+
+// writers are programs that write control groups beside bulkhead.
+var writers = []struct{ comm, name string }{
+	{"tuned", "TuneD"}, {"cgrulesengd", "libcgroup's cgrulesengd"}, {"libvirtd", "libvirt"}, {"kubelet", "the kubelet"},
+	{"slurmd", "Slurm"}, {"ksmtuned", "ksmtuned"},
+}
+
+// whoChanged says who may have changed a value: systemd, where it holds another one than bulkhead gave it, else an
+// owner of the file who is not root, else a program that runs and is known to write control groups. The audit log,
+// which would know, is not read.
+func whoChanged(ctx context.Context, c *transaction.Controller, v *transaction.View, step plan.Step) string {
+	if by := bySystemd(ctx, c, v, step); by != "" {
+		return by
+	}
+	if uid := fileOwner(v.Tree, step); uid > 0 {
+		return fmt.Sprintf("user %s perhaps, who owns the file", c.Host.Users.UserName(uid))
+	}
+	for _, w := range writers {
+		for i := range v.Observed.Processes {
+			if p := &v.Observed.Processes[i]; p.Comm == w.comm || len(p.Args) > 1 &&
+				strings.HasPrefix(p.Comm, "python") &&
+				slices.ContainsFunc(p.Args[1:], func(a string) bool { return filepath.Base(a) == w.comm }) {
+				return fmt.Sprintf("%s perhaps, which runs (process %d)", w.name, p.PID)
+			}
+		}
+	}
+	return ""
+}
+
+// bySystemd says what systemd holds of the property by which a limit was set.
+func bySystemd(ctx context.Context, c *transaction.Controller, v *transaction.View, step plan.Step) string {
+	if step.Unit == "" || len(step.Set) == 0 {
+		return ""
+	}
+	m, err := c.Manager(ctx, v.Facts)
+	if err != nil || m == nil {
+		return ""
+	}
+	u, err := m.Unit(ctx, step.Unit)
+	if err != nil {
+		return ""
+	}
+	for _, a := range step.Set {
+		row, known := systemd.RowOf(a.Name)
+		value, there := u.Properties[a.Name]
+		if !known || !there {
+			continue
+		}
+		if text, err := row.Decode(value); err == nil && text != a.Text {
+			return fmt.Sprintf("systemd, which holds %s=%s for %s (set-property, or a drop-in and a daemon-reload)",
+				a.Name, text, step.Unit)
+		}
+	}
+	return "who wrote the kernel's file of " + step.Unit + " past systemd"
+}
+
+// fileOwner is the user who owns the file of a step; 0 is root, or nobody knows.
+func fileOwner(t *cgroup.Tree, step plan.Step) int {
+	name := step.File
+	if _, is := cgroup.Owned(name); is {
+		name = ""
+	}
+	info, err := os.Stat(filepath.Join(t.Abs(step.Dir), name))
+	if err != nil {
+		return 0
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0
+	}
+	return int(st.Uid)
+}
+
+// heed finds what others changed, and decides which of it stays: it plans anew without that. Trouble is what
+// on_conflict: alert calls an error.
+func (c *Reconciler) heed(ctx context.Context, v *transaction.View, s *state.Documents) (trouble error) {
+	now := c.Now()
+	records, changed := review(v, s.Conflicts, now)
+	for _, f := range c.foreign(ctx, v) {
+		i := slices.IndexFunc(records, func(r state.Conflict) bool { return r.Where() == f.Where() })
+		if i < 0 {
+			f.First = now
+			records = append(records, f)
+			i = len(records) - 1
+		} else if now.Sub(records[i].Last) > conflictsForget {
+			records[i].First, records[i].Count = now, 0
+		}
+		r := &records[i]
+		r.Last, r.Found, r.By, r.Count = now, f.Found, cmp.Or(f.By, r.By), r.Count+1
+		r.Left, r.Until = v.Policy.Agent.OnConflict.Leaves(), time.Time{}
+		if rest := restAfter(r.Count); rest > 0 && !r.Left {
+			r.Until = now.Add(rest)
+		}
+		changed = true
+		c.Log.Warn("somebody else changed a limit", "group", r.Group, "limit", r.Key, "file", r.Where(), "wanted",
+			r.Wanted, "found", r.Found, "by", cmp.Or(r.By, "unknown"), "times", r.Count, "then", then(*r))
+	}
+	if changed {
+		if err := c.Store.Save(state.DocConflicts, records); err != nil {
+			c.Log.Warn("what others changed could not be recorded", "err", err)
+		}
+	}
+	v.Conflicts = records
+	if v.Policy.Agent.OnConflict == policy.ConflictAlert {
+		for _, r := range records {
+			if r.Left {
+				trouble = errors.Join(trouble, api.Errorf(api.CodeFailed, "`bulkhead apply` puts it right",
+					"somebody else changed a limit: %s", r))
+			}
+		}
+	}
+	if v.Leave(now) {
+		v.MakePlan()
+	}
+	return trouble
+}
+
+func then(c state.Conflict) string {
+	switch {
+	case c.Left:
+		return "it stays"
+	case !c.Until.IsZero():
+		return "it stays until " + c.Until.Local().Format(time.TimeOnly)
+	}
+	return "it is put right"
+}
+
+// review brings the records up to date: those go whose wish is another one, or whose value is right again and was so
+// for long.
+func review(v *transaction.View, records []state.Conflict, now time.Time) (kept []state.Conflict, changed bool) {
+	wants := make(map[cgroup.File]string, len(v.Plan.Want))
+	for _, w := range v.Plan.Want {
+		wants[fileOf(w)] = w.Value
+	}
+	for _, r := range records {
+		found, row, there := reading(v, r.Where())
+		wanted, asked := wants[r.Where()]
+		if !there || asked && !row.Same(wanted, r.Wanted) {
+			changed = true
+			continue
+		}
+		if row.Same(r.Wanted, found) && (r.Left || now.Sub(r.Last) > conflictsTold) {
+			changed = true
+			continue
+		}
+		if !r.Until.IsZero() && (!now.Before(r.Until) || row.Same(r.Wanted, found)) { // or somebody put it right
+			r.Until, changed = time.Time{}, true
+		}
+		if r.Left && !row.Same(found, r.Found) {
+			r.Found, r.Last, r.Count, changed = found, now, r.Count+1, true
+		}
+		kept = append(kept, r)
+	}
+	return kept, changed
+}

@@ -1,0 +1,40 @@
+package reconcile
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"bulkhead/internal/api"
+	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/state"
+)
+
+// agentsRequest is the agent's change as the history is to tell it: the end of overrides whose time is over and which a
+// plan takes back, else what it puts right. Of the plan it gives those steps that put something right.
+func agentsRequest(p plan.Plan, over []state.Override) (r api.Request, right plan.Plan) {
+	r, right = api.Request{Verb: "look", By: "agent"}, p
+	var whose []string
+	for _, o := range over {
+		takesBack := func(s plan.Step) bool { return s.Group == o.Group && s.Setting == o.Key }
+		if slices.ContainsFunc(p.Steps, takesBack) {
+			right.Steps = slices.DeleteFunc(slices.Clone(right.Steps), takesBack)
+			r.Verb, r.Assign, whose = "end", append(r.Assign, o.Text), append(whose, o.Origin())
+		}
+	}
+	r.Reason = strings.Join(whose, "; ")
+	return r, right
+}
+
+// broughtBack says which processes a plan puts back into the groups where they were at the last look; "" for none.
+func broughtBack(p plan.Plan, was map[procfs.ID]string) string {
+	var all []string
+	for _, s := range p.Steps {
+		text := fmt.Sprintf("process %d (%s) back into %s", s.PID.PID, s.Comm, s.Group)
+		if s.Op == plan.OpMove && s.Group != "" && was[s.PID] == s.Group && !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+	}
+	return strings.Join(all, ", ")
+}

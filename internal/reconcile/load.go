@@ -1,0 +1,74 @@
+package reconcile
+
+import (
+	"context"
+	"time"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/confirm"
+	"bulkhead/internal/metrics"
+	"bulkhead/internal/transaction"
+)
+
+// SampleTasks counts the runnable and blocked tasks of each group of the last look, those of its children with them;
+// nil before the first look. It is for the goroutine that calls Look.
+func (c *Reconciler) SampleTasks(s *metrics.TaskSampler) map[string]metrics.TaskStates {
+	v := c.memory.view
+	if v == nil {
+		return nil
+	}
+	dirs := map[string][]cgroup.Dir{}
+	for _, g := range v.Classified.Groups {
+		if d := accounting(v, g.Path); d.Path != "" {
+			dirs[g.Path] = append(runsOf(v, g.Path, d.Hierarchy), d)
+		}
+	}
+	return s.Take(v.Tree, dirs, c.Host.Proc.TaskState)
+}
+
+// runsOf lists the directories of a group's commands of `run`, which systemd keeps beside that of its other processes.
+func runsOf(v *transaction.View, group, hierarchy string) []cgroup.Dir {
+	own, there := v.Layout.Own(group)[hierarchy]
+	if v.Systemd == nil || !there {
+		return nil
+	}
+	names, err := v.Tree.Children(own)
+	if err != nil {
+		return nil
+	}
+	var dirs []cgroup.Dir
+	for _, name := range names {
+		if d := own.Child(name); v.Names.RunDir(d.Path) == d.Path {
+			dirs = append(dirs, d)
+		}
+	}
+	return dirs
+}
+
+// accounting is the directory of a group's own processes that counts their CPU time.
+func accounting(v *transaction.View, group string) cgroup.Dir {
+	for hierarchy, d := range v.Layout.Member(group) {
+		h, _ := v.Facts.Hierarchy(hierarchy)
+		if h.Version == 1 && h.Has("cpuacct") || h.Version == 2 && h.Has("cpu") {
+			return d
+		}
+	}
+	return cgroup.Dir{}
+}
+
+// SampleGuarded samples the groups that the guard of the applied policy watches, when it is time: the agent does, so
+// that a change can be compared with the minutes before it. It returns at once; databases may take long to answer.
+func (c *Reconciler) SampleGuarded(ctx context.Context, now time.Time) {
+	v, r := c.memory.view, &c.Recent
+	if v == nil || v.Policy == nil || v.Policy.Guard == nil {
+		return
+	}
+	groups := map[string]metrics.Group{}
+	for _, one := range confirm.GuardsIn(v) {
+		if one.Throughput != nil {
+			groups[one.Group] = confirm.GuardedGroup(v, one)
+		}
+	}
+	guard := v.Policy.Guard
+	r.Sample(ctx, v.Tree, groups, now, max(guard.Window, confirm.SampleEvery), guard.Before)
+}

@@ -1,0 +1,394 @@
+package reconcile
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"bulkhead/internal/api"
+	"bulkhead/internal/change"
+	"bulkhead/internal/confirm"
+	"bulkhead/internal/host"
+	"bulkhead/internal/journal"
+	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
+	"bulkhead/internal/state"
+	"bulkhead/internal/transaction"
+)
+
+// LookOptions is what the agent knows when it looks.
+type LookOptions struct {
+	Processes []procfs.Process
+	Changed   bool // processes came or went since the look before
+	Full      bool // read every limit too
+	// Forks are those that events told of since the look before, in their order; without those of a parent
+	// that has run another program since.
+	Forks []Fork
+}
+
+// LookResult is what a look put right.
+type LookResult struct {
+	Moved    []int // pids; what is known of their membership is out of date
+	Repaired int
+	// Inherited counts members that are in their groups, were not there at the last look, and were not moved.
+	Inherited int
+	// Retry says that something was left undone that the next look may get done.
+	Retry bool
+	// Servers are the main processes of the instances there are: their children write their titles late. It is
+	// nil when nothing was looked at.
+	Servers []int
+}
+
+// Look brings the host back to the applied policy where it differs. It does nothing, and reads little,
+// when there is nothing to do: no knob is read while every member is where it belongs, until a full
+// look. Nothing is applied, or everything was released: nothing is done.
+func (c *Reconciler) Look(ctx context.Context, o LookOptions) (LookResult, error) {
+	o.Full = c.disksChanged(time.Now()) || o.Full
+	o.Full = c.linksChanged(time.Now()) || o.Full
+	if o.Full {
+		if _, err := transaction.TakeOver(ctx, c.Controller, "look", "agent"); err != nil {
+			return LookResult{}, err
+		}
+	}
+	at := c.Now()
+	due := c.due.any(c.Store, c.memory.Resolved, at)
+	if !o.Changed && !o.Full && !due {
+		return LookResult{}, nil
+	}
+	facts, err := c.facts(o.Full)
+	if err != nil {
+		return LookResult{}, err
+	}
+	stamp := stamp(c.Controller)
+	s, err := c.LoadState(facts.BootID, at)
+	if err != nil {
+		return LookResult{}, err
+	}
+	c.memory.remember(stamp, s)
+	if s.Rests() {
+		c.due.dealtWith(c.memory.Resolved, at, nil)
+		c.Admitted.Shut()
+		return LookResult{}, nil
+	}
+	l := transaction.OptionsOver(s, s.Applied.Sources)
+	l.Processes, l.Facts, l.Lenient = o.Processes, facts, true
+	c.memory.forks = o.Forks
+	defer func() { c.memory.forks = nil }()
+	v, done, err := c.lookAt(ctx, l, s, o.Full || due, at)
+	if v == nil {
+		return done, err
+	}
+	done.Inherited = c.memory.inherited(v, done.Moved)
+	done.Servers = make([]int, 0, len(v.Instances))
+	for i := range v.Instances {
+		done.Servers = append(done.Servers, v.Instances[i].Main.PID)
+	}
+	return done, err
+}
+
+// lookAt looks at members, or at every limit too, and puts right what differs. The view is nil when nothing was looked
+// at.
+func (c *Reconciler) lookAt(
+	ctx context.Context, l transaction.ViewOptions, s *state.Documents, whole bool, at time.Time,
+) (v *transaction.View, done LookResult, err error) {
+	if whole {
+		v, done, err = c.putRight(ctx, l, nil, nil)
+		c.due.dealtWith(c.memory.Resolved, at, err)
+	}
+	if v == nil { // a look at members alone will do, or is all there can be while somebody else is about a change
+		var locked *journal.LockedError
+		if err != nil && !errors.As(err, &locked) {
+			return nil, done, err
+		}
+		members, wrong := c.members(ctx, l)
+		if wrong != nil {
+			return nil, LookResult{}, wrong
+		}
+		v = members
+	}
+	switch {
+	case whole:
+	case !c.memory.sameUnits(v):
+		_, done, err = c.putRight(ctx, l, v, s)
+		c.due.dealtWith(c.memory.Resolved, at, err)
+	case len(misplaced(v)) == 0:
+		err = troubles(v)
+	default:
+		var ok bool
+		if done, ok, err = c.place(ctx, v, s); !ok {
+			_, done, err = c.putRight(ctx, l, v, s)
+		} else {
+			err = errors.Join(troubles(v), err)
+		}
+	}
+	return v, done, err
+}
+
+// inherited counts the members that are in place, were none at the last look, and were not moved; of the first look
+// none.
+func (m *memory) inherited(v *transaction.View, moved []int) (count int) {
+	before := m.members
+	m.members = make(map[procfs.ID]string, len(v.Classified.Placements))
+	for _, p := range v.Classified.Placements {
+		placed := v.Layout.Placed(&p.Process, p.Group)
+		m.members[p.Process.ID] = ""
+		if placed || slices.Contains(moved, p.Process.PID) {
+			m.members[p.Process.ID] = p.Group
+		}
+		if _, known := before[p.Process.ID]; !known && before != nil && !slices.Contains(moved, p.Process.PID) &&
+			placed {
+			count++
+		}
+	}
+	return count
+}
+
+// sameUnits says whether the units that groups claim are those of the last full look. Those of a released group count
+// too; they change nothing.
+func (m *memory) sameUnits(v *transaction.View) bool {
+	return v.Systemd == nil || maps.Equal(m.governed, v.Systemd.Governed)
+}
+
+// facts gives the facts of the host; the agent reads them again only on a full look.
+func (c *Reconciler) facts(fresh bool) (*host.Facts, error) {
+	if c.known != nil && !fresh {
+		return c.known, nil
+	}
+	f, err := c.Host.Facts()
+	if err != nil {
+		return nil, api.Errorf(api.CodeFailed, "", "look at the host: %w", err)
+	}
+	c.known = f
+	return f, nil
+}
+
+// putRight looks at every limit under the lock, plans, and does it. It does not wait for the lock: whoever holds it
+// changes the host, and the next look sees the result. It goes on from seen, which may be nil, as long as the documents
+// that it was made from, before, are what they were. The view is nil when nothing was looked at.
+func (c *Reconciler) putRight(
+	ctx context.Context, l transaction.ViewOptions, seen *transaction.View, before *state.Documents,
+) (v *transaction.View, done LookResult, err error) {
+	lock, err := c.LockWithin(ctx, 0, "look", "agent")
+	if err != nil {
+		return nil, LookResult{Retry: true}, err
+	}
+	defer lock.Release()
+	var reply transaction.Outcome
+	if err := c.Recover(ctx, &reply); err != nil {
+		return nil, LookResult{}, err
+	}
+	s, err := c.LoadState(l.Facts.BootID, c.Now())
+	if err != nil {
+		return nil, LookResult{}, err
+	}
+	if s.Rests() || transaction.GoingDown(ctx, c.Controller, l.Facts) {
+		return nil, LookResult{}, nil
+	}
+	c.memory.observed = nil
+	if v = seen; v != nil && reply.Recovered == "" && reflect.DeepEqual(s, before) {
+		err = c.limits(ctx, v)
+	} else {
+		now := transaction.OptionsOver(s, s.Applied.Sources)
+		now.Processes, now.Facts, now.Lenient = l.Processes, l.Facts, true
+		v, err = c.whole(ctx, now)
+	}
+	if err != nil {
+		return nil, LookResult{}, err
+	}
+	done, err = c.settle(ctx, v, s, &reply)
+	return v, done, err
+}
+
+// settle brings the host to what a view plans, but for what is refused, barred, or left to others.
+func (c *Reconciler) settle(ctx context.Context, v *transaction.View, s *state.Documents,
+	reply *transaction.Outcome) (LookResult, error) {
+	if v.Systemd != nil {
+		c.memory.governed = v.Systemd.Governed
+	}
+	conflicts := c.heed(ctx, v, s)
+	c.memory.highs, c.memory.settled = highsOf(v.Plan), nil
+	trouble := errors.Join(troubles(v), conflicts)
+	c.memory.refused = map[string]bool{}
+	for _, r := range v.Plan.Refusals {
+		c.memory.refused[r.Group] = true
+	}
+	if err := transaction.Refused(v.Plan, false); err != nil {
+		trouble = errors.Join(trouble, err)
+		if err := v.LeaveOut(); err != nil {
+			return LookResult{}, errors.Join(trouble, err)
+		}
+	}
+	trouble = errors.Join(trouble, c.memory.leaveBarred(v, s))
+	done, err := c.carryOut(ctx, v, s, reply)
+	return done, errors.Join(trouble, err)
+}
+
+// carryOut does what a look found to do, and has the history say which windows opened or closed with it.
+func (c *Reconciler) carryOut(ctx context.Context, v *transaction.View, s *state.Documents,
+	reply *transaction.Outcome) (done LookResult,
+	err error) {
+	r, right := agentsRequest(v.Plan, c.due.over)
+	open := policy.ScheduleNames(v.Open)
+	switched := switches(s.Windows, open)
+	if switched != "" {
+		r = api.Request{Verb: confirm.ScheduleVerb, By: r.By, Reason: switched}
+	} else if r.Reason == "" {
+		r.Reason = broughtBack(v.Plan, c.memory.members)
+	}
+	if len(v.Plan.Steps) > 0 {
+		done = puts(right, c.memory.members)
+		bar := func(group string, cause error) { c.memory.bar(group, s.Applied.Revision, cause) }
+		run := func() error { return c.RunOthers(ctx, v, r, s.Applied.Revision, reply, bar) }
+		var guarded bool
+		if guarded, err = openGuarded(ctx, c.Controller, v, s, r, reply, run); !guarded && err == nil {
+			err = run()
+		}
+		c.tell(right, err, time.Now())
+	}
+	if err == nil {
+		c.memory.settleLook(v, reply.LeftOut)
+		c.retainDue(v)
+	}
+	if err == nil && switched != "" {
+		err = errors.Join(closeGuarded(c.Controller, s.Windows, open),
+			tellWindows(c.Controller, r, reply, s.Applied.Revision, open))
+	}
+	if slices.ContainsFunc(v.Plan.Steps, changesDirectories) {
+		c.memory.observed = nil // it was seen before
+	}
+	if errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	return done, err
+}
+
+// tellAgain is how long the same correction is not told again: two that each put a value right would fill the log.
+const tellAgain = 10 * time.Minute
+
+// told is a correction, whatever its reason.
+type told struct {
+	op                    plan.Op
+	unit, path, file, key string
+	target                change.Target
+	to                    string
+	failed                bool
+}
+
+// tell logs what a look did to groups and units: whoever changed them behind bulkhead's back finds out here. Moves are
+// counted by status; a directory counts once for all hierarchies.
+func (c *Reconciler) tell(p plan.Plan, failed error, now time.Time) {
+	for t, at := range c.memory.told {
+		if now.Sub(at) >= tellAgain {
+			delete(c.memory.told, t)
+		}
+	}
+	for _, s := range p.Steps {
+		if s.Op == plan.OpMove || s.Op == plan.OpOOMScore {
+			continue
+		}
+		this := told{s.Op, s.Unit, s.Dir.Path, s.File, s.Key, s.Target, s.New, failed != nil}
+		if _, again := c.memory.told[this]; again {
+			continue
+		}
+		opposite := this
+		switch s.Op {
+		case plan.OpMakeDir:
+			opposite.op = plan.OpRemoveDir
+		case plan.OpRemoveDir:
+			opposite.op = plan.OpMakeDir
+		}
+		delete(c.memory.told, opposite)
+		if c.memory.told == nil {
+			c.memory.told = map[told]time.Time{}
+		}
+		c.memory.told[this] = now
+		what := []any{"do", s.Op, "group", cmp.Or(s.Group, "(root group)")}
+		for _, a := range []struct{ key, value string }{
+			{"dir", s.Dir.Path}, {"file", s.File}, {"device", s.Key}, {"unit", s.Unit}, {"kind", string(s.Target.Kind)},
+			{"address", s.Target.Addr}, {"from", s.Old}, {"to", s.New}, {"why", s.Reason},
+		} {
+			if a.value != "" {
+				what = append(what, a.key, strings.TrimSpace(a.value))
+			}
+		}
+		if failed != nil {
+			c.Log.Warn("tried to put right", what...)
+		} else {
+			c.Log.Info("put right", what...)
+		}
+	}
+}
+
+// puts is what a plan puts right. A process that was no member at the last look is given its score with its group;
+// nobody had changed that.
+func puts(p plan.Plan, members map[procfs.ID]string) (done LookResult) {
+	for _, step := range p.Steps {
+		switch step.Op {
+		case plan.OpMove:
+			done.Moved = append(done.Moved, step.PID.PID)
+		case plan.OpOOMScore:
+			if _, member := members[step.PID]; member {
+				done.Repaired++
+			}
+		case plan.OpWrite, plan.OpSet:
+			done.Repaired++
+		case plan.OpMakeDir, plan.OpRemoveDir:
+		}
+	}
+	slices.Sort(done.Moved)
+	done.Moved = slices.Compact(done.Moved)
+	return done
+}
+
+// changesDirectories says whether a step makes or removes a directory.
+func changesDirectories(s plan.Step) bool { return s.Op == plan.OpMakeDir || s.Op == plan.OpRemoveDir }
+
+// troubles is what keeps the policy from being wholly in force, as an error; nil when nothing does.
+func troubles(v *transaction.View) error {
+	if len(v.Problems) == 0 {
+		return nil
+	}
+	return v.Problems
+}
+
+// bar keeps a group whose unit systemd refused out of the looks for a while: a job that runs into its time, and all
+// that is undone then, again and again, would be more harm than good.
+type bar struct {
+	revision int
+	until    time.Time
+	cause    error
+}
+
+// barTime is how long a group is left out before it is tried again.
+const barTime = 5 * time.Minute
+
+// bar leaves a group out of the looks for a while.
+func (m *memory) bar(group string, revision int, cause error) {
+	if m.barred == nil {
+		m.barred = map[string]bar{}
+	}
+	m.barred[group] = bar{revision, time.Now().Add(barTime), cause}
+}
+
+// leaveBarred plans without the groups that are barred, and says which and why.
+func (m *memory) leaveBarred(v *transaction.View, s *state.Documents) (said error) {
+	var groups []string
+	for g, b := range m.barred {
+		if b.revision != s.Applied.Revision || time.Now().After(b.until) {
+			delete(m.barred, g)
+			continue
+		}
+		groups, said = append(groups, g), errors.Join(said, transaction.ErrLeftOut(g, b.cause))
+	}
+	if len(groups) == 0 {
+		return nil
+	}
+	v.PlanWithout(groups...)
+	return said
+}
