@@ -19,6 +19,7 @@ import (
 	"bulkhead/internal/control"
 	"bulkhead/internal/inspect"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/journal/statedir"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/transaction"
@@ -76,7 +77,7 @@ type server struct {
 // left is removed; a living one is an error.
 func (a *Agent) listen() (*server, error) {
 	alone, err := a.control.Store.LockAgent(a.o.Socket)
-	var other *journal.LockedError
+	var other *statedir.LockedError
 	switch {
 	case errors.As(err, &other):
 		h := other.Holder

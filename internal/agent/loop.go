@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"bulkhead/internal/journal"
+	"bulkhead/internal/journal/statedir"
 	"bulkhead/internal/transaction"
 )
 
@@ -97,7 +97,7 @@ const lockTrouble = 5 * time.Second
 // unlessLocked drops the error of what the loop could not do because somebody else holds the lock. It is tried again
 // soon. A lock that is held for long is trouble.
 func (a *Agent) unlessLocked(err error) error {
-	var locked *journal.LockedError
+	var locked *statedir.LockedError
 	if !errors.As(err, &locked) {
 		return err
 	}

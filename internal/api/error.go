@@ -9,7 +9,7 @@ import (
 
 	"bulkhead/internal/apply"
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/journal"
+	"bulkhead/internal/journal/statedir"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
 )
@@ -53,7 +53,7 @@ func CodeOf(err error) Code {
 	var (
 		own      *Error
 		problems policy.Problems
-		locked   *journal.LockedError
+		locked   *statedir.LockedError
 		refused  *apply.RefusedError
 	)
 	switch {
@@ -77,7 +77,7 @@ func HintOf(err error) string {
 	if errors.As(err, &own) && own.Hint != "" {
 		return own.Hint
 	}
-	return cmp.Or(journal.Hint(err), cgroup.Hint(err), systemd.Hint(err))
+	return cmp.Or(statedir.Hint(err), cgroup.Hint(err), systemd.Hint(err))
 }
 
 // NoGroup is the error for a name that none of the groups has.

@@ -20,6 +20,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/journal/statedir"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/plan"
@@ -224,7 +225,7 @@ func (r *Runner) Run(ctx context.Context, p plan.Plan, o Options) (Result, error
 		return n.result, n.fail(err)
 	}
 	switch err := r.Journal.End(n.result.Txn, journal.Committed, ""); {
-	case errors.Is(err, journal.ErrUncertain):
+	case errors.Is(err, statedir.ErrUncertain):
 		// The next process may find in the journal that the plan was done. Undoing it now would leave neither with
 		// what it believes, so it stays in force, and that process keeps or undoes it.
 		return n.result, fmt.Errorf("%w: %w", ErrInForce, err)

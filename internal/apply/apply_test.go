@@ -64,10 +64,11 @@ func TestThereAndBack(t *testing.T) {
 				}
 			}
 			w.check(t, "after release", before)
-			if made, originals := r.Journal.Made(boot), r.Journal.Originals(boot); len(made)+len(originals) > 0 {
+			if made, originals := r.Journal.InBoot(boot).Made(),
+				r.Journal.InBoot(boot).Originals(); len(made)+len(originals) > 0 {
 				t.Errorf("the journal still knows %v %v", made, originals)
 			}
-			if process, _ := r.Journal.Homes(boot); len(process) > 0 {
+			if process, _ := r.Journal.InBoot(boot).Homes(); len(process) > 0 {
 				t.Errorf("the journal still knows homes %v", process)
 			}
 		})
@@ -301,7 +302,7 @@ func TestRecoverAfterReboot(t *testing.T) {
 	}
 	w.Intercept(nil)
 	w.check(t, "after a reboot", before)
-	if _, pending := r.Journal.Pending(); pending || len(r.Journal.Made(boot)) > 0 {
+	if _, pending := r.Journal.Pending(); pending || len(r.Journal.InBoot(boot).Made()) > 0 {
 		t.Error("the earlier boot's transaction was taken over")
 	}
 }

@@ -114,8 +114,8 @@ func TestNewKindIsAnActuator(t *testing.T) {
 				t.Fatalf("step %d: recovered %t, %v", at, done, err)
 			}
 			w.check(t, fmt.Sprintf("step %d", at), host)
-			if !maps.Equal(knobs.values, before) || len(r.Journal.Originals(boot)) > 0 {
-				t.Fatalf("step %d: %v, and the journal knows %v", at, knobs.values, r.Journal.Originals(boot))
+			if !maps.Equal(knobs.values, before) || len(r.Journal.InBoot(boot).Originals()) > 0 {
+				t.Fatalf("step %d: %v, and the journal knows %v", at, knobs.values, r.Journal.InBoot(boot).Originals())
 			}
 			w.must(t, r.Journal.Close())
 		}
@@ -143,11 +143,11 @@ func TestNewKindIsAnActuator(t *testing.T) {
 		if _, err := r.Run(soon(t), w.dialed(), Options{Verb: "apply"}); err != nil {
 			t.Fatal(err)
 		}
-		if !r.Journal.Changed(boot, dial("bass")) {
+		if !r.Journal.InBoot(boot).Changed(dial("bass")) {
 			t.Error("the journal does not know that the dial is changed")
 		}
 		var originals []string
-		for _, c := range r.Journal.Originals(boot) {
+		for _, c := range r.Journal.InBoot(boot).Originals() {
 			if c.Kind == kindDial {
 				originals = append(originals, c.Target.Addr+" "+c.Old)
 			}
@@ -162,7 +162,7 @@ func TestNewKindIsAnActuator(t *testing.T) {
 		if _, err := r.Run(soon(t), b.plan(), Options{Verb: "rollback"}); err != nil {
 			t.Fatal(err)
 		}
-		if !maps.Equal(knobs.values, before) || r.Journal.Changed(boot, dial("bass")) {
+		if !maps.Equal(knobs.values, before) || r.Journal.InBoot(boot).Changed(dial("bass")) {
 			t.Errorf("rolled back: %v", knobs.values)
 		}
 		h, err := r.Journal.History()
@@ -266,12 +266,13 @@ func TestOlderJournals(t *testing.T) {
 			r = runner()
 			if name == "committed" {
 				for _, f := range []cgroup.File{user, scheduler} {
-					if !r.Journal.Changed(boot, f.Target()) {
+					if !r.Journal.InBoot(boot).Changed(f.Target()) {
 						t.Errorf("%s is not known to be changed", f)
 					}
 				}
-				if scores := r.Journal.Scores(boot); len(scores) != 3 || len(r.Journal.Made(boot)) != 4 {
-					t.Errorf("scores %v, made %v", scores, r.Journal.Made(boot))
+				if scores := r.Journal.InBoot(boot).Scores(); len(scores) != 3 ||
+					len(r.Journal.InBoot(boot).Made()) != 4 {
+					t.Errorf("scores %v, made %v", scores, r.Journal.InBoot(boot).Made())
 				}
 				return
 			}
@@ -328,8 +329,9 @@ func TestDirectoryOfSomebodyElseStays(t *testing.T) {
 			t.Errorf("optional %t: %v", optional, err)
 		}
 		pids, err := w.Procs(made)
-		if err != nil || len(pids) != 1 || r.Journal.Made(boot)[made] {
-			t.Errorf("optional %t: %s holds %v, %v; made by us: %v", optional, made, pids, err, r.Journal.Made(boot))
+		if err != nil || len(pids) != 1 || r.Journal.InBoot(boot).Made()[made] {
+			t.Errorf("optional %t: %s holds %v, %v; made by us: %v", optional, made, pids, err,
+				r.Journal.InBoot(boot).Made())
 		}
 	}
 }

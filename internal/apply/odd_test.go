@@ -14,6 +14,7 @@ import (
 	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/journal/statedir"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/linux/tc"
@@ -115,7 +116,7 @@ func TestRealtimeProcess(t *testing.T) {
 		if after := w.where(3); after != before {
 			t.Errorf("it is in %s, was in %s", after, before)
 		}
-		if process, _ := r.Journal.Homes(boot); process[rt] != nil {
+		if process, _ := r.Journal.InBoot(boot).Homes(); process[rt] != nil {
 			t.Errorf("the journal has a home of a process that was not moved: %v", process[rt])
 		}
 		if got := w.where(0); strings.Count(got, "/bulkhead/a/db") != len(v1) {
@@ -339,7 +340,7 @@ func TestFastMovesAreUndone(t *testing.T) {
 		t.Fatal(err)
 	}
 	is("on")
-	if !r.Journal.Changed(boot, option.Target()) {
+	if !r.Journal.InBoot(boot).Changed(option.Target()) {
 		t.Error("the journal does not know that it is ours")
 	}
 	b = w.build()
@@ -348,7 +349,7 @@ func TestFastMovesAreUndone(t *testing.T) {
 		t.Fatal(err)
 	}
 	is("off")
-	if r.Journal.Changed(boot, option.Target()) {
+	if r.Journal.InBoot(boot).Changed(option.Target()) {
 		t.Error("it is back, and the journal says that it is changed")
 	}
 }
@@ -389,7 +390,7 @@ func TestOptionalSteps(t *testing.T) {
 	}
 	left := []string{"memory:/bulkhead", "memory:/bulkhead/a"}
 	var made []string
-	for d := range r.Journal.Made(boot) {
+	for d := range r.Journal.InBoot(boot).Made() {
 		made = append(made, d.String())
 	}
 	slices.Sort(made)
@@ -402,8 +403,9 @@ func TestOptionalSteps(t *testing.T) {
 	b := w.build()
 	b.rmdir("memory", "/bulkhead/a")
 	b.rmdir("memory", "/bulkhead")
-	if _, err := r.Run(soon(t), b.plan(), Options{Verb: "release"}); err != nil || len(r.Journal.Made(boot)) > 0 {
-		t.Errorf("%v, %v", err, r.Journal.Made(boot))
+	if _, err := r.Run(soon(t), b.plan(), Options{Verb: "release"}); err != nil ||
+		len(r.Journal.InBoot(boot).Made()) > 0 {
+		t.Errorf("%v, %v", err, r.Journal.InBoot(boot).Made())
 	}
 }
 
@@ -565,7 +567,7 @@ func TestUndoFails(t *testing.T) {
 			t.Error("the transaction is open: nothing else could be done any more, not even a release")
 		}
 		var made []string
-		for d := range r.Journal.Made(boot) {
+		for d := range r.Journal.InBoot(boot).Made() {
 			made = append(made, d.String())
 		}
 		slices.Sort(made)
@@ -573,8 +575,8 @@ func TestUndoFails(t *testing.T) {
 			want) {
 			t.Errorf("killed %v: ours are %v, want %v", killed, made, want)
 		}
-		if len(r.Journal.Originals(boot)) > 0 {
-			t.Errorf("killed %v: originals %v", killed, r.Journal.Originals(boot))
+		if len(r.Journal.InBoot(boot).Originals()) > 0 {
+			t.Errorf("killed %v: originals %v", killed, r.Journal.InBoot(boot).Originals())
 		}
 	}
 }
@@ -605,7 +607,7 @@ func TestSubtreeControlOfOthers(t *testing.T) {
 	if _, err := r.Run(soon(t), b.plan(), Options{}); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.Journal.Subtree(boot)[top]; !slices.Equal(got, []string{"blkio", "cpu"}) {
+	if got := r.Journal.InBoot(boot).Subtree()[top]; !slices.Equal(got, []string{"blkio", "cpu"}) {
 		t.Errorf("the journal says that bulkhead enabled %v", got)
 	}
 }
@@ -659,8 +661,8 @@ func TestFullDisk(t *testing.T) {
 					w.must(t, r.Journal.Close())
 					continue
 				}
-				if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(journal.Hint(err), "free space") {
-					t.Fatalf("write %d: %v (hint %q)", n, err, journal.Hint(err))
+				if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(statedir.Hint(err), "free space") {
+					t.Fatalf("write %d: %v (hint %q)", n, err, statedir.Hint(err))
 				}
 				if n == 1 && len(w.Changes()) > first {
 					t.Fatalf("changed %v", w.Changes()[first:])

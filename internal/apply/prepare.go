@@ -28,7 +28,7 @@ type preparer struct{ *run }
 
 // prepare reads the original of every step fresh from the kernel. Nothing is changed.
 func (n *preparer) prepare() error {
-	made := n.Journal.Made(n.Boot)
+	made := n.Journal.InBoot(n.Boot).Made()
 	fresh := map[cgroup.Dir]bool{} // made by this very plan: no originals in there
 	handed := handed{}
 	for i, s := range n.plan.Steps {

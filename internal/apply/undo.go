@@ -343,7 +343,7 @@ type homes struct {
 
 // findHomes collects the homes that the journal knows, and those of the transaction itself.
 func (u *undoing) findHomes() *homes {
-	known, group := u.Journal.Homes(u.Boot)
+	known, group := u.Journal.InBoot(u.Boot).Homes()
 	h := &homes{process: map[int]map[string]string{}, group: group}
 	add := func(id procfs.ID, hierarchy, from string) {
 		if h.process[id.PID] == nil {
@@ -361,7 +361,7 @@ func (u *undoing) findHomes() *homes {
 			add(id, hierarchy, p)
 		}
 	}
-	made := u.Journal.Made(u.Boot)
+	made := u.Journal.InBoot(u.Boot).Made()
 	for _, c := range u.txn.Changes {
 		if c.Kind != cgroup.KindMembership || c.Old == "" {
 			continue

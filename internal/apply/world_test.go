@@ -432,9 +432,9 @@ func stage(t testing.TB, hierarchies []host.Hierarchy, before []func(*world) pla
 
 // state is what the journal knows, as text.
 func state(s *journal.Store) string {
-	process, groups := s.Homes(boot)
+	process, groups := s.InBoot(boot).Homes()
 	var lines []string
-	for d := range s.Made(boot) {
+	for d := range s.InBoot(boot).Made() {
 		lines = append(lines, "made "+d.String())
 	}
 	for id, from := range process {
@@ -443,7 +443,7 @@ func state(s *journal.Store) string {
 	for g, from := range groups {
 		lines = append(lines, fmt.Sprintf("home of group %s %v", g, from))
 	}
-	for _, c := range s.Originals(boot) {
+	for _, c := range s.InBoot(boot).Originals() {
 		lines = append(lines, fmt.Sprintf("original %s %q", c.Target, c.Old))
 	}
 	slices.Sort(lines)

@@ -11,6 +11,7 @@ import (
 
 	"bulkhead/internal/apply"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/journal/statedir"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/snapshot"
 	"bulkhead/internal/transaction"
@@ -55,7 +56,7 @@ func takeBackByJournal(ctx context.Context, c *transaction.Controller, g apply.G
 	}
 	lock, err := c.LockWithin(ctx, lockPatience, "undo", "watchdog")
 	if err != nil {
-		if locked := (*journal.LockedError)(nil); errors.As(err, &locked) && ended(c, g.Txn) {
+		if locked := (*statedir.LockedError)(nil); errors.As(err, &locked) && ended(c, g.Txn) {
 			return nil // who has the lock has undone it, and may be on the way to the same once more
 		}
 		return err

@@ -14,6 +14,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/inspect"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/journal/statedir"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/reconcile"
 	"bulkhead/internal/state"
@@ -30,7 +31,7 @@ func TestWaitForLockEndsWithContext(t *testing.T) {
 	time.AfterFunc(50*time.Millisecond, stop)
 	begun := time.Now()
 	_, err := Do(ctx, c, api.Request{Verb: "release", All: true})
-	var locked *journal.LockedError
+	var locked *statedir.LockedError
 	took := time.Since(begun)
 	if !errors.Is(err, context.Canceled) || !errors.As(err, &locked) || took > 5*time.Second {
 		t.Errorf("after %s: %v", took, err)
@@ -87,7 +88,7 @@ func TestDueWaitsForTheLock(t *testing.T) {
 			m.Clock = func() time.Time { return c.at }
 			begun := time.Now()
 			for range 3 {
-				var locked *journal.LockedError
+				var locked *statedir.LockedError
 				if err := m.quickLook(); !errors.As(err, &locked) {
 					t.Fatalf("a look while somebody else holds the lock: %v", err)
 				}

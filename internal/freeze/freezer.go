@@ -311,7 +311,7 @@ func (w *waking) leave(d cgroup.Dir, procs []procfs.Process) []plan.Step {
 
 // home is where a process, or else its group, came from, or the nearest directory above that is still there.
 func (w *waking) home(id procfs.ID, d cgroup.Dir) string {
-	process, group := w.Store.Homes(w.Facts.BootID)
+	process, group := w.Store.InBoot(w.Facts.BootID).Homes()
 	at := cmp.Or(process[id][d.Hierarchy], group[w.name(d)][d.Hierarchy], "/")
 	for ; at != "/"; at = path.Dir(at) {
 		if there, err := w.Tree.Exists(cgroup.Dir{Hierarchy: d.Hierarchy, Path: at}); err == nil && there {

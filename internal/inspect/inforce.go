@@ -32,7 +32,7 @@ func InForce(ctx context.Context, c *transaction.Controller) (groups []inforce.G
 	}
 	made := map[cgroup.Dir]bool{}
 	if c.Store != nil {
-		made = c.Store.Made(facts.BootID)
+		made = c.Store.InBoot(facts.BootID).Made()
 	}
 	procs, err := c.Host.Proc.Processes(procfs.Options{})
 	if err != nil {

@@ -239,7 +239,7 @@ func nameTaken(ctx context.Context, c *transaction.Controller, v *transaction.Vi
 	if c.Store == nil {
 		return nil
 	}
-	made := c.Store.Made(v.Facts.BootID)
+	made := c.Store.InBoot(v.Facts.BootID).Made()
 	for _, d := range v.Layout.Dirs() {
 		if d.Parent().Path != "/" || made[d] || v.Layout.Theirs(d) {
 			continue

@@ -1,8 +1,6 @@
 package journal
 
 import (
-	"bulkhead/internal/cgroup"
-	"bulkhead/internal/linux/procfs"
 	"bytes"
 	"fmt"
 	"os"
@@ -10,6 +8,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/journal/statedir"
+	"bulkhead/internal/linux/procfs"
 
 	"pgregory.net/rapid"
 )
@@ -117,7 +119,8 @@ func TestTornAtEveryByte(t *testing.T) {
 			}
 		}
 		commit(t, got, mkdir(cpu("/after")))
-		if again := open(t, dir, Options{FS: fs}); !again.Made(boot)[cpu("/after")] || len(again.Warnings()) > 0 {
+		if again := open(t, dir, Options{FS: fs}); !again.InBoot(boot).Made()[cpu("/after")] ||
+			len(again.Warnings()) > 0 {
 			t.Fatalf("cut at byte %d: written again: %s %q", cut, summary(again, boot), again.Warnings())
 		}
 		got.Close()
@@ -162,7 +165,7 @@ func TestDamageInTheMiddle(t *testing.T) {
 			t.Fatalf("byte %d: the open transaction was lost: %s", at, summary(again, boot))
 		}
 		_, open := again.Pending()
-		lacks := open || len(again.Made(boot)) > 0 // something of ours is still there
+		lacks := open || len(again.InBoot(boot).Made()) > 0 // something of ours is still there
 		if w := again.Warnings(); lacks != (len(w) == 1 && strings.Contains(w[0], "lacks records")) || !lacks &&
 			len(w) > 0 {
 			t.Fatalf("byte %d: warnings %q after mending", at, w)
@@ -191,7 +194,7 @@ func TestLostEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = locked(t, dir, Options{})
-	if _, ok := s.Pending(); ok || len(s.Made(boot)) != 2 {
+	if _, ok := s.Pending(); ok || len(s.InBoot(boot).Made()) != 2 {
 		t.Errorf("state %s", summary(s, boot))
 	}
 }
@@ -207,12 +210,12 @@ func FuzzLog(f *testing.F) {
 	bad := slices.Clone(data)
 	bad[len(bad)/2] ^= 4
 	f.Add(bad)
-	head, _ := line(map[string]any{"kind": kindBegin})
+	head, _ := statedir.Line(map[string]any{"kind": kindBegin})
 	f.Add(head)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		read := func(data []byte) (payloads [][]byte, faults []fault) {
+		read := func(data []byte) (payloads [][]byte, faults []statedir.Fault) {
 			st := newState()
-			faults = scan(data, func(p []byte) error {
+			faults = statedir.Scan(data, func(p []byte) error {
 				if err := st.use(p); err != nil {
 					return err
 				}
@@ -224,15 +227,15 @@ func FuzzLog(f *testing.F) {
 		payloads, faults := read(data)
 		covered := 0
 		for _, p := range payloads {
-			covered += sumLen + 1 + len(p) + 1
+			covered += statedir.SumLen + 1 + len(p) + 1
 		}
 		for _, f := range faults {
-			covered += int(f.length)
+			covered += int(f.Length)
 		}
 		if covered != len(data) {
 			t.Errorf("records and faults cover %d of %d bytes", covered, len(data))
 		}
-		again, left := read(without(data, faults))
+		again, left := read(statedir.Without(data, faults))
 		if len(left) > 0 {
 			t.Errorf("faults remain: %v", left)
 		}
@@ -344,10 +347,10 @@ func (m *machine) reopen(t *rapid.T) {
 		t.Fatal(err)
 	}
 	m.store = s
-	m.past = map[int64]*model{s.log.size: m.model.clone()}
+	m.past = map[int64]*model{s.log.Size: m.model.clone()}
 }
 
-func (m *machine) noted() { m.past[m.store.log.size] = m.model.clone() }
+func (m *machine) noted() { m.past[m.store.log.Size] = m.model.clone() }
 
 func anyChange(t *rapid.T) Change {
 	dirs := rapid.SampledFrom([]string{"/b", "/b/1", "/b/2", "/x"})
@@ -375,10 +378,10 @@ func (m *machine) Begin(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.store.log.size < 3000 {
+	if m.store.log.Size < 3000 {
 		// It may have been compacted: earlier lengths mean nothing any more.
 		for size := range m.past {
-			if size > m.store.log.size {
+			if size > m.store.log.Size {
 				clear(m.past)
 			}
 		}
@@ -465,7 +468,7 @@ func (m *machine) Check(t *rapid.T) {
 	if open != m.model.open || open && !slices.EqualFunc(p.Changes, m.model.pending, sameChange) {
 		t.Fatalf("pending %+v (%v), want %+v (%v)", p, open, m.model.pending, m.model.open)
 	}
-	made := m.store.Made(boot)
+	made := m.store.InBoot(boot).Made()
 	for _, path := range []string{"/b", "/b/1", "/b/2", "/x"} {
 		want := m.model.made[path]
 		for _, c := range m.model.pending {
@@ -476,13 +479,13 @@ func (m *machine) Check(t *rapid.T) {
 		}
 	}
 	originals := map[string]string{}
-	for _, c := range m.store.Originals(boot) {
+	for _, c := range m.store.InBoot(boot).Originals() {
 		originals[place(c)] = c.Old
 	}
 	if fmt.Sprint(originals) != fmt.Sprint(m.model.original) {
 		t.Fatalf("originals %v, want %v", originals, m.model.original)
 	}
-	process, group := m.store.Homes(boot)
+	process, group := m.store.InBoot(boot).Homes()
 	homes, groups := map[int]string{}, map[string]string{}
 	for id, from := range process {
 		homes[id.PID] = from["cpu"]

@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/atomicfile"
+	"bulkhead/internal/journal/statedir"
 )
 
 // document is the file form of a document: valid JSON that shows when it was damaged.
@@ -34,11 +35,12 @@ func (s *Store) Save(name string, v any) error {
 	if err := s.settle(); err != nil { // it would be written over later
 		return err
 	}
-	return s.save(name, v)
+	return save(s.o.FS, s.dir, name, v)
 }
 
-func (s *Store) save(name string, v any) error {
-	path, err := documentPath(s.dir, name)
+// save replaces the document of a name in a directory.
+func save(fsys atomicfile.FS, dir, name string, v any) error {
+	path, err := documentPath(dir, name)
 	if err != nil {
 		return err
 	}
@@ -46,12 +48,12 @@ func (s *Store) save(name string, v any) error {
 	if err != nil {
 		return fmt.Errorf("encode document %q: %w", name, err)
 	}
-	text, err := json.Marshal(document{CRC32C: checksum(data), Data: data})
+	text, err := json.Marshal(document{CRC32C: statedir.Checksum(data), Data: data})
 	if err != nil {
 		return fmt.Errorf("encode document %q: %w", name, err)
 	}
-	if _, err := atomicfile.Write(s.o.FS, path, append(text, '\n'), 0o600); err != nil {
-		return fileError("save document", path, err)
+	if _, err := atomicfile.Write(fsys, path, append(text, '\n'), 0o600); err != nil {
+		return statedir.FileError("save document", path, err)
 	}
 	return nil
 }
@@ -64,7 +66,7 @@ func (s *Store) Load(name string, v any) (found bool, err error) {
 		return false, err
 	}
 	damaged := func(why string) error {
-		return &Error{Op: "read document", Path: path, Err: fmt.Errorf("%w: %s", ErrDamaged, why),
+		return &statedir.Error{Op: "read document", Path: path, Err: fmt.Errorf("%w: %s", ErrDamaged, why),
 			Hint: "move it away to go on without it"}
 	}
 	s.mu.Lock()
@@ -83,13 +85,13 @@ func (s *Store) Load(name string, v any) (found bool, err error) {
 	case errors.Is(err, atomicfile.ErrUnusable):
 		return false, damaged(err.Error())
 	case err != nil:
-		return false, fileError("read document", path, err)
+		return false, statedir.FileError("read document", path, err)
 	}
 	var d document
 	if err := json.Unmarshal(text, &d); err != nil {
 		return false, damaged(err.Error())
 	}
-	if got := checksum(d.Data); got != d.CRC32C {
+	if got := statedir.Checksum(d.Data); got != d.CRC32C {
 		return false, damaged(fmt.Sprintf("checksum %s, should be %q", got, d.CRC32C))
 	}
 	if err := json.Unmarshal(d.Data, v); err != nil {
@@ -110,9 +112,9 @@ func (s *Store) SetAside(name string) (string, error) {
 	if s.lock == nil {
 		return "", fmt.Errorf("set document %q aside: %w", path, ErrNotLocked)
 	}
-	aside := asideOf(path, s.o.Now())
+	aside := statedir.AsideOf(path, s.o.Now())
 	if err := s.o.FS.Rename(path, aside); err != nil {
-		return "", fileError("set document aside", path, err)
+		return "", statedir.FileError("set document aside", path, err)
 	}
 	return aside, nil
 }
@@ -127,15 +129,11 @@ func documentPath(dir, name string) (string, error) {
 	return filepath.Join(dir, name+".json"), nil
 }
 
-func checksum(data []byte) string {
-	return fmt.Sprintf("%08x", crc32.Checksum(data, castagnoli))
-}
-
 // Versions lists the revisions whose sources are kept, the oldest first.
 func (s *Store) Versions() ([]int, error) {
 	names, err := filepath.Glob(filepath.Join(s.dir, "policy-*.json"))
 	if err != nil {
-		return nil, fileError("list revisions", s.dir, err)
+		return nil, statedir.FileError("list revisions", s.dir, err)
 	}
 	var all []int
 	for _, name := range names {
@@ -160,7 +158,19 @@ func (s *Store) DropVersion(n int) error {
 		return fmt.Errorf("drop revision %d: %w", n, ErrNotLocked)
 	}
 	if err := s.o.FS.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fileError("drop revision", path, err)
+		return statedir.FileError("drop revision", path, err)
 	}
 	return nil
+}
+
+func (s *Store) settle() error {
+	if len(s.state.docs) == 0 {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.state.docs)) {
+		if err := save(s.o.FS, s.dir, name, s.state.docs[name]); err != nil {
+			return err
+		}
+	}
+	return s.append(true, record{Kind: kindEnd, Outcome: settled})
 }

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bulkhead/internal/journal/statedir"
 	"errors"
 	"fmt"
 	"io"
@@ -28,7 +29,7 @@ func scenario() []deed {
 	ended := func(n uint64, d string) func(*Store) bool {
 		return func(s *Store) bool {
 			p, open := s.Pending()
-			return s.state.next > n && (!open || p.ID != n) && s.Made(boot)[cpu(d)]
+			return s.state.next > n && (!open || p.ID != n) && s.InBoot(boot).Made()[cpu(d)]
 		}
 	}
 	begin := func(d string) func(s *Store) error {
@@ -57,7 +58,7 @@ func scenario() []deed {
 		{"record", func(s *Store) error { _, err := s.Record(Entry{Verb: "apply", Txn: id}); return err }, entries(1)},
 		{"home", func(s *Store) error { return s.Home(boot, "g", map[string]string{"cpu": "/u"}) },
 			func(s *Store) bool {
-				_, group := s.Homes(boot)
+				_, group := s.InBoot(boot).Homes()
 				return group["g"]["cpu"] == "/u"
 			}},
 		{"save", func(s *Store) error { return s.Save("applied", "one") }, document("one", "two")},
@@ -133,11 +134,11 @@ func withFault(s *Store, d deed, fs *memFS, root string) error {
 		if after := summary(s, boot); after != before {
 			return fmt.Errorf("failed (%w) and yet changed\n%s\nto\n%s", first, before, after)
 		}
-		var fe *Error
+		var fe *statedir.Error
 		if !errors.As(first, &fe) || !strings.Contains(first.Error(), root) {
 			return fmt.Errorf("the error does not name the file: %w", first)
 		}
-		if Hint(first) == "" && !errors.Is(first, io.ErrShortWrite) {
+		if statedir.Hint(first) == "" && !errors.Is(first, io.ErrShortWrite) {
 			return fmt.Errorf("the error has no hint: %w", first)
 		}
 		if err := says(fs.killed(), root, before); err != nil {
@@ -244,8 +245,8 @@ func TestReadOnlyDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := s.Begin(Txn{Boot: boot, Changes: []Change{mkdir(cpu("/b"))}})
-	if !errors.Is(err, syscall.EROFS) || !strings.Contains(Hint(err), "--state") {
-		t.Errorf("Begin: %v (hint %q)", err, Hint(err))
+	if !errors.Is(err, syscall.EROFS) || !strings.Contains(statedir.Hint(err), "--state") {
+		t.Errorf("Begin: %v (hint %q)", err, statedir.Hint(err))
 	}
 	if _, ok := s.Pending(); ok {
 		t.Error("a transaction is open that was never written")

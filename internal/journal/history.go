@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bulkhead/internal/journal/statedir"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -124,7 +125,7 @@ func readEntries(s *Store, decode func(payload []byte) (Entry, error)) ([]Entry,
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var entries []Entry
-	d, err := s.history.read(func(payload []byte) error {
+	d, err := s.history.Read(func(payload []byte) error {
 		e, err := decode(payload)
 		if err == nil {
 			entries = append(entries, e)
@@ -134,11 +135,11 @@ func readEntries(s *Store, decode func(payload []byte) (Entry, error)) ([]Entry,
 	if err != nil {
 		return nil, err
 	}
-	if !d.sound() {
-		s.warn(s.history.describe(d))
+	if !d.Sound() {
+		s.warnings.add(s.history.Describe(d))
 	}
-	if e := s.lateEntry(); e != nil {
-		e.N = s.entries.n + 1
+	if e := s.history.late(s.state.last); e != nil {
+		e.N = s.history.seen.n + 1
 		entries = append(entries, *e)
 	}
 	return entries, nil
@@ -152,49 +153,59 @@ func (s *Store) Record(e Entry) (int, error) {
 	if s.lock == nil {
 		return 0, fmt.Errorf("record history: %w", ErrNotLocked)
 	}
-	return s.record(e)
+	return s.history.record(e, s.o.Now())
 }
 
-func (s *Store) record(e Entry) (int, error) {
-	e.N = s.entries.n + 1
+// historyLog is history.log.
+type historyLog struct {
+	*statedir.Log
+	warnings *warnings
+	seen     counters
+	full     int64 // bytes at which the older half is dropped
+}
+
+// record adds an entry, with its number, and returns when it is on disk. Where the older half cannot be dropped, the
+// long history is as good.
+func (h *historyLog) record(e Entry, now time.Time) (int, error) {
+	e.N = h.seen.n + 1
 	if e.Time.IsZero() {
-		e.Time = s.o.Now()
+		e.Time = now
 	}
-	data, err := line(e)
+	data, err := statedir.Line(e)
 	if err != nil {
 		return 0, err
 	}
-	if s.history.size > s.o.HistoryFull {
-		s.halve()
+	if h.Size > h.full {
+		if err := h.halve(); err != nil {
+			h.warnings.add(fmt.Sprintf("shorten history: %v", err))
+		}
 	}
-	if err := s.history.append(data, true); err != nil {
+	if err := h.Append(data, true); err != nil {
 		return 0, err
 	}
-	s.entries.n = e.N
-	s.entries.took(e.Boot, e.Txn)
+	h.seen.n = e.N
+	h.seen.took(e.Boot, e.Txn)
 	return e.N, nil
 }
 
-// lateEntry is the entry that a crash between End and Record kept back; nil when none is missing.
-func (s *Store) lateEntry() *Entry {
-	l := s.state.last
-	if l == nil || !l.Txn.Recorded || l.Txn.ID <= s.entries.txn {
+// late is the entry of the last transaction if a crash between End and Record kept it back; nil when none is missing.
+func (h *historyLog) late(last *ended) *Entry {
+	if last == nil || !last.Txn.Recorded || last.Txn.ID <= h.seen.txn {
 		return nil
 	}
-	e := EntryOf(&l.Txn, l.Outcome, l.Note)
-	e.Time = l.Time
+	e := EntryOf(&last.Txn, last.Outcome, last.Note)
+	e.Time = last.Time
 	return &e
 }
 
-// recordLate writes it.
-func (s *Store) recordLate() {
-	e := s.lateEntry()
-	if e == nil {
-		return
+// halve drops the older half.
+func (h *historyLog) halve() error {
+	data, err := h.FS.ReadFile(h.Path)
+	if err != nil {
+		return err
 	}
-	if _, err := s.record(*e); err != nil {
-		s.warn(fmt.Sprintf("record history: %v", err))
-	}
+	half := data[len(data)/2:]
+	return h.Replace(half[bytes.IndexByte(half, '\n')+1:])
 }
 
 // EntryOf is the history entry of a transaction. Writes whose old and new value are the same are left
@@ -204,18 +215,6 @@ func EntryOf(t *Txn, outcome, note string) Entry {
 	return Entry{
 		Verb: t.Verb, What: t.What, By: t.By, Reason: t.Reason, Boot: t.Boot, Outcome: outcome,
 		Revision: t.Revision, Txn: t.ID, Changes: changes, Text: note,
-	}
-}
-
-// halve drops the older half of the history. A failure is only a warning: the long one is as good.
-func (s *Store) halve() {
-	data, err := s.o.FS.ReadFile(s.history.path)
-	if err == nil {
-		half := data[len(data)/2:]
-		err = s.history.replace(half[bytes.IndexByte(half, '\n')+1:])
-	}
-	if err != nil {
-		s.warn(fmt.Sprintf("shorten history: %v", err))
 	}
 }
 

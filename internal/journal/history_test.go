@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bulkhead/internal/journal/statedir"
 	"errors"
 	"fmt"
 	"os"
@@ -53,7 +54,7 @@ func BenchmarkOpen(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			dir := b.TempDir()
 			s := locked(b, dir, Options{})
-			for i := 0; s.history.size < int64(mib)<<20; i++ {
+			for i := 0; s.history.Size < int64(mib)<<20; i++ {
 				e := Entry{Verb: "apply", By: "root", Boot: boot, Outcome: Committed, Revision: i + 1}
 				for j := range 40 {
 					e.Changes = append(e.Changes, write(cpu(fmt.Sprint("/b", j)), "cpu.shares", "1", "2"))
@@ -151,8 +152,8 @@ func TestHistoryIsShortened(t *testing.T) {
 		if n, err := s.Record(Entry{Verb: "set", Text: "some text"}); n != i+1 || err != nil {
 			t.Fatalf("entry %d: %d, %v", i+1, n, err)
 		}
-		if s.history.size > 2200 {
-			t.Fatalf("the history has %d bytes", s.history.size)
+		if s.history.Size > 2200 {
+			t.Fatalf("the history has %d bytes", s.history.Size)
 		}
 	}
 	h, err := open(t, dir, Options{}).History()
@@ -233,7 +234,7 @@ func TestDamagedDocument(t *testing.T) {
 	}
 	fs.fail = func(int, fsCall) any { return syscall.EIO }
 	var got map[string]int
-	if _, err := s.Load("pins", &got); !errors.Is(err, syscall.EIO) || !strings.Contains(Hint(err), "dmesg") {
+	if _, err := s.Load("pins", &got); !errors.Is(err, syscall.EIO) || !strings.Contains(statedir.Hint(err), "dmesg") {
 		t.Errorf("EIO: %v", err)
 	}
 }

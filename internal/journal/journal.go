@@ -24,11 +24,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 
 	"bulkhead/internal/atomicfile"
+	"bulkhead/internal/journal/statedir"
 	"bulkhead/internal/linux/procfs"
 )
 
@@ -76,13 +78,12 @@ type Store struct {
 
 	mu       sync.Mutex
 	lock     *Lock // nil while not locked
-	log      *logFile
-	history  *logFile
+	log      *statedir.Log
+	history  historyLog
 	state    *state
-	entries  counters
 	mended   bool // the logs were read under the lock, and are sound
 	light    bool // the open transaction was not synced
-	warnings []string
+	warnings warnings
 }
 
 // Open reads the state directory. A directory that does not exist reads as empty; the first Lock
@@ -102,9 +103,10 @@ func Open(dir string, o Options) (*Store, error) {
 	}
 	s := &Store{
 		dir: dir, o: o, state: newState(),
-		log:     &logFile{fs: o.FS, path: filepath.Join(dir, logName)},
-		history: &logFile{fs: o.FS, path: filepath.Join(dir, historyName)},
+		log:     &statedir.Log{FS: o.FS, Path: filepath.Join(dir, logName)},
+		history: historyLog{Log: &statedir.Log{FS: o.FS, Path: filepath.Join(dir, historyName)}, full: o.HistoryFull},
 	}
+	s.history.warnings = &s.warnings
 	if err := checkDir(dir); err != nil {
 		return nil, err
 	}
@@ -121,108 +123,100 @@ func (s *Store) Dir() string { return s.dir }
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unlock()
-	return errors.Join(s.log.close(), s.history.close())
+	if s.lock != nil {
+		s.lock.drop()
+	}
+	return errors.Join(s.log.Close(), s.history.Close())
 }
 
 // Warnings are what was found wrong with the logs, with byte offsets, oldest first.
 func (s *Store) Warnings() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]string(nil), s.warnings...)
+	return slices.Clone(s.warnings)
 }
 
-// warn remembers a warning once.
-func (s *Store) warn(text string) {
-	for _, w := range s.warnings {
-		if w == text {
-			return
-		}
+// warnings are kept once each, oldest first.
+type warnings []string
+
+func (w *warnings) add(text string) {
+	if !slices.Contains(*w, text) {
+		*w = append(*w, text)
 	}
-	s.warnings = append(s.warnings, text)
 }
 
 // load reads both logs. With mend set (the lock is held) it cuts off torn tails, sets damaged
 // files aside and writes the history entry that a crash kept back.
 func (s *Store) load(mend bool) error {
 	st := newState()
-	d, err := s.log.read(st.use)
+	d, err := s.log.Read(st.use)
 	if err != nil {
 		return err
 	}
 	if st.version > formatVersion {
-		return &Error{
-			Op: "read log", Path: s.log.path, Err: fmt.Errorf("%w (format %d)", ErrNewer, st.version),
+		return &statedir.Error{
+			Op: "read log", Path: s.log.Path, Err: fmt.Errorf("%w (format %d)", ErrNewer, st.version),
 			Hint: "use that version, or move the file away: its originals are then lost",
 		}
 	}
 	var seen counters
-	hd, err := s.history.read(seen.use)
+	hd, err := s.history.Read(seen.use)
 	if err != nil {
 		return err
 	}
-	damaged := !d.sound()
-	if err := recall(s.history, st, seen, damaged && !d.torn()); err != nil {
+	damaged := !d.Sound()
+	if err := recall(s.history.Log, st, seen, damaged && !d.Torn()); err != nil {
 		return err
 	}
-	s.log.adopt(d)
-	s.history.adopt(hd)
-	lost, err := line(record{Kind: kindLost})
+	s.log.Adopt(d)
+	s.history.Adopt(hd)
+	lost, err := statedir.Line(record{Kind: kindLost})
 	if err != nil {
 		return err
 	}
-	end, err := lateEnd(s.history, st, seen)
+	end, err := lateEnd(s.history.Log, st, seen)
 	if err != nil {
 		return err
 	}
-	s.judge(s.log, d, mend, lost)
-	s.judge(s.history, hd, mend, nil)
+	for _, text := range []string{s.log.Judge(d, mend, lost, s.o.Now()), s.history.Judge(hd, mend, nil, s.o.Now())} {
+		if text != "" {
+			s.warnings.add(text)
+		}
+	}
 	if mend && end != nil {
-		if err := s.log.append(end, true); err != nil {
-			s.warn(fmt.Sprintf("record the end of a change: %v", err)) // it is found again the next time
+		if err := s.log.Append(end, true); err != nil {
+			s.warnings.add(fmt.Sprintf("record the end of a change: %v", err)) // it is found again the next time
 		}
 	}
 	if !damaged {
 		warnLost(s, st)
 	}
-	s.state, s.entries = st, seen
-	s.mended = mend && s.log.sealed == nil && s.history.sealed == nil
+	s.state, s.history.seen = st, seen
+	s.mended = mend && s.log.Sealed == nil && s.history.Sealed == nil
 	if s.mended {
-		s.recordLate()
+		if e := s.history.late(st.last); e != nil {
+			if _, err := s.history.record(*e, s.o.Now()); err != nil {
+				s.warnings.add(fmt.Sprintf("record history: %v", err))
+			}
+		}
 	}
 	return nil
 }
 
-// judge warns of what is wrong with a log and, if asked, mends it; the mended one ends with mark. One that
-// cannot be mended, because the disk is full or read-only, is read as it is and takes no more.
-func (s *Store) judge(l *logFile, d damage, mend bool, mark []byte) {
-	if d.sound() {
-		return
-	}
-	text := l.describe(d)
-	if mend {
-		mended, err := l.mend(d, mark, s.o.Now())
-		if l.sealed = err; err == nil {
-			text = mended
-		}
-	}
-	s.warn(text)
-}
-
 // makeDir makes the state directory, readable by its owner only.
-func (s *Store) makeDir() error {
-	if err := checkDir(s.dir); err != nil {
+func makeDir(fsys atomicfile.FS, dir string) error {
+	if err := checkDir(dir); err != nil {
 		return err
 	}
-	if _, err := os.Stat(s.dir); err == nil {
+	if _, err := os.Stat(dir); err == nil {
 		return nil
 	}
-	err := os.MkdirAll(s.dir, 0o700)
+	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
-		err = atomicfile.SyncDir(s.o.FS, filepath.Dir(s.dir))
+		err = atomicfile.SyncDir(fsys, filepath.Dir(dir))
 	}
 	if err != nil {
-		return fileError("make state directory", s.dir, err)
+		return statedir.FileError("make state directory", dir, err)
 	}
 	return nil
 }
@@ -235,10 +229,10 @@ func checkDir(dir string) error {
 		return nil
 	}
 	if err != nil {
-		return fileError("open state directory", dir, err)
+		return statedir.FileError("open state directory", dir, err)
 	}
 	if !fi.IsDir() {
-		return &Error{Op: "open state directory", Path: dir, Err: syscall.ENOTDIR,
+		return &statedir.Error{Op: "open state directory", Path: dir, Err: syscall.ENOTDIR,
 			Hint: "give another one with --state"}
 	}
 	owner := os.Geteuid()
@@ -246,11 +240,18 @@ func checkDir(dir string) error {
 		owner = int(st.Uid)
 	}
 	if fi.Mode().Perm()&0o022 != 0 || owner != os.Geteuid() && owner != 0 {
-		return &Error{
+		return &statedir.Error{
 			Op: "open state directory", Path: dir,
 			Err:  fmt.Errorf("others may write to it (mode %04o, owner %d)", fi.Mode().Perm(), owner),
 			Hint: "chown it to root and chmod 0700",
 		}
 	}
 	return nil
+}
+
+// Lock is the right to change the host and the state directory. The kernel takes it back when the
+// process ends, however it ends.
+type Lock struct {
+	store *Store
+	file  *os.File
 }

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -15,7 +14,7 @@ import (
 	"time"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/journal/statedir"
 )
 
 const boot = "11111111-1111-4111-8111-111111111111"
@@ -69,7 +68,7 @@ func finish(t *testing.T, s *Store, outcome string, changes ...Change) {
 
 // summary is everything a store says about a boot, as text.
 func summary(s *Store, boot string) string {
-	process, group := s.Homes(boot)
+	process, group := s.InBoot(boot).Homes()
 	var homes []string
 	for id, from := range process {
 		text, _ := json.Marshal(from)
@@ -81,11 +80,11 @@ func summary(s *Store, boot string) string {
 		pending.Time = time.Time{}
 	}
 	var made []string
-	for d := range s.Made(boot) {
+	for d := range s.InBoot(boot).Made() {
 		made = append(made, d.String())
 	}
 	slices.Sort(made)
-	originals := s.Originals(boot)
+	originals := s.InBoot(boot).Originals()
 	slices.SortFunc(originals, func(a, b Change) int { return strings.Compare(place(a), place(b)) })
 	text, err := json.MarshalIndent(map[string]any{
 		"pending": pending, "made": made, "originals": originals, "process": homes, "group": group,
@@ -254,13 +253,13 @@ func TestStateIsWhatWasCommitted(t *testing.T) {
 				for _, d := range tt.made {
 					made[d] = true
 				}
-				if got := s.Made(boot); !maps.Equal(got, made) {
+				if got := s.InBoot(boot).Made(); !maps.Equal(got, made) {
 					t.Errorf("%s: made %v, want %v", when, got, made)
 				}
-				if got := s.Originals(boot); !slices.EqualFunc(got, tt.originals, sameChange) {
+				if got := s.InBoot(boot).Originals(); !slices.EqualFunc(got, tt.originals, sameChange) {
 					t.Errorf("%s: originals %+v, want %+v", when, got, tt.originals)
 				}
-				process, group := s.Homes(boot)
+				process, group := s.InBoot(boot).Homes()
 				got := map[int]map[string]string{}
 				for id, from := range process {
 					got[id.PID] = from
@@ -271,7 +270,7 @@ func TestStateIsWhatWasCommitted(t *testing.T) {
 				if len(group) > 0 {
 					t.Errorf("%s: homes of groups %v, want none", when, group)
 				}
-				if got := s.Subtree(boot); !maps.EqualFunc(got, tt.subtree, slices.Equal) {
+				if got := s.InBoot(boot).Subtree(); !maps.EqualFunc(got, tt.subtree, slices.Equal) {
 					t.Errorf("%s: subtree %v, want %v", when, got, tt.subtree)
 				}
 			}
@@ -298,7 +297,8 @@ func TestPendingUntilEnded(t *testing.T) {
 	if err := s.Moves(id, []Change{between}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Begin(Txn{Boot: boot}); !errors.Is(err, ErrPending) || !strings.Contains(Hint(err), "rollback") {
+	if _, err := s.Begin(Txn{Boot: boot}); !errors.Is(err, ErrPending) ||
+		!strings.Contains(statedir.Hint(err), "rollback") {
 		t.Errorf("second Begin: %v, want ErrPending with a hint", err)
 	}
 	for _, s := range []*Store{s, open(t, dir, Options{})} {
@@ -310,7 +310,7 @@ func TestPendingUntilEnded(t *testing.T) {
 		if want := []Change{first, between, last}; !slices.EqualFunc(p.Changes, want, sameChange) {
 			t.Errorf("changes %+v, want %+v", p.Changes, want)
 		}
-		if !s.Made(boot)[cpu("/bulkhead")] {
+		if !s.InBoot(boot).Made()[cpu("/bulkhead")] {
 			t.Error("a directory of an open transaction counts as foreign")
 		}
 	}
@@ -337,11 +337,11 @@ func TestHomesOfGroups(t *testing.T) {
 	commit(t, s, mkdir(cpu("/bulkhead")), mkdir(cpu("/bulkhead/a")))
 	record := func(group string, from map[string]string) int64 {
 		t.Helper()
-		before := s.log.size
+		before := s.log.Size
 		if err := s.Home(boot, group, from); err != nil {
 			t.Fatal(err)
 		}
-		return s.log.size - before
+		return s.log.Size - before
 	}
 	if record("a", map[string]string{"cpu": "/user", "memory": "/m"}) == 0 {
 		t.Error("the first use of a pair was not recorded")
@@ -370,7 +370,7 @@ func TestHomesOfGroups(t *testing.T) {
 	}
 	want := map[string]map[string]string{"a": {"cpu": "/user", "memory": "/m", "pids": "/p"}, "b": {"cpu": "/svc"}}
 	for _, s := range []*Store{s, open(t, dir, Options{})} {
-		if _, got := s.Homes(boot); !maps.EqualFunc(got, want, maps.Equal) {
+		if _, got := s.InBoot(boot).Homes(); !maps.EqualFunc(got, want, maps.Equal) {
 			t.Errorf("homes %v, want %v", got, want)
 		}
 	}
@@ -429,7 +429,7 @@ func TestRefusesDirectoryThatOthersMayWrite(t *testing.T) {
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(dir, Options{}); err == nil || !strings.Contains(Hint(err), "0700") {
+	if _, err := Open(dir, Options{}); err == nil || !strings.Contains(statedir.Hint(err), "0700") {
 		t.Errorf("Open: %v, want a refusal with a hint", err)
 	}
 	if err := os.Chmod(dir, 0o755); err != nil {
@@ -447,8 +447,8 @@ func TestRefusesDirectoryThatOthersMayWrite(t *testing.T) {
 
 func TestRefusesNewerFormat(t *testing.T) {
 	dir := t.TempDir()
-	head, _ := line(record{Kind: kindFormat, Version: formatVersion + 1})
-	strange, _ := line(map[string]string{"kind": "hologram"})
+	head, _ := statedir.Line(record{Kind: kindFormat, Version: formatVersion + 1})
+	strange, _ := statedir.Line(map[string]string{"kind": "hologram"})
 	if err := os.WriteFile(filepath.Join(dir, logName), append(head, strange...), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -456,140 +456,3 @@ func TestRefusesNewerFormat(t *testing.T) {
 		t.Errorf("Open: %v, want ErrNewer", err)
 	}
 }
-
-func TestTwoStoresSeeEachOther(t *testing.T) {
-	dir := t.TempDir()
-	a, b := locked(t, dir, Options{}), open(t, dir, Options{})
-	commit(t, a, mkdir(cpu("/bulkhead")))
-	a.Close()
-	if len(b.Made(boot)) != 0 {
-		t.Error("b was not expected to have looked again")
-	}
-	lock, err := b.Lock("set", "root")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !b.Made(boot)[cpu("/bulkhead")] {
-		t.Error("b does not see what a committed")
-	}
-	commit(t, b, mkdir(cpu("/bulkhead/a")))
-	lock.Release()
-	lock.Release() // does nothing
-	c := locked(t, dir, Options{CompactAt: 1})
-	commit(t, c, mkdir(cpu("/bulkhead/b"))) // compacts: b's open file is no longer the log
-	c.Close()
-	if _, err := b.Lock("set", "root"); err != nil {
-		t.Fatal(err)
-	}
-	commit(t, b, mkdir(cpu("/bulkhead/c")))
-	if got := len(open(t, dir, Options{}).Made(boot)); got != 4 {
-		t.Errorf("%d directories, want 4", got)
-	}
-}
-
-func TestCompaction(t *testing.T) {
-	dir := t.TempDir()
-	alive := map[int]bool{1: true}
-	o := Options{CompactAt: 2000, Now: clock(), Alive: func(id procfs.ID) bool { return alive[id.PID] }}
-	s := locked(t, dir, o)
-	id, err := s.Begin(Txn{Boot: "past", Changes: []Change{mkdir(cpu("/old"))}})
-	if err == nil {
-		err = s.End(id, Committed, "")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	commit(t, s, mkdir(cpu("/bulkhead")), score(1, "0", "500"), score(2, "0", "500"), move(1, cpu("/bulkhead"), "/u1"),
-		move(2, cpu("/bulkhead"), "/u2"))
-	if err := s.Home(boot, "a", map[string]string{"cpu": "/u1"}); err != nil {
-		t.Fatal(err)
-	}
-	largest := int64(0)
-	for range 50 {
-		commit(t, s, write(cpu("/x"), "cpu.shares", "1024", "5"))
-		commit(t, s, write(cpu("/x"), "cpu.shares", "5", "1024"))
-		largest = max(largest, s.log.size)
-	}
-	if largest > 6000 {
-		t.Errorf("the log grew to %d bytes", largest)
-	}
-	if len(s.Warnings()) > 0 {
-		t.Errorf("warnings %q", s.Warnings())
-	}
-	for _, s := range []*Store{s, open(t, dir, o)} {
-		if len(s.Made("past")) != 0 {
-			t.Error("a past boot survived compaction")
-		}
-		process, group := s.Homes(boot)
-		if len(process) != 1 || group["a"]["cpu"] != "/u1" || !s.Made(boot)[cpu("/bulkhead")] ||
-			len(s.Scores(boot)) != 1 {
-			t.Errorf("after compaction: %s", summary(s, boot))
-		}
-	}
-	next, err := s.Begin(Txn{Boot: boot})
-	if err != nil || next != 103 {
-		t.Errorf("next transaction is %d (%v), want 103", next, err)
-	}
-}
-
-// Placing a process must not wait for the disk: only what would matter after a power cut is synced.
-func TestMovesAloneAreNotSynced(t *testing.T) {
-	fs := newMemFS()
-	dir := t.TempDir()
-	s := open(t, dir, Options{FS: fs})
-	if _, err := s.Lock("look", "agent"); err != nil {
-		t.Fatal(err)
-	}
-	syncs := func() (n int) {
-		for _, c := range fs.log {
-			if c.op == "sync" {
-				n++
-			}
-		}
-		return n
-	}
-	place := func(pid int, from string, recorded bool) (cost int) {
-		t.Helper()
-		before := syncs()
-		id, err := s.Begin(Txn{Boot: boot, Verb: "look", Recorded: recorded,
-			Homes: []Home{{Group: "g", From: map[string]string{"cpu": from}}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Moves(id, []Change{move(pid, cpu("/b"), from)}); err != nil {
-			t.Fatal(err)
-		}
-		if p, open := open(t, dir, Options{FS: fs.killed()}).Pending(); !open || p.ID != id || len(p.Changes) != 1 {
-			t.Errorf("after kill -9 the move of process %d is not known: %+v", pid, p)
-		}
-		if err := s.End(id, Committed, ""); err != nil {
-			t.Fatal(err)
-		}
-		if _, open := open(t, dir, Options{FS: fs.killed()}).Pending(); open {
-			t.Errorf("after kill -9 the move of process %d is not ended", pid)
-		}
-		return syncs() - before
-	}
-	if got := place(1, "/u", false); got < 2 {
-		t.Errorf("the first from a place cost %d syncs: its home must outlive a power cut", got)
-	}
-	if got := place(2, "/u", false); got != 0 {
-		t.Errorf("the second from the same place cost %d syncs", got)
-	}
-	if got := place(3, "/v", false); got < 2 {
-		t.Errorf("the first from another place cost %d syncs", got)
-	}
-	if got := place(4, "/u", true); got < 2 {
-		t.Errorf("one for the history cost %d syncs", got)
-	}
-	place(5, "/u", false)
-	again := open(t, dir, Options{FS: fs.powerCut()})
-	if _, group := again.Homes(boot); group["g"]["cpu"] != "/u" {
-		t.Errorf("after a power cut the home of the group is %v", group["g"])
-	}
-	if w := again.Warnings(); len(w) != 0 {
-		t.Errorf("after a power cut: %q", w)
-	}
-}
-
-func sameChange(a, b Change) bool { return reflect.DeepEqual(a, b) }

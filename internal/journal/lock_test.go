@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bufio"
+	"bulkhead/internal/journal/statedir"
 	"errors"
 	"os"
 	"os/exec"
@@ -41,7 +42,7 @@ func TestLockNamesItsHolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = open(t, dir, Options{}).Lock("apply", "alice")
-	var held *LockedError
+	var held *statedir.LockedError
 	if !errors.As(err, &held) {
 		t.Fatalf("second lock: %v, want *LockedError", err)
 	}
@@ -86,7 +87,7 @@ func TestKilledHolderLeavesNoLock(t *testing.T) {
 	}
 	s := open(t, dir, Options{})
 	_, err = s.Lock("rollback", "root")
-	var held *LockedError
+	var held *statedir.LockedError
 	if !errors.As(err, &held) || held.Holder.PID != cmd.Process.Pid || held.Holder.Who != "alice" {
 		t.Fatalf("lock while held: %v", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/journal/statedir"
 )
 
 // What the journal has lost, to damage or because somebody removed it, the history tells as far as it goes:
@@ -46,7 +47,7 @@ func (s *state) gap(boot string, seen counters) bool {
 }
 
 // recall completes a state, read from a log that maybe lacks records, by what the history tells.
-func recall(history *logFile, st *state, seen counters, damaged bool) error {
+func recall(history *statedir.Log, st *state, seen counters, damaged bool) error {
 	st.next = max(st.next, seen.txn+1)
 	boot := st.newest(seen)
 	if boot == "" || !damaged && !st.lost[boot] && !st.gap(boot, seen) {
@@ -55,7 +56,7 @@ func recall(history *logFile, st *state, seen counters, damaged bool) error {
 	st.lost[boot] = true
 	h := newState().own(boot)
 	var told []Change
-	d, err := history.read(func(payload []byte) error {
+	d, err := history.Read(func(payload []byte) error {
 		e, err := decodeEntry(payload)
 		if err != nil {
 			return err
@@ -70,7 +71,7 @@ func recall(history *logFile, st *state, seen counters, damaged bool) error {
 		return err
 	}
 	b := st.own(boot)
-	if d.sound() { // else the log may know better
+	if d.Sound() { // else the log may know better
 		b.forget(told)
 	}
 	b.complete(h)
@@ -80,13 +81,13 @@ func recall(history *logFile, st *state, seen counters, damaged bool) error {
 // lateEnd ends the pending transaction when the history, which comes after the journal, holds its end: the
 // record of it was damaged, and undoing what was done long ago would lift limits behind everybody's back. It
 // gives the line that the log lacks, nil when it lacks none.
-func lateEnd(history *logFile, st *state, seen counters) ([]byte, error) {
+func lateEnd(history *statedir.Log, st *state, seen counters) ([]byte, error) {
 	p := st.pending
 	if p == nil || !p.Recorded || p.ID > seen.txn {
 		return nil, nil
 	}
 	var end *record
-	_, err := history.read(func(payload []byte) error {
+	_, err := history.Read(func(payload []byte) error {
 		e, err := decodeEntry(payload)
 		if err != nil {
 			return err
@@ -100,7 +101,7 @@ func lateEnd(history *logFile, st *state, seen counters) ([]byte, error) {
 		return nil, err
 	}
 	st.add(*end)
-	return line(end)
+	return statedir.Line(end)
 }
 
 // replay takes in the changes of an entry of the history.
@@ -169,7 +170,8 @@ func (b *bootState) empty() bool {
 func warnLost(s *Store, st *state) {
 	for boot, lost := range st.lost {
 		if lost && (st.pending != nil || !st.boot(boot).empty()) {
-			s.warn(s.log.path + ": lacks records, which were damaged or removed; what the history tells is used in " +
+			s.warnings.add(s.log.Path +
+				": lacks records, which were damaged or removed; what the history tells is used in " +
 				"their place, until `bulkhead release --all` or a reboot")
 		}
 	}

@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"bulkhead/internal/cgroup"
 	"bytes"
 	"fmt"
 	"os"
@@ -9,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/journal/statedir"
 )
 
 // recordedTxn does a transaction as apply does one: with an entry in the history.
@@ -105,7 +107,8 @@ func TestHistoryStandsInForDamagedRecords(t *testing.T) {
 			rmdir(cpu("/b/one")), rmdir(cpu("/b/three")), rmdir(cpu("/b")),
 			write(cpu("/"), cgroup.SubtreeControl, "cpu memory", ""))
 		s.Close()
-		if s := open(t, dir, Options{}); len(s.Made(boot)) > 0 || len(s.Originals(boot)) > 0 || len(s.Warnings()) > 0 {
+		if s := open(t, dir, Options{}); len(s.InBoot(boot).Made()) > 0 || len(s.InBoot(boot).Originals()) > 0 ||
+			len(s.Warnings()) > 0 {
 			t.Errorf("record %d damaged, released: %s %q", i, summary(s, boot), s.Warnings())
 		}
 	}
@@ -126,7 +129,7 @@ func TestHistoryStandsInForALostJournal(t *testing.T) {
 	recordedTxn(t, s, "apply", mkdir(cpu("/b/four")))
 	s.Close()
 	s = open(t, dir, Options{})
-	if made := s.Made(boot); len(made) != 4 || !made[cpu("/b/four")] || !made[cpu("/b/one")] {
+	if made := s.InBoot(boot).Made(); len(made) != 4 || !made[cpu("/b/four")] || !made[cpu("/b/one")] {
 		t.Errorf("made %v", made)
 	}
 	if w := s.Warnings(); len(w) != 1 || !strings.Contains(w[0], "lacks records") {
@@ -151,15 +154,15 @@ func TestLossesEndWithTheBoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Close()
-	if s := open(t, dir, Options{}); len(s.Made(later)) != 1 || len(s.Warnings()) > 0 {
-		t.Errorf("made %v, warnings %q", s.Made(later), s.Warnings())
+	if s := open(t, dir, Options{}); len(s.InBoot(later).Made()) != 1 || len(s.Warnings()) > 0 {
+		t.Errorf("made %v, warnings %q", s.InBoot(later).Made(), s.Warnings())
 	}
 }
 
 // A log of an older format says from its first new record on that an older version cannot read it.
 func TestOlderLogSaysItsFormat(t *testing.T) {
 	dir := t.TempDir()
-	head, _ := line(record{Kind: kindFormat, Version: formatVersion - 1})
+	head, _ := statedir.Line(record{Kind: kindFormat, Version: formatVersion - 1})
 	if err := os.WriteFile(filepath.Join(dir, logName), head, 0o600); err != nil {
 		t.Fatal(err)
 	}

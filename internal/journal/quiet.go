@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bulkhead/internal/journal/statedir"
 	"errors"
 	"io/fs"
 	"path/filepath"
@@ -13,45 +14,34 @@ import (
 // then was cut off. When somebody holds the lock, what is pending is under way: look is not run, and Quiet
 // says who it is. It takes the lock together with other readers (flock(2), LOCK_SH), so whoever wants to
 // change something waits for look; neither the lock's file nor the state directory is made.
-func (s *Store) Quiet(look func() error) (by *Holder, err error) {
+func (s *Store) Quiet(look func() error) (by *statedir.Holder, err error) {
 	path := filepath.Join(s.dir, lockName)
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	for err == unix.EINTR { // some file systems can be interrupted
-		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	}
+	fd, err := statedir.OpenShared(path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
 		return nil, look() // nobody ever changed anything here, or what lies there is no lock
 	}
 	if err != nil {
-		return nil, fileError("open lock", path, err)
+		return nil, statedir.FileError("open lock", path, err)
 	}
 	defer unix.Close(fd) // it gives the lock back
-	if err := share(fd); err != nil {
+	if err := statedir.Flock(fd, unix.LOCK_SH); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			h := readHolder(path)
+			h := statedir.ReadHolder(path)
 			return &h, nil
 		}
-		return nil, fileError("lock", path, err)
+		return nil, statedir.FileError("lock", path, err)
 	}
-	if err := s.refresh(); err != nil {
+	if err := refresh(s); err != nil {
 		return nil, err
 	}
 	return nil, look()
 }
 
-func share(fd int) error {
-	for {
-		if err := unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB); err != unix.EINTR {
-			return err
-		}
-	}
-}
-
 // refresh reads the logs again if another process wrote them since.
-func (s *Store) refresh() error {
+func refresh(s *Store) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lock != nil || !s.log.changed() && !s.history.changed() {
+	if s.lock != nil || !s.log.Changed() && !s.history.Changed() {
 		return nil
 	}
 	return s.load(false)
@@ -74,7 +64,7 @@ const racyTime = 50 * time.Millisecond
 
 // Quiet is that of the store. Same says that nobody has taken the lock since the look before, so that what lies in the
 // state directory is the same: whoever takes the lock writes to its file.
-func (k *SharedLock) Quiet(look func(same bool) error) (by *Holder, err error) {
+func (k *SharedLock) Quiet(look func(same bool) error) (by *statedir.Holder, err error) {
 	var now unix.Stat_t
 	if !k.take(filepath.Join(k.store.dir, lockName), &now) {
 		k.Close()
@@ -84,7 +74,7 @@ func (k *SharedLock) Quiet(look func(same bool) error) (by *Holder, err error) {
 	now.Atim = unix.Timespec{}           // who reads who holds it changes that
 	same := k.seen == now
 	if k.seen = (unix.Stat_t{}); !same {
-		if err := k.store.refresh(); err != nil {
+		if err := refresh(k.store); err != nil {
 			return nil, err
 		}
 	}
@@ -98,11 +88,12 @@ func (k *SharedLock) Quiet(look func(same bool) error) (by *Holder, err error) {
 // cannot be done, or somebody holds the lock.
 func (k *SharedLock) take(path string, now *unix.Stat_t) bool {
 	if k.fd < 0 {
-		k.fd, _ = unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		k.fd, _ = statedir.OpenShared(path)
 		k.seen = unix.Stat_t{}
 	}
 	var own unix.Stat_t
-	return k.fd >= 0 && share(k.fd) == nil && unix.Fstat(k.fd, &own) == nil && unix.Lstat(path, now) == nil &&
+	return k.fd >= 0 && statedir.Flock(k.fd, unix.LOCK_SH) == nil && unix.Fstat(k.fd, &own) == nil &&
+		unix.Lstat(path, now) == nil &&
 		own.Dev == now.Dev && own.Ino == now.Ino
 }
 

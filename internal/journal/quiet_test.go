@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bulkhead/internal/journal/statedir"
 	"errors"
 	"os"
 	"path/filepath"
@@ -43,7 +44,7 @@ func TestQuiet(t *testing.T) {
 	seen := false
 	by, err := reader.Quiet(func() error {
 		_, seen = reader.Pending()
-		if _, err := writer.Lock("set", "bob"); !errors.As(err, new(*LockedError)) {
+		if _, err := writer.Lock("set", "bob"); !errors.As(err, new(*statedir.LockedError)) {
 			t.Errorf("somebody may change something meanwhile: %v", err)
 		}
 		return nil
@@ -79,7 +80,7 @@ func TestSharedLock(t *testing.T) {
 			if same != want {
 				t.Errorf("the same: %t", same)
 			}
-			if _, err := writer.Lock("set", "bob"); !errors.As(err, new(*LockedError)) && shared.fd >= 0 {
+			if _, err := writer.Lock("set", "bob"); !errors.As(err, new(*statedir.LockedError)) && shared.fd >= 0 {
 				t.Errorf("somebody may change something meanwhile: %v", err)
 			}
 			return nil

@@ -7,6 +7,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
+	"bulkhead/internal/journal/statedir"
 )
 
 // Retain drops the entries that are more than those to be kept, the oldest first, and says how many. Entries stay that
@@ -17,21 +18,21 @@ func (s *Store) Retain(r Retention) (dropped int, err error) {
 	if s.lock == nil {
 		return 0, fmt.Errorf("shorten history: %w", ErrNotLocked)
 	}
-	if s.history.sealed != nil || r == (Retention{}) {
+	if s.history.Sealed != nil || r == (Retention{}) {
 		return 0, nil
 	}
 	var lines [][]byte
 	var all []Entry
-	d, err := s.history.read(func(payload []byte) error {
+	d, err := s.history.Read(func(payload []byte) error {
 		e, err := decodeEntry(payload)
 		if err != nil {
 			return err
 		}
-		text, err := line(json.RawMessage(payload))
+		text, err := statedir.Line(json.RawMessage(payload))
 		lines, all = append(lines, text), append(all, e)
 		return err
 	})
-	if err != nil || !d.sound() { // a damaged one is mended first
+	if err != nil || !d.Sound() { // a damaged one is mended first
 		return 0, err
 	}
 	keep := make([]bool, len(all))
@@ -39,7 +40,7 @@ func (s *Store) Retain(r Retention) (dropped int, err error) {
 		old := r.Entries > 0 && len(all)-i > r.Entries || r.Age > 0 && s.o.Now().Sub(all[i].Time) > r.Age
 		keep[i] = !old || i == len(all)-1
 	}
-	tellers(all, s.state.newest(s.entries), keep)
+	tellers(all, s.state.newest(s.history.seen), keep)
 	var data []byte
 	for i, kept := range keep {
 		if kept {
@@ -51,7 +52,7 @@ func (s *Store) Retain(r Retention) (dropped int, err error) {
 	if dropped == 0 {
 		return 0, nil
 	}
-	return dropped, s.history.replace(data)
+	return dropped, s.history.Replace(data)
 }
 
 // spotOf is what a change is about: a value, a directory, or a process, wherever it is.

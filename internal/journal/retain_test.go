@@ -111,7 +111,7 @@ func TestRetainedHistoryTellsOriginals(t *testing.T) {
 
 // originalsOf is what is to be given back, as text.
 func originalsOf(s *Store) (all []string) {
-	for _, c := range s.Originals(boot) {
+	for _, c := range s.InBoot(boot).Originals() {
 		all = append(all, c.Addr+" "+c.Old)
 	}
 	slices.Sort(all)

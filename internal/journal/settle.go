@@ -2,17 +2,12 @@ package journal
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 )
 
 // A transaction is committed by the record of its end, and by nothing else. Its documents and its entry of the history
 // are written after that, by whoever holds the lock or takes it next, and count as written from then on: Load and
 // History read them from the journal meanwhile.
-
-// settled is the outcome of a record that says that the documents of all transactions before it are in their places.
-const settled = "settled"
 
 // Change commits documents that need no change of the host, and gives the entry that belongs into the history.
 func (s *Store) Change(t Txn, note string) (Entry, error) {
@@ -43,18 +38,6 @@ func (s *Store) Settle() error {
 		return fmt.Errorf("settle documents: %w", ErrNotLocked)
 	}
 	return s.settle()
-}
-
-func (s *Store) settle() error {
-	if len(s.state.docs) == 0 {
-		return nil
-	}
-	for _, name := range slices.Sorted(maps.Keys(s.state.docs)) {
-		if err := s.save(name, s.state.docs[name]); err != nil {
-			return err
-		}
-	}
-	return s.append(true, record{Kind: kindEnd, Outcome: settled})
 }
 
 // Unsettled says whether documents of a committed transaction may not be in their places yet. While nobody holds the

@@ -385,3 +385,34 @@ func (s *state) restore(boot string, snap *snapshot) {
 		b.addHome(h)
 	}
 }
+
+// settled is the outcome of a record that says that the documents of all transactions before it are in their places.
+const settled = "settled"
+
+// Txn is a set of changes that is done as a whole or undone.
+type Txn struct {
+	ID       uint64    `json:"id"`
+	Boot     string    `json:"boot"` // /proc/sys/kernel/random/boot_id when it began
+	Time     time.Time `json:"time"`
+	Verb     string    `json:"verb"`
+	What     string    `json:"what,omitempty"` // was asked for: the verb's arguments
+	By       string    `json:"by,omitempty"`
+	Reason   string    `json:"reason,omitempty"`
+	Revision int       `json:"revision,omitempty"` // of the policy
+	// Recorded asks for a history entry: when a crash comes between End and Record, the next
+	// Lock writes it.
+	Recorded bool     `json:"recorded,omitempty"`
+	Changes  []Change `json:"changes,omitempty"`
+	// Docs are documents that take effect with the transaction: once its end says that it is committed.
+	Docs map[string]json.RawMessage `json:"docs,omitempty"`
+	// Homes of the groups that this transaction moves processes into; those already known, and
+	// directories that bulkhead made, are left out when it is written.
+	Homes []Home `json:"homes,omitempty"`
+}
+
+// Outcomes of a transaction.
+const (
+	Committed = "committed"
+	Undone    = "undone"
+	Failed    = "failed" // undoing it failed too; what is left stays in Made and Originals
+)

@@ -1,17 +1,13 @@
 package journal
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"bulkhead/internal/atomicfile"
-	"bulkhead/internal/cgroup"
-	"bulkhead/internal/change"
+	"bulkhead/internal/journal/statedir"
 	"bulkhead/internal/linux/procfs"
 )
 
@@ -20,34 +16,6 @@ type Home struct {
 	Group string            `json:"group"`
 	From  map[string]string `json:"from"` // hierarchy ID → path
 }
-
-// Txn is a set of changes that is done as a whole or undone.
-type Txn struct {
-	ID       uint64    `json:"id"`
-	Boot     string    `json:"boot"` // /proc/sys/kernel/random/boot_id when it began
-	Time     time.Time `json:"time"`
-	Verb     string    `json:"verb"`
-	What     string    `json:"what,omitempty"` // was asked for: the verb's arguments
-	By       string    `json:"by,omitempty"`
-	Reason   string    `json:"reason,omitempty"`
-	Revision int       `json:"revision,omitempty"` // of the policy
-	// Recorded asks for a history entry: when a crash comes between End and Record, the next
-	// Lock writes it.
-	Recorded bool     `json:"recorded,omitempty"`
-	Changes  []Change `json:"changes,omitempty"`
-	// Docs are documents that take effect with the transaction: once its end says that it is committed.
-	Docs map[string]json.RawMessage `json:"docs,omitempty"`
-	// Homes of the groups that this transaction moves processes into; those already known, and
-	// directories that bulkhead made, are left out when it is written.
-	Homes []Home `json:"homes,omitempty"`
-}
-
-// Outcomes of a transaction.
-const (
-	Committed = "committed"
-	Undone    = "undone"
-	Failed    = "failed" // undoing it failed too; what is left stays in Made and Originals
-)
 
 // Begin writes a transaction with its originals and returns when it is on disk. Nothing may be
 // changed on the host before. ID and Time are filled in here. It refuses (ErrPending) while an
@@ -60,16 +28,23 @@ func (s *Store) Begin(t Txn) (uint64, error) {
 		return 0, fmt.Errorf("begin transaction: %w", ErrNotLocked)
 	}
 	if p := s.state.pending; p != nil {
-		return 0, &Error{Op: "begin transaction in", Path: s.log.path,
+		return 0, &statedir.Error{Op: "begin transaction in", Path: s.log.Path,
 			Err:  fmt.Errorf("%w (%s, %s)", ErrPending, p.Verb, p.Time.Format(time.DateTime)),
 			Hint: "`bulkhead rollback` undoes it"}
 	}
 	if err := s.settle(); err != nil {
 		return 0, err
 	}
-	s.compact(t.Boot)
+	if s.log.Size >= max(s.o.CompactAt, 2*s.state.base) {
+		next, err := compact(s.log, s.state, t.Boot, s.o.Alive)
+		if err != nil { // the long log is as good
+			s.warnings.add(fmt.Sprintf("compact journal: %v", err))
+		} else {
+			s.state = next
+		}
+	}
 	if path, err := atomicfile.Room(s.o.FS, s.dir, slices.Collect(maps.Values(t.Docs))...); err != nil {
-		return 0, fileError("find room in", path, err)
+		return 0, statedir.FileError("find room in", path, err)
 	}
 	t.ID, t.Time = s.state.next, s.o.Now()
 	t.Homes = s.state.newHomes(t.Boot, t.Homes)
@@ -141,18 +116,18 @@ func (s *Store) Home(boot, group string, from map[string]string) error {
 
 // append writes records, all or none, and, once they are in the log, makes them part of the state.
 func (s *Store) append(sync bool, rs ...record) error {
-	if s.log.size == 0 || s.state.version < formatVersion {
+	if s.log.Size == 0 || s.state.version < formatVersion {
 		rs = append([]record{{Kind: kindFormat, Version: formatVersion}}, rs...)
 	}
 	var data []byte
 	for _, r := range rs {
-		text, err := line(r)
+		text, err := statedir.Line(r)
 		if err != nil {
 			return err
 		}
 		data = append(data, text...)
 	}
-	if err := s.log.append(data, sync); err != nil {
+	if err := s.log.Append(data, sync); err != nil {
 		return err
 	}
 	for _, r := range rs {
@@ -161,27 +136,22 @@ func (s *Store) append(sync bool, rs ...record) error {
 	return nil
 }
 
-// compact rewrites a log that has grown large. A failure is only a warning: the long log is as good.
-func (s *Store) compact(boot string) {
-	if s.log.size < max(s.o.CompactAt, 2*s.state.base) {
-		return
-	}
-	next := s.state.only(boot, s.o.Alive)
+// compact rewrites a log with only what is still needed of a boot, and returns its state.
+func compact(l *statedir.Log, st *state, boot string, alive func(procfs.ID) bool) (*state, error) {
+	next := st.only(boot, alive)
 	var data []byte
 	for _, r := range []record{{Kind: kindFormat, Version: formatVersion}, next.snapshot(boot)} {
-		b, err := line(r)
+		b, err := statedir.Line(r)
 		if err != nil {
-			s.warn(fmt.Sprintf("compact %q: %v", s.log.path, err))
-			return
+			return nil, err
 		}
 		data = append(data, b...)
 	}
-	if err := s.log.replace(data); err != nil {
-		s.warn(fmt.Sprintf("compact journal: %v", err))
-		return
+	if err := l.Replace(data); err != nil {
+		return nil, err
 	}
 	next.base, next.version = int64(len(data)), formatVersion
-	s.state = next
+	return next, nil
 }
 
 // Pending is the transaction that has no end, with its changes in order; of another boot too.
@@ -195,84 +165,4 @@ func (s *Store) Pending() (*Txn, bool) {
 	t.Changes = slices.Clone(t.Changes)
 	slices.SortStableFunc(t.Changes, func(a, b Change) int { return a.Seq - b.Seq })
 	return &t, true
-}
-
-// Made is the directories that bulkhead made in this boot and has not removed, those of an open
-// transaction included.
-func (s *Store) Made(boot string) map[cgroup.Dir]bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	made := maps.Clone(s.state.boot(boot).made)
-	if p := s.state.pending; p != nil && p.Boot == boot {
-		for _, c := range p.Changes {
-			if d, is := cgroup.DirOf(c.Target); is && c.New != "" {
-				made[d] = true
-			}
-		}
-	}
-	return made
-}
-
-// Originals is what was changed in this boot outside the directories that bulkhead made, and not
-// given back since: for each place the first change, whose Old is what was there before bulkhead.
-func (s *Store) Originals(boot string) []Change {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.state.boot(boot).originals)
-}
-
-// Scores is the oom_score_adj that processes had before bulkhead first changed it in this boot.
-func (s *Store) Scores(boot string) map[procfs.ID]int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	scores := map[procfs.ID]int{}
-	for _, c := range s.state.boot(boot).originals {
-		if id, is := c.scored(); is {
-			if n, err := strconv.Atoi(c.Old); err == nil {
-				scores[id] = n
-			}
-		}
-	}
-	return scores
-}
-
-// Subtree is the controllers that bulkhead added to cgroup.subtree_control in this boot, outside the
-// directories it made. Changes of that file hold lists: Old and New are names separated by spaces.
-func (s *Store) Subtree(boot string) map[cgroup.Dir][]string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	enabled := map[cgroup.Dir][]string{}
-	for _, c := range s.state.boot(boot).originals {
-		if c.Kind != cgroup.KindControllers {
-			continue
-		}
-		before := strings.Fields(c.Old)
-		for _, name := range strings.Fields(c.New) {
-			if !slices.Contains(before, name) {
-				enabled[c.in()] = append(enabled[c.in()], name)
-			}
-		}
-	}
-	return enabled
-}
-
-// Changed says whether a value outside the directories that bulkhead made is, in this boot, another one than before
-// bulkhead first wrote it.
-func (s *Store) Changed(boot string, t change.Target) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.state.boot(boot).originals, func(c Change) bool { return c.Target == t })
-}
-
-// Homes says where released members go, in this boot: by process, and by group for processes that
-// were born inside. Both map on to hierarchy ID → path. The maps are the caller's own.
-func (s *Store) Homes(boot string) (process map[procfs.ID]map[string]string, group map[string]map[string]string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	b := s.state.boot(boot)
-	process = make(map[procfs.ID]map[string]string, len(b.process))
-	for id, from := range b.process {
-		process[id] = maps.Clone(from)
-	}
-	return process, b.groupHomes()
 }

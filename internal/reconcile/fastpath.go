@@ -246,7 +246,7 @@ func parentOf(procs []procfs.Process, p *procfs.Process) *procfs.Process {
 func (c *Reconciler) homeOf(v *transaction.View, group string) map[string]string {
 	r := &c.memory.recorded
 	if r.homes[group] == nil {
-		_, r.homes = c.Store.Homes(v.Facts.BootID)
+		_, r.homes = c.Store.InBoot(v.Facts.BootID).Homes()
 	}
 	return r.homes[group]
 }

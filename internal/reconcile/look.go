@@ -14,7 +14,7 @@ import (
 	"bulkhead/internal/change"
 	"bulkhead/internal/confirm"
 	"bulkhead/internal/host"
-	"bulkhead/internal/journal"
+	"bulkhead/internal/journal/statedir"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
@@ -102,7 +102,7 @@ func (c *Reconciler) lookAt(
 		c.due.dealtWith(c.memory.Resolved, at, err)
 	}
 	if v == nil { // a look at members alone will do, or is all there can be while somebody else is about a change
-		var locked *journal.LockedError
+		var locked *statedir.LockedError
 		if err != nil && !errors.As(err, &locked) {
 			return nil, done, err
 		}

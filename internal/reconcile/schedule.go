@@ -8,6 +8,7 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/journal/statedir"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
 	"bulkhead/internal/transaction"
@@ -71,7 +72,7 @@ func (d *due) any(s *journal.Store, p *policy.Policy, now time.Time) bool {
 
 // dealtWith takes in what came of a look at all that was due at a time.
 func (d *due) dealtWith(p *policy.Policy, at time.Time, err error) {
-	var locked *journal.LockedError
+	var locked *statedir.LockedError
 	switch {
 	case err == nil:
 		*d = due{settled: at}

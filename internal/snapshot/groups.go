@@ -224,7 +224,7 @@ func observeSubtrees(t *cgroup.Tree, o *plan.Observation, d cgroup.Dir) error {
 
 // observeHomes reads where members came from, and which of those places are still there.
 func (r *Reader) observeHomes(v *Snapshot) {
-	process, group := r.Store.Homes(v.Facts.BootID)
+	process, group := r.Store.InBoot(v.Facts.BootID).Homes()
 	process = maps.Clone(process)
 	for id, home := range v.homes {
 		if process == nil {
@@ -276,9 +276,9 @@ func (r *Reader) observeScores(v *Snapshot) {
 	}
 	boot := v.Facts.BootID
 	v.Observed.Originals = plan.Originals{
-		OOMScoreAdj: r.Store.Scores(boot), Subtree: r.Store.Subtree(boot),
-		Disks:        diskOriginals(v.Facts, r.Store.Originals(boot)),
-		FavorDynmods: r.Store.Changed(boot, plan.FavorDynmods.Target()),
+		OOMScoreAdj: r.Store.InBoot(boot).Scores(), Subtree: r.Store.InBoot(boot).Subtree(),
+		Disks:        diskOriginals(v.Facts, r.Store.InBoot(boot).Originals()),
+		FavorDynmods: r.Store.InBoot(boot).Changed(plan.FavorDynmods.Target()),
 	}
 	for id := range v.Observed.Originals.OOMScoreAdj {
 		if score, err := r.Host.Proc.ReadOOMScoreAdj(id); err == nil {

@@ -22,7 +22,7 @@ func (r *Reader) read(f *host.Facts) (got records) {
 	if r.Store == nil {
 		return got
 	}
-	got.made = r.Store.Made(f.BootID)
+	got.made = r.Store.InBoot(f.BootID).Made()
 	if f.Systemd {
 		got.units, got.wrong = state.UnitRecords(r.Store)
 	}

@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/apply"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/journal/statedir"
 	"bulkhead/internal/snapshot"
 	"bulkhead/internal/state"
 )
@@ -210,7 +211,7 @@ func TakeOver(ctx context.Context, c *Controller, verb, who string) (done bool, 
 		return busy != nil, err
 	}
 	lock, err := c.Lock(ctx, verb, who)
-	if locked := (*journal.LockedError)(nil); errors.As(err, &locked) { // whoever has it is about it, or does it first
+	if locked := (*statedir.LockedError)(nil); errors.As(err, &locked) { // whoever has it is about it, or does it first
 		return true, nil
 	}
 	if err != nil {

@@ -25,6 +25,7 @@ import (
 	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/journal/statedir"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/procfs"
@@ -173,7 +174,7 @@ func (c *Controller) LockWithin(ctx context.Context, wait time.Duration, verb, w
 	end := time.Now().Add(wait)
 	for {
 		l, err := c.Store.Lock(verb, who)
-		var locked *journal.LockedError
+		var locked *statedir.LockedError
 		if err == nil || !errors.As(err, &locked) || !time.Now().Before(end) {
 			return l, err
 		}

@@ -1,4 +1,8 @@
-package journal
+// Package statedir has the files of a state directory: logs whose records have checksums, a lock file that names its
+// holder, and errors with a hint what to do.
+//
+// A Log is for one goroutine at a time. What is wrong in it is found when it is read, and mended by who holds the lock.
+package statedir
 
 import (
 	"errors"
@@ -31,8 +35,8 @@ func Hint(err error) string {
 	return ""
 }
 
-// fileError wraps a failed file operation; the path is said once.
-func fileError(op, path string, err error) error {
+// FileError wraps a failed file operation; the path is said once.
+func FileError(op, path string, err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
 		err = pe.Err

@@ -1,4 +1,4 @@
-package journal
+package statedir
 
 import (
 	"bytes"
@@ -11,11 +11,11 @@ import (
 // castagnoli is CRC-32C, the checksum of iSCSI, ext4 and btrfs.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// sumLen is the length of a checksum in hex.
-const sumLen = 8
+// SumLen is the length of a checksum in hex.
+const SumLen = 8
 
-// line is a record as it stands in a log: checksum, space, JSON, newline.
-func line(v any) ([]byte, error) {
+// Line is a record as it stands in a log: checksum, space, JSON, newline.
+func Line(v any) ([]byte, error) {
 	payload, err := json.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("encode record: %w", err)
@@ -23,17 +23,17 @@ func line(v any) ([]byte, error) {
 	return fmt.Appendf(nil, "%08x %s\n", crc32.Checksum(payload, castagnoli), payload), nil
 }
 
-// fault is a stretch of a log that is not a sound record.
-type fault struct {
-	offset, length int64
+// Fault is a stretch of a log that is not a sound record.
+type Fault struct {
+	offset, Length int64
 	reason         string
 }
 
-// scan hands the JSON of every sound record to use, in order, and returns what lies between them.
+// Scan hands the JSON of every sound record to use, in order, and returns what lies between them.
 // An error of use (JSON that does not decode) makes that record a fault. It never panics, whatever
 // the bytes are.
-func scan(data []byte, use func(payload []byte) error) []fault {
-	var faults []fault
+func Scan(data []byte, use func(payload []byte) error) []Fault {
+	var faults []Fault
 	for offset := 0; offset < len(data); {
 		text, _, whole := bytes.Cut(data[offset:], []byte{'\n'})
 		length := len(text)
@@ -49,7 +49,7 @@ func scan(data []byte, use func(payload []byte) error) []fault {
 			reason = err.Error()
 		}
 		if reason != "" {
-			faults = append(faults, fault{int64(offset), int64(length), reason})
+			faults = append(faults, Fault{int64(offset), int64(length), reason})
 		}
 		offset += length
 	}
@@ -58,27 +58,32 @@ func scan(data []byte, use func(payload []byte) error) []fault {
 
 // unwrap checks one line, without its newline, and gives its JSON.
 func unwrap(text []byte) ([]byte, error) {
-	if len(text) < sumLen+1 || text[sumLen] != ' ' {
+	if len(text) < SumLen+1 || text[SumLen] != ' ' {
 		return nil, fmt.Errorf("not a record")
 	}
-	want, err := strconv.ParseUint(string(text[:sumLen]), 16, 32)
+	want, err := strconv.ParseUint(string(text[:SumLen]), 16, 32)
 	if err != nil {
 		return nil, fmt.Errorf("not a record")
 	}
-	payload := text[sumLen+1:]
+	payload := text[SumLen+1:]
 	if got := crc32.Checksum(payload, castagnoli); got != uint32(want) {
 		return nil, fmt.Errorf("checksum %08x, should be %08x", got, want)
 	}
 	return payload, nil
 }
 
-// without gives data with the faults cut out.
-func without(data []byte, faults []fault) []byte {
+// Without gives data with the faults cut out.
+func Without(data []byte, faults []Fault) []byte {
 	var sound []byte
 	at := int64(0)
 	for _, f := range faults {
 		sound = append(sound, data[at:f.offset]...)
-		at = f.offset + f.length
+		at = f.offset + f.Length
 	}
 	return append(sound, data[at:]...)
+}
+
+// Checksum is the CRC-32C of data in hex.
+func Checksum(data []byte) string {
+	return fmt.Sprintf("%08x", crc32.Checksum(data, castagnoli))
 }
