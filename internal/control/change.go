@@ -15,11 +15,9 @@ import (
 	"bulkhead/internal/confirm"
 	"bulkhead/internal/freeze"
 	"bulkhead/internal/inspect"
-	"bulkhead/internal/journal"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/release"
-	"bulkhead/internal/revisions"
 	"bulkhead/internal/state"
 	"bulkhead/internal/transaction"
 )
@@ -87,72 +85,6 @@ func carry(ctx context.Context, c *transaction.Controller, r api.Request, reply 
 		return freeze.Thaw(ctx, c, r, reply)
 	}
 	return confirm.Keep(ctx, c, r, reply)
-}
-
-// applyPolicy puts a policy in force.
-func applyPolicy(ctx context.Context, c *transaction.Controller, r api.Request, reply *transaction.Outcome) error {
-	if r.Canary != "" {
-		return applyCanary(ctx, c, r, reply)
-	}
-	return applySources(ctx, c, r, reply, r.Sources)
-}
-
-// applySources puts sources in force as a new revision; the same policy again changes nothing.
-func applySources(ctx context.Context, c *transaction.Controller, r api.Request, reply *transaction.Outcome,
-	sources []policy.Source) error {
-	facts, s, err := c.Recorded()
-	if err != nil {
-		return err
-	}
-	// A group that was released is governed again by apply; freezes and overrides stay.
-	l := transaction.OptionsOver(s, sources)
-	l.Released, l.Lifted, l.Skipped, l.Conflicts, l.Facts, l.Shares, l.Canary, l.Root = nil, nil, nil, nil, facts, true,
-		nil, ""
-	l.AskNodes = r.Verb == "apply" && !r.Migrate
-	v, err := c.View(ctx, l)
-	if err != nil {
-		return err
-	}
-	same := s.Applied != nil && s.Applied.Root() == "" && slices.Equal(s.Applied.Sources, sources) &&
-		len(s.Released)+len(s.Lifted)+len(s.Skipped) == 0
-	revision, err := revisions.Next(c.Store, s, same)
-	if err != nil {
-		return err
-	}
-	reply.Revision, reply.Like = revision, r.To
-	reply.Overrides = v.InForce(s.Overrides)
-	run := func() error {
-		err := c.Run(ctx, v, r, revision, reply)
-		if err == nil && !r.DryRun {
-			forgive(c, s)
-		}
-		return err
-	}
-	if r.DryRun || same {
-		err := run()
-		if same && r.ConfirmWithin > 0 {
-			reply.Notes = append(reply.Notes, "nothing waits to be confirmed: this policy is in force already")
-		}
-		return err
-	}
-	// The sources are kept under their number together with the rest: one that is there was in force.
-	docs := map[string]any{
-		state.DocApplied: state.Applied{Revision: revision, Sources: sources, At: time.Now(), By: r.By,
-			Reason: r.Reason, Like: r.To, Flat: true},
-		state.DocReleased:             map[string]bool{},
-		state.DocSkipped:              []state.Skipped{},
-		state.DocWindows:              policy.ScheduleNames(v.Open),
-		journal.VersionName(revision): sources,
-	}
-	if s.Canary != nil {
-		docs[state.DocCanary] = state.Canary{}
-	}
-	if err = confirm.Commit(ctx, c, v, r, reply, s, docs, run); err == nil {
-		if err := revisions.Retain(c.Store, v.Policy.Host.History); err != nil {
-			reply.Notes = append(reply.Notes, err.Error())
-		}
-	}
-	return err
 }
 
 // set lays overrides over the policy, all of them or none.
@@ -277,12 +209,10 @@ func mayUnset(
 	return access.SetByRoot(overrides, group, key)
 }
 
-// forgive forgets what others changed: an apply has put it right.
-func forgive(c *transaction.Controller, s *state.Documents) {
-	if len(s.Conflicts) == 0 {
-		return
+// applyPolicy puts a policy in force.
+func applyPolicy(ctx context.Context, c *transaction.Controller, r api.Request, reply *transaction.Outcome) error {
+	if r.Canary != "" {
+		return applyCanary(ctx, c, r, reply)
 	}
-	if err := c.Store.Save(state.DocConflicts, []state.Conflict{}); err != nil {
-		c.Log.Warn("what others changed could not be forgotten", "err", err)
-	}
+	return applySources(ctx, c, r, reply, r.Sources)
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -156,9 +155,6 @@ func outside(c *transaction.Controller, v *transaction.View, group string) error
 	return nil
 }
 
-// atOrBelow says whether a cgroup path is another one or below it.
-func atOrBelow(at, top string) bool { return at == top || strings.HasPrefix(at, top+"/") }
-
 func countMembers(v *transaction.View, groups []string) int {
 	n := 0
 	for _, p := range v.Members {
@@ -248,17 +244,6 @@ func stillFrozen(groups []string, stay []state.Freeze) string {
 		}
 	}
 	return strings.Join(texts, "; ")
-}
-
-// frozenAbove gives the freeze of the nearest group above that is frozen.
-func frozenAbove(freezes []state.Freeze, group string) (state.Freeze, bool) {
-	for group != "." && group != "" {
-		group = path.Dir(group)
-		if i := slices.IndexFunc(freezes, func(f state.Freeze) bool { return f.Group == group }); i >= 0 {
-			return freezes[i], true
-		}
-	}
-	return state.Freeze{}, false
 }
 
 // RefuseFrozen refuses to put a process into a group that is stopped, or below one: on cgroup v2 it would stop

@@ -357,3 +357,17 @@ func refuseOutside(v *transaction.View, group string) error {
 	}
 	return nil
 }
+
+// atOrBelow says whether a cgroup path is another one or below it.
+func atOrBelow(at, top string) bool { return at == top || strings.HasPrefix(at, top+"/") }
+
+// frozenAbove gives the freeze of the nearest group above that is frozen.
+func frozenAbove(freezes []state.Freeze, group string) (state.Freeze, bool) {
+	for group != "." && group != "" {
+		group = path.Dir(group)
+		if i := slices.IndexFunc(freezes, func(f state.Freeze) bool { return f.Group == group }); i >= 0 {
+			return freezes[i], true
+		}
+	}
+	return state.Freeze{}, false
+}

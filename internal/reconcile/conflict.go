@@ -41,13 +41,6 @@ func restAfter(count int) time.Duration {
 	return min(conflictsRest<<min(count-conflictsAtOnce-1, 10), conflictsMost)
 }
 
-// standing is what was in force after the last full look.
-type standing struct {
-	values map[cgroup.File]string // what was wanted, and held
-	// dirs are the directories of ours, with their inode numbers: one that systemd made anew holds what it gave it.
-	dirs map[cgroup.Dir]uint64
-}
-
 // settleLook remembers what is in force once a full look is done; without a plan nothing is known.
 func (m *memory) settleLook(v *transaction.View, leftOut []plan.Step) {
 	s := &standing{values: make(map[cgroup.File]string, len(v.Plan.Want)), dirs: map[cgroup.Dir]uint64{}}

@@ -17,12 +17,6 @@ import (
 // splitInterval is the shortest time between two samples of what is read and written, by which limits are split anew.
 const splitInterval = 10 * time.Second
 
-// ioSamples are what was read and written so far, by directory.
-type ioSamples struct {
-	at time.Time
-	of map[cgroup.Dir]metrics.Sample // nil before the first
-}
-
 // SplitByDemand splits limits anew that several devices, or on cgroup v1 several directories, share by use: a part
 // becomes larger where more was read and written since the last time. It does so at most every ten seconds, for the
 // agent, after a look, and returns how many values it wrote.

@@ -40,12 +40,6 @@ func (c *Reconciler) disksChanged(now time.Time) bool {
 	return c.disks.differs(text)
 }
 
-// shape is a text that tells the disks, or the interfaces, apart from other ones, as it was when an agent looked last.
-type shape struct {
-	at   time.Time
-	text string // "" before the first look
-}
-
 // due says whether it is time to look again.
 func (s *shape) due(now time.Time, every time.Duration) bool {
 	if now.Sub(s.at) < every {

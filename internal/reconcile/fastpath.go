@@ -28,27 +28,6 @@ type FastPathResult struct {
 	Look bool
 }
 
-// recorded is what the short way into a group needs to know of the state directory.
-type recorded struct {
-	calm  bool // a policy is applied, nothing is frozen or refused
-	files [len(documents)]version
-	// checked says that the documents were still so when the lock was shared last: they are until somebody takes it.
-	checked bool
-	// homes are where the first members of groups came from, as far as asked for. They hold as long as the files do.
-	homes map[string]map[string]string
-}
-
-// documents are those that the short way depends on.
-var documents = [...]string{state.DocApplied, state.DocOverrides, state.DocReleased, state.DocPins, state.DocFreezes}
-
-// version tells one writing of a document from the next: each is written anew and renamed. The zero version is a
-// document that is not there.
-type version struct {
-	device, inode uint64
-	size          int64
-	written       unix.Timespec
-}
-
 // stamp notes the state of the documents, before they are read.
 func stamp(c *transaction.Controller) recorded {
 	var r recorded

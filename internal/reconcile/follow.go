@@ -1,27 +1,18 @@
 package reconcile
 
 import (
-	"context"
-	"errors"
 	"maps"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
 
-	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/engine"
 	"bulkhead/internal/linux/procfs"
-	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
-	"bulkhead/internal/state"
 	"bulkhead/internal/transaction"
 )
-
-// Fork is one process that made another, as an event told.
-type Fork struct{ Parent, Child int }
 
 // heirTime is for how long the forks of a process that was placed are held against it: events of what it
 // forked before it was inside come within milliseconds.
@@ -29,13 +20,6 @@ const heirTime = 2 * time.Second
 
 // byInheritance marks a process that its parent forked while the parent was on its way into a group.
 const byInheritance = "inheritance"
-
-// mover is a process that was on its way into a group a moment ago.
-type mover struct {
-	group string
-	from  map[string]string // its cgroups before
-	at    time.Time
-}
 
 // inherit places what a process forked while it was on its way into a group: had the move been faster, it
 // would have been born inside. It goes by events, which say who forked whom when; a process that a rule, a pin
@@ -155,54 +139,4 @@ func withAncestors(fresh []procfs.Process, more int, instances []engine.Instance
 	}
 	add(more)
 	return slices.SortedFunc(maps.Values(some), func(a, b procfs.Process) int { return a.PID - b.PID }), false
-}
-
-// place puts processes that have just come into their groups, and reads no knob: it plans with what the last
-// full look saw, and leaves all but the moves to the next one. Where a group has no directory yet, or anything
-// has changed since, ok is false and nothing was done: then the host must be looked at as a whole.
-func (c *Reconciler) place(ctx context.Context, v *transaction.View, s *state.Documents) (done LookResult, ok bool,
-	err error) {
-	if c.memory.observed == nil || c.memory.Facts != v.Facts {
-		return done, false, nil
-	}
-	lock, err := c.LockWithin(ctx, 0, "look", "agent")
-	if err != nil {
-		return LookResult{Retry: true}, true, err
-	}
-	defer lock.Release()
-	if _, pending := c.Store.Pending(); pending {
-		return done, false, nil
-	}
-	now, err := c.LoadState(v.Facts.BootID, c.Now())
-	if err != nil {
-		return done, true, err
-	}
-	if !reflect.DeepEqual(now, s) {
-		return done, false, nil
-	}
-	w := &transaction.View{Snapshot: c.Reader().Narrow(v.Snapshot, misplaced(v), *c.memory.observed),
-		Released: v.Released}
-	w.MakePlan()
-	if len(w.Plan.Refusals) > 0 || slices.ContainsFunc(w.Plan.Steps,
-		func(s plan.Step) bool { return s.Op == plan.OpMakeDir }) {
-		return done, false, nil
-	}
-	w.Plan.Steps = slices.DeleteFunc(w.Plan.Steps,
-		func(s plan.Step) bool { return s.Op != plan.OpMove && s.Op != plan.OpOOMScore })
-	if len(w.Plan.Steps) == 0 { // a zombie, or a task that the kernel does not let in
-		return done, true, nil
-	}
-	done = puts(w.Plan, c.memory.members)
-	r := api.Request{Verb: "look", By: "agent", Reason: broughtBack(w.Plan, c.memory.members)}
-	err = c.Run(ctx, w, r, s.Applied.Revision, &transaction.Outcome{})
-	switch {
-	case errors.Is(err, context.Canceled):
-		err = nil
-	case errors.Is(err, cgroup.ErrGone): // somebody else removed a directory; everything was undone
-		c.memory.observed = nil
-		return LookResult{}, false, nil
-	case err != nil:
-		c.memory.observed, done.Retry = nil, true
-	}
-	return done, true, err
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"bulkhead/internal/api"
-	"bulkhead/internal/change"
+	"bulkhead/internal/cgroup"
 	"bulkhead/internal/confirm"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal/statedir"
@@ -271,15 +271,6 @@ func (c *Reconciler) carryOut(ctx context.Context, v *transaction.View, s *state
 // tellAgain is how long the same correction is not told again: two that each put a value right would fill the log.
 const tellAgain = 10 * time.Minute
 
-// told is a correction, whatever its reason.
-type told struct {
-	op                    plan.Op
-	unit, path, file, key string
-	target                change.Target
-	to                    string
-	failed                bool
-}
-
 // tell logs what a look did to groups and units: whoever changed them behind bulkhead's back finds out here. Moves are
 // counted by status; a directory counts once for all hierarchies.
 func (c *Reconciler) tell(p plan.Plan, failed error, now time.Time) {
@@ -357,14 +348,6 @@ func troubles(v *transaction.View) error {
 	return v.Problems
 }
 
-// bar keeps a group whose unit systemd refused out of the looks for a while: a job that runs into its time, and all
-// that is undone then, again and again, would be more harm than good.
-type bar struct {
-	revision int
-	until    time.Time
-	cause    error
-}
-
 // barTime is how long a group is left out before it is tried again.
 const barTime = 5 * time.Minute
 
@@ -391,4 +374,54 @@ func (m *memory) leaveBarred(v *transaction.View, s *state.Documents) (said erro
 	}
 	v.PlanWithout(groups...)
 	return said
+}
+
+// place puts processes that have just come into their groups, and reads no knob: it plans with what the last
+// full look saw, and leaves all but the moves to the next one. Where a group has no directory yet, or anything
+// has changed since, ok is false and nothing was done: then the host must be looked at as a whole.
+func (c *Reconciler) place(ctx context.Context, v *transaction.View, s *state.Documents) (done LookResult, ok bool,
+	err error) {
+	if c.memory.observed == nil || c.memory.Facts != v.Facts {
+		return done, false, nil
+	}
+	lock, err := c.LockWithin(ctx, 0, "look", "agent")
+	if err != nil {
+		return LookResult{Retry: true}, true, err
+	}
+	defer lock.Release()
+	if _, pending := c.Store.Pending(); pending {
+		return done, false, nil
+	}
+	now, err := c.LoadState(v.Facts.BootID, c.Now())
+	if err != nil {
+		return done, true, err
+	}
+	if !reflect.DeepEqual(now, s) {
+		return done, false, nil
+	}
+	w := &transaction.View{Snapshot: c.Reader().Narrow(v.Snapshot, misplaced(v), *c.memory.observed),
+		Released: v.Released}
+	w.MakePlan()
+	if len(w.Plan.Refusals) > 0 || slices.ContainsFunc(w.Plan.Steps,
+		func(s plan.Step) bool { return s.Op == plan.OpMakeDir }) {
+		return done, false, nil
+	}
+	w.Plan.Steps = slices.DeleteFunc(w.Plan.Steps,
+		func(s plan.Step) bool { return s.Op != plan.OpMove && s.Op != plan.OpOOMScore })
+	if len(w.Plan.Steps) == 0 { // a zombie, or a task that the kernel does not let in
+		return done, true, nil
+	}
+	done = puts(w.Plan, c.memory.members)
+	r := api.Request{Verb: "look", By: "agent", Reason: broughtBack(w.Plan, c.memory.members)}
+	err = c.Run(ctx, w, r, s.Applied.Revision, &transaction.Outcome{})
+	switch {
+	case errors.Is(err, context.Canceled):
+		err = nil
+	case errors.Is(err, cgroup.ErrGone): // somebody else removed a directory; everything was undone
+		c.memory.observed = nil
+		return LookResult{}, false, nil
+	case err != nil:
+		c.memory.observed, done.Retry = nil, true
+	}
+	return done, true, err
 }

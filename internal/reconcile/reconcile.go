@@ -5,18 +5,23 @@
 package reconcile
 
 import (
-	"context"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/access"
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/metrics"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
+	"bulkhead/internal/policy"
 	"bulkhead/internal/snapshot"
+	"bulkhead/internal/state"
 	"bulkhead/internal/transaction"
 )
 
@@ -78,35 +83,90 @@ type memory struct {
 	forks []Fork
 }
 
-// members looks who belongs where, as classify does, and takes in what became of forks.
-func (c *Reconciler) members(ctx context.Context, l transaction.ViewOptions) (*transaction.View, error) {
-	l.Cache = &c.memory.Cache
-	v, err := c.Classify(ctx, l)
-	if err != nil {
-		return nil, err
-	}
-	c.memory.view = v
-	c.Admitted.Open(v.Snapshot)
-	c.memory.inherit(v, c.memory.forks, time.Now())
-	return v, nil
+// standing is what was in force after the last full look.
+type standing struct {
+	values map[cgroup.File]string // what was wanted, and held
+	// dirs are the directories of ours, with their inode numbers: one that systemd made anew holds what it gave it.
+	dirs map[cgroup.Dir]uint64
 }
 
-// whole looks at every limit too.
-func (c *Reconciler) whole(ctx context.Context, l transaction.ViewOptions) (*transaction.View, error) {
-	v, err := c.members(ctx, l)
-	if err == nil {
-		err = c.limits(ctx, v)
-	}
-	return v, err
+// ioSamples are what was read and written so far, by directory.
+type ioSamples struct {
+	at time.Time
+	of map[cgroup.Dir]metrics.Sample // nil before the first
 }
 
-// limits adds to a look at members what the kernel holds of their groups, and plans.
-func (c *Reconciler) limits(ctx context.Context, v *transaction.View) error {
-	if err := c.Observe(ctx, v, transaction.ViewOptions{Cache: &c.memory.Cache}); err != nil {
-		return err
-	}
-	seen := v.Observed
-	seen.Processes = nil
-	c.memory.observed = &seen
-	return nil
+// shape is a text that tells the disks, or the interfaces, apart from other ones, as it was when an agent looked last.
+type shape struct {
+	at   time.Time
+	text string // "" before the first look
+}
+
+// recorded is what the short way into a group needs to know of the state directory.
+type recorded struct {
+	calm  bool // a policy is applied, nothing is frozen or refused
+	files [len(documents)]version
+	// checked says that the documents were still so when the lock was shared last: they are until somebody takes it.
+	checked bool
+	// homes are where the first members of groups came from, as far as asked for. They hold as long as the files do.
+	homes map[string]map[string]string
+}
+
+// documents are those that the short way depends on.
+var documents = [...]string{state.DocApplied, state.DocOverrides, state.DocReleased, state.DocPins, state.DocFreezes}
+
+// version tells one writing of a document from the next: each is written anew and renamed. The zero version is a
+// document that is not there.
+type version struct {
+	device, inode uint64
+	size          int64
+	written       unix.Timespec
+}
+
+// Fork is one process that made another, as an event told.
+type Fork struct{ Parent, Child int }
+
+// mover is a process that was on its way into a group a moment ago.
+type mover struct {
+	group string
+	from  map[string]string // its cgroups before
+	at    time.Time
+}
+
+// told is a correction, whatever its reason.
+type told struct {
+	op                    plan.Op
+	unit, path, file, key string
+	target                change.Target
+	to                    string
+	failed                bool
+}
+
+// bar keeps a group whose unit systemd refused out of the looks for a while: a job that runs into its time, and all
+// that is undone then, again and again, would be more harm than good.
+type bar struct {
+	revision int
+	until    time.Time
+	cause    error
+}
+
+// due is what the agent's looks have done about ends of overrides and pins, and about windows of schedules. An end, or
+// a window that opens or closes, stays due until a look has put the host right.
+type due struct {
+	settled time.Time        // ends up to here have been dealt with
+	over    []state.Override // that ended after it
+	// A look that failed is repeated after wait, at again.
+	again time.Time
+	wait  time.Duration
+
+	of         *policy.Policy // resolved; whose windows are in force
+	open       []string       // the schedules whose windows are in force
+	from, till time.Time      // open is right from one time to before the other, which may be zero: for ever
+}
+
+// stallWatch is the samples of one directory that has a memory.high, the oldest first, no more of them than the window
+// needs.
+type stallWatch struct {
+	group   string
+	samples []metrics.Sample
 }

@@ -45,20 +45,6 @@ func tellWindows(c *transaction.Controller, r api.Request, reply *transaction.Ou
 	return nil
 }
 
-// due is what the agent's looks have done about ends of overrides and pins, and about windows of schedules. An end, or
-// a window that opens or closes, stays due until a look has put the host right.
-type due struct {
-	settled time.Time        // ends up to here have been dealt with
-	over    []state.Override // that ended after it
-	// A look that failed is repeated after wait, at again.
-	again time.Time
-	wait  time.Duration
-
-	of         *policy.Policy // resolved; whose windows are in force
-	open       []string       // the schedules whose windows are in force
-	from, till time.Time      // open is right from one time to before the other, which may be zero: for ever
-}
-
 // maxDueWait bounds the time between two looks at what is due and fails.
 const maxDueWait = 30 * time.Second
 

@@ -30,13 +30,6 @@ const (
 	stallInterval = 2 * time.Second // between two samples
 )
 
-// stallWatch is the samples of one directory that has a memory.high, the oldest first, no more of them than the window
-// needs.
-type stallWatch struct {
-	group   string
-	samples []metrics.Sample
-}
-
 // add takes a sample in and says why the limit has to be lifted; "" when it need not be.
 func (w *stallWatch) add(now metrics.Sample) string {
 	if n := len(w.samples); n > 0 && now.Since(w.samples[n-1]).Anew {

@@ -75,17 +75,3 @@ func dropVersions(store *journal.Store, needed map[int]bool) error {
 	}
 	return nil
 }
-
-// isGone says whether a revision may have been in force and was dropped since.
-func isGone(store *journal.Store, revision int, entries []journal.Entry) bool {
-	d, err := state.Load(store, state.DocGone)
-	if err != nil || revision < 1 || revision > d.Gone {
-		return false
-	}
-	for _, e := range entries {
-		if e.Revision == revision {
-			return false // then it is known what became of it
-		}
-	}
-	return true
-}

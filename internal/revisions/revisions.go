@@ -185,3 +185,17 @@ func revisionsHint(store *journal.Store, s *state.Documents, entries []journal.E
 	return "the revisions that were in force are " + strings.Join(spans, ", ") +
 		"; `bulkhead history` says what they were"
 }
+
+// isGone says whether a revision may have been in force and was dropped since.
+func isGone(store *journal.Store, revision int, entries []journal.Entry) bool {
+	d, err := state.Load(store, state.DocGone)
+	if err != nil || revision < 1 || revision > d.Gone {
+		return false
+	}
+	for _, e := range entries {
+		if e.Revision == revision {
+			return false // then it is known what became of it
+		}
+	}
+	return true
+}

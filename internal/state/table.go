@@ -338,3 +338,18 @@ func Sources(s *journal.Store, revision int) (sources []policy.Source, err error
 	}
 	return sources, err
 }
+
+// OnTrial is the change on trial; nil when there is none.
+func OnTrial(store *journal.Store) (*Trial, error) {
+	d, err := Load(store, DocTrial)
+	if err != nil {
+		return nil, err
+	}
+	return d.Prune(Moment{}).Trial, nil
+}
+
+// TrialOver sets documents to what they are once nothing is on trial, and gives them.
+func TrialOver(docs map[string]any) map[string]any {
+	docs[DocTrial], docs[DocBefore], docs[DocCanary] = Trial{}, Before{}, Canary{}
+	return docs
+}

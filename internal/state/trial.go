@@ -40,15 +40,6 @@ type Before struct {
 	Windows   []string        `json:"windows,omitempty"` // schedules that were open
 }
 
-// OnTrial is the change on trial; nil when there is none.
-func OnTrial(store *journal.Store) (*Trial, error) {
-	d, err := Load(store, DocTrial)
-	if err != nil {
-		return nil, err
-	}
-	return d.Prune(Moment{}).Trial, nil
-}
-
 // Named is the change in words.
 func (t *Trial) Named() string {
 	return journal.Entry{Verb: t.Verb, Revision: t.Revision}.Title() + " by " + t.By
@@ -141,10 +132,4 @@ func (w Work) Fell(before Work) (share float64, how string, ok bool) {
 		}
 	}
 	return share, how, share <= 1
-}
-
-// TrialOver sets documents to what they are once nothing is on trial, and gives them.
-func TrialOver(docs map[string]any) map[string]any {
-	docs[DocTrial], docs[DocBefore], docs[DocCanary] = Trial{}, Before{}, Canary{}
-	return docs
 }

@@ -13,6 +13,7 @@ import (
 	"bulkhead/internal/apply"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/journal/statedir"
+	"bulkhead/internal/plan"
 	"bulkhead/internal/snapshot"
 	"bulkhead/internal/state"
 )
@@ -246,4 +247,13 @@ func ReleaseAnyway(c *Controller, r api.Request, err error) bool {
 func CannotRecord(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EROFS) ||
 		errors.Is(err, syscall.EIO)
+}
+
+// Outcome is what a verb has done so far: its reply, and what only the rest of the verb needs.
+type Outcome struct {
+	api.Reply
+
+	Ran     bool                       // a plan, which has its own entry in the history
+	Docs    map[string]json.RawMessage // to be committed with the next plan
+	LeftOut []plan.Step                // optional steps that failed, as Notes says
 }

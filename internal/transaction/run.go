@@ -2,7 +2,6 @@ package transaction
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 
@@ -12,15 +11,6 @@ import (
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
 )
-
-// Outcome is what a verb has done so far: its reply, and what only the rest of the verb needs.
-type Outcome struct {
-	api.Reply
-
-	Ran     bool                       // a plan, which has its own entry in the history
-	Docs    map[string]json.RawMessage // to be committed with the next plan
-	LeftOut []plan.Step                // optional steps that failed, as Notes says
-}
 
 // Run does the plan of a view and fills in the reply.
 func (c *Controller) Run(ctx context.Context, v *View, r api.Request, revision int, reply *Outcome) error {

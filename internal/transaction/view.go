@@ -1,14 +1,12 @@
 package transaction
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"time"
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/disks"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
@@ -69,67 +67,6 @@ func (l *ViewOptions) GoBy(v *View) {
 	}
 }
 
-// Reader takes snapshots of the host.
-func (c *Controller) Reader() *snapshot.Reader {
-	c.reads.once.Do(func() {
-		c.reads.reader = &snapshot.Reader{
-			Host: c.Host, Store: c.Store, Log: c.Log, Exe: c.exe, Local: c.IsHere(), Tree: c.TreeOf, Manager: c.Manager,
-		}
-	})
-	return c.reads.reader
-}
-
-// View looks at the host through a policy. Problems of the policy, also against this host, come
-// back as policy.Problems.
-func (c *Controller) View(ctx context.Context, l ViewOptions) (*View, error) {
-	v, err := c.Classify(ctx, l)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.Observe(ctx, v, l); err != nil {
-		return nil, err
-	}
-	return v, nil
-}
-
-// Observe adds to a view what the kernel holds of its groups, and plans.
-func (c *Controller) Observe(ctx context.Context, v *View, l ViewOptions) (err error) {
-	if v.Snapshot, err = c.Reader().Observe(ctx, v.Snapshot); err != nil {
-		return err
-	}
-	v.MakePlan()
-	for _, id := range slices.Sorted(maps.Keys(v.Unlaid)) {
-		v.Plan.Notes = append(v.Plan.Notes, v.Unlaid[id])
-	}
-	if l.Shares { // somebody reads the plan
-		v.Plan.Notes = append(v.Plan.Notes, disks.LogNotes(c.Host, v.Snapshot)...)
-	}
-	if l.Cache == nil { // somebody reads it
-		v.Plan.Notes = append(v.Plan.Notes, void(v.Snapshot)...)
-	}
-	return nil
-}
-
-// Classify does the part of a view that reads no knob: facts, processes, groups, membership.
-func (c *Controller) Classify(ctx context.Context, l ViewOptions) (*View, error) {
-	o := snapshot.Options{
-		Sources: l.Sources, Root: l.Root, Overrides: l.Overrides, Lifted: l.Lifted, Skipped: l.Skipped,
-		Canary: l.Canary,
-		Pins:   l.Pins, Ended: l.Ended, At: c.or(l.At), Facts: l.Facts, Processes: l.Processes, Self: c.Agent,
-		Shares: l.Shares, Lenient: l.Lenient, Cache: l.Cache,
-	}
-	s, err := c.Reader().Members(ctx, o)
-	if s == nil {
-		return nil, err
-	}
-	v := &View{Snapshot: s, Released: l.Released, askNodes: l.AskNodes, Conflicts: l.Conflicts}
-	if err != nil {
-		return v, err
-	}
-	v.Leave(o.At)
-	return v, nil
-}
-
 // MakePlan makes the plan of a view.
 func (v *View) MakePlan() { v.Plan = planner.Make(v.Input()) }
 
@@ -140,49 +77,6 @@ func (v *View) Input() plan.Input {
 		Observed: v.Observed, Memory: v.MemoryInUse(), Released: v.Released, Expel: v.Expel, Systemd: v.Systemd,
 		Network: v.Network, Leave: v.Left, AskNodes: v.askNodes,
 	}
-}
-
-// Current looks at the host through the applied policy with everything laid over it.
-func (c *Controller) Current(ctx context.Context, l ViewOptions) (*View, *state.Documents, error) {
-	v, s, err := belonging(ctx, c, &l)
-	if err != nil {
-		return nil, s, err
-	}
-	if err := c.Observe(ctx, v, l); err != nil {
-		return nil, s, err
-	}
-	return v, s, nil
-}
-
-// Membership is current for who needs to know groups and their members alone: no limit is read, and nothing is planned.
-func (c *Controller) Membership(ctx context.Context) (*View, *state.Documents, error) {
-	return belonging(ctx, c, &ViewOptions{})
-}
-
-// belonging fills in what is applied and recorded, and looks who belongs where.
-func belonging(ctx context.Context, c *Controller, l *ViewOptions) (*View, *state.Documents, error) {
-	if l.Facts == nil {
-		facts, err := c.Host.Facts()
-		if err != nil {
-			return nil, nil, api.Errorf(api.CodeFailed, "", "look at the host: %w", err)
-		}
-		l.Facts = facts
-	}
-	s, err := c.LoadState(l.Facts.BootID, c.or(l.At))
-	if err != nil {
-		return nil, nil, err
-	}
-	if s.Applied == nil {
-		return nil, s, NotApplied()
-	}
-	facts, shares, at := l.Facts, l.Shares, l.At
-	*l = OptionsOver(s, s.Applied.Sources)
-	l.Facts, l.Shares, l.At, l.Lenient = facts, shares, at, true
-	v, err := c.Classify(ctx, *l)
-	if err != nil {
-		return nil, s, err
-	}
-	return v, s, nil
 }
 
 // NotApplied says that there is no applied policy yet.
