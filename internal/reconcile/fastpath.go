@@ -203,6 +203,9 @@ func (c *Reconciler) isPlain(v *transaction.View, p classify.Placement, dirs map
 	}
 	for up, left := &p.Process, len(procs); up != nil && left >= 0; up, left = parentOf(procs, up), left-1 {
 		for hierarchy, path := range up.Cgroups {
+			if path == "/" {
+				continue // nobody's; of the hierarchies of a process most are so
+			}
 			if _, ours := v.Layout.Group(cgroup.Dir{Hierarchy: hierarchy, Path: path}); ours {
 				return false
 			}

@@ -1,7 +1,6 @@
 package reconcile
 
 import (
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -113,30 +112,36 @@ func ungoverned(v *transaction.View, p classify.Placement) bool {
 // the main process of an instance: then what it is to the instance only a whole look tells.
 func withAncestors(fresh []procfs.Process, more int, instances []engine.Instance,
 	table func(pid int) (procfs.Process, bool)) (procs []procfs.Process, served bool) {
-	some := make(map[int]procfs.Process, 2*len(fresh))
-	for _, p := range fresh {
-		some[p.PID] = p
+	procs = slices.Grow(slices.Clone(fresh), 8)
+	at := func(pid int) int {
+		for i := range procs {
+			if procs[i].PID == pid {
+				return i
+			}
+		}
+		return -1
 	}
 	add := func(pid int) (parent int, isNew bool) {
-		if _, known := some[pid]; known {
+		if at(pid) >= 0 {
 			return 0, false
 		}
 		p, found := table(pid)
 		if found {
-			some[pid] = p
+			procs = append(procs, p)
 		}
 		return p.PPID, found
 	}
-	for _, p := range fresh {
-		for parent, isNew := add(p.PPID); isNew; parent, isNew = add(parent) {
+	for i := range fresh {
+		for parent, isNew := add(fresh[i].PPID); isNew; parent, isNew = add(parent) {
 			continue
 		}
 	}
 	for i := range instances {
-		if p, there := some[instances[i].Main.PID]; there && p.ID == instances[i].Main {
+		if n := at(instances[i].Main.PID); n >= 0 && procs[n].ID == instances[i].Main {
 			return nil, true
 		}
 	}
 	add(more)
-	return slices.SortedFunc(maps.Values(some), func(a, b procfs.Process) int { return a.PID - b.PID }), false
+	slices.SortFunc(procs, func(a, b procfs.Process) int { return a.PID - b.PID })
+	return procs, false
 }
