@@ -60,17 +60,20 @@ func TestErrorsSayWhatAndWhy(t *testing.T) {
 			`write "/sys/fs/cgroup/cpu/a/cpu.cfs_quota_us" value "5": refused by kernel: invalid argument`,
 			"at least 1 ms", cgroup.ErrInvalid},
 		{k.Write(a.File("cpu.cfs_quota_us"), ""),
-			`write "/sys/fs/cgroup/cpu/a/cpu.cfs_quota_us" value "": refused by kernel: an empty value is for cpuset.cpus and cpuset.mems only`, "", cgroup.ErrInvalid},
+			`write "/sys/fs/cgroup/cpu/a/cpu.cfs_quota_us" value "": refused by kernel: ` +
+				`an empty value is for cpuset.cpus and cpuset.mems only`, "", cgroup.ErrInvalid},
 		{k.Write(a.File("cpu.shares"), "5\n6"), `value "5\n6": refused by kernel: a value is one line`, "",
 			cgroup.ErrInvalid},
 		{k.Write(cpuset.Child("b").File("cpuset.cpus"), "1"),
 			`write "/sys/fs/cgroup/cpuset/a/b/cpuset.cpus" value "1": refused by kernel: permission denied`,
 			"within its parent's", cgroup.ErrInvalid},
 		{k.Write(cgroup.File{Dir: dir("blkio", "/a"), Name: "blkio.throttle.read_bps_device", Key: "8:1"}, "5"),
-			`write "/sys/fs/cgroup/blkio/a/blkio.throttle.read_bps_device" value "8:1 5": refused by kernel: no such device`, "whole disk", cgroup.ErrInvalid},
+			`write "/sys/fs/cgroup/blkio/a/blkio.throttle.read_bps_device" value "8:1 5": refused by kernel: ` +
+				`no such device`, "whole disk", cgroup.ErrInvalid},
 		{k.Write(dir("memory", "/a").File("memory.memsw.limit_in_bytes"), "1M"),
 			`refused by kernel: invalid argument`, "raise memsw first", cgroup.ErrInvalid},
-		{k.Move(cpuset, p), `move process 100 into "/sys/fs/cgroup/cpuset/a": refused by kernel: no space left on device`, "cpuset.mems", cgroup.ErrInvalid},
+		{k.Move(cpuset, p), `move process 100 into "/sys/fs/cgroup/cpuset/a": refused by kernel: ` +
+			`no space left on device`, "cpuset.mems", cgroup.ErrInvalid},
 		{readErr(k.Read(a.File("memory.max"))),
 			`read "/sys/fs/cgroup/cpu/a/memory.max": no such knob: no such file or directory`, "", cgroup.ErrNoKnob},
 		{readErr(k.Read(dir("cpu", "/b").File("cpu.shares"))),

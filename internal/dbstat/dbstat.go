@@ -3,7 +3,8 @@
 //
 //	mysql://USER[:PASSWORD]@HOST[:PORT]/            Questions, statements of clients (MySQL, MariaDB)
 //	mysql://USER[:PASSWORD]@localhost/?socket=PATH
-//	postgres://…                                    transactions of all databases, as in libpq; a socket by ?host=DIRECTORY
+//	postgres://…                                    transactions of all databases, as in libpq; a socket by
+//	                                                ?host=DIRECTORY
 //	redis://[:PASSWORD@]HOST[:PORT]                 total_commands_processed (Redis, Valkey)
 //	unix://[:PASSWORD@]/PATH
 package dbstat
@@ -19,6 +20,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
@@ -125,6 +127,9 @@ func orPort(u *url.URL, port string) string {
 	return port
 }
 
+// closeTimeout is how long closing a connection to PostgreSQL may take.
+const closeTimeout = time.Second
+
 func postgresSource(dsn string) (*Source, error) {
 	c, err := pgx.ParseConfig(dsn)
 	if err != nil {
@@ -132,14 +137,19 @@ func postgresSource(dsn string) (*Source, error) {
 	}
 	c.RuntimeParams["application_name"] = "bulkhead"
 	var conn *pgx.Conn
-	drop := func() (err error) {
-		if conn != nil {
-			err = conn.Close(context.Background())
-			conn = nil
+	var asked context.Context // of the last question, without its end: a connection is closed after that
+	drop := func() error {
+		if conn == nil {
+			return nil
 		}
+		ctx, cancel := context.WithTimeout(asked, closeTimeout)
+		defer cancel()
+		err := conn.Close(ctx)
+		conn = nil
 		return err
 	}
 	return &Source{Counter: "transactions", close: drop, ask: func(ctx context.Context) (n int64, err error) {
+		asked = context.WithoutCancel(ctx)
 		if conn == nil {
 			if conn, err = pgx.ConnectConfig(ctx, c); err != nil {
 				return 0, fmt.Errorf("connect to PostgreSQL: %w", err)

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"cmp"
 	"os"
 	"path"
 	"strings"
@@ -18,70 +17,6 @@ import (
 type sight struct {
 	mu          sync.Mutex
 	blind, sees bool
-}
-
-// blinded looks whether somebody's use of net_cls or net_prio hides the cgroup2 directories of sockets. A socket had
-// room for the one or the other, and from the first use on, until the next boot, for that of v1 alone
-// (cgroup_sk_alloc_disable), until 5.15 (8520e224f547). Distributions have brought that to older kernels (Debian's
-// 5.10.262: measured), so the kernel is asked, where it can be: from 5.8 on.
-func (h *Host) blinded(f *Facts) {
-	unified, ok := f.Unified()
-	if !ok || f.Kernel.Major == 0 || f.Kernel.AtLeast(5, 15) {
-		return
-	}
-	h.sight.mu.Lock()
-	defer h.sight.mu.Unlock()
-	if h.sight.sees {
-		return
-	}
-	used, left := "", mostClassDirs
-	for _, in := range f.Hierarchies {
-		if used == "" && in.Version == 1 && (in.Has("net_cls") || in.Has("net_prio")) {
-			used = h.classedBelow(in.Mount, &left)
-		}
-	}
-	f.BlindedBy = used
-	if !h.Root.Live() {
-		return
-	}
-	sees, known := false, h.sight.blind
-	if !known {
-		sees, known = seesOwnSocket(unified.Mount)
-	}
-	switch {
-	case known && sees:
-		h.sight.sees, f.BlindedBy = used != "", ""
-	case known:
-		h.sight.blind, f.BlindedBy = true, cmp.Or(used, "a class or priority that somebody gave sockets since the boot")
-	}
-}
-
-// classedBelow finds a directory with a class, dir or one below it.
-func (h *Host) classedBelow(dir string, left *int) string {
-	if *left--; *left < 0 {
-		return ""
-	}
-	classes, err := h.Root.ReadText(path.Join(dir, "net_cls.classid"))
-	priorities, err2 := h.Root.ReadText(path.Join(dir, "net_prio.ifpriomap"))
-	if err != nil && err2 != nil { // no directory of theirs
-		return ""
-	}
-	if classes != "" && classes != "0" || prioritised(priorities) {
-		return dir
-	}
-	names, err := h.Root.ReadDir(dir)
-	if err != nil {
-		return ""
-	}
-	for _, name := range names {
-		if isKernelFile(name) {
-			continue
-		}
-		if found := h.classedBelow(path.Join(dir, name), left); found != "" {
-			return found
-		}
-	}
-	return ""
 }
 
 // prioritised reads net_prio.ifpriomap: a line per interface, its name and a priority.

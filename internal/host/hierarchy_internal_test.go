@@ -9,7 +9,8 @@ import (
 )
 
 func TestParseControllers(t *testing.T) {
-	got, err := parseControllers([]byte("#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpu\t3\t1\t1\nmemory\t0\t1\t0\n"))
+	got, err := parseControllers([]byte("#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpu\t3\t1\t1\n" +
+		"memory\t0\t1\t0\n"))
 	want := []kernelController{{"cpu", 3, true}, {"memory", 0, false}}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %v, %v, want %v", got, err, want)

@@ -54,8 +54,8 @@ Raises go from the top of the tree down, everything else follows from the bottom
 - A CPU burst never exceeds its quota (EINVAL): it is lowered before and raised after.
 - On v1 a CPU limit takes two files, and a ratio of quota to period above the parent's or below a child's is refused
   (EINVAL). Period and quota are written in the order, if need be over a third quota, in which every ratio lies
-  between the first and the last. Where no such way exists, as from 50 ms of 100 ms to 5 ms of 10 ms, the quota is lifted for
-  the two writes in between.
+  between the first and the last. Where no such way exists, as from 50 ms of 100 ms to 5 ms of 10 ms, the quota is
+  lifted for the two writes in between.
 - Writing ` + "`cpu.max`" + ` divides the burst by 1000 on kernels before 6.10 that have not got the fix: the burst is
   taken away before and given back after.
 - ` + "`cpu.idle`" + ` makes the weight unwritable while it is set and puts it to its default when it is cleared: the

@@ -142,7 +142,8 @@ func TestRunIsInsideFromTheStart(t *testing.T) {
 }
 
 // surroundings prints what a process inherits.
-const surroundings = `pwd; umask; ulimit -n; ulimit -Hn; nice; env | grep -v '^_=' | sort; grep -E '^(Sig(Ign|Blk|Cgt)|Groups|Uid|Gid|CapEff|NoNewPrivs|Seccomp):' /proc/self/status; ls /proc/self/fd`
+const surroundings = `pwd; umask; ulimit -n; ulimit -Hn; nice; env | grep -v '^_=' | sort; ` +
+	`grep -E '^(Sig(Ign|Blk|Cgt)|Groups|Uid|Gid|CapEff|NoNewPrivs|Seccomp):' /proc/self/status; ls /proc/self/fd`
 
 // Directory, environment, limits, signal masks and open files are what they would be without run.
 func TestRunKeepsTheSurroundings(t *testing.T) {

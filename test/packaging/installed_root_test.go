@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -254,4 +255,186 @@ func TestInitInstalledAfterReboot(t *testing.T) {
 		}
 	}
 	wantFiles(t, before)
+}
+
+// step is a part of a test that goes on from where the one before it has ended.
+type step struct {
+	name string
+	do   func(m *machine)
+}
+
+func (m *machine) run(steps []step) {
+	t := m.t
+	for _, s := range steps {
+		ok := t.Run(s.name, func(t *testing.T) {
+			m.t = t
+			s.do(m)
+		})
+		if m.t = t; !ok {
+			t.FailNow()
+		}
+	}
+}
+
+// bulkhead is installed, governs the databases and what runs beside them, and holds every limit of the README's policy
+// through all that can happen to the agent, to systemd and to the databases. It is left so for
+// TestInstalledAfterReboot.
+func TestInstalled(t *testing.T) {
+	m := newMachine(t)
+	m.tasks = "500"
+	var report int
+	m.run([]step{
+		{"install", (*machine).install},
+		{"systemd_understands_it", (*machine).analyzed},
+		{"applied", func(m *machine) {
+			m.policy(m.tasks)
+			out := m.do(program, "apply", "--reason", "first policy")
+			m.holds("applied")
+			if !strings.Contains(out, "agent") {
+				m.t.Errorf("apply does not say that no agent runs:\n%s", out)
+			}
+		}},
+		{"started", (*machine).start},
+		{"new_process", func(m *machine) {
+			report = m.report(t)
+			m.placed(report)
+		}},
+		{"reload", (*machine).reload},
+		{"reload_of_a_bad_policy", (*machine).badReload},
+		{"agent_killed", (*machine).killed},
+		{"daemon-reload", func(m *machine) {
+			for i := range 3 {
+				m.do("systemctl", "daemon-reload")
+				m.holds(fmt.Sprintf("daemon-reload %d", i+1))
+			}
+		}},
+		{"restart_of_the_databases", (*machine).restartDatabases},
+		{"restart_of_the_agent", func(m *machine) {
+			m.do("systemctl", "restart", agentUnit)
+			m.holds("restarted")
+			m.placed(report)
+			m.agrees(2)
+			m.verified()
+		}},
+	})
+}
+
+// install does what `make install` does, and remembers how the machine was.
+func (m *machine) install() {
+	if _, err := os.Stat(program); err == nil {
+		m.t.Fatalf("%s is there already", program)
+	}
+	m.save(m.state())
+	out := m.do("../../scripts/install")
+	for _, want := range []string{program, "/usr/local/lib/systemd/system/" + agentUnit, script} {
+		if !strings.Contains(out, want+"\n") {
+			m.t.Errorf("it does not say %s:\n%s", want, out)
+		}
+	}
+	m.do("systemctl", "daemon-reload")
+	for _, unit := range []string{mariadb, m.postgresql} {
+		if after, _ := m.unit(unit).Properties["After"].([]string); !slices.Contains(after, agentUnit) {
+			m.t.Errorf("%s does not start after %s: %q", unit, agentUnit, after)
+		}
+	}
+}
+
+// analyzed has this systemd judge the unit.
+func (m *machine) analyzed() {
+	out, err := exec.Command("systemd-analyze", "verify", "--man=no",
+		"/usr/local/lib/systemd/system/"+agentUnit).CombinedOutput()
+	if err != nil || strings.Contains(string(out), "bulkhead") {
+		m.t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	}
+	out, err = exec.Command("systemd-analyze", "security", "--no-pager", agentUnit).CombinedOutput()
+	m.t.Log(regexp.MustCompile(`(?m)^.*Overall exposure.*$`).FindString(string(out)))
+	if err != nil {
+		m.t.Errorf("systemd-analyze security: %v\n%s", err, out)
+	}
+}
+
+// start has the unit's start put in force what is not when it begins.
+func (m *machine) start() {
+	h, file, none := m.of("memory"), "memory.max", "max"
+	if h.Version == 1 {
+		file, none = "memory.limit_in_bytes", "-1"
+	}
+	dir := cgroup.Dir{Hierarchy: h.ID, Path: m.unit(mariadb).ControlGroup}
+	if err := m.tree.Write(dir.File(file), none); err != nil {
+		m.t.Fatal(err)
+	}
+	if m.held() == nil {
+		m.t.Fatal("a limit that was taken away is held")
+	}
+	m.do("systemctl", "enable", "--now", "bulkhead")
+	m.holds("the start has returned")
+	if out := m.do("systemctl", "is-active", "bulkhead"); out != "active\n" {
+		m.t.Errorf("it is %q", out)
+	}
+	m.agrees(1)
+}
+
+func (m *machine) reload() {
+	m.tasks = "600"
+	m.policy(m.tasks)
+	m.do("systemctl", "reload", "bulkhead")
+	m.holds("reloaded")
+	m.agrees(2)
+}
+
+// badReload has a policy refused that cannot be: systemctl says that it failed, the journal says where, and nothing
+// changes.
+func (m *machine) badReload() {
+	m.policy("6 hundred")
+	before := m.unit(agentUnit).MainPID
+	if out, err := exec.Command("systemctl", "reload", "bulkhead").CombinedOutput(); err == nil {
+		m.t.Errorf("the reload did not fail:\n%s", out)
+	}
+	m.holds("a policy was refused")
+	if want := "enforcing revision 2"; m.said() != want {
+		m.t.Errorf("its status line is %q, want %q", m.said(), want)
+	}
+	testhost.WaitFor(m.t, "the journal to name the place", func() bool {
+		return regexp.MustCompile(`policy\.yaml:14:\d+: `).MatchString(m.journal())
+	})
+	m.policy(m.tasks)
+	if u := m.unit(agentUnit); !u.Active() || u.MainPID != before {
+		m.t.Errorf("the agent is %s, process %d, was %d", u.ActiveState, u.MainPID, before)
+	}
+}
+
+// killed ends the agent as nothing else does. systemd starts it again, every limit is in force meanwhile, and the new
+// one finds nothing to do.
+func (m *machine) killed() {
+	before := m.unit(agentUnit).MainPID
+	if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
+		m.t.Fatal(err)
+	}
+	m.holdsWhile("systemd to start it again", func() bool {
+		u := m.unit(agentUnit)
+		return u.ActiveState == "active" && u.MainPID != before
+	})
+	m.agrees(2)
+}
+
+// restartDatabases restarts both. Their units carry the limits all the while. PostgreSQL's moves into its group's
+// slice, which has the limits, too, as soon as the agent has seen whose it is.
+func (m *machine) restartDatabases() {
+	for _, unit := range []string{mariadb, m.postgresql} {
+		m.do("systemctl", "restart", unit)
+		units, _ := m.limits()
+		if err := m.heldOf(units); err != nil {
+			m.t.Errorf("%s was restarted: %v\n%s", unit, err, m.story())
+		}
+	}
+	if at := m.unit(m.postgresql).ControlGroup; at != postgresSlice+"/"+m.postgresql {
+		m.t.Errorf("it is adopted, and runs in %s", at)
+	}
+	began := time.Now()
+	for m.held() != nil && time.Since(began) < 30*time.Second {
+		time.Sleep(20 * time.Millisecond)
+	}
+	m.holds("half a minute after the restarts")
+	m.t.Logf("everything was in force %v after the last restart had returned",
+		time.Since(began).Round(time.Millisecond))
 }

@@ -19,7 +19,8 @@ type processUse struct {
 	Written  int64 // bytes that went to devices, or will
 }
 
-// useOf reads what a process used: its own CPU time and that of its threads, not of its children. Errors: procfs.ErrExited.
+// useOf reads what a process used: its own CPU time and that of its threads, not of its children.
+// Errors: procfs.ErrExited.
 func useOf(h procfs.FS, pid int) (processUse, error) {
 	dir, err := h.OpenProc(pid)
 	if err != nil {

@@ -107,21 +107,6 @@ var leftOut = map[string][2]string{
 	"release_agent":          {"bulkhead's agent sees when a group is empty"},
 }
 
-// WholeControllers are those of which no file has a place in a policy.
-var WholeControllers = map[string][2]string{
-	"devices": {"bulkhead does not govern access to devices",
-		"with systemd: DevicePolicy=closed and DeviceAllow= of the service"},
-	"ns": {"the ns controller went with kernel 3.0, and namespaces are no limits",
-		"with systemd: PrivateTmp=, PrivateNetwork= and the like of the service"},
-	"net_cls": {"a class of traffic control is not a limit by itself",
-		"ask for `network: [{on: default, egress: 100Mbit/s}]`"},
-	"net_prio": {"a priority of traffic is not a limit by itself",
-		"ask for `network: [{on: default, egress: 100Mbit/s}]`"},
-	"perf_event": {counts},
-	"cpuacct":    {counts},
-	"rdma":       {convert.NoKey}, "misc": {convert.NoKey}, "dmem": {convert.NoKey}, "debug": {convert.NoKey},
-}
-
 // removed by any kernel's name: read-only files by what they end in.
 var countingSuffixes = []string{
 	".stat", ".usage_in_bytes", ".max_usage_in_bytes", ".failcnt", ".current", ".peak", ".events", ".events.local",

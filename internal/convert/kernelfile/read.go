@@ -427,3 +427,18 @@ func diskWeight(middle, most int64) func(*Params, Param) {
 		}
 	}
 }
+
+// WholeControllers are those of which no file has a place in a policy.
+var WholeControllers = map[string][2]string{
+	"devices": {"bulkhead does not govern access to devices",
+		"with systemd: DevicePolicy=closed and DeviceAllow= of the service"},
+	"ns": {"the ns controller went with kernel 3.0, and namespaces are no limits",
+		"with systemd: PrivateTmp=, PrivateNetwork= and the like of the service"},
+	"net_cls": {"a class of traffic control is not a limit by itself",
+		"ask for `network: [{on: default, egress: 100Mbit/s}]`"},
+	"net_prio": {"a priority of traffic is not a limit by itself",
+		"ask for `network: [{on: default, egress: 100Mbit/s}]`"},
+	"perf_event": {counts},
+	"cpuacct":    {counts},
+	"rdma":       {convert.NoKey}, "misc": {convert.NoKey}, "dmem": {convert.NoKey}, "debug": {convert.NoKey},
+}

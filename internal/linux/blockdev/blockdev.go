@@ -29,15 +29,19 @@ type Device struct {
 	Disk       string // for a partition: the number of its whole disk; else Number
 	Size       int64  // bytes
 	Rotational bool
-	Scheduler  string   // the active one, "" if none is shown; a partition has its disk's
-	Schedulers []string `json:",omitempty"` // those that it can have now, the active one included; none for a device that has no requests (dm, md)
-	WriteBack  string   `json:",omitempty"` // the aim of the kernel's own write-back throttling in µs (queue/wbt_lat_usec, 4.10); "0" is off, "" none
-	Cost       IOCost   `json:",omitzero"`
-	Backing    string   // for a loop device: its file
-	Slaves     []string // numbers of the devices below it (dm, md)
-	Model      string
-	Mapper     string // for a device-mapper device: its name below /dev/mapper
-	UUID       string `json:",omitempty"` // for a device-mapper device: who made it, and of what (dm/uuid)
+	Scheduler  string // the active one, "" if none is shown; a partition has its disk's
+	// Schedulers are those that it can have now, the active one included; none for a device that has no requests
+	// (dm, md).
+	Schedulers []string `json:",omitempty"`
+	// WriteBack is the aim of the kernel's own write-back throttling in µs (queue/wbt_lat_usec, 4.10); "0" is off, ""
+	// none.
+	WriteBack string   `json:",omitempty"`
+	Cost      IOCost   `json:",omitzero"`
+	Backing   string   // for a loop device: its file
+	Slaves    []string // numbers of the devices below it (dm, md)
+	Model     string
+	Mapper    string // for a device-mapper device: its name below /dev/mapper
+	UUID      string `json:",omitempty"` // for a device-mapper device: who made it, and of what (dm/uuid)
 
 	dir  string   // below /sys/devices
 	lost []string // names of slaves that are not there

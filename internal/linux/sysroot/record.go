@@ -110,7 +110,8 @@ func plainText(text string) bool {
 }
 
 var (
-	secretName = `[\w.-]*(?:pass(?:word|wd|phrase)?|pwd|secret|token|api[-_]?key|credential|masterauth|requirepass)[\w.-]*`
+	secretName = `[\w.-]*(?:pass(?:word|wd|phrase)?|pwd|secret|token|api[-_]?key|credential|masterauth|` +
+		`requirepass)[\w.-]*`
 	// secretArg is one whole argument; secretValue stands inside one, in a script or in JSON.
 	secretArg   = regexp.MustCompile(`(?is)^(-{1,2}` + secretName + `=).+$`)
 	secretValue = regexp.MustCompile(`(?i)(\b` + secretName + `["']?\s*[=:]\s*)(?:"[^"]*"|'[^']*'|[^\s"']+)`)

@@ -111,8 +111,8 @@ func (d *document) undefined(g *policy.Group, r *yamlform.Report) {
 // The bounds on the size of a policy. Beyond them a host could not hold the groups, and looking at what is wrong with
 // them would take minutes.
 const (
-	maxGroups    = 10000
-	maxMatches   = 20000
+	maxGroups  = 10000
+	maxMatches = 20000
 )
 
 // Policy reads a policy from its sources; the first is the main file, the others are what it includes. It is pure. The

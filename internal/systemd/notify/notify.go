@@ -32,8 +32,8 @@ func Send(words ...string) error {
 	return nil
 }
 
-// WatchdogTimeout is how long the service manager waits for the next Alive before it ends this process; 0 when it does not
-// (WatchdogSec=).
+// WatchdogTimeout is how long the service manager waits for the next Alive before it ends this process; 0 when it
+// does not (WatchdogSec=).
 func WatchdogTimeout() (time.Duration, error) {
 	d, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
