@@ -55,9 +55,7 @@ func (x *cgExport) group(g *policy.Group) {
 		x.Leave(m.Pos, "cgrules.conf places by user and program", "group "+g.Path,
 			"libcgroup keeps in another file which processes belong to it: %s", convert.MatchFlow(m))
 	}
-	if len(s.files) > 0 || len(s.task)+len(s.admin) > 0 {
-		x.section(g, s)
-	}
+	x.section(g, s)
 	for _, child := range g.Groups {
 		x.group(child)
 	}
@@ -148,6 +146,9 @@ func cgSections(g *policy.Group, version int) (s cgWords) {
 			s.row(row, settings, written)
 		}
 	}
+	// libcgroup writes them in the order of the file, and the kernel refuses a limit on memory and swap below the one
+	// on memory, which is none in a new group.
+	slices.SortStableFunc(s.files, func(a, b kernelfile.Param) int { return lateness(a) - lateness(b) })
 	s.task, s.admin = permsOf(g.Owner)
 	for _, o := range g.Owner {
 		if o.Bounds != nil || o.Has(policy.MayFreeze) {
@@ -169,6 +170,13 @@ func cgSections(g *policy.Group, version int) (s cgWords) {
 		}
 	}
 	return s
+}
+
+func lateness(f kernelfile.Param) int {
+	if f.File == "memory.memsw.limit_in_bytes" {
+		return 1
+	}
+	return 0
 }
 
 func (s *cgWords) leave(g *policy.Group, set policy.Setting, why string) {

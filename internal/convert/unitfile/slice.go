@@ -31,9 +31,11 @@ func Import(sources []policy.Source) (*convert.Result, error) {
 			im.slice(u)
 		}
 	}
-	for _, u := range all {
-		if unitname.TypeOf(u.name) != "slice" {
-			im.member(u)
+	for _, limited := range []bool{false, true} { // groups of slices are there before those of units beside them
+		for _, u := range all {
+			if unitname.TypeOf(u.name) != "slice" {
+				im.member(u, limited)
+			}
 		}
 	}
 	convert.Reorder(&d.Root, im.rank)
@@ -51,10 +53,13 @@ type sliceImport struct {
 	done    map[string]bool           // slices of an export's own
 	rank    map[string]int
 	both    []twoWeights
+	// processes is what the units in the group of a slice say of their processes: OOMScoreAdjust=, OOMPolicy=.
+	processes map[*convert.Group][2]string
 }
 
 func newSliceImport(d *convert.Draft) *sliceImport {
-	return &sliceImport{Draft: d, bySlice: map[string]*convert.Group{}, done: map[string]bool{}, rank: map[string]int{}}
+	return &sliceImport{Draft: d, bySlice: map[string]*convert.Group{}, done: map[string]bool{}, rank: map[string]int{},
+		processes: map[*convert.Group][2]string{}}
 }
 
 // twoWeights is a unit that has a weight on both scales.
@@ -94,49 +99,101 @@ func (im *sliceImport) ofSlice(name string, at policy.Pos) *convert.Group {
 	return g
 }
 
-// member places a unit that is no slice: by its own limits where it has some, else into the group of its slice.
-func (im *sliceImport) member(u *unitFile) {
-	section := map[string]string{"service": "Service", "scope": "Scope", "socket": "Socket", "mount": "Mount",
-		"swap": "Swap"}[unitname.TypeOf(u.name)]
-	if section == "" {
+// sections are where a unit that is no slice has its limits, by type.
+var sections = map[string]string{"service": "Service", "scope": "Scope", "socket": "Socket", "mount": "Mount",
+	"swap": "Swap"}
+
+// member places a unit that is no slice: with limits of a group's, where they are asked for, as a group of its own,
+// else into the group of its slice.
+func (im *sliceImport) member(u *unitFile, limited bool) {
+	section := sections[unitname.TypeOf(u.name)]
+	slice, placed := u.last("Slice")
+	switch {
+	case section == "" && !limited:
 		im.Leave(u.at, "", u.name, "a unit of this type has no processes")
+		return
+	case section == "" || limited != u.limits(section):
 		return
 	}
 	own := &convert.Group{}
 	count := len(im.Left)
 	im.limits(own, u, section)
-	entry := convert.Raw{Key: "match", Text: convert.MatchFlow(policy.Match{Unit: unitPattern(u.name)}),
-		From: convert.From(u.at, u.name)}
-	slice, placed := u.last("Slice")
-	limited := len(own.Settings) > 0 || own.Shares != nil
 	switch {
-	case !limited && !placed:
-		if len(im.Left) == count {
-			im.Leave(u.at, "", u.name, "it has neither limits nor a Slice=")
-		}
-		return
+	case placed && strings.Contains(slice.value, "%"):
+		im.Leave(slice.at, "import what an instance has in force, or name its slice", slice.what(),
+			"systemd makes a slice for each instance, and names it when the instance starts")
+		placed = false
 	case placed && (unitname.CheckName(slice.value) != nil || unitname.TypeOf(slice.value) != "slice"):
 		im.Fail(slice.at, "write the name of a slice, such as scylla-server.slice", "Slice= cannot be %q",
 			convert.Clean(slice.value))
 		return
 	}
-	if !limited {
-		if g := im.ofSlice(slice.value, slice.at); g != nil {
-			im.claim(g, entry, u.name)
+	entry := convert.Raw{Key: "match", Text: convert.MatchFlow(policy.Match{Unit: unitPattern(u.name)}),
+		From: convert.From(u.at, u.name)}
+	switch {
+	case len(own.Settings) == 0 && own.Shares == nil && !placed:
+		if len(im.Left) == count {
+			im.Leave(u.at, "", u.name, "it has neither limits nor a Slice=")
 		}
+	case !limited && placed:
+		im.inSlice(u, own, slice, entry)
+	default:
+		im.beside(u, own, entry)
+		if placed {
+			im.Leave(slice.at, "", slice.what(), "%s has limits of its own, and so is a group of its own beside %s",
+				u.name, slice.value)
+		}
+	}
+}
+
+// limits says whether a unit has a limit of a group's, and not of its processes alone (OOMScoreAdjust=).
+func (u *unitFile) limits(section string) bool {
+	return slices.ContainsFunc(u.lines, func(a assignment) bool {
+		last, counts := u.last(a.name)
+		_, left := leftProperties[a.name]
+		return a.section == section && counts && resource(a.name) && !left && !off(last.value)
+	})
+}
+
+// inSlice puts a unit into the group of its slice. What is said of its processes is the group's, unless another unit
+// of the slice says otherwise: then the unit is a group of its own.
+func (im *sliceImport) inSlice(u *unitFile, own *convert.Group, slice assignment, entry convert.Raw) {
+	g := im.ofSlice(slice.value, slice.at)
+	if g == nil {
 		return
 	}
-	g := im.Draft.Group(strings.TrimSuffix(u.name, "."+unitname.TypeOf(u.name)), u.at)
+	score, _ := u.last("OOMScoreAdjust")
+	kill, _ := u.last("OOMPolicy")
+	said := [2]string{score.value, kill.value}
+	if before, other := im.processes[g]; other && before != said {
+		im.beside(u, own, entry)
+		im.Leave(slice.at, "", slice.what(), "%s says of its processes what others in %s do not, and so is a group of "+
+			"its own beside it", u.name, slice.value)
+		return
+	}
+	im.processes[g] = said
+	im.claim(g, entry, u.name)
+	for _, s := range own.Settings {
+		if !slices.Contains(g.Settings, s) {
+			g.Settings = append(g.Settings, s)
+		}
+	}
+}
+
+// beside makes a group of a unit, by its whole name where a slice has the short one.
+func (im *sliceImport) beside(u *unitFile, own *convert.Group, entry convert.Raw) {
+	name := strings.TrimSuffix(u.name, "."+unitname.TypeOf(u.name))
+	for _, g := range im.bySlice {
+		if g.Path == name {
+			name = u.name
+		}
+	}
+	g := im.Draft.Group(name, u.at)
 	if g == nil || !im.Describe(g, u.at, convert.From(u.at, u.name)) {
 		return
 	}
 	g.Settings, g.Shares = own.Settings, own.Shares
 	im.claim(g, entry, u.name)
-	if placed {
-		im.ofSlice(slice.value, slice.at)
-		im.Leave(slice.at, "", slice.what(), "%s has limits of its own, and so is a group of its own beside %s", u.name,
-			slice.value)
-	}
 }
 
 // claim adds a unit to what a group matches.
