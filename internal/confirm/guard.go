@@ -79,7 +79,7 @@ func TakeBefore(ctx context.Context, c *transaction.Controller, v *transaction.V
 		first[one.Group] = p
 		b := state.Baseline{Kills: metrics.Value(p.Usage.Memory.OOMKills)}
 		if one.Throughput != nil {
-			b.Work = recentWork(&c.Recent, one.Group, sampler.Counter(one.DSN), w.Before)
+			b.TakeIn(worksIn(c.Recent.Windows(one.Group, w.Before), sampler.Counter(one.DSN)))
 		}
 		w.Groups[one.Group] = b
 	}
@@ -89,26 +89,30 @@ func TakeBefore(ctx context.Context, c *transaction.Controller, v *transaction.V
 	}) {
 		return nil, nil
 	}
-	// No agent has watched: a window now has to do.
+	// No agent has watched long enough: short windows now have to do.
 	took := min(w.Window, longestPause)
-	if err := transaction.Sleep(ctx, took); err != nil {
-		return nil, err
+	windows := map[string][]metrics.Delta{}
+	for range state.LeastWindows {
+		if err := transaction.Sleep(ctx, took/state.LeastWindows); err != nil {
+			return nil, err
+		}
+		for _, one := range w.Clauses {
+			next := sampler.Take(ctx, v.Tree, GuardedGroup(v, one))
+			windows[one.Group] = append(windows[one.Group], next.Since(first[one.Group]))
+			first[one.Group] = next
+		}
 	}
 	for _, one := range w.Clauses {
 		b := w.Groups[one.Group]
 		if one.Throughput == nil || b.Work != nil {
 			continue
 		}
-		work := workIn(sampler.Take(ctx, v.Tree, GuardedGroup(v, one)).Since(first[one.Group]),
-			sampler.Counter(one.DSN))
-		if _, _, enough := work.Fell(work); enough {
-			b.Work = &work
-			w.Groups[one.Group] = b
-		} else {
+		if !b.TakeIn(worksIn(windows[one.Group], sampler.Counter(one.DSN))) {
 			notes = append(notes,
 				fmt.Sprintf("guard: group %s did too little in the %s before this change for a fall of its "+
 					"throughput to be seen", one.Group, took))
 		}
+		w.Groups[one.Group] = b
 	}
 	return notes, nil
 }
@@ -140,9 +144,9 @@ func sourced(v *transaction.View, one policy.Guarded) error {
 		one.Group)
 }
 
-// verdict says which clause of a guard was broken between two samples; "" when none was. whole says that they are a
-// window apart.
-func verdict(one policy.Guarded, before state.Baseline, first, last metrics.Sample, counter string, whole bool) string {
+// verdict says which clause of a guard but throughput was broken between two samples; "" when none was. whole says that
+// they are a window apart.
+func verdict(one policy.Guarded, before state.Baseline, first, last metrics.Sample, whole bool) string {
 	if one.OOMKills != nil {
 		// After a reboot the group's directory is a new one.
 		if n := metrics.Grown(before.Kills, metrics.Value(last.Usage.Memory.OOMKills)); n > *one.OOMKills {
@@ -166,17 +170,63 @@ func verdict(one policy.Guarded, before state.Baseline, first, last metrics.Samp
 				one.Group, throttled, periods, 100**one.Throttled)
 		}
 	}
-	if one.Throughput != nil && before.Work != nil {
-		fell, how, ok := workIn(d, counter).Fell(*before.Work)
-		if ok && last.WorkErr != nil {
-			how += fmt.Sprintf(" (which does not answer: %v)", last.WorkErr)
+	return ""
+}
+
+// fall says by how much the throughput of a group fell between two samples, when that is more than a guard allows and
+// than windows differed before the change; 0 when it is not.
+func fall(one policy.Guarded, before state.Baseline, first, last metrics.Sample, counter string) (fell float64,
+	how string) {
+	if one.Throughput == nil || before.Work == nil {
+		return 0, ""
+	}
+	work := workIn(last.Since(first), counter)
+	fell, how, ok := work.Fell(*before.Work)
+	if !ok || fell <= *one.Throughput || fell < deep && !before.Unusual(work) {
+		return 0, ""
+	}
+	if last.WorkErr != nil {
+		how += fmt.Sprintf(" (which does not answer: %v)", last.WorkErr)
+	}
+	return fell, how
+}
+
+// A fall as deep as that counts in two windows in a row however much windows differed before; where it is total next to
+// nothing is done any more.
+const deep, total = 0.8, 0.95
+
+// judge says which clause of a guard was broken in the samples of the last two windows; "" when none was. A fall of
+// throughput counts when both windows have it, or when it is total and windows did not differ as much before.
+func judge(one policy.Guarded, before state.Baseline, all []metrics.Sample, counter string,
+	window time.Duration) string {
+	begin := func(end int) int { // of the window that ends there; -1 when it is not whole
+		for i := end - 1; i >= 0; i-- {
+			if all[end].At.Sub(all[i].At) >= window {
+				return i
+			}
 		}
-		if ok && fell > *one.Throughput {
-			return fmt.Sprintf("group %s: its throughput fell by %.0f %%, more than %.0f %%: from %s", one.Group,
-				100*fell, 100**one.Throughput, how)
+		return -1
+	}
+	end := len(all) - 1
+	mid := begin(end)
+	if why := verdict(one, before, all[max(mid, 0)], all[end], mid >= 0); why != "" || mid < 0 {
+		return why
+	}
+	fell, how := fall(one, before, all[mid], all[end], counter)
+	times := "altogether"
+	if fell > 0 && (fell < total || !before.Unusual(workIn(all[end].Since(all[mid]), counter))) {
+		times = "in two windows in a row"
+		if first := begin(mid); first < 0 {
+			fell = 0
+		} else if earlier, _ := fall(one, before, all[first], all[mid], counter); earlier == 0 {
+			fell = 0
 		}
 	}
-	return ""
+	if fell == 0 {
+		return ""
+	}
+	return fmt.Sprintf("group %s: its throughput fell by %.0f %%, more than %.0f %%, %s: from %s; %s", one.Group,
+		100*fell, 100**one.Throughput, times, how, before.Sureness())
 }
 
 // guardian samples the groups of one change while its guard watches them. It is for one goroutine.
@@ -184,7 +234,7 @@ type guardian struct {
 	c       *transaction.Controller
 	sampler metrics.Sampler
 	view    *transaction.View
-	samples map[string][]metrics.Sample // by group, no more than a window of them
+	samples map[string][]metrics.Sample // by group, no more than two windows of them
 }
 
 // SampleEvery is the least time between two samples of a group.
@@ -207,27 +257,21 @@ func (g *guardian) look(ctx context.Context, w *state.Watch) (string, error) {
 		}
 		last := g.sampler.Take(ctx, g.view.Tree, GuardedGroup(g.view, one))
 		all = append(all, last)
-		for len(all) > 1 && last.At.Sub(all[1].At) >= w.Window { // the oldest is a window ago, or a little more
+		for len(all) > 1 && last.At.Sub(all[1].At) >= 2*w.Window { // the oldest is two windows ago, or a little more
 			all = all[1:]
 		}
 		g.samples[one.Group] = all
-		whole := last.At.Sub(all[0].At) >= w.Window
-		if why := verdict(one, before, all[0], last, g.sampler.Counter(one.DSN), whole); why != "" {
+		if why := judge(one, before, all, g.sampler.Counter(one.DSN), w.Window); why != "" {
 			return why, nil
 		}
 	}
 	return "", nil
 }
 
-// recentWork is what a group did in a second of the time before now; nil when too little is known.
-func recentWork(recent *metrics.Recent, group, counter string, before time.Duration) *state.Work {
-	d, known := recent.Since(group, before)
-	if !known {
-		return nil
+// worksIn is how much a group did in a second of each window.
+func worksIn(windows []metrics.Delta, counter string) (all []state.Work) {
+	for _, d := range windows {
+		all = append(all, workIn(d, counter))
 	}
-	work := workIn(d, counter)
-	if _, _, enough := work.Fell(work); !enough {
-		return nil
-	}
-	return &work
+	return all
 }

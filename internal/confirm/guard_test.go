@@ -2,6 +2,7 @@ package confirm
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -62,7 +63,7 @@ func TestVerdicts(t *testing.T) {
 		"the database does less": {policy.Guarded{Throughput: to(0.3)}, byDB,
 			used(10, 11e6, 0, 0, 3, 0, 2000,
 				5690), "Questions", true,
-			"fell by 31 %, more than 30 %: from 100.0 to 69.0 Questions per second, by the database"},
+			"fell by 31 %: from 100.0 to 69.0 Questions per second, by the database"},
 		"the database does enough": {policy.Guarded{Throughput: to(0.3)}, byDB,
 			used(10, 1e6, 0, 0, 3, 0, 1000, 5710), "Questions", true, ""},
 		"the database was restarted": {policy.Guarded{Throughput: to(0.3)}, byDB, used(10, 0, 0, 0, 3, 0, 0, 900),
@@ -71,7 +72,7 @@ func TestVerdicts(t *testing.T) {
 			"which does not answer: timeout"},
 		"the kernel counts less of both": {policy.Guarded{Throughput: to(0.3)}, byKernel,
 			used(10, 6e6, 0, 0, 3, 0, 1400,
-				0), "", true, "fell by 50 %, more than 30 %: from 1.00 to 0.50 cores, by the kernel"},
+				0), "", true, "fell by 50 %: from 1.00 to 0.50 cores, by the kernel"},
 		"the kernel counts less of one": {policy.Guarded{Throughput: to(0.3)}, byKernel,
 			used(10, 2e6, 0, 0, 3, 0, 2000, 0), "", true, ""},
 		"it was idle before": {policy.Guarded{Throughput: to(0.3)}, state.Baseline{Work: &state.Work{CPU: 0.01, IO: 2}},
@@ -85,7 +86,57 @@ func TestVerdicts(t *testing.T) {
 			""},
 	} {
 		c.guard.Group = "app"
-		got := verdict(c.guard, c.before, first, c.last, c.counter, c.window)
+		got := verdict(c.guard, c.before, first, c.last, c.window)
+		if fell, how := fall(c.guard, c.before, first, c.last, c.counter); got == "" && fell > 0 {
+			got = fmt.Sprintf("fell by %.0f %%: from %s", 100*fell, how)
+		}
+		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// A fall of throughput is held against how windows differed before, and wanted twice in a row unless it is total.
+func TestFallsAreHeldAgainstTheSpread(t *testing.T) {
+	const window = 10 * time.Second
+	steady := []float64{100, 101, 99, 100, 102, 98, 100}
+	rough := []float64{100, 60, 140, 110, 70, 130, 90}
+	for name, c := range map[string]struct {
+		before []float64
+		after  []float64 // what each window does in a second
+		want   string    // "" is content
+	}{
+		"as before":      {steady, []float64{100, 99}, ""},
+		"once":           {steady, []float64{100, 60}, ""},
+		"once, and back": {steady, []float64{60, 100}, ""},
+		"twice": {steady, []float64{60, 60},
+			"fell by 40 %, more than 30 %, in two windows in a row: from "},
+		"how sure":                    {steady, []float64{60, 60}, "half of the 7 windows before were within 1 % of "},
+		"the first window alone":      {steady, []float64{60}, ""},
+		"total, at once":              {steady, []float64{3}, "fell by 97 %, more than 30 %, altogether: from "},
+		"within what is usual":        {rough, []float64{61, 61}, ""},
+		"far below what is usual":     {rough, []float64{2, 0}, "in two windows in a row"},
+		"and once":                    {rough, []float64{90, 0}, ""},
+		"too little is known before":  {steady[:4], []float64{20, 20}, ""},
+		"less than what is forbidden": {steady, []float64{75, 75}, ""},
+	} {
+		var windows []state.Work
+		for _, n := range c.before {
+			windows = append(windows, state.Work{Counter: "Questions", DB: n})
+		}
+		var before state.Baseline
+		if known := before.TakeIn(windows); known != (len(windows) >= state.LeastWindows) {
+			t.Errorf("%s: known %t", name, known)
+		}
+		all := []metrics.Sample{used(0, 0, 0, 0, 0, 0, 0, 0)}
+		done := 0.0
+		for i, n := range c.after {
+			for step := 1.0; step <= 10; step++ {
+				all = append(all, used(float64(10*i)+step, 0, 0, 0, 0, 0, 0, int64(done+n*step)))
+			}
+			done += 10 * n
+		}
+		got := judge(policy.Guarded{Group: "app", Throughput: to(0.3)}, before, all, "Questions", window)
 		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}

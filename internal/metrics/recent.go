@@ -59,14 +59,16 @@ func (r *Recent) add(group string, one Sample, keep time.Duration) {
 	r.of[group] = slices.DeleteFunc(all, func(o Sample) bool { return one.At.Sub(o.At) > keep })
 }
 
-// Since is what a group did between the oldest and the newest sample; known is false when there are less than two, or
-// when the newest is older than within.
-func (r *Recent) Since(group string, within time.Duration) (d Delta, known bool) {
+// Windows are what a group did between each sample and the next; none when the newest is older than within.
+func (r *Recent) Windows(group string, within time.Duration) (all []Delta) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := r.of[group]
-	if len(all) < 2 || time.Since(all[len(all)-1].At) > within {
-		return Delta{}, false
+	samples := r.of[group]
+	if len(samples) == 0 || time.Since(samples[len(samples)-1].At) > within {
+		return nil
 	}
-	return all[len(all)-1].Since(all[0]), true
+	for i := range len(samples) - 1 {
+		all = append(all, samples[i+1].Since(samples[i]))
+	}
+	return all
 }

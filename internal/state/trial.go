@@ -2,6 +2,8 @@ package state
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"bulkhead/internal/journal"
@@ -94,6 +96,9 @@ type Baseline struct {
 	Kills int64 `json:"oom_kills"` // so far
 	// Work in a second; nil when nothing is known of it, and then no fall is seen.
 	Work *Work `json:"work,omitempty"`
+	// Spread is how far windows of that time were from it, and Windows how many there were.
+	Spread  Work `json:"spread,omitzero"`
+	Windows int  `json:"windows,omitempty"`
 }
 
 // Work is what a group does in a second, by the database's own counter or by the kernel's.
@@ -110,6 +115,63 @@ const (
 	leastCPU = 0.02 // cores
 	leastIO  = 5.0  // operations per second
 )
+
+// LeastWindows is of how many windows before a change the usual work and its spread can be told.
+const LeastWindows = 5
+
+// TakeIn makes the median of windows the usual work, and their median absolute deviation its spread. It says whether
+// there were enough, and enough was done in them.
+func (b *Baseline) TakeIn(windows []Work) bool {
+	if len(windows) < LeastWindows {
+		return false
+	}
+	median := func(of func(Work) float64) float64 {
+		var all []float64
+		for _, w := range windows {
+			all = append(all, of(w))
+		}
+		slices.Sort(all)
+		return (all[(len(all)-1)/2] + all[len(all)/2]) / 2
+	}
+	db, cpu, io := func(w Work) float64 { return w.DB }, func(w Work) float64 { return w.CPU },
+		func(w Work) float64 { return w.IO }
+	usual := Work{Counter: windows[0].Counter, DB: median(db), CPU: median(cpu), IO: median(io)}
+	if _, _, enough := usual.Fell(usual); !enough {
+		return false
+	}
+	b.Work, b.Windows = &usual, len(windows)
+	b.Spread = Work{DB: median(func(w Work) float64 { return math.Abs(w.DB - usual.DB) }),
+		CPU: median(func(w Work) float64 { return math.Abs(w.CPU - usual.CPU) }),
+		IO:  median(func(w Work) float64 { return math.Abs(w.IO - usual.IO) })}
+	return true
+}
+
+// beyond is how many median absolute deviations below the median are no chance: three standard deviations of figures
+// that are spread normally.
+const beyond = 3 * 1.4826
+
+// Unusual says whether as little work as that is outside of the spread before; of the kernel's counters all have to be.
+func (b *Baseline) Unusual(w Work) bool {
+	low := func(usual, spread, now float64) bool { return usual-now > beyond*spread }
+	if b.Work.Counter != "" {
+		return low(b.Work.DB, b.Spread.DB, w.DB)
+	}
+	return (b.Work.CPU < leastCPU || low(b.Work.CPU, b.Spread.CPU, w.CPU)) &&
+		(b.Work.IO < leastIO || low(b.Work.IO, b.Spread.IO, w.IO))
+}
+
+// Sureness says how alike the windows before were: half of them are within the median absolute deviation.
+func (b *Baseline) Sureness() string {
+	share := 0.0
+	for _, f := range []struct{ usual, spread, least float64 }{
+		{b.Work.DB, b.Spread.DB, leastDB}, {b.Work.CPU, b.Spread.CPU, leastCPU}, {b.Work.IO, b.Spread.IO, leastIO},
+	} {
+		if f.usual >= f.least {
+			share = max(share, f.spread/f.usual)
+		}
+	}
+	return fmt.Sprintf("half of the %d windows before were within %.0f %% of their median", b.Windows, 100*share)
+}
 
 // Fell says by how much work has fallen against the time before, 0 to 1, and which figures say so; ok is false when
 // there was too little work to tell. Of the kernel's counters the one counts that fell least: a warm cache, or a

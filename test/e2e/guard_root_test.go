@@ -76,7 +76,7 @@ func TestGuardUndoesABadChange(t *testing.T) {
 			}
 			s.write(fmt.Sprintf("groups:\n  app: {role: database, match: [{engine: redis, port: %d}], cpu: {limit: "+
 				"2}, memory: {max: 1GiB}}\n"+
-				"guard: {for: 3s, window: %s, before: 20s, groups: {app: {oom_kills: 0, throughput_falls: 85%%%s}}}\n",
+				"guard: {for: 6s, window: %s, before: 20s, groups: {app: {oom_kills: 0, throughput_falls: 85%%%s}}}\n",
 				db.port, window, dsn))
 			s.must("apply")
 			testhost.WaitFor(t, "the guard to be content with the first apply",
