@@ -73,8 +73,12 @@ func (n *run) guard(stop context.CancelCauseFunc) (settle func(failed bool) erro
 		if a.skip || a.step.Op != plan.OpNetwork {
 			continue
 		}
-		g.Undo = append(g.Undo, NetworkUndo{*a.step.Net, a.step.NetUndo})
-		for _, device := range []string{a.step.Net.For, a.step.Net.Device} {
+		do, undo, err := request.Parse(a.step.Change())
+		if err != nil {
+			return nothing, err
+		}
+		g.Undo = append(g.Undo, NetworkUndo{do, undo})
+		for _, device := range []string{do.For, do.Device} {
 			if device != "" && !slices.Contains(g.Devices, device) {
 				g.Devices = append(g.Devices, device)
 			}

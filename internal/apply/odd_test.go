@@ -19,6 +19,7 @@ import (
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/linux/tc"
 	"bulkhead/internal/netshape"
+	"bulkhead/internal/netshape/request"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/systemd"
 )
@@ -716,11 +717,10 @@ func (s *shaper) Look(string, []string) (netshape.State, error) { return netshap
 // Who guards a change of interfaces is told how it ended, once, and after the undo when it may not stay: a watchdog
 // that is not told would end us. And it can stop a change that is under way.
 func TestGuard(t *testing.T) {
+	add := request.Of(netshape.Change{Device: "eth0", Verb: tc.Add, What: netshape.ClassOf}, nil)
 	p := plan.Plan{Steps: []plan.Step{
-		{Op: plan.OpNetwork, Reason: "first",
-			Net: &netshape.Change{Device: "eth0", Verb: tc.Add, What: netshape.ClassOf}},
-		{Op: plan.OpNetwork, Reason: "second",
-			Net: &netshape.Change{Device: "eth0", Verb: tc.Add, What: netshape.ClassOf}},
+		{Op: plan.OpNetwork, Reason: "first", Target: add.Target, Do: add.Do},
+		{Op: plan.OpNetwork, Reason: "second", Target: add.Target, Do: add.Do},
 	}}
 	lost := errors.New("its peer is out of reach")
 	for _, c := range []struct {

@@ -34,7 +34,7 @@ func (n *preparer) prepare() error {
 	for i, s := range n.plan.Steps {
 		a := action{step: s}
 		change := journal.Change{Seq: seq(i, phaseStep), Group: s.Group, Name: s.Comm, Unit: s.Unit}
-		change.Change = changeOf(s)
+		change.Change = s.Change()
 		if s.Op == plan.OpKeep || s.Op == plan.OpRevert || s.Op == plan.OpDropIn {
 			change.Unit = ""
 		}

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/plan"
-	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/unitfiles"
 )
@@ -179,23 +179,27 @@ func (m *manager) govern() plan.Plan {
 	}
 	return plan.Plan{Steps: []plan.Step{
 		mkdir("/bulkhead.slice"), mkdir("/bulkhead.slice/bulkhead-a.slice"),
-		{Op: plan.OpKeep, Group: "a", Unit: "db.service", Dir: at("/db.service")},
+		{Op: plan.OpKeep, Group: "a", Unit: "db.service", Dir: at("/db.service"), Target: overrides},
 		write("/db.service", "db.service", "memory.max", "max", "1048576"),
 		write("/db.service", "db.service", "pids.max", "321", "50"),
 		write("/bulkhead.slice/bulkhead-a.slice", "bulkhead-a.slice", "memory.max", "max", "2097152"),
-		{Op: plan.OpDropIn, Group: "a", Unit: "db.service", New: "Slice=bulkhead-a.slice"},
+		{Op: plan.OpDropIn, Group: "a", Unit: "db.service", Target: dropIn, New: "Slice=bulkhead-a.slice"},
 		{Op: plan.OpMove, Group: "a", Dir: at("/bulkhead.slice/bulkhead-a.slice"), PID: m.procs[0], Old: "/user",
 			Undo: "/user"},
 	}}
 }
 
+var (
+	overrides = change.Target{Kind: unitfiles.KindOverrides, Addr: "db.service"}
+	dropIn    = change.Target{Kind: unitfiles.KindDropIn, Addr: "db.service"}
+)
+
 // back is the release of what govern did.
 func (m *manager) back() plan.Plan {
 	p := plan.Plan{Steps: []plan.Step{
-		{Op: plan.OpRevert, Group: "a", Unit: "db.service",
-			Kept: &layout.Kept{Group: "a", Dir: "/db.service",
-				Overrides: []systemd.Override{{Path: "50-TasksMax.conf", Text: []byte("321")}}}},
-		{Op: plan.OpDropIn, Group: "a", Unit: "db.service", Old: "Slice=bulkhead-a.slice",
+		{Op: plan.OpRevert, Group: "a", Unit: "db.service", Target: overrides, New: unitfiles.HeldFiles{
+			Files: []systemd.Override{{Path: "50-TasksMax.conf", Text: []byte("321")}}}.String()},
+		{Op: plan.OpDropIn, Group: "a", Unit: "db.service", Target: dropIn, Old: "Slice=bulkhead-a.slice",
 			Undo: "Slice=bulkhead-a.slice"},
 		{Op: plan.OpMove, Group: "a", Dir: at("/user"), PID: m.procs[0], Old: "/bulkhead.slice/bulkhead-a.slice",
 			Undo: "/bulkhead.slice/bulkhead-a.slice"},

@@ -184,7 +184,7 @@ func (r *renderer) briefChange(s Step) string {
 	case OpKeep, OpRevert, OpDropIn:
 		text = s.Unit
 	case OpNetwork:
-		text = s.Net.String()
+		text = s.New
 	}
 	return r.briefName(s) + "\t" + strings.ReplaceAll(text, "\n", ", ")
 }

@@ -10,6 +10,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/netshape/request"
 	"bulkhead/internal/systemd"
 )
 
@@ -60,7 +61,7 @@ func (r *renderer) step(steps []int) {
 	case OpKeep, OpRevert:
 		r.line("%s%s", title, s.Unit)
 	case OpNetwork:
-		r.line("%s%s", title, s.Net)
+		r.line("%s%s", title, s.New)
 	default:
 		for _, i := range steps {
 			text := r.path(r.plan.Steps[i].Dir)
@@ -145,6 +146,16 @@ func undoOf(s Step) string {
 		return fmt.Sprintf("write %q", s.Undo)
 	case OpSet:
 		return fmt.Sprintf("write %q", s.Undo)
+	case OpNetwork:
+		_, undo, err := request.Parse(s.Change())
+		if err != nil {
+			return err.Error()
+		}
+		words := make([]string, len(undo))
+		for i, u := range undo {
+			words[i] = u.String()
+		}
+		return strings.Join(words, ", then ")
 	case OpKeep:
 		return "systemd forgets what is set from here on"
 	case OpRevert:

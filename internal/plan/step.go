@@ -9,8 +9,6 @@ import (
 	"bulkhead/internal/change"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
-	"bulkhead/internal/netshape"
-	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
 )
@@ -49,7 +47,7 @@ type Reclaim struct {
 	Within time.Duration `json:"within_ns"`
 }
 
-// OpNetwork changes a qdisc, class, filter, virtual NIC or BPF program: Step.Net says which.
+// OpNetwork changes a qdisc, class, filter, virtual NIC or BPF program, as package request of netshape has it.
 const OpNetwork Op = "network"
 
 // FileMems is the file of a cpuset that lists its nodes.
@@ -81,7 +79,7 @@ const (
 	// OpKeep changes nothing: before the first property of a unit that bulkhead did not make it has what systemd was
 	// told of it recorded, which its undo gives back.
 	OpKeep Op = "keep"
-	// OpRevert has systemd forget what bulkhead set of a unit: Kept is how it was before.
+	// OpRevert has systemd forget what bulkhead set of a unit: New is how it was before, unitfiles.HeldFiles.
 	OpRevert Op = "revert"
 )
 
@@ -94,10 +92,12 @@ type Step struct {
 	Key   string     `json:"key,omitempty"`  // OpWrite: device of a per-device file
 	PID   procfs.ID  `json:"pid,omitzero"`   // OpMove, OpOOMScore
 	Comm  string     `json:"comm,omitempty"` // OpMove, OpOOMScore: for people
-	// Target is, of OpSet, what is written.
+	// Target is what is written, of the operations that need no other of these fields: OpSet, OpDropIn, OpKeep,
+	// OpRevert and OpNetwork.
 	Target change.Target `json:"target,omitzero"`
 	Old    string        `json:"old,omitempty"` // value, or the cgroup path a process leaves
 	New    string        `json:"new,omitempty"` // value to write
+	Do     string        `json:"do,omitempty"`  // what to write to have New; "" is New itself
 	// Undo is the value that gives back what was there; for OpMakeDir and OpRemoveDir the reverse
 	// op, for OpMove the path to go back to. An OpWrite without one needs none: it is the first of a
 	// new directory, which goes away with the undo of its OpMakeDir.
@@ -111,12 +111,6 @@ type Step struct {
 	Unit  string               `json:"unit,omitempty"`
 	Set   []systemd.Assignment `json:"set,omitempty"`
 	Unset []systemd.Assignment `json:"unset,omitempty"`
-	Kept  *layout.Kept         `json:"kept,omitempty"` // OpRevert
-	// Settings are, of OpRevert, those that go back to what Kept has of them; none is all.
-	Settings []string `json:"settings,omitempty"`
-	// Net is, of OpNetwork, the change, and NetUndo are those that take it back.
-	Net     *netshape.Change  `json:"net,omitempty"`
-	NetUndo []netshape.Change `json:"net_undo,omitempty"`
 	// Restore is what the undo of this step has to write once the step itself is taken back: what a
 	// removed directory held, or what its children held in the files of a controller taken away.
 	Restore []Restore `json:"restore,omitempty"`
@@ -124,6 +118,27 @@ type Step struct {
 	Reclaim *Reclaim `json:"reclaim,omitempty"`
 	// Optional: a failure of this step leaves nothing half done and need not undo the others.
 	Optional bool `json:"optional,omitempty"`
+}
+
+// Change is what a step does to one target, in the words in which it is recorded.
+func (s *Step) Change() change.Change {
+	c := change.Change{Target: s.Target, Old: s.Old, New: s.New, Do: s.Do, Undo: s.Undo}
+	switch s.Op {
+	case OpMakeDir:
+		return change.Change{Target: s.Dir.Target(), New: cgroup.There}
+	case OpRemoveDir:
+		return change.Change{Target: s.Dir.Target(), Old: cgroup.There}
+	case OpWrite:
+		c.Target = cgroup.File{Dir: s.Dir, Name: s.File, Key: s.Key}.Target()
+		if s.Unit != "" {
+			c.Do, c.Undo = systemd.Assigned(s.Set), systemd.Assigned(s.Unset)
+		}
+	case OpMove:
+		c.Target, c.New = cgroup.Membership(s.PID, s.Dir.Hierarchy), s.Dir.Path
+	case OpOOMScore:
+		c.Target = s.PID.ScoreTarget()
+	}
+	return c
 }
 
 // Restore is one write of an undo.

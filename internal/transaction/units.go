@@ -17,6 +17,7 @@ import (
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/state"
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitfiles"
 	"bulkhead/internal/systemd/unitname"
 )
 
@@ -141,10 +142,13 @@ func forgetUnits(c *Controller, v *View, leftOut []plan.Step) error {
 		if s.Op != plan.OpRevert || failed || again {
 			continue
 		}
+		held, err := unitfiles.Held(s.New)
+		if err != nil {
+			return err
+		}
 		k := kept[s.Unit]
 		k.Ours = slices.DeleteFunc(k.Ours, func(name string) bool {
-			return len(s.Settings) == 0 ||
-				slices.Contains(s.Settings, name)
+			return len(held.Settings) == 0 || slices.Contains(held.Settings, name)
 		})
 		if kept[s.Unit] = k; len(k.Ours) == 0 {
 			delete(kept, s.Unit)

@@ -4,6 +4,7 @@ import (
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/tc"
 	"bulkhead/internal/netshape"
+	"bulkhead/internal/netshape/request"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
@@ -54,8 +55,8 @@ func (v *Snapshot) networkDrift(group string, s policy.Setting) string {
 	for _, step := range v.Plan.Steps {
 		switch {
 		case step.Op == plan.OpNetwork && (step.Group == group ||
-			step.Group == layout.RootGroup && (step.Net.Device == s.Dev || step.Net.For == s.Dev)):
-			return step.Net.String() + " would put it right"
+			step.Group == layout.RootGroup && concerns(step, s.Dev)):
+			return step.New + " would put it right"
 		case step.Op == plan.OpWrite && step.File == knob.FileClassID &&
 			strings.HasPrefix(string(s.Key), "network.egress") &&
 			(group == layout.RootGroup || step.Group == group || strings.HasPrefix(step.Group, group+"/")):
@@ -82,4 +83,10 @@ func (v *Snapshot) held(group string, s policy.Setting) (held netshape.Held, ok 
 		}
 	}
 	return held, false
+}
+
+// concerns says whether a step changes an interface, or the virtual NIC that serves it.
+func concerns(step plan.Step, device string) bool {
+	c, _, err := request.Parse(step.Change())
+	return err == nil && (c.Device == device || c.For == device)
 }

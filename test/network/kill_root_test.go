@@ -20,6 +20,7 @@ import (
 
 	"bulkhead/internal/linux/tc"
 	"bulkhead/internal/netshape/bpf"
+	"bulkhead/internal/netshape/request"
 	"bulkhead/internal/plan"
 )
 
@@ -162,7 +163,11 @@ func (s *site) steps(verb ...string) (all, network int, regrafts bool) {
 	for _, step := range reply.Steps {
 		if step.Op == plan.OpNetwork {
 			network++
-			regrafts = regrafts || step.Net.Regrafts() && step.Net.Device == device
+			c, _, err := request.Parse(step.Change())
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			regrafts = regrafts || c.Regrafts() && c.Device == device
 		}
 	}
 	return len(reply.Steps), network, regrafts

@@ -14,6 +14,7 @@ import (
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/tc"
 	"bulkhead/internal/netshape"
+	"bulkhead/internal/netshape/request"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/desired"
 	"bulkhead/internal/plan/layout"
@@ -80,8 +81,9 @@ func (p *shaper) shape() {
 	}
 	whose := slotOwners(p.out.Slots, p.out.Network)
 	for _, s := range steps {
-		step := plan.Step{Op: plan.OpNetwork, Group: p.ownerOf(s.Do, whose), Net: &s.Do, NetUndo: s.Undo, Reason: s.Why,
-			Undo: undoWords(s.Undo)}
+		c := request.Of(s.Do, s.Undo)
+		step := plan.Step{Op: plan.OpNetwork, Group: p.ownerOf(s.Do, whose), Target: c.Target, New: c.New, Do: c.Do,
+			Undo: c.Undo, Reason: s.Why}
 		if s.Do.Regrafts() {
 			step.Risk = riskDrop
 			step.Reason += "; the kernel drops what is sent through the interface for a moment meanwhile, once: the " +
@@ -89,14 +91,6 @@ func (p *shaper) shape() {
 		}
 		p.out.Steps = append(p.out.Steps, step)
 	}
-}
-
-func undoWords(undo []netshape.Change) string {
-	words := make([]string, len(undo))
-	for i, u := range undo {
-		words[i] = u.String()
-	}
-	return strings.Join(words, ", then ")
 }
 
 // refuseOn refuses the groups that have limits on an interface: the others need not wait.

@@ -52,7 +52,7 @@ func told(p plan.Plan) string {
 	var b strings.Builder
 	for _, s := range p.Steps {
 		if s.Op == plan.OpNetwork {
-			fmt.Fprintf(&b, "%s: %s\n", s.Group, s.Net)
+			fmt.Fprintf(&b, "%s: %s\n", s.Group, s.New)
 		}
 	}
 	for _, n := range p.Notes {

@@ -8,12 +8,14 @@ import (
 	"strings"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/desired"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitfiles"
 	"bulkhead/internal/systemd/unitname"
 )
 
@@ -86,6 +88,7 @@ func (u *units) keepUnits(first int) {
 		if unit := u.Desired.Layout.Unit(s.Dir); s.Op == plan.OpWrite && unit != "" && u.Desired.Layout.Theirs(s.Dir) &&
 			!slices.ContainsFunc(keep, func(k plan.Step) bool { return k.Unit == unit }) {
 			keep = append(keep, plan.Step{Op: plan.OpKeep, Group: s.Group, Unit: unit, Dir: s.Dir,
+				Target: overrides(unit),
 				Reason: "what systemd was told of it before, for the way back"})
 		}
 	}
@@ -96,6 +99,7 @@ func (u *units) keepUnits(first int) {
 		if known && (k.Group != g.Group || k.Dir != dir.Path) &&
 			!slices.ContainsFunc(keep, func(s plan.Step) bool { return s.Unit == g.Unit }) {
 			keep = append(keep, plan.Step{Op: plan.OpKeep, Group: g.Group, Unit: g.Unit, Dir: dir,
+				Target: overrides(g.Unit),
 				Reason: "it carries the limits of this group now"})
 		}
 	}
@@ -153,10 +157,10 @@ func (u *units) dropSettings() {
 			continue
 		}
 		u.backToOwnMemory(unit, k, extra)
-		u.out.Steps = append(u.out.Steps, plan.Step{Op: plan.OpRevert, Group: k.Group, Unit: unit, Kept: &k,
-			Settings: extra,
-			Dir:      cgroup.Dir{Hierarchy: u.Tracker(), Path: k.Dir},
-			Reason:   strings.Join(extra, ", ") + " is no longer asked for"})
+		u.out.Steps = append(u.out.Steps, plan.Step{Op: plan.OpRevert, Group: k.Group, Unit: unit,
+			Target: overrides(unit), New: unitfiles.HeldFiles{Settings: extra, Files: k.Overrides}.String(),
+			Dir:    cgroup.Dir{Hierarchy: u.Tracker(), Path: k.Dir},
+			Reason: strings.Join(extra, ", ") + " is no longer asked for"})
 	}
 }
 
@@ -206,9 +210,13 @@ func (u *units) adopt() {
 }
 
 func (u *units) dropIn(unit, group, from, to, reason string) {
-	u.out.Steps = append(u.out.Steps, plan.Step{Op: plan.OpDropIn, Group: group, Unit: unit, Old: sliceLine(from),
-		New:  sliceLine(to),
+	u.out.Steps = append(u.out.Steps, plan.Step{Op: plan.OpDropIn, Group: group, Unit: unit,
+		Target: change.Target{Kind: unitfiles.KindDropIn, Addr: unit}, Old: sliceLine(from), New: sliceLine(to),
 		Undo: sliceLine(from), Reason: reason})
+}
+
+func overrides(unit string) change.Target {
+	return change.Target{Kind: unitfiles.KindOverrides, Addr: unit}
 }
 
 // sliceLine is the setting of a drop-in, "" for none.
@@ -260,9 +268,9 @@ func (u *units) revertUnits(which func(unit string, k layout.Kept) bool, reason 
 		if len(settings) == 0 && len(k.Ours) > 0 {
 			continue
 		}
-		u.out.Steps = append(u.out.Steps, plan.Step{Op: plan.OpRevert, Group: k.Group, Unit: unit, Kept: &k,
-			Settings: settings,
-			Reason:   reason})
+		u.out.Steps = append(u.out.Steps, plan.Step{Op: plan.OpRevert, Group: k.Group, Unit: unit,
+			Target: overrides(unit), New: unitfiles.HeldFiles{Settings: settings, Files: k.Overrides}.String(),
+			Reason: reason})
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitfiles"
 )
 
 // systemdHosts are hosts whose tree systemd owns, as Debian 12 mounts it.
@@ -492,7 +493,7 @@ func TestSettingsThatAreAskedNoMore(t *testing.T) {
 	in.Systemd.Set = map[string][]string{"mariadb.service": {"MemoryMax", "TasksMax"}}
 	p := Make(in)
 	wantSteps(t, p, "revert unified:/system.slice/mariadb.service")
-	if got := p.Steps[0].Settings; !slices.Equal(got, []string{"TasksMax"}) {
+	if got := must(unitfiles.Held(p.Steps[0].New)).Settings; !slices.Equal(got, []string{"TasksMax"}) {
 		t.Errorf("reverts %v", got)
 	}
 	in.Systemd.Set = map[string][]string{"mariadb.service": {"MemoryMax"}}
