@@ -13,11 +13,6 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// programs says whether BPF programs on cgroup2 directories see the packets of groups.
-func (p *shaper) programs() bool {
-	return p.in.Network.Has.Has(netshape.HasProgram) && p.in.Facts.BlindedBy == ""
-}
-
 // lacksPieces refuses what the kernel has no means for, and takes the second best where there is one.
 func (p *shaper) lacksPieces(w *netshape.Wanted) (lacks bool) {
 	has := p.in.Network.Has

@@ -58,18 +58,6 @@ func (w *writer) subtreeStep(dir cgroup.Dir, add, remove []string, reason string
 	return step
 }
 
-// subtreeWords is a write to cgroup.subtree_control: "+cpu -io".
-func subtreeWords(add, remove []string) string {
-	var words []string
-	for _, c := range add {
-		words = append(words, "+"+host.V2Name(c))
-	}
-	for _, c := range remove {
-		words = append(words, "-"+host.V2Name(c))
-	}
-	return strings.Join(words, " ")
-}
-
 // disable takes away controllers that nobody below needs any more, from the bottom up. In directories
 // that are about to go only those that stand in the way of one above are taken away.
 func (w *writer) disable() {
@@ -109,5 +97,35 @@ func (w *writer) disable() {
 		}
 		w.out.Steps = append(w.out.Steps, step)
 		w.dropped[dir] = drops[dir]
+	}
+}
+
+// removeDirs removes directories, children before parents. One in which a process stays is kept, and
+// with it those above.
+func (w *writer) removeDirs(dirs []cgroup.Dir, why func(cgroup.Dir) string) {
+	kept := make(map[cgroup.Dir]bool)
+	for i := range w.table {
+		proc := &w.table[i]
+		if layout.Gone(proc) {
+			continue
+		}
+		for _, h := range w.In.Facts.Hierarchies {
+			if path := w.where(proc, h.ID); path != "" {
+				kept[cgroup.Dir{Hierarchy: h.ID, Path: path}] = true
+			}
+		}
+	}
+	for _, dir := range slices.Backward(dirs) {
+		if kept[dir] {
+			w.out.Note(w.GroupOf(dir), "", "%s is kept: a process or a group sits in it", dir)
+			kept[dir.Parent()] = true
+			continue
+		}
+		w.out.Steps = append(w.out.Steps, plan.Step{
+			Op: plan.OpRemoveDir, Group: w.GroupOf(dir), Dir: dir, Unit: w.Desired.Layout.Unit(dir),
+			Undo:    string(plan.OpMakeDir),
+			Reason:  why(dir),
+			Restore: w.restoresAll(dir),
+		})
 	}
 }

@@ -17,20 +17,20 @@ const migrateSpeed = 1 << 30
 // checkNodes says what a change of NUMA nodes does to memory that is there already, and refuses one that somebody has
 // not asked for by name. On cgroup v2 pages on nodes that are taken away move at once, on v1 they stay unless
 // cpuset.memory_migrate is 1.
-func (p *planner) checkNodes() {
+func (w *writer) checkNodes() {
 	asked := map[string]bool{}
-	for _, s := range p.out.Steps {
-		if s.Op != plan.OpWrite || s.File != plan.FileMems || p.IsNew[s.Dir] || asked[s.Group] ||
-			!p.Desired.Layout.Holds(s.Dir) {
+	for _, s := range w.out.Steps {
+		if s.Op != plan.OpWrite || s.File != plan.FileMems || w.IsNew[s.Dir] || asked[s.Group] ||
+			!w.Desired.Layout.Holds(s.Dir) {
 			continue
 		}
-		leaving, inside := p.leaving(s), p.membersBelow(s.Group)
+		leaving, inside := w.leaving(s), w.membersBelow(s.Group)
 		if len(leaving) == 0 || inside == 0 {
 			continue
 		}
 		asked[s.Group] = true
 		bytes, known := int64(0), false
-		for node, n := range p.In.Memory.OnNodes(s.Group) {
+		for node, n := range w.In.Memory.OnNodes(s.Group) {
 			known = true
 			if leaving.Contains(node) {
 				bytes += n
@@ -44,8 +44,8 @@ func (p *planner) checkNodes() {
 		if known {
 			what = fmt.Sprintf("%s of it are on node %s", policy.Bytes(bytes).Human(), leaving)
 		}
-		h, _ := p.In.Facts.Hierarchy(s.Dir.Hierarchy)
-		if moves := h.Version == 2 || p.In.Memory.Migrates(s.Dir); moves {
+		h, _ := w.In.Facts.Hierarchy(s.Dir.Hierarchy)
+		if moves := h.Version == 2 || w.In.Memory.Migrates(s.Dir); moves {
 			took := ""
 			if known {
 				took = fmt.Sprintf(", in about %s at 1 GiB a second,",
@@ -56,29 +56,29 @@ func (p *planner) checkNodes() {
 		} else {
 			what += "; they stay there, as cpuset.memory_migrate is 0, and what is new comes from the other nodes"
 		}
-		if p.In.AskNodes {
-			p.out.Refuse(s.Group, "--migrate does it", "memory.numa changes under %s: %s",
+		if w.In.AskNodes {
+			w.out.Refuse(s.Group, "--migrate does it", "memory.numa changes under %s: %s",
 				policy.Counted(inside, "process"), what)
 			continue
 		}
-		p.out.Note(s.Group, policy.KeyMemoryNUMA, "%s", what)
+		w.out.Note(s.Group, policy.KeyMemoryNUMA, "%s", what)
 	}
 }
 
 // leaving are the nodes that a directory has now and will not have in the end.
-func (p *planner) leaving(s plan.Step) idset.Set {
-	for _, row := range p.Desired.Rows[s.Dir.Hierarchy] {
+func (w *writer) leaving(s plan.Step) idset.Set {
+	for _, row := range w.Desired.Rows[s.Dir.Hierarchy] {
 		if row.File != plan.FileMems {
 			continue
 		}
-		now := row.Parse(p.Observed.Dirs[s.Dir][plan.FileMems])
+		now := row.Parse(w.Observed.Dirs[s.Dir][plan.FileMems])
 		if now == "" {
-			now = p.OuterSet(s.Dir, row)
+			now = w.OuterSet(s.Dir, row)
 		}
-		end := p.ValueOf(s.Dir, row)
+		end := w.ValueOf(s.Dir, row)
 		if end == "" {
 			if end = s.New; end == "" {
-				end = p.OuterSet(s.Dir, row)
+				end = w.OuterSet(s.Dir, row)
 			}
 		}
 		return desired.IDSet(now).Minus(desired.IDSet(end))

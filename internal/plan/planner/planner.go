@@ -6,13 +6,11 @@ package planner
 
 import (
 	"path"
-	"slices"
 	"strings"
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
-	"bulkhead/internal/plan/current"
 	"bulkhead/internal/plan/desired"
 	"bulkhead/internal/plan/hostwide"
 	"bulkhead/internal/plan/layout"
@@ -91,40 +89,6 @@ func systemdRefusal() plan.Refusal {
 	}
 }
 
-// writer plans writes to files of directories, and with them what only counts beside them.
-type writer struct {
-	*members
-	dropped map[cgroup.Dir][]string // controllers that steps so far take away from the children
-	written map[cgroup.File]string  // what the writes so far have put there
-}
-
-// units plans what systemd is told.
-type units struct{ *writer }
-
-// planner collects the steps of one plan.
-type planner struct {
-	*units
-	foreign []cgroup.Dir
-}
-
-func newPlanner(in *plan.Input) *planner {
-	if in.Memory == nil {
-		in.Memory = noMemory{}
-	}
-	t := current.New(in)
-	m := &members{
-		Tree:    t,
-		out:     &plan.Plan{},
-		placed:  make(map[procfs.ID]placing, len(in.Classified.Placements)),
-		skipped: make(map[procfs.ID]string, len(in.Classified.Skips)),
-		at:      make(map[procfs.ID]map[string]string),
-	}
-	m.knowProcesses()
-	m.knowResidents()
-	return &planner{units: &units{&writer{members: m, dropped: map[cgroup.Dir][]string{},
-		written: map[cgroup.File]string{}}}}
-}
-
 // checkForeign refuses a root group, or an outermost group, whose directory somebody else made.
 func (p *planner) checkForeign() {
 	for _, dir := range p.Desired.Layout.Dirs() {
@@ -186,33 +150,3 @@ func (noMemory) Charged(cgroup.Dir) (current, pinned int64) { return 0, 0 }
 func (noMemory) Held(procfs.ID) (all, shared int64)         { return 0, 0 }
 func (noMemory) OnNodes(string) map[int]int64               { return nil }
 func (noMemory) Migrates(cgroup.Dir) bool                   { return false }
-
-// removeDirs removes directories, children before parents. One in which a process stays is kept, and
-// with it those above.
-func (w *writer) removeDirs(dirs []cgroup.Dir, why func(cgroup.Dir) string) {
-	kept := make(map[cgroup.Dir]bool)
-	for i := range w.table {
-		proc := &w.table[i]
-		if layout.Gone(proc) {
-			continue
-		}
-		for _, h := range w.In.Facts.Hierarchies {
-			if path := w.where(proc, h.ID); path != "" {
-				kept[cgroup.Dir{Hierarchy: h.ID, Path: path}] = true
-			}
-		}
-	}
-	for _, dir := range slices.Backward(dirs) {
-		if kept[dir] {
-			w.out.Note(w.GroupOf(dir), "", "%s is kept: a process or a group sits in it", dir)
-			kept[dir.Parent()] = true
-			continue
-		}
-		w.out.Steps = append(w.out.Steps, plan.Step{
-			Op: plan.OpRemoveDir, Group: w.GroupOf(dir), Dir: dir, Unit: w.Desired.Layout.Unit(dir),
-			Undo:    string(plan.OpMakeDir),
-			Reason:  why(dir),
-			Restore: w.restoresAll(dir),
-		})
-	}
-}

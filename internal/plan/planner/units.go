@@ -10,7 +10,9 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/current"
 	"bulkhead/internal/plan/desired"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
@@ -18,68 +20,6 @@ import (
 	"bulkhead/internal/systemd/unitfiles"
 	"bulkhead/internal/systemd/unitname"
 )
-
-// setUnit makes a write one through the properties of the directory's unit, where systemd knows them.
-func (w *writer) setUnit(step *plan.Step, row *knob.Row) {
-	u, ok := w.Desired.Layout.KnobUnit(step.Dir)
-	if !ok || step.File == desired.FileSubtree || row.PerDevice && w.Desired.MovesDown(step.Key) {
-		return
-	}
-	devices, kept := w.told(step.Dir, row)
-	want := func(file, device string) string {
-		if file == step.File && device == step.Key {
-			return step.New
-		}
-		for _, v := range w.Desired.Values[step.Dir] {
-			if v.File == file && v.Key == device {
-				return v.Text
-			}
-		}
-		if file == row.File && device != "" {
-			return row.Line(kept, device) // left as it is
-		}
-		return w.Fallback(step.Dir, file)
-	}
-	set, ok := row.Properties(u, devices, want)
-	if !ok {
-		return
-	}
-	step.Unit, step.Set = u.Name, set
-	if w.IsNew[step.Dir] {
-		return
-	}
-	observed := w.Observed.Dirs[step.Dir]
-	step.Unset, _ = row.Properties(u, slices.DeleteFunc(row.Devices(observed[row.File]), w.Desired.MovesDown),
-		func(file, device string) string {
-			text, ok := observed[file]
-			switch {
-			case !ok:
-				return w.Fallback(step.Dir, file)
-			case device != "":
-				return row.Line(text, device)
-			}
-			return text
-		})
-}
-
-// told lists the devices for which systemd is told of a row of a unit's directory, and gives what the file holds now:
-// those with a limit, and those whose limit is left as it is.
-func (w *writer) told(dir cgroup.Dir, row *knob.Row) (devices []string, now string) {
-	for _, v := range w.Desired.Values[dir] {
-		if v.File == row.File && row.PerDevice && !w.Desired.MovesDown(v.Key) {
-			devices = append(devices, v.Key)
-		}
-	}
-	now = w.Observed.Dirs[dir][row.File]
-	if w.Leaves(dir, row) {
-		for _, on := range row.Devices(now) {
-			if !slices.Contains(devices, on) && !w.Desired.MovesDown(on) {
-				devices = append(devices, on)
-			}
-		}
-	}
-	return devices, now
-}
 
 // keepUnits puts before the writes from step first on what records the units that they change.
 func (u *units) keepUnits(first int) {
@@ -374,4 +314,31 @@ func (u *units) noteLater() {
 			}
 		}
 	}
+}
+
+// units plans what systemd is told.
+type units struct{ *writer }
+
+// planner collects the steps of one plan.
+type planner struct {
+	*units
+	foreign []cgroup.Dir
+}
+
+func newPlanner(in *plan.Input) *planner {
+	if in.Memory == nil {
+		in.Memory = noMemory{}
+	}
+	t := current.New(in)
+	m := &members{
+		Tree:    t,
+		out:     &plan.Plan{},
+		placed:  make(map[procfs.ID]placing, len(in.Classified.Placements)),
+		skipped: make(map[procfs.ID]string, len(in.Classified.Skips)),
+		at:      make(map[procfs.ID]map[string]string),
+	}
+	m.knowProcesses()
+	m.knowResidents()
+	return &planner{units: &units{&writer{members: m, dropped: map[cgroup.Dir][]string{},
+		written: map[cgroup.File]string{}}}}
 }

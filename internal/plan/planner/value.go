@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/current"
@@ -312,4 +313,85 @@ func mapped(names []string, f func(string) string) []string {
 		all[i] = f(name)
 	}
 	return all
+}
+
+// writer plans writes to files of directories, and with them what only counts beside them.
+type writer struct {
+	*members
+	dropped map[cgroup.Dir][]string // controllers that steps so far take away from the children
+	written map[cgroup.File]string  // what the writes so far have put there
+}
+
+// subtreeWords is a write to cgroup.subtree_control: "+cpu -io".
+func subtreeWords(add, remove []string) string {
+	var words []string
+	for _, c := range add {
+		words = append(words, "+"+host.V2Name(c))
+	}
+	for _, c := range remove {
+		words = append(words, "-"+host.V2Name(c))
+	}
+	return strings.Join(words, " ")
+}
+
+// setUnit makes a write one through the properties of the directory's unit, where systemd knows them.
+func (w *writer) setUnit(step *plan.Step, row *knob.Row) {
+	u, ok := w.Desired.Layout.KnobUnit(step.Dir)
+	if !ok || step.File == desired.FileSubtree || row.PerDevice && w.Desired.MovesDown(step.Key) {
+		return
+	}
+	devices, kept := w.told(step.Dir, row)
+	want := func(file, device string) string {
+		if file == step.File && device == step.Key {
+			return step.New
+		}
+		for _, v := range w.Desired.Values[step.Dir] {
+			if v.File == file && v.Key == device {
+				return v.Text
+			}
+		}
+		if file == row.File && device != "" {
+			return row.Line(kept, device) // left as it is
+		}
+		return w.Fallback(step.Dir, file)
+	}
+	set, ok := row.Properties(u, devices, want)
+	if !ok {
+		return
+	}
+	step.Unit, step.Set = u.Name, set
+	if w.IsNew[step.Dir] {
+		return
+	}
+	observed := w.Observed.Dirs[step.Dir]
+	step.Unset, _ = row.Properties(u, slices.DeleteFunc(row.Devices(observed[row.File]), w.Desired.MovesDown),
+		func(file, device string) string {
+			text, ok := observed[file]
+			switch {
+			case !ok:
+				return w.Fallback(step.Dir, file)
+			case device != "":
+				return row.Line(text, device)
+			}
+			return text
+		})
+}
+
+// told lists the devices for which systemd is told of a row of a unit's directory, and gives what the file holds now:
+// those with a limit, and those whose limit is left as it is.
+func (w *writer) told(dir cgroup.Dir, row *knob.Row) (devices []string, now string) {
+	for _, v := range w.Desired.Values[dir] {
+		if v.File == row.File && row.PerDevice && !w.Desired.MovesDown(v.Key) {
+			devices = append(devices, v.Key)
+		}
+	}
+	now = w.Observed.Dirs[dir][row.File]
+	if w.Leaves(dir, row) {
+		for _, on := range row.Devices(now) {
+			if !slices.Contains(devices, on) && !w.Desired.MovesDown(on) {
+				devices = append(devices, on)
+			}
+		}
+	}
+	return devices, now
 }
