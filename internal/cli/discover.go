@@ -51,7 +51,7 @@ func discoverCmd(s *session) *cobra.Command {
 			case err != nil:
 				return err
 			case asPolicy:
-				_, err = io.WriteString(s.text, engine.Starter(d.Instances))
+				_, err = io.WriteString(s.text, engine.Starter(d.Instances, len(d.Facts.CPUs), d.Facts.MemTotal))
 				return err
 			}
 			return s.print(render.DiscoveryView(d), func() { render.Discovery(s.out, d) })
@@ -59,7 +59,7 @@ func discoverCmd(s *session) *cobra.Command {
 	}
 	c.Flags().StringVar(&measure, "measure", "",
 		"measure what the disks below this path, or this device, can do, in 8 seconds and 2 GiB at most")
-	c.Flags().BoolVar(&asPolicy, "as-policy", false, "print a policy to start from, without limits")
+	c.Flags().BoolVar(&asPolicy, "as-policy", false, "print a policy to start from, with limits as comments")
 	return c
 }
 

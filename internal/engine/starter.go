@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/yamlform"
 )
 
@@ -32,26 +34,21 @@ const (
 	starterTool     = `tools: {role: helper, match: [{helper: tool}]}`
 )
 
-// Starter returns a policy for the instances, as YAML: a template for each engine among them, with the
-// role that sets weights and without a limit, and helpers as comments. It changes who comes first
-// under contention and takes nothing away.
-func Starter(instances []Instance) string {
+// Starter returns a policy for the instances, as YAML: a template for each engine among them, with the role that sets
+// weights and without a limit, and helpers as comments. It changes who comes first under contention and takes nothing
+// away. Limits that fit a host of so many CPUs and so much memory, bytes, are comments.
+func Starter(instances []Instance, cpus int, memory int64) string {
 	var b strings.Builder
-	b.WriteString(`# A first policy for bulkhead: one group for each database instance on this host.
+	fmt.Fprintf(&b, `# A first policy for bulkhead: one group for each database instance on this host.
 #
 # The role "database" gives each group the same large weight, which counts only when the host is
-# busy. There are no limits here. Try it:  bulkhead check  and  bulkhead plan  change nothing.
-#
-# Limits to add to a group, for example:
-#   cpu: {limit: 4}                # cores
-#   memory: {max: 8GiB}            # more than the instance uses now, or apply refuses
-#   io: [{write: {bandwidth: 200MB/s, iops: 5000}}]
-#   tasks: 4096
+# busy. Limits are comments that fit this host (%d CPUs, %s of memory): uncomment those you want.
+# Try it:  bulkhead check  and  bulkhead plan  change nothing.
 #
 # What matches no rule competes with the databases process by process. This gathers it by session:
 # host: {others: {weight: 10}}     # plan lists whom
 version: 1
-`)
+`, cpus, policy.Bytes(memory).Human())
 	served := make(map[string][]Instance)
 	for _, i := range instances {
 		if !i.Sentinel() && !i.Container && i.Flavor != ASM {
@@ -59,21 +56,55 @@ version: 1
 		}
 	}
 	if len(served) > 0 {
+		all := 0
+		for _, of := range served {
+			all += len(of)
+		}
 		b.WriteString("groups:\n")
 		for _, name := range slices.Sorted(maps.Keys(served)) {
-			writeTemplate(&b, name, served[name])
+			writeTemplate(&b, name, served[name], 0.75*float64(cpus)/float64(all), memory/2/int64(all))
 		}
+		b.WriteString("  # a neighbour that must not hurt them looks like this:\n  # ")
 	} else {
-		b.WriteString(`# No database was found on this host. A group for other programs looks like this:
-#   reports: {role: batch, match: [{user: report}]}
-groups: {}
-`)
+		b.WriteString("# No database was found on this host. A group for other programs looks like this:\n#   ")
+	}
+	fmt.Fprintf(&b, "reports: {role: batch, match: [{user: report}], cpu: {limit: %.4g}, memory: {max: %s}}\n",
+		rounded(float64(cpus)/4), roundMemory(memory/8))
+	if len(served) == 0 {
+		b.WriteString("groups: {}\n")
 	}
 	writeNotPlaced(&b, instances)
 	return b.String()
 }
 
-func writeTemplate(b *strings.Builder, engine string, of []Instance) {
+// writeLimits proposes limits for each of some instances.
+func writeLimits(b *strings.Builder, of []Instance, cores float64, memory int64) {
+	on := ""
+	if len(of) == 1 && starterPath.MatchString(of[0].DataDir) {
+		on = "on: " + of[0].DataDir + ", "
+	}
+	fmt.Fprintf(b, `    # cpu: {limit: %.4g}
+    # memory: {max: %s}         # more than the instance uses now, or apply refuses
+    # io: [{%sread: {bandwidth: 200MB/s}}]
+    # tasks: 4096
+`, rounded(cores), roundMemory(memory), on)
+}
+
+// starterPath is a path that needs no quotes.
+var starterPath = regexp.MustCompile(`^/[A-Za-z0-9/_.-]+$`)
+
+// rounded is a number of cores that is easy to read, a quarter at least.
+func rounded(cores float64) float64 { return max(0.25, math.Floor(cores*4)/4) }
+
+// roundMemory is a size that is easy to read.
+func roundMemory(n int64) string {
+	if n >= 1<<30 {
+		return fmt.Sprintf("%dGiB", n>>30)
+	}
+	return fmt.Sprintf("%dMiB", max(64, n>>20))
+}
+
+func writeTemplate(b *strings.Builder, engine string, of []Instance, cores float64, memory int64) {
 	name := engine + "{port}"
 	for _, i := range of {
 		if i.Port == 0 {
@@ -91,6 +122,7 @@ func writeTemplate(b *strings.Builder, engine string, of []Instance) {
 		each += ", user: " + yamlform.Quote(user)
 	}
 	fmt.Fprintf(b, "  %q:\n    role: database\n    each: {%s}\n", name, each)
+	writeLimits(b, of, cores, memory)
 	if len(starterHelpers[engine]) == 0 {
 		return
 	}

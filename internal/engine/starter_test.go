@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -37,10 +38,31 @@ func TestStarterUser(t *testing.T) {
 		for n, user := range test.users {
 			instances = append(instances, Instance{Engine: MySQL, Port: 3306 + n, User: user})
 		}
-		p := parsed(t, Starter(instances))
+		p := parsed(t, Starter(instances, 2, 8<<30))
 		if got := p.Groups[0].Each.User; got != test.want {
 			t.Errorf("users %q: each has user %q, want %q", test.users, got, test.want)
 		}
+	}
+}
+
+// The sample of the README is what the starter prints on a host of two CPUs and 8 GiB, with limits uncommented.
+func TestStarterIsTheSampleOfTheReadme(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, sample, _ := strings.Cut(string(readme), "```yaml\n")
+	sample, _, _ = strings.Cut(sample, "```")
+	starter := Starter([]Instance{{Engine: MySQL, Port: 3306, User: "mysql", DataDir: "/var/lib/mysql"}}, 2, 8<<30)
+	for line := range strings.Lines(sample) {
+		line = strings.TrimSpace(line)
+		if !strings.Contains(starter, line+"\n") && !strings.Contains(starter, strings.TrimPrefix(line, "# ")+"\n") {
+			t.Errorf("the README has %q, and the starter is\n%s", line, starter)
+		}
+	}
+	p := parsed(t, strings.NewReplacer("\n    # ", "\n    ", "\n  # reports", "\n  reports").Replace(starter))
+	if len(p.Groups) != 2 || len(p.Groups[0].Settings) != 4 {
+		t.Errorf("with every comment as a setting: %+v", p.Groups)
 	}
 }
 
@@ -64,7 +86,7 @@ func TestStarterOddInstances(t *testing.T) {
 			[]string{"postgresql{port}"}, `\nversion`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			text := Starter(test.instances)
+			text := Starter(test.instances, 2, 8<<30)
 			p := parsed(t, text)
 			if len(p.Groups) != len(test.groups) {
 				t.Fatalf("groups %v in\n%s", p.Groups, text)
