@@ -92,7 +92,8 @@ func TestExitCodeOfVerify(t *testing.T) {
 func TestOnlyReads(t *testing.T) {
 	for line, want := range map[string]bool{
 		"status --watch": true, "--state /x check": true, "discover disks": true, "explain 1": true, "history": true,
-		"apply": false, "verify --probe": false, "release --all": false, "run a -- status": false, "agent": false,
+		"apply": false, "import cgconfig x": true, "export slice": true,
+		"verify --probe": false, "release --all": false, "run a -- status": false, "agent": false,
 	} {
 		if got := onlyReads(strings.Fields(line)); got != want {
 			t.Errorf("%s: %t", line, got)

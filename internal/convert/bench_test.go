@@ -2,6 +2,7 @@ package convert_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,13 +24,23 @@ func lines(size int, line func(i int) string) string {
 	return b.String()
 }
 
-// large are large files of each kind.
-var large = []struct {
+// file is a large file of one kind.
+type file struct {
 	name string
 	text func(size int) string
 	file string
 	do   func([]policy.Source) (*convert.Result, error)
-}{
+}
+
+// inOneLine is the same file without line ends.
+func inOneLine(f file) file {
+	many := f.text
+	f.name, f.text = f.name+" in one line", func(size int) string { return strings.ReplaceAll(many(size), "\n", " ") }
+	return f
+}
+
+// large are large files of each kind.
+var large = []file{
 	{"cgconfig", func(size int) string {
 		return lines(size, func(i int) string {
 			return fmt.Sprintf("group team%d/db%d {\n\tperm { task { uid = u%d; gid = dba; } admin { uid = root; gid "+
@@ -75,7 +86,7 @@ func BenchmarkImportOf10MB(b *testing.B) {
 // The time that a file takes grows with its length: two megabytes need four times as much as half a one, and not
 // sixteen times. CPU time is measured, so that a busy machine changes little.
 func TestTimeGrowsWithTheLength(t *testing.T) {
-	for _, l := range large {
+	for _, l := range slices.Concat(large, []file{inOneLine(large[0]), inOneLine(large[3])}) {
 		took := func(size int) time.Duration {
 			sources := []policy.Source{{Path: l.file, Text: l.text(size)}}
 			begin := cpuTime(t)

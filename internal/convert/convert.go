@@ -143,7 +143,11 @@ type Input struct {
 	File   string
 	Body   string // without a byte-order mark
 	Starts []int  // offsets of the lines
+	runes  []int  // how many characters begin before every stretch of the text; made when a place is asked for
 }
+
+// stretch is after how many bytes characters are counted anew: a line may be a whole file.
+const stretch = 1 << 10
 
 // Open begins to read a file. ok is false when it is not text.
 func (r *Report) Open(s policy.Source) (in *Input, ok bool) {
@@ -206,7 +210,30 @@ func (in *Input) At(offset int) policy.Pos {
 		line--
 	}
 	return policy.Pos{File: in.File, Line: line + 1,
-		Column: utf8.RuneCountInString(in.Body[in.Starts[line]:offset]) + 1}
+		Column: in.runesBefore(offset) - in.runesBefore(in.Starts[line]) + 1}
+}
+
+// runesBefore is how many characters begin before a byte.
+func (in *Input) runesBefore(offset int) int {
+	if in.runes == nil {
+		in.runes = []int{0}
+		for from, n := 0, 0; from+stretch <= len(in.Body); from += stretch {
+			n += runeStarts(in.Body[from : from+stretch])
+			in.runes = append(in.runes, n)
+		}
+	}
+	at := offset / stretch
+	return in.runes[at] + runeStarts(in.Body[at*stretch:offset])
+}
+
+// runeStarts counts the characters that begin in a text, which may begin or end inside one.
+func runeStarts(text string) (n int) {
+	for i := range len(text) {
+		if utf8.RuneStart(text[i]) {
+			n++
+		}
+	}
+	return n
 }
 
 // Bad reports a problem at a byte.
