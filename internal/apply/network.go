@@ -12,20 +12,6 @@ import (
 	"bulkhead/internal/plan"
 )
 
-// Guarded is what somebody needs who is to take back the changes of interfaces in our place.
-type Guarded struct {
-	Txn uint64 // of the journal
-	// Devices are the interfaces.
-	Devices []string
-	Undo    []NetworkUndo
-}
-
-// NetworkUndo is one change with those that take it back; the last ones of a list are taken back first.
-type NetworkUndo struct {
-	Change netshape.Change
-	Undo   []netshape.Change
-}
-
 var errNoNetwork = errors.New("the plan shapes interfaces, and nothing here can")
 
 func (r *Runner) network() (Network, error) {

@@ -13,19 +13,6 @@ import (
 	"bulkhead/internal/plan"
 )
 
-// Phases of a step, for the order of changes: undone last to first.
-const (
-	phaseBefore = iota // values that the step makes the kernel change or forget
-	phaseLate          // processes that were born into a directory that is about to be removed
-	phaseStep
-	phases
-)
-
-func seq(i, phase int) int { return i*phases + phase + 1 }
-
-// preparer turns the steps of a run into actions with the originals that undoing needs. It changes nothing.
-type preparer struct{ *run }
-
 // prepare reads the original of every step fresh from the kernel. Nothing is changed.
 func (n *preparer) prepare() error {
 	made := n.Journal.InBoot(n.Boot).Made()
@@ -216,26 +203,80 @@ func (n *preparer) capture(i int, d cgroup.Dir, name string) ([]journal.Change, 
 	return changes, nil
 }
 
-// file is the knob file of a change.
-func file(c journal.Change) cgroup.File {
-	f, _ := cgroup.FileOf(c.Target)
-	return f
-}
-
-// dir is the directory that a change makes or removes.
-func dir(c journal.Change) cgroup.Dir {
-	d, _ := cgroup.DirOf(c.Target)
-	return d
-}
-
-// wanted is what the plan wants a file to hold when it is done.
-func (n *run) wanted(f cgroup.File) (plan.Wanted, bool) {
-	if n.wants == nil {
-		n.wants = make(map[cgroup.File]plan.Wanted, len(n.plan.Want))
-		for _, w := range n.plan.Want {
-			n.wants[cgroup.File{Dir: w.Dir, Name: w.File, Key: w.Key}] = w
+// captureOwners reads what of a directory somebody beside root owns, as changes that only undoing needs: the kernel
+// forgets it with the directory.
+func (n *preparer) captureOwners(i int, s plan.Step) (before []journal.Change) {
+	owners := n.Actuators[cgroup.KindOwner]
+	if owners == nil {
+		return nil
+	}
+	version := 1
+	if s.Dir.Hierarchy == unified {
+		version = 2
+	}
+	for _, name := range cgroup.OwnerFiles(version) {
+		c := journal.Change{Seq: seq(i, phaseBefore), Group: s.Group}
+		c.Target = s.Dir.File(name).Target()
+		text, err := owners.Read(n.ctx, c.Addr)
+		if err != nil {
+			continue // gone, or where owners are not known
+		}
+		for entry := range strings.SplitSeq(text, ", ") {
+			if !strings.HasPrefix(entry, "0:0 ") && !strings.Contains(entry, " 0:0 ") {
+				c.Old, c.New, c.Undo = text, text, text
+				before = append(before, c)
+				break
+			}
 		}
 	}
-	w, ok := n.wants[f]
-	return w, ok
+	return before
+}
+
+// prepareUnitWrite is prepareWrite for a file that systemd writes. It may not be there yet: systemd hands a controller
+// down when the first property asks for it.
+func (n *preparer) prepareUnitWrite(c *journal.Change) error {
+	undo := c.Undo
+	_, err := n.prepareSet(c)
+	c.Undo = undo
+	if errors.Is(err, cgroup.ErrNoKnob) || errors.Is(err, cgroup.ErrGone) {
+		err = nil
+		if row := knob.RowOf(file(*c)); row != nil {
+			c.Old = row.Default
+		}
+	}
+	return err
+}
+
+// prepareValue reads the original of a value and what the kernel changes with it.
+func (n *preparer) prepareValue(i int, c *journal.Change, fresh bool, handed handed) (
+	before []journal.Change, skip bool, err error,
+) {
+	switch {
+	case handed.brings(*c): // the file is not there yet, and has no original
+	case fresh && c.Kind == cgroup.KindControllers:
+		cgroup.Handed(&c.Change, "")
+	case fresh:
+	case c.Unit != "":
+		err = n.prepareUnitWrite(c)
+	case c.Kind == cgroup.KindControllers:
+		before, skip, err = n.prepareHandDown(i, c)
+	case c.Kind == cgroup.KindFile:
+		before, err = n.prepareFile(i, c)
+	default:
+		skip, err = n.prepareSet(c)
+	}
+	handed.note(*c)
+	return before, skip, err
+}
+
+// prepareSet reads the original of a value that has an actuator. A process that has exited needs nothing.
+func (n *preparer) prepareSet(c *journal.Change) (skip bool, err error) {
+	got, err := n.read(*c)
+	if exited(err) {
+		return true, nil
+	}
+	if err == nil {
+		c.Old, c.Undo = got, got
+	}
+	return false, err
 }

@@ -120,3 +120,11 @@ func (n *reclaimer) rest(pause time.Duration) error {
 		return nil
 	}
 }
+
+// write writes a value and reads it back.
+func (n *run) write(c journal.Change) error {
+	if c.Unit != "" {
+		return n.writeUnit(c)
+	}
+	return n.set(c)
+}

@@ -12,10 +12,6 @@ import (
 // unified is the ID of the cgroup v2 hierarchy; every other one is v1.
 const unified = "unified"
 
-// handed is which controllers changes so far have handed to the children of which directories. Their files
-// there come with the controller, hold defaults, and go when it is taken away again.
-type handed map[cgroup.Dir]map[string]bool
-
 // note takes a change of controllers, with the lists before and after, into account.
 func (h handed) note(c journal.Change) {
 	if c.Kind != cgroup.KindControllers {

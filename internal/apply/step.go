@@ -64,14 +64,6 @@ func (n *run) make(c journal.Change) error {
 	return err
 }
 
-// write writes a value and reads it back.
-func (n *run) write(c journal.Change) error {
-	if c.Unit != "" {
-		return n.writeUnit(c)
-	}
-	return n.set(c)
-}
-
 // verify reads every value once more when all steps are done: a later write may have changed an
 // earlier one, as cpu.idle resets cpu.shares. Where the plan wants a file to hold something, that
 // counts, and not what was written last: a weight is made the default before cpu.idle takes it away.
@@ -167,23 +159,6 @@ func (n *run) addBefore(changes []journal.Change) {
 // gone is the reason for skipping a process that exited.
 const gone = "has exited"
 
-// membership is how far each process of the plan has got.
-type membership struct {
-	left   map[procfs.ID]int // moves that are still to do
-	moved  map[procfs.ID][]plan.Step
-	reason map[procfs.ID]string // of those that are skipped
-}
-
-// expect counts a move that is to come.
-func (m *membership) expect(s plan.Step) {
-	if m.left == nil {
-		m.left, m.moved, m.reason = map[procfs.ID]int{}, map[procfs.ID][]plan.Step{}, map[procfs.ID]string{}
-	}
-	m.left[s.PID]++
-}
-
-func (m *membership) skipped(id procfs.ID) bool { return m.reason[id] != "" }
-
 // skip leaves the rest of a process's steps out.
 func (n *run) skip(id procfs.ID, comm, reason string) {
 	if n.members.reason == nil {
@@ -265,4 +240,30 @@ func (n *run) moveBack(id procfs.ID) error {
 		}
 	}
 	return n.Journal.Forgo(n.txn.ID, seqs)
+}
+
+// set writes a value by its actuator and reads it back.
+func (n *run) set(c journal.Change) error {
+	a, err := n.Actuators.Of(c.Target)
+	if err == nil {
+		err = change.Set(n.ctx, a, c.Target, cmp.Or(c.Do, c.New))
+	}
+	if exited(err) {
+		n.skip(n.actions[n.tried-1].step.PID, c.Name, gone)
+		return nil
+	}
+	return err
+}
+
+// unset has the actuator of a value give the original back.
+func (u *undoing) unset(c journal.Change) error {
+	a, err := u.Actuators.Of(c.Target)
+	if err != nil {
+		return err
+	}
+	undone, err := a.Undo(u.ctx, c.Change)
+	if undone {
+		u.undone++
+	}
+	return err
 }

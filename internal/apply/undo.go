@@ -78,19 +78,6 @@ func (r *Runner) close(t *journal.Txn, result *Result, outcome, note string) err
 	return nil
 }
 
-// undoing takes changes back. It assumes nothing about which of them were made.
-type undoing struct {
-	*Runner
-	txn    journal.Txn
-	ctx    context.Context // its end stops a recovery; what a run takes back is not stopped
-	undone int
-
-	changes []journal.Change
-	where   map[int]procfs.Process // the moved ones, when it was first asked for
-	astray  []journal.Change       // moves whose place did not take the process back yet
-	homes   *homes
-}
-
 // takeBack undoes what a run did, also after the run's context has ended.
 func takeBack(n *run) undoing {
 	return undoing{Runner: n.Runner, txn: n.txn, ctx: context.WithoutCancel(n.ctx)}
@@ -333,12 +320,6 @@ func (u *undoing) leaving(c journal.Change) ([]journal.Change, error) {
 		moves[i].Old, moves[i].New = d.Path, u.homes.of(pid, c.Group, d.Hierarchy)
 	}
 	return moves, nil
-}
-
-// homes says where processes go that are found in a directory which is about to be removed.
-type homes struct {
-	process map[int]map[string]string // pid → hierarchy → path
-	group   map[string]map[string]string
 }
 
 // findHomes collects the homes that the journal knows, and those of the transaction itself.

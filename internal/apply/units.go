@@ -10,22 +10,11 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
 	"bulkhead/internal/journal"
-	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/unitfiles"
 	"bulkhead/internal/systemd/unitname"
 )
-
-// Units makes, ends and limits the units of systemd through which directories are made and written.
-type Units interface {
-	// Make starts a slice or a keeper of ours. One that runs already is fine.
-	Make(ctx context.Context, unit string, d cgroup.Dir) error
-	// Stop ends a unit of ours; one that is not there is fine. A slice in which others run is ErrBusy. It waits for a
-	// scope.
-	Stop(ctx context.Context, unit string) error
-	Set(ctx context.Context, unit string, set []systemd.Assignment) error
-}
 
 // unasked stands for a systemd that could not be asked: each step that needs it fails with that.
 type unasked struct{}
@@ -120,21 +109,6 @@ func settled(ctx context.Context, is func() error) error {
 		case <-time.After(pause):
 		}
 	}
-}
-
-// prepareUnitWrite is prepareWrite for a file that systemd writes. It may not be there yet: systemd hands a controller
-// down when the first property asks for it.
-func (n *preparer) prepareUnitWrite(c *journal.Change) error {
-	undo := c.Undo
-	_, err := n.prepareSet(c)
-	c.Undo = undo
-	if errors.Is(err, cgroup.ErrNoKnob) || errors.Is(err, cgroup.ErrGone) {
-		err = nil
-		if row := knob.RowOf(file(*c)); row != nil {
-			c.Old = row.Default
-		}
-	}
-	return err
 }
 
 // writeUnit sets the properties of a write and waits until the kernel's file shows the value.
