@@ -34,15 +34,15 @@ func controllers(text string) []string {
 // those it hands on already are left alone. On v1 there is nothing to enable.
 // Errors: ErrNoKnob when parent itself does not have one of them, ErrBusy when processes sit in parent.
 func (t *Tree) Enable(parent Dir, controllers []string) error {
-	return t.setSubtree(parent, "+", controllers)
+	return setSubtree(t, parent, "+", controllers)
 }
 
 // Disable takes controllers away from parent's children. ErrBusy when a child hands one on itself.
 func (t *Tree) Disable(parent Dir, controllers []string) error {
-	return t.setSubtree(parent, "-", controllers)
+	return setSubtree(t, parent, "-", controllers)
 }
 
-func (t *Tree) setSubtree(parent Dir, sign string, names []string) error {
+func setSubtree(t *Tree, parent Dir, sign string, names []string) error {
 	if t.v1(parent) {
 		return nil
 	}

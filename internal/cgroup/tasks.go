@@ -11,32 +11,19 @@ import (
 	"bulkhead/internal/linux/procfs"
 )
 
-// Processes is what Move must know about a process beyond its pid.
-// *host.Host has it.
-type Processes interface {
-	// Alive says whether the process still runs and its pid is still its own.
-	Alive(id procfs.ID) bool
-	// Tasks gives the threads of a process.
-	Tasks(pid int) ([]procfs.Task, error)
-	// Hold watches whether a process keeps its number. Errors: host.ErrExited.
-	Hold(id procfs.ID) (procfs.Hold, error)
-	// Birthplace gives the process that has a number now, and the groups that it was born in.
-	Birthplace(pid int) (procfs.ID, map[string]string, error)
-}
-
 // Procs gives the processes directly in d, sorted, each once. A process outside our pid namespace,
 // which the kernel shows as 0, is left out. On v2 a threaded group has no such list (ErrInvalid).
-func (t *Tree) Procs(d Dir) ([]int, error) { return t.pids(d, procsFile) }
+func (t *Tree) Procs(d Dir) ([]int, error) { return readPIDs(t, d, procsFile) }
 
 // Tasks gives the threads directly in d, sorted.
 func (t *Tree) Tasks(d Dir) ([]int, error) {
 	if t.v1(d) {
-		return t.pids(d, "tasks")
+		return readPIDs(t, d, "tasks")
 	}
-	return t.pids(d, "cgroup.threads")
+	return readPIDs(t, d, "cgroup.threads")
 }
 
-func (t *Tree) pids(d Dir, name string) ([]int, error) {
+func readPIDs(t *Tree, d Dir, name string) ([]int, error) {
 	text, err := t.Read(d.File(name))
 	if err != nil {
 		return nil, err
@@ -92,8 +79,9 @@ func (t *Tree) MoveAll(id procfs.ID, same func() bool, from map[string]string, d
 		defer hold.Close()
 		same = hold.Same
 	}
+	m := mover{Tree: t, id: id, same: same, from: from}
 	for i, d := range dirs {
-		err := t.enter(d, id)
+		err := m.enter(d, id)
 		if err == nil && i < len(dirs)-1 {
 			continue
 		}
@@ -101,21 +89,29 @@ func (t *Tree) MoveAll(id procfs.ID, same func() bool, from map[string]string, d
 		case err == nil && alive:
 			return nil
 		case err == nil:
-			return errors.Join(&Error{Op: moveOp(id), Path: t.Abs(d), Kind: ErrExited}, t.expel(id, dirs))
+			return errors.Join(&Error{Op: moveOp(id), Path: t.Abs(d), Kind: ErrExited}, m.expel(dirs))
 		case !alive && i > 0:
-			return errors.Join(err, t.expel(id, dirs[:i]))
+			return errors.Join(err, m.expel(dirs[:i]))
 		}
-		return errors.Join(err, goBack(t, id, same, from, dirs[:i]))
+		return errors.Join(err, m.goBack(dirs[:i]))
 	}
 	return nil
 }
 
-// goBack puts a process out of directories that it has entered, the last first, to where from says it was. One that
+// mover moves one process.
+type mover struct {
+	*Tree
+	id   procfs.ID
+	same func() bool       // until now nobody else can have had its number
+	from map[string]string // where it was, by hierarchy
+}
+
+// goBack puts the process out of directories that it has entered, the last first, to where it was. One that
 // exits on the way is nowhere, and one without a known place stays.
-func goBack(t *Tree, id procfs.ID, same func() bool, from map[string]string, entered []Dir) (err error) {
+func (m mover) goBack(entered []Dir) (err error) {
 	for _, d := range slices.Backward(entered) {
-		if back, known := from[d.Hierarchy]; known && same() {
-			if undo := t.enter(Dir{Hierarchy: d.Hierarchy, Path: back}, id); !errors.Is(undo, ErrExited) {
+		if back, known := m.from[d.Hierarchy]; known && m.same() {
+			if undo := m.enter(Dir{Hierarchy: d.Hierarchy, Path: back}, m.id); !errors.Is(undo, ErrExited) {
 				err = errors.Join(err, undo)
 			}
 		}
@@ -131,15 +127,15 @@ func (t *Tree) Mistaken() int64 { return t.mistaken.Load() }
 
 // expel takes the process that has the number by now out of the directories again, to where it was born. Nothing is
 // to be done when nobody has the number, or when it is in none of them: then the process that was meant exited first.
-func (t *Tree) expel(meant procfs.ID, dirs []Dir) error {
-	stranger, born, err := t.options.Processes.Birthplace(meant.PID)
-	if stranger == (procfs.ID{}) || stranger == meant {
+func (m mover) expel(dirs []Dir) error {
+	stranger, born, err := m.options.Processes.Birthplace(m.id.PID)
+	if stranger == (procfs.ID{}) || stranger == m.id {
 		return nil
 	}
 	counted := false
 	var errs []error
 	for _, d := range dirs {
-		inside, listErr := t.Procs(d)
+		inside, listErr := m.Procs(d)
 		if listErr != nil || !slices.Contains(inside, stranger.PID) {
 			continue
 		}
@@ -148,13 +144,13 @@ func (t *Tree) expel(meant procfs.ID, dirs []Dir) error {
 		}
 		if !counted {
 			counted = true
-			t.mistaken.Add(1)
+			m.mistaken.Add(1)
 		}
 		home, known := born[d.Hierarchy]
 		if !known { // its parent has gone, and with it what it knew
 			home = "/"
 		}
-		if undo := t.enter(Dir{Hierarchy: d.Hierarchy, Path: home}, stranger); undo != nil &&
+		if undo := m.enter(Dir{Hierarchy: d.Hierarchy, Path: home}, stranger); undo != nil &&
 			!errors.Is(undo, ErrExited) {
 			errs = append(errs, undo)
 		}
@@ -166,15 +162,15 @@ func (t *Tree) expel(meant procfs.ID, dirs []Dir) error {
 }
 
 // enter writes the number of a process to a directory.
-func (t *Tree) enter(d Dir, id procfs.ID) error {
-	err := t.writeEntry(d, id.PID)
+func (m mover) enter(d Dir, id procfs.ID) error {
+	err := m.writeEntry(d, id.PID)
 	var e *Error
 	if !errors.As(err, &e) {
 		return err
 	}
-	e.Op, e.Path, e.Value, e.wrote = moveOp(id), t.Abs(d), "", false
+	e.Op, e.Path, e.Value, e.wrote = moveOp(id), m.Abs(d), "", false
 	e.Hint = moveHint(errno(e.Cause))
-	if errno(e.Cause) == syscall.EINVAL && t.v1(d) && t.mounts[d.Hierarchy].Has("cpu") && t.realtime(id.PID) {
+	if errno(e.Cause) == syscall.EINVAL && m.v1(d) && m.mounts[d.Hierarchy].Has("cpu") && m.realtime(id.PID) {
 		e.Kind = ErrRealtime
 		e.Hint = "give the thread a normal policy (chrt --other), or leave the process outside CPU groups"
 	}
@@ -182,8 +178,8 @@ func (t *Tree) enter(d Dir, id procfs.ID) error {
 }
 
 // realtime says whether a thread of the process has a real-time policy; no when it cannot be read.
-func (t *Tree) realtime(pid int) bool {
-	tasks, err := t.options.Processes.Tasks(pid)
+func (m mover) realtime(pid int) bool {
+	tasks, err := m.options.Processes.Tasks(pid)
 	return err == nil && slices.ContainsFunc(tasks, func(task procfs.Task) bool { return task.RT })
 }
 
@@ -210,16 +206,16 @@ func moveHint(no syscall.Errno) string {
 // hierarchy. Stopping is bounded by Options.FreezeWait; when a task has not stopped by then (state D),
 // the group is let go again and the error is ErrBusy.
 func (t *Tree) Freeze(d Dir, on bool) error {
-	err := t.freeze(d, on)
+	err := freeze(t, d, on)
 	if err != nil && on && errors.Is(err, ErrBusy) {
-		if thaw := t.freeze(d, false); thaw != nil {
+		if thaw := freeze(t, d, false); thaw != nil {
 			return errors.Join(err, thaw)
 		}
 	}
 	return err
 }
 
-func (t *Tree) freeze(d Dir, on bool) error {
+func freeze(t *Tree, d Dir, on bool) error {
 	file, value := d.File("cgroup.freeze"), "0"
 	switch {
 	case t.v1(d) && on:
@@ -235,7 +231,7 @@ func (t *Tree) freeze(d Dir, on bool) error {
 		if err := t.Write(file, value); err != nil {
 			return false, err
 		}
-		frozen, err := t.frozen(d, on)
+		frozen, err := frozen(t, d, on)
 		if err != nil || frozen == on {
 			return false, err
 		}
@@ -249,10 +245,10 @@ func (t *Tree) freeze(d Dir, on bool) error {
 
 // Frozen says whether every process in d and below is stopped, by d's own freezing or an ancestor's.
 // A group that is still stopping is not frozen.
-func (t *Tree) Frozen(d Dir) (bool, error) { return t.frozen(d, true) }
+func (t *Tree) Frozen(d Dir) (bool, error) { return frozen(t, d, true) }
 
 // frozen tells the state; while stopping or going it answers the opposite of want.
-func (t *Tree) frozen(d Dir, want bool) (bool, error) {
+func frozen(t *Tree, d Dir, want bool) (bool, error) {
 	if t.v1(d) {
 		state, err := t.Read(d.File("freezer.state"))
 		if state == "FREEZING" {

@@ -400,8 +400,8 @@ func (t *Tree) Exists(d Dir) (bool, error) {
 	return false, err
 }
 
-// names lists d.
-func (t *Tree) names(d Dir) (dirs, files []string, err error) {
+// namesIn lists d.
+func namesIn(t *Tree, d Dir) (dirs, files []string, err error) {
 	dir, err := t.open("list", d)
 	if err != nil {
 		return nil, nil, err
@@ -437,7 +437,7 @@ func (t *Tree) Children(d Dir) ([]string, error) {
 
 // Files gives the names of d's files, sorted.
 func (t *Tree) Files(d Dir) ([]string, error) {
-	_, files, err := t.names(d)
+	_, files, err := namesIn(t, d)
 	return files, err
 }
 

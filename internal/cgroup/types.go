@@ -165,3 +165,16 @@ func (f File) String() string {
 	}
 	return s
 }
+
+// Processes is what Move must know about a process beyond its pid.
+// *host.Host has it.
+type Processes interface {
+	// Alive says whether the process still runs and its pid is still its own.
+	Alive(id procfs.ID) bool
+	// Tasks gives the threads of a process.
+	Tasks(pid int) ([]procfs.Task, error)
+	// Hold watches whether a process keeps its number. Errors: host.ErrExited.
+	Hold(id procfs.ID) (procfs.Hold, error)
+	// Birthplace gives the process that has a number now, and the groups that it was born in.
+	Birthplace(pid int) (procfs.ID, map[string]string, error)
+}

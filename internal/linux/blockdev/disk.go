@@ -9,7 +9,7 @@ import (
 
 // disk reads what a disk calls itself. Serial numbers are in different places: virtio-blk has a file of its own, NVMe
 // and MMC one of the controller or card, SCSI a page of product data (since 3.15, binary).
-func (s *Storage) disk(l *Layer, d *Device) {
+func (s deviceFinder) disk(l *Layer, d *Device) {
 	l.Model = d.Model
 	l.WWID = firstText(s.attribute(l, d.dir+"/wwid"), s.attribute(l, d.dir+"/device/wwid"))
 	l.Serial = firstText(s.attribute(l, d.dir+"/serial"), s.attribute(l, d.dir+"/device/serial"),
@@ -54,7 +54,7 @@ var nvmePath = regexp.MustCompile(`^(nvme\d+)c\d+(n\d+)$`)
 
 // nvmePaths finds the paths of a disk with native multipath (since 4.15). Each is a hidden disk without a number, below
 // its controller; the directory of the subsystem links to the controllers (since 4.16).
-func (s *Storage) nvmePaths(l *Layer, d *Device) {
+func (s deviceFinder) nvmePaths(l *Layer, d *Device) {
 	subsystem := path.Dir(d.dir)
 	l.Model = firstText(l.Model, s.attribute(l, subsystem+"/model"))
 	l.Serial = firstText(l.Serial, s.attribute(l, subsystem+"/serial"))
@@ -82,7 +82,7 @@ func (s *Storage) nvmePaths(l *Layer, d *Device) {
 	}
 }
 
-func (s *Storage) nvmePath(controller, dir, name string) *Layer {
+func (s deviceFinder) nvmePath(controller, dir, name string) *Layer {
 	return s.layer("path "+name, func(l *Layer) {
 		l.Kind, l.Name = Path, name
 		words := []string{controller, s.attribute(l, dir+"/transport"), s.attribute(l, dir+"/address"),

@@ -51,6 +51,9 @@ const (
 	maxLabel    = 4 << 10
 )
 
+// diskGroup finds the disks of a disk group of ASM.
+type diskGroup struct{ *Storage }
+
 // ASM is the layer of an Oracle ASM disk group. Its disks are those that are named, else those that carry its name in
 // their header, whatever they are called below /dev: labels of ASMLib and of the filter driver, names by udev's
 // rules, multipath. Headers are read of devices on which nothing seen here lies; that takes root.
@@ -58,9 +61,9 @@ func (s *Storage) ASM(group string, named Members) (*Layer, error) {
 	var found labelled
 	var err error
 	if len(named.Disks) > 0 || named.File != "" {
-		found.disks, err = s.namedDisks(named)
+		found.disks, err = diskGroup{s}.namedDisks(named)
 	} else {
-		found, err = s.labelledDisks(group)
+		found, err = diskGroup{s}.labelledDisks(group)
 	}
 	if err != nil {
 		return nil, &GroupError{Kind: DiskGroup, Name: group, Known: found.others, Err: err}
@@ -79,7 +82,7 @@ func (s *Storage) ASM(group string, named Members) (*Layer, error) {
 }
 
 // namedDisks are the numbers of the devices that are named.
-func (s *Storage) namedDisks(named Members) ([]string, error) {
+func (s diskGroup) namedDisks(named Members) ([]string, error) {
 	names := slices.Clone(named.Disks)
 	if named.File != "" {
 		text, err := s.read(named.File, maxDiskList)
@@ -125,7 +128,7 @@ func asmPath(name string) string {
 }
 
 // matching are the numbers of the devices that a path names, which may be a pattern in its last part.
-func (s *Storage) matching(pattern string) ([]string, error) {
+func (s diskGroup) matching(pattern string) ([]string, error) {
 	if !path.IsAbs(pattern) {
 		return nil, fmt.Errorf("%q is not a path", pattern)
 	}
@@ -165,7 +168,7 @@ func (s *Storage) matching(pattern string) ([]string, error) {
 
 // node is the number of the device that a path leads to: a device node wherever it lies, a link to one, or a small
 // file that holds the path of one, as a label's may.
-func (s *Storage) node(name string) (string, error) {
+func (s diskGroup) node(name string) (string, error) {
 	if number, found := s.numberOf(name); found {
 		return number, nil
 	}
@@ -196,7 +199,7 @@ func (s *Storage) node(name string) (string, error) {
 	return "", fmt.Errorf("%s is no block device", name)
 }
 
-func (s *Storage) read(name string, limit int64) ([]byte, error) {
+func (s diskGroup) read(name string, limit int64) ([]byte, error) {
 	if s.h.root == nil {
 		return nil, fs.ErrNotExist
 	}
@@ -211,7 +214,7 @@ type labelled struct {
 }
 
 // labelledDisks looks for the devices whose header names the group.
-func (s *Storage) labelledDisks(group string) (found labelled, err error) {
+func (s diskGroup) labelledDisks(group string) (found labelled, err error) {
 	if s.h.root == nil {
 		return found, errors.New("their headers were not read")
 	}

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -35,35 +34,6 @@ type Storage struct {
 	byName  map[string]string
 }
 
-// Layer is one layer of storage. What it lies on is in Below; there is no ring.
-type Layer struct {
-	// ID is the number of a block device ("8:16"); of others a word and a name: "fs 0:45", "file /srv/disk.img".
-	ID         string
-	Kind       LayerKind
-	Name       string         // "sda1", "vg/lv" of LVM, the name below /dev/mapper, the path of a file, a pool
-	Device     *Device        // of a block device, else nil
-	Filesystem FilesystemKind // of a filesystem
-	Type       string         // of a filesystem: "ext4"
-	Point      string         // of a filesystem: where it was found mounted first
-	Source     string         // of a filesystem: its source, "server:/export"
-	Detail     string         // "thin pool", "raid1, clean", "LUKS2", the state of a path
-	Model      string
-	Serial     string
-	WWID       string
-	Below      []Link
-	// Trouble says what could not be found out; with nothing below, that the way ends here.
-	Trouble string
-}
-
-// Link is the way from a layer to one below it.
-type Link struct {
-	*Layer
-	Role string // "" for what holds the files; else "metadata", "cache", "log", "path", "lower", …
-}
-
-// LayerKind says what a layer is: a DeviceKind for a block device, else one of these.
-type LayerKind = DeviceKind
-
 // The kinds of layers that are no block devices.
 const (
 	Filesystem LayerKind = "filesystem"
@@ -71,16 +41,6 @@ const (
 	Pool       LayerKind = "pool" // of ZFS
 	Path       LayerKind = "path" // one of several to an NVMe disk
 	Missing    LayerKind = "missing"
-)
-
-// The roles of links to what does not hold the files themselves.
-const (
-	RoleMetadata = "metadata"
-	RoleCache    = "cache"
-	RoleLog      = "log"
-	RolePath     = "path"
-	RoleLower    = "lower"    // of an overlay: read, never written
-	RoleSnapshot = "snapshot" // keeps what changed since
 )
 
 // Storage looks at the mounts and devices of the host.
@@ -167,34 +127,34 @@ func (s *Storage) device(number string) *Layer {
 			l.Trouble = fmt.Sprintf("/sys shows no block device %s", number)
 			return
 		}
-		d := &s.Devices[at]
+		d, f := &s.Devices[at], deviceFinder{s}
 		l.Device, l.Kind, l.Name = d, d.Kind, cmp.Or(d.Mapper, d.Name)
 		switch d.Kind {
 		case Partition:
 			l.below("", s.device(d.Disk))
 		case Loop:
-			s.loop(l, d)
+			f.loop(l, d)
 		case Disk:
-			s.disk(l, d)
+			f.disk(l, d)
 		case Volume:
-			s.volume(l, d)
+			f.volume(l, d)
 		case RAID:
-			s.raid(l, d)
+			f.raid(l, d)
 		case Bcache:
-			s.bcache(l, d)
+			f.bcache(l, d)
 		case Crypt:
 			l.Detail = cryptFormat(d.UUID)
-			s.slaves(l, d, "")
+			f.slaves(l, d, "")
 		case Multipath:
 			l.WWID = strings.TrimPrefix(d.UUID, "mpath-")
-			s.slaves(l, d, RolePath)
+			f.slaves(l, d, RolePath)
 		case Mapper:
 			if number, _, is := strings.Cut(d.UUID, "-"); is && strings.HasPrefix(number, "part") { // kpartx(8)
 				l.Detail = "partition " + strings.TrimPrefix(number, "part")
 			}
-			s.slaves(l, d, "")
+			f.slaves(l, d, "")
 		default:
-			s.slaves(l, d, "")
+			f.slaves(l, d, "")
 			if len(d.Slaves) == 0 {
 				l.Detail = otherDevice(d.Name)
 			}
@@ -204,6 +164,9 @@ func (s *Storage) device(number string) *Layer {
 		}
 	})
 }
+
+// deviceFinder finds what a block device says of itself and lies on, by its kind. Its methods fill in a layer.
+type deviceFinder struct{ *Storage }
 
 // isSwap says whether the system swaps to a device.
 func (s *Storage) isSwap(number string) bool {
@@ -228,16 +191,6 @@ func (h FS) swaps() ([]string, error) {
 	return names, err
 }
 
-func (l *Layer) below(role string, lower *Layer) { l.Below = append(l.Below, Link{lower, role}) }
-
-// trouble adds to what could not be found out.
-func (l *Layer) trouble(format string, args ...any) {
-	if l.Trouble != "" {
-		l.Trouble += "; "
-	}
-	l.Trouble += fmt.Sprintf(format, args...)
-}
-
 // attribute reads a file of a layer that not every kernel or device has.
 func (s *Storage) attribute(l *Layer, name string) string {
 	if s.h.root == nil {
@@ -248,131 +201,6 @@ func (s *Storage) attribute(l *Layer, name string) string {
 		l.trouble("read %s: %v", name, sysroot.Cause(err))
 	}
 	return text
-}
-
-func (s *Storage) slaves(l *Layer, d *Device, role string) {
-	for _, number := range d.Slaves {
-		l.below(role, s.device(number))
-	}
-	s.lost(l, d)
-}
-
-// lost adds what a device lies on and what is not there, and says so when nothing is there at all.
-func (s *Storage) lost(l *Layer, d *Device) {
-	for _, name := range d.lost {
-		s.named(l, "", "/dev/"+name)
-	}
-	if len(l.Below) == 0 && d.Kind.Layered() {
-		l.trouble("/sys does not say what it lies on")
-	}
-}
-
-// raid is an md device.
-func (s *Storage) raid(l *Layer, d *Device) {
-	level, state := s.attribute(l, d.dir+"/md/level"), s.attribute(l, d.dir+"/md/array_state")
-	words := []string{level}
-	if n, err := strconv.Atoi(s.attribute(l, d.dir+"/md/raid_disks")); err == nil && n > 0 {
-		words = append(words, fmt.Sprintf("%d devices", n))
-	}
-	if n, err := strconv.Atoi(s.attribute(l, d.dir+"/md/degraded")); err == nil && n > 0 {
-		words = append(words, fmt.Sprintf("%d of them missing", n))
-	}
-	l.Detail = strings.Join(slices.DeleteFunc(append(words, state), func(w string) bool { return w == "" }), ", ")
-	s.slaves(l, d, "")
-}
-
-// bcache tells the device that holds the data from those that cache it: its directory bcache is a link into the first
-// one's (bcache_device_link in drivers/md/bcache/super.c); both are among the slaves.
-func (s *Storage) bcache(l *Layer, d *Device) {
-	backing := ""
-	if s.h.root != nil {
-		if target, err := s.h.root.Readlink(d.dir + "/bcache"); err == nil {
-			backing = strings.ReplaceAll(path.Base(path.Dir(target)), "!", "/")
-		}
-	}
-	l.Detail = activeScheduler(s.attribute(l, d.dir+"/bcache/cache_mode"))
-	if state := s.attribute(l, d.dir+"/bcache/state"); state != "" {
-		l.Detail = strings.TrimPrefix(l.Detail+", "+state, ", ")
-	}
-	for _, number := range d.Slaves {
-		lower := s.device(number)
-		role := RoleCache
-		if lower.Device == nil || backing == "" || lower.Device.Name == backing {
-			role = ""
-		}
-		l.below(role, lower)
-	}
-	s.lost(l, d)
-	slices.SortStableFunc(l.Below, func(a, b Link) int { return strings.Compare(a.Role, b.Role) })
-}
-
-// cryptFormat takes "LUKS2" out of "CRYPT-LUKS2-5c3d…-name".
-func cryptFormat(uuid string) string {
-	fields := strings.SplitN(uuid, "-", 3)
-	if len(fields) < 3 {
-		return ""
-	}
-	return fields[1]
-}
-
-// loop leads from a loop device to its file, and to the filesystem which holds that.
-func (s *Storage) loop(l *Layer, d *Device) {
-	if s.attribute(l, d.dir+"/loop/dio") == "1" {
-		l.Detail = "direct IO"
-	}
-	if d.Backing == "" {
-		l.trouble("no file is behind it")
-		return
-	}
-	l.below("", s.layer("file "+d.Backing, func(l *Layer) {
-		l.Kind, l.Name = File, d.Backing
-		name, deleted := strings.CutSuffix(d.Backing, " (deleted)")
-		if deleted {
-			l.Detail = "deleted"
-		}
-		m, found := s.own.of(path.Clean(name))
-		dev, known := s.h.loopFile(d)
-		switch {
-		case found && (!known || dev == m.Dev || strings.HasPrefix(dev, "0:")):
-			l.below("", s.filesystem(m))
-		case known && !strings.HasPrefix(dev, "0:"):
-			// Its path is one of another mount namespace: the kernel still knows the filesystem's device.
-			l.Detail = strings.TrimPrefix(l.Detail+", in another mount namespace", ", ")
-			l.below("", s.device(dev))
-		default:
-			l.trouble("no mount holds it")
-		}
-	}))
-}
-
-// Drives are the disks that the files of a layer are spread over in the end, each once, in the order of the ways to
-// them: whole disks, multipath devices as one disk each, and what stands in for a disk because the way to one ends
-// there, such as a loop device on a file in memory. Links with one of the roles left out are not followed.
-func (l *Layer) Drives(without ...string) []*Layer {
-	var drives []*Layer
-	known := map[*Layer]bool{} // whether a way from there leads to a disk
-	var walk func(*Layer) (found bool)
-	walk = func(l *Layer) bool {
-		found, done := known[l]
-		if done {
-			return found
-		}
-		if l.Kind != Disk && l.Kind != Multipath {
-			for _, b := range l.Below {
-				if !slices.Contains(without, b.Role) && walk(b.Layer) {
-					found = true
-				}
-			}
-		}
-		if !found && (l.Device != nil || l.Kind == Missing) {
-			drives = append(drives, l)
-			found = true
-		}
-		known[l] = found
-		return found
-	}
-	walk(l)
-	return drives
 }
 
 // udevFacts is what udev has noted of a device.
@@ -429,4 +257,39 @@ func (s *Storage) Unused() []*Layer {
 		}
 	}
 	return unused
+}
+
+// numberOf finds a device by its path below /dev.
+func (s *Storage) numberOf(name string) (number string, found bool) {
+	short, below := strings.CutPrefix(path.Clean(name), "/dev/")
+	if !below {
+		return "", false
+	}
+	if number, found = s.byName[short]; found {
+		return number, true
+	}
+	if mapper, is := strings.CutPrefix(short, "mapper/"); is && mapper != "" {
+		for _, d := range s.Devices {
+			if d.Mapper == mapper {
+				return d.Number, true
+			}
+		}
+	}
+	if s.h.root == nil {
+		return "", false
+	}
+	real, err := s.h.root.EvalSymlinks(name)
+	if err != nil {
+		return "", false
+	}
+	number, found = s.byName[strings.TrimPrefix(real, "/dev/")]
+	return number, found
+}
+
+// btrfsVolume is a filesystem that may have several devices.
+type btrfsVolume struct {
+	uuid     string
+	devices  []string // names, by number of the device inside the volume where the kernel tells
+	missing  int
+	profiles []string // how data is laid out: "single", "raid1"
 }

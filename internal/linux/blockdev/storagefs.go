@@ -2,7 +2,6 @@ package blockdev
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"path"
 	"slices"
@@ -62,41 +61,6 @@ func (s *Storage) named(l *Layer, role, name string) {
 		l.Kind, l.Name = Missing, name
 		l.Trouble = "no block device has this name"
 	}))
-}
-
-// numberOf finds a device by its path below /dev.
-func (s *Storage) numberOf(name string) (number string, found bool) {
-	short, below := strings.CutPrefix(path.Clean(name), "/dev/")
-	if !below {
-		return "", false
-	}
-	if number, found = s.byName[short]; found {
-		return number, true
-	}
-	if mapper, is := strings.CutPrefix(short, "mapper/"); is && mapper != "" {
-		for _, d := range s.Devices {
-			if d.Mapper == mapper {
-				return d.Number, true
-			}
-		}
-	}
-	if s.h.root == nil {
-		return "", false
-	}
-	real, err := s.h.root.EvalSymlinks(name)
-	if err != nil {
-		return "", false
-	}
-	number, found = s.byName[strings.TrimPrefix(real, "/dev/")]
-	return number, found
-}
-
-// btrfsVolume is a filesystem that may have several devices.
-type btrfsVolume struct {
-	uuid     string
-	devices  []string // names, by number of the device inside the volume where the kernel tells
-	missing  int
-	profiles []string // how data is laid out: "single", "raid1"
 }
 
 // btrfsVolumes lists the mounted ones. Their devices have links there since 3.14, and numbers in devinfo since 5.6.
@@ -261,19 +225,4 @@ func (s *Storage) Of(number string) *Layer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.device(number)
-}
-
-// String names a layer in a few words: "LVM volume vg/data (253:3)".
-func (l *Layer) String() string {
-	switch {
-	case l.Kind == Filesystem:
-		return fmt.Sprintf("%s (%s)", l.Point, l.Type)
-	case l.Kind == VolumeGroup, l.Kind == DiskGroup:
-		return fmt.Sprintf("the %s %s", l.Kind, l.Name)
-	case l.Device != nil && l.Name != l.Device.Name:
-		return fmt.Sprintf("%s (%s, %s)", l.Name, l.Device.Name, l.Device.Number)
-	case l.Device != nil:
-		return fmt.Sprintf("%s (%s)", l.Name, l.Device.Number)
-	}
-	return l.Name
 }

@@ -47,7 +47,7 @@ func (s *Storage) pool(name string) *Layer {
 }
 
 // zvol finds the pool of a ZFS volume by the link that udev made for it: /dev/zvol/POOL/NAME.
-func (s *Storage) zvol(l *Layer, d *Device) {
+func (s deviceFinder) zvol(l *Layer, d *Device) {
 	for _, link := range s.udev(l, d.Number).links {
 		if name, is := strings.CutPrefix(link, "zvol/"); is {
 			pool, _, _ := strings.Cut(name, "/")

@@ -2,12 +2,15 @@ package blockdev
 
 import (
 	"errors"
+	"fmt"
+	"path"
 	"slices"
+	"strconv"
 	"strings"
 )
 
 // volume is a device of LVM: a volume, or an inner part of one.
-func (s *Storage) volume(l *Layer, d *Device) {
+func (s deviceFinder) volume(l *Layer, d *Device) {
 	if group, name := splitVolume(d.Mapper); name != "" {
 		l.Name = strings.TrimPrefix(group+"/"+name, "/")
 	}
@@ -130,4 +133,99 @@ func (s *Storage) Volumes(group string) (*Layer, error) {
 			}
 		}
 	}), nil
+}
+
+func (s deviceFinder) slaves(l *Layer, d *Device, role string) {
+	for _, number := range d.Slaves {
+		l.below(role, s.device(number))
+	}
+	s.lost(l, d)
+}
+
+// lost adds what a device lies on and what is not there, and says so when nothing is there at all.
+func (s deviceFinder) lost(l *Layer, d *Device) {
+	for _, name := range d.lost {
+		s.named(l, "", "/dev/"+name)
+	}
+	if len(l.Below) == 0 && d.Kind.Layered() {
+		l.trouble("/sys does not say what it lies on")
+	}
+}
+
+// raid is an md device.
+func (s deviceFinder) raid(l *Layer, d *Device) {
+	level, state := s.attribute(l, d.dir+"/md/level"), s.attribute(l, d.dir+"/md/array_state")
+	words := []string{level}
+	if n, err := strconv.Atoi(s.attribute(l, d.dir+"/md/raid_disks")); err == nil && n > 0 {
+		words = append(words, fmt.Sprintf("%d devices", n))
+	}
+	if n, err := strconv.Atoi(s.attribute(l, d.dir+"/md/degraded")); err == nil && n > 0 {
+		words = append(words, fmt.Sprintf("%d of them missing", n))
+	}
+	l.Detail = strings.Join(slices.DeleteFunc(append(words, state), func(w string) bool { return w == "" }), ", ")
+	s.slaves(l, d, "")
+}
+
+// bcache tells the device that holds the data from those that cache it: its directory bcache is a link into the first
+// one's (bcache_device_link in drivers/md/bcache/super.c); both are among the slaves.
+func (s deviceFinder) bcache(l *Layer, d *Device) {
+	backing := ""
+	if s.h.root != nil {
+		if target, err := s.h.root.Readlink(d.dir + "/bcache"); err == nil {
+			backing = strings.ReplaceAll(path.Base(path.Dir(target)), "!", "/")
+		}
+	}
+	l.Detail = activeScheduler(s.attribute(l, d.dir+"/bcache/cache_mode"))
+	if state := s.attribute(l, d.dir+"/bcache/state"); state != "" {
+		l.Detail = strings.TrimPrefix(l.Detail+", "+state, ", ")
+	}
+	for _, number := range d.Slaves {
+		lower := s.device(number)
+		role := RoleCache
+		if lower.Device == nil || backing == "" || lower.Device.Name == backing {
+			role = ""
+		}
+		l.below(role, lower)
+	}
+	s.lost(l, d)
+	slices.SortStableFunc(l.Below, func(a, b Link) int { return strings.Compare(a.Role, b.Role) })
+}
+
+// cryptFormat takes "LUKS2" out of "CRYPT-LUKS2-5c3d…-name".
+func cryptFormat(uuid string) string {
+	fields := strings.SplitN(uuid, "-", 3)
+	if len(fields) < 3 {
+		return ""
+	}
+	return fields[1]
+}
+
+// loop leads from a loop device to its file, and to the filesystem which holds that.
+func (s deviceFinder) loop(l *Layer, d *Device) {
+	if s.attribute(l, d.dir+"/loop/dio") == "1" {
+		l.Detail = "direct IO"
+	}
+	if d.Backing == "" {
+		l.trouble("no file is behind it")
+		return
+	}
+	l.below("", s.layer("file "+d.Backing, func(l *Layer) {
+		l.Kind, l.Name = File, d.Backing
+		name, deleted := strings.CutSuffix(d.Backing, " (deleted)")
+		if deleted {
+			l.Detail = "deleted"
+		}
+		m, found := s.own.of(path.Clean(name))
+		dev, known := s.h.loopFile(d)
+		switch {
+		case found && (!known || dev == m.Dev || strings.HasPrefix(dev, "0:")):
+			l.below("", s.filesystem(m))
+		case known && !strings.HasPrefix(dev, "0:"):
+			// Its path is one of another mount namespace: the kernel still knows the filesystem's device.
+			l.Detail = strings.TrimPrefix(l.Detail+", in another mount namespace", ", ")
+			l.below("", s.device(dev))
+		default:
+			l.trouble("no mount holds it")
+		}
+	}))
 }
