@@ -121,6 +121,9 @@ func parseTarget(text, target string) (group string, key policy.Key, err error) 
 			known = append(known, string(k))
 		}
 		hint := yamlform.DidYouMean(name, known, "keys are "+yamlform.JoinWords(known))
+		if other := groupForm().Elsewhere[name]; strings.Contains(name, ".") && other != "" {
+			hint = other
+		}
 		return "", "", inArgument(text, len(group)+1, policy.Faultf(hint, "unknown key %q", name))
 	}
 	return group, key, nil

@@ -109,7 +109,7 @@ func groupForm() *yamlform.Form[policy.Group] {
 	*o = yamlform.Form[policy.Group]{
 		Name: "a group",
 		Elsewhere: map[string]string{
-			"weight": "write it below `cpu:`", "limit": "write it below `cpu:`",
+			"cpu.shares": ofShares, "weight": "write it below `cpu:`", "limit": "write it below `cpu:`",
 			"dsn":   "write it at the top of the file: `guard: {groups: {NAME: {dsn: …}}}`",
 			"guard": "write it at the top of the file: `guard: {groups: {NAME: {…}}}`",
 		},

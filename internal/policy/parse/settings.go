@@ -64,9 +64,12 @@ func limitField[T any](l *policy.Limit, add func(*T, policy.Setting)) yamlform.F
 	}
 }
 
+// ofShares says how to write what cgroup v1 calls shares.
+const ofShares = "cpu.weight is shares * 100 / 1024: 50 for 512"
+
 // otherWords are what the kernel's files and other tools call a limit.
 var otherWords = map[string]map[string]string{
-	"cpu": {"shares": "did you mean weight?", "quota": "did you mean limit?", "max": "did you mean limit?",
+	"cpu": {"shares": ofShares, "quota": "did you mean limit?", "max": "did you mean limit?",
 		"cores": "did you mean limit?", "mems": "did you mean memory.numa?"},
 	"memory": {"limit": "did you mean max?", "soft_limit": "did you mean high or low?",
 		"hugepages": "did you mean huge?"},

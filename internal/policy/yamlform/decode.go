@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 
 	"bulkhead/internal/policy"
@@ -96,6 +97,40 @@ var syntaxRules = []struct {
 	{"exceeded max depth", "nested too deeply", "", false},
 }
 
+// template is a key that begins with a brace, and bareKey a line that is a key without its colon.
+var (
+	template = regexp.MustCompile(`^\s*(\{[a-z_]+\}[^\s:]*)\s*:`)
+	bareKey  = regexp.MustCompile(`^(\s*)[A-Za-z_][A-Za-z0-9_.-]*$`)
+)
+
+// betterPlace finds mistakes that the YAML library reports somewhere behind them, and in other words: a name that needs
+// quotes, and a key without its colon above an indented block. It is nil for any other.
+func betterPlace(text Lines, p policy.Problem) *policy.Problem {
+	if m := template.FindStringSubmatchIndex(p.Source); m != nil {
+		p.Pos.Column = 1 + m[2]
+		p.Msg, p.Hint = "a name that begins with { needs quotes", fmt.Sprintf("write `%q:`", p.Source[m[2]:m[3]])
+		return &p
+	}
+	indent := func(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
+	inside := indent(p.Source)
+	for at := p.Pos; at.Line > 1; {
+		at.Line--
+		at.Column = 1
+		line := strings.TrimRight(text.At(at), " ")
+		if line == "" || indent(line) >= inside {
+			continue
+		}
+		if !bareKey.MatchString(line) {
+			return nil
+		}
+		p.Pos, p.Source = at, line
+		p.Pos.Column = len(line)
+		p.Msg, p.Hint = "a colon is missing behind this key", "write `"+strings.TrimSpace(line)+":`"
+		return &p
+	}
+	return nil
+}
+
 // syntaxProblem gives an error of the YAML library its place and plain words.
 func syntaxProblem(s policy.Source, err error) policy.Problem {
 	p := policy.Problem{Pos: policy.Pos{File: s.Path, Line: 1, Column: 1}, Msg: "not valid YAML: " + err.Error()}
@@ -117,6 +152,9 @@ func syntaxProblem(s policy.Source, err error) policy.Problem {
 		p.Pos.Column = tab
 		p.Msg, p.Hint = "a tab cannot indent YAML", "use spaces"
 		return p
+	}
+	if better := betterPlace(text, p); better != nil {
+		return *better
 	}
 	for _, rule := range syntaxRules {
 		if !strings.Contains(load.Message, rule.fragment) {
