@@ -3,8 +3,10 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -38,6 +40,7 @@ var update = flag.Bool("update", false, "write the transcripts anew")
 //	directory /srv/redo          the host has this directory
 //	columns 80                   from here on answers go to a terminal of that width, and no line is longer
 //	as 1000                      from here on who types is not root
+//	crash pids.max               the next verb is killed when it is about to write to that file
 //	write pids/bulkhead.a/pids.max 7   somebody else writes a limit
 func TestTranscripts(t *testing.T) {
 	here, err := filepath.Abs("testdata/model") // a transcript has a working directory of its own
@@ -97,7 +100,11 @@ type model struct {
 	root, dir string
 	kernel    *cgroupfake.Kernel
 	processes map[string]procfs.ID
+	crash     string // the file at which the next verb is killed
 }
+
+// errCrash ends a verb as kill -9 does: nothing of it runs on.
+var errCrash = errors.New("killed")
 
 func newModel(t *testing.T, files []txtar.File) *model {
 	t.Helper()
@@ -114,7 +121,14 @@ func newModel(t *testing.T, files []txtar.File) *model {
 	facts, err := host.New(m.root).Facts()
 	m.must(err)
 	m.kernel = cgroupfake.New(facts.Hierarchies, cgroupfake.Options{Kernel: facts.Kernel})
-	m.kernel.Intercept(func(cgroupfake.Operation) error { m.refresh(); return nil })
+	m.kernel.Intercept(func(o cgroupfake.Operation) error {
+		m.refresh()
+		if o.Op == "write" && o.File.Name == m.crash {
+			m.crash = ""
+			panic(errCrash)
+		}
+		return nil
+	})
 	m.process(os.Getpid(), 77, "/usr/bin/bulkhead")
 	atSteps = func(o *transaction.Options) { o.Root, o.Tree, o.Watchdog, o.Probe = m.root, m.kernel.Tree, nil, nil }
 	return m
@@ -203,6 +217,9 @@ func (m *model) play(transcript string) string {
 			}
 			m.process(id.PID, id.Start, command)
 			m.processes[name] = id
+		case "crash":
+			b.WriteString(line)
+			m.crash = rest
 		case "write":
 			b.WriteString(line)
 			file, value, _ := strings.Cut(rest, " ")
@@ -237,6 +254,18 @@ var quoted = regexp.MustCompile(`'[^']*'|\S+`)
 // moment is what differs from run to run.
 var moment = regexp.MustCompile(`\d{4}-\d\d-\d\d([ T])\d\d:\d\d:\d\d(\.\d+)?`)
 
+// run runs a verb, which may be killed.
+func (m *model) run(args []string, in string, out, errw io.Writer) (code int) {
+	defer func() {
+		if r := recover(); r == errCrash {
+			code = 137
+		} else if r != nil {
+			panic(r)
+		}
+	}()
+	return runVerb(m.t.Context(), args, strings.NewReader(in), out, errw)
+}
+
 func (m *model) bulkhead(b *strings.Builder, line string) {
 	m.t.Helper()
 	args := []string{"--state", filepath.Join(m.dir, "state"), "--socket", filepath.Join(m.dir, "s")}
@@ -256,7 +285,7 @@ func (m *model) bulkhead(b *strings.Builder, line string) {
 	} else if n > 2 && args[n-2] == ">" {
 		into, args = args[n-1], args[:n-2]
 	}
-	code := runVerb(m.t.Context(), args, strings.NewReader(in), &out, &errw)
+	code := m.run(args, in, &out, &errw)
 	m.fits(line, out.String()+errw.String())
 	if into != "" {
 		m.must(os.WriteFile(into, out.Bytes(), 0o600))
