@@ -199,3 +199,35 @@ func (h *Host) hasModule(release, name string) bool {
 	}
 	return false
 }
+
+// Hierarchy is one mounted cgroup hierarchy.
+type Hierarchy struct {
+	// ID is the stable name used everywhere: the sorted controllers joined by commas ("cpu",
+	// "cpu,cpuacct"), "name=systemd" for a named one, "unified" for cgroup2.
+	ID          string
+	Version     int      // 1 or 2
+	Controllers []string // sorted, by their v1 names
+	Mount       string   // mount point below the root of Host
+	Root        string   // root field of mountinfo; "/" unless a container's view is mounted
+	Options     []string // of the super block: "favordynmods", "memory_recursiveprot", "noprefix", …
+	ReadOnly    bool
+	// Lacks names those of optionalFiles that the controllers should bring and this kernel does not have.
+	Lacks []string `json:",omitempty"`
+}
+
+// Controller is one cgroup controller that the kernel has (/proc/cgroups and the hierarchies).
+type Controller struct {
+	// The v1 name: "blkio", "cpu", "cpuacct", "cpuset", "freezer", "hugetlb", "memory", "pids", …; v2's "io" is listed
+	// as "blkio".
+	Name      string
+	Hierarchy string // ID of the hierarchy that holds it; "" when none is mounted
+	Enabled   bool   // false: switched off at boot (cgroup_disable=)
+	Hint      string // when Hierarchy is "" and Enabled: the mount command that would give it
+}
+
+// Node is a NUMA node.
+type Node struct {
+	ID       int
+	CPUs     idset.Set // online CPUs of the node; empty for a node of memory alone
+	MemTotal int64     // bytes
+}

@@ -15,21 +15,6 @@ import (
 	"bulkhead/internal/linux/sysroot"
 )
 
-// Hierarchy is one mounted cgroup hierarchy.
-type Hierarchy struct {
-	// ID is the stable name used everywhere: the sorted controllers joined by commas ("cpu",
-	// "cpu,cpuacct"), "name=systemd" for a named one, "unified" for cgroup2.
-	ID          string
-	Version     int      // 1 or 2
-	Controllers []string // sorted, by their v1 names
-	Mount       string   // mount point below the root of Host
-	Root        string   // root field of mountinfo; "/" unless a container's view is mounted
-	Options     []string // of the super block: "favordynmods", "memory_recursiveprot", "noprefix", …
-	ReadOnly    bool
-	// Lacks names those of optionalFiles that the controllers should bring and this kernel does not have.
-	Lacks []string `json:",omitempty"`
-}
-
 // optionalFiles are the v1 files that hang on a build or boot option, by controller. The top directory of a
 // hierarchy shows whether they are there: Debian's kernels have no CONFIG_RT_GROUP_SCHED, and swap
 // accounting had to be switched on before 6.1 on some.
@@ -37,16 +22,6 @@ var optionalFiles = map[string]string{"cpu": "cpu.rt_runtime_us", "memory": "mem
 
 // Has says whether the hierarchy holds a controller, by its v1 name.
 func (h Hierarchy) Has(controller string) bool { return slices.Contains(h.Controllers, controller) }
-
-// Controller is one cgroup controller that the kernel has (/proc/cgroups and the hierarchies).
-type Controller struct {
-	// The v1 name: "blkio", "cpu", "cpuacct", "cpuset", "freezer", "hugetlb", "memory", "pids", …; v2's "io" is listed
-	// as "blkio".
-	Name      string
-	Hierarchy string // ID of the hierarchy that holds it; "" when none is mounted
-	Enabled   bool   // false: switched off at boot (cgroup_disable=)
-	Hint      string // when Hierarchy is "" and Enabled: the mount command that would give it
-}
 
 // v1Controllers are the controllers there have been on v1 (cgroups(7)). /proc/cgroups knows better,
 // but a kernel without v1 does not fill it.

@@ -12,13 +12,6 @@ import (
 	"bulkhead/internal/linux/sysroot"
 )
 
-// Node is a NUMA node.
-type Node struct {
-	ID       int
-	CPUs     idset.Set // online CPUs of the node; empty for a node of memory alone
-	MemTotal int64     // bytes
-}
-
 // MemInfo returns /proc/meminfo: amounts of memory in bytes, the HugePages_ counters as counts.
 func (h *Host) MemInfo() (map[string]int64, error) {
 	text, err := h.Root.ReadFile("/proc/meminfo")

@@ -13,8 +13,8 @@ import (
 const importsFile = "imports.txt"
 
 const importsHead = `# Which package may import which: the allowed arrows. Each line is a package below internal/ and
-# those that its code (tests apart) imports. What a line does not name is forbidden, and a name that is not needed any more
-# must go:
+# those that its code (tests apart) imports. What a line does not name is forbidden, and a name that is not needed any
+# more must go:
 #
 #     go test ./internal/hygiene -update
 #

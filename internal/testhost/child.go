@@ -6,9 +6,6 @@ import (
 	"strings"
 )
 
-// childVariable makes a test binary the helper process that its value describes.
-const childVariable = "BULKHEAD_TESTHOST_CHILD"
-
 // init turns a copy of the test binary into a helper process before any test runs.
 func init() {
 	how := strings.Fields(os.Getenv(childVariable))

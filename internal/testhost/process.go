@@ -214,3 +214,6 @@ func (c *child) ask(command string, limit time.Duration) (string, error) {
 		return "", fmt.Errorf("no answer to %q within %v", command, limit)
 	}
 }
+
+// childVariable makes a test binary the helper process that its value describes.
+const childVariable = "BULKHEAD_TESTHOST_CHILD"

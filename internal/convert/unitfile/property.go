@@ -11,7 +11,6 @@ import (
 	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
-	"bulkhead/internal/systemd/unitname"
 )
 
 // property reads one setting of a unit into a group.
@@ -208,27 +207,6 @@ func (im *sliceImport) cpuShares(g *convert.Group, u *unitFile, a assignment) {
 	}
 	if n, ok := im.integer(a, convert.MinShares, convert.MaxShares); ok {
 		g.Shares = &convert.Share{N: n, At: a.at, What: a.what()}
-	}
-}
-
-// compareShares reports where the older weights of units beside each other have another ratio than the newer ones.
-func compareShares(d *convert.Draft, all []twoWeights) {
-	first := map[string]twoWeights{}
-	for _, two := range all {
-		parent, err := unitname.ParentSlice(two.unit)
-		if err != nil {
-			parent = "system.slice"
-		}
-		other, beside := first[parent]
-		if !beside {
-			first[parent] = two
-			continue
-		}
-		if two.weight*other.shares != other.weight*two.shares {
-			d.Change(two.at, two.what, "gives way to CPUWeight=%d: against %s it says %.3g to 1, the weights %.3g to 1",
-				two.weight, other.unit,
-				float64(two.shares)/float64(other.shares), float64(two.weight)/float64(other.weight))
-		}
 	}
 }
 

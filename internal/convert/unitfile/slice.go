@@ -257,3 +257,24 @@ func (im *sliceImport) liveUnit(l LiveUnit) {
 	g.Settings, g.Shares = slices.Clone(own.Settings), own.Shares
 	im.claim(g, convert.Raw{Key: "match", Text: convert.MatchFlow(policy.Match{Unit: l.Name})}, l.Name)
 }
+
+// compareShares reports where the older weights of units beside each other have another ratio than the newer ones.
+func compareShares(d *convert.Draft, all []twoWeights) {
+	first := map[string]twoWeights{}
+	for _, two := range all {
+		parent, err := unitname.ParentSlice(two.unit)
+		if err != nil {
+			parent = "system.slice"
+		}
+		other, beside := first[parent]
+		if !beside {
+			first[parent] = two
+			continue
+		}
+		if two.weight*other.shares != other.weight*two.shares {
+			d.Change(two.at, two.what, "gives way to CPUWeight=%d: against %s it says %.3g to 1, the weights %.3g to 1",
+				two.weight, other.unit,
+				float64(two.shares)/float64(other.shares), float64(two.weight)/float64(other.weight))
+		}
+	}
+}

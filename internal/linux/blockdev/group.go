@@ -17,12 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kinds of layers that stand for several devices at once.
-const (
-	VolumeGroup LayerKind = "volume group"   // of LVM
-	DiskGroup   LayerKind = "ASM disk group" // of Oracle
-)
-
 // GroupError says that the devices of a group cannot be told.
 type GroupError struct {
 	Kind  LayerKind

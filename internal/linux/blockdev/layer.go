@@ -3,6 +3,8 @@ package blockdev
 import (
 	"fmt"
 	"slices"
+
+	"bulkhead/internal/linux/mountinfo"
 )
 
 // Layer is one layer of storage. What it lies on is in Below; there is no ring.
@@ -97,4 +99,26 @@ func (l *Layer) String() string {
 		return fmt.Sprintf("%s (%s)", l.Name, l.Device.Number)
 	}
 	return l.Name
+}
+
+// The kinds of layers that stand for several devices at once.
+const (
+	VolumeGroup LayerKind = "volume group"   // of LVM
+	DiskGroup   LayerKind = "ASM disk group" // of Oracle
+)
+
+// mountTable answers which mount holds a path, for many paths.
+type mountTable struct {
+	mounts  mountinfo.Mounts
+	foreign bool            // it is not the caller's
+	points  map[string]bool // mount points
+	known   map[string]int  // index of the mount of a directory, -1 for none
+}
+
+// btrfsVolume is a filesystem that may have several devices.
+type btrfsVolume struct {
+	uuid     string
+	devices  []string // names, by number of the device inside the volume where the kernel tells
+	missing  int
+	profiles []string // how data is laid out: "single", "raid1"
 }

@@ -130,14 +130,6 @@ func (s *Storage) table(pid int) (*mountTable, error) {
 	return t, nil
 }
 
-// mountTable answers which mount holds a path, for many paths.
-type mountTable struct {
-	mounts  mountinfo.Mounts
-	foreign bool            // it is not the caller's
-	points  map[string]bool // mount points
-	known   map[string]int  // index of the mount of a directory, -1 for none
-}
-
 func newMountTable(mounts mountinfo.Mounts, foreign bool) *mountTable {
 	t := &mountTable{mounts: mounts, foreign: foreign, points: make(map[string]bool, len(mounts)),
 		known: make(map[string]int)}

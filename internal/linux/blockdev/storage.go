@@ -285,11 +285,3 @@ func (s *Storage) numberOf(name string) (number string, found bool) {
 	number, found = s.byName[strings.TrimPrefix(real, "/dev/")]
 	return number, found
 }
-
-// btrfsVolume is a filesystem that may have several devices.
-type btrfsVolume struct {
-	uuid     string
-	devices  []string // names, by number of the device inside the volume where the kernel tells
-	missing  int
-	profiles []string // how data is laid out: "single", "raid1"
-}

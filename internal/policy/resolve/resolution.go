@@ -118,3 +118,10 @@ func (r *resolution) nodes(at policy.Pos, ids policy.IDs) []host.Node {
 	}
 	return nodes
 }
+
+type (
+	diskLimits struct{ *resolution }
+	weights    struct{ diskLimits }
+	interfaces struct{ *resolution }
+	checks     struct{ *resolution }
+)

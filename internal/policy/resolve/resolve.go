@@ -118,13 +118,6 @@ func Setting(s policy.Setting, f *host.Facts, with Resolver) (policy.Settings, p
 	return r.settings(policy.Settings{s}, ""), r.Problems()
 }
 
-type (
-	diskLimits struct{ *resolution }
-	weights    struct{ diskLimits }
-	interfaces struct{ *resolution }
-	checks     struct{ *resolution }
-)
-
 // reserve resolves `host.reserve`, and checks that it leaves something.
 func (r *resolution) reserve(reserve policy.Reserve) policy.Value {
 	if reserve.CPU >= r.cores() {
