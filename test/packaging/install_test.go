@@ -91,6 +91,8 @@ func TestInstalledFiles(t *testing.T) {
 		prefix + "/share/zsh/site-functions/_bulkhead":            0o644,
 		prefix + "/share/fish/vendor_completions.d/bulkhead.fish": 0o644,
 		prefix + "/share/doc/bulkhead/install.md":                 0o644,
+		prefix + "/share/doc/bulkhead/policy.schema.json":         0o644,
+		prefix + "/share/doc/bulkhead/scylladb.yaml":              0o644,
 	} {
 		info, err := os.Stat(path(t, name))
 		if err != nil || info.Mode() != mode || info.Size() == 0 {
