@@ -366,3 +366,16 @@ func IsDevice(text string) bool {
 	_, err2 := strconv.ParseUint(minor, 10, 20)
 	return ok && err1 == nil && err2 == nil
 }
+
+// CarriedAlong is one thing that an export carried along: `group a/b: {…}`, `host: {…}`.
+type CarriedAlong struct {
+	Key, Text string
+	At        policy.Pos
+}
+
+// Share is a weight on a scale that is not the policy's.
+type Share struct {
+	N    int64
+	At   policy.Pos
+	What string
+}

@@ -9,12 +9,6 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// CarriedAlong is one thing that an export carried along: `group a/b: {…}`, `host: {…}`.
-type CarriedAlong struct {
-	Key, Text string
-	At        policy.Pos
-}
-
 // Top takes over a block at the top of the policy, and says whether it was one.
 func (in *Input) Top(d *Draft, c CarriedAlong) bool {
 	if c.Key == "schedules" { // they name groups, and so are held to the whole policy when it is made

@@ -9,13 +9,6 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// Share is a weight on a scale that is not the policy's.
-type Share struct {
-	N    int64
-	At   policy.Pos
-	What string
-}
-
 // The kernel's v1 scale: what a new group has, and the bounds (MIN_SHARES and MAX_SHARES of kernel/sched).
 const (
 	defaultShares = 1024

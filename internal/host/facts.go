@@ -231,3 +231,6 @@ type Node struct {
 	CPUs     idset.Set // online CPUs of the node; empty for a node of memory alone
 	MemTotal int64     // bytes
 }
+
+// Has says whether the hierarchy holds a controller, by its v1 name.
+func (h Hierarchy) Has(controller string) bool { return slices.Contains(h.Controllers, controller) }

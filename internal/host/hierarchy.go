@@ -20,9 +20,6 @@ import (
 // accounting had to be switched on before 6.1 on some.
 var optionalFiles = map[string]string{"cpu": "cpu.rt_runtime_us", "memory": "memory.memsw.limit_in_bytes"}
 
-// Has says whether the hierarchy holds a controller, by its v1 name.
-func (h Hierarchy) Has(controller string) bool { return slices.Contains(h.Controllers, controller) }
-
 // v1Controllers are the controllers there have been on v1 (cgroups(7)). /proc/cgroups knows better,
 // but a kernel without v1 does not fill it.
 var v1Controllers = []string{"blkio", "cpu", "cpuacct", "cpuset", "debug", "devices", "freezer", "hugetlb",

@@ -20,32 +20,6 @@ var Controllers = []string{
 	"ns", "rdma", "misc", "dmem", "debug", "cgroup",
 }
 
-// carried are the files that a policy has a key for, by the function that reads them.
-var carried = map[string]func(*Params, Param){
-	"cpu.shares": (*Params).cpuShares, "cpu.weight": (*Params).cpuWeight, "cpu.idle": (*Params).cpuIdle,
-	"cpu.max":          (*Params).cpuMax,
-	"cpu.cfs_quota_us": (*Params).cpuQuota, "cpu.cfs_period_us": (*Params).cpuPeriod,
-	"cpu.cfs_burst_us": (*Params).cpuBurst, "cpu.max.burst": (*Params).cpuBurst,
-	"cpu.rt_runtime_us": (*Params).cpuRT, "cpu.rt_period_us": (*Params).cpuRTPeriod,
-	"cpuset.cpus": ids(policy.KeyCPUCPUs), "cpuset.mems": ids(policy.KeyMemoryNUMA),
-	"memory.limit_in_bytes": bytesOf(policy.KeyMemoryMax), "memory.max": bytesOf(policy.KeyMemoryMax),
-	"memory.memsw.limit_in_bytes": (*Params).memoryAndSwap, "memory.swap.max": bytesOf(policy.KeyMemorySwap),
-	"memory.soft_limit_in_bytes": (*Params).softLimit,
-	"memory.min":                 bytesOf(policy.KeyMemoryMin), "memory.low": bytesOf(policy.KeyMemoryLow),
-	"memory.high":       bytesOf(policy.KeyMemoryHigh),
-	"memory.swappiness": (*Params).swappiness, "memory.oom_control": (*Params).oomControl,
-	"memory.oom.group":                 (*Params).oomGroup,
-	"pids.max":                         (*Params).tasks,
-	"blkio.throttle.read_bps_device":   throttle(policy.KeyIOReadBandwidth, "B/s"),
-	"blkio.throttle.write_bps_device":  throttle(policy.KeyIOWriteBandwidth, "B/s"),
-	"blkio.throttle.read_iops_device":  throttle(policy.KeyIOReadIOPS, ""),
-	"blkio.throttle.write_iops_device": throttle(policy.KeyIOWriteIOPS, ""), "io.max": (*Params).ioMax,
-	"blkio.weight": diskWeight(500, 1000), "blkio.weight_device": diskWeight(500, 1000),
-	"io.weight":        diskWeight(100, convert.MaxWeight),
-	"blkio.bfq.weight": diskWeight(100, 1000), "blkio.bfq.weight_device": diskWeight(100, 1000),
-	"io.bfq.weight": diskWeight(100, 1000),
-}
-
 // counts is why counters are left out.
 const counts = "it only counts, and limits nothing"
 

@@ -48,24 +48,6 @@ func Import(files, rules []policy.Source) (*convert.Result, error) {
 	return r.Result(d, sources)
 }
 
-// cgImport turns parsed files into a draft.
-type cgImport struct {
-	*convert.Draft
-	parsed   []*cgFile
-	defaults *cgPerm
-	defIn    *cgFile
-	byName   map[string]policy.Pos
-	said     map[*convert.Group]cgSaid
-	rules    bool // are read with it
-	used     map[*cgGroup]bool
-}
-
-// cgSaid is what a file says of a group.
-type cgSaid struct {
-	files []kernelfile.Param
-	perm  *cgPerm
-}
-
 func (im *cgImport) place() {
 	for _, f := range im.parsed {
 		if f.defaults != nil { // of this file and those after it, as cgconfigparser(8) has it
@@ -244,12 +226,6 @@ func (im *cgImport) files(f *cgFile, controller string, pairs []cgPair) (all []k
 func perLine(file string) bool {
 	return strings.HasSuffix(file, "_device") || file == "io.max" || file == "io.weight" || file == "io.latency" ||
 		strings.HasPrefix(file, "devices.")
-}
-
-// ownership is who owns files of a group, and with which mode.
-type ownership struct {
-	user, group, mode, dir string
-	at                     policy.Pos
 }
 
 // owners turns perm into owner: the task files for who may move processes in, the others for who may set limits.

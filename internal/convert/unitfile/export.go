@@ -291,31 +291,6 @@ func deviceLine(set policy.Setting) string {
 	return ""
 }
 
-// exported takes over what an export carried along in a unit.
-func (im *sliceImport) exported(u *unitFile) {
-	for _, a := range u.lines {
-		if a.section != ownSection {
-			continue
-		}
-		in := &convert.Input{Report: im.Report, File: a.at.File, Starts: []int{0}}
-		im.done[u.name] = true
-		switch a.name {
-		case "Root": // holds the others, and is no group
-		case "Order":
-			for i, name := range strings.Fields(a.value) {
-				im.rank[name] = i
-			}
-		case "Host", "Agent", "Schedules":
-			in.Top(im.Draft, convert.CarriedAlong{Key: strings.ToLower(a.name), Text: a.value, At: a.at})
-		case "Template", "Group":
-			im.exportedGroup(in, u, a)
-		default:
-			im.Fail(a.at, "known here: Group, Template, Order, Root, Host, Agent and Schedules",
-				"%s= is nothing that an export carries along", convert.Clean(a.name))
-		}
-	}
-}
-
 func (im *sliceImport) exportedGroup(in *convert.Input, u *unitFile, a assignment) {
 	key, flow, ok := cutKey(a.value)
 	if !ok {

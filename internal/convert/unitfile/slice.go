@@ -278,3 +278,28 @@ func compareShares(d *convert.Draft, all []twoWeights) {
 		}
 	}
 }
+
+// exported takes over what an export carried along in a unit.
+func (im *sliceImport) exported(u *unitFile) {
+	for _, a := range u.lines {
+		if a.section != ownSection {
+			continue
+		}
+		in := &convert.Input{Report: im.Report, File: a.at.File, Starts: []int{0}}
+		im.done[u.name] = true
+		switch a.name {
+		case "Root": // holds the others, and is no group
+		case "Order":
+			for i, name := range strings.Fields(a.value) {
+				im.rank[name] = i
+			}
+		case "Host", "Agent", "Schedules":
+			in.Top(im.Draft, convert.CarriedAlong{Key: strings.ToLower(a.name), Text: a.value, At: a.at})
+		case "Template", "Group":
+			im.exportedGroup(in, u, a)
+		default:
+			im.Fail(a.at, "known here: Group, Template, Order, Root, Host, Agent and Schedules",
+				"%s= is nothing that an export carries along", convert.Clean(a.name))
+		}
+	}
+}
