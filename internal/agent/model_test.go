@@ -90,26 +90,7 @@ func (s *modelSite) must(err error) {
 // process writes a process into /proc, made after the captured one.
 func (s *modelSite) process(pid int, start uint64, command string) {
 	s.t.Helper()
-	like := filepath.Join(s.root, "proc", "4845")
-	text := func(file string) string {
-		text, err := os.ReadFile(filepath.Join(like, file))
-		s.must(err)
-		return string(text)
-	}
-	number, words := strconv.Itoa(pid), strings.Fields(command)
-	comm := filepath.Base(words[0])
-	fields := strings.Fields(text("stat"))
-	fields[0], fields[1], fields[21] = number, "("+comm+")", strconv.FormatUint(start, 10)
-	status := strings.NewReplacer("redis-server", comm, "4845", number).Replace(text("status"))
-	dir := filepath.Join(s.root, "proc", number)
-	s.must(os.MkdirAll(dir, 0o755))
-	for file, content := range map[string]string{
-		"stat": strings.Join(fields, " ") + "\n", "status": status, "comm": comm + "\n", "cgroup": text("cgroup"),
-		"cmdline": strings.Join(words, "\x00") + "\x00", "oom_score_adj": "0\n",
-	} {
-		s.must(os.WriteFile(filepath.Join(dir, file), []byte(content), 0o644))
-	}
-	s.must(os.Symlink(words[0], filepath.Join(dir, "exe")))
+	linuxtest.Process(s.t, s.root, 4845, pid, 0, start, command)
 }
 
 // start makes a process of the model, and tells of it where events are read.

@@ -144,27 +144,7 @@ func (m *model) must(err error) {
 // process writes a process into /proc, made after one of the captured host.
 func (m *model) process(pid int, start uint64, command string) {
 	m.t.Helper()
-	like := filepath.Join(m.root, "proc", "4845")
-	text := func(file string) string {
-		text, err := os.ReadFile(filepath.Join(like, file))
-		m.must(err)
-		return string(text)
-	}
-	number, words := strconv.Itoa(pid), strings.Fields(command)
-	comm := filepath.Base(words[0])
-	fields := strings.Fields(text("stat"))
-	fields[0], fields[1], fields[21] = number, "("+comm+")", strconv.FormatUint(start, 10)
-	dir := filepath.Join(m.root, "proc", number)
-	m.must(os.MkdirAll(dir, 0o755))
-	for file, content := range map[string]string{
-		"stat": strings.Join(fields, " ") + "\n", "comm": comm + "\n", "cgroup": text("cgroup"), "oom_score_adj": "0\n",
-		"status":  strings.NewReplacer("redis-server", comm, "4845", number).Replace(text("status")),
-		"cmdline": strings.Join(words, "\x00") + "\x00",
-	} {
-		m.must(os.WriteFile(filepath.Join(dir, file), []byte(content), 0o644))
-	}
-	_ = os.Remove(filepath.Join(dir, "exe")) // of what it was before
-	m.must(os.Symlink(words[0], filepath.Join(dir, "exe")))
+	linuxtest.Process(m.t, m.root, 4845, pid, 0, start, command)
 }
 
 // refresh writes into /proc where the model's processes are.

@@ -9,7 +9,7 @@ import (
 	"bulkhead/internal/transaction"
 )
 
-// applyCanary puts what a policy asks of one group in force, and leaves the rest to the tender of the trial.
+// applyCanary puts what a policy asks of one group in force, and leaves the rest to the supervisor of the trial.
 func applyCanary(ctx context.Context, c *transaction.Controller, r api.Request, reply *transaction.Outcome) error {
 	facts, s, err := c.Recorded()
 	if err != nil {

@@ -53,7 +53,7 @@ type machine struct {
 func newMachine(t *testing.T, version string) *machine {
 	t.Helper()
 	root := linuxtest.Unpack(t, linuxtest.Text(t, "debian12"))
-	m := &machine{t: t, proc: filepath.Join(root, "proc"), alive: map[int]procfs.ID{}}
+	m := &machine{t: t, root: root, proc: filepath.Join(root, "proc"), alive: map[int]procfs.ID{}}
 	entries, err := os.ReadDir(m.proc)
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +76,6 @@ func newMachine(t *testing.T, version string) *machine {
 	m.pid1 = systemdfake.New(t, systemdfake.Options{Version: version, Kernel: &systemdfake.Kernel{
 		Realize: k.Realize, Remove: k.Remove, Spawn: k.Spawn, Move: k.Move, End: k.End, GroupOf: k.GroupOf,
 	}})
-	m.root = root
 	m.open(t.TempDir())
 	t.Cleanup(func() { _ = m.Controller.Close() })
 	m.Self = m.start("/usr/bin/bulkhead agent")
@@ -134,26 +133,7 @@ func (m *machine) start(command string) procfs.ID {
 // run gives a process a program.
 func (m *machine) run(pid, ppid int, command string) {
 	m.t.Helper()
-	words := strings.Fields(command)
-	comm := filepath.Base(words[0])
-	of1 := func(file string) string {
-		text, err := os.ReadFile(filepath.Join(m.proc, "1", file))
-		m.must(err)
-		return string(text)
-	}
-	fields := strings.Fields(of1("stat"))
-	fields[0], fields[1], fields[3], fields[21] = strconv.Itoa(pid), "("+comm+")", strconv.Itoa(ppid),
-		strconv.FormatUint(m.alive[pid].Start, 10)
-	status := strings.NewReplacer("systemd", comm, "Tgid:\t1", "Tgid:\t"+fields[0], "\nPid:\t1", "\nPid:\t"+fields[0],
-		"PPid:\t0", "PPid:\t"+fields[3]).Replace(of1("status"))
-	dir := filepath.Join(m.proc, fields[0])
-	m.must(os.MkdirAll(dir, 0o755))
-	for file, text := range map[string]string{"stat": strings.Join(fields, " ") + "\n", "status": status,
-		"comm": comm + "\n", "cmdline": strings.Join(words, "\x00") + "\x00", "oom_score_adj": "0\n"} {
-		m.must(os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644))
-	}
-	_ = os.Remove(filepath.Join(dir, "exe"))
-	m.must(os.Symlink(words[0], filepath.Join(dir, "exe")))
+	linuxtest.Process(m.t, m.root, 1, pid, ppid, m.alive[pid].Start, command)
 	m.refresh()
 }
 
