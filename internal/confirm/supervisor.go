@@ -217,7 +217,7 @@ func (f *Fallback) Once(ctx context.Context) error {
 	}
 	alive := t.Watchdog != (procfs.ID{}) && f.c.Host.Proc.Alive(t.Watchdog)
 	if !alive && len(f.c.Watchdog) > 0 {
-		return replaceDog(ctx, f.c, t)
+		return replaceWatchdog(ctx, f.c, t)
 	}
 	if alive && !t.Overdue(f.c.Now().Add(-slack)) {
 		return nil
@@ -230,8 +230,8 @@ func (f *Fallback) Once(ctx context.Context) error {
 	return err
 }
 
-// replaceDog starts another watchdog for a change on trial.
-func replaceDog(ctx context.Context, c *transaction.Controller, t *state.Trial) error {
+// replaceWatchdog starts another watchdog for a change on trial.
+func replaceWatchdog(ctx context.Context, c *transaction.Controller, t *state.Trial) error {
 	lock, err := c.LockWithin(ctx, 0, "look", "agent")
 	if err != nil {
 		return err
@@ -241,7 +241,7 @@ func replaceDog(ctx context.Context, c *transaction.Controller, t *state.Trial) 
 	if err != nil || now == nil || now.ID != t.ID || now.Watchdog != t.Watchdog {
 		return err
 	}
-	dog, err := startTrialDog(ctx, c, now)
+	dog, err := startWatchdog(ctx, c, now)
 	if err != nil {
 		return err
 	}

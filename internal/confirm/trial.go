@@ -124,7 +124,7 @@ func CommitWatched(ctx context.Context, c *transaction.Controller, v *transactio
 	if watch != nil {
 		watch.Until = now.Add(watch.For)
 	}
-	dog, err := startTrialDog(ctx, c, &t)
+	dog, err := startWatchdog(ctx, c, &t)
 	if err != nil {
 		return api.Errorf(api.CodeFailed,
 			"nothing was changed; without --confirm-within and a guard it needs no watchdog", "%w",
@@ -153,8 +153,8 @@ func CommitWatched(ctx context.Context, c *transaction.Controller, v *transactio
 	return nil
 }
 
-// startTrialDog starts the watchdog of a change on trial; nil where none is wanted.
-func startTrialDog(ctx context.Context, c *transaction.Controller, t *state.Trial) (*watchdog.Dog, error) {
+// startWatchdog starts the watchdog of a change on trial; nil where none is wanted.
+func startWatchdog(ctx context.Context, c *transaction.Controller, t *state.Trial) (*watchdog.Dog, error) {
 	if len(c.Watchdog) == 0 {
 		return nil, nil //nolint:nilnil // tests do without
 	}

@@ -43,7 +43,7 @@ func restAfter(count int) time.Duration {
 
 // settleLook remembers what is in force once a full look is done; without a plan nothing is known.
 func (m *memory) settleLook(v *transaction.View, leftOut []plan.Step) {
-	s := &standing{values: make(map[cgroup.File]string, len(v.Plan.Want)), dirs: map[cgroup.Dir]uint64{}}
+	s := &inForce{values: make(map[cgroup.File]string, len(v.Plan.Want)), dirs: map[cgroup.Dir]uint64{}}
 	for _, w := range v.Plan.Want {
 		if f := fileOf(w); v.Left[f] == "" {
 			s.values[f] = w.Value
@@ -72,9 +72,9 @@ func inode(t *cgroup.Tree, d cgroup.Dir) uint64 {
 	return 0
 }
 
-// foreign finds what a plan would put right and what was in force at the last full look, for the same wish: somebody
+// conflicts finds what a plan would put right and what was in force at the last full look, for the same wish: somebody
 // else has changed it.
-func (c *Reconciler) foreign(ctx context.Context, v *transaction.View) (found []state.Conflict) {
+func (c *Reconciler) conflicts(ctx context.Context, v *transaction.View) (found []state.Conflict) {
 	before := c.memory.settled
 	if before == nil {
 		return nil
@@ -207,12 +207,12 @@ func fileOwner(t *cgroup.Tree, step plan.Step) int {
 	return int(st.Uid)
 }
 
-// heed finds what others changed, and decides which of it stays: it plans anew without that. Trouble is what
+// handleConflicts finds what others changed, and decides which of it stays: it plans anew without that. Trouble is what
 // on_conflict: alert calls an error.
-func (c *Reconciler) heed(ctx context.Context, v *transaction.View, s *state.Documents) (trouble error) {
+func (c *Reconciler) handleConflicts(ctx context.Context, v *transaction.View, s *state.Documents) (trouble error) {
 	now := c.Now()
 	records, changed := review(v, s.Conflicts, now)
-	for _, f := range c.foreign(ctx, v) {
+	for _, f := range c.conflicts(ctx, v) {
 		i := slices.IndexFunc(records, func(r state.Conflict) bool { return r.Where() == f.Where() })
 		if i < 0 {
 			f.First = now

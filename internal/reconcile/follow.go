@@ -13,9 +13,9 @@ import (
 	"bulkhead/internal/transaction"
 )
 
-// heirTime is for how long the forks of a process that was placed are held against it: events of what it
+// forkTime is for how long the forks of a process that was placed are held against it: events of what it
 // forked before it was inside come within milliseconds.
-const heirTime = 2 * time.Second
+const forkTime = 2 * time.Second
 
 // byInheritance marks a process that its parent forked while the parent was on its way into a group.
 const byInheritance = "inheritance"
@@ -28,7 +28,7 @@ func (m *memory) inherit(v *transaction.View, forks []Fork, now time.Time) {
 		m.movers = map[int]mover{}
 	}
 	for pid, was := range m.movers {
-		if now.Sub(was.at) > heirTime {
+		if now.Sub(was.at) > forkTime {
 			delete(m.movers, pid)
 		}
 	}

@@ -211,7 +211,7 @@ func (c *Reconciler) settle(ctx context.Context, v *transaction.View, s *state.D
 	if v.Systemd != nil {
 		c.memory.governed = v.Systemd.Governed
 	}
-	conflicts := c.heed(ctx, v, s)
+	conflicts := c.handleConflicts(ctx, v, s)
 	c.memory.highs, c.memory.settled = highsOf(v.Plan), nil
 	trouble := errors.Join(troubles(v), conflicts)
 	c.memory.refused = map[string]bool{}

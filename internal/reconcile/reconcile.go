@@ -78,13 +78,13 @@ type memory struct {
 	highAt  time.Time
 	// retained is when the history was shortened the last time.
 	retained time.Time
-	settled  *standing // by the last full look; nil when not known
+	settled  *inForce // by the last full look; nil when not known
 	// forks that events told of since the look before.
 	forks []Fork
 }
 
-// standing is what was in force after the last full look.
-type standing struct {
+// inForce is what was in force after the last full look.
+type inForce struct {
 	values map[cgroup.File]string // what was wanted, and held
 	// dirs are the directories of ours, with their inode numbers: one that systemd made anew holds what it gave it.
 	dirs map[cgroup.Dir]uint64

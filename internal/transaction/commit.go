@@ -108,7 +108,7 @@ func (c *Controller) Recover(ctx context.Context, reply *Outcome) error {
 	}
 	v := &View{Snapshot: &snapshot.Snapshot{Facts: facts, Tree: c.TreeOf(facts)}}
 	runner := c.Runner(ctx, v)
-	defer closeDoor(runner)
+	defer closeNetwork(runner)
 	if _, _, err := runner.Recover(ctx); err != nil {
 		return api.Errorf(api.CodeFailed, "`bulkhead release --all` gives the host back", "undo the interrupted %s: %w",
 			txn.Verb,

@@ -99,13 +99,13 @@ func settleNetwork(c *Controller, v *View, leftOut []plan.Step) error {
 	return state.Save(c.Store, state.DocNetwork, next)
 }
 
-// door is how plans reach the network; it is opened when it is first needed.
-type door struct {
+// network is how plans reach the network; it is opened when it is first needed.
+type network struct {
 	mu sync.Mutex
 	k  *netshape.Kernel
 }
 
-func (d *door) open() (*netshape.Kernel, error) {
+func (d *network) open() (*netshape.Kernel, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.k != nil {
@@ -117,7 +117,7 @@ func (d *door) open() (*netshape.Kernel, error) {
 }
 
 // Do makes a change.
-func (d *door) Do(c netshape.Change) error {
+func (d *network) Do(c netshape.Change) error {
 	k, err := d.open()
 	if err != nil {
 		return err
@@ -126,7 +126,7 @@ func (d *door) Do(c netshape.Change) error {
 }
 
 // Undo takes one back.
-func (d *door) Undo(c netshape.Change, undo []netshape.Change) (bool, error) {
+func (d *network) Undo(c netshape.Change, undo []netshape.Change) (bool, error) {
 	k, err := d.open()
 	if err != nil {
 		return false, err
@@ -135,7 +135,7 @@ func (d *door) Undo(c netshape.Change, undo []netshape.Change) (bool, error) {
 }
 
 // Look looks at an interface.
-func (d *door) Look(device string, cgroups []string) (netshape.State, error) {
+func (d *network) Look(device string, cgroups []string) (netshape.State, error) {
 	k, err := d.open()
 	if err != nil {
 		return netshape.State{}, err
@@ -143,7 +143,7 @@ func (d *door) Look(device string, cgroups []string) (netshape.State, error) {
 	return k.Look(device, cgroups)
 }
 
-func (d *door) close() {
+func (d *network) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.k != nil {
@@ -152,9 +152,9 @@ func (d *door) close() {
 	}
 }
 
-// closeDoor closes what a runner opened.
-func closeDoor(r *apply.Runner) {
-	if d, ok := r.Network.(*door); ok {
+// closeNetwork closes what a runner opened.
+func closeNetwork(r *apply.Runner) {
+	if d, ok := r.Network.(*network); ok {
 		d.close()
 	}
 }

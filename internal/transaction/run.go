@@ -28,7 +28,7 @@ func (c *Controller) Run(ctx context.Context, v *View, r api.Request, revision i
 			"record what systemd holds of the units, and what is on interfaces: %w", err)
 	}
 	runner := c.Runner(ctx, v)
-	defer closeDoor(runner)
+	defer closeNetwork(runner)
 	result, err := runner.Run(ctx, v.Plan, apply.Options{
 		Verb: r.Verb, What: r.What(), By: r.By, Reason: r.Reason, Revision: revision, Force: r.Force,
 		Unrecorded: onlyMoves(v.Plan) && r.By == "agent" && r.Reason == "", Docs: reply.Docs,

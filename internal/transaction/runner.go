@@ -37,7 +37,7 @@ func (c *Controller) Runner(ctx context.Context, v *View) *apply.Runner {
 		r.Actuators[unitfiles.KindOverrides] = unitfiles.Overrides{Files: unitfiles.Files{Manager: m}}
 	}
 	if c.IsHere() {
-		r.Network, r.Guard = &door{}, guard(ctx, c, peersOf(v), v.Releasing)
+		r.Network, r.Guard = &network{}, guard(ctx, c, peersOf(v), v.Releasing)
 	}
 	return r
 }
