@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"bulkhead/internal/api"
+	"bulkhead/internal/journal"
 	"bulkhead/internal/revisions"
 	"bulkhead/internal/state"
 	"bulkhead/internal/transaction"
@@ -43,24 +44,28 @@ func rollback(ctx context.Context, c *transaction.Controller, r api.Request, rep
 		return transaction.NotApplied()
 	}
 	if r.To == 0 {
-		// One before what is in force: a second rollback goes further back, not forth again.
-		if r.To, err = revisions.Before(c.Store, s, entries); err != nil {
+		if r.To, err = before(c, s, entries); err != nil {
 			return err
 		}
-	}
-	if r.To == 0 && len(s.Overrides) > 0 {
-		return api.Errorf(api.CodeUsage, "`bulkhead unset GROUP:KEY` takes back what `set` laid over it",
-			"there is no revision before %d", s.Applied.Revision)
-	}
-	if r.To == 0 {
-		return api.Errorf(api.CodeUsage, "`bulkhead release --all` gives the host back as it was before bulkhead",
-			"there is no revision before %d", s.Applied.Revision)
 	}
 	sources, err := revisions.Sources(c.Store, s, entries, r.To)
 	if err != nil {
 		return err
 	}
 	return applySources(ctx, c, r, reply, sources)
+}
+
+// before is the revision before the one in force: a second rollback goes further back, not forth again.
+func before(c *transaction.Controller, s *state.Documents, entries []journal.Entry) (int, error) {
+	to, err := revisions.Before(c.Store, s, entries)
+	if err != nil || to > 0 {
+		return to, err
+	}
+	hint := "`bulkhead release --all` gives the host back as it was before bulkhead"
+	if len(s.Overrides) > 0 {
+		hint = "`bulkhead unset GROUP:KEY` takes back what `set` laid over it"
+	}
+	return 0, api.Errorf(api.CodeUsage, hint, "there is no revision before %d", s.Applied.Revision)
 }
 
 // wouldUndo says what a rollback without a revision undoes before anything else: an interrupted change, or the one on

@@ -140,7 +140,7 @@ func (s *Store) Warnings() []string {
 type warnings []string
 
 func (w *warnings) add(text string) {
-	if !slices.Contains(*w, text) {
+	if text != "" && !slices.Contains(*w, text) {
 		*w = append(*w, text)
 	}
 }
@@ -179,9 +179,7 @@ func (s *Store) load(mend bool) error {
 		return err
 	}
 	for _, text := range []string{s.log.Judge(d, mend, lost, s.o.Now()), s.history.Judge(hd, mend, nil, s.o.Now())} {
-		if text != "" {
-			s.warnings.add(text)
-		}
+		s.warnings.add(text)
 	}
 	if mend && end != nil {
 		if err := s.log.Append(end, true); err != nil {
@@ -193,11 +191,9 @@ func (s *Store) load(mend bool) error {
 	}
 	s.state, s.history.seen = st, seen
 	s.mended = mend && s.log.Sealed == nil && s.history.Sealed == nil
-	if s.mended {
-		if e := s.history.late(st.last); e != nil {
-			if _, err := s.history.record(*e, s.o.Now()); err != nil {
-				s.warnings.add(fmt.Sprintf("record history: %v", err))
-			}
+	if e := s.history.late(st.last); e != nil && s.mended {
+		if _, err := s.history.record(*e, s.o.Now()); err != nil {
+			s.warnings.add(fmt.Sprintf("record history: %v", err))
 		}
 	}
 	return nil

@@ -242,7 +242,7 @@ func (r *renderer) summary() {
 // diff prints the files whose values change, as diff does: what is read by programs and by people who know the files.
 func (r *renderer) diff() {
 	for _, s := range r.plan.Steps {
-		where := ""
+		var where string
 		switch s.Op {
 		case OpWrite:
 			where = path.Join(r.path(s.Dir), s.File)

@@ -131,19 +131,7 @@ func undoOf(s Step) string {
 		}
 		return s.Undo
 	case OpWrite:
-		switch {
-		case len(s.Unset) > 0:
-			return "set " + assignments(s.Unset)
-		case s.Unit != "":
-			return "goes with the unit"
-		case s.Undo == "":
-			return "goes with the directory"
-		case s.File == cgroup.FavorDynmods:
-			return "switch it " + s.Undo
-		case ownerCommands(s, "") != nil:
-			return "owner and mode of each file as they were"
-		}
-		return fmt.Sprintf("write %q", s.Undo)
+		return undoOfWrite(s)
 	case OpSet:
 		return fmt.Sprintf("write %q", s.Undo)
 	case OpNetwork:
@@ -171,6 +159,23 @@ func undoOf(s Step) string {
 		return "write " + strings.TrimSpace(fmt.Sprintf("%q", s.Undo))
 	}
 	return s.Undo
+}
+
+// undoOfWrite says how a written value is taken back.
+func undoOfWrite(s Step) string {
+	switch {
+	case len(s.Unset) > 0:
+		return "set " + assignments(s.Unset)
+	case s.Unit != "":
+		return "goes with the unit"
+	case s.Undo == "":
+		return "goes with the directory"
+	case s.File == cgroup.FavorDynmods:
+		return "switch it " + s.Undo
+	case ownerCommands(s, "") != nil:
+		return "owner and mode of each file as they were"
+	}
+	return fmt.Sprintf("write %q", s.Undo)
 }
 
 // about prints reason, undo, risk and what cannot be undone.

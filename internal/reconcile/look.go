@@ -367,7 +367,7 @@ func (m *memory) leaveBarred(v *transaction.View, s *state.Documents) (said erro
 			delete(m.barred, g)
 			continue
 		}
-		groups, said = append(groups, g), errors.Join(said, transaction.ErrLeftOut(g, b.cause))
+		groups, said = append(groups, g), errors.Join(said, transaction.LeftOut(g, b.cause))
 	}
 	if len(groups) == 0 {
 		return nil

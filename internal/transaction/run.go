@@ -79,7 +79,8 @@ func Refused(p plan.Plan, force bool) error {
 	return &apply.RefusedError{Refusals: p.Refusals}
 }
 
-func ErrLeftOut(group string, cause error) error {
+// LeftOut is the error of a group whose unit systemd refuses, while the others are put in force.
+func LeftOut(group string, cause error) error {
 	return api.Errorf(api.CodeFailed, "", "group %q is left out, the others go on: %w", group, cause)
 }
 
@@ -95,7 +96,7 @@ func (c *Controller) RunOthers(ctx context.Context, v *View, r api.Request, revi
 			slices.ContainsFunc(own, func(o string) bool { return policy.Covers([]string{group}, o) }) {
 			return errors.Join(trouble, err)
 		}
-		left := ErrLeftOut(group, err)
+		left := LeftOut(group, err)
 		// A person's verb, or one that is undone: it would be tried again and again.
 		if leave == nil {
 			defer func() { reply.Notes = append(reply.Notes, left.Error()) }() // run begins them anew

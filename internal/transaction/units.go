@@ -299,7 +299,7 @@ func (u units) Set(ctx context.Context, unit string, set []systemd.Assignment) e
 	return u.SetProperties(ctx, unit, lifetime, properties...)
 }
 
-// unasked is why systemd could not be asked, as the error of a verb.
+// Unasked is why systemd could not be asked, as the error of a verb.
 func Unasked(cause error) error {
 	if errors.Is(cause, journal.ErrDamaged) {
 		return api.Errorf(api.CodeFailed, "`bulkhead apply` puts it aside and goes on with its copy", "%w", cause)
