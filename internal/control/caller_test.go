@@ -36,7 +36,15 @@ func shop(groups ...int) *api.Caller {
 }
 
 const owned = `groups:
-  shop: {match: [{exe: shopd}], cpu: {limit: 1}, tasks: 100, memory: {max: 1GiB}, owner: {user: 54321, may: [run, move, set, freeze], bounds: {cpu.limit: 0.5..2, memory.max: 256MiB..8GiB, tasks: ..200}}}
+  shop:
+    match: [{exe: shopd}]
+    cpu: {limit: 1}
+    tasks: 100
+    memory: {max: 1GiB}
+    owner:
+      user: 54321
+      may: [run, move, set, freeze]
+      bounds: {cpu.limit: 0.5..2, memory.max: 256MiB..8GiB, tasks: ..200}
   team: {match: [{exe: teamd}], cpu: {limit: 1}, tasks: 100, owner: {unix_group: 54330, may: [set]}}
   strict: {match: [{exe: strictd}], cpu: {limit: 1}}
 `

@@ -118,7 +118,8 @@ func (s *site) loaded(text string) (root string) {
 }
 
 // counter are files that count, or list who is inside: they differ between any two groups.
-var counter = regexp.MustCompile(`^(tasks|cgroup\.procs|cgroup\.event_control)$|usage|failcnt|stat$|pressure|events|effective|io_serviced|io_service_bytes|current`)
+var counter = regexp.MustCompile(`^(tasks|cgroup\.procs|cgroup\.event_control)$|` +
+	`usage|failcnt|stat$|pressure|events|effective|io_serviced|io_service_bytes|current`)
 
 // described gives owner, mode and value of each file of a group, and of its directory.
 func described(t *testing.T, dir string) map[string]string {

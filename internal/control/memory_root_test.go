@@ -87,7 +87,8 @@ func TestMemoryIsLoweredUnderLoad(t *testing.T) {
 	if !holder.Touch(100 << 20) {
 		t.Fatal("the holder was killed before anything was lowered")
 	}
-	for end := time.Now().Add(90 * time.Second); *s.memoryOf("g").Current < 390<<20; time.Sleep(100 * time.Millisecond) {
+	end := time.Now().Add(90 * time.Second)
+	for ; *s.memoryOf("g").Current < 390<<20; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("only %d bytes in use", *s.memoryOf("g").Current)
 		}

@@ -70,7 +70,8 @@ func TestRollbackAfterSomebodyElseUndidIt(t *testing.T) {
 				}
 				reply = s.must(api.Request{Verb: "rollback"})
 			}
-			if want := "already undone: nothing to do; the apply of revision 3, which was interrupted, "; !strings.HasPrefix(reply.Text, want) || !strings.Contains(reply.Text, "`bulkhead rollback --to 1`") {
+			want := "already undone: nothing to do; the apply of revision 3, which was interrupted, "
+			if !strings.HasPrefix(reply.Text, want) || !strings.Contains(reply.Text, "`bulkhead rollback --to 1`") {
 				t.Errorf("it says %q", reply.Text)
 			}
 			s.holds("after rollback", "g:cpu.limit=0.5")

@@ -3,7 +3,6 @@
 package control
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,13 +18,11 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/linux/procfs"
-	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/reconcile"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/unitname"
 	"bulkhead/internal/testhost"
-	"bulkhead/internal/transaction"
 )
 
 // bench is a test's own host with systemd as PID 1: services with files of their own, and what systemd says of them.
@@ -350,123 +346,6 @@ func TestLooseProcessesSitWithTheKeeper(t *testing.T) {
 	}
 }
 
-// A unit that is adopted moves at its next start, not before, and the group's limits hold it then in the group's slice.
-func TestAdoptedUnitMovesAtItsNextStart(t *testing.T) {
-	s := newUnitSite(t)
-	program, rule := s.sleeper(81004)
-	unit := s.service("db", program)
-	home := s.unit(unit).ControlGroup
-	reply := s.apply(fmt.Sprintf("groups:\n  app: {role: database, adopt: next-start, match: [{cmdline: '%s'}], "+
-		"memory: {max: 128MiB}}\n", rule))
-	if got := s.unit(unit).ControlGroup; got != home {
-		t.Errorf("it moved to %s while it ran", got)
-	}
-	s.reads("before its restart", home, "memory.limit_in_bytes", "memory.max", "134217728")
-	if !slices.ContainsFunc(reply.Plan.Steps, func(st plan.Step) bool { return st.Op == plan.OpDropIn }) {
-		t.Errorf("no drop-in: %+v", reply.Plan.Steps)
-	}
-	s.reload(2)
-	s.reads("reloaded before its restart", home, "memory.limit_in_bytes", "memory.max", "134217728")
-	if s.of("cpu").Version == 2 {
-		s.reads("reloaded before its restart", home, "cpu.shares", "cpu.weight", "1000") // its role's
-	}
-	s.restart(unit)
-	slice, _ := unitname.SliceName(s.root, "app")
-	inside := path.Join(s.slice, slice)
-	if got := s.unit(unit).ControlGroup; got != path.Join(inside, unit) {
-		t.Errorf("after its restart it is in %s", got)
-	}
-	s.full()
-	s.reads("after its restart", inside, "memory.limit_in_bytes", "memory.max", "134217728")
-	s.reload(2)
-	s.reads("after reloads", inside, "memory.limit_in_bytes", "memory.max", "134217728")
-	s.must(api.Request{Verb: "release", All: true})
-	s.reads("after release", inside, "memory.limit_in_bytes", "memory.max", "max")
-	if drops, err := s.systemd.DropIns(); err != nil || len(drops) > 0 {
-		t.Errorf("drop-ins %v, %v", drops, err)
-	}
-	if !s.unit(unit).Active() {
-		t.Error("release stopped the unit")
-	}
-	s.restart(unit)
-	if got := s.unit(unit).ControlGroup; got != home {
-		t.Errorf("after release and restart it is in %s", got)
-	}
-}
-
-// Processes that are a part of a unit are taken out of it only when the group says so, and its main process never.
-func TestPartOfAUnitNeedsAsking(t *testing.T) {
-	s := newUnitSite(t)
-	mark := fmt.Sprintf("81005.%d", os.Getpid())
-	unit := s.service("cron", fmt.Sprintf("/bin/sh -c 'sleep %s & exec sleep 81006'", mark))
-	rule := "^sleep " + strings.ReplaceAll(mark, ".", `\.`) + "$"
-	dir := s.unit(unit).ControlGroup
-	child := s.findProcess(rule, mark)
-	group := func(more string) string {
-		return fmt.Sprintf("groups:\n  jobs: {%s match: [{cmdline: '%s'}], cpu: {limit: 0.5}}\n", more, rule)
-	}
-	reply := s.apply(group(""))
-	if at := s.where("cpu", child); at != dir && at != "/" && at != path.Dir(dir) {
-		t.Errorf("it was taken out, to %s", at)
-	}
-	if !slices.ContainsFunc(reply.Plan.Notes,
-		func(n plan.Note) bool { return n.NotEnforced && strings.Contains(n.Text, "from_unit") }) {
-		t.Errorf("nothing says that it is not held: %+v", reply.Plan.Notes)
-	}
-	s.apply(group("from_unit: true,"))
-	if at := s.where("cpu", child); !strings.HasPrefix(at, s.slice+"/") {
-		t.Errorf("it is in %s", at)
-	}
-	s.must(api.Request{Verb: "release", All: true})
-	if at := s.where("cpu", child); strings.HasPrefix(at, s.slice) || !s.Host.Proc.Alive(child) {
-		t.Errorf("after release it is in %s", at)
-	}
-}
-
-// An administrator's slice gets a group's limits, takes a command in, and is itself again after release (the case of
-// the ScyllaDB documents).
-func TestSliceOfAnAdministrator(t *testing.T) {
-	s := newUnitSite(t)
-	name := strings.ReplaceAll(s.root, "-", "") + "-helper.slice"
-	file := filepath.Join("/etc/systemd/system", name)
-	if err := os.WriteFile(file, []byte("[Slice]\nMemoryMax=900M\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = s.systemd.Stop(context.Background(), name)
-		if err := os.Remove(file); err != nil {
-			t.Error(err)
-		}
-		_ = s.systemd.Reload(context.Background())
-	})
-	s.reload(1)
-	if err := s.systemd.Start(t.Context(), name); err != nil {
-		t.Fatal(err)
-	}
-	before := s.stateOf(name)
-	dir, err := unitname.SliceDir(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, rule := marked(t, 81007)
-	loose(t, s, p)
-	s.apply(fmt.Sprintf("groups:\n  helper: {role: helper, slice: '%s', match: [{cmdline: '%s'}], memory: {max: "+
-		"5%%}, tasks: 99}\n", name, rule))
-	s.reads("after apply", dir, "pids.max", "pids.max", "99")
-	if at := s.where("memory", p); !strings.HasPrefix(at, dir+"/") {
-		t.Errorf("the command is in %s", at)
-	}
-	s.reload(3)
-	s.reads("after reloads", dir, "pids.max", "pids.max", "99")
-	s.must(api.Request{Verb: "release", All: true})
-	if after := s.stateOf(name); after != before {
-		t.Errorf("after release:\n%s\nbefore:\n%s", after, before)
-	}
-	if !s.Host.Proc.Alive(p) {
-		t.Error("release ended the process")
-	}
-}
-
 // kill -9 after every step of an apply on units (every seventh, in short), then rollback: everything is as before.
 func TestUnitsKillAfterEveryStep(t *testing.T) {
 	s := newUnitSite(t)
@@ -476,7 +355,8 @@ func TestUnitsKillAfterEveryStep(t *testing.T) {
 	loose(t, s, p)
 	before := s.stateOf(unit)
 	text := fmt.Sprintf(`groups:
-  app: {role: database, adopt: next-start, match: [{cmdline: '%s'}], cpu: {limit: 0.5}, memory: {max: 128MiB}, tasks: 50}
+  app:
+    {role: database, adopt: next-start, match: [{cmdline: '%s'}], cpu: {limit: 0.5}, memory: {max: 128MiB}, tasks: 50}
   jobs: {match: [{cmdline: '%s'}], cpu: {limit: 0.5}}
 `, rule, looseRule)
 	file := filepath.Join(t.TempDir(), "policy.yaml")
@@ -552,204 +432,4 @@ func kill(pid int) error {
 		return err
 	}
 	return p.Kill()
-}
-
-// envEnter has a copy of the test binary become a command inside the group that it names.
-const envEnter = "BULKHEAD_TEST_ENTER"
-
-// TestEnterInACopy is the other end of command; on its own it has nothing to run.
-func TestEnterInACopy(t *testing.T) {
-	group := os.Getenv(envEnter)
-	if group == "" {
-		return
-	}
-	c, err := transaction.Open(transaction.Options{State: os.Getenv(envState)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := Enter(t.Context(), c, Entry{Group: group, By: "test", Command: "sh"}); err != nil {
-		t.Fatal(err)
-	}
-	t.Fatal(syscall.Exec("/bin/sh", []string{"sh", "-c", os.Getenv(envText)}, os.Environ()))
-}
-
-// ran is a command that was started by `run`.
-type ran struct {
-	*os.Process
-	id    procfs.ID
-	born  []string // lines of /proc/self/cgroup, as its first instruction saw them
-	stdin *os.File
-}
-
-// command has `run` start a script in a group. It says first where it is, and reads its standard input to the end.
-func (s *unitSite) command(group, script string) *ran {
-	s.t.Helper()
-	in, stdin, err1 := os.Pipe()
-	stdout, out, err2 := os.Pipe()
-	if err1 != nil || err2 != nil {
-		s.t.Fatal(err1, err2)
-	}
-	p, err := os.StartProcess("/proc/self/exe", []string{"run", "-test.run=^TestEnterInACopy$"}, &os.ProcAttr{
-		Env: append(os.Environ(), envEnter+"="+group, envState+"="+s.state,
-			envText+"=cat /proc/self/cgroup; echo; "+script),
-		Files: []*os.File{in, out, os.Stderr},
-	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	in.Close()
-	out.Close()
-	s.t.Cleanup(func() { stdin.Close(); stdout.Close(); _ = p.Kill(); _, _ = p.Wait() })
-	r := &ran{Process: p, stdin: stdin}
-	lines := bufio.NewScanner(stdout)
-	for lines.Scan() && lines.Text() != "" {
-		r.born = append(r.born, lines.Text())
-	}
-	procs, err := s.Host.Proc.Processes(procfs.Options{PIDs: []int{p.Pid}})
-	if err != nil || len(procs) != 1 {
-		s.t.Fatalf("the command did not start: %v, %v", r.born, err)
-	}
-	r.id = procs[0].ID
-	return r
-}
-
-// gone waits until systemd knows nothing of a unit any more.
-func (s *unitSite) gone(when, unit string) {
-	s.t.Helper()
-	var u *systemd.Unit
-	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if u = s.unit(unit); u.LoadState == systemd.LoadNotFound {
-			return
-		}
-	}
-	s.t.Errorf("%s: %s is still %s, %s", when, unit, u.LoadState, u.ActiveState)
-}
-
-// A command of `run` is a unit of its own in the group's slice from its first instruction on: the group's limits hold
-// it, the agent leaves it there, reloads do, it ends with the command, and release sends the command back.
-func TestRunIsAUnitOfItsOwn(t *testing.T) {
-	s := newUnitSite(t)
-	p, rule := marked(t, 81010)
-	loose(t, s, p)
-	text := "groups:\n  jobs: {match: [{cmdline: '" + rule +
-		"'}], cpu: {limit: 0.5}, memory: {max: 256MiB}, tasks: 60, io: [{read: {bandwidth: 50MB/s}}]}\n"
-	s.apply(text)
-	slice, keeper := s.unitsOf("jobs")
-	group := path.Join(s.slice, slice)
-	check := func(when string, r *ran) string {
-		t.Helper()
-		unit, err := unitname.RunName(s.root, "jobs", r.id.PID, r.id.Start)
-		if err != nil {
-			t.Fatal(err)
-		}
-		scope := path.Join(group, unit)
-		if u, err := s.systemd.UnitOf(t.Context(), r.Pid); err != nil || u.Name != unit || !u.Active() ||
-			u.ControlGroup != scope || u.Slice != slice {
-			t.Errorf("%s: systemd has it in %+v, %v; want %s", when, u, err, unit)
-		}
-		for _, c := range []string{"cpu", "memory", "pids"} {
-			if at := s.where(c, r.id); at != scope && at != group {
-				t.Errorf("%s: it is in %s of %s, want %s", when, at, c, scope)
-			}
-		}
-		if at, want := s.where("blkio", r.id), path.Join(group, keeper, layout.Members); s.of("blkio").Version == 1 &&
-			at != want {
-			t.Errorf("%s: it is in %s of blkio, where a limit holds only the very directory; want %s", when, at, want)
-		}
-		return unit
-	}
-	r := s.command("jobs", "read x; exit 7")
-	unit := check("started", r)
-	for _, line := range r.born {
-		if h, ok := s.hierarchyOf(line); ok && !strings.HasPrefix(strings.SplitN(line, ":", 3)[2], group) {
-			t.Errorf("its first instruction was outside in %s: %s", h, line)
-		}
-	}
-	check("after a look", r)
-	if done := s.full(); len(done.Moved) > 0 || done.Repaired > 0 {
-		t.Errorf("the agent moved %v and repaired %d", done.Moved, done.Repaired)
-	}
-	check("after a look", r)
-	s.reload(3)
-	check("after three reloads", r)
-	if done := s.full(); len(done.Moved) > 0 {
-		t.Errorf("after reloads the agent moved %v", done.Moved)
-	}
-	if again := s.apply(text); again.Changed {
-		t.Errorf("a second apply changes something: %+v", again.Plan.Steps)
-	}
-	r.stdin.Close()
-	if state, err := r.Wait(); err != nil || state.ExitCode() != 7 {
-		t.Errorf("it ended with %v, %v; its own status is 7", state, err)
-	}
-	s.gone("the command has ended", unit)
-
-	r = s.command("jobs", "sleep 81011 & read x")
-	unit = check("started again", r)
-	if err := r.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if state, err := r.Wait(); err != nil || state.String() != "signal: terminated" {
-		t.Errorf("it ended with %v, %v", state, err)
-	}
-	child := s.findProcess("", "81011")
-	if !s.unit(unit).Active() {
-		t.Error("what the command started lost its unit")
-	}
-	home := s.ownCgroups()
-	last := s.command("jobs", "read x")
-	lastUnit := check("before release", last)
-	s.must(api.Request{Verb: "release", All: true})
-	now := s.ownCgroups()
-	for _, id := range []procfs.ID{child, last.id} {
-		if !s.Host.Proc.Alive(id) {
-			t.Errorf("release ended process %d", id.PID)
-		}
-		for hierarchy, want := range home {
-			at := s.whereIn(hierarchy, id)
-			if id == last.id && at != want && at != now[hierarchy] &&
-				at != "/" { // systemd may have taken a directory away meanwhile
-				t.Errorf("after release it is in %s of %s, was called from %s", at, hierarchy, want)
-			}
-			if strings.HasPrefix(at, s.slice) {
-				t.Errorf("after release process %d is in %s of %s", id.PID, at, hierarchy)
-			}
-		}
-	}
-	s.gone("after release", unit)
-	s.gone("after release", lastUnit)
-	if ours := s.ourUnits(); len(ours) > 0 {
-		t.Errorf("left behind: %v", ours)
-	}
-	if err := kill(child.PID); err != nil {
-		t.Error(err)
-	}
-}
-
-// hierarchyOf tells, for a line of /proc/PID/cgroup, in which hierarchy of systemd's with a limit of the group's it is.
-func (s *unitSite) hierarchyOf(line string) (string, bool) {
-	fields := strings.SplitN(line, ":", 3)
-	for _, c := range []string{"cpu", "memory", "pids", "blkio"} {
-		h := s.of(c)
-		controllers := strings.Join(h.Controllers, ",")
-		if h.Version == 2 {
-			controllers = ""
-		}
-		listed := strings.Split(fields[1], ",")
-		slices.Sort(listed)
-		if strings.Join(listed, ",") == controllers {
-			return h.ID, true
-		}
-	}
-	return "", fields[1] == "name=systemd"
-}
-
-// ownCgroups is where this process is.
-func (s *unitSite) ownCgroups() map[string]string {
-	s.t.Helper()
-	procs, err := s.Host.Proc.Processes(procfs.Options{PIDs: []int{os.Getpid()}})
-	if err != nil || len(procs) != 1 {
-		s.t.Fatal(err)
-	}
-	return procs[0].Cgroups
 }
