@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/control"
 	"bulkhead/internal/host"
+	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/procfs"
 )
 
@@ -54,9 +56,6 @@ const (
 	requestsAtOnce = 60
 	requestEvery   = time.Second
 )
-
-// answerTime is how long a client may take to read an answer.
-const answerTime = 10 * time.Second
 
 // peerKey is the context key of the connection.
 type peerKey struct{}
@@ -389,4 +388,40 @@ func (s *server) enter(w http.ResponseWriter, r *http.Request) {
 		s.agent.Changed([]int{who.pid})
 	}
 	write(w, answer{Error: onWire(err)})
+}
+
+type server struct {
+	agent *Agent
+	http  *http.Server
+	socks []net.Listener // the public one, and root's own
+	alone *journal.AgentLock
+
+	turn chan struct{} // held by the verb that is done now
+	open bool          // whether others than root may connect; the loop's alone
+
+	mu    sync.Mutex // guards the last answer to status
+	last  answer
+	given time.Time
+
+	past     sync.Mutex // guards the last answer to history
+	pastText []byte
+	told     time.Time
+}
+
+// turnWait is how long a verb waits for those before it.
+const turnWait = 20 * time.Second
+
+// takeTurn waits for the verbs before this one, in the order in which they came. Whoever waits too long goes on without
+// a turn, and learns from the lock who holds it.
+func (s *server) takeTurn(ctx context.Context) (done func(), err error) {
+	late := time.NewTimer(turnWait)
+	defer late.Stop()
+	select {
+	case s.turn <- struct{}{}:
+		return func() { <-s.turn }, nil
+	case <-late.C:
+		return func() {}, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -10,68 +9,20 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
 
 	"bulkhead/internal/api"
-	"bulkhead/internal/apply"
 	"bulkhead/internal/control"
 	"bulkhead/internal/inspect"
-	"bulkhead/internal/journal"
 	"bulkhead/internal/journal/statedir"
 	"bulkhead/internal/plan"
-	"bulkhead/internal/policy"
 	"bulkhead/internal/transaction"
-)
-
-// maxRequest bounds what root may send, a policy with all its includes, and maxOthers what others may.
-const (
-	maxRequest = 32 << 20
-	maxOthers  = 64 << 10
 )
 
 // freshFor is how long an answer to status is given again: everybody may ask, and a look at every
 // group is not free.
 const freshFor = time.Second
-
-// answer is what travels back over the socket.
-type answer struct {
-	State  string        `json:"state,omitempty"` // the agent's state directory, for hello
-	Reply  *api.Reply    `json:"reply,omitempty"`
-	Status *api.Status   `json:"status,omitempty"`
-	Placed *api.PlacedAt `json:"placed,omitempty"`
-	// History is the answer to history.
-	History []journal.Entry `json:"history,omitempty"`
-	Error   *wireError      `json:"error,omitempty"`
-}
-
-// wireError is an error with everything the client needs to say it as if it had happened there.
-type wireError struct {
-	Code     api.Code        `json:"code"`
-	Message  string          `json:"message"`
-	Hint     string          `json:"hint,omitempty"`
-	Problems policy.Problems `json:"problems,omitempty"`
-	Refusals []plan.Refusal  `json:"refusals,omitempty"`
-}
-
-type server struct {
-	agent *Agent
-	http  *http.Server
-	socks []net.Listener // the public one, and root's own
-	alone *journal.AgentLock
-
-	turn chan struct{} // held by the verb that is done now
-	open bool          // whether others than root may connect; the loop's alone
-
-	mu    sync.Mutex // guards the last answer to status
-	last  answer
-	given time.Time
-
-	past     sync.Mutex // guards the last answer to history
-	pastText []byte
-	told     time.Time
-}
 
 // listen becomes the one agent of the state directory, opens the socket and says so. A socket that a dead agent
 // left is removed; a living one is an error.
@@ -227,24 +178,6 @@ func (s *server) do(w http.ResponseWriter, r *http.Request) {
 	write(w, answer{Reply: reply, Error: onWire(err)})
 }
 
-// turnWait is how long a verb waits for those before it.
-const turnWait = 20 * time.Second
-
-// takeTurn waits for the verbs before this one, in the order in which they came. Whoever waits too long goes on without
-// a turn, and learns from the lock who holds it.
-func (s *server) takeTurn(ctx context.Context) (done func(), err error) {
-	late := time.NewTimer(turnWait)
-	defer late.Stop()
-	select {
-	case s.turn <- struct{}{}:
-		return func() { <-s.turn }, nil
-	case <-late.C:
-		return func() {}, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
 // inTurn does a verb when it is its turn.
 func (s *server) inTurn(ctx context.Context, q api.Request) (*api.Reply, error) {
 	done, err := s.takeTurn(ctx)
@@ -314,53 +247,4 @@ func (s *server) placed(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	write(w, answer{Placed: s.agent.placements.recall(pid)})
-}
-
-func write(w http.ResponseWriter, a answer) { send(w, encode(a)) }
-
-// encode is an answer as it travels.
-func encode(a answer) []byte {
-	text, err := json.Marshal(a)
-	if err != nil {
-		text, _ = json.Marshal(answer{Error: &wireError{Code: api.CodeFailed,
-			Message: "the answer cannot be written: " + err.Error()}})
-	}
-	return text
-}
-
-// send sends an answer; a client that does not read it loses the connection.
-func send(w http.ResponseWriter, text []byte) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime))
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(text)
-}
-
-// onWire makes an error ready to travel.
-func onWire(err error) *wireError {
-	if err == nil {
-		return nil
-	}
-	e := &wireError{Code: api.CodeOf(err), Message: err.Error(), Hint: api.HintOf(err)}
-	var problems policy.Problems
-	if errors.As(err, &problems) {
-		e.Problems = problems
-	}
-	var refused *apply.RefusedError
-	if errors.As(err, &refused) {
-		e.Refusals = refused.Refusals
-	}
-	return e
-}
-
-// err gives back the error that travelled.
-func (e *wireError) err() error {
-	switch {
-	case e == nil:
-		return nil
-	case len(e.Problems) > 0:
-		return e.Problems
-	case len(e.Refusals) > 0:
-		return &apply.RefusedError{Refusals: e.Refusals}
-	}
-	return &api.Error{Code: e.Code, Err: errors.New(e.Message), Hint: e.Hint}
 }

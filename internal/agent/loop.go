@@ -7,6 +7,8 @@ import (
 
 	"bulkhead/internal/journal/statedir"
 	"bulkhead/internal/transaction"
+
+	"golang.org/x/sys/unix"
 )
 
 // loop looks when something happened, and at fixed times, and has looked called after each.
@@ -149,4 +151,13 @@ func (a *Agent) wait(ctx context.Context, t *timers) reason {
 			return becauseRetry
 		}
 	}
+}
+
+// cpuTime is what this process has used of the CPUs so far.
+func cpuTime() time.Duration {
+	var used unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &used) != nil {
+		return 0
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

@@ -291,40 +291,6 @@ func deviceLine(set policy.Setting) string {
 	return ""
 }
 
-func (im *sliceImport) exportedGroup(in *convert.Input, u *unitFile, a assignment) {
-	key, flow, ok := cutKey(a.value)
-	if !ok {
-		im.Fail(a.at, "", "%s=: %q is nothing that an export carries along", a.name, convert.Clean(a.value))
-		return
-	}
-	parent, g := in.ExactGroup(convert.CarriedAlong{Key: key, Text: flow, At: a.at})
-	switch {
-	case g == nil:
-		return
-	case g.Each != nil:
-		im.Template(parent, g, a.at)
-		return
-	}
-	name := strings.TrimPrefix(parent+"/"+g.Name, "/")
-	to := im.Draft.Group(name, a.at)
-	if to == nil || !im.Describe(to, a.at, convert.From(a.at, u.name)) {
-		return
-	}
-	im.bySlice[u.name] = to
-	if sliceLines(g).says(u) {
-		im.Take(to, g, a.at)
-		return
-	}
-	im.limits(to, u, "Slice")
-	im.Complement(to, g, a.at)
-}
-
-// cutKey splits "group a/b: {…}".
-func cutKey(text string) (key, flow string, ok bool) {
-	key, flow, ok = strings.Cut(text, ": {")
-	return key, "{" + flow, ok
-}
-
 // says whether a unit's files say the same of a group.
 func (s unitLines) says(u *unitFile) bool {
 	var lines []string

@@ -11,7 +11,6 @@ import (
 
 	"bulkhead/internal/convert"
 	"bulkhead/internal/policy"
-	"bulkhead/internal/policy/yamlform"
 	"bulkhead/internal/systemd/unitname"
 )
 
@@ -47,29 +46,6 @@ func Import(sources []policy.Source) (*convert.Result, error) {
 	return r.Result(d, sources)
 }
 
-type sliceImport struct {
-	*convert.Draft
-	bySlice map[string]*convert.Group // groups by the slice that they are
-	done    map[string]bool           // slices of an export's own
-	rank    map[string]int
-	both    []twoWeights
-	// processes is what the units in the group of a slice say of their processes: OOMScoreAdjust=, OOMPolicy=.
-	processes map[*convert.Group][2]string
-}
-
-func newSliceImport(d *convert.Draft) *sliceImport {
-	return &sliceImport{Draft: d, bySlice: map[string]*convert.Group{}, done: map[string]bool{}, rank: map[string]int{},
-		processes: map[*convert.Group][2]string{}}
-}
-
-// twoWeights is a unit that has a weight on both scales.
-type twoWeights struct {
-	unit           string
-	weight, shares int64
-	at             policy.Pos
-	what           string
-}
-
 // slice makes the group of a slice.
 func (im *sliceImport) slice(u *unitFile) {
 	if im.done[u.name] {
@@ -84,19 +60,6 @@ func (im *sliceImport) slice(u *unitFile) {
 		return
 	}
 	im.limits(g, u, "Slice")
-}
-
-// ofSlice finds or makes the group that a slice is.
-func (im *sliceImport) ofSlice(name string, at policy.Pos) *convert.Group {
-	if g := im.bySlice[name]; g != nil {
-		return g
-	}
-	g := im.Draft.Group(strings.ReplaceAll(strings.TrimSuffix(name, ".slice"), "/", "-"), at)
-	if g != nil {
-		g.Keys = append(g.Keys, convert.Raw{Key: "slice", Text: yamlform.Quote(name)})
-		im.bySlice[name] = g
-	}
-	return g
 }
 
 // sections are where a unit that is no slice has its limits, by type.
@@ -275,31 +238,6 @@ func compareShares(d *convert.Draft, all []twoWeights) {
 			d.Change(two.at, two.what, "gives way to CPUWeight=%d: against %s it says %.3g to 1, the weights %.3g to 1",
 				two.weight, other.unit,
 				float64(two.shares)/float64(other.shares), float64(two.weight)/float64(other.weight))
-		}
-	}
-}
-
-// exported takes over what an export carried along in a unit.
-func (im *sliceImport) exported(u *unitFile) {
-	for _, a := range u.lines {
-		if a.section != ownSection {
-			continue
-		}
-		in := &convert.Input{Report: im.Report, File: a.at.File, Starts: []int{0}}
-		im.done[u.name] = true
-		switch a.name {
-		case "Root": // holds the others, and is no group
-		case "Order":
-			for i, name := range strings.Fields(a.value) {
-				im.rank[name] = i
-			}
-		case "Host", "Agent", "Schedules":
-			in.Top(im.Draft, convert.CarriedAlong{Key: strings.ToLower(a.name), Text: a.value, At: a.at})
-		case "Template", "Group":
-			im.exportedGroup(in, u, a)
-		default:
-			im.Fail(a.at, "known here: Group, Template, Order, Root, Host, Agent and Schedules",
-				"%s= is nothing that an export carries along", convert.Clean(a.name))
 		}
 	}
 }
