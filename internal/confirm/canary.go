@@ -26,7 +26,7 @@ func CanaryWatch(next, v *transaction.View, r api.Request) (w *state.Watch, left
 	if g := next.Policy.Guard; g != nil {
 		w.Window, w.Before = g.Window, g.Before
 	}
-	w.Window = min(w.Window, w.For)
+	w.Window = min(w.Window, max(w.For/2, SampleEvery)) // a fall of throughput counts when it lasts for two windows
 	if one, named := next.Policy.Guard.Of(r.Canary); named {
 		w.Clauses = []policy.Guarded{one}
 		return w, nil

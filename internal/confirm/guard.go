@@ -234,11 +234,15 @@ type guardian struct {
 	c       *transaction.Controller
 	sampler metrics.Sampler
 	view    *transaction.View
-	samples map[string][]metrics.Sample // by group, no more than two windows of them
+	samples map[string][]metrics.Sample // by group, of two windows and of uneven more
 }
 
 // SampleEvery is the least time between two samples of a group.
 const SampleEvery = time.Second
+
+// uneven is how much longer than two windows two whole ones take, as samples come a little late: each window ends with
+// the first sample after its time.
+const uneven = 4 * SampleEvery
 
 // look says what harm a change does; "" for none so far.
 func (g *guardian) look(ctx context.Context, w *state.Watch) (string, error) {
@@ -256,16 +260,21 @@ func (g *guardian) look(ctx context.Context, w *state.Watch) (string, error) {
 			continue
 		}
 		last := g.sampler.Take(ctx, g.view.Tree, GuardedGroup(g.view, one))
-		all = append(all, last)
-		for len(all) > 1 && last.At.Sub(all[1].At) >= 2*w.Window { // the oldest is two windows ago, or a little more
-			all = all[1:]
-		}
+		all = recent(append(all, last), w.Window)
 		g.samples[one.Group] = all
 		if why := judge(one, before, all, g.sampler.Counter(one.DSN), w.Window); why != "" {
 			return why, nil
 		}
 	}
 	return "", nil
+}
+
+// recent leaves out samples that are older than two whole windows.
+func recent(all []metrics.Sample, window time.Duration) []metrics.Sample {
+	for len(all) > 1 && all[len(all)-1].At.Sub(all[1].At) >= 2*window+uneven {
+		all = all[1:]
+	}
+	return all
 }
 
 // worksIn is how much a group did in a second of each window.

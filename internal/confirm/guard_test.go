@@ -142,3 +142,24 @@ func TestFallsAreHeldAgainstTheSpread(t *testing.T) {
 		}
 	}
 }
+
+// Samples that come late, by up to half a second each, leave two whole windows to judge by.
+func TestTwoWindowsOfLateSamples(t *testing.T) {
+	steady := []float64{100, 101, 99, 100, 102, 98, 100}
+	var windows []state.Work
+	for _, n := range steady {
+		windows = append(windows, state.Work{Counter: "Questions", DB: n})
+	}
+	var before state.Baseline
+	before.TakeIn(windows)
+	for _, window := range []time.Duration{2 * time.Second, 5 * time.Second, 20 * time.Second} {
+		var all []metrics.Sample
+		for at, i := 0.0, 0; at < 5*window.Seconds()+10; at, i = at+1+float64(i%2)/2, i+1 {
+			all = recent(append(all, used(at, 0, 0, 0, 0, 0, 0, int64(50*at))), window)
+			got := judge(policy.Guarded{Group: "app", Throughput: to(0.3)}, before, all, "Questions", window)
+			if at >= (2*window+uneven).Seconds() && got == "" {
+				t.Fatalf("window %s: after %.1f s of half the throughput it says %q", window, at, got)
+			}
+		}
+	}
+}

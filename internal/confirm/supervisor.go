@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
 	"bulkhead/internal/transaction"
 )
@@ -111,12 +113,14 @@ func (t *Supervisor) Once(ctx context.Context) (over bool, err error) {
 	return t.passed(ctx)
 }
 
-// watched says whether a guard's time is over. Without a whole window it has judged nothing: a clock that jumps
-// forward, a change that took long and a watchdog that was started anew do not shorten that; two samples more are for
-// their uneven times.
+// watched says whether a guard's time is over. Without a whole window, or two for throughput, it has judged nothing: a
+// clock that jumps forward, a change that took long and a watchdog that was started anew do not shorten that.
 func (t *Supervisor) watched(trial *state.Trial, now time.Time) bool {
-	seen := now.Sub(t.since)
-	return seen >= trial.Guard.Window+2*SampleEvery &&
+	seen, least := now.Sub(t.since), trial.Guard.Window
+	if slices.ContainsFunc(trial.Guard.Clauses, func(g policy.Guarded) bool { return g.Throughput != nil }) {
+		least *= 2
+	}
+	return seen >= least+uneven &&
 		(!t.c.Now().Before(trial.Guard.Until) || seen > trial.Guard.Until.Sub(trial.At))
 }
 

@@ -87,4 +87,11 @@ func TestBroughtBackIsInTheHistory(t *testing.T) {
 		before = count()
 		look(false)
 	}
+	// Somebody who leaves a group that is no more is not brought back.
+	m.apply("groups: {other: {match: [{exe: report}], tasks: 50}}\n")
+	m.must(m.kernel.Tree.Move(at("/"), id))
+	look(true)
+	if e := m.last(); strings.Contains(e.Reason, "back into") {
+		t.Errorf("the history says %s %q", e.Verb, e.Reason)
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/state"
+	"bulkhead/internal/transaction"
 )
 
 // agentsRequest is the agent's change as the history is to tell it: the end of overrides whose time is over and which a
@@ -27,12 +28,16 @@ func agentsRequest(p plan.Plan, over []state.Override) (r api.Request, right pla
 	return r, right
 }
 
-// broughtBack says which processes a plan puts back into the groups where they were at the last look; "" for none.
-func broughtBack(p plan.Plan, was map[procfs.ID]string) string {
+// broughtBack says which processes the plan of a view puts back into the groups where they were at the last look; ""
+// for none. A process that leaves a group is not brought back.
+func broughtBack(v *transaction.View, was map[procfs.ID]string) string {
 	var all []string
-	for _, s := range p.Steps {
+	for _, s := range v.Plan.Steps {
+		if s.Op != plan.OpMove || s.Group == "" || was[s.PID] != s.Group {
+			continue
+		}
 		text := fmt.Sprintf("process %d (%s) back into %s", s.PID.PID, s.Comm, s.Group)
-		if s.Op == plan.OpMove && s.Group != "" && was[s.PID] == s.Group && !slices.Contains(all, text) {
+		if to, ours := v.Layout.Group(s.Dir); ours && to == s.Group && !slices.Contains(all, text) {
 			all = append(all, text)
 		}
 	}

@@ -84,7 +84,7 @@ func (c *Reconciler) Look(ctx context.Context, o LookOptions) (LookResult, error
 	if v == nil {
 		return done, err
 	}
-	done.Inherited = c.memory.inherited(v, done.Moved)
+	done.Inherited = c.memory.inherited(v, done.Moved, err == nil)
 	done.Servers = make([]int, 0, len(v.Instances))
 	for i := range v.Instances {
 		done.Servers = append(done.Servers, v.Instances[i].Main.PID)
@@ -131,14 +131,14 @@ func (c *Reconciler) lookAt(
 }
 
 // inherited counts the members that are in place, were none at the last look, and were not moved; of the first look
-// none.
-func (m *memory) inherited(v *transaction.View, moved []int) (count int) {
+// none. Held says that the moves were not undone.
+func (m *memory) inherited(v *transaction.View, moved []int, held bool) (count int) {
 	before := m.members
 	m.members = make(map[procfs.ID]string, len(v.Classified.Placements))
 	for _, p := range v.Classified.Placements {
 		placed := v.Layout.Placed(&p.Process, p.Group)
 		m.members[p.Process.ID] = ""
-		if placed || slices.Contains(moved, p.Process.PID) {
+		if placed || held && slices.Contains(moved, p.Process.PID) {
 			m.members[p.Process.ID] = p.Group
 		}
 		if _, known := before[p.Process.ID]; !known && before != nil && !slices.Contains(moved, p.Process.PID) &&
@@ -239,7 +239,7 @@ func (c *Reconciler) carryOut(ctx context.Context, v *transaction.View, s *state
 	if switched != "" {
 		r = api.Request{Verb: confirm.ScheduleVerb, By: r.By, Reason: switched}
 	} else if r.Reason == "" {
-		r.Reason = broughtBack(v.Plan, c.memory.members)
+		r.Reason = broughtBack(v, c.memory.members)
 	}
 	if len(v.Plan.Steps) > 0 {
 		done = puts(right, c.memory.members)
@@ -412,7 +412,7 @@ func (c *Reconciler) place(ctx context.Context, v *transaction.View, s *state.Do
 		return done, true, nil
 	}
 	done = puts(w.Plan, c.memory.members)
-	r := api.Request{Verb: "look", By: "agent", Reason: broughtBack(w.Plan, c.memory.members)}
+	r := api.Request{Verb: "look", By: "agent", Reason: broughtBack(w, c.memory.members)}
 	err = c.Run(ctx, w, r, s.Applied.Revision, &transaction.Outcome{})
 	switch {
 	case errors.Is(err, context.Canceled):

@@ -111,7 +111,7 @@ func TestLimitFollowsDisksAndUse(t *testing.T) {
 			"'asm:%s', read: {bandwidth: 50MB/s}, split: %s}]\n", group, split))
 	}
 	write("even")
-	s.exits(0, []string{"the ASM disk group", "is on 4 devices"}, "plan")
+	s.exits(0, []string{"the ASM disk group", "is on 4 devices"}, "plan", "--long")
 	s.must("apply")
 	each := func(n int, part int64) bool {
 		got := s.readLimits("load")

@@ -172,7 +172,7 @@ func TestLimitsOnRealStacks(t *testing.T) {
 			} {
 				s.write(fmt.Sprintf("groups:\n  load:\n    match: [{cmdline: 'matches nothing at all here'}]\n    "+
 					"io: [{on: %q, read: {%s}, write: {%[2]s}}]\n", dir, c.limits))
-				plan := s.exits(0, nil, "plan")
+				plan := s.exits(0, nil, "plan", "--long")
 				if said := strings.Join(strings.Fields(plan.out+plan.err), " "); !strings.Contains(said, st.says) {
 					t.Errorf("the plan does not say %q:\n%s", st.says, said)
 				}

@@ -83,7 +83,8 @@ func (s *site) weigh(t *testing.T, device, number, hostPart, says string, atLeas
 		}
 	}
 	t.Cleanup(func() { s.run("release", "--all") })
-	if plan := s.exits(0, nil, "plan"); !strings.Contains(strings.Join(strings.Fields(plan.out+plan.err), " "), says) {
+	if plan := s.exits(0, nil, "plan", "--long"); !strings.Contains(strings.Join(strings.Fields(plan.out+plan.err),
+		" "), says) {
 		t.Errorf("the plan does not say %q:\n%s%s", says, plan.out, plan.err)
 	}
 	s.must("apply")

@@ -121,7 +121,7 @@ func TestMariaDB(t *testing.T) {
 	s.write("", each+"    network: [{on: 10.77.0.0/16, egress: 20Mbit/s, ingress: 10Mbit/s}]\n")
 	s.exits(2, []string{"no route leads there"}, "check")
 	s.write("", each+"    network: [{on: 10.77.0.0/24, egress: 20Mbit/s, ingress: 10Mbit/s}]\n")
-	s.exits(0, []string{fmt.Sprintf("what arrives for TCP port %d is led to a virtual NIC", port)}, "plan")
+	s.exits(0, []string{fmt.Sprintf("what arrives for TCP port %d is led to a virtual NIC", port)}, "plan", "--long")
 	s.must("apply")
 	s.must("verify")
 	group := fmt.Sprintf("mysql%d", port)

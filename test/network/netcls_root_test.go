@@ -30,7 +30,7 @@ func TestNetClsAlone(t *testing.T) {
 	_, port := s.traffic("", "serve", hostAddr+":0", 0)
 	s.write("", "  in: {network: [{on: up0, ingress: "+rate(50)+", ports: ["+port+"]}]}\n"+
 		"  out: {network: [{on: up0, egress: "+rate(50)+"}], groups: {below: {}}}\n")
-	s.exits(0, []string{"told by net_cls"}, "plan")
+	s.exits(0, []string{"told by net_cls"}, "plan", "--long")
 	s.must("apply")
 	s.must("verify")
 	s.exits(0, []string{"nothing to do"}, "apply")
@@ -76,7 +76,7 @@ func TestNetClsBesidePrograms(t *testing.T) {
 	s.write("", "  out: {network: [{on: up0, egress: "+rate(50)+"}]}\n")
 	sink := s.sink(peerAddr)
 	if f.BlindedBy == "" {
-		s.exits(0, []string{"told by a program on its directory"}, "plan")
+		s.exits(0, []string{"told by a program on its directory"}, "plan", "--long")
 	}
 	s.must("apply")
 	p, _ := s.traffic("out", "send", sink, 4)
@@ -98,13 +98,13 @@ func TestNetClsBesidePrograms(t *testing.T) {
 		t.Fatal(err)
 	}
 	late.line()
-	if blind := strings.Contains(s.must("plan").out, "told by net_cls"); blind {
+	if blind := strings.Contains(s.must("plan", "--long").out, "told by net_cls"); blind {
 		t.Logf("kernel %s is blinded", f.Kernel)
 		s.isNotTold(1, "blinded by another's class")
 		s.must("apply")
 	} else {
 		t.Logf("kernel %s is not blinded", f.Kernel)
-		s.exits(0, []string{"told by a program on its directory"}, "plan")
+		s.exits(0, []string{"told by a program on its directory"}, "plan", "--long")
 		s.exits(0, []string{"nothing to do"}, "apply")
 	}
 	s.must("verify")

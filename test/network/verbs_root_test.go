@@ -25,13 +25,14 @@ func TestShares(t *testing.T) {
 	s.write("", "  in: {network: [{on: up0, ingress: "+rate(50)+"}]}\n"+
 		"  out: {network: [{on: up0, egress: "+rate(100)+"}]}\n"+
 		"  policed: {network: [{on: up0, ingress: "+rate(30)+"}]}\n  without: {}\n")
-	s.exits(0, []string{"told by a program on its directory", "is policed", "drops packets for a moment"}, "plan")
+	s.exits(0, []string{"told by a program on its directory", "is policed", "drops packets for a moment"}, "plan",
+		"--long")
 	s.must("apply")
 	s.exits(0, []string{"nothing to do"}, "apply")
 
 	sink := s.sink(peerAddr)
 	_, port := s.traffic("in", "serve", hostAddr+":0", 0)
-	s.exits(0, []string{"what arrives for TCP port " + port + " is led to a virtual NIC"}, "plan")
+	s.exits(0, []string{"what arrives for TCP port " + port + " is led to a virtual NIC"}, "plan", "--long")
 	s.must("apply")
 	s.must("verify")
 
@@ -132,7 +133,7 @@ func TestForeignQdiscThroughTheVerbs(t *testing.T) {
 		t.Fatalf("after a refused apply\n%s\nbefore\n%s", got, before)
 	}
 	s.write("", "  a: {network: [{on: up0, egress: "+rate(100)+", replace: true}]}\n  b: {cpu: {limit: 1}}\n")
-	s.exits(0, []string{"takes the place of tbf 42:"}, "plan")
+	s.exits(0, []string{"takes the place of tbf 42:"}, "plan", "--long")
 	s.must("apply")
 	s.must("verify")
 	if got := records(s); strings.Contains(got, "tbf") {

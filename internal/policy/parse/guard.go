@@ -162,11 +162,6 @@ func settleGuard(g *policy.Guard, groups []*policy.Group, r *yamlform.Report) *p
 	}
 	known := newPaths(groups)
 	for _, one := range out.Groups {
-		if one.Throughput != nil && out.Before < 5*out.Window {
-			r.Fail(one.Pos, "lengthen `before`, or shorten `window`",
-				"guard: %s before a change are less than five windows of %s: how much throughput differs by itself "+
-					"cannot be told", out.Before, out.Window)
-		}
 		known.check(one.Group, "guard", one.Pos, r)
 	}
 	return &out

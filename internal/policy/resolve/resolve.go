@@ -57,13 +57,25 @@ func (r *resolution) schedules(p *policy.Policy, host policy.HostPart, all []Lim
 	return out
 }
 
-// guard holds the guard against what this host counts.
+// guard holds the guard against what this host counts, and against what can be told of throughput in its times. The
+// second is not in parse: an older policy that was applied so is still read.
 func (r *resolution) guard(g *policy.Guard) *policy.Guard {
 	if g == nil {
 		return nil
 	}
 	unified, _ := r.facts.Unified()
 	for _, one := range g.Groups {
+		switch {
+		case one.Throughput == nil:
+		case g.Before < 5*g.Window:
+			r.Fail(one.Pos, "lengthen `before`, or shorten `window`",
+				"guard: %s before a change are less than five windows of %s: how much throughput differs by itself "+
+					"cannot be told", g.Before, g.Window)
+		case g.For < 2*g.Window:
+			r.Fail(one.Pos, "lengthen `for`, or shorten `window`",
+				"guard: %s are less than two windows of %s: a fall of throughput counts when it lasts for two", g.For,
+				g.Window)
+		}
 		if one.MemoryPressure != nil && !unified.Has("memory") {
 			r.Fail(one.PressurePos, "watch oom_kills or throughput_falls instead",
 				"guard: this host does not count the memory pressure of group %s: that takes the memory controller "+
