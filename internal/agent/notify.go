@@ -18,7 +18,7 @@ const startTimeout = 10 * time.Second
 // calls it, so that an agent whose loop is stuck is silent and the watchdog sees it.
 type notifier struct {
 	begun    time.Time
-	patience time.Duration // for startTimeout
+	wait time.Duration // startTimeout, but in tests
 	beat     time.Duration // between two signs of life; 0: nobody listens for them
 	beaten   time.Time
 	ready    func()
@@ -30,12 +30,12 @@ type notifier struct {
 }
 
 func newNotifier(o Options, now time.Time) *notifier {
-	h := &notifier{begun: now, patience: startTimeout, ready: o.Ready, log: o.Log}
-	patience, err := notify.WatchdogTimeout()
+	h := &notifier{begun: now, wait: startTimeout, ready: o.Ready, log: o.Log}
+	timeout, err := notify.WatchdogTimeout()
 	if err != nil {
 		o.Log.Warn("the watchdog is not served", "err", err)
 	}
-	h.beat = patience / 4 // sd_watchdog_enabled(3) asks for half of it at most
+	h.beat = timeout / 4 // sd_watchdog_enabled(3) asks for half of it at most
 	return h
 }
 
@@ -73,7 +73,7 @@ func (h *notifier) looked(standing, trouble string, now time.Time) {
 	if text != h.said {
 		h.said, words = text, append(words, notify.Saying(text))
 	}
-	if !h.isOpen && (trouble == "" || now.Sub(h.begun) >= h.patience) {
+	if !h.isOpen && (trouble == "" || now.Sub(h.begun) >= h.wait) {
 		h.isOpen, words = true, append(words, notify.Ready)
 		if h.ready != nil {
 			h.ready()

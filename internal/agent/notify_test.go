@@ -70,7 +70,7 @@ func TestHerald(t *testing.T) {
 		{"trouble at first", func() { h.looked("revision 1", "disk\ngone", at(2)) },
 			[]string{"STATUS=enforcing revision 1; not everything is in force: disk gone"}},
 		{"it does not go", func() { h.looked("revision 1", "disk\ngone", at(9)) }, nil},
-		{"patience is over", func() { h.looked("revision 1", "disk\ngone", at(10)) }, []string{"READY=1"}},
+		{"the time to start is over", func() { h.looked("revision 1", "disk\ngone", at(10)) }, []string{"READY=1"}},
 		{"it has gone", func() { h.looked("revision 1", "", at(30)) }, []string{"STATUS=enforcing revision 1"}},
 		{"nothing new", func() { h.looked("revision 1", "", at(60)) }, nil},
 		{"the end", func() { h.stopping() }, []string{"STOPPING=1", "STATUS=every limit stays in force"}},

@@ -1,4 +1,4 @@
-// Package cgroup is the only door to the cgroup file systems: reading and writing knob files, making
+// Package cgroup alone touches the cgroup file systems: reading and writing knob files, making
 // and removing directories, moving and freezing processes, and what a group uses. It knows how the
 // kernel behaves, not what a policy wants.
 //

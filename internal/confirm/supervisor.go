@@ -245,10 +245,10 @@ func replaceWatchdog(ctx context.Context, c *transaction.Controller, t *state.Tr
 	if err != nil || now == nil || now.ID != t.ID || now.Watchdog != t.Watchdog {
 		return err
 	}
-	dog, err := startWatchdog(ctx, c, now)
+	wd, err := startWatchdog(ctx, c, now)
 	if err != nil {
 		return err
 	}
-	defer dog.Leave()
+	defer wd.Leave()
 	return c.Store.Save(state.DocTrial, now)
 }

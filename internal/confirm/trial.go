@@ -95,7 +95,7 @@ func Commit(ctx context.Context, c *transaction.Controller, v *transaction.View,
 	return CommitWatched(ctx, c, v, r, reply, s, docs, GuardOf(v), run)
 }
 
-// CommitWatched is onTrial with what is watched.
+// CommitWatched is OnTrial with what is watched.
 func CommitWatched(ctx context.Context, c *transaction.Controller, v *transaction.View, r api.Request,
 	reply *transaction.Outcome, s *state.Documents,
 	docs map[string]any, watch *state.Watch, run func() error) error {
@@ -124,14 +124,14 @@ func CommitWatched(ctx context.Context, c *transaction.Controller, v *transactio
 	if watch != nil {
 		watch.Until = now.Add(watch.For)
 	}
-	dog, err := startWatchdog(ctx, c, &t)
+	wd, err := startWatchdog(ctx, c, &t)
 	if err != nil {
 		return api.Errorf(api.CodeFailed,
 			"nothing was changed; without --confirm-within and a guard it needs no watchdog", "%w",
 			err)
 	}
-	if dog != nil {
-		defer dog.Leave()
+	if wd != nil {
+		defer wd.Leave()
 	}
 	docs[state.DocTrial] = t
 	docs[state.DocBefore] = state.Before{Trial: t.ID, Applied: s.Applied, Overrides: s.Overrides, Released: s.Released,
@@ -154,21 +154,21 @@ func CommitWatched(ctx context.Context, c *transaction.Controller, v *transactio
 }
 
 // startWatchdog starts the watchdog of a change on trial; nil where none is wanted.
-func startWatchdog(ctx context.Context, c *transaction.Controller, t *state.Trial) (*watchdog.Dog, error) {
+func startWatchdog(ctx context.Context, c *transaction.Controller, t *state.Trial) (*watchdog.Watchdog, error) {
 	if len(c.Watchdog) == 0 {
 		return nil, nil //nolint:nilnil // tests do without
 	}
-	dog, err := watchdog.Start(ctx, append(slices.Clone(c.Watchdog), "--trial", t.ID), watchdog.Order{Alone: true})
+	wd, err := watchdog.Start(ctx, append(slices.Clone(c.Watchdog), "--trial", t.ID), watchdog.Order{Alone: true})
 	if err != nil {
 		return nil, err
 	}
-	procs, err := c.Host.Proc.Processes(procfs.Options{PIDs: []int{dog.PID()}})
+	procs, err := c.Host.Proc.Processes(procfs.Options{PIDs: []int{wd.PID()}})
 	if err != nil || len(procs) != 1 {
-		dog.Leave()
+		wd.Leave()
 		return nil, errors.Join(errors.New("the watchdog is gone"), err)
 	}
 	t.Watchdog = procs[0].ID
-	return dog, nil
+	return wd, nil
 }
 
 // Keep keeps the change on trial.

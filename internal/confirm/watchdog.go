@@ -18,8 +18,8 @@ import (
 	"bulkhead/internal/watchdog"
 )
 
-// lockPatience is how long a watchdog waits for the lock before it takes the changes of interfaces back without.
-const lockPatience = time.Second
+// lockWait is how long a watchdog waits for the lock before it takes the changes of interfaces back without.
+const lockWait = time.Second
 
 // TakeBack is what a watchdog does when the one that made a change cannot take it back: the change is undone as after a
 // crash, by the journal. Where that is not to be had, in whatever way, what was done to interfaces is undone by what
@@ -54,7 +54,7 @@ func takeBackByJournal(ctx context.Context, c *transaction.Controller, g apply.G
 	if c.Store == nil {
 		return errors.New("the state directory cannot be opened")
 	}
-	lock, err := c.LockWithin(ctx, lockPatience, "undo", "watchdog")
+	lock, err := c.LockWithin(ctx, lockWait, "undo", "watchdog")
 	if err != nil {
 		if locked := (*statedir.LockedError)(nil); errors.As(err, &locked) && ended(c, g.Txn) {
 			return nil // who has the lock has undone it, and may be on the way to the same once more

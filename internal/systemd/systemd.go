@@ -1,4 +1,4 @@
-// Package systemd is the only door to systemd: units, jobs, properties, drop-ins and signals of PID 1 over D-Bus. It
+// Package systemd alone speaks to systemd: units, jobs, properties, drop-ins and signals of PID 1 over D-Bus. It
 // knows how systemd behaves, not what a policy wants.
 //
 // A Manager is a connection that makes itself anew when it was lost; every call ends within a time. The table of

@@ -133,7 +133,7 @@ func WaitFor(t testing.TB, what string, is func() bool) {
 	WaitLong(t, 10*time.Second, what, is)
 }
 
-// WaitLong is WaitFor with another patience, for what takes long on a slow machine.
+// WaitLong is WaitFor with a limit of its own, for what takes long on a slow machine.
 func WaitLong(t testing.TB, most time.Duration, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(most); !is(); time.Sleep(2 * time.Millisecond) {

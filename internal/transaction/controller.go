@@ -48,9 +48,10 @@ type Controller struct {
 	// LockWait is how long a changing verb waits for another one to finish. Zero: 5 s.
 	LockWait time.Duration
 
+	// Self is the caller's process: it is never moved.
 	Self procfs.ID
 	exe  string // of this program, "" when it cannot be told
-	// scratch is the journal of a release that the state directory cannot take.
+	// Scratch is the journal of a release that the state directory cannot take.
 	Scratch *journal.Store
 	// AfterStep is called after each step of a plan: for tests, which crash there.
 	AfterStep func(i int, s plan.Step)
@@ -68,9 +69,9 @@ type Controller struct {
 	}
 	bus      sync.Mutex
 	systemd  *systemd.Manager // the connection; guarded by bus
-	Watchdog []string
-	Probe    []string
-	// recent are samples of the groups that the policy's guard watches, where this process is the agent.
+	Watchdog []string         // see Options
+	Probe    []string         // see Options
+	// Recent are samples of the groups that the policy's guard watches, where this process is the agent.
 	Recent metrics.Recent
 }
 
@@ -163,7 +164,7 @@ func (c *Controller) Lock(ctx context.Context, verb, who string) (*journal.Lock,
 // DefaultLockWait is how long a changing verb waits for another one.
 const DefaultLockWait = 5 * time.Second
 
-// LockWithin is lock with a limit of its own. With 0 it does not wait, as the agent's loop never does. The wait ends
+// LockWithin is Lock with a limit of its own. With 0 it does not wait, as the agent's loop never does. The wait ends
 // with ctx, too. Waiters ask again after a random time, so that each of them gets its turn.
 func (c *Controller) LockWithin(ctx context.Context, wait time.Duration, verb, who string) (*journal.Lock, error) {
 	end := time.Now().Add(wait)

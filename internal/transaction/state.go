@@ -47,7 +47,7 @@ func (c *Controller) Recorded() (*host.Facts, *state.Documents, error) {
 	return RecordedAt(c, time.Time{})
 }
 
-// RecordedAt is recorded with what has not ended at a time; zero is now.
+// RecordedAt is Recorded with what has not ended at a time; zero is now.
 func RecordedAt(c *Controller, at time.Time) (*host.Facts, *state.Documents, error) {
 	facts, err := c.Host.Facts()
 	if err != nil {

@@ -41,13 +41,13 @@ type ViewOptions struct {
 	Canary    *state.Canary // whose settings take the place of its group's
 	Pins      []state.Pin
 	Ended     []state.Pin // whose processes leave their groups unless a rule keeps them
-	// root is the root group that the groups are below, though the policy names none: an earlier version applied it.
+	// Root is the root group that the groups are below, though the policy names none: an earlier version applied it.
 	Root string
-	// processes is the process table, when the caller has one; else it is read.
+	// Processes is the process table, when the caller has one; else it is read.
 	Processes []procfs.Process
-	// at is the time whose windows hold; zero is now.
+	// At is the time whose windows hold; zero is now.
 	At time.Time
-	// shares asks for the competitors of the root group, which effective shares need: a person reads the plan.
+	// Shares asks for the competitors of the root group, which effective shares need: a person reads the plan.
 	Shares bool
 	// facts, when the caller has them.
 	Facts *host.Facts
@@ -56,7 +56,7 @@ type ViewOptions struct {
 	Lenient bool
 	// askNodes refuses a change of NUMA nodes under memory that is there.
 	AskNodes bool
-	// cache, of a caller that looks again and again, spares what has not changed.
+	// Cache, of a caller that looks again and again, spares what has not changed.
 	Cache *snapshot.Cache
 }
 

@@ -21,7 +21,7 @@ func guard(ctx context.Context, c *Controller, peers []string, releasing bool) f
 		if err != nil {
 			return nil, err
 		}
-		dog, err := watchdog.Start(ctx, c.Watchdog, watchdog.Order{Peers: peers, Undo: undo})
+		wd, err := watchdog.Start(ctx, c.Watchdog, watchdog.Order{Peers: peers, Undo: undo})
 		if err != nil && releasing {
 			c.Log.Warn("releasing without a watchdog", "err", err)
 			return func(bool) error { return nil }, nil
@@ -32,20 +32,20 @@ func guard(ctx context.Context, c *Controller, peers []string, releasing bool) f
 		over := make(chan struct{})
 		go func() {
 			select {
-			case <-dog.Bitten():
-				stop(dog.Why())
+			case <-wd.Fired():
+				stop(wd.Why())
 			case <-over:
 			}
 		}()
 		return func(failed bool) error {
 			if !failed {
-				if err := dog.Settle(ctx); err != nil {
+				if err := wd.Settle(ctx); err != nil {
 					return err // it waits for the undo
 				}
 			}
 			close(over)
 			if failed {
-				dog.Done()
+				wd.Done()
 			}
 			return nil
 		}, nil

@@ -42,7 +42,7 @@ const (
 	silence    = 4 * time.Second        // without one the maker counts as dead
 	peerEvery  = 500 * time.Millisecond // between two looks at a peer
 	peerWithin = time.Second            // for one look
-	patience   = 3 * time.Second        // for which a peer may be out of reach
+	peerGrace   = 3 * time.Second        // for which a peer may be out of reach
 	obedience  = 3 * time.Second        // within which the maker takes the change back, once it is told to
 	startTime  = 10 * time.Second       // for the watchdog to be there
 )
@@ -57,12 +57,12 @@ const (
 	lineUndo   = "undo " // and why: take it back
 )
 
-// Dog is a running watchdog, on the side of the one that makes the change.
-type Dog struct {
+// Watchdog is a running watchdog, on the side of the one that makes the change.
+type Watchdog struct {
 	process *os.Process
 	in      *os.File // its stdin
 	lines   chan string
-	bitten  chan struct{} // closed when it wants the change taken back
+	fired  chan struct{} // closed when it wants the change taken back
 	why     string
 	mu      sync.Mutex
 	stop    chan struct{}
@@ -70,7 +70,7 @@ type Dog struct {
 
 // Start starts a watchdog: the program that runs now, with arguments that lead it to Watch. It is there, and every peer
 // was within reach, when this returns.
-func Start(ctx context.Context, args []string, o Order) (*Dog, error) {
+func Start(ctx context.Context, args []string, o Order) (*Watchdog, error) {
 	order, err := json.Marshal(o)
 	if err != nil {
 		return nil, fmt.Errorf("start watchdog: %w", err)
@@ -86,7 +86,7 @@ func Start(ctx context.Context, args []string, o Order) (*Dog, error) {
 		}
 		defer log.Close()
 	}
-	d := &Dog{in: ours.w, lines: make(chan string, 4), bitten: make(chan struct{}), stop: make(chan struct{})}
+	d := &Watchdog{in: ours.w, lines: make(chan string, 4), fired: make(chan struct{}), stop: make(chan struct{})}
 	// A session of its own: what ends a terminal, or its process group, leaves it alone.
 	d.process, err = os.StartProcess(procfs.SelfExe, append([]string{"bulkhead"}, args...), &os.ProcAttr{
 		Dir: "/", Files: []*os.File{theirs.r, theirs.w, log}, Sys: &syscall.SysProcAttr{Setsid: true},
@@ -130,7 +130,7 @@ func pipes() (ours, theirs ends, err error) {
 }
 
 // listen hears what the watchdog says.
-func (d *Dog) listen(r *os.File) {
+func (d *Watchdog) listen(r *os.File) {
 	defer r.Close()
 	defer close(d.lines)
 	in := bufio.NewScanner(r)
@@ -139,7 +139,7 @@ func (d *Dog) listen(r *os.File) {
 			d.mu.Lock()
 			d.why = why
 			d.mu.Unlock()
-			close(d.bitten)
+			close(d.fired)
 			return
 		}
 		d.lines <- in.Text()
@@ -147,7 +147,7 @@ func (d *Dog) listen(r *os.File) {
 }
 
 // live gives signs of life until the watchdog is ended.
-func (d *Dog) live() {
+func (d *Watchdog) live() {
 	tick := time.NewTicker(signEvery)
 	defer tick.Stop()
 	for {
@@ -162,22 +162,22 @@ func (d *Dog) live() {
 	}
 }
 
-// Bitten is closed when the watchdog wants the change taken back; Why says why.
-func (d *Dog) Bitten() <-chan struct{} { return d.bitten }
+// Fired is closed when the watchdog wants the change taken back; Why says why.
+func (d *Watchdog) Fired() <-chan struct{} { return d.fired }
 
 // Why is why the watchdog wants the change taken back.
-func (d *Dog) Why() error {
+func (d *Watchdog) Why() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return fmt.Errorf("the watchdog says: %s", d.why)
 }
 
 // answer waits for a line.
-func (d *Dog) answer(ctx context.Context, want string, within time.Duration) error {
+func (d *Watchdog) answer(ctx context.Context, want string, within time.Duration) error {
 	timeout := time.NewTimer(within)
 	defer timeout.Stop()
 	select {
-	case <-d.bitten:
+	case <-d.fired:
 		return d.Why()
 	case got, open := <-d.lines:
 		switch {
@@ -185,7 +185,7 @@ func (d *Dog) answer(ctx context.Context, want string, within time.Duration) err
 			return nil
 		case !open:
 			select {
-			case <-d.bitten:
+			case <-d.fired:
 				return d.Why()
 			default:
 				return errors.New("the watchdog ended")
@@ -201,11 +201,11 @@ func (d *Dog) answer(ctx context.Context, want string, within time.Duration) err
 
 // Settle says that the change stays. It fails when a peer is out of reach, or something was wrong before: then the
 // change has to be taken back, and Done said.
-func (d *Dog) Settle(ctx context.Context) error {
+func (d *Watchdog) Settle(ctx context.Context) error {
 	if _, err := io.WriteString(d.in, lineSettle+"\n"); err != nil {
 		return fmt.Errorf("settle the change with the watchdog: %w", err)
 	}
-	if err := d.answer(ctx, lineOK, patience+peerWithin+2*time.Second); err != nil {
+	if err := d.answer(ctx, lineOK, peerGrace+peerWithin+2*time.Second); err != nil {
 		return err
 	}
 	d.end()
@@ -213,13 +213,13 @@ func (d *Dog) Settle(ctx context.Context) error {
 }
 
 // Done says that the change was taken back, and ends the watchdog.
-func (d *Dog) Done() {
+func (d *Watchdog) Done() {
 	_, _ = io.WriteString(d.in, lineDone+"\n") // one that is gone needs no word
 	d.end()
 }
 
 // end waits for the watchdog to be gone; one that does not go is left to itself.
-func (d *Dog) end() {
+func (d *Watchdog) end() {
 	close(d.stop)
 	d.in.Close()
 	gone := make(chan struct{})
@@ -234,10 +234,10 @@ func (d *Dog) end() {
 }
 
 // PID is the watchdog's process.
-func (d *Dog) PID() int { return d.process.Pid }
+func (d *Watchdog) PID() int { return d.process.Pid }
 
 // Leave leaves a watchdog that was started Alone to itself: from now on it does what it is for.
-func (d *Dog) Leave() {
+func (d *Watchdog) Leave() {
 	close(d.stop)
 	d.in.Close()
 	go func() { _, _ = d.process.Wait() }()
@@ -384,7 +384,7 @@ func (w *watch) wait(ctx context.Context) (why string, alive bool) {
 func (w *watch) allThere(ctx context.Context) (lost string) {
 	for _, peer := range w.order.Peers {
 		var err error
-		for end := time.Now().Add(patience); ; {
+		for end := time.Now().Add(peerGrace); ; {
 			if err = reach(ctx, peer); err == nil || time.Now().After(end) {
 				break
 			}
@@ -403,7 +403,7 @@ func (w *watch) follow(ctx context.Context, peer string) {
 	for pause(ctx, peerEvery) {
 		if reach(ctx, peer) == nil {
 			seen = time.Now()
-		} else if time.Since(seen) > patience {
+		} else if time.Since(seen) > peerGrace {
 			w.lost <- peer
 			return
 		}

@@ -101,7 +101,7 @@ func peer(t *testing.T) net.Listener {
 	return l
 }
 
-func start(t *testing.T, o Order) *Dog {
+func start(t *testing.T, o Order) *Watchdog {
 	t.Helper()
 	o.Undo = json.RawMessage(`"it"`)
 	d, err := Start(t.Context(), []string{"watch"}, o)
@@ -213,7 +213,7 @@ func peerIsLost(t *testing.T, l net.Listener, obeys bool) {
 	if why := <-undone; !strings.Contains(why, "out of reachtrue") {
 		t.Errorf("taken back since %q", why)
 	}
-	if took := time.Since(begin); took < patience || took > 9*time.Second {
+	if took := time.Since(begin); took < peerGrace || took > 9*time.Second {
 		t.Errorf("it took %s", took)
 	}
 	if err := <-ended; err != nil {
@@ -272,7 +272,7 @@ func settles(t *testing.T, lost string) {
 		why, alive := w.wait(context.Background())
 		ended <- verdict{why, alive}
 	}()
-	time.Sleep(silence - patience + 200*time.Millisecond) // the last sign of life was that long ago
+	time.Sleep(silence - peerGrace + 200*time.Millisecond) // the last sign of life was that long ago
 	w.heard <- lineSettle
 	lines := bufio.NewScanner(said)
 	if lines.Scan(); !strings.HasPrefix(lines.Text(), lineUndo) {
@@ -318,7 +318,7 @@ func TestDeadline(t *testing.T) {
 	marked(t)
 	d := start(t, Order{Deadline: time.Now().Add(200 * time.Millisecond)})
 	select {
-	case <-d.Bitten():
+	case <-d.Fired():
 	case <-time.After(5 * time.Second):
 		t.Fatal("the deadline passed, and nothing is said")
 	}

@@ -217,8 +217,8 @@ type requests struct {
 	within        int64 // from the start of the file or device
 }
 
-// patience is how long after its time a part may take for the requests under way.
-const patience = 10 * time.Second
+// grace is how long after its time a part may take for the requests under way.
+const grace = 10 * time.Second
 
 // part does requests until its time or bytes are used up, and gives the bytes and their rate in a second.
 func (m *measurement) part(ctx context.Context, q requests, span time.Duration, bytes int64) (done, rate int64,
@@ -256,8 +256,8 @@ func (m *measurement) part(ctx context.Context, q requests, span time.Duration, 
 	go func() { group.Wait(); close(ended) }()
 	select {
 	case <-ended:
-	case <-time.After(span + patience): // the goroutines, and the file with them, end when the kernel gives up
-		return 0, 0, fmt.Errorf("%w: the disk has not answered for %s", ErrNoMeasure, patience)
+	case <-time.After(span + grace): // the goroutines, and the file with them, end when the kernel gives up
+		return 0, 0, fmt.Errorf("%w: the disk has not answered for %s", ErrNoMeasure, grace)
 	}
 	if first != nil {
 		return 0, 0, first
