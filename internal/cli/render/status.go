@@ -61,7 +61,8 @@ func printPolicy(out io.Writer, st *api.Status) {
 		if p := ag.Placement; p != nil {
 			Printf(out, "agent: of %s that it saw start and placed, half were in their groups within %s, 99 %% "+
 				"within %s, the slowest after %s\n",
-				Count(int(p.Count), "process", "processes"), p.Share(0.5), p.Share(0.99),
+				Count(int(p.Count), "process", "processes"), p.Share(0.5).Round(time.Microsecond),
+				p.Share(0.99).Round(time.Microsecond),
 				p.Slowest.Round(time.Microsecond))
 		}
 		if ag.Lost > 0 {
