@@ -17,12 +17,12 @@ const startTimeout = 10 * time.Second
 // notifier tells whoever started the agent how it does: systemd by sd_notify(3), others by Options.Ready. The loop
 // calls it, so that an agent whose loop is stuck is silent and the watchdog sees it.
 type notifier struct {
-	begun    time.Time
-	wait time.Duration // startTimeout, but in tests
-	beat     time.Duration // between two signs of life; 0: nobody listens for them
-	beaten   time.Time
-	ready    func()
-	log      *slog.Logger
+	begun  time.Time
+	wait   time.Duration // startTimeout, but in tests
+	beat   time.Duration // between two signs of life; 0: nobody listens for them
+	beaten time.Time
+	ready  func()
+	log    *slog.Logger
 
 	mu     sync.Mutex // guards what follows: verbs come over the socket
 	isOpen bool       // it is ready

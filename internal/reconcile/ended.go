@@ -2,8 +2,10 @@ package reconcile
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/linux/procfs"
@@ -29,17 +31,23 @@ func agentsRequest(p plan.Plan, over []state.Override) (r api.Request, right pla
 }
 
 // broughtBack says which processes the plan of a view puts back into the groups where they were at the last look; ""
-// for none. A process that leaves a group is not brought back.
-func broughtBack(v *transaction.View, was map[procfs.ID]string) string {
+// for none. A process that leaves a group is not brought back, and one that somebody moves again and again is told of
+// every tellAgain: the history is for people.
+func (m *memory) broughtBack(v *transaction.View, now time.Time) string {
+	maps.DeleteFunc(m.brought, func(_ procfs.ID, at time.Time) bool { return now.Sub(at) >= tellAgain })
 	var all []string
 	for _, s := range v.Plan.Steps {
-		if s.Op != plan.OpMove || s.Group == "" || was[s.PID] != s.Group {
+		if s.Op != plan.OpMove || s.Group == "" || m.members[s.PID] != s.Group || !m.brought[s.PID].IsZero() {
 			continue
 		}
-		text := fmt.Sprintf("process %d (%s) back into %s", s.PID.PID, s.Comm, s.Group)
-		if to, ours := v.Layout.Group(s.Dir); ours && to == s.Group && !slices.Contains(all, text) {
-			all = append(all, text)
+		if to, ours := v.Layout.Group(s.Dir); !ours || to != s.Group {
+			continue
 		}
+		if m.brought == nil {
+			m.brought = map[procfs.ID]time.Time{}
+		}
+		m.brought[s.PID] = now
+		all = append(all, fmt.Sprintf("process %d (%s) back into %s", s.PID.PID, s.Comm, s.Group))
 	}
 	return strings.Join(all, ", ")
 }

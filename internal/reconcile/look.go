@@ -239,7 +239,7 @@ func (c *Reconciler) carryOut(ctx context.Context, v *transaction.View, s *state
 	if switched != "" {
 		r = api.Request{Verb: confirm.ScheduleVerb, By: r.By, Reason: switched}
 	} else if r.Reason == "" {
-		r.Reason = broughtBack(v, c.memory.members)
+		r.Reason = c.memory.broughtBack(v, time.Now())
 	}
 	if len(v.Plan.Steps) > 0 {
 		done = puts(right, c.memory.members)
@@ -412,7 +412,7 @@ func (c *Reconciler) place(ctx context.Context, v *transaction.View, s *state.Do
 		return done, true, nil
 	}
 	done = puts(w.Plan, c.memory.members)
-	r := api.Request{Verb: "look", By: "agent", Reason: broughtBack(w, c.memory.members)}
+	r := api.Request{Verb: "look", By: "agent", Reason: c.memory.broughtBack(w, time.Now())}
 	err = c.Run(ctx, w, r, s.Applied.Revision, &transaction.Outcome{})
 	switch {
 	case errors.Is(err, context.Canceled):

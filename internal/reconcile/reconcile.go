@@ -72,6 +72,7 @@ type memory struct {
 	refused map[string]bool
 	barred  map[string]bar // by group
 	told    map[told]time.Time
+	brought map[procfs.ID]time.Time // processes that the history says were brought back, a while ago
 	// highs are the directories that have a memory.high, by the last full look; watches is what was read at highAt.
 	highs   map[cgroup.Dir]string
 	watches map[cgroup.Dir]*stallWatch

@@ -42,7 +42,7 @@ const (
 	silence    = 4 * time.Second        // without one the maker counts as dead
 	peerEvery  = 500 * time.Millisecond // between two looks at a peer
 	peerWithin = time.Second            // for one look
-	peerGrace   = 3 * time.Second        // for which a peer may be out of reach
+	peerGrace  = 3 * time.Second        // for which a peer may be out of reach
 	obedience  = 3 * time.Second        // within which the maker takes the change back, once it is told to
 	startTime  = 10 * time.Second       // for the watchdog to be there
 )
@@ -62,7 +62,7 @@ type Watchdog struct {
 	process *os.Process
 	in      *os.File // its stdin
 	lines   chan string
-	fired  chan struct{} // closed when it wants the change taken back
+	fired   chan struct{} // closed when it wants the change taken back
 	why     string
 	mu      sync.Mutex
 	stop    chan struct{}
