@@ -283,7 +283,7 @@ var openKinds = map[string][]struct {
 	kind    Kind
 }{
 	engine.MySQL: {
-		{regexp.MustCompile(`/#innodb_redo/|/ib_logfile\d+$`), Redo},
+		{regexp.MustCompile(`/#innodb_redo/|/ib_logfile\d+$|/aria_log\.\d+$`), Redo},
 		{regexp.MustCompile(`/ibdata\d+$`), Data},
 		{regexp.MustCompile(`/ibtmp\d*$|/#innodb_temp/|/(ib|ML|MY|MA)[A-Za-z0-9_]{6,8}$`), Temp},
 		{regexp.MustCompile(`relay[^/]*\.\d{6,}$`), Relay},

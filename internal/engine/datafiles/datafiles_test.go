@@ -205,7 +205,7 @@ func TestKindOfFile(t *testing.T) {
 		{engine.MySQL, "/d/ibdata12", Data},
 		{engine.MySQL, "/d/ibtmp1", Temp},
 		{engine.MySQL, "/tmp/ibXyZ123", Temp},
-		{engine.MySQL, "/d/mysql-bin.000001", Binlog},
+		{engine.MySQL, "/d/mysql-bin.000001", Binlog}, {engine.MySQL, "/d/aria_log.00000001", Redo},
 		{engine.MySQL, "/d/host-relay-bin.000001", Relay},
 		{engine.MySQL, "/d/undo_001", Undo},
 		{engine.MySQL, "/d/shop/t#P#p0.ibd", Data},
