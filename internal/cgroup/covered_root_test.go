@@ -24,6 +24,9 @@ func TestCoveredGroup(t *testing.T) {
 	tree := testhost.Tree(t)
 	group := governed(t, tree, testhost.Root(t), "pids")
 	inner := group.Child("covered")
+	if ofController(t, "pids").Version == 2 {
+		must(t, tree.Enable(group, []string{"pids"}))
+	}
 	must(t, tree.Make(inner), tree.Write(inner.File("pids.max"), "50"))
 	self, err := os.Executable()
 	must(t, err)

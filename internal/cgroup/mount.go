@@ -15,6 +15,7 @@ import (
 
 // rootMount is a Mount on a directory of this host. os.Root keeps every path inside it.
 type rootMount struct {
+	point   string // where it is mounted; root may be a mount of our own
 	root    *os.Root
 	top     *os.File // the same directory
 	fixture bool     // not a real cgroup file system: writing replaces the content
@@ -38,7 +39,7 @@ func openMount(point string, version int, fixture bool) (Mount, error) {
 		root.Close()
 		return nil, err
 	}
-	return &rootMount{root: root, top: top, fixture: fixture}, nil
+	return &rootMount{point: point, root: root, top: top, fixture: fixture}, nil
 }
 
 // openRoot opens a mount point as a mount of our own that nothing is mounted below (open_tree(2), kernel 5.2): what

@@ -101,12 +101,12 @@ func (m *rootMount) superOptions() ([]string, error) {
 		return nil, err
 	}
 	for _, h := range facts.Hierarchies {
-		if h.Mount == m.root.Name() {
+		if h.Mount == m.point {
 			return slices.DeleteFunc(slices.Clone(h.Options), func(o string) bool { return o == "rw" || o == "ro" }),
 				nil
 		}
 	}
-	return nil, fmt.Errorf("%s is no mount point of cgroups", m.root.Name())
+	return nil, fmt.Errorf("%s is no mount point of cgroups", m.point)
 }
 
 func (m *rootMount) Option(name string) (bool, error) {
