@@ -73,7 +73,7 @@ func groupOf(v *snapshot.Snapshot, inst engine.Instance) string {
 func writeLimits(v *snapshot.Snapshot, group string) []policy.Setting {
 	var limits []policy.Setting
 	for _, g := range v.Classified.Groups {
-		if group != g.Path && !strings.HasPrefix(group, g.Path+"/") {
+		if !policy.Covers([]string{g.Path}, group) {
 			continue
 		}
 		for _, s := range g.Settings {

@@ -15,7 +15,7 @@ func TestLogin(t *testing.T) {
 	n := process.NewSupervisor()
 	defer n.Close()
 	if process.LookPath("bash") == "" {
-		t.Skip("there is no bash")
+		t.Fatal("there is no bash, which `make` itself runs with")
 	}
 	d := &Driver{Supervisor: n, Dir: t.TempDir()}
 	o, err := loginShell.Native(t.Context(), d, time.Second, func(float64) {})
