@@ -197,7 +197,7 @@ func (r *run) unleash(ctx context.Context, arm scenario.Arm, length time.Duratio
 				if err != nil {
 					return nil, err
 				}
-				args := n.Command(r.options.Binary, work, lasts)
+				args := n.Command(r.hog, work, lasts)
 				if wrap != nil {
 					args = wrap(args)
 				}

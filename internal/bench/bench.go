@@ -87,6 +87,7 @@ type run struct {
 	undo       process.Cleanup
 	progress   *progress.Progress
 	dir        string
+	hog        string // the program of neighbours
 	databases  []*database.Instance
 	existing   []*database.Instance // those of the databases that the run did not make, known before it starts
 	drivers    []*load.Driver

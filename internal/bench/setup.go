@@ -149,7 +149,8 @@ func (r *run) makeDir(ctx context.Context) error {
 	if err := pointAt(dir); err != nil {
 		return fmt.Errorf("leave a link to the work directory: %w", err)
 	}
-	return nil
+	r.hog, err = neighbour.Program(r.options.Binary, dir)
+	return err
 }
 
 // startDatabase makes a server, or the run's place in one that exists.
