@@ -102,8 +102,8 @@ demo-smoke: deps build ## one short round of the demo, to see that it works and 
 
 .PHONY: bench-proof
 bench-proof: deps build ## every proof, with figures and pictures into docs/proof.md and README's table (about 35 minutes on a quiet machine; ROUNDS=5: more rounds)
-	unshare --pid --fork --mount-proc --kill-child ./bulkhead bench all --rounds $(or $(ROUNDS),2) --out dist/proof --document docs/proof.md; held=$$?; \
-		scripts/demo-table && exit $$held
+	unshare --pid --fork --mount-proc --kill-child ./bulkhead bench all --rounds $(or $(ROUNDS),2) --out dist/proof --document docs/proof.md && held=0 || held=$$?; \
+		scripts/demo-table; exit $$held
 
 .PHONY: race
 race: ## the unit tests under the race detector (needs gcc), properties checked 2,000 times
@@ -112,6 +112,10 @@ race: ## the unit tests under the race detector (needs gcc), properties checked 
 .PHONY: bench
 bench: ## benchmarks: planning, a pass that changes nothing, the idle agent
 	@scripts/bench
+
+.PHONY: bench-compare
+bench-compare: ## benchmarks of this tree beside those of BASE (a commit), each beside BASE against itself (ROUNDS=7; ONLY=pattern)
+	@scripts/bench-compare $(or $(BASE),$(error say which commit: BASE=36981b0)) $(ONLY)
 
 .PHONY: bench-placement
 bench-placement: ## how soon processes are placed and at what CPU time, beside libcgroup's daemon (7 minutes; PART=0.1: a tenth of the starts; FAST=1: with fast moves, which some kernels keep until the next boot)
