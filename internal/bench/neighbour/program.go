@@ -6,8 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
 // Program gives the path of the program that hogs run: a copy of binary, in dir. Under bulkhead's own path host.others
@@ -16,13 +15,14 @@ import (
 func Program(binary, dir string) (string, error) {
 	path := filepath.Join(dir, "neighbour")
 	err := os.Link(binary, path)
-	if errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EMLINK) {
+	if errors.Is(err, syscall.EXDEV) || errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EMLINK) {
 		err = copyProgram(binary, path)
 	}
 	if err != nil {
 		return "", fmt.Errorf("make the program of neighbours: %w", err)
 	}
-	if unix.Access(path, unix.X_OK) != nil {
+	const execute = 1 // X_OK of access(2), which a file system mounted noexec refuses
+	if syscall.Access(path, execute) != nil {
 		return binary, nil
 	}
 	return path, nil
