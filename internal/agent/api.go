@@ -16,7 +16,6 @@ import (
 	"bulkhead/internal/control"
 	"bulkhead/internal/inspect"
 	"bulkhead/internal/journal/statedir"
-	"bulkhead/internal/plan"
 	"bulkhead/internal/transaction"
 )
 
@@ -196,8 +195,8 @@ func moved(r *api.Reply) []int {
 	var pids []int
 	if r != nil {
 		for _, s := range r.Plan.Steps {
-			if s.Op == plan.OpMove {
-				pids = append(pids, s.PID.PID)
+			if s.Moves() {
+				pids = append(pids, s.PID().PID)
 			}
 		}
 	}

@@ -121,7 +121,9 @@ func TakeBefore(ctx context.Context, c *transaction.Controller, v *transaction.V
 func sourced(v *transaction.View, one policy.Guarded) error {
 	asks := func(controller string) bool {
 		return slices.ContainsFunc(v.Plan.Want,
-			func(w plan.Wanted) bool { return w.Group == one.Group && w.Row.Controller == controller })
+			func(w plan.Wanted) bool {
+				return w.Group == one.Group && w.Row != nil && w.Row.Controller == controller
+			})
 	}
 	member := v.Layout.Member(one.Group)
 	var missing, hint string

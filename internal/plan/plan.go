@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/policy"
@@ -63,7 +64,7 @@ type Plan struct {
 	Refusals []Refusal `json:"refusals,omitempty"`
 	Notes    []Note    `json:"notes,omitempty"`
 	Shares   []Share   `json:"shares,omitempty"`
-	// Want is every value each directory should hold when the plan is done: what verify and the agent compare.
+	// Want is every value that should be held when the plan is done: what verify and the agent compare.
 	Want []Wanted `json:"-"`
 	// Network is what each interface shall do when the plan is done, Slots the numbers of the groups, and Counted the
 	// directories whose traffic is counted.
@@ -74,15 +75,36 @@ type Plan struct {
 	Directories []string `json:"-"`
 }
 
-// Wanted is one value the kernel should hold.
+// Wanted is one value that a target should hold.
 type Wanted struct {
+	change.Target
 	Group   string
-	Dir     cgroup.Dir
-	File    string
-	Key     string
 	Value   string
 	Setting policy.Setting
-	Row     *knob.Row
+	Row     *knob.Row // of the table of limits; nil for a target that the table does not have
+}
+
+// File is the file that should hold the value; the zero File for a target that is none.
+func (w Wanted) File() cgroup.File {
+	f, _ := cgroup.NamedFile(w.Target)
+	return f
+}
+
+// Human is a value for people. Beside are the files of its directory.
+func (w Wanted) Human(value string, beside map[string]string) string {
+	if w.Row == nil {
+		return value
+	}
+	return w.Row.HumanIn(value, beside)
+}
+
+// Wants is what the plan wants of each target.
+func (p *Plan) Wants() map[change.Target]Wanted {
+	wants := make(map[change.Target]Wanted, len(p.Want))
+	for _, w := range p.Want {
+		wants[w.Target] = w
+	}
+	return wants
 }
 
 // FromAbove is who asks (policy.Setting.From) for a value that a group has because the group above it has it.

@@ -88,8 +88,8 @@ func (c *Reconciler) BreakStalls(ctx context.Context, now time.Time) error {
 func highsOf(p plan.Plan) map[cgroup.Dir]string {
 	highs := map[cgroup.Dir]string{}
 	for _, w := range p.Want {
-		if w.File == "memory.high" && w.Value != "max" {
-			highs[w.Dir] = w.Group
+		if f := w.File(); f.Name == "memory.high" && w.Value != "max" {
+			highs[f.Dir] = w.Group
 		}
 	}
 	return highs

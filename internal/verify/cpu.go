@@ -116,7 +116,7 @@ func (p cpuProbes) cpusSeen(group string, s policy.Setting, a probe.Answer, err 
 	r := p.result(group, s, "alone")
 	var asked idset.Set
 	for _, w := range p.snap.wanted(group, s) {
-		if strings.HasPrefix(w.File, "cpuset.cpus") {
+		if strings.HasPrefix(w.File().Name, "cpuset.cpus") {
 			asked, _ = idset.Parse(w.Value)
 		}
 	}

@@ -19,7 +19,7 @@ import (
 func (p diskProbes) weight(g classify.Group, s policy.Setting) *Measurement {
 	wants := p.snap.wanted(g.Path, s)
 	i := slices.IndexFunc(wants, func(w plan.Wanted) bool {
-		return w.Row.PerDevice && strings.Contains(w.File, "weight")
+		return w.Row.PerDevice && strings.Contains(w.File().Name, "weight")
 	})
 	d, ok := p.snap.Facts.Device(s.Dev)
 	switch {
@@ -64,16 +64,16 @@ func (p diskProbes) contend(ctx context.Context, group string, w plan.Wanted, de
 	if weight < 10 {
 		rival = int64(weight) * 10
 	}
-	how := recipe{controllers: []string{"blkio"}}
+	how, file := recipe{controllers: []string{"blkio"}}, w.File()
 	if broken { // then the kernel takes no weight
-		how.without = []string{w.File}
+		how.without = []string{file.Name}
 	}
 	ours, err := p.places.beside(group, how)
 	if err != nil {
 		return share, 0, err
 	}
 	defer ours.close()
-	how.values = map[string]string{w.File: w.Key + " " + strconv.FormatInt(rival, 10)}
+	how.values = map[string]string{file.Name: file.Key + " " + strconv.FormatInt(rival, 10)}
 	theirs, err := p.places.beside(group, how)
 	if err != nil {
 		return share, 0, err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"bulkhead/internal/api"
+	"bulkhead/internal/change/flat"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
@@ -143,17 +144,17 @@ func onlyNotEnforced(notes []plan.Note) []plan.Note {
 func summary(r *api.Reply) string {
 	made, removed, values, network, moved := 0, 0, 0, 0, map[procfs.ID]bool{}
 	for _, s := range r.Plan.Steps {
-		switch s.Op {
-		case plan.OpMakeDir:
+		switch flat.Op(s.Change) {
+		case "mkdir":
 			made++
-		case plan.OpRemoveDir:
+		case "rmdir":
 			removed++
-		case plan.OpWrite, plan.OpSet, plan.OpOOMScore:
+		case "write", "set", "oom_score_adj":
 			values++
-		case plan.OpNetwork:
+		case "network":
 			network++
-		case plan.OpMove:
-			moved[s.PID] = true
+		case "move":
+			moved[s.PID()] = true
 		}
 	}
 	var parts []string

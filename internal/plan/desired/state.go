@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/idset"
@@ -21,6 +22,11 @@ type Value struct {
 	On      string // what Encode was asked for: device or page size
 	Text    string
 	Setting policy.Setting
+}
+
+// Target is the file, or its line, of a directory.
+func (v Value) Target(dir cgroup.Dir) change.Target {
+	return cgroup.File{Dir: dir, Name: v.File, Key: v.Key}.Target()
 }
 
 // State is the whole of what a plan leads to.
@@ -49,8 +55,8 @@ func (d *State) Wanted() []plan.Wanted {
 	var all []plan.Wanted
 	for _, dir := range d.Layout.Dirs() {
 		for _, v := range d.Values[dir] {
-			all = append(all, plan.Wanted{Group: d.Layout.Owner[dir], Dir: dir, File: v.File, Key: v.Key,
-				Value: v.Text, Setting: v.Setting, Row: v.Row})
+			all = append(all, plan.Wanted{Target: v.Target(dir), Group: d.Layout.Owner[dir], Value: v.Text,
+				Setting: v.Setting, Row: v.Row})
 		}
 	}
 	return all

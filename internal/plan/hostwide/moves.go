@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
@@ -62,8 +63,7 @@ func SwitchMovesBack(in *plan.Input, out *plan.Plan) {
 // switchStep is optional: a host on which processes move slowly is held all the same.
 func switchStep(from, to, why string) plan.Step {
 	return plan.Step{
-		Op: plan.OpWrite, Dir: plan.FavorDynmods.Dir, File: plan.FavorDynmods.Name, Old: from, New: to, Undo: from,
-		Reason: why, Optional: true,
+		Change: change.Of(plan.FavorDynmods.Target(), from, to), Reason: why, Optional: true,
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
@@ -47,15 +48,12 @@ func (w *writer) handing() []cgroup.Dir {
 
 // subtreeStep describes one write to cgroup.subtree_control.
 func (w *writer) subtreeStep(dir cgroup.Dir, add, remove []string, reason string) plan.Step {
-	step := plan.Step{
-		Op: plan.OpWrite, Group: w.GroupOf(dir), Dir: dir, File: desired.FileSubtree,
-		Old: strings.Join(mapped(w.Handed(dir), host.V2Name), " "),
-		New: subtreeWords(add, remove), Undo: subtreeWords(remove, add), Reason: reason,
+	c := change.Change{Target: dir.File(desired.FileSubtree).Target(), New: subtreeWords(add, remove),
+		Undo: subtreeWords(remove, add)}
+	if !w.IsNew[dir] {
+		c.Old = strings.Join(mapped(w.Handed(dir), host.V2Name), " ")
 	}
-	if w.IsNew[dir] {
-		step.Old = ""
-	}
-	return step
+	return plan.Step{Change: c, Group: w.GroupOf(dir), Reason: reason}
 }
 
 // disable takes away controllers that nobody below needs any more, from the bottom up. In directories
@@ -122,10 +120,8 @@ func (w *writer) removeDirs(dirs []cgroup.Dir, why func(cgroup.Dir) string) {
 			continue
 		}
 		w.out.Steps = append(w.out.Steps, plan.Step{
-			Op: plan.OpRemoveDir, Group: w.GroupOf(dir), Dir: dir, Unit: w.Desired.Layout.Unit(dir),
-			Undo:    string(plan.OpMakeDir),
-			Reason:  why(dir),
-			Restore: w.restoresAll(dir),
+			Change: change.Of(dir.Target(), cgroup.There, ""), Group: w.GroupOf(dir),
+			Unit: w.Desired.Layout.Unit(dir), Reason: why(dir), Restore: w.restoresAll(dir),
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
@@ -341,12 +342,13 @@ func (r *releaser) giveScoresBack() {
 		if known && now == original {
 			continue
 		}
-		step := plan.Step{Op: plan.OpOOMScore, Group: group, PID: proc.ID, Comm: proc.Comm, New: strconv.Itoa(original),
-			Reason: whyReleased}
+		from := ""
 		if known {
-			step.Old, step.Undo = strconv.Itoa(now), strconv.Itoa(now)
+			from = strconv.Itoa(now)
 		}
-		r.out.Steps = append(r.out.Steps, step)
+		r.out.Steps = append(r.out.Steps, plan.Step{
+			Change: change.Of(proc.ID.ScoreTarget(), from, strconv.Itoa(original)), Group: group, Name: proc.Comm,
+			Reason: whyReleased})
 	}
 }
 

@@ -7,12 +7,14 @@ import (
 	"strings"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/current"
 	"bulkhead/internal/plan/desired"
 	"bulkhead/internal/plan/network"
+	"bulkhead/internal/systemd"
 )
 
 // writeValues brings every knob file to its value.
@@ -208,7 +210,7 @@ func (w *writer) write(dir cgroup.Dir, c knob.Change) {
 // addWrite adds a write to the plan and remembers what the file holds from then on.
 func (w *writer) addWrite(step plan.Step) {
 	w.out.Steps = append(w.out.Steps, step)
-	w.written[cgroup.File{Dir: step.Dir, Name: step.File, Key: step.Key}] = step.New
+	w.written[step.Target] = step.New
 }
 
 // restoresAll gives what a directory that is removed at this point of the plan held: its values, and on v2
@@ -234,7 +236,7 @@ func (w *writer) restores(dir cgroup.Dir, pick func(*knob.Row) bool) []plan.Rest
 			if row.PerDevice {
 				v.Key = on
 			}
-			text, written := w.written[cgroup.File{Dir: dir, Name: v.File, Key: v.Key}]
+			text, written := w.written[v.Target(dir)]
 			if !written {
 				text = w.Now(dir, v)
 			}
@@ -247,13 +249,18 @@ func (w *writer) restores(dir cgroup.Dir, pick func(*knob.Row) bool) []plan.Rest
 	}
 	var writes []plan.Restore
 	for _, c := range knob.Sequence(changes) {
-		f := dir.File(c.Row.Name(c.On))
-		if c.Row.PerDevice {
-			f.Key = c.On
-		}
-		writes = append(writes, plan.Restore{File: f, Value: c.To})
+		writes = append(writes, plan.Restore{File: fileOf(dir, c.Row, c.On), Value: c.To})
 	}
 	return writes
+}
+
+// fileOf is the file of a row for a page size, or its line for a device.
+func fileOf(dir cgroup.Dir, row *knob.Row, on string) cgroup.File {
+	f := dir.File(row.Name(on))
+	if row.PerDevice {
+		f.Key = on
+	}
+	return f
 }
 
 // finalWide is why an undo writes the CPUs or nodes of the directory above instead of the empty list.
@@ -263,11 +270,8 @@ const finalWide = "the kernel takes no empty list back while processes are insid
 // writeStep describes one write with its reason.
 func (w *writer) writeStep(dir cgroup.Dir, row *knob.Row, on, from, to string) plan.Step {
 	step := plan.Step{
-		Op: plan.OpWrite, Group: w.GroupOf(dir), Dir: dir, File: row.Name(on), New: to,
-		Old: from, Undo: from, Setting: row.Keys[0], Final: network.FinalClass(w.In.Facts, row, to),
-	}
-	if row.PerDevice {
-		step.Key = on
+		Change: change.Of(fileOf(dir, row, on).Target(), from, to), Group: w.GroupOf(dir), Setting: row.Keys[0],
+		Final: network.FinalClass(w.In.Facts, row, to),
 	}
 	if from == current.NotKnown {
 		step.Old, step.Undo = "", ""
@@ -303,7 +307,13 @@ func (w *writer) writeStep(dir cgroup.Dir, row *knob.Row, on, from, to string) p
 	default:
 		step.Reason = fmt.Sprintf("%s is no longer asked for", row.Keys[0])
 	}
-	w.setUnit(&step, row)
+	var key string
+	if row.PerDevice {
+		key = on
+	}
+	if unit, set := w.properties(dir, row, key, to); len(set) > 0 {
+		step.Unit, step.Do, step.Undo = unit, systemd.Assigned(set), systemd.Assigned(unset(w, dir, row))
+	}
 	return step
 }
 
@@ -318,8 +328,8 @@ func mapped(names []string, f func(string) string) []string {
 // writer plans writes to files of directories, and with them what only counts beside them.
 type writer struct {
 	*members
-	dropped map[cgroup.Dir][]string // controllers that steps so far take away from the children
-	written map[cgroup.File]string  // what the writes so far have put there
+	dropped map[cgroup.Dir][]string  // controllers that steps so far take away from the children
+	written map[change.Target]string // what the writes so far have put there
 }
 
 // subtreeWords is a write to cgroup.subtree_control: "+cpu -io".
@@ -334,18 +344,18 @@ func subtreeWords(add, remove []string) string {
 	return strings.Join(words, " ")
 }
 
-// setUnit makes a write one through the properties of the directory's unit, where systemd knows them.
-func (w *writer) setUnit(step *plan.Step, row *knob.Row) {
-	u, ok := w.Desired.Layout.KnobUnit(step.Dir)
-	if !ok || step.File == desired.FileSubtree || row.PerDevice && w.Desired.MovesDown(step.Key) {
-		return
+// properties are those of its unit by which a value of a directory is set; none where it is written to the file.
+func (w *writer) properties(dir cgroup.Dir, row *knob.Row, key, to string) (unit string, set []systemd.Assignment) {
+	u, ok := w.Desired.Layout.KnobUnit(dir)
+	if !ok || row.PerDevice && w.Desired.MovesDown(key) {
+		return "", nil
 	}
-	devices, kept := w.told(step.Dir, row)
-	want := func(file, device string) string {
-		if file == step.File && device == step.Key {
-			return step.New
+	devices, kept := w.told(dir, row)
+	set, _ = row.Properties(u, devices, func(file, device string) string {
+		if file == row.File && device == key {
+			return to
 		}
-		for _, v := range w.Desired.Values[step.Dir] {
+		for _, v := range w.Desired.Values[dir] {
 			if v.File == file && v.Key == device {
 				return v.Text
 			}
@@ -353,28 +363,30 @@ func (w *writer) setUnit(step *plan.Step, row *knob.Row) {
 		if file == row.File && device != "" {
 			return row.Line(kept, device) // left as it is
 		}
-		return w.Fallback(step.Dir, file)
+		return w.Fallback(dir, file)
+	})
+	return u.Name, set
+}
+
+// unset are the properties that give a directory back what it has now; none for a new one, which goes with its unit.
+func unset(w *writer, dir cgroup.Dir, row *knob.Row) []systemd.Assignment {
+	u, _ := w.Desired.Layout.KnobUnit(dir)
+	if w.IsNew[dir] {
+		return nil
 	}
-	set, ok := row.Properties(u, devices, want)
-	if !ok {
-		return
-	}
-	step.Unit, step.Set = u.Name, set
-	if w.IsNew[step.Dir] {
-		return
-	}
-	observed := w.Observed.Dirs[step.Dir]
-	step.Unset, _ = row.Properties(u, slices.DeleteFunc(row.Devices(observed[row.File]), w.Desired.MovesDown),
+	observed := w.Observed.Dirs[dir]
+	set, _ := row.Properties(u, slices.DeleteFunc(row.Devices(observed[row.File]), w.Desired.MovesDown),
 		func(file, device string) string {
 			text, ok := observed[file]
 			switch {
 			case !ok:
-				return w.Fallback(step.Dir, file)
+				return w.Fallback(dir, file)
 			case device != "":
 				return row.Line(text, device)
 			}
 			return text
 		})
+	return set
 }
 
 // told lists the devices for which systemd is told of a row of a unit's directory, and gives what the file holds now:
