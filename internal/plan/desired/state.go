@@ -24,10 +24,20 @@ type Value struct {
 	Setting policy.Setting
 }
 
-// Target is the file, or its line, of a directory.
-func (v Value) Target(dir cgroup.Dir) change.Target {
-	return cgroup.File{Dir: dir, Name: v.File, Key: v.Key}.Target()
+// ValueAt is a value of a row that is not known yet, for a device or a page size.
+func ValueAt(row *knob.Row, on string) Value {
+	v := Value{Row: row, File: row.Name(on), On: on}
+	if row.PerDevice {
+		v.Key = on
+	}
+	return v
 }
+
+// In is the file, or its line, of a directory.
+func (v Value) In(dir cgroup.Dir) cgroup.File { return cgroup.File{Dir: dir, Name: v.File, Key: v.Key} }
+
+// Target is In as a target.
+func (v Value) Target(dir cgroup.Dir) change.Target { return v.In(dir).Target() }
 
 // State is the whole of what a plan leads to.
 type State struct {

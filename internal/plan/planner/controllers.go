@@ -1,7 +1,9 @@
 package planner
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -33,17 +35,9 @@ func (w *writer) enable() {
 
 // handing lists the v2 directories that must hand controllers down, parents first.
 func (w *writer) handing() []cgroup.Dir {
-	var dirs []cgroup.Dir
-	for dir := range w.Desired.Enabled {
-		dirs = append(dirs, dir)
-	}
-	slices.SortFunc(dirs, func(a, b cgroup.Dir) int {
-		if a.Hierarchy != b.Hierarchy {
-			return strings.Compare(a.Hierarchy, b.Hierarchy)
-		}
-		return layout.CompareDirs(a, b)
+	return slices.SortedFunc(maps.Keys(w.Desired.Enabled), func(a, b cgroup.Dir) int {
+		return cmp.Or(strings.Compare(a.Hierarchy, b.Hierarchy), layout.CompareDirs(a, b))
 	})
-	return dirs
 }
 
 // subtreeStep describes one write to cgroup.subtree_control.

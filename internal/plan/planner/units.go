@@ -119,17 +119,9 @@ func (u *units) adopt() {
 			want[unit] = slice
 		}
 	}
-	units := make([]string, 0, len(want)+len(u.In.Systemd.Adopted))
-	for unit := range want {
-		units = append(units, unit)
-	}
-	for unit := range u.In.Systemd.Adopted {
-		if want[unit] == "" {
-			units = append(units, unit)
-		}
-	}
+	units := slices.AppendSeq(slices.Collect(maps.Keys(want)), maps.Keys(u.In.Systemd.Adopted))
 	slices.Sort(units)
-	for _, unit := range units {
+	for _, unit := range slices.Compact(units) {
 		now := u.In.Systemd.Adopted[unit]
 		if now == want[unit] {
 			continue
@@ -188,15 +180,11 @@ func (u *units) revertUnits(which func(unit string, k layout.Kept) bool, reason 
 	if u.In.Systemd == nil {
 		return
 	}
-	units := make([]string, 0, len(u.In.Systemd.Kept))
-	for unit, k := range u.In.Systemd.Kept {
-		if which(unit, k) {
-			units = append(units, unit)
-		}
-	}
-	slices.Sort(units)
-	for _, unit := range units {
+	for _, unit := range slices.Sorted(maps.Keys(u.In.Systemd.Kept)) {
 		k := u.In.Systemd.Kept[unit]
+		if !which(unit, k) {
+			continue
+		}
 		settings := u.holdOwnMemory(unit, k)
 		if len(settings) == 0 && len(k.Ours) > 0 {
 			continue

@@ -107,10 +107,7 @@ func (w *writer) changes(dir cgroup.Dir) []knob.Change {
 			continue // not known, or the file goes away with its controller
 		}
 		for _, on := range w.Present(dir, row) {
-			v := desired.Value{Row: row, File: row.Name(on), On: on}
-			if row.PerDevice {
-				v.Key = on
-			}
+			v := desired.ValueAt(row, on)
 			if w.Asked(dir, v) || w.Leaves(dir, row) {
 				continue
 			}
@@ -132,7 +129,7 @@ func (w *writer) liftByFile(dir cgroup.Dir) []knob.Change {
 	var changes []knob.Change
 	for _, row := range w.Desired.Rows[dir.Hierarchy] {
 		for _, on := range row.Devices(w.Observed.Dirs[dir][row.File]) {
-			v := desired.Value{Row: row, File: row.File, Key: on, On: on}
+			v := desired.ValueAt(row, on)
 			if now := w.Now(dir, v); w.Desired.MovesDown(on) && !w.Asked(dir, v) && !w.Leaves(dir, row) &&
 				!row.Same(row.Default, now) {
 				changes = append(changes, knob.Change{Row: row, On: on, From: now, To: row.Default})
@@ -232,10 +229,7 @@ func (w *writer) restores(dir cgroup.Dir, pick func(*knob.Row) bool) []plan.Rest
 			continue
 		}
 		for _, on := range w.Present(dir, row) {
-			v := desired.Value{Row: row, File: row.Name(on), On: on}
-			if row.PerDevice {
-				v.Key = on
-			}
+			v := desired.ValueAt(row, on)
 			text, written := w.written[v.Target(dir)]
 			if !written {
 				text = w.Now(dir, v)
@@ -249,18 +243,9 @@ func (w *writer) restores(dir cgroup.Dir, pick func(*knob.Row) bool) []plan.Rest
 	}
 	var writes []plan.Restore
 	for _, c := range knob.Sequence(changes) {
-		writes = append(writes, plan.Restore{File: fileOf(dir, c.Row, c.On), Value: c.To})
+		writes = append(writes, plan.Restore{File: desired.ValueAt(c.Row, c.On).In(dir), Value: c.To})
 	}
 	return writes
-}
-
-// fileOf is the file of a row for a page size, or its line for a device.
-func fileOf(dir cgroup.Dir, row *knob.Row, on string) cgroup.File {
-	f := dir.File(row.Name(on))
-	if row.PerDevice {
-		f.Key = on
-	}
-	return f
 }
 
 // finalWide is why an undo writes the CPUs or nodes of the directory above instead of the empty list.
@@ -270,7 +255,7 @@ const finalWide = "the kernel takes no empty list back while processes are insid
 // writeStep describes one write with its reason.
 func (w *writer) writeStep(dir cgroup.Dir, row *knob.Row, on, from, to string) plan.Step {
 	step := plan.Step{
-		Change: change.Of(fileOf(dir, row, on).Target(), from, to), Group: w.GroupOf(dir), Setting: row.Keys[0],
+		Change: change.Of(desired.ValueAt(row, on).Target(dir), from, to), Group: w.GroupOf(dir), Setting: row.Keys[0],
 		Final: network.FinalClass(w.In.Facts, row, to),
 	}
 	if from == current.NotKnown {
@@ -307,11 +292,7 @@ func (w *writer) writeStep(dir cgroup.Dir, row *knob.Row, on, from, to string) p
 	default:
 		step.Reason = fmt.Sprintf("%s is no longer asked for", row.Keys[0])
 	}
-	var key string
-	if row.PerDevice {
-		key = on
-	}
-	if unit, set := w.properties(dir, row, key, to); len(set) > 0 {
+	if unit, set := w.properties(dir, row, step.File().Key, to); len(set) > 0 {
 		step.Unit, step.Do, step.Undo = unit, systemd.Assigned(set), systemd.Assigned(unset(w, dir, row))
 	}
 	return step
