@@ -143,35 +143,24 @@ func (r *renderer) filesIn(d cgroup.Dir) map[string]string {
 	return r.files[d]
 }
 
+// undone says how what is no value to write is taken back, by what a step does.
+var undone = map[string]string{
+	"move": "move back", "mkdir": "rmdir", "rmdir": "mkdir",
+	"keep": "systemd forgets what is set from here on", "revert": "set it again",
+}
+
 // undoOf says how a step is taken back.
 func undoOf(s Step) string {
 	_, file := cgroup.FileOf(s.Target)
-	switch {
-	case s.Moves():
-		return "move back"
-	case s.Kind == cgroup.KindDir:
-		how := [2]string{"rmdir", "mkdir"}
-		if s.Unit != "" {
-			how = [2]string{"stop it", "start it again"}
-		}
-		if s.Makes() {
-			return how[0]
-		}
-		return how[1]
+	switch how := undone[flat.Op(s.Change)]; {
+	case s.Makes() && s.Unit != "":
+		return "stop it"
+	case s.Removes() && s.Unit != "":
+		return "start it again"
+	case how != "":
+		return how
 	case s.Kind == request.Kind:
-		_, undo, err := request.Parse(s.Change)
-		if err != nil {
-			return err.Error()
-		}
-		words := make([]string, len(undo))
-		for i, u := range undo {
-			words[i] = u.String()
-		}
-		return strings.Join(words, ", then ")
-	case unitfiles.Keeps(s.Change):
-		return "systemd forgets what is set from here on"
-	case s.Kind == unitfiles.KindOverrides:
-		return "set it again"
+		return undoOfRequest(s)
 	case s.Kind == unitfiles.KindDropIn:
 		return cmp.Or(s.Undo, "take it away")
 	case s.Kind == procfs.KindScore && s.Undo == "":
@@ -188,6 +177,18 @@ func undoOf(s Step) string {
 		return "owner and mode of each file as they were"
 	}
 	return fmt.Sprintf("write %q", s.Undo)
+}
+
+func undoOfRequest(s Step) string {
+	_, undo, err := request.Parse(s.Change)
+	if err != nil {
+		return err.Error()
+	}
+	words := make([]string, len(undo))
+	for i, u := range undo {
+		words[i] = u.String()
+	}
+	return strings.Join(words, ", then ")
 }
 
 // about prints reason, undo, risk and what cannot be undone.

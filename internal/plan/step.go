@@ -114,8 +114,10 @@ func (s Step) PID() procfs.ID {
 // Moves says whether a step moves a process.
 func (s Step) Moves() bool { return s.Kind == cgroup.KindMembership }
 
-// Makes says whether a step makes a directory, Removes whether it removes one.
-func (s Step) Makes() bool   { return s.Kind == cgroup.KindDir && s.New != "" }
+// Makes says whether a step makes a directory.
+func (s Step) Makes() bool { return s.Kind == cgroup.KindDir && s.New != "" }
+
+// Removes says whether a step removes a directory.
 func (s Step) Removes() bool { return s.Kind == cgroup.KindDir && s.New == "" }
 
 // Reverts says whether a step has systemd forget what bulkhead set of a unit.
