@@ -142,8 +142,7 @@ func sourced(v *transaction.View, one policy.Guarded) error {
 		return nil
 	}
 	return api.Errorf(api.CodeUsage, hint, "guard: %s of group %s has no source on this host: nothing was changed",
-		missing,
-		one.Group)
+		missing, one.Group)
 }
 
 // verdict says which clause of a guard but throughput was broken between two samples; "" when none was. whole says that

@@ -240,8 +240,7 @@ func (c *Reconciler) settle(ctx context.Context, v *transaction.View, s *state.D
 
 // carryOut does what a look found to do, and has the history say which windows opened or closed with it.
 func (c *Reconciler) carryOut(ctx context.Context, v *transaction.View, s *state.Documents,
-	reply *transaction.Outcome) (done LookResult,
-	err error) {
+	reply *transaction.Outcome) (done LookResult, err error) {
 	r, right := agentsRequest(v.Plan, c.due.over)
 	open := policy.ScheduleNames(v.Open)
 	switched := switches(s.Windows, open)

@@ -48,8 +48,7 @@ func (w *stallWatch) add(now metrics.Sample) string {
 		return ""
 	}
 	return fmt.Sprintf("for %s all of its tasks waited for memory %.0f %% of the time, with %.0f events of "+
-		"memory.high a second",
-		d.Span.Round(time.Second), min(full, 1)*100, rate)
+		"memory.high a second", d.Span.Round(time.Second), min(full, 1)*100, rate)
 }
 
 // BreakStalls lifts the memory.high of groups that are stuck at it, for the agent. It samples each of them at most

@@ -142,8 +142,7 @@ func StillHeld(reply *transaction.Outcome) error {
 
 // Groups gives what is ours back.
 func Groups(ctx context.Context, c *transaction.Controller, v *transaction.View, s *state.Documents, groups []string,
-	r api.Request,
-	reply *transaction.Outcome) error {
+	r api.Request, reply *transaction.Outcome) error {
 	if err := freeze.ThawAll(ctx, c, v, s, groups, r); err != nil {
 		// Limits are lifted all the same; that somebody still stands still fails the release at its end.
 		reply.Notes = append(reply.Notes, fmt.Sprintf("not done (thaw): %v", err))

@@ -35,8 +35,7 @@ func SwitchMoves(in *plan.Input, out *plan.Plan) {
 		cannotSwitch(out, "agent.fast_moves: kernel %s has no such option; %d.%d brought it", in.Facts.Kernel.Text,
 			sinceFast.Major, sinceFast.Minor)
 	case want:
-		step := switchStep("off", "on",
-			"agent.fast_moves is on: moves take microseconds, fork and exit a little more")
+		step := switchStep("off", "on", "agent.fast_moves is on: moves take microseconds, fork and exit a little more")
 		if in.Facts.Kernel.AtLeast(sinceStays.Major, sinceStays.Minor) {
 			step.Final = staysFast
 		}

@@ -204,8 +204,7 @@ const settingMemoryMax = "MemoryMax"
 
 // ownMemory gives the memory limit of a unit's own files as a change of what is in force, when it is below that and
 // below what is in use.
-func (u *units) ownMemory(unit string, k layout.Kept, settings []string) (dir cgroup.Dir, c knob.Change,
-	lowers bool) {
+func (u *units) ownMemory(unit string, k layout.Kept, settings []string) (dir cgroup.Dir, c knob.Change, lowers bool) {
 	own, has := u.In.Systemd.Own[unit]
 	if !has || !slices.Contains(settings, settingMemoryMax) {
 		return dir, c, false
