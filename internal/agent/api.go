@@ -192,15 +192,10 @@ func (s *server) inTurn(ctx context.Context, q api.Request) (*api.Reply, error) 
 
 // moved lists the processes that a verb moved.
 func moved(r *api.Reply) []int {
-	var pids []int
-	if r != nil {
-		for _, s := range r.Plan.Steps {
-			if s.Moves() {
-				pids = append(pids, s.PID().PID)
-			}
-		}
+	if r == nil {
+		return nil
 	}
-	return pids
+	return r.Plan.Moved()
 }
 
 // status answers the read-only question, one at a time.

@@ -245,7 +245,6 @@ func (r *renderer) summary() {
 
 // diff prints the files whose values change, as diff does: what is read by programs and by people who know the files.
 func (r *renderer) diff() {
-	moved := map[procfs.ID]bool{}
 	for _, s := range r.plan.Steps {
 		where := string(s.Kind) + " " + s.Addr
 		switch file, is := cgroup.NamedFile(s.Target); {
@@ -263,10 +262,7 @@ func (r *renderer) diff() {
 			where = fmt.Sprintf("oom_score_adj of process %d", s.PID().PID)
 		case s.Kind == unitfiles.KindDropIn:
 			where = s.Addr
-		case s.Moves():
-			moved[s.PID()] = true
-			continue
-		case s.Kind == unitfiles.KindOverrides, s.Kind == request.Kind:
+		case s.Moves(), s.Kind == unitfiles.KindOverrides, s.Kind == request.Kind:
 			continue
 		}
 		if s.Old != "" {
@@ -276,7 +272,7 @@ func (r *renderer) diff() {
 			r.line("+ %s: %s", where, strings.ReplaceAll(s.New, "\n", ", "))
 		}
 	}
-	if len(moved) > 0 {
-		r.line("# %s moved", policy.Counted(len(moved), "process"))
+	if moved := r.plan.Count()[""]; moved > 0 {
+		r.line("# %s moved", policy.Counted(moved, "process"))
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
+	"bulkhead/internal/change/flat"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/policy"
@@ -96,6 +97,26 @@ func (w Wanted) Human(value string, beside map[string]string) string {
 		return value
 	}
 	return w.Row.HumanIn(value, beside)
+}
+
+// Count counts the steps by what they do, and under "" the processes that are moved.
+func (p *Plan) Count() map[string]int {
+	counts := map[string]int{"": len(p.Moved())}
+	for _, s := range p.Steps {
+		counts[flat.Op(s.Change)]++
+	}
+	return counts
+}
+
+// Moved lists the processes that are moved, each once: it takes a step in each hierarchy.
+func (p *Plan) Moved() (pids []int) {
+	for _, s := range p.Steps {
+		if s.Moves() {
+			pids = append(pids, s.PID().PID)
+		}
+	}
+	slices.Sort(pids)
+	return slices.Compact(pids)
 }
 
 // Wants is what the plan wants of each target.

@@ -9,9 +9,7 @@ import (
 	"unicode/utf8"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/change/flat"
 	"bulkhead/internal/host"
-	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/terminal"
@@ -87,21 +85,14 @@ func (r *renderer) heading(text string) {
 
 // total counts the steps by what they do.
 func (r *renderer) total() string {
-	counts := make(map[string]int)
-	moved := make(map[procfs.ID]bool) // one process takes a step in each hierarchy
-	for _, s := range r.plan.Steps {
-		counts[flat.Op(s.Change)]++
-		if s.Moves() {
-			moved[s.PID()] = true
-		}
-	}
+	counts := r.plan.Count()
 	var parts []string
 	for _, op := range []string{"drop-in", "mkdir", "keep", "write", "set", "network", "move", "oom_score_adj", "rmdir",
 		"revert"} {
 		if counts[op] > 0 {
 			part := fmt.Sprintf("%d %s", counts[op], op)
 			if op == "move" {
-				part += " of " + policy.Counted(len(moved), "process")
+				part += " of " + policy.Counted(counts[""], "process")
 			}
 			parts = append(parts, part)
 		}

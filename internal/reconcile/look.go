@@ -328,9 +328,7 @@ func (c *Reconciler) tell(p plan.Plan, failed error, now time.Time) {
 // nobody had changed that.
 func puts(p plan.Plan, members map[procfs.ID]string) (done LookResult) {
 	for _, step := range p.Steps {
-		switch op := flat.Op(step.Change); op {
-		case "move":
-			done.Moved = append(done.Moved, step.PID().PID)
+		switch flat.Op(step.Change) {
 		case "oom_score_adj":
 			if _, member := members[step.PID()]; member {
 				done.Repaired++
@@ -339,8 +337,7 @@ func puts(p plan.Plan, members map[procfs.ID]string) (done LookResult) {
 			done.Repaired++
 		}
 	}
-	slices.Sort(done.Moved)
-	done.Moved = slices.Compact(done.Moved)
+	done.Moved = p.Moved()
 	return done
 }
 

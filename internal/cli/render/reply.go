@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"bulkhead/internal/api"
-	"bulkhead/internal/change/flat"
-	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 )
@@ -142,31 +140,17 @@ func onlyNotEnforced(notes []plan.Note) []plan.Note {
 
 // summary counts what a plan did, in one line.
 func summary(r *api.Reply) string {
-	made, removed, values, network, moved := 0, 0, 0, 0, map[procfs.ID]bool{}
-	for _, s := range r.Plan.Steps {
-		switch flat.Op(s.Change) {
-		case "mkdir":
-			made++
-		case "rmdir":
-			removed++
-		case "write", "set", "oom_score_adj":
-			values++
-		case "network":
-			network++
-		case "move":
-			moved[s.PID()] = true
-		}
-	}
+	n := r.Plan.Count()
 	var parts []string
 	for _, part := range []struct {
 		n         int
 		one, many string
 	}{
-		{made, "directory made", "directories made"},
-		{values, "value written", "values written"},
-		{network, "change of the network", "changes of the network"},
-		{len(moved), "process moved", "processes moved"},
-		{removed, "directory removed", "directories removed"},
+		{n["mkdir"], "directory made", "directories made"},
+		{n["write"] + n["set"] + n["oom_score_adj"], "value written", "values written"},
+		{n["network"], "change of the network", "changes of the network"},
+		{n[""], "process moved", "processes moved"},
+		{n["rmdir"], "directory removed", "directories removed"},
 	} {
 		if part.n > 0 {
 			parts = append(parts, Count(part.n, part.one, part.many))
