@@ -85,11 +85,8 @@ type Wanted struct {
 	Row     *knob.Row // of the table of limits; nil for a target that the table does not have
 }
 
-// File is the file that should hold the value; the zero File for a target that is none.
-func (w Wanted) File() cgroup.File {
-	f, _ := cgroup.NamedFile(w.Target)
-	return f
-}
+// File is FileOf what should hold the value.
+func (w Wanted) File() cgroup.File { return FileOf(w.Target) }
 
 // Human is a value for people. Beside are the files of its directory.
 func (w Wanted) Human(value string, beside map[string]string) string {

@@ -96,9 +96,12 @@ func (s Step) Dir() cgroup.Dir {
 	return s.File().Dir
 }
 
-// File is the file that a step writes, as plans name it; the zero File for a step that writes none.
-func (s Step) File() cgroup.File {
-	f, _ := cgroup.NamedFile(s.Target)
+// File is FileOf what a step changes.
+func (s Step) File() cgroup.File { return FileOf(s.Target) }
+
+// FileOf is a target as plans name files: with the disk as key what belongs to one. It is the zero File for others.
+func FileOf(t change.Target) cgroup.File {
+	f, _ := cgroup.NamedFile(t)
 	return f
 }
 

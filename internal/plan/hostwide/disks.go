@@ -10,7 +10,6 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
-	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/plan"
@@ -44,7 +43,7 @@ func WeighDisks(in *plan.Input, t *layout.Forest, out *plan.Plan) {
 	wishes := diskWishes(in, t)
 	// What was given back last comes first: nothing throttles write-back behind the back of what weighs.
 	for _, target := range inOrder(wishes, -1) {
-		w, file := wishes[target], fileOf(target)
+		w, file := wishes[target], plan.FileOf(target)
 		d, known := in.Facts.Device(file.Key)
 		if now := diskNow(&d, file.Name); known && !knob.DiskRow(file.Name).Same(w.value, now) {
 			step := diskStep(target, w.group, now, w.value, w.why+": "+plan.Reason(w.setting))
@@ -56,11 +55,12 @@ func WeighDisks(in *plan.Input, t *layout.Forest, out *plan.Plan) {
 
 // diskWishes is what the groups' weights need of the disks. One that names no disk takes them as they are.
 func diskWishes(in *plan.Input, t *layout.Forest) map[change.Target]diskWish {
-	wishes, top := map[change.Target]diskWish{}, disksAt(in.Facts)
+	wishes := map[change.Target]diskWish{}
+	h, _ := in.Facts.HierarchyOf("blkio") // files of disks stand at its top
 	for _, n := range t.Nodes {
 		for _, s := range n.Settings.All(policy.KeyIOWeight) {
 			wish := func(file, value, why string) {
-				at := cgroup.File{Dir: top, Name: file, Key: s.Dev}.Target()
+				at := cgroup.File{Dir: cgroup.Dir{Hierarchy: h.ID, Path: "/"}, Name: file, Key: s.Dev}.Target()
 				if _, asked := wishes[at]; !asked {
 					wishes[at] = diskWish{value, s, n.Path, why}
 				}
@@ -111,7 +111,7 @@ func GiveDisksBack(in *plan.Input, t *layout.Forest, out *plan.Plan, why string)
 		}
 	}
 	for _, target := range inOrder(in.Observed.Originals.Disks, 1) {
-		f, before := fileOf(target), in.Observed.Originals.Disks[target]
+		f, before := plan.FileOf(target), in.Observed.Originals.Disks[target]
 		row := knob.DiskRow(f.Name)
 		d, known := in.Facts.Device(f.Key)
 		if _, wanted := wishes[target]; wanted || !known || row == nil {
@@ -126,26 +126,14 @@ func GiveDisksBack(in *plan.Input, t *layout.Forest, out *plan.Plan, why string)
 }
 
 func diskStep(t change.Target, group, from, to, why string) plan.Step {
-	from = knob.DiskRow(fileOf(t).Name).Parse(from)
+	from = knob.DiskRow(plan.FileOf(t).Name).Parse(from)
 	return plan.Step{Change: change.Of(t, from, to), Group: group, Reason: why}
-}
-
-// disksAt is the directory in which the files of disks stand: the top of the hierarchy that limits them.
-func disksAt(f *host.Facts) cgroup.Dir {
-	h, _ := f.HierarchyOf("blkio")
-	return cgroup.Dir{Hierarchy: h.ID, Path: "/"}
-}
-
-// fileOf is what belongs to a disk as a file, with the disk as key.
-func fileOf(t change.Target) cgroup.File {
-	f, _ := cgroup.NamedFile(t)
-	return f
 }
 
 // inOrder sorts what belongs to disks by disk, then in the order of plan.DiskFiles, or for -1 against it.
 func inOrder[V any](of map[change.Target]V, direction int) []change.Target {
 	return slices.SortedFunc(maps.Keys(of), func(a, b change.Target) int {
-		x, y := fileOf(a), fileOf(b)
+		x, y := plan.FileOf(a), plan.FileOf(b)
 		return cmp.Or(strings.Compare(x.Key, y.Key),
 			direction*(slices.Index(plan.DiskFiles, x.Name)-slices.Index(plan.DiskFiles, y.Name)))
 	})

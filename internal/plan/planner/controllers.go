@@ -10,7 +10,6 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
-	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/current"
@@ -45,7 +44,7 @@ func (w *writer) subtreeStep(dir cgroup.Dir, add, remove []string, reason string
 	c := change.Change{Target: dir.File(desired.FileSubtree).Target(), New: subtreeWords(add, remove),
 		Undo: subtreeWords(remove, add)}
 	if !w.IsNew[dir] {
-		c.Old = strings.Join(mapped(w.Handed(dir), host.V2Name), " ")
+		c.Old = strings.Join(signed("", w.Handed(dir)), " ")
 	}
 	return plan.Step{Change: c, Group: w.GroupOf(dir), Reason: reason}
 }

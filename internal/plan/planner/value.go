@@ -298,14 +298,6 @@ func (w *writer) writeStep(dir cgroup.Dir, row *knob.Row, on, from, to string) p
 	return step
 }
 
-func mapped(names []string, f func(string) string) []string {
-	all := make([]string, len(names))
-	for i, name := range names {
-		all[i] = f(name)
-	}
-	return all
-}
-
 // writer plans writes to files of directories, and with them what only counts beside them.
 type writer struct {
 	*members
@@ -315,14 +307,16 @@ type writer struct {
 
 // subtreeWords is a write to cgroup.subtree_control: "+cpu -io".
 func subtreeWords(add, remove []string) string {
-	var words []string
-	for _, c := range add {
-		words = append(words, "+"+host.V2Name(c))
+	return strings.Join(append(signed("+", add), signed("-", remove)...), " ")
+}
+
+// signed are controllers as the files of cgroup2 name them, with a sign before each.
+func signed(sign string, controllers []string) []string {
+	words := make([]string, len(controllers))
+	for i, c := range controllers {
+		words[i] = sign + host.V2Name(c)
 	}
-	for _, c := range remove {
-		words = append(words, "-"+host.V2Name(c))
-	}
-	return strings.Join(words, " ")
+	return words
 }
 
 // properties are those of its unit by which a value of a directory is set; none where it is written to the file.
